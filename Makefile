@@ -72,6 +72,13 @@ ALONE = ./deploy/faults
 # one, the commit says, so that what failed fails again. SQL=mariadb, mysql or both chooses.
 SQL ?= $(if $(filter %0 %2 %4 %6 %8 %a %c %e,$(shell git rev-parse HEAD)),mariadb,mysql)
 
+# Histories of drawn faults are hunted through from a seed that the commit says, so that each commit looks at others.
+HUNT_FROM ?= $(shell printf '%d' 0x$$(git rev-parse HEAD | cut -c1-8))
+
+.PHONY: hunt
+hunt: ## Search histories of drawn faults for one that breaks an invariant (ARGS=...)
+	$(GO) -C dataplane/hunt run . $(ARGS)
+
 # Every test once under the race detector, those of UNRACED without it as well, then
 # the whole system. Each of its tests starts all the processes; two packages at a time find room.
 # Modules below deploy/ read files outside of themselves, which Go's cache does not know about.
@@ -79,7 +86,7 @@ SQL ?= $(if $(filter %0 %2 %4 %6 %8 %a %c %e,$(shell git rev-parse HEAD)),mariad
 test: setup ## Run every test; a skipped one is a failure
 	$(GO) vet ./...
 	@echo "whole systems run on $(SQL) (SQL=mariadb, mysql or both to choose)"
-	WEIR_LONG=1 WEIR_SQL_TURN=$(SQL) GO="$(GO)" .ci/test \
+	WEIR_LONG=1 WEIR_HUNT_FROM=$(HUNT_FROM) WEIR_SQL_TURN=$(SQL) GO="$(GO)" .ci/test \
 	  -- -race -vet=off -p $(AT_ONCE) -parallel $(AT_ONCE) -timeout 15m $(LONGEST) $$($(GO) list ./... | grep -v -e /deploy/e2e -e /deploy/faults) \
 	  -- -race -vet=off -parallel $(AT_ONCE) -timeout 15m $(ALONE) \
 	  $(if $(UNRACED),-- -vet=off -timeout 10m $(UNRACED)) \
@@ -89,6 +96,7 @@ test: setup ## Run every test; a skipped one is a failure
 .PHONY: soak
 soak: setup ## Run the long forms of the tests that have one, on both databases (one takes an hour)
 	WEIR_SOAK=1 WEIR_SQL_TURN=both GO="$(GO)" .ci/test -- -run Soak -count=1 -p 1 -timeout 180m ./...
+	$(GO) -C dataplane/hunt run . --seeds 0 --for 1h --from $(HUNT_FROM)
 
 # One run for a look. To compare: make bench COUNT=10, keep out/bench.txt as a.txt,
 # change something, make bench COUNT=10 BASE=a.txt. Modules under dataplane/ are the

@@ -1,3 +1,4 @@
+// Package bubble runs functions in testing/synctest bubbles, in programs as well as in tests.
 package bubble
 
 import (

@@ -1,3 +1,5 @@
+// Package network is what lies between a simulated process and its servers: delay, jitter, loss, partition, and meters
+// of what the servers are asked for.
 package network
 
 import (
@@ -141,6 +143,7 @@ func Pause(ctx context.Context, d time.Duration, op string) error {
 	}
 }
 
+// Set changes the link, for calls that begin afterwards.
 func (l *Link) Set(change func(*Link)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -63,6 +63,7 @@ func (d *Database) draw() (delay time.Duration, failed bool) {
 	return d.delay, d.failed > 0 && d.Random.Float64() < d.failed
 }
 
+// Set changes how statements fare that begin afterwards.
 func (d *Database) Set(delay time.Duration, failed float64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

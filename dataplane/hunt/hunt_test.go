@@ -1,0 +1,131 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/sim/hunt"
+)
+
+// long is how long a hunt takes in the long form of the tests.
+const long = 2 * time.Minute
+
+func machineOf(t *testing.T) *machine {
+	t.Helper()
+	m, err := newMachine(t.Context(), "../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.close)
+	return m
+}
+
+// WEIR_LONG hunts for two minutes, from the seed WEIR_HUNT_FROM on: make test has it from the commit.
+func TestNoSeedBreaksAnInvariant(t *testing.T) {
+	var out bytes.Buffer
+	h := hunter{machine: machineOf(t), out: &out, from: 1, seeds: 10}
+	if os.Getenv("WEIR_LONG") != "" {
+		h.seeds, h.until = 0, long
+	}
+	if text := os.Getenv("WEIR_HUNT_FROM"); text != "" {
+		from, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			t.Fatal("WEIR_HUNT_FROM:", err)
+		}
+		h.from = from
+	}
+	if err := h.run(t.Context(), 2); err != nil {
+		t.Errorf("%v:\n%s", err, out.Bytes())
+	}
+	t.Log(out.String())
+}
+
+func TestOneSeedHasOneExecution(t *testing.T) {
+	var out bytes.Buffer
+	h := hunter{machine: machineOf(t), out: &out, from: 1, seeds: 6, twice: true}
+	if err := h.run(t.Context(), 2); err != nil {
+		t.Errorf("%v:\n%s", err, out.Bytes())
+	}
+}
+
+func TestSeedsDiffer(t *testing.T) {
+	m := machineOf(t)
+	hashes := make(map[string]bool)
+	for seed := range uint64(3) {
+		r, err := m.play(t.Context(), seed, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		hashes[r.Hash] = true
+	}
+	if len(hashes) != 3 {
+		t.Errorf("%d hashes of 3 seeds", len(hashes))
+	}
+}
+
+func TestAPlanShrinksToTheStepsThatMatter(t *testing.T) {
+	tries := 0
+	left := shrink(100, func(left hunt.Set) bool {
+		tries++
+		return !left[3] && !left[70] && !left[71]
+	})
+	if got := left.String(); got != "0-2,4-69,72-99" {
+		t.Errorf("left out %s", got)
+	}
+	if tries > 100 {
+		t.Errorf("%d tries", tries)
+	}
+}
+
+func TestAHuntOfNoEndIsRefused(t *testing.T) {
+	c := cli{Seeds: 0}
+	if err := c.run(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "--for") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestACancelledHuntEnds(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var out bytes.Buffer
+	h := hunter{machine: &machine{}, out: &out, seeds: 5}
+	if err := h.run(ctx, 1); !errors.Is(err, context.Canceled) || !strings.Contains(out.String(), "0 played") {
+		t.Errorf("%v, %s", err, out.Bytes())
+	}
+}
+
+func TestSetsOfSteps(t *testing.T) {
+	for _, text := range []string{"", "0", "3,7-9", "0-2,4-69,72-99"} {
+		s, err := hunt.ParseSet(text)
+		if err != nil || s.String() != text {
+			t.Errorf("%q is %q (%v)", text, s, err)
+		}
+	}
+	for _, text := range []string{"x", "3-1", "1,,2", "-1", "1-", fmt.Sprint(1 << 40)} {
+		if _, err := hunt.ParseSet(text); !errors.Is(err, hunt.ErrSet) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+func TestPlansAreOfTheirSeedAlone(t *testing.T) {
+	for seed := range uint64(50) {
+		a, b := hunt.Draw(seed), hunt.Draw(seed)
+		if !slices.Equal(a.Steps, b.Steps) {
+			t.Fatal(seed)
+		}
+		for i := 1; i < len(a.Steps); i++ {
+			if a.Steps[i].At < a.Steps[i-1].At {
+				t.Fatalf("seed %d: step %d is before the one before it", seed, i)
+			}
+		}
+	}
+}

@@ -1,0 +1,83 @@
+// Command weir-hunt plays histories of drawn faults, one execution a seed, and looks for one that breaks an invariant.
+// See package hunt, which draws, plays and checks them, and README.md.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/weirhq/weir/dataplane/sim/hunt"
+)
+
+type cli struct {
+	Seed    *uint64       `help:"Play this seed alone, and print its transcript."`
+	Without string        `placeholder:"STEPS" help:"Leave these steps of --seed out: 3,7-9."`
+	From    uint64        `default:"1" help:"First seed."`
+	Seeds   uint64        `default:"1000" help:"How many seeds; 0: as many as --for allows."`
+	For     time.Duration `help:"Begin no further seed after this time; 0: no end."`
+	Twice   bool          `help:"Play each seed twice, and compare all that happens."`
+	Procs   int           `help:"Histories at once; 0: one a processor."`
+	Keep    bool          `help:"Go on after a seed that fails."`
+	Module  string        `default:"../.." help:"Directory of the module to hunt in."`
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	var c cli
+	kong.Parse(&c, kong.Name("weir-hunt"),
+		kong.Description("Search histories of drawn faults for one that breaks an invariant."))
+	if err := c.run(ctx, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "weir-hunt:", err)
+		stop()
+		os.Exit(1)
+	}
+}
+
+var errBroken = errors.New("an invariant was broken")
+
+func (c *cli) run(ctx context.Context, out io.Writer) error {
+	if c.Seeds == 0 && c.For <= 0 && c.Seed == nil {
+		return errors.New("--seeds 0 needs --for")
+	}
+	m, err := newMachine(ctx, c.Module)
+	if err != nil {
+		return err
+	}
+	defer m.close()
+	if c.Seed != nil {
+		return c.replay(ctx, out, m)
+	}
+	procs := c.Procs
+	if procs <= 0 {
+		procs = runtime.GOMAXPROCS(0)
+	}
+	h := hunter{machine: m, out: out, from: c.From, seeds: c.Seeds, until: c.For, twice: c.Twice, keep: c.Keep}
+	return h.run(ctx, procs)
+}
+
+func (c *cli) replay(ctx context.Context, out io.Writer, m *machine) error {
+	without, err := hunt.ParseSet(c.Without)
+	if err != nil {
+		return err
+	}
+	result, err := m.play(ctx, *c.Seed, without)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(out, strings.Join(result.Lines, "\n"))
+	fmt.Fprintf(out, "seed %d, hash %s\n", result.Seed, result.Hash)
+	if len(result.Violations) > 0 {
+		return errBroken
+	}
+	return nil
+}

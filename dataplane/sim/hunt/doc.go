@@ -1,0 +1,30 @@
+// Package hunt searches for faults. It draws a fleet and a history from a seed, plays them with real limiters and real
+// relays in virtual time, and compares what is left with a ledger that no limiter writes.
+//
+// # A history
+//
+// Draw makes a Plan of a seed: regions, nodes, keys, and steps, each at its moment: requests, and faults between any
+// two parties. Which kinds of requests and faults a plan has at all is drawn, too. Play plays it, in two phases: first
+// all steps happen; then every fault is over, callers only look, and after Settle everything must have converged.
+//
+// # What is checked
+//
+// Always, by the numbers of the invariants of packages dataplane and relay:
+//
+//	1   no life of a node accepts more of a key, in a cell, than the key's limit
+//	R1  a relay tells its origin no more than other regions accepted
+//	R3  no origin holds more than its region's nodes accepted
+//
+// At the end, of every cell that can still influence a decision:
+//
+//	6, 7, R6  an origin holds no less than what the nodes that are left have accepted
+//	R2        an origin holds what all other origins hold, and every node knows both
+//
+// And every goroutine ends: the bubble in which a history runs fails otherwise.
+//
+// # One seed, one execution
+//
+// A plan is a function of its seed alone. Its play is one of many, as Go's scheduler chooses, unless the program is
+// built for WebAssembly and runs with a seeded source of random numbers and clocks that only virtual time moves, as
+// weir-hunt does: then Result.Hash is always the same.
+package hunt

@@ -1,0 +1,161 @@
+package hunt
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/weirhq/weir/shared/tuning"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// Bounds of what is drawn. Histories are small: a fault that needs ten nodes needs two, and more seeds find it.
+const (
+	regionsMax   = 3
+	nodesMax     = 3 // a region
+	keysMax      = 4
+	requestsMax  = 120
+	faultsMax    = 8
+	trafficMin   = 4 * time.Second
+	trafficMax   = 20 * time.Second
+	failoverMax  = 4 * time.Second // below store.KeepFor: what an origin forgets, nodes still hold
+	faultTimeMax = 8 * time.Second
+)
+
+// Draw makes the plan of a seed. Each plan has some kinds of requests, some kinds of faults and some shapes, and not
+// the others: what never happens together with something else is a case as well.
+func Draw(seed uint64) Plan {
+	d := drawer{rand.New(rand.NewPCG(seed, 0x77656972))}
+	p := Plan{Seed: seed, Fleet: d.fleet()}
+	span := d.between(trafficMin, trafficMax)
+	calls := d.some(Ask, Burst, Batch, Reserve)
+	if len(calls) == 0 {
+		calls = []Verb{Ask}
+	}
+	for range 10 + d.IntN(requestsMax) {
+		p.Steps = append(p.Steps, d.call(p.Fleet, calls[d.IntN(len(calls))], d.between(0, span)))
+	}
+	faults := d.some(Kill, Stop, Cut, Refuse, Mute, Slow, CutMySQL, SlowMySQL, FailMySQL, HoldNews,
+		Wipe, Failover, LoseNews, Clock)
+	if len(faults) > 0 {
+		for range d.IntN(faultsMax + 1) {
+			p.Steps = append(p.Steps, d.fault(p.Fleet, faults[d.IntN(len(faults))], d.between(0, span)))
+		}
+	}
+	p.Steps = slices.DeleteFunc(p.Steps, p.losesClaims)
+	p.Steps = slices.DeleteFunc(p.Steps, p.returnsAnEpoch)
+	slices.SortStableFunc(p.Steps, func(a, b Step) int { return cmp.Compare(a.At, b.At) })
+	return p
+}
+
+// returnsAnEpoch tells of a wipe after which a replica is promoted from before it: an epoch that ended goes on, and its
+// cost is counted twice. See package dataplane, precision given up.
+func (p Plan) returnsAnEpoch(wipe Step) bool {
+	return wipe.Do == Wipe && slices.ContainsFunc(p.Steps, func(s Step) bool {
+		return s.Do == Failover && s.Region == wipe.Region && s.At <= wipe.At && wipe.At <= s.At+s.After
+	})
+}
+
+// losesClaims tells of a failover where nodes claim: a claim that was answered is not sent again.
+func (p Plan) losesClaims(s Step) bool { return s.Do == Failover && p.Fleet.Share }
+
+type drawer struct{ *rand.Rand }
+
+// between is a whole number of milliseconds in [least, most].
+func (d drawer) between(least, most time.Duration) time.Duration {
+	return least + time.Duration(d.Int64N(int64((most-least)/time.Millisecond)+1))*time.Millisecond
+}
+
+func (d drawer) one(choices ...time.Duration) time.Duration { return choices[d.IntN(len(choices))] }
+
+// some draws each with even odds.
+func (d drawer) some(all ...Verb) (drawn []Verb) {
+	for _, v := range all {
+		if d.IntN(2) == 0 {
+			drawn = append(drawn, v)
+		}
+	}
+	return drawn
+}
+
+func (d drawer) fleet() Fleet {
+	f := Fleet{
+		Shards: 1 + d.IntN(2),
+		Begin: d.one(0, d.between(0, time.Minute), d.between(0, time.Hour),
+			d.between(time.Hour-time.Minute, time.Hour)),
+		OriginTrip: d.one(200*time.Microsecond, time.Millisecond, 5*time.Millisecond),
+		MySQLTrip:  d.one(time.Millisecond, 30*time.Millisecond, 120*time.Millisecond),
+		Tuning:     tuning.Default(),
+	}
+	for range 1 + d.IntN(regionsMax) {
+		f.Nodes = append(f.Nodes, 1+d.IntN(nodesMax))
+		f.Ahead = append(f.Ahead, 0)
+	}
+	if d.IntN(3) == 0 {
+		for i := range f.Ahead {
+			f.Ahead[i] = d.between(-2*time.Second, 2*time.Second)
+		}
+	}
+	if d.IntN(4) == 0 {
+		f.Mode = window.Estimate
+	} else {
+		f.Share = d.IntN(4) == 0
+	}
+	f.Tuning.Jitter = float64(d.IntN(2)) * 0.2
+	for i := range 1 + d.IntN(keysMax) {
+		f.Keys = append(f.Keys, Key{
+			Name:     fmt.Sprint("k", i),
+			Limit:    []int64{1, 10, 100, 1000}[d.IntN(4)],
+			Duration: d.one(2*time.Second, 5*time.Second, time.Minute, time.Hour, time.Hour),
+		})
+	}
+	return f
+}
+
+func (d drawer) place(f Fleet) (region, node int) {
+	region = d.IntN(len(f.Nodes))
+	return region, d.IntN(f.Nodes[region])
+}
+
+func (d drawer) call(f Fleet, do Verb, at time.Duration) Step {
+	s := Step{At: at, Do: do, Key: d.IntN(len(f.Keys)), Second: d.IntN(len(f.Keys)), Count: 2 + d.IntN(8)}
+	s.Region, s.Node = d.place(f)
+	s.Cost, s.Actual = d.cost(f.Keys[s.Key].Limit), d.cost(f.Keys[s.Second].Limit)
+	if do == Reserve {
+		s.Actual, s.After = d.cost(f.Keys[s.Key].Limit), d.between(0, 3*time.Second)
+	}
+	return s
+}
+
+// cost is mostly a small part of a limit, and now and then all of it.
+func (d drawer) cost(limit int64) int64 {
+	switch d.IntN(8) {
+	case 0:
+		return limit
+	case 1:
+		return 1 + d.Int64N(limit)
+	case 2, 3:
+		return 1 + d.Int64N(1+limit/10)
+	}
+	return 1
+}
+
+func (d drawer) fault(f Fleet, do Verb, at time.Duration) Step {
+	s := Step{At: at, Do: do, After: d.between(10*time.Millisecond, faultTimeMax), Share: 0.2 + 0.8*d.Float64()}
+	s.Region, s.Node = d.place(f)
+	switch do {
+	case Slow, HoldNews:
+		s.Delay = d.between(10*time.Millisecond, 3*time.Second)
+	case SlowMySQL:
+		s.Delay = d.between(10*time.Millisecond, time.Second)
+	case Failover:
+		s.After = d.between(10*time.Millisecond, failoverMax)
+	case LoseNews:
+		s.Count = 1 + d.IntN(5)
+	case Clock:
+		s.Delay = d.between(-3*time.Second, 3*time.Second)
+	}
+	return s
+}

@@ -1,0 +1,152 @@
+package hunt
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// ledger is what callers were granted, written down outside of the limiters.
+type ledger struct {
+	world *world
+
+	mu       sync.Mutex
+	accounts []*account // in the order of first use
+	byName   map[window.Cell]*account
+
+	decisions atomic.Int64
+}
+
+// account is one cell.
+type account struct {
+	cell    window.Cell
+	key     int
+	entries []*entry // by life, in the order of first use
+	twice   []int64  // by region: claims whose fate is unknown, which the origin may have counted without a grant
+}
+
+// entry is what one life accepted in a cell: at least low, once all reservations are settled, and at most high.
+type entry struct {
+	life      *life
+	low, high int64
+}
+
+func cellName(c window.Cell) string {
+	return fmt.Sprintf("%s/%v cell %d", c.Key.Identifier, c.Key.Duration, c.Sequence)
+}
+
+func errorsIsMaybe(err error) bool { return errors.Is(err, store.ErrMaybeApplied) }
+
+func (g *ledger) cellOf(key int, d *dataplane.Decision) window.Cell {
+	f := g.world.plan.Fleet
+	k := f.Keys[key]
+	return window.Cell{
+		Key: window.Key{
+			Workspace: workspace, Namespace: namespace, Identifier: k.Name, Mode: f.Mode, Duration: k.Duration,
+		},
+		Sequence: d.ResetAt.UnixMilli()/k.Duration.Milliseconds() - 1,
+	}
+}
+
+func (g *ledger) account(cell window.Cell) *account {
+	a := g.byName[cell]
+	if a == nil {
+		named := func(k Key) bool { return k.Name == cell.Identifier }
+		key := slices.IndexFunc(g.world.plan.Fleet.Keys, named)
+		a = &account{cell: cell, key: key, twice: make([]int64, len(g.world.regions))}
+		if g.byName == nil {
+			g.byName = make(map[window.Cell]*account)
+		}
+		g.byName[cell] = a
+		g.accounts = append(g.accounts, a)
+	}
+	return a
+}
+
+func (a *account) entry(l *life) *entry {
+	for _, e := range a.entries {
+		if e.life == l {
+			return e
+		}
+	}
+	e := &entry{life: l}
+	a.entries = append(a.entries, e)
+	return e
+}
+
+// grant writes down what a decision granted.
+func (g *ledger) grant(l *life, cell window.Cell, cost int64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	a := g.account(cell)
+	e := a.entry(l)
+	e.low += cost
+	e.high += cost
+	if limit := g.world.plan.Fleet.Keys[a.key].Limit; e.low > limit && g.strict() {
+		g.world.record.violate("1", "%v granted %d of %d in %s", l, e.low, limit, cellName(cell))
+	}
+}
+
+// strict tells whether a life's grants in a cell stay within a limit: settling may charge more than a limit, and in the
+// estimate mode leaks drain.
+func (g *ledger) strict() bool {
+	return g.world.plan.Fleet.Mode == window.Exact &&
+		!slices.ContainsFunc(g.world.plan.Steps, func(s Step) bool { return s.Do == Reserve })
+}
+
+// settle writes down that a reservation changed by so much.
+func (g *ledger) settle(l *life, cell window.Cell, change int64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	e := g.account(cell).entry(l)
+	e.low += change
+	e.high += max(0, change)
+}
+
+func (g *ledger) unclear(r *region, cell window.Cell, cost int64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.account(cell).twice[r.index] += cost
+}
+
+// bounds are what a region's origin must hold of a cell at least, in the end, and may hold at most, ever. What ended
+// lives accepted may be lost with them.
+func (g *ledger) bounds(r *region, cell window.Cell) (low, high int64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	a := g.byName[cell]
+	if a == nil {
+		return 0, 0
+	}
+	high = a.twice[r.index]
+	for _, e := range a.entries {
+		if e.life.node.region != r {
+			continue
+		}
+		high += e.high
+		if !e.life.ended.Load() {
+			low += e.low
+		}
+	}
+	return low, high
+}
+
+// live tells whether a cell can influence a decision at a time, by every clock.
+func (a *account) live(now time.Time) bool {
+	const clocks = 10 * time.Second
+	return window.ExpiresAt(a.cell.Sequence, a.cell.Key.Duration.Milliseconds()) > now.Add(clocks).UnixMilli()
+}
+
+// usedIn tells whether a region's nodes that are left have accepted any cost.
+func (a *account) usedIn(r *region) bool {
+	return slices.ContainsFunc(a.entries, func(e *entry) bool {
+		return e.life.node.region == r && e.low > 0 && !e.life.ended.Load()
+	})
+}

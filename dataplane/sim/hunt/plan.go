@@ -1,0 +1,128 @@
+package hunt
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/weirhq/weir/shared/tuning"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// Plan is one history before it has happened: a fleet, and what callers, operators and faults do to it, when.
+type Plan struct {
+	Seed  uint64
+	Fleet Fleet
+	Steps []Step // by At
+}
+
+// Fleet is what a history begins with.
+type Fleet struct {
+	Nodes  []int // by region, >= 1 each
+	Shards int   // of each region's origin
+	Keys   []Key
+	Mode   window.Mode
+	Share  bool // the namespace waits for its share: store.NamespaceRow.Headroom
+
+	Begin                 time.Duration   // how far into an hour the fleet starts
+	OriginTrip, MySQLTrip time.Duration   // round trips
+	Ahead                 []time.Duration // by region: its origin's clock
+	Tuning                tuning.Tuning
+}
+
+// Key is one identifier in one window.
+type Key struct {
+	Name     string
+	Limit    int64
+	Duration time.Duration
+}
+
+// Verb is what a Step does.
+type Verb string
+
+// What callers do.
+const (
+	Ask     Verb = "ask"     // one request
+	Burst   Verb = "burst"   // several at one moment, on one node
+	Batch   Verb = "batch"   // one request for two keys
+	Reserve Verb = "reserve" // a request that is settled After with Actual
+)
+
+// What nodes do.
+const (
+	Kill Verb = "kill" // kill -9; a new node starts After
+	Stop Verb = "stop" // an orderly end; a new node starts After
+)
+
+// Faults, each of which ends After.
+const (
+	Cut       Verb = "cut"        // nothing arrives from a node at its origin
+	Refuse    Verb = "refuse"     // the origin refuses a node's calls
+	Mute      Verb = "mute"       // a share of the replies to a node is lost
+	Slow      Verb = "slow"       // calls take up to Delay longer, and overtake each other
+	CutMySQL  Verb = "cut mysql"  // nothing arrives from a node's relay at MySQL
+	SlowMySQL Verb = "slow mysql" // every statement takes Delay longer
+	FailMySQL Verb = "fail mysql" // a share of all statements fails
+	HoldNews  Verb = "hold news"  // rows of news are committed Delay later than they are written
+)
+
+// Faults that happen at a moment.
+const (
+	Wipe     Verb = "wipe"      // an origin is empty
+	Failover Verb = "failover"  // an origin has forgotten what it was told in the After before
+	LoseNews Verb = "lose news" // MySQL has lost the last Count rows of a region
+	Clock    Verb = "clock"     // a node's clock moves by Delay
+)
+
+// Step is one thing that happens. Fields that its Verb does not name mean nothing.
+type Step struct {
+	At           time.Duration // since the history began
+	Do           Verb
+	Region, Node int // Node is in its Region
+	Key, Second  int
+	Cost, Actual int64
+	Count        int
+	Share        float64
+	Delay        time.Duration
+	After        time.Duration
+}
+
+// String is the step in a transcript.
+func (s Step) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%9.3fs  r%d.%d  %s", s.At.Seconds(), s.Region, s.Node, s.Do)
+	switch s.Do {
+	case Ask:
+		fmt.Fprintf(&b, " k%d for %d", s.Key, s.Cost)
+	case Burst:
+		fmt.Fprintf(&b, " k%d for %d, %d times", s.Key, s.Cost, s.Count)
+	case Batch:
+		fmt.Fprintf(&b, " k%d for %d, k%d for %d", s.Key, s.Cost, s.Second, s.Actual)
+	case Reserve:
+		fmt.Fprintf(&b, " k%d for %d, settle %d after %v", s.Key, s.Cost, s.Actual, s.After)
+	case Mute, FailMySQL:
+		fmt.Fprintf(&b, " %.2f for %v", s.Share, s.After)
+	case Slow, SlowMySQL, HoldNews:
+		fmt.Fprintf(&b, " by %v for %v", s.Delay, s.After)
+	case LoseNews:
+		fmt.Fprintf(&b, " %d rows", s.Count)
+	case Clock:
+		fmt.Fprintf(&b, " by %v", s.Delay)
+	case Wipe:
+	default:
+		fmt.Fprintf(&b, " for %v", s.After)
+	}
+	return b.String()
+}
+
+// Without leaves out the steps whose indexes are left out.
+func (p Plan) Without(left Set) Plan {
+	kept := make([]Step, 0, len(p.Steps))
+	for i, s := range p.Steps {
+		if !left[i] {
+			kept = append(kept, s)
+		}
+	}
+	p.Steps = kept
+	return p
+}

@@ -1,0 +1,309 @@
+package hunt
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/sim/internal/bubble"
+	"github.com/weirhq/weir/dataplane/sim/internal/network"
+	"github.com/weirhq/weir/dataplane/store"
+)
+
+const (
+	// settling is how long nodes are up before the first step.
+	settling = 3 * time.Second
+
+	// Settle is how long after the last fault everything has converged: a relay that failed waits for up to 8 s, looks
+	// whether its cursors are still stored every 5 s, and waits up to 3 s for a lease; an origin's cells are told once
+	// more after store.KeepFor.
+	Settle = 30 * time.Second
+
+	// looking is the last part of Settle, in which every node decides on every key.
+	looking = 12 * time.Second
+
+	stopWithin = 5 * time.Second
+)
+
+// Result is what came of a plan.
+type Result struct {
+	Seed       uint64        `json:"seed"`
+	Hash       string        `json:"hash"` // of all that happened
+	Decisions  int64         `json:"decisions"`
+	Faults     int           `json:"faults"`
+	Virtual    time.Duration `json:"virtual_ns"`
+	Steps      int           `json:"steps"`
+	Violations []Violation   `json:"violations,omitempty"`
+	Lines      []string      `json:"lines"`
+}
+
+// Play plays a plan in a bubble of its own.
+func Play(p Plan) (Result, error) {
+	var result Result
+	var err error
+	if bubbleErr := bubble.Run(func() { result, err = play(p) }); bubbleErr != nil {
+		return Result{}, bubbleErr
+	}
+	return result, err
+}
+
+func play(p Plan) (Result, error) {
+	w, err := newWorld(p)
+	if err != nil {
+		return Result{}, err
+	}
+	time.Sleep(p.Fleet.Begin) // of windows, too
+	if err := w.bootAll(); err != nil {
+		return Result{}, err
+	}
+	result := Result{Seed: p.Seed, Steps: len(p.Steps)}
+	for _, s := range p.Steps {
+		time.Sleep(time.Until(w.began.Add(s.At)))
+		w.steps.Go(func() { w.step(s) })
+		if s.Do.isFault() {
+			result.Faults++
+		}
+	}
+	w.steps.Wait()
+	w.record.note("all faults are over")
+	w.look()
+	w.check()
+	w.end()
+	result.Decisions, result.Virtual = w.ledger.decisions.Load(), time.Since(w.began)
+	result.Hash, result.Violations, result.Lines = w.record.hash(), w.record.violations, w.record.lines
+	return result, nil
+}
+
+func (v Verb) isFault() bool {
+	switch v {
+	case Ask, Burst, Batch, Reserve:
+		return false
+	}
+	return true
+}
+
+func (w *world) bootAll() error {
+	rows, err := w.counts.Settings(context.Background(), "")
+	if err != nil {
+		return err
+	}
+	for _, r := range w.regions {
+		for shard := range r.origin.Shards() {
+			if err := r.origin.TellSettings(context.Background(), shard, rows); err != nil {
+				return err
+			}
+		}
+		for _, n := range r.nodes {
+			if err := w.boot(n); err != nil {
+				return err
+			}
+		}
+	}
+	time.Sleep(settling)
+	w.began = time.Now()
+	w.record.began = w.began
+	return nil
+}
+
+// step plays one step, and returns when it is over.
+func (w *world) step(s Step) {
+	r := w.regions[s.Region]
+	n := r.nodes[s.Node]
+	switch s.Do {
+	case Ask:
+		w.ask(n.life.Load(), s.Key, s.Cost)
+	case Burst:
+		for range s.Count {
+			w.steps.Go(func() { w.ask(n.life.Load(), s.Key, s.Cost) })
+		}
+	case Batch:
+		w.batch(n.life.Load(), s)
+	case Reserve:
+		w.reserve(n.life.Load(), s)
+	default:
+		w.record.note("%v.%d %v", r.name, s.Node, s.fault())
+		w.fault(r, n, s)
+	}
+}
+
+func (w *world) request(key int, cost int64) dataplane.Request {
+	k := w.plan.Fleet.Keys[key]
+	return dataplane.Request{
+		Workspace: workspace, Namespace: namespace, Identifier: k.Name, Limit: k.Limit, Duration: k.Duration,
+		Cost: cost, ZeroCost: cost == 0,
+	}
+}
+
+// decided writes down a decision.
+func (w *world) decided(l *life, key int, cost int64, d *dataplane.Decision) {
+	w.ledger.decisions.Add(1)
+	if d.Err != nil {
+		w.record.violate("error", "%v decided on k%d: %v", l, key, d.Err)
+		return
+	}
+	verdict := "denied"
+	if d.Allowed {
+		verdict = "allowed"
+		w.ledger.grant(l, w.ledger.cellOf(key, d), cost)
+	}
+	w.record.note("%v  k%d for %d: %s, %d left (%v)", l, key, cost, verdict, d.Remaining, d.Source)
+}
+
+func (w *world) ask(l *life, key int, cost int64) {
+	d := l.limiter.Allow(context.Background(), w.request(key, cost))
+	w.decided(l, key, cost, &d)
+}
+
+func (w *world) batch(l *life, s Step) {
+	requests := []dataplane.Request{w.request(s.Key, s.Cost), w.request(s.Second, s.Actual)}
+	b := l.limiter.AllowMany(context.Background(), requests)
+	if b.Err != nil {
+		w.record.violate("error", "%v decided on a batch: %v", l, b.Err)
+		return
+	}
+	for i, key := range []int{s.Key, s.Second} {
+		d := b.Decisions[i]
+		d.Allowed = b.Allowed
+		if cost := []int64{s.Cost, s.Actual}[i]; !b.Allowed && w.plan.Fleet.Share {
+			w.ledger.unclear(l.node.region, w.ledger.cellOf(key, &d), cost) // claimed, and then the node's credit
+		}
+		w.decided(l, key, []int64{s.Cost, s.Actual}[i], &d)
+	}
+}
+
+func (w *world) reserve(l *life, s Step) {
+	held, d := l.limiter.Reserve(context.Background(), w.request(s.Key, s.Cost))
+	w.decided(l, s.Key, s.Cost, &d)
+	if !d.Allowed || d.Err != nil {
+		return
+	}
+	time.Sleep(s.After)
+	if l.ended.Load() {
+		return // its caller ended with it
+	}
+	change, err := held.Settle(s.Actual)
+	if err != nil {
+		w.record.violate("error", "%v settled %d of k%d: %v", l, s.Actual, s.Key, err)
+	}
+	w.ledger.settle(l, w.ledger.cellOf(s.Key, &d), change)
+	w.record.note("%v  k%d settled at %d: %+d", l, s.Key, s.Actual, change)
+}
+
+// fault has something fail, and work again.
+func (w *world) fault(r *region, n *node, s Step) {
+	l := n.life.Load()
+	during := func(begin, end func()) {
+		begin()
+		time.Sleep(s.After)
+		end()
+	}
+	switch s.Do {
+	case Kill, Stop:
+		w.restart(n, s)
+	case Cut:
+		during(on(l.toOrigin, func(l *network.Link, bad bool) { l.Cut = bad }))
+	case Refuse:
+		during(on(l.toOrigin, func(l *network.Link, bad bool) { l.Down = bad }))
+	case Mute:
+		during(on(l.toOrigin, func(l *network.Link, bad bool) { l.Profile.Loss = pick(bad, s.Share) }))
+	case Slow:
+		during(on(l.toOrigin, func(l *network.Link, bad bool) { l.Profile.Jitter = pick(bad, s.Delay) }))
+	case CutMySQL:
+		during(on(l.toNews, func(l *network.Link, bad bool) { l.Cut = bad }))
+	case SlowMySQL:
+		during(func() { w.database.Set(s.Delay, 0) }, func() { w.database.Set(0, 0) })
+	case FailMySQL:
+		during(func() { w.database.Set(0, s.Share) }, func() { w.database.Set(0, 0) })
+	case HoldNews:
+		slow := func() time.Duration { return s.Delay }
+		during(func() { w.news.Faults.SlowCommits(slow) }, func() { w.news.Faults.SlowCommits(nil) })
+	case Wipe:
+		r.origin.Wipe()
+	case Failover:
+		var replica memstore.OriginState
+		during(func() { replica = r.origin.State() }, func() { r.origin.Rollback(replica) })
+		w.record.note("%s fails over to what it was %v ago", r.name, s.After)
+	case LoseNews:
+		for shard := range r.origin.Shards() {
+			stream := store.Stream{Region: r.name, Shard: shard}
+			if rows := w.news.Rows(stream); len(rows) > 0 {
+				w.news.Lose(stream, rows[max(0, len(rows)-s.Count)].Sequence)
+			}
+		}
+	case Clock:
+		n.ahead.Add(int64(s.Delay))
+	}
+}
+
+// on is a change of a link, and its end.
+func on(link *network.Link, change func(link *network.Link, bad bool)) (begin, end func()) {
+	return func() { link.Set(func(link *network.Link) { change(link, true) }) },
+		func() { link.Set(func(link *network.Link) { change(link, false) }) }
+}
+
+// pick is n, or 0.
+func pick[T float64 | time.Duration](bad bool, n T) T {
+	if bad {
+		return n
+	}
+	return 0
+}
+
+// restart ends a node's process, and starts another one later.
+func (w *world) restart(n *node, s Step) {
+	l := n.life.Load()
+	if l.ended.Load() {
+		return // it is being restarted
+	}
+	if s.Do == Kill {
+		w.kill(l)
+	} else {
+		w.stop(l, stopWithin)
+	}
+	time.Sleep(s.After)
+	if err := w.boot(n); err != nil {
+		w.record.violate("error", "start again: %v", err)
+	}
+	w.record.note("%v is back", n.life.Load())
+}
+
+// look has every region use every key, and then every node decide on it, for nothing, until everything has converged.
+func (w *world) look() {
+	time.Sleep(Settle - looking)
+	for _, r := range w.regions {
+		for key := range w.plan.Fleet.Keys {
+			w.ask(r.nodes[0].life.Load(), key, 1)
+		}
+	}
+	for range looking / time.Second {
+		for _, r := range w.regions {
+			for _, n := range r.nodes {
+				for key := range w.plan.Fleet.Keys {
+					w.ask(n.life.Load(), key, 0)
+				}
+			}
+		}
+		time.Sleep(time.Second)
+	}
+}
+
+// end stops all nodes, and waits for everything that still moves.
+func (w *world) end() {
+	for _, r := range w.regions {
+		for _, n := range r.nodes {
+			w.retired.Go(func() { w.stop(n.life.Load(), stopWithin) })
+		}
+	}
+	w.retired.Wait()
+	for _, link := range w.links {
+		link.Calls.Wait()
+	}
+}
+
+// fault is a step's words without its place and moment.
+func (s Step) fault() string {
+	text := s.String()
+	return text[len(fmt.Sprintf("%9.3fs  r%d.%d  ", s.At.Seconds(), s.Region, s.Node)):]
+}

@@ -1,0 +1,52 @@
+package hunt
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+)
+
+// record is what happened, line by line.
+type record struct {
+	mu         sync.Mutex
+	began      time.Time
+	lines      []string
+	violations []Violation
+}
+
+// Violation is a broken invariant.
+type Violation struct {
+	Invariant string `json:"invariant"`
+	What      string `json:"what"`
+}
+
+// violationsMax is how many are kept: the first ones tell most.
+const violationsMax = 20
+
+func (r *record) note(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.noteLocked(format, args...)
+}
+
+func (r *record) noteLocked(format string, args ...any) {
+	r.lines = append(r.lines, fmt.Sprintf("%9.3fs  ", time.Since(r.began).Seconds())+fmt.Sprintf(format, args...))
+}
+
+func (r *record) violate(invariant, format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	what := fmt.Sprintf(format, args...)
+	r.noteLocked("BROKEN %s: %s", invariant, what)
+	if len(r.violations) < violationsMax {
+		r.violations = append(r.violations, Violation{invariant, what})
+	}
+}
+
+func (r *record) hash() string {
+	sum := sha256.Sum256([]byte(strings.Join(r.lines, "\n")))
+	return hex.EncodeToString(sum[:8])
+}

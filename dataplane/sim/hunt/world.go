@@ -1,0 +1,237 @@
+package hunt
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/relay"
+	"github.com/weirhq/weir/dataplane/sim/internal/network"
+	"github.com/weirhq/weir/dataplane/store"
+)
+
+const (
+	workspace, namespace = "acme", "api"
+
+	// originGrace keeps cells at the origins until a history is over.
+	originGrace = time.Hour
+)
+
+// world is a fleet over one MySQL. Everything in it lives in one bubble.
+type world struct {
+	plan    Plan
+	began   time.Time // of the steps
+	regions []*region
+
+	counts   *memstore.Counts
+	news     *memstore.News
+	database network.Database
+	origins  network.OriginMeters
+	mysql    network.MySQLMeters
+
+	ledger ledger
+	record record
+
+	steps   sync.WaitGroup // on their way: requests, and faults that are not over
+	retired sync.WaitGroup // killed nodes that are coming to rest
+	links   []*network.Link
+}
+
+type region struct {
+	name   string
+	index  int
+	origin *memstore.Origin
+	nodes  []*node
+}
+
+// node is a place for one process after the other.
+type node struct {
+	region *region
+	index  int
+	ahead  atomic.Int64 // ns, of its own clock
+	life   atomic.Pointer[life]
+}
+
+// life is one process: a limiter and a relay.
+type life struct {
+	node             *node
+	number           int
+	limiter          *dataplane.Limiter
+	relay            *relay.Relay
+	toOrigin, toNews *network.Link
+	ended            atomic.Bool // it was killed, or stopped
+}
+
+// String names a life in transcripts.
+func (l *life) String() string {
+	return fmt.Sprintf("r%d.%d", l.node.region.index, l.node.index)
+}
+
+// stream is a source of random numbers of its own for each purpose, so that a step that is left out changes little for
+// others.
+func (w *world) stream(purpose string) *rand.Rand {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(purpose))
+	return rand.New(rand.NewPCG(w.plan.Seed, h.Sum64()))
+}
+
+func newWorld(p Plan) (*world, error) {
+	document, err := p.Fleet.Tuning.Document()
+	if err != nil {
+		return nil, err
+	}
+	w := &world{
+		plan: p, counts: memstore.NewCounts(memstore.CountsOptions{}), news: memstore.NewNews(memstore.NewsOptions{}),
+	}
+	w.ledger.world = w
+	w.database.Random = w.stream("database")
+	w.counts.SetTuning("", 1, document)
+	row := store.NamespaceRow{Workspace: workspace, Namespace: namespace, Mode: p.Fleet.Mode.String()}
+	if p.Fleet.Share {
+		row.Headroom = "wait"
+	}
+	w.counts.SetNamespaces(row)
+	for i, nodes := range p.Fleet.Nodes {
+		ahead := p.Fleet.Ahead[i]
+		r := &region{name: fmt.Sprint("r", i), index: i}
+		r.origin = memstore.NewOrigin(memstore.OriginOptions{
+			Shards: p.Fleet.Shards, Grace: originGrace, Clock: func() time.Time { return time.Now().Add(ahead) },
+		})
+		for n := range nodes {
+			r.nodes = append(r.nodes, &node{region: r, index: n})
+		}
+		w.regions = append(w.regions, r)
+	}
+	return w, nil
+}
+
+// boot starts a new process on a node, and has callers ask it once it has read its settings, as a load balancer does
+// that looks whether it is ready.
+func (w *world) boot(n *node) error {
+	l := &life{node: n, number: 1}
+	if before := n.life.Load(); before != nil {
+		l.number = before.number + 1
+	}
+	process := fmt.Sprintf("r%d.%d.%d", n.region.index, n.index, l.number)
+	link := func(to string, trip time.Duration) *network.Link {
+		made := &network.Link{
+			Profile: network.Profile{Delay: trip},
+			Stream:  func(op string) *rand.Rand { return w.stream(process + " to " + to + " " + op) },
+		}
+		w.links = append(w.links, made)
+		return made
+	}
+	l.toOrigin, l.toNews = link("origin", w.plan.Fleet.OriginTrip), link("mysql", w.plan.Fleet.MySQLTrip)
+	origin := &network.Origin{
+		RelayOrigin: watchedOrigin{n.region.origin.Client(), w, n.region}, Link: l.toOrigin, Meters: &w.origins,
+	}
+	var err error
+	l.limiter, err = dataplane.New(dataplane.Config{
+		Region: n.region.name, NodeID: process,
+		Origin: claimedOrigin{origin, w, n.region},
+		Clock:  func() time.Time { return time.Now().Add(time.Duration(n.ahead.Load())) },
+	})
+	if err != nil {
+		return fmt.Errorf("start %s: %w", process, err)
+	}
+	way := &network.Statements{Link: l.toNews, Database: &w.database, Meters: &w.mysql}
+	l.relay, err = relay.New(relay.Config{
+		Region: n.region.name, Holder: process, Origin: origin,
+		News:     network.News{News: w.news, Statements: way},
+		Counts:   network.Counts{CountStore: w.counts, Statements: way},
+		Settings: &network.Settings{From: w.counts, Statements: way},
+		Tuning: func() relay.Tuning {
+			t := l.limiter.RelayTuning()
+			return relay.Tuning{
+				Interval: t.NewsInterval, SettingsInterval: t.SettingsInterval, Floor: t.Floor, Step: t.Step,
+				MinGlobalDuration: t.MinGlobalDuration, StoreFloor: relay.StoreFloor, StoreSteps: relay.StoreSteps,
+			}
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("start the relay of %s: %w", process, err)
+	}
+	if err := l.limiter.Start(context.Background()); err != nil {
+		return err
+	}
+	if err := l.relay.Start(context.Background()); err != nil {
+		return err
+	}
+	for l.limiter.Health().SettingsAt.IsZero() {
+		time.Sleep(10 * time.Millisecond)
+	}
+	n.life.Store(l)
+	return nil
+}
+
+// kill ends a life as kill -9 does.
+func (w *world) kill(l *life) {
+	l.ended.Store(true)
+	for _, link := range []*network.Link{l.toOrigin, l.toNews} {
+		link.Set(func(link *network.Link) { link.Dead = true })
+	}
+	w.retired.Go(func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = l.limiter.Stop(ctx) // says what it could not send
+		_ = l.relay.Stop(ctx)   // its lease ends by itself
+	})
+}
+
+// stop ends a life in order, within a time.
+func (w *world) stop(l *life, within time.Duration) {
+	l.ended.Store(true)
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	_ = l.limiter.Stop(ctx)
+	_ = l.relay.Stop(ctx)
+}
+
+// watchedOrigin is a region's origin behind all links. It holds what relays tell it to what others have accepted.
+type watchedOrigin struct {
+	store.RelayOrigin
+	world  *world
+	region *region
+}
+
+// Tell implements store.RelayOrigin.
+func (o watchedOrigin) Tell(ctx context.Context, shard int, totals []store.Foreign) error {
+	for _, f := range totals {
+		most := int64(0)
+		for _, other := range o.world.regions {
+			if other != o.region {
+				_, high := o.world.ledger.bounds(other, f.Cell)
+				most += high
+			}
+		}
+		if f.Count > most {
+			o.world.record.violate("R1", "%s is told of %d in %s, and others accepted at most %d",
+				o.region.name, f.Count, cellName(f.Cell), most)
+		}
+	}
+	return o.RelayOrigin.Tell(ctx, shard, totals)
+}
+
+// claimedOrigin is an origin as one limiter sees it. It writes down claims whose fate stays unknown.
+type claimedOrigin struct {
+	store.Origin
+	world  *world
+	region *region
+}
+
+// Claim implements store.Origin.
+func (o claimedOrigin) Claim(ctx context.Context, claims []store.Claim) store.ClaimReply {
+	reply := o.Origin.Claim(ctx, claims)
+	for i := range reply.Totals {
+		if errorsIsMaybe(reply.Totals[i].Err) {
+			o.world.ledger.unclear(o.region, claims[i].Cell, claims[i].Cost)
+		}
+	}
+	return reply
+}
