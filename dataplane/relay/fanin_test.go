@@ -24,8 +24,8 @@ const (
 )
 
 // BenchmarkFanIn is what a relay takes to read 49 regions' news and to tell its origin, an interval at a time, with
-// some percent of their keys. Cores are processor time, garbage collection included and the making of the rows not, by the
-// time that the rows stand for. Three windows, 900 intervals, reach what it holds at most.
+// some percent of their keys. Cores are processor time, garbage collection included and the making of the rows not,
+// by the time that the rows stand for. Three windows, 900 intervals, reach what it holds at most.
 func BenchmarkFanIn(b *testing.B) {
 	for _, percent := range []int{1, 2, 4} {
 		b.Run(fmt.Sprint(percent, "%"), func(b *testing.B) { fanIn(b, percent) })
@@ -35,9 +35,10 @@ func BenchmarkFanIn(b *testing.B) {
 func fanIn(b *testing.B, percent int) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // or idle processors collect garbage, for nothing
 	now := time.UnixMilli(28_000_000 * 60_000)
-	stores := &stubStores{RelayOrigin: memstore.NewOrigin(memstore.OriginOptions{}), clock: func() time.Time { return now }}
+	clock := func() time.Time { return now }
+	stores := &stubStores{RelayOrigin: memstore.NewOrigin(memstore.OriginOptions{}), clock: clock}
 	r, err := New(Config{Region: "eu", Holder: "node", Origin: stores, News: &stores.news,
-		Counts: memstore.NewCounts(memstore.CountsOptions{}), Clock: func() time.Time { return now }})
+		Counts: memstore.NewCounts(memstore.CountsOptions{}), Clock: clock})
 	if err != nil {
 		b.Fatal(err)
 	}
