@@ -121,6 +121,7 @@ var countsFaults = map[string]string{
 	"the first heartbeat of several alone": "Heartbeat/records_several",
 	"heartbeats pile up":                   "Heartbeat/replaces",
 	"a stopped node stays":                 "Heartbeat/counts_a_node_as_live",
+	"an earlier word after the last":       "Heartbeat/counts_a_node_as_live",
 	"the first heartbeat stays":            "Heartbeat/replaces",
 	"top keys are lost":                    "Heartbeat/keeps_its_top_keys",
 	"nodes: letter case is lost":           "Heartbeat/nodes_are_apart",

@@ -274,6 +274,9 @@ func (s *countsSubject) beat(beat heartbeat.Beat) {
 	at := slices.IndexFunc(s.beats, func(b heartbeat.Beat) bool {
 		return fold(s.fault, "nodes", b.NodeID) == fold(s.fault, "nodes", beat.NodeID)
 	})
+	if at >= 0 && s.beats[at].Stopped && beat.Precedes(&s.beats[at]) && s.fault != "an earlier word after the last" {
+		return
+	}
 	if at >= 0 && beat.Top == "" && s.fault != "top keys are lost" {
 		beat.Top = s.beats[at].Top
 	}
