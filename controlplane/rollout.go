@@ -198,10 +198,6 @@ func (r *Rollout) ticks() bool {
 	return r.ID != "" && !r.Phase.Over() && (!waits || len(r.Touched) > 0)
 }
 
-// Settle ends a transition: timers of before are stale, and the next one is due after
-// wait; less than 0: not before an operator acts.
-func (r *Rollout) Settle(wait time.Duration) { r.settle(r.MovedMs, wait) }
-
 // Overdue tells whether the next timer should have come for longer than grace: it is lost. Of a
 // document that an older build wrote it is not known when it is due, and one timer too many
 // does no harm.

@@ -52,8 +52,10 @@ func (r *Rollout) Operate(o RolloutOrder, nowMs int64) (wait time.Duration, err 
 	r.MovedMs = nowMs
 	if wait, err = r.operate(o, nowMs); err != nil {
 		r.MovedMs = moved
+		return wait, err
 	}
-	return wait, err
+	r.Trouble = ""
+	return wait, nil
 }
 
 func (r *Rollout) operate(o RolloutOrder, nowMs int64) (time.Duration, error) {

@@ -33,17 +33,8 @@ func (k *Keeper) ensureRollout(ctx context.Context) error {
 
 // reviveRollouts sends the message of a rollout anew that has lost it, and the outcome of
 // one that the list has not heard of: the lock must not stay with what is over.
-func (k *Keeper) reviveRollouts(ctx context.Context, rollouts RolloutClient, standing RolloutsStanding) error {
-	ids := []string{}
-	if standing.Active != "" {
-		ids = append(ids, standing.Active)
-	}
-	for _, line := range standing.List {
-		if line.EndedMs == 0 && line.ID != standing.Active {
-			ids = append(ids, line.ID)
-		}
-	}
-	for _, id := range ids {
+func (k *Keeper) reviveRollouts(ctx context.Context, rollouts RolloutClient, standing controlplane.RolloutList) error {
+	for _, id := range standing.UnderWay() {
 		r, err := rollouts.Status(ctx, id)
 		if errors.Is(err, controlplane.ErrNotFound) {
 			continue // repairRollouts knows what to do
@@ -52,9 +43,7 @@ func (k *Keeper) reviveRollouts(ctx context.Context, rollouts RolloutClient, sta
 			return err
 		}
 		late := rolloutLate * cmp.Or(k.Grace, defaultGrace)
-		overdue := r.Overdue(time.Now().UnixMilli(), late)
-		unheard := r.Phase.Over() && time.Now().UnixMilli() > r.EndedMs+late.Milliseconds()
-		if !overdue && !unheard {
+		if !r.Lapsed(time.Now().UnixMilli(), late) {
 			continue
 		}
 		if err := rollouts.Ensure(ctx, r.ID, r.Epoch); err != nil {
@@ -71,7 +60,7 @@ func (k *Keeper) reviveRollouts(ctx context.Context, rollouts RolloutClient, sta
 
 // repairRollouts compares the list with the rollouts themselves and with what they wrote to
 // MySQL. It looks first, as ensure does.
-func (k *Keeper) repairRollouts(ctx context.Context, rollouts RolloutClient, standing RolloutsStanding) error {
+func (k *Keeper) repairRollouts(ctx context.Context, rollouts RolloutClient, standing controlplane.RolloutList) error {
 	var traces []controlplane.TuningTrace
 	var unread error
 	if k.Tunings != nil {
@@ -81,7 +70,7 @@ func (k *Keeper) repairRollouts(ctx context.Context, rollouts RolloutClient, sta
 	}
 	late := rolloutLate * cmp.Or(k.Grace, defaultGrace).Milliseconds()
 	look := func(id string) (controlplane.Rollout, error) { return rollouts.Status(ctx, id) }
-	wrong, err := standing.wrongs(traces, time.Now().UnixMilli(), late, look)
+	wrong, err := standing.Wrongs(traces, time.Now().UnixMilli(), late, look)
 	if err != nil || len(wrong) == 0 {
 		return errors.Join(unread, err)
 	}

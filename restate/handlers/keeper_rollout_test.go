@@ -16,7 +16,7 @@ import (
 )
 
 // rolloutsOf is a Restate that has a list and some rollouts.
-func rolloutsOf(t *testing.T, standing RolloutsStanding, rollouts map[string]controlplane.Rollout) *scripted {
+func rolloutsOf(t *testing.T, standing controlplane.RolloutList, rollouts map[string]controlplane.Rollout) *scripted {
 	text := func(v any) string {
 		b, err := json.Marshal(v)
 		if err != nil {
@@ -49,23 +49,23 @@ func TestWhatTheKeeperDoesAboutRollouts(t *testing.T) {
 	const graceMs, lateMs = 10_000, rolloutLate * 10_000
 	broken := controlplane.Rollout{}
 	for name, c := range map[string]struct {
-		standing RolloutsStanding
+		standing controlplane.RolloutList
 		rollout  func(nowMs int64) controlplane.Rollout
 		traces   error
 		ensured  bool
 		repaired bool
 		wrong    string
 	}{
-		"its timer is late":     {standing: RolloutsStanding{Active: "one"}, rollout: bakesSince(lateMs + 1), ensured: true},
-		"its timer may come":    {standing: RolloutsStanding{Active: "one"}, rollout: bakesSince(lateMs)},
-		"its outcome is late":   {standing: RolloutsStanding{Active: "one"}, rollout: doneSince(lateMs + 1), ensured: true},
-		"its outcome may come":  {standing: RolloutsStanding{Active: "one"}, rollout: doneSince(lateMs)},
-		"it has a line alone":   {standing: RolloutsStanding{Active: "gone", List: []controlplane.RolloutSummary{{ID: "one"}}}, rollout: bakesSince(lateMs + 1), ensured: true, repaired: true},
-		"its line has an end":   {standing: RolloutsStanding{List: []controlplane.RolloutSummary{{ID: "one", EndedMs: 1}}}, rollout: bakesSince(lateMs + 1)},
-		"it is not known":       {standing: RolloutsStanding{Active: "gone"}, rollout: bakesSince(0), repaired: true},
-		"it cannot be read":     {standing: RolloutsStanding{Active: "one"}, rollout: func(int64) controlplane.Rollout { return broken }, wrong: "broken"},
-		"MySQL does not answer": {standing: RolloutsStanding{Active: "gone"}, rollout: bakesSince(0), traces: errors.New("no rows today"), repaired: true, wrong: "compare the list of rollouts with MySQL: no rows today"},
-		"MySQL alone is down":   {standing: RolloutsStanding{Active: "one"}, rollout: bakesSince(0), traces: errors.New("no rows today"), wrong: "no rows today"},
+		"its timer is late":     {standing: controlplane.RolloutList{Active: "one"}, rollout: bakesSince(lateMs + 1), ensured: true},
+		"its timer may come":    {standing: controlplane.RolloutList{Active: "one"}, rollout: bakesSince(lateMs)},
+		"its outcome is late":   {standing: controlplane.RolloutList{Active: "one"}, rollout: doneSince(lateMs + 1), ensured: true},
+		"its outcome may come":  {standing: controlplane.RolloutList{Active: "one"}, rollout: doneSince(lateMs)},
+		"it has a line alone":   {standing: controlplane.RolloutList{Active: "gone", List: []controlplane.RolloutSummary{{ID: "one"}}}, rollout: bakesSince(lateMs + 1), ensured: true, repaired: true},
+		"its line has an end":   {standing: controlplane.RolloutList{List: []controlplane.RolloutSummary{{ID: "one", EndedMs: 1}}}, rollout: bakesSince(lateMs + 1)},
+		"it is not known":       {standing: controlplane.RolloutList{Active: "gone"}, rollout: bakesSince(0), repaired: true},
+		"it cannot be read":     {standing: controlplane.RolloutList{Active: "one"}, rollout: func(int64) controlplane.Rollout { return broken }, wrong: "broken"},
+		"MySQL does not answer": {standing: controlplane.RolloutList{Active: "gone"}, rollout: bakesSince(0), traces: errors.New("no rows today"), repaired: true, wrong: "compare the list of rollouts with MySQL: no rows today"},
+		"MySQL alone is down":   {standing: controlplane.RolloutList{Active: "one"}, rollout: bakesSince(0), traces: errors.New("no rows today"), wrong: "no rows today"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -1,7 +1,6 @@
 package handlers
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -32,19 +31,10 @@ const (
 	troubleRetry = 10 * time.Second
 )
 
-// The rollout's messages on the wire.
-type (
-	// RolloutBegin makes an object a rollout.
-	RolloutBegin struct {
-		Spec    controlplane.RolloutSpec `json:"spec"`
-		By      controlplane.By          `json:"by"`
-		Regions []string                 `json:"regions"` // of the fleet
-	}
-	// RolloutTimer is the message that keeps a rollout going.
-	RolloutTimer struct {
-		Epoch int64 `json:"epoch"`
-	}
-)
+// RolloutTimer is the message that keeps a rollout going.
+type RolloutTimer struct {
+	Epoch int64 `json:"epoch"`
+}
 
 // rollout is the object: controlplane.Rollout, one transition an invocation. None
 // outlives a transition, so a new build never meets a journal of the old one that is
@@ -87,50 +77,25 @@ func (o *rollout) definition() restate.ServiceDefinition {
 }
 
 // begin is called by the list of rollouts alone, which sees to it that one is under
-// way at a time. The same spec once more changes nothing.
-func (o *rollout) begin(ctx restate.ObjectContext, req RolloutBegin) (controlplane.Rollout, error) {
-	before, err := load(ctx)
+// way at a time.
+func (o *rollout) begin(ctx restate.ObjectContext, req controlplane.RolloutBegin) (controlplane.Rollout, error) {
+	r, err := load(ctx)
 	if err != nil {
 		return controlplane.Rollout{}, err
 	}
-	if before.ID != "" {
-		if !same(before.Spec, req.Spec) {
-			return controlplane.Rollout{},
-				failed(fmt.Errorf("%w: there is a rollout %s already, of another tuning or plan: choose another id",
-					controlplane.ErrConflict, before.ID))
-		}
-		return before, nil
-	}
-	id := restate.Key(ctx)
-	used, err := step(ctx, o.steps, "look whether the id was used", func(ctx context.Context) (string, error) {
-		return o.work.Used(ctx, id)
-	})
+	wait, fresh, err := r.Begin(o.on(ctx), restate.Key(ctx), req)
 	if err != nil {
-		return controlplane.Rollout{}, err
+		return controlplane.Rollout{}, finally(err)
 	}
-	if used != "" {
-		return controlplane.Rollout{}, failed(fmt.Errorf("%w: %s", controlplane.ErrConflict, used))
+	if !fresh {
+		return r, nil
 	}
-	at, err := now(ctx, o.steps, "now")
-	if err != nil {
-		return controlplane.Rollout{}, err
-	}
-	r, err := controlplane.NewRollout(id, req.Spec, req.By, req.Regions, at)
-	if err != nil {
-		return controlplane.Rollout{}, failed(err)
-	}
-	wait := time.Duration(0)
-	if r.Phase == controlplane.RolloutAwaiting {
-		wait = -1
-	}
-	o.settle(ctx, r, wait)
-	return *r, o.audit(ctx, req.By, "start", nil, r)
+	o.settle(ctx, &r, wait)
+	return r, o.audit(ctx, req.By, "start", nil, &r)
 }
 
-func same(a, b controlplane.RolloutSpec) bool {
-	x, errX := json.Marshal(a)
-	y, errY := json.Marshal(b)
-	return errX == nil && errY == nil && string(x) == string(y)
+func (o *rollout) on(ctx restate.Context) *durableRollout {
+	return &durableRollout{ctx: ctx, work: o.work, steps: o.steps}
 }
 
 // step is what a timer brings: one transition. A stale timer returns at once.
@@ -140,7 +105,7 @@ func (o *rollout) step(ctx restate.ObjectContext, t RolloutTimer) (restate.Void,
 		return restate.Void{}, err
 	}
 	before := r.Phase
-	wait, err := r.Advance(&durableRollout{ctx: ctx, work: o.work, steps: o.steps})
+	wait, err := r.Advance(o.on(ctx))
 	if err != nil {
 		return restate.Void{}, o.later(ctx, err)
 	}
@@ -173,20 +138,17 @@ func (o *rollout) later(ctx restate.ObjectContext, stepErr error) error {
 	return nil
 }
 
-// ensure revives a rollout that stands at the epoch at which [Keeper] took it for dead.
-// One that has moved since is not dead; of one that is over it says so once more to the
-// list, which may not have heard.
+// ensure sends anew what a rollout owes that [Keeper] took for dead.
 func (o *rollout) ensure(ctx restate.ObjectContext, t RolloutTimer) (restate.Void, error) {
 	r, err := load(ctx)
-	switch {
-	case err != nil:
+	if err != nil {
 		return restate.Void{}, err
-	case r.ID == "":
-		return restate.Void{}, nil
-	case r.Phase.Over():
+	}
+	owes := r.Owes(t.Epoch)
+	if owes.Outcome {
 		restate.ObjectSend(ctx, RolloutsService, rolloutScope, "Ended").Send(r.Summary())
-		return restate.Void{}, nil
-	case !r.Takes(t.Epoch):
+	}
+	if !owes.Timer {
 		return restate.Void{}, nil
 	}
 	at, err := now(ctx, o.steps, "now")
@@ -207,42 +169,35 @@ func (o *rollout) operate(ctx restate.ObjectContext, order controlplane.RolloutO
 	if err != nil {
 		return r, err
 	}
-	return o.act(ctx, r, order)
-}
-
-// takeBack is called by the list of rollouts, which knows that no other is under way. The
-// rows say whether one has been since that the list has forgotten.
-func (o *rollout) takeBack(ctx restate.ObjectContext, by controlplane.By) (controlplane.Rollout, error) {
-	r, err := o.existing(ctx)
-	if err != nil {
-		return r, err
-	}
-	if r.Phase == controlplane.RolloutDone {
-		inForce, err := (&durableRollout{ctx: ctx, work: o.work, steps: o.steps}).InForce(r.Rows())
-		if err != nil {
-			return r, err
-		}
-		if err := r.Overtaken(inForce); err != nil {
-			return r, failed(err)
-		}
-	}
-	return o.act(ctx, r, controlplane.RolloutOrder{Action: controlplane.RolloutTakeBack, By: by})
-}
-
-func (o *rollout) act(ctx restate.ObjectContext, r controlplane.Rollout,
-	order controlplane.RolloutOrder) (controlplane.Rollout, error) {
 	at, err := now(ctx, o.steps, "now")
 	if err != nil {
 		return r, err
 	}
 	before := condition(&r)
 	wait, err := r.Operate(order, at)
+	return o.operated(ctx, r, order.By, order.Action, before, wait, err)
+}
+
+// takeBack is called by the list of rollouts, which knows that no other is under way.
+func (o *rollout) takeBack(ctx restate.ObjectContext, by controlplane.By) (controlplane.Rollout, error) {
+	r, err := o.existing(ctx)
 	if err != nil {
-		return r, failed(err)
+		return r, err
 	}
-	r.Trouble = ""
+	before := condition(&r)
+	wait, err := r.TakeBack(o.on(ctx), by)
+	return o.operated(ctx, r, by, controlplane.RolloutTakeBack, before, wait, err)
+}
+
+// operated writes an operator's transition down.
+func (o *rollout) operated(ctx restate.ObjectContext, r controlplane.Rollout, by controlplane.By,
+	action controlplane.RolloutAction, before rolloutCondition, wait time.Duration,
+	err error) (controlplane.Rollout, error) {
+	if err != nil {
+		return r, finally(err)
+	}
 	o.settle(ctx, &r, wait)
-	return r, o.audit(ctx, order.By, string(order.Action), before, &r)
+	return r, o.audit(ctx, by, string(action), before, &r)
 }
 
 // status is a snapshot. It waits for nothing.
@@ -261,13 +216,13 @@ func (o *rollout) existing(ctx restate.ObjectSharedContext) (controlplane.Rollou
 // settle writes a transition down and sends what follows from it: the next timer, and
 // the outcome to the list. All of it happens, or nothing.
 func (o *rollout) settle(ctx restate.ObjectContext, r *controlplane.Rollout, wait time.Duration) {
-	r.Settle(wait)
-	if wait >= 0 {
+	sends := r.Settle(wait)
+	if sends.Timer {
 		restate.ObjectSend(ctx, RolloutService, restate.Key(ctx), "Step").
 			Send(RolloutTimer{Epoch: r.Epoch}, restate.WithDelay(wait))
 	}
 	restate.Set(ctx, rolloutKey, *r)
-	if r.Phase.Over() {
+	if sends.Outcome {
 		restate.ObjectSend(ctx, RolloutsService, rolloutScope, "Ended").Send(r.Summary())
 	}
 }
@@ -336,4 +291,19 @@ func failed(err error) error {
 		code = http.StatusConflict
 	}
 	return restate.ToTerminalError(err, restate.WithErrorCode(code))
+}
+
+// finally is an error of a transition for the caller: its own refusals are final, as the last errors of steps are. What
+// else went wrong is Restate's, which tries again.
+func finally(err error) error {
+	if err == nil || restate.IsTerminalError(err) || !refusal(err) {
+		return err
+	}
+	return failed(err)
+}
+
+// refusal tells that a transition was refused, which changed nothing.
+func refusal(err error) bool {
+	return errors.Is(err, controlplane.ErrInvalid) || errors.Is(err, controlplane.ErrConflict) ||
+		errors.Is(err, controlplane.ErrNotFound)
 }

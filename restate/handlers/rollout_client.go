@@ -17,8 +17,8 @@ type RolloutClient struct{ *Client }
 // Start begins a rollout. The same once more, under the same id, changes nothing.
 func (c RolloutClient) Start(ctx context.Context, id string, spec controlplane.RolloutSpec,
 	by controlplane.By) (controlplane.Rollout, error) {
-	return askRollout[RolloutStart, controlplane.Rollout](ctx, c.Client, RolloutsService, rolloutScope, "Start",
-		RolloutStart{ID: id, Spec: spec, By: by})
+	return askRollout[controlplane.RolloutStart, controlplane.Rollout](ctx, c.Client, RolloutsService, rolloutScope, "Start",
+		controlplane.RolloutStart{ID: id, Spec: spec, By: by})
 }
 
 // Operate approves, pauses, resumes, aborts or rolls back.
@@ -49,8 +49,8 @@ func (c RolloutClient) List(ctx context.Context) ([]controlplane.RolloutSummary,
 }
 
 // Standing is the list of rollouts, and who has the lock.
-func (c RolloutClient) Standing(ctx context.Context) (RolloutsStanding, error) {
-	return askRollout[restate.Void, RolloutsStanding](ctx, c.Client, RolloutsService, rolloutScope, "Standing",
+func (c RolloutClient) Standing(ctx context.Context) (controlplane.RolloutList, error) {
+	return askRollout[restate.Void, controlplane.RolloutList](ctx, c.Client, RolloutsService, rolloutScope, "Standing",
 		restate.Void{})
 }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/weirhq/weir/controlplane"
 )
 
-// durableRollout is controlplane.RolloutSteps for one invocation.
+// durableRollout is controlplane.RolloutSteps and RolloutBeginSteps for one invocation.
 type durableRollout struct {
 	ctx   restate.Context
 	work  *controlplane.RolloutWork
@@ -16,6 +16,12 @@ type durableRollout struct {
 }
 
 func (d *durableRollout) NowMs() (int64, error) { return now(d.ctx, d.steps, "now") }
+
+func (d *durableRollout) Used(id string) (string, error) {
+	return step(d.ctx, d.steps, "look whether the id was used", func(ctx context.Context) (string, error) {
+		return d.work.Used(ctx, id)
+	})
+}
 
 func (d *durableRollout) InForce(regions []string) ([]controlplane.RegionTuning, error) {
 	return step(d.ctx, d.steps, "read the tuning in force",

@@ -125,7 +125,7 @@ func testWhatRolloutsAreAskedWrongly(t *testing.T) {
 
 	stale := ended.Summary()
 	stale.Phase, stale.EndedMs = controlplane.RolloutBaking, 0
-	cl.putState(RolloutsService, rolloutScope, rolloutsKey, rolloutList{Version: rolloutsVersion, Active: "one", Since: bakes.Epoch, List: []controlplane.RolloutSummary{stale}})
+	cl.putState(RolloutsService, rolloutScope, rolloutsKey, controlplane.RolloutList{Active: "one", Since: bakes.Epoch, List: []controlplane.RolloutSummary{stale}})
 	if err := c.Ensure(t.Context(), "one", ended.Epoch); err != nil {
 		t.Fatal(err)
 	}
@@ -136,11 +136,11 @@ func testWhatRolloutsAreAskedWrongly(t *testing.T) {
 		return nil
 	})
 
-	want("a long repair", c.Repair(t.Context(), make([]controlplane.TuningTrace, rolloutsListMax+1)), controlplane.ErrInvalid, "101 rollouts to look at (at most 100)")
+	want("a long repair", c.Repair(t.Context(), make([]controlplane.TuningTrace, controlplane.RolloutsListMax+1)), controlplane.ErrInvalid, "101 rollouts to look at (at most 100)")
 	cl.putState(RolloutService, "newer", rolloutKey, controlplane.Rollout{ID: "newer", Version: 99})
 	err = c.Repair(t.Context(), []controlplane.TuningTrace{{ID: "newer"}, {ID: "never-was"}})
 	want("a repair that cannot read a rollout", err, controlplane.ErrConflict, "run the newer weir-control")
-	cl.putState(RolloutsService, rolloutScope, rolloutsKey, rolloutList{Version: rolloutsVersion + 1})
+	cl.putState(RolloutsService, rolloutScope, rolloutsKey, controlplane.RolloutList{Version: 99})
 	_, err = c.Start(t.Context(), "two", twoStages(200), operator)
 	want("a list of a newer build", err, controlplane.ErrConflict, "run the newer weir-control")
 }

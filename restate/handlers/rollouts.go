@@ -1,10 +1,6 @@
 package handlers
 
 import (
-	"context"
-	"fmt"
-	"slices"
-
 	restate "github.com/restatedev/sdk-go"
 
 	"github.com/weirhq/weir/controlplane"
@@ -15,28 +11,9 @@ import (
 const RolloutsService = "WeirRollouts"
 
 const (
-	rolloutScope     = "fleet"
-	rolloutsKey      = "rollouts"
-	rolloutsVersion  = 2
-	rolloutsListMax  = 100
-	rolloutsStepName = "list regions"
+	rolloutScope = "fleet"
+	rolloutsKey  = "rollouts"
 )
-
-// rolloutList is what the object keeps: the lock of the fleet, and who has had it.
-type rolloutList struct {
-	Version int    `json:"version"`
-	Active  string `json:"active,omitempty"` // id of the rollout that is under way
-	// its epoch when it took the lock: an outcome of before does not give it back
-	Since int64                         `json:"since,omitempty"`
-	List  []controlplane.RolloutSummary `json:"list,omitempty"` // newest first, at most rolloutsListMax
-}
-
-// RolloutStart asks for a rollout.
-type RolloutStart struct {
-	ID   string                   `json:"id"`
-	Spec controlplane.RolloutSpec `json:"spec"`
-	By   controlplane.By          `json:"by"`
-}
 
 // RolloutTakeBack asks for a finished rollout to be rolled back.
 type RolloutTakeBack struct {
@@ -44,8 +21,13 @@ type RolloutTakeBack struct {
 	By controlplane.By `json:"by"`
 }
 
-// rollouts is the list of rollouts and their lock: rollouts start here, one after the other,
-// and only while none is under way.
+// RolloutsRepair asks the list to look at rollouts that it may be wrong about. Those that
+// wrote versions of the tuning have a trace of it.
+type RolloutsRepair struct {
+	Rollouts []controlplane.TuningTrace `json:"rollouts"` // at most controlplane.RolloutsListMax
+}
+
+// rollouts is the object: controlplane.RolloutList, one transition an invocation.
 type rollouts struct {
 	work  *controlplane.RolloutWork
 	steps *stepper
@@ -62,168 +44,68 @@ func (o *rollouts) definition() restate.ServiceDefinition {
 		Handler("List", restate.NewObjectSharedHandler(o.list, restate.WithJournalRetention(0)))
 }
 
-// start begins a rollout where none is under way. Started again under its id it answers
-// how it stands, so that a caller who got no answer may ask again.
-func (o *rollouts) start(ctx restate.ObjectContext, req RolloutStart) (controlplane.Rollout, error) {
-	l, err := o.load(ctx)
-	if err != nil {
-		return controlplane.Rollout{}, err
-	}
-	if err := validStart(req); err != nil {
-		return controlplane.Rollout{}, failed(err)
-	}
-	known := l.Active == req.ID || l.at(req.ID) >= 0
-	var regions []string
-	if !known {
-		if err := o.vacant(ctx, &l); err != nil {
-			return controlplane.Rollout{}, err
-		}
-		if regions, err = step(ctx, o.steps, rolloutsStepName, func(ctx context.Context) ([]string, error) {
-			return o.work.Regions(ctx)
-		}); err != nil {
-			return controlplane.Rollout{}, err
-		}
-		if err = o.checkQueries(ctx, req.Spec.Plan.Guardrails.Queries); err != nil {
-			return controlplane.Rollout{}, err
-		}
-	}
-	r, terminal := restate.Object[controlplane.Rollout](ctx, RolloutService, req.ID, "Begin").
-		Request(RolloutBegin{Spec: req.Spec, By: req.By, Regions: regions})
-	if terminal != nil {
-		return controlplane.Rollout{}, terminal
-	}
-	if !r.Phase.Over() && l.Active != r.ID { // else it is one of long ago, which changes nothing
-		l.lock(r.Summary())
-		o.save(ctx, l)
-	}
-	return r, nil
-}
-
-func (o *rollouts) checkQueries(ctx restate.ObjectContext, rails []controlplane.QueryRail) error {
-	if len(rails) == 0 {
-		return nil
-	}
-	problem, err := step(ctx, o.steps, "check queries", func(ctx context.Context) (string, error) {
-		return o.work.CheckQueries(ctx, rails)
-	})
-	if err == nil && problem != "" {
-		err = failed(fmt.Errorf("%w: %s", controlplane.ErrInvalid, problem))
-	}
-	return err
-}
-
-func validStart(req RolloutStart) error {
-	if err := controlplane.ValidateRolloutID(req.ID); err != nil {
+func (o *rollouts) start(ctx restate.ObjectContext, req controlplane.RolloutStart) (r controlplane.Rollout, err error) {
+	err = o.transition(ctx, func(l *controlplane.RolloutList) (err error) {
+		r, err = l.Start(o.on(ctx), req)
 		return err
-	}
-	if err := req.By.Validate(); err != nil {
-		return err
-	}
-	return req.Spec.Validate()
-}
-
-// takeBack rolls the newest rollout that is done back. An older one's previous tuning
-// is not what was in force before the newest.
-func (o *rollouts) takeBack(ctx restate.ObjectContext, req RolloutTakeBack) (controlplane.Rollout, error) {
-	l, err := o.load(ctx)
-	if err != nil {
-		return controlplane.Rollout{}, err
-	}
-	if l.Active != req.ID {
-		if err := o.vacant(ctx, &l); err != nil {
-			return controlplane.Rollout{}, err
-		}
-	}
-	newest := slices.IndexFunc(l.List, func(s controlplane.RolloutSummary) bool {
-		return s.Phase == controlplane.RolloutDone
 	})
-	if newest >= 0 && l.List[newest].ID != req.ID &&
-		slices.ContainsFunc(l.List[newest:], func(s controlplane.RolloutSummary) bool { return s.ID == req.ID }) {
-		return controlplane.Rollout{},
-			failed(
-				fmt.Errorf("%w: rollout %s is done since: roll that one back first, or start a rollout of the tuning you want",
-					controlplane.ErrConflict, l.List[newest].ID))
-	}
-	r, terminal := restate.Object[controlplane.Rollout](ctx, RolloutService, req.ID, "TakeBack").Request(req.By)
-	if terminal != nil {
-		return controlplane.Rollout{}, terminal
-	}
-	l.lock(r.Summary())
-	o.save(ctx, l)
-	return r, nil
+	return r, err
 }
 
-// ended takes the lock back.
+func (o *rollouts) takeBack(ctx restate.ObjectContext, req RolloutTakeBack) (r controlplane.Rollout, err error) {
+	err = o.transition(ctx, func(l *controlplane.RolloutList) (err error) {
+		r, err = l.TakeBack(o.on(ctx), req.ID, req.By)
+		return err
+	})
+	return r, err
+}
+
 func (o *rollouts) ended(ctx restate.ObjectContext, s controlplane.RolloutSummary) (restate.Void, error) {
-	l, err := o.load(ctx)
+	return restate.Void{}, o.transition(ctx, func(l *controlplane.RolloutList) error {
+		l.Ended(s)
+		return nil
+	})
+}
+
+func (o *rollouts) repair(ctx restate.ObjectContext, req RolloutsRepair) (restate.Void, error) {
+	return restate.Void{}, o.transition(ctx, func(l *controlplane.RolloutList) error {
+		return l.Repair(o.on(ctx), req.Rollouts)
+	})
+}
+
+// transition writes the list down that change leaves. It does so where change was refused, too: the list may have found out
+// on the way who has the lock.
+func (o *rollouts) transition(ctx restate.ObjectContext, change func(*controlplane.RolloutList) error) error {
+	l, err := loadList(ctx)
 	if err != nil {
-		return restate.Void{}, err
+		return err
 	}
-	if l.end(s) {
-		o.save(ctx, l)
+	err = change(&l)
+	if err == nil || restate.IsTerminalError(err) || refusal(err) {
+		restate.Set(ctx, rolloutsKey, l)
 	}
-	return restate.Void{}, nil
+	return finally(err)
 }
 
-// lock gives the lock to a rollout that is under way.
-func (l *rolloutList) lock(s controlplane.RolloutSummary) {
-	l.Active, l.Since = s.ID, s.Epoch
-	l.note(s)
-}
-
-// end takes the lock back from a rollout that is over. One that was done when it sent
-// this, and is being rolled back by now, keeps it until it says so again.
-func (l *rolloutList) end(s controlplane.RolloutSummary) (changed bool) {
-	if l.Active == s.ID {
-		if s.Epoch < l.Since {
-			return false
-		}
-		l.Active, l.Since = "", 0
-	}
-	if i := l.at(s.ID); i >= 0 {
-		l.List[i] = s
-	}
-	return true
+func (o *rollouts) on(ctx restate.ObjectContext) *durableList {
+	return &durableList{ctx: ctx, work: o.work, steps: o.steps}
 }
 
 // list is a snapshot. It waits for nothing.
 func (o *rollouts) list(ctx restate.ObjectSharedContext, _ restate.Void) ([]controlplane.RolloutSummary, error) {
-	l, err := o.load(ctx)
+	l, err := loadList(ctx)
 	return l.List, err
 }
 
-// at is the place of a rollout's line; less than 0: it has none.
-func (l *rolloutList) at(id string) int {
-	return slices.IndexFunc(l.List, func(s controlplane.RolloutSummary) bool { return s.ID == id })
+// standing is a snapshot, with the lock. It waits for nothing.
+func (o *rollouts) standing(ctx restate.ObjectSharedContext, _ restate.Void) (controlplane.RolloutList, error) {
+	return loadList(ctx)
 }
 
-// note writes a rollout's line, at the place of when it started.
-func (l *rolloutList) note(s controlplane.RolloutSummary) {
-	if i := l.at(s.ID); i >= 0 {
-		l.List[i] = s
-		return
-	}
-	i := slices.IndexFunc(l.List, func(have controlplane.RolloutSummary) bool { return have.StartedMs <= s.StartedMs })
-	if i < 0 {
-		i = len(l.List)
-	}
-	l.List = slices.Insert(l.List, i, s)
-	l.List = l.List[:min(len(l.List), rolloutsListMax)]
-}
-
-func (o *rollouts) load(ctx restate.ObjectSharedContext) (rolloutList, error) {
-	l, terminal := restate.Get[rolloutList](ctx, rolloutsKey)
+func loadList(ctx restate.ObjectSharedContext) (controlplane.RolloutList, error) {
+	l, terminal := restate.Get[controlplane.RolloutList](ctx, rolloutsKey)
 	if terminal != nil {
 		return l, terminal
 	}
-	if l.Version > rolloutsVersion {
-		return l, failed(fmt.Errorf("%w: the list of rollouts is version %d and this build knows %d: run the newer "+
-			"weir-control", controlplane.ErrConflict, l.Version, rolloutsVersion))
-	}
-	return l, nil
-}
-
-func (o *rollouts) save(ctx restate.ObjectContext, l rolloutList) {
-	l.Version = rolloutsVersion
-	restate.Set(ctx, rolloutsKey, l)
+	return l, finally(l.Check())
 }

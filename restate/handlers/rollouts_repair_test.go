@@ -60,7 +60,7 @@ func testARolloutThatFellOffTheList(t *testing.T) {
 		wantUnlocked(t, c, id, controlplane.RolloutDone)
 	}
 	start("old", newTuning)
-	cl.putState(RolloutsService, rolloutScope, rolloutsKey, rolloutList{Version: rolloutsVersion})
+	cl.putState(RolloutsService, rolloutScope, rolloutsKey, controlplane.RolloutList{})
 	again := twoStages(200)
 	if r, err := c.Start(t.Context(), "old", again, operator); err != nil || r.Phase != controlplane.RolloutDone {
 		t.Errorf("%s, %v", r.Phase, err)
@@ -69,7 +69,7 @@ func testARolloutThatFellOffTheList(t *testing.T) {
 		t.Errorf("%q has the lock, %v", s.Active, err)
 	}
 	start("newer", oldTuning)
-	cl.putState(RolloutsService, rolloutScope, rolloutsKey, rolloutList{Version: rolloutsVersion})
+	cl.putState(RolloutsService, rolloutScope, rolloutsKey, controlplane.RolloutList{})
 	if _, err := c.Operate(t.Context(), "old", order(controlplane.RolloutTakeBack)); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "rollout newer is done since") {
 		t.Errorf("%v", err)
 	}
@@ -79,7 +79,7 @@ func testARolloutThatFellOffTheList(t *testing.T) {
 	}
 
 	cl.putState(RolloutService, "old", rolloutKey, nil)
-	cl.putState(RolloutsService, rolloutScope, rolloutsKey, rolloutList{Version: rolloutsVersion, Active: "never-was", Since: 1})
+	cl.putState(RolloutsService, rolloutScope, rolloutsKey, controlplane.RolloutList{Active: "never-was", Since: 1})
 	k := cl.keeper(nil)
 	k.Tunings = store.New(db).TracesOfTunings
 	if err := k.Once(t.Context()); err != nil {
@@ -133,11 +133,11 @@ func testStartFindsTheRolloutThatTheListHasLost(t *testing.T) {
 	ended := controlplane.RolloutSummary{ID: "before", Phase: controlplane.RolloutDone, StartedMs: 1, EndedMs: 2}
 	line := controlplane.RolloutSummary{ID: "first", Phase: controlplane.RolloutMeasuring, StartedMs: 3}
 	for name, list := range map[string][]controlplane.RolloutSummary{"lost": nil, "restored": {ended}, "with its line": {line, ended}} {
-		cl.putState(RolloutsService, rolloutScope, rolloutsKey, rolloutList{Version: rolloutsVersion, List: list})
+		cl.putState(RolloutsService, rolloutScope, rolloutsKey, controlplane.RolloutList{List: list})
 		if _, err := c.Start(t.Context(), "second", twoStages(200), operator); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "rollout first is under way") {
 			t.Errorf("%s: %v", name, err)
 		}
-		cl.putState(RolloutsService, rolloutScope, rolloutsKey, rolloutList{Version: rolloutsVersion, List: list})
+		cl.putState(RolloutsService, rolloutScope, rolloutsKey, controlplane.RolloutList{List: list})
 		if _, err := c.Operate(t.Context(), "done", order(controlplane.RolloutTakeBack)); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "rollout first is under way") {
 			t.Errorf("%s, taking back another: %v", name, err)
 		}

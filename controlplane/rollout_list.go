@@ -1,0 +1,177 @@
+package controlplane
+
+import (
+	"fmt"
+	"slices"
+)
+
+const (
+	// RolloutsListMax is how many rollouts the list keeps, and how many a repair looks at.
+	RolloutsListMax = 100
+
+	rolloutListVersion = 2
+)
+
+// RolloutList is the list of rollouts and the lock of the fleet, as one document: rollouts start here, one after the
+// other, and only while none is under way. It outlives builds, as a [Rollout] does.
+//
+// Its methods are the transitions. They decide from the document and the answers of steps alone.
+type RolloutList struct {
+	Version int    `json:"version"`
+	Active  string `json:"active,omitempty"` // id of the rollout that is under way
+	// its epoch when it took the lock: an outcome of before does not give it back
+	Since int64            `json:"since,omitempty"`
+	List  []RolloutSummary `json:"list,omitempty"` // newest first, at most RolloutsListMax
+}
+
+// RolloutListSteps are what the list asks of others. Each may be executed more than once.
+type RolloutListSteps interface {
+	// Traces are the rollouts that wrote the newest versions of the tuning.
+	Traces() ([]TuningTrace, error)
+	// Regions are those of the fleet.
+	Regions() ([]string, error)
+	// CheckQueries says what is wrong with the queries of a plan; empty: nothing.
+	CheckQueries(rails []QueryRail) (problem string, err error)
+	// Status is how a rollout stands. The error wraps ErrNotFound where there is none.
+	Status(id string) (Rollout, error)
+	// Begin is [Rollout.Begin] of a rollout.
+	Begin(id string, begin RolloutBegin) (Rollout, error)
+	// TakeBack is [Rollout.TakeBack] of a rollout.
+	TakeBack(id string, by By) (Rollout, error)
+}
+
+// RolloutStart asks for a rollout.
+type RolloutStart struct {
+	ID   string      `json:"id"`
+	Spec RolloutSpec `json:"spec"`
+	By   By          `json:"by"`
+}
+
+// Validate reports what is wrong with the id, the actor, the tuning or the plan.
+func (s RolloutStart) Validate() error {
+	if err := ValidateRolloutID(s.ID); err != nil {
+		return err
+	}
+	if err := s.By.Validate(); err != nil {
+		return err
+	}
+	return s.Spec.Validate()
+}
+
+// Check refuses a document of a newer build.
+func (l *RolloutList) Check() error {
+	if l.Version > rolloutListVersion {
+		return fmt.Errorf("%w: the list of rollouts is version %d and this build knows %d: run the newer weir-control",
+			ErrConflict, l.Version, rolloutListVersion)
+	}
+	l.Version = rolloutListVersion
+	return nil
+}
+
+// Start begins a rollout where none is under way. Started again under its id it answers how it stands, so that a caller
+// who got no answer may ask again. After an error that wraps ErrInvalid or ErrConflict the document stands, with what
+// was found out about others.
+func (l *RolloutList) Start(steps RolloutListSteps, start RolloutStart) (Rollout, error) {
+	if err := start.Validate(); err != nil {
+		return Rollout{}, err
+	}
+	begin := RolloutBegin{Spec: start.Spec, By: start.By}
+	if l.Active != start.ID && l.at(start.ID) < 0 {
+		var err error
+		if begin.Regions, err = l.admit(steps, start); err != nil {
+			return Rollout{}, err
+		}
+	}
+	r, err := steps.Begin(start.ID, begin)
+	if err == nil {
+		l.began(r.Summary())
+	}
+	return r, err
+}
+
+// admit answers the regions of the fleet for a rollout that may start.
+func (l *RolloutList) admit(steps RolloutListSteps, start RolloutStart) ([]string, error) {
+	if err := l.vacant(steps); err != nil {
+		return nil, err
+	}
+	regions, err := steps.Regions()
+	if err != nil {
+		return nil, err
+	}
+	if rails := start.Spec.Plan.Guardrails.Queries; len(rails) > 0 {
+		problem, err := steps.CheckQueries(rails)
+		if err != nil {
+			return nil, err
+		}
+		if problem != "" {
+			return nil, fmt.Errorf("%w: %s", ErrInvalid, problem)
+		}
+	}
+	return regions, nil
+}
+
+// began gives the lock to a rollout that has begun. One that is over is of long ago, and changes nothing.
+func (l *RolloutList) began(s RolloutSummary) {
+	if !s.Phase.Over() && l.Active != s.ID {
+		l.lock(s)
+	}
+}
+
+// TakeBack rolls the newest rollout that is done back. An older one's previous tuning is not what was in force before
+// the newest.
+func (l *RolloutList) TakeBack(steps RolloutListSteps, id string, by By) (Rollout, error) {
+	if l.Active != id {
+		if err := l.vacant(steps); err != nil {
+			return Rollout{}, err
+		}
+	}
+	done := slices.IndexFunc(l.List, func(s RolloutSummary) bool { return s.Phase == RolloutDone })
+	if own := l.at(id); done >= 0 && own > done {
+		return Rollout{}, fmt.Errorf("%w: rollout %s is done since: roll that one back first, or start a rollout of the "+
+			"tuning you want", ErrConflict, l.List[done].ID)
+	}
+	r, err := steps.TakeBack(id, by)
+	if err == nil {
+		l.lock(r.Summary())
+	}
+	return r, err
+}
+
+// lock gives the lock to a rollout that is under way.
+func (l *RolloutList) lock(s RolloutSummary) {
+	l.Active, l.Since = s.ID, s.Epoch
+	l.note(s)
+}
+
+// Ended takes the lock back from a rollout that is over. One that was done when it sent this, and is being rolled back
+// by now, keeps it until it says so again.
+func (l *RolloutList) Ended(s RolloutSummary) {
+	if l.Active == s.ID {
+		if s.Epoch < l.Since {
+			return
+		}
+		l.Active, l.Since = "", 0
+	}
+	if i := l.at(s.ID); i >= 0 {
+		l.List[i] = s
+	}
+}
+
+// at is the place of a rollout's line; less than 0: it has none.
+func (l *RolloutList) at(id string) int {
+	return slices.IndexFunc(l.List, func(s RolloutSummary) bool { return s.ID == id })
+}
+
+// note writes a rollout's line, at the place of when it started.
+func (l *RolloutList) note(s RolloutSummary) {
+	if i := l.at(s.ID); i >= 0 {
+		l.List[i] = s
+		return
+	}
+	i := slices.IndexFunc(l.List, func(have RolloutSummary) bool { return have.StartedMs <= s.StartedMs })
+	if i < 0 {
+		i = len(l.List)
+	}
+	l.List = slices.Insert(l.List, i, s)
+	l.List = l.List[:min(len(l.List), RolloutsListMax)]
+}

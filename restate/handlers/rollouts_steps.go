@@ -1,0 +1,61 @@
+package handlers
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	restate "github.com/restatedev/sdk-go"
+
+	"github.com/weirhq/weir/controlplane"
+)
+
+// durableList is controlplane.RolloutListSteps for one invocation.
+type durableList struct {
+	ctx   restate.ObjectContext
+	work  *controlplane.RolloutWork
+	steps *stepper
+}
+
+func (d *durableList) Traces() ([]controlplane.TuningTrace, error) {
+	return step(d.ctx, d.steps, "read who wrote tunings", func(ctx context.Context) ([]controlplane.TuningTrace, error) {
+		return d.work.Traces(ctx, tracesMax)
+	})
+}
+
+func (d *durableList) Regions() ([]string, error) {
+	return step(d.ctx, d.steps, "list regions", func(ctx context.Context) ([]string, error) {
+		return d.work.Regions(ctx)
+	})
+}
+
+func (d *durableList) CheckQueries(rails []controlplane.QueryRail) (string, error) {
+	return step(d.ctx, d.steps, "check queries", func(ctx context.Context) (string, error) {
+		return d.work.CheckQueries(ctx, rails)
+	})
+}
+
+func (d *durableList) Status(id string) (controlplane.Rollout, error) {
+	r, err := askOf[controlplane.Rollout](d, id, "Status", restate.Void{})
+	if t := restate.AsTerminalError(err); t != nil && t.Code() == http.StatusNotFound {
+		err = fmt.Errorf("%w: %w", controlplane.ErrNotFound, err)
+	}
+	return r, err
+}
+
+func (d *durableList) Begin(id string, begin controlplane.RolloutBegin) (controlplane.Rollout, error) {
+	return askOf[controlplane.Rollout](d, id, "Begin", begin)
+}
+
+func (d *durableList) TakeBack(id string, by controlplane.By) (controlplane.Rollout, error) {
+	return askOf[controlplane.Rollout](d, id, "TakeBack", by)
+}
+
+// askOf calls a rollout's handler, and waits.
+func askOf[O any](d *durableList, id, handler string, in any) (O, error) {
+	out, err := restate.Object[O](d.ctx, RolloutService, id, handler).Request(in)
+	if err != nil { // a nil TerminalError must not become a non-nil error
+		return out, err
+	}
+	return out, nil
+}
