@@ -134,3 +134,16 @@ func merge(defaults, values map[string]any) map[string]any {
 	}
 	return merged
 }
+
+// What a key takes in memory is the same figure wherever entries-max is explained.
+func TestEntriesMaxIsExplainedAlike(t *testing.T) {
+	const figure = "about 200 B and the names"
+	for _, path := range []string{
+		"deploy/kubernetes/weir/values.yaml", "dataplane/node/README.md", "dataplane/node/nodecmd/config.go",
+		"deploy/prometheus/runbooks/WeirEntriesNearCap.md", "deploy/prometheus/runbooks/WeirTableFull.md",
+	} {
+		if !strings.Contains(string(read(t, filepath.Join(root, path))), figure) {
+			t.Errorf("%s does not say that a key takes %s", path, figure)
+		}
+	}
+}

@@ -85,6 +85,23 @@ func TestCompose(t *testing.T) {
 	}
 }
 
+// weirctl doctor looks at every region's Redis, from the network that weir-control is in.
+func TestComposeControlReachesEveryRedis(t *testing.T) {
+	project := composeProject(t)
+	networks := project.Services["restate"].Networks // weir-control's, by its network_mode
+	var urls []string
+	for _, region := range []string{"eu", "us"} {
+		urls = append(urls, region+"=redis://redis-"+region+":6379")
+		if _, ok := networks[region]; !ok {
+			t.Errorf("weir-control is not in the network of redis-%s", region)
+		}
+	}
+	set := project.Services["weir-control"].Environment["WEIR_REDIS_URL"]
+	if set == nil || *set != strings.Join(urls, ";") {
+		t.Errorf("WEIR_REDIS_URL is %v, want %v", set, urls)
+	}
+}
+
 // composeSecrets runs secrets.sh on a copy, twice: the second time changes nothing.
 func composeSecrets(t *testing.T) string {
 	t.Helper()
