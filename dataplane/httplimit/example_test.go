@@ -53,6 +53,5 @@ func Example() {
 	// 200 "key";r=0;t=30, "address";r=998;t=3570 Retry-After=""
 	// hello
 	// 429 "key";r=0;t=31, "address";r=998 Retry-After="31"
-	// {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota
-	// exceeded","status":429,"detail":"the quota is used up","violated-policies":["key"]}
+	// {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota exceeded","status":429,"detail":"the quota is used up","violated-policies":["key"]}
 }

@@ -134,7 +134,7 @@ func grantNode(t *testing.T, maria *servers.SQL, database string) {
 			t.Fatalf("%s: %v", statement, err)
 		}
 	}
-	if granted != 11 {
-		t.Fatalf("%d statements about weir_node in schema/README.md, want 11", granted)
+	if granted != 13 {
+		t.Fatalf("%d statements about weir_node in schema/README.md, want 13", granted)
 	}
 }
