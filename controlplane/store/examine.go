@@ -15,17 +15,18 @@ import (
 // needed is what the control plane does with which table: the grants of
 // schema/README.md.
 var needed = map[string]string{
-	"ratelimit_window_counts":  "SELECT,DELETE",
-	"ratelimit_nodes":          "SELECT,DELETE",
-	"ratelimit_tuning":         "SELECT,INSERT",
-	"ratelimit_namespaces":     "SELECT,INSERT,UPDATE,DELETE",
-	"ratelimit_overrides":      "SELECT,INSERT,UPDATE,DELETE",
-	"ratelimit_resets":         "SELECT,INSERT,UPDATE,DELETE",
-	"ratelimit_tokens":         "SELECT,INSERT,UPDATE",
-	"ratelimit_audit":          "SELECT,INSERT",
-	"ratelimit_blocklist":      "SELECT,INSERT,UPDATE,DELETE",
-	"ratelimit_retirements":    "SELECT,INSERT,UPDATE",
-	"ratelimit_schema_version": "SELECT",
+	"ratelimit_window_counts":    "SELECT,DELETE",
+	"ratelimit_nodes":            "SELECT,DELETE",
+	"ratelimit_tuning":           "SELECT,INSERT",
+	"ratelimit_namespaces":       "SELECT,INSERT,UPDATE,DELETE",
+	"ratelimit_overrides":        "SELECT,INSERT,UPDATE,DELETE",
+	"ratelimit_resets":           "SELECT,INSERT,UPDATE,DELETE",
+	"ratelimit_settings_version": "SELECT,INSERT,UPDATE",
+	"ratelimit_tokens":           "SELECT,INSERT,UPDATE",
+	"ratelimit_audit":            "SELECT,INSERT",
+	"ratelimit_blocklist":        "SELECT,INSERT,UPDATE,DELETE",
+	"ratelimit_retirements":      "SELECT,INSERT,UPDATE",
+	"ratelimit_schema_version":   "SELECT",
 }
 
 // How far the database's clock may be from this machine's.

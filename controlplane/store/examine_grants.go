@@ -13,7 +13,7 @@ import (
 // harmless are privileges that a warning would only distract from.
 var harmless = []string{"USAGE"}
 
-// grantsSQL is what the user of the session was granted, directly. ” stands for all
+// grantsSQL is what the user of the session was granted, directly. An empty name stands for all
 // databases, and for all tables of one.
 const grantsSQL = `
 SELECT '' AS db, '' AS tbl, PRIVILEGE_TYPE FROM information_schema.USER_PRIVILEGES WHERE GRANTEE = @me
