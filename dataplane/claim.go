@@ -3,6 +3,7 @@ package dataplane
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/internal/breaker"
@@ -39,10 +40,17 @@ func (l *Limiter) claim(ctx context.Context, v *cell.Verdict, e *cell.Entry, c *
 // enterClaim lets c wait for the next call, and sees to it that there is one.
 func (l *Limiter) enterClaim(e *cell.Entry, c *cell.Claim) *cell.Claim {
 	sh := l.shardOf(e)
-	if sh.enter(c) && !l.calls.Start(func() { l.claims(sh) }) {
-		sh.abandon()
+	if sh.enter(c) {
+		l.startClaims(sh)
 	}
 	return c
+}
+
+// startClaims has a goroutine take the lead; none does in a limiter that is stopped.
+func (l *Limiter) startClaims(sh *shard) {
+	if !l.calls.Start(func() { l.claims(sh) }) {
+		sh.abandon()
+	}
 }
 
 // leaveClaim is for who waits no longer. answered is true when the answer came before. A
@@ -66,6 +74,20 @@ func (l *Limiter) claims(sh *shard) {
 		later := l.claimOnce(sh, waiting)
 		sh.putBackClaims(later)
 	}
+}
+
+// proveIdleClaims is prove for the claims' stream, where no claim is on its way.
+func (l *Limiter) proveIdleClaims(ctx context.Context, sh *shard) error {
+	if !sh.leadClaims() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, l.cfg.ReadTimeout)
+	defer cancel()
+	err := l.prove(ctx, sh, &sh.claims)
+	if !sh.yieldClaims() {
+		l.startClaims(sh)
+	}
+	return err
 }
 
 // claimOnce makes one call. Claims of one key that do not fit beside each other by
@@ -126,7 +148,8 @@ func (l *Limiter) sendClaims(sh *shard, claims []store.Claim) (reply store.Claim
 	ctx, cancel := context.WithTimeout(context.Background(), l.cfg.ReadTimeout)
 	defer cancel()
 	call := l.ask(sh)
-	reply = l.cfg.Origin.Claim(ctx, claims)
+	sh.claims.number++
+	reply = l.cfg.Origin.Claim(ctx, store.Claims{Stream: sh.claims.id, Number: sh.claims.number, Claims: claims})
 	var first error
 	failed := 0
 	for i := range reply.Totals {
@@ -139,6 +162,7 @@ func (l *Limiter) sendClaims(sh *shard, claims []store.Claim) (reply store.Claim
 		end(first)
 	} else {
 		end(nil)
+		sh.claims.answered(slices.Contains(reply.Added, true))
 	}
 	l.metrics.origin(opClaim, len(claims), time.Since(call.began), first)
 	l.answered(sh, call, &reply.Reply)

@@ -555,7 +555,7 @@ func (s stuck) Send(ctx context.Context, _ store.Chunk) (store.Reply, error) {
 	s.hang(ctx)
 	return store.Reply{}, ctx.Err()
 }
-func (s stuck) Claim(ctx context.Context, _ []store.Claim) store.ClaimReply {
+func (s stuck) Claim(ctx context.Context, _ store.Claims) store.ClaimReply {
 	s.hang(ctx)
 	return store.ClaimReply{}
 }

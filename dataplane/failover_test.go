@@ -55,6 +55,14 @@ func TestASilentStreamRepeatsWhatAFailoverLost(t *testing.T) {
 			func(f *failover) { f.take("k", 7, 10); f.sync() },
 			func(w *world) int64 { return totals(w.origin("eu"))[w.estimateCell("k", 0)] },
 		},
+		"claims": {
+			func(w *world) *node {
+				w.counts.SetNamespaces(store.NamespaceRow{Workspace: "acme", Namespace: "api", Headroom: "wait"})
+				return w.node("eu", "a")
+			},
+			func(f *failover) { f.take("k", 7, 10) },
+			func(w *world) int64 { return totals(w.origin("eu"))[w.cell("k")] },
+		},
 		"guests": {
 			func(w *world) *node { return w.crowd("api") },
 			func(f *failover) {

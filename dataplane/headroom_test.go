@@ -156,7 +156,7 @@ func (o *uneven) Send(ctx context.Context, c store.Chunk) (store.Reply, error) {
 	return o.Origin.Send(ctx, c)
 }
 
-func (o *uneven) Claim(ctx context.Context, claims []store.Claim) store.ClaimReply {
+func (o *uneven) Claim(ctx context.Context, claims store.Claims) store.ClaimReply {
 	o.pause(0)
 	defer o.pause(1)
 	return o.Origin.Claim(ctx, claims)

@@ -42,7 +42,7 @@ func (l *Limiter) replayQueued(ctx context.Context, sh *shard) (err error) {
 	nowMs := l.nowMs()
 	queue, err = l.sendLocked(ctx, sh, queue, nowMs)
 	if err == nil {
-		err = cmpErr(l.proveIdleGuests(ctx, sh), l.idle(ctx, sh, &sh.replays))
+		err = cmpErr(l.proveIdleGuests(ctx, sh), cmpErr(l.proveIdleClaims(ctx, sh), l.idle(ctx, sh, &sh.replays)))
 	}
 	if err == nil && len(queue) == 0 {
 		sh.replayedAtMs.Store(nowMs)

@@ -28,6 +28,7 @@ type shard struct {
 	replays   stream        // of replay; its own
 	syncs     syncQueue     // of the estimate mode
 	guests    guestStream
+	claims    stream // belongs to who sees to the calls, see claiming
 
 	epochs epochs
 	timing timing
@@ -57,6 +58,7 @@ func newShards(origin store.Origin, cfg Breaker) []*shard {
 		shards[i].replays.init(shards[i].sends)
 		shards[i].syncs.stream.init(shards[i].sends)
 		shards[i].guests.init(shards[i].asks)
+		shards[i].claims.init(shards[i].asks)
 	}
 	return shards
 }
@@ -164,6 +166,23 @@ func (sh *shard) enter(c *cell.Claim) (lead bool) {
 	lead = !sh.claiming
 	sh.claiming = true
 	return lead
+}
+
+// leadClaims is true for the one who has to see to the calls, until takeClaims finds nothing.
+func (sh *shard) leadClaims() (lead bool) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	lead = !sh.claiming
+	sh.claiming = true
+	return lead
+}
+
+// yieldClaims ends the lead unless a claimant waits.
+func (sh *shard) yieldClaims() (ended bool) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	sh.claiming = len(sh.claimants) > 0
+	return !sh.claiming
 }
 
 // leave takes back a claimant that no call has taken yet.

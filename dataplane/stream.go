@@ -73,13 +73,18 @@ func (l *Limiter) ship(ctx context.Context, sh *shard, s *stream, c *chunk) (sto
 		s.keep(c)
 		return reply, err
 	}
-	s.pending, s.sentAt = nil, time.Now()
-	if len(c.entries) > 0 {
-		s.costsAt = s.sentAt
-	}
+	s.pending = nil
 	s.pendingCost.Store(0)
+	s.answered(len(c.entries) > 0)
 	l.answered(sh, call, &reply)
 	return reply, nil
+}
+
+// answered notes an answer to the stream's last call, which may have brought costs to the origin.
+func (s *stream) answered(costs bool) {
+	if s.sentAt = time.Now(); costs {
+		s.costsAt = s.sentAt
+	}
 }
 
 // prove sends a chunk without costs where nothing was sent for idleEvery: the Origin value repeats what the origin has

@@ -34,7 +34,9 @@ func calls(h *memstore.Origin, c *memstore.Counts) map[memstore.Op]func(context.
 			return err
 		},
 		memstore.OpClaim: func(ctx context.Context) error {
-			return h.Claim(ctx, []store.Claim{{Cell: cell, Cost: 1, AtMost: 9}}).Totals[0].Err
+			number++
+			claims := store.Claims{Stream: 2, Number: number, Claims: []store.Claim{{Cell: cell, Cost: 1, AtMost: 9}}}
+			return h.Claim(ctx, claims).Totals[0].Err
 		},
 		memstore.OpTell: func(ctx context.Context) error {
 			return h.Tell(ctx, 0, []store.Foreign{{Cell: cell, Count: 1}})

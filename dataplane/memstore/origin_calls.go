@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/weirhq/weir/dataplane/internal/resend"
 	"github.com/weirhq/weir/dataplane/store"
@@ -33,40 +34,65 @@ func (h *Origin) Read(ctx context.Context, cells []window.Cell) (reply store.Rep
 }
 
 // Claim implements store.Origin.
-func (h *Origin) Claim(ctx context.Context, claims []store.Claim) store.ClaimReply {
-	reply := store.ClaimReply{
-		Reply: store.Reply{Totals: make([]store.Total, len(claims))},
-		Added: make([]bool, len(claims)),
+func (h *Origin) Claim(ctx context.Context, call store.Claims) store.ClaimReply {
+	if len(call.Claims) == 0 {
+		return store.ClaimReply{}
 	}
-	if len(claims) == 0 {
-		return reply
-	}
-	h.counters.claims.Add(1)
-	shard := h.ShardOf(&claims[0].Cell.Key)
-	err := h.inShard(shard, len(claims), func(i int) *window.Key { return &claims[i].Cell.Key })
-	var j journey
-	if err == nil {
-		j, err = h.depart(ctx, OpClaim, shard)
-	}
-	if err == nil {
-		err = j.deliver(ctx, func() {
-			h.originServers.mu.Lock()
-			defer h.originServers.mu.Unlock()
-			for i, c := range claims {
-				if reply.Totals[i], reply.Added[i] = h.claimLocked(shard, c); reply.Added[i] {
-					h.counters.cellsClaimed.Add(1)
-				}
-			}
-			reply.Now = h.clock()
-		})
-	}
+	reply, err := h.claim(ctx, call)
 	if err != nil {
-		reply.Added, reply.Reply = make([]bool, len(claims)), store.Reply{Totals: make([]store.Total, len(claims))}
-		for i := range claims {
-			reply.Totals[i].Err = err
-		}
+		totals := slices.Repeat([]store.Total{{Err: err}}, len(call.Claims))
+		return store.ClaimReply{Reply: store.Reply{Totals: totals}, Added: make([]bool, len(call.Claims))}
 	}
 	return reply
+}
+
+func (h *Origin) claim(ctx context.Context, call store.Claims) (reply store.ClaimReply, err error) {
+	h.counters.claims.Add(1)
+	id := resend.ID{Stream: call.Stream, Shard: h.ShardOf(&call.Claims[0].Cell.Key)}
+	err = h.inShard(id.Shard, len(call.Claims), func(i int) *window.Key { return &call.Claims[i].Cell.Key })
+	if err == nil {
+		err = checkNumber(call.Stream, call.Number)
+	}
+	if err != nil {
+		return reply, opError(OpClaim, err)
+	}
+	j, err := h.depart(ctx, OpClaim, id.Shard)
+	if err != nil {
+		return reply, err
+	}
+	late := false
+	if err := j.deliver(ctx, func() { reply, late = h.arriveClaims(id, call) }); err != nil {
+		return reply, err
+	}
+	if late {
+		return reply, opError(OpClaim, fmt.Errorf("%w: a call after %d was applied", store.ErrMaybeApplied, call.Number))
+	}
+	added := addedOf(call.Claims, &reply)
+	h.counters.cellsClaimed.Add(int64(len(added)))
+	h.streams.Answered(id, call.Number, reply.Totals[0].Epoch, added, h.clock())
+	return reply, nil
+}
+
+// addedOf are the claims that were added, as costs.
+func addedOf(claims []store.Claim, reply *store.ClaimReply) (costs []store.Cost) {
+	for i, c := range claims {
+		if reply.Added[i] {
+			costs = append(costs, store.Cost{Cell: c.Cell, Epoch: reply.Totals[i].Epoch, Add: c.Cost, Limit: c.Limit})
+		}
+	}
+	return costs
+}
+
+// arriveClaims decides a call's claims, after what the shard has lost of its stream.
+func (h *Origin) arriveClaims(id resend.ID, call store.Claims) (reply store.ClaimReply, late bool) {
+	h.originServers.mu.Lock()
+	defer h.originServers.mu.Unlock()
+	after, epoch := h.streams.Last(id)
+	reached := sent{stream: id.Stream, number: call.Number, after: after, afterEpoch: epoch}
+	if behind := (behindError{}); errors.As(h.behindLocked(id.Shard, reached), &behind) {
+		h.sendKeptLocked(id, behind.number, call.Number)
+	}
+	return h.claimsLocked(id.Shard, call)
 }
 
 // deliver applies what has left, whether or not its caller waits for the reply.
@@ -85,11 +111,10 @@ func (j journey) deliver(ctx context.Context, apply func()) error {
 // Send implements store.Origin.
 func (h *Origin) Send(ctx context.Context, chunk store.Chunk) (store.Reply, error) {
 	h.counters.sends.Add(1)
-	if chunk.Stream == 0 || chunk.Number < 1 {
-		return store.Reply{}, opError(OpSend,
-			fmt.Errorf("stream is %d, want another than 0, and number %d, want >= 1", chunk.Stream, chunk.Number))
-	}
 	err := h.inShard(chunk.Shard, len(chunk.Costs), func(i int) *window.Key { return &chunk.Costs[i].Cell.Key })
+	if err == nil {
+		err = checkNumber(chunk.Stream, chunk.Number)
+	}
 	if err != nil {
 		return store.Reply{}, opError(OpSend, err)
 	}
@@ -110,6 +135,13 @@ func (h *Origin) Send(ctx context.Context, chunk store.Chunk) (store.Reply, erro
 	h.counters.cellsAdded.Add(int64(len(costs)))
 	h.streams.Answered(id, chunk.Number, h.epochOf(reply, chunk.Shard), costs, h.clock())
 	return reply, nil
+}
+
+func checkNumber(stream uint64, number int64) error {
+	if stream == 0 || number < 1 {
+		return fmt.Errorf("stream is %d, want another than 0, and number %d, want >= 1", stream, number)
+	}
+	return nil
 }
 
 // stamped are a chunk's costs, each in the epoch that it belongs to: see store.Epoch.
@@ -133,15 +165,20 @@ func (h *Origin) arrive(id resend.ID, number int64, costs []store.Cost) store.Re
 	c := sent{stream: id.Stream, number: number, after: after, afterEpoch: epoch, costs: costs}
 	reply, err := h.sendLocked(id.Shard, c)
 	if behind := (behindError{}); errors.As(err, &behind) {
-		for _, kept := range h.streams.After(id, behind.number) {
-			if kept.Number < number {
-				_, _ = h.sendLocked(id.Shard, sent{stream: id.Stream, number: kept.Number, costs: kept.Costs})
-			}
-		}
+		h.sendKeptLocked(id, behind.number, number)
 		c.after, c.afterEpoch = 0, 0
 		reply, _ = h.sendLocked(id.Shard, c) // certain, as it follows nothing
 	}
 	return reply
+}
+
+// sendKeptLocked applies what a shard has lost of a stream, as far as it is kept: what follows after, before next.
+func (h *Origin) sendKeptLocked(id resend.ID, after, next int64) {
+	for _, kept := range h.streams.After(id, after) {
+		if kept.Number < next {
+			_, _ = h.sendLocked(id.Shard, sent{stream: id.Stream, number: kept.Number, costs: kept.Costs})
+		}
+	}
 }
 
 func (h *Origin) epoch(shard int) store.Epoch {

@@ -167,7 +167,8 @@ func TestStatsCountCallsAndCells(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	h.Claim(t.Context(), []store.Claim{{Cell: c, Cost: 1, AtMost: 3}, {Cell: c, Cost: 1, AtMost: 3}})
+	claim := store.Claim{Cell: c, Cost: 1, AtMost: 3}
+	h.Claim(t.Context(), store.Claims{Stream: 8, Number: 1, Claims: []store.Claim{claim, claim}})
 	if _, err := h.Read(t.Context(), []window.Cell{c, minuteCell("y")}); err != nil {
 		t.Fatal(err)
 	}

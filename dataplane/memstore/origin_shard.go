@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/store"
@@ -36,7 +37,26 @@ type originRecord struct {
 
 type streamState struct {
 	number      int64
+	added       []bool // of claims with that number; constant
 	forgottenMs int64
+}
+
+// stream is a stream's state, empty if it is forgotten.
+func (s *originShard) stream(id uint64, nowMs int64) streamState {
+	if state := s.streams[id]; state.forgottenMs > nowMs {
+		return state
+	}
+	return streamState{}
+}
+
+// keepStream stores a stream's state for as long as cells of it last.
+func (s *originShard) keepStream(id uint64, state streamState, cell func(i int) *window.Cell, cells int, nowMs int64) {
+	keepMs := max(state.forgottenMs, nowMs+store.StreamKeptFor.Milliseconds())
+	for i := range cells {
+		keepMs = max(keepMs, s.cells[*cell(i)].forgottenMs)
+	}
+	state.forgottenMs = min(keepMs, nowMs+store.StreamKeptMax.Milliseconds())
+	s.streams[id] = state
 }
 
 type heldLease struct {
@@ -120,27 +140,59 @@ func (e behindError) Error() string {
 	return fmt.Sprintf("the shard has lost what came after chunk %d", e.number)
 }
 
+// behindLocked is a behindError if the shard has lost chunks that it had answered.
+func (h *originServers) behindLocked(shard int, c sent) error {
+	state := h.shards[shard].stream(c.stream, h.clock().UnixMilli())
+	if c.afterEpoch == h.epochLocked(shard) && state.number < c.after {
+		return behindError{state.number}
+	}
+	return nil
+}
+
 func (h *originServers) sendLocked(shard int, c sent) (store.Reply, error) {
 	s, epoch, now := h.shards[shard], h.epochLocked(shard), h.clock()
 	nowMs := now.UnixMilli()
-	state := s.streams[c.stream]
-	if state.forgottenMs <= nowMs {
-		state = streamState{}
+	if err := h.behindLocked(shard, c); err != nil {
+		return store.Reply{}, err
 	}
-	if c.afterEpoch == epoch && state.number < c.after {
-		return store.Reply{}, behindError{state.number}
-	}
+	state := s.stream(c.stream, nowMs)
 	isNew := c.number > state.number
 	reply := store.Reply{Totals: make([]store.Total, len(c.costs)), Now: now}
-	keepMs := max(state.forgottenMs, nowMs+store.StreamKeptFor.Milliseconds())
 	for i, cost := range c.costs {
 		reply.Totals[i] = h.costLocked(s, epoch, cost, isNew, nowMs)
-		keepMs = max(keepMs, s.cells[cost.Cell].forgottenMs)
 	}
 	if isNew {
-		s.streams[c.stream] = streamState{c.number, min(keepMs, nowMs+store.StreamKeptMax.Milliseconds())}
+		state.number, state.added = c.number, nil
+		s.keepStream(c.stream, state, func(i int) *window.Cell { return &c.costs[i].Cell }, len(c.costs), nowMs)
 	}
 	return reply, nil
+}
+
+// claimsLocked decides claims, or answers those that were decided: see store.Claims.
+func (h *originServers) claimsLocked(shard int, call store.Claims) (reply store.ClaimReply, late bool) {
+	s, now := h.shards[shard], h.clock()
+	state := s.stream(call.Stream, now.UnixMilli())
+	if call.Number < state.number {
+		return reply, true
+	}
+	isNew := call.Number > state.number
+	reply.Now, reply.Added = now, make([]bool, len(call.Claims))
+	reply.Totals = make([]store.Total, len(call.Claims))
+	for i, c := range call.Claims {
+		if !isNew {
+			c.AtMost = -1
+		}
+		reply.Totals[i], reply.Added[i] = h.claimLocked(shard, c)
+		if !isNew && reply.Totals[i].Err == nil && i < len(state.added) {
+			reply.Added[i] = state.added[i]
+		}
+	}
+	if isNew {
+		state.number, state.added = call.Number, slices.Clone(reply.Added)
+		s.keepStream(call.Stream, state, func(i int) *window.Cell { return &call.Claims[i].Cell }, len(call.Claims),
+			now.UnixMilli())
+	}
+	return reply, false
 }
 
 func (h *originServers) costLocked(s *originShard, epoch store.Epoch, c store.Cost, isNew bool,

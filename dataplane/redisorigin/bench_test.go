@@ -63,7 +63,7 @@ func BenchmarkCallOf500(b *testing.B) {
 	})
 	b.Run("Claim", func(b *testing.B) {
 		for b.Loop() {
-			if r := h.Claim(b.Context(), claims); !r.Added[0] {
+			if r := h.Claim(b.Context(), claimsOf(claims...)); !r.Added[0] {
 				b.Fatal(r.Totals[0])
 			}
 		}

@@ -2,7 +2,6 @@ package redisorigin
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -138,91 +137,6 @@ func (s *shard) totals(part *part, r *scriptReply, problem string, into *store.R
 	}
 	if part.n == 0 {
 		into.Now = r.now
-	}
-	return r.end()
-}
-
-// Claim implements store.Origin.
-func (h *Origin) Claim(ctx context.Context, claims []store.Claim) store.ClaimReply {
-	reply := store.ClaimReply{Added: make([]bool, len(claims))}
-	reply.Totals = make([]store.Total, len(claims))
-	if len(claims) == 0 {
-		return reply
-	}
-	s, err := h.shard(h.ShardOf(&claims[0].Cell.Key), len(claims), func(i int) *window.Key { return &claims[i].Cell.Key })
-	if err != nil {
-		for i := range claims {
-			reply.Totals[i].Err = err
-		}
-		return reply
-	}
-	places := make([]int, 0, len(claims)) // of those that may be sent
-	for i := range claims {
-		if reply.Totals[i].Err = checkClaim(&claims[i]); reply.Totals[i].Err == nil {
-			places = append(places, i)
-		}
-	}
-	s.claimAll(ctx, claims, places, &reply)
-	return reply
-}
-
-func checkClaim(c *store.Claim) error {
-	if c.Cost <= 0 || c.Limit < 0 {
-		return fmt.Errorf("redisorigin: claim %v: cost is %d, want > 0, limit is %d, want >= 0", c.Cell, c.Cost, c.Limit)
-	}
-	return nil
-}
-
-func (s *shard) claimAll(ctx context.Context, claims []store.Claim, places []int, reply *store.ClaimReply) {
-	parts := s.split(len(places), func(i int) *window.Cell { return &claims[places[i]].Cell })
-	p := s.pipeline(ctx)
-	p.askClock(parts)
-	for _, part := range parts {
-		args := make([]any, 0, 5*len(part.places))
-		for i, at := range part.places {
-			part.places[i] = places[at]
-			c := &claims[places[at]]
-			args = append(args, formatEpoch(c.Epoch), bounded(c.Cost), roomFor(c), bounded(c.Limit),
-				s.expiresAtMs(c.Cell, part.keys[i]))
-		}
-		part.cmd = p.eval(part.bucket, claimScript, []string{part.changesKey}, part.keys, args)
-	}
-	p.exec()
-	reply.Now = p.now()
-	for _, part := range parts {
-		if err := s.claimed(p, part, reply); err != nil {
-			err = sendError(s.failed("claim from", len(part.places), err))
-			for _, place := range part.places {
-				reply.Totals[place], reply.Added[place] = store.Total{Err: err}, false
-			}
-		}
-	}
-}
-
-// roomFor is the largest total that a claim's cost can be added to, -1 if there is none.
-func roomFor(c *store.Claim) int64 {
-	if bounded(c.AtMost) < c.Cost {
-		return -1
-	}
-	return bounded(c.AtMost) - c.Cost
-}
-
-func (s *shard) claimed(p *pipeline, part *part, reply *store.ClaimReply) error {
-	r, err := p.reply(part.bucket, part.cmd)
-	if err != nil {
-		return err
-	}
-	if noted := r.int() == 1; !noted { // the claims stand
-		s.noteJunk(fmt.Errorf("redisorigin: %s: %w", part.changesKey, errJunk))
-	}
-	problem := r.text()
-	for i, place := range part.places {
-		reply.Totals[place] = r.total(part.keys[i], problem)
-		reply.Added[place] = r.int() == 1
-		s.noteJunk(reply.Totals[place].Err)
-	}
-	if part.n == 0 {
-		reply.Now = r.now
 	}
 	return r.end()
 }

@@ -39,7 +39,7 @@ func TestNoExpiryNoCount(t *testing.T) {
 	if err != nil || reply.Totals[0].Err != nil || reply.Totals[1].Err == nil {
 		t.Errorf("send without the right to set an expiry: %+v, %v", reply, err)
 	}
-	claimed := limited.Claim(t.Context(), []store.Claim{{Cell: other, Cost: 1, AtMost: 9}})
+	claimed := limited.Claim(t.Context(), claimsOf(store.Claim{Cell: other, Cost: 1, AtMost: 9}))
 	if err := claimed.Totals[0].Err; err == nil || errors.Is(err, store.ErrMaybeApplied) || claimed.Added[0] {
 		t.Errorf("claim without the right to set an expiry: %+v", claimed)
 	}
@@ -77,7 +77,7 @@ func TestEveryCallIsOneRoundTrip(t *testing.T) {
 	for name, call := range map[string]func(){
 		"Get":   func() { read(t, o, cells...) },
 		"Send":  func() { chunk.Number++; _, _ = o.Send(t.Context(), chunk) },
-		"Claim": func() { o.Claim(t.Context(), claims) },
+		"Claim": func() { o.Claim(t.Context(), claimsOf(claims...)) },
 	} {
 		call() // the first also asks for epochs
 		*trips = tripCounter{}

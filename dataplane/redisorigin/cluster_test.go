@@ -139,7 +139,7 @@ func TestCluster(t *testing.T) {
 
 		total, failures := int64(0), 0
 		await.True(t, "the client has learnt where the slot is", func() bool {
-			added := o.Claim(t.Context(), []store.Claim{{Cell: c, Cost: 1, AtMost: 9}}).Totals[0]
+			added := o.Claim(t.Context(), claimsOf(store.Claim{Cell: c, Cost: 1, AtMost: 9})).Totals[0]
 			if added.Err == nil {
 				total = added.Region
 				return true

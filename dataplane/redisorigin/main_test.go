@@ -137,7 +137,12 @@ func read(t testing.TB, h *redisorigin.Origin, cells ...window.Cell) []int64 {
 
 // addOne is one claim's error, of a claim that has room.
 func addOne(ctx context.Context, h *redisorigin.Origin, c window.Cell, cost int64) error {
-	return h.Claim(ctx, []store.Claim{{Cell: c, Cost: cost, AtMost: store.CountMax}}).Totals[0].Err
+	return h.Claim(ctx, claimsOf(store.Claim{Cell: c, Cost: cost, AtMost: store.CountMax})).Totals[0].Err
+}
+
+// claimsOf are the first claims of a stream.
+func claimsOf(claims ...store.Claim) store.Claims {
+	return store.Claims{Stream: streams.Add(1), Number: 1, Claims: claims}
 }
 
 func isMaybe(err error) bool { return errors.Is(err, store.ErrMaybeApplied) }

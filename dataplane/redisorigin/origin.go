@@ -22,15 +22,15 @@ import (
 //
 // A cell is one hash, see origin_scripts.go. Beside its cells a server has an epoch, drawn once; the set of changed
 // cells, by when they expire, so that it is bounded by the live ones however long no relay comes; for each stream the
-// number of its last chunk, for as long as its cells last (store.StreamKeptFor to StreamKeptMax); and the relay's
+// number of its last call, and which of its claims were added, for as long as its cells last (store.StreamKeptFor to StreamKeptMax); and the relay's
 // lease. A stream has a key of its own rather than a field of a hash, since keys expire and fields do not.
 //
 // On a Cluster cells fall into 256 buckets ({origin0} to {origin255}), each with an epoch, streams and
 // changes of its own: what a chunk does in one bucket is one atomic step, and a slot that moves takes
 // all of it along. Its clock is that of bucket 0's server.
 //
-// What it gives up: claims that a failover loses stay lost, as only chunks are numbered. A server that is
-// emptied and then replaced by a replica from before that counts what was restored twice.
+// What it gives up: a server that is emptied and then replaced by a replica from before that counts what was restored
+// twice.
 type Origin struct {
 	*layout
 	shards  []*shard // by name

@@ -72,7 +72,7 @@ func useOrigin(t testing.TB, url string, c window.Cell) []error {
 	_, _, scanErr := h.Scan(ctx, 0, 0, 10)
 	_, leaseErr := h.Lease(ctx, 0, "a", time.Minute)
 	errs := []error{sendErr, changesErr, scanErr, leaseErr, h.Told(ctx, 0, []store.Change{{Cell: c, Total: 1, Limit: 9}}),
-		h.Claim(ctx, []store.Claim{{Cell: c, Cost: 1, AtMost: 5, Limit: 9}}).Totals[0].Err,
+		h.Claim(ctx, claimsOf(store.Claim{Cell: c, Cost: 1, AtMost: 5, Limit: 9})).Totals[0].Err,
 		h.Tell(ctx, 0, []store.Foreign{{Cell: c, Count: 3}}), h.Raise(ctx, 0, changes.Epoch, []store.Change{{Cell: c, Total: 5}}),
 		h.Healed(ctx, 0, changes.Epoch), h.Release(ctx, 0, "a"),
 		h.TellSettings(ctx, 0, store.SettingsRows{}), h.Heartbeat(ctx, heartbeat.Beat{NodeID: "a", Region: "eu"})}

@@ -30,6 +30,11 @@ func (s *sender) next(costs ...store.Cost) store.Chunk {
 	return store.Chunk{Stream: 7, Number: s.number, Costs: costs}
 }
 
+func (s *sender) claims(claims ...store.Claim) store.Claims {
+	s.number++
+	return store.Claims{Stream: 7, Number: s.number, Claims: claims}
+}
+
 func (s *sender) send(t testing.TB, costs ...store.Cost) []store.Total {
 	t.Helper()
 	reply, err := s.h.Send(t.Context(), s.next(costs...))
@@ -155,9 +160,8 @@ func TestEveryOriginCellExpires(t *testing.T) {
 		cells = append(cells, sent, claimed, told, raised)
 		for range 2 {
 			s.send(t, store.Cost{Cell: sent, Add: 1, Limit: 9})
-			h.Claim(ctx, []store.Claim{
-				{Cell: claimed, Cost: 1, AtMost: 9, Limit: 9}, {Cell: cellNow("refused", d), Cost: 2, AtMost: 1},
-			})
+			h.Claim(ctx, s.claims(store.Claim{Cell: claimed, Cost: 1, AtMost: 9, Limit: 9},
+				store.Claim{Cell: cellNow("refused", d), Cost: 2, AtMost: 1}))
 			changes, err := h.Changes(ctx, 0, 1)
 			err = errors.Join(err, h.Tell(ctx, 0, []store.Foreign{{Cell: told, Count: int64(i + 1)}}),
 				h.Raise(ctx, 0, changes.Epoch, []store.Change{{Cell: raised, Total: int64(i + 1), Limit: 9}}))
@@ -292,7 +296,7 @@ func TestOriginGarbage(t *testing.T) {
 	}
 	reply, err := h.Send(ctx, store.Chunk{Stream: 7, Number: 1, Costs: costs})
 	check("send", reply.Totals, 2)
-	claimed := h.Claim(ctx, claims)
+	claimed := h.Claim(ctx, claimsOf(claims...))
 	check("claim", claimed.Totals, 3)
 	err = errors.Join(err, h.Tell(ctx, 0, foreign), h.Told(ctx, 0, changed), h.Raise(ctx, 0, epoch, changed))
 	read, readErr := h.Read(ctx, append(bad, sound))
@@ -336,7 +340,7 @@ func TestOriginRefusals(t *testing.T) {
 			command(t, raw, r[0]...)
 			chunk := s.next(store.Cost{Cell: c, Epoch: epoch, Add: 10})
 			_, err := h.Send(t.Context(), chunk)
-			claimed := h.Claim(t.Context(), []store.Claim{{Cell: c, Cost: 1, AtMost: 1 << 40}}).Totals[0]
+			claimed := h.Claim(t.Context(), claimsOf(store.Claim{Cell: c, Cost: 1, AtMost: 1 << 40})).Totals[0]
 			command(t, raw, r[1]...)
 			if err == nil || claimed.Err == nil || errors.Is(claimed.Err, store.ErrMaybeApplied) {
 				t.Errorf("send: %v, claim: %+v", err, claimed)

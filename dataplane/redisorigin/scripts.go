@@ -16,9 +16,9 @@ import "strings"
 // All but tell, told and the lease's begin with the epoch's key and a token for one, and answer with a head:
 // epoch, seconds and microseconds of the server's clock, what the operation adds.
 var (
-	sendScript    = lua(luaRecord, luaEpoch, luaPut, luaSend)
+	sendScript    = lua(luaRecord, luaEpoch, luaStream, luaPut, luaSend)
 	readScript    = lua(luaRecord, luaEpoch, luaGet)
-	claimScript   = lua(luaRecord, luaEpoch, luaPut, luaClaim)
+	claimScript   = lua(luaRecord, luaEpoch, luaStream, luaPut, luaClaim)
 	tellScript    = lua(luaRecord, luaTell)
 	changesScript = lua(luaRecord, luaEpoch, luaChanges)
 	toldScript    = lua(luaRecord, luaTold)
@@ -116,23 +116,35 @@ local function note(changes)
 end
 `
 
-	// luaSend takes the keys of the stream, the changes and the cells; a chunk's number, the number that
-	// the sender was last answered, the epoch of that answer, how long a stream is kept at least, and at most where
-	// its cells last longer; for each cell epoch, add, restore, known, limit and expiry. It answers with the number
-	// before, 1 if that is less than was answered (then nothing was done), 1 if all changes are noted, why cells could
-	// not be written; region and foreign of each cell.
-	luaSend = `
-local number, last = tonumber(ARGV[2]), num(redis.call('GET', KEYS[2])) or 0
+	// luaStream takes the stream's key, second; a call's number, the number that the sender was last answered, the epoch
+	// of that answer, how long a stream is kept at least, and at most where its cells last longer. It answers with the
+	// number before and 1 if that is less than was answered: then nothing is done. A stream's value is its last number;
+	// behind it, of claims, a digit for each: 1 if it was added.
+	luaStream = `
+local number, last, bits = tonumber(ARGV[2]), string.match(redis.call('GET', KEYS[2]) or '', '^(%d+) ?([01]*)$')
+last = num(last) or 0
 out[4], out[5], out[6], out[7] = last, 0, 1, ''
 if ARGV[4] == e and last < tonumber(ARGV[3]) then
 	out[5] = 1
 	return out
 end
-local new = number > last
+local new, keep = number > last, 0
+-- keepFor finds how long, by the cells' expiries: every step-th argument from j on.
+local function keepFor(j, step)
+	keep = math.max(ARGV[5], redis.call('PTTL', KEYS[2]))
+	for j = j, #ARGV, step do keep = math.max(keep, ARGV[j] - now) end
+	keep = string.format('%.0f', math.min(keep, ARGV[6]))
+end
+local function remember(bits) redis.call('SET', KEYS[2], ARGV[2] .. bits, 'PX', keep) end
+`
+
+	// luaSend takes, after the stream's, the keys of the changes and the cells; for each cell epoch, add, restore, known,
+	// limit and expiry. It answers with 1 if all changes are noted, why cells could not be written; region and foreign
+	// of each cell.
+	luaSend = `
 if new then
-	local keep = math.max(ARGV[5], redis.call('PTTL', KEYS[2]))
-	for j = 12, #ARGV, 6 do keep = math.max(keep, ARGV[j] - now) end
-	redis.call('SET', KEYS[2], ARGV[2], 'PX', string.format('%.0f', math.min(keep, ARGV[6])))
+	keepFor(12, 6)
+	remember('')
 end
 for i = 4, #KEYS do
 	local key, j = KEYS[i], 6 * i - 17
@@ -166,27 +178,39 @@ end
 return out
 `
 
-	// luaClaim takes the keys of the changes and the cells; for each cell epoch (0: any), cost, the
-	// largest total that has room for it (-1 for none), limit and expiry. It answers with 1 if all changes
-	// are noted, why cells could not be written; region, foreign and 1 if it was added of each cell.
+	// luaClaim takes, after the stream's, the keys of the changes and the cells; for each cell epoch (0: any), cost, the
+	// largest total that has room for it (-1 for none), limit and expiry. It answers as send does, with 2 for a number
+	// that is too late; region, foreign and 1 if it was added of each cell.
 	luaClaim = `
-out[4], out[5] = 1, ''
-for i = 3, #KEYS do
-	local key, j, n = KEYS[i], 5 * i - 13, #out
+if number < last then
+	out[5] = 2
+	return out
+end
+if new then
+	keepFor(11, 5)
+	remember('')
+end
+local added, any = {}, false
+for i = 4, #KEYS do
+	local key, j, n, at = KEYS[i], 5 * i - 13, #out, i - 3
 	local a, r, k, f, l, old = record(key)
 	out[n+2], out[n+3] = 0, 0
 	if not a then out[n+1] = -1
 	elseif ARGV[j] ~= '0' and ARGV[j] ~= e then out[n+1] = -2
+	elseif not new then out[n+1], out[n+2], out[n+3] = region(a, r, k), f, string.sub(bits or '', at, at) == '1' and 1 or 0
 	elseif region(a, r, k) > tonumber(ARGV[j+2]) then out[n+1], out[n+2] = region(a, r, k), f
 	else
 		local a2 = a + ARGV[j+1]
 		if put(key, old, ARGV[j+4], a, r, k, l, a2, r, k, lower(l, tonumber(ARGV[j+3]))) then
 			out[n+1], out[n+2], out[n+3] = region(a2, r, k), f, 1
+			any = true
 		else out[n+1] = -3 end
 	end
+	added[at] = out[n+3]
 end
-out[4] = note(KEYS[2])
-out[5] = problem
+if any then remember(' ' .. table.concat(added)) end
+out[6] = note(KEYS[3])
+out[7] = problem
 return out
 `
 

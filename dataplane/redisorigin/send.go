@@ -14,12 +14,14 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// sending is a part of a chunk on its way: what a stream sends to one bucket in one command.
+// sending is a part of a chunk or of claims on its way: what a stream sends to one bucket in one command.
 type sending struct {
 	part
 	id     resend.ID
 	number int64
-	costs  []store.Cost // stamped; its own copy
+	costs  []store.Cost // stamped; its own copy; of claims, those that were added
+	claims []store.Claim
+	err    error // why it was not answered
 }
 
 // Send implements store.Origin. A chunk of more than 500 cells is sent in parts, on a Cluster one for
@@ -28,28 +30,28 @@ type sending struct {
 func (h *Origin) Send(ctx context.Context, chunk store.Chunk) (store.Reply, error) {
 	s, err := h.shard(chunk.Shard, len(chunk.Costs), func(i int) *window.Key { return &chunk.Costs[i].Cell.Key })
 	if err == nil {
-		err = checkChunk(&chunk)
+		err = checkNumber(chunk.Stream, chunk.Number)
 	}
 	if err != nil {
 		return store.Reply{}, err
 	}
-	reply := store.Reply{Totals: make([]store.Total, len(chunk.Costs))}
-	parts, err := s.sendings(ctx, &chunk, &reply)
+	reply := newReply(len(chunk.Costs))
+	parts, err := s.sendings(ctx, &chunk, &reply.Reply)
 	if err == nil {
-		err = s.sendAll(ctx, parts, &reply)
+		err = s.sendAll(ctx, parts, reply)
 	}
 	if err != nil {
 		return store.Reply{}, s.failed("send", len(chunk.Costs), err)
 	}
-	return reply, nil
+	return reply.Reply, nil
 }
 
-func checkChunk(c *store.Chunk) error {
+func checkNumber(stream uint64, number int64) error {
 	switch {
-	case c.Stream == 0:
+	case stream == 0:
 		return errors.New("redisorigin: stream is 0, want any other number")
-	case c.Number < 1 || c.Number > store.CountMax:
-		return fmt.Errorf("redisorigin: number is %d (1 to %d)", c.Number, int64(store.CountMax))
+	case number < 1 || number > store.CountMax:
+		return fmt.Errorf("redisorigin: number is %d (1 to %d)", number, int64(store.CountMax))
 	}
 	return nil
 }
@@ -62,21 +64,9 @@ func checkCost(c *store.Cost) error {
 	return nil
 }
 
-// sendings are a chunk's parts, with its good costs, and one without costs for each sequence of the stream that
-// has to be asked whether it has lost what it had answered.
+// sendings are a chunk's parts, with its good costs.
 func (s *shard) sendings(ctx context.Context, chunk *store.Chunk, reply *store.Reply) ([]*sending, error) {
-	var parts []*sending
-	for _, p := range s.split(len(chunk.Costs), func(i int) *window.Cell { return &chunk.Costs[i].Cell }) {
-		parts = append(parts, &sending{part: *p, id: s.id(chunk, p.n, p.index), number: chunk.Number})
-	}
-	if len(parts) == 0 {
-		parts = append(parts, &sending{part: part{bucket: s.buckets[0]}, id: s.id(chunk, 0, 0), number: chunk.Number})
-	}
-	for _, id := range s.silent(chunk) {
-		if !slices.ContainsFunc(parts, func(p *sending) bool { return p.id == id }) {
-			parts = append(parts, &sending{part: part{bucket: s.buckets[id.Bucket]}, id: id, number: chunk.Number})
-		}
-	}
+	parts := s.numbered(chunk, len(chunk.Costs), func(i int) *window.Cell { return &chunk.Costs[i].Cell })
 	for _, p := range parts {
 		s.stampOf(p) // also if what follows fails
 	}
@@ -89,14 +79,31 @@ func (s *shard) sendings(ctx context.Context, chunk *store.Chunk, reply *store.R
 	return parts, nil
 }
 
+// numbered are the parts of a call about n cells, and one without cells for each sequence of the stream that has to be
+// asked whether it has lost what it had answered.
+func (s *shard) numbered(chunk *store.Chunk, n int, cell func(i int) *window.Cell) (parts []*sending) {
+	for _, p := range s.split(n, cell) {
+		parts = append(parts, &sending{part: *p, id: s.id(chunk, p.n, p.index), number: chunk.Number})
+	}
+	if len(parts) == 0 {
+		parts = append(parts, &sending{part: part{bucket: s.buckets[0]}, id: s.id(chunk, 0, 0), number: chunk.Number})
+	}
+	for _, id := range s.silent(chunk, n) {
+		if !slices.ContainsFunc(parts, func(p *sending) bool { return p.id == id }) {
+			parts = append(parts, &sending{part: part{bucket: s.buckets[id.Bucket]}, id: id, number: chunk.Number})
+		}
+	}
+	return parts
+}
+
 func (s *shard) id(chunk *store.Chunk, bucket, part int) resend.ID {
 	return resend.ID{Stream: chunk.Stream, Shard: chunk.Shard, Bucket: bucket, Part: part}
 }
 
 // silent are sequences that keep chunks and were not answered for a while.
-func (s *shard) silent(chunk *store.Chunk) []resend.ID {
+func (s *shard) silent(chunk *store.Chunk, cells int) []resend.ID {
 	atLeast := store.KeepFor / 2
-	if len(chunk.Costs) == 0 {
+	if cells == 0 {
 		atLeast = 0
 	}
 	return s.origin.streams.Untouched(chunk.Stream, chunk.Shard, atLeast, time.Now())
@@ -151,7 +158,7 @@ func (s *shard) learnEpochs(ctx context.Context, chunk *store.Chunk, parts []*se
 }
 
 // sendAll sends parts in one round trip, and in another one those that have to wait for chunks that were lost.
-func (s *shard) sendAll(ctx context.Context, parts []*sending, reply *store.Reply) error {
+func (s *shard) sendAll(ctx context.Context, parts []*sending, reply *store.ClaimReply) error {
 	p := s.pipeline(ctx)
 	for _, part := range parts {
 		number, epoch := s.origin.streams.Last(part.id)
@@ -162,19 +169,22 @@ func (s *shard) sendAll(ctx context.Context, parts []*sending, reply *store.Repl
 	}
 	p.exec()
 	reply.Now = p.now()
-	var errs []error
 	var behind []*sending
 	var after []int64
 	for _, part := range parts {
 		last, lost, err := s.sent(p, part, reply)
-		if errs = append(errs, err); lost {
+		if part.err = err; lost {
 			behind, after = append(behind, part), append(after, last)
 		}
 	}
-	if err := errors.Join(errs...); err != nil || len(behind) == 0 {
-		return err
+	if len(behind) > 0 {
+		s.sendAgain(ctx, behind, after, reply)
 	}
-	return s.sendAgain(ctx, behind, after, reply)
+	var errs []error
+	for _, part := range parts {
+		errs = append(errs, part.err)
+	}
+	return errors.Join(errs...)
 }
 
 func partsOf(sendings []*sending) []*part {
@@ -187,31 +197,57 @@ func partsOf(sendings []*sending) []*part {
 
 // queue adds a part's command.
 func (s *shard) queue(p *pipeline, part *sending, after int64, afterEpoch store.Epoch) *redis.Cmd {
-	args := make([]any, 0, 5+6*len(part.costs))
+	args := make([]any, 0, 5+6*len(part.keys))
 	args = append(args, part.number, after, formatEpoch(afterEpoch),
 		store.StreamKeptFor.Milliseconds(), store.StreamKeptMax.Milliseconds())
+	script := sendScript
+	if part.claims != nil {
+		script, args = claimScript, s.claimArgs(part, args)
+	} else {
+		args = s.costArgs(part, args)
+	}
+	return p.eval(part.bucket, script, []string{part.streamKey(part.id), part.changesKey}, part.keys, args)
+}
+
+// costArgs are what the script takes of a part's costs.
+func (s *shard) costArgs(part *sending, args []any) []any {
 	for i, c := range part.costs {
 		args = append(args, formatEpoch(c.Epoch), bounded(c.Add), bounded(c.Restore), bounded(c.Known), bounded(c.Limit),
 			s.expiresAtMs(c.Cell, part.keys[i]))
 	}
-	return p.eval(part.bucket, sendScript, []string{part.streamKey(part.id), part.changesKey}, part.keys, args)
+	return args
 }
 
+// What a script answers beside the number before.
+const (
+	numberLost = 1 // it is less than was answered: nothing was done
+	numberLate = 2 // it is more than the claims': nothing was done
+)
+
 // sent reads a part's answer; lost: the bucket has lost what came after chunk last, and has done nothing.
-func (s *shard) sent(p *pipeline, part *sending, reply *store.Reply) (last int64, lost bool, err error) {
+func (s *shard) sent(p *pipeline, part *sending, reply *store.ClaimReply) (last int64, lost bool, err error) {
 	r, err := p.reply(part.bucket, part.cmd)
 	if err != nil {
 		return 0, false, err
 	}
-	last, lost = r.int(), r.int() == 1
+	last, state := r.int(), r.int()
 	noted, problem := r.int() == 1, r.text()
 	switch {
-	case lost:
+	case state == numberLost:
 		return last, true, r.end()
+	case state == numberLate:
+		return last, false, cmpErr(r.end(), errLate)
+	case !noted && part.claims != nil: // the claims stand
+		s.noteJunk(fmt.Errorf("redisorigin: %s: %w", part.changesKey, errJunk))
 	case !noted:
 		return last, false, fmt.Errorf("%s: changes cannot be noted: %s", part.changesKey, problem)
 	}
-	if err := s.totals(&part.part, r, problem, reply); err != nil {
+	if part.claims != nil {
+		err = s.claimed(part, r, problem, reply)
+	} else {
+		err = s.totals(&part.part, r, problem, &reply.Reply)
+	}
+	if err != nil {
 		return 0, false, err
 	}
 	s.origin.streams.Answered(part.id, part.number, r.epoch, part.costs, time.Now())
@@ -220,7 +256,7 @@ func (s *shard) sent(p *pipeline, part *sending, reply *store.Reply) (last int64
 
 // sendAgain sends what the buckets have lost of each part's stream, as far as it is kept, and then the
 // part. Each follows the one before it: where one fails, so do the next.
-func (s *shard) sendAgain(ctx context.Context, parts []*sending, after []int64, reply *store.Reply) error {
+func (s *shard) sendAgain(ctx context.Context, parts []*sending, after []int64, reply *store.ClaimReply) {
 	p := s.pipeline(ctx)
 	again := make([][]*sending, len(parts))
 	for i, part := range parts {
@@ -237,19 +273,27 @@ func (s *shard) sendAgain(ctx context.Context, parts []*sending, after []int64, 
 		}
 	}
 	p.exec()
-	var errs []error
-	for _, chain := range again {
-		for _, one := range chain {
-			_, lost, err := s.sent(p, one, reply)
-			if lost {
-				err = errLostAgain
-			}
-			if err != nil {
-				errs = append(errs, fmt.Errorf("chunk %d, sent again after a failover: %w", one.number, err))
-			}
+	for i, part := range parts {
+		part.err = s.sentAgain(p, again[i], reply)
+	}
+}
+
+// sentAgain reads the answers to a part and to what was sent before it. An error of the last one is that of the part.
+func (s *shard) sentAgain(p *pipeline, chain []*sending, reply *store.ClaimReply) error {
+	var before []error
+	for i, one := range chain {
+		_, lost, err := s.sent(p, one, reply)
+		if lost {
+			err = errLostAgain
+		}
+		if i == len(chain)-1 && err == nil {
+			return nil // it follows all the others
+		}
+		if err != nil {
+			before = append(before, fmt.Errorf("chunk %d, sent again after a failover: %w", one.number, err))
 		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(before...)
 }
 
 var errLostAgain = errors.New("chunks before it are missing")

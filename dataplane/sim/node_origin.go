@@ -55,8 +55,8 @@ func (h *nodeOrigin) Send(ctx context.Context, chunk store.Chunk) (store.Reply, 
 }
 
 // Claim implements store.Origin.
-func (h *nodeOrigin) Claim(ctx context.Context, claims []store.Claim) store.ClaimReply {
-	reply := h.Origin.Claim(ctx, claims)
+func (h *nodeOrigin) Claim(ctx context.Context, call store.Claims) store.ClaimReply {
+	reply, claims := h.Origin.Claim(ctx, call), call.Claims
 	for i, total := range reply.Totals {
 		if errors.Is(total.Err, store.ErrMaybeApplied) {
 			h.world.ledger.repeatable(h.node.region.index, claims[i].Cell, claims[i].Cost)

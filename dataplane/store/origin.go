@@ -65,8 +65,8 @@ type Origin interface {
 	// Claim adds each cost if its cell's region total stays at most AtMost, decided and done
 	// in one atomic step. Otherwise it changes nothing. Claims of one cell are decided in
 	// their order. A Total's Err is nil, ErrEpoch, one that wraps ErrMaybeApplied, or any other
-	// for "certainly not applied". No claims are no call.
-	Claim(ctx context.Context, claims []Claim) ClaimReply
+	// for "certainly not applied". No claims are no call. See Claims.
+	Claim(ctx context.Context, claims Claims) ClaimReply
 
 	// Listen calls heard for each foreign total that Tell has raised in a shard from then on,
 	// until ctx ends (nil) or the connection is lost. Messages may be missed: what they brought
@@ -142,6 +142,22 @@ type Total struct {
 type Reply struct {
 	Totals []Total
 	Now    time.Time // the shard's clock, read while it answered; zero if it did not
+}
+
+// Claims are what one stream of a node claims in one call. The stream is as a Chunk's, and sends Claims, Chunks or both:
+// one at a time, each with a larger Number.
+//
+// Claims are decided once, when they come first. The same cells with the same Number again, with nothing of a larger
+// one in between, change nothing: the answer has the totals and what was Added then, whatever the costs and AtMost
+// are now. Claims with a smaller Number are too late, and refused. So after ErrMaybeApplied the same claims with an
+// AtMost of -1 find out what was added, and keep what is still on its way from being applied.
+//
+// What was added is kept for KeepFor as a Chunk's costs are, and added again, with or without room, when the origin has
+// lost it.
+type Claims struct {
+	Stream uint64  // not 0
+	Number int64   // >= 1
+	Claims []Claim // of cells of one shard
 }
 
 // Claim is a cost for a cell, > 0, that is added only if the region's total stays at most AtMost.

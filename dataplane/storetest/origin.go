@@ -97,6 +97,11 @@ func newOriginStream() originStream {
 	return originStream{id: uint64(began.UnixNano()) + originStreams.Add(1)}
 }
 
+func (s *originStream) claims(claims ...store.Claim) store.Claims {
+	s.number++
+	return store.Claims{Stream: s.id, Number: s.number, Claims: claims}
+}
+
 func (s *originStream) chunk(h store.Origin, costs ...store.Cost) store.Chunk {
 	s.number++
 	c := store.Chunk{Stream: s.id, Number: s.number, Costs: costs}
@@ -259,7 +264,7 @@ func callOrigin(h *originTest, ctx context.Context) map[string]error {
 	_, errs["Get"] = h.Read(ctx, c)
 	_, errs["Send"] = h.Send(ctx, h.stream.chunk(h, store.Cost{Cell: c[0], Add: 1}))
 	_, errs["Send of nothing"] = h.Send(ctx, store.Chunk{Shard: shard, Stream: 1, Number: 1})
-	claims := []store.Claim{{Cell: c[0], Cost: 1, AtMost: 9}, {Cell: c[1], Cost: 1, AtMost: 9}}
+	claims := h.stream.claims(store.Claim{Cell: c[0], Cost: 1, AtMost: 9}, store.Claim{Cell: c[1], Cost: 1, AtMost: 9})
 	for i, total := range h.Claim(ctx, claims).Totals {
 		errs[fmt.Sprint("Claim ", i)] = total.Err
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 
 	"pgregory.net/rapid"
@@ -45,9 +46,8 @@ var originClaimTests = map[string]func(*originTest){
 		c := h.cells(2)
 		h.send(store.Cost{Cell: c[0], Add: 7})
 		for i, cost := range []int64{0, -1, math.MinInt64} {
-			r := h.Claim(h.Context(), []store.Claim{
-				{Cell: c[0], Cost: cost, AtMost: 9}, {Cell: c[1], Cost: 1, AtMost: 9},
-			})
+			r := h.Claim(h.Context(), h.stream.claims(store.Claim{Cell: c[0], Cost: cost, AtMost: 9},
+				store.Claim{Cell: c[1], Cost: 1, AtMost: 9}))
 			if bad := r.Totals[0]; bad.Err == nil || errors.Is(bad.Err, store.ErrMaybeApplied) || bad.Region != 0 || r.Added[0] {
 				h.Errorf("cost %d: %+v", cost, bad)
 			}
@@ -69,6 +69,9 @@ var originClaimTests = map[string]func(*originTest){
 	"takes as many cells as it is given":                                  testOriginClaimMany,
 	"never exceeds AtMost and wastes no room, however many claim at once": testOriginClaimConcurrently,
 	"a lost reply leaves it perhaps applied, and says so":                 testClaimLost,
+	"the same again finds out what was added, and adds nothing":           testClaimAgain,
+	"one that comes late is refused":                                      testClaimLate,
+	"refuses claims without a stream or a number":                         testBadClaims,
 	"answers with the foreign total":                                      testClaimForeign,
 	"does not lose what is sent meanwhile":                                testOriginClaimBesideSends,
 }
@@ -85,7 +88,7 @@ func no(total int64) claimed  { return claimed{total, false} }
 // claim expects claims to be answered like this.
 func (h *originTest) claim(claims []store.Claim, want ...claimed) {
 	h.Helper()
-	r := h.Claim(h.Context(), claims)
+	r := h.Claim(h.Context(), h.stream.claims(claims...))
 	if len(r.Totals) != len(claims) || len(r.Added) != len(claims) || len(claims) > 0 && r.Now.IsZero() {
 		h.Fatalf("%d claims are answered %+v", len(claims), r)
 	}
@@ -118,9 +121,10 @@ func testOriginClaimConcurrently(h *originTest) {
 		var problems []string
 		var wg sync.WaitGroup
 		for _, costs := range callers {
+			stream := newOriginStream()
 			wg.Go(func() {
 				for _, cost := range costs {
-					r := h.Claim(rt.Context(), []store.Claim{{Cell: cell, Cost: cost, AtMost: atMost}})
+					r := h.Claim(rt.Context(), stream.claims(store.Claim{Cell: cell, Cost: cost, AtMost: atMost}))
 					total, took := r.Totals[0], r.Added[0]
 					mu.Lock()
 					if total.Err != nil || total.Region > atMost || !took && total.Region+cost <= atMost {
@@ -148,7 +152,7 @@ func testClaimLost(h *originTest) {
 	c := h.cells(1)
 	h.epoch(c[0])
 	h.Lose(true)
-	r := h.Claim(h.Context(), []store.Claim{{Cell: c[0], Cost: 3, AtMost: 9}})
+	r := h.Claim(h.Context(), h.stream.claims(store.Claim{Cell: c[0], Cost: 3, AtMost: 9}))
 	h.Lose(false)
 	if !errors.Is(r.Totals[0].Err, store.ErrMaybeApplied) || r.Added[0] || r.Totals[0].Region != 0 {
 		h.Errorf("with the reply lost: %+v", r)
@@ -156,11 +160,102 @@ func testClaimLost(h *originTest) {
 	h.wantRegions(c, 3)
 }
 
+// again are claims that add nothing: what became of the same ones, if they were decided.
+func again(claims store.Claims) store.Claims {
+	claims.Claims = slices.Clone(claims.Claims)
+	for i := range claims.Claims {
+		claims.Claims[i].AtMost = -1
+	}
+	return claims
+}
+
+// wantClaimed expects claims to be answered like this.
+func (h *originTest) wantClaimed(claims store.Claims, want ...claimed) {
+	h.Helper()
+	r := h.Claim(h.Context(), claims)
+	for i, total := range r.Totals {
+		if total.Err != nil || total.Region != want[i].total || r.Added[i] != want[i].added {
+			h.Errorf("claim %d, %+v: %+v, added %v; want %+v", claims.Number, claims.Claims[i], total, r.Added[i], want[i])
+		}
+	}
+}
+
+func testClaimAgain(h *originTest) {
+	c := h.cells(700)
+	get(h, h, c...) // all epochs are drawn
+	claims, first, second := make([]store.Claim, len(c)), make([]claimed, len(c)), make([]claimed, len(c))
+	for i := range c {
+		claims[i] = store.Claim{Cell: c[i], Cost: 3, AtMost: 2 + int64(i%2)}
+	}
+	arrived := h.stream.claims(claims...)
+	h.claimLost(arrived)
+	sum := int64(0)
+	for i, total := range get(h, h, c...) { // some parts of a call may not have arrived
+		first[i], second[i] = claimed{total.Region, total.Region == 3}, claimed{total.Region, false}
+		sum += total.Region
+	}
+	if sum == 0 || sum > 3*350 {
+		h.Fatalf("%d was added", sum)
+	}
+	for range 2 {
+		h.wantClaimed(again(arrived), first...)
+		h.wantClaimed(arrived, first...)
+	}
+	h.wantClaimed(h.stream.claims(again(arrived).Claims...), second...)
+
+	missing := h.stream.claims(store.Claim{Cell: c[0], Cost: 1, AtMost: 9}) // this one has not arrived yet
+	h.wantClaimed(again(missing), no(0))
+	h.wantClaimed(missing, no(0))
+	h.Wipe(h)
+	h.wantClaimed(again(arrived), make([]claimed, len(c))...) // what was added is lost with its epoch
+}
+
+// claimLost makes claims whose reply is lost.
+func (h *originTest) claimLost(claims store.Claims) {
+	h.Helper()
+	h.Lose(true)
+	defer h.Lose(false)
+	for _, total := range h.Claim(h.Context(), claims).Totals {
+		if !errors.Is(total.Err, store.ErrMaybeApplied) {
+			h.Fatalf("claim, with the reply lost: %+v", total)
+		}
+	}
+}
+
+func testClaimLate(h *originTest) {
+	c := h.cells(2)
+	late := h.stream.claims(store.Claim{Cell: c[0], Cost: 1, AtMost: 9})
+	h.claim([]store.Claim{{Cell: c[0], Cost: 2, AtMost: 9}}, yes(2))
+	other := h.Client(h)
+	for _, way := range []store.Origin{h, other} {
+		if r := way.Claim(h.Context(), late); r.Totals[0].Err == nil || r.Added[0] {
+			h.Errorf("late: %+v", r)
+		}
+	}
+	h.send(h.adds(c, 5)...) // the next call of the stream, though a chunk
+	last := store.Claims{Stream: h.stream.id, Number: h.stream.number - 1, Claims: late.Claims}
+	if r := other.Claim(h.Context(), last); r.Totals[0].Err == nil || r.Added[0] {
+		h.Errorf("late, after a chunk: %+v", r)
+	}
+	h.wantRegions(c, 7, 0)
+}
+
+func testBadClaims(h *originTest) {
+	c := h.cells(1)
+	good := []store.Claim{{Cell: c[0], Cost: 1, AtMost: 9}}
+	for _, bad := range []store.Claims{{Number: 1, Claims: good}, {Stream: 1, Claims: good}, {Stream: 1, Number: -1, Claims: good}} {
+		if r := h.Claim(h.Context(), bad); r.Totals[0].Err == nil || errors.Is(r.Totals[0].Err, store.ErrMaybeApplied) || r.Added[0] {
+			h.Errorf("stream %d, number %d: %+v", bad.Stream, bad.Number, r)
+		}
+	}
+	h.wantRegions(c, 0)
+}
+
 func testClaimForeign(h *originTest) {
 	c := h.cells(1)
 	h.tell(store.Foreign{Cell: c[0], Count: 8})
 	for _, cost := range []int64{1, 10} {
-		r := h.Claim(h.Context(), []store.Claim{{Cell: c[0], Cost: cost, AtMost: 5}})
+		r := h.Claim(h.Context(), h.stream.claims(store.Claim{Cell: c[0], Cost: cost, AtMost: 5}))
 		if r.Totals[0].Foreign != 8 || r.Totals[0].Region != 1 {
 			h.Errorf("a claim of %d: %+v", cost, r)
 		}
@@ -178,7 +273,8 @@ func testOriginClaimBesideSends(h *originTest) {
 				if _, err := h.Send(h.Context(), s.chunk(h, costs...)); err != nil {
 					h.Errorf("send: %v", err)
 				}
-				if r := h.Claim(h.Context(), []store.Claim{{Cell: c[0], Cost: 1, AtMost: math.MaxInt64}}); !r.Added[0] {
+				r := h.Claim(h.Context(), s.claims(store.Claim{Cell: c[0], Cost: 1, AtMost: math.MaxInt64}))
+				if !r.Added[0] {
 					h.Errorf("claim: %+v", r)
 				}
 			}

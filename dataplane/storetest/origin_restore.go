@@ -21,10 +21,11 @@ func testOriginIsRestored(t *testing.T, open func(t testing.TB) Origin) {
 		actions := map[string]func(*rapid.T){
 			"accept": w.accept, "accept more": w.accept, "send": w.send, "get": w.get, "wipe": w.wipe, "die": w.die,
 		}
+		actions["claim"] = w.claim
 		if rapid.Bool().Draw(rt, "failovers") {
 			actions["remember"], actions["fail over"] = w.remember, w.failOver
 		} else {
-			actions["claim"], actions["late"] = w.claim, w.late
+			actions["late"] = w.late
 		}
 		rt.Repeat(actions)
 		w.settle(rt)
@@ -46,7 +47,8 @@ type originWorld struct {
 func newOriginWorld(rt *rapid.T, t testing.TB, h Origin) *originWorld {
 	w := &originWorld{t: t, origin: h, cells: originCells(h, freshWorkspace(), 2), accepted: make(map[window.Cell]int64)}
 	for range rapid.IntRange(1, 4).Draw(rt, "nodes") {
-		n := &originNode{origin: h.Client(t), stream: newOriginStream(), cells: make(map[window.Cell]*nodeCell)}
+		n := &originNode{origin: h.Client(t), stream: newOriginStream(), claims: newOriginStream(),
+			cells: make(map[window.Cell]*nodeCell)}
 		for _, c := range w.cells {
 			n.cells[c] = &nodeCell{}
 		}
@@ -73,7 +75,7 @@ func (w *originWorld) accept(rt *rapid.T) {
 func (w *originWorld) claim(rt *rapid.T) {
 	n, c, cost := w.node(rt), w.cell(rt), rapid.Int64Range(1, 100).Draw(rt, "cost")
 	cell := n.cells[c]
-	r := n.origin.Claim(rt.Context(), []store.Claim{{Cell: c, Epoch: cell.epoch, Cost: cost, AtMost: 1000}})
+	r := n.origin.Claim(rt.Context(), n.claims.claims(store.Claim{Cell: c, Epoch: cell.epoch, Cost: cost, AtMost: 1000}))
 	if err := r.Totals[0].Err; err != nil && !errors.Is(err, store.ErrEpoch) {
 		rt.Fatalf("claim: %v", err)
 	}
@@ -159,6 +161,9 @@ func (w *originWorld) settle(rt *rapid.T) {
 	for _, n := range w.nodes {
 		for range 3 { // what was not answered, what is to be restored, and a chunk that finds out what is lost
 			n.answered(rt, sendAny(rt, n.origin, n.next(w.cells)))
+			probe := n.claims.chunk(n.origin)
+			probe.Shard = n.origin.ShardOf(&w.cells[0].Key)
+			sendAny(rt, n.origin, probe)
 			for i, total := range get(rt, n.origin, w.cells...) {
 				n.cells[w.cells[i]].hear(total)
 			}
@@ -185,6 +190,7 @@ func (w *originWorld) check(rt *rapid.T) {
 type originNode struct {
 	origin  store.Origin
 	stream  originStream
+	claims  originStream
 	cells   map[window.Cell]*nodeCell
 	pending *store.Chunk
 }

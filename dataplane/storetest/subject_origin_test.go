@@ -45,20 +45,23 @@ func TestOriginSubject(t *testing.T) {
 
 // originFaults are faults of an Origin, each with the beginning of the name of the subtest that must find it.
 var originFaults = map[string]string{
-	"repetitions count":          "Send/a_chunk_is_applied",
-	"answers from the back":      "Send/adds_each_cost",
-	"limits are lost":            "Changes/are_cells_with_a_Limit",
-	"an earlier epoch fits":      "an_epoch/changes_when",
-	"Restore is lost":            "an_epoch/the_total",
-	"Known is added":             "an_emptied_origin_ends",
-	"claims past AtMost":         "Claim/adds_each_cost",
-	"heals any epoch":            "Raise/in_another_epoch",
-	"the clock is the process's": "Get/reports_the_shard",
-	"never looks at ctx":         "all_methods_obey_ctx",
-	"keeps no answered chunk":    "a_failover/loses_no_answered",
-	"tells smaller totals":       "Tell/lifts_foreign",
-	"the lease is for everybody": "Lease/makes_holder",
-	"more changes are not told":  "Changes/are_at_most_max",
+	"repetitions count":            "Send/a_chunk_is_applied",
+	"answers from the back":        "Send/adds_each_cost",
+	"limits are lost":              "Changes/are_cells_with_a_Limit",
+	"an earlier epoch fits":        "an_epoch/changes_when",
+	"Restore is lost":              "an_epoch/the_total",
+	"Known is added":               "an_emptied_origin_ends",
+	"claims past AtMost":           "Claim/adds_each_cost",
+	"claims are decided each time": "Claim/the_same_again",
+	"what was added is forgotten":  "Claim/the_same_again",
+	"keeps no answered claim":      "a_failover/loses_no_answered_claim",
+	"heals any epoch":              "Raise/in_another_epoch",
+	"the clock is the process's":   "Get/reports_the_shard",
+	"never looks at ctx":           "all_methods_obey_ctx",
+	"keeps no answered chunk":      "a_failover/loses_no_answered_chunk",
+	"tells smaller totals":         "Tell/lifts_foreign",
+	"the lease is for everybody":   "Lease/makes_holder",
+	"more changes are not told":    "Changes/are_at_most_max",
 
 	"told settings are never replaced":   "Settings/are_those_that_were_told_last",
 	"no settings are empty ones":         "Settings/are_ErrNoSettings",
@@ -108,14 +111,26 @@ func (h *originSubject) Send(ctx context.Context, c store.Chunk) (store.Reply, e
 	return reply, err
 }
 
-func (h *originSubject) Claim(ctx context.Context, claims []store.Claim) store.ClaimReply {
-	claims = slices.Clone(claims)
-	for i := range claims {
+func (h *originSubject) Claim(ctx context.Context, c store.Claims) store.ClaimReply {
+	c.Claims = slices.Clone(c.Claims)
+	for i := range c.Claims {
 		if h.fault == "claims past AtMost" {
-			claims[i].AtMost = math.MaxInt64
+			c.Claims[i].AtMost = math.MaxInt64
 		}
 	}
-	return h.Origin.Claim(ctx, claims)
+	way := h.Origin
+	switch h.fault {
+	case "claims are decided each time":
+		h.number++
+		c.Number = h.number
+	case "keeps no answered claim":
+		way = h.Origin.Client()
+	}
+	reply := way.Claim(ctx, c)
+	if h.fault == "what was added is forgotten" && !slices.ContainsFunc(c.Claims, func(c store.Claim) bool { return c.AtMost >= 0 }) {
+		clear(reply.Added)
+	}
+	return reply
 }
 
 func (h *originSubject) Read(ctx context.Context, cells []window.Cell) (store.Reply, error) {

@@ -42,7 +42,7 @@ type originOp struct {
 var (
 	originRead  = originOp{"origin read", 3, 1}  // EVAL, GET epoch, TIME; HMGET
 	originSend  = originOp{"origin send", 7, 2}  // and GET, SET stream, ZADD, ZREMRANGEBYSCORE changes; HMGET, HSET
-	originClaim = originOp{"origin claim", 5, 2} // as send, without a stream
+	originClaim = originOp{"origin claim", 8, 2} // as send, and SET stream with what was added
 	// EVAL, GET epoch, TIME, and four for the changes and the mark; HMGET
 	originChanges = originOp{"origin changes", 7, 1}
 	originTold    = originOp{"origin told", 2, 1} // EVAL, ZREM; HMGET
@@ -116,11 +116,12 @@ func (h *Origin) Send(ctx context.Context, chunk store.Chunk) (store.Reply, erro
 
 // Claim implements store.Origin. A call that the link refuses has changed nothing; after any other
 // error of the link it may have.
-func (h *Origin) Claim(ctx context.Context, claims []store.Claim) store.ClaimReply {
-	if len(claims) == 0 {
+func (h *Origin) Claim(ctx context.Context, call store.Claims) store.ClaimReply {
+	if len(call.Claims) == 0 {
 		return store.ClaimReply{}
 	}
-	claims = slices.Clone(claims)
+	claims := slices.Clone(call.Claims)
+	call.Claims = claims
 	v, err := h.Link.embarkTo(originClaim.name, h.ShardOf(&claims[0].Cell.Key))
 	if err != nil {
 		return refusedClaims(err, len(claims))
@@ -128,7 +129,7 @@ func (h *Origin) Claim(ctx context.Context, claims []store.Claim) store.ClaimRep
 	var reply store.ClaimReply
 	err = v.carry(ctx, originClaim.name, func(ctx context.Context) error {
 		h.Meters.count(originClaim, len(claims))
-		reply = h.RelayOrigin.Claim(ctx, claims)
+		reply = h.RelayOrigin.Claim(ctx, call)
 		return nil
 	})
 	if err != nil {

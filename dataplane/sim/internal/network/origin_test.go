@@ -32,6 +32,10 @@ func chunkOf(number int64, c window.Cell, add int64) store.Chunk {
 	return store.Chunk{Stream: 7, Number: number, Costs: []store.Cost{{Cell: c, Add: add, Limit: 100}}}
 }
 
+func claimsOf(number int64, claims ...store.Claim) store.Claims {
+	return store.Claims{Stream: 8, Number: number, Claims: claims}
+}
+
 // within is a context that ends after d.
 func within(t *testing.T, d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), d)
@@ -71,7 +75,7 @@ func TestALostReplyOfAnOriginIsApplied(t *testing.T) {
 		if _, err := h.Send(within(t, time.Second), chunkOf(1, c, 5)); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("send: %v", err)
 		}
-		claimed := h.Claim(within(t, time.Second), []store.Claim{{Cell: c, Cost: 2, AtMost: 100}})
+		claimed := h.Claim(within(t, time.Second), claimsOf(1, store.Claim{Cell: c, Cost: 2, AtMost: 100}))
 		if err := claimed.Totals[0].Err; !errors.Is(err, store.ErrMaybeApplied) || claimed.Added[0] {
 			t.Errorf("claim: %+v", claimed)
 		}
@@ -79,7 +83,7 @@ func TestALostReplyOfAnOriginIsApplied(t *testing.T) {
 			t.Errorf("the origin has counted %d of 7", got)
 		}
 		h.Link.Set(func(l *Link) { l.Parts, l.Down = nil, true })
-		claimed = h.Claim(t.Context(), []store.Claim{{Cell: c, Cost: 2, AtMost: 100}})
+		claimed = h.Claim(t.Context(), claimsOf(2, store.Claim{Cell: c, Cost: 2, AtMost: 100}))
 		if err := claimed.Totals[0].Err; !errors.Is(err, errRefused) || errors.Is(err, store.ErrMaybeApplied) {
 			t.Errorf("a claim that is refused: %v", err)
 		}
