@@ -190,18 +190,23 @@ func (s *Settings) canJudge(ctx context.Context, workspace, namespace string) er
 	return nil
 }
 
-// DeleteOverride takes an override away; ErrNotFound where there is none.
-func (s *Settings) DeleteOverride(ctx context.Context, workspace, namespace, pattern string, by By) error {
+// DeleteOverride takes an override away; ErrNotFound where there is none, and ErrConflict where its UpdatedAt is not
+// ifUpdatedMs. nil takes whatever is there.
+func (s *Settings) DeleteOverride(ctx context.Context, workspace, namespace, pattern string, ifUpdatedMs *int64,
+	by By) error {
 	if err := errors.Join(by.Validate(), validateKey(workspace, namespace, pattern)); err != nil {
 		return err
 	}
+	subject := overrideSubject(workspace, namespace, pattern)
 	return s.store.ChangeOverride(ctx, workspace, namespace, pattern,
 		func(before *Override) (*Override, AuditEntry, error) {
 			if before == nil {
 				return nil, AuditEntry{}, noOverride(workspace, namespace, pattern)
 			}
-			e, err := settingEntry(by, "override.delete", overrideSubject(workspace, namespace, pattern), before,
-				(*Override)(nil))
+			if err := asSeen(subject, ifUpdatedMs, before.UpdatedAt); err != nil {
+				return nil, AuditEntry{}, err
+			}
+			e, err := settingEntry(by, "override.delete", subject, before, (*Override)(nil))
 			return nil, e, err
 		})
 }

@@ -18,7 +18,8 @@ type Settings interface {
 	SetOverride(ctx context.Context, o controlplane.Override, by controlplane.By) error
 	ChangeOverride(ctx context.Context, workspace, namespace, pattern string, change controlplane.OverrideChange,
 		by controlplane.By) (controlplane.Override, error)
-	DeleteOverride(ctx context.Context, workspace, namespace, pattern string, by controlplane.By) error
+	DeleteOverride(ctx context.Context, workspace, namespace, pattern string, ifUpdatedMs *int64,
+		by controlplane.By) error
 	Override(ctx context.Context, workspace, namespace, pattern string) (controlplane.Override, error)
 	Overrides(ctx context.Context, workspace, namespace,
 		after string) (overrides []controlplane.Override, more bool, err error)
@@ -92,7 +93,8 @@ func (s *service) DeleteOverride(ctx context.Context,
 	defer cancel()
 	by, err := byOf(ctx, req.Msg)
 	if err == nil {
-		err = s.Settings.DeleteOverride(ctx, req.Msg.GetWorkspace(), req.Msg.GetNamespace(), req.Msg.GetPattern(), by)
+		err = s.Settings.DeleteOverride(ctx, req.Msg.GetWorkspace(), req.Msg.GetNamespace(), req.Msg.GetPattern(),
+			req.Msg.IfUpdatedAtMs, by)
 	}
 	if err != nil {
 		return nil, s.fail(ctx, "DeleteOverride", err)

@@ -46,7 +46,7 @@ func (s *settings) Override(_ context.Context, _, _, pattern string) (controlpla
 	return o, nil
 }
 
-func (s *settings) DeleteOverride(_ context.Context, _, _, pattern string, by controlplane.By) error {
+func (s *settings) DeleteOverride(_ context.Context, _, _, pattern string, _ *int64, by controlplane.By) error {
 	if s.override.Pattern != pattern {
 		return fmt.Errorf("%w: there is no override %q", controlplane.ErrNotFound, pattern)
 	}

@@ -391,6 +391,11 @@ func TestForms(t *testing.T) {
 		t.Errorf("a limit that is none: %d", a.status)
 	}
 	override.Set("do", "delete")
+	override.Set("seen", "1")
+	if a := b.send("/console/jobs", "/console/limits/override", override); a.status == http.StatusSeeOther || len(w.settings) != 1 {
+		t.Errorf("delete another one than was seen: %d %+v", a.status, w.settings)
+	}
+	override.Set("seen", fmt.Sprint(w.settings[0].UpdatedAt.UnixMilli()))
 	if a := b.send("/console/jobs", "/console/limits/override", override); a.status != http.StatusSeeOther || len(w.settings) != 0 {
 		t.Errorf("delete: %d %+v", a.status, w.settings)
 	}

@@ -249,11 +249,14 @@ func (s settings) Override(_ context.Context, _, _, pattern string) (controlplan
 	return controlplane.Override{}, fmt.Errorf("%w: there is no override %q", controlplane.ErrNotFound, pattern)
 }
 
-func (s settings) DeleteOverride(_ context.Context, _, _, pattern string, by controlplane.By) error {
+func (s settings) DeleteOverride(_ context.Context, _, _, pattern string, ifUpdatedMs *int64, by controlplane.By) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, o := range s.world.settings {
 		if o.Pattern == pattern {
+			if ifUpdatedMs != nil && *ifUpdatedMs != o.UpdatedAt.UnixMilli() {
+				return fmt.Errorf("%w: override %s was changed after it was looked at", controlplane.ErrConflict, pattern)
+			}
 			s.world.settings, s.by = append(s.world.settings[:i], s.world.settings[i+1:]...), by
 			return s.down
 		}

@@ -70,6 +70,10 @@ func (c *Console) changeOverride(w http.ResponseWriter, r *http.Request, v *view
 	if f.Get("do") == "delete" {
 		msg := &controlv1.DeleteOverrideRequest{Actor: actor, Reason: reason, Workspace: page.GetWorkspace(),
 			Namespace: page.Namespace.GetNamespace(), Pattern: f.Get("pattern")}
+		if f.Has("seen") {
+			seen := seenMs(f)
+			msg.IfUpdatedAtMs = &seen
+		}
 		if _, err := ask(v.ctx, c.backend.settings.DeleteOverride, msg); err != nil {
 			c.showNamespace(w, r, v, status(err), words(err), page)
 			return

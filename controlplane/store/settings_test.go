@@ -48,13 +48,23 @@ func testOverrides(t *testing.T) {
 	if got, want := seen(), "acme/api/user_* 0 60000 4 1;"; got != want {
 		t.Errorf("nodes see %q, want %q", got, want)
 	}
-	if err := settings.DeleteOverride(t.Context(), "acme", "api", "user_*", operator); err != nil || seen() != "" {
+	if err := settings.DeleteOverride(t.Context(), "acme", "api", "user_*", nil, operator); err != nil || seen() != "" {
 		t.Errorf("%v; nodes see %q", err, seen())
 	}
-	if err := settings.DeleteOverride(t.Context(), "acme", "api", "user_*", operator); !errors.Is(err, controlplane.ErrNotFound) {
+	if err := settings.DeleteOverride(t.Context(), "acme", "api", "user_*", nil, operator); !errors.Is(err, controlplane.ErrNotFound) {
 		t.Errorf("deleted twice: %v", err)
 	}
 	set(7)
+	stored, err := settings.Override(t.Context(), "acme", "api", "user_*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, seenMs := range []int64{0, stored.UpdatedAt.UnixMilli() - 1} {
+		err := settings.DeleteOverride(t.Context(), "acme", "api", "user_*", &seenMs, operator)
+		if !errors.Is(err, controlplane.ErrConflict) {
+			t.Errorf("delete another override than was seen at %d: %v", seenMs, err)
+		}
+	}
 	if got, want := seen(), "acme/api/user_* 7 60000 4 1;"; got != want {
 		t.Errorf("nodes see %q, want %q", got, want)
 	}
@@ -162,7 +172,7 @@ func testChangesOfWhatWasSeen(t *testing.T) {
 		}
 		refused("changed twice", change(100, seen), "override acme/api/user_1 was changed at ")
 	}
-	if err := settings.DeleteOverride(t.Context(), "acme", "api", "user_1", operator); err != nil {
+	if err := settings.DeleteOverride(t.Context(), "acme", "api", "user_1", nil, operator); err != nil {
 		t.Fatal(err)
 	}
 	refused("deleted", change(3, first), "override acme/api/user_1 is not there any more")
@@ -333,7 +343,7 @@ func testAPatternWithoutRoomIsRefused(t *testing.T) {
 	if err := set("others", "|%_é*a*"); err != nil {
 		t.Error(err)
 	}
-	if err := settings.DeleteOverride(t.Context(), "acme", "api", "|%_é*0*", operator); err != nil {
+	if err := settings.DeleteOverride(t.Context(), "acme", "api", "|%_é*0*", nil, operator); err != nil {
 		t.Fatal(err)
 	}
 	taken("**", change)
@@ -494,8 +504,8 @@ func testEachChangeRaisesTheVersionOfTheSettings(t *testing.T) {
 		raises int64
 	}{
 		{func() error { return settings.SetOverride(t.Context(), o, operator) }, 1},
-		{func() error { return settings.DeleteOverride(t.Context(), "acme", "api", "x", operator) }, 1},
-		{func() error { return settings.DeleteOverride(t.Context(), "acme", "api", "x", operator) }, 0}, // not found
+		{func() error { return settings.DeleteOverride(t.Context(), "acme", "api", "x", nil, operator) }, 1},
+		{func() error { return settings.DeleteOverride(t.Context(), "acme", "api", "x", nil, operator) }, 0}, // not found
 		{func() error {
 			_, err := s.WriteTunings(t.Context(), []controlplane.TuningWrite{
 				{ID: "r/1", Region: "eu", Document: "{}", By: operator}, {ID: "r/2", Region: "us", Document: "{}", By: operator}})

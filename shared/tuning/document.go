@@ -56,6 +56,10 @@ func Parse(text []byte) (Tuning, error) {
 // requires them.
 func Read(text []byte) (Tuning, error) { return parse(text, false) }
 
+// ReadWhole is Read for what will be written again: a field that this build does not know is an error, since it would
+// be lost.
+func ReadWhole(text []byte) (Tuning, error) { return parse(text, true) }
+
 func parse(text []byte, strict bool) (Tuning, error) {
 	if len(text) > DocumentBytesMax {
 		return Tuning{}, fmt.Errorf("%w: the document is %d bytes long (at most %d)", ErrInvalid, len(text), DocumentBytesMax)

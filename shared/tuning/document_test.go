@@ -31,6 +31,10 @@ func TestDocumentsOfOtherBuilds(t *testing.T) {
 		case c.read != "" && (!errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), c.read)):
 			t.Errorf("%.60s: %v, want %s", c.document, err, c.read)
 		}
+		newer := strings.Contains(c.document, "of_a_newer_build")
+		if _, err := ReadWhole([]byte(c.document)); (err == nil) != (c.read == "" && !newer) {
+			t.Errorf("%.60s, to be written again: %v", c.document, err)
+		}
 		if _, err := Parse([]byte(c.document)); (err != nil) != c.parseFails {
 			t.Errorf("%.60s, from an operator: %v", c.document, err)
 		}

@@ -123,10 +123,14 @@ func (p plan) partial(c *call, done int, err error) error {
 		_, _ = fmt.Fprintf(c.stderr, "not applied: %s\n", plain(left.line()))
 	}
 	code, _ := explain(c.ctx, err, "", "apply")
+	cause := "Correct the cause"
+	if c.ctx.Err() != nil {
+		cause = "The time of --timeout is over: give it more"
+	}
 	return &told{
 		fmt.Errorf("%d of %s are applied, and the next one failed: %s: %s",
 			done, plural(int64(len(p.changes)), "change"), p.changes[done].line(), text),
-		code, "Correct the cause and run it again: what is applied already stays as it is. " +
+		code, cause + " and run it again: what is applied already stays as it is. " +
 			"What failed may still happen: see weirctl audit.",
 	}
 }

@@ -31,7 +31,7 @@ type plan struct {
 }
 
 // planOf has namespaces before overrides, since what an override may be depends on its namespace, and deletions last:
-// an identifier whose override is replaced by another is never without one.
+// an identifier whose override is replaced by another is never without one, unless the new one has no room beside it.
 func planOf(d *settings.Document, s stored, prune bool) (p plan) {
 	var deletions []*change
 	there := make(map[settings.Namespace]*controlv1.Namespace)
@@ -49,7 +49,7 @@ func planOf(d *settings.Document, s stored, prune bool) (p plan) {
 			deletions = append(deletions, changeOfNamespace(settings.DefaultNamespace(set.Workspace, set.Namespace), n))
 		}
 	}
-	deletions = append(deletions, p.addOverrides(d, s)...)
+	deletions = append(deletions, p.addOverrides(d, s, prune)...)
 	if !prune {
 		p.kept = len(deletions)
 		return p
@@ -64,22 +64,35 @@ func (p *plan) add(c *change) {
 	}
 }
 
-func (p *plan) addOverrides(d *settings.Document, s stored) (deletions []*change) {
-	there := make(map[settings.Override]*controlv1.Override, len(s.overrides))
-	for _, o := range s.overrides {
-		there[overrideName(overrideOf(o))] = o
+// addOverrides leaves to the caller the deletions for which no new override waits.
+func (p *plan) addOverrides(d *settings.Document, s stored, prune bool) (deletions []*change) {
+	kept := make(map[settings.Override]bool, len(d.Overrides))
+	for _, o := range d.Overrides {
+		kept[overrideName(o)] = true
 	}
+	there, all := make(map[settings.Override]*controlv1.Override, len(s.overrides)), make(rooms)
+	for _, o := range s.overrides {
+		name := overrideName(overrideOf(o))
+		there[name] = o
+		var deletion *change
+		if !kept[name] {
+			deletion = deletionOf(o)
+			deletions = append(deletions, deletion)
+		}
+		all.hold(name, deletion)
+	}
+	early := make(map[*change]bool)
 	for _, o := range slices.SortedFunc(slices.Values(d.Overrides), settings.CompareOverrides) {
 		was := there[overrideName(o)]
-		delete(there, overrideName(o))
+		if was == nil && prune {
+			for _, deletion := range all.take(o) {
+				p.add(deletion)
+				early[deletion] = true
+			}
+		}
 		p.add(changeOfOverride(o, was))
 	}
-	for _, o := range s.overrides {
-		if there[overrideName(overrideOf(o))] != nil {
-			deletions = append(deletions, deletionOf(o))
-		}
-	}
-	return deletions
+	return slices.DeleteFunc(deletions, func(c *change) bool { return early[c] })
 }
 
 func namespaceName(n settings.Namespace) settings.Namespace {
@@ -109,7 +122,7 @@ func changeOfNamespace(n settings.Namespace, was *controlv1.Namespace) *change {
 			{"estimate", orNone(before.Estimate), orNone(n.Estimate)},
 		}),
 		do: func(c *call, actor, reason string) error {
-			_, err := timely(c, c.settings.SetNamespace, &controlv1.SetNamespaceRequest{
+			_, err := answered(c, c.settings.SetNamespace, &controlv1.SetNamespaceRequest{
 				Actor: actor, Reason: reason, IfUpdatedAtMs: &seenMs,
 				Workspace: n.Workspace, Namespace: n.Namespace,
 				Shadow: &n.Shadow, Mode: &n.Mode, Outage: &n.Outage, Headroom: &n.Headroom, Estimate: &n.Estimate,
@@ -136,7 +149,7 @@ func changeOfOverride(o settings.Override, was *controlv1.Override) *change {
 		})
 	}
 	made.do = func(c *call, actor, reason string) error {
-		_, err := timely(c, c.settings.ChangeOverride, &controlv1.ChangeOverrideRequest{
+		_, err := answered(c, c.settings.ChangeOverride, &controlv1.ChangeOverrideRequest{
 			Actor: actor, Reason: reason, IfUpdatedAtMs: &seenMs,
 			Workspace: o.Workspace, Namespace: o.Namespace, Pattern: o.Pattern,
 			Limit: &o.Limit, DurationMs: &o.DurationMs, Candidate: &o.Candidate, Shadow: &o.Shadow,
@@ -147,11 +160,12 @@ func changeOfOverride(o settings.Override, was *controlv1.Override) *change {
 }
 
 func deletionOf(o *controlv1.Override) *change {
+	seenMs := o.GetUpdatedAtMs()
 	return &change{
 		Action: "delete", Subject: overrideSubject(overrideOf(o)), Text: overrideWords(o),
 		do: func(c *call, actor, reason string) error {
-			_, err := timely(c, c.settings.DeleteOverride, &controlv1.DeleteOverrideRequest{
-				Actor: actor, Reason: reason,
+			_, err := answered(c, c.settings.DeleteOverride, &controlv1.DeleteOverrideRequest{
+				Actor: actor, Reason: reason, IfUpdatedAtMs: &seenMs,
 				Workspace: o.GetWorkspace(), Namespace: o.GetNamespace(), Pattern: o.GetPattern(),
 			})
 			return err

@@ -22,6 +22,7 @@ import (
 	"github.com/weirhq/weir/controlplane/api"
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
 	"github.com/weirhq/weir/shared/settings"
+	"github.com/weirhq/weir/shared/window"
 )
 
 // drawer keeps settings in memory as the database does: each change is later than the one before it.
@@ -52,6 +53,9 @@ func (d *drawer) ChangeOverride(_ context.Context, workspace, namespace, pattern
 	if err != nil {
 		return err
 	}
+	if before == nil && window.PatternsAlike(pattern, d.patterns(workspace, namespace)) >= window.PatternsAlikeMax {
+		return fmt.Errorf("%w: pattern %s has no room", controlplane.ErrInvalid, pattern)
+	}
 	d.audit = append(d.audit, e)
 	delete(d.overrides, name)
 	if after != nil {
@@ -59,6 +63,15 @@ func (d *drawer) ChangeOverride(_ context.Context, workspace, namespace, pattern
 		d.overrides[name] = *after
 	}
 	return nil
+}
+
+func (d *drawer) patterns(workspace, namespace string) (all []string) {
+	for name := range d.overrides {
+		if name.Workspace == workspace && name.Namespace == namespace {
+			all = append(all, name.Pattern)
+		}
+	}
+	return all
 }
 
 func (d *drawer) AllOverrides(_ context.Context, after controlplane.OverrideName, rows int) (page []controlplane.Override, err error) {
@@ -206,6 +219,55 @@ overrides:
 `)
 }
 
+// Patterns with several '*' at their bound are replaced one by one: each that is new takes the place of one that goes.
+// Others go last.
+func TestApplyReplacesPatternsAtTheirBound(t *testing.T) {
+	w, d := newDrawerWorld(t)
+	document := "kind: weir-settings\nversion: 1\noverrides:\n"
+	for i := range window.PatternsAlikeMax {
+		d.put(controlplane.Override{Workspace: "acme", Namespace: "api", Pattern: fmt.Sprintf("a*b*%02d", i), Limit: 1})
+		document += fmt.Sprintf("  - {workspace: \"acme\", namespace: \"api\", pattern: \"a*c*%02d\", limit: 1}\n", i)
+	}
+	d.put(controlplane.Override{Workspace: "acme", Namespace: "api", Pattern: "b*b*", Limit: 1})
+	if code := w.run(t, "apply", "-f", path(t, document), "--prune", "--reason", "x"); code != exitOK {
+		t.Fatalf("exit %d, %s", code, w.stderr.String())
+	}
+	w.want(t, w.run(t, "export"), exitOK, document)
+	var actions []string
+	for _, e := range d.audit {
+		actions = append(actions, e.Action)
+	}
+	want := append(slices.Repeat([]string{"override.delete", "override.set"}, window.PatternsAlikeMax), "override.delete")
+	if !slices.Equal(actions, want) {
+		t.Errorf("%q", actions)
+	}
+}
+
+// --timeout bounds all calls of export and apply.
+func TestTimeoutOfDocuments(t *testing.T) {
+	w, d := newDrawerWorld(t)
+	for _, args := range [][]string{{"export"}, {"apply", "-f", path(t, filled), "--reason", "x"}} {
+		code := w.run(t, append(args, "--timeout", "1ns")...)
+		if code != exitUnavailable || !strings.Contains(w.stderr.String(), "no answer within --timeout") || len(d.audit) > 0 {
+			t.Errorf("%s: exit %d, %s", args[0], code, w.stderr.String())
+		}
+	}
+}
+
+// A field of a newer build would be lost in a document of this one.
+func TestExportRefusesTuningOfANewerBuild(t *testing.T) {
+	w, _ := newDrawerWorld(t)
+	newer := strings.TrimSuffix(tuned(t), "}") + `,"of_a_newer_build":7}`
+	for _, region := range []string{"", "eu"} {
+		w.inForce = []controlplane.RegionTuning{{Region: region, Version: 3, Document: newer}}
+		code := w.run(t, "export")
+		if said := w.stderr.String(); code != exitFailure || w.stdout.Len() > 0 || !strings.Contains(said, "of_a_newer_build") ||
+			!strings.Contains(said, "tuning of "+orFleet(region)) || !strings.Contains(said, "Upgrade weirctl") {
+			t.Errorf("exit %d, %s%s", code, w.stdout.String(), said)
+		}
+	}
+}
+
 // What fails in the middle says what is applied and what is not; the next run does the rest.
 func TestApplyFailsInTheMiddle(t *testing.T) {
 	w, d := newDrawerWorld(t)
@@ -239,8 +301,19 @@ func TestApplyFailsInTheMiddle(t *testing.T) {
 func TestApplyDoesNotOverwriteWhatItHasNotSeen(t *testing.T) {
 	w, d := newDrawerWorld(t)
 	seen := &controlplane.Override{Workspace: "acme", Namespace: "api", Pattern: "u", Limit: 1}
+	const none = "kind: weir-settings\nversion: 1\n"
+	const two = none + "overrides: [{workspace: acme, namespace: api, pattern: u, limit: 2}, " +
+		"{workspace: acme, namespace: api, pattern: v, limit: 2}]"
+	for _, text := range []string{two, none} {
+		applyAfterAChange(t, w, d, seen, text)
+	}
+}
+
+// applyAfterAChange prunes by a document, and finds that an override was changed after it looked.
+func applyAfterAChange(t *testing.T, w *world, d *drawer, seen *controlplane.Override, text string) {
+	t.Helper()
 	d.put(*seen)
-	document, err := settings.Parse([]byte("kind: weir-settings\nversion: 1\noverrides: [{workspace: acme, namespace: api, pattern: u, limit: 2}, {workspace: acme, namespace: api, pattern: v, limit: 2}]"))
+	document, err := settings.Parse([]byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -252,7 +325,7 @@ func TestApplyDoesNotOverwriteWhatItHasNotSeen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := planOf(document, all, false)
+	p := planOf(document, all, true)
 	seen.Limit = 7
 	d.put(*seen)
 	done, err := p.apply(c, "ann", "x")

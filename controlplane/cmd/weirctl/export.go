@@ -73,7 +73,7 @@ type stored struct {
 
 // stored asks for all settings, page by page: what others change meanwhile may or may not be in it.
 func (c *call) stored() (all stored, err error) {
-	tunings, err := timely(c, c.rollouts.GetTuning, &controlv1.GetTuningRequest{})
+	tunings, err := answered(c, c.rollouts.GetTuning, &controlv1.GetTuningRequest{})
 	if err != nil {
 		return all, err
 	}
@@ -87,7 +87,7 @@ func (c *call) stored() (all stored, err error) {
 
 func (c *call) allNamespaces() (all []*controlv1.Namespace, err error) {
 	for more, last := true, new(controlv1.Namespace); more; {
-		page, err := timely(c, c.settings.ListAllNamespaces, &controlv1.ListAllNamespacesRequest{
+		page, err := answered(c, c.settings.ListAllNamespaces, &controlv1.ListAllNamespacesRequest{
 			AfterWorkspace: last.GetWorkspace(), AfterNamespace: last.GetNamespace(),
 		})
 		if err != nil {
@@ -107,7 +107,7 @@ func (c *call) allNamespaces() (all []*controlv1.Namespace, err error) {
 
 func (c *call) allOverrides() (all []*controlv1.Override, err error) {
 	for more, last := true, new(controlv1.Override); more; {
-		page, err := timely(c, c.settings.ListAllOverrides, &controlv1.ListAllOverridesRequest{
+		page, err := answered(c, c.settings.ListAllOverrides, &controlv1.ListAllOverridesRequest{
 			AfterWorkspace: last.GetWorkspace(), AfterNamespace: last.GetNamespace(), AfterPattern: last.GetPattern(),
 		})
 		if err != nil {
@@ -131,13 +131,11 @@ func notListed(what string, most int) error {
 		what, digits(int64(most))), exitFailure, "See weirctl namespace list and weirctl override list."}
 }
 
-// timely makes one call of many, with a time limit of its own.
-func timely[I, O any](
+// answered makes one call of many; --timeout bounds them together.
+func answered[I, O any](
 	c *call, do func(context.Context, *connect.Request[I]) (*connect.Response[O], error), request *I,
 ) (*O, error) {
-	ctx, cancel := context.WithTimeout(c.patient, callTimeout)
-	defer cancel()
-	answer, err := do(ctx, connect.NewRequest(request))
+	answer, err := do(c.ctx, connect.NewRequest(request))
 	if err != nil {
 		return nil, err
 	}
@@ -151,9 +149,10 @@ func (s stored) document() (*settings.Document, error) {
 		if t.GetRegion() == "" && t.GetVersion() == 0 {
 			continue // none was ever rolled out
 		}
-		read, err := tuning.Read([]byte(t.GetDocument()))
+		read, err := tuning.ReadWhole([]byte(t.GetDocument()))
 		if err != nil {
-			return nil, err
+			return nil, &told{fmt.Errorf("tuning of %s: %w", orFleet(t.GetRegion()), err), exitFailure,
+				"Upgrade weirctl to the version of weir-control."}
 		}
 		if t.GetRegion() == "" {
 			d.Tuning = &read

@@ -47,7 +47,7 @@ strings, times are Unix milliseconds. Errors go to stderr in either form.`
 type cli struct {
 	API     string        `name:"api" env:"WEIR_API" default:"http://127.0.0.1:7080" placeholder:"URL" help:"The API of weir-control (default ${default})."`
 	JSON    bool          `name:"json" help:"Print the API's answer as JSON, for programs."`
-	Timeout time.Duration `default:"150s" help:"How long to wait for the answer."`
+	Timeout time.Duration `default:"150s" help:"How long to wait for the answer; of export and apply, for all of their calls together."`
 
 	CA   string `name:"ca" env:"WEIR_CA" placeholder:"FILE" help:"PEM file with the authorities of the API's certificate. Default: those of this machine."`
 	Cert string `env:"WEIR_CERT" placeholder:"FILE" help:"PEM file with a certificate to show to the API."`
@@ -128,7 +128,7 @@ type terminal struct {
 // call is what a command needs to do its work.
 type call struct {
 	terminal
-	ctx         context.Context // done after --timeout
+	ctx         context.Context // done after --timeout, which bounds all calls of a command
 	patient     context.Context // not, for commands that watch
 	api         controlv1connect.ControlServiceClient
 	rollouts    controlv1connect.RolloutServiceClient

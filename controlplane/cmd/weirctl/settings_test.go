@@ -42,7 +42,7 @@ func (s *shelf) Override(context.Context, string, string, string) (controlplane.
 	return s.override, nil
 }
 
-func (s *shelf) DeleteOverride(_ context.Context, _, _, _ string, by controlplane.By) error {
+func (s *shelf) DeleteOverride(_ context.Context, _, _, _ string, _ *int64, by controlplane.By) error {
 	s.by = by
 	return nil
 }

@@ -491,12 +491,15 @@ func (x *GetOverrideResponse) GetOverride() *Override {
 }
 
 type DeleteOverrideRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Actor         string                 `protobuf:"bytes,1,opt,name=actor,proto3" json:"actor,omitempty"`
-	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
-	Workspace     string                 `protobuf:"bytes,3,opt,name=workspace,proto3" json:"workspace,omitempty"`
-	Namespace     string                 `protobuf:"bytes,4,opt,name=namespace,proto3" json:"namespace,omitempty"`
-	Pattern       string                 `protobuf:"bytes,5,opt,name=pattern,proto3" json:"pattern,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Actor     string                 `protobuf:"bytes,1,opt,name=actor,proto3" json:"actor,omitempty"`
+	Reason    string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	Workspace string                 `protobuf:"bytes,3,opt,name=workspace,proto3" json:"workspace,omitempty"`
+	Namespace string                 `protobuf:"bytes,4,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Pattern   string                 `protobuf:"bytes,5,opt,name=pattern,proto3" json:"pattern,omitempty"`
+	// if_updated_at_ms refuses to delete another override than the one that was seen: its
+	// updated_at_ms. Left out: whatever is there.
+	IfUpdatedAtMs *int64 `protobuf:"varint,6,opt,name=if_updated_at_ms,json=ifUpdatedAtMs,proto3,oneof" json:"if_updated_at_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -564,6 +567,13 @@ func (x *DeleteOverrideRequest) GetPattern() string {
 		return x.Pattern
 	}
 	return ""
+}
+
+func (x *DeleteOverrideRequest) GetIfUpdatedAtMs() int64 {
+	if x != nil && x.IfUpdatedAtMs != nil {
+		return *x.IfUpdatedAtMs
+	}
+	return 0
 }
 
 type DeleteOverrideResponse struct {
@@ -1751,13 +1761,15 @@ const file_weir_control_v1_settings_proto_rawDesc = "" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x18\n" +
 	"\apattern\x18\x03 \x01(\tR\apattern\"L\n" +
 	"\x13GetOverrideResponse\x125\n" +
-	"\boverride\x18\x01 \x01(\v2\x19.weir.control.v1.OverrideR\boverride\"\x9b\x01\n" +
+	"\boverride\x18\x01 \x01(\v2\x19.weir.control.v1.OverrideR\boverride\"\xde\x01\n" +
 	"\x15DeleteOverrideRequest\x12\x14\n" +
 	"\x05actor\x18\x01 \x01(\tR\x05actor\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x1c\n" +
 	"\tworkspace\x18\x03 \x01(\tR\tworkspace\x12\x1c\n" +
 	"\tnamespace\x18\x04 \x01(\tR\tnamespace\x12\x18\n" +
-	"\apattern\x18\x05 \x01(\tR\apattern\"\x18\n" +
+	"\apattern\x18\x05 \x01(\tR\apattern\x12,\n" +
+	"\x10if_updated_at_ms\x18\x06 \x01(\x03H\x00R\rifUpdatedAtMs\x88\x01\x01B\x13\n" +
+	"\x11_if_updated_at_ms\"\x18\n" +
 	"\x16DeleteOverrideResponse\"h\n" +
 	"\x14ListOverridesRequest\x12\x1c\n" +
 	"\tworkspace\x18\x01 \x01(\tR\tworkspace\x12\x1c\n" +
@@ -1956,6 +1968,7 @@ func file_weir_control_v1_settings_proto_init() {
 		return
 	}
 	file_weir_control_v1_settings_proto_msgTypes[3].OneofWrappers = []any{}
+	file_weir_control_v1_settings_proto_msgTypes[7].OneofWrappers = []any{}
 	file_weir_control_v1_settings_proto_msgTypes[15].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/weirhq/weir/shared/settings"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// rooms are the patterns with several '*' of each namespace while a plan is made. A namespace has room for at most
+// window.PatternsAlikeMax that begin alike, so a new one may have to take the place of one that goes.
+type rooms map[settings.Namespace]*room
+
+type room struct {
+	there []string
+	going map[string]*change // deletions of some of them
+}
+
+// hold takes in a pattern that is stored; deletion is nil if it stays.
+func (r rooms) hold(o settings.Override, deletion *change) {
+	if strings.Count(o.Pattern, "*") < 2 {
+		return
+	}
+	here := r.of(o)
+	here.there = append(here.there, o.Pattern)
+	if deletion != nil {
+		here.going[o.Pattern] = deletion
+	}
+}
+
+// take takes in a new pattern, and returns the deletions without which it has no room.
+func (r rooms) take(o settings.Override) (first []*change) {
+	if strings.Count(o.Pattern, "*") < 2 {
+		return nil
+	}
+	here := r.of(o)
+	for len(here.going) > 0 && window.PatternsAlike(o.Pattern, here.there) >= window.PatternsAlikeMax {
+		at := slices.IndexFunc(here.there, func(other string) bool {
+			return here.going[other] != nil && window.PatternsAlike(o.Pattern, []string{other}) > 0
+		})
+		if at < 0 {
+			break // the API refuses it, and says why
+		}
+		first = append(first, here.going[here.there[at]])
+		delete(here.going, here.there[at])
+		here.there = slices.Delete(here.there, at, at+1)
+	}
+	here.there = append(here.there, o.Pattern)
+	return first
+}
+
+func (r rooms) of(o settings.Override) *room {
+	name := settings.Namespace{Workspace: o.Workspace, Namespace: o.Namespace}
+	if r[name] == nil {
+		r[name] = &room{going: make(map[string]*change)}
+	}
+	return r[name]
+}
