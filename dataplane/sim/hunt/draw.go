@@ -44,7 +44,6 @@ func Draw(seed uint64) Plan {
 			p.Steps = append(p.Steps, d.fault(p.Fleet, faults[d.IntN(len(faults))], d.between(0, span)))
 		}
 	}
-	p.Steps = slices.DeleteFunc(p.Steps, p.losesClaims)
 	p.Steps = slices.DeleteFunc(p.Steps, p.returnsAnEpoch)
 	slices.SortStableFunc(p.Steps, func(a, b Step) int { return cmp.Compare(a.At, b.At) })
 	return p
@@ -57,9 +56,6 @@ func (p Plan) returnsAnEpoch(wipe Step) bool {
 		return s.Do == Failover && s.Region == wipe.Region && s.At <= wipe.At && wipe.At <= s.At+s.After
 	})
 }
-
-// losesClaims tells of a failover where nodes claim: a claim that was answered is not sent again.
-func (p Plan) losesClaims(s Step) bool { return s.Do == Failover && p.Fleet.Share }
 
 type drawer struct{ *rand.Rand }
 

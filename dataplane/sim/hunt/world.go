@@ -226,8 +226,8 @@ type claimedOrigin struct {
 }
 
 // Claim implements store.Origin.
-func (o claimedOrigin) Claim(ctx context.Context, claims []store.Claim) store.ClaimReply {
-	reply := o.Origin.Claim(ctx, claims)
+func (o claimedOrigin) Claim(ctx context.Context, call store.Claims) store.ClaimReply {
+	reply, claims := o.Origin.Claim(ctx, call), call.Claims
 	for i := range reply.Totals {
 		if errorsIsMaybe(reply.Totals[i].Err) {
 			o.world.ledger.unclear(o.region, claims[i].Cell, claims[i].Cost)
