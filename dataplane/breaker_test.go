@@ -92,7 +92,7 @@ func TestABreakerSparesADeadOrigin(t *testing.T) {
 
 // An open breaker means local decisions at once, without waiting, although each call would hang; and
 // replay neither sends nor forgets.
-func TestAnOpenBreakerMakesNobodyWait(t *testing.T) {
+func TestAnOpenBreakerDoesNotDelayRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{})
 		origin.Faults.Delay(time.Hour)

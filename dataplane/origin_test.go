@@ -327,7 +327,7 @@ func TestALargeCostAsksOnceInTwoTicks(t *testing.T) {
 }
 
 // "A node alone has no other to hear of": it asks about no cost, however large.
-func TestANodeAloneAsksNobodyAboutALargeCost(t *testing.T) {
+func TestANodeAloneDoesNotClaimALargeCost(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a", func(c *dataplane.Config) { c.RegionNodes = 1 })
 	n.take("k", 1, 100)

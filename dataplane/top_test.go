@@ -160,7 +160,7 @@ func TestDeniedKeysAreThoseMostDenied(t *testing.T) {
 
 // What an outage policy denies says nothing about its key: it is not among the denied, nor
 // does it weigh on those that are.
-func TestDenialsByAnOutagePolicyAreNobodys(t *testing.T) {
+func TestDenialsByAnOutagePolicyCountForNoKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, origin := inOutage(t, "closed")
 		origin.Faults.Fail(errDown)

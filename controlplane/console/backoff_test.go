@@ -75,8 +75,8 @@ func TestBackoffCountsWhatFails(t *testing.T) {
 	}
 }
 
-// Ten addresses, or a thousand, that fail keep nobody else out.
-func TestOthersFailuresKeepNobodyOut(t *testing.T) {
+// Ten addresses, or a thousand, that fail do not lock out any other.
+func TestFailuresOfOtherAddressesDoNotLockOut(t *testing.T) {
 	w := start(t, false)
 	w.console.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 	at := time.Now()

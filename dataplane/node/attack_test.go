@@ -176,7 +176,7 @@ func TestSlowBodies(t *testing.T) {
 }
 
 // Callers that ask for much and do not read hold no slot, and no more memory than there may be.
-func TestAnswersThatNobodyReads(t *testing.T) {
+func TestUnreadAnswers(t *testing.T) {
 	a := attack(t)
 	one, _ := proto.Marshal(askedOnTheWire)
 	batch := bytes.Repeat(append([]byte{0x0a, byte(len(one))}, one...), dataplane.BatchMax)
@@ -294,8 +294,8 @@ func TestDrainDoesNotWaitForSlowCallers(t *testing.T) {
 	}
 }
 
-// More connections than there may be keep nobody out.
-func TestConnectionsKeepNobodyOut(t *testing.T) {
+// More connections than the bound do not keep other callers out.
+func TestConnectionsDoNotExcludeOthers(t *testing.T) {
 	h := start(t, scripted{}, func(c *Config) { c.ConnectionsMax = 10 })
 	for _, address := range []net.Addr{h.Addr(), h.GRPCAddr(), h.AdminAddr()} {
 		for range adminConnectionsMax + 10 {

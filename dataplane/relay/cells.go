@@ -76,7 +76,7 @@ type book struct {
 	due     map[*cell]struct{} // those whose total may have to be told
 	unsaved map[*cell]struct{} // those whose total may have to be stored for good
 
-	epoch    store.Epoch        // that peers are told of; 0 while take does not work
+	epoch    store.Epoch        // for which peers receive totals; 0 while take does not work
 	unhanded map[*cell]struct{} // those whose total peers may have to be told; empty without peers
 	nudge    chan struct{}      // has room for one: a cell that was kept back is found to be shared; nil without peers
 
@@ -222,14 +222,14 @@ func (b *book) shareLocked(c *cell, now time.Time) {
 	}
 }
 
-// open has peers told of what the origin holds in an epoch, which is healed.
+// open begins to send peers what the origin holds in an epoch, which is healed.
 func (b *book) open(epoch store.Epoch) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.epoch = epoch
 }
 
-// growAllLocked takes note of changes, but for those of windows that are shorter.
+// growAllLocked takes note of changes, except in windows shorter than shortest.
 func (b *book) growAllLocked(changes []store.Change, shortest time.Duration, since, now time.Time) {
 	for i := range changes {
 		if changes[i].Cell.Duration >= shortest {

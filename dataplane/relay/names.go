@@ -26,7 +26,7 @@ func groupOf(c window.Cell) window.Cell {
 }
 
 // names finds cells by the numbers that writers of streams have given them. A number stands for one cell as long as
-// its group lives, whoever tells it: a relay that starts on a stream is another writer.
+// its group lives, whichever peer tells it: a relay that starts on a stream is another writer.
 type names struct {
 	mu     sync.Mutex // held while a row is merged
 	groups map[numbered]leaves

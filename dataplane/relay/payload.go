@@ -127,7 +127,7 @@ func appendGroups[T any](b []byte, sorted []T, same func(a, b *T) bool, head fun
 // sections are a payload's; see the format.
 type sections struct{ heads, hashes, marks, texts, gaps []byte }
 
-// parts are the payload's body: each section behind its length, but for the last one.
+// parts are the payload's body: each section behind its length, except the last.
 func (s *sections) parts() (parts [][]byte) {
 	for _, section := range [][]byte{s.heads, s.hashes, s.marks, s.texts} {
 		parts = append(parts, append(binary.AppendUvarint(nil, uint64(len(section))), section...))

@@ -113,7 +113,7 @@ func (h checkedOrigin) Tell(ctx context.Context, shard int, totals []store.Forei
 			}
 		}
 		if f.Count > most {
-			h.world.violate(violationPublished, "region %d is told of %d of %v, cell %d, and others had accepted %d", h.region,
+			h.world.violate(violationPublished, "region %d receives %d of %v, cell %d, and others had accepted %d", h.region,
 				f.Count, f.Cell.Key, f.Cell.Sequence, most)
 		}
 	}

@@ -64,7 +64,7 @@ func TestLostRepliesAreCountedOnce(t *testing.T) {
 }
 
 // A caller at the limit stays denied while others' identifiers flood the table.
-func TestAFloodWashesNobodyClean(t *testing.T) {
+func TestAFloodClearsNoCounts(t *testing.T) {
 	r := simulate(t, lookup(t, "rotation"), Options{Seed: 1, Duration: 30 * time.Second})
 	for _, g := range r.Groups {
 		if g.Name == "blocked callers" && (g.KeysAtLimit == 0 || g.AdmittedOverLimit > 1.1) {

@@ -277,7 +277,7 @@ func TestExitCodes(t *testing.T) {
 		"no such command":     {nil, []string{"cleanup", "explode"}, exitUsage, []string{"unexpected argument explode"}},
 		"no reason":           {nil, []string{"cleanup", "pause"}, exitUsage, []string{"missing flags: --reason=TEXT"}},
 		"reason refused":      {nil, []string{"cleanup", "pause", "--reason", " "}, exitUsage, []string{"reason is empty (1 to 500 bytes)", "Correct it"}},
-		"nobody there":        {nil, []string{"cleanup", "status", "--api", down.URL}, exitUnreachable, []string{"connection refused", "start weir-control there, or name another with --api or WEIR_API"}},
+		"unreachable":         {nil, []string{"cleanup", "status", "--api", down.URL}, exitUnreachable, []string{"connection refused", "start weir-control there, or name another with --api or WEIR_API"}},
 		"somebody else there": {nil, []string{"cleanup", "status", "--api", other.URL}, exitFailure, []string{"is not the API of a weir-control"}},
 		"Restate is down":     {fmt.Errorf("pause: %w: start restate-server", controlplane.ErrUnavailable), []string{"cleanup", "status"}, exitUnavailable, []string{"start restate-server", "/readyz shows what does not"}},
 		"queued too long":     {fmt.Errorf("still queued: %w", context.DeadlineExceeded), []string{"cleanup", "pause", "--reason", "x"}, exitUnavailable, []string{"still queued", "may still happen: see weirctl cleanup status"}},
