@@ -20,9 +20,11 @@ const settingsTimeout = 5 * time.Second // of reading settings, and of a heartbe
 type settings struct {
 	tuning  tuning.Tuning
 	version int64 // of the tuning document; 0 is the built-in default
-	spaces  map[spaceName]*space
-	resets  resets
-	nodes   int // alive in the region, by their heartbeats; 0: unknown
+	// rows is store.SettingsRows.Version of what this was compiled from without an error; empty: unknown
+	rows   string
+	spaces map[spaceName]*space
+	resets resets
+	nodes  int // alive in the region, by their heartbeats; 0: unknown
 
 	freshForMs, strictForMs int64 // from tuning, in the unit of the request path
 	// of replay: within which nodes of a region hear of each other; from tuning, in the unit of the request path
@@ -182,7 +184,29 @@ func compile(rows store.SettingsRows, held map[resetName]bool, last *settings, n
 	if err := next.setResets(rows.Resets, held, last, nowMs); err != nil {
 		problems = append(problems, err)
 	}
+	if len(problems) == 0 {
+		next.rows = rows.Version
+	}
 	return next, joinFirst(problems, 5)
+}
+
+// same is s itself, or with another number of nodes a copy, where compiling the rows would make the same of them: they
+// are of the same version, and no reset has expired since. nil where they have to be compiled.
+func (s *settings) same(rows *store.SettingsRows, nowMs int64) *settings {
+	if rows.Version == "" || rows.Version != s.rows || rows.Problem != nil {
+		return nil
+	}
+	for _, r := range s.resets.known {
+		if r.expiresAtMs <= nowMs {
+			return nil
+		}
+	}
+	if rows.NodesLive == s.nodes {
+		return s
+	}
+	next := *s
+	next.nodes = rows.NodesLive
+	return &next
 }
 
 // index makes the wildcards' index, or takes that of the last snapshot if they are the same. The
@@ -319,7 +343,10 @@ func (l *Limiter) loadSettings(ctx context.Context) error {
 	}
 	last := l.settings.Load()
 	nowMs := l.nowMs()
-	next, err := compile(rows, l.heldResets(last, nowMs), last, nowMs)
+	next, err := last.same(&rows, nowMs), error(nil)
+	if next == nil {
+		next, err = compile(rows, l.heldResets(last, nowMs), last, nowMs)
+	}
 	l.apply(next)
 	if next.version != last.version {
 		l.cfg.Logger.Info("tuning applied", "version", next.version, "was", last.version)

@@ -65,6 +65,7 @@ func (s *shard) settings(ctx context.Context) (store.SettingsRows, error) {
 		s.origin.settings.keepRead(known)
 	}
 	rows := known.rows
+	rows.Version = known.version
 	rows.NodesLive, rows.Age = int(nodes), max(0, time.Duration(ageMs)*time.Millisecond)
 	return rows, nil
 }

@@ -52,9 +52,25 @@ func TestUnchangedSettingsStayWhereTheyAre(t *testing.T) {
 	}
 	rows := manyOverrides(10_000)
 	first := traffic(1, rows)
+	version := func() string {
+		t.Helper()
+		got, err := node.Settings(t.Context(), "eu")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got.Version
+	}
+	was := version()
 	rows.NodesLive = 7
 	if again := traffic(10, rows) / 10; again > 10_000 || first < 3*again {
 		t.Errorf("%d bytes with the first, %d with each repetition", first, again)
+	}
+	if is := version(); is != was || is == "" {
+		t.Errorf("with other nodes the version is %q, and was %q", is, was)
+	}
+	rows.Overrides[7].Limit++
+	if traffic(1, rows); version() == was {
+		t.Error("another limit does not change the version")
 	}
 }
 

@@ -30,6 +30,10 @@ type SettingsRows struct {
 	Overrides      []OverrideRow
 	Resets         []ResetRow
 
+	// Version identifies the rows: two with the same one differ in NodesLive and Age at most. A limiter that has read it
+	// does not compile them again. Empty: unknown.
+	Version string
+
 	// NodesLive is how many nodes of the region have sent a heartbeat within
 	// NodeLiveFor, by the store's clock; 0 is unknown.
 	NodesLive int
