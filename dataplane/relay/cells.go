@@ -2,6 +2,7 @@ package relay
 
 import (
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -11,10 +12,21 @@ import (
 
 // cell is what a relay knows of one cell. Its book's mu guards it.
 type cell struct {
-	name window.Cell
-	hash uint32
+	group      *group
+	identifier string
+	*ownCount  // nil until the own region counts in the cell
 
-	// The own region's side.
+	// The other regions' side.
+	parts  []part  // one a region
+	one    [1]part // what parts begins with: most cells have one region
+	sent   int64   // foreign total that the origin is known to have
+	unsent bool    // listed in the book's
+	shared bool    // another region is known to use the cell; stays
+}
+
+// ownCount is what a relay knows of a cell that its own region has counted in.
+type ownCount struct {
+	hash         uint32
 	number       uint32    // that the relay has told with the cell's name; 0 before
 	total, limit int64     // as the origin had them last; total only grows
 	told         int64     // toldNothing, toldHash, or the largest count that is stored in the news; only grows
@@ -23,108 +35,100 @@ type cell struct {
 	refused      bool      // the CountStore takes no row of it
 	grownAt      time.Time // when total last grew; zero is long ago
 	untoldSince  time.Time // when total first was more than told; zero if it is not
-	shared       bool      // another region is known to use the cell; stays
-
-	// The other regions' side.
-	parts []part // one a region
-	sent  int64  // foreign total that the origin is known to have
 }
 
 // part is a region's component, told or stored. Its total only grows.
 type part struct {
-	region string
-	total  int64
+	of    *region
+	total int64
 }
+
+// region is another region that cells of a book have parts of.
+type region struct {
+	name  string
+	cells int // that do
+}
+
+func (c *cell) name() window.Cell {
+	name := c.group.of
+	name.Identifier = c.identifier
+	return name
+}
+
+// compare orders cells as their names.
+func (c *cell) compare(d *cell) int { return c.name().Compare(d.name()) }
+
+func (c *cell) expiresMs() int64 { return c.group.expiresMs }
 
 // foreign is what all other regions are known to have accepted.
 func (c *cell) foreign() int64 {
 	sum := int64(0)
-	for _, p := range c.parts {
-		sum = min(store.CountMax, sum+p.total)
+	for i := range c.parts {
+		sum = min(store.CountMax, sum+c.parts[i].total)
 	}
 	return sum
 }
 
 // merge raises a region's component, and returns whether that raised the foreign total.
-func (c *cell) merge(region string, total int64) bool {
+func (c *cell) merge(of *region, total int64) bool {
 	before := c.foreign()
 	for i := range c.parts {
-		if c.parts[i].region == region {
+		if c.parts[i].of.name == of.name {
 			c.parts[i].total = max(c.parts[i].total, total)
 			return c.foreign() > before
 		}
 	}
-	c.parts = append(c.parts, part{region, total})
+	if c.parts == nil {
+		c.parts = c.one[:0]
+	}
+	c.parts = append(c.parts, part{of, total})
+	of.cells++
 	return c.foreign() > before
 }
 
-func (c *cell) isOwn() bool { return c.total > 0 || c.told != toldNothing || c.stored > 0 }
+func (c *cell) isOwn() bool {
+	return c.ownCount != nil && (c.total > 0 || c.told != toldNothing || c.stored > 0)
+}
 
 // isUntold tells whether the own region has counted more than it has told. A cell that it has not counted in has
 // nothing to tell, whichever other region uses it.
-func (c *cell) isUntold() bool { return c.total > max(c.told, 0) }
+func (c *cell) isUntold() bool { return c.ownCount != nil && c.total > max(c.told, 0) }
 
 func (c *cell) isForeign() bool { return len(c.parts) > 0 }
 
 // book holds the cells of a shard, and lists of those that need something.
 type book struct {
 	mu      sync.Mutex
-	nowMs   int64 // the origin's clock, when it last answered
-	cells   map[window.Cell]*cell
-	endings map[int64][]*cell  // all cells by their expiry: a sweep looks at no others
-	waiting map[uint32]*cell   // announced by their hash, and not shared: the other regions' first word wakes them
-	due     map[*cell]struct{} // those whose total may have to be told
-	unsaved map[*cell]struct{} // those whose total may have to be stored for good
+	nowMs   int64                  // the origin's clock, when it last answered
+	groups  map[window.Cell]*group // by what their cells have in common
+	last    *group                 // that was looked up; nil is none
+	n       int                    // cells of all groups
+	endings map[int64][]*group     // all groups by their expiry: a sweep looks at no others
+	waiting map[uint32]*cell       // announced by their hash, and not shared: the other regions' first word wakes them
+	due     map[*cell]struct{}     // those whose total may have to be told
+	unsaved map[*cell]struct{}     // those whose total may have to be stored for good
 
 	epoch    store.Epoch        // for which peers receive totals; 0 while take does not work
 	unhanded map[*cell]struct{} // those whose total peers may have to be told; empty without peers
 	nudge    chan struct{}      // has room for one: a cell that was kept back is found to be shared; nil without peers
 
-	unsent  map[*cell]struct{} // those whose foreign total the origin may lack
-	parts   map[string]int     // how many cells another region has a part of
-	partMax int                // of these at most; then only cells that are there get one
-	wiped   int                // how often unsent was filled anew
-	sent    []sentTotal        // in the order in which they were sent
+	unsent  []*cell            // those whose foreign total the origin may lack, and is not being told
+	regions map[string]*region // those that have a part of a cell
+	partMax int                // of these cells a region has at most; then only cells that are there get its part
+	wiped   int                // how often unsent was filled anew, or emptied
+	sent    []sentTotals       // in the order in which they were sent
 }
 
-// regionCellsMax is how many cells a relay holds of another region, in all shards: some 3 GB. Of a region that tells of
+// regionCellsMax is how many cells a relay holds of another region, in all shards: some 700 MB. Of a region that tells of
 // more, those that the own region does not use are left out until others have expired.
 const regionCellsMax = 1 << 22
 
 func (b *book) init(shards int) {
-	b.parts, b.partMax = make(map[string]int), (regionCellsMax+shards-1)/shards
-	b.cells, b.waiting = make(map[window.Cell]*cell), make(map[uint32]*cell)
-	b.endings = make(map[int64][]*cell)
-	b.due, b.unsaved, b.unsent = make(map[*cell]struct{}), make(map[*cell]struct{}), make(map[*cell]struct{})
+	b.regions, b.partMax = make(map[string]*region), (regionCellsMax+shards-1)/shards
+	b.groups, b.waiting = make(map[window.Cell]*group), make(map[uint32]*cell)
+	b.endings = make(map[int64][]*group)
+	b.due, b.unsaved = make(map[*cell]struct{}), make(map[*cell]struct{})
 	b.unhanded = make(map[*cell]struct{})
-}
-
-func (b *book) cellLocked(name *window.Cell) *cell {
-	c := b.cells[*name]
-	if c == nil {
-		c = &cell{name: *name, hash: hashOf(name), told: toldNothing, handed: toldNothing}
-		b.cells[*name] = c
-		b.endings[name.ExpiresAtMs()] = append(b.endings[name.ExpiresAtMs()], c)
-	}
-	return c
-}
-
-// orderLocked lists cells by their expiry anew.
-func (b *book) orderLocked() {
-	clear(b.endings)
-	for _, c := range b.cells {
-		b.endings[c.name.ExpiresAtMs()] = append(b.endings[c.name.ExpiresAtMs()], c)
-	}
-}
-
-// forgetLocked forgets a cell, which sweep takes off endings.
-func (b *book) forgetLocked(c *cell) {
-	for _, p := range c.parts {
-		if b.parts[p.region]--; b.parts[p.region] == 0 {
-			delete(b.parts, p.region)
-		}
-	}
-	delete(b.cells, c.name)
 }
 
 // forgetOwn forgets the own region's side of all cells. The others' side stays, and the load that follows has it sent
@@ -137,15 +141,10 @@ func (b *book) forgetOwn() {
 	clear(b.due)
 	clear(b.unsaved)
 	clear(b.unhanded)
-	for name, c := range b.cells {
-		if !c.isForeign() {
-			delete(b.cells, name)
-			continue
-		}
-		*c = cell{name: c.name, hash: c.hash, told: toldNothing, handed: toldNothing,
-			shared: c.shared, parts: c.parts, sent: c.sent}
+	for c := range b.allOwnLocked() { // what is on its way keeps cells
+		*c.ownCount = ownCount{hash: c.hash, told: toldNothing, handed: toldNothing}
 	}
-	b.orderLocked()
+	b.tidyLocked()
 }
 
 // resend has all foreign totals sent again, to an origin that has lost them.
@@ -154,11 +153,10 @@ func (b *book) resend() {
 	defer b.mu.Unlock()
 	b.wiped++
 	b.sent = nil
-	clear(b.unsent)
-	for _, c := range b.cells {
+	for c := range b.allLocked() {
 		c.sent = 0
 		if c.isForeign() {
-			b.unsent[c] = struct{}{}
+			b.unsentLocked(c)
 		}
 	}
 }
@@ -181,17 +179,18 @@ func hasExpired(atMs, nowMs int64) bool { return atMs+keptFor.Milliseconds() <= 
 func (b *book) sweep() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	gone := func(c *cell) bool { return b.expired(c.name.ExpiresAtMs()) }
-	for _, set := range []map[*cell]struct{}{b.due, b.unsaved, b.unhanded, b.unsent} {
+	gone := func(c *cell) bool { return b.expired(c.expiresMs()) }
+	for _, set := range []map[*cell]struct{}{b.due, b.unsaved, b.unhanded} {
 		maps.DeleteFunc(set, func(c *cell, _ struct{}) bool { return gone(c) })
 	}
 	maps.DeleteFunc(b.waiting, func(_ uint32, c *cell) bool { return gone(c) })
-	for atMs, cells := range b.endings {
+	b.unsent = slices.DeleteFunc(b.unsent, gone)
+	for atMs, groups := range b.endings {
 		if !b.expired(atMs) {
 			continue
 		}
-		for _, c := range cells {
-			b.forgetLocked(c)
+		for _, g := range groups {
+			b.dropLocked(g)
 		}
 		delete(b.endings, atMs)
 	}
@@ -213,7 +212,7 @@ func (b *book) shareLocked(c *cell, now time.Time) {
 		return
 	}
 	c.shared = true
-	if b.waiting[c.hash] == c {
+	if c.ownCount != nil && b.waiting[c.hash] == c {
 		delete(b.waiting, c.hash)
 	}
 	b.untoldLocked(c, now)
@@ -241,7 +240,7 @@ func (b *book) growAllLocked(changes []store.Change, shortest time.Duration, sin
 // growLocked takes note of what the origin has of the own region, and since when at the latest; zero is long ago. An
 // origin that has lost counts has less than before.
 func (b *book) growLocked(ch *store.Change, since, now time.Time) {
-	c := b.cellLocked(&ch.Cell)
+	c := b.ownLocked(&ch.Cell)
 	c.limit = ch.Limit
 	if ch.Total > c.total {
 		c.total, c.grownAt = ch.Total, since
@@ -270,7 +269,7 @@ func (b *book) untoldLocked(c *cell, now time.Time) {
 func (b *book) reconsider() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, c := range b.cells {
+	for c := range b.allOwnLocked() {
 		if c.isUntold() {
 			b.due[c] = struct{}{}
 			if b.nudge != nil {

@@ -26,7 +26,7 @@ func TestCellsThatShareAHash(t *testing.T) {
 	a, b := minuteCell("a"), minuteCell("b")
 	for _, name := range []*store.Change{{Cell: a, Total: 1, Limit: 100}, {Cell: b, Total: 2, Limit: 100}} {
 		s.book.growLocked(name, now, now)
-		s.book.cells[name.Cell].hash = 7
+		s.book.findLocked(&name.Cell).hash = 7
 	}
 	hashes, _, _ := s.choose(now)
 	for _, told := range hashes {
@@ -40,7 +40,7 @@ func TestCellsThatShareAHash(t *testing.T) {
 // A foreign total is the sum of the regions' components, or what is stored if that is more; it never passes the
 // origin's bound.
 func TestForeignTotals(t *testing.T) {
-	c := cell{}
+	c, regions := cell{}, map[string]*region{"us": {name: "us"}, "ap": {name: "ap"}}
 	for _, step := range []struct {
 		region string
 		total  int64
@@ -50,7 +50,7 @@ func TestForeignTotals(t *testing.T) {
 		{"us", 5, 5, true}, {"ap", 2, 7, true}, {"us", 4, 7, false}, {"us", 6, 8, true}, {"ap", 2, 8, false},
 		{"ap", store.CountMax, store.CountMax, true}, {"us", store.CountMax, store.CountMax, false},
 	} {
-		if raised := c.merge(step.region, step.total); raised != step.raised || c.foreign() != step.want {
+		if raised := c.merge(regions[step.region], step.total); raised != step.raised || c.foreign() != step.want {
 			t.Errorf("%s tells %d: total %d, raised %v; want %d, %v", step.region, step.total, c.foreign(), raised, step.want, step.raised)
 		}
 	}
@@ -70,7 +70,7 @@ func TestStoredAndToldCountsMeetByRegion(t *testing.T) {
 	if err := s.importStored(t.Context(), time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	if c := s.book.cells[x]; c.stored != 9 || c.foreign() != 11 || !c.shared {
+	if c := s.book.findLocked(&x); c.stored != 9 || c.foreign() != 11 || !c.shared {
 		t.Errorf("stored %d, foreign %d, shared %v; want 9, 11, true", c.stored, c.foreign(), c.shared)
 	}
 }
@@ -142,13 +142,13 @@ func TestACellOutlivesItsEndByAMinute(t *testing.T) {
 	b.merge("us", counted{cell: x, total: 5}, now)
 	for _, past := range []time.Duration{0, keptFor - time.Millisecond} {
 		b.heard(time.UnixMilli(x.ExpiresAtMs()).Add(past))
-		if b.sweep(); b.cells[x] == nil || len(b.unsent) != 1 {
+		if b.sweep(); b.findLocked(&x) == nil || len(b.unsent) != 1 {
 			t.Errorf("it is forgotten %v after its end", past)
 		}
 	}
 	b.heard(time.UnixMilli(x.ExpiresAtMs()).Add(keptFor))
-	if b.sweep(); len(b.cells)+len(b.unsent) != 0 {
-		t.Errorf("%d cells a minute after its end", len(b.cells))
+	if b.sweep(); b.n+len(b.unsent) != 0 {
+		t.Errorf("%d cells a minute after its end", b.n)
 	}
 }
 
@@ -160,7 +160,7 @@ func TestATotalOnlyGrows(t *testing.T) {
 		at := now.Add(time.Duration(i) * time.Second)
 		b.growLocked(&store.Change{Cell: x, Total: total, Limit: 100}, at, at)
 	}
-	if c := b.cells[x]; c.total != 5 || !c.grownAt.Equal(now) {
+	if c := b.findLocked(&x); c.total != 5 || !c.grownAt.Equal(now) {
 		t.Errorf("%d, which grew last after %v; want 5, at once", c.total, c.grownAt.Sub(now))
 	}
 	if known := b.known(); len(known) != 1 || known[0].Total != 5 {
@@ -172,7 +172,7 @@ func TestATotalOnlyGrows(t *testing.T) {
 func TestWhatWasToldOnlyGrows(t *testing.T) {
 	s, now := newTestRelay(t).shards[0], time.Now()
 	x := minuteCell("a")
-	c := s.book.cellLocked(&x)
+	c := s.book.ownLocked(&x)
 	s.book.toldLocked(c, 5)
 	s.book.growLocked(&store.Change{Cell: x, Total: 7, Limit: 100}, now, now)
 	s.recall(map[hashed]struct{}{{x.ExpiresAtMs(), hashOf(&x)}: {}})
@@ -193,7 +193,44 @@ func TestASweepForgetsWhatHasExpired(t *testing.T) {
 	s.book.forgetOwn()
 	s.book.nowMs = short.ExpiresAtMs() + keptFor.Milliseconds()
 	s.book.sweep()
-	if len(s.book.cells) != 1 || s.book.cells[long] == nil || len(s.book.endings) != 1 || s.book.parts["us"] != 1 {
-		t.Errorf("%d cells and %d expiries are left", len(s.book.cells), len(s.book.endings))
+	if s.book.n != 1 || s.book.findLocked(&long) == nil || len(s.book.endings) != 1 || s.book.cellsOf("us") != 1 {
+		t.Errorf("%d cells and %d expiries are left", s.book.n, len(s.book.endings))
+	}
+}
+
+// What is on its way to the store or to peers while the own region's side is forgotten does no harm.
+func TestWhatIsOnItsWayWhenTheOwnSideIsForgotten(t *testing.T) {
+	s, now := newTestRelay(t).shards[0], time.Now()
+	b, own, both := &s.book, minuteCell("own"), minuteCell("both")
+	b.merge("us", counted{cell: both, total: 5}, now)
+	for _, c := range []window.Cell{own, both} {
+		b.growLocked(&store.Change{Cell: c, Total: 100, Limit: 100}, now, now)
+	}
+	told := []tidings{{b.findLocked(&own), 100}, {b.findLocked(&both), 100}}
+	cells, counts := b.toSave(DefaultTuning())
+	b.forgetOwn()
+	if payload := s.forPeers(told); len(payload) == 0 || len(cells) != 2 {
+		t.Errorf("peers get %x, and %d cells are stored", payload, len(cells))
+	}
+	b.setStored(cells, counts)
+	b.setRefused(cells[0])
+	b.saveAgain(cells)
+	if again, _ := b.toSave(DefaultTuning()); len(again) != 0 || b.n != 1 || b.findLocked(&both).stored != 100 {
+		t.Errorf("%v are stored again, and %d cells are left", again, b.n)
+	}
+}
+
+// A cell that both forget is gone, and the region that had told of it has room again.
+func TestACellThatAllHaveForgottenIsGone(t *testing.T) {
+	b, now := &newTestRelay(t).shards[0].book, time.Now()
+	x := minuteCell("a")
+	b.merge("us", counted{cell: x, total: 5}, now)
+	b.growLocked(&store.Change{Cell: x, Total: 1, Limit: 100}, now, now)
+	b.forgetForeign()
+	if c := b.findLocked(&x); c == nil || c.isForeign() || len(b.unsent) != 0 || b.cellsOf("us") != 0 {
+		t.Errorf("without the others' side: %+v", c)
+	}
+	if b.forgetOwn(); b.n+len(b.groups)+len(b.endings) != 0 {
+		t.Errorf("%d cells in %d groups are left", b.n, len(b.groups))
 	}
 }

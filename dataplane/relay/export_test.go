@@ -6,7 +6,7 @@ import "github.com/weirhq/weir/shared/window"
 func Sizes(r *Relay) (sizes struct{ Cells, Waiting, Due, Unsent, Hashes int }) {
 	for _, s := range r.shards {
 		s.book.mu.Lock()
-		sizes.Cells += len(s.book.cells)
+		sizes.Cells += s.book.n
 		sizes.Waiting += len(s.book.waiting)
 		sizes.Due += len(s.book.due)
 		sizes.Unsent += len(s.book.unsent)
@@ -23,7 +23,7 @@ func Stored(r *Relay, c window.Cell) int64 {
 	b := &r.shardOf(&c.Key).book
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if known := b.cells[c]; known != nil {
+	if known := b.findLocked(&c); known != nil && known.ownCount != nil {
 		return known.stored
 	}
 	return 0
@@ -59,7 +59,7 @@ func SetBounds(r *Relay, regionCells, users int) {
 func Parts(r *Relay, region string) (n int) {
 	for _, s := range r.shards {
 		s.book.mu.Lock()
-		n += s.book.parts[region]
+		n += s.book.cellsOf(region)
 		s.book.mu.Unlock()
 	}
 	return n

@@ -64,8 +64,8 @@ func fanIn(b *testing.B, percent int) {
 	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	b.ReportMetric(float64(m.HeapAlloc)/float64(len(r.shards[0].book.cells)), "B/cell")
-	b.ReportMetric(float64(len(r.shards[0].book.cells)), "cells")
+	b.ReportMetric(float64(m.HeapAlloc)/float64(r.shards[0].book.n), "B/cell")
+	b.ReportMetric(float64(r.shards[0].book.n), "cells")
 	runtime.KeepAlive(&tellers)
 }
 

@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/store"
@@ -39,6 +40,7 @@ func (s *shard) tell(ctx context.Context, now time.Time) error {
 			return nil
 		}
 		if err := s.tellBatch(ctx, totals); err != nil {
+			s.book.sendAgain(cells)
 			return err
 		}
 		s.book.setSent(cells, totals, wiped, now)
@@ -54,18 +56,40 @@ func (s *shard) tellBatch(ctx context.Context, totals []store.Foreign) error {
 	return nil
 }
 
-// toSend returns cells whose foreign total the origin may lack, tellMax at most.
+// toSend takes cells off those whose foreign total the origin may lack, tellMax at most.
 func (b *book) toSend(now time.Time) (cells []*cell, totals []store.Foreign, wiped int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.repeatLocked(now)
-	for c := range b.unsent {
-		cells, totals = append(cells, c), append(totals, store.Foreign{Cell: c.name, Count: c.foreign()})
-		if len(cells) == tellMax {
-			break
-		}
+	n := min(tellMax, len(b.unsent))
+	cells, totals = slices.Clone(b.unsent[:n]), make([]store.Foreign, n)
+	if b.unsent = b.unsent[n:]; len(b.unsent) == 0 {
+		b.unsent = nil
+	}
+	for i, c := range cells {
+		c.unsent = false
+		totals[i] = store.Foreign{Cell: c.name(), Count: c.foreign()}
 	}
 	return cells, totals, b.wiped
+}
+
+// unsentLocked has a cell's foreign total sent.
+func (b *book) unsentLocked(c *cell) {
+	if !c.unsent {
+		c.unsent = true
+		b.unsent = append(b.unsent, c)
+	}
+}
+
+// sendAgain has cells sent again that the origin may not have been told of.
+func (b *book) sendAgain(cells []*cell) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, c := range cells {
+		if c.isForeign() && !b.expired(c.expiresMs()) {
+			b.unsentLocked(c)
+		}
+	}
 }
 
 // setSent takes note of what the origin has, unless it may have lost it since.
@@ -75,32 +99,37 @@ func (b *book) setSent(cells []*cell, totals []store.Foreign, wiped int, now tim
 	if b.wiped != wiped {
 		return
 	}
+	sent := sentTotals{now, make([]sentTotal, 0, len(cells))}
 	for i, c := range cells {
 		if totals[i].Count > c.sent {
 			c.sent = totals[i].Count
-			b.sent = append(b.sent, sentTotal{c, c.sent, now})
+			sent.of = append(sent.of, sentTotal{c, c.sent})
 		}
-		if c.sent >= c.foreign() {
-			delete(b.unsent, c)
-		}
+	}
+	if len(sent.of) > 0 {
+		b.sent = append(b.sent, sent)
 	}
 }
 
-// sentTotal is a foreign total that the origin has acknowledged, and a replica of it may not have received.
+// sentTotals are foreign totals that the origin has acknowledged, and a replica of it may not have received.
+type sentTotals struct {
+	at time.Time
+	of []sentTotal
+}
+
 type sentTotal struct {
 	cell  *cell
 	total int64
-	at    time.Time
 }
 
 // repeatLocked has totals sent once more after store.KeepFor, unless a larger one was sent since.
 func (b *book) repeatLocked(now time.Time) {
-	n := 0
-	for n < len(b.sent) && now.Sub(b.sent[n].at) >= store.KeepFor {
-		if s := b.sent[n]; s.cell.sent == s.total {
-			b.unsent[s.cell] = struct{}{}
+	for len(b.sent) > 0 && now.Sub(b.sent[0].at) >= store.KeepFor {
+		for _, s := range b.sent[0].of {
+			if s.cell.sent == s.total {
+				b.unsentLocked(s.cell)
+			}
 		}
-		n++
+		b.sent = b.sent[1:]
 	}
-	b.sent = b.sent[n:]
 }

@@ -115,7 +115,7 @@ func (s *shard) ownLocked(group leaves, c *counted) *cell {
 	if !c.isNamed() {
 		return group.find(c.number)
 	}
-	known := s.book.cellLocked(&c.cell)
+	known := s.book.ownLocked(&c.cell)
 	if c.number != 0 {
 		group.set(c.number, known)
 	}
@@ -157,7 +157,7 @@ func (s *shard) recall(announced map[hashed]struct{}) {
 	s.book.mu.Lock()
 	defer s.book.mu.Unlock()
 	for c := range s.book.due {
-		if _, ok := announced[hashed{c.name.ExpiresAtMs(), c.hash}]; ok {
+		if _, ok := announced[hashed{c.expiresMs(), c.hash}]; ok {
 			s.book.toldLocked(c, toldHash)
 		}
 	}
@@ -190,9 +190,9 @@ func (s *shard) heal(ctx context.Context, epoch store.Epoch) error {
 func (b *book) known() (all []store.Change) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, c := range b.cells {
-		if total := max(c.total, c.told, c.stored); total > 0 && !b.expired(c.name.ExpiresAtMs()) {
-			all = append(all, store.Change{Cell: c.name, Total: total, Limit: c.limit})
+	for c := range b.allOwnLocked() {
+		if total := max(c.total, c.told, c.stored); total > 0 && !b.expired(c.expiresMs()) {
+			all = append(all, store.Change{Cell: c.name(), Total: total, Limit: c.limit})
 		}
 	}
 	return all

@@ -54,7 +54,7 @@ func (s *shard) importStored(ctx context.Context, now time.Time) error {
 	s.book.mu.Lock()
 	defer s.book.mu.Unlock()
 	for i := range counts {
-		c := s.book.cellLocked(&counts[i].Cell)
+		c := s.book.ownLocked(&counts[i].Cell)
 		c.stored = max(c.stored, counts[i].Count)
 	}
 	return nil

@@ -179,5 +179,5 @@ func (b *book) figures(now time.Time) (untold time.Duration, cells int) {
 			untold = max(untold, now.Sub(c.untoldSince))
 		}
 	}
-	return untold, len(b.cells)
+	return untold, b.n
 }

@@ -14,15 +14,8 @@ func (s *shard) numberLocked(c *cell) {
 	if s.own.numbers == nil {
 		s.own.numbers = make(map[window.Cell]uint32)
 	}
-	group := groupOf(c.name)
-	s.own.numbers[group]++
-	c.number = s.own.numbers[group]
-}
-
-// groupOf is what the cells of a group have in common.
-func groupOf(c window.Cell) window.Cell {
-	c.Identifier = ""
-	return c
+	s.own.numbers[c.group.of]++
+	c.number = s.own.numbers[c.group.of]
 }
 
 // names finds cells by the numbers that writers of streams have given them. A number stands for one cell as long as

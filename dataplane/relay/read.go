@@ -169,7 +169,7 @@ func (r *reader) countLocked(row *store.NewsRow, c counted, now time.Time) bool 
 	if known == nil {
 		return r.relay.shards[0].book.hasExpired(&c.cell)
 	}
-	r.relay.shardOf(&known.name.Key).book.raise(known, row.Region, c.total, now)
+	known.group.book.raise(known, row.Region, c.total, now)
 	return true
 }
 
@@ -254,7 +254,7 @@ func (b *book) merge(region string, c counted, now time.Time) (known *cell, fits
 func (b *book) raise(c *cell, region string, total int64, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.expired(c.name.ExpiresAtMs()) {
+	if !b.expired(c.expiresMs()) {
 		b.raiseLocked(c, region, total)
 		b.shareLocked(c, now)
 	}
@@ -262,25 +262,36 @@ func (b *book) raise(c *cell, region string, total int64, now time.Time) {
 
 // foreignLocked is a cell that another region tells of; nil if the region has no room for one more.
 func (b *book) foreignLocked(name *window.Cell, region string) *cell {
-	if b.cells[*name] == nil && b.parts[region] >= b.partMax {
-		return nil
+	if b.cellsOf(region) >= b.partMax {
+		return b.findLocked(name)
 	}
 	return b.cellLocked(name)
 }
 
-func (b *book) raiseLocked(c *cell, region string, total int64) {
-	parts := len(c.parts)
-	if c.merge(region, total) {
-		b.unsent[c] = struct{}{}
+// cellsOf is how many cells another region has a part of.
+func (b *book) cellsOf(name string) int {
+	if of := b.regions[name]; of != nil {
+		return of.cells
 	}
-	b.parts[region] += len(c.parts) - parts
+	return 0
+}
+
+func (b *book) raiseLocked(c *cell, name string, total int64) {
+	of := b.regions[name]
+	if of == nil {
+		of = &region{name: name}
+		b.regions[name] = of
+	}
+	if c.merge(of, total) {
+		b.unsentLocked(c)
+	}
 }
 
 // wake has the cell told that waits for another region to use it.
 func (b *book) wake(h hashed, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if c := b.waiting[h.hash]; c != nil && c.name.ExpiresAtMs() == h.expiresMs {
+	if c := b.waiting[h.hash]; c != nil && c.expiresMs() == h.expiresMs {
 		b.shareLocked(c, now)
 	}
 }
@@ -290,13 +301,11 @@ func (b *book) wake(h hashed, now time.Time) {
 func (b *book) forgetForeign() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for name, c := range b.cells {
-		if c.parts, c.sent, c.shared = nil, 0, false; !c.isOwn() {
-			delete(b.cells, name)
-		}
+	for c := range b.allLocked() {
+		c.parts, c.sent, c.unsent, c.shared = nil, 0, false, false
 	}
-	b.orderLocked()
-	clear(b.parts)
-	b.sent = nil
-	clear(b.unsent)
+	b.tidyLocked()
+	clear(b.regions)
+	b.wiped++
+	b.sent, b.unsent = nil, nil
 }

@@ -213,7 +213,8 @@ func (r *Relay) shardOf(key *window.Key) *shard {
 	if len(r.shards) == 1 {
 		return r.shards[0]
 	}
-	return r.shards[r.cfg.Origin.ShardOf(key)]
+	asked := *key // a key that an Origin gets is allocated
+	return r.shards[r.cfg.Origin.ShardOf(&asked)]
 }
 
 // Leads is true while the relay has the lease of any shard, and so takes rows in: see Hear.

@@ -80,9 +80,9 @@ func (b *book) toSave(t Tuning) (cells []*cell, counts []store.Count) {
 		}
 	}
 	clear(b.unsaved)
-	slices.SortFunc(cells, func(a, c *cell) int { return a.name.Compare(c.name) })
+	slices.SortFunc(cells, func(a, c *cell) int { return a.compare(c) })
 	for _, c := range cells {
-		counts = append(counts, store.Count{Cell: c.name, Count: c.total})
+		counts = append(counts, store.Count{Cell: c.name(), Count: c.total})
 	}
 	return cells, counts
 }

@@ -102,12 +102,12 @@ func (s *shard) part(cells []*cell) *pending {
 func (b *book) allTold() (all []*cell) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, c := range b.cells {
-		if c.told != toldNothing && !b.expired(c.name.ExpiresAtMs()) {
+	for c := range b.allOwnLocked() {
+		if c.told != toldNothing && !b.expired(c.expiresMs()) {
 			all = append(all, c)
 		}
 	}
-	slices.SortFunc(all, func(a, c *cell) int { return a.name.Compare(c.name) })
+	slices.SortFunc(all, func(a, c *cell) int { return a.compare(c) })
 	return all
 }
 

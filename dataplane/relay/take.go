@@ -223,9 +223,10 @@ func fitting(all []tidings, named bool) (fit []tidings, left bool) {
 	for i, t := range all {
 		ok := false
 		if t.total == toldHash {
-			ok = r.hash(t.cell.name.ExpiresAtMs())
+			ok = r.hash(t.cell.expiresMs())
 		} else {
-			ok = r.count(&t.cell.name, !named && t.cell.number != 0)
+			name := t.cell.name()
+			ok = r.count(&name, !named && t.cell.number != 0)
 		}
 		if !ok {
 			return all[:i], true
@@ -255,7 +256,7 @@ func (s *shard) dueLocked(now time.Time, t Tuning) (all []tidings) {
 
 // standingLocked is of a cell of which so much is told.
 func (s *shard) standingLocked(c *cell, told int64, now time.Time) standing {
-	if !c.shared && s.relay.reader.users.has(c.name.ExpiresAtMs(), c.hash) {
+	if !c.shared && s.relay.reader.users.has(c.expiresMs(), c.hash) {
 		c.shared = true
 	}
 	return standing{total: c.total, told: told, limit: c.limit, shared: c.shared, still: now.Sub(c.grownAt)}
@@ -273,7 +274,7 @@ func (s *shard) keepLocked(c *cell) {
 // row makes the next row of tidings. It names the cells that the relay has not named yet, and tells others by their
 // numbers.
 func (s *shard) row(told []tidings, age time.Duration) store.NewsRow {
-	slices.SortFunc(told, func(a, b tidings) int { return a.cell.name.Compare(b.cell.name) }) // so do new numbers
+	slices.SortFunc(told, func(a, b tidings) int { return a.cell.compare(b.cell) }) // so do new numbers
 	s.book.mu.Lock()
 	defer s.book.mu.Unlock()
 	var hashes []hashed
@@ -281,12 +282,12 @@ func (s *shard) row(told []tidings, age time.Duration) store.NewsRow {
 	for _, t := range told {
 		switch c := t.cell; {
 		case t.total == toldHash:
-			hashes = append(hashes, hashed{c.name.ExpiresAtMs(), c.hash})
+			hashes = append(hashes, hashed{c.expiresMs(), c.hash})
 		case c.number != 0:
-			counts = append(counts, counted{groupOf(c.name), c.number, t.total})
+			counts = append(counts, counted{c.group.of, c.number, t.total})
 		default:
 			s.numberLocked(c)
-			counts = append(counts, counted{c.name, c.number, t.total})
+			counts = append(counts, counted{c.name(), c.number, t.total})
 		}
 	}
 	return s.rowOf(encode(hashes, counts, age))
@@ -302,9 +303,9 @@ func encodeNamed(told []tidings) []byte {
 	var counts []counted
 	for _, t := range told {
 		if t.total == toldHash {
-			hashes = append(hashes, hashed{t.cell.name.ExpiresAtMs(), t.cell.hash})
+			hashes = append(hashes, hashed{t.cell.expiresMs(), t.cell.hash})
 		} else {
-			counts = append(counts, counted{t.cell.name, t.cell.number, t.total})
+			counts = append(counts, counted{t.cell.name(), t.cell.number, t.total})
 		}
 	}
 	return encode(hashes, counts, 0)
