@@ -39,19 +39,27 @@ type settingsJSON struct {
 	Resets     entries[resetJSON]     `json:"resets"`
 }
 
-type namespaceJSON struct {
+// spaceJSON is how each entry begins.
+type spaceJSON struct {
 	Workspace []byte `json:"w"`
 	Namespace []byte `json:"n"`
-	Shadow    bool   `json:"shadow,omitempty"`
-	Mode      string `json:"mode,omitempty"`
-	Outage    string `json:"outage,omitempty"`
-	Headroom  string `json:"headroom,omitempty"`
-	Estimate  string `json:"estimate,omitempty"`
+}
+
+func spaceOf(workspace, namespace string) spaceJSON {
+	return spaceJSON{[]byte(workspace), []byte(namespace)}
+}
+
+type namespaceJSON struct {
+	spaceJSON
+	Shadow   bool   `json:"shadow,omitempty"`
+	Mode     string `json:"mode,omitempty"`
+	Outage   string `json:"outage,omitempty"`
+	Headroom string `json:"headroom,omitempty"`
+	Estimate string `json:"estimate,omitempty"`
 }
 
 type overrideJSON struct {
-	Workspace  []byte `json:"w"`
-	Namespace  []byte `json:"n"`
+	spaceJSON
 	Pattern    []byte `json:"p"`
 	Limit      int64  `json:"l"`
 	DurationMs int64  `json:"d,omitempty"`
@@ -60,8 +68,7 @@ type overrideJSON struct {
 }
 
 type resetJSON struct {
-	Workspace   []byte `json:"w"`
-	Namespace   []byte `json:"n"`
+	spaceJSON
 	Identifier  []byte `json:"i"`
 	Generation  int64  `json:"g"`
 	AtMs        int64  `json:"at"`
@@ -104,16 +111,16 @@ func plainSettings(rows store.SettingsRows) ([]byte, error) {
 		j.Problem = rows.Problem.Error()
 	}
 	for _, r := range rows.Namespaces {
-		j.Namespaces = append(j.Namespaces, namespaceJSON{[]byte(r.Workspace), []byte(r.Namespace), r.Shadow, r.Mode,
+		j.Namespaces = append(j.Namespaces, namespaceJSON{spaceOf(r.Workspace, r.Namespace), r.Shadow, r.Mode,
 			r.Outage, r.Headroom, r.Estimate})
 	}
 	for _, r := range rows.Overrides {
 		j.Overrides = append(j.Overrides, overrideJSON{
-			[]byte(r.Workspace), []byte(r.Namespace), []byte(r.Pattern), r.Limit, r.DurationMs, r.Candidate, r.Shadow})
+			spaceOf(r.Workspace, r.Namespace), []byte(r.Pattern), r.Limit, r.DurationMs, r.Candidate, r.Shadow})
 	}
 	for _, r := range rows.Resets {
 		j.Resets = append(j.Resets, resetJSON{
-			[]byte(r.Workspace), []byte(r.Namespace), []byte(r.Identifier), r.Generation, r.AtMs, r.ExpiresAtMs})
+			spaceOf(r.Workspace, r.Namespace), []byte(r.Identifier), r.Generation, r.AtMs, r.ExpiresAtMs})
 	}
 	plain, err := json.Marshal(j)
 	if err == nil && len(plain) > settingsBytesMax {
