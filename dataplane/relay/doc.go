@@ -99,6 +99,9 @@
 // of windows that have not begun anywhere, as a region tells whose clock is ahead, are left out, and the region is
 // logged.
 //
+// A cell of another region takes some 170 bytes, with a name of 20 (go test -run '^$' -bench FanIn -benchtime 900x
+// ./dataplane/relay). Cells of one namespace and window share what their names have in common, and go together.
+//
 // Of each other region a relay holds 4,194,304 cells, in all shards; of one that tells of more, cells that the own
 // region has not counted in are left out, counted and logged. Of all regions together it holds 33,554,432 hashes;
 // beyond them cells that expire as early are told as if another region used them, which costs rows and no precision.
