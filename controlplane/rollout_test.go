@@ -136,7 +136,15 @@ func (l *land) WriteTunings(_ context.Context, writes []TuningWrite) (written Tu
 	return written, nil
 }
 
-func (l *land) TracesOfTunings(context.Context, int) ([]TuningTrace, error) { return nil, l.err }
+func (l *land) TracesOfTunings(context.Context, int) (traces []TuningTrace, err error) {
+	for i, w := range slices.Backward(l.rows) {
+		id, _, _ := strings.Cut(w.ID, "/")
+		if !slices.ContainsFunc(traces, func(t TuningTrace) bool { return t.ID == id }) {
+			traces = append(traces, TuningTrace{ID: id, By: w.By, Newest: int64(i + 1)})
+		}
+	}
+	return traces, l.err
+}
 
 func (l *land) TuningsOf(_ context.Context, id string, _ int) (of []RegionTuning, err error) {
 	for i, w := range l.rows {

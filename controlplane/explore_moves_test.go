@@ -1,0 +1,233 @@
+package controlplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// move is what may happen next.
+type move struct {
+	what string
+	do   func(*world)
+}
+
+// deliver executes an invocation, up to stopAt if that is a step of it; twice: the step is executed and its answer
+// lost. It tells whether the invocation was stopped.
+func (w *world) deliver(l letter, stopAt int, twice bool) (stopped bool) {
+	w.pass(l.dueMs)
+	return w.execute(call{letter: l}, stopAt, twice)
+}
+
+func (w *world) execute(c call, stopAt int, twice bool) (stopped bool) {
+	s := &run{world: w, call: c, stopAt: stopAt, twice: twice}
+	if err := s.handle(); errors.Is(err, errStopped) {
+		w.stopped = append(w.stopped, s.call)
+		return true
+	} else if err != nil {
+		panic(violation{fmt.Sprintf("%v fails: %v", c.letter, err)})
+	}
+	return false
+}
+
+// resume goes on with a call from the answers that it has; false: it still waits.
+func (w *world) resume(i int) bool {
+	c := w.stopped[i]
+	w.stopped = slices.Delete(w.stopped, i, i+1)
+	return !w.execute(c, -1, false)
+}
+
+func (w *world) orderOf(r *Rollout, id string, action RolloutAction) letter {
+	o := RolloutOrder{Action: action, By: By{Actor: "ann", Reason: id}, Stage: r.Stage + 1, Asked: max(r.Asked, 1)}
+	if action == RolloutTakeBack {
+		return letter{to: fleet, what: "TakeBack", order: o}
+	}
+	w.done["orders"]++
+	return letter{to: id, what: "Operate", order: o, nonce: w.done["orders"]}
+}
+
+// moves are all that may happen next in a world.
+func (w *world) moves() (all []move) {
+	all = append(all, w.deliveries()...)
+	all = append(all, w.operators()...)
+	if letters := w.keep(); len(letters) > 0 && !slices.ContainsFunc(w.letters, func(l letter) bool {
+		return l.what == letters[0].what && l.to == letters[0].to
+	}) {
+		all = append(all, move{"the keeper makes a round", func(w *world) { w.letters = append(w.letters, letters...) }})
+	}
+	if !slices.ContainsFunc(w.letters, func(l letter) bool { return l.dueMs > w.nowMs }) {
+		all = append(all, move{"time passes", func(w *world) { w.pass(w.nowMs + quantumMs) }})
+	}
+	return append(all, w.misfortunes()...)
+}
+
+// deliveries are messages that come, are stopped on their way, come twice or are lost, and calls that go on.
+func (w *world) deliveries() (all []move) {
+	for i := range w.stopped {
+		all = append(all, move{fmt.Sprintf("%v goes on", w.stopped[i].letter), func(w *world) { w.resume(i) }})
+	}
+	for i, l := range w.letters {
+		if w.busy(l.to) || slices.ContainsFunc(w.letters[:i], func(o letter) bool { return o.String() == l.String() }) {
+			continue
+		}
+		take := func(w *world) { w.letters = slices.Delete(w.letters, i, i+1) }
+		all = append(all, move{fmt.Sprint(l), func(w *world) { take(w); w.deliver(l, -1, false) }})
+		if l.order.Action == RolloutApprove && !l.again {
+			all = append(all, move{fmt.Sprintf("%v comes, and the operator asks once more", l), func(w *world) {
+				w.letters[i].again = true
+				w.deliver(l, -1, false)
+			}})
+		}
+		if w.left.faults == 0 {
+			continue
+		}
+		all = append(all,
+			move{fmt.Sprintf("%v comes and will come again", l), func(w *world) { w.left.faults--; w.deliver(l, -1, false) }},
+			move{fmt.Sprintf("%v is lost", l), func(w *world) { w.left.faults--; take(w); w.lost = true }})
+		for stop := range 4 {
+			for _, twice := range []bool{false, true} {
+				how := "before step"
+				if twice {
+					how = "after step"
+				}
+				all = append(all, move{fmt.Sprintf("%v is killed %s %d", l, how, stop+1), func(w *world) {
+					w.left.faults--
+					take(w)
+					if !w.deliver(l, stop, twice) {
+						w.left.faults = -1 // there is no such step
+					}
+				}})
+			}
+		}
+	}
+	return all
+}
+
+// operators are what two of them may ask for, as they saw things when they did.
+func (w *world) operators() (all []move) {
+	send := func(what string, cost func(*allowance) *int, l letter) {
+		if cost != nil && *cost(&w.left) == 0 {
+			return
+		}
+		all = append(all, move{what, func(w *world) {
+			if cost != nil {
+				*cost(&w.left)--
+			}
+			w.letters = append(w.letters, l)
+		}})
+	}
+	starts := func(a *allowance) *int { return &a.starts }
+	orders := func(a *allowance) *int { return &a.orders }
+	for _, start := range startsOf {
+		send(fmt.Sprintf("an operator starts %s with %s", start.ID, start.Spec.Tuning[:14]), starts,
+			letter{to: fleet, what: "Start", start: start})
+	}
+	for _, id := range []string{"a", "b"} {
+		r := w.rollouts[id]
+		if r == nil {
+			continue
+		}
+		ask := func(action RolloutAction, cost func(*allowance) *int) {
+			o := w.clone().orderOf(r, id, action)
+			all = append(all, move{fmt.Sprintf("an operator asks: %s %s", action, id), nil})
+			all[len(all)-1].do = func(w *world) {
+				if cost != nil {
+					*cost(&w.left)--
+				}
+				if action != RolloutTakeBack {
+					w.done["orders"] = o.nonce
+				}
+				w.letters = append(w.letters, o)
+			}
+		}
+		awaits := r.Phase == RolloutAwaiting && r.Paused == nil
+		asked := slices.ContainsFunc(w.letters, func(l letter) bool { return l.what == "Operate" })
+		if awaits && !asked {
+			ask(RolloutApprove, nil)
+		}
+		if r.Paused != nil && !asked {
+			ask(RolloutResume, nil)
+		}
+		if w.left.orders > 0 {
+			if !r.Phase.Over() {
+				ask(RolloutAbort, orders)
+				ask(RolloutSuspend, orders)
+			}
+			if r.Phase == RolloutDone {
+				ask(RolloutTakeBack, orders)
+			}
+		}
+	}
+	return all
+}
+
+// misfortunes are what befalls nodes and Restate.
+func (w *world) misfortunes() (all []move) {
+	for i, n := range w.nodes {
+		if n.how == stuck || n.how == mute {
+			all = append(all, move{fmt.Sprintf("node %s is well again", n.id), func(w *world) { w.nodes[i].how = fine }})
+		}
+	}
+	if w.left.faults == 0 {
+		return all
+	}
+	fault := func(what string, do func(w *world)) {
+		all = append(all, move{what, func(w *world) { w.left.faults--; do(w) }})
+	}
+	for i, n := range w.nodes {
+		if n.how != fine {
+			continue
+		}
+		fault(fmt.Sprintf("node %s dies", n.id), func(w *world) { w.nodes[i].how = dead })
+		fault(fmt.Sprintf("node %s reads nothing", n.id), func(w *world) { w.nodes[i].how = stuck })
+		fault(fmt.Sprintf("node %s is cut off", n.id), func(w *world) { w.nodes[i].how = mute })
+		for _, version := range slices.Sorted(maps.Keys(w.versions(n.region))) {
+			fault(fmt.Sprintf("node %s starts anew, with version %d", n.id, version), func(w *world) {
+				m := &w.nodes[i]
+				m.runs, m.says, m.seenMs, m.startMs = version, version, w.nowMs, w.nowMs
+			})
+		}
+	}
+	for _, region := range []string{"us", "ap"} {
+		fault("a node joins "+region, func(w *world) {
+			version, _ := w.land().newest(region)
+			w.nodes = append(w.nodes, mote{id: region + "+", region: region, how: fine, runs: version, says: version,
+				seenMs: w.nowMs, startMs: w.nowMs})
+		})
+	}
+	if !w.untraced() {
+		fault("Restate loses the list", func(w *world) { w.list, w.lost = RolloutList{}, true })
+	}
+	fault("Restate loses everything", func(w *world) {
+		w.list, w.rollouts, w.letters, w.stopped, w.lost = RolloutList{}, map[string]*Rollout{}, nil, nil, true
+	})
+	for _, id := range slices.Sorted(maps.Keys(w.rollouts)) {
+		fault("Restate loses rollout "+id, func(w *world) { delete(w.rollouts, id); w.lost = true })
+	}
+	return all
+}
+
+// untraced tells that a rollout is under way of which MySQL has no version yet: the list alone knows of it then, and
+// one that is lost at that time lets another rollout start beside it.
+func (w *world) untraced() bool {
+	traces, _ := w.land().TracesOfTunings(context.Background(), 100)
+	for id, r := range w.rollouts {
+		if !r.Phase.Over() && !slices.ContainsFunc(traces, func(t TuningTrace) bool { return t.ID == id }) {
+			return true
+		}
+	}
+	return false
+}
+
+// versions are those that a node of a region may have read.
+func (w *world) versions(region string) map[int64]bool {
+	all := map[int64]bool{0: true}
+	for i, row := range w.rows {
+		if row.Region == region || row.Region == "" {
+			all[int64(i+1)] = true
+		}
+	}
+	return all
+}

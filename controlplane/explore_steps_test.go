@@ -1,0 +1,174 @@
+package controlplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// run is an invocation that is under way: RolloutSteps, RolloutBeginSteps and RolloutListSteps.
+type run struct {
+	*world
+	call
+	at     int  // answers that were read
+	steps  int  // that were executed or read, except for the clock
+	stopAt int  // the step at which it is stopped; less than 0: none
+	twice  bool // the step is executed, and its answer lost
+}
+
+// errStopped ends an invocation that goes on later: it was stopped, or it waits for an object that has another.
+var errStopped = errors.New("stopped")
+
+// journaled executes a step, or reads its answer.
+func journaled[T any](s *run, clock bool, do func() (T, error)) (T, error) {
+	if s.at < len(s.answers) {
+		a := s.answers[s.at]
+		s.at++
+		s.steps++
+		return a.value.(T), a.err
+	}
+	if !clock && s.steps == s.stopAt {
+		if s.twice {
+			_, _ = do()
+		}
+		var none T
+		return none, errStopped
+	}
+	v, err := do()
+	if errors.Is(err, errStopped) {
+		return v, err
+	}
+	s.answers = append(slices.Clip(s.answers), answered{v, err})
+	s.at++
+	if !clock {
+		s.steps++
+	}
+	return v, err
+}
+
+func (s *run) work() (*land, *RolloutWork) {
+	l := s.land()
+	return l, NewRolloutWork(l, liveMs*time.Millisecond)
+}
+
+func (s *run) NowMs() (int64, error) {
+	return journaled(s, true, func() (int64, error) { return s.nowMs, nil })
+}
+
+func (s *run) InForce(regions []string) ([]RegionTuning, error) {
+	return journaled(s, false, func() ([]RegionTuning, error) {
+		_, work := s.work()
+		return work.InForce(context.Background(), regions)
+	})
+}
+
+func (s *run) Write(writes []TuningWrite) (TuningsWritten, error) {
+	return journaled(s, false, func() (TuningsWritten, error) {
+		l, work := s.work()
+		written, err := work.Write(context.Background(), writes)
+		if s.write != nil {
+			written = s.write(l, writes, written)
+		}
+		s.rows = l.rows
+		return written, err
+	})
+}
+
+func (s *run) Look(scope RolloutScope) (FleetLook, error) {
+	return journaled(s, false, func() (FleetLook, error) {
+		_, work := s.work()
+		look, err := work.Look(context.Background(), scope)
+		if s.look != nil {
+			s.look(s.world, &look)
+		}
+		return look, err
+	})
+}
+
+func (s *run) Queries([]string, []QueryRail) ([]QueryValue, error) { return nil, nil }
+
+func (s *run) Used(id string) (string, error) {
+	return journaled(s, false, func() (string, error) {
+		if s.forgetful {
+			return "", nil
+		}
+		_, work := s.work()
+		return work.Used(context.Background(), id)
+	})
+}
+
+func (s *run) Traces() ([]TuningTrace, error) {
+	return journaled(s, false, func() ([]TuningTrace, error) {
+		if s.traceless {
+			return nil, nil
+		}
+		_, work := s.work()
+		return work.Traces(context.Background(), 100)
+	})
+}
+
+func (s *run) Regions() ([]string, error) {
+	return journaled(s, false, func() ([]string, error) {
+		_, work := s.work()
+		return work.Regions(context.Background())
+	})
+}
+
+func (s *run) CheckQueries([]QueryRail) (string, error) { return "", nil }
+
+func (s *run) Status(id string) (Rollout, error) {
+	return journaled(s, false, func() (Rollout, error) { return s.status(id) })
+}
+
+func (w *world) status(id string) (Rollout, error) {
+	if r := w.rollouts[id]; r != nil {
+		return apart(r), nil
+	}
+	return Rollout{}, fmt.Errorf("%w: no rollout %s", ErrNotFound, id)
+}
+
+func (s *run) Begin(id string, begin RolloutBegin) (Rollout, error) {
+	return s.ask(id, func(r *Rollout, inner *run) (time.Duration, error) {
+		wait, fresh, err := r.Begin(inner, id, begin)
+		if err == nil && fresh {
+			must(s.world, idIsFresh(s.world, id))
+			s.settle(r, wait)
+		}
+		return wait, err
+	})
+}
+
+func (s *run) TakeBack(id string, by By) (Rollout, error) {
+	return s.ask(id, func(r *Rollout, inner *run) (time.Duration, error) {
+		if r.ID == "" {
+			return 0, fmt.Errorf("%w: no rollout %s", ErrNotFound, id)
+		}
+		wait, err := r.TakeBack(inner, by)
+		if err == nil {
+			s.takenBack(r, wait)
+		}
+		return wait, err
+	})
+}
+
+// ask calls a rollout from the list, and waits until it has answered. Restate makes a call once, whatever is killed.
+func (s *run) ask(id string, handle func(*Rollout, *run) (time.Duration, error)) (Rollout, error) {
+	if s.steps == s.stopAt {
+		s.twice = false
+	}
+	return journaled(s, false, func() (Rollout, error) {
+		if s.busy(id) {
+			return Rollout{}, errStopped
+		}
+		r := apart(s.rollouts[id])
+		_, err := handle(&r, &run{world: s.world, stopAt: -1})
+		return r, err
+	})
+}
+
+// busy tells that an object has an invocation.
+func (w *world) busy(object string) bool {
+	return slices.ContainsFunc(w.stopped, func(c call) bool { return c.letter.to == object })
+}
