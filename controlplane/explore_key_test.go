@@ -2,6 +2,7 @@ package controlplane
 
 import (
 	"encoding/binary"
+	"fmt"
 	"maps"
 	"slices"
 )
@@ -145,7 +146,7 @@ func (k *key) rollout(r *Rollout) {
 func (k *key) letters(w *world) {
 	var all []string
 	for _, l := range w.letters {
-		all = append(all, string(k.letter(l)))
+		all = append(all, fmt.Sprint(string(k.letter(l)), w.done[fmt.Sprint("approval ", l.nonce)]))
 	}
 	slices.Sort(all)
 	k.s(all...)

@@ -11,7 +11,7 @@ import (
 type violation struct{ text string }
 
 // must ends a move that breaks a rule.
-func must(_ *world, broken string) {
+func must(broken string) {
 	if broken != "" {
 		panic(violation{broken})
 	}

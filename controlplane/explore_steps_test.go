@@ -133,7 +133,7 @@ func (s *run) Begin(id string, begin RolloutBegin) (Rollout, error) {
 	return s.ask(id, func(r *Rollout, inner *run) (time.Duration, error) {
 		wait, fresh, err := r.Begin(inner, id, begin)
 		if err == nil && fresh {
-			must(s.world, idIsFresh(s.world, id))
+			must(idIsFresh(s.world, id))
 			s.settle(r, wait)
 		}
 		return wait, err

@@ -168,8 +168,8 @@ func (w *world) document(version int64) string {
 // settle is what the handlers do after a transition of a rollout.
 func (w *world) settle(r *Rollout, wait time.Duration) {
 	before := w.rollouts[r.ID]
-	must(w, endedStaysEnded(before, r))
-	must(w, outcomeIsSo(w, before, r))
+	must(endedStaysEnded(before, r))
+	must(outcomeIsSo(w, before, r))
 	w.commit(r, wait)
 }
 
@@ -221,15 +221,13 @@ func (s *run) handle() error {
 			s.order(&r, &l.order)
 		}
 		waited := r.Phase == RolloutAwaiting
-		wait, err := r.Operate(l.order, s.nowMs)
-		if err != nil {
-			return nil
+		if wait, err := r.Operate(l.order, s.nowMs); err == nil {
+			if l.order.Action == RolloutApprove && waited {
+				s.done[fmt.Sprint("approval ", l.nonce)]++
+				must(approvesOnce(s.world, l))
+			}
+			s.settle(&r, wait)
 		}
-		if l.order.Action == RolloutApprove && waited {
-			s.done[fmt.Sprint("approval ", l.nonce)]++
-			must(s.world, approvesOnce(s.world, l))
-		}
-		s.settle(&r, wait)
 	}
 	return nil
 }

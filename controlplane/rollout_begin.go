@@ -59,8 +59,8 @@ func same(a, b RolloutSpec) bool {
 	return errX == nil && errY == nil && string(x) == string(y)
 }
 
-// TakeBack is the transition of an operator who rolls back what is done. The list of rollouts, which calls it, knows that
-// no other is under way; the rows say whether one has been since that the list has forgotten.
+// TakeBack is the transition of an operator who rolls back what is done. The list of rollouts, which calls it, knows
+// that no other is under way; the rows say whether one has been since that the list has forgotten.
 func (r *Rollout) TakeBack(steps RolloutSteps, by By) (wait time.Duration, err error) {
 	if r.Phase == RolloutDone {
 		inForce, err := steps.InForce(r.Rows())

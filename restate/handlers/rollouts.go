@@ -73,8 +73,8 @@ func (o *rollouts) repair(ctx restate.ObjectContext, req RolloutsRepair) (restat
 	})
 }
 
-// transition writes the list down that change leaves. It does so where change was refused, too: the list may have found out
-// on the way who has the lock.
+// transition writes the list down that change leaves. It does so where change was refused, too: the list may have found
+// out on the way who has the lock.
 func (o *rollouts) transition(ctx restate.ObjectContext, change func(*controlplane.RolloutList) error) error {
 	l, err := loadList(ctx)
 	if err != nil {
