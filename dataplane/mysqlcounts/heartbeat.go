@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -16,15 +17,15 @@ import (
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
-// problemBytesMax bounds the one figure that is text, so that the whole stays far
-// below what its column takes (65,535 bytes).
+// problemBytesMax bounds the one figure that is text, so that the whole stays below what its column takes
+// (65,535 bytes).
 const problemBytesMax = 2000
 
 // beatRows is the statement that records several nodes' heartbeats at once.
 var beatRows = mustSplit(dataplanedb.NodeBeat)
 
 // Heartbeat implements store.Settings, as one statement. Text for people (Build and
-// Health.SettingsProblem) is cut where it is too long, and Top is left out, as a node that
+// Health.SettingsProblem) is cut where it is too long, as are the figures of a relay, and Top is left out, as a node that
 // says too much is still alive; what identifies the node is not.
 func (c *Counts) Heartbeat(ctx context.Context, beats ...heartbeat.Beat) error {
 	if len(beats) > store.HeartbeatsMax {
@@ -90,8 +91,7 @@ func beatRow(b heartbeat.Beat) (row dataplanedb.NodeBeatParams, err error) {
 		return row, fmt.Errorf("%w: tuning version %d, started at %d, sent at %d: one is negative",
 			store.ErrRefused, b.TuningVersion, b.StartedAtMs, b.SentAtMs)
 	}
-	b.Health.SettingsProblem = cut(b.Health.SettingsProblem, problemBytesMax)
-	health, err := json.Marshal(b.Health)
+	health, err := json.Marshal(bounded(b.Health))
 	if err != nil {
 		return row, fmt.Errorf("%w: %w", store.ErrRefused, err)
 	}
@@ -106,6 +106,24 @@ func beatRow(b heartbeat.Beat) (row dataplanedb.NodeBeatParams, err error) {
 		Health: string(health), TopKeys: sql.NullString{String: b.Top, Valid: b.Top != "" &&
 			len(b.Top) <= heartbeat.TopBytesMax},
 	}, nil
+}
+
+// bounded cuts and leaves out what no node says, so that a beat takes less than its column, whatever its
+// origin hands on: shards beyond heartbeat.ShardsMax, and the lags of more regions than heartbeat.RegionsMax, or of one
+// whose name is too long.
+func bounded(h heartbeat.Health) heartbeat.Health {
+	h.SettingsProblem = cut(h.SettingsProblem, problemBytesMax)
+	if h.Relay == nil {
+		return h
+	}
+	r := *h.Relay
+	r.Held = r.Held[:min(len(r.Held), heartbeat.ShardsMax)]
+	tooLong := func(region string) bool { return len(region) > store.RegionBytesMax }
+	if len(r.LagP99Ms) > heartbeat.RegionsMax || slices.ContainsFunc(slices.Collect(maps.Keys(r.LagP99Ms)), tooLong) {
+		r.LagP99Ms = nil
+	}
+	h.Relay = &r
+	return h
 }
 
 // cut makes text that its column takes: valid UTF-8 of at most bytesMax bytes.

@@ -2,8 +2,10 @@ package mysqlcounts
 
 import (
 	"database/sql"
+	"fmt"
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -126,7 +128,53 @@ func testHeartbeatCutsText(t *testing.T) {
 	}
 }
 
-// seen_at is the database's word, so that a node's wrong clock shows.
+// Figures of a relay that no node has are left out or cut, as they come by an origin that other parties may write to:
+// what is stored fits its column.
+func TestHeartbeatBoundsTheRelaysFigures(t *testing.T) {
+	servers.EachSQL(t, testHeartbeatBoundsTheRelaysFigures)
+}
+
+func testHeartbeatBoundsTheRelaysFigures(t *testing.T) {
+	c, db := openCounts(t)
+	lags := func(n int, region string) map[string]int64 {
+		lags := make(map[string]int64)
+		for i := range n {
+			lags[fmt.Sprintf("%s%02d", region, i)] = math.MinInt64
+		}
+		return lags
+	}
+	long := strings.Repeat("\x01", store.RegionBytesMax-2)
+	for id, relay := range map[string]heartbeat.Relay{
+		"a shards":  {Held: slices.Repeat([]int{math.MinInt}, 20_000)},
+		"b regions": {LagP99Ms: lags(heartbeat.RegionsMax+1, long)},
+		"c names":   {LagP99Ms: lags(1, strings.Repeat("r", 65_000))},
+		"d most":    {Held: slices.Repeat([]int{math.MinInt}, heartbeat.ShardsMax), LagP99Ms: lags(heartbeat.RegionsMax, long)},
+	} {
+		b := heartbeat.Beat{NodeID: id, Region: "eu", Health: heartbeat.Health{Relay: &relay}}
+		b.Health.SettingsProblem = strings.Repeat("\x01", problemBytesMax)
+		before := len(relay.Held)
+		if err := c.Heartbeat(t.Context(), b); err != nil {
+			t.Errorf("%s: %.200s", id, err)
+		}
+		if len(relay.Held) != before {
+			t.Errorf("%s: the caller's own heartbeat was cut", id)
+		}
+	}
+	wants := map[string]struct{ held, lags int }{
+		"a shards": {heartbeat.ShardsMax, 0}, "b regions": {}, "c names": {}, "d most": {heartbeat.ShardsMax, heartbeat.RegionsMax},
+	}
+	stored := beats(t, db)
+	if len(stored) != len(wants) {
+		t.Errorf("%d of %d heartbeats are stored", len(stored), len(wants))
+	}
+	for _, got := range stored {
+		want := wants[got.NodeID]
+		if held, lags := len(got.Health.Relay.Held), len(got.Health.Relay.LagP99Ms); held != want.held || lags != want.lags {
+			t.Errorf("%q is stored with %d shards and %d regions, want %+v", got.NodeID, held, lags, want)
+		}
+	}
+}
+
 // "Some are out of bounds and will never be recorded, and all others are", whether the table's bounds say so or the
 // server.
 func TestARefusedHeartbeatKeepsBackNoOther(t *testing.T) {
@@ -158,6 +206,7 @@ func TestHeartbeatArguments(t *testing.T) {
 	}
 }
 
+// seen_at is the database's word, so that a node's wrong clock shows.
 func TestHeartbeatIsSeenByTheDatabasesClock(t *testing.T) {
 	servers.EachSQL(t, testHeartbeatIsSeenByTheDatabasesClock)
 }
