@@ -83,9 +83,9 @@ func (s *shard) chooseDirect(now time.Time, t Tuning) (fit []tidings, left bool)
 	return fit, left
 }
 
-// forPeers makes a payload that names all cells: a peer may have read no row.
+// forPeers makes a payload that names all cells, and has no numbers: a peer may have read no row.
 func (s *shard) forPeers(told []tidings) []byte {
 	s.book.mu.Lock()
 	defer s.book.mu.Unlock()
-	return encodeNamed(told)
+	return encodeNamed(told, false)
 }

@@ -103,7 +103,10 @@
 // ./dataplane/relay). Cells of one namespace and window share what their names have in common, and go together.
 //
 // Of each other region a relay holds 4,194,304 cells, in all shards; of one that tells of more, cells that the own
-// region has not counted in are left out, counted and logged. Of all regions together it holds 33,554,432 hashes;
+// region has not counted in are left out, counted and logged. So are the numbers of cells beyond 1,048,576 leaves of 32
+// numbers of a region. What a region tells by a number whose name was not read takes no memory, and rows that are heard
+// have no numbers: Hear refuses those that do. These bounds are of one region: a party that writes rows of many
+// regions, or of the own one, into News is not held by them. Of all regions together a relay holds 33,554,432 hashes;
 // beyond them cells that expire as early are told as if another region used them, which costs rows and no precision.
 //
 // A load that fails is tried again at once, then after 1, 2, 4 and each 8 s: it reads all that is stored.

@@ -34,15 +34,15 @@ func Decode(payload []byte, count func(window.Cell)) error {
 	return decode(payload, func(hashed) {}, func(c counted) { count(c.cell) })
 }
 
-// Encode makes a payload of hashes with these expiries, and of a count of 1 of each cell, numbered from 1 on.
+// Encode makes a payload of hashes with these expiries, and of a count of 1 of each cell, without numbers.
 func Encode(expiriesMs []int64, cells ...window.Cell) []byte {
 	var hashes []hashed
 	for i, ms := range expiriesMs {
 		hashes = append(hashes, hashed{ms, uint32(i)})
 	}
 	var counts []counted
-	for i, c := range cells {
-		counts = append(counts, counted{c, uint32(i + 1), 1})
+	for _, c := range cells {
+		counts = append(counts, counted{c, 0, 1})
 	}
 	return encode(hashes, counts, 0)
 }
@@ -55,6 +55,17 @@ func SetBounds(r *Relay, regionCells, users int) {
 	r.reader.users.costMax = users
 }
 
+// SetLeaves lowers how many leaves of names a relay holds of each other region.
+func SetLeaves(r *Relay, most int) { r.reader.names.leavesMax = most }
+
+// Leaves is how many leaves of names a relay holds of other regions.
+func Leaves(r *Relay) (n int) {
+	for _, group := range r.reader.names.groups {
+		n += len(group)
+	}
+	return n
+}
+
 // Parts is how many cells a relay counts of a region.
 func Parts(r *Relay, region string) (n int) {
 	for _, s := range r.shards {
@@ -63,6 +74,11 @@ func Parts(r *Relay, region string) (n int) {
 		s.book.mu.Unlock()
 	}
 	return n
+}
+
+// EncodeName makes a payload of a count of 1 of a cell, with its name and its number.
+func EncodeName(c window.Cell, number uint32) []byte {
+	return encode(nil, []counted{{c, number, 1}}, 0)
 }
 
 // EncodeNumber makes a payload of the total of a cell of a group, by its number.

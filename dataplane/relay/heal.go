@@ -89,13 +89,13 @@ func (s *shard) readOwn(ctx context.Context, now time.Time) (announced map[hashe
 	s.own.next = 1
 	s.own.history = newHistory(rows, now)
 	announced = make(map[hashed]struct{})
-	var named names
+	named := newNames()
 	for i := range rows {
 		s.own.next = rows[i].Sequence + 1
 		err := decode(rows[i].Payload, func(h hashed) { announced[h] = struct{}{} }, func(c counted) {
 			s.book.mu.Lock()
 			defer s.book.mu.Unlock()
-			if known := s.ownLocked(named.groupLocked(&rows[i], c.cell), &c); known != nil {
+			if known := s.ownLocked(&named, &rows[i], &c); known != nil {
 				s.book.toldLocked(known, c.total)
 			}
 		})
@@ -108,16 +108,16 @@ func (s *shard) readOwn(ctx context.Context, now time.Time) (announced map[hashe
 
 // ownLocked is the cell of a count in an own row; nil if it has expired, or is told by a number whose name comes in a
 // later part of a snapshot, and with it what was told until then.
-func (s *shard) ownLocked(group leaves, c *counted) *cell {
+func (s *shard) ownLocked(named *names, row *store.NewsRow, c *counted) *cell {
 	if s.book.expired(c.cell.ExpiresAtMs()) {
 		return nil
 	}
 	if !c.isNamed() {
-		return group.find(c.number)
+		return named.findLocked(row, &c.cell, c.number)
 	}
 	known := s.book.ownLocked(&c.cell)
 	if c.number != 0 {
-		group.set(c.number, known)
+		named.setLocked(row, c.number, known)
 	}
 	return known
 }

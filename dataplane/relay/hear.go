@@ -17,8 +17,8 @@ var ErrIdle = errors.New("relay: leads no shard")
 // from News as well, and rows may be heard twice, in any order, or not at all.
 //
 // Hear looks at the row's Stream and Payload. A row breaks a bound if it is of the own region, or its payload is too
-// long, cannot be read to its end, or names a window that has not begun anywhere; nothing of it is taken in, and the
-// error wraps store.ErrRefused. ErrIdle: see there. Hear does no I/O, and keeps no reference to the row. Rows are
+// long, cannot be read to its end, names a window that has not begun anywhere, or has a cell's number, by which a
+// writer tells it in rows that are stored; nothing of it is taken in, and the error wraps store.ErrRefused. ErrIdle: see there. Hear does no I/O, and keeps no reference to the row. Rows are
 // merged one after the other.
 func (r *Relay) Hear(row store.NewsRow) error {
 	now := r.cfg.Clock()
@@ -58,17 +58,20 @@ func (r *Relay) checkHeard(row *store.NewsRow, originMs int64) error {
 	if row.Region == r.cfg.Region {
 		return fmt.Errorf("%w: region is %q, the relay's own", store.ErrRefused, row.Region)
 	}
-	var early error
+	var broken error
 	err := decode(row.Payload, func(h hashed) {
 		if isEarly(h.expiresMs, window.DurationMax, originMs) {
-			early = fmt.Errorf("a hash expires at %d ms (at most %d)", h.expiresMs, originMs+aheadMax(window.DurationMax))
+			broken = fmt.Errorf("a hash expires at %d ms (at most %d)", h.expiresMs, originMs+aheadMax(window.DurationMax))
 		}
 	}, func(c counted) {
+		if c.number != 0 {
+			broken = fmt.Errorf("a count has the number %d, and rows that are heard have none", c.number)
+		}
 		if at := c.cell.ExpiresAtMs(); isEarly(at, c.cell.Duration, originMs) {
-			early = fmt.Errorf("a cell expires at %d ms (at most %d)", at, originMs+aheadMax(c.cell.Duration))
+			broken = fmt.Errorf("a cell expires at %d ms (at most %d)", at, originMs+aheadMax(c.cell.Duration))
 		}
 	})
-	if err := errors.Join(err, early); err != nil {
+	if err := errors.Join(err, broken); err != nil {
 		return fmt.Errorf("%w: payload of %v: %w", store.ErrRefused, row.Stream, err)
 	}
 	return nil

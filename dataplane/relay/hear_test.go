@@ -171,6 +171,8 @@ func TestHearRefuses(t *testing.T) {
 		"bytes":              func(r *store.NewsRow) { r.Payload = make([]byte, store.NewsBytesMax+1) },
 		"more bytes than":    func(r *store.NewsRow) { r.Payload = r.Payload[:len(r.Payload)-1] },
 		"a cell expires at":  func(r *store.NewsRow) { r.Payload = relay.Encode(nil, late) },
+		"number 1,":          func(r *store.NewsRow) { r.Payload = relay.EncodeName(next, 1) },
+		"number 7,":          func(r *store.NewsRow) { r.Payload = relay.EncodeNumber(next, 7, 50) },
 		"a hash expires at ": func(r *store.NewsRow) { r.Payload = relay.Encode([]int64{1 << 60}) },
 	} {
 		bad := good

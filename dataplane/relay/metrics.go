@@ -115,7 +115,7 @@ var (
 	descEarly  = desc("early_cells_total",
 		"Cells in news that were left out because their windows begin in the future: a region's clock is ahead.")
 	descCrowded = desc("crowded_cells_total",
-		"Cells in news that were left out because their region has more than a relay holds of one.")
+		"Cells in news that, or whose numbers, were left out because their region has more than a relay holds of one.")
 	descEpochs = desc("epoch_changes_total",
 		"Times that a shard of the origin was found in another epoch: it, or a part of it, has lost its counts.")
 	descUnread = desc("unreadable_rows_total", "Rows of news that were left out because this version cannot read them.")

@@ -1,7 +1,6 @@
 package relay
 
 import (
-	"maps"
 	"sync"
 	"time"
 
@@ -23,8 +22,19 @@ func (s *shard) numberLocked(c *cell) {
 type names struct {
 	mu     sync.Mutex // held while a row is merged
 	groups map[numbered]leaves
-	last   numbered // of group, and what it returned
+	last   numbered // the last group that was found, and its leaves, if there are any
 	leaves leaves
+
+	held      map[string]int // leaves, by region
+	leavesMax int            // of a region
+}
+
+// regionLeavesMax is how many leaves a relay holds of one region, in all shards: some 700 MB if each has a group of its
+// own. A region's cells at regionCellsMax take an eighth of them where groups are large.
+const regionLeavesMax = 1 << 20
+
+func newNames() names {
+	return names{groups: make(map[numbered]leaves), held: make(map[string]int), leavesMax: regionLeavesMax}
 }
 
 // numbered is a group of cells that a writer numbers.
@@ -39,39 +49,41 @@ type leaves map[uint32]*[1 << leafBits]*cell
 
 const leafBits = 5
 
-// groupLocked is that of a cell in a row.
-func (n *names) groupLocked(row *store.NewsRow, c window.Cell) leaves {
-	group := numbered{row.Stream, row.Writer, groupOf(c)}
-	if n.leaves != nil && n.last == group {
-		return n.leaves
-	}
-	in := n.groups[group]
-	if in == nil {
-		in = make(leaves)
-		if n.groups == nil {
-			n.groups = make(map[numbered]leaves)
-		}
-		n.groups[group] = in
-	}
-	n.last, n.leaves = group, in
-	return in
-}
-
-func (l leaves) set(number uint32, c *cell) {
-	leaf := l[number>>leafBits]
-	if leaf == nil {
-		leaf = new([1 << leafBits]*cell)
-		l[number>>leafBits] = leaf
-	}
-	leaf[number%(1<<leafBits)] = c
-}
-
-// find is nil where no name was read.
-func (l leaves) find(number uint32) *cell {
-	if leaf := l[number>>leafBits]; leaf != nil {
+// findLocked is the cell of a group that has a number in a row; nil where no name was read. It keeps nothing.
+func (n *names) findLocked(row *store.NewsRow, c *window.Cell, number uint32) *cell {
+	if leaf := n.groupLocked(numbered{row.Stream, row.Writer, groupOf(*c)})[number>>leafBits]; leaf != nil {
 		return leaf[number%(1<<leafBits)]
 	}
 	return nil
+}
+
+// setLocked keeps the number that a row gives a cell. It is false where the region has no room for one more leaf.
+func (n *names) setLocked(row *store.NewsRow, number uint32, c *cell) (fits bool) {
+	group := numbered{row.Stream, row.Writer, c.group.of}
+	in := n.groupLocked(group)
+	leaf := in[number>>leafBits]
+	if leaf == nil {
+		if n.held[row.Region] >= n.leavesMax {
+			return false
+		}
+		n.held[row.Region]++
+		if in == nil {
+			in = make(leaves)
+			n.groups[group] = in
+		}
+		leaf = new([1 << leafBits]*cell)
+		in[number>>leafBits] = leaf
+	}
+	leaf[number%(1<<leafBits)] = c
+	return true
+}
+
+// groupLocked has the leaves of a group; nil where it has none.
+func (n *names) groupLocked(group numbered) leaves {
+	if n.leaves == nil || n.last != group {
+		n.last, n.leaves = group, n.groups[group]
+	}
+	return n.leaves
 }
 
 // keep forgets the groups whose expiry does not pass.
@@ -79,7 +91,15 @@ func (n *names) keep(pass func(expiresMs int64) bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.leaves = nil
-	maps.DeleteFunc(n.groups, func(group numbered, _ leaves) bool { return !pass(group.cells.ExpiresAtMs()) })
+	for group, in := range n.groups {
+		if pass(group.cells.ExpiresAtMs()) {
+			continue
+		}
+		delete(n.groups, group)
+		if n.held[group.stream.Region] -= len(in); n.held[group.stream.Region] == 0 {
+			delete(n.held, group.stream.Region)
+		}
+	}
 }
 
 // lacking knows the streams of which names were not read: of windows that had seemed to be in the future, or of rows

@@ -100,8 +100,8 @@ func TestR1WritersDoNotShareNumbers(t *testing.T) {
 	w.run(time.Second)
 	a, b := ap.cell("a", time.Hour), ap.cell("b", time.Hour)
 	for i, row := range []store.NewsRow{
-		{Writer: 1, Payload: relay.Encode(nil, a)},
-		{Writer: 2, Payload: relay.Encode(nil, b)},
+		{Writer: 1, Payload: relay.EncodeName(a, 1)},
+		{Writer: 2, Payload: relay.EncodeName(b, 1)},
 		{Writer: 2, Payload: relay.EncodeNumber(b, 1, 7)},
 		{Writer: 3, Payload: relay.EncodeNumber(b, 1, 9)},
 	} {
@@ -177,5 +177,69 @@ func TestNamesAreForgotten(t *testing.T) {
 	w.run(5 * time.Minute)
 	if own, read := relay.Names(eu.relay), relay.Names(us.relay); own != 0 || read != 0 {
 		t.Errorf("%d and %d groups after the window", own, read)
+	}
+}
+
+// Rows that are stored for another region can make a relay keep no names without bound: of numbers that it was given
+// no names for it keeps nothing, and of those with names as much as it keeps of one region. Beyond that the region is
+// told of too many cells, and others are read as before.
+func TestNamesAreBounded(t *testing.T) {
+	w := newWorld(t, "eu", "us", "ap")
+	eu, us := w.regions[0], w.regions[1]
+	w.regions[2].away = true
+	const most = 8
+	relay.SetLeaves(eu.relay, most)
+	w.run(time.Second)
+	ap := hostile{world: w, region: "ap"}
+	c := eu.cell("k", time.Minute)
+	w.regions[2].accept(c, 1, 1000)
+	for i := range 100 {
+		other := c
+		other.Namespace = fmt.Sprint("n", i)
+		ap.tell(1, relay.EncodeNumber(other, uint32(i+1), 7))
+	}
+	w.run(interval)
+	if n := relay.Names(eu.relay); n != 0 {
+		t.Errorf("%d groups of names that were not told", n)
+	}
+	for i := range 100 {
+		ap.tell(1, relay.EncodeName(c, uint32(i+1)<<10))
+		ap.tell(uint64(i+2), relay.EncodeName(c, 1))
+	}
+	w.run(interval)
+	if n := relay.Leaves(eu.relay); n != most {
+		t.Errorf("%d leaves of one region, want %d", n, most)
+	}
+	wantMetric(t, eu.relay, fmt.Sprint("weir_relay_crowded_cells_total ", 200-most))
+	for _, cost := range []int64{20, 600} {
+		us.accept(c, cost, 1000)
+		w.run(2 * interval)
+	}
+	if got := eu.total(c).Foreign; got != 621 {
+		t.Errorf("eu knows %d of a cell of us and ap, want 621", got)
+	}
+	w.run(3 * time.Minute)
+	later := eu.cell("later", time.Minute)
+	w.regions[2].accept(later, 1, 1000)
+	ap.tell(200, relay.EncodeName(later, 1))
+	w.run(interval)
+	if n := relay.Leaves(eu.relay); n != 1 {
+		t.Errorf("%d leaves after the window, want 1", n)
+	}
+}
+
+// hostile writes rows of a region into the store of news.
+type hostile struct {
+	*world
+	region string
+	rows   int64
+}
+
+func (h *hostile) tell(writer uint64, payload []byte) {
+	h.Helper()
+	h.rows++
+	row := store.NewsRow{Stream: store.Stream{Region: h.region}, Sequence: h.rows, Writer: writer, Payload: payload}
+	if err := h.news.Append(h.Context(), row); err != nil {
+		h.Fatal(err)
 	}
 }

@@ -40,7 +40,7 @@ type reader struct {
 	settingsAt time.Time // when that page was asked for
 }
 
-func newReader(r *Relay) *reader { return &reader{relay: r} }
+func newReader(r *Relay) *reader { return &reader{relay: r, names: newNames()} }
 
 // read brings the shards what has been told since the last call, once an origin has told the time, by which cells are
 // of the future or expired.
@@ -124,7 +124,8 @@ func (r *reader) apply(row *store.NewsRow, storeNow, now time.Time) {
 }
 
 // leftOut counts cells that are not taken in: those of windows that have not begun anywhere, those of a region that has
-// regionCellsMax, and those that are told by numbers whose names were not read.
+// regionCellsMax or regionLeavesMax, and those that are told by numbers whose names were not read. Of a cell beyond
+// regionLeavesMax the count is taken in, and its later ones by the number are not.
 type leftOut struct{ early, crowded, nameless int }
 
 // merge takes in what a row tells, except what is left out. age is that of its oldest count. After an error some of it
@@ -153,11 +154,11 @@ func (r *reader) merge(row *store.NewsRow, now time.Time) (left leftOut, age tim
 }
 
 // nameLocked takes in a count that has its cell's name, and keeps the number. It is false where the region has no room
-// for one more cell.
+// for one more cell, or for its number.
 func (r *reader) nameLocked(row *store.NewsRow, c counted, now time.Time) bool {
 	known, fits := r.relay.shardOf(&c.cell.Key).book.merge(row.Region, c, now)
 	if known != nil && c.number != 0 {
-		r.names.groupLocked(row, c.cell).set(c.number, known)
+		return r.names.setLocked(row, c.number, known)
 	}
 	return fits
 }
@@ -165,7 +166,7 @@ func (r *reader) nameLocked(row *store.NewsRow, c counted, now time.Time) bool {
 // countLocked takes in a count by its cell's number. It is false where the name was not read, and the cell has not
 // expired.
 func (r *reader) countLocked(row *store.NewsRow, c counted, now time.Time) bool {
-	known := r.names.groupLocked(row, c.cell).find(c.number)
+	known := r.names.findLocked(row, &c.cell, c.number)
 	if known == nil {
 		return r.relay.shards[0].book.hasExpired(&c.cell)
 	}

@@ -90,7 +90,7 @@ func (s *shard) part(cells []*cell) *pending {
 	}
 	s.book.mu.Unlock()
 	fit, more := fitting(all, true)
-	row := s.rowOf(encodeNamed(fit))
+	row := s.rowOf(encodeNamed(fit, true))
 	row.Snapshot, row.Last = s.own.history.first, !more
 	if row.Snapshot == 0 {
 		row.Snapshot = row.Sequence

@@ -297,15 +297,18 @@ func (s *shard) rowOf(payload []byte) store.NewsRow {
 	return store.NewsRow{Stream: s.stream, Sequence: s.own.next, Writer: s.own.writer, Payload: payload}
 }
 
-// encodeNamed makes a payload that can be read without the rows before it.
-func encodeNamed(told []tidings) []byte {
+// encodeNamed makes a payload that can be read without the rows before it; numbered has it give the cells' numbers too.
+func encodeNamed(told []tidings, numbered bool) []byte {
 	var hashes []hashed
 	var counts []counted
 	for _, t := range told {
-		if t.total == toldHash {
+		switch {
+		case t.total == toldHash:
 			hashes = append(hashes, hashed{t.cell.expiresMs(), t.cell.hash})
-		} else {
+		case numbered:
 			counts = append(counts, counted{t.cell.name(), t.cell.number, t.total})
+		default:
+			counts = append(counts, counted{t.cell.name(), 0, t.total})
 		}
 	}
 	return encode(hashes, counts, 0)
