@@ -10,6 +10,7 @@ import (
 	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
 )
 
 // Claims decide where the count is: the origin adds a cost only if the cell's total
@@ -124,7 +125,6 @@ func (l *Limiter) claimOnce(sh *shard, waiting []*cell.Claim) (later []*cell.Cla
 		lost[i] = l.claimed(c, &answer, now)
 	}
 	if err == nil && len(reply.Totals) >= len(lost) {
-		sh.epochs.heard(claims[0].Cell, &reply.Totals[0])
 		l.lostAll(sh, lost, reply.Totals, func(i int) *cell.Entry { return going[i].Entry })
 	}
 	for _, c := range going {
@@ -166,6 +166,7 @@ func (l *Limiter) sendClaims(sh *shard, claims []store.Claim) (reply store.Claim
 	}
 	l.metrics.origin(opClaim, len(claims), time.Since(call.began), first)
 	l.answered(sh, call, &reply.Reply)
+	sh.epochs.countedIn(reply.Totals, func(i int) *window.Cell { return &claims[i].Cell })
 	return reply, nil
 }
 

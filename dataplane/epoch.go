@@ -6,7 +6,6 @@ import (
 
 	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/store"
-	"github.com/weirhq/weir/shared/window"
 )
 
 // An origin that has lost its counts answers another epoch. The first answer that tells has all
@@ -18,7 +17,10 @@ type epochs struct {
 	mu    sync.Mutex
 	calls uint64                 // begun
 	ended map[store.Epoch]uint64 // lost epochs, and how many calls had begun then
-	probe store.Cost             // of nothing, in the cell that was last counted in, and its epoch
+
+	counted  map[store.Epoch]counted // epochs in which this node has cost: see probe.go
+	probedAt time.Time
+	lostAt   time.Time // when the last epoch was found to be lost
 }
 
 // endedMax bounds the lost epochs that are remembered.
@@ -66,52 +68,15 @@ func (s *epochs) end(lost store.Epoch) (first bool) {
 		s.ended = make(map[store.Epoch]uint64)
 	}
 	s.ended[lost] = s.calls
+	s.lostAt = time.Now()
+	delete(s.counted, lost)
 	return true
-}
-
-// heard notes a cell that was counted in: an idle stream asks for its epoch.
-func (s *epochs) heard(c window.Cell, total *store.Total) {
-	if total.Epoch == 0 {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.probe = store.Cost{Cell: c, Epoch: total.Epoch}
-}
-
-// pass notes that an epoch has made way for another one.
-func (s *epochs) pass(lost, epoch store.Epoch) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.probe.Epoch == lost && epoch != 0 {
-		s.probe.Epoch = epoch
-	}
-}
-
-// probes is what an idle stream sends: nothing was lost of an origin whose answer has the same epoch.
-func (s *epochs) probes() []store.Cost {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.probe.Epoch == 0 {
-		return nil
-	}
-	return []store.Cost{s.probe}
-}
-
-// probed takes in the answer to a probe: a node whose keys are all silent hears of a lost epoch by it.
-func (l *Limiter) probed(sh *shard, probe store.Cost, epoch store.Epoch) {
-	if epoch == 0 || epoch == probe.Epoch {
-		return
-	}
-	sh.epochs.pass(probe.Epoch, epoch)
-	if sh.epochs.end(probe.Epoch) {
-		l.restore(sh, probe.Epoch, epoch)
-	}
 }
 
 // answered is for every answer of the origin, before it is merged.
 func (l *Limiter) answered(sh *shard, call asking, reply *store.Reply) {
 	sh.epochs.forget(call.number, reply.Totals)
+	sh.epochs.heard(reply.Totals)
 	l.hearTime(sh, call.at, reply.Now)
 }
 
@@ -119,9 +84,6 @@ func (l *Limiter) answered(sh *shard, call asking, reply *store.Reply) {
 // and entry whose they are.
 func (l *Limiter) lostAll(sh *shard, lost []store.Epoch, totals []store.Total, entry func(i int) *cell.Entry) {
 	for i, epoch := range lost {
-		if epoch != 0 {
-			sh.epochs.pass(epoch, totals[i].Epoch)
-		}
 		switch {
 		case epoch == 0:
 		case sh.epochs.end(epoch):

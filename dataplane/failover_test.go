@@ -3,6 +3,7 @@ package dataplane_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -198,4 +199,33 @@ func TestAChunkIsRememberedWhileItsWindowsLast(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A node has cost in several shards, and only in one of them it goes on; it restores the others too, that were emptied.
+func TestASilentShardIsRestored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		origin := memstore.NewOrigin(memstore.OriginOptions{Shards: 3})
+		nodes := region(t, 1, origin, store.NamespaceRow{})
+		defer stopAll(nodes)
+		spend := func(key string, cost int64) { nodes[0].Allow(t.Context(), ask(key, cost, 1000)) }
+		for i := range 30 {
+			spend(fmt.Sprint("silent", i), 10)
+		}
+		time.Sleep(time.Second)
+		for i := range 3 {
+			origin.WipeShard(i)
+			for range 20 {
+				spend("busy", 1)
+				time.Sleep(100 * time.Millisecond)
+			}
+			time.Sleep(300 * time.Millisecond) // the last of them is sent
+			total := int64(0)
+			for _, count := range totals(origin) {
+				total += count
+			}
+			if want := int64(300 + 20*(i+1)); total != want {
+				t.Errorf("2 s after shard %d was emptied the origin has %d, want %d", i, total, want)
+			}
+		}
+	})
 }

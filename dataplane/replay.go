@@ -42,12 +42,20 @@ func (l *Limiter) replayQueued(ctx context.Context, sh *shard) (err error) {
 	nowMs := l.nowMs()
 	queue, err = l.sendLocked(ctx, sh, queue, nowMs)
 	if err == nil {
-		err = cmpErr(l.proveIdleGuests(ctx, sh), cmpErr(l.proveIdleClaims(ctx, sh), l.idle(ctx, sh, &sh.replays)))
+		err = l.proveIdle(ctx, sh)
 	}
 	if err == nil && len(queue) == 0 {
 		sh.replayedAtMs.Store(nowMs)
 	}
 	return err
+}
+
+// proveIdle finds out whether the origin still has what it has answered, where nothing is to be sent.
+func (l *Limiter) proveIdle(ctx context.Context, sh *shard) (err error) {
+	for _, prove := range []func(context.Context, *shard) error{l.proveIdleGuests, l.proveIdleClaims, l.probe} {
+		err = cmpErr(err, prove(ctx, sh))
+	}
+	return cmpErr(err, l.idle(ctx, sh, &sh.replays))
 }
 
 // replayKicked sends what is kicked, and nothing else.
@@ -127,9 +135,6 @@ func (l *Limiter) deliver(ctx context.Context, sh *shard, s *stream,
 		lost = append(lost, epoch)
 	}
 	l.lostAll(sh, lost, reply.Totals, func(i int) *cell.Entry { return c.entries[i] })
-	if n := len(c.entries); n > 0 {
-		sh.epochs.heard(c.costs[n-1].Cell, &reply.Totals[n-1])
-	}
 	l.metrics.replayedCells.Add(int64(len(c.entries) - len(failed)))
 	return failed, refused, nil
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/weirhq/weir/dataplane/internal/breaker"
 	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
 )
 
 // stream is a sequence of chunks to one shard; at most one is on its way. It belongs to
@@ -33,7 +34,7 @@ func (s *stream) init(calls *breaker.Breaker) { s.id, s.calls = rand.Uint64()|1,
 // chunk is one call's worth.
 type chunk struct {
 	costs   []store.Cost
-	entries []*cell.Entry // of costs, in their order; of a probe none
+	entries []*cell.Entry // of costs, in their order
 	stale   []*cell.Entry // whose previous cell should be read once more
 	number  int64         // 0: it was not sent yet
 }
@@ -77,6 +78,7 @@ func (l *Limiter) ship(ctx context.Context, sh *shard, s *stream, c *chunk) (sto
 	s.pendingCost.Store(0)
 	s.answered(len(c.entries) > 0)
 	l.answered(sh, call, &reply)
+	sh.epochs.countedIn(reply.Totals, func(i int) *window.Cell { return &c.costs[i].Cell })
 	return reply, nil
 }
 
@@ -101,11 +103,7 @@ func (l *Limiter) idle(ctx context.Context, sh *shard, s *stream) error {
 	if time.Since(s.sentAt) < idleEvery || s.pending != nil {
 		return nil
 	}
-	c := &chunk{costs: sh.epochs.probes()}
-	reply, err := l.ship(ctx, sh, s, c)
-	if err == nil && len(c.costs) > 0 {
-		l.probed(sh, c.costs[0], reply.Totals[0].Epoch)
-	}
+	_, err := l.ship(ctx, sh, s, &chunk{})
 	return err
 }
 

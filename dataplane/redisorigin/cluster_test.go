@@ -4,17 +4,20 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/redisorigin"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/dataplane/storetest"
 	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/servers"
+	"github.com/weirhq/weir/shared/window"
 )
 
 const slots = 16384
@@ -120,6 +123,43 @@ func TestCluster(t *testing.T) {
 		c := cellNow("allowed", time.Minute)
 		if got := add(t, o, store.Cost{Cell: c, Add: 2})[0]; got != 2 || read(t, o, c)[0] != 2 {
 			t.Errorf("total is %d", got)
+		}
+	})
+
+	// Each bucket has an epoch of its own: one that is counted in says nothing of the others.
+	t.Run("a silent node restores each bucket that was emptied", func(t *testing.T) {
+		command(t, nodes[0], "FLUSHALL")
+		l, err := dataplane.New(dataplane.Config{Region: "eu", NodeID: "a", Origin: openOrigin(t, url, redisorigin.Options{})})
+		if err != nil {
+			t.Fatal(err)
+		}
+		spend := func(name string) {
+			d := l.Allow(t.Context(), dataplane.Request{Workspace: "w", Namespace: "n", Identifier: name, Limit: 100,
+				Duration: time.Hour, Cost: 10})
+			if !d.Allowed {
+				t.Fatalf("%s: %+v", name, d)
+			}
+		}
+		var cells []window.Cell
+		for i := range 60 {
+			name := fmt.Sprint("silent", i)
+			cells = append(cells, cellNow(name, time.Hour))
+			spend(name)
+		}
+		if err := l.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := l.Stop(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}()
+		other, want := openOrigin(t, url, redisorigin.Options{}), slices.Repeat([]int64{10}, len(cells))
+		for _, what := range []string{"sent", "restored"} {
+			await.True(t, "all buckets have what the node has "+what, func() bool {
+				return slices.Equal(read(t, other, cells...), want)
+			})
+			command(t, nodes[1], "FLUSHALL")
 		}
 	})
 
