@@ -47,8 +47,8 @@
 //     nodes of the region have accepted, and the word grows by it. Answers to reads and claims are merged alike.
 //  6. epoch.go, internal/cell/restore.go: an answer of another epoch says that the origin has lost its counts. Each
 //     entry of the lost epoch then sends all that it accepted, once.
-//  7. stream.go: a stream that has nothing to send, that of claims too, sends a chunk without costs each second, as long
-//     as the origin may have lost what it had answered. So a silent node notices a failover.
+//  7. stream.go: a stream that has nothing to send, that of claims too, sends a chunk without costs each second, as
+//     long as the origin may have lost what it had answered. So a silent node notices a failover.
 //  8. probe.go: each second a node reads a cell of each epoch in which it has cost, if no answer has told of the epoch
 //     for a second. So a silent node notices an emptied origin; on a Cluster, each bucket that was emptied.
 //

@@ -9,9 +9,9 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// A node whose keys are all silent hears nothing of an origin that has lost its counts. So it reads, each second, a cell
-// of each epoch in which it has cost and of which no answer has told for a second. There is one epoch, but on a Redis
-// Cluster, where each bucket of cells has its own.
+// A node whose keys are all silent hears nothing of an origin that has lost its counts. So it reads, each second, a
+// cell of each epoch in which it has cost and of which no answer has told for a second. A server has one epoch; on a
+// Redis Cluster each bucket of cells has its own.
 
 // counted is where to ask whether an epoch goes on.
 type counted struct {

@@ -61,7 +61,7 @@ func (s *shard) claimAll(ctx context.Context, shard int, call store.Claims, plac
 			part.claims = append(part.claims, call.Claims[places[at]])
 		}
 	}
-	s.sendAll(ctx, parts, reply)
+	_ = s.sendAll(ctx, parts, reply) // each part has its own
 	for _, part := range parts {
 		if part.err == nil {
 			continue

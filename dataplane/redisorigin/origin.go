@@ -20,10 +20,11 @@ import (
 
 // Origin is a store.RelayOrigin in Redis. It is safe for concurrent use and starts no goroutines.
 //
-// A cell is one hash, see origin_scripts.go. Beside its cells a server has an epoch, drawn once; the set of changed
-// cells, by when they expire, so that it is bounded by the live ones however long no relay comes; for each stream the
-// number of its last call, and which of its claims were added, for as long as its cells last (store.StreamKeptFor to StreamKeptMax); and the relay's
-// lease. A stream has a key of its own rather than a field of a hash, since keys expire and fields do not.
+// A cell is one hash, see scripts.go. Beside its cells a server has an epoch, drawn once; the set of changed cells, by
+// when they expire, so that it is bounded by the live ones however long no relay comes; for each stream the number of
+// its last call, and which of its claims were added, for as long as its cells last (store.StreamKeptFor to
+// StreamKeptMax); and the relay's lease. A stream has a key of its own rather than a field of a hash, since keys expire
+// and fields do not.
 //
 // On a Cluster cells fall into 256 buckets ({origin0} to {origin255}), each with an epoch, streams and
 // changes of its own: what a chunk does in one bucket is one atomic step, and a slot that moves takes

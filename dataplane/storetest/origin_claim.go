@@ -243,8 +243,11 @@ func testClaimLate(h *originTest) {
 func testBadClaims(h *originTest) {
 	c := h.cells(1)
 	good := []store.Claim{{Cell: c[0], Cost: 1, AtMost: 9}}
-	for _, bad := range []store.Claims{{Number: 1, Claims: good}, {Stream: 1, Claims: good}, {Stream: 1, Number: -1, Claims: good}} {
-		if r := h.Claim(h.Context(), bad); r.Totals[0].Err == nil || errors.Is(r.Totals[0].Err, store.ErrMaybeApplied) || r.Added[0] {
+	for _, bad := range []store.Claims{
+		{Number: 1, Claims: good}, {Stream: 1, Claims: good}, {Stream: 1, Number: -1, Claims: good},
+	} {
+		r := h.Claim(h.Context(), bad)
+		if err := r.Totals[0].Err; err == nil || errors.Is(err, store.ErrMaybeApplied) || r.Added[0] {
 			h.Errorf("stream %d, number %d: %+v", bad.Stream, bad.Number, r)
 		}
 	}
