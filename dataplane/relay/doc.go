@@ -31,7 +31,7 @@
 //
 //	hash   3 bytes, when the region first uses the cell while its total is below half of the floor: 10 % of the limit
 //	count  while no other region is known to use the cell: when it is first used with half of the floor or more, with
-//	       each floor more, and when the limit is reached.
+//	       each whole floor that it reaches, and when it reaches the limit.
 //	       As soon as one is: at once, then with each step of 1 % of the limit, at every interval from 60 % of
 //	       the limit on, and when the total has stood below a step for a second
 //

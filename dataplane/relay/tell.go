@@ -43,7 +43,7 @@ func (s standing) verdict(t Tuning) verdict {
 		return keepIt
 	case s.shared && s.mayWait(untold, limit, t.Step):
 		return laterIt
-	case s.shared, untold >= shareOf(limit, t.Floor), s.total >= limit && s.told < limit:
+	case s.shared, s.passesFloor(limit, t.Floor), s.total >= limit && s.told < limit:
 		return tellCount
 	case s.told == toldNothing && 2*untold < shareOf(limit, t.Floor):
 		return tellHash
@@ -51,6 +51,12 @@ func (s standing) verdict(t Tuning) verdict {
 		return tellCount
 	}
 	return keepIt
+}
+
+// passesFloor tells whether the total has reached a multiple of the floor that what was told had not.
+func (s standing) passesFloor(limit int64, floor float64) bool {
+	of := max(1, shareOf(limit, floor))
+	return s.total/of > max(s.told, 0)/of
 }
 
 // mayWait is of a shared cell.

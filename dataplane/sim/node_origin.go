@@ -99,7 +99,11 @@ func (h checkedOrigin) Read(ctx context.Context, cells []window.Cell) (store.Rep
 
 // Send implements store.Origin.
 func (h checkedOrigin) Send(ctx context.Context, chunk store.Chunk) (store.Reply, error) {
-	h.world.meters.increments.Add(int64(len(chunk.Costs)))
+	for i := range chunk.Costs {
+		if c := &chunk.Costs[i]; c.Add > 0 || c.Restore > 0 { // others only ask for the epoch
+			h.world.meters.increments.Add(1)
+		}
+	}
 	return h.RelayOrigin.Send(ctx, chunk)
 }
 
