@@ -119,8 +119,9 @@ type book struct {
 	sent    []sentTotals       // in the order in which they were sent
 }
 
-// regionCellsMax is how many cells a relay holds of another region, in all shards: some 700 MB. Of a region that tells
-// of more, those that the own region does not use are left out until others have expired.
+// regionCellsMax is how many cells a relay holds of another region, in all shards: some 700 MB, and 3 GB if each is
+// alone in its namespace and window. Of a region that tells of more, those that the own region does not use are left
+// out until others have expired.
 const regionCellsMax = 1 << 22
 
 func (b *book) init(shards int) {

@@ -61,12 +61,35 @@ func fanIn(b *testing.B, percent int) {
 	cores := spent.Seconds() / (float64(b.N) * fanInInterval.Seconds())
 	b.ReportMetric(cores*100, "%core")
 	b.ReportMetric(cores*100*100/float64(percent), "%core/full-size")
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	b.ReportMetric(float64(m.HeapAlloc)/float64(r.shards[0].book.n), "B/cell")
+	b.ReportMetric(float64(heapBytes())/float64(r.shards[0].book.n), "B/cell")
 	b.ReportMetric(float64(r.shards[0].book.n), "cells")
 	runtime.KeepAlive(&tellers)
+}
+
+// BenchmarkLoneCells is what a relay holds of another region's cell that is alone in its namespace and window.
+func BenchmarkLoneCells(b *testing.B) {
+	const cells = 200_000
+	var held float64
+	for b.Loop() {
+		book := &newTestRelay(b).shards[0].book
+		before := heapBytes()
+		for i := range cells {
+			c := minuteCell("user_12345678")
+			c.Workspace = fmt.Sprintf("workspace_%08d", i)
+			book.merge("us", counted{cell: c, total: 5}, time.Time{})
+		}
+		held = float64(heapBytes()-before) / cells
+		runtime.KeepAlive(book)
+	}
+	b.ReportMetric(held, "B/cell")
+}
+
+// heapBytes is what is on the heap and no garbage.
+func heapBytes() uint64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
 }
 
 // fanInTeller makes a region's rows: at any moment of a window it has named a part of its cells, and tells more of
