@@ -25,8 +25,8 @@ const problemBytesMax = 2000
 var beatRows = mustSplit(dataplanedb.NodeBeat)
 
 // Heartbeat implements store.Settings, as one statement. Text for people (Build and
-// Health.SettingsProblem) is cut where it is too long, as are the figures of a relay, and Top is left out, as a node that
-// says too much is still alive; what identifies the node is not.
+// Health.SettingsProblem) is cut where it is too long, as are the figures of a relay, and Top is left out, as a node
+// that says too much is still alive; what identifies the node is not.
 func (c *Counts) Heartbeat(ctx context.Context, beats ...heartbeat.Beat) error {
 	if len(beats) > store.HeartbeatsMax {
 		return fmt.Errorf("%d heartbeats (at most %d)", len(beats), store.HeartbeatsMax)

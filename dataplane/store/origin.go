@@ -144,8 +144,8 @@ type Reply struct {
 	Now    time.Time // the shard's clock, read while it answered; zero if it did not
 }
 
-// Claims are what one stream of a node claims in one call. The stream is as a Chunk's, and sends Claims, Chunks or both:
-// one at a time, each with a larger Number.
+// Claims are what one stream of a node claims in one call. The stream is as a Chunk's, and sends Claims, Chunks or
+// both: one at a time, each with a larger Number.
 //
 // Claims are decided once, when they come first. The same cells with the same Number again, with nothing of a larger
 // one in between, change nothing: the answer has the totals and what was Added then, whatever the costs and AtMost
