@@ -18,8 +18,8 @@ var ErrIdle = errors.New("relay: leads no shard")
 //
 // Hear looks at the row's Stream and Payload. A row breaks a bound if it is of the own region, or its payload is too
 // long, cannot be read to its end, names a window that has not begun anywhere, or has a cell's number, by which a
-// writer tells it in rows that are stored; nothing of it is taken in, and the error wraps store.ErrRefused. ErrIdle: see
-// there. Hear does no I/O, and keeps no reference to the row. Rows are merged one after the other.
+// writer tells it in rows that are stored; nothing of it is taken in, and the error wraps store.ErrRefused. ErrIdle:
+// see there. Hear does no I/O, and keeps no reference to the row. Rows are merged one after the other.
 func (r *Relay) Hear(row store.NewsRow) error {
 	now := r.cfg.Clock()
 	if !r.leads(now) {
