@@ -61,6 +61,7 @@ func (w *world) checkForeign(a *account, held []map[window.Cell]store.Total) {
 }
 
 func (w *world) checkNode(n *node, a *account, total store.Total) {
+	w.ask(n.life.Load(), a.key, 0) // it was over its limit when it was last asked, and may be no more
 	x, err := n.life.Load().limiter.Explain(w.request(a.key, 0))
 	if err != nil {
 		w.record.violate("error", "%v explains k%d: %v", n.life.Load(), a.key, err)
