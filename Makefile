@@ -79,6 +79,10 @@ HUNT_FROM ?= $(shell printf '%d' 0x$$(git rev-parse HEAD | cut -c1-8))
 hunt: ## Search histories of drawn faults for one that breaks an invariant (ARGS=...)
 	$(GO) -C dataplane/hunt run . $(ARGS)
 
+.PHONY: hunt-proof
+hunt-proof: ## Hunt for each planted bug; one that is not found is a failure
+	$(GO) -C dataplane/hunt run . --planted planted --seeds 2000 $(ARGS)
+
 # Every test once under the race detector, those of UNRACED without it as well, then
 # the whole system. Each of its tests starts all the processes; two packages at a time find room.
 # Modules below deploy/ read files outside of themselves, which Go's cache does not know about.

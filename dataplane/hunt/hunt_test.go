@@ -20,7 +20,7 @@ const long = 2 * time.Minute
 
 func machineOf(t *testing.T) *machine {
 	t.Helper()
-	m, err := newMachine(t.Context(), "../..")
+	m, err := newMachine(t.Context(), "../..", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,9 +27,9 @@ type machine struct {
 	scratch string
 }
 
-// build makes the guest of the module in dir.
-func build(ctx context.Context, dir, to string) error {
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", to, "./dataplane/sim/hunt/guest")
+// build makes the guest of the module in dir, with what an overlay replaces, if there is one.
+func build(ctx context.Context, dir, overlay, to string) error {
+	cmd := exec.CommandContext(ctx, "go", "build", "-overlay="+overlay, "-o", to, "./dataplane/sim/hunt/guest")
 	cmd.Dir, cmd.Stderr = dir, os.Stderr
 	cmd.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm")
 	if err := cmd.Run(); err != nil {
@@ -38,21 +38,28 @@ func build(ctx context.Context, dir, to string) error {
 	return nil
 }
 
-// newMachine builds and compiles the guest of the module in dir. close removes what it leaves.
-func newMachine(ctx context.Context, dir string) (*machine, error) {
+// newMachine builds and compiles the guest of the module in dir, with a bug if there is one. close removes what it
+// leaves.
+func newMachine(ctx context.Context, dir string, bug *planted) (*machine, error) {
 	scratch, err := os.MkdirTemp("", "weir-hunt")
 	if err != nil {
 		return nil, err
 	}
 	m := &machine{scratch: scratch, runtime: wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfigCompiler())}
-	if err := m.load(ctx, dir); err != nil {
+	if err := m.load(ctx, dir, bug); err != nil {
 		m.close()
 		return nil, err
 	}
 	return m, nil
 }
 
-func (m *machine) load(ctx context.Context, dir string) error {
+func (m *machine) load(ctx context.Context, dir string, bug *planted) (err error) {
+	overlay := ""
+	if bug != nil {
+		if overlay, err = bug.overlay(dir, m.scratch); err != nil {
+			return err
+		}
+	}
 	if err := os.MkdirAll(filepath.Join(m.root(), "dev"), 0o755); err != nil {
 		return err
 	}
@@ -60,7 +67,7 @@ func (m *machine) load(ctx context.Context, dir string) error {
 		return err
 	}
 	guest := filepath.Join(m.scratch, "guest.wasm")
-	if err := build(ctx, dir, guest); err != nil {
+	if err := build(ctx, dir, overlay, guest); err != nil {
 		return err
 	}
 	code, err := os.ReadFile(guest)

@@ -27,6 +27,7 @@ type cli struct {
 	Twice   bool          `help:"Play each seed twice, and compare all that happens."`
 	Procs   int           `help:"Histories at once; 0: one a processor."`
 	Keep    bool          `help:"Go on after a seed that fails."`
+	Planted string        `placeholder:"DIR" help:"Hunt for each bug of DIR/*.patch, with at most --seeds seeds; fail if one is not found."`
 	Module  string        `default:"../.." help:"Directory of the module to hunt in."`
 }
 
@@ -49,7 +50,10 @@ func (c *cli) run(ctx context.Context, out io.Writer) error {
 	if c.Seeds == 0 && c.For <= 0 && c.Seed == nil {
 		return errors.New("--seeds 0 needs --for")
 	}
-	m, err := newMachine(ctx, c.Module)
+	if c.Planted != "" {
+		return c.prove(ctx, out)
+	}
+	m, err := newMachine(ctx, c.Module, nil)
 	if err != nil {
 		return err
 	}
@@ -57,12 +61,27 @@ func (c *cli) run(ctx context.Context, out io.Writer) error {
 	if c.Seed != nil {
 		return c.replay(ctx, out, m)
 	}
-	procs := c.Procs
-	if procs <= 0 {
-		procs = runtime.GOMAXPROCS(0)
-	}
 	h := hunter{machine: m, out: out, from: c.From, seeds: c.Seeds, until: c.For, twice: c.Twice, keep: c.Keep}
-	return h.run(ctx, procs)
+	return h.run(ctx, c.procs())
+}
+
+func (c *cli) procs() int {
+	if c.Procs > 0 {
+		return c.Procs
+	}
+	return runtime.GOMAXPROCS(0)
+}
+
+func (c *cli) prove(ctx context.Context, out io.Writer) error {
+	if c.Seeds == 0 {
+		return errors.New("--planted needs --seeds above 0")
+	}
+	bugs, err := readPlanted(c.Planted)
+	if err != nil {
+		return err
+	}
+	p := prover{module: c.Module, out: out, from: c.From, seeds: c.Seeds}
+	return p.run(ctx, bugs, c.procs())
 }
 
 func (c *cli) replay(ctx context.Context, out io.Writer, m *machine) error {
