@@ -64,7 +64,8 @@ func (p *prover) say(ctx context.Context, bug *planted) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err == nil && f.broken != "" {
-		fmt.Fprintf(p.out, "%-40s breaks %-5s %4d seeds, %5.2f virtual hours\n", bug.name, f.broken, f.seeds, f.virtual.Hours())
+		fmt.Fprintf(p.out, "%-40s breaks %-5s %4d seeds, %5.2f virtual hours\n",
+			bug.name, f.broken, f.seeds, f.virtual.Hours())
 		return
 	}
 	p.missed++
