@@ -221,6 +221,8 @@
 //     What was accepted without an entry and got no answer is sent again and is at the origin once; its node takes the
 //     key for that much more until the window ends, as it is in the sketch too. TestALostClaimCountsTwiceAtMost,
 //     TestALostReplyAboutGuestsIsCountedOnceAtTheOrigin
+//   - An origin that is emptied, and then replaced by a replica from before that, counts twice what nodes had restored
+//     meanwhile: an epoch that has ended goes on.
 //   - When an origin loses its counts, what only dead nodes had accepted comes back if a node that is left knows it
 //     from an answer, or if a relay has told it. TestAnEmptiedOriginHasWhatADeadNodeHadToldOf, TestR6WithoutMySQL
 //   - A node that is killed loses at most one replay tick of its own accepted cost.
