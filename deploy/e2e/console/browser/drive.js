@@ -12,7 +12,18 @@ const world = JSON.parse(json);
 const look = readFileSync(new URL("look.js", import.meta.url), "utf8");
 const patience = 60_000; // for what has to happen at all; it happens within seconds
 
-const browser = await chromium.launch({
+// launch starts Chromium, which now and then crashes before it has a page: that says nothing about the console.
+async function launch(options, attempts = 3) {
+  for (;;) {
+    try {
+      return await chromium.launch(options);
+    } catch (e) {
+      if (--attempts === 0) throw e;
+    }
+  }
+}
+
+const browser = await launch({
   executablePath: world.chromium,
   args: ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"],
 });
