@@ -63,6 +63,10 @@ func (r *reader) read(ctx context.Context, now time.Time) error {
 		if err != nil {
 			return err
 		}
+		if !prove && r.writerChanged(&page) {
+			prove = true
+			continue
+		}
 		r.noteSettings(page.Settings, now)
 		r.take(&page, now)
 		r.relay.metrics.noteLag(&page, now)
@@ -77,6 +81,21 @@ func (r *reader) read(ctx context.Context, now time.Time) error {
 	}
 	r.relay.metrics.readAtMs.Store(now.UnixMilli())
 	return nil
+}
+
+// writerChanged tells whether a stream goes on by another writer than that of its cursor. The writer of before may only
+// have been replaced; or the store has lost its last rows, and the new one has written others with their numbers, which
+// come before what the page has. Only a proved read tells.
+func (r *reader) writerChanged(page *store.NewsPage) bool {
+	seen := store.Stream{}
+	for i := range page.Rows {
+		row := &page.Rows[i]
+		if after, ok := r.after[row.Stream]; ok && row.Stream != seen && after.Writer != row.Writer {
+			return true
+		}
+		seen = row.Stream
+	}
+	return false
 }
 
 func (r *reader) page(ctx context.Context, prove bool) (store.NewsPage, error) {

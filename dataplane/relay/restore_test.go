@@ -27,6 +27,31 @@ func TestR2ASilentRegionFindsThatItsRowsAreLost(t *testing.T) {
 	w.wantKnown(c)
 }
 
+// R2: the store has lost the last rows that a reader has read, and the writer that follows has written others with their
+// numbers and the next one before the reader looks: the number of the next row is as it should be, its writer is not.
+func TestR2LostRowsThatOthersReplaceAreRead(t *testing.T) {
+	w := newWorld(t, "eu", "us")
+	w.run(time.Second)
+	eu, us := w.regions[0], w.regions[1]
+	for i := range 30 { // the last proof of the reader's cursors is a second old
+		eu.accept(eu.cell(fmt.Sprint("before", i), time.Hour), 100, 100)
+		w.run(interval)
+	}
+	us.away = true
+	rows := w.news.Rows(store.Stream{Region: "eu"})
+	w.news.Lose(store.Stream{Region: "eu"}, rows[len(rows)-4].Sequence)
+	var cells []window.Cell
+	for i := range 8 {
+		c := eu.cell(fmt.Sprint("k", i), time.Hour)
+		cells = append(cells, c)
+		eu.accept(c, 100, 100)
+		w.run(interval)
+	}
+	us.away = false
+	w.run(20 * time.Second)
+	w.wantKnown(cells...)
+}
+
 // R2: rows that a relay has still to delete are not deleted from a stream that has begun anew below their numbers.
 func TestR2NoPruneReachesIntoARestoredStream(t *testing.T) {
 	w := newWorld(t, "eu", "us")
