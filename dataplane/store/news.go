@@ -33,7 +33,7 @@ type News interface {
 	//
 	// A Read with Prove finds every cursor that is not stored; one without it costs a row a stream less, and finds a
 	// cursor only if the next stored row is not the next by number. So a reader that proves its cursors from time to
-	// time misses nothing for longer than that.
+	// time, and where a stream goes on by another Writer than the cursor's, misses nothing for longer than that.
 	//
 	// Rows come in the order of their streams and of their numbers, at most about MaxBytes of them, and at least one
 	// if there is one: a row counts as the payload that it comes with and NewsRowBytes. It is one statement, and
