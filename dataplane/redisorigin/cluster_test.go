@@ -155,12 +155,10 @@ func TestCluster(t *testing.T) {
 			}
 		}()
 		other, want := openOrigin(t, url, redisorigin.Options{}), slices.Repeat([]int64{10}, len(cells))
-		for _, what := range []string{"sent", "restored"} {
-			await.True(t, "all buckets have what the node has "+what, func() bool {
-				return slices.Equal(read(t, other, cells...), want)
-			})
-			command(t, nodes[1], "FLUSHALL")
-		}
+		have := func() bool { return slices.Equal(read(t, other, cells...), want) }
+		await.True(t, "all buckets have what the node has sent", have)
+		command(t, nodes[1], "FLUSHALL")
+		await.True(t, "all buckets have what the node has restored", have)
 	})
 
 	// What a Cluster refuses is told as refused, and works again by itself.
