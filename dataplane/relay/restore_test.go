@@ -27,8 +27,9 @@ func TestR2ASilentRegionFindsThatItsRowsAreLost(t *testing.T) {
 	w.wantKnown(c)
 }
 
-// R2: the store has lost the last rows that a reader has read, and the writer that follows has written others with their
-// numbers and the next one before the reader looks: the number of the next row is as it should be, its writer is not.
+// R2: the store has lost the last rows that a reader has read, and the writer that follows has written others with
+// their numbers and the next one before the reader looks: the number of the next row is as it should be, its writer is
+// not.
 func TestR2LostRowsThatOthersReplaceAreRead(t *testing.T) {
 	w := newWorld(t, "eu", "us")
 	w.run(time.Second)
