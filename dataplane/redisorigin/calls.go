@@ -46,18 +46,17 @@ type pipeline struct {
 	s     *shard
 	pipe  redis.Pipeliner
 	clock *redis.Cmd // of bucket 0, unless another command tells
-	token string
 	err   error
 }
 
 func (s *shard) pipeline(ctx context.Context) *pipeline {
-	return &pipeline{ctx: ctx, s: s, pipe: s.client.Pipeline(), token: newEpoch()}
+	return &pipeline{ctx: ctx, s: s, pipe: s.client.Pipeline()}
 }
 
 // eval adds a script whose keys begin with the bucket's epoch and whose arguments with a token for one.
 func (p *pipeline) eval(b *bucket, script string, keys, cells []string, args []any) *redis.Cmd {
 	all := append(append(append(make([]string, 0, 1+len(keys)+len(cells)), b.epochKey), keys...), cells...)
-	return p.pipe.Eval(p.ctx, script, all, append([]any{p.token}, args...)...)
+	return p.pipe.Eval(p.ctx, script, all, append([]any{p.s.newEpoch(b)}, args...)...)
 }
 
 func (p *pipeline) exec() {

@@ -1,6 +1,7 @@
 package redisorigin_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -159,6 +160,55 @@ func TestCluster(t *testing.T) {
 		await.True(t, "all buckets have what the node has sent", have)
 		command(t, nodes[1], "FLUSHALL")
 		await.True(t, "all buckets have what the node has restored", have)
+	})
+
+	// Nodes restore what they have in an epoch when one bucket has lost it: no other bucket may have the same.
+	t.Run("each bucket has an epoch of its own, so that one that is emptied before Stop doubles nothing", func(t *testing.T) {
+		for _, node := range nodes {
+			command(t, node, "FLUSHALL")
+		}
+		other := openOrigin(t, url, redisorigin.Options{})
+		l, err := dataplane.New(dataplane.Config{Region: "eu", NodeID: "a", Origin: openOrigin(t, url, redisorigin.Options{})})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var cells []window.Cell
+		for i := range 60 {
+			name := fmt.Sprint("stopped", i)
+			cells = append(cells, cellNow(name, time.Hour))
+			l.Allow(t.Context(), dataplane.Request{Workspace: "w", Namespace: "n", Identifier: name, Limit: 100,
+				Duration: time.Hour, Cost: 10})
+		}
+		if err := l.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		want := slices.Repeat([]int64{10}, len(cells))
+		await.True(t, "all buckets have what the node has sent", func() bool {
+			return slices.Equal(read(t, other, cells...), want)
+		})
+		reply, err := other.Read(t.Context(), cells)
+		if err != nil {
+			t.Fatal(err)
+		}
+		slot := make(map[store.Epoch]int64)
+		for i, total := range reply.Totals {
+			at := nodes[0].ClusterKeySlot(t.Context(), other.Key(cells[i])).Val()
+			if was, ok := slot[total.Epoch]; ok && was != at {
+				t.Errorf("slots %d and %d have the same epoch", was, at)
+			}
+			slot[total.Epoch] = at
+		}
+		command(t, nodes[1], "FLUSHALL")
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		if err := l.Stop(ctx); err != nil {
+			t.Error(err)
+		}
+		for i, n := range read(t, other, cells...) {
+			if n > 10 {
+				t.Errorf("%s: %d, want at most 10", cells[i].Identifier, n)
+			}
+		}
 	})
 
 	// What a Cluster refuses is told as refused, and works again by itself.

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -177,13 +178,17 @@ func (h *Origin) shard(shard, cells int, key func(i int) *window.Key) (*shard, e
 	return h.shards[shard], nil
 }
 
-// newEpoch draws a token for a server that has none.
-func newEpoch() string {
-	var b [4]byte
-	for binary.BigEndian.Uint32(b[:]) == 0 {
-		_, _ = rand.Read(b[:]) // never fails
+// newEpoch draws a token for a bucket that has none. No other bucket of the shard ever has the same: where one loses its
+// counts, the others go on.
+func (s *shard) newEpoch(b *bucket) string {
+	var random [4]byte
+	for {
+		_, _ = rand.Read(random[:]) // never fails
+		n, r := uint64(len(s.buckets)), uint64(binary.BigEndian.Uint32(random[:]))
+		if epoch := r - r%n + uint64(b.n); epoch != 0 && epoch <= math.MaxUint32 {
+			return formatEpoch(store.Epoch(epoch))
+		}
 	}
-	return formatEpoch(store.Epoch(binary.BigEndian.Uint32(b[:])))
 }
 
 func formatEpoch(e store.Epoch) string { return strconv.FormatUint(uint64(e), 10) }

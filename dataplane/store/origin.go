@@ -18,7 +18,7 @@ var ErrMaybeApplied = errors.New("origin: reply lost, the claim may have been ap
 
 // Epoch tells what an origin remembers from what it has lost: a random number, not 0, drawn when a
 // server finds that it has none. All cells of one server have the same; on a Redis Cluster each
-// bucket of cells has its own.
+// bucket of cells has its own. Cells that have the same lose their counts together, or not at all.
 //
 // 0 stands for a cell about which the node has had no answer yet. A claim with 0 fits every epoch. A
 // cost with 0 belongs to the epoch in which its chunk is first sent, and is refused by a later one.
