@@ -2,23 +2,14 @@ package node
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/sha256"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"fmt"
-	"math/big"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"connectrpc.com/connect"
 	"google.golang.org/grpc"
@@ -32,6 +23,7 @@ import (
 	"github.com/weirhq/weir/dataplane"
 	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
+	"github.com/weirhq/weir/shared/testcert"
 )
 
 func write(t testing.TB, path, content string) {
@@ -166,44 +158,9 @@ func TestFaultyTokens(t *testing.T) {
 	}
 }
 
-// authority signs certificates for 127.0.0.1.
-type authority struct {
-	certificate *x509.Certificate
-	key         *ecdsa.PrivateKey
-	pem         string
-}
-
-func newAuthority(t testing.TB) authority {
-	key, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	certificate, _ := x509.ParseCertificate(der)
-	return authority{certificate, key, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))}
-}
-
-func (a authority) sign(t testing.TB, serial int64) (certificate, key string) {
-	private, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	template := &x509.Certificate{SerialNumber: big.NewInt(serial), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
-	der, err := x509.CreateCertificate(rand.Reader, template, a.certificate, &private.PublicKey, a.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	encoded, _ := x509.MarshalPKCS8PrivateKey(private)
-	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})), string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: encoded}))
-}
-
-func (a authority) pool() *x509.CertPool {
-	pool := x509.NewCertPool()
-	pool.AddCert(a.certificate)
-	return pool
-}
-
 // overTLS asks both ports once, over a new connection each, and returns the serial
 // numbers of the certificates they showed.
-func overTLS(t testing.TB, h *harness, config *tls.Config) (serials [3]int64, errs [3]error) {
+func overTLS(t testing.TB, h *harness, config *tls.Config) (serials [3]string, errs [3]error) {
 	t.Helper()
 	for i, protocol := range []string{"HTTP/1.1", "HTTP/2.0"} {
 		protocols := new(http.Protocols)
@@ -216,14 +173,14 @@ func overTLS(t testing.TB, h *harness, config *tls.Config) (serials [3]int64, er
 			if response.StatusCode != 200 || response.Proto != protocol {
 				t.Errorf("%s: status %d over %q", protocol, response.StatusCode, response.Proto)
 			}
-			serials[i] = response.TLS.PeerCertificates[0].SerialNumber.Int64()
+			serials[i] = response.TLS.PeerCertificates[0].SerialNumber.String()
 			_ = response.Body.Close()
 		}
 		transport.CloseIdleConnections()
 	}
 	seen := config.Clone()
 	seen.VerifyConnection = func(s tls.ConnectionState) error {
-		serials[2] = s.PeerCertificates[0].SerialNumber.Int64()
+		serials[2] = s.PeerCertificates[0].SerialNumber.String()
 		return nil
 	}
 	conn, err := grpc.NewClient(h.GRPCAddr().String(), grpc.WithTransportCredentials(credentials.NewTLS(seen)))
@@ -238,37 +195,34 @@ func overTLS(t testing.TB, h *harness, config *tls.Config) (serials [3]int64, er
 // Calls are served over TLS on both ports; a certificate that changes is shown to the
 // next connection, and one at fault is not.
 func TestTLS(t *testing.T) {
-	ours, folder := newAuthority(t), t.TempDir()
+	ours, folder := testcert.New(t), t.TempDir()
 	certPath, keyPath := filepath.Join(folder, "cert"), filepath.Join(folder, "key")
-	put := func(serial int64) {
-		certificate, key := ours.sign(t, serial)
-		write(t, certPath, certificate)
-		write(t, keyPath, key)
-	}
-	put(10)
+	first, next := ours.Issue(t), ours.Issue(t)
+	first.Write(t, certPath, keyPath)
 	files, err := OpenTLS(certPath, keyPath, "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	h := start(t, scripted{}, func(c *Config) { c.TLS = files })
-	expect := func(serial int64) {
+	expect := func(p testcert.Pair) {
 		t.Helper()
-		serials, errs := overTLS(t, h, &tls.Config{RootCAs: ours.pool()})
-		if serials != [3]int64{serial, serial, serial} || errs != [3]error{} {
-			t.Errorf("certificates %v, errors %v; want number %d", serials, errs, serial)
+		serial := p.Serial(t).String()
+		serials, errs := overTLS(t, h, &tls.Config{RootCAs: ours.Pool()})
+		if serials != [3]string{serial, serial, serial} || errs != [3]error{} {
+			t.Errorf("certificates %v, errors %v; want number %s", serials, errs, serial)
 		}
 	}
-	expect(10)
-	put(11)
+	expect(first)
+	next.Write(t, certPath, keyPath)
 	if changed, err := files.Check(); !changed || err != nil {
 		t.Fatalf("changed %v, error %v", changed, err)
 	}
-	expect(11)
+	expect(next)
 	write(t, keyPath, "no key")
 	if _, err := files.Check(); err == nil || !strings.Contains(err.Error(), keyPath) {
 		t.Errorf("a faulty key: %v", err)
 	}
-	expect(11)
+	expect(next)
 	if status, _, answer := curl(t, h.base+weirv1connect.RateLimitServiceLimitProcedure, minimal); status != 400 || strings.Contains(answer, "allowed") {
 		t.Errorf("plain HTTP on a port with TLS: %d %s", status, answer)
 	}
@@ -276,24 +230,23 @@ func TestTLS(t *testing.T) {
 
 // With authorities for callers, only their certificates open a connection.
 func TestMutualTLS(t *testing.T) {
-	ours, others, folder := newAuthority(t), newAuthority(t), t.TempDir()
-	certificate, key := ours.sign(t, 10)
+	ours, others, folder := testcert.New(t), testcert.New(t), t.TempDir()
 	paths := []string{filepath.Join(folder, "cert"), filepath.Join(folder, "key"), filepath.Join(folder, "ca")}
-	for i, content := range []string{certificate, key, ours.pem} {
-		write(t, paths[i], content)
-	}
+	ours.Issue(t).Write(t, paths[0], paths[1])
+	write(t, paths[2], string(ours.PEM))
 	files, err := OpenTLS(paths[0], paths[1], paths[2])
 	if err != nil {
 		t.Fatal(err)
 	}
 	h := start(t, scripted{}, func(c *Config) { c.TLS = files })
 	for name, step := range map[string]struct {
-		by *authority
+		by *testcert.Authority
 		ok bool
-	}{"signed": {&ours, true}, "signed by others": {&others, false}, "none": {nil, false}} {
-		config := &tls.Config{RootCAs: ours.pool()}
+	}{"signed": {ours, true}, "signed by others": {others, false}, "none": {nil, false}} {
+		config := &tls.Config{RootCAs: ours.Pool()}
 		if step.by != nil {
-			pair, err := tls.X509KeyPair(func() ([]byte, []byte) { c, k := step.by.sign(t, 20); return []byte(c), []byte(k) }())
+			own := step.by.Issue(t)
+			pair, err := tls.X509KeyPair(own.Certificate, own.Key)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -2,15 +2,8 @@ package redisorigin_test
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
-	"math/big"
 	"net"
 	"net/url"
 	"os"
@@ -25,56 +18,29 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/servers"
+	"github.com/weirhq/weir/shared/testcert"
 	"github.com/weirhq/weir/shared/window"
 )
 
 // authority signs certificates of a test.
 type authority struct {
+	*testcert.Authority
 	t    testing.TB
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
 	file string
 }
 
 func newAuthority(t testing.TB) authority {
-	a := authority{t: t, key: newKey(t)}
-	a.cert = &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test authority"},
-		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
-	der, err := x509.CreateCertificate(rand.Reader, a.cert, a.cert, &a.key.PublicKey, a.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a.file = pemFile(t, "CERTIFICATE", der)
-	return a
-}
-
-func newKey(t testing.TB) *ecdsa.PrivateKey {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key
+	a := testcert.New(t)
+	return authority{a, t, textFile(t, string(a.PEM))}
 }
 
 // issue signs a certificate for a server of that name on this machine, and for a client.
 func (a authority) issue(name string) (certFile, keyFile string) {
 	a.t.Helper()
-	key := newKey(a.t)
-	cert := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour),
-		DNSNames: []string{name}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
-	der, err := x509.CreateCertificate(rand.Reader, cert, a.cert, &key.PublicKey, a.key)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	keyDER, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	return pemFile(a.t, "CERTIFICATE", der), pemFile(a.t, "EC PRIVATE KEY", keyDER)
-}
-
-func pemFile(t testing.TB, kind string, der []byte) string {
-	return textFile(t, string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})))
+	dir := a.t.TempDir()
+	certFile, keyFile = filepath.Join(dir, "certificate.pem"), filepath.Join(dir, "key.pem")
+	a.Issue(a.t, name).Write(a.t, certFile, keyFile)
+	return certFile, keyFile
 }
 
 func textFile(t testing.TB, content string) string {

@@ -1,48 +1,24 @@
 package e2e
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
-	"encoding/pem"
 	"io/fs"
-	"math/big"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/weirhq/weir/deploy/local/stack"
 	"github.com/weirhq/weir/shared/await"
+	"github.com/weirhq/weir/shared/testcert"
 )
 
 // peersArgs let relays of another region in, with a certificate that nobody else has.
 func peersArgs(t *testing.T) []string {
 	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), DNSNames: []string{"eu"},
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
-	certificate, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	key, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
 	dir := t.TempDir()
-	for name, block := range map[string]*pem.Block{"certificate": {Type: "CERTIFICATE", Bytes: certificate}, "key": {Type: "PRIVATE KEY", Bytes: key}} {
-		if err := os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	testcert.SelfSigned(t, "eu").Write(t, filepath.Join(dir, "certificate"), filepath.Join(dir, "key"))
 	own := filepath.Join(dir, "certificate")
 	return []string{"--relay-peers=us=127.0.0.1:1", "--relay-peers-listen=127.0.0.1:0",
 		"--relay-peers-cert-file=" + own, "--relay-peers-key-file=" + filepath.Join(dir, "key"), "--relay-peers-ca-file=" + own}

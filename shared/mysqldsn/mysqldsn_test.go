@@ -1,47 +1,24 @@
 package mysqldsn
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
-	"math/big"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/weirhq/weir/shared/testcert"
 )
 
 // files are a certificate that signs itself, its key, and a file that is neither.
 func files(t *testing.T) (cert, key, neither string) {
 	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "db.internal"},
-		NotBefore: time.Unix(0, 0), NotAfter: time.Unix(1<<33, 0), IsCA: true, BasicConstraintsValid: true}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	keyDER, err := x509.MarshalECPrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
 	dir := t.TempDir()
-	write := func(name string, text []byte) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
+	path := func(name string) string { return filepath.Join(dir, name) }
+	testcert.SelfSigned(t, "db.internal").Write(t, path("cert.pem"), path("key.pem"))
+	if err := os.WriteFile(path("neither.pem"), []byte("nothing"), 0o600); err != nil {
+		t.Fatal(err)
 	}
-	return write("cert.pem", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})),
-		write("key.pem", pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER})), write("neither.pem", []byte("nothing"))
+	return path("cert.pem"), path("key.pem"), path("neither.pem")
 }
 
 func TestParseTLS(t *testing.T) {

@@ -1,53 +1,18 @@
 package main
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"log/slog"
-	"math/big"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/weirhq/weir/controlplane/api"
+	"github.com/weirhq/weir/shared/testcert"
 )
-
-// issue writes a certificate for loopback with its key, signed by itself: it is its own
-// authority.
-func issue(t *testing.T, certificate, key string) {
-	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "weir"}, NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pkcs8, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for path, block := range map[string]*pem.Block{certificate: {Type: "CERTIFICATE", Bytes: der}, key: {Type: "PRIVATE KEY", Bytes: pkcs8}} {
-		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
 
 // The API over TLS with certificates on both sides: who does not know it, or is not
 // known, is refused; another certificate is in force for the next connection, and one
@@ -56,8 +21,8 @@ func TestTLS(t *testing.T) {
 	w := newWorld(t)
 	dir := t.TempDir()
 	path := func(name string) string { return filepath.Join(dir, name) }
-	issue(t, path("api.pem"), path("api.key"))
-	issue(t, path("ann.pem"), path("ann.key"))
+	testcert.SelfSigned(t).Write(t, path("api.pem"), path("api.key"))
+	testcert.SelfSigned(t).Write(t, path("ann.pem"), path("ann.key"))
 	certificate, err := api.OpenTLS(path("api.pem"), path("api.key"), path("ann.pem"))
 	if err != nil {
 		t.Fatal(err)
@@ -92,7 +57,7 @@ func TestTLS(t *testing.T) {
 	try("no file", exitUsage, "--ca: open", "--ca", path("none"))
 	try("no certificate", exitUsage, "holds no certificate", "--ca", path("ann.key"))
 
-	issue(t, path("api.pem"), path("api.key"))
+	testcert.SelfSigned(t).Write(t, path("api.pem"), path("api.key"))
 	if changed, err := certificate.Check(); !changed || err != nil {
 		t.Fatalf("changed %v, %v", changed, err)
 	}

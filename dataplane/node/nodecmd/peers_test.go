@@ -1,21 +1,15 @@
 package nodecmd
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
 	"encoding/json"
-	"encoding/pem"
-	"math/big"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/servers"
+	"github.com/weirhq/weir/shared/testcert"
 )
 
 // Two regions tell each other over mutual TLS what they have accepted. With the streams cut MySQL brings it.
@@ -164,35 +158,14 @@ func certificates(t *testing.T, regions ...string) (args map[string][]string) {
 	var all []byte
 	for _, region := range regions {
 		dir := t.TempDir()
-		certificate, key := identity(t, region+".relays.test")
-		all = append(all, certificate...)
-		write(t, filepath.Join(dir, "certificate"), certificate)
-		write(t, filepath.Join(dir, "key"), key)
+		own := testcert.SelfSigned(t, region+".relays.test")
+		all = append(all, own.Certificate...)
+		own.Write(t, filepath.Join(dir, "certificate"), filepath.Join(dir, "key"))
 		args[region] = []string{"--relay-peers-cert-file=" + filepath.Join(dir, "certificate"),
 			"--relay-peers-key-file=" + filepath.Join(dir, "key"), "--relay-peers-ca-file=" + authorities}
 	}
 	write(t, authorities, all)
 	return args
-}
-
-// identity is a certificate that signs itself, and its key.
-func identity(t *testing.T, name string) (certificate, key []byte) {
-	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), DNSNames: []string{name},
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	encoded, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: encoded})
 }
 
 func write(t *testing.T, path string, content []byte) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane/relay/peers"
 	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/testcert"
 )
 
 // An error names the field, its value or length, and the bound.
@@ -68,7 +69,7 @@ func TestValidateNamesFieldAndBound(t *testing.T) {
 // Start and Stop may each be called twice, in any order; an address that is taken is an error.
 func TestStartAndStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &fleet{TB: t, network: newNetwork(oneWay), authority: newAuthority(t), names: []string{"eu", "us"}}
+		f := &fleet{TB: t, network: newNetwork(oneWay), authority: testcert.New(t), names: []string{"eu", "us"}}
 		made := func() *peers.Peers {
 			p, err := peers.New(f.config("eu", 0, 1))
 			if err != nil {

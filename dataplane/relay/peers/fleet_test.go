@@ -11,6 +11,7 @@ import (
 	"github.com/weirhq/weir/dataplane/relay"
 	"github.com/weirhq/weir/dataplane/relay/peers"
 	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/testcert"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -28,7 +29,7 @@ type fleet struct {
 	network   *network
 	news      *memstore.News
 	counts    *memstore.Counts
-	authority *authority
+	authority *testcert.Authority
 	names     []string
 	regions   []*region
 }
@@ -52,7 +53,7 @@ type node struct {
 
 // newFleet starts relays in each region: relaysEach of them, of which the first leads.
 func newFleet(t testing.TB, relaysEach int, names ...string) *fleet {
-	f := &fleet{TB: t, network: newNetwork(oneWay), authority: newAuthority(t), names: names}
+	f := &fleet{TB: t, network: newNetwork(oneWay), authority: testcert.New(t), names: names}
 	f.news = memstore.NewNews(memstore.NewsOptions{})
 	f.news.Faults.Delay(mysqlRTT)
 	f.counts = memstore.NewCounts(memstore.CountsOptions{})

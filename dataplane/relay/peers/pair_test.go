@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane/relay/peers"
 	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/testcert"
 )
 
 // ear is a relay that only hears.
@@ -73,7 +74,7 @@ type pair struct {
 func inPair(t *testing.T, change func(f *fleet, eu, us *peers.Config), test func(t *testing.T, p *pair)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		f := &fleet{TB: t, network: newNetwork(oneWay), authority: newAuthority(t), names: []string{"eu", "us"}}
+		f := &fleet{TB: t, network: newNetwork(oneWay), authority: testcert.New(t), names: []string{"eu", "us"}}
 		eu, us := f.config("eu", 0, 1), f.config("us", 0, 1)
 		if change != nil {
 			change(f, &eu, &us)

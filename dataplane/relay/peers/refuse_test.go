@@ -3,7 +3,6 @@ package peers_test
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"strings"
 	"testing"
@@ -18,6 +17,7 @@ import (
 	"github.com/weirhq/weir/dataplane/relay/peers"
 	"github.com/weirhq/weir/dataplane/store"
 	relayv1 "github.com/weirhq/weir/shared/gen/proto/weir/relay/v1"
+	"github.com/weirhq/weir/shared/testcert"
 )
 
 // stranger is someone who calls us's relay.
@@ -57,12 +57,11 @@ func (s *stranger) send(payload []byte, shard int32) error {
 }
 
 // holding is a caller that trusts us and shows a certificate by a to names; without names it shows none.
-func (p *pair) holding(a *authority, names ...string) credentials.TransportCredentials {
-	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: nameOf("us"), RootCAs: x509.NewCertPool(), NextProtos: []string{"h2"}}
-	config.RootCAs.AddCert(p.authority.certificate)
+func (p *pair) holding(a *testcert.Authority, names ...string) credentials.TransportCredentials {
+	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: nameOf("us"), RootCAs: p.authority.Pool(), NextProtos: []string{"h2"}}
 	if len(names) > 0 {
-		certificate, key := a.sign(p, bothEnds, names...)
-		pair, err := tls.X509KeyPair(certificate, key)
+		own := a.Issue(p, names...)
+		pair, err := tls.X509KeyPair(own.Certificate, own.Key)
 		if err != nil {
 			p.Fatal(err)
 		}
@@ -76,7 +75,7 @@ func TestStrangersAreRefused(t *testing.T) {
 	inPair(t, func(f *fleet, _, us *peers.Config) {
 		us.Peers = append(us.Peers, peers.Peer{Region: "ap", Name: nameOf("ap"), Addresses: []string{addressOf("ap", 0)}})
 	}, func(t *testing.T, p *pair) {
-		other := newAuthority(t)
+		other := testcert.New(t)
 		for _, c := range []struct {
 			what     string
 			secure   credentials.TransportCredentials
@@ -219,7 +218,7 @@ func TestStreamsAreBounded(t *testing.T) {
 func TestWrongServersAreLeft(t *testing.T) {
 	for what, change := range map[string]func(f *fleet, eu, us *peers.Config){
 		"another name":      func(f *fleet, _, us *peers.Config) { us.TLS = issued(f, f.authority, nameOf("ap")) },
-		"another authority": func(f *fleet, _, us *peers.Config) { us.TLS = issued(f, newAuthority(f), nameOf("us")) },
+		"another authority": func(f *fleet, _, us *peers.Config) { us.TLS = issued(f, testcert.New(f), nameOf("us")) },
 		"another region":    func(f *fleet, _, us *peers.Config) { us.Region = "ap" },
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -239,7 +238,7 @@ func TestWrongServersAreLeft(t *testing.T) {
 // new files allow.
 func TestCertificatesAreReadAgain(t *testing.T) {
 	var euFiles, usFiles files
-	old := (*authority)(nil)
+	old := (*testcert.Authority)(nil)
 	inPair(t, func(f *fleet, eu, us *peers.Config) {
 		old = f.authority
 		euFiles, usFiles = newFiles(f), newFiles(f)
@@ -250,7 +249,7 @@ func TestCertificatesAreReadAgain(t *testing.T) {
 		if connected(t, p.eu, "us") != 1 {
 			t.Fatal("not connected")
 		}
-		next := newAuthority(t)
+		next := testcert.New(t)
 		for _, step := range []struct {
 			what      string
 			change    func()
@@ -291,7 +290,7 @@ func TestStreamsAreMadeAnew(t *testing.T) {
 		us.TLS = usFiles.open(f)
 	}, func(t *testing.T, p *pair) {
 		stays := p.admitted()
-		usFiles.write(t, p.authority, []string{nameOf("us")}, newAuthority(t))
+		usFiles.write(t, p.authority, []string{nameOf("us")}, testcert.New(t))
 		if changed, err := peers.TLSOf(p.us).Check(); !changed || err != nil {
 			t.Fatalf("changed: %v, %v", changed, err)
 		}
@@ -311,11 +310,11 @@ func TestStreamsAreMadeAnew(t *testing.T) {
 
 // A file at fault is an error that names it, and what was in force stays.
 func TestFilesAtFault(t *testing.T) {
-	a, f := newAuthority(t), newFiles(t)
+	a, f := testcert.New(t), newFiles(t)
 	f.write(t, a, []string{nameOf("eu")}, a)
 	opened := f.open(t)
 	for what, spoil := range map[string]func() []byte{
-		"relay.key":             func() []byte { _, key := a.sign(t, bothEnds, "x"); return key },
+		"relay.key":             func() []byte { return a.Issue(t, "x").Key },
 		"authorities.pem":       func() []byte { return []byte("none") },
 		"client authentication": func() []byte { return nil },
 	} {
