@@ -23,6 +23,7 @@ import (
 	"github.com/weirhq/weir/dataplane"
 	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
+	"github.com/weirhq/weir/shared/servertls"
 	"github.com/weirhq/weir/shared/testcert"
 )
 
@@ -199,7 +200,7 @@ func TestTLS(t *testing.T) {
 	certPath, keyPath := filepath.Join(folder, "cert"), filepath.Join(folder, "key")
 	first, next := ours.Issue(t), ours.Issue(t)
 	first.Write(t, certPath, keyPath)
-	files, err := OpenTLS(certPath, keyPath, "")
+	files, err := servertls.Open(certPath, keyPath, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -234,7 +235,7 @@ func TestMutualTLS(t *testing.T) {
 	paths := []string{filepath.Join(folder, "cert"), filepath.Join(folder, "key"), filepath.Join(folder, "ca")}
 	ours.Issue(t).Write(t, paths[0], paths[1])
 	write(t, paths[2], string(ours.PEM))
-	files, err := OpenTLS(paths[0], paths[1], paths[2])
+	files, err := servertls.Open(paths[0], paths[1], paths[2])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -260,7 +261,7 @@ func TestMutualTLS(t *testing.T) {
 		}
 	}
 	write(t, paths[2], "no authority")
-	if _, err := OpenTLS(paths[0], paths[1], paths[2]); err == nil || !strings.Contains(err.Error(), "holds no certificate of an authority") {
+	if _, err := servertls.Open(paths[0], paths[1], paths[2]); err == nil || !strings.Contains(err.Error(), "holds no certificate of an authority") {
 		t.Errorf("faulty authorities: %v", err)
 	}
 }

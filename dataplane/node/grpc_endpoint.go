@@ -15,6 +15,8 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
+
+	"github.com/weirhq/weir/shared/servertls"
 )
 
 // What grpc-go's port allows a connection, beside what endpoint.go does. The windows
@@ -39,7 +41,7 @@ type grpcEndpoint struct {
 	address  string
 	gate     *gate
 	most     int // connections
-	tls      *TLS
+	tls      *servertls.TLS
 	spans    trace.TracerProvider // nil: no spans
 	services []*grpc.ServiceDesc
 	server   *grpc.Server // made by listen
@@ -47,7 +49,7 @@ type grpcEndpoint struct {
 	listener net.Listener
 }
 
-func newGRPCEndpoint(address string, g *gate, connectionsMax int, tls *TLS, spans trace.TracerProvider,
+func newGRPCEndpoint(address string, g *gate, connectionsMax int, tls *servertls.TLS, spans trace.TracerProvider,
 	services ...*grpc.ServiceDesc) *grpcEndpoint {
 	e := &grpcEndpoint{address: address, gate: g, most: connectionsMax, tls: tls, spans: spans, services: services,
 		health: health.NewServer()}
@@ -76,7 +78,7 @@ func (e *grpcEndpoint) listen(ctx context.Context) error {
 		grpc.StreamInterceptor(e.admitStream),
 	}
 	if e.tls != nil {
-		options = append(options, grpc.Creds(credentials.NewTLS(following(&e.tls.grpc))))
+		options = append(options, grpc.Creds(credentials.NewTLS(e.tls.Config("h2"))))
 	}
 	if e.spans != nil {
 		options = append(options, grpc.StatsHandler(spansOf(e.spans)))

@@ -18,6 +18,7 @@ import (
 	"github.com/weirhq/weir/dataplane/node/routes"
 	"github.com/weirhq/weir/shared/bounded"
 	"github.com/weirhq/weir/shared/hosts"
+	"github.com/weirhq/weir/shared/servertls"
 	"github.com/weirhq/weir/shared/traces"
 )
 
@@ -74,7 +75,7 @@ type Config struct {
 
 	// TLS is what calls are served with, on both of their ports. The port for operators
 	// has none.
-	TLS *TLS
+	TLS *servertls.TLS
 
 	// RLS is Envoy's rate limit service, on the port for gRPC; nil: it is not served.
 	RLS *rls.Service
@@ -166,7 +167,7 @@ func New(config Config) (*Server, error) {
 	s.calls = endpoint{name: "listen", address: config.Listen, bounds: s.bounds, most: config.ConnectionsMax,
 		server: callServer(base, s.bounds.begin(bounded.Calls, handler), s.logger)}
 	if config.TLS != nil {
-		s.calls.server.TLSConfig = following(&config.TLS.http)
+		s.calls.server.TLSConfig = config.TLS.Config("h2", "http/1.1")
 	}
 	if config.GRPCListen != "" {
 		services := []*grpc.ServiceDesc{describe(service{s.limiter}, s.gate)}

@@ -2,11 +2,12 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
-	"github.com/weirhq/weir/controlplane/api"
+	"github.com/weirhq/weir/shared/servertls"
 )
 
 // reloadEvery bounds how long a changed certificate goes unnoticed.
@@ -17,11 +18,11 @@ func (p *process) secure() error {
 	if p.config.APITLSCert == "" {
 		return nil
 	}
-	certificate, err := api.OpenTLS(p.config.APITLSCert, p.config.APITLSKey, p.config.APIClientCA)
+	certificate, err := servertls.Open(p.config.APITLSCert, p.config.APITLSKey, p.config.APIClientCA)
 	if err != nil {
 		return fmt.Errorf("api-tls-cert: %w", err)
 	}
-	p.apiListener = certificate.Listener(p.apiListener)
+	p.apiListener = tls.NewListener(p.apiListener, certificate.Config("h2", "http/1.1"))
 	p.work.Go(func() {
 		controlplane.Every(p.ctx, reloadEvery, func(context.Context) error {
 			switch changed, err := certificate.Check(); {

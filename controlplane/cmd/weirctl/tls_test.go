@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/tls"
 	"errors"
 	"log/slog"
 	"net"
@@ -11,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/weirhq/weir/controlplane/api"
+	"github.com/weirhq/weir/shared/servertls"
 	"github.com/weirhq/weir/shared/testcert"
 )
 
@@ -23,7 +25,7 @@ func TestTLS(t *testing.T) {
 	path := func(name string) string { return filepath.Join(dir, name) }
 	testcert.SelfSigned(t).Write(t, path("api.pem"), path("api.key"))
 	testcert.SelfSigned(t).Write(t, path("ann.pem"), path("ann.key"))
-	certificate, err := api.OpenTLS(path("api.pem"), path("api.key"), path("ann.pem"))
+	certificate, err := servertls.Open(path("api.pem"), path("api.key"), path("ann.pem"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +35,7 @@ func TestTLS(t *testing.T) {
 	}
 	server := api.NewServer(w.handler, slog.New(slog.DiscardHandler))
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(certificate.Listener(l)) }()
+	go func() { served <- server.Serve(tls.NewListener(l, certificate.Config("h2", "http/1.1"))) }()
 	t.Cleanup(func() {
 		_ = server.Close()
 		if err := <-served; !errors.Is(err, http.ErrServerClosed) {

@@ -4,12 +4,13 @@ import (
 	"fmt"
 
 	"github.com/weirhq/weir/dataplane/node"
+	"github.com/weirhq/weir/shared/servertls"
 )
 
 // access is who may call, and how they are told from others.
 type access struct {
-	tokens  *node.Tokens // nil: tokens are not asked for
-	tls     *node.TLS    // nil: connections are not encrypted
+	tokens  *node.Tokens   // nil: tokens are not asked for
+	tls     *servertls.TLS // nil: connections are not encrypted
 	reloads []node.Reload
 }
 
@@ -21,7 +22,7 @@ func openAccess(config Config) (a access, err error) {
 		a.reloads = append(a.reloads, node.Reload{Name: "tokens", Check: a.tokens.Check})
 	}
 	if config.TLSCertFile != "" {
-		if a.tls, err = node.OpenTLS(config.TLSCertFile, config.TLSKeyFile, config.TLSClientCAFile); err != nil {
+		if a.tls, err = servertls.Open(config.TLSCertFile, config.TLSKeyFile, config.TLSClientCAFile); err != nil {
 			return a, fmt.Errorf("tls-cert-file: %w", err)
 		}
 		a.reloads = append(a.reloads, node.Reload{Name: "certificates", Check: a.tls.Check})
