@@ -34,6 +34,7 @@ type Origin struct {
 	*originServers
 	shardFaults []Faults
 	streams     resend.Streams
+	keyless     int // shards that hold what is of no key, from 0 on
 	last        anyshard.Last
 	counters    originCounters
 
@@ -74,7 +75,7 @@ func NewOrigin(o OriginOptions) *Origin {
 func (h *Origin) Client() *Origin { return h.client() }
 
 func (s *originServers) client() *Origin {
-	return &Origin{originServers: s, shardFaults: make([]Faults, len(s.shards)),
+	return &Origin{originServers: s, keyless: len(s.shards), shardFaults: make([]Faults, len(s.shards)),
 		changes: make([]window.Cell, len(s.shards))}
 }
 
@@ -140,30 +141,36 @@ type OriginState struct{ shards []*originShard }
 func (s *originServers) State() OriginState {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return OriginState{cloneShards(s.shards)}
+	state := OriginState{make([]*originShard, len(s.shards))}
+	for i, shard := range s.shards {
+		state.shards[i] = shard.clone()
+	}
+	return state
 }
 
 // Rollback puts the Origin back to a state, as a replica is that was promoted before it had received
 // what came since.
 func (s *originServers) Rollback(state OriginState) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for i, earlier := range cloneShards(state.shards) {
-		earlier.listeners = s.shards[i].listeners
-		s.shards[i] = earlier
+	for i := range state.shards {
+		s.RollbackShard(i, state)
 	}
 }
 
-func cloneShards(shards []*originShard) []*originShard {
-	clones := make([]*originShard, len(shards))
-	for i, s := range shards {
-		clone := *s
-		clone.cells, clone.streams, clone.changed = maps.Clone(s.cells), maps.Clone(s.streams), maps.Clone(s.changed)
-		clone.beats = maps.Clone(s.beats)
-		clone.listeners = nil
-		clones[i] = &clone
-	}
-	return clones
+// RollbackShard is Rollback for one shard.
+func (s *originServers) RollbackShard(shard int, state OriginState) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	earlier := state.shards[shard].clone()
+	earlier.listeners = s.shards[shard].listeners
+	s.shards[shard] = earlier
+}
+
+func (s *originShard) clone() *originShard {
+	clone := *s
+	clone.cells, clone.streams, clone.changed = maps.Clone(s.cells), maps.Clone(s.streams), maps.Clone(s.changed)
+	clone.beats = maps.Clone(s.beats)
+	clone.listeners = nil
+	return &clone
 }
 
 // Totals is what is there, by cell.

@@ -48,26 +48,40 @@ func (h *Origin) Release(ctx context.Context, shard int, holder string) error {
 }
 
 // Changes implements store.RelayOrigin.
-func (h *Origin) Changes(ctx context.Context, shard, max int) (changes store.Changes, err error) {
-	if max < 1 {
-		return changes, opError(OpChanges, fmt.Errorf("max is %d, want >= 1", max))
-	}
-	err = h.call(ctx, OpChanges, shard, func(s *originShard, epoch store.Epoch) error {
-		changes = store.Changes{Epoch: epoch, Healed: s.healed, Now: h.clock()}
-		s.sweep(changes.Now.UnixMilli())
-		for c := range s.changed {
-			changes.Cells = append(changes.Cells, s.change(c))
-		}
-		sortChanges(changes.Cells)
-		if changes.More = len(changes.Cells) > max; changes.More {
-			changes.Cells = h.inTurn(shard, changes.Cells, max)
-		}
-		return nil
-	})
+func (h *Origin) Changes(ctx context.Context, shard, max int) (store.Changes, error) {
+	changes, epochs, err := h.changesOf(ctx, []int{shard}, max)
 	if err != nil {
 		return store.Changes{}, err
 	}
+	changes.Epoch = epochs[0]
 	return changes, nil
+}
+
+// changesOf are those of some shards, which are asked in one call, and the epoch of each.
+func (h *Origin) changesOf(ctx context.Context, shards []int, max int) (
+	changes store.Changes, epochs []store.Epoch, err error,
+) {
+	if max < 1 {
+		return changes, nil, opError(OpChanges, fmt.Errorf("max is %d, want >= 1", max))
+	}
+	err = h.call(ctx, OpChanges, shards[0], func(*originShard, store.Epoch) error {
+		changes = store.Changes{Healed: true, Now: h.clock()}
+		for _, shard := range shards {
+			s := h.shards[shard]
+			s.sweep(changes.Now.UnixMilli())
+			for c := range s.changed {
+				changes.Cells = append(changes.Cells, s.change(c))
+			}
+			changes.Healed = changes.Healed && s.healed
+			epochs = append(epochs, h.epochLocked(shard))
+		}
+		sortChanges(changes.Cells)
+		if changes.More = len(changes.Cells) > max; changes.More {
+			changes.Cells = h.inTurn(shards[0], changes.Cells, max)
+		}
+		return nil
+	})
+	return changes, epochs, err
 }
 
 // inTurn picks the changes, which are sorted, that follow those of the last call.

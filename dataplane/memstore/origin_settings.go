@@ -28,7 +28,7 @@ type keptBeat struct {
 
 // Settings implements store.Origin.
 func (h *Origin) Settings(ctx context.Context, _ string) (rows store.SettingsRows, err error) {
-	err = h.last.Call(ctx, len(h.shards), func(shard int) error {
+	err = h.last.Call(ctx, h.keyless, func(shard int) error {
 		return h.call(ctx, OpSettings, shard, func(s *originShard, _ store.Epoch) error {
 			age := h.clock().Sub(s.settings.readAt)
 			if s.settings.readAt.IsZero() || age > settingsKept {
@@ -61,7 +61,7 @@ func (h *Origin) Heartbeat(ctx context.Context, beats ...heartbeat.Beat) error {
 	if len(beats) == 0 {
 		return nil
 	}
-	return h.last.Call(ctx, len(h.shards), func(shard int) error {
+	return h.last.Call(ctx, h.keyless, func(shard int) error {
 		return h.call(ctx, OpHeartbeat, shard, func(s *originShard, _ store.Epoch) error {
 			s.dropBeats(h.clock())
 			for _, b := range beats {

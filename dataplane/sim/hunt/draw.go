@@ -15,6 +15,7 @@ import (
 const (
 	regionsMax   = 3
 	nodesMax     = 3 // a region
+	bucketsMax   = 3
 	keysMax      = 4
 	requestsMax  = 120
 	faultsMax    = 8
@@ -53,7 +54,8 @@ func Draw(seed uint64) Plan {
 // cost is counted twice. See package dataplane, precision given up.
 func (p Plan) returnsAnEpoch(wipe Step) bool {
 	return wipe.Do == Wipe && slices.ContainsFunc(p.Steps, func(s Step) bool {
-		return s.Do == Failover && s.Region == wipe.Region && s.At <= wipe.At && wipe.At <= s.At+s.After
+		return s.Do == Failover && s.Region == wipe.Region && (s.Part == wipe.Part || s.Part*wipe.Part == 0) &&
+			s.At <= wipe.At && wipe.At <= s.At+s.After
 	})
 }
 
@@ -84,6 +86,9 @@ func (d drawer) fleet() Fleet {
 		OriginTrip: d.one(200*time.Microsecond, time.Millisecond, 5*time.Millisecond),
 		MySQLTrip:  d.one(time.Millisecond, 30*time.Millisecond, 120*time.Millisecond),
 		Tuning:     tuning.Default(),
+	}
+	if d.IntN(3) == 0 {
+		f.Shards, f.Buckets = 1, 2+d.IntN(bucketsMax-1)
 	}
 	for range 1 + d.IntN(regionsMax) {
 		f.Nodes = append(f.Nodes, 1+d.IntN(nodesMax))
@@ -125,6 +130,14 @@ func (d drawer) call(f Fleet, do Verb, at time.Duration) Step {
 	return s
 }
 
+// part is all of an origin, or one of its parts.
+func (d drawer) part(f Fleet) int {
+	if d.IntN(2) == 0 {
+		return 0
+	}
+	return 1 + d.IntN(f.parts())
+}
+
 // cost is mostly a small part of a limit, and now and then all of it.
 func (d drawer) cost(limit int64) int64 {
 	switch d.IntN(8) {
@@ -146,7 +159,10 @@ func (d drawer) fault(f Fleet, do Verb, at time.Duration) Step {
 		s.Delay = d.between(10*time.Millisecond, 3*time.Second)
 	case SlowMySQL:
 		s.Delay = d.between(10*time.Millisecond, time.Second)
+	case Wipe:
+		s.Part = d.part(f)
 	case Failover:
+		s.Part = d.part(f)
 		s.After = d.between(10*time.Millisecond, failoverMax)
 	case LoseNews:
 		s.Count = 1 + d.IntN(5)

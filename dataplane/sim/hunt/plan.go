@@ -18,17 +18,21 @@ type Plan struct {
 
 // Fleet is what a history begins with.
 type Fleet struct {
-	Nodes  []int // by region, >= 1 each
-	Shards int   // of each region's origin
-	Keys   []Key
-	Mode   window.Mode
-	Share  bool // the namespace waits for its share: store.NamespaceRow.Headroom
+	Nodes   []int // by region, >= 1 each
+	Shards  int   // of each region's origin: servers
+	Buckets int   // 0, or how many buckets the one shard has, which is a Cluster then
+	Keys    []Key
+	Mode    window.Mode
+	Share   bool // the namespace waits for its share: store.NamespaceRow.Headroom
 
 	Begin                 time.Duration   // how far into an hour the fleet starts
 	OriginTrip, MySQLTrip time.Duration   // round trips
 	Ahead                 []time.Duration // by region: its origin's clock
 	Tuning                tuning.Tuning
 }
+
+// parts is how many parts of an origin lose their counts apart.
+func (f Fleet) parts() int { return max(f.Shards, f.Buckets) }
 
 // Key is one identifier in one window.
 type Key struct {
@@ -68,8 +72,8 @@ const (
 
 // Faults that happen at a moment.
 const (
-	Wipe     Verb = "wipe"      // an origin is empty
-	Failover Verb = "failover"  // an origin has forgotten what it was told in the After before
+	Wipe     Verb = "wipe"      // an origin, or its Part, is empty
+	Failover Verb = "failover"  // an origin, or its Part, has forgotten what it was told in the After before
 	LoseNews Verb = "lose news" // MySQL has lost the last Count rows of a region
 	Clock    Verb = "clock"     // a node's clock moves by Delay
 )
@@ -82,6 +86,7 @@ type Step struct {
 	Key, Second  int
 	Cost, Actual int64
 	Count        int
+	Part         int // of an origin, from 1 on: a shard, or a bucket; 0 is all of it
 	Share        float64
 	Delay        time.Duration
 	After        time.Duration
@@ -109,10 +114,21 @@ func (s Step) String() string {
 	case Clock:
 		fmt.Fprintf(&b, " by %v", s.Delay)
 	case Wipe:
+		b.WriteString(s.part())
+	case Failover:
+		fmt.Fprintf(&b, "%s to what it was %v before", s.part(), s.After)
 	default:
 		fmt.Fprintf(&b, " for %v", s.After)
 	}
 	return b.String()
+}
+
+// part names a Part.
+func (s Step) part() string {
+	if s.Part == 0 {
+		return ""
+	}
+	return fmt.Sprint(" of part ", s.Part)
 }
 
 // Without leaves out the steps whose indexes are left out.

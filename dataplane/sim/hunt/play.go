@@ -90,7 +90,7 @@ func (w *world) bootAll() error {
 		return err
 	}
 	for _, r := range w.regions {
-		for shard := range r.origin.Shards() {
+		for shard := range w.plan.Fleet.Shards {
 			if err := r.origin.TellSettings(context.Background(), shard, rows); err != nil {
 				return err
 			}
@@ -220,13 +220,15 @@ func (w *world) fault(r *region, n *node, s Step) {
 		slow := func() time.Duration { return s.Delay }
 		during(func() { w.news.Faults.SlowCommits(slow) }, func() { w.news.Faults.SlowCommits(nil) })
 	case Wipe:
-		r.origin.Wipe()
+		r.parts(s, r.origin.WipeShard)
 	case Failover:
 		var replica memstore.OriginState
-		during(func() { replica = r.origin.State() }, func() { r.origin.Rollback(replica) })
-		w.record.note("%s fails over to what it was %v ago", r.name, s.After)
+		during(func() { replica = r.origin.State() }, func() {
+			r.parts(s, func(part int) { r.origin.RollbackShard(part, replica) })
+		})
+		w.record.note("%s fails over%s to what it was %v ago", r.name, s.part(), s.After)
 	case LoseNews:
-		for shard := range r.origin.Shards() {
+		for shard := range w.plan.Fleet.Shards {
 			stream := store.Stream{Region: r.name, Shard: shard}
 			if rows := w.news.Rows(stream); len(rows) > 0 {
 				w.news.Lose(stream, rows[max(0, len(rows)-s.Count)].Sequence)
@@ -234,6 +236,15 @@ func (w *world) fault(r *region, n *node, s Step) {
 		}
 	case Clock:
 		n.ahead.Add(int64(s.Delay))
+	}
+}
+
+// parts does something to the parts of an origin that a step names.
+func (r *region) parts(s Step, do func(part int)) {
+	for part := range r.origin.Shards() {
+		if s.Part == 0 || s.Part == part+1 {
+			do(part)
+		}
 	}
 }
 

@@ -46,7 +46,8 @@ type world struct {
 type region struct {
 	name   string
 	index  int
-	origin *memstore.Origin
+	origin *memstore.Origin         // each of its shards is a part: Fleet.parts
+	client func() store.RelayOrigin // another way to it
 	nodes  []*node
 }
 
@@ -100,15 +101,26 @@ func newWorld(p Plan) (*world, error) {
 	for i, nodes := range p.Fleet.Nodes {
 		ahead := p.Fleet.Ahead[i]
 		r := &region{name: fmt.Sprint("r", i), index: i}
-		r.origin = memstore.NewOrigin(memstore.OriginOptions{
-			Shards: p.Fleet.Shards, Grace: originGrace, Clock: func() time.Time { return time.Now().Add(ahead) },
-		})
+		r.open(p.Fleet, func() time.Time { return time.Now().Add(ahead) })
 		for n := range nodes {
 			r.nodes = append(r.nodes, &node{region: r, index: n})
 		}
 		w.regions = append(w.regions, r)
 	}
 	return w, nil
+}
+
+// open makes a region's origin.
+func (r *region) open(f Fleet, clock func() time.Time) {
+	options := memstore.OriginOptions{Shards: f.parts(), Grace: originGrace, Clock: clock}
+	if f.Buckets == 0 {
+		r.origin = memstore.NewOrigin(options)
+		r.client = func() store.RelayOrigin { return r.origin.Client() }
+		return
+	}
+	cluster := memstore.NewCluster(options)
+	r.origin = cluster.Origin
+	r.client = func() store.RelayOrigin { return cluster.Client() }
 }
 
 // boot starts a new process on a node, and has callers ask it once it has read its settings, as a load balancer does
@@ -129,7 +141,7 @@ func (w *world) boot(n *node) error {
 	}
 	l.toOrigin, l.toNews = link("origin", w.plan.Fleet.OriginTrip), link("mysql", w.plan.Fleet.MySQLTrip)
 	origin := &network.Origin{
-		RelayOrigin: watchedOrigin{n.region.origin.Client(), w, n.region}, Link: l.toOrigin, Meters: &w.origins,
+		RelayOrigin: watchedOrigin{n.region.client(), w, n.region}, Link: l.toOrigin, Meters: &w.origins,
 	}
 	var err error
 	l.limiter, err = dataplane.New(dataplane.Config{

@@ -1,0 +1,166 @@
+package memstore
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// Cluster is an origin of one shard whose keys fall into buckets, as in a Redis Cluster: each bucket is a shard of an
+// Origin, with an epoch and streams of its own, and may lose its counts alone (WipeBucket, RollbackBucket).
+//
+// What its Origin is told to fail or lose, it fails or loses.
+type Cluster struct {
+	*Origin
+
+	mu   sync.Mutex
+	seen clusterEpochs
+}
+
+var _ store.RelayOrigin = (*Cluster)(nil)
+
+// clusterEpochs is what Changes has reported last: one for all, and each bucket's.
+type clusterEpochs struct {
+	all     store.Epoch
+	buckets []store.Epoch
+}
+
+// NewCluster returns an empty one. Shards of the options is how many buckets it has.
+func NewCluster(o OriginOptions) *Cluster { return clusterOf(NewOrigin(o)) }
+
+func clusterOf(o *Origin) *Cluster {
+	o.keyless = 1
+	return &Cluster{Origin: o}
+}
+
+// Client returns another way to the same counts, as another process has one.
+func (c *Cluster) Client() *Cluster { return clusterOf(c.Origin.Client()) }
+
+// Buckets is how many there are.
+func (c *Cluster) Buckets() int { return c.Origin.Shards() }
+
+// WipeBucket empties one bucket.
+func (c *Cluster) WipeBucket(bucket int) { c.WipeShard(bucket) }
+
+// RollbackBucket puts one bucket back to a state.
+func (c *Cluster) RollbackBucket(bucket int, state OriginState) { c.RollbackShard(bucket, state) }
+
+// Shards implements store.Origin.
+func (*Cluster) Shards() int { return 1 }
+
+// ShardOf implements store.Origin.
+func (*Cluster) ShardOf(*window.Key) int { return 0 }
+
+// split lists the places of a call's cells by bucket.
+func (c *Cluster) split(n int, key func(i int) *window.Key) [][]int {
+	places := make([][]int, c.Buckets())
+	for i := range n {
+		bucket := c.Origin.ShardOf(key(i))
+		places[bucket] = append(places[bucket], i)
+	}
+	return places
+}
+
+// at are the items at some places.
+func at[T any](items []T, places []int) []T {
+	picked := make([]T, len(places))
+	for i, place := range places {
+		picked[i] = items[place]
+	}
+	return picked
+}
+
+// fill writes items to their places.
+func fill[T any](into []T, places []int, items []T) {
+	for i, place := range places {
+		into[place] = items[i]
+	}
+}
+
+// Read implements store.Origin.
+func (c *Cluster) Read(ctx context.Context, cells []window.Cell) (store.Reply, error) {
+	reply := store.Reply{Totals: make([]store.Total, len(cells))}
+	for _, places := range c.split(len(cells), func(i int) *window.Key { return &cells[i].Key }) {
+		part, err := c.Origin.Read(ctx, at(cells, places)) // no cells are no call
+		if err != nil {
+			return store.Reply{}, err
+		}
+		fill(reply.Totals, places, part.Totals)
+		if len(places) > 0 {
+			reply.Now = part.Now
+		}
+	}
+	return reply, nil
+}
+
+// Send implements store.Origin. Each bucket gets its part of the chunk, and finds out what it has lost of the stream:
+// some may have applied theirs where the chunk has failed.
+func (c *Cluster) Send(ctx context.Context, chunk store.Chunk) (store.Reply, error) {
+	if err := c.inShard(chunk.Shard); err != nil {
+		return store.Reply{}, opError(OpSend, err)
+	}
+	reply := store.Reply{Totals: make([]store.Total, len(chunk.Costs))}
+	var errs []error
+	for bucket, places := range c.split(len(chunk.Costs), func(i int) *window.Key { return &chunk.Costs[i].Cell.Key }) {
+		part, err := c.Origin.Send(ctx, store.Chunk{
+			Shard: bucket, Stream: chunk.Stream, Number: chunk.Number, Costs: at(chunk.Costs, places),
+		})
+		errs = append(errs, err)
+		if err == nil {
+			fill(reply.Totals, places, part.Totals)
+			reply.Now = part.Now
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return store.Reply{}, err
+	}
+	return reply, nil
+}
+
+// Claim implements store.Origin.
+func (c *Cluster) Claim(ctx context.Context, call store.Claims) store.ClaimReply {
+	n := len(call.Claims)
+	reply := store.ClaimReply{Reply: store.Reply{Totals: make([]store.Total, n)}, Added: make([]bool, n)}
+	for _, places := range c.split(n, func(i int) *window.Key { return &call.Claims[i].Cell.Key }) {
+		part := c.Origin.Claim(ctx, store.Claims{
+			Stream: call.Stream, Number: call.Number, Claims: at(call.Claims, places),
+		})
+		fill(reply.Totals, places, part.Totals)
+		fill(reply.Added, places, part.Added)
+		if !part.Now.IsZero() {
+			reply.Now = part.Now
+		}
+	}
+	return reply
+}
+
+// Listen implements store.Origin. It ends with the first bucket's connection that is lost.
+func (c *Cluster) Listen(ctx context.Context, shard int, heard func([]store.Foreign)) error {
+	if err := c.inShard(shard); err != nil {
+		return opError(OpHear, err)
+	}
+	connected, cut := context.WithCancel(ctx)
+	defer cut()
+	var mu sync.Mutex
+	var connections sync.WaitGroup
+	errs := make([]error, c.Buckets())
+	for bucket := range errs {
+		connections.Go(func() {
+			defer cut()
+			errs[bucket] = c.Origin.Listen(connected, bucket, func(totals []store.Foreign) {
+				mu.Lock()
+				defer mu.Unlock()
+				heard(totals)
+			})
+		})
+	}
+	connections.Wait()
+	if i := slices.IndexFunc(errs, func(err error) bool { return err != nil }); i >= 0 && ctx.Err() == nil {
+		return errs[i]
+	}
+	return nil
+}

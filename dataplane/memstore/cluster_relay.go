@@ -1,0 +1,135 @@
+package memstore
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// inShard refuses a shard that is not there.
+func (*Cluster) inShard(shard int) error {
+	if shard != 0 {
+		return fmt.Errorf("shard is %d (0)", shard)
+	}
+	return nil
+}
+
+// inBuckets does something in each bucket, also where one before it has failed.
+func (c *Cluster) inBuckets(op Op, shard int, do func(bucket int) error) error {
+	if err := c.inShard(shard); err != nil {
+		return opError(op, err)
+	}
+	errs := make([]error, c.Buckets())
+	for bucket := range errs {
+		errs[bucket] = do(bucket)
+	}
+	return errors.Join(errs...)
+}
+
+// Lease implements store.RelayOrigin.
+func (c *Cluster) Lease(ctx context.Context, shard int, holder string, ttl time.Duration) (store.Lease, error) {
+	if err := c.inShard(shard); err != nil {
+		return store.Lease{}, opError(OpLease, err)
+	}
+	return c.Origin.Lease(ctx, 0, holder, ttl)
+}
+
+// Changes implements store.RelayOrigin.
+func (c *Cluster) Changes(ctx context.Context, shard, max int) (store.Changes, error) {
+	if err := c.inShard(shard); err != nil {
+		return store.Changes{}, opError(OpChanges, err)
+	}
+	buckets := make([]int, c.Buckets())
+	for i := range buckets {
+		buckets[i] = i
+	}
+	changes, epochs, err := c.changesOf(ctx, buckets, max)
+	if err != nil {
+		return store.Changes{}, err
+	}
+	changes.Epoch = c.see(epochs)
+	return changes, nil
+}
+
+// see remembers the epochs of all buckets and returns one that stands for them.
+func (c *Cluster) see(epochs []store.Epoch) store.Epoch {
+	h := fnv.New32a()
+	for _, e := range epochs {
+		_, _ = h.Write(binary.BigEndian.AppendUint32(nil, uint32(e))) // a hash's Write cannot fail
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.seen = clusterEpochs{store.Epoch(h.Sum32() | 1), epochs}
+	return c.seen.all
+}
+
+// inEpoch does something in each bucket, in the epoch that it had when Changes reported one for all.
+func (c *Cluster) inEpoch(ctx context.Context, op Op, shard int, all store.Epoch,
+	do func(bucket int, epoch store.Epoch) error) error {
+	if err := ctx.Err(); err != nil {
+		return opError(op, err)
+	}
+	c.mu.Lock()
+	seen := c.seen
+	c.mu.Unlock()
+	if seen.all != all {
+		return opError(op, store.ErrEpoch)
+	}
+	return c.inBuckets(op, shard, func(bucket int) error { return do(bucket, seen.buckets[bucket]) })
+}
+
+// Told implements store.RelayOrigin.
+func (c *Cluster) Told(ctx context.Context, shard int, cells []store.Change) error {
+	split := c.split(len(cells), func(i int) *window.Key { return &cells[i].Cell.Key })
+	return c.inBuckets(OpTold, shard, func(bucket int) error {
+		return c.Origin.Told(ctx, bucket, at(cells, split[bucket]))
+	})
+}
+
+// Scan implements store.RelayOrigin. Each bucket begins at the cursor, and the next one is that of the bucket that has
+// come least far: cells of the others may come again.
+func (c *Cluster) Scan(ctx context.Context, shard int, cursor uint64, max int) (
+	cells []store.Change, next uint64, err error,
+) {
+	err = c.inBuckets(OpScan, shard, func(bucket int) error {
+		part, after, err := c.Origin.Scan(ctx, bucket, cursor, max)
+		cells = append(cells, part...)
+		if after != 0 && (next == 0 || after < next) {
+			next = after
+		}
+		return err
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	return cells, next, nil
+}
+
+// Tell implements store.RelayOrigin.
+func (c *Cluster) Tell(ctx context.Context, shard int, totals []store.Foreign) error {
+	split := c.split(len(totals), func(i int) *window.Key { return &totals[i].Cell.Key })
+	return c.inBuckets(OpTell, shard, func(bucket int) error {
+		return c.Origin.Tell(ctx, bucket, at(totals, split[bucket]))
+	})
+}
+
+// Raise implements store.RelayOrigin.
+func (c *Cluster) Raise(ctx context.Context, shard int, epoch store.Epoch, totals []store.Change) error {
+	split := c.split(len(totals), func(i int) *window.Key { return &totals[i].Cell.Key })
+	return c.inEpoch(ctx, OpRaise, shard, epoch, func(bucket int, epoch store.Epoch) error {
+		return c.Origin.Raise(ctx, bucket, epoch, at(totals, split[bucket]))
+	})
+}
+
+// Healed implements store.RelayOrigin.
+func (c *Cluster) Healed(ctx context.Context, shard int, epoch store.Epoch) error {
+	return c.inEpoch(ctx, OpHealed, shard, epoch, func(bucket int, epoch store.Epoch) error {
+		return c.Origin.Healed(ctx, bucket, epoch)
+	})
+}

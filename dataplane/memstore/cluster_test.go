@@ -1,0 +1,121 @@
+package memstore_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/dataplane/storetest"
+	"github.com/weirhq/weir/shared/window"
+)
+
+func clusterSubject(buckets int) storetest.Origin {
+	clock := func() time.Time { return time.Now().Add(-10 * time.Minute) }
+	c := memstore.NewCluster(memstore.OriginOptions{Shards: buckets, Clock: clock})
+	ways := []*memstore.Cluster{c}
+	return storetest.Origin{
+		RelayOrigin: c,
+		Client: func(testing.TB) store.RelayOrigin {
+			way := c.Client()
+			ways = append(ways, way)
+			return way
+		},
+		Lose: func(lose bool) {
+			for _, way := range ways {
+				way.Faults.LoseReplies(lose)
+			}
+		},
+		Wipe: func(testing.TB) { c.Wipe() },
+		State: func(testing.TB) func(testing.TB) {
+			state := c.State()
+			return func(testing.TB) { c.Rollback(state) }
+		},
+		Clock: func(testing.TB) time.Time { return clock() },
+	}
+}
+
+func TestClusterKeepsTheContract(t *testing.T) {
+	storetest.TestOrigin(t, func(testing.TB) storetest.Origin { return clusterSubject(3) })
+}
+
+// cellOfEachBucket is a cell of each bucket, one after the other.
+func cellOfEachBucket(c *memstore.Cluster) []window.Cell {
+	cells := make([]window.Cell, c.Buckets())
+	for i, found := 0, 0; found < len(cells); i++ {
+		cell := minuteCell(fmt.Sprint(i))
+		if bucket := c.Origin.ShardOf(&cell.Key); cells[bucket].Workspace == "" {
+			cells[bucket] = cell
+			found++
+		}
+	}
+	return cells
+}
+
+// A bucket that is emptied has a new epoch, and the shard another one; the others have lost nothing, and what was meant
+// for their epoch is applied to them alone.
+func TestBucketsLoseTheirCountsApart(t *testing.T) {
+	c := memstore.NewCluster(memstore.OriginOptions{Shards: 3})
+	cells := cellOfEachBucket(c)
+	changes := func() store.Changes {
+		t.Helper()
+		got, err := c.Changes(t.Context(), 0, 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	var costs []store.Cost
+	for _, cell := range cells {
+		costs = append(costs, store.Cost{Cell: cell, Add: 5, Limit: 100})
+	}
+	sent, err := c.Send(t.Context(), store.Chunk{Stream: 7, Number: 1, Costs: costs})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := changes()
+	if e := sent.Totals; e[0].Epoch == e[1].Epoch || e[1].Epoch == e[2].Epoch || e[0].Epoch == e[2].Epoch {
+		t.Errorf("epochs of buckets: %+v", e)
+	}
+	c.WipeBucket(1)
+	if err := c.Healed(t.Context(), 0, before.Epoch); !errors.Is(err, store.ErrEpoch) {
+		t.Errorf("healed in an epoch that has ended: %v", err)
+	}
+	after := changes()
+	if after.Epoch == before.Epoch || after.Healed || len(after.Cells) != 2 {
+		t.Errorf("after bucket 1 was emptied: %+v", after)
+	}
+	if err := c.Healed(t.Context(), 0, after.Epoch); err != nil || !changes().Healed {
+		t.Errorf("healed: %v, %+v", err, changes())
+	}
+	for i, total := range c.Totals() {
+		if want := sent.Totals[c.Origin.ShardOf(&i.Key)]; total.Region != 5 || total.Epoch != want.Epoch {
+			t.Errorf("%v: %+v, was %+v", i, total, want)
+		}
+	}
+}
+
+// What one bucket has lost of a stream, the next chunk of the stream brings back, whatever cells it has.
+func TestABucketThatFailsOverLosesNoAnsweredChunk(t *testing.T) {
+	c := memstore.NewCluster(memstore.OriginOptions{Shards: 2})
+	cells := cellOfEachBucket(c)
+	send := func(number int64, costs ...store.Cost) {
+		t.Helper()
+		if _, err := c.Send(t.Context(), store.Chunk{Stream: 7, Number: number, Costs: costs}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	send(1, store.Cost{Cell: cells[0], Add: 1}, store.Cost{Cell: cells[1], Add: 10})
+	replica := c.State()
+	send(2, store.Cost{Cell: cells[0], Add: 2}, store.Cost{Cell: cells[1], Add: 20})
+	c.RollbackBucket(1, replica)
+	if totals := c.Totals(); totals[cells[0]].Region != 3 || totals[cells[1]].Region != 10 {
+		t.Errorf("after bucket 1 failed over: %+v", totals)
+	}
+	send(3, store.Cost{Cell: cells[0], Add: 4})
+	if totals := c.Totals(); totals[cells[0]].Region != 7 || totals[cells[1]].Region != 30 {
+		t.Errorf("after the next chunk: %+v", totals)
+	}
+}
