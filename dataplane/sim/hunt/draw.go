@@ -104,6 +104,7 @@ func (d drawer) fleet() Fleet {
 	} else {
 		f.Share = d.IntN(4) == 0
 	}
+	f.Patient = d.IntN(4) == 0
 	f.Tuning.Jitter = float64(d.IntN(2)) * 0.2
 	for i := range 1 + d.IntN(keysMax) {
 		f.Keys = append(f.Keys, Key{

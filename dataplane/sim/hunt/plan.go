@@ -25,6 +25,7 @@ type Fleet struct {
 	Mode    window.Mode
 	Share   bool // the namespace waits for its share: store.NamespaceRow.Headroom
 
+	Patient               bool            // it is looked at for the whole of Settle
 	Begin                 time.Duration   // how far into an hour the fleet starts
 	OriginTrip, MySQLTrip time.Duration   // round trips
 	Ahead                 []time.Duration // by region: its origin's clock

@@ -21,8 +21,10 @@ const (
 	// more after store.KeepFor.
 	Settle = 30 * time.Second
 
-	// looking is the last part of Settle, in which every node decides on every key.
-	looking = 12 * time.Second
+	// soonest is how long nothing is looked at after the last fault.
+	soonest = 3 * time.Second
+
+	lookEvery = time.Second
 
 	stopWithin = 5 * time.Second
 )
@@ -68,8 +70,7 @@ func play(p Plan) (Result, error) {
 	}
 	w.steps.Wait()
 	w.record.note("all faults are over")
-	w.look()
-	w.check()
+	w.record.add(w.look())
 	w.end()
 	result.Decisions, result.Virtual = w.ledger.decisions.Load(), time.Since(w.began)
 	result.Hash, result.Violations, result.Lines = w.record.hash(), w.record.violations, w.record.lines
@@ -280,15 +281,18 @@ func (w *world) restart(n *node, s Step) {
 	w.record.note("%v is back", n.life.Load())
 }
 
-// look has every region use every key, and then every node decide on it, for nothing, until everything has converged.
-func (w *world) look() {
-	time.Sleep(Settle - looking)
+// look has every region use every key, and then every node decide on it, for nothing, until everything has converged:
+// for Settle at most, and in a patient history always, since what is counted twice may come late.
+func (w *world) look() *check {
+	until := time.Now().Add(Settle)
+	time.Sleep(soonest)
 	for _, r := range w.regions {
 		for key := range w.plan.Fleet.Keys {
 			w.ask(r.nodes[0].life.Load(), key, 1)
 		}
 	}
-	for range looking / time.Second {
+	for {
+		time.Sleep(lookEvery)
 		for _, r := range w.regions {
 			for _, n := range r.nodes {
 				for key := range w.plan.Fleet.Keys {
@@ -296,7 +300,13 @@ func (w *world) look() {
 				}
 			}
 		}
-		time.Sleep(time.Second)
+		last := !time.Now().Before(until)
+		if w.plan.Fleet.Patient && !last {
+			continue
+		}
+		if c := w.check(); last || len(c.broken) == 0 {
+			return c
+		}
 	}
 }
 

@@ -46,6 +46,16 @@ func (r *record) violate(invariant, format string, args ...any) {
 	}
 }
 
+// add notes what a check has seen, and found broken.
+func (r *record) add(c *check) {
+	for _, line := range c.lines {
+		r.note("%s", line)
+	}
+	for _, v := range c.broken {
+		r.violate(v.Invariant, "%s", v.What)
+	}
+}
+
 func (r *record) hash() string {
 	sum := sha256.Sum256([]byte(strings.Join(r.lines, "\n")))
 	return hex.EncodeToString(sum[:8])
