@@ -5,7 +5,7 @@
 //
 // Draw makes a Plan of a seed: regions, nodes, keys, and steps, each at its moment: requests, and faults between any
 // two parties. Which kinds of requests and faults a plan has at all is drawn, too. Play plays it, in two phases: first
-// all steps happen; then every fault is over, callers only look, and after Settle everything must have converged.
+// all steps happen; then every fault is over, callers only look, and within Settle everything must converge.
 //
 // # What is checked
 //
