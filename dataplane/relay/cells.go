@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"iter"
 	"maps"
 	"slices"
 	"sync"
@@ -17,11 +18,13 @@ type cell struct {
 	*ownCount  // nil until the own region counts in the cell
 
 	// The other regions' side.
-	parts  []part  // one a region
-	one    [1]part // what parts begins with: most cells have one region
+	first  part    // of one region, as most cells have; of is nil while there is none
+	more   *[]part // of further regions
 	sent   int64   // foreign total that the origin is known to have
 	unsent bool    // listed in the book's
 	shared bool    // another region is known to use the cell; stays
+
+	dropped bool // taken off its table
 }
 
 // ownCount is what a relay knows of a cell that its own region has counted in.
@@ -63,27 +66,51 @@ func (c *cell) expiresMs() int64 { return c.group.expiresMs }
 // foreign is what all other regions are known to have accepted.
 func (c *cell) foreign() int64 {
 	sum := int64(0)
-	for i := range c.parts {
-		sum = min(store.CountMax, sum+c.parts[i].total)
+	for p := range c.parts() {
+		sum = min(store.CountMax, sum+p.total)
 	}
 	return sum
+}
+
+// parts is one a region.
+func (c *cell) parts() iter.Seq[*part] {
+	return func(yield func(*part) bool) {
+		if c.first.of == nil || !yield(&c.first) || c.more == nil {
+			return
+		}
+		for i := range *c.more {
+			if !yield(&(*c.more)[i]) {
+				return
+			}
+		}
+	}
 }
 
 // merge raises a region's component, and returns whether that raised the foreign total.
 func (c *cell) merge(of *region, total int64) bool {
 	before := c.foreign()
-	for i := range c.parts {
-		if c.parts[i].of.name == of.name {
-			c.parts[i].total = max(c.parts[i].total, total)
-			return c.foreign() > before
+	p := c.partOf(of)
+	p.total = max(p.total, total)
+	return c.foreign() > before
+}
+
+// partOf is a region's part, and makes it where there is none.
+func (c *cell) partOf(of *region) *part {
+	for p := range c.parts() {
+		if p.of == of {
+			return p
 		}
 	}
-	if c.parts == nil {
-		c.parts = c.one[:0]
-	}
-	c.parts = append(c.parts, part{of, total})
 	of.cells++
-	return c.foreign() > before
+	if c.first.of == nil {
+		c.first.of = of
+		return &c.first
+	}
+	if c.more == nil {
+		c.more = new([]part)
+	}
+	*c.more = append(*c.more, part{of: of})
+	return &(*c.more)[len(*c.more)-1]
 }
 
 func (c *cell) isOwn() bool {
@@ -94,7 +121,7 @@ func (c *cell) isOwn() bool {
 // nothing to tell, whichever other region uses it.
 func (c *cell) isUntold() bool { return c.ownCount != nil && c.total > max(c.told, 0) }
 
-func (c *cell) isForeign() bool { return len(c.parts) > 0 }
+func (c *cell) isForeign() bool { return c.first.of != nil }
 
 // book holds the cells of a shard, and lists of those that need something.
 type book struct {

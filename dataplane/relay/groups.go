@@ -2,32 +2,20 @@ package relay
 
 import (
 	"iter"
-	"maps"
 	"slices"
 	"strings"
 
 	"github.com/weirhq/weir/shared/window"
 )
 
-// group is the cells of a namespace's window: they expire together. Cells and identifiers lie in blocks, as there are
-// tens of millions: what a relay takes is for the most part fetching memory that it has not lately used, and following
-// pointers to collect garbage.
+// group is the cells of a namespace's window: they expire together.
 type group struct {
 	of        window.Cell // without an identifier
 	expiresMs int64
 	book      *book
-	cells     map[string]*cell // by identifier
-	own       []*cell          // those with an ownCount
-
-	block []cell          // for the next cells
-	texts strings.Builder // identifiers
+	cells     table
+	own       []*cell // those with an ownCount
 }
-
-// Blocks grow with their groups to these sizes, so that a cell that is alone in its group takes little.
-const (
-	blockCells = 64
-	blockBytes = 4 << 10
-)
 
 // groupOf is what the cells of a group have in common.
 func groupOf(c window.Cell) window.Cell {
@@ -35,37 +23,12 @@ func groupOf(c window.Cell) window.Cell {
 	return c
 }
 
-// addLocked adds a cell that is not there.
-func (g *group) addLocked(identifier string) *cell {
-	if len(g.block) == 0 {
-		g.block = make([]cell, min(blockCells, max(1, len(g.cells))))
-	}
-	c := &g.block[0]
-	g.block = g.block[1:]
-	c.group, c.identifier = g, g.keep(identifier)
-	g.cells[c.identifier] = c
-	g.book.n++
-	return c
-}
-
-// keep copies an identifier, so that it does not hold the row that it is of.
-func (g *group) keep(identifier string) string {
-	if g.texts.Cap()-g.texts.Len() < len(identifier) {
-		size := min(blockBytes, 2*g.texts.Cap())
-		g.texts = strings.Builder{}
-		g.texts.Grow(max(size, len(identifier)))
-	}
-	from := g.texts.Len()
-	g.texts.WriteString(identifier)
-	return g.texts.String()[from:]
-}
-
 // tidyLocked removes the cells that no region is known to use.
 func (g *group) tidyLocked() {
 	unused := func(c *cell) bool { return !c.isOwn() && !c.isForeign() }
-	before := len(g.cells)
-	maps.DeleteFunc(g.cells, func(_ string, c *cell) bool { return unused(c) })
-	g.book.n -= before - len(g.cells)
+	g.book.n -= g.cells.n
+	g.cells.tidy(unused)
+	g.book.n += g.cells.n
 	g.own = slices.DeleteFunc(g.own, unused)
 }
 
@@ -78,7 +41,7 @@ func (b *book) groupLocked(of *window.Cell) *group {
 	g := b.groups[key]
 	if g == nil {
 		key.Workspace, key.Namespace = strings.Clone(key.Workspace), strings.Clone(key.Namespace)
-		g = &group{of: key, expiresMs: key.ExpiresAtMs(), book: b, cells: make(map[string]*cell)}
+		g = &group{of: key, expiresMs: key.ExpiresAtMs(), book: b}
 		b.groups[key] = g
 		b.endings[g.expiresMs] = append(b.endings[g.expiresMs], g)
 	}
@@ -89,7 +52,7 @@ func (b *book) groupLocked(of *window.Cell) *group {
 // findLocked is nil where there is no such cell.
 func (b *book) findLocked(name *window.Cell) *cell {
 	if g := b.groups[groupOf(*name)]; g != nil {
-		return g.cells[name.Identifier]
+		return g.cells.find(name.Identifier)
 	}
 	return nil
 }
@@ -97,10 +60,13 @@ func (b *book) findLocked(name *window.Cell) *cell {
 // cellLocked makes the cell where there is none.
 func (b *book) cellLocked(name *window.Cell) *cell {
 	g := b.groupLocked(name)
-	if c := g.cells[name.Identifier]; c != nil {
+	if c := g.cells.find(name.Identifier); c != nil {
 		return c
 	}
-	return g.addLocked(name.Identifier)
+	c := g.cells.add(name.Identifier)
+	c.group = g
+	b.n++
+	return c
 }
 
 // ownLocked makes the cell, and the own region's side of it, where there is none.
@@ -117,7 +83,7 @@ func (b *book) ownLocked(name *window.Cell) *cell {
 func (b *book) allLocked() iter.Seq[*cell] {
 	return func(yield func(*cell) bool) {
 		for _, g := range b.groups {
-			for _, c := range g.cells {
+			for c := range g.cells.all() {
 				if !yield(c) {
 					return
 				}
@@ -144,7 +110,7 @@ func (b *book) tidyLocked() {
 	b.last = nil
 	clear(b.endings)
 	for of, g := range b.groups {
-		if g.tidyLocked(); len(g.cells) == 0 {
+		if g.tidyLocked(); g.cells.n == 0 {
 			delete(b.groups, of)
 			continue
 		}
@@ -154,14 +120,14 @@ func (b *book) tidyLocked() {
 
 // dropLocked forgets a group, which sweep takes off endings.
 func (b *book) dropLocked(g *group) {
-	for _, c := range g.cells {
-		for _, p := range c.parts {
+	for c := range g.cells.all() {
+		for p := range c.parts() {
 			if p.of.cells--; p.of.cells == 0 {
 				delete(b.regions, p.of.name)
 			}
 		}
 	}
-	b.n -= len(g.cells)
+	b.n -= g.cells.n
 	b.last = nil
 	delete(b.groups, g.of)
 }

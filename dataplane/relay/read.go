@@ -322,7 +322,7 @@ func (b *book) forgetForeign() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for c := range b.allLocked() {
-		c.parts, c.sent, c.unsent, c.shared = nil, 0, false, false
+		c.first, c.more, c.sent, c.unsent, c.shared = part{}, nil, 0, false, false
 	}
 	b.tidyLocked()
 	clear(b.regions)
