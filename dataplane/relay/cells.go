@@ -3,7 +3,6 @@ package relay
 import (
 	"iter"
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -139,11 +138,13 @@ type book struct {
 	unhanded map[*cell]struct{} // those whose total peers may have to be told; empty without peers
 	nudge    chan struct{}      // has room for one: a cell that was kept back is found to be shared; nil without peers
 
-	unsent  []*cell            // those whose foreign total the origin may lack, and is not being told
+	unsent  queue[*cell]       // those whose foreign total the origin may lack, and is not being told
 	regions map[string]*region // those that have a part of a cell
 	partMax int                // of these cells a region has at most; then only cells that are there get its part
 	wiped   int                // how often unsent was filled anew, or emptied
-	sent    []sentTotals       // in the order in which they were sent
+	sent    queue[sentTotal]   // in the order in which they were sent
+
+	sentFrom time.Time // when the first one was
 }
 
 // regionCellsMax is how many cells a relay holds of another region, in all shards: some 700 MB, and 3 GB if each is
@@ -180,7 +181,7 @@ func (b *book) resend() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.wiped++
-	b.sent = nil
+	b.sent.reset()
 	for c := range b.allLocked() {
 		c.sent = 0
 		if c.isForeign() {
@@ -212,7 +213,7 @@ func (b *book) sweep() {
 		maps.DeleteFunc(set, func(c *cell, _ struct{}) bool { return gone(c) })
 	}
 	maps.DeleteFunc(b.waiting, func(_ uint32, c *cell) bool { return gone(c) })
-	b.unsent = slices.DeleteFunc(b.unsent, gone)
+	b.unsent.remove(gone)
 	for atMs, groups := range b.endings {
 		if !b.expired(atMs) {
 			continue

@@ -19,6 +19,12 @@ func newTestRelay(t testing.TB) *Relay {
 	return r
 }
 
+func toSend(b *book, now time.Time) *telling {
+	var t telling
+	b.toSend(&t, now)
+	return &t
+}
+
 // Of two cells that share a hash, the second is told as a count: the hash could wake only one of them.
 func TestCellsThatShareAHash(t *testing.T) {
 	s, now := newTestRelay(t).shards[0], time.Now()
@@ -79,11 +85,11 @@ func TestStoredAndToldCountsMeetByRegion(t *testing.T) {
 func TestATotalSentToAnEmptiedOriginIsSentAgain(t *testing.T) {
 	b, now := &newTestRelay(t).shards[0].book, time.Now()
 	b.merge("us", counted{cell: minuteCell("a"), total: 5}, now)
-	cells, totals, wiped := b.toSend(now)
+	first := toSend(b, now)
 	b.resend()
-	b.setSent(cells, totals, wiped, now)
-	if _, again, _ := b.toSend(now); len(totals) != 1 || len(again) != 1 || again[0] != totals[0] {
-		t.Errorf("first %v, then %v", totals, again)
+	b.setSent(first, now)
+	if again := toSend(b, now).totals; len(first.totals) != 1 || len(again) != 1 || again[0] != first.totals[0] {
+		t.Errorf("first %v, then %v", first.totals, again)
 	}
 }
 
@@ -92,18 +98,18 @@ func TestWhatAnEmptiedOriginWasSentIsRepeated(t *testing.T) {
 	b, now := &newTestRelay(t).shards[0].book, time.Now()
 	b.merge("us", counted{cell: minuteCell("a"), total: 5}, now)
 	for range 2 {
-		cells, totals, wiped := b.toSend(now)
-		if b.setSent(cells, totals, wiped, now); len(totals) != 1 {
-			t.Fatalf("%v is sent", totals)
+		first := toSend(b, now)
+		if b.setSent(first, now); len(first.totals) != 1 {
+			t.Fatalf("%v is sent", first.totals)
 		}
-		if _, more, _ := b.toSend(now); len(more) != 0 {
+		if more := toSend(b, now).totals; len(more) != 0 {
 			t.Fatalf("%v is sent twice", more)
 		}
 		b.resend()
 	}
-	cells, totals, wiped := b.toSend(now)
-	b.setSent(cells, totals, wiped, now)
-	if _, again, _ := b.toSend(now.Add(store.KeepFor)); len(again) != 1 {
+	first := toSend(b, now)
+	b.setSent(first, now)
+	if again := toSend(b, now.Add(store.KeepFor)).totals; len(again) != 1 {
 		t.Errorf("%v is repeated, want the total of 5", again)
 	}
 }
@@ -112,10 +118,10 @@ func TestWhatAnEmptiedOriginWasSentIsRepeated(t *testing.T) {
 func TestATotalThatGrowsOnItsWayIsSentAgain(t *testing.T) {
 	b, now := &newTestRelay(t).shards[0].book, time.Now()
 	b.merge("us", counted{cell: minuteCell("a"), total: 5}, now)
-	cells, totals, wiped := b.toSend(now)
+	first := toSend(b, now)
 	b.merge("us", counted{cell: minuteCell("a"), total: 6}, now)
-	b.setSent(cells, totals, wiped, now)
-	if _, again, _ := b.toSend(now); len(again) != 1 || again[0].Count != 6 {
+	b.setSent(first, now)
+	if again := toSend(b, now).totals; len(again) != 1 || again[0].Count != 6 {
 		t.Errorf("then %v is sent, want 6", again)
 	}
 }
@@ -130,7 +136,7 @@ func TestATotalThatCouldNotBeToldIsSentAgain(t *testing.T) {
 	if err := s.tell(t.Context(), now); err == nil {
 		t.Fatal("no error")
 	}
-	if _, again, _ := s.book.toSend(now); len(again) != 1 {
+	if again := toSend(&s.book, now).totals; len(again) != 1 {
 		t.Errorf("%v is sent again, want one total", again)
 	}
 }
@@ -142,12 +148,12 @@ func TestACellOutlivesItsEndByAMinute(t *testing.T) {
 	b.merge("us", counted{cell: x, total: 5}, now)
 	for _, past := range []time.Duration{0, keptFor - time.Millisecond} {
 		b.heard(time.UnixMilli(x.ExpiresAtMs()).Add(past))
-		if b.sweep(); b.findLocked(&x) == nil || len(b.unsent) != 1 {
+		if b.sweep(); b.findLocked(&x) == nil || b.unsent.len() != 1 {
 			t.Errorf("it is forgotten %v after its end", past)
 		}
 	}
 	b.heard(time.UnixMilli(x.ExpiresAtMs()).Add(keptFor))
-	if b.sweep(); b.n+len(b.unsent) != 0 {
+	if b.sweep(); b.n+b.unsent.len() != 0 {
 		t.Errorf("%d cells a minute after its end", b.n)
 	}
 }
@@ -227,7 +233,7 @@ func TestACellThatAllHaveForgottenIsGone(t *testing.T) {
 	b.merge("us", counted{cell: x, total: 5}, now)
 	b.growLocked(&store.Change{Cell: x, Total: 1, Limit: 100}, now, now)
 	b.forgetForeign()
-	if c := b.findLocked(&x); c == nil || c.isForeign() || len(b.unsent) != 0 || b.cellsOf("us") != 0 {
+	if c := b.findLocked(&x); c == nil || c.isForeign() || b.unsent.len() != 0 || b.cellsOf("us") != 0 {
 		t.Errorf("without the others' side: %+v", c)
 	}
 	if b.forgetOwn(); b.n+len(b.groups)+len(b.endings) != 0 {

@@ -9,7 +9,7 @@ func Sizes(r *Relay) (sizes struct{ Cells, Waiting, Due, Unsent, Hashes int }) {
 		sizes.Cells += s.book.n
 		sizes.Waiting += len(s.book.waiting)
 		sizes.Due += len(s.book.due)
-		sizes.Unsent += len(s.book.unsent)
+		sizes.Unsent += s.book.unsent.len()
 		s.book.mu.Unlock()
 	}
 	for _, set := range r.reader.users.sets {

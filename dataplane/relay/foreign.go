@@ -3,7 +3,6 @@ package relay
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/store"
@@ -31,19 +30,20 @@ func (s *shard) tellWhenWoken(ctx context.Context) {
 
 // tell raises the origin's foreign totals.
 func (s *shard) tell(ctx context.Context, now time.Time) error {
+	t := &s.telling
+	defer t.forget()
 	for {
 		if _, ok := s.term(now); !ok {
 			return nil
 		}
-		cells, totals, wiped := s.book.toSend(now)
-		if len(cells) == 0 {
+		if s.book.toSend(t, now); len(t.cells) == 0 {
 			return nil
 		}
-		if err := s.tellBatch(ctx, totals); err != nil {
-			s.book.sendAgain(cells)
+		if err := s.tellBatch(ctx, t.totals); err != nil {
+			s.book.sendAgain(t.cells)
 			return err
 		}
-		s.book.setSent(cells, totals, wiped, now)
+		s.book.setSent(t, now)
 	}
 }
 
@@ -56,28 +56,37 @@ func (s *shard) tellBatch(ctx context.Context, totals []store.Foreign) error {
 	return nil
 }
 
+// telling is what an origin is being told. A shard uses its memory for one call after the other.
+type telling struct {
+	cells  []*cell
+	totals []store.Foreign // of cells
+	wiped  int             // the book's, when they were taken
+}
+
+func (t *telling) forget() {
+	clear(t.cells)
+	clear(t.totals)
+}
+
 // toSend takes cells off those whose foreign total the origin may lack, tellMax at most.
-func (b *book) toSend(now time.Time) (cells []*cell, totals []store.Foreign, wiped int) {
+func (b *book) toSend(t *telling, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.repeatLocked(now)
-	n := min(tellMax, len(b.unsent))
-	cells, totals = slices.Clone(b.unsent[:n]), make([]store.Foreign, n)
-	if b.unsent = b.unsent[n:]; len(b.unsent) == 0 {
-		b.unsent = nil
-	}
-	for i, c := range cells {
+	n := min(tellMax, b.unsent.len())
+	t.cells, t.totals, t.wiped = append(t.cells[:0], b.unsent.all()[:n]...), t.totals[:0], b.wiped
+	b.unsent.drop(n)
+	for _, c := range t.cells {
 		c.unsent = false
-		totals[i] = store.Foreign{Cell: c.name(), Count: c.foreign()}
+		t.totals = append(t.totals, store.Foreign{Cell: c.name(), Count: c.foreign()})
 	}
-	return cells, totals, b.wiped
 }
 
 // unsentLocked has a cell's foreign total sent.
 func (b *book) unsentLocked(c *cell) {
 	if !c.unsent {
 		c.unsent = true
-		b.unsent = append(b.unsent, c)
+		b.unsent.push(c)
 	}
 }
 
@@ -93,43 +102,40 @@ func (b *book) sendAgain(cells []*cell) {
 }
 
 // setSent takes note of what the origin has, unless it may have lost it since.
-func (b *book) setSent(cells []*cell, totals []store.Foreign, wiped int, now time.Time) {
+func (b *book) setSent(t *telling, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.wiped != wiped {
+	if b.wiped != t.wiped {
 		return
 	}
-	sent := sentTotals{now, make([]sentTotal, 0, len(cells))}
-	for i, c := range cells {
-		if totals[i].Count > c.sent {
-			c.sent = totals[i].Count
-			sent.of = append(sent.of, sentTotal{c, c.sent})
+	if b.sentFrom.IsZero() {
+		b.sentFrom = now
+	}
+	for i, c := range t.cells {
+		if total := t.totals[i].Count; total > c.sent {
+			c.sent = total
+			b.sent.push(sentTotal{c, total, now.Sub(b.sentFrom)})
 		}
 	}
-	if len(sent.of) > 0 {
-		b.sent = append(b.sent, sent)
-	}
 }
 
-// sentTotals are foreign totals that the origin has acknowledged, and a replica of it may not have received.
-type sentTotals struct {
-	at time.Time
-	of []sentTotal
-}
-
+// sentTotal is a foreign total that the origin has acknowledged, and a replica of it may not have received.
 type sentTotal struct {
 	cell  *cell
 	total int64
+	at    time.Duration // since the book's sentFrom
 }
 
 // repeatLocked has totals sent once more after store.KeepFor, unless a larger one was sent since.
 func (b *book) repeatLocked(now time.Time) {
-	for len(b.sent) > 0 && now.Sub(b.sent[0].at) >= store.KeepFor {
-		for _, s := range b.sent[0].of {
-			if s.cell.sent == s.total {
-				b.unsentLocked(s.cell)
-			}
+	n := 0
+	for _, s := range b.sent.all() {
+		if now.Sub(b.sentFrom)-s.at < store.KeepFor {
+			break
 		}
-		b.sent = b.sent[1:]
+		if n++; s.cell.sent == s.total {
+			b.unsentLocked(s.cell)
+		}
 	}
+	b.sent.drop(n)
 }

@@ -327,5 +327,6 @@ func (b *book) forgetForeign() {
 	b.tidyLocked()
 	clear(b.regions)
 	b.wiped++
-	b.sent, b.unsent = nil, nil
+	b.sent.reset()
+	b.unsent.reset()
 }

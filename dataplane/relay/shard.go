@@ -39,6 +39,7 @@ type shard struct {
 	unloaded atomic.Bool // it is yet to load, once it has its lease
 	imported imported    // for its next load
 
+	telling telling   // of tell
 	savedAt time.Time // of save
 
 	tookTerm int          // of take: the term that it took changes in last

@@ -206,7 +206,7 @@ type RelayOrigin interface {
 	Scan(ctx context.Context, shard int, cursor uint64, max int) (cells []Change, next uint64, err error)
 
 	// Tell lifts cells' foreign totals to at least the given ones, and announces those that it has
-	// raised to listeners.
+	// raised to listeners. It keeps no reference to totals.
 	Tell(ctx context.Context, shard int, totals []Foreign) error
 
 	// Raise lifts Known (see Cost) of cells to at least the given counts, in the epoch that Changes
