@@ -42,7 +42,8 @@ func (c *check) all() {
 
 func (c *check) origin(a *account, r *region, total int64) {
 	low, high := c.ledger.bounds(r, a.cell)
-	c.lines = append(c.lines, fmt.Sprintf("%s holds %d of %s, %d to %d were accepted", r.name, total, cellName(a.cell), low, high))
+	c.lines = append(c.lines,
+		fmt.Sprintf("%s holds %d of %s, %d to %d were accepted", r.name, total, cellName(a.cell), low, high))
 	if total > high {
 		c.violate("R3", "%s holds %d of %s, and at most %d were accepted", r.name, total, cellName(a.cell), high)
 	}

@@ -2,14 +2,10 @@ package hunt
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/weirhq/weir/dataplane"
-	"github.com/weirhq/weir/dataplane/memstore"
 	"github.com/weirhq/weir/dataplane/sim/internal/bubble"
-	"github.com/weirhq/weir/dataplane/sim/internal/network"
-	"github.com/weirhq/weir/dataplane/store"
 )
 
 const (
@@ -192,95 +188,6 @@ func (w *world) reserve(l *life, s Step) {
 	w.record.note("%v  k%d settled at %d: %+d", l, s.Key, s.Actual, change)
 }
 
-// fault has something fail, and work again.
-func (w *world) fault(r *region, n *node, s Step) {
-	l := n.life.Load()
-	during := func(begin, end func()) {
-		begin()
-		time.Sleep(s.After)
-		end()
-	}
-	switch s.Do {
-	case Kill, Stop:
-		w.restart(n, s)
-	case Cut:
-		during(on(l.toOrigin, func(l *network.Link, bad bool) { l.Cut = bad }))
-	case Refuse:
-		during(on(l.toOrigin, func(l *network.Link, bad bool) { l.Down = bad }))
-	case Mute:
-		during(on(l.toOrigin, func(l *network.Link, bad bool) { l.Profile.Loss = pick(bad, s.Share) }))
-	case Slow:
-		during(on(l.toOrigin, func(l *network.Link, bad bool) { l.Profile.Jitter = pick(bad, s.Delay) }))
-	case CutMySQL:
-		during(on(l.toNews, func(l *network.Link, bad bool) { l.Cut = bad }))
-	case SlowMySQL:
-		during(func() { w.database.Set(s.Delay, 0) }, func() { w.database.Set(0, 0) })
-	case FailMySQL:
-		during(func() { w.database.Set(0, s.Share) }, func() { w.database.Set(0, 0) })
-	case HoldNews:
-		slow := func() time.Duration { return s.Delay }
-		during(func() { w.news.Faults.SlowCommits(slow) }, func() { w.news.Faults.SlowCommits(nil) })
-	case Wipe:
-		r.parts(s, r.origin.WipeShard)
-	case Failover:
-		var replica memstore.OriginState
-		during(func() { replica = r.origin.State() }, func() {
-			r.parts(s, func(part int) { r.origin.RollbackShard(part, replica) })
-		})
-		w.record.note("%s fails over%s to what it was %v ago", r.name, s.part(), s.After)
-	case LoseNews:
-		for shard := range w.plan.Fleet.Shards {
-			stream := store.Stream{Region: r.name, Shard: shard}
-			if rows := w.news.Rows(stream); len(rows) > 0 {
-				w.news.Lose(stream, rows[max(0, len(rows)-s.Count)].Sequence)
-			}
-		}
-	case Clock:
-		n.ahead.Add(int64(s.Delay))
-	}
-}
-
-// parts does something to the parts of an origin that a step names.
-func (r *region) parts(s Step, do func(part int)) {
-	for part := range r.origin.Shards() {
-		if s.Part == 0 || s.Part == part+1 {
-			do(part)
-		}
-	}
-}
-
-// on is a change of a link, and its end.
-func on(link *network.Link, change func(link *network.Link, bad bool)) (begin, end func()) {
-	return func() { link.Set(func(link *network.Link) { change(link, true) }) },
-		func() { link.Set(func(link *network.Link) { change(link, false) }) }
-}
-
-// pick is n, or 0.
-func pick[T float64 | time.Duration](bad bool, n T) T {
-	if bad {
-		return n
-	}
-	return 0
-}
-
-// restart ends a node's process, and starts another one later.
-func (w *world) restart(n *node, s Step) {
-	l := n.life.Load()
-	if l.ended.Load() {
-		return // it is being restarted
-	}
-	if s.Do == Kill {
-		w.kill(l)
-	} else {
-		w.stop(l, stopWithin)
-	}
-	time.Sleep(s.After)
-	if err := w.boot(n); err != nil {
-		w.record.violate("error", "start again: %v", err)
-	}
-	w.record.note("%v is back", n.life.Load())
-}
-
 // look has every region use every key, and then every node decide on it, for nothing, until everything has converged:
 // for Settle at most, and in a patient history always, since what is counted twice may come late.
 func (w *world) look() *check {
@@ -321,10 +228,4 @@ func (w *world) end() {
 	for _, link := range w.links {
 		link.Calls.Wait()
 	}
-}
-
-// fault is a step's words without its place and moment.
-func (s Step) fault() string {
-	text := s.String()
-	return text[len(fmt.Sprintf("%9.3fs  r%d.%d  ", s.At.Seconds(), s.Region, s.Node)):]
 }
