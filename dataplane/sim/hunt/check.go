@@ -72,7 +72,7 @@ func (c *check) foreign(a *account, held []map[window.Cell]store.Total) {
 			c.violate("R2", "%s was told of %d of %s, others hold %d and accepted at most %d",
 				r.name, foreign, cellName(a.cell), least, most)
 		}
-		for _, n := range r.nodes {
+		for _, n := range r.here() {
 			c.node(n, a, held[i][a.cell])
 		}
 	}

@@ -39,10 +39,17 @@ func Draw(seed uint64) Plan {
 		p.Steps = append(p.Steps, d.call(p.Fleet, calls[d.IntN(len(calls))], d.between(0, span)))
 	}
 	faults := d.some(Kill, Stop, Cut, Refuse, Mute, Slow, CutMySQL, SlowMySQL, FailMySQL, HoldNews,
-		Wipe, Failover, LoseNews, Clock)
+		Wipe, Failover, Unlease, LoseNews, Clock, Leave, Die)
 	if len(faults) > 0 {
 		for range d.IntN(faultsMax + 1) {
 			p.Steps = append(p.Steps, d.fault(p.Fleet, faults[d.IntN(len(faults))], d.between(0, span)))
+		}
+	}
+	for region, late := range p.Fleet.Late {
+		for i := range late {
+			p.Steps = append(p.Steps, Step{
+				At: d.between(0, span), Do: Join, Region: region, Node: p.Fleet.Nodes[region] - 1 - i,
+			})
 		}
 	}
 	p.Steps = slices.DeleteFunc(p.Steps, p.returnsAnEpoch)
@@ -90,10 +97,7 @@ func (d drawer) fleet() Fleet {
 	if d.IntN(3) == 0 {
 		f.Shards, f.Buckets = 1, 2+d.IntN(bucketsMax-1)
 	}
-	for range 1 + d.IntN(regionsMax) {
-		f.Nodes = append(f.Nodes, 1+d.IntN(nodesMax))
-		f.Ahead = append(f.Ahead, 0)
-	}
+	d.places(&f)
 	if d.IntN(3) == 0 {
 		for i := range f.Ahead {
 			f.Ahead[i] = d.between(-2*time.Second, 2*time.Second)
@@ -114,6 +118,23 @@ func (d drawer) fleet() Fleet {
 		})
 	}
 	return f
+}
+
+// places draws regions and their nodes. Node 0 of each is always there, and runs a relay.
+func (d drawer) places(f *Fleet) {
+	bare, late := d.IntN(3) == 0, d.IntN(3) == 0
+	for range 1 + d.IntN(regionsMax) {
+		nodes := 1 + d.IntN(nodesMax)
+		relays, missing := nodes, 0
+		if bare {
+			relays = 1 + d.IntN(nodes)
+		}
+		if late {
+			missing = d.IntN(nodes)
+		}
+		f.Nodes, f.Relays, f.Late = append(f.Nodes, nodes), append(f.Relays, relays), append(f.Late, missing)
+		f.Ahead = append(f.Ahead, 0)
+	}
 }
 
 func (d drawer) place(f Fleet) (region, node int) {
@@ -160,6 +181,10 @@ func (d drawer) fault(f Fleet, do Verb, at time.Duration) Step {
 		s.Delay = d.between(10*time.Millisecond, 3*time.Second)
 	case SlowMySQL:
 		s.Delay = d.between(10*time.Millisecond, time.Second)
+	case Leave, Die:
+		if s.Node == 0 {
+			s.Do = map[Verb]Verb{Leave: Stop, Die: Kill}[do]
+		}
 	case Wipe:
 		s.Part = d.part(f)
 	case Failover:

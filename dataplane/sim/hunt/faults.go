@@ -1,6 +1,7 @@
 package hunt
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -20,6 +21,8 @@ func (w *world) fault(r *region, n *node, s Step) {
 	switch s.Do {
 	case Kill, Stop:
 		w.restart(n, s)
+	case Leave, Die:
+		w.leave(n, s.Do)
 	case Cut:
 		during(on(l.toOrigin, func(l *network.Link, bad bool) { l.Cut = bad }))
 	case Refuse:
@@ -45,6 +48,10 @@ func (w *world) fault(r *region, n *node, s Step) {
 			r.parts(s, func(part int) { r.origin.RollbackShard(part, replica) })
 		})
 		w.record.note("%s fails over%s to what it was %v ago", r.name, s.part(), s.After)
+	case Unlease:
+		for shard := range w.plan.Fleet.Shards {
+			w.unlease(r, shard)
+		}
 	case LoseNews:
 		for shard := range w.plan.Fleet.Shards {
 			stream := store.Stream{Region: r.name, Shard: shard}
@@ -78,6 +85,41 @@ func pick[T float64 | time.Duration](bad bool, n T) T {
 		return n
 	}
 	return 0
+}
+
+// unlease ends a shard's lease, as a failover to a replica does that has not heard of it.
+func (w *world) unlease(r *region, shard int) {
+	origin, ctx := r.client(), context.Background()
+	lease, err := origin.Lease(ctx, shard, "hunt", time.Millisecond) // refused if there is one
+	if err == nil {
+		err = origin.Release(ctx, shard, lease.Holder)
+	}
+	if err != nil {
+		w.record.violate("error", "end a lease of %s: %v", r.name, err)
+	}
+}
+
+// leave ends a node for good.
+func (w *world) leave(n *node, how Verb) {
+	l := n.life.Load()
+	if l.ended.Load() {
+		return // it is being restarted
+	}
+	n.away.Store(true)
+	if how == Die {
+		w.kill(l)
+	} else {
+		w.stop(l, stopWithin)
+	}
+}
+
+// join starts a node that was not there yet.
+func (w *world) join(n *node) {
+	if err := w.boot(n); err != nil {
+		w.record.violate("error", "join: %v", err)
+	}
+	n.away.Store(false)
+	w.record.note("%v is there", n.life.Load())
 }
 
 // restart ends a node's process, and starts another one later.

@@ -19,6 +19,8 @@ type Plan struct {
 // Fleet is what a history begins with.
 type Fleet struct {
 	Nodes   []int // by region, >= 1 each
+	Relays  []int // by region, >= 1 each: how many nodes, from 0 on, know MySQL and run a relay
+	Late    []int // by region: how many nodes, from the last one back, are not there before their Join
 	Shards  int   // of each region's origin: servers
 	Buckets int   // 0, or how many buckets the one shard has, which is a Cluster then
 	Keys    []Key
@@ -55,8 +57,11 @@ const (
 
 // What nodes do.
 const (
-	Kill Verb = "kill" // kill -9; a new node starts After
-	Stop Verb = "stop" // an orderly end; a new node starts After
+	Kill  Verb = "kill"  // kill -9; a new node starts After
+	Stop  Verb = "stop"  // an orderly end; a new node starts After
+	Join  Verb = "join"  // a node is there from now on
+	Leave Verb = "leave" // an orderly end, for good
+	Die   Verb = "die"   // kill -9, for good
 )
 
 // Faults, each of which ends After.
@@ -75,6 +80,7 @@ const (
 const (
 	Wipe     Verb = "wipe"      // an origin, or its Part, is empty
 	Failover Verb = "failover"  // an origin, or its Part, has forgotten what it was told in the After before
+	Unlease  Verb = "unlease"   // an origin has forgotten who relays it; the relay does not know
 	LoseNews Verb = "lose news" // MySQL has lost the last Count rows of a region
 	Clock    Verb = "clock"     // a node's clock moves by Delay
 )
@@ -114,6 +120,7 @@ func (s Step) String() string {
 		fmt.Fprintf(&b, " %d rows", s.Count)
 	case Clock:
 		fmt.Fprintf(&b, " by %v", s.Delay)
+	case Join, Leave, Die, Unlease:
 	case Wipe:
 		b.WriteString(s.part())
 	case Failover:

@@ -75,7 +75,7 @@ func play(p Plan) (Result, error) {
 
 func (v Verb) isFault() bool {
 	switch v {
-	case Ask, Burst, Batch, Reserve:
+	case Ask, Burst, Batch, Reserve, Join:
 		return false
 	}
 	return true
@@ -93,6 +93,9 @@ func (w *world) bootAll() error {
 			}
 		}
 		for _, n := range r.nodes {
+			if n.away.Load() {
+				continue
+			}
 			if err := w.boot(n); err != nil {
 				return err
 			}
@@ -108,6 +111,12 @@ func (w *world) bootAll() error {
 func (w *world) step(s Step) {
 	r := w.regions[s.Region]
 	n := r.nodes[s.Node]
+	if n.away.Load() {
+		if s.Do == Join {
+			w.join(n)
+		}
+		return // nothing happens to a node that is not there
+	}
 	switch s.Do {
 	case Ask:
 		w.ask(n.life.Load(), s.Key, s.Cost)
@@ -201,7 +210,7 @@ func (w *world) look() *check {
 	for {
 		time.Sleep(lookEvery)
 		for _, r := range w.regions {
-			for _, n := range r.nodes {
+			for _, n := range r.here() {
 				for key := range w.plan.Fleet.Keys {
 					w.ask(n.life.Load(), key, 0)
 				}
@@ -220,7 +229,7 @@ func (w *world) look() *check {
 // end stops all nodes, and waits for everything that still moves.
 func (w *world) end() {
 	for _, r := range w.regions {
-		for _, n := range r.nodes {
+		for _, n := range r.here() {
 			w.retired.Go(func() { w.stop(n.life.Load(), stopWithin) })
 		}
 	}

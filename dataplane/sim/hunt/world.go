@@ -56,7 +56,18 @@ type node struct {
 	region *region
 	index  int
 	ahead  atomic.Int64 // ns, of its own clock
+	away   atomic.Bool  // it has not joined yet, or has left for good
 	life   atomic.Pointer[life]
+}
+
+// here are the nodes that have not left, and have joined.
+func (r *region) here() (nodes []*node) {
+	for _, n := range r.nodes {
+		if !n.away.Load() {
+			nodes = append(nodes, n)
+		}
+	}
+	return nodes
 }
 
 // life is one process: a limiter and a relay.
@@ -64,7 +75,7 @@ type life struct {
 	node             *node
 	number           int
 	limiter          *dataplane.Limiter
-	relay            *relay.Relay
+	relay            *relay.Relay // nil on a node without MySQL
 	toOrigin, toNews *network.Link
 	ended            atomic.Bool // it was killed, or stopped
 }
@@ -104,6 +115,7 @@ func newWorld(p Plan) (*world, error) {
 		r.open(p.Fleet, func() time.Time { return time.Now().Add(ahead) })
 		for n := range nodes {
 			r.nodes = append(r.nodes, &node{region: r, index: n})
+			r.nodes[n].away.Store(n >= nodes-p.Fleet.Late[i])
 		}
 		w.regions = append(w.regions, r)
 	}
@@ -152,9 +164,31 @@ func (w *world) boot(n *node) error {
 	if err != nil {
 		return fmt.Errorf("start %s: %w", process, err)
 	}
+	if n.index < w.plan.Fleet.Relays[n.region.index] {
+		if err := w.relay(l, process, origin); err != nil {
+			return err
+		}
+	}
+	if err := l.limiter.Start(context.Background()); err != nil {
+		return err
+	}
+	if l.relay != nil {
+		if err := l.relay.Start(context.Background()); err != nil {
+			return err
+		}
+	}
+	for l.limiter.Health().SettingsAt.IsZero() {
+		time.Sleep(10 * time.Millisecond)
+	}
+	n.life.Store(l)
+	return nil
+}
+
+// relay makes a life's relay.
+func (w *world) relay(l *life, process string, origin store.RelayOrigin) error {
 	way := &network.Statements{Link: l.toNews, Database: &w.database, Meters: &w.mysql}
-	l.relay, err = relay.New(relay.Config{
-		Region: n.region.name, Holder: process, Origin: origin,
+	made, err := relay.New(relay.Config{
+		Region: l.node.region.name, Holder: process, Origin: origin,
 		News:     network.News{News: w.news, Statements: way},
 		Counts:   network.Counts{CountStore: w.counts, Statements: way},
 		Settings: &network.Settings{From: w.counts, Statements: way},
@@ -169,16 +203,7 @@ func (w *world) boot(n *node) error {
 	if err != nil {
 		return fmt.Errorf("start the relay of %s: %w", process, err)
 	}
-	if err := l.limiter.Start(context.Background()); err != nil {
-		return err
-	}
-	if err := l.relay.Start(context.Background()); err != nil {
-		return err
-	}
-	for l.limiter.Health().SettingsAt.IsZero() {
-		time.Sleep(10 * time.Millisecond)
-	}
-	n.life.Store(l)
+	l.relay = made
 	return nil
 }
 
@@ -191,8 +216,7 @@ func (w *world) kill(l *life) {
 	w.retired.Go(func() {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
-		_ = l.limiter.Stop(ctx) // says what it could not send
-		_ = l.relay.Stop(ctx)   // its lease ends by itself
+		l.end(ctx) // the relay's lease ends by itself
 	})
 }
 
@@ -201,8 +225,15 @@ func (w *world) stop(l *life, within time.Duration) {
 	l.ended.Store(true)
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
+	l.end(ctx)
+}
+
+// end stops what runs, which says what it could not send.
+func (l *life) end(ctx context.Context) {
 	_ = l.limiter.Stop(ctx)
-	_ = l.relay.Stop(ctx)
+	if l.relay != nil {
+		_ = l.relay.Stop(ctx)
+	}
 }
 
 // watchedOrigin is a region's origin behind all links. It holds what relays tell it to what others have accepted.
