@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"time"
 
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
@@ -25,7 +27,16 @@ type machine struct {
 	runtime wazero.Runtime
 	guest   wazero.CompiledModule
 	scratch string
+	within  time.Duration // that a history has to end in; 0 is withinDefault
 }
+
+const (
+	// withinDefault is of a machine that plays a history in a second or two, and of one that has much else to do.
+	withinDefault = time.Minute
+
+	// guestPages bound a history's memory, as one may also collect what it has for ever: 1 GiB.
+	guestPages = 1 << 14
+)
 
 // build makes the guest of the module in dir, with what an overlay replaces, if there is one.
 func build(ctx context.Context, dir, overlay, to string) error {
@@ -45,7 +56,8 @@ func newMachine(ctx context.Context, dir string, bug *planted) (*machine, error)
 	if err != nil {
 		return nil, err
 	}
-	m := &machine{scratch: scratch, runtime: wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfigCompiler())}
+	config := wazero.NewRuntimeConfigCompiler().WithCloseOnContextDone(true).WithMemoryLimitPages(guestPages)
+	m := &machine{scratch: scratch, runtime: wazero.NewRuntimeWithConfig(ctx, config)}
 	if err := m.load(ctx, dir, bug); err != nil {
 		m.close()
 		return nil, err
@@ -91,7 +103,8 @@ func (m *machine) close() {
 // root is a guest's file system: the runner of package testing writes to /dev/null.
 func (m *machine) root() string { return filepath.Join(m.scratch, "root") }
 
-// errDied is a history that ended in a panic: also when goroutines are left, or all of them wait for ever.
+// errDied is a history that ended in a panic, also when goroutines are left or all of them wait for ever, or one that
+// had not ended when its time was over.
 var errDied = errors.New("the history did not end")
 
 // play runs one history.
@@ -107,11 +120,17 @@ func (m *machine) play(ctx context.Context, seed uint64, without hunt.Set) (hunt
 		WithNanotime(tick, sys.ClockResolution(1)).
 		WithWalltime(func() (int64, int32) { t := tick(); return t / 1e9, int32(t % 1e9) }, sys.ClockResolution(1)).
 		WithNanosleep(func(d int64) { ns += d })
-	instance, err := m.runtime.InstantiateModule(ctx, m.guest, config)
+	within := cmp.Or(m.within, withinDefault)
+	limited, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	instance, err := m.runtime.InstantiateModule(limited, m.guest, config)
 	if instance != nil {
 		defer func() { _ = instance.Close(ctx) }()
 	}
 	var exit *sys.ExitError
+	if errors.As(err, &exit) && exit.ExitCode() == sys.ExitCodeDeadlineExceeded {
+		return hunt.Result{}, fmt.Errorf("%w within %v", errDied, within)
+	}
 	if err != nil && (!errors.As(err, &exit) || exit.ExitCode() != 0) {
 		return hunt.Result{}, fmt.Errorf("%w: %w\n%s", errDied, err, stderr.Bytes())
 	}

@@ -26,6 +26,7 @@ type cli struct {
 	For     time.Duration `help:"Begin no further seed after this time; 0: no end."`
 	Twice   bool          `help:"Play each seed twice, and compare all that happens."`
 	Procs   int           `help:"Histories at once; 0: one a processor."`
+	Within  time.Duration `default:"1m" help:"How long a history may take: one that has not ended then has failed."`
 	Keep    bool          `help:"Go on after a seed that fails."`
 	Planted string        `placeholder:"DIR" help:"Hunt for each bug of DIR/*.patch, with at most --seeds seeds; fail if one is not found."`
 	Module  string        `default:"../.." help:"Directory of the module to hunt in."`
@@ -58,6 +59,7 @@ func (c *cli) run(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	defer m.close()
+	m.within = c.Within
 	if c.Seed != nil {
 		return c.replay(ctx, out, m)
 	}
@@ -80,7 +82,7 @@ func (c *cli) prove(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	p := prover{module: c.Module, out: out, from: c.From, seeds: c.Seeds}
+	p := prover{module: c.Module, out: out, from: c.From, seeds: c.Seeds, within: c.Within}
 	return p.run(ctx, bugs, c.procs())
 }
 

@@ -9,22 +9,33 @@ import (
 	"time"
 )
 
-// prover shows that a hunt finds the bugs it exists for: it hunts for each planted one.
+// prover shows that a search finds the bugs it exists for: it hunts for each planted one, and explores for those of the
+// control plane.
 type prover struct {
 	module string
 	out    io.Writer
 	from   uint64
-	seeds  uint64 // at most, for each
+	seeds  uint64        // at most, for each
+	within time.Duration // that a history has to end in; 0 is withinDefault
 
 	mu     sync.Mutex // of what follows, and of out
 	missed int
 }
 
-// finding is what a hunt for one planted bug came to.
+// finding is what a search for one planted bug came to.
 type finding struct {
-	broken  string // the invariant; empty: none
+	broken  string // the invariant, or rule; empty: none
 	seeds   uint64
 	virtual time.Duration
+	states  int // that were explored; then there are no seeds
+}
+
+// effort is what it took.
+func (f *finding) effort() string {
+	if f.states > 0 {
+		return fmt.Sprintf("%4d states", f.states)
+	}
+	return fmt.Sprintf("%4d seeds, %5.2f virtual hours", f.seeds, f.virtual.Hours())
 }
 
 var errMissed = errors.New("planted bugs were not found")
@@ -55,17 +66,20 @@ func (p *prover) run(ctx context.Context, bugs []planted, procs int) error {
 	return nil
 }
 
-// say hunts for a bug, and prints a line about it.
+// say searches for a bug, and prints a line about it.
 func (p *prover) say(ctx context.Context, bug *planted) {
-	f, err := p.hunt(ctx, bug)
+	search := p.hunt
+	if bug.isOfControl() {
+		search = p.explore
+	}
+	f, err := search(ctx, bug)
 	if ctx.Err() != nil {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err == nil && f.broken != "" {
-		fmt.Fprintf(p.out, "%-40s breaks %-5s %4d seeds, %5.2f virtual hours\n",
-			bug.name, f.broken, f.seeds, f.virtual.Hours())
+		fmt.Fprintf(p.out, "%-40s breaks %-5s %s\n", bug.name, f.broken, f.effort())
 		return
 	}
 	p.missed++
@@ -73,7 +87,7 @@ func (p *prover) say(ctx context.Context, bug *planted) {
 		fmt.Fprintf(p.out, "%-40s %v\n", bug.name, err)
 		return
 	}
-	fmt.Fprintf(p.out, "%-40s NOT FOUND    %4d seeds, %5.2f virtual hours\n", bug.name, f.seeds, f.virtual.Hours())
+	fmt.Fprintf(p.out, "%-40s NOT FOUND    %s\n", bug.name, f.effort())
 }
 
 // hunt plays seeds with a bug until one breaks an invariant, or does not end.
@@ -83,13 +97,14 @@ func (p *prover) hunt(ctx context.Context, bug *planted) (f finding, err error) 
 		return f, err
 	}
 	defer m.close()
+	m.within = p.within
 	for f.seeds < p.seeds && f.broken == "" && ctx.Err() == nil {
 		result, err := m.play(ctx, p.from+f.seeds, nil)
 		f.seeds++
 		f.virtual += result.Virtual
 		switch {
 		case errors.Is(err, errDied):
-			f.broken = "ends" // a panic, or a goroutine that is left
+			f.broken = "ends" // a panic, a goroutine that is left, or a history without an end
 		case err != nil:
 			return f, err
 		case len(result.Violations) > 0:

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 func plantedBugs(t *testing.T) []planted {
@@ -91,5 +92,17 @@ func TestAPatchReplacesWholeLines(t *testing.T) {
 	}
 	if got, err := p.apply("ba\nb\na\nb\nd\n"); err != nil || got != "ba\nb\na\nc\nd\n" {
 		t.Errorf("%q, %v", got, err)
+	}
+}
+
+func TestAPlantedBugThatNeverEndsIsFound(t *testing.T) {
+	bug := planted{
+		name: "endless", file: "dataplane/sim/hunt/guest/main.go",
+		hunks: []hunk{{"func main() {\n", "func main() {\n\tfor {\n\t}\n"}},
+	}
+	var out bytes.Buffer
+	p := prover{module: "../..", out: &out, from: 1, seeds: 1, within: time.Second}
+	if err := p.run(t.Context(), []planted{bug}, 1); err != nil || !strings.Contains(out.String(), "breaks ends") {
+		t.Errorf("%v:\n%s", err, out.Bytes())
 	}
 }

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// explorer is the test that goes through all that may happen to rollouts: see controlplane.
+const explorer = "TestExploreRollouts"
+
+var (
+	exploredStates = regexp.MustCompile(`\}: (\d+) states,`)
+	brokenRule     = regexp.MustCompile(`(?m)^ +explore_test\.go:\d+: \{[^}]*\}: ([^\d].*)$`)
+)
+
+// isOfControl tells of a bug of the control plane, which no history of a fleet comes across.
+func (p *planted) isOfControl() bool { return strings.HasPrefix(p.file, "controlplane/") }
+
+// explore runs the explorer of rollouts with a bug.
+func (p *prover) explore(ctx context.Context, bug *planted) (f finding, err error) {
+	scratch, err := os.MkdirTemp("", "weir-explore")
+	if err != nil {
+		return f, err
+	}
+	defer func() { _ = os.RemoveAll(scratch) }()
+	overlay, err := bug.overlay(p.module, scratch)
+	if err != nil {
+		return f, err
+	}
+	cmd := exec.CommandContext(ctx, "go", "test", "-vet=off", "-count=1", "-v", "-run=^"+explorer+"$",
+		"-overlay="+overlay, "./"+filepath.ToSlash(filepath.Dir(bug.file)))
+	cmd.Dir = p.module
+	text, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		return f, fmt.Errorf("explore with %s: %w", bug.name, err)
+	}
+	return explored(string(text))
+}
+
+// explored reads what the explorer prints.
+func explored(text string) (f finding, err error) {
+	for _, found := range exploredStates.FindAllStringSubmatch(text, -1) {
+		n, err := strconv.Atoi(found[1])
+		if err != nil {
+			return f, err
+		}
+		f.states += n
+	}
+	rule := brokenRule.FindStringSubmatch(text)
+	switch {
+	case rule != nil:
+		f.broken = strconv.Quote(rule[1])
+	case strings.Contains(text, "panic: "):
+		f.broken = "ends" // also when the test's time is over
+	case !strings.Contains(text, "--- PASS: "+explorer+" "):
+		return f, fmt.Errorf("%w: the explorer did not run:\n%s", errPatch, text)
+	}
+	return f, nil
+}
