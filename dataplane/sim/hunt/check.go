@@ -38,6 +38,7 @@ func (c *check) all() {
 			c.foreign(a, held)
 		}
 	}
+	c.durable(held)
 }
 
 func (c *check) origin(a *account, r *region, total int64) {
