@@ -93,3 +93,6 @@ func Names(r *Relay) (groups int) {
 	}
 	return groups + len(r.reader.names.groups)
 }
+
+// Lacking is how many streams a relay holds something of because it lacked their names, or reads their snapshots.
+func Lacking(r *Relay) int { return len(r.reader.lacking) }

@@ -2,7 +2,6 @@ package relay
 
 import (
 	"sync"
-	"time"
 
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
@@ -100,49 +99,4 @@ func (n *names) keep(pass func(expiresMs int64) bool) {
 			delete(n.held, group.stream.Region)
 		}
 	}
-}
-
-// lacking knows the streams of which names were not read: of windows that had seemed to be in the future, or of rows
-// that could not be read. They are read again from their last snapshots, which have all names.
-type lacking struct {
-	within  map[store.Stream]bool      // a snapshot is being read, and not to its end
-	streams map[store.Stream]bool      // to be read again
-	begunAt map[store.Stream]time.Time // when they were
-}
-
-const lackingEvery = 30 * time.Second
-
-// note takes note of a row that was read with so many counts whose names were not. Within a snapshot they are in its
-// later parts.
-func (l *lacking) note(row *store.NewsRow, nameless int) {
-	if l.within == nil {
-		*l = lacking{make(map[store.Stream]bool), make(map[store.Stream]bool), make(map[store.Stream]time.Time)}
-	}
-	if row.Snapshot != 0 {
-		l.within[row.Stream] = !row.Last
-	}
-	if nameless > 0 && !l.within[row.Stream] {
-		l.streams[row.Stream] = true
-	}
-}
-
-// begin takes the cursors of streams that lack names away, at most every lackingEvery.
-func (l *lacking) begin(after map[store.Stream]store.NewsCursor, now time.Time) {
-	for s := range l.streams {
-		if now.Sub(l.begunAt[s]) >= lackingEvery {
-			l.begunAt[s] = now
-			delete(after, s)
-			delete(l.streams, s)
-		}
-	}
-}
-
-// isWithin tells whether the last page ended within a snapshot that is being read.
-func (l *lacking) isWithin() bool {
-	for _, within := range l.within {
-		if within {
-			return true
-		}
-	}
-	return false
 }

@@ -237,8 +237,13 @@ type hostile struct {
 
 func (h *hostile) tell(writer uint64, payload []byte) {
 	h.Helper()
+	h.row(store.NewsRow{Writer: writer, Payload: payload})
+}
+
+func (h *hostile) row(row store.NewsRow) {
+	h.Helper()
 	h.rows++
-	row := store.NewsRow{Stream: store.Stream{Region: h.region}, Sequence: h.rows, Writer: writer, Payload: payload}
+	row.Stream, row.Sequence = store.Stream{Region: h.region}, h.rows
 	if err := h.news.Append(h.Context(), row); err != nil {
 		h.Fatal(err)
 	}

@@ -40,7 +40,7 @@ type reader struct {
 	settingsAt time.Time // when that page was asked for
 }
 
-func newReader(r *Relay) *reader { return &reader{relay: r, names: newNames()} }
+func newReader(r *Relay) *reader { return &reader{relay: r, names: newNames(), lacking: make(lacking)} }
 
 // read brings the shards what has been told since the last call, once an origin has told the time, by which cells are
 // of the future or expired.
@@ -120,6 +120,7 @@ func (r *reader) take(page *store.NewsPage, now time.Time) {
 	}
 	r.lacking.begin(r.after, now)
 	for _, s := range page.Gone {
+		delete(r.lacking, s)
 		delete(r.after, s)
 	}
 }
@@ -230,7 +231,7 @@ func (r *reader) forget() {
 	none := func(int64) bool { return false }
 	r.users.keep(none)
 	r.names.keep(none)
-	r.lacking = lacking{}
+	clear(r.lacking)
 	for _, s := range r.relay.shards {
 		s.book.forgetForeign()
 	}

@@ -1,0 +1,40 @@
+package relay_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/relay"
+	"github.com/weirhq/weir/dataplane/store"
+)
+
+// What a relay keeps of streams that lack names ends: half a minute after it has read them again, and with the stream
+// where that ends within a snapshot.
+func TestStreamsThatLackedNamesAreForgotten(t *testing.T) {
+	w := newWorld(t, "eu")
+	eu := w.regions[0]
+	w.run(time.Second)
+	c := eu.cell("k", time.Hour)
+	for i := range 20 {
+		h := hostile{world: w, region: fmt.Sprint("made-up-", i)}
+		h.tell(1, relay.EncodeNumber(c, 1, 7))
+		h.row(store.NewsRow{Writer: 1, Snapshot: 2})
+	}
+	w.run(time.Second)
+	if n := relay.Lacking(eu.relay); n != 20 {
+		t.Fatalf("%d streams lack names, want 20", n)
+	}
+	for i := range 20 {
+		h := hostile{world: w, region: fmt.Sprint("made-up-", i), rows: 2}
+		if i < 10 {
+			h.row(store.NewsRow{Writer: 1, Snapshot: 2, Last: true})
+			continue
+		}
+		w.news.Lose(store.Stream{Region: h.region}, 0)
+	}
+	w.run(time.Minute + 10*time.Second)
+	if n := relay.Lacking(eu.relay); n != 0 {
+		t.Errorf("%d streams are kept", n)
+	}
+}
