@@ -129,6 +129,7 @@ type book struct {
 	groups  map[window.Cell]*group // by what their cells have in common
 	last    *group                 // that was looked up; nil is none
 	n       int                    // cells of all groups
+	owns    int                    // of these, cells with an ownCount
 	endings map[int64][]*group     // all groups by their expiry: a sweep looks at no others
 	waiting map[uint32]*cell       // announced by their hash, and not shared: the other regions' first word wakes them
 	due     map[*cell]struct{}     // those whose total may have to be told
@@ -141,19 +142,29 @@ type book struct {
 	unsent  queue[*cell]       // those whose foreign total the origin may lack, and is not being told
 	regions map[string]*region // those that have a part of a cell
 	partMax int                // of these cells a region has at most; then only cells that are there get its part
-	wiped   int                // how often unsent was filled anew, or emptied
-	sent    queue[sentTotal]   // in the order in which they were sent
+
+	regionsMax int
+	wiped      int              // how often unsent was filled anew, or emptied
+	sent       queue[sentTotal] // in the order in which they were sent
 
 	sentFrom time.Time // when the first one was
 }
 
-// regionCellsMax is how many cells a relay holds of another region, in all shards: some 700 MB, and 3 GB if each is
-// alone in its namespace and window. Of a region that tells of more, those that the own region does not use are left
-// out until others have expired.
-const regionCellsMax = 1 << 22
+const (
+	// regionCellsMax is how many cells a relay holds of another region, in all shards: some 600 MB, and 2 GB if each is
+	// alone in its namespace and window. Of a region that tells of more, those that the own region does not use are
+	// left out until others have expired. It takes as many of the own region's from MySQL.
+	regionCellsMax = 1 << 22
+
+	// streamsMax is how many streams of news a relay follows, and of how many regions its cells are: four shards of
+	// each of the 1,000 regions that settings have room for. Each one takes memory, and a part of the statement that
+	// reads news, while an account that can write MySQL makes up regions at will.
+	streamsMax = 4_000
+)
 
 func (b *book) init(shards int) {
-	b.regions, b.partMax = make(map[string]*region), (regionCellsMax+shards-1)/shards
+	b.regions, b.regionsMax = make(map[string]*region), streamsMax
+	b.partMax = (regionCellsMax + shards - 1) / shards
 	b.groups, b.waiting = make(map[window.Cell]*group), make(map[uint32]*cell)
 	b.endings = make(map[int64][]*group)
 	b.due, b.unsaved = make(map[*cell]struct{}), make(map[*cell]struct{})

@@ -100,3 +100,75 @@ func TestTooManyHashes(t *testing.T) {
 		t.Errorf("us knows %d of a cell that eu uses alone", got)
 	}
 }
+
+// What MySQL has of the own region makes a relay that takes over hold no more cells than one of another region does;
+// what its origin has it holds and tells all the same.
+func TestTooManyCellsOfTheOwnRegion(t *testing.T) {
+	w := newWorld(t, "eu", "us")
+	eu, us := w.regions[0], w.regions[1]
+	eu.away = true
+	w.run(time.Second)
+	const most = 10
+	relay.SetBounds(eu.relay, most, 1<<20)
+	own := hostile{world: w, region: "eu"}
+	var stored []store.Count
+	for i := range uint32(5 * most) {
+		told, kept := eu.cell(fmt.Sprint("news-", i), time.Minute), eu.cell(fmt.Sprintf("stored-%02d", i), time.Minute)
+		eu.accepted[told], eu.accepted[kept] = 1, 50 // for R1
+		own.tell(1, relay.EncodeName(told, i+1))
+		own.tell(2, relay.EncodeName(told, 1))
+		stored = append(stored, store.Count{Cell: kept, Count: 50})
+	}
+	if err := w.counts.Publish(t.Context(), "eu", stored); err != nil {
+		t.Fatal(err)
+	}
+	eu.away = false
+	w.run(interval)
+	if n := relay.Owns(eu.relay); n != most {
+		t.Errorf("eu holds %d cells of its own, want %d", n, most)
+	}
+	wantMetric(t, eu.relay, "weir_relay_crowded_cells_total 91") // 80 rows, and 11 stored counts of 50
+	c := eu.cell("k", time.Minute)
+	eu.accept(c, 50, 100)
+	w.run(2 * interval)
+	if got := us.total(c).Foreign; got != 50 {
+		t.Errorf("us knows %d of 50", got)
+	}
+	w.run(3 * time.Minute)
+	if n := relay.Owns(eu.relay); n != 0 {
+		t.Errorf("after their windows eu holds %d cells of its own", n)
+	}
+}
+
+// Rows of regions that are made up can make a relay hold cells of no more regions than it has room for: in the store
+// of news and in the one of counts.
+func TestTooManyRegions(t *testing.T) {
+	w := newWorld(t, "eu", "us")
+	eu, us := w.regions[0], w.regions[1]
+	const most = 10
+	relay.SetRegions(eu.relay, most)
+	eu.away = true
+	w.run(time.Second)
+	c := us.cell("k", time.Minute)
+	us.accept(c, 50, 100)
+	w.run(interval)
+	for i := range 2 * most {
+		made := fmt.Sprintf("made-up-%02d", i)
+		x := eu.cell(made, time.Minute)
+		us.accepted[x] = 1 // for R1
+		if err := w.counts.Publish(t.Context(), made, []store.Count{{Cell: x, Count: 1}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eu.away = false
+	w.run(interval)
+	wantMetric(t, eu.relay, "weir_relay_crowded_cells_total 11")
+	if n := relay.Regions(eu.relay); n != most {
+		t.Errorf("eu holds cells of %d regions, want %d", n, most)
+	}
+	w.run(3 * time.Minute)
+	later := us.cell("later", time.Minute)
+	us.accept(later, 50, 100)
+	w.run(2 * interval)
+	w.wantKnown(later)
+}

@@ -96,3 +96,38 @@ func Names(r *Relay) (groups int) {
 
 // Lacking is how many streams a relay holds something of because it lacked their names, or reads their snapshots.
 func Lacking(r *Relay) int { return len(r.reader.lacking) }
+
+// cellsOf is how many cells another region has a part of.
+func (b *book) cellsOf(name string) int {
+	if of := b.regions[name]; of != nil {
+		return of.cells
+	}
+	return 0
+}
+
+// SetRegions lowers of how many regions a relay's shards hold cells.
+func SetRegions(r *Relay, most int) {
+	for _, s := range r.shards {
+		s.book.regionsMax = most
+	}
+}
+
+// Owns is of how many cells a relay holds the own region's side.
+func Owns(r *Relay) (n int) {
+	for _, s := range r.shards {
+		s.book.mu.Lock()
+		n += s.book.owns
+		s.book.mu.Unlock()
+	}
+	return n
+}
+
+// Regions is of how many other regions a relay holds cells.
+func Regions(r *Relay) (n int) {
+	for _, s := range r.shards {
+		s.book.mu.Lock()
+		n += len(s.book.regions)
+		s.book.mu.Unlock()
+	}
+	return n
+}

@@ -26,10 +26,16 @@ func groupOf(c window.Cell) window.Cell {
 // tidyLocked removes the cells that no region is known to use.
 func (g *group) tidyLocked() {
 	unused := func(c *cell) bool { return !c.isOwn() && !c.isForeign() }
-	g.book.n -= g.cells.n
+	g.book.countLocked(g, -1)
 	g.cells.tidy(unused)
-	g.book.n += g.cells.n
 	g.own = slices.DeleteFunc(g.own, unused)
+	g.book.countLocked(g, 1)
+}
+
+// countLocked counts a group's cells, or with -1 no longer.
+func (b *book) countLocked(g *group, sign int) {
+	b.n += sign * g.cells.n
+	b.owns += sign * len(g.own)
 }
 
 // groupLocked is that of a cell, and makes it where there is none.
@@ -69,12 +75,25 @@ func (b *book) cellLocked(name *window.Cell) *cell {
 	return c
 }
 
+// storedLocked is a cell of which MySQL has the own region's count; nil if there is no room for one more: what the
+// origin itself holds has none of these bounds.
+func (b *book) storedLocked(name *window.Cell) *cell {
+	if b.owns < b.partMax {
+		return b.ownLocked(name)
+	}
+	if c := b.findLocked(name); c != nil && c.ownCount != nil {
+		return c
+	}
+	return nil
+}
+
 // ownLocked makes the cell, and the own region's side of it, where there is none.
 func (b *book) ownLocked(name *window.Cell) *cell {
 	c := b.cellLocked(name)
 	if c.ownCount == nil {
 		c.ownCount = &ownCount{hash: hashOf(name), told: toldNothing, handed: toldNothing}
 		c.group.own = append(c.group.own, c)
+		b.owns++
 	}
 	return c
 }
@@ -127,7 +146,7 @@ func (b *book) dropLocked(g *group) {
 			}
 		}
 	}
-	b.n -= g.cells.n
+	b.countLocked(g, -1)
 	b.last = nil
 	delete(b.groups, g.of)
 }

@@ -92,34 +92,44 @@ func (s *shard) readOwn(ctx context.Context, now time.Time) (announced map[hashe
 	named := newNames()
 	for i := range rows {
 		s.own.next = rows[i].Sequence + 1
-		err := decode(rows[i].Payload, func(h hashed) { announced[h] = struct{}{} }, func(c counted) {
-			s.book.mu.Lock()
-			defer s.book.mu.Unlock()
-			if known := s.ownLocked(&named, &rows[i], &c); known != nil {
-				s.book.toldLocked(known, c.total)
+		crowded := 0
+		err := decode(rows[i].Payload, func(h hashed) {
+			if len(announced) < usersMax {
+				announced[h] = struct{}{}
+			}
+		}, func(c counted) {
+			if !s.recallCount(&named, &rows[i], &c) {
+				crowded++
 			}
 		})
 		if err != nil {
 			s.relay.unreadable(&rows[i], err)
 		}
+		s.relay.noteLeftOut(&rows[i], leftOut{crowded: crowded}, now)
 	}
 	return announced, nil
 }
 
-// ownLocked is the cell of a count in an own row; nil if it has expired, or is told by a number whose name comes in a
-// later part of a snapshot, and with it what was told until then.
-func (s *shard) ownLocked(named *names, row *store.NewsRow, c *counted) *cell {
+// recallCount takes note of a count in an own row, unless it has expired, or is told by a number whose name comes in a
+// later part of a snapshot, and with it what was told until then. It is false where there is no room for the cell.
+func (s *shard) recallCount(named *names, row *store.NewsRow, c *counted) (fits bool) {
+	s.book.mu.Lock()
+	defer s.book.mu.Unlock()
 	if s.book.expired(c.cell.ExpiresAtMs()) {
-		return nil
+		return true
 	}
 	if !c.isNamed() {
-		return named.findLocked(row, &c.cell, c.number)
+		if known := named.findLocked(row, &c.cell, c.number); known != nil {
+			s.book.toldLocked(known, c.total)
+		}
+		return true
 	}
-	known := s.book.ownLocked(&c.cell)
-	if c.number != 0 {
-		named.setLocked(row, c.number, known)
+	known := s.book.storedLocked(&c.cell)
+	if known == nil {
+		return false
 	}
-	return known
+	s.book.toldLocked(known, c.total)
+	return c.number == 0 || named.setLocked(row, c.number, known)
 }
 
 // scan learns the totals that the origin holds. They count only if it has not lost its counts meanwhile: otherwise they

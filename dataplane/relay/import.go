@@ -51,13 +51,23 @@ func (s *shard) importStored(ctx context.Context, now time.Time) error {
 	if err != nil {
 		return fmt.Errorf("import stored counts: %w", err)
 	}
-	s.book.mu.Lock()
-	defer s.book.mu.Unlock()
-	for i := range counts {
-		c := s.book.ownLocked(&counts[i].Cell)
-		c.stored = max(c.stored, counts[i].Count)
-	}
+	left := leftOut{crowded: s.book.recallStored(counts)}
+	s.relay.noteLeftOut(&store.NewsRow{Stream: s.stream}, left, now)
 	return nil
+}
+
+// recallStored takes note of what is stored of the own region's, and returns for how many cells there is no room.
+func (b *book) recallStored(counts []store.Count) (crowded int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i := range counts {
+		if c := b.storedLocked(&counts[i].Cell); c != nil {
+			c.stored = max(c.stored, counts[i].Count)
+		} else {
+			crowded++
+		}
+	}
+	return crowded
 }
 
 // importFor is the own region's stored counts of a shard. An import reads all that is stored, so one at a time runs,
@@ -85,9 +95,12 @@ func (r *Relay) importFor(ctx context.Context, s *shard, now time.Time) ([]store
 		switch {
 		case !loads || isEarly(n.Cell.ExpiresAtMs(), n.Cell.Duration, nowMs):
 		case region == r.cfg.Region:
+			if len(counts) > of.book.partMax { // one too many is one that recallStored counts
+				return
+			}
 			own[of] = append(counts, n)
-		default:
-			of.book.mergeStored(region, n)
+		case !of.book.mergeStored(region, n):
+			r.metrics.crowded.Add(1)
 		}
 	})
 	if err != nil {
@@ -101,14 +114,18 @@ func (r *Relay) importFor(ctx context.Context, s *shard, now time.Time) ([]store
 	return own[s], nil
 }
 
-// mergeStored raises another region's component to what is stored for good.
-func (b *book) mergeStored(region string, n store.Count) {
+// mergeStored raises another region's component to what is stored for good. It is false where there is no room for the
+// cell.
+func (b *book) mergeStored(region string, n store.Count) (fits bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if c := b.foreignLocked(&n.Cell, region); c != nil {
-		b.raiseLocked(c, region, n.Count)
-		c.shared = true
+	c := b.foreignLocked(&n.Cell, region)
+	if c == nil {
+		return false
 	}
+	b.raiseLocked(c, region, n.Count)
+	c.shared = true
+	return true
 }
 
 // clockMs is the origin's clock, when it last answered.

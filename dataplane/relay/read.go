@@ -281,20 +281,16 @@ func (b *book) raise(c *cell, region string, total int64, now time.Time) {
 	}
 }
 
-// foreignLocked is a cell that another region tells of; nil if the region has no room for one more.
+// foreignLocked is a cell that another region tells of; nil if the region has no room for one more, or there is none
+// for one more region.
 func (b *book) foreignLocked(name *window.Cell, region string) *cell {
-	if b.cellsOf(region) >= b.partMax {
+	switch of := b.regions[region]; {
+	case of == nil && len(b.regions) >= b.regionsMax:
+		return nil
+	case of != nil && of.cells >= b.partMax:
 		return b.findLocked(name)
 	}
 	return b.cellLocked(name)
-}
-
-// cellsOf is how many cells another region has a part of.
-func (b *book) cellsOf(name string) int {
-	if of := b.regions[name]; of != nil {
-		return of.cells
-	}
-	return 0
 }
 
 func (b *book) raiseLocked(c *cell, name string, total int64) {
