@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/weirhq/weir/dataplane/store"
@@ -29,10 +30,9 @@ func (n *News) Read(ctx context.Context, q store.NewsQuery) (store.NewsPage, err
 func (n *News) pageLocked(q store.NewsQuery) store.NewsPage {
 	page := store.NewsPage{Now: n.clock(), Settings: n.settings()}
 	sum := 0
-	for _, name := range slices.SortedFunc(maps.Keys(n.streams), compareStreams) {
-		if name.Region == q.Region {
-			continue
-		}
+	var names []store.Stream
+	names, page.Full = n.namesLocked(q)
+	for _, name := range names {
 		for _, row := range n.streams[name].after(q.After[name], q.Prove, q.Parts) {
 			if len(page.Rows) > 0 && sum >= q.MaxBytes {
 				page.More = true
@@ -44,6 +44,30 @@ func (n *News) pageLocked(q store.NewsQuery) store.NewsPage {
 	}
 	page.Rows, page.Gone = copyRows(page.Rows), n.goneLocked(q)
 	return page
+}
+
+// namesLocked are the streams that are read; full is true when there are others.
+func (n *News) namesLocked(q store.NewsQuery) (names []store.Stream, full bool) {
+	room := cmp.Or(q.StreamsMax, math.MaxInt)
+	hasCursor := func(name store.Stream) bool { return n.streams[name].has(q.After[name], q.Prove) }
+	for name := range n.streams {
+		if name.Region != q.Region && hasCursor(name) {
+			room--
+		}
+	}
+	for _, name := range slices.SortedFunc(maps.Keys(n.streams), compareStreams) {
+		switch {
+		case name.Region == q.Region || len(n.streams[name].rows) == 0:
+		case hasCursor(name):
+			names = append(names, name)
+		case room > 0:
+			names = append(names, name)
+			room--
+		default:
+			full = true
+		}
+	}
+	return names, full
 }
 
 // goneLocked are the streams with a cursor and without a stored row.

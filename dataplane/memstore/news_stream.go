@@ -44,21 +44,29 @@ func (s *newsStream) wholeFrom() int {
 	return 0
 }
 
-// after are the rows after a cursor that is stored, without the payload of snapshots unless parts are asked for, or
-// those from the last one on.
-func (s *newsStream) after(c store.NewsCursor, prove, parts bool) []store.NewsRow {
+// has tells whether a cursor is stored, as far as it is looked at without proof.
+func (s *newsStream) has(c store.NewsCursor, prove bool) bool {
 	at := s.find(c.Sequence)
 	switch {
 	case c == store.NewsCursor{}:
-		return s.rows[s.wholeFrom():]
+		return false
 	case at >= 0 && (!prove || s.rows[at].Writer == c.Writer):
-		return withoutSnapshots(s.rows[at+1:], parts)
-	case !prove && len(s.rows) > 0 && c.Sequence+1 == s.rows[0].Sequence:
-		return withoutSnapshots(s.rows, parts)
-	case !prove && c.Sequence > s.last():
+		return true
+	}
+	return !prove && (c.Sequence > s.last() || len(s.rows) > 0 && c.Sequence+1 == s.rows[0].Sequence)
+}
+
+// after are the rows after a cursor that is stored, without the payload of snapshots unless parts are asked for, or
+// those from the last one on.
+func (s *newsStream) after(c store.NewsCursor, prove, parts bool) []store.NewsRow {
+	if !s.has(c, prove) {
+		return s.rows[s.wholeFrom():]
+	}
+	later := slices.IndexFunc(s.rows, func(r store.NewsRow) bool { return r.Sequence > c.Sequence })
+	if later < 0 {
 		return nil
 	}
-	return s.rows[s.wholeFrom():]
+	return withoutSnapshots(s.rows[later:], parts)
 }
 
 func withoutSnapshots(rows []store.NewsRow, parts bool) []store.NewsRow {

@@ -82,6 +82,26 @@ func testNewsReadsWhatIsNew(t *testing.T) {
 	}
 }
 
+// A relay follows 4,000 streams, and none of a made-up region beyond them.
+func TestNewsOfManyStreams(t *testing.T) { servers.EachSQL(t, testNewsOfManyStreams) }
+
+func testNewsOfManyStreams(t *testing.T) {
+	const most = 4_000
+	c, _ := openCounts(t)
+	q := store.NewsQuery{Region: "eu", After: make(map[store.Stream]store.NewsCursor), MaxBytes: 1 << 20, StreamsMax: most}
+	for i := range most - 1 {
+		s := store.Stream{Region: fmt.Sprint("region-", i/4), Shard: 1 + 2*(i%4)}
+		q.After[s] = store.NewsCursor{Sequence: 1, Writer: 7}
+	}
+	appendNews(t, c.News(), newsRow(ap0, 1), newsRow(us0, 1))
+	for _, q.Prove = range []bool{false, true} {
+		page, err := c.News().Read(t.Context(), q)
+		if err != nil || len(page.Rows) == 0 || page.Rows[0].Stream != ap0 || page.Full == q.Prove {
+			t.Errorf("with proof %t: %d rows, full %t, %v", q.Prove, len(page.Rows), page.Full, err)
+		}
+	}
+}
+
 // "It is one statement, and further ones only when some stream has no stored cursor."
 func TestNewsReadIsOneStatement(t *testing.T) { servers.EachSQL(t, testNewsReadIsOneStatement) }
 

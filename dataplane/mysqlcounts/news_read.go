@@ -40,6 +40,9 @@ func (n News) read(ctx context.Context, q store.NewsQuery) (store.NewsPage, erro
 		return store.NewsPage{}, err
 	}
 	page := store.NewsPage{Now: got.now, Gone: got.gone(lost), Settings: got.settings}
+	if room := roomFor(q); len(got.heads) > room {
+		got.heads, page.Full = got.heads[:room], true
+	}
 	page.Rows, page.More, err = n.fill(ctx, got, q.MaxBytes)
 	if err != nil || len(got.heads) == 0 || page.More {
 		return page, err

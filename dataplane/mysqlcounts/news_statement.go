@@ -2,6 +2,7 @@ package mysqlcounts
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"strings"
 
@@ -21,6 +22,7 @@ type newsQuestion struct {
 
 	regionGaps []regionGap
 	shardGaps  []shardGap
+	headsMax   int // streams of the gaps
 }
 
 // newsRange is a stream from a number on.
@@ -65,7 +67,16 @@ func askAfter(q store.NewsQuery) newsQuestion {
 	asked := askFor(ranges, q.MaxBytes)
 	asked.snapshots = q.Parts
 	asked.regionGaps, asked.shardGaps = gaps(q.Region, asked.ranges)
+	asked.headsMax = roomFor(q) + 1 // which tells whether there are more
 	return asked
+}
+
+// roomFor is how many streams are read beside those with a cursor.
+func roomFor(q store.NewsQuery) int {
+	if q.StreamsMax == 0 {
+		return math.MaxInt32
+	}
+	return max(0, q.StreamsMax-len(q.After))
 }
 
 // gaps are where streams lie that are neither among the ranges, which are sorted, nor of the region.
@@ -119,7 +130,7 @@ const (
 
 // statement passes names as []byte: see upsertArgs.
 func (q newsQuestion) statement() (query string, args []any) {
-	args = make([]any, 0, 3+3*len(q.ranges)+2*len(q.regionGaps)+3*len(q.shardGaps))
+	args = make([]any, 0, 4+3*len(q.ranges)+2*len(q.regionGaps)+3*len(q.shardGaps))
 	var b strings.Builder
 	b.WriteString(newsText[0])
 	args = appendRanges(&b, append(args, q.payloadMax, q.snapshots), q.ranges)
@@ -135,7 +146,7 @@ func (q newsQuestion) statement() (query string, args []any) {
 	shards := slices.Repeat([]string{shardGapPredicate}, len(q.shardGaps))
 	b.WriteString(cmp.Or(strings.Join(append(regions, shards...), or), never))
 	b.WriteString(newsText[2])
-	return b.String(), args
+	return b.String(), append(args, q.headsMax)
 }
 
 // appendRanges writes a predicate for each region, with one for each of its streams within.

@@ -172,3 +172,48 @@ func TestTooManyRegions(t *testing.T) {
 	w.run(2 * interval)
 	w.wantKnown(later)
 }
+
+// Streams of news beyond those that a relay follows take no memory and nothing from the others, and are in the log. Once
+// those that it follows have gone there is room for others.
+func TestTooManyStreams(t *testing.T) {
+	w := newWorld(t, "eu", "us")
+	eu, us := w.regions[0], w.regions[1]
+	var log bytes.Buffer
+	made, err := relay.New(relay.Config{Region: "eu", Holder: "first", Origin: eu.relayOrigin, News: w.news, Counts: w.counts,
+		Clock: w.clock, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const most = 10
+	eu.relay = made
+	relay.SetStreams(eu.relay, most)
+	w.run(time.Second)
+	c := eu.cell("k", time.Minute)
+	us.accepted[c], eu.accepted[c] = 100, 100 // for R1
+	for i := range 5 * most {
+		h := hostile{world: w, region: fmt.Sprintf("made-up-%02d", i)}
+		h.tell(1, relay.EncodeName(c, 1))
+	}
+	w.run(time.Second)
+	if n := relay.Streams(eu.relay); n != most {
+		t.Errorf("eu follows %d streams, want %d", n, most)
+	}
+	if n := strings.Count(log.String(), fmt.Sprint("streams_max=", most)); n != 1 {
+		t.Errorf("it is logged %d times:\n%s", n, log.String())
+	}
+	wantMetric(t, eu.relay, "weir_relay_full_reads_total 5")
+	shared := us.cell("us", time.Minute)
+	us.accept(shared, 50, 100)
+	w.run(2 * interval)
+	w.wantKnown(shared)
+	for i := range 5 * most {
+		w.news.Lose(store.Stream{Region: fmt.Sprintf("made-up-%02d", i)}, 0)
+	}
+	w.run(10 * time.Second)
+	ap := hostile{world: w, region: "ap"}
+	ap.tell(1, relay.EncodeName(c, 1))
+	w.run(interval)
+	if n := relay.Streams(eu.relay); n != 2 {
+		t.Errorf("eu follows %d streams, want us and ap", n)
+	}
+}

@@ -99,16 +99,20 @@
 // of windows that have not begun anywhere, as a region tells whose clock is ahead, are left out, and the region is
 // logged.
 //
-// A cell of another region takes some 170 bytes, with a name of 20 (go test -run '^$' -bench FanIn -benchtime 900x
+// A cell of another region takes some 130 bytes, with a name of 20 (go test -run '^$' -bench FanIn -benchtime 900x
 // ./dataplane/relay). Cells of one namespace and window share what their names have in common, and go together;
-// one that is alone takes some 700 bytes (BenchmarkLoneCells).
+// one that is alone takes some 500 bytes (BenchmarkLoneCells).
 //
 // Of each other region a relay holds 4,194,304 cells, in all shards; of one that tells of more, cells that the own
 // region has not counted in are left out, counted and logged. So are the numbers of cells beyond 1,048,576 leaves of 32
 // numbers of a region. What a region tells by a number whose name was not read takes no memory, and rows that are heard
-// have no numbers: Hear refuses those that do. These bounds are of one region: a party that writes rows of many
-// regions, or of the own one, into News is not held by them. Of all regions together a relay holds 33,554,432 hashes;
-// beyond them cells that expire as early are told as if another region used them, which costs rows and no precision.
+// have no numbers: Hear refuses those that do. A relay follows 4,000 streams of news, and each shard holds cells of as
+// many other regions: a party that makes regions up in News or the CountStore gains no more, and has what is left out
+// counted and logged. Of all regions together a relay holds 33,554,432 hashes; beyond them cells that expire as early
+// are told as if another region used them, which costs rows and no precision.
+//
+// Of the own region a relay takes as many cells from News and the CountStore as of another one. An emptied origin is not
+// raised to what those beyond them have counted. What the origin itself holds, the relay holds.
 //
 // A load that fails is tried again at once, then after 1, 2, 4 and each 8 s: it reads all that is stored.
 //

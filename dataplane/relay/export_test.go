@@ -105,6 +105,12 @@ func (b *book) cellsOf(name string) int {
 	return 0
 }
 
+// SetStreams lowers how many streams a relay follows.
+func SetStreams(r *Relay, most int) { r.reader.streamsMax = most }
+
+// Streams is how many streams a relay follows.
+func Streams(r *Relay) int { return len(r.reader.after) }
+
 // SetRegions lowers of how many regions a relay's shards hold cells.
 func SetRegions(r *Relay, most int) {
 	for _, s := range r.shards {

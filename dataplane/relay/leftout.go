@@ -47,3 +47,15 @@ func (r *Relay) noteLeftOut(row *store.NewsRow, left leftOut, now time.Time) {
 			"shard", row.Shard, "sequence", row.Sequence, "cells", left.crowded, "cells_max", regionCellsMax)
 	}
 }
+
+// noteFull takes note of a read that has left streams out.
+func (r *Relay) noteFull(page *store.NewsPage, now time.Time) {
+	if !page.Full {
+		return
+	}
+	r.metrics.full.Add(1)
+	if r.reader.fullLogged.due("", now) {
+		r.cfg.Logger.Warn("relay leaves out streams of news, as there are too many: check ratelimit_news for regions that "+
+			"are made up", "streams_max", r.reader.streamsMax)
+	}
+}

@@ -19,7 +19,7 @@ type metrics struct {
 
 	told, read, heard traffic
 
-	saved, refused, healed, fenced, unreadable, early, crowded, epochs, errors atomic.Int64
+	saved, refused, healed, fenced, unreadable, early, crowded, full, epochs, errors atomic.Int64
 
 	convergence prometheus.Histogram
 
@@ -115,14 +115,17 @@ var (
 	descEarly  = desc("early_cells_total",
 		"Cells in news that were left out because their windows begin in the future: a region's clock is ahead.")
 	descCrowded = desc("crowded_cells_total",
-		"Cells in news that, or whose numbers, were left out because their region has more than a relay holds of one.")
+		"Cells that, or whose numbers, were left out because their region, or the regions, are more than a relay holds.")
+	descFull = desc("full_reads_total",
+		"Reads of news that left streams out, because there are more than a relay follows.")
 	descEpochs = desc("epoch_changes_total",
 		"Times that a shard of the origin was found in another epoch: it, or a part of it, has lost its counts.")
 	descUnread = desc("unreadable_rows_total", "Rows of news that were left out because this version cannot read them.")
 	descErrors = desc("errors_total", "Steps of the relay's loops that failed.")
 	descsOfAll = []*prometheus.Desc{descLease, descUntold, descCells, descRows, descBytes, descLag, descInStep,
 		descSaved, descRefused,
-		descHealed, descFenced, descUnread, descEarly, descCrowded, descEpochs, descErrors}
+		descHealed, descFenced, descUnread, descEarly, descCrowded, descFull, descEpochs,
+		descErrors}
 	oneOrZero = map[bool]float64{true: 1}
 )
 
@@ -155,8 +158,8 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 	for d, n := range map[*prometheus.Desc]*atomic.Int64{descSaved: &m.saved, descRefused: &m.refused,
 		descHealed: &m.healed,
-		descFenced: &m.fenced, descUnread: &m.unreadable, descEarly: &m.early, descCrowded: &m.crowded, descEpochs: &m.epochs,
-		descErrors: &m.errors} {
+		descFenced: &m.fenced, descUnread: &m.unreadable, descEarly: &m.early, descCrowded: &m.crowded,
+		descFull: &m.full, descEpochs: &m.epochs, descErrors: &m.errors} {
 		send(d, prometheus.CounterValue, float64(n.Load()))
 	}
 	m.convergence.Collect(ch)

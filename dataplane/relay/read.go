@@ -31,7 +31,9 @@ type reader struct {
 	names   names
 	lacking lacking
 
-	earlyLogged, crowdedLogged logged
+	earlyLogged, crowdedLogged, fullLogged logged
+
+	streamsMax int
 
 	mu   sync.Mutex // guards open; rows that are heard are merged with it held
 	open bool       // rows that are heard are taken in
@@ -40,7 +42,9 @@ type reader struct {
 	settingsAt time.Time // when that page was asked for
 }
 
-func newReader(r *Relay) *reader { return &reader{relay: r, names: newNames(), lacking: make(lacking)} }
+func newReader(r *Relay) *reader {
+	return &reader{relay: r, names: newNames(), lacking: make(lacking), streamsMax: streamsMax}
+}
 
 // read brings the shards what has been told since the last call, once an origin has told the time, by which cells are
 // of the future or expired.
@@ -103,6 +107,7 @@ func (r *reader) page(ctx context.Context, prove bool) (store.NewsPage, error) {
 	defer cancel()
 	page, err := r.relay.cfg.News.Read(ctx, store.NewsQuery{
 		Region: r.relay.cfg.Region, After: r.after, Prove: prove, Parts: r.lacking.isWithin(), MaxBytes: readBytesMax,
+		StreamsMax: r.streamsMax,
 	})
 	if err != nil {
 		return page, fmt.Errorf("read news: %w", err)
@@ -118,6 +123,7 @@ func (r *reader) take(page *store.NewsPage, now time.Time) {
 	for i := range page.Rows {
 		r.apply(&page.Rows[i], page.Now, now)
 	}
+	r.relay.noteFull(page, now)
 	r.lacking.begin(r.after, now)
 	for _, s := range page.Gone {
 		delete(r.lacking, s)

@@ -35,6 +35,9 @@ type News interface {
 	// cursor only if the next stored row is not the next by number. So a reader that proves its cursors from time to
 	// time, and where a stream goes on by another Writer than the cursor's, misses nothing for longer than that.
 	//
+	// Of streams without a stored cursor it reads those that come first by their names, as many as make StreamsMax with
+	// the others. A stream beyond them that has a cursor may be among those that are Gone.
+	//
 	// Rows come in the order of their streams and of their numbers, at most about MaxBytes of them, and at least one
 	// if there is one: a row counts as the payload that it comes with and NewsRowBytes. It is one statement, and
 	// further ones only when some stream has no stored cursor, or rows are long.
@@ -81,6 +84,8 @@ type NewsQuery struct {
 	Prove    bool                  // look whether the cursors' rows are still stored
 	Parts    bool                  // parts of snapshots come with their payload: the last page ended within one
 	MaxBytes int
+
+	StreamsMax int // how many streams are read; 0 is all
 }
 
 // NewsPage is what a Read returns.
@@ -88,6 +93,7 @@ type NewsPage struct {
 	Rows []NewsRow
 	Gone []Stream  // streams of After whose cursors are not stored, and that have no row
 	More bool      // rows are left out: read again at once, with Prove if this Read had it
+	Full bool      // streams are left out, as there are more than StreamsMax
 	Now  time.Time // the store's clock, before the rows were read
 
 	// Settings is the version of what operators have set: another one after each change, except those that were made

@@ -52,6 +52,7 @@ func TestNews(t *testing.T, open func(t testing.TB) News) {
 		newsTest{"without proof has what came after the cursors", testReadUnproved},
 		newsTest{"has many rows in pages", testReadPages},
 		newsTest{"finds new streams among known ones", testReadNewStreams},
+		newsTest{"has no more streams than are asked for", testReadStreamsMax},
 		newsTest{"has about maxBytes at a time", testReadBytes},
 		newsTest{"has at least one row", testReadAtLeastOne},
 		newsTest{"counts rows without payload too", testReadCountsRows},

@@ -195,6 +195,44 @@ func testReadNewStreams(t *testing.T, n News) {
 	wantNews(t, "once all are known", readNews(t, n, "k", after, plenty).Rows)
 }
 
+func testReadStreamsMax(t *testing.T, n News) {
+	s := func(region string, shard int) store.Stream { return store.Stream{Region: region, Shard: shard} }
+	after := cursors{}
+	for _, known := range []store.Stream{s("c", 2), s("x", 0)} {
+		appendRows(t, n, news(known, 1))
+		after.follow([]store.NewsRow{news(known, 1)})
+	}
+	appendRows(t, n, news(s("x", 0), 2))
+	for _, other := range []store.Stream{s("a", 0), s("c", 1), s("k", 0), s("y", 0)} {
+		appendRows(t, n, news(other, 1))
+	}
+	for _, c := range []struct {
+		most int
+		full bool
+		want []store.Stream
+	}{
+		{0, false, []store.Stream{s("a", 0), s("c", 1), s("x", 0), s("y", 0)}},
+		{5, false, []store.Stream{s("a", 0), s("c", 1), s("x", 0), s("y", 0)}},
+		{4, true, []store.Stream{s("a", 0), s("c", 1), s("x", 0)}},
+		{3, true, []store.Stream{s("a", 0), s("x", 0)}},
+		{2, true, []store.Stream{s("x", 0)}},
+		{1, true, []store.Stream{s("x", 0)}},
+	} {
+		for _, prove := range []bool{false, true} {
+			page, err := n.Read(t.Context(), store.NewsQuery{Region: "k", After: after, Prove: prove, MaxBytes: plenty,
+				StreamsMax: c.most})
+			var got []store.Stream
+			for _, row := range page.Rows {
+				got = append(got, row.Stream)
+			}
+			if err != nil || page.Full != c.full || !slices.Equal(got, c.want) || len(page.Gone) > 0 {
+				t.Errorf("of %d streams, with proof %t: %v, full %t, gone %v, %v; want %v, full %t", c.most, prove, got,
+					page.Full, page.Gone, err, c.want, c.full)
+			}
+		}
+	}
+}
+
 func testReadBytes(t *testing.T, n News) {
 	const rowBytes = 1000
 	var all []store.NewsRow

@@ -26,7 +26,8 @@ WHERE region = sqlc.arg(region) AND shard = sqlc.arg(shard) AND sequence = sqlc.
 -- 1 are the first rows of ranges of the primary key, one range for each stream. A payload that is longer than
 -- payload_max, or of a part of a snapshot where the reader wants none, is left out.
 --
--- 2 are the streams in the gaps between those ranges: each one's last number, and as `snapshot` where to begin to read.
+-- 2 are the first streams in the gaps between those ranges: each one's last number, and as `snapshot` where to begin to
+-- read.
 --
 -- mysqlcounts repeats the predicates of the two WHEREs that have plain placeholders, for each range and each gap.
 SELECT 0 AS kind, CAST('' AS BINARY) AS region, 0 AS shard,
@@ -47,6 +48,7 @@ FROM (
   FROM ratelimit_news AS g
   WHERE (g.region > ? AND g.region < ?) OR (g.region = ? AND g.shard > ? AND g.shard < ?)
   GROUP BY g.region, g.shard
+  ORDER BY g.region, g.shard LIMIT ?
 ) AS h
 JOIN ratelimit_news AS l ON l.region = h.region AND l.shard = h.shard AND l.sequence = h.sequence;
 

@@ -233,6 +233,7 @@ FROM (
   FROM ratelimit_news AS g
   WHERE (g.region > ? AND g.region < ?) OR (g.region = ? AND g.shard > ? AND g.shard < ?)
   GROUP BY g.region, g.shard
+  ORDER BY g.region, g.shard LIMIT ?
 ) AS h
 JOIN ratelimit_news AS l ON l.region = h.region AND l.shard = h.shard AND l.sequence = h.sequence
 `
@@ -249,6 +250,7 @@ type NewsReadParams struct {
 	Region_4   []byte
 	Shard_2    uint16
 	Shard_3    uint16
+	Limit_2    int32
 }
 
 type NewsReadRow struct {
@@ -269,7 +271,8 @@ type NewsReadRow struct {
 // 1 are the first rows of ranges of the primary key, one range for each stream. A payload that is longer than
 // payload_max, or of a part of a snapshot where the reader wants none, is left out.
 //
-// 2 are the streams in the gaps between those ranges: each one's last number, and as `snapshot` where to begin to read.
+// 2 are the first streams in the gaps between those ranges: each one's last number, and as `snapshot` where to begin to
+// read.
 //
 // mysqlcounts repeats the predicates of the two WHEREs that have plain placeholders, for each range and each gap.
 func (q *Queries) NewsRead(ctx context.Context, arg NewsReadParams) ([]NewsReadRow, error) {
@@ -285,6 +288,7 @@ func (q *Queries) NewsRead(ctx context.Context, arg NewsReadParams) ([]NewsReadR
 		arg.Region_4,
 		arg.Shard_2,
 		arg.Shard_3,
+		arg.Limit_2,
 	)
 	if err != nil {
 		return nil, err
