@@ -173,8 +173,8 @@ func TestTooManyRegions(t *testing.T) {
 	w.wantKnown(later)
 }
 
-// Streams of news beyond those that a relay follows take no memory and nothing from the others, and are in the log. Once
-// those that it follows have gone there is room for others.
+// Streams of news beyond those that a relay follows take no memory and nothing from the others, and are in the log.
+// Once those that it follows have gone there is room for others.
 func TestTooManyStreams(t *testing.T) {
 	w := newWorld(t, "eu", "us")
 	eu, us := w.regions[0], w.regions[1]

@@ -111,8 +111,8 @@
 // counted and logged. Of all regions together a relay holds 33,554,432 hashes; beyond them cells that expire as early
 // are told as if another region used them, which costs rows and no precision.
 //
-// Of the own region a relay takes as many cells from News and the CountStore as of another one. An emptied origin is not
-// raised to what those beyond them have counted. What the origin itself holds, the relay holds.
+// Of the own region a relay takes as many cells from News and the CountStore as of another one. An emptied origin is
+// not raised to what those beyond them have counted. What the origin itself holds, the relay holds.
 //
 // A load that fails is tried again at once, then after 1, 2, 4 and each 8 s: it reads all that is stored.
 //
