@@ -81,7 +81,8 @@ func overrideWindow(o *controlv1.Override) string {
 
 type overrideDelete struct {
 	space
-	Pattern string `arg:"" help:"The identifier or pattern, as it was set."`
+	Pattern     string `arg:"" help:"The identifier or pattern, as it was set."`
+	IfUpdatedAt *int64 `placeholder:"MS" help:"Delete no other override than the one that was seen: its updatedAtMs in override list --json. Without it, the one that is there."`
 	by
 }
 
@@ -93,6 +94,7 @@ func (o overrideDelete) Run(c *call) error {
 	}
 	answer, err := c.settings.DeleteOverride(c.ctx, connect.NewRequest(&controlv1.DeleteOverrideRequest{
 		Actor: actor, Reason: o.Reason, Workspace: o.Workspace, Namespace: o.Namespace, Pattern: o.Pattern,
+		IfUpdatedAtMs: o.IfUpdatedAt,
 	}))
 	if err != nil {
 		return err

@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +15,7 @@ import (
 // shelf keeps one override, one namespace and one token in memory.
 type shelf struct {
 	override  controlplane.Override
+	seen      *int64 // the override that is to be deleted
 	namespace controlplane.Namespace
 	by        controlplane.By
 	reset     controlplane.Reset
@@ -42,8 +45,11 @@ func (s *shelf) Override(context.Context, string, string, string) (controlplane.
 	return s.override, nil
 }
 
-func (s *shelf) DeleteOverride(_ context.Context, _, _, _ string, _ *int64, by controlplane.By) error {
-	s.by = by
+func (s *shelf) DeleteOverride(_ context.Context, _, _, _ string, seen *int64, by controlplane.By) error {
+	s.seen, s.by = seen, by
+	if seen != nil && *seen != s.override.UpdatedAt.UnixMilli() {
+		return fmt.Errorf("%w: the override was changed meanwhile", controlplane.ErrConflict)
+	}
 	return nil
 }
 
@@ -147,6 +153,28 @@ There are more: --after "user_*"
 	w.want(t, w.run(t, "override", "delete", "acme", "api", "user_*", "--reason", "over"), exitOK, "deleted; nodes have it within two settings_interval_ms, about 10s unless tuned\n")
 	if code := w.run(t, "override", "set", "acme", "api", "u", "--limit=-1", "--reason", "x"); code != exitUsage || !strings.Contains(w.stderr.String(), "limit is -1 (0 to 9007199254740991; 0 blocks)") {
 		t.Errorf("exit %d, %s", code, w.stderr.String())
+	}
+}
+
+// "Delete no other override than the one that was seen": one that has changed since stays.
+func TestOverrideDeleteOfWhatWasSeen(t *testing.T) {
+	w := newWorld(t)
+	w.shelf.override.UpdatedAt = now
+	remove := func(flags ...string) int {
+		return w.run(t, append([]string{"override", "delete", "acme", "api", "user_*", "--reason", "over"}, flags...)...)
+	}
+	seen := now.UnixMilli()
+	if code := remove("--if-updated-at", strconv.FormatInt(seen, 10)); code != exitOK || w.shelf.seen == nil || *w.shelf.seen != seen {
+		t.Errorf("the one that was seen: exit %d, %s, %v", code, w.stderr.String(), w.shelf.seen)
+	}
+	if code := remove("--if-updated-at", strconv.FormatInt(seen-1, 10)); code == exitOK || !strings.Contains(w.stderr.String(), "changed meanwhile") {
+		t.Errorf("one that has changed: exit %d, %s", code, w.stderr.String())
+	}
+	if code := remove("--if-updated-at", "yesterday"); code != exitUsage || !strings.Contains(w.stderr.String(), "--if-updated-at") {
+		t.Errorf("no number: exit %d, %s", code, w.stderr.String())
+	}
+	if code := remove(); code != exitOK || w.shelf.seen != nil {
+		t.Errorf("without the flag: exit %d, %s, %v", code, w.stderr.String(), w.shelf.seen)
 	}
 }
 
