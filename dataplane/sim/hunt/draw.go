@@ -39,7 +39,7 @@ func Draw(seed uint64) Plan {
 		p.Steps = append(p.Steps, d.call(p.Fleet, calls[d.IntN(len(calls))], d.between(0, span)))
 	}
 	faults := d.some(Kill, Stop, Cut, Refuse, Mute, Slow, CutMySQL, SlowMySQL, FailMySQL, HoldNews,
-		Wipe, Failover, Unlease, LoseNews, Clock, Leave, Die)
+		CutPeers, Jumble, Isolate, LagCounts, Wipe, Failover, Unlease, LoseNews, Clock, Leave, Die)
 	if len(faults) > 0 {
 		for range d.IntN(faultsMax + 1) {
 			p.Steps = append(p.Steps, d.fault(p.Fleet, faults[d.IntN(len(faults))], d.between(0, span)))
@@ -108,6 +108,7 @@ func (d drawer) fleet() Fleet {
 	} else {
 		f.Share = d.IntN(4) == 0
 	}
+	f.PeerTrip = d.one(0, 0, 10*time.Millisecond, 150*time.Millisecond)
 	f.Patient = d.IntN(4) == 0
 	f.Tuning.Jitter = float64(d.IntN(2)) * 0.2
 	for i := range 1 + d.IntN(keysMax) {
@@ -177,7 +178,7 @@ func (d drawer) fault(f Fleet, do Verb, at time.Duration) Step {
 	s := Step{At: at, Do: do, After: d.between(10*time.Millisecond, faultTimeMax), Share: 0.2 + 0.8*d.Float64()}
 	s.Region, s.Node = d.place(f)
 	switch do {
-	case Slow, HoldNews:
+	case Slow, HoldNews, Jumble:
 		s.Delay = d.between(10*time.Millisecond, 3*time.Second)
 	case SlowMySQL:
 		s.Delay = d.between(10*time.Millisecond, time.Second)

@@ -33,6 +33,16 @@ func (w *world) fault(r *region, n *node, s Step) {
 		during(on(l.toOrigin, func(l *network.Link, bad bool) { l.Profile.Jitter = pick(bad, s.Delay) }))
 	case CutMySQL:
 		during(on(l.toNews, func(l *network.Link, bad bool) { l.Cut = bad }))
+	case CutPeers:
+		during(on(l.toPeers, func(l *network.Link, bad bool) { l.Cut = bad }))
+	case Jumble:
+		during(on(l.toPeers, func(l *network.Link, bad bool) {
+			l.Profile.Twice, l.Profile.Jitter = pick(bad, s.Share), pick(bad, s.Delay)
+		}))
+	case Isolate:
+		during(r.isolation())
+	case LagCounts:
+		during(func() { w.lag(true) }, func() { w.lag(false) })
 	case SlowMySQL:
 		during(func() { w.database.Set(s.Delay, 0) }, func() { w.database.Set(0, 0) })
 	case FailMySQL:
@@ -77,6 +87,31 @@ func (r *region) parts(s Step, do func(part int)) {
 func on(link *network.Link, change func(link *network.Link, bad bool)) (begin, end func()) {
 	return func() { link.Set(func(link *network.Link) { change(link, true) }) },
 		func() { link.Set(func(link *network.Link) { change(link, false) }) }
+}
+
+// isolation cuts the nodes that a region has now off from all that is outside of it.
+func (r *region) isolation() (begin, end func()) {
+	var ends []func()
+	begin = func() {
+		for _, n := range r.here() {
+			for _, link := range []*network.Link{n.life.Load().toNews, n.life.Load().toPeers} {
+				cut, mend := on(link, func(l *network.Link, bad bool) { l.Cut = bad })
+				cut()
+				ends = append(ends, mend)
+			}
+		}
+	}
+	return begin, func() {
+		for _, mend := range ends {
+			mend()
+		}
+	}
+}
+
+func (w *world) lag(lags bool) {
+	if err := w.replica.lag(lags); err != nil {
+		w.record.violate("error", "replica: %v", err)
+	}
 }
 
 // pick is n, or 0.

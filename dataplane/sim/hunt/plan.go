@@ -30,6 +30,7 @@ type Fleet struct {
 	Patient               bool            // it is looked at for the whole of Settle
 	Begin                 time.Duration   // how far into an hour the fleet starts
 	OriginTrip, MySQLTrip time.Duration   // round trips
+	PeerTrip              time.Duration   // 0: relays have no peers
 	Ahead                 []time.Duration // by region: its origin's clock
 	Tuning                tuning.Tuning
 }
@@ -71,6 +72,10 @@ const (
 	Mute      Verb = "mute"       // a share of the replies to a node is lost
 	Slow      Verb = "slow"       // calls take up to Delay longer, and overtake each other
 	CutMySQL  Verb = "cut mysql"  // nothing arrives from a node's relay at MySQL
+	CutPeers  Verb = "cut peers"  // what a node's relay tells its peers does not arrive
+	Jumble    Verb = "jumble"     // a share of it arrives twice, and all up to Delay later
+	Isolate   Verb = "isolate"    // a region is cut off from MySQL, and tells its peers nothing
+	LagCounts Verb = "lag counts" // the replica that counts are imported from receives nothing
 	SlowMySQL Verb = "slow mysql" // every statement takes Delay longer
 	FailMySQL Verb = "fail mysql" // a share of all statements fails
 	HoldNews  Verb = "hold news"  // rows of news are committed Delay later than they are written
@@ -114,6 +119,8 @@ func (s Step) String() string {
 		fmt.Fprintf(&b, " k%d for %d, settle %d after %v", s.Key, s.Cost, s.Actual, s.After)
 	case Mute, FailMySQL:
 		fmt.Fprintf(&b, " %.2f for %v", s.Share, s.After)
+	case Jumble:
+		fmt.Fprintf(&b, " %.2f twice, by %v for %v", s.Share, s.Delay, s.After)
 	case Slow, SlowMySQL, HoldNews:
 		fmt.Fprintf(&b, " by %v for %v", s.Delay, s.After)
 	case LoseNews:

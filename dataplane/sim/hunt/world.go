@@ -30,6 +30,7 @@ type world struct {
 	regions []*region
 
 	counts   *memstore.Counts
+	replica  *replica // of counts
 	news     *memstore.News
 	database network.Database
 	origins  network.OriginMeters
@@ -77,6 +78,7 @@ type life struct {
 	limiter          *dataplane.Limiter
 	relay            *relay.Relay // nil on a node without MySQL
 	toOrigin, toNews *network.Link
+	toPeers          *network.Link
 	ended            atomic.Bool // it was killed, or stopped
 }
 
@@ -101,7 +103,7 @@ func newWorld(p Plan) (*world, error) {
 	w := &world{
 		plan: p, counts: memstore.NewCounts(memstore.CountsOptions{}), news: memstore.NewNews(memstore.NewsOptions{}),
 	}
-	w.ledger.world = w
+	w.ledger.world, w.replica = w, &replica{CountStore: w.counts}
 	w.database.Random = w.stream("database")
 	w.counts.SetTuning("", 1, document)
 	row := store.NamespaceRow{Workspace: workspace, Namespace: namespace, Mode: p.Fleet.Mode.String()}
@@ -152,6 +154,7 @@ func (w *world) boot(n *node) error {
 		return made
 	}
 	l.toOrigin, l.toNews = link("origin", w.plan.Fleet.OriginTrip), link("mysql", w.plan.Fleet.MySQLTrip)
+	l.toPeers = link("peers", w.plan.Fleet.PeerTrip)
 	origin := &network.Origin{
 		RelayOrigin: watchedOrigin{n.region.client(), w, n.region}, Link: l.toOrigin, Meters: &w.origins,
 	}
@@ -187,10 +190,10 @@ func (w *world) boot(n *node) error {
 // relay makes a life's relay.
 func (w *world) relay(l *life, process string, origin store.RelayOrigin) error {
 	way := &network.Statements{Link: l.toNews, Database: &w.database, Meters: &w.mysql}
-	made, err := relay.New(relay.Config{
+	config := relay.Config{
 		Region: l.node.region.name, Holder: process, Origin: origin,
 		News:     network.News{News: w.news, Statements: way},
-		Counts:   network.Counts{CountStore: w.counts, Statements: way},
+		Counts:   network.Counts{CountStore: w.replica, Statements: way},
 		Settings: &network.Settings{From: w.counts, Statements: way},
 		Tuning: func() relay.Tuning {
 			t := l.limiter.RelayTuning()
@@ -199,7 +202,11 @@ func (w *world) relay(l *life, process string, origin store.RelayOrigin) error {
 				MinGlobalDuration: t.MinGlobalDuration, StoreFloor: relay.StoreFloor, StoreSteps: relay.StoreSteps,
 			}
 		},
-	})
+	}
+	if w.plan.Fleet.PeerTrip > 0 {
+		config.Told = w.told(l)
+	}
+	made, err := relay.New(config)
 	if err != nil {
 		return fmt.Errorf("start the relay of %s: %w", process, err)
 	}
@@ -210,7 +217,7 @@ func (w *world) relay(l *life, process string, origin store.RelayOrigin) error {
 // kill ends a life as kill -9 does.
 func (w *world) kill(l *life) {
 	l.ended.Store(true)
-	for _, link := range []*network.Link{l.toOrigin, l.toNews} {
+	for _, link := range []*network.Link{l.toOrigin, l.toNews, l.toPeers} {
 		link.Set(func(link *network.Link) { link.Dead = true })
 	}
 	w.retired.Go(func() {

@@ -17,6 +17,7 @@ type Profile struct {
 	Jitter  time.Duration // added to it, 0 to this, evenly
 	Loss    float64       // share of calls that get lost, request or reply at even odds
 	Refused float64       // share of calls that fail at once, for certain
+	Twice   float64       // share of posts that arrive twice
 }
 
 var (
@@ -66,14 +67,7 @@ func (l *Link) embarkTo(op string, shard int) (voyage, error) {
 	if shard > 0 { // shards' loops wake in the same moment too
 		way = fmt.Sprint(op, " ", shard)
 	}
-	random := l.streams[way]
-	if random == nil {
-		random = l.Stream(way)
-		if l.streams == nil {
-			l.streams = make(map[string]*rand.Rand)
-		}
-		l.streams[way] = random
-	}
+	random := l.randomLocked(way)
 	there := l.Parts[shard]
 	trip := max(l.Profile.Delay, 2*time.Microsecond)
 	if l.Profile.Jitter > 0 {
@@ -92,6 +86,19 @@ func (l *Link) embarkTo(op string, shard int) (voyage, error) {
 		v.mute = !v.sunk
 	}
 	return v, nil
+}
+
+// randomLocked is the source of the draws for one kind of call.
+func (l *Link) randomLocked(way string) *rand.Rand {
+	random := l.streams[way]
+	if random == nil {
+		random = l.Stream(way)
+		if l.streams == nil {
+			l.streams = make(map[string]*rand.Rand)
+		}
+		l.streams[way] = random
+	}
+	return random
 }
 
 // homeward is the way back.
@@ -141,6 +148,31 @@ func Pause(ctx context.Context, d time.Duration, op string) error {
 	case <-timer.C:
 		return nil
 	}
+}
+
+// Post sends a message, of which its sender hears nothing more: deliver runs where it arrives, if it does. Messages
+// overtake each other as the link's delays have it.
+func (l *Link) Post(op string, deliver func()) {
+	for range l.copies(op) {
+		v, err := l.embark(op)
+		if err != nil || v.sunk || v.mute {
+			continue
+		}
+		v.calls.Go(func() {
+			time.Sleep(v.there)
+			deliver()
+		})
+	}
+}
+
+// copies is how often a message is sent.
+func (l *Link) copies(op string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.Profile.Twice > 0 && l.randomLocked(op).Float64() < l.Profile.Twice {
+		return 2
+	}
+	return 1
 }
 
 // Set changes the link, for calls that begin afterwards.

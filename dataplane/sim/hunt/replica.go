@@ -1,0 +1,53 @@
+package hunt
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/store"
+)
+
+// replica is the durable counter as relays import it: while it lags, it has what was there when it began to.
+type replica struct {
+	store.CountStore
+
+	mu    sync.Mutex
+	stale []component // nil while it does not lag
+}
+
+type component struct {
+	region string
+	count  store.Count
+}
+
+// lag has the replica receive nothing more, or all that it has missed.
+func (r *replica) lag(lags bool) error {
+	found := []component{}
+	err := r.CountStore.Import(context.Background(), time.Now().UnixMilli(), func(region string, n store.Count) {
+		found = append(found, component{region, n})
+	})
+	if !lags {
+		found = nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stale = found
+	return err
+}
+
+// Import implements store.CountStore.
+func (r *replica) Import(ctx context.Context, nowMs int64, yield func(region string, n store.Count)) error {
+	r.mu.Lock()
+	stale := r.stale
+	r.mu.Unlock()
+	if stale == nil {
+		return r.CountStore.Import(ctx, nowMs, yield)
+	}
+	for _, c := range stale {
+		if c.count.Cell.ExpiresAtMs() > nowMs {
+			yield(c.region, c.count)
+		}
+	}
+	return nil
+}
