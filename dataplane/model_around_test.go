@@ -62,7 +62,7 @@ func (h *history) peers(rt *rapid.T) {
 // regions is the relay, which tells the origin what other regions have accepted: more than before, or not.
 func (h *history) regions(rt *rapid.T) {
 	told := store.Foreign{Cell: h.someCell(rt), Count: rapid.Int64Range(1, 30).Draw(rt, "count")}
-	if err := h.w.origin("eu").Tell(context.Background(), 0, []store.Foreign{told}); err != nil {
+	if _, err := h.w.origin("eu").Tell(context.Background(), 0, []store.Foreign{told}); err != nil {
 		rt.Fatal(err)
 	}
 }

@@ -174,7 +174,7 @@ func (c *crowd) fill(rt *rapid.T, sequence int64) {
 	for _, region := range []string{"us", "ap"} {
 		if cost := draw(region); cost > 0 {
 			c.foreign[cell] += cost
-			if err := c.w.origin("eu").Tell(context.Background(), 0, []store.Foreign{{Cell: cell, Count: c.foreign[cell]}}); err != nil {
+			if _, err := c.w.origin("eu").Tell(context.Background(), 0, []store.Foreign{{Cell: cell, Count: c.foreign[cell]}}); err != nil {
 				rt.Fatal(err)
 			}
 		}

@@ -112,11 +112,14 @@ func (c *Cluster) Scan(ctx context.Context, shard int, cursor uint64, max int) (
 }
 
 // Tell implements store.RelayOrigin.
-func (c *Cluster) Tell(ctx context.Context, shard int, totals []store.Foreign) error {
+func (c *Cluster) Tell(ctx context.Context, shard int, totals []store.Foreign) (raised int, err error) {
 	split := c.split(len(totals), func(i int) *window.Key { return &totals[i].Cell.Key })
-	return c.inBuckets(OpTell, shard, func(bucket int) error {
-		return c.Origin.Tell(ctx, bucket, at(totals, split[bucket]))
+	err = c.inBuckets(OpTell, shard, func(bucket int) error {
+		n, err := c.Origin.Tell(ctx, bucket, at(totals, split[bucket]))
+		raised += n
+		return err
 	})
+	return raised, err
 }
 
 // Raise implements store.RelayOrigin.

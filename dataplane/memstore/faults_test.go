@@ -39,7 +39,8 @@ func calls(h *memstore.Origin, c *memstore.Counts) map[memstore.Op]func(context.
 			return h.Claim(ctx, claims).Totals[0].Err
 		},
 		memstore.OpTell: func(ctx context.Context) error {
-			return h.Tell(ctx, 0, []store.Foreign{{Cell: cell, Count: 1}})
+			_, err := h.Tell(ctx, 0, []store.Foreign{{Cell: cell, Count: 1}})
+			return err
 		},
 		memstore.OpPublish: func(ctx context.Context) error {
 			return c.Publish(ctx, "eu", []store.Count{{Cell: cell, Count: 1}})

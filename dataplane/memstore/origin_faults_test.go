@@ -96,7 +96,7 @@ func TestListenersLoseTheirConnection(t *testing.T) {
 		}()
 		tell := func(count int64) {
 			synctest.Wait()
-			if err := h.Tell(t.Context(), 0, []store.Foreign{{Cell: minuteCell("x"), Count: count}}); err != nil {
+			if _, err := h.Tell(t.Context(), 0, []store.Foreign{{Cell: minuteCell("x"), Count: count}}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -152,16 +152,17 @@ func (h *Origin) Scan(
 }
 
 // Tell implements store.RelayOrigin.
-func (h *Origin) Tell(ctx context.Context, shard int, totals []store.Foreign) error {
-	return h.call(ctx, OpTell, shard, func(s *originShard, _ store.Epoch) error {
+func (h *Origin) Tell(ctx context.Context, shard int, totals []store.Foreign) (int, error) {
+	var raised []store.Foreign
+	err := h.call(ctx, OpTell, shard, func(s *originShard, _ store.Epoch) error {
 		nowMs := h.clock().UnixMilli()
-		var raised []store.Foreign
 		for _, f := range totals {
 			before := s.record(f.Cell, nowMs)
 			if after := before; counted(f.Count) > before.foreign {
 				after.foreign = counted(f.Count)
-				h.put(s, f.Cell, before, after, nowMs)
-				raised = append(raised, store.Foreign{Cell: f.Cell, Count: after.foreign})
+				if h.put(s, f.Cell, before, after, nowMs) {
+					raised = append(raised, store.Foreign{Cell: f.Cell, Count: after.foreign})
+				}
 			}
 		}
 		if len(raised) > 0 {
@@ -171,6 +172,7 @@ func (h *Origin) Tell(ctx context.Context, shard int, totals []store.Foreign) er
 		}
 		return nil
 	})
+	return len(raised), err
 }
 
 // Raise implements store.RelayOrigin.

@@ -99,14 +99,14 @@ func (s *originShard) record(c window.Cell, nowMs int64) originRecord {
 	return originRecord{}
 }
 
-// put stores a record, and notes whether a relay has to know.
-func (h *originServers) put(s *originShard, c window.Cell, before, after originRecord, nowMs int64) {
+// put stores a record, and notes whether a relay has to know. It is true if the cell has changed.
+func (h *originServers) put(s *originShard, c window.Cell, before, after originRecord, nowMs int64) bool {
 	if after == before {
-		return
+		return false
 	}
 	after.forgottenMs = c.ExpiresAtMs() + (h.grace + jitter(c)).Milliseconds()
 	if after.forgottenMs <= nowMs {
-		return // like a key whose expiry is set in the past
+		return false // like a key whose expiry is set in the past
 	}
 	s.cells[c] = after
 	if after.limit > 0 && after.region() > 0 && (after.region() != before.region() || after.limit != before.limit) {
@@ -115,6 +115,7 @@ func (h *originServers) put(s *originShard, c window.Cell, before, after originR
 	if len(s.cells)+len(s.streams) >= s.sweepAt {
 		s.sweep(nowMs)
 	}
+	return true
 }
 
 func (s *originShard) sweep(nowMs int64) {

@@ -45,7 +45,7 @@ func TestDeadServer(t *testing.T) {
 			if _, err := o.Read(ctx, []window.Cell{c}); err == nil {
 				t.Fatal("read: no error")
 			}
-			if err := o.Tell(ctx, 0, []store.Foreign{{Cell: c, Count: 1}}); err == nil {
+			if _, err := o.Tell(ctx, 0, []store.Foreign{{Cell: c, Count: 1}}); err == nil {
 				t.Fatal("tell: no error")
 			}
 		})
@@ -132,7 +132,7 @@ func TestRefusedConnections(t *testing.T) {
 			o := openOrigin(t, r.url, redisorigin.Options{})
 			command(t, raw, "CONFIG", "SET", "requirepass", r.password)
 			err := addOne(t.Context(), o, c, 1)
-			tellErr := o.Tell(t.Context(), 0, []store.Foreign{{Cell: c, Count: 1}})
+			_, tellErr := o.Tell(t.Context(), 0, []store.Foreign{{Cell: c, Count: 1}})
 			command(t, raw, "CONFIG", "SET", "requirepass", "")
 			if err == nil || errors.Is(err, store.ErrMaybeApplied) {
 				t.Errorf("claim: %v", err)

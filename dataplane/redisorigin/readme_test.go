@@ -71,9 +71,10 @@ func useOrigin(t testing.TB, url string, c window.Cell) []error {
 	changes, changesErr := h.Changes(ctx, 0, 10)
 	_, _, scanErr := h.Scan(ctx, 0, 0, 10)
 	_, leaseErr := h.Lease(ctx, 0, "a", time.Minute)
+	_, tellErr := h.Tell(ctx, 0, []store.Foreign{{Cell: c, Count: 3}})
 	errs := []error{sendErr, changesErr, scanErr, leaseErr, h.Told(ctx, 0, []store.Change{{Cell: c, Total: 1, Limit: 9}}),
 		h.Claim(ctx, claimsOf(store.Claim{Cell: c, Cost: 1, AtMost: 5, Limit: 9})).Totals[0].Err,
-		h.Tell(ctx, 0, []store.Foreign{{Cell: c, Count: 3}}), h.Raise(ctx, 0, changes.Epoch, []store.Change{{Cell: c, Total: 5}}),
+		tellErr, h.Raise(ctx, 0, changes.Epoch, []store.Change{{Cell: c, Total: 5}}),
 		h.Healed(ctx, 0, changes.Epoch), h.Release(ctx, 0, "a"),
 		h.TellSettings(ctx, 0, store.SettingsRows{}), h.Heartbeat(ctx, heartbeat.Beat{NodeID: "a", Region: "eu"})}
 	_, settingsErr := h.Settings(ctx, "eu")
@@ -90,7 +91,7 @@ func useOrigin(t testing.TB, url string, c window.Cell) []error {
 	heard := make(chan struct{}, 100)
 	go func() { ended <- h.Listen(listening, 0, func([]store.Foreign) { heard <- struct{}{} }) }()
 	for count := int64(4); len(heard) == 0; count++ {
-		if err := h.Tell(ctx, 0, []store.Foreign{{Cell: c, Count: count}}); err != nil {
+		if _, err := h.Tell(ctx, 0, []store.Foreign{{Cell: c, Count: count}}); err != nil {
 			break
 		}
 		select {

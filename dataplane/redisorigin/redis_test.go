@@ -163,7 +163,8 @@ func TestEveryOriginCellExpires(t *testing.T) {
 			h.Claim(ctx, s.claims(store.Claim{Cell: claimed, Cost: 1, AtMost: 9, Limit: 9},
 				store.Claim{Cell: cellNow("refused", d), Cost: 2, AtMost: 1}))
 			changes, err := h.Changes(ctx, 0, 1)
-			err = errors.Join(err, h.Tell(ctx, 0, []store.Foreign{{Cell: told, Count: int64(i + 1)}}),
+			_, tellErr := h.Tell(ctx, 0, []store.Foreign{{Cell: told, Count: int64(i + 1)}})
+			err = errors.Join(err, tellErr,
 				h.Raise(ctx, 0, changes.Epoch, []store.Change{{Cell: raised, Total: int64(i + 1), Limit: 9}}))
 			if err != nil {
 				t.Fatal(err)
@@ -298,7 +299,8 @@ func TestOriginGarbage(t *testing.T) {
 	check("send", reply.Totals, 2)
 	claimed := h.Claim(ctx, claimsOf(claims...))
 	check("claim", claimed.Totals, 3)
-	err = errors.Join(err, h.Tell(ctx, 0, foreign), h.Told(ctx, 0, changed), h.Raise(ctx, 0, epoch, changed))
+	_, tellErr := h.Tell(ctx, 0, foreign)
+	err = errors.Join(err, tellErr, h.Told(ctx, 0, changed), h.Raise(ctx, 0, epoch, changed))
 	read, readErr := h.Read(ctx, append(bad, sound))
 	check("get", read.Totals, 4)
 	command(t, raw, "ZADD", "weir:{origin}:changes", time.Now().Add(time.Hour).UnixMilli(), "no cell")
@@ -369,7 +371,8 @@ func TestListenersOfALostServer(t *testing.T) {
 	count := int64(0)
 	await.True(t, "it listens", func() bool {
 		count++
-		return h.Tell(t.Context(), 0, []store.Foreign{{Cell: cellNow("x", time.Hour), Count: count}}) == nil && len(heard) > 0
+		_, err := h.Tell(t.Context(), 0, []store.Foreign{{Cell: cellNow("x", time.Hour), Count: count}})
+		return err == nil && len(heard) > 0
 	})
 	if err := server.Kill(); err != nil {
 		t.Fatal(err)

@@ -94,19 +94,20 @@ func (h *Origin) Told(ctx context.Context, shard int, cells []store.Change) erro
 				args = append(args, cells[place].Total, cells[place].Limit)
 			}
 			return p.pipe.Eval(p.ctx, toldScript, append([]string{part.changesKey}, part.keys...), args...)
-		}, nil)
+		}, func(int64) {}, nil)
 }
 
 // Tell implements store.RelayOrigin.
-func (h *Origin) Tell(ctx context.Context, shard int, totals []store.Foreign) error {
-	return h.relay(ctx, "tell", shard, len(totals), func(i int) *window.Cell { return &totals[i].Cell },
+func (h *Origin) Tell(ctx context.Context, shard int, totals []store.Foreign) (raised int, err error) {
+	err = h.relay(ctx, "tell", shard, len(totals), func(i int) *window.Cell { return &totals[i].Cell },
 		func(p *pipeline, part *part) *redis.Cmd {
 			args := append(make([]any, 0, 1+2*len(part.places)), p.s.channel)
 			for i, place := range part.places {
 				args = append(args, bounded(totals[place].Count), p.s.expiresAtMs(totals[place].Cell, part.keys[i]))
 			}
 			return p.pipe.Eval(p.ctx, tellScript, append([]string{part.epochKey}, part.keys...), args...)
-		}, nil)
+		}, func(n int64) { raised += int(n) }, nil)
+	return raised, err
 }
 
 // Raise implements store.RelayOrigin.
@@ -120,7 +121,7 @@ func (h *Origin) Raise(ctx context.Context, of int, epoch store.Epoch, totals []
 					args = append(args, bounded(t.Total), bounded(t.Limit), s.expiresAtMs(t.Cell, part.keys[i]))
 				}
 				return p.eval(part.bucket, raiseScript, []string{part.healedKey, part.changesKey}, part.keys, args)
-			}, raised)
+			}, nil, raised)
 	})
 }
 
@@ -176,9 +177,10 @@ func (h *Origin) inEpoch(ctx context.Context, shard int, epoch store.Epoch,
 // relayCellsMax bounds the cells of one round trip of a call that may be repeated.
 const relayCellsMax = 20 * callKeysMax
 
-// relay makes a call that may be repeated, some thousand cells at a time; read is for answers with a head.
+// relay makes a call that may be repeated, some thousand cells at a time; count is for answers that are one number,
+// read for those with a head.
 func (h *Origin) relay(ctx context.Context, what string, shard, n int, cell func(i int) *window.Cell,
-	command func(*pipeline, *part) *redis.Cmd, read func(*scriptReply) error) error {
+	command func(*pipeline, *part) *redis.Cmd, count func(n int64), read func(*scriptReply) error) error {
 	s, err := h.shard(shard, n, func(i int) *window.Key { return &cell(i).Key })
 	if err != nil {
 		return err
@@ -194,7 +196,7 @@ func (h *Origin) relay(ctx context.Context, what string, shard, n int, cell func
 		}
 		p.exec()
 		for _, part := range some {
-			if err := p.done(part, read); err != nil {
+			if err := p.done(part, count, read); err != nil {
 				return s.failed(what, len(part.places), err)
 			}
 		}
@@ -203,13 +205,18 @@ func (h *Origin) relay(ctx context.Context, what string, shard, n int, cell func
 }
 
 // done is what went wrong with a part.
-func (p *pipeline) done(part *part, read func(*scriptReply) error) error {
-	if read == nil {
+func (p *pipeline) done(part *part, count func(n int64), read func(*scriptReply) error) error {
+	if count != nil {
 		reply, err := replyOf(part.cmd, p.err)
-		if _, isCount := reply.(int64); err == nil && !isCount {
-			err = errStrangeReply
+		n, isCount := reply.(int64)
+		switch {
+		case err != nil:
+			return err
+		case !isCount:
+			return errStrangeReply
 		}
-		return err
+		count(n)
+		return nil
 	}
 	r, err := p.reply(part.bucket, part.cmd)
 	if err != nil {

@@ -49,7 +49,7 @@ func (s *stubStores) Scan(context.Context, int, uint64, int) ([]store.Change, ui
 	return s.cells, 0, nil
 }
 
-func (s *stubStores) Tell(context.Context, int, []store.Foreign) error { return nil }
+func (s *stubStores) Tell(context.Context, int, []store.Foreign) (int, error) { return 0, nil }
 
 func (s *stubNews) Append(_ context.Context, row store.NewsRow) error {
 	s.bytes += len(row.Payload)

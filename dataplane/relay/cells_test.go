@@ -87,7 +87,7 @@ func TestATotalSentToAnEmptiedOriginIsSentAgain(t *testing.T) {
 	b.merge("us", counted{cell: minuteCell("a"), total: 5}, now)
 	first := toSend(b, now)
 	b.resend()
-	b.setSent(first, now)
+	b.setSent(first, true, now)
 	if again := toSend(b, now).totals; len(first.totals) != 1 || len(again) != 1 || again[0] != first.totals[0] {
 		t.Errorf("first %v, then %v", first.totals, again)
 	}
@@ -99,7 +99,7 @@ func TestWhatAnEmptiedOriginWasSentIsRepeated(t *testing.T) {
 	b.merge("us", counted{cell: minuteCell("a"), total: 5}, now)
 	for range 2 {
 		first := toSend(b, now)
-		if b.setSent(first, now); len(first.totals) != 1 {
+		if b.setSent(first, true, now); len(first.totals) != 1 {
 			t.Fatalf("%v is sent", first.totals)
 		}
 		if more := toSend(b, now).totals; len(more) != 0 {
@@ -108,7 +108,7 @@ func TestWhatAnEmptiedOriginWasSentIsRepeated(t *testing.T) {
 		b.resend()
 	}
 	first := toSend(b, now)
-	b.setSent(first, now)
+	b.setSent(first, true, now)
 	if again := toSend(b, now.Add(store.KeepFor)).totals; len(again) != 1 {
 		t.Errorf("%v is repeated, want the total of 5", again)
 	}
@@ -120,7 +120,7 @@ func TestATotalThatGrowsOnItsWayIsSentAgain(t *testing.T) {
 	b.merge("us", counted{cell: minuteCell("a"), total: 5}, now)
 	first := toSend(b, now)
 	b.merge("us", counted{cell: minuteCell("a"), total: 6}, now)
-	b.setSent(first, now)
+	b.setSent(first, true, now)
 	if again := toSend(b, now).totals; len(again) != 1 || again[0].Count != 6 {
 		t.Errorf("then %v is sent, want 6", again)
 	}

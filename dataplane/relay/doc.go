@@ -23,7 +23,7 @@
 //  3. The relays of other regions read the rows that they do not have yet, add up the cell's components, and tell their
 //     origins, which store the sum beside the region's own total and announce it to the nodes that listen. A node that
 //     does not hold the key learns it with its first answer. A sum is told once more after store.KeepFor, for a replica
-//     that was promoted before it had received it.
+//     that was promoted before it had received it; one that the origin then lacked, as often as it does.
 //
 // # What is told
 //

@@ -243,6 +243,7 @@ func TestAPromotedReplicaIsToldAgain(t *testing.T) {
 	w.seen["us"] = nil
 	w.run(store.KeepFor + 2*interval)
 	w.wantKnown(c)
+	w.run(store.KeepFor + 2*interval)
 	tells := 0
 	us.relayOrigin.Faults.Hook(func(op memstore.Op) error {
 		if op == memstore.OpTell {
@@ -254,6 +255,25 @@ func TestAPromotedReplicaIsToldAgain(t *testing.T) {
 	if tells > 0 {
 		t.Errorf("it is told %d more times", tells)
 	}
+}
+
+// R2: a replica that is promoted after the relay has told its predecessor once more may lack what was told once more.
+func TestR2AReplicaIsPromotedAfterAnother(t *testing.T) {
+	w := newWorld(t, "eu", "us")
+	w.run(time.Second)
+	eu, us := w.regions[0], w.regions[1]
+	c := us.cell("k", time.Hour)
+	received := us.origin.State()
+	eu.accept(c, 50, 100)
+	w.run(2 * interval)
+	us.origin.Rollback(received)
+	w.seen["us"] = nil
+	w.run(store.KeepFor + 2*interval)
+	w.wantKnown(c)
+	us.origin.Rollback(received)
+	w.seen["us"] = nil
+	w.run(store.KeepFor + 2*interval)
+	w.wantKnown(c)
 }
 
 // A snapshot of several rows, with news between them, has everything that a region needs that joins later: counts, and

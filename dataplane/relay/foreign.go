@@ -39,27 +39,30 @@ func (s *shard) tell(ctx context.Context, now time.Time) error {
 		if s.book.toSend(t, now); len(t.cells) == 0 {
 			return nil
 		}
-		if err := s.tellBatch(ctx, t.totals); err != nil {
+		raised, err := s.tellBatch(ctx, t.totals)
+		if err != nil {
 			s.book.sendAgain(t.cells)
 			return err
 		}
-		s.book.setSent(t, now)
+		s.book.setSent(t, raised > 0, now)
 	}
 }
 
-func (s *shard) tellBatch(ctx context.Context, totals []store.Foreign) error {
+func (s *shard) tellBatch(ctx context.Context, totals []store.Foreign) (raised int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	if err := s.relay.cfg.Origin.Tell(ctx, s.index, totals); err != nil {
-		return fmt.Errorf("tell shard %d of %d cells: %w", s.index, len(totals), err)
+	raised, err = s.relay.cfg.Origin.Tell(ctx, s.index, totals)
+	if err != nil {
+		return 0, fmt.Errorf("tell shard %d of %d cells: %w", s.index, len(totals), err)
 	}
-	return nil
+	return raised, nil
 }
 
 // telling is what an origin is being told. A shard uses its memory for one call after the other.
 type telling struct {
 	cells  []*cell
 	totals []store.Foreign // of cells
+	again  bool            // they were all sent before, and the origin is expected to have them
 	wiped  int             // the book's, when they were taken
 }
 
@@ -68,13 +71,18 @@ func (t *telling) forget() {
 	clear(t.totals)
 }
 
-// toSend takes cells off those whose foreign total the origin may lack, tellMax at most.
+// toSend takes cells off those whose foreign total the origin may lack, tellMax at most: those that it has acknowledged
+// by themselves, so that it is seen whether it has lost any.
 func (b *book) toSend(t *telling, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.repeatLocked(now)
+	t.cells, t.totals, t.wiped = t.cells[:0], t.totals[:0], b.wiped
+	b.repeatLocked(t, now)
+	if t.again = len(t.cells) > 0; t.again {
+		return
+	}
 	n := min(tellMax, b.unsent.len())
-	t.cells, t.totals, t.wiped = append(t.cells[:0], b.unsent.all()[:n]...), t.totals[:0], b.wiped
+	t.cells = append(t.cells, b.unsent.all()[:n]...)
 	b.unsent.drop(n)
 	for _, c := range t.cells {
 		c.unsent = false
@@ -101,8 +109,9 @@ func (b *book) sendAgain(cells []*cell) {
 	}
 }
 
-// setSent takes note of what the origin has, unless it may have lost it since.
-func (b *book) setSent(t *telling, now time.Time) {
+// setSent takes note of what the origin has, unless it may have lost it since. What it was sent again, and has lacked,
+// a replica may lack that is promoted next.
+func (b *book) setSent(t *telling, raised bool, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.wiped != t.wiped {
@@ -112,7 +121,7 @@ func (b *book) setSent(t *telling, now time.Time) {
 		b.sentFrom = now
 	}
 	for i, c := range t.cells {
-		if total := t.totals[i].Count; total > c.sent {
+		if total := t.totals[i].Count; total > c.sent || total == c.sent && (raised || !t.again) {
 			c.sent = total
 			b.sent.push(sentTotal{c, total, now.Sub(b.sentFrom)})
 		}
@@ -126,15 +135,17 @@ type sentTotal struct {
 	at    time.Duration // since the book's sentFrom
 }
 
-// repeatLocked has totals sent once more after store.KeepFor, unless a larger one was sent since.
-func (b *book) repeatLocked(now time.Time) {
+// repeatLocked takes totals that are to be sent once more after store.KeepFor, unless a larger one was sent since, or
+// is about to be.
+func (b *book) repeatLocked(t *telling, now time.Time) {
 	n := 0
 	for _, s := range b.sent.all() {
-		if now.Sub(b.sentFrom)-s.at < store.KeepFor {
+		if now.Sub(b.sentFrom)-s.at < store.KeepFor || len(t.cells) == tellMax {
 			break
 		}
-		if n++; s.cell.sent == s.total {
-			b.unsentLocked(s.cell)
+		if n++; s.cell.sent == s.total && !s.cell.unsent && !b.expired(s.cell.expiresMs()) {
+			t.cells = append(t.cells, s.cell)
+			t.totals = append(t.totals, store.Foreign{Cell: s.cell.name(), Count: s.total})
 		}
 	}
 	b.sent.drop(n)

@@ -101,8 +101,9 @@ func (h viaOrigin) Scan(ctx context.Context, shard int, cursor uint64, max int) 
 	return cells, next, err
 }
 
-func (h viaOrigin) Tell(ctx context.Context, shard int, totals []store.Foreign) error {
-	return h.call(func() error { return h.RelayOrigin.Tell(ctx, shard, totals) })
+func (h viaOrigin) Tell(ctx context.Context, shard int, totals []store.Foreign) (raised int, err error) {
+	err = h.call(func() (err error) { raised, err = h.RelayOrigin.Tell(ctx, shard, totals); return err })
+	return raised, err
 }
 
 func (h viaOrigin) Raise(ctx context.Context, shard int, epoch store.Epoch, totals []store.Change) error {

@@ -105,7 +105,7 @@ func (h doublingOrigin) Send(ctx context.Context, chunk store.Chunk) (store.Repl
 // inflating tells a region more of the others than they have accepted.
 type inflating struct{ store.RelayOrigin }
 
-func (h inflating) Tell(ctx context.Context, shard int, totals []store.Foreign) error {
+func (h inflating) Tell(ctx context.Context, shard int, totals []store.Foreign) (int, error) {
 	for i := range totals {
 		totals[i].Count += 1000
 	}

@@ -285,12 +285,12 @@ func (h *watchedOrigin) Send(ctx context.Context, chunk store.Chunk) (store.Repl
 }
 
 // Tell implements store.RelayOrigin.
-func (h *watchedOrigin) Tell(ctx context.Context, shard int, totals []store.Foreign) error {
-	err := h.RelayOrigin.Tell(ctx, shard, totals)
+func (h *watchedOrigin) Tell(ctx context.Context, shard int, totals []store.Foreign) (int, error) {
+	raised, err := h.RelayOrigin.Tell(ctx, shard, totals)
 	for _, f := range totals {
 		if err == nil {
 			h.track.tell(h.region, f.Cell, f.Count)
 		}
 	}
-	return err
+	return raised, err
 }

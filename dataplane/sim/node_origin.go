@@ -108,7 +108,7 @@ func (h checkedOrigin) Send(ctx context.Context, chunk store.Chunk) (store.Reply
 }
 
 // Tell implements store.RelayOrigin.
-func (h checkedOrigin) Tell(ctx context.Context, shard int, totals []store.Foreign) error {
+func (h checkedOrigin) Tell(ctx context.Context, shard int, totals []store.Foreign) (int, error) {
 	for _, f := range totals {
 		most := int64(0)
 		for other := range h.world.regions {

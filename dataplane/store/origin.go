@@ -206,8 +206,8 @@ type RelayOrigin interface {
 	Scan(ctx context.Context, shard int, cursor uint64, max int) (cells []Change, next uint64, err error)
 
 	// Tell lifts cells' foreign totals to at least the given ones, and announces those that it has
-	// raised to listeners. It keeps no reference to totals.
-	Tell(ctx context.Context, shard int, totals []Foreign) error
+	// raised to listeners. It returns how many it has raised, and keeps no reference to totals.
+	Tell(ctx context.Context, shard int, totals []Foreign) (raised int, err error)
 
 	// Raise lifts Known (see Cost) of cells to at least the given counts, in the epoch that Changes
 	// has reported; ErrEpoch if a part of the shard has a later one. It does nothing in a part of the

@@ -274,7 +274,7 @@ func callOrigin(h *originTest, ctx context.Context) map[string]error {
 	_, errs["Changes"] = h.Changes(ctx, shard, 1)
 	errs["Told"] = h.Told(ctx, shard, change)
 	_, _, errs["Scan"] = h.Scan(ctx, shard, 0, 1)
-	errs["Tell"] = h.Tell(ctx, shard, []store.Foreign{{Cell: c[0], Count: 1}})
+	_, errs["Tell"] = h.Tell(ctx, shard, []store.Foreign{{Cell: c[0], Count: 1}})
 	errs["Raise"] = h.Raise(ctx, shard, 1, change)
 	errs["Healed"] = h.Healed(ctx, shard, 1)
 	_, errs["Settings"] = h.Settings(ctx, "eu")

@@ -13,11 +13,13 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-func (h *originTest) tell(totals ...store.Foreign) {
+func (h *originTest) tell(totals ...store.Foreign) (raised int) {
 	h.Helper()
-	if err := h.Tell(h.Context(), h.shard(), totals); err != nil {
+	raised, err := h.Tell(h.Context(), h.shard(), totals)
+	if err != nil {
 		h.Fatalf("tell %d totals: %v", len(totals), err)
 	}
+	return raised
 }
 
 func (h *originTest) changes(max int) store.Changes {
@@ -243,13 +245,32 @@ var originTellTests = map[string]func(*originTest){
 			}
 		}
 	},
+	"returns how many cells it has raised": func(h *originTest) {
+		c := h.cells(2)
+		expired := c[0]
+		expired.Sequence = 0
+		for i, step := range []struct {
+			totals []store.Foreign
+			want   int
+		}{
+			{[]store.Foreign{{Cell: c[0], Count: 7}, {Cell: c[1], Count: 1}}, 2},
+			{[]store.Foreign{{Cell: c[0], Count: 7}, {Cell: c[1], Count: 1}}, 0},
+			{[]store.Foreign{{Cell: c[0], Count: 6}, {Cell: c[1], Count: 2}, {Cell: expired, Count: 9}}, 1},
+		} {
+			if got := h.tell(step.totals...); got != step.want {
+				h.Errorf("step %d: raised %d, want %d", i, got, step.want)
+			}
+		}
+	},
 	"takes as many cells as it is given": func(h *originTest) {
 		var totals []store.Foreign
 		cells := h.cells(1300)
 		for i, c := range cells {
 			totals = append(totals, store.Foreign{Cell: c, Count: int64(i + 1)})
 		}
-		h.tell(totals...)
+		if raised := h.tell(totals...); raised != len(totals) {
+			h.Errorf("raised %d of %d", raised, len(totals))
+		}
 		for i, total := range get(h, h, cells...) {
 			if total.Foreign != int64(i+1) {
 				h.Fatalf("cell %d: %+v", i, total)

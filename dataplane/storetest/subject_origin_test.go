@@ -152,7 +152,7 @@ func (h *originSubject) Healed(ctx context.Context, shard int, epoch store.Epoch
 	return h.Origin.Healed(ctx, shard, epoch)
 }
 
-func (h *originSubject) Tell(ctx context.Context, shard int, totals []store.Foreign) error {
+func (h *originSubject) Tell(ctx context.Context, shard int, totals []store.Foreign) (int, error) {
 	totals = slices.Clone(totals)
 	for i := range totals {
 		if h.fault == "tells smaller totals" {

@@ -251,7 +251,7 @@ type watchedOrigin struct {
 }
 
 // Tell implements store.RelayOrigin.
-func (o watchedOrigin) Tell(ctx context.Context, shard int, totals []store.Foreign) error {
+func (o watchedOrigin) Tell(ctx context.Context, shard int, totals []store.Foreign) (int, error) {
 	for _, f := range totals {
 		most := int64(0)
 		for _, other := range o.world.regions {

@@ -204,11 +204,17 @@ func (h *Origin) Scan(ctx context.Context, shard int, cursor uint64, max int) ([
 }
 
 // Tell implements store.RelayOrigin.
-func (h *Origin) Tell(ctx context.Context, shard int, totals []store.Foreign) error {
+func (h *Origin) Tell(ctx context.Context, shard int, totals []store.Foreign) (int, error) {
 	totals = slices.Clone(totals)
-	return h.call(ctx, originTell, shard, len(totals), func(ctx context.Context) error {
-		return h.RelayOrigin.Tell(ctx, shard, totals)
+	var raised int
+	err := h.call(ctx, originTell, shard, len(totals), func(ctx context.Context) (err error) {
+		raised, err = h.RelayOrigin.Tell(ctx, shard, totals)
+		return err
 	})
+	if err != nil {
+		return 0, err
+	}
+	return raised, nil
 }
 
 // Raise implements store.RelayOrigin.

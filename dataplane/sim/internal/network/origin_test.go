@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -132,7 +133,7 @@ func TestMessagesStopWhileCut(t *testing.T) {
 		for i, cut := range []bool{false, true, false} {
 			h.Link.Set(func(l *Link) { l.Cut = cut })
 			told = time.Now()
-			if err := servers.Tell(t.Context(), 0, []store.Foreign{{Cell: c, Count: int64(i + 1)}}); err != nil {
+			if _, err := servers.Tell(t.Context(), 0, []store.Foreign{{Cell: c, Count: int64(i + 1)}}); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(time.Second)
@@ -157,7 +158,7 @@ func TestListeningEndsWithTheConnection(t *testing.T) {
 		go listen()
 		time.Sleep(time.Second)
 		h.Link.Set(func(l *Link) { l.Down = true })
-		if err := servers.Tell(t.Context(), 0, []store.Foreign{{Cell: originCell("k"), Count: 1}}); err != nil {
+		if _, err := servers.Tell(t.Context(), 0, []store.Foreign{{Cell: originCell("k"), Count: 1}}); err != nil {
 			t.Fatal(err)
 		}
 		if err := <-ended; !errors.Is(err, errRefused) {
@@ -187,6 +188,27 @@ func TestOriginCallsAreMetered(t *testing.T) {
 		}
 		if trips, commands := h.Meters.Trips.Load(), h.Meters.Commands.Load(); trips != 5 || commands != 7+2+7+1+2+1+3+2+7 {
 			t.Errorf("%d round trips, %d commands", trips, commands)
+		}
+	})
+}
+
+// A post that gets lost is lost, one that is sent twice arrives twice, and a sender never waits.
+func TestPostsArriveAsOftenAsTheLinkHasThem(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		link, began := testLink(Profile{Delay: time.Second, Twice: 1}), time.Now()
+		var arrived atomic.Int64
+		post := func() { link.Post("op", func() { arrived.Add(1) }) }
+		post()
+		link.Set(func(l *Link) { l.Cut = true })
+		post()
+		link.Set(func(l *Link) { l.Cut, l.Profile.Twice = false, 0 })
+		post()
+		if time.Since(began) > 0 || arrived.Load() > 0 {
+			t.Errorf("after %v %d have arrived", time.Since(began), arrived.Load())
+		}
+		link.Calls.Wait()
+		if took := time.Since(began); arrived.Load() != 3 || took != time.Second/2 {
+			t.Errorf("%d have arrived after %v, want 3 after half a round trip", arrived.Load(), took)
 		}
 	})
 }
