@@ -178,8 +178,8 @@ func (h *Origin) shard(shard, cells int, key func(i int) *window.Key) (*shard, e
 	return h.shards[shard], nil
 }
 
-// newEpoch draws a token for a bucket that has none. No other bucket of the shard ever has the same: where one loses its
-// counts, the others go on.
+// newEpoch draws a token for a bucket that has none. No other bucket of the shard ever has the same: where one loses
+// its counts, the others go on.
 func (s *shard) newEpoch(b *bucket) string {
 	var random [4]byte
 	for {
