@@ -126,3 +126,69 @@ func TestR2ATakeoverScansAllPages(t *testing.T) {
 	w.run(4 * time.Second)
 	w.wantKnown(cells...)
 }
+
+// What snapshots tell is what has been told: hashes stay hashes, and a relay that takes over from a snapshot announces
+// nothing again.
+func TestASnapshotTellsWhatHasBeenTold(t *testing.T) {
+	w := newWorld(t, "eu")
+	w.tuning.SnapshotEvery = time.Second
+	eu := w.regions[0]
+	for i := range 500 {
+		eu.accept(eu.cell(fmt.Sprint("k", i), time.Hour), 1, 100)
+	}
+	w.run(20 * time.Second)
+	snapshots, counts := 0, 0
+	for _, row := range w.news.Rows(store.Stream{Region: "eu"}) {
+		if row.Snapshot != 0 {
+			snapshots++
+		}
+		if err := relay.Decode(row.Payload, func(window.Cell) { counts++ }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if snapshots == 0 || counts > 0 {
+		t.Fatalf("%d parts of snapshots and the rows beside them tell %d counts, want none", snapshots, counts)
+	}
+	if err := eu.relay.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	before := w.news.Stats().BytesStored
+	eu.relay = eu.newRelay("second")
+	w.tuning.SnapshotEvery = time.Hour
+	w.run(2 * time.Second)
+	if told := w.news.Stats().BytesStored - before; told > 100 {
+		t.Errorf("it told %d bytes", told)
+	}
+}
+
+// A relay that takes over tells no count again that its predecessor has told by a cell's number.
+func TestATakeoverKnowsCountsToldByNumber(t *testing.T) {
+	w := newWorld(t, "eu")
+	eu := w.regions[0]
+	w.run(time.Second)
+	for range 2 {
+		for i := range 50 {
+			eu.accept(eu.cell(fmt.Sprint("k", i), time.Hour), 20, 100)
+		}
+		w.run(time.Second)
+	}
+	if err := eu.relay.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	rows := w.news.Rows(store.Stream{Region: "eu"})
+	last := rows[len(rows)-1].Sequence
+	eu.relay = eu.newRelay("second")
+	w.run(2 * time.Second)
+	counts := 0
+	for _, row := range w.news.Rows(store.Stream{Region: "eu"}) {
+		if row.Sequence <= last {
+			continue
+		}
+		if err := relay.Decode(row.Payload, func(window.Cell) { counts++ }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if counts > 0 {
+		t.Errorf("it told %d counts again", counts)
+	}
+}

@@ -1,0 +1,135 @@
+package relay_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/relay"
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// A relay that is refused its lease leads no more, however long its own would have lasted.
+func TestARelayIsRefusedItsLease(t *testing.T) {
+	w := newWorld(t, "eu")
+	eu := w.regions[0]
+	w.run(time.Second)
+	if err := eu.origin.Release(t.Context(), 0, "first"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := eu.origin.Lease(t.Context(), 0, "second", time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	w.run(time.Second) // it renews its lease each second
+	if eu.relay.Leads() {
+		t.Error("it leads beside the holder of the lease")
+	}
+}
+
+// Only the holder of a shard's lease tells the shard what other regions have.
+func TestOnlyTheHolderOfTheLeaseTells(t *testing.T) {
+	w := newWorld(t)
+	eu, us := w.addRegion("eu", w.clock, 2), w.addRegion("us", w.clock, 1)
+	if _, err := eu.origin.Lease(t.Context(), 1, "another", time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	w.run(time.Second)
+	var cells []window.Cell
+	for i := range 40 {
+		cells = append(cells, us.cell(fmt.Sprint("k", i), time.Hour))
+		us.accept(cells[i], 50, 100)
+	}
+	w.run(time.Second)
+	for _, c := range cells {
+		want := int64(50)
+		if eu.origin.ShardOf(&c.Key) == 1 {
+			want = 0
+		}
+		if got := eu.total(c).Foreign; got != want {
+			t.Fatalf("shard %d was told %d, want %d", eu.origin.ShardOf(&c.Key), got, want)
+		}
+	}
+}
+
+// A relay that has lost its lease forgets what it has read; once it leads again it reads all of it again.
+func TestARelayThatLeadsAgainReadsEverything(t *testing.T) {
+	w := newWorld(t, "eu", "us")
+	w.tuning.SnapshotEvery = time.Hour
+	eu, us := w.regions[0], w.regions[1]
+	w.run(time.Second)
+	for i := range 20 {
+		us.accept(us.cell(fmt.Sprint("hash", i), time.Hour), 1, 100)
+		us.accept(us.cell(fmt.Sprint("count", i), time.Hour), 50, 100)
+	}
+	w.run(time.Second)
+	eu.relayOrigin.Faults.Fail(errDown)
+	w.run(5 * time.Second)
+	if s := relay.Sizes(eu.relay); s.Cells+s.Hashes+relay.Names(eu.relay)+relay.Leaves(eu.relay) > 0 {
+		t.Fatalf("without a lease it holds %+v, and %d groups of names", s, relay.Names(eu.relay))
+	}
+	eu.relayOrigin.Faults.Fail(nil)
+	w.run(5 * time.Second)
+	if s := relay.Sizes(eu.relay); s.Hashes != 20 || s.Cells != 20 {
+		t.Errorf("it holds %+v, want 20 hashes and 20 cells", s)
+	}
+}
+
+// R2: two regions that begin to use a cell before either has read of the other tell each other their counts.
+func TestR2TwoRegionsBeginAtOnce(t *testing.T) {
+	w := newWorld(t, "eu", "us")
+	w.run(time.Second)
+	w.news.Faults.Hook(func(op memstore.Op) error {
+		if op == memstore.OpReadNews {
+			return errDown
+		}
+		return nil
+	})
+	c := w.regions[0].cell("k", time.Hour)
+	for _, r := range w.regions {
+		r.accept(c, 3, 100)
+	}
+	w.run(2 * interval)
+	if where := w.unknown(c); len(where) != 2 {
+		t.Fatalf("nothing was read, and the total is unknown in %v alone", where)
+	}
+	w.news.Faults.Hook(nil)
+	w.run(3 * interval)
+	w.wantKnown(c)
+}
+
+// A relay that does not know the origin's time yet takes nothing in, and takes no row for one of the far future.
+func TestHearWithoutTheOriginsTime(t *testing.T) {
+	w := newWorld(t, "eu", "us")
+	eu, us := w.regions[0], w.regions[1]
+	told := eu.toldRelay()
+	us.relay = us.relayOver("first", speechless{us.relayOrigin}, w.news, w.counts)
+	w.run(time.Second)
+	eu.accept(eu.cell("k", time.Hour), 50, 100)
+	w.run(interval)
+	if !us.relay.Leads() || len(*told) != 1 {
+		t.Fatalf("us leads: %v, and %d rows are told", us.relay.Leads(), len(*told))
+	}
+	if err := us.relay.Hear((*told)[0]); !errors.Is(err, relay.ErrIdle) || errors.Is(err, store.ErrRefused) {
+		t.Errorf("%v, want ErrIdle", err)
+	}
+}
+
+// Hashes of windows that have not begun anywhere are left out, as counts are.
+func TestHashesOfTheFarFutureAreLeftOut(t *testing.T) {
+	w := newWorld(t, "eu")
+	eu := w.regions[0]
+	w.run(time.Second)
+	far := w.now.Add(4 * window.DurationMax).UnixMilli()
+	row := store.NewsRow{Stream: store.Stream{Region: "us"}, Sequence: 1, Writer: 9,
+		Payload: relay.Encode([]int64{w.now.Add(time.Hour).UnixMilli(), far})}
+	if err := w.news.Append(t.Context(), row); err != nil {
+		t.Fatal(err)
+	}
+	w.run(interval)
+	if s := relay.Sizes(eu.relay); s.Hashes != 1 {
+		t.Errorf("eu holds %d hashes, want that of this hour alone", s.Hashes)
+	}
+}

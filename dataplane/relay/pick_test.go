@@ -1,0 +1,31 @@
+package relay
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/store"
+)
+
+// What does not fit into a row is what is farthest from its limit.
+func TestARowTellsTheGreatestSharesFirst(t *testing.T) {
+	s, now := newTestRelay(t).shards[0], time.Now()
+	s.own.tuning = DefaultTuning()
+	const n = 6_000
+	for i := range n {
+		c := minuteCell(fmt.Sprint(strings.Repeat("x", 200), i))
+		s.book.growLocked(&store.Change{Cell: c, Total: int64(100 + i), Limit: 10 * n}, now, now)
+		s.book.findLocked(&c).shared = true
+	}
+	fit, _, left := s.choose(now)
+	if !left || len(fit) == 0 {
+		t.Fatalf("%d of %d counts fit into a row", len(fit), n)
+	}
+	for i, told := range fit {
+		if want := int64(100 + n - 1 - i); told.total != want {
+			t.Fatalf("number %d of the row has %d of its limit, want %d", i, told.total, want)
+		}
+	}
+}
