@@ -32,7 +32,8 @@ func (c *check) durable(held []map[window.Cell]store.Total) {
 // emptied origin was raised to has no limit, and so nothing to store, until a node counts in it.
 func (c *check) stored(a *account, r *region, total, stored int64) {
 	if _, high := c.ledger.bounds(r, a.cell); stored > high {
-		c.violate("stored", "%d of %s are stored for %s, and at most %d were accepted", stored, cellName(a.cell), r.name, high)
+		c.violate("stored", "%d of %s are stored for %s, and at most %d were accepted",
+			stored, cellName(a.cell), r.name, high)
 	}
 	f := c.plan.Fleet
 	limit := f.Keys[a.key].Limit
