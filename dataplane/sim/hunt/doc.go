@@ -15,6 +15,8 @@
 //	R1  a relay tells its origin no more than other regions accepted
 //	R3  no origin holds more than its region's nodes accepted
 //
+//	claim  no origin grants a claim beyond what it was asked for
+//
 // At the end, of every cell that can still influence a decision:
 //
 //	6, 7, R6  an origin holds no less than what the nodes that are left have accepted

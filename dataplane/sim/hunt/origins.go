@@ -1,0 +1,63 @@
+package hunt
+
+import (
+	"context"
+
+	"github.com/weirhq/weir/dataplane/store"
+)
+
+// watchedOrigin is a region's origin behind all links. It holds what relays tell it to what others have accepted, and
+// what it grants to what was asked of it.
+type watchedOrigin struct {
+	store.RelayOrigin
+	world  *world
+	region *region
+}
+
+// Tell implements store.RelayOrigin.
+func (o watchedOrigin) Tell(ctx context.Context, shard int, totals []store.Foreign) (int, error) {
+	for _, f := range totals {
+		most := int64(0)
+		for _, other := range o.world.regions {
+			if other != o.region {
+				_, high := o.world.ledger.bounds(other, f.Cell)
+				most += high
+			}
+		}
+		if f.Count > most {
+			o.world.record.violate("R1", "%s is told of %d in %s, and others accepted at most %d",
+				o.region.name, f.Count, cellName(f.Cell), most)
+		}
+	}
+	return o.RelayOrigin.Tell(ctx, shard, totals)
+}
+
+// Claim implements store.Origin. No claim comes with a number that was used.
+func (o watchedOrigin) Claim(ctx context.Context, call store.Claims) store.ClaimReply {
+	reply := o.RelayOrigin.Claim(ctx, call)
+	for i, added := range reply.Added {
+		if total := reply.Totals[i].Region; added && total > call.Claims[i].AtMost {
+			o.world.record.violate("claim", "%s grants %d of %s up to %d, and holds %d", o.region.name, call.Claims[i].Cost,
+				cellName(call.Claims[i].Cell), call.Claims[i].AtMost, total)
+		}
+	}
+	return reply
+}
+
+// claimedOrigin is an origin as one limiter sees it. It writes down claims whose fate stays unknown.
+type claimedOrigin struct {
+	store.Origin
+	world  *world
+	region *region
+}
+
+// Claim implements store.Origin.
+func (o claimedOrigin) Claim(ctx context.Context, call store.Claims) store.ClaimReply {
+	reply, claims := o.Origin.Claim(ctx, call), call.Claims
+	for i := range reply.Totals {
+		if errorsIsMaybe(reply.Totals[i].Err) {
+			o.world.ledger.unclear(o.region, claims[i].Cell, claims[i].Cost)
+		}
+	}
+	return reply
+}
