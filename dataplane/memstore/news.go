@@ -128,7 +128,7 @@ func (n *News) holdLocked(s *newsStream, row store.NewsRow) (commit, rollback fu
 }
 
 // Own implements store.News.
-func (n *News) Own(ctx context.Context, stream store.Stream) ([]store.NewsRow, error) {
+func (n *News) Own(ctx context.Context, stream store.Stream, yield func(store.NewsRow)) error {
 	n.count(func(s *NewsStats) { s.Owns++ })
 	var rows []store.NewsRow
 	err := n.Faults.roundTrip(ctx, OpOwn, func(journey) error {
@@ -140,9 +140,12 @@ func (n *News) Own(ctx context.Context, stream store.Stream) ([]store.NewsRow, e
 		return nil
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return rows, nil
+	for _, row := range rows {
+		yield(row)
+	}
+	return nil
 }
 
 // Prune implements store.News.

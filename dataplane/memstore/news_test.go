@@ -63,7 +63,7 @@ func newsCalls(n *memstore.News) []func(context.Context) error {
 			_, err := n.Read(ctx, store.NewsQuery{Region: "eu", MaxBytes: 1})
 			return err
 		},
-		func(ctx context.Context) error { _, err := n.Own(ctx, us); return err },
+		func(ctx context.Context) error { return n.Own(ctx, us, func(store.NewsRow) {}) },
 		func(ctx context.Context) error { _, err := n.Prune(ctx, us, 1, 1); return err },
 	}
 }

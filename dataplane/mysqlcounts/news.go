@@ -82,25 +82,34 @@ func (n News) compare(ctx context.Context, row store.NewsRow) error {
 	return store.ErrTaken
 }
 
-// Own implements store.News.
-func (n News) Own(ctx context.Context, stream store.Stream) ([]store.NewsRow, error) {
-	var stored []dataplanedb.NewsOwnRow
+// Own implements store.News. It yields while the database is still sending, and so never holds more than a row.
+func (n News) Own(ctx context.Context, stream store.Stream, yield func(store.NewsRow)) error {
 	err := stream.Validate()
 	if err == nil {
-		of := dataplanedb.NewsOwnParams{Region: []byte(stream.Region), Shard: uint16(stream.Shard)}
-		stored, err = n.c.queries.NewsOwn(ctx, of)
+		err = n.own(ctx, stream, yield)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read the news of %q, shard %d: %w", stream.Region, stream.Shard, err)
+		return fmt.Errorf("read the news of %q, shard %d: %w", stream.Region, stream.Shard, err)
 	}
-	rows := make([]store.NewsRow, len(stored))
-	for i, s := range stored {
-		rows[i] = store.NewsRow{
-			Stream: stream, Sequence: s.Sequence, Writer: s.Writer, Snapshot: s.Snapshot, Last: s.LastPart,
-			Payload: s.Payload, WrittenAt: time.UnixMilli(saturate(s.WrittenAt)),
+	return nil
+}
+
+func (n News) own(ctx context.Context, stream store.Stream, yield func(store.NewsRow)) (err error) {
+	region, shard := []byte(stream.Region), stream.Shard
+	rows, err := n.c.db.QueryContext(ctx, dataplanedb.NewsOwn, region, shard, region, shard)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		row, writtenAtMs := store.NewsRow{Stream: stream}, uint64(0)
+		if err := rows.Scan(&row.Sequence, &row.Writer, &row.Snapshot, &row.Last, &writtenAtMs, &row.Payload); err != nil {
+			return err
 		}
+		row.WrittenAt = time.UnixMilli(saturate(writtenAtMs))
+		yield(row)
 	}
-	return rows, nil
+	return rows.Err()
 }
 
 // Prune implements store.News.

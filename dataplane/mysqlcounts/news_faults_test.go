@@ -93,11 +93,11 @@ func testNewsAppendWithLostReply(t *testing.T) {
 			t.Errorf("a lost reply: %v", err)
 		}
 	}, func() bool {
-		rows, err := direct.News().Own(t.Context(), us0)
-		if err != nil {
+		rows := 0
+		if err := direct.News().Own(t.Context(), us0, func(store.NewsRow) { rows++ }); err != nil {
 			t.Fatal(err)
 		}
-		return len(rows) == 2
+		return rows == 2
 	})
 	appendNews(t, direct.News(), newsRow(us0, 2))
 	other := newsRow(us0, 2)

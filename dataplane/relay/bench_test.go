@@ -56,7 +56,7 @@ func (s *stubNews) Append(_ context.Context, row store.NewsRow) error {
 	return nil
 }
 
-func (s *stubNews) Own(context.Context, store.Stream) ([]store.NewsRow, error) { return nil, nil }
+func (s *stubNews) Own(context.Context, store.Stream, func(store.NewsRow)) error { return nil }
 
 func (s *stubNews) Prune(context.Context, store.Stream, int64, int) (int, error) { return 0, nil }
 

@@ -80,34 +80,39 @@ func (s *shard) load(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// readOwn learns from the stream what has been told.
+// readOwn learns from the stream what has been told. It holds a row at a time.
 func (s *shard) readOwn(ctx context.Context, now time.Time) (announced map[hashed]struct{}, err error) {
-	rows, err := s.relay.cfg.News.Own(ctx, s.stream)
+	s.own.next = 1
+	s.own.history = history{begunAt: now}
+	announced = make(map[hashed]struct{})
+	named := newNames()
+	err = s.relay.cfg.News.Own(ctx, s.stream, func(row store.NewsRow) {
+		s.own.next = row.Sequence + 1
+		s.own.history.read(&row)
+		s.recallRow(&named, announced, &row, now)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("read the own stream %v: %w", s.stream, err)
 	}
-	s.own.next = 1
-	s.own.history = newHistory(rows, now)
-	announced = make(map[hashed]struct{})
-	named := newNames()
-	for i := range rows {
-		s.own.next = rows[i].Sequence + 1
-		crowded := 0
-		err := decode(rows[i].Payload, func(h hashed) {
-			if len(announced) < usersMax {
-				announced[h] = struct{}{}
-			}
-		}, func(c counted) {
-			if !s.recallCount(&named, &rows[i], &c) {
-				crowded++
-			}
-		})
-		if err != nil {
-			s.relay.unreadable(&rows[i], err)
-		}
-		s.relay.noteLeftOut(&rows[i], leftOut{crowded: crowded}, now)
-	}
 	return announced, nil
+}
+
+// recallRow takes note of what a row has told.
+func (s *shard) recallRow(named *names, announced map[hashed]struct{}, row *store.NewsRow, now time.Time) {
+	crowded := 0
+	err := decode(row.Payload, func(h hashed) {
+		if len(announced) < usersMax {
+			announced[h] = struct{}{}
+		}
+	}, func(c counted) {
+		if !s.recallCount(named, row, &c) {
+			crowded++
+		}
+	})
+	if err != nil {
+		s.relay.unreadable(row, err)
+	}
+	s.relay.noteLeftOut(row, leftOut{crowded: crowded}, now)
 }
 
 // recallCount takes note of a count in an own row, unless it has expired, or is told by a number whose name comes in a

@@ -29,21 +29,17 @@ type history struct {
 	rest       []*cell // what is left for the next parts
 }
 
-// newHistory reads it from a stream's rows since its last snapshot.
-func newHistory(rows []store.NewsRow, now time.Time) history {
-	h := history{begunAt: now}
-	if len(rows) > 0 && rows[0].Snapshot == rows[0].Sequence {
-		h.last = rows[0].Snapshot
+// read takes note of the next of a stream's rows since its last whole snapshot.
+func (h *history) read(row *store.NewsRow) {
+	if isFirst := h.last == 0 && h.since == 0; isFirst && row.Snapshot == row.Sequence {
+		h.last = row.Snapshot
 	}
-	for i := range rows {
-		if rows[i].Snapshot == h.last && h.last != 0 {
-			h.lastBytes += len(rows[i].Payload)
-		} else {
-			h.since++
-			h.sinceSize += len(rows[i].Payload)
-		}
+	if row.Snapshot == h.last && h.last != 0 {
+		h.lastBytes += len(row.Payload)
+		return
 	}
-	return h
+	h.since++
+	h.sinceSize += len(row.Payload)
 }
 
 func (h *history) due(now time.Time, every time.Duration) bool {

@@ -38,7 +38,10 @@ func TestTheHistoryIsReadFromTheRows(t *testing.T) {
 	}
 	now := time.Now()
 	rows := []store.NewsRow{row(7, 7, false, 10), row(8, 0, false, 100), row(9, 7, true, 20), row(10, 0, false, 200), row(11, 11, false, 5)}
-	h := newHistory(rows, now)
+	h := history{begunAt: now}
+	for i := range rows {
+		h.read(&rows[i])
+	}
 	if h.last != 7 || h.lastBytes != 30 || h.since != 3 || h.sinceSize != 305 || h.first != 0 {
 		t.Errorf("%+v", h)
 	}

@@ -128,9 +128,8 @@ func (n viaNews) Read(ctx context.Context, q store.NewsQuery) (page store.NewsPa
 	return page, err
 }
 
-func (n viaNews) Own(ctx context.Context, stream store.Stream) (rows []store.NewsRow, err error) {
-	err = n.call(func() (err error) { rows, err = n.News.Own(ctx, stream); return err })
-	return rows, err
+func (n viaNews) Own(ctx context.Context, stream store.Stream, yield func(store.NewsRow)) error {
+	return n.call(func() error { return n.News.Own(ctx, stream, yield) })
 }
 
 func (n viaNews) Prune(ctx context.Context, stream store.Stream, sequence int64, max int) (deleted int, err error) {

@@ -43,8 +43,9 @@ type News interface {
 	// further ones only when some stream has no stored cursor, or rows are long.
 	Read(ctx context.Context, q NewsQuery) (NewsPage, error)
 
-	// Own returns a stream's rows from its last whole snapshot on, all if there is none.
-	Own(ctx context.Context, stream Stream) ([]NewsRow, error)
+	// Own yields a stream's rows from its last whole snapshot on, all if there is none. It may have yielded rows before
+	// an error.
+	Own(ctx context.Context, stream Stream, yield func(NewsRow)) error
 
 	// Prune deletes a stream's rows below sequence, the lowest first, at most max, and never the stream's last row. It
 	// returns how many it has deleted.

@@ -10,11 +10,15 @@ import (
 
 func wantOwn(t testing.TB, n News, s store.Stream, want ...store.NewsRow) {
 	t.Helper()
-	got, err := n.Own(t.Context(), s)
-	if err != nil {
+	wantNews(t, "own rows of "+s.Region, ownRows(t, n, s), want...)
+}
+
+func ownRows(t testing.TB, n News, s store.Stream) (rows []store.NewsRow) {
+	t.Helper()
+	if err := n.Own(t.Context(), s, func(row store.NewsRow) { rows = append(rows, row) }); err != nil {
 		t.Fatal(err)
 	}
-	wantNews(t, "own rows of "+s.Region, got, want...)
+	return rows
 }
 
 func testOwn(t *testing.T, n News) {
@@ -100,7 +104,7 @@ func testNewsContext(t *testing.T, n News) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, readErr := n.Read(ctx, store.NewsQuery{Region: "eu", MaxBytes: plenty})
-	_, ownErr := n.Own(ctx, us0)
+	ownErr := n.Own(ctx, us0, func(store.NewsRow) {})
 	_, pruneErr := n.Prune(ctx, us0, 2, 9)
 	appendErr := n.Append(ctx, news(us0, 3))
 	for name, err := range map[string]error{"Append": appendErr, "Read": readErr, "Own": ownErr, "Prune": pruneErr} {

@@ -300,17 +300,20 @@ func (s *newsSubject) whole(rows []store.NewsRow) int {
 	return 0
 }
 
-func (s *newsSubject) Own(ctx context.Context, name store.Stream) ([]store.NewsRow, error) {
+func (s *newsSubject) Own(ctx context.Context, name store.Stream, yield func(store.NewsRow)) error {
 	if err := s.ended(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	rows := s.rows[s.stream(name)]
-	if s.fault == "own rows are all" {
-		return rows, nil
+	if s.fault != "own rows are all" {
+		rows = rows[s.whole(rows):]
 	}
-	return rows[s.whole(rows):], nil
+	for _, row := range rows {
+		yield(row)
+	}
+	return nil
 }
 
 func (s *newsSubject) Prune(ctx context.Context, name store.Stream, sequence int64, max int) (deleted int, err error) {

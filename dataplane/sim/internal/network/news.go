@@ -94,19 +94,15 @@ func (n News) received(rows []store.NewsRow) {
 }
 
 // Own implements store.News. It is one statement.
-func (n News) Own(ctx context.Context, stream store.Stream) ([]store.NewsRow, error) {
-	var rows []store.NewsRow
-	err := n.call(ctx, "read own news", func(ctx context.Context) (err error) {
-		rows, err = n.News.Own(ctx, stream)
+func (n News) Own(ctx context.Context, stream store.Stream, yield func(store.NewsRow)) error {
+	return n.call(ctx, "read own news", func(ctx context.Context) error {
 		n.Meters.Statements.Add(1)
-		n.Meters.RowsRead.Add(int64(len(rows)))
-		n.received(rows)
-		return err
+		return n.News.Own(ctx, stream, func(row store.NewsRow) {
+			n.Meters.RowsRead.Add(1)
+			n.received([]store.NewsRow{row})
+			yield(row)
+		})
 	})
-	if err != nil {
-		return nil, err
-	}
-	return rows, nil
 }
 
 // Prune implements store.News. It is two statements: it looks for the stream's last row first.

@@ -88,7 +88,9 @@ func TestNewsAreMetered(t *testing.T) {
 				_, err := n.Read(ctx, store.NewsQuery{Region: "us", After: after, Prove: true, MaxBytes: 1 << 20})
 				return err
 			}, figures{1, 1, 0, 64, 0}},
-			{"read the own", func() error { _, err := n.Own(ctx, store.Stream{Region: "eu"}); return err }, figures{1, 2, 0, 200, 0}},
+			{"read the own", func() error {
+				return n.Own(ctx, store.Stream{Region: "eu"}, func(store.NewsRow) {})
+			}, figures{1, 2, 0, 200, 0}},
 			{"prune one", func() error { _, err := n.Prune(ctx, store.Stream{Region: "eu"}, 2, 10); return err }, figures{2, 2, 1, 0, 0}},
 		} {
 			if err := step.do(); err != nil {
