@@ -193,6 +193,10 @@ func (s *newsSubject) Read(ctx context.Context, q store.NewsQuery) (store.NewsPa
 		if name.Region == q.Region && s.fault != "reads its own region" || s.overlooked(name, q.After) {
 			continue
 		}
+		if len(rows) > 0 && s.isBeyond(name, q) {
+			page.Full = true
+			continue
+		}
 		found = append(found, s.after(rows, q.After[name], q)...)
 	}
 	page.Gone = s.gone(q)
@@ -216,6 +220,22 @@ func (s *newsSubject) overlooked(name store.Stream, after map[store.Stream]store
 		}
 	}
 	return false
+}
+
+// isBeyond: StreamsMax has no room for a stream.
+func (s *newsSubject) isBeyond(name store.Stream, q store.NewsQuery) bool {
+	if _, known := q.After[name]; known || q.StreamsMax == 0 || s.fault == "reads all streams" {
+		return false
+	}
+	before := len(q.After)
+	for other, rows := range s.rows {
+		_, known := q.After[other]
+		isBefore := cmp.Or(cmp.Compare(other.Region, name.Region), cmp.Compare(other.Shard, name.Shard)) < 0
+		if !known && isBefore && len(rows) > 0 && other.Region != q.Region {
+			before++
+		}
+	}
+	return before >= q.StreamsMax
 }
 
 func (s *newsSubject) fitting(rows []store.NewsRow, maxBytes int) (fit []store.NewsRow, more bool) {
@@ -373,6 +393,7 @@ var newsFaults = map[string]string{
 	"never has parts":                  "Read/has_parts_of_snapshots_where_they_are_asked_for",
 	"repeats snapshots":                "Read/begins_with_the_last_whole_snapshot",
 	"overlooks new shards":             "Read/finds_new_streams",
+	"reads all streams":                "Read/has_no_more_streams",
 	"has all rows at once":             "Read/has_about_maxBytes",
 	"never has more":                   "Read/has_about_maxBytes",
 	"has no row that is too large":     "Read/has_at_least_one_row",
