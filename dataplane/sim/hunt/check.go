@@ -8,6 +8,21 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
+// bound is how long convergence takes at most where nothing fails: what package relay says of R2 and R5, and the time
+// that a cost takes to its origin and the stores take to answer.
+func (f Fleet) bound() time.Duration {
+	const still = time.Second // a total that stands below a step: R5
+	relayed := still + 4*time.Duration(f.Tuning.NewsInterval) + 4*(f.MySQLTrip+f.OriginTrip)
+	return relayed + 2*(time.Duration(f.Tuning.ReplayTick)+f.OriginTrip)
+}
+
+// within is a check of what the bound is for: origins. Nodes ask them when they next have to.
+func (w *world) within() *check {
+	c := &check{world: w}
+	c.origins()
+	return c
+}
+
 // check is a comparison of everything with the ledger, at one moment.
 type check struct {
 	*world
@@ -26,6 +41,26 @@ func (c *check) violate(invariant, format string, args ...any) {
 }
 
 func (c *check) all() {
+	held := c.origins()
+	for _, a := range c.ledger.accounts {
+		for i, r := range c.regions {
+			for _, n := range r.here() {
+				if c.converges(a) {
+					c.node(n, a, held[i][a.cell])
+				}
+			}
+		}
+	}
+	c.durable(held)
+}
+
+// converges tells whether all have to agree on a cell.
+func (c *check) converges(a *account) bool {
+	return c.plan.Fleet.Mode == window.Exact && a.live(time.Now())
+}
+
+// origins holds origins to the ledger and to each other, and returns what they hold.
+func (c *check) origins() []map[window.Cell]store.Total {
 	held := make([]map[window.Cell]store.Total, len(c.regions))
 	for i, r := range c.regions {
 		held[i] = r.origin.Totals()
@@ -34,11 +69,11 @@ func (c *check) all() {
 		for i, r := range c.regions {
 			c.origin(a, r, held[i][a.cell].Region)
 		}
-		if c.plan.Fleet.Mode == window.Exact && a.live(time.Now()) {
+		if c.converges(a) {
 			c.foreign(a, held)
 		}
 	}
-	c.durable(held)
+	return held
 }
 
 func (c *check) origin(a *account, r *region, total int64) {
@@ -54,7 +89,7 @@ func (c *check) origin(a *account, r *region, total int64) {
 	}
 }
 
-// foreign holds each origin and each node to what all origins hold.
+// foreign holds each origin to what all origins hold.
 func (c *check) foreign(a *account, held []map[window.Cell]store.Total) {
 	for i, r := range c.regions {
 		least, most := int64(0), int64(0)
@@ -72,9 +107,6 @@ func (c *check) foreign(a *account, held []map[window.Cell]store.Total) {
 		if foreign < least || foreign > most {
 			c.violate("R2", "%s was told of %d of %s, others hold %d and accepted at most %d",
 				r.name, foreign, cellName(a.cell), least, most)
-		}
-		for _, n := range r.here() {
-			c.node(n, a, held[i][a.cell])
 		}
 	}
 }

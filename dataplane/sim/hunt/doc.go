@@ -21,6 +21,7 @@
 //
 //	6, 7, R6  an origin holds no less than what the nodes that are left have accepted
 //	R2        an origin holds what all other origins hold, and every node knows both
+//	R2        in a history without faults the origins do within the bound of package relay
 //	R6        an origin holds what other regions were told of it, unless it or MySQL forgot
 //	stored    MySQL has what is to be stored for good, and no more than was accepted
 //	taken     relays have taken all changes off their origins

@@ -2,6 +2,7 @@ package hunt
 
 import (
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -19,9 +20,21 @@ func seeds() []uint64 {
 	return list
 }
 
-func TestSeedsHold(t *testing.T) {
+func TestSeedsHold(t *testing.T) { holds(t, Draw) }
+
+// R2, in histories in which nothing fails: they converge within a bound.
+func TestR2WithoutFaultsSeedsConvergeInTime(t *testing.T) {
+	holds(t, func(seed uint64) Plan {
+		p := Draw(seed)
+		p.Steps = slices.DeleteFunc(p.Steps, func(s Step) bool { return s.Do.isFault() })
+		return p
+	})
+}
+
+func holds(t *testing.T, draw func(seed uint64) Plan) {
+	t.Helper()
 	for _, seed := range seeds() {
-		r, err := Play(Draw(seed))
+		r, err := Play(draw(seed))
 		if err != nil {
 			t.Fatal(seed, err)
 		}

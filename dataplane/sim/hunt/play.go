@@ -2,6 +2,7 @@ package hunt
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/weirhq/weir/dataplane"
@@ -205,6 +206,12 @@ func (w *world) look() *check {
 	for _, r := range w.regions {
 		for key := range w.plan.Fleet.Keys {
 			w.ask(r.nodes[0].life.Load(), key, 1)
+		}
+	}
+	if !slices.ContainsFunc(w.plan.Steps, func(s Step) bool { return s.Do.isFault() }) {
+		time.Sleep(w.plan.Fleet.bound())
+		if c := w.within(); len(c.broken) > 0 {
+			return c
 		}
 	}
 	for {
