@@ -129,3 +129,12 @@ func TestPlansAreOfTheirSeedAlone(t *testing.T) {
 		}
 	}
 }
+
+func TestATallyCountsFaultsByKind(t *testing.T) {
+	var counted tally
+	counted.add(&hunt.Result{Faults: map[hunt.Verb]int{hunt.Wipe: 1, hunt.Cut: 2}})
+	counted.add(&hunt.Result{Faults: map[hunt.Verb]int{hunt.Kill: 1, hunt.Cut: 1}})
+	if sum, kinds := counted.kinds(); sum != 5 || kinds != "3 cut, 1 kill, 1 wipe" {
+		t.Errorf("%d faults: %s", sum, kinds)
+	}
+}

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -28,9 +31,36 @@ type hunter struct {
 
 // tally is what a hunt did.
 type tally struct {
-	seeds, decisions, faults int64
-	virtual                  time.Duration
-	failed                   int
+	seeds, decisions int64
+	faults           map[hunt.Verb]int
+	virtual          time.Duration
+	failed           int
+}
+
+// add counts a history.
+func (t *tally) add(r *hunt.Result) {
+	if t.faults == nil {
+		t.faults = make(map[hunt.Verb]int)
+	}
+	t.seeds++
+	t.decisions += r.Decisions
+	t.virtual += r.Virtual
+	for kind, n := range r.Faults {
+		t.faults[kind] += n
+	}
+}
+
+// kinds is how many faults there were, and of which kinds, the most frequent first.
+func (t *tally) kinds() (sum int, list string) {
+	var parts []string
+	byCount := func(a, b hunt.Verb) int {
+		return cmp.Or(t.faults[b]-t.faults[a], strings.Compare(string(a), string(b)))
+	}
+	for _, kind := range slices.SortedFunc(maps.Keys(t.faults), byCount) {
+		sum += t.faults[kind]
+		parts = append(parts, fmt.Sprint(t.faults[kind], " ", kind))
+	}
+	return sum, strings.Join(parts, ", ")
 }
 
 // run hunts, and returns errBroken if a seed failed.
@@ -45,9 +75,13 @@ func (h *hunter) run(ctx context.Context, procs int) error {
 		})
 	}
 	workers.Wait()
+	faults, kinds := h.tally.kinds()
 	fmt.Fprintf(h.out, "seeds %d to %d: %d played, %d decisions, %d faults, %.1f virtual hours in %v, %d failed\n",
-		h.from, h.from+max(h.taken, 1)-1, h.tally.seeds, h.tally.decisions, h.tally.faults, h.tally.virtual.Hours(),
+		h.from, h.from+max(h.taken, 1)-1, h.tally.seeds, h.tally.decisions, faults, h.tally.virtual.Hours(),
 		time.Since(h.began).Round(time.Second), h.tally.failed)
+	if faults > 0 {
+		fmt.Fprintln(h.out, "faults:", kinds)
+	}
 	if h.tally.failed > 0 {
 		return errBroken
 	}
@@ -72,10 +106,7 @@ func (h *hunter) take(ctx context.Context) (seed uint64, ok bool) {
 func (h *hunter) try(ctx context.Context, seed uint64) {
 	result, problem := h.play(ctx, seed)
 	h.mu.Lock()
-	h.tally.seeds++
-	h.tally.decisions += result.Decisions
-	h.tally.faults += int64(result.Faults)
-	h.tally.virtual += result.Virtual
+	h.tally.add(&result)
 	h.mu.Unlock()
 	if problem == "" && len(result.Violations) > 0 {
 		problem = h.explain(ctx, result)

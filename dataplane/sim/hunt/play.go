@@ -31,7 +31,7 @@ type Result struct {
 	Seed       uint64        `json:"seed"`
 	Hash       string        `json:"hash"` // of all that happened
 	Decisions  int64         `json:"decisions"`
-	Faults     int           `json:"faults"`
+	Faults     map[Verb]int  `json:"faults"` // how many of each kind were begun
 	Virtual    time.Duration `json:"virtual_ns"`
 	Steps      int           `json:"steps"`
 	Violations []Violation   `json:"violations,omitempty"`
@@ -57,12 +57,12 @@ func play(p Plan) (Result, error) {
 	if err := w.bootAll(); err != nil {
 		return Result{}, err
 	}
-	result := Result{Seed: p.Seed, Steps: len(p.Steps)}
+	result := Result{Seed: p.Seed, Steps: len(p.Steps), Faults: make(map[Verb]int)}
 	for _, s := range p.Steps {
 		time.Sleep(time.Until(w.began.Add(s.At)))
 		w.steps.Go(func() { w.step(s) })
 		if s.Do.isFault() {
-			result.Faults++
+			result.Faults[s.Do]++
 		}
 	}
 	w.steps.Wait()
