@@ -213,3 +213,28 @@ func (c *crowd) wantExact(rt *rapid.T, r dataplane.Request, d dataplane.Decision
 		rt.Fatalf("%+v in time: %+v", r, d)
 	}
 }
+
+// Retry-after of a limit that must not be reached is exact too: a moment before it the cost would reach the limit.
+func TestRetryAfterOfALimitThatMustNotBeReached(t *testing.T) {
+	for _, knobs := range []string{`{"test":">="}`, `{"test":">"}`} {
+		w := newWorld(t)
+		w.estimates(knobs)
+		n := w.node("eu", "a")
+		if d := n.take("k", 9, 10); !d.Allowed {
+			t.Fatalf("%s: %+v", knobs, d)
+		}
+		w.clock.advance(10 * time.Second)
+		d := n.take("k", 3, 10)
+		if d.Allowed || d.RetryAfter < time.Millisecond {
+			t.Fatalf("%s: %+v", knobs, d)
+		}
+		w.clock.advance(d.RetryAfter - time.Millisecond)
+		if early := n.take("k", 3, 10); early.Allowed {
+			t.Errorf("%s: it passes before its retry time: %+v", knobs, early)
+		}
+		w.clock.advance(time.Millisecond)
+		if in := n.take("k", 3, 10); !in.Allowed {
+			t.Errorf("%s: it does not pass at its retry time: %+v", knobs, in)
+		}
+	}
+}

@@ -4,11 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"pgregory.net/rapid"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -330,4 +333,29 @@ func TestSettlingMoreOnAnEvictedKeyInTheNextWindow(t *testing.T) {
 	w.clock.set(time.Minute)
 	settle(t, held, 1000, 990)
 	wantAllowed(t, "990 were charged to the cell before", n.take("k", 11, 1000), false, 10)
+}
+
+// What is settled on a key without an entry is seen by those who decide on it at that moment.
+func TestSettlingMoreIsSeenByThoseWhoDecide(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		origin := memstore.NewOrigin(memstore.OriginOptions{})
+		l := region(t, 1, origin, store.NamespaceRow{}, func(c *dataplane.Config) { c.EntriesMax, c.ReadTimeout = 20, time.Second })[0]
+		defer stopAll([]*dataplane.Limiter{l})
+		for i := range 80 {
+			l.Allow(t.Context(), ask(fmt.Sprint("pinned", i), 1, 1))
+		}
+		n := &node{Limiter: l, w: newWorld(t)}
+		r := n.reserve("victim", 1, 10)
+		origin.Faults.Delay(100 * time.Millisecond)
+		decided := make(chan dataplane.Decision)
+		go func() { decided <- l.Allow(t.Context(), ask("victim", 5, 10)) }()
+		synctest.Wait() // it reads the origin
+		if l.Guests() != 1 {
+			t.Fatalf("%d keys without an entry are decided on, want 1", l.Guests())
+		}
+		settle(t, r, 10, 9)
+		if d := <-decided; d.Allowed {
+			t.Errorf("10 of 10 were spent: %+v", d)
+		}
+	})
 }
