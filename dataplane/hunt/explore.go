@@ -34,8 +34,8 @@ func (p *prover) explore(ctx context.Context, bug *planted) (f finding, err erro
 	if err != nil {
 		return f, err
 	}
-	cmd := exec.CommandContext(ctx, "go", "test", "-vet=off", "-count=1", "-v", "-run=^"+explorer+"$",
-		"-overlay="+overlay, "./"+filepath.ToSlash(filepath.Dir(bug.file)))
+	cmd := exec.CommandContext(ctx, "go", "test", "-vet=off", "-count=1", "-v", "-timeout=5m",
+		"-run=^"+explorer+"$", "-overlay="+overlay, "./"+filepath.ToSlash(filepath.Dir(bug.file)))
 	cmd.Dir = p.module
 	text, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
