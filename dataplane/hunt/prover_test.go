@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"errors"
+	"fmt"
+	"os"
 	"os/exec"
 	"path"
 	"slices"
@@ -104,5 +106,21 @@ func TestAPlantedBugThatNeverEndsIsFound(t *testing.T) {
 	p := prover{module: "../..", out: &out, from: 1, seeds: 1, within: time.Second}
 	if err := p.run(t.Context(), []planted{bug}, 1); err != nil || !strings.Contains(out.String(), "breaks ends") {
 		t.Errorf("%v:\n%s", err, out.Bytes())
+	}
+}
+
+func TestTheReadmeListsEachPlantedBug(t *testing.T) {
+	text, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bugs := plantedBugs(t)
+	for _, bug := range bugs {
+		if strings.Count(string(text), "\n| "+bug.what+" | ") != 1 {
+			t.Errorf("no row, or more than one, is of %s: %s", bug.name, bug.what)
+		}
+	}
+	if want := fmt.Sprintf("has %d bugs", len(bugs)); !strings.Contains(string(text), want) {
+		t.Errorf("README.md does not say that it %s", want)
 	}
 }
