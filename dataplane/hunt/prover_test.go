@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -20,6 +21,20 @@ func plantedBugs(t *testing.T) []planted {
 		t.Fatal(err)
 	}
 	return bugs
+}
+
+// It says at once what a change elsewhere has moved away from a patch.
+func TestEachPlantedBugFits(t *testing.T) {
+	for _, bug := range plantedBugs(t) {
+		source, err := os.ReadFile(filepath.Join("../..", bug.file))
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if _, err := bug.apply(string(source)); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 func TestEachPlantedBugCompiles(t *testing.T) {
