@@ -1,6 +1,7 @@
 package dataplane_test
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -190,5 +191,24 @@ func TestDuplicatesOfAnUntrackedKeyAddUp(t *testing.T) {
 	b = n.AllowMany(t.Context(), []dataplane.Request{ask("other", 6, 10), ask("other", 4, 10)})
 	if !b.Allowed || b.Decisions[1].Remaining != 0 {
 		t.Errorf("%+v", b)
+	}
+}
+
+// Batches hold their keys in one order, however they name them: so they never wait for each other in a circle.
+func TestBatchesHoldTheirKeysInOneOrder(t *testing.T) {
+	n := newWorld(t).alone()
+	for _, keys := range []int{2, 10, 100, 1000} {
+		var requests []dataplane.Request
+		for i := range keys {
+			requests = append(requests, ask(fmt.Sprint("k", i), 1, 10))
+		}
+		want := n.HoldOrder(requests)
+		if len(want) != keys {
+			t.Fatalf("a batch of %d keys holds %d", keys, len(want))
+		}
+		slices.Reverse(requests)
+		if got := n.HoldOrder(append(requests, requests[0])); !slices.Equal(got, want) {
+			t.Errorf("%d keys the other way round, and one twice: %v, want %v", keys, got, want)
+		}
 	}
 }

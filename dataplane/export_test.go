@@ -128,6 +128,19 @@ func (l *Limiter) HoldOne(r Request) *Hold {
 	return h
 }
 
+// HoldOrder is the order in which a batch holds its keys, by identifier.
+func (l *Limiter) HoldOrder(requests []Request) (identifiers []string) {
+	var w workspace
+	w.take(len(requests))
+	if err := l.prepare(&w, requests, l.nowMs()); err != nil {
+		panic(err)
+	}
+	for _, i := range w.order {
+		identifiers = append(identifiers, requests[i].Identifier)
+	}
+	return identifiers
+}
+
 func (h *Hold) Allowed() bool { return h.w.items[0].verdict.Allowed }
 func (h *Hold) Undo()         { h.w.release(h.w.order, false, false) }
 func (h *Hold) Keep() {
