@@ -19,6 +19,8 @@ import (
 	"github.com/restatedev/sdk-go/server"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/shared/bounded"
+	"github.com/weirhq/weir/shared/hosts"
 	"github.com/weirhq/weir/shared/traces"
 )
 
@@ -45,6 +47,10 @@ type Options struct {
 	// taken; all others are refused. Empty: every request is taken, which is only
 	// right on loopback or a network that no one else reaches.
 	IdentityKey string
+
+	// AllowedHosts are names, beside loopback ones, by which requests over HTTP/1.x may address the
+	// handlers where there is no IdentityKey: a web page can point a name of its own at this port.
+	AllowedHosts []string
 
 	// Traces makes a span of each attempt of an invocation, within Restate's trace where it
 	// has one; nil: none.
@@ -108,18 +114,38 @@ func newEndpoint(o Options, jobs func(*stepper) map[string]Job) (*Endpoint, erro
 	if e.fingerprint, err = fingerprint(e.warm); err != nil {
 		return nil, fmt.Errorf("restate handlers: %w", err)
 	}
+	handler = bound(o.Traces.Work(handler, spanName), usual)
+	if o.IdentityKey == "" {
+		handler = private(handler, o.AllowedHosts)
+	}
+	e.server = newServer(handler, o.Log)
+	return e, nil
+}
+
+// private keeps web pages out where requests are not signed: a browser on this machine reaches the port.
+func private(next http.Handler, names []string) http.Handler {
+	return hosts.Only(names, "--api-allowed-hosts of weir-control", nil, http.NewCrossOriginProtection().Handler(next))
+}
+
+// newServer bounds what a connection costs. bound has the deadlines: an invocation's answer may take long.
+func newServer(handler http.Handler, log *slog.Logger) *http.Server {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true) // health checks
 	protocols.SetUnencryptedHTTP2(true)
-	e.server = &http.Server{
-		Handler:           bounded(o.Traces.Work(handler, spanName), invocationsMax, journalBytesMax),
+	return &http.Server{
+		Handler:           handler,
 		Protocols:         &protocols,
 		ReadHeaderTimeout: 5 * time.Second,
 		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    64 << 10,
-		ErrorLog:          slog.NewLogLogger(o.Log.Handler(), slog.LevelWarn),
+		MaxHeaderBytes:    headerBytesMax,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: streamsMax,
+			SendPingTimeout:      pingAfter,
+			PingTimeout:          pingTimeout,
+			WriteByteTimeout:     writeStalled,
+		},
 	}
-	return e, nil
 }
 
 func sdkHandler(definitions []restate.ServiceDefinition, log slog.Handler, identityKey string) (http.Handler, error) {
@@ -149,6 +175,7 @@ func (e *Endpoint) Fingerprint() string { return e.fingerprint }
 
 // Serve takes requests from l until Shutdown or Close, and closes it.
 func (e *Endpoint) Serve(l net.Listener) error {
+	l = bounded.Listen(l, new(bounded.Callers), usual.connections, nil)
 	if err := e.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve restate handlers on %s: %w", l.Addr(), err)
 	}

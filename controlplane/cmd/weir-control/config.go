@@ -35,7 +35,7 @@ type config struct {
 	APITLSKey         string `name:"api-tls-key" placeholder:"FILE" help:"PEM file with its key."`
 	APIClientCA       string `name:"api-client-ca" placeholder:"FILE" help:"PEM file with the authorities of callers' certificates: callers must then show one, beside a token."`
 
-	APIAllowedHosts []string `name:"api-allowed-hosts" placeholder:"NAME,…" help:"Names, beside loopback ones, by which requests may address the API: that of a proxy on this machine."`
+	APIAllowedHosts []string `name:"api-allowed-hosts" placeholder:"NAME,…" help:"Names, beside loopback ones, by which requests may address the API, and unsigned ones over HTTP/1.x the handlers: that of a proxy on this machine."`
 
 	APITrustedProxies []string `name:"api-trusted-proxies" placeholder:"ADDRESS,…" help:"Addresses or networks of proxies whose X-Forwarded-For tells who signs in to the console, and whose X-Forwarded-Proto that it is over TLS; of others neither is read."`
 

@@ -110,6 +110,7 @@ func (p *process) build() error {
 		Cleanup: cleanup, Watch: watch, Rollouts: rollouts,
 		Retirement: controlplane.NewRetirementWork(steps, p.config.NodeLiveWithin, p.config.CleanupGrace, metrics),
 		Audit:      steps, Metrics: metrics, Log: p.log, IdentityKey: p.config.RestateIdentityKey, Traces: p.traces,
+		AllowedHosts: p.config.APIAllowedHosts,
 	})
 	if err != nil {
 		return fmt.Errorf("restate-identity-key: %w", err)

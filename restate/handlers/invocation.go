@@ -1,0 +1,135 @@
+package handlers
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// bounds count what is in progress. A request arrives until its journal is there, and runs from then on:
+// requests that come slowly take no place of those that run.
+type bounds struct {
+	limits
+	bytes atomic.Int64
+
+	mu       sync.Mutex
+	arriving []*invocation // oldest first
+	running  int
+}
+
+// enter tells whether there is room for i among those that run. It cuts the oldest arrival off where too many
+// arrive, so that holding back a journal keeps no other caller out.
+func (b *bounds) enter(i *invocation) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.running >= b.invocations {
+		return false
+	}
+	if len(b.arriving) >= b.limits.arriving {
+		b.arriving[0].readUntil(time.Unix(1, 0))
+		b.arriving = slices.Delete(b.arriving, 0, 1)
+	}
+	b.arriving = append(b.arriving, i)
+	return true
+}
+
+// arrived makes i one of those that run.
+func (b *bounds) arrived(i *invocation) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.remove(i)
+	b.running++
+}
+
+// left forgets i.
+func (b *bounds) left(i *invocation) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.remove(i)
+	if i.runs.Load() {
+		b.running--
+	}
+}
+
+func (b *bounds) remove(i *invocation) {
+	b.arriving = slices.DeleteFunc(b.arriving, func(other *invocation) bool { return other == i })
+}
+
+// invocation is a request: its body, and the writer of its answer.
+type invocation struct {
+	http.ResponseWriter
+	bounds *bounds
+	body   io.ReadCloser
+	runs   atomic.Bool
+
+	mu    sync.Mutex
+	bytes int64 // read of body
+	ended bool  // the connection is another request's; the SDK may read on all the same
+}
+
+// readUntil ends reads that wait for the body at t.
+func (i *invocation) readUntil(t time.Time) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if !i.ended {
+		_ = http.NewResponseController(i.ResponseWriter).SetReadDeadline(t)
+	}
+}
+
+// WriteHeader is the SDK's word that the journal is there, if the status is 200.
+func (i *invocation) WriteHeader(status int) {
+	if status == http.StatusOK && i.runs.CompareAndSwap(false, true) {
+		i.bounds.arrived(i)
+		i.readUntil(time.Now().Add(i.bounds.attempt))
+	}
+	i.ResponseWriter.WriteHeader(status)
+}
+
+// Flush is what the SDK asks for by http.Flusher.
+func (i *invocation) Flush() { _ = http.NewResponseController(i.ResponseWriter).Flush() }
+
+// Unwrap leads http.ResponseController to the connection.
+func (i *invocation) Unwrap() http.ResponseWriter { return i.ResponseWriter }
+
+// Read reads the body. The end of an attempt's time is the end of its input, which suspends the invocation as
+// Restate itself does it.
+func (i *invocation) Read(p []byte) (int, error) {
+	n, err := i.body.Read(p)
+	if !i.keep(int64(n)) {
+		return 0, fmt.Errorf("journals of all invocations together are longer than %d bytes", i.bounds.allBytes)
+	}
+	if i.runs.Load() && errors.Is(err, os.ErrDeadlineExceeded) {
+		err = io.EOF
+	}
+	return n, err
+}
+
+// keep counts n bytes more, and tells whether there is room for them.
+func (i *invocation) keep(n int64) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.ended {
+		return true
+	}
+	i.bytes += n
+	return i.bounds.bytes.Add(n) <= i.bounds.allBytes
+}
+
+// Close closes the body.
+func (i *invocation) Close() error { return i.body.Close() }
+
+// end gives everything back. net/http reads what is left of a body, for as long as an arrival may take.
+func (i *invocation) end() {
+	i.bounds.left(i)
+	i.readUntil(time.Now().Add(i.bounds.arrival))
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.ended = true
+	i.bounds.bytes.Add(-i.bytes)
+}
