@@ -99,7 +99,7 @@
 // of windows that have not begun anywhere, as a region tells whose clock is ahead, are left out, and the region is
 // logged.
 //
-// A cell of another region takes some 130 bytes, with a name of 20 (go test -run '^$' -bench FanIn -benchtime 900x
+// A cell of another region takes some 135 bytes, with a name of 20 (go test -run '^$' -bench FanIn -benchtime 900x
 // ./dataplane/relay). Cells of one namespace and window share what their names have in common, and go together;
 // one that is alone takes some 500 bytes (BenchmarkLoneCells).
 //
