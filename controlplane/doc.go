@@ -51,11 +51,10 @@
 //     up those that do not follow a rollback; then it is aborted and says so.
 //  5. What has the tuning is watched until the rollout is over, whatever it waits for: each
 //     region and node by itself, from the nodes that were there before.
-//  6. One rollout is under way at a time: [RolloutList] has the lock. Where Restate has lost the list, the versions
-//     that the rollout has written lead to it. One that has written none is not found, and another may start beside it:
-//     the list alone knows of it.
-//  7. One that is over stays as it ended, except that an operator may take back what is done. An id that has written
-//     versions is not used again, and an approval approves one stage.
+//  6. One rollout is under way at a time: [RolloutList] has the lock. MySQL has a row of each rollout before the
+//     rollout exists, which leads to it where Restate has lost the list. A row without a rollout holds nothing up.
+//  7. One that is over stays as it ended, except that an operator may take back what is done. An id is used once,
+//     and an approval approves one stage.
 //
 // TestExploreRollouts searches what two operators, late and repeated messages, killed steps, nodes that die or hang
 // and lost state can bring about, breadth first, and holds it against these rules. WEIR_SOAK=1 searches for longer.

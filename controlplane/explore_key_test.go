@@ -66,6 +66,9 @@ func (w *world) key() []byte {
 		k.n(row.Over, int64(row.Document[2]))
 		k.s(row.Document[:14])
 	}
+	for _, began := range w.began {
+		k.s(began.ID)
+	}
 	for _, n := range w.nodes {
 		k.s(n.id, string(n.how))
 		k.n(n.runs, n.says)

@@ -1,7 +1,6 @@
 package controlplane
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -19,6 +18,14 @@ type move struct {
 func (w *world) deliver(l letter, stopAt int, twice bool) (stopped bool) {
 	w.pass(l.dueMs)
 	return w.execute(call{letter: l}, stopAt, twice)
+}
+
+// giveUp executes a start that fails for good once MySQL has the rollout's row.
+func (w *world) giveUp(l letter) {
+	s := &run{world: w, call: call{letter: l}, stopAt: -1, gaveUp: true}
+	if err := s.handle(); errors.Is(err, errStopped) {
+		w.stopped = append(w.stopped, s.call)
+	}
 }
 
 func (w *world) execute(c call, stopAt int, twice bool) (stopped bool) {
@@ -86,6 +93,14 @@ func (w *world) deliveries() (all []move) {
 		all = append(all,
 			move{fmt.Sprintf("%v comes and will come again", l), func(w *world) { w.left.faults--; w.deliver(l, -1, false) }},
 			move{fmt.Sprintf("%v is lost", l), func(w *world) { w.left.faults--; take(w); w.lost = true }})
+		if l.what == "Start" {
+			all = append(all, move{fmt.Sprintf("%v is recorded, and given up", l), func(w *world) {
+				w.left.faults--
+				take(w)
+				w.lost = true
+				w.giveUp(l)
+			}})
+		}
 		for stop := range 4 {
 			for _, twice := range []bool{false, true} {
 				how := "before step"
@@ -197,9 +212,7 @@ func (w *world) misfortunes() (all []move) {
 				seenMs: w.nowMs, startMs: w.nowMs})
 		})
 	}
-	if !w.untraced() {
-		fault("Restate loses the list", func(w *world) { w.list, w.lost = RolloutList{}, true })
-	}
+	fault("Restate loses the list", func(w *world) { w.list, w.lost = RolloutList{}, true })
 	fault("Restate loses everything", func(w *world) {
 		w.list, w.rollouts, w.letters, w.stopped, w.lost = RolloutList{}, map[string]*Rollout{}, nil, nil, true
 	})
@@ -207,18 +220,6 @@ func (w *world) misfortunes() (all []move) {
 		fault("Restate loses rollout "+id, func(w *world) { delete(w.rollouts, id); w.lost = true })
 	}
 	return all
-}
-
-// untraced tells that a rollout is under way of which MySQL has no version yet: the list alone knows of it then, and
-// one that is lost at that time lets another rollout start beside it.
-func (w *world) untraced() bool {
-	traces, _ := w.land().TracesOfTunings(context.Background(), 100)
-	for id, r := range w.rollouts {
-		if !r.Phase.Over() && !slices.ContainsFunc(traces, func(t TuningTrace) bool { return t.ID == id }) {
-			return true
-		}
-	}
-	return false
 }
 
 // versions are those that a node of a region may have read.

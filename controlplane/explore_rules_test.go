@@ -58,8 +58,11 @@ func endedStaysEnded(before, r *Rollout) string {
 	return ""
 }
 
-// "An id that has written versions is not used again."
+// "An id is used once."
 func idIsFresh(w *world, id string) string {
+	if w.rollouts[id] != nil {
+		return fmt.Sprintf("%s begins anew, and is there", id)
+	}
 	if i := slices.IndexFunc(w.rows, func(row TuningWrite) bool { return strings.HasPrefix(row.ID, id+"/") }); i >= 0 &&
 		!w.forgetful {
 		return fmt.Sprintf("%s begins anew, and version %d is its own", id, i+1)

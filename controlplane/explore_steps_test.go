@@ -16,6 +16,7 @@ type run struct {
 	steps  int  // that were executed or read, except for the clock
 	stopAt int  // the step at which it is stopped; less than 0: none
 	twice  bool // the step is executed, and its answer lost
+	gaveUp bool // a rollout that begins is recorded, and does not begin
 }
 
 // errStopped ends an invocation that goes on later: it was stopped, or it waits for an object that has another.
@@ -99,6 +100,22 @@ func (s *run) Used(id string) (string, error) {
 	})
 }
 
+// errGaveUp is the last error of a step that was tried for long, and that took effect all the same.
+var errGaveUp = errors.New("gave up")
+
+func (s *run) Record(trace TuningTrace) error {
+	if s.recordless {
+		return nil
+	}
+	l, work := s.work()
+	err := work.Record(context.Background(), trace)
+	s.began = l.began
+	if err == nil && s.gaveUp {
+		err = errGaveUp
+	}
+	return err
+}
+
 func (s *run) Traces() ([]TuningTrace, error) {
 	return journaled(s, false, func() ([]TuningTrace, error) {
 		if s.traceless {
@@ -163,7 +180,7 @@ func (s *run) ask(id string, handle func(*Rollout, *run) (time.Duration, error))
 			return Rollout{}, errStopped
 		}
 		r := apart(s.rollouts[id])
-		_, err := handle(&r, &run{world: s.world, stopAt: -1})
+		_, err := handle(&r, &run{world: s.world, stopAt: -1, gaveUp: s.gaveUp})
 		return r, err
 	})
 }

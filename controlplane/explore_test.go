@@ -18,6 +18,8 @@ type mutant struct {
 	write     func(*land, []TuningWrite, TuningsWritten) TuningsWritten
 	forgetful bool // no id was used before
 	traceless bool // MySQL has no traces of rollouts
+
+	recordless bool // MySQL has no rows of rollouts, and knows of those alone that wrote versions
 }
 
 // startsOf are what operators may start: two rollouts, and the first one's id with another tuning.
@@ -206,6 +208,8 @@ func TestTheExplorerFindsDefects(t *testing.T) {
 			}}, allowance{2, 0, 1}, ", and "},
 		"a start beside a rollout that the list has lost": {mutant{traceless: true}, allowance{2, 0, 1},
 			"at most one rollout is under way"},
+		"a start beside a rollout that wrote nothing and that the list has lost": {mutant{recordless: true},
+			allowance{2, 0, 1}, "at most one rollout is under way"},
 		"the outcome of before gives the lock back": {mutant{ended: func(s *RolloutSummary) { s.Epoch = 1 << 40 }},
 			allowance{1, 1, 0}, "is under way without the lock"},
 		"nodes are taken to run what was written last": {mutant{look: func(w *world, l *FleetLook) {

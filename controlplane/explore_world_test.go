@@ -20,6 +20,7 @@ import (
 type world struct {
 	nowMs    int64
 	rows     []TuningWrite // index + 1 is the version
+	began    []TuningTrace // rollouts that MySQL knows of
 	nodes    []mote
 	list     RolloutList
 	rollouts map[string]*Rollout
@@ -147,7 +148,7 @@ func (w *world) pass(toMs int64) {
 
 // land is the database.
 func (w *world) land() *land {
-	l := &land{now: time.UnixMilli(w.nowMs), rows: w.rows}
+	l := &land{now: time.UnixMilli(w.nowMs), rows: w.rows, began: w.began}
 	for _, n := range w.nodes {
 		l.nodes = append(l.nodes, FleetRow{
 			Beat: heartbeat.Beat{NodeID: n.id, Region: n.region, TuningVersion: n.says, StartedAtMs: n.startMs,

@@ -22,8 +22,8 @@ const (
 	RolloutRolledBack RolloutPhase = "rolled_back"
 	RolloutAborted    RolloutPhase = "aborted"
 
-	// RolloutLost is a phase of the list alone: MySQL has versions that a rollout wrote, and
-	// Restate no state of it.
+	// RolloutLost is a phase of the list alone: MySQL knows that a rollout began, and Restate
+	// has no state of it.
 	RolloutLost RolloutPhase = "lost"
 )
 

@@ -18,10 +18,13 @@ type RolloutBeginSteps interface {
 	NowMs() (int64, error)
 	// Used says what an id has been used for before; empty: for nothing.
 	Used(id string) (string, error)
+	// Record writes to MySQL that a rollout begins. One that is recorded stays as it is.
+	Record(trace TuningTrace) error
 }
 
 // Begin makes an empty document a rollout, and answers when its first transition is due. The same spec once more
-// changes nothing; another one under this id, or an id that has written versions, is refused.
+// changes nothing; another one under this id, or an id that was used before, is refused. MySQL knows of the rollout
+// before it exists: a list that is lost meanwhile finds it.
 func (r *Rollout) Begin(steps RolloutBeginSteps, id string, begin RolloutBegin) (wait time.Duration, fresh bool,
 	err error) {
 	if r.ID != "" {
@@ -44,6 +47,9 @@ func (r *Rollout) Begin(steps RolloutBeginSteps, id string, begin RolloutBegin) 
 	}
 	began, err := NewRollout(id, begin.Spec, begin.By, begin.Regions, nowMs)
 	if err != nil {
+		return 0, false, err
+	}
+	if err := steps.Record(TuningTrace{ID: id, By: begin.By, StartedMs: began.StartedMs}); err != nil {
 		return 0, false, err
 	}
 	*r = *began

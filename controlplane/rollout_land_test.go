@@ -19,6 +19,7 @@ type land struct {
 	skew  time.Duration // of the database's clock
 	nodes []FleetRow
 	rows  []TuningWrite // index + 1 is the version
+	began []TuningTrace // oldest first
 	err   error         // of every statement
 	stubborn,
 	silent bool // nodes do not take anything up, or do not speak
@@ -132,7 +133,26 @@ func (l *land) WriteTunings(_ context.Context, writes []TuningWrite) (written Tu
 	return written, nil
 }
 
+func (l *land) RecordRollout(_ context.Context, trace TuningTrace) error {
+	if l.err == nil && !slices.ContainsFunc(l.began, func(t TuningTrace) bool { return t.ID == trace.ID }) {
+		l.began = append(slices.Clip(l.began), trace)
+	}
+	return l.err
+}
+
+func (l *land) RolloutRecorded(_ context.Context, id string) (bool, error) {
+	return slices.ContainsFunc(l.began, func(t TuningTrace) bool { return t.ID == id }), l.err
+}
+
 func (l *land) TracesOfTunings(context.Context, int) (traces []TuningTrace, err error) {
+	for _, began := range slices.Backward(l.began) {
+		for i, w := range l.rows {
+			if strings.HasPrefix(w.ID, began.ID+"/") {
+				began.Newest = int64(i + 1)
+			}
+		}
+		traces = append(traces, began)
+	}
 	for i, w := range slices.Backward(l.rows) {
 		id, _, _ := strings.Cut(w.ID, "/")
 		if !slices.ContainsFunc(traces, func(t TuningTrace) bool { return t.ID == id }) {

@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 )
@@ -26,7 +27,7 @@ type RolloutList struct {
 
 // RolloutListSteps are what the list asks of others. Each may be executed more than once.
 type RolloutListSteps interface {
-	// Traces are the rollouts that wrote the newest versions of the tuning.
+	// Traces are the rollouts that began last, and those that wrote the newest versions of the tuning.
 	Traces() ([]TuningTrace, error)
 	// Regions are those of the fleet.
 	Regions() ([]string, error)
@@ -76,8 +77,11 @@ func (l *RolloutList) Start(steps RolloutListSteps, start RolloutStart) (Rollout
 		return Rollout{}, err
 	}
 	begin := RolloutBegin{Spec: start.Spec, By: start.By}
-	if l.Active != start.ID && l.at(start.ID) < 0 {
-		var err error
+	exists, err := l.exists(steps, start.ID)
+	if err != nil {
+		return Rollout{}, err
+	}
+	if !exists {
 		if begin.Regions, err = l.admit(steps, start); err != nil {
 			return Rollout{}, err
 		}
@@ -87,6 +91,19 @@ func (l *RolloutList) Start(steps RolloutListSteps, start RolloutStart) (Rollout
 		l.began(r.Summary())
 	}
 	return r, err
+}
+
+// exists tells whether a rollout that the list has is there. One that Restate has lost is not, and holds nothing up.
+func (l *RolloutList) exists(steps RolloutListSteps, id string) (bool, error) {
+	if l.Active != id && l.at(id) < 0 {
+		return false, nil
+	}
+	_, err := steps.Status(id)
+	if errors.Is(err, ErrNotFound) {
+		l.lost(TuningTrace{ID: id})
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // admit answers the regions of the fleet for a rollout that may start.

@@ -141,3 +141,45 @@ func TestWhatIsWrongWithTheList(t *testing.T) {
 		t.Errorf("one that cannot be read: %+v, %v", wrong, err)
 	}
 }
+
+// A rollout that has written no version yet is found by its row, so that another does not start beside it.
+func TestALostListFindsARolloutThatWroteNothing(t *testing.T) {
+	w := newWorld(mutant{}, allowance{})
+	w.deliver(letter{to: fleet, what: "Start", start: startsOf[0]}, -1, false)
+	if w.rollouts["a"] == nil || len(w.rows) > 0 {
+		t.Fatalf("a has begun: %v, and wrote %d versions", w.rollouts["a"] != nil, len(w.rows))
+	}
+	w.list = RolloutList{}
+	w.deliver(letter{to: fleet, what: "Start", start: startsOf[1]}, -1, false)
+	if w.rollouts["b"] != nil || w.list.Active != "a" {
+		t.Errorf("b has begun: %v; %q has the lock", w.rollouts["b"] != nil, w.list.Active)
+	}
+}
+
+// A row whose rollout never came to be holds nothing up, and keeps its id.
+func TestARowWithoutARolloutHoldsNothingUp(t *testing.T) {
+	w := newWorld(mutant{}, allowance{})
+	w.giveUp(letter{to: fleet, what: "Start", start: startsOf[0]})
+	if w.rollouts["a"] != nil || len(w.began) != 1 {
+		t.Fatalf("a has begun: %v, with %d rows", w.rollouts["a"] != nil, len(w.began))
+	}
+	w.deliver(letter{to: fleet, what: "Start", start: startsOf[1]}, -1, false)
+	if w.rollouts["b"] == nil || w.list.Active != "b" || w.list.List[w.list.at("a")].Phase != RolloutLost {
+		t.Errorf("b has begun: %v; %+v", w.rollouts["b"] != nil, w.list)
+	}
+	again := &run{world: newWorld(mutant{}, allowance{}), stopAt: -1}
+	again.began = w.began
+	if _, err := new(RolloutList).Start(again, startsOf[0]); !errors.Is(err, ErrConflict) {
+		t.Errorf("a starts once more: %v", err)
+	}
+}
+
+// A line, or the lock, of a rollout that Restate has lost does not spare a start the look at what is under way.
+func TestALostRolloutIsAdmittedLikeAnyOther(t *testing.T) {
+	w := newWorld(mutant{}, allowance{})
+	w.deliver(letter{to: fleet, what: "Start", start: startsOf[1]}, -1, false)
+	w.list.note(line("a", RolloutLost, 1, 1))
+	if _, err := w.list.Start(&run{world: w, stopAt: -1}, startsOf[0]); !errors.Is(err, ErrConflict) || w.list.Active != "b" {
+		t.Errorf("%v, and %q has the lock", err, w.list.Active)
+	}
+}

@@ -132,8 +132,8 @@ func (l *RolloutList) lost(trace TuningTrace) {
 }
 
 // Wrongs are the rollouts that the list is wrong about, as far as can be told from outside:
-// those that have, or wait to give back, a lock and are not known; those that wrote versions
-// and have no line; those that are under way without the lock. look answers how a rollout
+// those that have, or wait to give back, a lock and are not known; those that MySQL
+// knows of and that have no line; those that are under way without the lock. look answers how a rollout
 // stands; lateMs is how long a message may be on its way.
 func (l *RolloutList) Wrongs(traces []TuningTrace, nowMs, lateMs int64,
 	look func(id string) (Rollout, error)) (wrong []TuningTrace, err error) {

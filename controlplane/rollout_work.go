@@ -54,12 +54,12 @@ func (r TuningRefusal) String() string {
 	return fmt.Sprintf("%s has version %d, which something else wrote meanwhile", rowName(r.Region), r.Newest)
 }
 
-// TuningTrace is what MySQL knows of a rollout: that it wrote versions.
+// TuningTrace is what MySQL knows of a rollout: that it began, and which versions it wrote.
 type TuningTrace struct {
 	ID        string // of the rollout
-	By        By     // of its first write that is known
-	StartedMs int64  // when that was made, by the clock of the database
-	Newest    int64  // its newest version
+	By        By     // who started it
+	StartedMs int64  // when it began
+	Newest    int64  // its newest version, 0: it wrote none
 }
 
 // RolloutStore is what a rollout needs of MySQL. All methods may be called at once.
@@ -71,8 +71,12 @@ type RolloutStore interface {
 	// numbers. A write whose ID is there already, with the same document and region, is
 	// left out and its number answered. One that is refused undoes them all.
 	WriteTunings(ctx context.Context, writes []TuningWrite) (TuningsWritten, error)
-	// TracesOfTunings are the rollouts that wrote the newest versions, at most rows of
-	// which are looked at, the newest first.
+	// RecordRollout writes down that a rollout begins. One that is there already stays as it is.
+	RecordRollout(ctx context.Context, trace TuningTrace) error
+	// RolloutRecorded tells whether a rollout has been recorded under an id.
+	RolloutRecorded(ctx context.Context, id string) (bool, error)
+	// TracesOfTunings are the rollouts that began last and those that wrote the newest versions, at most rows of each
+	// are looked at; those that began or wrote last come first.
 	TracesOfTunings(ctx context.Context, rows int) ([]TuningTrace, error)
 	// TuningsOf are the versions that a rollout wrote, oldest first, at most rows.
 	TuningsOf(ctx context.Context, id string, rows int) ([]RegionTuning, error)
@@ -162,14 +166,28 @@ func (w *RolloutWork) Used(ctx context.Context, id string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, rolloutStepTimeout)
 	defer cancel()
 	wrote, err := w.store.TuningsOf(ctx, id, 1)
-	if err != nil || len(wrote) == 0 {
+	if err != nil {
 		return "", err
+	}
+	if len(wrote) == 0 {
+		recorded, err := w.store.RolloutRecorded(ctx, id)
+		if err != nil || !recorded {
+			return "", err
+		}
+		return fmt.Sprintf("a rollout %s began before, and Restate has no state of it: choose another id", id), nil
 	}
 	return fmt.Sprintf("the id %s was used before, and version %d of %s has it: choose another id", id, wrote[0].Version,
 		rowName(wrote[0].Region)), nil
 }
 
-// Traces are the rollouts that wrote the newest versions of the tuning, as many as rows.
+// Record writes down that a rollout begins.
+func (w *RolloutWork) Record(ctx context.Context, trace TuningTrace) error {
+	ctx, cancel := context.WithTimeout(ctx, rolloutStepTimeout)
+	defer cancel()
+	return w.store.RecordRollout(ctx, trace)
+}
+
+// Traces are the rollouts that began last, and those that wrote the newest versions, as many as rows of each.
 func (w *RolloutWork) Traces(ctx context.Context, rows int) ([]TuningTrace, error) {
 	ctx, cancel := context.WithTimeout(ctx, rolloutStepTimeout)
 	defer cancel()

@@ -85,7 +85,7 @@ var phases = map[string]string{
 	"done":        "Done: every live node of its regions runs it.",
 	"rolled_back": "Rolled back: no live node runs it any more.",
 	"aborted":     "Given up, and taken back where it had been applied.",
-	"lost":        "Lost: it has written tunings, and Restate has forgotten it.",
+	"lost":        "Lost: MySQL knows that it began, and Restate has no state of it.",
 }
 
 func describeRollout(r *controlv1.Rollout, now time.Time) rolloutView {

@@ -18,6 +18,7 @@ var needed = map[string]string{
 	"ratelimit_window_counts":    "SELECT,DELETE",
 	"ratelimit_nodes":            "SELECT,DELETE",
 	"ratelimit_tuning":           "SELECT,INSERT",
+	"ratelimit_rollouts":         "SELECT,INSERT",
 	"ratelimit_namespaces":       "SELECT,INSERT,UPDATE,DELETE",
 	"ratelimit_overrides":        "SELECT,INSERT,UPDATE,DELETE",
 	"ratelimit_resets":           "SELECT,INSERT,UPDATE,DELETE",

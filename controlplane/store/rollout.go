@@ -1,10 +1,12 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/go-sql-driver/mysql"
@@ -132,25 +134,87 @@ func (s *Store) TuningsOf(ctx context.Context, id string, rows int) ([]controlpl
 	return wrote, nil
 }
 
-// TracesOfTunings are the rollouts that wrote the newest versions, the newest first; at most
-// rows versions are looked at.
+// RecordRollout writes down that a rollout begins. One that is there already stays as it is.
+func (s *Store) RecordRollout(ctx context.Context, trace controlplane.TuningTrace) error {
+	err := s.queries.RolloutBegan(ctx, controlplanedb.RolloutBeganParams{ID: []byte(trace.ID), Actor: trace.By.Actor,
+		Reason: trace.By.Reason, StartedAt: uint64(trace.StartedMs)})
+	var answered *mysql.MySQLError
+	if errors.As(err, &answered) && answered.Number == duplicateKey {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("record rollout %s: %w", trace.ID, explain(err))
+	}
+	return nil
+}
+
+// RolloutRecorded tells whether a rollout has been recorded under an id.
+func (s *Store) RolloutRecorded(ctx context.Context, id string) (bool, error) {
+	rows, err := s.queries.RolloutHasBegun(ctx, []byte(id))
+	if err != nil {
+		return false, fmt.Errorf("look for rollout %s: %w", id, explain(err))
+	}
+	return rows > 0, nil
+}
+
+// TracesOfTunings are the rollouts that began last and those that wrote the newest versions, at most rows of each are
+// looked at; those that began or wrote last come first.
 func (s *Store) TracesOfTunings(ctx context.Context, rows int) ([]controlplane.TuningTrace, error) {
-	found, err := s.queries.TuningTraces(ctx, int32(rows))
+	began, err := s.queries.RolloutsBegan(ctx, int32(rows))
+	if err != nil {
+		return nil, fmt.Errorf("read which rollouts began: %w", explain(err))
+	}
+	wrote, err := s.queries.TuningTraces(ctx, int32(rows))
 	if err != nil {
 		return nil, fmt.Errorf("read who wrote tunings: %w", explain(err))
 	}
-	var traces []controlplane.TuningTrace
-	at := map[string]int{}
-	for _, r := range found {
-		id, _, _ := strings.Cut(r.WriteID.String, "/")
-		i, known := at[id]
-		if !known {
-			i = len(traces)
-			at[id], traces = i, append(traces, controlplane.TuningTrace{ID: id, Newest: int64(r.Version)})
-		}
-		traces[i].By, traces[i].StartedMs = controlplane.By{Actor: r.Actor, Reason: r.Reason}, int64(r.CreatedAt)
+	t := traces{at: map[string]int{}}
+	for _, r := range began {
+		trace := t.of(string(r.ID), int64(r.StartedAt))
+		trace.By, trace.StartedMs = controlplane.By{Actor: r.Actor, Reason: r.Reason}, int64(r.StartedAt)
 	}
-	return traces, nil
+	recorded := len(t.all)
+	for _, r := range wrote {
+		id, _, _ := strings.Cut(r.WriteID.String, "/")
+		trace := t.of(id, int64(r.CreatedAt))
+		trace.Newest = max(trace.Newest, int64(r.Version))
+		if t.at[id] >= recorded { // its first write that is known stands for its begin
+			trace.By, trace.StartedMs = controlplane.By{Actor: r.Actor, Reason: r.Reason}, int64(r.CreatedAt)
+		}
+	}
+	return t.newestFirst(), nil
+}
+
+// traces are put together from rollouts that began and versions that they wrote.
+type traces struct {
+	all []heard
+	at  map[string]int
+}
+
+// heard is a trace, and when its rollout began or wrote last.
+type heard struct {
+	controlplane.TuningTrace
+	lastMs int64
+}
+
+func (t *traces) of(id string, atMs int64) *controlplane.TuningTrace {
+	i, known := t.at[id]
+	if !known {
+		i = len(t.all)
+		t.at[id], t.all = i, append(t.all, heard{TuningTrace: controlplane.TuningTrace{ID: id}})
+	}
+	t.all[i].lastMs = max(t.all[i].lastMs, atMs)
+	return &t.all[i].TuningTrace
+}
+
+func (t *traces) newestFirst() (traces []controlplane.TuningTrace) {
+	slices.SortStableFunc(t.all, func(a, b heard) int {
+		return cmp.Or(cmp.Compare(b.lastMs, a.lastMs), cmp.Compare(b.Newest, a.Newest))
+	})
+	for _, h := range t.all {
+		traces = append(traces, h.TuningTrace)
+	}
+	return traces
 }
 
 // inTransaction runs statements as one. Each sees what others have committed before it.

@@ -172,3 +172,38 @@ func testTracesOfRollouts(t *testing.T) {
 		t.Errorf("%+v, %v", wrote, err)
 	}
 }
+
+// A rollout that began is known before it writes, and those that began or wrote last come first. Its row stays as it was
+// first written.
+func TestRolloutsAreRecorded(t *testing.T) { servers.EachSQL(t, testRolloutsAreRecorded) }
+
+func testRolloutsAreRecorded(t *testing.T) {
+	s, _ := migrated(t)
+	began := []controlplane.TuningTrace{
+		{ID: "wrote", By: controlplane.By{Actor: "ann", Reason: "first"}, StartedMs: 5},
+		{ID: "aborted", By: controlplane.By{Actor: "bob", Reason: "second"}, StartedMs: 7},
+		{ID: "waits", By: controlplane.By{Actor: "cyd", Reason: "third"}, StartedMs: 9},
+		{ID: "waits", By: controlplane.By{Actor: "dan", Reason: "once more"}, StartedMs: 11},
+	}
+	for _, trace := range began {
+		if err := s.RecordRollout(t.Context(), trace); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.WriteTunings(t.Context(), []controlplane.TuningWrite{write("wrote/apply/", "", "{1}")}); err != nil {
+		t.Fatal(err)
+	}
+	began[0].Newest = 1
+	traces, err := s.TracesOfTunings(t.Context(), 100)
+	if want := []controlplane.TuningTrace{began[0], began[2], began[1]}; err != nil || !slices.Equal(traces, want) {
+		t.Errorf("%+v, %v, want %+v", traces, err, want)
+	}
+	if traces, err = s.TracesOfTunings(t.Context(), 1); err != nil || len(traces) != 2 || traces[1].ID != "waits" {
+		t.Errorf("of one row each: %+v, %v", traces, err)
+	}
+	for id, want := range map[string]bool{"waits": true, "Waits": false, "other": false} {
+		if recorded, err := s.RolloutRecorded(t.Context(), id); err != nil || recorded != want {
+			t.Errorf("%s is recorded: %v, %v", id, recorded, err)
+		}
+	}
+}

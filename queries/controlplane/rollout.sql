@@ -29,3 +29,14 @@ ORDER BY version LIMIT ?;
 -- The newest versions that rollouts wrote, newest first.
 SELECT version, actor, reason, write_id, created_at FROM ratelimit_tuning
 WHERE write_id IS NOT NULL ORDER BY version DESC LIMIT ?;
+
+-- name: RolloutBegan :exec
+-- Fails on the primary key when the rollout is recorded already.
+INSERT INTO ratelimit_rollouts (id, actor, reason, started_at) VALUES (?, ?, ?, ?);
+
+-- name: RolloutHasBegun :one
+SELECT COUNT(*) FROM ratelimit_rollouts WHERE id = ?;
+
+-- name: RolloutsBegan :many
+-- The rollouts that began last, newest first.
+SELECT id, actor, reason, started_at FROM ratelimit_rollouts ORDER BY started_at DESC LIMIT ?;

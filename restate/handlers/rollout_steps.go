@@ -23,6 +23,13 @@ func (d *durableRollout) Used(id string) (string, error) {
 	})
 }
 
+func (d *durableRollout) Record(trace controlplane.TuningTrace) error {
+	_, err := step(d.ctx, d.steps, "record that it begins", func(ctx context.Context) (restate.Void, error) {
+		return restate.Void{}, d.work.Record(ctx, trace)
+	})
+	return err
+}
+
 func (d *durableRollout) InForce(regions []string) ([]controlplane.RegionTuning, error) {
 	return step(d.ctx, d.steps, "read the tuning in force",
 		func(ctx context.Context) ([]controlplane.RegionTuning, error) {

@@ -21,8 +21,7 @@ type RolloutTakeBack struct {
 	By controlplane.By `json:"by"`
 }
 
-// RolloutsRepair asks the list to look at rollouts that it may be wrong about. Those that
-// wrote versions of the tuning have a trace of it.
+// RolloutsRepair asks the list to look at rollouts that it may be wrong about.
 type RolloutsRepair struct {
 	Rollouts []controlplane.TuningTrace `json:"rollouts"` // at most controlplane.RolloutsListMax
 }

@@ -18,7 +18,7 @@ type durableList struct {
 }
 
 func (d *durableList) Traces() ([]controlplane.TuningTrace, error) {
-	return step(d.ctx, d.steps, "read who wrote tunings", func(ctx context.Context) ([]controlplane.TuningTrace, error) {
+	return step(d.ctx, d.steps, "read which rollouts began or wrote tunings", func(ctx context.Context) ([]controlplane.TuningTrace, error) {
 		return d.work.Traces(ctx, tracesMax)
 	})
 }

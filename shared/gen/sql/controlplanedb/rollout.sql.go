@@ -10,6 +10,72 @@ import (
 	"database/sql"
 )
 
+const RolloutBegan = `-- name: RolloutBegan :exec
+INSERT INTO ratelimit_rollouts (id, actor, reason, started_at) VALUES (?, ?, ?, ?)
+`
+
+type RolloutBeganParams struct {
+	ID        []byte
+	Actor     string
+	Reason    string
+	StartedAt uint64
+}
+
+// Fails on the primary key when the rollout is recorded already.
+func (q *Queries) RolloutBegan(ctx context.Context, arg RolloutBeganParams) error {
+	_, err := q.db.ExecContext(ctx, RolloutBegan,
+		arg.ID,
+		arg.Actor,
+		arg.Reason,
+		arg.StartedAt,
+	)
+	return err
+}
+
+const RolloutHasBegun = `-- name: RolloutHasBegun :one
+SELECT COUNT(*) FROM ratelimit_rollouts WHERE id = ?
+`
+
+func (q *Queries) RolloutHasBegun(ctx context.Context, id []byte) (int64, error) {
+	row := q.db.QueryRowContext(ctx, RolloutHasBegun, id)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
+}
+
+const RolloutsBegan = `-- name: RolloutsBegan :many
+SELECT id, actor, reason, started_at FROM ratelimit_rollouts ORDER BY started_at DESC LIMIT ?
+`
+
+// The rollouts that began last, newest first.
+func (q *Queries) RolloutsBegan(ctx context.Context, limit int32) ([]RatelimitRollout, error) {
+	rows, err := q.db.QueryContext(ctx, RolloutsBegan, limit)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []RatelimitRollout{}
+	for rows.Next() {
+		var i RatelimitRollout
+		if err := rows.Scan(
+			&i.ID,
+			&i.Actor,
+			&i.Reason,
+			&i.StartedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const TuningNewest = `-- name: TuningNewest :many
 
 SELECT version, region, document FROM ratelimit_tuning

@@ -125,6 +125,14 @@ type RatelimitRetirement struct {
 	Fence uint64
 }
 
+type RatelimitRollout struct {
+	ID     []byte
+	Actor  string
+	Reason string
+	// Unix ms by the clock of weir-control
+	StartedAt uint64
+}
+
 type RatelimitSettingsVersion struct {
 	// 1
 	ID      uint8
