@@ -339,7 +339,8 @@ func TestSettlingMoreOnAnEvictedKeyInTheNextWindow(t *testing.T) {
 func TestSettlingMoreIsSeenByThoseWhoDecide(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{})
-		l := region(t, 1, origin, store.NamespaceRow{}, func(c *dataplane.Config) { c.EntriesMax, c.ReadTimeout = 20, time.Second })[0]
+		small := func(c *dataplane.Config) { c.EntriesMax, c.ReadTimeout = 20, time.Second }
+		l := region(t, 1, origin, store.NamespaceRow{}, small)[0]
 		defer stopAll([]*dataplane.Limiter{l})
 		for i := range 80 {
 			l.Allow(t.Context(), ask(fmt.Sprint("pinned", i), 1, 1))
