@@ -57,7 +57,9 @@
 //     and an approval approves one stage.
 //
 // TestExploreRollouts searches what two operators, late and repeated messages, killed steps, nodes that die or hang
-// and lost state can bring about, breadth first, and holds it against these rules. WEIR_SOAK=1 searches for longer.
+// and lost state can bring about, breadth first, and holds it against these rules. It visits 20,000 worlds for
+// each of six allowances of starts, orders and faults: 17 moves deep for one rollout without either, 4 with a fault, 2
+// with two operators and two faults. WEIR_SOAK=1 searches 500,000 of each.
 //
 // # Retirement
 //

@@ -173,8 +173,8 @@ func testTracesOfRollouts(t *testing.T) {
 	}
 }
 
-// A rollout that began is known before it writes, and those that began or wrote last come first. Its row stays as it was
-// first written.
+// A rollout that began is known before it writes, and those that began or wrote last come first. Its row stays as it
+// was first written.
 func TestRolloutsAreRecorded(t *testing.T) { servers.EachSQL(t, testRolloutsAreRecorded) }
 
 func testRolloutsAreRecorded(t *testing.T) {
