@@ -18,9 +18,10 @@ type durableList struct {
 }
 
 func (d *durableList) Traces() ([]controlplane.TuningTrace, error) {
-	return step(d.ctx, d.steps, "read which rollouts began or wrote tunings", func(ctx context.Context) ([]controlplane.TuningTrace, error) {
-		return d.work.Traces(ctx, tracesMax)
-	})
+	return step(d.ctx, d.steps, "read which rollouts began or wrote",
+		func(ctx context.Context) ([]controlplane.TuningTrace, error) {
+			return d.work.Traces(ctx, tracesMax)
+		})
 }
 
 func (d *durableList) Regions() ([]string, error) {
