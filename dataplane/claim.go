@@ -26,11 +26,11 @@ func (l *Limiter) claim(ctx context.Context, v *cell.Verdict, e *cell.Entry, c *
 		return cell.WayBroken
 	}
 	began := time.Now()
-	claim := l.enterClaim(e, cell.NewClaim(e, v, c.limit, c.cost, spares))
+	claim := l.enterClaim(e, cell.NewClaim(e, v, c.limit, c.cost, spares, outage != outageClosed))
 	select {
 	case <-claim.Done:
 	case <-ctx.Done():
-		if !l.leaveClaim(claim, outage, began) {
+		if !l.leaveClaim(claim, began) {
 			return cell.WayBroken
 		}
 	}
@@ -57,9 +57,9 @@ func (l *Limiter) startClaims(sh *shard) {
 // leaveClaim is for who waits no longer. answered is true when the answer came before. A
 // policy that goes on without the origin decides by what is known here, and has the cost
 // that is committed as credit: if the claim is added after all, it has paid for it.
-func (l *Limiter) leaveClaim(c *cell.Claim, outage outagePolicy, began time.Time) (answered bool) {
+func (l *Limiter) leaveClaim(c *cell.Claim, began time.Time) (answered bool) {
 	l.shardOf(c.Entry).leave(c)
-	if answered = c.Entry.LeaveClaim(c, outage != outageClosed); !answered {
+	if answered = c.Entry.LeaveClaim(c); !answered {
 		l.gaveUp(c.Entry, nil, began)
 	}
 	return answered
@@ -72,19 +72,36 @@ func (l *Limiter) claims(sh *shard) {
 		if len(waiting) == 0 {
 			return
 		}
+		if l.recallClaims(context.Background(), sh, sh.asks, l.cfg.ReadTimeout) != nil {
+			l.breakClaims(waiting)
+			continue
+		}
 		later := l.claimOnce(sh, waiting)
 		sh.putBackClaims(later)
 	}
 }
 
-// proveIdleClaims is prove for the claims' stream, where no claim is on its way.
+// breakClaims sends claimants away that no call can be made for.
+func (l *Limiter) breakClaims(waiting []*cell.Claim) {
+	now := l.clock.ReadSteady()
+	for _, c := range waiting {
+		l.metrics.claims[claimFailed].Add(1)
+		c.Entry.Rest(now)
+		c.Finish(cell.WayBroken)
+	}
+}
+
+// proveIdleClaims is recallClaims, or prove for the claims' stream, where no claim is on its way.
 func (l *Limiter) proveIdleClaims(ctx context.Context, sh *shard) error {
 	if !sh.leadClaims() {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, l.cfg.ReadTimeout)
-	defer cancel()
-	err := l.prove(ctx, sh, &sh.claims)
+	err := l.recallClaims(ctx, sh, sh.sends, replayTimeout)
+	if err == nil {
+		ctx, cancel := context.WithTimeout(ctx, l.cfg.ReadTimeout)
+		defer cancel()
+		err = l.prove(ctx, sh, &sh.claims.stream)
+	}
 	if !sh.yieldClaims() {
 		l.startClaims(sh)
 	}
@@ -94,110 +111,132 @@ func (l *Limiter) proveIdleClaims(ctx context.Context, sh *shard) error {
 // claimOnce makes one call. Claims of one key that do not fit beside each other by
 // what is known here wait for the next.
 func (l *Limiter) claimOnce(sh *shard, waiting []*cell.Claim) (later []*cell.Claim) {
-	var claims []store.Claim
-	var going []*cell.Claim
-	set, nodes, now := l.settings.Load(), l.nodes.Load(), l.clock.ReadSteady()
-	for n, c := range waiting {
-		if len(claims) == claimsMax {
-			later = append(later, waiting[n:]...)
-			break
-		}
-		switch cl, way := c.Entry.PrepareClaim(c, set.shares(c.Entry.Names()), nodes, set.twoTicksMs, now); {
-		case way == cell.WayClaim:
-			claims, going = append(claims, cl), append(going, c)
-		case len(claims) > 0 && c.Entry.Claiming(c.Verdict.Sequence):
-			later = append(later, c)
-		default:
-			c.Finish(way)
-		}
-	}
-	if len(claims) == 0 {
+	call, later := l.prepareClaims(waiting)
+	if len(call.claims) == 0 {
 		return later
 	}
-	reply, err := l.sendClaims(sh, claims)
-	now = l.clock.ReadSteady()
-	lost := make([]store.Epoch, len(going))
+	reply, err := l.sendClaims(context.Background(), sh, sh.asks, l.cfg.ReadTimeout, call)
+	going := slices.Clone(call.of)
+	l.claimed(sh, call, &reply, err)
 	for i, c := range going {
-		answer := claimed{total: store.Total{Err: cmpErr(err, errShortAnswer)}}
-		if err == nil && i < len(reply.Totals) && i < len(reply.Added) {
-			answer = claimed{reply.Totals[i], reply.Added[i]}
+		if call.of[i] != nil {
+			sh.claims.keep(call, c.Entry.LoseClaim(c), c.Cost)
 		}
-		lost[i] = l.claimed(c, &answer, now)
-	}
-	if err == nil && len(reply.Totals) >= len(lost) {
-		l.lostAll(sh, lost, reply.Totals, func(i int) *cell.Entry { return going[i].Entry })
-	}
-	for _, c := range going {
 		close(c.Done)
 	}
 	return later
 }
 
-// claimed is the answer to one claim.
-type claimed struct {
-	total store.Total
-	added bool
+// prepareClaims puts those claims on their way that one call carries.
+func (l *Limiter) prepareClaims(waiting []*cell.Claim) (call *claimCall, later []*cell.Claim) {
+	call = &claimCall{}
+	set, nodes, now := l.settings.Load(), l.nodes.Load(), l.clock.ReadSteady()
+	for n, c := range waiting {
+		if len(call.of) == claimsMax {
+			return call, append(later, waiting[n:]...)
+		}
+		switch cl, way := c.Entry.PrepareClaim(c, set.shares(c.Entry.Names()), nodes, set.twoTicksMs, now); {
+		case way == cell.WayClaim:
+			call.claims, call.of = append(call.claims, cl), append(call.of, c)
+		case len(call.of) > 0 && c.Entry.Claiming(c.Verdict.Sequence):
+			later = append(later, c)
+		default:
+			c.Finish(way)
+		}
+	}
+	return call, later
 }
 
 // sendClaims makes the call. An error means that none of it left.
-func (l *Limiter) sendClaims(sh *shard, claims []store.Claim) (reply store.ClaimReply, err error) {
-	end, ok := sh.asks.Begin()
+func (l *Limiter) sendClaims(ctx context.Context, sh *shard, by *breaker.Breaker, within time.Duration,
+	call *claimCall) (reply store.ClaimReply, err error) {
+	end, ok := by.Begin()
 	if !ok {
 		return reply, breaker.ErrOpen
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), l.cfg.ReadTimeout)
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	call := l.ask(sh)
-	sh.claims.number++
-	reply = l.cfg.Origin.Claim(ctx, store.Claims{Stream: sh.claims.id, Number: sh.claims.number, Claims: claims})
-	var first error
-	failed := 0
-	for i := range reply.Totals {
-		if err := reply.Totals[i].Err; err != nil && !errors.Is(err, store.ErrEpoch) {
-			failed++
-			first = cmpErr(first, err)
-		}
+	asking := l.ask(sh)
+	if call.number == 0 {
+		sh.claims.number++
+		call.number = sh.claims.number
 	}
+	reply = l.cfg.Origin.Claim(ctx, store.Claims{Stream: sh.claims.id, Number: call.number, Claims: call.claims})
+	failed, first := call.failures(&reply)
 	if failed == len(reply.Totals) {
 		end(first)
 	} else {
 		end(nil)
 		sh.claims.answered(slices.Contains(reply.Added, true))
 	}
-	l.metrics.origin(opClaim, len(claims), time.Since(call.began), first)
-	l.answered(sh, call, &reply.Reply)
-	sh.epochs.countedIn(reply.Totals, func(i int) *window.Cell { return &claims[i].Cell })
+	l.metrics.origin(opClaim, len(call.claims), time.Since(asking.began), first)
+	l.answered(sh, asking, &reply.Reply)
+	sh.epochs.countedIn(reply.Totals, func(i int) *window.Cell { return &call.claims[i].Cell })
 	return reply, nil
 }
 
-// claimed merges the answer to one claim, and tells its decision what became of it. What an origin that has lost its
-// counts has not decided is decided without it, and told to it first.
-func (l *Limiter) claimed(c *cell.Claim, answer *claimed, now clock.Steady) (lost store.Epoch) {
+// claimed hands answers to the claims of a call, and takes them off it: all of a call that is made for the first time,
+// except for those whose answers are lost.
+func (l *Limiter) claimed(sh *shard, call *claimCall, reply *store.ClaimReply, err error) {
+	now, going := l.clock.ReadSteady(), slices.Clone(call.of)
+	lost := make([]store.Epoch, len(going))
+	for i, c := range going {
+		answer := claimAnswer{total: store.Total{Err: cmpErr(err, errShortAnswer)}}
+		if err == nil && i < len(reply.Totals) && i < len(reply.Added) {
+			answer = claimAnswer{reply.Totals[i], reply.Added[i]}
+		}
+		switch {
+		case c == nil:
+			continue
+		case !call.recalled:
+			l.countClaim(c, &answer, now)
+			if errors.Is(answer.total.Err, store.ErrMaybeApplied) {
+				continue
+			}
+		case !answer.decides():
+			continue
+		}
+		call.of[i] = nil
+		lost[i] = l.endClaim(sh, c, &answer, now)
+	}
+	if err == nil && len(reply.Totals) >= len(lost) {
+		l.lostAll(sh, lost, reply.Totals, func(i int) *cell.Entry { return going[i].Entry })
+	}
+}
+
+// claimAnswer is the answer to one claim.
+type claimAnswer struct {
+	total store.Total
+	added bool
+}
+
+// countClaim counts what came of a claim for its caller. A key that the origin has not decided on rests.
+func (l *Limiter) countClaim(c *cell.Claim, answer *claimAnswer, now clock.Steady) {
 	switch err := answer.total.Err; {
 	case err != nil:
-		c.Entry.EndClaim(c, cell.WayBroken)
-		lost = c.Entry.Absorb(&l.metrics.merged, c.Verdict.Sequence, &answer.total, now)
-		if errors.Is(err, store.ErrMaybeApplied) {
-			l.metrics.ambiguous.Add(c.Cost)
-		}
 		l.metrics.claims[claimFailed].Add(1)
 		if !errors.Is(err, store.ErrEpoch) {
 			c.Entry.Rest(now)
 		}
-		l.repay(c)
-		return lost
 	case answer.added:
 		l.metrics.claims[claimAdded].Add(1)
 	default:
 		l.metrics.claims[claimRefused].Add(1)
-		defer l.repay(c)
 	}
-	return c.Entry.MergeClaim(&l.metrics.merged, c, &answer.total, answer.added, now)
 }
 
-// repay has what a claim's credit has paid for sent, now that it was not added.
-func (l *Limiter) repay(c *cell.Claim) {
-	if c.Lent {
-		l.dirty.Mark(c.Entry, l.marks)
+// endClaim merges the answer to one claim, and tells its decision what became of it. What an origin that has lost its
+// counts has not decided is decided without it, and told to it first. What the credit of a claim that was not added has
+// paid for is sent.
+func (l *Limiter) endClaim(sh *shard, c *cell.Claim, answer *claimAnswer, now clock.Steady) (lost store.Epoch) {
+	if answer.total.Err != nil {
+		c.Entry.EndClaim(c, cell.WayBroken)
+		lost = c.Entry.Absorb(&l.metrics.merged, c.Verdict.Sequence, &answer.total, now)
+	} else {
+		lost = c.Entry.MergeClaim(&l.metrics.merged, c, &answer.total, answer.added, now)
 	}
+	if c.Lent && !answer.added {
+		l.requeue(sh, []*cell.Entry{c.Entry})
+	}
+	return lost
 }

@@ -64,8 +64,8 @@ func TestAClaimOfTheCellBeforeBecomesCredit(t *testing.T) {
 	it := item{entry: e, claimed: cell.Claimed{Sequence: spillSeq, Cost: 4}}
 	var next cell.Verdict
 	e.Judge(&next, spillMs()+time.Minute.Milliseconds(), time.Minute.Milliseconds(), 100, 0, false)
-	it.keepClaim(cell.NewClaim(e, &next, 100, 2, false))
-	it.keepClaim(cell.NewClaim(e, &next, 100, 1, false))
+	it.keepClaim(cell.NewClaim(e, &next, 100, 2, false, false))
+	it.keepClaim(cell.NewClaim(e, &next, 100, 1, false, false))
 	if got := e.LookAt(spillSeq).Credit; got != 4 || it.claimed != (cell.Claimed{Sequence: spillSeq + 1, Cost: 3}) {
 		t.Errorf("credit %d; claimed %+v", got, it.claimed)
 	}

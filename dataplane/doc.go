@@ -49,7 +49,9 @@
 //     entry of the lost epoch then sends all that it accepted, once.
 //  7. stream.go: a stream that has nothing to send, that of claims too, sends a chunk without costs each second, as
 //     long as the origin may have lost what it had answered. So a silent node notices a failover.
-//  8. probe.go: each second a node reads a cell of each epoch in which it has cost, if no answer has told of the epoch
+//  8. claim_lost.go: a claim that got no answer has been decided without the origin. The same call is made again with
+//     room for nothing, before any other claim of the shard: it tells what was added, and that has paid for the cost.
+//  9. probe.go: each second a node reads a cell of each epoch in which it has cost, if no answer has told of the epoch
 //     for a second. So a silent node notices an emptied origin; on a Cluster, each bucket that was emptied.
 //
 // # One foreign count
@@ -164,7 +166,8 @@
 //     nodes that are left have accepted, and with no more than was accepted.
 //     TestAnyHistoryOfAnOriginThatForgetsEndsWithWhatWasAccepted, TestAnOriginEmptiedUnderLoadLosesNothing
 //  7. Own cost that the origin has not confirmed is neither lost nor counted twice, however often it is sent.
-//     TestNodesConvergeToWhatWasAccepted, TestALostReplyIsCountedOnce, TestStopSendsEverything
+//     TestNodesConvergeToWhatWasAccepted, TestALostReplyIsCountedOnce, TestALostClaimCountsOnce,
+//     TestStopSendsEverything
 //  8. Settling a reservation never makes a count negative or smaller than what the
 //     origin confirmed, and what was truly spent is never under-counted.
 //     TestSettlementsKeepTheTruth
@@ -217,10 +220,12 @@
 //     TestShortWindowsStayInTheirRegion
 //   - A node that is cut off from its origin for more than a day has what was on its way counted twice, in windows that
 //     last longer. TestAChunkIsRememberedWhileItsWindowsLast
-//   - A claim whose answer is lost counts twice if the origin has added it, on the safe side, and no more than that.
-//     What was accepted without an entry and got no answer is sent again and is at the origin once; its node takes the
-//     key for that much more until the window ends, as it is in the sketch too. TestALostClaimCountsTwiceAtMost,
-//     TestALostReplyAboutGuestsIsCountedOnceAtTheOrigin
+//   - A claim that the origin has added and whose caller was denied, since the answer was lost or late, is this node's
+//     credit: others take the key for that much more until the node has accepted as much, or the cell ends.
+//     TestWhatBecameOfALostClaimIsFoundOut
+//   - What was accepted without an entry and got no answer is sent again and is at the origin once; its node takes the
+//     key for that much more until the window ends, as it is in the sketch too. What a Reservation without an entry
+//     is charged on top is in the sketch alone. TestALostReplyAboutGuestsIsCountedOnceAtTheOrigin
 //   - An origin that is emptied, and then replaced by a replica from before that, counts twice what nodes had restored
 //     meanwhile: an epoch that has ended goes on.
 //   - When an origin loses its counts, what only dead nodes had accepted comes back if a node that is left knows it

@@ -94,7 +94,7 @@ func (l *Limiter) pledge(w *workspace, i int, guests bool) (p pledge, waits bool
 		p.reply = sh.await(e)
 		l.kick(sh, e)
 	} else {
-		p.claim = l.enterClaim(e, cell.NewClaim(e, &v, limit, cost, !guests))
+		p.claim = l.enterClaim(e, cell.NewClaim(e, &v, limit, cost, !guests, it.rule.outage != outageClosed))
 	}
 	return p, true
 }
@@ -109,7 +109,7 @@ func (l *Limiter) redeem(ctx context.Context, w *workspace, p pledge, began time
 		case <-p.claim.Done:
 			way = p.claim.Way
 		case <-ctx.Done():
-			if l.leaveClaim(p.claim, it.rule.outage, began) {
+			if l.leaveClaim(p.claim, began) {
 				way = p.claim.Way
 			}
 		}

@@ -115,7 +115,6 @@ type metrics struct {
 	tickSeconds   [ticks]prometheus.Histogram
 	merged        cell.Counters
 	replayedCells atomic.Int64
-	ambiguous     atomic.Int64
 	restored      atomic.Int64
 	kicks         atomic.Int64
 	waits         [waitResults]atomic.Int64

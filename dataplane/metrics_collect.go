@@ -63,7 +63,6 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	counter(descReplayed, m.replayedCells.Load())
 	gauge(descPending, float64(l.pendingCost()))
 	gauge(descReplayedAt, float64(l.replayedAtMs())/1000)
-	counter(descAmbiguous, m.ambiguous.Load())
 	counter(descRestored, m.restored.Load())
 	counter(descDropped, m.dropped[droppedExpired].Load(), "expired")
 	counter(descDropped, m.dropped[droppedFull].Load(), "full")
@@ -104,7 +103,6 @@ var (
 	descPending    = desc("weir_replay_pending_cost", "Accepted cost that the origin has not confirmed yet.")
 	descReplayedAt = desc("weir_replay_last_success_timestamp_seconds",
 		"When everything pending was last confirmed; 0 for never.")
-	descAmbiguous = desc("weir_replay_ambiguous_cost_total", "Cost of claims whose answer was lost: it may count twice.")
 	descKicks     = desc("weir_headroom_kicks_total",
 		"Times a key was sent at once because its unsent cost was past half its share.")
 	descWaits    = desc("weir_headroom_waits_total", "Decisions that waited for the reply to what was unsent.", "result")

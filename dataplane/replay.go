@@ -249,7 +249,7 @@ func (l *Limiter) pendingIn(sh *shard) (cost int64) {
 	for _, e := range sh.queue {
 		cost += e.Unsent()
 	}
-	return cost + sh.replays.pendingCost.Load()
+	return cost + sh.replays.pendingCost.Load() + sh.claims.pendingCost.Load()
 }
 
 // pendingKeys is how many keys wait for their turn.

@@ -28,7 +28,7 @@ type shard struct {
 	replays   stream        // of replay; its own
 	syncs     syncQueue     // of the estimate mode
 	guests    guestStream
-	claims    stream // belongs to who sees to the calls, see claiming
+	claims    claimStream
 
 	epochs epochs
 	timing timing

@@ -46,7 +46,7 @@ type cellAccount struct {
 	sequence int64
 	total    int64
 	accepted []int64 // by region
-	twice    []int64 // by region: cost the origin applied without the node hearing of it; it may come again
+	twice    []int64 // by region: claims that the origin may have added for callers who were denied
 
 	marks []mark          // of keys with traffic in several regions
 	used  []time.Duration // by region: when it first accepted a cost; neverUsed before that
@@ -162,8 +162,8 @@ func (a *account) cell(sequence int64, regions, nodes int) *cellAccount {
 	return c
 }
 
-// repeatable notes that a claim may have been applied without its node hearing of it: the node may send
-// its cost again.
+// repeatable notes that a claim may have been added without its caller hearing of it: if that was denied, the cost is
+// its node's credit.
 func (l *ledger) repeatable(region int, cell window.Cell, cost int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -71,7 +71,7 @@ type Report struct {
 	DoubledCost int64 `json:"doubled_cost"` // at the origin, and never accepted
 	// given up by nodes that live, as they say themselves: expired unsent, or the table was full
 	DroppedCost   int64 `json:"dropped_cost"`
-	AmbiguousCost int64 `json:"ambiguous_cost"` // applied by an origin whose reply was lost
+	AmbiguousCost int64 `json:"ambiguous_cost"` // of claims whose replies were lost
 
 	BytesPerKey float64 `json:"bytes_per_key"` // of heap, the key's names included
 

@@ -20,42 +20,70 @@ type Claim struct {
 	limit   int64
 	Cost    int64
 
-	committed bool  // the cost is in the count; under Entry.mu
-	spares    bool  // it leaves room for the shares of other nodes; constant
-	left      bool  // its caller waits no longer; under Entry.mu
-	Lent      bool  // who has left has its cost as credit; under Entry.mu
-	answered  bool  // way is decided; under Entry.mu
-	atMost    int64 // the origin's total that fits the limit, without room for others
+	committed bool   // the cost is in the count; under Entry.mu
+	spares    bool   // it leaves room for the shares of other nodes; constant
+	lends     bool   // a caller who leaves has the cost as credit; constant
+	left      bool   // its caller waits no longer; under Entry.mu
+	Lent      bool   // who has left has its cost as credit; under Entry.mu, constant once it is answered
+	answered  bool   // way is decided; under Entry.mu
+	atMost    int64  // the origin's total that fits the limit, without room for others
+	next      *Claim // in ledgerExtra.lent; under Entry.mu
 
 	Done chan struct{}
 	Way  Way // wayReply: judge again
 }
 
-// LeaveClaim is for a caller that waits no longer; with lend set it has the cost that is committed as credit.
-func (e *Entry) LeaveClaim(c *Claim, lend bool) (answered bool) {
+// LeaveClaim is for a caller that waits no longer. answered is true when it need not have left.
+func (e *Entry) LeaveClaim(c *Claim) (answered bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if c.answered {
-		return true
+	if !c.answered {
+		e.leaveLocked(c)
+	}
+	return c.answered
+}
+
+// LoseClaim sends the caller of a claim away whose answer is lost. It stays on its way until another call has found out
+// what became of it.
+func (e *Entry) LoseClaim(c *Claim) (lent bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.leaveLocked(c)
+	c.Way = WayBroken
+	return c.Lent
+}
+
+// leaveLocked lends the caller the cost that is committed. A guest is lent nothing: what it accepts without the
+// origin's answer is in the overflow.
+func (e *Entry) leaveLocked(c *Claim) {
+	if c.left {
+		return
 	}
 	c.left = true
 	slot, ok := e.slotLocked(c.Verdict.Sequence)
-	if b := e.ledger(); ok && lend && c.committed && b.credit(slot)+b.netted(slot)+c.Cost <= creditMax {
-		c.Lent = true
-		b.needExtra().credit[slot] += c.Cost
+	if !ok || !c.lends || !c.committed || e.flags.Load()&flagGuest != 0 {
+		return
+	}
+	if b := e.ledger(); b.credit(slot)+b.netted(slot)+c.Cost <= creditMax {
+		r := b.needExtra()
+		c.Lent, c.next, r.lent[slot] = true, r.lent[slot], c
+		r.credit[slot] += c.Cost
 		e.foreign(slot).Add(-c.Cost)
 	}
-	return false
 }
 
-// NewClaim makes a claim of a cost for an entry, with spares set for one that leaves room for other nodes. What it was
-// judged by is v.
-func NewClaim(e *Entry, v *Verdict, limit, cost int64, spares bool) *Claim {
-	return &Claim{Entry: e, Verdict: *v, limit: limit, Cost: cost, spares: spares, Done: make(chan struct{})}
+// NewClaim makes a claim of a cost for an entry, with spares set for one that leaves room for other nodes, and lends
+// for one whose caller has the cost as credit if it leaves. What it was judged by is v.
+func NewClaim(e *Entry, v *Verdict, limit, cost int64, spares, lends bool) *Claim {
+	return &Claim{Entry: e, Verdict: *v, limit: limit, Cost: cost, spares: spares, lends: lends, Done: make(chan struct{})}
 }
 
-// answer decides the way of those who wait. The entry is locked.
-func (c *Claim) answer(w Way) { c.Way, c.answered = w, true }
+// answer decides the way of a caller who waits. The entry is locked.
+func (c *Claim) answer(w Way) {
+	if c.answered = true; !c.left {
+		c.Way = w
+	}
+}
 
 // PrepareClaim commits to a claim's cost, and puts it on its way, if it still is one.
 func (e *Entry) PrepareClaim(c *Claim, shared bool, nodes, quietMs int64, now clock.Steady) (call store.Claim, w Way) {
@@ -134,8 +162,7 @@ func (e *Entry) releaseClaimLocked(slot int, c *Claim) {
 	if !c.committed {
 		return
 	}
-	c.committed = false
-	e.unclaimLocked(slot, c.Cost)
+	e.unclaimLocked(slot, c)
 	if c.Lent {
 		e.revokeLocked(slot, c.Cost)
 		return
@@ -153,11 +180,27 @@ func (e *Entry) revokeLocked(slot int, cost int64) {
 	r.netted[slot] += left
 }
 
-func (e *Entry) unclaimLocked(slot int, cost int64) {
+// unclaimLocked takes a claim off its way.
+func (e *Entry) unclaimLocked(slot int, c *Claim) {
 	r := e.ledger().needExtra()
-	if r.claiming[slot] -= cost; r.claiming[slot] <= 0 {
+	c.committed = false
+	for at := &r.lent[slot]; *at != nil; at = &(*at).next {
+		if *at == c {
+			*at = c.next
+			break
+		}
+	}
+	if r.claiming[slot] -= c.Cost; r.claiming[slot] <= 0 {
 		r.claiming[slot] = 0
 		e.flags.And(^uint32(flagClaiming << slot))
+	}
+}
+
+// revokeAllLocked is for an epoch that is lost, and with it what claims on their way have added or will: what they have
+// lent is accepted cost like any other.
+func (e *Entry) revokeAllLocked(slot int) {
+	for b := e.ledger(); b.extra != nil && b.extra.lent[slot] != nil; {
+		e.releaseClaimLocked(slot, b.extra.lent[slot])
 	}
 }
 
@@ -189,9 +232,8 @@ func (e *Entry) mergeAnswerLocked(m *Counters, slot int, c *Claim, total *store.
 	switch {
 	case !added:
 		e.releaseClaimLocked(slot, c)
-	default:
-		c.committed = false
-		e.unclaimLocked(slot, c.Cost)
+	case c.committed: // else it was added in an epoch that is lost, and is restored
+		e.unclaimLocked(slot, c)
 		if epoch := e.ledger().epochs[slot]; epoch == 0 || epoch == total.Epoch {
 			e.ledger().cells[slot].settled.Add(c.Cost) // else it was added in an epoch that is lost, and is unsent
 		}

@@ -36,9 +36,10 @@ type ledgerExtra struct {
 	netted  [2]int64 // own cost that credit has paid for: it stays in the word, and is never sent
 	restore [2]restoring
 
-	metered  *meter   // of the estimate mode: constant, and keeps this extra for the entry's life
-	inFlight [2]int64 // own cost on its way in a send; of keys with flagShared
-	claiming [2]int64 // cost on its way in claims: in the count, though not accepted yet, and perhaps in the totals
+	metered  *meter    // of the estimate mode: constant, and keeps this extra for the entry's life
+	inFlight [2]int64  // own cost on its way in a send; of keys with flagShared
+	claiming [2]int64  // cost on its way in claims: in the count, though not accepted yet, and perhaps in the totals
+	lent     [2]*Claim // those among them that have lent their cost to callers who have left
 	// since when a claim is refused for the room that others may need, while nothing of theirs was heard; 0: not
 	crowded clock.Steady
 }
@@ -94,7 +95,7 @@ func (b *ledger) reset(slot int) {
 	b.cells[slot].peers, b.epochs[slot] = 0, 0
 	if r := b.extra; r != nil {
 		r.unnamed[slot], r.credit[slot], r.netted[slot], r.inFlight[slot], r.claiming[slot] = 0, 0, 0, 0, 0
-		r.restore[slot] = restoring{}
+		r.restore[slot], r.lent[slot] = restoring{}, nil
 		if *r == (ledgerExtra{}) {
 			b.extra = nil
 		}

@@ -72,7 +72,8 @@ func TestAFailedClaimTakesBackWhatItLent(t *testing.T) {
 		e := ledgerEntry()
 		e.GiveBack(ledgerSeq, 5)
 		c := ledgerClaim(e, 10, 100)
-		if _, way := e.PrepareClaim(c, false, 1, 200, clock.SteadyStart); way != WayClaim || e.LeaveClaim(c, true) {
+		c.lends = true
+		if _, way := e.PrepareClaim(c, false, 1, 200, clock.SteadyStart); way != WayClaim || e.LeaveClaim(c) {
 			t.Fatal("it is on its way")
 		}
 		e.addLocked(slot, spent) // by the policy
@@ -93,10 +94,11 @@ func TestWhatACellLendsIsBounded(t *testing.T) {
 	e := ledgerEntry()
 	for range 40 {
 		c := ledgerClaim(e, window.LimitMax-20, window.LimitMax)
+		c.lends = true
 		if _, way := e.PrepareClaim(c, false, 1, 200, clock.SteadyStart); way != WayClaim {
 			t.Fatalf("way %d", way)
 		}
-		e.LeaveClaim(c, true)
+		e.LeaveClaim(c)
 		e.EndClaim(c, WayBroken)
 		if known := wordCount(e.words[slot].Load()) + e.others[slot].Load(); known != 20 || e.ledger().credit(slot)+e.ledger().netted(slot) > creditMax {
 			t.Fatalf("%d are known, want 20; credit %d, netted %d", known, e.ledger().credit(slot), e.ledger().netted(slot))
@@ -287,7 +289,7 @@ func TestAClaimEndsWithItsAnswer(t *testing.T) {
 	if !e.Flags().Claiming() {
 		t.Error("it is not on its way")
 	}
-	e.LeaveClaim(c, false)
+	e.LeaveClaim(c)
 	e.MergeClaim(&Counters{}, c, &store.Total{Region: 30}, true, clock.SteadyStart)
 	if l := e.LookAt(ledgerSeq); e.Flags().Claiming() || l.Claiming != 0 || l.Credit != 10 || l.Counted+l.Others != 20 {
 		t.Errorf("on its way: %v; %+v, want a credit of 10, and 20 that decisions see", e.Flags().Claiming(), l)
@@ -298,8 +300,50 @@ func TestAClaimEndsWithItsAnswer(t *testing.T) {
 func TestACallerWhoHasLeftClaimsNothing(t *testing.T) {
 	e := ledgerEntry()
 	c := ledgerClaim(e, 10, 100)
-	e.LeaveClaim(c, false)
+	e.LeaveClaim(c)
 	if _, way := e.PrepareClaim(c, false, 1, 200, clock.SteadyStart); way == WayClaim {
 		t.Error("the claim is on its way")
+	}
+}
+
+// What a claim without an answer has lent is accepted cost, and restored with the rest when its epoch is lost. Its
+// answer changes nothing any more.
+func TestWhatALostClaimHasLentIsRestored(t *testing.T) {
+	for _, added := range []bool{true, false} {
+		m, slot := new(Counters), slotOf(ledgerSeq)
+		e := answeredEntry(m)
+		before := e.ownLocked(slot)
+		c := ledgerClaim(e, 10, 1000)
+		c.lends = true
+		if _, way := e.PrepareClaim(c, false, 1, 200, clock.SteadyStart); way != WayClaim || !e.LoseClaim(c) {
+			t.Fatalf("way %d", way)
+		}
+		e.addLocked(slot, 10) // by the policy
+		e.netLocked(slot)
+		e.Absorb(m, ledgerSeq, &store.Total{Epoch: newEpoch}, clock.SteadyStart)
+		if got := loaded(e); got.Restore != before+10 || got.Add != 0 {
+			t.Errorf("%+v: want %d restored", got, before+10)
+		}
+		e.MergeClaim(m, c, &store.Total{}, added, clock.SteadyStart)
+		if l := e.LookAt(ledgerSeq); l.Unsent != 0 || l.Claiming != 0 || l.Credit != 0 {
+			t.Errorf("added %v: %+v", added, l)
+		}
+	}
+}
+
+// A guest is lent nothing: what it accepts without the origin is in the overflow, and a claim that was added after all
+// is credit.
+func TestAGuestIsLentNothing(t *testing.T) {
+	e := ledgerEntry()
+	e.flags.Or(flagGuest)
+	c := ledgerClaim(e, 10, 100)
+	c.lends = true
+	e.PrepareClaim(c, false, 1, 200, clock.SteadyStart)
+	if e.LoseClaim(c) || e.LookAt(ledgerSeq).Credit != 0 {
+		t.Error("it has credit")
+	}
+	e.MergeClaim(&Counters{}, c, &store.Total{Region: 30}, true, clock.SteadyStart)
+	if l := e.LookAt(ledgerSeq); l.Credit != 10 || c.Way != WayBroken {
+		t.Errorf("way %d, %+v; want a credit of 10", c.Way, l)
 	}
 }

@@ -14,6 +14,7 @@ type restoring struct {
 // beginLocked begins a new epoch of a cell. What is on its way, and what is unsent, is restored
 // with the rest: no answer to what was sent before counts any more. A guest is gone before it could restore anything.
 func (e *Entry) beginLocked(slot int) {
+	e.revokeAllLocked(slot)
 	c := &e.ledger().cells[slot]
 	own, known := e.ownLocked(slot), c.settled.Load() // a guest alone has unnamed cost
 	e.arriveLocked(slot)

@@ -1,0 +1,173 @@
+package dataplane_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/store"
+)
+
+// claimLoser loses answers to claims: those that never arrive, and those that the origin has decided.
+type claimLoser struct {
+	store.Origin
+	loses, arrive atomic.Bool
+	after         time.Duration
+}
+
+func (o *claimLoser) Claim(ctx context.Context, call store.Claims) store.ClaimReply {
+	if !o.loses.Load() {
+		return o.Origin.Claim(ctx, call)
+	}
+	if o.arrive.Load() {
+		o.Origin.Claim(ctx, call)
+	}
+	time.Sleep(o.after)
+	totals := slices.Repeat([]store.Total{{Err: store.ErrMaybeApplied}}, len(call.Claims))
+	return store.ClaimReply{Reply: store.Reply{Totals: totals}, Added: make([]bool, len(call.Claims))}
+}
+
+// lostClaim is a node whose claim of 7 of 10 has got no answer.
+type lostClaim struct {
+	failover
+	loser   *claimLoser
+	other   *node // of the region, that knows the key
+	before  memstore.OriginState
+	allowed bool
+}
+
+func loseClaim(t *testing.T, outage string, arrived, gone bool) *lostClaim {
+	w := newWorld(t)
+	w.counts.SetNamespaces(store.NamespaceRow{Workspace: "acme", Namespace: "api", Headroom: "wait", Outage: outage})
+	loser := &claimLoser{Origin: w.origin("eu")}
+	loser.arrive.Store(arrived)
+	n := w.node("eu", "a", func(c *dataplane.Config) { c.Origin = loser })
+	l := &lostClaim{failover: failover{n, w}, loser: loser}
+	l.other = w.node("eu", "b")
+	l.Peek(t.Context(), ask("k", 0, 10))
+	l.pass(time.Second)
+	l.before = w.origin("eu").State()
+	ctx, cancel := t.Context(), func() {}
+	if gone {
+		loser.after = 20 * time.Millisecond
+		ctx, cancel = context.WithTimeout(ctx, 10*time.Millisecond)
+	}
+	defer cancel()
+	loser.loses.Store(true)
+	l.allowed = l.Allow(ctx, ask("k", 7, 10)).Allowed
+	l.AwaitCalls()
+	loser.loses.Store(false)
+	return l
+}
+
+// has is what the origin has of the key.
+func (l *lostClaim) has() int64 { return totals(l.w.origin("eu"))[l.w.cell("k")] }
+
+// lostClaims are all ways in which a claim can get no answer.
+func lostClaims(t *testing.T, run func(t *testing.T, l *lostClaim, outage string, arrived bool)) {
+	for _, outage := range []string{"local", "closed"} {
+		for _, arrived := range []bool{true, false} {
+			for _, gone := range []bool{true, false} {
+				t.Run(fmt.Sprintf("%s, arrived %v, caller gone %v", outage, arrived, gone), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						l := loseClaim(t, outage, arrived, gone)
+						if l.allowed != (outage == "local") {
+							t.Fatalf("without the answer: allowed %v", l.allowed)
+						}
+						run(t, l, outage, arrived)
+					})
+				})
+			}
+		}
+	}
+}
+
+// A claim whose answer is lost is found out about: what was allowed without it is at the origin once, and what was
+// denied is this node's credit, or nothing.
+func TestWhatBecameOfALostClaimIsFoundOut(t *testing.T) {
+	for name, between := range map[string]func(l *lostClaim){
+		"":                                    func(*lostClaim) {},
+		", in an origin that is emptied":      func(l *lostClaim) { l.w.origin("eu").Wipe() },
+		", in a replica that lacks the claim": func(l *lostClaim) { l.w.origin("eu").Rollback(l.before) },
+	} {
+		t.Run("found out"+name, func(t *testing.T) {
+			lostClaims(t, func(t *testing.T, l *lostClaim, outage string, arrived bool) {
+				between(l)
+				l.pass(6 * time.Second)
+				if outage == "closed" {
+					wantAllowed(t, "the same cost again", l.take("k", 7, 10), true, 3)
+				}
+				wantAllowed(t, "more than is left", l.take("k", 4, 10), false, 3)
+				l.pass(time.Second)
+				if got := l.has(); got != 7 {
+					t.Errorf("the origin has %d, want the 7 that were allowed", got)
+				}
+				if c := l.Cell(l.w.cell("k")); c.Claiming != 0 || c.Credit != 0 || c.Unsent != 0 {
+					t.Errorf("%+v", c)
+				}
+			})
+		})
+	}
+}
+
+// What was allowed without the answer is restored with the rest, though another node had heard of it.
+func TestALostClaimThatAnotherNodeKnowsIsRestoredOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := loseClaim(t, "local", true, false)
+		l.other.take("k", 1, 10)
+		l.other.replay()
+		l.w.origin("eu").Wipe()
+		for range 3 {
+			l.other.replay()
+			l.pass(time.Second)
+		}
+		if got := l.has(); got != 8 {
+			t.Errorf("the origin has %d, want the 7 and 1 that were allowed", got)
+		}
+	})
+}
+
+// Stop finds out about a lost claim, and sends what it has to.
+func TestStopFindsOutAboutALostClaim(t *testing.T) {
+	lostClaims(t, func(t *testing.T, l *lostClaim, outage string, arrived bool) {
+		if err := l.Stop(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if got := l.has(); outage == "local" && got != 7 || outage == "closed" && !arrived && got != 0 {
+			t.Errorf("the origin has %d", got)
+		}
+	})
+}
+
+// Stop says what it could not find out about.
+func TestStopTellsOfALostClaim(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := loseClaim(t, "local", true, false)
+		l.loser.loses.Store(true)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := l.Stop(ctx); err == nil {
+			t.Error("no error, though it is unknown whether the origin has the cost")
+		}
+	})
+}
+
+// Claims wait for what became of a lost one before them, no longer than for their own answers.
+func TestClaimsBehindALostOneAreBroken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := loseClaim(t, "local", true, false)
+		l.loser.loses.Store(true)
+		l.loser.after = time.Minute
+		began := time.Now()
+		d := l.Allow(t.Context(), ask("l", 9, 10))
+		if waited := time.Since(began); waited > 6*time.Second || !d.Allowed || !d.Source.Degraded() {
+			t.Errorf("after %v: %+v", waited, d)
+		}
+	})
+}
