@@ -1,7 +1,6 @@
 package hunt
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -9,7 +8,6 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane"
-	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -29,7 +27,7 @@ type account struct {
 	cell    window.Cell
 	key     int
 	entries []*entry // by life, in the order of first use
-	twice   []int64  // by region: claims whose fate is unknown, which the origin may have counted without a grant
+	credit  []int64  // by region: claims that the origin may have added, and that were not granted
 }
 
 // entry is what one life accepted in a cell: at least low, once all reservations are settled, and at most high.
@@ -41,8 +39,6 @@ type entry struct {
 func cellName(c window.Cell) string {
 	return fmt.Sprintf("%s/%v cell %d", c.Key.Identifier, c.Key.Duration, c.Sequence)
 }
-
-func errorsIsMaybe(err error) bool { return errors.Is(err, store.ErrMaybeApplied) }
 
 func (g *ledger) cellOf(key int, d *dataplane.Decision) window.Cell {
 	f := g.world.plan.Fleet
@@ -60,7 +56,7 @@ func (g *ledger) account(cell window.Cell) *account {
 	if a == nil {
 		named := func(k Key) bool { return k.Name == cell.Identifier }
 		key := slices.IndexFunc(g.world.plan.Fleet.Keys, named)
-		a = &account{cell: cell, key: key, twice: make([]int64, len(g.world.regions))}
+		a = &account{cell: cell, key: key, credit: make([]int64, len(g.world.regions))}
 		if g.byName == nil {
 			g.byName = make(map[window.Cell]*account)
 		}
@@ -110,10 +106,25 @@ func (g *ledger) settle(l *life, cell window.Cell, change int64) {
 	e.high += max(0, change)
 }
 
-func (g *ledger) unclear(r *region, cell window.Cell, cost int64) {
+// ungranted writes down that a node may have credit in a cell.
+func (g *ledger) ungranted(r *region, cell window.Cell, cost int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.account(cell).twice[r.index] += cost
+	g.account(cell).credit[r.index] += cost
+}
+
+// withoutAnswer writes down a decision that a node of a fleet that claims has made without the origin's answer. What it
+// had claimed has paid for what it grants; credit is what it had claimed and denies, or had claimed in the cell before.
+func (g *ledger) withoutAnswer(r *region, cell window.Cell, cost int64, granted bool) {
+	const waits = 300 * time.Millisecond // longer than a request
+	if !granted {
+		g.ungranted(r, cell, cost)
+	}
+	now := time.Now().Add(g.world.plan.Fleet.Ahead[r.index])
+	if began := window.Start(cell.Sequence, cell.Key.Duration.Milliseconds()); now.Add(-waits).UnixMilli() < began {
+		cell.Sequence--
+		g.ungranted(r, cell, cost)
+	}
 }
 
 // bounds are what a region's origin must hold of a cell at least, in the end, and may hold at most, ever. What ended
@@ -125,7 +136,7 @@ func (g *ledger) bounds(r *region, cell window.Cell) (low, high int64) {
 	if a == nil {
 		return 0, 0
 	}
-	high = a.twice[r.index]
+	high = a.credit[r.index]
 	for _, e := range a.entries {
 		if e.life.node.region != r {
 			continue

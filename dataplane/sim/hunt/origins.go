@@ -32,31 +32,13 @@ func (o watchedOrigin) Tell(ctx context.Context, shard int, totals []store.Forei
 	return o.RelayOrigin.Tell(ctx, shard, totals)
 }
 
-// Claim implements store.Origin. No claim comes with a number that was used.
+// Claim implements store.Origin. A call that is made again, to find out what was added, asks for nothing.
 func (o watchedOrigin) Claim(ctx context.Context, call store.Claims) store.ClaimReply {
 	reply := o.RelayOrigin.Claim(ctx, call)
 	for i, added := range reply.Added {
-		if total := reply.Totals[i].Region; added && total > call.Claims[i].AtMost {
+		if total, atMost := reply.Totals[i].Region, call.Claims[i].AtMost; added && atMost >= 0 && total > atMost {
 			o.world.record.violate("claim", "%s grants %d of %s up to %d, and holds %d", o.region.name, call.Claims[i].Cost,
 				cellName(call.Claims[i].Cell), call.Claims[i].AtMost, total)
-		}
-	}
-	return reply
-}
-
-// claimedOrigin is an origin as one limiter sees it. It writes down claims whose fate stays unknown.
-type claimedOrigin struct {
-	store.Origin
-	world  *world
-	region *region
-}
-
-// Claim implements store.Origin.
-func (o claimedOrigin) Claim(ctx context.Context, call store.Claims) store.ClaimReply {
-	reply, claims := o.Origin.Claim(ctx, call), call.Claims
-	for i := range reply.Totals {
-		if errorsIsMaybe(reply.Totals[i].Err) {
-			o.world.ledger.unclear(o.region, claims[i].Cell, claims[i].Cost)
 		}
 	}
 	return reply

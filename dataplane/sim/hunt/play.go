@@ -151,6 +151,9 @@ func (w *world) decided(l *life, key int, cost int64, d *dataplane.Decision) {
 		return
 	}
 	verdict := "denied"
+	if d.Source.Degraded() && w.plan.Fleet.Share {
+		w.ledger.withoutAnswer(l.node.region, w.ledger.cellOf(key, d), cost, d.Allowed)
+	}
 	if d.Allowed {
 		verdict = "allowed"
 		w.ledger.grant(l, w.ledger.cellOf(key, d), cost)
@@ -174,7 +177,7 @@ func (w *world) batch(l *life, s Step) {
 		d := b.Decisions[i]
 		d.Allowed = b.Allowed
 		if cost := []int64{s.Cost, s.Actual}[i]; !b.Allowed && w.plan.Fleet.Share {
-			w.ledger.unclear(l.node.region, w.ledger.cellOf(key, &d), cost) // claimed, and then the node's credit
+			w.ledger.ungranted(l.node.region, w.ledger.cellOf(key, &d), cost) // claimed, and then the node's credit
 		}
 		w.decided(l, key, []int64{s.Cost, s.Actual}[i], &d)
 	}

@@ -161,7 +161,7 @@ func (w *world) boot(n *node) error {
 	var err error
 	l.limiter, err = dataplane.New(dataplane.Config{
 		Region: n.region.name, NodeID: process,
-		Origin: claimedOrigin{origin, w, n.region},
+		Origin: origin,
 		Clock:  func() time.Time { return time.Now().Add(time.Duration(n.ahead.Load())) },
 	})
 	if err != nil {
