@@ -103,7 +103,7 @@ var (
 	descPending    = desc("weir_replay_pending_cost", "Accepted cost that the origin has not confirmed yet.")
 	descReplayedAt = desc("weir_replay_last_success_timestamp_seconds",
 		"When everything pending was last confirmed; 0 for never.")
-	descKicks     = desc("weir_headroom_kicks_total",
+	descKicks = desc("weir_headroom_kicks_total",
 		"Times a key was sent at once because its unsent cost was past half its share.")
 	descWaits    = desc("weir_headroom_waits_total", "Decisions that waited for the reply to what was unsent.", "result")
 	descClaims   = desc("weir_origin_claims_total", "Costs that were decided at the origin.", "result")
