@@ -25,14 +25,16 @@ type sender struct {
 	number int64
 }
 
+const senderStream = 1 << 40 // that no other call of a test has
+
 func (s *sender) next(costs ...store.Cost) store.Chunk {
 	s.number++
-	return store.Chunk{Stream: 7, Number: s.number, Costs: costs}
+	return store.Chunk{Stream: senderStream, Number: s.number, Costs: costs}
 }
 
 func (s *sender) claims(claims ...store.Claim) store.Claims {
 	s.number++
-	return store.Claims{Stream: 7, Number: s.number, Claims: claims}
+	return store.Claims{Stream: senderStream, Number: s.number, Claims: claims}
 }
 
 func (s *sender) send(t testing.TB, costs ...store.Cost) []store.Total {
@@ -182,7 +184,7 @@ func TestEveryOriginCellExpires(t *testing.T) {
 	if n := raw.DBSize(ctx).Val(); n != int64(len(cells))+3 {
 		t.Errorf("%d keys for %d cells, an epoch, a stream and the changes: %v", n, len(cells), raw.Keys(ctx, "*").Val())
 	}
-	if ttl := raw.PTTL(ctx, "weir:{origin}:stream:7:0").Val(); ttl <= 0 || ttl > store.StreamKeptMax {
+	if ttl := raw.PTTL(ctx, fmt.Sprintf("weir:{origin}:stream:%x:0", senderStream)).Val(); ttl <= 0 || ttl > store.StreamKeptMax {
 		t.Errorf("the stream is kept for %v", ttl)
 	}
 }
@@ -200,7 +202,7 @@ func TestAStreamLastsWithItsCells(t *testing.T) {
 		{30 * 24 * time.Hour, 24*time.Hour - time.Minute, 24 * time.Hour},
 	} {
 		s.send(t, store.Cost{Cell: cellNow("k", step.window), Add: 1}, store.Cost{Cell: cellNow("l", time.Minute), Add: 1})
-		if ttl := raw.PTTL(t.Context(), "weir:{origin}:stream:7:0").Val(); ttl < step.least || ttl > step.most {
+		if ttl := raw.PTTL(t.Context(), fmt.Sprintf("weir:{origin}:stream:%x:0", senderStream)).Val(); ttl < step.least || ttl > step.most {
 			t.Errorf("after a window of %v the stream is kept for %v, want %v to %v", step.window, ttl, step.least, step.most)
 		}
 	}
@@ -295,7 +297,7 @@ func TestOriginGarbage(t *testing.T) {
 			}
 		}
 	}
-	reply, err := h.Send(ctx, store.Chunk{Stream: 7, Number: 1, Costs: costs})
+	reply, err := h.Send(ctx, store.Chunk{Stream: senderStream, Number: 1, Costs: costs})
 	check("send", reply.Totals, 2)
 	claimed := h.Claim(ctx, claimsOf(claims...))
 	check("claim", claimed.Totals, 3)
