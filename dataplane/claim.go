@@ -167,7 +167,7 @@ func (l *Limiter) sendClaims(ctx context.Context, sh *shard, by *breaker.Breaker
 		end(first)
 	} else {
 		end(nil)
-		sh.claims.answered(slices.Contains(reply.Added, true))
+		sh.claims.answered(slices.Contains(reply.Added, true) || reply.Repeated)
 	}
 	l.metrics.origin(opClaim, len(call.claims), time.Since(asking.began), first)
 	l.answered(sh, asking, &reply.Reply)

@@ -40,12 +40,15 @@ func (f *failover) pass(d time.Duration) {
 	}
 }
 
-func TestASilentStreamRepeatsWhatAFailoverLost(t *testing.T) {
-	for name, stream := range map[string]struct {
-		node  func(w *world) *node
-		spend func(f *failover)
-		cell  func(w *world) int64
-	}{
+// stream is one by which a node tells the origin what it has accepted.
+type stream struct {
+	node  func(w *world) *node
+	spend func(f *failover) // 7
+	cell  func(w *world) int64
+}
+
+func streams() map[string]stream {
+	return map[string]stream{
 		"replay": {
 			func(w *world) *node { return w.node("eu", "a") },
 			func(f *failover) { f.take("k", 7, 10); f.replay() },
@@ -71,7 +74,12 @@ func TestASilentStreamRepeatsWhatAFailoverLost(t *testing.T) {
 			},
 			func(w *world) int64 { return totals(w.origin("eu"))[w.cell("k")] },
 		},
-	} {
+	}
+}
+
+// eachStream has a failover of an origin that has answered 7, and what follows.
+func eachStream(t *testing.T, follows func(f *failover)) {
+	for name, stream := range streams() {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
@@ -81,6 +89,7 @@ func TestASilentStreamRepeatsWhatAFailoverLost(t *testing.T) {
 				if got := stream.cell(w); got != 0 {
 					t.Fatalf("the replica has %d", got)
 				}
+				follows(f)
 				f.pass(2 * time.Second)
 				if got := stream.cell(w); got != 7 {
 					t.Errorf("the origin has %d, want the 7 that were answered before the failover", got)
@@ -88,6 +97,17 @@ func TestASilentStreamRepeatsWhatAFailoverLost(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestASilentStreamRepeatsWhatAFailoverLost(t *testing.T) {
+	eachStream(t, func(*failover) {})
+}
+
+// What was repeated after a failover may be lost in the next one.
+func TestASilentStreamRepeatsWhatTwoFailoversLost(t *testing.T) {
+	eachStream(t, func(f *failover) {
+		f.after(func() { f.pass(store.KeepFor + time.Second/2) }) // in the first second of which it is repeated
+	})
 }
 
 // A stream that sends no more asks until nothing of it is kept, and then no more.
@@ -109,25 +129,35 @@ func TestSilentStreamsCostNothing(t *testing.T) {
 
 var errGone = errors.New("connection reset")
 
-// While the origin does not answer, what its replica may lack is kept.
+// A stream that has nothing to ask for any more has to, once what it sent was repeated.
+func TestASilentStreamRepeatsWhatALaterFailoverLost(t *testing.T) {
+	for name, stream := range streams() {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				f := &failover{stream.node(w), w}
+				f.pass(time.Second)
+				f.after(func() { stream.spend(f); f.pass(store.KeepFor - time.Second/2) })
+				f.after(func() { f.pass(store.KeepFor) })
+				f.pass(2 * time.Second)
+				if got := stream.cell(w); got != 7 {
+					t.Errorf("the origin has %d, want 7", got)
+				}
+			})
+		})
+	}
+}
+
+// While the origin does not answer, what its replica may lack is kept, and asked for.
 func TestAFailoverThatTakesLongLosesNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.estimates("")
-		f := &failover{w.node("eu", "a"), w}
-		f.pass(time.Second)
-		f.after(func() { f.take("k", 7, 10); f.sync() })
-		w.origin("eu").Faults.Hook(func(memstore.Op) error { return errGone })
+	eachStream(t, func(f *failover) {
+		f.w.origin("eu").Faults.Hook(func(memstore.Op) error { return errGone })
 		for range 20 {
 			time.Sleep(time.Second)
-			w.clock.advance(time.Second)
-			_, _ = f.ReplayOnce(t.Context()), f.SyncOnce(t.Context())
+			f.w.clock.advance(time.Second)
+			_, _ = f.ReplayOnce(f.w.t.Context()), f.SyncOnce(f.w.t.Context())
 		}
-		w.origin("eu").Faults.Hook(nil)
-		f.pass(2 * time.Second)
-		if got := totals(w.origin("eu"))[w.estimateCell("k", 0)]; got != 7 {
-			t.Errorf("the origin has %d, want 7", got)
-		}
+		f.w.origin("eu").Faults.Hook(nil)
 	})
 }
 

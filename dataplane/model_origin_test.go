@@ -207,10 +207,13 @@ func costsOf(flight []flying) (costs []store.Cost) {
 
 // confirm takes in the answer to the chunk that is on its way, if there is one.
 func (h *history) confirm(s spiedSend, gone lost) {
-	if h.pending = s.chunk.Number; s.err != nil {
+	h.pending = 0
+	if s.err != nil {
+		if len(s.chunk.Costs) > 0 { // one that only asks is made anew
+			h.pending = s.chunk.Number
+		}
 		return
 	}
-	h.pending = 0
 	for i, f := range h.flight {
 		k, total := f.key, s.totals[i]
 		if h.known[f.cost.Cell.Key] != k || !slices.Contains(k.alive(), f.cost.Cell.Sequence) {

@@ -50,7 +50,7 @@ func (c *chunk) cost() (sum int64) {
 	return sum
 }
 
-// ship sends a chunk of a stream. Without an answer the chunk is the stream's pending one.
+// ship sends a chunk of a stream. Without an answer the chunk is the stream's pending one, if it has costs.
 func (l *Limiter) ship(ctx context.Context, sh *shard, s *stream, c *chunk) (store.Reply, error) {
 	end, ok := s.calls.Begin()
 	if !ok {
@@ -76,13 +76,14 @@ func (l *Limiter) ship(ctx context.Context, sh *shard, s *stream, c *chunk) (sto
 	}
 	s.pending = nil
 	s.pendingCost.Store(0)
-	s.answered(len(c.entries) > 0)
+	s.answered(len(c.entries) > 0 || reply.Repeated)
 	l.answered(sh, call, &reply)
 	sh.epochs.countedIn(reply.Totals, func(i int) *window.Cell { return &c.costs[i].Cell })
 	return reply, nil
 }
 
-// answered notes an answer to the stream's last call, which may have brought costs to the origin.
+// answered notes an answer to the stream's last call, which may have brought costs to the origin, for the first time or
+// again.
 func (s *stream) answered(costs bool) {
 	if s.sentAt = time.Now(); costs {
 		s.costsAt = s.sentAt
@@ -90,7 +91,8 @@ func (s *stream) answered(costs bool) {
 }
 
 // prove sends a chunk without costs where nothing was sent for idleEvery: the Origin value repeats what the origin has
-// lost of the stream. Once one was answered store.KeepFor after the last costs, nothing of them is kept.
+// lost of the stream. Once one was answered store.KeepFor after the last costs came, or came again, nothing of them is
+// kept.
 func (l *Limiter) prove(ctx context.Context, sh *shard, s *stream) error {
 	if s.costsAt.IsZero() || s.sentAt.Sub(s.costsAt) >= store.KeepFor+idleEvery {
 		return nil
@@ -107,8 +109,11 @@ func (l *Limiter) idle(ctx context.Context, sh *shard, s *stream) error {
 	return err
 }
 
-// keep keeps a chunk that got no answer.
+// keep keeps a chunk that got no answer. One that only asks is made anew.
 func (s *stream) keep(c *chunk) {
+	if len(c.costs) == 0 {
+		return
+	}
 	s.pending = c
 	s.pendingCost.Store(c.cost())
 }

@@ -112,7 +112,7 @@ func (c *Cluster) Send(ctx context.Context, chunk store.Chunk) (store.Reply, err
 		errs = append(errs, err)
 		if err == nil {
 			fill(reply.Totals, places, part.Totals)
-			reply.Now = part.Now
+			reply.Now, reply.Repeated = part.Now, reply.Repeated || part.Repeated
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -131,6 +131,7 @@ func (c *Cluster) Claim(ctx context.Context, call store.Claims) store.ClaimReply
 		})
 		fill(reply.Totals, places, part.Totals)
 		fill(reply.Added, places, part.Added)
+		reply.Repeated = reply.Repeated || part.Repeated
 		if !part.Now.IsZero() {
 			reply.Now = part.Now
 		}

@@ -69,7 +69,7 @@ func (h *Origin) claim(ctx context.Context, call store.Claims) (reply store.Clai
 	}
 	added := addedOf(call.Claims, &reply)
 	h.counters.cellsClaimed.Add(int64(len(added)))
-	h.streams.Answered(id, call.Number, reply.Totals[0].Epoch, added, h.clock())
+	reply.Repeated = h.streams.Answered(id, call.Number, reply.Totals[0].Epoch, added, h.clock())
 	return reply, nil
 }
 
@@ -133,7 +133,7 @@ func (h *Origin) Send(ctx context.Context, chunk store.Chunk) (store.Reply, erro
 		return store.Reply{}, err
 	}
 	h.counters.cellsAdded.Add(int64(len(costs)))
-	h.streams.Answered(id, chunk.Number, h.epochOf(reply, chunk.Shard), costs, h.clock())
+	reply.Repeated = h.streams.Answered(id, chunk.Number, h.epochOf(reply, chunk.Shard), costs, h.clock())
 	return reply, nil
 }
 

@@ -250,7 +250,9 @@ func (s *shard) sent(p *pipeline, part *sending, reply *store.ClaimReply) (last 
 	if err != nil {
 		return 0, false, err
 	}
-	s.origin.streams.Answered(part.id, part.number, r.epoch, part.costs, time.Now())
+	if s.origin.streams.Answered(part.id, part.number, r.epoch, part.costs, time.Now()) {
+		reply.Repeated = true
+	}
 	return last, false, nil
 }
 

@@ -89,7 +89,7 @@ type Origin interface {
 //
 // When an origin has lost chunks that it had answered, as a replica has that was promoted, the Origin
 // value that sent them applies them again, in their order and before the next chunk of their
-// stream. It keeps those of the last KeepFor.
+// stream. It keeps those that were applied, first or again, in the last KeepFor.
 type Chunk struct {
 	Shard  int
 	Stream uint64 // not 0
@@ -142,6 +142,10 @@ type Total struct {
 type Reply struct {
 	Totals []Total
 	Now    time.Time // the shard's clock, read while it answered; zero if it did not
+
+	// Repeated is true when chunks of the stream that the origin had lost are there again: the next failover may lose
+	// them again, and a stream that is silent then has to ask for another KeepFor.
+	Repeated bool
 }
 
 // Claims are what one stream of a node claims in one call. The stream is as a Chunk's, and sends Claims, Chunks or

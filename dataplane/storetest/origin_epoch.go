@@ -163,9 +163,7 @@ var originFailoverTests = map[string]func(*originTest){
 		rollback := h.State(h)
 		h.claim(claims, all...)
 		rollback(h)
-		empty := h.stream.chunk(h)
-		empty.Shard = h.shard()
-		sendTo(h, h, empty)
+		h.wantRepeats()
 		h.wantRegions(c, slices.Repeat([]int64{2}, len(c))...)
 	},
 	"adds no claim again that an earlier epoch had": func(h *originTest) {
@@ -180,9 +178,7 @@ var originFailoverTests = map[string]func(*originTest){
 		rollback := h.State(h)
 		h.send(h.adds(c, 10)...)
 		rollback(h)
-		h.stream.number++
-		empty := store.Chunk{Shard: h.shard(), Stream: h.stream.id, Number: h.stream.number}
-		sendTo(h, h, empty)
+		h.wantRepeats()
 		h.wantRegions(c, 11)
 	},
 	"that lost the first chunk of all is one too": func(h *originTest) {
@@ -226,4 +222,17 @@ var originFailoverTests = map[string]func(*originTest){
 		h.send(store.Cost{Cell: c[0], Epoch: h.epoch(c[0]), Restore: 5})
 		h.wantRegions([]window.Cell{c[0]}, 5)
 	},
+}
+
+// wantRepeats sends chunks without costs: the first answer says that what the origin had lost was repeated, the next one
+// that there is nothing to repeat.
+func (h *originTest) wantRepeats() {
+	h.Helper()
+	for _, want := range []bool{true, false} {
+		empty := h.stream.chunk(h)
+		empty.Shard = h.shard()
+		if reply, err := h.Send(h.Context(), empty); err != nil || reply.Repeated != want {
+			h.Errorf("repeated: %v, %v; want %v", reply.Repeated, err, want)
+		}
+	}
 }

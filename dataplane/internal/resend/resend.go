@@ -25,7 +25,8 @@ type ID struct {
 type Chunk struct {
 	Number int64
 	Costs  []store.Cost
-	at     time.Time
+	at     time.Time // when the server is known to have applied it last, as far as no failover has lost it
+	again  bool      // it was sent again since, and no answer has come
 	endsAt time.Time // when no decision depends on any of the costs any more, at the latest
 }
 
@@ -103,7 +104,8 @@ func (s *Streams) Untouched(stream uint64, shard int, atLeast time.Duration, now
 	return ids
 }
 
-// After are the kept chunks with larger numbers, in their order.
+// After are the kept chunks with larger numbers, in their order, to be sent again: the next failover may lose them
+// again.
 func (s *Streams) After(id ID, number int64) []Chunk {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,17 +114,18 @@ func (s *Streams) After(id ID, number int64) []Chunk {
 		return nil
 	}
 	var after []Chunk
-	for _, c := range st.kept {
-		if c.Number > number {
-			after = append(after, c)
+	for i := range st.kept {
+		if c := &st.kept[i]; c.Number > number {
+			c.again = true
+			after = append(after, *c)
 		}
 	}
 	return after
 }
 
 // Answered records that the server has answered a chunk, in an epoch, and keeps its costs, which the
-// caller must not change afterwards.
-func (s *Streams) Answered(id ID, number int64, epoch store.Epoch, costs []store.Cost, now time.Time) {
+// caller must not change afterwards. It returns whether kept chunks have been sent again with it, or before.
+func (s *Streams) Answered(id ID, number int64, epoch store.Epoch, costs []store.Cost, now time.Time) (again bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := s.streamLocked(id, now)
@@ -130,16 +133,22 @@ func (s *Streams) Answered(id ID, number int64, epoch store.Epoch, costs []store
 		s.dropLocked(st, len(st.kept))
 		st.epoch, st.last = epoch, 0
 	}
+	for i := range st.kept {
+		if c := &st.kept[i]; c.again {
+			c.at, c.again, again = now, false, true
+		}
+	}
 	s.expireLocked(st, now)
 	st.answeredAt = now
 	if number <= st.last {
-		return
+		return again
 	}
 	st.last = number
 	if len(costs) > 0 && s.costs+len(costs) <= CostsMax {
-		st.kept = append(st.kept, Chunk{number, costs, now, now.Add(longest(costs))})
+		st.kept = append(st.kept, Chunk{Number: number, Costs: costs, at: now, endsAt: now.Add(longest(costs))})
 		s.costs += len(costs)
 	}
+	return again
 }
 
 // longest is how long decisions depend on costs: until the window that follows theirs has ended, which may have to

@@ -32,11 +32,11 @@ func TestAnsweredChunksAreKeptForAWhile(t *testing.T) {
 	for i := range int64(3) {
 		s.Answered(id, i+1, 9, costs(1), start.Add(time.Duration(i)*2*time.Second))
 	}
-	if got := numbers(s.After(id, 1)); len(got) != 2 || got[0] != 2 || got[1] != 3 {
-		t.Errorf("after 1: %v", got)
+	if got := numbers(s.byID[id].kept); len(got) != 3 {
+		t.Errorf("kept: %v", got)
 	}
 	s.Answered(id, 4, 9, nil, start.Add(store.KeepFor+2*time.Second)) // 1 and 2 are too old by now
-	if got := numbers(s.After(id, 0)); len(got) != 1 || got[0] != 3 {
+	if got := numbers(s.byID[id].kept); len(got) != 1 || got[0] != 3 {
 		t.Errorf("kept: %v", got)
 	}
 	if number, epoch := s.Last(id); number != 4 || epoch != 9 {
@@ -44,6 +44,32 @@ func TestAnsweredChunksAreKeptForAWhile(t *testing.T) {
 	}
 	if number, _ := s.Last(ID{Stream: 7, Part: 1}); number != 0 {
 		t.Errorf("last of another part: %d", number)
+	}
+}
+
+// A failover may follow another one: what was sent again is kept for as long again, from the answer that tells that it
+// came.
+func TestChunksSentAgainAreKeptAnew(t *testing.T) {
+	var s Streams
+	id := ID{Stream: 7}
+	for i := range int64(3) {
+		s.Answered(id, i+1, 9, costs(1), start)
+	}
+	if got := numbers(s.After(id, 1)); len(got) != 2 || got[0] != 2 || got[1] != 3 {
+		t.Errorf("after 1: %v", got)
+	}
+	s.Answered(id, 4, 9, nil, start.Add(store.KeepFor))
+	if got := numbers(s.After(id, 0)); len(got) != 2 || got[0] != 2 {
+		t.Errorf("kept after a failover: %v, want 2 and 3", got)
+	}
+	s.Answered(id, 5, 9, nil, start.Add(2*store.KeepFor-1))
+	s.Answered(id, 6, 9, nil, start.Add(3*store.KeepFor-2))
+	if got := numbers(s.byID[id].kept); len(got) != 2 {
+		t.Errorf("kept after the next one: %v, want 2 and 3", got)
+	}
+	s.Answered(id, 7, 9, nil, start.Add(3*store.KeepFor))
+	if got := numbers(s.byID[id].kept); len(got) != 0 {
+		t.Errorf("kept in the end: %v", got)
 	}
 }
 
