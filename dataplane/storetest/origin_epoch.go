@@ -224,8 +224,8 @@ var originFailoverTests = map[string]func(*originTest){
 	},
 }
 
-// wantRepeats sends chunks without costs: the first answer says that what the origin had lost was repeated, the next one
-// that there is nothing to repeat.
+// wantRepeats sends chunks without costs: the first answer says that what the origin had lost was repeated, the next
+// one that there is nothing to repeat.
 func (h *originTest) wantRepeats() {
 	h.Helper()
 	for _, want := range []bool{true, false} {

@@ -108,8 +108,8 @@ func (e *Entry) Estimate(v *Verdict, tMs, durationMs, limit, cost int64, peek bo
 	}
 }
 
-// EstimateHeld is estimate for a batch that holds the entry; it counts nothing. Before the current cell and after it the
-// key is judged as at its start and its end.
+// EstimateHeld is estimate for a batch that holds the entry; it counts nothing. Before the current cell and after it
+// the key is judged as at its start and its end.
 func (e *Entry) EstimateHeld(v *Verdict, tMs, durationMs, limit, cost int64, k *Rules) {
 	v.Sequence = e.seq.Load()
 	v.AtMs = min(max(tMs, window.Start(v.Sequence, durationMs)), window.Start(v.Sequence+1, durationMs))
