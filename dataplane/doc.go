@@ -220,6 +220,8 @@
 //     TestShortWindowsStayInTheirRegion
 //   - A node that is cut off from its origin for more than a day has what was on its way counted twice, in windows that
 //     last longer. TestAChunkIsRememberedWhileItsWindowsLast
+//   - A claim whose answer is lost, on a key that its node has never heard of, counts twice if the origin is emptied
+//     before the node asks again, and another node restores what it knows of it.
 //   - A claim that the origin has added and whose caller was denied, since the answer was lost or late, is this node's
 //     credit: others take the key for that much more until the node has accepted as much, or the cell ends.
 //     TestWhatBecameOfALostClaimIsFoundOut
