@@ -93,16 +93,25 @@ func (n News) received(rows []store.NewsRow) {
 	}
 }
 
-// Own implements store.News. It is one statement.
+// Own implements store.News. It is one statement, which the caller reads only if it is still there.
 func (n News) Own(ctx context.Context, stream store.Stream, yield func(store.NewsRow)) error {
-	return n.call(ctx, "read own news", func(ctx context.Context) error {
+	read := make(chan []store.NewsRow, 1)
+	err := n.call(ctx, "read own news", func(ctx context.Context) error {
 		n.Meters.Statements.Add(1)
-		return n.News.Own(ctx, stream, func(row store.NewsRow) {
-			n.Meters.RowsRead.Add(1)
-			n.received([]store.NewsRow{row})
-			yield(row)
-		})
+		var rows []store.NewsRow
+		err := n.News.Own(ctx, stream, func(row store.NewsRow) { rows = append(rows, row) })
+		n.Meters.RowsRead.Add(int64(len(rows)))
+		n.received(rows)
+		read <- rows
+		return err
 	})
+	if err != nil {
+		return err
+	}
+	for _, row := range <-read {
+		yield(row)
+	}
+	return nil
 }
 
 // Prune implements store.News. It is two statements: it looks for the stream's last row first.
