@@ -48,9 +48,11 @@ func (c *check) stored(a *account, r *region, total, stored int64) {
 }
 
 // healed holds origins to what they have told: an emptied one is raised to it. What it forgets in its epoch, and what
-// MySQL loses, no relay can raise it to.
+// MySQL loses, no relay can raise it to; nor what a killed one has told its peers and not stored.
 func (c *check) healed(a *account, held []map[window.Cell]store.Total) {
-	forgets := func(s Step) bool { return s.Do == Failover || s.Do == LoseNews }
+	forgets := func(s Step) bool {
+		return s.Do == Failover || s.Do == LoseNews || c.plan.Fleet.PeerTrip > 0 && (s.Do == Kill || s.Do == Die)
+	}
 	if c.plan.Fleet.Mode != window.Exact || !a.live(time.Now()) || slices.ContainsFunc(c.plan.Steps, forgets) {
 		return
 	}
