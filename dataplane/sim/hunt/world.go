@@ -41,7 +41,9 @@ type world struct {
 
 	steps   sync.WaitGroup // on their way: requests, and faults that are not over
 	retired sync.WaitGroup // killed nodes that are coming to rest
-	links   []*network.Link
+
+	linksMu sync.Mutex
+	links   []*network.Link // of all lives: nodes join and restart side by side
 }
 
 type region struct {
@@ -150,6 +152,8 @@ func (w *world) boot(n *node) error {
 			Profile: network.Profile{Delay: trip},
 			Stream:  func(op string) *rand.Rand { return w.stream(process + " to " + to + " " + op) },
 		}
+		w.linksMu.Lock()
+		defer w.linksMu.Unlock()
 		w.links = append(w.links, made)
 		return made
 	}
