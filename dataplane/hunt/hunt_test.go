@@ -18,6 +18,12 @@ import (
 // long is how long a hunt takes in the long form of the tests.
 const long = 2 * time.Minute
 
+// TestMain lets a machine start its workers: they are processes of the program that it runs in.
+func TestMain(m *testing.M) {
+	beWorker()
+	os.Exit(m.Run())
+}
+
 func machineOf(t *testing.T) *machine {
 	t.Helper()
 	m, err := newMachine(t.Context(), "../..", nil)

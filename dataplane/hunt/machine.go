@@ -1,46 +1,37 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
+	"sync"
 	"time"
-
-	"github.com/tetratelabs/wazero"
-	"github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
-	"github.com/tetratelabs/wazero/sys"
 
 	"github.com/weirhq/weir/dataplane/sim/hunt"
 )
 
 // machine runs histories, each in an instance of its own, which has nothing of the world around it: its random numbers
-// come from the seed, its clocks move by what it sleeps, and there is one thread.
+// come from the seed, its clocks move by what it sleeps, and there is one thread. Workers play them, processes that can
+// be killed: code that looks whether its time is over, as wazero would make it, takes twice as long.
 type machine struct {
-	runtime wazero.Runtime
-	guest   wazero.CompiledModule
 	scratch string
 	within  time.Duration // that a history has to end in; 0 is withinDefault
+
+	mu   sync.Mutex
+	idle []*worker
 }
 
-const (
-	// withinDefault is of a machine that plays a history in a second or two, and of one that has much else to do.
-	withinDefault = time.Minute
-
-	// guestPages bound a history's memory, as one may also collect what it has for ever: 1 GiB.
-	guestPages = 1 << 14
-)
+// withinDefault is of a machine that plays a history in half a second, and of one that has much else to do.
+const withinDefault = time.Minute
 
 // build makes the guest of the module in dir, with what an overlay replaces, if there is one.
 func build(ctx context.Context, dir, overlay, to string) error {
-	cmd := exec.CommandContext(ctx, "go", "build", "-overlay="+overlay, "-o", to, "./dataplane/sim/hunt/guest")
+	cmd := exec.CommandContext(ctx, "go", "build", "-overlay="+overlay, "-ldflags=-s -w", "-o", to,
+		"./dataplane/sim/hunt/guest")
 	cmd.Dir, cmd.Stderr = dir, os.Stderr
 	cmd.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm")
 	if err := cmd.Run(); err != nil {
@@ -56,52 +47,40 @@ func newMachine(ctx context.Context, dir string, bug *planted) (*machine, error)
 	if err != nil {
 		return nil, err
 	}
-	config := wazero.NewRuntimeConfigCompiler().WithCloseOnContextDone(true).WithMemoryLimitPages(guestPages)
-	m := &machine{scratch: scratch, runtime: wazero.NewRuntimeWithConfig(ctx, config)}
-	if err := m.load(ctx, dir, bug); err != nil {
+	m := &machine{scratch: scratch}
+	if err := m.compile(ctx, dir, bug); err != nil {
 		m.close()
 		return nil, err
 	}
 	return m, nil
 }
 
-func (m *machine) load(ctx context.Context, dir string, bug *planted) (err error) {
+func (m *machine) compile(ctx context.Context, dir string, bug *planted) (err error) {
 	overlay := ""
 	if bug != nil {
 		if overlay, err = bug.overlay(dir, m.scratch); err != nil {
 			return err
 		}
 	}
-	if err := os.MkdirAll(filepath.Join(m.root(), "dev"), 0o755); err != nil {
+	if err := build(ctx, dir, overlay, filepath.Join(m.scratch, guestFile)); err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(m.root(), "dev", "null"), nil, 0o644); err != nil {
-		return err
-	}
-	guest := filepath.Join(m.scratch, "guest.wasm")
-	if err := build(ctx, dir, overlay, guest); err != nil {
-		return err
-	}
-	code, err := os.ReadFile(guest)
+	p, err := newPlayer(ctx, m.scratch) // into the cache that all workers share
 	if err != nil {
 		return err
 	}
-	if _, err := wasi_snapshot_preview1.Instantiate(ctx, m.runtime); err != nil {
-		return err
-	}
-	if m.guest, err = m.runtime.CompileModule(ctx, code); err != nil {
-		return fmt.Errorf("compile the guest: %w", err)
-	}
-	return nil
+	return p.runtime.Close(ctx)
 }
 
 func (m *machine) close() {
-	_ = m.runtime.Close(context.Background())
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, w := range m.idle {
+		w.end()
+	}
+	m.idle = nil
 	_ = os.RemoveAll(m.scratch)
 }
-
-// root is a guest's file system: the runner of package testing writes to /dev/null.
-func (m *machine) root() string { return filepath.Join(m.scratch, "root") }
 
 // errDied is a history that ended in a panic, also when goroutines are left or all of them wait for ever, or one that
 // had not ended when its time was over.
@@ -109,41 +88,38 @@ var errDied = errors.New("the history did not end")
 
 // play runs one history.
 func (m *machine) play(ctx context.Context, seed uint64, without hunt.Set) (hunt.Result, error) {
-	var stdout, stderr bytes.Buffer
-	ns := int64(1_000_000_000)
-	tick := func() int64 { ns += 100; return ns }
-	config := wazero.NewModuleConfig().WithName("").
-		WithArgs("guest", strconv.FormatUint(seed, 10), without.String()).
-		WithStdout(&stdout).WithStderr(&stderr).
-		WithFSConfig(wazero.NewFSConfig().WithDirMount(m.root(), "/")).
-		WithRandSource(rand.NewChaCha8(chaChaSeed(seed))).
-		WithNanotime(tick, sys.ClockResolution(1)).
-		WithWalltime(func() (int64, int32) { t := tick(); return t / 1e9, int32(t % 1e9) }, sys.ClockResolution(1)).
-		WithNanosleep(func(d int64) { ns += d })
+	w, err := m.worker()
+	if err != nil {
+		return hunt.Result{}, err
+	}
 	within := cmp.Or(m.within, withinDefault)
 	limited, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	instance, err := m.runtime.InstantiateModule(limited, m.guest, config)
-	if instance != nil {
-		defer func() { _ = instance.Close(ctx) }()
+	answer, err := w.play(limited, order{Seed: seed, Without: without.String()})
+	if err != nil {
+		w.end()
+		if ctx.Err() == nil && limited.Err() != nil {
+			return hunt.Result{}, fmt.Errorf("%w within %v", errDied, within)
+		}
+		return hunt.Result{}, cmp.Or(ctx.Err(), fmt.Errorf("seed %d: %w", seed, err))
 	}
-	var exit *sys.ExitError
-	if errors.As(err, &exit) && exit.ExitCode() == sys.ExitCodeDeadlineExceeded {
-		return hunt.Result{}, fmt.Errorf("%w within %v", errDied, within)
+	m.mu.Lock()
+	m.idle = append(m.idle, w)
+	m.mu.Unlock()
+	if answer.Died != "" {
+		return hunt.Result{}, fmt.Errorf("%w: %s", errDied, answer.Died)
 	}
-	if err != nil && (!errors.As(err, &exit) || exit.ExitCode() != 0) {
-		return hunt.Result{}, fmt.Errorf("%w: %w\n%s", errDied, err, stderr.Bytes())
-	}
-	var result hunt.Result
-	if err := json.Unmarshal(stdout.Bytes(), &result); err != nil {
-		return hunt.Result{}, fmt.Errorf("result of seed %d: %w", seed, err)
-	}
-	return result, nil
+	return answer.Result, nil
 }
 
-func chaChaSeed(seed uint64) (s [32]byte) {
-	for i := range 8 {
-		s[i] = byte(seed >> (8 * i))
+// worker is one that waits for a seed, or a new one.
+func (m *machine) worker() (*worker, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if last := len(m.idle) - 1; last >= 0 {
+		w := m.idle[last]
+		m.idle = m.idle[:last]
+		return w, nil
 	}
-	return s
+	return startWorker(m.scratch)
 }

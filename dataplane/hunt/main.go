@@ -33,6 +33,7 @@ type cli struct {
 }
 
 func main() {
+	beWorker()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	var c cli
