@@ -12,7 +12,8 @@
 // Always, by the numbers of the invariants of packages dataplane and relay:
 //
 //	1   no life of a node accepts more of a key, in a cell, than the key's limit
-//	R1  a relay tells its origin no more than other regions accepted
+//	R1  a relay tells its origin no more than other regions accepted, nor does any life believe more, after each answer;
+//	    and while it lives what it believes of a cell never falls
 //	R3  no origin holds more than its region's nodes accepted
 //
 //	claim  no origin grants a claim beyond what it was asked for

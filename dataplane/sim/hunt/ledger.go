@@ -41,13 +41,16 @@ func cellName(c window.Cell) string {
 }
 
 func (g *ledger) cellOf(key int, d *dataplane.Decision) window.Cell {
-	f := g.world.plan.Fleet
-	k := f.Keys[key]
+	k := g.world.plan.Fleet.Keys[key]
 	return window.Cell{
-		Key: window.Key{
-			Workspace: workspace, Namespace: namespace, Identifier: k.Name, Mode: f.Mode, Duration: k.Duration,
-		},
-		Sequence: d.ResetAt.UnixMilli()/k.Duration.Milliseconds() - 1,
+		Key: g.world.key(k.Name, k.Duration), Sequence: d.ResetAt.UnixMilli()/k.Duration.Milliseconds() - 1,
+	}
+}
+
+// key is what is counted of an identifier.
+func (w *world) key(identifier string, d time.Duration) window.Key {
+	return window.Key{
+		Workspace: workspace, Namespace: namespace, Identifier: identifier, Mode: w.plan.Fleet.Mode, Duration: d,
 	}
 }
 
@@ -147,6 +150,17 @@ func (g *ledger) bounds(r *region, cell window.Cell) (low, high int64) {
 		}
 	}
 	return low, high
+}
+
+// others is what all regions besides one may have accepted at most.
+func (g *ledger) others(r *region, cell window.Cell) (most int64) {
+	for _, other := range g.world.regions {
+		if other != r {
+			_, high := g.bounds(other, cell)
+			most += high
+		}
+	}
+	return most
 }
 
 // live tells whether a cell can influence a decision at a time, by every clock.

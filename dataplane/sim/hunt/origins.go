@@ -17,14 +17,7 @@ type watchedOrigin struct {
 // Tell implements store.RelayOrigin.
 func (o watchedOrigin) Tell(ctx context.Context, shard int, totals []store.Foreign) (int, error) {
 	for _, f := range totals {
-		most := int64(0)
-		for _, other := range o.world.regions {
-			if other != o.region {
-				_, high := o.world.ledger.bounds(other, f.Cell)
-				most += high
-			}
-		}
-		if f.Count > most {
+		if most := o.world.ledger.others(o.region, f.Cell); f.Count > most {
 			o.world.record.violate("R1", "%s is told of %d in %s, and others accepted at most %d",
 				o.region.name, f.Count, cellName(f.Cell), most)
 		}

@@ -159,6 +159,7 @@ func (w *world) decided(l *life, key int, cost int64, d *dataplane.Decision) {
 		w.ledger.grant(l, w.ledger.cellOf(key, d), cost)
 	}
 	w.record.note("%v  k%d for %d: %s, %d left (%v)", l, key, cost, verdict, d.Remaining, d.Source)
+	w.views.look(l, key)
 }
 
 func (w *world) ask(l *life, key int, cost int64) {

@@ -37,6 +37,7 @@ type world struct {
 	mysql    network.MySQLMeters
 
 	ledger ledger
+	views  views
 	record record
 
 	steps   sync.WaitGroup // on their way: requests, and faults that are not over
@@ -105,7 +106,7 @@ func newWorld(p Plan) (*world, error) {
 	w := &world{
 		plan: p, counts: memstore.NewCounts(memstore.CountsOptions{}), news: memstore.NewNews(memstore.NewsOptions{}),
 	}
-	w.ledger.world, w.replica = w, &replica{CountStore: w.counts}
+	w.ledger.world, w.views.world, w.replica = w, w, &replica{CountStore: w.counts}
 	w.database.Random = w.stream("database")
 	w.counts.SetTuning("", 1, document)
 	row := store.NamespaceRow{Workspace: workspace, Namespace: namespace, Mode: p.Fleet.Mode.String()}

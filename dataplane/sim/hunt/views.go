@@ -1,0 +1,55 @@
+package hunt
+
+import (
+	"sync"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// views is what lives knew of other regions when they last answered.
+type views struct {
+	world *world
+
+	mu      sync.Mutex // held while one is taken: of two of one cell, the later one has no less
+	foreign map[view]int64
+}
+
+type view struct {
+	life *life
+	cell window.Cell
+}
+
+// look holds what a life knows, as it answers, to what it knew and to what others have accepted.
+func (v *views) look(l *life, key int) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	x, err := l.limiter.Explain(v.world.request(key, 0))
+	if err != nil {
+		v.world.record.violate("error", "%v explains k%d: %v", l, key, err)
+		return
+	}
+	v.foreignLocked(l, &x, &x.Current)
+	v.foreignLocked(l, &x, &x.Previous)
+}
+
+func (v *views) foreignLocked(l *life, x *dataplane.Explanation, c *dataplane.ExplainedCell) {
+	if !c.Held {
+		return
+	}
+	cell := window.Cell{Key: v.world.key(x.Identifier, x.Duration), Sequence: c.Sequence}
+	cell.Generation = window.Generation(c.Generation)
+	at := view{l, cell}
+	if before := v.foreign[at]; c.Foreign < before {
+		v.world.record.violate("R1", "%v knew that others had accepted %d in %s, and then %d",
+			l, before, cellName(cell), c.Foreign)
+	}
+	if most := v.world.ledger.others(l.node.region, cell); c.Foreign > most {
+		v.world.record.violate("R1", "%v believes that others have accepted %d in %s, and they accepted at most %d",
+			l, c.Foreign, cellName(cell), most)
+	}
+	if v.foreign == nil {
+		v.foreign = make(map[view]int64)
+	}
+	v.foreign[at] = c.Foreign
+}
