@@ -76,11 +76,13 @@ func (w *world) fault(r *region, n *node, s Step) {
 
 // parts does something to the parts of an origin that a step names.
 func (r *region) parts(s Step, do func(part int)) {
-	for part := range r.origin.Shards() {
-		if s.Part == 0 || s.Part == part+1 {
-			do(part)
+	r.leases.forget(func() {
+		for part := range r.origin.Shards() {
+			if s.Part == 0 || s.Part == part+1 {
+				do(part)
+			}
 		}
-	}
+	})
 }
 
 // on is a change of a link, and its end.
@@ -127,7 +129,7 @@ func (w *world) unlease(r *region, shard int) {
 	origin, ctx := r.client(), context.Background()
 	lease, err := origin.Lease(ctx, shard, "hunt", time.Millisecond) // refused if there is one
 	if err == nil {
-		err = origin.Release(ctx, shard, lease.Holder)
+		r.leases.forget(func() { err = origin.Release(ctx, shard, lease.Holder) })
 	}
 	if err != nil {
 		w.record.violate("error", "end a lease of %s: %v", r.name, err)

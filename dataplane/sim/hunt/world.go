@@ -53,6 +53,7 @@ type region struct {
 	origin *memstore.Origin         // each of its shards is a part: Fleet.parts
 	client func() store.RelayOrigin // another way to it
 	nodes  []*node
+	leases leases
 }
 
 // node is a place for one process after the other.
