@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/internal/loop"
@@ -118,7 +119,7 @@ func (l *Limiter) drainReplay(ctx context.Context) error {
 func (l *Limiter) drainShard(ctx context.Context, sh *shard, what string,
 	step func(context.Context, *shard) error, left func() int64) error {
 	var last error // of an attempt that ctx did not cut short
-	for {
+	for before := int64(math.MaxInt64); ; {
 		err := step(ctx, sh)
 		pending := left()
 		switch {
@@ -127,7 +128,8 @@ func (l *Limiter) drainShard(ctx context.Context, sh *shard, what string,
 		case ctx.Err() != nil:
 			return fmt.Errorf("%s to shard %d: cost %d was not confirmed: %w", what, sh.index, pending,
 				errors.Join(last, ctx.Err()))
-		case err == nil:
+		case err == nil && pending < before:
+			before = pending
 			continue // more than one tick's worth
 		}
 		last = err

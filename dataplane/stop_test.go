@@ -59,6 +59,30 @@ func TestStopReturnsUnderTraffic(t *testing.T) {
 	}
 }
 
+// An origin that is emptied whenever it is sent to confirms nothing. Stop goes on trying, with a pause each time.
+func TestStopPausesWhereNothingIsConfirmed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		origin := memstore.NewOrigin(memstore.OriginOptions{})
+		n := region(t, 1, origin, store.NamespaceRow{}, tick(t, 10*time.Second))[0]
+		n.Allow(t.Context(), ask("k", 1, 10))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		sends := 0
+		origin.Faults.Hook(func(op memstore.Op) error {
+			if op == memstore.OpSend {
+				if sends++; sends > 1000 {
+					cancel()
+				}
+				origin.Wipe()
+			}
+			return nil
+		})
+		if err := n.Stop(ctx); err == nil || sends < 10 || sends > 100 {
+			t.Errorf("%d sends in a second, %v", sends, err)
+		}
+	})
+}
+
 // "Stop ends the loops": it waits for reads that nobody waits for any more, and starts none from
 // then on.
 func TestStopWaitsForCallsAndStartsNone(t *testing.T) {
