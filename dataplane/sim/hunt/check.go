@@ -51,6 +51,11 @@ func (c *check) all() {
 			}
 		}
 	}
+	for _, r := range c.regions {
+		for _, n := range r.here() {
+			c.bounded(n.life.Load())
+		}
+	}
 	c.durable(held)
 }
 

@@ -28,7 +28,14 @@
 //	stored    MySQL has what is to be stored for good, and no more than was accepted
 //	taken     relays have taken all changes off their origins
 //
-// And every goroutine ends: the bubble in which a history runs fails otherwise.
+//	memory    no node has more entries than it may have, and no relay more cells than were accepted in of late
+//
+// In some histories whose windows are short, once all of them have ended:
+//
+//	memory  no node holds or waits to send anything, and no relay holds a cell
+//
+// And every goroutine ends: Play waits until all nodes have stopped, and the bubble in which a history runs (package
+// internal/bubble) fails if one is left that cannot go on.
 //
 // # One seed, one execution
 //

@@ -52,6 +52,7 @@ func Draw(seed uint64) Plan {
 			})
 		}
 	}
+	p.Rests = p.Fleet.rests() && d.IntN(2) == 0
 	p.Steps = slices.DeleteFunc(p.Steps, p.returnsAnEpoch)
 	slices.SortStableFunc(p.Steps, func(a, b Step) int { return cmp.Compare(a.At, b.At) })
 	return p

@@ -14,6 +14,7 @@ type Plan struct {
 	Seed  uint64
 	Fleet Fleet
 	Steps []Step // by At
+	Rests bool   // it is watched until nothing of it is left
 }
 
 // Fleet is what a history begins with.

@@ -68,6 +68,9 @@ func play(p Plan) (Result, error) {
 	w.steps.Wait()
 	w.record.note("all faults are over")
 	w.record.add(w.look())
+	if p.Rests {
+		w.record.add(w.rest())
+	}
 	w.end()
 	result.Decisions, result.Virtual = w.ledger.decisions.Load(), time.Since(w.began)
 	result.Hash, result.Violations, result.Lines = w.record.hash(), w.record.violations, w.record.lines

@@ -1,0 +1,91 @@
+package hunt
+
+import (
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+const (
+	// restMax is the longest window of a history that is watched until nothing of it is left.
+	restMax = time.Minute
+
+	// restFor is how long what has expired may stay: a minute on nodes and relays, whose clocks may be some seconds
+	// apart, and what they sweep every 5 s.
+	restFor = 90 * time.Second
+)
+
+// rests tells whether all windows of a fleet are over soon.
+func (f Fleet) rests() bool {
+	return !slices.ContainsFunc(f.Keys, func(k Key) bool { return k.Duration > restMax })
+}
+
+// rest waits until all cells are over, and finds what nodes still hold of them.
+func (w *world) rest() *check {
+	longest := time.Duration(0)
+	for _, k := range w.plan.Fleet.Keys {
+		longest = max(longest, k.Duration)
+	}
+	time.Sleep(2*longest + restFor)
+	c := &check{world: w}
+	for _, r := range w.regions {
+		for _, n := range r.here() {
+			c.empty(n.life.Load())
+		}
+	}
+	return c
+}
+
+// leftOver are what a node at rest has none of.
+var leftOver = []string{
+	"weir_entries", "weir_replay_pending_cost", "weir_origin_pending_sync", "weir_relay_cells",
+	"weir_relay_untold_age_seconds",
+}
+
+func (c *check) empty(l *life) {
+	figures := c.figures(l)
+	for _, name := range leftOver {
+		if n := figures[name]; n != 0 {
+			c.violate("memory", "%v has %v of %s after all cells have ended", l, n, name)
+		}
+	}
+}
+
+// bounded holds what a node takes to its bounds: a table has as many entries as it may have, and a relay the cells of
+// its region and others that were accepted in, and that have not ended.
+func (c *check) bounded(l *life) {
+	figures := c.figures(l)
+	if n, most := figures["weir_entries"], figures["weir_entries_max"]; n > most {
+		c.violate("memory", "%v has %v entries, at most %v may be", l, n, most)
+	}
+	most := 0
+	for _, a := range c.ledger.accounts {
+		if a.cell.ExpiresAtMs() > time.Now().Add(-restFor).UnixMilli() {
+			most++
+		}
+	}
+	if n := figures["weir_relay_cells"]; n > float64(most) {
+		c.violate("memory", "%v relays %v cells, and %d were accepted in of late", l, n, most)
+	}
+}
+
+// figures are a life's gauges, each the sum of all its shards.
+func (c *check) figures(l *life) map[string]float64 {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(l.limiter.Collector())
+	if l.relay != nil {
+		registry.MustRegister(l.relay.Collector())
+	}
+	families, err := registry.Gather()
+	if err != nil {
+		c.violate("error", "%v: %v", l, err)
+	}
+	sums := make(map[string]float64)
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			sums[f.GetName()] += m.GetGauge().GetValue()
+		}
+	}
+	return sums
+}
