@@ -138,7 +138,7 @@ func TestASweepTickIsBounded(t *testing.T) {
 }
 
 // Eviction racing with requests, sends that fail and reads loses nothing: what was
-// accepted is at the origin, but for what the full table could not take and said so.
+// accepted is at the origin, except for what the full table could not take and said so.
 func TestEvictionLosesNothing(t *testing.T) {
 	const entriesMax, keys, workers = 48, 64, 8
 	w := newWorld(t)

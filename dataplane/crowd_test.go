@@ -249,7 +249,7 @@ func TestGuestsInAnOutage(t *testing.T) {
 	}
 }
 
-// The estimate mode asks nobody, whatever the room: the overflow judges.
+// The estimate mode asks no origin, whatever the room: the overflow judges.
 func TestEstimatesWithoutRoomAreJudged(t *testing.T) {
 	for _, settings := range []string{"", posthog} {
 		for how, try := range tries {

@@ -117,7 +117,7 @@ func TestALargeClaimOfAKeyWithoutRoomIsGranted(t *testing.T) {
 	}
 }
 
-// What was claimed for a batch that fails after all is lost to nobody: it pays for what the node accepts next.
+// What was claimed for a batch that fails after all is not lost: it pays for what the node accepts next.
 func TestABatchThatFailsLeavesItsClaimsAsCredit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{})

@@ -145,7 +145,7 @@ func TestOldCellsAreNotWritten(t *testing.T) {
 	}
 }
 
-// Cost below the floor is told to nobody, and is no loss.
+// Cost below the floor is never sent, and is no loss.
 func TestCostBelowTheFloorExpires(t *testing.T) {
 	w := newWorld(t)
 	w.estimates("")

@@ -176,7 +176,7 @@ func TestASustainedLoadOnTwoNodes(t *testing.T) {
 			var admitted atomic.Int64
 			const seconds, warmUp = 20, 3
 			var asking sync.WaitGroup
-			for i := range (seconds + warmUp) * 800 { // whoever waits holds up no other
+			for i := range (seconds + warmUp) * 800 { // a caller who waits holds up no other
 				asking.Go(func() {
 					if nodes[i%2].Allow(t.Context(), r).Allowed && i >= warmUp*800 {
 						admitted.Add(1)
@@ -241,7 +241,7 @@ func TestThePreviousCellLeavesASmallShare(t *testing.T) {
 	})
 }
 
-// Whoever waits for a share in vain goes by the outage policy, and its key rests.
+// A caller who waits for a share in vain goes by the outage policy, and its key rests.
 func TestWaitingInVainIsAnOutage(t *testing.T) {
 	for policy, want := range map[string]dataplane.Source{
 		"local": dataplane.SourceDegraded, "open": dataplane.SourceDegradedOpen, "closed": dataplane.SourceDegradedClosed,

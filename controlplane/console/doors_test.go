@@ -18,7 +18,7 @@ var everyChange = []string{
 	"/console/rollouts/preview", "/console/rollouts/stages", "/console/jobs/retirement", "/console/keys",
 }
 
-// Whoever has not signed in sees the sign-in and our static files, and nothing else.
+// A visitor who has not signed in sees the sign-in and our static files, and nothing else.
 func TestWithoutASession(t *testing.T) {
 	w := full(t)
 	b := w.visit()
@@ -283,7 +283,7 @@ func TestNextIsLocal(t *testing.T) {
 	}
 }
 
-// Where the API asks for no tokens nobody signs in, every page says so, and a change asks
+// Where the API asks for no tokens no one signs in, every page says so, and a change asks
 // who makes it.
 func TestWithoutTokens(t *testing.T) {
 	w := start(t, true)

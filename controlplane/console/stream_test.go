@@ -129,7 +129,7 @@ func TestStreamsEnd(t *testing.T) {
 	await.True(t, "the process has drained", func() bool { return w.streaming() == 0 })
 }
 
-// A stream is watched by whoever opened it as long as their session and token are in force.
+// A stream goes on as long as the session and the token of its reader are in force.
 func TestStreamsAreVouchedFor(t *testing.T) {
 	w := start(t, false)
 	b := w.as("viewer")

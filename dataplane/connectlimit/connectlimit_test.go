@@ -143,7 +143,7 @@ func details(t *testing.T, err *connect.Error) (subject string, delay time.Durat
 	return subject, delay
 }
 
-// A denial of Connect over HTTP is 429 to whoever reads only that.
+// A denial of Connect over HTTP is 429 to a client that reads only the status.
 func TestDenialIs429(t *testing.T) {
 	client, url := serve(t, httplimit.Config{Policies: []httplimit.Policy{perKey(0)}})
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/test.v1.Test/Echo", strings.NewReader(`"x"`))

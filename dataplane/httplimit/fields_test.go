@@ -35,7 +35,7 @@ func TestFieldsTellPolicyAndStanding(t *testing.T) {
 }
 
 // A denial is 429 with Retry-After, which takes precedence over t and is not earlier;
-// whoever waits so long passes.
+// a caller who waits so long passes.
 func TestDenialTellsWhenToComeBack(t *testing.T) {
 	b := newBench(t, httplimit.Config{Policies: []httplimit.Policy{policy("burst", 2, time.Minute)}})
 	b.ask("alice")

@@ -117,7 +117,7 @@ func FuzzClientIP(f *testing.F) {
 	})
 }
 
-// A header's value is one line's, trimmed, and counts whoever sends it.
+// A header's value is one line's, trimmed, and counts for any sender.
 func FuzzHeaderKey(f *testing.F) {
 	for _, s := range []string{"", " ", "a", strings.Repeat("x", 300), "\x00", "é"} {
 		f.Add(s)

@@ -171,7 +171,7 @@ func TestWaitReportsABrokenPort(t *testing.T) {
 	}
 }
 
-// Whoever watches health is told that the node is leaving, and does not keep it from
+// A watcher of health learns that the node is leaving, and does not keep it from
 // doing so; nothing that was decided is reported as cut off.
 func TestDrainDoesNotWaitForWatchers(t *testing.T) {
 	h := start(t, scripted{})

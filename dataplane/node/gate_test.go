@@ -99,7 +99,7 @@ func TestPanic(t *testing.T) {
 	}
 }
 
-// A panic in the middle of an answer leaves nothing of it: nobody takes half for the whole.
+// A panic in the middle of an answer leaves nothing of it: no client takes half for the whole.
 func TestPanicInTheMiddleOfAnAnswer(t *testing.T) {
 	h := start(t, scripted{})
 	h.gate.limiter = nil

@@ -123,7 +123,7 @@ func TestCompression(t *testing.T) {
 	}
 }
 
-// Whoever speaks none of the protocols is told which there are.
+// A caller who speaks none of the protocols is told which there are.
 func TestNoCallAtAll(t *testing.T) {
 	h := start(t, scripted{})
 	status, _, answer := curl(t, h.base+weirv1connect.RateLimitServiceLimitProcedure, minimal, "Content-Type", "application/x-www-form-urlencoded")

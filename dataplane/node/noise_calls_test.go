@@ -79,7 +79,7 @@ func converse(ctx context.Context, conn *grpc.ClientConn, procedure string, mess
 		}
 	}
 	if random.IntN(2) == 0 {
-		return nil // whoever called cancels it
+		return nil // the caller cancels it
 	}
 	_ = stream.CloseSend()
 	for err == nil {

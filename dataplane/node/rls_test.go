@@ -114,7 +114,7 @@ func TestRulesAreReloaded(t *testing.T) {
 	}
 }
 
-// What files cannot give is an error that keeps nobody from serving.
+// What files cannot give is an error that does not keep the node from serving.
 func TestFailingReloadIsLogged(t *testing.T) {
 	h := start(t, scripted{}, func(c *Config) {
 		c.Reloads = []Reload{{"tokens", func() (bool, error) { return false, errors.New("the disk is gone") }}}

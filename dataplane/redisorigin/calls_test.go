@@ -91,7 +91,7 @@ func TestEveryCallIsOneRoundTrip(t *testing.T) {
 	}
 }
 
-// tripCounter counts what is sent and waited for, but for what a new connection
+// tripCounter counts what is sent and waited for, except for what a new connection
 // says first.
 type tripCounter struct{ trips, commands int }
 

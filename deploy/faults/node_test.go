@@ -87,7 +87,7 @@ func relayConfig(region, holder string, l *dataplane.Limiter, origin *redisorigi
 	}}
 }
 
-// origin is as redisorigin.OpenOrigin makes it, but for where it connects to.
+// origin is as redisorigin.OpenOrigin makes it, except for where it connects to.
 func (n *node) origin(f *fleet) *redisorigin.Origin {
 	f.t.Helper()
 	options, err := redisorigin.ClientOptions("redis://" + n.toRedis.Addr())

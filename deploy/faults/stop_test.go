@@ -27,7 +27,7 @@ func testStopDuringLoad(t *testing.T) {
 }
 
 // The same right after the origin has lost its data: what the last sends find lost is
-// healed before the node is gone, as nobody may be there to do it later.
+// healed before the node is gone, as no other may be there to do it later.
 func TestStopAfterRedisLostItsData(t *testing.T) {
 	t.Parallel()
 	servers.TurnSQL(t, testStopAfterRedisLostItsData)

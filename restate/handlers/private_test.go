@@ -8,7 +8,7 @@ import (
 )
 
 // Internal handlers are private: what Weir's objects send to themselves and to one another is
-// refused to whoever comes by the ingress. A handler is one or the other, by this list.
+// refused to callers at the ingress. A handler is one or the other, by this list.
 func TestInternalHandlersArePrivate(t *testing.T) {
 	t.Parallel()
 	var n counter

@@ -31,7 +31,7 @@ func listen(t *testing.T, most int, closed func()) (net.Listener, func(from stri
 }
 
 // A new connection is always let in. The address with the most connections loses the one that was
-// silent longest, whoever the new one is.
+// silent longest, whatever the new one is.
 func TestANewConnectionIsLetIn(t *testing.T) {
 	closed := 0
 	l, dial := listen(t, 4, func() { closed++ })

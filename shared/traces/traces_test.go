@@ -148,7 +148,7 @@ func TestWithoutACollectorNothingIsTraced(t *testing.T) {
 	}
 }
 
-// A collector that is gone is told of once, and costs spans alone.
+// A collector that is gone is logged once, and costs spans alone.
 func TestALostCollectorIsToldOfOnce(t *testing.T) {
 	s := tracestest.NewSink(t)
 	s.Refuse()

@@ -85,7 +85,7 @@ denied?, because
 	}
 }
 
-// Nodes stand side by side; one that does not answer is told of, and the others are shown.
+// Nodes stand side by side; one that does not answer is named, and the others are shown.
 func TestExplainOfSeveralNodes(t *testing.T) {
 	w := newWorld(t)
 	t.Setenv("WEIR_NODE_TOKEN", "")

@@ -9,7 +9,7 @@ import (
 )
 
 // "nothing of it is queued, in flight or unsent": each reason for an entry to stay keeps it by
-// itself, whoever needs its place, and no longer than it lasts.
+// itself, whichever key needs its place, and no longer than it lasts.
 func TestWhatKeepsAnEntry(t *testing.T) {
 	const seq, now = int64(1000), clock.SteadyStart
 	var h Hasher

@@ -83,7 +83,7 @@ func TestClockNearDoesNotWrapAround(t *testing.T) {
 	}
 }
 
-// While it is asked, the clock is cached every millisecond; when nobody asks, whoever tells
+// While it is asked, the clock is cached every millisecond; when it is not, a caller who tells
 // it sleeps, and the next one who asks reads it.
 func TestClockCachesWhileAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -30,7 +30,7 @@ func speak(t *testing.T, mode, url string) {
 	}
 }
 
-// tokens lets the packages in, and nobody else.
+// tokens lets the packages in, and no one else.
 func tokens(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "tokens")

@@ -126,7 +126,7 @@ read-timeout:
 	}
 }
 
-// What the file says and nobody understands is an error, not a default in silence.
+// A setting that the node does not know is an error, not a default in silence.
 func TestFileFaults(t *testing.T) {
 	for name, step := range map[string]struct {
 		content string
@@ -175,7 +175,7 @@ func TestPublicAddressesAreRefused(t *testing.T) {
 	wantError(t, err, `listen is "7001": want host:port`)
 }
 
-// Whoever tells callers from others may listen where they are: with tokens on every
+// A node that tells callers from strangers may listen where they are: with tokens on every
 // port, with certificates on those for calls.
 func TestPublicAddressesWithNamedCallers(t *testing.T) {
 	tokens := []string{"--tokens-file=/tokens"}
@@ -252,7 +252,7 @@ func secretArgs(t *testing.T) map[string][]string {
 	}
 }
 
-// Passwords come by the environment or a file, and are shown to nobody.
+// Passwords come by the environment or a file, and are never shown.
 func TestSecrets(t *testing.T) {
 	for name, args := range secretArgs(t) {
 		t.Run(name, func(t *testing.T) {

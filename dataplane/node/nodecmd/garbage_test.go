@@ -7,7 +7,7 @@ import (
 )
 
 // A node with next to nothing in memory collects when there is garbage worth it, and not
-// at Go's 4 MiB; unless whoever runs it has said what else.
+// at Go's 4 MiB, unless the operator has set another target.
 func TestLeaveGarbage(t *testing.T) {
 	goal := func() uint64 {
 		runtime.GC()

@@ -115,7 +115,7 @@ func TestMatching(t *testing.T) {
 	}
 }
 
-// What the file says and nobody understands is an error that says where.
+// A rule that the node does not understand is an error that says where.
 func TestFaultyRules(t *testing.T) {
 	for content, want := range map[string]string{
 		"":                             "rules.yaml: the file is empty",

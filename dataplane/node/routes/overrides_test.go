@@ -266,7 +266,7 @@ func agree(t *rapid.T, overrides routes.Overrides) {
 	})
 }
 
-// What is set in memory is what the limiter applies, whoever asks it, within seconds.
+// What is set in memory is what the limiter applies to every caller, within seconds.
 func TestMemoryIsTheLimitersSettings(t *testing.T) {
 	memory := new(routes.Memory)
 	limiter, err := dataplane.New(dataplane.Config{Region: "local", NodeID: "n", Settings: memory})

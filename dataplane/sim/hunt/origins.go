@@ -18,7 +18,7 @@ type watchedOrigin struct {
 func (o watchedOrigin) Tell(ctx context.Context, shard int, totals []store.Foreign) (int, error) {
 	for _, f := range totals {
 		if most := o.world.ledger.others(o.region, f.Cell); f.Count > most {
-			o.world.record.violate("R1", "%s is told of %d in %s, and others accepted at most %d",
+			o.world.record.violate("R1", "%s believes %d of others in %s, and others accepted at most %d",
 				o.region.name, f.Count, cellName(f.Cell), most)
 		}
 	}
