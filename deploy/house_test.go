@@ -36,6 +36,7 @@ var rules = []rule{
 	{module, module + "shared/servers", "what starts servers is for tests and for deploy"},
 	{module, module + "shared/manual", "what reads the pages is for tests"},
 	{module, module + "shared/await", "what waits for conditions is for tests"},
+	{module, module + "shared/attack", "hostile clients are for tests"},
 	{module, module + "dataplane/storetest", "suites of stores are for tests"},
 }
 
@@ -46,6 +47,7 @@ var unless = []struct{ from, to, why string }{
 	{module + "shared/servers", module + "shared/servers", "itself"},
 	{module + "shared/manual", module + "shared/manual", "itself"},
 	{module + "shared/await", module + "shared/await", "itself"},
+	{module + "shared/attack", module + "shared/attack", "itself"},
 	{module + "dataplane/storetest", module + "dataplane/storetest", "itself"},
 	{module + "dataplane/storetest", module + "shared/await", "its suites are for tests"},
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -13,12 +14,24 @@ import (
 // What all callers of the operators' port together can make it keep. See shared/bounded for how a
 // single caller has a part of each.
 const (
-	connectionsMax = 2048
+	connectionsMax = 512
+	begunMax       = 256      // calls of one address, and as many probes and streams, refused ones among them
 	memoryBytesMax = 32 << 20 // of bodies and answers on their way
 	probeBytesMax  = 8 << 20  // the same of probes and scrapes, which calls cannot take away
 	callsMax       = 64       // calls and pages that are worked on at a time
 	metricsMax     = 4        // scrapes at a time
 	workTimeout    = runTimeout + healthTimeout
+)
+
+// The same for what a connection keeps before a call is read.
+const (
+	headerBytesMax = 32 << 10
+	streamsMax     = 32 // calls on one HTTP/2 connection at a time
+	frameBytes     = 16 << 10
+	aheadBytes     = 2 * requestBytesMax // of all calls of a connection
+	pingAfter      = 30 * time.Second    // silence after which an HTTP/2 peer must prove that it lives
+	pingTimeout    = 10 * time.Second
+	writeStalled   = 10 * time.Second
 )
 
 // Listen bounds the connections of the operators' port. refused is called for each that is closed in favor of another;
@@ -39,22 +52,22 @@ func bound(refused func(bounded.Bound), b bounded.Bound) func() {
 // calls together, slots, and time. Probes and scrapes have their own memory and take no slot, so
 // that calls cannot keep them out. Streams of the console have no body and are bounded there.
 func boundedRoutes(mux http.Handler, refused func(bounded.Bound)) http.Handler {
-	with := func(bytes int64, memory *bounded.Memory, slots *bounded.Slots) *bounded.Handler {
+	with := func(kind bounded.Kind, bytes int64, memory *bounded.Memory, slots *bounded.Slots) http.Handler {
 		route := bounded.Route{Bytes: bytes}
-		return &bounded.Handler{
+		return bounded.Begin(kind, begunMax, refused, &bounded.Handler{
 			Next: mux, Memory: memory, Slots: slots, Time: workTimeout, Refused: refused, Refuse: refuse,
 			Route: func(*http.Request) bounded.Route { return route },
-		}
+		})
 	}
 	const none = 0
-	probes := bounded.NewMemory(bounded.Probes, probeBytesMax)
+	probe := with(bounded.Probes, none, bounded.NewMemory(bounded.Probes, probeBytesMax), nil)
 	routes := http.NewServeMux()
-	routes.Handle("/", with(requestBytesMax, bounded.NewMemory(bounded.Calls, memoryBytesMax),
+	routes.Handle("/", with(bounded.Calls, requestBytesMax, bounded.NewMemory(bounded.Calls, memoryBytesMax),
 		bounded.NewSlots(bounded.Calls, callsMax)))
-	routes.Handle("/healthz", with(none, probes, nil))
-	routes.Handle("/readyz", with(none, probes, nil))
-	routes.Handle("/metrics", with(none, probes, nil)) // which has metricsMax
-	routes.Handle("GET /console/events", mux)
+	routes.Handle("/healthz", probe)
+	routes.Handle("/readyz", probe)
+	routes.Handle("/metrics", probe) // which has metricsMax
+	routes.Handle("GET /console/events", bounded.Begin(bounded.Streams, begunMax, refused, mux))
 	return routes
 }
 

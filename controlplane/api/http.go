@@ -15,10 +15,7 @@ import (
 	"github.com/weirhq/weir/shared/hosts"
 )
 
-const (
-	requestBytesMax = 64 << 10
-	headerBytesMax  = 32 << 10
-)
+const requestBytesMax = 64 << 10
 
 // NewHandler serves the RPCs, and beside them
 //
@@ -76,6 +73,15 @@ func NewServer(h http.Handler, log *slog.Logger) *http.Server {
 		MaxHeaderBytes:    headerBytesMax,
 		ConnContext:       bounded.ConnContext,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams:          streamsMax,
+			MaxReadFrameSize:              frameBytes,
+			MaxReceiveBufferPerStream:     requestBytesMax,
+			MaxReceiveBufferPerConnection: aheadBytes,
+			SendPingTimeout:               pingAfter,
+			PingTimeout:                   pingTimeout,
+			WriteByteTimeout:              writeStalled,
+		},
 	}
 }
 

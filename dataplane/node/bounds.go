@@ -83,20 +83,9 @@ func (b *bounds) settle() {
 	}
 }
 
-// begin refuses calls that one address begins beyond its bound, before anything is allocated for them. The
-// answer has no body: a caller that takes no bytes of it keeps nothing of the node.
+// begin bounds the calls that one address begins.
 func (b *bounds) begin(kind bounded.Kind, next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		caller := bounded.CallerOf(r.Context())
-		if !caller.Begin(kind, begunMax) {
-			b.refused[bounded.BoundCaller].Inc()
-			w.Header().Set("Retry-After", bounded.RetryAfterSeconds)
-			w.WriteHeader(http.StatusServiceUnavailable)
-			return
-		}
-		defer caller.End(kind)
-		next.ServeHTTP(w, r)
-	})
+	return bounded.Begin(kind, begunMax, func(bound bounded.Bound) { b.refused[bound].Inc() }, next)
 }
 
 // probe bounds a handler that answers probes: whatever calls are in flight, there is room for it.
