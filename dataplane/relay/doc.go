@@ -114,7 +114,8 @@
 // Of the own region a relay takes as many cells from News and the CountStore as of another one. An emptied origin is
 // not raised to what those beyond them have counted. What the origin itself holds, the relay holds.
 //
-// A load that fails is tried again at once, then after 1, 2, 4 and each 8 s: it reads all that is stored.
+// A load reads all that is stored, and takes as long as rows and answers come. It is given up once none has come for
+// 5 s. One that fails is tried again at once, then after 1, 2, 4 and each 8 s.
 //
 // # Two relays at once
 //

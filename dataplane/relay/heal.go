@@ -57,8 +57,6 @@ func (s *shard) begin(ctx context.Context, now time.Time) error {
 func (s *shard) load(ctx context.Context, now time.Time) error {
 	s.forget()
 	s.own.writer, s.own.madeAt = newWriter(), now
-	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
-	defer cancel()
 	if _, err := s.peek(ctx, 1); err != nil { // for the origin's clock
 		return err
 	}
@@ -86,10 +84,13 @@ func (s *shard) readOwn(ctx context.Context, now time.Time) (announced map[hashe
 	s.own.history = history{begunAt: now}
 	announced = make(map[hashed]struct{})
 	named := newNames()
-	err = s.relay.cfg.News.Own(ctx, s.stream, func(row store.NewsRow) {
-		s.own.next = row.Sequence + 1
-		s.own.history.read(&row)
-		s.recallRow(&named, announced, &row, now)
+	err = unlessStalled(ctx, func(ctx context.Context, progressed func()) error {
+		return s.relay.cfg.News.Own(ctx, s.stream, func(row store.NewsRow) {
+			progressed()
+			s.own.next = row.Sequence + 1
+			s.own.history.read(&row)
+			s.recallRow(&named, announced, &row, now)
+		})
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read the own stream %v: %w", s.stream, err)
@@ -144,16 +145,9 @@ func (s *shard) scan(ctx context.Context, now time.Time, announced map[hashed]st
 		return err
 	}
 	epoch := s.own.epoch
-	var all []store.Change
-	for cursor := uint64(0); ; {
-		cells, next, err := s.relay.cfg.Origin.Scan(ctx, s.index, cursor, scanMax)
-		if err != nil {
-			return fmt.Errorf("scan shard %d: %w", s.index, err)
-		}
-		all = append(all, cells...)
-		if cursor = next; cursor == 0 {
-			break
-		}
+	all, err := s.scanAll(ctx)
+	if err != nil {
+		return fmt.Errorf("scan shard %d: %w", s.index, err)
 	}
 	after, err := s.peek(ctx, 1)
 	if err != nil {
@@ -165,6 +159,23 @@ func (s *shard) scan(ctx context.Context, now time.Time, announced map[hashed]st
 	s.grow(all, time.Time{}, now) // what stands below a step does not wait another second
 	s.recall(announced)
 	return nil
+}
+
+// scanAll is all that the origin holds.
+func (s *shard) scanAll(ctx context.Context) (all []store.Change, err error) {
+	err = unlessStalled(ctx, func(ctx context.Context, progressed func()) error {
+		for cursor := uint64(0); ; progressed() {
+			cells, next, err := s.relay.cfg.Origin.Scan(ctx, s.index, cursor, scanMax)
+			if err != nil {
+				return err
+			}
+			all = append(all, cells...)
+			if cursor = next; cursor == 0 {
+				return nil
+			}
+		}
+	})
+	return all, err
 }
 
 // recall notes which cells have been announced by their hash.
@@ -183,21 +194,30 @@ func (s *shard) recall(announced map[hashed]struct{}) {
 // relay knows has in it what the origin would then count a second time. A replica that was promoted may have lost the
 // mark alone, and then is only marked anew.
 func (s *shard) heal(ctx context.Context, epoch store.Epoch) error {
-	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
-	defer cancel()
 	var known []store.Change
 	if epoch != s.healedEpoch {
 		known = s.book.known()
 	}
+	err := unlessStalled(ctx, func(ctx context.Context, progressed func()) error {
+		return s.raise(ctx, epoch, known, progressed)
+	})
+	if err == nil {
+		s.relay.metrics.healed.Add(1)
+	}
+	return err
+}
+
+// raise raises the origin to what is known, and marks it as healed.
+func (s *shard) raise(ctx context.Context, epoch store.Epoch, known []store.Change, progressed func()) error {
 	for batch := range slices.Chunk(known, raiseMax) {
 		if err := s.relay.cfg.Origin.Raise(ctx, s.index, epoch, batch); err != nil {
 			return fmt.Errorf("raise %d cells of shard %d: %w", len(batch), s.index, err)
 		}
+		progressed()
 	}
 	if err := s.relay.cfg.Origin.Healed(ctx, s.index, epoch); err != nil {
 		return fmt.Errorf("mark shard %d as healed: %w", s.index, err)
 	}
-	s.relay.metrics.healed.Add(1)
 	return nil
 }
 

@@ -88,8 +88,20 @@ func (r *Relay) importFor(ctx context.Context, s *shard, now time.Time) ([]store
 			own[other] = nil
 		}
 	}
-	nowMs := s.book.clockMs()
-	err := r.cfg.Counts.Import(ctx, nowMs, func(region string, n store.Count) {
+	if err := r.importAll(ctx, s.book.clockMs(), own); err != nil {
+		return nil, err
+	}
+	for other, counts := range own {
+		if other != s {
+			other.imported.put(now, counts)
+		}
+	}
+	return own[s], nil
+}
+
+// importAll reads all that is stored, and adds the own region's counts to those of the shards that own has.
+func (r *Relay) importAll(ctx context.Context, nowMs int64, own map[*shard][]store.Count) error {
+	take := func(region string, n store.Count) {
 		of := r.shardOf(&n.Cell.Key)
 		counts, loads := own[of]
 		switch {
@@ -102,16 +114,13 @@ func (r *Relay) importFor(ctx context.Context, s *shard, now time.Time) ([]store
 		case !of.book.mergeStored(region, n):
 			r.metrics.crowded.Add(1)
 		}
+	}
+	return unlessStalled(ctx, func(ctx context.Context, progressed func()) error {
+		return r.cfg.Counts.Import(ctx, nowMs, func(region string, n store.Count) {
+			progressed()
+			take(region, n)
+		})
 	})
-	if err != nil {
-		return nil, err
-	}
-	for other, counts := range own {
-		if other != s {
-			other.imported.put(now, counts)
-		}
-	}
-	return own[s], nil
 }
 
 // mergeStored raises another region's component to what is stored for good. It is false where there is no room for the

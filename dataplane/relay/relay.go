@@ -95,10 +95,7 @@ type Relay struct {
 // ErrStarted is returned by Start on a relay that was started or stopped before.
 var ErrStarted = errors.New("relay: was started before")
 
-const (
-	callTimeout = 2 * time.Second  // of a call about some cells
-	loadTimeout = 30 * time.Second // of a call about all of them
-)
+const callTimeout = 2 * time.Second // of a call about some cells; see stallTimeout for those about all
 
 // New makes a relay that does nothing until it is started.
 func New(cfg Config) (*Relay, error) {

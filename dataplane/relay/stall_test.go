@@ -1,0 +1,156 @@
+package relay_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/relay"
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// hurdles are what the calls of a load meet: pause is called before each answer, and before each row of one.
+type hurdles struct {
+	pause func(ctx context.Context, call string) error
+	calls map[string]int
+}
+
+func (h *hurdles) begin(ctx context.Context, call string) error {
+	h.calls[call]++
+	return h.pause(ctx, call)
+}
+
+type hurdledNews struct {
+	store.News
+	*hurdles
+}
+
+func (n hurdledNews) Own(ctx context.Context, stream store.Stream, yield func(store.NewsRow)) error {
+	var rows []store.NewsRow
+	err := n.News.Own(ctx, stream, func(row store.NewsRow) { rows = append(rows, row) })
+	for i := 0; err == nil && i < len(rows); i++ {
+		if err = n.pause(ctx, "own"); err == nil {
+			yield(rows[i])
+		}
+	}
+	if err == nil {
+		err = n.begin(ctx, "own")
+	}
+	return err
+}
+
+type hurdledCounts struct {
+	store.CountStore
+	*hurdles
+}
+
+func (c hurdledCounts) Import(ctx context.Context, nowMs int64, yield func(string, store.Count)) error {
+	var counts []store.Count
+	err := c.CountStore.Import(ctx, nowMs, func(_ string, n store.Count) { counts = append(counts, n) })
+	for i := 0; err == nil && i < len(counts); i++ {
+		if err = c.pause(ctx, "import"); err == nil {
+			yield("eu", counts[i])
+		}
+	}
+	if err == nil {
+		err = c.begin(ctx, "import")
+	}
+	return err
+}
+
+type hurdledOrigin struct {
+	store.RelayOrigin
+	*hurdles
+}
+
+func (o hurdledOrigin) Scan(ctx context.Context, shard int, cursor uint64, _ int) ([]store.Change, uint64, error) {
+	if err := o.begin(ctx, "scan"); err != nil {
+		return nil, 0, err
+	}
+	return o.RelayOrigin.Scan(ctx, shard, cursor, 1)
+}
+
+func (o hurdledOrigin) Healed(ctx context.Context, shard int, epoch store.Epoch) error {
+	if err := o.begin(ctx, "heal"); err != nil {
+		return err
+	}
+	return o.RelayOrigin.Healed(ctx, shard, epoch)
+}
+
+// over is a relay of the region's whose loads meet h.
+func (h *hurdles) over(r *region) *relay.Relay {
+	h.calls = make(map[string]int)
+	return r.relayOver("late", hurdledOrigin{r.origin.Client(), h}, hurdledNews{r.news, h}, hurdledCounts{r.counts, h})
+}
+
+// A statement of a load that gets no answer costs seconds.
+func TestALoadWhoseStatementIsLostBeginsAnew(t *testing.T) {
+	for _, lost := range []string{"own", "import", "heal", "scan"} {
+		t.Run(lost, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := live(t, "eu", "us")
+				eu, us := w.regions[0], w.regions[1]
+				h := &hurdles{}
+				h.pause = func(ctx context.Context, call string) error {
+					if call != lost || h.calls[call] > 1 {
+						return nil
+					}
+					<-ctx.Done()
+					return ctx.Err()
+				}
+				cell := eu.cell("k", time.Minute)
+				eu.accept(cell, 50, 100)
+				start(t, h.over(eu), us.relay)
+				began := time.Now()
+				for us.total(cell).Foreign < 50 && time.Since(began) < time.Minute {
+					time.Sleep(10 * time.Millisecond)
+				}
+				if took := time.Since(began); took < 5*time.Second || took > 7*time.Second {
+					t.Errorf("known after %v, want 5 to 7 s", took)
+				}
+			})
+		})
+	}
+}
+
+// A load that is slow and progresses is not given up, however long it takes.
+func TestALoadThatProgressesTakesItsTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := live(t, "eu", "us")
+		eu, us := w.regions[0], w.regions[1]
+		start(t, eu.relay, us.relay)
+		cells := make([]window.Cell, 12)
+		for i := range cells {
+			cells[i] = eu.cell(fmt.Sprint("k", i), time.Hour)
+			eu.accept(cells[i], 60, 100)
+			time.Sleep(time.Second) // a row each
+		}
+		time.Sleep(10 * time.Second)
+		_ = eu.relay.Stop(context.Background())
+
+		h := &hurdles{pause: func(ctx context.Context, _ string) error {
+			select {
+			case <-time.After(4 * time.Second):
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}}
+		start(t, h.over(eu))
+		eu.accept(cells[0], 30, 100)
+		began := time.Now()
+		for us.total(cells[0]).Foreign < 90 && time.Since(began) < 10*time.Minute {
+			time.Sleep(100 * time.Millisecond)
+		}
+		if took := time.Since(began); took < 2*time.Minute || took > 4*time.Minute {
+			t.Errorf("known after %v, want 2 to 4 minutes", took)
+		}
+		if calls := []int{h.calls["own"], h.calls["import"]}; !slices.Equal(calls, []int{1, 1}) {
+			t.Errorf("the own news and the stored counts were read to their ends %v times, want once each", calls)
+		}
+	})
+}
