@@ -13,10 +13,10 @@ const (
 	// settling is how long nodes are up before the first step.
 	settling = 3 * time.Second
 
-	// Settle is how long after the last fault everything has converged: a relay gives a load that got no answer up after
-	// 30 s. One that failed waits for up to 8 s, looks whether its cursors are still stored every 5 s, and waits up to 3 s
-	// for a lease; an origin's cells are told once more after store.KeepFor.
-	Settle = 50 * time.Second
+	// Settle is how long after the last fault everything has converged: a relay waits up to 3 s for a lease and for 5 s
+	// for an answer to a load that got lost, begins one that failed again after up to 8 s, and looks every 5 s whether
+	// its cursors are still stored; an origin's cells are told once more after store.KeepFor, 5 s.
+	Settle = 26 * time.Second
 
 	// soonest is how long nothing is looked at after the last fault.
 	soonest = 3 * time.Second
