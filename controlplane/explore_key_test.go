@@ -72,7 +72,7 @@ func (w *world) key() []byte {
 	for _, n := range w.nodes {
 		k.s(n.id, string(n.how))
 		k.n(n.runs, n.says)
-		k.at(n.seenMs, n.startMs)
+		k.at(n.seenMs, n.startMs, n.movedMs)
 	}
 	k.s(w.list.Active)
 	k.epoch(w.list.Active, w.list.Since)

@@ -9,9 +9,13 @@ import (
 
 // move is what may happen next.
 type move struct {
+	kind kind
 	what string
 	do   func(*world)
 }
+
+// lettersMax is how many messages are on their way before the keeper sends no more.
+const lettersMax = 8
 
 // deliver executes an invocation, up to stopAt if that is a step of it; twice: the step is executed and its answer
 // lost. It tells whether the invocation was stopped.
@@ -59,13 +63,14 @@ func (w *world) orderOf(r *Rollout, id string, action RolloutAction) letter {
 func (w *world) moves() (all []move) {
 	all = append(all, w.deliveries()...)
 	all = append(all, w.operators()...)
-	if letters := w.keep(); len(letters) > 0 && !slices.ContainsFunc(w.letters, func(l letter) bool {
+	// What it sends again and again, while nothing of it comes, says nothing new.
+	if letters := w.keep(); len(letters) > 0 && len(w.letters) < lettersMax && !slices.ContainsFunc(w.letters, func(l letter) bool {
 		return l.what == letters[0].what && l.to == letters[0].to
 	}) {
-		all = append(all, move{"the keeper makes a round", func(w *world) { w.letters = append(w.letters, letters...) }})
+		all = append(all, move{theKeeperLooks, "the keeper makes a round", func(w *world) { w.letters = append(w.letters, letters...) }})
 	}
 	if !slices.ContainsFunc(w.letters, func(l letter) bool { return l.dueMs > w.nowMs }) {
-		all = append(all, move{"time passes", func(w *world) { w.pass(w.nowMs + quantumMs) }})
+		all = append(all, move{timePasses, "time passes", func(w *world) { w.pass(w.nowMs + quantumMs) }})
 	}
 	return append(all, w.misfortunes()...)
 }
@@ -73,16 +78,17 @@ func (w *world) moves() (all []move) {
 // deliveries are messages that come, are stopped on their way, come twice or are lost, and calls that go on.
 func (w *world) deliveries() (all []move) {
 	for i := range w.stopped {
-		all = append(all, move{fmt.Sprintf("%v goes on", w.stopped[i].letter), func(w *world) { w.resume(i) }})
+		l := w.stopped[i].letter
+		all = append(all, move{l.kind(goesOn), fmt.Sprintf("%v goes on", l), func(w *world) { w.resume(i) }})
 	}
 	for i, l := range w.letters {
 		if w.busy(l.to) || slices.ContainsFunc(w.letters[:i], func(o letter) bool { return o.String() == l.String() }) {
 			continue
 		}
 		take := func(w *world) { w.letters = slices.Delete(w.letters, i, i+1) }
-		all = append(all, move{fmt.Sprint(l), func(w *world) { take(w); w.deliver(l, -1, false) }})
+		all = append(all, move{l.kind(comes), fmt.Sprint(l), func(w *world) { take(w); w.deliver(l, -1, false) }})
 		if l.order.Action == RolloutApprove && !l.again {
-			all = append(all, move{fmt.Sprintf("%v comes, and the operator asks once more", l), func(w *world) {
+			all = append(all, move{askedAgain, fmt.Sprintf("%v comes, and the operator asks once more", l), func(w *world) {
 				w.letters[i].again = true
 				w.deliver(l, -1, false)
 			}})
@@ -91,10 +97,13 @@ func (w *world) deliveries() (all []move) {
 			continue
 		}
 		all = append(all,
-			move{fmt.Sprintf("%v comes and will come again", l), func(w *world) { w.left.faults--; w.deliver(l, -1, false) }},
-			move{fmt.Sprintf("%v is lost", l), func(w *world) { w.left.faults--; take(w); w.lost = true }})
+			move{l.kind(repeated), fmt.Sprintf("%v comes and will come again", l), func(w *world) {
+				w.left.faults--
+				w.deliver(l, -1, false)
+			}},
+			move{l.kind(lost), fmt.Sprintf("%v is lost", l), func(w *world) { w.left.faults--; take(w); w.lost = true }})
 		if l.what == "Start" {
-			all = append(all, move{fmt.Sprintf("%v is recorded, and given up", l), func(w *world) {
+			all = append(all, move{l.kind(givenUp), fmt.Sprintf("%v is recorded, and given up", l), func(w *world) {
 				w.left.faults--
 				take(w)
 				w.lost = true
@@ -103,11 +112,11 @@ func (w *world) deliveries() (all []move) {
 		}
 		for stop := range 4 {
 			for _, twice := range []bool{false, true} {
-				how := "before step"
+				how := killedBefore
 				if twice {
-					how = "after step"
+					how = killedAfter
 				}
-				all = append(all, move{fmt.Sprintf("%v is killed %s %d", l, how, stop+1), func(w *world) {
+				all = append(all, move{l.kind(how), fmt.Sprintf("%v %s %d", l, how, stop+1), func(w *world) {
 					w.left.faults--
 					take(w)
 					if !w.deliver(l, stop, twice) {
@@ -122,22 +131,15 @@ func (w *world) deliveries() (all []move) {
 
 // operators are what two of them may ask for, as they saw things when they did.
 func (w *world) operators() (all []move) {
-	send := func(what string, cost func(*allowance) *int, l letter) {
-		if cost != nil && *cost(&w.left) == 0 {
-			return
-		}
-		all = append(all, move{what, func(w *world) {
-			if cost != nil {
-				*cost(&w.left)--
-			}
-			w.letters = append(w.letters, l)
-		}})
-	}
-	starts := func(a *allowance) *int { return &a.starts }
 	orders := func(a *allowance) *int { return &a.orders }
 	for _, start := range startsOf {
-		send(fmt.Sprintf("an operator starts %s with %s", start.ID, start.Spec.Tuning[:14]), starts,
-			letter{to: fleet, what: "Start", start: start})
+		if w.left.starts > 0 {
+			what := fmt.Sprintf("an operator starts %s with %s", start.ID, start.Spec.Tuning[:14])
+			all = append(all, move{w.kindOfStart(start), what, func(w *world) {
+				w.left.starts--
+				w.letters = append(w.letters, letter{to: fleet, what: "Start", start: start})
+			}})
+		}
 	}
 	for _, id := range []string{"a", "b"} {
 		r := w.rollouts[id]
@@ -146,7 +148,7 @@ func (w *world) operators() (all []move) {
 		}
 		ask := func(action RolloutAction, cost func(*allowance) *int) {
 			o := w.clone().orderOf(r, id, action)
-			all = append(all, move{fmt.Sprintf("an operator asks: %s %s", action, id), nil})
+			all = append(all, move{w.kindOfOrder(action), fmt.Sprintf("an operator asks: %s %s", action, id), nil})
 			all[len(all)-1].do = func(w *world) {
 				if cost != nil {
 					*cost(&w.left)--
@@ -182,44 +184,74 @@ func (w *world) operators() (all []move) {
 func (w *world) misfortunes() (all []move) {
 	for i, n := range w.nodes {
 		if n.how == stuck || n.how == mute {
-			all = append(all, move{fmt.Sprintf("node %s is well again", n.id), func(w *world) { w.nodes[i].how = fine }})
+			all = append(all, move{w.kindOfRecovery(n), fmt.Sprintf("node %s is well again", n.id), func(w *world) {
+				w.nodes[i].how = fine
+			}})
 		}
 	}
 	if w.left.faults == 0 {
 		return all
 	}
-	fault := func(what string, do func(w *world)) {
-		all = append(all, move{what, func(w *world) { w.left.faults--; do(w) }})
+	fault := func(kind kind, what string, do func(w *world)) {
+		all = append(all, move{kind, what, func(w *world) { w.left.faults--; do(w) }})
 	}
 	for i, n := range w.nodes {
-		if n.how != fine {
-			continue
-		}
-		fault(fmt.Sprintf("node %s dies", n.id), func(w *world) { w.nodes[i].how = dead })
-		fault(fmt.Sprintf("node %s reads nothing", n.id), func(w *world) { w.nodes[i].how = stuck })
-		fault(fmt.Sprintf("node %s is cut off", n.id), func(w *world) { w.nodes[i].how = mute })
-		for _, version := range slices.Sorted(maps.Keys(w.versions(n.region))) {
-			fault(fmt.Sprintf("node %s starts anew, with version %d", n.id, version), func(w *world) {
-				m := &w.nodes[i]
-				m.runs, m.says, m.seenMs, m.startMs = version, version, w.nowMs, w.nowMs
-			})
+		if n.how == fine {
+			w.befall(i, fault)
 		}
 	}
 	for _, region := range []string{"us", "ap"} {
-		fault("a node joins "+region, func(w *world) {
+		fault(nodeJoins, "a node joins "+region, func(w *world) {
 			version, _ := w.land().newest(region)
-			w.nodes = append(w.nodes, mote{id: region + "+", region: region, how: fine, runs: version, says: version,
-				seenMs: w.nowMs, startMs: w.nowMs})
+			w.nodes = append(w.nodes, mote{id: fmt.Sprint(region, "+", len(w.nodes)), region: region, how: fine, runs: version,
+				says: version, seenMs: w.nowMs, startMs: w.nowMs, movedMs: w.nowMs})
 		})
 	}
-	fault("Restate loses the list", func(w *world) { w.list, w.lost = RolloutList{}, true })
-	fault("Restate loses everything", func(w *world) {
+	if !w.busy(fleet) { // a change of an object's state waits for its call
+		fault(listLost, "Restate loses the list", func(w *world) { w.list, w.lost = RolloutList{}, true })
+	}
+	fault(allLost, "Restate loses everything", func(w *world) {
 		w.list, w.rollouts, w.letters, w.stopped, w.lost = RolloutList{}, map[string]*Rollout{}, nil, nil, true
 	})
 	for _, id := range slices.Sorted(maps.Keys(w.rollouts)) {
-		fault("Restate loses rollout "+id, func(w *world) { delete(w.rollouts, id); w.lost = true })
+		if !w.busy(id) {
+			fault(rolloutLost, "Restate loses rollout "+id, func(w *world) { delete(w.rollouts, id); w.lost = true })
+		}
 	}
 	return all
+}
+
+// befall is what may befall a node that is well.
+func (w *world) befall(i int, fault func(kind, string, func(*world))) {
+	n := w.nodes[i]
+	becomes := func(how state) func(*world) { return func(w *world) { w.nodes[i].how = how } }
+	fault(nodeDies, fmt.Sprintf("node %s dies", n.id), becomes(dead))
+	fault(nodeStuck, fmt.Sprintf("node %s reads nothing", n.id), becomes(stuck))
+	fault(nodeMute, fmt.Sprintf("node %s is cut off", n.id), becomes(mute))
+	newest, _ := w.land().newest(n.region)
+	if n.runs != newest {
+		fault(nodeDiesOfIt, fmt.Sprintf("node %s takes version %d up, and dies of it", n.id, newest), func(w *world) {
+			w.nodes[i].runs, w.nodes[i].how = newest, dead
+		})
+	}
+	for _, version := range slices.Sorted(maps.Keys(w.versions(n.region))) {
+		fault(nodeStarts, fmt.Sprintf("node %s starts anew, with version %d", n.id, version), func(w *world) {
+			w.nodes[i].tell(version, w.nowMs)
+			w.nodes[i].startMs = w.nowMs
+		})
+		if version < n.runs {
+			fault(relayLags, fmt.Sprintf("the relay tells node %s version %d, and goes on so", n.id, version),
+				func(w *world) {
+					w.nodes[i].tell(version, w.nowMs)
+					w.nodes[i].how = stuck
+				})
+		}
+	}
+}
+
+// tell makes a node run a version, whatever MySQL has, and say so.
+func (m *mote) tell(version, nowMs int64) {
+	m.runs, m.says, m.seenMs, m.movedMs = version, version, nowMs, nowMs
 }
 
 // versions are those that a node of a region may have read.

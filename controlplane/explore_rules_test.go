@@ -79,7 +79,8 @@ func approvesOnce(w *world, l letter) string {
 }
 
 // "done: every live node of every region of it runs the document, and MySQL has it. rolled_back, aborted: none does,
-// except nodes that an operator gave up." A node that has started since the rollout's last look is not judged.
+// except nodes that an operator gave up." A node that has started, or was told another version, since the rollout's
+// last look is not judged.
 func outcomeIsSo(w *world, before, r *Rollout) string {
 	if !r.Phase.Over() || before == nil || before.Phase == r.Phase || strings.Contains(r.Why, "gave up waiting") {
 		return ""
@@ -95,13 +96,30 @@ func outcomeIsSo(w *world, before, r *Rollout) string {
 		}
 	}
 	for _, n := range w.nodes {
-		judged := w.nowMs-n.seenMs <= liveMs && n.how != dead && n.startMs < r.Clocks.OwnMs && r.touchedScope().Has(n.region)
+		judged := w.nowMs-n.seenMs <= liveMs && n.how != dead && n.movedMs < r.Clocks.OwnMs && r.touchedScope().Has(n.region)
 		switch runs := w.document(n.runs); {
 		case !judged:
 		case r.Phase == RolloutDone && runs != r.Document:
 			return fmt.Sprintf("%s is done, and node %s runs version %d, of another document", r.ID, n.id, n.runs)
 		case r.Phase != RolloutDone && w.wroteBy(r.ID, n.runs):
 			return fmt.Sprintf("%s is %s, and node %s runs its version %d", r.ID, r.Phase, n.id, n.runs)
+		}
+	}
+	return ""
+}
+
+// "What has the tuning is watched until the rollout is over: it is not done without the nodes that were there before."
+// A plan that bears the loss of all is done without them.
+func noneIsMissing(w *world, before, r *Rollout) string {
+	if r.Phase != RolloutDone || before == nil || r.Spec.Plan.Guardrails.NodesLostShare >= 1 {
+		return ""
+	}
+	for _, watched := range before.Watch {
+		for _, was := range watched.Nodes {
+			i := slices.IndexFunc(w.nodes, func(n mote) bool { return n.id == was.ID })
+			if n := w.nodes[i]; !was.Came && n.how == dead && n.seenMs <= r.SinceMs {
+				return fmt.Sprintf("%s is done, and node %s, which was there before, has died", r.ID, n.id)
+			}
 		}
 	}
 	return ""

@@ -43,6 +43,7 @@ type mote struct {
 	runs            int64 // a version
 	says            int64 // of its newest heartbeat, as the others are
 	seenMs, startMs int64
+	movedMs         int64 // when misfortune made it run another version than it would have read
 }
 
 type state string
@@ -171,6 +172,7 @@ func (w *world) settle(r *Rollout, wait time.Duration) {
 	before := w.rollouts[r.ID]
 	must(endedStaysEnded(before, r))
 	must(outcomeIsSo(w, before, r))
+	must(noneIsMissing(w, before, r))
 	w.commit(r, wait)
 }
 
@@ -211,7 +213,7 @@ func (s *run) handle() error {
 		s.settle(&r, wait)
 	case "Ensure":
 		owes := r.Owes(l.epoch)
-		if owes.Outcome {
+		if owes.Outcome && !s.isComing(letter{to: fleet, what: "Ended", summary: r.Summary()}) {
 			s.letters = append(s.letters, letter{to: fleet, what: "Ended", summary: r.Summary()})
 		}
 		if owes.Timer {
@@ -231,6 +233,11 @@ func (s *run) handle() error {
 		}
 	}
 	return nil
+}
+
+// isComing tells that a message is on its way: another one like it, which the keeper asks for, is what comes twice.
+func (w *world) isComing(l letter) bool {
+	return slices.ContainsFunc(w.letters, func(on letter) bool { return on.String() == l.String() })
 }
 
 func (s *run) handleList(l letter) (err error) {

@@ -144,7 +144,7 @@ func TestWhatIsWrongWithTheList(t *testing.T) {
 
 // A rollout that has written no version yet is found by its row, so that another does not start beside it.
 func TestALostListFindsARolloutThatWroteNothing(t *testing.T) {
-	w := newWorld(mutant{}, allowance{})
+	w := newWorld(search{})
 	w.deliver(letter{to: fleet, what: "Start", start: startsOf[0]}, -1, false)
 	if w.rollouts["a"] == nil || len(w.rows) > 0 {
 		t.Fatalf("a has begun: %v, and wrote %d versions", w.rollouts["a"] != nil, len(w.rows))
@@ -158,7 +158,7 @@ func TestALostListFindsARolloutThatWroteNothing(t *testing.T) {
 
 // A row whose rollout never came to be holds nothing up, and keeps its id.
 func TestARowWithoutARolloutHoldsNothingUp(t *testing.T) {
-	w := newWorld(mutant{}, allowance{})
+	w := newWorld(search{})
 	w.giveUp(letter{to: fleet, what: "Start", start: startsOf[0]})
 	if w.rollouts["a"] != nil || len(w.began) != 1 {
 		t.Fatalf("a has begun: %v, with %d rows", w.rollouts["a"] != nil, len(w.began))
@@ -167,7 +167,7 @@ func TestARowWithoutARolloutHoldsNothingUp(t *testing.T) {
 	if w.rollouts["b"] == nil || w.list.Active != "b" || w.list.List[w.list.at("a")].Phase != RolloutLost {
 		t.Errorf("b has begun: %v; %+v", w.rollouts["b"] != nil, w.list)
 	}
-	again := &run{world: newWorld(mutant{}, allowance{}), stopAt: -1}
+	again := &run{world: newWorld(search{}), stopAt: -1}
 	again.began = w.began
 	if _, err := new(RolloutList).Start(again, startsOf[0]); !errors.Is(err, ErrConflict) {
 		t.Errorf("a starts once more: %v", err)
@@ -176,7 +176,7 @@ func TestARowWithoutARolloutHoldsNothingUp(t *testing.T) {
 
 // A line, or the lock, of a rollout that Restate has lost does not spare a start the look at what is under way.
 func TestALostRolloutIsAdmittedLikeAnyOther(t *testing.T) {
-	w := newWorld(mutant{}, allowance{})
+	w := newWorld(search{})
 	w.deliver(letter{to: fleet, what: "Start", start: startsOf[1]}, -1, false)
 	w.list.note(line("a", RolloutLost, 1, 1))
 	if _, err := w.list.Start(&run{world: w, stopAt: -1}, startsOf[0]); !errors.Is(err, ErrConflict) || w.list.Active != "b" {
