@@ -16,6 +16,7 @@
 //	    and while it lives what it believes of a cell never falls
 //	R3  no origin holds more than its region's nodes accepted
 //
+//	wait   no decision waits for longer than Config.ReadTimeout
 //	lease  no origin gives a shard's lease to a second relay before the first one's has ended, unless it forgets it
 //	claim  no origin grants a claim beyond what it was asked for
 //

@@ -166,13 +166,17 @@ func (w *world) decided(l *life, key int, cost int64, d *dataplane.Decision) {
 }
 
 func (w *world) ask(l *life, key int, cost int64) {
+	over := w.wait(l)
 	d := l.limiter.Allow(context.Background(), w.request(key, cost))
+	over()
 	w.decided(l, key, cost, &d)
 }
 
 func (w *world) batch(l *life, s Step) {
 	requests := []dataplane.Request{w.request(s.Key, s.Cost), w.request(s.Second, s.Actual)}
+	over := w.wait(l)
 	b := l.limiter.AllowMany(context.Background(), requests)
+	over()
 	if b.Err != nil {
 		w.record.violate("error", "%v decided on a batch: %v", l, b.Err)
 		return
@@ -188,7 +192,9 @@ func (w *world) batch(l *life, s Step) {
 }
 
 func (w *world) reserve(l *life, s Step) {
+	over := w.wait(l)
 	held, d := l.limiter.Reserve(context.Background(), w.request(s.Key, s.Cost))
+	over()
 	w.decided(l, s.Key, s.Cost, &d)
 	if !d.Allowed || d.Err != nil {
 		return

@@ -46,6 +46,16 @@ func (r *record) violate(invariant, format string, args ...any) {
 	}
 }
 
+// wait begins a decision; over holds it to how long it may wait.
+func (w *world) wait(l *life) (over func()) {
+	began := time.Now()
+	return func() {
+		if waited := time.Since(began); waited > readTimeout {
+			w.record.violate("wait", "%v has waited for %v before it decided, at most %v is allowed", l, waited, readTimeout)
+		}
+	}
+}
+
 // add notes what a check has seen, and found broken.
 func (r *record) add(c *check) {
 	for _, line := range c.lines {

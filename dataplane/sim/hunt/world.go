@@ -21,6 +21,9 @@ const (
 
 	// originGrace keeps cells at the origins until a history is over.
 	originGrace = time.Hour
+
+	// readTimeout is how long a decision waits at most.
+	readTimeout = 50 * time.Millisecond
 )
 
 // world is a fleet over one MySQL. Everything in it lives in one bubble.
@@ -166,7 +169,7 @@ func (w *world) boot(n *node) error {
 	}
 	var err error
 	l.limiter, err = dataplane.New(dataplane.Config{
-		Region: n.region.name, NodeID: process,
+		Region: n.region.name, NodeID: process, ReadTimeout: readTimeout,
 		Origin: origin,
 		Clock:  func() time.Time { return time.Now().Add(time.Duration(n.ahead.Load())) },
 	})
