@@ -89,7 +89,7 @@ func (c *check) origin(a *account, r *region, total int64) {
 		c.violate("R3", "%s holds %d of %s, and at most %d were accepted", r.name, total, cellName(a.cell), high)
 	}
 	if total < low && c.plan.Fleet.Mode == window.Exact && a.live(time.Now()) {
-		c.violate("7", "%s holds %d of %s, and the nodes that are left accepted %d",
+		c.violate("7", "%s holds %d of %s, and has been sent %d that it did not lose",
 			r.name, total, cellName(a.cell), low)
 	}
 }

@@ -22,7 +22,8 @@
 //
 // At the end, of every cell that can still influence a decision:
 //
-//	6, 7, R6  an origin holds no less than what the nodes that are left have accepted
+//	6, 7, R6  an origin holds no less than what the nodes that are left have accepted, and those that have stopped and
+//	          say that they have sent it, if it forgets nothing
 //	R2        an origin holds what all other origins hold, and every node knows both
 //	R2        in a history without faults the origins do within the bound of package relay
 //	R6        an origin holds what other regions were told of it, unless it or MySQL forgot

@@ -42,7 +42,8 @@ func Draw(seed uint64) Plan {
 		CutPeers, Jumble, Isolate, LagCounts, Wipe, Failover, Unlease, LoseNews, Clock, Leave, Die)
 	if len(faults) > 0 {
 		for range d.IntN(faultsMax + 1) {
-			p.Steps = append(p.Steps, d.fault(p.Fleet, faults[d.IntN(len(faults))], d.between(0, span)))
+			fault := d.fault(p.Fleet, faults[d.IntN(len(faults))], d.between(0, span))
+			p.Steps = append(p.Steps, d.aim(fault, p.Steps))
 		}
 	}
 	for region, late := range p.Fleet.Late {
@@ -173,6 +174,15 @@ func (d drawer) cost(limit int64) int64 {
 		return 1 + d.Int64N(1+limit/10)
 	}
 	return 1
+}
+
+// aim moves most ends of processes to where it has just been asked, or harmed.
+func (d drawer) aim(s Step, earlier []Step) Step {
+	if (s.Do == Kill || s.Do == Stop) && d.IntN(4) > 0 {
+		at := earlier[d.IntN(len(earlier))]
+		s.Region, s.Node, s.At = at.Region, at.Node, at.At+d.between(0, 50*time.Millisecond)
+	}
+	return s
 }
 
 func (d drawer) fault(f Fleet, do Verb, at time.Duration) Step {

@@ -34,6 +34,7 @@ type account struct {
 type entry struct {
 	life      *life
 	low, high int64
+	atStop    int64 // of low: what Stop had to send
 }
 
 func cellName(c window.Cell) string {
@@ -130,8 +131,39 @@ func (g *ledger) withoutAnswer(r *region, cell window.Cell, cost int64, granted 
 	}
 }
 
-// bounds are what a region's origin must hold of a cell at least, in the end, and may hold at most, ever. What ended
-// lives accepted may be lost with them.
+// ends writes down what a life has to send that is stopped: what it accepts from now on it does not send.
+func (g *ledger) ends(l *life) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, a := range g.accounts {
+		for _, e := range a.entries {
+			if e.life == l {
+				e.atStop = e.low
+			}
+		}
+	}
+}
+
+// kept is what a region's origin must hold of an entry. What ended lives accepted may be lost with them, unless they
+// were stopped, say that they have sent it, and their origin loses nothing.
+func (g *ledger) kept(e *entry) int64 {
+	switch {
+	case !e.life.ended.Load():
+		return e.low
+	case e.life.sent.Load() && !g.forgets(e.life.node.region):
+		return min(e.atStop, e.low)
+	}
+	return 0
+}
+
+// forgets tells whether a region's origin ever loses its counts.
+func (g *ledger) forgets(r *region) bool {
+	return slices.ContainsFunc(g.world.plan.Steps, func(s Step) bool {
+		return s.Region == r.index && (s.Do == Wipe || s.Do == Failover)
+	})
+}
+
+// bounds are what a region's origin must hold of a cell at least, in the end, and may hold at most, ever.
 func (g *ledger) bounds(r *region, cell window.Cell) (low, high int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -145,9 +177,7 @@ func (g *ledger) bounds(r *region, cell window.Cell) (low, high int64) {
 			continue
 		}
 		high += e.high
-		if !e.life.ended.Load() {
-			low += e.low
-		}
+		low += g.kept(e)
 	}
 	return low, high
 }

@@ -87,6 +87,7 @@ type life struct {
 	toOrigin, toNews *network.Link
 	toPeers          *network.Link
 	ended            atomic.Bool // it was killed, or stopped
+	sent             atomic.Bool // all that it had accepted when it was stopped is at its origin
 }
 
 // String names a life in transcripts.
@@ -239,6 +240,7 @@ func (w *world) kill(l *life) {
 // stop ends a life in order, within a time.
 func (w *world) stop(l *life, within time.Duration) {
 	l.ended.Store(true)
+	w.ledger.ends(l)
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
 	l.end(ctx)
@@ -246,7 +248,7 @@ func (w *world) stop(l *life, within time.Duration) {
 
 // end stops what runs, which says what it could not send.
 func (l *life) end(ctx context.Context) {
-	_ = l.limiter.Stop(ctx)
+	l.sent.Store(l.limiter.Stop(ctx) == nil)
 	if l.relay != nil {
 		_ = l.relay.Stop(ctx)
 	}
