@@ -42,7 +42,7 @@ func (c *check) violate(invariant, format string, args ...any) {
 
 func (c *check) all() {
 	held := c.origins()
-	for _, a := range c.ledger.accounts {
+	for _, a := range c.ledger.all() {
 		for i, r := range c.regions {
 			for _, n := range r.here() {
 				if c.converges(a) {
@@ -70,7 +70,7 @@ func (c *check) origins() []map[window.Cell]store.Total {
 	for i, r := range c.regions {
 		held[i] = r.origin.Totals()
 	}
-	for _, a := range c.ledger.accounts {
+	for _, a := range c.ledger.all() {
 		for i, r := range c.regions {
 			c.origin(a, r, held[i][a.cell].Region)
 		}
@@ -105,7 +105,7 @@ func (c *check) foreign(a *account, held []map[window.Cell]store.Total) {
 				most += high
 			}
 		}
-		if !a.usedIn(r) {
+		if !c.ledger.usedIn(r, a) {
 			least = 0 // below the floor others tell it of cells that it uses alone (R5)
 		}
 		foreign := held[i][a.cell].Foreign

@@ -19,7 +19,7 @@ func (c *check) durable(held []map[window.Cell]store.Total) {
 		}
 		stored[row.Cell][row.Region] = row.Count
 	}
-	for _, a := range c.ledger.accounts {
+	for _, a := range c.ledger.all() {
 		for i, r := range c.regions {
 			c.stored(a, r, held[i][a.cell].Region, stored[a.cell][r.name])
 		}
@@ -37,7 +37,7 @@ func (c *check) stored(a *account, r *region, total, stored int64) {
 	}
 	f := c.plan.Fleet
 	limit := f.Keys[a.key].Limit
-	if f.Mode != window.Exact || f.Share || !a.live(time.Now()) || !a.usedIn(r) ||
+	if f.Mode != window.Exact || f.Share || !a.live(time.Now()) || !c.ledger.usedIn(r, a) ||
 		float64(total) < max(f.Tuning.Floor, relay.StoreFloor)*float64(limit) {
 		return
 	}

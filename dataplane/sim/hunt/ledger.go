@@ -26,9 +26,18 @@ type ledger struct {
 type account struct {
 	cell    window.Cell
 	key     int
-	entries []*entry // by life, in the order of first use
-	credit  []int64  // by region: claims that the origin may have added, and that were not granted
+	entries []*entry  // by life, in the order of first use
+	credit  []int64   // by region: what was claimed, as far as callers know, and not granted
+	claims  [][]claim // by region: those that its origin has added
 }
+
+type claim struct {
+	cost int64
+	at   time.Time
+}
+
+// waits is longer than a request does.
+const waits = 300 * time.Millisecond
 
 // entry is what one life accepted in a cell: at least low, once all reservations are settled, and at most high.
 type entry struct {
@@ -60,7 +69,8 @@ func (g *ledger) account(cell window.Cell) *account {
 	if a == nil {
 		named := func(k Key) bool { return k.Name == cell.Identifier }
 		key := slices.IndexFunc(g.world.plan.Fleet.Keys, named)
-		a = &account{cell: cell, key: key, credit: make([]int64, len(g.world.regions))}
+		a = &account{cell: cell, key: key, credit: make([]int64, len(g.world.regions)),
+			claims: make([][]claim, len(g.world.regions))}
 		if g.byName == nil {
 			g.byName = make(map[window.Cell]*account)
 		}
@@ -117,10 +127,30 @@ func (g *ledger) ungranted(r *region, cell window.Cell, cost int64) {
 	g.account(cell).credit[r.index] += cost
 }
 
+// claimed writes down that an origin has added a claim.
+func (g *ledger) claimed(r *region, cell window.Cell, cost int64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	a := g.account(cell)
+	a.claims[r.index] = append(a.claims[r.index], claim{cost, time.Now()})
+}
+
+// notGranted is what a region's origin may have added for claims that were not granted, or were not yet: no more than
+// it has added, nor than what was claimed by callers that were denied, or have no answer yet.
+func (a *account) notGranted(r *region) int64 {
+	added, lately := int64(0), int64(0)
+	for _, c := range a.claims[r.index] {
+		added += c.cost
+		if time.Since(c.at) < waits {
+			lately += c.cost
+		}
+	}
+	return min(added, a.credit[r.index]+lately)
+}
+
 // withoutAnswer writes down a decision that a node of a fleet that claims has made without the origin's answer. What it
 // had claimed has paid for what it grants; credit is what it had claimed and denies, or had claimed in the cell before.
 func (g *ledger) withoutAnswer(r *region, cell window.Cell, cost int64, granted bool) {
-	const waits = 300 * time.Millisecond // longer than a request
 	if !granted {
 		g.ungranted(r, cell, cost)
 	}
@@ -171,7 +201,7 @@ func (g *ledger) bounds(r *region, cell window.Cell) (low, high int64) {
 	if a == nil {
 		return 0, 0
 	}
-	high = a.credit[r.index]
+	high = a.notGranted(r)
 	for _, e := range a.entries {
 		if e.life.node.region != r {
 			continue
@@ -199,8 +229,17 @@ func (a *account) live(now time.Time) bool {
 	return window.ExpiresAt(a.cell.Sequence, a.cell.Key.Duration.Milliseconds()) > now.Add(clocks).UnixMilli()
 }
 
-// usedIn tells whether a region's nodes that are left have accepted any cost.
-func (a *account) usedIn(r *region) bool {
+// all are the accounts of now.
+func (g *ledger) all() []*account {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Clone(g.accounts)
+}
+
+// usedIn tells whether a region's nodes that are left have accepted any cost of a cell.
+func (g *ledger) usedIn(r *region, a *account) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	return slices.ContainsFunc(a.entries, func(e *entry) bool {
 		return e.life.node.region == r && e.low > 0 && !e.life.ended.Load()
 	})

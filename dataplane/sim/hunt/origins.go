@@ -29,6 +29,9 @@ func (o watchedOrigin) Tell(ctx context.Context, shard int, totals []store.Forei
 func (o watchedOrigin) Claim(ctx context.Context, call store.Claims) store.ClaimReply {
 	reply := o.RelayOrigin.Claim(ctx, call)
 	for i, added := range reply.Added {
+		if added && call.Claims[i].AtMost >= 0 {
+			o.world.ledger.claimed(o.region, call.Claims[i].Cell, call.Claims[i].Cost)
+		}
 		if total, atMost := reply.Totals[i].Region, call.Claims[i].AtMost; added && atMost >= 0 && total > atMost {
 			o.world.record.violate("claim", "%s grants %d of %s up to %d, and holds %d", o.region.name, call.Claims[i].Cost,
 				cellName(call.Claims[i].Cell), call.Claims[i].AtMost, total)

@@ -107,7 +107,7 @@ func (w *world) bootAll() error {
 	}
 	time.Sleep(settling)
 	w.began = time.Now()
-	w.record.began = w.began
+	w.record.begin(w.began)
 	return nil
 }
 

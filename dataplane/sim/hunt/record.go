@@ -26,6 +26,13 @@ type Violation struct {
 // violationsMax is how many are kept: the first ones tell most.
 const violationsMax = 20
 
+// begin has moments count from one: what is noted before is at 0.
+func (r *record) begin(at time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.began = at
+}
+
 func (r *record) note(format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -33,7 +40,11 @@ func (r *record) note(format string, args ...any) {
 }
 
 func (r *record) noteLocked(format string, args ...any) {
-	r.lines = append(r.lines, fmt.Sprintf("%9.3fs  ", time.Since(r.began).Seconds())+fmt.Sprintf(format, args...))
+	at := 0.0
+	if !r.began.IsZero() {
+		at = time.Since(r.began).Seconds()
+	}
+	r.lines = append(r.lines, fmt.Sprintf("%9.3fs  ", at)+fmt.Sprintf(format, args...))
 }
 
 func (r *record) violate(invariant, format string, args ...any) {

@@ -60,7 +60,7 @@ func (c *check) bounded(l *life) {
 		c.violate("memory", "%v has %v entries, at most %v may be", l, n, most)
 	}
 	most := 0
-	for _, a := range c.ledger.accounts {
+	for _, a := range c.ledger.all() {
 		if a.cell.ExpiresAtMs() > time.Now().Add(-restFor).UnixMilli() {
 			most++
 		}
