@@ -8,8 +8,10 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/memstore"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -210,5 +212,39 @@ func TestBatchesHoldTheirKeysInOneOrder(t *testing.T) {
 		if got := n.HoldOrder(append(requests, requests[0])); !slices.Equal(got, want) {
 			t.Errorf("%d keys the other way round, and one twice: %v, want %v", keys, got, want)
 		}
+	}
+}
+
+// A batch one of whose keys leaves the table while it is decided lets go of those that it held before that one: it is
+// decided with the key's new entry, and no request waits for it.
+func TestABatchLetsGoOfItsKeysWhenOneOfThemIsEvicted(t *testing.T) {
+	w := newWorld(t)
+	n := w.node("eu", "a")
+	order := n.HoldOrder([]dataplane.Request{ask("A", 1, 10), ask("B", 1, 10)})
+	held, evicted := order[0], order[1]
+	n.take(evicted, 0, 10)
+	var once sync.Once
+	w.origin("eu").Faults.Hook(func(op memstore.Op) error {
+		if op == memstore.OpRead { // of the held key
+			once.Do(func() { n.Crowd(); n.Crowd() }) // and no request of the other key comes between the two
+		}
+		return nil
+	})
+	done := make(chan dataplane.Batch, 1)
+	go func() {
+		b := n.AllowMany(t.Context(), []dataplane.Request{ask(held, 1, 10), ask(evicted, 1, 10)})
+		n.Allow(t.Context(), ask(held, 1, 10))
+		done <- b
+	}()
+	select {
+	case b := <-done:
+		if !b.Allowed || n.Evicted("idle") == 0 {
+			t.Errorf("%+v; %d keys were evicted", b, n.Evicted("idle"))
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("the key is held for good")
+	}
+	if got, other := n.Cell(w.cell(held)), n.Cell(w.cell(evicted)); got.Count != 2 || other.Count != 1 {
+		t.Errorf("%+v, %+v", got, other)
 	}
 }
