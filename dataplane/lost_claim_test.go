@@ -171,3 +171,30 @@ func TestClaimsBehindALostOneAreBroken(t *testing.T) {
 		}
 	})
 }
+
+// A claim that an origin that was emptied has not decided tells its node so: what the node has accepted is restored at
+// once, though it has nothing to send, and the next claim is decided by it.
+func TestAClaimThatFindsAnEmptiedOriginRestoresIt(t *testing.T) {
+	for _, outage := range []string{"local", "open", "closed"} {
+		t.Run(outage, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				row := store.NamespaceRow{Workspace: "acme", Namespace: "api", Headroom: "wait", Outage: outage}
+				w.counts.SetNamespaces(row)
+				f := &failover{w.node("eu", "a"), w}
+				f.take("k", 7, 10)
+				w.origin("eu").Wipe()
+				cost := f.take("k", 1, 10)
+				f.replay()
+				want := int64(7)
+				if cost.Allowed {
+					want = 8
+				}
+				if got := totals(w.origin("eu"))[w.cell("k")]; got != want {
+					t.Errorf("the origin has %d, want the %d that were accepted", got, want)
+				}
+				wantAllowed(t, "all that is left", f.take("k", 10-want, 10), true, 0)
+			})
+		})
+	}
+}
