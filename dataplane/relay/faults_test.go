@@ -418,3 +418,29 @@ func TestR1ARenamedRegionWithAnEmptyOrigin(t *testing.T) {
 		t.Errorf("us knows %d of 70", got)
 	}
 }
+
+// Rows that are not needed any more are deleted to the last one, however many have gathered while none could be.
+func TestAllRowsThatAreNotNeededAreDeleted(t *testing.T) {
+	w := newWorld(t, "eu", "us")
+	w.tuning.SnapshotEvery = time.Second
+	eu := w.regions[0]
+	w.news.Faults.Hook(func(op memstore.Op) error {
+		if op == memstore.OpPrune {
+			return errDown
+		}
+		return nil
+	})
+	for i := range 1200 {
+		eu.accept(eu.cell(fmt.Sprint("k", i%7), time.Minute), 1, 10)
+		w.run(interval)
+	}
+	w.news.Faults.Hook(nil)
+	w.tuning.SnapshotEvery = time.Hour // no further one has anything deleted
+	w.run(2 * interval)
+	before := w.news.Stats().RowsPruned
+	w.run(10 * interval)
+	rows, pruned := w.news.Rows(store.Stream{Region: "eu"}), w.news.Stats().RowsPruned
+	if pruned < 1100 || pruned != before || len(rows) > 100 {
+		t.Errorf("%d rows are deleted, %d of them in two intervals, and %d are left", pruned, before, len(rows))
+	}
+}

@@ -218,6 +218,22 @@ func TestHearWithoutALease(t *testing.T) {
 		}
 		_ = us.relay.Step(t.Context())
 	}
+	us.relayOrigin.Faults.Fail(nil)
+	w.now = w.now.Add(4 * time.Second)
+	var early []error
+	us.relayOrigin.Faults.Hook(func(op memstore.Op) error {
+		if op == memstore.OpChanges { // it has the lease, and is yet to read
+			early = append(early, us.relay.Hear((*told)[0]))
+		}
+		return nil
+	})
+	_ = us.relay.Step(t.Context())
+	if len(early) == 0 || !errors.Is(early[0], relay.ErrIdle) {
+		t.Errorf("with a new lease, before it has begun to read: %v", early)
+	}
+	if err := us.relay.Hear((*told)[0]); err != nil {
+		t.Errorf("after it has begun to read: %v", err)
+	}
 }
 
 // Whatever a peer sends, Hear takes it in whole or leaves it whole, and does not panic.

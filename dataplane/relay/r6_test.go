@@ -214,3 +214,31 @@ func TestR6NothingIsHealedThatWasNotRaised(t *testing.T) {
 		t.Errorf("the origin is healed with %d of the 80", total.Region)
 	}
 }
+
+// R6: an origin that is emptied while a relay that takes over scans it is not raised to what the scan has found of the
+// new epoch: the origin counts that already.
+func TestR6AnOriginThatIsEmptiedDuringAScan(t *testing.T) {
+	w := newWorld(t, "eu", "us")
+	eu := w.regions[0]
+	w.run(time.Second)
+	if err := eu.relay.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c := eu.cell("k", time.Hour)
+	scans := 0
+	eu.relayOrigin.Faults.Hook(func(op memstore.Op) error {
+		if op == memstore.OpScan {
+			if scans++; scans == 1 {
+				eu.origin.Wipe()
+				eu.accept(c, 30, 100)
+			}
+		}
+		return nil
+	})
+	eu.relay = eu.newRelay("second")
+	w.run(2 * time.Second)
+	if got := eu.total(c).Region; got != 30 || scans < 2 {
+		t.Errorf("after %d scans the origin has %d, and 30 were accepted", scans, got)
+	}
+	w.wantKnown(c)
+}

@@ -197,7 +197,10 @@ func TestStreamsAreBounded(t *testing.T) {
 		}
 		open[0].close()
 		<-time.After(time.Second)
-		if _, err := p.call(p.holding(p.authority, nameOf("eu"))); err != nil {
+		if s, err = p.call(p.holding(p.authority, nameOf("eu"))); err == nil {
+			err = s.hello("eu", "us")
+		}
+		if err != nil {
 			t.Errorf("after one has ended: %v", err)
 		}
 		silent, err := p.call(p.holding(p.authority, nameOf("eu")))
