@@ -123,6 +123,9 @@ func (c *check) node(n *node, a *account, total store.Total) {
 		c.violate("error", "%v explains k%d: %v", n.life.Load(), a.key, err)
 		return
 	}
+	if x.Duration != a.cell.Duration {
+		return // nodes decide by other cells
+	}
 	cell := x.Current
 	if x.Previous.Sequence == a.cell.Sequence {
 		cell = x.Previous

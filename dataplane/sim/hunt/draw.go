@@ -13,16 +13,17 @@ import (
 
 // Bounds of what is drawn. Histories are small: a fault that needs ten nodes needs two, and more seeds find it.
 const (
-	regionsMax   = 3
-	nodesMax     = 3 // a region
-	bucketsMax   = 3
-	keysMax      = 4
-	requestsMax  = 120
-	faultsMax    = 8
-	trafficMin   = 4 * time.Second
-	trafficMax   = 20 * time.Second
-	failoverMax  = 4 * time.Second // below store.KeepFor: what an origin forgets, nodes still hold
-	faultTimeMax = 8 * time.Second
+	regionsMax    = 3
+	nodesMax      = 3 // a region
+	bucketsMax    = 3
+	keysMax       = 4
+	requestsMax   = 120
+	faultsMax     = 8
+	operationsMax = 6
+	trafficMin    = 4 * time.Second
+	trafficMax    = 20 * time.Second
+	failoverMax   = 4 * time.Second // below store.KeepFor: what an origin forgets, nodes still hold
+	faultTimeMax  = 8 * time.Second
 )
 
 // Draw makes the plan of a seed. Each plan has some kinds of requests, some kinds of faults and some shapes, and not
@@ -53,7 +54,8 @@ func Draw(seed uint64) Plan {
 			})
 		}
 	}
-	p.Rests = p.Fleet.rests() && d.IntN(2) == 0
+	d.operators(&p, span)
+	p.Rests = p.longest() <= restMax && d.IntN(2) == 0
 	p.Steps = slices.DeleteFunc(p.Steps, p.returnsAnEpoch)
 	slices.SortStableFunc(p.Steps, func(a, b Step) int { return cmp.Compare(a.At, b.At) })
 	return p
@@ -66,6 +68,39 @@ func (p Plan) returnsAnEpoch(wipe Step) bool {
 		return s.Do == Failover && s.Region == wipe.Region && (s.Part == wipe.Part || s.Part*wipe.Part == 0) &&
 			s.At <= wipe.At && wipe.At <= s.At+s.After
 	})
+}
+
+// operators draws what they do, if they do anything.
+func (d drawer) operators(p *Plan, span time.Duration) {
+	var all []Verb
+	for _, kinds := range [][]Verb{{Override, Override, Unset}} {
+		if d.IntN(4) == 0 {
+			all = append(all, kinds...)
+		}
+	}
+	if len(all) == 0 {
+		return
+	}
+	for range 1 + d.IntN(operationsMax) {
+		p.Steps = append(p.Steps, d.operation(p.Fleet, all[d.IntN(len(all))], d.between(0, span)))
+	}
+}
+
+func (d drawer) operation(f Fleet, do Verb, at time.Duration) Step {
+	s := Step{At: at, Do: do, Region: d.IntN(len(f.Nodes)), Key: d.IntN(len(f.Keys))}
+	switch do {
+	case Override:
+		s.All, s.Limit = d.IntN(4) == 0, d.limit()
+		if d.IntN(8) == 0 {
+			s.Limit = 0
+		}
+		if d.IntN(4) == 0 {
+			s.Window = d.window()
+		}
+	case Unset:
+		s.All = d.IntN(4) == 0
+	}
+	return s
 }
 
 type drawer struct{ *rand.Rand }
@@ -116,11 +151,17 @@ func (d drawer) fleet() Fleet {
 	for i := range 1 + d.IntN(keysMax) {
 		f.Keys = append(f.Keys, Key{
 			Name:     fmt.Sprint("k", i),
-			Limit:    []int64{1, 10, 100, 1000}[d.IntN(4)],
-			Duration: d.one(2*time.Second, 5*time.Second, time.Minute, time.Hour, time.Hour),
+			Limit:    d.limit(),
+			Duration: d.window(),
 		})
 	}
 	return f
+}
+
+func (d drawer) limit() int64 { return []int64{1, 10, 100, 1000}[d.IntN(4)] }
+
+func (d drawer) window() time.Duration {
+	return d.one(2*time.Second, 5*time.Second, time.Minute, time.Hour, time.Hour)
 }
 
 // places draws regions and their nodes. Node 0 of each is always there, and runs a relay.

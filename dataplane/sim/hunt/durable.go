@@ -35,6 +35,9 @@ func (c *check) stored(a *account, r *region, total, stored int64) {
 		c.violate("stored", "%d of %s are stored for %s, and at most %d were accepted",
 			stored, cellName(a.cell), r.name, high)
 	}
+	if c.plan.changes(Override, Unset) {
+		return // what is to be stored depends on the limit that nodes sent last
+	}
 	f := c.plan.Fleet
 	limit := f.Keys[a.key].Limit
 	if f.Mode != window.Exact || f.Share || !a.live(time.Now()) || !c.ledger.usedIn(r, a) ||

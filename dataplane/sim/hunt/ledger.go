@@ -44,6 +44,7 @@ type entry struct {
 	life      *life
 	low, high int64
 	atStop    int64 // of low: what Stop had to send
+	limit     int64 // the highest that any of it was granted by
 }
 
 func cellName(c window.Cell) string {
@@ -53,7 +54,7 @@ func cellName(c window.Cell) string {
 func (g *ledger) cellOf(key int, d *dataplane.Decision) window.Cell {
 	k := g.world.plan.Fleet.Keys[key]
 	return window.Cell{
-		Key: g.world.key(k.Name, k.Duration), Sequence: d.ResetAt.UnixMilli()/k.Duration.Milliseconds() - 1,
+		Key: g.world.key(k.Name, d.Duration), Sequence: d.ResetAt.UnixMilli()/d.Duration.Milliseconds() - 1,
 	}
 }
 
@@ -92,15 +93,15 @@ func (a *account) entry(l *life) *entry {
 }
 
 // grant writes down what a decision granted.
-func (g *ledger) grant(l *life, cell window.Cell, cost int64) {
+func (g *ledger) grant(l *life, cell window.Cell, cost, limit int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	a := g.account(cell)
 	e := a.entry(l)
 	e.low += cost
 	e.high += cost
-	if limit := g.world.plan.Fleet.Keys[a.key].Limit; e.low > limit && g.strict() {
-		g.world.record.violate("1", "%v granted %d of %d in %s", l, e.low, limit, cellName(cell))
+	if e.limit = max(e.limit, limit); e.low > e.limit && g.strict() {
+		g.world.record.violate("1", "%v granted %d of %d in %s", l, e.low, e.limit, cellName(cell))
 	}
 }
 

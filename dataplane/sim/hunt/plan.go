@@ -2,6 +2,7 @@ package hunt
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -57,6 +58,12 @@ const (
 	Reserve Verb = "reserve" // a request that is settled After with Actual
 )
 
+// What operators do. Nodes have it once a relay has carried it to their origin, and they have read it there.
+const (
+	Override Verb = "override" // a key's limit is another one; Window, its duration too
+	Unset    Verb = "unset"    // an override is deleted
+)
+
 // What nodes do.
 const (
 	Kill  Verb = "kill"  // kill -9; a new node starts After
@@ -97,6 +104,9 @@ type Step struct {
 	Do           Verb
 	Region, Node int // Node is in its Region
 	Key, Second  int
+	All          bool          // of an override: it is for all keys that have none of their own
+	Limit        int64         // of an override
+	Window       time.Duration // of an override; 0 keeps the key's
 	Cost, Actual int64
 	Count        int
 	Part         int // of an origin, from 1 on: a shard, or a bucket; 0 is all of it
@@ -118,6 +128,10 @@ func (s Step) String() string {
 		fmt.Fprintf(&b, " k%d for %d, k%d for %d", s.Key, s.Cost, s.Second, s.Actual)
 	case Reserve:
 		fmt.Fprintf(&b, " k%d for %d, settle %d after %v", s.Key, s.Cost, s.Actual, s.After)
+	case Override:
+		fmt.Fprintf(&b, " %s: %d, %v", s.keys(), s.Limit, s.Window)
+	case Unset:
+		fmt.Fprintf(&b, " %s", s.keys())
 	case Mute, FailMySQL:
 		fmt.Fprintf(&b, " %.2f for %v", s.Share, s.After)
 	case Jumble:
@@ -145,6 +159,30 @@ func (s Step) part() string {
 		return ""
 	}
 	return fmt.Sprint(" of part ", s.Part)
+}
+
+// keys names what an override is for.
+func (s Step) keys() string {
+	if s.All {
+		return every
+	}
+	return fmt.Sprint("k", s.Key)
+}
+
+// changes tells whether any step is one of some kinds.
+func (p Plan) changes(kinds ...Verb) bool {
+	return slices.ContainsFunc(p.Steps, func(s Step) bool { return slices.Contains(kinds, s.Do) })
+}
+
+// longest is the longest window that a history has.
+func (p Plan) longest() (longest time.Duration) {
+	for _, k := range p.Fleet.Keys {
+		longest = max(longest, k.Duration)
+	}
+	for _, s := range p.Steps {
+		longest = max(longest, s.Window)
+	}
+	return longest
 }
 
 // Without leaves out the steps whose indexes are left out.

@@ -79,14 +79,22 @@ func play(p Plan) (Result, error) {
 
 func (v Verb) isFault() bool {
 	switch v {
-	case Ask, Burst, Batch, Reserve, Join:
+	case Ask, Burst, Batch, Reserve, Join, Override, Unset:
 		return false
 	}
 	return true
 }
 
+func (v Verb) isOperators() bool {
+	switch v {
+	case Override, Unset:
+		return true
+	}
+	return false
+}
+
 func (w *world) bootAll() error {
-	rows, err := w.counts.Settings(context.Background(), "")
+	rows, err := versioned{w.counts}.Settings(context.Background(), "")
 	if err != nil {
 		return err
 	}
@@ -115,6 +123,11 @@ func (w *world) bootAll() error {
 func (w *world) step(s Step) {
 	r := w.regions[s.Region]
 	n := r.nodes[s.Node]
+	if s.Do.isOperators() {
+		w.record.note("operators: %v", s.fault())
+		w.operators.operate(s)
+		return
+	}
 	if n.away.Load() {
 		if s.Do == Join {
 			w.join(n)
@@ -153,13 +166,16 @@ func (w *world) decided(l *life, key int, cost int64, d *dataplane.Decision) {
 		w.record.violate("error", "%v decided on k%d: %v", l, key, d.Err)
 		return
 	}
+	if !w.operators.limitWasSet(key, d.Limit) {
+		w.record.violate("settings", "%v decided on k%d by a limit of %d", l, key, d.Limit)
+	}
 	verdict := "denied"
 	if d.Source.Degraded() && w.plan.Fleet.Share {
 		w.ledger.withoutAnswer(l.node.region, w.ledger.cellOf(key, d), cost, d.Allowed)
 	}
 	if d.Allowed {
 		verdict = "allowed"
-		w.ledger.grant(l, w.ledger.cellOf(key, d), cost)
+		w.ledger.grant(l, w.ledger.cellOf(key, d), cost, d.Limit)
 	}
 	w.record.note("%v  k%d for %d: %s, %d left (%v)", l, key, cost, verdict, d.Remaining, d.Source)
 	w.views.look(l, key)
@@ -214,6 +230,14 @@ func (w *world) reserve(l *life, s Step) {
 // look has every region use every key, and then every node decide on it, for nothing, until everything has converged:
 // for Settle at most, and in a patient history always, since what is counted twice may come late.
 func (w *world) look() *check {
+	failed := slices.ContainsFunc(w.plan.Steps, func(s Step) bool { return s.Do.isFault() })
+	settings := w.plan.settingsBound()
+	if failed {
+		settings += Settle
+	}
+	if c := w.operators.arrive(settings); len(c.broken) > 0 {
+		return c
+	}
 	until := time.Now().Add(Settle)
 	time.Sleep(soonest)
 	for _, r := range w.regions {
@@ -221,7 +245,7 @@ func (w *world) look() *check {
 			w.ask(r.nodes[0].life.Load(), key, 1)
 		}
 	}
-	if !slices.ContainsFunc(w.plan.Steps, func(s Step) bool { return s.Do.isFault() }) {
+	if !failed {
 		time.Sleep(w.plan.Fleet.bound())
 		if c := w.within(); len(c.broken) > 0 {
 			return c

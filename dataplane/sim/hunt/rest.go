@@ -1,7 +1,6 @@
 package hunt
 
 import (
-	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -16,18 +15,9 @@ const (
 	restFor = 90 * time.Second
 )
 
-// rests tells whether all windows of a fleet are over soon.
-func (f Fleet) rests() bool {
-	return !slices.ContainsFunc(f.Keys, func(k Key) bool { return k.Duration > restMax })
-}
-
 // rest waits until all cells are over, and finds what nodes still hold of them.
 func (w *world) rest() *check {
-	longest := time.Duration(0)
-	for _, k := range w.plan.Fleet.Keys {
-		longest = max(longest, k.Duration)
-	}
-	time.Sleep(2*longest + restFor)
+	time.Sleep(2*w.plan.longest() + restFor)
 	c := &check{world: w}
 	for _, r := range w.regions {
 		for _, n := range r.here() {

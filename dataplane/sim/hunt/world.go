@@ -39,9 +39,10 @@ type world struct {
 	origins  network.OriginMeters
 	mysql    network.MySQLMeters
 
-	ledger ledger
-	views  views
-	record record
+	operators operators
+	ledger    ledger
+	views     views
+	record    record
 
 	steps   sync.WaitGroup // on their way: requests, and faults that are not over
 	retired sync.WaitGroup // killed nodes that are coming to rest
@@ -109,9 +110,10 @@ func newWorld(p Plan) (*world, error) {
 		return nil, err
 	}
 	w := &world{
-		plan: p, counts: memstore.NewCounts(memstore.CountsOptions{}), news: memstore.NewNews(memstore.NewsOptions{}),
+		plan: p, counts: memstore.NewCounts(memstore.CountsOptions{}),
 	}
-	w.ledger.world, w.views.world, w.replica = w, w, &replica{CountStore: w.counts}
+	w.news = memstore.NewNews(memstore.NewsOptions{Settings: w.counts.SettingsVersion})
+	w.operators.world, w.ledger.world, w.views.world, w.replica = w, w, w, &replica{CountStore: w.counts}
 	w.database.Random = w.stream("database")
 	w.counts.SetTuning("", 1, document)
 	row := store.NamespaceRow{Workspace: workspace, Namespace: namespace, Mode: p.Fleet.Mode.String()}
@@ -204,7 +206,7 @@ func (w *world) relay(l *life, process string, origin store.RelayOrigin) error {
 		Region: l.node.region.name, Holder: process, Origin: origin,
 		News:     network.News{News: w.news, Statements: way},
 		Counts:   network.Counts{CountStore: w.replica, Statements: way},
-		Settings: &network.Settings{From: w.counts, Statements: way},
+		Settings: &network.Settings{From: versioned{w.counts}, Statements: way},
 		Tuning: func() relay.Tuning {
 			t := l.limiter.RelayTuning()
 			return relay.Tuning{

@@ -1,0 +1,142 @@
+package hunt
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/store"
+)
+
+// operators are what is set in MySQL, and was. Nodes have it later.
+type operators struct {
+	world *world
+
+	mu        sync.Mutex
+	overrides []store.OverrideRow
+	limits    map[int64]bool // all that were ever set by an override
+}
+
+// every is the pattern of all keys.
+const every = "k*"
+
+// pattern is what a step's override is for.
+func (s Step) pattern(f Fleet) string {
+	if s.All {
+		return every
+	}
+	return f.Keys[s.Key].Name
+}
+
+// operate does what a step has operators do.
+func (o *operators) operate(s Step) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch s.Do {
+	case Override, Unset:
+		o.override(s)
+	}
+}
+
+// override sets, changes or deletes an override.
+func (o *operators) override(s Step) {
+	pattern := s.pattern(o.world.plan.Fleet)
+	o.overrides = slices.DeleteFunc(o.overrides, func(row store.OverrideRow) bool { return row.Pattern == pattern })
+	if s.Do == Override {
+		o.overrides = append(o.overrides, store.OverrideRow{
+			Workspace: workspace, Namespace: namespace, Pattern: pattern,
+			Limit: s.Limit, DurationMs: s.Window.Milliseconds(),
+		})
+		if o.limits == nil {
+			o.limits = make(map[int64]bool)
+		}
+		o.limits[s.Limit] = true
+	}
+	o.world.counts.SetOverrides(o.overrides...)
+}
+
+// limitWasSet tells whether a key has, or ever had, a limit.
+func (o *operators) limitWasSet(key int, limit int64) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return limit == o.world.plan.Fleet.Keys[key].Limit || o.limits[limit]
+}
+
+// inForce is what nodes are to decide a key by once they have all settings.
+func (o *operators) inForce(key int) (limit int64, duration time.Duration) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	k := o.world.plan.Fleet.Keys[key]
+	limit, duration = k.Limit, k.Duration
+	for _, pattern := range []string{every, k.Name} {
+		for _, row := range o.overrides {
+			if row.Pattern != pattern {
+				continue
+			}
+			if limit, duration = row.Limit, k.Duration; row.DurationMs > 0 {
+				duration = time.Duration(row.DurationMs) * time.Millisecond
+			}
+		}
+	}
+	return limit, duration
+}
+
+// arrive waits until what operators have set is in force on all nodes, and says what is not after a time.
+func (o *operators) arrive(within time.Duration) *check {
+	for until := time.Now().Add(within); ; time.Sleep(lookEvery / 4) {
+		c := &check{world: o.world}
+		for _, r := range c.regions {
+			for _, n := range r.here() {
+				for key := range c.plan.Fleet.Keys {
+					c.settings(n.life.Load(), key)
+				}
+			}
+		}
+		if len(c.broken) == 0 || !time.Now().Before(until) {
+			return c
+		}
+	}
+}
+
+// settings holds a node to what operators have set.
+func (c *check) settings(l *life, key int) {
+	x, err := l.limiter.Explain(c.request(key, 0))
+	if err != nil {
+		c.violate("error", "%v explains k%d: %v", l, key, err)
+		return
+	}
+	limit, duration := c.operators.inForce(key)
+	if x.Decision.Limit != limit || x.Duration != duration {
+		c.violate("settings", "%v decides on k%d by %d in %v, and %d in %v is set", l, key, x.Decision.Limit, x.Duration,
+			limit, duration)
+	}
+}
+
+// settingsBound is how long settings take to all nodes where nothing fails: a relay knows of them after a round of news
+// and a look, and a node after its own; the stores take their time.
+func (p Plan) settingsBound() time.Duration {
+	t := p.Fleet.Tuning
+	looks := time.Duration((2 + t.Jitter) * float64(t.SettingsInterval))
+	return looks + 2*t.NewsInterval.Std() + 8*(p.Fleet.MySQLTrip+p.Fleet.OriginTrip) + lookEvery
+}
+
+// versioned is MySQL's settings with a version of their rows, as an origin gives them one.
+type versioned struct{ *memstore.Counts }
+
+// Settings implements store.Settings.
+func (v versioned) Settings(ctx context.Context, region string) (store.SettingsRows, error) {
+	rows, err := v.Counts.Settings(ctx, region)
+	if err != nil {
+		return rows, err
+	}
+	same := rows
+	same.NodesLive = 0
+	text, err := json.Marshal(same)
+	rows.Version = fmt.Sprintf("%x", sha256.Sum256(text))
+	return rows, err
+}
