@@ -61,7 +61,7 @@ func (c *check) all() {
 
 // converges tells whether all have to agree on a cell.
 func (c *check) converges(a *account) bool {
-	return c.plan.Fleet.Mode == window.Exact && a.live(time.Now())
+	return a.exact() && c.operators.counts(a.cell)
 }
 
 // origins holds origins to the ledger and to each other, and returns what they hold.
@@ -74,7 +74,7 @@ func (c *check) origins() []map[window.Cell]store.Total {
 		for i, r := range c.regions {
 			c.origin(a, r, held[i][a.cell].Region)
 		}
-		if c.converges(a) {
+		if a.exact() {
 			c.foreign(a, held)
 		}
 	}
@@ -88,7 +88,7 @@ func (c *check) origin(a *account, r *region, total int64) {
 	if total > high {
 		c.violate("R3", "%s holds %d of %s, and at most %d were accepted", r.name, total, cellName(a.cell), high)
 	}
-	if total < low && c.plan.Fleet.Mode == window.Exact && a.live(time.Now()) {
+	if total < low && a.exact() {
 		c.violate("7", "%s holds %d of %s, and has been sent %d that it did not lose",
 			r.name, total, cellName(a.cell), low)
 	}
@@ -105,7 +105,7 @@ func (c *check) foreign(a *account, held []map[window.Cell]store.Total) {
 				most += high
 			}
 		}
-		if !c.ledger.usedIn(r, a) {
+		if !c.ledger.usedIn(r, a) || !c.converges(a) {
 			least = 0 // below the floor others tell it of cells that it uses alone (R5)
 		}
 		foreign := held[i][a.cell].Foreign
@@ -123,15 +123,12 @@ func (c *check) node(n *node, a *account, total store.Total) {
 		c.violate("error", "%v explains k%d: %v", n.life.Load(), a.key, err)
 		return
 	}
-	if x.Duration != a.cell.Duration {
-		return // nodes decide by other cells
-	}
 	cell := x.Current
 	if x.Previous.Sequence == a.cell.Sequence {
 		cell = x.Previous
 	}
-	if cell.Sequence != a.cell.Sequence {
-		return // by its region's clock the cell is over, or has not begun
+	if a.cell != c.cell(c.key(x.Identifier, x.Duration), cell.Sequence, judgedBy(&x)) {
+		return // by its region's clock the cell is over, or has not begun; or the node decides by another one
 	}
 	_, high := c.ledger.bounds(n.region, a.cell) // what the origin has lost with a node, others may still know
 	over := x.Decision.Current > float64(x.Decision.Limit)

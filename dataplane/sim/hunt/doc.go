@@ -18,6 +18,7 @@
 //
 //	wait   no decision waits for longer than Config.ReadTimeout
 //	lease  no origin gives a shard's lease to a second relay before the first one's has ended, unless it forgets it
+//	set    no life decides by a limit that was never set
 //	claim  no origin grants a claim beyond what it was asked for
 //
 // At the end, of every cell that can still influence a decision:
@@ -30,6 +31,8 @@
 //	stored    MySQL has what is to be stored for good, and no more than was accepted
 //	taken     relays have taken all changes off their origins
 //
+//	set       every node decides by what operators have set: limits, windows and resets; in a history without faults it
+//	          does within the time that news and two looks take
 //	memory    no node has more entries than it may have, and no relay more cells than were accepted in of late
 //
 // In some histories whose windows are short, once all of them have ended:

@@ -73,7 +73,7 @@ func (p Plan) returnsAnEpoch(wipe Step) bool {
 // operators draws what they do, if they do anything.
 func (d drawer) operators(p *Plan, span time.Duration) {
 	var all []Verb
-	for _, kinds := range [][]Verb{{Override, Override, Unset}} {
+	for _, kinds := range [][]Verb{{Override, Override, Unset}, {Reset}} {
 		if d.IntN(4) == 0 {
 			all = append(all, kinds...)
 		}

@@ -3,7 +3,6 @@ package hunt
 import (
 	"context"
 	"slices"
-	"time"
 
 	"github.com/weirhq/weir/dataplane/relay"
 	"github.com/weirhq/weir/dataplane/store"
@@ -40,7 +39,7 @@ func (c *check) stored(a *account, r *region, total, stored int64) {
 	}
 	f := c.plan.Fleet
 	limit := f.Keys[a.key].Limit
-	if f.Mode != window.Exact || f.Share || !a.live(time.Now()) || !c.ledger.usedIn(r, a) ||
+	if !c.converges(a) || f.Share || !c.ledger.usedIn(r, a) ||
 		float64(total) < max(f.Tuning.Floor, relay.StoreFloor)*float64(limit) {
 		return
 	}
@@ -56,7 +55,7 @@ func (c *check) healed(a *account, held []map[window.Cell]store.Total) {
 	forgets := func(s Step) bool {
 		return s.Do == Failover || s.Do == LoseNews || c.plan.Fleet.PeerTrip > 0 && (s.Do == Kill || s.Do == Die)
 	}
-	if c.plan.Fleet.Mode != window.Exact || !a.live(time.Now()) || slices.ContainsFunc(c.plan.Steps, forgets) {
+	if !c.converges(a) || slices.ContainsFunc(c.plan.Steps, forgets) {
 		return
 	}
 	for i, r := range c.regions {

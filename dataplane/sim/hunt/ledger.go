@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -48,21 +47,11 @@ type entry struct {
 }
 
 func cellName(c window.Cell) string {
-	return fmt.Sprintf("%s/%v cell %d", c.Key.Identifier, c.Key.Duration, c.Sequence)
-}
-
-func (g *ledger) cellOf(key int, d *dataplane.Decision) window.Cell {
-	k := g.world.plan.Fleet.Keys[key]
-	return window.Cell{
-		Key: g.world.key(k.Name, d.Duration), Sequence: d.ResetAt.UnixMilli()/d.Duration.Milliseconds() - 1,
+	name := fmt.Sprintf("%s/%v cell %d", c.Key.Identifier, c.Key.Duration, c.Sequence)
+	if c.Generation > 0 {
+		name += fmt.Sprintf(" after reset %d", c.Generation)
 	}
-}
-
-// key is what is counted of an identifier.
-func (w *world) key(identifier string, d time.Duration) window.Key {
-	return window.Key{
-		Workspace: workspace, Namespace: namespace, Identifier: identifier, Mode: w.plan.Fleet.Mode, Duration: d,
-	}
+	return name
 }
 
 func (g *ledger) account(cell window.Cell) *account {
@@ -92,40 +81,50 @@ func (a *account) entry(l *life) *entry {
 	return e
 }
 
-// grant writes down what a decision granted.
-func (g *ledger) grant(l *life, cell window.Cell, cost, limit int64) {
+// grant writes down what a decision granted, in one of some cells.
+func (g *ledger) grant(l *life, cells []window.Cell, cost, limit int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	a := g.account(cell)
-	e := a.entry(l)
-	e.low += cost
-	e.high += cost
-	if e.limit = max(e.limit, limit); e.low > e.limit && g.strict() {
-		g.world.record.violate("1", "%v granted %d of %d in %s", l, e.low, e.limit, cellName(cell))
+	g.changeLocked(l, cells, cost)
+	for _, cell := range cells {
+		e := g.account(cell).entry(l)
+		if e.limit = max(e.limit, limit); e.low > e.limit && g.strict(cell) {
+			g.world.record.violate("1", "%v granted %d of %d in %s", l, e.low, e.limit, cellName(cell))
+		}
 	}
 }
 
 // strict tells whether a life's grants in a cell stay within a limit: settling may charge more than a limit, and in the
 // estimate mode leaks drain.
-func (g *ledger) strict() bool {
-	return g.world.plan.Fleet.Mode == window.Exact &&
-		!slices.ContainsFunc(g.world.plan.Steps, func(s Step) bool { return s.Do == Reserve })
+func (g *ledger) strict(cell window.Cell) bool {
+	return cell.Mode == window.Exact && !g.world.plan.changes(Reserve)
 }
 
 // settle writes down that a reservation changed by so much.
-func (g *ledger) settle(l *life, cell window.Cell, change int64) {
+func (g *ledger) settle(l *life, cells []window.Cell, change int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	e := g.account(cell).entry(l)
-	e.low += change
-	e.high += max(0, change)
+	g.changeLocked(l, cells, change)
 }
 
-// ungranted writes down that a node may have credit in a cell.
-func (g *ledger) ungranted(r *region, cell window.Cell, cost int64) {
+// changeLocked adds to what is accepted in one of some cells: if there are two, none of them need have it.
+func (g *ledger) changeLocked(l *life, cells []window.Cell, change int64) {
+	for _, cell := range cells {
+		e := g.account(cell).entry(l)
+		e.high += max(0, change)
+		if len(cells) == 1 {
+			e.low += change
+		}
+	}
+}
+
+// ungranted writes down that a node may have credit in any of some cells.
+func (g *ledger) ungranted(r *region, cells []window.Cell, cost int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.account(cell).credit[r.index] += cost
+	for _, cell := range cells {
+		g.account(cell).credit[r.index] += cost
+	}
 }
 
 // claimed writes down that an origin has added a claim.
@@ -151,14 +150,16 @@ func (a *account) notGranted(r *region) int64 {
 
 // withoutAnswer writes down a decision that a node of a fleet that claims has made without the origin's answer. What it
 // had claimed has paid for what it grants; credit is what it had claimed and denies, or had claimed in the cell before.
-func (g *ledger) withoutAnswer(r *region, cell window.Cell, cost int64, granted bool) {
+func (g *ledger) withoutAnswer(r *region, cells []window.Cell, cost int64, granted bool) {
 	if !granted {
-		g.ungranted(r, cell, cost)
+		g.ungranted(r, cells, cost)
 	}
 	now := time.Now().Add(g.world.plan.Fleet.Ahead[r.index])
-	if began := window.Start(cell.Sequence, cell.Key.Duration.Milliseconds()); now.Add(-waits).UnixMilli() < began {
-		cell.Sequence--
-		g.ungranted(r, cell, cost)
+	for _, cell := range cells {
+		if began := window.Start(cell.Sequence, cell.DurationMs()); now.Add(-waits).UnixMilli() < began {
+			cell.Sequence--
+			g.ungranted(r, g.world.names(cell), cost)
+		}
 	}
 }
 
@@ -223,6 +224,9 @@ func (g *ledger) others(r *region, cell window.Cell) (most int64) {
 	}
 	return most
 }
+
+// exact tells whether a cell can influence a decision of the exact mode.
+func (a *account) exact() bool { return a.cell.Mode == window.Exact && a.live(time.Now()) }
 
 // live tells whether a cell can influence a decision at a time, by every clock.
 func (a *account) live(now time.Time) bool {

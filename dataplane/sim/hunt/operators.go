@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane/memstore"
 	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
 )
 
 // operators are what is set in MySQL, and was. Nodes have it later.
@@ -20,6 +21,7 @@ type operators struct {
 	mu        sync.Mutex
 	overrides []store.OverrideRow
 	limits    map[int64]bool // all that were ever set by an override
+	resets    []store.ResetRow
 }
 
 // every is the pattern of all keys.
@@ -40,6 +42,8 @@ func (o *operators) operate(s Step) {
 	switch s.Do {
 	case Override, Unset:
 		o.override(s)
+	case Reset:
+		o.reset(o.world.plan.Fleet.Keys[s.Key].Name)
 	}
 }
 
@@ -58,6 +62,43 @@ func (o *operators) override(s Step) {
 		o.limits[s.Limit] = true
 	}
 	o.world.counts.SetOverrides(o.overrides...)
+}
+
+// resetSkew is how much longer a reset stands than the cells that it is for, by MySQL's clock.
+const resetSkew = 20 * time.Second
+
+// reset forgets what was counted of a key.
+func (o *operators) reset(identifier string) {
+	now := time.Now()
+	row := store.ResetRow{
+		Workspace: workspace, Namespace: namespace, Identifier: identifier, Generation: 1,
+		AtMs: now.UnixMilli(), ExpiresAtMs: now.Add(2*o.world.plan.longest() + resetSkew).UnixMilli(),
+	}
+	o.resets = slices.DeleteFunc(o.resets, func(old store.ResetRow) bool {
+		if old.Identifier == identifier {
+			row.Generation = old.Generation + 1
+		}
+		return old.Identifier == identifier
+	})
+	o.resets = append(o.resets, row)
+	o.world.counts.SetResets(o.resets...)
+}
+
+// lastReset is the last one of an identifier.
+func (o *operators) lastReset(identifier string) (last window.Reset) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, row := range o.resets {
+		if row.Identifier == identifier {
+			last = window.Reset{Generation: window.Generation(row.Generation), AtMs: row.AtMs}
+		}
+	}
+	return last
+}
+
+// counts tells whether what is accepted in a cell still counts: no reset has come since.
+func (o *operators) counts(cell window.Cell) bool {
+	return cell.Generation == o.lastReset(cell.Identifier).GenerationOf(cell.Sequence, cell.DurationMs())
 }
 
 // limitWasSet tells whether a key has, or ever had, a limit.
@@ -112,8 +153,12 @@ func (c *check) settings(l *life, key int) {
 	}
 	limit, duration := c.operators.inForce(key)
 	if x.Decision.Limit != limit || x.Duration != duration {
-		c.violate("settings", "%v decides on k%d by %d in %v, and %d in %v is set", l, key, x.Decision.Limit, x.Duration,
+		c.violate("set", "%v decides on k%d by %d in %v, and %d in %v is set", l, key, x.Decision.Limit, x.Duration,
 			limit, duration)
+	}
+	if by, last := judgedBy(&x), c.operators.lastReset(x.Identifier); by.reset != last {
+		c.violate("set", "%v decides on k%d by reset %d, and %d is the last one", l, key, by.reset.Generation,
+			last.Generation)
 	}
 }
 

@@ -62,6 +62,7 @@ const (
 const (
 	Override Verb = "override" // a key's limit is another one; Window, its duration too
 	Unset    Verb = "unset"    // an override is deleted
+	Reset    Verb = "reset"    // what was counted of a key is forgotten
 )
 
 // What nodes do.
@@ -130,7 +131,7 @@ func (s Step) String() string {
 		fmt.Fprintf(&b, " k%d for %d, settle %d after %v", s.Key, s.Cost, s.Actual, s.After)
 	case Override:
 		fmt.Fprintf(&b, " %s: %d, %v", s.keys(), s.Limit, s.Window)
-	case Unset:
+	case Unset, Reset:
 		fmt.Fprintf(&b, " %s", s.keys())
 	case Mute, FailMySQL:
 		fmt.Fprintf(&b, " %.2f for %v", s.Share, s.After)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/sim/internal/bubble"
+	"github.com/weirhq/weir/shared/window"
 )
 
 const (
@@ -79,7 +80,7 @@ func play(p Plan) (Result, error) {
 
 func (v Verb) isFault() bool {
 	switch v {
-	case Ask, Burst, Batch, Reserve, Join, Override, Unset:
+	case Ask, Burst, Batch, Reserve, Join, Override, Unset, Reset:
 		return false
 	}
 	return true
@@ -87,7 +88,7 @@ func (v Verb) isFault() bool {
 
 func (v Verb) isOperators() bool {
 	switch v {
-	case Override, Unset:
+	case Override, Unset, Reset:
 		return true
 	}
 	return false
@@ -160,37 +161,39 @@ func (w *world) request(key int, cost int64) dataplane.Request {
 }
 
 // decided writes down a decision.
-func (w *world) decided(l *life, key int, cost int64, d *dataplane.Decision) {
+func (w *world) decided(l *life, key int, cost int64, d *dataplane.Decision, before judged) (cells []window.Cell) {
 	w.ledger.decisions.Add(1)
 	if d.Err != nil {
 		w.record.violate("error", "%v decided on k%d: %v", l, key, d.Err)
-		return
+		return nil
 	}
 	if !w.operators.limitWasSet(key, d.Limit) {
-		w.record.violate("settings", "%v decided on k%d by a limit of %d", l, key, d.Limit)
+		w.record.violate("set", "%v decided on k%d by a limit of %d", l, key, d.Limit)
 	}
+	cells = w.cellsOf(key, d, before, w.judged(l, key))
 	verdict := "denied"
 	if d.Source.Degraded() && w.plan.Fleet.Share {
-		w.ledger.withoutAnswer(l.node.region, w.ledger.cellOf(key, d), cost, d.Allowed)
+		w.ledger.withoutAnswer(l.node.region, cells, cost, d.Allowed)
 	}
 	if d.Allowed {
 		verdict = "allowed"
-		w.ledger.grant(l, w.ledger.cellOf(key, d), cost, d.Limit)
+		w.ledger.grant(l, cells, cost, d.Limit)
 	}
 	w.record.note("%v  k%d for %d: %s, %d left (%v)", l, key, cost, verdict, d.Remaining, d.Source)
 	w.views.look(l, key)
+	return cells
 }
 
 func (w *world) ask(l *life, key int, cost int64) {
-	over := w.wait(l)
+	before, over := w.judged(l, key), w.wait(l)
 	d := l.limiter.Allow(context.Background(), w.request(key, cost))
 	over()
-	w.decided(l, key, cost, &d)
+	w.decided(l, key, cost, &d, before)
 }
 
 func (w *world) batch(l *life, s Step) {
 	requests := []dataplane.Request{w.request(s.Key, s.Cost), w.request(s.Second, s.Actual)}
-	over := w.wait(l)
+	before, over := []judged{w.judged(l, s.Key), w.judged(l, s.Second)}, w.wait(l)
 	b := l.limiter.AllowMany(context.Background(), requests)
 	over()
 	if b.Err != nil {
@@ -201,17 +204,18 @@ func (w *world) batch(l *life, s Step) {
 		d := b.Decisions[i]
 		d.Allowed = b.Allowed
 		if cost := []int64{s.Cost, s.Actual}[i]; !b.Allowed && w.plan.Fleet.Share {
-			w.ledger.ungranted(l.node.region, w.ledger.cellOf(key, &d), cost) // claimed, and then the node's credit
+			cells := w.cellsOf(key, &d, before[i], w.judged(l, key))
+			w.ledger.ungranted(l.node.region, cells, cost) // claimed, and then the node's credit
 		}
-		w.decided(l, key, []int64{s.Cost, s.Actual}[i], &d)
+		w.decided(l, key, []int64{s.Cost, s.Actual}[i], &d, before[i])
 	}
 }
 
 func (w *world) reserve(l *life, s Step) {
-	over := w.wait(l)
+	before, over := w.judged(l, s.Key), w.wait(l)
 	held, d := l.limiter.Reserve(context.Background(), w.request(s.Key, s.Cost))
 	over()
-	w.decided(l, s.Key, s.Cost, &d)
+	cells := w.decided(l, s.Key, s.Cost, &d, before)
 	if !d.Allowed || d.Err != nil {
 		return
 	}
@@ -223,7 +227,7 @@ func (w *world) reserve(l *life, s Step) {
 	if err != nil {
 		w.record.violate("error", "%v settled %d of k%d: %v", l, s.Actual, s.Key, err)
 	}
-	w.ledger.settle(l, w.ledger.cellOf(s.Key, &d), change)
+	w.ledger.settle(l, cells, change)
 	w.record.note("%v  k%d settled at %d: %+d", l, s.Key, s.Actual, change)
 }
 

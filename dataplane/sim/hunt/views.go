@@ -16,8 +16,9 @@ type views struct {
 }
 
 type view struct {
-	life *life
-	cell window.Cell
+	life  *life
+	cell  window.Cell
+	since window.Reset // of its key: with it a life forgets all of its cells, and asks its origin anew
 }
 
 // look holds what a life knows, as it answers, to what it knew and to what others have accepted.
@@ -37,9 +38,9 @@ func (v *views) foreignLocked(l *life, x *dataplane.Explanation, c *dataplane.Ex
 	if !c.Held {
 		return
 	}
-	cell := window.Cell{Key: v.world.key(x.Identifier, x.Duration), Sequence: c.Sequence}
-	cell.Generation = window.Generation(c.Generation)
-	at := view{l, cell}
+	by := judgedBy(x)
+	cell := v.world.cell(v.world.key(x.Identifier, x.Duration), c.Sequence, by)
+	at := view{l, cell, by.reset}
 	if before := v.foreign[at]; c.Foreign < before {
 		v.world.record.violate("R1", "%v knew that others had accepted %d in %s, and then %d",
 			l, before, cellName(cell), c.Foreign)

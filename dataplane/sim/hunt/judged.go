@@ -1,0 +1,63 @@
+package hunt
+
+import (
+	"time"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// judged is what a life decides a key by, besides what the decision itself names: it is part of the name of the cell.
+type judged struct {
+	mode  window.Mode
+	reset window.Reset
+}
+
+func (w *world) judged(l *life, key int) judged {
+	x, err := l.limiter.Explain(w.request(key, 0))
+	if err != nil {
+		w.record.violate("error", "%v explains k%d: %v", l, key, err)
+	}
+	return judgedBy(&x)
+}
+
+func judgedBy(x *dataplane.Explanation) (by judged) {
+	if x.Mode == window.Estimate.String() {
+		by.mode = window.Estimate
+	}
+	if x.Resets > 0 {
+		by.reset = window.Reset{Generation: window.Generation(x.Resets), AtMs: x.ResetAt.UnixMilli()}
+	}
+	return by
+}
+
+// cell is a key's cell, by the name that others know it by.
+func (w *world) cell(key window.Key, sequence int64, by judged) window.Cell {
+	key.Mode, key.Generation = by.mode, by.reset.GenerationOf(sequence, key.DurationMs())
+	return window.Cell{Key: key, Sequence: sequence}
+}
+
+// cellsOf are the cells that a decision may have been made in: there are two if settings came while it was made.
+func (w *world) cellsOf(key int, d *dataplane.Decision, before, after judged) []window.Cell {
+	k := w.key(w.plan.Fleet.Keys[key].Name, d.Duration)
+	sequence := d.ResetAt.UnixMilli()/d.Duration.Milliseconds() - 1
+	cells := []window.Cell{w.cell(k, sequence, before)}
+	if other := w.cell(k, sequence, after); other != cells[0] {
+		cells = append(cells, other)
+	}
+	return cells
+}
+
+// names are all that a cell may be known by: before any reset, and after each.
+func (w *world) names(cell window.Cell) (names []window.Cell) {
+	last := w.operators.lastReset(cell.Identifier).Generation
+	for cell.Generation = 0; cell.Generation <= last; cell.Generation++ {
+		names = append(names, cell)
+	}
+	return names
+}
+
+// key is an identifier in a window, before any reset, in the exact mode.
+func (w *world) key(identifier string, d time.Duration) window.Key {
+	return window.Key{Workspace: workspace, Namespace: namespace, Identifier: identifier, Duration: d}
+}
