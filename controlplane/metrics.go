@@ -28,6 +28,7 @@ type Metrics struct {
 	chainRepairs prometheus.Counter
 	authFailures map[AuthFailure]prometheus.Counter
 	refused      map[bounded.Bound]prometheus.Counter
+	unheard      map[bounded.Bound]prometheus.Counter
 	findings     map[FindingKind]prometheus.Gauge
 	overall      prometheus.Gauge
 	lookedAt     prometheus.Gauge
@@ -77,15 +78,12 @@ func NewMetrics() *Metrics {
 	for _, reason := range AuthFailures {
 		m.authFailures[reason] = failures.WithLabelValues(string(reason))
 	}
-	refused := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "weir_control_refused_total",
-		Help: "Connections closed and calls of the operators' port refused by a bound on what callers may make it keep, by " +
-			"that bound.",
-	}, []string{"bound"})
-	m.refused = make(map[bounded.Bound]prometheus.Counter, len(bounded.Bounds))
-	for _, bound := range bounded.Bounds {
-		m.refused[bound] = refused.WithLabelValues(string(bound))
-	}
+	var refused, unheard *prometheus.CounterVec
+	m.refused, refused = refusals("weir_control_refused_total", "Connections closed and calls of the operators' port "+
+		"refused by a bound on what callers may make it keep, by that bound.", bounded.Bounds)
+	m.unheard, unheard = refusals("weir_handlers_refused_total", "Connections closed and requests refused by the port "+
+		"that Restate calls the handlers on, by the bound; identity: the request is not signed by that Restate.",
+		HandlersBounds)
 	findings := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "weir_watch_findings",
 		Help: "What the watch finds wrong at the moment, by kind.",
@@ -99,9 +97,26 @@ func NewMetrics() *Metrics {
 		"Unix time of the look that the watch's findings are from; 0 before the first.")
 	m.fleetMetrics = newFleetMetrics()
 	m.retirementMetrics = newRetirementMetrics(counter, gauge)
-	m.everyCollector = append(append(m.everyCollector, m.batchSeconds, up, failures, refused, findings),
+	m.everyCollector = append(append(m.everyCollector, m.batchSeconds, up, failures, refused, unheard, findings),
 		m.fleetMetrics.all()...)
 	return m
+}
+
+// BoundIdentity is no signature of the Restate whose requests the handlers take.
+const BoundIdentity bounded.Bound = "identity"
+
+// HandlersBounds are those of the handlers' port.
+var HandlersBounds = []bounded.Bound{bounded.BoundConnections, bounded.BoundCaller, bounded.BoundSlots,
+	bounded.BoundBody, bounded.BoundMemory, bounded.BoundTime, bounded.BoundHost, BoundIdentity}
+
+func refusals(name, help string, bounds []bounded.Bound) (map[bounded.Bound]prometheus.Counter,
+	*prometheus.CounterVec) {
+	all := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{"bound"})
+	each := make(map[bounded.Bound]prometheus.Counter, len(bounds))
+	for _, bound := range bounds {
+		each[bound] = all.WithLabelValues(string(bound))
+	}
+	return each, all
 }
 
 // Describe implements prometheus.Collector.
@@ -137,6 +152,13 @@ func (m *Metrics) AuthFailed(reason AuthFailure) {
 // Refused counts a connection or a call that ran into a bound.
 func (m *Metrics) Refused(bound bounded.Bound) {
 	if counter, ok := m.refused[bound]; ok {
+		counter.Inc()
+	}
+}
+
+// HandlersRefused counts a connection or a request that the handlers' port refused.
+func (m *Metrics) HandlersRefused(bound bounded.Bound) {
+	if counter, ok := m.unheard[bound]; ok {
 		counter.Inc()
 	}
 }

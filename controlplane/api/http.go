@@ -72,7 +72,7 @@ func NewServer(h http.Handler, log *slog.Logger) *http.Server {
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    headerBytesMax,
 		ConnContext:       bounded.ConnContext,
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+		ErrorLog:          bounded.ErrorLog(log),
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams:          streamsMax,
 			MaxReadFrameSize:              frameBytes,

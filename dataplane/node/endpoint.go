@@ -128,7 +128,7 @@ func newServer(handler http.Handler, logger *slog.Logger) *http.Server {
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    headerBytesMax,
 		ConnContext:       bounded.ConnContext,
-		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
+		ErrorLog:          bounded.ErrorLog(logger),
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams:          streamsMax,
 			MaxReadFrameSize:              frameBytes,

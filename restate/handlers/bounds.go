@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net/http"
 	"time"
+
+	"github.com/weirhq/weir/shared/bounded"
 )
 
 // limits are what callers of the handlers' port can make it keep. Restate signs its requests where an
@@ -11,6 +13,7 @@ import (
 // port is on loopback, where every process of the machine may call.
 type limits struct {
 	connections  int
+	begun        int           // requests of one address, those among them that are about to be refused
 	journalBytes int64         // of one request: the journal and state of an invocation, some hundred kB at the most
 	allBytes     int64         // of all requests together
 	arriving     int           // requests whose journal is not there yet; a further one has the oldest cut off
@@ -20,7 +23,8 @@ type limits struct {
 }
 
 var usual = limits{
-	connections:  1024,
+	connections:  256,
+	begun:        512,
 	journalBytes: 64 << 20,
 	allBytes:     256 << 20,
 	arriving:     64,
@@ -33,43 +37,40 @@ var usual = limits{
 const (
 	idleTimeout    = 2 * time.Minute
 	headerBytesMax = 64 << 10
-	streamsMax     = 256              // of a connection: Restate sends all invocations over one
+	streamsMax     = 128 // of a connection: Restate sends most invocations over one
+	frameBytes     = 64 << 10
+	aheadBytes     = 512 << 10        // of all journals of a connection, before they are read
 	pingAfter      = 30 * time.Second // of silence: a peer that is gone gives its invocations back
 	pingTimeout    = 15 * time.Second
 	writeStalled   = 30 * time.Second
 	stepMax        = 15 * time.Minute // what a step may take when an attempt's time is over; Restate gives it 11
 )
 
-// bound refuses what goes beyond l. Restate tries again what is refused.
-func bound(next http.Handler, l limits) http.Handler {
-	b := &bounds{limits: l}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		l.deadlines(w, r)
-		if r.ContentLength > l.journalBytes {
-			http.Error(w, fmt.Sprintf("body is %d bytes long (at most %d)", r.ContentLength, l.journalBytes),
-				http.StatusRequestEntityTooLarge)
-			return
-		}
-		i := &invocation{ResponseWriter: w, bounds: b, body: http.MaxBytesReader(w, r.Body, l.journalBytes)}
-		if !b.enter(i) {
-			w.Header().Set("Retry-After", "1")
-			http.Error(w, fmt.Sprintf("%d invocations run already, which is the most at once", l.invocations),
-				http.StatusServiceUnavailable)
-			return
-		}
-		defer i.end()
-		r.Body = i
-		next.ServeHTTP(i, r)
-	})
+// bound refuses what goes beyond l, and calls refused for it. Restate tries again what is refused.
+func bound(next http.Handler, l limits, refused func(bounded.Bound)) http.Handler {
+	b := &bounds{limits: l, refused: refused}
+	return bounded.Begin(bounded.Calls, l.begun, refused, http.HandlerFunc(
+		func(w http.ResponseWriter, r *http.Request) { b.serve(w, r, next) }))
 }
 
-// deadlines are those of a request that does not run: for its body, and for its answer.
-func (l limits) deadlines(w http.ResponseWriter, r *http.Request) {
-	answer := 2 * l.arrival // one that came too late is told so
-	if spanName(r) != "" {
-		answer = l.attempt + stepMax
+func (b *bounds) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	i := &invocation{ResponseWriter: w, bounds: b, body: http.MaxBytesReader(w, r.Body, b.journalBytes)}
+	i.readUntil(time.Now().Add(b.arrival))
+	i.writeUntil(time.Now().Add(2 * b.arrival)) // one that came too late is told so
+	if r.ContentLength > b.journalBytes {
+		b.refused(bounded.BoundBody)
+		http.Error(w, fmt.Sprintf("body is %d bytes long (at most %d)", r.ContentLength, b.journalBytes),
+			http.StatusRequestEntityTooLarge)
+		return
 	}
-	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Now().Add(l.arrival)) // a test's writer may have none
-	_ = control.SetWriteDeadline(time.Now().Add(answer))
+	if !b.enter(i) {
+		b.refused(bounded.BoundSlots)
+		w.Header().Set("Retry-After", bounded.RetryAfterSeconds)
+		http.Error(w, fmt.Sprintf("%d invocations run already, or %d arrive, which is the most at once", b.invocations,
+			b.limits.arriving), http.StatusServiceUnavailable)
+		return
+	}
+	defer i.end()
+	r.Body = i
+	next.ServeHTTP(i, r)
 }

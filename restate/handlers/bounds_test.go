@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/shared/await"
+	"github.com/weirhq/weir/shared/bounded"
 )
 
 // roomy are limits that a test narrows.
@@ -26,7 +27,7 @@ func roomy() limits {
 // serveBound serves next within l, as Endpoint serves the handlers.
 func serveBound(t *testing.T, next http.HandlerFunc, l limits) (address string) {
 	t.Helper()
-	s := newServer(bound(next, l), slog.New(slog.DiscardHandler))
+	s := newServer(bound(next, l, func(bounded.Bound) {}), slog.New(slog.DiscardHandler))
 	listener := listen(t, "")
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(listener) }()

@@ -79,6 +79,7 @@ type Endpoint struct {
 	server      *http.Server
 	warm        http.Handler // the same handlers for requests of our own, unsigned
 	fingerprint string
+	refused     func(bounded.Bound)
 }
 
 // NewEndpoint returns the handlers, not yet served.
@@ -104,7 +105,7 @@ func newEndpoint(o Options, jobs func(*stepper) map[string]Job) (*Endpoint, erro
 		}).definition(),
 		(&audit{store: o.Audit, steps: e.steps}).definition(),
 	}
-	handler, err := sdkHandler(definitions, onlyWarnings{o.Log.Handler()}, o.IdentityKey)
+	handler, err := sdkHandler(definitions, bounded.Lines(onlyWarnings{o.Log.Handler()}), o.IdentityKey)
 	if err != nil {
 		return nil, fmt.Errorf("restate handlers: %w", err)
 	}
@@ -114,17 +115,24 @@ func newEndpoint(o Options, jobs func(*stepper) map[string]Job) (*Endpoint, erro
 	if e.fingerprint, err = fingerprint(e.warm); err != nil {
 		return nil, fmt.Errorf("restate handlers: %w", err)
 	}
-	handler = bound(o.Traces.Work(handler, spanName), usual)
+	e.refused = o.Metrics.HandlersRefused
+	handler = bound(o.Traces.Work(handler, spanName), usual, e.refused)
 	if o.IdentityKey == "" {
-		handler = private(handler, o.AllowedHosts)
+		handler = private(handler, o.AllowedHosts, e.refused)
 	}
 	e.server = newServer(handler, o.Log)
 	return e, nil
 }
 
 // private keeps web pages out where requests are not signed: a browser on this machine reaches the port.
-func private(next http.Handler, names []string) http.Handler {
-	return hosts.Only(names, "--api-allowed-hosts of weir-control", nil, http.NewCrossOriginProtection().Handler(next))
+func private(next http.Handler, names []string, refused func(bounded.Bound)) http.Handler {
+	count := func() { refused(bounded.BoundHost) }
+	sameOrigin := http.NewCrossOriginProtection()
+	sameOrigin.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		count()
+		http.Error(w, "a web page of another origin sends this", http.StatusForbidden)
+	}))
+	return hosts.Only(names, "--api-allowed-hosts of weir-control", count, sameOrigin.Handler(next))
 }
 
 // newServer bounds what a connection costs. bound has the deadlines: an invocation's answer may take long.
@@ -138,12 +146,16 @@ func newServer(handler http.Handler, log *slog.Logger) *http.Server {
 		ReadHeaderTimeout: 5 * time.Second,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    headerBytesMax,
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+		ConnContext:       bounded.ConnContext,
+		ErrorLog:          bounded.ErrorLog(log),
 		HTTP2: &http.HTTP2Config{
-			MaxConcurrentStreams: streamsMax,
-			SendPingTimeout:      pingAfter,
-			PingTimeout:          pingTimeout,
-			WriteByteTimeout:     writeStalled,
+			MaxConcurrentStreams:          streamsMax,
+			MaxReadFrameSize:              frameBytes,
+			MaxReceiveBufferPerStream:     aheadBytes,
+			MaxReceiveBufferPerConnection: aheadBytes,
+			SendPingTimeout:               pingAfter,
+			PingTimeout:                   pingTimeout,
+			WriteByteTimeout:              writeStalled,
 		},
 	}
 }
@@ -175,7 +187,8 @@ func (e *Endpoint) Fingerprint() string { return e.fingerprint }
 
 // Serve takes requests from l until Shutdown or Close, and closes it.
 func (e *Endpoint) Serve(l net.Listener) error {
-	l = bounded.Listen(l, new(bounded.Callers), usual.connections, nil)
+	l = bounded.Listen(l, new(bounded.Callers), usual.connections,
+		func() { e.refused(bounded.BoundConnections) })
 	if err := e.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve restate handlers on %s: %w", l.Addr(), err)
 	}

@@ -10,21 +10,27 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/shared/bounded"
 )
 
 // bounds count what is in progress. A request arrives until its journal is there, and runs from then on:
 // requests that come slowly take no place of those that run.
 type bounds struct {
 	limits
-	bytes atomic.Int64
+	refused func(bounded.Bound)
+	bytes   atomic.Int64
 
 	mu       sync.Mutex
 	arriving []*invocation // oldest first
+	cut      int           // of those that arrived, and have not noticed yet
 	running  int
 }
 
 // enter tells whether there is room for i among those that run. It cuts the oldest arrival off where too many
-// arrive, so that holding back a journal keeps no other caller out.
+// arrive, so that holding back a journal keeps no other caller out. The SDK's core has a megabyte for each until it
+// has noticed, so as many may be on their way out as arrive.
 func (b *bounds) enter(i *invocation) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -32,11 +38,20 @@ func (b *bounds) enter(i *invocation) bool {
 		return false
 	}
 	if len(b.arriving) >= b.limits.arriving {
-		b.arriving[0].readUntil(time.Unix(1, 0))
-		b.arriving = slices.Delete(b.arriving, 0, 1)
+		if b.cut >= b.limits.arriving {
+			return false
+		}
+		b.cutOff(b.arriving[0])
 	}
 	b.arriving = append(b.arriving, i)
 	return true
+}
+
+func (b *bounds) cutOff(i *invocation) {
+	i.readUntil(time.Unix(1, 0))
+	b.arriving = slices.Delete(b.arriving, 0, 1)
+	b.cut++
+	i.cut = true
 }
 
 // arrived makes i one of those that run.
@@ -59,6 +74,10 @@ func (b *bounds) left(i *invocation) {
 
 func (b *bounds) remove(i *invocation) {
 	b.arriving = slices.DeleteFunc(b.arriving, func(other *invocation) bool { return other == i })
+	if i.cut {
+		i.cut = false
+		b.cut--
+	}
 }
 
 // invocation is a request: its body, and the writer of its answer.
@@ -67,9 +86,11 @@ type invocation struct {
 	bounds *bounds
 	body   io.ReadCloser
 	runs   atomic.Bool
+	cut    bool // guarded by bounds.mu
 
 	mu    sync.Mutex
 	bytes int64 // read of body
+	told  bool  // why it is refused
 	ended bool  // the connection is another request's; the SDK may read on all the same
 }
 
@@ -82,13 +103,33 @@ func (i *invocation) readUntil(t time.Time) {
 	}
 }
 
+// writeUntil ends writes of the answer, which wait for the caller, at t. A test's writer may have no deadlines.
+func (i *invocation) writeUntil(t time.Time) {
+	_ = http.NewResponseController(i.ResponseWriter).SetWriteDeadline(t)
+}
+
 // WriteHeader is the SDK's word that the journal is there, if the status is 200.
 func (i *invocation) WriteHeader(status int) {
-	if status == http.StatusOK && i.runs.CompareAndSwap(false, true) {
+	switch {
+	case status == http.StatusUnauthorized:
+		i.refuse(controlplane.BoundIdentity)
+	case status == http.StatusOK && i.runs.CompareAndSwap(false, true):
 		i.bounds.arrived(i)
 		i.readUntil(time.Now().Add(i.bounds.attempt))
+		i.writeUntil(time.Now().Add(i.bounds.attempt + stepMax))
 	}
 	i.ResponseWriter.WriteHeader(status)
+}
+
+// refuse counts the first bound that the request ran into.
+func (i *invocation) refuse(bound bounded.Bound) {
+	i.mu.Lock()
+	first := !i.told
+	i.told = true
+	i.mu.Unlock()
+	if first {
+		i.bounds.refused(bound)
+	}
 }
 
 // Flush is what the SDK asks for by http.Flusher.
@@ -102,10 +143,17 @@ func (i *invocation) Unwrap() http.ResponseWriter { return i.ResponseWriter }
 func (i *invocation) Read(p []byte) (int, error) {
 	n, err := i.body.Read(p)
 	if !i.keep(int64(n)) {
+		i.refuse(bounded.BoundMemory)
 		return 0, fmt.Errorf("journals of all invocations together are longer than %d bytes", i.bounds.allBytes)
 	}
-	if i.runs.Load() && errors.Is(err, os.ErrDeadlineExceeded) {
+	var long *http.MaxBytesError
+	switch late := errors.Is(err, os.ErrDeadlineExceeded); {
+	case late && i.runs.Load():
 		err = io.EOF
+	case late:
+		i.refuse(bounded.BoundTime)
+	case errors.As(err, &long):
+		i.refuse(bounded.BoundBody)
 	}
 	return n, err
 }

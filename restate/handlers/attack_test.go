@@ -1,0 +1,205 @@
+package handlers
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/shared/attack"
+	"github.com/weirhq/weir/shared/await"
+	"github.com/weirhq/weir/shared/bounded"
+)
+
+// attackBytesMax is what one address may add to the memory of an idle process.
+const attackBytesMax = 300 << 20
+
+// Connections that send no request of Restate's keep little, and keep Restate's own out of nothing.
+func TestFloodsOfFrames(t *testing.T) {
+	public, _, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for signed, key := range map[string]string{"signed": "publickeyv1_" + base58(public), "unsigned": ""} {
+		for name, flood := range attack.Floods("/invoke/WeirCron/Status", invocationType) {
+			t.Run(signed+"/"+name, func(t *testing.T) {
+				address := serveEndpoint(t, Options{IdentityKey: key})
+				during := attack.Watch()
+				conns := attack.Send(t, address, usual.connections/4, flood)
+				for name, c := range overBoth(t) {
+					await.NoError(t, "another address is answered by "+name, func() error {
+						res, err := c.Get("http://" + address + "/health")
+						if err == nil {
+							_ = res.Body.Close()
+						}
+						return err
+					})
+				}
+				attack.Close(conns)
+				during.Small(t, attackBytesMax)
+			})
+		}
+	}
+}
+
+// Requests that are not signed are counted, each, and logged a few times.
+func TestUnsignedRequestsFillNoLog(t *testing.T) {
+	t.Parallel()
+	public, _, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out locked
+	metrics := controlplane.NewMetrics()
+	e, err := NewEndpoint(Options{Log: slog.New(slog.NewTextHandler(&out, nil)), Metrics: metrics,
+		IdentityKey: "publickeyv1_" + base58(public)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const requests = 500
+	for range requests {
+		unsigned := httptest.NewRequest(http.MethodPost, "/invoke/WeirCron/Status", nil)
+		e.server.Handler.ServeHTTP(httptest.NewRecorder(), unsigned)
+	}
+	if lines := strings.Count(out.String(), "\n"); lines < 1 || lines > requests/10 {
+		t.Errorf("%d lines in the log of %d requests", lines, requests)
+	}
+	wantRefused(t, metrics, map[bounded.Bound]int{controlplane.BoundIdentity: requests})
+}
+
+// Each refusal is counted by its bound.
+func TestRefusalsAreCounted(t *testing.T) {
+	t.Parallel()
+	metrics := controlplane.NewMetrics()
+	l := roomy()
+	l.journalBytes, l.allBytes, l.begun = 10, 5, 1
+	read := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = new(bytes.Buffer).ReadFrom(r.Body)
+		_, _ = new(bytes.Buffer).ReadFrom(r.Body) // which counts no second time
+	})
+	handler := private(bound(read, l, metrics.HandlersRefused), nil, metrics.HandlersRefused)
+	send := func(body, host, origin string) {
+		r := httptest.NewRequest(http.MethodPost, "http://localhost/invoke/a/b", strings.NewReader(body))
+		r.Host = host
+		if origin != "" {
+			r.Header.Set("Origin", origin)
+		}
+		handler.ServeHTTP(httptest.NewRecorder(), r)
+	}
+	send("01234", "localhost", "")
+	send("0123456789a", "localhost", "")
+	send("012345", "localhost", "")
+	send("0", "evil.example", "")
+	send("0", "localhost", "http://evil.example")
+	l.invocations = 0
+	full := bound(read, l, metrics.HandlersRefused)
+	full.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", nil))
+	wantRefused(t, metrics, map[bounded.Bound]int{bounded.BoundBody: 1, bounded.BoundMemory: 1, bounded.BoundHost: 2,
+		bounded.BoundSlots: 1})
+}
+
+// A journal that is late is counted.
+func TestLateJournalsAreCounted(t *testing.T) {
+	t.Parallel()
+	metrics := controlplane.NewMetrics()
+	l := roomy()
+	l.arrival = 50 * time.Millisecond
+	handler := bound(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = new(bytes.Buffer).ReadFrom(r.Body)
+	}), l, metrics.HandlersRefused)
+	s := newServer(handler, slog.New(slog.DiscardHandler))
+	listener := listen(t, "")
+	go func() { _ = s.Serve(listener) }()
+	t.Cleanup(func() { _ = s.Close() })
+	for _, c := range overBoth(t) {
+		slowly(t, c, "http://"+listener.Addr().String())
+	}
+	await.True(t, "both are counted", func() bool { return refusals(t, metrics)[string(bounded.BoundTime)] == 2 })
+}
+
+// An answer that refuses has as long as a journal may take, twice; one of an invocation that runs has the attempt's
+// time. The first could else be left unread for an hour.
+func TestRefusalsAreNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	l := roomy()
+	l.arrival, l.attempt = time.Minute, time.Hour
+	for status, most := range map[int]time.Duration{
+		http.StatusUnauthorized: 2 * time.Minute,
+		http.StatusOK:           time.Hour + stepMax,
+	} {
+		w := &deadlines{ResponseRecorder: httptest.NewRecorder()}
+		answers := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
+		handler := bound(answers, l, func(bounded.Bound) {})
+		handler.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/invoke/a/b", nil))
+		if left := time.Until(w.write); left > most || left < most-time.Minute {
+			t.Errorf("an answer %d may take %v, want %v", status, left, most)
+		}
+	}
+}
+
+type deadlines struct {
+	*httptest.ResponseRecorder
+	write time.Time
+}
+
+func (d *deadlines) SetReadDeadline(time.Time) error { return nil }
+
+func (d *deadlines) SetWriteDeadline(t time.Time) error {
+	d.write = t
+	return nil
+}
+
+func refusals(t *testing.T, metrics *controlplane.Metrics) map[string]int {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(metrics)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]int{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == "weir_handlers_refused_total" {
+				found[m.GetLabel()[0].GetValue()] = int(m.GetCounter().GetValue())
+			}
+		}
+	}
+	return found
+}
+
+func wantRefused(t *testing.T, metrics *controlplane.Metrics, want map[bounded.Bound]int) {
+	t.Helper()
+	found := refusals(t, metrics)
+	for _, b := range controlplane.HandlersBounds {
+		if n, ok := found[string(b)]; !ok || n != want[b] {
+			t.Errorf("weir_handlers_refused_total{bound=%q} is %d, want %d", b, n, want[b])
+		}
+	}
+}
+
+// locked is a log that several goroutines write.
+type locked struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *locked) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *locked) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
