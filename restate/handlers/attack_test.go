@@ -30,6 +30,9 @@ func TestFloodsOfFrames(t *testing.T) {
 	}
 	for signed, key := range map[string]string{"signed": "publickeyv1_" + base58(public), "unsigned": ""} {
 		for name, flood := range attack.Floods("/invoke/WeirCron/Status", invocationType) {
+			if signed == "signed" && !strings.Contains(name, "streams") {
+				continue // no request comes of it that could be signed
+			}
 			t.Run(signed+"/"+name, func(t *testing.T) {
 				address := serveEndpoint(t, Options{IdentityKey: key})
 				during := attack.Watch()

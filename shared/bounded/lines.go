@@ -42,7 +42,9 @@ func (l lines) Handle(ctx context.Context, record slog.Record) error {
 	return l.Handler.Handle(ctx, record)
 }
 
-func (l lines) WithAttrs(attrs []slog.Attr) slog.Handler { return lines{l.Handler.WithAttrs(attrs), l.budget} }
+func (l lines) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return lines{l.Handler.WithAttrs(attrs), l.budget}
+}
 
 func (l lines) WithGroup(name string) slog.Handler { return lines{l.Handler.WithGroup(name), l.budget} }
 
