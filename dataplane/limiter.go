@@ -27,6 +27,7 @@ type Limiter struct {
 
 	settings atomic.Pointer[settings]
 	loading  chan struct{}  // full while settings are read and put in force: a slow read does not undo a later one
+	asOf     settingsRead   // of the one that loads settings
 	dirty    cell.DirtyList // entries whose counts changed
 	marks    uint32         // flags that a request leaves on its entry; constant
 	farShift atomic.Uint32  // a cost below limit >> farShift is far from its share; 0: with no origin all are

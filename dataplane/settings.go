@@ -320,7 +320,7 @@ func (l *Limiter) RefreshSettings(ctx context.Context) error {
 }
 
 // loadSettings reads and applies what is stored. On any failure what is in force
-// stays in force.
+// stays in force, as it does where it was read from the store later.
 func (l *Limiter) loadSettings(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, settingsTimeout)
 	defer cancel()
@@ -330,9 +330,14 @@ func (l *Limiter) loadSettings(ctx context.Context) error {
 	case <-ctx.Done():
 		return fmt.Errorf("read settings: %w", ctx.Err())
 	}
+	asked := l.clock.ReadSteady()
 	rows, err := l.cfg.Settings.Settings(ctx, l.cfg.Region)
 	if errors.Is(err, store.ErrNoSettings) {
 		return nil // what is in force stays: the region's relay has not begun
+	}
+	last := l.settings.Load()
+	if err == nil {
+		err = l.asOf.take(&rows, last.rows, asked, l.clock.ReadSteady())
 	}
 	if err != nil {
 		err = fmt.Errorf("read settings: %w", err)
@@ -341,7 +346,6 @@ func (l *Limiter) loadSettings(ctx context.Context) error {
 		}
 		return err
 	}
-	last := l.settings.Load()
 	nowMs := l.nowMs()
 	next, err := last.same(&rows, nowMs), error(nil)
 	if next == nil {

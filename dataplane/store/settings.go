@@ -39,7 +39,7 @@ type SettingsRows struct {
 	NodesLive int
 
 	// Age is how long ago a relay read the rows or found them unchanged, by the origin's clock; 0 of rows that come from
-	// the store itself.
+	// the store itself. A limiter takes no rows that are older than those it has.
 	Age time.Duration
 
 	// Problem is why a part could not be read, while all else is good; that part is
