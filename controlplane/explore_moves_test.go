@@ -64,10 +64,13 @@ func (w *world) moves() (all []move) {
 	all = append(all, w.deliveries()...)
 	all = append(all, w.operators()...)
 	// What it sends again and again, while nothing of it comes, says nothing new.
-	if letters := w.keep(); len(letters) > 0 && len(w.letters) < lettersMax && !slices.ContainsFunc(w.letters, func(l letter) bool {
+	letters := w.keep()
+	if len(letters) > 0 && len(w.letters) < lettersMax && !slices.ContainsFunc(w.letters, func(l letter) bool {
 		return l.what == letters[0].what && l.to == letters[0].to
 	}) {
-		all = append(all, move{theKeeperLooks, "the keeper makes a round", func(w *world) { w.letters = append(w.letters, letters...) }})
+		all = append(all, move{theKeeperLooks, "the keeper makes a round", func(w *world) {
+			w.letters = append(w.letters, letters...)
+		}})
 	}
 	if !slices.ContainsFunc(w.letters, func(l letter) bool { return l.dueMs > w.nowMs }) {
 		all = append(all, move{timePasses, "time passes", func(w *world) { w.pass(w.nowMs + quantumMs) }})
