@@ -12,9 +12,7 @@ import (
 
 // cell is what a relay knows of one cell. Its book's mu guards it.
 type cell struct {
-	group      *group
-	identifier string
-	*ownCount  // nil until the own region counts in the cell
+	group *group
 
 	// The other regions' side.
 	first  part    // of one region, as most cells have; of is nil while there is none
@@ -24,6 +22,9 @@ type cell struct {
 	shared bool    // another region is known to use the cell; stays
 
 	dropped bool // taken off its table
+
+	*ownCount  // nil until the own region counts in the cell
+	identifier string
 }
 
 // ownCount is what a relay knows of a cell that its own region has counted in.
@@ -64,9 +65,12 @@ func (c *cell) expiresMs() int64 { return c.group.expiresMs }
 
 // foreign is what all other regions are known to have accepted.
 func (c *cell) foreign() int64 {
-	sum := int64(0)
-	for p := range c.parts() {
-		sum = min(store.CountMax, sum+p.total)
+	sum := c.first.total
+	if c.more == nil {
+		return sum
+	}
+	for i := range *c.more {
+		sum = min(store.CountMax, sum+(*c.more)[i].total)
 	}
 	return sum
 }
@@ -87,27 +91,33 @@ func (c *cell) parts() iter.Seq[*part] {
 
 // merge raises a region's component, and returns whether that raised the foreign total.
 func (c *cell) merge(of *region, total int64) bool {
-	before := c.foreign()
 	p := c.partOf(of)
-	p.total = max(p.total, total)
-	return c.foreign() > before
+	if total <= p.total {
+		return false
+	}
+	before := c.foreign()
+	p.total = total
+	return before < store.CountMax
 }
 
 // partOf is a region's part, and makes it where there is none.
 func (c *cell) partOf(of *region) *part {
-	for p := range c.parts() {
-		if p.of == of {
+	switch {
+	case c.first.of == of:
+		return &c.first
+	case c.first.of == nil:
+		of.cells++
+		c.first.of = of
+		return &c.first
+	case c.more == nil:
+		c.more = new([]part)
+	}
+	for i := range *c.more {
+		if p := &(*c.more)[i]; p.of == of {
 			return p
 		}
 	}
 	of.cells++
-	if c.first.of == nil {
-		c.first.of = of
-		return &c.first
-	}
-	if c.more == nil {
-		c.more = new([]part)
-	}
 	*c.more = append(*c.more, part{of: of})
 	return &(*c.more)[len(*c.more)-1]
 }

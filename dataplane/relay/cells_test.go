@@ -19,6 +19,12 @@ func newTestRelay(t testing.TB) *Relay {
 	return r
 }
 
+// mergeOne merges a count that has its cell's name.
+func mergeOne(b *book, from string, c counted, now time.Time) {
+	of := groupOf(c.cell)
+	b.merge(from, &of, []entry{{identifier: c.cell.Identifier, total: c.total}}, make([]*cell, 1), now)
+}
+
 func toSend(b *book, now time.Time) *telling {
 	var t telling
 	b.toSend(&t, now)
@@ -72,7 +78,7 @@ func TestStoredAndToldCountsMeetByRegion(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s.book.merge("ap", counted{cell: x, total: 6}, time.Now())
+	mergeOne(&s.book, "ap", counted{cell: x, total: 6}, time.Now())
 	if err := s.importStored(t.Context(), time.Now()); err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +90,7 @@ func TestStoredAndToldCountsMeetByRegion(t *testing.T) {
 // What was on its way to an origin when it lost its counts is sent again.
 func TestATotalSentToAnEmptiedOriginIsSentAgain(t *testing.T) {
 	b, now := &newTestRelay(t).shards[0].book, time.Now()
-	b.merge("us", counted{cell: minuteCell("a"), total: 5}, now)
+	mergeOne(b, "us", counted{cell: minuteCell("a"), total: 5}, now)
 	first := toSend(b, now)
 	b.resend()
 	b.setSent(first, true, now)
@@ -96,7 +102,7 @@ func TestATotalSentToAnEmptiedOriginIsSentAgain(t *testing.T) {
 // A foreign total that an emptied origin was sent anew is repeated as any other, for a replica that lacks it.
 func TestWhatAnEmptiedOriginWasSentIsRepeated(t *testing.T) {
 	b, now := &newTestRelay(t).shards[0].book, time.Now()
-	b.merge("us", counted{cell: minuteCell("a"), total: 5}, now)
+	mergeOne(b, "us", counted{cell: minuteCell("a"), total: 5}, now)
 	for range 2 {
 		first := toSend(b, now)
 		if b.setSent(first, true, now); len(first.totals) != 1 {
@@ -117,9 +123,9 @@ func TestWhatAnEmptiedOriginWasSentIsRepeated(t *testing.T) {
 // A foreign total that grows while it is on its way is sent again.
 func TestATotalThatGrowsOnItsWayIsSentAgain(t *testing.T) {
 	b, now := &newTestRelay(t).shards[0].book, time.Now()
-	b.merge("us", counted{cell: minuteCell("a"), total: 5}, now)
+	mergeOne(b, "us", counted{cell: minuteCell("a"), total: 5}, now)
 	first := toSend(b, now)
-	b.merge("us", counted{cell: minuteCell("a"), total: 6}, now)
+	mergeOne(b, "us", counted{cell: minuteCell("a"), total: 6}, now)
 	b.setSent(first, true, now)
 	if again := toSend(b, now).totals; len(again) != 1 || again[0].Count != 6 {
 		t.Errorf("then %v is sent, want 6", again)
@@ -131,7 +137,7 @@ func TestATotalThatCouldNotBeToldIsSentAgain(t *testing.T) {
 	r, now := newTestRelay(t), time.Now()
 	s, origin := r.shards[0], r.cfg.Origin.(*memstore.Origin)
 	s.leaseUntil = now.Add(time.Hour)
-	s.book.merge("us", counted{cell: minuteCell("a"), total: 5}, now)
+	mergeOne(&s.book, "us", counted{cell: minuteCell("a"), total: 5}, now)
 	origin.Faults.Fail(errors.New("down"))
 	if err := s.tell(t.Context(), now); err == nil {
 		t.Fatal("no error")
@@ -145,7 +151,7 @@ func TestATotalThatCouldNotBeToldIsSentAgain(t *testing.T) {
 func TestACellOutlivesItsEndByAMinute(t *testing.T) {
 	b, now := &newTestRelay(t).shards[0].book, time.Now()
 	x := minuteCell("a")
-	b.merge("us", counted{cell: x, total: 5}, now)
+	mergeOne(b, "us", counted{cell: x, total: 5}, now)
 	for _, past := range []time.Duration{0, keptFor - time.Millisecond} {
 		b.heard(time.UnixMilli(x.ExpiresAtMs()).Add(past))
 		if b.sweep(); b.findLocked(&x) == nil || b.unsent.len() != 1 {
@@ -193,7 +199,7 @@ func TestASweepForgetsWhatHasExpired(t *testing.T) {
 	long, short, own := minuteCell("long"), minuteCell("short"), minuteCell("own")
 	long.Duration, long.Sequence = time.Hour, short.ExpiresAtMs()/time.Hour.Milliseconds()
 	for _, c := range []window.Cell{long, short} {
-		s.book.merge("us", counted{cell: c, total: 5}, now)
+		mergeOne(&s.book, "us", counted{cell: c, total: 5}, now)
 	}
 	s.book.growLocked(&store.Change{Cell: own, Total: 1, Limit: 100}, now, now)
 	s.book.forgetOwn()
@@ -208,7 +214,7 @@ func TestASweepForgetsWhatHasExpired(t *testing.T) {
 func TestWhatIsOnItsWayWhenTheOwnSideIsForgotten(t *testing.T) {
 	s, now := newTestRelay(t).shards[0], time.Now()
 	b, own, both := &s.book, minuteCell("own"), minuteCell("both")
-	b.merge("us", counted{cell: both, total: 5}, now)
+	mergeOne(b, "us", counted{cell: both, total: 5}, now)
 	for _, c := range []window.Cell{own, both} {
 		b.growLocked(&store.Change{Cell: c, Total: 100, Limit: 100}, now, now)
 	}
@@ -230,7 +236,7 @@ func TestWhatIsOnItsWayWhenTheOwnSideIsForgotten(t *testing.T) {
 func TestACellThatAllHaveForgottenIsGone(t *testing.T) {
 	b, now := &newTestRelay(t).shards[0].book, time.Now()
 	x := minuteCell("a")
-	b.merge("us", counted{cell: x, total: 5}, now)
+	mergeOne(b, "us", counted{cell: x, total: 5}, now)
 	b.growLocked(&store.Change{Cell: x, Total: 1, Limit: 100}, now, now)
 	b.forgetForeign()
 	if c := b.findLocked(&x); c == nil || c.isForeign() || b.unsent.len() != 0 || b.cellsOf("us") != 0 {

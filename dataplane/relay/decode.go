@@ -1,10 +1,12 @@
 package relay
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
+	"sync"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/store"
@@ -16,25 +18,54 @@ var errPayload = errors.New("relay: malformed payload")
 // decode calls hash and count for each entry of a payload. After an error those called before it are still true.
 // What it allocates is bounded by store.NewsBytesMax, whatever the payload says.
 func decode(payload []byte, hash func(hashed), count func(counted)) error {
-	_, err := decodeAged(payload, hash, count)
+	_, err := decodeBlocks(payload, func(expiresMs int64, hashes []uint32) {
+		for _, h := range hashes {
+			hash(hashed{expiresMs, h})
+		}
+	}, func(of *window.Cell, entries []entry) {
+		for i := range entries {
+			count(entries[i].counted(of))
+		}
+	})
 	return err
 }
 
-// decodeAged is decode, and returns how old the oldest count was when the row was made; 0 is unknown.
-func decodeAged(payload []byte, hash func(hashed), count func(counted)) (age time.Duration, err error) {
+// blockMax is how many entries decodeBlocks hands over at most: they, and what they need first, stay in a cache.
+const blockMax = 512
+
+// entry is a count of a group: see counted.
+type entry struct {
+	identifier   string
+	number, hash uint32 // hash: of the identifier, for those who look it up
+	total        int64
+}
+
+func (e *entry) counted(of *window.Cell) counted {
+	c := counted{cell: *of, number: e.number, total: e.total}
+	c.cell.Identifier = e.identifier
+	return c
+}
+
+// decodeBlocks is decode with up to blockMax entries of a group at a time, counts with their names or all without. They
+// may be changed, and are valid until the function returns. age is how old the oldest count was when the row was made; 0
+// is unknown.
+func decodeBlocks(payload []byte, hashes func(expiresMs int64, hashes []uint32), counts func(of *window.Cell,
+	entries []entry)) (age time.Duration, err error) {
 	if len(payload) > store.NewsBytesMax {
 		return 0, fmt.Errorf("%w: %d bytes (1 to %d)", errPayload, len(payload), store.NewsBytesMax)
 	}
-	body, err := bodyOf(payload)
+	d := decoders.Get().(*decoder)
+	defer d.free()
+	body, err := d.bodyOf(payload)
 	if err != nil {
 		return 0, err
 	}
-	d := newDecoder(body)
+	d.begin(body)
 	for range d.heads.length(&d.heads, 2) {
-		d.hashGroup(hash)
+		d.hashGroup(hashes)
 	}
 	for range d.heads.length(&d.heads, 6) {
-		d.countGroup(count)
+		d.countGroup(counts)
 	}
 	if len(d.heads.rest) > 0 {
 		age = d.age()
@@ -46,12 +77,12 @@ func decodeAged(payload []byte, hash func(hashed), count func(counted)) (age tim
 // ageMax is the longest age that is told.
 const ageMax = 366 * 24 * time.Hour
 
-func bodyOf(payload []byte) ([]byte, error) {
+func (d *decoder) bodyOf(payload []byte) ([]byte, error) {
 	switch {
 	case len(payload) > 0 && payload[0] == versionPlain:
 		return payload[1:], nil
 	case len(payload) > 0 && payload[0] == versionDeflated:
-		return inflate(payload[1:])
+		return inflate(&d.inflated, payload[1:])
 	}
 	return nil, fmt.Errorf("%w: of no version that is known", errPayload)
 }
@@ -60,16 +91,36 @@ func bodyOf(payload []byte) ([]byte, error) {
 type decoder struct {
 	heads, hashes, marks, texts, gaps column
 	err                               error
+
+	// Memory that is used again.
+	inflated bytes.Buffer
+	cell     window.Cell // of the group that is read
+	hash     [blockMax]uint32
+	entries  [blockMax]entry
+	names    []byte // of a block, one behind the other
+	ends     [blockMax]int
 }
 
-func newDecoder(body []byte) *decoder {
-	d := &decoder{}
+var decoders = sync.Pool{New: func() any { return new(decoder) }}
+
+// begin reads where the columns are.
+func (d *decoder) begin(body []byte) {
+	d.err = nil
 	whole := column{d, body}
 	for _, c := range []*column{&d.heads, &d.hashes, &d.marks, &d.texts} {
 		*c = column{d, whole.bytes()}
 	}
 	d.gaps = column{d, whole.rest}
-	return d
+}
+
+// free has another payload use the decoder, which holds nothing of this one.
+func (d *decoder) free() {
+	for _, c := range []*column{&d.heads, &d.hashes, &d.marks, &d.texts, &d.gaps} {
+		c.rest = nil
+	}
+	clear(d.entries[:])
+	d.cell = window.Cell{}
+	decoders.Put(d)
 }
 
 func (d *decoder) age() time.Duration {
@@ -98,66 +149,95 @@ func (d *decoder) fail(what string) {
 	}
 }
 
-func (d *decoder) hashGroup(yield func(hashed)) {
+func (d *decoder) hashGroup(yield func(expiresMs int64, hashes []uint32)) {
 	expiresMs := d.heads.number(math.MaxInt64)
 	hash := int64(0)
-	for range d.heads.length(&d.hashes, 1) {
-		hash += d.hashes.number(1<<hashBits - 1 - hash)
-		if d.err != nil {
-			return
+	for left := d.heads.length(&d.hashes, 1); left > 0 && d.err == nil; left -= blockMax {
+		n := 0
+		for range min(left, blockMax) {
+			if hash += d.hashes.number(1<<hashBits - 1 - hash); d.err != nil {
+				break
+			}
+			d.hash[n] = uint32(hash)
+			n++
 		}
-		yield(hashed{expiresMs, uint32(hash)})
+		yield(expiresMs, d.hash[:n])
 	}
 }
 
-func (d *decoder) countGroup(yield func(counted)) {
-	c := window.Cell{}
+func (d *decoder) countGroup(yield func(*window.Cell, []entry)) {
+	c := &d.cell
+	*c = window.Cell{}
 	c.Workspace, c.Namespace = string(d.heads.bytes()), string(d.heads.bytes())
 	if !window.ReadStoredDuration(int64(d.heads.uvarint()), &c.Key) {
 		d.fail("duration out of range")
 	}
 	c.Sequence = d.heads.varint()
-	d.check(c)
+	d.check(*c)
 	repeated, named := d.heads.length(&d.gaps, 1), d.heads.length(&d.marks, 4)
-	d.repeated(c, repeated, yield)
-	d.named(c, named, yield)
+	d.repeated(repeated, yield)
+	d.named(named, yield)
 }
 
-func (d *decoder) repeated(c window.Cell, n int, yield func(counted)) {
-	number := int64(0)
-	for range n {
-		number += d.gaps.number(math.MaxUint32 - number)
-		total := d.marks.number(store.CountMax)
-		if number == 0 {
-			d.fail("a count with neither name nor number")
+func (d *decoder) repeated(left int, yield func(*window.Cell, []entry)) {
+	for number := int64(0); left > 0 && d.err == nil; left -= blockMax {
+		n := 0
+		for range min(left, blockMax) {
+			number += d.gaps.number(math.MaxUint32 - number)
+			total := d.marks.number(store.CountMax)
+			if number == 0 {
+				d.fail("a count with neither name nor number")
+			}
+			if d.err != nil {
+				break
+			}
+			d.entries[n] = entry{number: uint32(number), total: total}
+			n++
 		}
-		if d.err != nil {
-			return
-		}
-		yield(counted{c, uint32(number), total})
+		yield(&d.cell, d.entries[:n])
 	}
 }
 
-func (d *decoder) named(c window.Cell, n int, yield func(counted)) {
-	numbers, shared, lengths := d.marks.varints(n), d.marks.varints(n), d.marks.varints(n)
-	var identifier []byte
-	next := int64(1)
-	for range n {
-		number := next + numbers.varint()
-		identifier = append(identifier[:shared.number(int64(len(identifier)))], d.texts.take(lengths.uvarint())...)
-		total := d.marks.number(store.CountMax)
-		if number < 0 || number > math.MaxUint32 {
-			d.fail("number out of range")
+func (d *decoder) named(left int, yield func(*window.Cell, []entry)) {
+	of := namedColumns{numbers: d.marks.varints(left), shared: d.marks.varints(left), lengths: d.marks.varints(left), next: 1}
+	for ; left > 0 && d.err == nil; left -= blockMax {
+		n := 0
+		d.names = d.names[:0]
+		for n < min(left, blockMax) && d.name(&of, &d.entries[n]) {
+			d.names = append(d.names, of.identifier...)
+			d.ends[n] = len(d.names)
+			n++
 		}
-		if len(identifier) < 1 || len(identifier) > window.IdentifierBytesMax {
-			d.fail("identifier out of range")
+		names, from := string(d.names), 0
+		for i := range n {
+			d.entries[i].identifier = names[from:d.ends[i]]
+			from = d.ends[i]
 		}
-		if d.err != nil {
-			return
-		}
-		c.Identifier, next = string(identifier), number+1
-		yield(counted{c, uint32(number), total})
+		yield(&d.cell, d.entries[:n])
 	}
+}
+
+// namedColumns are those of a group's named counts, with what the last one had.
+type namedColumns struct {
+	numbers, shared, lengths column
+	next                     int64
+	identifier               []byte
+}
+
+// name reads a named count, except that the identifier stays in of. It is false after an error.
+func (d *decoder) name(of *namedColumns, e *entry) bool {
+	number := of.next + of.numbers.varint()
+	shared := of.shared.number(int64(len(of.identifier)))
+	of.identifier = append(of.identifier[:shared], d.texts.take(of.lengths.uvarint())...)
+	total := d.marks.number(store.CountMax)
+	if number < 0 || number > math.MaxUint32 {
+		d.fail("number out of range")
+	}
+	if len(of.identifier) < 1 || len(of.identifier) > window.IdentifierBytesMax {
+		d.fail("identifier out of range")
+	}
+	*e, of.next = entry{number: uint32(number), total: total}, number+1
+	return d.err == nil
 }
 
 // check refuses groups of cells that no data plane can have counted in.

@@ -40,15 +40,17 @@ func deflate(parts ...[]byte) []byte {
 	return b.Bytes()
 }
 
-// inflate is the inverse, of what follows the version.
-func inflate(packed []byte) ([]byte, error) {
+// inflate is the inverse, of what follows the version. It uses the memory of into.
+func inflate(into *bytes.Buffer, packed []byte) ([]byte, error) {
 	r := inflaters.Get().(io.ReadCloser)
 	defer inflaters.Put(r)
 	source := bytes.NewReader(packed)
 	if err := r.(flate.Resetter).Reset(source, nil); err != nil {
 		return nil, fmt.Errorf("%w: %w", errPayload, err)
 	}
-	body, err := io.ReadAll(io.LimitReader(r, store.NewsBytesMax))
+	into.Reset()
+	_, err := into.ReadFrom(io.LimitReader(r, store.NewsBytesMax))
+	body := into.Bytes()
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", errPayload, err)

@@ -76,7 +76,7 @@ func BenchmarkLoneCells(b *testing.B) {
 		for i := range cells {
 			c := minuteCell("user_12345678")
 			c.Workspace = fmt.Sprintf("workspace_%08d", i)
-			book.merge("us", counted{cell: c, total: 5}, time.Time{})
+			mergeOne(book, "us", counted{cell: c, total: 5}, time.Time{})
 		}
 		held = float64(heapBytes()-before) / cells
 		runtime.KeepAlive(book)

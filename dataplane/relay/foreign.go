@@ -145,8 +145,10 @@ func (b *book) repeatLocked(t *telling, now time.Time) {
 		}
 		if n++; s.cell.sent == s.total && !s.cell.unsent && !b.expired(s.cell.expiresMs()) {
 			t.cells = append(t.cells, s.cell)
-			t.totals = append(t.totals, store.Foreign{Cell: s.cell.name(), Count: s.total})
 		}
 	}
 	b.sent.drop(n)
+	for _, c := range t.cells {
+		t.totals = append(t.totals, store.Foreign{Cell: c.name(), Count: c.sent})
+	}
 }

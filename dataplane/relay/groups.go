@@ -65,11 +65,15 @@ func (b *book) findLocked(name *window.Cell) *cell {
 
 // cellLocked makes the cell where there is none.
 func (b *book) cellLocked(name *window.Cell) *cell {
-	g := b.groupLocked(name)
-	if c := g.cells.find(name.Identifier); c != nil {
+	return b.inGroupLocked(b.groupLocked(name), name.Identifier, hashIdentifier(name.Identifier))
+}
+
+// inGroupLocked makes the cell where there is none.
+func (b *book) inGroupLocked(g *group, identifier string, hash uint32) *cell {
+	if c := g.cells.findHashed(identifier, hash); c != nil {
 		return c
 	}
-	c := g.cells.add(name.Identifier)
+	c := g.cells.add(identifier, hash)
 	c.group = g
 	b.n++
 	return c

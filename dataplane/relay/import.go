@@ -128,11 +128,15 @@ func (r *Relay) importAll(ctx context.Context, nowMs int64, own map[*shard][]sto
 func (b *book) mergeStored(region string, n store.Count) (fits bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	c := b.foreignLocked(&n.Cell, region)
+	r := b.regionLocked(region)
+	if r == nil {
+		return false
+	}
+	c := b.foreignLocked(&n.Cell, r)
 	if c == nil {
 		return false
 	}
-	b.raiseLocked(c, region, n.Count)
+	b.raiseLocked(c, r, n.Count)
 	c.shared = true
 	return true
 }

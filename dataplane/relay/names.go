@@ -50,7 +50,11 @@ const leafBits = 5
 
 // findLocked is the cell of a group that has a number in a row; nil where no name was read. It keeps nothing.
 func (n *names) findLocked(row *store.NewsRow, c *window.Cell, number uint32) *cell {
-	if leaf := n.groupLocked(numbered{row.Stream, row.Writer, groupOf(*c)})[number>>leafBits]; leaf != nil {
+	return n.groupLocked(numbered{row.Stream, row.Writer, groupOf(*c)}).find(number)
+}
+
+func (l leaves) find(number uint32) *cell {
+	if leaf := l[number>>leafBits]; leaf != nil {
 		return leaf[number%(1<<leafBits)]
 	}
 	return nil

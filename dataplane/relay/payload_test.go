@@ -254,7 +254,7 @@ func TestLongHashesAreRefused(t *testing.T) {
 func TestAges(t *testing.T) {
 	counts := []counted{{minuteCell("alice"), 1, 7}}
 	read := func(payload []byte) (time.Duration, error) {
-		return decodeAged(payload, func(hashed) {}, func(counted) {})
+		return decodeBlocks(payload, func(int64, []uint32) {}, func(*window.Cell, []entry) {})
 	}
 	for _, age := range []time.Duration{0, time.Millisecond, time.Minute, ageMax} {
 		if got, err := read(encode(nil, counts, age)); got != age || err != nil {

@@ -31,6 +31,10 @@ type reader struct {
 	names   names
 	lacking lacking
 
+	// Memory of merge, which holds the names' mu.
+	parts [][]entry // by shard
+	known [blockMax]*cell
+
 	earlyLogged, crowdedLogged, fullLogged logged
 
 	streamsMax int
@@ -43,7 +47,8 @@ type reader struct {
 }
 
 func newReader(r *Relay) *reader {
-	return &reader{relay: r, names: newNames(), lacking: make(lacking), streamsMax: streamsMax}
+	return &reader{relay: r, names: newNames(), lacking: make(lacking), streamsMax: streamsMax,
+		parts: make([][]entry, r.cfg.Origin.Shards())}
 }
 
 // read brings the shards what has been told since the last call, once an origin has told the time, by which cells are
@@ -159,52 +164,84 @@ type leftOut struct{ early, crowded, nameless int }
 func (r *reader) merge(row *store.NewsRow, now time.Time) (left leftOut, age time.Duration, err error) {
 	r.names.mu.Lock()
 	defer r.names.mu.Unlock()
+	defer clear(r.known[:])
 	originMs := r.relay.originMs()
-	age, err = decodeAged(row.Payload, func(h hashed) {
-		if isEarly(h.expiresMs, window.DurationMax, originMs) {
-			left.early++
+	age, err = decodeBlocks(row.Payload, func(expiresMs int64, hashes []uint32) {
+		if isEarly(expiresMs, window.DurationMax, originMs) {
+			left.early += len(hashes)
 			return
 		}
-		r.use(h, now)
-	}, func(c counted) {
+		r.use(expiresMs, hashes, now)
+	}, func(of *window.Cell, counts []entry) {
 		switch {
-		case isEarly(c.cell.ExpiresAtMs(), c.cell.Duration, originMs):
-			left.early++
-		case c.isNamed() && !r.nameLocked(row, c, now):
-			left.crowded++
-		case !c.isNamed() && !r.countLocked(row, c, now):
-			left.nameless++
+		case len(counts) == 0:
+		case isEarly(of.ExpiresAtMs(), of.Duration, originMs):
+			left.early += len(counts)
+		case counts[0].identifier != "":
+			left.crowded += r.nameLocked(row, of, counts, now)
+		default:
+			left.nameless += r.countLocked(row, of, counts, now)
 		}
 	})
 	return left, age, err
 }
 
-// nameLocked takes in a count that has its cell's name, and keeps the number. It is false where the region has no room
-// for one more cell, or for its number.
-func (r *reader) nameLocked(row *store.NewsRow, c counted, now time.Time) bool {
-	known, fits := r.relay.shardOf(&c.cell.Key).book.merge(row.Region, c, now)
-	if known != nil && c.number != 0 {
-		return r.names.setLocked(row, c.number, known)
+// nameLocked takes in counts that have their cells' names, and keeps the numbers. It returns of how many the region has
+// no room for the cell, or for its number.
+func (r *reader) nameLocked(row *store.NewsRow, of *window.Cell, counts []entry, now time.Time) (crowded int) {
+	for i, part := range r.partedLocked(of, counts) {
+		known := r.known[:len(part)]
+		crowded += r.relay.shards[i].book.merge(row.Region, of, part, known, now)
+		for j, c := range known {
+			if c != nil && part[j].number != 0 && !r.names.setLocked(row, part[j].number, c) {
+				crowded++
+			}
+		}
 	}
-	return fits
+	return crowded
 }
 
-// countLocked takes in a count by its cell's number. It is false where the name was not read, and the cell has not
+// partedLocked are counts by the shards of their cells.
+func (r *reader) partedLocked(of *window.Cell, counts []entry) [][]entry {
+	if len(r.parts) == 1 {
+		r.parts[0] = counts
+		return r.parts
+	}
+	for i := range r.parts {
+		r.parts[i] = r.parts[i][:0]
+	}
+	key := of.Key
+	for i := range counts {
+		key.Identifier = counts[i].identifier
+		at := r.relay.cfg.Origin.ShardOf(&key)
+		r.parts[at] = append(r.parts[at], counts[i])
+	}
+	return r.parts
+}
+
+// countLocked takes in counts by their cells' numbers. It returns of how many the name was not read, unless they have
 // expired.
-func (r *reader) countLocked(row *store.NewsRow, c counted, now time.Time) bool {
-	known := r.names.findLocked(row, &c.cell, c.number)
-	if known == nil {
-		return r.relay.shards[0].book.hasExpired(&c.cell)
+func (r *reader) countLocked(row *store.NewsRow, of *window.Cell, counts []entry, now time.Time) (nameless int) {
+	in, known := r.names.groupLocked(numbered{row.Stream, row.Writer, *of}), r.known[:len(counts)]
+	for i := range counts {
+		if known[i] = in.find(counts[i].number); known[i] == nil {
+			nameless++
+		}
 	}
-	known.group.book.raise(known, row.Region, c.total, now)
-	return true
+	for _, s := range r.relay.shards {
+		s.book.raise(row.Region, of, counts, known, now)
+	}
+	if nameless > 0 && r.relay.shards[0].book.hasExpired(of) {
+		return 0
+	}
+	return nameless
 }
 
-// use takes note of another region that uses a cell.
-func (r *reader) use(h hashed, now time.Time) {
-	r.users.add(h) // before it looks who waits: see dueLocked
+// use takes note of another region that uses cells.
+func (r *reader) use(expiresMs int64, hashes []uint32, now time.Time) {
+	r.users.add(expiresMs, hashes) // before it looks who waits: see dueLocked
 	for _, s := range r.relay.shards {
-		s.book.wake(h, now)
+		s.book.wake(expiresMs, hashes, now)
 	}
 }
 
@@ -259,64 +296,6 @@ func (r *Relay) unreadable(row *store.NewsRow, err error) {
 	r.metrics.unreadable.Add(1)
 	r.cfg.Logger.Error("relay leaves out a row of news that it cannot read", "region", row.Region, "shard", row.Shard,
 		"sequence", row.Sequence, "error", err)
-}
-
-// merge raises another region's component of a cell that it returns, unless that has expired. fits is false where the
-// region has no room for one more cell.
-func (b *book) merge(region string, c counted, now time.Time) (known *cell, fits bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.expired(c.cell.ExpiresAtMs()) {
-		return nil, true
-	}
-	if known = b.foreignLocked(&c.cell, region); known == nil {
-		return nil, false
-	}
-	b.raiseLocked(known, region, c.total)
-	b.shareLocked(known, now)
-	return known, true
-}
-
-// raise raises another region's component of a cell that the region has named.
-func (b *book) raise(c *cell, region string, total int64, now time.Time) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if !b.expired(c.expiresMs()) {
-		b.raiseLocked(c, region, total)
-		b.shareLocked(c, now)
-	}
-}
-
-// foreignLocked is a cell that another region tells of; nil if the region has no room for one more, or there is none
-// for one more region.
-func (b *book) foreignLocked(name *window.Cell, region string) *cell {
-	switch of := b.regions[region]; {
-	case of == nil && len(b.regions) >= b.regionsMax:
-		return nil
-	case of != nil && of.cells >= b.partMax:
-		return b.findLocked(name)
-	}
-	return b.cellLocked(name)
-}
-
-func (b *book) raiseLocked(c *cell, name string, total int64) {
-	of := b.regions[name]
-	if of == nil {
-		of = &region{name: name}
-		b.regions[name] = of
-	}
-	if c.merge(of, total) {
-		b.unsentLocked(c)
-	}
-}
-
-// wake has the cell told that waits for another region to use it.
-func (b *book) wake(h hashed, now time.Time) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if c := b.waiting[h.hash]; c != nil && c.expiresMs() == h.expiresMs {
-		b.shareLocked(c, now)
-	}
 }
 
 // forgetForeign forgets all that other regions have told. It is for a shard that has lost its lease: take forgets the

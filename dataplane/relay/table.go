@@ -35,6 +35,10 @@ func hashIdentifier(identifier string) uint32 { return uint32(maphash.String(tab
 
 // find is nil where there is no such cell.
 func (t *table) find(identifier string) *cell {
+	return t.findHashed(identifier, hashIdentifier(identifier))
+}
+
+func (t *table) findHashed(identifier string, hash uint32) *cell {
 	if t.slots == nil {
 		for c := range t.all() {
 			if c.identifier == identifier {
@@ -43,7 +47,7 @@ func (t *table) find(identifier string) *cell {
 		}
 		return nil
 	}
-	hash, mask := hashIdentifier(identifier), uint32(len(t.slots)-1)
+	mask := uint32(len(t.slots) - 1)
 	for at := hash & mask; t.slots[at] != 0; at = (at + 1) & mask {
 		if slot := t.slots[at]; uint32(slot>>32) == hash {
 			if c := t.at(uint32(slot) - 1); c.identifier == identifier {
@@ -54,8 +58,18 @@ func (t *table) find(identifier string) *cell {
 	return nil
 }
 
+// findAll finds the cells of counts, whose hashes it sets: nil where there are none.
+func (t *table) findAll(counts []entry, found []*cell) {
+	for i := range counts {
+		counts[i].hash = hashIdentifier(counts[i].identifier)
+	}
+	for i := range counts {
+		found[i] = t.findHashed(counts[i].identifier, counts[i].hash)
+	}
+}
+
 // add adds a cell that is not there.
-func (t *table) add(identifier string) *cell {
+func (t *table) add(identifier string, hash uint32) *cell {
 	block, _ := blockOf(uint32(t.places))
 	if block == len(t.blocks) {
 		t.blocks = append(t.blocks, make([]cell, 0, blockSize(block)))
@@ -64,12 +78,12 @@ func (t *table) add(identifier string) *cell {
 	t.blocks[block] = cells
 	t.places++
 	t.n++
-	t.enterLast()
+	t.enterLast(hash)
 	return &cells[len(cells)-1]
 }
 
 // enterLast has the cell found that was added last.
-func (t *table) enterLast() {
+func (t *table) enterLast(hash uint32) {
 	switch {
 	case t.places <= searchMax:
 		return
@@ -79,8 +93,7 @@ func (t *table) enterLast() {
 	case 4*t.places > 3*len(t.slots):
 		t.grow()
 	}
-	place := uint32(t.places - 1)
-	t.enter(hashIdentifier(t.at(place).identifier), place)
+	t.enter(hash, uint32(t.places-1))
 }
 
 // keep copies an identifier, so that it does not hold the row that it is of.

@@ -25,7 +25,7 @@ func TestATableIsAMap(t *testing.T) {
 				if c := cells.find(name); c != nil {
 					t.Fatalf("seed %d: %s is found, and was not added", seed, name)
 				}
-				model[name] = cells.add(name)
+				model[name] = cells.add(name, hashIdentifier(name))
 				model[name].sent = r.Int64N(100)
 			case cells.find(name) != model[name]:
 				t.Fatalf("seed %d: %s is not found", seed, name)
@@ -52,7 +52,7 @@ func wantCells(t *testing.T, cells *table, want map[string]*cell) {
 func TestATableGivesBlocksBack(t *testing.T) {
 	var cells table
 	for i := range 10_000 {
-		cells.add(fmt.Sprint(i))
+		cells.add(fmt.Sprint(i), hashIdentifier(fmt.Sprint(i)))
 	}
 	kept := cells.find("5000")
 	cells.tidy(func(c *cell) bool { return c != kept })

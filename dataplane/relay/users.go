@@ -23,27 +23,35 @@ type users struct {
 	fullUntilMs int64 // the last expiry of a hash that was left out
 }
 
-func (u *users) add(h hashed) {
+// add adds hashes of cells that expire together.
+func (u *users) add(expiresMs int64, hashes []uint32) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	set := u.sets[h.expiresMs]
-	if _, ok := set[h.hash]; ok || h.expiresMs <= u.fullUntilMs {
-		return
-	}
-	if u.cost >= cmp.Or(u.costMax, usersMax) {
-		u.fullUntilMs = h.expiresMs
-		return
-	}
-	if set == nil {
-		set = make(map[uint32]struct{})
-		if u.sets == nil {
-			u.sets = make(map[int64]map[uint32]struct{})
+	set := u.sets[expiresMs]
+	for _, hash := range hashes {
+		if _, ok := set[hash]; ok || expiresMs <= u.fullUntilMs {
+			continue
 		}
-		u.sets[h.expiresMs] = set
-		u.cost += userSetCost
+		if u.cost >= cmp.Or(u.costMax, usersMax) {
+			u.fullUntilMs = expiresMs
+			return
+		}
+		if set == nil {
+			set = u.newSetLocked(expiresMs)
+		}
+		set[hash] = struct{}{}
+		u.cost++
 	}
-	set[h.hash] = struct{}{}
-	u.cost++
+}
+
+func (u *users) newSetLocked(expiresMs int64) map[uint32]struct{} {
+	if u.sets == nil {
+		u.sets = make(map[int64]map[uint32]struct{})
+	}
+	set := make(map[uint32]struct{})
+	u.sets[expiresMs] = set
+	u.cost += userSetCost
+	return set
 }
 
 func (u *users) has(expiresMs int64, hash uint32) bool {

@@ -1,0 +1,107 @@
+package relay
+
+import (
+	"time"
+
+	"github.com/weirhq/weir/shared/window"
+)
+
+// What merging takes is for the most part fetching cells that no cache has. So counts are merged by the block: first its
+// cells are looked up, in loops so short that the processor fetches many at once, and then they are changed.
+
+// merge raises another region's components of cells of a group, and sets known to the cells: nil where they have
+// expired, or the region has no room for one more.
+func (b *book) merge(from string, of *window.Cell, counts []entry, known []*cell, now time.Time) (crowded int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	clear(known)
+	if len(counts) == 0 || b.expired(of.ExpiresAtMs()) {
+		return 0
+	}
+	r := b.regionLocked(from)
+	if r == nil || r.cells >= b.partMax && b.groups[*of] == nil {
+		return len(counts)
+	}
+	g := b.groupLocked(of)
+	g.cells.findAll(counts, known)
+	for i := range counts {
+		if known[i] == nil { // or it is in the block twice
+			known[i] = b.foreignInLocked(g, counts[i].identifier, counts[i].hash, r)
+		}
+		if known[i] == nil {
+			crowded++
+			continue
+		}
+		b.raiseLocked(known[i], r, counts[i].total)
+		b.shareLocked(known[i], now)
+	}
+	return crowded
+}
+
+// raise raises another region's components of the cells of a group that are the book's; nil ones are left out.
+func (b *book) raise(from string, of *window.Cell, counts []entry, known []*cell, now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.expired(of.ExpiresAtMs()) {
+		return
+	}
+	mine := 0
+	for _, c := range known {
+		if c != nil && c.group.book == b {
+			mine++
+		}
+	}
+	if mine == 0 {
+		return
+	}
+	r := b.regionLocked(from)
+	for i, c := range known {
+		if r != nil && c != nil && c.group.book == b {
+			b.raiseLocked(c, r, counts[i].total)
+			b.shareLocked(c, now)
+		}
+	}
+}
+
+// regionLocked is another region; nil if there is no room for one more.
+func (b *book) regionLocked(name string) *region {
+	r := b.regions[name]
+	if r == nil && len(b.regions) < b.regionsMax {
+		r = &region{name: name}
+		b.regions[name] = r
+	}
+	return r
+}
+
+// foreignLocked is a cell that another region tells of; nil if the region has no room for one more.
+func (b *book) foreignLocked(name *window.Cell, from *region) *cell {
+	if from.cells >= b.partMax {
+		return b.findLocked(name)
+	}
+	return b.cellLocked(name)
+}
+
+// foreignInLocked is foreignLocked where the group is known.
+func (b *book) foreignInLocked(g *group, identifier string, hash uint32, from *region) *cell {
+	if from.cells >= b.partMax {
+		return g.cells.findHashed(identifier, hash)
+	}
+	return b.inGroupLocked(g, identifier, hash)
+}
+
+func (b *book) raiseLocked(c *cell, from *region, total int64) {
+	if c.merge(from, total) {
+		b.unsentLocked(c)
+	}
+}
+
+// wake has the cells told that wait for another region to use them.
+func (b *book) wake(expiresMs int64, hashes []uint32, now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, hash := range hashes {
+		if c := b.waiting[hash]; c != nil && c.expiresMs() == expiresMs {
+			b.shareLocked(c, now)
+		}
+	}
+}
