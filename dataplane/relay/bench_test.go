@@ -24,6 +24,7 @@ type stubStores struct {
 	cells   []store.Change
 	changed []store.Change // what Changes returns until they are told
 	news    stubNews
+	tells   int              // cells that it was told
 	clock   func() time.Time // nil is 28,000,000 minutes
 }
 
@@ -49,7 +50,10 @@ func (s *stubStores) Scan(context.Context, int, uint64, int) ([]store.Change, ui
 	return s.cells, 0, nil
 }
 
-func (s *stubStores) Tell(context.Context, int, []store.Foreign) (int, error) { return 0, nil }
+func (s *stubStores) Tell(_ context.Context, _ int, cells []store.Foreign) (int, error) {
+	s.tells += len(cells)
+	return 0, nil
+}
 
 func (s *stubNews) Append(_ context.Context, row store.NewsRow) error {
 	s.bytes += len(row.Payload)

@@ -46,9 +46,9 @@ func (e *entry) counted(of *window.Cell) counted {
 	return c
 }
 
-// decodeBlocks is decode with up to blockMax entries of a group at a time, counts with their names or all without. They
-// may be changed, and are valid until the function returns. age is how old the oldest count was when the row was made; 0
-// is unknown.
+// decodeBlocks is decode with up to blockMax entries of a group at a time, counts with their names or all without.
+// They may be changed, and are valid until the function returns. age is how old the oldest count was when the row was
+// made; 0 is unknown.
 func decodeBlocks(payload []byte, hashes func(expiresMs int64, hashes []uint32), counts func(of *window.Cell,
 	entries []entry)) (age time.Duration, err error) {
 	if len(payload) > store.NewsBytesMax {
@@ -199,7 +199,8 @@ func (d *decoder) repeated(left int, yield func(*window.Cell, []entry)) {
 }
 
 func (d *decoder) named(left int, yield func(*window.Cell, []entry)) {
-	of := namedColumns{numbers: d.marks.varints(left), shared: d.marks.varints(left), lengths: d.marks.varints(left), next: 1}
+	of := namedColumns{next: 1}
+	of.numbers, of.shared, of.lengths = d.marks.varints(left), d.marks.varints(left), d.marks.varints(left)
 	for ; left > 0 && d.err == nil; left -= blockMax {
 		n := 0
 		d.names = d.names[:0]

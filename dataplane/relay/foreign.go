@@ -120,10 +120,11 @@ func (b *book) setSent(t *telling, raised bool, now time.Time) {
 	if b.sentFrom.IsZero() {
 		b.sentFrom = now
 	}
+	at := now.Sub(b.sentFrom)
 	for i, c := range t.cells {
 		if total := t.totals[i].Count; total > c.sent || total == c.sent && (raised || !t.again) {
 			c.sent = total
-			b.sent.push(sentTotal{c, total, now.Sub(b.sentFrom)})
+			b.sent.push(sentTotal{c, total, at})
 		}
 	}
 }
@@ -138,9 +139,9 @@ type sentTotal struct {
 // repeatLocked takes totals that are to be sent once more after store.KeepFor, unless a larger one was sent since, or
 // is about to be.
 func (b *book) repeatLocked(t *telling, now time.Time) {
-	n := 0
+	n, before := 0, now.Sub(b.sentFrom)-store.KeepFor
 	for _, s := range b.sent.all() {
-		if now.Sub(b.sentFrom)-s.at < store.KeepFor || len(t.cells) == tellMax {
+		if s.at > before || len(t.cells) == tellMax {
 			break
 		}
 		if n++; s.cell.sent == s.total && !s.cell.unsent && !b.expired(s.cell.expiresMs()) {

@@ -6,8 +6,8 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// What merging takes is for the most part fetching cells that no cache has. So counts are merged by the block: first its
-// cells are looked up, in loops so short that the processor fetches many at once, and then they are changed.
+// What merging takes is for the most part fetching cells that no cache has. So counts are merged by the block: first
+// its cells are looked up, in loops so short that the processor fetches many at once, and then they are changed.
 
 // merge raises another region's components of cells of a group, and sets known to the cells: nil where they have
 // expired, or the region has no room for one more.
