@@ -10,10 +10,11 @@ import (
 
 // bound is how long convergence takes at most where nothing fails: what package relay says of R2 and R5, and the time
 // that a cost takes to its origin and the stores take to answer.
-func (f Fleet) bound() time.Duration {
+func (p Plan) bound() time.Duration {
+	t, f := p.slowest(), p.Fleet
 	const still = time.Second // a total that stands below a step: R5
-	relayed := still + 4*time.Duration(f.Tuning.NewsInterval) + 4*(f.MySQLTrip+f.OriginTrip)
-	return relayed + 2*(time.Duration(f.Tuning.ReplayTick)+f.OriginTrip)
+	relayed := still + 4*t.NewsInterval.Std() + 4*(f.MySQLTrip+f.OriginTrip)
+	return relayed + 2*(t.ReplayTick.Std()+f.OriginTrip)
 }
 
 // within is a check of what the bound is for: origins. Nodes ask them when they next have to.

@@ -31,8 +31,8 @@
 //	stored    MySQL has what is to be stored for good, and no more than was accepted
 //	taken     relays have taken all changes off their origins
 //
-//	set       every node decides by what operators have set: limits, windows and resets; in a history without faults it
-//	          does within the time that news and two looks take
+//	set       every node decides by what operators have set: limits, windows, resets, mode, headroom and tuning; in a
+//	          history without faults it does within the time that news and two looks take
 //	memory    no node has more entries than it may have, and no relay more cells than were accepted in of late
 //
 // In some histories whose windows are short, once all of them have ended:

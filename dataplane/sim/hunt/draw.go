@@ -73,7 +73,7 @@ func (p Plan) returnsAnEpoch(wipe Step) bool {
 // operators draws what they do, if they do anything.
 func (d drawer) operators(p *Plan, span time.Duration) {
 	var all []Verb
-	for _, kinds := range [][]Verb{{Override, Override, Unset}, {Reset}} {
+	for _, kinds := range [][]Verb{{Override, Override, Unset}, {Reset}, {Tune}, {Rule}} {
 		if d.IntN(4) == 0 {
 			all = append(all, kinds...)
 		}
@@ -99,8 +99,29 @@ func (d drawer) operation(f Fleet, do Verb, at time.Duration) Step {
 		}
 	case Unset:
 		s.All = d.IntN(4) == 0
+	case Tune:
+		s.All, s.Tuning = d.IntN(3) > 0, d.tuning()
+	case Rule:
+		if s.Mode = window.Exact; d.IntN(3) == 0 {
+			s.Mode = window.Estimate
+		} else {
+			s.Waits = d.IntN(2) == 0
+		}
 	}
 	return s
+}
+
+// tuning draws what each field may be, except for the shortest window that regions share: 2 s stay theirs.
+func (d drawer) tuning() tuning.Tuning {
+	t := tuning.Default()
+	fraction := func(choices ...float64) float64 { return choices[d.IntN(len(choices))] }
+	t.Floor, t.Step, t.Jitter = fraction(0, t.Floor, 0.5), fraction(0, t.Step, 0.1), fraction(0, t.Jitter, 0.5)
+	t.NewsInterval = tuning.Duration(d.one(50*time.Millisecond, t.NewsInterval.Std(), time.Second))
+	t.SettingsInterval = tuning.Duration(d.one(500*time.Millisecond, 2*time.Second, t.SettingsInterval.Std()))
+	t.ReplayTick = tuning.Duration(d.one(20*time.Millisecond, t.ReplayTick.Std(), 500*time.Millisecond))
+	t.FreshFor = tuning.Duration(d.one(200*time.Millisecond, time.Second, t.FreshFor.Std()))
+	t.StrictFor = tuning.Duration(d.one(0, time.Second, time.Minute))
+	return t
 }
 
 type drawer struct{ *rand.Rand }

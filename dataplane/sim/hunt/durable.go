@@ -37,13 +37,13 @@ func (c *check) stored(a *account, r *region, total, stored int64) {
 	if c.plan.changes(Override, Unset) {
 		return // what is to be stored depends on the limit that nodes sent last
 	}
-	f := c.plan.Fleet
-	limit := f.Keys[a.key].Limit
-	if !c.converges(a) || f.Share || !c.ledger.usedIn(r, a) ||
-		float64(total) < max(f.Tuning.Floor, relay.StoreFloor)*float64(limit) {
+	t := c.plan.slowest()
+	limit := c.plan.Fleet.Keys[a.key].Limit
+	if !c.converges(a) || c.plan.claims() || !c.ledger.usedIn(r, a) ||
+		float64(total) < max(t.Floor, relay.StoreFloor)*float64(limit) {
 		return
 	}
-	grown := float64(total-stored) >= relay.StoreSteps*f.Tuning.Step*float64(limit)
+	grown := float64(total-stored) >= relay.StoreSteps*t.Step*float64(limit)
 	if total > stored && (stored == 0 || grown || total >= limit && stored < limit) {
 		c.violate("stored", "%d of %s are stored for %s, which holds %d", stored, cellName(a.cell), r.name, total)
 	}

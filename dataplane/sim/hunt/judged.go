@@ -33,8 +33,16 @@ func judgedBy(x *dataplane.Explanation) (by judged) {
 
 // cell is a key's cell, by the name that others know it by.
 func (w *world) cell(key window.Key, sequence int64, by judged) window.Cell {
-	key.Mode, key.Generation = by.mode, by.reset.GenerationOf(sequence, key.DurationMs())
+	key.Mode, key.Generation = by.mode, generation(by.reset, sequence, key.Duration)
 	return window.Cell{Key: key, Sequence: sequence}
+}
+
+// generation is a reset's in the cells that had begun when it was made, and 0 in those that begin later.
+func generation(r window.Reset, sequence int64, d time.Duration) window.Generation {
+	if sequence*d.Milliseconds() > r.AtMs {
+		return 0
+	}
+	return r.Generation
 }
 
 // cellsOf are the cells that a decision may have been made in: there are two if settings came while it was made.

@@ -1,6 +1,7 @@
 package hunt
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane/memstore"
 	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/tuning"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -22,6 +24,9 @@ type operators struct {
 	overrides []store.OverrideRow
 	limits    map[int64]bool // all that were ever set by an override
 	resets    []store.ResetRow
+	versions  map[string]int64 // of tunings, by region, "" for all
+	version   int64            // the last one
+	rule      store.NamespaceRow
 }
 
 // every is the pattern of all keys.
@@ -35,6 +40,15 @@ func (s Step) pattern(f Fleet) string {
 	return f.Keys[s.Key].Name
 }
 
+// begin sets what a history begins with.
+func (o *operators) begin() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	f := o.world.plan.Fleet
+	o.setRule(f.Mode, f.Share)
+	return o.tune("", f.Tuning)
+}
+
 // operate does what a step has operators do.
 func (o *operators) operate(s Step) {
 	o.mu.Lock()
@@ -44,6 +58,16 @@ func (o *operators) operate(s Step) {
 		o.override(s)
 	case Reset:
 		o.reset(o.world.plan.Fleet.Keys[s.Key].Name)
+	case Rule:
+		o.setRule(s.Mode, s.Waits)
+	case Tune:
+		region := o.world.regions[s.Region].name
+		if s.All {
+			region = ""
+		}
+		if err := o.tune(region, s.Tuning); err != nil {
+			o.world.record.violate("error", "tune: %v", err)
+		}
 	}
 }
 
@@ -62,6 +86,45 @@ func (o *operators) override(s Step) {
 		o.limits[s.Limit] = true
 	}
 	o.world.counts.SetOverrides(o.overrides...)
+}
+
+// tune stores a new version of the tuning.
+func (o *operators) tune(region string, t tuning.Tuning) error {
+	document, err := t.Document()
+	if err != nil {
+		return err
+	}
+	if o.versions == nil {
+		o.versions = make(map[string]int64)
+	}
+	o.version++
+	o.versions[region] = o.version
+	o.world.counts.SetTuning(region, o.version, document)
+	return nil
+}
+
+// tuned is the version of a region's tuning.
+func (o *operators) tuned(region string) int64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return cmp.Or(o.versions[region], o.versions[""])
+}
+
+func (o *operators) setRule(mode window.Mode, waits bool) {
+	o.rule = store.NamespaceRow{
+		Workspace: workspace, Namespace: namespace, Mode: mode.String(), Headroom: "kick",
+	}
+	if waits {
+		o.rule.Headroom = "wait"
+	}
+	o.world.counts.SetNamespaces(o.rule)
+}
+
+// ruled is what is set for the namespace.
+func (o *operators) ruled() store.NamespaceRow {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.rule
 }
 
 // resetSkew is how much longer a reset stands than the cells that it is for, by MySQL's clock.
@@ -98,7 +161,7 @@ func (o *operators) lastReset(identifier string) (last window.Reset) {
 
 // counts tells whether what is accepted in a cell still counts: no reset has come since.
 func (o *operators) counts(cell window.Cell) bool {
-	return cell.Generation == o.lastReset(cell.Identifier).GenerationOf(cell.Sequence, cell.DurationMs())
+	return cell.Generation == generation(o.lastReset(cell.Identifier), cell.Sequence, cell.Duration)
 }
 
 // limitWasSet tells whether a key has, or ever had, a limit.
@@ -156,6 +219,12 @@ func (c *check) settings(l *life, key int) {
 		c.violate("set", "%v decides on k%d by %d in %v, and %d in %v is set", l, key, x.Decision.Limit, x.Duration,
 			limit, duration)
 	}
+	if rule := c.operators.ruled(); x.Mode != rule.Mode || x.Headroom != rule.Headroom {
+		c.violate("set", "%v decides by %s, %s, and %s, %s is set", l, x.Mode, x.Headroom, rule.Mode, rule.Headroom)
+	}
+	if version := c.operators.tuned(l.node.region.name); x.TuningVersion != version {
+		c.violate("set", "%v is tuned by version %d, and %d is set", l, x.TuningVersion, version)
+	}
 	if by, last := judgedBy(&x), c.operators.lastReset(x.Identifier); by.reset != last {
 		c.violate("set", "%v decides on k%d by reset %d, and %d is the last one", l, key, by.reset.Generation,
 			last.Generation)
@@ -165,7 +234,7 @@ func (c *check) settings(l *life, key int) {
 // settingsBound is how long settings take to all nodes where nothing fails: a relay knows of them after a round of news
 // and a look, and a node after its own; the stores take their time.
 func (p Plan) settingsBound() time.Duration {
-	t := p.Fleet.Tuning
+	t := p.slowest()
 	looks := time.Duration((2 + t.Jitter) * float64(t.SettingsInterval))
 	return looks + 2*t.NewsInterval.Std() + 8*(p.Fleet.MySQLTrip+p.Fleet.OriginTrip) + lookEvery
 }

@@ -63,6 +63,8 @@ const (
 	Override Verb = "override" // a key's limit is another one; Window, its duration too
 	Unset    Verb = "unset"    // an override is deleted
 	Reset    Verb = "reset"    // what was counted of a key is forgotten
+	Tune     Verb = "tune"     // a new version of the tuning, of a region or All
+	Rule     Verb = "rule"     // the namespace has another Mode, or Waits
 )
 
 // What nodes do.
@@ -105,9 +107,12 @@ type Step struct {
 	Do           Verb
 	Region, Node int // Node is in its Region
 	Key, Second  int
-	All          bool          // of an override: it is for all keys that have none of their own
+	All          bool          // of an override or a tuning: for all keys or regions that have none of their own
 	Limit        int64         // of an override
 	Window       time.Duration // of an override; 0 keeps the key's
+	Mode         window.Mode
+	Waits        bool // Fleet.Share
+	Tuning       tuning.Tuning
 	Cost, Actual int64
 	Count        int
 	Part         int // of an origin, from 1 on: a shard, or a bucket; 0 is all of it
@@ -133,6 +138,10 @@ func (s Step) String() string {
 		fmt.Fprintf(&b, " %s: %d, %v", s.keys(), s.Limit, s.Window)
 	case Unset, Reset:
 		fmt.Fprintf(&b, " %s", s.keys())
+	case Tune:
+		fmt.Fprintf(&b, " %s%s", s.regions(), s.tuned())
+	case Rule:
+		fmt.Fprintf(&b, " %v, waits: %v", s.Mode, s.Waits)
 	case Mute, FailMySQL:
 		fmt.Fprintf(&b, " %.2f for %v", s.Share, s.After)
 	case Jumble:
@@ -170,9 +179,44 @@ func (s Step) keys() string {
 	return fmt.Sprint("k", s.Key)
 }
 
+// regions names what a tuning is for.
+func (s Step) regions() string {
+	if s.All {
+		return "all"
+	}
+	return fmt.Sprint("r", s.Region)
+}
+
+// tuned is a tuning in a transcript.
+func (s Step) tuned() string {
+	t := s.Tuning
+	return fmt.Sprintf(": news %v, settings %v, ticks %v, fresh for %v, strict for %v, floor %v, step %v, jitter %v",
+		t.NewsInterval, t.SettingsInterval, t.ReplayTick, t.FreshFor, t.StrictFor, t.Floor, t.Step, t.Jitter)
+}
+
 // changes tells whether any step is one of some kinds.
 func (p Plan) changes(kinds ...Verb) bool {
 	return slices.ContainsFunc(p.Steps, func(s Step) bool { return slices.Contains(kinds, s.Do) })
+}
+
+// slowest has of each field the largest value that is ever in force.
+func (p Plan) slowest() tuning.Tuning {
+	most := p.Fleet.Tuning
+	for _, s := range p.Steps {
+		if t := s.Tuning; s.Do == Tune {
+			most.Floor, most.Step = max(most.Floor, t.Floor), max(most.Step, t.Step)
+			most.Jitter = max(most.Jitter, t.Jitter)
+			most.NewsInterval = max(most.NewsInterval, t.NewsInterval)
+			most.SettingsInterval = max(most.SettingsInterval, t.SettingsInterval)
+			most.ReplayTick = max(most.ReplayTick, t.ReplayTick)
+		}
+	}
+	return most
+}
+
+// claims tells whether nodes ever wait for their share.
+func (p Plan) claims() bool {
+	return p.Fleet.Share || slices.ContainsFunc(p.Steps, func(s Step) bool { return s.Do == Rule && s.Waits })
 }
 
 // longest is the longest window that a history has.

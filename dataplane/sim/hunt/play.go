@@ -80,7 +80,7 @@ func play(p Plan) (Result, error) {
 
 func (v Verb) isFault() bool {
 	switch v {
-	case Ask, Burst, Batch, Reserve, Join, Override, Unset, Reset:
+	case Ask, Burst, Batch, Reserve, Join, Override, Unset, Reset, Tune, Rule:
 		return false
 	}
 	return true
@@ -88,7 +88,7 @@ func (v Verb) isFault() bool {
 
 func (v Verb) isOperators() bool {
 	switch v {
-	case Override, Unset, Reset:
+	case Override, Unset, Reset, Tune, Rule:
 		return true
 	}
 	return false
@@ -172,7 +172,7 @@ func (w *world) decided(l *life, key int, cost int64, d *dataplane.Decision, bef
 	}
 	cells = w.cellsOf(key, d, before, w.judged(l, key))
 	verdict := "denied"
-	if d.Source.Degraded() && w.plan.Fleet.Share {
+	if d.Source.Degraded() && w.plan.claims() {
 		w.ledger.withoutAnswer(l.node.region, cells, cost, d.Allowed)
 	}
 	if d.Allowed {
@@ -203,7 +203,7 @@ func (w *world) batch(l *life, s Step) {
 	for i, key := range []int{s.Key, s.Second} {
 		d := b.Decisions[i]
 		d.Allowed = b.Allowed
-		if cost := []int64{s.Cost, s.Actual}[i]; !b.Allowed && w.plan.Fleet.Share {
+		if cost := []int64{s.Cost, s.Actual}[i]; !b.Allowed && w.plan.claims() {
 			cells := w.cellsOf(key, &d, before[i], w.judged(l, key))
 			w.ledger.ungranted(l.node.region, cells, cost) // claimed, and then the node's credit
 		}
@@ -250,7 +250,7 @@ func (w *world) look() *check {
 		}
 	}
 	if !failed {
-		time.Sleep(w.plan.Fleet.bound())
+		time.Sleep(w.plan.bound())
 		if c := w.within(); len(c.broken) > 0 {
 			return c
 		}

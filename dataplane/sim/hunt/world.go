@@ -105,22 +105,15 @@ func (w *world) stream(purpose string) *rand.Rand {
 }
 
 func newWorld(p Plan) (*world, error) {
-	document, err := p.Fleet.Tuning.Document()
-	if err != nil {
-		return nil, err
-	}
 	w := &world{
 		plan: p, counts: memstore.NewCounts(memstore.CountsOptions{}),
 	}
 	w.news = memstore.NewNews(memstore.NewsOptions{Settings: w.counts.SettingsVersion})
 	w.operators.world, w.ledger.world, w.views.world, w.replica = w, w, w, &replica{CountStore: w.counts}
 	w.database.Random = w.stream("database")
-	w.counts.SetTuning("", 1, document)
-	row := store.NamespaceRow{Workspace: workspace, Namespace: namespace, Mode: p.Fleet.Mode.String()}
-	if p.Fleet.Share {
-		row.Headroom = "wait"
+	if err := w.operators.begin(); err != nil {
+		return nil, err
 	}
-	w.counts.SetNamespaces(row)
 	for i, nodes := range p.Fleet.Nodes {
 		ahead := p.Fleet.Ahead[i]
 		r := &region{name: fmt.Sprint("r", i), index: i}
