@@ -17,7 +17,8 @@
 //	R3  no origin holds more than its region's nodes accepted
 //
 //	wait   no decision waits for longer than Config.ReadTimeout
-//	lease  no origin gives a shard's lease to a second relay before the first one's has ended, unless it forgets it
+//	lease  no origin gives a shard's lease to a second relay before the first one's has ended and the first one knows
+//	       it, unless the origin forgets it
 //	set    no life decides by a limit that was never set
 //	claim  no origin grants a claim beyond what it was asked for
 //

@@ -2,6 +2,7 @@ package hunt
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -37,15 +38,29 @@ func (o watchedOrigin) Lease(ctx context.Context, shard int, holder string, ttl 
 		return lease, err
 	}
 	now := time.Now()
-	if was := l.held[shard]; was.holder != lease.Holder && now.Before(was.until) {
-		o.world.record.violate("lease", "shard %d of %s is relayed by %s, and %s has its lease for another %v",
-			shard, o.region.name, lease.Holder, was.holder, was.until.Sub(now))
+	if was := l.held[shard]; was.holder != lease.Holder && was.holder != "" {
+		if now.Before(was.until) {
+			o.world.record.violate("lease", "shard %d of %s is relayed by %s, and %s has its lease for another %v",
+				shard, o.region.name, lease.Holder, was.holder, was.until.Sub(now))
+		}
+		o.retired(shard, was.holder, lease.Holder)
 	}
 	if l.held == nil {
 		l.held = make(map[int]heldLease)
 	}
 	l.held[shard] = heldLease{lease.Holder, now.Add(lease.Left)}
 	return lease, nil
+}
+
+// retired holds the last holder of a lease to knowing that it has ended.
+func (o watchedOrigin) retired(shard int, holder, next string) {
+	for _, n := range o.region.nodes {
+		l := n.life.Load()
+		if l != nil && l.relay != nil && l.process() == holder && slices.Contains(l.relay.Figures().Held, shard) {
+			o.world.record.violate("lease", "shard %d of %s is relayed by %s, and %s believes to relay it",
+				shard, o.region.name, next, holder)
+		}
+	}
 }
 
 // Release implements store.RelayOrigin.

@@ -96,6 +96,9 @@ func (l *life) String() string {
 	return fmt.Sprintf("r%d.%d", l.node.region.index, l.node.index)
 }
 
+// process names a life and no other of its node.
+func (l *life) process() string { return fmt.Sprintf("%v.%d", l, l.number) }
+
 // stream is a source of random numbers of its own for each purpose, so that a step that is left out changes little for
 // others.
 func (w *world) stream(purpose string) *rand.Rand {
@@ -147,7 +150,7 @@ func (w *world) boot(n *node) error {
 	if before := n.life.Load(); before != nil {
 		l.number = before.number + 1
 	}
-	process := fmt.Sprintf("r%d.%d.%d", n.region.index, n.index, l.number)
+	process := l.process()
 	link := func(to string, trip time.Duration) *network.Link {
 		made := &network.Link{
 			Profile: network.Profile{Delay: trip},
