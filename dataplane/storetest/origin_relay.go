@@ -172,10 +172,10 @@ func testScan(h *originTest) {
 	want := make(map[window.Cell]store.Change)
 	byShard := make(map[int][]store.Cost)
 	for i, c := range cells {
-		cost := store.Cost{Cell: c, Add: int64(i + 1), Limit: int64(i % 3)}
+		cost := store.Cost{Cell: c, Add: int64(i + 1), Restore: int64(i % 5), Known: int64(i % 7), Limit: int64(i % 3)}
 		byShard[h.ShardOf(&c.Key)] = append(byShard[h.ShardOf(&c.Key)], cost)
 		if cost.Limit > 0 {
-			want[c] = store.Change{Cell: c, Total: cost.Add, Limit: cost.Limit}
+			want[c] = store.Change{Cell: c, Total: cost.Add + max(cost.Restore, cost.Known), Limit: cost.Limit}
 		}
 	}
 	changed, scanned := make(map[window.Cell]store.Change), make(map[window.Cell]store.Change)
