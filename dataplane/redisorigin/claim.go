@@ -91,6 +91,16 @@ func roomFor(c *store.Claim) int64 {
 	return bounded(c.AtMost) - c.Cost
 }
 
+// decideAs has claims decided as they were answered before: those of added are added, and the others are not.
+func (p *sending) decideAs(added []store.Cost) {
+	for i := range p.claims {
+		c := &p.claims[i]
+		if c.AtMost = -1; len(added) > 0 && added[0].Cell == c.Cell && added[0].Add == c.Cost {
+			c.AtMost, added = store.CountMax, added[1:]
+		}
+	}
+}
+
 // claimed reads the answers to a part's claims. What was added is the part's costs.
 func (s *shard) claimed(part *sending, r *scriptReply, problem string, reply *store.ClaimReply) error {
 	for i, place := range part.places {

@@ -257,15 +257,19 @@ func (s *shard) sent(p *pipeline, part *sending, reply *store.ClaimReply) (last 
 }
 
 // sendAgain sends what the buckets have lost of each part's stream, as far as it is kept, and then the
-// part. Each follows the one before it: where one fails, so do the next.
+// part. Each follows the one before it: where one fails, so do the next. What was answered may have the part's own
+// number, where another part of its call got no answer.
 func (s *shard) sendAgain(ctx context.Context, parts []*sending, after []int64, reply *store.ClaimReply) {
 	p := s.pipeline(ctx)
 	again := make([][]*sending, len(parts))
 	for i, part := range parts {
 		number, epoch := after[i], store.Epoch(part.epoch.Load())
 		for _, kept := range s.origin.streams.After(part.id, number) {
-			if kept.Number < part.number {
+			switch {
+			case kept.Number < part.number:
 				again[i] = append(again[i], s.kept(part, kept))
+			case kept.Number == part.number:
+				part.decideAs(kept.Costs)
 			}
 		}
 		again[i] = append(again[i], part)
