@@ -8,7 +8,7 @@ import (
 
 const (
 	// restMax is the longest window of a history that is watched until nothing of it is left.
-	restMax = time.Minute
+	restMax = 5 * time.Second
 
 	// restFor is how long what has expired may stay: a minute on nodes and relays, whose clocks may be some seconds
 	// apart, and what they sweep every 5 s.
