@@ -18,6 +18,8 @@ const (
 	bucketsMax    = 3
 	keysMax       = 4
 	requestsMax   = 120
+	bulkMax       = 40
+	hurryMax      = 20 * time.Millisecond
 	faultsMax     = 8
 	operationsMax = 6
 	trafficMin    = 4 * time.Second
@@ -32,7 +34,7 @@ func Draw(seed uint64) Plan {
 	d := drawer{rand.New(rand.NewPCG(seed, 0x77656972))}
 	p := Plan{Seed: seed, Fleet: d.fleet()}
 	span := d.between(trafficMin, trafficMax)
-	calls := d.some(Ask, Burst, Batch, Reserve)
+	calls := d.some(Ask, Burst, Batch, Reserve, Hurry, Bulk, Peek, Refund)
 	if len(calls) == 0 {
 		calls = []Verb{Ask}
 	}
@@ -211,8 +213,13 @@ func (d drawer) call(f Fleet, do Verb, at time.Duration) Step {
 	s := Step{At: at, Do: do, Key: d.IntN(len(f.Keys)), Second: d.IntN(len(f.Keys)), Count: 2 + d.IntN(8)}
 	s.Region, s.Node = d.place(f)
 	s.Cost, s.Actual = d.cost(f.Keys[s.Key].Limit), d.cost(f.Keys[s.Second].Limit)
-	if do == Reserve {
+	switch do {
+	case Reserve:
 		s.Actual, s.After = d.cost(f.Keys[s.Key].Limit), d.between(0, 3*time.Second)
+	case Hurry:
+		s.After = d.between(0, hurryMax)
+	case Bulk:
+		s.Count = 3 + d.IntN(bulkMax-2)
 	}
 	return s
 }

@@ -56,6 +56,10 @@ const (
 	Burst   Verb = "burst"   // several at one moment, on one node
 	Batch   Verb = "batch"   // one request for two keys
 	Reserve Verb = "reserve" // a request that is settled After with Actual
+	Hurry   Verb = "hurry"   // one request, whose caller leaves After
+	Bulk    Verb = "bulk"    // one request for Count items, of all keys in turn
+	Peek    Verb = "peek"    // a look that counts nothing
+	Refund  Verb = "refund"  // a cost is given back that some node may have accepted
 )
 
 // What operators do. Nodes have it once a relay has carried it to their origin, and they have read it there.
@@ -126,8 +130,12 @@ func (s Step) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%9.3fs  r%d.%d  %s", s.At.Seconds(), s.Region, s.Node, s.Do)
 	switch s.Do {
-	case Ask:
+	case Ask, Peek, Refund:
 		fmt.Fprintf(&b, " k%d for %d", s.Key, s.Cost)
+	case Hurry:
+		fmt.Fprintf(&b, " k%d for %d within %v", s.Key, s.Cost, s.After)
+	case Bulk:
+		fmt.Fprintf(&b, " from k%d on for %d, %d times", s.Key, s.Cost, s.Count)
 	case Burst:
 		fmt.Fprintf(&b, " k%d for %d, %d times", s.Key, s.Cost, s.Count)
 	case Batch:

@@ -80,7 +80,7 @@ func play(p Plan) (Result, error) {
 
 func (v Verb) isFault() bool {
 	switch v {
-	case Ask, Burst, Batch, Reserve, Join, Override, Unset, Reset, Tune, Rule:
+	case Ask, Burst, Batch, Reserve, Hurry, Bulk, Peek, Refund, Join, Override, Unset, Reset, Tune, Rule:
 		return false
 	}
 	return true
@@ -143,9 +143,17 @@ func (w *world) step(s Step) {
 			w.steps.Go(func() { w.ask(n.life.Load(), s.Key, s.Cost) })
 		}
 	case Batch:
-		w.batch(n.life.Load(), s)
+		w.batch(n.life.Load(), []int{s.Key, s.Second}, []int64{s.Cost, s.Actual})
 	case Reserve:
 		w.reserve(n.life.Load(), s)
+	case Hurry:
+		w.hurry(n.life.Load(), s)
+	case Bulk:
+		w.bulk(n.life.Load(), s)
+	case Peek:
+		w.peek(n.life.Load(), s)
+	case Refund:
+		w.refund(n.life.Load(), s)
 	default:
 		w.record.note("%v.%d %v", r.name, s.Node, s.fault())
 		w.fault(r, n, s)
@@ -182,53 +190,6 @@ func (w *world) decided(l *life, key int, cost int64, d *dataplane.Decision, bef
 	w.record.note("%v  k%d for %d: %s, %d left (%v)", l, key, cost, verdict, d.Remaining, d.Source)
 	w.views.look(l, key)
 	return cells
-}
-
-func (w *world) ask(l *life, key int, cost int64) {
-	before, over := w.judged(l, key), w.wait(l)
-	d := l.limiter.Allow(context.Background(), w.request(key, cost))
-	over()
-	w.decided(l, key, cost, &d, before)
-}
-
-func (w *world) batch(l *life, s Step) {
-	requests := []dataplane.Request{w.request(s.Key, s.Cost), w.request(s.Second, s.Actual)}
-	before, over := []judged{w.judged(l, s.Key), w.judged(l, s.Second)}, w.wait(l)
-	b := l.limiter.AllowMany(context.Background(), requests)
-	over()
-	if b.Err != nil {
-		w.record.violate("error", "%v decided on a batch: %v", l, b.Err)
-		return
-	}
-	for i, key := range []int{s.Key, s.Second} {
-		d := b.Decisions[i]
-		d.Allowed = b.Allowed
-		if cost := []int64{s.Cost, s.Actual}[i]; !b.Allowed && w.plan.claims() {
-			cells := w.cellsOf(key, &d, before[i], w.judged(l, key))
-			w.ledger.ungranted(l.node.region, cells, cost) // claimed, and then the node's credit
-		}
-		w.decided(l, key, []int64{s.Cost, s.Actual}[i], &d, before[i])
-	}
-}
-
-func (w *world) reserve(l *life, s Step) {
-	before, over := w.judged(l, s.Key), w.wait(l)
-	held, d := l.limiter.Reserve(context.Background(), w.request(s.Key, s.Cost))
-	over()
-	cells := w.decided(l, s.Key, s.Cost, &d, before)
-	if !d.Allowed || d.Err != nil {
-		return
-	}
-	time.Sleep(s.After)
-	if l.ended.Load() {
-		return // its caller ended with it
-	}
-	change, err := held.Settle(s.Actual)
-	if err != nil {
-		w.record.violate("error", "%v settled %d of k%d: %v", l, s.Actual, s.Key, err)
-	}
-	w.ledger.settle(l, cells, change)
-	w.record.note("%v  k%d settled at %d: %+d", l, s.Key, s.Actual, change)
 }
 
 // look has every region use every key, and then every node decide on it, for nothing, until everything has converged:

@@ -1,0 +1,109 @@
+package hunt
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/shared/window"
+)
+
+func (w *world) ask(l *life, key int, cost int64) {
+	before, over := w.judged(l, key), w.wait(l)
+	d := l.limiter.Allow(context.Background(), w.request(key, cost))
+	over()
+	w.decided(l, key, cost, &d, before)
+}
+
+// hurry is a request of a caller who does not wait for its end, or has left before its beginning.
+func (w *world) hurry(l *life, s Step) {
+	ctx, leave := context.WithTimeout(context.Background(), s.After)
+	defer leave()
+	before, began := w.judged(l, s.Key), time.Now()
+	d := l.limiter.Allow(ctx, w.request(s.Key, s.Cost))
+	if waited := time.Since(began); waited > s.After {
+		w.record.violate("wait", "%v has decided after %v, and its caller had %v", l, waited, s.After)
+	}
+	w.decided(l, s.Key, s.Cost, &d, before)
+}
+
+// bulk is a batch in which keys come again and again.
+func (w *world) bulk(l *life, s Step) {
+	keys, costs := make([]int, s.Count), make([]int64, s.Count)
+	for i := range keys {
+		keys[i], costs[i] = (s.Key+i)%len(w.plan.Fleet.Keys), s.Cost
+	}
+	w.batch(l, keys, costs)
+}
+
+func (w *world) batch(l *life, keys []int, costs []int64) {
+	requests, before := make([]dataplane.Request, len(keys)), make([]judged, len(keys))
+	for i, key := range keys {
+		requests[i], before[i] = w.request(key, costs[i]), w.judged(l, key)
+	}
+	over := w.wait(l)
+	b := l.limiter.AllowMany(context.Background(), requests)
+	over()
+	if b.Err != nil {
+		w.record.violate("error", "%v decided on a batch: %v", l, b.Err)
+		return
+	}
+	for i, key := range keys {
+		d := b.Decisions[i]
+		d.Allowed = b.Allowed
+		if !b.Allowed && w.plan.claims() {
+			cells := w.cellsOf(key, &d, before[i], w.judged(l, key))
+			w.ledger.ungranted(l.node.region, cells, costs[i]) // claimed, and then the node's credit
+		}
+		w.decided(l, key, costs[i], &d, before[i])
+	}
+}
+
+// peek is of no account: what it counts, no caller was granted.
+func (w *world) peek(l *life, s Step) {
+	over := w.wait(l)
+	d := l.limiter.Peek(context.Background(), w.request(s.Key, s.Cost))
+	over()
+	if d.Err != nil {
+		w.record.violate("error", "%v peeks at k%d: %v", l, s.Key, d.Err)
+	}
+	w.record.note("%v  k%d for %d would be allowed: %t, %d left (%v)", l, s.Key, s.Cost, d.Allowed, d.Remaining, d.Source)
+	w.views.look(l, s.Key)
+}
+
+// refund gives back what was accepted, also by other nodes, in the cell that is the current one at this moment.
+func (w *world) refund(l *life, s Step) {
+	refunded, err := l.limiter.Refund(w.request(s.Key, s.Cost))
+	x, err2 := l.limiter.Explain(w.request(s.Key, 0))
+	if err := errors.Join(err, err2); err != nil {
+		w.record.violate("error", "%v refunds %d of k%d: %v", l, s.Cost, s.Key, err)
+		return
+	}
+	w.record.note("%v  k%d refunded %d of %d", l, s.Key, refunded, s.Cost)
+	if refunded == 0 {
+		return
+	}
+	cell := w.cell(w.key(x.Identifier, x.Duration), x.Current.Sequence, judgedBy(&x))
+	w.ledger.settle(l, []window.Cell{cell}, -refunded)
+}
+
+func (w *world) reserve(l *life, s Step) {
+	before, over := w.judged(l, s.Key), w.wait(l)
+	held, d := l.limiter.Reserve(context.Background(), w.request(s.Key, s.Cost))
+	over()
+	cells := w.decided(l, s.Key, s.Cost, &d, before)
+	if !d.Allowed || d.Err != nil {
+		return
+	}
+	time.Sleep(s.After)
+	if l.ended.Load() {
+		return // its caller ended with it
+	}
+	change, err := held.Settle(s.Actual)
+	if err != nil {
+		w.record.violate("error", "%v settled %d of k%d: %v", l, s.Actual, s.Key, err)
+	}
+	w.ledger.settle(l, cells, change)
+	w.record.note("%v  k%d settled at %d: %+d", l, s.Key, s.Actual, change)
+}
