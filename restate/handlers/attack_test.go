@@ -206,3 +206,45 @@ func (l *locked) String() string {
 	defer l.mu.Unlock()
 	return l.b.String()
 }
+
+// Of requests that are cut off and have not noticed there are as many as may arrive: the SDK keeps memory for each.
+func TestArrivalsThatAreCutOffAreBounded(t *testing.T) {
+	t.Parallel()
+	l := roomy()
+	l.arriving = 1
+	metrics := controlplane.NewMetrics()
+	entered, leave := make(chan struct{}), make(chan struct{})
+	handler := bound(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/third" {
+			return
+		}
+		entered <- struct{}{}
+		<-leave
+	}), l, metrics.HandlersRefused)
+	ended := make(chan struct{})
+	begin := func() {
+		go func() {
+			handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", nil))
+			ended <- struct{}{}
+		}()
+		<-entered
+	}
+	begin()
+	begin() // which cuts the first one off
+	w := httptest.NewRecorder()
+	handler.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/third", nil))
+	if w.Code != http.StatusServiceUnavailable {
+		t.Errorf("a third one: %d", w.Code)
+	}
+	leave <- struct{}{}
+	leave <- struct{}{}
+	<-ended
+	<-ended
+	for range 2 {
+		begin()
+	}
+	close(leave)
+	<-ended
+	<-ended
+	wantRefused(t, metrics, map[bounded.Bound]int{bounded.BoundSlots: 1})
+}
