@@ -81,6 +81,72 @@ func BenchmarkCallOf500(b *testing.B) {
 	})
 }
 
+// What a relay's call of 1,000 cells costs the server: of cells that it does not have, of cells that it has with a
+// smaller total, and of cells that it has; and with nodes that listen. Each full-core-cells/s is how many a second take
+// all of a core.
+func BenchmarkTellOf1000(b *testing.B) {
+	const n = 1_000
+	grown := int64(0)
+	for _, c := range []struct {
+		name           string
+		isNew, isRaise bool
+		nodes          int
+	}{{"new", true, true, 0}, {"raised", false, true, 0}, {"raised, 10 nodes listen", false, true, 10}, {"repeated", false, false, 0}} {
+		b.Run(c.name, func(b *testing.B) {
+			server := servers.RedisForTest(b)
+			h, raw := openOrigin(b, "redis://"+server.Addr(), redisorigin.Options{}), rawClient(b, server.Addr())
+			for range c.nodes {
+				drain(b, raw)
+			}
+			tell := func(from int) {
+				totals := make([]store.Foreign, n)
+				for i := range totals {
+					totals[i] = store.Foreign{Cell: cellNow(fmt.Sprint("user-", from+i), time.Hour), Count: 1 + grown}
+				}
+				if _, err := h.Tell(b.Context(), 0, totals); err != nil {
+					b.Fatal(err)
+				}
+			}
+			tell(0)
+			before, calls := serverCPU(b, raw), 0
+			for b.Loop() {
+				calls++
+				from := 0
+				if c.isNew {
+					from = calls * n
+				}
+				if c.isRaise {
+					grown++
+				}
+				tell(from)
+			}
+			perCell := (serverCPU(b, raw) - before) / float64(calls*n)
+			b.ReportMetric(perCell*1e6, "server-µs/cell")
+			b.ReportMetric(1/perCell, "full-core-cells/s")
+		})
+	}
+}
+
+// drain is a client that hears all that is published.
+func drain(b *testing.B, raw *redis.Client) {
+	heard := raw.PSubscribe(b.Context(), "*")
+	if _, err := heard.Receive(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range heard.Channel() {
+		}
+	}()
+	b.Cleanup(func() {
+		if err := heard.Close(); err != nil {
+			b.Error(err)
+		}
+		<-done
+	})
+}
+
 func BenchmarkShardOf(b *testing.B) {
 	for _, n := range []int{1, 3, 8} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
