@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -19,7 +20,7 @@ func unlessStalled(ctx context.Context, call func(ctx context.Context, progresse
 	timer := time.AfterFunc(stallTimeout, func() { cancel(errStalled) })
 	defer timer.Stop()
 	err := call(ctx, func() { timer.Reset(stallTimeout) })
-	if err != nil && context.Cause(ctx) == errStalled {
+	if err != nil && errors.Is(context.Cause(ctx), errStalled) {
 		return fmt.Errorf("%w: %w", errStalled, err)
 	}
 	return err
