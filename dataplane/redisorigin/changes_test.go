@@ -55,3 +55,28 @@ func TestNoChangeWaitsForOthers(t *testing.T) {
 		}
 	}
 }
+
+// Changes that are not taken off come again, turn after turn.
+func TestChangesComeAgainAfterTheLastOne(t *testing.T) {
+	h := openAt(t, servers.RedisForTest(t).Addr(), redisorigin.Options{})
+	s := &sender{h: h}
+	const cells, calls, each = 5, 15, 2
+	for i := range cells {
+		s.send(t, store.Cost{Cell: cellNow(fmt.Sprint(i), time.Hour), Add: 1, Limit: 9})
+	}
+	came := make(map[window.Cell]int)
+	for range calls {
+		changes, err := h.Changes(t.Context(), 0, each)
+		if err != nil || len(changes.Cells) != each || !changes.More {
+			t.Fatalf("%+v, %v; want %d of %d changes", changes, err, each, cells)
+		}
+		for _, c := range changes.Cells {
+			came[c.Cell]++
+		}
+	}
+	for c, n := range came {
+		if n != calls*each/cells || len(came) != cells {
+			t.Errorf("%v came %d times, of %d changes", c, n, len(came))
+		}
+	}
+}

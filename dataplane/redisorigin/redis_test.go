@@ -208,7 +208,8 @@ func TestAStreamLastsWithItsCells(t *testing.T) {
 	}
 }
 
-// "bounded by the live ones however long no relay comes": changes of cells that have expired go with the next chunk.
+// "bounded by the live ones however long no relay comes": changes of cells that have expired go with the next chunk,
+// and with the next look.
 func TestChangesEndWithTheirCells(t *testing.T) {
 	server := servers.RedisForTest(t)
 	raw := rawClient(t, server.Addr())
@@ -220,6 +221,14 @@ func TestChangesEndWithTheirCells(t *testing.T) {
 	s.send(t, store.Cost{Cell: c, Add: 1, Limit: 9})
 	if got := raw.ZRange(t.Context(), "weir:{origin}:changes", 0, -1).Val(); len(got) != 1 || got[0] != h.Key(c) {
 		t.Errorf("changes are %v", got)
+	}
+	for i := range 3 {
+		command(t, raw, "ZADD", "weir:{origin}:changes", time.Now().Add(-time.Second).UnixMilli(),
+			fmt.Sprintf("weir:{origin}:exact:{w:n:gone%d:1000}:1", i))
+	}
+	changes, err := h.Changes(t.Context(), 0, 1)
+	if err != nil || len(changes.Cells) != 1 || changes.Cells[0].Cell != c || changes.More {
+		t.Errorf("changes are %+v, %v; want the live one, and no more", changes, err)
 	}
 }
 
