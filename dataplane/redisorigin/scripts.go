@@ -97,7 +97,7 @@ local function put(key, old, at, a, r, k, l, a2, r2, k2, l2)
 		redis.pcall('DEL', key)
 		return false
 	end
-	if l2 > 0 and (l2 ~= l or region(a2, r2, k2) ~= region(a, r, k)) and tonumber(at) > now then
+	if l2 > 0 and (l2 ~= l or region(a2, r2, k2) ~= region(a, r, k)) then
 		changed[#changed + 1] = at
 		changed[#changed + 1] = key
 	end
@@ -107,7 +107,7 @@ local function lower(l, limit)
 	if limit > 0 and (l == 0 or limit < l) then return limit end
 	return l
 end
--- note returns 0 if that went wrong: the counts stand, and a scan finds them.
+-- note leaves out cells that have expired. It returns 0 if that went wrong: the counts stand, and a scan finds them.
 local function note(changes)
 	if #changed == 0 then return 1 end
 	if failed(redis.pcall('ZADD', changes, unpack(changed))) then return 0 end
