@@ -112,7 +112,8 @@ func (g *ledger) changeLocked(l *life, cells []window.Cell, change int64) {
 	for _, cell := range cells {
 		e := g.account(cell).entry(l)
 		e.high += max(0, change)
-		if len(cells) == 1 {
+		e.atStop += min(0, change) // Stop may not have sent it yet
+		if change < 0 || len(cells) == 1 {
 			e.low += change
 		}
 	}
