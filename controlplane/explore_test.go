@@ -240,7 +240,7 @@ func exploreOne(t *testing.T, s search, taken map[kind]int) *exploration {
 	e := explore(s)
 	t.Logf("%+v: %d states, %d moves deep, %d played to the end", s.left, len(e.visits), e.depth, e.ended)
 	if e.found != "" {
-		t.Errorf("%+v: %s", s.left, e.found)
+		t.Fatalf("%+v: %s", s.left, e.found)
 	}
 	for kind, n := range e.taken {
 		taken[kind] += n
