@@ -2,7 +2,6 @@ package hunt
 
 import (
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/store"
@@ -104,8 +103,8 @@ func (c *check) unsent(a *account, r *region) (most int64) {
 	if a.cell.Mode == window.Exact {
 		return 0
 	}
-	if len(c.regions) > 1 || c.plan.changes(Reserve, Override, Unset) || c.ledger.forgets(r) {
-		return math.MaxInt64
+	if len(c.regions) > 1 || c.plan.changes(Reserve, Refund, Override, Unset) || c.ledger.forgets(r) {
+		return window.LimitMax // anything
 	}
 	step := max(1, c.plan.Fleet.Keys[a.key].Limit/50)
 	return int64(len(r.nodes)) * (step - 1)

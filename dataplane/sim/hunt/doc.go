@@ -26,7 +26,8 @@
 //
 //	6, 7, R6  an origin holds no less than what the nodes that are left have accepted, and those that have stopped and
 //	          say that they have sent it, if it forgets nothing
-//	R2        an origin holds what all other origins hold, and every node knows both
+//	7         in the estimate mode less than a step of each node may be missing; asked of single regions alone
+//	R2        an origin holds what all other origins hold, and in the exact mode every node knows both
 //	R2        in a history without faults the origins do within the bound of package relay
 //	R6        an origin holds what other regions were told of it, unless it or MySQL forgot
 //	stored    MySQL has what is to be stored for good, and no more than was accepted
