@@ -41,7 +41,7 @@ func Draw(seed uint64) Plan {
 	for range 10 + d.IntN(requestsMax) {
 		p.Steps = append(p.Steps, d.call(p.Fleet, calls[d.IntN(len(calls))], d.between(0, span)))
 	}
-	faults := d.some(Kill, Stop, Cut, Refuse, Mute, Slow, CutMySQL, SlowMySQL, FailMySQL, HoldNews,
+	faults := d.some(Kill, Stop, Cut, Refuse, Mute, Slow, Repeat, CutMySQL, SlowMySQL, FailMySQL, HoldNews,
 		CutPeers, Jumble, Isolate, LagCounts, Wipe, Failover, Unlease, LoseNews, Clock, Leave, Die)
 	if len(faults) > 0 {
 		for range d.IntN(faultsMax + 1) {
@@ -260,6 +260,8 @@ func (d drawer) fault(f Fleet, do Verb, at time.Duration) Step {
 	switch do {
 	case Slow, HoldNews, Jumble:
 		s.Delay = d.between(10*time.Millisecond, 3*time.Second)
+	case Repeat:
+		s.Delay = d.one(0, 20*time.Millisecond, 500*time.Millisecond)
 	case SlowMySQL:
 		s.Delay = d.between(10*time.Millisecond, time.Second)
 	case Leave, Die:

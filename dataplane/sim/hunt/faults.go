@@ -31,6 +31,10 @@ func (w *world) fault(r *region, n *node, s Step) {
 		during(on(l.toOrigin, func(l *network.Link, bad bool) { l.Profile.Loss = pick(bad, s.Share) }))
 	case Slow:
 		during(on(l.toOrigin, func(l *network.Link, bad bool) { l.Profile.Jitter = pick(bad, s.Delay) }))
+	case Repeat:
+		during(on(l.toOrigin, func(l *network.Link, bad bool) {
+			l.Profile.Twice, l.Profile.Jitter = pick(bad, s.Share), pick(bad, s.Delay)
+		}))
 	case CutMySQL:
 		during(on(l.toNews, func(l *network.Link, bad bool) { l.Cut = bad }))
 	case CutPeers:

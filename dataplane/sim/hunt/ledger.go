@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -17,6 +18,7 @@ type ledger struct {
 	mu       sync.Mutex
 	accounts []*account // in the order of first use
 	byName   map[window.Cell]*account
+	decided  map[claimID]bool // claims that origins have added
 
 	decisions atomic.Int64
 }
@@ -33,6 +35,15 @@ type account struct {
 type claim struct {
 	cost int64
 	at   time.Time
+}
+
+// claimID is what an origin knows a claim by. What it has decided it forgets with its epoch.
+type claimID struct {
+	stream uint64
+	number int64
+	place  int // in its call
+	cell   window.Cell
+	epoch  store.Epoch
 }
 
 // waits is longer than a request does.
@@ -128,12 +139,18 @@ func (g *ledger) ungranted(r *region, cells []window.Cell, cost int64) {
 	}
 }
 
-// claimed writes down that an origin has added a claim.
-func (g *ledger) claimed(r *region, cell window.Cell, cost int64) {
+// claimed writes down that an origin has added a claim, and tells whether it had not yet: one that it decides again is
+// added once.
+func (g *ledger) claimed(r *region, id claimID, cost int64) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	a := g.account(cell)
+	if g.decided[id] {
+		return false
+	}
+	g.decided[id] = true
+	a := g.account(id.cell)
 	a.claims[r.index] = append(a.claims[r.index], claim{cost, time.Now()})
+	return true
 }
 
 // notGranted is what a region's origin may have added for claims that were not granted, or were not yet: no more than

@@ -25,16 +25,17 @@ func (o watchedOrigin) Tell(ctx context.Context, shard int, totals []store.Forei
 	return o.RelayOrigin.Tell(ctx, shard, totals)
 }
 
-// Claim implements store.Origin. A call that is made again, to find out what was added, asks for nothing.
+// Claim implements store.Origin. A call that is made again, to find out what was added, asks for nothing; one that
+// arrives twice is decided when it comes first, and others may have been added since.
 func (o watchedOrigin) Claim(ctx context.Context, call store.Claims) store.ClaimReply {
 	reply := o.RelayOrigin.Claim(ctx, call)
 	for i, added := range reply.Added {
-		if added && call.Claims[i].AtMost >= 0 {
-			o.world.ledger.claimed(o.region, call.Claims[i].Cell, call.Claims[i].Cost)
-		}
-		if total, atMost := reply.Totals[i].Region, call.Claims[i].AtMost; added && atMost >= 0 && total > atMost {
-			o.world.record.violate("claim", "%s grants %d of %s up to %d, and holds %d", o.region.name, call.Claims[i].Cost,
-				cellName(call.Claims[i].Cell), call.Claims[i].AtMost, total)
+		c, total := call.Claims[i], reply.Totals[i]
+		first := added && c.AtMost >= 0 && o.world.ledger.claimed(o.region,
+			claimID{call.Stream, call.Number, i, c.Cell, total.Epoch}, c.Cost)
+		if first && total.Region > c.AtMost {
+			o.world.record.violate("claim", "%s grants %d of %s up to %d, and holds %d", o.region.name, c.Cost,
+				cellName(c.Cell), c.AtMost, total.Region)
 		}
 	}
 	return reply

@@ -85,6 +85,7 @@ const (
 	Cut       Verb = "cut"        // nothing arrives from a node at its origin
 	Refuse    Verb = "refuse"     // the origin refuses a node's calls
 	Mute      Verb = "mute"       // a share of the replies to a node is lost
+	Repeat    Verb = "repeat"     // a share of the calls to the origin arrive twice, and all take up to Delay longer
 	Slow      Verb = "slow"       // calls take up to Delay longer, and overtake each other
 	CutMySQL  Verb = "cut mysql"  // nothing arrives from a node's relay at MySQL
 	CutPeers  Verb = "cut peers"  // what a node's relay tells its peers does not arrive
@@ -152,7 +153,7 @@ func (s Step) String() string {
 		fmt.Fprintf(&b, " %v, waits: %v", s.Mode, s.Waits)
 	case Mute, FailMySQL:
 		fmt.Fprintf(&b, " %.2f for %v", s.Share, s.After)
-	case Jumble:
+	case Jumble, Repeat:
 		fmt.Fprintf(&b, " %.2f twice, by %v for %v", s.Share, s.Delay, s.After)
 	case Slow, SlowMySQL, HoldNews:
 		fmt.Fprintf(&b, " by %v for %v", s.Delay, s.After)

@@ -17,7 +17,7 @@ type Profile struct {
 	Jitter  time.Duration // added to it, 0 to this, evenly
 	Loss    float64       // share of calls that get lost, request or reply at even odds
 	Refused float64       // share of calls that fail at once, for certain
-	Twice   float64       // share of posts that arrive twice
+	Twice   float64       // share of posts, and of an origin's calls, that arrive twice
 }
 
 var (
@@ -51,8 +51,9 @@ type Part struct {
 // voyage is one call.
 type voyage struct {
 	there, back time.Duration
-	sunk        bool // the request never arrives
-	mute        bool // the reply never arrives
+	again       time.Duration // > 0: the request arrives once more, so much later, and that is what is answered
+	sunk        bool          // the request never arrives
+	mute        bool          // the reply never arrives
 	calls       *sync.WaitGroup
 }
 
@@ -88,6 +89,16 @@ func (l *Link) embarkTo(op string, shard int) (voyage, error) {
 	return v, nil
 }
 
+// embarkCall is embarkTo for a call that the network may repeat.
+func (l *Link) embarkCall(op string, shard int) (voyage, error) {
+	repeated := l.copies(op+" twice") > 1
+	v, err := l.embarkTo(op, shard)
+	if repeated {
+		v.again = v.there
+	}
+	return v, err
+}
+
 // randomLocked is the source of the draws for one kind of call.
 func (l *Link) randomLocked(way string) *rand.Rand {
 	random := l.streams[way]
@@ -118,7 +129,12 @@ func (v voyage) carry(ctx context.Context, op string, serve func(context.Context
 	served := make(chan error, 1)
 	v.calls.Go(func() {
 		time.Sleep(v.there)
-		served <- serve(context.WithoutCancel(ctx))
+		err := serve(context.WithoutCancel(ctx))
+		if v.again > 0 {
+			time.Sleep(v.again)
+			err = serve(context.WithoutCancel(ctx))
+		}
+		served <- err
 	})
 	select {
 	case <-ctx.Done():

@@ -15,7 +15,8 @@ import (
 // Origin is a region's origin as one process sees it: behind a link, and metered.
 //
 // A call that has left arrives, whatever becomes of its caller: one whose reply is lost, or whose
-// caller gives up while it travels, is applied. A link that is cut loses requests and messages.
+// caller gives up while it travels, is applied. A link that is cut loses requests and messages. One that repeats calls
+// answers with what came of the second.
 type Origin struct {
 	store.RelayOrigin
 	Link   *Link
@@ -73,7 +74,7 @@ func (m *OriginMeters) count(op originOp, cells int) {
 // call is one round trip to a shard. serve runs when the call arrives, with a context that its
 // caller does not end; what it sets may be read only after nil.
 func (h *Origin) call(ctx context.Context, op originOp, shard, cells int, serve func(context.Context) error) error {
-	v, err := h.Link.embarkTo(op.name, shard)
+	v, err := h.Link.embarkCall(op.name, shard)
 	if err != nil {
 		return err
 	}
@@ -122,7 +123,7 @@ func (h *Origin) Claim(ctx context.Context, call store.Claims) store.ClaimReply 
 	}
 	claims := slices.Clone(call.Claims)
 	call.Claims = claims
-	v, err := h.Link.embarkTo(originClaim.name, h.ShardOf(&claims[0].Cell.Key))
+	v, err := h.Link.embarkCall(originClaim.name, h.ShardOf(&claims[0].Cell.Key))
 	if err != nil {
 		return refusedClaims(err, len(claims))
 	}

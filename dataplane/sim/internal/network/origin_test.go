@@ -212,3 +212,30 @@ func TestPostsArriveAsOftenAsTheLinkHasThem(t *testing.T) {
 		}
 	})
 }
+
+// A link that repeats calls has each arrive twice, and answers with what came of the second.
+func TestAnOriginHearsARepeatedCallTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, servers := farOrigin()
+		c := originCell("k")
+		h.Link.Set(func(l *Link) { l.Profile.Twice = 1 })
+		began := time.Now()
+		sent, err := h.Send(within(t, time.Second), chunkOf(1, c, 5))
+		if err != nil || sent.Totals[0].Region != 5 {
+			t.Errorf("send: %+v, %v", sent, err)
+		}
+		if took := time.Since(began); took != 150*time.Millisecond {
+			t.Errorf("send took %v, want the way there twice, and back", took)
+		}
+		claimed := h.Claim(within(t, time.Second), claimsOf(1, store.Claim{Cell: c, Cost: 2, AtMost: 7}))
+		if err := claimed.Totals[0].Err; err != nil || !claimed.Added[0] || claimed.Totals[0].Region != 7 {
+			t.Errorf("claim: %+v", claimed)
+		}
+		if trips := h.Meters.Trips.Load(); trips != 4 {
+			t.Errorf("%d calls have arrived, want 4", trips)
+		}
+		if total := servers.Totals()[c].Region; total != 7 {
+			t.Errorf("the origin holds %d, want 7", total)
+		}
+	})
+}
