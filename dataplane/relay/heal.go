@@ -46,6 +46,7 @@ func (s *shard) begin(ctx context.Context, now time.Time) error {
 		*f = failedLoads{}
 		return err
 	}
+	s.forget() // another relay may have the lease before the next try
 	f.n++
 	f.again, f.err = now.Add(loadPause(f.n)), err
 	return err

@@ -154,3 +154,41 @@ func TestALoadThatProgressesTakesItsTime(t *testing.T) {
 		}
 	})
 }
+
+// A relay whose load fails, and that loses its lease before it tries again, holds nothing of what it has loaded.
+func TestARelayWhoseLoadFailedHoldsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := live(t, "eu", "us")
+		eu := w.regions[0]
+		start(t, eu.relay)
+		for i := range 5 {
+			eu.accept(eu.cell(fmt.Sprint("k", i), time.Hour), 50, 100)
+		}
+		time.Sleep(5 * time.Second)
+		_ = eu.relay.Stop(context.Background())
+
+		h := &hurdles{}
+		h.pause = func(_ context.Context, call string) error {
+			if call == "scan" {
+				return errDown
+			}
+			return nil
+		}
+		late := h.over(eu)
+		start(t, late)
+		time.Sleep(3 * time.Second)
+		if h.calls["scan"] == 0 {
+			t.Fatalf("no load came to its scan: %v", h.calls)
+		}
+		if err := eu.origin.Release(t.Context(), 0, "late"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := eu.origin.Lease(t.Context(), 0, "another", 24*time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		if s := relay.Sizes(late); s.Cells > 0 {
+			t.Errorf("it still holds %+v", s)
+		}
+	})
+}
