@@ -177,6 +177,7 @@ func TestARelayWhoseLoadFailedHoldsNothing(t *testing.T) {
 		late := h.over(eu)
 		start(t, late)
 		time.Sleep(3 * time.Second)
+		synctest.Wait()
 		if h.calls["scan"] == 0 {
 			t.Fatalf("no load came to its scan: %v", h.calls)
 		}
