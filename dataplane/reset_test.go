@@ -105,6 +105,27 @@ func TestAResetRenamesOnlyItsCell(t *testing.T) {
 	}
 }
 
+// A node that hears late of a reset, in the next cell, begins its key anew: what it has accepted in that cell it knows
+// from its origin, and without the origin not.
+func TestALateResetBeginsItsKeyAnew(t *testing.T) {
+	for _, answers := range []bool{true, false} {
+		w := newWorld(t)
+		n := w.node("eu", "a")
+		late := w.reset("k", 1)
+		w.clock.advance(2 * time.Minute)
+		n.take("k", 10, 10)
+		n.replay()
+		w.counts.SetResets(late)
+		n.loadSettings()
+		if !answers {
+			w.origin("eu").Faults.Fail(errDown)
+		}
+		if d := n.take("k", 1, 10); d.Allowed == answers {
+			t.Errorf("the origin answers: %v: %+v", answers, d)
+		}
+	}
+}
+
 // "Generations only rise": rows may be read twice, out of order, or not at all.
 func TestResetsOnlyRise(t *testing.T) {
 	w := newWorld(t)

@@ -16,8 +16,9 @@ type leases struct {
 }
 
 type heldLease struct {
-	holder string
-	until  time.Time
+	holder  string
+	until   time.Time
+	renewed bool // by its holder, since the origin forgot what it had said
 }
 
 // forget has the origin lose what it has said.
@@ -38,17 +39,21 @@ func (o watchedOrigin) Lease(ctx context.Context, shard int, holder string, ttl 
 		return lease, err
 	}
 	now := time.Now()
-	if was := l.held[shard]; was.holder != lease.Holder && was.holder != "" {
+	was := l.held[shard]
+	if was.holder != lease.Holder && was.holder != "" {
 		if now.Before(was.until) {
 			o.world.record.violate("lease", "shard %d of %s is relayed by %s, and %s has its lease for another %v",
 				shard, o.region.name, lease.Holder, was.holder, was.until.Sub(now))
 		}
-		o.retired(shard, was.holder, lease.Holder)
+		if was.renewed {
+			o.retired(shard, was.holder, lease.Holder)
+		}
 	}
 	if l.held == nil {
 		l.held = make(map[int]heldLease)
 	}
-	l.held[shard] = heldLease{lease.Holder, now.Add(lease.Left)}
+	renewed := lease.Holder == holder || lease.Holder == was.holder && was.renewed
+	l.held[shard] = heldLease{lease.Holder, now.Add(lease.Left), renewed}
 	return lease, nil
 }
 
