@@ -50,21 +50,21 @@ func TestWhatTheOriginRefusesIsSentAgain(t *testing.T) {
 	}
 }
 
-// What was counted before a reset of its key is sent, and is no change that other regions are told of.
-func TestOtherRegionsHearNothingFromBeforeAReset(t *testing.T) {
+// What was counted by an entry from before a reset is sent, and other regions are told of it: that of a cell which began
+// after the reset is under the key's own name, which they go by as well.
+func TestOtherRegionsHearOfTheCellAfterAReset(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a")
+	late := w.reset("k", 1)
+	w.clock.advance(2 * time.Minute)
 	n.take("k", 5, 10)
-	w.clock.advance(time.Second)
-	w.counts.SetResets(w.reset("k", 1))
+	w.counts.SetResets(late)
 	n.loadSettings()
 	n.replay()
-	if got := totals(w.origin("eu"))[w.cell("k")]; got != 5 {
-		t.Errorf("the origin has %d of the 5 that were counted before the reset", got)
-	}
 	changes, err := w.origin("eu").Client().Changes(t.Context(), 0, 10)
-	if err != nil || len(changes.Cells) > 0 {
-		t.Errorf("changed: %v, %v", changes.Cells, err)
+	want := store.Change{Cell: w.cell("k"), Total: 5, Limit: 10}
+	if err != nil || len(changes.Cells) != 1 || changes.Cells[0] != want {
+		t.Errorf("changed: %+v, %v; want %+v", changes.Cells, err, want)
 	}
 }
 

@@ -191,7 +191,7 @@ func (l *Limiter) load(c *chunk, e *cell.Entry, nowMs int64, kicked bool) (stale
 
 // shares is true of keys that other regions hear of.
 func (s *settings) shares(n *cell.Names) bool {
-	return milliseconds(n.Family().DurationMs) >= s.tuning.MinGlobalDuration.Std() && !s.superseded(n)
+	return milliseconds(n.Family().DurationMs) >= s.tuning.MinGlobalDuration.Std()
 }
 
 func cmpErr(first, next error) error {

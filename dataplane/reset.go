@@ -23,9 +23,9 @@ import (
 // goes on adding to cells 6 and 7 of generation 0, which no other reads, and meets all
 // others again in cell 8. That one holds nothing from before the reset.
 //
-// An entry of before stays until its window ends: it sends what it still has to the
-// origin, which is what others need of cell 8, and tells other regions nothing. A
-// Reservation made before the reset is settled there.
+// An entry of before stays until its window ends, and sends what it still has to the
+// origin, as others need what it has of cell 8. A Reservation made before the reset is
+// settled there.
 
 const keep = -1 // as override.limit: that of the request
 
