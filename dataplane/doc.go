@@ -239,8 +239,8 @@
 //     32,768 columns (fewer with a small EntriesMax). An exact key that the origin counts and the
 //     sketch does not begins anew in an outage of the origin. See internal/cell;
 //     weir_table_full_total and weir_untracked_decisions_total count these.
-//   - A node that hears of a reset in a later cell than the reset's begins the key anew: without an answer of its origin
-//     it does not know what it has accepted in that cell, and may admit up to a limit once more.
+//   - A node that hears of a reset in a later cell than the reset's begins the key anew: without an answer of its
+//     origin it does not know what it has accepted in that cell, and may admit up to a limit once more.
 //     TestALateResetBeginsItsKeyAnew
 //   - Keys are told apart by 128 bits of keyed hash; see internal/cell/identity.go for the odds.
 //

@@ -50,8 +50,8 @@ func TestWhatTheOriginRefusesIsSentAgain(t *testing.T) {
 	}
 }
 
-// What was counted by an entry from before a reset is sent, and other regions are told of it: that of a cell which began
-// after the reset is under the key's own name, which they go by as well.
+// What was counted by an entry from before a reset is sent, and other regions hear of it: that of a cell which
+// began after the reset is under the key's own name, which they go by as well.
 func TestOtherRegionsHearOfTheCellAfterAReset(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a")

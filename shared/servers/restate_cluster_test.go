@@ -68,8 +68,8 @@ func wantService(t *testing.T, node *Restate, name string) {
 	})
 }
 
-// The cluster's file is the single node's, except for what makes a cluster, and every variable that tests set for a node
-// is in the runbook: what a person writes down is what is tested.
+// The cluster's file is the single node's, except for what makes a cluster, and every variable that tests set for a
+// node is in the runbook: what a person writes down is what is tested.
 func TestRestateClusterConfiguration(t *testing.T) {
 	t.Parallel()
 	home, err := restateHome()

@@ -105,9 +105,9 @@ func (g *ledger) grant(l *life, cells []window.Cell, cost, limit int64) {
 	}
 }
 
-// strict tells whether a life's grants in a cell stay within a limit: settling may charge more than a limit, and in the
-// estimate mode leaks drain. A node that hears late of a reset begins its key anew, and knows what it has accepted since
-// if its origin answers, and the caller waits.
+// strict tells whether a life's grants in a cell stay within a limit: settling may charge more than a limit, and in
+// the estimate mode leaks drain. A node that hears late of a reset begins its key anew, and knows what it has accepted
+// since if its origin answers, and the caller waits.
 func (g *ledger) strict(cell window.Cell) bool {
 	p := g.world.plan
 	late := p.changes(Reset) && p.changes(Cut, Refuse, Mute, Slow, Repeat, Wipe, Failover, Hurry)
