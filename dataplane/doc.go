@@ -102,7 +102,7 @@
 //	counts               accepted                    accepted, or offered ("count")
 //	between syncs        cells and weight            the same, or a leaky drain ("drain")
 //	own cost is sent     every tick                  every tick from 80 % of the limit, else once
-//	                                                 it passes a step (1–2 % of the limit)
+//	                                                 it comes to a step (2 % of the limit)
 //	hears of others      every tick                  by pressure, below
 //	long outage          decides by its own count    leaky: local cost is left out after a window
 //

@@ -58,7 +58,7 @@ func (l *Limiter) estimated(e *cell.Entry, met cell.Contact, v *cell.Verdict, c 
 			l.askSync(e, k)
 		}
 	case !flags.Asked() && v.Counted > 0 &&
-		(t == level.Hot || level.PassesStep(v.Current+c.ahead, v.Counted, k.floor, c.limit)):
+		(t == level.Hot || e.Untold(v.Sequence) >= level.Step(k.floor, c.limit)):
 		l.askSync(e, k) // only to send it: the others' readings depend on it
 	}
 }

@@ -18,7 +18,7 @@ import (
 // to send is read.
 //
 // Sending is one thing and hearing another. What a hot key has counted is sent with every
-// tick, and what others have when it passes a step, so that readings are true when they
+// tick, and what others have when it comes to a step, so that readings are true when they
 // are taken; when that is, the tier says.
 
 // askSync puts a key into the set, unless its namespace has too many there: then it may

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/store"
 )
 
 // Behaviour 8: "A fresh entry → no sync asked. Synced 60 s ago at pressure .5 → asked.
@@ -142,6 +143,23 @@ func TestOldCellsAreNotWritten(t *testing.T) {
 	got := gather(t, n.Limiter)
 	if got[`weir_dropped_cost_total{cause="expired"}`] != 50 {
 		t.Errorf("dropped %v, want 50", got[`weir_dropped_cost_total{cause="expired"}`])
+	}
+}
+
+// "Own cost is sent once it comes to a step", whatever the node hears of other regions meanwhile.
+func TestWhatIsHeardKeepsNoCostBack(t *testing.T) {
+	w := newWorld(t)
+	w.estimates("")
+	n := w.node("eu", "a")
+	n.take("k", 1, 100)
+	n.sync()
+	cell := w.estimateCell("k", 0)
+	for i := range int64(5) { // what is heard makes the count even, and the request odd: none passes a multiple of 2
+		n.HearForeign([]store.Foreign{{Cell: cell, Count: 1 + 3*i}})
+		n.take("k", 1, 100)
+	}
+	if !n.Waits(cell.Key) {
+		t.Errorf("5 of a limit of 100 wait, and no sync is wanted: the step is 2")
 	}
 }
 

@@ -162,24 +162,15 @@ func TestPassingBelowALimitIsExact(t *testing.T) {
 	})
 }
 
-// A count that is sent whenever it passes a step is never unsent by more than one, and the
-// step is at most a fiftieth of the limit, or the floor.
-func TestStepsBoundWhatIsUnsent(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		limit, floor := rapid.Int64Range(1, 100_000).Draw(t, "limit"), rapid.Int64Range(0, 100).Draw(t, "floor")
-		count, unsent := int64(0), int64(0)
-		for range rapid.IntRange(1, 200).Draw(t, "requests") {
-			cost := rapid.Int64Range(1, max(1, limit/20)).Draw(t, "cost")
-			unsent += cost
-			if PassesStep(count, cost, floor, limit) {
-				unsent = 0
-			}
-			count += cost
-			if most := max(EffectiveFloor(floor, limit), limit/50, 1); unsent >= most && unsent > 0 && most > 1 {
-				t.Fatalf("%d of limit %d are unsent, more than %d", unsent, limit, most)
-			}
+// A step is a fiftieth of the limit, or the floor where that is more, and at least one.
+func TestSteps(t *testing.T) {
+	for _, c := range []struct{ floor, limit, want int64 }{
+		{10, 1000, 20}, {10, 100, 2}, {0, 10, 1}, {10, 60, 1}, {100, 10_000, 200}, {10, 0, 1},
+	} {
+		if got := Step(c.floor, c.limit); got != c.want {
+			t.Errorf("floor %d, limit %d: %d, want %d", c.floor, c.limit, got, c.want)
 		}
-	})
+	}
 }
 
 // A time that is a little before the last sync has drained nothing.

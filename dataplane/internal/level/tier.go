@@ -1,7 +1,5 @@
 package level
 
-import "math/bits"
-
 // Tier is how near a key is to its limit: what decides how often it talks to the origin.
 type Tier uint8
 
@@ -56,16 +54,6 @@ func (t Tier) Overdue(nowMs, heardMs, baseMs int64) bool {
 // Costly is true of keys that only sync once their local cost has reached the floor.
 func (t Tier) Costly(heardMs int64) bool { return heardMs == 0 || t == Idle }
 
-// PassesStep is true when a count that grows by cost passes a multiple of a step, which
-// is the power of two from a hundredth to a fiftieth of the limit, or the floor where that
-// is more: then what was counted is sent, whatever the tier. It bounds what n nodes
-// can keep from each other to n steps, and needs to remember nothing.
-func PassesStep(count, cost, floor, limit int64) bool {
-	flips := uint64(count ^ (count + cost))
-	return flips > uint64(limit)/128 && flips >= stepOf(floor, limit) // the first is quick, and true of all that pass
-}
-
-func stepOf(floor, limit int64) uint64 {
-	step := max(EffectiveFloor(floor, limit), limit/50, 1)
-	return 1 << (bits.Len64(uint64(step)) - 1)
-}
+// Step is how much local cost is sent whatever the tier: a fiftieth of the limit, or the
+// floor where that is more. It bounds what n nodes can keep from each other to n steps.
+func Step(floor, limit int64) int64 { return max(EffectiveFloor(floor, limit), limit/50, 1) }
