@@ -55,7 +55,7 @@ func (e AuditEntry) Validate() error {
 	return nil
 }
 
-// AuditStore keeps the log. Rows are only ever added.
+// AuditStore keeps the log. Rows are only ever added, each with its link in the hash chain of package auditchain.
 type AuditStore interface {
 	// InsertAudit adds a row. Called twice with the same ID it adds one; without an ID it
 	// adds two.
@@ -74,9 +74,15 @@ func WriteAudit(ctx context.Context, store AuditStore, e AuditEntry) error {
 }
 
 const (
-	// AuditPageMax bounds a page of the log.
+	// AuditPageMax bounds the entries of a page of the log.
 	AuditPageMax     = 500
 	auditPageDefault = 50
+
+	// AuditPageBytesMax bounds their texts; a page has one entry at least.
+	AuditPageBytesMax = 4 << 20
+
+	// auditReadMax bounds the entries that are read at a time: 12 MiB of the largest.
+	auditReadMax = 100
 )
 
 // AuditRecord is an entry as the log has it.
@@ -90,6 +96,10 @@ type AuditRecord struct {
 type AuditLog interface {
 	// Audit returns at most rows entries with an id below before, newest first.
 	Audit(ctx context.Context, before int64, rows int) ([]AuditRecord, error)
+
+	// AuditLinks returns at most rows entries with an id above after, oldest first, and the ends of the hash chain, all
+	// of one moment.
+	AuditLinks(ctx context.Context, after int64, rows int) (AuditLinks, error)
 }
 
 // AuditFilter asks for some entries alone; the zero value for all.
@@ -135,42 +145,57 @@ const (
 	auditDisorder = time.Minute
 )
 
-// SearchAudit is a page of the entries that a filter takes, of the next auditSearched ones;
-// searchedTo is the entry to go on before, 0 when there are no others.
+// SearchAudit is a page of the entries that a filter takes: at most limit (0: 50) before one (0: the newest), of no
+// more than AuditPageBytesMax of text. A filter is looked for among the next auditSearched entries. searchedTo is the
+// entry to go on before where the page ends for another reason than limit or the end of the log.
 func SearchAudit(ctx context.Context, log AuditLog, f AuditFilter, before int64,
 	limit int) (page []AuditRecord, searchedTo int64, err error) {
 	if err := f.Validate(); err != nil {
 		return nil, 0, err
 	}
-	if f == (AuditFilter{}) {
-		page, err = ListAudit(ctx, log, before, limit)
-		return page, 0, err
+	before, limit, err = auditPage(before, limit)
+	if err != nil {
+		return nil, 0, err
 	}
-	if limit < 0 || limit > AuditPageMax {
-		return nil, 0, fmt.Errorf("%w: limit is %d (1 to %d, 0 for %d)", ErrInvalid, limit, AuditPageMax, auditPageDefault)
-	}
-	limit = cmp.Or(limit, auditPageDefault)
-	for range auditSearched / AuditPageMax {
-		found, err := ListAudit(ctx, log, before, AuditPageMax)
+	size, all := 0, f == (AuditFilter{})
+	for searched := 0; searched < auditSearched; {
+		rows := auditReadMax
+		if all {
+			rows = min(rows, limit-len(page))
+		}
+		found, err := log.Audit(ctx, before, rows)
 		if err != nil {
 			return nil, 0, err
 		}
 		for i := range found {
-			before = found[i].Row
 			if f.past(&found[i]) {
 				return page, 0, nil
 			}
 			if f.takes(&found[i]) {
-				if page = append(page, found[i]); len(page) == limit {
+				if size += found[i].bytes(); len(page) > 0 && size > AuditPageBytesMax {
 					return page, before, nil
 				}
+				page = append(page, found[i])
+			}
+			before = found[i].Row
+			if len(page) == limit {
+				if all {
+					return page, 0, nil
+				}
+				return page, before, nil
 			}
 		}
-		if len(found) < AuditPageMax {
+		if len(found) < rows {
 			return page, 0, nil
 		}
+		searched += rows
 	}
 	return page, before, nil
+}
+
+// bytes are those of an entry's texts.
+func (r *AuditRecord) bytes() int {
+	return len(r.Actor) + len(r.Action) + len(r.Subject) + len(r.Reason) + len(r.Before) + len(r.After)
 }
 
 // past tells that no entry from this one on is wanted.
@@ -198,16 +223,16 @@ func (f *AuditFilter) takes(r *AuditRecord) bool {
 	return slices.Contains([]string{"override", "namespace", "key"}, kind) && strings.HasPrefix(of+"/", space)
 }
 
-// ListAudit is a page of the log: at most limit entries (0: 50) before one (0: the newest).
-func ListAudit(ctx context.Context, log AuditLog, before int64, limit int) ([]AuditRecord, error) {
+// auditPage is where a page begins and how long it may be: at most limit entries (0: 50) before one (0: the newest).
+func auditPage(before int64, limit int) (int64, int, error) {
 	if limit < 0 || limit > AuditPageMax {
-		return nil, fmt.Errorf("%w: limit is %d (1 to %d, 0 for %d)", ErrInvalid, limit, AuditPageMax, auditPageDefault)
+		return 0, 0, fmt.Errorf("%w: limit is %d (1 to %d, 0 for %d)", ErrInvalid, limit, AuditPageMax, auditPageDefault)
 	}
 	if before < 0 {
-		return nil, fmt.Errorf("%w: before_id is %d (0 for the newest entries, or an entry's id)", ErrInvalid, before)
+		return 0, 0, fmt.Errorf("%w: before_id is %d (0 for the newest entries, or an entry's id)", ErrInvalid, before)
 	}
 	if before == 0 {
 		before = math.MaxInt64
 	}
-	return log.Audit(ctx, before, cmp.Or(limit, auditPageDefault))
+	return before, cmp.Or(limit, auditPageDefault), nil
 }

@@ -76,6 +76,10 @@ func (a auditRows) Audit(_ context.Context, before int64, rows int) (page []Audi
 	return page, nil
 }
 
+func (auditRows) AuditLinks(context.Context, int64, int) (AuditLinks, error) {
+	return AuditLinks{}, errors.ErrUnsupported
+}
+
 // A search takes what the filter names, looks through a bounded part of the log, and says
 // where to go on.
 func TestSearchAudit(t *testing.T) {
@@ -136,4 +140,30 @@ func TestSearchAudit(t *testing.T) {
 	}
 	_, _, err := SearchAudit(t.Context(), log, AuditFilter{Actor: "a"}, 0, 501)
 	wantInvalid(t, err, "limit is 501 (1 to 500")
+}
+
+// links is an AuditLog of as many entries as are asked for, each with an After of some bytes.
+type links int
+
+func (links) Audit(context.Context, int64, int) ([]AuditRecord, error) {
+	return nil, errors.ErrUnsupported
+}
+
+func (l links) AuditLinks(_ context.Context, after int64, rows int) (page AuditLinks, err error) {
+	for i := range rows {
+		var link AuditLink
+		link.ID, link.After = uint64(after)+uint64(i)+1, strings.Repeat("x", int(l))
+		page.Links = append(page.Links, link)
+	}
+	return page, nil
+}
+
+// "At most limit entries, and no more than AuditExportBytesMax of text", yet one at least.
+func TestExportAuditIsBounded(t *testing.T) {
+	for bytes, want := range map[links]int{0: AuditExportMax, 1 << 20: 4, AuditExportBytesMax + 1: 1} {
+		page, err := ExportAudit(t.Context(), bytes, 7, 0)
+		if err != nil || len(page.Links) != want || !page.More || page.Links[0].ID != 8 {
+			t.Errorf("of %d bytes each: %d entries, more %t, %v; want %d", bytes, len(page.Links), page.More, err, want)
+		}
+	}
 }

@@ -12,6 +12,8 @@ const (
 	graceMost   = 7 * 24 * time.Hour
 	clocksApart = 1 * time.Second // that the two clocks may differ by, however short the grace
 	deadMost    = 90 * 24 * time.Hour
+	keepMin     = 1 * time.Hour
+	keepMost    = 7 * 24 * time.Hour
 )
 
 // CleanupConfig says what the expiry cleanup deletes. Start from DefaultCleanupConfig.
@@ -24,6 +26,11 @@ type CleanupConfig struct {
 	// while the database's clock differs from this process's by more than Grace, and by more
 	// than a second: one of the two is wrong, and rows would go that decisions depend on.
 	Grace time.Duration
+
+	// Keep is how long the rows of a partition that is dropped are kept in a table of their own, 1 hour to 7 days;
+	// default 0: not at all. Rows that are deleted in batches are not kept. A server that does not let this user keep
+	// them ends the run in an error: no partition is dropped unkept.
+	Keep time.Duration
 
 	// NodeDeadAfter is how long a node is not heard of before its heartbeat row goes,
 	// 1 minute to 90 days; default 24 h. Until then operators see it as not live.
@@ -51,6 +58,11 @@ func (c CleanupConfig) Validate() error {
 	if err := validateSpan("cleanup grace", c.Grace, 0, graceMost); err != nil {
 		return err
 	}
+	if c.Keep != 0 {
+		if err := validateSpan("cleanup keep, unless 0,", c.Keep, keepMin, keepMost); err != nil {
+			return err
+		}
+	}
 	if err := validateSpan("node dead after", c.NodeDeadAfter, nodesMin, deadMost); err != nil {
 		return err
 	}
@@ -59,9 +71,11 @@ func (c CleanupConfig) Validate() error {
 
 // CleanupStore is what the cleanup needs of MySQL. All methods may be called at once.
 type CleanupStore interface {
+	PartitionStore
 	// Now is the clock of the database.
 	Now(ctx context.Context) (time.Time, error)
-	// OldestExpiry is the earliest expires_at of any window count; false without rows.
+	// OldestExpiry is the earliest moment from which a window count can be deleted: the end of the hour or the day whose
+	// partition it is in, if that is over, or its expires_at if it is in none; false without either.
 	OldestExpiry(ctx context.Context) (at time.Time, ok bool, err error)
 	// DeleteExpired deletes at most rows window counts with expires_at < cutoff.
 	DeleteExpired(ctx context.Context, cutoff time.Time, rows int) (deleted int64, err error)
@@ -77,23 +91,29 @@ type CleanupPlan struct {
 	NodeCutoffMs int64         `json:"node_cutoff_ms"` // Unix ms: nodes last seen before it go
 	Lag          time.Duration `json:"lag_ns"`         // at the start
 	Limits       SweepLimits   `json:"limits"`
+	Partitioned  bool          `json:"partitioned,omitzero"` // batches delete only what is in no dated partition
+	Refused      string        `json:"refused,omitzero"`     // why it is not partitioned
 }
 
 // CleanupSteps are the pieces of a run. Each may be executed more than once, after
 // a crash or a lost answer: deleting what is already gone deletes nothing.
 type CleanupSteps interface {
 	Plan() (CleanupPlan, error)
-	DeleteExpired(cutoffMs int64, rows int) (Batch, error)
+	DropPartition(cutoffMs int64) (Dropped, error)
+	DeleteExpired(plan CleanupPlan, rows int) (Batch, error)
+	AddPartitions() (Added, error)
 	DeleteDeadNodes(cutoffMs int64) (deleted int64, err error)
 }
 
 // CleanupReport is what a run did. With an error beside it, it is what was done before.
 type CleanupReport struct {
-	Rows      int64
-	Batches   int
-	DeadNodes int64
-	Lag       time.Duration // at the start
-	StoppedBy StoppedBy
+	Rows       int64 // those of partitions by the statistics of the server
+	Partitions int   // dropped
+	Batches    int
+	DeadNodes  int64
+	Lag        time.Duration // at the start
+	StoppedBy  StoppedBy
+	Refused    string // why it deleted rows in batches that partitions would drop, or made none ahead
 }
 
 // RunCleanup is one run: the order of its steps, which depends on nothing but their
@@ -103,18 +123,37 @@ func RunCleanup(steps CleanupSteps) (CleanupReport, error) {
 	if err != nil {
 		return CleanupReport{}, err
 	}
-	report := CleanupReport{Lag: plan.Lag}
-	sweep := NewSweep(plan.Limits)
-	for rows, ok := sweep.Next(); ok; rows, ok = sweep.Next() {
-		batch, err := steps.DeleteExpired(plan.CutoffMs, rows)
-		if err != nil {
+	report := CleanupReport{Lag: plan.Lag, Refused: plan.Refused}
+	if plan.Partitioned {
+		if err := dropPartitions(steps, &plan, &report); err != nil {
 			return report, err
 		}
-		sweep.Done(batch)
-		report.Rows, report.Batches, report.StoppedBy = sweep.Rows(), sweep.Batches(), sweep.StoppedBy()
+	}
+	if err := deleteBatches(steps, plan, &report); err != nil {
+		return report, err
+	}
+	// Rows that have expired would stay until the end of the partition that they are copied to.
+	if plan.Partitioned && report.StoppedBy == StoppedByNothing {
+		if err := addPartitions(steps, &report); err != nil {
+			return report, err
+		}
 	}
 	report.DeadNodes, err = steps.DeleteDeadNodes(plan.NodeCutoffMs)
 	return report, err
+}
+
+func deleteBatches(steps CleanupSteps, plan CleanupPlan, report *CleanupReport) error {
+	sweep := NewSweep(plan.Limits)
+	for rows, ok := sweep.Next(); ok; rows, ok = sweep.Next() {
+		batch, err := steps.DeleteExpired(plan, rows)
+		if err != nil {
+			return err
+		}
+		sweep.Done(batch)
+		report.Rows += batch.Rows
+		report.Batches, report.StoppedBy = sweep.Batches(), sweep.StoppedBy()
+	}
+	return nil
 }
 
 // Cleanup executes the steps of a cleanup against a database, each under its own
@@ -146,7 +185,14 @@ func (c *Cleanup) Plan(ctx context.Context) (CleanupPlan, error) {
 	if err != nil {
 		return CleanupPlan{}, fmt.Errorf("plan the cleanup: %w", err)
 	}
+	refused, err := c.store.PartitionsRefused(ctx)
+	if err != nil {
+		return CleanupPlan{}, fmt.Errorf("plan the cleanup: %w", err)
+	}
+	c.metrics.partitionsRefused.Set(oneIf(refused != ""))
 	return CleanupPlan{
+		Partitioned:  refused == "",
+		Refused:      refused,
 		CutoffMs:     now.Add(-c.config.Grace).UnixMilli(),
 		NodeCutoffMs: now.Add(-c.config.NodeDeadAfter).UnixMilli(),
 		Lag:          lag,
@@ -155,15 +201,18 @@ func (c *Cleanup) Plan(ctx context.Context) (CleanupPlan, error) {
 }
 
 // DeleteExpired is one batch.
-func (c *Cleanup) DeleteExpired(ctx context.Context, cutoffMs int64, rows int) (Batch, error) {
+func (c *Cleanup) DeleteExpired(ctx context.Context, plan CleanupPlan, rows int) (Batch, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.config.StepTimeout)
 	defer cancel()
-	start := time.Now()
-	deleted, err := c.store.DeleteExpired(ctx, time.UnixMilli(cutoffMs), rows)
+	start, del := time.Now(), c.store.DeleteExpired
+	if plan.Partitioned {
+		del = c.store.DeleteUndated
+	}
+	deleted, err := del(ctx, time.UnixMilli(plan.CutoffMs), rows)
 	batch := Batch{Rows: deleted, Took: time.Since(start)}
 	c.metrics.batch(batch, err)
 	if err != nil {
-		return Batch{}, fmt.Errorf("delete at most %d rows expired before %d: %w", rows, cutoffMs, err)
+		return Batch{}, fmt.Errorf("delete at most %d rows expired before %d: %w", rows, plan.CutoffMs, err)
 	}
 	return batch, nil
 }

@@ -3,6 +3,7 @@ package controlplane
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -23,6 +24,78 @@ type table struct {
 	resets   []time.Time // expiries
 	batches  []int
 	err      error // of the next DeleteExpired
+
+	partitioned bool
+	dated       []time.Time // ends of partitions; each has ten rows
+	inUse       bool
+	made        int // calls that make partitions
+	missing     int
+
+	dropsRefused, addsRefused bool
+	kept                      []time.Time // until
+	keepErr                   error
+}
+
+func (s *table) PartitionsRefused(context.Context) (string, error) {
+	if s.partitioned {
+		return "", nil
+	}
+	return NoPartitions, nil
+}
+
+func (s *table) DropExpiredPartition(_ context.Context, cutoff time.Time) (Dropped, error) {
+	switch {
+	case s.inUse:
+		return Dropped{}, ErrTableInUse
+	case s.dropsRefused:
+		return Dropped{}, fmt.Errorf("%w: no such definer", ErrPartitionsRefused)
+	}
+	if len(s.dated) == 0 || s.dated[0].After(cutoff) {
+		return Dropped{}, nil
+	}
+	at := s.dated[0]
+	s.dated = s.dated[1:]
+	return Dropped{Partition: at.String(), Rows: 10}, nil
+}
+
+func (s *table) AddPartitions(context.Context, int) (int, error) {
+	switch {
+	case s.inUse:
+		return 0, ErrTableInUse
+	case s.addsRefused:
+		return 0, fmt.Errorf("%w: no such definer", ErrPartitionsRefused)
+	}
+	s.made++
+	return s.missing, nil
+}
+
+func (s *table) KeepExpiredPartition(_ context.Context, cutoff time.Time, keep time.Duration) error {
+	if s.keepErr != nil {
+		return s.keepErr
+	}
+	if len(s.dated) > 0 && !s.dated[0].After(cutoff) {
+		s.kept = append(s.kept, s.dated[0].Add(keep))
+	}
+	return nil
+}
+
+func (s *table) DropKept(context.Context) error {
+	if s.dropsRefused {
+		return ErrPartitionsRefused
+	}
+	if len(s.kept) > 0 && !s.kept[0].After(s.now) {
+		s.kept = s.kept[1:]
+	}
+	return nil
+}
+
+func (s *table) DeleteUndated(ctx context.Context, cutoff time.Time, rows int) (int64, error) {
+	if !s.partitioned {
+		return 0, errors.New("there are no partitions")
+	}
+	s.partitioned = false
+	defer func() { s.partitioned = true }()
+	return s.DeleteExpired(ctx, cutoff, rows)
 }
 
 func (s *table) Now(context.Context) (time.Time, error) { return s.now, nil }
@@ -41,6 +114,9 @@ func (s *table) DeleteExpired(ctx context.Context, cutoff time.Time, rows int) (
 	if err := s.err; err != nil {
 		s.err = nil
 		return 0, err
+	}
+	if s.partitioned && !s.dropsRefused {
+		return 0, errors.New("rows that a partition's drop would take")
 	}
 	s.batches = append(s.batches, rows)
 	var n int
@@ -78,9 +154,13 @@ type plain struct {
 }
 
 func (p plain) Plan() (CleanupPlan, error) { return p.Cleanup.Plan(p.ctx) }
-func (p plain) DeleteExpired(cutoffMs int64, rows int) (Batch, error) {
-	return p.Cleanup.DeleteExpired(p.ctx, cutoffMs, rows)
+func (p plain) DropPartition(cutoffMs int64) (Dropped, error) {
+	return p.Cleanup.DropPartition(p.ctx, cutoffMs)
 }
+func (p plain) DeleteExpired(plan CleanupPlan, rows int) (Batch, error) {
+	return p.Cleanup.DeleteExpired(p.ctx, plan, rows)
+}
+func (p plain) AddPartitions() (Added, error) { return p.Cleanup.AddPartitions(p.ctx) }
 func (p plain) DeleteDeadNodes(cutoffMs int64) (int64, error) {
 	return p.Cleanup.DeleteDeadNodes(p.ctx, cutoffMs)
 }
@@ -219,11 +299,11 @@ type failSecondBatch struct {
 	n     int
 }
 
-func (f *failSecondBatch) DeleteExpired(cutoffMs int64, rows int) (Batch, error) {
+func (f *failSecondBatch) DeleteExpired(plan CleanupPlan, rows int) (Batch, error) {
 	if f.n++; f.n == 2 {
 		f.store.err = f.err
 	}
-	return f.plain.DeleteExpired(cutoffMs, rows)
+	return f.plain.DeleteExpired(plan, rows)
 }
 
 func TestLagIsTheAgeOfTheOldestRowThatShouldHaveGone(t *testing.T) {
@@ -252,12 +332,14 @@ func TestLagIsTheAgeOfTheOldestRowThatShouldHaveGone(t *testing.T) {
 
 func TestCleanupConfigValidate(t *testing.T) {
 	for field, change := range map[string]func(*CleanupConfig){
-		"batches is 0":                                 func(c *CleanupConfig) { c.Limits.BatchesMax = 0 },
-		"grace is -1ns (0s to 168h0m0s)":               func(c *CleanupConfig) { c.Grace = -1 },
-		"node dead after is 59s (1m0s to 2160h0m0s)":   func(c *CleanupConfig) { c.NodeDeadAfter = 59 * time.Second },
-		"step timeout is 99ms (100ms to 5m0s)":         func(c *CleanupConfig) { c.StepTimeout = 99 * time.Millisecond },
-		"step timeout is 5m0.001s (100ms to 5m0s)":     func(c *CleanupConfig) { c.StepTimeout = 5*time.Minute + time.Millisecond },
-		"grace is 168h0m0.000000001s (0s to 168h0m0s)": func(c *CleanupConfig) { c.Grace = 7*24*time.Hour + 1 },
+		"batches is 0":                                  func(c *CleanupConfig) { c.Limits.BatchesMax = 0 },
+		"grace is -1ns (0s to 168h0m0s)":                func(c *CleanupConfig) { c.Grace = -1 },
+		"node dead after is 59s (1m0s to 2160h0m0s)":    func(c *CleanupConfig) { c.NodeDeadAfter = 59 * time.Second },
+		"keep, unless 0, is 59m0s (1h0m0s to 168h0m0s)": func(c *CleanupConfig) { c.Keep = 59 * time.Minute },
+		"keep, unless 0, is 169h":                       func(c *CleanupConfig) { c.Keep = 169 * time.Hour },
+		"step timeout is 99ms (100ms to 5m0s)":          func(c *CleanupConfig) { c.StepTimeout = 99 * time.Millisecond },
+		"step timeout is 5m0.001s (100ms to 5m0s)":      func(c *CleanupConfig) { c.StepTimeout = 5*time.Minute + time.Millisecond },
+		"grace is 168h0m0.000000001s (0s to 168h0m0s)":  func(c *CleanupConfig) { c.Grace = 7*24*time.Hour + 1 },
 	} {
 		_, err := NewCleanup(config(change), &table{}, NewMetrics())
 		wantInvalid(t, err, field)
@@ -283,7 +365,9 @@ func TestMetricsAreThereFromTheStart(t *testing.T) {
 	}
 	want := []string{
 		"weir_cleanup_batch_errors_total", "weir_cleanup_batch_seconds", "weir_cleanup_dead_nodes_deleted_total",
-		"weir_cleanup_lag_seconds", "weir_cleanup_paused", "weir_cleanup_rows_deleted_total", "weir_cleanup_run_errors_total",
+		"weir_cleanup_lag_seconds",
+		"weir_cleanup_partition_rows_total", "weir_cleanup_partitions_busy_total", "weir_cleanup_partitions_dropped_total",
+		"weir_cleanup_partitions_missing", "weir_cleanup_partitions_refused", "weir_cleanup_paused", "weir_cleanup_rows_deleted_total", "weir_cleanup_run_errors_total",
 		"weir_cleanup_runs_total", "weir_control_auth_failures_total", "weir_control_chain_repairs_total", "weir_control_dependency_up", "weir_control_refused_total",
 		"weir_fleet_tuning_versions", "weir_handlers_refused_total",
 		"weir_retirement_awaiting_approval", "weir_retirement_rows_deleted_total", "weir_retirement_trouble", "weir_retirement_under_way", "weir_rollout_phase", "weir_rollout_trouble",
@@ -292,13 +376,13 @@ func TestMetricsAreThereFromTheStart(t *testing.T) {
 	if !slices.Equal(names, want) {
 		t.Errorf("metrics %v\nwant    %v", names, want)
 	}
-	readme, err := os.ReadFile("../restate/README.md")
+	readme, err := os.ReadFile("../restate/RUNBOOK.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range names {
 		if !strings.Contains(string(readme), "`"+name) {
-			t.Errorf("restate/README.md does not say what %s means", name)
+			t.Errorf("restate/RUNBOOK.md does not say what %s means", name)
 		}
 	}
 	if problems, err := testutil.GatherAndLint(registry); err != nil || len(problems) > 0 {

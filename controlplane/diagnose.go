@@ -72,10 +72,10 @@ func ExamineNodes(list func(context.Context) (Fleet, error), config WatchConfig)
 		}
 		live := filter(fleet.Nodes, func(n Node) bool { return n.Live })
 		if len(live) == 0 {
-			return []Check{{Name: "heartbeats", Result: CheckWarn, What: "no node is heard of",
-				Do: "Start nodes with WEIR_MYSQL_DSN; they write a heartbeat within seconds of their start."}}
+			return []Check{{Name: "heartbeats", Result: CheckWarn, What: "no node sends heartbeats",
+				Do: "Start nodes with WEIR_MYSQL_DSN; each sends a heartbeat within seconds of its start."}}
 		}
-		checks := []Check{ok("heartbeats", "%s heard of", countOf(len(live), "node is", "nodes are"))}
+		checks := []Check{ok("heartbeats", "%s heartbeats", countOf(len(live), "node sends", "nodes send"))}
 		skew := worst(live, func(n Node) time.Duration { return n.ClockSkew.Abs() })
 		clocks := ok("clock skew", "at most %v between a node and the database", skew)
 		if skew >= config.SkewWarning {
@@ -102,7 +102,7 @@ func buildCheck(live []Node) Check {
 		return ok("builds", "all nodes run %s", builds[0])
 	}
 	return Check{Name: "builds", Result: CheckWarn, What: fmt.Sprintf("nodes run %d builds: %.200q", len(builds), builds),
-		Do: "Finish the upgrade: neighbouring versions understand each other, others need not."}
+		Do: "Finish the upgrade: only neighbouring versions are sure to understand each other."}
 }
 
 // relayCheck is about regions with a shard that no node relays. Nodes that have only just started get the lease
@@ -124,12 +124,12 @@ func relayCheck(fleet Fleet) Check {
 	if len(without) > 0 {
 		return Check{
 			Name: "relays", Result: CheckFail, What: "no node relays " + strings.Join(without, ", "),
-			Do: "These regions and the others do not hear of one another. See their nodes' log for why none gets the lease: " +
-				"it is in the region's Redis, and a relay needs MySQL as well.",
+			Do: "These regions and the others exchange no counts. The log of their nodes says why none gets the lease. The " +
+				"lease is in the region's Redis; a relay needs MySQL as well.",
 		}
 	}
 	if regions == 0 {
-		return ok("relays", "no node has a relay yet: it takes Redis and MySQL")
+		return ok("relays", "no node has a relay yet: a relay needs Redis and MySQL")
 	}
 	return ok("relays", "%s of %s relayed", countOf(shards, "shard", "shards"),
 		countOf(regions, "region is", "regions are"))
@@ -144,13 +144,13 @@ func convergenceCheck(live []Node, config WatchConfig) Check {
 	case lag > config.LateMin || untold > config.LateMin:
 		return Check{
 			Name: "convergence", Result: CheckWarn,
-			What: fmt.Sprintf("news of %s is up to %v old when it is read, and counts wait for up to %v to be told", from,
+			What: fmt.Sprintf("news of %s is up to %v old when it is read, and counts wait up to %v to be sent", from,
 				lag, untold),
-			Do: "See weirctl fleet --pairs for which regions are late, and MySQL's latency from there.",
+			Do: "weirctl fleet --pairs shows which regions are late. Check MySQL's latency from there.",
 		}
 	case from == "":
 		return ok("convergence", "no news of another region has been read lately")
 	}
-	return ok("convergence", "news is at most %v old when it is read, and counts wait for at most %v to be told", lag,
+	return ok("convergence", "news is at most %v old when it is read, and counts wait at most %v to be sent", lag,
 		untold)
 }

@@ -21,17 +21,17 @@ func TestExamineRelays(t *testing.T) {
 		want  string // "check result: what"
 	}{
 		"relayed": {[]Node{node("n1", "eu"), node("n2", "us"), relaysNothing(node("n3", "us"))},
-			"relays ok: 2 shards of 2 regions are relayed\nconvergence ok: news is at most 300ms old when it is read, and counts wait for at most 200ms to be told"},
+			"relays ok: 2 shards of 2 regions are relayed\nconvergence ok: news is at most 300ms old when it is read, and counts wait at most 200ms to be sent"},
 		"not relayed": {[]Node{relaysNothing(node("n1", "eu")), node("n2", "us")},
 			"relays fail: no node relays shard 0 of eu\nconvergence ok: news is at most 300ms"},
 		"just started": {[]Node{started(relaysNothing(node("n1", "eu")), 5000)},
-			"relays ok: no node has a relay yet: it takes Redis and MySQL\nconvergence ok: no news of another region has been read lately"},
+			"relays ok: no node has a relay yet: a relay needs Redis and MySQL\nconvergence ok: no news of another region has been read lately"},
 		"without Redis": {[]Node{with(node("n1", "eu"), func(n *Node) { n.Health.Relay = nil })},
-			"relays ok: no node has a relay yet: it takes Redis and MySQL\nconvergence ok: no news"},
+			"relays ok: no node has a relay yet: a relay needs Redis and MySQL\nconvergence ok: no news"},
 		"news is late": {[]Node{with(node("n1", "eu"), func(n *Node) { n.Health.Relay.LagP99Ms["ap"] = 11_000 })},
-			"relays ok: 1 shard of 1 region is relayed\nconvergence warn: news of ap is up to 11s old when it is read, and counts wait for up to 200ms to be told"},
+			"relays ok: 1 shard of 1 region is relayed\nconvergence warn: news of ap is up to 11s old when it is read, and counts wait up to 200ms to be sent"},
 		"counts wait": {[]Node{with(node("n1", "eu"), func(n *Node) { n.Health.Relay.UntoldMs = 11_000 })},
-			"relays ok: 1 shard\nconvergence warn: news of ap is up to 300ms old when it is read, and counts wait for up to 11s to be told"},
+			"relays ok: 1 shard\nconvergence warn: news of ap is up to 300ms old when it is read, and counts wait up to 11s to be sent"},
 	} {
 		list := func(context.Context) (Fleet, error) { return Fleet{Now: watchNow, Nodes: tc.nodes}, nil }
 		checks := ExamineNodes(list, DefaultWatchConfig())(t.Context())

@@ -54,14 +54,16 @@
 //  6. One rollout is under way at a time: [RolloutList] has the lock. MySQL has a row of each rollout before the
 //     rollout exists, which leads to it where Restate has lost the list. A row without a rollout holds nothing up.
 //  7. One that is over stays as it ended, except that an operator may take back what is done. An id is used once,
-//     and an approval approves one stage.
+//     and an approval approves one stage, whose evidence it names. A stage begins when as many different people as the
+//     plan asks for have approved it, none of them longer ago than an approval counts.
 //
 // TestExploreRollouts searches what two operators, late and repeated messages, killed steps, nodes that die, hang,
 // start anew or are told an older version, and lost state can bring about, and holds it against these rules. It visits
-// 20,000 worlds, breadth first, for each of six allowances of starts, orders and faults: 17 moves deep for one rollout
-// without either, 3 with a fault, 2 with two operators and two faults. Searches that draw a part of the worlds go
-// deeper. It fails if there is a kind of move that it never takes. With WEIR_SOAK=10m TestExploreRolloutsSoak goes
-// on for ten minutes, with larger fleets and more orders and faults, and says how many worlds it has visited.
+// 20,000 worlds, breadth first, for each of six allowances of starts, orders and faults: 15 moves deep for one rollout
+// without either, 9 where a stage takes two people, 3 with a fault, 2 with two operators and two faults. Searches that
+// draw a part of the worlds go deeper. It fails if there is a kind of move that it never takes. With WEIR_SOAK=10m
+// TestExploreRolloutsSoak goes on for ten minutes, with larger fleets and more orders and faults, and says how many
+// worlds it has visited.
 //
 // # Retirement
 //
@@ -69,7 +71,7 @@
 // how a write is noticed. What must hold:
 //
 //  1. Nothing is dropped that was not renamed before, without an approval of the rename
-//     and one of the drop, and with a row in it.
+//     and one of the drop, by as many different people as the spec asks for, and with a row in it.
 //  2. Until the drop an abort gives the table its name back, and nothing is renamed over
 //     what has that name.
 //  3. Rows that have not expired are never deleted.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 )
 
 // pastMs is how long ago a moment may be and still be told from others.
@@ -66,13 +67,23 @@ func (w *world) key() []byte {
 		k.n(row.Over, int64(row.Document[2]))
 		k.s(row.Document[:14])
 	}
-	for _, began := range w.began {
-		k.s(began.ID)
+	for _, row := range w.saves {
+		k.s(row.ID)
+		if r := w.rollouts[row.ID]; r == nil || r.Saved != row.Saved { // else it is as the document, which follows
+			_, standing, _ := strings.Cut(row.State, `"standing":"`)
+			k.s(string(row.Phase), standing[:min(len(standing), 32)])
+		}
 	}
+	k.is(w.backup != nil)
 	for _, n := range w.nodes {
 		k.s(n.id, string(n.how))
-		k.n(n.runs, n.says)
-		k.at(n.seenMs, n.startMs, n.movedMs)
+		k.n(n.runs, n.says, n.trial, n.saysTrial)
+		k.at(n.seenMs, n.startMs, n.movedMs, n.untilMs)
+	}
+	for _, t := range w.trials {
+		k.s(t.ID, t.Document[:14])
+		k.n(t.Over, t.Below)
+		k.at(t.endsMs)
 	}
 	k.s(w.list.Active)
 	k.epoch(w.list.Active, w.list.Since)
@@ -125,16 +136,24 @@ func (k *key) rollout(r *Rollout) {
 	k.n(int64(r.Stage), int64(len(r.Stages)))
 	k.epoch(r.ID, r.Epoch)
 	k.epoch(r.ID, r.Asked)
-	k.is(r.Paused != nil, r.Waiting == clockJumped)
+	k.is(r.Keeps, r.TrialsEnded, r.Paused != nil, r.Waiting == clockJumped)
+	for _, a := range r.Approvals {
+		k.s(a.Actor, a.Evidence)
+		k.at(a.AtMs)
+	}
 	k.at(r.EndedMs, r.MovedMs, r.DueMs, r.SinceMs, r.BlindMs, r.TimerMs, r.StartedMs)
 	k.at(r.Clocks.OwnMs, r.Clocks.DatabaseMs, r.Clocks.JumpedMs)
 	for _, t := range r.Touched {
 		k.s(t.Region)
-		k.n(t.Over, t.Applied, t.Reverted, t.Newer)
+		k.n(t.Over, t.Below, t.Trial, t.Applied, t.Reverted, t.Newer)
 	}
 	for _, w := range r.Watch {
 		k.s(w.Region)
 		k.n(int64(w.Stage))
+		k.is(w.Whole, w.Measured)
+		if w.Share != nil {
+			k.n(w.Share.From, w.Share.Below)
+		}
 		k.at(w.BucketMs, w.UnrelayedMs, w.UnmeasuredMs)
 		for _, n := range w.Nodes {
 			k.s(n.ID)
@@ -163,7 +182,7 @@ func (k *key) letters(w *world) {
 
 func (k *key) letter(l letter) []byte {
 	own := key{nowMs: k.nowMs, epochs: k.epochs}
-	own.s(l.to, l.what, string(l.order.Action), l.start.ID)
+	own.s(l.to, l.what, string(l.order.Action), l.order.By.Actor, l.order.Evidence, l.start.ID)
 	if l.start.ID != "" {
 		own.s(l.start.Spec.Tuning[:14])
 	}
@@ -185,9 +204,16 @@ func (k *key) answer(a answered) {
 		k.at(v.AtMs)
 		for _, n := range v.Nodes {
 			k.s(n.ID)
-			k.n(n.Version)
+			k.n(n.Version, n.Trial)
 			k.at(n.SeenMs, n.StartedMs)
 		}
+	case TrialsWritten:
+		k.n(v.Numbers...)
+		k.is(v.Refused != nil)
+	case TrialsRenewed:
+		k.is(v.Ended != nil)
+	case []int64:
+		k.n(v...)
 	case TuningsWritten:
 		k.n(v.Versions...)
 		k.is(v.Refused != nil)
@@ -204,5 +230,7 @@ func (k *key) answer(a answered) {
 		k.n(int64(len(v)))
 	case []string:
 		k.s(v...)
+	case string:
+		k.is(v == "")
 	}
 }

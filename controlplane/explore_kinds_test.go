@@ -25,6 +25,11 @@ const (
 const (
 	askedAgain kind = "an approval is asked for once more"
 
+	approvesTwice kind = "an operator approves what the same one has approved"
+	approvesToo   kind = "an operator approves what another one has approved"
+	approvesLate  kind = "an operator approves what another one had approved, before that expired"
+	approvesAnew  kind = "an operator approves anew what the same one had approved, before that expired"
+
 	startAlone  kind = "an operator starts a rollout"
 	startBeside kind = "an operator starts a rollout beside one that is under way"
 	startUsed   kind = "an operator starts a rollout under an id that was used"
@@ -32,6 +37,8 @@ const (
 
 	theKeeperLooks kind = "the keeper makes a round"
 	timePasses     kind = "time passes"
+	leaseLapses    kind = "nothing is done for as long as a lease"
+	directChange   kind = "an operator changes the tuning directly"
 
 	nodeDies     kind = "a node dies"
 	nodeDiesOfIt kind = "a node dies of what it takes up"
@@ -46,14 +53,18 @@ const (
 	listLost    kind = "Restate loses the list"
 	allLost     kind = "Restate loses everything"
 	rolloutLost kind = "Restate loses a rollout"
+	listOld     kind = "an old state of the list is restored"
+	rolloutOld  kind = "an old state of a rollout is restored"
+	backedUp    kind = "a backup of Restate is made"
+	backupOld   kind = "a backup of Restate is restored"
 )
 
 // kinds are all of them. Calls that have no step cannot be killed at one.
 func kinds() map[kind]bool {
 	all := map[kind]bool{}
-	for _, k := range []kind{askedAgain, startAlone, startBeside, startUsed, orderBeside, theKeeperLooks, timePasses,
+	for _, k := range []kind{askedAgain, approvesTwice, approvesToo, approvesLate, approvesAnew, startAlone, startBeside, startUsed, orderBeside, theKeeperLooks, timePasses, leaseLapses, directChange,
 		nodeDies, nodeDiesOfIt, nodeStuck, nodeMute, nodeWell, nodeLate, nodeStarts, nodeJoins, relayLags, listLost, allLost,
-		rolloutLost, "Start is given up"} {
+		rolloutLost, listOld, rolloutOld, backedUp, backupOld, "Start is given up"} {
 		all[k] = true
 	}
 	for _, action := range []RolloutAction{RolloutApprove, RolloutSuspend, RolloutResume, RolloutAbort, RolloutTakeBack} {
@@ -64,7 +75,7 @@ func kinds() map[kind]bool {
 			all[kind(what+" "+how)] = true
 		}
 	}
-	for _, what := range []string{"Start", "Step", "TakeBack", "Repair"} {
+	for _, what := range []string{"Start", "Step", "TakeBack", "Repair", "Ensure", "Operate"} {
 		for _, how := range []string{killedBefore, killedAfter, goesOn} {
 			all[kind(what+" "+how)] = true
 		}
@@ -111,11 +122,24 @@ func (w *world) kindOfStart(start RolloutStart) kind {
 	return startAlone
 }
 
-func (w *world) kindOfOrder(action RolloutAction) kind {
+func (w *world) kindOfOrder(r *Rollout, o RolloutOrder) kind {
+	has := func(a Approval) bool { return a.Actor == o.By.Actor }
+	counting := r.Spec.Plan.Counting(r.Approvals, r.Evidence(), w.nowMs)
+	switch {
+	case o.Action != RolloutApprove || len(r.Approvals) == 0:
+	case slices.ContainsFunc(counting, has):
+		return approvesTwice
+	case slices.ContainsFunc(r.Approvals, has):
+		return approvesAnew
+	case len(counting) == 0:
+		return approvesLate
+	default:
+		return approvesToo
+	}
 	if slices.ContainsFunc(w.letters, func(l letter) bool { return l.what == "Operate" || l.what == "TakeBack" }) {
 		return orderBeside
 	}
-	return kindOf(action)
+	return kindOf(o.Action)
 }
 
 // kindOfRecovery tells apart whether a rollout still waits for the node.

@@ -50,8 +50,9 @@ func (w *world) resume(i int) bool {
 	return !w.execute(c, -1, false)
 }
 
-func (w *world) orderOf(r *Rollout, id string, action RolloutAction) letter {
-	o := RolloutOrder{Action: action, By: By{Actor: "ann", Reason: id}, Stage: r.Stage + 1, Asked: max(r.Asked, 1)}
+func (w *world) orderOf(r *Rollout, id string, action RolloutAction, actor string) letter {
+	o := RolloutOrder{Action: action, By: By{Actor: actor, Reason: id}, Stage: r.Stage + 1, Asked: max(r.Asked, 1),
+		Evidence: r.Evidence()}
 	if action == RolloutTakeBack {
 		return letter{to: fleet, what: "TakeBack", order: o}
 	}
@@ -113,7 +114,7 @@ func (w *world) deliveries() (all []move) {
 				w.giveUp(l)
 			}})
 		}
-		for stop := range 4 {
+		for stop := range 5 {
 			for _, twice := range []bool{false, true} {
 				how := killedBefore
 				if twice {
@@ -135,7 +136,7 @@ func (w *world) deliveries() (all []move) {
 // operators are what two of them may ask for, as they saw things when they did.
 func (w *world) operators() (all []move) {
 	orders := func(a *allowance) *int { return &a.orders }
-	for _, start := range startsOf {
+	for _, start := range w.starts {
 		if w.left.starts > 0 {
 			what := fmt.Sprintf("an operator starts %s with %s", start.ID, start.Spec.Tuning[:14])
 			all = append(all, move{w.kindOfStart(start), what, func(w *world) {
@@ -149,9 +150,9 @@ func (w *world) operators() (all []move) {
 		if r == nil {
 			continue
 		}
-		ask := func(action RolloutAction, cost func(*allowance) *int) {
-			o := w.clone().orderOf(r, id, action)
-			all = append(all, move{w.kindOfOrder(action), fmt.Sprintf("an operator asks: %s %s", action, id), nil})
+		askBy := func(actor string, action RolloutAction, cost func(*allowance) *int) {
+			o := w.clone().orderOf(r, id, action, actor)
+			all = append(all, move{w.kindOfOrder(r, o.order), fmt.Sprintf("%s asks: %s %s", actor, action, id), nil})
 			all[len(all)-1].do = func(w *world) {
 				if cost != nil {
 					*cost(&w.left)--
@@ -162,10 +163,12 @@ func (w *world) operators() (all []move) {
 				w.letters = append(w.letters, o)
 			}
 		}
+		ask := func(action RolloutAction, cost func(*allowance) *int) { askBy("ann", action, cost) }
 		awaits := r.Phase == RolloutAwaiting && r.Paused == nil
 		asked := slices.ContainsFunc(w.letters, func(l letter) bool { return l.what == "Operate" })
 		if awaits && !asked {
-			ask(RolloutApprove, nil)
+			askBy("ann", RolloutApprove, nil)
+			askBy("bob", RolloutApprove, nil)
 		}
 		if r.Paused != nil && !asked {
 			ask(RolloutResume, nil)
@@ -203,11 +206,19 @@ func (w *world) misfortunes() (all []move) {
 			w.befall(i, fault)
 		}
 	}
+	fault(leaseLapses, "nothing is done for as long as a lease", func(w *world) { w.pass(w.nowMs + leaseMs) })
+	for _, region := range []string{"eu", ""} {
+		fault(directChange, "an operator changes the tuning of "+rowName(region)+" directly", func(w *world) {
+			w.rows = append(w.rows, TuningWrite{Region: region, Document: directDocument, Over: w.land().own(region)})
+		})
+	}
 	for _, region := range []string{"us", "ap"} {
 		fault(nodeJoins, "a node joins "+region, func(w *world) {
-			version, _ := w.land().newest(region)
-			w.nodes = append(w.nodes, mote{id: fmt.Sprint(region, "+", len(w.nodes)), region: region, how: fine, runs: version,
-				says: version, seenMs: w.nowMs, startMs: w.nowMs, movedMs: w.nowMs})
+			joins := mote{id: fmt.Sprint(region, "+", len(w.nodes)), region: region, how: fine, seenMs: w.nowMs, startMs: w.nowMs,
+				movedMs: w.nowMs}
+			joins.read(w.land())
+			joins.says, joins.saysTrial = joins.runs, joins.trial
+			w.nodes = append(w.nodes, joins)
 		})
 	}
 	if !w.busy(fleet) { // a change of an object's state waits for its call
@@ -221,6 +232,48 @@ func (w *world) misfortunes() (all []move) {
 			fault(rolloutLost, "Restate loses rollout "+id, func(w *world) { delete(w.rollouts, id); w.lost = true })
 		}
 	}
+	return append(all, w.restorations()...)
+}
+
+// restorations are of what Restate had: of one object, or of all that was in a backup.
+func (w *world) restorations() (all []move) {
+	restores := func(kind kind, what string, do func(w *world)) {
+		all = append(all, move{kind, what, func(w *world) { w.left.faults--; w.lost = true; do(w) }})
+	}
+	n := len(w.past)
+	if w.recordless || w.stateless {
+		return nil // there is nothing to tell an old state from a new one
+	}
+	for _, i := range slices.Compact([]int{n / 3, 2 * n / 3, max(0, n-2)}) {
+		if i >= n {
+			continue
+		}
+		was := w.past[i]
+		if !w.busy(fleet) {
+			restores(listOld, fmt.Sprintf("the list is restored: state %d of %d", i+1, n), func(w *world) {
+				w.list = was.list
+				w.list.List = slices.Clone(was.list.List)
+			})
+		}
+		for _, id := range slices.Sorted(maps.Keys(was.rollouts)) {
+			if w.rollouts[id] != was.rollouts[id] && !w.busy(id) {
+				restores(rolloutOld, fmt.Sprintf("rollout %s is restored: state %d of %d", id, i+1, n), func(w *world) {
+					w.rollouts[id] = was.rollouts[id]
+				})
+			}
+		}
+	}
+	if w.backup == nil {
+		return append(all, move{backedUp, "a backup of Restate is made", func(w *world) {
+			c := w.clone()
+			w.backup = &restateState{c.list, c.rollouts, c.letters, c.stopped}
+		}})
+	}
+	restores(backupOld, "the backup of Restate is restored", func(w *world) {
+		w.list, w.rollouts = w.backup.list, maps.Clone(w.backup.rollouts)
+		w.list.List = slices.Clone(w.list.List)
+		w.letters, w.stopped = slices.Clone(w.backup.letters), slices.Clone(w.backup.stopped)
+	})
 	return all
 }
 
@@ -231,10 +284,12 @@ func (w *world) befall(i int, fault func(kind, string, func(*world))) {
 	fault(nodeDies, fmt.Sprintf("node %s dies", n.id), becomes(dead))
 	fault(nodeStuck, fmt.Sprintf("node %s reads nothing", n.id), becomes(stuck))
 	fault(nodeMute, fmt.Sprintf("node %s is cut off", n.id), becomes(mute))
-	newest, _ := w.land().newest(n.region)
-	if n.runs != newest {
-		fault(nodeDiesOfIt, fmt.Sprintf("node %s takes version %d up, and dies of it", n.id, newest), func(w *world) {
-			w.nodes[i].runs, w.nodes[i].how = newest, dead
+	reads := n
+	if reads.read(w.land()); n.runs != reads.runs || n.trial != reads.trial {
+		fault(nodeDiesOfIt, fmt.Sprintf("node %s takes version %d, trial %d up, and dies of it", n.id, reads.runs,
+			reads.trial), func(w *world) {
+			reads.how = dead
+			w.nodes[i] = reads
 		})
 	}
 	for _, version := range slices.Sorted(maps.Keys(w.versions(n.region))) {
@@ -242,7 +297,7 @@ func (w *world) befall(i int, fault func(kind, string, func(*world))) {
 			w.nodes[i].tell(version, w.nowMs)
 			w.nodes[i].startMs = w.nowMs
 		})
-		if version < n.runs {
+		if version < n.runs || n.trial != 0 && version == n.runs {
 			fault(relayLags, fmt.Sprintf("the relay tells node %s version %d, and goes on so", n.id, version),
 				func(w *world) {
 					w.nodes[i].tell(version, w.nowMs)
@@ -252,9 +307,12 @@ func (w *world) befall(i int, fault func(kind, string, func(*world))) {
 	}
 }
 
+var directDocument = string(mustDocument(`{"floor":0.7}`))
+
 // tell makes a node run a version, whatever MySQL has, and say so.
 func (m *mote) tell(version, nowMs int64) {
 	m.runs, m.says, m.seenMs, m.movedMs = version, version, nowMs, nowMs
+	m.trial, m.saysTrial = 0, 0
 }
 
 // versions are those that a node of a region may have read.

@@ -14,7 +14,8 @@ func deeper(i, statesMax int) search {
 	return search{
 		left:      allowance{starts: 2 + more/2, orders: 1 + i%3 + more/2, faults: 1 + i%4 + more},
 		statesMax: statesMax, nodes: 1 + i/4%3, width: max(4, statesMax*(1+i%4)/4_000),
-		draw: rand.New(rand.NewPCG(uint64(i), 1)),
+		draw: rand.New(rand.NewPCG(uint64(i), 1)), oneApproves: i%2 == 0,
+		inShares: i%3 == 2,
 	}
 }
 

@@ -16,7 +16,9 @@ type run struct {
 	steps  int  // that were executed or read, except for the clock
 	stopAt int  // the step at which it is stopped; less than 0: none
 	twice  bool // the step is executed, and its answer lost
-	gaveUp bool // a rollout that begins is recorded, and does not begin
+	gaveUp bool // a rollout that begins is saved, and does not begin
+
+	takesBack bool // the one transition that an outcome has
 }
 
 // errStopped ends an invocation that goes on later: it was stopped, or it waits for an object that has another.
@@ -65,6 +67,39 @@ func (s *run) InForce(regions []string) ([]RegionTuning, error) {
 	})
 }
 
+func (s *run) Try(writes []TrialWrite, by By) (TrialsWritten, error) {
+	return journaled(s, false, func() (TrialsWritten, error) {
+		l, work := s.work()
+		written, err := work.Try(context.Background(), writes, by)
+		s.trials = l.trials
+		return written, err
+	})
+}
+
+func (s *run) Renew(ids []string, leaseMs int64) (TrialsRenewed, error) {
+	return journaled(s, false, func() (TrialsRenewed, error) {
+		l, work := s.work()
+		renewed, err := work.Renew(context.Background(), ids, leaseMs)
+		if s.renew != nil {
+			renewed = s.renew(l, ids, leaseMs, renewed)
+		}
+		s.trials = l.trials
+		return renewed, err
+	})
+}
+
+func (s *run) EndTrials(writes []TrialWrite) ([]int64, error) {
+	return journaled(s, false, func() ([]int64, error) {
+		l, work := s.work()
+		numbers, err := work.EndTrials(context.Background(), writes)
+		if s.end != nil {
+			s.end(l)
+		}
+		s.trials = l.trials
+		return numbers, err
+	})
+}
+
 func (s *run) Write(writes []TuningWrite) (TuningsWritten, error) {
 	return journaled(s, false, func() (TuningsWritten, error) {
 		l, work := s.work()
@@ -103,17 +138,54 @@ func (s *run) Used(id string) (string, error) {
 // errGaveUp is the last error of a step that was tried for long, and that took effect all the same.
 var errGaveUp = errors.New("gave up")
 
-func (s *run) Record(trace TuningTrace) error {
-	if s.recordless {
-		return nil
-	}
-	l, work := s.work()
-	err := work.Record(context.Background(), trace)
-	s.began = l.began
-	if err == nil && s.gaveUp {
-		err = errGaveUp
-	}
+func (s *run) Newer(id string, saved int64) (string, error) {
+	return journaled(s, false, func() (string, error) {
+		if s.trusting {
+			return "", nil
+		}
+		_, work := s.work()
+		return work.Newer(context.Background(), id, saved)
+	})
+}
+
+func (s *run) Save(row RolloutRow) error {
+	_, err := journaled(s, false, func() (struct{}, error) {
+		if s.recordless {
+			return struct{}{}, nil
+		}
+		if s.stateless {
+			row.Saved, row.Phase, row.State = 0, "", ""
+			if savedIn(s.saves, row.ID) < 0 {
+				s.saves = append(slices.Clip(s.saves), row)
+			}
+			return struct{}{}, nil
+		}
+		must(outcomeStays(s, row))
+		l, work := s.work()
+		err := work.Save(context.Background(), row)
+		s.saves = l.saves
+		if err == nil && s.gaveUp {
+			err = errGaveUp
+		}
+		return struct{}{}, err
+	})
 	return err
+}
+
+// Restore is the handler that the list calls.
+func (s *run) Restore(id string) (Rollout, error) {
+	return s.ask(id, func(r *Rollout, inner *run) (time.Duration, error) {
+		wait, restored, err := r.Restore(inner, id)
+		switch {
+		case err != nil:
+			return 0, err
+		case r.ID == "":
+			return 0, fmt.Errorf("%w: no rollout %s", ErrNotFound, id)
+		case restored:
+			return wait, inner.restored(r, wait)
+		}
+		return wait, nil
+	})
 }
 
 func (s *run) Traces() ([]TuningTrace, error) {
@@ -148,10 +220,19 @@ func (w *world) status(id string) (Rollout, error) {
 
 func (s *run) Begin(id string, begin RolloutBegin) (Rollout, error) {
 	return s.ask(id, func(r *Rollout, inner *run) (time.Duration, error) {
+		wait, restored, err := r.Restore(inner, id)
+		if err != nil {
+			return 0, err
+		}
+		if restored {
+			if err := inner.restored(r, wait); err != nil {
+				return 0, err
+			}
+		}
 		wait, fresh, err := r.Begin(inner, id, begin)
 		if err == nil && fresh {
 			must(idIsFresh(s.world, id))
-			s.settle(r, wait)
+			err = inner.settle(r, wait)
 		}
 		return wait, err
 	})
@@ -159,12 +240,20 @@ func (s *run) Begin(id string, begin RolloutBegin) (Rollout, error) {
 
 func (s *run) TakeBack(id string, by By) (Rollout, error) {
 	return s.ask(id, func(r *Rollout, inner *run) (time.Duration, error) {
-		if r.ID == "" {
-			return 0, fmt.Errorf("%w: no rollout %s", ErrNotFound, id)
+		wait, restored, err := r.Restore(inner, id)
+		if err == nil && r.ID == "" {
+			err = fmt.Errorf("%w: no rollout %s", ErrNotFound, id)
 		}
-		wait, err := r.TakeBack(inner, by)
+		if err != nil {
+			return 0, err
+		}
+		took, err := r.TakeBack(inner, by)
 		if err == nil {
-			s.takenBack(r, wait)
+			inner.takesBack = true
+			return took, inner.settle(r, took)
+		}
+		if restored {
+			return wait, errors.Join(err, inner.restored(r, wait))
 		}
 		return wait, err
 	})

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/weirhq/weir/shared/tuning"
 )
 
 // mutant is what a test takes out of the code to see that the explorer finds it.
@@ -16,30 +18,58 @@ type mutant struct {
 	ended     func(*RolloutSummary)
 	look      func(*world, *FleetLook)
 	write     func(*land, []TuningWrite, TuningsWritten) TuningsWritten
+	renew     func(*land, []string, int64, TrialsRenewed) TrialsRenewed
+	end       func(*land)
+	clinging  bool // nodes run a trial until they hear of its end
 	forgetful bool // no id was used before
 	traceless bool // MySQL has no traces of rollouts
 
 	recordless bool // MySQL has no rows of rollouts, and knows of those alone that wrote versions
+	stateless  bool // MySQL has rows of rollouts without their states, as an older build wrote them
+	trusting   bool // a rollout does not look whether MySQL has a newer state of it
 }
 
-// startsOf are what operators may start: two rollouts, and the first one's id with another tuning.
-var startsOf = func() []RolloutStart {
+// startsOf are what operators may start where a stage of the first rollout takes two people, and oneApproves where it
+// takes one: with them searches go deeper.
+var startsOf, oneApproves = starts(2), starts(1)
+
+// inShares are starts whose first rollout begins with a node of each region, and goes on with the others.
+var inShares = func() []RolloutStart {
+	all := starts(1)
+	plan := &all[0].Spec.Plan
+	plan.Stages = slices.Clone(plan.Stages)
+	plan.Stages[0] = RolloutStage{All: true, NodeShare: NodeShare{Nodes: 1}, BakeMs: 100, Approval: true}
+	return all
+}()
+
+// starts are two rollouts, and the first one's id with another tuning.
+func starts(approvers int) []RolloutStart {
 	gated := func(regions ...string) RolloutStage {
 		return RolloutStage{Regions: regions, All: len(regions) == 0, BakeMs: 100, Approval: true}
 	}
 	a, b := DefaultRolloutPlan(), DefaultRolloutPlan()
 	a.Stages, a.BaselineMs, a.ApplyTimeoutMs = []RolloutStage{gated("eu"), gated()}, 100, 1_000
+	a.LeaseMs, b.LeaseMs = leaseMs, leaseMs
+	if approvers > 1 {
+		a.Quorum = Quorum{Approvers: approvers, ApprovalTTLMs: 3_000}
+	}
 	b.Stages, b.BaselineMs, b.ApplyTimeoutMs = []RolloutStage{{All: true, BakeMs: 100}}, 0, 1_000
 	b.Guardrails.NodesLostShare = 1
 	start := func(id, document string, plan RolloutPlan) RolloutStart {
 		return RolloutStart{ID: id, Spec: RolloutSpec{Tuning: string(mustDocument(document)), Plan: plan}, By: ann}
 	}
 	return []RolloutStart{start("a", `{"floor":0.3}`, a), start("b", `{"floor":0.4}`, b), start("a", `{"floor":0.2}`, b)}
-}()
+}
 
 func newWorld(s search) *world {
-	w := &world{nowMs: day.UnixMilli() / quantumMs * quantumMs, mutant: s.mutant, left: s.left,
+	w := &world{nowMs: day.UnixMilli() / quantumMs * quantumMs, mutant: s.mutant, left: s.left, starts: startsOf,
 		rollouts: map[string]*Rollout{}, done: map[string]int{}}
+	switch {
+	case s.inShares:
+		w.starts = inShares
+	case s.oneApproves:
+		w.starts = oneApproves
+	}
 	for _, region := range []string{"eu", "us"} {
 		for i := range max(1, s.nodes) {
 			w.nodes = append(w.nodes, mote{id: fmt.Sprint(region, i+1), region: region, how: fine, seenMs: w.nowMs, startMs: 1})
@@ -56,6 +86,9 @@ type search struct {
 	nodes     int        // of a region, at least 1
 	width     int        // of as many worlds at most it is seen what happens next, moves for moves; 0: of all
 	draw      *rand.Rand // of which
+
+	oneApproves bool // a stage takes one person, and not two
+	inShares    bool // the same, of a rollout whose first stage takes in a node of each region
 }
 
 // visit is a world that was reached, and how.
@@ -91,7 +124,9 @@ var seed = maphash.MakeSeed()
 func explore(s search) *exploration {
 	e := &exploration{search: s, seen: map[uint64]bool{}, taken: map[kind]int{}}
 	var level []reached
-	for i, w := range roots(s) {
+	var begun []*world
+	e.found = judged(func() string { begun = roots(s); return "" })
+	for i, w := range begun {
 		e.visits = append(e.visits, visit{-1, fmt.Sprintf("(world %d of the runs without trouble)", i)})
 		level = append(level, reached{world: w, visit: i})
 	}
@@ -162,8 +197,9 @@ func (e *exploration) isNew(w *world) bool {
 
 // roots are the worlds that a rollout goes through when nothing happens to it.
 func roots(s search) (all []*world) {
-	for _, start := range startsOf[:2] {
+	for i := range 2 {
 		w := newWorld(s)
+		start := w.starts[i]
 		all = append(all, w.clone())
 		w.left.starts--
 		w.letters = append(w.letters, letter{to: fleet, what: "Start", start: start})
@@ -179,7 +215,8 @@ func try(w *world, m move) (next *world, broken string) {
 	next = w.clone()
 	broken = judged(func() string {
 		m.do(next)
-		for _, rule := range []func(*world) string{oneIsUnderWay, lockIsRight, writesAreMadeOnce} {
+		for _, rule := range []func(*world) string{oneIsUnderWay, lockIsRight, writesAreMadeOnce,
+			directChangesStay, trialsStayOver, trialsAreWidened, nodesLeaveInTime} {
 			if broken := rule(next); broken != "" {
 				return broken
 			}
@@ -221,10 +258,14 @@ func (e *exploration) path(at int) string {
 func TestExploreRollouts(t *testing.T) {
 	taken := map[kind]int{}
 	for _, left := range allowances {
-		exploreOne(t, search{left: left, statesMax: 20_000}, taken)
+		exploreOne(t, search{left: left, statesMax: 8_000, oneApproves: true}, taken)
 	}
+	for _, left := range allowances[:2] {
+		exploreOne(t, search{left: left, statesMax: 8_000}, taken)
+	}
+	exploreOne(t, search{left: allowance{1, 1, 1}, statesMax: 4_000, nodes: 2, inShares: true}, taken)
 	for i := range 40 {
-		exploreOne(t, deeper(i, 2_500), taken)
+		exploreOne(t, deeper(i, 2_000), taken)
 	}
 	t.Logf("moves by kind:%s", summary(taken))
 	if wrong := untaken(taken); len(wrong) > 0 {
@@ -248,6 +289,37 @@ func exploreOne(t *testing.T, s search, taken map[kind]int) *exploration {
 	return e
 }
 
+// The same of a rollout that takes in a node of each region first.
+func TestTheExplorerFindsDefectsOfShares(t *testing.T) {
+	for name, c := range map[string]struct {
+		mutant
+		want string
+	}{
+		"a node that was not in the share is taken to run the trial": {mutant{look: func(w *world, l *FleetLook) {
+			for i := range l.Nodes {
+				n := &l.Nodes[i]
+				n.Trial, _ = w.land().trial(n.Region)
+				n.Hash = hashed(w.running(n.Version, n.Trial))
+			}
+		}}, "is stored for all, and node"},
+		"a trial is narrowed": {mutant{renew: func(l *land, _ []string, _ int64, renewed TrialsRenewed) TrialsRenewed {
+			if l.trials[0].Below == tuning.TrialShares {
+				l.trials = slices.Clone(l.trials)
+				l.trials[0].Below-- // which moves no node
+			}
+			return renewed
+		}}, "is narrowed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := explore(search{mutant: c.mutant, left: allowance{1, 0, 1}, statesMax: 60_000, nodes: 2, inShares: true})
+			if e.found == "" || !strings.Contains(e.found, c.want) {
+				t.Fatalf("%d states, %d moves deep, and found %q, want %q", len(e.visits), e.depth, e.found, c.want)
+			}
+			t.Logf("found after %d states: %s", len(e.visits), e.found)
+		})
+	}
+}
+
 // What mended a defect is taken out, and the explorer finds the defect again.
 func TestTheExplorerFindsDefects(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -256,13 +328,26 @@ func TestTheExplorerFindsDefects(t *testing.T) {
 		want string // the rule that it breaks
 	}{
 		"an approval that comes again approves the next stage": {mutant{order: func(r *Rollout, o *RolloutOrder) {
-			o.Stage, o.Asked = r.Stage+1, max(r.Asked, 1)
+			o.Stage, o.Asked, o.Evidence = r.Stage+1, max(r.Asked, 1), r.Evidence()
+		}}, allowance{1, 0, 0}, "one approval of a, of stage"},
+		"one person is taken for two": {mutant{order: func(r *Rollout, o *RolloutOrder) {
+			if slices.ContainsFunc(r.Approvals, func(a Approval) bool { return a.Actor == o.By.Actor }) {
+				o.By.Actor += " again"
+			}
+		}}, allowance{1, 0, 0}, "one approval of a, of stage 1, approves 2 stages"},
+		"approvals that expired count": {mutant{order: func(r *Rollout, _ *RolloutOrder) {
+			for i := range r.Approvals {
+				r.Approvals[i].AtMs = 1 << 60
+			}
+		}}, allowance{1, 0, 0}, "with the approvals of 1 people of 2"},
+		"an approval that comes again is renewed": {mutant{order: func(r *Rollout, o *RolloutOrder) {
+			o.Asked = max(r.Asked, 1)
 		}}, allowance{1, 0, 0}, "one approval of a, of stage"},
 		"a rollout that is over takes the lock when it is started again": {mutant{started: func(l *RolloutList,
 			r Rollout) {
 			l.lock(r.Summary())
 		}}, allowance{2, 0, 1}, "the lock stays with"},
-		"an id is used again, and versions that it wrote count as made": {mutant{forgetful: true,
+		"an id is used again, and versions that it wrote count as made": {mutant{forgetful: true, stateless: true,
 			write: func(l *land, writes []TuningWrite, written TuningsWritten) TuningsWritten {
 				if written.Refused == nil || !written.Refused.IDTaken {
 					return written
@@ -273,26 +358,55 @@ func TestTheExplorerFindsDefects(t *testing.T) {
 			"at most one rollout is under way"},
 		"a start beside a rollout that wrote nothing and that the list has lost": {mutant{recordless: true},
 			allowance{2, 0, 1}, "at most one rollout is under way"},
+		"a rollout goes on from an old state": {mutant{trusting: true}, allowance{1, 0, 1},
+			"a does not come to an end"},
 		"the outcome of before gives the lock back": {mutant{ended: func(s *RolloutSummary) { s.Epoch = 1 << 40 }},
 			allowance{1, 1, 0}, "is under way without the lock"},
 		"nodes are taken to run what was written last": {mutant{look: func(w *world, l *FleetLook) {
 			for i := range l.Nodes {
-				l.Nodes[i].Version, _ = w.land().newest(l.Nodes[i].Region)
+				n := &l.Nodes[i]
+				n.Version, _ = w.land().newest(n.Region)
+				n.Trial, _ = w.land().trial(n.Region)
+				n.Hash = hashed(w.running(n.Version, n.Trial))
 			}
 		}}, allowance{1, 1, 1}, ", and node"},
-		"a node is taken to run the newest version that it ever ran": {mutant{look: func(w *world, l *FleetLook) {
+		"a node that reads nothing is taken to run the newest version": {mutant{look: func(w *world, l *FleetLook) {
 			for i := range l.Nodes {
 				n := &l.Nodes[i]
-				n.Version = max(n.Version, int64(w.done["ran "+n.ID]))
-				w.done["ran "+n.ID] = int(n.Version)
+				is := slices.IndexFunc(w.nodes, func(m mote) bool { return m.id == n.ID })
+				if w.nodes[is].how == stuck && n.Trial == 0 {
+					n.Version, _ = w.land().newest(n.Region)
+					n.Hash = hashed(w.document(n.Version))
+				}
 			}
 		}}, allowance{1, 0, 1}, ", of another document"},
+		"a trial that is over is begun again": {mutant{renew: func(l *land, ids []string, leaseMs int64,
+			_ TrialsRenewed) TrialsRenewed {
+			for _, id := range ids {
+				i := slices.IndexFunc(l.trials, func(t landTrial) bool { return t.ID == id })
+				l.trials = slices.Clone(l.trials)
+				l.trials[i].endsMs = l.databaseMs() + leaseMs
+			}
+			return TrialsRenewed{}
+		}}, allowance{1, 0, 1}, "was over, and goes on"},
+		"a rollback does not end the trials": {mutant{end: func(l *land) {
+			for i := range l.trials {
+				l.trials[i].endsMs = l.databaseMs() + 10*leaseMs
+			}
+		}}, allowance{1, 1, 1}, "trial 1, and not version 0"},
+		"a node that is cut off goes on with a trial": {mutant{clinging: true}, allowance{1, 1, 2},
+			"still runs trial 1, which was good until"},
+		"versions are kept over a direct change": {mutant{write: func(l *land, writes []TuningWrite,
+			_ TuningsWritten) TuningsWritten {
+			return madeBefore(l, writes)
+		}}, allowance{1, 1, 1}, "directly, and"},
 		"nodes that die are taken for live": {mutant{look: func(w *world, l *FleetLook) {
 			for _, n := range w.nodes {
 				if n.how == dead && w.nowMs-n.seenMs > liveMs {
 					version, _ := w.land().newest(n.region)
-					l.Nodes = append(l.Nodes, NodeFigures{ID: n.id, Region: n.region, Version: version, StartedMs: n.startMs,
-						SentMs: l.AtMs, SeenMs: l.AtMs})
+					trial, _ := w.land().trial(n.region)
+					l.Nodes = append(l.Nodes, NodeFigures{ID: n.id, Region: n.region, Version: version, Trial: trial,
+						Hash: hashed(w.running(version, trial)), StartedMs: n.startMs, SentMs: l.AtMs, SeenMs: l.AtMs})
 				}
 			}
 		}}, allowance{1, 0, 1}, ", which was there before, has died"},

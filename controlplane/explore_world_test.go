@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/shared/heartbeat"
+	"github.com/weirhq/weir/shared/tuning"
 )
 
 // The explorer's world is everything that rollouts depend on: the rows of MySQL, nodes and their heartbeats, and of
@@ -20,17 +21,29 @@ import (
 type world struct {
 	nowMs    int64
 	rows     []TuningWrite // index + 1 is the version
-	began    []TuningTrace // rollouts that MySQL knows of
+	trials   []landTrial   // index + 1 is the number
+	saves    []RolloutRow  // rollouts that MySQL knows of
 	nodes    []mote
 	list     RolloutList
 	rollouts map[string]*Rollout
-	letters  []letter // on their way, in no order
-	stopped  []call   // each has the object that it is of
+	letters  []letter       // on their way, in no order
+	stopped  []call         // each has the object that it is of
+	past     []restateState // what it had, oldest first: see remember
+	backup   *restateState
 	left     allowance
+	starts   []RolloutStart // that operators may ask for
 
 	lost bool // state or a message, so only the keeper can make good what it said
 	done map[string]int
 	mutant
+}
+
+// restateState is what Restate has: the list and the rollouts, and of a backup all that is on its way, too.
+type restateState struct {
+	list     RolloutList
+	rollouts map[string]*Rollout
+	letters  []letter
+	stopped  []call
 }
 
 // allowance is how often something may still happen.
@@ -40,8 +53,10 @@ type allowance struct{ starts, orders, faults int }
 type mote struct {
 	id, region      string
 	how             state
-	runs            int64 // a version
-	says            int64 // of its newest heartbeat, as the others are
+	runs            int64 // the stored version that it has
+	trial           int64 // that it runs, 0: none
+	untilMs         int64 // when it leaves the trial if it hears of no renewal
+	says, saysTrial int64 // of its newest heartbeat, as the others are
 	seenMs, startMs int64
 	movedMs         int64 // when misfortune made it run another version than it would have read
 }
@@ -79,7 +94,8 @@ func (l letter) String() string {
 	case "Start":
 		return fmt.Sprintf("Start of %s with %s", l.start.ID, l.start.Spec.Tuning[:14])
 	case "Operate", "TakeBack":
-		return fmt.Sprintf("%s %s, stage %d asked %d", l.order.Action, l.to, l.order.Stage, l.order.Asked)
+		return fmt.Sprintf("%s %s by %s, stage %d asked %d, evidence %.6s", l.order.Action, l.to, l.order.By.Actor,
+			l.order.Stage, l.order.Asked, l.order.Evidence)
 	}
 	return l.what
 }
@@ -88,6 +104,7 @@ func (l letter) String() string {
 type call struct {
 	letter  letter
 	answers []answered
+	judged  bool // what it comes to was held against the rules
 }
 
 type answered struct {
@@ -97,6 +114,7 @@ type answered struct {
 
 func (w *world) clone() *world {
 	c := *w
+	c.trials, c.saves, c.past = slices.Clip(w.trials), slices.Clip(w.saves), slices.Clip(w.past)
 	c.rows, c.letters, c.stopped = slices.Clip(w.rows), slices.Clone(w.letters), slices.Clone(w.stopped)
 	c.nodes, c.rollouts, c.done = slices.Clone(w.nodes), maps.Clone(w.rollouts), maps.Clone(w.done)
 	c.list.List = slices.Clone(w.list.List)
@@ -126,6 +144,7 @@ const (
 	quantumMs = 500
 	liveMs    = 1_200 // how old the heartbeat of a live node is at most
 	lateMs    = 1_000 // the keeper's
+	leaseMs   = 2_500 // of trials
 )
 
 // pass lets time pass, at the end of which every node speaks that can.
@@ -138,26 +157,48 @@ func (w *world) pass(toMs int64) {
 	l := w.land()
 	for i := range w.nodes {
 		n := &w.nodes[i]
+		if n.untilMs <= toMs && !w.clinging {
+			n.trial = 0
+		}
 		if n.how == fine {
-			n.runs, _ = l.newest(n.region)
+			n.read(l)
 		}
 		if n.how == fine || n.how == stuck {
-			n.says, n.seenMs = n.runs, toMs
+			n.says, n.saysTrial, n.seenMs = n.runs, n.trial, toMs
 		}
 	}
 }
 
+// read is what a node does with the rows of its region.
+func (m *mote) read(l *land) {
+	var left time.Duration
+	m.runs, _ = l.newest(m.region)
+	if m.trial, left = l.trial(m.region); m.trial != 0 && tuning.TrialShare(m.id) >= l.trials[m.trial-1].Below {
+		m.trial, left = 0, 0
+	}
+	m.untilMs = l.now.UnixMilli() + left.Milliseconds()
+}
+
 // land is the database.
 func (w *world) land() *land {
-	l := &land{now: time.UnixMilli(w.nowMs), rows: w.rows, began: w.began}
+	l := &land{now: time.UnixMilli(w.nowMs), rows: w.rows, trials: w.trials, saves: w.saves}
 	for _, n := range w.nodes {
 		l.nodes = append(l.nodes, FleetRow{
 			Beat: heartbeat.Beat{NodeID: n.id, Region: n.region, TuningVersion: n.says, StartedAtMs: n.startMs,
 				SentAtMs: n.seenMs},
-			SeenAt: time.UnixMilli(n.seenMs), Health: "{}",
+			SeenAt: time.UnixMilli(n.seenMs),
+			Health: fmt.Sprintf(`{"trial":%d,"tuning_hash":%q}`, n.saysTrial, hashed(w.running(n.says, n.saysTrial))),
 		})
 	}
 	return l
+}
+
+// running is the document of a trial, or of a stored version where there is none.
+func (w *world) running(version, trial int64) string {
+	if trial != 0 {
+		return w.trials[trial-1].Document
+	}
+	return w.document(version)
 }
 
 func (w *world) document(version int64) string {
@@ -167,20 +208,31 @@ func (w *world) document(version int64) string {
 	return w.rows[version-1].Document
 }
 
-// settle is what the handlers do after a transition of a rollout.
-func (w *world) settle(r *Rollout, wait time.Duration) {
-	before := w.rollouts[r.ID]
-	must(endedStaysEnded(before, r))
-	must(outcomeIsSo(w, before, r))
-	must(noneIsMissing(w, before, r))
-	w.commit(r, wait)
+// settle is what the handlers do after a transition of a rollout: it is saved, and then its document is there.
+func (s *run) settle(r *Rollout, wait time.Duration) error {
+	if before := s.rollouts[r.ID]; !s.judged && !s.takesBack {
+		must(endedStaysEnded(before, r))
+		must(outcomeIsSo(s.world, before, r))
+		must(noneIsMissing(s.world, before, r))
+		must(allHaveTried(s.world, before, r))
+	}
+	s.judged = true
+	sends := r.Settle(wait)
+	r.Events = nil
+	if err := r.Save(s); err != nil {
+		return err
+	}
+	s.commit(r, sends)
+	return nil
 }
 
-// takenBack is settle of the one transition that an outcome has.
-func (w *world) takenBack(r *Rollout, wait time.Duration) { w.commit(r, wait) }
+// restored is settle of a document that is what MySQL has: it was held against the rules when it was saved.
+func (s *run) restored(r *Rollout, wait time.Duration) error {
+	s.judged = true
+	return s.settle(r, wait)
+}
 
-func (w *world) commit(r *Rollout, wait time.Duration) {
-	sends := r.Settle(wait)
+func (w *world) commit(r *Rollout, sends RolloutSends) {
 	r.Events = nil
 	if sends.Timer {
 		w.letters = append(w.letters, letter{to: r.ID, what: "Step", epoch: r.Epoch, dueMs: r.TimerMs})
@@ -188,7 +240,19 @@ func (w *world) commit(r *Rollout, wait time.Duration) {
 	if sends.Outcome {
 		w.letters = append(w.letters, letter{to: fleet, what: "Ended", summary: r.Summary()})
 	}
+	w.remember()
 	w.rollouts[r.ID] = r
+}
+
+// pastMax is how many states are remembered.
+const pastMax = 12
+
+// remember keeps what Restate has now among what an operator may restore.
+func (w *world) remember() {
+	if n := len(w.past); n >= pastMax {
+		w.past = slices.Delete(slices.Clone(w.past), n/2, n/2+1)
+	}
+	w.past = append(w.past, restateState{list: w.list, rollouts: maps.Clone(w.rollouts)})
 }
 
 // handle executes an invocation up to its end, or to where it is stopped.
@@ -198,39 +262,79 @@ func (s *run) handle() error {
 		return s.handleList(l)
 	}
 	r := apart(s.rollouts[l.to])
-	if r.ID == "" {
+	if l.what == "Step" && !r.Takes(l.epoch) {
 		return nil
+	}
+	wait, restored, err := r.Restore(s, l.to)
+	if err != nil || r.ID == "" {
+		return err
+	}
+	if restored && l.what != "Operate" {
+		return s.restored(&r, wait)
 	}
 	switch l.what {
 	case "Step":
-		if !r.Takes(l.epoch) {
-			return nil
-		}
-		wait, err := r.Advance(s)
-		if err != nil {
-			return err
-		}
-		s.settle(&r, wait)
+		return s.later(s.advance(&r))
 	case "Ensure":
 		owes := r.Owes(l.epoch)
 		if owes.Outcome && !s.isComing(letter{to: fleet, what: "Ended", summary: r.Summary()}) {
 			s.letters = append(s.letters, letter{to: fleet, what: "Ended", summary: r.Summary()})
 		}
 		if owes.Timer {
-			s.settle(&r, r.Revive(s.nowMs))
+			nowMs, _ := s.NowMs()
+			if err := s.settle(&r, r.Revive(nowMs)); !errors.Is(err, ErrConflict) {
+				return err
+			}
 		}
 	case "Operate":
-		if s.order != nil {
-			s.order(&r, &l.order)
+		return s.operate(&r, l, wait, restored)
+	}
+	return nil
+}
+
+func (s *run) advance(r *Rollout) error {
+	wait, err := r.Advance(s)
+	if err != nil {
+		return err
+	}
+	return s.settle(r, wait)
+}
+
+// later is what follows from a step that is refused: it is made again.
+func (s *run) later(err error) error {
+	if !errors.Is(err, ErrConflict) {
+		return err
+	}
+	r := apart(s.rollouts[s.letter.to])
+	r.MovedMs, r.Trouble = s.nowMs, err.Error()
+	s.commit(&r, r.Settle(quantumMs*time.Millisecond))
+	return nil
+}
+
+func (s *run) operate(r *Rollout, l letter, wait time.Duration, restored bool) error {
+	if s.order != nil {
+		s.order(r, &l.order)
+	}
+	nowMs, err := s.NowMs()
+	if err != nil {
+		return err
+	}
+	before, waited := *r, r.Phase == RolloutAwaiting
+	ordered, err := r.Operate(l.order, nowMs)
+	switch {
+	case err == nil:
+		wait = ordered
+		if l.order.Action == RolloutApprove && waited && !s.judged {
+			s.done[fmt.Sprint("approval ", l.nonce)]++
+			must(approvesOnce(s.world, l))
+			must(approvedByEnough(s.world, &before, r, l))
 		}
-		waited := r.Phase == RolloutAwaiting
-		if wait, err := r.Operate(l.order, s.nowMs); err == nil {
-			if l.order.Action == RolloutApprove && waited {
-				s.done[fmt.Sprint("approval ", l.nonce)]++
-				must(approvesOnce(s.world, l))
-			}
-			s.settle(&r, wait)
-		}
+	case !restored:
+		return nil
+	}
+	s.judged = s.judged || restored
+	if err := s.settle(r, wait); !errors.Is(err, ErrConflict) {
+		return err
 	}
 	return nil
 }
@@ -262,6 +366,7 @@ func (s *run) handleList(l letter) (err error) {
 	if errors.Is(err, errStopped) {
 		return err
 	}
+	s.remember()
 	s.list = list
 	return nil
 }
@@ -283,4 +388,9 @@ func (w *world) keep() (letters []letter) {
 // wroteBy tells that a version is of a rollout, and brought its tuning.
 func (w *world) wroteBy(id string, version int64) bool {
 	return version > 0 && strings.HasPrefix(w.rows[version-1].ID, id+"/apply/")
+}
+
+// triedBy tells that a trial is of a rollout.
+func (w *world) triedBy(id string, trial int64) bool {
+	return trial > 0 && strings.HasPrefix(w.trials[trial-1].ID, id+"/try/")
 }

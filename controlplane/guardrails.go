@@ -48,14 +48,18 @@ type Guardrails struct {
 	DeniedShareShift float64 `json:"denied_share_shift"`
 
 	// NodesLostShare bounds the share of a region's nodes before the stage that are not heard
-	// of any more, 0 to 1; default 0.1, so of fewer than ten none may go. A planned
-	// scale-down raises it. With 1 a region may even be dark before its stage; that it loses
-	// its last node is never borne, and neither is cost that nodes dropped.
+	// of any more, 0 to 1; default 0, so that none may go, unless as large a share goes of the
+	// nodes without the tuning: as in a deploy of them all. A planned scale-down of the region alone raises it. With 1
+	// a region may even be dark before its stage; that it loses its last node is never borne, and neither is cost that
+	// nodes dropped.
 	NodesLostShare float64 `json:"nodes_lost_share"`
 
 	// RestartsPerHour is how often one node may start anew within an hour, 0 to
 	// RestartsPerHourMax, which turns it off; default 1, as for a deploy.
 	RestartsPerHour int `json:"restarts_per_hour"`
+
+	// Comparison holds regions against those that go without the tuning.
+	Comparison Comparison `json:"comparison"`
 
 	// Queries are what a Prometheus measures beside heartbeats; default none.
 	Queries []QueryRail `json:"queries,omitempty"` // at most QueryRailsMax
@@ -78,8 +82,8 @@ func DefaultGuardrails() Guardrails {
 		ConvergenceMs:    Ceiling{Factor: 3, Least: 30_000},
 		LatencyUs:        Ceiling{Factor: 3, Least: 1000},
 		DeniedShareShift: 0.2,
-		NodesLostShare:   0.1,
 		RestartsPerHour:  1,
+		Comparison:       DefaultComparison(),
 	}
 }
 
@@ -102,6 +106,9 @@ func (g Guardrails) Validate() error {
 	if g.RestartsPerHour < 0 || g.RestartsPerHour > RestartsPerHourMax {
 		return fmt.Errorf("%w: guardrail restarts_per_hour is %d (0 to %d)", ErrInvalid, g.RestartsPerHour,
 			RestartsPerHourMax)
+	}
+	if err := g.Comparison.Validate(); err != nil {
+		return err
 	}
 	return validateQueries(g.Queries)
 }
@@ -126,6 +133,16 @@ func (g Guardrails) ceilings(baseline, now HealthRates) []held {
 	}
 }
 
+// bound is what a figure may be at most, and what it was before the stage: 0 where that was not measured.
+func (h held) bound() (was, most float64) {
+	most = h.ceiling.Least
+	if h.baseline != nil {
+		was = *h.baseline
+		most = max(most, h.ceiling.Factor*was)
+	}
+	return was, most
+}
+
 // broken says in one line which guardrail is broken most, and by how many times its bound;
 // empty: none. What was not measured breaks nothing.
 func (g Guardrails) broken(baseline, now HealthRates) (why string, by float64) {
@@ -139,11 +156,7 @@ func (g Guardrails) broken(baseline, now HealthRates) (why string, by float64) {
 		if h.now == nil || h.ceiling.Off {
 			continue
 		}
-		was, most := 0.0, h.ceiling.Least
-		if h.baseline != nil {
-			was = *h.baseline
-			most = max(most, h.ceiling.Factor*was)
-		}
+		was, most := h.bound()
 		worse(fmt.Sprintf("%s: %s, more than %s (before the stage %s)", h.words, figure(*h.now), figure(most), figure(was)),
 			*h.now, most)
 	}

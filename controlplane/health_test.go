@@ -129,7 +129,7 @@ func TestANodeMayDoWhatItsRegionDid(t *testing.T) {
 	idle.SeenMs, busy.SeenMs = 121_000, 121_000
 	idle.Totals = tally(0, 60_000, 36_000, 60*1800, 0)
 	w.observe([]NodeFigures{idle, busy}, false, false)
-	if why := g.breachOf(&w, 121_000, time.Minute); why != "" {
+	if why := g.breachOf(&w, 121_000, time.Minute, 0); why != "" {
 		t.Errorf("the nodes changed roles: %s", why)
 	}
 	idle.SeenMs = 181_000
@@ -137,7 +137,7 @@ func TestANodeMayDoWhatItsRegionDid(t *testing.T) {
 	w.observe([]NodeFigures{idle, busy}, false, false)
 	want := "share of denied decisions: 0.8, off by more than 0.18 (before the stage 0.6), of node idle in region eu"
 	g.DeniedShareShift = 0.18
-	if why := g.breachOf(&w, 181_000, time.Minute); why != want {
+	if why := g.breachOf(&w, 181_000, time.Minute, 0); why != want {
 		t.Errorf("%q, want %q", why, want)
 	}
 }

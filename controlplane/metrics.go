@@ -10,7 +10,7 @@ import (
 )
 
 // Metrics are those of the control plane's process, one prometheus.Collector: their
-// names and meanings are in NewMetrics, what to do about each in restate/README.md.
+// names and meanings are in NewMetrics, what to do about each in restate/RUNBOOK.md.
 //
 // Counters start at 0 with the process and are there from its start, so that an alert
 // on their rate needs no first failure.
@@ -20,6 +20,7 @@ type Metrics struct {
 	batchSeconds prometheus.Histogram
 	batchErrors  prometheus.Counter
 	nodesDeleted prometheus.Counter
+	partitionMetrics
 	runs         prometheus.Counter
 	runErrors    prometheus.Counter
 	paused       prometheus.Gauge
@@ -52,13 +53,14 @@ func NewMetrics() *Metrics {
 	}
 	m.lagSeconds = gauge("weir_cleanup_lag_seconds",
 		"How long ago the oldest expired row should have been deleted; 0 when there is none.")
-	m.rowsDeleted = counter("weir_cleanup_rows_deleted_total", "Expired window counts deleted by this process.")
+	m.rowsDeleted = counter("weir_cleanup_rows_deleted_total", "Expired window counts deleted by this process in batches.")
 	m.batchSeconds = prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name:    "weir_cleanup_batch_seconds",
 		Help:    "Time of one bounded DELETE.",
 		Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
 	})
 	m.batchErrors = counter("weir_cleanup_batch_errors_total", "Bounded DELETEs that failed; each is tried again.")
+	m.partitionMetrics = newPartitionMetrics(counter, gauge)
 	m.nodesDeleted = counter("weir_cleanup_dead_nodes_deleted_total",
 		"Heartbeat rows of dead nodes deleted by this process.")
 	m.runs = counter("weir_cleanup_runs_total", "Cleanup runs that this process finished, with and without an error.")
@@ -79,14 +81,14 @@ func NewMetrics() *Metrics {
 		m.authFailures[reason] = failures.WithLabelValues(string(reason))
 	}
 	var refused, unheard *prometheus.CounterVec
-	m.refused, refused = refusals("weir_control_refused_total", "Connections closed and calls of the operators' port "+
-		"refused by a bound on what callers may make it keep, by that bound.", bounded.Bounds)
-	m.unheard, unheard = refusals("weir_handlers_refused_total", "Connections closed and requests refused by the port "+
-		"that Restate calls the handlers on, by the bound; identity: the request is not signed by that Restate.",
+	m.refused, refused = refusals("weir_control_refused_total", "Connections that the operators' port closed and "+
+		"calls that it refused to stay within a bound, by that bound.", bounded.Bounds)
+	m.unheard, unheard = refusals("weir_handlers_refused_total", "Connections that the handlers' port closed and "+
+		"requests that it refused, by the bound; identity: Restate has not signed the request.",
 		HandlersBounds)
 	findings := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "weir_watch_findings",
-		Help: "What the watch finds wrong at the moment, by kind.",
+		Help: "Findings of the watch at the moment, by kind.",
 	}, []string{"kind"})
 	m.findings = make(map[FindingKind]prometheus.Gauge, len(FindingKinds))
 	for _, kind := range FindingKinds {
@@ -94,7 +96,7 @@ func NewMetrics() *Metrics {
 	}
 	m.overall = gauge("weir_watch_severity", "The worst of the watch's findings: 0 none, 1 warning, 2 critical.")
 	m.lookedAt = gauge("weir_watch_looked_at_seconds",
-		"Unix time of the look that the watch's findings are from; 0 before the first.")
+		"Unix time of the check that made the watch's findings; 0 before the first.")
 	m.fleetMetrics = newFleetMetrics()
 	m.retirementMetrics = newRetirementMetrics(counter, gauge)
 	m.everyCollector = append(append(m.everyCollector, m.batchSeconds, up, failures, refused, unheard, findings),

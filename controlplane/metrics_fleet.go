@@ -21,8 +21,8 @@ func newFleetMetrics() fleetMetrics {
 	m := fleetMetrics{
 		nodes: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "weir_fleet_nodes",
-			Help: "Nodes by region and by whether they were heard of lately: live or silent. One that has ended is silent " +
-				"until its row is deleted.",
+			Help: "Nodes by region and state: live, or silent without a recent heartbeat. A stopped node is silent until " +
+				"its row is deleted.",
 		}, []string{"region", "state"}),
 		skewSeconds: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "weir_fleet_clock_skew_seconds",
@@ -38,7 +38,7 @@ func newFleetMetrics() fleetMetrics {
 		}, []string{"phase"}),
 		rolloutTrouble: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "weir_rollout_trouble",
-			Help: "1 while a step of the rollout under way fails and is tried again.",
+			Help: "1 while a step of the rollout under way fails and is retried.",
 		}),
 	}
 	m.rollout(nil)
@@ -77,7 +77,7 @@ func (m *Metrics) RolloutSeen(r *Rollout) { m.rollout(r) }
 
 func (m *fleetMetrics) rollout(r *Rollout) {
 	for _, phase := range []RolloutPhase{RolloutAwaiting, RolloutMeasuring, RolloutApplying, RolloutConverging,
-		RolloutBaking, RolloutRollingBack} {
+		RolloutBaking, RolloutKeeping, RolloutRollingBack} {
 		m.rolloutPhase.WithLabelValues(string(phase)).Set(oneIf(r != nil && r.Phase == phase))
 	}
 	m.rolloutTrouble.Set(oneIf(r != nil && r.Trouble != "" && !r.Phase.Over()))

@@ -10,8 +10,8 @@ import (
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
-// "Nodes by region and by whether they were heard of lately", the largest skew "in either
-// direction" of those that live, and nothing of a region that is gone.
+// "Nodes by region and state", the largest skew "in either direction" of those that live, and nothing of a region that
+// is gone.
 func TestFleetMetrics(t *testing.T) {
 	m := NewMetrics()
 	m.FleetSeen(Fleet{Nodes: []Node{{Beat: heartbeat.Beat{Region: "gone"}, Live: true}}})
@@ -25,7 +25,7 @@ func TestFleetMetrics(t *testing.T) {
 		# HELP weir_fleet_clock_skew_seconds Largest difference between the clock of a region's live node and the database's, in either direction.
 		# TYPE weir_fleet_clock_skew_seconds gauge
 		weir_fleet_clock_skew_seconds{region="eu"} 3
-		# HELP weir_fleet_nodes Nodes by region and by whether they were heard of lately: live or silent. One that has ended is silent until its row is deleted.
+		# HELP weir_fleet_nodes Nodes by region and state: live, or silent without a recent heartbeat. A stopped node is silent until its row is deleted.
 		# TYPE weir_fleet_nodes gauge
 		weir_fleet_nodes{region="eu",state="live"} 2
 		weir_fleet_nodes{region="eu",state="silent"} 1
@@ -79,7 +79,7 @@ func TestRolloutMetrics(t *testing.T) {
 			t.Errorf("%+v: baking %v, trouble %v; want %v, %v", step.rollout, baking, trouble, step.baking, step.trouble)
 		}
 	}
-	if n := testutil.CollectAndCount(m, "weir_rollout_phase"); n != 6 {
-		t.Errorf("%d phases, want 6", n)
+	if n := testutil.CollectAndCount(m, "weir_rollout_phase"); n != 7 {
+		t.Errorf("%d phases, want 7", n)
 	}
 }

@@ -55,8 +55,8 @@ func (s *Settings) ChangeOverride(ctx context.Context, workspace, namespace, pat
 				return nil, AuditEntry{}, err
 			}
 			if before == nil && change.Limit == nil {
-				return nil, AuditEntry{}, fmt.Errorf("%w: limit is left out, and there is no override %q of %s/%s that has one "+
-					"(0 to %d; 0 blocks)", ErrInvalid, pattern, workspace, namespace, int64(window.LimitMax))
+				return nil, AuditEntry{}, fmt.Errorf("%w: limit is missing (0 to %d; 0 blocks), and override %q of %s/%s does "+
+					"not exist, so there is none to keep", ErrInvalid, int64(window.LimitMax), pattern, workspace, namespace)
 			}
 			change.apply(&after)
 			after.UpdatedAt = time.Time{} // the database's to say
@@ -76,9 +76,9 @@ func asSeen(subject string, seenMs *int64, is time.Time) error {
 	case seenMs == nil, is.IsZero() && *seenMs == 0, !is.IsZero() && is.UnixMilli() == *seenMs:
 		return nil
 	case is.IsZero():
-		return fmt.Errorf("%w: %s is not there any more", ErrConflict, subject)
+		return fmt.Errorf("%w: %s does not exist any more", ErrConflict, subject)
 	case *seenMs == 0:
-		return fmt.Errorf("%w: %s is there already, since %s", ErrConflict, subject, clock(is))
+		return fmt.Errorf("%w: %s exists already, since %s", ErrConflict, subject, clock(is))
 	}
 	return fmt.Errorf("%w: %s was changed at %s, after it was looked at", ErrConflict, subject, clock(is))
 }

@@ -95,7 +95,7 @@ func parseAnswer(status int, body []byte) ([]float64, error) {
 		}
 		return values, nil
 	}
-	return nil, fmt.Errorf("%w: the query answers a %s (want a scalar or a vector)", ErrInvalid, a.Data.ResultType)
+	return nil, fmt.Errorf("%w: the query returns a %s (want a scalar or a vector)", ErrInvalid, a.Data.ResultType)
 }
 
 // instant is [time, "value"].

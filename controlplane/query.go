@@ -231,7 +231,7 @@ func (w *RolloutWork) Queries(ctx context.Context, regions []string, rails []Que
 		case !strings.Contains(q.Query, RegionPlaceholder):
 			values = append(values, w.query(ctx, q, ""))
 		case len(regions) == 0:
-			values = append(values, QueryValue{Name: q.Name, Problem: "there is no region with a node to ask for"})
+			values = append(values, QueryValue{Name: q.Name, Problem: "no region has a node"})
 		default:
 			values = append(values, w.queryRegions(ctx, q, regions)...)
 		}
@@ -245,7 +245,7 @@ func (w *RolloutWork) queryRegions(ctx context.Context, q QueryRail, regions []s
 			values = append(values, w.query(ctx, q, region))
 		} else {
 			values = append(values, QueryValue{Name: q.Name, Region: region,
-				Problem: fmt.Sprintf("it is asked for at most %d regions", queryRegionsMax)})
+				Problem: fmt.Sprintf("a query is sent for at most %d regions", queryRegionsMax)})
 		}
 	}
 	return values

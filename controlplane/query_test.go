@@ -218,8 +218,8 @@ func TestARequiredQueryOverNothingIsBlind(t *testing.T) {
 	}
 	w := NewRolloutWork(newLand("eu"), 30*time.Second).WithPrometheus(o)
 	for says, asked := range map[string][]string{
-		"guardrail errors has no value: there is no region with a node to ask for": nil,
-		"guardrail errors has no value: it is asked for at most 50 regions":        regions,
+		"guardrail errors has no value: no region has a node":                   nil,
+		"guardrail errors has no value: a query is sent for at most 50 regions": regions,
 		"": regions[1:],
 	} {
 		values, err := w.Queries(t.Context(), asked, g.Queries)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -26,25 +27,35 @@ type Reset struct {
 	Workspace  string    `json:"workspace"`
 	Namespace  string    `json:"namespace"`
 	Identifier string    `json:"identifier"`
-	Generation int64     `json:"generation"` // how many there were so far; only rises
+	Generation int64     `json:"generation"` // names the cells that count since: another one than the last reset's
 	SetAt      time.Time `json:"set_at"`     // by the clock of the database
 	ExpiresAt  time.Time `json:"expires_at"` // when nothing from before it can matter any more
 }
 
-// next is the reset after r, made at now, of limits whose windows are at most longest.
-func (r Reset) next(now time.Time, longest time.Duration) (Reset, error) {
-	if r.Generation >= int64(window.GenerationMax) {
-		return r, fmt.Errorf("%w: %q was reset %d times since %s, which is as often as can be", ErrConflict, r.Identifier,
-			r.Generation, r.SetAt.UTC().Format(time.DateOnly))
+// next is the reset after r, made at now, of limits whose windows are at most longest. It is later than r also where
+// the clock of the database has gone back: nodes hold the latest one.
+//
+// Generations begin, and go on, at random: a database that was restored from a backup, and lacks resets that nodes
+// know, would else give their generations away again, and what was counted since would count on. They go round,
+// after more resets of one identifier than can matter at a time.
+func (r Reset) next(now time.Time, longest time.Duration) Reset {
+	stride := int64(strideMax)
+	if r.Generation == 0 {
+		stride = int64(window.GenerationMax)
 	}
-	r.Generation++
-	if now.After(r.SetAt) { // else the clock of the database has gone back
-		r.SetAt = now
+	r.Generation = (r.Generation+rand.Int64N(stride))%int64(window.GenerationMax) + 1
+	r.SetAt = latest(now, r.SetAt.Add(time.Millisecond))
+	r.ExpiresAt = latest(r.ExpiresAt, r.SetAt.Add(2*longest))
+	return r
+}
+
+const strideMax = 64
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
 	}
-	if at := r.SetAt.Add(2 * longest); at.After(r.ExpiresAt) {
-		r.ExpiresAt = at
-	}
-	return r, nil
+	return b
 }
 
 // ResetStore keeps resets. A change and its audit row are one, and so are its reads: live is
@@ -75,9 +86,7 @@ func (s *Settings) ResetKey(ctx context.Context, workspace, namespace, identifie
 				return reset, AuditEntry{}, fmt.Errorf("%w: there are %d resets, and %d is the most; name the longest window so "+
 					"that they expire sooner", ErrConflict, live, ResetsMax)
 			}
-			if reset, err = reset.next(now, longest); err != nil {
-				return reset, AuditEntry{}, err
-			}
+			reset = reset.next(now, longest)
 			e, err := settingEntry(by, "key.reset", fmt.Sprintf("key %s/%s/%s", workspace, namespace, identifier),
 				before, &reset)
 			return reset, e, err

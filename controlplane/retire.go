@@ -67,6 +67,10 @@ type Retirement struct {
 	Evidence    RetirementEvidence `json:"evidence"`
 	RowsDeleted int64              `json:"rows_deleted"`
 
+	// Approvals are of the step that waits for one, each of another actor; Asked is the epoch that asked for them.
+	Approvals []Approval `json:"approvals,omitempty"`
+	Asked     int64      `json:"asked,omitempty"`
+
 	// Without Rename nothing is renamed, and without Drop nothing is dropped. Both are
 	// void once the table has its name back.
 	Rename *RetirementApproval `json:"rename,omitempty"`
@@ -125,7 +129,7 @@ func NewRetirement(table string, spec RetirementSpec, by By, look RetirementLook
 	case look.Table == nil:
 		return nil, fmt.Errorf("%w: there is no table %s: nothing is left to retire", ErrNotFound, table)
 	case look.Dated != nil:
-		return nil, fmt.Errorf("%w: there is a table %s already: try again in a second", ErrConflict, dated)
+		return nil, fmt.Errorf("%w: table %s exists already: try again in a second", ErrConflict, dated)
 	}
 	r := &Retirement{
 		Version: retirementVersion, ID: time.UnixMilli(nowMs).UTC().Format("20060102-150405"), Table: table, Dated: dated,
@@ -186,11 +190,15 @@ func (r *Retirement) Advance(steps RetirementSteps) (wait time.Duration, err err
 	case RetirementDraining:
 		return r.drain(steps, look, nowMs)
 	case RetirementAwaiting:
-		return r.await(look, nowMs), nil
+		wait = r.await(look, nowMs)
+		r.askAnew(nowMs)
+		return wait, nil
 	case RetirementRenaming:
 		return r.rename(steps, look, nowMs)
 	case RetirementRenamed, RetirementAwaitingFinal:
-		return r.soak(look, nowMs), nil
+		wait = r.soak(look, nowMs)
+		r.askAnew(nowMs)
+		return wait, nil
 	}
 	return -1, nil // over
 }
@@ -308,7 +316,7 @@ func (r *Retirement) soak(look RetirementLook, nowMs int64) time.Duration {
 func (r *Retirement) unfitDated(look RetirementLook, nowMs int64) (problem string, fatal bool) {
 	switch {
 	case look.Dated == nil && look.Table != nil:
-		return "it was given its name back by somebody else", true
+		return "somebody else has given it its name back", true
 	case look.Dated == nil:
 		return "there is no table " + r.Dated + " any more: abort", false
 	case r.note(look, look.Dated, nowMs) || r.Evidence.Rows > 0:
@@ -385,6 +393,7 @@ func (r *Retirement) note(look RetirementLook, table *TableFigures, nowMs int64)
 // enter begins the next phase.
 func (r *Retirement) enter(phase RetirementPhase, nowMs int64, text string) time.Duration {
 	r.Phase, r.DueMs, r.Why = phase, 0, ""
+	r.Approvals, r.Asked = nil, r.Epoch+1
 	if phase == RetirementRenamed {
 		r.DueMs = nowMs + r.Spec.SoakMs
 	}
@@ -395,7 +404,7 @@ func (r *Retirement) enter(phase RetirementPhase, nowMs int64, text string) time
 // back begins to observe again: nothing is renamed, and no approval holds any more.
 func (r *Retirement) back(nowMs int64, why string) time.Duration {
 	r.Phase, r.Next, r.Why, r.DueMs = RetirementObserving, "", cut(why, ReasonBytesMax), 0
-	r.Rename, r.Drop = nil, nil
+	r.Rename, r.Drop, r.Approvals = nil, nil, nil
 	r.Evidence.QuietSinceMs = nowMs
 	r.event(nowMs, rolloutItself, "back to observing", r.Why)
 	return 0
@@ -404,6 +413,7 @@ func (r *Retirement) back(nowMs int64, why string) time.Duration {
 // turn gives the table its name back first, wherever a rename has been tried.
 func (r *Retirement) turn(next RetirementPhase, nowMs int64, why string) time.Duration {
 	r.Phase, r.Next, r.Why, r.DueMs, r.Waiting = RetirementRestoring, next, cut(why, ReasonBytesMax), 0, ""
+	r.Approvals = nil
 	r.raiseFence(nowMs)
 	r.event(nowMs, rolloutItself, "restore", r.Why)
 	return 0

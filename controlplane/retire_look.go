@@ -81,9 +81,9 @@ func JudgeCounts(fleet Fleet, withinMs int64) RetirementHealth {
 	}
 	switch {
 	case h.Nodes == 0 && h.Problem == "":
-		h.Problem = "no node reports itself"
+		h.Problem = "no node sends heartbeats"
 	case fleet.Truncated && h.Problem == "":
-		h.Problem = fmt.Sprintf("there are more than %d nodes, and the others were not looked at", FleetNodesMax)
+		h.Problem = fmt.Sprintf("there are more than %d nodes, and the rest were not checked", FleetNodesMax)
 	}
 	h.Problem = cut(h.Problem, ReasonBytesMax)
 	return h
@@ -95,9 +95,9 @@ func countsProblem(n Node, withinMs int64) string {
 	}
 	switch age := n.SentAtMs - n.Health.Relay.InStepAtMs; {
 	case n.Health.Relay.InStepAtMs == 0:
-		return fmt.Sprintf("%s in %s has told and read no news yet", n.NodeID, n.Region)
+		return fmt.Sprintf("%s in %s has sent and read no news yet", n.NodeID, n.Region)
 	case age > withinMs:
-		return fmt.Sprintf("%s in %s has told or read no news for %s", n.NodeID, n.Region, milliseconds(age))
+		return fmt.Sprintf("%s in %s has sent or read no news for %s", n.NodeID, n.Region, milliseconds(age))
 	}
 	return ""
 }

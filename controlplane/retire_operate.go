@@ -5,15 +5,37 @@ import (
 	"time"
 )
 
-// ApproveRename lets the table be renamed, if the evidence holds in the very look that is
-// given. wait is as of Advance. With an error that wraps ErrConflict r may have changed
-// all the same: a write that comes to light sends it back to observing.
-func (r *Retirement) ApproveRename(by By, look RetirementLook, nowMs int64) (wait time.Duration, err error) {
-	if err := by.Validate(); err != nil {
+// RetirementOrder is an operator's approval of a step, why, and of what: Retirement.EvidenceHash as it was shown.
+type RetirementOrder struct {
+	By
+	Evidence string `json:"evidence"`
+}
+
+// Validate reports what is missing.
+func (o RetirementOrder) Validate() error {
+	if err := o.By.Validate(); err != nil {
+		return err
+	}
+	if o.Evidence == "" {
+		return fmt.Errorf("%w: evidence is empty: an approval names the evidence that status showed", ErrInvalid)
+	}
+	return nil
+}
+
+// ApproveRename lets the table be renamed once as many people as Spec asks for have approved it, if the evidence is the
+// one that was shown and holds in the very look that is given. wait is as of Advance. With an error that wraps
+// ErrConflict r may have changed all the same: a write that comes to light sends it back to observing.
+func (r *Retirement) ApproveRename(o RetirementOrder, look RetirementLook,
+	nowMs int64) (wait time.Duration, err error) {
+	if err := o.Validate(); err != nil {
 		return 0, err
 	}
 	if r.Phase != RetirementAwaiting {
 		return 0, r.conflict("the rename is approved while it is awaiting_approval")
+	}
+	given, err := r.approvedBy(o, nowMs)
+	if err != nil {
+		return 0, err
 	}
 	if problem := r.unfit(look, nowMs); problem != "" {
 		return r.back(nowMs, problem), r.conflict("the evidence does not hold any more: " + problem)
@@ -21,21 +43,27 @@ func (r *Retirement) ApproveRename(by By, look RetirementLook, nowMs int64) (wai
 	if problem := r.Evidence.Problem; problem != "" {
 		return 0, r.conflict("counts are not healthy: " + problem)
 	}
-	r.Rename = &RetirementApproval{By: by, AtMs: nowMs}
+	if r.event(nowMs, o.Actor, "approve rename", r.counted(given, o)); r.lacks(given) {
+		return r.waits(r.Waiting), nil
+	}
+	r.Rename = &RetirementApproval{By: o.By, AtMs: nowMs}
 	r.raiseFence(nowMs)
-	r.Phase, r.Waiting = RetirementRenaming, ""
-	r.event(nowMs, by.Actor, "approve rename", by.Reason)
+	r.Phase, r.Waiting, r.Approvals = RetirementRenaming, "", nil
 	return 0, nil
 }
 
-// ApproveDrop lets the renamed table be dropped. It is a second approval, at the end of
-// the soak, by the same person or another one; otherwise it is as ApproveRename.
-func (r *Retirement) ApproveDrop(by By, look RetirementLook, nowMs int64) (wait time.Duration, err error) {
-	if err := by.Validate(); err != nil {
+// ApproveDrop lets the renamed table be dropped. Its approvals are given at the end of the soak, by the same people or
+// others; otherwise it is as ApproveRename.
+func (r *Retirement) ApproveDrop(o RetirementOrder, look RetirementLook, nowMs int64) (wait time.Duration, err error) {
+	if err := o.Validate(); err != nil {
 		return 0, err
 	}
 	if r.Phase != RetirementAwaitingFinal {
 		return 0, r.conflict("the drop is approved while it is awaiting_final_approval")
+	}
+	given, err := r.approvedBy(o, nowMs)
+	if err != nil {
+		return 0, err
 	}
 	switch problem, fatal := r.unfitDated(look, nowMs); {
 	case fatal:
@@ -45,10 +73,12 @@ func (r *Retirement) ApproveDrop(by By, look RetirementLook, nowMs int64) (wait 
 	case r.Evidence.Problem != "":
 		return 0, r.conflict("counts are not healthy: " + r.Evidence.Problem)
 	}
-	r.Drop = &RetirementApproval{By: by, AtMs: nowMs}
+	if r.event(nowMs, o.Actor, "approve drop", r.counted(given, o)); r.lacks(given) {
+		return r.waits(r.Waiting), nil
+	}
+	r.Drop = &RetirementApproval{By: o.By, AtMs: nowMs}
 	r.raiseFence(nowMs)
-	r.Phase, r.Waiting = RetirementDropping, ""
-	r.event(nowMs, by.Actor, "approve drop", by.Reason)
+	r.Phase, r.Waiting, r.Approvals = RetirementDropping, "", nil
 	return 0, nil
 }
 

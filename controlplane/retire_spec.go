@@ -43,6 +43,8 @@ type RetirementSpec struct {
 
 	// BatchRows is the most rows that one DELETE takes, 1 to 50,000; default 1,000.
 	BatchRows int `json:"batch_rows"`
+
+	Quorum // of the rename, and of the drop
 }
 
 // DefaultRetirementSpec are the defaults named at the fields.
@@ -52,6 +54,7 @@ func DefaultRetirementSpec() RetirementSpec {
 		SoakMs:         (7 * 24 * time.Hour).Milliseconds(),
 		HealthWithinMs: (2 * time.Minute).Milliseconds(),
 		BatchRows:      1000,
+		Quorum:         Quorum{Approvers: 1, ApprovalTTLMs: approvalTTLDefault.Milliseconds()},
 	}
 }
 
@@ -74,5 +77,5 @@ func (s RetirementSpec) Validate() error {
 	if s.BatchRows < 1 || s.BatchRows > batchRowsLimit {
 		return fmt.Errorf("%w: batch_rows is %d (1 to %d)", ErrInvalid, s.BatchRows, batchRowsLimit)
 	}
-	return nil
+	return s.Quorum.Validate()
 }

@@ -122,6 +122,11 @@ func (w *town) Drop(table, dated string, fence int64) (did TableDrop, err error)
 
 var bob = By{Actor: "bob", Reason: "looked at it"}
 
+// shows is an approval by an operator who has just looked.
+func (r *Retirement) shows(by By) RetirementOrder {
+	return RetirementOrder{By: by, Evidence: r.EvidenceHash()}
+}
+
 // quickly is a spec in whole seconds.
 func quickly() RetirementSpec {
 	return RetirementSpec{QuietMs: 10_000, SoakMs: 100_000, HealthWithinMs: 5000, BatchRows: 10}
@@ -170,9 +175,9 @@ func (w *town) until(t *testing.T, r *Retirement, phase RetirementPhase) {
 		case steps > 1000:
 			t.Fatalf("%s is not reached: %s %s %s", phase, r.Phase, r.Waiting, r.Why)
 		case r.Phase == RetirementAwaiting:
-			_, err = r.ApproveRename(bob, w.look(r), w.nowMs)
+			_, err = r.ApproveRename(r.shows(bob), w.look(r), w.nowMs)
 		case r.Phase == RetirementAwaitingFinal:
-			_, err = r.ApproveDrop(bob, w.look(r), w.nowMs)
+			_, err = r.ApproveDrop(r.shows(bob), w.look(r), w.nowMs)
 		default:
 			w.step(t, r)
 		}
@@ -202,16 +207,16 @@ func TestRetirementHappyPath(t *testing.T) {
 	if w.play(t, r, 50); r.Phase != RetirementAwaiting || r.Evidence.AtMs < began+1_000_000 {
 		t.Fatalf("%s", r.Phase)
 	}
-	if _, err := r.ApproveDrop(bob, w.look(r), w.nowMs); !errors.Is(err, ErrConflict) {
+	if _, err := r.ApproveDrop(r.shows(bob), w.look(r), w.nowMs); !errors.Is(err, ErrConflict) {
 		t.Errorf("the drop before the rename: %v", err)
 	}
-	if _, err := r.ApproveRename(bob, w.look(r), w.nowMs); err != nil {
+	if _, err := r.ApproveRename(r.shows(bob), w.look(r), w.nowMs); err != nil {
 		t.Fatal(err)
 	}
 	if w.play(t, r, 1); r.Phase != RetirementRenamed || w.tables[Blocklist] != nil || w.tables[r.Dated] == nil {
 		t.Fatalf("%s, %v", r.Phase, w.tables)
 	}
-	if _, err := r.ApproveDrop(bob, w.look(r), w.nowMs); !errors.Is(err, ErrConflict) {
+	if _, err := r.ApproveDrop(r.shows(bob), w.look(r), w.nowMs); !errors.Is(err, ErrConflict) {
 		t.Errorf("the drop during the soak: %v", err)
 	}
 	renamed := w.nowMs
@@ -221,10 +226,10 @@ func TestRetirementHappyPath(t *testing.T) {
 	if w.play(t, r, 50); r.Phase != RetirementAwaitingFinal || w.drops != 0 {
 		t.Fatalf("%s, %d drops", r.Phase, w.drops)
 	}
-	if _, err := r.ApproveRename(bob, w.look(r), w.nowMs); !errors.Is(err, ErrConflict) || r.Phase != RetirementAwaitingFinal {
+	if _, err := r.ApproveRename(r.shows(bob), w.look(r), w.nowMs); !errors.Is(err, ErrConflict) || r.Phase != RetirementAwaitingFinal {
 		t.Errorf("the first approval once more: %v", err)
 	}
-	if _, err := r.ApproveDrop(bob, w.look(r), w.nowMs); err != nil {
+	if _, err := r.ApproveDrop(r.shows(bob), w.look(r), w.nowMs); err != nil {
 		t.Fatal(err)
 	}
 	if w.play(t, r, 1); r.Phase != RetirementDropped || w.drops != 1 || len(w.tables) != 0 || r.EndedMs != w.nowMs {
@@ -277,7 +282,7 @@ func TestRetirementTransitions(t *testing.T) {
 		{RetirementRenamed, "renamed back by hand", func(w *town, r *Retirement) {
 			w.tables[Blocklist] = w.tables[r.Dated]
 			delete(w.tables, r.Dated)
-		}, RetirementObserving, "by somebody else", []string{"old"}},
+		}, RetirementObserving, "somebody else has given it", []string{"old"}},
 		{RetirementRenamed, "abort", abort, RetirementAborted, "aborted by ann", []string{"old"}},
 		{RetirementRenamed, "the name made anew, and abort", func(w *town, r *Retirement) { anew(w, r); abort(w, r) }, RetirementAborted, "was left as it is", []string{"old", "dated"}},
 		{RetirementAwaitingFinal, "a row", rowInside, RetirementObserving, "a row is in it", []string{"old"}},
@@ -327,7 +332,7 @@ func TestRetirementTransitions(t *testing.T) {
 func TestApprovalsLookForThemselves(t *testing.T) {
 	for _, tc := range []struct {
 		in      RetirementPhase
-		approve func(*Retirement, By, RetirementLook, int64) (time.Duration, error)
+		approve func(*Retirement, RetirementOrder, RetirementLook, int64) (time.Duration, error)
 	}{
 		{RetirementAwaiting, (*Retirement).ApproveRename},
 		{RetirementAwaitingFinal, (*Retirement).ApproveDrop},
@@ -339,18 +344,18 @@ func TestApprovalsLookForThemselves(t *testing.T) {
 			return w, r
 		}
 		w, r := at()
-		if _, err := tc.approve(r, By{Actor: "ann"}, w.look(r), w.nowMs); !errors.Is(err, ErrInvalid) || r.Phase != tc.in {
+		if _, err := tc.approve(r, r.shows(By{Actor: "ann"}), w.look(r), w.nowMs); !errors.Is(err, ErrInvalid) || r.Phase != tc.in {
 			t.Errorf("%s without a reason: %s, %v", tc.in, r.Phase, err)
 		}
 		w.problem = "us-1 in us has not imported for 3m"
-		if _, err := tc.approve(r, ann, w.look(r), w.nowMs); !errors.Is(err, ErrConflict) || !strings.Contains(err.Error(), w.problem) || r.Phase != tc.in {
+		if _, err := tc.approve(r, r.shows(ann), w.look(r), w.nowMs); !errors.Is(err, ErrConflict) || !strings.Contains(err.Error(), w.problem) || r.Phase != tc.in {
 			t.Errorf("%s while counts fail: %s, %v", tc.in, r.Phase, err)
 		}
 		w, r = at()
 		for _, table := range w.tables {
 			table.mark.NextKey++ // a row that came and went
 		}
-		if _, err := tc.approve(r, ann, w.look(r), w.nowMs); !errors.Is(err, ErrConflict) || !strings.Contains(err.Error(), "does not hold any more") {
+		if _, err := tc.approve(r, r.shows(ann), w.look(r), w.nowMs); !errors.Is(err, ErrConflict) || !strings.Contains(err.Error(), "does not hold any more") {
 			t.Errorf("%s after a write: %v", tc.in, err)
 		}
 		w.until(t, r, RetirementObserving)
@@ -396,13 +401,13 @@ func TestRetirementRefusals(t *testing.T) {
 		look  RetirementLook
 	}{
 		`table is "ratelimit_window_counts" (ratelimit_blocklist)`: {"ratelimit_window_counts", DefaultRetirementSpec(), ann, look},
-		"reason is empty":                          {Blocklist, DefaultRetirementSpec(), By{Actor: "ann"}, look},
-		"quiet_ms is 99 (100 to 7776000000)":       {Blocklist, change(func(s *RetirementSpec) { s.QuietMs = 99 }), ann, look},
-		"soak_ms is -1 (100 to":                    {Blocklist, change(func(s *RetirementSpec) { s.SoakMs = -1 }), ann, look},
-		"health_within_ms is 0 (1000 to 3600000)":  {Blocklist, change(func(s *RetirementSpec) { s.HealthWithinMs = 0 }), ann, look},
-		"batch_rows is 50001 (1 to 50000)":         {Blocklist, change(func(s *RetirementSpec) { s.BatchRows = 50_001 }), ann, look},
-		"there is no table ratelimit_blocklist":    {Blocklist, DefaultRetirementSpec(), ann, RetirementLook{}},
-		"_retired_20231114_221320 already: try ag": {Blocklist, DefaultRetirementSpec(), ann, RetirementLook{Table: look.Table, Dated: look.Table}},
+		"reason is empty":                         {Blocklist, DefaultRetirementSpec(), By{Actor: "ann"}, look},
+		"quiet_ms is 99 (100 to 7776000000)":      {Blocklist, change(func(s *RetirementSpec) { s.QuietMs = 99 }), ann, look},
+		"soak_ms is -1 (100 to":                   {Blocklist, change(func(s *RetirementSpec) { s.SoakMs = -1 }), ann, look},
+		"health_within_ms is 0 (1000 to 3600000)": {Blocklist, change(func(s *RetirementSpec) { s.HealthWithinMs = 0 }), ann, look},
+		"batch_rows is 50001 (1 to 50000)":        {Blocklist, change(func(s *RetirementSpec) { s.BatchRows = 50_001 }), ann, look},
+		"there is no table ratelimit_blocklist":   {Blocklist, DefaultRetirementSpec(), ann, RetirementLook{}},
+		"_retired_20231114_221320 exists already": {Blocklist, DefaultRetirementSpec(), ann, RetirementLook{Table: look.Table, Dated: look.Table}},
 	} {
 		if _, err := NewRetirement(tc.table, tc.spec, tc.by, tc.look, w.nowMs); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v, want %q", err, says)
@@ -450,12 +455,12 @@ func TestJudgeCounts(t *testing.T) {
 	good := node("eu", true, 99_000, 0)
 	for problem, fleet := range map[string]Fleet{
 		"": {Nodes: []Node{good, node("eu", true, 0), node("us", true, 95_000, 0)}},
-		"us-1 in us has told or read no news for 5.001s": {Nodes: []Node{good, node("us", true, 94_999, 0)}},
-		"us-1 in us has told and read no news yet":       {Nodes: []Node{good, node("us", true, 0, 0)}},
+		"us-1 in us has sent or read no news for 5.001s": {Nodes: []Node{good, node("us", true, 94_999, 0)}},
+		"us-1 in us has sent and read no news yet":       {Nodes: []Node{good, node("us", true, 0, 0)}},
 		"region us has no live node":                     {Nodes: []Node{good, node("us", false, 99_000, 0)}},
 		"no node of region us relays shard 0":            {Nodes: []Node{good, node("us", true, 0), node("us", false, 99_000, 0)}},
 		"no node of region us has a relay":               {Nodes: []Node{good, {Live: true, Beat: heartbeat.Beat{Region: "us"}}}},
-		"no node reports itself":                         {},
+		"no node sends heartbeats":                       {},
 		"there are more than 10000 nodes":                {Nodes: []Node{good}, Truncated: true},
 	} {
 		if h := JudgeCounts(fleet, 5000); h.Problem != problem && (problem == "" || !strings.HasPrefix(h.Problem, problem)) {

@@ -3,6 +3,7 @@ package controlplane
 import (
 	"errors"
 	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -18,11 +19,14 @@ func TestRetirementWalk(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newTown()
 		look, _ := w.Look(Blocklist, DatedName(Blocklist, w.nowMs))
-		r, err := NewRetirement(Blocklist, quickly(), ann, look, w.nowMs)
+		spec := quickly()
+		spec.Quorum = Quorum{Approvers: 2, ApprovalTTLMs: 60_000}
+		r, err := NewRetirement(Blocklist, spec, ann, look, w.nowMs)
 		if err != nil {
 			t.Fatal(err)
 		}
-		walk := &walker{T: t, town: w, r: r}
+		walk := &walker{T: t, town: w, r: r, renames: map[string]int64{}, drops: map[string]int64{},
+			counted: map[RetirementOrder]bool{}}
 		for range rapid.IntRange(1, 120).Draw(t, "moves") {
 			walk.move()
 			walk.check()
@@ -41,8 +45,10 @@ type walker struct {
 	town *town
 	r    *Retirement
 
-	renames, drops int      // approvals that were taken, since the table had its name last
-	late           []func() // attempts that were given up, and may still come
+	renames, drops map[string]int64 // who approved, and when, since the table had its name last
+	counted        map[RetirementOrder]bool
+	shown          []RetirementOrder // approvals of what was shown earlier, which come late or again
+	late           []func()          // attempts that were given up, and may still come
 	ended          *Retirement
 }
 
@@ -62,9 +68,9 @@ func (w *walker) move() {
 	case 2:
 		w.town.problem = rapid.SampledFrom([]string{"", "", "", "eu-1 has not flushed"}).Draw(w.T, "health")
 	case 3, 4:
-		w.approve((*Retirement).ApproveRename, &w.renames)
+		w.approve((*Retirement).ApproveRename, w.renames)
 	case 5, 6:
-		w.approve((*Retirement).ApproveDrop, &w.drops)
+		w.approve((*Retirement).ApproveDrop, w.drops)
 	case 7:
 		if rapid.IntRange(0, 4).Draw(w.T, "abort") == 0 {
 			_, _ = w.r.Abort(ann, w.town.nowMs)
@@ -83,9 +89,34 @@ func (w *walker) move() {
 	}
 }
 
-func (w *walker) approve(how func(*Retirement, By, RetirementLook, int64) (time.Duration, error), count *int) {
-	if _, err := how(w.r, bob, w.town.look(w.r), w.town.nowMs); err == nil {
-		*count++
+// approve is by one of two people, of what is shown, or of what was shown before.
+func (w *walker) approve(how func(*Retirement, RetirementOrder, RetirementLook, int64) (time.Duration, error),
+	taken map[string]int64) {
+	o := w.r.shows(rapid.SampledFrom([]By{ann, bob}).Draw(w.T, "who"))
+	if len(w.shown) > 0 && rapid.IntRange(0, 3).Draw(w.T, "late") == 0 {
+		o = rapid.SampledFrom(w.shown).Draw(w.T, "which")
+	}
+	w.shown = append(w.shown, o)
+	before, asked := w.r.Phase, slices.Clone(w.r.Approvals)
+	wait, err := how(w.r, o, w.town.look(w.r), w.town.nowMs)
+	if err != nil {
+		return
+	}
+	w.r.Settle(w.town.nowMs, wait)
+	if slices.ContainsFunc(asked, func(a Approval) bool { return a.Actor == o.Actor }) {
+		w.Fatalf("%s approves twice: %v", o.Actor, asked)
+	}
+	if w.counted[o] {
+		w.Fatalf("%+v counts twice", o)
+	}
+	w.counted[o], taken[o.Actor] = true, w.town.nowMs
+	if w.r.Phase == before {
+		return
+	}
+	for _, by := range []By{ann, bob} {
+		if at, approved := taken[by.Actor]; !approved || w.town.nowMs-at >= w.r.Spec.TTL().Milliseconds() {
+			w.Fatalf("%s after %s, without an approval by %s", w.r.Phase, before, by.Actor)
+		}
 	}
 }
 
@@ -124,8 +155,8 @@ func (w *walker) step() {
 
 func (w *walker) check() {
 	town, r := w.town, w.r
-	if town.drops > 0 && (w.renames == 0 || w.drops == 0) {
-		w.Fatalf("dropped with %d and %d approvals", w.renames, w.drops)
+	if town.drops > 0 && (len(w.renames) < 2 || len(w.drops) < 2) {
+		w.Fatalf("dropped with approvals by %v and %v", w.renames, w.drops)
 	}
 	if town.drops > 1 {
 		w.Fatal("dropped twice")
@@ -137,7 +168,8 @@ func (w *walker) check() {
 		w.Fatalf("%s after %d drops", r.Phase, town.drops)
 	}
 	if r.Phase == RetirementObserving {
-		w.renames, w.drops = 0, 0
+		clear(w.renames)
+		clear(w.drops)
 	}
 	if w.ended != nil && r.Phase != w.ended.Phase {
 		w.Fatalf("%s, then %s", w.ended.Phase, r.Phase)
@@ -163,8 +195,8 @@ func (w *walker) finish() {
 		}
 		w.town.nowMs += 5000
 		w.town.expire()
-		w.approve((*Retirement).ApproveRename, &w.renames)
-		w.approve((*Retirement).ApproveDrop, &w.drops)
+		w.approve((*Retirement).ApproveRename, w.renames)
+		w.approve((*Retirement).ApproveDrop, w.drops)
 		w.step()
 		w.check()
 	}

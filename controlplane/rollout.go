@@ -13,17 +13,18 @@ type RolloutPhase string
 const (
 	RolloutAwaiting    RolloutPhase = "awaiting_approval" // of a person, before the stage
 	RolloutMeasuring   RolloutPhase = "measuring"         // the baseline
-	RolloutApplying    RolloutPhase = "applying"          // the tuning version is being written
-	RolloutConverging  RolloutPhase = "converging"        // nodes are taking it up
+	RolloutApplying    RolloutPhase = "applying"          // the stage's trials are being written
+	RolloutConverging  RolloutPhase = "converging"        // nodes are taking them up
 	RolloutBaking      RolloutPhase = "baking"            // health is held against the baseline
+	RolloutKeeping     RolloutPhase = "keeping"           // after the last stage: the tuning is stored for good
 	RolloutRollingBack RolloutPhase = "rolling_back"      // until no live node runs it any more
 
 	RolloutDone       RolloutPhase = "done"
 	RolloutRolledBack RolloutPhase = "rolled_back"
 	RolloutAborted    RolloutPhase = "aborted"
 
-	// RolloutLost is a phase of the list alone: MySQL knows that a rollout began, and Restate
-	// has no state of it.
+	// RolloutLost is a phase of the list alone: MySQL knows that a rollout began, and neither
+	// it nor Restate has a state of it.
 	RolloutLost RolloutPhase = "lost"
 )
 
@@ -33,7 +34,7 @@ func (p RolloutPhase) Over() bool {
 }
 
 const (
-	rolloutVersion = 2
+	rolloutVersion = 3
 
 	// The actor, in the audit log, of what no operator asked for.
 	rolloutItself = "weir-control"
@@ -58,15 +59,23 @@ type Rollout struct {
 	StartedMs int64       `json:"started_ms"`
 	EndedMs   int64       `json:"ended_ms,omitempty"` // when it came to its outcome
 
-	Phase   RolloutPhase  `json:"phase"`
-	Stage   int           `json:"stage"`             // index into Stages
-	Asked   int64         `json:"asked,omitempty"`   // the epoch that began the wait for an approval, which names it
+	Forced string `json:"forced,omitempty"` // what was critical of the fleet's health when it was started all the same
+
+	Phase RolloutPhase `json:"phase"`
+	Stage int          `json:"stage"`           // index into Stages
+	Asked int64        `json:"asked,omitempty"` // the epoch that began the wait for an approval, which names it
+	// Approvals are of the stage that waits for one, each of another actor.
+	Approvals []Approval `json:"approvals,omitempty"`
+
 	Paused  *RolloutPause `json:"paused,omitempty"`  // no stage goes on until an operator resumes
 	Why     string        `json:"why,omitempty"`     // one line: why it is rolled back or was aborted
 	Trouble string        `json:"trouble,omitempty"` // what stands in the way of the next step, tried again
 	Waiting string        `json:"waiting,omitempty"` // what the phase waits for
 
 	MovedMs int64 `json:"moved_ms,omitempty"` // the clock of the last transition
+
+	Saved    int64  `json:"saved,omitempty"`    // how often it was saved to MySQL: of two states the higher one counts
+	Standing string `json:"standing,omitempty"` // of the state that was saved, see Rollout.standing
 
 	// Of the phase: when it is over at the earliest (baseline, bake) or the latest (converging,
 	// rolling back); 0: it has not begun to wait.
@@ -82,10 +91,17 @@ type Rollout struct {
 	// whose baseline it takes. Rollouts that are over, or roll back, have none.
 	Watch []RegionWatch `json:"watch,omitempty"`
 
+	// Compared is what all regions do, those with the tuning against those without. Rollouts that are over, or roll
+	// back, have none.
+	Compared Compared `json:"compared,omitzero"`
+
 	// What the stage's regions did, for people: the worst figure of any. Guardrails are held
 	// against each region and node by itself.
 	Baseline HealthRates `json:"baseline"`
 	Now      HealthRates `json:"now"` // in the newest window
+
+	// Measured is what all regions did at the end, where all of them have the tuning: what previews are held to.
+	Measured Measured `json:"measured,omitzero"`
 
 	// What the queries of the plan answered before the stage of each region, and last.
 	QueriesBefore []QueryValue `json:"queries_before,omitempty"`
@@ -94,8 +110,11 @@ type Rollout struct {
 
 	// Touched are the regions that have, or may have, the new tuning, in the order in
 	// which they got it. A region is here before it is written.
-	Touched []Touched    `json:"touched,omitempty"`
-	Wanted  RolloutPhase `json:"wanted,omitempty"` // the outcome, while rolling back
+	Touched []Touched `json:"touched,omitempty"`
+
+	Keeps       bool         `json:"keeps,omitempty"`        // versions are, or may be, written: a rollback reverts them
+	TrialsEnded bool         `json:"trials_ended,omitempty"` // by the rollback
+	Wanted      RolloutPhase `json:"wanted,omitempty"`       // the outcome, while rolling back
 }
 
 // Touched is a region that a rollout wrote, or was about to.
@@ -103,6 +122,8 @@ type Touched struct {
 	Region   string `json:"region"`            // "" is the fleet's row
 	Previous string `json:"previous"`          // the document in force before
 	Over     int64  `json:"over,omitempty"`    // the region's own version before, 0: it had none
+	Below    int64  `json:"below,omitempty"`   // bound of the trial, as TrialWrite has it; 0: all nodes
+	Trial    int64  `json:"trial,omitempty"`   // number of the trial of the new tuning, 0: not known to be written
 	Applied  int64  `json:"applied,omitempty"` // version with the new tuning, 0: not known to be written
 	Reverted int64  `json:"reverted,omitempty"`
 	Newer    int64  `json:"newer,omitempty"` // a version that something else wrote: the rollback leaves it in force
@@ -123,6 +144,13 @@ type RolloutSteps interface {
 	// InForce is the document in force for each of the regions, "" being the fleet, with the
 	// version of the region's own row, 0 where it has none.
 	InForce(regions []string) ([]RegionTuning, error)
+	// Try begins trials as one, or none of them. A write that was made before is not made again; with a larger bound it
+	// widens the trial.
+	Try(writes []TrialWrite, by By) (TrialsWritten, error)
+	// Renew moves the ends of the trials that writes made, all or none: one that is over does not begin again.
+	Renew(ids []string, leaseMs int64) (TrialsRenewed, error)
+	// EndTrials ends the trials of writes, and answers their numbers. A write that has not been made never will be.
+	EndTrials(writes []TrialWrite) ([]int64, error)
 	// Write writes versions as one, or none of them. A write that was made before is not
 	// made again.
 	Write(writes []TuningWrite) (TuningsWritten, error)
@@ -171,12 +199,18 @@ func (r *Rollout) Check() error {
 }
 
 // Upgrade reads a document of an older build. Version 1 says nothing of the nodes that were
-// there before a stage: a rollout that has touched a region cannot be watched, and goes back.
+// there before a stage: a rollout that has touched a region cannot be watched, and goes back. Version 2 has no trials:
+// its stages wrote versions.
 func (r *Rollout) Upgrade() {
-	if r.Version != 1 {
+	if r.Version == 0 || r.Version >= rolloutVersion {
 		return
 	}
-	r.Version, r.Asked = rolloutVersion, r.Epoch
+	from := r.Version
+	r.Version, r.Keeps, r.Spec.Plan.LeaseMs = rolloutVersion, len(r.Touched) > 0, leaseDefault.Milliseconds()
+	if from > 1 {
+		return
+	}
+	r.Asked = r.Epoch
 	r.Spec.Plan.Guardrails.RestartsPerHour = DefaultGuardrails().RestartsPerHour
 	switch {
 	case r.Phase.Over() || r.Phase == RolloutRollingBack:
@@ -192,11 +226,13 @@ func (r *Rollout) Upgrade() {
 func (r *Rollout) Takes(epoch int64) bool { return r.ticks() && r.takes(epoch) }
 
 // ticks tells whether time brings the next transition. While a rollout waits for a person
-// it does so as long as there is something to watch.
+// it does so as long as there is something to watch, or an approval that may expire.
 func (r *Rollout) ticks() bool {
-	waits := r.Phase == RolloutAwaiting || r.Paused != nil
-	return r.ID != "" && !r.Phase.Over() && (!waits || len(r.Touched) > 0)
+	return r.ID != "" && !r.Phase.Over() && (!r.waits() || len(r.Touched) > 0 || len(r.Approvals) > 0)
 }
+
+// waits tells whether only a person lets the rollout go on.
+func (r *Rollout) waits() bool { return r.Phase == RolloutAwaiting || r.Paused != nil }
 
 // Overdue tells whether the next timer should have come for longer than grace: it is lost. Of a
 // document that an older build wrote it is not known when it is due, and one timer too many

@@ -12,27 +12,31 @@ const laggardsMax = 5
 
 // fail turns the rollout around, by itself. The stage is the one at fault.
 func (r *Rollout) fail(nowMs int64, stage int, why string) time.Duration {
-	text := fmt.Sprintf("stage %d (%s): %s", stage+1, r.Stages[stage].Scope, why)
+	text := fmt.Sprintf("stage %d (%s): %s", stage+1, r.Stages[stage], why)
 	return r.turn(nowMs, RolloutRolledBack, rolloutItself, cut(text, 2*ReasonBytesMax))
 }
 
 func (r *Rollout) turn(nowMs int64, wanted RolloutPhase, actor, why string) time.Duration {
 	r.Phase, r.Wanted, r.Why = RolloutRollingBack, wanted, why
 	r.Paused, r.Watch, r.DueMs, r.SinceMs, r.Waiting, r.EndedMs = nil, nil, 0, 0, "", 0
+	r.Compared, r.TrialsEnded = Compared{}, false
 	r.event(nowMs, actor, "roll back", why)
 	return 0
 }
 
-// rollBack gives one region its previous tuning back, the last one first. When all have it,
-// it waits until every live node has spoken since, and none reports what was withdrawn.
+// rollBack ends the trials, and where versions may have been stored gives one region its previous tuning back, the last
+// one first. When all have it, it waits until every live node has spoken since, and none reports what was withdrawn.
 func (r *Rollout) rollBack(steps RolloutSteps, nowMs int64) (time.Duration, error) {
-	for i := len(r.Touched) - 1; i >= 0; i-- {
-		if t := &r.Touched[i]; !t.settled() {
-			return 0, r.revert(steps, nowMs, t)
-		}
-	}
 	if len(r.Touched) == 0 {
 		return r.end(nowMs, r.Wanted, rolloutItself), nil
+	}
+	if !r.TrialsEnded {
+		return 0, r.endTrials(steps)
+	}
+	for i := len(r.Touched) - 1; i >= 0; i-- {
+		if t := &r.Touched[i]; r.Keeps && !t.settled() {
+			return 0, r.revert(steps, nowMs, t)
+		}
 	}
 	look, err := steps.Look(r.touchedScope())
 	if err != nil {
@@ -76,7 +80,7 @@ func (r *Rollout) revert(steps RolloutSteps, nowMs int64, t *Touched) error {
 }
 
 // withdraw ends a rollback once every live node has been heard of since the last write, and
-// none reports a version that was taken back: an older heartbeat says nothing of what the
+// none reports a trial or a version that was taken back: an older heartbeat says nothing of what the
 // node has taken up after it. After
 // as long as nodes may take to apply a tuning that is trouble, and goes on being so until
 // the nodes follow, are stopped, or an operator gives them up.
@@ -91,34 +95,41 @@ func (r *Rollout) withdraw(nowMs int64, look FleetLook) time.Duration {
 	}
 	r.Waiting = lag
 	if nowMs >= r.DueMs {
-		r.Trouble = "the rollback is not taken up in time: " + lag
+		r.Trouble = "the rollback has not reached all nodes in time: " + lag
 	}
 	return r.poll()
 }
 
-// laggards names the live nodes that report a withdrawn version, or have not been heard of
+// laggards names the live nodes that report a withdrawn trial or version, or have not been heard of
 // since it was withdrawn; empty: there is none.
 func (r *Rollout) laggards(look FleetLook) string {
-	withdrawn := map[int64]bool{}
+	trials, versions := map[int64]bool{}, map[int64]bool{}
 	for _, t := range r.Touched {
-		withdrawn[t.Applied] = withdrawn[t.Applied] || t.Applied > 0
+		trials[t.Trial] = trials[t.Trial] || t.Trial > 0
+		versions[t.Applied] = versions[t.Applied] || t.Applied > 0
 	}
 	var names, unheard []string
+	live := 0
 	for _, n := range look.Nodes {
+		t, touched := r.touchedOf(n.Region)
+		mayRun := touched && (r.Keeps || t.expects(n.ID))
+		if mayRun {
+			live++
+		}
 		switch {
-		case withdrawn[n.Version]:
-			names = append(names, fmt.Sprintf("%s in %s runs version %d", n.ID, n.Region, n.Version)+n.problem())
-		case n.SeenMs <= r.SinceMs:
+		case trials[n.Trial] || n.Trial == 0 && versions[n.Version]:
+			names = append(names, fmt.Sprintf("%s in %s runs %s", n.ID, n.Region, n.runs())+n.problem())
+		case mayRun && n.SeenMs <= r.SinceMs:
 			unheard = append(unheard, n.ID+" in "+n.Region)
 		}
 	}
 	switch {
 	case len(names) > 0:
-		return fmt.Sprintf("%d of %d live nodes still run the withdrawn tuning: %s", len(names), len(look.Nodes),
+		return fmt.Sprintf("%d of %d live nodes still run the withdrawn tuning: %s", len(names), max(live, len(names)),
 			several(names))
 	case len(unheard) > 0:
-		return fmt.Sprintf("%d of %d live nodes have not been heard of since the tuning was withdrawn: %s", len(unheard),
-			len(look.Nodes), several(unheard))
+		return fmt.Sprintf("%d of %d live nodes have sent no heartbeat since the tuning was withdrawn: %s", len(unheard),
+			live, several(unheard))
 	}
 	return ""
 }
@@ -133,13 +144,17 @@ func several(names []string) string {
 
 func (r *Rollout) applyWrite(t Touched) TuningWrite {
 	return TuningWrite{
-		ID: r.ID + "/apply/" + t.Region, Region: t.Region, Document: r.Document, Over: t.Over,
-		By: By{Actor: r.By.Actor, Reason: cut(fmt.Sprintf("rollout %s: %s", r.ID, r.By.Reason), ReasonBytesMax)},
+		ID: r.ID + "/apply/" + t.Region, Region: t.Region, Document: r.Document, Over: t.Over, By: r.writtenBy(),
 	}
 }
 
+// writtenBy is who wrote the rollout's tuning.
+func (r *Rollout) writtenBy() By {
+	return By{Actor: r.By.Actor, Reason: cut(fmt.Sprintf("rollout %s: %s", r.ID, r.By.Reason), ReasonBytesMax)}
+}
+
 func (r *Rollout) end(nowMs int64, outcome RolloutPhase, actor string) time.Duration {
-	r.Phase, r.EndedMs, r.DueMs, r.Waiting, r.Watch = outcome, nowMs, 0, "", nil
+	r.Phase, r.EndedMs, r.DueMs, r.Waiting, r.Watch, r.Compared = outcome, nowMs, 0, "", nil, Compared{}
 	r.event(nowMs, actor, string(outcome), r.Why)
 	return -1
 }

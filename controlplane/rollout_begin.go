@@ -10,7 +10,8 @@ import (
 type RolloutBegin struct {
 	Spec    RolloutSpec `json:"spec"`
 	By      By          `json:"by"`
-	Regions []string    `json:"regions"` // of the fleet
+	Regions []string    `json:"regions"`          // of the fleet
+	Forced  string      `json:"forced,omitempty"` // RolloutStart.Forced
 }
 
 // RolloutBeginSteps are what a rollout asks before its first transition. Each may be executed more than once.
@@ -18,18 +19,16 @@ type RolloutBeginSteps interface {
 	NowMs() (int64, error)
 	// Used says what an id has been used for before; empty: for nothing.
 	Used(id string) (string, error)
-	// Record writes to MySQL that a rollout begins. One that is recorded stays as it is.
-	Record(trace TuningTrace) error
 }
 
 // Begin makes an empty document a rollout, and answers when its first transition is due. The same spec once more
-// changes nothing; another one under this id, or an id that was used before, is refused. MySQL knows of the rollout
-// before it exists: a list that is lost meanwhile finds it.
+// changes nothing; another one under this id, or an id that was used before, is refused. The document that it leaves is
+// saved before the rollout exists: a list that is lost meanwhile finds it.
 func (r *Rollout) Begin(steps RolloutBeginSteps, id string, begin RolloutBegin) (wait time.Duration, fresh bool,
 	err error) {
 	if r.ID != "" {
 		if !same(r.Spec, begin.Spec) {
-			err = fmt.Errorf("%w: there is a rollout %s already, of another tuning or plan: choose another id", ErrConflict,
+			err = fmt.Errorf("%w: rollout %s exists already, with another tuning or plan: choose another id", ErrConflict,
 				r.ID)
 		}
 		return 0, false, err
@@ -49,14 +48,21 @@ func (r *Rollout) Begin(steps RolloutBeginSteps, id string, begin RolloutBegin) 
 	if err != nil {
 		return 0, false, err
 	}
-	if err := steps.Record(TuningTrace{ID: id, By: begin.By, StartedMs: began.StartedMs}); err != nil {
-		return 0, false, err
-	}
+	began.force(begin.Forced)
 	*r = *began
 	if !r.ticks() {
 		wait = -1
 	}
 	return wait, true, nil
+}
+
+// force keeps in the document and its history what was critical when the rollout was started all the same.
+func (r *Rollout) force(critical string) {
+	if critical == "" {
+		return
+	}
+	r.Forced = cut(critical, forcedBytesMax)
+	r.event(r.StartedMs, r.By.Actor, "forced", "the health of the fleet was critical: "+r.Forced)
 }
 
 func same(a, b RolloutSpec) bool {

@@ -41,7 +41,7 @@ func TestANodeIsHeldAgainstItsRegion(t *testing.T) {
 	w.ConvergenceMs, w.LatencyUs = &slow, &slow
 	w.Nodes[1].ConvergenceMs, w.Nodes[1].LatencyUs = &slow, &slow
 	g := DefaultGuardrails()
-	if why := g.breachOf(&w, 0, 0); why != "" {
+	if why := g.breachOf(&w, 0, 0, 0); why != "" {
 		t.Errorf("as its region did: %s", why)
 	}
 	for says, spoil := range map[string]func(*RegionWatch, *WatchedNode){
@@ -54,12 +54,12 @@ func TestANodeIsHeldAgainstItsRegion(t *testing.T) {
 		bad.Nodes = []WatchedNode{spans("busy", busy, Tally{}), spans("idle", tally(0, 10_000, 0, 0, 0), busy)}
 		bad.Nodes[1].ConvergenceMs, bad.Nodes[1].LatencyUs = &slow, &slow
 		spoil(&bad, &bad.Nodes[1])
-		if why := g.breachOf(&bad, 0, 0); !strings.Contains(why, says) || !strings.Contains(why, "of node idle in region eu") {
+		if why := g.breachOf(&bad, 0, 0, 0); !strings.Contains(why, says) || !strings.Contains(why, "of node idle in region eu") {
 			t.Errorf("%s: %q", says, why)
 		}
 	}
 	w.Nodes[1].Window[0][1+TallyRows] = 60*27_000 + 60
-	if why := g.breachOf(&w, 0, 0); !strings.Contains(why, "MySQL rows of a region's relays a second: 27001, more than 27000") {
+	if why := g.breachOf(&w, 0, 0, 0); !strings.Contains(why, "MySQL rows of a region's relays a second: 27001, more than 27000") {
 		t.Errorf("rows: %q", why)
 	}
 }
@@ -70,11 +70,11 @@ func TestWhatANodeIsJudgedFrom(t *testing.T) {
 	g := DefaultGuardrails()
 	before := tally(0, 10_000, 0, 0, 0)
 	w := RegionWatch{Region: "eu", Nodes: []WatchedNode{spans("a", before, tally(0, 999, 999, 0, 0)), spans("b", before, tally(0, 90_000, 0, 0, 0))}}
-	if why := g.breachOf(&w, 0, 0); why != "" {
+	if why := g.breachOf(&w, 0, 0, 0); why != "" {
 		t.Errorf("of 999 decisions: %s", why)
 	}
 	w.Nodes[0].Window[0].add(0, tally(0, 1, 1, 0, 0))
-	if why := g.breachOf(&w, 0, 0); !strings.Contains(why, "of node a") {
+	if why := g.breachOf(&w, 0, 0, 0); !strings.Contains(why, "of node a") {
 		t.Errorf("of 1,000 decisions: %q", why)
 	}
 	r := Rollout{Phase: RolloutBaking, Spec: spec(all), Stages: []StagePlan{{BakeMs: 3_600_000}}, Watch: []RegionWatch{
@@ -116,7 +116,7 @@ func TestRestartsThatCount(t *testing.T) {
 		g := DefaultGuardrails()
 		g.NodesLostShare, g.RestartsPerHour = 1, c.most
 		w := RegionWatch{Region: "eu", Nodes: []WatchedNode{c.node, {ID: "other"}}}
-		if why := g.breachOf(&w, 2*hour, 0); (why != "") != c.want {
+		if why := g.breachOf(&w, 2*hour, 0, 0); (why != "") != c.want {
 			t.Errorf("%+v, at most %d: %q", c.node, c.most, why)
 		}
 	}
@@ -125,18 +125,19 @@ func TestRestartsThatCount(t *testing.T) {
 // The share of nodes lost is one of those that were there before, exactly.
 func TestNodesThatCameDoNotMakeUpForThoseLost(t *testing.T) {
 	g := DefaultGuardrails()
+	g.NodesLostShare = 0.1
 	for were, want := range map[int]bool{9: true, 10: false} {
 		w := RegionWatch{Region: "eu", Nodes: []WatchedNode{{ID: "lost", Gone: true}}}
 		for i := range were - 1 {
 			w.Nodes = append(w.Nodes, WatchedNode{ID: fmt.Sprint(i)}, WatchedNode{ID: fmt.Sprint("new", i), Came: true})
 		}
-		if why := g.nodesLost(&w); (why != "") != want {
+		if why := g.nodesLost(&w, 0); (why != "") != want {
 			t.Errorf("1 of %d: %q", were, why)
 		}
 	}
 }
 
-// An apply whose answer was lost has been made: its version is known once it is undone, and
+// An apply whose answer was lost has been made: its trial is known once it is ended, and
 // nodes that run it are waited for.
 func TestALostApplyIsWaitedFor(t *testing.T) {
 	l := newLand("eu", "us")
@@ -155,7 +156,7 @@ func TestALostApplyIsWaitedFor(t *testing.T) {
 	}
 	from := l.now
 	play(t, r, steps, func() bool { return r.Phase.Over() || l.now.Sub(from) > time.Minute })
-	if got := r.Touched[0]; r.Phase != RolloutRollingBack || got.Applied != 1 || got.Reverted != 2 || !strings.Contains(r.Waiting, "eu1 in eu runs version 1") {
+	if got := r.Touched[0]; r.Phase != RolloutRollingBack || got.Trial != 1 || got.Applied != 0 || !strings.Contains(r.Waiting, "eu1 in eu runs trial 1") {
 		t.Errorf("%s, waiting for %q, %+v", r.Phase, r.Waiting, got)
 	}
 	l.stubborn = false

@@ -22,7 +22,7 @@ func (c *Clocks) unsure(look FleetLook, nowMs int64) bool {
 	return c.JumpedMs > 0 && nowMs >= c.JumpedMs && nowMs-c.JumpedMs < look.LiveMs
 }
 
-const clockJumped = "the clock of the database has jumped: every node has its time to be heard of again"
+const clockJumped = "the clock of the database has jumped: the wait for each node's heartbeat starts again"
 
 // held tells that the rollout waits for the nodes that a jump of the clock made look silent.
 func (r *Rollout) held(look FleetLook, nowMs int64) bool {

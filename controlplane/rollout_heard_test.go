@@ -24,9 +24,9 @@ func TestARollbackHearsOfEachNode(t *testing.T) {
 	l.stubborn = true // and so is the time of its next reading of settings
 	from := l.now
 	play(t, r, steps, func() bool { return r.Phase.Over() || l.now.Sub(from) > 5*time.Second })
-	if got := l.runs["eu1"]; r.Phase != RolloutRollingBack || got != 1 ||
-		!strings.Contains(r.Waiting, "2 of 2 live nodes have not been heard of since the tuning was withdrawn: eu1 in eu, eu2 in eu") {
-		t.Errorf("%s while eu1 runs version %d, waiting for %q", r.Phase, got, r.Waiting)
+	if got := l.tries["eu1"].number; r.Phase != RolloutRollingBack || got != 1 ||
+		!strings.Contains(r.Waiting, "2 of 2 live nodes have sent no heartbeat since the tuning was withdrawn: eu1 in eu, eu2 in eu") {
+		t.Errorf("%s while eu1 runs trial %d, waiting for %q", r.Phase, got, r.Waiting)
 	}
 	l.silent, l.stubborn = false, false
 	play(t, r, steps, nil)
@@ -46,7 +46,7 @@ func TestANodeOfAnEarlierStageThatDiesInAShortBakeIsABreach(t *testing.T) {
 		}
 		return r.Phase.Over()
 	})
-	wantRolledBack(t, r, "stage 1 (eu): nodes not heard of any more: 2 of 2")
+	wantRolledBack(t, r, "stage 1 (eu): nodes without heartbeats: 2 of 2")
 }
 
 // A database whose clock steps back, as a replica's may that takes over, dates heartbeats
@@ -102,7 +102,7 @@ func TestADeployUnderOtherNames(t *testing.T) {
 		want  RolloutPhase
 		why   string
 	}{
-		{0.1, false, RolloutRolledBack, "stage 1 (eu): nodes not heard of any more: 2 of 2, more than a share of 0.1, of region eu (eu1, eu2)"},
+		{0, false, RolloutRolledBack, "stage 1 (eu): nodes without heartbeats: 2 of 2, more than a share of 0, of region eu (eu1, eu2)"},
 		{1, false, RolloutDone, ""},
 		{1, true, RolloutRolledBack, "of node eu8 in region eu"},
 	} {

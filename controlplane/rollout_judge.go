@@ -18,30 +18,32 @@ type breach struct {
 // breachOfNodes holds every region that has the tuning, and each of its nodes, against what
 // they were before: nothing else is averaged in.
 func (r *Rollout) breachOfNodes(nowMs int64) *breach {
-	g := r.Spec.Plan.Guardrails
+	g, elsewhere := r.Spec.Plan.Guardrails, r.lostElsewhere()
 	for i := range r.Watch {
 		w := &r.Watch[i]
 		if w.Stage == r.Stage && !r.applied() {
 			continue
 		}
 		least := time.Duration(r.window(w.Stage)) * time.Millisecond
-		if why := g.breachOf(w, nowMs, min(least, time.Minute)); why != "" {
+		if why := g.breachOf(w, nowMs, min(least, time.Minute), elsewhere); why != "" {
 			return &breach{stage: w.Stage, why: why}
 		}
 	}
 	return nil
 }
 
-// breachOf tells which guardrail a region breaks, with the node that breaks it most.
-func (g Guardrails) breachOf(w *RegionWatch, nowMs int64, least time.Duration) string {
-	if why := cmp.Or(g.nodesLost(w), g.relaysLost(w, nowMs, unrelayedMax)); why != "" {
+// breachOf tells which guardrail a region breaks, with the node that breaks it most. Elsewhere is the share of nodes
+// that regions without the tuning have lost.
+func (g Guardrails) breachOf(w *RegionWatch, nowMs int64, least time.Duration, elsewhere float64) string {
+	if why := cmp.Or(g.nodesLost(w, elsewhere), g.relaysLost(w, nowMs, unrelayedMax),
+		g.originLost(w, nowMs, unrelayedMax)); why != "" {
 		return why
 	}
 	var worst breach
-	region := w.before()
+	region := w.own(w.before())
 	for i := range w.Nodes {
 		n := &w.Nodes[i]
-		if n.Gone {
+		if n.Gone || w.Whole {
 			continue
 		}
 		if many := n.restartsSince(nowMs - restartsWithin.Milliseconds()); g.RestartsPerHour < RestartsPerHourMax &&
@@ -57,8 +59,8 @@ func (g Guardrails) breachOf(w *RegionWatch, nowMs int64, least time.Duration) s
 	if worst.why != "" {
 		return worst.why
 	}
-	if why, _ := g.broken(region, w.rates(least)); why != "" {
-		return why + ", of region " + w.Region
+	if why, _ := g.broken(region, w.own(w.rates(least))); why != "" {
+		return why + ", of " + w.name()
 	}
 	return ""
 }
@@ -68,8 +70,8 @@ func (g Guardrails) breachOf(w *RegionWatch, nowMs int64, least time.Duration) s
 const shareSlack = 1e-6
 
 // nodesLost tells that a region has lost all of the nodes that it had before its stage, or
-// a larger share than is borne.
-func (g Guardrails) nodesLost(w *RegionWatch) string {
+// a larger share than is borne, and than goes elsewhere.
+func (g Guardrails) nodesLost(w *RegionWatch, elsewhere float64) string {
 	var gone []string
 	were, left := 0, 0
 	for _, n := range w.Nodes {
@@ -83,14 +85,14 @@ func (g Guardrails) nodesLost(w *RegionWatch) string {
 		}
 	}
 	switch {
-	case len(gone) == 0:
+	case len(gone) == 0 || w.Whole: // the watches of its nodes say which of them had the tuning
 		return ""
-	case float64(len(gone)) > g.NodesLostShare*float64(were)+shareSlack:
-		return fmt.Sprintf("nodes not heard of any more: %d of %d, more than a share of %s, of region %s (%s)",
-			len(gone), were, figure(g.NodesLostShare), w.Region, several(gone))
+	case float64(len(gone)) > max(g.NodesLostShare, elsewhere)*float64(were)+shareSlack:
+		return fmt.Sprintf("nodes without heartbeats: %d of %d, more than a share of %s, of %s (%s)",
+			len(gone), were, figure(max(g.NodesLostShare, elsewhere)), w.name(), several(gone))
 	case left == 0:
-		return fmt.Sprintf("nodes not heard of any more: %d of %d, and none is left, want 1 at the least, of region %s (%s)",
-			len(gone), were, w.Region, several(gone))
+		return fmt.Sprintf("nodes without heartbeats: %d of %d, and none is left (1 or more), of %s (%s)",
+			len(gone), were, w.name(), several(gone))
 	}
 	return ""
 }
@@ -182,6 +184,26 @@ func (w *RegionWatch) before() HealthRates {
 	return rates
 }
 
+// name says which nodes the watch is of.
+func (w *RegionWatch) name() string {
+	if w.Share != nil {
+		return "the nodes of region " + w.Region + " that the stage takes in"
+	}
+	return "region " + w.Region
+}
+
+// own are the figures that the watch is judged by, where a region has several: rows are the region's, as its relays
+// move between all its nodes, and all else is held against nodes that have the tuning alone.
+func (w *RegionWatch) own(rates HealthRates) HealthRates {
+	switch {
+	case w.Whole:
+		return HealthRates{RowsPerSecond: rates.RowsPerSecond}
+	case w.Share != nil:
+		rates.RowsPerSecond = nil
+	}
+	return rates
+}
+
 // RatesOf is what a region did before its stage and in the newest window, if it is watched.
 func (r *Rollout) RatesOf(region string) (before, now HealthRates, ok bool) {
 	for i := range r.Watch {
@@ -197,7 +219,7 @@ func (r *Rollout) ratesOf(stage int, of func(*RegionWatch) HealthRates) (all Hea
 	var parts []HealthRates
 	for i := range r.Watch {
 		if w := &r.Watch[i]; w.Stage == stage {
-			parts = append(parts, of(w))
+			parts = append(parts, w.own(of(w)))
 		}
 	}
 	return worstOf(parts)

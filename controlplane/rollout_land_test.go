@@ -3,8 +3,10 @@ package controlplane
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -19,18 +21,20 @@ type land struct {
 	skew  time.Duration // of the database's clock
 	nodes []FleetRow
 	rows  []TuningWrite // index + 1 is the version
-	began []TuningTrace // oldest first
+	saves []RolloutRow  // oldest first
 	err   error         // of every statement
 	stubborn,
 	silent bool // nodes do not take anything up, or do not speak
-	sick func(*heartbeat.Health, bool)      // what a second does to a node, with or without the new tuning
-	fate func(n *FleetRow, document string) // what else it does to one that is to run a document; may be nil
-	runs map[string]int64                   // the version that each node runs, whether it has said so or not
-	dead map[string]bool                    // nodes that do nothing any more
+	sick   func(*heartbeat.Health, bool)      // what a second does to a node, with or without the new tuning
+	fate   func(n *FleetRow, document string) // what else it does to one that is to run a document; may be nil
+	runs   map[string]int64                   // the stored version that each node has, whether it has said so or not
+	tries  map[string]lease                   // what a node tries, beside it
+	trials []landTrial                        // index + 1 is the number
+	dead   map[string]bool                    // nodes that do nothing any more
 }
 
 func newLand(regions ...string) *land {
-	l := &land{now: day, dead: map[string]bool{}, runs: map[string]int64{}, sick: func(h *heartbeat.Health, _ bool) { h.AllowedTotal += 90; h.DeniedTotal += 10 }}
+	l := &land{now: day, dead: map[string]bool{}, runs: map[string]int64{}, tries: map[string]lease{}, sick: func(h *heartbeat.Health, _ bool) { h.AllowedTotal += 90; h.DeniedTotal += 10 }}
 	for _, r := range regions {
 		for _, n := range []string{"1", "2"} {
 			l.nodes = append(l.nodes, FleetRow{Beat: heartbeat.Beat{NodeID: r + n, Region: r, StartedAtMs: 1}})
@@ -40,7 +44,77 @@ func newLand(regions ...string) *land {
 	return l
 }
 
-// newest is the version in force for a region, and its document.
+// landTrial is a row of a trial.
+type landTrial struct {
+	TrialWrite
+	endsMs int64 // by the clock of the database
+}
+
+// lease is a trial that a node runs, and until when it does unless it hears of a renewal.
+type lease struct {
+	number int64
+	until  time.Time
+}
+
+func (l *land) databaseMs() int64 { return l.now.Add(l.skew).UnixMilli() }
+
+// own is the newest version of a region itself, 0 if it has none.
+func (l *land) own(region string) (version int64) {
+	for i, w := range l.rows {
+		if w.Region == region {
+			version = int64(i + 1)
+		}
+	}
+	return version
+}
+
+// trial is the number of the trial that nodes of a region are to run, and for how long; 0: of none.
+func (l *land) trial(region string) (number int64, left time.Duration) {
+	for _, of := range []string{region, ""} {
+		for i, row := range slices.Backward(l.trials) {
+			if row.Region != of {
+				continue
+			}
+			if leftMs := row.endsMs - l.databaseMs(); leftMs > 0 && l.own(of) == row.Over {
+				return int64(i + 1), time.Duration(leftMs) * time.Millisecond
+			}
+			break
+		}
+		if l.own(region) != 0 {
+			return 0, 0
+		}
+	}
+	return 0, 0
+}
+
+// inForce is the document that a node of a region is to run.
+func (l *land) inForce(id, region string) string {
+	if number, _ := l.trial(region); number != 0 && tuning.TrialShare(id) < l.trials[number-1].Below {
+		return l.trials[number-1].Document
+	}
+	_, document := l.newest(region)
+	return document
+}
+
+// take has a node read its settings.
+func (l *land) take(id, region string) {
+	l.runs[id], _ = l.newest(region)
+	delete(l.tries, id)
+	if number, left := l.trial(region); number != 0 && tuning.TrialShare(id) < l.trials[number-1].Below {
+		l.tries[id] = lease{number, l.now.Add(left)}
+	}
+}
+
+// run is the document that a node runs, and the number of its trial.
+func (l *land) run(id string) (document string, trial int64) {
+	if t, tries := l.tries[id]; tries {
+		return l.trials[t.number-1].Document, t.number
+	}
+	_, document = documentOf(l, l.runs[id])
+	return document, 0
+}
+
+// newest is the version that is stored for a region, and its document.
 func (l *land) newest(region string) (version int64, document string) {
 	for _, want := range []string{region, ""} {
 		for i, w := range slices.Backward(l.rows) {
@@ -49,8 +123,7 @@ func (l *land) newest(region string) (version int64, document string) {
 			}
 		}
 	}
-	d, _ := tuning.Default().Document()
-	return 0, string(d)
+	return 0, defaultDocument()
 }
 
 // pass lets time pass, in seconds.
@@ -59,7 +132,10 @@ func (l *land) pass(d time.Duration) {
 		l.now = l.now.Add(min(time.Second, end.Sub(l.now)))
 		for i := range l.nodes {
 			n := &l.nodes[i]
-			version, document := l.newest(n.Beat.Region)
+			document := l.inForce(n.Beat.NodeID, n.Beat.Region)
+			if t, tries := l.tries[n.Beat.NodeID]; tries && !l.now.Before(t.until) {
+				delete(l.tries, n.Beat.NodeID)
+			}
 			if l.fate != nil && !l.dead[n.Beat.NodeID] {
 				l.fate(n, document)
 			}
@@ -67,7 +143,7 @@ func (l *land) pass(d time.Duration) {
 				continue
 			}
 			if !l.stubborn {
-				l.runs[n.Beat.NodeID] = version
+				l.take(n.Beat.NodeID, n.Beat.Region)
 			}
 			if l.silent {
 				continue
@@ -75,6 +151,8 @@ func (l *land) pass(d time.Duration) {
 			var h heartbeat.Health
 			_ = json.Unmarshal([]byte(n.Health), &h)
 			l.sick(&h, document == string(document30))
+			runs, trial := l.run(n.Beat.NodeID)
+			h.Trial, h.TuningHash = trial, hashed(runs)
 			text, _ := json.Marshal(h)
 			n.Beat.TuningVersion = l.runs[n.Beat.NodeID]
 			n.Health, n.SeenAt, n.Beat.SentAtMs = string(text), l.now.Add(l.skew), l.now.UnixMilli()
@@ -133,19 +211,104 @@ func (l *land) WriteTunings(_ context.Context, writes []TuningWrite) (written Tu
 	return written, nil
 }
 
-func (l *land) RecordRollout(_ context.Context, trace TuningTrace) error {
-	if l.err == nil && !slices.ContainsFunc(l.began, func(t TuningTrace) bool { return t.ID == trace.ID }) {
-		l.began = append(slices.Clip(l.began), trace)
+func (l *land) WriteTrials(_ context.Context, writes []TrialWrite, _ AuditEntry) (written TrialsWritten, err error) {
+	trials := slices.Clone(l.trials)
+	for _, w := range writes {
+		i := slices.IndexFunc(trials, func(have landTrial) bool { return have.ID == w.ID })
+		switch {
+		case i >= 0 && (trials[i].Document != w.Document || trials[i].Region != w.Region):
+			return TrialsWritten{Refused: &TuningRefusal{ID: w.ID, Region: w.Region, IDTaken: true}}, l.err
+		case (i < 0 || trials[i].Below < w.Below) && l.own(w.Region) != w.Over:
+			return TrialsWritten{Refused: &TuningRefusal{ID: w.ID, Region: w.Region, Newest: l.own(w.Region)}}, l.err
+		case i < 0:
+			trials = append(trials, landTrial{w, l.databaseMs() + w.LeaseMs})
+			i = len(trials) - 1
+		}
+		trials[i].Below = max(trials[i].Below, w.Below)
+		written.Numbers = append(written.Numbers, int64(i+1))
 	}
-	return l.err
+	if l.err != nil {
+		return TrialsWritten{}, l.err
+	}
+	l.trials = trials
+	return written, nil
+}
+
+func (l *land) RenewTrials(_ context.Context, ids []string, leaseMs int64) (renewed TrialsRenewed, err error) {
+	trials := slices.Clone(l.trials)
+	for _, id := range ids {
+		t := &trials[slices.IndexFunc(trials, func(have landTrial) bool { return have.ID == id })]
+		switch own := l.own(t.Region); {
+		case own != t.Over:
+			return TrialsRenewed{Ended: &TrialEnded{Region: t.Region, Newer: own}}, l.err
+		case t.endsMs <= l.databaseMs():
+			return TrialsRenewed{Ended: &TrialEnded{Region: t.Region}}, l.err
+		}
+		t.endsMs = l.databaseMs() + leaseMs
+	}
+	if l.err == nil {
+		l.trials = trials
+	}
+	return renewed, l.err
+}
+
+func (l *land) EndTrials(_ context.Context, writes []TrialWrite) (numbers []int64, err error) {
+	if l.err != nil {
+		return nil, l.err
+	}
+	l.trials = slices.Clone(l.trials)
+	for _, w := range writes {
+		i := slices.IndexFunc(l.trials, func(have landTrial) bool { return have.ID == w.ID })
+		if i < 0 {
+			l.trials = append(l.trials, landTrial{TrialWrite: w})
+			i = len(l.trials) - 1
+		}
+		l.trials[i].endsMs = 0
+		numbers = append(numbers, int64(i+1))
+	}
+	return numbers, nil
+}
+
+// saved is the place of a rollout's row; less than 0: it has none.
+func (l *land) saved(id string) int {
+	return savedIn(l.saves, id)
+}
+
+func savedIn(saves []RolloutRow, id string) int {
+	return slices.IndexFunc(saves, func(r RolloutRow) bool { return r.ID == id })
+}
+
+func (l *land) SaveRollout(_ context.Context, row RolloutRow) error {
+	if l.err != nil {
+		return l.err
+	}
+	i := l.saved(row.ID)
+	switch {
+	case i < 0:
+		l.saves = append(slices.Clip(l.saves), row)
+	case l.saves[i].Saved < row.Saved:
+		l.saves = slices.Clone(l.saves)
+		l.saves[i] = row
+	case l.saves[i] != row:
+		return fmt.Errorf("%w: rollout %s has moved on", ErrConflict, row.ID)
+	}
+	return nil
+}
+
+func (l *land) NewerRollout(_ context.Context, id string, saved int64) (string, error) {
+	if i := l.saved(id); i >= 0 && l.saves[i].Saved > saved {
+		return l.saves[i].State, l.err
+	}
+	return "", l.err
 }
 
 func (l *land) RolloutRecorded(_ context.Context, id string) (bool, error) {
-	return slices.ContainsFunc(l.began, func(t TuningTrace) bool { return t.ID == id }), l.err
+	return l.saved(id) >= 0, l.err
 }
 
 func (l *land) TracesOfTunings(context.Context, int) (traces []TuningTrace, err error) {
-	for _, began := range slices.Backward(l.began) {
+	for _, row := range slices.Backward(l.saves) {
+		began := TuningTrace{ID: row.ID, By: row.By, StartedMs: row.StartedMs, Saved: row.Saved, Phase: row.Phase}
 		for i, w := range l.rows {
 			if strings.HasPrefix(w.ID, began.ID+"/") {
 				began.Newest = int64(i + 1)
@@ -155,7 +318,7 @@ func (l *land) TracesOfTunings(context.Context, int) (traces []TuningTrace, err 
 	}
 	for i, w := range slices.Backward(l.rows) {
 		id, _, _ := strings.Cut(w.ID, "/")
-		if !slices.ContainsFunc(traces, func(t TuningTrace) bool { return t.ID == id }) {
+		if id != "" && !slices.ContainsFunc(traces, func(t TuningTrace) bool { return t.ID == id }) {
 			traces = append(traces, TuningTrace{ID: id, By: w.By, Newest: int64(i + 1)})
 		}
 	}
@@ -181,6 +344,18 @@ func (s inLand) NowMs() (int64, error) { return s.now.UnixMilli(), s.err }
 
 func (s inLand) InForce(regions []string) ([]RegionTuning, error) {
 	return s.work.InForce(context.Background(), regions)
+}
+
+func (s inLand) Try(writes []TrialWrite, by By) (TrialsWritten, error) {
+	return s.work.Try(context.Background(), writes, by)
+}
+
+func (s inLand) Renew(ids []string, leaseMs int64) (TrialsRenewed, error) {
+	return s.work.Renew(context.Background(), ids, leaseMs)
+}
+
+func (s inLand) EndTrials(writes []TrialWrite) ([]int64, error) {
+	return s.work.EndTrials(context.Background(), writes)
 }
 
 func (s inLand) Write(writes []TuningWrite) (TuningsWritten, error) {
@@ -224,9 +399,9 @@ var (
 	all    = RolloutStage{All: true, BakeMs: 60_000}
 )
 
-// order is an action by somebody who has just looked.
+// order is an action by an operator who has just looked.
 func order(r *Rollout, action RolloutAction, by By) RolloutOrder {
-	return RolloutOrder{Action: action, By: by, Stage: r.Stage + 1, Asked: max(r.Asked, 1)}
+	return RolloutOrder{Action: action, By: by, Stage: r.Stage + 1, Asked: max(r.Asked, 1), Evidence: r.Evidence()}
 }
 
 func begin(t testing.TB, l *land, s RolloutSpec) (*Rollout, inLand) {
@@ -271,11 +446,32 @@ func wantFleet(t testing.TB, l *land, document string, regions ...string) {
 			t.Errorf("region %q runs %s, want %s", region, got, document)
 		}
 	}
+	wantNoTrial(t, l, append(regions, "")...)
 }
 
-func defaultDocument() string {
+func wantNoTrial(t interface{ Errorf(string, ...any) }, l *land, regions ...string) {
+	for _, region := range regions {
+		if number, left := l.trial(region); number != 0 {
+			t.Errorf("region %q has trial %d for another %v", region, number, left)
+		}
+	}
+}
+
+var defaultDocument = sync.OnceValue(func() string {
 	d, _ := tuning.Default().Document()
 	return string(d)
+})
+
+// hashes are of documents: many tests ask for the same few again and again.
+var hashes sync.Map
+
+func hashed(document string) string {
+	if h, known := hashes.Load(document); known {
+		return h.(string)
+	}
+	h := hashOf(document)
+	hashes.Store(document, h)
+	return h
 }
 
 func mustDocument(document string) []byte {

@@ -35,6 +35,8 @@ type RolloutListSteps interface {
 	CheckQueries(rails []QueryRail) (problem string, err error)
 	// Status is how a rollout stands. The error wraps ErrNotFound where there is none.
 	Status(id string) (Rollout, error)
+	// Restore is [Rollout.Restore] of a rollout, and how it stands then. The error wraps ErrNotFound where there is none.
+	Restore(id string) (Rollout, error)
 	// Begin is [Rollout.Begin] of a rollout.
 	Begin(id string, begin RolloutBegin) (Rollout, error)
 	// TakeBack is [Rollout.TakeBack] of a rollout.
@@ -46,6 +48,9 @@ type RolloutStart struct {
 	ID   string      `json:"id"`
 	Spec RolloutSpec `json:"spec"`
 	By   By          `json:"by"`
+
+	// Forced is what was critical of the fleet's health when an operator had it start all the same; empty: nothing was.
+	Forced string `json:"forced,omitempty"`
 }
 
 // Validate reports what is wrong with the id, the actor, the tuning or the plan.
@@ -76,7 +81,7 @@ func (l *RolloutList) Start(steps RolloutListSteps, start RolloutStart) (Rollout
 	if err := start.Validate(); err != nil {
 		return Rollout{}, err
 	}
-	begin := RolloutBegin{Spec: start.Spec, By: start.By}
+	begin := RolloutBegin{Spec: start.Spec, By: start.By, Forced: start.Forced}
 	exists, err := l.exists(steps, start.ID)
 	if err != nil {
 		return Rollout{}, err
@@ -93,12 +98,13 @@ func (l *RolloutList) Start(steps RolloutListSteps, start RolloutStart) (Rollout
 	return r, err
 }
 
-// exists tells whether a rollout that the list has is there. One that Restate has lost is not, and holds nothing up.
+// exists tells whether a rollout that the list has is there. One that Restate and MySQL have lost is not, and holds
+// nothing up.
 func (l *RolloutList) exists(steps RolloutListSteps, id string) (bool, error) {
 	if l.Active != id && l.at(id) < 0 {
 		return false, nil
 	}
-	_, err := steps.Status(id)
+	_, err := ask(steps, TuningTrace{ID: id})
 	if errors.Is(err, ErrNotFound) {
 		l.lost(TuningTrace{ID: id})
 		return false, nil
@@ -108,7 +114,7 @@ func (l *RolloutList) exists(steps RolloutListSteps, id string) (bool, error) {
 
 // admit answers the regions of the fleet for a rollout that may start.
 func (l *RolloutList) admit(steps RolloutListSteps, start RolloutStart) ([]string, error) {
-	if err := l.vacant(steps); err != nil {
+	if err := l.vacant(steps, start.ID); err != nil {
 		return nil, err
 	}
 	regions, err := steps.Regions()
@@ -138,7 +144,7 @@ func (l *RolloutList) began(s RolloutSummary) {
 // the newest.
 func (l *RolloutList) TakeBack(steps RolloutListSteps, id string, by By) (Rollout, error) {
 	if l.Active != id {
-		if err := l.vacant(steps); err != nil {
+		if err := l.vacant(steps, id); err != nil {
 			return Rollout{}, err
 		}
 	}

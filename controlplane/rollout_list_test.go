@@ -58,7 +58,7 @@ func TestRepairOfTheList(t *testing.T) {
 	l.List[0].By = ann
 	l.lost(TuningTrace{ID: "gone", StartedMs: 4, Newest: 7})
 	if l.Active != "" || l.List[0].Phase != RolloutLost || l.List[0].EndedMs == 0 || l.List[0].By != ann || l.List[0].StartedMs != 5 ||
-		l.List[0].Why != "Restate has no state of it; the versions of the tuning that it wrote are there, up to 7" {
+		l.List[0].Why != "neither Restate nor MySQL has a state of it; the versions of the tuning that it wrote are there, up to 7" {
 		t.Errorf("%+v", l)
 	}
 	l.lost(TuningTrace{ID: "older", StartedMs: 2, Newest: 1, By: By{Actor: "ann", Reason: "r"}})
@@ -156,21 +156,24 @@ func TestALostListFindsARolloutThatWroteNothing(t *testing.T) {
 	}
 }
 
-// A row whose rollout never came to be holds nothing up, and keeps its id.
-func TestARowWithoutARolloutHoldsNothingUp(t *testing.T) {
+// A rollout that was saved, and whose start was given up before Restate had it, is under way: it has the lock before
+// another one starts, and started once more it answers how it stands.
+func TestARowWithoutARolloutIsRestored(t *testing.T) {
 	w := newWorld(search{})
 	w.giveUp(letter{to: fleet, what: "Start", start: startsOf[0]})
-	if w.rollouts["a"] != nil || len(w.began) != 1 {
-		t.Fatalf("a has begun: %v, with %d rows", w.rollouts["a"] != nil, len(w.began))
+	if w.rollouts["a"] != nil || len(w.saves) != 1 {
+		t.Fatalf("a has begun: %v, with %d rows", w.rollouts["a"] != nil, len(w.saves))
 	}
+	again := w.clone()
 	w.deliver(letter{to: fleet, what: "Start", start: startsOf[1]}, -1, false)
-	if w.rollouts["b"] == nil || w.list.Active != "b" || w.list.List[w.list.at("a")].Phase != RolloutLost {
+	if w.rollouts["b"] != nil || w.list.Active != "a" || w.rollouts["a"] == nil || w.rollouts["a"].Phase != RolloutAwaiting {
 		t.Errorf("b has begun: %v; %+v", w.rollouts["b"] != nil, w.list)
 	}
-	again := &run{world: newWorld(search{}), stopAt: -1}
-	again.began = w.began
-	if _, err := new(RolloutList).Start(again, startsOf[0]); !errors.Is(err, ErrConflict) {
-		t.Errorf("a starts once more: %v", err)
+	if r, err := again.list.Start(&run{world: again, stopAt: -1}, startsOf[0]); err != nil || r.Phase != RolloutAwaiting {
+		t.Errorf("a starts once more: %s, %v", r.Phase, err)
+	}
+	if again.list.Active != "a" {
+		t.Errorf("%q has the lock", again.list.Active)
 	}
 }
 

@@ -2,9 +2,14 @@ package controlplane
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/weirhq/weir/shared/heartbeat"
+	"github.com/weirhq/weir/shared/tuning"
 )
+
+const hashBytesMax = 16 // of a tuning
 
 // FleetLook is what the nodes of a scope last said of themselves, at one moment.
 type FleetLook struct {
@@ -22,7 +27,7 @@ type FleetLook struct {
 type NodeFigures struct {
 	ID        string `json:"id"`
 	Region    string `json:"region"`
-	Version   int64  `json:"version"`    // of the tuning
+	Version   int64  `json:"version"`    // of the stored tuning
 	StartedMs int64  `json:"started_ms"` // of its process, by its clock: another one counts from 0 again
 	SentMs    int64  `json:"sent_ms"`    // by its clock
 	SeenMs    int64  `json:"seen_ms"`    // by the clock of the database
@@ -30,6 +35,10 @@ type NodeFigures struct {
 
 	Held   []int `json:"held,omitempty"`   // shards of the region's origin that it relays
 	Shards int   `json:"shards,omitempty"` // that the origin has; 0: the node has no relay
+	Down   bool  `json:"down,omitempty"`   // the origin, or a part of it, gives the node no answer
+
+	Trial int64  `json:"trial,omitempty"` // number of the one whose tuning is in force; 0: the stored one is
+	Hash  string `json:"hash,omitempty"`  // of the tuning in force
 
 	ConvergenceMs *float64 `json:"convergence_ms,omitempty"` // nil: not reported
 	LatencyUs     *float64 `json:"latency_us,omitempty"`
@@ -77,13 +86,23 @@ func TakeLook(fleet Fleet, scope RolloutScope) FleetLook {
 	return look
 }
 
+// within is the look at a part of what was looked at.
+func (l FleetLook) within(scope RolloutScope) FleetLook {
+	l.Nodes = slices.DeleteFunc(slices.Clone(l.Nodes), func(n NodeFigures) bool { return !scope.Has(n.Region) })
+	l.Silent = maps.Clone(l.Silent)
+	maps.DeleteFunc(l.Silent, func(region string, _ int) bool { return !scope.Has(region) })
+	return l
+}
+
 func figuresOf(n Node) NodeFigures {
 	h := n.Health
 	f := NodeFigures{
 		ID: n.NodeID, Region: n.Region, Version: n.TuningVersion,
 		StartedMs: n.StartedAtMs, SentMs: n.SentAtMs, SeenMs: n.SeenAt.UnixMilli(),
+		Trial: h.Trial, Hash: cut(h.TuningHash, hashBytesMax),
 		ConvergenceMs: n.Reported.ConvergenceMs, LatencyUs: n.Reported.LatencyUs, Problem: cut(h.SettingsProblem, 200),
 	}
+	f.Down = originDown(n)
 	f.Totals[TallyDecisions] = h.AllowedTotal + h.DeniedTotal + h.ShadowedTotal
 	f.Totals[TallyDenied] = h.DeniedTotal + h.ShadowedTotal
 	f.Totals[TallyDegraded] = h.DegradedTotal
@@ -97,6 +116,14 @@ func figuresOf(n Node) NodeFigures {
 	return f
 }
 
+// runs says what the node runs.
+func (n NodeFigures) runs() string {
+	if n.Trial != 0 {
+		return fmt.Sprintf("trial %d", n.Trial)
+	}
+	return fmt.Sprintf("version %d", n.Version)
+}
+
 func (n NodeFigures) problem() string {
 	if n.Problem == "" {
 		return ""
@@ -104,9 +131,9 @@ func (n NodeFigures) problem() string {
 	return ": " + n.Problem
 }
 
-// Applied is how far nodes have taken up a version.
+// Applied is how far nodes have taken up a tuning.
 type Applied struct {
-	Live    int
+	Live    int // of those that are to run it
 	Applied int
 	Waiting string // one node that has not, and what it says
 }
@@ -115,31 +142,48 @@ func (a Applied) String() string {
 	return fmt.Sprintf("%d of %d live nodes have applied it; %s", a.Applied, a.Live, a.Waiting)
 }
 
-// appliedBy tells how far the nodes of a scope run the versions that the rollout wrote:
-// those very versions, as a newer one is something else's. Regions that have none of their
-// own follow the fleet's.
+// appliedBy tells how far the nodes of a scope run what the rollout wrote: those very trials, or versions, with that
+// document, as a newer one is something else's. Nodes that are not to run it by their share do not count.
 func (r *Rollout) appliedBy(look FleetLook, scope RolloutScope) (a Applied) {
-	versions := make(map[string]int64, len(r.Touched))
-	for _, t := range r.Touched {
-		versions[t.Region] = t.Applied
-	}
+	hash := hashOf(r.Document)
 	for _, n := range look.Nodes {
-		if !scope.Has(n.Region) {
+		want, _ := r.touchedOf(n.Region)
+		if !scope.Has(n.Region) || !want.expects(n.ID) {
 			continue
 		}
-		want, own := versions[n.Region]
-		if !own {
-			want = versions[""]
-		}
 		a.Live++
-		switch {
-		case n.Version == want:
+		switch lag := want.lag(n, hash); {
+		case lag == "":
 			a.Applied++
 		case a.Waiting == "" || n.Problem != "":
-			a.Waiting = fmt.Sprintf("%s in %s runs version %d, not %d", n.ID, n.Region, n.Version, want) + n.problem()
+			a.Waiting = fmt.Sprintf("%s in %s runs %s", n.ID, n.Region, lag) + n.problem()
 		}
 	}
 	return a
+}
+
+// lag says what a node runs that does not run what was written for its region; empty: it does.
+func (t Touched) lag(n NodeFigures, hash string) string {
+	want := NodeFigures{Version: t.Applied, Trial: t.Trial}
+	if t.Applied > 0 {
+		want.Trial = 0
+	}
+	switch {
+	case n.Trial != want.Trial || n.Trial == 0 && n.Version != want.Version:
+		return n.runs() + ", not " + want.runs()
+	case n.Hash != hash:
+		return fmt.Sprintf("%s with the hash %q, not %q", n.runs(), n.Hash, hash)
+	}
+	return ""
+}
+
+// hashOf is the hash of a document, empty for none.
+func hashOf(document string) string {
+	t, err := tuning.Read([]byte(document))
+	if err != nil {
+		return ""
+	}
+	return t.Hash()
 }
 
 // touchedScope is every region that the rollout has, or may have, written.

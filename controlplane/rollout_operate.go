@@ -19,15 +19,19 @@ const (
 	RolloutTakeBack RolloutAction = "rollback" // of a rollout that is done
 )
 
+// Stops tells that an action only stops a rollout: it takes effect while MySQL is away, too.
+func (a RolloutAction) Stops() bool { return a == RolloutSuspend || a == RolloutAbort }
+
 // RolloutOrder is what an operator asks for, and why.
 type RolloutOrder struct {
 	Action RolloutAction `json:"action"`
 	By     By            `json:"by"`
 
 	// What an approval is of: the stage, from 1, and Asked of the rollout as it was looked at.
-	// So one that comes twice, or late, approves nothing else.
-	Stage int   `json:"stage,omitempty"`
-	Asked int64 `json:"asked,omitempty"`
+	// So one that comes twice, or late, approves nothing else. Evidence is Rollout.Evidence as it was shown.
+	Stage    int    `json:"stage,omitempty"`
+	Asked    int64  `json:"asked,omitempty"`
+	Evidence string `json:"evidence,omitempty"`
 }
 
 // Validate reports what is missing.
@@ -36,8 +40,12 @@ func (o RolloutOrder) Validate() error {
 		return err
 	}
 	if o.Action == RolloutApprove && (o.Stage < 1 || o.Asked < 1) {
-		return fmt.Errorf("%w: an approval names its stage, from 1, and what was asked: stage is %d and asked is %d",
+		return fmt.Errorf("%w: an approval names its stage and the request that status showed: stage is %d and "+
+			"asked is %d (1 or more)",
 			ErrInvalid, o.Stage, o.Asked)
+	}
+	if o.Action == RolloutApprove && o.Evidence == "" {
+		return fmt.Errorf("%w: evidence is empty: an approval names the evidence that status showed", ErrInvalid)
 	}
 	return nil
 }
@@ -79,13 +87,67 @@ func (r *Rollout) approve(o RolloutOrder, nowMs int64) (time.Duration, error) {
 		return 0, r.conflict("nothing waits for an approval")
 	}
 	if o.Stage != r.Stage+1 || o.Asked != r.Asked {
-		return 0, r.conflict(fmt.Sprintf("what waits is stage %d (asked %d), and the approval names stage %d (asked %d): "+
-			"look at its status again",
+		return 0, r.conflict(fmt.Sprintf("stage %d (asked %d) waits, and the approval names stage %d (asked %d): "+
+			"look at the status again",
 			r.Stage+1, r.Asked, o.Stage, o.Asked))
 	}
-	r.Phase = RolloutMeasuring
-	r.event(nowMs, o.By.Actor, "approve", fmt.Sprintf("stage %d: %s", r.Stage+1, o.By.Reason))
+	if o.Evidence != r.Evidence() {
+		return 0, r.conflict("the evidence has changed since it was shown: look at the status again")
+	}
+	quorum := r.Spec.Plan.Quorum
+	given, problem := quorum.with(r.Approvals, Approval{By: o.By, AtMs: nowMs, Evidence: o.Evidence})
+	if problem != "" {
+		return 0, r.conflict(problem)
+	}
+	r.event(nowMs, o.By.Actor, "approve",
+		fmt.Sprintf("stage %d, %d of %d, evidence %s: %s", r.Stage+1, len(given), quorum.Need(), ShortEvidence(o.Evidence),
+			o.By.Reason))
+	if len(given) < quorum.Need() {
+		r.Approvals = given
+		return r.untilApproved(nowMs), nil
+	}
+	r.Phase, r.Approvals = RolloutMeasuring, nil
 	return 0, nil
+}
+
+// untilApproved is the time to the next transition while the rollout waits for a person; less than 0: time brings none.
+func (r *Rollout) untilApproved(nowMs int64) time.Duration {
+	if len(r.Touched) == 0 {
+		return r.Spec.Plan.untilExpiry(r.Approvals, nowMs)
+	}
+	return r.watchEvery()
+}
+
+// waitOn drops the approvals that do not count any more, and asks anew if there are any.
+func (r *Rollout) waitOn(nowMs int64) time.Duration {
+	counting := r.Spec.Plan.Counting(r.Approvals, r.Evidence(), nowMs)
+	if void := len(r.Approvals) - len(counting); void > 0 {
+		r.Approvals, r.Asked = counting, r.Epoch+1
+		r.event(nowMs, rolloutItself, "ask anew", fmt.Sprintf("stage %d: %d of %d approvals left: the others expired, or "+
+			"the evidence changed", r.Stage+1, len(counting), len(counting)+void))
+	}
+	return r.untilApproved(nowMs)
+}
+
+// Evidence names what an approval of the stage that waits is of: the tuning, the stage, what the regions before it had
+// and got, and how many nodes they have lost. Figures that move by themselves are not in it, or each heartbeat would
+// void what a person has just read; guardrails hold them, and one beyond its bound rolls back without a person.
+func (r *Rollout) Evidence() string {
+	type lost struct {
+		Region string
+		Nodes  int
+	}
+	var losses []lost
+	for i := range r.Watch {
+		losses = append(losses, lost{r.Watch[i].Region, r.Watch[i].now().NodesLost})
+	}
+	return digest(struct {
+		ID, Tuning string
+		Stage      int
+		Of         StagePlan
+		Touched    []Touched
+		Lost       []lost
+	}{r.ID, r.Document, r.Stage, r.stage(), r.Touched, losses})
 }
 
 // pause stands still. What was measured and waited for is void: by the time somebody
@@ -96,16 +158,15 @@ func (r *Rollout) pause(by By, nowMs int64) (time.Duration, error) {
 	case r.Phase.Over():
 		return 0, r.conflict("it is over")
 	case r.Phase == RolloutRollingBack:
-		return 0, r.conflict("a rollback is seen through")
+		return 0, r.conflict("a rollback cannot be paused")
+	case r.Phase == RolloutKeeping:
+		return 0, r.conflict("its stages are over: wait for its end, or abort it")
 	case r.Paused != nil:
 		return 0, r.conflict("resume or abort it")
 	}
 	r.Paused = &RolloutPause{By: by, AtMs: nowMs}
 	r.event(nowMs, by.Actor, "pause", by.Reason)
-	if len(r.Touched) == 0 {
-		return -1, nil
-	}
-	return r.watchEvery(), nil
+	return r.untilApproved(nowMs), nil
 }
 
 // Revive goes on with a rollout whose timer was lost, from where it stands.
@@ -122,22 +183,38 @@ func (r *Rollout) resume(by By, nowMs int64) (time.Duration, error) {
 		return 0, r.conflict("it is over")
 	}
 	if r.Paused != nil {
-		r.Paused, r.BlindMs = nil, 0
-		switch r.Phase {
-		case RolloutMeasuring:
-			r.Watch = slices.DeleteFunc(r.Watch, func(w RegionWatch) bool { return w.Stage == r.Stage })
-			r.DueMs = 0
-		case RolloutBaking:
-			r.DueMs = 0
-		case RolloutConverging:
-			r.DueMs = nowMs + r.Spec.Plan.ApplyTimeoutMs
-		}
+		r.Paused = nil
+		r.restart(nowMs)
 	}
 	r.event(nowMs, by.Actor, "resume", by.Reason)
 	if r.Phase == RolloutAwaiting && len(r.Touched) == 0 {
-		return -1, nil
+		return r.untilApproved(nowMs), nil
 	}
 	return 0, nil
+}
+
+// restart begins the waits of a phase anew, after a time in which nothing was measured.
+func (r *Rollout) restart(nowMs int64) {
+	r.BlindMs = 0
+	switch r.Phase {
+	case RolloutMeasuring:
+		r.Watch = slices.DeleteFunc(r.Watch, func(w RegionWatch) bool { return w.Stage == r.Stage })
+		r.DueMs = 0
+		for i := range r.Compared.Regions {
+			r.Compared.Regions[i].Slots, r.Compared.Regions[i].Beside = nil, nil
+		}
+		r.beginSlot(nowMs)
+	case RolloutBaking:
+		r.DueMs = 0
+	case RolloutConverging:
+		r.DueMs = nowMs + r.Spec.Plan.ApplyTimeoutMs
+	case RolloutKeeping:
+		if r.DueMs > 0 { // the tuning is stored
+			r.DueMs = nowMs + r.Spec.Plan.ApplyTimeoutMs
+		}
+	case RolloutRollingBack:
+		r.DueMs, r.SinceMs = 0, 0
+	}
 }
 
 // abort gives up. Of a rollback it gives up nodes that have not followed in time: those may
@@ -145,12 +222,12 @@ func (r *Rollout) resume(by By, nowMs int64) (time.Duration, error) {
 func (r *Rollout) abort(by By, nowMs int64) (time.Duration, error) {
 	switch {
 	case r.Phase == RolloutDone:
-		return 0, r.conflict("take it back with rollback")
+		return 0, r.conflict("roll it back instead of aborting it")
 	case r.Phase == RolloutRollingBack && r.DueMs > 0 && nowMs >= r.DueMs:
 		r.Why = fmt.Sprintf("%s; %s gave up waiting: %s; %s", r.Why, by.Actor, by.Reason, r.Waiting)
 		return r.end(nowMs, RolloutAborted, by.Actor), nil
 	case r.Phase == RolloutRollingBack:
-		return 0, r.conflict("it is being rolled back; nodes that do not follow can be given up after apply_timeout_ms")
+		return 0, r.conflict("it is being rolled back; an abort can give up nodes that do not follow after apply_timeout_ms")
 	case r.Phase.Over():
 		return 0, r.conflict("nothing is left to abort")
 	}

@@ -42,7 +42,11 @@ func TestAPauseGivesPhasesTheirTime(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.BlindMs = 1
-		l.pass(time.Hour)
+		if c.phase == RolloutMeasuring {
+			l.pass(time.Hour)
+		} else {
+			playFor(t, r, steps, time.Hour) // it renews the trial
+		}
 		resumed := l.now
 		if _, err := r.Operate(order(r, RolloutResume, ann), l.now.UnixMilli()); err != nil || r.BlindMs != 0 {
 			t.Fatalf("%v, blind since %d", err, r.BlindMs)

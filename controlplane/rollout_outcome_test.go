@@ -89,7 +89,7 @@ func TestRolloutHasOneOutcome(t *testing.T) {
 			want = string(document30)
 		}
 		for _, n := range l.nodes { // what is said of nodes is so
-			if _, ran := documentOf(l, l.runs[n.Beat.NodeID]); l.now.Sub(n.SeenAt) < 30*time.Second && ran != want {
+			if ran, _ := l.run(n.Beat.NodeID); l.now.Sub(n.SeenAt) < 30*time.Second && ran != want {
 				t.Fatalf("%s, and %s runs %s", r.Phase, n.Beat.NodeID, ran)
 			}
 		}
@@ -98,6 +98,7 @@ func TestRolloutHasOneOutcome(t *testing.T) {
 				t.Fatalf("%s, and %q runs %s", r.Phase, region, got)
 			}
 		}
+		wantNoTrial(t, l, "eu", "us", "ap", "")
 		writes := map[string]bool{}
 		for _, w := range l.rows {
 			if writes[w.ID] {
@@ -145,21 +146,29 @@ func clone(t *rapid.T, r *Rollout) *Rollout {
 	return &c
 }
 
-// An attempt at a write that arrives after the rollback changes nothing.
+// An attempt at a write that arrives after the rollback changes nothing: of a trial, and of the versions that are to
+// stay.
 func TestALateWriteChangesNothing(t *testing.T) {
-	l := newLand("eu", "us")
-	r, steps := begin(t, l, spec(canary, all))
-	play(t, r, steps, func() bool { return r.Phase == RolloutApplying })
-	late := r.applyWrite(r.Touched[0])
-	if _, err := r.Operate(order(r, RolloutAbort, ann), l.now.UnixMilli()); err != nil {
-		t.Fatal(err)
+	for _, phase := range []RolloutPhase{RolloutApplying, RolloutKeeping} {
+		l := newLand("eu", "us")
+		r, steps := begin(t, l, spec(canary, all))
+		play(t, r, steps, func() bool { return r.Phase == phase })
+		trial, version := r.trialWrite(r.Touched[0]), r.applyWrite(r.Touched[0])
+		if _, err := r.Operate(order(r, RolloutAbort, ann), l.now.UnixMilli()); err != nil {
+			t.Fatal(err)
+		}
+		play(t, r, steps, nil)
+		if _, err := steps.Try([]TrialWrite{trial}, ann); err != nil {
+			t.Fatal(err)
+		}
+		if phase == RolloutKeeping {
+			if _, err := steps.Write([]TuningWrite{version}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if r.Phase != RolloutAborted || r.Why != "aborted by ann: fewer rows" {
+			t.Errorf("%s: %s, %q", phase, r.Phase, r.Why)
+		}
+		wantFleet(t, l, defaultDocument(), "eu", "us")
 	}
-	play(t, r, steps, nil)
-	if _, err := steps.Write([]TuningWrite{late}); err != nil {
-		t.Fatal(err)
-	}
-	if r.Phase != RolloutAborted || r.Why != "aborted by ann: fewer rows" {
-		t.Errorf("%s, %q", r.Phase, r.Why)
-	}
-	wantFleet(t, l, defaultDocument(), "eu", "us")
 }

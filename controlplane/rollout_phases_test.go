@@ -67,22 +67,22 @@ func TestWhatIsOverOrWaitsStaysAsItIs(t *testing.T) {
 	}
 }
 
-// A rollout that is paused before it applies applies nothing. What its nodes did meanwhile does not dilute what they do
-// with the tuning.
+// A rollout that is paused before it applies applies nothing. What its nodes did meanwhile does not dilute what they
+// do with the tuning.
 func TestAPauseBeforeTheApply(t *testing.T) {
 	l := newLand("eu", "us")
 	r, steps := begin(t, l, spec(canary, all))
 	play(t, r, steps, func() bool { return r.Phase == RolloutApplying })
 	operate(t, r, steps, RolloutSuspend)
 	playFor(t, r, steps, 5*time.Minute)
-	if r.Phase != RolloutApplying || len(l.rows) != 0 {
-		t.Fatalf("%s, %d versions written", r.Phase, len(l.rows))
+	if r.Phase != RolloutApplying || len(l.trials) != 0 {
+		t.Fatalf("%s, %d trials written", r.Phase, len(l.trials))
 	}
 	operate(t, r, steps, RolloutResume)
 	at := l.now.UnixMilli()
 	play(t, r, steps, func() bool { return r.Phase == RolloutConverging })
-	if len(l.rows) != 1 {
-		t.Errorf("%d versions written", len(l.rows))
+	if len(l.trials) != 1 {
+		t.Errorf("%d trials written", len(l.trials))
 	}
 	wantNewWindows(t, r, at)
 }
@@ -143,8 +143,8 @@ func TestHowLongAPhaseWaits(t *testing.T) {
 	}{
 		"a dark region":   {RolloutMeasuring, 10 * time.Second, func(l *land, _ *oracle) { l.dead["eu1"], l.dead["eu2"] = true, true }, "is dark"},
 		"a query":         {RolloutMeasuring, 10 * time.Second, func(_ *land, o *oracle) { o.down = true }, "has no value"},
-		"an apply":        {RolloutConverging, 0, func(l *land, _ *oracle) { l.stubborn = true }, "not applied in time"},
-		"another version": {RolloutBaking, time.Minute, func(l *land, _ *oracle) { l.runs["eu1"], l.stubborn = 0, true }, "not run by all when the bake is over"},
+		"an apply":        {RolloutConverging, 0, func(l *land, _ *oracle) { l.stubborn = true }, "not all nodes run it in time"},
+		"another version": {RolloutBaking, time.Minute, func(l *land, _ *oracle) { delete(l.tries, "eu1"); l.stubborn = true }, "not all nodes run it when the bake is over"},
 	} {
 		l, o := newLand("eu", "us"), &oracle{answers: map[string][]float64{"errors": {0}}}
 		s := guarded(QueryRail{Name: "errors", Query: "errors", Above: ptr(1.0), Required: true})
@@ -248,8 +248,8 @@ func TestTheEndOfABakeByAClockThatStepsBack(t *testing.T) {
 	}
 }
 
-// A region that comes while all regions have the tuning is watched from then on, with the nodes that it has: it may not
-// lose them either.
+// A region that comes while all regions have the tuning is watched from then on, with the nodes that it has: it may
+// not lose them either.
 func TestARegionThatComesLaterIsWatched(t *testing.T) {
 	for victim, want := range map[string]RolloutPhase{"": RolloutDone, "ap2": RolloutRolledBack} {
 		l := newLand("eu", "us")
@@ -261,7 +261,7 @@ func TestARegionThatComesLaterIsWatched(t *testing.T) {
 		playFor(t, r, steps, time.Minute)
 		l.dead[victim] = true
 		play(t, r, steps, nil)
-		if r.Phase != want || (victim != "") != strings.Contains(r.Why, "nodes not heard of any more: 1 of 2, more than a share of 0.1, of region ap (ap2)") {
+		if r.Phase != want || (victim != "") != strings.Contains(r.Why, "nodes without heartbeats: 1 of 2, more than a share of 0, of region ap (ap2)") {
 			t.Errorf("without %q: %s %q", victim, r.Phase, r.Why)
 		}
 	}

@@ -18,6 +18,9 @@ const (
 	RolloutRegionsMax = 500
 
 	regionBytesMax = 48 // column region
+
+	leaseDefault = 5 * time.Minute
+	leaseLooks   = 3 // a lease outlasts so many looks
 )
 
 // RolloutPlan says in which steps a tuning reaches the fleet, and what stops it.
@@ -26,7 +29,7 @@ type RolloutPlan struct {
 	Stages []RolloutStage `json:"stages"` // 1 to RolloutStagesMax
 
 	// BaselineMs is how long the health of a stage's regions is measured before they
-	// get the tuning, 0 to 1 h; default 1 min. 0 leaves the comparison to the
+	// get the tuning, 0 to 1 h; default 2 min. 0 leaves the comparison to the
 	// guardrails' fixed bounds.
 	BaselineMs int64 `json:"baseline_ms"`
 
@@ -36,16 +39,25 @@ type RolloutPlan struct {
 	// do not take up in that time is trouble.
 	ApplyTimeoutMs int64 `json:"apply_timeout_ms"`
 
+	// LeaseMs is for how long nodes try the tuning when the rollout does not renew the trial, 1 s to 1 h and at least
+	// three times as long as the rollout leaves between two looks; default 5 min. They then return to the tuning
+	// before by themselves, whatever of the control plane, Restate and MySQL is gone.
+	LeaseMs int64 `json:"lease_ms"`
+
 	Guardrails Guardrails `json:"guardrails"`
+
+	Quorum // of each stage that waits for an approval
 }
 
-// RolloutStage is one step of a plan: regions, and how long they are watched. Exactly
+// RolloutStage is one step of a plan: regions, how many of their nodes, and how long they are watched. Exactly
 // one of Regions, SharePercent and All says which regions; those that an earlier stage
-// has covered are not covered again.
+// has covered with as many nodes are not covered again. The last stage of each region takes in all of its nodes.
 type RolloutStage struct {
 	Regions      []string `json:"regions,omitempty"`
 	SharePercent int      `json:"share_percent,omitempty"` // of all regions, earlier stages included, 1 to 100
 	All          bool     `json:"all,omitempty"`           // all the others, and regions to come
+
+	NodeShare
 
 	BakeMs   int64 `json:"bake_ms"`            // how long health is watched, 100 ms to 7 days
 	Approval bool  `json:"approval,omitempty"` // a person must approve before the stage begins
@@ -54,9 +66,11 @@ type RolloutStage struct {
 // DefaultRolloutPlan is a plan without stages; the rest are the defaults named at the fields.
 func DefaultRolloutPlan() RolloutPlan {
 	return RolloutPlan{
-		BaselineMs:     time.Minute.Milliseconds(),
+		BaselineMs:     (2 * time.Minute).Milliseconds(),
 		ApplyTimeoutMs: (2 * time.Minute).Milliseconds(),
+		LeaseMs:        leaseDefault.Milliseconds(),
 		Guardrails:     DefaultGuardrails(),
+		Quorum:         Quorum{Approvers: 1, ApprovalTTLMs: approvalTTLDefault.Milliseconds()},
 	}
 }
 
@@ -69,7 +83,7 @@ func (p RolloutPlan) Validate() error {
 		if err := s.validate(); err != nil {
 			return fmt.Errorf("stage %d: %w", i+1, err)
 		}
-		if s.All && i < len(p.Stages)-1 {
+		if s.All && s.NodeShare.All() && i < len(p.Stages)-1 {
 			return fmt.Errorf("%w: stage %d covers all regions and is not the last", ErrInvalid, i+1)
 		}
 	}
@@ -79,7 +93,33 @@ func (p RolloutPlan) Validate() error {
 	if err := validateMs("apply_timeout_ms", p.ApplyTimeoutMs, time.Second, 24*time.Hour); err != nil {
 		return err
 	}
+	if err := p.validateLease(); err != nil {
+		return err
+	}
+	if err := p.Quorum.Validate(); err != nil {
+		return err
+	}
 	return p.Guardrails.Validate()
+}
+
+// validateLease refuses a lease that a look that fails or comes late would end.
+func (p RolloutPlan) validateLease() error {
+	least := max(time.Second, leaseLooks*p.pollEvery())
+	for _, s := range p.Stages {
+		least = max(least, leaseLooks*lookEvery(s.BakeMs))
+	}
+	return validateMs("lease_ms", p.LeaseMs, least, time.Hour)
+}
+
+// pollEvery is the time between two looks at nodes that are waited for.
+func (p RolloutPlan) pollEvery() time.Duration {
+	timeout := time.Duration(p.ApplyTimeoutMs) * time.Millisecond
+	return min(max(timeout/60, 100*time.Millisecond), 5*time.Second)
+}
+
+// lookEvery is the time between two looks at what is watched: twenty in a bake, and four a minute at the least.
+func lookEvery(bakeMs int64) time.Duration {
+	return min(max(time.Duration(bakeMs)*time.Millisecond/20, 50*time.Millisecond), 15*time.Second)
 }
 
 func (s RolloutStage) validate() error {
@@ -99,6 +139,9 @@ func (s RolloutStage) validate() error {
 		if err := validateText("region", r, regionBytesMax); err != nil {
 			return err
 		}
+	}
+	if err := s.NodeShare.Validate(); err != nil {
+		return err
 	}
 	return validateMs("bake_ms", s.BakeMs, 100*time.Millisecond, 7*24*time.Hour)
 }
@@ -150,57 +193,130 @@ func (s RolloutSpec) document() (string, error) {
 }
 
 // resolve says which regions each stage covers in a fleet of known regions. A stage
-// whose share earlier ones have reached already is left out.
+// whose share of regions earlier ones have reached already is left out.
 func (p RolloutPlan) resolve(known []string) ([]StagePlan, error) {
 	known = slices.Compact(slices.Sorted(slices.Values(known)))
 	if len(known) > RolloutRegionsMax {
 		return nil, fmt.Errorf("%w: the fleet has %d regions (at most %d)", ErrInvalid, len(known), RolloutRegionsMax)
 	}
 	var stages []StagePlan
-	var covered []string
-	left := slices.Clone(known)
+	reached := coverage{of: map[string]NodeShare{}}
 	for i, s := range p.Stages {
-		var take []string
-		switch {
-		case s.All:
-			take = left
-		case s.SharePercent > 0:
-			want := (len(known)*s.SharePercent + 99) / 100
-			take = left[:min(max(0, want-len(covered)), len(left))]
-		default:
-			for _, r := range s.Regions {
-				if !slices.Contains(known, r) {
-					return nil, fmt.Errorf("%w: stage %d: region %q has no live node and no tuning of its own (known: %s)", ErrInvalid,
-						i+1, r, strings.Join(known, ", "))
-				}
-				if !slices.Contains(covered, r) && !slices.Contains(take, r) {
-					take = append(take, r)
-				}
-			}
+		want, err := s.regions(i+1, known, reached.order)
+		if err != nil {
+			return nil, err
 		}
-		if len(take) == 0 && !s.All {
+		take := reached.new(want, s.NodeShare)
+		rest := s.All && (reached.rest == nil || s.more(*reached.rest))
+		if len(take) == 0 && !rest {
+			if !s.NodeShare.All() {
+				return nil, fmt.Errorf("%w: stage %d takes in nothing new: earlier stages take in as many nodes of %s, or more",
+					ErrInvalid, i+1, strings.Join(want, ", "))
+			}
 			continue
 		}
-		take = slices.Clone(take)
-		left = slices.DeleteFunc(left, func(r string) bool { return slices.Contains(take, r) })
 		stages = append(stages, StagePlan{
-			Scope:  RolloutScope{Regions: take, Rest: s.All, Not: slices.Clone(covered)},
+			Scope: RolloutScope{Regions: take, Rest: rest, Not: reached.but(take)}, NodeShare: s.NodeShare,
 			BakeMs: s.BakeMs, Approval: s.Approval, Named: len(s.Regions) > 0,
 		})
-		covered = append(covered, take...)
+		reached.add(take, rest, s.NodeShare)
 	}
 	if len(stages) == 0 {
 		return nil, fmt.Errorf("%w: no stage of the plan covers a region", ErrInvalid)
 	}
-	return stages, nil
+	return stages, reached.ends()
+}
+
+// regions are those that a stage names, in a fleet of known ones; a share of them begins with those that earlier stages
+// have reached.
+func (s RolloutStage) regions(stage int, known, reached []string) (names []string, err error) {
+	switch {
+	case s.All:
+		return known, nil
+	case s.SharePercent > 0:
+		left := slices.DeleteFunc(slices.Clone(known), func(r string) bool { return slices.Contains(reached, r) })
+		return slices.Concat(reached, left)[:(len(known)*s.SharePercent+99)/100], nil
+	}
+	for _, r := range s.Regions {
+		if !slices.Contains(known, r) {
+			return nil, fmt.Errorf("%w: stage %d: region %q has no live node and no tuning of its own (known: %s)", ErrInvalid,
+				stage, r, strings.Join(known, ", "))
+		}
+		if !slices.Contains(names, r) {
+			names = append(names, r)
+		}
+	}
+	return names, nil
+}
+
+// coverage is what stages have reached.
+type coverage struct {
+	order []string             // regions, as they were reached
+	of    map[string]NodeShare // their nodes
+	rest  *NodeShare           // of all other regions, known or to come; nil: not reached
+}
+
+// new are the regions of which a share takes in nodes that have not been reached.
+func (c *coverage) new(regions []string, share NodeShare) (take []string) {
+	for _, r := range regions {
+		if was, reached := c.of[r]; !reached || share.more(was) {
+			take = append(take, r)
+		}
+	}
+	return take
+}
+
+// but are the regions that have been reached, except some.
+func (c *coverage) but(some []string) []string {
+	return slices.DeleteFunc(slices.Clone(c.order), func(r string) bool { return slices.Contains(some, r) })
+}
+
+func (c *coverage) add(regions []string, rest bool, share NodeShare) {
+	c.order = append(c.but(regions), regions...)
+	for _, r := range regions {
+		c.of[r] = share
+	}
+	if rest {
+		c.rest = &share
+	}
+}
+
+// ends refuses what leaves nodes of a region without the tuning: it is stored for all of them, and those would get it
+// unwatched.
+func (c *coverage) ends() error {
+	refuse := func(share NodeShare, name string) error {
+		return fmt.Errorf("%w: the plan ends with %s of %s: the last stage of a region takes in all of its nodes", ErrInvalid,
+			share, name)
+	}
+	for _, r := range c.order {
+		if share := c.of[r]; !share.All() {
+			return refuse(share, "region "+r)
+		}
+	}
+	if c.rest != nil && !c.rest.All() {
+		return refuse(*c.rest, "all other regions")
+	}
+	return nil
 }
 
 // StagePlan is a stage in a fleet: its regions by name.
 type StagePlan struct {
-	Scope    RolloutScope `json:"scope"`
-	BakeMs   int64        `json:"bake_ms"`
-	Approval bool         `json:"approval,omitempty"`
-	Named    bool         `json:"named,omitempty"` // by the plan, region by region
+	Scope RolloutScope `json:"scope"`
+	NodeShare
+	BakeMs   int64 `json:"bake_ms"`
+	Approval bool  `json:"approval,omitempty"`
+	Named    bool  `json:"named,omitempty"` // by the plan, region by region
+}
+
+// String names the regions, and how many of their nodes unless it is all.
+func (s StagePlan) String() string {
+	switch {
+	case s.All():
+		return s.Scope.String()
+	case s.Scope.Rest || len(s.Scope.Regions) > 1:
+		return fmt.Sprintf("%s each of %s", s.NodeShare, s.Scope)
+	}
+	return fmt.Sprintf("%s of %s", s.NodeShare, s.Scope)
 }
 
 // RolloutScope is a set of regions.

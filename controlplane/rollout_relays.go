@@ -28,7 +28,31 @@ func (w *RegionWatch) observeRelays(nowMs int64, measuring, unsure bool) {
 		return was
 	}
 	w.UnrelayedMs = since(w.UnrelayedMs, len(w.relayed().missing()) > 0)
+	w.DownMs = since(w.DownMs, w.down())
 	w.UnmeasuredMs = since(w.UnmeasuredMs, !measuring && w.ConvergenceMs != nil && w.now().ConvergenceMs == nil)
+}
+
+// down tells that the region's origin answers none of its nodes.
+func (w *RegionWatch) down() (all bool) {
+	for i := range w.Nodes {
+		if n := &w.Nodes[i]; !n.Gone {
+			if all = n.Down; !all {
+				return false
+			}
+		}
+	}
+	return all
+}
+
+// originLost tells that a region's origin has answered no node for as long as is not borne. A plan that does not judge
+// decisions without the origin bears it.
+func (g Guardrails) originLost(w *RegionWatch, nowMs int64, borne time.Duration) string {
+	d := time.Duration(nowMs-w.DownMs) * time.Millisecond
+	if w.DownMs == 0 || d < borne || g.DegradedShare.Off {
+		return ""
+	}
+	return fmt.Sprintf("the Redis of region %s, or a part of it, has answered no node for %s", w.Region,
+		figureOf(d))
 }
 
 // relaysLost tells that a region has been without a relay, or a figure of one, for as long as is not borne. A plan that
@@ -43,12 +67,12 @@ func (g Guardrails) relaysLost(w *RegionWatch, nowMs int64, borne time.Duration)
 	}
 	if d, so := lasts(w.UnrelayedMs); so {
 		missing := w.relayed().missing()
-		return fmt.Sprintf("%s of the region's Redis relayed by no node for %s, want by one, of region %s",
-			shardNames(missing), figureOf(d), w.Region)
+		return fmt.Sprintf("no node has relayed %s of the Redis of region %s for %s", shardNames(missing), w.Region,
+			figureOf(d))
 	}
 	if d, so := lasts(w.UnmeasuredMs); so {
-		return fmt.Sprintf("convergence delay: measured by no node for %s, and %s ms before the stage, of region %s",
-			figureOf(d), figure(*w.ConvergenceMs), w.Region)
+		return fmt.Sprintf("no node of region %s has measured the convergence delay for %s (before the stage %s ms)",
+			w.Region, figureOf(d), figure(*w.ConvergenceMs))
 	}
 	return ""
 }

@@ -19,10 +19,26 @@ func (l *RolloutList) Repair(steps RolloutListSteps, rollouts []TuningTrace) err
 	return l.correct(steps, rollouts)
 }
 
+// ask is how a rollout stands. One that Restate has lost, or has an older state of than MySQL, is restored first, and
+// one whose outcome MySQL did not take is saved.
+func ask(steps RolloutListSteps, trace TuningTrace) (Rollout, error) {
+	r, err := steps.Status(trace.ID)
+	if errors.Is(err, ErrNotFound) || err == nil && (r.Saved < trace.Saved || r.unsaved(trace)) {
+		return steps.Restore(trace.ID)
+	}
+	return r, err
+}
+
+// unsaved tells that MySQL has another phase of an ended rollout, of the same save: an operator has ended it while
+// MySQL did not answer.
+func (r *Rollout) unsaved(trace TuningTrace) bool {
+	return trace.Saved > 0 && r.Saved == trace.Saved && r.Phase.Over() && r.Phase != trace.Phase
+}
+
 // correct asks each rollout how it stands.
 func (l *RolloutList) correct(steps RolloutListSteps, rollouts []TuningTrace) error {
 	for _, trace := range rollouts {
-		r, err := steps.Status(trace.ID)
+		r, err := ask(steps, trace)
 		switch {
 		case err == nil:
 			l.found(r.Summary())
@@ -35,9 +51,9 @@ func (l *RolloutList) correct(steps RolloutListSteps, rollouts []TuningTrace) er
 	return nil
 }
 
-// vacant refuses to start a rollout beside one that is under way. A list without the lock may have been restored, or
-// lost: those that it may be wrong about are asked first.
-func (l *RolloutList) vacant(steps RolloutListSteps) error {
+// vacant refuses to start a rollout beside another that is under way. A list without the lock may have been restored,
+// or lost: those that it may be wrong about are asked first.
+func (l *RolloutList) vacant(steps RolloutListSteps, id string) error {
 	if l.Active == "" {
 		traces, err := steps.Traces()
 		if err != nil {
@@ -47,21 +63,33 @@ func (l *RolloutList) vacant(steps RolloutListSteps) error {
 			return err
 		}
 	}
-	if l.Active != "" {
+	if l.Active != "" && l.Active != id {
 		return fmt.Errorf("%w: rollout %s is under way: wait for it, or abort it", ErrConflict, l.Active)
 	}
 	return nil
 }
 
-// doubtful are the lines of rollouts that are under way without the lock, and the traces of those without a line.
+// doubtful are the lines of rollouts that are under way without the lock, those of which MySQL has another end, or
+// none, and the traces of those without a line.
 func (l *RolloutList) doubtful(traces []TuningTrace) (doubtful []TuningTrace) {
 	for _, id := range l.UnderWay() {
 		if id != l.Active {
 			doubtful = append(doubtful, traceOf(id, traces))
 		}
 	}
+	for _, trace := range traces {
+		if l.endedOtherwise(trace) {
+			doubtful = append(doubtful, trace)
+		}
+	}
 	doubtful = append(doubtful, l.unlisted(traces)...)
 	return doubtful[:min(len(doubtful), RolloutsListMax)]
+}
+
+// endedOtherwise tells that the list has an end of a rollout that MySQL does not have.
+func (l *RolloutList) endedOtherwise(trace TuningTrace) bool {
+	i := l.at(trace.ID)
+	return trace.Saved > 0 && trace.ID != l.Active && i >= 0 && l.List[i].EndedMs > 0 && l.List[i].Phase != trace.Phase
 }
 
 // UnderWay are the rollout that has the lock, and those whose outcome the list has not heard of.
@@ -96,11 +124,14 @@ func (l *RolloutList) unlisted(traces []TuningTrace) (unlisted []TuningTrace) {
 }
 
 // found puts the line of a rollout right, and the lock: it has it while it is under way, if
-// no other has.
+// no other has. One that is over was asked just now, and it is the list that takes rollouts back: its epoch may be
+// lower than when it took the lock, and it gives the lock back all the same.
 func (l *RolloutList) found(s RolloutSummary) {
 	switch {
 	case s.Phase.Over():
-		l.Ended(s)
+		if l.Active == s.ID {
+			l.Active, l.Since = "", 0
+		}
 		l.note(s)
 	case l.Active == "" || l.Active == s.ID:
 		l.lock(s)
@@ -109,7 +140,7 @@ func (l *RolloutList) found(s RolloutSummary) {
 	}
 }
 
-// lost writes down that Restate has no state of a rollout: it holds nothing up. How a line
+// lost writes down that neither Restate nor MySQL has a state of a rollout: it holds nothing up. How a line
 // of it ended stays, if that is known.
 func (l *RolloutList) lost(trace TuningTrace) {
 	if l.Active == trace.ID {
@@ -124,32 +155,66 @@ func (l *RolloutList) lost(trace TuningTrace) {
 		line = l.List[i]
 	}
 	line.Phase, line.EndedMs = RolloutLost, max(1, line.StartedMs)
-	line.Why = "Restate has no state of it"
+	line.Why = "neither Restate nor MySQL has a state of it"
 	if trace.Newest > 0 {
 		line.Why += fmt.Sprintf("; the versions of the tuning that it wrote are there, up to %d", trace.Newest)
 	}
 	l.note(line)
 }
 
-// Wrongs are the rollouts that the list is wrong about, as far as can be told from outside:
-// those that have, or wait to give back, a lock and are not known; those that MySQL
-// knows of and that have no line; those that are under way without the lock. look answers how a rollout
-// stands; lateMs is how long a message may be on its way.
+// looksMax is how many rollouts besides those under way are looked at for an older state than MySQL has.
+const looksMax = 10
+
+// Wrongs are the rollouts that the list is wrong about, or Restate, as far as can be told from outside: those that
+// have, or wait to give back, a lock and are not known, or kept it though they are over; those that MySQL knows of and
+// that have no line, or another end; those that are under way without the lock; and those of which MySQL has a newer
+// state. look answers how a rollout stands; lateMs is how long a message may be on its way.
 func (l *RolloutList) Wrongs(traces []TuningTrace, nowMs, lateMs int64,
 	look func(id string) (Rollout, error)) (wrong []TuningTrace, err error) {
 	for _, id := range l.UnderWay() {
+		trace := traceOf(id, traces)
 		r, problem := look(id)
+		late := nowMs > r.MovedMs+lateMs
 		switch {
 		case errors.Is(problem, ErrNotFound):
-			wrong = append(wrong, traceOf(id, traces))
+			wrong = append(wrong, trace)
 		case problem != nil:
 			return nil, problem
-		case !r.Phase.Over() && l.Active == "" && nowMs > r.MovedMs+lateMs:
-			wrong = append(wrong, TuningTrace{ID: id})
+		case late && (r.Saved < trace.Saved || !r.Phase.Over() && l.Active == "" || r.Phase.Over() && r.Epoch < l.Since):
+			wrong = append(wrong, trace)
 		}
 	}
-	wrong = append(wrong, l.unlisted(traces)...)
+	older, err := l.older(traces, nowMs, lateMs, look)
+	if err != nil {
+		return nil, err
+	}
+	wrong = append(append(wrong, older...), l.unlisted(traces)...)
 	return wrong[:min(len(wrong), RolloutsListMax)], nil
+}
+
+// older are the traces of rollouts with a line of an end, where MySQL has another end, or a newer state than Restate.
+func (l *RolloutList) older(traces []TuningTrace, nowMs, lateMs int64,
+	look func(id string) (Rollout, error)) (older []TuningTrace, err error) {
+	looks := 0
+	for _, trace := range traces {
+		i := l.at(trace.ID)
+		if trace.Saved == 0 || trace.ID == l.Active || i < 0 || l.List[i].EndedMs == 0 {
+			continue
+		}
+		if looks++; looks > looksMax && l.List[i].Phase == trace.Phase {
+			continue
+		}
+		r, problem := look(trace.ID)
+		switch {
+		case errors.Is(problem, ErrNotFound):
+			older = append(older, trace)
+		case problem != nil:
+			return nil, problem
+		case nowMs > r.MovedMs+lateMs && (r.Saved < trace.Saved || r.Phase != l.List[i].Phase || r.unsaved(trace)):
+			older = append(older, trace)
+		}
+	}
+	return older, nil
 }
 
 func traceOf(id string, traces []TuningTrace) TuningTrace {

@@ -2,7 +2,10 @@ package controlplane
 
 import (
 	"fmt"
+	"slices"
 	"time"
+
+	"github.com/weirhq/weir/controlplane/sequential"
 )
 
 // Advance makes the transition that is due, and answers after how long the next one is;
@@ -21,6 +24,17 @@ func (r *Rollout) Advance(steps RolloutSteps) (wait time.Duration, err error) {
 		return r.rollBack(steps, nowMs)
 	case r.Phase == RolloutApplying && r.Paused == nil:
 		return r.apply(steps, nowMs)
+	case r.Phase == RolloutKeeping && r.DueMs == 0:
+		return r.keep(steps, nowMs)
+	case len(r.Touched) == 0 && r.waits():
+		return r.waitOn(nowMs), nil
+	}
+	ended, err := r.renew(steps)
+	if err != nil {
+		return 0, err
+	}
+	if ended != "" {
+		return r.fail(nowMs, r.lastApplied(), ended), nil
 	}
 	look, breach, err := r.look(steps, nowMs)
 	if err != nil {
@@ -30,14 +44,16 @@ func (r *Rollout) Advance(steps RolloutSteps) (wait time.Duration, err error) {
 		return r.fail(nowMs, breach.stage, breach.why), nil
 	}
 	switch {
-	case r.Paused != nil || r.Phase == RolloutAwaiting:
-		return r.watchEvery(), nil
+	case r.waits():
+		return r.waitOn(nowMs), nil
 	case r.held(look, nowMs):
 		return r.poll(), nil
 	case r.Phase == RolloutMeasuring:
 		return r.measure(steps, nowMs, look)
 	case r.Phase == RolloutConverging:
 		return r.converge(nowMs, look), nil
+	case r.Phase == RolloutKeeping:
+		return r.finish(nowMs, look), nil
 	}
 	return r.bake(nowMs, look), nil
 }
@@ -47,6 +63,7 @@ func (r *Rollout) Advance(steps RolloutSteps) (wait time.Duration, err error) {
 func (r *Rollout) enter(stage int) (wait time.Duration) {
 	r.Stage, r.Phase = stage, RolloutMeasuring
 	r.Baseline, r.Now, r.DueMs, r.Waiting, r.BlindMs = HealthRates{}, HealthRates{}, 0, "", 0
+	r.Approvals = nil
 	if !r.stage().Approval {
 		return 0
 	}
@@ -60,7 +77,7 @@ func (r *Rollout) measure(steps RolloutSteps, nowMs int64, look FleetLook) (time
 		r.DueMs = nowMs + r.Spec.Plan.BaselineMs
 	}
 	if nowMs < r.DueMs {
-		return r.untilDue(nowMs), nil
+		return min(r.untilDue(nowMs), r.sampleEvery()), nil
 	}
 	if why := r.unready(look); why != "" {
 		return r.overdue(nowMs, why), nil
@@ -72,50 +89,51 @@ func (r *Rollout) measure(steps RolloutSteps, nowMs int64, look FleetLook) (time
 	if wait, blind := r.blind(nowMs, append(before, r.QueriesNow...)); blind {
 		return wait, nil
 	}
-	rows := r.stage().Scope.rows()
-	inForce, err := steps.InForce(rows)
+	inForce, err := steps.InForce(r.stage().Scope.rows())
 	if err != nil {
 		return 0, err
 	}
-	for _, t := range inForce {
-		r.Touched = append(r.Touched, Touched{Region: t.Region, Previous: t.Document, Over: t.Version})
-	}
+	r.touch(inForce)
 	r.QueriesBefore = addBaselines(r.QueriesBefore, before)
 	r.Baseline = r.ratesOf(r.Stage, (*RegionWatch).before)
+	r.beginComparing()
 	r.Phase, r.DueMs, r.Waiting = RolloutApplying, 0, ""
 	return 0, nil
 }
 
-// apply writes the tuning for the stage's regions, all at once.
+// apply has the stage's regions try the tuning, all at once.
 func (r *Rollout) apply(steps RolloutSteps, nowMs int64) (time.Duration, error) {
-	first := len(r.Touched) - len(r.stage().Scope.rows())
-	var writes []TuningWrite
-	for _, t := range r.Touched[first:] {
-		writes = append(writes, r.applyWrite(t))
+	rows := r.stage().Scope.rows()
+	var touched []*Touched
+	var writes []TrialWrite
+	for i := range r.Touched {
+		if t := &r.Touched[i]; slices.Contains(rows, t.Region) {
+			touched, writes = append(touched, t), append(writes, r.trialWrite(*t))
+		}
 	}
-	written, err := steps.Write(writes)
+	written, err := steps.Try(writes, r.writtenBy())
 	if err != nil {
 		return 0, err
 	}
 	if refused := written.Refused; refused != nil {
 		return r.fail(nowMs, r.Stage, "not applied: "+refused.String()), nil
 	}
-	for i, v := range written.Versions {
-		r.Touched[first+i].Applied = v
+	for i, number := range written.Numbers {
+		touched[i].Trial = number
 	}
-	r.event(nowMs, rolloutItself, "apply", fmt.Sprintf("stage %d: %s", r.Stage+1, r.stage().Scope))
+	r.event(nowMs, rolloutItself, "apply", fmt.Sprintf("stage %d: %s", r.Stage+1, r.stage()))
 	r.beginWindows(nowMs)
 	r.Phase, r.DueMs = RolloutConverging, nowMs+r.Spec.Plan.ApplyTimeoutMs
 	return 0, nil
 }
 
-// converge waits until every live node of the stage reports the tuning.
+// converge waits until every live node of the stage that is to try the tuning reports it.
 func (r *Rollout) converge(nowMs int64, look FleetLook) time.Duration {
 	applied := r.appliedBy(look, r.stage().Scope)
 	if applied.Applied < applied.Live {
 		r.Waiting = applied.String()
 		if nowMs >= r.DueMs {
-			return r.fail(nowMs, r.Stage, "not applied in time: "+r.Waiting)
+			return r.fail(nowMs, r.Stage, "not all nodes run it in time: "+r.Waiting)
 		}
 		return r.poll()
 	}
@@ -144,12 +162,48 @@ func (r *Rollout) bake(nowMs int64, look FleetLook) time.Duration {
 		return r.overdue(nowMs, "no heartbeat since the bake is over: "+silent)
 	}
 	if applied := r.appliedBy(look, r.touchedScope()); applied.Applied < applied.Live {
-		return r.overdue(nowMs, "not run by all when the bake is over: "+applied.String())
+		return r.overdue(nowMs, "not all nodes run it when the bake is over: "+applied.String())
 	}
 	if r.Stage+1 < len(r.Stages) {
 		return r.enter(r.Stage + 1)
 	}
-	return r.end(nowMs, RolloutDone, rolloutItself)
+	r.Phase, r.Keeps, r.DueMs, r.Waiting = RolloutKeeping, true, 0, ""
+	return 0
+}
+
+// keep stores the tuning for good, for all regions at once, which ends the trials.
+func (r *Rollout) keep(steps RolloutSteps, nowMs int64) (time.Duration, error) {
+	var writes []TuningWrite
+	for _, t := range r.Touched {
+		writes = append(writes, r.applyWrite(t))
+	}
+	written, err := steps.Write(writes)
+	if err != nil {
+		return 0, err
+	}
+	if refused := written.Refused; refused != nil {
+		return r.fail(nowMs, r.Stage, "not stored: "+refused.String()), nil
+	}
+	for i, v := range written.Versions {
+		r.Touched[i].Applied = v
+	}
+	r.event(nowMs, rolloutItself, "keep", "stored for "+r.touchedScope().String())
+	r.DueMs = nowMs + r.Spec.Plan.ApplyTimeoutMs
+	return 0, nil
+}
+
+// finish ends a rollout once every live node reports the stored tuning: its version and its hash.
+func (r *Rollout) finish(nowMs int64, look FleetLook) time.Duration {
+	kept := r.appliedBy(look, r.touchedScope())
+	if kept.Applied == kept.Live {
+		r.Measured = r.measureAll()
+		return r.end(nowMs, RolloutDone, rolloutItself)
+	}
+	r.Waiting = kept.String()
+	if nowMs >= r.DueMs {
+		return r.fail(nowMs, r.Stage, "not all nodes run the stored tuning in time: "+r.Waiting)
+	}
+	return r.poll()
 }
 
 // overdue waits for what a phase needs to end, and gives up when that takes as long as
@@ -191,10 +245,7 @@ func (r *Rollout) blind(nowMs int64, values []QueryValue) (wait time.Duration, b
 }
 
 // poll is the time between two looks at nodes that are waited for.
-func (r *Rollout) poll() time.Duration {
-	timeout := time.Duration(r.Spec.Plan.ApplyTimeoutMs) * time.Millisecond
-	return min(max(timeout/60, 100*time.Millisecond), 5*time.Second)
-}
+func (r *Rollout) poll() time.Duration { return r.Spec.Plan.pollEvery() }
 
 // untilDue is the time to the end of a phase, or to the next look at what is watched.
 func (r *Rollout) untilDue(nowMs int64) time.Duration {
@@ -205,9 +256,11 @@ func (r *Rollout) untilDue(nowMs int64) time.Duration {
 	return min(left, r.watchEvery())
 }
 
-// watchEvery is the time between two looks: ten in a bake, and one every half minute at the
-// least.
-func (r *Rollout) watchEvery() time.Duration {
-	bake := time.Duration(r.stage().BakeMs) * time.Millisecond
-	return min(max(bake/10, 50*time.Millisecond), 30*time.Second)
+// watchEvery is the time between two looks at what is watched.
+func (r *Rollout) watchEvery() time.Duration { return lookEvery(r.stage().BakeMs) }
+
+// sampleEvery is the time between two looks while a baseline is taken: twice as many as a comparison needs.
+func (r *Rollout) sampleEvery() time.Duration {
+	baseline := time.Duration(r.Spec.Plan.BaselineMs) * time.Millisecond
+	return min(max(baseline/(2*sequential.Least), 50*time.Millisecond), 10*time.Second)
 }

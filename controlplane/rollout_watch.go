@@ -37,6 +37,15 @@ type RegionWatch struct {
 	// delay that was measured during the baseline; 0: neither is so.
 	UnrelayedMs  int64 `json:"unrelayed_ms,omitempty"`
 	UnmeasuredMs int64 `json:"unmeasured_ms,omitempty"`
+
+	// Since when its origin, or a part of it, answers no node of it; 0: it answers.
+	DownMs int64 `json:"down_ms,omitempty"`
+
+	// A region whose nodes get the tuning in several stages has several watches: one of it as a Whole, for the figures
+	// that are the region's and not a node's, and one of the nodes that each stage takes in.
+	Whole    bool          `json:"whole,omitempty"`
+	Share    *WatchedShare `json:"share,omitempty"`
+	Measured bool          `json:"measured,omitempty"` // of a Share: its baseline has been taken
 }
 
 // WatchedNode is a node of a region. Those that were there during the baseline stay in the
@@ -56,6 +65,7 @@ type WatchedNode struct {
 
 	Held   []int `json:"held,omitempty"`   // of its newest heartbeat: shards that it relays
 	Shards int   `json:"shards,omitempty"` // the same: that its origin has
+	Down   bool  `json:"down,omitempty"`   // the same: its origin gives it no answer
 
 	ConvergenceMs *float64 `json:"convergence_ms,omitempty"` // of its newest heartbeat
 	LatencyUs     *float64 `json:"latency_us,omitempty"`
@@ -64,13 +74,16 @@ type WatchedNode struct {
 // look takes in what the nodes of all watched regions say, and tells what is broken by what
 // the rollout has touched: whatever it waits for, and whichever stage it is at.
 func (r *Rollout) look(steps RolloutSteps, nowMs int64) (look FleetLook, broken *breach, err error) {
-	if look, err = steps.Look(r.watchedScope()); err != nil {
+	all, err := steps.Look(RolloutScope{Rest: true})
+	if err != nil {
 		return look, nil, err
 	}
-	r.Clocks.see(look, nowMs)
+	r.Clocks.see(all, nowMs)
+	r.compare(all, nowMs)
+	look = all.within(r.watchedScope())
 	r.observe(look, nowMs)
 	r.Now = r.ratesOf(r.Stage, (*RegionWatch).now)
-	if broken = r.breachOfNodes(look.AtMs); broken != nil || len(r.Touched) == 0 {
+	if broken = cmp.Or(r.breachOfNodes(look.AtMs), r.breachOfComparison()); broken != nil || len(r.Touched) == 0 {
 		return look, broken, nil
 	}
 	if r.QueriesNow, err = r.ask(steps, r.touchedRegions()); err != nil {
@@ -99,8 +112,11 @@ func (r *Rollout) observe(look FleetLook, nowMs int64) {
 	nodes := map[string][]NodeFigures{}
 	for _, n := range look.Nodes {
 		nodes[n.Region] = append(nodes[n.Region], n)
-		r.watchRegion(n.Region, nowMs)
 	}
+	for _, n := range look.Nodes {
+		r.watchRegion(n.Region, nodes[n.Region], nowMs)
+	}
+	convergence := map[string]*float64{} // of regions as a whole, whose watches come first
 	for i := range r.Watch {
 		w := &r.Watch[i]
 		measuring := r.Phase == RolloutMeasuring && w.Stage == r.Stage
@@ -108,20 +124,27 @@ func (r *Rollout) observe(look FleetLook, nowMs int64) {
 			w.rotate(nowMs)
 		}
 		unsure := r.Clocks.unsure(look, nowMs)
-		w.observe(nodes[w.Region], measuring, unsure)
-		w.observeRelays(look.AtMs, measuring, unsure)
+		of := slices.DeleteFunc(slices.Clone(nodes[w.Region]), func(n NodeFigures) bool { return !w.has(n.ID) })
+		w.observe(of, measuring, unsure)
+		if w.Share == nil {
+			w.observeRelays(look.AtMs, measuring, unsure)
+			convergence[w.Region] = w.ConvergenceMs
+			continue
+		}
+		w.ConvergenceMs = convergence[w.Region] // that of the node that relays, whichever it was
 	}
 }
 
-func (r *Rollout) watchRegion(region string, nowMs int64) {
+func (r *Rollout) watchRegion(region string, nodes []NodeFigures, nowMs int64) {
+	if r.inParts(region) {
+		r.watchParts(region, nodes, nowMs)
+		return
+	}
 	if slices.ContainsFunc(r.Watch, func(w RegionWatch) bool { return w.Region == region }) {
 		return
 	}
-	for stage := r.Stage; stage >= 0; stage-- {
-		if r.Stages[stage].Scope.Has(region) {
-			r.Watch = append(r.Watch, RegionWatch{Region: region, Stage: stage, BucketMs: nowMs})
-			return
-		}
+	if stage := r.stageOf(region); stage >= 0 {
+		r.Watch = append(r.Watch, RegionWatch{Region: region, Stage: stage, BucketMs: nowMs})
 	}
 }
 
@@ -132,6 +155,7 @@ func (r *Rollout) window(stage int) int64 {
 
 // beginWindows forgets what the stage's regions did until now, except their baselines.
 func (r *Rollout) beginWindows(nowMs int64) {
+	r.beginSlot(nowMs)
 	for i := range r.Watch {
 		if w := &r.Watch[i]; w.Stage == r.Stage {
 			for n := range w.Nodes {
@@ -158,7 +182,7 @@ func (w *RegionWatch) observe(nodes []NodeFigures, measuring, unsure bool) {
 	for _, n := range nodes {
 		found[n.ID] = n
 	}
-	first := len(w.Nodes) == 0
+	first := len(w.Nodes) == 0 && !w.Measured
 	for i := range w.Nodes {
 		n := &w.Nodes[i]
 		is, live := found[n.ID]
@@ -173,11 +197,12 @@ func (w *RegionWatch) observe(nodes []NodeFigures, measuring, unsure bool) {
 		if _, isNew := found[n.ID]; isNew {
 			w.Nodes = append(w.Nodes, WatchedNode{
 				ID: n.ID, Came: !measuring && !first, StartedMs: n.StartedMs, SentMs: n.SentMs, SeenMs: n.SeenMs, Totals: n.Totals,
-				Held: n.Held, Shards: n.Shards, ConvergenceMs: n.ConvergenceMs, LatencyUs: n.LatencyUs,
+				Held: n.Held, Shards: n.Shards, Down: n.Down, ConvergenceMs: n.ConvergenceMs, LatencyUs: n.LatencyUs,
 			})
 		}
 	}
 	if measuring {
+		w.Measured = w.Share != nil
 		for _, n := range nodes {
 			w.ConvergenceMs, w.LatencyUs = larger(w.ConvergenceMs, n.ConvergenceMs), larger(w.LatencyUs, n.LatencyUs)
 		}
@@ -207,7 +232,7 @@ func (n *WatchedNode) observe(is NodeFigures, measuring bool) {
 		grown[i] = is.Totals[i] - was[i]
 	}
 	n.StartedMs, n.SentMs, n.SeenMs, n.Totals = is.StartedMs, is.SentMs, is.SeenMs, is.Totals
-	n.Held, n.Shards, n.ConvergenceMs, n.LatencyUs = is.Held, is.Shards, is.ConvergenceMs, is.LatencyUs
+	n.Held, n.Shards, n.Down, n.ConvergenceMs, n.LatencyUs = is.Held, is.Shards, is.Down, is.ConvergenceMs, is.LatencyUs
 	if measuring {
 		n.Before.add(ms, grown)
 		return
@@ -254,7 +279,7 @@ func (n *WatchedNode) did() (sum Span) {
 // the loss of all nodes takes regions as they are.
 func (r *Rollout) unready(look FleetLook) string {
 	if look.Truncated {
-		return fmt.Sprintf("the fleet has more than %d nodes, and the others would go unwatched", FleetNodesMax)
+		return fmt.Sprintf("the fleet has more than %d nodes, and the rest cannot be watched", FleetNodesMax)
 	}
 	if r.Spec.Plan.Guardrails.NodesLostShare >= 1 {
 		return ""
@@ -267,8 +292,9 @@ func (r *Rollout) unready(look FleetLook) string {
 	}
 	for i := range r.Watch {
 		if w := &r.Watch[i]; w.Stage == r.Stage {
-			if why := cmp.Or(r.Spec.Plan.Guardrails.nodesLost(w),
-				r.Spec.Plan.Guardrails.relaysLost(w, look.AtMs, 0)); why != "" {
+			if why := cmp.Or(r.Spec.Plan.Guardrails.nodesLost(w, 0),
+				r.Spec.Plan.Guardrails.relaysLost(w, look.AtMs, 0),
+				r.Spec.Plan.Guardrails.originLost(w, look.AtMs, 0)); why != "" {
 				return "before the stage: " + why
 			}
 		}
@@ -310,7 +336,7 @@ func (r *Rollout) unheard(heard func(*RegionWatch, *WatchedNode) bool) string {
 	for i := range r.Watch {
 		w := &r.Watch[i]
 		for j := range w.Nodes {
-			if n := &w.Nodes[j]; !n.Gone && !n.Came && !heard(w, n) {
+			if n := &w.Nodes[j]; !w.Whole && !n.Gone && !n.Came && !heard(w, n) {
 				silent = append(silent, n.ID+" in "+w.Region)
 			}
 		}
@@ -329,7 +355,7 @@ func (r *Rollout) since(look FleetLook) {
 // regionsOf are those of a stage that nodes were seen in.
 func (r *Rollout) regionsOf(stage int) (regions []string) {
 	for _, w := range r.Watch {
-		if w.Stage == stage {
+		if w.Stage == stage && !slices.Contains(regions, w.Region) {
 			regions = append(regions, w.Region)
 		}
 	}
@@ -339,7 +365,11 @@ func (r *Rollout) regionsOf(stage int) (regions []string) {
 // touchedRegions are those of all stages that have been applied.
 func (r *Rollout) touchedRegions() (regions []string) {
 	for stage := 0; stage <= r.lastApplied(); stage++ {
-		regions = append(regions, r.regionsOf(stage)...)
+		for _, region := range r.regionsOf(stage) {
+			if !slices.Contains(regions, region) {
+				regions = append(regions, region)
+			}
+		}
 	}
 	return regions
 }

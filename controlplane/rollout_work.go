@@ -60,19 +60,26 @@ type TuningTrace struct {
 	By        By     // who started it
 	StartedMs int64  // when it began
 	Newest    int64  // its newest version, 0: it wrote none
+
+	Saved int64        // how often its state was saved; 0: never, by an older build
+	Phase RolloutPhase // of that state
 }
 
 // RolloutStore is what a rollout needs of MySQL. All methods may be called at once.
 type RolloutStore interface {
 	FleetStore
+	TrialStore
 	// NewestTunings are the newest version of each region that has one, and of the fleet.
 	NewestTunings(ctx context.Context) ([]RegionTuning, error)
 	// WriteTunings writes versions in one transaction, in order, and answers their
 	// numbers. A write whose ID is there already, with the same document and region, is
 	// left out and its number answered. One that is refused undoes them all.
 	WriteTunings(ctx context.Context, writes []TuningWrite) (TuningsWritten, error)
-	// RecordRollout writes down that a rollout begins. One that is there already stays as it is.
-	RecordRollout(ctx context.Context, trace TuningTrace) error
+	// SaveRollout writes a rollout down. One that was saved as often, or more often, stays: unless that was this very
+	// state, the error wraps ErrConflict.
+	SaveRollout(ctx context.Context, row RolloutRow) error
+	// NewerRollout is the state of a rollout that was saved more often than that; empty: there is none.
+	NewerRollout(ctx context.Context, id string, saved int64) (state string, err error)
 	// RolloutRecorded tells whether a rollout has been recorded under an id.
 	RolloutRecorded(ctx context.Context, id string) (bool, error)
 	// TracesOfTunings are the rollouts that began last and those that wrote the newest versions, at most rows of each
@@ -174,17 +181,24 @@ func (w *RolloutWork) Used(ctx context.Context, id string) (string, error) {
 		if err != nil || !recorded {
 			return "", err
 		}
-		return fmt.Sprintf("a rollout %s began before, and Restate has no state of it: choose another id", id), nil
+		return fmt.Sprintf("a rollout %s began before, and its state is lost: choose another id", id), nil
 	}
 	return fmt.Sprintf("the id %s was used before, and version %d of %s has it: choose another id", id, wrote[0].Version,
 		rowName(wrote[0].Region)), nil
 }
 
-// Record writes down that a rollout begins.
-func (w *RolloutWork) Record(ctx context.Context, trace TuningTrace) error {
+// Save writes a rollout down.
+func (w *RolloutWork) Save(ctx context.Context, row RolloutRow) error {
 	ctx, cancel := context.WithTimeout(ctx, rolloutStepTimeout)
 	defer cancel()
-	return w.store.RecordRollout(ctx, trace)
+	return w.store.SaveRollout(ctx, row)
+}
+
+// Newer is the state of a rollout that was saved more often than that.
+func (w *RolloutWork) Newer(ctx context.Context, id string, saved int64) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, rolloutStepTimeout)
+	defer cancel()
+	return w.store.NewerRollout(ctx, id, saved)
 }
 
 // Traces are the rollouts that began last, and those that wrote the newest versions, as many as rows of each.

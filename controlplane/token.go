@@ -2,10 +2,8 @@ package controlplane
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"maps"
@@ -28,6 +26,7 @@ const (
 	rememberFor   = 5 * time.Minute // without MySQL
 	vouchedWait   = time.Second     // for MySQL's verdict on a token that is remembered
 	remembersMost = 1000
+	usedWithin    = time.Minute // between two notes of a token's use
 )
 
 // Role is what a token may do. Each may do what those before it may.
@@ -57,7 +56,22 @@ type Token struct {
 	Role      Role
 	CreatedBy string
 	CreatedAt time.Time
-	RevokedAt time.Time // zero: in force
+	RevokedAt time.Time // zero: it was not
+	ExpiresAt time.Time // zero: never
+	UsedAt    time.Time // of its last call, to a minute; zero: there was none
+	OldUntil  time.Time // until when the secret before the last rotation opens as much; zero: it was not rotated
+}
+
+// Holder is who holds a secret, and for how long.
+type Holder struct {
+	Identity
+	Left time.Duration // until the secret opens nothing; 0: it does not end by itself
+}
+
+// TokenSecret is a secret as it is kept, and how long it opens something.
+type TokenSecret struct {
+	Hash      TokenHash
+	ExpiresIn time.Duration // 0: without end, or for a rotation: the token ends when it did before
 }
 
 // TokenHash is what is kept of a secret. Secrets are random and long, so that one round
@@ -71,9 +85,14 @@ func HashToken(secret string) TokenHash { return sha256.Sum256([]byte(secret)) }
 // called at once.
 type TokenStore interface {
 	// InsertToken adds a token. A name that was ever used is ErrConflict.
-	InsertToken(ctx context.Context, t Token, hash TokenHash, e AuditEntry) error
-	// TokenByHash finds a token in force; ErrNotFound without one.
-	TokenByHash(ctx context.Context, hash TokenHash) (Identity, error)
+	InsertToken(ctx context.Context, t Token, secret TokenSecret, e AuditEntry) error
+	// TokenByHash finds a token in force by its secret, or the one before; ErrNotFound without one.
+	TokenByHash(ctx context.Context, hash TokenHash) (Holder, error)
+	// TokenUsed notes that a token is used, unless it was noted within a time.
+	TokenUsed(ctx context.Context, name string, within time.Duration) error
+	// RotateToken gives a token in force a new secret, beside which the one before is in force for overlap; ErrNotFound
+	// without one.
+	RotateToken(ctx context.Context, name string, secret TokenSecret, overlap time.Duration, e AuditEntry) error
 	// RevokeToken revokes a token in force; ErrNotFound without one.
 	RevokeToken(ctx context.Context, name string, e AuditEntry) error
 	// Tokens are at most rows of them behind a name, by name.
@@ -100,7 +119,7 @@ var ErrUnauthenticated = errors.New("not authenticated")
 //
 // A revoked token is refused at once. While MySQL does not answer within a second, or
 // answers with an error of its own, tokens that it has vouched for within the last five
-// minutes are still taken: that is when operators are needed. A token that is revoked
+// minutes are still taken until they expire: that is when operators are needed. A token that is revoked
 // through this process is not among them.
 type Tokens struct {
 	store TokenStore
@@ -108,17 +127,24 @@ type Tokens struct {
 
 	mu    sync.Mutex
 	known map[TokenHash]vouched
+	noted map[string]time.Time // when the last use of a token was noted, or tried to be
 }
 
 type vouched struct {
-	Identity
+	Holder
 	at time.Time
+}
+
+// holds tells whether MySQL's word still counts.
+func (v vouched) holds() bool {
+	age := time.Since(v.at)
+	return age < rememberFor && (v.Left == 0 || age < v.Left)
 }
 
 // NewTokens returns tokens kept in store. adminSecret is taken as an admin's beside
 // them, so that the first token can be made; empty: none.
 func NewTokens(store TokenStore, adminSecret string) (*Tokens, error) {
-	t := &Tokens{store: store, known: map[TokenHash]vouched{}}
+	t := &Tokens{store: store, known: map[TokenHash]vouched{}, noted: map[string]time.Time{}}
 	if adminSecret != "" {
 		if len(adminSecret) < secretLeast {
 			return nil, fmt.Errorf("%w: the admin token is %d bytes long (%d or more: openssl rand -hex 32)", ErrInvalid,
@@ -146,14 +172,15 @@ func (t *Tokens) Holder(ctx context.Context, hash TokenHash) (Identity, error) {
 		asking, cancel = context.WithTimeout(ctx, vouchedWait)
 	}
 	defer cancel()
-	identity, err := t.store.TokenByHash(asking, hash)
+	holder, err := t.store.TokenByHash(asking, hash)
 	switch {
 	case err == nil:
-		t.remember(hash, identity)
-		return identity, nil
+		t.remember(hash, holder)
+		t.used(ctx, holder.Name)
+		return holder.Identity, nil
 	case errors.Is(err, ErrNotFound):
 		t.forget(func(h TokenHash, _ vouched) bool { return h == hash })
-		return Identity{}, fmt.Errorf("%w: the token is unknown or revoked", ErrUnauthenticated)
+		return Identity{}, fmt.Errorf("%w: the token is unknown, expired or revoked", ErrUnauthenticated)
 	case known && ctx.Err() == nil:
 		return last, nil
 	}
@@ -165,44 +192,41 @@ func (t *Tokens) recall(hash TokenHash) (Identity, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	last, ok := t.known[hash]
-	return last.Identity, ok && time.Since(last.at) < rememberFor
+	return last.Identity, ok && last.holds()
 }
 
-func (t *Tokens) remember(hash TokenHash, identity Identity) {
+// used notes the use of a token, at most once a minute. What cannot be noted is no reason to refuse the call.
+func (t *Tokens) used(ctx context.Context, name string) {
+	t.mu.Lock()
+	fresh := time.Since(t.noted[name]) < usedWithin
+	if !fresh {
+		if len(t.noted) >= remembersMost {
+			clear(t.noted)
+		}
+		t.noted[name] = time.Now()
+	}
+	t.mu.Unlock()
+	if fresh {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, vouchedWait)
+	defer cancel()
+	_ = t.store.TokenUsed(ctx, name, usedWithin)
+}
+
+func (t *Tokens) remember(hash TokenHash, holder Holder) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.known) >= remembersMost {
 		clear(t.known)
 	}
-	t.known[hash] = vouched{identity, time.Now()}
+	t.known[hash] = vouched{holder, time.Now()}
 }
 
 func (t *Tokens) forget(which func(TokenHash, vouched) bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	maps.DeleteFunc(t.known, which)
-}
-
-// Create makes a token and answers its secret, which is kept nowhere.
-func (t *Tokens) Create(ctx context.Context, name string, role Role, by By) (secret string, err error) {
-	if err := validateTokenName(name); err != nil {
-		return "", err
-	}
-	if rank[role] == 0 {
-		return "", fmt.Errorf("%w: role is %q (viewer, operator or admin)", ErrInvalid, role)
-	}
-	random := make([]byte, tokenBytes)
-	_, _ = rand.Read(random) // never fails
-	secret = TokenPrefix + base64.RawURLEncoding.EncodeToString(random)
-	e := AuditEntry{By: by, Action: "token.create", Subject: "token " + name, After: fmt.Sprintf(`{"role":%q}`, role)}
-	if err := e.Validate(); err != nil {
-		return "", err
-	}
-	if err := t.store.InsertToken(ctx, Token{Name: name, Role: role, CreatedBy: by.Actor}, HashToken(secret),
-		e); err != nil {
-		return "", fmt.Errorf("create token %s: %w", name, err)
-	}
-	return secret, nil
 }
 
 // Revoke ends a token.

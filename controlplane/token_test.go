@@ -16,34 +16,53 @@ type vault struct {
 	roles  map[string]Role
 	audit  []AuditEntry
 	err    error
+	left   time.Duration // of each that is found; 0: without end
+	used   []string
 	hangs  bool // as MySQL that is stopped: a call ends when its context does
 }
 
 func newVault() *vault { return &vault{tokens: map[string]TokenHash{}, roles: map[string]Role{}} }
 
-func (v *vault) InsertToken(_ context.Context, t Token, hash TokenHash, e AuditEntry) error {
+func (v *vault) InsertToken(_ context.Context, t Token, secret TokenSecret, e AuditEntry) error {
 	if _, used := v.roles[t.Name]; used {
 		return fmt.Errorf("%w: used", ErrConflict)
 	}
-	v.tokens[t.Name], v.roles[t.Name] = hash, t.Role
+	v.tokens[t.Name], v.roles[t.Name], v.left = secret.Hash, t.Role, secret.ExpiresIn
 	v.audit = append(v.audit, e)
 	return v.err
 }
 
-func (v *vault) TokenByHash(ctx context.Context, hash TokenHash) (Identity, error) {
+func (v *vault) TokenByHash(ctx context.Context, hash TokenHash) (Holder, error) {
 	if v.hangs {
 		<-ctx.Done()
-		return Identity{}, fmt.Errorf("MySQL did not answer in time: %w", ctx.Err())
+		return Holder{}, fmt.Errorf("MySQL did not answer in time: %w", ctx.Err())
 	}
 	if v.err != nil {
-		return Identity{}, v.err
+		return Holder{}, v.err
 	}
 	for name, have := range v.tokens {
 		if have == hash {
-			return Identity{Name: name, Role: v.roles[name]}, nil
+			return Holder{Identity{Name: name, Role: v.roles[name]}, v.left}, nil
 		}
 	}
-	return Identity{}, ErrNotFound
+	return Holder{}, ErrNotFound
+}
+
+func (v *vault) TokenUsed(_ context.Context, name string, _ time.Duration) error {
+	v.used = append(v.used, name)
+	return errors.New("read-only")
+}
+
+func (v *vault) RotateToken(_ context.Context, name string, secret TokenSecret, overlap time.Duration, e AuditEntry) error {
+	if _, ok := v.tokens[name]; !ok {
+		return ErrNotFound
+	}
+	if overlap > 0 {
+		v.tokens["before "+name], v.roles["before "+name] = v.tokens[name], v.roles[name]
+	}
+	v.tokens[name] = secret.Hash
+	v.audit = append(v.audit, e)
+	return nil
 }
 
 func (v *vault) RevokeToken(_ context.Context, name string, e AuditEntry) error {
@@ -63,14 +82,14 @@ func TestTokens(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	secret, err := tokens.Create(t.Context(), "ci", RoleOperator, ann)
+	secret, err := tokens.Create(t.Context(), "ci", RoleOperator, 0, ann)
 	if err != nil || !strings.HasPrefix(secret, TokenPrefix) || len(secret) < 40 {
 		t.Fatalf("%q, %v", secret, err)
 	}
 	if who, err := tokens.Authenticate(t.Context(), secret); err != nil || who != (Identity{"ci", RoleOperator}) {
 		t.Errorf("%+v, %v", who, err)
 	}
-	if _, err := tokens.Create(t.Context(), "ci", RoleViewer, ann); !errors.Is(err, ErrConflict) {
+	if _, err := tokens.Create(t.Context(), "ci", RoleViewer, 0, ann); !errors.Is(err, ErrConflict) {
 		t.Errorf("a name twice: %v", err)
 	}
 	if err := tokens.Revoke(t.Context(), "ci", ann); err != nil {
@@ -100,13 +119,13 @@ func TestTokenRefusals(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"", strings.Repeat("x", 65), AdminTokenName, "weir-control", "weir_abc"} {
-		if _, err := tokens.Create(t.Context(), name, RoleViewer, ann); !errors.Is(err, ErrInvalid) {
+		if _, err := tokens.Create(t.Context(), name, RoleViewer, 0, ann); !errors.Is(err, ErrInvalid) {
 			t.Errorf("name %q: %v", name, err)
 		}
 	}
-	_, err = tokens.Create(t.Context(), "ci", "root", ann)
+	_, err = tokens.Create(t.Context(), "ci", "root", 0, ann)
 	wantInvalid(t, err, `role is "root" (viewer, operator or admin)`)
-	_, err = tokens.Create(t.Context(), "ci", RoleViewer, By{Actor: "ann"})
+	_, err = tokens.Create(t.Context(), "ci", RoleViewer, 0, By{Actor: "ann"})
 	wantInvalid(t, err, "reason is empty")
 	_, err = NewTokens(newVault(), "short")
 	wantInvalid(t, err, "the admin token is 5 bytes long (32 or more")
@@ -135,7 +154,7 @@ func TestTokensOutliveAnOutageForAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := newVault()
 		tokens, _ := NewTokens(v, "")
-		secret, _ := tokens.Create(t.Context(), "ci", RoleViewer, ann)
+		secret, _ := tokens.Create(t.Context(), "ci", RoleViewer, 0, ann)
 		if _, err := tokens.Authenticate(t.Context(), secret); err != nil {
 			t.Fatal(err)
 		}
@@ -166,8 +185,8 @@ func TestTokensOutliveAHangingMySQL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := newVault()
 		tokens, _ := NewTokens(v, "")
-		used, _ := tokens.Create(t.Context(), "used", RoleOperator, ann)
-		unused, _ := tokens.Create(t.Context(), "unused", RoleOperator, ann)
+		used, _ := tokens.Create(t.Context(), "used", RoleOperator, 0, ann)
+		unused, _ := tokens.Create(t.Context(), "unused", RoleOperator, 0, ann)
 		if _, err := tokens.Authenticate(t.Context(), used); err != nil {
 			t.Fatal(err)
 		}
@@ -198,7 +217,7 @@ func TestTokensOutliveAHangingMySQL(t *testing.T) {
 func TestAnErrorOfMySQLIsNoVerdictOnAToken(t *testing.T) {
 	v := newVault()
 	tokens, _ := NewTokens(v, "")
-	secret, _ := tokens.Create(t.Context(), "ci", RoleViewer, ann)
+	secret, _ := tokens.Create(t.Context(), "ci", RoleViewer, 0, ann)
 	if _, err := tokens.Authenticate(t.Context(), secret); err != nil {
 		t.Fatal(err)
 	}
@@ -213,7 +232,7 @@ func TestAnErrorOfMySQLIsNoVerdictOnAToken(t *testing.T) {
 func TestARevokedTokenIsForgotten(t *testing.T) {
 	v := newVault()
 	tokens, _ := NewTokens(v, "")
-	secret, _ := tokens.Create(t.Context(), "ci", RoleViewer, ann)
+	secret, _ := tokens.Create(t.Context(), "ci", RoleViewer, 0, ann)
 	if _, err := tokens.Authenticate(t.Context(), secret); err != nil {
 		t.Fatal(err)
 	}
@@ -236,6 +255,99 @@ func TestRoles(t *testing.T) {
 		}
 		if Role("").May(has) || has.May("") {
 			t.Error("no role is a role")
+		}
+	}
+}
+
+// A use is noted once a minute, and one that cannot be noted refuses nothing.
+func TestTheUseOfATokenIsNoted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := newVault()
+		tokens, err := NewTokens(v, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		secret, err := tokens.Create(t.Context(), "ci", RoleOperator, 0, ann)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 130 {
+			if _, err := tokens.Authenticate(t.Context(), secret); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+		}
+		if len(v.used) != 3 {
+			t.Errorf("noted %d times in 130 s", len(v.used))
+		}
+	})
+}
+
+// A token that MySQL has vouched for is taken while MySQL is down, but not beyond its end.
+func TestATokenEndsWhileMySQLIsDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := newVault()
+		tokens, err := NewTokens(v, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		secret, err := tokens.Create(t.Context(), "ci", RoleOperator, 2*time.Minute, ann)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tokens.Authenticate(t.Context(), secret); err != nil {
+			t.Fatal(err)
+		}
+		v.err = ErrUnavailable
+		time.Sleep(2*time.Minute - time.Second)
+		if _, err := tokens.Authenticate(t.Context(), secret); err != nil {
+			t.Errorf("before its end: %v", err)
+		}
+		time.Sleep(time.Second)
+		if who, err := tokens.Authenticate(t.Context(), secret); !errors.Is(err, ErrUnavailable) {
+			t.Errorf("after it: %+v, %v", who, err)
+		}
+	})
+}
+
+// A rotation makes a new secret, and the audit log says how long the one before opens. A life out of bounds is refused.
+func TestRotate(t *testing.T) {
+	v := newVault()
+	tokens, err := NewTokens(v, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := tokens.Create(t.Context(), "ci", RoleOperator, time.Hour, ann)
+	if err != nil {
+		t.Fatal(err)
+	}
+	after, err := tokens.Rotate(t.Context(), "ci", time.Minute, 0, ann)
+	if err != nil || after == before || !strings.HasPrefix(after, TokenPrefix) {
+		t.Fatalf("%q, %v", after, err)
+	}
+	for _, secret := range []string{before, after} {
+		if _, err := tokens.Authenticate(t.Context(), secret); err != nil {
+			t.Error(err)
+		}
+	}
+	if len(v.audit) != 2 || v.audit[0].After != `{"role":"operator","expires_in_ms":3600000}` || v.audit[1].Action != "token.rotate" || v.audit[1].After != `{"overlap_ms":60000}` {
+		t.Errorf("%+v", v.audit)
+	}
+	for says, do := range map[string]func() (string, error){
+		"not found": func() (string, error) { return tokens.Rotate(t.Context(), "other", 0, 0, ann) },
+		"overlap_ms is -1 (0 to 2592000000)": func() (string, error) {
+			return tokens.Rotate(t.Context(), "ci", -time.Millisecond, 0, ann)
+		},
+		"expires_in_ms is 59999 (60000 to ": func() (string, error) {
+			return tokens.Rotate(t.Context(), "ci", 0, time.Minute-time.Millisecond, ann)
+		},
+		"expires_in_ms is -1 (60000 to ": func() (string, error) {
+			return tokens.Create(t.Context(), "new", RoleViewer, -time.Millisecond, ann)
+		},
+		"reason is empty": func() (string, error) { return tokens.Rotate(t.Context(), "ci", 0, 0, By{Actor: "ann"}) },
+	} {
+		if _, err := do(); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v, want %s", err, says)
 		}
 	}
 }

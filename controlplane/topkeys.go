@@ -87,6 +87,13 @@ func ListTopKeys(ctx context.Context, store TopStore, q TopQuery, liveWithin tim
 	if err := q.Validate(); err != nil {
 		return TopKeys{}, err
 	}
+	answer, err := mergeTopKeys(ctx, store, &q, liveWithin)
+	answer.Keys = answer.Keys[:min(len(answer.Keys), q.Limit)]
+	return answer, err
+}
+
+// mergeTopKeys is ListTopKeys without a limit.
+func mergeTopKeys(ctx context.Context, store TopStore, q *TopQuery, liveWithin time.Duration) (TopKeys, error) {
 	now, reports, err := store.TopReports(ctx, liveWithin, TopReportsMax+1)
 	if err != nil {
 		return TopKeys{}, fmt.Errorf("list top keys: %w", err)
@@ -102,13 +109,12 @@ func ListTopKeys(ctx context.Context, store TopStore, q TopQuery, liveWithin tim
 		answer.Nodes++
 		answer.Oldest = max(answer.Oldest, now.Sub(r.SeenAt))
 		if q.Denied {
-			found.addAll(r.Region, top.Denied, &q)
+			found.addAll(r.Region, top.Denied, q)
 		} else {
-			found.addAll(r.Region, top.Hot, &q)
+			found.addAll(r.Region, top.Hot, q)
 		}
 	}
 	answer.Keys, answer.Total = found.ranked()
-	answer.Keys = answer.Keys[:min(len(answer.Keys), q.Limit)]
 	return answer, nil
 }
 

@@ -37,10 +37,12 @@ const (
 	FindingTableFull         FindingKind = "table_full"
 	FindingSettingsRefused   FindingKind = "settings_refused"
 	FindingTuningSkew        FindingKind = "tuning_skew"
+	FindingTuningsDiffer     FindingKind = "tunings_differ"
 	FindingClockSkew         FindingKind = "clock_skew"
 	FindingCleanupLag        FindingKind = "cleanup_lag"
 	FindingCleanupPaused     FindingKind = "cleanup_paused"
 	FindingCleanupFails      FindingKind = "cleanup_fails"
+	FindingCleanupBatches    FindingKind = "cleanup_in_batches"
 	FindingRolloutTrouble    FindingKind = "rollout_trouble"
 	FindingRolloutWaits      FindingKind = "rollout_waits"
 	FindingRetirementTrouble FindingKind = "retirement_trouble"
@@ -53,9 +55,11 @@ const (
 var FindingKinds = []FindingKind{
 	FindingMySQLDown, FindingRestateDown, FindingRestateAdminDown, FindingWatchLate,
 	FindingNodesDead, FindingRegionDark, FindingRelayMissing, FindingRelayStalled, FindingRelayLate, FindingOriginDown,
-	FindingCostDropped, FindingTableFull, FindingSettingsRefused, FindingTuningSkew, FindingClockSkew,
-	FindingCleanupLag, FindingCleanupPaused, FindingCleanupFails, FindingRolloutTrouble, FindingRolloutWaits,
-	FindingRetirementTrouble, FindingRetirementWaits, FindingInvocationPaused, FindingInvocationBackoff,
+	FindingCostDropped, FindingTableFull, FindingSettingsRefused, FindingTuningSkew,
+	FindingTuningsDiffer, FindingClockSkew,
+	FindingCleanupLag, FindingCleanupPaused, FindingCleanupFails, FindingCleanupBatches, FindingRolloutTrouble,
+	FindingRolloutWaits, FindingRetirementTrouble, FindingRetirementWaits, FindingInvocationPaused,
+	FindingInvocationBackoff,
 }
 
 // settle is how long something must be seen before it is a finding: what a fleet does
@@ -63,6 +67,7 @@ var FindingKinds = []FindingKind{
 var settle = map[FindingKind]time.Duration{
 	FindingCleanupFails:      2 * time.Minute, // a run that MySQL's restart ended; the next one is well
 	FindingTuningSkew:        2 * time.Minute, // versions travel for a settings interval
+	FindingTuningsDiffer:     2 * time.Minute, // a rollout ends before nodes and rows are read again
 	FindingRelayMissing:      unrelayedMax,    // another node takes over
 	FindingInvocationBackoff: time.Minute,     // a step that fails once is tried again
 	FindingWatchLate:         time.Minute,     // the schedule is started again within seconds

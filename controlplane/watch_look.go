@@ -116,24 +116,24 @@ func troubleOf(err error) Finding {
 	case errors.As(err, &source) && source.kind == FindingRestateAdminDown:
 		return Finding{
 			Kind: FindingRestateAdminDown, Severity: SeverityWarning, What: err.Error(),
-			Do: "Start restate-server, or correct --restate-admin of weir-control; invocations in trouble are not seen " +
-				"meanwhile.",
+			Do: "Start restate-server, or correct --restate-admin of weir-control; until then, failing invocations " +
+				"are not found.",
 		}
 	case errors.As(err, &source):
 		return restateDown(err)
 	}
 	return Finding{
 		Kind: FindingMySQLDown, Severity: SeverityCritical, What: err.Error(),
-		Do: "Start MySQL, or let this machine reach it. Nodes go on deciding by their region's counts; regions do not hear " +
-			"of one another meanwhile.",
+		Do: "Start MySQL, or let this machine reach it. Nodes still decide, by their region's counts; regions exchange " +
+			"no counts meanwhile.",
 	}
 }
 
 func restateDown(err error) Finding {
 	return Finding{
 		Kind: FindingRestateDown, Severity: SeverityCritical, What: err.Error(),
-		Do: "Start restate-server, or correct --restate-ingress of weir-control. Nodes go on deciding; cleanup and " +
-			"rollouts stand still meanwhile.",
+		Do: "Start restate-server, or correct --restate-ingress of weir-control. Nodes still decide; cleanup and " +
+			"rollouts make no progress meanwhile.",
 	}
 }
 
@@ -148,20 +148,33 @@ func (w *Watch) lookAtNodes(ctx context.Context, look *Look) error {
 		var tunings []RegionTuning
 		if tunings, err = w.sources.Tunings(ctx); err == nil {
 			look.Findings = append(look.Findings, tuningFindings(fleet, tunings, w.config)...)
+			w.lookAtTunings(ctx, look, fleet, tunings)
 			return nil
 		}
 	} else {
 		look.blind(FindingNodesDead, FindingRegionDark, FindingRelayMissing, FindingOriginDown, FindingCostDropped,
 			FindingTableFull, FindingSettingsRefused, FindingClockSkew)
 	}
-	look.blind(FindingTuningSkew, FindingRelayStalled, FindingRelayLate)
+	look.blind(FindingTuningSkew, FindingTuningsDiffer, FindingRelayStalled, FindingRelayLate)
 	return err
+}
+
+// lookAtTunings tells that regions have different tunings although no rollout is under way: what is left of one that
+// was lost looks like this, and so does a region that is to have a tuning of its own.
+func (w *Watch) lookAtTunings(ctx context.Context, look *Look, fleet Fleet, tunings []RegionTuning) {
+	r, err := w.sources.Rollout(ctx)
+	switch {
+	case err != nil: // which is a finding already
+		look.blind(FindingTuningsDiffer)
+	case r == nil || r.Phase.Over():
+		look.Findings = append(look.Findings, differences(fleet, tunings)...)
+	}
 }
 
 func (w *Watch) lookAtCleanup(ctx context.Context, look *Look) error {
 	status, err := w.sources.Cleanup(ctx)
 	if err != nil {
-		look.blind(FindingCleanupPaused, FindingCleanupFails)
+		look.blind(FindingCleanupPaused, FindingCleanupFails, FindingCleanupBatches)
 		look.add(restateDown(err))
 	}
 	for _, f := range scheduleFindings(status) {
@@ -175,8 +188,8 @@ func (w *Watch) lookAtCleanup(ctx context.Context, look *Look) error {
 	if lag >= w.config.LagWarning {
 		f := Finding{
 			Kind: FindingCleanupLag, Subject: "cleanup", Severity: SeverityWarning,
-			What: fmt.Sprintf("the oldest expired row should have gone %v ago", lag.Round(time.Second)),
-			Do:   "See weirctl cleanup status: whether it is paused, runs into errors or stops at a bound.",
+			What: fmt.Sprintf("the oldest expired row should have been deleted %v ago", lag.Round(time.Second)),
+			Do:   "weirctl cleanup status shows whether it is paused, fails or stops at a limit.",
 		}
 		if lag >= w.config.LagCritical {
 			f.Severity = SeverityCritical
@@ -195,18 +208,37 @@ func scheduleFindings(status CleanupStatus) (findings []Finding) {
 			Do:   "Expired rows pile up. When the reason is gone: weirctl cleanup resume --reason TEXT.",
 		})
 	}
-	if len(status.History) == 0 || status.History[0].Error == "" {
+	if len(status.History) == 0 {
+		return findings
+	}
+	if why := status.History[0].Refused; why != "" {
+		findings = append(findings, batchesFinding(why))
+	}
+	if status.History[0].Error == "" {
 		return findings
 	}
 	f := Finding{
 		Kind: FindingCleanupFails, Subject: "cleanup", Severity: SeverityWarning,
 		What: "the newest run of the cleanup ended in an error: " + status.History[0].Error,
-		Do:   "Expired rows pile up. The error says what stands in the way; see weirctl cleanup status and weirctl doctor.",
+		Do:   "Expired rows pile up. The error names the cause; see also weirctl cleanup status and weirctl doctor.",
 	}
 	if strings.Contains(status.History[0].Error, ErrClocksDiffer.Error()) { // it has come through Restate as text
 		f.Severity = SeverityCritical
 	}
 	return append(findings, f)
+}
+
+// batchesFinding is about a cleanup that drops no partitions. A server that has none is cleaned well, only slower.
+func batchesFinding(why string) Finding {
+	f := Finding{
+		Kind: FindingCleanupBatches, Subject: "cleanup", Severity: SeverityWarning,
+		What: "the cleanup deletes rows in batches, which is slower than dropping partitions: " + why,
+		Do:   "Fix the named cause; schema/README.md, Expiry, says how. Rows are still deleted.",
+	}
+	if why == NoPartitions {
+		f.Severity = SeverityInfo
+	}
+	return f
 }
 
 func (w *Watch) lookAtRollout(ctx context.Context, look *Look) error {
@@ -230,7 +262,7 @@ func (w *Watch) lookAtRollout(ctx context.Context, look *Look) error {
 		look.add(Finding{
 			Kind: FindingRolloutTrouble, Subject: r.ID + " rolls back", Severity: SeverityWarning,
 			What: fmt.Sprintf("rollout %s is being rolled back: %s", r.ID, cmp.Or(r.Why, "no reason is known")),
-			Do:   fmt.Sprintf("Nothing, until it is over: weirctl rollout status --watch %s.", r.ID),
+			Do:   fmt.Sprintf("Wait until it is over: weirctl rollout status --watch %s.", r.ID),
 		})
 	case r.Paused != nil:
 		look.add(Finding{
@@ -254,7 +286,7 @@ func troubleOfRollout(r *Rollout) string {
 		return fmt.Sprintf(
 			"Restart or stop the nodes that it names, or give them up: weirctl rollout abort %s --reason TEXT.", r.ID)
 	}
-	return fmt.Sprintf("It is tried again by itself. Mend what it names, or: weirctl rollout abort %s --reason TEXT.",
+	return fmt.Sprintf("The step is retried. Fix the named cause, or: weirctl rollout abort %s --reason TEXT.",
 		r.ID)
 }
 
@@ -271,7 +303,7 @@ func (w *Watch) lookAtRetirement(ctx context.Context, look *Look) error {
 		look.add(Finding{
 			Kind: FindingRetirementTrouble, Subject: r.Table, Severity: SeverityWarning,
 			What: fmt.Sprintf("the retirement of %s cannot go on: %s", r.Table, r.Trouble),
-			Do:   "It is tried again by itself. Mend what it names, or: weirctl retire abort --reason TEXT.",
+			Do:   "The step is retried. Fix the named cause, or: weirctl retire abort --reason TEXT.",
 		})
 	}
 	step := map[RetirementPhase]string{RetirementAwaiting: "rename", RetirementAwaitingFinal: "drop"}[r.Phase]
@@ -298,14 +330,14 @@ func (w *Watch) lookAtInvocations(ctx context.Context, look *Look) error {
 				Kind: FindingInvocationPaused, Subject: i.ID, Severity: SeverityCritical, SinceMs: i.SinceMs,
 				What: fmt.Sprintf("%s is paused after %d attempts: %s", i.Target, i.Retries,
 					cmp.Or(i.Failure, "no failure is recorded")),
-				Do: fmt.Sprintf("Mend the cause, then resume it at Restate's admin API: curl -X PATCH …/invocations/%s/resume.",
+				Do: fmt.Sprintf("Fix the cause, then resume it at Restate's admin API: curl -X PATCH …/invocations/%s/resume.",
 					i.ID),
 			})
 		case i.Retries >= w.config.RetriesMin:
 			look.add(Finding{
 				Kind: FindingInvocationBackoff, Subject: i.ID, Severity: SeverityWarning,
 				What: fmt.Sprintf("%s has failed %d times: %s", i.Target, i.Retries, cmp.Or(i.Failure, "no failure is recorded")),
-				Do:   "It is tried again by itself; mend what the failure names.",
+				Do:   "Restate retries it; fix the cause that the failure names.",
 			})
 		}
 	}

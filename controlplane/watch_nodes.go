@@ -1,7 +1,9 @@
 package controlplane
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -50,8 +52,8 @@ func nodeFindings(fleet Fleet, c WatchConfig) (findings []Finding) {
 			findings = append(findings, Finding{
 				Kind: FindingRelayMissing, Subject: r.name, Severity: SeverityCritical,
 				What: fmt.Sprintf("no node of %s relays %s of its Redis", r.name, shardNames(missing)),
-				Do: "The region and all others do not hear of one another. See the nodes' log for why none gets the lease: it " +
-					"is in that Redis, and a relay needs MySQL as well.",
+				Do: "The region and all others exchange no counts. The log of the nodes says why none gets the lease. The lease " +
+					"is in that Redis; a relay needs MySQL as well.",
 			})
 		}
 		down := SeverityWarning
@@ -59,12 +61,12 @@ func nodeFindings(fleet Fleet, c WatchConfig) (findings []Finding) {
 			down = SeverityCritical
 		}
 		some(FindingOriginDown, down, originDown, "no answer from the region's Redis, or from a part of it",
-			"Start that Redis, or let the nodes reach it. They decide by their own counts meanwhile, as their namespaces' "+
-				"outage policy has it.")
+			"Start that Redis, or let the nodes reach it. Meanwhile they decide by the outage policy of each "+
+				"namespace.")
 		some(FindingCostDropped, SeverityWarning, func(n Node) bool {
 			return n.Health.DroppedCost > 0
 		}, "accepted cost was dropped before the region's Redis had it",
-			"Look for weir_dropped_cost_total and its cause: a Redis that was away for long, or too small a bound. The "+
+			"The label cause of weir_dropped_cost_total tells why: Redis was away for long, or a limit is too small. The "+
 				"finding stays until these nodes restart.")
 		some(FindingTableFull, SeverityWarning, tableFull,
 			"keys find no room in the table: they are decided by Redis, or by a sketch that errs towards denying",
@@ -100,9 +102,9 @@ func (r region) silence(now time.Time, c WatchConfig) []Finding {
 			Kind: FindingRegionDark, Subject: r.name, Severity: SeverityCritical,
 			// since the last one fell silent
 			SinceMs: since(r.dead, func(a, b Node) int { return b.SeenAt.Compare(a.SeenAt) }),
-			What:    fmt.Sprintf("no node of %s is heard of any more: %s", r.name, names(r.dead)),
-			Do: "See whether the nodes run, and whether one of them reaches both Redis and MySQL: it relays the " +
-				"heartbeats of the others. Nodes still decide meanwhile, by their region's counts.",
+			What:    fmt.Sprintf("no node of %s sends heartbeats any more: %s", r.name, names(r.dead)),
+			Do: "Check that the nodes run, and that one of them reaches both Redis and MySQL: it relays the " +
+				"heartbeats of the others. Nodes that run still decide, by their region's counts.",
 		}}
 	}
 	lately := filter(r.dead, func(n Node) bool { return now.Sub(n.SeenAt) <= c.DeadTold })
@@ -112,9 +114,9 @@ func (r region) silence(now time.Time, c WatchConfig) []Finding {
 	return []Finding{{
 		Kind: FindingNodesDead, Subject: r.name, Severity: SeverityWarning,
 		SinceMs: since(lately, func(a, b Node) int { return a.SeenAt.Compare(b.SeenAt) }),
-		What: fmt.Sprintf("in %s %s not heard of any more: %s", r.name, countOf(len(lately), "node is", "nodes are"),
+		What: fmt.Sprintf("in %s %s no heartbeats any more: %s", r.name, countOf(len(lately), "node sends", "nodes send"),
 			names(lately)),
-		Do: fmt.Sprintf("See whether it runs and reaches MySQL. One that was taken away on purpose is forgotten after %v.",
+		Do: fmt.Sprintf("Check that it runs and reaches MySQL. A node removed on purpose leaves this list after %v.",
 			c.DeadTold),
 	}}
 }
@@ -126,15 +128,43 @@ func tuningFindings(fleet Fleet, tunings []RegionTuning, c WatchConfig) (finding
 		if others := filter(r.live, func(n Node) bool { return n.TuningVersion != version }); len(others) > 0 {
 			findings = append(findings, Finding{
 				Kind: FindingTuningSkew, Subject: r.name, Severity: SeverityWarning,
-				What: fmt.Sprintf("%s in %s: another tuning than version %d, which is the region's", names(others),
+				What: fmt.Sprintf("%s in %s: not running version %d of the tuning, which the region has", names(others),
 					r.name, version),
-				Do: "See weirctl fleet: whether these nodes read settings (settings_at) and what they refuse.",
+				Do: "weirctl fleet shows whether these nodes read settings (settings_at) and which they refuse.",
 			})
 		}
 		rounds := 3 * set.NewsInterval.Std()
 		findings = append(findings, r.relayFindings(max(c.StalledMin, rounds), max(c.LateMin, rounds))...)
 	}
 	return findings
+}
+
+// differences are tunings that not all regions with live nodes have.
+func differences(fleet Fleet, tunings []RegionTuning) []Finding {
+	having := map[string][]string{} // by hash
+	for _, r := range regionsOf(fleet) {
+		if len(r.live) > 0 {
+			_, set := inForce(tunings, r.name)
+			having[set.Hash()] = append(having[set.Hash()], r.name)
+		}
+	}
+	if len(having) < 2 {
+		return nil
+	}
+	groups := slices.SortedFunc(maps.Values(having), func(a, b []string) int {
+		return cmp.Or(cmp.Compare(len(b), len(a)), strings.Compare(a[0], b[0]))
+	})
+	var text []string
+	for _, g := range groups {
+		text = append(text, several(g))
+	}
+	return []Finding{{
+		Kind: FindingTuningsDiffer, Severity: SeverityWarning,
+		What: fmt.Sprintf("regions have %d different tunings, and no rollout is under way: %s", len(groups),
+			strings.Join(text, "; ")),
+		Do: "See weirctl tuning history --region REGION for who set them, and weirctl tuning diff. Roll out the tuning " +
+			"that all should have. The finding stays as long as a region has its own.",
+	}}
 }
 
 // inForce is the version that a region's nodes should run, and its tuning.

@@ -40,9 +40,9 @@ func (h *HealthReader) Health(ctx context.Context) HealthDocument {
 	case err != nil:
 		look.add(watchLate(err.Error()))
 	case stored.AtMs == 0:
-		look.add(watchLate("the watch on Restate has not looked yet"))
+		look.add(watchLate("the watch on Restate has not run yet"))
 	default:
-		look.add(watchLate(fmt.Sprintf("the watch on Restate last looked %v ago", age.Round(time.Second))))
+		look.add(watchLate(fmt.Sprintf("the watch on Restate last ran %v ago", age.Round(time.Second))))
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -69,7 +69,7 @@ func (h *HealthReader) remember(d HealthDocument) {
 func watchLate(what string) Finding {
 	return Finding{
 		Kind: FindingWatchLate, Severity: SeverityWarning, What: what,
-		Do: "weir-control starts it again within seconds; if this stays, its log says why. What you see was looked at for " +
-			"this very call.",
+		Do: "weir-control starts it again within seconds; if this stays, its log says why. The findings here were made for " +
+			"this call.",
 	}
 }

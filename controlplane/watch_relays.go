@@ -17,13 +17,13 @@ func (r region) relayFindings(stalled, late time.Duration) (findings []Finding) 
 	if which := filter(relaying, hangs); len(which) > 0 {
 		findings = append(findings, Finding{
 			Kind: FindingRelayStalled, Subject: r.name, Severity: SeverityCritical,
-			What: fmt.Sprintf("%s in %s: the relay has told or read no news for more than %v", names(which), r.name, stalled),
-			Do:   "Look at these nodes' log and at MySQL: what other regions and this one know of each other is getting old.",
+			What: fmt.Sprintf("%s in %s: the relay has sent or read no news for more than %v", names(which), r.name, stalled),
+			Do:   "Check the log of these nodes and MySQL. Meanwhile the counts that regions have of each other grow old.",
 		})
 	}
 	if which := filter(relaying, func(n Node) bool { return oldestUntold(n) > late }); len(which) > 0 {
 		findings = append(findings, r.late(
-			fmt.Sprintf("%s in %s: counts have waited for up to %v to be told to other regions",
+			fmt.Sprintf("%s in %s: counts have waited up to %v to be sent to other regions",
 				names(which), r.name, worst(which, oldestUntold))))
 	} else if from, lag := slowest(relaying); lag > late {
 		findings = append(findings, r.late(fmt.Sprintf("news of %s is up to %v old when %s reads it", from, lag, r.name)))
@@ -34,8 +34,8 @@ func (r region) relayFindings(stalled, late time.Duration) (findings []Finding) 
 func (r region) late(what string) Finding {
 	return Finding{
 		Kind: FindingRelayLate, Subject: r.name, Severity: SeverityWarning, What: what,
-		Do: "See weirctl fleet --pairs for which regions are late, and MySQL's latency from there. Callers who use several " +
-			"regions are admitted more meanwhile.",
+		Do: "weirctl fleet --pairs shows which regions are late. Check MySQL's latency from there. Callers who use several " +
+			"regions can exceed their limits meanwhile.",
 	}
 }
 

@@ -84,18 +84,18 @@ func TestLook(t *testing.T) {
 	}{
 		"healthy":                               {watched{fleet: Fleet{Nodes: []Node{node("n1", "eu"), node("n2", "us")}}}, "", ""},
 		"no nodes":                              {watched{}, "", ""},
-		"a node silent":                         {watched{fleet: Fleet{Nodes: []Node{node("n1", "eu"), silent(node("n2", "eu"), time.Minute)}}}, "warning nodes_dead eu", "in eu 1 node is not heard of any more: n2"},
+		"a node silent":                         {watched{fleet: Fleet{Nodes: []Node{node("n1", "eu"), silent(node("n2", "eu"), time.Minute)}}}, "warning nodes_dead eu", "in eu 1 node sends no heartbeats any more: n2"},
 		"a node silent for long was taken away": {watched{fleet: Fleet{Nodes: []Node{node("n1", "eu"), silent(node("n2", "eu"), 2*time.Hour)}}}, "", ""},
 		"a region silent":                       {watched{fleet: Fleet{Nodes: []Node{silent(node("n1", "eu"), 2*time.Hour), node("n2", "us")}}}, "critical region_dark eu", "no node of eu"},
 		"a relay hangs": {watched{fleet: Fleet{Nodes: []Node{
 			with(node("n1", "eu"), func(n *Node) { n.Health.Relay.InStepAtMs = ms - 300_000 }), relaysNothing(node("n2", "eu")),
-		}}}, "critical relay_stalled eu", "n1 in eu: the relay has told or read no news for more than 1m0s"},
+		}}}, "critical relay_stalled eu", "n1 in eu: the relay has sent or read no news for more than 1m0s"},
 		"a relay that was never in step": {watched{fleet: Fleet{Nodes: []Node{
 			with(node("n1", "eu"), func(n *Node) { n.Health.Relay.InStepAtMs = 0 }),
 		}}}, "critical relay_stalled eu", ""},
 		"counts wait to be told": {watched{fleet: Fleet{Nodes: []Node{
 			with(node("n1", "eu"), func(n *Node) { n.Health.Relay.UntoldMs = 11_000 }),
-		}}}, "warning relay_late eu", "n1 in eu: counts have waited for up to 11s"},
+		}}}, "warning relay_late eu", "n1 in eu: counts have waited up to 11s"},
 		"news is late": {watched{fleet: Fleet{Nodes: []Node{
 			with(node("n1", "eu"), func(n *Node) { n.Health.Relay.LagP99Ms = map[string]int64{"us": 12_000, "ap": 300} }),
 		}}}, "warning relay_late eu", "news of us is up to 12s old when eu reads it"},
@@ -114,12 +114,31 @@ func TestLook(t *testing.T) {
 			tunings: []RegionTuning{{Region: "eu", Version: 3, Document: string(document)}},
 			fleet:   Fleet{Nodes: []Node{with(node("n1", "eu"), func(n *Node) { n.Health.Relay.InStepAtMs, n.TuningVersion = ms-170_000, 3 })}},
 		}, "", ""},
+		"tunings that differ": {watched{
+			tunings: []RegionTuning{{Version: 2, Document: "{}"}, {Region: "eu", Version: 3, Document: `{"floor":0.7}`}},
+			fleet: Fleet{Nodes: []Node{
+				with(node("n1", "ap"), func(n *Node) { n.TuningVersion = 2 }), with(node("n2", "eu"), func(n *Node) { n.TuningVersion = 3 }), with(node("n3", "us"), func(n *Node) { n.TuningVersion = 2 }),
+			}},
+		}, "warning tunings_differ ", "regions have 2 different tunings, and no rollout is under way: ap, us; eu"},
+		"tunings that a rollout brings": {watched{
+			tunings: []RegionTuning{{Version: 2, Document: "{}"}, {Region: "eu", Version: 3, Document: `{"floor":0.7}`}},
+			rollout: &Rollout{ID: "r1", Phase: RolloutBaking},
+			fleet: Fleet{Nodes: []Node{
+				with(node("n2", "eu"), func(n *Node) { n.TuningVersion = 3 }), with(node("n3", "us"), func(n *Node) { n.TuningVersion = 2 }),
+			}},
+		}, "", ""},
+		"rows of their own that say the same": {watched{
+			tunings: []RegionTuning{{Version: 2, Document: `{"floor":0.7}`}, {Region: "eu", Version: 3, Document: `{ "floor": 0.7 }`}},
+			fleet: Fleet{Nodes: []Node{
+				with(node("n2", "eu"), func(n *Node) { n.TuningVersion = 3 }), with(node("n3", "us"), func(n *Node) { n.TuningVersion = 2 }),
+			}},
+		}, "", ""},
 		"another tuning": {watched{
 			tunings: []RegionTuning{{Version: 2, Document: "{}"}, {Region: "eu", Version: 3, Document: "{}"}},
 			fleet: Fleet{Nodes: []Node{
 				with(node("n1", "eu"), func(n *Node) { n.TuningVersion = 2 }), with(node("n2", "eu"), func(n *Node) { n.TuningVersion = 3 }), with(node("n3", "us"), func(n *Node) { n.TuningVersion = 2 }),
 			}},
-		}, "warning tuning_skew eu", "n1 in eu: another tuning than version 3"},
+		}, "warning tuning_skew eu", "n1 in eu: not running version 3 of the tuning"},
 		"a clock":                {watched{fleet: Fleet{Nodes: []Node{with(node("n1", "eu"), func(n *Node) { n.ClockSkew = -1500 * time.Millisecond })}}}, "warning clock_skew eu", "1.5s"},
 		"a clock far off":        {watched{fleet: Fleet{Nodes: []Node{with(node("n1", "eu"), func(n *Node) { n.ClockSkew = time.Minute })}}}, "critical clock_skew eu", "1m0s"},
 		"Redis of a region":      {watched{fleet: Fleet{Nodes: []Node{with(node("n1", "eu"), func(n *Node) { n.Health.BreakersOpen = 1 })}}}, "critical origin_down eu", "Redis"},
@@ -132,6 +151,8 @@ func TestLook(t *testing.T) {
 		"cleanup paused":         {watched{cleanup: CleanupStatus{Paused: &Pause{By: By{Actor: "ann", Reason: "deploy"}, At: watchNow}}}, "warning cleanup_paused cleanup", "paused by ann: deploy"},
 		"cleanup fails":          {watched{cleanup: CleanupStatus{History: []CleanupRun{{Error: "disk is full"}, {}}}}, "warning cleanup_fails cleanup", "disk is full"},
 		"clocks differ":          {watched{cleanup: CleanupStatus{History: []CleanupRun{{Error: "plan: " + ErrClocksDiffer.Error() + " by 2m"}}}}, "critical cleanup_fails cleanup", "by 2m"},
+		"cleanup is refused":     {watched{cleanup: CleanupStatus{History: []CleanupRun{{CleanupReport: CleanupReport{Refused: "no such definer"}}}}}, "warning cleanup_in_batches cleanup", "partitions: no such definer"},
+		"no partitions":          {watched{cleanup: CleanupStatus{History: []CleanupRun{{CleanupReport: CleanupReport{Refused: NoPartitions}}}}}, "info cleanup_in_batches cleanup", NoPartitions},
 		"cleanup failed before":  {watched{cleanup: CleanupStatus{History: []CleanupRun{{}, {Error: "disk is full"}}}}, "", ""},
 		"rollout in trouble":     {watched{rollout: &Rollout{ID: "r1", Phase: RolloutApplying, Trouble: "table is locked"}}, "critical rollout_trouble r1", "table is locked"},
 		"rollout rolls back":     {watched{rollout: &Rollout{ID: "r1", Phase: RolloutRollingBack, Why: "errors"}}, "warning rollout_trouble r1 rolls back", "errors"},

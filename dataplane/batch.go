@@ -121,11 +121,9 @@ func (l *Limiter) decideMany(ctx context.Context, w *workspace) (allowed bool) {
 		allowed, alive := l.judgeMany(ctx, w)
 		switch {
 		case !alive: // an entry was evicted meanwhile: look all keys up again
-			w.settleClaims(false)
 			l.leaveGuests(w)
 		case !allowed && w.cached: // the clock may be a little further: see soon
 			w.cached = false
-			w.settleClaims(false)
 			w.setTime(max(w.items[0].nowMs, l.nowMs()), l.clock.ReadSteady())
 		default:
 			return allowed
@@ -228,7 +226,7 @@ func (l *Limiter) enter(items []item, crowded bool) {
 
 func (l *Limiter) create(it *item, crowded bool) {
 	if crowded {
-		it.entry, it.met = l.host(&it.call, it.rule, window.Sequence(it.nowMs, it.durationMs)), cell.Untracked
+		it.entry, it.met = l.host(&it.call, it.rule, window.Sequence(it.nowMs, it.durationMs))
 		return
 	}
 	it.entry, it.met = l.meet(&it.call, it.rule)

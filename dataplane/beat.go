@@ -40,7 +40,7 @@ func (l *Limiter) beat(ctx context.Context, stopped bool) error {
 
 // figures are this node's own, as its heartbeat reports them.
 func (l *Limiter) figures() heartbeat.Health {
-	m := l.metrics
+	m, set := l.metrics, l.settings.Load()
 	h := heartbeat.Health{
 		Entries:        int64(l.table.Len()),
 		TableFull:      l.table.Full.Load(),
@@ -50,7 +50,9 @@ func (l *Limiter) figures() heartbeat.Health {
 		ReplayedAtMs:   l.replayedAtMs(),
 		SettingsErrors: m.settingsErrors.Load(),
 		SettingsAtMs:   m.settingsAtMs.Load(),
-		ResetAtMs:      l.settings.Load().resets.atMs,
+		ResetAtMs:      set.resets.atMs,
+		Trial:          set.number,
+		TuningHash:     set.hash,
 		DecisionP99Us:  m.latency.p99Us(),
 	}
 	for _, sh := range l.shards {

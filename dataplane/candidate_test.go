@@ -27,7 +27,7 @@ func (n *node) override(row store.OverrideRow) {
 
 func (n *node) wantCompared(allowed, denied int) {
 	n.w.t.Helper()
-	want := fmt.Sprintf(`# HELP weir_candidate_decisions_total Requests that a candidate limit was judged for beside the live one, by what it would have said.
+	want := fmt.Sprintf(`# HELP weir_candidate_decisions_total Requests for which a candidate limit was evaluated beside the live one, by the candidate's outcome.
 # TYPE weir_candidate_decisions_total counter
 weir_candidate_decisions_total{outcome="allowed"} %d
 weir_candidate_decisions_total{outcome="denied"} %d
@@ -145,7 +145,7 @@ func TestASenselessCandidateIsLeftOut(t *testing.T) {
 	w.counts.SetOverrides(store.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "k", Limit: 3, Candidate: 1},
 		store.OverrideRow{Workspace: "acme", Namespace: "other", Pattern: "k", Limit: 3, Candidate: -1})
 	err := n.LoadSettings(t.Context())
-	for _, says := range []string{`namespace "acme"/"api"`, `1 candidates are left out, that of "k" among them: drain is leaky`, "candidate is -1 (0 to 9007199254740991; 0 for none)"} {
+	for _, says := range []string{`namespace "acme"/"api"`, `1 candidates are ignored, such as that of "k": drain is leaky`, "candidate is -1 (0 to 9007199254740991; 0 for none)"} {
 		if err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v, want %q", err, says)
 		}

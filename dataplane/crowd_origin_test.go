@@ -129,6 +129,42 @@ func TestCostsOfGuestsGoTogether(t *testing.T) {
 	})
 }
 
+// A batch waits for its cost of guests as long as for anything, ReadTimeout in all, also where the call of another one
+// is before it. Its keys stay guests until the cost is at the origin: a request that comes meanwhile knows it.
+func TestABatchWaitsForItsGuestsNoLongerThanForAnything(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		const timeout = 50 * time.Millisecond
+		n := w.crowd("api", func(c *dataplane.Config) { c.ReadTimeout = timeout })
+		held := make(chan struct{})
+		w.origin("eu").Faults.Hook(func(op memstore.Op) error {
+			if op == memstore.OpSend {
+				<-held
+			}
+			return nil
+		})
+		for _, cost := range []int64{3, 2} {
+			began := time.Now()
+			if b := n.AllowMany(t.Context(), pair(cost)); !b.Allowed {
+				t.Errorf("%+v", b)
+			}
+			if waited := time.Since(began); waited > timeout {
+				t.Errorf("a batch has waited for %v, at most %v is allowed", waited, timeout)
+			}
+		}
+		wantAllowed(t, "5 of 10 are on their way", n.take("victim", 6, 10), false, 5)
+		close(held)
+		synctest.Wait()
+		w.origin("eu").Faults.Hook(nil)
+		if got := totals(w.origin("eu"))[w.cell("victim")]; got != 5 {
+			t.Errorf("the origin has %d, want 5", got)
+		}
+		if err := n.Stop(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // A tick of replay that sends a batch's costs of guests again leaves those that come up meanwhile to another goroutine:
 // as long as batches go on, other keys' costs would not be sent.
 func TestReplaySendsNoGuestsOfBatches(t *testing.T) {

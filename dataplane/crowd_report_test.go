@@ -40,7 +40,7 @@ func TestAFullTableIsReported(t *testing.T) {
 		t.Errorf("crowded %v, %d at %v", n.Crowded(), h.TableFull, h.TableFullAt)
 	}
 	want := `
-# HELP weir_untracked_decisions_total Decisions on keys that found no room, by what knew of them: the origin, or the overflow sketch, which errs towards denying.
+# HELP weir_untracked_decisions_total Decisions on keys without room in the table, by what counted them: the origin, or the overflow sketch, which errs towards denying.
 # TYPE weir_untracked_decisions_total counter
 weir_untracked_decisions_total{by="origin"} 1031
 weir_untracked_decisions_total{by="overflow"} 0

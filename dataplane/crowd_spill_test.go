@@ -30,7 +30,8 @@ func guestLimiter(t *testing.T, change ...func(*Config)) (*Limiter, *cell.Entry)
 	}
 	key := window.Key{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: time.Minute}
 	id := l.table.IdentityOfKey(&key, nil)
-	return l, l.table.Host(&id, &key, nil, spillSeq, spillMs())
+	e, _ := l.table.Host(&id, &key, nil, spillSeq, spillMs())
+	return l, e
 }
 
 // The answer to a guest's cost tells of others', and a short one is a failure: what it leaves out is in the overflow.

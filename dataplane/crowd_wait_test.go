@@ -3,6 +3,7 @@ package dataplane_test
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -143,6 +144,43 @@ func TestABatchThatFailsLeavesItsClaimsAsCredit(t *testing.T) {
 		time.Sleep(time.Second)
 		if got := totals(origin)[cell]; got != 3 {
 			t.Errorf("the origin has %d of 3", got)
+		}
+	})
+}
+
+// A batch one of whose keys leaves the table after another one, without room, has been claimed, is decided anew with
+// what is claimed: the origin counts it once.
+func TestABatchThatIsDecidedAnewClaimsOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const entries = 20
+		origin := memstore.NewOrigin(memstore.OriginOptions{})
+		nodes := region(t, 1, origin, store.NamespaceRow{Headroom: "wait"}, func(c *dataplane.Config) { c.EntriesMax = entries })
+		defer stopAll(nodes)
+		n := nodes[0]
+		for i := range 4 * entries {
+			n.Allow(t.Context(), ask("evicted", 1, 1000))
+			n.Allow(t.Context(), ask(fmt.Sprint("pinned ", i), 1, 1))
+		}
+		n.Allow(t.Context(), ask("evicted", 1, 1000))
+		time.Sleep(time.Second) // all of it is at the origin
+		n.Allow(t.Context(), ask("evicted", 0, 1000))
+		if n.Entry(minuteCell("evicted").Key) == nil {
+			t.Fatal("the key is not in the table")
+		}
+		evicted := n.Evicted("idle")
+		var once sync.Once
+		origin.Faults.Hook(func(op memstore.Op) error {
+			if op == memstore.OpClaim {
+				once.Do(func() { n.Crowd(); n.Crowd() })
+			}
+			return nil
+		})
+		b := n.AllowMany(t.Context(), []dataplane.Request{ask("evicted", 1, 1000), ask("victim", 1, 100)})
+		if !b.Allowed || b.Decisions[1].Remaining != 99 || n.Evicted("idle") == evicted {
+			t.Errorf("%+v; %d keys were evicted", b, n.Evicted("idle")-evicted)
+		}
+		if got := totals(origin)[minuteCell("victim")]; got != 1 {
+			t.Errorf("the origin has %d of 1", got)
 		}
 	})
 }

@@ -12,7 +12,7 @@ import (
 // Each test that a document names as what holds a promise is there.
 func TestDocumentsNameTestsThatExist(t *testing.T) {
 	exist := testsOfTheRepository(t)
-	for _, doc := range []string{"doc.go", "ACCURACY.md", "README.md"} {
+	for _, doc := range []string{"DESIGN.md", "ACCURACY.md", "README.md"} {
 		text, err := os.ReadFile(doc)
 		if err != nil {
 			t.Fatal(err)
@@ -25,21 +25,21 @@ func TestDocumentsNameTestsThatExist(t *testing.T) {
 	}
 }
 
-// Each file that doc.go names is there: in this directory, or in internal/cell.
-func TestTheDocumentationNamesFilesThatExist(t *testing.T) {
-	text, err := os.ReadFile("doc.go")
+// Each file that DESIGN.md names is there: in this directory, or in internal/cell.
+func TestTheDesignNamesFilesThatExist(t *testing.T) {
+	text, err := os.ReadFile("DESIGN.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	names := regexp.MustCompile(`\b[a-z_/]+\.go\b`).FindAllString(string(text), -1)
 	if len(names) < 30 {
-		t.Errorf("doc.go names %d files", len(names))
+		t.Errorf("DESIGN.md names %d files", len(names))
 	}
 	for _, name := range names {
 		_, here := os.Stat(name)
 		_, inCell := os.Stat(filepath.Join("internal", "cell", name))
 		if here != nil && inCell != nil {
-			t.Errorf("doc.go names %s", name)
+			t.Errorf("DESIGN.md names %s", name)
 		}
 	}
 }

@@ -36,6 +36,26 @@ func Example() {
 	// false 0 local
 }
 
+// Peek answers what Allow would, and counts nothing: a page can show what is left without spending it.
+func ExampleLimiter_Peek() {
+	limiter, err := dataplane.New(dataplane.Config{})
+	if err != nil {
+		panic(err)
+	}
+	request := dataplane.Request{
+		Workspace: "acme", Namespace: "api", Identifier: "user_42",
+		Limit: 3, Duration: 24 * time.Hour, Cost: 1,
+	}
+	ctx := context.Background()
+	fmt.Println("would leave", limiter.Peek(ctx, request).Remaining)
+	fmt.Println("would leave", limiter.Peek(ctx, request).Remaining)
+	fmt.Println("leaves", limiter.Allow(ctx, request).Remaining)
+	// Output:
+	// would leave 2
+	// would leave 2
+	// leaves 2
+}
+
 // A batch passes as a whole or not at all. A denied one tells for each item whether it would have passed, and
 // counts nothing.
 func ExampleLimiter_AllowMany() {

@@ -28,7 +28,7 @@ type Explanation struct {
 	Candidate        int64     // limit judged beside it, see Decision.CandidateDenied; 0 for none
 	Shadow           bool      // the namespace, the override or the request lets pass what is over its limit
 	Outage, Headroom string    // the namespace's policies
-	Resets           int64     // of the identifier, up to the one in force: its generation; 0: none is
+	Reset            int64     // generation of the identifier's reset in force; 0: none is
 	ResetAt          time.Time // when that one was made, by the count store's clock
 
 	// Known tells that this node holds the key. Of one that it does not, no count is
@@ -45,7 +45,8 @@ type Explanation struct {
 	Asks, Sends string // breakers of the key's shard: "closed", "half-open", "open"; "" without an origin
 	Nodes       int64  // of the region, that a share of what is left is reckoned for
 
-	TuningVersion  int64
+	TuningVersion  int64     // of the stored tuning; 0: the built-in default
+	Trial          int64     // number of the trial whose tuning is in force instead; 0: none
 	SettingsAt     time.Time // last settings read; zero: never
 	SettingsResets int       // resets of keys that this node knows of
 }
@@ -83,7 +84,7 @@ func (l *Limiter) Explain(r Request) (x Explanation, err error) {
 	if by.reset != nil {
 		id.Renew(by.reset)
 		reset = *by.reset
-		x.Resets, x.ResetAt = int64(reset.Generation), time.UnixMilli(reset.AtMs)
+		x.Reset, x.ResetAt = int64(reset.Generation), time.UnixMilli(reset.AtMs)
 	}
 	key := c.key()
 	x.At, x.Duration, x.Mode = time.UnixMilli(nowMs), key.Duration, key.Mode.String()
@@ -119,7 +120,8 @@ func (l *Limiter) Explain(r Request) (x Explanation, err error) {
 func (l *Limiter) explainSettings(x *Explanation, set *settings, by *rule) {
 	x.Overridden, x.Candidate = by.pattern != "", by.candidate
 	x.Outage, x.Headroom = by.outage.String(), headroomName(by.waits)
-	x.Nodes, x.TuningVersion, x.SettingsResets = l.nodes.Load(), set.version, len(set.resets.known)
+	x.Nodes, x.SettingsResets = l.nodes.Load(), len(set.resets.known)
+	x.TuningVersion, x.Trial = set.version, set.number
 	x.SettingsAt = moment(l.metrics.settingsAtMs.Load())
 }
 

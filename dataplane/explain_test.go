@@ -51,7 +51,7 @@ func TestExplainTellsEveryTerm(t *testing.T) {
 	}
 	w.counts.SetResets(w.reset("k", 2))
 	a.loadSettings()
-	if x = a.explain(ask("k", 2, 99)); x.Resets != 2 || x.Known || x.Current.Generation != 2 || !x.Decision.Allowed || !strings.Contains(x.String(), "for the 2nd time") {
+	if x = a.explain(ask("k", 2, 99)); x.Reset != 2 || x.Known || x.Current.Generation != 2 || !x.Decision.Allowed || !strings.Contains(x.String(), "reset it at") {
 		t.Errorf("after a reset: %s %+v", x, x)
 	}
 	if _, err := a.Explain(dataplane.Request{}); err == nil {

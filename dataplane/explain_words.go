@@ -23,7 +23,7 @@ func (x Explanation) String() string {
 	verdict := "denied"
 	switch {
 	case d.Shadowed:
-		verdict = "over the limit, and let pass because its namespace, its override or the request is in shadow mode"
+		verdict = "over the limit, and allowed because its namespace, its override or the request is in shadow mode"
 	case d.Allowed:
 		verdict = "allowed"
 	}
@@ -33,7 +33,7 @@ func (x Explanation) String() string {
 	case d.NeverPasses:
 		say("; it never passes, because its cost is more than the limit")
 	case d.RetryAfter > 0:
-		say("; it would pass in %v if nothing else came", d.RetryAfter)
+		say("; it would pass in %v without other requests", d.RetryAfter)
 	}
 	if x.Overridden {
 		say(". The limit is that of the override %q", brief(d.Override))
@@ -48,30 +48,29 @@ func (x Explanation) String() string {
 		say(". The candidate limit of %d would let it pass", x.Candidate)
 	}
 	if !x.Known {
-		say(". This node does not hold the key, so nothing is known of it here; a decision would bring it in")
+		say(". This node does not hold the key and knows no counts of it; a decision would load them")
 	} else {
 		say("%s", x.sum())
 	}
 	if x.Mode == window.Estimate.String() {
-		say(". The namespace estimates: it decides at once by what is known")
+		say(". The namespace is in estimate mode: it decides at once, by the counts that this node knows")
 	}
 	if x.Leaks {
-		say(". Its cut-off goes by a level that leaks, and not by the sum of both windows")
+		say(". The limit is compared with a level that leaks, and not with the sum of both windows")
 	}
 	if x.AsksOrigin {
 		say(". A decision would ask the origin first")
 	}
 	if !x.StrictUntil.IsZero() {
-		say(". It was denied lately, and asks the origin before it passes until %s",
+		say(". It was denied lately: until %s a decision asks the origin first",
 			x.StrictUntil.UTC().Format(time.TimeOnly))
 	}
 	if x.Asks != "" && (x.Asks != breaker.Closed.String() || x.Sends != breaker.Closed.String()) {
-		say(". The origin is in trouble (breakers: asks %s, sends %s), and the namespace is %s then", x.Asks,
+		say(". The origin is in trouble (breaker of decisions %s, of background sends %s): the outage policy is %s", x.Asks,
 			x.Sends, x.Outage)
 	}
-	if x.Resets != 0 {
-		say(". An operator reset it at %s, for the %s time: nothing from before counts", x.ResetAt.UTC().Format(time.RFC3339),
-			ordinal(x.Resets))
+	if x.Reset != 0 {
+		say(". An operator reset it at %s: nothing from before counts", x.ResetAt.UTC().Format(time.RFC3339))
 	}
 	say(".")
 	return b.String()
@@ -89,7 +88,7 @@ func (x *Explanation) sum() string {
 		say("; %d is claimed by requests that wait for the origin", claims)
 	}
 	if c.Credit != 0 {
-		say("; %d was refunded here after others knew of it", c.Credit)
+		say("; %d was refunded here after other regions had counted it", c.Credit)
 	}
 	if claims != 0 || c.Credit != 0 {
 		say("; together %d", c.Counts)
@@ -114,19 +113,4 @@ func brief(name string) string {
 		}
 	}
 	return name
-}
-
-func ordinal(n int64) string {
-	suffix := "th"
-	if n%100/10 != 1 {
-		switch n % 10 {
-		case 1:
-			suffix = "st"
-		case 2:
-			suffix = "nd"
-		case 3:
-			suffix = "rd"
-		}
-	}
-	return fmt.Sprint(n, suffix)
 }

@@ -37,6 +37,9 @@ func (l *Limiter) enterGuests(sh *shard, all []outgoing) *guestCosts {
 		close(costs.ended)
 		return costs
 	}
+	for _, o := range all {
+		l.table.Guests.Find(o.entry.Identity()) // one use more, until it is sent
+	}
 	sh.mu.Lock()
 	sh.guests.waiting = append(sh.guests.waiting, costs)
 	sh.mu.Unlock()
@@ -96,11 +99,14 @@ func (l *Limiter) sendGathered(sh *shard) {
 	}
 }
 
-// endGuests lets batches go on; what was not sent is in the overflow.
+// endGuests lets batches and their guests go; what was not sent is in the overflow.
 func (l *Limiter) endGuests(batch []*guestCosts, sent bool) {
 	for _, costs := range batch {
 		if !sent {
 			l.unsent(costs.all)
+		}
+		for _, o := range costs.all {
+			l.table.Guests.Leave(o.entry.Identity())
 		}
 		close(costs.ended)
 	}

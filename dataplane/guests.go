@@ -19,7 +19,7 @@ func (l *Limiter) meet(c *call, by *rule) (*cell.Entry, cell.Contact) {
 	sequence := window.Sequence(c.nowMs, c.durationMs)
 	e, met := t.Add(c.id, &key, by.reset, sequence, c.nowMs)
 	if met == cell.Untracked {
-		e = l.host(c, by, sequence)
+		return l.host(c, by, sequence)
 	}
 	return e, met
 }
@@ -38,7 +38,7 @@ func (l *Limiter) usedGuest(c *call, source Source) *cell.Entry {
 	return nil
 }
 
-func (l *Limiter) host(c *call, by *rule, sequence int64) *cell.Entry {
+func (l *Limiter) host(c *call, by *rule, sequence int64) (*cell.Entry, cell.Contact) {
 	key := c.key()
 	return l.table.Host(c.id, &key, by.reset, sequence, c.nowMs)
 }
@@ -93,7 +93,8 @@ func (l *Limiter) judgeGuest(ctx context.Context, v *cell.Verdict, e *cell.Entry
 }
 
 // settleGuests counts elsewhere what a batch has counted on guests and not claimed: at the origin, in one call a
-// shard, since no replay would send it, or else in the overflow.
+// shard, since no replay would send it, or else in the overflow. It waits for that like for anything that a decision
+// waits for; until then the keys stay guests.
 func (l *Limiter) settleGuests(ctx context.Context, w *workspace, allowed bool) {
 	var sent map[*shard][]outgoing
 	for _, i := range w.order {
@@ -114,10 +115,15 @@ func (l *Limiter) settleGuests(ctx context.Context, w *workspace, allowed bool) 
 			sent[sh] = append(sent[sh], outgoing{it.entry, it.verdict.Sequence, cost})
 		}
 	}
+	if sent == nil {
+		return
+	}
 	var done []*guestCosts
 	for sh, all := range sent {
 		done = append(done, l.enterGuests(sh, all))
 	}
+	ctx, cancel := context.WithTimeout(ctx, l.waitsFor(&w.until))
+	defer cancel()
 	for _, costs := range done {
 		select {
 		case <-costs.ended:

@@ -10,9 +10,10 @@ import (
 
 // A batch in a namespace that waits claims at the origin too, though it is all or nothing over
 // several keys. What is added is counted, as a single's is, and the batch is decided by the rest in one step with
-// everything else. If it fails after all, what was added becomes this node's credit, and pays for what
-// the node accepts there next. Keys without room claim whatever their share, as their singles do, once all other keys
-// have what they wait for: a guest's credit ends with its last user, which errs on the safe side.
+// everything else. A batch that is decided anew keeps what was added. If it fails after all, that becomes this node's
+// credit, and pays for what the node accepts there next. Keys without room claim whatever their share, as their singles
+// do, once all other keys have what they wait for: a guest's credit ends with its last user, which errs on the safe
+// side.
 
 // unclaimed is what a batch asks of a key and no claim has counted yet; it is the first item on the key.
 func (it *item) unclaimed() int64 { return max(0, it.before-it.claimed.In(it.verdict.Sequence)) }

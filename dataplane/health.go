@@ -35,6 +35,8 @@ type Health struct {
 	SettingsErrors  int64
 	SettingsAt      time.Time // last settings read
 	SettingsProblem string    // why the newest settings are not in force; "" if they are
+	Trial           int64     // number of the trial whose tuning is in force; 0: the stored one is
+	TuningHash      string    // tuning.Tuning.Hash of the tuning in force
 	ResetAt         time.Time // when the newest reset of a key that is in force was made, by the count store's clock
 }
 
@@ -53,7 +55,7 @@ func healthOf(f *heartbeat.Health) Health {
 		DecisionP99: time.Duration(f.DecisionP99Us * float64(time.Microsecond)),
 		ActiveKeys:  f.ActiveKeys, HotKeys: f.HotKeys, SharedKeys: -1,
 		SettingsErrors: f.SettingsErrors, SettingsAt: moment(f.SettingsAtMs), SettingsProblem: f.SettingsProblem,
-		ResetAt: moment(f.ResetAtMs),
+		Trial: f.Trial, TuningHash: f.TuningHash, ResetAt: moment(f.ResetAtMs),
 	}
 	if f.SharedKeys != nil {
 		h.SharedKeys = *f.SharedKeys

@@ -40,8 +40,8 @@ func (c *latency) init(nowMs int64) {
 	of := func(source Source) prometheus.Histogram {
 		return prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "weir_decision_seconds",
-			Help: "Time one decision took, by whether it was made from memory (local) or wanted an answer of the " +
-				"origin; one in 256 is measured.",
+			Help: "Time of one decision, from memory (local) or with a call to the origin (origin); one in 256 is " +
+				"measured.",
 			ConstLabels: prometheus.Labels{"source": source.String()},
 			Buckets:     latencyBounds,
 		})

@@ -28,6 +28,7 @@ type Limiter struct {
 	settings atomic.Pointer[settings]
 	loading  chan struct{}  // full while settings are read and put in force: a slow read does not undo a later one
 	asOf     settingsRead   // of the one that loads settings
+	tries    chan struct{}  // full when a trial may have begun or been renewed
 	dirty    cell.DirtyList // entries whose counts changed
 	marks    uint32         // flags that a request leaves on its entry; constant
 	farShift atomic.Uint32  // a cost below limit >> farShift is far from its share; 0: with no origin all are
@@ -56,13 +57,15 @@ func New(cfg Config) (*Limiter, error) {
 	}
 	fleet := cfg.Origin != nil
 	wall := clock.New(cfg.Clock)
-	l := &Limiter{cfg: cfg, clock: wall, marks: cell.Touched, loading: make(chan struct{}, 1),
+	l := &Limiter{cfg: cfg, clock: wall, marks: cell.Touched,
+		loading: make(chan struct{}, 1), tries: make(chan struct{}, 1),
 		table: cell.NewTable(cfg.EntriesMax, cfg.ClockSkewMax.Milliseconds(), wall.Steady, fleet)}
 	if fleet {
 		l.marks |= cell.Dirty
 	}
 	l.shards = newShards(cfg.Origin, cfg.Breaker)
-	l.apply(defaultSettings())
+	l.settings.Store(defaultSettings())
+	l.setNodes(l.settings.Load())
 	l.metrics = newMetrics(l)
 	return l, nil
 }

@@ -146,7 +146,7 @@ func newMetrics(l *Limiter) *metrics {
 	for t := range m.tickSeconds {
 		m.tickSeconds[t] = prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "weir_origin_tick_seconds",
-			Help: "Time that a turn of a loop with something to send took with one shard of the origin, all its calls " +
+			Help: "Time of one round of a loop that had something to send, for one shard of the origin, all its calls " +
 				"together.",
 			ConstLabels: prometheus.Labels{"loop": tick(t).String()},
 			Buckets:     prometheus.ExponentialBuckets(100e-6, 2.5, 11),

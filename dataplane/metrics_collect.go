@@ -67,7 +67,9 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	counter(descDropped, m.dropped[droppedExpired].Load(), "expired")
 	counter(descDropped, m.dropped[droppedFull].Load(), "full")
 
-	gauge(descTuning, float64(l.settings.Load().version))
+	set := l.settings.Load()
+	gauge(descTuning, float64(set.version))
+	gauge(descTrial, float64(set.number))
 	counter(descSettingsErrors, m.settingsErrors.Load())
 	l.collectEstimate(ch)
 }
@@ -75,43 +77,46 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 var (
 	descDecisions  = desc("weir_decisions_total", "Requests decided.", "source", "outcome")
 	descCandidates = desc("weir_candidate_decisions_total",
-		"Requests that a candidate limit was judged for beside the live one, by what it would have said.", "outcome")
+		"Requests for which a candidate limit was evaluated beside the live one, by the candidate's outcome.", "outcome")
 	descEntries = desc("weir_entries", "Keys held in memory.")
 	descCap     = desc("weir_entries_max", "Most keys that may be held in memory.")
 	descNodes   = desc("weir_region_nodes",
-		"Nodes that share what is left of a limit: those of the region by their heartbeats, or as configured.")
+		"Nodes that share the rest of a limit: the nodes of the region by their heartbeats, or as configured.")
 	descEvictions = desc("weir_evictions_total",
 		"Keys forgotten: expired, idle when room was needed, or of a namespace that had more than its share of a full table.",
 		"cause")
-	descFull  = desc("weir_table_full_total", "First contacts for which no room could be made.")
+	descFull  = desc("weir_table_full_total", "First requests of a key that found the table full.")
 	descCrowd = desc("weir_untracked_decisions_total",
-		"Decisions on keys that found no room, by what knew of them: the origin, or the overflow sketch, which errs "+
+		"Decisions on keys without room in the table, by what counted them: the origin, or the overflow sketch, which errs "+
 			"towards denying.", "by")
-	descWindows   = desc("weir_windows_created_total", "Keys that traffic brought into memory.")
+	descWindows   = desc("weir_windows_created_total", "Keys that requests added to memory.")
 	descOvershoot = desc("weir_overshoot_cost_total",
-		"Cost that turned out to be above its key's limit when others' counts were merged: at least so much was accepted "+
-			"too much in the fleet. Every node that counts a key sees all of it.")
+		"Cost above its key's limit, found when counts of others were merged: the fleet's overshoot is at least this. "+
+			"Every node that counts a key reports all of it.")
 	descStrict = desc("weir_strict_mode_activations_total", "Times a key entered strict mode.")
 
 	descOriginErrors = desc("weir_origin_errors_total", "Calls to the origin that failed, in whole or in part.", "op")
 	descReplayed     = desc("weir_replay_cells_total", "Increments that the origin confirmed.")
 	descBreaker      = desc("weir_origin_breaker_state",
-		"State of the breakers of each shard of the origin, for what decisions wait for (asks) and for what loops send: 0 "+
-			"closed, 1 half-open, 2 open.", "shard", "calls")
+		"State of the breakers of each shard of the origin: of calls that decisions wait for (asks) and of background "+
+			"sends (sends). 0 closed, 1 half-open, 2 open.", "shard", "calls")
 	descPendingSync = desc("weir_origin_pending_sync",
 		"Keys that wait to be sent to a shard of the origin, or for a sync with it.", "shard")
 	descPending    = desc("weir_replay_pending_cost", "Accepted cost that the origin has not confirmed yet.")
 	descReplayedAt = desc("weir_replay_last_success_timestamp_seconds",
-		"When everything pending was last confirmed; 0 for never.")
+		"Unix time at which the origin had last confirmed all pending cost; 0 for never.")
 	descKicks = desc("weir_headroom_kicks_total",
 		"Times a key was sent at once because its unsent cost was past half its share.")
-	descWaits    = desc("weir_headroom_waits_total", "Decisions that waited for the reply to what was unsent.", "result")
+	descWaits = desc("weir_headroom_waits_total",
+		"Decisions that waited until the origin had confirmed the key's unsent cost.", "result")
 	descClaims   = desc("weir_origin_claims_total", "Costs that were decided at the origin.", "result")
-	descRestored = desc("weir_origin_restored_keys_total", "Keys told again after the origin had lost its counts.")
+	descRestored = desc("weir_origin_restored_keys_total", "Keys sent again after the origin had lost its counts.")
 	descRecords  = desc("weir_origin_records_total", "Cells that calls to the origin carried, failed ones included.", "op")
 	descDropped  = desc("weir_dropped_cost_total", "Accepted cost that never reached the origin.", "cause")
 
-	descTuning         = desc("weir_tuning_version", "Version of the tuning document in force; 0 is the built-in default.")
+	descTuning = desc("weir_tuning_version", "Version of the stored tuning; 0 is the built-in default.")
+	descTrial  = desc("weir_tuning_trial",
+		"Number of the trial whose tuning is in force instead of the stored one; 0 without a trial.")
 	descSettingsErrors = desc("weir_settings_errors_total",
 		"Reads of the settings that failed or held something unusable.")
 )

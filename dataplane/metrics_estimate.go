@@ -24,7 +24,7 @@ func (m *estimateMetrics) init() {
 	})
 	m.staleness = prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name:    "weir_sync_staleness_seconds",
-		Help:    "How long ago a key had been synced before, when it is synced.",
+		Help:    "Time since a key's previous sync, at each sync.",
 		Buckets: []float64{1, 2.5, 5, 7.5, 10, 15, 20, 30, 60, 120, 300},
 	})
 }
@@ -60,7 +60,7 @@ var (
 	descCache = desc("weir_cache_counts_total",
 		"Keys of the estimate mode that requests found in memory, or did not, and syncs that they asked for.", "result")
 	descSyncRefused = desc("weir_sync_refused_total",
-		"Syncs that were not taken: as many keys of the namespace waited as its pending_max allows.")
+		"Syncs that were refused because pending_max keys of the namespace were waiting.")
 	descTierKeys  = desc("weir_sync_tier_keys", "Keys of the estimate mode, by pressure.", "tier")
 	descTierMoves = desc("weir_tier_transitions_total", "Keys that went from one tier to another.", "from", "to")
 	descUnsynced  = desc("weir_estimate_unsynced_cost_total",

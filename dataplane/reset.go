@@ -11,7 +11,7 @@ import (
 )
 
 // A reset forgets what was counted of an identifier ("let this customer back in"). It is
-// a row of the settings: who and when, and a number, its generation. A node that reads it
+// a row of the settings: who and when, and a number that names its cells, its generation. A node that reads it
 // decides about the identifier's keys by new entries, which begin empty. Nothing is
 // deleted anywhere; what was counted before is under names that no node reads:
 //
@@ -43,9 +43,10 @@ type knownReset struct {
 	expiresAtMs int64
 }
 
-// setResets applies resets to settings that are otherwise complete. Generations only rise:
-// a row that is older than what is known, or missing, changes nothing until the known one
-// expires. So rows may be read twice, late, or from a store that was restored.
+// setResets applies resets to settings that are otherwise complete. Of an identifier the latest
+// one holds: a row that is older than what is known, or missing, changes nothing until the known one
+// expires. So rows may be read twice, late, or from a store that was restored. Their times order them, and not
+// their generations: a store that was restored to before a reset may give its generation to a later one.
 func (s *settings) setResets(rows []store.ResetRow, held map[resetName]bool, last *settings, nowMs int64) error {
 	s.resets.taken = last.resets.taken
 	s.resets.known = make(map[resetName]knownReset, len(rows))
@@ -86,7 +87,7 @@ func (l *Limiter) heldResets(last *settings, nowMs int64) map[resetName]bool {
 			return
 		}
 		name := resetName{f.Workspace, f.Namespace, e.Names().Identifier()}
-		if last.resets.known[name].Generation == f.Reset.Generation {
+		if last.resets.known[name].Reset == f.Reset {
 			held[name] = true
 		}
 	})
@@ -100,7 +101,7 @@ func (s *resets) take(row *store.ResetRow, nowMs int64) error {
 	name := resetName{row.Workspace, row.Namespace, row.Identifier}
 	was, ok := s.known[name]
 	switch {
-	case row.ExpiresAtMs <= nowMs, int64(was.Generation) >= row.Generation:
+	case row.ExpiresAtMs <= nowMs, ok && was.AtMs >= row.AtMs:
 		return nil
 	case !ok && len(s.known) >= store.ResetsMax:
 		return fmt.Errorf("%w: there are more than %d resets", ErrInvalid, store.ResetsMax)
@@ -170,5 +171,5 @@ func (s *settings) superseded(n *cell.Names) bool {
 	if reset == nil {
 		return f.Reset.Generation != 0
 	}
-	return reset.Generation != f.Reset.Generation
+	return *reset != f.Reset
 }

@@ -105,8 +105,8 @@ func TestAResetRenamesOnlyItsCell(t *testing.T) {
 	}
 }
 
-// A node that hears late of a reset, in the next cell, begins its key anew: what it has accepted in that cell it knows
-// from its origin, and without the origin not.
+// A node that hears late of a reset, in the next cell, begins its key anew: what it has accepted in that cell it
+// knows from its origin, and without the origin not.
 func TestALateResetBeginsItsKeyAnew(t *testing.T) {
 	for _, answers := range []bool{true, false} {
 		w := newWorld(t)
@@ -126,8 +126,38 @@ func TestALateResetBeginsItsKeyAnew(t *testing.T) {
 	}
 }
 
-// "Generations only rise": rows may be read twice, out of order, or not at all.
-func TestResetsOnlyRise(t *testing.T) {
+// A database that is restored to before a reset may give that one's generation, or a smaller one, to the next reset.
+// Nodes that know the lost one take the next like those that do not: nodes that go by two resets share no count.
+// With the lost one's generation the next one forgets less, and the same everywhere.
+func TestAResetAfterARestoreIsTakenByAllNodes(t *testing.T) {
+	for name, generation := range map[string]int64{"the lost one's generation": 7, "a smaller one": 3, "a greater one": 9} {
+		w := newWorld(t)
+		old := w.node("eu", "old")
+		lost := w.reset("k", 7)
+		w.counts.SetResets(lost)
+		old.loadSettings()
+		old.take("k", 3, 10)
+		everyone(old)
+		w.clock.advance(time.Minute)
+		w.counts.SetResets(w.reset("k", generation))
+		fresh := w.node("eu", "fresh")
+		for _, n := range []*node{old, fresh} {
+			n.loadSettings()
+		}
+		x, y := old.explain(ask("k", 0, 10)), fresh.explain(ask("k", 0, 10))
+		if x.Reset != generation || x.ResetAt != y.ResetAt || x.Reset != y.Reset || x.Current.Generation != y.Current.Generation {
+			t.Errorf("%s: reset %d of %v and %d of %v", name, x.Reset, x.ResetAt, y.Reset, y.ResetAt)
+		}
+		old.take("k", 5, 10)
+		everyone(old, fresh)
+		if a, b := old.take("k", 0, 10), fresh.take("k", 0, 10); a.Remaining != b.Remaining || a.Remaining > 5 {
+			t.Errorf("%s: %d and %d are left of 10 after 5", name, a.Remaining, b.Remaining)
+		}
+	}
+}
+
+// The latest reset holds: rows may be read twice, out of order, or not at all.
+func TestTheLatestResetHolds(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a")
 	first := w.reset("k", 1)
@@ -235,8 +265,8 @@ func TestResetsAgreeWithAMap(t *testing.T) {
 			"spread": func(*rapid.T) { everyone(n) },
 			"reset": func(rt *rapid.T) {
 				n.replay() // what is unsent in a later cell than the reset's is known a tick later
-				row := w.reset("k", newest.Generation+1)
-				row.AtMs = max(newest.AtMs, row.AtMs-rapid.Int64Range(0, 30_000).Draw(rt, "ms ago"))
+				row := w.reset("k", (newest.Generation+32_700+rapid.Int64Range(0, 63).Draw(rt, "stride"))%32_767+1)
+				row.AtMs = max(newest.AtMs+1, row.AtMs-rapid.Int64Range(0, 30_000).Draw(rt, "ms ago"))
 				row.ExpiresAtMs = row.AtMs + rapid.Int64Range(60_000, 240_000).Draw(rt, "expires after ms")
 				newest = row
 				w.counts.SetResets(newest)

@@ -56,6 +56,7 @@ func (l *Limiter) Start(ctx context.Context) error {
 	if l.cfg.Settings == nil {
 		return nil
 	}
+	l.loops.Go(func() { l.endTrials(ctx) })
 	l.loops.Go(func() {
 		tend := l.background("settings", l.tend)
 		tend(ctx)

@@ -18,8 +18,11 @@ const settingsTimeout = 5 * time.Second // of reading settings, and of a heartbe
 // settings is what operators have set, as one immutable snapshot: a request sees
 // all of a version or nothing of it.
 type settings struct {
-	tuning  tuning.Tuning
-	version int64 // of the tuning document; 0 is the built-in default
+	tuned         // in force: what is stored, or on trial
+	stored tuned  // for the region
+	trial  *trial // nil: this node has none
+
+	version int64 // of the stored document; 0 is the built-in default
 	// rows is store.SettingsRows.Version of what this was compiled from without an error; empty: unknown
 	rows   string
 	spaces map[spaceName]*space
@@ -29,6 +32,13 @@ type settings struct {
 	freshForMs, strictForMs int64 // from tuning, in the unit of the request path
 	// of replay: within which nodes of a region hear of each other; from tuning, in the unit of the request path
 	twoTicksMs int64
+}
+
+// tuned is a tuning.
+type tuned struct {
+	tuning tuning.Tuning
+	hash   string
+	number int64 // of the trial that it is on; 0: it is stored
 }
 
 type spaceName struct{ workspace, namespace string }
@@ -93,12 +103,17 @@ func (l *Limiter) RelayTuning() RelayTuning {
 func defaultSettings() *settings { return newSettings(tuning.Default(), 0) }
 
 func newSettings(t tuning.Tuning, version int64) *settings {
-	return &settings{
-		tuning: t, version: version,
-		freshForMs:  t.FreshFor.Std().Milliseconds(),
-		strictForMs: t.StrictFor.Std().Milliseconds(),
-		twoTicksMs:  2 * t.ReplayTick.Std().Milliseconds(),
-	}
+	s := &settings{stored: tuned{tuning: t, hash: t.Hash()}, version: version}
+	s.run(s.stored)
+	return s
+}
+
+// run puts a tuning in force.
+func (s *settings) run(t tuned) {
+	s.tuned = t
+	s.freshForMs = t.tuning.FreshFor.Std().Milliseconds()
+	s.strictForMs = t.tuning.StrictFor.Std().Milliseconds()
+	s.twoTicksMs = 2 * t.tuning.ReplayTick.Std().Milliseconds()
 }
 
 // resolve finds what is set for r and changes its limit and duration if an override
@@ -140,7 +155,7 @@ func (sp *space) match(identifier string) *override {
 // sense is left out; either way the error says so and the snapshot is usable. Resets that
 // have expired at nowMs are left out, too, except for held ones; see heldResets.
 func compile(rows store.SettingsRows, held map[resetName]bool, last *settings, nowMs int64) (*settings, error) {
-	next := newSettings(last.tuning, last.version)
+	next := newSettings(last.stored.tuning, last.version)
 	var problems []error
 	if rows.Problem != nil {
 		problems = append(problems, rows.Problem)
@@ -226,7 +241,7 @@ func (sp *space) index(last *space) error {
 	if len(sp.crowded) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%w: %d overrides are left out, that of %q among them: more than %d patterns with several '*' "+
+	return fmt.Errorf("%w: %d overrides are ignored, such as that of %q: more than %d patterns with several '*' "+
 		"begin alike",
 		ErrInvalid, len(sp.crowded), sp.wildcards[sp.crowded[0]].pattern, window.PatternsAlikeMax)
 }
@@ -251,7 +266,7 @@ func (sp *space) settle() error {
 		inherit(&sp.wildcards[i])
 	}
 	if len(left) > 0 {
-		return fmt.Errorf("%w: %d candidates are left out, that of %q among them: drain is leaky", ErrInvalid, len(left),
+		return fmt.Errorf("%w: %d candidates are ignored, such as that of %q: drain is leaky", ErrInvalid, len(left),
 			slices.Min(left))
 	}
 	return nil
@@ -303,8 +318,12 @@ func joinFirst(errs []error, most int) error {
 
 // apply puts settings in force.
 func (l *Limiter) apply(next *settings) {
-	l.settings.Store(next)
+	l.tuned(l.settings.Swap(next), next)
 	l.setNodes(next)
+	select {
+	case l.tries <- struct{}{}:
+	default: // endTrials is about to look
+	}
 }
 
 // ErrNoSettings is returned by RefreshSettings on a limiter without Config.Settings.
@@ -350,11 +369,12 @@ func (l *Limiter) loadSettings(ctx context.Context) error {
 	next, err := last.same(&rows, nowMs), error(nil)
 	if next == nil {
 		next, err = compile(rows, l.heldResets(last, nowMs), last, nowMs)
+		if problem := next.try(&rows.Trial, last, l.cfg.NodeID); problem != nil {
+			next.rows, err = "", errors.Join(err, problem)
+		}
 	}
-	l.apply(next)
-	if next.version != last.version {
-		l.cfg.Logger.Info("tuning applied", "version", next.version, "was", last.version)
-	}
+	next.trial.renew(&rows, asked)
+	l.apply(next.at(l.clock.ReadSteady()))
 	l.metrics.settings(err, l.nowMs())
 	return err
 }

@@ -45,7 +45,10 @@ func walk(t *testing.T, suffix string, visit func(path string, text []byte)) {
 var (
 	testName = regexp.MustCompile("`((?:Test|Fuzz|Benchmark)[A-Z][A-Za-z0-9]+)`")
 	testFunc = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Benchmark)[A-Z][A-Za-z0-9]*)\(`)
-	link     = regexp.MustCompile(`\]\(([^)#\s]+)(#[^)\s]*)?\)`)
+	link     = regexp.MustCompile(`\]\(([^)#\s]*)(#[^)\s]*)?\)`)
+	heading  = regexp.MustCompile(`(?m)^#+ (.+)$`)
+
+	notInAnchor = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
 )
 
 // Every test that a page calls as a witness exists.
@@ -69,21 +72,44 @@ func TestWitnessesExist(t *testing.T) {
 	}
 }
 
-// Every link to a file of the repository leads to one.
+// Every link to a file of the repository leads to one, and every link to a heading of a page to one of its headings.
 func TestLinksLeadSomewhere(t *testing.T) {
-	links := 0
-	for path, text := range pages(t) {
+	links, all := 0, pages(t)
+	for path, text := range all {
 		for _, m := range link.FindAllStringSubmatch(text, -1) {
 			if strings.Contains(m[1], "://") || strings.HasPrefix(m[1], "mailto:") {
 				continue
 			}
 			links++
-			if _, err := os.Stat(filepath.Join(filepath.Dir(path), m[1])); err != nil {
+			to := path
+			if m[1] != "" {
+				to = filepath.Join(filepath.Dir(path), m[1])
+			}
+			if _, err := os.Stat(to); err != nil {
 				t.Errorf("%s links to %s, which is not there", path, m[1])
+			} else if m[2] != "" && !anchors(all[to])[m[2]] {
+				t.Errorf("%s links to %s%s, which is no heading there", path, m[1], m[2])
 			}
 		}
 	}
 	if links < 20 {
 		t.Errorf("only %d links were found", links)
 	}
+}
+
+func TestAnchorsAreGitHubs(t *testing.T) {
+	got := anchors("# A `page`: what, if?\n\n## Over-all\n\n    # no heading\n")
+	if len(got) != 2 || !got["#a-page-what-if"] || !got["#over-all"] {
+		t.Errorf("anchors %v", got)
+	}
+}
+
+// anchors are the fragments of a page's headings, as GitHub makes them.
+func anchors(text string) map[string]bool {
+	found := map[string]bool{}
+	for _, m := range heading.FindAllStringSubmatch(text, -1) {
+		name := strings.ToLower(notInAnchor.ReplaceAllString(m[1], ""))
+		found["#"+strings.ReplaceAll(name, " ", "-")] = true
+	}
+	return found
 }

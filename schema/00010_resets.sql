@@ -1,11 +1,11 @@
 -- +goose Up
 -- Identifiers whose counts from before set_at are forgotten. A row goes when nothing
--- from before it can matter any more; until then its generation only rises.
+-- from before it can matter any more; until then its time only rises.
 CREATE TABLE IF NOT EXISTS ratelimit_resets (
   workspace_id VARBINARY(191)    NOT NULL,
   namespace    VARBINARY(255)    NOT NULL,
   identifier   VARBINARY(255)    NOT NULL,
-  generation   SMALLINT UNSIGNED NOT NULL COMMENT '1 to 32767: how many resets so far',
+  generation   SMALLINT UNSIGNED NOT NULL COMMENT '1 to 32767, names the cells that count since',
   set_at       BIGINT UNSIGNED   NOT NULL COMMENT 'Unix ms by the clock of the database',
   expires_at   BIGINT UNSIGNED   NOT NULL COMMENT 'Unix ms by the clock of the database',
   PRIMARY KEY (workspace_id, namespace, identifier),

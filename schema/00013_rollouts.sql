@@ -1,5 +1,5 @@
 -- +goose Up
--- Rollouts that began, one row each, never changed. The row is written before the rollout exists in Restate, so a list
+-- Rollouts that began, one row each. The row is written before the rollout exists in Restate, so a list
 -- of rollouts that is lost finds every one that is under way, those that have written no version yet included.
 CREATE TABLE IF NOT EXISTS ratelimit_rollouts (
   id         VARBINARY(64)   NOT NULL,

@@ -1,10 +1,8 @@
 package schema
 
 import (
-	"context"
-	"database/sql"
-	"fmt"
 	"io/fs"
+	"log/slog"
 	"strings"
 
 	"github.com/pressly/goose/v3"
@@ -20,7 +18,7 @@ const (
 // both engines take, so an ALTER that runs again after a crash, before its version was
 // recorded, ends in an error that says its work is done: both engines do one ALTER as a
 // whole or not at all.
-func alterations(files fs.FS) (all []*goose.Migration, versions []int64, err error) {
+func alterations(files fs.FS, log *slog.Logger) (all []*goose.Migration, versions []int64, err error) {
 	names, err := fs.Glob(files, "*.sql")
 	if err != nil {
 		return nil, nil, err
@@ -38,13 +36,7 @@ func alterations(files fs.FS) (all []*goose.Migration, versions []int64, err err
 		if err != nil {
 			return nil, nil, err
 		}
-		all = append(all, goose.NewGoMigration(version, &goose.GoFunc{RunTx: func(ctx context.Context, tx *sql.Tx) error {
-			_, err := tx.ExecContext(ctx, statement)
-			if err != nil && !isNumber(err, columnExists) && !isNumber(err, keyExists) {
-				return fmt.Errorf("%s: %w", name, err)
-			}
-			return nil
-		}}, nil))
+		all = append(all, function(version, name, statement, log, columnExists, keyExists))
 		versions = append(versions, version)
 	}
 	return all, versions, nil

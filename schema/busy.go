@@ -38,8 +38,8 @@ func (p patience) retry(ctx context.Context, log *slog.Logger, apply func() erro
 			return fmt.Errorf("%w: %d attempts of %d s each, since an open transaction or a long statement holds it "+
 				"(SHOW FULL PROCESSLIST names it; end it, and migrate again): %w", ErrTableBusy, attempt, p.waitSeconds, err)
 		}
-		log.WarnContext(ctx, "a table that a migration changes is in use: trying again", "attempt", attempt, "of", p.attempts,
-			"pause", pause, "error", err)
+		log.WarnContext(ctx, "a table that a migration changes is in use: the migration retries", "attempt", attempt,
+			"of", p.attempts, "pause", pause, "error", err)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()

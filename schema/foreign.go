@@ -13,7 +13,8 @@ import (
 // there in a form that is not ours. Nothing was changed then.
 var ErrForeignTable = errors.New("a table of this name belongs to another design")
 
-// countsKey is the primary key of ratelimit_window_counts: what statements rely on.
+// countsKey is what the primary key of ratelimit_window_counts begins with: what statements rely on. With partitions it
+// has the columns that they are by as well, which follow from these.
 var countsKey = []string{
 	"workspace_id varbinary", "namespace varbinary", "identifier varbinary",
 	"duration_ms bigint", "sequence bigint", "region varbinary",
@@ -28,7 +29,7 @@ func refuseForeign(ctx context.Context, db *sql.DB) error {
 	if err != nil {
 		return fmt.Errorf("read the form of %s: %w", table, err)
 	}
-	if there && !slices.Equal(key, countsKey) {
+	if there && !slices.Equal(key[:min(len(key), len(countsKey))], countsKey) {
 		return fmt.Errorf("%w: %s has the primary key (%s), want (%s): rename it, its counts are of no use after two windows",
 			ErrForeignTable, table, strings.Join(key, ", "), strings.Join(countsKey, ", "))
 	}

@@ -32,6 +32,8 @@ type locker struct {
 // is gone can still be handed the lock.
 const lockWait = time.Second
 
+const unlockTimeout = 5 * time.Second
+
 // SessionLock implements the library's interface.
 func (l locker) SessionLock(ctx context.Context, conn *sql.Conn) error {
 	name, err := lockName(ctx, conn)
@@ -67,6 +69,9 @@ func (l locker) waitBriefly(ctx context.Context, conn *sql.Conn) error {
 // SessionUnlock implements the library's interface. A lock that is not ours any more is
 // an error: somebody else may have worked at the same time.
 func (l locker) SessionUnlock(ctx context.Context, conn *sql.Conn) error {
+	// The library's context has no end. A session that ends gives the lock back.
+	ctx, cancel := context.WithTimeout(ctx, unlockTimeout)
+	defer cancel()
 	name, err := lockName(ctx, conn)
 	if err != nil {
 		return fmt.Errorf("unlock: %w", err)

@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"path"
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/pressly/goose/v3"
@@ -30,7 +31,7 @@ import (
 // because the database may be shared with programs that use the same library.
 const VersionTable = "ratelimit_schema_version"
 
-//go:embed *.sql
+//go:embed *.sql procedures/*.sql
 var files embed.FS
 
 // Migrate brings the database that db is connected to up to Latest. A nil log is
@@ -97,24 +98,35 @@ func Version(ctx context.Context, db *sql.DB) (int64, error) {
 
 // Latest is the number of the last migration that this binary knows.
 func Latest() int64 {
-	names, err := files.ReadDir(".")
-	if err != nil {
-		panic(err) // embedded: cannot fail
+	latest := int64(0)
+	for _, pattern := range filePatterns {
+		names, err := fs.Glob(files, pattern)
+		if err != nil {
+			panic(err) // of a constant
+		}
+		for _, name := range names {
+			v, err := goose.NumericComponent(path.Base(name))
+			if err != nil {
+				panic(err) // the names are tested
+			}
+			latest = max(latest, v)
+		}
 	}
-	v, err := goose.NumericComponent(names[len(names)-1].Name())
-	if err != nil {
-		panic(err) // the names are tested
-	}
-	return v
+	return latest
 }
+
+// filePatterns match the migrations: statements that change tables, and procedures.
+var filePatterns = []string{"*.sql", "procedures/*.sql"}
 
 // fileOf is the name of a migration's file: the library knows it of some only.
 func fileOf(files fs.FS, version int64) string {
-	names, err := fs.Glob(files, fmt.Sprintf("%05d_*.sql", version))
-	if err != nil || len(names) != 1 {
-		return fmt.Sprint(version)
+	for _, in := range []string{"", "procedures/"} {
+		names, err := fs.Glob(files, fmt.Sprintf("%s%05d_*.sql", in, version))
+		if err == nil && len(names) == 1 {
+			return names[0]
+		}
 	}
-	return names[0]
+	return fmt.Sprint(version)
 }
 
 // begin makes VersionTable and its first row, in two steps that can be repeated and
@@ -138,13 +150,17 @@ func begin(ctx context.Context, db *sql.DB, files fs.FS, log *slog.Logger) (*goo
 	if err != nil {
 		return nil, fmt.Errorf("begin %s: %w", VersionTable, err)
 	}
-	altering, altered, err := alterations(files)
+	altering, altered, err := alterations(files, log)
 	if err != nil {
 		return nil, fmt.Errorf("read the migrations: %w", err)
 	}
+	creating, err := procedures(files, log)
+	if err != nil {
+		return nil, fmt.Errorf("read the procedures: %w", err)
+	}
 	return goose.NewProvider(database.DialectCustom, db, files,
 		goose.WithExcludeVersions(altered), // as files: they come as functions
-		goose.WithGoMigrations(altering...),
+		goose.WithGoMigrations(append(altering, creating...)...),
 		goose.WithStore(versions),
 		goose.WithSessionLocker(locker{log: log, tableWaitSeconds: busy.waitSeconds}),
 		goose.WithDisableGlobalRegistry(true),

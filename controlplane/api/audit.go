@@ -2,10 +2,12 @@ package api
 
 import (
 	"context"
+	"unicode/utf8"
 
 	"connectrpc.com/connect"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/shared/auditchain"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
 )
@@ -34,4 +36,44 @@ func (s *service) ListAudit(ctx context.Context,
 		})
 	}
 	return connect.NewResponse(answer), nil
+}
+
+func (s *service) ExportAudit(ctx context.Context,
+	req *connect.Request[controlv1.ExportAuditRequest]) (*connect.Response[controlv1.ExportAuditResponse], error) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	page, err := controlplane.ExportAudit(ctx, s.Audit, req.Msg.GetAfterId(), int(req.Msg.GetLimit()))
+	if err != nil {
+		return nil, s.fail(ctx, "ExportAudit", err)
+	}
+	answer := &controlv1.ExportAuditResponse{HasMore: page.More, Chain: &controlv1.AuditChain{
+		FirstId: int64(page.First), LastId: int64(page.End.ID), LastHash: hashText(page.End.Hash),
+	}}
+	for i := range page.Links {
+		answer.Links = append(answer.Links, linkMessage(&page.Links[i]))
+	}
+	return connect.NewResponse(answer), nil
+}
+
+func linkMessage(l *controlplane.AuditLink) *controlv1.AuditLink {
+	e := &l.Entry
+	msg := &controlv1.AuditLink{
+		Entry: &controlv1.AuditEntry{
+			Id: int64(e.ID), AtMs: int64(e.AtMs), Actor: valid(e.Actor), Action: valid(e.Action), Subject: valid(e.Subject),
+			Reason: valid(e.Reason), Before: valid(e.Before), After: valid(e.After),
+		},
+		WriteId: valid(e.WriteID), Follows: int64(l.Follows), PreviousHash: hashText(l.Previous), Hash: hashText(l.Hash),
+	}
+	if !utf8.ValidString(e.Subject) {
+		msg.Subject = []byte(e.Subject)
+	}
+	return msg
+}
+
+// hashText is a hash for people, empty for none.
+func hashText(h auditchain.Hash) string {
+	if h == (auditchain.Hash{}) {
+		return ""
+	}
+	return h.String()
 }

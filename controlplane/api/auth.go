@@ -20,14 +20,16 @@ var needs = map[string]controlplane.Role{
 	controlv1connect.ControlServiceCleanupPauseProcedure:  controlplane.RoleOperator,
 	controlv1connect.ControlServiceCleanupResumeProcedure: controlplane.RoleOperator,
 
-	controlv1connect.HealthServiceGetHealthProcedure: controlplane.RoleViewer,
-	controlv1connect.HealthServiceDiagnoseProcedure:  controlplane.RoleOperator,
-	controlv1connect.AuditServiceListAuditProcedure:  controlplane.RoleViewer,
+	controlv1connect.HealthServiceGetHealthProcedure:  controlplane.RoleViewer,
+	controlv1connect.HealthServiceDiagnoseProcedure:   controlplane.RoleOperator,
+	controlv1connect.AuditServiceListAuditProcedure:   controlplane.RoleViewer,
+	controlv1connect.AuditServiceExportAuditProcedure: controlplane.RoleViewer,
 
 	controlv1connect.RolloutServiceRolloutStatusProcedure:  controlplane.RoleViewer,
 	controlv1connect.RolloutServiceListRolloutsProcedure:   controlplane.RoleViewer,
 	controlv1connect.RolloutServicePreviewRolloutProcedure: controlplane.RoleViewer,
 	controlv1connect.RolloutServiceGetTuningProcedure:      controlplane.RoleViewer,
+	controlv1connect.RolloutServiceListTuningsProcedure:    controlplane.RoleViewer,
 	controlv1connect.RolloutServiceStartRolloutProcedure:   controlplane.RoleOperator,
 	controlv1connect.RolloutServiceOperateRolloutProcedure: controlplane.RoleOperator,
 
@@ -54,8 +56,11 @@ var needs = map[string]controlplane.Role{
 	controlv1connect.TopKeysServiceTopKeysProcedure: controlplane.RoleViewer,
 	controlv1connect.TopKeysServiceGetKeyProcedure:  controlplane.RoleViewer,
 
+	controlv1connect.TopKeysServiceEstimateLimitsProcedure: controlplane.RoleViewer,
+
 	controlv1connect.TokenServiceWhoAmIProcedure:      controlplane.RoleViewer,
 	controlv1connect.TokenServiceCreateTokenProcedure: controlplane.RoleAdmin,
+	controlv1connect.TokenServiceRotateTokenProcedure: controlplane.RoleAdmin,
 	controlv1connect.TokenServiceRevokeTokenProcedure: controlplane.RoleAdmin,
 	controlv1connect.TokenServiceListTokensProcedure:  controlplane.RoleAdmin,
 }
@@ -111,8 +116,12 @@ func (s *service) identify(ctx context.Context, authorization, procedure string)
 	}
 	if !identity.Role.May(role) {
 		s.refused(controlplane.AuthRole)
+		kind := "token"
+		if _, ok := s.certificateHolder(ctx); ok {
+			kind = "the certificate of"
+		}
 		return identity, connect.NewError(connect.CodePermissionDenied,
-			fmt.Errorf("token %s has the role %s; this takes the role %s", identity.Name, identity.Role, role))
+			fmt.Errorf("%s %s has the role %s; this requires the role %s", kind, identity.Name, identity.Role, role))
 	}
 	return identity, nil
 }
@@ -131,9 +140,12 @@ func (s *service) refused(reason controlplane.AuthFailure) {
 	}
 }
 
-// holder is who a call is made by: as its context has it, or else its token.
+// holder is who a call is made by: as its context has it, or else its certificate, or its token.
 func (s *service) holder(ctx context.Context, authorization string) (controlplane.Identity, error) {
 	if identity, ok := ctx.Value(identityKey{}).(controlplane.Identity); ok {
+		return identity, nil
+	}
+	if identity, ok := s.certificateHolder(ctx); ok {
 		return identity, nil
 	}
 	if hash, ok := ctx.Value(holderKey{}).(controlplane.TokenHash); ok {
@@ -141,8 +153,12 @@ func (s *service) holder(ctx context.Context, authorization string) (controlplan
 	}
 	scheme, secret, _ := strings.Cut(authorization, " ")
 	if !strings.EqualFold(scheme, "bearer") || secret == "" {
-		return controlplane.Identity{}, fmt.Errorf("%w: this API asks for a token: Authorization: Bearer …",
-			controlplane.ErrUnauthenticated)
+		but := ""
+		if subject, ok := ctx.Value(certificateKey{}).(string); ok {
+			but = fmt.Sprintf("; the certificate of %q has no role here", subject)
+		}
+		return controlplane.Identity{}, fmt.Errorf("%w: this API requires a token: Authorization: Bearer …%s",
+			controlplane.ErrUnauthenticated, but)
 	}
 	return s.Tokens.Authenticate(ctx, strings.TrimSpace(secret))
 }
@@ -153,7 +169,7 @@ type operatorMessage interface {
 	GetReason() string
 }
 
-// byOf is who makes a change, and why. Where tokens are required, it is the holder of
+// byOf is who makes a change, and why. Where tokens are required, it is the subject of the certificate or the holder of
 // the token, whatever the request says.
 func byOf(ctx context.Context, msg operatorMessage) (controlplane.By, error) {
 	by := controlplane.By{Actor: msg.GetActor(), Reason: msg.GetReason()}

@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -23,8 +25,9 @@ import (
 
 // ring holds a token for each role, whose secret is the role's name.
 type ring struct {
-	by  controlplane.By
-	err error
+	by    controlplane.By
+	lives [2]time.Duration // overlap and expiresIn of the last change
+	err   error
 }
 
 func (r *ring) Authenticate(_ context.Context, secret string) (controlplane.Identity, error) {
@@ -44,9 +47,14 @@ func (r *ring) Holder(ctx context.Context, hash controlplane.TokenHash) (control
 	return r.Authenticate(ctx, "")
 }
 
-func (r *ring) Create(_ context.Context, name string, _ controlplane.Role, by controlplane.By) (string, error) {
-	r.by = by
+func (r *ring) Create(_ context.Context, name string, _ controlplane.Role, expiresIn time.Duration, by controlplane.By) (string, error) {
+	r.by, r.lives = by, [2]time.Duration{0, expiresIn}
 	return "secret of " + name, nil
+}
+
+func (r *ring) Rotate(_ context.Context, name string, overlap, expiresIn time.Duration, by controlplane.By) (string, error) {
+	r.by, r.lives = by, [2]time.Duration{overlap, expiresIn}
+	return "new secret of " + name, nil
 }
 
 func (r *ring) Revoke(_ context.Context, _ string, by controlplane.By) error {
@@ -64,10 +72,10 @@ func guarded(t *testing.T) (*fixture, *ring) {
 	f, r := &fixture{schedule: &schedule{}}, &ring{}
 	server := httptest.NewServer(NewHandler(Config{
 		Cleanup: f.schedule, Rollouts: &f.rollouts, Tokens: r, Settings: &f.settings, RequireTokens: true,
-		Ready:    func(context.Context) error { return nil },
-		Lag:      func(context.Context) (time.Duration, error) { return 0, nil },
-		Fleet:    func(context.Context) (controlplane.Fleet, error) { return controlplane.Fleet{}, nil },
-		Audit:    f,
+		Ready: func(context.Context) error { return nil },
+		Lag:   func(context.Context) (time.Duration, error) { return 0, nil },
+		Fleet: func(context.Context) (controlplane.Fleet, error) { return controlplane.Fleet{}, nil },
+		Audit: f, Tunings: f,
 		Health:   func(context.Context) controlplane.HealthDocument { return controlplane.HealthDocument{} },
 		Diagnose: func(context.Context) []controlplane.Check { return nil },
 		Metrics:  prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
@@ -118,6 +126,27 @@ func TestEveryProcedureHasARole(t *testing.T) {
 	}
 	if len(procedures) != len(needs) {
 		t.Errorf("%d procedures, and %d with a role", len(procedures), len(needs))
+	}
+}
+
+// A request that changes something says who asks and why, and a viewer may not make it; no other request has a reason.
+// weirctl --dry-run keeps back calls by that.
+func TestChangesSayWhoAndWhy(t *testing.T) {
+	for _, procedure := range procedures(t) {
+		name := protoreflect.FullName(strings.ReplaceAll(strings.TrimPrefix(procedure, "/"), "/", "."))
+		found, err := protoregistry.GlobalFiles.FindDescriptorByName(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		method := found.(protoreflect.MethodDescriptor)
+		says := method.Input().Fields().ByName("actor") != nil && method.Input().Fields().ByName("reason") != nil
+		verb, _, _ := strings.Cut(regexp.MustCompile(`[a-z][A-Z]`).ReplaceAllStringFunc(string(method.Name()),
+			func(border string) string { return border[:1] + " " + border[1:] }), " ")
+		looks := slices.Contains([]string{"Get", "List", "Preview", "Who", "Fleet", "Diagnose", "Top", "Export", "Estimate"}, verb) ||
+			strings.HasSuffix(string(method.Name()), "Status")
+		if says == looks || says && needs[procedure] == controlplane.RoleViewer {
+			t.Errorf("%s: actor and reason %v, of a look %v, for a %s", procedure, says, looks, needs[procedure])
+		}
 	}
 }
 
@@ -240,5 +269,23 @@ func TestWhoAmI(t *testing.T) {
 	}
 	if status, answer := serve(t).post(t, controlv1connect.TokenServiceWhoAmIProcedure, "", `{}`); status != http.StatusOK || answer != `{"role":"admin"}` {
 		t.Errorf("%d %s", status, answer)
+	}
+}
+
+// A token's life and a rotation's overlap are those of the request; without an overlap it is a day.
+func TestTokenLives(t *testing.T) {
+	f, r := guarded(t)
+	for _, tc := range []struct {
+		procedure, body, answer string
+		lives                   [2]time.Duration
+	}{
+		{controlv1connect.TokenServiceCreateTokenProcedure, `{"reason":"x","name":"ci","role":"viewer","expires_in_ms":60000}`, `{"secret":"secret of ci"}`, [2]time.Duration{0, time.Minute}},
+		{controlv1connect.TokenServiceRotateTokenProcedure, `{"reason":"x","name":"ci"}`, `{"secret":"new secret of ci"}`, [2]time.Duration{24 * time.Hour, 0}},
+		{controlv1connect.TokenServiceRotateTokenProcedure, `{"reason":"x","name":"ci","overlap_ms":0,"expires_in_ms":7200000}`, `{"secret":"new secret of ci"}`, [2]time.Duration{0, 2 * time.Hour}},
+		{controlv1connect.TokenServiceRotateTokenProcedure, `{"reason":"x","name":"ci","overlap_ms":"9223372036854775807"}`, `{"secret":"new secret of ci"}`, [2]time.Duration{math.MaxInt64 / time.Millisecond * time.Millisecond, 0}},
+	} {
+		if status, answer := f.post(t, tc.procedure, "admin", tc.body); status != http.StatusOK || answer != tc.answer || r.lives != tc.lives || r.by.Actor != "bot-admin" {
+			t.Errorf("%s: %d %s, %v", tc.body, status, answer, r.lives)
+		}
 	}
 }

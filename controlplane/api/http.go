@@ -29,14 +29,15 @@ func NewHandler(c Config) http.Handler {
 	mux := http.NewServeMux()
 	options := []connect.HandlerOption{connect.WithReadMaxBytes(requestBytesMax), connect.WithRecover(s.recovered),
 		connect.WithInterceptors(s.authenticated())}
-	mux.Handle(controlv1connect.NewControlServiceHandler(s, options...))
-	mux.Handle(controlv1connect.NewRolloutServiceHandler(s, options...))
-	mux.Handle(controlv1connect.NewRetirementServiceHandler(s, options...))
-	mux.Handle(controlv1connect.NewTokenServiceHandler(s, options...))
-	mux.Handle(controlv1connect.NewSettingsServiceHandler(s, options...))
-	mux.Handle(controlv1connect.NewTopKeysServiceHandler(s, options...))
-	mux.Handle(controlv1connect.NewHealthServiceHandler(s, options...))
-	mux.Handle(controlv1connect.NewAuditServiceHandler(s, options...))
+	handle := func(path string, h http.Handler) { mux.Handle(path, s.certified(h)) }
+	handle(controlv1connect.NewControlServiceHandler(s, options...))
+	handle(controlv1connect.NewRolloutServiceHandler(s, options...))
+	handle(controlv1connect.NewRetirementServiceHandler(s, options...))
+	handle(controlv1connect.NewTokenServiceHandler(s, options...))
+	handle(controlv1connect.NewSettingsServiceHandler(s, options...))
+	handle(controlv1connect.NewTopKeysServiceHandler(s, options...))
+	handle(controlv1connect.NewHealthServiceHandler(s, options...))
+	handle(controlv1connect.NewAuditServiceHandler(s, options...))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
 	ready := &readiness{mysql: c.Ready, restate: func(ctx context.Context) error {
 		_, err := c.Cleanup.Status(ctx)
@@ -87,5 +88,5 @@ func NewServer(h http.Handler, log *slog.Logger) *http.Server {
 
 func (s *service) recovered(ctx context.Context, spec connect.Spec, _ http.Header, panicked any) error {
 	s.Log.ErrorContext(ctx, "call panicked", "rpc", spec.Procedure, "panic", panicked)
-	return connect.NewError(connect.CodeInternal, fmt.Errorf("a fault of ours, now in the log"))
+	return connect.NewError(connect.CodeInternal, fmt.Errorf("internal error; see the log of weir-control"))
 }

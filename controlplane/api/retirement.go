@@ -3,6 +3,7 @@ package api
 import (
 	"cmp"
 	"context"
+	"errors"
 
 	"connectrpc.com/connect"
 
@@ -16,8 +17,8 @@ import (
 type Retirements interface {
 	Start(ctx context.Context, table string, spec controlplane.RetirementSpec,
 		by controlplane.By) (controlplane.Retirement, error)
-	ApproveRename(ctx context.Context, table string, by controlplane.By) (controlplane.Retirement, error)
-	ApproveDrop(ctx context.Context, table string, by controlplane.By) (controlplane.Retirement, error)
+	ApproveRename(ctx context.Context, table string, o controlplane.RetirementOrder) (controlplane.Retirement, error)
+	ApproveDrop(ctx context.Context, table string, o controlplane.RetirementOrder) (controlplane.Retirement, error)
 	Abort(ctx context.Context, table string, by controlplane.By) (controlplane.Retirement, error)
 	Status(ctx context.Context, table string) (controlplane.Retirement, error)
 	List(ctx context.Context, table string) ([]controlplane.RetirementSummary, error)
@@ -30,7 +31,7 @@ func (s *service) StartRetirement(ctx context.Context,
 	r, err := s.operateTable(ctx, "StartRetirement", req.Msg,
 		func(ctx context.Context, table string, by controlplane.By) (controlplane.Retirement, error) {
 			spec := retirementSpec(req.Msg)
-			if err := spec.Validate(); err != nil {
+			if err := errors.Join(spec.Validate(), s.tellsApart(spec.Quorum)); err != nil {
 				return controlplane.Retirement{}, err
 			}
 			return s.Retirements.Start(ctx, table, spec, by)
@@ -43,7 +44,7 @@ func (s *service) StartRetirement(ctx context.Context,
 
 func (s *service) ApproveRename(ctx context.Context,
 	req *connect.Request[controlv1.ApproveRenameRequest]) (*connect.Response[controlv1.ApproveRenameResponse], error) {
-	r, err := s.operateTable(ctx, "ApproveRename", req.Msg, s.Retirements.ApproveRename)
+	r, err := s.operateTable(ctx, "ApproveRename", req.Msg, approving(req.Msg.GetEvidence(), s.Retirements.ApproveRename))
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +53,7 @@ func (s *service) ApproveRename(ctx context.Context,
 
 func (s *service) ApproveDrop(ctx context.Context,
 	req *connect.Request[controlv1.ApproveDropRequest]) (*connect.Response[controlv1.ApproveDropResponse], error) {
-	r, err := s.operateTable(ctx, "ApproveDrop", req.Msg, s.Retirements.ApproveDrop)
+	r, err := s.operateTable(ctx, "ApproveDrop", req.Msg, approving(req.Msg.GetEvidence(), s.Retirements.ApproveDrop))
 	if err != nil {
 		return nil, err
 	}
@@ -66,6 +67,19 @@ func (s *service) AbortRetirement(ctx context.Context,
 		return nil, err
 	}
 	return connect.NewResponse(&controlv1.AbortRetirementResponse{Retirement: r}), nil
+}
+
+// approving is an approval of evidence.
+func approving(evidence string,
+	approve func(context.Context, string, controlplane.RetirementOrder) (controlplane.Retirement, error),
+) func(context.Context, string, controlplane.By) (controlplane.Retirement, error) {
+	return func(ctx context.Context, table string, by controlplane.By) (controlplane.Retirement, error) {
+		o := controlplane.RetirementOrder{By: by, Evidence: evidence}
+		if err := o.Validate(); err != nil {
+			return controlplane.Retirement{}, err
+		}
+		return approve(ctx, table, o)
+	}
 }
 
 // tableMessage is an operator's request about a table.
@@ -127,6 +141,8 @@ func retirementSpec(m *controlv1.StartRetirementRequest) controlplane.Retirement
 	set(&spec.QuietMs, m.GetQuietMs(), m.QuietMs != nil)
 	set(&spec.SoakMs, m.GetSoakMs(), m.SoakMs != nil)
 	set(&spec.HealthWithinMs, m.GetHealthWithinMs(), m.HealthWithinMs != nil)
+	set(&spec.Approvers, int(m.GetApprovers()), m.Approvers != nil)
+	set(&spec.ApprovalTTLMs, m.GetApprovalTtlMs(), m.ApprovalTtlMs != nil)
 	set(&spec.BatchRows, int(m.GetBatchRows()), m.BatchRows != nil)
 	return spec
 }
@@ -144,6 +160,9 @@ func retirementAnswer(r controlplane.Retirement) *controlv1.Retirement {
 			Regions:        int32(e.Regions), Nodes: int32(e.Nodes), HealthProblem: valid(e.Problem),
 		},
 		RenameApproval: retirementApproval(r.Rename), DropApproval: retirementApproval(r.Drop),
+	}
+	if r.Phase == controlplane.RetirementAwaiting || r.Phase == controlplane.RetirementAwaitingFinal {
+		answer.Approvals = approvals(r.Spec.Quorum, r.Approvals, r.EvidenceHash())
 	}
 	for _, event := range r.Events {
 		answer.Events = append(answer.Events, &controlv1.RetirementEvent{AtMs: event.AtMs, Actor: event.Actor,

@@ -35,12 +35,12 @@ func (s *retirements) Start(_ context.Context, table string, spec controlplane.R
 	return s.ask("start", table, by)
 }
 
-func (s *retirements) ApproveRename(_ context.Context, table string, by controlplane.By) (controlplane.Retirement, error) {
-	return s.ask("rename", table, by)
+func (s *retirements) ApproveRename(_ context.Context, table string, o controlplane.RetirementOrder) (controlplane.Retirement, error) {
+	return s.ask("rename", table, o.By)
 }
 
-func (s *retirements) ApproveDrop(_ context.Context, table string, by controlplane.By) (controlplane.Retirement, error) {
-	return s.ask("drop", table, by)
+func (s *retirements) ApproveDrop(_ context.Context, table string, o controlplane.RetirementOrder) (controlplane.Retirement, error) {
+	return s.ask("drop", table, o.By)
 }
 
 func (s *retirements) Abort(_ context.Context, table string, by controlplane.By) (controlplane.Retirement, error) {
@@ -76,8 +76,8 @@ func TestRetirementCalls(t *testing.T) {
 		r.GetEvidence().GetRows() != 3 || r.GetEvidence().GetHealthProblem() != "x" || len(r.GetEvents()) != 1 {
 		t.Errorf("%v", r)
 	}
-	_, rename := client.ApproveRename(t.Context(), connect.NewRequest(&controlv1.ApproveRenameRequest{Actor: "ann", Reason: "x"}))
-	_, drop := client.ApproveDrop(t.Context(), connect.NewRequest(&controlv1.ApproveDropRequest{Actor: "bob", Reason: "x", Table: "other"}))
+	_, rename := client.ApproveRename(t.Context(), connect.NewRequest(&controlv1.ApproveRenameRequest{Actor: "ann", Reason: "x", Evidence: "e"}))
+	_, drop := client.ApproveDrop(t.Context(), connect.NewRequest(&controlv1.ApproveDropRequest{Actor: "bob", Reason: "x", Table: "other", Evidence: "e"}))
 	_, abort := client.AbortRetirement(t.Context(), connect.NewRequest(&controlv1.AbortRetirementRequest{Actor: "ann", Reason: "x"}))
 	_, status := client.RetirementStatus(t.Context(), connect.NewRequest(&controlv1.RetirementStatusRequest{}))
 	list, err := client.ListRetirements(t.Context(), connect.NewRequest(&controlv1.ListRetirementsRequest{}))
@@ -98,7 +98,7 @@ func TestRetirementCalls(t *testing.T) {
 		}
 	}
 	f.retirements.err = fmt.Errorf("%w: counts are not healthy", controlplane.ErrConflict)
-	if _, err := client.ApproveDrop(t.Context(), connect.NewRequest(&controlv1.ApproveDropRequest{Actor: "ann", Reason: "x"})); connect.CodeOf(err) != connect.CodeFailedPrecondition {
+	if _, err := client.ApproveDrop(t.Context(), connect.NewRequest(&controlv1.ApproveDropRequest{Actor: "ann", Reason: "x", Evidence: "e"})); connect.CodeOf(err) != connect.CodeFailedPrecondition {
 		t.Errorf("%v", err)
 	}
 }

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -19,7 +20,7 @@ import (
 // ErrConflict, ErrNotFound, ErrUnavailable or the context's. All methods may be called
 // at once.
 type Rollouts interface {
-	Start(ctx context.Context, id string, spec controlplane.RolloutSpec, by controlplane.By) (controlplane.Rollout, error)
+	Start(ctx context.Context, start controlplane.RolloutStart) (controlplane.Rollout, error)
 	Operate(ctx context.Context, id string, order controlplane.RolloutOrder) (controlplane.Rollout, error)
 	Status(ctx context.Context, id string) (controlplane.Rollout, error)
 	List(ctx context.Context) ([]controlplane.RolloutSummary, error)
@@ -45,14 +46,35 @@ func (s *service) startRollout(ctx context.Context,
 		return r, err
 	}
 	spec := controlplane.RolloutSpec{Tuning: msg.GetTuning(), Plan: rolloutPlan(msg.GetPlan())}
-	if err := spec.Validate(); err != nil {
+	if err := errors.Join(spec.Validate(), s.tellsApart(spec.Plan.Quorum)); err != nil {
 		return r, err
 	}
 	id := msg.GetId()
 	if id == "" {
 		id = time.Now().UTC().Format("20060102-150405-") + strings.ToLower(rand.Text()[:6])
 	}
-	return s.Rollouts.Start(ctx, id, spec, by)
+	looking, cancel := context.WithTimeout(ctx, healthTimeout)
+	health := s.Health(looking)
+	cancel()
+	forced := ""
+	if msg.GetForce() {
+		forced = controlplane.Forced(health)
+	} else if err := s.refuseCritical(ctx, health, msg.GetId()); err != nil {
+		return r, err
+	}
+	return s.Rollouts.Start(ctx, controlplane.RolloutStart{ID: id, Spec: spec, By: by, Forced: forced})
+}
+
+// refuseCritical refuses to begin a rollout while the fleet does not work. One that has begun under this id stays.
+func (s *service) refuseCritical(ctx context.Context, health controlplane.HealthDocument, id string) error {
+	refused := controlplane.RefuseCritical(health)
+	if refused == nil || id == "" {
+		return refused
+	}
+	if _, err := s.Rollouts.Status(ctx, id); err == nil {
+		return nil
+	}
+	return refused
 }
 
 func (s *service) RolloutStatus(ctx context.Context,
@@ -113,7 +135,8 @@ func (s *service) operateRollout(ctx context.Context,
 	if err := controlplane.ValidateRolloutID(msg.GetId()); err != nil {
 		return r, err
 	}
-	order := controlplane.RolloutOrder{Action: action, By: by, Stage: int(msg.GetStage()), Asked: msg.GetAsked()}
+	order := controlplane.RolloutOrder{Action: action, By: by, Stage: int(msg.GetStage()), Asked: msg.GetAsked(),
+		Evidence: msg.GetEvidence()}
 	if err := order.Validate(); err != nil {
 		return r, err
 	}

@@ -15,10 +15,14 @@ func rolloutPlan(p *controlv1.RolloutPlan) controlplane.RolloutPlan {
 	plan := controlplane.DefaultRolloutPlan()
 	set(&plan.BaselineMs, p.GetBaselineMs(), p != nil && p.BaselineMs != nil)
 	set(&plan.ApplyTimeoutMs, p.GetApplyTimeoutMs(), p != nil && p.ApplyTimeoutMs != nil)
+	set(&plan.LeaseMs, p.GetLeaseMs(), p != nil && p.LeaseMs != nil)
+	set(&plan.Approvers, int(p.GetApprovers()), p != nil && p.Approvers != nil)
+	set(&plan.ApprovalTTLMs, p.GetApprovalTtlMs(), p != nil && p.ApprovalTtlMs != nil)
 	for _, s := range p.GetStages() {
 		stage := controlplane.RolloutStage{
 			Regions: s.GetRegions(), SharePercent: int(s.GetSharePercent()), All: s.GetAll(),
 			BakeMs: bakeDefault.Milliseconds(), Approval: s.GetApproval(),
+			NodeShare: controlplane.NodeShare{NodesPercent: int(s.GetNodesPercent()), Nodes: int(s.GetNodes())},
 		}
 		set(&stage.BakeMs, s.GetBakeMs(), s.BakeMs != nil)
 		plan.Stages = append(plan.Stages, stage)
@@ -44,8 +48,21 @@ func rolloutPlan(p *controlv1.RolloutPlan) controlplane.RolloutPlan {
 	set(&rails.DeniedShareShift, g.GetDeniedShareShift(), g.DeniedShareShift != nil)
 	set(&rails.NodesLostShare, g.GetNodesLostShare(), g.NodesLostShare != nil)
 	set(&rails.RestartsPerHour, int(g.GetRestartsPerHour()), g.RestartsPerHour != nil)
+	planComparison(&rails.Comparison, g.GetComparison())
 	rails.Queries = planQueries(g.GetQueries())
 	return plan
+}
+
+func planComparison(to *controlplane.Comparison, from *controlv1.RolloutComparison) {
+	if from == nil {
+		return
+	}
+	to.Off = from.GetOff()
+	set(&to.ErrorRate, from.GetErrorRate(), from.ErrorRate != nil)
+	set(&to.RowsTimes, from.GetRowsTimes(), from.RowsTimes != nil)
+	set(&to.DeniedShift, from.GetDeniedShift(), from.DeniedShift != nil)
+	set(&to.DegradedShift, from.GetDegradedShift(), from.DegradedShift != nil)
+	set(&to.ErrorsPerMinute, from.GetErrorsPerMinute(), from.ErrorsPerMinute != nil)
 }
 
 // set is *to = value where it was given.
@@ -63,16 +80,25 @@ func rolloutAnswer(r controlplane.Rollout) *controlv1.Rollout {
 		Tuning: r.Document, Baseline: rolloutRates(r.Baseline), Now: rolloutRates(r.Now),
 		Guardrails: rolloutGuardrails(r.Spec.Plan.Guardrails), Queries: queryValues(r), Asked: r.Asked,
 	}
+	if r.Phase == controlplane.RolloutAwaiting {
+		answer.Approvals = approvals(r.Spec.Plan.Quorum, r.Approvals, r.Evidence())
+	}
 	if p := r.Paused; p != nil {
 		answer.PausedBy, answer.PausedReason, answer.PausedAtMs = p.Actor, p.Reason, p.AtMs
 	}
 	for i, s := range r.Stages {
 		answer.Stages = append(answer.Stages, &controlv1.RolloutProgress{
 			Regions: s.Scope.Regions, Rest: s.Scope.Rest, BakeMs: s.BakeMs, Approval: s.Approval, State: stageState(r, i),
+			NodesPercent: int32(s.NodesPercent), Nodes: int32(s.Nodes),
 		})
 	}
 	for _, t := range r.Touched {
 		answer.Regions = append(answer.Regions, rolloutRegion(&r, t))
+	}
+	for _, rail := range r.Rails() {
+		answer.Rails = append(answer.Rails, &controlv1.RolloutRail{Field: rail.Field, Region: valid(rail.Region),
+			Node: valid(rail.Node), Before: rail.Before, Now: rail.Now, Most: rail.Most, Least: rail.Least, Margin: rail.Margin,
+			Confidence: rail.Confidence, Low: rail.Low, High: rail.High})
 	}
 	for _, e := range r.Events {
 		answer.Events = append(answer.Events, &controlv1.RolloutEvent{AtMs: e.AtMs, Actor: e.Actor, What: e.What,
@@ -83,7 +109,10 @@ func rolloutAnswer(r controlplane.Rollout) *controlv1.Rollout {
 
 func rolloutRegion(r *controlplane.Rollout, t controlplane.Touched) *controlv1.RolloutRegion {
 	region := &controlv1.RolloutRegion{Region: t.Region, AppliedVersion: t.Applied, RevertedVersion: t.Reverted,
-		NewerVersion: t.Newer}
+		NewerVersion: t.Newer, Trial: t.Trial, TrialEnded: r.TrialsEnded && t.Trial > 0, Part: t.Part()}
+	if expected, live, ok := r.TriedBy(t.Region); ok {
+		region.NodesExpected, region.NodesLive = int32(expected), int32(live)
+	}
 	if before, now, ok := r.RatesOf(t.Region); ok {
 		region.Baseline, region.Now = rolloutRates(before), rolloutRates(now)
 	}
@@ -98,6 +127,9 @@ func rolloutGuardrails(g controlplane.Guardrails) *controlv1.RolloutGuardrails {
 		ConvergenceMs: rolloutCeiling(g.ConvergenceMs), LatencyUs: rolloutCeiling(g.LatencyUs),
 		DeniedShareShift: &g.DeniedShareShift, NodesLostShare: &g.NodesLostShare, Queries: queryRails(g.Queries),
 		RestartsPerHour: &restarts,
+		Comparison: &controlv1.RolloutComparison{ErrorRate: &g.Comparison.ErrorRate, RowsTimes: &g.Comparison.RowsTimes,
+			DeniedShift: &g.Comparison.DeniedShift, DegradedShift: &g.Comparison.DegradedShift,
+			ErrorsPerMinute: &g.Comparison.ErrorsPerMinute, Off: g.Comparison.Off},
 	}
 }
 

@@ -16,15 +16,17 @@ import (
 
 // rollouts takes one rollout, and keeps what it was asked for.
 type rollouts struct {
-	one   *controlplane.Rollout
-	order controlplane.RolloutOrder
+	one    *controlplane.Rollout
+	order  controlplane.RolloutOrder
+	forced string // of the last start
 }
 
-func (s *rollouts) Start(_ context.Context, id string, spec controlplane.RolloutSpec, by controlplane.By) (controlplane.Rollout, error) {
+func (s *rollouts) Start(_ context.Context, start controlplane.RolloutStart) (controlplane.Rollout, error) {
+	s.forced = start.Forced
 	if s.one != nil {
 		return controlplane.Rollout{}, fmt.Errorf("%w: rollout %s is under way", controlplane.ErrConflict, s.one.ID)
 	}
-	r, err := controlplane.NewRollout(id, spec, by, []string{"eu"}, 5)
+	r, err := controlplane.NewRollout(start.ID, start.Spec, start.By, []string{"eu"}, 5)
 	if err != nil {
 		return controlplane.Rollout{}, err
 	}
@@ -63,6 +65,9 @@ func TestRolloutCalls(t *testing.T) {
 	if len(r.GetId()) != len("20060102-150405-abcdef") || r.GetPhase() != "measuring" || r.GetStage() != 1 || r.GetStages()[0].GetState() != "active" || !strings.Contains(r.GetTuning(), `"floor":0.1`) {
 		t.Errorf("%v", r)
 	}
+	if rails := r.GetRails(); len(rails) != 9 || rails[0].GetField() != "errors_per_minute" || rails[0].GetMost() != 6 || rails[0].Now != nil || rails[0].Margin != nil {
+		t.Errorf("rails %v", rails)
+	}
 	if _, err := client.StartRollout(t.Context(), connect.NewRequest(start)); connect.CodeOf(err) != connect.CodeFailedPrecondition || !strings.Contains(err.Error(), "is under way") {
 		t.Errorf("a second one: %v", err)
 	}
@@ -70,8 +75,8 @@ func TestRolloutCalls(t *testing.T) {
 		t.Errorf("one that is not there: %v", err)
 	}
 	for to, action := range rolloutActions {
-		_, err := client.OperateRollout(t.Context(), connect.NewRequest(&controlv1.OperateRolloutRequest{Actor: "ann", Reason: "y", Id: r.GetId(), Action: to, Stage: 2, Asked: 7}))
-		want := controlplane.RolloutOrder{Action: action, By: controlplane.By{Actor: "ann", Reason: "y"}, Stage: 2, Asked: 7}
+		_, err := client.OperateRollout(t.Context(), connect.NewRequest(&controlv1.OperateRolloutRequest{Actor: "ann", Reason: "y", Id: r.GetId(), Action: to, Stage: 2, Asked: 7, Evidence: "e"}))
+		want := controlplane.RolloutOrder{Action: action, By: controlplane.By{Actor: "ann", Reason: "y"}, Stage: 2, Asked: 7, Evidence: "e"}
 		if err != nil || f.rollouts.order != want {
 			t.Errorf("%s: %+v, %v", to, f.rollouts.order, err)
 		}
@@ -79,7 +84,7 @@ func TestRolloutCalls(t *testing.T) {
 	for says, req := range map[string]*controlv1.OperateRolloutRequest{
 		"reason is empty": {Actor: "ann", Id: "r", Action: controlv1.RolloutAction_ROLLOUT_ACTION_ABORT},
 		"action is ROLLOUT_ACTION_UNSPECIFIED (approve, pause, resume, abort or rollback)": {Actor: "ann", Reason: "y", Id: "r"},
-		"an approval names its stage, from 1, and what was asked":                          {Actor: "ann", Reason: "y", Id: "r", Action: controlv1.RolloutAction_ROLLOUT_ACTION_APPROVE, Stage: 1},
+		"an approval names its stage and the request":                                      {Actor: "ann", Reason: "y", Id: "r", Action: controlv1.RolloutAction_ROLLOUT_ACTION_APPROVE, Stage: 1},
 		"id is empty": {Actor: "ann", Reason: "y", Action: controlv1.RolloutAction_ROLLOUT_ACTION_ABORT},
 	} {
 		if _, err := client.OperateRollout(t.Context(), connect.NewRequest(req)); connect.CodeOf(err) != connect.CodeInvalidArgument || !strings.Contains(err.Error(), says) {
@@ -101,6 +106,37 @@ func wholeTuning() string {
 	return string(text)
 }
 
+// Versions come as they were written; of one that this build cannot read the answer says why.
+func TestListTunings(t *testing.T) {
+	f := serve(t)
+	client := controlv1connect.NewRolloutServiceClient(f.http, f.url)
+	fleet := ""
+	answer, err := client.ListTunings(t.Context(), connect.NewRequest(&controlv1.ListTuningsRequest{Region: &fleet, BeforeVersion: 9, Limit: 1}))
+	if err != nil || f.versionsAsked != "true 9 2" {
+		t.Fatalf("%s, %v", f.versionsAsked, err)
+	}
+	wantText(t, answer.Msg, &controlv1.ListTuningsResponse{HasMore: true, Versions: []*controlv1.TuningVersion{
+		{Version: 8, Region: "e\uFFFD", Document: wholeTuning(), Actor: "ann", Reason: "r", CreatedAtMs: at.UnixMilli(), Rollout: "r1"},
+	}})
+	answer, err = client.ListTunings(t.Context(), connect.NewRequest(&controlv1.ListTuningsRequest{}))
+	if err != nil || f.versionsAsked != "false 9223372036854775807 21" || answer.Msg.GetHasMore() || answer.Msg.GetVersions()[1].GetProblem() == "" || answer.Msg.GetVersions()[1].GetDocument() != "[]" {
+		t.Errorf("%s, %v %v", f.versionsAsked, answer, err)
+	}
+	long := strings.Repeat("r", 49)
+	for says, req := range map[string]*controlv1.ListTuningsRequest{
+		"limit is 101 (1 to 100, 0 for 20)": {Limit: 101}, "limit is -1": {Limit: -1},
+		"before_version is -1 (0 for the newest": {BeforeVersion: -1}, "region is 49 bytes long (at most 48)": {Region: &long},
+	} {
+		if _, err := client.ListTunings(t.Context(), connect.NewRequest(req)); connect.CodeOf(err) != connect.CodeInvalidArgument || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v, want %s", err, says)
+		}
+	}
+	f.readyErr = controlplane.ErrUnavailable
+	if _, err := client.ListTunings(t.Context(), connect.NewRequest(&controlv1.ListTuningsRequest{})); connect.CodeOf(err) != connect.CodeUnavailable {
+		t.Errorf("with MySQL down: %v", err)
+	}
+}
+
 func TestGetTuning(t *testing.T) {
 	f := serve(t)
 	client := controlv1connect.NewRolloutServiceClient(f.http, f.url)
@@ -112,5 +148,36 @@ func TestGetTuning(t *testing.T) {
 	f.readyErr = controlplane.ErrUnavailable
 	if _, err := client.GetTuning(t.Context(), connect.NewRequest(&controlv1.GetTuningRequest{})); connect.CodeOf(err) != connect.CodeUnavailable {
 		t.Errorf("with MySQL down: %v", err)
+	}
+}
+
+// A fleet that does not work is not changed without force; a start that is tried again is answered.
+func TestStartOnACriticalFleet(t *testing.T) {
+	f := serve(t)
+	client := controlv1connect.NewRolloutServiceClient(f.http, f.url)
+	f.health = controlplane.HealthDocument{Overall: controlplane.SeverityCritical, Findings: []controlplane.Finding{{Kind: controlplane.FindingRegionDark, Subject: "eu", Severity: controlplane.SeverityCritical, What: "No node is live."}}}
+	start := &controlv1.StartRolloutRequest{Actor: "ann", Reason: "r", Id: "r1", Tuning: wholeTuning(), Plan: &controlv1.RolloutPlan{Stages: []*controlv1.RolloutStage{{All: true}}}}
+	_, err := client.StartRollout(t.Context(), connect.NewRequest(start))
+	if connect.CodeOf(err) != connect.CodeFailedPrecondition || !strings.Contains(err.Error(), "critical (region_dark eu: No node is live); force") {
+		t.Fatal(err)
+	}
+	start.Force = true
+	if _, err := client.StartRollout(t.Context(), connect.NewRequest(start)); err != nil || f.rollouts.forced != "region_dark eu: No node is live" {
+		t.Fatalf("%q, %v", f.rollouts.forced, err)
+	}
+	start.Force = false
+	if _, err := client.StartRollout(t.Context(), connect.NewRequest(start)); err == nil || strings.Contains(err.Error(), "critical") {
+		t.Errorf("again: %v", err) // the fixture's own answer, as for a healthy fleet
+	}
+}
+
+// A plan's lease is taken over; without one it has the default.
+func TestThePlansLease(t *testing.T) {
+	ms := int64(90_000)
+	if got := rolloutPlan(&controlv1.RolloutPlan{LeaseMs: &ms}).LeaseMs; got != ms {
+		t.Errorf("%d", got)
+	}
+	if got := rolloutPlan(nil).LeaseMs; got != controlplane.DefaultRolloutPlan().LeaseMs {
+		t.Errorf("%d by default", got)
 	}
 }

@@ -43,6 +43,7 @@ type Config struct {
 	Retirements Retirements
 	Previews    Previews                                                   // nil: there are none
 	Tuning      func(context.Context) ([]controlplane.RegionTuning, error) // in force: of the fleet, then by region
+	Tunings     controlplane.TuningLog                                     // all versions
 	Tokens      Tokens
 	Settings    Settings
 	// whether MySQL answers and has the tables that are needed
@@ -56,6 +57,8 @@ type Config struct {
 	Log      *slog.Logger
 	TopKeys  func(context.Context, controlplane.TopQuery) (controlplane.TopKeys, error)
 	Key      func(context.Context, controlplane.KeyQuery) (controlplane.KeyReport, error)
+	// Limits estimates what overrides would have denied; nil: it cannot be told.
+	Limits func(context.Context, []controlplane.LimitChange) (controlplane.LimitEstimate, error)
 
 	// Console makes the web console, which calls the service in this process; nil: none.
 	// It lets people in by itself.
@@ -64,6 +67,11 @@ type Config struct {
 	// RequireTokens asks every call for a token whose role suffices. Without it, any
 	// caller that reaches the service may do everything, under any name.
 	RequireTokens bool
+
+	// Subjects are the roles of callers by the subject of their certificate, which the listener has verified: its URI, or
+	// else its common name. Such a caller needs no token, and is the subject, whatever token or name it gives. It takes
+	// RequireTokens; see ValidateSubjects.
+	Subjects map[string]controlplane.Role
 
 	// AuthFailed is called for each call that is refused for its token; may be nil.
 	AuthFailed func(controlplane.AuthFailure)

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -70,28 +71,52 @@ type fixture struct {
 	health controlplane.HealthDocument
 	checks []controlplane.Check
 
-	auditAsked  [2]int64
-	key         controlplane.KeyReport
-	keyAsked    controlplane.KeyQuery
-	schedule    *schedule
-	rollouts    rollouts
-	retirements retirements
-	settings    settings
-	lagErr      error
-	readyErr    error
-	fleet       controlplane.Fleet
-	fleetErr    error
-	failures    []controlplane.AuthFailure
-	log         bytes.Buffer
-	url         string
-	http        *http.Client
-	client      controlv1connect.ControlServiceClient
+	auditAsked [2]int64
+	audited    []controlplane.AuditRecord // newest first; nil: one entry, on each page
+	links      controlplane.AuditLinks
+
+	versionsAsked string
+	key           controlplane.KeyReport
+	keyAsked      controlplane.KeyQuery
+	schedule      *schedule
+	rollouts      rollouts
+	retirements   retirements
+	settings      settings
+	lagErr        error
+	readyErr      error
+	fleet         controlplane.Fleet
+	fleetErr      error
+	failures      []controlplane.AuthFailure
+	log           bytes.Buffer
+	url           string
+	http          *http.Client
+	client        controlv1connect.ControlServiceClient
 }
 
 // Audit implements controlplane.AuditLog.
 func (f *fixture) Audit(_ context.Context, before int64, rows int) ([]controlplane.AuditRecord, error) {
 	f.auditAsked = [2]int64{before, int64(rows)}
+	if f.audited != nil {
+		older := slices.DeleteFunc(slices.Clone(f.audited), func(r controlplane.AuditRecord) bool { return r.Row >= before })
+		return older[:min(len(older), rows)], nil
+	}
 	return []controlplane.AuditRecord{{Row: 9, At: at, AuditEntry: controlplane.AuditEntry{By: controlplane.By{Actor: "ann", Reason: "r"}, Action: "cleanup.pause", Subject: "job\xfe", Before: "{}", After: "[]"}}}, f.fleetErr
+}
+
+// TuningVersions implements controlplane.TuningLog.
+func (f *fixture) TuningVersions(_ context.Context, region *string, before int64, rows int) ([]controlplane.TuningVersion, error) {
+	f.versionsAsked = fmt.Sprint(region != nil, before, rows)
+	all := []controlplane.TuningVersion{
+		{RegionTuning: controlplane.RegionTuning{Region: "e\xfe", Version: 8, Document: wholeTuning()}, By: controlplane.By{Actor: "ann", Reason: "r"}, At: at, Rollout: "r1"},
+		{RegionTuning: controlplane.RegionTuning{Version: 7, Document: "[]"}},
+	}
+	return all[:min(rows, len(all))], f.readyErr
+}
+
+// AuditLinks implements controlplane.AuditLog.
+func (f *fixture) AuditLinks(_ context.Context, after int64, rows int) (controlplane.AuditLinks, error) {
+	f.auditAsked = [2]int64{after, int64(rows)}
+	return f.links, f.fleetErr
 }
 
 func serve(t *testing.T, opts ...connect.ClientOption) *fixture {
@@ -110,7 +135,7 @@ func serve(t *testing.T, opts ...connect.ClientOption) *fixture {
 		},
 		Lag:   func(context.Context) (time.Duration, error) { return 3 * time.Second, f.lagErr },
 		Fleet: func(context.Context) (controlplane.Fleet, error) { return f.fleet, f.fleetErr },
-		Audit: f,
+		Audit: f, Tunings: f,
 		Key: func(_ context.Context, q controlplane.KeyQuery) (controlplane.KeyReport, error) {
 			f.keyAsked = q
 			return f.key, f.fleetErr

@@ -2,6 +2,8 @@ package api
 
 import (
 	"context"
+	"math"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -16,7 +18,10 @@ import (
 type Tokens interface {
 	Authenticate(ctx context.Context, secret string) (controlplane.Identity, error)
 	Holder(ctx context.Context, hash controlplane.TokenHash) (controlplane.Identity, error)
-	Create(ctx context.Context, name string, role controlplane.Role, by controlplane.By) (secret string, err error)
+	Create(ctx context.Context, name string, role controlplane.Role, expiresIn time.Duration,
+		by controlplane.By) (secret string, err error)
+	Rotate(ctx context.Context, name string, overlap, expiresIn time.Duration,
+		by controlplane.By) (secret string, err error)
 	Revoke(ctx context.Context, name string, by controlplane.By) error
 	List(ctx context.Context, after string) (tokens []controlplane.Token, more bool, err error)
 }
@@ -31,11 +36,37 @@ func (s *service) CreateToken(ctx context.Context,
 	if err != nil {
 		return nil, s.fail(ctx, "CreateToken", err)
 	}
-	secret, err := s.Tokens.Create(ctx, req.Msg.GetName(), controlplane.Role(req.Msg.GetRole()), by)
+	secret, err := s.Tokens.Create(ctx, req.Msg.GetName(), controlplane.Role(req.Msg.GetRole()),
+		msOf(req.Msg.GetExpiresInMs()), by)
 	if err != nil {
 		return nil, s.fail(ctx, "CreateToken", err)
 	}
 	return connect.NewResponse(&controlv1.CreateTokenResponse{Secret: secret}), nil
+}
+
+func (s *service) RotateToken(ctx context.Context,
+	req *connect.Request[controlv1.RotateTokenRequest]) (*connect.Response[controlv1.RotateTokenResponse], error) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	by, err := byOf(ctx, req.Msg)
+	if err != nil {
+		return nil, s.fail(ctx, "RotateToken", err)
+	}
+	overlap := controlplane.TokenOverlapDefault
+	if req.Msg.OverlapMs != nil {
+		overlap = msOf(req.Msg.GetOverlapMs())
+	}
+	secret, err := s.Tokens.Rotate(ctx, req.Msg.GetName(), overlap, msOf(req.Msg.GetExpiresInMs()), by)
+	if err != nil {
+		return nil, s.fail(ctx, "RotateToken", err)
+	}
+	return connect.NewResponse(&controlv1.RotateTokenResponse{Secret: secret}), nil
+}
+
+// msOf is a length of time in ms. One that no Duration holds is the longest, which is beyond every bound.
+func msOf(ms int64) time.Duration {
+	most := int64(math.MaxInt64 / time.Millisecond)
+	return time.Duration(max(-most, min(most, ms))) * time.Millisecond
 }
 
 func (s *service) RevokeToken(ctx context.Context,
@@ -64,7 +95,8 @@ func (s *service) ListTokens(ctx context.Context,
 	for _, t := range tokens {
 		answer.Tokens = append(answer.Tokens, &controlv1.Token{
 			Name: valid(t.Name), Role: string(t.Role), CreatedBy: t.CreatedBy, CreatedAtMs: unixMs(t.CreatedAt),
-			RevokedAtMs: unixMs(t.RevokedAt),
+			RevokedAtMs: unixMs(t.RevokedAt), ExpiresAtMs: unixMs(t.ExpiresAt), UsedAtMs: unixMs(t.UsedAt),
+			OldUntilMs: unixMs(t.OldUntil),
 		})
 	}
 	return connect.NewResponse(answer), nil

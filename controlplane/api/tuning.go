@@ -5,6 +5,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/weirhq/weir/controlplane"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
@@ -21,6 +22,27 @@ func (s *service) GetTuning(ctx context.Context,
 	for _, t := range inForce {
 		answer.Tunings = append(answer.Tunings, &controlv1.RegionTuning{Region: valid(t.Region), Version: t.Version,
 			Document: t.Document})
+	}
+	return connect.NewResponse(answer), nil
+}
+
+// ListTunings answers versions of the tuning, newest first.
+func (s *service) ListTunings(ctx context.Context,
+	req *connect.Request[controlv1.ListTuningsRequest]) (*connect.Response[controlv1.ListTuningsResponse], error) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	versions, more, err := controlplane.TuningHistory(ctx, s.Tunings, controlplane.TuningQuery{
+		Region: req.Msg.Region, Before: req.Msg.GetBeforeVersion(), Limit: int(req.Msg.GetLimit()),
+	})
+	if err != nil {
+		return nil, s.fail(ctx, "ListTunings", err)
+	}
+	answer := &controlv1.ListTuningsResponse{HasMore: more}
+	for _, v := range versions {
+		answer.Versions = append(answer.Versions, &controlv1.TuningVersion{
+			Version: v.Version, Region: valid(v.Region), Document: valid(v.Document), Actor: valid(v.Actor),
+			Reason: valid(v.Reason), CreatedAtMs: unixMs(v.At), Rollout: valid(v.Rollout), Problem: valid(v.Problem),
+		})
 	}
 	return connect.NewResponse(answer), nil
 }

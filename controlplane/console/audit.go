@@ -116,9 +116,13 @@ func (a *auditView) request() (*controlv1.ListAuditRequest, error) {
 func (a *auditView) fill(found *controlv1.ListAuditResponse) {
 	a.Entries = found.GetEntries()
 	a.Next = found.GetSearchedToId()
-	a.Searched = a.Next > 0 && len(a.Entries) < auditShown
+	last := int64(0)
+	if n := len(a.Entries); n > 0 {
+		last = a.Entries[n-1].GetId()
+	}
+	a.Searched = a.Next > 0 && a.Next != last
 	if a.Next == 0 && len(a.Entries) == auditShown {
-		a.Next = a.Entries[auditShown-1].GetId()
+		a.Next = last
 	}
 }
 

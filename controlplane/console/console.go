@@ -30,6 +30,7 @@ type Console struct {
 	pulse    *Pulse
 	streams  chan struct{} // one place for each open stream
 	over     chan struct{} // closed when Run has ended
+	once     once          // forms whose answer shows a secret
 	forgery  string        // the token against forgery where there are no sessions
 	mux      *http.ServeMux
 }
@@ -91,6 +92,9 @@ func (c *Console) routes() {
 	look("/console/health", c.healthPage)
 	look("/console/audit", c.auditPage)
 
+	look("/console/tokens", c.tokensPage)
+	change("/console/tokens", c.changeToken)
+
 	look("/console/keys", c.keysPage)
 	change("/console/keys", c.resetKey)
 
@@ -108,7 +112,7 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer func() {
 		if p := recover(); p != nil && p != http.ErrAbortHandler { //nolint:errorlint // as net/http compares it
 			c.Log.ErrorContext(r.Context(), "console panicked", "path", r.URL.Path, "panic", p)
-			http.Error(w, "A fault of ours, now in the log of weir-control.", http.StatusInternalServerError)
+			http.Error(w, "Internal error: see the log of weir-control.", http.StatusInternalServerError)
 		}
 	}()
 	secure(w.Header())

@@ -16,6 +16,7 @@ import (
 var everyChange = []string{
 	"/console/sign-out", "/console/rollouts/new", "/console/rollouts/at/r1", "/console/jobs/cleanup", "/console/limits/namespace", "/console/limits/override",
 	"/console/rollouts/preview", "/console/rollouts/stages", "/console/jobs/retirement", "/console/keys",
+	"/console/tokens",
 }
 
 // A visitor who has not signed in sees the sign-in and our static files, and nothing else.
@@ -103,7 +104,7 @@ func TestAViewerChangesNothing(t *testing.T) {
 		}
 		form.Set("reason", "x")
 		a := viewer.send("/console/", path, form)
-		if a.status != http.StatusForbidden || !strings.Contains(a.body, "this takes the role operator") {
+		if a.status != http.StatusForbidden || !strings.Contains(a.body, "this requires the role operator") {
 			t.Errorf("%s: %d %s", path, a.status, a.body)
 		}
 	}
@@ -312,10 +313,10 @@ func TestADropTakesAnAdmin(t *testing.T) {
 	w := full(t)
 	w.set(func() { w.retire.Phase = "awaiting_final_approval" })
 	operator, admin := w.as("operator"), w.as("admin")
-	if a := operator.get("/console/jobs"); !strings.Contains(a.body, "The drop takes the role admin") || strings.Contains(a.body, `value="drop"`) {
+	if a := operator.get("/console/jobs"); !strings.Contains(a.body, "The drop requires the role admin") || strings.Contains(a.body, `value="drop"`) {
 		t.Error("an operator has a button")
 	}
-	form := url.Values{"do": {"drop"}, "reason": {"unused"}}
+	form := url.Values{"do": {"drop"}, "reason": {"unused"}, "evidence": {w.retire.EvidenceHash()}}
 	if a := operator.send("/console/jobs", "/console/jobs/retirement", form); a.status != http.StatusForbidden {
 		t.Errorf("an operator: %d %s", a.status, a.body)
 	}
@@ -370,7 +371,7 @@ func TestForms(t *testing.T) {
 	}
 	w.settings[0].Candidate, w.settings[0].Shadow = 3, true // another's
 	at := "/console/limits/namespace?workspace=acme&namespace=api&pattern=user_*"
-	for _, holds := range []string{`name="limit" value="5"`, `name="duration" value="1m"`, `name="candidate" value="3"`, `name="shadow" checked> shadow: decide, count and tell`, `name="seen" value="1700000000000"`} {
+	for _, holds := range []string{`name="limit" value="5"`, `name="duration" value="1m"`, `name="candidate" value="3"`, `name="shadow" checked> shadow: decide, count and report`, `name="seen" value="1700000000000"`} {
 		if a := b.get(at); !strings.Contains(a.body, holds) {
 			t.Errorf("the form of what is there has no %s:\n%s", holds, a.body)
 		}

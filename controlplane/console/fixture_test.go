@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -42,9 +43,11 @@ type world struct {
 	one      *controlplane.Rollout
 	settings []controlplane.Override
 	inForce  []controlplane.RegionTuning
+	overall  controlplane.Severity // of its health; empty: a warning
 	// namespaces are those with settings, beside api.
 	namespaces []string
 	by         controlplane.By
+	evidence   string // of the newest approval of a retirement
 	order      controlplane.RolloutOrder
 	revoked    bool
 	retire     *controlplane.Retirement
@@ -52,8 +55,19 @@ type world struct {
 	audit      []controlplane.AuditRecord
 	resets     []controlplane.Reset
 	top        controlplane.TopKeys
+	noTop      error
 	now        time.Time // the database's, of a key
 	rows       []controlplane.KeyRow
+	tokens     []controlplane.Token // by name
+	listDown   error                // of tokens
+	made       int                  // secrets
+	asked      string               // of the newest change of a token
+
+	overridePages int // of all namespaces, that were read
+
+	estimate   controlplane.LimitEstimate
+	estimated  []controlplane.LimitChange
+	noEstimate error
 }
 
 // start serves a console; open is one that asks for no tokens.
@@ -68,12 +82,18 @@ func start(t testing.TB, open bool) *world {
 		Health: func(context.Context) controlplane.HealthDocument {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			return controlplane.HealthDocument{Overall: controlplane.SeverityCritical, AtMs: 1_700_000_000_000, Findings: w.found}
+			return controlplane.HealthDocument{Overall: cmp.Or(w.overall, controlplane.SeverityWarning), AtMs: 1_700_000_000_000, Findings: w.found}
 		},
 		TopKeys: func(_ context.Context, q controlplane.TopQuery) (controlplane.TopKeys, error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			return w.top, w.down
+			return w.top, cmp.Or(w.noTop, w.down)
+		},
+		Limits: func(_ context.Context, changes []controlplane.LimitChange) (controlplane.LimitEstimate, error) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.estimated = changes
+			return w.estimate, cmp.Or(w.noEstimate, w.down)
 		},
 		Key: func(_ context.Context, q controlplane.KeyQuery) (controlplane.KeyReport, error) {
 			w.mu.Lock()
@@ -166,17 +186,17 @@ type rollouts struct {
 	*world
 }
 
-func (s rollouts) Start(_ context.Context, id string, spec controlplane.RolloutSpec, by controlplane.By) (controlplane.Rollout, error) {
+func (s rollouts) Start(_ context.Context, start controlplane.RolloutStart) (controlplane.Rollout, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.one != nil {
 		return controlplane.Rollout{}, fmt.Errorf("%w: rollout %s is under way", controlplane.ErrConflict, s.one.ID)
 	}
-	r, err := controlplane.NewRollout(id, spec, by, []string{"eu", "us"}, time.Now().UnixMilli())
+	r, err := controlplane.NewRollout(start.ID, start.Spec, start.By, []string{"eu", "us"}, time.Now().UnixMilli())
 	if err != nil {
 		return controlplane.Rollout{}, err
 	}
-	s.one, s.by = r, by
+	s.one, s.by = r, start.By
 	return *r, s.down
 }
 
@@ -302,6 +322,27 @@ func (s settings) Namespaces(_ context.Context, workspace, after string) (page [
 	return page[:min(len(page), 1000)], len(page) > 1000, s.down
 }
 
+func (s settings) AllOverrides(_ context.Context, after controlplane.OverrideName) (page []controlplane.Override, more bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.overridePages++
+	for _, o := range s.world.settings {
+		if cmp.Or(cmp.Compare(o.Workspace, after.Workspace), cmp.Compare(o.Namespace, after.Namespace), cmp.Compare(o.Pattern, after.Pattern)) > 0 {
+			page = append(page, o)
+		}
+	}
+	return page[:min(len(page), 1000)], len(page) > 1000, s.down
+}
+
+func (s settings) AllNamespaces(context.Context, string, string) (page []controlplane.Namespace, more bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, name := range s.namespaces {
+		page = append(page, controlplane.DefaultNamespace("acme", name))
+	}
+	return page[:min(len(page), 1000)], len(page) > 1000, s.down
+}
+
 func (s settings) ResetKey(_ context.Context, workspace, namespace, identifier string, _ time.Duration, by controlplane.By) (controlplane.Reset, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -358,21 +399,32 @@ func (s retirements) Status(context.Context, string) (controlplane.Retirement, e
 	return *s.retire, nil
 }
 
-func (s retirements) ApproveRename(_ context.Context, _ string, by controlplane.By) (controlplane.Retirement, error) {
+func (s retirements) Start(_ context.Context, table string, spec controlplane.RetirementSpec, by controlplane.By) (controlplane.Retirement, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.by = by
+	s.by, s.retire = by, &controlplane.Retirement{ID: "t1", Table: table, Spec: spec, By: by, Phase: controlplane.RetirementObserving}
 	return *s.retire, s.down
 }
 
-func (s retirements) ApproveDrop(_ context.Context, _ string, by controlplane.By) (controlplane.Retirement, error) {
+func (s retirements) ApproveRename(_ context.Context, _ string, o controlplane.RetirementOrder) (controlplane.Retirement, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.by = by
+	s.by, s.evidence = o.By, o.Evidence
+	return *s.retire, s.down
+}
+
+func (s retirements) ApproveDrop(_ context.Context, _ string, o controlplane.RetirementOrder) (controlplane.Retirement, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.by, s.evidence = o.By, o.Evidence
 	return *s.retire, s.down
 }
 
 type auditLog struct{ *world }
+
+func (s auditLog) AuditLinks(context.Context, int64, int) (controlplane.AuditLinks, error) {
+	return controlplane.AuditLinks{}, s.down
+}
 
 func (s auditLog) Audit(_ context.Context, before int64, rows int) (page []controlplane.AuditRecord, err error) {
 	s.mu.Lock()
@@ -414,6 +466,50 @@ func (r ring) Holder(_ context.Context, hash controlplane.TokenHash) (controlpla
 		}
 	}
 	return controlplane.Identity{}, fmt.Errorf("%w: the token is unknown or revoked", controlplane.ErrUnauthenticated)
+}
+
+func (r ring) Create(_ context.Context, name string, role controlplane.Role, expiresIn time.Duration, by controlplane.By) (string, error) {
+	return r.change(fmt.Sprint("create ", name, " ", role, " ", expiresIn), by, func() error {
+		if slices.ContainsFunc(r.tokens, func(t controlplane.Token) bool { return t.Name == name }) {
+			return fmt.Errorf("%w: there is a token %s already", controlplane.ErrConflict, name)
+		}
+		r.tokens = append(r.tokens, controlplane.Token{Name: name, Role: role, CreatedBy: by.Actor, CreatedAt: time.UnixMilli(1_700_000_000_000)})
+		return nil
+	})
+}
+
+func (r ring) Rotate(_ context.Context, name string, overlap, expiresIn time.Duration, by controlplane.By) (string, error) {
+	return r.change(fmt.Sprint("rotate ", name, " ", overlap, " ", expiresIn), by, func() error { return nil })
+}
+
+func (r ring) Revoke(_ context.Context, name string, by controlplane.By) error {
+	_, err := r.change("revoke "+name, by, func() error { return nil })
+	return err
+}
+
+func (r ring) change(asked string, by controlplane.By, change func() error) (string, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.down != nil {
+		return "", r.down
+	}
+	if err := change(); err != nil {
+		return "", err
+	}
+	r.made++
+	r.asked, r.by = asked, by
+	return fmt.Sprint("weir_s3cret-", r.made), nil
+}
+
+func (r ring) List(_ context.Context, after string) (page []controlplane.Token, more bool, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, t := range r.tokens {
+		if t.Name > after {
+			page = append(page, t)
+		}
+	}
+	return page, false, cmp.Or(r.listDown, r.down)
 }
 
 // browser is somebody before the console, with cookies and without scripts.

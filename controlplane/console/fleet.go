@@ -152,17 +152,18 @@ func (n *nodeView) judge(nowMs int64) {
 		n.Why = append(n.Why, fmt.Sprintf(format, args...))
 	}
 	if !n.GetLive() {
-		say("bad", "not heard of since %s (%s)", clock(n.GetSeenAtMs()), span(time.Duration(n.GetAgeMs())*time.Millisecond))
+		say("bad", "last heartbeat at %s (%s ago)", clock(n.GetSeenAtMs()),
+			span(time.Duration(n.GetAgeMs())*time.Millisecond))
 		return
 	}
 	h := n.GetHealth()
 	if open := h.GetBreakersOpen(); open > 0 {
 		since := ""
 		if at := h.GetReplayedAtMs(); at > 0 {
-			since = fmt.Sprintf(", the last full word was at %s (%s ago)", clock(at),
+			since = fmt.Sprintf(", its last complete replay was at %s (%s ago)", clock(at),
 				span(time.Duration(sinceNode(n.Node, nowMs, at))*time.Millisecond))
 		}
-		say("bad", "decides without its Redis: %s not called%s", plural(open, "shard is", "shards are"), since)
+		say("bad", "decides without its Redis: %s open%s", plural(open, "breaker is", "breakers are"), since)
 	}
 	if h.GetDroppedCostTotal() > 0 {
 		say("bad", "has lost accepted cost: %s", count(h.GetDroppedCostTotal()))
@@ -206,12 +207,12 @@ func sinceNode(n *controlv1.Node, nowMs, atMs int64) int64 {
 func (r *regionView) findings() (found []finding) {
 	link := "/console/regions/" + r.Name
 	if r.Live == 0 {
-		return []finding{{"bad", r.Name, link, "no node of this region is heard of",
-			"Callers there get no decisions from these nodes: look at their processes and at their way to MySQL."}}
+		return []finding{{"bad", r.Name, link, "no node of this region sends heartbeats",
+			"The nodes have stopped, or cannot reach MySQL: check their processes and their connection to MySQL."}}
 	}
 	if missing := r.unrelayed(); len(missing) > 0 {
 		found = append(found, finding{"bad", r.Name, link, "no node relays " + shardsInWords(missing) + " of its Redis",
-			"This region and the others do not hear of one another: see the nodes' log for why none gets the lease."})
+			"This region and the others exchange no counts: the nodes' logs say why none of them gets the lease."})
 	}
 	const most = 3
 	odd := slices.DeleteFunc(slices.Clone(r.Nodes), func(n nodeView) bool { return n.State == "ok" })
@@ -296,7 +297,8 @@ func (c *Console) regionPage(w http.ResponseWriter, r *http.Request, v *viewer) 
 		c.render(w, r, v, http.StatusServiceUnavailable, "broken", name, reading.Problem)
 	case i < 0:
 		c.render(w, r, v, http.StatusNotFound, "broken", name,
-			fmt.Sprintf("No node of a region %q has been heard of. Names are as the nodes' WEIR_REGION has them.", name))
+			fmt.Sprintf("No node of a region %q has sent a heartbeat. "+
+				"The name of a region is the WEIR_REGION of its nodes.", name))
 	default:
 		page := regionPageView{regionView: fleet.Regions[i], Read: fleet.Read}
 		page.Shown = slices.Clone(page.Nodes)

@@ -17,7 +17,7 @@ var funcs = template.FuncMap{
 	"add":    func(a, b int) int { return a + b },
 	"add64":  func(a int64, b any) int64 { return a + whole(b) },
 	"rate":   rate, "figure": figure, "span": span, "clock": clock, "stamp": stamp, "iso": iso, "percent": percent,
-	"action": newAction, "join": strings.Join,
+	"action": newAction, "join": strings.Join, "few": few,
 }
 
 // count is a whole number with its thousands apart.
@@ -31,6 +31,15 @@ func count[T int | int32 | int64](v T) string {
 		return "−" + digits
 	}
 	return digits
+}
+
+// few lists names, and of a long list how many more there are.
+func few(names []string) string {
+	const most = 6
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %s more", strings.Join(names[:most-1], ", "), count(len(names)-most+1))
 }
 
 // rate is a figure a second.

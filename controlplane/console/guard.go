@@ -100,8 +100,8 @@ func (c *Console) ours(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		origin, err := url.Parse(r.Header.Get("Origin"))
 		if err != nil || origin.Host == "" || !strings.EqualFold(origin.Host, r.Host) {
-			http.Error(w, "This request comes from no page of this console (Origin). A proxy before it must pass the Host "+
-				"header on.", http.StatusForbidden)
+			http.Error(w, "The Origin of this request is not this console. A proxy in front of the console must pass on "+
+				"the Host header.", http.StatusForbidden)
 			return
 		}
 		next(w, r)

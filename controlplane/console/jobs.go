@@ -85,7 +85,7 @@ func (c *Console) operateCleanup(w http.ResponseWriter, r *http.Request, v *view
 		},
 	}[do]
 	if !ok {
-		c.showJobs(w, r, v, http.StatusBadRequest, "There is no such thing to do with the cleanup.")
+		c.showJobs(w, r, v, http.StatusBadRequest, "The cleanup has no such action.")
 		return
 	}
 	if err := change(v.ctx); err != nil {

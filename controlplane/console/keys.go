@@ -26,6 +26,7 @@ type keyView struct {
 	Window                           string
 
 	Hot, Denied ranking
+	Names       names
 	Seen        []seenKey // the identifier, by its durations, where nodes alone know of it
 }
 
@@ -50,6 +51,13 @@ func (c *Console) showKey(w http.ResponseWriter, r *http.Request, v *viewer, cod
 			page.Seen = append(page.Seen, see(k.TopKey, page.Hot.GetNowMs()))
 		}
 	}
+	if !byScript(r) {
+		seen, problem := keysOf(page.Hot, page.Denied)
+		if page.Workspace != "" || page.Namespace != "" {
+			seen, problem = c.seenKeys(v)
+		}
+		page.Names = c.listNames(v, seen, problem)
+	}
 	page.Asked = page.Workspace != "" && page.Namespace != ""
 	if page.Asked {
 		if err := c.lookUp(v, &page); err != nil {
@@ -57,6 +65,11 @@ func (c *Console) showKey(w http.ResponseWriter, r *http.Request, v *viewer, cod
 		}
 	}
 	c.renderWith(w, r, v, code, "keys", "Keys", problem, page)
+}
+
+// Identifiers are offered while people type: of the page's namespace, if it has one.
+func (k keyView) Identifiers() []string {
+	return distinct(slices.Concat(k.Hot.Keys, k.Denied.Keys), func(k rankedKey) string { return k.GetIdentifier() })
 }
 
 func (c *Console) lookUp(v *viewer, page *keyView) error {

@@ -18,6 +18,7 @@ type limitsView struct {
 	After      string // the namespace that the page comes after
 	Next       string // the one that the next page comes after; empty: this is the last
 	Problem    string
+	Names      names
 }
 
 func (c *Console) limitsPage(w http.ResponseWriter, r *http.Request, v *viewer) {
@@ -27,6 +28,8 @@ func (c *Console) limitsPage(w http.ResponseWriter, r *http.Request, v *viewer) 
 			"namespace": {namespace}}.Encode(), http.StatusSeeOther)
 		return
 	}
+	seen, problem := c.seenKeys(v)
+	page.Names = c.listNames(v, seen, problem)
 	code := http.StatusOK
 	if page.Workspace != "" {
 		page.After = r.URL.Query().Get("after")
@@ -55,10 +58,10 @@ type namespaceView struct {
 	After     string // the pattern that the page comes after
 	Next      string // the one that the next page comes after; empty: this is the last
 	Edit      overrideForm
+	Delete    *deleteForm // nil: nothing is to be deleted
 }
 
-// overridesShown are those of a page. Each has a form, and browsers look through all forms
-// before a page counts as loaded.
+// overridesShown are those of a page.
 const overridesShown = 50
 
 // namespacesShown are those of a page.
@@ -70,6 +73,13 @@ func (c *Console) namespacePage(w http.ResponseWriter, r *http.Request, v *viewe
 	page.After = q.Get("after")
 	if pattern := q.Get("pattern"); pattern != "" {
 		page.Edit = c.overrideForm(v, page.GetWorkspace(), page.Namespace.GetNamespace(), pattern)
+	}
+	if pattern := q.Get("delete"); pattern != "" && v.May("operator") {
+		var err error
+		if page.Delete, err = c.deleteForm(v, &page, pattern); err != nil {
+			c.showNamespace(w, r, v, status(err), words(err), page)
+			return
+		}
 	}
 	c.showNamespace(w, r, v, http.StatusOK, "", page)
 }
@@ -136,7 +146,7 @@ func (c *Console) changeNamespace(w http.ResponseWriter, r *http.Request, v *vie
 	if _, err := ask(v.ctx, c.backend.settings.SetNamespace, msg); err != nil {
 		problem := words(err)
 		if connect.CodeOf(err) == connect.CodeFailedPrecondition {
-			problem += ". What it is now stands below; the form has what you filled in, and replaces it if you send it again."
+			problem += ". The current settings are shown below. The form keeps your values; send it again to replace them."
 		}
 		c.showNamespace(w, r, v, status(err), problem, page)
 		return

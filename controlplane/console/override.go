@@ -22,6 +22,9 @@ type overrideForm struct {
 	Candidate string // empty: none
 	Shadow    bool
 	SeenMs    int64 // when it was changed last, 0 for one that is not there
+
+	Reason   string
+	Estimate *estimateView // nil: it has not been reviewed
 }
 
 // overrideForm is the form of the override that there is of a pattern, or of a new one.
@@ -31,8 +34,12 @@ func (c *Console) overrideForm(v *viewer, workspace, namespace, pattern string) 
 	if err != nil { // one that cannot be read is not changed either: its form says that it is new
 		return overrideForm{Pattern: pattern}
 	}
-	o := found.GetOverride()
-	form := overrideForm{Pattern: pattern, Limit: strconv.FormatInt(o.GetLimit(), 10), Shadow: o.GetShadow(),
+	return formOf(found.GetOverride())
+}
+
+// formOf is the form of an override that there is.
+func formOf(o *controlv1.Override) overrideForm {
+	form := overrideForm{Pattern: o.GetPattern(), Limit: strconv.FormatInt(o.GetLimit(), 10), Shadow: o.GetShadow(),
 		SeenMs: o.GetUpdatedAtMs()}
 	if ms := o.GetDurationMs(); ms > 0 {
 		form.Duration = typed(time.Duration(ms) * time.Millisecond)
@@ -59,9 +66,12 @@ func readOverrideForm(f url.Values) overrideForm {
 	return overrideForm{
 		Pattern: f.Get("pattern"), Limit: strings.TrimSpace(f.Get("limit")), Duration: strings.TrimSpace(f.Get("duration")),
 		Candidate: strings.TrimSpace(f.Get("candidate")), Shadow: f.Get("shadow") != "", SeenMs: seenMs(f),
+		Reason: f.Get("reason"),
 	}
 }
 
+// changeOverride deletes an override, or sets what the form holds. What has not been reviewed as it stands is reviewed
+// first.
 func (c *Console) changeOverride(w http.ResponseWriter, r *http.Request, v *viewer) {
 	f := r.PostForm
 	page := newNamespaceView(f.Get("workspace"), f.Get("namespace"))
@@ -87,13 +97,18 @@ func (c *Console) changeOverride(w http.ResponseWriter, r *http.Request, v *view
 		c.showNamespace(w, r, v, http.StatusBadRequest, err.Error(), page)
 		return
 	}
+	if f.Get("do") == "review" || f.Has("reviewed") && f.Get("reviewed") != page.Edit.Mark() {
+		c.reviewOverride(w, r, v, page, msg)
+		return
+	}
 	msg.Actor, msg.Reason, msg.Workspace, msg.Namespace = actor, reason, page.GetWorkspace(), page.Namespace.GetNamespace()
 	if _, err := ask(v.ctx, c.backend.settings.ChangeOverride, msg); err != nil {
 		problem := words(err)
 		if connect.CodeOf(err) == connect.CodeFailedPrecondition {
 			is := c.overrideForm(v, msg.GetWorkspace(), msg.GetNamespace(), msg.GetPattern())
 			page.Edit.SeenMs = is.SeenMs
-			problem += ". " + is.sentence() + " The form has what you filled in, and sets that if you send it again."
+			problem += ". " + is.Sentence() + " The form keeps your values; send it again to set them."
+			page.Edit.Estimate, _ = c.estimate(v, page.Edit.change(&page, msg)) // the API has taken it for a valid one
 		}
 		c.showNamespace(w, r, v, status(err), problem, page)
 		return
@@ -124,8 +139,8 @@ func (f overrideForm) request() (*controlv1.ChangeOverrideRequest, error) {
 		Shadow: &f.Shadow, IfUpdatedAtMs: &f.SeenMs}, nil
 }
 
-// sentence is what is there.
-func (f overrideForm) sentence() string {
+// Sentence is what is there.
+func (f overrideForm) Sentence() string {
 	if f.SeenMs == 0 {
 		return "There is none now."
 	}

@@ -59,26 +59,28 @@ var sections = map[string]string{
 	"keys":   "keys",
 	"health": "health",
 	"audit":  "audit",
+	"tokens": "tokens",
 }
 
 // dids tell people that it is done, by the key that a redirect carries.
 var dids = map[string]string{
 	"cleanup.pause":     "The cleanup's schedule is paused.",
-	"cleanup.resume":    "The cleanup's schedule goes on, with a run at once.",
-	"cleanup.run":       "The cleanup has run; its line is the first in the history.",
+	"cleanup.resume":    "The cleanup's schedule is resumed; a run starts immediately.",
+	"cleanup.run":       "The cleanup has run; the run is the first in the history.",
 	"rollout.start":     "The rollout has started.",
-	"rollout.approve":   "Approved: the stage begins.",
-	"rollout.pause":     "The rollout stands still until it is resumed.",
-	"rollout.resume":    "The rollout goes on.",
-	"rollout.abort":     "The rollout is given up: what was applied is rolled back.",
+	"rollout.approve":   "Approved: the stage begins as soon as it has all its approvals.",
+	"rollout.pause":     "The rollout is paused until it is resumed.",
+	"rollout.resume":    "The rollout continues.",
+	"rollout.abort":     "The rollout is aborted: what was applied is rolled back.",
 	"rollout.rollback":  "The rollout is being rolled back.",
-	"key.reset":         "What was counted of the identifier is forgotten. Nodes have it within one settings interval.",
+	"key.reset":         "The identifier is reset: its earlier counts are forgotten within one settings interval.",
 	"retirement.start":  "The retirement has begun: it observes first.",
-	"retirement.rename": "Approved: the table gets its other name.",
-	"retirement.drop":   "Approved: the table is dropped.",
-	"retirement.abort":  "Given up: the table keeps its name, or gets it back.",
+	"retirement.rename": "Approved: the table is renamed as soon as all approvals are given.",
+	"retirement.drop":   "Approved: the table is dropped as soon as all approvals are given.",
+	"retirement.abort":  "Aborted: the table keeps its name, or gets it back.",
 	"override.set":      "The override is set. Nodes have it within one settings interval.",
-	"override.delete":   "The override is gone. Nodes follow within one settings interval.",
+	"override.delete":   "The override is deleted. Nodes follow within one settings interval.",
+	"token.revoke":      "The token is revoked.",
 	"namespace.set":     "The settings are changed. Nodes have them within one settings interval.",
 }
 
@@ -99,7 +101,7 @@ func (c *Console) renderWith(w http.ResponseWriter, r *http.Request, v *viewer, 
 	var b bytes.Buffer
 	if err := templates[page].ExecuteTemplate(&b, "frame.html", out); err != nil {
 		c.Log.ErrorContext(r.Context(), "a page cannot be rendered", "page", page, "error", err)
-		http.Error(w, "A fault of ours, now in the log of weir-control.", http.StatusInternalServerError)
+		http.Error(w, "Internal error: see the log of weir-control.", http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")

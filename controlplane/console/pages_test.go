@@ -26,9 +26,9 @@ func TestEveryPageEmpty(t *testing.T) {
 	b := start(t, false).as("operator")
 	for path, says := range map[string]string{
 		"/console/":               "No nodes have reported yet",
-		"/console/regions/eu":     "No node of a region &#34;eu&#34; has been heard of",
+		"/console/regions/eu":     "No node of a region &#34;eu&#34; has sent a heartbeat",
 		"/console/rollouts":       "There has been no rollout yet",
-		"/console/rollouts/new":   "Begins with what is built in",
+		"/console/rollouts/new":   "from the built-in tuning",
 		"/console/rollouts/at/r1": "there is no rollout &#34;r1&#34;",
 		"/console/jobs":           "It has not run yet",
 		"/console/limits":         "Name a workspace",
@@ -127,12 +127,12 @@ func TestEveryPageFull(t *testing.T) {
 	b := full(t).as("operator")
 	for path, says := range map[string][]string{
 		"/console/":                  {"900 of 1\u202f000 nodes in 20 regions live", "region-19", "node-00-009 in region-00", "and 2 more of its nodes"},
-		"/console/regions/region-00": {"45 of 50 nodes live", "node-00-049", "not heard of since"},
+		"/console/regions/region-00": {"45 of 50 nodes live", "node-00-049", "last heartbeat at"},
 		"/console/rollouts":          {"fewer rows", "r1"},
 		"/console/rollouts/at/r1":    {"Guardrails", "Convergence delay", "at most 30\u202f000", "Pause", "0.5", "default 0.1"},
-		"/console/jobs":              {"Rows deleted by each of the last 50 runs", "every 60 s", "Pause the schedule", "Watches for writes", "Give up"},
-		"/console/keys?workspace=acme&namespace=api&identifier=user_00007": {"The override <code>user_00007</code> applies", "<b>7</b>", "No reset of it matters", "Reset it"},
-		"/console/keys?workspace=acme&namespace=api&identifier=user_1":     {"It was reset", "reset number 3"},
+		"/console/jobs":              {"Rows deleted by each of the last 50 runs", "every 60 s", "Pause the schedule", "Watches for writes", "Abort"},
+		"/console/keys?workspace=acme&namespace=api&identifier=user_00007": {"The override <code>user_00007</code> applies", "<b>7</b>", "No reset of it is in force", "Reset it"},
+		"/console/keys?workspace=acme&namespace=api&identifier=user_1":     {"It was reset", "It was reset"},
 		"/console/health":          {"no node of it is live", "start one", "critical", "Check now"},
 		"/console/health?check=1":  {"set noeviction", "fails", "Check again"},
 		"/console/audit":           {"entry 120", "entry 71", "before=71"},
@@ -165,8 +165,8 @@ func TestAuditForm(t *testing.T) {
 		"action=namespace":              {"namespace acme/api", "entry 120"},
 		"subject=entry+7":               {"entry 79", "entry 80"},
 		"workspace=acme&namespace=api":  {"namespace acme/api", "entry 120"},
-		"actor=eve":                     {"There was no such change", "entry 120"},
-		"until=2001-01-01T00:00":        {"There was no such change", "entry 120"},
+		"actor=eve":                     {"No change matches", "entry 120"},
+		"until=2001-01-01T00:00":        {"No change matches", "entry 120"},
 		"actor=ann":                     {"before=70", "namespace acme/api"},
 		"actor=ann&before=70":           {`value="ann"`, "entry 70"},
 		"since=2001-01-01T00:00&actor=": {"entry 120", "entry 60"},
@@ -203,7 +203,7 @@ func TestTheWorstNodesAreNamed(t *testing.T) {
 		w.fleet.Nodes[5].Live = false
 	})
 	body := w.as("viewer").get("/console/").body
-	dead, late, more := strings.Index(body, "node-00-005 in region-00</a> not heard of"), strings.Index(body, "node-00-000 in region-00</a> does not run"), strings.Index(body, "and 3 more of its nodes")
+	dead, late, more := strings.Index(body, "node-00-005 in region-00</a> last heartbeat"), strings.Index(body, "node-00-000 in region-00</a> does not run"), strings.Index(body, "and 3 more of its nodes")
 	if dead < 0 || late < dead || more < late {
 		t.Errorf("the dead node is at %d, a late one at %d, the others at %d:\n%s", dead, late, more, body)
 	}

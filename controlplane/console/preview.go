@@ -77,7 +77,8 @@ func (c *Console) previewRollout(w http.ResponseWriter, r *http.Request, v *view
 		c.renderWith(w, r, v, http.StatusBadRequest, "rollout-new", "New rollout", err.Error(), form)
 		return
 	}
-	answer, err := ask(v.ctx, c.backend.rollouts.PreviewRollout, &controlv1.PreviewRolloutRequest{Tuning: document})
+	answer, err := ask(v.ctx, c.backend.rollouts.PreviewRollout, &controlv1.PreviewRolloutRequest{Tuning: document,
+		Force: form.Force})
 	if err != nil {
 		c.renderWith(w, r, v, status(err), "rollout-new", "New rollout", words(err), form)
 		return
@@ -105,8 +106,8 @@ func describePreview(p *controlv1.PreviewRolloutResponse) *previewView {
 	was, is := p.GetOld(), p.GetNew()
 	v.compare("Rows written to MySQL", "a second", was.GetRowsWrittenPerS(), is.GetRowsWrittenPerS())
 	v.compare("Rows read from MySQL", "a second", was.GetRowsReadPerS(), is.GetRowsReadPerS())
-	v.compare("Convergence, half of the cost", "ms", float64(was.GetConvergenceP50Ms()), float64(is.GetConvergenceP50Ms()))
-	v.compare("Convergence, 99 of a hundred", "ms", float64(was.GetConvergenceP99Ms()), float64(is.GetConvergenceP99Ms()))
+	v.compare("Convergence, 50 % of the cost", "ms", float64(was.GetConvergenceP50Ms()), float64(is.GetConvergenceP50Ms()))
+	v.compare("Convergence, 99 % of the cost", "ms", float64(was.GetConvergenceP99Ms()), float64(is.GetConvergenceP99Ms()))
 	v.compare("Overshoot of the worst caller", "of the limit; 1 is exact", was.GetOvershoot(), is.GetOvershoot())
 	v.compare("Overshoot of ordinary callers", "of the limit", was.GetOrdinaryOvershoot(), is.GetOrdinaryOvershoot())
 	v.MostY = 1 // exact

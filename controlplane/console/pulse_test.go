@@ -87,21 +87,21 @@ func TestJudge(t *testing.T) {
 		says   string
 	}{
 		"well":           {func(*controlv1.Node) {}, "ok", ""},
-		"silent":         {func(n *controlv1.Node) { n.Live, n.AgeMs = false, 90_000 }, "bad", "not heard of since 22:13:19 (90 s)"},
-		"breaker":        {func(n *controlv1.Node) { n.Health.BreakersOpen = 1 }, "bad", "decides without its Redis: 1 shard is not called, the last full word was at 22:13:19 (100 ms ago)"},
+		"silent":         {func(n *controlv1.Node) { n.Live, n.AgeMs = false, 90_000 }, "bad", "last heartbeat at 22:13:19 (90 s ago)"},
+		"breaker":        {func(n *controlv1.Node) { n.Health.BreakersOpen = 1 }, "bad", "decides without its Redis: 1 breaker is open, its last complete replay was at 22:13:19 (100 ms ago)"},
 		"dropped":        {func(n *controlv1.Node) { n.Health.DroppedCostTotal = 3 }, "bad", "has lost accepted cost: 3"},
 		"no replay":      {func(n *controlv1.Node) { n.Health.PendingCost, n.Health.ReplayedAtMs = 5, now-120_000 }, "late", "its accepted cost has not reached Redis since 22:11:20 (2 min)"},
 		"nothing to do":  {func(n *controlv1.Node) { n.Health.ReplayedAtMs = now - 120_000 }, "ok", ""},
-		"relay hangs":    {func(n *controlv1.Node) { n.Health.Relay.InStepAtMs = now - 300_000 }, "late", "relays shard 0, and has told or read no news since 22:08:20 (5 min)"},
+		"relay hangs":    {func(n *controlv1.Node) { n.Health.Relay.InStepAtMs = now - 300_000 }, "late", "relays shard 0, and has exchanged no counts with other regions since 22:08:20 (5 min)"},
 		"never in step":  {func(n *controlv1.Node) { n.Health.Relay.InStepAtMs = 0 }, "late", "since 22:03:20 (10 min)"},
 		"just started":   {func(n *controlv1.Node) { n.Health.Relay.InStepAtMs, n.StartedAtMs = 0, now-5000 }, "ok", ""},
 		"relays nothing": {func(n *controlv1.Node) { n.Health.Relay = &controlv1.NodeRelay{Shards: 1} }, "ok", ""},
-		"untold":         {func(n *controlv1.Node) { n.Health.Relay.UntoldMs = 12_000 }, "late", "counts wait to be told to other regions: 12 s"},
+		"untold":         {func(n *controlv1.Node) { n.Health.Relay.UntoldMs = 12_000 }, "late", "its oldest unsent count is 12 s old"},
 		"clock ahead": {func(n *controlv1.Node) {
 			n.ClockSkewMs, n.Health.Relay.InStepAtMs, n.Health.SettingsAtMs = 3_600_000, now+3_600_000-5000, now+3_600_000
 		}, "late", "its clock is off by 1 h"},
-		"late counts": {func(n *controlv1.Node) { n.Health.Relay.LagP99Ms["us"] = 12_000 }, "late", "arrives late: 12 s"},
-		"bad counts":  {func(n *controlv1.Node) { n.Health.Relay.LagP99Ms["us"] = 40_000 }, "bad", "arrives late: 40 s"},
+		"late counts": {func(n *controlv1.Node) { n.Health.Relay.LagP99Ms["us"] = 12_000 }, "late", "arrive late: 12 s"},
+		"bad counts":  {func(n *controlv1.Node) { n.Health.Relay.LagP99Ms["us"] = 40_000 }, "bad", "arrive late: 40 s"},
 		"settings":    {func(n *controlv1.Node) { n.Health.SettingsProblem = "floor is 7" }, "late", "does not run the newest settings: floor is 7"},
 	} {
 		n := well()

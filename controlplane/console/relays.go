@@ -42,12 +42,12 @@ func (n *nodeView) judgeRelay(nowMs int64, say func(state, format string, args .
 		return
 	}
 	r := n.GetHealth().GetRelay()
-	n.late(say, nowMs, r.GetInStepAtMs(), "relays "+n.Shards()+", and has told or read no news")
+	n.late(say, nowMs, r.GetInStepAtMs(), "relays "+n.Shards()+", and has exchanged no counts with other regions")
 	if state := lateness(r.GetUntoldMs()); state != "ok" {
-		say(state, "counts wait to be told to other regions: %s", span(time.Duration(r.GetUntoldMs())*time.Millisecond))
+		say(state, "its oldest unsent count is %s old", span(time.Duration(r.GetUntoldMs())*time.Millisecond))
 	}
 	if n.Delay.Known && n.Delay.State != "ok" {
-		say(n.Delay.State, "other regions' news arrives late: %s in the slowest of a hundred",
+		say(n.Delay.State, "counts of other regions arrive late: %s at the 99th percentile",
 			span(time.Duration(n.Delay.P99)*time.Millisecond))
 	}
 }

@@ -18,6 +18,7 @@ type retirementView struct {
 	Due     time.Duration
 	Steps   []retirementStep
 	Can     []can
+	Quorum  quorumForm // of the form that begins another one
 }
 
 // retirementStep is one of the way from observed to dropped. State is done, active or
@@ -26,12 +27,12 @@ type retirementStep struct{ Name, State string }
 
 // retirementPhases are the phases in order, with what each means.
 var retirementPhases = []struct{ Phase, Step, Words string }{
-	{"observing", "observe", "Watches for writes: none may come for the time that was set, and counts must be healthy " +
-		"everywhere."},
+	{"observing", "observe", "Watches for writes: for the quiet time nothing may write the table, and counts must be " +
+		"healthy in every region."},
 	{"draining", "drain", "Deletes what has expired, in batches. What has not expired is left alone."},
 	{"awaiting_approval", "approve", "Waits for a person to look at the evidence and approve the rename."},
 	{"renaming", "rename", "Renames the table."},
-	{"renamed", "soak", "Soaks under its other name: it can go back until it is dropped."},
+	{"renamed", "soak", "Soaks under its new name: the table can get its old name back until it is dropped."},
 	{"awaiting_final_approval", "approve the drop",
 		"Waits for an admin to approve the drop. What follows cannot be undone."},
 	{"dropping", "drop", "Drops the table."},
@@ -41,7 +42,7 @@ func (c *Console) retirement(ctx context.Context) retirementView {
 	found, err := ask(ctx, c.backend.retirements.RetirementStatus, &controlv1.RetirementStatusRequest{})
 	switch {
 	case err != nil && status(err) == http.StatusNotFound:
-		return retirementView{None: true}
+		return retirementView{None: true, Quorum: firstQuorum}
 	case err != nil:
 		return retirementView{Problem: words(err)}
 	}
@@ -49,7 +50,7 @@ func (c *Console) retirement(ctx context.Context) retirementView {
 }
 
 func describeRetirement(r *controlv1.Retirement, now time.Time) retirementView {
-	v := retirementView{Retirement: r, Over: r.GetEndedAtMs() > 0}
+	v := retirementView{Retirement: r, Over: r.GetEndedAtMs() > 0, Quorum: firstQuorum}
 	if due := r.GetDueAtMs(); due > 0 && !v.Over {
 		v.Due = max(0, time.UnixMilli(due).Sub(now).Round(time.Second))
 	}
@@ -65,39 +66,47 @@ func describeRetirement(r *controlv1.Retirement, now time.Time) retirementView {
 	case "dropped":
 		v.Words = "The table is gone."
 	case "aborted", "restoring":
-		v.Words = "Given up: the table has its name back, or gets it now."
+		v.Words = "Aborted: the table has its name back, or gets it now."
 		for i := range v.Steps {
 			v.Steps[i].State = "waiting"
 		}
 	case "awaiting_approval":
 		v.Can = append(v.Can, can{"rename", "Approve the rename", "The table gets the name " + r.GetDated() +
-			". It can go back until it is dropped."})
+			". It can get its old name back until it is dropped."})
 	case "awaiting_final_approval":
 		v.Can = append(v.Can, can{"drop", "!Approve the drop",
-			"The table is dropped, and cannot come back. This takes the role admin."})
+			"The table is dropped, and cannot come back. This requires the role admin."})
 	}
 	if !v.Over && r.GetPhase() != "dropping" && r.GetPhase() != "restoring" {
-		v.Can = append(v.Can, can{"abort", "!Give up", "The table keeps its name, or gets it back."})
+		v.Can = append(v.Can, can{"abort", "!Abort", "The table keeps its name, or gets it back."})
 	}
 	return v
 }
 
 func (c *Console) operateRetirement(w http.ResponseWriter, r *http.Request, v *viewer) {
 	actor, reason := c.by(w, r, v)
-	do := r.PostForm.Get("do")
+	do, evidence := r.PostForm.Get("do"), r.PostForm.Get("evidence") // as the page showed it
+	start := &controlv1.StartRetirementRequest{Actor: actor, Reason: reason}
+	if do == "start" {
+		var err error
+		if start.Approvers, start.ApprovalTtlMs, err = readQuorum(r.PostForm).request(); err != nil {
+			c.showJobs(w, r, v, http.StatusBadRequest, err.Error())
+			return
+		}
+	}
 	change, ok := map[string]func(context.Context) error{
 		"start": func(ctx context.Context) error {
-			_, err := ask(ctx, c.backend.retirements.StartRetirement,
-				&controlv1.StartRetirementRequest{Actor: actor, Reason: reason})
+			_, err := ask(ctx, c.backend.retirements.StartRetirement, start)
 			return err
 		},
 		"rename": func(ctx context.Context) error {
 			_, err := ask(ctx, c.backend.retirements.ApproveRename,
-				&controlv1.ApproveRenameRequest{Actor: actor, Reason: reason})
+				&controlv1.ApproveRenameRequest{Actor: actor, Reason: reason, Evidence: evidence})
 			return err
 		},
 		"drop": func(ctx context.Context) error {
-			_, err := ask(ctx, c.backend.retirements.ApproveDrop, &controlv1.ApproveDropRequest{Actor: actor, Reason: reason})
+			_, err := ask(ctx, c.backend.retirements.ApproveDrop,
+				&controlv1.ApproveDropRequest{Actor: actor, Reason: reason, Evidence: evidence})
 			return err
 		},
 		"abort": func(ctx context.Context) error {
@@ -107,7 +116,7 @@ func (c *Console) operateRetirement(w http.ResponseWriter, r *http.Request, v *v
 		},
 	}[do]
 	if !ok {
-		c.showJobs(w, r, v, http.StatusBadRequest, "There is no such thing to do with a retirement.")
+		c.showJobs(w, r, v, http.StatusBadRequest, "A retirement has no such action.")
 		return
 	}
 	if err := change(v.ctx); err != nil {

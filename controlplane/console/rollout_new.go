@@ -24,17 +24,20 @@ type knob struct{ Name, Label, Unit, Help string }
 
 var knobs = []knob{
 	{"floor", "Floor", "of the limit",
-		"Below it other regions hear that a key is used, and how much once they use it, too. Higher: less news, fewer rows."},
+		"Below it, other regions learn that a key is used, and its count once they use it too. Higher: less news, " +
+			"fewer rows."},
 	{"step", "Step", "of the limit",
-		"By how much a count must have grown to be told again. Higher: less news, fewer rows, staler counts."},
+		"Growth after which a count is sent again. Higher: less news, fewer rows, staler counts."},
 	{"news_interval_ms", "News interval", "ms",
-		"Between two rounds of telling other regions, and reading what they tell."},
-	{"settings_interval_ms", "Settings interval", "ms", "Between two heartbeats, and two reads of settings."},
-	{"jitter", "Jitter", "of an interval", "By which nodes keep apart."},
+		"Time between two rounds of sending news to other regions and reading theirs."},
+	{"settings_interval_ms", "Settings interval", "ms", "Time between two heartbeats, and between two reads of settings."},
+	{"jitter", "Jitter", "of an interval",
+		"Random spread of settings interval and replay tick, so that nodes do not all act at the same moment."},
 	{"min_global_duration_ms", "Shortest shared window", "ms", "Shorter windows stay within their region."},
-	{"replay_tick_ms", "Replay tick", "ms", "Between two sends to Redis; what a killed node loses at the most."},
-	{"fresh_for_ms", "Fresh for", "ms", "How long a key is decided without hearing from Redis."},
-	{"strict_for_ms", "Strict for", "ms", "After a denial, decisions ask Redis first. 0: one window."},
+	{"replay_tick_ms", "Replay tick", "ms", "Time between two sends to Redis. A killed node loses at most one tick."},
+	{"fresh_for_ms", "Fresh for", "ms",
+		"How long a key is decided from memory after Redis was last heard. Then a decision asks Redis first."},
+	{"strict_for_ms", "Strict for", "ms", "How long decisions on a key ask Redis first after a denial. 0: one window."},
 }
 
 // tuned is a field with its value, and the one that it is compared with: the default, or in a
@@ -90,18 +93,21 @@ type planForm struct {
 	Tuning   []tuned
 	Base     base // what is in force, which the form changes
 	Stages   []stageForm
+	Quorum   quorumForm
 	Regions  []string
 	Reason   string
 	Rails    []railForm
 	Shift    field        // by how much the share of denied decisions may differ
 	Lost     field        // the share of nodes that may fall silent
 	Restarts field        // of one node, that are borne
+	Force    bool         // start although the fleet's health is critical, preview although previews are far off
 	Preview  *previewView // nil: none was asked for
 }
 
 type stageForm struct {
 	N        int
 	Regions  string // names, a percentage, or "all"
+	Nodes    string // of each region: a number, a percentage, or empty for all
 	Bake     string
 	Approval bool
 	New      bool // just added
@@ -114,7 +120,7 @@ func (c *Console) newRolloutPage(w http.ResponseWriter, r *http.Request, v *view
 		return
 	}
 	form := planForm{Regions: c.regions(r), Base: inForce, Tuning: compared(inForce.Document, inForce.Document)}
-	form.Stages = firstPlan(form.Regions)
+	form.Stages, form.Quorum = firstPlan(form.Regions), firstQuorum
 	form.readRails(nil)
 	c.render(w, r, v, http.StatusOK, "rollout-new", "New rollout", form)
 }
@@ -152,8 +158,8 @@ func (c *Console) startRollout(w http.ResponseWriter, r *http.Request, v *viewer
 	}
 	if form.Base.Seen != form.Base.Mark() {
 		c.renderWith(w, r, v, http.StatusConflict, "rollout-new", "New rollout",
-			"Another tuning has come into force since this form was shown: what would change of it stands below. Start it "+
-				"again if that is what you want.", form)
+			"Another tuning has come into force since this form was shown. The changes to it are shown below; start "+
+				"the rollout again to make them.", form)
 		return
 	}
 	msg, err := form.request()
@@ -188,6 +194,7 @@ func (f planForm) MoreStages() bool { return len(f.Stages) < stagesMax }
 func readPlanForm(values url.Values, inForce base) planForm {
 	inForce.Seen = values.Get("base")
 	form := planForm{ID: strings.TrimSpace(values.Get("id")), Base: inForce, Reason: values.Get("reason"),
+		Force: values.Get("force") != "", Quorum: readQuorum(values),
 		Tuning: compared("", inForce.Document)}
 	for i := range form.Tuning {
 		form.Tuning[i].Value = strings.TrimSpace(values.Get("tuning." + form.Tuning[i].Name))
@@ -196,7 +203,8 @@ func readPlanForm(values url.Values, inForce base) planForm {
 	for n := 1; n <= stagesShown || n <= stagesMax && values.Has("regions."+strconv.Itoa(n)); n++ {
 		at := strconv.Itoa(n)
 		form.Stages = append(form.Stages, stageForm{N: n, Regions: strings.TrimSpace(values.Get("regions." + at)),
-			Bake: strings.TrimSpace(values.Get("bake." + at)), Approval: values.Get("approval."+at) != ""})
+			Nodes: strings.TrimSpace(values.Get("nodes." + at)),
+			Bake:  strings.TrimSpace(values.Get("bake." + at)), Approval: values.Get("approval."+at) != ""})
 	}
 	return form
 }
@@ -234,10 +242,13 @@ func (f *planForm) request() (*controlv1.StartRolloutRequest, error) {
 		}
 		plan.Stages = append(plan.Stages, stage)
 	}
+	if plan.Approvers, plan.ApprovalTtlMs, err = f.Quorum.request(); err != nil {
+		return nil, err
+	}
 	if plan.Guardrails, err = f.guardrails(); err != nil {
 		return nil, err
 	}
-	return &controlv1.StartRolloutRequest{Id: f.ID, Tuning: document, Plan: plan}, nil
+	return &controlv1.StartRolloutRequest{Id: f.ID, Tuning: document, Plan: plan, Force: f.Force}, nil
 }
 
 func (s stageForm) stage() (*controlv1.RolloutStage, error) {
@@ -255,6 +266,19 @@ func (s stageForm) stage() (*controlv1.RolloutStage, error) {
 	default:
 		for name := range strings.SplitSeq(s.Regions, ",") {
 			stage.Regions = append(stage.Regions, strings.TrimSpace(name))
+		}
+	}
+	if s.Nodes != "" {
+		number, isShare := strings.CutSuffix(s.Nodes, "%")
+		n, err := strconv.ParseInt(strings.TrimSpace(number), 10, 32)
+		switch {
+		case err != nil || n < 1:
+			return nil, fmt.Errorf("stage %d: %q is no number of nodes, want something like 1 or 10%%, or nothing for all", s.N,
+				s.Nodes)
+		case isShare:
+			stage.NodesPercent = int32(n)
+		default:
+			stage.Nodes = int32(n)
 		}
 	}
 	if s.Bake != "" {

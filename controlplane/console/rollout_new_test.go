@@ -2,6 +2,7 @@ package console
 
 import (
 	"fmt"
+	"html"
 	"net/http"
 	"net/url"
 	"strings"
@@ -67,6 +68,38 @@ func TestStagesAreAdded(t *testing.T) {
 	}
 }
 
+// A stage takes in a number or a part of each region's nodes, as the form has it; without either all.
+func TestStagesOfNodes(t *testing.T) {
+	w := start(t, false)
+	b := w.as("operator")
+	plan := someTuning()
+	for n, nodes := range []string{"1", "10 %", ""} {
+		plan.Set(fmt.Sprint("regions.", n+1), "eu")
+		plan.Set(fmt.Sprint("nodes.", n+1), nodes)
+	}
+	for _, bad := range []string{"0", "few", "-1%", "1.5"} {
+		plan.Set("nodes.2", bad)
+		want := fmt.Sprintf("stage 2: %q is no number of nodes", bad)
+		if a := b.send("/console/rollouts/new", "/console/rollouts/new", plan); a.status != http.StatusBadRequest || !strings.Contains(html.UnescapeString(a.body), want) {
+			t.Errorf("%s: %d", bad, a.status)
+		}
+	}
+	plan.Set("nodes.2", "10 %")
+	if a := b.send("/console/rollouts/new", "/console/rollouts/new", plan); a.status != http.StatusSeeOther {
+		t.Fatalf("%d\n%s", a.status, a.body)
+	}
+	got := w.one.Spec.Plan.Stages
+	if len(got) != 3 || got[0].Nodes != 1 || got[1].NodesPercent != 10 || !got[2].NodeShare.All() {
+		t.Errorf("%+v", got)
+	}
+	page := b.get("/console/rollouts/at/r1").body
+	for _, has := range []string{"<b>1 node of eu</b>", "<b>10% of the nodes of eu</b>", "<b>eu</b>"} {
+		if !strings.Contains(page, has) {
+			t.Errorf("no %s", has)
+		}
+	}
+}
+
 // Guardrails begin with the defaults, and arrive as they were changed.
 func TestGuardrailsOfTheForm(t *testing.T) {
 	w := start(t, false)
@@ -74,7 +107,7 @@ func TestGuardrailsOfTheForm(t *testing.T) {
 	shown := b.get("/console/rollouts/new").body
 	for _, has := range []string{
 		`name="guard.convergence_ms.factor" value="3"`, `name="guard.convergence_ms.least" value="30000"`, `name="guard.degraded_share.least" value="0.01"`,
-		`name="guard.denied_share_shift" value="0.2"`, `name="guard.nodes_lost_share" value="0.1"`, `name="guard.restarts_per_hour" value="1"`,
+		`name="guard.denied_share_shift" value="0.2"`, `name="guard.nodes_lost_share" value="0"`, `name="guard.restarts_per_hour" value="1"`,
 	} {
 		if !strings.Contains(shown, has) {
 			t.Errorf("the form has no %s", has)
@@ -149,7 +182,7 @@ func TestTheFormEditsWhatIsInForce(t *testing.T) {
 	})
 	b := w.as("operator")
 	shown := b.get("/console/rollouts/new").body
-	for _, has := range []string{"what is in force, version 7", "Other tunings are in force in eu.", `name="tuning.floor" value="0.5"`, "In force: 0.5.", "Nothing yet: all of it is in force.", `name="base" value="` + markOf(w.inForce...) + `"`} {
+	for _, has := range []string{"the tuning in force, version 7", "Other tunings are in force in eu.", `name="tuning.floor" value="0.5"`, "In force: 0.5.", "Nothing yet: all of it is in force.", `name="base" value="` + markOf(w.inForce...) + `"`} {
 		if !strings.Contains(shown, has) {
 			t.Errorf("the form has no %s\n%s", has, shown)
 		}
@@ -167,5 +200,24 @@ func TestTheFormEditsWhatIsInForce(t *testing.T) {
 	}
 	if a := b.send("/console/rollouts/new", "/console/rollouts/new", plan); a.status != http.StatusSeeOther || !strings.Contains(w.one.Document, `"floor":0.3,"step":0,`) {
 		t.Errorf("%d", a.status)
+	}
+}
+
+// While the fleet's health is critical a rollout starts only with the box that says so; the page names what is wrong.
+func TestARolloutOnACriticalFleet(t *testing.T) {
+	w := start(t, false)
+	w.set(func() {
+		w.overall = controlplane.SeverityCritical
+		w.found = []controlplane.Finding{{Kind: controlplane.FindingRegionDark, Subject: "eu", Severity: controlplane.SeverityCritical, What: "No node of eu is live."}}
+	})
+	b, plan := w.as("operator"), someTuning()
+	plan.Set("regions.1", "all")
+	plan.Set("base", markOf(w.inForce...))
+	if a := b.send("/console/rollouts/new", "/console/rollouts/new", plan); a.status != http.StatusConflict || !strings.Contains(a.body, "region_dark eu: No node of eu is live") || !strings.Contains(a.body, `name="force">`) || w.one != nil {
+		t.Errorf("%d\n%s", a.status, a.body)
+	}
+	plan.Set("force", "on")
+	if a := b.send("/console/rollouts/new", "/console/rollouts/new", plan); a.status != http.StatusSeeOther || w.one == nil {
+		t.Errorf("%d\n%s", a.status, a.body)
 	}
 }

@@ -58,11 +58,11 @@ func plainFigure(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) 
 func (f *planForm) readRails(values url.Values) {
 	standard := controlplane.DefaultGuardrails()
 	f.Rails = railForms()
-	f.Shift = field{Name: "guard.denied_share_shift", Label: "Denied decisions may shift by",
+	f.Shift = field{Name: "guard.denied_share_shift", Label: "Allowed shift of denied decisions",
 		Hint: plainFigure(standard.DeniedShareShift), Value: plainFigure(standard.DeniedShareShift)}
-	f.Restarts = field{Name: "guard.restarts_per_hour", Label: "Restarts of a node that are borne",
+	f.Restarts = field{Name: "guard.restarts_per_hour", Label: "Allowed restarts of a node",
 		Hint: strconv.Itoa(standard.RestartsPerHour), Value: strconv.Itoa(standard.RestartsPerHour)}
-	f.Lost = field{Name: "guard.nodes_lost_share", Label: "Nodes that may fall silent",
+	f.Lost = field{Name: "guard.nodes_lost_share", Label: "Allowed share of silent nodes",
 		Hint: plainFigure(standard.NodesLostShare), Value: plainFigure(standard.NodesLostShare)}
 	read := func(name string, to *string) {
 		if values.Has(name) {

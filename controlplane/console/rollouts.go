@@ -40,7 +40,8 @@ type rail struct {
 	Was, Now, Most   float64
 	HasWas, HasNow   bool
 	Off, Broken      bool
-	WasAt, NowAt, At int // places on a drawing 300 wide, on which Most is at 240
+	Where, Margin    string // the region and the node, and what is left to the bound; empty: not known
+	WasAt, NowAt, At int    // places on a drawing 300 wide, on which Most is at 240
 }
 
 func (c *Console) rolloutPage(w http.ResponseWriter, r *http.Request, v *viewer) {
@@ -65,6 +66,7 @@ func (c *Console) operateRollout(w http.ResponseWriter, r *http.Request, v *view
 		stage, _ := strconv.ParseInt(r.PostForm.Get("stage"), 10, 32)
 		msg.Stage = int32(stage)
 		msg.Asked, _ = strconv.ParseInt(r.PostForm.Get("asked"), 10, 64)
+		msg.Evidence = r.PostForm.Get("evidence")
 	}
 	if _, err := ask(v.ctx, c.backend.rollouts.OperateRollout, msg); err != nil {
 		c.showRollout(w, r, v, status(err), words(err))
@@ -76,16 +78,16 @@ func (c *Console) operateRollout(w http.ResponseWriter, r *http.Request, v *view
 // phases say what each phase means to somebody who looks at it.
 var phases = map[string]string{
 	"awaiting_approval": "Waits for a person to approve the stage.",
-	"measuring":         "Takes the baseline: how the stage's nodes do before they get the tuning.",
-	"applying":          "Writes the tuning for the stage's regions.",
+	"measuring":         "Measures the baseline: the health of the stage's nodes before they get the tuning.",
+	"applying":          "Has the stage's regions try the tuning.",
 	"converging":        "Waits until every live node of the stage runs it.",
-	"baking":            "Bakes: health is held against the baseline.",
-	"rolling_back": "Takes the tuning back, region by region, the last one first, and waits until no live node " +
-		"runs it.",
-	"done":        "Done: every live node of its regions runs it.",
-	"rolled_back": "Rolled back: no live node runs it any more.",
-	"aborted":     "Given up, and taken back where it had been applied.",
-	"lost":        "Lost: MySQL knows that it began, and Restate has no state of it.",
+	"baking":            "Bakes: health is compared with the baseline.",
+	"keeping":           "Has stored the tuning for good, and waits until every live node reports it.",
+	"rolling_back":      "Rolls the tuning back, and waits until no live node runs it.",
+	"done":              "Done: every live node of its regions runs it.",
+	"rolled_back":       "Rolled back: no live node runs it any more.",
+	"aborted":           "Aborted, and rolled back where it had been applied.",
+	"lost":              "Lost: MySQL has a record of its start, but neither MySQL nor Restate has its state.",
 }
 
 func describeRollout(r *controlv1.Rollout, now time.Time) rolloutView {
@@ -104,15 +106,15 @@ func describeRollout(r *controlv1.Rollout, now time.Time) rolloutView {
 
 // can is what an operator may do with it as it stands, the likeliest first.
 func (v *rolloutView) can() (list []can) {
-	approve := can{"approve", "Approve stage " + fmt.Sprint(v.GetStage()), "The stage begins with its baseline."}
+	approve := can{"approve", "Approve stage " + fmt.Sprint(v.GetStage()),
+		"The stage begins with its baseline as soon as it has all its approvals."}
 	pause := can{"pause", "Pause",
-		"Stands still at whatever has been applied. Guardrails hold all the same. What was measured is measured again " +
-			"afterwards."}
+		"The rollout stays where it is. Guardrails stay in force. After a resume the measurements of the phase begin again."}
 	resume := can{"resume", "Resume", "The phase that was paused begins again."}
-	abort := can{"abort", "!Abort", "Gives up, and takes back what was applied."}
+	abort := can{"abort", "!Abort", "Ends the rollout and rolls back what was applied."}
 	switch {
 	case v.GetPhase() == "done":
-		return []can{{"rollback", "!Roll back", "Every region gets back what it ran before. Possible as long as no later " +
+		return []can{{"rollback", "!Roll back", "Every region returns to its previous tuning. Possible until a later " +
 			"rollout is done."}}
 	case v.GetPhase() == "rolling_back" && v.GetTrouble() != "":
 		return []can{{"abort", "!Give up late nodes",
@@ -127,31 +129,45 @@ func (v *rolloutView) can() (list []can) {
 	return []can{pause, abort}
 }
 
-// rails are the guardrails with what is held against them.
+// railWords are the guardrails' names and units.
+var railWords = map[string][2]string{
+	"errors_per_minute":  {"Errors of relays and settings", "a node and minute"},
+	"rows_per_second":    {"MySQL rows", "a region and second"},
+	"degraded_share":     {"Decisions without Redis", "of all"},
+	"convergence_ms":     {"Convergence delay", "ms, slowest relay"},
+	"latency_us":         {"Decision latency", "µs, slowest node"},
+	"denied_share_shift": {"Denied decisions", "of all, either way"},
+	"nodes_lost_share":   {"Nodes without heartbeats", "of a region's"},
+	"restarts_per_hour":  {"Restarts", "of a node within an hour"},
+	"dropped_cost":       {"Dropped accepted cost", "of a node"},
+
+	"rows_against_control":     {"MySQL rows a decision, against regions without the tuning", "times"},
+	"denied_against_control":   {"Denied decisions, against regions without the tuning", "of all, more"},
+	"allowed_against_control":  {"Allowed decisions, against regions without the tuning", "of all, more"},
+	"degraded_against_control": {"Decisions without Redis, against regions without the tuning", "of all, more"},
+	"errors_against_control":   {"Errors, against regions without the tuning", "a node and minute, more"},
+}
+
+// rails are the guardrails as they stand, each where it is nearest to its bound.
 func rails(r *controlv1.Rollout) (out []rail) {
-	g, was, now := r.GetGuardrails(), r.GetBaseline(), r.GetNow()
-	ceiling := func(name, unit string, c *controlv1.RolloutCeiling, was, now *float64) {
-		one := rail{Name: name, Unit: unit, Off: c.GetOff() || c == nil, Most: c.GetLeast()}
-		one.put(was, now)
-		one.Most = max(one.Most, c.GetFactor()*one.Was)
-		one.Broken = !one.Off && one.HasNow && one.Now > one.Most
+	for _, of := range r.GetRails() {
+		words, known := railWords[of.GetField()]
+		if !known { // of a newer build
+			words = [2]string{of.GetField(), ""}
+		}
+		one := rail{Name: words[0], Unit: words[1], Off: of.Most == nil, Most: of.GetMost(), Where: of.GetRegion(),
+			Broken: of.Margin != nil && of.GetMargin() < 0}
+		if of.GetNode() != "" {
+			one.Where += ", node " + of.GetNode()
+		}
+		if of.Margin != nil {
+			one.Margin = percent(of.GetMargin())
+		}
+		one.put(of.Before, of.Now)
 		one.place()
 		out = append(out, one)
 	}
-	ceiling("Errors of relays and settings", "a node and minute", g.GetErrorsPerMinute(), was.ErrorsPerMinute,
-		now.ErrorsPerMinute)
-	ceiling("MySQL rows", "a region and second", g.GetRowsPerSecond(), was.RowsPerSecond, now.RowsPerSecond)
-	ceiling("Decisions without Redis", "of all", g.GetDegradedShare(), was.DegradedShare, now.DegradedShare)
-	ceiling("Convergence delay", "ms, slowest relay", g.GetConvergenceMs(), was.ConvergenceMs, now.ConvergenceMs)
-	ceiling("Decision latency", "µs, slowest node", g.GetLatencyUs(), was.LatencyUs, now.LatencyUs)
-	denied := rail{Name: "Denied decisions", Unit: "of all, may shift by " + percent(g.GetDeniedShareShift()),
-		Off: g.GetDeniedShareShift() >= 1}
-	denied.put(was.DeniedShare, now.DeniedShare)
-	denied.Most = min(1, denied.Was+g.GetDeniedShareShift())
-	denied.Broken = !denied.Off && denied.HasNow && denied.HasWas &&
-		(denied.Now > denied.Most || denied.Now < denied.Was-g.GetDeniedShareShift())
-	denied.place()
-	return append(out, denied)
+	return out
 }
 
 func (r *rail) put(was, now *float64) {

@@ -27,13 +27,14 @@ const (
 //	rollout (id)     changed, whenever what the page shows has changed
 //	key (workspace, namespace, identifier): the same
 //	rollouts, jobs, health: the same
+//	tokens (after): the same, for admins
 func (c *Console) events(w http.ResponseWriter, r *http.Request, v *viewer) {
 	select {
 	case c.streams <- struct{}{}:
 		defer func() { <-c.streams }()
 	default:
 		w.Header().Set("Retry-After", "30")
-		http.Error(w, "Too many pages are being watched: this one shows what it showed when it was loaded.",
+		http.Error(w, "Too many pages are live: this one shows the figures of when it was loaded.",
 			http.StatusServiceUnavailable)
 		return
 	}
@@ -138,6 +139,9 @@ func (c *Console) streamChanges(ctx context.Context, s *stream, v *viewer, topic
 				}
 			}
 			return fingerprint(found, err)
+		},
+		"tokens": func(ctx context.Context) string {
+			return fingerprint(ask(ctx, c.backend.tokens.ListTokens, &controlv1.ListTokensRequest{After: of.Get("after")}))
 		},
 		"health": func(ctx context.Context) string {
 			found, err := ask(ctx, c.backend.health.GetHealth, &controlv1.GetHealthRequest{})

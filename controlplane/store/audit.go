@@ -2,12 +2,9 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"time"
-
-	"github.com/go-sql-driver/mysql"
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/shared/gen/sql/controlplanedb"
@@ -18,17 +15,15 @@ var (
 	_ controlplane.AuditLog   = (*Store)(nil)
 )
 
-// InsertAudit adds a row to the audit log, unless one with the same ID is there.
+// InsertAudit adds an entry to the audit log and its hash chain, unless one with the same ID is there.
 func (s *Store) InsertAudit(ctx context.Context, e controlplane.AuditEntry) error {
-	err := insertAudit(ctx, s.queries, e)
-	var answered *mysql.MySQLError
-	if e.ID != "" && errors.As(err, &answered) && answered.Number == duplicateKey {
-		return nil // an attempt before this one has written it
-	}
-	if err != nil {
-		return explain(err)
-	}
-	return nil
+	return s.changing(ctx, func(q *queries) error {
+		err := insertAudit(ctx, q, e)
+		if errors.Is(err, errWritten) {
+			return nil // by an attempt before this one
+		}
+		return err
+	})
 }
 
 // insertSettingsAudit is insertAudit for a change of the settings, which relays are to read anew.
@@ -45,18 +40,6 @@ func settingsChanged(ctx context.Context, q *queries) error {
 		return fmt.Errorf("raise the version of the settings: %w", err)
 	}
 	return nil
-}
-
-func insertAudit(ctx context.Context, q *queries, e controlplane.AuditEntry) error {
-	return q.AuditInsert(ctx, controlplanedb.AuditInsertParams{
-		Actor:       e.Actor,
-		Action:      e.Action,
-		Subject:     []byte(e.Subject),
-		Reason:      e.Reason,
-		BeforeState: e.Before,
-		AfterState:  e.After,
-		WriteID:     sql.NullString{String: e.ID, Valid: e.ID != ""},
-	})
 }
 
 // Audit returns at most rows entries with an id below before, newest first.

@@ -11,11 +11,22 @@ import (
 
 var _ controlplane.CleanupStore = (*Store)(nil)
 
-// OldestExpiry is the earliest expires_at of any window count; false without rows.
+// OldestExpiry is the earliest moment from which a window count can be deleted: the end of the hour or the day whose
+// partition it is in, if that is over, or its expires_at if it is in none; false without either.
 func (s *Store) OldestExpiry(ctx context.Context) (at time.Time, ok bool, err error) {
-	ms, err := s.queries.WindowCountsOldestExpiry(ctx)
+	bound, err := s.oldestOver(ctx)
+	if err != nil {
+		return time.Time{}, false, fmt.Errorf("read the oldest partition: %w", explain(err))
+	}
+	ms, err := s.queries.WindowCountsOldestUndated(ctx)
+	if isNumber(err, notPartitioned) || isNumber(err, unknownPartition) {
+		ms, err = s.queries.WindowCountsOldestExpiry(ctx)
+	}
 	if err != nil {
 		return time.Time{}, false, fmt.Errorf("read the oldest expiry: %w", explain(err))
+	}
+	if bound > 0 && (ms == 0 || bound < ms) {
+		ms = bound
 	}
 	return time.UnixMilli(ms), ms > 0, nil
 }

@@ -17,9 +17,13 @@ type plain struct {
 }
 
 func (p plain) Plan() (controlplane.CleanupPlan, error) { return p.Cleanup.Plan(p.ctx) }
-func (p plain) DeleteExpired(cutoffMs int64, rows int) (controlplane.Batch, error) {
-	return p.Cleanup.DeleteExpired(p.ctx, cutoffMs, rows)
+func (p plain) DropPartition(cutoffMs int64) (controlplane.Dropped, error) {
+	return p.Cleanup.DropPartition(p.ctx, cutoffMs)
 }
+func (p plain) DeleteExpired(plan controlplane.CleanupPlan, rows int) (controlplane.Batch, error) {
+	return p.Cleanup.DeleteExpired(p.ctx, plan, rows)
+}
+func (p plain) AddPartitions() (controlplane.Added, error) { return p.Cleanup.AddPartitions(p.ctx) }
 func (p plain) DeleteDeadNodes(cutoffMs int64) (int64, error) {
 	return p.Cleanup.DeleteDeadNodes(p.ctx, cutoffMs)
 }

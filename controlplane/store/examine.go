@@ -18,13 +18,16 @@ var needed = map[string]string{
 	"ratelimit_window_counts":    "SELECT,DELETE",
 	"ratelimit_nodes":            "SELECT,DELETE",
 	"ratelimit_tuning":           "SELECT,INSERT",
-	"ratelimit_rollouts":         "SELECT,INSERT",
+	"ratelimit_trials":           "SELECT,INSERT,UPDATE",
+	"ratelimit_rollout_promises": "SELECT,INSERT",
+	"ratelimit_rollouts":         "SELECT,INSERT,UPDATE",
 	"ratelimit_namespaces":       "SELECT,INSERT,UPDATE,DELETE",
 	"ratelimit_overrides":        "SELECT,INSERT,UPDATE,DELETE",
 	"ratelimit_resets":           "SELECT,INSERT,UPDATE,DELETE",
 	"ratelimit_settings_version": "SELECT,INSERT,UPDATE",
 	"ratelimit_tokens":           "SELECT,INSERT,UPDATE",
 	"ratelimit_audit":            "SELECT,INSERT",
+	"ratelimit_audit_chain":      "SELECT,INSERT,UPDATE",
 	"ratelimit_blocklist":        "SELECT,INSERT,UPDATE,DELETE",
 	"ratelimit_retirements":      "SELECT,INSERT,UPDATE",
 	"ratelimit_schema_version":   "SELECT",
@@ -53,8 +56,8 @@ func (s *Store) Ready(ctx context.Context, schema SchemaCheck) error {
 		return explain(err)
 	}
 	if version < schema.Latest {
-		return fmt.Errorf("%w: the tables have version %d, this build needs %d: they are created or upgraded at the start "+
-			"of weir-control (its log says what stands in the way), or with --no-migrate by your own migration step",
+		return fmt.Errorf("%w: the tables have version %d, this build needs %d: weir-control creates or upgrades them at "+
+			"startup (its log says what fails), or, with --no-migrate, your own migration step does",
 			controlplane.ErrUnavailable, version, schema.Latest)
 	}
 	return nil
@@ -72,11 +75,11 @@ func (s *Store) Examine(schema SchemaCheck) controlplane.Examiner {
 		for _, examine := range []func(context.Context) ([]controlplane.Check, error){
 			func(ctx context.Context) ([]controlplane.Check, error) { return s.examineSchema(ctx, schema) },
 			func(ctx context.Context) ([]controlplane.Check, error) { return s.examineGrants(ctx, schema.Migrates) },
-			s.examineVariables, s.examineClock,
+			s.examinePartitions, s.examineVariables, s.examineClock,
 		} {
 			found, err := examine(ctx)
 			if err != nil {
-				found = []controlplane.Check{fail("answers", explain(err).Error(), "See what MySQL's own log says.")}
+				found = []controlplane.Check{fail("answers", explain(err).Error(), "See the log of MySQL.")}
 			}
 			checks = append(checks, found...)
 		}
@@ -107,8 +110,8 @@ func versionCheck(text string) controlplane.Check {
 	}
 	have, ok := readVersion(text)
 	if !ok {
-		return warn("version", fmt.Sprintf("%.80q is not a version that is known here", text),
-			"Weir is made for MySQL 8.0.19 and MariaDB 10.6, and what is compatible with them.")
+		return warn("version", fmt.Sprintf("%.80q is not a known version", text),
+			"Weir needs MySQL 8.0.19 or MariaDB 10.6, or a server compatible with one of them.")
 	}
 	if slices.Compare(have[:], least[:]) < 0 {
 		return fail("version", fmt.Sprintf("%s %.80s", product, text),
@@ -144,7 +147,7 @@ func (s *Store) examineSchema(ctx context.Context, schema SchemaCheck) ([]contro
 	switch {
 	case version < schema.Latest:
 		return []controlplane.Check{fail("schema", what, "Let weir-control migrate (do not set --no-migrate), or run the "+
-			"migrations as a user that may.")}, nil
+			"migrations as a user with the grants.")}, nil
 	case version > schema.Latest:
 		return []controlplane.Check{warn("schema", what, "A newer build has migrated: upgrade this weir-control.")}, nil
 	}
@@ -173,12 +176,12 @@ func variableCheck(name, value string) controlplane.Check {
 	switch name {
 	case "sql_mode":
 		if !strings.Contains(value, "STRICT_TRANS_TABLES") && !strings.Contains(value, "STRICT_ALL_TABLES") {
-			return warn(name, fmt.Sprintf("%.200q is not strict: values that do not fit are cut without an error", value),
+			return warn(name, fmt.Sprintf("%.200q is not strict: values that do not fit are truncated without an error", value),
 				"Add STRICT_TRANS_TABLES to the server's sql_mode.")
 		}
 	case "transaction_isolation", "tx_isolation":
 		if value != "REPEATABLE-READ" && value != "READ-COMMITTED" {
-			return warn("isolation", value+": nodes' writes wait for each other, or read what is not committed",
+			return warn("isolation", value+": the writes of nodes block each other, or reads see uncommitted rows",
 				"Set the server's transaction_isolation to REPEATABLE-READ or READ-COMMITTED.")
 		}
 		name = "isolation"

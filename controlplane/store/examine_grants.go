@@ -88,10 +88,10 @@ func (g grants) missing(database string) controlplane.Check {
 		}
 	}
 	if len(lacks) == 0 {
-		return pass("grants", "all that are needed")
+		return pass("grants", "all needed ones are granted")
 	}
 	return fail("grants", "not granted to the user itself: "+strings.Join(lacks, ", "), strings.Join(statements, " ")+
-		" If a role of the user grants it, nothing.")
+		" If a role of the user grants it, no action is needed.")
 }
 
 func (g grants) excess(database string, migrates bool) controlplane.Check {

@@ -117,6 +117,9 @@ func testExamine(t *testing.T) {
 	wantCheck(t, examined(t, dsn, older), "schema", controlplane.CheckWarn, "upgrade this weir-control")
 	wantCheck(t, examined(t, dsn, newer), "schema", controlplane.CheckFail, "migrate")
 
+	exec(`REVOKE EXECUTE ON PROCEDURE weir.ratelimit_add_partitions FROM 'weir_control'@'%'`)
+	wantCheck(t, examined(t, dsn, build), "partitions", controlplane.CheckWarn, "Grant EXECUTE")
+	exec(`GRANT EXECUTE ON PROCEDURE weir.ratelimit_add_partitions TO 'weir_control'@'%'`)
 	exec(`REVOKE DELETE ON weir.ratelimit_window_counts FROM 'weir_control'@'%'`)
 	wantCheck(t, examined(t, dsn, build), "grants", controlplane.CheckFail, "GRANT DELETE ON weir.ratelimit_window_counts TO")
 	exec(`GRANT SELECT, DELETE, UPDATE ON weir.ratelimit_window_counts TO 'weir_control'@'%'`)

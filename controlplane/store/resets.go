@@ -15,7 +15,7 @@ func (s *Store) ChangeReset(ctx context.Context, workspace, namespace, identifie
 	change func(before *controlplane.Reset, live int64, now time.Time) (controlplane.Reset,
 		controlplane.AuditEntry, error),
 ) error {
-	return s.inTransaction(ctx, func(q *queries) error {
+	return s.changing(ctx, func(q *queries) error {
 		rows, err := q.ResetGet(ctx, controlplanedb.ResetGetParams{WorkspaceID: []byte(workspace),
 			Namespace: []byte(namespace), Identifier: []byte(identifier)})
 		if err != nil {

@@ -2,6 +2,8 @@ package store
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -11,8 +13,8 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// A reset is a generation number on the key, replicated like an override: it rises with each reset,
-// at a moment of the database's clock, with before and after in the audit log.
+// A reset is a generation on the key, replicated like an override: another one with each reset,
+// at a later moment of the database's clock, with before and after in the audit log.
 func TestResets(t *testing.T) { servers.EachSQL(t, testResets) }
 
 func testResets(t *testing.T) {
@@ -23,25 +25,27 @@ func testResets(t *testing.T) {
 		t.Fatal(err)
 	}
 	var last controlplane.Reset
-	for n := int64(1); n <= 3; n++ {
+	var audit []string
+	for n := 1; n <= 3; n++ {
 		r, err := settings.ResetKey(t.Context(), "acme", "api", "user_1", time.Hour, operator)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r.Generation != n || r.SetAt.Before(before) || r.SetAt.Before(last.SetAt) || r.ExpiresAt != r.SetAt.Add(2*time.Hour) {
+		if r.Generation == last.Generation || r.SetAt.Before(before) || !r.SetAt.After(last.SetAt) || r.ExpiresAt != r.SetAt.Add(2*time.Hour) {
 			t.Errorf("reset %d: %+v after %+v", n, r, last)
 		}
 		last = r
+		audit = append(audit, fmt.Sprintf(`"generation":%d,`, r.Generation))
 	}
 	rows, err := dataplanedb.New(db).Resets(t.Context(), 10)
-	if err != nil || len(rows) != 1 || rows[0].Generation != 3 || int64(rows[0].SetAt) != last.SetAt.UnixMilli() || int64(rows[0].ExpiresAt) != last.ExpiresAt.UnixMilli() {
+	if err != nil || len(rows) != 1 || int64(rows[0].Generation) != last.Generation || int64(rows[0].SetAt) != last.SetAt.UnixMilli() || int64(rows[0].ExpiresAt) != last.ExpiresAt.UnixMilli() {
 		t.Errorf("nodes see %+v, %v", rows, err)
 	}
 	if list, err := settings.Resets(t.Context(), "acme", "api"); err != nil || len(list) != 1 || list[0] != last {
 		t.Errorf("listed: %+v, %v; want %+v", list, err, last)
 	}
 	wantAudit(t, s, [][3]string{
-		{"key.reset", "", `"generation":1`}, {"key.reset", `"generation":1`, `"generation":2`}, {"key.reset", `"generation":2`, `"generation":3`},
+		{"key.reset", "", audit[0]}, {"key.reset", audit[0], audit[1]}, {"key.reset", audit[1], audit[2]},
 	})
 
 	// It is never remembered for less than it was.
@@ -55,8 +59,12 @@ func testResets(t *testing.T) {
 	if _, err := db.ExecContext(t.Context(), "UPDATE ratelimit_resets SET generation = 32767"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := settings.ResetKey(t.Context(), "acme", "api", "any", 0, operator); !errors.Is(err, controlplane.ErrConflict) {
-		t.Errorf("the 32768th: %v", err)
+	wrapped, err := settings.ResetKey(t.Context(), "acme", "api", "any", 0, operator)
+	if err != nil || wrapped.Generation > 64 {
+		t.Errorf("after the last generation: %+v, %v", wrapped, err)
+	}
+	if list, err := settings.Resets(t.Context(), "acme", "api"); err != nil || !slices.Contains(list, wrapped) {
+		t.Errorf("listed after the last generation: %+v, %v; want %+v", list, err, wrapped)
 	}
 	for _, identifier := range []string{"", "user_*"} {
 		if _, err := settings.ResetKey(t.Context(), "acme", "api", identifier, 0, operator); !errors.Is(err, controlplane.ErrInvalid) {

@@ -152,7 +152,7 @@ func (s *Store) fenced(ctx context.Context, table string, fence int64, run func(
 		return denied(err)
 	}
 	if highest > uint64(fence) {
-		return fmt.Errorf("%w: this attempt (%d) was given up, %d came after it", controlplane.ErrConflict, fence, highest)
+		return fmt.Errorf("%w: attempt %d was replaced by attempt %d", controlplane.ErrConflict, fence, highest)
 	}
 	if err := run(conn); err != nil {
 		return denied(err)

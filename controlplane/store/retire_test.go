@@ -109,7 +109,7 @@ func testStaleAttemptsDoNothing(t *testing.T) {
 	if _, err := s.RenameTable(t.Context(), blocklist, dated, blocklist, 7); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.RenameTable(t.Context(), blocklist, blocklist, dated, 6); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "was given up") {
+	if _, err := s.RenameTable(t.Context(), blocklist, blocklist, dated, 6); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "was replaced by") {
 		t.Errorf("a late rename: %v", err)
 	}
 	if _, err := s.RenameTable(t.Context(), blocklist, blocklist, dated, 8); err != nil {

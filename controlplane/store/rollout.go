@@ -15,7 +15,7 @@ import (
 	"github.com/weirhq/weir/shared/gen/sql/controlplanedb"
 )
 
-var _ controlplane.RolloutStore = (*Store)(nil)
+var _ controlplane.RolloutStore = (*Store)(nil) // and controlplane.TrialStore, see trials.go
 
 const (
 	duplicateKey = 1062
@@ -134,18 +134,50 @@ func (s *Store) TuningsOf(ctx context.Context, id string, rows int) ([]controlpl
 	return wrote, nil
 }
 
-// RecordRollout writes down that a rollout begins. One that is there already stays as it is.
-func (s *Store) RecordRollout(ctx context.Context, trace controlplane.TuningTrace) error {
-	err := s.queries.RolloutBegan(ctx, controlplanedb.RolloutBeganParams{ID: []byte(trace.ID), Actor: trace.By.Actor,
-		Reason: trace.By.Reason, StartedAt: uint64(trace.StartedMs)})
-	var answered *mysql.MySQLError
-	if errors.As(err, &answered) && answered.Number == duplicateKey {
-		return nil
+// SaveRollout writes a rollout down. One that was saved as often, or more often, stays: unless that was this very
+// state, the error wraps ErrConflict. One statement decides, so of attempts at the same moment one is saved.
+func (s *Store) SaveRollout(ctx context.Context, row controlplane.RolloutRow) error {
+	state := sql.NullString{String: row.State, Valid: true}
+	err := s.queries.RolloutSave(ctx, controlplanedb.RolloutSaveParams{ID: []byte(row.ID), Saved: uint64(row.Saved),
+		Phase: string(row.Phase), State: state})
+	if err != nil {
+		return fmt.Errorf("save rollout %s: %w", row.ID, explain(err))
+	}
+	saved, err := s.queries.RolloutSaved(ctx, []byte(row.ID))
+	if errors.Is(err, sql.ErrNoRows) {
+		saved, err = s.beginRollout(ctx, row, state)
 	}
 	if err != nil {
-		return fmt.Errorf("record rollout %s: %w", trace.ID, explain(err))
+		return fmt.Errorf("save rollout %s: %w", row.ID, explain(err))
+	}
+	if int64(saved.Saved) != row.Saved || saved.State.String != row.State {
+		return fmt.Errorf("%w: rollout %s has moved on: MySQL has save %d of it, and this is save %d: look at its status "+
+			"again", controlplane.ErrConflict, row.ID, saved.Saved, row.Saved)
 	}
 	return nil
+}
+
+// beginRollout writes the row of a rollout that has none, and answers what it has then.
+func (s *Store) beginRollout(ctx context.Context, row controlplane.RolloutRow,
+	state sql.NullString) (controlplanedb.RolloutSavedRow, error) {
+	err := s.queries.RolloutBegan(ctx, controlplanedb.RolloutBeganParams{
+		ID: []byte(row.ID), Actor: row.By.Actor, Reason: row.By.Reason, StartedAt: uint64(row.StartedMs),
+		Saved: uint64(row.Saved), Phase: string(row.Phase), State: state,
+	})
+	var answered *mysql.MySQLError
+	if err != nil && (!errors.As(err, &answered) || answered.Number != duplicateKey) {
+		return controlplanedb.RolloutSavedRow{}, err
+	}
+	return s.queries.RolloutSaved(ctx, []byte(row.ID))
+}
+
+// NewerRollout is the state of a rollout that was saved more often than that; empty: there is none.
+func (s *Store) NewerRollout(ctx context.Context, id string, saved int64) (string, error) {
+	state, err := s.queries.RolloutNewer(ctx, controlplanedb.RolloutNewerParams{ID: []byte(id), Saved: uint64(saved)})
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return "", fmt.Errorf("read the state of rollout %s: %w", id, explain(err))
+	}
+	return state.String, nil
 }
 
 // RolloutRecorded tells whether a rollout has been recorded under an id.
@@ -172,6 +204,7 @@ func (s *Store) TracesOfTunings(ctx context.Context, rows int) ([]controlplane.T
 	for _, r := range began {
 		trace := t.of(string(r.ID), int64(r.StartedAt))
 		trace.By, trace.StartedMs = controlplane.By{Actor: r.Actor, Reason: r.Reason}, int64(r.StartedAt)
+		trace.Saved, trace.Phase = int64(r.Saved), controlplane.RolloutPhase(r.Phase)
 	}
 	recorded := len(t.all)
 	for _, r := range wrote {

@@ -1,7 +1,9 @@
 package store
 
 import (
+	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"testing"
@@ -173,29 +175,47 @@ func testTracesOfRollouts(t *testing.T) {
 	}
 }
 
-// A rollout that began is known before it writes, and those that began or wrote last come first. Its row stays as it
-// was first written.
-func TestRolloutsAreRecorded(t *testing.T) { servers.EachSQL(t, testRolloutsAreRecorded) }
+// A rollout that was saved is known before it writes, and those that began or wrote last come first. Of two states of
+// one the one that was saved more often stays, and of two that were saved as often the first.
+func TestRolloutsAreSaved(t *testing.T) { servers.EachSQL(t, testRolloutsAreSaved) }
 
-func testRolloutsAreRecorded(t *testing.T) {
-	s, _ := migrated(t)
-	began := []controlplane.TuningTrace{
-		{ID: "wrote", By: controlplane.By{Actor: "ann", Reason: "first"}, StartedMs: 5},
-		{ID: "aborted", By: controlplane.By{Actor: "bob", Reason: "second"}, StartedMs: 7},
-		{ID: "waits", By: controlplane.By{Actor: "cyd", Reason: "third"}, StartedMs: 9},
-		{ID: "waits", By: controlplane.By{Actor: "dan", Reason: "once more"}, StartedMs: 11},
+func testRolloutsAreSaved(t *testing.T) {
+	s, db := migrated(t)
+	if _, err := db.ExecContext(t.Context(), "INSERT INTO ratelimit_rollouts (id, actor, reason, started_at) VALUES ('before', 'eve', 'by an older build', 1)"); err != nil {
+		t.Fatal(err)
 	}
-	for _, trace := range began {
-		if err := s.RecordRollout(t.Context(), trace); err != nil {
-			t.Fatal(err)
+	row := func(id, actor string, startedMs, saved int64, phase controlplane.RolloutPhase, state string) controlplane.RolloutRow {
+		return controlplane.RolloutRow{ID: id, By: controlplane.By{Actor: actor, Reason: "r"}, StartedMs: startedMs, Saved: saved, Phase: phase, State: state}
+	}
+	for _, tc := range []struct {
+		row  controlplane.RolloutRow
+		want error
+	}{
+		{row("wrote", "ann", 5, 1, controlplane.RolloutMeasuring, "{1}"), nil},
+		{row("aborted", "bob", 7, 1, controlplane.RolloutMeasuring, "{1}"), nil},
+		{row("aborted", "bob", 7, 1, controlplane.RolloutMeasuring, "{1}"), nil}, // once more
+		{row("aborted", "bob", 7, 1, controlplane.RolloutMeasuring, "{another}"), controlplane.ErrConflict},
+		{row("aborted", "bob", 7, 3, controlplane.RolloutAborted, "{3}"), nil},
+		{row("aborted", "bob", 7, 2, controlplane.RolloutBaking, "{2}"), controlplane.ErrConflict},
+		{row("waits", "cyd", 9, 4, controlplane.RolloutAwaiting, "{4}"), nil}, // its row was lost
+		{row("before", "ann", 5, 1, controlplane.RolloutDone, "{1}"), nil},
+	} {
+		if err := s.SaveRollout(t.Context(), tc.row); !errors.Is(err, tc.want) {
+			t.Errorf("%+v: %v, want %v", tc.row, err, tc.want)
 		}
 	}
 	if _, err := s.WriteTunings(t.Context(), []controlplane.TuningWrite{write("wrote/apply/", "", "{1}")}); err != nil {
 		t.Fatal(err)
 	}
-	began[0].Newest = 1
+	trace := func(id, actor, reason string, startedMs, newest, saved int64, phase controlplane.RolloutPhase) controlplane.TuningTrace {
+		return controlplane.TuningTrace{ID: id, By: controlplane.By{Actor: actor, Reason: reason}, StartedMs: startedMs, Newest: newest, Saved: saved, Phase: phase}
+	}
+	want := []controlplane.TuningTrace{
+		trace("wrote", "ann", "r", 5, 1, 1, controlplane.RolloutMeasuring), trace("waits", "cyd", "r", 9, 0, 4, controlplane.RolloutAwaiting),
+		trace("aborted", "bob", "r", 7, 0, 3, controlplane.RolloutAborted), trace("before", "eve", "by an older build", 1, 0, 1, controlplane.RolloutDone),
+	}
 	traces, err := s.TracesOfTunings(t.Context(), 100)
-	if want := []controlplane.TuningTrace{began[0], began[2], began[1]}; err != nil || !slices.Equal(traces, want) {
+	if err != nil || !slices.Equal(traces, want) {
 		t.Errorf("%+v, %v, want %+v", traces, err, want)
 	}
 	if traces, err = s.TracesOfTunings(t.Context(), 1); err != nil || len(traces) != 2 || traces[1].ID != "waits" {
@@ -204,6 +224,50 @@ func testRolloutsAreRecorded(t *testing.T) {
 	for id, want := range map[string]bool{"waits": true, "Waits": false, "other": false} {
 		if recorded, err := s.RolloutRecorded(t.Context(), id); err != nil || recorded != want {
 			t.Errorf("%s is recorded: %v, %v", id, recorded, err)
+		}
+	}
+	for _, tc := range []struct {
+		id    string
+		saved int64
+		want  string
+	}{{"aborted", 2, "{3}"}, {"aborted", 3, ""}, {"Aborted", 0, ""}, {"other", 0, ""}} {
+		if state, err := s.NewerRollout(t.Context(), tc.id, tc.saved); err != nil || state != tc.want {
+			t.Errorf("%s, newer than save %d: %q, %v, want %q", tc.id, tc.saved, state, err, tc.want)
+		}
+	}
+}
+
+// Versions come newest first, of all regions or of one, with the rollout that wrote them, as many as are asked for.
+func TestTuningVersions(t *testing.T) { servers.TurnSQL(t, testTuningVersions) }
+
+func testTuningVersions(t *testing.T) {
+	s, db := migrated(t)
+	wrote, err := s.WriteTunings(t.Context(), []controlplane.TuningWrite{write("r1/apply/eu", "eu", "{1}"), write("r1/apply/", "", "{2}")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.ExecContext(t.Context(), "INSERT INTO ratelimit_tuning (region, document, actor, reason, created_at) VALUES ('', '{3}', 'bob', 'by hand', 7)"); err != nil {
+		t.Fatal(err)
+	}
+	all, err := s.TuningVersions(t.Context(), nil, math.MaxInt64, 10)
+	if err != nil || len(all) != 3 {
+		t.Fatalf("%+v, %v", all, err)
+	}
+	if v := all[0]; v.Document != "{3}" || v.Rollout != "" || v.By != (controlplane.By{Actor: "bob", Reason: "by hand"}) || v.At.UnixMilli() != 7 {
+		t.Errorf("%+v", v)
+	}
+	if v := all[2]; v.Document != "{1}" || v.Rollout != "r1" || v.Region != "eu" || v.Version != wrote.Versions[0] {
+		t.Errorf("%+v", v)
+	}
+	fleet, eu := "", "eu"
+	for _, tc := range []struct {
+		region *string
+		before int64
+		rows   int
+		want   int
+	}{{&fleet, math.MaxInt64, 10, 2}, {&eu, math.MaxInt64, 10, 1}, {&eu, wrote.Versions[0], 10, 0}, {nil, wrote.Versions[1], 10, 1}, {nil, math.MaxInt64, 2, 2}} {
+		if page, err := s.TuningVersions(t.Context(), tc.region, tc.before, tc.rows); err != nil || len(page) != tc.want {
+			t.Errorf("%+v: %+v, %v", tc, page, err)
 		}
 	}
 }

@@ -163,7 +163,7 @@ func testChangesOfWhatWasSeen(t *testing.T) {
 	if err := change(1, nothing); err != nil {
 		t.Fatal(err)
 	}
-	refused("made twice", change(2, nothing), "override acme/api/user_1 is there already, since ")
+	refused("made twice", change(2, nothing), "override acme/api/user_1 exists already, since ")
 	first := look()
 	for limit := range int64(20) { // many of them within a millisecond
 		seen := look()
@@ -175,14 +175,14 @@ func testChangesOfWhatWasSeen(t *testing.T) {
 	if err := settings.DeleteOverride(t.Context(), "acme", "api", "user_1", nil, operator); err != nil {
 		t.Fatal(err)
 	}
-	refused("deleted", change(3, first), "override acme/api/user_1 is not there any more")
+	refused("deleted", change(3, first), "override acme/api/user_1 does not exist any more")
 
 	yes := true
 	if _, err := settings.SetNamespace(t.Context(), "acme", "api", controlplane.NamespaceChange{Shadow: &yes, IfUpdatedMs: nothing}, operator); err != nil {
 		t.Fatal(err)
 	}
 	_, err := settings.SetNamespace(t.Context(), "acme", "api", controlplane.NamespaceChange{Shadow: &yes, IfUpdatedMs: nothing}, operator)
-	refused("a namespace", err, "namespace acme/api is there already, since ")
+	refused("a namespace", err, "namespace acme/api exists already, since ")
 }
 
 // Of many who make the same override at once, each having seen none, one does, and those

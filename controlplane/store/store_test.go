@@ -84,11 +84,15 @@ func testAudit(t *testing.T) {
 		}
 		want = append([]controlplane.AuditEntry{e}, want...)
 	}
-	first, err := controlplane.ListAudit(t.Context(), store, 0, 2)
+	page := func(before int64) ([]controlplane.AuditRecord, error) {
+		found, _, err := controlplane.SearchAudit(t.Context(), store, controlplane.AuditFilter{}, before, 2)
+		return found, err
+	}
+	first, err := page(0)
 	if err != nil || len(first) != 2 || first[0].AuditEntry != want[0] || first[1].AuditEntry != want[1] || time.Since(first[0].At).Abs() > time.Minute {
 		t.Fatalf("%+v, %v", first, err)
 	}
-	rest, err := controlplane.ListAudit(t.Context(), store, first[1].Row, 2)
+	rest, err := page(first[1].Row)
 	if err != nil || len(rest) != 1 || rest[0].AuditEntry != want[2] {
 		t.Errorf("%+v, %v", rest, err)
 	}

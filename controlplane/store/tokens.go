@@ -16,14 +16,14 @@ import (
 var _ controlplane.TokenStore = (*Store)(nil)
 
 // InsertToken adds a token and its audit row. A name that was ever used is ErrConflict.
-func (s *Store) InsertToken(ctx context.Context, t controlplane.Token, hash controlplane.TokenHash,
-	e controlplane.AuditEntry) error {
-	return s.inTransaction(ctx, func(q *queries) error {
-		err := q.TokenInsert(ctx, controlplanedb.TokenInsertParams{Name: []byte(t.Name), Hash: hash[:], Role: string(t.Role),
-			CreatedBy: t.CreatedBy})
+func (s *Store) InsertToken(ctx context.Context, t controlplane.Token,
+	secret controlplane.TokenSecret, e controlplane.AuditEntry) error {
+	return s.changing(ctx, func(q *queries) error {
+		err := q.TokenInsert(ctx, controlplanedb.TokenInsertParams{Name: []byte(t.Name), Hash: secret.Hash[:],
+			Role: string(t.Role), CreatedBy: t.CreatedBy, ExpiresInMs: secret.ExpiresIn.Milliseconds()})
 		var answered *mysql.MySQLError
 		if errors.As(err, &answered) && answered.Number == duplicateKey {
-			return fmt.Errorf("%w: there is or was a token of this name, which stands for somebody in the audit log: choose "+
+			return fmt.Errorf("%w: a token has or had this name, and the audit log names its holder by it: choose "+
 				"another", controlplane.ErrConflict)
 		}
 		if err != nil {
@@ -33,27 +33,69 @@ func (s *Store) InsertToken(ctx context.Context, t controlplane.Token, hash cont
 	})
 }
 
-// TokenByHash finds a token in force; ErrNotFound without one.
-func (s *Store) TokenByHash(ctx context.Context, hash controlplane.TokenHash) (controlplane.Identity, error) {
+// TokenByHash finds a token in force by its secret, or the one before; ErrNotFound without one.
+func (s *Store) TokenByHash(ctx context.Context, hash controlplane.TokenHash) (controlplane.Holder, error) {
 	row, err := s.queries.TokenByHash(ctx, hash[:])
 	if errors.Is(err, sql.ErrNoRows) {
-		return controlplane.Identity{}, controlplane.ErrNotFound
+		var old controlplanedb.TokenByOldHashRow
+		old, err = s.queries.TokenByOldHash(ctx, sql.NullString{String: string(hash[:]), Valid: true})
+		row = controlplanedb.TokenByHashRow{Name: old.Name, Role: old.Role, EndsAt: uint64(old.EndsAt), NowMs: old.NowMs}
+	}
+	if errors.Is(err, sql.ErrNoRows) {
+		return controlplane.Holder{}, controlplane.ErrNotFound
 	}
 	if err != nil {
-		return controlplane.Identity{}, fmt.Errorf("find a token: %w", explain(err))
+		return controlplane.Holder{}, fmt.Errorf("find a token: %w", explain(err))
 	}
-	return controlplane.Identity{Name: string(row.Name), Role: controlplane.Role(row.Role)}, nil
+	holder := controlplane.Holder{}
+	holder.Name, holder.Role = string(row.Name), controlplane.Role(row.Role)
+	if row.EndsAt > 0 {
+		holder.Left = time.Duration(int64(row.EndsAt)-row.NowMs) * time.Millisecond
+		if holder.Left <= 0 {
+			return controlplane.Holder{}, controlplane.ErrNotFound
+		}
+	}
+	return holder, nil
 }
+
+// TokenUsed notes that a token is used, unless it was noted within a time.
+func (s *Store) TokenUsed(ctx context.Context, name string, within time.Duration) error {
+	err := s.queries.TokenUsed(ctx, controlplanedb.TokenUsedParams{Name: []byte(name),
+		WithinMs: uint64(within.Milliseconds())})
+	if err != nil {
+		return fmt.Errorf("note the use of token %s: %w", name, explain(err))
+	}
+	return nil
+}
+
+// RotateToken gives a token in force a new secret, with its audit row; ErrNotFound without one.
+func (s *Store) RotateToken(ctx context.Context, name string, secret controlplane.TokenSecret, overlap time.Duration,
+	e controlplane.AuditEntry) error {
+	return s.changing(ctx, func(q *queries) error {
+		n, err := q.TokenRotate(ctx, controlplanedb.TokenRotateParams{Name: []byte(name), NewHash: secret.Hash[:],
+			OverlapMs: overlap.Milliseconds(), ExpiresInMs: secret.ExpiresIn.Milliseconds()})
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			return errNoToken
+		}
+		return insertAudit(ctx, q, e)
+	})
+}
+
+// errNoToken is about a name that is unknown, or whose token has ended.
+var errNoToken = fmt.Errorf("%w: no token of this name is in force", controlplane.ErrNotFound)
 
 // RevokeToken revokes a token in force, with its audit row; ErrNotFound without one.
 func (s *Store) RevokeToken(ctx context.Context, name string, e controlplane.AuditEntry) error {
-	return s.inTransaction(ctx, func(q *queries) error {
+	return s.changing(ctx, func(q *queries) error {
 		n, err := q.TokenRevoke(ctx, []byte(name))
 		if err != nil {
 			return err
 		}
 		if n == 0 {
-			return fmt.Errorf("%w: no token of this name is in force", controlplane.ErrNotFound)
+			return errNoToken
 		}
 		return insertAudit(ctx, q, e)
 	})
@@ -67,12 +109,19 @@ func (s *Store) Tokens(ctx context.Context, after string, rows int) ([]controlpl
 	}
 	var tokens []controlplane.Token
 	for _, r := range found {
-		t := controlplane.Token{Name: string(r.Name), Role: controlplane.Role(r.Role), CreatedBy: r.CreatedBy,
-			CreatedAt: time.UnixMilli(int64(r.CreatedAt))}
-		if r.RevokedAt > 0 {
-			t.RevokedAt = time.UnixMilli(int64(r.RevokedAt))
-		}
-		tokens = append(tokens, t)
+		tokens = append(tokens, controlplane.Token{
+			Name: string(r.Name), Role: controlplane.Role(r.Role), CreatedBy: r.CreatedBy,
+			CreatedAt: time.UnixMilli(int64(r.CreatedAt)), RevokedAt: momentOf(r.RevokedAt), ExpiresAt: momentOf(r.ExpiresAt),
+			UsedAt: momentOf(r.UsedAt), OldUntil: momentOf(r.OldUntil),
+		})
 	}
 	return tokens, nil
+}
+
+// momentOf is a moment in Unix ms; 0 is none.
+func momentOf(ms uint64) time.Time {
+	if ms == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(int64(ms))
 }

@@ -24,7 +24,7 @@ func testTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	by := controlplane.By{Actor: "ann", Reason: "pipeline"}
-	secret, err := tokens.Create(t.Context(), "ci", controlplane.RoleOperator, by)
+	secret, err := tokens.Create(t.Context(), "ci", controlplane.RoleOperator, 0, by)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +35,7 @@ func testTokens(t *testing.T) {
 	if err := db.QueryRowContext(t.Context(), "SELECT hash FROM ratelimit_tokens").Scan(&hash); err != nil || len(hash) != 32 || bytes.Contains(hash, []byte(secret)[:8]) {
 		t.Errorf("%x, %v", hash, err)
 	}
-	if _, err := tokens.Create(t.Context(), "ci", controlplane.RoleAdmin, by); !errors.Is(err, controlplane.ErrConflict) {
+	if _, err := tokens.Create(t.Context(), "ci", controlplane.RoleAdmin, 0, by); !errors.Is(err, controlplane.ErrConflict) {
 		t.Errorf("a name twice: %v", err)
 	}
 	if err := tokens.Revoke(t.Context(), "nobody", by); !errors.Is(err, controlplane.ErrNotFound) {
@@ -79,7 +79,7 @@ func testAUsedTokenOutlivesAHangingMySQL(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	secret, err := tokens.Create(t.Context(), "ops", controlplane.RoleOperator, controlplane.By{Actor: "ann", Reason: "on call"})
+	secret, err := tokens.Create(t.Context(), "ops", controlplane.RoleOperator, 0, controlplane.By{Actor: "ann", Reason: "on call"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,5 +108,64 @@ func testAUsedTokenOutlivesAHangingMySQL(t *testing.T) {
 	}
 	if _, err := tokens.Authenticate(t.Context(), secret); !errors.Is(err, controlplane.ErrUnauthenticated) {
 		t.Errorf("a revoked token, with MySQL back: %v", err)
+	}
+}
+
+// A rotated token has two secrets until the overlap is over, never three; a token that has expired opens nothing and is
+// not rotated. Its use is noted once within a time.
+func TestTokensEnd(t *testing.T) { servers.EachSQL(t, testTokensEnd) }
+
+func testTokensEnd(t *testing.T) {
+	s, db := migrated(t)
+	tokens, err := controlplane.NewTokens(s, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	by := controlplane.By{Actor: "ann", Reason: "quarterly"}
+	secrets := make([]string, 3)
+	if secrets[0], err = tokens.Create(t.Context(), "ci", controlplane.RoleOperator, time.Hour, by); err != nil {
+		t.Fatal(err)
+	}
+	want := func(open ...bool) {
+		t.Helper()
+		for i, secret := range secrets {
+			if secret == "" {
+				continue
+			}
+			who, err := tokens.Authenticate(t.Context(), secret)
+			if open[i] && (err != nil || who.Name != "ci" || who.Role != controlplane.RoleOperator) || !open[i] && !errors.Is(err, controlplane.ErrUnauthenticated) {
+				t.Errorf("secret %d: %+v, %v", i, who, err)
+			}
+		}
+	}
+	want(true)
+	if secrets[1], err = tokens.Rotate(t.Context(), "ci", time.Hour, 0, by); err != nil {
+		t.Fatal(err)
+	}
+	want(true, true)
+	if secrets[2], err = tokens.Rotate(t.Context(), "ci", time.Hour, 0, by); err != nil {
+		t.Fatal(err)
+	}
+	want(false, true, true)
+	list, _, err := tokens.List(t.Context(), "")
+	if err != nil || len(list) != 1 || time.Until(list[0].ExpiresAt) > time.Hour || time.Until(list[0].OldUntil) > time.Hour || list[0].UsedAt.IsZero() || list[0].OldUntil.IsZero() {
+		t.Fatalf("%+v, %v", list, err)
+	}
+	exec(t, db, "UPDATE ratelimit_tokens SET old_until = old_until - 3600000 - 1000, used_at = 7")
+	want(false, false, true)
+	if err := s.TokenUsed(t.Context(), "ci", time.Minute); err != nil || count(t, db, "SELECT COUNT(*) FROM ratelimit_tokens WHERE used_at > 7") != 1 {
+		t.Errorf("its use is not noted: %v", err)
+	}
+	exec(t, db, "UPDATE ratelimit_tokens SET used_at = used_at - 50000")
+	if err := s.TokenUsed(t.Context(), "ci", time.Hour); err != nil || count(t, db, "SELECT COUNT(*) FROM ratelimit_tokens WHERE used_at > UNIX_TIMESTAMP() * 1000 - 40000") != 0 {
+		t.Errorf("its use is noted twice within the time: %v", err)
+	}
+	exec(t, db, "UPDATE ratelimit_tokens SET expires_at = expires_at - 3600000 - 1000")
+	want(false, false, false)
+	if _, err := tokens.Rotate(t.Context(), "ci", 0, time.Hour, by); !errors.Is(err, controlplane.ErrNotFound) {
+		t.Errorf("an expired one: %v", err)
+	}
+	if n := count(t, db, "SELECT COUNT(*) FROM ratelimit_audit WHERE action = 'token.rotate'"); n != 2 {
+		t.Errorf("%d audit rows", n)
 	}
 }

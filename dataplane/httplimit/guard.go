@@ -196,7 +196,7 @@ func (o *Outcome) Explain() string {
 	case o.Allowed:
 		return ""
 	case o.Unknown():
-		return "the limiter cannot know at the moment whether this request may pass"
+		return "the limiter cannot decide about this request at the moment"
 	}
 	return "the quota is used up"
 }

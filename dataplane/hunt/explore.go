@@ -12,12 +12,13 @@ import (
 	"strings"
 )
 
-// explorer is the test that goes through all that may happen to rollouts: see controlplane.
+// explorer is the test that goes through all that may happen to rollouts, and the one of the same name with Soak goes
+// deeper for a time: see controlplane.
 const explorer = "TestExploreRollouts"
 
 var (
 	exploredStates = regexp.MustCompile(`\}: (\d+) states,`)
-	brokenRule     = regexp.MustCompile(`(?m)^ +explore_test\.go:\d+: \{[^}]*\}: ([^\d].*)$`)
+	brokenRule     = regexp.MustCompile(`(?m)^ +explore_(?:soak_)?test\.go:\d+: \{[^}]*\}: ([^\d].*)$`)
 )
 
 // isOfControl tells of a bug of the control plane, which no history of a fleet comes across.
@@ -34,9 +35,9 @@ func (p *prover) explore(ctx context.Context, bug *planted) (f finding, err erro
 	if err != nil {
 		return f, err
 	}
-	cmd := exec.CommandContext(ctx, "go", "test", "-vet=off", "-count=1", "-v", "-timeout=5m",
-		"-run=^"+explorer+"$", "-overlay="+overlay, "./"+filepath.ToSlash(filepath.Dir(bug.file)))
-	cmd.Dir = p.module
+	cmd := exec.CommandContext(ctx, "go", "test", "-vet=off", "-count=1", "-v", "-failfast", "-timeout=5m",
+		"-run=^"+explorer+"(Soak)?$", "-overlay="+overlay, "./"+filepath.ToSlash(filepath.Dir(bug.file)))
+	cmd.Dir, cmd.Env = p.module, append(os.Environ(), "WEIR_SOAK=1m")
 	text, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {

@@ -29,10 +29,10 @@ func TestWhatTheExplorerPrintsIsRead(t *testing.T) {
 
 // What is printed of a search names what it went through.
 func TestEffort(t *testing.T) {
-	if got := (&finding{states: 22100, broken: "ends"}).effort(); got != "22100 states" {
+	if got := (&finding{states: 22100, broken: "ends"}).effort(); got != "22100 states,    0 s" {
 		t.Errorf("%q", got)
 	}
-	if got := (&finding{seeds: 3, broken: "R1"}).effort(); got != "   3 seeds,  0.00 virtual hours" {
+	if got := (&finding{seeds: 3, broken: "R1"}).effort(); got != "   3 seeds,  0.00 virtual hours,    0 s" {
 		t.Errorf("%q", got)
 	}
 }

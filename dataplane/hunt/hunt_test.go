@@ -145,3 +145,63 @@ func TestATallyCountsFaultsByKind(t *testing.T) {
 		t.Errorf("%d faults: %s", sum, kinds)
 	}
 }
+
+// A history that dies leaves no record: its smallest one is found all the same, as it dies in the same way.
+func TestAHistoryThatDiesIsShrunk(t *testing.T) {
+	bug := planted{
+		name: "dies", file: "dataplane/sim/hunt/play.go",
+		hunks: []hunk{{"\t\tw.peek(n.life.Load(), s)\n", "\t\tpanic(\"peeked\")\n"}},
+	}
+	m, err := newMachine(t.Context(), "../..", &bug)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.close)
+	m.within = 5 * time.Minute
+	seed := uint64(1)
+	for peeks(hunt.Draw(seed)) < 2 {
+		seed++
+	}
+	var out bytes.Buffer
+	h := hunter{machine: m, out: &out, from: seed, seeds: 1}
+	if err := h.run(t.Context(), 1); !errors.Is(err, errBroken) {
+		t.Fatalf("%v:\n%s", err, out.Bytes())
+	}
+	for _, want := range []string{"panic: peeked", "\n1 of ", fmt.Sprintf("--seed %d --without ", seed), " peek k"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in:\n%s", want, out.Bytes())
+		}
+	}
+}
+
+func peeks(p hunt.Plan) (n int) {
+	for _, s := range p.Steps {
+		if s.Do == hunt.Peek {
+			n++
+		}
+	}
+	return n
+}
+
+func TestDeathsOfAKind(t *testing.T) {
+	for text, kind := range map[string]string{
+		"exit\npanic: runtime error: index out of range [7] with length 3\n": "panic: runtime error: index out of range [",
+		"exit\nfatal error: runtime: out of memory\n\nstack":                 "fatal error: runtime: out of memory",
+		"panic: deadlock: main bubble goroutine has exited\ngoroutine 1":     "panic: deadlock: main bubble goroutine has exited",
+		"": "unknown",
+	} {
+		if got := deathOf(text).kind; got != kind {
+			t.Errorf("%q is of kind %q, want %q", text, got, kind)
+		}
+	}
+}
+
+func TestASeedOfWhichNothingIsLeftOutIsPlayedAgain(t *testing.T) {
+	for want, left := range map[string]hunt.Set{
+		"weir-hunt --seed 7": nil, "weir-hunt --seed 7 --without 1-2": {1: true, 2: true},
+	} {
+		if got := replay(7, left); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -104,14 +105,22 @@ func (h *hunter) take(ctx context.Context) (seed uint64, ok bool) {
 
 // try plays a seed.
 func (h *hunter) try(ctx context.Context, seed uint64) {
-	result, problem := h.play(ctx, seed)
+	result, err := h.play(ctx, seed)
 	h.mu.Lock()
 	h.tally.add(&result)
 	h.mu.Unlock()
-	if problem == "" && len(result.Violations) > 0 {
+	if ctx.Err() != nil || err == nil && len(result.Violations) == 0 {
+		return
+	}
+	var died *death
+	problem := fmt.Sprintf("seed %d: %v", seed, err)
+	switch {
+	case errors.As(err, &died):
+		problem = h.explainDeath(ctx, seed, died)
+	case err == nil:
 		problem = h.explain(ctx, result)
 	}
-	if problem == "" || ctx.Err() != nil {
+	if ctx.Err() != nil {
 		return
 	}
 	h.mu.Lock()
@@ -120,35 +129,68 @@ func (h *hunter) try(ctx context.Context, seed uint64) {
 	fmt.Fprintln(h.out, problem)
 }
 
-// play says what is wrong with a seed's execution itself.
-func (h *hunter) play(ctx context.Context, seed uint64) (result hunt.Result, problem string) {
+// play plays a seed once, or twice: then two executions that differ are an error.
+func (h *hunter) play(ctx context.Context, seed uint64) (hunt.Result, error) {
 	result, err := h.machine.play(ctx, seed, nil)
-	if err != nil {
-		return result, fmt.Sprintf("seed %d: %v", seed, err)
-	}
-	if !h.twice {
-		return result, ""
+	if err != nil || !h.twice {
+		return result, err
 	}
 	again, err := h.machine.play(ctx, seed, nil)
-	if err != nil || again.Hash != result.Hash {
-		return result, fmt.Sprintf("seed %d: two executions: hash %s, and then %s (%v)", seed, result.Hash, again.Hash, err)
+	if err == nil && again.Hash != result.Hash {
+		err = fmt.Errorf("two executions: hash %s, and then %s", result.Hash, again.Hash)
 	}
-	return result, ""
+	return result, err
 }
 
-// explain shrinks a failing seed, and says how to play it again.
+// explain shrinks a seed that breaks an invariant, and says how to play it again.
 func (h *hunter) explain(ctx context.Context, result hunt.Result) string {
 	first := result.Violations[0]
 	small := result
-	left := shrink(result.Steps, func(left hunt.Set) bool {
-		r, err := h.machine.play(ctx, result.Seed, left)
+	left := h.smallest(ctx, result.Seed, result.Steps, func(r hunt.Result, err error) bool {
 		fails := err == nil && len(r.Violations) > 0 && r.Violations[0].Invariant == first.Invariant
 		if fails {
 			small = r
 		}
 		return fails
 	})
-	return fmt.Sprintf("seed %d breaks %s: %s\n%d of %d steps are enough:\n\n  weir-hunt --seed %d --without %s\n\n%s\n",
+	return fmt.Sprintf("seed %d breaks %s: %s\n%d of %d steps are enough:\n\n  %s\n\n%s\n",
 		result.Seed, first.Invariant, first.What, small.Steps, result.Steps,
-		result.Seed, left, strings.Join(small.Lines, "\n"))
+		replay(result.Seed, left), strings.Join(small.Lines, "\n"))
+}
+
+// explainDeath shrinks a seed whose history has no end, and lists what it does: its record is lost.
+func (h *hunter) explainDeath(ctx context.Context, seed uint64, died *death) string {
+	plan := hunt.Draw(seed)
+	left := h.smallest(ctx, seed, len(plan.Steps), func(_ hunt.Result, err error) bool {
+		var again *death
+		return errors.As(err, &again) && again.kind == died.kind
+	})
+	small := plan.Without(left).Steps
+	lines := make([]string, len(small))
+	for i, step := range small {
+		lines[i] = step.String()
+	}
+	return fmt.Sprintf("seed %d: %v\n%d of %d steps are enough:\n\n  %s\n\n%s\n",
+		seed, died, len(small), len(plan.Steps), replay(seed, left), strings.Join(lines, "\n"))
+}
+
+// replay is the command that plays a seed again.
+func replay(seed uint64, left hunt.Set) string {
+	if len(left) == 0 {
+		return fmt.Sprintf("weir-hunt --seed %d", seed)
+	}
+	return fmt.Sprintf("weir-hunt --seed %d --without %s", seed, left)
+}
+
+// shrinkMax is how many times as long as a history may take its shrinking may: each try of one that hangs takes all of
+// its time.
+const shrinkMax = 20
+
+// smallest leaves out as many steps of a seed as it can, in shrinkMax times the time of a history.
+func (h *hunter) smallest(ctx context.Context, seed uint64, steps int, fails func(hunt.Result, error) bool) hunt.Set {
+	ctx, cancel := context.WithTimeout(ctx, shrinkMax*h.machine.bound())
+	defer cancel()
+	return shrink(steps, func(left hunt.Set) bool {
+		return ctx.Err() == nil && fails(h.machine.play(ctx, seed, left))
+	})
 }

@@ -8,15 +8,17 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	"github.com/weirhq/weir/dataplane/sim/hunt"
 )
 
 // machine runs histories, each in an instance of its own, which has nothing of the world around it: its random numbers
 // come from the seed, its clocks move by what it sleeps, and there is one thread. Workers play them, processes that can
-// be killed: code that looks whether its time is over, as wazero would make it, takes twice as long.
+// be killed: code that looks whether its time is over, as wazero would make it, takes much longer.
 type machine struct {
 	scratch string
 	within  time.Duration // that a history has to end in; 0 is withinDefault
@@ -86,20 +88,46 @@ func (m *machine) close() {
 // had not ended when its time was over.
 var errDied = errors.New("the history did not end")
 
+// death is how a history died. Two that die in the same way are of one kind.
+type death struct{ kind, text string }
+
+func (d *death) Error() string { return fmt.Sprintf("%v: %s", errDied, d.text) }
+
+func (d *death) Unwrap() error { return errDied }
+
+const deathBytesMax = 8 << 10 // of a text: a panic has the stacks of all goroutines
+
+// deathOf is what a guest wrote as it died. Its kind is the line of its panic, or of its fatal error, up to the first
+// number.
+func deathOf(text string) *death {
+	kind := "unknown"
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ") {
+			kind, _, _ = strings.Cut(strings.TrimSpace(line), "0x")
+			kind = strings.TrimRightFunc(strings.FieldsFunc(kind, unicode.IsDigit)[0], unicode.IsSpace)
+			break
+		}
+	}
+	return &death{kind, text[:min(len(text), deathBytesMax)]}
+}
+
+// bound is how long a history may take.
+func (m *machine) bound() time.Duration { return cmp.Or(m.within, withinDefault) }
+
 // play runs one history.
 func (m *machine) play(ctx context.Context, seed uint64, without hunt.Set) (hunt.Result, error) {
 	w, err := m.worker()
 	if err != nil {
 		return hunt.Result{}, err
 	}
-	within := cmp.Or(m.within, withinDefault)
+	within := m.bound()
 	limited, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	answer, err := w.play(limited, order{Seed: seed, Without: without.String()})
 	if err != nil {
 		w.end()
 		if ctx.Err() == nil && limited.Err() != nil {
-			return hunt.Result{}, fmt.Errorf("%w within %v", errDied, within)
+			return hunt.Result{}, &death{"time", fmt.Sprintf("it took longer than %v", within)}
 		}
 		return hunt.Result{}, cmp.Or(ctx.Err(), fmt.Errorf("seed %d: %w", seed, err))
 	}
@@ -107,7 +135,7 @@ func (m *machine) play(ctx context.Context, seed uint64, without hunt.Set) (hunt
 	m.idle = append(m.idle, w)
 	m.mu.Unlock()
 	if answer.Died != "" {
-		return hunt.Result{}, fmt.Errorf("%w: %s", errDied, answer.Died)
+		return hunt.Result{}, deathOf(answer.Died)
 	}
 	return answer.Result, nil
 }

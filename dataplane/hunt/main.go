@@ -20,13 +20,13 @@ import (
 
 type cli struct {
 	Seed    *uint64       `help:"Play this seed alone, and print its transcript."`
-	Without string        `placeholder:"STEPS" help:"Leave these steps of --seed out: 3,7-9."`
+	Without string        `placeholder:"STEPS" help:"Leave out these steps of --seed, such as 3,7-9."`
 	From    uint64        `default:"1" help:"First seed."`
 	Seeds   uint64        `default:"1000" help:"How many seeds; 0: as many as --for allows."`
-	For     time.Duration `help:"Begin no further seed after this time; 0: no end."`
+	For     time.Duration `help:"Begin no further seed after this time; 0: no limit."`
 	Twice   bool          `help:"Play each seed twice, and compare all that happens."`
-	Procs   int           `help:"Histories at once; 0: one a processor."`
-	Within  time.Duration `default:"1m" help:"How long a history may take: one that has not ended then has failed."`
+	Procs   int           `help:"How many histories run at once; 0: one per processor."`
+	Within  time.Duration `default:"1m" help:"How long a history may take; one that takes longer has failed."`
 	Keep    bool          `help:"Go on after a seed that fails."`
 	Planted string        `placeholder:"DIR" help:"Hunt for each bug of DIR/*.patch, with at most --seeds seeds; fail if one is not found."`
 	Module  string        `default:"../.." help:"Directory of the module to hunt in."`

@@ -28,20 +28,22 @@ type finding struct {
 	seeds   uint64
 	virtual time.Duration
 	states  int // that were explored; then there are no seeds
+	took    time.Duration
 }
 
 // effort is what it took.
 func (f *finding) effort() string {
 	if f.states > 0 {
-		return fmt.Sprintf("%4d states", f.states)
+		return fmt.Sprintf("%4d states, %4.0f s", f.states, f.took.Seconds())
 	}
-	return fmt.Sprintf("%4d seeds, %5.2f virtual hours", f.seeds, f.virtual.Hours())
+	return fmt.Sprintf("%4d seeds, %5.2f virtual hours, %4.0f s", f.seeds, f.virtual.Hours(), f.took.Seconds())
 }
 
 var errMissed = errors.New("planted bugs were not found")
 
 // run hunts for each bug, some at once, and returns errMissed if one was not found.
 func (p *prover) run(ctx context.Context, bugs []planted, procs int) error {
+	began := time.Now()
 	next := make(chan *planted)
 	var workers sync.WaitGroup
 	for range procs {
@@ -59,10 +61,11 @@ func (p *prover) run(ctx context.Context, bugs []planted, procs int) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	fmt.Fprintf(p.out, "%d of %d planted bugs found in %v, %d at once\n", len(bugs)-p.missed, len(bugs),
+		time.Since(began).Round(time.Second), procs)
 	if p.missed > 0 {
 		return fmt.Errorf("%d of %d %w", p.missed, len(bugs), errMissed)
 	}
-	fmt.Fprintf(p.out, "%d planted bugs found\n", len(bugs))
 	return nil
 }
 
@@ -72,7 +75,9 @@ func (p *prover) say(ctx context.Context, bug *planted) {
 	if bug.isOfControl() {
 		search = p.explore
 	}
+	began := time.Now()
 	f, err := search(ctx, bug)
+	f.took = time.Since(began)
 	if ctx.Err() != nil {
 		return
 	}

@@ -79,7 +79,7 @@ func TestAPlantedBugThatIsNotFoundIsAnError(t *testing.T) {
 	if err := p.run(t.Context(), []planted{bug}, 1); !errors.Is(err, errMissed) {
 		t.Errorf("%v", err)
 	}
-	if !strings.Contains(out.String(), "NOT FOUND") {
+	if !strings.Contains(out.String(), "NOT FOUND") || !strings.Contains(out.String(), "0 of 1 planted bugs found") {
 		t.Error(out.String())
 	}
 }
@@ -137,5 +137,12 @@ func TestTheReadmeListsEachPlantedBug(t *testing.T) {
 	}
 	if want := fmt.Sprintf("has %d bugs", len(bugs)); !strings.Contains(string(text), want) {
 		t.Errorf("README.md does not say that it %s", want)
+	}
+	root, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := fmt.Sprintf("hunts for %d planted bugs", len(bugs)); !strings.Contains(string(root), want) {
+		t.Errorf("the module's README.md does not say that make hunt-proof %s", want)
 	}
 }

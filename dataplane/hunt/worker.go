@@ -29,9 +29,8 @@ type answer struct {
 // worker is another process of this program, which plays one history after the other.
 type worker struct {
 	process *exec.Cmd
-	orders  io.WriteCloser
-	answers io.ReadCloser
-	read    *json.Decoder // of answers
+	orders  io.Writer
+	answers *json.Decoder
 }
 
 func startWorker(dir string) (*worker, error) {
@@ -41,14 +40,19 @@ func startWorker(dir string) (*worker, error) {
 	}
 	w := &worker{process: exec.Command(program)}
 	w.process.Env, w.process.Stderr = append(os.Environ(), workerDir+"="+dir), os.Stderr
-	if w.orders, err = w.process.StdinPipe(); err != nil {
+	orders, err := w.process.StdinPipe()
+	if err != nil {
 		return nil, err
 	}
-	if w.answers, err = w.process.StdoutPipe(); err != nil {
+	answers, err := w.process.StdoutPipe()
+	if err != nil {
+		return nil, errors.Join(err, orders.Close())
+	}
+	w.orders, w.answers = orders, json.NewDecoder(answers)
+	if err := w.process.Start(); err != nil { // it closes the pipes
 		return nil, err
 	}
-	w.read = json.NewDecoder(w.answers)
-	return w, w.process.Start()
+	return w, nil
 }
 
 // play has the worker play a history. It returns when ctx is done at the latest; then the worker is of no more use.
@@ -57,7 +61,7 @@ func (w *worker) play(ctx context.Context, o order) (a answer, err error) {
 	if err := json.NewEncoder(w.orders).Encode(o); err != nil {
 		return a, err
 	}
-	if err := w.read.Decode(&a); err != nil {
+	if err := w.answers.Decode(&a); err != nil {
 		return a, fmt.Errorf("the worker ended: %w", err)
 	}
 	return a, ctx.Err()

@@ -36,6 +36,7 @@ type Counts struct {
 
 	version    int64                // of all that operators set
 	tunings    map[string]tuningRow // by region, "" the fleet: its newest version
+	trials     map[string]Trial     // by region, "" the fleet
 	namespaces []store.NamespaceRow
 	overrides  []store.OverrideRow
 	resets     []store.ResetRow
@@ -64,9 +65,9 @@ func NewCounts(o CountsOptions) *Counts {
 		cells:   make(map[window.Cell]map[string]int64),
 		sweepAt: sweepMin,
 		version: 1,
-		tunings: make(map[string]tuningRow),
-		beats:   make(map[string]heartbeat.Beat),
-		seen:    make(map[string]time.Time),
+		trials:  make(map[string]Trial), tunings: make(map[string]tuningRow),
+		beats: make(map[string]heartbeat.Beat),
+		seen:  make(map[string]time.Time),
 	}
 }
 

@@ -21,6 +21,9 @@ func TestCountsKeepTheContract(t *testing.T) {
 			PutTuning: func(_ testing.TB, region string, version int64, document []byte) {
 				c.SetTuning(region, version, document)
 			},
+			PutTrial: func(_ testing.TB, region string, over int64, row store.TrialRow) {
+				c.SetTrial(region, memstore.Trial{TrialRow: row, Over: over, Ends: time.Now().Add(row.Left)})
+			},
 			PutNamespaces: func(_ testing.TB, rows ...store.NamespaceRow) { c.SetNamespaces(rows...) },
 			PutOverrides:  func(_ testing.TB, rows ...store.OverrideRow) { c.SetOverrides(rows...) },
 			PutResets:     func(_ testing.TB, rows ...store.ResetRow) { c.SetResets(rows...) },

@@ -46,14 +46,38 @@ func (h *Origin) Settings(ctx context.Context, _ string) (rows store.SettingsRow
 }
 
 // TellSettings implements store.RelayOrigin.
-func (h *Origin) TellSettings(ctx context.Context, shard int, rows store.SettingsRows) error {
-	rows.TuningDocument = slices.Clone(rows.TuningDocument)
-	rows.Namespaces, rows.Overrides, rows.Resets = slices.Clone(rows.Namespaces), slices.Clone(rows.Overrides),
-		slices.Clone(rows.Resets)
+func (h *Origin) TellSettings(ctx context.Context, shard int, holder string, rows store.SettingsRows,
+	asOf time.Time,
+) error {
+	rows = cloned(rows)
 	return h.call(ctx, OpTellSettings, shard, func(s *originShard, _ store.Epoch) error {
-		s.settings = settingsCopy{rows, h.clock()}
+		now := h.clock()
+		if s.lease.holder != holder || !s.lease.until.After(now) {
+			return store.ErrNoLease
+		}
+		if asOf.IsZero() || asOf.After(now) {
+			asOf = now
+		}
+		s.settings = settingsCopy{rows, asOf}
 		return nil
 	})
+}
+
+// SetSettings leaves a copy of the settings with each shard, as a relay has that is there no more.
+func (h *Origin) SetSettings(rows store.SettingsRows) {
+	copied := settingsCopy{cloned(rows), h.clock()}
+	h.originServers.mu.Lock()
+	defer h.originServers.mu.Unlock()
+	for _, s := range h.shards {
+		s.settings = copied
+	}
+}
+
+func cloned(rows store.SettingsRows) store.SettingsRows {
+	rows.TuningDocument, rows.Trial.Document = slices.Clone(rows.TuningDocument), slices.Clone(rows.Trial.Document)
+	rows.Namespaces, rows.Overrides, rows.Resets = slices.Clone(rows.Namespaces), slices.Clone(rows.Overrides),
+		slices.Clone(rows.Resets)
+	return rows
 }
 
 // Heartbeat implements store.Origin.
@@ -77,7 +101,8 @@ func (h *Origin) Heartbeat(ctx context.Context, beats ...heartbeat.Beat) error {
 func (s *originShard) keepBeat(b heartbeat.Beat, now time.Time) error {
 	was, known := s.beats[b.NodeID]
 	if !known && len(s.beats) >= store.BeatsMax {
-		return fmt.Errorf("heartbeat of %q: %d nodes' wait for the relay, the most that it keeps", b.NodeID, store.BeatsMax)
+		return fmt.Errorf("heartbeat of %q: the origin keeps heartbeats of at most %d nodes for the relay", b.NodeID,
+			store.BeatsMax)
 	}
 	if known && b.Precedes(&was.Beat) {
 		return nil

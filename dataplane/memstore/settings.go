@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/heartbeat"
@@ -24,6 +25,47 @@ func (c *Counts) SetTuning(region string, version int64, document []byte) {
 		c.tunings[region] = tuningRow{version, append([]byte{}, document...)}
 		c.version++
 	}
+}
+
+// Trial is a tuning that nodes of a region try until it ends.
+type Trial struct {
+	store.TrialRow       // but for Left
+	Over           int64 // newest version of the region; the trial is void beside another one
+	Ends           time.Time
+}
+
+// SetTrial stores the trial of a region, "" for regions without a tuning or a trial of their own, in place of the one
+// before. One without a number is none.
+func (c *Counts) SetTrial(region string, t Trial) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.trials[region] = t
+	c.version++
+}
+
+// RenewTrial moves the end of a region's trial.
+func (c *Counts) RenewTrial(region string, ends time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t := c.trials[region]
+	t.Ends = ends
+	c.trials[region] = t
+}
+
+// trialLocked is the trial of a region: see mysqlcounts.
+func (c *Counts) trialLocked(region string) store.TrialRow {
+	now := c.clock()
+	regions := []string{region, ""}
+	if _, tuned := c.tunings[region]; tuned {
+		regions = regions[:1]
+	}
+	for _, r := range regions {
+		if t := c.trials[r]; t.Number != 0 && t.Over == c.tunings[r].version && t.Ends.After(now) {
+			t.Document, t.Left = slices.Clone(t.Document), t.Ends.Sub(now)
+			return t.TrialRow
+		}
+	}
+	return store.TrialRow{}
 }
 
 // SetNamespaces replaces all namespaces.
@@ -76,6 +118,7 @@ func (c *Counts) Settings(ctx context.Context, region string) (store.SettingsRow
 			Overrides:      slices.Clone(c.overrides),
 			Resets:         slices.Clone(c.resets),
 			NodesLive:      c.nodesLiveLocked(region),
+			Trial:          c.trialLocked(region),
 		}
 		return nil
 	})

@@ -33,7 +33,7 @@ func (m multiRow) statement(rows int) string {
 
 // upsertColumns is how many arguments a row takes, in the order of
 // dataplanedb.WindowCountUpsertParams. A prepared statement takes 65,535.
-const upsertColumns = 8
+const upsertColumns = 9
 
 // upsertArgs passes names as []byte: the driver then writes them as binary literals,
 // which no charset on the way can refuse or change.
@@ -44,7 +44,7 @@ func upsertArgs(region string, counts []store.Count) []any {
 		args = append(args,
 			[]byte(n.Cell.Workspace), []byte(n.Cell.Namespace), []byte(n.Cell.Identifier),
 			window.StoredDuration(&n.Cell.Key), n.Cell.Sequence, regionBytes,
-			n.Count, n.Cell.ExpiresAtMs())
+			n.Count, n.Cell.ExpiresAtMs(), window.ExpiryClass(&n.Cell.Key))
 	}
 	return args
 }

@@ -38,7 +38,7 @@ func TestUpsertRepeatsTheTuple(t *testing.T) {
 // they would pass here, and MySQL would refuse those that are not UTF-8.
 func TestUpsertArgs(t *testing.T) {
 	x := cell("x")
-	row := []any{[]byte("w"), []byte("n"), []byte("x"), x.DurationMs(), x.Sequence, []byte("eu"), int64(5), x.ExpiresAtMs()}
+	row := []any{[]byte("w"), []byte("n"), []byte("x"), x.DurationMs(), x.Sequence, []byte("eu"), int64(5), x.ExpiresAtMs(), int64(0)}
 	if got := upsertArgs("eu", []store.Count{{Cell: x, Count: 5}}); !reflect.DeepEqual(got, row) {
 		t.Errorf("got %#v, want %#v", got, row)
 	}

@@ -3,6 +3,7 @@ package mysqlcounts
 import (
 	"database/sql"
 	"encoding/json"
+	"fmt"
 	"testing"
 
 	"github.com/weirhq/weir/dataplane/store"
@@ -16,7 +17,7 @@ func TestContract(t *testing.T) { servers.EachSQL(t, testContract) }
 func testContract(t *testing.T) {
 	db := open(t, migrated(t))
 	storetest.TestCountStore(t, func(t testing.TB) storetest.Store {
-		for _, table := range []string{rowsTable, "ratelimit_tuning", "ratelimit_nodes", "ratelimit_namespaces", "ratelimit_overrides"} {
+		for _, table := range []string{rowsTable, "ratelimit_tuning", "ratelimit_trials", "ratelimit_nodes", "ratelimit_namespaces", "ratelimit_overrides"} {
 			exec(t, db, "DELETE FROM "+table)
 		}
 		return operated(db)
@@ -30,6 +31,11 @@ func operated(db *sql.DB) storetest.Store {
 		PutTuning: func(t testing.TB, region string, version int64, document []byte) {
 			exec(t, db, `INSERT INTO ratelimit_tuning (version, region, document, actor, reason, created_at) VALUES (?, ?, ?, 'a', 'r', 1)`,
 				version, []byte(region), string(document))
+		},
+		PutTrial: func(t testing.TB, region string, over int64, row store.TrialRow) {
+			exec(t, db, `INSERT INTO ratelimit_trials (number, region, document, below, over_version, ends_at, write_id)
+				VALUES (?, ?, ?, ?, ?, CAST(UNIX_TIMESTAMP() * 1000 AS SIGNED) + ?, ?)`, row.Number, []byte(region),
+				string(row.Document), row.Below, over, row.Left.Milliseconds(), fmt.Sprint("r/", row.Number))
 		},
 		PutNamespaces: func(t testing.TB, rows ...store.NamespaceRow) {
 			for _, r := range rows {

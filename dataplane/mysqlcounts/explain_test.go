@@ -73,7 +73,8 @@ func testExplain(t *testing.T) {
 		exec(t, db, `CREATE TABLE ratelimit_window_counts (
 			workspace_id VARBINARY(191) NOT NULL, namespace VARBINARY(255) NOT NULL, identifier VARBINARY(255) NOT NULL,
 			duration_ms BIGINT UNSIGNED NOT NULL, sequence BIGINT NOT NULL, region VARBINARY(48) NOT NULL,
-			count BIGINT UNSIGNED NOT NULL, expires_at BIGINT UNSIGNED NOT NULL, updated_at BIGINT UNSIGNED NOT NULL,
+			count BIGINT UNSIGNED NOT NULL, expires_at BIGINT UNSIGNED NOT NULL,
+			expiry_class TINYINT UNSIGNED NOT NULL DEFAULT 0, updated_at BIGINT UNSIGNED NOT NULL,
 			`+layout.keys+")")
 		m.layouts = append(m.layouts, &explained{Counts: New(db, Options{}), t: t, name: layout.name, grow: 1, ids: identifiers})
 	}

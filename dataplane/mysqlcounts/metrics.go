@@ -18,7 +18,7 @@ func newTotals() totals {
 	t := totals{
 		invalidRows: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "weir_mysql_invalid_rows_total",
-			Help: "Imported rows that no relay can have written, left out.",
+			Help: "Imported rows that were left out because no relay can have written them.",
 		}),
 		sentAgain: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "weir_mysql_retries_total",

@@ -54,6 +54,9 @@ func (n News) read(ctx context.Context, q store.NewsQuery) (store.NewsPage, erro
 	asked := askFor(got.heads, max(q.MaxBytes, 1))
 	asked.snapshots = true
 	rest, err := n.ask(ctx, asked)
+	if err == nil && rest.beginLate(got.heads) {
+		err = errNewsGone
+	}
 	if err != nil {
 		return page, err
 	}
@@ -174,6 +177,17 @@ func (a *newsAnswer) end() store.Stream {
 func (a *newsAnswer) gone(lost []store.Stream) []store.Stream {
 	return slices.DeleteFunc(lost, func(s store.Stream) bool {
 		return slices.ContainsFunc(a.heads, func(head newsRange) bool { return head.Stream == s })
+	})
+}
+
+// beginLate tells whether rows of a stream do not begin with the snapshot that was found for it: its first parts are
+// gone, and a reader of the later ones would not read the next snapshot.
+func (a *newsAnswer) beginLate(heads []newsRange) bool {
+	return slices.ContainsFunc(heads, func(head newsRange) bool {
+		first, found := slices.BinarySearchFunc(a.rows, head.Stream, func(row foundRow, s store.Stream) int {
+			return compareStreams(row.Stream, s)
+		})
+		return head.from > 0 && found && a.rows[first].Sequence != head.from
 	})
 }
 

@@ -28,8 +28,8 @@ func (c *Counts) checkSession(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("ask for the session's settings: %w", err)
 	case !strings.Contains(mode, "STRICT_ALL_TABLES") && !strings.Contains(mode, "STRICT_TRANS_TABLES"):
-		return fmt.Errorf("sql_mode is %q, which cuts what does not fit instead of refusing it: open the database with "+
-			"mysqlcounts.Open", mode)
+		return fmt.Errorf("sql_mode is %q, which truncates values that do not fit instead of refusing them: open the "+
+			"database with mysqlcounts.Open", mode)
 	case !autocommit:
 		return errors.New("autocommit is off, and this package never commits: open the database with mysqlcounts.Open")
 	case packetBytes < packetBytesMin:

@@ -2,8 +2,10 @@ package mysqlcounts
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
+	"time"
 
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/gen/sql/dataplanedb"
@@ -16,7 +18,15 @@ import (
 // that they had.
 func (c *Counts) Settings(ctx context.Context, region string) (store.SettingsRows, error) {
 	var s store.SettingsRows
-	if err := c.readTuning(ctx, region, &s); err != nil {
+	// Trials come first: one that is over because its tuning was stored is void beside the tuning that is read after it.
+	trials, err := c.queries.TrialsForRegion(ctx, []byte(region))
+	if err != nil {
+		if err = fmt.Errorf("read the trials of %q: %w", region, err); !isNotSetUp(err) {
+			return store.SettingsRows{}, err
+		}
+		s.Problem = fmt.Errorf("%w; none is run until the table is migrated and granted", err)
+	}
+	if err := c.readTuning(ctx, region, trials, &s); err != nil {
 		return store.SettingsRows{}, fmt.Errorf("read the tuning of %q: %w", region, err)
 	}
 	if err := c.readNamespaces(ctx, &s); err != nil {
@@ -30,7 +40,7 @@ func (c *Counts) Settings(ctx context.Context, region string) (store.SettingsRow
 		if !isNotSetUp(err) {
 			return store.SettingsRows{}, err
 		}
-		s.Problem = fmt.Errorf("%w; none is heeded until the table is migrated and granted", err)
+		s.Problem = errors.Join(s.Problem, fmt.Errorf("%w; none is heeded until the table is migrated and granted", err))
 	}
 	live, err := c.queries.NodesLive(ctx, dataplanedb.NodesLiveParams{
 		Region: []byte(region), WithinMs: store.NodeLiveFor.Milliseconds(),
@@ -43,14 +53,32 @@ func (c *Counts) Settings(ctx context.Context, region string) (store.SettingsRow
 }
 
 // readTuning gets at most two rows: the region's newest and the fleet's.
-func (c *Counts) readTuning(ctx context.Context, region string, s *store.SettingsRows) error {
+func (c *Counts) readTuning(ctx context.Context, region string, trials []dataplanedb.TrialsForRegionRow,
+	s *store.SettingsRows) error {
 	rows, err := c.queries.TuningForRegion(ctx, []byte(region))
+	newest := map[string]int64{}
 	for _, r := range rows {
+		newest[string(r.Region)] = saturate(r.Version)
 		if own := string(r.Region) == region; own || s.TuningVersion == 0 {
 			s.TuningVersion, s.TuningDocument = saturate(r.Version), []byte(r.Document)
 		}
 	}
+	s.Trial = trialOf(region, trials, newest)
 	return err
+}
+
+// trialOf is the trial of a region: its own one, or where it has no tuning of its own either, the one of such regions.
+// A trial is void beside another tuning than the one that it is over.
+func trialOf(region string, trials []dataplanedb.TrialsForRegionRow, newest map[string]int64) (t store.TrialRow) {
+	for _, r := range trials {
+		of := string(r.Region)
+		if _, tuned := newest[region]; of != region && (tuned || t.Number != 0) || saturate(r.OverVersion) != newest[of] {
+			continue
+		}
+		t = store.TrialRow{Number: saturate(r.Number), Document: []byte(r.Document), Below: saturate(r.Below),
+			Left: time.Duration(r.LeftMs) * time.Millisecond}
+	}
+	return t
 }
 
 func (c *Counts) readNamespaces(ctx context.Context, s *store.SettingsRows) error {

@@ -61,43 +61,46 @@ func testSettingsAreWholeOrNone(t *testing.T) {
 }
 
 // Nodes that are replaced before the database is migrated, or their user is granted the
-// table, must not lose all that they had: of resets alone, each for its own reason.
-func TestSettingsWithoutResets(t *testing.T) { servers.EachSQL(t, testSettingsWithoutResets) }
+// tables, must not lose all that they had: of resets or trials alone, each for its own reason.
+func TestSettingsWithoutATable(t *testing.T) { servers.EachSQL(t, testSettingsWithoutATable) }
 
-func testSettingsWithoutResets(t *testing.T) {
-	without := map[string]func(t *testing.T) (*Counts, *sql.DB){
-		"Error 1146": func(t *testing.T) (*Counts, *sql.DB) {
+func testSettingsWithoutATable(t *testing.T) {
+	for table, user := range map[string]string{"ratelimit_resets": "no_resets", "ratelimit_trials": "no_trials"} {
+		t.Run(table+" is missing", func(t *testing.T) {
 			c, db := openCounts(t)
-			exec(t, db, "DROP TABLE ratelimit_resets")
-			return c, db
-		},
-		"Error 1142": func(t *testing.T) (*Counts, *sql.DB) {
+			exec(t, db, "DROP TABLE "+table)
+			wantSettingsWithout(t, c, db, table, "Error 1146")
+		})
+		t.Run(table+" is not granted", func(t *testing.T) {
 			dsn := migrated(t)
 			db := open(t, dsn)
-			exec(t, db, "CREATE USER IF NOT EXISTS 'without_resets'@'%' IDENTIFIED BY 'change me'")
-			for _, table := range []string{"tuning", "namespaces", "overrides", "nodes"} {
-				exec(t, db, "GRANT SELECT ON ratelimit_"+table+" TO 'without_resets'@'%'")
+			exec(t, db, "CREATE USER IF NOT EXISTS '"+user+"'@'%' IDENTIFIED BY 'change me'")
+			for _, t2 := range []string{"tuning", "trials", "namespaces", "overrides", "resets", "nodes"} {
+				if granted := "ratelimit_" + t2; granted != table {
+					exec(t, db, "GRANT SELECT ON "+granted+" TO '"+user+"'@'%'")
+				}
 			}
-			return New(open(t, strings.Replace(dsn, "root@", "without_resets:change me@", 1)), Options{}), db
-		},
-	}
-	for says, start := range without {
-		t.Run(says, func(t *testing.T) {
-			c, db := start(t)
-			exec(t, db, "INSERT INTO ratelimit_tuning (region, document, actor, reason, created_at) VALUES ('', '{}', 'a', 'r', 1)")
-			exec(t, db, "INSERT INTO ratelimit_namespaces (workspace_id, namespace, shadow, updated_at) VALUES ('w', 'n', 1, 1)")
-			exec(t, db, "INSERT INTO ratelimit_overrides (workspace_id, namespace, pattern, `limit`, duration_ms, updated_at, candidate, shadow) VALUES ('w', 'n', 'p', 5, 0, 1, 0, FALSE)")
-			s, err := c.Settings(t.Context(), "eu")
-			if err != nil {
-				t.Fatal(err)
-			}
-			if s.TuningVersion != 1 || len(s.Namespaces) != 1 || len(s.Overrides) != 1 || s.Resets != nil {
-				t.Errorf("%+v", s)
-			}
-			if s.Problem == nil || !strings.Contains(s.Problem.Error(), says) || !strings.Contains(s.Problem.Error(), "ratelimit_resets") {
-				t.Errorf("the problem is %v", s.Problem)
-			}
+			c := New(open(t, strings.Replace(dsn, "root@", user+":change me@", 1)), Options{})
+			wantSettingsWithout(t, c, db, table, "Error 1142")
 		})
+	}
+}
+
+func wantSettingsWithout(t *testing.T, c *Counts, db *sql.DB, table, says string) {
+	t.Helper()
+	exec(t, db, "INSERT INTO ratelimit_tuning (region, document, actor, reason, created_at) VALUES ('', '{}', 'a', 'r', 1)")
+	exec(t, db, "INSERT INTO ratelimit_namespaces (workspace_id, namespace, shadow, updated_at) VALUES ('w', 'n', 1, 1)")
+	exec(t, db, "INSERT INTO ratelimit_overrides (workspace_id, namespace, pattern, `limit`, duration_ms, updated_at, "+
+		"candidate, shadow) VALUES ('w', 'n', 'p', 5, 0, 1, 0, FALSE)")
+	s, err := c.Settings(t.Context(), "eu")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.TuningVersion != 1 || len(s.Namespaces) != 1 || len(s.Overrides) != 1 || s.Resets != nil || s.Trial.Number != 0 {
+		t.Errorf("%+v", s)
+	}
+	if s.Problem == nil || !strings.Contains(s.Problem.Error(), says) || !strings.Contains(s.Problem.Error(), table) {
+		t.Errorf("the problem is %v", s.Problem)
 	}
 }
 

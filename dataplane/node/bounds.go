@@ -105,12 +105,12 @@ func routeOf(procedure string) bounded.Route {
 	}
 	return bounded.Route{Bytes: batchBodyBytesMax, Check: func(contentType string, message []byte) error {
 		if strings.Contains(contentType, "json") {
-			return checkItems("requests", objectsIn(message)-1)
+			return checkItems("requests", ObjectsIn(message)-1)
 		}
 		if len(message) > messageBytesMax {
 			return tooLong(messageBytesMax)
 		}
-		return checkItems("requests", fieldsIn(message, 1))
+		return checkItems("requests", FieldsIn(message, 1))
 	}}
 }
 
@@ -118,7 +118,7 @@ func routeOf(procedure string) bounded.Route {
 func checkMessage(procedure string, message []byte) error {
 	switch procedure {
 	case weirv1connect.RateLimitServiceLimitManyProcedure:
-		return checkItems("requests", fieldsIn(message, 1))
+		return checkItems("requests", FieldsIn(message, 1))
 	case rls.Procedure:
 		return checkDescriptors(message)
 	}
@@ -130,10 +130,10 @@ func checkMessage(procedure string, message []byte) error {
 
 // checkDescriptors counts a call's descriptors, and their entries.
 func checkDescriptors(message []byte) error {
-	if err := checkItems("descriptors", fieldsIn(message, 2)); err != nil {
+	if err := checkItems("descriptors", FieldsIn(message, 2)); err != nil {
 		return err
 	}
-	if n := nestedIn(message, 2, 1); n > rls.EntriesMax {
+	if n := NestedIn(message, 2, 1); n > rls.EntriesMax {
 		return &bounded.Refusal{Bound: bounded.BoundItems, Message: fmt.Sprintf("descriptors have %d entries (0 to %d)", n,
 			rls.EntriesMax)}
 	}

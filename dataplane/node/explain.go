@@ -25,7 +25,7 @@ func writeExplanation(x *dataplane.Explanation) *weirv1.ExplainResponse {
 		Summary: x.String(), Decision: writeDecision(x.Decision), AtMs: x.At.UnixMilli(),
 		DurationMs: x.Duration.Milliseconds(),
 		Mode:       x.Mode, Overridden: x.Overridden, Shadow: x.Shadow, Outage: x.Outage, Headroom: x.Headroom,
-		ResetGeneration: x.Resets, ResetAtMs: momentMs(x.ResetAt), Known: x.Known,
+		ResetGeneration: x.Reset, ResetAtMs: momentMs(x.ResetAt), Known: x.Known,
 		Current: writeCell(&x.Current), Previous: writeCell(&x.Previous), Weight: x.Weight,
 		HeardAtMs: momentMs(x.HeardAt), StrictUntilMs: momentMs(x.StrictUntil), AsksOrigin: x.AsksOrigin,
 		RestsForMs: x.RestsFor.Milliseconds(),

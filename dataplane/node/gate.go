@@ -119,7 +119,7 @@ func (g *gate) serve(w http.ResponseWriter, r *http.Request, counters callMetric
 		return
 	}
 	if err := answer.Send(r); err != nil {
-		g.logger.DebugContext(r.Context(), "caller did not take an answer", "error", err)
+		g.logger.DebugContext(r.Context(), "the answer could not be sent to the caller", "error", err)
 	}
 }
 
@@ -224,7 +224,7 @@ func (g *gate) recovered(ctx context.Context, procedure string, p any) *connect.
 
 func (g *gate) write(w http.ResponseWriter, r *http.Request, err error) {
 	if writeErr := g.errors.Write(w, r, err); writeErr != nil {
-		g.logger.DebugContext(r.Context(), "caller did not take an error", "error", writeErr)
+		g.logger.DebugContext(r.Context(), "the error could not be sent to the caller", "error", writeErr)
 	}
 }
 

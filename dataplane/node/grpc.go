@@ -60,12 +60,11 @@ func fastpathRLS(s *rls.Service) fastpath {
 	}
 }
 
-// unary is a method of a service: what gate.ServeHTTP is to the other wires. fast may
-// be nil.
+// unary is a method of the server's own services. fast may be nil.
 func unary[Request, Response any](g *gate, procedure string, fast fastpath,
 	do func(context.Context, *Request) (*Response, error)) grpc.MethodDesc {
-	call := g.metrics.calls[procedure]
-	decide := func(ctx context.Context, message *arrived) (answer any, err error) {
+	check := func(message []byte) error { return checkMessage(procedure, message) }
+	return behind(g, procedure, check, func(ctx context.Context, message *arrived) (answer any, err error) {
 		if fast != nil {
 			if answer, ok, err := fast(ctx, string(message.buffer.ReadOnlyData())); ok {
 				return answer, grpcError(err)
@@ -80,7 +79,14 @@ func unary[Request, Response any](g *gate, procedure string, fast fastpath,
 			return nil, grpcError(err)
 		}
 		return response, nil
-	}
+	})
+}
+
+// behind is a method behind the gate: what gate.ServeHTTP is to the other wires. check looks at its message before
+// decide does.
+func behind(g *gate, procedure string, check func(message []byte) error,
+	decide func(context.Context, *arrived) (any, error)) grpc.MethodDesc {
+	call := g.metrics.calls[procedure]
 	handle := func(_ any, ctx context.Context, decode func(any) error,
 		_ grpc.UnaryServerInterceptor) (answer any, err error) {
 		caller, err := g.callerOfRPC(ctx)
@@ -101,7 +107,7 @@ func unary[Request, Response any](g *gate, procedure string, fast fastpath,
 			call.count(codeOf(err))
 			call.observe(start)
 		}()
-		if answer, err = g.workRPC(message, caller, procedure, decode, decide); err != nil {
+		if answer, err = g.workRPC(message, caller, decode, check, decide); err != nil {
 			return nil, err
 		}
 		return g.sends(ctx, caller, answer)
@@ -110,20 +116,20 @@ func unary[Request, Response any](g *gate, procedure string, fast fastpath,
 }
 
 // workRPC reads a message, within its bounds, and holds a slot while it is worked on.
-func (g *gate) workRPC(message *arrived, caller *bounded.Caller, procedure string,
-	decode func(any) error, decide func(context.Context, *arrived) (any, error)) (answer any, err error) {
+func (g *gate) workRPC(message *arrived, caller *bounded.Caller, decode func(any) error,
+	check func(message []byte) error, decide func(context.Context, *arrived) (any, error)) (answer any, err error) {
 	ctx := message.ctx
 	if err := message.receive(g.calls, caller, decode); err != nil {
 		g.count(err)
 		return nil, grpcError(refusedRPC(err))
 	}
-	err = message.alone(func(data []byte) error { return checkMessage(procedure, data) })
+	err = message.alone(check)
 	if err == nil {
 		err = g.slots.Take(caller)
 	}
 	if err != nil {
 		g.count(err)
-		return nil, grpcError(refusedBy(err))
+		return nil, grpcError(refusedRPC(err))
 	}
 	defer g.slots.Give(caller)
 	return decide(ctx, message)

@@ -43,6 +43,7 @@ type grpcEndpoint struct {
 	most     int // connections
 	tls      *servertls.TLS
 	spans    trace.TracerProvider // nil: no spans
+	age      time.Duration        // of connections at most; 0: any
 	services []*grpc.ServiceDesc
 	server   *grpc.Server // made by listen
 	health   *health.Server
@@ -73,7 +74,8 @@ func (e *grpcEndpoint) listen(ctx context.Context) error {
 		grpc.ConnectionTimeout(handshakeTimeout),
 		grpc.StaticStreamWindowSize(streamWindowBytes),
 		grpc.StaticConnWindowSize(connectionWindowBytes),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingAfter, Timeout: pingTimeout}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingAfter, Timeout: pingTimeout,
+			MaxConnectionAge: e.age, MaxConnectionAgeGrace: e.age}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingEveryMin, PermitWithoutStream: true}),
 		grpc.StreamInterceptor(e.admitStream),
 	}

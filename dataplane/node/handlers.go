@@ -40,11 +40,16 @@ func (s *Server) adminMux() *http.ServeMux {
 	guard := s.config.Tokens.guard
 	mux.Handle("/healthz", s.bounds.probe(http.HandlerFunc(live)))
 	mux.Handle("/readyz", s.bounds.probe(&s.ready))
-	metrics := promhttp.HandlerFor(s.config.Registry, promhttp.HandlerOpts{Registry: s.config.Registry})
-	mux.Handle("/metrics", guard(s.bounds.probe(s.bounds.few(bounded.Scrapes, scrapesMax, metrics))))
+	mux.Handle("/metrics", s.scrapes)
 	mux.Handle("/debug/pprof/", guard(s.bounds.few(bounded.Profiles, profilesMax, profiled(pprofMux()))))
 	s.handleHealth(mux)
 	return mux
+}
+
+// scraped is /metrics.
+func (s *Server) scraped() http.Handler {
+	metrics := promhttp.HandlerFor(s.config.Registry, promhttp.HandlerOpts{Registry: s.config.Registry})
+	return s.config.Tokens.guard(s.bounds.probe(s.bounds.few(bounded.Scrapes, scrapesMax, metrics)))
 }
 
 // How many answers of a kind there are at a time on the port for operators: each takes more of the

@@ -6,17 +6,17 @@ import (
 
 // What a message holds is counted before it is decoded: two bytes of it may become a hundred.
 
-// fieldsIn counts a field in a message of protobuf's form, as far as it can be read.
-func fieldsIn(message []byte, field protowire.Number) (n int) {
+// FieldsIn counts a field in a message of protobuf's form, as far as it can be read, without decoding it.
+func FieldsIn(message []byte, field protowire.Number) (n int) {
 	eachField(message, field, func([]byte) { n++ })
 	return n
 }
 
-// nestedIn counts a field in all messages that another one holds.
-func nestedIn(message []byte, outer, inner protowire.Number) (n int) {
+// NestedIn counts a field in all messages that another one holds.
+func NestedIn(message []byte, outer, inner protowire.Number) (n int) {
 	eachField(message, outer, func(value []byte) {
 		if nested, length := protowire.ConsumeBytes(value); length >= 0 {
-			n += fieldsIn(nested, inner)
+			n += FieldsIn(nested, inner)
 		}
 	})
 	return n
@@ -40,11 +40,17 @@ func eachField(message []byte, field protowire.Number, each func(value []byte)) 
 	}
 }
 
-// objectsIn counts the objects in JSON, the outermost one included; it may be no JSON at all.
-func objectsIn(text []byte) (n int) {
+// ObjectsIn counts the objects in JSON, the outermost one included; it may be no JSON at all.
+func ObjectsIn(text []byte) (n int) { return marksIn(text, '{') }
+
+// MembersIn counts the members of all objects in JSON.
+func MembersIn(text []byte) (n int) { return marksIn(text, ':') }
+
+// marksIn counts a character outside of strings.
+func marksIn(text []byte, mark byte) (n int) {
 	for i := 0; i < len(text); i++ {
 		switch text[i] {
-		case '{':
+		case mark:
 			n++
 		case '"':
 			for i++; i < len(text) && text[i] != '"'; i++ {

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"maps"
 	"net/http"
 	"strconv"
 	"time"
@@ -27,6 +28,7 @@ var codesPublished = []string{
 	connect.CodeInvalidArgument.String(),
 	connect.CodeDeadlineExceeded.String(),
 	connect.CodeResourceExhausted.String(), // a message longer than it may be, said by gRPC
+	connect.CodeOutOfRange.String(),        // too many items, said by gRPC for a further API
 	connect.CodeUnimplemented.String(),     // wrong HTTP method, media type or compression
 	connect.CodeInternal.String(),
 	connect.CodeUnauthenticated.String(),  // no token, or an unknown one
@@ -55,14 +57,15 @@ type callMetrics struct {
 	byCode  map[string]prometheus.Counter
 }
 
-func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
+// newMetrics has labels for the methods of a further API, by procedure and path.
+func newMetrics(registerer prometheus.Registerer, further map[string]string) (*metrics, error) {
 	requests := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_rpc_requests_total",
 		Help: "Calls answered, by method and code. A denial is ok; unavailable was shed.",
 	}, []string{"method", "code"})
 	seconds := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "weir_rpc_seconds",
-		Help:    "Time from a call's headers to its answer, by method; shed calls are not in it.",
+		Help:    "Time from a call's headers to its answer, by method, without shed calls.",
 		Buckets: durationBuckets,
 	}, []string{"method"})
 	m := &metrics{
@@ -80,14 +83,14 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 		}),
 		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "weir_reloads_total",
-			Help: "Changes of files noticed, by what they hold and by outcome: error keeps the last good ones.",
+			Help: "Changes of watched files, by content and outcome; after an error the last good files stay in force.",
 		}, []string{"what", "outcome"}),
 		refused: make(map[bounded.Bound]prometheus.Counter),
 		calls:   make(map[string]callMetrics),
 	}
 	refused := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_refused_total",
-		Help: "Connections closed and calls refused by a bound on what callers may make the node keep, by that bound.",
+		Help: "Connections that the node closed and calls that it refused to stay within a bound, by that bound.",
 	}, []string{"bound"})
 	for _, bound := range bounded.Bounds {
 		m.refused[bound] = refused.WithLabelValues(string(bound))
@@ -111,6 +114,7 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 	for name, path := range routes.Paths {
 		methods[path] = "v2." + name
 	}
+	maps.Copy(methods, further)
 	for path, method := range methods {
 		call := callMetrics{byCode: make(map[string]prometheus.Counter)}
 		if path != streamProcedure { // a stream takes as long as its caller likes

@@ -83,6 +83,13 @@ type Config struct {
 	// Routes are the HTTP routes of existing clients; nil: they are not served.
 	Routes *routes.Service
 
+	// API is one more API, on Listen and GRPCListen; nil: none is served.
+	API *API
+
+	// GRPCConnectionAge is after how long a connection of GRPCListen is told to end, so that its caller makes another
+	// one and meets other nodes; its calls have as long again. 0: never.
+	GRPCConnectionAge time.Duration
+
 	// Reloads are checked every few seconds while the server runs.
 	Reloads []Reload
 
@@ -122,6 +129,8 @@ type Server struct {
 	calls   endpoint
 	grpc    *grpcEndpoint // nil without GRPCListen
 	admin   endpoint
+	probes  *endpoint // nil without API.ProbeListen
+	scrapes http.Handler
 	running sync.WaitGroup
 	failed  chan error
 	abandon context.CancelFunc // cancels the context of every call still in flight
@@ -139,7 +148,7 @@ func New(config Config) (*Server, error) {
 	if config.DrainTimeout == 0 {
 		config.DrainTimeout = DrainTimeoutDefault
 	}
-	m, err := newMetrics(config.Registry)
+	m, err := newMetrics(config.Registry, config.API.labels())
 	if err != nil {
 		return nil, fmt.Errorf("register the node's metrics: %w", err)
 	}
@@ -149,21 +158,24 @@ func New(config Config) (*Server, error) {
 		logger:  config.Logger,
 		metrics: m,
 		bounds:  newBounds(m),
-		failed:  make(chan error, 3), // one for each port
+		failed:  make(chan error, 4), // one for each port
 	}
 	base, abandon := context.WithCancel(context.Background())
 	s.life, s.abandon = base, abandon
+
+	s.scrapes = s.scraped()
 
 	mux := http.NewServeMux()
 	mux.Handle(s.callHandler(m))
 	if config.Routes != nil {
 		mux.Handle("/v2/", routesGate{s.gate, config.Routes})
 	}
+	s.handleAPI(mux)
 	if l, ok := s.limiter.(interface{ Crowded() bool }); ok {
 		s.ready.crowded = l.Crowded
 	}
 	s.handleHealth(mux)
-	handler := s.knownHosts(config.Listen, config.Traces.Handler(mux, spanName))
+	handler := s.knownHosts(config.Listen, config.Traces.Handler(mux, s.spanName))
 	s.calls = endpoint{name: "listen", address: config.Listen, bounds: s.bounds, most: config.ConnectionsMax,
 		server: callServer(base, s.bounds.begin(bounded.Calls, handler), s.logger)}
 	if config.TLS != nil {
@@ -174,8 +186,12 @@ func New(config Config) (*Server, error) {
 		if config.RLS != nil {
 			services = append(services, describeRLS(config.RLS, s.gate))
 		}
+		if config.API != nil {
+			services = append(services, describeAPI(config.API, s.gate))
+		}
 		s.grpc = newGRPCEndpoint(config.GRPCListen, s.gate, config.ConnectionsMax, config.TLS,
 			config.Traces.Provider(), services...)
+		s.grpc.age = config.GRPCConnectionAge
 	}
 	s.admin = endpoint{
 		name: "admin-listen", address: config.AdminListen, bounds: s.bounds, most: adminConnectionsMax,
@@ -200,10 +216,14 @@ type port interface {
 }
 
 func (s *Server) ports() []port {
-	if s.grpc == nil {
-		return []port{&s.calls, &s.admin}
+	all := []port{&s.calls}
+	if s.grpc != nil {
+		all = append(all, s.grpc)
 	}
-	return []port{&s.calls, s.grpc, &s.admin}
+	if s.probes != nil {
+		all = append(all, s.probes)
+	}
+	return append(all, &s.admin)
 }
 
 // Start takes all ports, starts the limiter and serves. It returns when the node
@@ -237,6 +257,9 @@ func (s *Server) enter(p phase) {
 	if s.grpc != nil {
 		s.grpc.enter(p)
 	}
+	if api := s.config.API; p == draining && api != nil && api.Draining != nil {
+		api.Draining()
+	}
 }
 
 func (s *Server) close() {
@@ -255,6 +278,14 @@ func (s *Server) GRPCAddr() net.Addr {
 		return nil
 	}
 	return s.grpc.listener.Addr()
+}
+
+// ProbeAddr is the address of API.ProbeListen; nil without it. Valid after Start.
+func (s *Server) ProbeAddr() net.Addr {
+	if s.probes == nil {
+		return nil
+	}
+	return s.probes.listener.Addr()
 }
 
 // AdminAddr is the address of health, metrics and profiles. Valid after Start.
@@ -283,6 +314,9 @@ func (s *Server) Drain() error {
 	defer cancel()
 	err := errors.Join(s.finishCalls(ctx), s.stopLimiter(ctx))
 	s.admin.close()
+	if s.probes != nil {
+		s.probes.close()
+	}
 	s.running.Wait()
 	s.gate.readers.Wait()
 	return err

@@ -28,7 +28,12 @@ var spanNames = func() map[string]string {
 	return names
 }()
 
-func spanName(r *http.Request) string { return spanNames[r.URL.Path] }
+func (s *Server) spanName(r *http.Request) string {
+	if name := spanNames[r.URL.Path]; name != "" {
+		return name
+	}
+	return s.config.API.spanName(r.URL.Path)
+}
 
 // spansOf makes a span of each call on the port for gRPC.
 func spansOf(provider trace.TracerProvider) stats.Handler {

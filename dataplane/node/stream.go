@@ -41,9 +41,9 @@ type conversation struct {
 var (
 	errEnding = connect.NewError(connect.CodeUnavailable, errors.New("this node is stopping"))
 	errSilent = connect.NewError(connect.CodeUnavailable,
-		fmt.Errorf("the stream was silent for %v, or an answer was not taken for %v", streamIdleMax, streamSendMax))
+		fmt.Errorf("the stream was silent for %v, or the caller read no answer for %v", streamIdleMax, streamSendMax))
 	errCut = connect.NewError(connect.CodeUnavailable,
-		errors.New("the stream was silent for longest, and another one needs its place"))
+		errors.New("the stream was silent longer than all others, and another one needs its place"))
 )
 
 // endStreams ends each stream after the answer it is at. Call it once.

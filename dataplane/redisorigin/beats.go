@@ -32,7 +32,7 @@ func packBeat(b heartbeat.Beat) (string, error) {
 		b.StartedAtMs, b.SentAtMs,
 		b.Health, b.Stopped})
 	if n := len(document) + len(b.Top); err == nil && n > store.BeatBytesMax {
-		err = fmt.Errorf("it has %d bytes (at most %d)", n, store.BeatBytesMax)
+		err = fmt.Errorf("it is %d bytes long (at most %d)", n, store.BeatBytesMax)
 	}
 	if err != nil {
 		return "", fmt.Errorf("redisorigin: heartbeat of %q: %w", b.NodeID, err)
@@ -67,7 +67,7 @@ func (h *Origin) Heartbeat(ctx context.Context, beats ...heartbeat.Beat) error {
 		s := h.shards[shard]
 		kept, err := s.beatsCall(ctx, keepBeatsScript, args...).Int()
 		if err == nil && kept < len(beats) {
-			err = fmt.Errorf("%d nodes' wait for the relay, the most that it keeps", store.BeatsMax)
+			err = fmt.Errorf("the origin keeps heartbeats of at most %d nodes for the relay", store.BeatsMax)
 		}
 		if err != nil {
 			return fmt.Errorf("redisorigin: heartbeat of %q to %s: %w", beats[0].NodeID, s.where, err)

@@ -1,6 +1,7 @@
 package redisorigin_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -48,22 +49,31 @@ func newLossyWay(t testing.TB, url string) *lossyWay {
 	w := &lossyWay{}
 	options.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
-		return lossyConn{conn, &w.loses}, err
+		return &lossyConn{Conn: conn, loses: &w.loses}, err
 	}
 	w.client = redis.NewUniversalClient(options)
 	t.Cleanup(func() { _ = w.client.Close() })
 	return w
 }
 
-// lossyConn breaks with a reply that is lost.
+// lossyConn breaks with a script's reply that is lost. The client greets a server as late as it first uses a spare
+// connection: were that reply lost, the script would never be sent.
 type lossyConn struct {
 	net.Conn
-	loses *atomic.Bool
+	loses   *atomic.Bool
+	greeted atomic.Bool // a script has been sent
 }
 
-func (c lossyConn) Read(b []byte) (int, error) {
+func (c *lossyConn) Write(b []byte) (int, error) {
+	if bytes.Contains(bytes.ToLower(b), []byte("eval")) {
+		c.greeted.Store(true)
+	}
+	return c.Conn.Write(b)
+}
+
+func (c *lossyConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	if err == nil && c.loses.Load() {
+	if err == nil && c.greeted.Load() && c.loses.Load() {
 		return 0, io.ErrUnexpectedEOF
 	}
 	return n, err

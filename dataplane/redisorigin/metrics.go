@@ -35,10 +35,11 @@ func poolFigure(kind prometheus.ValueType, name, help string, read func(*redis.P
 var poolMetrics = []poolMetric{
 	poolFigure(prometheus.CounterValue, "hits_total", "Calls that found an idle connection.",
 		func(s *redis.PoolStats) uint32 { return s.Hits }),
-	poolFigure(prometheus.CounterValue, "misses_total", "Calls that found none.", func(s *redis.PoolStats) uint32 {
-		return s.Misses
-	}),
-	poolFigure(prometheus.CounterValue, "timeouts_total", "Calls that waited for a connection in vain.",
+	poolFigure(prometheus.CounterValue, "misses_total", "Calls that found no idle connection.",
+		func(s *redis.PoolStats) uint32 {
+			return s.Misses
+		}),
+	poolFigure(prometheus.CounterValue, "timeouts_total", "Calls that timed out while they waited for a connection.",
 		func(s *redis.PoolStats) uint32 { return s.Timeouts }),
 	poolFigure(prometheus.CounterValue, "stale_connections_total",
 		"Connections that were removed because they were too old or broken.", func(s *redis.PoolStats) uint32 {
@@ -52,7 +53,7 @@ var poolMetrics = []poolMetric{
 }
 
 var garbageDesc = prometheus.NewDesc("weir_origin_garbage_values_total",
-	"Values that were read and were no counts.", nil, nil)
+	"Values read from the origin that are no counts.", nil, nil)
 
 func (c collector) Describe(descs chan<- *prometheus.Desc) {
 	for _, m := range poolMetrics {

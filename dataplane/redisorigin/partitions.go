@@ -93,7 +93,7 @@ const nameBytesMax = 64
 
 func checkNames[P any](partitions []P, nameOf func(P) string) error {
 	if len(partitions) == 0 {
-		return errors.New("there is no Redis: at least one is needed")
+		return errors.New("the Redis URL names no server: want at least one")
 	}
 	seen := make(map[string]bool)
 	for i, p := range partitions {

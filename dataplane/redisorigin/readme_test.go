@@ -75,8 +75,8 @@ func useOrigin(t testing.TB, url string, c window.Cell) []error {
 	errs := []error{sendErr, changesErr, scanErr, leaseErr, h.Told(ctx, 0, []store.Change{{Cell: c, Total: 1, Limit: 9}}),
 		h.Claim(ctx, claimsOf(store.Claim{Cell: c, Cost: 1, AtMost: 5, Limit: 9})).Totals[0].Err,
 		tellErr, h.Raise(ctx, 0, changes.Epoch, []store.Change{{Cell: c, Total: 5}}),
-		h.Healed(ctx, 0, changes.Epoch), h.Release(ctx, 0, "a"),
-		h.TellSettings(ctx, 0, store.SettingsRows{}), h.Heartbeat(ctx, heartbeat.Beat{NodeID: "a", Region: "eu"})}
+		h.Healed(ctx, 0, changes.Epoch), h.TellSettings(ctx, 0, "a", store.SettingsRows{}, time.Time{}), h.Release(ctx, 0, "a"),
+		h.Heartbeat(ctx, heartbeat.Beat{NodeID: "a", Region: "eu"})}
 	_, settingsErr := h.Settings(ctx, "eu")
 	beats, beatsErr := h.Beats(ctx, 0, 10)
 	errs = append(errs, settingsErr, beatsErr, h.Stored(ctx, 0, beats))

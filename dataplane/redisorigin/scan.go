@@ -138,7 +138,7 @@ func (s *shard) readRecords(ctx context.Context, node redis.Cmdable, keys []stri
 			s.noteJunk(fmt.Errorf("redisorigin: %v: %w", read[i].Cell, errJunk))
 			continue
 		}
-		if read[i].Total, read[i].Limit = min(n[0]+max(n[1], n[2]), store.CountMax), n[3]; n[3] > 0 && read[i].Total > 0 {
+		if read[i].Total, read[i].Limit = min(n[0]+max(n[1], n[2]), store.CountMax), n[3]; n[3] > 0 {
 			cells = append(cells, read[i])
 		}
 	}

@@ -20,7 +20,7 @@ type scriptReply struct {
 }
 
 // errStrangeReply says nothing about what was applied.
-var errStrangeReply = errors.New("the reply is none of the script's")
+var errStrangeReply = errors.New("the reply does not have the form of the script's replies")
 
 // scriptReplyOf reads a reply with a head.
 func scriptReplyOf(cmd *redis.Cmd, pipelineErr error) (*scriptReply, error) {
@@ -102,14 +102,14 @@ func (r *scriptReply) total(key, problem string) store.Total {
 	return t
 }
 
-var errJunk = errors.New("holds something else than a cell's counts")
+var errJunk = errors.New("holds something other than a cell's counts")
 
 // noteJunk counts cells that hold no counts, and logs the first.
 func (l *layout) noteJunk(err error) {
 	if errors.Is(err, errJunk) {
 		l.garbage.Add(1)
 		l.garbageOnce.Do(func() {
-			l.logger.Error("a value at the origin is no count; further ones are only counted", "problem", err)
+			l.logger.Error("a value at the origin is not a count; further ones are not logged", "problem", err)
 		})
 	}
 }

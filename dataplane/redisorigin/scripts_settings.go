@@ -2,8 +2,8 @@ package redisorigin
 
 // The scripts for settings and heartbeats. Their keys are of a shard's first bucket.
 //
-// The copy of the settings is a hash: v its version, d the document, n how many nodes live, at when it was told
-// in Unix milliseconds by the server's clock.
+// The copy of the settings is a hash: v its version, d the document, n how many nodes live, l for how many milliseconds
+// its trial was good for, at from when on in Unix milliseconds by the server's clock.
 //
 // Heartbeats are a sorted set of node ids by when they came, in Unix microseconds by the server's clock but never the
 // same twice, and a hash with the document of each (b and the node's id), its top keys (t and its id) and its order (o
@@ -19,30 +19,36 @@ var (
 const (
 	// luaSettings takes the version that the reader has, how long a document may be, and the greatest age in
 	// milliseconds. It answers with the version, "" for none, the document if that is another one and not too long, its
-	// length, how many nodes live, and how many milliseconds ago it was told: the greatest age if that is no time, or a
-	// future one.
+	// length, how many nodes live, for how many milliseconds a trial was good for, and how many milliseconds ago it was
+	// told: the greatest age if that is no time, or a future one.
 	luaSettings = `
-local v = redis.call('HMGET', KEYS[1], 'v', 'n', 'at')
-if not v[1] then return {'', '', 0, 0, 0} end
+local v = redis.call('HMGET', KEYS[1], 'v', 'n', 'at', 'l')
+if not v[1] then return {'', '', 0, 0, 0, 0} end
 local t, most = redis.call('TIME'), tonumber(ARGV[3])
 local age = t[1] * 1000 + math.floor(t[2] / 1000) - (tonumber(v[3]) or 0)
 if not (age >= -60000 and age < most) then age = most end
 local nodes = tonumber(v[2]) or 0
 if not (nodes >= 0 and nodes <= 1000000) then nodes = 0 end
+local left = tonumber(v[4]) or 0
+if not (left >= 0 and left <= most) then left = 0 end
 local d, long = '', redis.call('HSTRLEN', KEYS[1], 'd')
 if v[1] ~= ARGV[1] and long <= tonumber(ARGV[2]) then d = redis.call('HMGET', KEYS[1], 'd')[1] or '' end
-return {v[1], d, long, nodes, age}
+return {v[1], d, long, nodes, left, age}
 `
 
-	// luaTellSettings takes version, nodes, how many milliseconds to keep it and, unless the server may have it, the
-	// document. It answers with 0 if it does not.
+	// luaTellSettings takes the relay, version, nodes, how many milliseconds to keep it, for how many a trial is good,
+	// from when on in Unix milliseconds (0: now) and, unless the server may have it, the document. It answers with 0 if
+	// it does not, and with -1 if the relay does not have the lease.
 	luaTellSettings = `
-if not ARGV[4] and redis.call('HMGET', KEYS[1], 'v')[1] ~= ARGV[1] then return 0 end
+if redis.call('GET', KEYS[2]) ~= ARGV[1] then return -1 end
+if not ARGV[7] and redis.call('HMGET', KEYS[1], 'v')[1] ~= ARGV[2] then return 0 end
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
-redis.call('HSET', KEYS[1], 'v', ARGV[1], 'n', ARGV[2], 'at', string.format('%.0f', now))
-if ARGV[4] then redis.call('HSET', KEYS[1], 'd', ARGV[4]) end
-redis.call('PEXPIREAT', KEYS[1], string.format('%.0f', now + ARGV[3]))
+local at = tonumber(ARGV[6])
+if at == 0 or at > now then at = now end
+redis.call('HSET', KEYS[1], 'v', ARGV[2], 'n', ARGV[3], 'l', ARGV[5], 'at', string.format('%.0f', at))
+if ARGV[7] then redis.call('HSET', KEYS[1], 'd', ARGV[7]) end
+redis.call('PEXPIREAT', KEYS[1], string.format('%.0f', now + ARGV[4]))
 return 1
 `
 

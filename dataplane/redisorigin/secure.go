@@ -45,9 +45,9 @@ func takeParameters(q url.Values) (p parameters, err error) {
 	}
 	switch {
 	case q.Has("max_retries"):
-		return p, errors.New("max_retries: commands are sent once, as counts would double")
+		return p, errors.New("max_retries must not be set: a command that is sent twice counts twice")
 	case q.Has("skip_verify"):
-		return p, errors.New("skip_verify: name whom to trust with tls_ca_file, and what the server calls itself with " +
+		return p, errors.New("skip_verify must not be set: name the trusted CAs with tls_ca_file, and the server with " +
 			"tls_server_name")
 	}
 	p.addresses = q["addr"]
@@ -83,7 +83,7 @@ func (p parameters) secure(o *redis.Options) error {
 		return nil
 	}
 	if o.Password != "" {
-		return errors.New("a password and a password_file: give one")
+		return errors.New("a password and a password_file are both set: set only one")
 	}
 	if _, err := readSecret("password_file", p.passwordFile); err != nil {
 		return err
@@ -101,7 +101,7 @@ func (p parameters) secureTLS(config *tls.Config) error {
 		for name, value := range map[string]string{"tls_ca_file": p.caFile, "tls_cert_file": p.certFile,
 			"tls_key_file": p.keyFile, "tls_server_name": p.serverName} {
 			if value != "" {
-				return fmt.Errorf("%s without TLS: it begins with rediss://", name)
+				return fmt.Errorf("%s needs TLS: begin the URL with rediss://", name)
 			}
 		}
 		return nil
@@ -121,7 +121,7 @@ func (p parameters) secureTLS(config *tls.Config) error {
 		}
 	}
 	if (p.certFile == "") != (p.keyFile == "") {
-		return errors.New("tls_cert_file and tls_key_file belong together: give both")
+		return errors.New("tls_cert_file and tls_key_file: set both, or neither")
 	}
 	if p.certFile == "" {
 		return nil

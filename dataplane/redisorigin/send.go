@@ -284,22 +284,19 @@ func (s *shard) sendAgain(ctx context.Context, parts []*sending, after []int64, 
 	}
 }
 
-// sentAgain reads the answers to a part and to what was sent before it. An error of the last one is that of the part.
+// sentAgain reads the answers to a part and to what was sent before it.
 func (s *shard) sentAgain(p *pipeline, chain []*sending, reply *store.ClaimReply) error {
-	var before []error
-	for i, one := range chain {
+	var errs []error
+	for _, one := range chain {
 		_, lost, err := s.sent(p, one, reply)
 		if lost {
 			err = errLostAgain
 		}
-		if i == len(chain)-1 && err == nil {
-			return nil // it follows all the others
-		}
 		if err != nil {
-			before = append(before, fmt.Errorf("chunk %d, sent again after a failover: %w", one.number, err))
+			errs = append(errs, fmt.Errorf("chunk %d, sent again after a failover: %w", one.number, err))
 		}
 	}
-	return errors.Join(before...)
+	return errors.Join(errs...)
 }
 
 var errLostAgain = errors.New("chunks before it are missing")

@@ -50,7 +50,7 @@ func (s *shard) settings(ctx context.Context) (store.SettingsRows, error) {
 		return store.SettingsRows{}, fmt.Errorf("read the settings at %s: %s: %w", s.where, key, err)
 	}
 	r := scriptReply{rest: reply}
-	version, document, bytes, nodes, ageMs := r.text(), r.text(), r.int(), r.int(), r.int()
+	version, document, bytes, nodes, leftMs, ageMs := r.text(), r.text(), r.int(), r.int(), r.int(), r.int()
 	switch err := r.end(); {
 	case err != nil:
 		return store.SettingsRows{}, fmt.Errorf("read the settings at %s: %s: %w", s.where, key, err)
@@ -67,6 +67,9 @@ func (s *shard) settings(ctx context.Context) (store.SettingsRows, error) {
 	rows := known.rows
 	rows.Version = known.version
 	rows.NodesLive, rows.Age = int(nodes), max(0, time.Duration(ageMs)*time.Millisecond)
+	if rows.Trial.Number != 0 {
+		rows.Trial.Left = time.Duration(leftMs) * time.Millisecond
+	}
 	return rows, nil
 }
 
@@ -83,7 +86,9 @@ func (c *settingsCopy) keepRead(r settingsRead) {
 }
 
 // TellSettings implements store.RelayOrigin. Rows whose document the server has already are not sent again.
-func (h *Origin) TellSettings(ctx context.Context, shard int, rows store.SettingsRows) error {
+func (h *Origin) TellSettings(ctx context.Context, shard int, holder string, rows store.SettingsRows,
+	asOf time.Time,
+) error {
 	s, err := h.shard(shard, 0, nil)
 	if err == nil {
 		err = ctx.Err()
@@ -93,13 +98,18 @@ func (h *Origin) TellSettings(ctx context.Context, shard int, rows store.Setting
 	}
 	document, err := h.settings.pack(rows)
 	if err != nil {
-		return fmt.Errorf("redisorigin: tell settings: %w", err)
+		return fmt.Errorf("redisorigin: send settings: %w", err)
 	}
-	args := []any{document.version, strconv.Itoa(rows.NodesLive), settingsKept.Milliseconds()}
+	keys := []string{s.buckets[0].settingsKey, s.buckets[0].leaseKey}
+	args := []any{holder, document.version, strconv.Itoa(rows.NodesLive), settingsKept.Milliseconds(),
+		max(0, rows.Trial.Left.Milliseconds()), max(0, asOf.UnixMilli())}
 	for _, args := range [][]any{args, append(args, document.bytes)} {
-		there, err := s.client.Eval(ctx, tellSettingsScript, []string{s.buckets[0].settingsKey}, args...).Int()
+		there, err := s.client.Eval(ctx, tellSettingsScript, keys, args...).Int()
+		if err == nil && there < 0 {
+			err = store.ErrNoLease
+		}
 		if err != nil {
-			return fmt.Errorf("redisorigin: tell settings of %d bytes to %s: %w", len(document.bytes), s.where, err)
+			return fmt.Errorf("redisorigin: send settings of %d bytes to %s: %w", len(document.bytes), s.where, err)
 		}
 		if there == 1 {
 			break

@@ -29,14 +29,22 @@ type settingsDocument struct {
 	bytes   string
 }
 
-// settingsJSON has names as []byte, so that any bytes survive. What changes at any time (NodesLive, Age) is beside it.
+// settingsJSON has names as []byte, so that any bytes survive. What changes at any time (NodesLive, Age, for how long a
+// trial is good) is beside it.
 type settingsJSON struct {
 	Version    int64                  `json:"version"`
 	Document   []byte                 `json:"document"` // null is nil
+	Trial      *trialJSON             `json:"trial,omitempty"`
 	Problem    string                 `json:"problem,omitempty"`
 	Namespaces entries[namespaceJSON] `json:"namespaces"`
 	Overrides  entries[overrideJSON]  `json:"overrides"`
 	Resets     entries[resetJSON]     `json:"resets"`
+}
+
+type trialJSON struct {
+	Number   int64  `json:"number"`
+	Document []byte `json:"document"`
+	Below    int64  `json:"below"`
 }
 
 // spaceJSON is how each entry begins.
@@ -110,6 +118,9 @@ func plainSettings(rows store.SettingsRows) ([]byte, error) {
 	if rows.Problem != nil {
 		j.Problem = rows.Problem.Error()
 	}
+	if t := &rows.Trial; t.Number != 0 {
+		j.Trial = &trialJSON{t.Number, t.Document, t.Below}
+	}
 	for _, r := range rows.Namespaces {
 		j.Namespaces = append(j.Namespaces, namespaceJSON{spaceOf(r.Workspace, r.Namespace), r.Shadow, r.Mode,
 			r.Outage, r.Headroom, r.Estimate})
@@ -133,6 +144,9 @@ func (j *settingsJSON) rows() store.SettingsRows {
 	rows := store.SettingsRows{TuningVersion: j.Version, TuningDocument: j.Document}
 	if j.Problem != "" {
 		rows.Problem = errors.New(j.Problem)
+	}
+	if t := j.Trial; t != nil {
+		rows.Trial = store.TrialRow{Number: t.Number, Document: t.Document, Below: t.Below}
 	}
 	for _, r := range j.Namespaces {
 		rows.Namespaces = append(rows.Namespaces, store.NamespaceRow{Workspace: string(r.Workspace),

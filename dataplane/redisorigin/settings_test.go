@@ -29,6 +29,18 @@ func manyOverrides(n int) (rows store.SettingsRows) {
 	return rows
 }
 
+// tellSettings has a relay tell them that has the lease.
+func tellSettings(t *testing.T, h *redisorigin.Origin, rows store.SettingsRows) {
+	t.Helper()
+	_, err := h.Lease(t.Context(), 0, "relay", time.Minute)
+	if err == nil {
+		err = h.TellSettings(t.Context(), 0, "relay", rows, time.Time{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // "A copy that is unchanged costs the server a look at its version": it is neither sent to the server again nor read
 // again.
 func TestUnchangedSettingsStayWhereTheyAre(t *testing.T) {
@@ -40,9 +52,7 @@ func TestUnchangedSettingsStayWhereTheyAre(t *testing.T) {
 		t.Helper()
 		before := netBytes(t, raw)
 		for range calls {
-			if err := relay.TellSettings(t.Context(), 0, rows); err != nil {
-				t.Fatal(err)
-			}
+			tellSettings(t, relay, rows)
 			got, err := node.Settings(t.Context(), "eu")
 			if err != nil || len(got.Overrides) != len(rows.Overrides) || got.NodesLive != rows.NodesLive {
 				t.Fatalf("%d overrides, %d nodes, %v", len(got.Overrides), got.NodesLive, err)
@@ -114,9 +124,7 @@ func TestStrangeSettingsAreNamed(t *testing.T) {
 	}
 	command(t, raw, "FLUSHALL")
 	command(t, raw, "HSET", settingsKey, "v", "1", "d", "nonsense")
-	if err := h.TellSettings(t.Context(), 0, manyOverrides(3)); err != nil {
-		t.Fatal(err)
-	}
+	tellSettings(t, h, manyOverrides(3))
 	if rows, err := h.Settings(t.Context(), "eu"); err != nil || len(rows.Overrides) != 3 {
 		t.Errorf("%+v, %v", rows, err)
 	}
@@ -127,9 +135,7 @@ func TestSettingsAndHeartbeatsExpire(t *testing.T) {
 	server := servers.RedisForTest(t)
 	raw := rawClient(t, server.Addr())
 	h := openOrigin(t, "redis://"+server.Addr(), redisorigin.Options{})
-	if err := h.TellSettings(t.Context(), 0, store.SettingsRows{}); err != nil {
-		t.Fatal(err)
-	}
+	tellSettings(t, h, store.SettingsRows{})
 	if err := h.Heartbeat(t.Context(), heartbeat.Beat{NodeID: "a", Region: "eu"}); err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +164,7 @@ func TestHeartbeatsAreBounded(t *testing.T) {
 	raw := rawClient(t, server.Addr())
 	h := openOrigin(t, "redis://"+server.Addr(), redisorigin.Options{})
 	large := heartbeat.Beat{NodeID: "large", Region: "eu", Build: strings.Repeat("x", store.BeatBytesMax)}
-	if err := h.Heartbeat(t.Context(), large); err == nil || !strings.Contains(err.Error(), `"large": it has 13`) {
+	if err := h.Heartbeat(t.Context(), large); err == nil || !strings.Contains(err.Error(), `"large": it is 13`) {
 		t.Errorf("a heartbeat too large: %v", err)
 	}
 	now := time.Now().UnixMicro()
@@ -255,9 +261,7 @@ func TestAgeOfStrangeSettings(t *testing.T) {
 	server := servers.RedisForTest(t)
 	raw := rawClient(t, server.Addr())
 	h := openOrigin(t, "redis://"+server.Addr(), redisorigin.Options{})
-	if err := h.TellSettings(t.Context(), 0, manyOverrides(3)); err != nil {
-		t.Fatal(err)
-	}
+	tellSettings(t, h, manyOverrides(3))
 	for _, at := range []string{"-1e300", "-9e15", "1", "x", "9e15", "1e300", "inf", "nan"} {
 		command(t, raw, "HSET", settingsKey, "at", at, "n", "1e300")
 		if rows, err := h.Settings(t.Context(), "eu"); err != nil || rows.Age < 7*24*time.Hour {

@@ -245,8 +245,8 @@ func TestSecurityParametersThatAreRefused(t *testing.T) {
 	}{
 		{"rediss", parameters("tls_ca_file", "/no/such/ca.pem"), "tls_ca_file: open /no/such/ca.pem", true},
 		{"rediss", parameters("tls_ca_file", empty), "holds no certificate", true},
-		{"rediss", parameters("tls_cert_file", certFile), "give both", false},
-		{"rediss", parameters("tls_key_file", keyFile), "give both", false},
+		{"rediss", parameters("tls_cert_file", certFile), "set both, or neither", false},
+		{"rediss", parameters("tls_key_file", keyFile), "set both, or neither", false},
 		{"rediss", parameters("tls_cert_file", certFile, "tls_key_file", otherKey), certFile, true},
 		{"rediss", parameters("tls_cert_file", certFile, "tls_key_file", "/no/such/key"), "/no/such/key", true},
 		{"rediss", "?skip_verify=true", "tls_ca_file", false},

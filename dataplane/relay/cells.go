@@ -136,6 +136,7 @@ func (c *cell) isForeign() bool { return c.first.of != nil }
 type book struct {
 	mu      sync.Mutex
 	nowMs   int64                  // the origin's clock, when it last answered
+	heardAt time.Time              // when that was, by a clock that does not step; zero: nowMs is another shard's
 	groups  map[window.Cell]*group // by what their cells have in common
 	last    *group                 // that was looked up; nil is none
 	n       int                    // cells of all groups
@@ -253,7 +254,25 @@ func (b *book) heard(now time.Time) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.nowMs = now.UnixMilli()
+	b.nowMs, b.heardAt = now.UnixMilli(), time.Now()
+}
+
+// suppose has another shard's clock stand for the origin's.
+func (b *book) suppose(nowMs int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.nowMs, b.heardAt = nowMs, time.Time{}
+}
+
+// clock is what the origin's shows now or has shown a little earlier, by as much as its answer took; zero: it is not
+// known.
+func (b *book) clock() time.Time {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.heardAt.IsZero() {
+		return time.Time{}
+	}
+	return time.UnixMilli(b.nowMs).Add(time.Since(b.heardAt))
 }
 
 // shareLocked takes note of another region that uses a cell.

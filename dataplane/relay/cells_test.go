@@ -246,3 +246,17 @@ func TestACellThatAllHaveForgottenIsGone(t *testing.T) {
 		t.Errorf("%d cells in %d groups are left", b.n, len(b.groups))
 	}
 }
+
+// What an origin is told while the book forgets it is not taken for sent: a relay that leads again tells all of it.
+func TestWhatIsForgottenOnItsWayIsNotSent(t *testing.T) {
+	s, now := newTestRelay(t).shards[0], time.Now()
+	x := minuteCell("x")
+	mergeOne(&s.book, "us", counted{x, 0, 5}, now)
+	telling := toSend(&s.book, now)
+	s.book.forgetForeign()
+	s.book.setSent(telling, true, now)
+	if len(telling.cells) != 1 || telling.cells[0].sent != 0 || s.book.sent.len() != 0 {
+		t.Errorf("%d cells on their way, of the first %d is taken for sent, and %d wait to be repeated; want 1, 0 and 0",
+			len(telling.cells), telling.cells[0].sent, s.book.sent.len())
+	}
+}

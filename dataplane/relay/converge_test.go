@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/relay"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -150,7 +151,7 @@ func TestR2ARegionAwayForAnHour(t *testing.T) {
 	w.wantKnown(c)
 }
 
-// A relay of many shards keeps each cell's counts with its shard.
+// A relay of many shards keeps each cell's counts with its shard, and nothing of the rows that it has read.
 func TestSeveralShards(t *testing.T) {
 	w := newWorld(t)
 	eu, us := w.addRegion("eu", w.clock, 3), w.addRegion("us", w.clock, 5)
@@ -164,6 +165,11 @@ func TestSeveralShards(t *testing.T) {
 	}
 	w.run(2 * time.Second)
 	w.wantKnown(cells[1:]...)
+	for _, r := range w.regions {
+		if n := relay.Parted(r.relay); n > 0 {
+			t.Errorf("%s holds %d identifiers of the last rows that it read", r.name, n)
+		}
+	}
 }
 
 // A region that has not counted in a cell has nothing to tell of it: what it hears it does not repeat, so rows do not

@@ -58,7 +58,8 @@
 // the nodes' heartbeats back, up to 100 with one statement. So nodes need no way to MySQL, and its load follows
 // regions. News brings the settings' version with each read: they are read when it has changed, when a node of the
 // region has come or gone, as they tell how many there are, and once a minute. While MySQL is out the origin's copy
-// stays, and grows old: store.SettingsRows.Age. An origin that was emptied is told them again with the next turn.
+// stays, and grows old: store.SettingsRows.Age. While a tuning is on trial they are read each time that a third of its
+// lease is over. An origin that was emptied is told them again with the next turn.
 // Heartbeats that claim to be of another region are left out.
 //
 // # Peers
@@ -119,10 +120,13 @@
 //
 // # Two relays at once
 //
-// A lease only spares load. The number of a row is the fence: a relay that finds its number taken forgets what it
-// knows, and starts again if it still has the lease. A relay takes changes off the origin only after it has stored a
-// row that it appended after it took them. So once a successor has stored its first row, its predecessor takes nothing
-// off, and what it took off before is in the origin that the successor scans afterwards.
+// For counts a lease only spares load. The number of a row is the fence: a relay that finds its number taken forgets
+// what it knows, and starts again if it still has the lease. A relay takes changes off the origin only after it has
+// stored a row that it appended after it took them. So once a successor has stored its first row, its predecessor takes
+// nothing off, and what it took off before is in the origin that the successor scans afterwards.
+//
+// For settings the lease is the fence: the origin takes them only from the relay that has it, so what a relay has read
+// and tells late does not replace what its successor has told.
 //
 // # An origin that was emptied
 //

@@ -137,3 +137,15 @@ func Regions(r *Relay) (n int) {
 	}
 	return n
 }
+
+// Parted is how many identifiers of rows that were merged a relay holds beside its cells.
+func Parted(r *Relay) (n int) {
+	for _, part := range r.reader.parts {
+		for _, e := range part[:cap(part)] {
+			if e.identifier != "" {
+				n++
+			}
+		}
+	}
+	return n
+}

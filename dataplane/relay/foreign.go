@@ -53,7 +53,7 @@ func (s *shard) tellBatch(ctx context.Context, totals []store.Foreign) (raised i
 	defer cancel()
 	raised, err = s.relay.cfg.Origin.Tell(ctx, s.index, totals)
 	if err != nil {
-		return 0, fmt.Errorf("tell shard %d of %d cells: %w", s.index, len(totals), err)
+		return 0, fmt.Errorf("tell shard %d the counts of %d cells: %w", s.index, len(totals), err)
 	}
 	return raised, nil
 }

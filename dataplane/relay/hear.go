@@ -65,7 +65,7 @@ func (r *Relay) checkHeard(row *store.NewsRow, originMs int64) error {
 		}
 	}, func(c counted) {
 		if c.number != 0 {
-			broken = fmt.Errorf("a count has the number %d, and rows that are heard have none", c.number)
+			broken = fmt.Errorf("a count has the number %d, and counts in rows from a peer have none", c.number)
 		}
 		if at := c.cell.ExpiresAtMs(); isEarly(at, c.cell.Duration, originMs) {
 			broken = fmt.Errorf("a cell expires at %d ms (at most %d)", at, originMs+aheadMax(c.cell.Duration))

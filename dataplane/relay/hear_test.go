@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/memstore"
@@ -261,6 +262,24 @@ func FuzzHear(f *testing.F) {
 		}
 		if grown := after.Cells + after.Hashes - before.Cells - before.Hashes; grown > len(payload) {
 			t.Errorf("%d bytes make %d cells and hashes", len(payload), grown)
+		}
+	})
+}
+
+// What is heard is told to the origin at once, not with the next interval.
+func TestWhatIsHeardIsToldAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := live(t, "us")
+		us := w.regions[0]
+		start(t, us.relay)
+		time.Sleep(2*time.Second + interval/2)
+		c := us.cell("k", time.Hour)
+		row := store.NewsRow{Stream: store.Stream{Region: "eu"}, Sequence: 1, Writer: 1, Payload: relay.Encode(nil, c)}
+		if err := us.relay.Hear(row); err != nil {
+			t.Fatal(err)
+		}
+		if synctest.Wait(); us.total(c).Foreign != 1 { // no time has passed
+			t.Errorf("us knows %d of 1 that was heard", us.total(c).Foreign)
 		}
 	})
 }

@@ -38,3 +38,24 @@ func TestStreamsThatLackedNamesAreForgotten(t *testing.T) {
 		t.Errorf("%d streams are kept", n)
 	}
 }
+
+// A relay without a lease holds nothing of them: a stream that ended meanwhile, within a snapshot, has no later row to
+// say so.
+func TestALostLeaseForgetsTheStreamsThatLackNames(t *testing.T) {
+	w := newWorld(t, "eu")
+	eu := w.regions[0]
+	w.run(time.Second)
+	h := hostile{world: w, region: "ends"}
+	h.tell(1, relay.EncodeNumber(eu.cell("k", time.Hour), 1, 7))
+	h.row(store.NewsRow{Writer: 1, Snapshot: 2})
+	w.run(time.Second)
+	if n := relay.Lacking(eu.relay); n != 1 {
+		t.Fatalf("%d streams lack names, want 1", n)
+	}
+	eu.relayOrigin.Faults.Fail(errDown)
+	w.news.Lose(store.Stream{Region: h.region}, 0)
+	w.run(5 * time.Second)
+	if n := relay.Lacking(eu.relay); n != 0 {
+		t.Errorf("without a lease %d streams are kept", n)
+	}
+}

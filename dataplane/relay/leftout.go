@@ -43,7 +43,7 @@ func (r *Relay) noteLeftOut(row *store.NewsRow, left leftOut, now time.Time) {
 			"shard", row.Shard, "sequence", row.Sequence, "cells", left.early)
 	}
 	if left.crowded > 0 && r.reader.crowdedLogged.due(row.Region, now) {
-		r.cfg.Logger.Warn("relay leaves out news of a region that tells of too many cells", "region", row.Region,
+		r.cfg.Logger.Warn("relay leaves out news of a region that has too many cells", "region", row.Region,
 			"shard", row.Shard, "sequence", row.Sequence, "cells", left.crowded, "cells_max", regionCellsMax)
 	}
 }
@@ -55,7 +55,7 @@ func (r *Relay) noteFull(page *store.NewsPage, now time.Time) {
 	}
 	r.metrics.full.Add(1)
 	if r.reader.fullLogged.due("", now) {
-		r.cfg.Logger.Warn("relay leaves out streams of news, as there are too many: check ratelimit_news for regions that "+
-			"are made up", "streams_max", r.reader.streamsMax)
+		r.cfg.Logger.Warn("relay leaves out streams of news because there are too many: check ratelimit_news for regions "+
+			"that do not exist", "streams_max", r.reader.streamsMax)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/store"
 )
 
 // A load that fails reads all that is stored, so it is not tried at every interval; and soon enough once it can work.
@@ -29,5 +30,24 @@ func TestALoadThatFailsPauses(t *testing.T) {
 	w.run(9 * time.Second)
 	if got := us.total(c).Foreign; got != 50 {
 		t.Errorf("us knows %d of 50", got)
+	}
+}
+
+// A load that finds its row's number taken has failed at nothing: another relay writes, and the lease says which of
+// the two goes on. It is tried again at every interval.
+func TestALoadThatIsOvertakenDoesNotPause(t *testing.T) {
+	w := newWorld(t, "us")
+	taken := 5
+	w.news.Faults.Hook(func(op memstore.Op) error {
+		if op != memstore.OpAppend || taken == 0 {
+			return nil
+		}
+		taken--
+		return store.ErrTaken
+	})
+	w.run(6 * interval)
+	if f := w.regions[0].relay.Figures(); taken > 0 || f.InStepAt.Before(w.now) {
+		t.Errorf("after six intervals, of which five found their number taken, it was in step at %v, and it is %v",
+			f.InStepAt, w.now)
 	}
 }

@@ -50,8 +50,8 @@ func (m *metrics) init(r *Relay) {
 	m.relay, m.lags, m.since = r, make(map[string]lag), make(map[string]*delays)
 	m.convergence = prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name: "weir_relay_convergence_seconds",
-		Help: "Time from when a relay found a count to be told until this region had read it, of the oldest count of " +
-			"each row; not while its row could not be stored.",
+		Help: "Time from when another region's relay found a count to be sent until this region had read it, for the " +
+			"oldest count of each row. Time in which the row could not be stored is left out.",
 		Buckets: []float64{0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1, 1.5, 2, 3, 5, 10, 30, 60},
 	})
 }
@@ -97,27 +97,29 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 
 var (
 	descLease  = desc("lease_held", "1 while this process relays the shard of its region's origin.", "shard")
-	descUntold = desc("untold_age_seconds", "How long the oldest count that is due to be told has waited.", "shard")
-	descCells  = desc("cells", "Cells that the relay holds of a shard.", "shard")
-	descRows   = desc("news_rows_total",
-		"Rows of news written (told), read, and received from a peer (heard).", "direction")
+	descUntold = desc("untold_age_seconds",
+		"How long the oldest count that is due has waited to be sent to other regions.", "shard")
+	descCells = desc("cells", "Cells that the relay holds of a shard.", "shard")
+	descRows  = desc("news_rows_total",
+		"Rows of news written for other regions (told), read, and received from a peer (heard).", "direction")
 	descBytes = desc("news_bytes_total",
-		"Bytes of news written (told), read, and received from a peer (heard).", "direction")
+		"Bytes of news written for other regions (told), read, and received from a peer (heard).", "direction")
 	descLag = desc("lag_seconds",
-		"Age of the oldest row of news in the last read that had some of the region, for a minute after it.", "from")
+		"Age of the region's oldest row in the last read that had rows of it; reported for a minute.", "from")
 	descInStep = desc("in_step_timestamp_seconds",
-		"When the relay had last told what was due and read news, in seconds since 1970; 0 without a lease.")
+		"Unix time at which the relay had last sent all due counts and read news; 0 without a lease.")
 	descSaved   = desc("stored_counts_total", "Counts that were stored for good.")
 	descRefused = desc("refused_counts_total",
-		"Counts that the store does not take: each is tried once, and named in the log.")
-	descHealed = desc("healed_total", "Times that a shard of the origin had lost its counts and was raised again.")
+		"Counts that the store refused: each is tried once, and named in the log.")
+	descHealed = desc("healed_total", "Times that the relay restored the counts that a shard of the origin had lost.")
 	descFenced = desc("fenced_total", "Times that another relay of the same shard had written first.")
 	descEarly  = desc("early_cells_total",
 		"Cells in news that were left out because their windows begin in the future: a region's clock is ahead.")
 	descCrowded = desc("crowded_cells_total",
-		"Cells that, or whose numbers, were left out because their region, or the regions, are more than a relay holds.")
+		"Cells of news that were left out, in whole or from their second count on, because a relay holds no more cells of "+
+			"a region, or no more regions.")
 	descFull = desc("full_reads_total",
-		"Reads of news that left streams out, because there are more than a relay follows.")
+		"Reads of news that left streams out because a relay follows no more.")
 	descEpochs = desc("epoch_changes_total",
 		"Times that a shard of the origin was found in another epoch: it, or a part of it, has lost its counts.")
 	descUnread = desc("unreadable_rows_total", "Rows of news that were left out because this version cannot read them.")

@@ -1,11 +1,14 @@
 package relay_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"testing"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -191,4 +194,76 @@ func lapsedLease(t *testing.T, lapse func(eu *region, begins bool)) {
 	if got := us.total(c).Foreign; got != 51 {
 		t.Errorf("us knows %d of 51", got)
 	}
+}
+
+// R4: settings that a relay has read and tells after another one has taken over do not replace those of its successor,
+// whether or not that one still has the lease.
+func TestR4LateSettingsAreRefused(t *testing.T) {
+	for _, stopped := range []bool{false, true} {
+		r := carrier(t, 1)
+		second := r.carrierOver("second", r.counts)
+		late := &delayedSettings{RelayOrigin: r.relayOrigin}
+		r.relay = r.carrierAt("first", late, r.counts)
+		r.override(1)
+		r.run(time.Second)
+		late.before = func() { // between the first one's look at its lease and its call
+			late.before = nil
+			r.now = r.now.Add(time.Minute)
+			r.override(2)
+			for range 2 {
+				if err := second.Step(context.Background()); err != nil {
+					t.Error(err)
+				}
+			}
+			r.wantLimit(2)
+			if stopped {
+				if err := second.Stop(context.Background()); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		for late.before != nil {
+			r.now = r.now.Add(interval)
+			if err := r.relay.Step(context.Background()); late.before == nil && !errors.Is(err, store.ErrNoLease) {
+				t.Errorf("the first one's late call: %v, want ErrNoLease", err)
+			}
+		}
+		r.wantLimit(2)
+	}
+}
+
+// What a relay tells counts from when it told it: a call that reaches the origin late makes no copy young, and
+// lengthens no trial's lease.
+func TestALateCallLengthensNoTrial(t *testing.T) {
+	r := carrier(t, 1)
+	late := &delayedSettings{RelayOrigin: r.relayOrigin}
+	r.relay = r.carrierAt("first", late, r.counts)
+	r.override(1)
+	r.run(time.Second)
+	const by = 2 * time.Second
+	late.before = func() {
+		late.before = nil
+		r.now = r.now.Add(by)
+	}
+	for late.before != nil {
+		r.run(interval)
+	}
+	if rows, err := r.relayOrigin.Settings(t.Context(), "eu"); err != nil || rows.Age < by/2 {
+		t.Errorf("%v old, %v: the call took %v", rows.Age, err, by)
+	}
+}
+
+// delayedSettings calls before as settings are on their way.
+type delayedSettings struct {
+	store.RelayOrigin
+	before func()
+}
+
+func (d *delayedSettings) TellSettings(ctx context.Context, shard int, holder string, rows store.SettingsRows,
+	asOf time.Time,
+) error {
+	if d.before != nil {
+		d.before()
+	}
+	return d.RelayOrigin.TellSettings(ctx, shard, holder, rows, asOf)
 }

@@ -197,6 +197,7 @@ func (r *reader) nameLocked(row *store.NewsRow, of *window.Cell, counts []entry,
 				crowded++
 			}
 		}
+		clear(part) // the identifiers are of this row's names
 	}
 	return crowded
 }

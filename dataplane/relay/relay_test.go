@@ -250,7 +250,7 @@ func TestConvergenceIsMeasured(t *testing.T) {
 }
 
 const convergenceOfTwoSeconds = `
-# HELP weir_relay_convergence_seconds Time from when a relay found a count to be told until this region had read it, of the oldest count of each row; not while its row could not be stored.
+# HELP weir_relay_convergence_seconds Time from when another region's relay found a count to be sent until this region had read it, for the oldest count of each row. Time in which the row could not be stored is left out.
 # TYPE weir_relay_convergence_seconds histogram
 weir_relay_convergence_seconds_bucket{le="0.1"} 0
 weir_relay_convergence_seconds_bucket{le="0.2"} 0

@@ -56,7 +56,7 @@ func TestR2LostRowsThatOthersReplaceAreRead(t *testing.T) {
 // R2: rows that a relay has still to delete are not deleted from a stream that has begun anew below their numbers.
 func TestR2NoPruneReachesIntoARestoredStream(t *testing.T) {
 	w := newWorld(t, "eu", "us")
-	w.tuning.SnapshotEvery = time.Second
+	w.tuning.SnapshotEvery, w.tuning.StoreFloor = time.Second, 1 // news alone has it
 	eu, us := w.regions[0], w.regions[1]
 	w.news.Faults.Hook(func(op memstore.Op) error {
 		if op == memstore.OpPrune {

@@ -46,23 +46,30 @@ type knownSettings struct {
 	rows    store.SettingsRows
 	version int64 // before they were read; 0 is unknown
 	readAt  time.Time
+	asked   time.Time // when readAt was, by a clock that does not step: a trial's lease is reckoned from it
 	nodes   liveNodes
 }
 
+// trialEnds tells whether a third of the time is over for which the trial was good when it was read.
+func (k *knownSettings) trialEnds() bool {
+	return k.rows.Trial.Number != 0 && 3*time.Since(k.asked) >= k.rows.Trial.Left
+}
+
 // settingsRows reads the settings, unless it is known that they have not changed since they were read last: News has
-// told their version within the interval, and the region's nodes are the same.
+// told their version within the interval, the region's nodes are the same, and a trial has not to be renewed.
 func (r *Relay) settingsRows(ctx context.Context, now time.Time) (store.SettingsRows, error) {
 	known := &r.settings
 	version, at := r.reader.settingsVersion()
 	t := r.tuning()
-	fresh := version != 0 && now.Sub(at) < max(t.SettingsInterval, 2*t.Interval)
+	fresh := version != 0 && now.Sub(at) < max(t.SettingsInterval, 2*t.Interval) && !known.trialEnds()
 	if known.nodes.changed(now) || !fresh || version != known.version || now.Sub(known.readAt) >= settingsReadEvery {
 		known.version = 0 // until they are read
+		asked := time.Now()
 		rows, err := r.cfg.Settings.Settings(ctx, r.cfg.Region)
 		if err != nil {
 			return rows, fmt.Errorf("read settings: %w", err)
 		}
-		if known.rows, known.readAt = rows, now; rows.Problem == nil {
+		if known.rows, known.readAt, known.asked = rows, now, asked; rows.Problem == nil {
 			known.version = version
 		}
 	}
@@ -74,13 +81,20 @@ func (r *Relay) tellSettings(ctx context.Context, now time.Time) error {
 	if err != nil {
 		return err
 	}
+	left := rows.Trial.Left
 	var errs []error
 	for _, s := range r.shards {
 		if _, ok := s.term(now); !ok {
 			continue
 		}
-		if err := r.cfg.Origin.TellSettings(ctx, s.index, rows); err != nil {
-			errs = append(errs, fmt.Errorf("tell shard %d settings: %w", s.index, err))
+		asOf, err := s.clock(ctx)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		rows.Trial.Left = max(0, left-time.Since(r.settings.asked)) // after asOf: what is left is never too much
+		if err := r.cfg.Origin.TellSettings(ctx, s.index, r.cfg.Holder, rows, asOf); err != nil {
+			errs = append(errs, fmt.Errorf("send settings to shard %d: %w", s.index, err))
 		}
 	}
 	return errors.Join(errs...)

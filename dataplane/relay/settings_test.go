@@ -25,7 +25,12 @@ func carrier(t *testing.T, shards int) *region {
 
 func (r *region) carrierOver(holder string, settings store.Settings) *relay.Relay {
 	r.Helper()
-	made, err := relay.New(relay.Config{Region: r.name, Holder: holder, Origin: r.relayOrigin, News: r.news, Counts: r.counts,
+	return r.carrierAt(holder, r.relayOrigin, settings)
+}
+
+func (r *region) carrierAt(holder string, origin store.RelayOrigin, settings store.Settings) *relay.Relay {
+	r.Helper()
+	made, err := relay.New(relay.Config{Region: r.name, Holder: holder, Origin: origin, News: r.news, Counts: r.counts,
 		Settings: settings, Clock: r.clock, Tuning: func() relay.Tuning { return r.tuning }})
 	if err != nil {
 		r.Fatal(err)
@@ -85,6 +90,37 @@ func TestSettingsAreReadWhenTheyHaveChanged(t *testing.T) {
 	}
 	if n := reads() - before; n < 5 || n > 6 {
 		t.Errorf("of 5 changes they are read %d times", n)
+	}
+}
+
+// A trial is renewed at every interval, for what is left of it in the store, and is over when its end is not moved.
+func TestATrialIsRenewedAtEveryInterval(t *testing.T) {
+	r := carrier(t, 1)
+	const lease = time.Minute
+	every := relay.DefaultTuning().SettingsInterval
+	var ends time.Time
+	renew := func() {
+		ends = r.clock().Add(lease)
+		r.counts.SetTrial("eu", memstore.Trial{TrialRow: store.TrialRow{Number: 1, Document: []byte(`{}`), Below: 1}, Ends: ends})
+	}
+	left := func() time.Duration {
+		t.Helper()
+		rows, err := r.origin.Settings(context.Background(), "eu")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return rows.Trial.Left - rows.Age
+	}
+	for range 10 {
+		renew()
+		r.run(every)
+		if got, most := left(), ends.Sub(r.clock()); got > most || got < most-2*time.Second {
+			t.Errorf("the origin has it go on for %v, and it ends in %v", got, most)
+		}
+	}
+	r.run(lease)
+	if rows, err := r.origin.Settings(context.Background(), "eu"); err != nil || rows.Trial.Number != 0 {
+		t.Errorf("it is over, and the origin has %+v, %v", rows.Trial, err)
 	}
 }
 

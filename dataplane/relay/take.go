@@ -103,7 +103,7 @@ func (s *shard) sweep(now time.Time, leads bool) {
 	s.own.sweptAt = now
 	s.imported.drop(now)
 	if !leads {
-		s.book.heard(time.UnixMilli(s.relay.originMs()))
+		s.book.suppose(s.relay.originMs())
 	}
 	s.book.sweep()
 	maps.DeleteFunc(s.own.numbers, func(group window.Cell, _ uint32) bool { return s.book.hasExpired(&group) })
@@ -154,6 +154,15 @@ func (s *shard) peek(ctx context.Context, max int) (store.Changes, error) {
 	}
 	s.book.heard(changes.Now)
 	return changes, nil
+}
+
+// clock is what the origin's shows: see book.clock. It is asked where that is not known.
+func (s *shard) clock(ctx context.Context) (time.Time, error) {
+	if now := s.book.clock(); !now.IsZero() {
+		return now, nil
+	}
+	_, err := s.peek(ctx, 1)
+	return s.book.clock(), err
 }
 
 // changes is peek, and sees to an origin that has lost its counts.

@@ -59,7 +59,7 @@ func silentScenario() Scenario {
 	const every, later = time.Second, 3 * time.Second
 	return Scenario{
 		Name:    "silent",
-		Summary: "keys that take their limits at once, and then are silent where they did",
+		Summary: "keys that use up their limits in one region at once, and are then asked for in others",
 		Doc: "10 regions of 1 node. Each second a key takes its limit of 100 an hour in one region at once. 3 s later it " +
 			"is asked for in all others, for the first time there. " +
 			"Everything must be denied: admitted_over_limit must be 1.",

@@ -60,7 +60,7 @@ func relaySilentScenario() Scenario {
 	const every = time.Second
 	return Scenario{
 		Name:    "relay-silent",
-		Summary: "keys that take their limits at once, and then are silent where they did",
+		Summary: "keys that use up their limits in one region at once, and are then asked for in others",
 		Doc: "10 regions of 1 node, each with a relay. Each second a key takes its limit of 100 a minute in one region at " +
 			"once. 3 s later it is asked for in all others, for the first time there. " +
 			"Everything must be denied: admitted_over_limit must be 1.",

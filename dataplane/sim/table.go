@@ -110,7 +110,7 @@ func (r *Report) writeHead(w io.Writer) {
 	s := &r.Simulated
 	fmt.Fprintf(w, "%s, seed %d, tuning %s\n%s\n", r.Scenario, r.Seed, r.Tuning.Name, r.Summary)
 	fmt.Fprintf(w, "%d nodes in %d regions, %d keys, %g s of traffic, the last %g s measured; %d requests allowed, %d "+
-		"denied, %d decided without an answer that was wanted\n\n",
+		"denied, %d decided without an answer that they needed\n\n",
 		s.Nodes, s.Regions, s.Keys, s.DurationS, s.MeasuredS, s.Allowed, s.Denied, s.Degraded)
 }
 

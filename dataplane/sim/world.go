@@ -2,7 +2,6 @@ package sim
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
@@ -139,12 +138,10 @@ func (w *world) set(row store.NamespaceRow) error {
 func (w *world) tellSettings() error {
 	for _, r := range w.regions {
 		rows, err := w.counts.Settings(context.Background(), r.name)
-		for shard := range r.origin.Shards() {
-			err = errors.Join(err, r.origin.TellSettings(context.Background(), shard, rows))
-		}
 		if err != nil {
 			return fmt.Errorf("settings of %s: %w", r.name, err)
 		}
+		r.origin.SetSettings(rows)
 	}
 	return nil
 }

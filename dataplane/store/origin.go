@@ -190,7 +190,7 @@ type RelayOrigin interface {
 	SettingsRelay
 
 	// Lease makes holder the shard's relay for ttl, or longer if it is already, unless another one
-	// is. It never waits. A lease spares load: two relays at once do no harm.
+	// is. It never waits. For counts a lease only spares load: two relays at once do no harm.
 	Lease(ctx context.Context, shard int, holder string, ttl time.Duration) (Lease, error)
 
 	// Release ends holder's lease, if it has it.

@@ -30,8 +30,11 @@ type SettingsRows struct {
 	Overrides      []OverrideRow
 	Resets         []ResetRow
 
-	// Version identifies the rows: two with the same one differ in NodesLive and Age at most. A limiter that has read it
-	// does not compile them again. Empty: unknown.
+	// Trial is a tuning that nodes of the region run instead, for as long as it is renewed; the zero value is none.
+	Trial TrialRow
+
+	// Version identifies the rows: two with the same one differ in NodesLive, Trial.Left and Age at most. A limiter that
+	// has read it does not compile them again. Empty: unknown.
 	Version string
 
 	// NodesLive is how many nodes of the region have sent a heartbeat within
@@ -45,6 +48,17 @@ type SettingsRows struct {
 	// Problem is why a part could not be read, while all else is good; that part is
 	// empty. nil when nothing is missing.
 	Problem error
+}
+
+// TrialRow is a tuning on trial. A node that hears of no renewal returns to the stored tuning by itself, so that a
+// trial ends whatever has died: the control plane, the store, the relay or the origin.
+type TrialRow struct {
+	Number   int64  // of the trial, which no other one has; 0: none is
+	Document []byte // see package tuning
+	Below    int64  // nodes try it whose tuning.TrialShare is below it: 1 to tuning.TrialShares, which is all
+
+	// Left is for how long it is good, from when the rows were read from the store; less than Age: it is over.
+	Left time.Duration
 }
 
 // HeartbeatsMax is how many heartbeats one call may carry.

@@ -3,12 +3,16 @@ package store
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
 // ErrNoSettings is an origin's answer while no relay has told it any settings: what a node has stays in force.
-var ErrNoSettings = errors.New("origin: no relay has told it any settings yet")
+var ErrNoSettings = errors.New("origin: no relay has sent it settings yet")
+
+// ErrNoLease is an origin's answer to settings of a relay that does not have the shard's lease.
+var ErrNoLease = errors.New("origin: the relay does not have the shard's lease")
 
 const (
 	// BeatsMax is how many nodes' heartbeats a shard keeps for its relay; those of further nodes are refused.
@@ -23,9 +27,14 @@ const (
 // another one where that fails, so any shard will do for either.
 type SettingsRelay interface {
 	// TellSettings replaces a shard's copy of the region's settings with rows that were just read, or just found to be
-	// unchanged. Telling it the same rows again costs next to nothing, and makes the copy as young. Age of the rows is
-	// not heeded. The copy stays for a week after it was told last.
-	TellSettings(ctx context.Context, shard int, rows SettingsRows) error
+	// unchanged. Unless holder has the shard's lease it changes nothing, and returns ErrNoLease: what a relay has read
+	// and tells late does not replace what its successor has told. Telling the same rows again costs next to nothing,
+	// makes the copy as young, and renews the trial. The copy stays for a week after it was told last.
+	//
+	// Its age and Trial.Left count from asOf by the shard's clock (see Changes.Now), whenever the call comes: one that is
+	// late lengthens no trial. The zero time, or one that is not yet, is the moment at which it comes. Age of the rows
+	// is not heeded.
+	TellSettings(ctx context.Context, shard int, holder string, rows SettingsRows, asOf time.Time) error
 
 	// Beats returns heartbeats that a shard has received and that are not Stored, at most max, longest waiting first. A
 	// node has one, its last, with its Age; it is dropped after NodeLiveFor.

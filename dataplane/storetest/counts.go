@@ -28,6 +28,10 @@ type Store struct {
 	// PutTuning stores a version of the tuning document; region "" is the fleet.
 	PutTuning func(t testing.TB, region string, version int64, document []byte)
 
+	// PutTrial replaces the trial of a region, "" for regions without a tuning or a trial of their own, over a version of
+	// it. It ends after row.Left.
+	PutTrial func(t testing.TB, region string, over int64, row store.TrialRow)
+
 	// PutNamespaces, PutOverrides and PutResets add rows to what operators have set.
 	PutNamespaces func(t testing.TB, rows ...store.NamespaceRow)
 	PutOverrides  func(t testing.TB, rows ...store.OverrideRow)

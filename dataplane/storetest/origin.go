@@ -278,7 +278,7 @@ func callOrigin(h *originTest, ctx context.Context) map[string]error {
 	errs["Raise"] = h.Raise(ctx, shard, 1, change)
 	errs["Healed"] = h.Healed(ctx, shard, 1)
 	_, errs["Settings"] = h.Settings(ctx, "eu")
-	errs["TellSettings"] = h.TellSettings(ctx, shard, store.SettingsRows{})
+	errs["TellSettings"] = h.TellSettings(ctx, shard, "a", store.SettingsRows{}, time.Time{})
 	errs["Heartbeat"] = h.Heartbeat(ctx, heartbeat.Beat{NodeID: "a", Region: "eu"})
 	_, errs["Beats"] = h.Beats(ctx, shard, 1)
 	errs["Stored"] = h.Stored(ctx, shard, []store.KeptBeat{{Beat: heartbeat.Beat{NodeID: "a"}, Mark: 1}})

@@ -12,10 +12,13 @@ import (
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
+// tellSettings has a relay tell them, which has the leases meanwhile.
 func (h *originTest) tellSettings(rows store.SettingsRows) {
 	h.Helper()
 	for shard := range h.Shards() {
-		if err := h.TellSettings(h.Context(), shard, rows); err != nil {
+		_, leaseErr := h.Lease(h.Context(), shard, "teller", time.Hour)
+		err := h.TellSettings(h.Context(), shard, "teller", rows, time.Time{})
+		if err := errors.Join(leaseErr, err, h.Release(h.Context(), shard, "teller")); err != nil {
 			h.Fatalf("tell shard %d settings: %v", shard, err)
 		}
 	}
@@ -43,6 +46,7 @@ func (h *originTest) wantSettings(want store.SettingsRows) {
 func equalRows(a, b store.SettingsRows) bool {
 	return a.TuningVersion == b.TuningVersion && string(a.TuningDocument) == string(b.TuningDocument) &&
 		(a.TuningDocument == nil) == (b.TuningDocument == nil) && a.NodesLive == b.NodesLive &&
+		fmt.Sprintf("%+v", a.Trial) == fmt.Sprintf("%+v", b.Trial) &&
 		fmt.Sprint(a.Problem) == fmt.Sprint(b.Problem) &&
 		slices.Equal(a.Namespaces, b.Namespaces) && slices.Equal(a.Overrides, b.Overrides) && slices.Equal(a.Resets, b.Resets)
 }
@@ -51,6 +55,7 @@ func equalRows(a, b store.SettingsRows) bool {
 func fullSettings() store.SettingsRows {
 	rows := store.SettingsRows{
 		TuningVersion: 7, TuningDocument: []byte(`{"floor":0.5}`), NodesLive: 12,
+		Trial:   store.TrialRow{Number: 4, Document: []byte(`{"floor":0.25}`), Below: 1 << 31, Left: 90 * time.Second},
 		Problem: errors.New("the resets are not there"),
 	}
 	for i, name := range []string{"a", "A", "a ", "\xff\x00", `"`, "🙂"} {
@@ -90,6 +95,12 @@ var originSettingsTests = map[string]func(*originTest){
 		rows.NodesLive++ // alone
 		h.tellSettings(rows)
 		h.wantSettings(rows)
+		rows.Trial.Left += time.Minute // it is renewed
+		h.tellSettings(rows)
+		h.wantSettings(rows)
+		rows.Trial = store.TrialRow{}
+		h.tellSettings(rows)
+		h.wantSettings(rows)
 	},
 	"grow old until they are told again": func(h *originTest) {
 		h.tellSettings(fullSettings())
@@ -124,6 +135,56 @@ var originSettingsTests = map[string]func(*originTest){
 		h.tellSettings(rows) // the first one has told these before
 		h.wantSettings(rows)
 	},
+	"are heeded of the relay that has the lease": func(h *originTest) {
+		h.tellSettings(fullSettings())
+		none, late := store.SettingsRows{}, fullSettings()
+		late.NodesLive++ // of a document that is there
+		refused := func(when string) {
+			h.Helper()
+			for _, rows := range []store.SettingsRows{none, late} {
+				if err := h.TellSettings(h.Context(), h.shard(), "a", rows, time.Time{}); !errors.Is(err, store.ErrNoLease) {
+					h.Errorf("%s: %v, want ErrNoLease", when, err)
+				}
+			}
+			h.wantSettings(fullSettings())
+		}
+		refused("while no relay has it")
+		h.lease("b", time.Hour, "b", time.Hour)
+		refused("while another relay has it")
+		if err := h.Release(h.Context(), h.shard(), "b"); err != nil {
+			h.Fatal(err)
+		}
+		refused("after another relay had it")
+	},
+	"are as old as the moment that they are told for, however late the call comes": func(h *originTest) {
+		h.lease("a", time.Hour, "a", time.Hour)
+		changes, err := h.Changes(h.Context(), h.shard(), 1)
+		if err != nil {
+			h.Fatal(err)
+		}
+		for name, c := range map[string]struct {
+			asOf        time.Time
+			least, most time.Duration
+		}{
+			"a minute ago":   {changes.Now.Add(-time.Minute), time.Minute, 2 * time.Minute},
+			"an hour ago":    {changes.Now.Add(-time.Hour), time.Hour, time.Hour + time.Minute},
+			"in an hour":     {changes.Now.Add(time.Hour), 0, time.Minute},
+			"no time at all": {time.Time{}, 0, time.Minute},
+		} {
+			for range 2 { // the second finds the document there
+				if err := h.TellSettings(h.Context(), h.shard(), "a", fullSettings(), c.asOf); err != nil {
+					h.Fatal(err)
+				}
+				got, err := h.Settings(h.Context(), "eu")
+				if err != nil || got.Age < c.least || got.Age > c.most || got.Trial.Left != fullSettings().Trial.Left {
+					h.Errorf("told for %s: %v old, the trial good for %v, %v", name, got.Age, got.Trial.Left, err)
+				}
+			}
+		}
+		if err := h.Release(h.Context(), h.shard(), "a"); err != nil {
+			h.Fatal(err)
+		}
+	},
 	"that are many fit": func(h *originTest) {
 		var rows store.SettingsRows
 		for i := range 10_000 {
@@ -149,11 +210,15 @@ var originSettingsTests = map[string]func(*originTest){
 	},
 	"are there though the reply to telling them was lost": func(h *originTest) {
 		h.tellSettings(store.SettingsRows{})
+		h.lease("a", time.Hour, "a", time.Hour)
 		h.Lose(true)
-		err := h.TellSettings(h.Context(), h.shard(), fullSettings())
+		err := h.TellSettings(h.Context(), h.shard(), "a", fullSettings(), time.Time{})
 		h.Lose(false)
 		if err == nil {
 			h.Error("without a reply TellSettings succeeded")
+		}
+		if err := h.Release(h.Context(), h.shard(), "a"); err != nil {
+			h.Fatal(err)
 		}
 		h.tellSettings(fullSettings())
 		h.wantSettings(fullSettings())

@@ -38,6 +38,11 @@ func testSettings(t *testing.T, open func(t testing.TB) Store) {
 			testTuning(t, open(t))
 		})
 	}
+	if hooks.PutTrial != nil {
+		t.Run("the trial of the region, or of regions without a tuning or a trial of their own", func(t *testing.T) {
+			testTrials(t, open(t))
+		})
+	}
 	if hooks.PutNamespaces != nil {
 		t.Run("all namespaces", func(t *testing.T) { testNamespaces(t, open(t)) })
 	}
@@ -73,6 +78,57 @@ func testTuning(t *testing.T, s Store) {
 			}
 			if want > 0 && string(got.TuningDocument) != string(document(want)) {
 				t.Errorf("after version %d for %q: %q reads %s", step.put, step.region, region, got.TuningDocument)
+			}
+		}
+	}
+}
+
+// A trial stands until it ends, or until its region has another tuning.
+func testTrials(t *testing.T, s Store) {
+	trial := func(number int64) store.TrialRow {
+		return store.TrialRow{Number: number, Document: fmt.Appendf(nil, `{"floor":0.%d}`, number), Below: number << 20,
+			Left: time.Hour}
+	}
+	put := func(region string, over, number int64) func() {
+		return func() { s.PutTrial(t, region, over, trial(number)) }
+	}
+	tune := func(region string, version int64) func() {
+		return func() { s.PutTuning(t, region, version, []byte(`{}`)) }
+	}
+	for _, step := range []struct {
+		name       string
+		do         func()
+		eu, us, ap int64 // the trials afterwards
+	}{
+		{"none", func() {}, 0, 0, 0},
+		{"of a region without a tuning", put("eu", 0, 1), 1, 0, 0},
+		{"of the fleet", put("", 0, 2), 1, 2, 2},
+		{"the fleet is tuned", tune("", 3), 1, 0, 0},
+		{"of the fleet as it is tuned", put("", 3, 4), 1, 4, 4},
+		{"a region is tuned", tune("us", 5), 1, 0, 4},
+		{"of that region as it was", put("us", 0, 6), 1, 0, 4},
+		{"of that region as it is", put("us", 5, 7), 1, 7, 4},
+		{"in place of the one before", put("us", 5, 8), 1, 8, 4},
+		{"the region of the first is tuned", tune("eu", 9), 0, 8, 4},
+		{"over another version", put("eu", 8, 10), 0, 8, 4},
+		{"one that is over", func() {
+			over := trial(11)
+			over.Left = -time.Millisecond
+			s.PutTrial(t, "us", 5, over)
+		}, 0, 0, 4},
+	} {
+		step.do()
+		for region, number := range map[string]int64{"eu": step.eu, "us": step.us, "ap": step.ap} {
+			got := settings(t, s, region).Trial
+			want := store.TrialRow{}
+			if number != 0 {
+				want = trial(number)
+			}
+			if got.Number != number || string(got.Document) != string(want.Document) || got.Below != want.Below {
+				t.Errorf("%s: trial of %q is %+v, want %d", step.name, region, got, number)
+			}
+			if got.Left > want.Left || got.Left < want.Left-10*time.Minute {
+				t.Errorf("%s: trial of %q goes on for %v, want about %v", step.name, region, got.Left, want.Left)
 			}
 		}
 	}

@@ -65,6 +65,8 @@ var originFaults = map[string]string{
 
 	"told settings are never replaced":   "Settings/are_those_that_were_told_last",
 	"no settings are empty ones":         "Settings/are_ErrNoSettings",
+	"settings of any relay are taken":    "Settings/are_heeded_of_the_relay",
+	"late settings are young":            "Settings/are_as_old_as_the_moment",
 	"problems of settings are lost":      "Settings/are_what_was_told",
 	"settings are never old":             "Settings/grow_old",
 	"beats are taken when they are read": "Beats/are_what_nodes_said",
@@ -189,16 +191,24 @@ func (h *originSubject) Settings(ctx context.Context, region string) (store.Sett
 	return rows, err
 }
 
-func (h *originSubject) TellSettings(ctx context.Context, shard int, rows store.SettingsRows) error {
+func (h *originSubject) TellSettings(ctx context.Context, shard int, holder string, rows store.SettingsRows,
+	asOf time.Time,
+) error {
 	switch h.fault {
 	case "told settings are never replaced":
 		if _, err := h.Settings(ctx, ""); err == nil {
 			return nil
 		}
+	case "settings of any relay are taken":
+		if lease, err := h.Lease(ctx, shard, holder, time.Millisecond); err == nil {
+			holder = lease.Holder
+		}
 	case "problems of settings are lost":
 		rows.Problem = nil
+	case "late settings are young":
+		asOf = time.Time{}
 	}
-	return h.Origin.TellSettings(ctx, shard, rows)
+	return h.Origin.TellSettings(ctx, shard, holder, rows, asOf)
 }
 
 func (h *originSubject) Beats(ctx context.Context, shard, max int) ([]store.KeptBeat, error) {

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"database/sql"
 	"fmt"
 	"strings"
 	"testing"
@@ -37,10 +38,29 @@ func testTheCronDeletesExactlyTheExpired(t *testing.T) {
 		return n
 	}
 	insert("live", now.Add(time.Hour))
-	insert("expired", now.Add(-time.Hour))
+	insert("expired", now.Add(-2*time.Hour))
+	endHour(t, db, now.Add(-time.Hour))
 	took := await.True(t, "the expired rows are gone", func() bool { return count("expired") == 0 })
 	t.Logf("gone after %v", took.Round(time.Millisecond))
 	if got := count("live"); got != 200 {
 		t.Errorf("%d of 200 live rows are left", got)
 	}
+}
+
+// endHour divides the first partition at an hour that is over, as if it had been made ahead: rows that expired before
+// it are in a partition of their own.
+func endHour(t *testing.T, db *sql.DB, at time.Time) {
+	t.Helper()
+	bound := at.Truncate(time.Hour).UnixMilli()
+	await.NoError(t, "the cron has made partitions ahead", func() error {
+		var first string
+		if err := db.QueryRowContext(t.Context(), `SELECT PARTITION_NAME FROM information_schema.PARTITIONS
+			WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 'ratelimit_window_counts' AND PARTITION_NAME REGEXP '^h[0-9]+$'
+			ORDER BY PARTITION_ORDINAL_POSITION LIMIT 1`).Scan(&first); err != nil {
+			return err
+		}
+		_, err := db.ExecContext(t.Context(), fmt.Sprintf("ALTER TABLE ratelimit_window_counts "+
+			"REORGANIZE PARTITION %s INTO (PARTITION h%d VALUES LESS THAN (0, %d), PARTITION %s VALUES LESS THAN (0, %s))", first, bound, bound, first, first[1:]))
+		return err
+	})
 }

@@ -26,7 +26,8 @@ const (
 // load is a steady stream of requests to all nodes, as clients behind a balancer
 // send it: a request whose node does not answer goes to the next one of its region.
 type load struct {
-	stop func()
+	stop  func()
+	began time.Time
 
 	decisions atomic.Int64
 	errors    atomic.Int64 // requests that no node of the region answered
@@ -44,7 +45,7 @@ func startLoad(t *testing.T, s *stack.Stack, prefix string) *load {
 	ctx, cancel := context.WithCancel(t.Context())
 	transport := &http.Transport{MaxIdleConnsPerHost: 16}
 	hc := &http.Client{Transport: transport, Timeout: await.Patience}
-	l := &load{accepted: map[string]map[string]int64{}}
+	l := &load{began: time.Now(), accepted: map[string]map[string]int64{}}
 	byRegion := map[string][]weirv1connect.RateLimitServiceClient{}
 	var regions []string
 	for _, n := range s.Nodes {
@@ -105,11 +106,15 @@ func (l *load) one(nodes []weirv1connect.RateLimitServiceClient, region string, 
 }
 
 // check ends the load and holds it to what no fault may change.
-func (l *load) check(t *testing.T, lasted time.Duration) {
+func (l *load) check(t *testing.T) {
 	t.Helper()
+	lasted := time.Since(l.began)
 	l.stop()
 	if n := l.errors.Load(); n != 0 {
 		t.Errorf("%d requests were not answered, the first: %v", n, *l.firstErr.Load())
+	}
+	if l.decisions.Load() == 0 {
+		t.Error("the load made no request")
 	}
 	t.Logf("%d decisions, %.0f/s, slowest %v, %d retried on the other node", l.decisions.Load(), float64(l.decisions.Load())/lasted.Seconds(), l.slowest.Round(time.Millisecond), l.retried.Load())
 }

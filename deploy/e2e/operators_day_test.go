@@ -22,7 +22,10 @@ import (
 
 // Everything that an operator does on a day, with nothing but weirctl, and the way it
 // reads: out/operators-day.txt has all of it.
-func TestAnOperatorsDay(t *testing.T) { servers.TurnSQL(t, testAnOperatorsDay) }
+func TestAnOperatorsDay(t *testing.T) {
+	t.Parallel()
+	servers.TurnSQL(t, testAnOperatorsDay)
+}
 
 func testAnOperatorsDay(t *testing.T) {
 	s := start(t, func(o *stack.Options) { o.ControlArgs = []string{"--watch-interval=1s"} })
@@ -95,7 +98,7 @@ func testAnOperatorsDay(t *testing.T) {
 		t.Errorf("nothing says that the override applies:\n%s", why)
 	}
 	d.run(0, "override", "list", "acme", "api")
-	d.run(0, "override", "delete", "acme", "api", "user_7", "--reason", "they have mended it")
+	d.run(0, "override", "delete", "acme", "api", "user_7", "--reason", "they have mended it", "--yes")
 	await.True(t, "a node decides without the override", decided(100))
 
 	d.says("A customer asks why nothing passes, and is let back in.")
@@ -104,7 +107,7 @@ func testAnOperatorsDay(t *testing.T) {
 	}
 	d.until("denied", explain("user_42", "10")...)
 	d.until("user_42", "keys", "top", "--workspace", "acme")
-	d.run(0, "reset", "acme", "api", "user_42", "--reason", "support case 8")
+	d.run(0, "reset", "acme", "api", "user_42", "--reason", "support case 8", "--yes")
 	await.True(t, "the customer passes", func() bool {
 		return limit(t, s.Nodes[0], limitRequest("user_42", 0, 10, time.Hour)).Remaining == 10
 	})

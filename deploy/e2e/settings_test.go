@@ -43,7 +43,7 @@ func testSettingsTravelAsADocument(t *testing.T) {
 	for _, n := range s.Nodes {
 		await.True(t, n.ID+" has the override", func() bool { return limit(t, n, limitRequest("user_42", 0, 10, window)).Limit == 3 })
 	}
-	weirctl(t, s.API(), "export", "-o", path)
+	weirctl(t, s.API(), "export", "-f", path)
 	if text, err := os.ReadFile(path); err != nil || string(text) != reviewed {
 		t.Fatalf("%v\n%s", err, text)
 	}

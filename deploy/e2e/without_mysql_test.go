@@ -19,6 +19,7 @@ import (
 // us-2 has Redis and no MySQL. What its region counts reaches other regions and back, what operators set reaches it,
 // and its heartbeats reach the fleet.
 func TestANodeWithoutMySQLIsAFullMember(t *testing.T) {
+	t.Parallel()
 	servers.TurnSQL(t, testANodeWithoutMySQLIsAFullMember)
 }
 
@@ -94,12 +95,18 @@ func followsRollouts(t *testing.T, s *stack.Stack, member *stack.Node) {
 	document, err := set.Document()
 	mustSet(t, err)
 	soon, long := int64(100), await.Patience.Milliseconds()
-	_, err = controlv1connect.NewRolloutServiceClient(http.DefaultClient, s.API()).StartRollout(t.Context(),
+	any := 1.0 // most of what the member has decided until now was denied
+	rollouts := controlv1connect.NewRolloutServiceClient(http.DefaultClient, s.API())
+	_, err = rollouts.StartRollout(t.Context(),
 		connect.NewRequest(&controlv1.StartRolloutRequest{Actor: "ann", Reason: "test", Id: "all", Tuning: string(document),
 			Plan: &controlv1.RolloutPlan{BaselineMs: new(int64), ApplyTimeoutMs: &long,
-				Stages: []*controlv1.RolloutStage{{All: true, BakeMs: &soon}}}}))
+				Guardrails: &controlv1.RolloutGuardrails{DeniedShareShift: &any}, Stages: []*controlv1.RolloutStage{{All: true, BakeMs: &soon}}}}))
 	mustSet(t, err)
 	await.True(t, "heartbeats tell of the tuning", func() bool {
+		r, err := rollouts.RolloutStatus(t.Context(), connect.NewRequest(&controlv1.RolloutStatusRequest{Id: "all"}))
+		if err == nil && r.Msg.GetRollout().GetPhase() == "rolled_back" {
+			t.Fatalf("rolled back: %s", r.Msg.GetRollout().GetWhy())
+		}
 		n := heartbeatOf(t, s, member)
 		return n.GetLive() && n.GetRegion() == "us" && n.GetTuningVersion() > 0
 	})

@@ -2,6 +2,7 @@ package faults
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -11,8 +12,8 @@ import (
 )
 
 // The clocks of a region's nodes are four seconds apart, over several ends of a window of six. Nodes number cells by
-// their origin's clock, so totals are exact, cell by cell, nothing is counted elsewhere, and a key's limit holds as it
-// does with true clocks: no more passes than its nodes accept between two words with the origin.
+// their origin's clock, so totals are exact, cell by cell, nothing is counted elsewhere, and a key's limit holds as
+// it does with true clocks: no more passes than its nodes accept between two words with the origin.
 func TestSoakSkewedClocks(t *testing.T) {
 	t.Parallel()
 	servers.TurnSQL(t, testSoakSkewedClocks)
@@ -43,7 +44,8 @@ func testSoakSkewedClocks(t *testing.T) {
 	if p.over > apart/2+p.alone {
 		t.Errorf("%d more than the limit of %d passed, %d of all without an answer in time", p.over, limit, p.alone)
 	}
-	t.Logf("limited key: %d allowed by eu, at most %d above the limit of %d at any moment, %d unasked", p.allowed, p.over, limit, p.alone)
+	t.Logf("limited key: %d allowed by eu, at most %d above the limit of %d at any moment (%s), %d unasked",
+		p.allowed, p.over, limit, p.worst, p.alone)
 	f.settle("clocks 2 s off either way", recovery{}, allowance{})
 	for _, r := range f.regions {
 		r.countedNowhereElse()
@@ -54,11 +56,12 @@ func testSoakSkewedClocks(t *testing.T) {
 type pressed struct {
 	over    int64 // most that was ever above the limit
 	allowed int64
-	alone   int64 // of allowed: by a node whose origin did not answer in time, as on a busy machine
+	worst   string // when that was
+	alone   int64  // of allowed: by a node whose origin did not answer in time, as on a busy machine
 }
 
-// press asks the nodes of the first region for one key, ten times as fast as its limit is worth, and adds up what they
-// let through.
+// press asks the nodes of the first region for one key, ten times as fast as its limit is worth, and adds up what
+// they let through.
 func (f *fleet) press(identifier string, limit int64) (stop func() pressed) {
 	r := f.regions[0]
 	ctx, cancel := context.WithCancel(f.t.Context())
@@ -67,6 +70,8 @@ func (f *fleet) press(identifier string, limit int64) (stop func() pressed) {
 	running.Go(func() {
 		tick := time.NewTicker(10 * time.Millisecond)
 		defer tick.Stop()
+		began := time.Now()
+		wall := began.Round(0)
 		for i := 0; ctx.Err() == nil; i++ {
 			<-tick.C
 			d := r.ask(r.nodes[i%len(r.nodes)], identifier, limit)
@@ -77,7 +82,11 @@ func (f *fleet) press(identifier string, limit int64) (stop func() pressed) {
 			if d.Source.Degraded() {
 				p.alone++
 			}
-			p.over = max(p.over, r.effective(identifier, d.ResetAt)-limit)
+			if over := r.effective(identifier, d.ResetAt) - limit; over > p.over {
+				p.over, p.worst = over, r.moment(identifier, d.ResetAt)
+				p.worst += fmt.Sprintf(", wall clock %v off the steady one since the start",
+					(time.Now().Round(0).Sub(wall) - time.Since(began)).Round(time.Millisecond))
+			}
 		}
 	})
 	return func() pressed { cancel(); running.Wait(); return p }
@@ -93,7 +102,17 @@ func (r *region) effective(identifier string, resetAt time.Time) int64 {
 	return window.Effective(counts[cell{identifier, seq}], counts[cell{identifier, seq - 1}], 0, nowMs, durationMs)
 }
 
-// countedNowhereElse: the region's Redis has counted in the cells of the ledger, what that says, and in no other cell.
+// moment says what effective is made of.
+func (r *region) moment(identifier string, resetAt time.Time) string {
+	durationMs := r.ledger.duration.Milliseconds()
+	seq := resetAt.UnixMilli()/durationMs - 1
+	counts := r.ledger.snapshot()
+	return fmt.Sprintf("%d ms into cell %d: %d there, %d in the one before",
+		time.Now().UnixMilli()-window.Start(seq, durationMs), seq, counts[cell{identifier, seq}], counts[cell{identifier, seq - 1}])
+}
+
+// countedNowhereElse: the region's Redis has counted in the cells of the ledger, what that says, and in no other
+// cell.
 func (r *region) countedNowhereElse() {
 	t := r.fleet.t
 	t.Helper()

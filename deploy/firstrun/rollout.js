@@ -28,7 +28,7 @@ try {
   await form.getByLabel("Your name").fill("me");
   await form.getByLabel("Reason").fill("the first region looks well");
   await form.getByRole("button", { name: "Approve stage 2" }).click();
-  await page.getByText("Approved: the stage begins.").waitFor();
+  await page.getByText("Approved: the stage begins").waitFor();
   console.log("approved in the console");
   await page.locator(".phase", { hasText: "done" }).waitFor();
   console.log("rollout done");

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Makes sure that the servers of the tests and of `make run` are installed: MariaDB, Redis and Restate; and what only
-# tests need: MySQL beside MariaDB, since they run on both; the client packages that weir-node is tested with; promtool, which comes with Prometheus, for the
+# tests need: MySQL beside MariaDB, since they run on both; the client packages that weir-node is tested with; Python, for the client of its own; promtool, which comes with Prometheus, for the
 # alerts; openssl, for certificates; Chromium, with what drives it, for the console; zsh and fish, which complete weirctl;
 # and on Linux systemd-analyze, for the units.
 #
@@ -20,7 +20,7 @@ PATH=$PATH:/usr/sbin:/usr/libexec # where distributions put mariadbd
 
 main() {
 	install=yes
-	wanted='mariadb mysql redis restate clients promtool openssl chromium driver shells'
+	wanted='mariadb mysql redis restate clients python promtool openssl chromium driver shells'
 	[ "$(uname)" != Linux ] || wanted="$wanted systemd"
 	case ${1-} in
 	'') ;;
@@ -150,6 +150,10 @@ find_shells() {
 	found=$(command -v zsh) && has fish
 }
 
+find_python() {
+	found=$(command -v python3)
+}
+
 find_openssl() {
 	found=$(command -v openssl)
 }
@@ -194,6 +198,8 @@ install_clients() {
 install_chromium() { install_packages chromium '--cask chromium'; }
 
 install_shells() { install_packages 'zsh fish' 'zsh fish'; }
+
+install_python() { install_packages python3 python3; }
 
 install_openssl() { install_packages openssl openssl; }
 install_systemd() { has apt-get && install_packages systemd ''; }
@@ -275,6 +281,7 @@ advise() {
 		promtool) echo "  promtool, for the tests of the alerts (Debian: apt-get install prometheus; macOS: brew install prometheus)" ;;
 		openssl) echo "  openssl, for the tests of certificates (Debian: apt-get install openssl; macOS: brew install openssl)" ;;
 		clients) echo "  client packages, for the tests: Node.js 18 or newer with npm, then: cd dataplane/node/nodecmd/testdata/clients && npm ci --ignore-scripts" ;;
+		python) echo "  Python 3.10 or newer, for the test of its client (Debian: apt-get install python3; macOS: brew install python3)" ;;
 		chromium) echo "  Chromium, for the tests of the console (Debian: apt-get install chromium; macOS: brew install --cask chromium)" ;;
 		shells) echo "  zsh and fish, for the tests of weirctl's completion (Debian: apt-get install zsh fish; macOS: brew install zsh fish)" ;;
 		systemd) echo "  systemd-analyze, for the tests of the units (Debian: apt-get install systemd)" ;;

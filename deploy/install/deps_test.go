@@ -32,7 +32,7 @@ func newMachine(t *testing.T) *machine {
 		m.links(program)
 	}
 	m.env = []string{"PATH=" + m.bin, "CLIENT_PACKAGES=" + m.bin, "BROWSER_DRIVER=" + m.bin, "CHROMIUM_BIN=" + filepath.Join(m.bin, "chromium")}
-	for _, program := range []string{"chromium", "promtool", "openssl", "zsh", "fish", "systemd-analyze"} {
+	for _, program := range []string{"chromium", "promtool", "openssl", "zsh", "fish", "systemd-analyze", "python3"} {
 		m.has(program, "")
 	}
 	return m
@@ -98,7 +98,7 @@ func TestDepsAllThere(t *testing.T) {
 	for _, program := range []string{"apt-get", "apt-cache", "brew", "npm", "sudo", "id"} {
 		m.has(program, "exit 1")
 	}
-	things := 10
+	things := 11
 	if runtime.GOOS == "linux" {
 		things++ // systemd's
 	}

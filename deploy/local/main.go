@@ -41,7 +41,7 @@ func run() error {
 	}
 	bin := flag.String("bin", filepath.Dir(executable), "directory with weir-node and weir-control")
 	data := flag.String("data", filepath.Join("out", "run"),
-		"directory for data and logs; kept, remove it to start afresh")
+		"directory for data and logs; it is kept between runs, remove it to start afresh")
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -65,7 +65,7 @@ func run() error {
 	case <-ctx.Done():
 		fmt.Println("\nStopping: nodes send their last counts, then the servers end.")
 	case name := <-s.Exited(watch):
-		err = fmt.Errorf("%s has ended by itself; see its log under %s", name, *data)
+		err = fmt.Errorf("%s has exited unexpectedly; see its log under %s", name, *data)
 	}
 	stop() // a second Ctrl-C ends at once
 	cancel()

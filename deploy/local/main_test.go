@@ -58,7 +58,7 @@ func TestAnEndedNodeIsShown(t *testing.T) {
 	if got, want := left(ended, next), "\nnode eu-1 has ended. node eu-2 relays eu."; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
-	want := "\nnode eu-1 has ended. No node relays eu: other regions do not hear what it accepts."
+	want := "\nnode eu-1 has ended. No node relays eu: other regions do not learn what it accepts."
 	if got := left(ended, nil); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}

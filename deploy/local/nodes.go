@@ -77,7 +77,7 @@ func watchNodes(ctx context.Context, w io.Writer, s *stack.Stack) (wait func()) 
 // left is what is printed when a node has ended; relay is nil if no node relays its region.
 func left(ended, relay *stack.Node) string {
 	if relay == nil {
-		return fmt.Sprintf("\nnode %s has ended. No node relays %s: other regions do not hear what it accepts.",
+		return fmt.Sprintf("\nnode %s has ended. No node relays %s: other regions do not learn what it accepts.",
 			ended.ID, ended.Region)
 	}
 	return fmt.Sprintf("\nnode %s has ended. node %s relays %s.", ended.ID, relay.ID, relay.Region)

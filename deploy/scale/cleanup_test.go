@@ -24,7 +24,7 @@ import (
 // size is how many rows the table has: what is asked for where there is time, and a
 // twentieth of it elsewhere.
 func size() (expired, live int) {
-	if os.Getenv("WEIR_LONG") != "" || os.Getenv("WEIR_SOAK") != "" {
+	if os.Getenv("WEIR_SOAK") != "" {
 		return 1_000_000, 100_000
 	}
 	return 50_000, 5_000
@@ -33,10 +33,16 @@ func size() (expired, live int) {
 // A test fills 1 M expired rows among live ones and proves none of the live ones is
 // touched, while a region goes on to publish and another to import: all of what was
 // published is there afterwards, and no import has failed.
-func TestCleanupAtScale(t *testing.T) { servers.EachSQL(t, testCleanupAtScale) }
-
-func testCleanupAtScale(t *testing.T) {
+func TestSoakCleanupAtScale(t *testing.T) {
+	if os.Getenv("WEIR_LONG") != "" && os.Getenv("WEIR_SOAK") == "" {
+		servers.TurnSQL(t, func(t *testing.T) { cleanupAtScale(t, 1_000_000, 100_000) })
+		return
+	}
 	expired, live := size()
+	servers.EachSQL(t, func(t *testing.T) { cleanupAtScale(t, expired, live) })
+}
+
+func cleanupAtScale(t *testing.T, expired, live int) {
 	d := newTable(t, expired, live)
 	before := d.sum("live")
 	busy := d.traffic(t)
@@ -103,6 +109,7 @@ type table struct {
 	now time.Time
 
 	batchRowsMax int // of the cleanup; 0: the default
+	repeatsMax   int // of a publish that fails, as relays repeat it
 }
 
 func newTable(tb testing.TB, expired, live int) *table {
@@ -116,7 +123,9 @@ func newTable(tb testing.TB, expired, live int) *table {
 	tb.Cleanup(func() { must(tb, d.db.Close()) })
 	must(tb, schema.Migrate(tb.Context(), d.db, slog.New(slog.DiscardHandler)))
 	// Rows expire in another order than they are stored in, as those of windows do.
-	d.fill("expired", expired, d.now.Add(-2*time.Hour), time.Hour/time.Duration(expired))
+	if expired > 0 {
+		d.fill("expired", expired, d.now.Add(-2*time.Hour), time.Hour/time.Duration(expired))
+	}
 	d.fill("live", live, d.now.Add(time.Hour), time.Millisecond)
 	return d
 }
@@ -158,6 +167,7 @@ func (d *table) clean(tb testing.TB) (total controlplane.CleanupReport) {
 		must(tb, err)
 		total.Rows += r.Rows
 		total.Batches += r.Batches
+		total.Partitions += r.Partitions
 		if r.StoppedBy == controlplane.StoppedByNothing {
 			return total
 		}
@@ -171,9 +181,13 @@ type once struct {
 }
 
 func (o once) Plan() (controlplane.CleanupPlan, error) { return o.Cleanup.Plan(o.ctx) }
-func (o once) DeleteExpired(cutoffMs int64, rows int) (controlplane.Batch, error) {
-	return o.Cleanup.DeleteExpired(o.ctx, cutoffMs, rows)
+func (o once) DropPartition(cutoffMs int64) (controlplane.Dropped, error) {
+	return o.Cleanup.DropPartition(o.ctx, cutoffMs)
 }
+func (o once) DeleteExpired(plan controlplane.CleanupPlan, rows int) (controlplane.Batch, error) {
+	return o.Cleanup.DeleteExpired(o.ctx, plan, rows)
+}
+func (o once) AddPartitions() (controlplane.Added, error) { return o.Cleanup.AddPartitions(o.ctx) }
 func (o once) DeleteDeadNodes(cutoffMs int64) (int64, error) {
 	return o.Cleanup.DeleteDeadNodes(o.ctx, cutoffMs)
 }
@@ -198,7 +212,12 @@ func (d *table) traffic(tb testing.TB) (stop func() (publishes, imports []time.D
 		n := time.Now().UnixMicro()
 		publishes = d.every(ctx, trafficEvery, "publish", func(ctx context.Context) error {
 			n++
-			return counts.Publish(ctx, "us", d.batch(n))
+			rows := d.batch(n)
+			err := counts.Publish(ctx, "us", rows)
+			for repeats := 0; err != nil && repeats < d.repeatsMax; repeats++ {
+				err = counts.Publish(ctx, "us", rows)
+			}
+			return err
 		})
 	})
 	wg.Go(func() {

@@ -6,6 +6,16 @@
 -- key would lock live rows on its way.
 DELETE FROM ratelimit_window_counts WHERE expires_at < sqlc.arg(cutoff_ms) ORDER BY expires_at LIMIT ?;
 
+-- name: WindowCountsDeleteUndated :execrows
+-- The same of rows that are in no partition of an hour or a day.
+DELETE FROM ratelimit_window_counts PARTITION (h_later, d_later, later)
+WHERE expires_at < sqlc.arg(cutoff_ms) ORDER BY expires_at LIMIT ?;
+
+-- name: WindowCountsOldestUndated :one
+-- 0 when there are none. Reads one entry of expires_at_idx for each partition.
+SELECT CAST(COALESCE(MIN(expires_at), 0) AS SIGNED) AS oldest_ms
+FROM ratelimit_window_counts PARTITION (h_later, d_later, later);
+
 -- name: WindowCountsOldestExpiry :one
 -- 0 when the table is empty. Reads one entry of expires_at_idx.
 SELECT CAST(COALESCE(MIN(expires_at), 0) AS SIGNED) AS oldest_ms FROM ratelimit_window_counts;

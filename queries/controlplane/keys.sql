@@ -5,7 +5,8 @@
 -- of the primary key, whatever a planner makes of expires_at.
 SELECT duration_ms, sequence, region, count, updated_at
 FROM ratelimit_window_counts FORCE INDEX (PRIMARY)
-WHERE workspace_id = ? AND namespace = ? AND identifier = ? AND expires_at > sqlc.arg(now_ms)
+WHERE workspace_id = ? AND namespace = ? AND identifier = ?
+  AND expiry_class IN (0, 1, 2) AND expires_at > sqlc.arg(now_ms)
 ORDER BY duration_ms, sequence, region LIMIT ?;
 
 -- name: ResetOfKey :many

@@ -6,13 +6,12 @@ SELECT generation, set_at, expires_at FROM ratelimit_resets
 WHERE workspace_id = ? AND namespace = ? AND identifier = ? FOR UPDATE;
 
 -- name: ResetUpsert :exec
--- The generation only rises.
+-- ResetGet has locked the row. A generation may be lower than the one before: after the last comes the first.
 INSERT INTO ratelimit_resets (workspace_id, namespace, identifier, generation, set_at, expires_at)
 VALUES (?, ?, ?, ?, ?, ?)
 ON DUPLICATE KEY UPDATE
-  set_at = IF(VALUES(generation) > generation, VALUES(set_at), set_at),
-  expires_at = GREATEST(expires_at, VALUES(expires_at)),
-  generation = GREATEST(generation, VALUES(generation));
+  generation = VALUES(generation), set_at = VALUES(set_at),
+  expires_at = GREATEST(expires_at, VALUES(expires_at));
 
 -- name: ResetList :many
 SELECT workspace_id, namespace, identifier, generation, set_at, expires_at

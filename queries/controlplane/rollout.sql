@@ -30,13 +30,74 @@ ORDER BY version LIMIT ?;
 SELECT version, actor, reason, write_id, created_at FROM ratelimit_tuning
 WHERE write_id IS NOT NULL ORDER BY version DESC LIMIT ?;
 
+-- name: TuningVersions :many
+-- The versions before one, newest first.
+SELECT version, region, document, actor, reason, write_id, created_at FROM ratelimit_tuning
+WHERE version < sqlc.arg(before_version) ORDER BY version DESC LIMIT ?;
+
+-- name: TuningVersionsOf :many
+-- The versions of a region before one, newest first.
+SELECT version, region, document, actor, reason, write_id, created_at FROM ratelimit_tuning
+WHERE region = ? AND version < sqlc.arg(before_version) ORDER BY version DESC LIMIT ?;
+
 -- name: RolloutBegan :exec
 -- Fails on the primary key when the rollout is recorded already.
-INSERT INTO ratelimit_rollouts (id, actor, reason, started_at) VALUES (?, ?, ?, ?);
+INSERT INTO ratelimit_rollouts (id, actor, reason, started_at, saved, phase, state) VALUES (?, ?, ?, ?, ?, ?, ?);
+
+-- name: RolloutSave :exec
+-- A state that was saved as often, or more often, stays.
+UPDATE ratelimit_rollouts SET saved = sqlc.arg(saved), phase = sqlc.arg(phase), state = sqlc.arg(state)
+WHERE id = sqlc.arg(id) AND saved < sqlc.arg(saved);
+
+-- name: RolloutSaved :one
+SELECT saved, state FROM ratelimit_rollouts WHERE id = ?;
+
+-- name: RolloutNewer :one
+-- The state, if it was saved more often.
+SELECT state FROM ratelimit_rollouts WHERE id = ? AND saved > ?;
 
 -- name: RolloutHasBegun :one
 SELECT COUNT(*) FROM ratelimit_rollouts WHERE id = ?;
 
 -- name: RolloutsBegan :many
 -- The rollouts that began last, newest first.
-SELECT id, actor, reason, started_at FROM ratelimit_rollouts ORDER BY started_at DESC LIMIT ?;
+SELECT id, actor, reason, started_at, saved, phase FROM ratelimit_rollouts ORDER BY started_at DESC LIMIT ?;
+
+-- name: TrialWrite :execlastid
+-- Fails on write_idx when this very write has been made before.
+INSERT INTO ratelimit_trials (region, document, below, over_version, ends_at, write_id)
+VALUES (sqlc.arg(region), sqlc.arg(document), sqlc.arg(below), sqlc.arg(over_version),
+  UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000 + CAST(sqlc.arg(lease_ms) AS UNSIGNED), sqlc.arg(write_id));
+
+-- name: TrialWritten :one
+SELECT number, region, document, below FROM ratelimit_trials WHERE write_id = ?;
+
+-- name: TrialWiden :exec
+-- A trial is never narrowed, and one that is over stays so.
+UPDATE ratelimit_trials SET below = sqlc.arg(below) WHERE write_id = sqlc.arg(write_id) AND below < sqlc.arg(below);
+
+-- name: TrialRenew :exec
+-- A trial that is over stays so.
+UPDATE ratelimit_trials
+SET ends_at = UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000 + CAST(sqlc.arg(lease_ms) AS UNSIGNED)
+WHERE write_id = sqlc.arg(write_id) AND ends_at > UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000;
+
+-- name: TrialStands :one
+-- Whether a trial goes on, what it is over and the newest version of its region, 0 if it has none.
+SELECT t.region, t.over_version,
+  CAST(t.ends_at > UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000 AS SIGNED) AS goes_on,
+  CAST(COALESCE((SELECT MAX(v.version) FROM ratelimit_tuning v WHERE v.region = t.region), 0) AS UNSIGNED) AS newest
+FROM ratelimit_trials t WHERE t.write_id = ?;
+
+-- name: TrialEnd :exec
+-- One that has not begun is written as over: it does not begin later.
+INSERT INTO ratelimit_trials (region, document, below, over_version, ends_at, write_id) VALUES (?, ?, ?, ?, 0, ?)
+ON DUPLICATE KEY UPDATE ends_at = 0;
+
+-- name: PromiseKept :exec
+-- Fails on the primary key when the rollout has one already.
+INSERT INTO ratelimit_rollout_promises (id, ended_at, figures) VALUES (?, ?, ?);
+
+-- name: PromisesKept :many
+-- Those of the rollouts that ended last, newest first.
+SELECT id, ended_at, figures FROM ratelimit_rollout_promises ORDER BY ended_at DESC LIMIT ?;

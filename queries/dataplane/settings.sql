@@ -10,6 +10,17 @@ WHERE version IN (
   GROUP BY t.region
 );
 
+-- name: TrialsForRegion :many
+-- The newest trial for the region, and that for regions without a tuning or a trial of their own, unless it has ended.
+SELECT number, region, document, below, over_version,
+  CAST(ends_at AS SIGNED) - CAST(UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000 AS SIGNED) AS left_ms
+FROM ratelimit_trials
+WHERE number IN (
+  SELECT MAX(t.number) FROM ratelimit_trials t
+  WHERE t.region = sqlc.arg(region) OR t.region = ''
+  GROUP BY t.region
+) AND ends_at > UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000;
+
 -- name: Namespaces :many
 SELECT workspace_id, namespace, CAST(shadow <> 0 AS SIGNED) AS shadow, mode, outage, headroom, estimate
 FROM ratelimit_namespaces;

@@ -148,12 +148,37 @@ func TestRefusalsAreNotWaitedFor(t *testing.T) {
 	}
 }
 
-type deadlines struct {
-	*httptest.ResponseRecorder
-	write time.Time
+// "arrived … tells whether its input is over already": what Shutdown hands over is also an invocation whose journal
+// comes when the input of the others has ended; none that has left is kept.
+func TestAJournalThatComesAfterTheHandOver(t *testing.T) {
+	t.Parallel()
+	b := newBounds(roomy(), func(bounded.Bound) {})
+	for _, over := range []bool{false, true} {
+		w := &deadlines{ResponseRecorder: httptest.NewRecorder()}
+		b.handler(http.HandlerFunc(func(answer http.ResponseWriter, _ *http.Request) {
+			answer.WriteHeader(http.StatusOK)
+			if ended := time.Until(w.read) < 0; ended != over {
+				t.Errorf("its input is over: %v, want %v", ended, over)
+			}
+			if b.suspend(); time.Until(w.read) >= 0 {
+				t.Error("an invocation that runs waits for input after the hand-over")
+			}
+		})).ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/invoke/a/b", nil))
+		if len(b.run) != 0 {
+			t.Errorf("%d run when all have left", len(b.run))
+		}
+	}
 }
 
-func (d *deadlines) SetReadDeadline(time.Time) error { return nil }
+type deadlines struct {
+	*httptest.ResponseRecorder
+	read, write time.Time
+}
+
+func (d *deadlines) SetReadDeadline(t time.Time) error {
+	d.read = t
+	return nil
+}
 
 func (d *deadlines) SetWriteDeadline(t time.Time) error {
 	d.write = t

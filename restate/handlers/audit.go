@@ -25,7 +25,7 @@ type audit struct {
 
 func (a *audit) definition() restate.ServiceDefinition {
 	return restate.NewService(AuditService,
-		restate.WithDocumentation("Writes the audit log. Entries come from Weir's other handlers."),
+		restate.WithDocumentation("Writes the audit log. Only Weir's other handlers call it."),
 		restate.WithIngressPrivate(true),
 		// Hours, then it is paused: an entry must not be lost, and a person must look.
 		restate.WithInvocationRetryPolicy(

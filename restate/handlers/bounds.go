@@ -46,10 +46,13 @@ const (
 	stepMax        = 15 * time.Minute // what a step may take when an attempt's time is over; Restate gives it 11
 )
 
-// bound refuses what goes beyond l, and calls refused for it. Restate tries again what is refused.
-func bound(next http.Handler, l limits, refused func(bounded.Bound)) http.Handler {
-	b := &bounds{limits: l, refused: refused}
-	return bounded.Begin(bounded.Calls, l.begun, refused, http.HandlerFunc(
+// newBounds are bounds that refuse what goes beyond l, and call refused for it. Restate tries again what is refused.
+func newBounds(l limits, refused func(bounded.Bound)) *bounds {
+	return &bounds{limits: l, refused: refused, run: make(map[*invocation]struct{})}
+}
+
+func (b *bounds) handler(next http.Handler) http.Handler {
+	return bounded.Begin(bounded.Calls, b.begun, b.refused, http.HandlerFunc(
 		func(w http.ResponseWriter, r *http.Request) { b.serve(w, r, next) }))
 }
 
@@ -66,7 +69,7 @@ func (b *bounds) serve(w http.ResponseWriter, r *http.Request, next http.Handler
 	if !b.enter(i) {
 		b.refused(bounded.BoundSlots)
 		w.Header().Set("Retry-After", bounded.RetryAfterSeconds)
-		http.Error(w, fmt.Sprintf("%d invocations run already, or %d arrive, which is the most at once", b.invocations,
+		http.Error(w, fmt.Sprintf("too many invocations at once (at most %d running, %d arriving)", b.invocations,
 			b.limits.arriving), http.StatusServiceUnavailable)
 		return
 	}

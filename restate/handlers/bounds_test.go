@@ -24,6 +24,11 @@ func roomy() limits {
 	return l
 }
 
+// bound is next within l.
+func bound(next http.Handler, l limits, refused func(bounded.Bound)) http.Handler {
+	return newBounds(l, refused).handler(next)
+}
+
 // serveBound serves next within l, as Endpoint serves the handlers.
 func serveBound(t *testing.T, next http.HandlerFunc, l limits) (address string) {
 	t.Helper()
@@ -113,7 +118,7 @@ func TestInvocationsAreBounded(t *testing.T) {
 		post("/wait", strings.NewReader(""), http.StatusOK, "")
 	}()
 	<-entered
-	post("/", strings.NewReader(""), http.StatusServiceUnavailable, "1 invocations run already")
+	post("/", strings.NewReader(""), http.StatusServiceUnavailable, "at most 1 running")
 	close(leave)
 	<-ended
 	await.NoError(t, "its place is free again", func() error {

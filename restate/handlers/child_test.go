@@ -142,8 +142,8 @@ type stuckStore struct {
 	letGo   chan struct{} // nil: never
 }
 
-func (s *stuckStore) DeleteExpired(ctx context.Context, cutoff time.Time, rows int) (int64, error) {
-	n, err := s.Store.DeleteExpired(ctx, cutoff, rows)
+func (s *stuckStore) DeleteUndated(ctx context.Context, cutoff time.Time, rows int) (int64, error) {
+	n, err := s.Store.DeleteUndated(ctx, cutoff, rows)
 	if s.batches++; s.batches == s.at && err == nil {
 		close(s.reached)
 		<-s.letGo

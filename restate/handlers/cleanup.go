@@ -17,6 +17,7 @@ const CleanupJob = "cleanup"
 const (
 	countRows      = "rows"
 	countBatches   = "batches"
+	countDropped   = "partitions"
 	countDeadNodes = "dead_nodes"
 	readingLagMs   = "lag_ms"
 )
@@ -28,9 +29,11 @@ func cleanupJob(cleanup *controlplane.Cleanup, steps *stepper, metrics *controlp
 		Run: func(ctx restate.ObjectContext) (Report, error) {
 			r, err := controlplane.RunCleanup(&durableCleanup{ctx: ctx, steps: steps, cleanup: cleanup})
 			return Report{
-				Counts:   map[string]int64{countRows: r.Rows, countBatches: int64(r.Batches), countDeadNodes: r.DeadNodes},
+				Counts: map[string]int64{countRows: r.Rows, countBatches: int64(r.Batches), countDropped: int64(r.Partitions),
+					countDeadNodes: r.DeadNodes},
 				Readings: map[string]int64{readingLagMs: r.Lag.Milliseconds()},
 				Note:     string(r.StoppedBy),
+				Trouble:  r.Refused,
 				More:     r.StoppedBy.AtOnce(),
 			}, err
 		},
@@ -44,18 +47,29 @@ type durableCleanup struct {
 	steps   *stepper
 	cleanup *controlplane.Cleanup
 	batches int
+	drops   int
 }
 
 func (d *durableCleanup) Plan() (controlplane.CleanupPlan, error) {
 	return step(d.ctx, d.steps, "plan", d.cleanup.Plan)
 }
 
-func (d *durableCleanup) DeleteExpired(cutoffMs int64, rows int) (controlplane.Batch, error) {
+func (d *durableCleanup) DropPartition(cutoffMs int64) (controlplane.Dropped, error) {
+	d.drops++
+	return step(d.ctx, d.steps, fmt.Sprintf("drop partition %d", d.drops),
+		func(ctx context.Context) (controlplane.Dropped, error) { return d.cleanup.DropPartition(ctx, cutoffMs) })
+}
+
+func (d *durableCleanup) DeleteExpired(plan controlplane.CleanupPlan, rows int) (controlplane.Batch, error) {
 	d.batches++
 	return step(d.ctx, d.steps, fmt.Sprintf("delete batch %d", d.batches),
 		func(ctx context.Context) (controlplane.Batch, error) {
-			return d.cleanup.DeleteExpired(ctx, cutoffMs, rows)
+			return d.cleanup.DeleteExpired(ctx, plan, rows)
 		})
+}
+
+func (d *durableCleanup) AddPartitions() (controlplane.Added, error) {
+	return step(d.ctx, d.steps, "add partitions", d.cleanup.AddPartitions)
 }
 
 func (d *durableCleanup) DeleteDeadNodes(cutoffMs int64) (int64, error) {
@@ -78,11 +92,13 @@ func finished(job Job, failed bool) func(context.Context) (int64, error) {
 func cleanupRun(r Run) controlplane.CleanupRun {
 	return controlplane.CleanupRun{
 		CleanupReport: controlplane.CleanupReport{
-			Rows:      r.Report.Counts[countRows],
-			Batches:   int(r.Report.Counts[countBatches]),
-			DeadNodes: r.Report.Counts[countDeadNodes],
-			Lag:       time.Duration(r.Report.Readings[readingLagMs]) * time.Millisecond,
-			StoppedBy: controlplane.StoppedBy(r.Report.Note),
+			Rows:       r.Report.Counts[countRows],
+			Batches:    int(r.Report.Counts[countBatches]),
+			Partitions: int(r.Report.Counts[countDropped]),
+			DeadNodes:  r.Report.Counts[countDeadNodes],
+			Lag:        time.Duration(r.Report.Readings[readingLagMs]) * time.Millisecond,
+			StoppedBy:  controlplane.StoppedBy(r.Report.Note),
+			Refused:    r.Report.Trouble,
 		},
 		StartedAt: time.UnixMilli(r.StartedMs),
 		Took:      time.Duration(r.TookMs) * time.Millisecond,

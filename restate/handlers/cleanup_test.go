@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"context"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -212,8 +213,45 @@ func testCleanupSurvivesAKillOfRestate(t *testing.T) {
 	}
 }
 
-// "Shutdown … lets every running one finish the step it is in, hands the rest of its
-// steps to the next process": nothing is deleted twice, no attempt is cut off.
+// "Shutdown … lets those under way come to their end": a build whose steps are in another order could not go on with a
+// run that is cut off between two of them.
+func TestShutdownLetsARunEnd(t *testing.T) {
+	t.Parallel()
+	servers.TurnSQL(t, testShutdownLetsARunEnd)
+}
+
+func testShutdownLetsARunEnd(t *testing.T) {
+	t.Parallel()
+	db, _ := rows(t)
+	stuck := &stuckStore{Store: store.New(db), at: childStuckAt, reached: make(chan struct{}), letGo: make(chan struct{})}
+	c := newCleanupCluster(t, stuck)
+	if _, err := c.client.Start(t.Context(), CleanupJob, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	<-stuck.reached
+	ctx, cancel := context.WithTimeout(t.Context(), 3*await.Patience)
+	defer cancel()
+	drained := make(chan error, 1)
+	go func() { drained <- c.endpoint.Shutdown(ctx) }()
+	if err := <-c.served; err != nil { // Serve returns when Shutdown begins
+		t.Fatal(err)
+	}
+	close(stuck.letGo)
+	if err := <-drained; err != nil {
+		t.Fatal(err)
+	}
+	if left := expiredLeft(t, db); left != 0 {
+		t.Errorf("%d expired rows left when Shutdown was over", left)
+	}
+	c.endpoint = nil
+	c.up()
+	if r := c.lastRun(1).History[0]; r.Error != "" || r.Report.Counts[countRows] != expiredRows {
+		t.Errorf("the run that ended in Shutdown: %+v", r)
+	}
+}
+
+// "After endShare of the time … no further step begins; an invocation finishes the step it is in, and the next process
+// takes the rest": nothing is deleted twice, no attempt is cut off.
 func TestShutdownHandsARunOver(t *testing.T) {
 	t.Parallel()
 	servers.TurnSQL(t, testShutdownHandsARunOver)
@@ -228,11 +266,15 @@ func testShutdownHandsARunOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-stuck.reached
+	ctx, cancel := context.WithTimeout(t.Context(), await.Patience)
+	defer cancel()
+	c.endpoint.endShare = 0.001 // a batch that takes seconds would end the run
 	drained := make(chan error, 1)
-	go func() { drained <- c.endpoint.Shutdown(t.Context()) }()
+	go func() { drained <- c.endpoint.Shutdown(ctx) }()
 	if err := <-c.served; err != nil { // Serve returns when Shutdown begins
 		t.Fatal(err)
 	}
+	await.True(t, "no further step begins", c.endpoint.steps.draining.Load)
 	select {
 	case err := <-drained:
 		t.Fatalf("Shutdown did not wait for the step: %v", err)

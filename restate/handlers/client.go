@@ -103,7 +103,7 @@ func (c *Client) classify(ctx context.Context, err error) error {
 	var answered ingress.Error
 	switch {
 	case ctx.Err() != nil:
-		return fmt.Errorf("no answer in time, it is still queued in Restate: %w", ctx.Err())
+		return fmt.Errorf("no answer in time, the call is still queued in Restate: %w", ctx.Err())
 	case !errors.As(err, &answered):
 		return fmt.Errorf(
 			"%w: Restate's ingress does not answer at %s (is restate-server running? see --restate-ingress): %w",

@@ -40,7 +40,7 @@ type cron struct {
 
 func (c *cron) definition() restate.ServiceDefinition {
 	return restate.NewObject(CronService,
-		restate.WithDocumentation("Weir's recurring jobs, one object each. Use weirctl; Tick is the object's own."),
+		restate.WithDocumentation("Weir's recurring jobs, one object each. Operate them with weirctl; Tick is internal."),
 		restate.WithJournalRetention(6*time.Hour),
 		// Longer than any step: an attempt is not to be cut off while a batch is on its way.
 		restate.WithAbortTimeout(10*time.Minute),

@@ -6,7 +6,7 @@
 //	Client ──Pause, …──► Restate's ingress ─┤
 //	                                        ▼
 //	            Endpoint: WeirCron, WeirRollouts, WeirRollout, ──steps──► package controlplane
-//	                      WeirRetirement, WeirAudit
+//	                      WeirRetirement, WeirAudit, WeirPromises
 //
 // # WeirCron
 //

@@ -28,6 +28,8 @@ const (
 	defaultStepRetry = time.Minute
 	defaultGrace     = 10 * time.Second
 
+	defaultEndShare = 2.0 / 3
+
 	manifestType   = "application/vnd.restate.endpointmanifest.v4+json"
 	invocationType = "application/vnd.restate.invocation.v5"
 )
@@ -38,6 +40,7 @@ type Options struct {
 	Cleanup    *controlplane.Cleanup
 	Watch      *controlplane.Watch
 	Rollouts   *controlplane.RolloutWork
+	Previews   *controlplane.Preview // nil: they are not held to what was measured
 	Retirement *controlplane.RetirementWork
 	Audit      controlplane.AuditStore
 	Metrics    *controlplane.Metrics
@@ -79,7 +82,10 @@ type Endpoint struct {
 	server      *http.Server
 	warm        http.Handler // the same handlers for requests of our own, unsigned
 	fingerprint string
-	refused     func(bounded.Bound)
+	bounds      *bounds
+
+	// endShare is the part of a shutdown in which invocations may come to their end: defaultEndShare, except in tests.
+	endShare float64
 }
 
 // NewEndpoint returns the handlers, not yet served.
@@ -93,7 +99,8 @@ func NewEndpoint(o Options) (*Endpoint, error) {
 }
 
 func newEndpoint(o Options, jobs func(*stepper) map[string]Job) (*Endpoint, error) {
-	e := &Endpoint{steps: &stepper{draining: new(atomic.Bool), retryMax: cmp.Or(o.StepRetryMax, defaultStepRetry)}}
+	e := &Endpoint{endShare: defaultEndShare,
+		steps: &stepper{draining: new(atomic.Bool), retryMax: cmp.Or(o.StepRetryMax, defaultStepRetry)}}
 	definitions := []restate.ServiceDefinition{
 		(&cron{jobs: jobs(e.steps), steps: e.steps, grace: cmp.Or(o.ChainGrace, defaultGrace)}).definition(),
 		(&rollouts{work: o.Rollouts, steps: e.steps.within(rolloutStepRetry)}).definition(),
@@ -104,6 +111,7 @@ func newEndpoint(o Options, jobs func(*stepper) map[string]Job) (*Endpoint, erro
 			retryAfter: cmp.Or(o.TroubleRetry, troubleRetry), grace: cmp.Or(o.ChainGrace, retirementGrace),
 		}).definition(),
 		(&audit{store: o.Audit, steps: e.steps}).definition(),
+		(&promises{previews: o.Previews, steps: e.steps, log: o.Log}).definition(),
 	}
 	handler, err := sdkHandler(definitions, bounded.Lines(onlyWarnings{o.Log.Handler()}), o.IdentityKey)
 	if err != nil {
@@ -115,10 +123,10 @@ func newEndpoint(o Options, jobs func(*stepper) map[string]Job) (*Endpoint, erro
 	if e.fingerprint, err = fingerprint(e.warm); err != nil {
 		return nil, fmt.Errorf("restate handlers: %w", err)
 	}
-	e.refused = o.Metrics.HandlersRefused
-	handler = bound(o.Traces.Work(handler, spanName), usual, e.refused)
+	e.bounds = newBounds(usual, o.Metrics.HandlersRefused)
+	handler = e.bounds.handler(o.Traces.Work(handler, spanName))
 	if o.IdentityKey == "" {
-		handler = private(handler, o.AllowedHosts, e.refused)
+		handler = private(handler, o.AllowedHosts, e.bounds.refused)
 	}
 	e.server = newServer(handler, o.Log)
 	return e, nil
@@ -130,12 +138,12 @@ func private(next http.Handler, names []string, refused func(bounded.Bound)) htt
 	sameOrigin := http.NewCrossOriginProtection()
 	sameOrigin.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		count()
-		http.Error(w, "a web page of another origin sends this", http.StatusForbidden)
+		http.Error(w, "a web page of another origin sent this request", http.StatusForbidden)
 	}))
 	return hosts.Only(names, "--api-allowed-hosts of weir-control", count, sameOrigin.Handler(next))
 }
 
-// newServer bounds what a connection costs. bound has the deadlines: an invocation's answer may take long.
+// newServer bounds what a connection costs. bounds have the deadlines: an invocation's answer may take long.
 func newServer(handler http.Handler, log *slog.Logger) *http.Server {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true) // health checks
@@ -188,7 +196,7 @@ func (e *Endpoint) Fingerprint() string { return e.fingerprint }
 // Serve takes requests from l until Shutdown or Close, and closes it.
 func (e *Endpoint) Serve(l net.Listener) error {
 	l = bounded.Listen(l, new(bounded.Callers), usual.connections,
-		func() { e.refused(bounded.BoundConnections) })
+		func() { e.bounds.refused(bounded.BoundConnections) })
 	if err := e.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve restate handlers on %s: %w", l.Addr(), err)
 	}
@@ -213,11 +221,18 @@ func (e *Endpoint) Warm(ctx context.Context) {
 	}
 }
 
-// Shutdown takes no new invocations, lets every running one finish the step it is in,
-// hands the rest of its steps to the next process, and waits for all that until ctx
-// is done; what then still runs is cut off, and tried again by the next process too.
+// Shutdown takes no new invocations and lets those under way come to their end: the next process may be of a build
+// whose steps are in another order, and what another build has begun cannot go on there. After endShare of the time
+// until ctx's deadline no further step begins; an invocation finishes the step it is in, and the next process takes
+// the rest. What still runs when ctx is done is cut off, and tried again by the next process too.
 func (e *Endpoint) Shutdown(ctx context.Context) error {
-	e.steps.draining.Store(true)
+	if deadline, ok := ctx.Deadline(); ok {
+		handOver := time.AfterFunc(time.Duration(e.endShare*float64(time.Until(deadline))), func() {
+			e.steps.draining.Store(true)
+			e.bounds.suspend()
+		})
+		defer handOver.Stop()
+	}
 	if err := e.server.Shutdown(ctx); err != nil {
 		return errors.Join(fmt.Errorf("drain restate handlers: %w", err), e.server.Close())
 	}

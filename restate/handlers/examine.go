@@ -39,7 +39,7 @@ func (e Examine) ingress(ctx context.Context) controlplane.Check {
 		return controlplane.Check{Name: name, Result: controlplane.CheckFail, What: err.Error(),
 			Do: "Start restate-server, or correct --restate-ingress."}
 	}
-	return controlplane.Check{Name: name, Result: controlplane.CheckOK, What: "answers for an object at " +
+	return controlplane.Check{Name: name, Result: controlplane.CheckOK, What: "Restate answers at " +
 		e.Client.at.String()}
 }
 
@@ -62,7 +62,7 @@ func (e Examine) registered(ctx context.Context) controlplane.Check {
 		if have := d.Metadata[fingerprintKey]; have != e.Fingerprint {
 			return controlplane.Check{
 				Name: name, Result: controlplane.CheckFail,
-				What: fmt.Sprintf("Restate has those of another build at %s (%.40q, ours are %s)", d.URI, have, e.Fingerprint),
+				What: fmt.Sprintf("Restate has handlers of another build at %s (%.40q, ours are %s)", d.URI, have, e.Fingerprint),
 				Do:   "Stop the other weir-control at that address, then restart this one: it registers its own.",
 			}
 		}

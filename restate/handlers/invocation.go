@@ -25,7 +25,8 @@ type bounds struct {
 	mu       sync.Mutex
 	arriving []*invocation // oldest first
 	cut      int           // of those that arrived, and have not noticed yet
-	running  int
+	run      map[*invocation]struct{}
+	over     bool // no invocation waits for input any more
 }
 
 // enter tells whether there is room for i among those that run. It cuts the oldest arrival off where too many
@@ -34,7 +35,7 @@ type bounds struct {
 func (b *bounds) enter(i *invocation) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.running >= b.invocations {
+	if len(b.run) >= b.invocations {
 		return false
 	}
 	if len(b.arriving) >= b.limits.arriving {
@@ -54,12 +55,23 @@ func (b *bounds) cutOff(i *invocation) {
 	i.cut = true
 }
 
-// arrived makes i one of those that run.
-func (b *bounds) arrived(i *invocation) {
+// arrived makes i one of those that run, and tells whether its input is over already.
+func (b *bounds) arrived(i *invocation) (over bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.remove(i)
-	b.running++
+	b.run[i] = struct{}{}
+	return b.over
+}
+
+// suspend ends the input of what runs: an invocation that waits is suspended, and one in a step when that has ended.
+func (b *bounds) suspend() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.over = true
+	for i := range b.run {
+		i.readUntil(time.Unix(1, 0))
+	}
 }
 
 // left forgets i.
@@ -67,9 +79,7 @@ func (b *bounds) left(i *invocation) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.remove(i)
-	if i.runs.Load() {
-		b.running--
-	}
+	delete(b.run, i)
 }
 
 func (b *bounds) remove(i *invocation) {
@@ -114,8 +124,10 @@ func (i *invocation) WriteHeader(status int) {
 	case status == http.StatusUnauthorized:
 		i.refuse(controlplane.BoundIdentity)
 	case status == http.StatusOK && i.runs.CompareAndSwap(false, true):
-		i.bounds.arrived(i)
 		i.readUntil(time.Now().Add(i.bounds.attempt))
+		if i.bounds.arrived(i) {
+			i.readUntil(time.Unix(1, 0))
+		}
 		i.writeUntil(time.Now().Add(i.bounds.attempt + stepMax))
 	}
 	i.ResponseWriter.WriteHeader(status)

@@ -20,5 +20,6 @@ type Report struct {
 	Counts   map[string]int64 `json:"counts,omitempty"`   // added to the job's totals
 	Readings map[string]int64 `json:"readings,omitempty"` // as they were at this run
 	Note     string           `json:"note,omitempty"`
-	More     bool             `json:"more,omitempty"` // work is left: the next tick comes at once
+	Trouble  string           `json:"trouble,omitempty"` // what was done in another way, and why
+	More     bool             `json:"more,omitempty"`    // work is left: the next tick comes at once
 }

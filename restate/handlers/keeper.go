@@ -116,7 +116,7 @@ func (k *Keeper) tellRegistered(did Registered) {
 		k.Log.Info("registered with Restate", "uri", k.Registrar.uri, "deployment", did, "fingerprint",
 			k.Registrar.fingerprint)
 	case did == RegisteredByOther && k.registered != did:
-		k.Log.Warn("another build has registered its handlers at our address since we did: stop the older of the two", "uri",
+		k.Log.Warn("another build has registered its handlers at this address: stop the older one", "uri",
 			k.Registrar.uri)
 	}
 	k.registered = did
@@ -154,7 +154,7 @@ func (k *Keeper) tell(err error) {
 	k.Metrics.RestateUp(err == nil)
 	switch {
 	case err != nil && k.problem == "":
-		k.Log.Warn("cannot keep the schedules", "error", err, "effect", "expired rows stay until this is mended")
+		k.Log.Warn("cannot keep the schedules", "error", err, "effect", "expired rows stay until this is fixed")
 		k.problem = err.Error()
 	case err == nil && k.problem != "":
 		k.Log.Info("schedules are kept again")

@@ -51,7 +51,7 @@ func (k *Keeper) reviveRollouts(ctx context.Context, rollouts RolloutClient, sta
 		}
 		if k.revived != (revival{r.ID, r.Epoch}) { // once, however long it waits for its turn
 			k.revived = revival{r.ID, r.Epoch}
-			k.Log.Warn("a rollout had lost its message and is revived", "rollout", r.ID, "phase", r.Phase)
+			k.Log.Warn("a rollout had lost its timer and is revived", "rollout", r.ID, "phase", r.Phase)
 			k.Metrics.ChainRepaired()
 		}
 	}

@@ -46,7 +46,10 @@ func testLosingNodesOfRestate(t *testing.T) {
 		if round%2 == 1 {
 			spec.Tuning = oldTuning
 		}
-		await.NoError(t, "the start of "+id, func() error { _, err := rollouts.Start(t.Context(), id, spec, operator); return err })
+		await.NoError(t, "the start of "+id, func() error {
+			_, err := rollouts.Start(t.Context(), starting(id, spec))
+			return err
+		})
 		reaches(t, rollouts, id, "the first stage", func(r controlplane.Rollout) bool { return r.Phase == controlplane.RolloutBaking || r.Stage > 0 })
 		looks := lookAt(t, c)
 		before, node := ticks.count(), trio.Nodes[victim.node()]

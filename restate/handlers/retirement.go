@@ -32,8 +32,8 @@ type (
 	// RetirementApprove approves one of the two things that take an approval. It is named:
 	// the same request once more, whose answer was lost, must not approve the other.
 	RetirementApprove struct {
-		Drop bool            `json:"drop"` // else the rename
-		By   controlplane.By `json:"by"`
+		Drop bool `json:"drop"` // else the rename
+		controlplane.RetirementOrder
 	}
 	// RetirementTimer is the message that keeps a retirement going.
 	RetirementTimer struct {
@@ -52,7 +52,7 @@ type retirement struct {
 
 func (o *retirement) definition() restate.ServiceDefinition {
 	return restate.NewObject(RetirementService,
-		durable("Retirement of a table, one object each. Use weirctl; Step is the object's own.")...).
+		durable("Retirements of tables, one object each. Operate them with weirctl; Step is internal.")...).
 		Handler("Start", restate.NewObjectHandler(o.start)).
 		Handler("Approve", restate.NewObjectHandler(o.approve)).
 		Handler("Abort", restate.NewObjectHandler(o.abort)).
@@ -71,7 +71,7 @@ func (o *retirement) start(ctx restate.ObjectContext, req RetirementStart) (cont
 	}
 	if before.UnderWay() {
 		if before.Spec != req.Spec {
-			return before, failed(fmt.Errorf("%w: %s is being retired already, otherwise than asked for: see weirctl "+
+			return before, failed(fmt.Errorf("%w: %s is already being retired, with other settings: see weirctl "+
 				"retire status", controlplane.ErrConflict, before.Table))
 		}
 		return before, nil
@@ -100,7 +100,7 @@ func (o *retirement) start(ctx restate.ObjectContext, req RetirementStart) (cont
 	}
 	r.Epoch, r.Fence = before.Epoch, before.Fence
 	o.settle(ctx, r, at, 0)
-	return *r, o.audit(ctx, req.By, "start", nil, r)
+	return *r, o.audit(ctx, req.By, "start", nil, retirementConditionOf(r))
 }
 
 func (o *retirement) remember(ctx restate.ObjectContext, s controlplane.RetirementSummary) error {
@@ -134,7 +134,7 @@ func (o *retirement) step(ctx restate.ObjectContext, t RetirementTimer) (restate
 	if itself.Reason == "" {
 		itself.Reason = string(r.Phase)
 	}
-	return restate.Void{}, o.audit(ctx, itself, string(r.Phase), before, &r)
+	return restate.Void{}, o.audit(ctx, itself, string(r.Phase), before, retirementConditionOf(&r))
 }
 
 // later notes what stands in the way of a step, and tries it again after a while.
@@ -172,7 +172,7 @@ func (o *retirement) approve(ctx restate.ObjectContext, req RetirementApprove) (
 		return r, err
 	}
 	before := retirementConditionOf(&r)
-	wait, refused := operate(&r, req.By, look, at)
+	wait, refused := operate(&r, req.RetirementOrder, look, at)
 	if refused != nil && r.Phase == before.Phase {
 		return r, failed(refused)
 	}
@@ -180,12 +180,14 @@ func (o *retirement) approve(ctx restate.ObjectContext, req RetirementApprove) (
 	o.settle(ctx, &r, at, wait)
 	if refused != nil { // what came to light has sent it back
 		itself := controlplane.By{Actor: "weir-control", Reason: clip(firstLine(refused.Error()))}
-		if err := o.audit(ctx, itself, string(r.Phase), before, &r); err != nil {
+		if err := o.audit(ctx, itself, string(r.Phase), before, retirementConditionOf(&r)); err != nil {
 			return r, err
 		}
 		return r, failed(refused)
 	}
-	return r, o.audit(ctx, req.By, action, before, &r)
+	after := retirementConditionOf(&r)
+	after.Approved = controlplane.ShortEvidence(req.Evidence)
+	return r, o.audit(ctx, req.By, action, before, after)
 }
 
 // abort gives up.
@@ -205,7 +207,7 @@ func (o *retirement) abort(ctx restate.ObjectContext, by controlplane.By) (contr
 	}
 	r.Trouble = ""
 	o.settle(ctx, &r, at, wait)
-	return r, o.audit(ctx, by, "abort", before, &r)
+	return r, o.audit(ctx, by, "abort", before, retirementConditionOf(&r))
 }
 
 // ensure sends the timer again that is lost: Restate gives up on an invocation when a
@@ -254,13 +256,13 @@ func (o *retirement) settle(ctx restate.ObjectContext, r *controlplane.Retiremen
 }
 
 func (o *retirement) audit(ctx restate.ObjectContext, by controlplane.By, action string, before any,
-	after *controlplane.Retirement) error {
+	after retirementCondition) error {
 	e := controlplane.AuditEntry{By: by, Action: "retirement." + action, Subject: "table " + restate.Key(ctx)}
 	var err error
 	if e.Before, err = text(before); err != nil {
 		return err
 	}
-	if e.After, err = text(retirementConditionOf(after)); err != nil {
+	if e.After, err = text(after); err != nil {
 		return err
 	}
 	restate.ServiceSend(ctx, AuditService, "Write").Send(e)
@@ -276,10 +278,14 @@ type retirementCondition struct {
 	RowsDeleted int64                           `json:"rows_deleted"`
 	LastWriteMs int64                           `json:"last_write_ms,omitempty"`
 	Evidence    controlplane.RetirementEvidence `json:"evidence"`
+	Approvals   []controlplane.Approval         `json:"approvals,omitempty"` // of the step, while it waits for more
+
+	Approved string `json:"approved_evidence,omitempty"` // of an approval: the evidence that it is of, short
 }
 
 func retirementConditionOf(r *controlplane.Retirement) retirementCondition {
-	return retirementCondition{r.ID, r.Phase, r.Dated, r.Why, r.RowsDeleted, r.LastWriteMs, r.Evidence}
+	return retirementCondition{ID: r.ID, Phase: r.Phase, Dated: r.Dated, Why: r.Why, RowsDeleted: r.RowsDeleted,
+		LastWriteMs: r.LastWriteMs, Evidence: r.Evidence, Approvals: r.Approvals}
 }
 
 func loadRetirement(ctx restate.ObjectSharedContext) (controlplane.Retirement, error) {

@@ -22,16 +22,16 @@ func (c RetirementClient) Start(ctx context.Context, table string, spec controlp
 
 // ApproveRename lets the table be renamed.
 func (c RetirementClient) ApproveRename(ctx context.Context, table string,
-	by controlplane.By) (controlplane.Retirement, error) {
+	o controlplane.RetirementOrder) (controlplane.Retirement, error) {
 	return askRetirement[RetirementApprove, controlplane.Retirement](ctx, c.Client, table, "Approve",
-		RetirementApprove{By: by})
+		RetirementApprove{RetirementOrder: o})
 }
 
 // ApproveDrop lets the renamed table be dropped.
 func (c RetirementClient) ApproveDrop(ctx context.Context, table string,
-	by controlplane.By) (controlplane.Retirement, error) {
+	o controlplane.RetirementOrder) (controlplane.Retirement, error) {
 	return askRetirement[RetirementApprove, controlplane.Retirement](ctx, c.Client, table, "Approve",
-		RetirementApprove{Drop: true, By: by})
+		RetirementApprove{Drop: true, RetirementOrder: o})
 }
 
 // Abort gives up, and gives the table its name back.

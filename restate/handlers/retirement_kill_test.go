@@ -102,10 +102,10 @@ func (k *retirementKiller) round(n int) controlplane.RetirementPhase {
 			if n%5 == 2 && approved == 0 {
 				k.try("a write", func(ctx context.Context) error { return block(ctx, k.db, fmt.Sprint("late", n), 1, -time.Second) })
 			}
-			_, _ = k.client.ApproveRename(t.Context(), retired, operator)
+			_, _ = k.client.ApproveRename(t.Context(), retired, controlplane.RetirementOrder{By: operator, Evidence: r.EvidenceHash()})
 			approved++
 		case r.Phase == controlplane.RetirementAwaitingFinal:
-			_, _ = k.client.ApproveDrop(t.Context(), retired, operator)
+			_, _ = k.client.ApproveDrop(t.Context(), retired, controlplane.RetirementOrder{By: operator, Evidence: r.EvidenceHash()})
 		}
 	}
 }

@@ -167,20 +167,22 @@ func testRetirementHappyPath(t *testing.T) {
 		t.Fatal(err)
 	}
 	retires(t, c, "it is empty", at(controlplane.RetirementAwaiting))
-	if _, err := c.ApproveDrop(t.Context(), retired, operator); !errors.Is(err, controlplane.ErrConflict) {
+	if _, err := c.ApproveDrop(t.Context(), retired, shown(t, c, operator)); !errors.Is(err, controlplane.ErrConflict) {
 		t.Errorf("the drop first: %v", err)
 	}
-	if _, err := c.ApproveRename(t.Context(), retired, operator); err != nil {
+	rename := shown(t, c, operator)
+	if _, err := c.ApproveRename(t.Context(), retired, rename); err != nil {
 		t.Fatal(err)
 	}
 	r = retires(t, c, "the soak ends", at(controlplane.RetirementAwaitingFinal))
 	if names := blocklistTables(t, db); names != r.Dated {
 		t.Errorf("tables %s", names)
 	}
-	if _, err := c.ApproveRename(t.Context(), retired, operator); !errors.Is(err, controlplane.ErrConflict) {
+	if _, err := c.ApproveRename(t.Context(), retired, shown(t, c, operator)); !errors.Is(err, controlplane.ErrConflict) {
 		t.Errorf("the rename again: %v", err)
 	}
-	if _, err := c.ApproveDrop(t.Context(), retired, controlplane.By{Actor: "bob", Reason: "nobody misses it"}); err != nil {
+	drop := shown(t, c, controlplane.By{Actor: "bob", Reason: "nobody misses it"})
+	if _, err := c.ApproveDrop(t.Context(), retired, drop); err != nil {
 		t.Fatal(err)
 	}
 	retires(t, c, "the end", at(controlplane.RetirementDropped))
@@ -188,6 +190,12 @@ func testRetirementHappyPath(t *testing.T) {
 		t.Errorf("tables %s", names)
 	}
 	wantAuditOf(t, db, "ann start, weir-control draining, weir-control awaiting_approval, ann approve_rename, weir-control renamed, weir-control awaiting_final_approval, bob approve_drop, weir-control dropped")
+	var evidence string
+	if err := db.QueryRowContext(t.Context(), `SELECT GROUP_CONCAT(JSON_UNQUOTE(JSON_EXTRACT(after_state, '$.approved_evidence')) ORDER BY id)
+		FROM ratelimit_audit WHERE action IN ('retirement.approve_rename', 'retirement.approve_drop')`).Scan(&evidence); err != nil ||
+		evidence != controlplane.ShortEvidence(rename.Evidence)+","+controlplane.ShortEvidence(drop.Evidence) || len(evidence) != 25 {
+		t.Errorf("%s of %s and %s, %v", evidence, rename.Evidence, drop.Evidence, err)
+	}
 	if _, err := c.Start(t.Context(), retired, briefly(), operator); !errors.Is(err, controlplane.ErrNotFound) {
 		t.Errorf("once more: %v", err)
 	}
@@ -214,7 +222,7 @@ func testRetirementAbortRestores(t *testing.T) {
 			t.Fatal(err)
 		}
 		retires(t, c, "it is empty", at(controlplane.RetirementAwaiting))
-		if _, err := c.ApproveRename(t.Context(), retired, operator); err != nil {
+		if _, err := c.ApproveRename(t.Context(), retired, shown(t, c, operator)); err != nil {
 			t.Fatal(err)
 		}
 		r := retires(t, c, "the soak", at(controlplane.RetirementRenamed))
@@ -257,7 +265,7 @@ func testRetirementIsSentBackByAWrite(t *testing.T) {
 	if err := block(t.Context(), db, "late", 1, time.Hour); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.ApproveRename(t.Context(), retired, operator); !errors.Is(err, controlplane.ErrConflict) {
+	if _, err := c.ApproveRename(t.Context(), retired, shown(t, c, operator)); !errors.Is(err, controlplane.ErrConflict) {
 		t.Errorf("%v", err)
 	}
 	r := retires(t, c, "back again", func(r controlplane.Retirement) bool { return r.LastWriteMs > 0 && r.Evidence.Rows == 1 })
@@ -327,17 +335,17 @@ func testRetirementKilledBeforeItIsRecorded(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		waits   controlplane.RetirementPhase
-		approve func(context.Context, string, controlplane.By) (controlplane.Retirement, error)
+		approve func(context.Context, string, controlplane.RetirementOrder) (controlplane.Retirement, error)
 		then    controlplane.RetirementPhase
 	}{
 		{controlplane.RetirementAwaiting, c.ApproveRename, controlplane.RetirementAwaitingFinal},
 		{controlplane.RetirementAwaitingFinal, c.ApproveDrop, controlplane.RetirementDropped},
 	} {
 		r := retires(t, c, "a person is asked", at(tc.waits))
-		before := blocklistTables(t, db)
+		before, approval := blocklistTables(t, db), shown(t, c, operator)
 		cl.down()
 		child, lines := startChild(t, cl.address, dsn, "stuck-retirement")
-		if _, err := tc.approve(t.Context(), retired, operator); err != nil {
+		if _, err := tc.approve(t.Context(), retired, approval); err != nil {
 			t.Fatal(err)
 		}
 		expectLine(t, lines, childStuckTables)
@@ -355,4 +363,14 @@ func testRetirementKilledBeforeItIsRecorded(t *testing.T) {
 		t.Errorf("tables %q", names)
 	}
 	wantAuditOf(t, db, "ann start, weir-control draining, weir-control awaiting_approval, ann approve_rename, weir-control renamed, weir-control awaiting_final_approval, ann approve_drop, weir-control dropped")
+}
+
+// shown is an approval by an operator who has just looked.
+func shown(t *testing.T, c RetirementClient, by controlplane.By) controlplane.RetirementOrder {
+	t.Helper()
+	r, err := c.Status(t.Context(), retired)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return controlplane.RetirementOrder{By: by, Evidence: r.EvidenceHash()}
 }

@@ -67,8 +67,10 @@ func (o *rollout) definition() restate.ServiceDefinition {
 	private := restate.WithIngressPrivate(true)
 	return restate.NewObject(RolloutService,
 		durable(
-			"Rollouts of tuning, one object each. Use weirctl; all but Ensure, Operate and Status are the objects' own.")...).
+			"Rollouts of tuning, one object each. Operate them with weirctl; all but Ensure, "+
+				"Operate and Status are internal.")...).
 		Handler("Begin", restate.NewObjectHandler(o.begin, private)).
+		Handler("Restore", restate.NewObjectHandler(o.restore, private)).
 		Handler("Step", restate.NewObjectHandler(o.step, private, restate.WithJournalRetention(stepRetention))).
 		Handler("TakeBack", restate.NewObjectHandler(o.takeBack, private)).
 		Handler("Ensure", restate.NewObjectHandler(o.ensure)).
@@ -79,9 +81,9 @@ func (o *rollout) definition() restate.ServiceDefinition {
 // begin is called by the list of rollouts alone, which sees to it that one is under
 // way at a time.
 func (o *rollout) begin(ctx restate.ObjectContext, req controlplane.RolloutBegin) (controlplane.Rollout, error) {
-	r, err := load(ctx)
+	r, err := o.restored(ctx)
 	if err != nil {
-		return controlplane.Rollout{}, err
+		return r, err
 	}
 	wait, fresh, err := r.Begin(o.on(ctx), restate.Key(ctx), req)
 	if err != nil {
@@ -90,12 +92,56 @@ func (o *rollout) begin(ctx restate.ObjectContext, req controlplane.RolloutBegin
 	if !fresh {
 		return r, nil
 	}
-	o.settle(ctx, &r, wait)
-	return r, o.audit(ctx, req.By, "start", nil, &r)
+	if err := o.settle(ctx, &r, wait); err != nil {
+		return controlplane.Rollout{}, err
+	}
+	return r, o.audit(ctx, req.By, "start", nil, condition(&r))
 }
 
 func (o *rollout) on(ctx restate.Context) *durableRollout {
 	return &durableRollout{ctx: ctx, work: o.work, steps: o.steps}
+}
+
+// current is the document, and whether that is a newer one, of MySQL: then the caller settles it, with wait.
+func (o *rollout) current(ctx restate.ObjectContext) (r controlplane.Rollout, wait time.Duration, newer bool,
+	err error) {
+	if r, err = load(ctx); err != nil {
+		return r, 0, false, err
+	}
+	var before any
+	if r.ID != "" {
+		before = condition(&r)
+	}
+	if wait, newer, err = r.Restore(o.on(ctx), restate.Key(ctx)); err != nil || !newer {
+		return r, 0, false, finally(err)
+	}
+	by := controlplane.By{Actor: "weir-control", Reason: "Restate had lost the rollout, or an older state of it"}
+	return r, wait, true, o.audit(ctx, by, "restore", before, condition(&r))
+}
+
+// restored is current, settled.
+func (o *rollout) restored(ctx restate.ObjectContext) (controlplane.Rollout, error) {
+	r, wait, newer, err := o.current(ctx)
+	if err == nil && newer {
+		err = o.settle(ctx, &r, wait)
+	}
+	return r, err
+}
+
+// restore is called by the list of rollouts, which knows from MySQL that the rollout is not as Restate has it.
+func (o *rollout) restore(ctx restate.ObjectContext, _ restate.Void) (controlplane.Rollout, error) {
+	r, err := o.restored(ctx)
+	if err == nil {
+		err = known(ctx, &r)
+	}
+	if err != nil {
+		return r, err
+	}
+	if err := r.Save(o.on(ctx)); err != nil { // what an operator did while MySQL was away
+		return r, err
+	}
+	restate.Set(ctx, rolloutKey, r)
+	return r, nil
 }
 
 // step is what a timer brings: one transition. A stale timer returns at once.
@@ -104,20 +150,39 @@ func (o *rollout) step(ctx restate.ObjectContext, t RolloutTimer) (restate.Void,
 	if err != nil || !r.Takes(t.Epoch) {
 		return restate.Void{}, err
 	}
-	before := r.Phase
-	wait, err := r.Advance(o.on(ctx))
-	if err != nil {
+	if err := o.advance(ctx); err != nil {
 		return restate.Void{}, o.later(ctx, err)
 	}
-	o.settle(ctx, &r, wait)
+	return restate.Void{}, nil
+}
+
+// advance makes the transition that is due. To go on from a newer state is one.
+func (o *rollout) advance(ctx restate.ObjectContext) error {
+	r, wait, newer, err := o.current(ctx)
+	if err != nil {
+		return err
+	}
+	if newer {
+		return o.settle(ctx, &r, wait)
+	}
+	before := r.Phase
+	if wait, err = r.Advance(o.on(ctx)); err != nil {
+		return err
+	}
+	if err := o.settle(ctx, &r, wait); err != nil {
+		return err
+	}
 	if r.Phase != before && (r.Phase == controlplane.RolloutRollingBack || r.Phase.Over()) {
 		itself := controlplane.By{Actor: "weir-control", Reason: "all stages are done"}
 		if r.Why != "" {
 			itself.Reason = clip(r.Why)
 		}
-		return restate.Void{}, o.audit(ctx, itself, string(r.Phase), before, &r)
+		if ask, ok := r.Promises(); ok {
+			restate.ServiceSend(ctx, PromisesService, "Keep").Send(ask)
+		}
+		return o.audit(ctx, itself, string(r.Phase), before, condition(&r))
 	}
-	return restate.Void{}, nil
+	return nil
 }
 
 // later notes what stands in the way of a step and tries it again after a while. Only
@@ -134,15 +199,18 @@ func (o *rollout) later(ctx restate.ObjectContext, stepErr error) error {
 		return err
 	}
 	r.Trouble = clip(firstLine(stepErr.Error()))
-	o.settle(ctx, &r, o.retryAfter)
+	o.write(ctx, &r, o.retryAfter)
 	return nil
 }
 
 // ensure sends anew what a rollout owes that [Keeper] took for dead.
 func (o *rollout) ensure(ctx restate.ObjectContext, t RolloutTimer) (restate.Void, error) {
-	r, err := load(ctx)
+	r, wait, newer, err := o.current(ctx)
 	if err != nil {
 		return restate.Void{}, err
+	}
+	if newer {
+		return restate.Void{}, o.settle(ctx, &r, wait)
 	}
 	owes := r.Owes(t.Epoch)
 	if owes.Outcome {
@@ -155,8 +223,7 @@ func (o *rollout) ensure(ctx restate.ObjectContext, t RolloutTimer) (restate.Voi
 	if err != nil {
 		return restate.Void{}, err
 	}
-	o.settle(ctx, &r, r.Revive(at))
-	return restate.Void{}, nil
+	return restate.Void{}, o.settle(ctx, &r, r.Revive(at))
 }
 
 // operate is an operator's transition.
@@ -165,7 +232,14 @@ func (o *rollout) operate(ctx restate.ObjectContext, order controlplane.RolloutO
 		return controlplane.Rollout{},
 			failed(fmt.Errorf("%w: a rollback goes through %s", controlplane.ErrInvalid, RolloutsService))
 	}
-	r, err := o.existing(ctx)
+	r, err := o.restored(ctx)
+	alone := away(err) && order.Action.Stops()
+	if alone {
+		r, err = load(ctx)
+	}
+	if err == nil {
+		err = known(ctx, &r)
+	}
 	if err != nil {
 		return r, err
 	}
@@ -175,29 +249,47 @@ func (o *rollout) operate(ctx restate.ObjectContext, order controlplane.RolloutO
 	}
 	before := condition(&r)
 	wait, err := r.Operate(order, at)
-	return o.operated(ctx, r, order.By, order.Action, before, wait, err)
+	if alone && err == nil { // the next transition, which needs MySQL, saves it
+		o.write(ctx, &r, wait)
+		return r, o.audit(ctx, order.By, string(order.Action), before, condition(&r))
+	}
+	return o.operated(ctx, r, order, before, wait, err)
+}
+
+// away tells that a step has failed for as long as one is tried: MySQL does not answer.
+func away(err error) bool {
+	failed := restate.AsTerminalError(err)
+	return failed != nil && failed.Code() == http.StatusInternalServerError
 }
 
 // takeBack is called by the list of rollouts, which knows that no other is under way.
 func (o *rollout) takeBack(ctx restate.ObjectContext, by controlplane.By) (controlplane.Rollout, error) {
-	r, err := o.existing(ctx)
+	r, err := o.restored(ctx)
+	if err == nil {
+		err = known(ctx, &r)
+	}
 	if err != nil {
 		return r, err
 	}
 	before := condition(&r)
 	wait, err := r.TakeBack(o.on(ctx), by)
-	return o.operated(ctx, r, by, controlplane.RolloutTakeBack, before, wait, err)
+	return o.operated(ctx, r, controlplane.RolloutOrder{Action: controlplane.RolloutTakeBack, By: by}, before, wait, err)
 }
 
 // operated writes an operator's transition down.
-func (o *rollout) operated(ctx restate.ObjectContext, r controlplane.Rollout, by controlplane.By,
-	action controlplane.RolloutAction, before rolloutCondition, wait time.Duration,
-	err error) (controlplane.Rollout, error) {
+func (o *rollout) operated(ctx restate.ObjectContext, r controlplane.Rollout, order controlplane.RolloutOrder,
+	before rolloutCondition, wait time.Duration, err error) (controlplane.Rollout, error) {
 	if err != nil {
 		return r, finally(err)
 	}
-	o.settle(ctx, &r, wait)
-	return r, o.audit(ctx, by, string(action), before, &r)
+	if err := o.settle(ctx, &r, wait); err != nil {
+		return r, err
+	}
+	after := condition(&r)
+	if order.Action == controlplane.RolloutApprove {
+		after.Approved = controlplane.ShortEvidence(order.Evidence)
+	}
+	return r, o.audit(ctx, order.By, string(order.Action), before, after)
 }
 
 // status is a snapshot. It waits for nothing.
@@ -207,16 +299,39 @@ func (o *rollout) status(ctx restate.ObjectSharedContext, _ restate.Void) (contr
 
 func (o *rollout) existing(ctx restate.ObjectSharedContext) (controlplane.Rollout, error) {
 	r, err := load(ctx)
-	if err == nil && r.ID == "" {
-		err = failed(fmt.Errorf("%w: there is no rollout %q", controlplane.ErrNotFound, restate.Key(ctx)))
+	if err == nil {
+		err = known(ctx, &r)
 	}
 	return r, err
 }
 
-// settle writes a transition down and sends what follows from it: the next timer, and
-// the outcome to the list. All of it happens, or nothing.
-func (o *rollout) settle(ctx restate.ObjectContext, r *controlplane.Rollout, wait time.Duration) {
+// known refuses a document that is empty.
+func known(ctx restate.ObjectSharedContext, r *controlplane.Rollout) error {
+	if r.ID == "" {
+		return failed(fmt.Errorf("%w: there is no rollout %q", controlplane.ErrNotFound, restate.Key(ctx)))
+	}
+	return nil
+}
+
+// settle saves a transition to MySQL, writes it down and sends what follows from it.
+func (o *rollout) settle(ctx restate.ObjectContext, r *controlplane.Rollout, wait time.Duration) error {
 	sends := r.Settle(wait)
+	if err := r.Save(o.on(ctx)); err != nil {
+		return err
+	}
+	o.send(ctx, r, sends, wait)
+	return nil
+}
+
+// write is settle without MySQL, for what need not be saved.
+func (o *rollout) write(ctx restate.ObjectContext, r *controlplane.Rollout, wait time.Duration) {
+	o.send(ctx, r, r.Settle(wait), wait)
+}
+
+// send writes a transition down and sends what follows from it: the next timer, and
+// the outcome to the list. All of it happens, or nothing.
+func (o *rollout) send(ctx restate.ObjectContext, r *controlplane.Rollout, sends controlplane.RolloutSends,
+	wait time.Duration) {
 	if sends.Timer {
 		restate.ObjectSend(ctx, RolloutService, restate.Key(ctx), "Step").
 			Send(RolloutTimer{Epoch: r.Epoch}, restate.WithDelay(wait))
@@ -228,13 +343,13 @@ func (o *rollout) settle(ctx restate.ObjectContext, r *controlplane.Rollout, wai
 }
 
 func (o *rollout) audit(ctx restate.ObjectContext, by controlplane.By, action string, before any,
-	after *controlplane.Rollout) error {
+	after rolloutCondition) error {
 	e := controlplane.AuditEntry{By: by, Action: "rollout." + action, Subject: "rollout " + restate.Key(ctx)}
 	var err error
 	if e.Before, err = text(before); err != nil {
 		return err
 	}
-	if e.After, err = text(condition(after)); err != nil {
+	if e.After, err = text(after); err != nil {
 		return err
 	}
 	restate.ServiceSend(ctx, AuditService, "Write").Send(e)
@@ -250,12 +365,17 @@ type rolloutCondition struct {
 	Tuning  json.RawMessage           `json:"tuning"`
 	Touched int                       `json:"regions_touched"`
 	Paused  bool                      `json:"paused,omitempty"`
-	Why     string                    `json:"why,omitempty"`
+
+	Approvals []controlplane.Approval `json:"approvals,omitempty"` // of the stage, while it waits for more
+	Why       string                  `json:"why,omitempty"`
+
+	Forced   string `json:"forced,omitempty"`            // what was critical when it was started all the same
+	Approved string `json:"approved_evidence,omitempty"` // of an approval: the evidence that it is of, short
 }
 
 func condition(r *controlplane.Rollout) rolloutCondition {
-	return rolloutCondition{r.Phase, r.Stage + 1, len(r.Stages), json.RawMessage(r.Document), len(r.Touched),
-		r.Paused != nil, r.Why}
+	return rolloutCondition{Phase: r.Phase, Stage: r.Stage + 1, Of: len(r.Stages), Tuning: json.RawMessage(r.Document),
+		Touched: len(r.Touched), Paused: r.Paused != nil, Approvals: r.Approvals, Why: r.Why, Forced: r.Forced}
 }
 
 // clip makes a reason for the audit log out of a line.

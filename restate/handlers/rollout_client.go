@@ -15,10 +15,9 @@ import (
 type RolloutClient struct{ *Client }
 
 // Start begins a rollout. The same once more, under the same id, changes nothing.
-func (c RolloutClient) Start(ctx context.Context, id string, spec controlplane.RolloutSpec,
-	by controlplane.By) (controlplane.Rollout, error) {
+func (c RolloutClient) Start(ctx context.Context, start controlplane.RolloutStart) (controlplane.Rollout, error) {
 	return askRollout[controlplane.RolloutStart, controlplane.Rollout](ctx, c.Client, RolloutsService, rolloutScope,
-		"Start", controlplane.RolloutStart{ID: id, Spec: spec, By: by})
+		"Start", start)
 }
 
 // Operate approves, pauses, resumes, aborts or rolls back.

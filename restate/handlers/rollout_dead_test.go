@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"testing"
@@ -26,7 +27,7 @@ func testKeeperRevivesARollout(t *testing.T) {
 		t.Fatal(err)
 	}
 	const bake = 20_000 // a look every 2 s
-	if _, err := c.Start(t.Context(), "lost", twoStages(bake), operator); err != nil {
+	if _, err := c.Start(t.Context(), starting("lost", twoStages(bake))); err != nil {
 		t.Fatal(err)
 	}
 	reaches(t, c, "lost", "the canary bakes", in(controlplane.RolloutBaking, 0))
@@ -84,19 +85,28 @@ func TestRolloutMovesToAnotherDeployment(t *testing.T) {
 func testRolloutMovesToAnotherDeployment(t *testing.T) {
 	t.Parallel()
 	cl, _, db, _, c := newRolloutCluster(t)
-	if _, err := c.Start(t.Context(), "moves", twoStages(4000), operator); err != nil {
+	if _, err := c.Start(t.Context(), starting("moves", twoStages(4000))); err != nil {
 		t.Fatal(err)
 	}
 	before := reaches(t, c, "moves", "the canary bakes", in(controlplane.RolloutBaking, 0))
-	last, served, address := cl.endpoint, cl.served, cl.address
+	last, served, old := cl.endpoint, cl.served, "http://"+cl.address
 	cl.address = "" // any other
 	cl.up()
 	cl.register()
-	if cl.address == address {
+	if "http://"+cl.address == old {
 		t.Fatal("the same address")
 	}
-	reaches(t, c, "moves", "some transitions at the new address", func(r controlplane.Rollout) bool { return r.Epoch >= before.Epoch+3 })
-	if err := last.Close(); err != nil {
+	reaches(t, c, "moves", "some transitions", func(r controlplane.Rollout) bool { return r.Epoch >= before.Epoch+3 })
+	// An invocation ends where it began, so the one before goes when all that began there have ended.
+	await.NoError(t, "nothing is left to do at the old address", func() error {
+		if n := cl.startedAt(old); n > 0 {
+			return fmt.Errorf("%d invocations have not ended", n)
+		}
+		return nil
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := last.Shutdown(ctx); err != nil {
 		t.Error(err)
 	}
 	if err := <-served; err != nil {
@@ -107,6 +117,16 @@ func testRolloutMovesToAnotherDeployment(t *testing.T) {
 	}
 	wantInForce(t, db, newTuning)
 	wantUnlocked(t, c, "moves", controlplane.RolloutDone)
+}
+
+// startedAt is the number of invocations that began at an address and have not ended.
+func (c *cluster) startedAt(uri string) (n int) {
+	c.t.Helper()
+	var answer struct{ Rows []struct{ N int } }
+	c.admin(http.MethodPost, "/query", map[string]string{"query": fmt.Sprintf(`SELECT COUNT(i.id) AS n FROM sys_invocation i
+		JOIN sys_deployment d ON i.pinned_deployment_id = d.id
+		WHERE d.endpoint LIKE '%s%%' AND i.status <> 'completed'`, uri)}, &answer)
+	return answer.Rows[0].N
 }
 
 // stepIDs are the invocations of a rollout's timers that are on their way.

@@ -41,7 +41,10 @@ func testSoakRolloutsSurviveKills(t *testing.T) {
 		if round%3 == 1 {
 			v.sick.Store(spec.Tuning)
 		}
-		await.NoError(t, "the start of "+id, func() error { _, err := c.Start(t.Context(), id, spec, operator); return err })
+		await.NoError(t, "the start of "+id, func() error {
+			_, err := c.Start(t.Context(), starting(id, spec))
+			return err
+		})
 		for range 1 + k.random.IntN(3) {
 			k.killDuring(c, id)
 		}

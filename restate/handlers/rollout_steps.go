@@ -2,13 +2,15 @@ package handlers
 
 import (
 	"context"
+	"errors"
+	"fmt"
 
 	restate "github.com/restatedev/sdk-go"
 
 	"github.com/weirhq/weir/controlplane"
 )
 
-// durableRollout is controlplane.RolloutSteps and RolloutBeginSteps for one invocation.
+// durableRollout is controlplane.RolloutSteps, RolloutBeginSteps and RolloutSaves for one invocation.
 type durableRollout struct {
 	ctx   restate.Context
 	work  *controlplane.RolloutWork
@@ -23,10 +25,24 @@ func (d *durableRollout) Used(id string) (string, error) {
 	})
 }
 
-func (d *durableRollout) Record(trace controlplane.TuningTrace) error {
-	_, err := step(d.ctx, d.steps, "record that it begins", func(ctx context.Context) (restate.Void, error) {
-		return restate.Void{}, d.work.Record(ctx, trace)
+func (d *durableRollout) Newer(id string, saved int64) (string, error) {
+	return step(d.ctx, d.steps, "look for a newer state", func(ctx context.Context) (string, error) {
+		return d.work.Newer(ctx, id, saved)
 	})
+}
+
+// Save answers a conflict as an answer: it is not tried again.
+func (d *durableRollout) Save(row controlplane.RolloutRow) error {
+	conflict, err := step(d.ctx, d.steps, fmt.Sprintf("save %d", row.Saved), func(ctx context.Context) (string, error) {
+		err := d.work.Save(ctx, row)
+		if errors.Is(err, controlplane.ErrConflict) {
+			return err.Error(), nil
+		}
+		return "", err
+	})
+	if err == nil && conflict != "" {
+		err = failed(fmt.Errorf("%w: %s", controlplane.ErrConflict, conflict))
+	}
 	return err
 }
 
@@ -35,6 +51,25 @@ func (d *durableRollout) InForce(regions []string) ([]controlplane.RegionTuning,
 		func(ctx context.Context) ([]controlplane.RegionTuning, error) {
 			return d.work.InForce(ctx, regions)
 		})
+}
+
+func (d *durableRollout) Try(writes []controlplane.TrialWrite, by controlplane.By) (controlplane.TrialsWritten, error) {
+	return step(d.ctx, d.steps, "try "+writes[len(writes)-1].ID,
+		func(ctx context.Context) (controlplane.TrialsWritten, error) {
+			return d.work.Try(ctx, writes, by)
+		})
+}
+
+func (d *durableRollout) Renew(ids []string, leaseMs int64) (controlplane.TrialsRenewed, error) {
+	return step(d.ctx, d.steps, "renew trials", func(ctx context.Context) (controlplane.TrialsRenewed, error) {
+		return d.work.Renew(ctx, ids, leaseMs)
+	})
+}
+
+func (d *durableRollout) EndTrials(writes []controlplane.TrialWrite) ([]int64, error) {
+	return step(d.ctx, d.steps, "end trials", func(ctx context.Context) ([]int64, error) {
+		return d.work.EndTrials(ctx, writes)
+	})
 }
 
 func (d *durableRollout) Write(writes []controlplane.TuningWrite) (controlplane.TuningsWritten, error) {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/store"
+	"github.com/weirhq/weir/dataplane/mysqlcounts"
 	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/gen/sql/dataplanedb"
 	"github.com/weirhq/weir/shared/heartbeat"
@@ -67,15 +68,17 @@ func (v *village) speak(totals map[string]*heartbeat.Health) {
 			h = &heartbeat.Health{}
 			totals[region] = h
 		}
-		version, document, err := readInForce(v.ctx, v.db, region)
+		version, trial, document, err := readInForce(v.ctx, v.db, region)
 		if err != nil {
 			v.missed(err)
 			continue
 		}
 		h.AllowedTotal += 100
+		h.ActiveKeys = 100
 		if v.sick.Load() == document {
 			h.SettingsErrors += 100
 		}
+		h.Trial, h.TuningHash = trial, hashOf(document)
 		text, _ := json.Marshal(h)
 		err = q.NodeBeat(v.ctx, dataplanedb.NodeBeatParams{
 			NodeID: []byte(region + "-1"), Region: []byte(region), Build: "v1", TuningVersion: uint64(version),
@@ -96,22 +99,31 @@ func (v *village) missed(err error) {
 
 // inForce is what a node of a region runs.
 func inForce(ctx context.Context, t *testing.T, db *sql.DB, region string) (version int64, document string) {
-	version, document, err := readInForce(ctx, db, region)
+	version, _, document, err := readInForce(ctx, db, region)
 	if err != nil && ctx.Err() == nil {
 		t.Error(err)
 	}
 	return version, document
 }
 
-func readInForce(ctx context.Context, db *sql.DB, region string) (version int64, document string, err error) {
-	rows, err := dataplanedb.New(db).TuningForRegion(ctx, []byte(region))
-	document = oldTuning
-	for _, r := range rows {
-		if string(r.Region) == region || version == 0 {
-			version, document = int64(r.Version), r.Document
-		}
+// readInForce reads settings as relays do.
+func readInForce(ctx context.Context, db *sql.DB, region string) (version, trial int64, document string, err error) {
+	s, err := mysqlcounts.New(db, mysqlcounts.Options{}).Settings(ctx, region)
+	switch {
+	case s.Trial.Number != 0 && s.Trial.Left > 0:
+		return s.TuningVersion, s.Trial.Number, string(s.Trial.Document), err
+	case s.TuningVersion == 0:
+		return 0, 0, oldTuning, err
 	}
-	return version, document, err
+	return s.TuningVersion, 0, string(s.TuningDocument), err
+}
+
+func hashOf(document string) string {
+	t, err := tuning.Read([]byte(document))
+	if err != nil {
+		panic(err)
+	}
+	return t.Hash()
 }
 
 var oldTuning, newTuning = documentOf(tuning.Default()), documentOf(tuning.RFC())
@@ -124,9 +136,17 @@ func documentOf(t tuning.Tuning) string {
 	return string(b)
 }
 
+// asBefore predicts the same of any tuning.
+type asBefore struct{}
+
+func (asBefore) Preview(context.Context, controlplane.PreviewAsk) (controlplane.Predictions, error) {
+	return controlplane.Predictions{New: controlplane.Prediction{RowsReadPerS: 30}}, nil
+}
+
 func rolloutOptions(s *store.Store) Options {
 	o := cleanupOptions(s)
 	o.Rollouts = controlplane.NewRolloutWork(s, 30*time.Second)
+	o.Previews = controlplane.NewPreview(asBefore{}, o.Rollouts, s)
 	o.StepRetryMax, o.TroubleRetry = time.Second, 100*time.Millisecond
 	return o
 }
@@ -212,6 +232,20 @@ func wantAudited(t *testing.T, db *sql.DB, id string, actions ...string) {
 	})
 }
 
+// wantAuditedWith: the entries of an action have these actors and this field of the state after it, and no others.
+func wantAuditedWith(t *testing.T, db *sql.DB, id, action, field string, want ...string) {
+	t.Helper()
+	await.NoError(t, "the audit log", func() error {
+		var all sql.NullString
+		err := db.QueryRowContext(t.Context(), `SELECT GROUP_CONCAT(CONCAT(actor, ' ', JSON_UNQUOTE(JSON_EXTRACT(after_state, ?))) ORDER BY id SEPARATOR ', ')
+			FROM ratelimit_audit WHERE subject = ? AND action = ?`, "$."+field, "rollout "+id, action).Scan(&all)
+		if got := strings.Join(want, ", "); err == nil && all.String != got {
+			err = fmt.Errorf("%q, want %q", all.String, got)
+		}
+		return err
+	})
+}
+
 // Two stages, one after the other; one rollout at a time; the same start twice is one;
 // and what is done can be taken back.
 func TestRolloutHappyPath(t *testing.T) {
@@ -227,23 +261,23 @@ func testRolloutHappyPath(t *testing.T) {
 	}
 	bad := twoStages(300)
 	bad.Tuning = `{"floor":2}`
-	if _, err := c.Start(t.Context(), "one", bad, operator); !errors.Is(err, controlplane.ErrInvalid) || !strings.Contains(err.Error(), "floor is 2") {
+	if _, err := c.Start(t.Context(), starting("one", bad)); !errors.Is(err, controlplane.ErrInvalid) || !strings.Contains(err.Error(), "floor is 2") {
 		t.Errorf("a tuning out of bounds: %v", err)
 	}
 	bad = twoStages(300)
 	bad.Plan.Stages[0].Regions[0] = "mars"
-	if _, err := c.Start(t.Context(), "one", bad, operator); !errors.Is(err, controlplane.ErrInvalid) || !strings.Contains(err.Error(), `region "mars" has no live node`) {
+	if _, err := c.Start(t.Context(), starting("one", bad)); !errors.Is(err, controlplane.ErrInvalid) || !strings.Contains(err.Error(), `region "mars" has no live node`) {
 		t.Errorf("a region that is not there: %v", err)
 	}
 	for range 2 {
-		if r, err := c.Start(t.Context(), "one", twoStages(1000), operator); err != nil || r.ID != "one" || len(r.Stages) != 2 {
+		if r, err := c.Start(t.Context(), starting("one", twoStages(1000))); err != nil || r.ID != "one" || len(r.Stages) != 2 {
 			t.Fatalf("%+v, %v", r, err)
 		}
 	}
-	if _, err := c.Start(t.Context(), "one", twoStages(400), operator); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "of another tuning or plan") {
+	if _, err := c.Start(t.Context(), starting("one", twoStages(400))); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "with another tuning or plan") {
 		t.Errorf("the same id for another plan: %v", err)
 	}
-	if _, err := c.Start(t.Context(), "two", twoStages(300), operator); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "rollout one is under way") {
+	if _, err := c.Start(t.Context(), starting("two", twoStages(300))); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "rollout one is under way") {
 		t.Errorf("a second one beside it: %v", err)
 	}
 	reaches(t, c, "one", "the canary bakes", in(controlplane.RolloutBaking, 0))
@@ -258,6 +292,13 @@ func testRolloutHappyPath(t *testing.T) {
 	wantInForce(t, db, newTuning)
 	wantUnlocked(t, c, "one", controlplane.RolloutDone)
 	wantAudited(t, db, "one", "rollout.start ann", "rollout.done weir-control")
+	await.NoError(t, "the preview is held to what was measured", func() error {
+		kept, err := store.New(db).Promises(t.Context(), 9)
+		if err == nil && (len(kept) != 1 || kept[0].Rollout != "one" || kept[0].Rows == nil || kept[0].Rows.Promised != 30) {
+			err = fmt.Errorf("%+v", kept)
+		}
+		return err
+	})
 
 	if _, err := c.Operate(t.Context(), "one", order(controlplane.RolloutTakeBack)); err != nil {
 		t.Fatal(err)
@@ -268,7 +309,7 @@ func testRolloutHappyPath(t *testing.T) {
 	wantInForce(t, db, oldTuning)
 	wantUnlocked(t, c, "one", controlplane.RolloutRolledBack)
 	wantAudited(t, db, "one", "rollout.rollback ann", "rollout.rolled_back weir-control")
-	if _, err := c.Start(t.Context(), "two", twoStages(300), operator); err != nil {
+	if _, err := c.Start(t.Context(), starting("two", twoStages(300))); err != nil {
 		t.Errorf("the next one: %v", err)
 	}
 }
@@ -285,7 +326,7 @@ func testRolloutRollsBackByItself(t *testing.T) {
 	_, v, db, _, c := newRolloutCluster(t)
 	v.sick.Store(newTuning)
 	const bake = 30_000
-	if _, err := c.Start(t.Context(), "sick", twoStages(bake), operator); err != nil {
+	if _, err := c.Start(t.Context(), starting("sick", twoStages(bake))); err != nil {
 		t.Fatal(err)
 	}
 	r := reaches(t, c, "sick", "the end", over) // within 20 s
@@ -309,7 +350,10 @@ func testRolloutByOperators(t *testing.T) {
 	spec := twoStages(6000) // time to pause it in
 	spec.Plan.Stages[1].Approval = true
 	spec.Plan.Stages[1].BakeMs = 60_000
-	if _, err := c.Start(t.Context(), "gated", spec, operator); err != nil {
+	spec.Plan.Approvers = 2
+	forced := starting("gated", spec)
+	forced.Forced = "region_dark ap: No node is live"
+	if _, err := c.Start(t.Context(), forced); err != nil {
 		t.Fatal(err)
 	}
 	do := func(action controlplane.RolloutAction) controlplane.Rollout {
@@ -319,7 +363,7 @@ func testRolloutByOperators(t *testing.T) {
 			t.Fatal(err)
 		}
 		o := order(action)
-		o.Stage, o.Asked = asked.Stage+1, asked.Asked
+		o.Stage, o.Asked, o.Evidence = asked.Stage+1, asked.Asked, asked.Evidence()
 		r, err := c.Operate(t.Context(), "gated", o)
 		if err != nil {
 			t.Fatalf("%s: %v", action, err)
@@ -332,7 +376,7 @@ func testRolloutByOperators(t *testing.T) {
 		t.Errorf("%+v", paused.Paused)
 	}
 	early := order(controlplane.RolloutApprove)
-	early.Stage, early.Asked = 1, 1
+	early.Stage, early.Asked, early.Evidence = 1, 1, "none"
 	if _, err := c.Operate(t.Context(), "gated", early); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "rollout gated is baking, paused by ann") {
 		t.Errorf("%v", err)
 	}
@@ -346,16 +390,31 @@ func testRolloutByOperators(t *testing.T) {
 	if _, got := inForce(t.Context(), t, db, "us"); got != oldTuning {
 		t.Error("us has it without an approval")
 	}
-	do(controlplane.RolloutApprove)
+	one := do(controlplane.RolloutApprove)
+	if one.Phase != controlplane.RolloutAwaiting || len(one.Approvals) != 1 {
+		t.Errorf("%s, %+v", one.Phase, one.Approvals)
+	}
+	other := controlplane.RolloutOrder{Action: controlplane.RolloutApprove, By: controlplane.By{Actor: "bob", Reason: "looks well"}, Stage: 2, Asked: one.Asked, Evidence: one.Evidence()}
+	if _, err := c.Operate(t.Context(), "gated", other); err != nil {
+		t.Fatal(err)
+	}
 	reaches(t, c, "gated", "all bake", in(controlplane.RolloutBaking, 1))
 	wantInForce(t, db, newTuning)
+	wantAuditedWith(t, db, "gated", "rollout.start", "forced", operator.Actor+" "+forced.Forced)
+	evidence := controlplane.ShortEvidence(other.Evidence)
+	wantAuditedWith(t, db, "gated", "rollout.approve", "approved_evidence", operator.Actor+" "+evidence, "bob "+evidence)
 	do(controlplane.RolloutAbort)
 	if r := reaches(t, c, "gated", "the end", over); r.Phase != controlplane.RolloutAborted || r.Why != "aborted by ann: deploy" {
 		t.Errorf("%s %q", r.Phase, r.Why)
 	}
 	wantInForce(t, db, oldTuning)
 	wantUnlocked(t, c, "gated", controlplane.RolloutAborted)
-	wantAudited(t, db, "gated", "rollout.pause ann", "rollout.resume ann", "rollout.approve ann", "rollout.abort ann", "rollout.aborted weir-control")
+	wantAudited(t, db, "gated", "rollout.pause ann", "rollout.resume ann", "rollout.approve ann", "rollout.approve bob", "rollout.abort ann", "rollout.aborted weir-control")
+}
+
+// starting is a start of a healthy fleet's rollout.
+func starting(id string, spec controlplane.RolloutSpec) controlplane.RolloutStart {
+	return controlplane.RolloutStart{ID: id, Spec: spec, By: operator}
 }
 
 func order(action controlplane.RolloutAction) controlplane.RolloutOrder {
@@ -381,16 +440,17 @@ func TestRolloutGoesOnAfterARedeploy(t *testing.T) {
 func testRolloutGoesOnAfterARedeploy(t *testing.T) {
 	t.Parallel()
 	cl, _, db, _, c := newRolloutCluster(t)
-	const bakeMs = 40_000 // a timer comes every tenth of it
-	if _, err := c.Start(t.Context(), "redeploy", twoStages(bakeMs), operator); err != nil {
+	const bakeMs = 80_000 // a timer comes every twentieth of it
+	if _, err := c.Start(t.Context(), starting("redeploy", twoStages(bakeMs))); err != nil {
 		t.Fatal(err)
 	}
 	reaches(t, c, "redeploy", "the canary bakes", in(controlplane.RolloutBaking, 0))
-	document := cl.downBetweenTimers("redeploy", bakeMs/20*time.Millisecond)
+	document := cl.downBetweenTimers("redeploy", bakeMs/40*time.Millisecond)
 	for _, field := range []string{"now", "events", "waiting"} {
 		delete(document, field)
 	}
 	document["of_another_build"] = map[string]any{"a": 1}
+	document["due_ms"] = time.Now().UnixMilli() // of the bake
 	document["stages"].([]any)[1].(map[string]any)["bake_ms"] = 300
 	cl.setState(RolloutService, "redeploy", rolloutKey, document)
 	await.NoError(t, "the state is another", func() error {

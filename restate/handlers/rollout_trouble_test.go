@@ -44,7 +44,7 @@ func testARolloutInTrouble(t *testing.T) {
 	o.Rollouts, o.StepRetryMax = controlplane.NewRolloutWork(s, 30*time.Second), 300*time.Millisecond
 	cl := newCluster(t, o, func(*stepper) map[string]Job { return nil })
 	c := RolloutClient{cl.client}
-	if _, err := c.Start(t.Context(), "troubled", twoStages(1000), operator); err != nil {
+	if _, err := c.Start(t.Context(), starting("troubled", twoStages(1000))); err != nil {
 		t.Fatal(err)
 	}
 	reaches(t, c, "troubled", "the canary bakes", in(controlplane.RolloutBaking, 0))
@@ -99,10 +99,10 @@ func testWhatRolloutsAreAskedWrongly(t *testing.T) {
 	limit := 1.0
 	unasked := twoStages(200)
 	unasked.Plan.Guardrails.Queries = []controlplane.QueryRail{{Name: "errors", Query: "errors", Above: &limit}}
-	_, err := c.Start(t.Context(), "one", unasked, operator)
+	_, err := c.Start(t.Context(), starting("one", unasked))
 	want("queries that nothing answers", err, controlplane.ErrInvalid, "no --prometheus-url")
 
-	if _, err := c.Start(t.Context(), "one", twoStages(60_000), operator); err != nil {
+	if _, err := c.Start(t.Context(), starting("one", twoStages(60_000))); err != nil {
 		t.Fatal(err)
 	}
 	bakes := reaches(t, c, "one", "the canary bakes", in(controlplane.RolloutBaking, 0))
@@ -141,6 +141,6 @@ func testWhatRolloutsAreAskedWrongly(t *testing.T) {
 	err = c.Repair(t.Context(), []controlplane.TuningTrace{{ID: "newer"}, {ID: "never-was"}})
 	want("a repair that cannot read a rollout", err, controlplane.ErrConflict, "run the newer weir-control")
 	cl.putState(RolloutsService, rolloutScope, rolloutsKey, controlplane.RolloutList{Version: 99})
-	_, err = c.Start(t.Context(), "two", twoStages(200), operator)
+	_, err = c.Start(t.Context(), starting("two", twoStages(200)))
 	want("a list of a newer build", err, controlplane.ErrConflict, "run the newer weir-control")
 }

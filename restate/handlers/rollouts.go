@@ -34,7 +34,7 @@ type rollouts struct {
 
 func (o *rollouts) definition() restate.ServiceDefinition {
 	return restate.NewObject(RolloutsService,
-		durable("The list of rollouts; one is under way at a time. Use weirctl.")...).
+		durable("The list of rollouts; one is under way at a time. Operate them with weirctl.")...).
 		Handler("Start", restate.NewObjectHandler(o.start)).
 		Handler("TakeBack", restate.NewObjectHandler(o.takeBack)).
 		Handler("Ended", restate.NewObjectHandler(o.ended, restate.WithIngressPrivate(true))).

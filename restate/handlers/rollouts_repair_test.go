@@ -51,7 +51,7 @@ func testARolloutThatFellOffTheList(t *testing.T) {
 		t.Helper()
 		spec := twoStages(200)
 		spec.Tuning = document
-		if _, err := c.Start(t.Context(), id, spec, operator); err != nil {
+		if _, err := c.Start(t.Context(), starting(id, spec)); err != nil {
 			t.Fatal(err)
 		}
 		if r := reaches(t, c, id, "the end of "+id, over); r.Phase != controlplane.RolloutDone {
@@ -62,7 +62,7 @@ func testARolloutThatFellOffTheList(t *testing.T) {
 	start("old", newTuning)
 	cl.putState(RolloutsService, rolloutScope, rolloutsKey, controlplane.RolloutList{})
 	again := twoStages(200)
-	if r, err := c.Start(t.Context(), "old", again, operator); err != nil || r.Phase != controlplane.RolloutDone {
+	if r, err := c.Start(t.Context(), starting("old", again)); err != nil || r.Phase != controlplane.RolloutDone {
 		t.Errorf("%s, %v", r.Phase, err)
 	}
 	if s, err := c.Standing(t.Context()); err != nil || s.Active != "" {
@@ -78,6 +78,9 @@ func testARolloutThatFellOffTheList(t *testing.T) {
 		t.Errorf("%+v, %v", s, err)
 	}
 
+	if _, err := db.ExecContext(t.Context(), "UPDATE ratelimit_rollouts SET saved = 0, phase = '', state = NULL WHERE id = 'old'"); err != nil {
+		t.Fatal(err) // as an older build wrote it
+	}
 	cl.putState(RolloutService, "old", rolloutKey, nil)
 	cl.putState(RolloutsService, rolloutScope, rolloutsKey, controlplane.RolloutList{Active: "never-was", Since: 1})
 	k := cl.keeper(nil)
@@ -103,7 +106,7 @@ func testARolloutThatFellOffTheList(t *testing.T) {
 	other.Floor = 0.77
 	again.Tuning = documentOf(other)
 	for _, spec := range []controlplane.RolloutSpec{again, twoStages(200)} {
-		if _, err := c.Start(t.Context(), "old", spec, operator); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "the id old was used before, and version ") {
+		if _, err := c.Start(t.Context(), starting("old", spec)); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "the id old was used before, and version ") {
 			t.Errorf("the id of a rollout that is lost: %v", err)
 		}
 	}
@@ -124,7 +127,7 @@ func testStartFindsTheRolloutThatTheListHasLost(t *testing.T) {
 	cl, _, db, _, c := newRolloutCluster(t)
 	spec := twoStages(200)
 	spec.Plan.Stages[1].Approval = true
-	if _, err := c.Start(t.Context(), "first", spec, operator); err != nil {
+	if _, err := c.Start(t.Context(), starting("first", spec)); err != nil {
 		t.Fatal(err)
 	}
 	reaches(t, c, "first", "it waits for an approval", func(r controlplane.Rollout) bool {
@@ -134,7 +137,7 @@ func testStartFindsTheRolloutThatTheListHasLost(t *testing.T) {
 	line := controlplane.RolloutSummary{ID: "first", Phase: controlplane.RolloutMeasuring, StartedMs: 3}
 	for name, list := range map[string][]controlplane.RolloutSummary{"lost": nil, "restored": {ended}, "with its line": {line, ended}} {
 		cl.putState(RolloutsService, rolloutScope, rolloutsKey, controlplane.RolloutList{List: list})
-		if _, err := c.Start(t.Context(), "second", twoStages(200), operator); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "rollout first is under way") {
+		if _, err := c.Start(t.Context(), starting("second", twoStages(200))); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "rollout first is under way") {
 			t.Errorf("%s: %v", name, err)
 		}
 		cl.putState(RolloutsService, rolloutScope, rolloutsKey, controlplane.RolloutList{List: list})
@@ -150,7 +153,7 @@ func testStartFindsTheRolloutThatTheListHasLost(t *testing.T) {
 	}
 	wantUnlocked(t, c, "first", controlplane.RolloutAborted)
 	wantInForce(t, db, oldTuning)
-	if _, err := c.Start(t.Context(), "second", twoStages(200), operator); err != nil {
+	if _, err := c.Start(t.Context(), starting("second", twoStages(200))); err != nil {
 		t.Error(err)
 	}
 }

@@ -38,10 +38,20 @@ func (d *durableList) CheckQueries(rails []controlplane.QueryRail) (string, erro
 
 func (d *durableList) Status(id string) (controlplane.Rollout, error) {
 	r, err := askOf[controlplane.Rollout](d, id, "Status", restate.Void{})
+	return r, notFound(err)
+}
+
+// notFound is an error of a rollout's handler, which wraps controlplane.ErrNotFound where there is no rollout.
+func notFound(err error) error {
 	if t := restate.AsTerminalError(err); t != nil && t.Code() == http.StatusNotFound {
-		err = fmt.Errorf("%w: %w", controlplane.ErrNotFound, err)
+		return fmt.Errorf("%w: %w", controlplane.ErrNotFound, err)
 	}
-	return r, err
+	return err
+}
+
+func (d *durableList) Restore(id string) (controlplane.Rollout, error) {
+	r, err := askOf[controlplane.Rollout](d, id, "Restore", restate.Void{})
+	return r, notFound(err)
 }
 
 func (d *durableList) Begin(id string, begin controlplane.RolloutBegin) (controlplane.Rollout, error) {

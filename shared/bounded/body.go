@@ -125,7 +125,7 @@ func (c *Call) explain(err error) error {
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
 		return refuse(BoundTime, "body did not arrive in time")
 	case errors.Is(err, context.Canceled):
-		return fmt.Errorf("body broke off: the caller went away: %w", err)
+		return fmt.Errorf("body ended early: the caller went away: %w", err)
 	}
 	return fmt.Errorf("body cannot be read: %w", err)
 }

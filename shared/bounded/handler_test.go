@@ -102,7 +102,7 @@ func TestBodies(t *testing.T) {
 		{"too long, of unknown length", chunked(long + "x"), nil, 413, "body is longer than 16384 bytes\n", BoundBody},
 		{"packed", bytes.NewReader(packed(t, bytesMax)), []string{"Content-Encoding", "gzip"}, 200, string(make([]byte, bytesMax)), ""},
 		{"packed, and too long", bytes.NewReader(packed(t, bytesMax+1)), []string{"Content-Encoding", "gzip"}, 413, "body unpacks to more than 16384 bytes\n", BoundUnpacked},
-		{"not packed", strings.NewReader("short"), []string{"Content-Encoding", "gzip"}, 400, "body is not gzip, as its headers have it: unexpected EOF\n", ""},
+		{"not packed", strings.NewReader("short"), []string{"Content-Encoding", "gzip"}, 400, "body is not gzip, but its headers say so: unexpected EOF\n", ""},
 		{"packed another way", strings.NewReader("short"), []string{"Content-Encoding", "br"}, 200, "short", ""},
 		{"a packed message", strings.NewReader(framed(1, packed(t, 10))), []string{"Content-Type", "application/grpc", "Grpc-Encoding", "gzip"}, 200, framed(0, make([]byte, 10)), ""},
 		{"a packed message, too long", strings.NewReader(framed(1, packed(t, bytesMax+1))), []string{"Content-Type", "application/grpc-web+proto", "Grpc-Encoding", "gzip"}, 413, "body unpacks to more than 16384 bytes\n", BoundUnpacked},

@@ -47,7 +47,7 @@ func Unpack(ctx context.Context, packed io.Reader, most int64, place *Place,
 	}
 }
 
-func notGzip(err error) error { return fmt.Errorf("body is not gzip, as its headers have it: %w", err) }
+func notGzip(err error) error { return fmt.Errorf("body is not gzip, but its headers say so: %w", err) }
 
 // fill reads until b is full or r has ended.
 func fill(r io.Reader, b *[]byte) (ended bool, err error) {

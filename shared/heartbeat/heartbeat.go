@@ -9,7 +9,7 @@ type Beat struct {
 	NodeID        string // unique in the fleet, 1 to 64 bytes
 	Region        string // 1 to 48 bytes
 	Build         string // version of the binary, at most 64 bytes
-	TuningVersion int64  // version of the tuning document in force; 0 is the built-in default
+	TuningVersion int64  // version of the stored tuning; 0 is the built-in default. See Health.Trial
 	StartedAtMs   int64  // Unix milliseconds by the node's clock
 	SentAtMs      int64  // Unix milliseconds by the node's clock; beside the database's own stamp it shows skew
 	Health        Health
@@ -76,6 +76,8 @@ type Health struct {
 	SettingsAtMs   int64 `json:"settings_at_ms"` // last settings read that was applied or found unchanged
 	// when the newest reset of a key that is in force was made, by the count store's clock
 	ResetAtMs       int64  `json:"reset_at_ms"`
+	Trial           int64  `json:"trial,omitempty"`            // number of the trial whose tuning is in force; 0: the stored one is
+	TuningHash      string `json:"tuning_hash,omitempty"`      // tuning.Tuning.Hash of the tuning in force
 	SettingsProblem string `json:"settings_problem,omitempty"` // why the newest settings are not in force
 }
 

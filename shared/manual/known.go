@@ -32,6 +32,8 @@ var Elsewhere = map[string]string{
 	"q":            "a function of the page it stands on",
 	"$RESTATE_BIN": "shared/servers starts the same binary",
 	".ci/run":      "it is what continuous integration runs",
+
+	"bin/weir-gubernator": "the tests of its module start it, with files of settings",
 }
 
 // Known tells whether a line that begins so is a command.

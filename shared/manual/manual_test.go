@@ -7,7 +7,7 @@ import (
 )
 
 const page = "# Page\n\n" +
-	"Say `weirctl fleet --json`, or `weirctl`, or `curl x`.\n\n" +
+	"Say `weirctl fleet -o json`, or `weirctl`, or `curl x`.\n\n" +
 	"    $ make run\n" +
 	"    Weir runs: ready in 0.7 s.\n" +
 	"    WEIR_API=http://h weirctl override set a b \"c d\" --reason 'for # now'   # a remark\n" +
@@ -28,7 +28,7 @@ func TestParse(t *testing.T) {
 		got = append(got, line)
 	}
 	want := []string{
-		"page.md:3: weirctl fleet --json (mentioned)",
+		"page.md:3: weirctl fleet -o json (mentioned)",
 		"page.md:5: make run",
 		"page.md:7: WEIR_API=http://h weirctl override set a b c d --reason for # now",
 		"page.md:8: curl -s http://h/metrics",

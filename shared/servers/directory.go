@@ -50,7 +50,7 @@ func newTemporary(server string) (*directory, error) {
 	if err != nil {
 		return nil, err
 	}
-	lock, err := tryLock(filepath.Join(unfinished, lockName))
+	lock, err := tryLock(filepath.Join(unfinished, lockName), os.O_CREATE)
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(unfinished))
 	}
@@ -68,7 +68,19 @@ func (d *directory) release() error {
 	if !d.temporary() {
 		return nil
 	}
-	return errors.Join(os.RemoveAll(d.path), d.lock.Close())
+	return errors.Join(removeLocked(d.path), d.lock.Close())
+}
+
+// removeLocked removes a directory whose lock is held, the lock's file last: who finds that gone leaves the directory
+// alone, and who finds it may take over what a kill has cut off.
+func removeLocked(path string) error {
+	entries, err := os.ReadDir(path)
+	for _, entry := range entries {
+		if entry.Name() != lockName {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(path, entry.Name())))
+		}
+	}
+	return errors.Join(err, os.RemoveAll(path))
 }
 
 // removeAbandoned removes this user's temporary directories whose owners are gone. It is a courtesy: errors are left to
@@ -80,19 +92,20 @@ func removeAbandoned() {
 		if err != nil || !info.IsDir() || !ownedByUs(info) {
 			continue
 		}
-		lock, err := tryLock(filepath.Join(path, lockName))
+		lock, err := tryLock(filepath.Join(path, lockName), 0)
 		if err != nil {
-			continue // in use
+			continue // in use, or being removed: a lock made here would be in the way of that
 		}
-		_ = os.RemoveAll(path)
+		_ = removeLocked(path)
 		_ = lock.Close()
 	}
 }
 
-// tryLock creates the file if need be and takes an exclusive lock on it, which lasts until the file is closed or the
-// process is gone. It fails at once when another open file holds the lock, in this process or another.
-func tryLock(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600) // close-on-exec: servers do not inherit it
+// tryLock opens the file and takes an exclusive lock on it, which lasts until the file is closed or the process is
+// gone. With create os.O_CREATE it makes the file if need be. It fails at once when another open file holds the lock,
+// in this process or another.
+func tryLock(path string, create int) (*os.File, error) {
+	f, err := os.OpenFile(path, create|os.O_RDWR, 0o600) // close-on-exec: servers do not inherit it
 	if err != nil {
 		return nil, err
 	}

@@ -102,7 +102,7 @@ func waitLock(ctx context.Context, path string) (*os.File, error) {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		lock, err := tryLock(path)
+		lock, err := tryLock(path, os.O_CREATE)
 		if err == nil || !errors.Is(err, syscall.EWOULDBLOCK) {
 			return lock, err
 		}

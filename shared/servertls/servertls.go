@@ -19,6 +19,10 @@ type TLS struct {
 	// Mutual is true when callers must show a certificate.
 	Mutual bool
 
+	// VersionMin is the oldest version of TLS that is spoken, as package tls numbers them; 0 is 1.2, and so is anything
+	// older. Set it before Config is called.
+	VersionMin uint16
+
 	now atomic.Pointer[tls.Config]
 }
 
@@ -56,10 +60,20 @@ func (t *TLS) apply(files []reload.File) error {
 // Config is a configuration that for each connection is what the files hold then, for these protocols: "h2",
 // "http/1.1".
 func (t *TLS) Config(protocols ...string) *tls.Config {
-	following := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: slices.Clone(protocols)}
+	return t.following(protocols, func(*tls.Config) {})
+}
+
+// ConfigForAll is Config for a port that asks no caller for a certificate: health, which probes ask for that have none.
+func (t *TLS) ConfigForAll(protocols ...string) *tls.Config {
+	return t.following(protocols, func(config *tls.Config) { config.ClientAuth, config.ClientCAs = tls.NoClientCert, nil })
+}
+
+func (t *TLS) following(protocols []string, change func(*tls.Config)) *tls.Config {
+	following := &tls.Config{MinVersion: max(tls.VersionTLS12, t.VersionMin), NextProtos: slices.Clone(protocols)}
 	following.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		config := t.now.Load().Clone()
-		config.NextProtos = following.NextProtos
+		config.NextProtos, config.MinVersion = following.NextProtos, following.MinVersion
+		change(config)
 		return config, nil
 	}
 	return following

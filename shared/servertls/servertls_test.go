@@ -34,18 +34,24 @@ func serve(t *testing.T, ours *testcert.Authority, callers *testcert.Authority) 
 	if s.TLS, err = servertls.Open(s.certificate, s.key, s.authority); err != nil {
 		t.Fatal(err)
 	}
+	s.address = listen(t, s.Config("h2", "http/1.1"))
+	return s
+}
+
+// listen greets with this configuration until the test ends.
+func listen(t *testing.T, config *tls.Config) (address string) {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.address = l.Addr().String()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		answer(tls.NewListener(l, s.Config("h2", "http/1.1")))
+		answer(tls.NewListener(l, config))
 	}()
 	t.Cleanup(func() { _ = l.Close(); <-done })
-	return s
+	return l.Addr().String()
 }
 
 // answer greets each connection and ends it.
@@ -155,5 +161,48 @@ func TestFilesAtFaultAreNamed(t *testing.T) {
 	}
 	if _, err := servertls.Open(path("missing"), path("k"), ""); !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
+	}
+}
+
+// A port for all asks no caller for a certificate, beside one that does; none speaks a version that is too old.
+func TestPortsForAllAndVersions(t *testing.T) {
+	ours, callers := testcert.New(t), testcert.New(t)
+	for _, c := range []struct {
+		least, callersMost uint16
+		forAll, want       bool
+	}{
+		{0, tls.VersionTLS12, true, true},
+		{0, tls.VersionTLS11, true, false},
+		{tls.VersionTLS10, tls.VersionTLS11, true, false},
+		{tls.VersionTLS13, tls.VersionTLS12, true, false},
+		{tls.VersionTLS13, tls.VersionTLS13, true, true},
+		{0, tls.VersionTLS13, false, false},
+	} {
+		s := serve(t, ours, callers)
+		s.VersionMin = c.least
+		if c.forAll {
+			s.address = listen(t, s.ConfigForAll("h2"))
+		} else {
+			s.address = listen(t, s.Config("h2"))
+		}
+		_, err := s.call(&tls.Config{RootCAs: ours.Pool(), MinVersion: tls.VersionTLS10, MaxVersion: c.callersMost})
+		if (err == nil) != c.want {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+}
+
+// "ConfigForAll is Config for a port that asks no caller for a certificate": a call there opens no other port.
+func TestAPortForAllOpensNoOther(t *testing.T) {
+	ours := testcert.New(t)
+	s := serve(t, ours, testcert.New(t))
+	asking, nobody := s.address, &tls.Config{RootCAs: ours.Pool()}
+	s.address = listen(t, s.ConfigForAll("h2"))
+	if _, err := s.call(nobody); err != nil {
+		t.Fatal(err)
+	}
+	s.address = asking
+	if _, err := s.call(nobody); err == nil {
+		t.Error("a caller without a certificate is taken")
 	}
 }

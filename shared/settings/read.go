@@ -62,10 +62,10 @@ func (r *reader) document(root *yaml.Node) {
 		return true
 	})
 	if kind != Kind && len(r.told) == 0 {
-		r.add(place{field: "kind"}, "is %.64q (%s)", kind, Kind)
+		r.add(place{field: "kind"}, "is %.64q, want %s", kind, Kind)
 	}
 	if version != Version && len(r.told) == 0 {
-		r.add(place{field: "version"}, "is %d (%d)", version, Version)
+		r.add(place{field: "version"}, "is %d, want %d", version, Version)
 	}
 }
 
@@ -139,7 +139,7 @@ func (r *reader) regionTuning(n *yaml.Node, at place) {
 		region := r.text(key, place{list: at.field, at: -1, line: key.Line})
 		in := place{list: at.field, at: -1, field: region, line: key.Line}
 		if _, twice := r.read.RegionTuning[region]; twice {
-			r.add(in, "is there twice")
+			r.add(in, "appears twice")
 			continue
 		}
 		if t := r.tuning(n.Content[i+1], in); t != nil {

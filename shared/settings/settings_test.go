@@ -138,32 +138,32 @@ func TestErrorsNameThePlace(t *testing.T) {
 		"":                                      "it is empty",
 		"# nothing":                             "it is empty",
 		"- 1":                                   "line 1: the document is not a mapping",
-		"kind: other\nversion: 1":               `kind is "other" (weir-settings)`,
-		"kind: weir-settings\nversion: 2":       "version is 2 (1)",
-		"kind: weir-settings":                   "version is left out",
-		"version: 1":                            "kind is left out",
-		head + "limits: []":                     "line 3: limits is no field of it",
-		head + "kind: weir-settings":            "line 3: kind is there twice",
+		"kind: other\nversion: 1":               `kind is "other", want weir-settings`,
+		"kind: weir-settings\nversion: 2":       "version is 2, want 1",
+		"kind: weir-settings":                   "version is missing",
+		"version: 1":                            "kind is missing",
+		head + "limits: []":                     "line 3: limits is not a known field",
+		head + "kind: weir-settings":            "line 3: kind appears twice",
 		head + "overrides: 1":                   "line 3: overrides is not a list",
 		head + "overrides: [1]":                 "line 3: overrides[0] is not a mapping",
 		head + "---\n" + head:                   "text after the document's end",
-		head + "tuning: {floor: 0.1}":           "line 3: tuning is refused: invalid tuning: the document leaves out step",
+		head + "tuning: {floor: 0.1}":           "line 3: tuning is refused: invalid tuning: the document lacks step",
 		head + "tuning: {floor: x}":             "line 3: tuning is refused",
 		head + "tuning: {a: &a [*a]}":           "line 3: tuning is refused: an alias",
 		head + "tuning: {floor: 0.1, flor: 1}":  `line 3: tuning is refused: invalid tuning: json: unknown field "flor"`,
 		head + "region_tuning: {eu: {flor: 1}}": `line 3: region_tuning.eu is refused: invalid tuning: json: unknown field "flor"`,
 		head + "region_tuning: {eu: {}}":        "line 3: region_tuning.eu is refused",
 		head + "region_tuning: []":              "line 3: region_tuning is not a mapping",
-		item(""):                                "line 5: overrides[1].limit is left out",
+		item(""):                                "line 5: overrides[1].limit is missing",
 		item(", limit: -1"):                     "line 5: overrides[1].limit is -1 (0 to 9007199254740991; 0 blocks)",
 		item(", limit: 1.5"):                    `line 5: overrides[1].limit is "1.5", want a whole number`,
 		item(`, limit: "1"`):                    "overrides[1].limit is",
-		item(", limit: 1, burst: 3"):            "line 5: overrides[1].burst is no field of it",
-		item(", limit: 1, limit: 2"):            "line 5: overrides[1].limit is there twice",
+		item(", limit: 1, burst: 3"):            "line 5: overrides[1].burst is not a known field",
+		item(", limit: 1, limit: 2"):            "line 5: overrides[1].limit appears twice",
 		item(", limit: 1, duration_ms: 5"):      "line 5: overrides[1].duration_ms is 5 (0, or 1000 to 31622400000)",
 		item(", limit: 1, candidate: -5"):       "line 5: overrides[1].candidate is -5 (0 to 9007199254740991; 0 for none)",
 		item(", limit: 1, shadow: yes"):         `line 5: overrides[1].shadow is "yes", want true or false`,
-		strings.Replace(item(", limit: 1"), "pattern: d", "pattern: c", 1):                            "line 5: overrides[1] is that of overrides[0] again",
+		strings.Replace(item(", limit: 1"), "pattern: d", "pattern: c", 1):                            "line 5: overrides[1] repeats overrides[0]",
 		strings.Replace(item(", limit: 1"), "pattern: d", `pattern: "`+strings.Repeat("*", 9)+`"`, 1): "overrides[1].pattern has 9 '*' (0 to 8)",
 		strings.Replace(item(", limit: 1"), "pattern: d", "pattern: ~", 1):                            "line 5: overrides[1].pattern is not a text",
 		strings.Replace(item(", limit: 1"), "pattern: d", "pattern: "+strings.Repeat("d", 256), 1):    "overrides[1].pattern is 256 bytes long (1 to 255)",
@@ -171,10 +171,10 @@ func TestErrorsNameThePlace(t *testing.T) {
 		space(", outage: no"):                       `namespaces[0].outage is "no" (local, open, closed)`,
 		space(", headroom: ''"):                     `namespaces[0].headroom is "" (kick, wait)`,
 		space(", estimate: '{\"flor\":1}'"):         `namespaces[0].estimate is refused: estimate: json: unknown field "flor"`,
-		space("}\n  - {workspace: a, namespace: b"): "line 5: namespaces[1] is that of namespaces[0] again",
+		space("}\n  - {workspace: a, namespace: b"): "line 5: namespaces[1] repeats namespaces[0]",
 		space(", mode: estimate, estimate: '{\"drain\":\"leaky\"}'") + "overrides: [{workspace: a, namespace: b, pattern: c, limit: 1, candidate: 2}]": "line 5: overrides[0].candidate is 2 (0 in a namespace that estimates with a leaky drain",
 		crowd: "line 36: overrides[32].pattern is one of more than 32 patterns with several '*' that begin alike",
-		"{\"kind\":\"weir-settings\",\n\"version\":1,\n\"overrides\":[{\"workspace\":\"a\",\n\"limit\":-1}]}": "line 3: overrides[0].namespace is left out",
+		"{\"kind\":\"weir-settings\",\n\"version\":1,\n\"overrides\":[{\"workspace\":\"a\",\n\"limit\":-1}]}": "line 3: overrides[0].namespace is missing",
 		"{\"kind\":\n!}":                     "line 1: invalid character",
 		`{"kind":"weir`:                      "unexpected EOF",
 		`{} {}`:                              "text after the document's end",
@@ -308,3 +308,38 @@ func FuzzParse(f *testing.F) {
 }
 
 func first(text []byte, _ error) []byte { return text }
+
+// Documents are one if nothing is set twice, and if all of it together is one that Parse takes.
+func TestMerge(t *testing.T) {
+	parse := func(name, text string) Part {
+		t.Helper()
+		d, err := Parse([]byte("kind: weir-settings\nversion: 1\n" + text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return Part{Name: name, Document: d}
+	}
+	a := parse("a", "namespaces: [{workspace: w, namespace: n, mode: estimate, estimate: '{\"preset\":\"posthog\"}'}]\n")
+	b := parse("b", "overrides: [{workspace: w, namespace: m, pattern: u, limit: 1, candidate: 2}]\n")
+	all, err := Merge([]Part{a, b})
+	if err != nil || len(all.Namespaces) != 1 || len(all.Overrides) != 1 || all.Tuning != nil {
+		t.Errorf("%+v, %v", all, err)
+	}
+	fleet := tuning.Default()
+	tuned := Part{Name: "c", Document: &Document{Tuning: &fleet, RegionTuning: map[string]tuning.Tuning{"eu": fleet}}}
+	if all, err := Merge([]Part{a, tuned}); err != nil || all.Tuning == nil || len(all.RegionTuning) != 1 {
+		t.Errorf("%+v, %v", all, err)
+	}
+	again := tuned
+	again.Name = "d"
+	for says, parts := range map[string][]Part{
+		`d: tuning is in c, too`:                           {tuned, again},
+		`d: region_tuning "eu" is in c, too`:               {tuned, again},
+		`e: namespace "n" of workspace "w" is in a, too`:   {a, {"e", a.Document}},
+		`of all documents together: settings document: ov`: {a, parse("f", "overrides: [{workspace: w, namespace: n, pattern: u, limit: 1, candidate: 2}]\n")},
+	} {
+		if _, err := Merge(parts); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v, want %s", err, says)
+		}
+	}
+}

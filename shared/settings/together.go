@@ -10,7 +10,7 @@ import (
 
 type space struct{ workspace, namespace string }
 
-// checkTogether refuses what single items cannot show: an item that is there twice, a candidate that no
+// checkTogether refuses what single items cannot show: an item that appears twice, a candidate that no
 // node can judge, and patterns that a node would leave out.
 func (d *Document) checkTogether(p *problems, at lines) {
 	leaky := make(map[space]bool)
@@ -19,7 +19,7 @@ func (d *Document) checkTogether(p *problems, at lines) {
 		here := place{list: "namespaces", at: i, line: lineOf(at.namespaces, i)}
 		name := Namespace{Workspace: n.Workspace, Namespace: n.Namespace}
 		if earlier, twice := first[name]; twice {
-			p.add(here, "is that of namespaces[%d] again", earlier)
+			p.add(here, "repeats namespaces[%d]", earlier)
 			continue
 		}
 		first[name] = i
@@ -37,7 +37,7 @@ func (d *Document) checkOverrides(p *problems, at lines, leaky map[space]bool) {
 		here := place{list: "overrides", at: i, line: lineOf(at.overrides, i)}
 		name := Override{Workspace: o.Workspace, Namespace: o.Namespace, Pattern: o.Pattern}
 		if earlier, twice := first[name]; twice {
-			p.add(here, "is that of overrides[%d] again", earlier)
+			p.add(here, "repeats overrides[%d]", earlier)
 			continue
 		}
 		first[name] = i

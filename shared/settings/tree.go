@@ -119,16 +119,16 @@ func (r *reader) fields(
 		case key.Kind != yaml.ScalarNode || key.Tag != "!!str":
 			r.add(at, "has a field without a name")
 		case slices.Contains(seen, key.Value):
-			r.add(in, "is there twice")
+			r.add(in, "appears twice")
 		case set(key.Value, value, in):
 			seen = append(seen, key.Value)
 		default:
-			r.add(at.of(fmt.Sprintf("%.64s", key.Value)).on(key.Line), "is no field of it")
+			r.add(at.of(fmt.Sprintf("%.64s", key.Value)).on(key.Line), "is not a known field")
 		}
 	}
 	for _, field := range required {
 		if !slices.Contains(seen, field) {
-			r.add(at.of(field), "is left out")
+			r.add(at.of(field), "is missing")
 		}
 	}
 }

@@ -102,7 +102,7 @@ func checkWhole(text []byte) error {
 			return fmt.Errorf("%w: there is no field %.64q (fields: %s)", ErrInvalid, field, strings.Join(Fields(), ", "))
 		}
 		if slices.Contains(have, field) {
-			return fmt.Errorf("%w: %.64q is there twice", ErrInvalid, field)
+			return fmt.Errorf("%w: %.64q appears twice", ErrInvalid, field)
 		}
 		if string(value) != "null" {
 			have = append(have, field)
@@ -110,8 +110,8 @@ func checkWhole(text []byte) error {
 	}
 	missing := slices.DeleteFunc(Fields(), func(f string) bool { return slices.Contains(have, f) })
 	if len(missing) > 0 {
-		return fmt.Errorf("%w: the document leaves out %s: a document holds every field, since one that is left out "+
-			"would be set back to its default (to change single fields of what is in force: weirctl rollout start --set)",
+		return fmt.Errorf("%w: the document lacks %s: it must hold every field, because a missing one would return "+
+			"to its default (to change single fields of the tuning in force: weirctl rollout start --set)",
 			ErrInvalid, strings.Join(missing, ", "))
 	}
 	return nil

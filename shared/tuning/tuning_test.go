@@ -58,13 +58,13 @@ func TestParseRefusesADocumentThatIsNotWhole(t *testing.T) {
 		t.Fatal(err)
 	}
 	for doc, want := range map[string]string{
-		`{"floor":0.3}`: "leaves out step, news_interval_ms, settings_interval_ms, jitter, min_global_duration_ms, replay_tick_ms, fresh_for_ms, strict_for_ms:",
-		`{}`:            "leaves out floor, step",
-		`null`:          "leaves out floor, step",
-		strings.Replace(string(whole), `"jitter":0.2`, `"jitter":null`, 1): "leaves out jitter:",
-		strings.Replace(string(whole), `"jitter":0.2,`, ``, 1):             "leaves out jitter:",
+		`{"floor":0.3}`: "lacks step, news_interval_ms, settings_interval_ms, jitter, min_global_duration_ms, replay_tick_ms, fresh_for_ms, strict_for_ms:",
+		`{}`:            "lacks floor, step",
+		`null`:          "lacks floor, step",
+		strings.Replace(string(whole), `"jitter":0.2`, `"jitter":null`, 1): "lacks jitter:",
+		strings.Replace(string(whole), `"jitter":0.2,`, ``, 1):             "lacks jitter:",
 		strings.Replace(string(whole), `"floor"`, `"Floor"`, 1):            `there is no field "Floor"`,
-		strings.Replace(string(whole), `{`, `{"step":0.5,`, 1):             `"step" is there twice`,
+		strings.Replace(string(whole), `{`, `{"step":0.5,`, 1):             `"step" appears twice`,
 	} {
 		if _, err := Parse([]byte(doc)); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", doc, err, want)

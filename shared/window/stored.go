@@ -28,3 +28,21 @@ func ReadStoredDuration(stored int64, k *Key) (ok bool) {
 	k.Generation = Generation(stored >> generationShift) // 63 bits: at most GenerationMax
 	return true
 }
+
+// Rows of the database are dropped by the hour or by the day in which they expire, by their expiry class; what has none
+// of the two is deleted row by row. schema/00017_window_counts_expiry_class.sql has the same bounds.
+const (
+	expireHourlyMax = 12 * time.Hour
+	expireDailyMax  = 31 * 24 * time.Hour
+)
+
+// ExpiryClass is a key's expiry_class in the database: 0, 1 or 2. It depends on nothing but the duration.
+func ExpiryClass(k *Key) int64 {
+	switch {
+	case k.Duration <= expireHourlyMax:
+		return 0
+	case k.Duration <= expireDailyMax:
+		return 1
+	}
+	return 2
+}

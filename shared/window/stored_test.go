@@ -45,3 +45,17 @@ func FuzzReadStoredDuration(f *testing.F) {
 		}
 	})
 }
+
+// "It depends on nothing but the duration": cells of a key in two modes and generations have one class.
+func TestExpiryClass(t *testing.T) {
+	for duration, want := range map[time.Duration]int64{
+		DurationMin: 0, 12 * time.Hour: 0, 12*time.Hour + time.Millisecond: 1, 24 * time.Hour: 1,
+		31 * 24 * time.Hour: 1, 31*24*time.Hour + time.Millisecond: 2, DurationMax: 2,
+	} {
+		for _, k := range []Key{{Duration: duration}, {Duration: duration, Mode: Modes - 1, Generation: GenerationMax}} {
+			if got := ExpiryClass(&k); got != want {
+				t.Errorf("%v is of class %d, want %d", duration, got, want)
+			}
+		}
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/api"
 	"github.com/weirhq/weir/shared/hosts"
 )
 
@@ -28,54 +29,57 @@ type config struct {
 	PrintConfig bool             `env:"-" help:"Print the settings in force as YAML, secrets masked, and exit."`
 	Version     kong.VersionFlag `env:"-" help:"Print the version and exit."`
 
-	APIListen         string `name:"api-listen" default:"127.0.0.1:7080" help:"Where operators' calls, /healthz, /readyz and /metrics are served. Anything but loopback takes --api-auth=token."`
-	APIAuth           string `name:"api-auth" default:"none" enum:"none,token" help:"What the API asks callers for: none, or a token (weirctl token create)."`
-	APIAdminTokenFile string `name:"api-admin-token-file" placeholder:"FILE" help:"File that holds an admin's token, with which the first others are made."`
-	APITLSCert        string `name:"api-tls-cert" placeholder:"FILE" help:"PEM file with the API's certificate and its chain: callers then speak https. Read again when it changes."`
-	APITLSKey         string `name:"api-tls-key" placeholder:"FILE" help:"PEM file with its key."`
-	APIClientCA       string `name:"api-client-ca" placeholder:"FILE" help:"PEM file with the authorities of callers' certificates: callers must then show one, beside a token."`
+	APIListen         string `name:"api-listen" default:"127.0.0.1:7080" help:"Address that serves operators' calls, /healthz, /readyz and /metrics. An address other than loopback requires --api-auth=token."`
+	APIAuth           string `name:"api-auth" default:"none" enum:"none,token" help:"How callers of the API authenticate: none, or token, which requires a bearer token (weirctl token create)."`
+	APIAdminTokenFile string `name:"api-admin-token-file" placeholder:"FILE" help:"File with the first admin token; use it to create the other tokens."`
+	APITLSCert        string `name:"api-tls-cert" placeholder:"FILE" help:"PEM file with the API's certificate and its chain; the API then serves HTTPS only. Read again when it changes."`
+	APITLSKey         string `name:"api-tls-key" placeholder:"FILE" help:"PEM file with the key of api-tls-cert."`
+	APIClientCA       string `name:"api-client-ca" placeholder:"FILE" help:"PEM file with the CAs of callers' certificates. Callers must then present a certificate, whatever api-auth requires besides."`
 
-	APIAllowedHosts []string `name:"api-allowed-hosts" placeholder:"NAME,…" help:"Names, beside loopback ones, by which requests may address the API, and unsigned ones over HTTP/1.x the handlers: that of a proxy on this machine."`
+	APIClientRoles map[string]string `name:"api-client-roles" placeholder:"SUBJECT=ROLE;…" help:"Role (viewer, operator or admin) by the subject of a caller's certificate: its URI (spiffe://…), or else its common name. Such a caller needs no token. The audit log and approvals name the caller by the subject."`
 
-	APITrustedProxies []string `name:"api-trusted-proxies" placeholder:"ADDRESS,…" help:"Addresses or networks of proxies whose X-Forwarded-For tells who signs in to the console, and whose X-Forwarded-Proto that it is over TLS; of others neither is read."`
+	APIAllowedHosts []string `name:"api-allowed-hosts" placeholder:"NAME" help:"Host names, besides loopback ones, that requests to a loopback api-listen may use, such as that of a proxy on this machine. They also hold for handlers-listen without restate-identity-key. HTTP/1.x without TLS only."`
 
-	Console bool `default:"true" negatable:"" help:"Serve the web console at /console/ of api-listen. It asks for a token where the API does."`
+	APITrustedProxies []string `name:"api-trusted-proxies" placeholder:"ADDRESS" help:"Addresses or networks of proxies in front of the console. From these proxies alone it reads X-Forwarded-For, the client's address at sign-in, and X-Forwarded-Proto, which tells it that the client uses TLS."`
 
-	HandlersListen string `default:"127.0.0.1:9080" help:"Where Restate calls the durable handlers."`
-	HandlersURL    string `name:"handlers-url" placeholder:"URL" help:"The address of the handlers as Restate reaches it. Default: http:// and handlers-listen."`
+	Console bool `default:"true" negatable:"" help:"Serve the web console at /console/ of api-listen. It requires a token if the API does."`
 
-	RestateIngress     []string `name:"restate-ingress" placeholder:"URL,…" default:"http://127.0.0.1:8080" help:"Restate's ingress. Of a cluster those of all its nodes: when one does not answer, the next is asked."`
-	RestateAdmin       []string `name:"restate-admin" placeholder:"URL,…" default:"http://127.0.0.1:9070" help:"Restate's admin API; of a cluster, all of them."`
+	HandlersListen string `default:"127.0.0.1:9080" help:"Address on which Restate calls the durable handlers."`
+	HandlersURL    string `name:"handlers-url" placeholder:"URL" help:"URL at which Restate reaches the handlers. Default: http:// and handlers-listen."`
+
+	RestateIngress     []string `name:"restate-ingress" placeholder:"URL" default:"http://127.0.0.1:8080" help:"URL of Restate's ingress; for a cluster, those of all its nodes (1 to 9). If one does not answer, the next is tried."`
+	RestateAdmin       []string `name:"restate-admin" placeholder:"URL" default:"http://127.0.0.1:9070" help:"URL of Restate's admin API; for a cluster, those of all its nodes (1 to 9)."`
 	RestateIdentityKey string   `name:"restate-identity-key" placeholder:"publickeyv1_…" help:"Public key that Restate's requests must be signed with; weir-control identity-key --out FILE makes a pair. Required where handlers-listen is not loopback."`
 
-	RedisURL          map[string]string `name:"redis-url" placeholder:"REGION=URL;…" help:"The regions' Redis, for weirctl doctor alone: redis://host:port, without a password."`
-	RedisPasswordFile string            `name:"redis-password-file" placeholder:"FILE" help:"File that holds the password for those."`
+	RedisURL          map[string]string `name:"redis-url" placeholder:"REGION=URL;…" help:"URL of each region's Redis without a password, redis://host:port. Only weirctl doctor uses it."`
+	RedisPasswordFile string            `name:"redis-password-file" placeholder:"FILE" help:"File with the password of the servers in redis-url."`
 
-	MySQLDSNFile string `name:"mysql-dsn-file" placeholder:"FILE" help:"File that holds the MySQL DSN, user:password@tcp(host:port)/database. The environment's WEIR_MYSQL_DSN comes before it."`
-	Migrate      bool   `default:"true" negatable:"" help:"Create and upgrade the tables at the start."`
+	MySQLDSNFile string `name:"mysql-dsn-file" placeholder:"FILE" help:"File that holds the MySQL DSN, user:password@tcp(host:port)/database. The environment variable WEIR_MYSQL_DSN takes precedence."`
+	Migrate      bool   `default:"true" negatable:"" help:"Create and upgrade the tables at startup."`
 
 	CleanupInterval  time.Duration `default:"1m" help:"Time between two cleanups of expired rows (1s to 1h)."`
-	CleanupGrace     time.Duration `default:"1m" help:"How long an expired row is kept (0s to 168h)."`
+	CleanupGrace     time.Duration `default:"1m" help:"How long an expired row is kept before a cleanup deletes it (0s to 168h)."`
+	CleanupKeep      time.Duration `default:"0s" help:"How long the rows of a dropped partition are kept in a table of their own (1h to 168h; 0s: not at all)."`
 	CleanupBatchRows int           `default:"5000" help:"Most rows of one DELETE (1 to 50000)."`
-	CleanupBatches   int           `default:"200" help:"Most DELETEs of one cleanup (1 to 10000); the next one follows at once if that was not enough."`
-	CleanupBatchSlow time.Duration `default:"500ms" help:"A DELETE that takes longer halves the next (1ms to 1m)."`
-	CleanupRunTime   time.Duration `default:"30s" help:"Time in DELETEs after which a cleanup makes no more (1s to 10m)."`
+	CleanupBatches   int           `default:"200" help:"Most DELETEs of one cleanup (1 to 10000). If rows are left, the next cleanup starts immediately."`
+	CleanupBatchSlow time.Duration `default:"500ms" help:"If a DELETE takes longer than this, the next one deletes half as many rows (1ms to 1m)."`
+	CleanupRunTime   time.Duration `default:"30s" help:"Time spent in DELETEs after which a cleanup starts no further one (1s to 10m)."`
 
-	WatchInterval time.Duration `default:"30s" help:"Time between two looks at the health of the fleet and of what it stands on (1s to 10m)."`
+	WatchInterval time.Duration `default:"30s" help:"Time between two checks of the health of the fleet, MySQL and Restate (1s to 10m)."`
 
-	NodeLiveWithin time.Duration `default:"30s" help:"A node not heard of for longer is listed as not live (1s to 24h)."`
-	NodeDeadAfter  time.Duration `default:"24h" help:"The heartbeat of a node not heard of for longer is deleted (1m to 2160h)."`
+	NodeLiveWithin time.Duration `default:"30s" help:"A node without a heartbeat for longer is listed as not live (1s to 24h)."`
+	NodeDeadAfter  time.Duration `default:"24h" help:"The row of a node without a heartbeat for longer is deleted (1m to 2160h)."`
 
-	PrometheusURL string `name:"prometheus-url" placeholder:"URL" help:"Prometheus that the queries of rollouts' guardrails are asked of. Default: none."`
+	PrometheusURL string `name:"prometheus-url" placeholder:"URL" help:"Prometheus that evaluates the queries of rollouts' guardrails. Default: none."`
 
-	DrainTimeout time.Duration `default:"25s" help:"How long calls and steps under way are waited for on SIGTERM (0s to 10m)."`
+	DrainTimeout time.Duration `default:"25s" help:"How long a stopping weir-control waits for calls and steps to finish (0s to 10m)."`
 	LogLevel     string        `default:"info" enum:"debug,info,warn,error" help:"One of ${enum}. Logs are JSON lines on stderr."`
 }
 
 // cleanup is the part of the configuration that the cleanup validates itself.
 func (c *config) cleanup() controlplane.CleanupConfig {
 	cleanup := controlplane.DefaultCleanupConfig()
-	cleanup.Grace, cleanup.NodeDeadAfter = c.CleanupGrace, c.NodeDeadAfter
+	cleanup.Grace, cleanup.Keep, cleanup.NodeDeadAfter = c.CleanupGrace, c.CleanupKeep, c.NodeDeadAfter
 	cleanup.Limits = controlplane.SweepLimits{
 		BatchRowsMax: c.CleanupBatchRows, BatchesMax: c.CleanupBatches,
 		BatchSlow: c.CleanupBatchSlow, RunTimeMax: c.CleanupRunTime,
@@ -106,8 +110,15 @@ func (c *config) validate() error {
 		bad = append(bad, errors.New("api-tls-cert and api-tls-key go together: set both, or neither"))
 	}
 	if c.APIClientCA != "" && c.APITLSCert == "" {
-		bad = append(bad, errors.New("api-client-ca takes api-tls-cert and api-tls-key: without TLS no caller shows a "+
+		bad = append(bad, errors.New("api-client-ca needs api-tls-cert and api-tls-key: without TLS callers present no "+
 			"certificate"))
+	}
+	if len(c.APIClientRoles) > 0 && (c.APIClientCA == "" || c.APIAuth != "token") {
+		bad = append(bad, errors.New("api-client-roles needs api-client-ca, which verifies certificates, and api-auth=token "+
+			"for callers whose certificate has no role"))
+	}
+	if err := api.ValidateSubjects(c.subjects()); err != nil {
+		bad = append(bad, fmt.Errorf("api-client-roles: %w", err))
 	}
 	for region, url := range c.RedisURL {
 		bad = append(bad, validRedisURL(region, url))
@@ -128,11 +139,20 @@ func (c *config) validate() error {
 				"run the handlers: set restate-identity-key, so that only your Restate can", c.HandlersListen))
 		}
 		if c.HandlersURL == "" {
-			bad = append(bad, fmt.Errorf("handlers-url is required with handlers-listen %s: Restate must be told by which "+
-				"name it reaches the handlers", c.HandlersListen))
+			bad = append(bad, fmt.Errorf("handlers-url is required if handlers-listen is %s: it is the URL at which Restate "+
+				"reaches the handlers", c.HandlersListen))
 		}
 	}
 	return errors.Join(bad...)
+}
+
+// subjects are the roles of callers by the subject of their certificate.
+func (c *config) subjects() map[string]controlplane.Role {
+	subjects := make(map[string]controlplane.Role, len(c.APIClientRoles))
+	for subject, role := range c.APIClientRoles {
+		subjects[subject] = controlplane.Role(role)
+	}
+	return subjects
 }
 
 // dsn is the MySQL DSN, from the environment or else from the file.

@@ -41,25 +41,29 @@ func TestConfigRefusals(t *testing.T) {
 		"API on all interfaces":  {[]string{"--api-listen", ":7080"}, []string{"is not a loopback address"}},
 		"API by a name":          {[]string{"--api-listen", "example.com:7080"}, []string{"is not a loopback address"}},
 		"handlers for everybody": {[]string{"--handlers-listen", "10.0.0.1:9080"}, []string{"set restate-identity-key", "handlers-url is required"}},
-		"handlers, no URL":       {[]string{"--handlers-listen", "[::]:9080", "--restate-identity-key", "publickeyv1_x"}, []string{"handlers-url is required with handlers-listen [::]:9080"}},
+		"handlers, no URL":       {[]string{"--handlers-listen", "[::]:9080", "--restate-identity-key", "publickeyv1_x"}, []string{"handlers-url is required if handlers-listen is [::]:9080"}},
 		"no port":                {[]string{"--api-listen", "127.0.0.1"}, []string{`api-listen is "127.0.0.1", want host:port`}},
 		"no URL":                 {[]string{"--restate-admin", "127.0.0.1:9070", "--restate-ingress", "ftp://x"}, []string{"restate-admin is not a URL", "restate-ingress is not a URL"}},
 		"one of two no URL":      {[]string{"--restate-ingress", "http://10.0.0.1:8080,10.0.0.2:8080"}, []string{"restate-ingress is not a URL"}},
 		"out of bounds": {[]string{"--cleanup-interval", "100ms", "--node-live-within", "25h", "--drain-timeout", "11m", "--cleanup-batches", "0"},
 			[]string{"cleanup-interval is 100ms (1s to 1h0m0s)", "node-live-within is 25h0m0s (1s to 24h0m0s)", "drain-timeout is 11m0s (0s to 10m0s)", "cleanup batches is 0 (1 to 10000)"}},
-		"half of TLS":      {[]string{"--api-tls-cert", "c.pem"}, []string{"api-tls-cert and api-tls-key go together"}},
-		"callers, no TLS":  {[]string{"--api-client-ca", "c.pem"}, []string{"api-client-ca takes api-tls-cert"}},
-		"a Redis password": {[]string{"--redis-url", "eu=redis://:s3cret@h:1"}, []string{"put it into redis-password-file"}},
-		"unknown flag":     {[]string{"--bogus"}, []string{"unknown flag --bogus"}},
-		"unknown level":    {[]string{"--log-level", "loud"}, []string{"debug", "loud"}},
-		"not a duration":   {[]string{"--cleanup-grace", "soon"}, []string{"soon"}},
-		"unknown key":      {[]string{"--config", file(t, "cleanup-gracee: 1m\nprint-config: true\n")}, []string{"unknown keys: cleanup-gracee, print-config", "known: api-listen"}},
-		"a DSN in a file":  {[]string{"--config", file(t, "mysql-dsn: "+secretDSN)}, []string{"unknown keys: mysql-dsn"}},
-		"a mapping":        {[]string{"--config", file(t, "cleanup-grace: {a: 1}")}, []string{"a mapping is not a value"}},
-		"not YAML":         {[]string{"--config", file(t, "[")}, []string{"the configuration file is not YAML"}},
-		"a key twice":      {[]string{"--config", file(t, "migrate: true\nmigrate: false\n")}, []string{"already defined"}},
-		"no such file":     {[]string{"--config", filepath.Join(t.TempDir(), "none")}, []string{"none"}},
-		"DSN from nowhere": {[]string{"--mysql-dsn-file", filepath.Join(t.TempDir(), "none")}, nil},
+		"half of TLS":                  {[]string{"--api-tls-cert", "c.pem"}, []string{"api-tls-cert and api-tls-key go together"}},
+		"callers, no TLS":              {[]string{"--api-client-ca", "c.pem"}, []string{"api-client-ca needs api-tls-cert"}},
+		"roles, no callers' authority": {[]string{"--api-client-roles", "bob=admin", "--api-auth", "token"}, []string{"api-client-roles needs api-client-ca"}},
+		"roles, no tokens":             {[]string{"--api-client-roles", "bob=admin", "--api-tls-cert", "c", "--api-tls-key", "k", "--api-client-ca", "ca"}, []string{"api-client-roles needs api-client-ca", "api-auth=token"}},
+		"no such role":                 {[]string{"--api-client-roles", "spiffe://corp/bob=root"}, []string{`api-client-roles: invalid: subject "spiffe://corp/bob" has the role "root" (viewer, operator or admin)`}},
+		"a long subject":               {[]string{"--api-client-roles", strings.Repeat("b", 192) + "=admin"}, []string{"actor is 192 bytes long (1 to 191)"}},
+		"a Redis password":             {[]string{"--redis-url", "eu=redis://:s3cret@h:1"}, []string{"put it into redis-password-file"}},
+		"unknown flag":                 {[]string{"--bogus"}, []string{"unknown flag --bogus"}},
+		"unknown level":                {[]string{"--log-level", "loud"}, []string{"debug", "loud"}},
+		"not a duration":               {[]string{"--cleanup-grace", "soon"}, []string{"soon"}},
+		"unknown key":                  {[]string{"--config", file(t, "cleanup-gracee: 1m\nprint-config: true\n")}, []string{"unknown keys: cleanup-gracee, print-config", "known: api-listen"}},
+		"a DSN in a file":              {[]string{"--config", file(t, "mysql-dsn: "+secretDSN)}, []string{"unknown keys: mysql-dsn"}},
+		"a mapping":                    {[]string{"--config", file(t, "cleanup-grace: {a: 1}")}, []string{"a mapping is not a value"}},
+		"not YAML":                     {[]string{"--config", file(t, "[")}, []string{"the configuration file is not YAML"}},
+		"a key twice":                  {[]string{"--config", file(t, "migrate: true\nmigrate: false\n")}, []string{"already defined"}},
+		"no such file":                 {[]string{"--config", filepath.Join(t.TempDir(), "none")}, []string{"none"}},
+		"DSN from nowhere":             {[]string{"--mysql-dsn-file", filepath.Join(t.TempDir(), "none")}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if name == "DSN from nowhere" {
@@ -104,6 +108,7 @@ api-admin-token-file: ""
 api-tls-cert: ""
 api-tls-key: ""
 api-client-ca: ""
+api-client-roles: {}
 api-allowed-hosts:
     - a.example
     - b.example
@@ -122,6 +127,7 @@ mysql-dsn-file: ""
 migrate: false
 cleanup-interval: 1m0s
 cleanup-grace: 3m0s
+cleanup-keep: 0s
 cleanup-batch-rows: 2000
 cleanup-batches: 10
 cleanup-batch-slow: 500ms

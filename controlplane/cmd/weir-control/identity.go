@@ -21,7 +21,7 @@ const identityArgument = "identity-key"
 
 // identity is the command line after it.
 type identity struct {
-	Out string `required:"" type:"path" placeholder:"FILE" help:"PEM file with the private key, for request-identity-private-key-pem-file of Restate. Made, readable by its owner alone, if it is not there."`
+	Out string `required:"" type:"path" placeholder:"FILE" help:"PEM file with the private key, for request-identity-private-key-pem-file of Restate. If the file does not exist, it is created with a new key, readable by its owner only."`
 }
 
 func identityKey(args []string, stdout, stderr io.Writer) (code int) {
@@ -78,8 +78,8 @@ func openIdentity(path string) (string, error) {
 	}
 	private, ok := key.(ed25519.PrivateKey)
 	if !ok {
-		return "", fmt.Errorf("%s has a key of another kind, and Restate signs with ed25519: name a file that is not there "+
-			"yet, to have one made", path)
+		return "", fmt.Errorf("%s holds a key of another kind, and Restate signs with ed25519: name a file that does not "+
+			"exist, and this command creates a key in it", path)
 	}
 	return "publickeyv1_" + base58.Encode(private.Public().(ed25519.PublicKey)), nil
 }

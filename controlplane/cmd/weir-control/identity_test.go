@@ -21,7 +21,7 @@ import (
 	"github.com/weirhq/weir/shared/servers"
 )
 
-// "Made, readable by its owner alone, if it is not there", and kept if it is.
+// "If the file does not exist, it is created with a new key, readable by its owner only"; else it is kept.
 func TestIdentityKey(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "identity.pem")
 	code, first, stderr := tried(t, "identity-key", "--out", path)

@@ -3,9 +3,9 @@
 //
 // It serves from its first moment, whatever is down: without Restate schedules stand
 // still, without MySQL runs fail and are recorded as such, and both are taken up again
-// without a restart. SIGTERM drains: calls of operators are finished, then the step
-// that a handler is in; a second one ends at once. Exit codes: 0 after a drain, 1 on
-// a failure, 2 when the configuration is wrong.
+// without a restart. SIGTERM drains: calls of operators are finished, then the handlers
+// that are under way, or at least the step that each is in; a second one ends at once.
+// Exit codes: 0 after a drain, 1 on a failure, 2 when the configuration is wrong.
 package main
 
 import (

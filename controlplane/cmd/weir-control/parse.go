@@ -38,7 +38,8 @@ func parse(args []string, stdout, stderr io.Writer,
 	parser, err := kong.New(c,
 		kong.Name("weir-control"),
 		kong.Description("The control plane of a Weir fleet: deletes expired rows, lists nodes, keeps the schedules on "+
-			"Restate, and serves the operators' API (see weirctl)."),
+			"Restate, and serves the operators' API (see weirctl). weir-control identity-key --out=FILE makes the key pair for "+
+			"--restate-identity-key."),
 		kong.Writers(stdout, stderr),
 		kong.Exit(func(code int) { panic(exited(code)) }),
 		kong.DefaultEnvars("WEIR"),

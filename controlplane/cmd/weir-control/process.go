@@ -106,8 +106,9 @@ func (p *process) build() error {
 	if err != nil {
 		return err
 	}
+	previews := controlplane.NewPreview(simulator, rollouts, steps)
 	p.endpoint, err = handlers.NewEndpoint(handlers.Options{
-		Cleanup: cleanup, Watch: watch, Rollouts: rollouts,
+		Cleanup: cleanup, Watch: watch, Rollouts: rollouts, Previews: previews,
 		Retirement: controlplane.NewRetirementWork(steps, p.config.NodeLiveWithin, p.config.CleanupGrace, metrics),
 		Audit:      steps, Metrics: metrics, Log: p.log, IdentityKey: p.config.RestateIdentityKey, Traces: p.traces,
 		AllowedHosts: p.config.APIAllowedHosts,
@@ -128,17 +129,21 @@ func (p *process) build() error {
 		Cleanup:     handlers.CleanupClient{Client: client},
 		Rollouts:    handlers.RolloutClient{Client: client},
 		Retirements: handlers.RetirementClient{Client: client},
-		Previews:    controlplane.NewPreview(simulator, rollouts),
+		Previews:    previews,
 		Settings:    controlplane.NewSettings(steps),
 		Tuning: func(ctx context.Context) ([]controlplane.RegionTuning, error) {
 			return controlplane.TuningInForce(ctx, steps.NewestTunings)
 		},
-		Tokens: tokens, RequireTokens: p.config.APIAuth == "token",
+		Tunings: steps,
+		Tokens:  tokens, RequireTokens: p.config.APIAuth == "token", Subjects: p.config.subjects(),
 		TopKeys: func(ctx context.Context, q controlplane.TopQuery) (controlplane.TopKeys, error) {
 			return controlplane.ListTopKeys(ctx, steps, q, p.config.NodeLiveWithin)
 		},
 		Key: func(ctx context.Context, q controlplane.KeyQuery) (controlplane.KeyReport, error) {
 			return controlplane.GetKey(ctx, steps, q)
+		},
+		Limits: func(ctx context.Context, changes []controlplane.LimitChange) (controlplane.LimitEstimate, error) {
+			return controlplane.EstimateLimits(ctx, steps, changes, p.config.NodeLiveWithin)
 		},
 		Ready: func(ctx context.Context) error { return steps.Ready(ctx, tables) },
 		Lag:   cleanup.Lag, Fleet: fleet, Health: health.Health, Audit: steps,
@@ -244,7 +249,10 @@ func (p *process) drain() error {
 	}
 	p.work.Wait()
 	p.transport.CloseIdleConnections()
-	return errors.Join(err, p.traces.Close(ctx), p.db.Close())
+	if lost := p.traces.Close(ctx); lost != nil { // nothing depends on them
+		p.log.Warn("the last spans are lost", "error", lost)
+	}
+	return errors.Join(err, p.db.Close())
 }
 
 // migrate tries until it has succeeded once. What stands in its way is told once, and
@@ -276,7 +284,7 @@ func watchMySQL(ctx context.Context, cleanup *controlplane.Cleanup, metrics *con
 		}
 		metrics.MySQLUp(err == nil)
 		if err != nil && !down {
-			log.Warn("MySQL does not answer as it should", "error", err)
+			log.Warn("a call to MySQL failed", "error", err)
 		}
 		if err == nil && down {
 			log.Info("MySQL answers again")

@@ -85,7 +85,7 @@ func examineOneRedis(ctx context.Context, url, password string) []controlplane.C
 	if info["cluster_enabled"] == "1" {
 		state, err := client.ClusterInfo(ctx).Result()
 		if err != nil {
-			return append(checks, redisFail("cluster", err.Error(), "Let the user call CLUSTER INFO."))
+			return append(checks, redisFail("cluster", err.Error(), "Grant the Redis user the command CLUSTER INFO."))
 		}
 		checks = append(checks, clusterCheck(readInfo(state)))
 	}
@@ -121,8 +121,8 @@ func infoChecks(info map[string]string) []controlplane.Check {
 	policy, bounded := info["maxmemory_policy"], info["maxmemory"] != "0" && info["maxmemory"] != ""
 	eviction := redisOK("eviction", policy)
 	if policy != "noeviction" {
-		const do = "CONFIG SET maxmemory-policy noeviction, and in its configuration file: a count that is evicted begins " +
-			"at 0 again."
+		const do = "CONFIG SET maxmemory-policy noeviction, and in its configuration file: an evicted count starts again " +
+			"at 0."
 		eviction = redisWarn("eviction", fmt.Sprintf("%.40q, without maxmemory to make it act", policy), do)
 		if bounded {
 			eviction = redisFail("eviction", fmt.Sprintf("%.40q with maxmemory %.40s", policy, info["maxmemory"]), do)
@@ -133,8 +133,8 @@ func infoChecks(info map[string]string) []controlplane.Check {
 	most, _ := strconv.ParseFloat(info["maxmemory"], 64)
 	switch {
 	case !bounded:
-		memory = redisWarn("memory", info["used_memory_human"]+" used, without a bound",
-			"Set maxmemory below what the machine has: else the kernel ends the process when it runs out.")
+		memory = redisWarn("memory", info["used_memory_human"]+" used, without a limit",
+			"Set maxmemory below the machine's memory: otherwise the kernel kills Redis when memory runs out.")
 	case most > 0 && used > 0.9*most:
 		memory = redisFail("memory", fmt.Sprintf("%s used of %s", info["used_memory_human"], info["maxmemory_human"]),
 			"Raise maxmemory: with noeviction Redis refuses writes when it is full, and nodes decide by their own counts.")
@@ -144,7 +144,7 @@ func infoChecks(info map[string]string) []controlplane.Check {
 
 func clusterCheck(info map[string]string) controlplane.Check {
 	if state := info["cluster_state"]; state != "ok" {
-		return redisFail("cluster", fmt.Sprintf("cluster_state is %.40q, %s of %s slots are well", state,
+		return redisFail("cluster", fmt.Sprintf("cluster_state is %.40q, %s of %s slots are ok", state,
 			info["cluster_slots_ok"], info["cluster_slots_assigned"]),
 			"See CLUSTER NODES: keys of the slots that are not served are decided locally.")
 	}

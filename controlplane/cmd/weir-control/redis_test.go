@@ -39,7 +39,7 @@ func TestExamineRedis(t *testing.T) {
 	want("eu reachable", controlplane.CheckOK, server.Addr())
 	want("eu version", controlplane.CheckOK, "7.")
 	want("eu eviction", controlplane.CheckOK, "noeviction")
-	want("eu memory", controlplane.CheckWarn, "without a bound")
+	want("eu memory", controlplane.CheckWarn, "without a limit")
 	set("maxmemory-policy", "allkeys-lru")
 	want("eu eviction", controlplane.CheckWarn, "CONFIG SET maxmemory-policy noeviction")
 	set("maxmemory", "100mb")

@@ -27,9 +27,9 @@ func (p *process) secure() error {
 		controlplane.Every(p.ctx, reloadEvery, func(context.Context) error {
 			switch changed, err := certificate.Check(); {
 			case err != nil:
-				p.log.Error("the API's changed certificate is not in force; going on with the last good one", "error", err)
+				p.log.Error("the changed certificate of the API cannot be used; the previous one stays in force", "error", err)
 			case changed:
-				p.log.Info("the API's changed certificate is in force")
+				p.log.Info("the changed certificate of the API is in force")
 			}
 			return nil
 		})

@@ -16,7 +16,7 @@ import (
 	"github.com/weirhq/weir/shared/testcert"
 )
 
-// "Callers then speak https. Read again when it changes": the program serves one
+// "The API then serves HTTPS only. Read again when it changes": the program serves one
 // certificate, goes on with it while the files are wrong, and then serves the next.
 func TestServesHTTPSAndReadsTheCertificateAgain(t *testing.T) {
 	t.Setenv("WEIR_MYSQL_DSN", "weir:s3cret@tcp(127.0.0.1:1)/weir")
@@ -62,7 +62,7 @@ func TestServesHTTPSAndReadsTheCertificateAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	await.NoError(t, "it tells of the broken file", func() error {
-		if !strings.Contains(r.logged(), "going on with the last good one") {
+		if !strings.Contains(r.logged(), "the previous one stays in force") {
 			return errors.New("it does not")
 		}
 		return shows(first)()

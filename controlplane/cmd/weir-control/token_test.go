@@ -60,7 +60,7 @@ func testTokensOpenTheAPI(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	start := as(secret, &controlv1.StartRolloutRequest{Reason: "fewer rows", Id: "r1", Tuning: string(whole), Plan: &controlv1.RolloutPlan{Stages: []*controlv1.RolloutStage{{All: true, Approval: true}}}})
+	start := as(secret, &controlv1.StartRolloutRequest{Reason: "fewer rows", Id: "r1", Force: true, Tuning: string(whole), Plan: &controlv1.RolloutPlan{Stages: []*controlv1.RolloutStage{{All: true, Approval: true}}}})
 	began, err := controlv1connect.NewRolloutServiceClient(client, r.url).StartRollout(t.Context(), start)
 	if err != nil || began.Msg.GetRollout().GetPhase() != "awaiting_approval" || began.Msg.GetRollout().GetActor() != "ci" {
 		t.Errorf("%v, %v", began, err)
@@ -87,7 +87,7 @@ func testAbortWhileMySQLHangs(t *testing.T) {
 	}
 	rollouts := controlv1connect.NewRolloutServiceClient(r.http, r.url)
 	plan := &controlv1.RolloutPlan{Stages: []*controlv1.RolloutStage{{All: true, Approval: true}}}
-	if _, err := rollouts.StartRollout(t.Context(), as(made.Msg.GetSecret(), &controlv1.StartRolloutRequest{Reason: "x", Id: "r1", Tuning: string(whole), Plan: plan})); err != nil {
+	if _, err := rollouts.StartRollout(t.Context(), as(made.Msg.GetSecret(), &controlv1.StartRolloutRequest{Reason: "x", Id: "r1", Force: true, Tuning: string(whole), Plan: plan})); err != nil {
 		t.Fatal(err)
 	}
 	if err := mysql.Freeze(); err != nil {

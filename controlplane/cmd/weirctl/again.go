@@ -12,15 +12,14 @@ import (
 // troubledMax is how many looks in a row may go unanswered, while watching.
 const troubledMax = 10
 
-// again is whether a command looks once or until it is interrupted.
+// again says whether a command looks once or until it is interrupted.
 type again struct {
-	Watch bool          `help:"Look again and again, until interrupted."`
-	Every time.Duration `default:"5s" help:"Time between two looks of --watch."`
+	Watch bool          `help:"Repeat until interrupted."`
+	Every time.Duration `default:"5s" help:"Time between two updates of --watch."`
 }
 
-// look shows once, or again and again. What does not answer for a while is looked for
-// again, unless it is the first look: then something is wrong with how it is called. An
-// interrupt ends as the last look did.
+// look shows once, or with --watch repeatedly. If a look gets no answer it is repeated, unless it is the first one:
+// then the call itself is wrong. After an interrupt the command ends as the last look did.
 func (a again) look(c *call, show func(*call) error) error {
 	if !a.Watch {
 		return show(c)
@@ -29,7 +28,7 @@ func (a again) look(c *call, show func(*call) error) error {
 	defer tick.Stop()
 	var last error // what the last look that was answered found
 	for looks, troubled := 0, 0; ; looks++ {
-		if looks > 0 && !c.json {
+		if looks > 0 && !c.form.documents() {
 			_, _ = fmt.Fprintf(c.stdout, "\n%s\n", moment(c.now().UnixMilli()))
 		}
 		err := a.once(c, show)
@@ -64,7 +63,7 @@ func (a again) once(c *call, show func(*call) error) error {
 	return show(&one)
 }
 
-// head writes a line that says how things stand, before a table.
+// head writes a line above a table.
 func head(w io.Writer, format string, args ...any) {
 	_, _ = fmt.Fprintf(w, format+"\n", args...)
 }

@@ -1,23 +1,19 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
 
 	"connectrpc.com/connect"
-
-	"github.com/weirhq/weir/shared/settings"
 )
 
 type applyAll struct {
-	File   string `short:"f" required:"" placeholder:"FILE" help:"The document, as weirctl export writes it: YAML or JSON. - is stdin."`
-	DryRun bool   `help:"Show what would change, and change nothing."`
-	Prune  bool   `help:"Delete overrides that the document does not have, and set namespaces that it does not have back to their defaults. Without it they stay."`
-	Reason string `placeholder:"TEXT" help:"Why, for the audit log. Required without --dry-run."`
-	Actor  string `env:"WEIR_ACTOR" placeholder:"NAME" help:"Who, for the audit log. Default: the user of this machine."`
+	File   string `short:"f" required:"" placeholder:"FILE" help:"A document as weirctl export writes it, in YAML or JSON; or a directory of documents. - is stdin."`
+	Prune  bool   `help:"Delete overrides that the document lacks, and set namespaces that it lacks to their defaults. Otherwise they stay."`
+	Reason string `placeholder:"TEXT" help:"Reason of the changes, for the audit log. Required without --dry-run."`
+	Actor  string `env:"WEIR_ACTOR" placeholder:"NAME" help:"Who makes the change, for the audit log. Default: the user of this machine."`
 }
 
 // applied is the answer of apply for programs.
@@ -25,16 +21,17 @@ type applied struct {
 	Changes []*change          `json:"changes"`
 	Kept    int                `json:"kept"` // not in the document, and not pruned
 	Tuning  []tuningDifference `json:"tuning"`
+	Limits  string             `json:"limits,omitempty"` // what the overrides would have denied, in words
 }
 
-// Run makes the settings those of a document: one call for each that differs, as a person would make it.
+// Run changes the settings to those of a document, with one call for each that differs.
 func (a applyAll) Run(c *call) error {
 	actor, err := c.actor(a.Actor)
 	if err != nil {
 		return err
 	}
-	if a.Reason == "" && !a.DryRun {
-		return &told{errors.New("--reason is missing: it goes to the audit log with each change"), exitUsage,
+	if a.Reason == "" && !c.dryRun {
+		return &told{errors.New("--reason is missing: the audit log records it with each change"), exitUsage,
 			"See weirctl apply --help."}
 	}
 	document, err := readDocument(a.File)
@@ -50,41 +47,37 @@ func (a applyAll) Run(c *call) error {
 		return err
 	}
 	p := planOf(document, stored, a.Prune)
-	if !c.json {
+	p.limits = c.limitsOf(p)
+	if !c.form.documents() {
 		writePlan(c.stdout, p, tuned)
+		if p.limits != "" {
+			head(c.stdout, "%s", p.limits)
+		}
+	}
+	if err := c.confirmPlan(p); err != nil {
+		return err
 	}
 	done := 0
-	if !a.DryRun {
+	if !c.dryRun {
 		done, err = p.apply(c, actor, a.Reason)
 	}
 	return errors.Join(a.report(c, p, tuned, done), err)
 }
 
-// report says what has become of a plan.
+// report prints what became of a plan.
 func (a applyAll) report(c *call, p plan, tuned []tuningDifference, done int) error {
 	switch {
-	case c.json:
-		encoder := json.NewEncoder(c.stdout)
-		encoder.SetEscapeHTML(false)
-		encoder.SetIndent("", "  ")
+	case c.form.documents():
 		all, differing := slices.Concat([]*change{}, p.changes), slices.Concat([]tuningDifference{}, tuned) // never null
-		return encoder.Encode(applied{all, p.kept, differing})
+		return c.document(applied{all, p.kept, differing, p.limits})
 	case len(p.changes) == 0:
 		head(c.stdout, "nothing to change")
-	case a.DryRun:
-		head(c.stdout, "%s to make; nothing is changed by --dry-run", plural(int64(len(p.changes)), "change"))
+	case c.dryRun:
+		head(c.stdout, "%s to make; --dry-run changes nothing", plural(int64(len(p.changes)), "change"))
 	default:
 		head(c.stdout, "%d of %s applied; %s", done, plural(int64(len(p.changes)), "change"), travels)
 	}
 	return nil
-}
-
-func readDocument(name string) (*settings.Document, error) {
-	text, err := readFile(name, settings.BytesMax)
-	if err != nil {
-		return nil, err
-	}
-	return settings.Parse(text)
 }
 
 // writePlan shows a plan: a line a change.
@@ -112,7 +105,7 @@ func (p plan) apply(c *call, actor, reason string) (done int, err error) {
 	return len(p.changes), nil
 }
 
-// partial tells what was not applied, and why.
+// partial says what was not applied, and why.
 func (p plan) partial(c *call, done int, err error) error {
 	text := err.Error()
 	var rpc *connect.Error
@@ -125,7 +118,7 @@ func (p plan) partial(c *call, done int, err error) error {
 	code, _ := explain(c.ctx, err, "", "apply")
 	cause := "Correct the cause"
 	if c.ctx.Err() != nil {
-		cause = "The time of --timeout is over: give it more"
+		cause = "The command exceeded --timeout: set a longer one"
 	}
 	return &told{
 		fmt.Errorf("%d of %s are applied, and the next one failed: %s: %s",

@@ -17,7 +17,9 @@ type change struct {
 	Text    string `json:"text"`    // what changes, in words
 	Applied bool   `json:"applied"`
 
-	do func(c *call, actor, reason string) error
+	loses bool                   // what is there, for good
+	limit *controlv1.LimitChange // nil: it sets none
+	do    func(c *call, actor, reason string) error
 }
 
 func (c *change) line() string {
@@ -27,11 +29,12 @@ func (c *change) line() string {
 // plan is what makes a fleet's settings those of a document.
 type plan struct {
 	changes []*change
-	kept    int // that are not in the document, and stay without --prune
+	kept    int    // that are not in the document, and stay without --prune
+	limits  string // what its overrides would have denied, in words; empty: it has none, or the API cannot tell
 }
 
-// planOf has namespaces before overrides, since what an override may be depends on its namespace, and deletions last:
-// an identifier whose override is replaced by another is never without one, unless the new one has no room beside it.
+// planOf puts namespaces before overrides, which depend on them, and deletions last: an identifier whose override is
+// replaced is never without one, unless the new one has no room beside the old one.
 func planOf(d *settings.Document, s stored, prune bool) (p plan) {
 	var deletions []*change
 	there := make(map[settings.Namespace]*controlv1.Namespace)
@@ -46,7 +49,9 @@ func planOf(d *settings.Document, s stored, prune bool) (p plan) {
 	for _, n := range s.namespaces {
 		set := namespaceOf(n)
 		if there[namespaceName(set)] != nil && !set.IsDefault() {
-			deletions = append(deletions, changeOfNamespace(settings.DefaultNamespace(set.Workspace, set.Namespace), n))
+			back := changeOfNamespace(settings.DefaultNamespace(set.Workspace, set.Namespace), n)
+			back.loses = true
+			deletions = append(deletions, back)
 		}
 	}
 	deletions = append(deletions, p.addOverrides(d, s, prune)...)
@@ -64,7 +69,7 @@ func (p *plan) add(c *change) {
 	}
 }
 
-// addOverrides leaves to the caller the deletions for which no new override waits.
+// addOverrides adds the deletions that a new override waits for; the caller adds the others.
 func (p *plan) addOverrides(d *settings.Document, s stored, prune bool) (deletions []*change) {
 	kept := make(map[settings.Override]bool, len(d.Overrides))
 	for _, o := range d.Overrides {
@@ -148,6 +153,8 @@ func changeOfOverride(o settings.Override, was *controlv1.Override) *change {
 			{"shadow", strconv.FormatBool(was.GetShadow()), strconv.FormatBool(o.Shadow)},
 		})
 	}
+	made.limit = &controlv1.LimitChange{Workspace: o.Workspace, Namespace: o.Namespace, Pattern: o.Pattern,
+		Limit: o.Limit, DurationMs: o.DurationMs, Shadow: o.Shadow}
 	made.do = func(c *call, actor, reason string) error {
 		_, err := answered(c, c.settings.ChangeOverride, &controlv1.ChangeOverrideRequest{
 			Actor: actor, Reason: reason, IfUpdatedAtMs: &seenMs,
@@ -162,7 +169,9 @@ func changeOfOverride(o settings.Override, was *controlv1.Override) *change {
 func deletionOf(o *controlv1.Override) *change {
 	seenMs := o.GetUpdatedAtMs()
 	return &change{
-		Action: "delete", Subject: overrideSubject(overrideOf(o)), Text: overrideWords(o),
+		Action: "delete", Subject: overrideSubject(overrideOf(o)), Text: overrideWords(o), loses: true,
+		limit: &controlv1.LimitChange{Workspace: o.GetWorkspace(), Namespace: o.GetNamespace(), Pattern: o.GetPattern(),
+			Deleted: true},
 		do: func(c *call, actor, reason string) error {
 			_, err := answered(c, c.settings.DeleteOverride, &controlv1.DeleteOverrideRequest{
 				Actor: actor, Reason: reason, IfUpdatedAtMs: &seenMs,

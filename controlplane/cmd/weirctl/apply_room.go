@@ -17,7 +17,7 @@ type room struct {
 	going map[string]*change // deletions of some of them
 }
 
-// hold takes in a pattern that is stored; deletion is nil if it stays.
+// hold adds a stored pattern; deletion is nil if it stays.
 func (r rooms) hold(o settings.Override, deletion *change) {
 	if strings.Count(o.Pattern, "*") < 2 {
 		return
@@ -29,7 +29,7 @@ func (r rooms) hold(o settings.Override, deletion *change) {
 	}
 }
 
-// take takes in a new pattern, and returns the deletions without which it has no room.
+// take adds a new pattern, and returns the deletions that make room for it.
 func (r rooms) take(o settings.Override) (first []*change) {
 	if strings.Count(o.Pattern, "*") < 2 {
 		return nil

@@ -13,14 +13,14 @@ import (
 type auditList struct {
 	Limit     int32  `default:"50" help:"How many changes (1 to 500)."`
 	Before    int64  `placeholder:"ID" help:"Only changes before this one: the next page."`
-	By        string `placeholder:"NAME" help:"Only changes by this one."`
-	Workspace string `placeholder:"NAME" help:"Only of overrides, settings and keys of this one."`
-	Namespace string `placeholder:"NAME" help:"Only of this namespace of the workspace."`
+	By        string `placeholder:"NAME" help:"Only changes by this person or token."`
+	Workspace string `placeholder:"NAME" help:"Only changes in this workspace."`
+	Namespace string `placeholder:"NAME" help:"Only changes in this namespace of the workspace."`
 	Action    string `placeholder:"WHAT" help:"Only this action (override.set), or all of a kind (override)."`
-	On        string `placeholder:"TEXT" help:"Only where what was changed has this in its name."`
-	Since     string `placeholder:"WHEN" help:"Only from then on: 2026-01-31, 2026-01-31T15:04 (UTC), 2026-01-31T15:04:05+01:00, or so long ago: 36h."`
-	Until     string `placeholder:"WHEN" help:"Only before then, in the same forms."`
-	States    bool   `help:"Show how things were before and after."`
+	On        string `placeholder:"TEXT" help:"Only changes of something that has this text in its name."`
+	Since     string `placeholder:"WHEN" help:"Only changes from this time on: 2026-01-31, 2026-01-31T15:04 (UTC), 2026-01-31T15:04:05+01:00, or 36h for that long ago."`
+	Until     string `placeholder:"WHEN" help:"Only changes before this time, in the same forms."`
+	States    bool   `help:"Show the state before and after each change."`
 }
 
 // Run lists changes.
@@ -51,7 +51,7 @@ func (a auditList) Run(c *call) error {
 		if len(entries) == 0 {
 			head(w, "no change is recorded")
 			if to := answer.Msg.GetSearchedToId(); to > 0 {
-				head(w, "It was looked for among those from %d on. Before them: --before %d", to, to)
+				head(w, "Searched the changes from %d on. For earlier ones: --before %d", to, to)
 			}
 			return
 		}
@@ -68,10 +68,11 @@ func (a auditList) Run(c *call) error {
 			}
 			t.flush()
 		}
-		if to := answer.Msg.GetSearchedToId(); to > 0 {
-			head(w, "\nIt was looked for among those from %d on. Before them: --before %d", to, to)
-		} else if len(entries) == int(a.Limit) {
-			head(w, "\nOlder ones: weirctl audit --before %d", entries[len(entries)-1].GetId())
+		last := entries[len(entries)-1].GetId()
+		if to := answer.Msg.GetSearchedToId(); to > 0 && to != last {
+			head(w, "\nSearched the changes from %d on. For earlier ones: --before %d", to, to)
+		} else if to == last || len(entries) == int(a.Limit) { // a page ends early where its entries are large
+			head(w, "\nOlder ones: weirctl audit --before %d", last)
 		}
 	})
 }
@@ -93,7 +94,7 @@ func parseWhen(text string, now time.Time) (at time.Time, err error) {
 		}
 	}
 	if at.UnixMilli() <= 0 {
-		return at, fmt.Errorf("%q is no moment after 1970, want something like 2026-01-31T15:04, or 36h for that long ago",
+		return at, fmt.Errorf("%q is not a time after 1970, want one such as 2026-01-31T15:04, or 36h for that long ago",
 			text)
 	}
 	return at, nil

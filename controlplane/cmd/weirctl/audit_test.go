@@ -66,13 +66,27 @@ func TestAuditOfSome(t *testing.T) {
 		}
 	}
 	for flags, says := range map[string]string{
-		"--since soon":          `--since: "soon" is no moment after 1970`,
+		"--since soon":          `--since: "soon" is not a time after 1970`,
 		"--until 1969-01-01":    "--until: ",
 		"--since 1h --until 2h": "until_ms is ",
 		"--namespace api":       "workspace is empty",
 	} {
 		if code := w.run(t, append([]string{"audit"}, strings.Fields(flags)...)...); code != exitUsage || !strings.Contains(w.stderr.String(), says) {
 			t.Errorf("%s: exit %d, %s", flags, code, w.stderr.String())
+		}
+	}
+}
+
+// A page that ends early, since its entries are large, says so as one that is full does.
+func TestAPageOfLargeEntries(t *testing.T) {
+	w := newWorld(t)
+	for row := int64(60); row > 0; row-- {
+		w.audit = append(w.audit, controlplane.AuditRecord{Row: row, At: now, AuditEntry: controlplane.AuditEntry{
+			By: controlplane.By{Actor: "ann", Reason: "x"}, Action: "a.b", Subject: "s", Before: strings.Repeat("x", controlplane.AuditStateBytesMax), After: strings.Repeat("y", controlplane.AuditStateBytesMax)}})
+	}
+	for _, args := range [][]string{{"audit"}, {"audit", "--by", "ann"}} {
+		if code := w.run(t, args...); code != exitOK || !strings.HasSuffix(w.stdout.String(), "\nOlder ones: weirctl audit --before 27\n") {
+			t.Errorf("exit %d, …%s%s", code, w.stdout.String()[max(0, w.stdout.Len()-200):], w.stderr.String())
 		}
 	}
 }
@@ -85,7 +99,7 @@ func FuzzWhen(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		if at, err := parseWhen(text, now); err == nil && (at.UnixMilli() <= 0 || at.Year() > 9999) {
 			t.Errorf("%q is %v", text, at)
-		} else if err != nil && !strings.Contains(err.Error(), "no moment after 1970") {
+		} else if err != nil && !strings.Contains(err.Error(), "not a time after 1970") {
 			t.Errorf("%q: %v", text, err)
 		}
 	})

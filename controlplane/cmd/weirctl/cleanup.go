@@ -46,12 +46,12 @@ func (r cleanupRun) Run(c *call) error {
 	return err
 }
 
-// more tells why a run stopped with rows left.
+// more says why a run stopped with rows left.
 func more(run *controlv1.CleanupRunRecord) string {
 	if !run.GetCapped() {
 		return ""
 	}
-	return fmt.Sprintf("; more is left, it stopped at its bound (%s)", run.GetStoppedBy())
+	return fmt.Sprintf("; it reached its limit (%s) with rows left", run.GetStoppedBy())
 }
 
 type cleanupPause struct{ by }
@@ -92,11 +92,11 @@ func (c *call) writeSchedule(w io.Writer, s *controlv1.CleanupStatus) {
 	case s.GetPausedBy() != "":
 		_, _ = fmt.Fprintf(w, "paused by %s %s: %s\n", plain(s.GetPausedBy()), c.ago(s.GetPausedAtMs()),
 			plain(s.GetPausedReason()))
-		_, _ = fmt.Fprintln(w, "Expired rows pile up. Go on with: weirctl cleanup resume --reason TEXT")
+		_, _ = fmt.Fprintln(w, "Expired rows pile up. Resume with: weirctl cleanup resume --reason TEXT")
 	case s.GetRunning():
 		_, _ = fmt.Fprintf(w, "running every %s, next %s\n", span(s.GetIntervalMs()), c.in(s.GetNextAtMs()))
 	default:
-		_, _ = fmt.Fprintln(w, "not started yet: weir-control does so within seconds of reaching Restate")
+		_, _ = fmt.Fprintln(w, "not started yet: weir-control starts it within seconds of reaching Restate")
 	}
 }
 

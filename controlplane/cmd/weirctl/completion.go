@@ -16,7 +16,7 @@ type completion struct {
 	Shell string `arg:"" enum:"bash,zsh,fish" help:"${enum}."`
 }
 
-// Run prints what makes a shell ask weirctl itself, so that a newer one needs nothing new.
+// Run prints a script with which a shell asks weirctl itself: a newer weirctl needs no new script.
 func (s completion) Run(c *call) error {
 	_, err := fmt.Fprint(c.stdout, completions[s.Shell])
 	return err
@@ -55,8 +55,8 @@ complete -c weirctl -f -a '(__weirctl_complete)'
 `,
 }
 
-// candidates are what the last of the words can become, by the commands and flags that
-// the parser knows; none where only a person knows.
+// candidates are the completions of the last word, by the commands and flags that the parser
+// knows; none where the value is free.
 func candidates(model *kong.Application, words []string) (found []string) {
 	if len(words) == 0 {
 		words = []string{""}
@@ -114,7 +114,7 @@ func childOf(node *kong.Node, name string) *kong.Node {
 
 func flagOf(node *kong.Node, word string) *kong.Flag {
 	word, _, _ = strings.Cut(word, "=")
-	for _, group := range node.AllFlags(true) {
+	for _, group := range shownFlags(node) {
 		for _, f := range group {
 			if slices.Contains(spelled(f), word) || f.Short != 0 && word == "-"+string(f.Short) {
 				return f
@@ -124,8 +124,16 @@ func flagOf(node *kong.Node, word string) *kong.Flag {
 	return nil
 }
 
+// shownFlags are a command's flags; of a group with a default command, that one's too.
+func shownFlags(node *kong.Node) [][]*kong.Flag {
+	if node.DefaultCmd != nil {
+		node = node.DefaultCmd
+	}
+	return node.AllFlags(true)
+}
+
 func flagNames(node *kong.Node) (names []string) {
-	for _, group := range node.AllFlags(true) {
+	for _, group := range shownFlags(node) {
 		for _, f := range group {
 			names = append(names, spelled(f)...)
 		}

@@ -48,7 +48,7 @@ func TestBashCompletes(t *testing.T) {
 		{"weirctl|ro", "rollout"},
 		{"weirctl|re", "reset resets retire"},
 		{"weirctl|cleanup|", "pause resume run status"},
-		{"weirctl|--json|cleanup|r", "resume run"},
+		{"weirctl|-o|json|cleanup|r", "resume run"},
 		{"weirctl|--api|http|:|//h|cleanup|", "pause resume run status"}, // bash takes a URL apart
 		{"weirctl|--timeout|1s|rollout|a", "abort approve"},
 		{"weirctl|retire|approve|", "drop rename"},
@@ -64,7 +64,7 @@ func TestBashCompletes(t *testing.T) {
 		{"weirctl|completion|", "bash fish zsh"},
 		{"weirctl|_", ""}, // what only shells call
 		{"weirctl|--tok", "--token-file"},
-		{"weirctl|override|set|acme|api|user_*|--limit|5|--d", "--duration"},
+		{"weirctl|override|set|acme|api|user_*|--limit|5|--d", "--dry-run --duration"},
 	}
 	script := "set -eu\nsource <(weirctl completion bash)\ncomplete -p weirctl\n"
 	want := "complete -o default -F _weirctl weirctl\n"

@@ -156,7 +156,7 @@ func TestApplyAndExport(t *testing.T) {
 + override acme/api/user_*: limit 100, window 1m, candidate 60, shadow
 + override zeta/web/evil: limit 0 (blocks), window of the request
 `
-	w.want(t, w.run(t, "apply", "-f", document, "--dry-run"), exitOK, plan+"4 changes to make; nothing is changed by --dry-run\n")
+	w.want(t, w.run(t, "apply", "-f", document, "--dry-run"), exitOK, plan+"4 changes to make; --dry-run changes nothing\n")
 	if len(d.audit) != 0 {
 		t.Errorf("--dry-run: %+v", d.audit)
 	}
@@ -175,14 +175,14 @@ func TestApplyAndExport(t *testing.T) {
 	}
 
 	out := filepath.Join(t.TempDir(), "out.yaml")
-	w.want(t, w.run(t, "export", "-o", out), exitOK, "")
+	w.want(t, w.run(t, "export", "-f", out), exitOK, "")
 	if text, err := os.ReadFile(out); err != nil || string(text) != filled || w.stderr.String() != out+": 2 namespaces, 2 overrides\n" {
 		t.Errorf("%v %s\n%s", err, text, w.stderr.String())
 	}
-	if code := w.run(t, "export", "-o", "/does/not/exist/x"); code != exitFailure || !strings.Contains(w.stderr.String(), "-o") {
+	if code := w.run(t, "export", "-f", "/does/not/exist/x"); code != exitFailure || !strings.Contains(w.stderr.String(), "-f") {
 		t.Errorf("exit %d, %s", code, w.stderr.String())
 	}
-	if code := w.run(t, "export", "--json"); code != exitOK {
+	if code := w.run(t, "export", "-o", "json"); code != exitOK {
 		t.Errorf("exit %d, %s", code, w.stderr.String())
 	}
 	if read, err := settings.Parse(w.stdout.Bytes()); err != nil || len(read.Overrides) != 2 || w.stdout.Bytes()[0] != '{' {
@@ -205,12 +205,12 @@ overrides:
 	if len(d.overrides) != 2 || len(d.namespaces) != 2 {
 		t.Errorf("%+v %+v", d.overrides, d.namespaces)
 	}
-	w.want(t, w.run(t, "apply", "-f", document, "--prune", "--reason", "clean"), exitOK, `
+	w.want(t, w.run(t, "apply", "-f", document, "--prune", "--yes", "--reason", "clean"), exitOK, `
 ~ namespace acme/api: outage open -> local
 ~ namespace beta/ai: mode estimate -> exact, headroom wait -> kick, shadow true -> false, estimate {"preset":"posthog"} -> -
 - override zeta/web/evil: limit 0 (blocks), window of the request
 3 of 3 changes applied; `+travels+"\n")
-	w.want(t, w.run(t, "apply", "-f", document, "--prune", "--reason", "clean"), exitOK, "nothing to change\n")
+	w.want(t, w.run(t, "apply", "-f", document, "--prune", "--yes", "--reason", "clean"), exitOK, "nothing to change\n")
 	w.want(t, w.run(t, "export"), exitOK, `
 kind: weir-settings
 version: 1
@@ -229,7 +229,7 @@ func TestApplyReplacesPatternsAtTheirBound(t *testing.T) {
 		document += fmt.Sprintf("  - {workspace: \"acme\", namespace: \"api\", pattern: \"a*c*%02d\", limit: 1}\n", i)
 	}
 	d.put(controlplane.Override{Workspace: "acme", Namespace: "api", Pattern: "b*b*", Limit: 1})
-	if code := w.run(t, "apply", "-f", path(t, document), "--prune", "--reason", "x"); code != exitOK {
+	if code := w.run(t, "apply", "-f", path(t, document), "--prune", "--yes", "--reason", "x"); code != exitOK {
 		t.Fatalf("exit %d, %s", code, w.stderr.String())
 	}
 	w.want(t, w.run(t, "export"), exitOK, document)
@@ -286,7 +286,7 @@ func TestApplyFailsInTheMiddle(t *testing.T) {
 	if code != exitUnavailable || len(d.overrides) != 0 || len(d.namespaces) != 2 || !strings.HasSuffix(w.stdout.String(), "2 of 4 changes applied; "+travels+"\n") {
 		t.Errorf("exit %d, %+v %s", code, d.overrides, w.stdout.String())
 	}
-	code = w.run(t, "apply", "-f", document, "--reason", "x", "--json")
+	code = w.run(t, "apply", "-f", document, "--reason", "x", "-o", "json")
 	var answer applied
 	if err := json.Unmarshal(w.stdout.Bytes(), &answer); err != nil || code != exitUnavailable || len(answer.Changes) != 2 || answer.Changes[0].Applied || answer.Changes[0].Action != "add" {
 		t.Errorf("exit %d, %v %s", code, err, w.stdout.String())
@@ -358,7 +358,7 @@ nothing to change
 			}
 		}
 	}
-	if code := w.run(t, "apply", "-f", path(t, exported), "--dry-run", "--json"); code != exitOK || !strings.Contains(w.stdout.String(), `"field": "step"`) {
+	if code := w.run(t, "apply", "-f", path(t, exported), "--dry-run", "-o", "json"); code != exitOK || !strings.Contains(w.stdout.String(), `"field": "step"`) {
 		t.Errorf("exit %d, %s", code, w.stdout.String())
 	}
 	w.want(t, w.run(t, "apply", "-f", path(t, "kind: weir-settings\nversion: 1\n"), "--reason", "x"), exitOK, "nothing to change\n")
@@ -372,7 +372,7 @@ func TestApplyRefuses(t *testing.T) {
 		says string
 	}{
 		{[]string{"-f", path(t, filled)}, "--reason is missing"},
-		{[]string{"-f", path(t, filled+"x: 1\n"), "--reason", "x"}, "line 9: x is no field of it"},
+		{[]string{"-f", path(t, filled+"x: 1\n"), "--reason", "x"}, "line 9: x is not a known field"},
 		{[]string{"-f", path(t, "#"+strings.Repeat(" ", settings.BytesMax)), "--reason", "x"}, "bytes long (at most 16777216)"},
 		{[]string{"-f", "/does/not/exist", "--reason", "x"}, "/does/not/exist"},
 		{[]string{"--reason", "x"}, "--file"},
@@ -396,7 +396,7 @@ func TestExportOfManyPages(t *testing.T) {
 	d.put(controlplane.Override{Workspace: "\xff", Namespace: "n", Pattern: "a", Limit: 1})
 	d.put(controlplane.Override{Workspace: "\xff", Namespace: "n", Pattern: "\xffb", Limit: 1})
 	d.put(controlplane.Override{Workspace: "\xff", Namespace: "n", Pattern: "\xfeb", Limit: 1})
-	if code := w.run(t, "export"); code != exitFailure || !strings.Contains(w.stderr.String(), "names are no text") {
+	if code := w.run(t, "export"); code != exitFailure || !strings.Contains(w.stderr.String(), "a name is not UTF-8") {
 		t.Errorf("exit %d, %s%s", code, w.stdout.String(), w.stderr.String())
 	}
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -21,29 +20,29 @@ import (
 	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
 )
 
-// explainKey asks nodes themselves: what a decision goes by is in a node's memory, and the
-// control plane knows no node's address. The token for the API is not shown to them.
+// explainKey asks nodes themselves: what decides is in a node's memory, and the control
+// plane knows no node's address. Nodes do not get the token for the API.
 type explainKey struct {
 	space
 	Identifier    string        `arg:"" help:"The identifier."`
 	Limit         int64         `required:"" placeholder:"LIMIT" help:"The limit that callers ask with."`
 	Duration      time.Duration `required:"" help:"The window that callers ask with (1s to 8784h)."`
-	Cost          int64         `default:"1" help:"The cost of the request; 0 asks whether one that counts nothing passes."`
-	Node          []string      `env:"WEIR_NODE" default:"http://127.0.0.1:7001" placeholder:"URL" help:"Where a node serves calls (default ${default}). Repeat it to see nodes side by side."`
-	NodeTokenFile string        `env:"WEIR_NODE_TOKEN_FILE" placeholder:"FILE" help:"File that holds a token of the nodes' callers. Default: the environment's WEIR_NODE_TOKEN."`
+	Cost          int64         `default:"1" help:"The cost of the request; 0: a request that counts nothing."`
+	Node          []string      `env:"WEIR_NODE" default:"http://127.0.0.1:7001" placeholder:"URL" help:"Address of a node (default ${default}). Repeat it to compare nodes."`
+	NodeTokenFile string        `env:"WEIR_NODE_TOKEN_FILE" placeholder:"FILE" help:"File with a bearer token for calls to the nodes. Default: the environment variable WEIR_NODE_TOKEN."`
 }
 
-// asked is one node, and what it said.
+// asked is one node and its answer.
 type asked struct {
 	node   string
 	answer *weirv1.ExplainResponse
 	err    error
 }
 
-// nodesMax bounds what is asked at once, and told side by side.
+// nodesMax bounds how many nodes are asked at once and shown side by side.
 const nodesMax = 16
 
-// Run asks the nodes, and shows what those say that answer.
+// Run asks the nodes, and shows the answers.
 func (e explainKey) Run(c *call) error {
 	if len(e.Node) > nodesMax {
 		return &told{fmt.Errorf("%d nodes (1 to %d)", len(e.Node), nodesMax), exitUsage, "Name fewer with --node."}
@@ -71,8 +70,8 @@ func (e explainKey) Run(c *call) error {
 			c.fail(nodeTold(a), 0, "")
 		}
 	}
-	if c.json {
-		err = printNodes(c.stdout, all)
+	if c.form.documents() {
+		err = c.printNodes(all)
 	} else if len(answered) > 0 {
 		writeExplained(c.stdout, answered)
 	}
@@ -115,7 +114,7 @@ func nodeTold(a asked) error {
 	case connect.CodeUnauthenticated, connect.CodePermissionDenied:
 		t.hint = "Set WEIR_NODE_TOKEN or --node-token-file to a token of the node's tokens-file."
 	case connect.CodeUnimplemented:
-		t.hint = "Either this is no node's address for calls (its listen option), or the node is older than this weirctl."
+		t.hint = "A node serves calls at another address (its listen option), or it is older than this weirctl."
 	case connect.CodeUnavailable, connect.CodeDeadlineExceeded, connect.CodeUnknown, connect.CodeCanceled:
 		t.code, t.hint = exitUnreachable,
 			"Name the address where the node serves calls with --node or WEIR_NODE; see --ca, --cert and --key where it "+
@@ -125,7 +124,7 @@ func nodeTold(a asked) error {
 }
 
 // printNodes prints one document, of one node or of several.
-func printNodes(w io.Writer, all []asked) error {
+func (c *call) printNodes(all []asked) error {
 	type said struct {
 		Node        string          `json:"node"`
 		Explanation json.RawMessage `json:"explanation,omitempty"`
@@ -147,18 +146,10 @@ func printNodes(w io.Writer, all []asked) error {
 		}
 		document.Nodes = append(document.Nodes, s)
 	}
-	var b bytes.Buffer
-	out := json.NewEncoder(&b)
-	out.SetEscapeHTML(false)
-	out.SetIndent("", "  ")
-	if err := out.Encode(document); err != nil {
-		return err
-	}
-	_, err := b.WriteTo(w)
-	return err
+	return c.document(document)
 }
 
-// writeExplained puts the terms of each node beside those of the others.
+// writeExplained puts the terms of all nodes side by side.
 func writeExplained(w io.Writer, nodes []asked) {
 	t := newTable(w)
 	head := []string{"TERM"}

@@ -6,7 +6,7 @@ import (
 	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
 )
 
-// term is one line of an explanation. Where it says nothing of any node it is left out.
+// term is one line of an explanation. It is left out if it is empty for all nodes.
 type term struct {
 	name, from string
 	atMs       func(*weirv1.ExplainResponse) int64 // how old it is, 0: not told
@@ -17,7 +17,7 @@ var terms = []term{
 	{"verdict", "this node", asOfNow, func(x *weirv1.ExplainResponse) string {
 		switch d := x.GetDecision(); {
 		case d.GetShadowed():
-			return "over, passes in shadow mode"
+			return "over the limit, allowed in shadow mode"
 		case d.GetAllowed():
 			return "allowed"
 		}
@@ -27,7 +27,7 @@ var terms = []term{
 		d := x.GetDecision()
 		return fmt.Sprintf("%.4g of %s per %s", d.GetCurrent(), digits(d.GetLimit()), span(x.GetDurationMs()))
 	}},
-	{"passes in", "if nothing else came", never, func(x *weirv1.ExplainResponse) string {
+	{"passes in", "without other requests", never, func(x *weirv1.ExplainResponse) string {
 		if x.GetDecision().GetNeverPasses() {
 			return "never"
 		}
@@ -61,7 +61,7 @@ var terms = []term{
 		}
 		return ""
 	}},
-	{"origin", "breakers of what is asked, what is sent", asOfNow, func(x *weirv1.ExplainResponse) string {
+	{"origin", "breakers of decisions, of background sends", asOfNow, func(x *weirv1.ExplainResponse) string {
 		if x.GetAsks() == "" {
 			return ""
 		}
@@ -81,7 +81,7 @@ var terms = []term{
 		}
 		return ""
 	}},
-	{"key is held", "this node", asOfNow, func(x *weirv1.ExplainResponse) string { return yes(x.GetKnown()) }},
+	{"key is in memory", "this node", asOfNow, func(x *weirv1.ExplainResponse) string { return yes(x.GetKnown()) }},
 }
 
 func asOfNow(x *weirv1.ExplainResponse) int64    { return x.GetAtMs() }

@@ -60,7 +60,7 @@ func TestExplain(t *testing.T) {
 TERM                VALUE                               AGE    FROM
 verdict             denied                              0s     this node
 compared            11.5 of 10 per 1m                   0s     current + carried whole units, with the request
-passes in           15s                                 -      if nothing else came
+passes in           15s                                 -      without other requests
 override            user_*                              12s    settings
 current, since      2026-01-02 15:04:00Z                -      clock
   of this region    6                                   400ms  the region's origin, and this node
@@ -70,10 +70,10 @@ current, since      2026-01-02 15:04:00Z                -      clock
   to be restored    yes                                 0s     the origin has lost it
 previous            2 by 25 %                           -      as current
 asks the origin     -                                   0s     this node
-origin              closed, closed                      0s     breakers of what is asked, what is sent
+origin              closed, closed                      0s     breakers of decisions, of background sends
 mode                exact, outage local, headroom kick  12s    settings
 tuning              version 7                           12s    settings
-key is held         yes                                 0s     this node
+key is in memory    yes                                 0s     this node
 
 denied?, because
 `)
@@ -110,7 +110,7 @@ func TestExplainOfSeveralNodes(t *testing.T) {
 		!strings.Contains(w.stderr.String(), closed+": no such token") || !strings.Contains(w.stderr.String(), "WEIR_NODE_TOKEN") || !strings.Contains(w.stdout.String(), "allowed elsewhere") {
 		t.Errorf("exit %d, the token was %q\n%s%s", code, guarded.token, w.stdout.String(), w.stderr.String())
 	}
-	if code := w.run(t, append(ask, "--json", "--node", closed)...); code != exitFailure || strings.Count(w.stdout.String(), `"node":`) != 3 || !strings.Contains(w.stdout.String(), `"error": "unauthenticated: no such token"`) {
+	if code := w.run(t, append(ask, "-o", "json", "--node", closed)...); code != exitFailure || strings.Count(w.stdout.String(), `"node":`) != 3 || !strings.Contains(w.stdout.String(), `"error": "unauthenticated: no such token"`) {
 		t.Errorf("exit %d\n%s", code, w.stdout.String())
 	}
 	if code := w.run(t, "explain", "acme", "api", "k", "--limit=10", "--duration=1m", "--node", "http://127.0.0.1:1"); code != exitUnreachable || !strings.Contains(w.stderr.String(), "--node") {

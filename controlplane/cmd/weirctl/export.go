@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 
@@ -15,7 +16,7 @@ import (
 )
 
 type exportAll struct {
-	Output string `short:"o" placeholder:"FILE" help:"Write it there, and not to stdout."`
+	File string `short:"f" placeholder:"FILE" help:"Write to this file instead of stdout."`
 }
 
 // Run prints all settings as one document.
@@ -29,7 +30,7 @@ func (e exportAll) Run(c *call) error {
 		return err
 	}
 	form := document.YAML
-	if c.json {
+	if c.form == formJSON {
 		form = document.JSON
 	}
 	text, err := form()
@@ -37,27 +38,34 @@ func (e exportAll) Run(c *call) error {
 		return &told{err, exitFailure,
 			"Correct what is stored with weirctl override or weirctl namespace, or delete some of it."}
 	}
-	if e.Output == "" {
+	if e.File == "" {
 		_, err = c.stdout.Write(text)
 		return err
 	}
-	if err := replaceFile(e.Output, text); err != nil {
-		return &told{err, exitFailure, "Name a file that can be written with -o."}
+	if err := replaceFile(e.File, text, 0o644); err != nil {
+		return &told{err, exitFailure, "Name a file that can be written with -f."}
 	}
 	namespaces, overrides := int64(len(document.Namespaces)), int64(len(document.Overrides))
-	_, _ = fmt.Fprintf(c.stderr, "%s: %s, %s\n", e.Output, plural(namespaces, "namespace"), plural(overrides, "override"))
+	_, _ = fmt.Fprintf(c.stderr, "%s: %s, %s\n", e.File, plural(namespaces, "namespace"), plural(overrides, "override"))
 	return nil
 }
 
-// replaceFile writes a file as a whole: who reads it meanwhile has the old one or the new one.
-func replaceFile(path string, text []byte) error {
+// replaceFile writes a file as a whole: a concurrent reader sees the old one or the new one.
+func replaceFile(path string, text []byte, mode os.FileMode) error {
+	return replaceWith(path, mode, func(w io.Writer) error {
+		_, err := w.Write(text)
+		return err
+	})
+}
+
+// replaceWith is replaceFile for a text of any length.
+func replaceWith(path string, mode os.FileMode, write func(io.Writer) error) error {
 	next, err := os.CreateTemp(filepath.Dir(path), ".weirctl-*")
 	if err != nil {
 		return err
 	}
 	defer func() { _ = os.Remove(next.Name()) }() // is gone where all went well
-	_, err = next.Write(text)
-	err = errors.Join(err, next.Chmod(0o644), next.Close())
+	err = errors.Join(write(next), next.Chmod(mode), next.Close())
 	if err != nil {
 		return err
 	}
@@ -71,7 +79,7 @@ type stored struct {
 	overrides  []*controlv1.Override
 }
 
-// stored asks for all settings, page by page: what others change meanwhile may or may not be in it.
+// stored reads all settings, page by page. A change during that may or may not be in it.
 func (c *call) stored() (all stored, err error) {
 	tunings, err := answered(c, c.rollouts.GetTuning, &controlv1.GetTuningRequest{})
 	if err != nil {
@@ -125,9 +133,9 @@ func (c *call) allOverrides() (all []*controlv1.Override, err error) {
 	return all, nil
 }
 
-// notListed is about names that are not UTF-8, which the API cannot tell, or too many of them.
+// notListed is the error about names that are not UTF-8, which the API cannot send, or too many of them.
 func notListed(what string, most int) error {
-	return &told{fmt.Errorf("the %s cannot be listed as a document: their names are no text, or there are more than %s",
+	return &told{fmt.Errorf("the %s cannot be written as a document: a name is not UTF-8, or there are more than %s",
 		what, digits(int64(most))), exitFailure, "See weirctl namespace list and weirctl override list."}
 }
 
@@ -142,7 +150,7 @@ func answered[I, O any](
 	return answer.Msg, nil
 }
 
-// document leaves out what is as it is by default.
+// document leaves out defaults.
 func (s stored) document() (*settings.Document, error) {
 	d := new(settings.Document)
 	for _, t := range s.tunings {

@@ -10,12 +10,12 @@ import (
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
-// skewWorthTellingMs is a difference of clocks that decisions start to feel.
+// skewWorthTellingMs is a difference of clocks that begins to affect decisions.
 const skewWorthTellingMs = 1000
 
 type fleet struct {
 	again
-	Pairs bool `help:"How late each region reads the news of each other one, instead of nodes."`
+	Pairs bool `help:"Show how late each region reads the news of each other region, instead of nodes."`
 }
 
 // Run lists the nodes.
@@ -34,8 +34,8 @@ func (f fleet) Run(c *call) error {
 
 func writeFleet(w io.Writer, f *controlv1.FleetResponse) {
 	if len(f.GetNodes()) == 0 {
-		_, _ = fmt.Fprintln(w, "no node has been heard of: nodes that have MySQL configured write a heartbeat within "+
-			"seconds of their start")
+		_, _ = fmt.Fprintln(w, "no node has sent a heartbeat: a node with MySQL configured sends one within "+
+			"seconds of its start")
 		return
 	}
 	regions, live := map[string]bool{}, int64(0)
@@ -58,10 +58,10 @@ func writeFleet(w io.Writer, f *controlv1.FleetResponse) {
 	_, _ = fmt.Fprintf(w, "\n%s, %s, %s live\n", plural(int64(len(regions)), "region"),
 		plural(int64(len(f.GetNodes())), "node"), digits(live))
 	if ms, any := oldestUntold(f); any {
-		_, _ = fmt.Fprintf(w, "counts wait for at most %s to be told to other regions\n", span(ms))
+		_, _ = fmt.Fprintf(w, "counts wait at most %s before they are sent to other regions\n", span(ms))
 	}
 	if f.GetTruncated() {
-		_, _ = fmt.Fprintln(w, "there are more nodes than one answer holds; these are the first by region and name")
+		_, _ = fmt.Fprintln(w, "the fleet has more nodes than one answer holds: these are the first by region and name")
 	}
 }
 
@@ -78,7 +78,7 @@ func writePairs(w io.Writer, pairs []*controlv1.ConvergencePair) {
 	t.flush()
 }
 
-// relayed is which shards of its region's Redis a node relays.
+// relayed names the shards of its region's Redis that a node relays.
 func relayed(n *controlv1.Node) string {
 	held := n.GetHealth().GetRelay().GetHeld()
 	if len(held) == 0 || !n.GetLive() {
@@ -113,7 +113,7 @@ func tuningVersion(version int64) string {
 	return fmt.Sprint(version)
 }
 
-// problems are what a person should look at.
+// problems are what an operator should look at.
 func problems(n *controlv1.Node) string {
 	var found []string
 	if dropped := n.GetHealth().GetDroppedCostTotal(); dropped > 0 {

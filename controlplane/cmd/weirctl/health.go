@@ -12,7 +12,7 @@ import (
 
 type health struct{ again }
 
-// Run shows what the watch finds wrong. The exit code is the worst of it.
+// Run shows the watch's findings. The exit code is by the worst one.
 func (h health) Run(c *call) error {
 	return h.look(c, func(c *call) error {
 		answer, err := c.health.GetHealth(c.ctx, connect.NewRequest(&controlv1.GetHealthRequest{}))
@@ -23,11 +23,11 @@ func (h health) Run(c *call) error {
 		if err := c.print(answer.Msg, func(w io.Writer) { c.writeHealth(w, d) }); err != nil {
 			return err
 		}
-		return judge(d.GetOverall(), "the health of the fleet is "+d.GetOverall(), "What to do stands below each finding.")
+		return judge(d.GetOverall(), "the health of the fleet is "+d.GetOverall(), "Each finding says what to do.")
 	})
 }
 
-// errFound is wrapped by what a command found, as opposed to what went wrong with it.
+// errFound is wrapped by a finding of a command, as opposed to its own failure.
 var errFound = errors.New("found")
 
 // found is a verdict with its exit code.
@@ -36,7 +36,7 @@ type found struct{ text string }
 func (f found) Error() string { return f.text }
 func (f found) Unwrap() error { return errFound }
 
-// verdict tells whether a command did its work and found something.
+// verdict tells whether a command worked, and found something.
 func verdict(err error) bool { return errors.Is(err, errFound) }
 
 // judge gives a finding its exit code.
@@ -51,9 +51,9 @@ func judge(severity, text, hint string) error {
 }
 
 func (c *call) writeHealth(w io.Writer, d *controlv1.Health) {
-	head(w, "%s, looked at %s", plain(d.GetOverall()), c.ago(d.GetAtMs()))
+	head(w, "%s, checked %s", plain(d.GetOverall()), c.ago(d.GetAtMs()))
 	if d.GetLive() {
-		head(w, "The watch on Restate has no fresh document: weir-control looked for this answer itself.")
+		head(w, "The watch on Restate has no recent result: weir-control checked for this call.")
 	}
 	for _, f := range d.GetFindings() {
 		subject := ""
@@ -66,13 +66,13 @@ func (c *call) writeHealth(w io.Writer, d *controlv1.Health) {
 		prose(w, "  -> ", f.GetAdvice())
 	}
 	if n := d.GetLeftOut(); n > 0 {
-		head(w, "\n%s more than an answer holds are left out.", plural(n, "finding"))
+		head(w, "\n%s not shown: an answer holds no more.", plural(n, "finding"))
 	}
 }
 
 type doctor struct{}
 
-// Run shows how everything is set up. The exit code is the worst of it.
+// Run shows the results of all checks. The exit code is by the worst one.
 func (doctor) Run(c *call) error {
 	answer, err := c.health.Diagnose(c.ctx, connect.NewRequest(&controlv1.DiagnoseRequest{}))
 	if err != nil {
@@ -87,7 +87,7 @@ func (doctor) Run(c *call) error {
 	if err := c.print(answer.Msg, func(w io.Writer) { writeChecks(w, answer.Msg.GetChecks()) }); err != nil {
 		return err
 	}
-	return judge(worst, "the doctor's worst result is "+worst, "What to do stands below the table.")
+	return judge(worst, "the doctor's worst result is "+worst, "The notes below the table say what to do.")
 }
 
 func writeChecks(w io.Writer, checks []*controlv1.Check) {

@@ -17,14 +17,14 @@ import (
 func TestHealth(t *testing.T) {
 	w := newWorld(t)
 	w.health = controlplane.HealthDocument{Overall: controlplane.SeverityOK, AtMs: now.Add(-4 * time.Second).UnixMilli()}
-	w.want(t, w.run(t, "health"), exitOK, "ok, looked at 4s ago\n")
+	w.want(t, w.run(t, "health"), exitOK, "ok, checked 4s ago\n")
 	w.health = controlplane.HealthDocument{Overall: controlplane.SeverityCritical, AtMs: now.UnixMilli(), Live: true, LeftOut: 1, Findings: []controlplane.Finding{
 		{Kind: controlplane.FindingRegionDark, Subject: "eu", Severity: controlplane.SeverityCritical, What: "no node of eu is heard of", SinceMs: now.Add(-time.Minute).UnixMilli(), Do: "Look."},
 		{Kind: controlplane.FindingMySQLDown, Severity: controlplane.SeverityWarning, What: "a\nb", SinceMs: now.UnixMilli(), Do: "Start it."},
 	}}
 	w.want(t, w.run(t, "health"), exitCritical, `
-critical, looked at 0s ago
-The watch on Restate has no fresh document: weir-control looked for this answer itself.
+critical, checked 0s ago
+The watch on Restate has no recent result: weir-control checked for this call.
 
 critical  region_dark eu, since 2026-01-02 15:03:05Z (1m ago)
   no node of eu is heard of
@@ -34,10 +34,10 @@ warning  mysql_down, since 2026-01-02 15:04:05Z (0s ago)
   a b
   -> Start it.
 
-1 finding more than an answer holds are left out.
+1 finding not shown: an answer holds no more.
 `)
 	w.health.Overall = controlplane.SeverityWarning
-	if code := w.run(t, "health", "--json"); code != exitWarning || !json.Valid(w.stdout.Bytes()) {
+	if code := w.run(t, "health", "-o", "json"); code != exitWarning || !json.Valid(w.stdout.Bytes()) {
 		t.Errorf("exit %d, %s", code, w.stdout.String())
 	}
 }
@@ -60,7 +60,7 @@ warn  redis, eviction
   -> CONFIG SET maxmemory-policy noeviction.
 `)
 	w.checks = append(w.checks, controlplane.Check{Area: "mysql", Name: "x", Result: controlplane.CheckFail, What: "y", Do: "z"})
-	if code := w.run(t, "doctor", "--json"); code != exitCritical || !json.Valid(w.stdout.Bytes()) {
+	if code := w.run(t, "doctor", "-o", "json"); code != exitCritical || !json.Valid(w.stdout.Bytes()) {
 		t.Errorf("exit %d, %s", code, w.stdout.String())
 	}
 }
@@ -89,7 +89,7 @@ func TestWatchLooksAgain(t *testing.T) {
 		args []string
 		code int
 	}{
-		"looked at":   {[]string{"health"}, exitWarning},
+		"checked":     {[]string{"health"}, exitWarning},
 		"no node has": {[]string{"fleet"}, exitOK},
 		"not started": {[]string{"cleanup", "status"}, exitOK},
 	} {

@@ -11,10 +11,10 @@ import (
 )
 
 type keysTop struct {
-	Hot       bool   `xor:"by" help:"Those with most cost in their windows (the default)."`
-	Denied    bool   `xor:"by" help:"Those most often denied in the last minute or two, or let pass by shadow mode alone."`
-	Workspace string `placeholder:"NAME" help:"Of one workspace. Default: of all."`
-	Namespace string `placeholder:"NAME" help:"Of one namespace. Default: of all."`
+	Hot       bool   `xor:"by" help:"Keys with the most cost in their windows (the default)."`
+	Denied    bool   `xor:"by" help:"Keys denied most often in the last minute or two; requests that only shadow mode allowed count too."`
+	Workspace string `placeholder:"NAME" help:"Only this workspace. Default: all."`
+	Namespace string `placeholder:"NAME" help:"Only this namespace. Default: all."`
 	Limit     int32  `default:"20" help:"How many (1 to 100)."`
 }
 
@@ -59,7 +59,7 @@ func writeTopKeys(w io.Writer, answer *controlv1.TopKeysResponse, denied bool) {
 		_, _ = fmt.Fprintf(w, "the reports of %s could not be read\n", plural(int64(n), "node"))
 	}
 	if answer.GetTruncated() {
-		_, _ = fmt.Fprintln(w, "there are more nodes than one answer takes in; these are the ones last heard of")
+		_, _ = fmt.Fprintln(w, "the fleet has more nodes than one answer covers: these reported last")
 	}
 }
 

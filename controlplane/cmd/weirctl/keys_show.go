@@ -14,8 +14,8 @@ type keysShow struct {
 	Workspace  string `arg:"" help:"The key's workspace."`
 	Namespace  string `arg:"" help:"Its namespace."`
 	Identifier string `arg:"" help:"Its identifier."`
-	Limit      *int64 `placeholder:"N" help:"Judge by this limit, from 1. Default: the override's, where one applies."`
-	Cost       int64  `default:"1" help:"Cost of the request that wants to pass, from 1."`
+	Limit      *int64 `placeholder:"N" help:"The limit to judge by, from 1. Default: the override's, if one applies."`
+	Cost       int64  `default:"1" help:"The cost of the request, from 1."`
 }
 
 // Run shows a key.
@@ -37,7 +37,7 @@ func (k keysShow) Run(c *call) error {
 	return c.print(answer.Msg, func(w io.Writer) { writeKey(w, answer.Msg, k.Cost) })
 }
 
-// counted refuses what the API would take for a flag that is left out, or not take.
+// counted refuses values that the API refuses, or takes for a flag that was left out.
 func counted(flag string, n int64) error {
 	if n < 1 || n > window.LimitMax {
 		return &told{fmt.Errorf("%s is %d (1 to %d)", flag, n, int64(window.LimitMax)), exitUsage,
@@ -48,14 +48,14 @@ func counted(flag string, n int64) error {
 
 func writeKey(w io.Writer, k *controlv1.GetKeyResponse, cost int64) {
 	if o := k.GetOverride(); o != nil {
-		duration := "whatever duration the request has"
+		duration := "the duration of the request"
 		if o.GetDurationMs() > 0 {
 			duration = span(o.GetDurationMs())
 		}
 		head(w, "override %q: %s in %s", plain(o.GetPattern()), digits(o.GetLimit()), duration)
 	}
 	if r := k.GetReset_(); r != nil {
-		head(w, "reset %s: what was counted before is forgotten", moment(r.GetSetAtMs()))
+		head(w, "reset %s: earlier counts are forgotten", moment(r.GetSetAtMs()))
 	}
 	for _, window := range k.GetWindows() {
 		writeKeyWindow(w, window, k.GetNowMs(), cost)
@@ -64,9 +64,9 @@ func writeKey(w io.Writer, k *controlv1.GetKeyResponse, cost int64) {
 		head(w, "no region has stored any count of it lately")
 	}
 	if k.GetTruncated() {
-		head(w, "there is more than one answer takes in: counts may be too low")
+		head(w, "the key has more counts than one answer covers: the sums may be too low")
 	}
-	head(w, "\nThis is what regions have stored; a node's Explain tells what it counts.")
+	head(w, "\nThese counts are what regions have stored; weirctl explain shows what a node counts.")
 }
 
 func writeKeyWindow(w io.Writer, k *controlv1.KeyWindow, nowMs, cost int64) {

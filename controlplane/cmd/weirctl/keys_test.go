@@ -27,7 +27,7 @@ acme       login      a?[2J       20 (to 25)  0.1 %   unknown        -
 
 shares are of all that 3 nodes reported, up to 12s ago
 the reports of 1 node could not be read
-there are more nodes than one answer takes in; these are the ones last heard of
+the fleet has more nodes than one answer covers: these reported last
 `)
 	if want := (controlplane.TopQuery{Workspace: "acme", Limit: 2}); w.topQuery != want {
 		t.Errorf("asked for %+v, want %+v", w.topQuery, want)
@@ -48,7 +48,7 @@ func TestKeysShow(t *testing.T) {
 	w.want(t, w.run(t, "keys", "show", "acme", "api", "user_42"), exitOK, `
 no region has stored any count of it lately
 
-This is what regions have stored; a node's Explain tells what it counts.
+These counts are what regions have stored; weirctl explain shows what a node counts.
 `)
 	if want := (controlplane.KeyQuery{Workspace: "acme", Namespace: "api", Identifier: "user_42", Cost: 1}); w.keyQuery != want {
 		t.Errorf("asked for %+v, want %+v", w.keyQuery, want)
@@ -75,7 +75,7 @@ This is what regions have stored; a node's Explain tells what it counts.
 	}
 	w.want(t, w.run(t, "keys", "show", "acme", "api", "user_42", "--limit=100", "--cost=5"), exitOK, `
 override "user_*": 100 in 1m
-reset 2026-01-02 14:04:05Z: what was counted before is forgotten
+reset 2026-01-02 14:04:05Z: earlier counts are forgotten
 1m: 102 count now, 90 + 50 x 0.250
   of 100, 0 remain: a cost of 5 passes in 6s, at 2026-01-02 15:04:11Z
   CELL      FROM                  REGION  COUNT  WRITTEN
@@ -88,7 +88,7 @@ reset 2026-01-02 14:04:05Z: what was counted before is forgotten
   current   2026-01-02 15:04:00Z  -       0      -
   previous  2026-01-02 15:03:59Z  -       0      -
 
-This is what regions have stored; a node's Explain tells what it counts.
+These counts are what regions have stored; weirctl explain shows what a node counts.
 `)
 	if want := (controlplane.KeyQuery{Workspace: "acme", Namespace: "api", Identifier: "user_42", Limit: 100, Cost: 5}); w.keyQuery != want {
 		t.Errorf("asked for %+v, want %+v", w.keyQuery, want)

@@ -22,7 +22,7 @@ type shapeFlags struct {
 	Overlap  *float64       `placeholder:"SHARE" help:"Share of the keys that several regions use, 0 to 1."`
 	Limit    *int64         `placeholder:"N" help:"Limit of every key."`
 	Duration *time.Duration `placeholder:"DURATION" help:"The window of every key (1s to 1h)."`
-	Within   time.Duration  `default:"10s" help:"Time for it, 5s to 1m: more of it is a curve of more points."`
+	Within   time.Duration  `default:"10s" help:"How long to simulate, 5s to 1m. Longer gives a curve of more points."`
 }
 
 func (f shapeFlags) shape() *controlv1.PreviewShape {
@@ -37,7 +37,8 @@ func (f shapeFlags) shape() *controlv1.PreviewShape {
 
 type rolloutPreview struct {
 	tuningFlags
-	Old string `placeholder:"FILE" help:"Another one to compare with. Default: the tuning in force."`
+	Old   string `placeholder:"FILE" help:"The tuning to compare with. Default: the one in force."`
+	Force bool   `help:"Preview even if previews of the last rollouts were off by more than a factor of two."`
 	shapeFlags
 }
 
@@ -54,27 +55,27 @@ func (r rolloutPreview) Run(c *call) error {
 	if err != nil {
 		return wrong(err)
 	}
-	return c.preview(document, r.Old, false, r.shapeFlags)
+	return c.preview(document, r.Old, false, r.Force, r.shapeFlags)
 }
 
 type simulate struct {
 	Tuning string   `default:"default" placeholder:"FILE" help:"JSON document of a tuning, every field present; - is stdin, and default and rfc are built in (default ${default})."`
-	Set    []string `sep:"none" placeholder:"FIELD=VALUE" help:"Change one field of --tuning, and keep the others."`
-	Old    string   `default:"rfc" placeholder:"FILE" help:"Another one, shown beside it (default ${default})."`
+	Set    []string `sep:"none" placeholder:"FIELD=VALUE" help:"Change one field of --tuning and keep the others."`
+	Old    string   `default:"rfc" placeholder:"FILE" help:"The tuning to compare with (default ${default})."`
 	shapeFlags
 }
 
-// Run predicts for a fleet that need not exist.
+// Run predicts for a fleet that may not exist.
 func (s simulate) Run(c *call) error {
 	document, err := tuningFlags{Tuning: s.Tuning, Set: s.Set}.chosen(nil)
 	if err != nil {
 		return wrong(err)
 	}
-	return c.preview(document, s.Old, true, s.shapeFlags)
+	return c.preview(document, s.Old, true, false, s.shapeFlags)
 }
 
-func (c *call) preview(document, old string, withoutFleet bool, f shapeFlags) error {
-	req := &controlv1.PreviewRolloutRequest{Tuning: document, WithoutFleet: withoutFleet, Shape: f.shape(),
+func (c *call) preview(document, old string, withoutFleet, force bool, f shapeFlags) error {
+	req := &controlv1.PreviewRolloutRequest{Tuning: document, WithoutFleet: withoutFleet, Force: force, Shape: f.shape(),
 		TimeMaxMs: f.Within.Milliseconds()}
 	if old != "" {
 		var err error
@@ -107,7 +108,7 @@ func writePreview(w io.Writer, a *controlv1.PreviewRolloutResponse) {
 		plural(int64(a.GetNodes()), "node"), plural(int64(s.GetRegions()), "region"), plural(s.GetKeys(), "key"),
 		span(s.GetWindowMs()), digits(s.GetLimit()), 100*s.GetHotShare(), 100*s.GetOverlapShare())
 	if assumed := a.GetAssumed(); len(assumed) > 0 {
-		_, _ = fmt.Fprintf(w, "assumed, unless these flags say it: %s\n", plain(strings.Join(flagsOf(assumed), ", ")))
+		_, _ = fmt.Fprintf(w, "assumed, unless set by these flags: %s\n", plain(strings.Join(flagsOf(assumed), ", ")))
 	}
 	_, _ = fmt.Fprintln(w)
 	t := newTable(w)
@@ -128,9 +129,9 @@ func writePreview(w io.Writer, a *controlv1.PreviewRolloutResponse) {
 		{"  of keys near their limit", func(p *controlv1.PreviewPrediction) float64 {
 			return float64(p.GetConvergenceHotP99Ms())
 		}, "ms"},
-		{"share never told elsewhere", (*controlv1.PreviewPrediction).GetUnknownShare, ""},
-		{"admitted/limit, at the worst", (*controlv1.PreviewPrediction).GetOvershoot, ""},
-		{"admitted/limit, ordinarily", (*controlv1.PreviewPrediction).GetOrdinaryOvershoot, ""},
+		{"share never sent elsewhere", (*controlv1.PreviewPrediction).GetUnknownShare, ""},
+		{"admitted/limit, worst caller", (*controlv1.PreviewPrediction).GetOvershoot, ""},
+		{"admitted/limit, ordinary", (*controlv1.PreviewPrediction).GetOrdinaryOvershoot, ""},
 	} {
 		was, is := f.of(a.GetOld()), f.of(a.GetNew())
 		show := func(v float64) string {
@@ -185,7 +186,7 @@ func writeCurve(w io.Writer, a *controlv1.PreviewRolloutResponse) {
 	}
 	put(a.GetOld(), 'O')
 	put(a.GetNew(), 'N')
-	_, _ = fmt.Fprintln(w, "admitted/limit at the worst, against MySQL rows a second, written and read")
+	_, _ = fmt.Fprintln(w, "admitted/limit of the worst caller, by MySQL rows written and read a second")
 	for i, line := range grid {
 		label := ""
 		switch i {

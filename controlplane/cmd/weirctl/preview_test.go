@@ -20,6 +20,7 @@ func (p *previews) Preview(_ context.Context, req controlplane.PreviewRequest) (
 	p.asked = req
 	return controlplane.PreviewAnswer{
 		Shape:   controlplane.FleetShape{Nodes: []int{4, 3}, Keys: 240_000, HotShare: 0.1, OverlapShare: 0.05, Limit: 100, WindowMs: 60_000, Assumed: []string{"limit", "window_ms"}},
+		Model:   controlplane.ModelRecord{Rollouts: 2, Rows: controlplane.ModelFit{Middle: 1.5, Worst: 0.5}},
 		OldText: `{"floor":0.5}`, NewText: `{"floor":0.2}`, TookMs: 4200,
 		Predictions: controlplane.Predictions{
 			Old: controlplane.Prediction{NewsIntervalMs: 10_000, RowsWrittenPerS: 100, RowsReadPerS: 2000, ConvergenceP50Ms: 5000, ConvergenceP99Ms: 66_000, HotConvergeP99Ms: 24_641, UnknownShare: 0.471, Overshoot: 3, OrdinaryOvershoot: 1.5},
@@ -36,7 +37,7 @@ func TestRolloutPreview(t *testing.T) {
 	w := newWorld(t)
 	w.want(t, w.run(t, "rollout", "preview", "--tuning", path(t, tuned(t, "floor=0.2"))), exitOK, `
 7 nodes in 2 regions; 240,000 keys active in a window of 1m, with limits of 100; 10 % hot, 5 % in several regions
-assumed, unless these flags say it: --limit, --duration
+assumed, unless set by these flags: --limit, --duration
 
 PREDICTED                     OLD    NEW    NEW/OLD
 MySQL rows written a second   100    250    2.5
@@ -44,11 +45,11 @@ MySQL rows read a second      2,000  1,000  0.5
 convergence delay, median     5s     1s     0.2
 convergence delay, 99 %       1m6s   2.9s   0.0439
   of keys near their limit    25s    900ms  0.0365
-share never told elsewhere    0.471  0      0
-admitted/limit, at the worst  3      1.2    0.4
-admitted/limit, ordinarily    1.5    1.1    0.733
+share never sent elsewhere    0.471  0      0
+admitted/limit, worst caller  3      1.2    0.4
+admitted/limit, ordinary      1.5    1.1    0.733
 
-admitted/limit at the worst, against MySQL rows a second, written and read
+admitted/limit of the worst caller, by MySQL rows written and read a second
        3 |                                                           O
          |
          |
@@ -71,8 +72,14 @@ O old   N new   B both   * new with other news intervals
 	if a := w.previews.asked; a.NoFleet || a.Old != "" || a.New != tuned(t, "floor=0.2") || a.TimeMaxMs != 10_000 || a.Given != (controlplane.GivenShape{}) {
 		t.Errorf("asked %+v", a)
 	}
-	if code := w.run(t, "rollout", "preview", "--tuning", "rfc", "--json"); code != exitOK || !json.Valid(w.stdout.Bytes()) || !strings.Contains(w.stdout.String(), `"overshoot": 1.2`) {
+	if code := w.run(t, "rollout", "preview", "--tuning", "rfc", "-o", "json"); code != exitOK || !json.Valid(w.stdout.Bytes()) || !strings.Contains(w.stdout.String(), `"overshoot": 1.2`) {
 		t.Errorf("exit %d, %s", code, w.stdout.String())
+	}
+	if m := w.stdout.String(); !strings.Contains(m, `"rollouts": 2`) || !strings.Contains(m, `"worst": 0.5`) || !strings.Contains(m, `"delay": null`) || w.previews.asked.Force {
+		t.Errorf("%s", m)
+	}
+	if code := w.run(t, "rollout", "preview", "--tuning", "rfc", "--force"); code != exitOK || !w.previews.asked.Force {
+		t.Errorf("exit %d, asked %+v", code, w.previews.asked)
 	}
 	w.previews.err = fmt.Errorf("%w: another preview is under way", controlplane.ErrConflict)
 	if code := w.run(t, "rollout", "preview", "--tuning", "rfc"); code != exitFailure || !strings.Contains(w.stderr.String(), "another preview is under way") {

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strconv"
@@ -11,29 +9,7 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
-
-	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/proto"
 )
-
-// print writes an answer: for programs as the API has it, for people as write does.
-func (c *call) print(answer proto.Message, write func(io.Writer)) error {
-	if !c.json {
-		write(c.stdout)
-		return nil
-	}
-	loose, err := protojson.MarshalOptions{EmitUnpopulated: true}.Marshal(answer)
-	if err != nil {
-		return err
-	}
-	var b bytes.Buffer
-	if err := json.Indent(&b, loose, "", "  "); err != nil { // protojson varies its spaces on purpose
-		return err
-	}
-	b.WriteByte('\n')
-	_, err = b.WriteTo(c.stdout)
-	return err
-}
 
 // table aligns columns.
 type table struct{ w *tabwriter.Writer }
@@ -47,7 +23,7 @@ func (t table) row(cells ...string) {
 	_, _ = fmt.Fprintln(t.w, strings.Join(cells, "\t"))
 }
 
-// plain is text that others wrote, with a ? for what a terminal obeys, for invisible characters, and for marks that
+// plain is text that others wrote, with a ? for control characters, for invisible characters, and for marks that
 // reverse the text beside them.
 func plain(text string) string {
 	return strings.Map(func(r rune) rune {
@@ -61,11 +37,11 @@ func plain(text string) string {
 	}, text)
 }
 
-// proseWidth is where sentences are broken, in columns.
+// proseWidth is where sentences wrap, in columns.
 const proseWidth = 120
 
-// prose writes a text that others wrote, its lines after the first as far to the right as
-// the text of the first.
+// prose writes a text that others wrote; lines after the first are indented as the first
+// one's text.
 func prose(w io.Writer, begin, text string) {
 	begin = plain(begin)
 	for _, line := range broken(text, proseWidth-utf8.RuneCountInString(begin)) {
@@ -74,7 +50,7 @@ func prose(w io.Writer, begin, text string) {
 	}
 }
 
-// broken is a text in lines of at most width columns, unless a word is longer.
+// broken wraps a text to lines of at most width columns, unless a word is longer.
 func broken(text string, width int) []string {
 	lines := []string{""}
 	for _, word := range strings.Fields(plain(text)) {
@@ -90,7 +66,7 @@ func broken(text string, width int) []string {
 	return lines
 }
 
-// long is a row whose last cell is a sentence, which takes further rows where it must.
+// long is a row whose last cell is a sentence, which may take several rows.
 func (t table) long(width int, cells ...string) {
 	last := len(cells) - 1
 	for _, line := range broken(cells[last], width) {
@@ -113,7 +89,7 @@ func cell(text string) (short string, cut bool) {
 
 func (t table) flush() { _ = t.w.Flush() }
 
-// span is a length of time with the precision that people want of it.
+// span is a length of time, rounded for people.
 func span(ms int64) string {
 	d := time.Duration(ms) * time.Millisecond
 	switch abs := d.Abs(); {

@@ -12,14 +12,14 @@ import (
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
-// resetLook is how often the fleet is looked at until all of it has a reset.
+// resetLook is how often the fleet is asked until all of it has a reset.
 const resetLook = time.Second
 
 type resetSet struct {
 	space
 	Identifier      string        `arg:"" help:"The identifier; not a pattern."`
-	LongestDuration time.Duration `placeholder:"DURATION" help:"The longest window that it is limited by (1s to 8784h): how long the reset is remembered. Default: any."`
-	Watch           bool          `help:"Wait until every live node has it, at most as long as --timeout."`
+	LongestDuration time.Duration `placeholder:"DURATION" help:"The longest window that limits it (1s to 8784h): the reset is remembered for that long. Default: any."`
+	Watch           bool          `help:"Wait until every live node has it, for at most --timeout."`
 	by
 }
 
@@ -45,8 +45,8 @@ func (r resetSet) Run(c *call) error {
 	return c.watchReset(answer.Msg.GetReset_())
 }
 
-// watchReset tells how many nodes have a reset, until all that live do. A node tells in its
-// heartbeats; one of a build that knows no resets never will.
+// watchReset prints how many nodes have a reset, until all live ones do. A node reports it in its
+// heartbeats; a build that knows no resets never does.
 func (c *call) watchReset(reset *controlv1.Reset) error {
 	said, missing := "", []string(nil)
 	for {
@@ -59,8 +59,8 @@ func (c *call) watchReset(reset *controlv1.Reset) error {
 		}
 		have := 0
 		have, missing = resetProgress(fleet.Msg.GetNodes(), reset.GetSetAtMs())
-		if text := fmt.Sprintf("%d of %s that live have it", have, plural(int64(have+len(missing)), "node")); text != said &&
-			!c.json {
+		text := fmt.Sprintf("%d of %s that are live have it", have, plural(int64(have+len(missing)), "node"))
+		if text != said && !c.form.documents() {
 			_, _ = fmt.Fprintln(c.stdout, text)
 			said = text
 		}
@@ -76,11 +76,11 @@ func (c *call) watchReset(reset *controlv1.Reset) error {
 }
 
 func notHeardOf(missing []string) error {
-	return &told{errors.New("the reset is set, and not heard of yet from " + strings.Join(missing, ", ")), exitFailure,
+	return &told{errors.New("the reset is stored, but not reported yet by " + strings.Join(missing, ", ")), exitFailure,
 		"Relays and nodes read settings every settings_interval_ms: see weirctl fleet."}
 }
 
-// resetProgress is how many live nodes have what was set then, and which have not.
+// resetProgress is how many live nodes have a reset of that time, and which have not.
 func resetProgress(nodes []*controlv1.Node, setAtMs int64) (have int, missing []string) {
 	for _, n := range nodes {
 		switch {

@@ -15,8 +15,8 @@ func TestResetCommands(t *testing.T) {
 		return controlplane.Node{Live: live, Beat: heartbeat.Beat{NodeID: id, Region: "eu", Health: heartbeat.Health{ResetAtMs: resetAt.UnixMilli()}}}
 	}
 	w.fleet = controlplane.Fleet{Nodes: []controlplane.Node{node("a", true, now), node("b", true, now.Add(time.Second)), node("dead", false, time.UnixMilli(0))}}
-	reset := []string{"reset", "acme", "api", "u1", "--reason", "ticket 7", "--longest-duration", "1h", "--watch"}
-	w.want(t, w.run(t, reset...), exitOK, "reset, generation 2; nodes have it within two settings_interval_ms, about 10s unless tuned\n2 of 2 nodes that live have it\n")
+	reset := []string{"reset", "acme", "api", "u1", "--reason", "ticket 7", "--longest-duration", "1h", "--watch", "--yes"}
+	w.want(t, w.run(t, reset...), exitOK, "reset, generation 2; nodes have it within two settings_interval_ms, about 10s unless tuned\n2 of 2 nodes that are live have it\n")
 	if r := w.shelf.reset; r.Identifier != "u1" || r.ExpiresAt != now.Add(2*time.Hour) || w.shelf.by.Reason != "ticket 7" {
 		t.Errorf("%+v by %+v", r, w.shelf.by)
 	}
@@ -30,7 +30,7 @@ u1          2           2026-01-02 15:04:05Z  2026-01-02 17:04:05Z
 	if code := w.run(t, append(reset, "--timeout", "1s")...); code != exitFailure || !strings.Contains(w.stderr.String(), "late") {
 		t.Errorf("exit %d: %s", code, w.stderr.String())
 	}
-	if !strings.HasSuffix(w.stdout.String(), "2 of 3 nodes that live have it\n") {
+	if !strings.HasSuffix(w.stdout.String(), "2 of 3 nodes that are live have it\n") {
 		t.Errorf("stdout %s", w.stdout.String())
 	}
 	if code := w.run(t, "reset", "acme", "api", "u1"); code != exitUsage {

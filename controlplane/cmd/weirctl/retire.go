@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"time"
@@ -12,16 +13,18 @@ import (
 
 // ofTable is the table that a command is about.
 type ofTable struct {
-	Table string `default:"ratelimit_blocklist" placeholder:"NAME" help:"The table; there is one that can be retired: ${default}."`
+	Table string `default:"ratelimit_blocklist" placeholder:"NAME" help:"The table. Only ${default} can be retired."`
 }
 
 type retireStart struct {
 	ofTable
-	Quiet        time.Duration `default:"24h" help:"How long the table must be unwritten, and counts healthy in every region, before rows are deleted (100ms to 2160h)."`
-	Soak         time.Duration `default:"168h" help:"How long the table is there under its other name before it may be dropped (100ms to 2160h)."`
-	HealthWithin time.Duration `default:"2m" help:"How old the last round of news of a region's relay may be (1s to 1h)."`
+	Quiet        time.Duration `default:"24h" help:"How long nothing may write the table, and counts must be healthy in every region, before rows are deleted (100ms to 2160h)."`
+	Soak         time.Duration `default:"168h" help:"How long the renamed table is kept before it may be dropped (100ms to 2160h)."`
+	HealthWithin time.Duration `default:"2m" help:"How old the last round of a region's relay may be (1s to 1h)."`
 	BatchRows    int64         `default:"1000" help:"Most rows of one DELETE (1 to 50000)."`
-	Watch        bool          `help:"Watch it until it is over, as status --watch does."`
+	Approvers    int32         `default:"1" help:"How many different people must approve the rename, and the drop (1 to 10). You may be one of them."`
+	ApprovalTTL  time.Duration `name:"approval-ttl" default:"24h" help:"How long an approval is valid (1s to 720h)."`
+	Watch        bool          `help:"Follow it until it is over, as status --watch does."`
 	by
 }
 
@@ -31,10 +34,11 @@ func (r retireStart) Run(c *call) error {
 	if err != nil {
 		return err
 	}
+	ttl := r.ApprovalTTL.Milliseconds()
 	quiet, soak, within := r.Quiet.Milliseconds(), r.Soak.Milliseconds(), r.HealthWithin.Milliseconds()
 	answer, err := c.retirements.StartRetirement(c.ctx, connect.NewRequest(&controlv1.StartRetirementRequest{
 		Actor: actor, Reason: r.Reason, Table: r.Table, QuietMs: &quiet, SoakMs: &soak, HealthWithinMs: &within,
-		BatchRows: &r.BatchRows,
+		BatchRows: &r.BatchRows, Approvers: &r.Approvers, ApprovalTtlMs: &ttl,
 	}))
 	if err != nil {
 		return err
@@ -50,8 +54,8 @@ func (r retireStart) Run(c *call) error {
 
 type retireStatus struct {
 	ofTable
-	Watch bool          `help:"Look again and again, until it is over."`
-	Every time.Duration `default:"2s" help:"Time between two looks of --watch."`
+	Watch bool          `help:"Follow it until it is over."`
+	Every time.Duration `default:"2s" help:"Time between two updates of --watch."`
 }
 
 // Run shows a retirement.
@@ -67,10 +71,11 @@ func (r retireStatus) Run(c *call) error {
 	return c.print(answer.Msg, func(w io.Writer) { c.writeRetirement(w, answer.Msg.GetRetirement()) })
 }
 
-// retireApprove names what it approves: the same command once more must not approve the
-// other.
+// retireApprove names what it approves, so that the same command once more does not approve
+// the other step.
 type retireApprove struct {
-	What string `arg:"" enum:"rename,drop" help:"What is to happen: rename or drop."`
+	What     string `arg:"" enum:"rename,drop" help:"The step to approve: rename or drop."`
+	Evidence string `placeholder:"HASH" help:"The evidence that status showed; default: the one it shows now."`
 	ofTable
 	by
 }
@@ -81,16 +86,28 @@ func (r retireApprove) Run(c *call) error {
 	if err != nil {
 		return err
 	}
+	evidence := r.Evidence
+	if evidence == "" {
+		answer, err := c.retirements.RetirementStatus(c.ctx,
+			connect.NewRequest(&controlv1.RetirementStatusRequest{Table: r.Table}))
+		if err != nil {
+			return err
+		}
+		// of one that does not wait the API says how it stands
+		evidence = cmp.Or(answer.Msg.GetRetirement().GetApprovals().GetEvidence(), "none")
+	}
 	if r.What == "drop" {
 		answer, err := c.retirements.ApproveDrop(c.ctx,
-			connect.NewRequest(&controlv1.ApproveDropRequest{Actor: actor, Reason: r.Reason, Table: r.Table}))
+			connect.NewRequest(&controlv1.ApproveDropRequest{Actor: actor, Reason: r.Reason, Table: r.Table,
+				Evidence: evidence}))
 		if err != nil {
 			return err
 		}
 		return c.print(answer.Msg, func(w io.Writer) { c.writeRetirement(w, answer.Msg.GetRetirement()) })
 	}
 	answer, err := c.retirements.ApproveRename(c.ctx,
-		connect.NewRequest(&controlv1.ApproveRenameRequest{Actor: actor, Reason: r.Reason, Table: r.Table}))
+		connect.NewRequest(&controlv1.ApproveRenameRequest{Actor: actor, Reason: r.Reason, Table: r.Table,
+			Evidence: evidence}))
 	if err != nil {
 		return err
 	}
@@ -118,7 +135,7 @@ func (r retireAbort) Run(c *call) error {
 
 type retireHistory struct {
 	ofTable
-	Events bool `help:"What happened in the newest one."`
+	Events bool `help:"Show what happened in the newest one."`
 }
 
 // Run lists retirements, or what happened in the newest.

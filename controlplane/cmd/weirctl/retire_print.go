@@ -34,7 +34,7 @@ func retirementOutcome(r *controlv1.Retirement) error {
 		"What happened: weirctl retire history --events."}
 }
 
-// retirementStanding is where a retirement stands, in a line.
+// retirementStanding is the state of a retirement in one line.
 func retirementStanding(r *controlv1.Retirement) string {
 	var b strings.Builder
 	b.WriteString(because(r.GetPhase(), r.GetWhy()))
@@ -50,11 +50,11 @@ func retirementStanding(r *controlv1.Retirement) string {
 	return b.String()
 }
 
-// retirementNext is what a person can do now.
+// retirementNext is what an operator can do now.
 var retirementNext = map[string]string{
-	"awaiting_approval": "Let it be renamed with: weirctl retire approve rename --reason TEXT",
+	"awaiting_approval": "Approve the rename with: weirctl retire approve rename --reason TEXT",
 	"renamed":           "If something needs it: weirctl retire abort --reason TEXT",
-	"awaiting_final_approval": "Let it be dropped, which cannot be undone, with: " +
+	"awaiting_final_approval": "Approve the drop, which cannot be undone, with: " +
 		"weirctl retire approve drop --reason TEXT",
 }
 
@@ -74,7 +74,11 @@ func (c *call) writeRetirement(w io.Writer, r *controlv1.Retirement) {
 	t.flush()
 	_, _ = fmt.Fprintln(w)
 	c.writeEvidence(w, r)
+	c.writeApprovals(w, r.GetApprovals())
 	if next := retirementNext[r.GetPhase()]; next != "" {
+		if evidence := r.GetApprovals().GetEvidence(); evidence != "" {
+			next = strings.Replace(next, "--reason", "--evidence "+plain(evidence)+" --reason", 1)
+		}
 		_, _ = fmt.Fprintf(w, "\n%s\n", next)
 	}
 }
@@ -85,11 +89,11 @@ func (c *call) retirementApproval(t table, what string, a *controlv1.RetirementA
 	}
 }
 
-// writeEvidence shows what a person decides by.
+// writeEvidence shows what an approval is of.
 func (c *call) writeEvidence(w io.Writer, r *controlv1.Retirement) {
 	e := r.GetEvidence()
 	t := newTable(w)
-	t.row("EVIDENCE", "looked at "+c.ago(e.GetAtMs()))
+	t.row("EVIDENCE", "checked "+c.ago(e.GetAtMs()))
 	lastWrite := "none since the start"
 	if at := r.GetLastWriteAtMs(); at > 0 {
 		lastWrite = c.ago(at)
@@ -113,7 +117,7 @@ func (c *call) writeEvidence(w io.Writer, r *controlv1.Retirement) {
 
 func writeRetirements(w io.Writer, list *controlv1.ListRetirementsResponse) {
 	if len(list.GetRetirements()) == 0 {
-		_, _ = fmt.Fprintln(w, "it has never been retired: see weirctl retire start --help")
+		_, _ = fmt.Fprintln(w, "no retirement yet: see weirctl retire start --help")
 		return
 	}
 	t := newTable(w)

@@ -44,12 +44,12 @@ func (s *retirements) ask(what string, by controlplane.By) (controlplane.Retirem
 	return *s.one, s.err
 }
 
-func (s *retirements) ApproveRename(_ context.Context, _ string, by controlplane.By) (controlplane.Retirement, error) {
-	return s.ask("rename", by)
+func (s *retirements) ApproveRename(_ context.Context, _ string, o controlplane.RetirementOrder) (controlplane.Retirement, error) {
+	return s.ask("rename", o.By)
 }
 
-func (s *retirements) ApproveDrop(_ context.Context, _ string, by controlplane.By) (controlplane.Retirement, error) {
-	return s.ask("drop", by)
+func (s *retirements) ApproveDrop(_ context.Context, _ string, o controlplane.RetirementOrder) (controlplane.Retirement, error) {
+	return s.ask("drop", o.By)
 }
 
 func (s *retirements) Abort(_ context.Context, _ string, by controlplane.By) (controlplane.Retirement, error) {
@@ -75,7 +75,7 @@ func (s *retirements) List(context.Context, string) ([]controlplane.RetirementSu
 
 func TestRetireStartAndStatus(t *testing.T) {
 	w := newWorld(t)
-	w.want(t, w.run(t, "retire", "history"), exitOK, "it has never been retired: see weirctl retire start --help\n")
+	w.want(t, w.run(t, "retire", "history"), exitOK, "no retirement yet: see weirctl retire start --help\n")
 	if code := w.run(t, "retire", "status"); code != exitFailure || !strings.Contains(w.stderr.String(), "it has never been retired") {
 		t.Errorf("exit %d, %s", code, w.stderr.String())
 	}
@@ -85,7 +85,7 @@ started      0s ago by os-user: counts are shared
 other name   ratelimit_blocklist_retired_20260102_150405
 quiet, soak  1d0h, 2d0h
 
-EVIDENCE      looked at 0s ago
+EVIDENCE      checked 0s ago
 last write    none since the start
 quiet for     0s
 rows left     12,345, the last of which expires at 2026-01-02 15:05:05Z
@@ -105,16 +105,16 @@ other name       ratelimit_blocklist_retired_20260102_150405
 quiet, soak      1d0h, 2d0h
 rename approved  1m ago by ann: all is well
 
-EVIDENCE      looked at 0s ago
+EVIDENCE      checked 0s ago
 last write    1h ago
 quiet for     0s
 rows left     0
 rows deleted  12,345
 counts        region us has no live node
 
-Let it be dropped, which cannot be undone, with: weirctl retire approve drop --reason TEXT
+Approve the drop, which cannot be undone, with: weirctl retire approve drop --evidence `+r.EvidenceHash()+` --reason TEXT
 `)
-	if code := w.run(t, "retire", "status", "--json"); code != exitOK || !json.Valid(w.stdout.Bytes()) || !strings.Contains(w.stdout.String(), `"phase": "awaiting_final_approval"`) {
+	if code := w.run(t, "retire", "status", "-o", "json"); code != exitOK || !json.Valid(w.stdout.Bytes()) || !strings.Contains(w.stdout.String(), `"phase": "awaiting_final_approval"`) {
 		t.Errorf("exit %d, %s", code, w.stdout.String())
 	}
 	w.want(t, w.run(t, "retire", "history", "--events"), exitOK, `
@@ -126,7 +126,7 @@ AT                    BY       WHAT
 func TestRetireActions(t *testing.T) {
 	w := newWorld(t)
 	w.run(t, "retire", "start", "--reason", "x")
-	for _, args := range [][]string{{"rename", "approve", "rename"}, {"drop", "approve", "drop"}, {"abort", "abort"}} {
+	for _, args := range [][]string{{"rename", "approve", "rename"}, {"drop", "approve", "drop", "--yes"}, {"abort", "abort"}} {
 		code := w.run(t, append(append([]string{"retire"}, args[1:]...), "--reason", "because", "--actor", "ann")...)
 		if code != exitOK || w.retirements.asked != args[0] || w.retirements.by != (controlplane.By{Actor: "ann", Reason: "because"}) {
 			t.Errorf("%v: exit %d, %s by %+v, %s", args, code, w.retirements.asked, w.retirements.by, w.stderr.String())
@@ -135,6 +135,7 @@ func TestRetireActions(t *testing.T) {
 	for says, args := range map[string][]string{
 		"must be one of":    {"approve", "both", "--reason", "x"},
 		"missing flags":     {"approve", "drop"},
+		"approvers is 2":    {"start", "--approvers", "2", "--reason", "x"}, // where no tokens tell people apart
 		"quiet_ms is 1":     {"start", "--quiet", "1ms", "--reason", "x"},
 		`table is "mine" (`: {"start", "--table", "mine", "--reason", "x"},
 	} {
@@ -143,7 +144,7 @@ func TestRetireActions(t *testing.T) {
 		}
 	}
 	w.retirements.err = fmt.Errorf("%w: the evidence does not hold any more", controlplane.ErrConflict)
-	if code := w.run(t, "retire", "approve", "rename", "--reason", "x"); code != exitFailure || !strings.Contains(w.stderr.String(), "does not hold") || !strings.Contains(w.stderr.String(), "It was not done. See how it stands: weirctl retire status.") {
+	if code := w.run(t, "retire", "approve", "rename", "--reason", "x"); code != exitFailure || !strings.Contains(w.stderr.String(), "does not hold") || !strings.Contains(w.stderr.String(), "The request was refused. See weirctl retire status.") {
 		t.Errorf("exit %d, %s", code, w.stderr.String())
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"github.com/alecthomas/kong"
 	"google.golang.org/protobuf/encoding/protojson"
 
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
@@ -25,25 +27,56 @@ const (
 
 type rolloutStart struct {
 	tuningFlags
-	Plan     string        `xor:"plan" placeholder:"FILE" help:"JSON document of the plan: stages, baseline_ms, apply_timeout_ms, guardrails."`
-	Stage    []string      `xor:"plan" sep:"none" placeholder:"WHERE" help:"A stage of the plan, in order: regions (eu,us), a share of all (50%), or all; with :approval behind it, it waits for a person."`
-	Bake     time.Duration `default:"5m" help:"How long each --stage is watched."`
-	Baseline time.Duration `default:"1m" help:"How long health is measured before each --stage."`
-	ID       string        `name:"id" placeholder:"NAME" help:"Name of the rollout. Started again under its name, it is not started twice."`
-	Watch    bool          `help:"Watch it until it is over, as status --watch does."`
-	DryRun   bool          `help:"Show what it would change of the tuning in force, and stop."`
+	Plan        string        `xor:"plan" placeholder:"FILE" help:"JSON document of the plan: stages, baseline_ms, apply_timeout_ms, lease_ms, guardrails, approvers, approval_ttl_ms. It replaces --stage, --bake, --baseline, --lease, --approvers and --approval-ttl; --plan with one of them is an error."`
+	Stage       []string      `xor:"plan" sep:"none" placeholder:"WHERE" help:"A stage of the plan; repeat the flag in the order of the stages. WHERE is regions (eu,us), a share of all regions (50%), or all. Append :1node, :3nodes or :10% for that many nodes of each region, and :approval to wait for a person."`
+	Bake        time.Duration `default:"5m" help:"How long each --stage is watched."`
+	Baseline    time.Duration `default:"2m" help:"How long health is measured before each --stage."`
+	Lease       time.Duration `default:"5m" help:"How long nodes run a stage's tuning without a renewal; after that they return to the previous one."`
+	Approvers   int32         `default:"1" help:"How many different people must approve each stage with :approval (1 to 10). You may be one of them."`
+	ApprovalTTL time.Duration `name:"approval-ttl" default:"24h" help:"How long an approval is valid (1s to 720h)."`
+	ID          string        `name:"id" placeholder:"NAME" help:"Name of the rollout. A second start under the same name starts nothing."`
+	Force       bool          `help:"Start even if the health of the fleet is critical: see weirctl health."`
+	Watch       bool          `help:"Follow it until it is over, as status --watch does."`
 	by
 }
 
-// Run shows on stderr what changes, and starts a rollout.
+// ofPlan are the flags that make a plan together with --stage, each with its name in the document of --plan.
+var ofPlan = map[string]string{
+	"bake": "bake_ms of a stage", "baseline": "baseline_ms", "lease": "lease_ms", "approvers": "approvers",
+	"approval-ttl": "approval_ttl_ms",
+}
+
+// AfterApply refuses flags that have no effect with --plan: the plan sets what they would.
+func (r rolloutStart) AfterApply(line *kong.Context) error {
+	if r.Plan == "" {
+		return nil
+	}
+	for _, given := range line.Path {
+		if given.Flag == nil {
+			continue
+		}
+		if field, ok := ofPlan[given.Flag.Name]; ok {
+			return fmt.Errorf("--%s has no effect with --plan, which sets it: remove it, and write %s into the plan",
+				given.Flag.Name, field)
+		}
+	}
+	return nil
+}
+
+// Run starts a rollout.
 func (r rolloutStart) Run(c *call) error {
+	plan, err := r.plan()
+	if err != nil && !(c.dryRun && errors.Is(err, errNoStage)) {
+		return wrong(err)
+	}
+	return r.begin(c, plan)
+}
+
+// begin shows on stderr what changes, and starts a rollout by a plan.
+func (r rolloutStart) begin(c *call, plan *controlv1.RolloutPlan) error {
 	actor, err := c.actor(r.Actor)
 	if err != nil {
 		return err
-	}
-	plan, err := r.plan()
-	if err != nil && !(r.DryRun && errors.Is(err, errNoStage)) {
-		return wrong(err)
 	}
 	inForce, err := c.inForce()
 	if err != nil {
@@ -58,14 +91,11 @@ func (r rolloutStart) Run(c *call) error {
 		return wrong(err)
 	}
 	if len(r.Set) > 0 && !differs {
-		return wrong(errors.New("nothing changes: all of it is in force"))
-	}
-	if r.DryRun {
-		return c.print(&controlv1.GetTuningResponse{Tunings: inForce}, func(io.Writer) {}) // the diff has said it
+		return wrong(errors.New("nothing changes: this tuning is already in force"))
 	}
 	answer, err := c.rollouts.StartRollout(c.ctx,
 		connect.NewRequest(&controlv1.StartRolloutRequest{Actor: actor, Reason: r.Reason, Id: r.ID, Tuning: document,
-			Plan: plan}))
+			Plan: plan, Force: r.Force}))
 	if err != nil {
 		return err
 	}
@@ -78,9 +108,9 @@ func (r rolloutStart) Run(c *call) error {
 	})
 }
 
-// errNoStage stops no --dry-run, which looks at the tuning alone.
-var errNoStage = errors.New("no stage is named: say where it begins with --stage REGION, and --stage all where it " +
-	"ends, or give a --plan")
+// errNoStage does not stop --dry-run, which only compares the tuning.
+var errNoStage = errors.New("no stage is named: give --stage REGION for the first stage and --stage all for the " +
+	"last, or a --plan")
 
 // wrong is an error of a file or a flag.
 func wrong(err error) error {
@@ -97,7 +127,7 @@ func tuningDocument(name string) (string, error) {
 	return string(text), err
 }
 
-// readFile reads a file or stdin, and one byte more than it may have at most.
+// readFile reads a file or stdin, up to one byte beyond the bound.
 func readFile(name string, bytesMax int64) ([]byte, error) {
 	if name == "-" {
 		return io.ReadAll(io.LimitReader(os.Stdin, bytesMax+1))
@@ -126,7 +156,9 @@ func (r rolloutStart) plan() (*controlv1.RolloutPlan, error) {
 		return nil, errNoStage
 	}
 	bakeMs, baselineMs := r.Bake.Milliseconds(), r.Baseline.Milliseconds()
-	plan.BaselineMs = &baselineMs
+	ttlMs, leaseMs := r.ApprovalTTL.Milliseconds(), r.Lease.Milliseconds()
+	plan.LeaseMs = &leaseMs
+	plan.BaselineMs, plan.Approvers, plan.ApprovalTtlMs = &baselineMs, &r.Approvers, &ttlMs
 	for _, text := range r.Stage {
 		stage, err := parseStage(text)
 		if err != nil {
@@ -138,13 +170,20 @@ func (r rolloutStart) plan() (*controlv1.RolloutPlan, error) {
 	return plan, nil
 }
 
-// parseStage reads "eu,us", "50%" or "all", with or without ":approval". A plan's file takes regions with a colon.
+// parseStage reads "eu,us", "50%" or "all"; behind it ":1node", ":3nodes" or ":10%" for so many nodes of each region,
+// and at the end ":approval", each or none. A plan's file takes regions with a colon.
 func parseStage(text string) (*controlv1.RolloutStage, error) {
-	where, with, colon := strings.Cut(text, ":")
-	if colon && with != "approval" {
-		return nil, fmt.Errorf("--stage %q: after the colon stands %q (only approval is allowed there)", text, with)
+	where, behind, colon := strings.Cut(text, ":")
+	stage := &controlv1.RolloutStage{}
+	if colon {
+		share, approval, both := strings.Cut(behind, ":")
+		alone := share == "approval" && !both
+		stage.Approval = alone || approval == "approval"
+		if both && !stage.Approval || !alone && !parseNodes(stage, share) {
+			return nil, fmt.Errorf("--stage %q: %q after the colon is invalid (want nodes as in 1node, 3nodes or 10%%, then "+
+				"approval, or one of both)", text, behind)
+		}
 	}
-	stage := &controlv1.RolloutStage{Approval: colon}
 	share, isShare := strings.CutSuffix(where, "%")
 	switch {
 	case where == "all":
@@ -165,10 +204,28 @@ func parseStage(text string) (*controlv1.RolloutStage, error) {
 	return stage, nil
 }
 
+// parseNodes reads how many nodes of each region a stage takes in; the API knows the bounds.
+func parseNodes(stage *controlv1.RolloutStage, text string) bool {
+	number := strings.TrimRight(text, "%nodes")
+	n, err := strconv.ParseInt(number, 10, 32)
+	if err != nil || n < 1 {
+		return false
+	}
+	switch text[len(number):] {
+	case "%":
+		stage.NodesPercent = int32(n)
+	case "node", "nodes":
+		stage.Nodes = int32(n)
+	default:
+		return false
+	}
+	return true
+}
+
 type rolloutStatus struct {
 	ID    string        `arg:"" optional:"" name:"id" help:"The rollout; default: the newest."`
-	Watch bool          `help:"Look again and again, until it is over."`
-	Every time.Duration `default:"2s" help:"Time between two looks of --watch."`
+	Watch bool          `help:"Follow it until it is over."`
+	Every time.Duration `default:"2s" help:"Time between two updates of --watch."`
 }
 
 // Run shows a rollout.
@@ -183,7 +240,7 @@ func (r rolloutStatus) Run(c *call) error {
 	return c.print(answer.Msg, func(w io.Writer) { c.writeRollout(w, answer.Msg.GetRollout()) })
 }
 
-// noneYet tells of a fleet without rollouts in its own words: nothing was named that could be missing.
+// noneYet is the error of a fleet without rollouts: nothing was named that could be missing.
 func noneYet(id string, err error) error {
 	if id == "" && connect.CodeOf(err) == connect.CodeNotFound {
 		return &told{errors.New("there has been no rollout yet"), exitFailure, "Start one: see weirctl rollout start --help."}
@@ -191,7 +248,7 @@ func noneYet(id string, err error) error {
 	return err
 }
 
-// on is the rollout that an action is about. It is named: the newest may be another by now.
+// on is the rollout that an action is about. It has to be named: the newest may be another one by now.
 type on struct {
 	ID string `arg:"" name:"id" help:"The rollout."`
 	by
@@ -216,8 +273,9 @@ func (o on) order(c *call, msg *controlv1.OperateRolloutRequest) (err error) {
 type (
 	rolloutApprove struct {
 		on
-		Stage int32 `required:"" placeholder:"N" help:"The stage that is approved, from 1, as status shows it."`
-		Asked int64 `placeholder:"N" help:"What status said is asked; default: what it says now."`
+		Stage    int32  `required:"" placeholder:"N" help:"The stage to approve, from 1, as status shows it."`
+		Asked    int64  `placeholder:"N" help:"Number of the request for approval, as status showed it; default: the current one."`
+		Evidence string `placeholder:"HASH" help:"The evidence that status showed; default: the one it shows now."`
 	}
 	rolloutPause    struct{ on }
 	rolloutResume   struct{ on }
@@ -227,16 +285,18 @@ type (
 
 // Run approves the stage that it names, and no other.
 func (r rolloutApprove) Run(c *call) error {
-	asked := r.Asked
-	if asked == 0 {
+	asked, evidence := r.Asked, r.Evidence
+	if asked == 0 || evidence == "" {
 		answer, err := c.rollouts.RolloutStatus(c.ctx, connect.NewRequest(&controlv1.RolloutStatusRequest{Id: r.ID}))
 		if err != nil {
 			return err
 		}
-		asked = max(1, answer.Msg.GetRollout().GetAsked()) // 1 of one that has not asked: the API says how it stands
+		stands := answer.Msg.GetRollout() // of one that has not asked the API says how it stands
+		asked = cmp.Or(asked, stands.GetAsked(), 1)
+		evidence = cmp.Or(evidence, stands.GetApprovals().GetEvidence(), "none")
 	}
 	return r.order(c, &controlv1.OperateRolloutRequest{Action: controlv1.RolloutAction_ROLLOUT_ACTION_APPROVE,
-		Stage: r.Stage, Asked: asked})
+		Stage: r.Stage, Asked: asked, Evidence: evidence})
 }
 
 // Run pauses.
@@ -260,7 +320,7 @@ func (r rolloutRollback) Run(c *call) error {
 }
 
 type rolloutHistory struct {
-	ID string `arg:"" optional:"" name:"id" help:"What happened in one rollout; default: the list of them."`
+	ID string `arg:"" optional:"" name:"id" help:"Show what happened in this rollout; default: list all."`
 }
 
 // Run lists rollouts, or what happened in one.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -38,7 +39,7 @@ func outcome(r *controlv1.Rollout) error {
 	return &told{fmt.Errorf("rollout %s is %s", r.GetId(), because(r.GetPhase(), r.GetWhy())), exitFailure, what}
 }
 
-// standing is where a rollout stands, in a line.
+// standing is the state of a rollout in one line.
 func standing(r *controlv1.Rollout) string {
 	var b strings.Builder
 	back := r.GetPhase() == "rolling_back" // why names the stage at fault
@@ -82,6 +83,9 @@ func (c *call) writeRollout(w io.Writer, r *controlv1.Rollout) {
 	if r.GetPhase() == "rolling_back" && r.GetWaiting() != "" {
 		t.long(100, "why", r.GetWhy())
 	}
+	if parts := parts(r); parts != "" {
+		t.long(100, "on trial", parts)
+	}
 	t.long(100, "tuning", fields.Replace(r.GetTuning()))
 	t.flush()
 
@@ -92,42 +96,109 @@ func (c *call) writeRollout(w io.Writer, r *controlv1.Rollout) {
 		t.row(fmt.Sprint(i+1), regions(s), span(s.GetBakeMs()), yes(s.GetApproval()), s.GetState())
 	}
 	t.flush()
-	c.writeRates(w, r)
+	writeRails(w, r)
 	writeQueries(w, r)
 	switch {
 	case r.GetPhase() == "awaiting_approval":
-		_, _ = fmt.Fprintf(w, "\nLet it go on with: weirctl rollout approve %s --stage %d --asked %d --reason TEXT\n",
-			plain(r.GetId()), r.GetStage(), r.GetAsked())
+		c.writeApprovals(w, r.GetApprovals())
+		_, _ = fmt.Fprintf(w, "\nApprove with: weirctl rollout approve %s --stage %d --asked %d --evidence %s "+
+			"--reason TEXT\n", plain(r.GetId()), r.GetStage(), r.GetAsked(), plain(r.GetApprovals().GetEvidence()))
 	case r.GetPausedBy() != "":
-		_, _ = fmt.Fprintf(w, "\nLet it go on with: weirctl rollout resume %s --reason TEXT\n", plain(r.GetId()))
+		_, _ = fmt.Fprintf(w, "\nResume with: weirctl rollout resume %s --reason TEXT\n", plain(r.GetId()))
 	}
 }
 
-// writeRates shows what guardrails compare, once there is something to compare.
-func (c *call) writeRates(w io.Writer, r *controlv1.Rollout) {
+// parts says how many nodes run the tuning in regions that have it in part.
+func parts(r *controlv1.Rollout) string {
+	var all []string
+	for _, of := range r.GetRegions() {
+		if of.GetPart() && of.GetNodesLive() > 0 {
+			all = append(all, fmt.Sprintf("%s of %s of %s", digits(int64(of.GetNodesExpected())),
+				plural(int64(of.GetNodesLive()), "node"), of.GetRegion()))
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
+// writeApprovals shows who has approved a step that takes several people, and how many more it takes.
+func (c *call) writeApprovals(w io.Writer, a *controlv1.Approvals) {
+	if a.GetApprovers() <= 1 {
+		return
+	}
+	missing := int64(a.GetApprovers()) - int64(len(a.GetGiven()))
+	_, _ = fmt.Fprintf(w, "\n%d of %s, and %d more by other people\n", len(a.GetGiven()),
+		plural(int64(a.GetApprovers()), "approval"), missing)
+	if len(a.GetGiven()) == 0 {
+		return
+	}
+	t := newTable(w)
+	t.row("APPROVED BY", "WHEN", "COUNTS", "WHY")
+	for _, g := range a.GetGiven() {
+		t.long(80, g.GetActor(), c.ago(g.GetAtMs()), "until "+moment(g.GetExpiresAtMs()), g.GetReason())
+	}
+	t.flush()
+}
+
+// railNames are the guardrails in words.
+var railNames = map[string]string{
+	"errors_per_minute": "errors a node and minute", "rows_per_second": "MySQL rows a second",
+	"degraded_share": "share without the origin", "denied_share_shift": "share denied",
+	"convergence_ms": "convergence delay, ms", "latency_us": "decision latency, µs",
+	"nodes_lost_share": "share of nodes lost", "restarts_per_hour": "restarts of a node an hour",
+	"dropped_cost":             "cost dropped",
+	"rows_against_control":     "MySQL rows a decision, times the others'",
+	"denied_against_control":   "share denied, above the others'",
+	"allowed_against_control":  "share allowed, above the others'",
+	"degraded_against_control": "share without the origin, above the others'",
+	"errors_against_control":   "errors a node and minute, above the others'",
+}
+
+// writeRails shows what guardrails compare, once there is something to compare: each where it is nearest to its
+// bound.
+func writeRails(w io.Writer, r *controlv1.Rollout) {
 	before, now := r.GetBaseline(), r.GetNow()
 	if before.GetNodes() == 0 && now.GetNodes() == 0 && now.GetNodesLost() == 0 {
 		return
 	}
-	_, _ = fmt.Fprintln(w)
+	_, _ = fmt.Fprintf(w, "\nstage %d: %s with heartbeats, %s before the stage, %s lost\n", r.GetStage(),
+		plural(int64(now.GetNodes()), "node"), digits(int64(before.GetNodes())), digits(int64(now.GetNodesLost())))
 	t := newTable(w)
-	t.row("WORST REGION OF STAGE "+fmt.Sprint(r.GetStage()), "BEFORE", "NOW")
-	t.row("nodes heard of", fmt.Sprint(before.GetNodes()), fmt.Sprint(now.GetNodes()))
-	t.row("nodes lost", fmt.Sprint(before.GetNodesLost()), fmt.Sprint(now.GetNodesLost()))
-	for _, f := range []struct {
-		name        string
-		before, now *float64
-	}{
-		{"errors a node and minute", before.ErrorsPerMinute, now.ErrorsPerMinute},
-		{"MySQL rows a second", before.RowsPerSecond, now.RowsPerSecond},
-		{"share denied", before.DeniedShare, now.DeniedShare},
-		{"share without the origin", before.DegradedShare, now.DegradedShare},
-		{"convergence delay, ms", before.ConvergenceMs, now.ConvergenceMs},
-		{"decision latency, µs", before.LatencyUs, now.LatencyUs},
-	} {
-		t.row(f.name, measured(f.before), measured(f.now))
+	t.row("GUARDRAIL", "BEFORE", "NOW", "BOUND", "MARGIN", "NEAREST TO IT")
+	for _, rail := range r.GetRails() {
+		t.row(cmp.Or(railNames[rail.GetField()], rail.GetField()), measured(rail.Before), measured(rail.Now),
+			railBound(rail), railMargin(rail), railPlace(rail))
 	}
 	t.flush()
+}
+
+func railBound(rail *controlv1.RolloutRail) string {
+	switch {
+	case rail.Most == nil:
+		return "-"
+	case rail.Least != nil:
+		return measured(rail.Least) + " to " + measured(rail.Most)
+	}
+	return measured(rail.Most)
+}
+
+func railMargin(rail *controlv1.RolloutRail) string {
+	switch {
+	case rail.Margin == nil:
+		return "-"
+	case rail.GetMargin() < 0:
+		return "broken"
+	}
+	if rail.Confidence != nil {
+		return fmt.Sprintf("confidence %.2g that it is more", rail.GetConfidence())
+	}
+	return fmt.Sprintf("%.0f %%", 100*rail.GetMargin())
+}
+
+func railPlace(rail *controlv1.RolloutRail) string {
+	if rail.GetNode() != "" {
+		return rail.GetRegion() + ", node " + rail.GetNode()
+	}
+	return orNone(rail.GetRegion())
 }
 
 // writeQueries shows what the queries of the plan answered.
@@ -158,7 +229,18 @@ func measured(v *float64) string {
 	return fmt.Sprintf("%.4g", *v)
 }
 
+// regions names those of a stage, and how many of their nodes unless it is all.
 func regions(s *controlv1.RolloutProgress) string {
+	switch n := s.GetNodes(); {
+	case n > 0:
+		return plural(int64(n), "node") + " of " + regionNames(s)
+	case s.GetNodesPercent()%100 > 0:
+		return fmt.Sprintf("%d%% of the nodes of %s", s.GetNodesPercent(), regionNames(s))
+	}
+	return regionNames(s)
+}
+
+func regionNames(s *controlv1.RolloutProgress) string {
 	names := strings.Join(s.GetRegions(), ", ")
 	switch {
 	case s.GetRest() && names != "":
@@ -181,7 +263,7 @@ var fields = strings.NewReplacer("{", "", "}", "", `"`, "", ":", " ", ",", ", ")
 
 func writeRollouts(w io.Writer, list *controlv1.ListRolloutsResponse) {
 	if len(list.GetRollouts()) == 0 {
-		_, _ = fmt.Fprintln(w, "there has been no rollout yet: see weirctl rollout start --help")
+		_, _ = fmt.Fprintln(w, "no rollout yet: see weirctl rollout start --help")
 		return
 	}
 	t := newTable(w)

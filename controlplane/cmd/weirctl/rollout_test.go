@@ -1,16 +1,22 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/weirhq/weir/controlplane"
+	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/tuning"
 )
 
@@ -22,15 +28,15 @@ type rollouts struct {
 	err    error
 }
 
-func (s *rollouts) Start(_ context.Context, id string, spec controlplane.RolloutSpec, by controlplane.By) (controlplane.Rollout, error) {
+func (s *rollouts) Start(_ context.Context, start controlplane.RolloutStart) (controlplane.Rollout, error) {
 	if s.err != nil {
 		return controlplane.Rollout{}, s.err
 	}
-	r, err := controlplane.NewRollout(id, spec, by, []string{"eu", "us"}, now.UnixMilli())
+	r, err := controlplane.NewRollout(start.ID, start.Spec, start.By, []string{"eu", "us"}, now.UnixMilli())
 	if err != nil {
 		return controlplane.Rollout{}, err
 	}
-	s.list, s.by = append([]controlplane.Rollout{*r}, s.list...), by
+	s.list, s.by = append([]controlplane.Rollout{*r}, s.list...), start.By
 	return *r, nil
 }
 
@@ -137,18 +143,84 @@ STAGE  REGIONS                 BAKE  APPROVAL  STATE
 1      eu                      10m   -         done
 2      us and regions to come  10m   yes       active
 
-WORST REGION OF STAGE 2   BEFORE  NOW
-nodes heard of            2       1
-nodes lost                0       1
-errors a node and minute  -       7
-MySQL rows a second       -       -
-share denied              -       0.25
-share without the origin  -       -
-convergence delay, ms     -       -
-decision latency, µs      -       -
+stage 2: 1 node with heartbeats, 2 before the stage, 1 lost
+GUARDRAIL                   BEFORE  NOW   BOUND     MARGIN  NEAREST TO IT
+errors a node and minute    -       7     6         broken  -
+MySQL rows a second         -       -     1,000     -       -
+share without the origin    -       -     0.01      -       -
+convergence delay, ms       -       -     30,000    -       -
+decision latency, µs        -       -     1,000     -       -
+share denied                -       0.25  0 to 0.2  broken  -
+cost dropped                -       0     0         100 %   -
+share of nodes lost         -       -     -         -       -
+restarts of a node an hour  -       -     -         -       -
 `)
-	if code := w.run(t, "rollout", "status", "r1", "--json"); code != exitOK || !json.Valid(w.stdout.Bytes()) || !strings.Contains(w.stdout.String(), `"phase": "baking"`) {
+	latency := 250.0
+	r.Watch = []controlplane.RegionWatch{{Region: "us", Stage: 1, Nodes: []controlplane.WatchedNode{{ID: "n7", LatencyUs: &latency}}}}
+	if w.run(t, "rollout", "status"); !strings.Contains(w.stdout.String(), "\ndecision latency, µs        -       250  1,000     75 %    us, node n7\n") {
+		t.Errorf("%s", w.stdout.String())
+	}
+	if code := w.run(t, "rollout", "status", "r1", "-o", "json"); code != exitOK || !json.Valid(w.stdout.Bytes()) || !strings.Contains(w.stdout.String(), `"phase": "baking"`) {
 		t.Errorf("exit %d, %s", code, w.stdout.String())
+	}
+}
+
+// A share of each region's nodes stands behind the regions, and approval at the end.
+func TestStagesOfNodes(t *testing.T) {
+	share := func(percent, nodes int) controlplane.NodeShare {
+		return controlplane.NodeShare{NodesPercent: percent, Nodes: nodes}
+	}
+	for text, want := range map[string]controlplane.RolloutStage{
+		"eu:1node":           {Regions: []string{"eu"}, NodeShare: share(0, 1)},
+		"eu,us:3nodes":       {Regions: []string{"eu", "us"}, NodeShare: share(0, 3)},
+		"eu:10%:approval":    {Regions: []string{"eu"}, NodeShare: share(10, 0), Approval: true},
+		"50%:1node:approval": {SharePercent: 50, NodeShare: share(0, 1), Approval: true},
+		"all:100%":           {All: true, NodeShare: share(100, 0)},
+	} {
+		got, err := parseStage(text)
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		is := controlplane.RolloutStage{Regions: got.GetRegions(), SharePercent: int(got.GetSharePercent()), All: got.GetAll(),
+			NodeShare: share(int(got.GetNodesPercent()), int(got.GetNodes())), Approval: got.GetApproval()}
+		if fmt.Sprint(is) != fmt.Sprint(want) {
+			t.Errorf("%s: %+v, want %+v", text, is, want)
+		}
+	}
+	for _, text := range []string{"eu:0nodes", "eu:-1node", "eu:node", "eu:%", "eu:1", "eu:1nodesnodes", "eu:1%%", "eu:1.5%", "eu:1node:",
+		"eu:1node:10%", "eu:approval:1node", "eu:approval:approval", "eu:1node:approval:x", "eu:4294967297nodes", "eu:"} {
+		if got, err := parseStage(text); err == nil || !strings.Contains(err.Error(), "after the colon is invalid") {
+			t.Errorf("%s: %v, %v", text, got, err)
+		}
+	}
+}
+
+// Status says how many nodes of a region are to run the tuning, and the plan has what --lease and --stage say.
+func TestStatusOfAShare(t *testing.T) {
+	w := newWorld(t)
+	if code := w.run(t, "rollout", "start", "--tuning", "rfc", "--stage", "eu:1node", "--stage", "eu:50%", "--stage", "all", "--lease", "2m", "--id", "r1", "--reason", "x"); code != exitOK {
+		t.Fatalf("exit %d, %s", code, w.stderr.String())
+	}
+	r := &w.rollouts.list[0]
+	if got := r.Spec.Plan.LeaseMs; got != 120_000 {
+		t.Errorf("a lease of %d ms", got)
+	}
+	r.Phase = controlplane.RolloutBaking
+	watch := controlplane.RegionWatch{Region: "eu", Whole: true}
+	for i := range 20 {
+		watch.Nodes = append(watch.Nodes, controlplane.WatchedNode{ID: fmt.Sprint("eu-", i)})
+	}
+	slices.SortFunc(watch.Nodes, func(a, b controlplane.WatchedNode) int {
+		return cmp.Compare(tuning.TrialShare(a.ID), tuning.TrialShare(b.ID))
+	})
+	r.Watch, r.Touched = []controlplane.RegionWatch{watch}, []controlplane.Touched{{Region: "eu", Trial: 1, Below: tuning.TrialShare(watch.Nodes[2].ID)}}
+	w.run(t, "rollout", "status", "r1")
+	for _, has := range []string{"on trial  2 of 20 nodes of eu\n", "1      1 node of eu ", "2      50% of the nodes of eu ",
+		"3      eu, us and regions to come "} {
+		if !strings.Contains(w.stdout.String(), has) {
+			t.Errorf("%q is not in\n%s", has, w.stdout.String())
+		}
 	}
 }
 
@@ -165,6 +237,30 @@ func TestRolloutPlanFile(t *testing.T) {
 	want.Guardrails.ErrorsPerMinute.Least, want.Guardrails.LatencyUs.Off, want.Guardrails.DeniedShareShift = 60, true, 0
 	if got := w.rollouts.list[0].Spec.Plan; fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("%+v\nwant %+v", got, want)
+	}
+}
+
+// A flag beside --plan that the plan leaves without effect is refused, at its default too, and names itself and the
+// field of the plan.
+func TestAPlanTakesNoFlagsBeside(t *testing.T) {
+	plan := path(t, `{"stages":[{"all":true}]}`)
+	start := []string{"rollout", "start", "--tuning", "rfc", "--plan", plan, "--reason", "x"}
+	for flag, field := range map[string]string{
+		"--bake=5m": "bake_ms of a stage", "--baseline=1s": "baseline_ms", "--approvers=1": "approvers", "--approval-ttl=1h": "approval_ttl_ms",
+	} {
+		w := newWorld(t)
+		name, _, _ := strings.Cut(flag, "=")
+		says := "weirctl: " + name + " has no effect with --plan, which sets it: remove it, and write " + field + " into the plan\n"
+		if code := w.run(t, append(start, flag)...); code != exitUsage || !strings.HasPrefix(w.stderr.String(), says) || len(w.rollouts.list) != 0 {
+			t.Errorf("%s: exit %d, %s", flag, code, w.stderr.String())
+		}
+	}
+	w := newWorld(t)
+	if code := w.run(t, append(start, "--stage=all")...); code != exitUsage || !strings.Contains(w.stderr.String(), "--plan and --stage can't be used together") {
+		t.Errorf("exit %d, %s", code, w.stderr.String())
+	}
+	if code := w.run(t, append(start, "--force", "--watch=false", "--id=r1")...); code != exitOK {
+		t.Errorf("exit %d, %s", code, w.stderr.String())
 	}
 }
 
@@ -195,7 +291,7 @@ func TestRolloutActions(t *testing.T) {
 		}
 	}
 	w.rollouts.list[0].Phase = controlplane.RolloutDone
-	if code := w.run(t, "rollout", "abort", "r1", "--reason", "x"); code != exitFailure || !strings.Contains(w.stderr.String(), "rollout r1 is done: take it back with rollback") || !strings.Contains(w.stderr.String(), "weirctl rollout history") {
+	if code := w.run(t, "rollout", "abort", "r1", "--reason", "x"); code != exitFailure || !strings.Contains(w.stderr.String(), "rollout r1 is done: roll it back instead of aborting it") || !strings.Contains(w.stderr.String(), "weirctl rollout history") {
 		t.Errorf("exit %d, %s", code, w.stderr.String())
 	}
 	if code := w.run(t, "rollout", "abort", "r2", "--reason", "x"); code != exitFailure || !strings.Contains(w.stderr.String(), `there is no rollout "r2"`) {
@@ -222,13 +318,14 @@ func TestAnApprovalNamesItsStage(t *testing.T) {
 	w.run(t, "rollout", "start", "--tuning", "rfc", "--stage", "eu:approval", "--stage", "all:approval", "--id", "r1", "--reason", "x")
 	r := &w.rollouts.list[0]
 	r.Asked = 7
-	if code := w.run(t, "rollout", "status", "r1"); code != exitOK || !strings.HasSuffix(w.stdout.String(), "\nLet it go on with: weirctl rollout approve r1 --stage 1 --asked 7 --reason TEXT\n") {
+	if code := w.run(t, "rollout", "status", "r1"); code != exitOK || !strings.HasSuffix(w.stdout.String(), "\nApprove with: weirctl rollout approve r1 --stage 1 --asked 7 --evidence "+r.Evidence()+" --reason TEXT\n") {
 		t.Errorf("exit %d, %s", code, w.stdout.String())
 	}
 	for says, args := range map[string][]string{
 		"missing flags: --stage=N": nil,
-		"what waits is stage 1 (asked 7), and the approval names stage 2 (asked 7): look at its status again": {"--stage", "2"},
-		"what waits is stage 1 (asked 7), and the approval names stage 1 (asked 6): look at its status again": {"--stage", "1", "--asked", "6"},
+		"stage 1 (asked 7) waits, and the approval names stage 2 (asked 7): look at the status again": {"--stage", "2"},
+		"stage 1 (asked 7) waits, and the approval names stage 1 (asked 6): look at the status again": {"--stage", "1", "--asked", "6"},
+		"the evidence has changed since it was shown: look at the status again":                       {"--stage", "1", "--evidence", "abc"},
 	} {
 		if code := w.run(t, append([]string{"rollout", "approve", "r1", "--reason", "x"}, args...)...); code == exitOK || !strings.Contains(w.stderr.String(), says) {
 			t.Errorf("%v: exit %d, %s", args, code, w.stderr.String())
@@ -236,6 +333,32 @@ func TestAnApprovalNamesItsStage(t *testing.T) {
 	}
 	if code := w.run(t, "rollout", "approve", "r1", "--reason", "x", "--stage", "1", "--asked", "7"); code != exitOK || r.Phase != controlplane.RolloutMeasuring {
 		t.Errorf("exit %d, %s, %s", code, r.Phase, w.stderr.String())
+	}
+}
+
+// A stage that takes two people says who has approved it, who is missing, and until when each approval counts.
+func TestAStageTakesTwoPeople(t *testing.T) {
+	w := newWorldThat(t, true)
+	w.shelf.secret = "weir_s3cret"
+	t.Setenv("WEIR_TOKEN", "weir_s3cret")
+	if code := w.run(t, "rollout", "start", "--tuning", "rfc", "--stage", "all:approval", "--approvers", "2", "--approval-ttl", "1h", "--id", "r1", "--reason", "x"); code != exitOK {
+		t.Fatal(w.stderr.String())
+	}
+	r := &w.rollouts.list[0]
+	approve := []string{"rollout", "approve", "r1", "--stage", "1", "--reason", "looks well"}
+	if code := w.run(t, approve...); code != exitOK || r.Phase != controlplane.RolloutAwaiting {
+		t.Fatalf("exit %d, %s, %s", code, r.Phase, w.stderr.String())
+	}
+	if all := w.stdout.String(); !strings.Contains(all, "\n1 of 2 approvals, and 1 more by other people\nAPPROVED BY  WHEN    COUNTS                      WHY\n") ||
+		!strings.Contains(all, "0s ago  until 2026-01-02 16:04:05Z  looks well\n") {
+		t.Errorf("%s", all)
+	}
+	if code := w.run(t, approve...); code != exitFailure || !strings.Contains(w.stderr.String(), "has approved it already; 1 more by other people needed") {
+		t.Errorf("exit %d, %s", code, w.stderr.String())
+	}
+	open := newWorld(t)
+	if code := open.run(t, "rollout", "start", "--tuning", "rfc", "--stage", "all:approval", "--approvers", "2", "--reason", "x"); code != exitUsage || !strings.Contains(open.stderr.String(), "cannot tell people apart") {
+		t.Errorf("exit %d, %s", code, open.stderr.String())
 	}
 }
 
@@ -262,7 +385,7 @@ func TestRolloutWatch(t *testing.T) {
 
 func TestRolloutHistory(t *testing.T) {
 	w := newWorld(t)
-	w.want(t, w.run(t, "rollout", "history"), exitOK, "there has been no rollout yet: see weirctl rollout start --help\n")
+	w.want(t, w.run(t, "rollout", "history"), exitOK, "no rollout yet: see weirctl rollout start --help\n")
 	for _, args := range [][]string{{"rollout", "status"}, {"rollout", "status", "--watch"}} {
 		w.want(t, w.run(t, args...), exitFailure, "")
 		if want := "weirctl: there has been no rollout yet\nStart one: see weirctl rollout start --help.\n"; w.stderr.String() != want {
@@ -291,17 +414,17 @@ func TestRolloutStartRefusals(t *testing.T) {
 	for says, args := range map[string][]string{
 		"no stage is named": {"--tuning", "rfc"},
 		"no such file":      {"--tuning", "/does/not/exist", "--stage", "all"},
-		`--stage "half%": the share is "half" (1 to 100, a whole percentage)`:                         {"--tuning", "rfc", "--stage", "half%"},
-		`--stage "0%": the share is "0" (1 to 100, a whole percentage)`:                               {"--tuning", "rfc", "--stage", "0%"},
-		`--stage "101%": the share is "101" (1 to 100, a whole percentage)`:                           {"--tuning", "rfc", "--stage", "101%"},
-		`--stage "eu:approvl": after the colon stands "approvl" (only approval is allowed there)`:     {"--tuning", "rfc", "--stage", "eu:approvl"},
-		`--stage "50%:": after the colon stands "" (only approval is allowed there)`:                  {"--tuning", "rfc", "--stage", "50%:"},
-		`--stage "all:approval:x": after the colon stands "approval:x" (only approval is allowed`:     {"--tuning", "rfc", "--stage", "all:approval:x"},
-		`--stage ":approval": a region has no name (want regions as in eu,us, a share as in 50%, or`:  {"--tuning", "rfc", "--stage", ":approval"},
-		`--stage "eu,,us": a region has no name (want regions as in eu,us, a share as in 50%, or all`: {"--tuning", "rfc", "--stage", "eu,,us"},
+		`--stage "half%": the share is "half" (1 to 100, a whole percentage)`:                                                               {"--tuning", "rfc", "--stage", "half%"},
+		`--stage "0%": the share is "0" (1 to 100, a whole percentage)`:                                                                     {"--tuning", "rfc", "--stage", "0%"},
+		`--stage "101%": the share is "101" (1 to 100, a whole percentage)`:                                                                 {"--tuning", "rfc", "--stage", "101%"},
+		`--stage "eu:approvl": "approvl" after the colon is invalid (want nodes as in 1node, 3nodes or 10%, then approval, or one of both)`: {"--tuning", "rfc", "--stage", "eu:approvl"},
+		`--stage "50%:": "" after the colon is invalid (want nodes as in 1node`:                                                             {"--tuning", "rfc", "--stage", "50%:"},
+		`--stage "all:approval:x": "approval:x" after the colon is invalid (want nodes as in 1node`:                                         {"--tuning", "rfc", "--stage", "all:approval:x"},
+		`--stage ":approval": a region has no name (want regions as in eu,us, a share as in 50%, or`:                                        {"--tuning", "rfc", "--stage", ":approval"},
+		`--stage "eu,,us": a region has no name (want regions as in eu,us, a share as in 50%, or all`:                                       {"--tuning", "rfc", "--stage", "eu,,us"},
 		"unknown field":                  {"--tuning", "rfc", "--plan", path(t, `{"stage":[]}`)},
 		"floor is 2 (0 to 1)":            {"--tuning", path(t, `{"floor":2}`), "--stage", "all"},
-		"leaves out step, news_interval": {"--tuning", path(t, `{"floor":0.3}`), "--stage", "all"},
+		"lacks step, news_interval":      {"--tuning", path(t, `{"floor":0.3}`), "--stage", "all"},
 		"no tuning is named":             {"--stage", "all"},
 		`there is no field "flor"`:       {"--set", "flor=0.3", "--stage", "all"},
 		"nothing changes":                {"--set", "floor=0.1", "--stage", "all"},
@@ -312,4 +435,66 @@ func TestRolloutStartRefusals(t *testing.T) {
 			t.Errorf("%v: exit %d, %s", args, code, w.stderr.String())
 		}
 	}
+}
+
+// A critical fleet is changed with --force alone, by a rollout and at once.
+func TestStartOnACriticalFleet(t *testing.T) {
+	for _, line := range []string{"rollout start --stage all", "tuning set --all --at-once"} {
+		w := newWorld(t)
+		w.health = controlplane.HealthDocument{Overall: controlplane.SeverityCritical, Findings: []controlplane.Finding{{Kind: controlplane.FindingRegionDark, Subject: "eu", Severity: controlplane.SeverityCritical, What: "No node is live."}}}
+		args := append(strings.Fields(line), "--set", "floor=0.3", "--reason", "x")
+		if code := w.run(t, args...); code != exitFailure || !strings.Contains(w.stderr.String(), "region_dark eu: No node is live") {
+			t.Errorf("%s: exit %d, %s", line, code, w.stderr.String())
+		}
+		if code := w.run(t, append(args, "--force")...); code != exitOK || len(w.rollouts.list) != 1 {
+			t.Errorf("%s --force: exit %d, %s", line, code, w.stderr.String())
+		}
+	}
+}
+
+// A stage is read as it is written, and what is refused is named.
+func FuzzParseStage(f *testing.F) {
+	for _, text := range []string{
+		"all", "50%", "eu", "eu,us", "eu:1node", "eu,us:3nodes", "50%:10%", "all:approval", "eu:1node:approval", "",
+		":", "eu:", "eu,,us", "101%", "0%", "+5%", "eu:0nodes", "eu:1", "eu:approval:1node", "eu:99999999999nodes",
+	} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		stage, err := parseStage(text)
+		if err != nil {
+			if !strings.Contains(err.Error(), "--stage "+strconv.Quote(text)+": ") {
+				t.Errorf("%q: %v", text, err)
+			}
+			return
+		}
+		again, err := parseStage(written(stage))
+		if err != nil || !proto.Equal(stage, again) {
+			t.Errorf("%q is %v, and %q is %v, %v", text, stage, written(stage), again, err)
+		}
+		if stage.GetNodes() < 0 || stage.GetNodesPercent() < 0 || stage.GetNodes() > 0 && stage.GetNodesPercent() > 0 {
+			t.Errorf("%q: %v", text, stage)
+		}
+	})
+}
+
+// written is how an operator writes a stage.
+func written(s *controlv1.RolloutStage) string {
+	text := strings.Join(s.GetRegions(), ",")
+	switch {
+	case s.GetAll():
+		text = "all"
+	case s.GetSharePercent() > 0:
+		text = fmt.Sprintf("%d%%", s.GetSharePercent())
+	}
+	switch {
+	case s.GetNodes() > 0:
+		text += fmt.Sprintf(":%dnodes", s.GetNodes())
+	case s.GetNodesPercent() > 0:
+		text += fmt.Sprintf(":%d%%", s.GetNodesPercent())
+	}
+	if s.GetApproval() {
+		text += ":approval"
+	}
+	return text
 }

@@ -2,20 +2,17 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os/user"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
 	"connectrpc.com/connect"
 	"github.com/alecthomas/kong"
-
-	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
 )
 
 const (
@@ -40,109 +37,111 @@ Exit codes:
   5  health or doctor found something that needs a look
   6  health or doctor found something that does not work
 
-With --json the answer is the API's own, in its JSON form: numbers of 64 bits are
-strings, times are Unix milliseconds. Errors go to stderr in either form.`
+With -o json or -o yaml the answer is the API's own, in its JSON form: numbers of
+64 bits are strings, times are Unix milliseconds. Errors go to stderr in each form.
+
+A command that cannot be undone asks on the terminal first, or requires --yes. With
+--dry-run a command that changes something only reads from the API, and prints the
+call that it would make.`
 
 // cli is the command line.
 type cli struct {
-	API     string        `name:"api" env:"WEIR_API" default:"http://127.0.0.1:7080" placeholder:"URL" help:"The API of weir-control (default ${default})."`
-	JSON    bool          `name:"json" help:"Print the API's answer as JSON, for programs."`
-	Timeout time.Duration `default:"150s" help:"How long to wait for the answer; of export and apply, for all of their calls together."`
-
-	CA   string `name:"ca" env:"WEIR_CA" placeholder:"FILE" help:"PEM file with the authorities of the API's certificate. Default: those of this machine."`
-	Cert string `env:"WEIR_CERT" placeholder:"FILE" help:"PEM file with a certificate to show to the API."`
-	Key  string `env:"WEIR_KEY" placeholder:"FILE" help:"PEM file with its key."`
-
-	TokenFile string `env:"WEIR_TOKEN_FILE" placeholder:"FILE" help:"File that holds the token to call with. Default: the environment's WEIR_TOKEN."`
+	fleetFlags
+	Output  form          `short:"o" enum:"table,json,yaml" default:"table" help:"How to print answers: ${enum} (default ${default})."`
+	DryRun  bool          `help:"Print the call that would make the change, and change nothing."`
+	Yes     bool          `short:"y" help:"Do not ask before a change that cannot be undone. Required without a terminal."`
+	Timeout time.Duration `default:"150s" help:"How long to wait for the answer; for export and apply, for all of their calls together."`
 
 	Cleanup struct {
-		Status cleanupStatus `cmd:"" help:"How the deletion of expired rows is doing, and what it did lately."`
+		Status cleanupStatus `cmd:"" help:"Show the schedule, the lag and the newest runs."`
 		Run    cleanupRun    `cmd:"" help:"Run one cleanup now, paused or not, and wait for it."`
-		Pause  cleanupPause  `cmd:"" help:"Stop the schedule until it is resumed. Expired rows pile up meanwhile."`
-		Resume cleanupResume `cmd:"" help:"Start the schedule again, with a run at once."`
+		Pause  cleanupPause  `cmd:"" help:"Stop the schedule until resume. Expired rows pile up meanwhile."`
+		Resume cleanupResume `cmd:"" help:"Start the schedule again, and run one cleanup immediately."`
 	} `cmd:"" help:"The deletion of expired rows."`
 	Rollout struct {
 		Preview  rolloutPreview  `cmd:"" help:"Predict, by simulation, what a tuning would do to this fleet."`
 		Start    rolloutStart    `cmd:"" help:"Roll a tuning out, stage by stage."`
-		Status   rolloutStatus   `cmd:"" help:"How a rollout stands. With --watch until it is over: exit code 0 when it is done, 1 when it was rolled back or aborted. Exit code 1 when there has been none."`
-		Approve  rolloutApprove  `cmd:"" help:"Let the stage begin that waits for an approval."`
-		Pause    rolloutPause    `cmd:"" help:"Stand still, with whatever has been applied."`
-		Resume   rolloutResume   `cmd:"" help:"Go on. The phase that was paused begins again."`
-		Abort    rolloutAbort    `cmd:"" help:"Give up, and roll back what was applied."`
-		Rollback rolloutRollback `cmd:"" help:"Take back the newest rollout that is done."`
-		History  rolloutHistory  `cmd:"" help:"The newest rollouts; of one, what happened when."`
+		Status   rolloutStatus   `cmd:"" help:"Show a rollout. With --watch follow it until it is over: exit code 0 if it is done, 1 if it was rolled back or aborted, or if there is none."`
+		Approve  rolloutApprove  `cmd:"" help:"Approve the stage that waits for it."`
+		Pause    rolloutPause    `cmd:"" help:"Pause a rollout. What has been applied stays."`
+		Resume   rolloutResume   `cmd:"" help:"Resume a rollout. The paused phase begins again."`
+		Abort    rolloutAbort    `cmd:"" help:"Stop a rollout, and roll back what was applied."`
+		Rollback rolloutRollback `cmd:"" help:"Roll back the newest rollout that is done."`
+		History  rolloutHistory  `cmd:"" help:"List the newest rollouts; of one, what happened when."`
 	} `cmd:"" help:"Staged rollouts of tuning."`
+	Tuning struct {
+		Get     tuningGet     `cmd:"" help:"Show the tuning in force, of the fleet and of each region that has its own."`
+		Diff    tuningDiff    `cmd:"" help:"Show what a document, a field or a version would change in the tuning in force; without one, how regions differ from the fleet."`
+		History tuningHistory `cmd:"" help:"Show who wrote which version of the tuning, when and why."`
+		Set     tuningSet     `cmd:"" help:"Set a tuning at once, without stages: for an emergency. Otherwise see weirctl rollout start."`
+	} `cmd:"" help:"The tuning of regions."`
 	Retire struct {
-		Start   retireStart   `cmd:"" help:"Begin to retire the table: it observes, deletes what has expired, and then waits for you."`
-		Status  retireStatus  `cmd:"" help:"How the retirement stands. With --watch until it is over: exit code 0 when the table is dropped, 1 when it was aborted."`
-		Approve retireApprove `cmd:"" help:"Let the table be renamed, or, a second step, dropped."`
-		Abort   retireAbort   `cmd:"" help:"Give up, and give the table its name back."`
-		History retireHistory `cmd:"" help:"All retirements of the table; with --events, what happened in the newest."`
-	} `cmd:"" help:"The way out of the table that verdicts were shared through."`
+		Start   retireStart   `cmd:"" help:"Start to remove ratelimit_blocklist, the table of the former design: observe it, delete what has expired, then wait for an approval."`
+		Status  retireStatus  `cmd:"" help:"Show the retirement. With --watch follow it until it is over: exit code 0 if the table is dropped, 1 if it was aborted."`
+		Approve retireApprove `cmd:"" help:"Approve the rename, or later the drop, of the table."`
+		Abort   retireAbort   `cmd:"" help:"Stop a retirement, and give the table its name back."`
+		History retireHistory `cmd:"" help:"List all retirements of the table; with --events, what happened in the newest."`
+	} `cmd:"" help:"Remove the table through which regions once shared verdicts."`
 	Override struct {
-		Set    overrideSet    `cmd:"" help:"Set the limit of an identifier, or of all that a pattern matches. A flag that is left out keeps what an override that is there has."`
-		List   overrideList   `cmd:"" help:"A namespace's overrides."`
-		Delete overrideDelete `cmd:"" help:"Take an override away."`
+		Set    overrideSet    `cmd:"" help:"Set the limit of an identifier, or of all that a pattern matches. Flags that are left out keep what the override has."`
+		List   overrideList   `cmd:"" help:"List a namespace's overrides."`
+		Delete overrideDelete `cmd:"" help:"Delete an override."`
 	} `cmd:"" help:"Limits of single identifiers."`
 	Namespace struct {
-		Set  namespaceSet  `cmd:"" help:"Change how a namespace decides. A flag that is left out keeps what is set."`
-		List namespaceList `cmd:"" help:"A workspace's namespaces that have settings."`
+		Set  namespaceSet  `cmd:"" help:"Change how a namespace decides. Flags that are left out keep what is set."`
+		List namespaceList `cmd:"" help:"List a workspace's namespaces that have settings."`
 	} `cmd:"" help:"How namespaces decide."`
-	Export exportAll `cmd:"" help:"Print all namespaces, overrides and tunings as one document, YAML or with --json JSON."`
-	Apply  applyAll  `cmd:"" help:"Make namespaces and overrides those of a document: show what differs, and change that. Tuning is only compared."`
+	Export exportAll `cmd:"" help:"Print all namespaces, overrides and tunings as one document: YAML, or JSON with -o json."`
+	Apply  applyAll  `cmd:"" help:"Change namespaces and overrides to those of a document, after showing what differs. Tuning is only compared."`
 	Keys   struct {
-		Top  keysTop  `cmd:"" help:"The keys with most cost in their windows, or those most denied, over all regions."`
-		Show keysShow `cmd:"" help:"One key: its two cells with each region's part, and when a request would pass."`
+		Top  keysTop  `cmd:"" help:"List the keys with the most cost in their windows, or those denied most, over all regions."`
+		Show keysShow `cmd:"" help:"Show one key: its two cells with each region's part, and when a request would pass."`
 	} `cmd:"" help:"What keys are doing."`
 	Token struct {
-		Create tokenCreate `cmd:"" help:"Make a token and print it, once."`
-		Revoke tokenRevoke `cmd:"" help:"End a token."`
-		List   tokenList   `cmd:"" help:"All tokens, revoked ones too."`
+		Create tokenCreate `cmd:"" help:"Make a token, and print it once."`
+		Rotate tokenRotate `cmd:"" help:"Give a token a new secret and print it, once. The old secret stays valid for --overlap."`
+		Revoke tokenRevoke `cmd:"" help:"Make a token invalid for good."`
+		List   tokenList   `cmd:"" help:"List all tokens, revoked ones too."`
 	} `cmd:"" help:"Who may call the API, and as what."`
-	Health   health         `cmd:"" help:"What is wrong with the fleet and what it stands on, since when, and what to do. The exit code is the worst of it."`
-	Doctor   doctor         `cmd:"" help:"Check how MySQL, Redis, Restate and the nodes are set up. The exit code is the worst of it."`
-	Explain  explainKey     `cmd:"" help:"Why nodes would answer a request as they do: every term, where it is from and how old. Asks the nodes themselves."`
-	Audit    auditList      `cmd:"" help:"What was changed, by whom and why, newest first."`
+	Fleets struct {
+		List   contextList   `cmd:"" help:"List all contexts, and which is the current one."`
+		Use    contextUse    `cmd:"" help:"Make a context the current one."`
+		Set    contextSet    `cmd:"" help:"Store --api, --ca, --cert, --key and --token-file under a name. Flags that are left out keep their values."`
+		Delete contextDelete `cmd:"" help:"Delete a context."`
+	} `cmd:"" name:"context" help:"Names for fleets: where each one's API and token are."`
+	Health  health     `cmd:"" help:"Show what is wrong with the fleet and its servers, since when, and what to do. The worst finding sets the exit code."`
+	Doctor  doctor     `cmd:"" help:"Check how MySQL, Redis, Restate and the nodes are set up. The worst result sets the exit code."`
+	Explain explainKey `cmd:"" help:"Ask nodes how they would decide a request, and show every term, its source and its age."`
+	Audit   struct {
+		List   auditList   `cmd:"" default:"withargs" help:"List changes, newest first. The default of audit."`
+		Verify auditVerify `cmd:"" help:"Check the hash chain of the log, and name the first change that was altered, deleted, inserted or moved. Exit code 1 if there is one."`
+		Export auditExport `cmd:"" help:"Print the log with its hash chain as JSON lines, oldest first, whatever -o says."`
+	} `cmd:"" help:"What was changed, by whom and why."`
 	Simulate simulate       `cmd:"" help:"Predict what a tuning would do to a fleet of any shape."`
-	Reset    resetSet       `cmd:"" help:"Forget what was counted of an identifier, in every region: let a customer back in."`
-	Resets   resetList      `cmd:"" help:"A namespace's resets, the newest first."`
-	Fleet    fleet          `cmd:"" help:"The nodes of all regions, as their heartbeats describe them."`
+	Reset    resetSet       `cmd:"" help:"Forget what every region has counted of an identifier: let a customer back in."`
+	Resets   resetList      `cmd:"" help:"List a namespace's resets, newest first."`
+	Fleet    fleet          `cmd:"" help:"List the nodes of all regions, by their heartbeats."`
 	Version  versionCommand `cmd:"" help:"Print the version of weirctl."`
 
-	Completion completion `cmd:"" help:"Print what makes a shell complete weirctl's commands, flags and values."`
+	Completion completion `cmd:"" help:"Print a shell's completion of weirctl's commands, flags and values."`
 }
 
-// by is who makes a change, and why: both end up in the audit log.
+// by is who makes a change, and why, for the audit log.
 type by struct {
-	Reason string `required:"" placeholder:"TEXT" help:"Why, for the audit log."`
-	Actor  string `env:"WEIR_ACTOR" placeholder:"NAME" help:"Who, for the audit log. Default: the user of this machine."`
+	Reason string `required:"" placeholder:"TEXT" help:"Reason of the change, for the audit log."`
+	Actor  string `env:"WEIR_ACTOR" placeholder:"NAME" help:"Who makes the change, for the audit log. Default: the user of this machine."`
 }
 
-// terminal is what a run writes to, and what it takes from the machine.
+// terminal is what a run reads, writes, and takes from the machine.
 type terminal struct {
+	stdin          io.Reader
+	interactive    bool // a person can answer on stdin
 	stdout, stderr io.Writer
 	now            func() time.Time // nil: time.Now
 	user           string           // empty: the user of this machine
 }
 
-// call is what a command needs to do its work.
-type call struct {
-	terminal
-	ctx         context.Context // done after --timeout, which bounds all calls of a command
-	patient     context.Context // not, for commands that watch
-	api         controlv1connect.ControlServiceClient
-	rollouts    controlv1connect.RolloutServiceClient
-	retirements controlv1connect.RetirementServiceClient
-	tokens      controlv1connect.TokenServiceClient
-	settings    controlv1connect.SettingsServiceClient
-	keys        controlv1connect.TopKeysServiceClient
-	health      controlv1connect.HealthServiceClient
-	audit       controlv1connect.AuditServiceClient
-	json        bool
-	transport   http.RoundTripper // without a token
-}
-
-// exited is what kong's own way out (--help) is turned into.
+// exited replaces kong's own exit, as after --help.
 type exited int
 
 // run is the program: it returns its exit code.
@@ -176,37 +175,19 @@ func run(ctx context.Context, args []string, t terminal) (code int) {
 	if err != nil {
 		return t.fail(err, exitUsage, "See weirctl --help.")
 	}
-	if !strings.HasPrefix(c.API, "http://") && !strings.HasPrefix(c.API, "https://") {
-		return t.fail(fmt.Errorf("--api is %s, want http://host:port or https://host:port", c.API), exitUsage,
-			"Correct --api or WEIR_API.")
+	area, _, _ := strings.Cut(command.Command(), " ")
+	request := &call{terminal: t, patient: ctx, timeout: c.Timeout, form: c.Output, dryRun: c.DryRun, yes: c.Yes,
+		fleet: c.fleetFlags}
+	request.ctx, request.cancel = context.WithTimeout(ctx, c.Timeout)
+	defer func() { request.cancel() }()
+	if !slices.Contains([]string{"context", "completion", "version"}, area) { // which call no API
+		if hint, err := request.connect(); err != nil {
+			return t.fail(err, exitUsage, hint)
+		}
+		defer request.transport.CloseIdleConnections()
 	}
-	patient := ctx
-	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
-	defer cancel()
-	token, err := secret(c.TokenFile)
-	if err != nil {
-		return t.fail(err, exitUsage, "See weirctl --help.")
-	}
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	if transport.TLSClientConfig, err = c.tls(); err != nil {
-		return t.fail(err, exitUsage, "Correct --ca, --cert or --key.")
-	}
-	defer transport.CloseIdleConnections()
-	client := &http.Client{Transport: bearer{transport, token}}
-	err = command.Run(&call{
-		terminal: t, ctx: ctx, patient: patient, json: c.JSON, transport: transport,
-		api:         controlv1connect.NewControlServiceClient(client, c.API),
-		rollouts:    controlv1connect.NewRolloutServiceClient(client, c.API),
-		retirements: controlv1connect.NewRetirementServiceClient(client, c.API),
-		tokens:      controlv1connect.NewTokenServiceClient(client, c.API),
-		settings:    controlv1connect.NewSettingsServiceClient(client, c.API),
-		keys:        controlv1connect.NewTopKeysServiceClient(client, c.API),
-		health:      controlv1connect.NewHealthServiceClient(client, c.API),
-		audit:       controlv1connect.NewAuditServiceClient(client, c.API),
-	})
-	if err != nil {
-		area, _, _ := strings.Cut(command.Command(), " ")
-		code, hint := explain(ctx, err, c.API, area)
+	if err := request.shown(command.Run(request)); err != nil {
+		code, hint := explain(request.ctx, err, request.fleet.API, area)
 		return t.fail(err, code, hint)
 	}
 	return exitOK
@@ -225,10 +206,10 @@ func (t terminal) fail(err error, code int, hint string) int {
 	return code
 }
 
-// errRunFailed is a run that was made, and did not go well.
+// errRunFailed is a run that ended in an error.
 var errRunFailed = errors.New("the cleanup ended in an error")
 
-// told is an error of a command that knows its exit code and what to do next.
+// told is an error with its exit code and what to do next.
 type told struct {
 	error
 	code int
@@ -238,8 +219,9 @@ type told struct {
 // Unwrap is the error that is told.
 func (t *told) Unwrap() error { return t.error }
 
-// look are the commands that show what there is.
+// look names the command that shows the state of an area.
 var look = map[string]string{"cleanup": "cleanup status", "rollout": "rollout history", "retire": "retire status",
+	"tuning":   "tuning get",
 	"simulate": "rollout history", "token": "token list", "override": "override list", "namespace": "namespace list",
 	"keys": "keys top", "reset": "resets", "export": "fleet", "apply": "audit", "fleet": "fleet", "health": "health",
 	"doctor": "doctor", "audit": "audit"}
@@ -252,9 +234,9 @@ func explain(ctx context.Context, err error, api, area string) (code int, hint s
 	}
 	var rpc *connect.Error
 	if !errors.As(err, &rpc) {
-		return exitFailure, "It will be tried again on schedule; see weirctl cleanup status."
+		return exitFailure, "The schedule tries again; see weirctl cleanup status."
 	}
-	afterwards := "What was asked for may still happen: see weirctl " + look[area] + "."
+	afterwards := "The change may still happen: see weirctl " + look[area] + "."
 	switch rpc.Code() {
 	case connect.CodeInvalidArgument:
 		return exitUsage, "Correct it and try again; see weirctl --help."
@@ -267,7 +249,7 @@ func explain(ctx context.Context, err error, api, area string) (code int, hint s
 		return exitUnavailable, afterwards
 	case connect.CodeUnavailable:
 		if connect.IsWireError(err) {
-			return exitUnavailable, fmt.Sprintf("weir-control itself answers; %s/readyz shows what does not.", api)
+			return exitUnavailable, fmt.Sprintf("weir-control answers; %s/readyz names the server behind it that does not.", api)
 		}
 		return exitUnreachable, fmt.Sprintf("The API at %s cannot be reached: start weir-control there, or name another "+
 			"with --api or WEIR_API.", api)
@@ -278,29 +260,29 @@ func explain(ctx context.Context, err error, api, area string) (code int, hint s
 		if connect.IsWireError(err) {
 			return exitFailure, "Use a token of that role; an admin makes one with weirctl token create."
 		}
-		return exitFailure, "weir-control on loopback takes requests for hosts that it knows; let it allow the name of a " +
-			"proxy with --api-allowed-hosts."
+		return exitFailure, "weir-control on loopback accepts only host names that it knows; add the name of a " +
+			"proxy to its --api-allowed-hosts."
 	case connect.CodeFailedPrecondition, connect.CodeNotFound:
 		if area == "retire" && rpc.Code() == connect.CodeNotFound {
 			return exitFailure, "Start one, if the table is still there: see weirctl retire start --help."
 		}
 		if area == "retire" { // an approval that comes too late sends it back
-			return exitFailure, "It was not done. See how it stands: weirctl " + look[area] + "."
+			return exitFailure, "The request was refused. See weirctl " + look[area] + "."
 		}
-		return exitFailure, "Nothing has changed. See what is there: weirctl " + look[area] + "."
+		return exitFailure, "Nothing has changed. See the current state: weirctl " + look[area] + "."
 	case connect.CodeUnknown:
 		if !connect.IsWireError(err) { // the connection broke under the call
-			return exitUnreachable, fmt.Sprintf("The connection to %s broke. If it asks callers for certificates, see --cert "+
+			return exitUnreachable, fmt.Sprintf("The connection to %s broke. If it requires client certificates, see --cert "+
 				"and --key. %s", api, afterwards)
 		}
 	case connect.CodeUnimplemented:
-		return exitFailure, fmt.Sprintf("Either %s is not the API of a weir-control, or that one is older than this "+
+		return exitFailure, fmt.Sprintf("%s is not the API of a weir-control, or that one is older than this "+
 			"weirctl: correct --api, or upgrade it.", api)
 	}
 	return exitFailure, "The cause is in weir-control's log."
 }
 
-// actor is who, as given, or the user of this machine.
+// actor is the given name, or the user of this machine.
 func (c *call) actor(given string) (string, error) {
 	if given != "" {
 		return given, nil
@@ -310,7 +292,7 @@ func (c *call) actor(given string) (string, error) {
 	}
 	u, err := user.Current()
 	if err != nil {
-		return "", fmt.Errorf("who you are is not known here; say it with --actor: %w", err)
+		return "", fmt.Errorf("the user of this machine is unknown; name yourself with --actor: %w", err)
 	}
 	return u.Username, nil
 }
@@ -323,8 +305,8 @@ func (versionCommand) Run(c *call) error {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		version = info.Main.Version
 	}
-	if c.json {
-		return json.NewEncoder(c.stdout).Encode(map[string]string{"version": version})
+	if c.form.documents() {
+		return c.document(map[string]string{"version": version})
 	}
 	_, err := fmt.Fprintln(c.stdout, "weirctl", version)
 	return err

@@ -9,11 +9,14 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/api"
@@ -51,7 +54,8 @@ func (s *schedule) Resume(_ context.Context, by controlplane.By) (controlplane.C
 
 // world is the API of a fleet in memory, and what a command printed.
 type world struct {
-	inForce []controlplane.RegionTuning
+	inForce  []controlplane.RegionTuning
+	versions []controlplane.TuningVersion // the newest first
 
 	handler     http.Handler
 	schedule    schedule
@@ -69,8 +73,11 @@ type world struct {
 	health      controlplane.HealthDocument
 	checks      []controlplane.Check
 	audit       []controlplane.AuditRecord
+	links       controlplane.AuditLinks // the whole log, oldest first
 	url         string
+	changes     []string // calls that changed something
 
+	stdin          string // what a person types; empty: there is no terminal
 	stdout, stderr bytes.Buffer
 }
 
@@ -82,6 +89,7 @@ func newGuardedWorld(t *testing.T) *world { return newWorldThat(t, true) }
 func newWorldThat(t *testing.T, asks bool) *world {
 	t.Helper()
 	t.Setenv("WEIR_TOKEN", "")
+	t.Setenv("WEIR_CONTEXTS", filepath.Join(t.TempDir(), "weir", "contexts.yaml"))
 	w := &world{inForce: []controlplane.RegionTuning{{Document: tuned(t)}}}
 	w.handler = api.NewHandler(api.Config{
 		Cleanup:     &w.schedule,
@@ -89,6 +97,7 @@ func newWorldThat(t *testing.T, asks bool) *world {
 		Retirements: &w.retirements,
 		Previews:    &w.previews,
 		Tuning:      func(context.Context) ([]controlplane.RegionTuning, error) { return w.inForce, w.schedule.err },
+		Tunings:     w,
 		Tokens:      &w.shelf, RequireTokens: asks,
 		Settings: &w.shelf,
 		Lag:      func(context.Context) (time.Duration, error) { return w.lag, w.lagErr },
@@ -107,10 +116,30 @@ func newWorldThat(t *testing.T, asks bool) *world {
 		Metrics: prometheus.NewRegistry(),
 		Log:     slog.New(slog.DiscardHandler),
 	})
-	server := httptest.NewServer(w.handler)
+	server := httptest.NewServer(http.HandlerFunc(w.serve))
 	t.Cleanup(server.Close)
 	w.url = server.URL
 	return w
+}
+
+// TuningVersions implements controlplane.TuningLog.
+func (w *world) TuningVersions(_ context.Context, region *string, before int64, rows int) (page []controlplane.TuningVersion, err error) {
+	for _, v := range w.versions {
+		if v.Version < before && (region == nil || v.Region == *region) && len(page) < rows {
+			page = append(page, v)
+		}
+	}
+	return page, nil
+}
+
+// serve notes calls that change something: their requests say who asks and why.
+func (w *world) serve(rw http.ResponseWriter, r *http.Request) {
+	service, method, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+	found, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(service + "." + method))
+	if rpc, ok := found.(protoreflect.MethodDescriptor); ok && err == nil && rpc.Input().Fields().ByName("reason") != nil {
+		w.changes = append(w.changes, method)
+	}
+	w.handler.ServeHTTP(rw, r)
 }
 
 // Audit implements controlplane.AuditLog.
@@ -123,13 +152,31 @@ func (w *world) Audit(_ context.Context, before int64, rows int) (page []control
 	return page, nil
 }
 
+// AuditLinks implements controlplane.AuditLog.
+func (w *world) AuditLinks(_ context.Context, after int64, rows int) (page controlplane.AuditLinks, err error) {
+	page = w.links
+	page.Links = nil
+	for _, l := range w.links.Links {
+		if int64(l.ID) > after && len(page.Links) < rows {
+			page.Links = append(page.Links, l)
+		}
+	}
+	return page, w.schedule.err
+}
+
 // run runs weirctl as os-user.
 func (w *world) run(t *testing.T, args ...string) (code int) {
 	t.Helper()
+	return w.runAnywhere(t, append([]string{"--api", w.url}, args...)...)
+}
+
+// runAnywhere runs weirctl without --api.
+func (w *world) runAnywhere(t *testing.T, args ...string) (code int) {
+	t.Helper()
 	w.stdout.Reset()
 	w.stderr.Reset()
-	return run(t.Context(), append([]string{"--api", w.url}, args...), terminal{
-		stdout: &w.stdout, stderr: &w.stderr, now: func() time.Time { return now }, user: "os-user",
+	return run(t.Context(), args, terminal{
+		stdin: strings.NewReader(w.stdin), interactive: w.stdin != "", stdout: &w.stdout, stderr: &w.stderr, now: func() time.Time { return now }, user: "os-user",
 	})
 }
 
@@ -166,7 +213,7 @@ STARTED               TOOK    ROWS       BATCHES  LAG   BY        RESULT
 
 	w.lagErr, w.schedule.status = errors.New("down"), controlplane.CleanupStatus{}
 	w.want(t, w.run(t, "cleanup", "status"), exitOK, `
-not started yet: weir-control does so within seconds of reaching Restate
+not started yet: weir-control starts it within seconds of reaching Restate
 lag                 unknown: MySQL does not answer
 runs                0, 0 with an error
 rows deleted        0
@@ -178,7 +225,7 @@ func TestCleanupPauseAndResume(t *testing.T) {
 	w := newWorld(t)
 	w.want(t, w.run(t, "cleanup", "pause", "--reason", "deploy"), exitOK, `
 paused by os-user 0s ago: deploy
-Expired rows pile up. Go on with: weirctl cleanup resume --reason TEXT
+Expired rows pile up. Resume with: weirctl cleanup resume --reason TEXT
 `)
 	if want := (controlplane.By{Actor: "os-user", Reason: "deploy"}); w.schedule.by != want {
 		t.Errorf("by %+v, want %+v", w.schedule.by, want)
@@ -201,18 +248,18 @@ func TestCleanupRun(t *testing.T) {
 	w.schedule.run = controlplane.CleanupRun{StartedAt: now, Took: 250 * time.Millisecond, Trigger: "ann", CleanupReport: controlplane.CleanupReport{Rows: 1, Batches: 1}}
 	w.want(t, w.run(t, "cleanup", "run", "--reason", "backlog"), exitOK, "deleted 1 row in 1 batch within 250ms\n")
 	w.schedule.run.CleanupReport = controlplane.CleanupReport{Rows: 12000, Batches: 3, StoppedBy: controlplane.StoppedByTime}
-	w.want(t, w.run(t, "cleanup", "run", "--reason", "backlog"), exitOK, "deleted 12,000 rows in 3 batches within 250ms; more is left, it stopped at its bound (time)\n")
+	w.want(t, w.run(t, "cleanup", "run", "--reason", "backlog"), exitOK, "deleted 12,000 rows in 3 batches within 250ms; it reached its limit (time) with rows left\n")
 
 	w.schedule.run.Error = "table is gone"
-	w.want(t, w.run(t, "cleanup", "run", "--reason", "backlog"), exitFailure, "deleted 12,000 rows in 3 batches within 250ms; more is left, it stopped at its bound (time)\n")
-	if want := "weirctl: the cleanup ended in an error: table is gone\nIt will be tried again on schedule; see weirctl cleanup status.\n"; w.stderr.String() != want {
+	w.want(t, w.run(t, "cleanup", "run", "--reason", "backlog"), exitFailure, "deleted 12,000 rows in 3 batches within 250ms; it reached its limit (time) with rows left\n")
+	if want := "weirctl: the cleanup ended in an error: table is gone\nThe schedule tries again; see weirctl cleanup status.\n"; w.stderr.String() != want {
 		t.Errorf("stderr %q, want %q", w.stderr.String(), want)
 	}
 }
 
 func TestFleet(t *testing.T) {
 	w := newWorld(t)
-	w.want(t, w.run(t, "fleet"), exitOK, "no node has been heard of: nodes that have MySQL configured write a heartbeat within seconds of their start\n")
+	w.want(t, w.run(t, "fleet"), exitOK, "no node has sent a heartbeat: a node with MySQL configured sends one within seconds of its start\n")
 	w.fleet = controlplane.Fleet{Now: now, Nodes: []controlplane.Node{
 		{Beat: heartbeat.Beat{NodeID: "n1", Region: "eu", Build: "v1.2.3", TuningVersion: 7, Health: heartbeat.Health{AllowedTotal: 1234567, DeniedTotal: 89, PendingCost: 4, Relay: &heartbeat.Relay{Shards: 3, Held: []int{0, 2}, UntoldMs: 400}}}, Age: 1200 * time.Millisecond, Live: true, ClockSkew: -3 * time.Millisecond},
 		{Beat: heartbeat.Beat{NodeID: "n2", Region: "us", Build: "v1.2.3", Health: heartbeat.Health{DroppedCost: 5, SettingsProblem: "floor is 2"}}, Age: 3 * time.Hour, ClockSkew: 1500 * time.Millisecond, HealthProblem: "health: odd"},
@@ -223,19 +270,19 @@ eu      n1    live      1.2s ago  v1.2.3  7        -3ms  1,234,567  89      4   
 us      n2    not live  3h ago    v1.2.3  default  1.5s  0          0       0        -            5 cost dropped; its clock is off; settings: floor is 2; health: odd
 
 2 regions, 2 nodes, 1 live
-counts wait for at most 400ms to be told to other regions
+counts wait at most 400ms before they are sent to other regions
 `)
 	w.fleet.Truncated = true
-	if code := w.run(t, "fleet"); code != exitOK || !strings.Contains(w.stdout.String(), "there are more nodes than one answer holds") {
+	if code := w.run(t, "fleet"); code != exitOK || !strings.Contains(w.stdout.String(), "the fleet has more nodes than one answer holds") {
 		t.Errorf("exit %d, %s", code, w.stdout.String())
 	}
 }
 
-// --json is for programs: the API's own answer, and nothing else on stdout.
+// -o json is for programs: the API's own answer, and nothing else on stdout.
 func TestJSON(t *testing.T) {
 	w := newWorld(t)
 	w.schedule.status = controlplane.CleanupStatus{Running: true, Interval: time.Minute, NextAt: now}
-	w.want(t, w.run(t, "cleanup", "status", "--json"), exitOK, fmt.Sprintf(`
+	w.want(t, w.run(t, "cleanup", "status", "-o", "json"), exitOK, fmt.Sprintf(`
 {
   "status": {
     "running": true,
@@ -254,7 +301,7 @@ func TestJSON(t *testing.T) {
 }
 `, now.UnixMilli()))
 	for _, args := range [][]string{{"fleet"}, {"cleanup", "run", "--reason", "x"}, {"cleanup", "pause", "--reason", "x"}, {"cleanup", "resume", "--reason", "x"}} {
-		if code := w.run(t, append(args, "--json")...); code != exitOK || !json.Valid(w.stdout.Bytes()) {
+		if code := w.run(t, append(args, "-o", "json")...); code != exitOK || !json.Valid(w.stdout.Bytes()) {
 			t.Errorf("%v: exit %d, %s %s", args, code, w.stdout.String(), w.stderr.String())
 		}
 	}
@@ -279,7 +326,7 @@ func TestExitCodes(t *testing.T) {
 		"reason refused":      {nil, []string{"cleanup", "pause", "--reason", " "}, exitUsage, []string{"reason is empty (1 to 500 bytes)", "Correct it"}},
 		"unreachable":         {nil, []string{"cleanup", "status", "--api", down.URL}, exitUnreachable, []string{"connection refused", "start weir-control there, or name another with --api or WEIR_API"}},
 		"somebody else there": {nil, []string{"cleanup", "status", "--api", other.URL}, exitFailure, []string{"is not the API of a weir-control"}},
-		"Restate is down":     {fmt.Errorf("pause: %w: start restate-server", controlplane.ErrUnavailable), []string{"cleanup", "status"}, exitUnavailable, []string{"start restate-server", "/readyz shows what does not"}},
+		"Restate is down":     {fmt.Errorf("pause: %w: start restate-server", controlplane.ErrUnavailable), []string{"cleanup", "status"}, exitUnavailable, []string{"start restate-server", "/readyz names the server behind it that does not"}},
 		"queued too long":     {fmt.Errorf("still queued: %w", context.DeadlineExceeded), []string{"cleanup", "pause", "--reason", "x"}, exitUnavailable, []string{"still queued", "may still happen: see weirctl cleanup status"}},
 		"its own fault":       {errors.New("a fault"), []string{"fleet"}, exitFailure, []string{"a fault", "weir-control's log"}},
 		"no patience":         {nil, []string{"cleanup", "status", "--timeout", "1ns"}, exitUnavailable, []string{"no answer within --timeout"}},

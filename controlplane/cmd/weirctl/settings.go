@@ -10,7 +10,7 @@ import (
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
-// travels says when a setting is in force.
+// travels says when a setting takes effect.
 const travels = "nodes have it within two settings_interval_ms, about 10s unless tuned"
 
 // space is a namespace.
@@ -23,10 +23,10 @@ type overrideSet struct {
 	space
 	Pattern  string         `arg:"" help:"An identifier, or a pattern with * for any bytes. The most specific one applies."`
 	Limit    *int64         `placeholder:"LIMIT" help:"The limit; 0 blocks. A new override needs one."`
-	Duration *time.Duration `placeholder:"DURATION" help:"The window (1s to 8784h); 0 is that of the request, as for a new override."`
+	Duration *time.Duration `placeholder:"DURATION" help:"The window (1s to 8784h). 0 uses the request's, and is the default of a new override."`
 
-	Candidate *int64 `placeholder:"LIMIT" help:"A limit that is judged beside it, and decides nothing: answers and metrics tell what it would have denied. 0 takes it away."`
-	Shadow    *bool  `negatable:"" help:"Decide and report, but let everything pass: what would be denied is not counted. --no-shadow ends it."`
+	Candidate *int64 `placeholder:"LIMIT" help:"A limit to try: it decides nothing, but answers and metrics show what it would have denied. 0 removes it."`
+	Shadow    *bool  `negatable:"" help:"Decide and report, but let everything pass. What would be denied is not counted. --no-shadow ends it."`
 	by
 }
 
@@ -53,7 +53,7 @@ func (o overrideSet) Run(c *call) error {
 	})
 }
 
-// overrideWords are an override in words: all of it, since some of it may have been kept.
+// overrideWords describe all of an override, since some of it may have been kept.
 func overrideWords(o *controlv1.Override) string {
 	text := "limit " + overrideLimit(o) + ", window " + overrideWindow(o)
 	if o.GetCandidate() > 0 {
@@ -82,7 +82,7 @@ func overrideWindow(o *controlv1.Override) string {
 type overrideDelete struct {
 	space
 	Pattern     string `arg:"" help:"The identifier or pattern, as it was set."`
-	IfUpdatedAt *int64 `placeholder:"MS" help:"Delete no other override than the one that was seen: its updatedAtMs in override list --json. Without it, the one that is there."`
+	IfUpdatedAt *int64 `placeholder:"MS" help:"Delete the override only if it still has this updatedAtMs, as override list -o json shows it. Default: in any case."`
 	by
 }
 
@@ -104,7 +104,7 @@ func (o overrideDelete) Run(c *call) error {
 
 type overrideList struct {
 	space
-	After string `placeholder:"PATTERN" help:"Begin behind this one: where the last page ended."`
+	After string `placeholder:"PATTERN" help:"Begin after this one, the last of the previous page."`
 }
 
 // Run lists a namespace's overrides.
@@ -142,21 +142,21 @@ func writeMore(w io.Writer, more bool, last string) {
 	}
 }
 
-// none is what an empty list says: on its first page what that means.
+// none is what an empty list prints: on its first page what that means.
 func none(after, first string) string {
 	if after != "" {
-		return "nothing comes after that"
+		return "the list has no more after --after"
 	}
 	return first
 }
 
 type namespaceSet struct {
 	space
-	Shadow   *bool   `negatable:"" help:"Decide and report, but let everything pass: what would be denied is not counted. --no-shadow ends it."`
+	Shadow   *bool   `negatable:"" help:"Decide and report, but let everything pass. What would be denied is not counted. --no-shadow ends it."`
 	Mode     *string `enum:"exact,estimate" help:"How it counts: ${enum}."`
-	Outage   *string `enum:"local,open,closed" help:"What it does without an answer from Redis: ${enum}."`
-	Headroom *string `enum:"kick,wait" help:"What it does with unsent cost past its share: ${enum}."`
-	Estimate *string `placeholder:"JSON" help:"Knobs of the estimate mode; empty for its defaults."`
+	Outage   *string `enum:"local,open,closed" help:"What it does without an answer from Redis: decide by local counts, let all pass, or deny all (${enum})."`
+	Headroom *string `enum:"kick,wait" help:"What it does once a node has used up its share of a limit: send at once, or wait for Redis (${enum})."`
+	Estimate *string `placeholder:"JSON" help:"Settings of the estimate mode; empty for its defaults."`
 	by
 }
 
@@ -178,7 +178,7 @@ func (n namespaceSet) Run(c *call) error {
 
 type namespaceList struct {
 	Workspace string `arg:"" help:"The workspace."`
-	After     string `placeholder:"NAMESPACE" help:"Begin behind this one: where the last page ended."`
+	After     string `placeholder:"NAMESPACE" help:"Begin after this one, the last of the previous page."`
 }
 
 // Run lists a workspace's namespaces.
@@ -191,7 +191,7 @@ func (n namespaceList) Run(c *call) error {
 	return c.print(answer.Msg, func(w io.Writer) {
 		found := answer.Msg.GetNamespaces()
 		if len(found) == 0 {
-			head(w, "%s", none(n.After, "no namespace of this workspace has settings: all decide as they do by default"))
+			head(w, "%s", none(n.After, "no namespace of this workspace has settings: all use the defaults"))
 			return
 		}
 		writeNamespaces(w, found)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
 // shelf keeps one override, one namespace and one token in memory.
@@ -19,7 +20,8 @@ type shelf struct {
 	namespace controlplane.Namespace
 	by        controlplane.By
 	reset     controlplane.Reset
-	secret    string // the token that is asked for
+	secret    string           // the token that is asked for
+	lives     [2]time.Duration // overlap and expiresIn of the last change of a token
 }
 
 func (s *shelf) SetOverride(_ context.Context, o controlplane.Override, by controlplane.By) error {
@@ -101,9 +103,14 @@ func (s *shelf) Holder(ctx context.Context, hash controlplane.TokenHash) (contro
 	return s.Authenticate(ctx, s.secret)
 }
 
-func (s *shelf) Create(_ context.Context, name string, role controlplane.Role, by controlplane.By) (string, error) {
-	s.by = by
+func (s *shelf) Create(_ context.Context, name string, role controlplane.Role, expiresIn time.Duration, by controlplane.By) (string, error) {
+	s.by, s.lives = by, [2]time.Duration{0, expiresIn}
 	return "weir_" + name + "_" + string(role), nil
+}
+
+func (s *shelf) Rotate(_ context.Context, name string, overlap, expiresIn time.Duration, by controlplane.By) (string, error) {
+	s.by, s.lives = by, [2]time.Duration{overlap, expiresIn}
+	return "weir_new_" + name, nil
 }
 
 func (s *shelf) Revoke(_ context.Context, _ string, by controlplane.By) error {
@@ -150,7 +157,7 @@ There are more: --after "user_*"
 		args := append([]string{"override", "set", "acme", "api", "user_*", "--reason", "x"}, strings.Fields(step.flags)...)
 		w.want(t, w.run(t, args...), exitOK, "set: "+step.want+"; nodes have it within two settings_interval_ms, about 10s unless tuned\n")
 	}
-	w.want(t, w.run(t, "override", "delete", "acme", "api", "user_*", "--reason", "over"), exitOK, "deleted; nodes have it within two settings_interval_ms, about 10s unless tuned\n")
+	w.want(t, w.run(t, "override", "delete", "acme", "api", "user_*", "--reason", "over", "--yes"), exitOK, "deleted; nodes have it within two settings_interval_ms, about 10s unless tuned\n")
 	if code := w.run(t, "override", "set", "acme", "api", "u", "--limit=-1", "--reason", "x"); code != exitUsage || !strings.Contains(w.stderr.String(), "limit is -1 (0 to 9007199254740991; 0 blocks)") {
 		t.Errorf("exit %d, %s", code, w.stderr.String())
 	}
@@ -161,7 +168,7 @@ func TestOverrideDeleteOfWhatWasSeen(t *testing.T) {
 	w := newWorld(t)
 	w.shelf.override.UpdatedAt = now
 	remove := func(flags ...string) int {
-		return w.run(t, append([]string{"override", "delete", "acme", "api", "user_*", "--reason", "over"}, flags...)...)
+		return w.run(t, append([]string{"override", "delete", "acme", "api", "user_*", "--reason", "over", "--yes"}, flags...)...)
 	}
 	seen := now.UnixMilli()
 	if code := remove("--if-updated-at", strconv.FormatInt(seen, 10)); code != exitOK || w.shelf.seen == nil || *w.shelf.seen != seen {
@@ -187,7 +194,7 @@ api        exact  closed  kick      yes     -
 	w.want(t, w.run(t, "namespace", "set", "acme", "api", "--shadow", "--outage", "closed", "--reason", "trial"), exitOK, want)
 	w.want(t, w.run(t, "namespace", "list", "acme"), exitOK, want)
 	w.want(t, w.run(t, "namespace", "list", "acme", "--after", "aaa"), exitOK, want+"\nThere are more: --after \"api\"\n")
-	w.want(t, w.run(t, "namespace", "list", "acme", "--after", "api"), exitOK, "nothing comes after that\n")
+	w.want(t, w.run(t, "namespace", "list", "acme", "--after", "api"), exitOK, "the list has no more after --after\n")
 	if code := w.run(t, "namespace", "set", "acme", "api", "--no-shadow", "--reason", "x"); code != exitOK || w.shelf.namespace.Shadow {
 		t.Errorf("exit %d, %+v", code, w.shelf.namespace)
 	}
@@ -199,25 +206,59 @@ api        exact  closed  kick      yes     -
 func TestTokenCommands(t *testing.T) {
 	w := newWorld(t)
 	w.want(t, w.run(t, "token", "create", "ci", "--role", "viewer", "--reason", "pipeline"), exitOK, "weir_ci_viewer\n")
-	if !strings.Contains(w.stderr.String(), "the only time that it is shown") {
+	if !strings.Contains(w.stderr.String(), "It is not shown again") {
 		t.Errorf("stderr %q", w.stderr.String())
 	}
 	w.want(t, w.run(t, "token", "list"), exitOK, `
-NAME  ROLE    CREATED               BY   REVOKED
-ci    viewer  2026-01-02 15:04:05Z  ann  -
-old   admin   2026-01-02 15:04:05Z  ann  2026-01-02 15:04:05Z
+NAME  ROLE    CREATED               BY   USED   STATE
+ci    viewer  2026-01-02 15:04:05Z  ann  never  in force
+old   admin   2026-01-02 15:04:05Z  ann  never  revoked 2026-01-02 15:04:05Z
 `)
 	w.want(t, w.run(t, "token", "list", "--after", "aaa"), exitOK, `
-NAME  ROLE    CREATED               BY   REVOKED
-ci    viewer  2026-01-02 15:04:05Z  ann  -
-old   admin   2026-01-02 15:04:05Z  ann  2026-01-02 15:04:05Z
+NAME  ROLE    CREATED               BY   USED   STATE
+ci    viewer  2026-01-02 15:04:05Z  ann  never  in force
+old   admin   2026-01-02 15:04:05Z  ann  never  revoked 2026-01-02 15:04:05Z
 
 There are more: --after "old"
 `)
-	w.want(t, w.run(t, "token", "list", "--after", "old"), exitOK, "nothing comes after that\n")
-	w.want(t, w.run(t, "token", "revoke", "ci", "--reason", "leaked"), exitOK, "token ci opens nothing any more\n")
+	w.want(t, w.run(t, "token", "list", "--after", "old"), exitOK, "the list has no more after --after\n")
+	w.want(t, w.run(t, "token", "revoke", "ci", "--reason", "leaked", "--yes"), exitOK, "token ci is no longer valid\n")
 	if code := w.run(t, "token", "create", "ci", "--role", "root", "--reason", "x"); code != exitUsage {
 		t.Errorf("exit %d", code)
+	}
+}
+
+// A new secret is shown once; how long a token and its secret before last are asked for by flags.
+func TestTokenRotate(t *testing.T) {
+	w := newWorld(t)
+	if code := w.run(t, "token", "create", "ci", "--role", "viewer", "--expires-in", "720h", "--reason", "x"); code != exitOK || w.shelf.lives[1] != 720*time.Hour {
+		t.Errorf("exit %d, %v", code, w.shelf.lives)
+	}
+	w.want(t, w.run(t, "token", "rotate", "ci", "--reason", "quarterly"), exitOK, "weir_new_ci\n")
+	if w.shelf.lives != [2]time.Duration{24 * time.Hour, 0} || !strings.Contains(w.stderr.String(), "The old secret stays valid for 1d0h.") {
+		t.Errorf("%v, %s", w.shelf.lives, w.stderr.String())
+	}
+	if code := w.run(t, "token", "rotate", "ci", "--overlap", "0s", "--expires-in", "1h", "--reason", "leaked"); code != exitOK || w.shelf.lives != [2]time.Duration{0, time.Hour} {
+		t.Errorf("exit %d, %v", code, w.shelf.lives)
+	}
+}
+
+// The list says whether a token opens something, and until when.
+func TestTokenStates(t *testing.T) {
+	c := &call{terminal: terminal{now: func() time.Time { return now }}}
+	at := func(d time.Duration) int64 { return now.Add(d).UnixMilli() }
+	for want, token := range map[string]*controlv1.Token{
+		"in force":                                 {},
+		"revoked 2026-01-02 15:04:04Z":             {RevokedAtMs: at(-time.Second), ExpiresAtMs: at(time.Hour)},
+		"expired 2026-01-02 15:04:05Z":             {ExpiresAtMs: at(0), OldUntilMs: at(time.Hour)},
+		"expires in 1h":                            {ExpiresAtMs: at(time.Hour), OldUntilMs: at(-time.Hour)},
+		"in force; the old secret ends in 2h":      {OldUntilMs: at(2 * time.Hour)},
+		"expires in 1h; the secret before, in 30m": {ExpiresAtMs: at(time.Hour), OldUntilMs: at(30 * time.Minute)},
+		"expires in 2h; the secret before, in 2h":  {ExpiresAtMs: at(2 * time.Hour), OldUntilMs: at(3 * time.Hour)},
+	} {
+		if got := c.tokenState(token); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
 	}
 }
 
@@ -225,7 +266,7 @@ There are more: --after "old"
 func TestCallsWithAToken(t *testing.T) {
 	w := newGuardedWorld(t)
 	w.shelf.secret = "weir_s3cret"
-	if code := w.run(t, "fleet"); code != exitFailure || !strings.Contains(w.stderr.String(), "asks for a token") || !strings.Contains(w.stderr.String(), "Set WEIR_TOKEN") {
+	if code := w.run(t, "fleet"); code != exitFailure || !strings.Contains(w.stderr.String(), "requires a token") || !strings.Contains(w.stderr.String(), "Set WEIR_TOKEN") {
 		t.Errorf("exit %d, %s", code, w.stderr.String())
 	}
 	t.Setenv("WEIR_TOKEN", "weir_other")
@@ -242,7 +283,7 @@ func TestCallsWithAToken(t *testing.T) {
 	if code := w.run(t, "cleanup", "pause", "--reason", "x", "--token-file", path(t, "weir_s3cret\n")); code != exitOK || w.schedule.by.Actor != "bot" {
 		t.Errorf("exit %d, %s, by %+v", code, w.stderr.String(), w.schedule.by)
 	}
-	if code := w.run(t, "token", "list", "--token-file", path(t, "weir_s3cret")); code != exitFailure || !strings.Contains(w.stderr.String(), "token bot has the role operator; this takes the role admin") {
+	if code := w.run(t, "token", "list", "--token-file", path(t, "weir_s3cret")); code != exitFailure || !strings.Contains(w.stderr.String(), "token bot has the role operator; this requires the role admin") {
 		t.Errorf("exit %d, %s", code, w.stderr.String())
 	}
 	if code := w.run(t, "fleet", "--token-file", "/does/not/exist"); code != exitUsage {

@@ -8,8 +8,8 @@ import (
 	"os"
 )
 
-// tls is how weirctl knows the API, and the API weirctl.
-func (c *cli) tls() (*tls.Config, error) {
+// tls sets how weirctl authenticates the API, and the API weirctl.
+func (c *fleetFlags) tls() (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if c.CA != "" {
 		text, err := os.ReadFile(c.CA)
@@ -22,7 +22,7 @@ func (c *cli) tls() (*tls.Config, error) {
 		}
 	}
 	if (c.Cert == "") != (c.Key == "") {
-		return nil, errors.New("--cert and --key go together: give both, or neither")
+		return nil, errors.New("--cert and --key go together: set both, or neither")
 	}
 	if c.Cert != "" {
 		pair, err := tls.LoadX509KeyPair(c.Cert, c.Key)

@@ -4,8 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"strings"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -13,8 +12,9 @@ import (
 )
 
 type tokenCreate struct {
-	Name string `arg:"" help:"Who will hold it: the actor in the audit log."`
-	Role string `required:"" enum:"viewer,operator,admin" help:"viewer looks, operator changes, admin makes tokens."`
+	Name      string        `arg:"" help:"The name of its holder, the actor in the audit log."`
+	Role      string        `required:"" enum:"viewer,operator,admin" help:"A viewer looks, an operator changes, an admin makes tokens (${enum})."`
+	ExpiresIn time.Duration `placeholder:"DURATION" help:"When it expires, from now (1m to 87840h). Default: never."`
 	by
 }
 
@@ -25,13 +25,40 @@ func (t tokenCreate) Run(c *call) error {
 		return err
 	}
 	answer, err := c.tokens.CreateToken(c.ctx,
-		connect.NewRequest(&controlv1.CreateTokenRequest{Actor: actor, Reason: t.Reason, Name: t.Name, Role: t.Role}))
+		connect.NewRequest(&controlv1.CreateTokenRequest{Actor: actor, Reason: t.Reason, Name: t.Name, Role: t.Role,
+			ExpiresInMs: t.ExpiresIn.Milliseconds()}))
 	if err != nil {
 		return err
 	}
 	return c.print(answer.Msg, func(w io.Writer) {
 		_, _ = fmt.Fprintln(w, answer.Msg.GetSecret())
-		_, _ = fmt.Fprintf(c.stderr, "This is the only time that it is shown. Use it with WEIR_TOKEN or --token-file.\n")
+		_, _ = fmt.Fprintf(c.stderr, "It is not shown again. Use it with WEIR_TOKEN or --token-file.\n")
+	})
+}
+
+type tokenRotate struct {
+	Name      string        `arg:"" help:"The token."`
+	Overlap   time.Duration `default:"24h" help:"How long the old secret stays valid (0s to 720h, default ${default})."`
+	ExpiresIn time.Duration `placeholder:"DURATION" help:"When the token expires, from now (1m to 87840h). Default: as before."`
+	by
+}
+
+// Run gives a token a new secret and prints it.
+func (r tokenRotate) Run(c *call) error {
+	actor, err := c.actor(r.Actor)
+	if err != nil {
+		return err
+	}
+	overlapMs := r.Overlap.Milliseconds()
+	answer, err := c.tokens.RotateToken(c.ctx, connect.NewRequest(&controlv1.RotateTokenRequest{Actor: actor,
+		Reason: r.Reason, Name: r.Name, OverlapMs: &overlapMs, ExpiresInMs: r.ExpiresIn.Milliseconds()}))
+	if err != nil {
+		return err
+	}
+	return c.print(answer.Msg, func(w io.Writer) {
+		_, _ = fmt.Fprintln(w, answer.Msg.GetSecret())
+		_, _ = fmt.Fprintf(c.stderr, "It is not shown again. The old secret stays valid for %s.\n",
+			span(overlapMs))
 	})
 }
 
@@ -52,12 +79,12 @@ func (t tokenRevoke) Run(c *call) error {
 		return err
 	}
 	return c.print(answer.Msg, func(w io.Writer) {
-		_, _ = fmt.Fprintf(w, "token %s opens nothing any more\n", plain(t.Name))
+		_, _ = fmt.Fprintf(w, "token %s is no longer valid\n", plain(t.Name))
 	})
 }
 
 type tokenList struct {
-	After string `placeholder:"NAME" help:"Begin behind this one: where the last page ended."`
+	After string `placeholder:"NAME" help:"Begin after this one, the last of the previous page."`
 }
 
 // Run lists tokens.
@@ -72,32 +99,38 @@ func (l tokenList) Run(c *call) error {
 			return
 		}
 		t := newTable(w)
-		t.row("NAME", "ROLE", "CREATED", "BY", "REVOKED")
+		t.row("NAME", "ROLE", "CREATED", "BY", "USED", "STATE")
 		last := ""
 		for _, token := range answer.Msg.GetTokens() {
 			last = token.GetName()
-			revoked := "-"
-			if at := token.GetRevokedAtMs(); at > 0 {
-				revoked = moment(at)
+			used := "never"
+			if at := token.GetUsedAtMs(); at > 0 {
+				used = c.ago(at)
 			}
-			t.row(token.GetName(), token.GetRole(), moment(token.GetCreatedAtMs()), token.GetCreatedBy(), revoked)
+			t.row(token.GetName(), token.GetRole(), moment(token.GetCreatedAtMs()), token.GetCreatedBy(), used,
+				c.tokenState(token))
 		}
 		t.flush()
 		writeMore(w, answer.Msg.GetHasMore(), last)
 	})
 }
 
-// secret is the token to call with, if any. It has no flag: lists of processes show
-// flags to everybody.
-func secret(file string) (string, error) {
-	if file == "" {
-		return strings.TrimSpace(os.Getenv("WEIR_TOKEN")), nil
+// tokenState says whether a token is valid, and until when.
+func (c *call) tokenState(t *controlv1.Token) string {
+	nowMs := c.now().UnixMilli()
+	switch ends := t.GetExpiresAtMs(); {
+	case t.GetRevokedAtMs() > 0:
+		return "revoked " + moment(t.GetRevokedAtMs())
+	case ends > 0 && ends <= nowMs:
+		return "expired " + moment(ends)
+	case t.GetOldUntilMs() > nowMs && ends > 0:
+		return "expires " + c.in(ends) + "; the secret before, " + c.in(min(ends, t.GetOldUntilMs()))
+	case t.GetOldUntilMs() > nowMs:
+		return "in force; the old secret ends " + c.in(t.GetOldUntilMs())
+	case ends > 0:
+		return "expires " + c.in(ends)
 	}
-	b, err := os.ReadFile(file)
-	if err != nil {
-		return "", fmt.Errorf("--token-file: %w", err)
-	}
-	return strings.TrimSpace(string(b)), nil
+	return "in force"
 }
 
 // bearer adds a token to every request.

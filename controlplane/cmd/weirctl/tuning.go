@@ -17,11 +17,11 @@ import (
 // in force.
 type tuningFlags struct {
 	Tuning string   `placeholder:"FILE" help:"JSON document of the tuning, every field present. - is stdin, and default and rfc are built in."`
-	Set    []string `sep:"none" placeholder:"FIELD=VALUE" help:"Change one field, and keep the others: of --tuning, or without it of the tuning in force."`
-	From   string   `placeholder:"REGION" help:"Whose tuning --set changes, where regions have different ones in force; fleet is that of all others."`
+	Set    []string `sep:"none" placeholder:"FIELD=VALUE" help:"Change one field of --tuning, or of the tuning in force, and keep the others."`
+	From   string   `placeholder:"REGION" help:"The region whose tuning --set changes, if regions have different ones; fleet: that of all others."`
 }
 
-// chosen is the document that the flags name. Without --tuning it is of inForce.
+// chosen is the document that the flags name; without --tuning it is based on inForce.
 func (f tuningFlags) chosen(inForce []*controlv1.RegionTuning) (string, error) {
 	switch {
 	case f.Tuning == "" && len(f.Set) == 0:
@@ -69,14 +69,14 @@ func baseOf(inForce []*controlv1.RegionTuning, from string) (string, error) {
 		}
 	}
 	if len(inForce) == 0 {
-		return "", errors.New("weir-control answers no tuning in force")
+		return "", errors.New("weir-control sent no tuning in force")
 	}
 	if from != "" {
 		return "", fmt.Errorf("--from is %q, which has no tuning of its own (%s)", from, strings.Join(names, ", "))
 	}
 	first := inForce[0].GetDocument()
 	if slices.ContainsFunc(inForce, func(t *controlv1.RegionTuning) bool { return t.GetDocument() != first }) {
-		return "", fmt.Errorf("regions have different tunings in force: say whose --set changes with --from (%s)",
+		return "", fmt.Errorf("regions have different tunings in force: name the one that --set changes with --from (%s)",
 			strings.Join(names, ", "))
 	}
 	return first, nil

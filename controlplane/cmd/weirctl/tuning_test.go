@@ -31,7 +31,7 @@ func TestSetFromARegion(t *testing.T) {
 	w := newWorld(t)
 	w.inForce = []controlplane.RegionTuning{{Document: tuned(t)}, {Region: "eu", Version: 5, Document: tuned(t, "step=0.5")}}
 	args := []string{"rollout", "start", "--set", "floor=0.3", "--stage", "all", "--reason", "x"}
-	if code := w.run(t, args...); code != exitUsage || !strings.Contains(w.stderr.String(), "different tunings in force: say whose --set changes with --from (fleet, eu)") {
+	if code := w.run(t, args...); code != exitUsage || !strings.Contains(w.stderr.String(), "different tunings in force: name the one that --set changes with --from (fleet, eu)") {
 		t.Errorf("exit %d, %s", code, w.stderr.String())
 	}
 	const diff = "fleet:\n  floor: 0.1 -> 0.3\n  step: 0.01 -> 0.5\neu:\n  floor: 0.1 -> 0.3\n"

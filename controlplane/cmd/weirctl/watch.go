@@ -11,17 +11,17 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// sight is what one look at something durable has found.
+// sight is the result of one look at a rollout or a retirement.
 type sight struct {
-	standing string        // where it stands, in a line
+	standing string        // its state, in one line
 	answer   proto.Message // the same, for programs
-	over     bool          // it moves no more
+	over     bool          // it has ended
 	outcome  error         // what the command ends with then
 }
 
-// watch shows what look finds whenever it has moved, until it is over. What does not
-// answer for a while is looked for again, unless it is the first look: it goes on without
-// us. An interrupt says so; status is the command that finds it again.
+// watch prints each new state that look finds, until it is over. A look without an answer is
+// repeated, unless it is the first. An interrupt ends only the watching, and says so; status is
+// the command that shows it again.
 func (c *call) watch(every time.Duration, status string, look func(context.Context) (sight, error)) error {
 	last, troubled := "", 0
 	tick := time.NewTicker(every)
@@ -51,7 +51,7 @@ func (c *call) watch(every time.Duration, status string, look func(context.Conte
 		select {
 		case <-tick.C:
 		case <-c.patient.Done():
-			return &told{c.patient.Err(), exitFailure, "It goes on: see weirctl " + status + "."}
+			return &told{c.patient.Err(), exitFailure, "It continues: see weirctl " + status + "."}
 		}
 	}
 }
@@ -63,7 +63,7 @@ func (c *call) sees(look func(context.Context) (sight, error)) (sight, error) {
 	return look(ctx)
 }
 
-// words are a phase's, as people say it.
+// words are a phase in words.
 func words(phase string) string { return strings.ReplaceAll(phase, "_", " ") }
 
 // because is a phase and why it came to it: "aborted by ann: a try" says both.

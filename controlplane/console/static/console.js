@@ -188,6 +188,7 @@ switch (page) {
   }
   case "rollouts": watch("rollouts", changed); break;
   case "jobs": watch("jobs", changed); break;
+  case "tokens": watch(`tokens&${location.search.slice(1)}`, changed); break;
   case "keys":
     if (new URLSearchParams(location.search).get("identifier")) {
       watch(`key&${location.search.slice(1)}`, changed);

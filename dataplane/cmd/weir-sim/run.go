@@ -25,19 +25,19 @@ const (
 
 type cli struct {
 	Run  runCommand  `cmd:"" help:"Simulate a scenario."`
-	Play playCommand `cmd:"" help:"Play a transcript, and tell where something else comes of it."`
+	Play playCommand `cmd:"" help:"Play a transcript, and print each step whose outcome differs."`
 	List listCommand `cmd:"" help:"Describe the scenarios."`
 }
 
 type runCommand struct {
 	Scenario string        `arg:"" help:"Name of the scenario: see weir-sim list."`
-	Seed     uint64        `default:"1" help:"Seed of everything that is drawn: the same seed, the same run."`
+	Seed     uint64        `default:"1" help:"Seed of the simulation. The same seed gives the same run, without --jitter."`
 	JSON     bool          `name:"json" xor:"form" help:"Print one JSON object instead of a table."`
 	Tuning   string        `placeholder:"FILE" help:"Tuning document for the fleet, or preset:NAME (default, rfc)."`
-	Compare  string        `placeholder:"FILE" help:"Another one, run with the same seed and printed beside it."`
-	Plot     bool          `xor:"form" help:"Draw overshoot against floor and load against interval, around the tuning: a dozen runs more."`
-	Duration time.Duration `placeholder:"DURATION" help:"How long there is traffic, 1s to 24h. Left out: as long as the scenario says."`
-	Jitter   bool          `help:"Keep the limiters' own jitter: closer to a fleet, and no two runs are the same."`
+	Compare  string        `placeholder:"FILE" help:"Second tuning document or preset, run with the same seed and printed beside the first."`
+	Plot     bool          `xor:"form" help:"Draw overshoot against floor, and load against news interval, around the tuning. Takes a dozen more runs."`
+	Duration time.Duration `placeholder:"DURATION" help:"How long there is traffic (1s to 24h). Default: the scenario's."`
+	Jitter   bool          `help:"Keep the limiters' own jitter: closer to a real fleet, but runs with the same seed differ."`
 }
 
 type listCommand struct {

@@ -67,6 +67,33 @@ func guestTable(fleet bool) (*Table, *Entry) {
 	return t, t.newEntry(&id, &key, nil, ledgerSeq)
 }
 
+// A key is a guest or has an entry, not both: what is on its way from the one the other would not know, and two
+// requests at one moment would be judged by two counts.
+func TestAKeyIsAGuestOrHasAnEntry(t *testing.T) {
+	table := NewTable(100, 1000, clock.New(nil).Steady, true)
+	key := window.Key{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: time.Minute}
+	id := table.IdentityOfKey(&key, nil)
+	guest, met := table.Host(&id, &key, nil, ledgerSeq, ledgerMs())
+	if met != Untracked {
+		t.Fatalf("a key that the table does not hold is %v", met)
+	}
+	if _, met := table.Add(&id, &key, nil, ledgerSeq, ledgerMs()); met != Untracked || table.Get(&id) != nil {
+		t.Errorf("the table takes a guest in: %v", met)
+	}
+	if again, met := table.Host(&id, &key, nil, ledgerSeq, ledgerMs()); again != guest || met != Untracked {
+		t.Errorf("a guest is another one the next time: %v", met)
+	}
+	table.Guests.Leave(&id)
+	table.Guests.Leave(&id)
+	e, met := table.Add(&id, &key, nil, ledgerSeq, ledgerMs())
+	if met != Created || table.Get(&id) != e {
+		t.Errorf("the table does not take in a key that was a guest: %v", met)
+	}
+	if held, met := table.Host(&id, &key, nil, ledgerSeq, ledgerMs()); held != e || met != Known || table.Guests.Present.Load() != 0 {
+		t.Errorf("a key that the table holds becomes a guest: %v", met)
+	}
+}
+
 // An entry that had to go is in the overflow with both of its cells and others' cost, unless the origin holds it: an
 // exact key of a node with an origin.
 func TestWhatHadToGoIsKept(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 // and where the origin does not answer, what the overflow has of the key is in its entry when it comes, and what is
 // accepted is in the overflow before it goes.
 //
-// There are at most as many as there are requests under way.
+// There are at most as many as there are requests under way, and costs of batches on their way to the origin.
 type Guests struct {
 	Present atomic.Int64
 	halls   [guestHalls]struct {
@@ -51,22 +51,17 @@ func (g *Guests) Find(id *Identity) *Entry {
 	return nil
 }
 
-// enter is find that makes the key a guest, with the entry that enters.
-func (g *Guests) enter(id *Identity, make func() *Entry) *Entry {
+// admit inserts an entry into a part's array, unless its key is a guest: an entry would not know what is on its way
+// from the guest.
+func (g *Guests) admit(id *Identity, a *array, e *Entry) bool {
 	h := g.hall(id)
 	h.Lock()
 	defer h.Unlock()
-	one := h.of[*id]
-	if one == nil {
-		if h.of == nil {
-			h.of = map[Identity]*guest{}
-		}
-		one = &guest{entry: make()}
-		h.of[*id] = one
-		g.Present.Add(1)
+	if h.of[*id] != nil {
+		return false
 	}
-	one.users++
-	return one.entry
+	a.insert(e)
+	return true
 }
 
 // Leave ends one use.
@@ -82,17 +77,37 @@ func (g *Guests) Leave(id *Identity) {
 	}
 }
 
-// Host is the entry of a key that is a guest from now on. It begins with what the overflow has of the key, knows
-// nothing of the estimate mode, and no queue takes it.
-func (t *Table) Host(id *Identity, key *window.Key, reset *window.Reset, sequence, nowMs int64) *Entry {
-	return t.Guests.enter(id, func() *Entry {
-		e := newEntry(id, t.NamesOf(key, reset), sequence, t.Fleet)
-		e.flags.Or(flagInReplay | flagGuest)
-		for _, s := range []int64{sequence - 1, sequence} {
-			if count := t.SpilledCost(e, s, nowMs); count > 0 {
-				e.foreign(slotOf(s)).Store(count)
-			}
+// Host is the entry of a key that is a guest from now on, or that of the table, which holds it by now: a key has one
+// of them.
+func (t *Table) Host(id *Identity, key *window.Key, reset *window.Reset, sequence, nowMs int64) (*Entry, Contact) {
+	h := t.Guests.hall(id)
+	h.Lock()
+	defer h.Unlock()
+	one := h.of[*id]
+	if one == nil {
+		if e := t.Get(id); e != nil {
+			return e, Known
 		}
-		return e
-	})
+		if h.of == nil {
+			h.of = map[Identity]*guest{}
+		}
+		one = &guest{entry: t.guest(id, key, reset, sequence, nowMs)}
+		h.of[*id] = one
+		t.Guests.Present.Add(1)
+	}
+	one.users++
+	return one.entry, Untracked
+}
+
+// guest is an entry that begins with what the overflow has of the key, knows nothing of the estimate mode, and that no
+// queue takes.
+func (t *Table) guest(id *Identity, key *window.Key, reset *window.Reset, sequence, nowMs int64) *Entry {
+	e := newEntry(id, t.NamesOf(key, reset), sequence, t.Fleet)
+	e.flags.Or(flagInReplay | flagGuest)
+	for _, s := range []int64{sequence - 1, sequence} {
+		if count := t.SpilledCost(e, s, nowMs); count > 0 {
+			e.foreign(slotOf(s)).Store(count)
+		}
+	}
+	return e
 }

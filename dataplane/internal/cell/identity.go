@@ -105,8 +105,8 @@ func (h *Hasher) IdentityOfKey(k *window.Key, reset *window.Reset) Identity {
 // Renew makes the identity of a key that was never reset that of the key since a reset:
 // another one for each, with an entry of its own that begins empty.
 func (id *Identity) Renew(reset *window.Reset) {
-	n := uint64(reset.Generation)
-	id.a ^= n * 0x9e3779b97f4a7c15 // odd: no two generations are the same
+	n := uint64(reset.AtMs)<<15 | uint64(reset.Generation)
+	id.a ^= n * 0x9e3779b97f4a7c15 // odd: no two resets are the same
 	id.b ^= n * 0xd6e8feb86659fd93
 }
 

@@ -190,7 +190,9 @@ func (t *Table) Add(id *Identity, key *window.Key, reset *window.Reset, sequence
 	if int(p.size.Load()) >= a.room {
 		a = p.growLocked(a)
 	}
-	a.insert(fresh)
+	if !t.Guests.admit(id, a, fresh) {
+		return fresh, Untracked
+	}
 	p.size.Add(1)
 	of.entries.Add(1)
 	t.Created.Add(1)

@@ -132,15 +132,20 @@ func (c *Clock) followedMs() int64 {
 	return ms
 }
 
-// Follow has time told by a clock that is so far ahead of Own. Time that was told stands still until that clock has
-// caught up, unless that would take longer than followStep.
+// Follow has time told by a clock that is so far ahead of Own. Time that it told stands still until it has caught up
+// with itself, unless that would take longer than followStep. What Own told before binds it to nothing: that is
+// another clock, and may be seconds ahead.
 func (c *Clock) Follow(ahead time.Duration) {
 	c.follow.Lock()
 	defer c.follow.Unlock()
 	if c.following.Load() && c.aheadNs.Load() == int64(ahead) {
 		return
 	}
-	c.floorMs.Store(c.ReadMs())
+	if c.following.Load() {
+		c.floorMs.Store(c.ReadMs())
+	} else {
+		c.floorMs.Store(c.Own().Add(ahead).UnixMilli())
+	}
 	c.aheadNs.Store(int64(ahead))
 	c.following.Store(true)
 	c.followedMs() // judges how far the step is now, and not when time is read next

@@ -27,6 +27,7 @@ func TestAFollowedClockDoesNotGoBackALittle(t *testing.T) {
 		"far behind":      {-10*time.Second - time.Millisecond, -10_001, -9_001, 999},
 	} {
 		clock, pass, told := turned()
+		clock.Follow(0)
 		clock.Follow(c.ahead)
 		if got := told(); got != c.told {
 			t.Errorf("%s: %d ms, want %d", name, got, c.told)
@@ -85,5 +86,26 @@ func TestOwnIsNotTheFollowedTime(t *testing.T) {
 	clock.Follow(time.Hour)
 	if got := clock.Own(); !got.Equal(own) {
 		t.Errorf("its own time is %v, and was %v", got, own)
+	}
+}
+
+// The first word of the clock to follow is taken at once, either way: until then time was another clock's. A node
+// whose own clock is two seconds ahead would else number its cells apart from others' for two seconds.
+func TestTheFirstWordOfAClockIsTakenAtOnce(t *testing.T) {
+	for _, ahead := range []time.Duration{-time.Minute, -2 * time.Second, -time.Millisecond, 2 * time.Second, time.Hour} {
+		clock, pass, told := turned()
+		pass(time.Second)
+		if got := told(); got != 1_000 {
+			t.Fatalf("%d ms on its own", got)
+		}
+		clock.Follow(ahead)
+		want := 1_000 + ahead.Milliseconds()
+		if got := told(); got != want {
+			t.Errorf("%v ahead: %d ms, want %d", ahead, got, want)
+		}
+		pass(-time.Millisecond) // the system's clock goes back: what the followed one has told stands
+		if got := told(); got != want {
+			t.Errorf("%v ahead, after a step back: %d ms, want %d", ahead, got, want)
+		}
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/weirhq/weir/shared/servertls"
 )
 
-// access is who may call, and how they are told from others.
+// access is who may call, and how connections are encrypted.
 type access struct {
 	tokens  *node.Tokens   // nil: tokens are not asked for
 	tls     *servertls.TLS // nil: connections are not encrypted
@@ -30,5 +30,5 @@ func openAccess(config Config) (a access, err error) {
 	return a, nil
 }
 
-// open tells whether anybody with curl may call.
+// open tells whether calls need neither a token nor a certificate.
 func (a access) open() bool { return a.tokens == nil && a.tls == nil }

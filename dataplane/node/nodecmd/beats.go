@@ -23,7 +23,7 @@ type beats struct {
 // lag is the 99th percentile of an interval between two heartbeats.
 type lag struct{ p99Ms, atMs int64 }
 
-// withRelay has a store's heartbeats tell of a relay.
+// withRelay adds what a relay reports to a store's heartbeats.
 func withRelay(settings store.Settings, figures func() relay.Figures) store.Settings {
 	return &beats{inner: settings, figures: figures, lags: make(map[string]lag)}
 }
@@ -54,8 +54,8 @@ func (b *beats) relay(nowMs int64) *heartbeat.Relay {
 	return r
 }
 
-// lagsOf takes the newest lags in, and forgets those of regions that have told nothing for long. Of more regions than a
-// heartbeat has room for it tells of the slowest.
+// lagsOf keeps the newest lag of each region, and drops regions that have been silent for long. If a heartbeat has no
+// room for all, it reports the slowest.
 func (b *beats) lagsOf(newest map[string]time.Duration, nowMs int64) map[string]int64 {
 	for region, p99 := range newest {
 		b.lags[region] = lag{p99.Milliseconds(), nowMs}

@@ -8,7 +8,7 @@ var build string
 // buildBytesMax is the width of the column that heartbeats report it in.
 const buildBytesMax = 64
 
-// Build is the version of this binary: the linker's word, or else what the Go
+// Build is the version of this binary: what the linker set, or else what the Go
 // toolchain knows of the module.
 func Build() string {
 	version := build

@@ -71,6 +71,26 @@ func testClientsWithMySQL(t *testing.T) {
 	}
 }
 
+// What weir-node's own clients promise, by their own tests: against a node, and against servers that answer as a node
+// should not.
+func TestTheJavaScriptClient(t *testing.T) { speakOwn(t, "../clients/js", "node", "--test") }
+
+func TestThePythonClient(t *testing.T) {
+	speakOwn(t, "../clients/python", "python3", "-W", "error", "-B", "-m", "unittest")
+}
+
+func speakOwn(t *testing.T, dir string, command ...string) {
+	t.Helper()
+	c := begin(t, tokens(t))
+	test := exec.CommandContext(t.Context(), command[0], command[1:]...)
+	test.Dir = dir
+	test.Env = append(os.Environ(), "WEIR_URL="+c.listen, "WEIR_TOKEN="+clientToken)
+	if out, err := test.CombinedOutput(); err != nil {
+		t.Errorf("%v (without %s: run `make setup`)\n%s", err, command[0], out)
+	}
+	c.end()
+}
+
 // Without v2-overrides the routes that change them say how to have them.
 func TestClientsWithoutOverrides(t *testing.T) {
 	c := begin(t, tokens(t))
@@ -134,7 +154,7 @@ func grantNode(t *testing.T, maria *servers.SQL, database string) {
 			t.Fatalf("%s: %v", statement, err)
 		}
 	}
-	if granted != 13 {
-		t.Fatalf("%d statements about weir_node in schema/README.md, want 13", granted)
+	if granted != 15 {
+		t.Fatalf("%d statements about weir_node in schema/README.md, want 15", granted)
 	}
 }

@@ -21,52 +21,54 @@ import (
 // capitals) and a key of the file (the flag's name). A flag wins over the
 // environment, the environment over the file, the file over the default.
 type Config struct {
-	Listen      string `default:"127.0.0.1:7001" help:"Where calls are served: gRPC, gRPC-Web, Connect and JSON."`
-	GRPCListen  string `name:"grpc-listen" default:"127.0.0.1:7002" help:"Where plain gRPC is served as cheaply as can be; empty: only with the rest."`
-	AdminListen string `default:"127.0.0.1:7101" help:"Where health, metrics and profiles are served."`
+	Listen      string `default:"127.0.0.1:7001" help:"Address that serves calls: gRPC, gRPC-Web, Connect and JSON."`
+	GRPCListen  string `name:"grpc-listen" default:"127.0.0.1:7002" help:"Address that serves plain gRPC, at the lowest cost a call; empty: gRPC is served at listen only."`
+	AdminListen string `default:"127.0.0.1:7101" help:"Address that serves health, metrics and profiles."`
 
 	Region string `placeholder:"NAME" help:"Name of this node's region, 1 to 48 bytes. Required with Redis or MySQL."`
-	NodeID string `placeholder:"NAME" help:"Name of this node, 1 to 64 bytes, unique in the fleet. Left out: the host's name and a random suffix."`
+	NodeID string `placeholder:"NAME" help:"Name of this node, 1 to 64 bytes, unique in the fleet. Default: the host's name and a random suffix."`
 
-	RedisURL     string `placeholder:"URL" help:"The region's Redis: redis://[user:password@]host:port[/db], rediss:// for TLS, ?cluster=true for a cluster; several independent servers as name=URL each, separated by spaces. With a password: by environment or file only."`
-	RedisURLFile string `placeholder:"PATH" help:"File that holds the Redis URL, or several, one a line."`
-	MySQLDSN     string `name:"mysql-dsn" placeholder:"DSN" help:"The global MySQL: user:password@tcp(host:3306)/database. Some nodes of a region need it; the others get settings through Redis. With a password: by environment or file only."`
-	MySQLDSNFile string `name:"mysql-dsn-file" placeholder:"PATH" help:"File that holds the MySQL DSN."`
+	RedisURL     string `placeholder:"URL" help:"The region's Redis: redis://[user:password@]host:port[/db], rediss:// for TLS, ?cluster=true for a cluster; several independent servers as name=URL each, separated by spaces. With a password it must come from the environment or a file."`
+	RedisURLFile string `placeholder:"PATH" help:"File with the Redis URL, or several, one a line."`
+	MySQLDSN     string `name:"mysql-dsn" placeholder:"DSN" help:"The global MySQL: user:password@tcp(host:3306)/database. Some nodes of a region need it; the others get settings through Redis. With a password it must come from the environment or a file."`
+	MySQLDSNFile string `name:"mysql-dsn-file" placeholder:"PATH" help:"File with the MySQL DSN."`
 
 	SettingsFile string `placeholder:"PATH" help:"Namespaces, overrides and tuning of a node without Redis and MySQL, as weirctl export writes them: YAML or JSON. Read again when it changes."`
 
-	EntriesMax  int           `default:"300000" help:"Keys held in memory at most (about 200 B and the names each)."`
+	EntriesMax  int           `default:"300000" help:"Most keys held in memory (1 to 100000000); a key takes about 200 B and the names."`
 	ReadTimeout time.Duration `default:"50ms" help:"How long a decision may wait for Redis, 1ms to 10s."`
-	MaxInFlight int           `default:"1024" help:"Calls in flight above which further ones are shed."`
+	MaxInFlight int           `default:"1024" help:"Most calls in flight (1 to 1000000); further ones are refused."`
 
-	ConnectionsMax int    `default:"4096" help:"Connections that each port for calls keeps open; a further one closes the one heard on least recently, of the address with the most."`
-	AllowedHosts   string `placeholder:"NAME,…" help:"Names, beside loopback ones, by which requests over HTTP/1.x may address a port that listens on loopback: that of a proxy on this machine."`
+	ConnectionsMax int    `default:"4096" help:"Most connections of each port for calls (1 to 1000000). A further one closes the longest idle connection of the address with the most."`
+	AllowedHosts   string `placeholder:"NAME,…" help:"Host names, besides loopback ones, that a port on loopback answers over HTTP/1.x, such as that of a proxy on this machine."`
 
 	TLSCertFile     string `name:"tls-cert-file" placeholder:"PATH" help:"Certificate for calls, with its chain, in PEM. Read again when it changes."`
 	TLSKeyFile      string `name:"tls-key-file" placeholder:"PATH" help:"Key of that certificate."`
-	TLSClientCAFile string `name:"tls-client-ca-file" placeholder:"PATH" help:"Authorities that must have signed callers' certificates."`
-	TokensFile      string `placeholder:"PATH" help:"Who may call: SHA-256 hashes of bearer tokens, one a line, as sha256sum prints them. Read again when it changes."`
+	TLSClientCAFile string `name:"tls-client-ca-file" placeholder:"PATH" help:"CAs of callers' certificates, in PEM. Callers must then present one."`
+	TokensFile      string `placeholder:"PATH" help:"SHA-256 hashes of the bearer tokens that callers may use, one a line, as sha256sum prints them. Read again when it changes."`
 
-	RelayPeers         string `placeholder:"LIST" help:"Relays of other regions, to which this node's sends news directly: region=host:port[,host:port] each, separated by spaces. Left out: news goes through MySQL alone."`
-	RelayPeersListen   string `placeholder:"HOST:PORT" help:"Where the relays of those regions are heard; left out: nowhere. Beyond loopback over mutual TLS alone."`
-	RelayPeersDomain   string `placeholder:"NAME" help:"Domain of the names in relays' certificates: that of region eu is issued to eu.NAME. Left out: to eu."`
+	RelayPeers         string `placeholder:"LIST" help:"Relays of other regions to which this node's relay sends news directly: region=host:port[,host:port] each, separated by spaces. Default: news goes through MySQL alone."`
+	RelayPeersListen   string `placeholder:"HOST:PORT" help:"Address that takes news from those relays. Beyond loopback it needs mutual TLS. Default: none."`
+	RelayPeersDomain   string `placeholder:"NAME" help:"Domain of the names in relays' certificates: the certificate of region eu names eu.NAME. Default: none, it names eu."`
 	RelayPeersCertFile string `placeholder:"PATH" help:"This region's certificate, shown to relays of other regions. Read again when it changes."`
 	RelayPeersKeyFile  string `placeholder:"PATH" help:"Key of that certificate."`
-	RelayPeersCAFile   string `name:"relay-peers-ca-file" placeholder:"PATH" help:"Authorities that must have signed the certificates of other regions."`
+	RelayPeersCAFile   string `name:"relay-peers-ca-file" placeholder:"PATH" help:"CAs of other regions' certificates, in PEM."`
 
 	RLSRules     string `name:"rls-rules" placeholder:"PATH" help:"Rules for Envoy's rate limit service: a file, or a folder of *.yaml, one domain each, as envoyproxy/ratelimit has them. Read again when they change."`
 	RLSWorkspace string `name:"rls-workspace" default:"envoy" help:"Workspace of Envoy's keys; each domain is a namespace in it."`
-	RLSHeaders   string `name:"rls-headers" default:"denied" enum:"denied,always,never" help:"Answers that Envoy is to add RateLimit fields to: denied, always or never."`
+	RLSHeaders   string `name:"rls-headers" default:"denied" enum:"denied,always,never" help:"Answers to which Envoy adds RateLimit fields: denied, always or never."`
 
 	V2Workspace string `name:"v2-workspace" env:"WEIR_V2_WORKSPACE" default:"default" help:"Workspace of the keys of the HTTP routes below /v2."`
-	V2Overrides bool   `name:"v2-overrides" env:"WEIR_V2_OVERRIDES" help:"Let callers of those routes change overrides: in MySQL, whose user needs more grants for it, or in memory on a node alone."`
+	V2Overrides bool   `name:"v2-overrides" env:"WEIR_V2_OVERRIDES" help:"Let callers of those routes change overrides: in MySQL, whose user then needs more grants, or in memory on a node without Redis and MySQL."`
 
-	DrainDelay   time.Duration `default:"0s" help:"How long a node that was told to stop goes on serving, unready, so that load balancers can take note."`
-	DrainTimeout time.Duration `default:"20s" help:"How long it may then take to finish calls and to send its last counts."`
+	DrainDelay   time.Duration `default:"0s" help:"How long a stopping node still serves while it is unready, so that load balancers notice (0s to 10m)."`
+	DrainTimeout time.Duration `default:"20s" help:"How long a stopping node then takes at most to finish calls and send its last counts (100ms to 10m)."`
 
 	LogLevel string `default:"info" enum:"debug,info,warn,error" help:"Least severe log lines to write: debug, info, warn or error."`
 
-	InsecurePublic bool `help:"Listen on addresses that other machines can reach, without authentication."`
+	InsecurePublic bool `help:"Allow addresses that other machines can reach without authentication."`
+
+	callsPublic bool `kong:"-"` // InsecurePublic for calls alone: see Program
 }
 
 // allowedHosts are its names.
@@ -74,10 +76,10 @@ func (c Config) allowedHosts() []string {
 	return strings.FieldsFunc(c.AllowedHosts, func(r rune) bool { return r == ',' || r == ' ' })
 }
 
-// embedded reports whether the node is on its own: one process, in memory.
+// embedded reports whether the node has no stores: one process, in memory.
 func (c Config) embedded() bool { return c.RedisURL == "" && c.MySQLDSN == "" }
 
-// readSecretFiles puts the contents of the secrets' files where they belong.
+// readSecretFiles sets the secrets that are in files.
 func (c *Config) readSecretFiles() error {
 	for _, secret := range []struct {
 		name  string
@@ -91,7 +93,7 @@ func (c *Config) readSecretFiles() error {
 			continue
 		}
 		if *secret.value != "" {
-			return fmt.Errorf("%s and %s-file are both set: give one", secret.name, secret.name)
+			return fmt.Errorf("%s and %s-file are both set: set only one", secret.name, secret.name)
 		}
 		content, err := os.ReadFile(secret.path)
 		if err != nil {
@@ -106,8 +108,8 @@ func (c *Config) readSecretFiles() error {
 }
 
 // check reports everything that is wrong, one line each, by the flag's name.
-// No line holds a secret. (Under the name Validate kong would call it, before the
-// secrets are there.)
+// No line holds a secret. (If its name were Validate, kong would call it before the
+// secrets are read.)
 func (c Config) check() error {
 	var p problems
 	c.checkListeners(&p)
@@ -132,13 +134,13 @@ func (c Config) checkListeners(p *problems) {
 		if l.name == "grpc-listen" && l.address == "" {
 			continue
 		}
-		named := c.TokensFile != "" || c.TLSClientCAFile != "" && l.name != "admin-listen"
+		named := c.TokensFile != "" || (c.TLSClientCAFile != "" || c.callsPublic) && l.name != "admin-listen"
 		if err := c.checkAddress(l.address, named); err != nil {
 			p.add("%s is %q: %w", l.name, l.address, err)
 		}
 	}
 	if (c.TLSCertFile == "") != (c.TLSKeyFile == "") {
-		p.add("tls-cert-file and tls-key-file: give both, or neither")
+		p.add("tls-cert-file and tls-key-file: set both, or neither")
 	}
 	if c.TLSClientCAFile != "" && c.TLSCertFile == "" {
 		p.add("tls-client-ca-file needs tls-cert-file and tls-key-file")
@@ -147,8 +149,8 @@ func (c Config) checkListeners(p *problems) {
 
 func (c Config) checkNames(p *problems) {
 	if c.Region == "" && !c.embedded() {
-		p.add("region is empty: set WEIR_REGION (or --region) to the name of this node's region; it is required as soon as " +
-			"Redis or MySQL is configured, because counts are shared under it")
+		p.add("region is empty: set WEIR_REGION (or --region) to the name of this node's region; it is required with " +
+			"Redis or MySQL, because counts are shared under it")
 	}
 	if err := store.CheckRegion(c.Region); c.Region != "" && err != nil {
 		p.add("%v", err)
@@ -168,7 +170,7 @@ func (c Config) checkNames(p *problems) {
 	}
 }
 
-// checkStores looks at how the stores are addressed, and asks none.
+// checkStores checks the stores' addresses, and calls none.
 func (c Config) checkStores(p *problems) {
 	parses := func(dsn string) error { _, err := parseMySQLDSN(dsn); return err }
 	for _, s := range []struct {
@@ -184,7 +186,7 @@ func (c Config) checkStores(p *problems) {
 	}
 	c.checkSettingsFile(p)
 	if c.V2Overrides && c.MySQLDSN == "" && !c.embedded() {
-		p.add("v2-overrides needs mysql-dsn: the nodes of a region could not tell each other what was set")
+		p.add("v2-overrides needs mysql-dsn: otherwise the nodes of a region could not share what was set")
 	}
 }
 
@@ -196,12 +198,12 @@ func (c Config) checkSettingsFile(p *problems) {
 		why  string
 	}{
 		{"redis-url", c.RedisURL != "",
-			"nodes that share a Redis get settings through it, and would not agree by files of their own"},
-		{"mysql-dsn", c.MySQLDSN != "", "a node with MySQL has the fleet's settings (weirctl apply puts a file there)"},
+			"nodes that share a Redis get the same settings through it, and files could differ"},
+		{"mysql-dsn", c.MySQLDSN != "", "a node with MySQL has the fleet's settings (weirctl apply stores a file there)"},
 		{"v2-overrides", c.V2Overrides, "what callers change would not be in the file"},
 	} {
 		if c.SettingsFile != "" && other.set {
-			p.add("settings-file and %s are both set: give one; %s", other.name, other.why)
+			p.add("settings-file and %s are both set: set only one; %s", other.name, other.why)
 		}
 	}
 }
@@ -241,8 +243,8 @@ const (
 	connectionsMaxMax = 1_000_000
 )
 
-// checkAddress refuses what other machines can reach, unless callers are named: they
-// have to show a token or a certificate.
+// checkAddress refuses an address that other machines can reach, unless callers have to
+// show a token or a certificate (named).
 func (c Config) checkAddress(address string, named bool) error {
 	if _, _, err := net.SplitHostPort(address); err != nil {
 		return errors.New("want host:port")

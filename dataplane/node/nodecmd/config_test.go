@@ -13,7 +13,7 @@ import (
 // parse reads a configuration as the command would.
 func parse(args ...string) (config Config, stdout string, err error) {
 	var out, errs bytes.Buffer
-	config, _, err = load(args, &out, &errs)
+	config, _, err = weirNode.load(args, &out, &errs)
 	return config, out.String() + errs.String(), err
 }
 
@@ -191,7 +191,7 @@ func TestPublicAddressesWithNamedCallers(t *testing.T) {
 		wantError(t, err, "no authentication")
 	}
 	_, _, err := parse("--tls-cert-file=/c")
-	wantError(t, err, "give both, or neither")
+	wantError(t, err, "set both, or neither")
 	_, _, err = parse("--tls-client-ca-file=/ca")
 	wantError(t, err, "tls-client-ca-file needs tls-cert-file")
 }

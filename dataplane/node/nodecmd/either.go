@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	// eitherTimeout bounds what the first of the two takes of the time that there is for both.
+	// eitherTimeout bounds the call to the first store, so that time is left for the second.
 	eitherTimeout = 2 * time.Second
-	// staleIntervals is from how many settings intervals on a copy at the origin is too old: no relay renews it.
+	// staleIntervals is after how many settings intervals a copy at the origin is too old: no relay renews it.
 	staleIntervals = 3
 )
 

@@ -37,9 +37,7 @@ func TestSettingsComeFromTheOriginOrTheStore(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				e, origin, counts := newEither()
 				if c.told {
-					if err := origin.TellSettings(t.Context(), 0, store.SettingsRows{TuningVersion: 1}); err != nil {
-						t.Fatal(err)
-					}
+					origin.SetSettings(store.SettingsRows{TuningVersion: 1})
 				}
 				counts.SetTuning("", 2, []byte("{}"))
 				time.Sleep(c.age)
@@ -93,9 +91,7 @@ func TestHeartbeatsGoToTheOriginOrTheStore(t *testing.T) {
 		t.Run(fmt.Sprint(c.relayed, c.origin, c.store), func(t *testing.T) {
 			e, origin, counts := newEither()
 			if c.relayed {
-				if err := origin.TellSettings(t.Context(), 0, store.SettingsRows{TuningVersion: 1}); err != nil {
-					t.Fatal(err)
-				}
+				origin.SetSettings(store.SettingsRows{TuningVersion: 1})
 			}
 			if _, err := e.Settings(t.Context(), "eu"); err != nil {
 				t.Fatal(err)

@@ -6,7 +6,7 @@ import (
 	"github.com/weirhq/weir/dataplane/node/rls"
 )
 
-// newRLS is Envoy's service. Without rules it decides what carries its own limit.
+// newRLS is Envoy's service. Without rules it decides only requests that carry a limit.
 func newRLS(config Config, limiter rls.Limiter) (*rls.Service, error) {
 	s := &rls.Service{
 		Limiter:   limiter,

@@ -10,7 +10,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// commandLine is Config and what only makes sense as a flag.
+// commandLine is Config and the flags that no file or environment has.
 type commandLine struct {
 	Config
 
@@ -19,21 +19,23 @@ type commandLine struct {
 	Version     kong.VersionFlag `env:"-" help:"Print the version and exit."`
 }
 
-const about = `A rate limiter as a server: gRPC, gRPC-Web, Connect and JSON on one port.
+const about = `A rate limiter as a server: gRPC, gRPC-Web, Connect and JSON on --listen,
+plain gRPC and Envoy's protocol on --grpc-listen, health and metrics on
+--admin-listen.
 
 Without any configuration it runs on its own, in memory. Every flag is also an
 environment variable (WEIR_REGION for --region) and a key of the --config file.`
 
-// load reads flags, environment and file. done is true when what was asked for has
-// been printed, and there is nothing to run.
-func load(args []string, stdout, stderr io.Writer) (config Config, done bool, err error) {
-	var line commandLine
+// load reads flags, environment and file. done is true if a flag such as --help was
+// answered, and there is nothing to run.
+func (p Program) load(args []string, stdout, stderr io.Writer) (config Config, done bool, err error) {
+	line := commandLine{Config: Config{callsPublic: p.CallsPublic}}
 	parser, err := kong.New(&line,
-		kong.Name("weir-node"),
+		kong.Name(p.Name),
 		kong.Description(about),
 		kong.DefaultEnvars("WEIR"),
 		kong.Configuration(loadYAML),
-		kong.Vars{"version": "weir-node " + Build()},
+		kong.Vars{"version": p.Name + " " + Build()},
 		kong.Writers(stdout, stderr),
 		kong.Exit(func(int) { done = true }), // --help and --version, which have printed
 	)
@@ -62,7 +64,7 @@ func load(args []string, stdout, stderr io.Writer) (config Config, done bool, er
 }
 
 // refusePasswords refuses passwords on the command line: every user of the machine
-// can read it, and shells keep it.
+// can read it, and shells store it.
 func refusePasswords(parsed *kong.Context) error {
 	for _, path := range parsed.Path {
 		if path.Flag == nil || path.Resolved {
@@ -70,7 +72,7 @@ func refusePasswords(parsed *kong.Context) error {
 		}
 		name := path.Flag.Name
 		if value := path.Flag.Target; value.Kind() == reflect.String && holdsPassword(name, value.String()) {
-			return fmt.Errorf("--%s holds a password, and a command line is no secret: use %s or --%s-file", name,
+			return fmt.Errorf("--%s holds a password, and other users can read a command line: use %s or --%s-file", name,
 				path.Flag.Envs[0], name)
 		}
 	}

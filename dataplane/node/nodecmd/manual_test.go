@@ -11,7 +11,7 @@ import (
 // Every command line of weir-node that a page shows is one that it would start with.
 func TestCommandsOfThePagesAreTaken(t *testing.T) {
 	for _, example := range manual.Of(t, "weir-node") {
-		if _, _, err := load(example.Args(), io.Discard, io.Discard); err != nil && !example.Forgives(err) {
+		if _, _, err := weirNode.load(example.Args(), io.Discard, io.Discard); err != nil && !example.Forgives(err) {
 			t.Errorf("%s: %v", example, err)
 		}
 		for _, set := range example.Env {

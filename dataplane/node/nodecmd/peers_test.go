@@ -98,7 +98,7 @@ func TestPeersOptions(t *testing.T) {
 		{"no addresses", append(files, "--relay-peers=us="), `relay-peers: "us=" is not region=host:port`},
 		{"no port", append(files, "--relay-peers=us=us-0"), `relay-peers: peer 1: address "us-0" is not host:port`},
 		{"too many", append(files, "--relay-peers=us="+sixteen+"h:2"), "relay-peers: peer 1: addresses are 17 (1 to 16)"},
-		{"own region", append(files, "--relay-peers=us=h:1 eu=h:2"), `relay-peers: peer 2: region "eu" is there twice`},
+		{"own region", append(files, "--relay-peers=us=h:1 eu=h:2"), `relay-peers: peer 2: region "eu" appears twice`},
 		{"long name", append(files, "--relay-peers=us=h:1", "--relay-peers-domain="+strings.Repeat("d", 251)), "name is 254 bytes long (1 to 253)"},
 	} {
 		_, _, err := parse(append(stores, step.args...)...)

@@ -89,13 +89,12 @@ func (r regions) start(ctx context.Context, logger *slog.Logger) error {
 		return err
 	}
 	if a := r.peers.Addr(); a != nil {
-		logger.Info("hearing relays of other regions", "relay_peers_listen", a.String())
+		logger.Info("listening for relays of other regions", "relay_peers_listen", a.String())
 	}
 	return nil
 }
 
-// stop ends both, in whatever state start has left them. What the relay has not told stays in Redis, where the next
-// relay finds it.
+// stop ends both, however far start got. What the relay has not told yet stays in Redis for the next relay.
 func (r regions) stop(logger *slog.Logger) {
 	if r.relay == nil {
 		return
@@ -106,6 +105,6 @@ func (r regions) stop(logger *slog.Logger) {
 	ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
 	defer cancel()
 	if err := r.relay.Stop(ctx); err != nil {
-		logger.Warn("the relay's lease is not released; it ends by itself", "error", err)
+		logger.Warn("the relay's lease could not be released; it expires by itself", "error", err)
 	}
 }

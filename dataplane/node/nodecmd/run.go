@@ -39,11 +39,16 @@ const lastSpansTimeout = 3 * time.Second
 // SIGTERM or SIGINT, or the end of ctx, begins the drain; a second signal ends the
 // process at once.
 func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	config, done, err := load(args, stdout, stderr)
+	return weirNode.Main(ctx, args, stdout, stderr)
+}
+
+// Main is package function Main of the program.
+func (p Program) Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	config, done, err := p.load(args, stdout, stderr)
 	switch {
 	case err != nil:
 		for line := range strings.Lines(err.Error()) {
-			fmt.Fprintf(stderr, "weir-node: %s\n", strings.TrimSuffix(line, "\n"))
+			fmt.Fprintf(stderr, "%s: %s\n", p.Name, p.inItsWords(strings.TrimSuffix(line, "\n")))
 		}
 		return exitUsage
 	case done:
@@ -52,18 +57,18 @@ func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	defer leaveGarbage()()
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	context.AfterFunc(ctx, stop) // gives the signals their deadly meaning back
+	context.AfterFunc(ctx, stop) // a second signal ends the process
 
 	logger := newLogger(stderr, config.LogLevel)
-	if err := run(ctx, config, stdout, logger); err != nil {
-		logger.Error("ended badly", "error", err)
+	if err := p.run(ctx, config, stdout, logger); err != nil {
+		logger.Error("exited with an error", "error", err)
 		return exitFailed
 	}
 	logger.Info("ended")
 	return exitOK
 }
 
-func run(ctx context.Context, config Config, stdout io.Writer, logger *slog.Logger) error {
+func (p Program) run(ctx context.Context, config Config, stdout io.Writer, logger *slog.Logger) error {
 	if config.NodeID == "" {
 		config.NodeID = newNodeID()
 	}
@@ -76,7 +81,7 @@ func run(ctx context.Context, config Config, stdout io.Writer, logger *slog.Logg
 		config.Region = aloneRegion
 	}
 
-	spans, err := traces.Open(ctx, traces.Process{Service: "weir-node", Version: Build(), Instance: config.NodeID,
+	spans, err := traces.Open(ctx, traces.Process{Service: p.Name, Version: Build(), Instance: config.NodeID,
 		Region: config.Region}, logger)
 	if err != nil {
 		return err
@@ -126,6 +131,13 @@ func run(ctx context.Context, config Config, stdout io.Writer, logger *slog.Logg
 	if err != nil {
 		return err
 	}
+	if access.tls != nil {
+		access.tls.VersionMin = p.TLSVersionMin
+	}
+	api, err := p.api(limiter)
+	if err != nil {
+		return err
+	}
 	server, err := node.New(node.Config{
 		Limiter:     limiter,
 		Listen:      config.Listen,
@@ -140,10 +152,13 @@ func run(ctx context.Context, config Config, stdout io.Writer, logger *slog.Logg
 
 		RLS:    envoy,
 		Routes: newRoutes(config, limiter, stores, logger),
+		API:    api,
 		Tokens: access.tokens,
 		TLS:    access.tls,
 		Reloads: slices.Concat(access.reloads, regions.reloads(), stores.file.reloads(),
 			[]node.Reload{{Name: "rules", Check: envoy.Rules.Check}}),
+		GRPCConnectionAge: p.GRPCConnectionAge,
+
 		Traces:       spans,
 		DrainDelay:   config.DrainDelay,
 		DrainTimeout: config.DrainTimeout,
@@ -160,9 +175,12 @@ func run(ctx context.Context, config Config, stdout io.Writer, logger *slog.Logg
 	if err := regions.start(ctx, logger); err != nil {
 		return errors.Join(err, server.Drain())
 	}
+	if address := server.ProbeAddr(); address != nil {
+		logger.Info("serving health alone", "probe_listen", address.String())
+	}
 	logger.Info("serving", "listen", server.Addr().String(), "grpc_listen", fmt.Sprint(server.GRPCAddr()), "admin_listen",
 		server.AdminAddr().String())
-	if config.embedded() && access.open() {
+	if config.embedded() && access.open() && api == nil {
 		invite(stdout, server.Addr())
 	}
 	var probing sync.WaitGroup
@@ -174,7 +192,7 @@ func run(ctx context.Context, config Config, stdout io.Writer, logger *slog.Logg
 	return err
 }
 
-// closeTraces sends the last spans, for a few seconds at most: nothing depends on them.
+// closeTraces sends the last spans, for a few seconds at most, since nothing depends on them.
 func closeTraces(spans *traces.Traces, logger *slog.Logger) {
 	ctx, cancel := context.WithTimeout(context.Background(), lastSpansTimeout)
 	defer cancel()
@@ -183,11 +201,11 @@ func closeTraces(spans *traces.Traces, logger *slog.Logger) {
 	}
 }
 
-// announce is the log's first line: what this node is part of.
+// announce writes the log's first line: what this node is part of.
 func announce(config Config, logger *slog.Logger) {
 	if config.embedded() {
-		logger.Info("starting alone: no Redis and no MySQL are configured, so this process decides by itself, in memory, "+
-			"and what it counts ends with it",
+		logger.Info("starting alone: no Redis and no MySQL are configured, so this process decides alone, in memory, "+
+			"and its counts are lost when it ends",
 			"build", Build(), "settings_file", config.SettingsFile)
 		return
 	}
@@ -196,7 +214,7 @@ func announce(config Config, logger *slog.Logger) {
 		"redis", mask("redis-url", config.RedisURL), "mysql", mask("mysql-dsn", config.MySQLDSN))
 }
 
-// invite is one line for the person who has just tried this.
+// invite prints a command to try, for a person who has just started a node.
 func invite(stdout io.Writer, address net.Addr) {
 	fmt.Fprintf(stdout,
 		`weir-node is serving in memory. Try: curl http://%s/weir.v1.RateLimitService/Limit --json '{"workspace":"acme","namespace":"api","identifier":"user_42","limit":10,"duration_ms":60000}'`+"\n", address)
@@ -208,8 +226,7 @@ func newLogger(w io.Writer, level string) *slog.Logger {
 	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: least}))
 }
 
-// newRegistry is the process's own: nothing that some library registers by itself
-// gets in.
+// newRegistry makes a registry of the process's own, which no library adds to by itself.
 func newRegistry(config Config, others []prometheus.Collector) (*prometheus.Registry, error) {
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name:        "weir_node_info",

@@ -23,8 +23,7 @@ var (
 	errMySQLDSN = errors.New("cannot be read: want user:password@tcp(host:3306)/database")
 )
 
-// masked stands for a password wherever a configuration is shown; it is package
-// url's word for one.
+// masked replaces a password wherever a configuration is shown, as package url does it.
 const masked = "xxxxx"
 
 // redisURLs are the partitions that redis-url lists, one to a word.
@@ -32,8 +31,8 @@ func redisURLs(list string) []string { return strings.Fields(list) }
 
 func checkRedisURL(list string) error { return redisURLError(redisorigin.CheckURLs(redisURLs(list))) }
 
-// redisURLError is an error about redis-url without its secrets: which file is of no
-// use, or what the URL should look like.
+// redisURLError is an error about redis-url without its secrets: which file cannot be
+// used, or what the URL should look like.
 func redisURLError(err error) error {
 	var file *redisorigin.FileError
 	switch {
@@ -66,7 +65,7 @@ func mask(name, value string) string {
 	case name == "mysql-dsn":
 		config, err := parseMySQLDSN(value)
 		if err != nil {
-			return masked // whatever part of it the password is
+			return masked // any part of it may be the password
 		}
 		if config.Passwd != "" {
 			config.Passwd = masked
@@ -78,7 +77,7 @@ func mask(name, value string) string {
 
 func maskRedisURL(list string) string {
 	if err := checkRedisURL(list); errors.Is(err, errRedisURL) {
-		return masked // whatever part of it the password is
+		return masked // any part of it may be the password
 	}
 	shown := redisURLs(list)
 	for i, nameAndURL := range shown {
@@ -95,8 +94,8 @@ func maskRedisURL(list string) string {
 	return strings.Join(shown, " ")
 }
 
-// holdsPassword reports whether a secret is one. What cannot be read is refused
-// anyway, for that.
+// holdsPassword reports whether a secret holds a password. What cannot be parsed is
+// refused elsewhere, for that reason.
 func holdsPassword(name, value string) bool {
 	switch name {
 	case "redis-url":

@@ -13,7 +13,7 @@ import (
 	"github.com/weirhq/weir/shared/tuning"
 )
 
-// settingsFile is where a node without MySQL and Redis has its settings from. A nil one has nothing to drive or reload.
+// settingsFile holds the settings of a node without MySQL and Redis. The methods of a nil one do nothing.
 type settingsFile struct {
 	*reload.Files // Check reads the file again, and keeps the settings in force if it is at fault
 
@@ -29,7 +29,7 @@ type fileSettings struct {
 
 var _ store.Settings = (*settingsFile)(nil)
 
-// openSettingsFile reads the file; what it holds is an error if it is at fault.
+// openSettingsFile reads the file, and returns an error if its content is wrong.
 func openSettingsFile(path string) (f *settingsFile, err error) {
 	f = new(settingsFile)
 	f.Files, err = reload.OpenBounded([]string{path}, settings.BytesMax, f.apply)
@@ -99,5 +99,5 @@ func (f *settingsFile) Settings(_ context.Context, region string) (store.Setting
 	return rows, nil
 }
 
-// Heartbeat implements store.Settings: a node on its own has no fleet that listens.
+// Heartbeat implements store.Settings. It does nothing: a node on its own has no fleet.
 func (*settingsFile) Heartbeat(context.Context, ...heartbeat.Beat) error { return nil }

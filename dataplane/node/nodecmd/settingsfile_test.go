@@ -43,7 +43,7 @@ func TestSettingsFile(t *testing.T) {
 	if err := os.WriteFile(path, []byte("kind: weir-settings\nversion: 1\noverrides:\n  - {workspace: acme, limit: -1}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	await.True(t, "the log names the fault", func() bool { return strings.Contains(c.stderr.String(), "line 4: overrides[0].namespace is left out") })
+	await.True(t, "the log names the fault", func() bool { return strings.Contains(c.stderr.String(), "line 4: overrides[0].namespace is missing") })
 	if got := c.ask(t, "user_1", 0); got.Limit != 5 {
 		t.Errorf("after a file at fault: %v", got)
 	}
@@ -60,7 +60,7 @@ func TestSettingsFile(t *testing.T) {
 func TestASettingsFileAtFaultIsAnErrorAtStart(t *testing.T) {
 	for content, want := range map[string]string{
 		"":                                      "settings-file: settings document: it is empty",
-		"kind: weir-settings\nversion: 1\nx: 1": "settings-file: settings document: line 3: x is no field of it",
+		"kind: weir-settings\nversion: 1\nx: 1": "settings-file: settings document: line 3: x is not a known field",
 	} {
 		var stdout, stderr lockedBuffer
 		if code := Main(t.Context(), []string{"--listen=127.0.0.1:0", "--settings-file=" + file(t, content)}, &stdout, &stderr); code != exitFailed || !strings.Contains(stderr.String(), want) {
@@ -78,7 +78,7 @@ func TestSettingsFileAndAnotherSource(t *testing.T) {
 	for _, other := range []string{"--redis-url=redis://127.0.0.1:6379", "--mysql-dsn=weir@tcp(127.0.0.1:3306)/weir", "--v2-overrides"} {
 		_, _, err := parse("--region=eu", "--settings-file=/settings.yaml", other)
 		name, _, _ := strings.Cut(other[2:], "=")
-		wantError(t, err, "settings-file and "+name+" are both set: give one")
+		wantError(t, err, "settings-file and "+name+" are both set: set only one")
 	}
 	if config, _, err := parse("--settings-file=/settings.yaml"); err != nil || config.SettingsFile != "/settings.yaml" {
 		t.Errorf("%+v, %v", config, err)

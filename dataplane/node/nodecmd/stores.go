@@ -32,7 +32,7 @@ type stores struct {
 	closers    []io.Closer
 }
 
-// openStores waits for no server: one that is down now is found when it is up.
+// openStores waits for no server: one that is down is used as soon as it is up.
 func openStores(config Config, logger *slog.Logger) (*stores, error) {
 	s := new(stores)
 	if config.RedisURL != "" {
@@ -83,11 +83,11 @@ func (s *stores) openAlone(config Config) (err error) {
 
 func (s *stores) close() {
 	for _, c := range s.closers {
-		_ = c.Close() // the drain has sent what there was to send
+		_ = c.Close() // the drain has sent everything before
 	}
 }
 
-// probeTimeout is how long Redis may take for a first sign of life.
+// probeTimeout is how long Redis may take for its first answer.
 const probeTimeout = 3 * time.Second
 
 // limited is the origin as the limiter takes it: nil without Redis.
@@ -98,8 +98,8 @@ func (s *stores) limited() store.Origin {
 	return s.origin
 }
 
-// probe warns of a Redis that does not answer, of each by itself and by its name. (A MySQL that does
-// not is found by who asks it: without Redis, or where that has no new settings, the limiter; else the relay.)
+// probe logs a warning for each Redis that does not answer, by its name. The relay reports a MySQL that does not, or
+// the limiter, where Redis has no new settings.
 func (s *stores) probe(ctx context.Context, logger *slog.Logger) {
 	if s.origin == nil {
 		return
@@ -117,7 +117,7 @@ func (s *stores) probe(ctx context.Context, logger *slog.Logger) {
 	probes.Wait()
 }
 
-// probed is a cell of each shard that has no cost.
+// probed is a cell without cost, one for each shard.
 func probed(origin store.Origin) []window.Cell {
 	cells := make([]window.Cell, origin.Shards())
 	for found, i := 0, 0; found < len(cells); i++ {

@@ -39,7 +39,7 @@ func loadYAML(r io.Reader) (kong.Resolver, error) {
 	return file, nil
 }
 
-// Validate refuses keys that no flag is named by.
+// Validate refuses keys that are the name of no flag.
 func (f yamlFile) Validate(app *kong.Application) error {
 	known := make(map[string]bool)
 	for _, flag := range app.Flags {
@@ -53,8 +53,8 @@ func (f yamlFile) Validate(app *kong.Application) error {
 	return nil
 }
 
-// Resolve answers for a flag that was given neither as a flag, which kong sees to,
-// nor in the environment, which it leaves to us.
+// Resolve returns the value of a flag that is neither on the command line, which kong
+// checks, nor in the environment, which it leaves to Resolve.
 func (f yamlFile) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
 	for _, name := range flag.Envs {
 		if _, set := os.LookupEnv(name); set {
@@ -67,7 +67,7 @@ func (f yamlFile) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, 
 	return nil, nil
 }
 
-// fromFile tells options of the node from what only makes sense as a flag.
+// fromFile reports whether the file may set a flag: not --help and the like.
 func fromFile(flag *kong.Flag) bool {
 	return !slices.Contains([]string{"help", "version", "config", "print-config"}, flag.Name)
 }

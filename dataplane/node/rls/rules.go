@@ -162,7 +162,7 @@ func (l *level) add(path string, d descriptor) (err error) {
 	case d.Key == "":
 		return fmt.Errorf("%s: key is empty", path)
 	case d.Value == "" && l.keys[d.Key] != nil, l.pairs[pair{d.Key, d.Value}] != nil:
-		return fmt.Errorf("%s: is there twice", path)
+		return fmt.Errorf("%s: appears twice", path)
 	case d.ShareThreshold && !isWildcard:
 		return fmt.Errorf("%s: share_threshold is for values with a '*'", path)
 	}

@@ -7,15 +7,17 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"strings"
 
 	"github.com/go-sql-driver/mysql"
+
+	"github.com/weirhq/weir/shared/auditchain"
 )
 
 // ErrUnaudited is a change that was not made, as it could not be written down.
-var ErrUnaudited = errors.New("the change was not made: this node's MySQL user may not write the audit log")
+var ErrUnaudited = errors.New("the change was not made: this node's MySQL user may not write the audit log and its " +
+	"hash chain (see the grants for v2-overrides)")
 
 type actorKey struct{}
 
@@ -40,8 +42,6 @@ func actorOf(ctx context.Context) string {
 
 const (
 	overrideLock = overrideGet + " FOR UPDATE"
-	auditInsert  = "INSERT INTO ratelimit_audit (at, actor, action, subject, reason, before_state, after_state) " +
-		"VALUES (UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000, ?, ?, ?, ?, ?, ?)"
 
 	// settingsChanged has relays read the settings anew.
 	settingsChanged = "INSERT INTO ratelimit_settings_version (id, version) VALUES (1, 1) " +
@@ -94,11 +94,10 @@ func (m MySQL) changeOnce(ctx context.Context, workspace, namespace, pattern str
 		return false, err
 	}
 	route := map[string]string{"override.set": Paths["setOverride"], "override.delete": Paths["deleteOverride"]}[action]
-	_, err = tx.ExecContext(ctx, auditInsert, actorOf(ctx), action,
-		[]byte("override "+workspace+"/"+namespace+"/"+pattern), "api "+route, before, told)
-	if e := (*mysql.MySQLError)(nil); errors.As(err, &e) && e.Number == 1142 {
-		return false, fmt.Errorf("%w: %w", ErrUnaudited, err)
-	}
+	err = audit(ctx, tx, &auditchain.Entry{
+		Actor: actorOf(ctx), Action: action, Subject: "override " + workspace + "/" + namespace + "/" + pattern,
+		Reason: "api " + route, Before: before, After: told,
+	})
 	if err == nil {
 		_, err = tx.ExecContext(ctx, settingsChanged)
 	}

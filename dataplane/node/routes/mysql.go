@@ -16,9 +16,10 @@ var errFull = fmt.Errorf("there are %d overrides, the most that are kept in memo
 const mysqlTimeout = 5 * time.Second
 
 // MySQL is Overrides in the table that all nodes read their settings from. Its user
-// needs SELECT, INSERT, UPDATE and DELETE on ratelimit_overrides, INSERT on ratelimit_audit, and INSERT and UPDATE on
-// ratelimit_settings_version, which is more than a node has otherwise: see the grants in schema/README.md. A change
-// that cannot be audited is not made. Changes leave a candidate limit and the shadow mode of an override as they are.
+// needs SELECT, INSERT, UPDATE and DELETE on ratelimit_overrides, INSERT on ratelimit_audit, SELECT, INSERT and UPDATE
+// on ratelimit_audit_chain, and INSERT and UPDATE on ratelimit_settings_version, which is more than a node has
+// otherwise: see the grants in schema/README.md. A change that cannot be audited is not made. Changes leave a candidate
+// limit and the shadow mode of an override as they are.
 type MySQL struct{ DB *sql.DB }
 
 var _ Overrides = MySQL{}

@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -20,6 +22,7 @@ import (
 	"github.com/weirhq/weir/dataplane/node/routes"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/schema"
+	"github.com/weirhq/weir/shared/auditchain"
 	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/servers"
 	"github.com/weirhq/weir/shared/window"
@@ -158,7 +161,11 @@ func testMySQLAuditsOverrides(t *testing.T) {
 	if err := schema.Migrate(t.Context(), root, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
-	for _, statement := range []string{"CREATE USER IF NOT EXISTS 'unaudited'@'%' IDENTIFIED BY 'change me'", "GRANT SELECT, INSERT, UPDATE, DELETE ON ratelimit_overrides TO 'unaudited'@'%'"} {
+	users := []string{
+		"CREATE USER IF NOT EXISTS 'unaudited'@'%' IDENTIFIED BY 'change me'", "GRANT SELECT, INSERT, UPDATE, DELETE ON ratelimit_overrides TO 'unaudited'@'%'",
+		"CREATE USER IF NOT EXISTS 'audited'@'%' IDENTIFIED BY 'change me'",
+	}
+	for _, statement := range append(users, grantsOfOverrides(t)...) {
 		if _, err := root.ExecContext(t.Context(), statement); err != nil {
 			t.Fatal(err)
 		}
@@ -176,13 +183,14 @@ func testMySQLAuditsOverrides(t *testing.T) {
 		return fmt.Sprintf(`{"namespace":"n","identifier":"k","limit":%d,"duration":1000}`, limit)
 	}
 	unaudited := open(strings.Replace(dsn, "root@", "unaudited:change me@", 1))
+	audited := open(strings.Replace(dsn, "root@", "audited:change me@", 1))
 	for i, step := range []struct {
 		db          *sql.DB
 		route, body string
 		want        int
 	}{
-		{root, "setOverride", set(1), 200}, {root, "setOverride", set(2), 200}, {unaudited, "setOverride", set(3), 403},
-		{unaudited, "deleteOverride", k, 403}, {root, "deleteOverride", k, 200}, {root, "deleteOverride", k, 404},
+		{audited, "setOverride", set(1), 200}, {audited, "setOverride", set(2), 200}, {unaudited, "setOverride", set(3), 403},
+		{unaudited, "deleteOverride", k, 403}, {audited, "deleteOverride", k, 200}, {audited, "deleteOverride", k, 404},
 	} {
 		if got := post(step.db, step.route, step.body); got != step.want {
 			t.Errorf("step %d: %d, want %d", i, got, step.want)
@@ -209,6 +217,58 @@ func testMySQLAuditsOverrides(t *testing.T) {
 	}
 	if err := rows.Err(); err != nil || !slices.Equal(got, want) {
 		t.Errorf("%v: the log is\n%s\nwant\n%s", err, strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	wantChain(t, root, 3)
+}
+
+// grantsOfOverrides are schema/README.md's for a node with v2-overrides, and for it to read overrides.
+func grantsOfOverrides(t *testing.T) (statements []string) {
+	t.Helper()
+	text, err := os.ReadFile("../../../schema/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := regexp.MustCompile(`(?m)^(?:    )?(GRANT .* ON )weir\.(ratelimit_\w+ TO 'weir_node'@'%');$`)
+	for _, grant := range all.FindAllStringSubmatch(string(text), -1) {
+		statements = append(statements, strings.Replace(grant[1]+grant[2], "weir_node", "audited", 1))
+	}
+	return statements
+}
+
+// wantChain fails unless the audit log is a whole hash chain of some entries.
+func wantChain(t *testing.T, db *sql.DB, linked int64) {
+	t.Helper()
+	rows, err := db.QueryContext(t.Context(), `SELECT id, at, actor, action, subject, reason, before_state, after_state, follows, previous_hash, hash
+		FROM ratelimit_audit JOIN ratelimit_audit_chain ON entry_id = id ORDER BY id`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	v := new(auditchain.Verifier)
+	for rows.Next() {
+		var e auditchain.Entry
+		var l auditchain.Link
+		var previous, hash []byte
+		if err := rows.Scan(&e.ID, &e.AtMs, &e.Actor, &e.Action, &e.Subject, &e.Reason, &e.Before, &e.After, &l.Follows, &previous, &hash); err != nil {
+			t.Fatal(err)
+		}
+		copy(l.Previous[:], previous)
+		copy(l.Hash[:], hash)
+		if err := v.Next(&e, l); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := rows.Err(); err != nil || v.Linked() != linked {
+		t.Fatalf("%v, %d linked", err, v.Linked())
+	}
+	var end auditchain.End
+	var hash []byte
+	if err := db.QueryRowContext(t.Context(), "SELECT follows, previous_hash FROM ratelimit_audit_chain WHERE entry_id = 0").Scan(&end.ID, &hash); err != nil {
+		t.Fatal(err)
+	}
+	copy(end.Hash[:], hash)
+	if err := v.Finish(end); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -272,7 +272,7 @@ func (r *reader) readList(text []byte) (namespace, after string, most int64) {
 	if b.has("cursor") {
 		if s, ok := b.string("cursor"); ok {
 			if after, ok = readCursor(s); !ok {
-				b.wrong("body.cursor", "is not one of this API's")
+				b.wrong("body.cursor", "is not a cursor of this API")
 			}
 		}
 	}

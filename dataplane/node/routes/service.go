@@ -102,7 +102,7 @@ func read(w http.ResponseWriter, r *http.Request, bytesMax int64) ([]byte, *Faul
 	case errors.As(err, &tooLong):
 		return nil, NewFault(http.StatusRequestEntityTooLarge, "the body is longer than %d bytes", bytesMax)
 	case err != nil:
-		return nil, NewFault(http.StatusBadRequest, "the body broke off")
+		return nil, NewFault(http.StatusBadRequest, "the body ended early")
 	}
 	return body, nil
 }

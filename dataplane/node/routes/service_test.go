@@ -130,7 +130,7 @@ func TestEveryFaultIsTold(t *testing.T) {
 		{"setOverride", `{"namespace":"n","identifier":"*a*a*a*a*a*a*a*a*","limit":1,"duration":1000}`, "body.identifier has 9 '*' (0 to 8)"},
 		{"getOverride", `{"namespace":"n","limit":1}`, `body has the unknown field "limit" (known: namespace, identifier); body.identifier is required`},
 		{"deleteOverride", `{}`, "body.namespace is required; body.identifier is required"},
-		{"listOverrides", `{"namespace":"n","limit":0,"cursor":""}`, "body.limit is 0 (1 to 100); body.cursor is not one of this API's"},
+		{"listOverrides", `{"namespace":"n","limit":0,"cursor":""}`, "body.limit is 0 (1 to 100); body.cursor is not a cursor of this API"},
 		{"listOverrides", `{"namespace":"n","cursor":5}`, "body.cursor is not a string"},
 	} {
 		answer := post(t, s, c.route, c.body)

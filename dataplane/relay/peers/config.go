@@ -74,7 +74,7 @@ func (c *Config) Validate() error {
 			return fmt.Errorf("peer %d: %w", i+1, err)
 		}
 		if slices.Contains(regions, p.Region) {
-			return fmt.Errorf("peer %d: region %q is there twice, the own one counted", i+1, p.Region)
+			return fmt.Errorf("peer %d: region %q appears twice, counting this region itself", i+1, p.Region)
 		}
 		regions = append(regions, p.Region)
 	}
@@ -97,7 +97,7 @@ func (c *Config) checkPeer(p *Peer) error {
 			return err
 		}
 		if slices.Contains(p.Addresses[:i], address) {
-			return fmt.Errorf("address %q is there twice", address)
+			return fmt.Errorf("address %q appears twice", address)
 		}
 	}
 	return nil

@@ -36,7 +36,7 @@ var (
 	errNotLeading = errors.New("this relay leads no shard any more")
 	errNotRead    = fmt.Errorf("a row was not read within %v", sendTimeout)
 	errAnswered   = errors.New("the peer has answered more than once")
-	errAged       = errors.New("the stream is made anew")
+	errAged       = errors.New("the stream is opened again")
 	errNotOpened  = fmt.Errorf("the stream was not opened within %v", openTimeout)
 )
 

@@ -2,6 +2,7 @@ package hunt
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/store"
@@ -96,14 +97,14 @@ func (c *check) origin(a *account, r *region, total int64) {
 }
 
 // unsent is what nodes of a region need not have sent of a cell. In the estimate mode each sends what it has counted
-// once its count passes a step, of up to 2 % of the limit: see package dataplane. What it hears of other regions, and a
-// settlement, may take its count past a step, too, and sends nothing; and of an origin that has lost something it hears
-// with a sync, up to a minute later. Nothing is asked then, nor of limits that change.
+// once its count passes a step, of up to 2 % of the limit: see package dataplane. What it hears of other regions,
+// and a settlement, may take its count past a step, too, and sends nothing; and of an origin that has lost something
+// it hears with a sync, up to a minute later. Nothing is asked then, nor of limits that change.
 func (c *check) unsent(a *account, r *region) (most int64) {
 	if a.cell.Mode == window.Exact {
 		return 0
 	}
-	if len(c.regions) > 1 || c.plan.changes(Reserve, Refund, Override, Unset) || c.ledger.forgets(r) {
+	if len(c.regions) > 1 || c.plan.changes(Reserve, Refund, Override, Unset) || c.plan.crowded() || c.ledger.forgets(r) {
 		return window.LimitMax // anything
 	}
 	step := max(1, c.plan.Fleet.Keys[a.key].Limit/50)
@@ -121,7 +122,8 @@ func (c *check) foreign(a *account, held []map[window.Cell]store.Total) {
 				most += high
 			}
 		}
-		if !c.ledger.usedIn(r, a) || held[i][a.cell].Region == 0 || !c.operators.counts(a.cell) {
+		shared := c.plan.shares(a.cell.Duration) && c.operators.counts(a.cell)
+		if !shared || !c.ledger.usedIn(r, a) || held[i][a.cell].Region == 0 {
 			least = 0 // below the floor others tell it of cells that it uses alone (R5)
 		}
 		foreign := held[i][a.cell].Foreign
@@ -147,6 +149,12 @@ func (c *check) node(n *node, a *account, total store.Total) {
 		return // by its region's clock the cell is over, or has not begun; or the node decides by another one
 	}
 	_, high := c.ledger.bounds(n.region, a.cell) // what the origin has lost with a node, others may still know
+	if c.plan.crowded() {
+		high = math.MaxInt64 // of a sketch, too, which may over-count
+		if !x.Known {
+			return // it asks
+		}
+	}
 	over := x.Decision.Current > float64(x.Decision.Limit)
 	knows := over || cell.Regional >= total.Region && cell.Foreign >= total.Foreign // else it asks, before it allows
 	if !knows || cell.Regional > high || cell.Foreign > total.Foreign {

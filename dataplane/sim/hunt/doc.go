@@ -1,11 +1,11 @@
-// Package hunt searches for faults. It draws a fleet and a history from a seed, plays them with real limiters and real
-// relays in virtual time, and compares what is left with a ledger that no limiter writes.
+// Package hunt searches for faults. It draws a fleet and a history from a seed, plays them with real limiters and
+// real relays in virtual time, and compares what is left with a ledger that no limiter writes.
 //
 // # A history
 //
 // Draw makes a Plan of a seed: regions, nodes, keys, and steps, each at its moment: requests, and faults between any
-// two parties. Which kinds of requests and faults a plan has at all is drawn, too. Play plays it, in two phases: first
-// all steps happen; then every fault is over, callers only look, and within Settle everything must converge.
+// two parties. Which kinds of requests and faults a plan has at all is drawn, too. Play plays it, in two phases:
+// first all steps happen; then every fault is over, callers only look, and within Settle everything must converge.
 //
 // # What is checked
 //
@@ -21,6 +21,7 @@
 //	       it, unless the origin forgets it
 //	set    no life decides by a limit that was never set
 //	claim  no origin grants a claim beyond what it was asked for
+//	clock  a life that its origin has answered goes by its origin's clock
 //
 // At the end, of every cell that can still influence a decision:
 //

@@ -17,11 +17,16 @@ const (
 	nodesMax      = 3 // a region
 	bucketsMax    = 3
 	keysMax       = 4
+	keysCrowded   = 20 // of tables that have room for roomMin to roomMax of them
+	roomMin       = 3
+	roomMax       = 10
 	requestsMax   = 120
 	bulkMax       = 40
 	hurryMax      = 20 * time.Millisecond
 	faultsMax     = 8
 	operationsMax = 6
+	trialMax      = 10 * time.Second
+	renewalsMax   = 6
 	trafficMin    = 4 * time.Second
 	trafficMax    = 20 * time.Second
 	failoverMax   = 4 * time.Second // below store.KeepFor: what an origin forgets, nodes still hold
@@ -63,8 +68,8 @@ func Draw(seed uint64) Plan {
 	return p
 }
 
-// returnsAnEpoch tells of a wipe after which a replica is promoted from before it: an epoch that ended goes on, and its
-// cost is counted twice. See package dataplane, precision given up.
+// returnsAnEpoch tells of a wipe after which a replica is promoted from before it: an epoch that ended goes on, and
+// its cost is counted twice. See package dataplane, precision given up.
 func (p Plan) returnsAnEpoch(wipe Step) bool {
 	return wipe.Do == Wipe && slices.ContainsFunc(p.Steps, func(s Step) bool {
 		return s.Do == Failover && s.Region == wipe.Region && (s.Part == wipe.Part || s.Part*wipe.Part == 0) &&
@@ -75,7 +80,7 @@ func (p Plan) returnsAnEpoch(wipe Step) bool {
 // operators draws what they do, if they do anything.
 func (d drawer) operators(p *Plan, span time.Duration) {
 	var all []Verb
-	for _, kinds := range [][]Verb{{Override, Override, Unset}, {Reset}, {Tune}, {Rule}} {
+	for _, kinds := range [][]Verb{{Override, Override, Unset}, {Reset}, {Tune}, {Rule}, {Try}} {
 		if d.IntN(4) == 0 {
 			all = append(all, kinds...)
 		}
@@ -103,6 +108,12 @@ func (d drawer) operation(f Fleet, do Verb, at time.Duration) Step {
 		s.All = d.IntN(4) == 0
 	case Tune:
 		s.All, s.Tuning = d.IntN(3) > 0, d.tuning()
+	case Try:
+		s.All, s.Tuning, s.Share = d.IntN(3) == 0, d.tuning(), d.Float64()
+		s.After, s.Count = d.between(time.Second, trialMax), d.IntN(renewalsMax+1)
+		if d.IntN(2) == 0 {
+			s.Share = 1
+		}
 	case Rule:
 		if s.Mode = window.Exact; d.IntN(3) == 0 {
 			s.Mode = window.Estimate
@@ -113,7 +124,7 @@ func (d drawer) operation(f Fleet, do Verb, at time.Duration) Step {
 	return s
 }
 
-// tuning draws what each field may be, except for the shortest window that regions share: 2 s stay theirs.
+// tuning draws what each field may be.
 func (d drawer) tuning() tuning.Tuning {
 	t := tuning.Default()
 	fraction := func(choices ...float64) float64 { return choices[d.IntN(len(choices))] }
@@ -123,6 +134,8 @@ func (d drawer) tuning() tuning.Tuning {
 	t.ReplayTick = tuning.Duration(d.one(20*time.Millisecond, t.ReplayTick.Std(), 500*time.Millisecond))
 	t.FreshFor = tuning.Duration(d.one(200*time.Millisecond, time.Second, t.FreshFor.Std()))
 	t.StrictFor = tuning.Duration(d.one(0, time.Second, time.Minute))
+	t.MinGlobalDuration = tuning.Duration(d.one(t.MinGlobalDuration.Std(), t.MinGlobalDuration.Std(), 10*time.Second,
+		2*time.Minute))
 	return t
 }
 
@@ -171,7 +184,11 @@ func (d drawer) fleet() Fleet {
 	f.PeerTrip = d.one(0, 0, 10*time.Millisecond, 150*time.Millisecond)
 	f.Patient = d.IntN(4) == 0
 	f.Tuning.Jitter = float64(d.IntN(2)) * 0.2
-	for i := range 1 + d.IntN(keysMax) {
+	keys := 1 + d.IntN(keysMax)
+	if d.IntN(6) == 0 {
+		f.Room, keys = roomMin+d.IntN(roomMax-roomMin+1), keysCrowded
+	}
+	for i := range keys {
 		f.Keys = append(f.Keys, Key{
 			Name:     fmt.Sprint("k", i),
 			Limit:    d.limit(),

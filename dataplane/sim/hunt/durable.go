@@ -39,7 +39,7 @@ func (c *check) stored(a *account, r *region, total, stored int64) {
 	}
 	t := c.plan.slowest()
 	limit := c.plan.Fleet.Keys[a.key].Limit
-	if !c.converges(a) || c.plan.claims() || !c.ledger.usedIn(r, a) ||
+	if !c.converges(a) || !c.plan.shares(a.cell.Duration) || c.plan.claims() || !c.ledger.usedIn(r, a) ||
 		float64(total) < max(t.Floor, relay.StoreFloor)*float64(limit) {
 		return
 	}

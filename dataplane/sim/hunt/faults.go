@@ -74,6 +74,7 @@ func (w *world) fault(r *region, n *node, s Step) {
 			}
 		}
 	case Clock:
+		n.steps.Add(1) // a process may be starting
 		n.ahead.Add(int64(s.Delay))
 	}
 }

@@ -14,8 +14,9 @@ func seeds() []uint64 {
 		return []uint64{one}
 	}
 	n, _ := strconv.Atoi(os.Getenv("SEEDS"))
+	from, _ := strconv.Atoi(os.Getenv("FROM"))
 	for i := range max(40, n) {
-		list = append(list, uint64(i))
+		list = append(list, uint64(from+i))
 	}
 	return list
 }

@@ -25,8 +25,8 @@ func judgedBy(x *dataplane.Explanation) (by judged) {
 	if x.Mode == window.Estimate.String() {
 		by.mode = window.Estimate
 	}
-	if x.Resets > 0 {
-		by.reset = window.Reset{Generation: window.Generation(x.Resets), AtMs: x.ResetAt.UnixMilli()}
+	if x.Reset > 0 {
+		by.reset = window.Reset{Generation: window.Generation(x.Reset), AtMs: x.ResetAt.UnixMilli()}
 	}
 	return by
 }

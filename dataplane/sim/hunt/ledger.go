@@ -53,6 +53,7 @@ const waits = 300 * time.Millisecond
 type entry struct {
 	life      *life
 	low, high int64
+	unknown   int64 // granted besides low: it may be in the node's sketch alone
 	atStop    int64 // of low: what Stop had to send
 	limit     int64 // the highest that any of it was granted by
 }
@@ -92,43 +93,72 @@ func (a *account) entry(l *life) *entry {
 	return e
 }
 
-// grant writes down what a decision granted, in one of some cells.
-func (g *ledger) grant(l *life, cells []window.Cell, cost, limit int64) {
+// grant writes down what a decision granted, in one of some cells, and whether the origin gets to know it.
+func (g *ledger) grant(l *life, cells []window.Cell, cost, limit int64, known bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.changeLocked(l, cells, cost)
+	g.changeLocked(l, cells, cost, known)
 	for _, cell := range cells {
 		e := g.account(cell).entry(l)
-		if e.limit = max(e.limit, limit); e.low > e.limit && g.strict(cell) {
-			g.world.record.violate("1", "%v granted %d of %d in %s", l, e.low, e.limit, cellName(cell))
+		granted := e.low
+		if len(cells) == 1 {
+			granted += e.unknown
+		}
+		if e.limit = max(e.limit, limit); granted > e.limit && g.strict(cell) {
+			g.world.record.violate("1", "%v granted %d of %d in %s", l, granted, e.limit, cellName(cell))
+		}
+		if e.unknown > e.limit && g.remembers(cell) {
+			g.world.record.violate("13", "%v granted %d of %d in %s without its origin's answer", l, e.unknown, e.limit,
+				cellName(cell))
 		}
 	}
 }
 
 // strict tells whether a life's grants in a cell stay within a limit: settling may charge more than a limit, and in
-// the estimate mode leaks drain. A node that hears late of a reset begins its key anew, and knows what it has accepted
-// since if its origin answers, and the caller waits.
+// the estimate mode leaks drain. A node that hears late of a reset begins its key anew, and knows what it has
+// accepted since if its origin answers, and the caller waits. So does one that has forgotten the key for want of
+// room.
 func (g *ledger) strict(cell window.Cell) bool {
 	p := g.world.plan
-	late := p.changes(Reset) && p.changes(Cut, Refuse, Mute, Slow, Repeat, Wipe, Failover, Hurry)
+	alone := p.changes(Cut, Refuse, Mute, Slow, Repeat, Wipe, Failover, Hurry)
+	late := alone && p.changes(Reset) || p.crowded() && (alone || p.changes(Kill, Die, Stop, Leave))
 	return cell.Mode == window.Exact && !p.changes(Reserve) && !late
+}
+
+// remembers tells whether what a life grants without its origin's answer stays within a limit: the sketch of a full
+// table never under-counts. In a second outage it may begin anew with what the origin has got to know since the
+// first.
+func (g *ledger) remembers(cell window.Cell) bool {
+	p, outages := g.world.plan, 0
+	for _, s := range p.Steps {
+		switch {
+		case s.Do == Cut || s.Do == Refuse || s.Do == Kill || s.Do == Die:
+			outages++
+		case s.Do.isFault():
+			return false
+		}
+	}
+	return cell.Mode == window.Exact && outages == 1 && !p.changes(Reserve, Reset, Hurry)
 }
 
 // settle writes down that a reservation changed by so much.
 func (g *ledger) settle(l *life, cells []window.Cell, change int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.changeLocked(l, cells, change)
+	g.changeLocked(l, cells, change, !g.world.plan.crowded())
 }
 
 // changeLocked adds to what is accepted in one of some cells: if there are two, none of them need have it.
-func (g *ledger) changeLocked(l *life, cells []window.Cell, change int64) {
+func (g *ledger) changeLocked(l *life, cells []window.Cell, change int64, known bool) {
 	for _, cell := range cells {
 		e := g.account(cell).entry(l)
 		e.high += max(0, change)
 		e.atStop += min(0, change) // Stop may not have sent it yet
-		if change < 0 || len(cells) == 1 {
+		switch {
+		case change < 0 || len(cells) == 1 && known:
 			e.low += change
+		case len(cells) == 1:
+			e.unknown += change
 		}
 	}
 }
@@ -142,8 +172,8 @@ func (g *ledger) ungranted(r *region, cells []window.Cell, cost int64) {
 	}
 }
 
-// claimed writes down that an origin has added a claim, and tells whether it had not yet: one that it decides again is
-// added once.
+// claimed writes down that an origin has added a claim, and tells whether it had not yet: one that it decides again
+// is added once.
 func (g *ledger) claimed(r *region, id claimID, cost int64) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -169,8 +199,9 @@ func (a *account) notGranted(r *region) int64 {
 	return min(added, a.credit[r.index]+lately)
 }
 
-// withoutAnswer writes down a decision that a node of a fleet that claims has made without the origin's answer. What it
-// had claimed has paid for what it grants; credit is what it had claimed and denies, or had claimed in the cell before.
+// withoutAnswer writes down a decision that a node of a fleet that claims has made without the origin's answer. What
+// it had claimed has paid for what it grants; credit is what it had claimed and denies, or had claimed in the cell
+// before.
 func (g *ledger) withoutAnswer(r *region, cells []window.Cell, cost int64, granted bool) {
 	if !granted {
 		g.ungranted(r, cells, cost)
@@ -231,6 +262,9 @@ func (g *ledger) bounds(r *region, cell window.Cell) (low, high int64) {
 		}
 		high += e.high
 		low += g.kept(e)
+	}
+	if g.world.plan.crowded() && g.forgets(r) {
+		low = 0 // what a full table has forgotten it does not restore
 	}
 	return low, high
 }

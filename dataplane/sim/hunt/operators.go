@@ -27,6 +27,8 @@ type operators struct {
 	versions  map[string]int64 // of tunings, by region, "" for all
 	version   int64            // the last one
 	rule      store.NamespaceRow
+	trials    map[string]memstore.Trial // by region, "" for all
+	ends      []time.Time               // of trials, by their numbers from 1 on
 }
 
 // every is the pattern of all keys.
@@ -61,14 +63,22 @@ func (o *operators) operate(s Step) {
 	case Rule:
 		o.setRule(s.Mode, s.Waits)
 	case Tune:
-		region := o.world.regions[s.Region].name
-		if s.All {
-			region = ""
-		}
-		if err := o.tune(region, s.Tuning); err != nil {
+		if err := o.tune(o.region(s), s.Tuning); err != nil {
 			o.world.record.violate("error", "tune: %v", err)
 		}
+	case Try:
+		if err := o.try(s); err != nil {
+			o.world.record.violate("error", "try: %v", err)
+		}
 	}
+}
+
+// region is what a step's tuning is for.
+func (o *operators) region(s Step) string {
+	if s.All {
+		return ""
+	}
+	return o.world.regions[s.Region].name
 }
 
 // override sets, changes or deletes an override.
@@ -139,7 +149,7 @@ func (o *operators) reset(identifier string) {
 	}
 	o.resets = slices.DeleteFunc(o.resets, func(old store.ResetRow) bool {
 		if old.Identifier == identifier {
-			row.Generation = old.Generation + 1
+			row.Generation, row.AtMs = old.Generation+1, max(row.AtMs, old.AtMs+1)
 		}
 		return old.Identifier == identifier
 	})
@@ -157,6 +167,16 @@ func (o *operators) lastReset(identifier string) (last window.Reset) {
 		}
 	}
 	return last
+}
+
+// expires tells whether the last reset of an identifier is about to expire by some clock, or has: nodes forget it.
+func (o *operators) expires(identifier string) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	const clocks = 30 * time.Second
+	return slices.ContainsFunc(o.resets, func(row store.ResetRow) bool {
+		return row.Identifier == identifier && row.ExpiresAtMs < time.Now().Add(clocks).UnixMilli()
+	})
 }
 
 // counts tells whether what is accepted in a cell still counts: no reset has come since.
@@ -225,14 +245,19 @@ func (c *check) settings(l *life, key int) {
 	if version := c.operators.tuned(l.node.region.name); x.TuningVersion != version {
 		c.violate("set", "%v is tuned by version %d, and %d is set", l, x.TuningVersion, version)
 	}
-	if by, last := judgedBy(&x), c.operators.lastReset(x.Identifier); by.reset != last {
+	number, ending := c.operators.tried(l.node.region.name, l.process())
+	if x.Trial != number && !ending {
+		c.violate("set", "%v runs trial %d, and it is to run %d", l, x.Trial, number)
+	}
+	by, last := judgedBy(&x), c.operators.lastReset(x.Identifier)
+	if by.reset != last && !c.operators.expires(x.Identifier) {
 		c.violate("set", "%v decides on k%d by reset %d, and %d is the last one", l, key, by.reset.Generation,
 			last.Generation)
 	}
 }
 
-// settingsBound is how long settings take to all nodes where nothing fails: a relay knows of them after a round of news
-// and a look, and a node after its own; the stores take their time.
+// settingsBound is how long settings take to all nodes where nothing fails: a relay knows of them after a round of
+// news and a look, and a node after its own; the stores take their time.
 func (p Plan) settingsBound() time.Duration {
 	t := p.slowest()
 	looks := time.Duration((2 + t.Jitter) * float64(t.SettingsInterval))
@@ -249,7 +274,7 @@ func (v versioned) Settings(ctx context.Context, region string) (store.SettingsR
 		return rows, err
 	}
 	same := rows
-	same.NodesLive = 0
+	same.NodesLive, same.Trial.Left = 0, 0
 	text, err := json.Marshal(same)
 	rows.Version = fmt.Sprintf("%x", sha256.Sum256(text))
 	return rows, err

@@ -29,6 +29,8 @@ type Fleet struct {
 	Mode    window.Mode
 	Share   bool // the namespace waits for its share: store.NamespaceRow.Headroom
 
+	Room int // keys that a node's table holds: dataplane.Config.EntriesMax; 0: more than there are
+
 	Patient               bool            // it is looked at for the whole of Settle
 	Begin                 time.Duration   // how far into an hour the fleet starts
 	OriginTrip, MySQLTrip time.Duration   // round trips
@@ -69,6 +71,7 @@ const (
 	Reset    Verb = "reset"    // what was counted of a key is forgotten
 	Tune     Verb = "tune"     // a new version of the tuning, of a region or All
 	Rule     Verb = "rule"     // the namespace has another Mode, or Waits
+	Try      Verb = "try"      // a Share of a region's nodes, or of All, runs a tuning for After from each renewal on
 )
 
 // What nodes do.
@@ -119,7 +122,7 @@ type Step struct {
 	Waits        bool // Fleet.Share
 	Tuning       tuning.Tuning
 	Cost, Actual int64
-	Count        int
+	Count        int // of requests, of rows, or of renewals of a trial
 	Part         int // of an origin, from 1 on: a shard, or a bucket; 0 is all of it
 	Share        float64
 	Delay        time.Duration
@@ -149,6 +152,8 @@ func (s Step) String() string {
 		fmt.Fprintf(&b, " %s", s.keys())
 	case Tune:
 		fmt.Fprintf(&b, " %s%s", s.regions(), s.tuned())
+	case Try:
+		fmt.Fprintf(&b, " %s, %.2f of the nodes, for %v, %d times%s", s.regions(), s.Share, s.After, s.Count, s.tuned())
 	case Rule:
 		fmt.Fprintf(&b, " %v, waits: %v", s.Mode, s.Waits)
 	case Mute, FailMySQL:
@@ -199,8 +204,9 @@ func (s Step) regions() string {
 // tuned is a tuning in a transcript.
 func (s Step) tuned() string {
 	t := s.Tuning
-	return fmt.Sprintf(": news %v, settings %v, ticks %v, fresh for %v, strict for %v, floor %v, step %v, jitter %v",
-		t.NewsInterval, t.SettingsInterval, t.ReplayTick, t.FreshFor, t.StrictFor, t.Floor, t.Step, t.Jitter)
+	return fmt.Sprintf(": news %v, settings %v, ticks %v, fresh for %v, strict for %v, shared from %v, floor %v, "+
+		"step %v, jitter %v", t.NewsInterval, t.SettingsInterval, t.ReplayTick, t.FreshFor, t.StrictFor, t.MinGlobalDuration,
+		t.Floor, t.Step, t.Jitter)
 }
 
 // changes tells whether any step is one of some kinds.
@@ -212,20 +218,30 @@ func (p Plan) changes(kinds ...Verb) bool {
 func (p Plan) slowest() tuning.Tuning {
 	most := p.Fleet.Tuning
 	for _, s := range p.Steps {
-		if t := s.Tuning; s.Do == Tune {
+		if t := s.Tuning; s.Do == Tune || s.Do == Try {
 			most.Floor, most.Step = max(most.Floor, t.Floor), max(most.Step, t.Step)
 			most.Jitter = max(most.Jitter, t.Jitter)
 			most.NewsInterval = max(most.NewsInterval, t.NewsInterval)
 			most.SettingsInterval = max(most.SettingsInterval, t.SettingsInterval)
 			most.ReplayTick = max(most.ReplayTick, t.ReplayTick)
+			most.MinGlobalDuration = max(most.MinGlobalDuration, t.MinGlobalDuration)
 		}
 	}
 	return most
 }
 
-// claims tells whether nodes ever wait for their share.
+// crowded tells whether nodes' tables may be full. Keys without an entry are claimed, like shares.
+func (p Plan) crowded() bool { return p.Fleet.Room > 0 }
+
+// claims tells whether nodes ever claim what they grant.
 func (p Plan) claims() bool {
-	return p.Fleet.Share || slices.ContainsFunc(p.Steps, func(s Step) bool { return s.Do == Rule && s.Waits })
+	waits := func(s Step) bool { return s.Do == Rule && s.Waits }
+	return p.Fleet.Share || p.crowded() || slices.ContainsFunc(p.Steps, waits)
+}
+
+// shares tells whether regions always share a window.
+func (p Plan) shares(duration time.Duration) bool {
+	return duration >= p.slowest().MinGlobalDuration.Std()
 }
 
 // longest is the longest window that a history has.

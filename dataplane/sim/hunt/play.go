@@ -80,7 +80,7 @@ func play(p Plan) (Result, error) {
 
 func (v Verb) isFault() bool {
 	switch v {
-	case Ask, Burst, Batch, Reserve, Hurry, Bulk, Peek, Refund, Join, Override, Unset, Reset, Tune, Rule:
+	case Ask, Burst, Batch, Reserve, Hurry, Bulk, Peek, Refund, Join, Override, Unset, Reset, Tune, Rule, Try:
 		return false
 	}
 	return true
@@ -88,7 +88,7 @@ func (v Verb) isFault() bool {
 
 func (v Verb) isOperators() bool {
 	switch v {
-	case Override, Unset, Reset, Tune, Rule:
+	case Override, Unset, Reset, Tune, Rule, Try:
 		return true
 	}
 	return false
@@ -100,11 +100,7 @@ func (w *world) bootAll() error {
 		return err
 	}
 	for _, r := range w.regions {
-		for shard := range w.plan.Fleet.Shards {
-			if err := r.origin.TellSettings(context.Background(), shard, rows); err != nil {
-				return err
-			}
-		}
+		r.origin.SetSettings(rows)
 		for _, n := range r.nodes {
 			if n.away.Load() {
 				continue
@@ -127,6 +123,9 @@ func (w *world) step(s Step) {
 	if s.Do.isOperators() {
 		w.record.note("operators: %v", s.fault())
 		w.operators.operate(s)
+		if s.Do == Try {
+			w.operators.renew(s)
+		}
 		return
 	}
 	if n.away.Load() {
@@ -178,6 +177,9 @@ func (w *world) decided(l *life, key int, cost int64, d *dataplane.Decision, bef
 	if !w.operators.limitWasSet(key, d.Limit) {
 		w.record.violate("set", "%v decided on k%d by a limit of %d", l, key, d.Limit)
 	}
+	if d.Source == dataplane.SourceOrigin {
+		l.answered.Store(true)
+	}
 	cells = w.cellsOf(key, d, before, w.judged(l, key))
 	verdict := "denied"
 	if d.Source.Degraded() && w.plan.claims() {
@@ -185,7 +187,8 @@ func (w *world) decided(l *life, key int, cost int64, d *dataplane.Decision, bef
 	}
 	if d.Allowed {
 		verdict = "allowed"
-		w.ledger.grant(l, cells, cost, d.Limit)
+		known := !w.plan.crowded() || !d.Source.Degraded() // else it may be in the node's sketch alone
+		w.ledger.grant(l, cells, cost, d.Limit, known)
 	}
 	w.record.note("%v  k%d for %d: %s, %d left (%v)", l, key, cost, verdict, d.Remaining, d.Source)
 	w.views.look(l, key)

@@ -65,6 +65,7 @@ type node struct {
 	region *region
 	index  int
 	ahead  atomic.Int64 // ns, of its own clock
+	steps  atomic.Int64 // of its own clock
 	away   atomic.Bool  // it has not joined yet, or has left for good
 	life   atomic.Pointer[life]
 }
@@ -88,6 +89,8 @@ type life struct {
 	toOrigin, toNews *network.Link
 	toPeers          *network.Link
 	ended            atomic.Bool // it was killed, or stopped
+	answered         atomic.Bool // by its origin, in time for a decision
+	steps            int64       // of its node's own clock, when it began
 	sent             atomic.Bool // all that it had accepted when it was stopped is at its origin
 }
 
@@ -99,8 +102,8 @@ func (l *life) String() string {
 // process names a life and no other of its node.
 func (l *life) process() string { return fmt.Sprintf("%v.%d", l, l.number) }
 
-// stream is a source of random numbers of its own for each purpose, so that a step that is left out changes little for
-// others.
+// stream is a source of random numbers of its own for each purpose, so that a step that is left out changes little
+// for others.
 func (w *world) stream(purpose string) *rand.Rand {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(purpose))
@@ -147,7 +150,7 @@ func (r *region) open(f Fleet, clock func() time.Time) {
 // boot starts a new process on a node, and has callers ask it once it has read its settings, as a load balancer does
 // that looks whether it is ready.
 func (w *world) boot(n *node) error {
-	l := &life{node: n, number: 1}
+	l := &life{node: n, number: 1, steps: n.steps.Load()}
 	if before := n.life.Load(); before != nil {
 		l.number = before.number + 1
 	}
@@ -170,8 +173,9 @@ func (w *world) boot(n *node) error {
 	var err error
 	l.limiter, err = dataplane.New(dataplane.Config{
 		Region: n.region.name, NodeID: process, ReadTimeout: readTimeout,
-		Origin: origin,
-		Clock:  func() time.Time { return time.Now().Add(time.Duration(n.ahead.Load())) },
+		Origin:     origin,
+		EntriesMax: w.plan.Fleet.Room,
+		Clock:      func() time.Time { return time.Now().Add(time.Duration(n.ahead.Load())) },
 	})
 	if err != nil {
 		return fmt.Errorf("start %s: %w", process, err)

@@ -155,6 +155,7 @@ func (b *devtools) open(url string) (page string) {
 	page = made.SessionID
 	b.do(page, "Emulation.setFocusEmulationEnabled", map[string]any{"enabled": true}, nil)
 	b.do(page, "Performance.enable", nil, nil)
+	b.do(page, "Emulation.setScrollbarsHidden", map[string]any{"hidden": true}, nil) // pictures are as wide as the screen
 	b.navigate(page, url)
 	return page
 }

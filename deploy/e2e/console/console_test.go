@@ -47,7 +47,7 @@ func testTheConsoleInChromium(t *testing.T) {
 			"fleet": "/console/", "region": "/console/regions/eu", "rollouts": "/console/rollouts", "rollout-new": "/console/rollouts/new",
 			"rollout": "/console/rollouts/at/breach", "limits": "/console/limits?workspace=acme", "namespace": "/console/limits/namespace?workspace=acme&namespace=api",
 			"keys": "/console/keys?workspace=acme&namespace=api&identifier=user_1", "health": "/console/health?check=1", "audit": "/console/audit",
-			"jobs": "/console/jobs", "not-found": "/console/nowhere",
+			"jobs": "/console/jobs", "tokens": "/console/tokens", "not-found": "/console/nowhere",
 		},
 	}
 	for _, n := range s.Nodes {

@@ -46,8 +46,10 @@ var largePages = map[string]string{
 
 // everyLargePage are all pages.
 var everyLargePage = map[string]string{
-	"rollout-new": "/console/rollouts/new", "limits": "/console/limits?workspace=acme", "namespace": "/console/limits/namespace?workspace=acme&namespace=api",
-	"keys": "/console/keys", "audit": "/console/audit", "not-found": "/console/nowhere",
+	"rollout-new": "/console/rollouts/new", "limits": "/console/limits?workspace=acme", "names": "/console/limits", "namespace": "/console/limits/namespace?workspace=acme&namespace=api",
+	"namespace-delete": "/console/limits/namespace?workspace=acme&namespace=api&delete=user_00042", "tokens": "/console/tokens",
+	"rollout-approval": "/console/rollouts/at/two-people",
+	"keys":             "/console/keys", "audit": "/console/audit", "not-found": "/console/nowhere",
 }
 
 func init() { maps.Copy(everyLargePage, largePages) }
@@ -69,7 +71,12 @@ func serve(t testing.TB, state string) (url string) {
 	}
 	by := controlplane.By{Actor: "ann", Reason: "fewer rows"}
 	plan := controlplane.DefaultRolloutPlan()
-	plan.Stages = []controlplane.RolloutStage{{Regions: l.regions[:1], BakeMs: 3_600_000}, {All: true, BakeMs: 3_600_000, Approval: true}}
+	plan.Stages = []controlplane.RolloutStage{
+		{Regions: l.regions[:1], NodeShare: controlplane.NodeShare{Nodes: 1}, BakeMs: 3_600_000},
+		{Regions: l.regions[:1], NodeShare: controlplane.NodeShare{NodesPercent: 10}, BakeMs: 3_600_000},
+		{All: true, BakeMs: 3_600_000, Approval: true},
+	}
+	plan.Approvers = 2
 	set := tuning.Default()
 	set.Floor = 0.5
 	document, err := set.Document()
@@ -79,6 +86,12 @@ func serve(t testing.TB, state string) (url string) {
 	if l.rollout, err = controlplane.NewRollout("fewer-rows", controlplane.RolloutSpec{Tuning: string(document), Plan: plan}, by, l.regions, now.UnixMilli()); err != nil {
 		t.Fatal(err)
 	}
+	l.rollout.Touched = []controlplane.Touched{{Region: l.regions[0], Below: tuning.TrialShares / 10, Trial: 4}}
+	watch := controlplane.RegionWatch{Region: l.regions[0], Whole: true}
+	for n := range largeNodes / largeRegions {
+		watch.Nodes = append(watch.Nodes, controlplane.WatchedNode{ID: fmt.Sprintf("node-00-%02d", n)})
+	}
+	l.rollout.Watch = []controlplane.RegionWatch{watch}
 	look := controlplane.RetirementLook{Table: &controlplane.TableFigures{Rows: 7}}
 	if l.retire, err = controlplane.NewRetirement(controlplane.Blocklist, controlplane.DefaultRetirementSpec(), by, look, now.UnixMilli()); err != nil {
 		t.Fatal(err)
@@ -87,7 +100,9 @@ func serve(t testing.TB, state string) (url string) {
 	ran := make(chan struct{})
 	service := api.NewHandler(api.Config{
 		Cleanup: largeCleanup{large: l}, Rollouts: largeRollouts{large: l}, Settings: largeSettings{large: l}, Retirements: largeRetirements{large: l}, Audit: l,
-		Fleet: l.fleet, Health: l.health, TopKeys: l.topKeys, Lag: func(context.Context) (time.Duration, error) { return 3 * time.Second, nil },
+		Tokens: largeTokens{large: l},
+		Limits: l.limits,
+		Fleet:  l.fleet, Health: l.health, TopKeys: l.topKeys, Lag: func(context.Context) (time.Duration, error) { return 3 * time.Second, nil },
 		Key: func(ctx context.Context, q controlplane.KeyQuery) (controlplane.KeyReport, error) {
 			return controlplane.GetKey(ctx, l, q)
 		},
@@ -174,6 +189,21 @@ func (l *large) topKeys(context.Context, controlplane.TopQuery) (controlplane.To
 	return top, nil
 }
 
+// limits would have denied a little of what ten keys have spent. A deletion leaves them to their callers' limits.
+func (l *large) limits(_ context.Context, changes []controlplane.LimitChange) (controlplane.LimitEstimate, error) {
+	if l.empty || l.down != nil {
+		return controlplane.LimitEstimate{}, l.down
+	}
+	e := controlplane.LimitEstimate{Reported: 14_210, Nodes: largeNodes, Oldest: 2 * time.Second, Matched: 10, Unknown: 10}
+	if !changes[0].Deleted {
+		e.Unknown, e.Cost, e.Denied, e.Keys = 2, 80_000, 2_500, 4
+		for i := range int64(4) {
+			e.Worst = append(e.Worst, controlplane.LimitKey{Workspace: "acme", Namespace: "api", Identifier: fmt.Sprintf("user_%05d", 41+i), Cost: 10_000 - 50*i, Limit: changes[0].Limit})
+		}
+	}
+	return e, nil
+}
+
 // KeyRows are a key's parts of all regions: the current cell fills as time goes by.
 func (l *large) KeyRows(context.Context, string, string, string, int) (now time.Time, rows []controlplane.KeyRow, err error) {
 	now = time.Now()
@@ -223,6 +253,11 @@ func (l *large) Overrides(_ context.Context, _, _, after string, rows int) ([]co
 	return l.overrides[from:min(len(l.overrides), from+rows)], nil
 }
 
+// AuditLinks implements controlplane.AuditLog. No page shows the chain.
+func (l *large) AuditLinks(context.Context, int64, int) (controlplane.AuditLinks, error) {
+	return controlplane.AuditLinks{}, l.down
+}
+
 func (l *large) Audit(_ context.Context, before int64, rows int) (page []controlplane.AuditRecord, err error) {
 	if l.empty || l.down != nil {
 		return nil, l.down
@@ -265,14 +300,19 @@ type largeRollouts struct {
 	*large
 }
 
-// Status is a stage that bakes for ever.
+// Status is a stage that bakes for ever, of a part of a region's nodes, or one that waits for the second of two people.
 func (r largeRollouts) Status(_ context.Context, id string) (controlplane.Rollout, error) {
 	if r.empty {
 		return controlplane.Rollout{}, fmt.Errorf("%w: there is no rollout %q", controlplane.ErrNotFound, id)
 	}
 	now := time.Now()
 	one := *r.rollout
-	one.Phase, one.DueMs = controlplane.RolloutBaking, now.Add(time.Hour).UnixMilli()
+	one.Stage, one.Phase, one.DueMs = 1, controlplane.RolloutBaking, now.Add(time.Hour).UnixMilli()
+	if id == "two-people" {
+		one.Stage, one.Phase, one.Asked, one.DueMs, one.ID = 2, controlplane.RolloutAwaiting, 3, 0, id
+		one.Approvals = []controlplane.Approval{{By: controlplane.By{Actor: "ann", Reason: "ten percent did well for an hour"}, AtMs: now.UnixMilli(), Evidence: one.Evidence()}}
+		return one, r.down
+	}
 	was, is, rows := 0.2, 0.2+float64(now.Unix()%10)/100, 500+float64(now.Unix()%60)
 	one.Baseline = controlplane.HealthRates{Nodes: 50, DeniedShare: &was, RowsPerSecond: &rows}
 	one.Now = controlplane.HealthRates{Nodes: 50, DeniedShare: &is, RowsPerSecond: &rows}
@@ -319,6 +359,14 @@ func (s largeSettings) Namespaces(_ context.Context, workspace, after string) (l
 	return list, false, nil
 }
 
+func (s largeSettings) AllOverrides(ctx context.Context, after controlplane.OverrideName) ([]controlplane.Override, bool, error) {
+	return s.Overrides(ctx, "acme", "api", after.Pattern)
+}
+
+func (s largeSettings) AllNamespaces(ctx context.Context, _, _ string) (list []controlplane.Namespace, more bool, err error) {
+	return s.Namespaces(ctx, "acme", "")
+}
+
 func (s largeSettings) Namespace(_ context.Context, workspace, namespace string) (controlplane.Namespace, error) {
 	if s.empty {
 		return controlplane.Namespace{}, fmt.Errorf("%w: no settings", controlplane.ErrNotFound)
@@ -346,4 +394,32 @@ func (r largeRetirements) Status(context.Context, string) (controlplane.Retireme
 		return controlplane.Retirement{}, fmt.Errorf("%w: there has been no retirement", controlplane.ErrNotFound)
 	}
 	return *r.retire, r.down
+}
+
+type largeTokens struct {
+	api.Tokens
+	*large
+}
+
+// List has a token in each state, and more than a page of those in force.
+func (k largeTokens) List(_ context.Context, after string) (page []controlplane.Token, more bool, err error) {
+	if k.empty || k.down != nil {
+		return nil, false, k.down
+	}
+	now := time.Now()
+	all := []controlplane.Token{
+		{Name: "a-laptop", Role: controlplane.RoleOperator, ExpiresAt: now.Add(-time.Hour)},
+		{Name: "a-pipeline", Role: controlplane.RoleOperator, ExpiresAt: now.Add(24 * time.Hour), UsedAt: now, OldUntil: now.Add(time.Hour)},
+		{Name: "a-robot", Role: controlplane.RoleAdmin, RevokedAt: now.Add(-time.Hour), UsedAt: now.Add(-2 * time.Hour)},
+	}
+	for i := range 60 {
+		all = append(all, controlplane.Token{Name: fmt.Sprintf("dashboard-%02d", i), Role: controlplane.RoleViewer, UsedAt: now})
+	}
+	for _, t := range all {
+		if t.Name > after {
+			t.CreatedBy, t.CreatedAt = "ann", time.UnixMilli(1_700_000_000_000)
+			page = append(page, t)
+		}
+	}
+	return page, false, nil
 }

@@ -20,6 +20,13 @@ var looks = map[string]struct {
 	"night": {"dark", 390, 844, true},
 }
 
+// fillOverride fills in the form of an override, and asks for its review.
+const fillOverride = `(() => {
+	const form = document.querySelector("#override form");
+	for (const [name, value] of Object.entries({ pattern: "user_*", limit: "9000", actor: "ann", reason: "a contract" })) form.elements[name].value = value;
+	form.querySelector("[value=review]").click();
+})()`
+
 // Nothing overlaps, is cut or says nothing, on a desktop and on a phone, in light and
 // dark, of a fleet that is large, that is empty, and whose dependencies are down. What is
 // looked for is in browser/look.js; pictures are left in out/screenshots.
@@ -50,7 +57,17 @@ func TestEveryPageLooksRight(t *testing.T) {
 				}
 				if forms > 0 {
 					b.look(page, string(look), state+", "+name+", "+at+" with its forms open")
+					b.picture(page, filepath.Join(dir, at+"-open.png"))
 				}
+			}
+			if state != "down" {
+				b.navigate(page, url+everyLargePage["namespace"])
+				if err := b.ask(page, fillOverride, nil); err != nil {
+					t.Fatal(err)
+				}
+				b.until(page, `document.getElementById("estimate") !== null && document.readyState === "complete"`)
+				b.look(page, string(look), state+", "+name+", the review of an override")
+				b.picture(page, filepath.Join(dir, "override-review.png"))
 			}
 		}
 	}

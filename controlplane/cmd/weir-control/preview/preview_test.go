@@ -164,7 +164,7 @@ func TestRowsGoByRegions(t *testing.T) {
 func TestPreviewEnds(t *testing.T) {
 	t.Setenv("WEIR_TEST_WORKER", "hangs")
 	ask := controlplane.PreviewAsk{Shape: small(), Old: `{}`, New: `{}`, TimeMaxMs: 1000}
-	if _, err := runner(t).Preview(t.Context(), ask); !errors.Is(err, controlplane.ErrInvalid) || !strings.Contains(err.Error(), "not done within 1s: allow it more than 3s (at most 1m0s)") {
+	if _, err := runner(t).Preview(t.Context(), ask); !errors.Is(err, controlplane.ErrInvalid) || !strings.Contains(err.Error(), "did not finish within 1s: allow more than 3s (at most 1m0s)") {
 		t.Errorf("time is up: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -178,12 +178,12 @@ func TestPreviewEnds(t *testing.T) {
 // Who ran out of time is told how much would do.
 func TestOutOfTimeSaysHowMuch(t *testing.T) {
 	for want, tc := range map[string][2]time.Duration{
-		"not done within 10s: allow it more than 25s (at most 1m0s)": {10 * time.Second, 0},
-		"not done within 10s: allow it about 20s (at most 1m0s)":     {10 * time.Second, 8 * time.Second},
+		"did not finish within 10s: allow more than 25s (at most 1m0s)": {10 * time.Second, 0},
+		"did not finish within 10s: allow about 20s (at most 1m0s)":     {10 * time.Second, 8 * time.Second},
 		// the other one takes longer
-		"not done within 5s: allow it about 6s (at most 1m0s)":                                            {5 * time.Second, time.Second},
-		"not done within 30s, and would take more than 1m15s (at most 1m0s): give it a shorter window or": {30 * time.Second, 0},
-		"not done within 1m0s, and would take about 1m40s (at most 1m0s): give":                           {time.Minute, 40 * time.Second},
+		"did not finish within 5s: allow about 6s (at most 1m0s)":                                     {5 * time.Second, time.Second},
+		"did not finish within 30s and needs more than 1m15s (at most 1m0s): use a shorter window or": {30 * time.Second, 0},
+		"did not finish within 1m0s and needs about 1m40s (at most 1m0s): use":                        {time.Minute, 40 * time.Second},
 	} {
 		if err := outOfTime(tc[0], tc[1]); !errors.Is(err, controlplane.ErrInvalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v; want %q", err, want)

@@ -80,7 +80,7 @@ func (r *Runner) Preview(ctx context.Context, ask controlplane.PreviewAsk) (cont
 			return cmp.Compare(a.NewsIntervalMs, b.NewsIntervalMs)
 		})
 		if ctx.Err() != nil {
-			answer.Notes = append(answer.Notes, "the curve is not complete: time was up")
+			answer.Notes = append(answer.Notes, "the curve is incomplete: the time limit was reached")
 		}
 		return answer, nil
 	case errors.Is(told, errFewer) && ctx.Err() != nil:
@@ -102,11 +102,11 @@ func outOfTime(had, half time.Duration) error {
 	}
 	enough := (max(2*takes, had) * 5 / 4).Round(time.Second) // with a quarter to spare
 	if enough > controlplane.PreviewTimeMax {
-		return fmt.Errorf("%w: the simulation was not done within %v, and would take %s%v (at most %v): give it a shorter "+
+		return fmt.Errorf("%w: the simulation did not finish within %v and needs %s%v (at most %v): use a shorter "+
 			"window or fewer nodes",
 			controlplane.ErrInvalid, had, about, enough, controlplane.PreviewTimeMax)
 	}
-	return fmt.Errorf("%w: the simulation was not done within %v: allow it %s%v (at most %v)", controlplane.ErrInvalid,
+	return fmt.Errorf("%w: the simulation did not finish within %v: allow %s%v (at most %v)", controlplane.ErrInvalid,
 		had, about, enough, controlplane.PreviewTimeMax)
 }
 

@@ -124,23 +124,23 @@ func shrink(shape controlplane.FleetShape) (sim.Population, scale) {
 	s := scale{Keys: p.Keys, Nodes: sum(p.Nodes)}
 	s.byKeys, s.regions, s.reduced = float64(shape.Keys)/float64(s.Keys), len(shape.Nodes), len(p.Nodes)
 	if s.byKeys > 1 {
-		s.Notes = append(s.Notes, fmt.Sprintf("%d of %d keys were simulated: counts that are stored are multiplied by "+
-			"%.4g; of news a region writes a row an interval at most, "+
-			"if no more than 5,000 of its keys change within one", s.Keys, shape.Keys, s.byKeys))
+		s.Notes = append(s.Notes, fmt.Sprintf("%d of %d keys were simulated: stored counts are multiplied by "+
+			"%.4g, rows of news only up to one row a region and interval, which is enough for "+
+			"5,000 changed keys", s.Keys, shape.Keys, s.byKeys))
 	}
 	if s.regions > s.reduced {
-		s.Notes = append(s.Notes, fmt.Sprintf("%d of %d regions were simulated: rows of news are multiplied, as each "+
-			"region writes its own and reads all others'; overshoot grows with regions that were left out",
+		s.Notes = append(s.Notes, fmt.Sprintf("%d of %d regions were simulated: rows of news are multiplied, because each "+
+			"region writes its own rows and reads those of all others; each region left out adds overshoot",
 			s.reduced, s.regions))
 	}
 	if s.Nodes < nodes {
-		s.Notes = append(s.Notes, fmt.Sprintf("%d of %d nodes were simulated: rows go by regions, and not by nodes",
+		s.Notes = append(s.Notes, fmt.Sprintf("%d of %d nodes were simulated: rows depend on regions, not on nodes",
 			s.Nodes, nodes))
 	}
 	s.Notes = append(s.Notes,
-		"assumed of callers: hot keys are offered 0.55 to 1.5 times their limits and others 0.01 to 0.3 times; Redis "+
+		"assumed: hot keys are offered 0.55 to 1.5 times their limits and others 0.01 to 0.3 times; Redis "+
 			"answers in 1 ms, MySQL in 60 to 120 ms, and nothing fails",
-		"overshoot is that of callers who spread evenly over all regions at up to 10 times their limits, who are alone then")
+		"overshoot is that of callers who send up to 10 times their limits, evenly to all regions, with no other traffic")
 	return p, s
 }
 

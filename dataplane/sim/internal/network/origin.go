@@ -57,7 +57,7 @@ var (
 	originListen  = originOp{"origin listen", 1, 0}  // SUBSCRIBE
 
 	originSettings     = originOp{"origin settings", 3, 0}      // EVAL, HMGET, TIME
-	originTellSettings = originOp{"origin tell settings", 5, 0} // EVAL, HMGET, TIME, HSET, PEXPIRE
+	originTellSettings = originOp{"origin tell settings", 6, 0} // EVAL, GET, HMGET, TIME, HSET, PEXPIRE
 	originHeartbeat    = originOp{"origin heartbeat", 8, 0}     // EVAL, TIME, two ZRANGE, ZSCORE, ZADD, HSET, PEXPIREAT
 	originBeats        = originOp{"origin beats", 4, 1}         // EVAL, TIME, two ZRANGE; HMGET
 	originStored       = originOp{"origin stored", 2, 3}        // EVAL, TIME; ZSCORE, ZREM, HDEL
@@ -254,9 +254,11 @@ func (h *Origin) Heartbeat(ctx context.Context, beats ...heartbeat.Beat) error {
 }
 
 // TellSettings implements store.RelayOrigin.
-func (h *Origin) TellSettings(ctx context.Context, shard int, rows store.SettingsRows) error {
+func (h *Origin) TellSettings(ctx context.Context, shard int, holder string, rows store.SettingsRows,
+	asOf time.Time,
+) error {
 	return h.call(ctx, originTellSettings, shard, 0, func(ctx context.Context) error {
-		return h.RelayOrigin.TellSettings(ctx, shard, rows)
+		return h.RelayOrigin.TellSettings(ctx, shard, holder, rows, asOf)
 	})
 }
 

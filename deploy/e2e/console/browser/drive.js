@@ -51,6 +51,8 @@ async function someone(role, options = {}) {
   return page;
 }
 
+const stops = []; // what still asks nodes when a scenario fails would keep this process alive
+
 // traffic asks nodes until it is told to stop, and answers how to stop it.
 function traffic(limit, identifiers = 20) {
   let going = true;
@@ -64,7 +66,9 @@ function traffic(limit, identifiers = 20) {
     }
   };
   const all = world.nodes.map(ask);
-  return async () => { going = false; await Promise.all(all); };
+  const stop = async () => { going = false; await Promise.all(all); };
+  stops.push(stop);
+  return stop;
 }
 
 // rpc calls the operators' API, as weirctl does.
@@ -114,7 +118,7 @@ const scenarios = {
       assert.deepEqual(await stranger.evaluate(look), [], `${on}, sign-in`);
       await stranger.screenshot({ path: `${shots}/sign-in.png`, fullPage: true });
       await stranger.context().close();
-      const page = await someone("operator", options);
+      const page = await someone("admin", options); // who has a page more than an operator
       const stop = traffic(200, 5); // of several regions, so that there is something to converge
       for (const [name, path] of Object.entries(world.pages)) {
         page.expected = name === "not-found" ? ["404"] : ["504"];
@@ -127,6 +131,8 @@ const scenarios = {
         assert.deepEqual(await page.evaluate(look), [], `${on}, ${name}`);
         await page.screenshot({ path: `${shots}/${name}.png`, fullPage: true });
         for (const summary of await page.locator("main summary").all()) await summary.click();
+        // A click scrolls its table, whose first column then stands on others, as it should.
+        await page.evaluate(() => document.querySelectorAll(".scroll").forEach((e) => { e.scrollLeft = 0; }));
         if (await page.locator("main summary").count()) {
           assert.deepEqual(await page.evaluate(look), [], `${on}, ${name} with all forms open`);
           await page.screenshot({ path: `${shots}/${name}-open.png`, fullPage: true });
@@ -161,10 +167,10 @@ const scenarios = {
     await page.getByRole("link", { name: "breach" }).click();
     await page.getByText("Waits for a person to approve the stage.").waitFor();
     await act(page, "Approve stage 1", "the canary looks well");
-    await page.getByText("Approved: the stage begins.").waitFor();
+    await page.getByText("Approved: the stage begins").waitFor();
     await page.goto("/console/rollouts/at/breach");
     await page.evaluate(() => { globalThis.same = true; });
-    await page.getByText("Bakes: health is held against the baseline.").waitFor();
+    await page.getByText("Bakes: health is compared with the baseline.").waitFor();
     await until("figures of the stage are shown", async () => (await text(page, ".rails")).includes("now "));
     await page.screenshot({ path: `${world.shots}/rollout-baking.png`, fullPage: true });
     await calm();
@@ -181,7 +187,7 @@ const scenarios = {
     await rpc("operator", "RolloutService/StartRollout", { id: "guarded", reason: "fewer rows", tuning: await tuned({}), plan: { stages: [{ all: true, approval: true }] } });
     const page = await someone("viewer");
     await page.goto("/console/rollouts/at/guarded");
-    await page.getByText("you look as a viewer").waitFor();
+    await page.getByText("you have the role viewer").waitFor();
     assert.equal(await page.getByRole("button", { name: /approve/i }).count(), 0);
     assert.equal(await page.locator("main form").count(), 0);
     page.expected = ["403"];
@@ -191,7 +197,7 @@ const scenarios = {
       return [answer.status, await answer.text()];
     });
     assert.equal(status, 403);
-    assert.match(words, /this takes the role operator/);
+    assert.match(words, /this requires the role operator/);
     const { rollout } = await rpc("viewer", "RolloutService/RolloutStatus", { id: "guarded" });
     assert.equal(rollout.phase, "awaiting_approval");
     await rpc("operator", "RolloutService/OperateRollout", { id: "guarded", reason: "done", action: "ROLLOUT_ACTION_ABORT" });
@@ -234,8 +240,8 @@ const scenarios = {
     assert.equal(rollout.guardrails.convergenceMs.least, 30000);
   },
 
-  // An override is set, is changed without losing what is left alone, is not changed over
-  // what another has set meanwhile, and is deleted; the keyboard is enough for it.
+  // An override is reviewed and set, is changed without losing what is left alone, is not changed
+  // over what another has set meanwhile, and is deleted; the keyboard is enough to set it.
   async limits() {
     const page = await someone("operator");
     await page.goto("/console/limits?workspace=acme&namespace=api");
@@ -254,6 +260,11 @@ const scenarios = {
     await page.keyboard.press("Tab");
     await page.keyboard.type("abuse");
     await page.keyboard.press("Enter");
+    await page.getByText(/^Estimate:/).waitFor();
+    await page.screenshot({ path: `${world.shots}/override-review.png`, fullPage: true });
+    assert.equal(await page.getByRole("row", { name: /blocked_\*/ }).count(), 0, "set before it was confirmed");
+    await page.keyboard.press("Tab"); // from the estimate, which has the focus
+    await page.keyboard.press("Enter");
     await page.getByText("The override is set.").waitFor();
     await page.getByRole("row", { name: /blocked_\*/ }).waitFor();
     await page.screenshot({ path: `${world.shots}/override-set.png`, fullPage: true });
@@ -266,22 +277,28 @@ const scenarios = {
     await page.getByLabel("Limit", { exact: true }).fill("7");
     const form = page.locator("#override");
     await form.getByLabel("Reason").fill("a little, then");
-    await form.getByRole("button", { name: "Set" }).click();
+    await form.getByRole("button", { name: "Review" }).click();
+    await form.getByRole("button", { name: "Set it" }).click();
     await page.getByText("The override is set.").waitFor();
     assert.equal(JSON.stringify([(await override()).limit, (await override()).durationMs, (await override()).candidate, (await override()).shadow]), '["7","60000","5",true]');
     await change();
     await rpc("operator", "SettingsService/ChangeOverride", { ...key, candidate: 6, reason: "another person" });
     await page.getByLabel("Limit", { exact: true }).fill("8");
     await form.getByLabel("Reason").fill("more");
+    await form.getByRole("button", { name: "Review" }).click();
     page.expected = ["409"];
-    await form.getByRole("button", { name: "Set" }).click();
+    await form.getByRole("button", { name: "Set it" }).click();
     await page.getByRole("alert").filter({ hasText: "It is now a limit of 7 in 1m, with the candidate 6, in shadow mode." }).waitFor();
     page.expected = ["504"];
     assert.equal(await page.getByLabel("Limit", { exact: true }).inputValue(), "8");
     assert.equal((await override()).candidate, "6", "overwritten");
     await page.getByRole("link", { name: "Set another instead" }).click();
-    await act(page, "Delete", "it was a try");
-    await page.getByText("The override is gone.").waitFor();
+    await page.getByRole("link", { name: "Delete blocked_*" }).click();
+    await page.getByText(/^Estimate:/).waitFor();
+    await page.screenshot({ path: `${world.shots}/override-delete.png`, fullPage: true });
+    await page.getByLabel("Reason").last().fill("it was a try");
+    await page.getByRole("button", { name: "Delete it" }).click();
+    await page.getByText("The override is deleted.").waitFor();
   },
 
   // The audit is asked by the keyboard alone; the address has the question, so that it can
@@ -304,7 +321,7 @@ const scenarios = {
     assert.equal(await page.getByRole("searchbox", { name: "Object" }).inputValue(), "blocked_");
     await page.getByLabel("Until (UTC)").fill("2001-01-01T00:00");
     await page.keyboard.press("Enter");
-    await page.getByText("There was no such change").waitFor();
+    await page.getByText("No change matches").waitFor();
     await page.getByRole("link", { name: "All changes" }).click();
     await page.getByRole("searchbox", { name: "Namespace" }).fill("api");
     page.expected = ["400"];
@@ -322,9 +339,9 @@ const scenarios = {
     assert.ok(!(await ask()).allowed, "the limit is not used up");
     const page = await someone("operator");
     await page.goto("/console/keys");
-    await page.getByLabel("Workspace").fill("acme");
-    await page.getByLabel("Namespace").fill("api");
-    await page.getByLabel("Identifier").fill("locked_out");
+    await page.getByLabel("Workspace", { exact: true }).fill("acme");
+    await page.getByLabel("Namespace", { exact: true }).fill("api");
+    await page.getByLabel("Identifier", { exact: true }).fill("locked_out");
     await page.getByRole("button", { name: "Find" }).click();
     await page.getByText("No override matches").waitFor();
     // Both regions used it: each has its part, and the page that is open fills.
@@ -333,7 +350,7 @@ const scenarios = {
     const parts = page.locator('[data-live="key"] table');
     for (const region of world.regions) await parts.getByRole("row", { name: new RegExp(`^${region} `) }).waitFor();
     await parts.getByRole("row", { name: "us 0 7" }).waitFor();
-    await page.getByLabel("Limit").fill("8");
+    await page.getByLabel("Limit", { exact: true }).fill("8");
     await page.getByRole("button", { name: "Find" }).click();
     await page.getByText("0 left. A cost of 1 passes in").waitFor();
     await page.screenshot({ path: `${world.shots}/key.png`, fullPage: true });
@@ -350,12 +367,12 @@ const scenarios = {
   async retirement() {
     const page = await someone("operator");
     await page.goto("/console/jobs");
-    await act(page, "Begin to retire it", "nobody reads it");
+    await act(page, "Retire the table", "nobody reads it");
     await page.getByText("Watches for writes").waitFor();
     await page.getByRole("heading", { name: "Evidence" }).waitFor();
     await page.screenshot({ path: `${world.shots}/retirement.png`, fullPage: true });
-    await act(page, "Give up", "only a try");
-    await page.getByText("Given up: the table has its name back").waitFor();
+    await act(page, "Abort", "only a try");
+    await page.getByText("Aborted: the table has its name back").waitFor();
   },
 
   // The cleanup is paused, says by whom, and goes on.
@@ -405,5 +422,6 @@ try {
   console.error(e, faults);
   process.exitCode = 1;
 } finally {
+  await Promise.all(stops.map((stop) => stop()));
   await browser.close();
 }

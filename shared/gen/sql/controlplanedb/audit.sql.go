@@ -10,12 +10,87 @@ import (
 	"database/sql"
 )
 
-const AuditInsert = `-- name: AuditInsert :exec
+const AuditChainEnd = `-- name: AuditChainEnd :many
+SELECT follows, previous_hash,
+  CAST(UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000 AS SIGNED) AS now_ms
+FROM ratelimit_audit_chain WHERE entry_id = 0
+`
+
+type AuditChainEndRow struct {
+	Follows      uint64
+	PreviousHash []byte
+	NowMs        int64
+}
+
+// What the next entry follows, and the clock of the database. No row: the chain has not begun.
+func (q *Queries) AuditChainEnd(ctx context.Context) ([]AuditChainEndRow, error) {
+	rows, err := q.db.QueryContext(ctx, AuditChainEnd)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []AuditChainEndRow{}
+	for rows.Next() {
+		var i AuditChainEndRow
+		if err := rows.Scan(&i.Follows, &i.PreviousHash, &i.NowMs); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const AuditChainExtend = `-- name: AuditChainExtend :exec
+UPDATE ratelimit_audit_chain SET follows = ?, previous_hash = ?
+WHERE entry_id = 0
+`
+
+type AuditChainExtendParams struct {
+	Follows      uint64
+	PreviousHash []byte
+}
+
+func (q *Queries) AuditChainExtend(ctx context.Context, arg AuditChainExtendParams) error {
+	_, err := q.db.ExecContext(ctx, AuditChainExtend, arg.Follows, arg.PreviousHash)
+	return err
+}
+
+const AuditChainFirst = `-- name: AuditChainFirst :one
+SELECT CAST(COALESCE(MIN(entry_id), 0) AS UNSIGNED) AS first_id FROM ratelimit_audit_chain WHERE entry_id > 0
+`
+
+// The entry that begins the chain; 0 without one.
+func (q *Queries) AuditChainFirst(ctx context.Context) (int64, error) {
+	row := q.db.QueryRowContext(ctx, AuditChainFirst)
+	var first_id int64
+	err := row.Scan(&first_id)
+	return first_id, err
+}
+
+const AuditChainLock = `-- name: AuditChainLock :exec
+INSERT INTO ratelimit_audit_chain (entry_id, follows, previous_hash, hash) VALUES (0, 0, '', '')
+ON DUPLICATE KEY UPDATE entry_id = 0
+`
+
+// Locks the open end of the chain until the transaction is over, and makes it where the chain has not begun.
+func (q *Queries) AuditChainLock(ctx context.Context) error {
+	_, err := q.db.ExecContext(ctx, AuditChainLock)
+	return err
+}
+
+const AuditInsert = `-- name: AuditInsert :execlastid
 INSERT INTO ratelimit_audit (at, actor, action, subject, reason, before_state, after_state, write_id)
-VALUES (UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000, ?, ?, ?, ?, ?, ?, ?)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 `
 
 type AuditInsertParams struct {
+	At          uint64
 	Actor       string
 	Action      string
 	Subject     []byte
@@ -26,8 +101,9 @@ type AuditInsertParams struct {
 }
 
 // Fails on write_idx when this very entry has been written before.
-func (q *Queries) AuditInsert(ctx context.Context, arg AuditInsertParams) error {
-	_, err := q.db.ExecContext(ctx, AuditInsert,
+func (q *Queries) AuditInsert(ctx context.Context, arg AuditInsertParams) (int64, error) {
+	result, err := q.db.ExecContext(ctx, AuditInsert,
+		arg.At,
 		arg.Actor,
 		arg.Action,
 		arg.Subject,
@@ -36,7 +112,95 @@ func (q *Queries) AuditInsert(ctx context.Context, arg AuditInsertParams) error 
 		arg.AfterState,
 		arg.WriteID,
 	)
+	if err != nil {
+		return 0, err
+	}
+	return result.LastInsertId()
+}
+
+const AuditLinkInsert = `-- name: AuditLinkInsert :exec
+INSERT INTO ratelimit_audit_chain (entry_id, follows, previous_hash, hash) VALUES (?, ?, ?, ?)
+`
+
+type AuditLinkInsertParams struct {
+	EntryID      uint64
+	Follows      uint64
+	PreviousHash []byte
+	Hash         []byte
+}
+
+func (q *Queries) AuditLinkInsert(ctx context.Context, arg AuditLinkInsertParams) error {
+	_, err := q.db.ExecContext(ctx, AuditLinkInsert,
+		arg.EntryID,
+		arg.Follows,
+		arg.PreviousHash,
+		arg.Hash,
+	)
 	return err
+}
+
+const AuditLinks = `-- name: AuditLinks :many
+SELECT a.id, a.at, a.actor, a.action, a.subject, a.reason, a.before_state, a.after_state, a.write_id,
+  c.follows, c.previous_hash, c.hash
+FROM ratelimit_audit a LEFT JOIN ratelimit_audit_chain c ON c.entry_id = a.id
+WHERE a.id > ? ORDER BY a.id LIMIT ?
+`
+
+type AuditLinksParams struct {
+	AfterID uint64
+	Limit   int32
+}
+
+type AuditLinksRow struct {
+	ID           uint64
+	At           uint64
+	Actor        string
+	Action       string
+	Subject      []byte
+	Reason       string
+	BeforeState  string
+	AfterState   string
+	WriteID      sql.NullString
+	Follows      sql.NullInt64
+	PreviousHash sql.NullString
+	Hash         sql.NullString
+}
+
+// Entries with their links, oldest first; those without a link have NULLs.
+func (q *Queries) AuditLinks(ctx context.Context, arg AuditLinksParams) ([]AuditLinksRow, error) {
+	rows, err := q.db.QueryContext(ctx, AuditLinks, arg.AfterID, arg.Limit)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []AuditLinksRow{}
+	for rows.Next() {
+		var i AuditLinksRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.At,
+			&i.Actor,
+			&i.Action,
+			&i.Subject,
+			&i.Reason,
+			&i.BeforeState,
+			&i.AfterState,
+			&i.WriteID,
+			&i.Follows,
+			&i.PreviousHash,
+			&i.Hash,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const AuditList = `-- name: AuditList :many

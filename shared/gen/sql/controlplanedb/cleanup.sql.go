@@ -142,6 +142,25 @@ func (q *Queries) WindowCountsDeleteExpired(ctx context.Context, arg WindowCount
 	return result.RowsAffected()
 }
 
+const WindowCountsDeleteUndated = `-- name: WindowCountsDeleteUndated :execrows
+DELETE FROM ratelimit_window_counts PARTITION (h_later, d_later, later)
+WHERE expires_at < ? ORDER BY expires_at LIMIT ?
+`
+
+type WindowCountsDeleteUndatedParams struct {
+	CutoffMs uint64
+	Limit    int32
+}
+
+// The same of rows that are in no partition of an hour or a day.
+func (q *Queries) WindowCountsDeleteUndated(ctx context.Context, arg WindowCountsDeleteUndatedParams) (int64, error) {
+	result, err := q.db.ExecContext(ctx, WindowCountsDeleteUndated, arg.CutoffMs, arg.Limit)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
 const WindowCountsOldestExpiry = `-- name: WindowCountsOldestExpiry :one
 SELECT CAST(COALESCE(MIN(expires_at), 0) AS SIGNED) AS oldest_ms FROM ratelimit_window_counts
 `
@@ -149,6 +168,19 @@ SELECT CAST(COALESCE(MIN(expires_at), 0) AS SIGNED) AS oldest_ms FROM ratelimit_
 // 0 when the table is empty. Reads one entry of expires_at_idx.
 func (q *Queries) WindowCountsOldestExpiry(ctx context.Context) (int64, error) {
 	row := q.db.QueryRowContext(ctx, WindowCountsOldestExpiry)
+	var oldest_ms int64
+	err := row.Scan(&oldest_ms)
+	return oldest_ms, err
+}
+
+const WindowCountsOldestUndated = `-- name: WindowCountsOldestUndated :one
+SELECT CAST(COALESCE(MIN(expires_at), 0) AS SIGNED) AS oldest_ms
+FROM ratelimit_window_counts PARTITION (h_later, d_later, later)
+`
+
+// 0 when there are none. Reads one entry of expires_at_idx for each partition.
+func (q *Queries) WindowCountsOldestUndated(ctx context.Context) (int64, error) {
+	row := q.db.QueryRowContext(ctx, WindowCountsOldestUndated)
 	var oldest_ms int64
 	err := row.Scan(&oldest_ms)
 	return oldest_ms, err

@@ -54,7 +54,8 @@ const WindowCountsOfKey = `-- name: WindowCountsOfKey :many
 
 SELECT duration_ms, sequence, region, count, updated_at
 FROM ratelimit_window_counts FORCE INDEX (PRIMARY)
-WHERE workspace_id = ? AND namespace = ? AND identifier = ? AND expires_at > ?
+WHERE workspace_id = ? AND namespace = ? AND identifier = ?
+  AND expiry_class IN (0, 1, 2) AND expires_at > ?
 ORDER BY duration_ms, sequence, region LIMIT ?
 `
 

@@ -26,6 +26,17 @@ type RatelimitAudit struct {
 	WriteID sql.NullString
 }
 
+type RatelimitAuditChain struct {
+	// the id in ratelimit_audit; 0: the open end
+	EntryID uint64
+	// the id of the entry before; 0: none
+	Follows uint64
+	// its hash; zeros: none
+	PreviousHash []byte
+	// SHA-256 of this entry and of what it follows; zeros: the open end
+	Hash []byte
+}
+
 type RatelimitBlocklist struct {
 	Pk          uint64
 	WorkspaceID string
@@ -111,7 +122,7 @@ type RatelimitReset struct {
 	WorkspaceID []byte
 	Namespace   []byte
 	Identifier  []byte
-	// 1 to 32767: how many resets so far
+	// 1 to 32767, names the cells that count since
 	Generation uint16
 	// Unix ms by the clock of the database
 	SetAt uint64
@@ -131,6 +142,21 @@ type RatelimitRollout struct {
 	Reason string
 	// Unix ms by the clock of weir-control
 	StartedAt uint64
+	// how often the state was saved; 0 never
+	Saved uint64
+	// of the state; empty where there is none
+	Phase string
+	// JSON, see Rollout in package controlplane
+	State sql.NullString
+}
+
+type RatelimitRolloutPromise struct {
+	// of the rollout
+	ID []byte
+	// Unix ms by the clock of weir-control
+	EndedAt uint64
+	// JSON, see controlplane.Promise
+	Figures string
 }
 
 type RatelimitSettingsVersion struct {
@@ -151,6 +177,30 @@ type RatelimitToken struct {
 	CreatedAt uint64
 	// Unix ms by the clock of the database; 0 in force
 	RevokedAt uint64
+	// Unix ms by the clock of the database; 0 never
+	ExpiresAt uint64
+	// Unix ms by the clock of the database, to a minute; 0 never
+	UsedAt uint64
+	// SHA-256 of the secret before
+	OldHash sql.NullString
+	// Unix ms by the clock of the database: when the secret before ends
+	OldUntil uint64
+}
+
+type RatelimitTrial struct {
+	Number uint64
+	// empty: regions without a tuning or a trial of their own
+	Region []byte
+	// JSON, see package tuning
+	Document string
+	// nodes try it whose share is below, see tuning.TrialShare
+	Below uint64
+	// newest version of the region when it began, 0 for none
+	OverVersion uint64
+	// Unix ms by the clock of the database
+	EndsAt uint64
+	// rollout, stage and region
+	WriteID []byte
 }
 
 type RatelimitTuning struct {
@@ -181,4 +231,6 @@ type RatelimitWindowCount struct {
 	ExpiresAt uint64
 	// Unix ms by the clock of the database: when count last grew
 	UpdatedAt uint64
+	// 0: windows of at most 12 hours, 1: of at most 31 days, 2: longer ones
+	ExpiryClass uint8
 }

@@ -97,9 +97,8 @@ const ResetUpsert = `-- name: ResetUpsert :exec
 INSERT INTO ratelimit_resets (workspace_id, namespace, identifier, generation, set_at, expires_at)
 VALUES (?, ?, ?, ?, ?, ?)
 ON DUPLICATE KEY UPDATE
-  set_at = IF(VALUES(generation) > generation, VALUES(set_at), set_at),
-  expires_at = GREATEST(expires_at, VALUES(expires_at)),
-  generation = GREATEST(generation, VALUES(generation))
+  generation = VALUES(generation), set_at = VALUES(set_at),
+  expires_at = GREATEST(expires_at, VALUES(expires_at))
 `
 
 type ResetUpsertParams struct {
@@ -111,7 +110,7 @@ type ResetUpsertParams struct {
 	ExpiresAt   uint64
 }
 
-// The generation only rises.
+// ResetGet has locked the row. A generation may be lower than the one before: after the last comes the first.
 func (q *Queries) ResetUpsert(ctx context.Context, arg ResetUpsertParams) error {
 	_, err := q.db.ExecContext(ctx, ResetUpsert,
 		arg.WorkspaceID,

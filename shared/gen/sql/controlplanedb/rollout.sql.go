@@ -10,8 +10,52 @@ import (
 	"database/sql"
 )
 
+const PromiseKept = `-- name: PromiseKept :exec
+INSERT INTO ratelimit_rollout_promises (id, ended_at, figures) VALUES (?, ?, ?)
+`
+
+type PromiseKeptParams struct {
+	ID      []byte
+	EndedAt uint64
+	Figures string
+}
+
+// Fails on the primary key when the rollout has one already.
+func (q *Queries) PromiseKept(ctx context.Context, arg PromiseKeptParams) error {
+	_, err := q.db.ExecContext(ctx, PromiseKept, arg.ID, arg.EndedAt, arg.Figures)
+	return err
+}
+
+const PromisesKept = `-- name: PromisesKept :many
+SELECT id, ended_at, figures FROM ratelimit_rollout_promises ORDER BY ended_at DESC LIMIT ?
+`
+
+// Those of the rollouts that ended last, newest first.
+func (q *Queries) PromisesKept(ctx context.Context, limit int32) ([]RatelimitRolloutPromise, error) {
+	rows, err := q.db.QueryContext(ctx, PromisesKept, limit)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []RatelimitRolloutPromise{}
+	for rows.Next() {
+		var i RatelimitRolloutPromise
+		if err := rows.Scan(&i.ID, &i.EndedAt, &i.Figures); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const RolloutBegan = `-- name: RolloutBegan :exec
-INSERT INTO ratelimit_rollouts (id, actor, reason, started_at) VALUES (?, ?, ?, ?)
+INSERT INTO ratelimit_rollouts (id, actor, reason, started_at, saved, phase, state) VALUES (?, ?, ?, ?, ?, ?, ?)
 `
 
 type RolloutBeganParams struct {
@@ -19,6 +63,9 @@ type RolloutBeganParams struct {
 	Actor     string
 	Reason    string
 	StartedAt uint64
+	Saved     uint64
+	Phase     string
+	State     sql.NullString
 }
 
 // Fails on the primary key when the rollout is recorded already.
@@ -28,6 +75,9 @@ func (q *Queries) RolloutBegan(ctx context.Context, arg RolloutBeganParams) erro
 		arg.Actor,
 		arg.Reason,
 		arg.StartedAt,
+		arg.Saved,
+		arg.Phase,
+		arg.State,
 	)
 	return err
 }
@@ -43,25 +93,93 @@ func (q *Queries) RolloutHasBegun(ctx context.Context, id []byte) (int64, error)
 	return count, err
 }
 
-const RolloutsBegan = `-- name: RolloutsBegan :many
-SELECT id, actor, reason, started_at FROM ratelimit_rollouts ORDER BY started_at DESC LIMIT ?
+const RolloutNewer = `-- name: RolloutNewer :one
+SELECT state FROM ratelimit_rollouts WHERE id = ? AND saved > ?
 `
 
+type RolloutNewerParams struct {
+	ID    []byte
+	Saved uint64
+}
+
+// The state, if it was saved more often.
+func (q *Queries) RolloutNewer(ctx context.Context, arg RolloutNewerParams) (sql.NullString, error) {
+	row := q.db.QueryRowContext(ctx, RolloutNewer, arg.ID, arg.Saved)
+	var state sql.NullString
+	err := row.Scan(&state)
+	return state, err
+}
+
+const RolloutSave = `-- name: RolloutSave :exec
+UPDATE ratelimit_rollouts SET saved = ?, phase = ?, state = ?
+WHERE id = ? AND saved < ?
+`
+
+type RolloutSaveParams struct {
+	Saved uint64
+	Phase string
+	State sql.NullString
+	ID    []byte
+}
+
+// A state that was saved as often, or more often, stays.
+func (q *Queries) RolloutSave(ctx context.Context, arg RolloutSaveParams) error {
+	_, err := q.db.ExecContext(ctx, RolloutSave,
+		arg.Saved,
+		arg.Phase,
+		arg.State,
+		arg.ID,
+		arg.Saved,
+	)
+	return err
+}
+
+const RolloutSaved = `-- name: RolloutSaved :one
+SELECT saved, state FROM ratelimit_rollouts WHERE id = ?
+`
+
+type RolloutSavedRow struct {
+	Saved uint64
+	State sql.NullString
+}
+
+func (q *Queries) RolloutSaved(ctx context.Context, id []byte) (RolloutSavedRow, error) {
+	row := q.db.QueryRowContext(ctx, RolloutSaved, id)
+	var i RolloutSavedRow
+	err := row.Scan(&i.Saved, &i.State)
+	return i, err
+}
+
+const RolloutsBegan = `-- name: RolloutsBegan :many
+SELECT id, actor, reason, started_at, saved, phase FROM ratelimit_rollouts ORDER BY started_at DESC LIMIT ?
+`
+
+type RolloutsBeganRow struct {
+	ID        []byte
+	Actor     string
+	Reason    string
+	StartedAt uint64
+	Saved     uint64
+	Phase     string
+}
+
 // The rollouts that began last, newest first.
-func (q *Queries) RolloutsBegan(ctx context.Context, limit int32) ([]RatelimitRollout, error) {
+func (q *Queries) RolloutsBegan(ctx context.Context, limit int32) ([]RolloutsBeganRow, error) {
 	rows, err := q.db.QueryContext(ctx, RolloutsBegan, limit)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	items := []RatelimitRollout{}
+	items := []RolloutsBeganRow{}
 	for rows.Next() {
-		var i RatelimitRollout
+		var i RolloutsBeganRow
 		if err := rows.Scan(
 			&i.ID,
 			&i.Actor,
 			&i.Reason,
 			&i.StartedAt,
+			&i.Saved,
+			&i.Phase,
 		); err != nil {
 			return nil, err
 		}
@@ -74,6 +192,144 @@ func (q *Queries) RolloutsBegan(ctx context.Context, limit int32) ([]RatelimitRo
 		return nil, err
 	}
 	return items, nil
+}
+
+const TrialEnd = `-- name: TrialEnd :exec
+INSERT INTO ratelimit_trials (region, document, below, over_version, ends_at, write_id) VALUES (?, ?, ?, ?, 0, ?)
+ON DUPLICATE KEY UPDATE ends_at = 0
+`
+
+type TrialEndParams struct {
+	Region      []byte
+	Document    string
+	Below       uint64
+	OverVersion uint64
+	WriteID     []byte
+}
+
+// One that has not begun is written as over: it does not begin later.
+func (q *Queries) TrialEnd(ctx context.Context, arg TrialEndParams) error {
+	_, err := q.db.ExecContext(ctx, TrialEnd,
+		arg.Region,
+		arg.Document,
+		arg.Below,
+		arg.OverVersion,
+		arg.WriteID,
+	)
+	return err
+}
+
+const TrialRenew = `-- name: TrialRenew :exec
+UPDATE ratelimit_trials
+SET ends_at = UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000 + CAST(? AS UNSIGNED)
+WHERE write_id = ? AND ends_at > UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000
+`
+
+type TrialRenewParams struct {
+	LeaseMs int64
+	WriteID []byte
+}
+
+// A trial that is over stays so.
+func (q *Queries) TrialRenew(ctx context.Context, arg TrialRenewParams) error {
+	_, err := q.db.ExecContext(ctx, TrialRenew, arg.LeaseMs, arg.WriteID)
+	return err
+}
+
+const TrialStands = `-- name: TrialStands :one
+SELECT t.region, t.over_version,
+  CAST(t.ends_at > UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000 AS SIGNED) AS goes_on,
+  CAST(COALESCE((SELECT MAX(v.version) FROM ratelimit_tuning v WHERE v.region = t.region), 0) AS UNSIGNED) AS newest
+FROM ratelimit_trials t WHERE t.write_id = ?
+`
+
+type TrialStandsRow struct {
+	Region      []byte
+	OverVersion uint64
+	GoesOn      int64
+	Newest      int64
+}
+
+// Whether a trial goes on, what it is over and the newest version of its region, 0 if it has none.
+func (q *Queries) TrialStands(ctx context.Context, writeID []byte) (TrialStandsRow, error) {
+	row := q.db.QueryRowContext(ctx, TrialStands, writeID)
+	var i TrialStandsRow
+	err := row.Scan(
+		&i.Region,
+		&i.OverVersion,
+		&i.GoesOn,
+		&i.Newest,
+	)
+	return i, err
+}
+
+const TrialWiden = `-- name: TrialWiden :exec
+UPDATE ratelimit_trials SET below = ? WHERE write_id = ? AND below < ?
+`
+
+type TrialWidenParams struct {
+	Below   uint64
+	WriteID []byte
+}
+
+// A trial is never narrowed, and one that is over stays so.
+func (q *Queries) TrialWiden(ctx context.Context, arg TrialWidenParams) error {
+	_, err := q.db.ExecContext(ctx, TrialWiden, arg.Below, arg.WriteID, arg.Below)
+	return err
+}
+
+const TrialWrite = `-- name: TrialWrite :execlastid
+INSERT INTO ratelimit_trials (region, document, below, over_version, ends_at, write_id)
+VALUES (?, ?, ?, ?,
+  UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000 + CAST(? AS UNSIGNED), ?)
+`
+
+type TrialWriteParams struct {
+	Region      []byte
+	Document    string
+	Below       uint64
+	OverVersion uint64
+	LeaseMs     int64
+	WriteID     []byte
+}
+
+// Fails on write_idx when this very write has been made before.
+func (q *Queries) TrialWrite(ctx context.Context, arg TrialWriteParams) (int64, error) {
+	result, err := q.db.ExecContext(ctx, TrialWrite,
+		arg.Region,
+		arg.Document,
+		arg.Below,
+		arg.OverVersion,
+		arg.LeaseMs,
+		arg.WriteID,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.LastInsertId()
+}
+
+const TrialWritten = `-- name: TrialWritten :one
+SELECT number, region, document, below FROM ratelimit_trials WHERE write_id = ?
+`
+
+type TrialWrittenRow struct {
+	Number   uint64
+	Region   []byte
+	Document string
+	Below    uint64
+}
+
+func (q *Queries) TrialWritten(ctx context.Context, writeID []byte) (TrialWrittenRow, error) {
+	row := q.db.QueryRowContext(ctx, TrialWritten, writeID)
+	var i TrialWrittenRow
+	err := row.Scan(
+		&i.Number,
+		&i.Region,
+		&i.Document,
+		&i.Below,
+	)
+	return i, err
 }
 
 const TuningNewest = `-- name: TuningNewest :many
@@ -151,6 +407,111 @@ func (q *Queries) TuningTraces(ctx context.Context, limit int32) ([]TuningTraces
 		var i TuningTracesRow
 		if err := rows.Scan(
 			&i.Version,
+			&i.Actor,
+			&i.Reason,
+			&i.WriteID,
+			&i.CreatedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const TuningVersions = `-- name: TuningVersions :many
+SELECT version, region, document, actor, reason, write_id, created_at FROM ratelimit_tuning
+WHERE version < ? ORDER BY version DESC LIMIT ?
+`
+
+type TuningVersionsParams struct {
+	BeforeVersion uint64
+	Limit         int32
+}
+
+type TuningVersionsRow struct {
+	Version   uint64
+	Region    []byte
+	Document  string
+	Actor     string
+	Reason    string
+	WriteID   sql.NullString
+	CreatedAt uint64
+}
+
+// The versions before one, newest first.
+func (q *Queries) TuningVersions(ctx context.Context, arg TuningVersionsParams) ([]TuningVersionsRow, error) {
+	rows, err := q.db.QueryContext(ctx, TuningVersions, arg.BeforeVersion, arg.Limit)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []TuningVersionsRow{}
+	for rows.Next() {
+		var i TuningVersionsRow
+		if err := rows.Scan(
+			&i.Version,
+			&i.Region,
+			&i.Document,
+			&i.Actor,
+			&i.Reason,
+			&i.WriteID,
+			&i.CreatedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const TuningVersionsOf = `-- name: TuningVersionsOf :many
+SELECT version, region, document, actor, reason, write_id, created_at FROM ratelimit_tuning
+WHERE region = ? AND version < ? ORDER BY version DESC LIMIT ?
+`
+
+type TuningVersionsOfParams struct {
+	Region        []byte
+	BeforeVersion uint64
+	Limit         int32
+}
+
+type TuningVersionsOfRow struct {
+	Version   uint64
+	Region    []byte
+	Document  string
+	Actor     string
+	Reason    string
+	WriteID   sql.NullString
+	CreatedAt uint64
+}
+
+// The versions of a region before one, newest first.
+func (q *Queries) TuningVersionsOf(ctx context.Context, arg TuningVersionsOfParams) ([]TuningVersionsOfRow, error) {
+	rows, err := q.db.QueryContext(ctx, TuningVersionsOf, arg.Region, arg.BeforeVersion, arg.Limit)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []TuningVersionsOfRow{}
+	for rows.Next() {
+		var i TuningVersionsOfRow
+		if err := rows.Scan(
+			&i.Version,
+			&i.Region,
+			&i.Document,
 			&i.Actor,
 			&i.Reason,
 			&i.WriteID,

@@ -7,35 +7,73 @@ package controlplanedb
 
 import (
 	"context"
+	"database/sql"
 )
 
 const TokenByHash = `-- name: TokenByHash :one
-SELECT name, role FROM ratelimit_tokens WHERE hash = ? AND revoked_at = 0
+SELECT name, role, expires_at AS ends_at, CAST(UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000 AS UNSIGNED) AS now_ms
+FROM ratelimit_tokens WHERE hash = ? AND revoked_at = 0
 `
 
 type TokenByHashRow struct {
-	Name []byte
-	Role string
+	Name   []byte
+	Role   string
+	EndsAt uint64
+	NowMs  int64
 }
 
+// The token of a secret; ends_at is when the secret opens nothing any more, 0 for never.
 func (q *Queries) TokenByHash(ctx context.Context, hash []byte) (TokenByHashRow, error) {
 	row := q.db.QueryRowContext(ctx, TokenByHash, hash)
 	var i TokenByHashRow
-	err := row.Scan(&i.Name, &i.Role)
+	err := row.Scan(
+		&i.Name,
+		&i.Role,
+		&i.EndsAt,
+		&i.NowMs,
+	)
+	return i, err
+}
+
+const TokenByOldHash = `-- name: TokenByOldHash :one
+SELECT name, role, CAST(IF(expires_at > 0, LEAST(expires_at, old_until), old_until) AS UNSIGNED) AS ends_at,
+  CAST(UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000 AS UNSIGNED) AS now_ms
+FROM ratelimit_tokens WHERE old_hash = ? AND revoked_at = 0
+`
+
+type TokenByOldHashRow struct {
+	Name   []byte
+	Role   string
+	EndsAt int64
+	NowMs  int64
+}
+
+// The token of which a secret is the one before.
+func (q *Queries) TokenByOldHash(ctx context.Context, oldHash sql.NullString) (TokenByOldHashRow, error) {
+	row := q.db.QueryRowContext(ctx, TokenByOldHash, oldHash)
+	var i TokenByOldHashRow
+	err := row.Scan(
+		&i.Name,
+		&i.Role,
+		&i.EndsAt,
+		&i.NowMs,
+	)
 	return i, err
 }
 
 const TokenInsert = `-- name: TokenInsert :exec
 
-INSERT INTO ratelimit_tokens (name, hash, role, created_by, created_at)
-VALUES (?, ?, ?, ?, UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000)
+INSERT INTO ratelimit_tokens (name, hash, role, created_by, expires_at, created_at)
+VALUES (?, ?, ?, ?, IF(CAST(? AS SIGNED) > 0, UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000 +
+    CAST(? AS SIGNED), 0), UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000)
 `
 
 type TokenInsertParams struct {
-	Name      []byte
-	Hash      []byte
-	Role      string
-	CreatedBy string
+	Name        []byte
+	Hash        []byte
+	Role        string
+	CreatedBy   string
+	ExpiresInMs int64
 }
 
 // Who may call the operators' API.
@@ -45,12 +83,14 @@ func (q *Queries) TokenInsert(ctx context.Context, arg TokenInsertParams) error 
 		arg.Hash,
 		arg.Role,
 		arg.CreatedBy,
+		arg.ExpiresInMs,
+		arg.ExpiresInMs,
 	)
 	return err
 }
 
 const TokenList = `-- name: TokenList :many
-SELECT name, role, created_by, created_at, revoked_at FROM ratelimit_tokens
+SELECT name, role, created_by, created_at, revoked_at, expires_at, used_at, old_until FROM ratelimit_tokens
 WHERE name > ? ORDER BY name LIMIT ?
 `
 
@@ -65,6 +105,9 @@ type TokenListRow struct {
 	CreatedBy string
 	CreatedAt uint64
 	RevokedAt uint64
+	ExpiresAt uint64
+	UsedAt    uint64
+	OldUntil  uint64
 }
 
 func (q *Queries) TokenList(ctx context.Context, arg TokenListParams) ([]TokenListRow, error) {
@@ -82,6 +125,9 @@ func (q *Queries) TokenList(ctx context.Context, arg TokenListParams) ([]TokenLi
 			&i.CreatedBy,
 			&i.CreatedAt,
 			&i.RevokedAt,
+			&i.ExpiresAt,
+			&i.UsedAt,
+			&i.OldUntil,
 		); err != nil {
 			return nil, err
 		}
@@ -107,4 +153,52 @@ func (q *Queries) TokenRevoke(ctx context.Context, name []byte) (int64, error) {
 		return 0, err
 	}
 	return result.RowsAffected()
+}
+
+const TokenRotate = `-- name: TokenRotate :execrows
+UPDATE ratelimit_tokens SET old_hash = hash,
+  old_until = UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000 + CAST(? AS SIGNED),
+  hash = ?,
+  expires_at = IF(CAST(? AS SIGNED) > 0, UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000 +
+    CAST(? AS SIGNED), expires_at)
+WHERE name = ? AND revoked_at = 0
+  AND (expires_at = 0 OR expires_at > UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000)
+`
+
+type TokenRotateParams struct {
+	OverlapMs   int64
+	NewHash     []byte
+	ExpiresInMs int64
+	Name        []byte
+}
+
+// Assignments are from left to right: old_hash is the hash before.
+func (q *Queries) TokenRotate(ctx context.Context, arg TokenRotateParams) (int64, error) {
+	result, err := q.db.ExecContext(ctx, TokenRotate,
+		arg.OverlapMs,
+		arg.NewHash,
+		arg.ExpiresInMs,
+		arg.ExpiresInMs,
+		arg.Name,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
+const TokenUsed = `-- name: TokenUsed :exec
+UPDATE ratelimit_tokens SET used_at = UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000
+WHERE name = ? AND used_at + ? <= UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000
+`
+
+type TokenUsedParams struct {
+	Name     []byte
+	WithinMs uint64
+}
+
+// Notes a use, unless one was noted within so many ms.
+func (q *Queries) TokenUsed(ctx context.Context, arg TokenUsedParams) error {
+	_, err := q.db.ExecContext(ctx, TokenUsed, arg.Name, arg.WithinMs)
+	return err
 }

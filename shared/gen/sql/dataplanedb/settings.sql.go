@@ -137,6 +137,57 @@ func (q *Queries) Resets(ctx context.Context, limit int32) ([]RatelimitReset, er
 	return items, nil
 }
 
+const TrialsForRegion = `-- name: TrialsForRegion :many
+SELECT number, region, document, below, over_version,
+  CAST(ends_at AS SIGNED) - CAST(UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000 AS SIGNED) AS left_ms
+FROM ratelimit_trials
+WHERE number IN (
+  SELECT MAX(t.number) FROM ratelimit_trials t
+  WHERE t.region = ? OR t.region = ''
+  GROUP BY t.region
+) AND ends_at > UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000
+`
+
+type TrialsForRegionRow struct {
+	Number      uint64
+	Region      []byte
+	Document    string
+	Below       uint64
+	OverVersion uint64
+	LeftMs      int32
+}
+
+// The newest trial for the region, and that for regions without a tuning or a trial of their own, unless it has ended.
+func (q *Queries) TrialsForRegion(ctx context.Context, region []byte) ([]TrialsForRegionRow, error) {
+	rows, err := q.db.QueryContext(ctx, TrialsForRegion, region)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []TrialsForRegionRow{}
+	for rows.Next() {
+		var i TrialsForRegionRow
+		if err := rows.Scan(
+			&i.Number,
+			&i.Region,
+			&i.Document,
+			&i.Below,
+			&i.OverVersion,
+			&i.LeftMs,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const TuningForRegion = `-- name: TuningForRegion :many
 
 SELECT version, region, document FROM ratelimit_tuning

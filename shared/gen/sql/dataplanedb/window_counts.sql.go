@@ -12,9 +12,9 @@ import (
 const WindowCountUpsert = `-- name: WindowCountUpsert :exec
 
 INSERT INTO ratelimit_window_counts
-  (workspace_id, namespace, identifier, duration_ms, sequence, region, count, expires_at, updated_at)
+  (workspace_id, namespace, identifier, duration_ms, sequence, region, count, expires_at, expiry_class, updated_at)
 VALUES (?, ?, ?, ?, ?,
-  ?, ?, ?, UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000)
+  ?, ?, ?, ?, UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000)
 ON DUPLICATE KEY UPDATE
   updated_at = IF(VALUES(count) > count, VALUES(updated_at), updated_at),
   count = GREATEST(count, VALUES(count))
@@ -29,6 +29,7 @@ type WindowCountUpsertParams struct {
 	Region      []byte
 	Count       uint64
 	ExpiresAt   uint64
+	ExpiryClass uint8
 }
 
 // What regions have accepted, as relays store and read it.
@@ -47,6 +48,7 @@ func (q *Queries) WindowCountUpsert(ctx context.Context, arg WindowCountUpsertPa
 		arg.Region,
 		arg.Count,
 		arg.ExpiresAt,
+		arg.ExpiryClass,
 	)
 	return err
 }
@@ -54,7 +56,7 @@ func (q *Queries) WindowCountUpsert(ctx context.Context, arg WindowCountUpsertPa
 const WindowCountsImport = `-- name: WindowCountsImport :many
 SELECT workspace_id, namespace, identifier, duration_ms, sequence, region, count
 FROM ratelimit_window_counts
-WHERE expires_at > ?
+WHERE expiry_class IN (0, 1, 2) AND expires_at > ?
 `
 
 type WindowCountsImportRow struct {
@@ -68,7 +70,8 @@ type WindowCountsImportRow struct {
 }
 
 // Every component of the cells that are still alive, in whatever order the index has that
-// the planner takes: the primary key's, or expires_at_idx when few of the rows are alive.
+// the planner takes: the primary key's, or expires_at_idx when few of the rows are alive. The classes, which are all
+// there are, let it leave out the partitions of what has expired.
 func (q *Queries) WindowCountsImport(ctx context.Context, nowMs uint64) ([]WindowCountsImportRow, error) {
 	rows, err := q.db.QueryContext(ctx, WindowCountsImport, nowMs)
 	if err != nil {

@@ -23,10 +23,269 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type ExportAuditRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	AfterId       int64                  `protobuf:"varint,1,opt,name=after_id,json=afterId,proto3" json:"after_id,omitempty"` // only entries with a higher id: the page after that entry; 0: from the oldest
+	Limit         int32                  `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`                    // 1 to 200; 0: 200. A page also ends once it has 4 MiB
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExportAuditRequest) Reset() {
+	*x = ExportAuditRequest{}
+	mi := &file_weir_control_v1_audit_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExportAuditRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExportAuditRequest) ProtoMessage() {}
+
+func (x *ExportAuditRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_control_v1_audit_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExportAuditRequest.ProtoReflect.Descriptor instead.
+func (*ExportAuditRequest) Descriptor() ([]byte, []int) {
+	return file_weir_control_v1_audit_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *ExportAuditRequest) GetAfterId() int64 {
+	if x != nil {
+		return x.AfterId
+	}
+	return 0
+}
+
+func (x *ExportAuditRequest) GetLimit() int32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+// ExportAuditResponse is a page with the ends of the chain, all of one moment.
+type ExportAuditResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Links         []*AuditLink           `protobuf:"bytes,1,rep,name=links,proto3" json:"links,omitempty"`
+	HasMore       bool                   `protobuf:"varint,2,opt,name=has_more,json=hasMore,proto3" json:"has_more,omitempty"`
+	Chain         *AuditChain            `protobuf:"bytes,3,opt,name=chain,proto3" json:"chain,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExportAuditResponse) Reset() {
+	*x = ExportAuditResponse{}
+	mi := &file_weir_control_v1_audit_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExportAuditResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExportAuditResponse) ProtoMessage() {}
+
+func (x *ExportAuditResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_control_v1_audit_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExportAuditResponse.ProtoReflect.Descriptor instead.
+func (*ExportAuditResponse) Descriptor() ([]byte, []int) {
+	return file_weir_control_v1_audit_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *ExportAuditResponse) GetLinks() []*AuditLink {
+	if x != nil {
+		return x.Links
+	}
+	return nil
+}
+
+func (x *ExportAuditResponse) GetHasMore() bool {
+	if x != nil {
+		return x.HasMore
+	}
+	return false
+}
+
+func (x *ExportAuditResponse) GetChain() *AuditChain {
+	if x != nil {
+		return x.Chain
+	}
+	return nil
+}
+
+// AuditChain is where the chain begins and ends. All of it is empty before the first linked entry.
+type AuditChain struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	FirstId       int64                  `protobuf:"varint,1,opt,name=first_id,json=firstId,proto3" json:"first_id,omitempty"`   // the oldest entry that has a link
+	LastId        int64                  `protobuf:"varint,2,opt,name=last_id,json=lastId,proto3" json:"last_id,omitempty"`      // the newest
+	LastHash      string                 `protobuf:"bytes,3,opt,name=last_hash,json=lastHash,proto3" json:"last_hash,omitempty"` // its hash, 64 hexadecimal digits
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AuditChain) Reset() {
+	*x = AuditChain{}
+	mi := &file_weir_control_v1_audit_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AuditChain) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AuditChain) ProtoMessage() {}
+
+func (x *AuditChain) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_control_v1_audit_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AuditChain.ProtoReflect.Descriptor instead.
+func (*AuditChain) Descriptor() ([]byte, []int) {
+	return file_weir_control_v1_audit_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *AuditChain) GetFirstId() int64 {
+	if x != nil {
+		return x.FirstId
+	}
+	return 0
+}
+
+func (x *AuditChain) GetLastId() int64 {
+	if x != nil {
+		return x.LastId
+	}
+	return 0
+}
+
+func (x *AuditChain) GetLastHash() string {
+	if x != nil {
+		return x.LastHash
+	}
+	return ""
+}
+
+// AuditLink is an entry and what binds it to the one before. Package shared/auditchain defines the hash.
+type AuditLink struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Entry         *AuditEntry            `protobuf:"bytes,1,opt,name=entry,proto3" json:"entry,omitempty"`
+	WriteId       string                 `protobuf:"bytes,2,opt,name=write_id,json=writeId,proto3" json:"write_id,omitempty"`                // of the message that brought the entry; empty for none
+	Subject       []byte                 `protobuf:"bytes,3,opt,name=subject,proto3" json:"subject,omitempty"`                               // where entry.subject lacks bytes that are not UTF-8; else empty
+	Follows       int64                  `protobuf:"varint,4,opt,name=follows,proto3" json:"follows,omitempty"`                              // the id of the entry before; 0: this one begins the chain
+	PreviousHash  string                 `protobuf:"bytes,5,opt,name=previous_hash,json=previousHash,proto3" json:"previous_hash,omitempty"` // its hash, 64 hexadecimal digits; empty for none
+	Hash          string                 `protobuf:"bytes,6,opt,name=hash,proto3" json:"hash,omitempty"`                                     // of this entry; empty where it has no link
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AuditLink) Reset() {
+	*x = AuditLink{}
+	mi := &file_weir_control_v1_audit_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AuditLink) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AuditLink) ProtoMessage() {}
+
+func (x *AuditLink) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_control_v1_audit_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AuditLink.ProtoReflect.Descriptor instead.
+func (*AuditLink) Descriptor() ([]byte, []int) {
+	return file_weir_control_v1_audit_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *AuditLink) GetEntry() *AuditEntry {
+	if x != nil {
+		return x.Entry
+	}
+	return nil
+}
+
+func (x *AuditLink) GetWriteId() string {
+	if x != nil {
+		return x.WriteId
+	}
+	return ""
+}
+
+func (x *AuditLink) GetSubject() []byte {
+	if x != nil {
+		return x.Subject
+	}
+	return nil
+}
+
+func (x *AuditLink) GetFollows() int64 {
+	if x != nil {
+		return x.Follows
+	}
+	return 0
+}
+
+func (x *AuditLink) GetPreviousHash() string {
+	if x != nil {
+		return x.PreviousHash
+	}
+	return ""
+}
+
+func (x *AuditLink) GetHash() string {
+	if x != nil {
+		return x.Hash
+	}
+	return ""
+}
+
 type ListAuditRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	BeforeId      int64                  `protobuf:"varint,1,opt,name=before_id,json=beforeId,proto3" json:"before_id,omitempty"` // only entries with a lower id: the page after that entry; 0: from the newest
-	Limit         int32                  `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`                       // 1 to 500; 0: 50
+	Limit         int32                  `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`                       // 1 to 500; 0: 50; the answer may have fewer, see searched_to_id
 	Actor         string                 `protobuf:"bytes,3,opt,name=actor,proto3" json:"actor,omitempty"`                        // only changes by this one; empty: by anybody
 	Workspace     string                 `protobuf:"bytes,4,opt,name=workspace,proto3" json:"workspace,omitempty"`                // only of overrides, settings and keys of this one; empty: of all
 	Namespace     string                 `protobuf:"bytes,5,opt,name=namespace,proto3" json:"namespace,omitempty"`                // only of this namespace of the workspace; empty: of all
@@ -40,7 +299,7 @@ type ListAuditRequest struct {
 
 func (x *ListAuditRequest) Reset() {
 	*x = ListAuditRequest{}
-	mi := &file_weir_control_v1_audit_proto_msgTypes[0]
+	mi := &file_weir_control_v1_audit_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -52,7 +311,7 @@ func (x *ListAuditRequest) String() string {
 func (*ListAuditRequest) ProtoMessage() {}
 
 func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_audit_proto_msgTypes[0]
+	mi := &file_weir_control_v1_audit_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -65,7 +324,7 @@ func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditRequest.ProtoReflect.Descriptor instead.
 func (*ListAuditRequest) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_audit_proto_rawDescGZIP(), []int{0}
+	return file_weir_control_v1_audit_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ListAuditRequest) GetBeforeId() int64 {
@@ -134,8 +393,9 @@ func (x *ListAuditRequest) GetUntilMs() int64 {
 type ListAuditResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Entries []*AuditEntry          `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
-	// searched_to_id is where a call that asks for some entries alone has stopped: it looks
-	// through no more than 5,000, so go on before this one. 0: there are no others.
+	// searched_to_id is where the call has stopped before limit and before the end of the log: go on before this one.
+	// An answer has no more than 4 MiB of text, and a call that asks for some entries alone looks through no more than
+	// 5,000. 0: neither ended the page.
 	SearchedToId  int64 `protobuf:"varint,2,opt,name=searched_to_id,json=searchedToId,proto3" json:"searched_to_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -143,7 +403,7 @@ type ListAuditResponse struct {
 
 func (x *ListAuditResponse) Reset() {
 	*x = ListAuditResponse{}
-	mi := &file_weir_control_v1_audit_proto_msgTypes[1]
+	mi := &file_weir_control_v1_audit_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -155,7 +415,7 @@ func (x *ListAuditResponse) String() string {
 func (*ListAuditResponse) ProtoMessage() {}
 
 func (x *ListAuditResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_audit_proto_msgTypes[1]
+	mi := &file_weir_control_v1_audit_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -168,7 +428,7 @@ func (x *ListAuditResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditResponse.ProtoReflect.Descriptor instead.
 func (*ListAuditResponse) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_audit_proto_rawDescGZIP(), []int{1}
+	return file_weir_control_v1_audit_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ListAuditResponse) GetEntries() []*AuditEntry {
@@ -201,7 +461,7 @@ type AuditEntry struct {
 
 func (x *AuditEntry) Reset() {
 	*x = AuditEntry{}
-	mi := &file_weir_control_v1_audit_proto_msgTypes[2]
+	mi := &file_weir_control_v1_audit_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -213,7 +473,7 @@ func (x *AuditEntry) String() string {
 func (*AuditEntry) ProtoMessage() {}
 
 func (x *AuditEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_audit_proto_msgTypes[2]
+	mi := &file_weir_control_v1_audit_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -226,7 +486,7 @@ func (x *AuditEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditEntry.ProtoReflect.Descriptor instead.
 func (*AuditEntry) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_audit_proto_rawDescGZIP(), []int{2}
+	return file_weir_control_v1_audit_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *AuditEntry) GetId() int64 {
@@ -289,7 +549,26 @@ var File_weir_control_v1_audit_proto protoreflect.FileDescriptor
 
 const file_weir_control_v1_audit_proto_rawDesc = "" +
 	"\n" +
-	"\x1bweir/control/v1/audit.proto\x12\x0fweir.control.v1\"\xff\x01\n" +
+	"\x1bweir/control/v1/audit.proto\x12\x0fweir.control.v1\"E\n" +
+	"\x12ExportAuditRequest\x12\x19\n" +
+	"\bafter_id\x18\x01 \x01(\x03R\aafterId\x12\x14\n" +
+	"\x05limit\x18\x02 \x01(\x05R\x05limit\"\x95\x01\n" +
+	"\x13ExportAuditResponse\x120\n" +
+	"\x05links\x18\x01 \x03(\v2\x1a.weir.control.v1.AuditLinkR\x05links\x12\x19\n" +
+	"\bhas_more\x18\x02 \x01(\bR\ahasMore\x121\n" +
+	"\x05chain\x18\x03 \x01(\v2\x1b.weir.control.v1.AuditChainR\x05chain\"]\n" +
+	"\n" +
+	"AuditChain\x12\x19\n" +
+	"\bfirst_id\x18\x01 \x01(\x03R\afirstId\x12\x17\n" +
+	"\alast_id\x18\x02 \x01(\x03R\x06lastId\x12\x1b\n" +
+	"\tlast_hash\x18\x03 \x01(\tR\blastHash\"\xc6\x01\n" +
+	"\tAuditLink\x121\n" +
+	"\x05entry\x18\x01 \x01(\v2\x1b.weir.control.v1.AuditEntryR\x05entry\x12\x19\n" +
+	"\bwrite_id\x18\x02 \x01(\tR\awriteId\x12\x18\n" +
+	"\asubject\x18\x03 \x01(\fR\asubject\x12\x18\n" +
+	"\afollows\x18\x04 \x01(\x03R\afollows\x12#\n" +
+	"\rprevious_hash\x18\x05 \x01(\tR\fpreviousHash\x12\x12\n" +
+	"\x04hash\x18\x06 \x01(\tR\x04hash\"\xff\x01\n" +
 	"\x10ListAuditRequest\x12\x1b\n" +
 	"\tbefore_id\x18\x01 \x01(\x03R\bbeforeId\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\x05R\x05limit\x12\x14\n" +
@@ -312,9 +591,10 @@ const file_weir_control_v1_audit_proto_rawDesc = "" +
 	"\asubject\x18\x05 \x01(\tR\asubject\x12\x16\n" +
 	"\x06reason\x18\x06 \x01(\tR\x06reason\x12\x16\n" +
 	"\x06before\x18\a \x01(\tR\x06before\x12\x14\n" +
-	"\x05after\x18\b \x01(\tR\x05after2b\n" +
+	"\x05after\x18\b \x01(\tR\x05after2\xbc\x01\n" +
 	"\fAuditService\x12R\n" +
-	"\tListAudit\x12!.weir.control.v1.ListAuditRequest\x1a\".weir.control.v1.ListAuditResponseBCZAgithub.com/weirhq/weir/shared/gen/proto/weir/control/v1;controlv1b\x06proto3"
+	"\tListAudit\x12!.weir.control.v1.ListAuditRequest\x1a\".weir.control.v1.ListAuditResponse\x12X\n" +
+	"\vExportAudit\x12#.weir.control.v1.ExportAuditRequest\x1a$.weir.control.v1.ExportAuditResponseBCZAgithub.com/weirhq/weir/shared/gen/proto/weir/control/v1;controlv1b\x06proto3"
 
 var (
 	file_weir_control_v1_audit_proto_rawDescOnce sync.Once
@@ -328,21 +608,30 @@ func file_weir_control_v1_audit_proto_rawDescGZIP() []byte {
 	return file_weir_control_v1_audit_proto_rawDescData
 }
 
-var file_weir_control_v1_audit_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
+var file_weir_control_v1_audit_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
 var file_weir_control_v1_audit_proto_goTypes = []any{
-	(*ListAuditRequest)(nil),  // 0: weir.control.v1.ListAuditRequest
-	(*ListAuditResponse)(nil), // 1: weir.control.v1.ListAuditResponse
-	(*AuditEntry)(nil),        // 2: weir.control.v1.AuditEntry
+	(*ExportAuditRequest)(nil),  // 0: weir.control.v1.ExportAuditRequest
+	(*ExportAuditResponse)(nil), // 1: weir.control.v1.ExportAuditResponse
+	(*AuditChain)(nil),          // 2: weir.control.v1.AuditChain
+	(*AuditLink)(nil),           // 3: weir.control.v1.AuditLink
+	(*ListAuditRequest)(nil),    // 4: weir.control.v1.ListAuditRequest
+	(*ListAuditResponse)(nil),   // 5: weir.control.v1.ListAuditResponse
+	(*AuditEntry)(nil),          // 6: weir.control.v1.AuditEntry
 }
 var file_weir_control_v1_audit_proto_depIdxs = []int32{
-	2, // 0: weir.control.v1.ListAuditResponse.entries:type_name -> weir.control.v1.AuditEntry
-	0, // 1: weir.control.v1.AuditService.ListAudit:input_type -> weir.control.v1.ListAuditRequest
-	1, // 2: weir.control.v1.AuditService.ListAudit:output_type -> weir.control.v1.ListAuditResponse
-	2, // [2:3] is the sub-list for method output_type
-	1, // [1:2] is the sub-list for method input_type
-	1, // [1:1] is the sub-list for extension type_name
-	1, // [1:1] is the sub-list for extension extendee
-	0, // [0:1] is the sub-list for field type_name
+	3, // 0: weir.control.v1.ExportAuditResponse.links:type_name -> weir.control.v1.AuditLink
+	2, // 1: weir.control.v1.ExportAuditResponse.chain:type_name -> weir.control.v1.AuditChain
+	6, // 2: weir.control.v1.AuditLink.entry:type_name -> weir.control.v1.AuditEntry
+	6, // 3: weir.control.v1.ListAuditResponse.entries:type_name -> weir.control.v1.AuditEntry
+	4, // 4: weir.control.v1.AuditService.ListAudit:input_type -> weir.control.v1.ListAuditRequest
+	0, // 5: weir.control.v1.AuditService.ExportAudit:input_type -> weir.control.v1.ExportAuditRequest
+	5, // 6: weir.control.v1.AuditService.ListAudit:output_type -> weir.control.v1.ListAuditResponse
+	1, // 7: weir.control.v1.AuditService.ExportAudit:output_type -> weir.control.v1.ExportAuditResponse
+	6, // [6:8] is the sub-list for method output_type
+	4, // [4:6] is the sub-list for method input_type
+	4, // [4:4] is the sub-list for extension type_name
+	4, // [4:4] is the sub-list for extension extendee
+	0, // [0:4] is the sub-list for field type_name
 }
 
 func init() { file_weir_control_v1_audit_proto_init() }
@@ -356,7 +645,7 @@ func file_weir_control_v1_audit_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_control_v1_audit_proto_rawDesc), len(file_weir_control_v1_audit_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   3,
+			NumMessages:   7,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -72,6 +72,336 @@ func (TopBy) EnumDescriptor() ([]byte, []int) {
 	return file_weir_control_v1_keys_proto_rawDescGZIP(), []int{0}
 }
 
+type EstimateLimitsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Changes       []*LimitChange         `protobuf:"bytes,1,rep,name=changes,proto3" json:"changes,omitempty"` // 1 to 64
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EstimateLimitsRequest) Reset() {
+	*x = EstimateLimitsRequest{}
+	mi := &file_weir_control_v1_keys_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EstimateLimitsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EstimateLimitsRequest) ProtoMessage() {}
+
+func (x *EstimateLimitsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_control_v1_keys_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EstimateLimitsRequest.ProtoReflect.Descriptor instead.
+func (*EstimateLimitsRequest) Descriptor() ([]byte, []int) {
+	return file_weir_control_v1_keys_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *EstimateLimitsRequest) GetChanges() []*LimitChange {
+	if x != nil {
+		return x.Changes
+	}
+	return nil
+}
+
+// LimitChange is an override as it is to be.
+type LimitChange struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Workspace     string                 `protobuf:"bytes,1,opt,name=workspace,proto3" json:"workspace,omitempty"`
+	Namespace     string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Pattern       string                 `protobuf:"bytes,3,opt,name=pattern,proto3" json:"pattern,omitempty"`
+	Limit         int64                  `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`
+	DurationMs    int64                  `protobuf:"varint,5,opt,name=duration_ms,json=durationMs,proto3" json:"duration_ms,omitempty"` // 0: the request's
+	Shadow        bool                   `protobuf:"varint,6,opt,name=shadow,proto3" json:"shadow,omitempty"`                           // it denies nothing
+	Deleted       bool                   `protobuf:"varint,7,opt,name=deleted,proto3" json:"deleted,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LimitChange) Reset() {
+	*x = LimitChange{}
+	mi := &file_weir_control_v1_keys_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LimitChange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LimitChange) ProtoMessage() {}
+
+func (x *LimitChange) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_control_v1_keys_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LimitChange.ProtoReflect.Descriptor instead.
+func (*LimitChange) Descriptor() ([]byte, []int) {
+	return file_weir_control_v1_keys_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *LimitChange) GetWorkspace() string {
+	if x != nil {
+		return x.Workspace
+	}
+	return ""
+}
+
+func (x *LimitChange) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *LimitChange) GetPattern() string {
+	if x != nil {
+		return x.Pattern
+	}
+	return ""
+}
+
+func (x *LimitChange) GetLimit() int64 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *LimitChange) GetDurationMs() int64 {
+	if x != nil {
+		return x.DurationMs
+	}
+	return 0
+}
+
+func (x *LimitChange) GetShadow() bool {
+	if x != nil {
+		return x.Shadow
+	}
+	return false
+}
+
+func (x *LimitChange) GetDeleted() bool {
+	if x != nil {
+		return x.Deleted
+	}
+	return false
+}
+
+type EstimateLimitsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	KeysReported  int64                  `protobuf:"varint,1,opt,name=keys_reported,json=keysReported,proto3" json:"keys_reported,omitempty"` // by all nodes together
+	Nodes         int32                  `protobuf:"varint,2,opt,name=nodes,proto3" json:"nodes,omitempty"`                                   // that reported
+	OldestMs      int64                  `protobuf:"varint,3,opt,name=oldest_ms,json=oldestMs,proto3" json:"oldest_ms,omitempty"`             // age of the oldest report
+	Truncated     bool                   `protobuf:"varint,4,opt,name=truncated,proto3" json:"truncated,omitempty"`                           // there is more than an answer takes in: all figures are of a part
+	KeysMatched   int64                  `protobuf:"varint,5,opt,name=keys_matched,json=keysMatched,proto3" json:"keys_matched,omitempty"`    // of keys_reported, whose limit the changes set
+	KeysUnknown   int64                  `protobuf:"varint,6,opt,name=keys_unknown,json=keysUnknown,proto3" json:"keys_unknown,omitempty"`    // of keys_matched, whose window changes, or whose limit is then the caller's
+	Cost          int64                  `protobuf:"varint,7,opt,name=cost,proto3" json:"cost,omitempty"`                                     // in the window, of keys_matched without keys_unknown
+	CostDenied    int64                  `protobuf:"varint,8,opt,name=cost_denied,json=costDenied,proto3" json:"cost_denied,omitempty"`       // of cost, beyond the new limits
+	KeysDenied    int64                  `protobuf:"varint,9,opt,name=keys_denied,json=keysDenied,proto3" json:"keys_denied,omitempty"`       // that cost_denied is of
+	Worst         []*LimitKey            `protobuf:"bytes,10,rep,name=worst,proto3" json:"worst,omitempty"`                                   // at most 10, the one with most denied cost first
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EstimateLimitsResponse) Reset() {
+	*x = EstimateLimitsResponse{}
+	mi := &file_weir_control_v1_keys_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EstimateLimitsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EstimateLimitsResponse) ProtoMessage() {}
+
+func (x *EstimateLimitsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_control_v1_keys_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EstimateLimitsResponse.ProtoReflect.Descriptor instead.
+func (*EstimateLimitsResponse) Descriptor() ([]byte, []int) {
+	return file_weir_control_v1_keys_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *EstimateLimitsResponse) GetKeysReported() int64 {
+	if x != nil {
+		return x.KeysReported
+	}
+	return 0
+}
+
+func (x *EstimateLimitsResponse) GetNodes() int32 {
+	if x != nil {
+		return x.Nodes
+	}
+	return 0
+}
+
+func (x *EstimateLimitsResponse) GetOldestMs() int64 {
+	if x != nil {
+		return x.OldestMs
+	}
+	return 0
+}
+
+func (x *EstimateLimitsResponse) GetTruncated() bool {
+	if x != nil {
+		return x.Truncated
+	}
+	return false
+}
+
+func (x *EstimateLimitsResponse) GetKeysMatched() int64 {
+	if x != nil {
+		return x.KeysMatched
+	}
+	return 0
+}
+
+func (x *EstimateLimitsResponse) GetKeysUnknown() int64 {
+	if x != nil {
+		return x.KeysUnknown
+	}
+	return 0
+}
+
+func (x *EstimateLimitsResponse) GetCost() int64 {
+	if x != nil {
+		return x.Cost
+	}
+	return 0
+}
+
+func (x *EstimateLimitsResponse) GetCostDenied() int64 {
+	if x != nil {
+		return x.CostDenied
+	}
+	return 0
+}
+
+func (x *EstimateLimitsResponse) GetKeysDenied() int64 {
+	if x != nil {
+		return x.KeysDenied
+	}
+	return 0
+}
+
+func (x *EstimateLimitsResponse) GetWorst() []*LimitKey {
+	if x != nil {
+		return x.Worst
+	}
+	return nil
+}
+
+// LimitKey is a key that a new limit would have denied.
+type LimitKey struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Workspace     string                 `protobuf:"bytes,1,opt,name=workspace,proto3" json:"workspace,omitempty"`
+	Namespace     string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Identifier    string                 `protobuf:"bytes,3,opt,name=identifier,proto3" json:"identifier,omitempty"`
+	Cost          int64                  `protobuf:"varint,4,opt,name=cost,proto3" json:"cost,omitempty"` // in the window
+	Limit         int64                  `protobuf:"varint,5,opt,name=limit,proto3" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LimitKey) Reset() {
+	*x = LimitKey{}
+	mi := &file_weir_control_v1_keys_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LimitKey) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LimitKey) ProtoMessage() {}
+
+func (x *LimitKey) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_control_v1_keys_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LimitKey.ProtoReflect.Descriptor instead.
+func (*LimitKey) Descriptor() ([]byte, []int) {
+	return file_weir_control_v1_keys_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *LimitKey) GetWorkspace() string {
+	if x != nil {
+		return x.Workspace
+	}
+	return ""
+}
+
+func (x *LimitKey) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *LimitKey) GetIdentifier() string {
+	if x != nil {
+		return x.Identifier
+	}
+	return ""
+}
+
+func (x *LimitKey) GetCost() int64 {
+	if x != nil {
+		return x.Cost
+	}
+	return 0
+}
+
+func (x *LimitKey) GetLimit() int64 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
 type TopKeysRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Workspace     string                 `protobuf:"bytes,1,opt,name=workspace,proto3" json:"workspace,omitempty"` // at most 191 bytes; empty: all
@@ -84,7 +414,7 @@ type TopKeysRequest struct {
 
 func (x *TopKeysRequest) Reset() {
 	*x = TopKeysRequest{}
-	mi := &file_weir_control_v1_keys_proto_msgTypes[0]
+	mi := &file_weir_control_v1_keys_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -96,7 +426,7 @@ func (x *TopKeysRequest) String() string {
 func (*TopKeysRequest) ProtoMessage() {}
 
 func (x *TopKeysRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_keys_proto_msgTypes[0]
+	mi := &file_weir_control_v1_keys_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -109,7 +439,7 @@ func (x *TopKeysRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopKeysRequest.ProtoReflect.Descriptor instead.
 func (*TopKeysRequest) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_keys_proto_rawDescGZIP(), []int{0}
+	return file_weir_control_v1_keys_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *TopKeysRequest) GetWorkspace() string {
@@ -155,7 +485,7 @@ type TopKeysResponse struct {
 
 func (x *TopKeysResponse) Reset() {
 	*x = TopKeysResponse{}
-	mi := &file_weir_control_v1_keys_proto_msgTypes[1]
+	mi := &file_weir_control_v1_keys_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -167,7 +497,7 @@ func (x *TopKeysResponse) String() string {
 func (*TopKeysResponse) ProtoMessage() {}
 
 func (x *TopKeysResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_keys_proto_msgTypes[1]
+	mi := &file_weir_control_v1_keys_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -180,7 +510,7 @@ func (x *TopKeysResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopKeysResponse.ProtoReflect.Descriptor instead.
 func (*TopKeysResponse) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_keys_proto_rawDescGZIP(), []int{1}
+	return file_weir_control_v1_keys_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *TopKeysResponse) GetNowMs() int64 {
@@ -250,7 +580,7 @@ type TopKey struct {
 
 func (x *TopKey) Reset() {
 	*x = TopKey{}
-	mi := &file_weir_control_v1_keys_proto_msgTypes[2]
+	mi := &file_weir_control_v1_keys_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -262,7 +592,7 @@ func (x *TopKey) String() string {
 func (*TopKey) ProtoMessage() {}
 
 func (x *TopKey) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_keys_proto_msgTypes[2]
+	mi := &file_weir_control_v1_keys_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -275,7 +605,7 @@ func (x *TopKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopKey.ProtoReflect.Descriptor instead.
 func (*TopKey) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_keys_proto_rawDescGZIP(), []int{2}
+	return file_weir_control_v1_keys_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *TopKey) GetWorkspace() string {
@@ -345,7 +675,7 @@ type TopKeyRegion struct {
 
 func (x *TopKeyRegion) Reset() {
 	*x = TopKeyRegion{}
-	mi := &file_weir_control_v1_keys_proto_msgTypes[3]
+	mi := &file_weir_control_v1_keys_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -357,7 +687,7 @@ func (x *TopKeyRegion) String() string {
 func (*TopKeyRegion) ProtoMessage() {}
 
 func (x *TopKeyRegion) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_keys_proto_msgTypes[3]
+	mi := &file_weir_control_v1_keys_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -370,7 +700,7 @@ func (x *TopKeyRegion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopKeyRegion.ProtoReflect.Descriptor instead.
 func (*TopKeyRegion) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_keys_proto_rawDescGZIP(), []int{3}
+	return file_weir_control_v1_keys_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *TopKeyRegion) GetRegion() string {
@@ -400,7 +730,7 @@ type GetKeyRequest struct {
 
 func (x *GetKeyRequest) Reset() {
 	*x = GetKeyRequest{}
-	mi := &file_weir_control_v1_keys_proto_msgTypes[4]
+	mi := &file_weir_control_v1_keys_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -412,7 +742,7 @@ func (x *GetKeyRequest) String() string {
 func (*GetKeyRequest) ProtoMessage() {}
 
 func (x *GetKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_keys_proto_msgTypes[4]
+	mi := &file_weir_control_v1_keys_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -425,7 +755,7 @@ func (x *GetKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetKeyRequest.ProtoReflect.Descriptor instead.
 func (*GetKeyRequest) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_keys_proto_rawDescGZIP(), []int{4}
+	return file_weir_control_v1_keys_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GetKeyRequest) GetWorkspace() string {
@@ -477,7 +807,7 @@ type GetKeyResponse struct {
 
 func (x *GetKeyResponse) Reset() {
 	*x = GetKeyResponse{}
-	mi := &file_weir_control_v1_keys_proto_msgTypes[5]
+	mi := &file_weir_control_v1_keys_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -489,7 +819,7 @@ func (x *GetKeyResponse) String() string {
 func (*GetKeyResponse) ProtoMessage() {}
 
 func (x *GetKeyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_keys_proto_msgTypes[5]
+	mi := &file_weir_control_v1_keys_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -502,7 +832,7 @@ func (x *GetKeyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetKeyResponse.ProtoReflect.Descriptor instead.
 func (*GetKeyResponse) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_keys_proto_rawDescGZIP(), []int{5}
+	return file_weir_control_v1_keys_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *GetKeyResponse) GetNowMs() int64 {
@@ -568,7 +898,7 @@ type KeyWindow struct {
 
 func (x *KeyWindow) Reset() {
 	*x = KeyWindow{}
-	mi := &file_weir_control_v1_keys_proto_msgTypes[6]
+	mi := &file_weir_control_v1_keys_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -580,7 +910,7 @@ func (x *KeyWindow) String() string {
 func (*KeyWindow) ProtoMessage() {}
 
 func (x *KeyWindow) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_keys_proto_msgTypes[6]
+	mi := &file_weir_control_v1_keys_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -593,7 +923,7 @@ func (x *KeyWindow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyWindow.ProtoReflect.Descriptor instead.
 func (*KeyWindow) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_keys_proto_rawDescGZIP(), []int{6}
+	return file_weir_control_v1_keys_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *KeyWindow) GetMode() string {
@@ -672,7 +1002,7 @@ type KeyCell struct {
 
 func (x *KeyCell) Reset() {
 	*x = KeyCell{}
-	mi := &file_weir_control_v1_keys_proto_msgTypes[7]
+	mi := &file_weir_control_v1_keys_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -684,7 +1014,7 @@ func (x *KeyCell) String() string {
 func (*KeyCell) ProtoMessage() {}
 
 func (x *KeyCell) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_keys_proto_msgTypes[7]
+	mi := &file_weir_control_v1_keys_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -697,7 +1027,7 @@ func (x *KeyCell) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyCell.ProtoReflect.Descriptor instead.
 func (*KeyCell) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_keys_proto_rawDescGZIP(), []int{7}
+	return file_weir_control_v1_keys_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *KeyCell) GetStartMs() int64 {
@@ -740,7 +1070,7 @@ type KeyPart struct {
 
 func (x *KeyPart) Reset() {
 	*x = KeyPart{}
-	mi := &file_weir_control_v1_keys_proto_msgTypes[8]
+	mi := &file_weir_control_v1_keys_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -752,7 +1082,7 @@ func (x *KeyPart) String() string {
 func (*KeyPart) ProtoMessage() {}
 
 func (x *KeyPart) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_keys_proto_msgTypes[8]
+	mi := &file_weir_control_v1_keys_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -765,7 +1095,7 @@ func (x *KeyPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyPart.ProtoReflect.Descriptor instead.
 func (*KeyPart) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_keys_proto_rawDescGZIP(), []int{8}
+	return file_weir_control_v1_keys_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *KeyPart) GetRegion() string {
@@ -793,7 +1123,40 @@ var File_weir_control_v1_keys_proto protoreflect.FileDescriptor
 
 const file_weir_control_v1_keys_proto_rawDesc = "" +
 	"\n" +
-	"\x1aweir/control/v1/keys.proto\x12\x0fweir.control.v1\x1a\x1eweir/control/v1/settings.proto\"\x8a\x01\n" +
+	"\x1aweir/control/v1/keys.proto\x12\x0fweir.control.v1\x1a\x1eweir/control/v1/settings.proto\"O\n" +
+	"\x15EstimateLimitsRequest\x126\n" +
+	"\achanges\x18\x01 \x03(\v2\x1c.weir.control.v1.LimitChangeR\achanges\"\xcc\x01\n" +
+	"\vLimitChange\x12\x1c\n" +
+	"\tworkspace\x18\x01 \x01(\tR\tworkspace\x12\x1c\n" +
+	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x18\n" +
+	"\apattern\x18\x03 \x01(\tR\apattern\x12\x14\n" +
+	"\x05limit\x18\x04 \x01(\x03R\x05limit\x12\x1f\n" +
+	"\vduration_ms\x18\x05 \x01(\x03R\n" +
+	"durationMs\x12\x16\n" +
+	"\x06shadow\x18\x06 \x01(\bR\x06shadow\x12\x18\n" +
+	"\adeleted\x18\a \x01(\bR\adeleted\"\xdb\x02\n" +
+	"\x16EstimateLimitsResponse\x12#\n" +
+	"\rkeys_reported\x18\x01 \x01(\x03R\fkeysReported\x12\x14\n" +
+	"\x05nodes\x18\x02 \x01(\x05R\x05nodes\x12\x1b\n" +
+	"\toldest_ms\x18\x03 \x01(\x03R\boldestMs\x12\x1c\n" +
+	"\ttruncated\x18\x04 \x01(\bR\ttruncated\x12!\n" +
+	"\fkeys_matched\x18\x05 \x01(\x03R\vkeysMatched\x12!\n" +
+	"\fkeys_unknown\x18\x06 \x01(\x03R\vkeysUnknown\x12\x12\n" +
+	"\x04cost\x18\a \x01(\x03R\x04cost\x12\x1f\n" +
+	"\vcost_denied\x18\b \x01(\x03R\n" +
+	"costDenied\x12\x1f\n" +
+	"\vkeys_denied\x18\t \x01(\x03R\n" +
+	"keysDenied\x12/\n" +
+	"\x05worst\x18\n" +
+	" \x03(\v2\x19.weir.control.v1.LimitKeyR\x05worst\"\x90\x01\n" +
+	"\bLimitKey\x12\x1c\n" +
+	"\tworkspace\x18\x01 \x01(\tR\tworkspace\x12\x1c\n" +
+	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x1e\n" +
+	"\n" +
+	"identifier\x18\x03 \x01(\tR\n" +
+	"identifier\x12\x12\n" +
+	"\x04cost\x18\x04 \x01(\x03R\x04cost\x12\x14\n" +
+	"\x05limit\x18\x05 \x01(\x03R\x05limit\"\x8a\x01\n" +
 	"\x0eTopKeysRequest\x12\x1c\n" +
 	"\tworkspace\x18\x01 \x01(\tR\tworkspace\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12&\n" +
@@ -869,10 +1232,11 @@ const file_weir_control_v1_keys_proto_rawDesc = "" +
 	"\x12TOP_BY_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
 	"TOP_BY_HOT\x10\x01\x12\x11\n" +
-	"\rTOP_BY_DENIED\x10\x022\xa9\x01\n" +
+	"\rTOP_BY_DENIED\x10\x022\x8c\x02\n" +
 	"\x0eTopKeysService\x12L\n" +
 	"\aTopKeys\x12\x1f.weir.control.v1.TopKeysRequest\x1a .weir.control.v1.TopKeysResponse\x12I\n" +
-	"\x06GetKey\x12\x1e.weir.control.v1.GetKeyRequest\x1a\x1f.weir.control.v1.GetKeyResponseBCZAgithub.com/weirhq/weir/shared/gen/proto/weir/control/v1;controlv1b\x06proto3"
+	"\x06GetKey\x12\x1e.weir.control.v1.GetKeyRequest\x1a\x1f.weir.control.v1.GetKeyResponse\x12a\n" +
+	"\x0eEstimateLimits\x12&.weir.control.v1.EstimateLimitsRequest\x1a'.weir.control.v1.EstimateLimitsResponseBCZAgithub.com/weirhq/weir/shared/gen/proto/weir/control/v1;controlv1b\x06proto3"
 
 var (
 	file_weir_control_v1_keys_proto_rawDescOnce sync.Once
@@ -887,40 +1251,48 @@ func file_weir_control_v1_keys_proto_rawDescGZIP() []byte {
 }
 
 var file_weir_control_v1_keys_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_weir_control_v1_keys_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_weir_control_v1_keys_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_weir_control_v1_keys_proto_goTypes = []any{
-	(TopBy)(0),              // 0: weir.control.v1.TopBy
-	(*TopKeysRequest)(nil),  // 1: weir.control.v1.TopKeysRequest
-	(*TopKeysResponse)(nil), // 2: weir.control.v1.TopKeysResponse
-	(*TopKey)(nil),          // 3: weir.control.v1.TopKey
-	(*TopKeyRegion)(nil),    // 4: weir.control.v1.TopKeyRegion
-	(*GetKeyRequest)(nil),   // 5: weir.control.v1.GetKeyRequest
-	(*GetKeyResponse)(nil),  // 6: weir.control.v1.GetKeyResponse
-	(*KeyWindow)(nil),       // 7: weir.control.v1.KeyWindow
-	(*KeyCell)(nil),         // 8: weir.control.v1.KeyCell
-	(*KeyPart)(nil),         // 9: weir.control.v1.KeyPart
-	(*Override)(nil),        // 10: weir.control.v1.Override
-	(*Reset)(nil),           // 11: weir.control.v1.Reset
+	(TopBy)(0),                     // 0: weir.control.v1.TopBy
+	(*EstimateLimitsRequest)(nil),  // 1: weir.control.v1.EstimateLimitsRequest
+	(*LimitChange)(nil),            // 2: weir.control.v1.LimitChange
+	(*EstimateLimitsResponse)(nil), // 3: weir.control.v1.EstimateLimitsResponse
+	(*LimitKey)(nil),               // 4: weir.control.v1.LimitKey
+	(*TopKeysRequest)(nil),         // 5: weir.control.v1.TopKeysRequest
+	(*TopKeysResponse)(nil),        // 6: weir.control.v1.TopKeysResponse
+	(*TopKey)(nil),                 // 7: weir.control.v1.TopKey
+	(*TopKeyRegion)(nil),           // 8: weir.control.v1.TopKeyRegion
+	(*GetKeyRequest)(nil),          // 9: weir.control.v1.GetKeyRequest
+	(*GetKeyResponse)(nil),         // 10: weir.control.v1.GetKeyResponse
+	(*KeyWindow)(nil),              // 11: weir.control.v1.KeyWindow
+	(*KeyCell)(nil),                // 12: weir.control.v1.KeyCell
+	(*KeyPart)(nil),                // 13: weir.control.v1.KeyPart
+	(*Override)(nil),               // 14: weir.control.v1.Override
+	(*Reset)(nil),                  // 15: weir.control.v1.Reset
 }
 var file_weir_control_v1_keys_proto_depIdxs = []int32{
-	0,  // 0: weir.control.v1.TopKeysRequest.by:type_name -> weir.control.v1.TopBy
-	3,  // 1: weir.control.v1.TopKeysResponse.keys:type_name -> weir.control.v1.TopKey
-	4,  // 2: weir.control.v1.TopKey.regions:type_name -> weir.control.v1.TopKeyRegion
-	7,  // 3: weir.control.v1.GetKeyResponse.windows:type_name -> weir.control.v1.KeyWindow
-	10, // 4: weir.control.v1.GetKeyResponse.override:type_name -> weir.control.v1.Override
-	11, // 5: weir.control.v1.GetKeyResponse.reset:type_name -> weir.control.v1.Reset
-	8,  // 6: weir.control.v1.KeyWindow.current:type_name -> weir.control.v1.KeyCell
-	8,  // 7: weir.control.v1.KeyWindow.previous:type_name -> weir.control.v1.KeyCell
-	9,  // 8: weir.control.v1.KeyCell.parts:type_name -> weir.control.v1.KeyPart
-	1,  // 9: weir.control.v1.TopKeysService.TopKeys:input_type -> weir.control.v1.TopKeysRequest
-	5,  // 10: weir.control.v1.TopKeysService.GetKey:input_type -> weir.control.v1.GetKeyRequest
-	2,  // 11: weir.control.v1.TopKeysService.TopKeys:output_type -> weir.control.v1.TopKeysResponse
-	6,  // 12: weir.control.v1.TopKeysService.GetKey:output_type -> weir.control.v1.GetKeyResponse
-	11, // [11:13] is the sub-list for method output_type
-	9,  // [9:11] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	2,  // 0: weir.control.v1.EstimateLimitsRequest.changes:type_name -> weir.control.v1.LimitChange
+	4,  // 1: weir.control.v1.EstimateLimitsResponse.worst:type_name -> weir.control.v1.LimitKey
+	0,  // 2: weir.control.v1.TopKeysRequest.by:type_name -> weir.control.v1.TopBy
+	7,  // 3: weir.control.v1.TopKeysResponse.keys:type_name -> weir.control.v1.TopKey
+	8,  // 4: weir.control.v1.TopKey.regions:type_name -> weir.control.v1.TopKeyRegion
+	11, // 5: weir.control.v1.GetKeyResponse.windows:type_name -> weir.control.v1.KeyWindow
+	14, // 6: weir.control.v1.GetKeyResponse.override:type_name -> weir.control.v1.Override
+	15, // 7: weir.control.v1.GetKeyResponse.reset:type_name -> weir.control.v1.Reset
+	12, // 8: weir.control.v1.KeyWindow.current:type_name -> weir.control.v1.KeyCell
+	12, // 9: weir.control.v1.KeyWindow.previous:type_name -> weir.control.v1.KeyCell
+	13, // 10: weir.control.v1.KeyCell.parts:type_name -> weir.control.v1.KeyPart
+	5,  // 11: weir.control.v1.TopKeysService.TopKeys:input_type -> weir.control.v1.TopKeysRequest
+	9,  // 12: weir.control.v1.TopKeysService.GetKey:input_type -> weir.control.v1.GetKeyRequest
+	1,  // 13: weir.control.v1.TopKeysService.EstimateLimits:input_type -> weir.control.v1.EstimateLimitsRequest
+	6,  // 14: weir.control.v1.TopKeysService.TopKeys:output_type -> weir.control.v1.TopKeysResponse
+	10, // 15: weir.control.v1.TopKeysService.GetKey:output_type -> weir.control.v1.GetKeyResponse
+	3,  // 16: weir.control.v1.TopKeysService.EstimateLimits:output_type -> weir.control.v1.EstimateLimitsResponse
+	14, // [14:17] is the sub-list for method output_type
+	11, // [11:14] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_weir_control_v1_keys_proto_init() }
@@ -929,15 +1301,15 @@ func file_weir_control_v1_keys_proto_init() {
 		return
 	}
 	file_weir_control_v1_settings_proto_init()
-	file_weir_control_v1_keys_proto_msgTypes[2].OneofWrappers = []any{}
 	file_weir_control_v1_keys_proto_msgTypes[6].OneofWrappers = []any{}
+	file_weir_control_v1_keys_proto_msgTypes[10].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_control_v1_keys_proto_rawDesc), len(file_weir_control_v1_keys_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   9,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

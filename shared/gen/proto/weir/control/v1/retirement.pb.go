@@ -32,6 +32,8 @@ type StartRetirementRequest struct {
 	SoakMs         *int64                 `protobuf:"varint,5,opt,name=soak_ms,json=soakMs,proto3,oneof" json:"soak_ms,omitempty"`                           // 100 ms to 90 days under its other name, default 7 days
 	HealthWithinMs *int64                 `protobuf:"varint,6,opt,name=health_within_ms,json=healthWithinMs,proto3,oneof" json:"health_within_ms,omitempty"` // 1 s to 1 h since a relay's last round of news, default 2 min
 	BatchRows      *int64                 `protobuf:"varint,7,opt,name=batch_rows,json=batchRows,proto3,oneof" json:"batch_rows,omitempty"`                  // 1 to 50,000 rows of one DELETE, default 1,000
+	Approvers      *int32                 `protobuf:"varint,8,opt,name=approvers,proto3,oneof" json:"approvers,omitempty"`                                   // different people that the rename takes, and the drop, 1 to 10, default 1
+	ApprovalTtlMs  *int64                 `protobuf:"varint,9,opt,name=approval_ttl_ms,json=approvalTtlMs,proto3,oneof" json:"approval_ttl_ms,omitempty"`    // for how long an approval counts, 1 s to 30 days, default 24 h
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -111,6 +113,20 @@ func (x *StartRetirementRequest) GetHealthWithinMs() int64 {
 func (x *StartRetirementRequest) GetBatchRows() int64 {
 	if x != nil && x.BatchRows != nil {
 		return *x.BatchRows
+	}
+	return 0
+}
+
+func (x *StartRetirementRequest) GetApprovers() int32 {
+	if x != nil && x.Approvers != nil {
+		return *x.Approvers
+	}
+	return 0
+}
+
+func (x *StartRetirementRequest) GetApprovalTtlMs() int64 {
+	if x != nil && x.ApprovalTtlMs != nil {
+		return *x.ApprovalTtlMs
 	}
 	return 0
 }
@@ -252,6 +268,7 @@ type ApproveRenameRequest struct {
 	Actor         string                 `protobuf:"bytes,1,opt,name=actor,proto3" json:"actor,omitempty"`
 	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	Table         string                 `protobuf:"bytes,3,opt,name=table,proto3" json:"table,omitempty"`
+	Evidence      string                 `protobuf:"bytes,4,opt,name=evidence,proto3" json:"evidence,omitempty"` // of the retirement's approvals, as it was looked at; of other evidence the approval is refused
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -307,6 +324,13 @@ func (x *ApproveRenameRequest) GetTable() string {
 	return ""
 }
 
+func (x *ApproveRenameRequest) GetEvidence() string {
+	if x != nil {
+		return x.Evidence
+	}
+	return ""
+}
+
 type ApproveRenameResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Retirement    *Retirement            `protobuf:"bytes,1,opt,name=retirement,proto3" json:"retirement,omitempty"`
@@ -356,6 +380,7 @@ type ApproveDropRequest struct {
 	Actor         string                 `protobuf:"bytes,1,opt,name=actor,proto3" json:"actor,omitempty"`
 	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	Table         string                 `protobuf:"bytes,3,opt,name=table,proto3" json:"table,omitempty"`
+	Evidence      string                 `protobuf:"bytes,4,opt,name=evidence,proto3" json:"evidence,omitempty"` // as of ApproveRenameRequest
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -407,6 +432,13 @@ func (x *ApproveDropRequest) GetReason() string {
 func (x *ApproveDropRequest) GetTable() string {
 	if x != nil {
 		return x.Table
+	}
+	return ""
+}
+
+func (x *ApproveDropRequest) GetEvidence() string {
+	if x != nil {
+		return x.Evidence
 	}
 	return ""
 }
@@ -762,7 +794,8 @@ type Retirement struct {
 	Evidence       *RetirementEvidence `protobuf:"bytes,17,opt,name=evidence,proto3" json:"evidence,omitempty"`                                     // as it was last looked at
 	RenameApproval *RetirementApproval `protobuf:"bytes,18,opt,name=rename_approval,json=renameApproval,proto3" json:"rename_approval,omitempty"`   // absent: not given
 	DropApproval   *RetirementApproval `protobuf:"bytes,19,opt,name=drop_approval,json=dropApproval,proto3" json:"drop_approval,omitempty"`
-	Events         []*RetirementEvent  `protobuf:"bytes,20,rep,name=events,proto3" json:"events,omitempty"` // oldest first, bounded
+	Events         []*RetirementEvent  `protobuf:"bytes,20,rep,name=events,proto3" json:"events,omitempty"`       // oldest first, bounded
+	Approvals      *Approvals          `protobuf:"bytes,21,opt,name=approvals,proto3" json:"approvals,omitempty"` // while the rename or the drop waits for them
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -933,6 +966,13 @@ func (x *Retirement) GetDropApproval() *RetirementApproval {
 func (x *Retirement) GetEvents() []*RetirementEvent {
 	if x != nil {
 		return x.Events
+	}
+	return nil
+}
+
+func (x *Retirement) GetApprovals() *Approvals {
+	if x != nil {
+		return x.Approvals
 	}
 	return nil
 }
@@ -1170,7 +1210,7 @@ var File_weir_control_v1_retirement_proto protoreflect.FileDescriptor
 
 const file_weir_control_v1_retirement_proto_rawDesc = "" +
 	"\n" +
-	" weir/control/v1/retirement.proto\x12\x0fweir.control.v1\"\xaa\x02\n" +
+	" weir/control/v1/retirement.proto\x12\x0fweir.control.v1\x1a\x1dweir/control/v1/rollout.proto\"\x9c\x03\n" +
 	"\x16StartRetirementRequest\x12\x14\n" +
 	"\x05actor\x18\x01 \x01(\tR\x05actor\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x14\n" +
@@ -1179,12 +1219,17 @@ const file_weir_control_v1_retirement_proto_rawDesc = "" +
 	"\asoak_ms\x18\x05 \x01(\x03H\x01R\x06soakMs\x88\x01\x01\x12-\n" +
 	"\x10health_within_ms\x18\x06 \x01(\x03H\x02R\x0ehealthWithinMs\x88\x01\x01\x12\"\n" +
 	"\n" +
-	"batch_rows\x18\a \x01(\x03H\x03R\tbatchRows\x88\x01\x01B\v\n" +
+	"batch_rows\x18\a \x01(\x03H\x03R\tbatchRows\x88\x01\x01\x12!\n" +
+	"\tapprovers\x18\b \x01(\x05H\x04R\tapprovers\x88\x01\x01\x12+\n" +
+	"\x0fapproval_ttl_ms\x18\t \x01(\x03H\x05R\rapprovalTtlMs\x88\x01\x01B\v\n" +
 	"\t_quiet_msB\n" +
 	"\n" +
 	"\b_soak_msB\x13\n" +
 	"\x11_health_within_msB\r\n" +
-	"\v_batch_rows\"V\n" +
+	"\v_batch_rowsB\f\n" +
+	"\n" +
+	"_approversB\x12\n" +
+	"\x10_approval_ttl_ms\"V\n" +
 	"\x17StartRetirementResponse\x12;\n" +
 	"\n" +
 	"retirement\x18\x01 \x01(\v2\x1b.weir.control.v1.RetirementR\n" +
@@ -1194,19 +1239,21 @@ const file_weir_control_v1_retirement_proto_rawDesc = "" +
 	"\x18RetirementStatusResponse\x12;\n" +
 	"\n" +
 	"retirement\x18\x01 \x01(\v2\x1b.weir.control.v1.RetirementR\n" +
-	"retirement\"Z\n" +
+	"retirement\"v\n" +
 	"\x14ApproveRenameRequest\x12\x14\n" +
 	"\x05actor\x18\x01 \x01(\tR\x05actor\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x14\n" +
-	"\x05table\x18\x03 \x01(\tR\x05table\"T\n" +
+	"\x05table\x18\x03 \x01(\tR\x05table\x12\x1a\n" +
+	"\bevidence\x18\x04 \x01(\tR\bevidence\"T\n" +
 	"\x15ApproveRenameResponse\x12;\n" +
 	"\n" +
 	"retirement\x18\x01 \x01(\v2\x1b.weir.control.v1.RetirementR\n" +
-	"retirement\"X\n" +
+	"retirement\"t\n" +
 	"\x12ApproveDropRequest\x12\x14\n" +
 	"\x05actor\x18\x01 \x01(\tR\x05actor\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x14\n" +
-	"\x05table\x18\x03 \x01(\tR\x05table\"R\n" +
+	"\x05table\x18\x03 \x01(\tR\x05table\x12\x1a\n" +
+	"\bevidence\x18\x04 \x01(\tR\bevidence\"R\n" +
 	"\x13ApproveDropResponse\x12;\n" +
 	"\n" +
 	"retirement\x18\x01 \x01(\v2\x1b.weir.control.v1.RetirementR\n" +
@@ -1230,7 +1277,7 @@ const file_weir_control_v1_retirement_proto_rawDesc = "" +
 	"\rstarted_at_ms\x18\x04 \x01(\x03R\vstartedAtMs\x12\x1e\n" +
 	"\vended_at_ms\x18\x05 \x01(\x03R\tendedAtMs\x12\x14\n" +
 	"\x05phase\x18\x06 \x01(\tR\x05phase\x12\x10\n" +
-	"\x03why\x18\a \x01(\tR\x03why\"\xc5\x05\n" +
+	"\x03why\x18\a \x01(\tR\x03why\"\xff\x05\n" +
 	"\n" +
 	"Retirement\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
@@ -1253,7 +1300,8 @@ const file_weir_control_v1_retirement_proto_rawDesc = "" +
 	"\bevidence\x18\x11 \x01(\v2#.weir.control.v1.RetirementEvidenceR\bevidence\x12L\n" +
 	"\x0frename_approval\x18\x12 \x01(\v2#.weir.control.v1.RetirementApprovalR\x0erenameApproval\x12H\n" +
 	"\rdrop_approval\x18\x13 \x01(\v2#.weir.control.v1.RetirementApprovalR\fdropApproval\x128\n" +
-	"\x06events\x18\x14 \x03(\v2 .weir.control.v1.RetirementEventR\x06events\"\x8a\x02\n" +
+	"\x06events\x18\x14 \x03(\v2 .weir.control.v1.RetirementEventR\x06events\x128\n" +
+	"\tapprovals\x18\x15 \x01(\v2\x1a.weir.control.v1.ApprovalsR\tapprovals\"\x8a\x02\n" +
 	"\x12RetirementEvidence\x12\x13\n" +
 	"\x05at_ms\x18\x01 \x01(\x03R\x04atMs\x12\x12\n" +
 	"\x04rows\x18\x02 \x01(\x03R\x04rows\x12$\n" +
@@ -1311,6 +1359,7 @@ var file_weir_control_v1_retirement_proto_goTypes = []any{
 	(*RetirementEvidence)(nil),       // 14: weir.control.v1.RetirementEvidence
 	(*RetirementApproval)(nil),       // 15: weir.control.v1.RetirementApproval
 	(*RetirementEvent)(nil),          // 16: weir.control.v1.RetirementEvent
+	(*Approvals)(nil),                // 17: weir.control.v1.Approvals
 }
 var file_weir_control_v1_retirement_proto_depIdxs = []int32{
 	13, // 0: weir.control.v1.StartRetirementResponse.retirement:type_name -> weir.control.v1.Retirement
@@ -1323,23 +1372,24 @@ var file_weir_control_v1_retirement_proto_depIdxs = []int32{
 	15, // 7: weir.control.v1.Retirement.rename_approval:type_name -> weir.control.v1.RetirementApproval
 	15, // 8: weir.control.v1.Retirement.drop_approval:type_name -> weir.control.v1.RetirementApproval
 	16, // 9: weir.control.v1.Retirement.events:type_name -> weir.control.v1.RetirementEvent
-	0,  // 10: weir.control.v1.RetirementService.StartRetirement:input_type -> weir.control.v1.StartRetirementRequest
-	2,  // 11: weir.control.v1.RetirementService.RetirementStatus:input_type -> weir.control.v1.RetirementStatusRequest
-	4,  // 12: weir.control.v1.RetirementService.ApproveRename:input_type -> weir.control.v1.ApproveRenameRequest
-	6,  // 13: weir.control.v1.RetirementService.ApproveDrop:input_type -> weir.control.v1.ApproveDropRequest
-	8,  // 14: weir.control.v1.RetirementService.AbortRetirement:input_type -> weir.control.v1.AbortRetirementRequest
-	10, // 15: weir.control.v1.RetirementService.ListRetirements:input_type -> weir.control.v1.ListRetirementsRequest
-	1,  // 16: weir.control.v1.RetirementService.StartRetirement:output_type -> weir.control.v1.StartRetirementResponse
-	3,  // 17: weir.control.v1.RetirementService.RetirementStatus:output_type -> weir.control.v1.RetirementStatusResponse
-	5,  // 18: weir.control.v1.RetirementService.ApproveRename:output_type -> weir.control.v1.ApproveRenameResponse
-	7,  // 19: weir.control.v1.RetirementService.ApproveDrop:output_type -> weir.control.v1.ApproveDropResponse
-	9,  // 20: weir.control.v1.RetirementService.AbortRetirement:output_type -> weir.control.v1.AbortRetirementResponse
-	11, // 21: weir.control.v1.RetirementService.ListRetirements:output_type -> weir.control.v1.ListRetirementsResponse
-	16, // [16:22] is the sub-list for method output_type
-	10, // [10:16] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	17, // 10: weir.control.v1.Retirement.approvals:type_name -> weir.control.v1.Approvals
+	0,  // 11: weir.control.v1.RetirementService.StartRetirement:input_type -> weir.control.v1.StartRetirementRequest
+	2,  // 12: weir.control.v1.RetirementService.RetirementStatus:input_type -> weir.control.v1.RetirementStatusRequest
+	4,  // 13: weir.control.v1.RetirementService.ApproveRename:input_type -> weir.control.v1.ApproveRenameRequest
+	6,  // 14: weir.control.v1.RetirementService.ApproveDrop:input_type -> weir.control.v1.ApproveDropRequest
+	8,  // 15: weir.control.v1.RetirementService.AbortRetirement:input_type -> weir.control.v1.AbortRetirementRequest
+	10, // 16: weir.control.v1.RetirementService.ListRetirements:input_type -> weir.control.v1.ListRetirementsRequest
+	1,  // 17: weir.control.v1.RetirementService.StartRetirement:output_type -> weir.control.v1.StartRetirementResponse
+	3,  // 18: weir.control.v1.RetirementService.RetirementStatus:output_type -> weir.control.v1.RetirementStatusResponse
+	5,  // 19: weir.control.v1.RetirementService.ApproveRename:output_type -> weir.control.v1.ApproveRenameResponse
+	7,  // 20: weir.control.v1.RetirementService.ApproveDrop:output_type -> weir.control.v1.ApproveDropResponse
+	9,  // 21: weir.control.v1.RetirementService.AbortRetirement:output_type -> weir.control.v1.AbortRetirementResponse
+	11, // 22: weir.control.v1.RetirementService.ListRetirements:output_type -> weir.control.v1.ListRetirementsResponse
+	17, // [17:23] is the sub-list for method output_type
+	11, // [11:17] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_weir_control_v1_retirement_proto_init() }
@@ -1347,6 +1397,7 @@ func file_weir_control_v1_retirement_proto_init() {
 	if File_weir_control_v1_retirement_proto != nil {
 		return
 	}
+	file_weir_control_v1_rollout_proto_init()
 	file_weir_control_v1_retirement_proto_msgTypes[0].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

@@ -88,6 +88,7 @@ type StartRolloutRequest struct {
 	Id            string                 `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`         // at most 64 letters, digits, '-', '_' and '.'; empty: one is made up
 	Tuning        string                 `protobuf:"bytes,4,opt,name=tuning,proto3" json:"tuning,omitempty"` // JSON document of the tuning, every field present: see GetTuning
 	Plan          *RolloutPlan           `protobuf:"bytes,5,opt,name=plan,proto3" json:"plan,omitempty"`
+	Force         bool                   `protobuf:"varint,6,opt,name=force,proto3" json:"force,omitempty"` // start although the health of the fleet is critical
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -155,6 +156,13 @@ func (x *StartRolloutRequest) GetPlan() *RolloutPlan {
 		return x.Plan
 	}
 	return nil
+}
+
+func (x *StartRolloutRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
 }
 
 type StartRolloutResponse struct {
@@ -297,8 +305,9 @@ type OperateRolloutRequest struct {
 	Action RolloutAction          `protobuf:"varint,4,opt,name=action,proto3,enum=weir.control.v1.RolloutAction" json:"action,omitempty"`
 	// What an approval is of, as the rollout was looked at: its stage, from 1, and its asked.
 	// An approval without them, or of what is not asked any more, is refused.
-	Stage         int32 `protobuf:"varint,5,opt,name=stage,proto3" json:"stage,omitempty"`
-	Asked         int64 `protobuf:"varint,6,opt,name=asked,proto3" json:"asked,omitempty"`
+	Stage         int32  `protobuf:"varint,5,opt,name=stage,proto3" json:"stage,omitempty"`
+	Asked         int64  `protobuf:"varint,6,opt,name=asked,proto3" json:"asked,omitempty"`
+	Evidence      string `protobuf:"bytes,7,opt,name=evidence,proto3" json:"evidence,omitempty"` // the evidence of its approval
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -373,6 +382,13 @@ func (x *OperateRolloutRequest) GetAsked() int64 {
 		return x.Asked
 	}
 	return 0
+}
+
+func (x *OperateRolloutRequest) GetEvidence() string {
+	if x != nil {
+		return x.Evidence
+	}
+	return ""
 }
 
 type OperateRolloutResponse struct {
@@ -595,11 +611,16 @@ func (x *RolloutSummary) GetWhy() string {
 type RolloutPlan struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	Stages         []*RolloutStage        `protobuf:"bytes,1,rep,name=stages,proto3" json:"stages,omitempty"`                                                // 1 to 20
-	BaselineMs     *int64                 `protobuf:"varint,2,opt,name=baseline_ms,json=baselineMs,proto3,oneof" json:"baseline_ms,omitempty"`               // 0 to 1 h, default 1 min
+	BaselineMs     *int64                 `protobuf:"varint,2,opt,name=baseline_ms,json=baselineMs,proto3,oneof" json:"baseline_ms,omitempty"`               // 0 to 1 h, default 2 min
 	ApplyTimeoutMs *int64                 `protobuf:"varint,3,opt,name=apply_timeout_ms,json=applyTimeoutMs,proto3,oneof" json:"apply_timeout_ms,omitempty"` // 1 s to 24 h, default 2 min
 	Guardrails     *RolloutGuardrails     `protobuf:"bytes,4,opt,name=guardrails,proto3" json:"guardrails,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	Approvers      *int32                 `protobuf:"varint,5,opt,name=approvers,proto3,oneof" json:"approvers,omitempty"`                                // different people that each stage with approval takes, 1 to 10, default 1
+	ApprovalTtlMs  *int64                 `protobuf:"varint,6,opt,name=approval_ttl_ms,json=approvalTtlMs,proto3,oneof" json:"approval_ttl_ms,omitempty"` // for how long an approval counts, 1 s to 30 days, default 24 h
+	// for how long nodes try the tuning of a stage when the rollout does not renew it, 1 s to 1 h and three times the time
+	// between two looks at least, default 5 min
+	LeaseMs       *int64 `protobuf:"varint,7,opt,name=lease_ms,json=leaseMs,proto3,oneof" json:"lease_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RolloutPlan) Reset() {
@@ -660,8 +681,160 @@ func (x *RolloutPlan) GetGuardrails() *RolloutGuardrails {
 	return nil
 }
 
+func (x *RolloutPlan) GetApprovers() int32 {
+	if x != nil && x.Approvers != nil {
+		return *x.Approvers
+	}
+	return 0
+}
+
+func (x *RolloutPlan) GetApprovalTtlMs() int64 {
+	if x != nil && x.ApprovalTtlMs != nil {
+		return *x.ApprovalTtlMs
+	}
+	return 0
+}
+
+func (x *RolloutPlan) GetLeaseMs() int64 {
+	if x != nil && x.LeaseMs != nil {
+		return *x.LeaseMs
+	}
+	return 0
+}
+
+// Approvals are what a step that waits for people has and needs.
+type Approvals struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Approvers     int32                  `protobuf:"varint,1,opt,name=approvers,proto3" json:"approvers,omitempty"` // how many different people must approve it; the one who started it may be one
+	Evidence      string                 `protobuf:"bytes,2,opt,name=evidence,proto3" json:"evidence,omitempty"`    // names what is approved; an approval of other evidence is refused
+	Given         []*Approval            `protobuf:"bytes,3,rep,name=given,proto3" json:"given,omitempty"`          // each by another person
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Approvals) Reset() {
+	*x = Approvals{}
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Approvals) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Approvals) ProtoMessage() {}
+
+func (x *Approvals) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Approvals.ProtoReflect.Descriptor instead.
+func (*Approvals) Descriptor() ([]byte, []int) {
+	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *Approvals) GetApprovers() int32 {
+	if x != nil {
+		return x.Approvers
+	}
+	return 0
+}
+
+func (x *Approvals) GetEvidence() string {
+	if x != nil {
+		return x.Evidence
+	}
+	return ""
+}
+
+func (x *Approvals) GetGiven() []*Approval {
+	if x != nil {
+		return x.Given
+	}
+	return nil
+}
+
+type Approval struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Actor         string                 `protobuf:"bytes,1,opt,name=actor,proto3" json:"actor,omitempty"`
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	AtMs          int64                  `protobuf:"varint,3,opt,name=at_ms,json=atMs,proto3" json:"at_ms,omitempty"`
+	ExpiresAtMs   int64                  `protobuf:"varint,4,opt,name=expires_at_ms,json=expiresAtMs,proto3" json:"expires_at_ms,omitempty"` // it counts until then
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Approval) Reset() {
+	*x = Approval{}
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Approval) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Approval) ProtoMessage() {}
+
+func (x *Approval) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Approval.ProtoReflect.Descriptor instead.
+func (*Approval) Descriptor() ([]byte, []int) {
+	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *Approval) GetActor() string {
+	if x != nil {
+		return x.Actor
+	}
+	return ""
+}
+
+func (x *Approval) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Approval) GetAtMs() int64 {
+	if x != nil {
+		return x.AtMs
+	}
+	return 0
+}
+
+func (x *Approval) GetExpiresAtMs() int64 {
+	if x != nil {
+		return x.ExpiresAtMs
+	}
+	return 0
+}
+
 // RolloutStage is one step: exactly one of regions, share_percent and all says which
-// regions, those of earlier stages left out.
+// regions, those that earlier stages cover with as many nodes left out. Of nodes_percent and nodes one at most says how
+// many of their nodes, those of earlier stages included; without them it is all, as it is in the last stage of each
+// region.
 type RolloutStage struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Regions       []string               `protobuf:"bytes,1,rep,name=regions,proto3" json:"regions,omitempty"`
@@ -669,13 +842,15 @@ type RolloutStage struct {
 	All           bool                   `protobuf:"varint,3,opt,name=all,proto3" json:"all,omitempty"`                                       // all the others, and regions to come
 	BakeMs        *int64                 `protobuf:"varint,4,opt,name=bake_ms,json=bakeMs,proto3,oneof" json:"bake_ms,omitempty"`             // 100 ms to 7 days, default 5 min
 	Approval      bool                   `protobuf:"varint,5,opt,name=approval,proto3" json:"approval,omitempty"`                             // a person must approve before it begins
+	NodesPercent  int32                  `protobuf:"varint,6,opt,name=nodes_percent,json=nodesPercent,proto3" json:"nodes_percent,omitempty"` // of the live nodes of each region, rounded up, 1 to 100; 0: all, unless nodes is given
+	Nodes         int32                  `protobuf:"varint,7,opt,name=nodes,proto3" json:"nodes,omitempty"`                                   // of each region, 1 or more
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RolloutStage) Reset() {
 	*x = RolloutStage{}
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[10]
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -687,7 +862,7 @@ func (x *RolloutStage) String() string {
 func (*RolloutStage) ProtoMessage() {}
 
 func (x *RolloutStage) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[10]
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -700,7 +875,7 @@ func (x *RolloutStage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RolloutStage.ProtoReflect.Descriptor instead.
 func (*RolloutStage) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{10}
+	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *RolloutStage) GetRegions() []string {
@@ -738,6 +913,20 @@ func (x *RolloutStage) GetApproval() bool {
 	return false
 }
 
+func (x *RolloutStage) GetNodesPercent() int32 {
+	if x != nil {
+		return x.NodesPercent
+	}
+	return 0
+}
+
+func (x *RolloutStage) GetNodes() int32 {
+	if x != nil {
+		return x.Nodes
+	}
+	return 0
+}
+
 // RolloutGuardrails say how much worse a region, and a node, may do than before its stage,
 // until the rollout is over. What is left out has its default.
 type RolloutGuardrails struct {
@@ -748,16 +937,17 @@ type RolloutGuardrails struct {
 	ConvergenceMs    *RolloutCeiling        `protobuf:"bytes,4,opt,name=convergence_ms,json=convergenceMs,proto3" json:"convergence_ms,omitempty"`                    // of the slowest relay
 	LatencyUs        *RolloutCeiling        `protobuf:"bytes,5,opt,name=latency_us,json=latencyUs,proto3" json:"latency_us,omitempty"`                                // of the slowest relay
 	DeniedShareShift *float64               `protobuf:"fixed64,6,opt,name=denied_share_shift,json=deniedShareShift,proto3,oneof" json:"denied_share_shift,omitempty"` // either way, 0 to 1, default 0.2; from 0 where too little was decided before the stage
-	NodesLostShare   *float64               `protobuf:"fixed64,7,opt,name=nodes_lost_share,json=nodesLostShare,proto3,oneof" json:"nodes_lost_share,omitempty"`       // of a region's nodes before the stage, 0 to 1, default 0.1; the last one is never borne
+	NodesLostShare   *float64               `protobuf:"fixed64,7,opt,name=nodes_lost_share,json=nodesLostShare,proto3,oneof" json:"nodes_lost_share,omitempty"`       // of a region's nodes before the stage, 0 to 1, default 0; the last one is never borne, nor a smaller share than regions without the tuning lose
 	Queries          []*RolloutQuery        `protobuf:"bytes,8,rep,name=queries,proto3" json:"queries,omitempty"`                                                     // of the Prometheus that weir-control is configured with; at most 20
 	RestartsPerHour  *int32                 `protobuf:"varint,9,opt,name=restarts_per_hour,json=restartsPerHour,proto3,oneof" json:"restarts_per_hour,omitempty"`     // of one node, 0 to 10, default 1; 10 turns it off
+	Comparison       *RolloutComparison     `protobuf:"bytes,10,opt,name=comparison,proto3" json:"comparison,omitempty"`                                              // with the regions of the same time that go without the tuning
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
 
 func (x *RolloutGuardrails) Reset() {
 	*x = RolloutGuardrails{}
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[11]
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -769,7 +959,7 @@ func (x *RolloutGuardrails) String() string {
 func (*RolloutGuardrails) ProtoMessage() {}
 
 func (x *RolloutGuardrails) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[11]
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -782,7 +972,7 @@ func (x *RolloutGuardrails) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RolloutGuardrails.ProtoReflect.Descriptor instead.
 func (*RolloutGuardrails) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{11}
+	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *RolloutGuardrails) GetErrorsPerMinute() *RolloutCeiling {
@@ -848,6 +1038,99 @@ func (x *RolloutGuardrails) GetRestartsPerHour() int32 {
 	return 0
 }
 
+func (x *RolloutGuardrails) GetComparison() *RolloutComparison {
+	if x != nil {
+		return x.Comparison
+	}
+	return nil
+}
+
+// RolloutComparison holds each region that has the tuning, and all of a stage's together, against the regions of the same
+// time that go without it, by a test whose error rate holds however often it is asked. Each bound is what a tuning may add.
+type RolloutComparison struct {
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	ErrorRate       *float64               `protobuf:"fixed64,1,opt,name=error_rate,json=errorRate,proto3,oneof" json:"error_rate,omitempty"`                     // of a rollout that does no harm, to be called harmful at all: 0.0001 to 0.1, default 0.01
+	RowsTimes       *float64               `protobuf:"fixed64,2,opt,name=rows_times,json=rowsTimes,proto3,oneof" json:"rows_times,omitempty"`                     // MySQL rows of a region's relays a decision, 1 to 1000, default 1.25
+	DeniedShift     *float64               `protobuf:"fixed64,3,opt,name=denied_shift,json=deniedShift,proto3,oneof" json:"denied_shift,omitempty"`               // share of decisions denied, either way, 0 to 1, default 0.02
+	DegradedShift   *float64               `protobuf:"fixed64,4,opt,name=degraded_shift,json=degradedShift,proto3,oneof" json:"degraded_shift,omitempty"`         // share of decisions without the origin's answer, 0 to 1, default 0.005
+	ErrorsPerMinute *float64               `protobuf:"fixed64,5,opt,name=errors_per_minute,json=errorsPerMinute,proto3,oneof" json:"errors_per_minute,omitempty"` // of relays and readings of settings, a node, default 2
+	Off             bool                   `protobuf:"varint,6,opt,name=off,proto3" json:"off,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *RolloutComparison) Reset() {
+	*x = RolloutComparison{}
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RolloutComparison) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RolloutComparison) ProtoMessage() {}
+
+func (x *RolloutComparison) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RolloutComparison.ProtoReflect.Descriptor instead.
+func (*RolloutComparison) Descriptor() ([]byte, []int) {
+	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *RolloutComparison) GetErrorRate() float64 {
+	if x != nil && x.ErrorRate != nil {
+		return *x.ErrorRate
+	}
+	return 0
+}
+
+func (x *RolloutComparison) GetRowsTimes() float64 {
+	if x != nil && x.RowsTimes != nil {
+		return *x.RowsTimes
+	}
+	return 0
+}
+
+func (x *RolloutComparison) GetDeniedShift() float64 {
+	if x != nil && x.DeniedShift != nil {
+		return *x.DeniedShift
+	}
+	return 0
+}
+
+func (x *RolloutComparison) GetDegradedShift() float64 {
+	if x != nil && x.DegradedShift != nil {
+		return *x.DegradedShift
+	}
+	return 0
+}
+
+func (x *RolloutComparison) GetErrorsPerMinute() float64 {
+	if x != nil && x.ErrorsPerMinute != nil {
+		return *x.ErrorsPerMinute
+	}
+	return 0
+}
+
+func (x *RolloutComparison) GetOff() bool {
+	if x != nil {
+		return x.Off
+	}
+	return false
+}
+
 // RolloutQuery is a guardrail that a Prometheus measures. Exactly one of above, below and
 // times_baseline says what breaks it; any element of a vector may. An infinite element is beyond every bound on its
 // side; while one is NaN the stage waits, as for a required value. A query that names no region has one baseline, of
@@ -866,7 +1149,7 @@ type RolloutQuery struct {
 
 func (x *RolloutQuery) Reset() {
 	*x = RolloutQuery{}
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[12]
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -878,7 +1161,7 @@ func (x *RolloutQuery) String() string {
 func (*RolloutQuery) ProtoMessage() {}
 
 func (x *RolloutQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[12]
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -891,7 +1174,7 @@ func (x *RolloutQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RolloutQuery.ProtoReflect.Descriptor instead.
 func (*RolloutQuery) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{12}
+	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *RolloutQuery) GetName() string {
@@ -949,7 +1232,7 @@ type RolloutCeiling struct {
 
 func (x *RolloutCeiling) Reset() {
 	*x = RolloutCeiling{}
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[13]
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -961,7 +1244,7 @@ func (x *RolloutCeiling) String() string {
 func (*RolloutCeiling) ProtoMessage() {}
 
 func (x *RolloutCeiling) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[13]
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -974,7 +1257,7 @@ func (x *RolloutCeiling) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RolloutCeiling.ProtoReflect.Descriptor instead.
 func (*RolloutCeiling) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{13}
+	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *RolloutCeiling) GetFactor() float64 {
@@ -1005,7 +1288,7 @@ type Rollout struct {
 	Reason      string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	StartedAtMs int64                  `protobuf:"varint,4,opt,name=started_at_ms,json=startedAtMs,proto3" json:"started_at_ms,omitempty"`
 	EndedAtMs   int64                  `protobuf:"varint,5,opt,name=ended_at_ms,json=endedAtMs,proto3" json:"ended_at_ms,omitempty"` // 0: under way
-	// awaiting_approval, measuring, applying, converging, baking, rolling_back; or an
+	// awaiting_approval, measuring, applying, converging, baking, keeping, rolling_back; or an
 	// outcome: done, rolled_back, aborted.
 	Phase        string             `protobuf:"bytes,6,opt,name=phase,proto3" json:"phase,omitempty"`
 	Stage        int32              `protobuf:"varint,7,opt,name=stage,proto3" json:"stage,omitempty"`                      // from 1
@@ -1026,13 +1309,15 @@ type Rollout struct {
 	Guardrails    *RolloutGuardrails   `protobuf:"bytes,21,opt,name=guardrails,proto3" json:"guardrails,omitempty"` // every field present
 	Queries       []*RolloutQueryValue `protobuf:"bytes,22,rep,name=queries,proto3" json:"queries,omitempty"`       // what the guardrails' queries answered
 	Asked         int64                `protobuf:"varint,23,opt,name=asked,proto3" json:"asked,omitempty"`          // what an approval answers; 0: none was ever asked for
+	Approvals     *Approvals           `protobuf:"bytes,24,opt,name=approvals,proto3" json:"approvals,omitempty"`   // while a stage waits for them
+	Rails         []*RolloutRail       `protobuf:"bytes,25,rep,name=rails,proto3" json:"rails,omitempty"`           // the guardrails, except queries, in a fixed order
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Rollout) Reset() {
 	*x = Rollout{}
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[14]
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1044,7 +1329,7 @@ func (x *Rollout) String() string {
 func (*Rollout) ProtoMessage() {}
 
 func (x *Rollout) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[14]
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1057,7 +1342,7 @@ func (x *Rollout) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rollout.ProtoReflect.Descriptor instead.
 func (*Rollout) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{14}
+	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Rollout) GetId() string {
@@ -1221,6 +1506,147 @@ func (x *Rollout) GetAsked() int64 {
 	return 0
 }
 
+func (x *Rollout) GetApprovals() *Approvals {
+	if x != nil {
+		return x.Approvals
+	}
+	return nil
+}
+
+func (x *Rollout) GetRails() []*RolloutRail {
+	if x != nil {
+		return x.Rails
+	}
+	return nil
+}
+
+// RolloutRail is a guardrail as it stands: the figures of the region or the node that is nearest to its bound.
+type RolloutRail struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As in RolloutGuardrails; or dropped_cost, whose bound is 0; or rows_, denied_, allowed_, degraded_ or
+	// errors_against_control: what the tuning adds to it in the region, or in all of the stage, by the comparison.
+	Field         string   `protobuf:"bytes,1,opt,name=field,proto3" json:"field,omitempty"`
+	Region        string   `protobuf:"bytes,2,opt,name=region,proto3" json:"region,omitempty"`                 // empty: none is held against it yet, and figures are the stage's; or not measured
+	Node          string   `protobuf:"bytes,3,opt,name=node,proto3" json:"node,omitempty"`                     // empty: the figures are the region's
+	Before        *float64 `protobuf:"fixed64,4,opt,name=before,proto3,oneof" json:"before,omitempty"`         // before the stage; absent: not measured, or nothing to compare with
+	Now           *float64 `protobuf:"fixed64,5,opt,name=now,proto3,oneof" json:"now,omitempty"`               // in the newest window; absent: not measured
+	Most          *float64 `protobuf:"fixed64,6,opt,name=most,proto3,oneof" json:"most,omitempty"`             // the stage is taken back above it; absent: it is off
+	Least         *float64 `protobuf:"fixed64,7,opt,name=least,proto3,oneof" json:"least,omitempty"`           // and below it: of the share of denied decisions
+	Margin        *float64 `protobuf:"fixed64,8,opt,name=margin,proto3,oneof" json:"margin,omitempty"`         // what is left to the bound, 1 for all of it; less than 0: broken
+	Confidence    *float64 `protobuf:"fixed64,9,opt,name=confidence,proto3,oneof" json:"confidence,omitempty"` // of a comparison: that more than most is added, 0 to 1; margin says what is left to being sure enough
+	Low           *float64 `protobuf:"fixed64,10,opt,name=low,proto3,oneof" json:"low,omitempty"`              // what is added lies between them: as sure as it has to be
+	High          *float64 `protobuf:"fixed64,11,opt,name=high,proto3,oneof" json:"high,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RolloutRail) Reset() {
+	*x = RolloutRail{}
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RolloutRail) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RolloutRail) ProtoMessage() {}
+
+func (x *RolloutRail) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RolloutRail.ProtoReflect.Descriptor instead.
+func (*RolloutRail) Descriptor() ([]byte, []int) {
+	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *RolloutRail) GetField() string {
+	if x != nil {
+		return x.Field
+	}
+	return ""
+}
+
+func (x *RolloutRail) GetRegion() string {
+	if x != nil {
+		return x.Region
+	}
+	return ""
+}
+
+func (x *RolloutRail) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *RolloutRail) GetBefore() float64 {
+	if x != nil && x.Before != nil {
+		return *x.Before
+	}
+	return 0
+}
+
+func (x *RolloutRail) GetNow() float64 {
+	if x != nil && x.Now != nil {
+		return *x.Now
+	}
+	return 0
+}
+
+func (x *RolloutRail) GetMost() float64 {
+	if x != nil && x.Most != nil {
+		return *x.Most
+	}
+	return 0
+}
+
+func (x *RolloutRail) GetLeast() float64 {
+	if x != nil && x.Least != nil {
+		return *x.Least
+	}
+	return 0
+}
+
+func (x *RolloutRail) GetMargin() float64 {
+	if x != nil && x.Margin != nil {
+		return *x.Margin
+	}
+	return 0
+}
+
+func (x *RolloutRail) GetConfidence() float64 {
+	if x != nil && x.Confidence != nil {
+		return *x.Confidence
+	}
+	return 0
+}
+
+func (x *RolloutRail) GetLow() float64 {
+	if x != nil && x.Low != nil {
+		return *x.Low
+	}
+	return 0
+}
+
+func (x *RolloutRail) GetHigh() float64 {
+	if x != nil && x.High != nil {
+		return *x.High
+	}
+	return 0
+}
+
 // RolloutProgress is a stage with its regions by name.
 type RolloutProgress struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1228,14 +1654,16 @@ type RolloutProgress struct {
 	Rest          bool                   `protobuf:"varint,2,opt,name=rest,proto3" json:"rest,omitempty"` // and all regions that no stage names
 	BakeMs        int64                  `protobuf:"varint,3,opt,name=bake_ms,json=bakeMs,proto3" json:"bake_ms,omitempty"`
 	Approval      bool                   `protobuf:"varint,4,opt,name=approval,proto3" json:"approval,omitempty"`
-	State         string                 `protobuf:"bytes,5,opt,name=state,proto3" json:"state,omitempty"` // done, active, waiting
+	State         string                 `protobuf:"bytes,5,opt,name=state,proto3" json:"state,omitempty"`                                    // done, active, waiting
+	NodesPercent  int32                  `protobuf:"varint,6,opt,name=nodes_percent,json=nodesPercent,proto3" json:"nodes_percent,omitempty"` // of each region's nodes, as in RolloutStage
+	Nodes         int32                  `protobuf:"varint,7,opt,name=nodes,proto3" json:"nodes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RolloutProgress) Reset() {
 	*x = RolloutProgress{}
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[15]
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1247,7 +1675,7 @@ func (x *RolloutProgress) String() string {
 func (*RolloutProgress) ProtoMessage() {}
 
 func (x *RolloutProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[15]
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1260,7 +1688,7 @@ func (x *RolloutProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RolloutProgress.ProtoReflect.Descriptor instead.
 func (*RolloutProgress) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{15}
+	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *RolloutProgress) GetRegions() []string {
@@ -1298,22 +1726,42 @@ func (x *RolloutProgress) GetState() string {
 	return ""
 }
 
+func (x *RolloutProgress) GetNodesPercent() int32 {
+	if x != nil {
+		return x.NodesPercent
+	}
+	return 0
+}
+
+func (x *RolloutProgress) GetNodes() int32 {
+	if x != nil {
+		return x.Nodes
+	}
+	return 0
+}
+
 // RolloutRegion is a region that has or had the tuning.
 type RolloutRegion struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
 	Region          string                 `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`                                           // empty: the row for regions that have none of their own
-	AppliedVersion  int64                  `protobuf:"varint,2,opt,name=applied_version,json=appliedVersion,proto3" json:"applied_version,omitempty"`    // 0: not known to be written
+	AppliedVersion  int64                  `protobuf:"varint,2,opt,name=applied_version,json=appliedVersion,proto3" json:"applied_version,omitempty"`    // 0: not known to be stored for good
 	RevertedVersion int64                  `protobuf:"varint,3,opt,name=reverted_version,json=revertedVersion,proto3" json:"reverted_version,omitempty"` // 0: not taken back
 	NewerVersion    int64                  `protobuf:"varint,4,opt,name=newer_version,json=newerVersion,proto3" json:"newer_version,omitempty"`          // of something else, which a rollback left in force; 0: there is none
 	Baseline        *RolloutRates          `protobuf:"bytes,5,opt,name=baseline,proto3" json:"baseline,omitempty"`                                       // while it is watched: before its stage
 	Now             *RolloutRates          `protobuf:"bytes,6,opt,name=now,proto3" json:"now,omitempty"`                                                 // and in the newest window
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	Trial           int64                  `protobuf:"varint,7,opt,name=trial,proto3" json:"trial,omitempty"`                                            // number of the trial by which the region runs it until it is stored; 0: not known to have begun
+	TrialEnded      bool                   `protobuf:"varint,8,opt,name=trial_ended,json=trialEnded,proto3" json:"trial_ended,omitempty"`                // by a rollback
+	// while it is watched: live nodes that are to run the tuning, by their share, of so many
+	NodesExpected int32 `protobuf:"varint,9,opt,name=nodes_expected,json=nodesExpected,proto3" json:"nodes_expected,omitempty"`
+	NodesLive     int32 `protobuf:"varint,10,opt,name=nodes_live,json=nodesLive,proto3" json:"nodes_live,omitempty"`
+	Part          bool  `protobuf:"varint,11,opt,name=part,proto3" json:"part,omitempty"` // the trial is of a part of the nodes
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RolloutRegion) Reset() {
 	*x = RolloutRegion{}
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[16]
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1325,7 +1773,7 @@ func (x *RolloutRegion) String() string {
 func (*RolloutRegion) ProtoMessage() {}
 
 func (x *RolloutRegion) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[16]
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1338,7 +1786,7 @@ func (x *RolloutRegion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RolloutRegion.ProtoReflect.Descriptor instead.
 func (*RolloutRegion) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{16}
+	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *RolloutRegion) GetRegion() string {
@@ -1383,6 +1831,41 @@ func (x *RolloutRegion) GetNow() *RolloutRates {
 	return nil
 }
 
+func (x *RolloutRegion) GetTrial() int64 {
+	if x != nil {
+		return x.Trial
+	}
+	return 0
+}
+
+func (x *RolloutRegion) GetTrialEnded() bool {
+	if x != nil {
+		return x.TrialEnded
+	}
+	return false
+}
+
+func (x *RolloutRegion) GetNodesExpected() int32 {
+	if x != nil {
+		return x.NodesExpected
+	}
+	return 0
+}
+
+func (x *RolloutRegion) GetNodesLive() int32 {
+	if x != nil {
+		return x.NodesLive
+	}
+	return 0
+}
+
+func (x *RolloutRegion) GetPart() bool {
+	if x != nil {
+		return x.Part
+	}
+	return false
+}
+
 // RolloutRates are figures of nodes; absent: not measured.
 type RolloutRates struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
@@ -1400,7 +1883,7 @@ type RolloutRates struct {
 
 func (x *RolloutRates) Reset() {
 	*x = RolloutRates{}
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[17]
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1412,7 +1895,7 @@ func (x *RolloutRates) String() string {
 func (*RolloutRates) ProtoMessage() {}
 
 func (x *RolloutRates) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[17]
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1425,7 +1908,7 @@ func (x *RolloutRates) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RolloutRates.ProtoReflect.Descriptor instead.
 func (*RolloutRates) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{17}
+	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *RolloutRates) GetNodes() int32 {
@@ -1500,7 +1983,7 @@ type RolloutQueryValue struct {
 
 func (x *RolloutQueryValue) Reset() {
 	*x = RolloutQueryValue{}
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[18]
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1512,7 +1995,7 @@ func (x *RolloutQueryValue) String() string {
 func (*RolloutQueryValue) ProtoMessage() {}
 
 func (x *RolloutQueryValue) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[18]
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1525,7 +2008,7 @@ func (x *RolloutQueryValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RolloutQueryValue.ProtoReflect.Descriptor instead.
 func (*RolloutQueryValue) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{18}
+	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *RolloutQueryValue) GetName() string {
@@ -1582,7 +2065,7 @@ type RolloutEvent struct {
 
 func (x *RolloutEvent) Reset() {
 	*x = RolloutEvent{}
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[19]
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1594,7 +2077,7 @@ func (x *RolloutEvent) String() string {
 func (*RolloutEvent) ProtoMessage() {}
 
 func (x *RolloutEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[19]
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1607,7 +2090,7 @@ func (x *RolloutEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RolloutEvent.ProtoReflect.Descriptor instead.
 func (*RolloutEvent) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{19}
+	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *RolloutEvent) GetAtMs() int64 {
@@ -1645,13 +2128,14 @@ type PreviewRolloutRequest struct {
 	WithoutFleet  bool                   `protobuf:"varint,3,opt,name=without_fleet,json=withoutFleet,proto3" json:"without_fleet,omitempty"` // take nothing from the fleet: for shapes that do not exist
 	Shape         *PreviewShape          `protobuf:"bytes,4,opt,name=shape,proto3" json:"shape,omitempty"`                                    // what is left out comes from the fleet's heartbeats, and else is assumed
 	TimeMaxMs     int64                  `protobuf:"varint,5,opt,name=time_max_ms,json=timeMaxMs,proto3" json:"time_max_ms,omitempty"`        // real time, 5 s to 1 min; 0: 10 s
+	Force         bool                   `protobuf:"varint,6,opt,name=force,proto3" json:"force,omitempty"`                                   // also where previews of this fleet have been off by more than a factor of two lately
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PreviewRolloutRequest) Reset() {
 	*x = PreviewRolloutRequest{}
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[20]
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1663,7 +2147,7 @@ func (x *PreviewRolloutRequest) String() string {
 func (*PreviewRolloutRequest) ProtoMessage() {}
 
 func (x *PreviewRolloutRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[20]
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1676,7 +2160,7 @@ func (x *PreviewRolloutRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreviewRolloutRequest.ProtoReflect.Descriptor instead.
 func (*PreviewRolloutRequest) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{20}
+	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *PreviewRolloutRequest) GetTuning() string {
@@ -1714,6 +2198,13 @@ func (x *PreviewRolloutRequest) GetTimeMaxMs() int64 {
 	return 0
 }
 
+func (x *PreviewRolloutRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
 // PreviewShape is a fleet in the few figures that predictions start from.
 type PreviewShape struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
@@ -1730,7 +2221,7 @@ type PreviewShape struct {
 
 func (x *PreviewShape) Reset() {
 	*x = PreviewShape{}
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[21]
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1742,7 +2233,7 @@ func (x *PreviewShape) String() string {
 func (*PreviewShape) ProtoMessage() {}
 
 func (x *PreviewShape) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[21]
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1755,7 +2246,7 @@ func (x *PreviewShape) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreviewShape.ProtoReflect.Descriptor instead.
 func (*PreviewShape) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{21}
+	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *PreviewShape) GetRegions() int32 {
@@ -1819,13 +2310,14 @@ type PreviewRolloutResponse struct {
 	NodesSimulated int32                  `protobuf:"varint,8,opt,name=nodes_simulated,json=nodesSimulated,proto3" json:"nodes_simulated,omitempty"`
 	Notes          []string               `protobuf:"bytes,9,rep,name=notes,proto3" json:"notes,omitempty"` // how figures were scaled, and what is not in them
 	TookMs         int64                  `protobuf:"varint,10,opt,name=took_ms,json=tookMs,proto3" json:"took_ms,omitempty"`
+	Model          *PreviewModel          `protobuf:"bytes,11,opt,name=model,proto3" json:"model,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
 
 func (x *PreviewRolloutResponse) Reset() {
 	*x = PreviewRolloutResponse{}
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[22]
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1837,7 +2329,7 @@ func (x *PreviewRolloutResponse) String() string {
 func (*PreviewRolloutResponse) ProtoMessage() {}
 
 func (x *PreviewRolloutResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[22]
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1850,7 +2342,7 @@ func (x *PreviewRolloutResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreviewRolloutResponse.ProtoReflect.Descriptor instead.
 func (*PreviewRolloutResponse) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{22}
+	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *PreviewRolloutResponse) GetShape() *PreviewShape {
@@ -1923,6 +2415,128 @@ func (x *PreviewRolloutResponse) GetTookMs() int64 {
 	return 0
 }
 
+func (x *PreviewRolloutResponse) GetModel() *PreviewModel {
+	if x != nil {
+		return x.Model
+	}
+	return nil
+}
+
+// PreviewModel is how far previews of this fleet were off, by the last rollouts of all regions that were measured when
+// they were done: at most ten. Overshoot is not measured.
+type PreviewModel struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Rollouts      int32                  `protobuf:"varint,1,opt,name=rollouts,proto3" json:"rollouts,omitempty"` // that were measured; 0: none was
+	Rows          *PreviewModelFit       `protobuf:"bytes,2,opt,name=rows,proto3" json:"rows,omitempty"`          // MySQL rows a second; absent: not measured
+	Delay         *PreviewModelFit       `protobuf:"bytes,3,opt,name=delay,proto3" json:"delay,omitempty"`        // convergence delay, 99th percentile; absent: not measured
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PreviewModel) Reset() {
+	*x = PreviewModel{}
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PreviewModel) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PreviewModel) ProtoMessage() {}
+
+func (x *PreviewModel) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PreviewModel.ProtoReflect.Descriptor instead.
+func (*PreviewModel) Descriptor() ([]byte, []int) {
+	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *PreviewModel) GetRollouts() int32 {
+	if x != nil {
+		return x.Rollouts
+	}
+	return 0
+}
+
+func (x *PreviewModel) GetRows() *PreviewModelFit {
+	if x != nil {
+		return x.Rows
+	}
+	return nil
+}
+
+func (x *PreviewModel) GetDelay() *PreviewModelFit {
+	if x != nil {
+		return x.Delay
+	}
+	return nil
+}
+
+// PreviewModelFit is how many times as much was measured as was predicted.
+type PreviewModelFit struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Middle        float64                `protobuf:"fixed64,1,opt,name=middle,proto3" json:"middle,omitempty"` // the median
+	Worst         float64                `protobuf:"fixed64,2,opt,name=worst,proto3" json:"worst,omitempty"`   // the furthest from 1
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PreviewModelFit) Reset() {
+	*x = PreviewModelFit{}
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PreviewModelFit) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PreviewModelFit) ProtoMessage() {}
+
+func (x *PreviewModelFit) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PreviewModelFit.ProtoReflect.Descriptor instead.
+func (*PreviewModelFit) Descriptor() ([]byte, []int) {
+	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *PreviewModelFit) GetMiddle() float64 {
+	if x != nil {
+		return x.Middle
+	}
+	return 0
+}
+
+func (x *PreviewModelFit) GetWorst() float64 {
+	if x != nil {
+		return x.Worst
+	}
+	return 0
+}
+
 // PreviewPrediction is what the whole fleet is expected to do under one tuning.
 type PreviewPrediction struct {
 	state               protoimpl.MessageState `protogen:"open.v1"`
@@ -1942,7 +2556,7 @@ type PreviewPrediction struct {
 
 func (x *PreviewPrediction) Reset() {
 	*x = PreviewPrediction{}
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[23]
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1954,7 +2568,7 @@ func (x *PreviewPrediction) String() string {
 func (*PreviewPrediction) ProtoMessage() {}
 
 func (x *PreviewPrediction) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[23]
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1967,7 +2581,7 @@ func (x *PreviewPrediction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreviewPrediction.ProtoReflect.Descriptor instead.
 func (*PreviewPrediction) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{23}
+	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *PreviewPrediction) GetTuning() string {
@@ -2048,7 +2662,7 @@ type GetTuningRequest struct {
 
 func (x *GetTuningRequest) Reset() {
 	*x = GetTuningRequest{}
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[24]
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2060,7 +2674,7 @@ func (x *GetTuningRequest) String() string {
 func (*GetTuningRequest) ProtoMessage() {}
 
 func (x *GetTuningRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[24]
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2073,7 +2687,7 @@ func (x *GetTuningRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTuningRequest.ProtoReflect.Descriptor instead.
 func (*GetTuningRequest) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{24}
+	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{30}
 }
 
 type GetTuningResponse struct {
@@ -2085,7 +2699,7 @@ type GetTuningResponse struct {
 
 func (x *GetTuningResponse) Reset() {
 	*x = GetTuningResponse{}
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[25]
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2097,7 +2711,7 @@ func (x *GetTuningResponse) String() string {
 func (*GetTuningResponse) ProtoMessage() {}
 
 func (x *GetTuningResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[25]
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2110,7 +2724,7 @@ func (x *GetTuningResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTuningResponse.ProtoReflect.Descriptor instead.
 func (*GetTuningResponse) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{25}
+	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *GetTuningResponse) GetTunings() []*RegionTuning {
@@ -2118,6 +2732,218 @@ func (x *GetTuningResponse) GetTunings() []*RegionTuning {
 		return x.Tunings
 	}
 	return nil
+}
+
+type ListTuningsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Region        *string                `protobuf:"bytes,1,opt,name=region,proto3,oneof" json:"region,omitempty"`                               // only of this one, empty: of the fleet; absent: of all
+	BeforeVersion int64                  `protobuf:"varint,2,opt,name=before_version,json=beforeVersion,proto3" json:"before_version,omitempty"` // only older ones: the page after that version; 0: from the newest
+	Limit         int32                  `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`                                      // 1 to 100; 0: 20
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListTuningsRequest) Reset() {
+	*x = ListTuningsRequest{}
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListTuningsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListTuningsRequest) ProtoMessage() {}
+
+func (x *ListTuningsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListTuningsRequest.ProtoReflect.Descriptor instead.
+func (*ListTuningsRequest) Descriptor() ([]byte, []int) {
+	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *ListTuningsRequest) GetRegion() string {
+	if x != nil && x.Region != nil {
+		return *x.Region
+	}
+	return ""
+}
+
+func (x *ListTuningsRequest) GetBeforeVersion() int64 {
+	if x != nil {
+		return x.BeforeVersion
+	}
+	return 0
+}
+
+func (x *ListTuningsRequest) GetLimit() int32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+type ListTuningsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Versions      []*TuningVersion       `protobuf:"bytes,1,rep,name=versions,proto3" json:"versions,omitempty"`
+	HasMore       bool                   `protobuf:"varint,2,opt,name=has_more,json=hasMore,proto3" json:"has_more,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListTuningsResponse) Reset() {
+	*x = ListTuningsResponse{}
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListTuningsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListTuningsResponse) ProtoMessage() {}
+
+func (x *ListTuningsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListTuningsResponse.ProtoReflect.Descriptor instead.
+func (*ListTuningsResponse) Descriptor() ([]byte, []int) {
+	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *ListTuningsResponse) GetVersions() []*TuningVersion {
+	if x != nil {
+		return x.Versions
+	}
+	return nil
+}
+
+func (x *ListTuningsResponse) GetHasMore() bool {
+	if x != nil {
+		return x.HasMore
+	}
+	return false
+}
+
+type TuningVersion struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Version       int64                  `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
+	Region        string                 `protobuf:"bytes,2,opt,name=region,proto3" json:"region,omitempty"`     // empty: regions without a tuning of their own
+	Document      string                 `protobuf:"bytes,3,opt,name=document,proto3" json:"document,omitempty"` // JSON, every field present
+	Actor         string                 `protobuf:"bytes,4,opt,name=actor,proto3" json:"actor,omitempty"`
+	Reason        string                 `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	CreatedAtMs   int64                  `protobuf:"varint,6,opt,name=created_at_ms,json=createdAtMs,proto3" json:"created_at_ms,omitempty"` // Unix ms by the clock of the database
+	Rollout       string                 `protobuf:"bytes,7,opt,name=rollout,proto3" json:"rollout,omitempty"`                               // that wrote it; empty: none did
+	Problem       string                 `protobuf:"bytes,8,opt,name=problem,proto3" json:"problem,omitempty"`                               // why document is as it is stored: another build wrote it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TuningVersion) Reset() {
+	*x = TuningVersion{}
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TuningVersion) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TuningVersion) ProtoMessage() {}
+
+func (x *TuningVersion) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TuningVersion.ProtoReflect.Descriptor instead.
+func (*TuningVersion) Descriptor() ([]byte, []int) {
+	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *TuningVersion) GetVersion() int64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *TuningVersion) GetRegion() string {
+	if x != nil {
+		return x.Region
+	}
+	return ""
+}
+
+func (x *TuningVersion) GetDocument() string {
+	if x != nil {
+		return x.Document
+	}
+	return ""
+}
+
+func (x *TuningVersion) GetActor() string {
+	if x != nil {
+		return x.Actor
+	}
+	return ""
+}
+
+func (x *TuningVersion) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *TuningVersion) GetCreatedAtMs() int64 {
+	if x != nil {
+		return x.CreatedAtMs
+	}
+	return 0
+}
+
+func (x *TuningVersion) GetRollout() string {
+	if x != nil {
+		return x.Rollout
+	}
+	return ""
+}
+
+func (x *TuningVersion) GetProblem() string {
+	if x != nil {
+		return x.Problem
+	}
+	return ""
 }
 
 type RegionTuning struct {
@@ -2131,7 +2957,7 @@ type RegionTuning struct {
 
 func (x *RegionTuning) Reset() {
 	*x = RegionTuning{}
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[26]
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2143,7 +2969,7 @@ func (x *RegionTuning) String() string {
 func (*RegionTuning) ProtoMessage() {}
 
 func (x *RegionTuning) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[26]
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2156,7 +2982,7 @@ func (x *RegionTuning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegionTuning.ProtoReflect.Descriptor instead.
 func (*RegionTuning) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{26}
+	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *RegionTuning) GetRegion() string {
@@ -2184,26 +3010,28 @@ var File_weir_control_v1_rollout_proto protoreflect.FileDescriptor
 
 const file_weir_control_v1_rollout_proto_rawDesc = "" +
 	"\n" +
-	"\x1dweir/control/v1/rollout.proto\x12\x0fweir.control.v1\"\x9d\x01\n" +
+	"\x1dweir/control/v1/rollout.proto\x12\x0fweir.control.v1\"\xb3\x01\n" +
 	"\x13StartRolloutRequest\x12\x14\n" +
 	"\x05actor\x18\x01 \x01(\tR\x05actor\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x0e\n" +
 	"\x02id\x18\x03 \x01(\tR\x02id\x12\x16\n" +
 	"\x06tuning\x18\x04 \x01(\tR\x06tuning\x120\n" +
-	"\x04plan\x18\x05 \x01(\v2\x1c.weir.control.v1.RolloutPlanR\x04plan\"J\n" +
+	"\x04plan\x18\x05 \x01(\v2\x1c.weir.control.v1.RolloutPlanR\x04plan\x12\x14\n" +
+	"\x05force\x18\x06 \x01(\bR\x05force\"J\n" +
 	"\x14StartRolloutResponse\x122\n" +
 	"\arollout\x18\x01 \x01(\v2\x18.weir.control.v1.RolloutR\arollout\"&\n" +
 	"\x14RolloutStatusRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"K\n" +
 	"\x15RolloutStatusResponse\x122\n" +
-	"\arollout\x18\x01 \x01(\v2\x18.weir.control.v1.RolloutR\arollout\"\xb9\x01\n" +
+	"\arollout\x18\x01 \x01(\v2\x18.weir.control.v1.RolloutR\arollout\"\xd5\x01\n" +
 	"\x15OperateRolloutRequest\x12\x14\n" +
 	"\x05actor\x18\x01 \x01(\tR\x05actor\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x0e\n" +
 	"\x02id\x18\x03 \x01(\tR\x02id\x126\n" +
 	"\x06action\x18\x04 \x01(\x0e2\x1e.weir.control.v1.RolloutActionR\x06action\x12\x14\n" +
 	"\x05stage\x18\x05 \x01(\x05R\x05stage\x12\x14\n" +
-	"\x05asked\x18\x06 \x01(\x03R\x05asked\"L\n" +
+	"\x05asked\x18\x06 \x01(\x03R\x05asked\x12\x1a\n" +
+	"\bevidence\x18\a \x01(\tR\bevidence\"L\n" +
 	"\x16OperateRolloutResponse\x122\n" +
 	"\arollout\x18\x01 \x01(\v2\x18.weir.control.v1.RolloutR\arollout\"\x15\n" +
 	"\x13ListRolloutsRequest\"S\n" +
@@ -2216,7 +3044,7 @@ const file_weir_control_v1_rollout_proto_rawDesc = "" +
 	"\rstarted_at_ms\x18\x04 \x01(\x03R\vstartedAtMs\x12\x1e\n" +
 	"\vended_at_ms\x18\x05 \x01(\x03R\tendedAtMs\x12\x14\n" +
 	"\x05phase\x18\x06 \x01(\tR\x05phase\x12\x10\n" +
-	"\x03why\x18\a \x01(\tR\x03why\"\x82\x02\n" +
+	"\x03why\x18\a \x01(\tR\x03why\"\xa1\x03\n" +
 	"\vRolloutPlan\x125\n" +
 	"\x06stages\x18\x01 \x03(\v2\x1d.weir.control.v1.RolloutStageR\x06stages\x12$\n" +
 	"\vbaseline_ms\x18\x02 \x01(\x03H\x00R\n" +
@@ -2224,17 +3052,35 @@ const file_weir_control_v1_rollout_proto_rawDesc = "" +
 	"\x10apply_timeout_ms\x18\x03 \x01(\x03H\x01R\x0eapplyTimeoutMs\x88\x01\x01\x12B\n" +
 	"\n" +
 	"guardrails\x18\x04 \x01(\v2\".weir.control.v1.RolloutGuardrailsR\n" +
-	"guardrailsB\x0e\n" +
+	"guardrails\x12!\n" +
+	"\tapprovers\x18\x05 \x01(\x05H\x02R\tapprovers\x88\x01\x01\x12+\n" +
+	"\x0fapproval_ttl_ms\x18\x06 \x01(\x03H\x03R\rapprovalTtlMs\x88\x01\x01\x12\x1e\n" +
+	"\blease_ms\x18\a \x01(\x03H\x04R\aleaseMs\x88\x01\x01B\x0e\n" +
 	"\f_baseline_msB\x13\n" +
-	"\x11_apply_timeout_ms\"\xa5\x01\n" +
+	"\x11_apply_timeout_msB\f\n" +
+	"\n" +
+	"_approversB\x12\n" +
+	"\x10_approval_ttl_msB\v\n" +
+	"\t_lease_ms\"v\n" +
+	"\tApprovals\x12\x1c\n" +
+	"\tapprovers\x18\x01 \x01(\x05R\tapprovers\x12\x1a\n" +
+	"\bevidence\x18\x02 \x01(\tR\bevidence\x12/\n" +
+	"\x05given\x18\x03 \x03(\v2\x19.weir.control.v1.ApprovalR\x05given\"q\n" +
+	"\bApproval\x12\x14\n" +
+	"\x05actor\x18\x01 \x01(\tR\x05actor\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x13\n" +
+	"\x05at_ms\x18\x03 \x01(\x03R\x04atMs\x12\"\n" +
+	"\rexpires_at_ms\x18\x04 \x01(\x03R\vexpiresAtMs\"\xe0\x01\n" +
 	"\fRolloutStage\x12\x18\n" +
 	"\aregions\x18\x01 \x03(\tR\aregions\x12#\n" +
 	"\rshare_percent\x18\x02 \x01(\x05R\fsharePercent\x12\x10\n" +
 	"\x03all\x18\x03 \x01(\bR\x03all\x12\x1c\n" +
 	"\abake_ms\x18\x04 \x01(\x03H\x00R\x06bakeMs\x88\x01\x01\x12\x1a\n" +
-	"\bapproval\x18\x05 \x01(\bR\bapprovalB\n" +
+	"\bapproval\x18\x05 \x01(\bR\bapproval\x12#\n" +
+	"\rnodes_percent\x18\x06 \x01(\x05R\fnodesPercent\x12\x14\n" +
+	"\x05nodes\x18\a \x01(\x05R\x05nodesB\n" +
 	"\n" +
-	"\b_bake_ms\"\x87\x05\n" +
+	"\b_bake_ms\"\xcb\x05\n" +
 	"\x11RolloutGuardrails\x12K\n" +
 	"\x11errors_per_minute\x18\x01 \x01(\v2\x1f.weir.control.v1.RolloutCeilingR\x0ferrorsPerMinute\x12G\n" +
 	"\x0frows_per_second\x18\x02 \x01(\v2\x1f.weir.control.v1.RolloutCeilingR\rrowsPerSecond\x12F\n" +
@@ -2245,10 +3091,28 @@ const file_weir_control_v1_rollout_proto_rawDesc = "" +
 	"\x12denied_share_shift\x18\x06 \x01(\x01H\x00R\x10deniedShareShift\x88\x01\x01\x12-\n" +
 	"\x10nodes_lost_share\x18\a \x01(\x01H\x01R\x0enodesLostShare\x88\x01\x01\x127\n" +
 	"\aqueries\x18\b \x03(\v2\x1d.weir.control.v1.RolloutQueryR\aqueries\x12/\n" +
-	"\x11restarts_per_hour\x18\t \x01(\x05H\x02R\x0frestartsPerHour\x88\x01\x01B\x15\n" +
+	"\x11restarts_per_hour\x18\t \x01(\x05H\x02R\x0frestartsPerHour\x88\x01\x01\x12B\n" +
+	"\n" +
+	"comparison\x18\n" +
+	" \x01(\v2\".weir.control.v1.RolloutComparisonR\n" +
+	"comparisonB\x15\n" +
 	"\x13_denied_share_shiftB\x13\n" +
 	"\x11_nodes_lost_shareB\x14\n" +
-	"\x12_restarts_per_hour\"\xdd\x01\n" +
+	"\x12_restarts_per_hour\"\xca\x02\n" +
+	"\x11RolloutComparison\x12\"\n" +
+	"\n" +
+	"error_rate\x18\x01 \x01(\x01H\x00R\terrorRate\x88\x01\x01\x12\"\n" +
+	"\n" +
+	"rows_times\x18\x02 \x01(\x01H\x01R\trowsTimes\x88\x01\x01\x12&\n" +
+	"\fdenied_shift\x18\x03 \x01(\x01H\x02R\vdeniedShift\x88\x01\x01\x12*\n" +
+	"\x0edegraded_shift\x18\x04 \x01(\x01H\x03R\rdegradedShift\x88\x01\x01\x12/\n" +
+	"\x11errors_per_minute\x18\x05 \x01(\x01H\x04R\x0ferrorsPerMinute\x88\x01\x01\x12\x10\n" +
+	"\x03off\x18\x06 \x01(\bR\x03offB\r\n" +
+	"\v_error_rateB\r\n" +
+	"\v_rows_timesB\x0f\n" +
+	"\r_denied_shiftB\x11\n" +
+	"\x0f_degraded_shiftB\x14\n" +
+	"\x12_errors_per_minute\"\xdd\x01\n" +
 	"\fRolloutQuery\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05query\x18\x02 \x01(\tR\x05query\x12\x19\n" +
@@ -2264,7 +3128,7 @@ const file_weir_control_v1_rollout_proto_rawDesc = "" +
 	"\x05least\x18\x02 \x01(\x01H\x01R\x05least\x88\x01\x01\x12\x10\n" +
 	"\x03off\x18\x03 \x01(\bR\x03offB\t\n" +
 	"\a_factorB\b\n" +
-	"\x06_least\"\xc4\x06\n" +
+	"\x06_least\"\xb2\a\n" +
 	"\aRollout\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05actor\x18\x02 \x01(\tR\x05actor\x12\x16\n" +
@@ -2292,20 +3156,55 @@ const file_weir_control_v1_rollout_proto_rawDesc = "" +
 	"guardrails\x18\x15 \x01(\v2\".weir.control.v1.RolloutGuardrailsR\n" +
 	"guardrails\x12<\n" +
 	"\aqueries\x18\x16 \x03(\v2\".weir.control.v1.RolloutQueryValueR\aqueries\x12\x14\n" +
-	"\x05asked\x18\x17 \x01(\x03R\x05asked\"\x8a\x01\n" +
+	"\x05asked\x18\x17 \x01(\x03R\x05asked\x128\n" +
+	"\tapprovals\x18\x18 \x01(\v2\x1a.weir.control.v1.ApprovalsR\tapprovals\x122\n" +
+	"\x05rails\x18\x19 \x03(\v2\x1c.weir.control.v1.RolloutRailR\x05rails\"\xfa\x02\n" +
+	"\vRolloutRail\x12\x14\n" +
+	"\x05field\x18\x01 \x01(\tR\x05field\x12\x16\n" +
+	"\x06region\x18\x02 \x01(\tR\x06region\x12\x12\n" +
+	"\x04node\x18\x03 \x01(\tR\x04node\x12\x1b\n" +
+	"\x06before\x18\x04 \x01(\x01H\x00R\x06before\x88\x01\x01\x12\x15\n" +
+	"\x03now\x18\x05 \x01(\x01H\x01R\x03now\x88\x01\x01\x12\x17\n" +
+	"\x04most\x18\x06 \x01(\x01H\x02R\x04most\x88\x01\x01\x12\x19\n" +
+	"\x05least\x18\a \x01(\x01H\x03R\x05least\x88\x01\x01\x12\x1b\n" +
+	"\x06margin\x18\b \x01(\x01H\x04R\x06margin\x88\x01\x01\x12#\n" +
+	"\n" +
+	"confidence\x18\t \x01(\x01H\x05R\n" +
+	"confidence\x88\x01\x01\x12\x15\n" +
+	"\x03low\x18\n" +
+	" \x01(\x01H\x06R\x03low\x88\x01\x01\x12\x17\n" +
+	"\x04high\x18\v \x01(\x01H\aR\x04high\x88\x01\x01B\t\n" +
+	"\a_beforeB\x06\n" +
+	"\x04_nowB\a\n" +
+	"\x05_mostB\b\n" +
+	"\x06_leastB\t\n" +
+	"\a_marginB\r\n" +
+	"\v_confidenceB\x06\n" +
+	"\x04_lowB\a\n" +
+	"\x05_high\"\xc5\x01\n" +
 	"\x0fRolloutProgress\x12\x18\n" +
 	"\aregions\x18\x01 \x03(\tR\aregions\x12\x12\n" +
 	"\x04rest\x18\x02 \x01(\bR\x04rest\x12\x17\n" +
 	"\abake_ms\x18\x03 \x01(\x03R\x06bakeMs\x12\x1a\n" +
 	"\bapproval\x18\x04 \x01(\bR\bapproval\x12\x14\n" +
-	"\x05state\x18\x05 \x01(\tR\x05state\"\x8c\x02\n" +
+	"\x05state\x18\x05 \x01(\tR\x05state\x12#\n" +
+	"\rnodes_percent\x18\x06 \x01(\x05R\fnodesPercent\x12\x14\n" +
+	"\x05nodes\x18\a \x01(\x05R\x05nodes\"\x9d\x03\n" +
 	"\rRolloutRegion\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12'\n" +
 	"\x0fapplied_version\x18\x02 \x01(\x03R\x0eappliedVersion\x12)\n" +
 	"\x10reverted_version\x18\x03 \x01(\x03R\x0frevertedVersion\x12#\n" +
 	"\rnewer_version\x18\x04 \x01(\x03R\fnewerVersion\x129\n" +
 	"\bbaseline\x18\x05 \x01(\v2\x1d.weir.control.v1.RolloutRatesR\bbaseline\x12/\n" +
-	"\x03now\x18\x06 \x01(\v2\x1d.weir.control.v1.RolloutRatesR\x03now\"\xb5\x03\n" +
+	"\x03now\x18\x06 \x01(\v2\x1d.weir.control.v1.RolloutRatesR\x03now\x12\x14\n" +
+	"\x05trial\x18\a \x01(\x03R\x05trial\x12\x1f\n" +
+	"\vtrial_ended\x18\b \x01(\bR\n" +
+	"trialEnded\x12%\n" +
+	"\x0enodes_expected\x18\t \x01(\x05R\rnodesExpected\x12\x1d\n" +
+	"\n" +
+	"nodes_live\x18\n" +
+	" \x01(\x05R\tnodesLive\x12\x12\n" +
+	"\x04part\x18\v \x01(\bR\x04part\"\xb5\x03\n" +
 	"\fRolloutRates\x12\x14\n" +
 	"\x05nodes\x18\x01 \x01(\x05R\x05nodes\x12\x1d\n" +
 	"\n" +
@@ -2336,14 +3235,15 @@ const file_weir_control_v1_rollout_proto_rawDesc = "" +
 	"\x05at_ms\x18\x01 \x01(\x03R\x04atMs\x12\x14\n" +
 	"\x05actor\x18\x02 \x01(\tR\x05actor\x12\x12\n" +
 	"\x04what\x18\x03 \x01(\tR\x04what\x12\x12\n" +
-	"\x04text\x18\x04 \x01(\tR\x04text\"\xc8\x01\n" +
+	"\x04text\x18\x04 \x01(\tR\x04text\"\xde\x01\n" +
 	"\x15PreviewRolloutRequest\x12\x16\n" +
 	"\x06tuning\x18\x01 \x01(\tR\x06tuning\x12\x1d\n" +
 	"\n" +
 	"old_tuning\x18\x02 \x01(\tR\toldTuning\x12#\n" +
 	"\rwithout_fleet\x18\x03 \x01(\bR\fwithoutFleet\x123\n" +
 	"\x05shape\x18\x04 \x01(\v2\x1d.weir.control.v1.PreviewShapeR\x05shape\x12\x1e\n" +
-	"\vtime_max_ms\x18\x05 \x01(\x03R\ttimeMaxMs\"\xe0\x02\n" +
+	"\vtime_max_ms\x18\x05 \x01(\x03R\ttimeMaxMs\x12\x14\n" +
+	"\x05force\x18\x06 \x01(\bR\x05force\"\xe0\x02\n" +
 	"\fPreviewShape\x12\x1d\n" +
 	"\aregions\x18\x01 \x01(\x05H\x00R\aregions\x88\x01\x01\x12-\n" +
 	"\x10nodes_per_region\x18\x02 \x01(\x05H\x01R\x0enodesPerRegion\x88\x01\x01\x12\x17\n" +
@@ -2361,7 +3261,7 @@ const file_weir_control_v1_rollout_proto_rawDesc = "" +
 	"\x0e_overlap_shareB\b\n" +
 	"\x06_limitB\f\n" +
 	"\n" +
-	"_window_ms\"\xa2\x03\n" +
+	"_window_ms\"\xd7\x03\n" +
 	"\x16PreviewRolloutResponse\x123\n" +
 	"\x05shape\x18\x01 \x01(\v2\x1d.weir.control.v1.PreviewShapeR\x05shape\x12\x14\n" +
 	"\x05nodes\x18\x02 \x01(\x05R\x05nodes\x12\x18\n" +
@@ -2373,7 +3273,15 @@ const file_weir_control_v1_rollout_proto_rawDesc = "" +
 	"\x0fnodes_simulated\x18\b \x01(\x05R\x0enodesSimulated\x12\x14\n" +
 	"\x05notes\x18\t \x03(\tR\x05notes\x12\x17\n" +
 	"\atook_ms\x18\n" +
-	" \x01(\x03R\x06tookMs\"\xac\x03\n" +
+	" \x01(\x03R\x06tookMs\x123\n" +
+	"\x05model\x18\v \x01(\v2\x1d.weir.control.v1.PreviewModelR\x05model\"\x98\x01\n" +
+	"\fPreviewModel\x12\x1a\n" +
+	"\brollouts\x18\x01 \x01(\x05R\brollouts\x124\n" +
+	"\x04rows\x18\x02 \x01(\v2 .weir.control.v1.PreviewModelFitR\x04rows\x126\n" +
+	"\x05delay\x18\x03 \x01(\v2 .weir.control.v1.PreviewModelFitR\x05delay\"?\n" +
+	"\x0fPreviewModelFit\x12\x16\n" +
+	"\x06middle\x18\x01 \x01(\x01R\x06middle\x12\x14\n" +
+	"\x05worst\x18\x02 \x01(\x01R\x05worst\"\xac\x03\n" +
 	"\x11PreviewPrediction\x12\x16\n" +
 	"\x06tuning\x18\x01 \x01(\tR\x06tuning\x12(\n" +
 	"\x10news_interval_ms\x18\x02 \x01(\x03R\x0enewsIntervalMs\x12+\n" +
@@ -2388,7 +3296,24 @@ const file_weir_control_v1_rollout_proto_rawDesc = "" +
 	" \x01(\x01R\x11ordinaryOvershoot\"\x12\n" +
 	"\x10GetTuningRequest\"L\n" +
 	"\x11GetTuningResponse\x127\n" +
-	"\atunings\x18\x01 \x03(\v2\x1d.weir.control.v1.RegionTuningR\atunings\"\\\n" +
+	"\atunings\x18\x01 \x03(\v2\x1d.weir.control.v1.RegionTuningR\atunings\"y\n" +
+	"\x12ListTuningsRequest\x12\x1b\n" +
+	"\x06region\x18\x01 \x01(\tH\x00R\x06region\x88\x01\x01\x12%\n" +
+	"\x0ebefore_version\x18\x02 \x01(\x03R\rbeforeVersion\x12\x14\n" +
+	"\x05limit\x18\x03 \x01(\x05R\x05limitB\t\n" +
+	"\a_region\"l\n" +
+	"\x13ListTuningsResponse\x12:\n" +
+	"\bversions\x18\x01 \x03(\v2\x1e.weir.control.v1.TuningVersionR\bversions\x12\x19\n" +
+	"\bhas_more\x18\x02 \x01(\bR\ahasMore\"\xe3\x01\n" +
+	"\rTuningVersion\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\x03R\aversion\x12\x16\n" +
+	"\x06region\x18\x02 \x01(\tR\x06region\x12\x1a\n" +
+	"\bdocument\x18\x03 \x01(\tR\bdocument\x12\x14\n" +
+	"\x05actor\x18\x04 \x01(\tR\x05actor\x12\x16\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\x12\"\n" +
+	"\rcreated_at_ms\x18\x06 \x01(\x03R\vcreatedAtMs\x12\x18\n" +
+	"\arollout\x18\a \x01(\tR\arollout\x12\x18\n" +
+	"\aproblem\x18\b \x01(\tR\aproblem\"\\\n" +
 	"\fRegionTuning\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x03R\aversion\x12\x1a\n" +
@@ -2399,14 +3324,15 @@ const file_weir_control_v1_rollout_proto_rawDesc = "" +
 	"\x14ROLLOUT_ACTION_PAUSE\x10\x02\x12\x19\n" +
 	"\x15ROLLOUT_ACTION_RESUME\x10\x03\x12\x18\n" +
 	"\x14ROLLOUT_ACTION_ABORT\x10\x04\x12\x1b\n" +
-	"\x17ROLLOUT_ACTION_ROLLBACK\x10\x052\xc4\x04\n" +
+	"\x17ROLLOUT_ACTION_ROLLBACK\x10\x052\x9e\x05\n" +
 	"\x0eRolloutService\x12[\n" +
 	"\fStartRollout\x12$.weir.control.v1.StartRolloutRequest\x1a%.weir.control.v1.StartRolloutResponse\x12^\n" +
 	"\rRolloutStatus\x12%.weir.control.v1.RolloutStatusRequest\x1a&.weir.control.v1.RolloutStatusResponse\x12a\n" +
 	"\x0eOperateRollout\x12&.weir.control.v1.OperateRolloutRequest\x1a'.weir.control.v1.OperateRolloutResponse\x12[\n" +
 	"\fListRollouts\x12$.weir.control.v1.ListRolloutsRequest\x1a%.weir.control.v1.ListRolloutsResponse\x12a\n" +
 	"\x0ePreviewRollout\x12&.weir.control.v1.PreviewRolloutRequest\x1a'.weir.control.v1.PreviewRolloutResponse\x12R\n" +
-	"\tGetTuning\x12!.weir.control.v1.GetTuningRequest\x1a\".weir.control.v1.GetTuningResponseBCZAgithub.com/weirhq/weir/shared/gen/proto/weir/control/v1;controlv1b\x06proto3"
+	"\tGetTuning\x12!.weir.control.v1.GetTuningRequest\x1a\".weir.control.v1.GetTuningResponse\x12X\n" +
+	"\vListTunings\x12#.weir.control.v1.ListTuningsRequest\x1a$.weir.control.v1.ListTuningsResponseBCZAgithub.com/weirhq/weir/shared/gen/proto/weir/control/v1;controlv1b\x06proto3"
 
 var (
 	file_weir_control_v1_rollout_proto_rawDescOnce sync.Once
@@ -2421,7 +3347,7 @@ func file_weir_control_v1_rollout_proto_rawDescGZIP() []byte {
 }
 
 var file_weir_control_v1_rollout_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_weir_control_v1_rollout_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_weir_control_v1_rollout_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_weir_control_v1_rollout_proto_goTypes = []any{
 	(RolloutAction)(0),             // 0: weir.control.v1.RolloutAction
 	(*StartRolloutRequest)(nil),    // 1: weir.control.v1.StartRolloutRequest
@@ -2434,71 +3360,90 @@ var file_weir_control_v1_rollout_proto_goTypes = []any{
 	(*ListRolloutsResponse)(nil),   // 8: weir.control.v1.ListRolloutsResponse
 	(*RolloutSummary)(nil),         // 9: weir.control.v1.RolloutSummary
 	(*RolloutPlan)(nil),            // 10: weir.control.v1.RolloutPlan
-	(*RolloutStage)(nil),           // 11: weir.control.v1.RolloutStage
-	(*RolloutGuardrails)(nil),      // 12: weir.control.v1.RolloutGuardrails
-	(*RolloutQuery)(nil),           // 13: weir.control.v1.RolloutQuery
-	(*RolloutCeiling)(nil),         // 14: weir.control.v1.RolloutCeiling
-	(*Rollout)(nil),                // 15: weir.control.v1.Rollout
-	(*RolloutProgress)(nil),        // 16: weir.control.v1.RolloutProgress
-	(*RolloutRegion)(nil),          // 17: weir.control.v1.RolloutRegion
-	(*RolloutRates)(nil),           // 18: weir.control.v1.RolloutRates
-	(*RolloutQueryValue)(nil),      // 19: weir.control.v1.RolloutQueryValue
-	(*RolloutEvent)(nil),           // 20: weir.control.v1.RolloutEvent
-	(*PreviewRolloutRequest)(nil),  // 21: weir.control.v1.PreviewRolloutRequest
-	(*PreviewShape)(nil),           // 22: weir.control.v1.PreviewShape
-	(*PreviewRolloutResponse)(nil), // 23: weir.control.v1.PreviewRolloutResponse
-	(*PreviewPrediction)(nil),      // 24: weir.control.v1.PreviewPrediction
-	(*GetTuningRequest)(nil),       // 25: weir.control.v1.GetTuningRequest
-	(*GetTuningResponse)(nil),      // 26: weir.control.v1.GetTuningResponse
-	(*RegionTuning)(nil),           // 27: weir.control.v1.RegionTuning
+	(*Approvals)(nil),              // 11: weir.control.v1.Approvals
+	(*Approval)(nil),               // 12: weir.control.v1.Approval
+	(*RolloutStage)(nil),           // 13: weir.control.v1.RolloutStage
+	(*RolloutGuardrails)(nil),      // 14: weir.control.v1.RolloutGuardrails
+	(*RolloutComparison)(nil),      // 15: weir.control.v1.RolloutComparison
+	(*RolloutQuery)(nil),           // 16: weir.control.v1.RolloutQuery
+	(*RolloutCeiling)(nil),         // 17: weir.control.v1.RolloutCeiling
+	(*Rollout)(nil),                // 18: weir.control.v1.Rollout
+	(*RolloutRail)(nil),            // 19: weir.control.v1.RolloutRail
+	(*RolloutProgress)(nil),        // 20: weir.control.v1.RolloutProgress
+	(*RolloutRegion)(nil),          // 21: weir.control.v1.RolloutRegion
+	(*RolloutRates)(nil),           // 22: weir.control.v1.RolloutRates
+	(*RolloutQueryValue)(nil),      // 23: weir.control.v1.RolloutQueryValue
+	(*RolloutEvent)(nil),           // 24: weir.control.v1.RolloutEvent
+	(*PreviewRolloutRequest)(nil),  // 25: weir.control.v1.PreviewRolloutRequest
+	(*PreviewShape)(nil),           // 26: weir.control.v1.PreviewShape
+	(*PreviewRolloutResponse)(nil), // 27: weir.control.v1.PreviewRolloutResponse
+	(*PreviewModel)(nil),           // 28: weir.control.v1.PreviewModel
+	(*PreviewModelFit)(nil),        // 29: weir.control.v1.PreviewModelFit
+	(*PreviewPrediction)(nil),      // 30: weir.control.v1.PreviewPrediction
+	(*GetTuningRequest)(nil),       // 31: weir.control.v1.GetTuningRequest
+	(*GetTuningResponse)(nil),      // 32: weir.control.v1.GetTuningResponse
+	(*ListTuningsRequest)(nil),     // 33: weir.control.v1.ListTuningsRequest
+	(*ListTuningsResponse)(nil),    // 34: weir.control.v1.ListTuningsResponse
+	(*TuningVersion)(nil),          // 35: weir.control.v1.TuningVersion
+	(*RegionTuning)(nil),           // 36: weir.control.v1.RegionTuning
 }
 var file_weir_control_v1_rollout_proto_depIdxs = []int32{
 	10, // 0: weir.control.v1.StartRolloutRequest.plan:type_name -> weir.control.v1.RolloutPlan
-	15, // 1: weir.control.v1.StartRolloutResponse.rollout:type_name -> weir.control.v1.Rollout
-	15, // 2: weir.control.v1.RolloutStatusResponse.rollout:type_name -> weir.control.v1.Rollout
+	18, // 1: weir.control.v1.StartRolloutResponse.rollout:type_name -> weir.control.v1.Rollout
+	18, // 2: weir.control.v1.RolloutStatusResponse.rollout:type_name -> weir.control.v1.Rollout
 	0,  // 3: weir.control.v1.OperateRolloutRequest.action:type_name -> weir.control.v1.RolloutAction
-	15, // 4: weir.control.v1.OperateRolloutResponse.rollout:type_name -> weir.control.v1.Rollout
+	18, // 4: weir.control.v1.OperateRolloutResponse.rollout:type_name -> weir.control.v1.Rollout
 	9,  // 5: weir.control.v1.ListRolloutsResponse.rollouts:type_name -> weir.control.v1.RolloutSummary
-	11, // 6: weir.control.v1.RolloutPlan.stages:type_name -> weir.control.v1.RolloutStage
-	12, // 7: weir.control.v1.RolloutPlan.guardrails:type_name -> weir.control.v1.RolloutGuardrails
-	14, // 8: weir.control.v1.RolloutGuardrails.errors_per_minute:type_name -> weir.control.v1.RolloutCeiling
-	14, // 9: weir.control.v1.RolloutGuardrails.rows_per_second:type_name -> weir.control.v1.RolloutCeiling
-	14, // 10: weir.control.v1.RolloutGuardrails.degraded_share:type_name -> weir.control.v1.RolloutCeiling
-	14, // 11: weir.control.v1.RolloutGuardrails.convergence_ms:type_name -> weir.control.v1.RolloutCeiling
-	14, // 12: weir.control.v1.RolloutGuardrails.latency_us:type_name -> weir.control.v1.RolloutCeiling
-	13, // 13: weir.control.v1.RolloutGuardrails.queries:type_name -> weir.control.v1.RolloutQuery
-	16, // 14: weir.control.v1.Rollout.stages:type_name -> weir.control.v1.RolloutProgress
-	18, // 15: weir.control.v1.Rollout.baseline:type_name -> weir.control.v1.RolloutRates
-	18, // 16: weir.control.v1.Rollout.now:type_name -> weir.control.v1.RolloutRates
-	17, // 17: weir.control.v1.Rollout.regions:type_name -> weir.control.v1.RolloutRegion
-	20, // 18: weir.control.v1.Rollout.events:type_name -> weir.control.v1.RolloutEvent
-	12, // 19: weir.control.v1.Rollout.guardrails:type_name -> weir.control.v1.RolloutGuardrails
-	19, // 20: weir.control.v1.Rollout.queries:type_name -> weir.control.v1.RolloutQueryValue
-	18, // 21: weir.control.v1.RolloutRegion.baseline:type_name -> weir.control.v1.RolloutRates
-	18, // 22: weir.control.v1.RolloutRegion.now:type_name -> weir.control.v1.RolloutRates
-	22, // 23: weir.control.v1.PreviewRolloutRequest.shape:type_name -> weir.control.v1.PreviewShape
-	22, // 24: weir.control.v1.PreviewRolloutResponse.shape:type_name -> weir.control.v1.PreviewShape
-	24, // 25: weir.control.v1.PreviewRolloutResponse.old:type_name -> weir.control.v1.PreviewPrediction
-	24, // 26: weir.control.v1.PreviewRolloutResponse.new:type_name -> weir.control.v1.PreviewPrediction
-	24, // 27: weir.control.v1.PreviewRolloutResponse.curve:type_name -> weir.control.v1.PreviewPrediction
-	27, // 28: weir.control.v1.GetTuningResponse.tunings:type_name -> weir.control.v1.RegionTuning
-	1,  // 29: weir.control.v1.RolloutService.StartRollout:input_type -> weir.control.v1.StartRolloutRequest
-	3,  // 30: weir.control.v1.RolloutService.RolloutStatus:input_type -> weir.control.v1.RolloutStatusRequest
-	5,  // 31: weir.control.v1.RolloutService.OperateRollout:input_type -> weir.control.v1.OperateRolloutRequest
-	7,  // 32: weir.control.v1.RolloutService.ListRollouts:input_type -> weir.control.v1.ListRolloutsRequest
-	21, // 33: weir.control.v1.RolloutService.PreviewRollout:input_type -> weir.control.v1.PreviewRolloutRequest
-	25, // 34: weir.control.v1.RolloutService.GetTuning:input_type -> weir.control.v1.GetTuningRequest
-	2,  // 35: weir.control.v1.RolloutService.StartRollout:output_type -> weir.control.v1.StartRolloutResponse
-	4,  // 36: weir.control.v1.RolloutService.RolloutStatus:output_type -> weir.control.v1.RolloutStatusResponse
-	6,  // 37: weir.control.v1.RolloutService.OperateRollout:output_type -> weir.control.v1.OperateRolloutResponse
-	8,  // 38: weir.control.v1.RolloutService.ListRollouts:output_type -> weir.control.v1.ListRolloutsResponse
-	23, // 39: weir.control.v1.RolloutService.PreviewRollout:output_type -> weir.control.v1.PreviewRolloutResponse
-	26, // 40: weir.control.v1.RolloutService.GetTuning:output_type -> weir.control.v1.GetTuningResponse
-	35, // [35:41] is the sub-list for method output_type
-	29, // [29:35] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	13, // 6: weir.control.v1.RolloutPlan.stages:type_name -> weir.control.v1.RolloutStage
+	14, // 7: weir.control.v1.RolloutPlan.guardrails:type_name -> weir.control.v1.RolloutGuardrails
+	12, // 8: weir.control.v1.Approvals.given:type_name -> weir.control.v1.Approval
+	17, // 9: weir.control.v1.RolloutGuardrails.errors_per_minute:type_name -> weir.control.v1.RolloutCeiling
+	17, // 10: weir.control.v1.RolloutGuardrails.rows_per_second:type_name -> weir.control.v1.RolloutCeiling
+	17, // 11: weir.control.v1.RolloutGuardrails.degraded_share:type_name -> weir.control.v1.RolloutCeiling
+	17, // 12: weir.control.v1.RolloutGuardrails.convergence_ms:type_name -> weir.control.v1.RolloutCeiling
+	17, // 13: weir.control.v1.RolloutGuardrails.latency_us:type_name -> weir.control.v1.RolloutCeiling
+	16, // 14: weir.control.v1.RolloutGuardrails.queries:type_name -> weir.control.v1.RolloutQuery
+	15, // 15: weir.control.v1.RolloutGuardrails.comparison:type_name -> weir.control.v1.RolloutComparison
+	20, // 16: weir.control.v1.Rollout.stages:type_name -> weir.control.v1.RolloutProgress
+	22, // 17: weir.control.v1.Rollout.baseline:type_name -> weir.control.v1.RolloutRates
+	22, // 18: weir.control.v1.Rollout.now:type_name -> weir.control.v1.RolloutRates
+	21, // 19: weir.control.v1.Rollout.regions:type_name -> weir.control.v1.RolloutRegion
+	24, // 20: weir.control.v1.Rollout.events:type_name -> weir.control.v1.RolloutEvent
+	14, // 21: weir.control.v1.Rollout.guardrails:type_name -> weir.control.v1.RolloutGuardrails
+	23, // 22: weir.control.v1.Rollout.queries:type_name -> weir.control.v1.RolloutQueryValue
+	11, // 23: weir.control.v1.Rollout.approvals:type_name -> weir.control.v1.Approvals
+	19, // 24: weir.control.v1.Rollout.rails:type_name -> weir.control.v1.RolloutRail
+	22, // 25: weir.control.v1.RolloutRegion.baseline:type_name -> weir.control.v1.RolloutRates
+	22, // 26: weir.control.v1.RolloutRegion.now:type_name -> weir.control.v1.RolloutRates
+	26, // 27: weir.control.v1.PreviewRolloutRequest.shape:type_name -> weir.control.v1.PreviewShape
+	26, // 28: weir.control.v1.PreviewRolloutResponse.shape:type_name -> weir.control.v1.PreviewShape
+	30, // 29: weir.control.v1.PreviewRolloutResponse.old:type_name -> weir.control.v1.PreviewPrediction
+	30, // 30: weir.control.v1.PreviewRolloutResponse.new:type_name -> weir.control.v1.PreviewPrediction
+	30, // 31: weir.control.v1.PreviewRolloutResponse.curve:type_name -> weir.control.v1.PreviewPrediction
+	28, // 32: weir.control.v1.PreviewRolloutResponse.model:type_name -> weir.control.v1.PreviewModel
+	29, // 33: weir.control.v1.PreviewModel.rows:type_name -> weir.control.v1.PreviewModelFit
+	29, // 34: weir.control.v1.PreviewModel.delay:type_name -> weir.control.v1.PreviewModelFit
+	36, // 35: weir.control.v1.GetTuningResponse.tunings:type_name -> weir.control.v1.RegionTuning
+	35, // 36: weir.control.v1.ListTuningsResponse.versions:type_name -> weir.control.v1.TuningVersion
+	1,  // 37: weir.control.v1.RolloutService.StartRollout:input_type -> weir.control.v1.StartRolloutRequest
+	3,  // 38: weir.control.v1.RolloutService.RolloutStatus:input_type -> weir.control.v1.RolloutStatusRequest
+	5,  // 39: weir.control.v1.RolloutService.OperateRollout:input_type -> weir.control.v1.OperateRolloutRequest
+	7,  // 40: weir.control.v1.RolloutService.ListRollouts:input_type -> weir.control.v1.ListRolloutsRequest
+	25, // 41: weir.control.v1.RolloutService.PreviewRollout:input_type -> weir.control.v1.PreviewRolloutRequest
+	31, // 42: weir.control.v1.RolloutService.GetTuning:input_type -> weir.control.v1.GetTuningRequest
+	33, // 43: weir.control.v1.RolloutService.ListTunings:input_type -> weir.control.v1.ListTuningsRequest
+	2,  // 44: weir.control.v1.RolloutService.StartRollout:output_type -> weir.control.v1.StartRolloutResponse
+	4,  // 45: weir.control.v1.RolloutService.RolloutStatus:output_type -> weir.control.v1.RolloutStatusResponse
+	6,  // 46: weir.control.v1.RolloutService.OperateRollout:output_type -> weir.control.v1.OperateRolloutResponse
+	8,  // 47: weir.control.v1.RolloutService.ListRollouts:output_type -> weir.control.v1.ListRolloutsResponse
+	27, // 48: weir.control.v1.RolloutService.PreviewRollout:output_type -> weir.control.v1.PreviewRolloutResponse
+	32, // 49: weir.control.v1.RolloutService.GetTuning:output_type -> weir.control.v1.GetTuningResponse
+	34, // 50: weir.control.v1.RolloutService.ListTunings:output_type -> weir.control.v1.ListTuningsResponse
+	44, // [44:51] is the sub-list for method output_type
+	37, // [37:44] is the sub-list for method input_type
+	37, // [37:37] is the sub-list for extension type_name
+	37, // [37:37] is the sub-list for extension extendee
+	0,  // [0:37] is the sub-list for field type_name
 }
 
 func init() { file_weir_control_v1_rollout_proto_init() }
@@ -2507,20 +3452,23 @@ func file_weir_control_v1_rollout_proto_init() {
 		return
 	}
 	file_weir_control_v1_rollout_proto_msgTypes[9].OneofWrappers = []any{}
-	file_weir_control_v1_rollout_proto_msgTypes[10].OneofWrappers = []any{}
-	file_weir_control_v1_rollout_proto_msgTypes[11].OneofWrappers = []any{}
 	file_weir_control_v1_rollout_proto_msgTypes[12].OneofWrappers = []any{}
 	file_weir_control_v1_rollout_proto_msgTypes[13].OneofWrappers = []any{}
-	file_weir_control_v1_rollout_proto_msgTypes[17].OneofWrappers = []any{}
+	file_weir_control_v1_rollout_proto_msgTypes[14].OneofWrappers = []any{}
+	file_weir_control_v1_rollout_proto_msgTypes[15].OneofWrappers = []any{}
+	file_weir_control_v1_rollout_proto_msgTypes[16].OneofWrappers = []any{}
 	file_weir_control_v1_rollout_proto_msgTypes[18].OneofWrappers = []any{}
 	file_weir_control_v1_rollout_proto_msgTypes[21].OneofWrappers = []any{}
+	file_weir_control_v1_rollout_proto_msgTypes[22].OneofWrappers = []any{}
+	file_weir_control_v1_rollout_proto_msgTypes[25].OneofWrappers = []any{}
+	file_weir_control_v1_rollout_proto_msgTypes[32].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_control_v1_rollout_proto_rawDesc), len(file_weir_control_v1_rollout_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   27,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -1540,7 +1540,7 @@ type Reset struct {
 	Workspace     string                 `protobuf:"bytes,1,opt,name=workspace,proto3" json:"workspace,omitempty"`
 	Namespace     string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	Identifier    string                 `protobuf:"bytes,3,opt,name=identifier,proto3" json:"identifier,omitempty"`
-	Generation    int64                  `protobuf:"varint,4,opt,name=generation,proto3" json:"generation,omitempty"`                        // how many there were so far
+	Generation    int64                  `protobuf:"varint,4,opt,name=generation,proto3" json:"generation,omitempty"`                        // 1 to 32767, names the cells that count since; it is not the last reset's
 	SetAtMs       int64                  `protobuf:"varint,5,opt,name=set_at_ms,json=setAtMs,proto3" json:"set_at_ms,omitempty"`             // Unix ms by the clock of the database
 	ExpiresAtMs   int64                  `protobuf:"varint,6,opt,name=expires_at_ms,json=expiresAtMs,proto3" json:"expires_at_ms,omitempty"` // when nothing from before it can matter any more
 	unknownFields protoimpl.UnknownFields

@@ -27,8 +27,9 @@ type CreateTokenRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Actor         string                 `protobuf:"bytes,1,opt,name=actor,proto3" json:"actor,omitempty"`
 	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
-	Name          string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"` // 1 to 64 bytes: the actor in the audit log
-	Role          string                 `protobuf:"bytes,4,opt,name=role,proto3" json:"role,omitempty"` // viewer, operator or admin
+	Name          string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`                                     // 1 to 64 bytes: the actor in the audit log
+	Role          string                 `protobuf:"bytes,4,opt,name=role,proto3" json:"role,omitempty"`                                     // viewer, operator or admin
+	ExpiresInMs   int64                  `protobuf:"varint,5,opt,name=expires_in_ms,json=expiresInMs,proto3" json:"expires_in_ms,omitempty"` // 1 min to 10 years; 0: it does not end by itself
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -91,6 +92,13 @@ func (x *CreateTokenRequest) GetRole() string {
 	return ""
 }
 
+func (x *CreateTokenRequest) GetExpiresInMs() int64 {
+	if x != nil {
+		return x.ExpiresInMs
+	}
+	return 0
+}
+
 type CreateTokenResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Secret        string                 `protobuf:"bytes,1,opt,name=secret,proto3" json:"secret,omitempty"`
@@ -135,6 +143,126 @@ func (x *CreateTokenResponse) GetSecret() string {
 	return ""
 }
 
+type RotateTokenRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Actor         string                 `protobuf:"bytes,1,opt,name=actor,proto3" json:"actor,omitempty"`
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	Name          string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	OverlapMs     *int64                 `protobuf:"varint,4,opt,name=overlap_ms,json=overlapMs,proto3,oneof" json:"overlap_ms,omitempty"`   // how long the secret before still opens, 0 to 30 days; absent: 1 day
+	ExpiresInMs   int64                  `protobuf:"varint,5,opt,name=expires_in_ms,json=expiresInMs,proto3" json:"expires_in_ms,omitempty"` // 1 min to 10 years; 0: it ends when it did before
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RotateTokenRequest) Reset() {
+	*x = RotateTokenRequest{}
+	mi := &file_weir_control_v1_token_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RotateTokenRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RotateTokenRequest) ProtoMessage() {}
+
+func (x *RotateTokenRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_control_v1_token_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RotateTokenRequest.ProtoReflect.Descriptor instead.
+func (*RotateTokenRequest) Descriptor() ([]byte, []int) {
+	return file_weir_control_v1_token_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *RotateTokenRequest) GetActor() string {
+	if x != nil {
+		return x.Actor
+	}
+	return ""
+}
+
+func (x *RotateTokenRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *RotateTokenRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *RotateTokenRequest) GetOverlapMs() int64 {
+	if x != nil && x.OverlapMs != nil {
+		return *x.OverlapMs
+	}
+	return 0
+}
+
+func (x *RotateTokenRequest) GetExpiresInMs() int64 {
+	if x != nil {
+		return x.ExpiresInMs
+	}
+	return 0
+}
+
+type RotateTokenResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Secret        string                 `protobuf:"bytes,1,opt,name=secret,proto3" json:"secret,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RotateTokenResponse) Reset() {
+	*x = RotateTokenResponse{}
+	mi := &file_weir_control_v1_token_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RotateTokenResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RotateTokenResponse) ProtoMessage() {}
+
+func (x *RotateTokenResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_control_v1_token_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RotateTokenResponse.ProtoReflect.Descriptor instead.
+func (*RotateTokenResponse) Descriptor() ([]byte, []int) {
+	return file_weir_control_v1_token_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *RotateTokenResponse) GetSecret() string {
+	if x != nil {
+		return x.Secret
+	}
+	return ""
+}
+
 type RevokeTokenRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Actor         string                 `protobuf:"bytes,1,opt,name=actor,proto3" json:"actor,omitempty"`
@@ -146,7 +274,7 @@ type RevokeTokenRequest struct {
 
 func (x *RevokeTokenRequest) Reset() {
 	*x = RevokeTokenRequest{}
-	mi := &file_weir_control_v1_token_proto_msgTypes[2]
+	mi := &file_weir_control_v1_token_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -158,7 +286,7 @@ func (x *RevokeTokenRequest) String() string {
 func (*RevokeTokenRequest) ProtoMessage() {}
 
 func (x *RevokeTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_token_proto_msgTypes[2]
+	mi := &file_weir_control_v1_token_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -171,7 +299,7 @@ func (x *RevokeTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeTokenRequest.ProtoReflect.Descriptor instead.
 func (*RevokeTokenRequest) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_token_proto_rawDescGZIP(), []int{2}
+	return file_weir_control_v1_token_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *RevokeTokenRequest) GetActor() string {
@@ -203,7 +331,7 @@ type RevokeTokenResponse struct {
 
 func (x *RevokeTokenResponse) Reset() {
 	*x = RevokeTokenResponse{}
-	mi := &file_weir_control_v1_token_proto_msgTypes[3]
+	mi := &file_weir_control_v1_token_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -215,7 +343,7 @@ func (x *RevokeTokenResponse) String() string {
 func (*RevokeTokenResponse) ProtoMessage() {}
 
 func (x *RevokeTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_token_proto_msgTypes[3]
+	mi := &file_weir_control_v1_token_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -228,7 +356,7 @@ func (x *RevokeTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeTokenResponse.ProtoReflect.Descriptor instead.
 func (*RevokeTokenResponse) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_token_proto_rawDescGZIP(), []int{3}
+	return file_weir_control_v1_token_proto_rawDescGZIP(), []int{5}
 }
 
 type ListTokensRequest struct {
@@ -240,7 +368,7 @@ type ListTokensRequest struct {
 
 func (x *ListTokensRequest) Reset() {
 	*x = ListTokensRequest{}
-	mi := &file_weir_control_v1_token_proto_msgTypes[4]
+	mi := &file_weir_control_v1_token_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -252,7 +380,7 @@ func (x *ListTokensRequest) String() string {
 func (*ListTokensRequest) ProtoMessage() {}
 
 func (x *ListTokensRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_token_proto_msgTypes[4]
+	mi := &file_weir_control_v1_token_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -265,7 +393,7 @@ func (x *ListTokensRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTokensRequest.ProtoReflect.Descriptor instead.
 func (*ListTokensRequest) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_token_proto_rawDescGZIP(), []int{4}
+	return file_weir_control_v1_token_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ListTokensRequest) GetAfter() string {
@@ -285,7 +413,7 @@ type ListTokensResponse struct {
 
 func (x *ListTokensResponse) Reset() {
 	*x = ListTokensResponse{}
-	mi := &file_weir_control_v1_token_proto_msgTypes[5]
+	mi := &file_weir_control_v1_token_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -297,7 +425,7 @@ func (x *ListTokensResponse) String() string {
 func (*ListTokensResponse) ProtoMessage() {}
 
 func (x *ListTokensResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_token_proto_msgTypes[5]
+	mi := &file_weir_control_v1_token_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -310,7 +438,7 @@ func (x *ListTokensResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTokensResponse.ProtoReflect.Descriptor instead.
 func (*ListTokensResponse) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_token_proto_rawDescGZIP(), []int{5}
+	return file_weir_control_v1_token_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ListTokensResponse) GetTokens() []*Token {
@@ -334,13 +462,16 @@ type Token struct {
 	CreatedBy     string                 `protobuf:"bytes,3,opt,name=created_by,json=createdBy,proto3" json:"created_by,omitempty"`
 	CreatedAtMs   int64                  `protobuf:"varint,4,opt,name=created_at_ms,json=createdAtMs,proto3" json:"created_at_ms,omitempty"`
 	RevokedAtMs   int64                  `protobuf:"varint,5,opt,name=revoked_at_ms,json=revokedAtMs,proto3" json:"revoked_at_ms,omitempty"` // 0: in force
+	ExpiresAtMs   int64                  `protobuf:"varint,6,opt,name=expires_at_ms,json=expiresAtMs,proto3" json:"expires_at_ms,omitempty"` // 0: never
+	UsedAtMs      int64                  `protobuf:"varint,7,opt,name=used_at_ms,json=usedAtMs,proto3" json:"used_at_ms,omitempty"`          // when a call was made with it last, to a minute; 0: none was
+	OldUntilMs    int64                  `protobuf:"varint,8,opt,name=old_until_ms,json=oldUntilMs,proto3" json:"old_until_ms,omitempty"`    // until when the secret before opens as much; 0: there was none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Token) Reset() {
 	*x = Token{}
-	mi := &file_weir_control_v1_token_proto_msgTypes[6]
+	mi := &file_weir_control_v1_token_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -352,7 +483,7 @@ func (x *Token) String() string {
 func (*Token) ProtoMessage() {}
 
 func (x *Token) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_token_proto_msgTypes[6]
+	mi := &file_weir_control_v1_token_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -365,7 +496,7 @@ func (x *Token) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Token.ProtoReflect.Descriptor instead.
 func (*Token) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_token_proto_rawDescGZIP(), []int{6}
+	return file_weir_control_v1_token_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Token) GetName() string {
@@ -403,6 +534,27 @@ func (x *Token) GetRevokedAtMs() int64 {
 	return 0
 }
 
+func (x *Token) GetExpiresAtMs() int64 {
+	if x != nil {
+		return x.ExpiresAtMs
+	}
+	return 0
+}
+
+func (x *Token) GetUsedAtMs() int64 {
+	if x != nil {
+		return x.UsedAtMs
+	}
+	return 0
+}
+
+func (x *Token) GetOldUntilMs() int64 {
+	if x != nil {
+		return x.OldUntilMs
+	}
+	return 0
+}
+
 type WhoAmIRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -411,7 +563,7 @@ type WhoAmIRequest struct {
 
 func (x *WhoAmIRequest) Reset() {
 	*x = WhoAmIRequest{}
-	mi := &file_weir_control_v1_token_proto_msgTypes[7]
+	mi := &file_weir_control_v1_token_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -423,7 +575,7 @@ func (x *WhoAmIRequest) String() string {
 func (*WhoAmIRequest) ProtoMessage() {}
 
 func (x *WhoAmIRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_token_proto_msgTypes[7]
+	mi := &file_weir_control_v1_token_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -436,7 +588,7 @@ func (x *WhoAmIRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhoAmIRequest.ProtoReflect.Descriptor instead.
 func (*WhoAmIRequest) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_token_proto_rawDescGZIP(), []int{7}
+	return file_weir_control_v1_token_proto_rawDescGZIP(), []int{9}
 }
 
 type WhoAmIResponse struct {
@@ -450,7 +602,7 @@ type WhoAmIResponse struct {
 
 func (x *WhoAmIResponse) Reset() {
 	*x = WhoAmIResponse{}
-	mi := &file_weir_control_v1_token_proto_msgTypes[8]
+	mi := &file_weir_control_v1_token_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -462,7 +614,7 @@ func (x *WhoAmIResponse) String() string {
 func (*WhoAmIResponse) ProtoMessage() {}
 
 func (x *WhoAmIResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_token_proto_msgTypes[8]
+	mi := &file_weir_control_v1_token_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -475,7 +627,7 @@ func (x *WhoAmIResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhoAmIResponse.ProtoReflect.Descriptor instead.
 func (*WhoAmIResponse) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_token_proto_rawDescGZIP(), []int{8}
+	return file_weir_control_v1_token_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *WhoAmIResponse) GetName() string {
@@ -503,13 +655,24 @@ var File_weir_control_v1_token_proto protoreflect.FileDescriptor
 
 const file_weir_control_v1_token_proto_rawDesc = "" +
 	"\n" +
-	"\x1bweir/control/v1/token.proto\x12\x0fweir.control.v1\"j\n" +
+	"\x1bweir/control/v1/token.proto\x12\x0fweir.control.v1\"\x8e\x01\n" +
 	"\x12CreateTokenRequest\x12\x14\n" +
 	"\x05actor\x18\x01 \x01(\tR\x05actor\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x12\n" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x12\x12\n" +
-	"\x04role\x18\x04 \x01(\tR\x04role\"-\n" +
+	"\x04role\x18\x04 \x01(\tR\x04role\x12\"\n" +
+	"\rexpires_in_ms\x18\x05 \x01(\x03R\vexpiresInMs\"-\n" +
 	"\x13CreateTokenResponse\x12\x16\n" +
+	"\x06secret\x18\x01 \x01(\tR\x06secret\"\xad\x01\n" +
+	"\x12RotateTokenRequest\x12\x14\n" +
+	"\x05actor\x18\x01 \x01(\tR\x05actor\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12\"\n" +
+	"\n" +
+	"overlap_ms\x18\x04 \x01(\x03H\x00R\toverlapMs\x88\x01\x01\x12\"\n" +
+	"\rexpires_in_ms\x18\x05 \x01(\x03R\vexpiresInMsB\r\n" +
+	"\v_overlap_ms\"-\n" +
+	"\x13RotateTokenResponse\x12\x16\n" +
 	"\x06secret\x18\x01 \x01(\tR\x06secret\"V\n" +
 	"\x12RevokeTokenRequest\x12\x14\n" +
 	"\x05actor\x18\x01 \x01(\tR\x05actor\x12\x16\n" +
@@ -520,21 +683,27 @@ const file_weir_control_v1_token_proto_rawDesc = "" +
 	"\x05after\x18\x01 \x01(\tR\x05after\"_\n" +
 	"\x12ListTokensResponse\x12.\n" +
 	"\x06tokens\x18\x01 \x03(\v2\x16.weir.control.v1.TokenR\x06tokens\x12\x19\n" +
-	"\bhas_more\x18\x02 \x01(\bR\ahasMore\"\x96\x01\n" +
+	"\bhas_more\x18\x02 \x01(\bR\ahasMore\"\xfa\x01\n" +
 	"\x05Token\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x1d\n" +
 	"\n" +
 	"created_by\x18\x03 \x01(\tR\tcreatedBy\x12\"\n" +
 	"\rcreated_at_ms\x18\x04 \x01(\x03R\vcreatedAtMs\x12\"\n" +
-	"\rrevoked_at_ms\x18\x05 \x01(\x03R\vrevokedAtMs\"\x0f\n" +
+	"\rrevoked_at_ms\x18\x05 \x01(\x03R\vrevokedAtMs\x12\"\n" +
+	"\rexpires_at_ms\x18\x06 \x01(\x03R\vexpiresAtMs\x12\x1c\n" +
+	"\n" +
+	"used_at_ms\x18\a \x01(\x03R\busedAtMs\x12 \n" +
+	"\fold_until_ms\x18\b \x01(\x03R\n" +
+	"oldUntilMs\"\x0f\n" +
 	"\rWhoAmIRequest\"a\n" +
 	"\x0eWhoAmIResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12'\n" +
-	"\x0ftokens_required\x18\x03 \x01(\bR\x0etokensRequired2\xe4\x02\n" +
+	"\x0ftokens_required\x18\x03 \x01(\bR\x0etokensRequired2\xbe\x03\n" +
 	"\fTokenService\x12X\n" +
 	"\vCreateToken\x12#.weir.control.v1.CreateTokenRequest\x1a$.weir.control.v1.CreateTokenResponse\x12X\n" +
+	"\vRotateToken\x12#.weir.control.v1.RotateTokenRequest\x1a$.weir.control.v1.RotateTokenResponse\x12X\n" +
 	"\vRevokeToken\x12#.weir.control.v1.RevokeTokenRequest\x1a$.weir.control.v1.RevokeTokenResponse\x12U\n" +
 	"\n" +
 	"ListTokens\x12\".weir.control.v1.ListTokensRequest\x1a#.weir.control.v1.ListTokensResponse\x12I\n" +
@@ -552,33 +721,37 @@ func file_weir_control_v1_token_proto_rawDescGZIP() []byte {
 	return file_weir_control_v1_token_proto_rawDescData
 }
 
-var file_weir_control_v1_token_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_weir_control_v1_token_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_weir_control_v1_token_proto_goTypes = []any{
 	(*CreateTokenRequest)(nil),  // 0: weir.control.v1.CreateTokenRequest
 	(*CreateTokenResponse)(nil), // 1: weir.control.v1.CreateTokenResponse
-	(*RevokeTokenRequest)(nil),  // 2: weir.control.v1.RevokeTokenRequest
-	(*RevokeTokenResponse)(nil), // 3: weir.control.v1.RevokeTokenResponse
-	(*ListTokensRequest)(nil),   // 4: weir.control.v1.ListTokensRequest
-	(*ListTokensResponse)(nil),  // 5: weir.control.v1.ListTokensResponse
-	(*Token)(nil),               // 6: weir.control.v1.Token
-	(*WhoAmIRequest)(nil),       // 7: weir.control.v1.WhoAmIRequest
-	(*WhoAmIResponse)(nil),      // 8: weir.control.v1.WhoAmIResponse
+	(*RotateTokenRequest)(nil),  // 2: weir.control.v1.RotateTokenRequest
+	(*RotateTokenResponse)(nil), // 3: weir.control.v1.RotateTokenResponse
+	(*RevokeTokenRequest)(nil),  // 4: weir.control.v1.RevokeTokenRequest
+	(*RevokeTokenResponse)(nil), // 5: weir.control.v1.RevokeTokenResponse
+	(*ListTokensRequest)(nil),   // 6: weir.control.v1.ListTokensRequest
+	(*ListTokensResponse)(nil),  // 7: weir.control.v1.ListTokensResponse
+	(*Token)(nil),               // 8: weir.control.v1.Token
+	(*WhoAmIRequest)(nil),       // 9: weir.control.v1.WhoAmIRequest
+	(*WhoAmIResponse)(nil),      // 10: weir.control.v1.WhoAmIResponse
 }
 var file_weir_control_v1_token_proto_depIdxs = []int32{
-	6, // 0: weir.control.v1.ListTokensResponse.tokens:type_name -> weir.control.v1.Token
-	0, // 1: weir.control.v1.TokenService.CreateToken:input_type -> weir.control.v1.CreateTokenRequest
-	2, // 2: weir.control.v1.TokenService.RevokeToken:input_type -> weir.control.v1.RevokeTokenRequest
-	4, // 3: weir.control.v1.TokenService.ListTokens:input_type -> weir.control.v1.ListTokensRequest
-	7, // 4: weir.control.v1.TokenService.WhoAmI:input_type -> weir.control.v1.WhoAmIRequest
-	1, // 5: weir.control.v1.TokenService.CreateToken:output_type -> weir.control.v1.CreateTokenResponse
-	3, // 6: weir.control.v1.TokenService.RevokeToken:output_type -> weir.control.v1.RevokeTokenResponse
-	5, // 7: weir.control.v1.TokenService.ListTokens:output_type -> weir.control.v1.ListTokensResponse
-	8, // 8: weir.control.v1.TokenService.WhoAmI:output_type -> weir.control.v1.WhoAmIResponse
-	5, // [5:9] is the sub-list for method output_type
-	1, // [1:5] is the sub-list for method input_type
-	1, // [1:1] is the sub-list for extension type_name
-	1, // [1:1] is the sub-list for extension extendee
-	0, // [0:1] is the sub-list for field type_name
+	8,  // 0: weir.control.v1.ListTokensResponse.tokens:type_name -> weir.control.v1.Token
+	0,  // 1: weir.control.v1.TokenService.CreateToken:input_type -> weir.control.v1.CreateTokenRequest
+	2,  // 2: weir.control.v1.TokenService.RotateToken:input_type -> weir.control.v1.RotateTokenRequest
+	4,  // 3: weir.control.v1.TokenService.RevokeToken:input_type -> weir.control.v1.RevokeTokenRequest
+	6,  // 4: weir.control.v1.TokenService.ListTokens:input_type -> weir.control.v1.ListTokensRequest
+	9,  // 5: weir.control.v1.TokenService.WhoAmI:input_type -> weir.control.v1.WhoAmIRequest
+	1,  // 6: weir.control.v1.TokenService.CreateToken:output_type -> weir.control.v1.CreateTokenResponse
+	3,  // 7: weir.control.v1.TokenService.RotateToken:output_type -> weir.control.v1.RotateTokenResponse
+	5,  // 8: weir.control.v1.TokenService.RevokeToken:output_type -> weir.control.v1.RevokeTokenResponse
+	7,  // 9: weir.control.v1.TokenService.ListTokens:output_type -> weir.control.v1.ListTokensResponse
+	10, // 10: weir.control.v1.TokenService.WhoAmI:output_type -> weir.control.v1.WhoAmIResponse
+	6,  // [6:11] is the sub-list for method output_type
+	1,  // [1:6] is the sub-list for method input_type
+	1,  // [1:1] is the sub-list for extension type_name
+	1,  // [1:1] is the sub-list for extension extendee
+	0,  // [0:1] is the sub-list for field type_name
 }
 
 func init() { file_weir_control_v1_token_proto_init() }
@@ -586,13 +759,14 @@ func file_weir_control_v1_token_proto_init() {
 	if File_weir_control_v1_token_proto != nil {
 		return
 	}
+	file_weir_control_v1_token_proto_msgTypes[2].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_control_v1_token_proto_rawDesc), len(file_weir_control_v1_token_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   9,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -37,12 +37,17 @@ const (
 const (
 	// AuditServiceListAuditProcedure is the fully-qualified name of the AuditService's ListAudit RPC.
 	AuditServiceListAuditProcedure = "/weir.control.v1.AuditService/ListAudit"
+	// AuditServiceExportAuditProcedure is the fully-qualified name of the AuditService's ExportAudit
+	// RPC.
+	AuditServiceExportAuditProcedure = "/weir.control.v1.AuditService/ExportAudit"
 )
 
 // AuditServiceClient is a client for the weir.control.v1.AuditService service.
 type AuditServiceClient interface {
 	// ListAudit lists changes, newest first.
 	ListAudit(context.Context, *connect.Request[v1.ListAuditRequest]) (*connect.Response[v1.ListAuditResponse], error)
+	// ExportAudit reads the log oldest first, each entry with its link in the hash chain.
+	ExportAudit(context.Context, *connect.Request[v1.ExportAuditRequest]) (*connect.Response[v1.ExportAuditResponse], error)
 }
 
 // NewAuditServiceClient constructs a client for the weir.control.v1.AuditService service. By
@@ -62,12 +67,19 @@ func NewAuditServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(auditServiceMethods.ByName("ListAudit")),
 			connect.WithClientOptions(opts...),
 		),
+		exportAudit: connect.NewClient[v1.ExportAuditRequest, v1.ExportAuditResponse](
+			httpClient,
+			baseURL+AuditServiceExportAuditProcedure,
+			connect.WithSchema(auditServiceMethods.ByName("ExportAudit")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
 // auditServiceClient implements AuditServiceClient.
 type auditServiceClient struct {
-	listAudit *connect.Client[v1.ListAuditRequest, v1.ListAuditResponse]
+	listAudit   *connect.Client[v1.ListAuditRequest, v1.ListAuditResponse]
+	exportAudit *connect.Client[v1.ExportAuditRequest, v1.ExportAuditResponse]
 }
 
 // ListAudit calls weir.control.v1.AuditService.ListAudit.
@@ -75,10 +87,17 @@ func (c *auditServiceClient) ListAudit(ctx context.Context, req *connect.Request
 	return c.listAudit.CallUnary(ctx, req)
 }
 
+// ExportAudit calls weir.control.v1.AuditService.ExportAudit.
+func (c *auditServiceClient) ExportAudit(ctx context.Context, req *connect.Request[v1.ExportAuditRequest]) (*connect.Response[v1.ExportAuditResponse], error) {
+	return c.exportAudit.CallUnary(ctx, req)
+}
+
 // AuditServiceHandler is an implementation of the weir.control.v1.AuditService service.
 type AuditServiceHandler interface {
 	// ListAudit lists changes, newest first.
 	ListAudit(context.Context, *connect.Request[v1.ListAuditRequest]) (*connect.Response[v1.ListAuditResponse], error)
+	// ExportAudit reads the log oldest first, each entry with its link in the hash chain.
+	ExportAudit(context.Context, *connect.Request[v1.ExportAuditRequest]) (*connect.Response[v1.ExportAuditResponse], error)
 }
 
 // NewAuditServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -94,10 +113,18 @@ func NewAuditServiceHandler(svc AuditServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(auditServiceMethods.ByName("ListAudit")),
 		connect.WithHandlerOptions(opts...),
 	)
+	auditServiceExportAuditHandler := connect.NewUnaryHandler(
+		AuditServiceExportAuditProcedure,
+		svc.ExportAudit,
+		connect.WithSchema(auditServiceMethods.ByName("ExportAudit")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/weir.control.v1.AuditService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case AuditServiceListAuditProcedure:
 			auditServiceListAuditHandler.ServeHTTP(w, r)
+		case AuditServiceExportAuditProcedure:
+			auditServiceExportAuditHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -109,4 +136,8 @@ type UnimplementedAuditServiceHandler struct{}
 
 func (UnimplementedAuditServiceHandler) ListAudit(context.Context, *connect.Request[v1.ListAuditRequest]) (*connect.Response[v1.ListAuditResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.control.v1.AuditService.ListAudit is not implemented"))
+}
+
+func (UnimplementedAuditServiceHandler) ExportAudit(context.Context, *connect.Request[v1.ExportAuditRequest]) (*connect.Response[v1.ExportAuditResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.control.v1.AuditService.ExportAudit is not implemented"))
 }

@@ -39,6 +39,9 @@ const (
 	TopKeysServiceTopKeysProcedure = "/weir.control.v1.TopKeysService/TopKeys"
 	// TopKeysServiceGetKeyProcedure is the fully-qualified name of the TopKeysService's GetKey RPC.
 	TopKeysServiceGetKeyProcedure = "/weir.control.v1.TopKeysService/GetKey"
+	// TopKeysServiceEstimateLimitsProcedure is the fully-qualified name of the TopKeysService's
+	// EstimateLimits RPC.
+	TopKeysServiceEstimateLimitsProcedure = "/weir.control.v1.TopKeysService/EstimateLimits"
 )
 
 // TopKeysServiceClient is a client for the weir.control.v1.TopKeysService service.
@@ -50,6 +53,10 @@ type TopKeysServiceClient interface {
 	// that apply to it. It is what MySQL has: what a region has accepted since it last wrote,
 	// and cells below the tuning's floor, are not in it. A node's Explain tells the rest.
 	GetKey(context.Context, *connect.Request[v1.GetKeyRequest]) (*connect.Response[v1.GetKeyResponse], error)
+	// EstimateLimits is what overrides, as they are to be, would have denied of what the busiest keys have spent in the
+	// window that is under way. Nodes report at most 20 keys each, and no node keeps figures of earlier windows: it is an
+	// estimate of those keys, and says nothing of others. It changes nothing.
+	EstimateLimits(context.Context, *connect.Request[v1.EstimateLimitsRequest]) (*connect.Response[v1.EstimateLimitsResponse], error)
 }
 
 // NewTopKeysServiceClient constructs a client for the weir.control.v1.TopKeysService service. By
@@ -75,13 +82,20 @@ func NewTopKeysServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			connect.WithSchema(topKeysServiceMethods.ByName("GetKey")),
 			connect.WithClientOptions(opts...),
 		),
+		estimateLimits: connect.NewClient[v1.EstimateLimitsRequest, v1.EstimateLimitsResponse](
+			httpClient,
+			baseURL+TopKeysServiceEstimateLimitsProcedure,
+			connect.WithSchema(topKeysServiceMethods.ByName("EstimateLimits")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
 // topKeysServiceClient implements TopKeysServiceClient.
 type topKeysServiceClient struct {
-	topKeys *connect.Client[v1.TopKeysRequest, v1.TopKeysResponse]
-	getKey  *connect.Client[v1.GetKeyRequest, v1.GetKeyResponse]
+	topKeys        *connect.Client[v1.TopKeysRequest, v1.TopKeysResponse]
+	getKey         *connect.Client[v1.GetKeyRequest, v1.GetKeyResponse]
+	estimateLimits *connect.Client[v1.EstimateLimitsRequest, v1.EstimateLimitsResponse]
 }
 
 // TopKeys calls weir.control.v1.TopKeysService.TopKeys.
@@ -94,6 +108,11 @@ func (c *topKeysServiceClient) GetKey(ctx context.Context, req *connect.Request[
 	return c.getKey.CallUnary(ctx, req)
 }
 
+// EstimateLimits calls weir.control.v1.TopKeysService.EstimateLimits.
+func (c *topKeysServiceClient) EstimateLimits(ctx context.Context, req *connect.Request[v1.EstimateLimitsRequest]) (*connect.Response[v1.EstimateLimitsResponse], error) {
+	return c.estimateLimits.CallUnary(ctx, req)
+}
+
 // TopKeysServiceHandler is an implementation of the weir.control.v1.TopKeysService service.
 type TopKeysServiceHandler interface {
 	// TopKeys merges what nodes last reported of their hot or denied keys: of each node at
@@ -103,6 +122,10 @@ type TopKeysServiceHandler interface {
 	// that apply to it. It is what MySQL has: what a region has accepted since it last wrote,
 	// and cells below the tuning's floor, are not in it. A node's Explain tells the rest.
 	GetKey(context.Context, *connect.Request[v1.GetKeyRequest]) (*connect.Response[v1.GetKeyResponse], error)
+	// EstimateLimits is what overrides, as they are to be, would have denied of what the busiest keys have spent in the
+	// window that is under way. Nodes report at most 20 keys each, and no node keeps figures of earlier windows: it is an
+	// estimate of those keys, and says nothing of others. It changes nothing.
+	EstimateLimits(context.Context, *connect.Request[v1.EstimateLimitsRequest]) (*connect.Response[v1.EstimateLimitsResponse], error)
 }
 
 // NewTopKeysServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -124,12 +147,20 @@ func NewTopKeysServiceHandler(svc TopKeysServiceHandler, opts ...connect.Handler
 		connect.WithSchema(topKeysServiceMethods.ByName("GetKey")),
 		connect.WithHandlerOptions(opts...),
 	)
+	topKeysServiceEstimateLimitsHandler := connect.NewUnaryHandler(
+		TopKeysServiceEstimateLimitsProcedure,
+		svc.EstimateLimits,
+		connect.WithSchema(topKeysServiceMethods.ByName("EstimateLimits")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/weir.control.v1.TopKeysService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case TopKeysServiceTopKeysProcedure:
 			topKeysServiceTopKeysHandler.ServeHTTP(w, r)
 		case TopKeysServiceGetKeyProcedure:
 			topKeysServiceGetKeyHandler.ServeHTTP(w, r)
+		case TopKeysServiceEstimateLimitsProcedure:
+			topKeysServiceEstimateLimitsHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -145,4 +176,8 @@ func (UnimplementedTopKeysServiceHandler) TopKeys(context.Context, *connect.Requ
 
 func (UnimplementedTopKeysServiceHandler) GetKey(context.Context, *connect.Request[v1.GetKeyRequest]) (*connect.Response[v1.GetKeyResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.control.v1.TopKeysService.GetKey is not implemented"))
+}
+
+func (UnimplementedTopKeysServiceHandler) EstimateLimits(context.Context, *connect.Request[v1.EstimateLimitsRequest]) (*connect.Response[v1.EstimateLimitsResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.control.v1.TopKeysService.EstimateLimits is not implemented"))
 }

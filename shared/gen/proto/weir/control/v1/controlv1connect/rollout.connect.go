@@ -53,12 +53,16 @@ const (
 	// RolloutServiceGetTuningProcedure is the fully-qualified name of the RolloutService's GetTuning
 	// RPC.
 	RolloutServiceGetTuningProcedure = "/weir.control.v1.RolloutService/GetTuning"
+	// RolloutServiceListTuningsProcedure is the fully-qualified name of the RolloutService's
+	// ListTunings RPC.
+	RolloutServiceListTuningsProcedure = "/weir.control.v1.RolloutService/ListTunings"
 )
 
 // RolloutServiceClient is a client for the weir.control.v1.RolloutService service.
 type RolloutServiceClient interface {
 	// StartRollout begins a rollout, if none is under way. The same start under the same
-	// id changes nothing, so it may be tried again when its answer was lost.
+	// id changes nothing, so it may be tried again when its answer was lost. While the
+	// health of the fleet is critical it is refused without force.
 	StartRollout(context.Context, *connect.Request[v1.StartRolloutRequest]) (*connect.Response[v1.StartRolloutResponse], error)
 	// RolloutStatus tells how a rollout stands.
 	RolloutStatus(context.Context, *connect.Request[v1.RolloutStatusRequest]) (*connect.Response[v1.RolloutStatusResponse], error)
@@ -72,6 +76,8 @@ type RolloutServiceClient interface {
 	// GetTuning answers the tuning in force: that of the fleet, and of each region that has
 	// one of its own.
 	GetTuning(context.Context, *connect.Request[v1.GetTuningRequest]) (*connect.Response[v1.GetTuningResponse], error)
+	// ListTunings lists versions of the tuning, newest first: each says who wrote it and why.
+	ListTunings(context.Context, *connect.Request[v1.ListTuningsRequest]) (*connect.Response[v1.ListTuningsResponse], error)
 }
 
 // NewRolloutServiceClient constructs a client for the weir.control.v1.RolloutService service. By
@@ -121,6 +127,12 @@ func NewRolloutServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			connect.WithSchema(rolloutServiceMethods.ByName("GetTuning")),
 			connect.WithClientOptions(opts...),
 		),
+		listTunings: connect.NewClient[v1.ListTuningsRequest, v1.ListTuningsResponse](
+			httpClient,
+			baseURL+RolloutServiceListTuningsProcedure,
+			connect.WithSchema(rolloutServiceMethods.ByName("ListTunings")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -132,6 +144,7 @@ type rolloutServiceClient struct {
 	listRollouts   *connect.Client[v1.ListRolloutsRequest, v1.ListRolloutsResponse]
 	previewRollout *connect.Client[v1.PreviewRolloutRequest, v1.PreviewRolloutResponse]
 	getTuning      *connect.Client[v1.GetTuningRequest, v1.GetTuningResponse]
+	listTunings    *connect.Client[v1.ListTuningsRequest, v1.ListTuningsResponse]
 }
 
 // StartRollout calls weir.control.v1.RolloutService.StartRollout.
@@ -164,10 +177,16 @@ func (c *rolloutServiceClient) GetTuning(ctx context.Context, req *connect.Reque
 	return c.getTuning.CallUnary(ctx, req)
 }
 
+// ListTunings calls weir.control.v1.RolloutService.ListTunings.
+func (c *rolloutServiceClient) ListTunings(ctx context.Context, req *connect.Request[v1.ListTuningsRequest]) (*connect.Response[v1.ListTuningsResponse], error) {
+	return c.listTunings.CallUnary(ctx, req)
+}
+
 // RolloutServiceHandler is an implementation of the weir.control.v1.RolloutService service.
 type RolloutServiceHandler interface {
 	// StartRollout begins a rollout, if none is under way. The same start under the same
-	// id changes nothing, so it may be tried again when its answer was lost.
+	// id changes nothing, so it may be tried again when its answer was lost. While the
+	// health of the fleet is critical it is refused without force.
 	StartRollout(context.Context, *connect.Request[v1.StartRolloutRequest]) (*connect.Response[v1.StartRolloutResponse], error)
 	// RolloutStatus tells how a rollout stands.
 	RolloutStatus(context.Context, *connect.Request[v1.RolloutStatusRequest]) (*connect.Response[v1.RolloutStatusResponse], error)
@@ -181,6 +200,8 @@ type RolloutServiceHandler interface {
 	// GetTuning answers the tuning in force: that of the fleet, and of each region that has
 	// one of its own.
 	GetTuning(context.Context, *connect.Request[v1.GetTuningRequest]) (*connect.Response[v1.GetTuningResponse], error)
+	// ListTunings lists versions of the tuning, newest first: each says who wrote it and why.
+	ListTunings(context.Context, *connect.Request[v1.ListTuningsRequest]) (*connect.Response[v1.ListTuningsResponse], error)
 }
 
 // NewRolloutServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -226,6 +247,12 @@ func NewRolloutServiceHandler(svc RolloutServiceHandler, opts ...connect.Handler
 		connect.WithSchema(rolloutServiceMethods.ByName("GetTuning")),
 		connect.WithHandlerOptions(opts...),
 	)
+	rolloutServiceListTuningsHandler := connect.NewUnaryHandler(
+		RolloutServiceListTuningsProcedure,
+		svc.ListTunings,
+		connect.WithSchema(rolloutServiceMethods.ByName("ListTunings")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/weir.control.v1.RolloutService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case RolloutServiceStartRolloutProcedure:
@@ -240,6 +267,8 @@ func NewRolloutServiceHandler(svc RolloutServiceHandler, opts ...connect.Handler
 			rolloutServicePreviewRolloutHandler.ServeHTTP(w, r)
 		case RolloutServiceGetTuningProcedure:
 			rolloutServiceGetTuningHandler.ServeHTTP(w, r)
+		case RolloutServiceListTuningsProcedure:
+			rolloutServiceListTuningsHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -271,4 +300,8 @@ func (UnimplementedRolloutServiceHandler) PreviewRollout(context.Context, *conne
 
 func (UnimplementedRolloutServiceHandler) GetTuning(context.Context, *connect.Request[v1.GetTuningRequest]) (*connect.Response[v1.GetTuningResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.control.v1.RolloutService.GetTuning is not implemented"))
+}
+
+func (UnimplementedRolloutServiceHandler) ListTunings(context.Context, *connect.Request[v1.ListTuningsRequest]) (*connect.Response[v1.ListTuningsResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.control.v1.RolloutService.ListTunings is not implemented"))
 }

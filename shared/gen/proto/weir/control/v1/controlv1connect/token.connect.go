@@ -38,6 +38,9 @@ const (
 	// TokenServiceCreateTokenProcedure is the fully-qualified name of the TokenService's CreateToken
 	// RPC.
 	TokenServiceCreateTokenProcedure = "/weir.control.v1.TokenService/CreateToken"
+	// TokenServiceRotateTokenProcedure is the fully-qualified name of the TokenService's RotateToken
+	// RPC.
+	TokenServiceRotateTokenProcedure = "/weir.control.v1.TokenService/RotateToken"
 	// TokenServiceRevokeTokenProcedure is the fully-qualified name of the TokenService's RevokeToken
 	// RPC.
 	TokenServiceRevokeTokenProcedure = "/weir.control.v1.TokenService/RevokeToken"
@@ -51,6 +54,8 @@ const (
 type TokenServiceClient interface {
 	// CreateToken makes a token. The answer is the only place where it is ever told.
 	CreateToken(context.Context, *connect.Request[v1.CreateTokenRequest]) (*connect.Response[v1.CreateTokenResponse], error)
+	// RotateToken gives a token a new secret. The one before opens as much for a while; the one before that, nothing.
+	RotateToken(context.Context, *connect.Request[v1.RotateTokenRequest]) (*connect.Response[v1.RotateTokenResponse], error)
 	// RevokeToken ends a token at once. Its name is not given to another.
 	RevokeToken(context.Context, *connect.Request[v1.RevokeTokenRequest]) (*connect.Response[v1.RevokeTokenResponse], error)
 	// ListTokens lists tokens by name, revoked ones too.
@@ -74,6 +79,12 @@ func NewTokenServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			httpClient,
 			baseURL+TokenServiceCreateTokenProcedure,
 			connect.WithSchema(tokenServiceMethods.ByName("CreateToken")),
+			connect.WithClientOptions(opts...),
+		),
+		rotateToken: connect.NewClient[v1.RotateTokenRequest, v1.RotateTokenResponse](
+			httpClient,
+			baseURL+TokenServiceRotateTokenProcedure,
+			connect.WithSchema(tokenServiceMethods.ByName("RotateToken")),
 			connect.WithClientOptions(opts...),
 		),
 		revokeToken: connect.NewClient[v1.RevokeTokenRequest, v1.RevokeTokenResponse](
@@ -100,6 +111,7 @@ func NewTokenServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 // tokenServiceClient implements TokenServiceClient.
 type tokenServiceClient struct {
 	createToken *connect.Client[v1.CreateTokenRequest, v1.CreateTokenResponse]
+	rotateToken *connect.Client[v1.RotateTokenRequest, v1.RotateTokenResponse]
 	revokeToken *connect.Client[v1.RevokeTokenRequest, v1.RevokeTokenResponse]
 	listTokens  *connect.Client[v1.ListTokensRequest, v1.ListTokensResponse]
 	whoAmI      *connect.Client[v1.WhoAmIRequest, v1.WhoAmIResponse]
@@ -108,6 +120,11 @@ type tokenServiceClient struct {
 // CreateToken calls weir.control.v1.TokenService.CreateToken.
 func (c *tokenServiceClient) CreateToken(ctx context.Context, req *connect.Request[v1.CreateTokenRequest]) (*connect.Response[v1.CreateTokenResponse], error) {
 	return c.createToken.CallUnary(ctx, req)
+}
+
+// RotateToken calls weir.control.v1.TokenService.RotateToken.
+func (c *tokenServiceClient) RotateToken(ctx context.Context, req *connect.Request[v1.RotateTokenRequest]) (*connect.Response[v1.RotateTokenResponse], error) {
+	return c.rotateToken.CallUnary(ctx, req)
 }
 
 // RevokeToken calls weir.control.v1.TokenService.RevokeToken.
@@ -129,6 +146,8 @@ func (c *tokenServiceClient) WhoAmI(ctx context.Context, req *connect.Request[v1
 type TokenServiceHandler interface {
 	// CreateToken makes a token. The answer is the only place where it is ever told.
 	CreateToken(context.Context, *connect.Request[v1.CreateTokenRequest]) (*connect.Response[v1.CreateTokenResponse], error)
+	// RotateToken gives a token a new secret. The one before opens as much for a while; the one before that, nothing.
+	RotateToken(context.Context, *connect.Request[v1.RotateTokenRequest]) (*connect.Response[v1.RotateTokenResponse], error)
 	// RevokeToken ends a token at once. Its name is not given to another.
 	RevokeToken(context.Context, *connect.Request[v1.RevokeTokenRequest]) (*connect.Response[v1.RevokeTokenResponse], error)
 	// ListTokens lists tokens by name, revoked ones too.
@@ -148,6 +167,12 @@ func NewTokenServiceHandler(svc TokenServiceHandler, opts ...connect.HandlerOpti
 		TokenServiceCreateTokenProcedure,
 		svc.CreateToken,
 		connect.WithSchema(tokenServiceMethods.ByName("CreateToken")),
+		connect.WithHandlerOptions(opts...),
+	)
+	tokenServiceRotateTokenHandler := connect.NewUnaryHandler(
+		TokenServiceRotateTokenProcedure,
+		svc.RotateToken,
+		connect.WithSchema(tokenServiceMethods.ByName("RotateToken")),
 		connect.WithHandlerOptions(opts...),
 	)
 	tokenServiceRevokeTokenHandler := connect.NewUnaryHandler(
@@ -172,6 +197,8 @@ func NewTokenServiceHandler(svc TokenServiceHandler, opts ...connect.HandlerOpti
 		switch r.URL.Path {
 		case TokenServiceCreateTokenProcedure:
 			tokenServiceCreateTokenHandler.ServeHTTP(w, r)
+		case TokenServiceRotateTokenProcedure:
+			tokenServiceRotateTokenHandler.ServeHTTP(w, r)
 		case TokenServiceRevokeTokenProcedure:
 			tokenServiceRevokeTokenHandler.ServeHTTP(w, r)
 		case TokenServiceListTokensProcedure:
@@ -189,6 +216,10 @@ type UnimplementedTokenServiceHandler struct{}
 
 func (UnimplementedTokenServiceHandler) CreateToken(context.Context, *connect.Request[v1.CreateTokenRequest]) (*connect.Response[v1.CreateTokenResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.control.v1.TokenService.CreateToken is not implemented"))
+}
+
+func (UnimplementedTokenServiceHandler) RotateToken(context.Context, *connect.Request[v1.RotateTokenRequest]) (*connect.Response[v1.RotateTokenResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.control.v1.TokenService.RotateToken is not implemented"))
 }
 
 func (UnimplementedTokenServiceHandler) RevokeToken(context.Context, *connect.Request[v1.RevokeTokenRequest]) (*connect.Response[v1.RevokeTokenResponse], error) {

@@ -1,0 +1,41 @@
+package api
+
+import (
+	"context"
+	"errors"
+
+	"connectrpc.com/connect"
+
+	"github.com/weirhq/weir/controlplane"
+	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
+)
+
+func (s *service) EstimateLimits(ctx context.Context,
+	req *connect.Request[controlv1.EstimateLimitsRequest]) (*connect.Response[controlv1.EstimateLimitsResponse], error) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	if s.Limits == nil {
+		return nil, connect.NewError(connect.CodeUnimplemented, errors.New("this process estimates no limits"))
+	}
+	var changes []controlplane.LimitChange
+	for _, c := range req.Msg.GetChanges() {
+		changes = append(changes, controlplane.LimitChange{
+			Workspace: c.GetWorkspace(), Namespace: c.GetNamespace(), Pattern: c.GetPattern(), Limit: c.GetLimit(),
+			DurationMs: c.GetDurationMs(), Shadow: c.GetShadow(), Deleted: c.GetDeleted(),
+		})
+	}
+	e, err := s.Limits(ctx, changes)
+	if err != nil {
+		return nil, s.fail(ctx, "EstimateLimits", err)
+	}
+	answer := &controlv1.EstimateLimitsResponse{
+		KeysReported: int64(e.Reported), Nodes: int32(e.Nodes), OldestMs: e.Oldest.Milliseconds(), Truncated: e.Truncated,
+		KeysMatched: int64(e.Matched), KeysUnknown: int64(e.Unknown), Cost: e.Cost, CostDenied: e.Denied,
+		KeysDenied: int64(e.Keys),
+	}
+	for _, k := range e.Worst {
+		answer.Worst = append(answer.Worst, &controlv1.LimitKey{Workspace: valid(k.Workspace),
+			Namespace: valid(k.Namespace), Identifier: valid(k.Identifier), Cost: k.Cost, Limit: k.Limit})
+	}
+	return connect.NewResponse(answer), nil
+}

@@ -1,0 +1,104 @@
+package controlplane
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+)
+
+const (
+	// ApproversMax bounds Quorum.Approvers.
+	ApproversMax = 10
+
+	approvalTTLDefault = 24 * time.Hour
+	approvalTTLMax     = 30 * 24 * time.Hour
+)
+
+// Quorum says how many people must approve a step, and for how long what each of them said counts. The one who started
+// the work may be one of them: with two approvers, at least one other person has agreed. Two names are two people only
+// where the API asks for tokens or certificates, so it refuses more than one approver elsewhere.
+type Quorum struct {
+	Approvers     int   `json:"approvers,omitempty"`       // different actors, 1 to ApproversMax; 0: 1
+	ApprovalTTLMs int64 `json:"approval_ttl_ms,omitempty"` // 1 s to 30 days; 0: 24 h
+}
+
+// Validate reports the first field outside its bounds.
+func (q Quorum) Validate() error {
+	if q.Approvers < 0 || q.Approvers > ApproversMax {
+		return fmt.Errorf("%w: approvers is %d (1 to %d)", ErrInvalid, q.Approvers, ApproversMax)
+	}
+	if q.ApprovalTTLMs == 0 {
+		return nil
+	}
+	return validateMs("approval_ttl_ms", q.ApprovalTTLMs, time.Second, approvalTTLMax)
+}
+
+// Need is how many people must approve.
+func (q Quorum) Need() int { return max(1, q.Approvers) }
+
+// TTL is for how long an approval counts.
+func (q Quorum) TTL() time.Duration {
+	if q.ApprovalTTLMs == 0 {
+		return approvalTTLDefault
+	}
+	return time.Duration(q.ApprovalTTLMs) * time.Millisecond
+}
+
+// Approval is one person's, of the evidence that the person was shown.
+type Approval struct {
+	By
+	AtMs     int64  `json:"at_ms"`
+	Evidence string `json:"evidence"`
+}
+
+// Counting are the approvals that count now: of the evidence as it stands, and not expired.
+func (q Quorum) Counting(given []Approval, evidence string, nowMs int64) []Approval {
+	return slices.DeleteFunc(slices.Clone(given), func(a Approval) bool {
+		return a.Evidence != evidence || nowMs-a.AtMs >= q.TTL().Milliseconds()
+	})
+}
+
+// with is the approvals given with one more; problem is why that one does not count. While one of those given has
+// expired, or is of other evidence, none is added: what waits is first asked for anew, so that a message which comes
+// twice does not renew the approval that it gave.
+func (q Quorum) with(given []Approval, one Approval) (after []Approval, problem string) {
+	has := func(a Approval) bool { return a.Actor == one.Actor }
+	switch {
+	case len(q.Counting(given, one.Evidence, one.AtMs)) < len(given):
+		return nil, "an earlier approval has just expired, or its evidence has changed: look at the status again in a moment"
+	case slices.ContainsFunc(given, has):
+		return nil, fmt.Sprintf("%s has approved it already; %d more by other people needed", one.Actor, q.Need()-len(given))
+	}
+	return append(slices.Clip(given), one), ""
+}
+
+// untilExpiry is the time until the first of the approvals expires; less than 0: there are none.
+func (q Quorum) untilExpiry(given []Approval, nowMs int64) time.Duration {
+	first := time.Duration(-1)
+	for _, a := range given {
+		left := max(0, q.TTL()-time.Duration(nowMs-a.AtMs)*time.Millisecond)
+		if first < 0 || left < first {
+			first = left
+		}
+	}
+	return first
+}
+
+// evidenceShown is how much of the name of evidence histories and the audit log have.
+const evidenceShown = 12
+
+// ShortEvidence is the beginning of the name of evidence, as histories and the audit log have it.
+func ShortEvidence(evidence string) string { return evidence[:min(len(evidence), evidenceShown)] }
+
+// digest names evidence: as long as nothing of it changes, its name does not.
+func digest(evidence any) string {
+	text, err := json.Marshal(evidence)
+	if err != nil {
+		panic(err) // texts and integers
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:16])
+}

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"fmt"
+
+	"connectrpc.com/connect"
+
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/limitwords"
+	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
+)
+
+// limitsOf says what a plan's overrides would have denied, of the busiest keys that nodes report. If there is no
+// estimate, the changes are made all the same.
+func (c *call) limitsOf(p plan) string {
+	var changes []*controlv1.LimitChange
+	left := 0
+	for _, change := range p.changes {
+		switch {
+		case change.limit == nil:
+		case len(changes) == controlplane.LimitChangesMax:
+			left++
+		default:
+			changes = append(changes, change.limit)
+		}
+	}
+	if len(changes) == 0 {
+		return ""
+	}
+	answer, err := c.keys.EstimateLimits(c.ctx, connect.NewRequest(&controlv1.EstimateLimitsRequest{Changes: changes}))
+	switch {
+	case connect.CodeOf(err) == connect.CodeUnimplemented: // an older weir-control
+		return ""
+	case err != nil:
+		return limitwords.Unknown(len(changes), plain(err.Error()))
+	}
+	words := plain(limitwords.Say(answer.Msg, len(changes), digits))
+	if left > 0 {
+		words += fmt.Sprintf("; %s left out of this estimate", plural(int64(left), "further override"))
+	}
+	return words
+}

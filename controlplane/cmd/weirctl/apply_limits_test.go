@@ -1,0 +1,67 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/api"
+)
+
+// apply says before it changes anything what the overrides would have denied, and of which keys that is known; the
+// estimate holds nothing up.
+func TestApplySaysWhatLimitsWouldHaveDenied(t *testing.T) {
+	w, d := newDrawerWorld(t)
+	var asked []controlplane.LimitChange
+	var estimate controlplane.LimitEstimate
+	var failed error
+	server := httptest.NewServer(api.NewHandler(api.Config{
+		Settings: controlplane.NewSettings(d), Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
+		Tuning: func(context.Context) ([]controlplane.RegionTuning, error) { return w.inForce, nil },
+		Limits: func(_ context.Context, changes []controlplane.LimitChange) (controlplane.LimitEstimate, error) {
+			asked = changes
+			return estimate, failed
+		},
+	}))
+	t.Cleanup(server.Close)
+	w.url = server.URL
+	document := path(t, filled)
+	estimate = controlplane.LimitEstimate{Reported: 37, Nodes: 4, Oldest: time.Second, Matched: 12, Unknown: 1, Cost: 1000, Denied: 31, Keys: 1,
+		Worst: []controlplane.LimitKey{{Workspace: "acme", Namespace: "api", Identifier: "user_1\x1b", Cost: 131, Limit: 100}}}
+	const says = "of the 37 busiest keys that 4 nodes reported, 12 under these overrides (1 of them not known: another window, or the caller's limit); " +
+		"in the window under way these would have denied 3.1 % of their cost, of 1 key: acme/api/user_1? has 131 of 100\n"
+	if code := w.run(t, "apply", "-f", document, "--dry-run"); code != exitOK || !strings.Contains(w.stdout.String(), says) {
+		t.Errorf("exit %d, %s%s", code, w.stdout.String(), w.stderr.String())
+	}
+	if got := fmt.Sprint(asked); got != "[{acme api user_* 100 60000 true false} {zeta web evil 0 0 false false}]" {
+		t.Errorf("asked for %s", got)
+	}
+	if code := w.run(t, "apply", "-f", document, "--dry-run", "-o", "json"); code != exitOK || !strings.Contains(w.stdout.String(), `"limits": "of the 37 busiest keys`) {
+		t.Errorf("exit %d, %s", code, w.stdout.String())
+	}
+	for want, e := range map[string]controlplane.LimitEstimate{
+		"not known: no live node has reported its busiest keys\n":                 {},
+		"of the 37 busiest keys that 4 nodes reported, 0 under these overrides\n": {Reported: 37, Nodes: 4},
+		"of a part of the 37 busiest keys that 1 node reported, 2 under these overrides; in the window under way these would have denied 0.0 % of their cost, of 0 keys\n": {Reported: 37, Nodes: 1, Matched: 2, Cost: 5, Truncated: true},
+	} {
+		estimate = e
+		if code := w.run(t, "apply", "-f", document, "--dry-run"); code != exitOK || !strings.Contains(w.stdout.String(), want) {
+			t.Errorf("exit %d, %s; want %s", code, w.stdout.String(), want)
+		}
+	}
+	failed = fmt.Errorf("%w: MySQL does not answer", controlplane.ErrUnavailable)
+	if code := w.run(t, "apply", "-f", document, "--reason", "x"); code != exitOK || !strings.Contains(w.stdout.String(), "what the overrides would have denied is not known: ") || len(d.audit) != 4 {
+		t.Errorf("exit %d, %s%s", code, w.stdout.String(), w.stderr.String())
+	}
+	asked, failed = nil, nil
+	if code := w.run(t, "apply", "-f", path(t, "kind: weir-settings\nversion: 1\n"), "--prune", "--yes", "--reason", "x"); code != exitOK || len(asked) != 2 || !asked[0].Deleted {
+		t.Errorf("exit %d, asked for %+v, %s", code, asked, w.stderr.String())
+	}
+}

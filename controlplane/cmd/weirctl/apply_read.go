@@ -1,0 +1,78 @@
+package main
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/weirhq/weir/shared/settings"
+)
+
+// documentsMax bounds the documents of a directory.
+const documentsMax = 1000
+
+// documentEndings are those of files in a directory that are documents; others are left out.
+var documentEndings = []string{".yaml", ".yml", ".json"}
+
+// readDocument reads a document: a file, stdin, or all documents below a directory as one.
+func readDocument(name string) (*settings.Document, error) {
+	info, err := os.Stat(name)
+	if name == "-" || err != nil || !info.IsDir() {
+		document, _, err := readOne(name, settings.BytesMax)
+		return document, err
+	}
+	files, err := documentsBelow(name)
+	if err != nil {
+		return nil, err
+	}
+	if len(files) == 0 { // with --prune it would delete everything
+		return nil, fmt.Errorf("%s: it holds no document (%s)", name, strings.Join(documentEndings, ", "))
+	}
+	parts, left := make([]settings.Part, 0, len(files)), settings.BytesMax
+	for _, file := range files {
+		document, bytes, err := readOne(file, left)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		left -= bytes
+		parts = append(parts, settings.Part{Name: file, Document: document})
+	}
+	return settings.Merge(parts)
+}
+
+// readOne reads a file of at most as many bytes as are left.
+func readOne(name string, left int) (document *settings.Document, bytes int, err error) {
+	text, err := readFile(name, int64(left))
+	if err != nil {
+		return nil, 0, err
+	}
+	if len(text) > left && left < settings.BytesMax {
+		return nil, 0, fmt.Errorf("the documents together are longer than %d bytes", settings.BytesMax)
+	}
+	document, err = settings.Parse(text)
+	return document, len(text), err
+}
+
+// documentsBelow lists the documents below a directory, by name. Names that begin with a dot are left out.
+func documentsBelow(dir string) (files []string, err error) {
+	err = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case path != dir && strings.HasPrefix(entry.Name(), ".") && entry.IsDir():
+			return fs.SkipDir
+		case entry.IsDir() || strings.HasPrefix(entry.Name(), "."):
+			return nil
+		case !slices.Contains(documentEndings, filepath.Ext(path)):
+			return nil
+		case len(files) == documentsMax:
+			return fmt.Errorf("%s: it holds more than %d documents", dir, documentsMax)
+		}
+		files = append(files, path)
+		return nil
+	})
+	return files, err
+}

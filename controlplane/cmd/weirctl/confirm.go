@@ -1,0 +1,167 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"connectrpc.com/connect"
+
+	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
+	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
+)
+
+// answerBytesMax is how much of an answer to a question is read.
+const answerBytesMax = 16
+
+// losses say what each call that cannot be undone would lose.
+var losses = map[string]func(*call, context.Context, connect.AnyRequest) (string, error){
+	controlv1connect.SettingsServiceDeleteOverrideProcedure: (*call).lostOverride,
+	controlv1connect.SettingsServiceResetKeyProcedure:       (*call).lostCounts,
+	controlv1connect.TokenServiceRevokeTokenProcedure:       (*call).lostToken,
+	controlv1connect.RetirementServiceApproveDropProcedure:  (*call).lostTable,
+}
+
+// confirmed asks a person before a call that cannot be undone.
+func (c *call) confirmed(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
+		loss := losses[req.Spec().Procedure]
+		if loss == nil || c.yes {
+			return next(ctx, req)
+		}
+		lost, err := loss(c, ctx, req)
+		if err != nil {
+			return nil, err
+		}
+		if err := c.confirm(lost); err != nil {
+			return nil, err
+		}
+		return next(c.ctx, req)
+	}
+}
+
+// confirm asks on the terminal whether to go on, and starts --timeout anew afterwards. Without a terminal it refuses.
+func (c *call) confirm(lost string) error {
+	const hint = "Nothing has changed. --dry-run shows what would change; --yes confirms it."
+	if !c.interactive {
+		return &told{fmt.Errorf("this cannot be undone, and there is no terminal to ask on: %s",
+			strings.ReplaceAll(lost, "\n", "; ")), exitUsage, hint}
+	}
+	_, _ = fmt.Fprintf(c.stderr, "This cannot be undone (%s):\n  %s\nGo on? [y/N] ", plain(c.fleet.name()),
+		strings.ReplaceAll(lost, "\n", "\n  "))
+	answer, err := c.answer()
+	if err != nil {
+		return &told{fmt.Errorf("there was no answer: %w", err), exitFailure, hint}
+	}
+	if answer = strings.ToLower(answer); answer != "y" && answer != "yes" {
+		return &told{errors.New("not confirmed"), exitFailure, hint}
+	}
+	c.cancel()
+	c.ctx, c.cancel = context.WithTimeout(c.patient, c.timeout)
+	return nil
+}
+
+// answer reads a line from the terminal, until the context ends.
+func (c *call) answer() (string, error) {
+	type line struct {
+		text string
+		err  error
+	}
+	lines := make(chan line, 1)
+	go func() { // a read from a terminal cannot be ended; the process does
+		text, err := bufio.NewReader(io.LimitReader(c.stdin, answerBytesMax)).ReadString('\n')
+		lines <- line{strings.TrimSpace(text), err}
+	}()
+	select {
+	case l := <-lines:
+		return l.text, l.err
+	case <-c.patient.Done():
+		return "", c.patient.Err()
+	}
+}
+
+// name is the fleet as a question names it.
+func (f *fleetFlags) name() string {
+	if f.Context == "" {
+		return f.API
+	}
+	return f.Context + ", " + f.API
+}
+
+// lostOverride also makes sure that only the override that is shown is deleted.
+func (c *call) lostOverride(ctx context.Context, req connect.AnyRequest) (string, error) {
+	msg := req.Any().(*controlv1.DeleteOverrideRequest)
+	answer, err := c.settings.GetOverride(ctx, connect.NewRequest(&controlv1.GetOverrideRequest{
+		Workspace: msg.GetWorkspace(), Namespace: msg.GetNamespace(), Pattern: msg.GetPattern(),
+	}))
+	if err != nil {
+		return "", err
+	}
+	o := answer.Msg.GetOverride()
+	if msg.IfUpdatedAtMs == nil {
+		seen := o.GetUpdatedAtMs()
+		msg.IfUpdatedAtMs = &seen
+	}
+	return plain(overrideSubject(overrideOf(o)) + ": " + overrideWords(o)), nil
+}
+
+func (c *call) lostCounts(_ context.Context, req connect.AnyRequest) (string, error) {
+	msg := req.Any().(*controlv1.ResetKeyRequest)
+	return plain(fmt.Sprintf("what every region has counted of %s/%s/%s", msg.GetWorkspace(), msg.GetNamespace(),
+		msg.GetIdentifier())), nil
+}
+
+func (c *call) lostToken(_ context.Context, req connect.AnyRequest) (string, error) {
+	return plain(fmt.Sprintf("token %s: calls with it are refused, and no other token gets its name",
+		req.Any().(*controlv1.RevokeTokenRequest).GetName())), nil
+}
+
+func (c *call) lostTable(ctx context.Context, req connect.AnyRequest) (string, error) {
+	table := req.Any().(*controlv1.ApproveDropRequest).GetTable()
+	answer, err := c.retirements.RetirementStatus(ctx,
+		connect.NewRequest(&controlv1.RetirementStatusRequest{Table: table}))
+	if err != nil {
+		return "", err
+	}
+	r := answer.Msg.GetRetirement()
+	return plain(fmt.Sprintf("table %s, now %s, with %s", table, r.GetDated(),
+		plural(r.GetEvidence().GetRows(), "row"))), nil
+}
+
+// lossesShown is how many of the losses of one apply are listed.
+const lossesShown = 20
+
+// confirmPlan asks once before all deletions of a plan.
+func (c *call) confirmPlan(p plan) error {
+	var lines []string
+	for _, change := range p.changes {
+		if change.loses {
+			lines = append(lines, plain(change.line()))
+		}
+	}
+	if len(lines) == 0 || c.yes || c.dryRun {
+		return nil
+	}
+	if more := len(lines) - lossesShown; more > 0 {
+		lines = append(lines[:lossesShown], "and "+digits(int64(more))+" more")
+	}
+	if err := c.confirm(strings.Join(lines, "\n")); err != nil {
+		return err
+	}
+	c.yes = true
+	return nil
+}
+
+// isTerminal tells whether a person can answer there. The null device, a character device too, is no terminal.
+func isTerminal(f *os.File) bool {
+	info, err := f.Stat()
+	if err != nil || info.Mode()&os.ModeCharDevice == 0 {
+		return false
+	}
+	null, err := os.Stat(os.DevNull)
+	return err == nil && !os.SameFile(info, null)
+}

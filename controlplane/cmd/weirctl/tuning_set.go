@@ -1,0 +1,47 @@
+package main
+
+import (
+	"errors"
+	"time"
+
+	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
+)
+
+// atOnceBake is how long a tuning that is set at once is watched: as briefly as the API allows.
+const atOnceBake = 100 * time.Millisecond
+
+type tuningSet struct {
+	tuningFlags
+	Region []string `xor:"where" placeholder:"REGION" help:"Where to set it. Repeat it for several regions."`
+	All    bool     `xor:"where" help:"Set it in all regions, and in those to come."`
+	AtOnce bool     `help:"Required: confirms that no stage goes first, and that nothing is compared."`
+	ID     string   `name:"id" placeholder:"NAME" help:"Name of that rollout."`
+	Force  bool     `help:"Set it even if the health of the fleet is critical: see weirctl health."`
+	Watch  bool     `help:"Follow it until it is over."`
+	by
+}
+
+// Run writes a tuning to regions at once. It is a rollout all the same: one is under way at a time, nodes must report
+// it, it is in the history, and weirctl rollout rollback takes it back.
+func (s tuningSet) Run(c *call) error {
+	plan, err := s.plan()
+	if err != nil {
+		return wrongTuning(err)
+	}
+	return rolloutStart{tuningFlags: s.tuningFlags, ID: s.ID, Force: s.Force, Watch: s.Watch, by: s.by}.begin(c, plan)
+}
+
+func (s tuningSet) plan() (*controlv1.RolloutPlan, error) {
+	switch {
+	case !s.All && len(s.Region) == 0:
+		return nil, errors.New("no region is named: say where with --region REGION or --all")
+	case !s.AtOnce:
+		return nil, errors.New("--at-once is missing: it confirms a change without stages and comparisons; weirctl " +
+			"rollout start goes in stages")
+	}
+	bakeMs, baselineMs := atOnceBake.Milliseconds(), int64(0)
+	return &controlv1.RolloutPlan{
+		BaselineMs: &baselineMs,
+		Stages:     []*controlv1.RolloutStage{{Regions: s.Region, All: s.All, BakeMs: &bakeMs}},
+	}, nil
+}

@@ -1,0 +1,216 @@
+package console
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weirhq/weir/controlplane"
+	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
+)
+
+const (
+	tokensShown = 50  // of a page: each has two forms
+	onceMax     = 256 // forms that are remembered
+)
+
+// tokensView is a page of the tokens, with the form that makes one.
+type tokensView struct {
+	Tokens      []tokenView
+	After, Next string // the page comes after the one name, the next page after the other; empty: there is none
+	Form        tokenForm
+	Made        *madeToken // nil: nothing was made; it is shown once, by the answer to the form
+	Once        string     // what the forms of this page carry
+}
+
+// tokenView is a token and whether it opens something.
+type tokenView struct {
+	*controlv1.Token
+	InForce bool
+	State   string
+}
+
+// tokenForm is the form of a new token, as it was filled in.
+type tokenForm struct {
+	Name      string
+	Role      controlplane.Role
+	ExpiresIn string
+}
+
+// madeToken is a secret that was just made.
+type madeToken struct {
+	Name, Secret string
+	Old          time.Duration // for how long the previous secret is valid
+	Rotated      bool
+}
+
+// Roles are those that a token can have, the least first.
+func (*tokensView) Roles() []controlplane.Role {
+	return []controlplane.Role{controlplane.RoleViewer, controlplane.RoleOperator, controlplane.RoleAdmin}
+}
+
+func (c *Console) tokensPage(w http.ResponseWriter, r *http.Request, v *viewer) {
+	c.showTokens(w, r, v, http.StatusOK, "", &tokensView{After: r.URL.Query().Get("after")})
+}
+
+func (c *Console) showTokens(w http.ResponseWriter, r *http.Request, v *viewer, code int, problem string,
+	page *tokensView) {
+	found, err := ask(v.ctx, c.backend.tokens.ListTokens, &controlv1.ListTokensRequest{After: page.After})
+	switch {
+	case err == nil:
+		page.fill(found, time.Now())
+	case page.Made == nil:
+		c.broken(w, r, v, err)
+		return
+	default: // the secret is shown once, whatever else is not
+		problem = "The tokens cannot be listed: " + words(err)
+	}
+	page.Once = random()
+	c.renderWith(w, r, v, code, "tokens", "Tokens", problem, page)
+}
+
+func (p *tokensView) fill(found *controlv1.ListTokensResponse, now time.Time) {
+	list := found.GetTokens()
+	if more := len(list) > tokensShown; more || found.GetHasMore() {
+		list = list[:min(len(list), tokensShown)]
+		p.Next = list[len(list)-1].GetName()
+	}
+	for _, t := range list {
+		p.Tokens = append(p.Tokens, describeToken(t, now))
+	}
+}
+
+func describeToken(t *controlv1.Token, now time.Time) tokenView {
+	v := tokenView{Token: t}
+	ends, old := t.GetExpiresAtMs(), t.GetOldUntilMs()
+	switch {
+	case t.GetRevokedAtMs() > 0:
+		v.State = "revoked " + stamp(t.GetRevokedAtMs())
+		return v
+	case ends > 0 && ends <= now.UnixMilli():
+		v.State = "expired " + stamp(ends)
+		return v
+	case ends > 0:
+		v.State = "expires " + stamp(ends)
+	default:
+		v.State = "does not expire"
+	}
+	v.InForce = true
+	if old > now.UnixMilli() {
+		if ends > 0 {
+			old = min(old, ends)
+		}
+		v.State += "; the previous secret is valid until " + stamp(old)
+	}
+	return v
+}
+
+// changeToken makes, rotates or revokes a token. A secret is in the answer to the form itself, and nowhere else: to
+// load that answer again makes no other one, since a form is taken once.
+func (c *Console) changeToken(w http.ResponseWriter, r *http.Request, v *viewer) {
+	f := r.PostForm
+	page := &tokensView{After: f.Get("after")}
+	by := func() (actor, reason string) { return c.by(w, r, v) }
+	switch f.Get("do") {
+	case "create":
+		page.Form = tokenForm{Name: strings.TrimSpace(f.Get("name")), Role: controlplane.Role(f.Get("role")),
+			ExpiresIn: strings.TrimSpace(f.Get("expires_in"))}
+		expires, err := optionalSpan("ends after", page.Form.ExpiresIn)
+		if err != nil {
+			c.showTokens(w, r, v, http.StatusBadRequest, err.Error(), page)
+			return
+		}
+		msg := &controlv1.CreateTokenRequest{Name: page.Form.Name, Role: string(page.Form.Role),
+			ExpiresInMs: expires.Milliseconds()}
+		msg.Actor, msg.Reason = by()
+		c.madeOnce(w, r, v, page, func(ctx context.Context) (*madeToken, error) {
+			made, err := ask(ctx, c.backend.tokens.CreateToken, msg)
+			return &madeToken{Name: msg.GetName(), Secret: made.GetSecret()}, err
+		})
+	case "rotate":
+		overlap, err := optionalSpan("the previous secret stays valid for", strings.TrimSpace(f.Get("overlap")))
+		if err != nil {
+			c.showTokens(w, r, v, http.StatusBadRequest, err.Error(), page)
+			return
+		}
+		overlapMs := overlap.Milliseconds()
+		msg := &controlv1.RotateTokenRequest{Name: f.Get("name"), OverlapMs: &overlapMs}
+		msg.Actor, msg.Reason = by()
+		c.madeOnce(w, r, v, page, func(ctx context.Context) (*madeToken, error) {
+			made, err := ask(ctx, c.backend.tokens.RotateToken, msg)
+			return &madeToken{Name: msg.GetName(), Secret: made.GetSecret(), Old: overlap, Rotated: true}, err
+		})
+	case "revoke":
+		msg := &controlv1.RevokeTokenRequest{Name: f.Get("name")}
+		msg.Actor, msg.Reason = by()
+		if _, err := ask(v.ctx, c.backend.tokens.RevokeToken, msg); err != nil {
+			c.showTokens(w, r, v, status(err), words(err), page)
+			return
+		}
+		done(w, r, "/console/tokens", "token.revoke", url.Values{"after": {page.After}})
+	default:
+		c.showTokens(w, r, v, http.StatusBadRequest, "A token has no such action.", page)
+	}
+}
+
+// madeOnce shows the secret that a form makes, if the form is sent for the first time.
+func (c *Console) madeOnce(w http.ResponseWriter, r *http.Request, v *viewer, page *tokensView,
+	create func(context.Context) (*madeToken, error)) {
+	once := r.PostForm.Get("once")
+	if !c.once.claim(once) {
+		c.showTokens(w, r, v, http.StatusConflict,
+			"This form was already sent. The secret was shown then, and is not shown again.", page)
+		return
+	}
+	made, err := create(v.ctx)
+	if err != nil {
+		c.once.release(once)
+		c.showTokens(w, r, v, status(err), words(err), page)
+		return
+	}
+	page.Form, page.Made = tokenForm{}, made
+	c.showTokens(w, r, v, http.StatusOK, "", page)
+}
+
+// optionalSpan is a length of time that was typed, 0 for none. Errors begin with the field's label.
+func optionalSpan(label, text string) (time.Duration, error) {
+	if text == "" {
+		return 0, nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		return 0, fmt.Errorf("%s %q, want something like 90m, 24h or 2160h", label, text)
+	}
+	return d, nil
+}
+
+// once are the newest forms that were taken, onceMax of them. Its methods may be called at once.
+type once struct {
+	mu    sync.Mutex
+	taken []string // oldest first
+}
+
+// claim takes a form, unless it was taken or is none of ours.
+func (o *once) claim(form string) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if form == "" || len(form) > 128 || slices.Contains(o.taken, form) {
+		return false
+	}
+	if o.taken = append(o.taken, form); len(o.taken) > onceMax {
+		o.taken = slices.Delete(o.taken, 0, 1)
+	}
+	return true
+}
+
+// release lets a form be sent again that has made nothing.
+func (o *once) release(form string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.taken = slices.DeleteFunc(o.taken, func(taken string) bool { return taken == form })
+}

@@ -1,0 +1,59 @@
+package controlplane
+
+import "fmt"
+
+// EvidenceHash names what an approval of the step that waits is of: the table, the step, the rows left, the last write,
+// and the request. Figures that move by themselves are not in it; that counts are healthy and nothing was written is
+// looked at again when the approval comes.
+func (r *Retirement) EvidenceHash() string {
+	return digest(struct {
+		Shown string
+		Asked int64
+	}{r.shown(), r.Asked})
+}
+
+// shown is the evidence without the request, which is made anew when an approval expires: the others stay.
+func (r *Retirement) shown() string {
+	renamedMs := int64(0)
+	if r.Rename != nil {
+		renamedMs = r.Rename.AtMs
+	}
+	return digest(struct {
+		ID, Table, Dated                                string
+		Phase                                           RetirementPhase
+		Rows, LastWriteMs, QuietSinceMs, RenameApproved int64
+	}{r.ID, r.Table, r.Dated, r.Phase, r.Evidence.Rows, r.LastWriteMs, r.Evidence.QuietSinceMs, renamedMs})
+}
+
+// approvedBy is the approvals with one more. It changes nothing.
+func (r *Retirement) approvedBy(o RetirementOrder, nowMs int64) ([]Approval, error) {
+	if o.Evidence != r.EvidenceHash() {
+		return nil, r.conflict("the evidence has changed since it was shown: look at the status again")
+	}
+	given, problem := r.Spec.with(r.Approvals, Approval{By: o.By, AtMs: nowMs, Evidence: r.shown()})
+	if problem != "" {
+		return nil, r.conflict(problem)
+	}
+	return given, nil
+}
+
+// lacks keeps the approvals while there are too few.
+func (r *Retirement) lacks(given []Approval) bool {
+	r.Approvals = given
+	return len(given) < r.Spec.Need()
+}
+
+// counted is the line of the history about an approval.
+func (r *Retirement) counted(given []Approval, o RetirementOrder) string {
+	return fmt.Sprintf("%d of %d, evidence %s: %s", len(given), r.Spec.Need(), ShortEvidence(o.Evidence), o.Reason)
+}
+
+// askAnew drops the approvals that do not count any more, and asks for the step anew if there are any.
+func (r *Retirement) askAnew(nowMs int64) {
+	counting := r.Spec.Counting(r.Approvals, r.shown(), nowMs)
+	if void := len(r.Approvals) - len(counting); void > 0 {
+		r.Approvals, r.Asked = counting, r.Epoch+1
+		r.event(nowMs, rolloutItself, "ask anew", fmt.Sprintf("%d of %d approvals left: the others expired, or the evidence "+
+			"changed", len(counting), len(counting)+void))
+	}
+}

@@ -1,0 +1,120 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/shared/auditchain"
+	"github.com/weirhq/weir/shared/gen/sql/controlplanedb"
+)
+
+// errWritten is an entry whose ID is in the log.
+var errWritten = errors.New("the entry is in the audit log")
+
+// insertAudit adds an entry and its link. The lock of the chain's open end makes writers take turns from here to the
+// end of their transactions, so that no two entries follow the same one; and since the time is read after it, times
+// ascend with ids. Only settingsChanged comes after it, in every transaction: writers lock in one order.
+func insertAudit(ctx context.Context, q *queries, e controlplane.AuditEntry) error {
+	if err := q.AuditChainLock(ctx); err != nil {
+		return fmt.Errorf("lock the chain of the audit log: %w", err)
+	}
+	end, err := q.AuditChainEnd(ctx)
+	if err == nil && len(end) != 1 {
+		err = fmt.Errorf("%d rows", len(end))
+	}
+	if err != nil {
+		return fmt.Errorf("read the end of the audit log's chain: %w", err)
+	}
+	entry := auditchain.Entry{
+		AtMs: uint64(max(0, end[0].NowMs)), Actor: e.Actor, Action: e.Action, Subject: e.Subject, Reason: e.Reason,
+		Before: e.Before, After: e.After, WriteID: e.ID,
+	}
+	if err := insertEntry(ctx, q, &entry); err != nil {
+		return err
+	}
+	link := auditchain.End{ID: end[0].Follows, Hash: hashOf(end[0].PreviousHash)}.Append(&entry)
+	err = q.AuditLinkInsert(ctx, controlplanedb.AuditLinkInsertParams{
+		EntryID: entry.ID, Follows: link.Follows, PreviousHash: link.Previous[:], Hash: link.Hash[:],
+	})
+	if err != nil {
+		return fmt.Errorf("link entry %d of the audit log: %w", entry.ID, err)
+	}
+	err = q.AuditChainExtend(ctx, controlplanedb.AuditChainExtendParams{Follows: entry.ID, PreviousHash: link.Hash[:]})
+	if err != nil {
+		return fmt.Errorf("move the end of the audit log's chain: %w", err)
+	}
+	return nil
+}
+
+// insertEntry adds the row of an entry, and sets its ID.
+func insertEntry(ctx context.Context, q *queries, e *auditchain.Entry) error {
+	id, err := q.AuditInsert(ctx, controlplanedb.AuditInsertParams{
+		At: e.AtMs, Actor: e.Actor, Action: e.Action, Subject: []byte(e.Subject), Reason: e.Reason,
+		BeforeState: e.Before, AfterState: e.After,
+		WriteID: sql.NullString{String: e.WriteID, Valid: e.WriteID != ""},
+	})
+	var answered *mysql.MySQLError
+	if e.WriteID != "" && errors.As(err, &answered) && answered.Number == duplicateKey {
+		return errWritten
+	}
+	if err != nil {
+		return fmt.Errorf("write the audit log: %w", err)
+	}
+	e.ID = uint64(id)
+	return nil
+}
+
+// AuditLinks returns at most rows entries with an id above after, oldest first, and the ends of the hash chain, all of
+// one moment.
+func (s *Store) AuditLinks(ctx context.Context, after int64, rows int) (page controlplane.AuditLinks, err error) {
+	tx, err := s.db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
+	if err != nil {
+		return page, explain(err)
+	}
+	defer func() { _ = tx.Rollback() }() // it has changed nothing
+	q := s.queries.WithTx(tx)
+	found, err := q.AuditLinks(ctx, controlplanedb.AuditLinksParams{AfterID: uint64(after), Limit: int32(rows)})
+	if err != nil {
+		return page, fmt.Errorf("read the audit log: %w", explain(err))
+	}
+	for i := range found {
+		page.Links = append(page.Links, linkOf(&found[i]))
+	}
+	first, err := q.AuditChainFirst(ctx)
+	if err != nil {
+		return page, fmt.Errorf("read the beginning of the audit log's chain: %w", explain(err))
+	}
+	end, err := q.AuditChainEnd(ctx)
+	if err != nil {
+		return page, fmt.Errorf("read the end of the audit log's chain: %w", explain(err))
+	}
+	page.First = uint64(first)
+	for _, e := range end {
+		page.End = auditchain.End{ID: e.Follows, Hash: hashOf(e.PreviousHash)}
+	}
+	return page, nil
+}
+
+func linkOf(r *controlplanedb.AuditLinksRow) controlplane.AuditLink {
+	return controlplane.AuditLink{
+		Entry: auditchain.Entry{
+			ID: r.ID, AtMs: r.At, Actor: r.Actor, Action: r.Action, Subject: string(r.Subject), Reason: r.Reason,
+			Before: r.BeforeState, After: r.AfterState, WriteID: r.WriteID.String,
+		},
+		Link: auditchain.Link{
+			Follows: uint64(r.Follows.Int64), Previous: hashOf([]byte(r.PreviousHash.String)),
+			Hash: hashOf([]byte(r.Hash.String)),
+		},
+	}
+}
+
+// hashOf is a hash as a column has it; NULL is that of none.
+func hashOf(column []byte) (h auditchain.Hash) {
+	copy(h[:], column)
+	return h
+}

@@ -1,0 +1,225 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/shared/gen/sql/controlplanedb"
+)
+
+// The generator does not know the tables of information_schema, nor procedures.
+const (
+	// Both procedures are listed to a user that may call them.
+	partitionedSQL = `SELECT
+  (SELECT COUNT(*) FROM information_schema.PARTITIONS WHERE TABLE_SCHEMA = DATABASE()
+    AND TABLE_NAME = 'ratelimit_window_counts' AND PARTITION_NAME IN ('h_later', 'd_later', 'later')) = 3,
+  EXISTS (SELECT 1 FROM information_schema.ROUTINES WHERE ROUTINE_SCHEMA = DATABASE()
+    AND ROUTINE_NAME = 'ratelimit_drop_expired_partition'),
+  EXISTS (SELECT 1 FROM information_schema.ROUTINES WHERE ROUTINE_SCHEMA = DATABASE()
+    AND ROUTINE_NAME = 'ratelimit_add_partitions')`
+
+	// The partitions of hours and days that are over, by their ends. Both procedures describe them by class and end.
+	overPartitionsSQL = `SELECT PARTITION_NAME,
+  CAST(SUBSTRING_INDEX(PARTITION_DESCRIPTION, ',', 1) AS UNSIGNED) AS class,
+  CAST(SUBSTRING_INDEX(PARTITION_DESCRIPTION, ',', -1) AS UNSIGNED) AS bound
+FROM information_schema.PARTITIONS
+WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 'ratelimit_window_counts'
+  AND PARTITION_DESCRIPTION REGEXP '^[01],[0-9]+$'
+  AND CAST(SUBSTRING_INDEX(PARTITION_DESCRIPTION, ',', -1) AS UNSIGNED) <= UNIX_TIMESTAMP(NOW(3)) * 1000
+ORDER BY class, bound`
+
+	// One entry of an index for each partition that is named.
+	oldestInSQL = "SELECT COALESCE(MIN(expires_at), 0) FROM ratelimit_window_counts PARTITION (%s)"
+
+	dropPartitionSQL = "CALL ratelimit_drop_expired_partition(?)"
+	addPartitionsSQL = "CALL ratelimit_add_partitions(?)"
+	keepPartitionSQL = "CALL ratelimit_keep_expired_partition(?, ?)"
+	dropKeptSQL      = "CALL ratelimit_drop_kept_partition()"
+
+	// MySQL keeps the statistics of a table for a day unless a session wants them fresh. MariaDB does not know the
+	// variable.
+	freshStatisticsSQL = "SET SESSION information_schema_stats_expiry = 0"
+)
+
+// Errors of the server.
+const (
+	lockWaitTimeout  = 1205
+	unknownVariable  = 1193
+	unknownPartition = 1735
+	notPartitioned   = 1747 // and the statement names partitions
+)
+
+// refusals are the errors of a server that drops or adds no partitions for this user: in batches the same rows go.
+var refusals = []uint16{
+	1044, // no right to the database, here of the procedures' definer
+	1064, // a syntax that it does not parse
+	1142, // no right to the table
+	1227, // no right to name the definer
+	1235, // not in this version
+	1289, // not in this build
+	1305, // no such procedure
+	1370, // no right to execute it
+	1449, // no such definer
+	1505, // the table has no partitions
+	1507, // it has others
+	1644, // the procedure: its definer sees no partitions, or their bounds are not ours
+	unknownPartition,
+	8108, // TiDB: unsupported
+	8200, // TiDB: unsupported DDL
+}
+
+// PartitionsRefused is why the cleanup deletes rows in batches; empty if it may drop partitions.
+func (s *Store) PartitionsRefused(ctx context.Context) (why string, err error) {
+	var table, drop, add bool
+	if err := s.db.QueryRowContext(ctx, partitionedSQL).Scan(&table, &drop, &add); err != nil {
+		return "", fmt.Errorf("look for partitions: %w", explain(err))
+	}
+	const lacking = "the procedure %s is missing, or this user may not execute it"
+	switch {
+	case !table:
+		return controlplane.NoPartitions, nil
+	case !drop:
+		return fmt.Sprintf(lacking, "ratelimit_drop_expired_partition"), nil
+	case !add:
+		return fmt.Sprintf(lacking, "ratelimit_add_partitions"), nil
+	}
+	return "", nil
+}
+
+// DropExpiredPartition drops one partition all of whose rows expired before cutoff.
+func (s *Store) DropExpiredPartition(ctx context.Context, cutoff time.Time) (controlplane.Dropped, error) {
+	conn, err := s.db.Conn(ctx)
+	if err != nil {
+		return controlplane.Dropped{}, explain(err)
+	}
+	defer func() { _ = conn.Close() }()
+	if _, err := conn.ExecContext(ctx, freshStatisticsSQL); err != nil && !isNumber(err, unknownVariable) {
+		return controlplane.Dropped{}, explain(err)
+	}
+	var name sql.NullString
+	var dropped controlplane.Dropped
+	err = conn.QueryRowContext(ctx, dropPartitionSQL, unixMs(cutoff)).Scan(&name, &dropped.Rows)
+	dropped.Partition = name.String
+	return dropped, partitionError(err)
+}
+
+// KeepExpiredPartition moves the rows of the partition that is dropped next into a table of their own.
+func (s *Store) KeepExpiredPartition(ctx context.Context, cutoff time.Time, keep time.Duration) error {
+	var name sql.NullString
+	return partitionError(s.db.QueryRowContext(ctx, keepPartitionSQL, unixMs(cutoff), keep.Milliseconds()).Scan(&name))
+}
+
+// DropKept drops one table of kept rows whose time is over, if there is one.
+func (s *Store) DropKept(ctx context.Context) error {
+	var name sql.NullString
+	return partitionError(s.db.QueryRowContext(ctx, dropKeptSQL).Scan(&name))
+}
+
+// AddPartitions makes partitions ahead.
+func (s *Store) AddPartitions(ctx context.Context, rowsMax int) (missing int, err error) {
+	var added int
+	err = s.db.QueryRowContext(ctx, addPartitionsSQL, rowsMax).Scan(&added, &missing)
+	return missing, partitionError(err)
+}
+
+// DeleteUndated deletes at most rows window counts with expires_at < cutoff that are in no partition of an hour or a
+// day.
+func (s *Store) DeleteUndated(ctx context.Context, cutoff time.Time, rows int) (int64, error) {
+	return s.deleting(ctx, func(q *queries) (int64, error) {
+		return q.WindowCountsDeleteUndated(ctx, controlplanedb.WindowCountsDeleteUndatedParams{CutoffMs: unixMs(cutoff),
+			Limit: int32(rows)})
+	})
+}
+
+func partitionError(err error) error {
+	var answered *mysql.MySQLError
+	switch {
+	case err == nil:
+		return nil
+	case !errors.As(err, &answered):
+		return explain(err)
+	case answered.Number == lockWaitTimeout:
+		return fmt.Errorf("%w: %w", controlplane.ErrTableInUse, err)
+	case slices.Contains(refusals, answered.Number):
+		return fmt.Errorf("%w: %w", controlplane.ErrPartitionsRefused, err)
+	}
+	return explain(err)
+}
+
+// overPartitions are those of one class whose hour or day is over, by their ends.
+type overPartitions struct {
+	names  []string
+	bounds []int64
+}
+
+// oldestOver is the earliest end of an hour or a day that is over and whose partition has rows: batches leave the
+// partition there. It is 0 without one.
+func (s *Store) oldestOver(ctx context.Context) (ms int64, err error) {
+	for range 3 { // the cleanup may drop one that was just listed
+		if ms, err = s.oldestOfListed(ctx); !isNumber(err, unknownPartition) {
+			break
+		}
+	}
+	return ms, err
+}
+
+func (s *Store) oldestOfListed(ctx context.Context) (ms int64, err error) {
+	classes, err := s.overPartitions(ctx)
+	if err != nil {
+		return 0, err
+	}
+	for _, class := range classes {
+		if len(class.names) == 0 {
+			continue
+		}
+		var oldest int64
+		query := fmt.Sprintf(oldestInSQL, strings.Join(class.names, ", "))
+		if err := s.db.QueryRowContext(ctx, query).Scan(&oldest); err != nil {
+			return 0, err
+		}
+		at, _ := slices.BinarySearch(class.bounds, oldest+1)
+		if oldest > 0 && at < len(class.bounds) && (ms == 0 || class.bounds[at] < ms) {
+			ms = class.bounds[at]
+		}
+	}
+	return ms, nil
+}
+
+func (s *Store) overPartitions(ctx context.Context) (classes [2]overPartitions, err error) {
+	rows, err := s.db.QueryContext(ctx, overPartitionsSQL)
+	if err != nil {
+		return classes, err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		var name string
+		var class, bound int64
+		if err := rows.Scan(&name, &class, &bound); err != nil {
+			return classes, err
+		}
+		of := &classes[class]
+		of.names, of.bounds = append(of.names, "`"+name+"`"), append(of.bounds, bound)
+	}
+	return classes, rows.Err()
+}
+
+// examinePartitions tells whether the cleanup drops partitions or deletes row by row.
+func (s *Store) examinePartitions(ctx context.Context) ([]controlplane.Check, error) {
+	why, err := s.PartitionsRefused(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if why != "" {
+		return []controlplane.Check{warn("partitions", "the cleanup deletes rows in batches: "+why,
+			"Grant EXECUTE on both procedures as schema/README.md has it, if the server knows partitions.")}, nil
+	}
+	return []controlplane.Check{pass("partitions", "the cleanup drops whole hours and days")}, nil
+}

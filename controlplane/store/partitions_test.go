@@ -1,0 +1,275 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/shared/servers"
+)
+
+// A cleanup of a table with partitions: the first run makes them, rows of live hours stay, and hours that are over are
+// dropped as a whole, oldest first, whatever order their rows came in. What is in no partition goes in batches.
+func TestCleanupOfPartitions(t *testing.T) { servers.EachSQL(t, testCleanupOfPartitions) }
+
+func testCleanupOfPartitions(t *testing.T) {
+	store, db := migrated(t)
+	now := databaseNow(t, store)
+	hour := now.Truncate(time.Hour)
+	bounds := []time.Time{hour.Add(-2 * time.Hour), hour.Add(-time.Hour)}
+	reorganize := "ALTER TABLE ratelimit_window_counts REORGANIZE PARTITION h_later INTO ("
+	for _, bound := range bounds {
+		reorganize += fmt.Sprintf("PARTITION h%d VALUES LESS THAN (0, %d), ", bound.UnixMilli(), bound.UnixMilli())
+	}
+	if _, err := db.ExecContext(t.Context(), reorganize+"PARTITION h_later VALUES LESS THAN (0, MAXVALUE))"); err != nil {
+		t.Fatal(err)
+	}
+	insertCounts(t, db, "expired", []time.Time{bounds[1].Add(-time.Second), bounds[0].Add(-time.Second)})
+	insertCounts(t, db, "undated", []time.Time{bounds[1]})
+	insertCounts(t, db, "live", []time.Time{now.Add(time.Hour), now.Add(90 * 24 * time.Hour)})
+	if at, ok, err := store.OldestExpiry(t.Context()); err != nil || !ok || !at.Equal(bounds[0]) {
+		t.Errorf("oldest %v %v %v, want the first partition's end, %v", at, ok, err, bounds[0])
+	}
+
+	cleanup, err := controlplane.NewCleanup(controlplane.DefaultCleanupConfig(), store, controlplane.NewMetrics())
+	if err != nil {
+		t.Fatal(err)
+	}
+	report, err := controlplane.RunCleanup(plain{t.Context(), cleanup})
+	if err != nil || report.Partitions != 2 || report.Batches != 1 {
+		t.Errorf("%+v, %v", report, err)
+	}
+	if n := count(t, db, "SELECT COUNT(*) FROM ratelimit_window_counts WHERE identifier NOT LIKE 'live%'"); n != 0 {
+		t.Errorf("%d expired rows are left", n)
+	}
+	if n := count(t, db, "SELECT COUNT(*) FROM ratelimit_window_counts WHERE identifier LIKE 'live%'"); n != 2 {
+		t.Errorf("%d of 2 live rows are left", n)
+	}
+	if n := count(t, db, "SELECT COUNT(*) FROM ratelimit_window_counts PARTITION (h_later)"); n != 1 {
+		t.Errorf("%d rows in h_later, want the one that expires in 90 days", n)
+	}
+	if lag, err := cleanup.Lag(t.Context()); err != nil || lag != 0 {
+		t.Errorf("lag %v, %v", lag, err)
+	}
+}
+
+// With Keep the rows of an hour that is over are in a table of their own before the hour is dropped. An account that
+// may not keep them ends the run in an error, and has dropped nothing.
+func TestCleanupKeepsPartitions(t *testing.T) { servers.EachSQL(t, testCleanupKeepsPartitions) }
+
+func testCleanupKeepsPartitions(t *testing.T) {
+	store, db := migrated(t)
+	overHour(t, db)
+	now := databaseNow(t, store)
+	insertCounts(t, db, "expired", []time.Time{now.Add(-time.Hour), now.Add(-2 * time.Hour)})
+	insertCounts(t, db, "live", []time.Time{now.Add(time.Hour)})
+	config := controlplane.DefaultCleanupConfig()
+	config.Grace, config.Keep = 0, 24*time.Hour
+	cleanup, err := controlplane.NewCleanup(config, store, controlplane.NewMetrics())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.ExecContext(t.Context(), "DROP PROCEDURE ratelimit_keep_expired_partition"); err != nil {
+		t.Fatal(err)
+	}
+	if report, err := controlplane.RunCleanup(plain{t.Context(), cleanup}); err == nil || report.Partitions != 0 {
+		t.Errorf("without the procedure: %+v, %v", report, err)
+	}
+	if n := count(t, db, "SELECT COUNT(*) FROM ratelimit_window_counts"); n != 3 {
+		t.Errorf("%d of 3 rows are left that cannot be kept", n)
+	}
+	text, err := os.ReadFile("../../schema/procedures/00021_keep_expired_partition.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, create, _ := strings.Cut(string(text), "CREATE PROCEDURE")
+	if _, err := db.ExecContext(t.Context(), "CREATE PROCEDURE"+create); err != nil {
+		t.Fatal(err)
+	}
+	if report, err := controlplane.RunCleanup(plain{t.Context(), cleanup}); err != nil || report.Partitions != 1 {
+		t.Errorf("%+v, %v", report, err)
+	}
+	var kept string
+	if err := db.QueryRowContext(t.Context(), `SELECT TABLE_NAME FROM information_schema.TABLES
+		WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME LIKE 'ratelimit\\_kept\\_%'`).Scan(&kept); err != nil {
+		t.Fatal(err)
+	}
+	if n := count(t, db, "SELECT COUNT(*) FROM "+kept); n != 2 {
+		t.Errorf("%d rows are kept, want 2", n)
+	}
+	if n := count(t, db, "SELECT COUNT(*) FROM ratelimit_window_counts"); n != 1 {
+		t.Errorf("%d rows are left, want the live one", n)
+	}
+	if _, err := db.ExecContext(t.Context(), "RENAME TABLE "+kept+" TO ratelimit_kept_1_h1"); err != nil { // its time is over
+		t.Fatal(err)
+	}
+	if _, err := controlplane.RunCleanup(plain{t.Context(), cleanup}); err != nil {
+		t.Error(err)
+	}
+	if n := count(t, db, `SELECT COUNT(*) FROM information_schema.TABLES
+		WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME LIKE 'ratelimit\\_kept\\_%'`); n != 0 {
+		t.Errorf("%d tables are kept", n)
+	}
+}
+
+// A drop whose answer is lost, and one that is killed on the way, are tried again: the next drops what is left.
+func TestDropExpiredPartitionIsRepeatable(t *testing.T) {
+	servers.EachSQL(t, testDropExpiredPartitionIsRepeatable)
+}
+
+func testDropExpiredPartitionIsRepeatable(t *testing.T) {
+	store, db := migrated(t)
+	if _, err := db.ExecContext(t.Context(), "ALTER TABLE ratelimit_window_counts REORGANIZE PARTITION h_later INTO ("+
+		"PARTITION h1000 VALUES LESS THAN (0, 1000), PARTITION h_later VALUES LESS THAN (0, MAXVALUE))"); err != nil {
+		t.Fatal(err)
+	}
+	insertCounts(t, db, "expired", []time.Time{time.UnixMilli(999)})
+	given, giveUp := context.WithCancel(t.Context())
+	giveUp()
+	if _, err := store.DropExpiredPartition(given, time.UnixMilli(1000)); !errors.Is(err, context.Canceled) {
+		t.Errorf("given up: %v", err)
+	}
+	for _, want := range []string{"h1000", "", ""} {
+		if d, err := store.DropExpiredPartition(t.Context(), time.UnixMilli(1000)); err != nil || d.Partition != want {
+			t.Errorf("dropped %+v, %v; want %q", d, err, want)
+		}
+	}
+	if n := count(t, db, "SELECT COUNT(*) FROM ratelimit_window_counts"); n != 0 {
+		t.Errorf("%d rows are left", n)
+	}
+}
+
+// An open transaction that has read the table is ErrTableInUse, and no more than that.
+func TestDropBehindAnOpenTransaction(t *testing.T) {
+	servers.EachSQL(t, testDropBehindAnOpenTransaction)
+}
+
+func testDropBehindAnOpenTransaction(t *testing.T) {
+	store, db := migrated(t)
+	if _, err := db.ExecContext(t.Context(), "ALTER TABLE ratelimit_window_counts REORGANIZE PARTITION h_later INTO ("+
+		"PARTITION h1000 VALUES LESS THAN (0, 1000), PARTITION h_later VALUES LESS THAN (0, MAXVALUE))"); err != nil {
+		t.Fatal(err)
+	}
+	open, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := open.ExecContext(t.Context(), "SELECT COUNT(*) FROM ratelimit_window_counts"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.DropExpiredPartition(t.Context(), time.UnixMilli(1000)); !errors.Is(err, controlplane.ErrTableInUse) {
+		t.Errorf("drop: %v", err)
+	}
+	if _, err := store.AddPartitions(t.Context(), 0); !errors.Is(err, controlplane.ErrTableInUse) {
+		t.Errorf("add: %v", err)
+	}
+	if err := open.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	if d, err := store.DropExpiredPartition(t.Context(), time.UnixMilli(1000)); err != nil || d.Partition != "h1000" {
+		t.Errorf("afterwards %+v, %v", d, err)
+	}
+}
+
+// "Batches remain for what partitions cannot": a table without them, a server without the procedures, and one that
+// refuses them when they are called. The report says why, and no lag is left over from the partitions that stay.
+func TestCleanupWithoutPartitions(t *testing.T) { servers.EachSQL(t, testCleanupWithoutPartitions) }
+
+func testCleanupWithoutPartitions(t *testing.T) {
+	const foreign = "ALTER TABLE ratelimit_window_counts PARTITION BY RANGE COLUMNS (expiry_class, expires_at) (" +
+		"PARTITION d1 VALUES LESS THAN (1, 1), PARTITION h_later VALUES LESS THAN (1, 2), " +
+		"PARTITION d_later VALUES LESS THAN (1, MAXVALUE), PARTITION later VALUES LESS THAN (MAXVALUE, MAXVALUE))"
+	withoutRights(t)
+	for name, c := range map[string]struct{ change, why string }{
+		"an unpartitioned table": {"ALTER TABLE ratelimit_window_counts REMOVE PARTITIONING", controlplane.NoPartitions},
+		"no drop":                {"DROP PROCEDURE ratelimit_drop_expired_partition", "the procedure ratelimit_drop_expired_partition is missing"},
+		"no addition":            {"DROP PROCEDURE ratelimit_add_partitions", "the procedure ratelimit_add_partitions is missing"},
+		"no definer":             {definedBy(t, "'gone'@'%'"), "definer"},
+		"no rights":              {definedBy(t, "'weir_without_rights'@'%'"), "the definer sees no partitions"},
+		"foreign bounds":         {foreign, "its bounds are not ours"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			store, db := migrated(t)
+			if why, err := store.PartitionsRefused(t.Context()); err != nil || why != "" {
+				t.Fatalf("as migrated: %q, %v", why, err)
+			}
+			overHour(t, db)
+			for statement := range strings.SplitSeq(c.change, ";\n\n") {
+				if _, err := db.ExecContext(t.Context(), statement); err != nil {
+					t.Fatal(err)
+				}
+			}
+			now := databaseNow(t, store)
+			insertCounts(t, db, "expired", []time.Time{now.Add(-time.Hour), now.Add(-2 * time.Hour)})
+			insertCounts(t, db, "live", []time.Time{now.Add(time.Hour)})
+			cleanup, err := controlplane.NewCleanup(controlplane.DefaultCleanupConfig(), store, controlplane.NewMetrics())
+			if err != nil {
+				t.Fatal(err)
+			}
+			report, err := controlplane.RunCleanup(plain{t.Context(), cleanup})
+			if err != nil || report.Rows != 2 || report.Batches != 1 || report.Partitions != 0 ||
+				!strings.Contains(report.Refused, c.why) {
+				t.Errorf("%+v, %v", report, err)
+			}
+			if lag, err := cleanup.Lag(t.Context()); err != nil || lag != 0 {
+				t.Errorf("lag %v, %v", lag, err)
+			}
+			if n := count(t, db, "SELECT COUNT(*) FROM ratelimit_window_counts"); n != 1 {
+				t.Errorf("%d rows are left, want the live one", n)
+			}
+		})
+	}
+}
+
+// overHour makes a partition of an hour that is over, as if it had been made ahead.
+func overHour(t *testing.T, db *sql.DB) {
+	t.Helper()
+	bound := time.Now().Truncate(time.Hour).UnixMilli()
+	if _, err := db.ExecContext(t.Context(), fmt.Sprintf(`ALTER TABLE ratelimit_window_counts REORGANIZE PARTITION h_later
+		INTO (PARTITION h%d VALUES LESS THAN (0, %d), PARTITION h_later VALUES LESS THAN (0, MAXVALUE))`, bound, bound)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// withoutRights makes a user that may do nothing but execute.
+func withoutRights(t *testing.T) {
+	t.Helper()
+	_, db := migrated(t)
+	for _, statement := range []string{"CREATE USER 'weir_without_rights'@'%'",
+		"GRANT EXECUTE ON *.* TO 'weir_without_rights'@'%'"} {
+		if _, err := db.ExecContext(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() {
+		if _, err := db.ExecContext(context.Background(), "DROP USER 'weir_without_rights'@'%'"); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// definedBy replaces the procedure that drops by one of another definer.
+func definedBy(t *testing.T, definer string) string {
+	t.Helper()
+	text, err := os.ReadFile("../../schema/procedures/00019_drop_expired_partition.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, create, _ := strings.Cut(string(text), "CREATE PROCEDURE")
+	return "DROP PROCEDURE ratelimit_drop_expired_partition;\n\nCREATE DEFINER=" + definer + " PROCEDURE" + create
+}
+
+func databaseNow(t *testing.T, store *Store) time.Time {
+	t.Helper()
+	now, err := store.Now(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return now
+}

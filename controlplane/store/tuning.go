@@ -1,0 +1,46 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/shared/gen/sql/controlplanedb"
+)
+
+var _ controlplane.TuningLog = (*Store)(nil)
+
+// TuningVersions are the versions below one, newest first, at most rows: of all regions, or of one.
+func (s *Store) TuningVersions(ctx context.Context, region *string, before int64,
+	rows int) ([]controlplane.TuningVersion, error) {
+	found, err := s.tuningRows(ctx, region, uint64(before), int32(rows))
+	if err != nil {
+		return nil, fmt.Errorf("read versions of the tuning: %w", explain(err))
+	}
+	var versions []controlplane.TuningVersion
+	for _, r := range found {
+		rollout, _, _ := strings.Cut(r.WriteID.String, "/")
+		versions = append(versions, controlplane.TuningVersion{
+			RegionTuning: controlplane.RegionTuning{Region: string(r.Region), Version: int64(r.Version), Document: r.Document},
+			By:           controlplane.By{Actor: r.Actor, Reason: r.Reason},
+			At:           time.UnixMilli(int64(r.CreatedAt)), Rollout: rollout,
+		})
+	}
+	return versions, nil
+}
+
+func (s *Store) tuningRows(ctx context.Context, region *string, before uint64,
+	rows int32) (found []controlplanedb.TuningVersionsRow, err error) {
+	if region == nil {
+		return s.queries.TuningVersions(ctx, controlplanedb.TuningVersionsParams{BeforeVersion: before, Limit: rows})
+	}
+	of, err := s.queries.TuningVersionsOf(ctx, controlplanedb.TuningVersionsOfParams{
+		Region: []byte(*region), BeforeVersion: before, Limit: rows,
+	})
+	for _, r := range of {
+		found = append(found, controlplanedb.TuningVersionsRow(r))
+	}
+	return found, err
+}

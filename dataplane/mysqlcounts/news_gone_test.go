@@ -1,0 +1,129 @@
+package mysqlcounts
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/servers"
+)
+
+// R2: a page whose rows were pruned between its statements is no page. A relay that took a row without its payload for
+// read would move its cursor beyond it, read the snapshots that follow without theirs, and not know the counts of cells
+// that do not grow.
+func TestR2RowsPrunedBetweenTheStatementsOfARead(t *testing.T) {
+	servers.EachSQL(t, testR2RowsPrunedBetweenTheStatementsOfARead)
+}
+
+func testR2RowsPrunedBetweenTheStatementsOfARead(t *testing.T) {
+	two := []store.NewsRow{telling("a", us0, 1, 0, false), telling("b", us0, 2, 0, false)}
+	parts := []store.NewsRow{telling("a", us0, 1, 1, false), telling("b", us0, 2, 1, true)}
+	for what, test := range map[string]struct {
+		stored     []store.NewsRow
+		after      store.NewsCursor
+		told       string // of what the reader was told up to there
+		pruneBelow int64
+	}{
+		"a stream that is followed":    {two, two[0].Cursor(), "a", 3},
+		"a stream that is new":         {two, store.NewsCursor{}, "", 3},
+		"a snapshot":                   {parts, store.NewsCursor{}, "", 3},
+		"the first part of a snapshot": {parts, store.NewsCursor{}, "", 2},
+	} {
+		for at := range 3 { // a read is three statements at most
+			t.Run(fmt.Sprint(what, ", before statement ", at), func(t *testing.T) {
+				dsn := migrated(t)
+				n := New(open(t, dsn), Options{}).News()
+				appendNews(t, n, test.stored...)
+				news := New(openHooked(t, dsn, at, func() {
+					appendNews(t, n, telling("ab", us0, 3, 3, true), telling("ab", us0, 4, 4, true))
+					if _, err := n.Prune(t.Context(), us0, test.pruneBelow, 9); err != nil {
+						t.Error(err)
+					}
+				}), Options{}).News()
+				wantBothTold(t, news, test.after, test.told)
+			})
+		}
+	}
+}
+
+// telling is a row that tells of cells of one letter each.
+func telling(cells string, s store.Stream, sequence, snapshot int64, last bool) store.NewsRow {
+	return store.NewsRow{Stream: s, Sequence: sequence, Writer: 7, Snapshot: snapshot, Last: last, Payload: []byte(cells)}
+}
+
+// wantBothTold reads row by row, as a relay does that has read all up to a cursor, until nothing is left.
+func wantBothTold(t *testing.T, n News, cursor store.NewsCursor, told string) {
+	t.Helper()
+	after := map[store.Stream]store.NewsCursor{us0: cursor}
+	for gone := 0; after[us0].Sequence < 4; {
+		page, err := n.Read(t.Context(), store.NewsQuery{Region: "eu", After: after, MaxBytes: 1})
+		if gone++; err != nil && (gone > 3 || !errors.Is(err, errNewsGone)) {
+			t.Fatal(err)
+		}
+		for _, row := range page.Rows {
+			told += string(row.Payload)
+			after[us0] = row.Cursor()
+		}
+	}
+	if !strings.Contains(told, "a") || !strings.Contains(told, "b") {
+		t.Errorf("the reader was told of %q, want \"a\" and \"b\"", told)
+	}
+}
+
+// openHooked opens a pool in which before is called once, before the statement with a number, from 0 on.
+func openHooked(t *testing.T, dsn string, number int, before func()) *sql.DB {
+	t.Helper()
+	config, err := mysql.ParseDSN(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.InterpolateParams = true
+	c, err := mysql.NewConnector(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := closing(t, sql.OpenDB(&hooked{Connector: connector{c}, left: number, before: before}))
+	db.SetMaxOpenConns(1)
+	return db
+}
+
+// hooked is a connector whose statements are counted.
+type hooked struct {
+	driver.Connector
+	left   int
+	before func()
+}
+
+func (h *hooked) Connect(ctx context.Context) (driver.Conn, error) {
+	conn, err := h.Connector.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return hookedConn{conn.(mysqlConn), h}, nil
+}
+
+// mysqlConn is what the driver's connections can do, as far as a read uses it.
+type mysqlConn interface {
+	driver.Conn
+	driver.QueryerContext
+	driver.NamedValueChecker
+}
+
+type hookedConn struct {
+	mysqlConn
+	hooked *hooked
+}
+
+func (c hookedConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	if c.hooked.left--; c.hooked.left == -1 {
+		c.hooked.before()
+	}
+	return c.mysqlConn.QueryContext(ctx, query, args)
+}

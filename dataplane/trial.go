@@ -1,0 +1,107 @@
+package dataplane
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/internal/clock"
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/tuning"
+)
+
+// trial is a tuning that this node runs while a rollout renews it.
+type trial struct {
+	tuned
+	until atomic.Int64 // clock.Steady
+}
+
+// try takes a trial from rows, if this node is among those that run it.
+func (s *settings) try(row *store.TrialRow, last *settings, nodeID string) error {
+	switch {
+	case row.Number == 0 || tuning.TrialShare(nodeID) >= row.Below:
+		return nil
+	case last.trial != nil && last.trial.number == row.Number:
+		s.trial = last.trial
+		return nil
+	}
+	t, err := tuning.Read(row.Document)
+	if err != nil {
+		return fmt.Errorf("trial %d: %w", row.Number, err)
+	}
+	s.trial = &trial{tuned: tuned{t, t.Hash(), row.Number}}
+	return nil
+}
+
+// renew notes until when rows that were asked for at asked let the trial go on. It is steady time: no step of this
+// node's wall clock makes it longer.
+func (t *trial) renew(rows *store.SettingsRows, asked clock.Steady) {
+	if t == nil {
+		return
+	}
+	until := int64(asked) + (rows.Trial.Left - rows.Age).Milliseconds()
+	t.until.Store(max(until, t.until.Load()))
+}
+
+// left is for how long the trial goes on, 0 if it is over.
+func (t *trial) left(now clock.Steady) time.Duration {
+	if t == nil {
+		return 0
+	}
+	return time.Duration(max(0, t.until.Load()-int64(now))) * time.Millisecond
+}
+
+// at is s, or a copy, with the tuning in force at a time.
+func (s *settings) at(now clock.Steady) *settings {
+	want := s.stored
+	if s.trial.left(now) > 0 {
+		want = s.trial.tuned
+	}
+	if want.number == s.number {
+		return s
+	}
+	next := *s
+	next.run(want)
+	return &next
+}
+
+// endTrials returns to the stored tuning when a trial ends, until ctx does. It is apart from the reading of settings,
+// which may hang.
+func (l *Limiter) endTrials(ctx context.Context) {
+	for {
+		var ends <-chan time.Time
+		if left := l.settings.Load().trial.left(l.clock.ReadSteady()); left > 0 {
+			ends = time.After(left)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-l.tries:
+		case <-ends:
+			l.endTrial()
+		}
+	}
+}
+
+// endTrial puts the stored tuning in force if a trial is over.
+func (l *Limiter) endTrial() {
+	for {
+		last := l.settings.Load()
+		next := last.at(l.clock.ReadSteady())
+		if next == last {
+			return
+		}
+		if l.settings.CompareAndSwap(last, next) {
+			l.tuned(last, next)
+			return
+		}
+	}
+}
+
+// tuned says when another tuning is in force.
+func (l *Limiter) tuned(last, next *settings) {
+	if next.version != last.version || next.number != last.number {
+		l.cfg.Logger.Info("tuning applied", "version", next.version, "was", last.version, "trial", next.number)
+	}
+}

@@ -1,0 +1,172 @@
+package dataplane
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/heartbeat"
+	"github.com/weirhq/weir/shared/tuning"
+)
+
+// trialSource is a source whose rows are read at a moment, and whose answers may fail or hang.
+type trialSource struct {
+	rows  store.SettingsRows
+	fails error
+	hangs bool
+	told  time.Time // rows are a copy that was told then, at their age; zero: they are as old whenever they are read
+}
+
+func (s *trialSource) Settings(ctx context.Context, _ string) (store.SettingsRows, error) {
+	if s.hangs {
+		<-ctx.Done()
+		return store.SettingsRows{}, ctx.Err()
+	}
+	rows := s.rows
+	if !s.told.IsZero() {
+		rows.Age += time.Since(s.told)
+	}
+	return rows, s.fails
+}
+
+func (*trialSource) Heartbeat(context.Context, ...heartbeat.Beat) error { return nil }
+
+func withTrial(version string, left, age time.Duration) store.SettingsRows {
+	return store.SettingsRows{
+		Version: version, TuningVersion: 3, TuningDocument: []byte(`{"floor":0.5,"fresh_for_ms":1000}`), Age: age,
+		Trial: store.TrialRow{Number: 7, Document: []byte(`{"floor":0.25,"fresh_for_ms":2000}`), Below: tuning.TrialShares,
+			Left: left},
+	}
+}
+
+func newTrialLimiter(t *testing.T, source store.Settings, nodeID string) *Limiter {
+	t.Helper()
+	l, err := New(Config{Region: "eu", NodeID: nodeID, Settings: source})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// wantTuning holds a node to the trial in force, 0 for the stored tuning.
+func wantTuning(t *testing.T, l *Limiter, number int64, floor float64, freshForMs int64) {
+	t.Helper()
+	s := l.settings.Load()
+	if s.number != number || s.tuning.Floor != floor || s.freshForMs != freshForMs || s.version != 3 {
+		t.Errorf("trial %d is in force (floor %g, fresh for %d ms) over version %d; want %d (%g, %d) over 3",
+			s.number, s.tuning.Floor, s.freshForMs, s.version, number, floor, freshForMs)
+	}
+	if h := l.figures(); h.Trial != number || h.TuningHash != s.tuning.Hash() || h.TuningHash == "" {
+		t.Errorf("the node reports trial %d and tuning %q, and runs %d, %q", h.Trial, h.TuningHash, number, s.tuning.Hash())
+	}
+}
+
+// A trial that is not renewed is over when it says, although settings cannot be read: they hang, fail, or come from a
+// copy that grows old. The clock is steady time: what a copy's age has used up is gone.
+func TestATrialEndsByItself(t *testing.T) {
+	for name, dies := range map[string]func(*trialSource){
+		"the store hangs": func(s *trialSource) { s.hangs = true },
+		"the store fails": func(s *trialSource) { s.fails = errors.New("gone") },
+		"the relay stops": func(s *trialSource) { s.told = time.Now() },
+		"nothing renews it": func(s *trialSource) {
+			s.rows.Trial.Left, s.rows.Age = 20*time.Second, 20*time.Second
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				source := &trialSource{rows: withTrial("1", 30*time.Second, 10*time.Second)}
+				l := newTrialLimiter(t, source, "a")
+				if err := l.RefreshSettings(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				dies(source)
+				if err := l.Start(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				defer stopNow(l)
+				time.Sleep(19 * time.Second)
+				wantTuning(t, l, 7, 0.25, 2000)
+				time.Sleep(time.Second + 10*time.Millisecond)
+				wantTuning(t, l, 0, 0.5, 1000)
+				time.Sleep(80 * time.Second)
+				wantTuning(t, l, 0, 0.5, 1000)
+			})
+		})
+	}
+}
+
+func stopNow(l *Limiter) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = l.Stop(ctx) // nothing is left to send
+}
+
+// A trial goes on while it is renewed, and its end is no compilation: rows of one version are one snapshot.
+func TestATrialIsRenewed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := &trialSource{rows: withTrial("1", 30*time.Second, 0)}
+		l := newTrialLimiter(t, source, "a")
+		read := func() *settings {
+			t.Helper()
+			if err := l.RefreshSettings(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			return l.settings.Load()
+		}
+		first := read()
+		for range 10 {
+			time.Sleep(20 * time.Second)
+			if read() != first {
+				t.Error("a renewal makes another snapshot")
+			}
+			wantTuning(t, l, 7, 0.25, 2000)
+		}
+		time.Sleep(30 * time.Second)
+		l.endTrial()
+		wantTuning(t, l, 0, 0.5, 1000)
+		read() // renewed after it was over
+		wantTuning(t, l, 7, 0.25, 2000)
+		source.rows.Age = 25 * time.Second // an old copy makes it no shorter
+		read()
+		time.Sleep(20 * time.Second)
+		l.endTrial()
+		wantTuning(t, l, 7, 0.25, 2000)
+		source.rows.Version, source.rows.Age, source.rows.Trial = "2", 0, store.TrialRow{} // it is withdrawn
+		read()
+		wantTuning(t, l, 0, 0.5, 1000)
+	})
+}
+
+// Nodes try it by a share that their ids draw, so a wider share takes in all who tried it before.
+func TestNodesTryATuningByTheirShare(t *testing.T) {
+	const id = "node-1"
+	for _, c := range []struct{ below, want int64 }{
+		{0, 0}, {1, 0}, {tuning.TrialShare(id), 0}, {tuning.TrialShare(id) + 1, 7}, {tuning.TrialShares, 7},
+	} {
+		source := &trialSource{rows: withTrial("1", time.Minute, 0)}
+		source.rows.Trial.Below = c.below
+		l := newTrialLimiter(t, source, id)
+		if err := l.RefreshSettings(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := l.settings.Load().number; got != c.want {
+			t.Errorf("nodes below %d try it: %q runs %d, want %d", c.below, id, got, c.want)
+		}
+	}
+}
+
+// A document on trial that makes no sense is an error each time, and the stored tuning is in force.
+func TestATrialThatCannotBeRead(t *testing.T) {
+	source := &trialSource{rows: withTrial("1", time.Minute, 0)}
+	source.rows.Trial.Document = []byte(`{"floor":2}`)
+	l := newTrialLimiter(t, source, "a")
+	for range 2 {
+		if err := l.RefreshSettings(t.Context()); err == nil {
+			t.Error("a floor of 2 is no error")
+		}
+		wantTuning(t, l, 0, 0.5, 1000)
+	}
+}

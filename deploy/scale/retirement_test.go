@@ -1,0 +1,129 @@
+package scale
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/controlplane"
+	operators "github.com/weirhq/weir/controlplane/store"
+	"github.com/weirhq/weir/shared/gen/sql/dataplanedb"
+	"github.com/weirhq/weir/shared/heartbeat"
+	"github.com/weirhq/weir/shared/servers"
+)
+
+// A table of the former design is retired from its rows to its drop, while a region publishes and another imports: no
+// publish is lost, and none fails. With WEIR_SOAK=1 it has a million rows.
+func TestSoakRetirementAtScale(t *testing.T) { servers.EachSQL(t, testSoakRetirementAtScale) }
+
+func testSoakRetirementAtScale(t *testing.T) {
+	rows, live := size()
+	d := newTable(t, 0, live)
+	d.fillBlocklist(rows)
+	before := d.sum("live")
+	busy := d.traffic(t)
+	began := time.Now()
+	r := d.retire(t)
+	took := time.Since(began)
+	publishes, imports := busy()
+	if r.Phase != controlplane.RetirementDropped || r.RowsDeleted != int64(rows) {
+		t.Errorf("%s (%s), %d rows of %d deleted", r.Phase, r.Why, r.RowsDeleted, rows)
+	}
+	if got := d.sum("live"); got != before {
+		t.Errorf("the live rows were %+v, and are %+v", before, got)
+	}
+	if got, want := d.sum("busy").rows, len(publishes)*trafficRows; got != want {
+		t.Errorf("%d rows were published meanwhile, %d are there", want, got)
+	}
+	t.Logf("%d rows in %v; meanwhile %d publishes, 99 %% within %v and %d imports, 99 %% within %v",
+		rows, took.Round(time.Millisecond), len(publishes), p99(publishes), len(imports), p99(imports))
+}
+
+func (d *table) fillBlocklist(rows int) {
+	d.tb.Helper()
+	const turn = 50_000
+	for at := 0; at < rows; at += turn {
+		_, err := d.db.ExecContext(d.tb.Context(), "INSERT INTO ratelimit_blocklist "+
+			"(workspace_id, namespace, identifier, duration_ms, sequence, `limit`, expires_at) "+
+			"SELECT 'acme', 'api', LEFT(SHA2(seq, 256), 40), 60000, seq DIV 1000, 10, ? FROM "+
+			servers.Numbers(at, min(at+turn, rows)-1), d.now.Add(-time.Hour).UnixMilli())
+		must(d.tb, err)
+	}
+}
+
+// retire takes a retirement from its start to its outcome, with both approvals as soon as they are asked for.
+func (d *table) retire(t *testing.T) *controlplane.Retirement {
+	t.Helper()
+	spec := controlplane.DefaultRetirementSpec()
+	spec.QuietMs, spec.SoakMs, spec.BatchRows = 100, 100, 5_000
+	steps := &retiring{t.Context(), d.db, spec,
+		controlplane.NewRetirementWork(operators.New(d.db), time.Minute, 0, controlplane.NewMetrics())}
+	now := steps.nowMs(t)
+	look, err := steps.Look(controlplane.Blocklist, controlplane.DatedName(controlplane.Blocklist, now))
+	must(t, err)
+	by := controlplane.By{Actor: "ann", Reason: "nothing needs it"}
+	r, err := controlplane.NewRetirement(controlplane.Blocklist, spec, by, look, now)
+	must(t, err)
+	for deadline := time.Now().Add(10 * time.Minute); r.UnderWay() && time.Now().Before(deadline); {
+		wait, err := r.Advance(steps)
+		must(t, err)
+		r.Settle(steps.nowMs(t), wait)
+		order := controlplane.RetirementOrder{By: by, Evidence: r.EvidenceHash()}
+		approve := map[controlplane.RetirementPhase]func(controlplane.RetirementOrder, controlplane.RetirementLook,
+			int64) (time.Duration, error){
+			controlplane.RetirementAwaiting: r.ApproveRename, controlplane.RetirementAwaitingFinal: r.ApproveDrop,
+		}[r.Phase]
+		if approve != nil {
+			look, err := steps.Look(r.Table, r.Dated)
+			must(t, err)
+			wait, err = approve(order, look, steps.nowMs(t))
+			must(t, err)
+			r.Settle(steps.nowMs(t), wait)
+		}
+		pause(t.Context(), wait)
+	}
+	return r
+}
+
+// retiring executes the steps of a retirement once each, in a fleet of one node that relays.
+type retiring struct {
+	ctx  context.Context
+	db   *sql.DB
+	spec controlplane.RetirementSpec
+	work *controlplane.RetirementWork
+}
+
+func (r *retiring) nowMs(t *testing.T) int64 {
+	t.Helper()
+	now, err := r.NowMs()
+	must(t, err)
+	return now
+}
+
+func (r *retiring) NowMs() (int64, error) {
+	at := time.Now().UnixMilli()
+	health, err := json.Marshal(heartbeat.Health{Relay: &heartbeat.Relay{Shards: 1, Held: []int{0}, InStepAtMs: at}})
+	if err != nil {
+		return 0, err
+	}
+	return at, dataplanedb.New(r.db).NodeBeat(r.ctx, dataplanedb.NodeBeatParams{NodeID: []byte("eu-1"),
+		Region: []byte("eu"), Build: "v1", StartedAt: 1, SentAt: uint64(at), Health: string(health)})
+}
+
+func (r *retiring) Look(table, dated string) (controlplane.RetirementLook, error) {
+	return r.work.Look(r.ctx, table, dated, r.spec)
+}
+
+func (r *retiring) Drain(table string, rows int) (controlplane.Batch, error) {
+	return r.work.Drain(r.ctx, table, rows)
+}
+
+func (r *retiring) Rename(table, from, to string, fence int64) (controlplane.TableNames, error) {
+	return r.work.Rename(r.ctx, table, from, to, fence)
+}
+
+func (r *retiring) Drop(table, dated string, fence int64) (controlplane.TableDrop, error) {
+	return r.work.Drop(r.ctx, table, dated, fence)
+}

@@ -1,0 +1,111 @@
+package handlers
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/store"
+	"github.com/weirhq/weir/shared/servers"
+)
+
+// A rollout that bakes goes on, without an operator, after Restate has lost it, or the list, or both: to one outcome.
+// When it is over, an old state of all is restored, and it stays as it ended.
+func TestARolloutIsRestoredFromMySQL(t *testing.T) {
+	t.Parallel()
+	servers.TurnSQL(t, testARolloutIsRestoredFromMySQL)
+}
+
+func testARolloutIsRestoredFromMySQL(t *testing.T) {
+	t.Parallel()
+	cl, _, db, _, c := newRolloutCluster(t)
+	k := cl.keeper(nil)
+	k.Tunings, k.Grace = store.New(db).TracesOfTunings, time.Millisecond
+	tunings := []string{newTuning, oldTuning, newTuning}
+	for i, lost := range []struct {
+		id            string
+		rollout, list bool
+	}{{"both", true, true}, {"the-list", false, true}, {"the-rollout", true, false}} {
+		spec := twoStages(1000)
+		spec.Tuning = tunings[i]
+		if _, err := c.Start(t.Context(), controlplane.RolloutStart{ID: lost.id, Spec: spec, By: operator}); err != nil {
+			t.Fatal(err)
+		}
+		baking := reaches(t, c, lost.id, "the canary bakes", in(controlplane.RolloutBaking, 0))
+		old, list := cl.state(RolloutService, lost.id, rolloutKey), cl.state(RolloutsService, rolloutScope, rolloutsKey)
+		if lost.rollout {
+			cl.putState(RolloutService, lost.id, rolloutKey, nil)
+		}
+		if lost.list {
+			cl.putState(RolloutsService, rolloutScope, rolloutsKey, nil)
+		}
+		if err := k.Once(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		ended := reaches(t, c, lost.id, "the end", over)
+		wantRestored(t, ended, lost.rollout)
+		if ended.Phase != controlplane.RolloutDone || ended.StartedMs != baking.StartedMs {
+			t.Errorf("%s: %s %q, started at %d, before %d", lost.id, ended.Phase, ended.Why, ended.StartedMs, baking.StartedMs)
+		}
+		wantInForce(t, db, tunings[i])
+		wantUnlocked(t, c, lost.id, controlplane.RolloutDone)
+
+		cl.putState(RolloutService, lost.id, rolloutKey, json.RawMessage(old))
+		cl.putState(RolloutsService, rolloutScope, rolloutsKey, json.RawMessage(list))
+		if err := k.Once(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		again := reaches(t, c, lost.id, "the end again", over)
+		wantRestored(t, again, true)
+		if again.Phase != controlplane.RolloutDone || again.EndedMs != ended.EndedMs {
+			t.Errorf("%s: ended as %s at %d, and before as %s at %d", lost.id, again.Phase, again.EndedMs, ended.Phase, ended.EndedMs)
+		}
+		wantInForce(t, db, tunings[i])
+		wantUnlocked(t, c, lost.id, controlplane.RolloutDone)
+	}
+}
+
+// wantRestored: the history says so.
+func wantRestored(t *testing.T, r controlplane.Rollout, want bool) {
+	t.Helper()
+	restored := 0
+	for _, e := range r.Events {
+		if e.What == "restore" {
+			restored++
+		}
+	}
+	if (restored > 0) != want {
+		t.Errorf("rollout %s is restored %d times: %+v", r.ID, restored, r.Events)
+	}
+}
+
+// An old state of a rollout that has not been looked at does nothing: neither its timer nor an operator's order goes on
+// from it.
+func TestAnOldStateOfARolloutDoesNothing(t *testing.T) {
+	t.Parallel()
+	servers.TurnSQL(t, testAnOldStateOfARolloutDoesNothing)
+}
+
+func testAnOldStateOfARolloutDoesNothing(t *testing.T) {
+	t.Parallel()
+	cl, _, db, _, c := newRolloutCluster(t)
+	if _, err := c.Start(t.Context(), controlplane.RolloutStart{ID: "old", Spec: twoStages(60_000), By: operator}); err != nil {
+		t.Fatal(err)
+	}
+	reaches(t, c, "old", "the canary bakes", in(controlplane.RolloutBaking, 0))
+	baking := cl.state(RolloutService, "old", rolloutKey)
+	if _, err := c.Operate(t.Context(), "old", order(controlplane.RolloutAbort)); err != nil {
+		t.Fatal(err)
+	}
+	reaches(t, c, "old", "the end", over)
+	cl.putState(RolloutService, "old", rolloutKey, json.RawMessage(baking))
+	if r, err := c.Operate(t.Context(), "old", order(controlplane.RolloutSuspend)); err == nil {
+		t.Errorf("it is paused: %+v", r)
+	}
+	if r, err := c.Status(t.Context(), "old"); err != nil || r.Phase != controlplane.RolloutAborted {
+		t.Errorf("%s, %v", r.Phase, err)
+	}
+	wantInForce(t, db, oldTuning)
+	wantUnlocked(t, c, "old", controlplane.RolloutAborted)
+}

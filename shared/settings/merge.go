@@ -1,0 +1,72 @@
+package settings
+
+import (
+	"fmt"
+
+	"github.com/weirhq/weir/shared/tuning"
+)
+
+// Part is a document that is one of several, with the name that errors call it by.
+type Part struct {
+	Name string
+	*Document
+}
+
+// Merge puts documents together. What is set in two of them is an error that names both, even if they agree.
+func Merge(parts []Part) (*Document, error) {
+	m := merger{of: make(map[string]string)}
+	for _, p := range parts {
+		m.take(p)
+	}
+	if err := m.err(); err != nil {
+		return nil, err
+	}
+	if err := m.all.Validate(); err != nil {
+		return nil, fmt.Errorf("of all documents together: %w", err)
+	}
+	return &m.all, nil
+}
+
+type merger struct {
+	problems
+	all Document
+	of  map[string]string // which document something is set in
+}
+
+func (m *merger) take(p Part) {
+	if p.Tuning != nil && m.first(p, "tuning") {
+		m.all.Tuning = p.Tuning
+	}
+	for _, region := range p.regions() {
+		if m.first(p, fmt.Sprintf("region_tuning %q", region)) {
+			if m.all.RegionTuning == nil {
+				m.all.RegionTuning = make(map[string]tuning.Tuning)
+			}
+			m.all.RegionTuning[region] = p.RegionTuning[region]
+		}
+	}
+	for _, n := range p.Namespaces {
+		if m.first(p, fmt.Sprintf("namespace %q of workspace %q", n.Namespace, n.Workspace)) {
+			m.all.Namespaces = append(m.all.Namespaces, n)
+		}
+	}
+	for _, o := range p.Overrides {
+		if m.first(p, fmt.Sprintf("override %q of namespace %q of workspace %q", o.Pattern, o.Namespace, o.Workspace)) {
+			m.all.Overrides = append(m.all.Overrides, o)
+		}
+	}
+}
+
+// first tells whether something is set for the first time.
+func (m *merger) first(p Part, what string) bool {
+	if earlier, twice := m.of[what]; twice {
+		if len(m.told) >= problemsMax {
+			m.more++
+			return false
+		}
+		m.told = append(m.told, fmt.Errorf("%w: %s: %s is in %s, too", ErrInvalid, p.Name, what, earlier))
+		return false
+	}
+	m.of[what] = p.Name
+	return true
+}
