@@ -1,0 +1,139 @@
+// Package gubernator answers gubernator's V1 API (github.com/gubernator-io/gubernator/v2) from a Weir limiter: its Go
+// client, and callers of its HTTP API, go on as they are. What differs is in ../README.md.
+package gubernator
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	v1 "github.com/gubernator-io/gubernator/v2"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// ItemsMax is how many requests a call may have, as in gubernator.
+const ItemsMax = 1000
+
+// waitMax bounds how long the requests of a call wait for Redis together: each gets an equal part of what those before
+// it have left, and is then decided from what this node knows, as in an outage.
+const waitMax = 5 * time.Second
+
+// Server is gubernator's V1 service: register it with v1.RegisterV1Server, and serve Handler. Make one with New. Safe
+// for concurrent use.
+type Server struct {
+	v1.UnimplementedV1Server
+	limiter   *dataplane.Limiter
+	workspace string
+	draining  atomic.Bool
+}
+
+// New makes a Server whose keys are in a workspace of 1 to 191 bytes; a request's name is the namespace. It neither
+// starts nor stops the limiter. Errors wrap dataplane.ErrInvalid, and name the field and its bound.
+func New(l *dataplane.Limiter, workspace string) (*Server, error) {
+	if l == nil {
+		return nil, fmt.Errorf("%w: limiter is nil", dataplane.ErrInvalid)
+	}
+	any := dataplane.Request{Workspace: workspace, Namespace: "any", Identifier: "any", Duration: time.Second}
+	return &Server{limiter: l, workspace: workspace}, any.Validate()
+}
+
+// GetRateLimits decides each request by itself, in order. One that is at fault is answered with its error, and harms no
+// other.
+func (s *Server) GetRateLimits(ctx context.Context, in *v1.GetRateLimitsReq) (*v1.GetRateLimitsResp, error) {
+	if n := len(in.GetRequests()); n > ItemsMax {
+		return nil, status.Errorf(codes.OutOfRange, "requests holds %d items (at most %d)", n, ItemsMax)
+	}
+	deadline := time.Now().Add(waitMax)
+	out := &v1.GetRateLimitsResp{Responses: make([]*v1.RateLimitResp, 0, len(in.GetRequests()))}
+	for i, r := range in.GetRequests() {
+		if err := ctx.Err(); err != nil { // the caller has left
+			return nil, status.FromContextError(err).Err()
+		}
+		within, cancel := context.WithTimeout(ctx, time.Until(deadline)/time.Duration(len(in.GetRequests())-i))
+		answer, err := s.decide(within, r)
+		cancel()
+		if err != nil {
+			answer = &v1.RateLimitResp{Error: err.Error()}
+		}
+		out.Responses = append(out.Responses, answer)
+	}
+	return out, nil
+}
+
+// Drain makes HealthCheck fail from now on, so that load balancers look for other servers.
+func (s *Server) Drain() { s.draining.Store(true) }
+
+// HealthCheck answers that the server is healthy, until Drain: decisions go on whatever is down.
+func (s *Server) HealthCheck(context.Context, *v1.HealthCheckReq) (*v1.HealthCheckResp, error) {
+	if s.draining.Load() {
+		return nil, status.Error(codes.Unavailable, "this server is draining")
+	}
+	return &v1.HealthCheckResp{Status: v1.Healthy, PeerCount: 1}, nil
+}
+
+// LiveCheck answers.
+func (s *Server) LiveCheck(context.Context, *v1.LiveCheckReq) (*v1.LiveCheckResp, error) {
+	return &v1.LiveCheckResp{}, nil
+}
+
+// behaviors that Weir has no other for; the rest is how gubernator's peers tell each other, and changes nothing here.
+var unknown = map[v1.Behavior]string{
+	v1.Behavior_DURATION_IS_GREGORIAN: "name the calendar's month or day in unique_key instead",
+	v1.Behavior_RESET_REMAINING:       "an operator resets a key: weirctl reset",
+}
+
+func (s *Server) decide(ctx context.Context, in *v1.RateLimitReq) (*v1.RateLimitResp, error) {
+	for behavior, instead := range unknown {
+		if v1.HasBehavior(in.GetBehavior(), behavior) {
+			return nil, fmt.Errorf("%w: behavior %v is not supported: %s", dataplane.ErrInvalid, behavior, instead)
+		}
+	}
+	r := dataplane.Request{Workspace: s.workspace, Namespace: in.GetName(), Identifier: in.GetUniqueKey(),
+		Limit: in.GetLimit(), Cost: in.GetHits(), ZeroCost: in.GetHits() == 0}
+	if ms := in.GetDuration(); ms >= 0 && ms <= window.DurationMax.Milliseconds() {
+		r.Duration = time.Duration(ms) * time.Millisecond
+	} else {
+		r.Duration = window.DurationMax + time.Millisecond // out of bounds, and said as such
+	}
+	switch {
+	case in.GetHits() < 0:
+		r.Cost = -in.GetHits()
+		if _, err := s.limiter.Refund(r); err != nil {
+			return nil, err
+		}
+		r.Cost, r.ZeroCost = 0, true
+		return said(s.limiter.Peek(ctx, r))
+	case in.GetHits() == 0:
+		return said(s.limiter.Peek(ctx, r))
+	}
+	d := s.limiter.Allow(ctx, r)
+	if !d.Allowed && d.Err == nil && d.Remaining > 0 && v1.HasBehavior(in.GetBehavior(), v1.Behavior_DRAIN_OVER_LIMIT) {
+		r.Cost = d.Remaining
+		if drained := s.limiter.Allow(ctx, r); drained.Allowed {
+			d.Remaining = drained.Remaining
+		}
+	}
+	return said(d)
+}
+
+// said is a decision in gubernator's words. ResetTime is, of a request that is denied, when it would pass, and else the
+// end of the window's cell.
+func said(d dataplane.Decision) (*v1.RateLimitResp, error) {
+	if d.Err != nil {
+		return nil, d.Err
+	}
+	out := &v1.RateLimitResp{Status: v1.Status_UNDER_LIMIT, Limit: d.Limit, Remaining: d.Remaining,
+		ResetTime: d.ResetAt.UnixMilli()}
+	if !d.Allowed {
+		out.Status = v1.Status_OVER_LIMIT
+		if d.RetryAfter > 0 {
+			out.ResetTime = time.Now().Add(d.RetryAfter + time.Millisecond - 1).UnixMilli()
+		}
+	}
+	return out, nil
+}
