@@ -1,0 +1,210 @@
+// Client of weir-node over Connect's JSON. It needs nothing besides the platform: fetch, AbortSignal and Date.
+
+const SERVICE = "/weir.v1.RateLimitService/";
+const LOST = ["unavailable", "deadline_exceeded", "unknown"];
+const ANSWER_MAX = 4 << 20; // bytes of an answer: a thousand decisions are some 300 KB
+
+const now = () => performance.now(); // which no clock that is set moves
+
+export class WeirError extends Error {
+  constructor(code, message, violations = [], options = undefined) {
+    super(`weir: ${code}: ${message}`, options);
+    this.name = "WeirError";
+    this.code = code;
+    this.violations = violations;
+  }
+}
+
+export class Client {
+  #urls;
+  #next = 0;
+  #headers;
+  #timeoutMs;
+  #retries;
+  #fetch;
+  #denials;
+
+  constructor(options) {
+    const { url, token, timeoutMs = 250, retries = 2, denyCacheMs = 1000, denyCacheSize = 10_000 } = options ?? {};
+    const urls = typeof url === "string" ? [url] : [...(url ?? [])];
+    if (urls.length === 0) throw new TypeError("weir: url is empty (one node's, or several)");
+    this.#urls = urls.map((one) => {
+      if (!URL.canParse(one) || !/^https?:$/.test(new URL(one).protocol)) throw new TypeError(`weir: url is ${JSON.stringify(one)} (http://… or https://…)`);
+      return one.replace(/\/+$/, "");
+    });
+    bounded("timeoutMs", timeoutMs, 1, 60_000);
+    bounded("retries", retries, 0, 10);
+    bounded("denyCacheMs", denyCacheMs, 0, 60_000);
+    bounded("denyCacheSize", denyCacheSize, 1, 1_000_000);
+    this.#headers = { "Content-Type": "application/json", "Connect-Protocol-Version": "1" };
+    if (token !== undefined) this.#headers.Authorization = `Bearer ${token}`;
+    this.#timeoutMs = timeoutMs;
+    this.#retries = retries;
+    this.#fetch = options.fetch ?? globalThis.fetch;
+    this.#denials = new Denials(denyCacheMs, denyCacheSize);
+  }
+
+  async limit(request) {
+    const known = this.#denials.find(request);
+    if (known !== undefined) return known;
+    const decision = decisionOf(await this.#call("Limit", wire(request)));
+    this.#denials.note(request, decision);
+    return decision;
+  }
+
+  async limitMany(requests) {
+    const { allowed = false, responses = [] } = await this.#call("LimitMany", { requests: requests.map(wire) });
+    return { allowed, decisions: responses.map(decisionOf) };
+  }
+
+  async peek(request) {
+    const { response } = await this.#call("Peek", wire(request), true);
+    return decisionOf(response);
+  }
+
+  async refund(request) {
+    const { refunded } = await this.#call("Refund", wire(request));
+    this.#denials.forget(request);
+    return Number(refunded ?? 0);
+  }
+
+  // A call that counts is repeated where nothing was decided, and never where it may have been: it would count twice.
+  async #call(method, body, countsNothing = false) {
+    const deadline = now() + this.#timeoutMs;
+    const text = JSON.stringify(body);
+    for (let attempt = 0; ; attempt++) {
+      const at = this.#next;
+      try {
+        return await this.#attempt(this.#urls[at] + SERVICE + method, text, deadline - now());
+      } catch (error) {
+        // the next call goes to another node, whether or not this one is repeated
+        if (LOST.includes(error.code)) this.#next = (at + 1) % this.#urls.length;
+        const undecided = error.code === "unavailable" || countsNothing && error.code === "unknown";
+        const wait = Math.min(error.retryAfterMs ?? 0, 25 * 2 ** attempt) * (0.5 + Math.random() / 2);
+        if (!undecided || attempt >= this.#retries || now() + wait >= deadline) throw error;
+        if (wait > 0) await new Promise((go) => setTimeout(go, wait));
+      }
+    }
+  }
+
+  async #attempt(url, body, timeoutMs) {
+    let answer, text;
+    try {
+      answer = await this.#fetch(url, {
+        method: "POST", body, redirect: "error", signal: AbortSignal.timeout(Math.max(1, Math.ceil(timeoutMs))),
+        headers: { ...this.#headers, "Connect-Timeout-Ms": String(Math.max(1, Math.ceil(timeoutMs))) },
+      });
+      text = await textOf(answer);
+    } catch (error) {
+      if (error?.name === "TimeoutError") throw new WeirError("deadline_exceeded", `no answer in ${this.#timeoutMs} ms`, [], { cause: error });
+      throw new WeirError(refused(error) ? "unavailable" : "unknown", error?.cause?.message ?? error?.message ?? String(error), [], { cause: error });
+    }
+    let message;
+    try {
+      message = JSON.parse(text);
+    } catch (error) {
+      throw new WeirError("unknown", `status ${answer.status} with a body that is no JSON`, [], { cause: error });
+    }
+    if (message === null || typeof message !== "object" || Array.isArray(message)) throw new WeirError("unknown", `status ${answer.status} with a body that is no object`);
+    if (answer.ok) return message;
+    const problem = new WeirError(String(message.code ?? "unknown"), message.message ?? `status ${answer.status}`, violationsOf(message));
+    problem.retryAfterMs = 1000 * Number(answer.headers.get("Retry-After") ?? 0) || 0;
+    throw problem;
+  }
+}
+
+// A denial is repeated for some time: the same request would be denied again, and the node has better to do.
+class Denials {
+  #byKey = new Map(); // in the order in which they were noted
+  #keepMs;
+  #size;
+
+  constructor(keepMs, size) {
+    this.#keepMs = keepMs;
+    this.#size = size;
+  }
+
+  find(request) {
+    const known = this.#byKey.get(keyOf(request));
+    if (known === undefined || cost(request) !== known.cost || request.limit !== known.limit) return undefined;
+    if (now() >= known.until) {
+      this.forget(request);
+      return undefined;
+    }
+    const { decision } = known;
+    return { ...decision, resetAt: new Date(decision.resetAt), retryAfterMs: decision.retryAfterMs && Math.max(1, Math.ceil(known.passesAt - now())), cached: true };
+  }
+
+  note(request, decision) {
+    const key = keyOf(request);
+    this.#byKey.delete(key);
+    const forMs = Math.min(this.#keepMs, decision.neverPasses ? this.#keepMs : decision.retryAfterMs);
+    if (decision.allowed || forMs <= 0) return;
+    if (this.#byKey.size >= this.#size) this.#byKey.delete(this.#byKey.keys().next().value);
+    this.#byKey.set(key, { cost: cost(request), limit: request.limit, until: now() + forMs, passesAt: now() + decision.retryAfterMs, decision });
+  }
+
+  forget(request) {
+    this.#byKey.delete(keyOf(request));
+  }
+}
+
+const keyOf = (r) => JSON.stringify([r.workspace, r.namespace, r.identifier, r.durationMs]);
+
+const cost = (r) => r.cost ?? 1;
+
+function wire(r) {
+  const { workspace, namespace, identifier, limit, durationMs } = r;
+  for (const [name, value] of Object.entries({ limit, durationMs, cost: cost(r) })) {
+    if (!Number.isSafeInteger(value) || value < 0) {
+      throw new WeirError("invalid_argument", `${name} is ${value} (a whole number, 0 to 2^53 - 1)`, [{ field: name, description: `is ${value}` }]);
+    }
+  }
+  const body = { workspace, namespace, identifier, limit, duration_ms: durationMs };
+  return cost(r) === 0 ? { ...body, zero_cost: true } : { ...body, cost: cost(r) };
+}
+
+function decisionOf(r) {
+  return {
+    allowed: r.allowed ?? false,
+    limit: Number(r.limit ?? 0),
+    remaining: Number(r.remaining ?? 0),
+    resetAt: new Date(Number(r.reset_at_ms ?? 0)),
+    retryAfterMs: Number(r.retry_after_ms ?? 0),
+    current: r.current ?? 0,
+    source: String(r.source ?? "SOURCE_UNSPECIFIED").slice("SOURCE_".length).toLowerCase().replaceAll("_", "-"),
+    shadowed: r.shadowed ?? false,
+    override: r.override ?? "",
+    candidateDenied: r.candidate_denied ?? false,
+    durationMs: Number(r.duration_ms ?? 0),
+    neverPasses: r.never_passes ?? false,
+    cached: false,
+  };
+}
+
+// The node names what is wrong with each field in a detail of the error.
+function violationsOf(message) {
+  return Array.isArray(message.details) ? message.details.flatMap((d) => d?.debug?.fieldViolations ?? []) : [];
+}
+
+// The text of an answer, no more of it than there may be.
+async function textOf(answer) {
+  const parts = [];
+  let size = 0;
+  for await (const part of answer.body ?? []) {
+    if ((size += part.length) > ANSWER_MAX) throw new Error(`the answer is longer than ${ANSWER_MAX} bytes`);
+    parts.push(part);
+  }
+  return new Blob(parts).text();
+}
+
+// Where no connection came about nothing was sent.
+function refused(error) {
+  const codes = ["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "EHOSTUNREACH", "ENETUNREACH", "UND_ERR_CONNECT_TIMEOUT"];
+  const all = [error, error?.cause, ...(error?.cause?.errors ?? [])];
+  return all.some((e) => codes.includes(e?.code));
+}
+
+function bounded(name, value, least, most) {
+  if (!Number.isFinite(value) || value < least || value > most) throw new TypeError(`weir: ${name} is ${value} (${least} to ${most})`);
+}

@@ -1,0 +1,146 @@
+// Run by TestTheJavaScriptClient, with a node at WEIR_URL that asks for WEIR_TOKEN.
+import assert from "node:assert/strict";
+import { createServer } from "node:http";
+import { after, test } from "node:test";
+
+import { Client, WeirError } from "./index.js";
+
+const url = process.env.WEIR_URL, token = process.env.WEIR_TOKEN;
+const client = (options) => new Client({ url, token, timeoutMs: 10_000, ...options });
+const run = Math.random().toString(36); // keys of its own
+const ask = (identifier, more) => ({ workspace: "acme", namespace: "api", identifier: identifier && identifier + run, limit: 3, durationMs: 86_400_000, ...more });
+
+const servers = [];
+after(() => servers.filter((s) => s.listening).forEach((s) => s.close().closeAllConnections()));
+
+// a server that answers in turn, the last answer from then on; calls are what it was asked
+async function fake(...answers) {
+  const calls = [];
+  const server = createServer((request, response) => {
+    let body = "";
+    request.on("data", (more) => { body += more; }).on("end", () => {
+      calls.push({ path: request.url, body: JSON.parse(body), headers: request.headers });
+      const answer = answers[Math.min(calls.length, answers.length) - 1];
+      if (answer === "hang") return;
+      if (answer === "cut") return void request.socket.destroy();
+      response.writeHead(answer.status ?? 200, { "Content-Type": "application/json", ...answer.headers }).end(answer.text ?? JSON.stringify(answer.json));
+    });
+  });
+  servers.push(server);
+  await new Promise((go) => server.listen(0, "127.0.0.1", go));
+  return { url: `http://127.0.0.1:${server.address().port}`, calls };
+}
+
+const busy = { status: 503, headers: { "Retry-After": "1" }, json: { code: "unavailable", message: "no slot" } };
+const allowed = { json: { allowed: true, limit: "3", remaining: "2", source: "SOURCE_LOCAL" } };
+const denied = { json: { allowed: false, limit: "3", remaining: "0", retry_after_ms: "60000", source: "SOURCE_LOCAL" } };
+const isError = (code) => (error) => error instanceof WeirError && error.code === code;
+
+test("a limit is used up, and said", async () => {
+  const weir = client({ denyCacheMs: 0 });
+  for (const left of [2, 1, 0]) {
+    const d = await weir.limit(ask("ann"));
+    assert.equal(d.allowed, true);
+    assert.equal(d.remaining, left);
+    assert.equal(d.limit, 3);
+    assert.equal(d.durationMs, 86_400_000);
+    assert.ok(d.resetAt > new Date() && d.resetAt < new Date(Date.now() + 2 * 86_400_000));
+  }
+  const d = await weir.limit(ask("ann"));
+  assert.deepEqual([d.allowed, d.remaining, d.cached, d.neverPasses], [false, 0, false, false]);
+  assert.ok(d.retryAfterMs > 0);
+  assert.equal((await weir.limit(ask("ann", { cost: 9 }))).neverPasses, true);
+});
+
+test("a batch is counted as a whole, a look not at all, and a refund comes back", async () => {
+  const weir = client();
+  assert.equal((await weir.limitMany([ask("bob", { cost: 2 }), ask("cid")])).allowed, true);
+  const failed = await weir.limitMany([ask("bob", { cost: 2 }), ask("cid")]);
+  assert.deepEqual([failed.allowed, ...failed.decisions.map((d) => d.allowed)], [false, false, true]);
+  assert.equal((await weir.peek(ask("cid"))).remaining, 1);
+  assert.equal((await weir.peek(ask("cid"))).remaining, 1);
+  assert.equal(await weir.refund(ask("bob", { cost: 2 })), 2);
+  assert.equal((await weir.limit(ask("bob", { cost: 3 }))).allowed, true);
+  assert.equal((await weir.limit(ask("bob", { cost: 0 }))).allowed, true);
+});
+
+test("bad input names the field", async () => {
+  const weir = client();
+  await assert.rejects(weir.limit(ask("", {})), (e) => isError("invalid_argument")(e) && e.violations[0].field === "identifier");
+  await assert.rejects(weir.limit(ask("x", { durationMs: 10 })), (e) => isError("invalid_argument")(e) && e.violations[0].field === "duration_ms");
+  for (const cost of [-1, 0.5, NaN, 2 ** 53, "1"]) await assert.rejects(weir.limit(ask("x", { cost })), (e) => isError("invalid_argument")(e) && e.message.includes("cost is "));
+  await assert.rejects(weir.limitMany([]), isError("invalid_argument"));
+  await assert.rejects(client({ token: "other" }).limit(ask("x")), isError("unauthenticated"));
+  for (const wrong of [{}, { url: [] }, { url: "weir" }, { url, timeoutMs: 0 }, { url, retries: 11 }, { url, denyCacheMs: -1 }, { url, denyCacheSize: 0 }]) {
+    assert.throws(() => new Client(wrong), TypeError);
+  }
+});
+
+test("what was not decided goes to the next node", async () => {
+  const gone = await fake(), full = await fake(busy), other = await fake(allowed);
+  await new Promise((go) => servers[servers.length - 3].close(go));
+  const weir = client({ url: [gone.url, full.url, other.url] });
+  assert.equal((await weir.limit(ask("x"))).allowed, true);
+  assert.deepEqual([full.calls.length, other.calls.length], [1, 1]);
+  await weir.limit(ask("y"));
+  assert.equal(other.calls.length, 2, "the node that answered is asked again");
+  assert.equal(other.calls[0].headers.authorization, `Bearer ${token}`);
+  await assert.rejects(client({ url: full.url, retries: 1 }).limit(ask("x")), isError("unavailable"));
+  assert.equal(full.calls.length, 3);
+});
+
+test("what may have been counted is not asked again", async () => {
+  const cut = await fake("cut");
+  await assert.rejects(client({ url: cut.url }).limit(ask("x")), isError("unknown"));
+  assert.equal(cut.calls.length, 1);
+  const looks = await fake("cut", { json: { response: { allowed: true } } });
+  assert.equal((await client({ url: looks.url }).peek(ask("x"))).allowed, true);
+  const hangs = await fake("hang");
+  const began = Date.now();
+  await assert.rejects(client({ url: hangs.url, timeoutMs: 1000 }).limit(ask("x")), isError("deadline_exceeded"));
+  assert.ok(Date.now() - began < 5000);
+  assert.ok(hangs.calls.length <= 1);
+  await assert.rejects(client({ url: (await fake({ text: "<html>" })).url }).limit(ask("x")), isError("unknown"));
+});
+
+test("a denial is repeated for as long as it holds, of the same request", async () => {
+  const node = await fake(denied, denied, allowed);
+  const weir = client({ url: node.url, denyCacheMs: 60_000, denyCacheSize: 2 });
+  await weir.limit(ask("x", { cost: 2 }));
+  const again = await weir.limit(ask("x", { cost: 2 }));
+  assert.deepEqual([again.allowed, again.cached, node.calls.length], [false, true, 1]);
+  assert.ok(again.retryAfterMs > 0 && again.retryAfterMs <= 60_000);
+  assert.equal((await weir.limit(ask("x", { cost: 1 }))).cached, false, "a smaller cost may pass");
+  assert.equal((await weir.limit(ask("x", { limit: 9 }))).allowed, true, "so may a higher limit");
+  const none = client({ url: (await fake(denied)).url, denyCacheMs: 0 });
+  assert.deepEqual([(await none.limit(ask("x"))).cached, (await none.limit(ask("x"))).cached], [false, false]);
+});
+
+test("a node that is lost is left, by all calls at once", async () => {
+  const hangs = await fake("hang"), other = await fake(allowed);
+  const weir = client({ url: [hangs.url, other.url], timeoutMs: 500 });
+  await assert.rejects(weir.limit(ask("x")), isError("deadline_exceeded"));
+  assert.equal((await weir.limit(ask("x"))).allowed, true);
+  const gone = await fake();
+  await new Promise((go) => servers[servers.length - 1].close(go));
+  const many = client({ url: [gone.url, other.url] });
+  const all = await Promise.all(Array.from({ length: 100 }, () => many.limit(ask("x"))));
+  assert.ok(all.every((d) => d.allowed));
+});
+
+test("an answer of a wrong shape is an error", async () => {
+  for (const text of ["null", "[]", "7", "{", " ".repeat(5 << 20)]) {
+    for (const status of [200, 400]) await assert.rejects(client({ url: (await fake({ status, text })).url }).limit(ask("x")), isError("unknown"), text.slice(0, 9));
+  }
+  for (const details of [5, [null], [{ debug: 7 }]]) {
+    await assert.rejects(client({ url: (await fake({ status: 400, json: { code: "invalid_argument", details } })).url }).limit(ask("x")), isError("invalid_argument"));
+  }
+});
+
+test("the denials that are kept are bounded", async () => {
+  const node = await fake(denied);
+  const weir = client({ url: node.url, denyCacheMs: 60_000, denyCacheSize: 2 });
+  for (const identifier of ["a", "b", "c"]) await weir.limit(ask(identifier));
+  assert.equal((await weir.limit(ask("c"))).cached, true);
+  assert.equal((await weir.limit(ask("a"))).cached, false);
+});
