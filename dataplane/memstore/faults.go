@@ -27,6 +27,8 @@ const (
 	OpRead    Op = "read"
 	OpSend    Op = "send"
 	OpClaim   Op = "claim"
+	OpHold    Op = "hold"
+	OpNote    Op = "note"
 	OpHear    Op = "hear" // a message to a listener; an error is a connection that is lost
 	OpLease   Op = "lease"
 	OpRelease Op = "release"

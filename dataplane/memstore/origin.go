@@ -169,6 +169,7 @@ func (s *originShard) clone() *originShard {
 	clone := *s
 	clone.cells, clone.streams, clone.changed = maps.Clone(s.cells), maps.Clone(s.streams), maps.Clone(s.changed)
 	clone.beats = maps.Clone(s.beats)
+	clone.holds, clone.notes = cloneHolds(s.holds), maps.Clone(s.notes)
 	clone.listeners = nil
 	return &clone
 }

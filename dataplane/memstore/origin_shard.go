@@ -18,14 +18,17 @@ type originShard struct {
 	cells   map[window.Cell]originRecord
 	streams map[uint64]streamState
 	changed map[window.Cell]bool
+	holds   map[window.Cell]*cellHolds
+	notes   map[string]keptNote
 	lease   heldLease
 
 	settings settingsCopy
 	beats    map[string]keptBeat // by node
 	marks    int64               // of beats, so far
 
-	listeners map[*listener]bool
-	sweepAt   int // size of cells and streams at which what has expired is removed
+	listeners    map[*listener]bool
+	sweepAt      int // size of cells and streams at which what has expired is removed
+	sweepNotesAt int // the same of notes
 }
 
 // originRecord is what an origin holds of a cell. All counts are 0 to store.CountMax and only grow.
@@ -66,12 +69,15 @@ type heldLease struct {
 
 func newOriginShard() *originShard {
 	return &originShard{
-		cells:     make(map[window.Cell]originRecord),
-		streams:   make(map[uint64]streamState),
-		changed:   make(map[window.Cell]bool),
-		beats:     make(map[string]keptBeat),
-		listeners: make(map[*listener]bool),
-		sweepAt:   sweepMin,
+		cells:        make(map[window.Cell]originRecord),
+		streams:      make(map[uint64]streamState),
+		changed:      make(map[window.Cell]bool),
+		holds:        make(map[window.Cell]*cellHolds),
+		notes:        make(map[string]keptNote),
+		beats:        make(map[string]keptBeat),
+		listeners:    make(map[*listener]bool),
+		sweepAt:      sweepMin,
+		sweepNotesAt: sweepMin,
 	}
 }
 
@@ -121,6 +127,7 @@ func (h *originServers) put(s *originShard, c window.Cell, before, after originR
 func (s *originShard) sweep(nowMs int64) {
 	maps.DeleteFunc(s.cells, func(_ window.Cell, r originRecord) bool { return r.forgottenMs <= nowMs })
 	maps.DeleteFunc(s.streams, func(_ uint64, st streamState) bool { return st.forgottenMs <= nowMs })
+	maps.DeleteFunc(s.holds, func(c window.Cell, _ *cellHolds) bool { _, alive := s.cells[c]; return !alive })
 	maps.DeleteFunc(s.changed, func(c window.Cell, _ bool) bool { _, alive := s.cells[c]; return !alive })
 	s.sweepAt = max(sweepMin, 2*(len(s.cells)+len(s.streams)))
 }

@@ -78,6 +78,7 @@ type bucket struct {
 	settingsKey          string // of the first bucket, as the next two
 	beatsKey, beatKey    string // when each node's heartbeat came; the heartbeats
 	streamHead           string
+	heldHead             string        // of what reservations have
 	epoch                atomic.Uint32 // the last that was answered, 0 if none
 	first                atomic.Uint32 // of all that were answered
 	turn                 changesTurn   // under the shard's mu
@@ -130,6 +131,7 @@ func newBucket(prefix string, n int) *bucket {
 		beatKey:     prefix + ":beat",
 
 		streamHead: prefix + ":stream:",
+		heldHead:   prefix + ":",
 	}
 }
 

@@ -78,6 +78,8 @@ type Origin interface {
 	//
 	// Heartbeat keeps the nodes' words for the relay; see SettingsRelay.
 	Settings
+
+	Reservations
 }
 
 // Chunk is what one stream of a node sends in one call. A stream belongs to one incarnation of a

@@ -51,6 +51,8 @@ func TestOrigin(t *testing.T, open func(t testing.TB) Origin) {
 	group("Send", originSendTests)
 	group("an epoch", originEpochTests)
 	group("Claim", originClaimTests)
+	group("Hold", originHoldTests)
+	group("Note", originNoteTests)
 	group("Changes", originChangesTests)
 	group("Tell", originTellTests)
 	group("Raise", originRaiseTests)
@@ -268,6 +270,8 @@ func callOrigin(h *originTest, ctx context.Context) map[string]error {
 	for i, total := range h.Claim(ctx, claims).Totals {
 		errs[fmt.Sprint("Claim ", i)] = total.Err
 	}
+	_, errs["Hold"] = h.Hold(ctx, shard, []store.Hold{first("a", c[0], 1, 9)})
+	_, _, errs["Note"] = h.Note(ctx, note("a", 1, "x"))
 	errs["Listen"] = h.Listen(ctx, shard, func([]store.Foreign) {})
 	_, errs["Lease"] = h.Lease(ctx, shard, "a", time.Second)
 	errs["Release"] = h.Release(ctx, shard, "a")

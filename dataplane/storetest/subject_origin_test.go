@@ -3,6 +3,7 @@ package storetest_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"slices"
@@ -55,6 +56,12 @@ var originFaults = map[string]string{
 	"claims are decided each time": "Claim/the_same_again",
 	"what was added is forgotten":  "Claim/the_same_again",
 	"keeps no answered claim":      "a_failover/loses_no_answered_claim",
+	"holds past the limit":         "Hold/is_granted_while",
+	"holds never return":           "Hold/ends_with_its_time",
+	"holds are new each time":      "Hold/the_same_again",
+	"an attempt undoes any hold":   "Hold/Undo_ends",
+	"holds that are again add":     "Hold/one_that_was_lost",
+	"notes are always stored":      "Note/is_stored_after",
 	"heals any epoch":              "Raise/in_another_epoch",
 	"the clock is the process's":   "Get/reports_the_shard",
 	"never looks at ctx":           "all_methods_obey_ctx",
@@ -79,6 +86,34 @@ type originSubject struct {
 	*memstore.Origin
 	fault  string
 	number int64
+}
+
+func (h *originSubject) Hold(ctx context.Context, shard int, holds []store.Hold) (store.HoldReply, error) {
+	holds = slices.Clone(holds)
+	for i := range holds {
+		w := &holds[i]
+		switch h.fault {
+		case "holds past the limit":
+			w.Force = true
+		case "holds never return":
+			w.After = w.Cost
+		case "holds are new each time":
+			h.number++
+			w.ID += fmt.Sprint(h.number)
+		case "an attempt undoes any hold":
+			w.Attempt = 1
+		case "holds that are again add":
+			w.Again = false
+		case "never looks at ctx":
+			ctx = context.Background()
+		}
+	}
+	return h.Origin.Hold(ctx, shard, holds)
+}
+
+func (h *originSubject) Note(ctx context.Context, note store.Note) (now store.Note, stored bool, err error) {
+	now, stored, err = h.Origin.Note(ctx, note)
+	return now, stored || h.fault == "notes are always stored", err
 }
 
 func (h *originSubject) Send(ctx context.Context, c store.Chunk) (store.Reply, error) {

@@ -1,0 +1,296 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/await"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// before is the cell before, where no reset has renamed it.
+func before(c window.Cell) window.Cell {
+	c.Sequence--
+	return c
+}
+
+// first is a reservation's first word about a cell.
+func first(id string, c window.Cell, cost, limit int64) store.Hold {
+	return store.Hold{ID: id, Cell: c, Before: before(c), Attempt: 1, Cost: cost, Limit: limit, TTL: time.Hour}
+}
+
+// next is a later word.
+func next(id string, c window.Cell, step, cost, after int64) store.Hold {
+	return store.Hold{ID: id, Cell: c, Before: before(c), Step: step, Cost: cost, After: after, TTL: time.Hour}
+}
+
+// said is what is wanted of an answer.
+type said struct {
+	granted      bool
+	used, region int64
+}
+
+func (h *originTest) hold(holds []store.Hold, want ...said) []store.HoldAnswer {
+	h.Helper()
+	reply, err := h.Hold(h.Context(), h.ShardOf(&holds[0].Cell.Key), holds)
+	if err != nil || len(reply.Answers) != len(holds) || reply.Now.IsZero() {
+		h.Fatalf("hold: %+v: %v", reply, err)
+	}
+	for i, a := range reply.Answers {
+		if got := (said{a.Granted, a.Used, a.Total.Region}); i < len(want) && (got != want[i] || a.Total.Err != nil) {
+			h.Errorf("hold %d, %+v: %+v (%v), want %+v", i, holds[i], got, a.Total.Err, want[i])
+		}
+	}
+	return reply.Answers
+}
+
+var originHoldTests = map[string]func(*originTest){
+	"is granted while it fits, and is in the totals": func(h *originTest) {
+		c := h.cells(2)
+		h.hold([]store.Hold{first("a", c[0], 60, 100), first("b", c[0], 50, 100), first("c", c[0], 40, 100),
+			first("a", c[1], 7, 100)},
+			said{true, 60, 60}, said{false, 60, 60}, said{true, 100, 100}, said{true, 7, 7})
+		h.wantRegions(c, 100, 7)
+		h.hold([]store.Hold{first("d", c[0], 1, 100)}, said{false, 100, 100})
+		wantChanges(h, store.Change{Cell: c[0], Total: 100, Limit: 100}, store.Change{Cell: c[1], Total: 7, Limit: 100})
+	},
+	"fits beside what was sent and what other regions have accepted": func(h *originTest) {
+		c := h.cells(1)
+		h.send(store.Cost{Cell: c[0], Add: 30})
+		if _, err := h.Tell(h.Context(), h.shard(), []store.Foreign{{Cell: c[0], Count: 20}}); err != nil {
+			h.Fatal(err)
+		}
+		h.hold([]store.Hold{first("a", c[0], 51, 100), first("a", c[0], 50, 100)}, said{false, 50, 30}, said{true, 100, 80})
+	},
+	"fits beside what the cell before has carried over": func(h *originTest) {
+		c := h.cells(1)
+		h.send(store.Cost{Cell: before(c[0]), Add: 1_000_000})
+		a := h.hold([]store.Hold{first("a", c[0], 1, 10), first("b", c[0], 1, 2_000_000)})
+		if a[0].Granted || !a[1].Granted || a[1].UsedBefore != 1_000_000 {
+			h.Errorf("%+v", a)
+		}
+	},
+	"the same again is granted once": func(h *originTest) {
+		c := h.cells(1)
+		for range 3 {
+			h.hold([]store.Hold{first("a", c[0], 60, 100)}, said{true, 60, 60})
+		}
+		h.Lose(true)
+		if _, err := h.Hold(h.Context(), h.shard(), []store.Hold{first("b", c[0], 40, 100)}); err == nil {
+			h.Fatal("the reply was to be lost")
+		}
+		h.Lose(false)
+		h.hold([]store.Hold{first("b", c[0], 40, 100)}, said{true, 100, 100})
+	},
+	"what is returned is room for holds, and leaves totals as they are": func(h *originTest) {
+		c := h.cells(1)
+		h.hold([]store.Hold{first("a", c[0], 100, 100), next("a", c[0], 1, 10, 10), first("b", c[0], 90, 100),
+			first("c", c[0], 1, 100)},
+			said{true, 100, 100}, said{true, 10, 100}, said{true, 100, 100}, said{false, 100, 100})
+		h.hold([]store.Hold{next("b", c[0], 1, 95, 95)}, said{true, 105, 105})
+		h.wantRegions(c, 105)
+	},
+	"words count once, the largest step's last": func(h *originTest) {
+		c := h.cells(1)
+		h.hold([]store.Hold{first("a", c[0], 50, 100)}, said{true, 50, 50})
+		a := h.hold([]store.Hold{next("a", c[0], 3, 70, 70), next("a", c[0], 2, 5, 5), next("a", c[0], 3, 1, 1),
+			first("a", c[0], 50, 100)},
+			said{true, 70, 70}, said{true, 70, 70}, said{true, 70, 70}, said{true, 70, 70})
+		if a[0].Late || !a[1].Late || !a[2].Late || !a[3].Late {
+			h.Errorf("late: %+v", a)
+		}
+	},
+	"ends with its time, and leaves what it says": func(h *originTest) {
+		c := h.cells(1)
+		short := []store.Hold{first("a", c[0], 60, 100), first("b", c[0], 40, 100)}
+		short[0].TTL, short[1].TTL = 20*time.Millisecond, 20*time.Millisecond
+		short[0].After, short[1].After = 0, 40
+		h.hold(short)
+		probe := first("c", c[0], 60, 100)
+		await.True(h, "it has ended", func() bool { return h.hold([]store.Hold{probe})[0].Granted })
+		h.hold([]store.Hold{first("d", c[0], 1, 100)}, said{false, 100, 100})
+		h.hold([]store.Hold{next("a", c[0], 1, 9, 9)}, said{true, 109, 109}) // spent all the same
+	},
+	"another time to live takes the place of the first": func(h *originTest) {
+		c := h.cells(1)
+		short := first("a", c[0], 100, 100)
+		short.TTL = 30 * time.Millisecond
+		h.hold([]store.Hold{short, next("a", c[0], 1, 100, 0)}, said{true, 100, 100}, said{true, 100, 100})
+		start := h.Clock(h)
+		await.True(h, "some time has passed", func() bool { return h.Clock(h).Sub(start) > 60*time.Millisecond })
+		h.hold([]store.Hold{first("b", c[0], 1, 100)}, said{false, 100, 100})
+	},
+	"Undo ends what one attempt alone has asked for": func(h *originTest) {
+		c := h.cells(1)
+		undo := func(id string, attempt uint64) store.Hold {
+			return store.Hold{ID: id, Cell: c[0], Before: before(c[0]), Attempt: attempt, Undo: true}
+		}
+		second := first("a", c[0], 60, 100)
+		second.Attempt = 2
+		h.hold([]store.Hold{first("a", c[0], 60, 100), undo("a", 2)}, said{true, 60, 60}, said{true, 60, 60})
+		h.hold([]store.Hold{undo("a", 1), undo("a", 1), second, first("a", c[0], 60, 100), undo("a", 1), undo("a", 2)},
+			said{true, 0, 60}, said{true, 0, 60}, said{true, 60, 60}, said{true, 60, 60}, said{true, 60, 60}, said{true, 60, 60})
+	},
+	"Force is granted whatever the limit is": func(h *originTest) {
+		c := h.cells(1)
+		forced := first("a", c[0], 500, 100)
+		forced.Force = true
+		h.hold([]store.Hold{forced}, said{true, 500, 500})
+	},
+	"a cell that has expired takes no words": func(h *originTest) {
+		c := h.cells(1)[0]
+		c.Duration = window.DurationMin
+		c.Sequence = window.Sequence(h.Clock(h).UnixMilli(), 1000) - 1000
+		if h.ShardOf(&c.Key) != h.shard() {
+			return
+		}
+		for _, word := range []store.Hold{first("a", c, 1, 100), next("a", c, 1, 1, 1)} {
+			if a := h.hold([]store.Hold{word})[0]; !a.Late || a.Total.Region != 0 || a.Granted && word.Step == 0 {
+				h.Errorf("%+v", a)
+			}
+		}
+	},
+	"a cell has HoldsMax of them": func(h *originTest) {
+		c := h.cells(1)
+		holds := make([]store.Hold, store.HoldsMax)
+		for i := range holds {
+			holds[i] = first(fmt.Sprint("id-", i), c[0], 1, 1_000_000)
+		}
+		for at := 0; at < len(holds); at += 250 {
+			h.hold(holds[at : at+250])
+		}
+		if a := h.hold([]store.Hold{first("more", c[0], 1, 1_000_000)})[0]; a.Granted || !errors.Is(a.Total.Err, store.ErrHolds) {
+			h.Errorf("one more: %+v", a)
+		}
+		h.hold([]store.Hold{next("id-7", c[0], 1, 3, 3)}, said{true, store.HoldsMax + 2, store.HoldsMax + 2})
+	},
+	"one that was lost comes again beside what nodes restore": func(h *originTest) {
+		c := h.cells(1)
+		h.hold([]store.Hold{first("a", c[0], 60, 100)}, said{true, 60, 60})
+		h.Wipe(h)
+		again := first("a", c[0], 60, 100)
+		again.Again, again.Force = true, true
+		h.hold([]store.Hold{again, again})
+		h.send(store.Cost{Cell: c[0], Epoch: h.epoch(c[0]), Known: 60})
+		h.hold([]store.Hold{next("a", c[0], 1, 10, 10), first("b", c[0], 91, 100), first("b", c[0], 90, 100)},
+			said{true, 10, 60}, said{false, 10, 60}, said{true, 100, 100})
+	},
+	"what is out of bounds is refused, and nothing beside it": func(h *originTest) {
+		c := h.cells(1)
+		for name, spoil := range map[string]func(*store.Hold){
+			"no id":      func(w *store.Hold) { w.ID = "" },
+			"a long id":  func(w *store.Hold) { w.ID = strings.Repeat("x", store.ReservationIDBytesMax+1) },
+			"cost":       func(w *store.Hold) { w.Cost = -1 },
+			"after":      func(w *store.Hold) { w.After = w.Cost + 1 },
+			"step":       func(w *store.Hold) { w.Step = -1 },
+			"no attempt": func(w *store.Hold) { w.Attempt = 0 },
+		} {
+			bad := first("bad", c[0], 1, 100)
+			spoil(&bad)
+			a := h.hold([]store.Hold{bad, first("good", c[0], 5, 100)})
+			if a[0].Granted || !errors.Is(a[0].Total.Err, window.ErrInvalid) || a[1].Used != 5 {
+				h.Errorf("%s: %+v", name, a)
+			}
+		}
+	},
+	"any id is one id": func(h *originTest) {
+		c := h.cells(1)
+		for i, id := range []string{"a", "a ", "A", "=a", "c", "m", "a:b{c}%", "\x00\xff\n"} {
+			h.hold([]store.Hold{first(id, c[0], 1, 100), first(id, c[0], 1, 100)},
+				said{true, int64(i + 1), int64(i + 1)}, said{true, int64(i + 1), int64(i + 1)})
+			if n, stored, err := h.Note(h.Context(), note(id, 1, id)); !stored || err != nil || n.Text != id {
+				h.Errorf("note %q: %+v, %v", id, n, err)
+			}
+		}
+	},
+	"of many at once no more are granted than fit": func(h *originTest) {
+		c := h.cells(1)
+		var granted atomic.Int64
+		var all sync.WaitGroup
+		for i := range 40 {
+			all.Go(func() {
+				r, err := h.Hold(h.Context(), h.shard(), []store.Hold{first(fmt.Sprint("id-", i), c[0], 3, 50)})
+				if err != nil {
+					h.Error(err)
+				} else if r.Answers[0].Granted {
+					granted.Add(1)
+				}
+			})
+		}
+		all.Wait()
+		if granted.Load() != 16 {
+			h.Errorf("granted %d of 3, of a limit of 50", granted.Load())
+		}
+	},
+}
+
+func note(id string, version int64, text string) store.Note {
+	return store.Note{ID: id, Version: version, Text: text, TTL: time.Hour}
+}
+
+var originNoteTests = map[string]func(*originTest){
+	"is stored after the version before it alone": func(h *originTest) {
+		for i, try := range []struct {
+			note   store.Note
+			stored bool
+			now    string
+		}{
+			{note("a", 0, ""), false, ""},
+			{note("a", 2, "two"), false, ""},
+			{note("a", 1, "one"), true, "one"},
+			{note("a", 1, "one"), true, "one"},
+			{note("a", 1, "other"), false, "one"},
+			{note("a", 2, "two"), true, "two"},
+			{note("a", 1, "one"), false, "two"},
+			{note("b", 1, "another"), true, "another"},
+			{note("a", 0, ""), false, "two"},
+		} {
+			now, stored, err := h.Note(h.Context(), try.note)
+			if err != nil || stored != try.stored || now.Text != try.now || now.Epoch == 0 || now.Now.IsZero() {
+				h.Errorf("%d: %+v: %v %+v: %v", i, try.note, stored, now, err)
+			}
+		}
+	},
+	"of several at once one is stored": func(h *originTest) {
+		var stored atomic.Int64
+		var all sync.WaitGroup
+		for i := range 20 {
+			all.Go(func() {
+				if _, ok, err := h.Note(h.Context(), note("a", 1, fmt.Sprint(i))); err != nil {
+					h.Error(err)
+				} else if ok {
+					stored.Add(1)
+				}
+			})
+		}
+		if all.Wait(); stored.Load() != 1 {
+			h.Errorf("%d were stored", stored.Load())
+		}
+	},
+	"is forgotten after its time to live": func(h *originTest) {
+		n := note("a", 1, "one")
+		n.TTL = 20 * time.Millisecond
+		if _, stored, err := h.Note(h.Context(), n); !stored || err != nil {
+			h.Fatal(stored, err)
+		}
+		await.True(h, "it is forgotten", func() bool {
+			now, _, err := h.Note(h.Context(), note("a", 0, ""))
+			return err == nil && now.Version == 0 && now.Text == ""
+		})
+	},
+	"what is out of bounds is refused": func(h *originTest) {
+		forever := note("a", 1, "")
+		forever.TTL = 0
+		for _, n := range []store.Note{note("", 1, ""), note(strings.Repeat("x", store.ReservationIDBytesMax+1), 1, ""),
+			note("a", -1, ""), note("a", 1, strings.Repeat("x", store.NoteBytesMax+1)), forever} {
+			if _, stored, err := h.Note(h.Context(), n); stored || !errors.Is(err, window.ErrInvalid) {
+				h.Errorf("%.50v: %v", n, err)
+			}
+		}
+	},
+}
