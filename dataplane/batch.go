@@ -31,14 +31,14 @@ func (l *Limiter) AllowMany(ctx context.Context, requests []Request) Batch {
 // keys and at most 24 requests, nothing is allocated.
 func (l *Limiter) AppendAllowMany(ctx context.Context, decisions []Decision, requests []Request) (b Batch) {
 	nowMs, cached := l.clock.NowMs()
-	l.allowMany(ctx, nowMs, cached, decisions, requests, &b)
+	l.allowMany(ctx, nowMs, cached, decisions, requests, nil, &b)
 	return b
 }
 
 // AllowManyAt is AllowMany at a time of the caller's; see AllowAt.
 func (l *Limiter) AllowManyAt(ctx context.Context, now time.Time, requests []Request) (b Batch) {
 	if b.Err = l.checkTime(now); b.Err == nil {
-		l.allowMany(ctx, now.UnixMilli(), false, nil, requests, &b)
+		l.allowMany(ctx, now.UnixMilli(), false, nil, requests, nil, &b)
 	}
 	return b
 }
@@ -97,7 +97,7 @@ const enterRoundsMax = 3
 const fewItems = 24 // up to which pairs are compared; above, a map is made
 
 func (l *Limiter) allowMany(ctx context.Context, nowMs int64, cached bool, decisions []Decision,
-	requests []Request, b *Batch) {
+	requests []Request, held []Reservation, b *Batch) {
 	if len(requests) == 0 || len(requests) > BatchMax {
 		b.Err = fmt.Errorf("%w: requests holds %d items (1 to %d)", ErrInvalid, len(requests), BatchMax)
 		return
@@ -110,9 +110,22 @@ func (l *Limiter) allowMany(ctx context.Context, nowMs int64, cached bool, decis
 		l.settleGuests(ctx, w, b.Allowed)
 		w.settleClaims(b.Allowed)
 		b.Decisions = l.answerMany(w.items, b.Allowed, decisions)
+		if b.Allowed && held != nil {
+			l.holdItems(w.items, held)
+		}
 		l.leaveGuests(w)
 	}
 	w.put()
+}
+
+// holdItems has reservations take what a batch has counted.
+func (l *Limiter) holdItems(items []item, held []Reservation) {
+	for i := range items {
+		it := &items[i]
+		if first := &items[it.first]; it.verdict.Allowed && first.entry != nil {
+			held[i] = Reservation{l, first.entry, it.verdict.Sequence, it.limit, it.cost, first.met == cell.Untracked}
+		}
+	}
 }
 
 func (l *Limiter) decideMany(ctx context.Context, w *workspace) (allowed bool) {

@@ -96,6 +96,7 @@ func (l *Limiter) lostAll(sh *shard, lost []store.Epoch, totals []store.Total, e
 
 // restore walks the table once, in the background.
 func (l *Limiter) restore(sh *shard, lost, epoch store.Epoch) {
+	l.there.Lose()
 	walk := func() {
 		n := int64(0)
 		l.table.Walk(func(e *cell.Entry) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/internal/clock"
+	"github.com/weirhq/weir/dataplane/internal/held"
 	"github.com/weirhq/weir/dataplane/internal/loop"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -46,6 +47,9 @@ type Limiter struct {
 	loops    loop.Lifecycle
 	stopping atomic.Bool // nothing is kicked or asked to be synced any more
 	calls    loop.Calls  // to the origin, on behalf of decisions
+
+	there held.There // reservations at the origin
+	here  held.Here  // reservations of this process
 }
 
 // New makes a limiter. It does no I/O: a node starts whether or not the layers
@@ -67,6 +71,7 @@ func New(cfg Config) (*Limiter, error) {
 	l.settings.Store(defaultSettings())
 	l.setNodes(l.settings.Load())
 	l.metrics = newMetrics(l)
+	l.holds()
 	return l, nil
 }
 

@@ -32,10 +32,12 @@ const (
 	opRead originOp = iota
 	opSend
 	opClaim
+	opHold
+	opNote
 	originOps
 )
 
-func (o originOp) String() string { return [...]string{"read", "send", "claim"}[o] }
+func (o originOp) String() string { return [...]string{"read", "send", "claim", "hold", "note"}[o] }
 
 // What became of a decision that waited for its share.
 const (

@@ -53,6 +53,10 @@ func (l *Limiter) Start(ctx context.Context) error {
 			loop.Every(ctx, l.at(func(*settings) time.Duration { return listenPause }), listen)
 		})
 	}
+	if l.shards != nil {
+		l.loop(ctx, l.at(func(*settings) time.Duration { return sweepInterval }),
+			l.watched("reservations", l.there.Tell))
+	}
 	if l.cfg.Settings == nil {
 		return nil
 	}
@@ -89,6 +93,7 @@ func (l *Limiter) Stop(ctx context.Context) error {
 	l.calls.Stop()
 	l.stopping.Store(true)
 	var errs []error
+	l.here.Stop()
 	if l.cfg.Origin != nil {
 		l.askAll()
 		errs = append(errs, l.drainReplay(ctx))

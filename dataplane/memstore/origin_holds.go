@@ -174,7 +174,7 @@ func (h *Origin) Note(ctx context.Context, note store.Note) (now store.Note, sto
 			is = keptNote{}
 		}
 		switch {
-		case note.Version > 0 && is.Version == note.Version-1:
+		case note.Version > 0 && (is.Version == note.Version-1 || note.Again && is.Version < note.Version):
 			is = keptNote{note, at.UnixMilli() + note.TTL.Milliseconds()}
 			s.notes[note.ID], stored = is, true
 		case note.Version > 0 && is.Version == note.Version:

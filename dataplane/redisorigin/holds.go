@@ -107,7 +107,7 @@ func (h *Origin) Note(ctx context.Context, note store.Note) (now store.Note, sto
 	b := s.bucketOf(&key)
 	p := s.pipeline(ctx)
 	name := b.heldHead + "note:" + string(appendEscaped(nil, note.ID))
-	cmd := p.eval(b, noteScript, []string{name}, nil, []any{note.Version, note.Text, note.TTL.Milliseconds()})
+	cmd := p.eval(b, noteScript, []string{name}, nil, []any{note.Version, note.Text, note.TTL.Milliseconds(), note.Again})
 	p.exec()
 	r, err := p.reply(b, cmd)
 	if err != nil {

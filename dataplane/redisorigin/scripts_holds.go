@@ -32,7 +32,7 @@ local function hold(holds, id)
 	return tonumber(step), attempt, tonumber(cost), tonumber(after), tonumber(ends)
 end
 local function store(holds, ends, id, step, attempt, cost, after, at)
-	redis.call('HSET', holds, '=' .. id, text(step) .. ' ' .. attempt .. ' ' .. text(cost) .. ' ' .. text(after) .. ' ' .. text(at))
+	redis.call('HSET', holds, '=' .. id, table.concat({text(step), attempt, text(cost), text(after), text(at)}, ' '))
 	redis.call('ZADD', ends, text(at), id)
 end
 -- finish ends the holds whose time has come, and forgets those that ended long ago.
@@ -119,13 +119,13 @@ out[#out+1] = problem
 return out
 `
 
-	// luaNote takes the note's key; its version, text and time to live. It answers with 1 if it is stored; version and
-	// text of what is stored.
+	// luaNote takes the note's key; its version, text and time to live, again. It answers with 1 if it is stored; version
+	// and text of what is stored.
 	luaNote = `
 local v = redis.call('HMGET', KEYS[2], 'v', 't')
 local is, text, version = tonumber(v[1] or 0), v[2] or '', tonumber(ARGV[2])
 out[4] = 0
-if version > 0 and is == version - 1 then
+if version > 0 and (is == version - 1 or ARGV[5] == '1' and is < version) then
 	redis.call('HSET', KEYS[2], 'v', ARGV[2], 't', ARGV[3])
 	redis.call('PEXPIRE', KEYS[2], ARGV[4])
 	is, text, out[4] = version, ARGV[3], 1

@@ -104,6 +104,7 @@ type Note struct {
 	Version int64         // 0: there is none
 	Text    string        // at most NoteBytesMax bytes
 	TTL     time.Duration // how long it is kept from now on, > 0
+	Again   bool          // it is stored whatever version before it there is: the origin may have lost it
 	Epoch   Epoch         // of where it is kept; of answers alone
 	Now     time.Time     // when it was looked up; of answers alone
 }

@@ -1,0 +1,84 @@
+package held
+
+import (
+	"reflect"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func drawn(t *rapid.T) *Record {
+	amount := rapid.Int64Range(0, 100)
+	r := &Record{Returned: rapid.Bool().Draw(t, "returned"), Holder: rapid.String().Draw(t, "holder"), EndsMs: 5000, MadeBy: 7}
+	for range rapid.IntRange(1, 4).Draw(t, "items") {
+		r.Items = append(r.Items, Item{Workspace: "w", Namespace: "n", Identifier: "i", DurationMs: 60_000,
+			Sequence: amount.Draw(t, "sequence"), Limit: amount.Draw(t, "limit"), Held: amount.Draw(t, "held"),
+			Shadowed: rapid.Bool().Draw(t, "shadowed")})
+	}
+	return r
+}
+
+// A note's text is read as it was written.
+func TestTextIsReadAsItWasWritten(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := drawn(t)
+		got, err := Parse(r.Text())
+		if err != nil || !reflect.DeepEqual(got, r) || !got.Same(r) {
+			t.Fatalf("%+v, %v; want %+v", got, err, r)
+		}
+	})
+}
+
+// "What was said to be spent is never less than what was said before", and nothing changes what it is made of.
+func TestSpendingOnlyGrows(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := drawn(t)
+		before := r.Text()
+		most := make([]int64, len(r.Items))
+		for now := r; ; {
+			costs := make([]int64, len(most))
+			for i := range costs {
+				costs[i] = rapid.Int64Range(0, 100).Draw(t, "cost")
+				most[i] = max(most[i], costs[i])
+			}
+			last := rapid.IntRange(0, 3).Draw(t, "last") == 0
+			if next := now.Spend(costs, last); next != nil {
+				now = next
+			}
+			for i := range most {
+				if now.Items[i].Spent != most[i] {
+					t.Fatalf("item %d: spent %d, want %d", i, now.Items[i].Spent, most[i])
+				}
+			}
+			for _, w := range now.Words("id", 2, 1000) {
+				if w.After > w.Cost || last && w.After != w.Cost || last != (w.TTL == 0) {
+					t.Fatalf("%+v", w)
+				}
+			}
+			if last {
+				break
+			}
+		}
+		if r.Text() != before {
+			t.Fatalf("%s has become %s", before, r.Text())
+		}
+	})
+}
+
+// Whatever an origin has in the place of a note, it is read or refused; what is read can be said.
+func FuzzParse(f *testing.F) {
+	f.Add(`{"items":[{"w":"w","n":"n","i":"i","d":60000,"s":1,"l":10,"h":5,"p":0}],"made_ms":1,"ends_ms":2,"made_by":3}`)
+	f.Add(`{"items":[{"d":-1}]}`)
+	f.Add(`[]`)
+	f.Fuzz(func(t *testing.T, text string) {
+		r, err := Parse(text)
+		if err != nil {
+			return
+		}
+		for _, w := range r.Words("id", 2, 1000) {
+			if w.Cost < 0 || w.After < 0 || w.After > w.Cost || w.TTL < 0 {
+				t.Errorf("%+v", w)
+			}
+		}
+	})
+}

@@ -1,0 +1,176 @@
+package held
+
+import (
+	"sync"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/store"
+)
+
+// Here are the reservations of one process.
+type Here struct {
+	NowMs func() int64
+
+	mu sync.Mutex
+	by map[string]*Own
+}
+
+// Count is what a reservation has counted of one item.
+type Count interface {
+	// Charge counts more.
+	Charge(cost int64)
+	// Return counts less.
+	Return(cost int64)
+}
+
+// Own is one of them.
+type Own struct {
+	in      *Here
+	id      string
+	mu      sync.Mutex
+	record  *Record
+	counts  []Count // nil of an item that counts nothing
+	counted []int64
+	made    any // the answer to who made it; nil if that was refused
+	timer   *time.Timer
+	ended   bool
+}
+
+// Find returns a reservation, nil if there is none.
+func (s *Here) Find(id string) *Own {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.by[id]
+}
+
+// Reserve makes a reservation by having count count its items, and keeps what it answers, unless there is one of this
+// id: then it returns that one's answer.
+func (s *Here) Reserve(id string, r *Record,
+	count func() (counts []Count, ok bool, answer any)) (answer any, err error) {
+	own := &Own{in: s, id: id, record: r}
+	own.mu.Lock()
+	defer own.mu.Unlock()
+	was, err := s.enter(own)
+	if err != nil {
+		return nil, err
+	}
+	if was != nil {
+		return was.again(r)
+	}
+	counts, ok, answer := count()
+	if !ok {
+		own.ended = true
+		s.leave(id)
+		return answer, nil
+	}
+	own.counts, own.made, own.counted = counts, answer, make([]int64, len(r.Items))
+	for i := range r.Items {
+		own.counted[i] = r.Items[i].Held
+	}
+	own.timer = time.AfterFunc(time.Duration(r.EndsMs-r.MadeMs)*time.Millisecond, own.end)
+	return answer, nil
+}
+
+func (s *Here) enter(own *Own) (was *Own, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch was = s.by[own.id]; {
+	case was != nil:
+		return was, nil
+	case len(s.by) >= Max:
+		return nil, ErrMany
+	case s.by == nil:
+		s.by = make(map[string]*Own)
+	}
+	s.by[own.id] = own
+	return nil, nil
+}
+
+func (s *Here) leave(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.by, id)
+}
+
+// again answers who asks for the same once more.
+func (o *Own) again(r *Record) (answer any, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case !o.record.Same(r):
+		return nil, ErrUsed
+	case o.made == nil: // it was refused just now
+		return nil, ErrNone
+	}
+	return o.made, nil
+}
+
+// Change is There.Change.
+func (o *Own) Change(by Change) (r *Record, late bool, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	nowMs := o.in.NowMs()
+	switch {
+	case o.made == nil:
+		return nil, false, ErrNone
+	case o.ended || !o.record.Open(nowMs):
+		return o.record, true, nil
+	}
+	next, err := by(o.record, nowMs)
+	if err != nil || next == nil {
+		return o.record, false, err
+	}
+	o.record = next
+	o.count(next.Settled)
+	o.timer.Reset(time.Duration(next.EndsMs-nowMs) * time.Millisecond)
+	return next, false, nil
+}
+
+// count brings what is counted to what was spent: to no less than was reserved, unless that is all.
+func (o *Own) count(all bool) {
+	for i, c := range o.counts {
+		switch spent := o.record.Items[i].Spent; {
+		case c == nil:
+		case spent > o.counted[i]:
+			c.Charge(spent - o.counted[i])
+			o.counted[i] = spent
+		case all:
+			c.Return(o.counted[i] - spent)
+			o.counted[i] = spent
+		}
+	}
+}
+
+// end is called at the reservation's end, and once more when it is forgotten.
+func (o *Own) end() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.ended {
+		o.in.leave(o.id)
+		return
+	}
+	if left := o.record.EndsMs - o.in.NowMs(); left > 0 && !o.record.Settled { // the clock was set back
+		o.timer.Reset(time.Duration(left) * time.Millisecond)
+		return
+	}
+	if !o.record.Settled && o.record.Returned {
+		o.count(true)
+	}
+	o.ended = true
+	o.timer.Reset(store.HoldKeptFor)
+}
+
+// Stop ends the timers: what is reserved here is over with the process.
+func (s *Here) Stop() {
+	s.mu.Lock()
+	all := s.by
+	s.by = nil
+	s.mu.Unlock()
+	for _, o := range all {
+		o.mu.Lock()
+		if o.timer != nil {
+			o.timer.Stop()
+		}
+		o.mu.Unlock()
+	}
+}

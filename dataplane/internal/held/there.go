@@ -1,0 +1,288 @@
+package held
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/store"
+)
+
+const (
+	// Max is how many reservations that have not ended a node has made, or changed.
+	Max = 100_000
+
+	noteKept  = 10 * time.Minute // after a reservation's end: who settles later is told so
+	triesMost = 10               // of those that change it at once one is next
+	tellMax   = 1000             // reservations that a turn tells an origin of
+)
+
+var (
+	// ErrNone is returned of an id that nothing is known of.
+	ErrNone = errors.New("dataplane: no reservation has this id")
+
+	// ErrUsed is returned of an id under which something else is reserved.
+	ErrUsed = errors.New("dataplane: the id is that of another reservation")
+
+	// ErrMany is returned when there is no room for a reservation.
+	ErrMany = errors.New("dataplane: too many reservations")
+)
+
+// There are the reservations at an origin.
+type There struct {
+	Origin store.Origin
+
+	// Call makes a call to a shard that may be repeated, and looks at what it is answered.
+	Call func(ctx context.Context, shard int, what What, items int, call func(context.Context) (store.Reply, error)) error
+
+	// Heard merges the totals that came with words.
+	Heard func(shard int, words []store.Hold, totals []store.Total)
+
+	// NowMs is the origin's clock, in Unix ms.
+	NowMs func() int64
+
+	mu   sync.Mutex
+	kept map[string]*kept
+	lost bool // some part of the origin has lost what it held
+}
+
+// What is a kind of call.
+type What int
+
+// Kinds of calls.
+const (
+	Hold What = iota
+	Note
+)
+
+// kept is what this node has said last of a reservation.
+type kept struct {
+	note   store.Note
+	record *Record
+	unsaid bool // the origin has not heard what it means for the holds
+}
+
+// Change is a call about a reservation: it returns what it makes of it, nil for no change.
+type Change func(r *Record, nowMs int64) (*Record, error)
+
+// Full is true when there is no room for another reservation.
+func (s *There) Full() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.kept) >= Max
+}
+
+// Reserve asks for a reservation's holds, and has judge look at the answers, and mark items that are shadowed. If it
+// refuses, or returns an error, nothing is held. An error of Reserve's own is the origin's.
+//
+// It returns the reservation, which is another one if that was made before by the same id, for the same.
+func (s *There) Reserve(ctx context.Context, id string, r *Record,
+	judge func([]store.HoldAnswer) (ok bool, err error)) (is *Record, ok bool, err error) {
+	words := r.Words(id, 1, r.MadeMs)
+	answers, err := s.say(ctx, words)
+	if err != nil {
+		s.undo(ctx, words)
+		return r, false, Away{err}
+	}
+	if ok, err = judge(answers); !ok || err != nil {
+		s.undo(ctx, words)
+		return r, false, err
+	}
+	note := store.Note{ID: id, Version: 1, Text: r.Text(), TTL: s.keepFor(r)}
+	now, stored, err := s.note(ctx, note)
+	switch {
+	case err != nil:
+		s.undo(ctx, words)
+		return r, false, Away{err}
+	case stored:
+		s.keep(note, r)
+		return r, true, nil
+	}
+	was, err := Parse(now.Text)
+	if err != nil || !was.Same(r) {
+		s.undo(ctx, words)
+		return r, false, ErrUsed
+	}
+	if !was.Open(now.Now.UnixMilli()) {
+		s.undo(ctx, words) // where the origin has forgotten the holds
+	}
+	return was, true, nil
+}
+
+// Away says that the origin has not answered.
+type Away struct{ error }
+
+// Unwrap implements errors.Unwrap.
+func (a Away) Unwrap() error { return a.error }
+
+// Change stores what by makes of a reservation, and says what follows for its holds. Whoever finds it settled says that
+// again: the one who has stored it may have died over it. late is true if the reservation was settled or had ended.
+func (s *There) Change(ctx context.Context, id string, by Change) (r *Record, late bool, err error) {
+	note := store.Note{ID: id}
+	for range triesMost {
+		now, stored, err := s.note(ctx, note)
+		switch {
+		case err != nil:
+			return nil, false, Away{err}
+		case now.Version == 0:
+			return nil, false, ErrNone
+		}
+		r, err := Parse(now.Text)
+		if err != nil {
+			return nil, false, err
+		}
+		if late := !r.Open(now.Now.UnixMilli()); stored || late {
+			if r.Settled || !late {
+				s.follow(ctx, now, r)
+			}
+			return r, late && !stored, nil
+		}
+		next, err := by(r, now.Now.UnixMilli())
+		if err != nil || next == nil {
+			return r, false, err
+		}
+		note = store.Note{ID: id, Version: now.Version + 1, Text: next.Text(), TTL: s.keepFor(next)}
+	}
+	return nil, false, fmt.Errorf("dataplane: reservation %q is changed by too many at once", id)
+}
+
+// follow says what a stored version means for the holds; if the origin does not hear it, Tell does.
+func (s *There) follow(ctx context.Context, note store.Note, r *Record) {
+	k := s.keep(note, r)
+	if _, err := s.say(ctx, r.Words(note.ID, note.Version, s.NowMs())); err != nil && k != nil {
+		s.mu.Lock()
+		k.unsaid = true
+		s.mu.Unlock()
+	}
+}
+
+// keep remembers a version of a reservation until it ends. Without room, what the origin loses of it is lost.
+func (s *There) keep(note store.Note, r *Record) *kept {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	was := s.kept[note.ID]
+	switch {
+	case was == nil && len(s.kept) >= Max:
+		return nil
+	case was != nil && was.note.Version > note.Version:
+		return was
+	case s.kept == nil:
+		s.kept = make(map[string]*kept)
+	}
+	k := &kept{note: note, record: r}
+	s.kept[note.ID] = k
+	return k
+}
+
+// Lose has the next Tell tell everything.
+func (s *There) Lose() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lost = true
+}
+
+// Tell tells the origin what it has lost, or not heard. It is called each second.
+func (s *There) Tell(ctx context.Context) error {
+	for _, k := range s.untold() {
+		if err := s.tell(ctx, k); err != nil {
+			return err
+		}
+		s.mu.Lock()
+		k.unsaid = false
+		s.mu.Unlock()
+	}
+	return nil
+}
+
+func (s *There) tell(ctx context.Context, k *kept) error {
+	note := k.note
+	note.Again, note.TTL = true, s.keepFor(k.record)
+	now, _, err := s.note(ctx, note)
+	if err != nil || now.Version != note.Version {
+		return err // of a later version another node tells
+	}
+	words := k.record.Words(note.ID, note.Version, s.NowMs())
+	for i := range words {
+		words[i].Again, words[i].Force = true, true
+	}
+	_, err = s.say(ctx, words)
+	return err
+}
+
+// untold are reservations to tell of; those that have ended are forgotten.
+func (s *There) untold() (some []*kept) {
+	nowMs := s.NowMs()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, k := range s.kept {
+		k.unsaid = k.unsaid || s.lost
+		switch over := nowMs - k.record.EndsMs; {
+		case over >= 0 && !k.unsaid, over >= store.HoldKeptFor.Milliseconds():
+			delete(s.kept, id)
+		case k.unsaid && len(some) < tellMax:
+			some = append(some, k)
+		}
+	}
+	s.lost = false
+	return some
+}
+
+func (s *There) keepFor(r *Record) time.Duration {
+	return time.Duration(r.left(s.NowMs()))*time.Millisecond + noteKept
+}
+
+func (s *There) note(ctx context.Context, note store.Note) (now store.Note, stored bool, err error) {
+	key := store.NoteKey(note.ID)
+	err = s.Call(ctx, s.Origin.ShardOf(&key), Note, 1, func(ctx context.Context) (_ store.Reply, err error) {
+		now, stored, err = s.Origin.Note(ctx, note)
+		return store.Reply{Now: now.Now}, err
+	})
+	return now, stored, err
+}
+
+// undo takes back words that asked for holds, as far as the origin hears it; the rest ends by itself.
+func (s *There) undo(ctx context.Context, words []store.Hold) {
+	undone := make([]store.Hold, len(words))
+	for i := range words {
+		undone[i] = words[i]
+		undone[i].Undo = true
+	}
+	_, _ = s.say(context.WithoutCancel(ctx), undone)
+}
+
+// say says words about holds, in one call to each shard, and returns the answers in their order.
+func (s *There) say(ctx context.Context, words []store.Hold) ([]store.HoldAnswer, error) {
+	answers := make([]store.HoldAnswer, len(words))
+	places := make(map[int][]int, 1)
+	for i := range words {
+		shard := s.Origin.ShardOf(&words[i].Cell.Key)
+		places[shard] = append(places[shard], i)
+	}
+	for shard, at := range places {
+		mine := make([]store.Hold, len(at))
+		for n, i := range at {
+			mine[n] = words[i]
+		}
+		totals := make([]store.Total, len(at))
+		err := s.Call(ctx, shard, Hold, len(mine), func(ctx context.Context) (store.Reply, error) {
+			reply, err := s.Origin.Hold(ctx, shard, mine)
+			if err != nil || len(reply.Answers) != len(mine) {
+				return store.Reply{}, cmp.Or(err, errShortAnswer)
+			}
+			for n := range reply.Answers {
+				answers[at[n]], totals[n] = reply.Answers[n], reply.Answers[n].Total
+			}
+			return store.Reply{Totals: totals, Now: reply.Now}, nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		s.Heard(shard, mine, totals)
+	}
+	return answers, nil
+}
+
+var errShortAnswer = errors.New("dataplane: the origin has answered fewer words than it was sent")

@@ -1,0 +1,441 @@
+package dataplane
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/internal/breaker"
+	"github.com/weirhq/weir/dataplane/internal/cell"
+	"github.com/weirhq/weir/dataplane/internal/held"
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// A reservation by id is held at the region's origin, where any node settles it, and ends there by itself. Without an
+// origin, and in an outage that the namespace's policy lets it through, it is this process's alone. Package held keeps
+// both kinds; what is here judges, and counts.
+
+const (
+	// ReservedMax is how many requests a reservation has.
+	ReservedMax = 32
+
+	// ReservationIDBytesMax is how long a reservation's id is.
+	ReservationIDBytesMax = store.ReservationIDBytesMax - held.HoldIDBytes
+
+	// ReservationTTLMax is how long a reservation lasts.
+	ReservationTTLMax = 24 * time.Hour
+
+	// ReservationsMax is how many reservations that have not ended a node has made, or changed.
+	ReservationsMax = held.Max
+
+	// HolderBytesMax is how long the name of who holds something is.
+	HolderBytesMax = 64
+
+	reservationTTL = time.Minute // where none is given
+	reserveWithin  = time.Second // for one call to the origin
+)
+
+var (
+	// ErrNoReservation is returned of an id that nothing is known of: it never was, ended more than ten minutes ago, or
+	// is another process's that was cut off from the origin.
+	ErrNoReservation = held.ErrNone
+
+	// ErrReservationUsed is returned of an id under which something else is reserved.
+	ErrReservationUsed = held.ErrUsed
+
+	// ErrReservations is returned when there is no room for a reservation: this node has ReservationsMax, or
+	// a key has store.HoldsMax.
+	ErrReservations = held.ErrMany
+)
+
+// ReserveRequest asks for a reservation.
+type ReserveRequest struct {
+	// ID is the caller's, unique in the region, 1 to ReservationIDBytesMax bytes: who asks again with the same ID, at any
+	// node, has one reservation. Without it one is drawn.
+	ID string
+
+	// Requests are what is reserved, 1 to ReservedMax. Their costs are what may be spent at most, if that is known.
+	Requests []Request
+
+	// TTL is how long the reservation lasts unless it is settled or extended, 1 s to ReservationTTLMax; 0 is a minute.
+	TTL time.Duration
+
+	// Returned gives back at the end what was not said to be spent. Otherwise all that was reserved counts as spent.
+	Returned bool
+
+	// Holder tells operators who it is, at most HolderBytesMax bytes. It may be left out.
+	Holder string
+}
+
+// Reserved answers a ReserveRequest.
+type Reserved struct {
+	ID        string
+	Allowed   bool       // all of it is reserved; otherwise nothing is
+	Decisions []Decision // of each request
+	EndsAt    time.Time  // by the origin's clock
+	Err       error      // about the request, ErrReservationUsed or ErrReservations
+}
+
+// Settlement is what a reservation is after a call about it.
+type Settlement struct {
+	ID      string
+	Spent   []int64 // of each request, as far as it was said
+	Settled bool    // nothing can change any more
+	Late    bool    // it was settled or had ended before: the call has changed nothing
+	EndsAt  time.Time
+}
+
+// ReserveAll reserves costs of one or more keys, all or nothing, until the reservation is settled or ends. What is
+// reserved counts like accepted cost. It is decided where the region's counts are, so it takes two round
+// trips to the origin, and the reservations of all nodes together never exceed what the limit leaves.
+//
+// Requests in the estimate mode cannot be reserved.
+func (l *Limiter) ReserveAll(ctx context.Context, r ReserveRequest) (out Reserved) {
+	if out.Err = r.check(); out.Err != nil {
+		return out
+	}
+	if out.ID = r.ID; out.ID == "" {
+		out.ID = rand.Text()
+	}
+	asks, err := l.resolveAll(r.Requests)
+	if err != nil {
+		out.Err = err
+		return out
+	}
+	rec := l.recordOf(&r, asks)
+	if l.shards == nil || l.here.Find(out.ID) != nil {
+		return l.reserveHere(ctx, &r, rec, out.ID)
+	}
+	if out.Err = l.reserveThere(ctx, asks, rec, &out); errors.As(out.Err, new(held.Away)) {
+		return l.reserveOut(ctx, &r, asks, rec, out.ID)
+	}
+	return out
+}
+
+// reserveThere reserves at the origin.
+func (l *Limiter) reserveThere(ctx context.Context, asks []ask, rec *held.Record, out *Reserved) error {
+	if l.there.Full() {
+		return fmt.Errorf("%w: this node has %d", ErrReservations, ReservationsMax)
+	}
+	is, ok, err := l.there.Reserve(ctx, out.ID, rec, func(answers []store.HoldAnswer) (bool, error) {
+		ok := true
+		out.Decisions = make([]Decision, len(asks))
+		for i := range asks {
+			if err := holdProblem(&answers[i]); err != nil {
+				return false, err
+			}
+			d := &out.Decisions[i]
+			answerHold(&asks[i], &rec.Items[i], &answers[i], rec.MadeMs, d)
+			rec.Items[i].Shadowed = d.Shadowed
+			ok = ok && d.Allowed
+		}
+		return ok, nil
+	})
+	if out.Allowed = ok; ok {
+		out.EndsAt = time.UnixMilli(is.EndsMs)
+	}
+	return err
+}
+
+// reserveOut reserves in an outage: here, unless a namespace's policy is closed.
+func (l *Limiter) reserveOut(ctx context.Context, r *ReserveRequest, asks []ask, rec *held.Record,
+	id string) (out Reserved) {
+	if !slices.ContainsFunc(asks, func(q ask) bool { return q.rule.outage == outageClosed }) {
+		out = l.reserveHere(ctx, r, rec, id)
+		for i := range out.Decisions {
+			out.Decisions[i].Source = max(out.Decisions[i].Source, SourceDegraded)
+		}
+		return out
+	}
+	out.ID, out.Decisions = id, make([]Decision, len(asks))
+	for i := range asks {
+		it := &rec.Items[i]
+		c := call{request: &asks[i].Request, nowMs: rec.MadeMs, durationMs: it.DurationMs, limit: it.Limit, cost: it.Held}
+		v := cell.Verdict{Sequence: it.Sequence, AtMs: rec.MadeMs, Allowed: true}
+		v.Refuse(rec.MadeMs, reserveWithin)
+		out.Decisions[i].answer(&v, &c, asks[i].rule, SourceDegradedClosed)
+	}
+	return out
+}
+
+// reserveHere reserves in this process, as a batch is counted.
+func (l *Limiter) reserveHere(ctx context.Context, r *ReserveRequest, rec *held.Record, id string) Reserved {
+	answer, err := l.here.Reserve(id, rec, func() ([]held.Count, bool, any) {
+		by := make([]Reservation, len(r.Requests))
+		nowMs, cached := l.clock.NowMs()
+		var b Batch
+		l.allowMany(ctx, nowMs, cached, nil, r.Requests, by, &b)
+		out := Reserved{ID: id, Allowed: b.Allowed, Decisions: b.Decisions, Err: b.Err}
+		if !out.Allowed {
+			return nil, false, out
+		}
+		out.EndsAt = time.UnixMilli(rec.EndsMs)
+		counts := make([]held.Count, len(by))
+		for i := range by {
+			if by[i].limiter != nil {
+				counts[i] = (*reserved)(&by[i])
+			}
+		}
+		return counts, true, out
+	})
+	if err != nil {
+		return Reserved{ID: id, Err: err}
+	}
+	return answer.(Reserved)
+}
+
+// reserved is a Reservation as what a reservation by id has counted.
+type reserved Reservation
+
+func (r *reserved) Charge(cost int64) { (*Reservation)(r).charge(cost) }
+
+func (r *reserved) Return(cost int64) {
+	if !r.outside {
+		r.entry.GiveBack(r.sequence, cost)
+	}
+}
+
+func (r *ReserveRequest) check() error {
+	switch {
+	case len(r.ID) > ReservationIDBytesMax:
+		return fmt.Errorf("%w: id has %d bytes (1 to %d)", ErrInvalid, len(r.ID), ReservationIDBytesMax)
+	case len(r.Requests) < 1 || len(r.Requests) > ReservedMax:
+		return fmt.Errorf("%w: requests holds %d items (1 to %d)", ErrInvalid, len(r.Requests), ReservedMax)
+	case len(r.Holder) > HolderBytesMax:
+		return fmt.Errorf("%w: holder has %d bytes (at most %d)", ErrInvalid, len(r.Holder), HolderBytesMax)
+	}
+	for i := range r.Requests {
+		if err := r.Requests[i].Validate(); err != nil {
+			return fmt.Errorf("requests[%d]: %w", i, err)
+		}
+	}
+	return checkTTL(r.TTL)
+}
+
+func checkTTL(ttl time.Duration) error {
+	if ttl != 0 && (ttl < time.Second || ttl > ReservationTTLMax) {
+		return fmt.Errorf("%w: ttl is %v (1s to %v)", ErrInvalid, ttl, ReservationTTLMax)
+	}
+	return nil
+}
+
+func ttlOf(ttl time.Duration) time.Duration {
+	if ttl == 0 {
+		return reservationTTL
+	}
+	return ttl
+}
+
+// ask is one request of a reservation, as settings have it.
+type ask struct {
+	Request
+	rule *rule
+}
+
+func (l *Limiter) resolveAll(requests []Request) ([]ask, error) {
+	set, asks := l.settings.Load(), make([]ask, len(requests))
+	for i := range requests {
+		asks[i].Request = requests[i]
+		asks[i].rule = set.resolve(&asks[i].Request)
+		if asks[i].rule.estimate != nil {
+			return nil, fmt.Errorf("requests[%d]: %w: namespace %q is in the estimate mode (reservations are exact)", i,
+				ErrInvalid, requests[i].Namespace)
+		}
+	}
+	return asks, nil
+}
+
+// recordOf is what asks are as a reservation.
+func (l *Limiter) recordOf(r *ReserveRequest, asks []ask) *held.Record {
+	nowMs := l.nowMs()
+	rec := &held.Record{Returned: r.Returned, Holder: r.Holder, MadeMs: nowMs, EndsMs: nowMs + ttlOf(r.TTL).Milliseconds(),
+		MadeBy: draw(), Items: make([]held.Item, len(asks))}
+	for i := range asks {
+		q := &asks[i]
+		it := held.Item{Workspace: q.Workspace, Namespace: q.Namespace, Identifier: q.Identifier,
+			DurationMs: q.Duration.Milliseconds(), Limit: q.Limit, Held: q.cost()}
+		it.Sequence = window.Sequence(nowMs, it.DurationMs)
+		if q.rule.reset != nil {
+			it.Generation = uint16(q.rule.reset.GenerationOf(it.Sequence, it.DurationMs))
+			it.GenerationBefore = uint16(q.rule.reset.GenerationOf(it.Sequence-1, it.DurationMs))
+		}
+		rec.Items[i] = it
+	}
+	return rec
+}
+
+func draw() uint64 {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return binary.BigEndian.Uint64(b[:]) | 1
+}
+
+func holdProblem(a *store.HoldAnswer) error {
+	switch err := a.Total.Err; {
+	case errors.Is(err, store.ErrHolds):
+		return fmt.Errorf("%w: the key has %d", ErrReservations, store.HoldsMax)
+	case err != nil:
+		return err
+	}
+	return nil
+}
+
+// answerHold words what came of one request.
+func answerHold(q *ask, it *held.Item, a *store.HoldAnswer, nowMs int64, d *Decision) {
+	v := cell.Verdict{Sequence: it.Sequence, AtMs: max(nowMs, window.Start(it.Sequence, it.DurationMs)),
+		Current: a.Used, Previous: a.UsedBefore, Allowed: a.Granted}
+	if a.Granted {
+		v.Current = max(0, a.Used-it.Held)
+	}
+	c := call{request: &q.Request, nowMs: nowMs, durationMs: it.DurationMs, limit: it.Limit, cost: it.Held}
+	if !v.Allowed {
+		setRetry(&v, &c, q.rule)
+	}
+	d.answer(&v, &c, q.rule, SourceOrigin)
+}
+
+// Settle says what was spent of a reservation, one cost for each of its requests, in their order, and ends it. More
+// than what was reserved counts too, past the limit; less leaves room for other reservations at once. A reservation
+// is settled once: who settles it again, or after its end, gets what holds, and Late.
+func (l *Limiter) Settle(ctx context.Context, id string, costs ...int64) (Settlement, error) {
+	return l.change(ctx, id, func(r *held.Record, _ int64) (*held.Record, error) { return spend(r, costs, true) })
+}
+
+// Spend says what was spent of a reservation so far, in all, and leaves it as it is otherwise. Where it
+// ends unsettled and what was not spent is returned, this counts. Less than was said before changes nothing.
+func (l *Limiter) Spend(ctx context.Context, id string, costs ...int64) (Settlement, error) {
+	return l.change(ctx, id, func(r *held.Record, _ int64) (*held.Record, error) { return spend(r, costs, false) })
+}
+
+func spend(r *held.Record, costs []int64, last bool) (*held.Record, error) {
+	if len(costs) != len(r.Items) {
+		return nil, fmt.Errorf("%w: costs holds %d items (the reservation has %d)", ErrInvalid, len(costs), len(r.Items))
+	}
+	for i, cost := range costs {
+		if err := validateAmounts(0, cost); err != nil {
+			return nil, fmt.Errorf("costs[%d]: %w", i, err)
+		}
+	}
+	return r.Spend(costs, last), nil
+}
+
+// Cancel settles a reservation with what was said to be spent, which may be nothing.
+func (l *Limiter) Cancel(ctx context.Context, id string) (Settlement, error) {
+	return l.change(ctx, id, func(r *held.Record, _ int64) (*held.Record, error) {
+		return r.Spend(make([]int64, len(r.Items)), true), nil
+	})
+}
+
+// Extend has a reservation end ttl from now, if that is later than it would: 1 s to ReservationTTLMax; 0 is a minute.
+func (l *Limiter) Extend(ctx context.Context, id string, ttl time.Duration) (Settlement, error) {
+	if err := checkTTL(ttl); err != nil {
+		return Settlement{}, err
+	}
+	return l.change(ctx, id, func(r *held.Record, nowMs int64) (*held.Record, error) {
+		ends := nowMs + ttlOf(ttl).Milliseconds()
+		if ends <= r.EndsMs {
+			return nil, nil
+		}
+		next := *r
+		next.EndsMs = ends
+		return &next, nil
+	})
+}
+
+func (l *Limiter) change(ctx context.Context, id string, by held.Change) (Settlement, error) {
+	if id == "" || len(id) > ReservationIDBytesMax {
+		return Settlement{}, fmt.Errorf("%w: id has %d bytes (1 to %d)", ErrInvalid, len(id), ReservationIDBytesMax)
+	}
+	var r *held.Record
+	var late bool
+	err := ErrNoReservation
+	if own := l.here.Find(id); own != nil {
+		r, late, err = own.Change(by)
+	} else if l.shards != nil {
+		r, late, err = l.there.Change(ctx, id, by)
+	}
+	if err != nil {
+		return Settlement{}, err
+	}
+	return settlementOf(id, r, late), nil
+}
+
+func settlementOf(id string, r *held.Record, late bool) Settlement {
+	s := Settlement{ID: id, Settled: r.Settled, Late: late, EndsAt: time.UnixMilli(r.EndsMs)}
+	for i := range r.Items {
+		s.Spent = append(s.Spent, r.Items[i].Spent)
+	}
+	return s
+}
+
+// holds sets up what keeps reservations.
+func (l *Limiter) holds() {
+	l.here.NowMs, l.there.NowMs = l.nowMs, l.nowMs
+	l.there.Origin, l.there.Heard = l.cfg.Origin, l.hearHolds
+	l.there.Call = func(ctx context.Context, shard int, what held.What, items int,
+		call func(context.Context) (store.Reply, error)) error {
+		return l.twice(ctx, l.shards[shard], opHold+originOp(what), items, call)
+	}
+}
+
+// twice makes a call that may be repeated, and repeats it once: a reply that is lost is no outage.
+func (l *Limiter) twice(ctx context.Context, sh *shard, op originOp, items int,
+	call func(context.Context) (store.Reply, error)) (err error) {
+	for range 2 {
+		end, ok := sh.asks.Begin()
+		if !ok {
+			return cmpErr(err, breaker.ErrOpen)
+		}
+		within, cancel := context.WithTimeout(ctx, reserveWithin)
+		asking := l.ask(sh)
+		var reply store.Reply
+		reply, err = call(within)
+		cancel()
+		end(err)
+		l.metrics.origin(op, items, time.Since(asking.began), err)
+		if err == nil {
+			l.answered(sh, asking, &reply)
+		}
+		if err == nil || ctx.Err() != nil {
+			break
+		}
+	}
+	return err
+}
+
+// hearHolds merges the totals that came with holds: what this node reserves is for its other decisions as what other
+// nodes accept, and an origin that loses it is told again by whoever has heard of it.
+func (l *Limiter) hearHolds(shard int, words []store.Hold, totals []store.Total) {
+	sh := l.shards[shard]
+	sh.epochs.countedIn(totals, func(i int) *window.Cell { return &words[i].Cell })
+	set, nowMs := l.settings.Load(), l.nowMs()
+	for i := range words {
+		c := &words[i].Cell
+		if reset, ok := set.inForce(c); ok && totals[i].Err == nil {
+			l.hearHold(sh, c, reset, totals[i:i+1], nowMs)
+		}
+	}
+}
+
+func (l *Limiter) hearHold(sh *shard, c *window.Cell, reset *window.Reset, total []store.Total, nowMs int64) {
+	id := l.table.IdentityOfKey(&c.Key, reset)
+	current := window.Sequence(nowMs, c.DurationMs())
+	e := l.table.Get(&id)
+	if e == nil {
+		var met cell.Contact
+		if e, met = l.table.Add(&id, &c.Key, reset, current, nowMs); met == cell.Untracked {
+			return
+		}
+	}
+	var v cell.Verdict
+	alive := e.Judge(&v, nowMs, c.DurationMs(), 0, 0, false) // brings it to the current cell
+	if l.forgot(e, v.AgedOut); alive {
+		lost := e.Absorb(&l.metrics.merged, c.Sequence, &total[0], l.clock.ReadSteady())
+		l.lostAll(sh, []store.Epoch{lost}, total, func(int) *cell.Entry { return e })
+	}
+}
