@@ -15,7 +15,8 @@
 //  6. [Limiter.AllowMany] decides several requests as one: all of them pass, or none counts.
 //  7. [Limiter.Peek] answers what Allow would, and counts nothing.
 //  8. [Limiter.Handle] is for a key that you decide about many times, such as a connection's.
-//  9. [Limiter.Reserve] is for a cost that is known only afterwards: [Reservation.Settle] corrects the estimate.
+//  9. [Limiter.ReserveAll] is for costs that are known only afterwards: [Limiter.Settle] says what they were, at any
+//     node of the region. [Limiter.Reserve] is the same within one process, and waits for nothing.
 //  10. [Limiter.Collector] and [Limiter.Health] show how the limiter is.
 //
 // Everything else is for special cases: [Limiter.Explain] and [Limiter.TopKeys] for support, AllowAt and AllowManyAt

@@ -15,20 +15,25 @@ import (
 type model func(ctx context.Context, prompt string) (answer string, took int64, err error)
 
 // complete answers a prompt, within 100,000 tokens a day for each user. What an answer takes is known once it is
-// there: the most that it may take is reserved, and what it took is settled.
+// there: the most that it may take is reserved, and what it took is settled. If this process dies meanwhile, the
+// reservation ends after five minutes, and counts nothing.
 func complete(ctx context.Context, limiter *dataplane.Limiter, user, prompt string, most int64, model model) (string, error) {
-	held, d := limiter.Reserve(ctx, dataplane.Request{
-		Workspace: "acme", Namespace: "tokens", Identifier: user,
-		Limit: 100_000, Duration: 24 * time.Hour, Cost: most,
+	held := limiter.ReserveAll(ctx, dataplane.ReserveRequest{
+		Requests: []dataplane.Request{{
+			Workspace: "acme", Namespace: "tokens", Identifier: user,
+			Limit: 100_000, Duration: 24 * time.Hour, Cost: most,
+		}},
+		TTL: 5 * time.Minute, Returned: true, Holder: "completions",
 	})
-	if d.Err != nil {
-		return "", d.Err
+	if held.Err != nil {
+		return "", held.Err
 	}
-	if !d.Allowed {
-		return "", fmt.Errorf("no tokens left: come back in %v", d.RetryAfter.Round(time.Second))
+	if !held.Allowed {
+		return "", fmt.Errorf("no tokens left: come back in %v", held.Decisions[0].RetryAfter.Round(time.Second))
 	}
 	answer, took, err := model(ctx, prompt)
-	if _, settled := held.Settle(took); settled != nil { // also after an error: what was spent is spent
+	// Also after an error: what was spent is spent, whoever has left.
+	if _, settled := limiter.Settle(context.WithoutCancel(ctx), held.ID, took); settled != nil {
 		err = errors.Join(err, settled)
 	}
 	return answer, err

@@ -20,6 +20,7 @@ import (
 // 0.8 KB a request in protobuf's own form, and 0.9 KB in JSON that escapes nothing.
 const (
 	bodyBytesMax      = 16 << 10  // a single request
+	reserveBytesMax   = 40 << 10  // Reserve: 32 of the longest requests
 	batchBodyBytesMax = 1 << 20   // LimitMany in JSON: 1000 of the longest requests
 	messageBytesMax   = 768 << 10 // LimitMany and ShouldRateLimit in protobuf's form: as many
 	probeBytesMax     = 1 << 10   // health and reflection: a service's name
@@ -100,17 +101,26 @@ func (b *bounds) probe(next http.Handler) http.Handler {
 
 // routeOf bounds a call by its path.
 func routeOf(procedure string) bounded.Route {
-	if procedure != weirv1connect.RateLimitServiceLimitManyProcedure {
+	switch procedure {
+	case weirv1connect.RateLimitServiceReserveProcedure:
+		return bounded.Route{Bytes: reserveBytesMax, Check: func(contentType string, message []byte) error {
+			if strings.Contains(contentType, "json") {
+				return checkItems("requests", ObjectsIn(message)-1, dataplane.ReservedMax)
+			}
+			return checkItems("requests", FieldsIn(message, 2), dataplane.ReservedMax)
+		}}
+	case weirv1connect.RateLimitServiceLimitManyProcedure:
+	default:
 		return bounded.Route{Bytes: bodyBytesMax}
 	}
 	return bounded.Route{Bytes: batchBodyBytesMax, Check: func(contentType string, message []byte) error {
 		if strings.Contains(contentType, "json") {
-			return checkItems("requests", ObjectsIn(message)-1)
+			return checkItems("requests", ObjectsIn(message)-1, dataplane.BatchMax)
 		}
 		if len(message) > messageBytesMax {
 			return tooLong(messageBytesMax)
 		}
-		return checkItems("requests", FieldsIn(message, 1))
+		return checkItems("requests", FieldsIn(message, 1), dataplane.BatchMax)
 	}}
 }
 
@@ -118,7 +128,12 @@ func routeOf(procedure string) bounded.Route {
 func checkMessage(procedure string, message []byte) error {
 	switch procedure {
 	case weirv1connect.RateLimitServiceLimitManyProcedure:
-		return checkItems("requests", FieldsIn(message, 1))
+		return checkItems("requests", FieldsIn(message, 1), dataplane.BatchMax)
+	case weirv1connect.RateLimitServiceReserveProcedure:
+		if len(message) > reserveBytesMax {
+			return tooLong(reserveBytesMax)
+		}
+		return checkItems("requests", FieldsIn(message, 2), dataplane.ReservedMax)
 	case rls.Procedure:
 		return checkDescriptors(message)
 	}
@@ -130,7 +145,7 @@ func checkMessage(procedure string, message []byte) error {
 
 // checkDescriptors counts a call's descriptors, and their entries.
 func checkDescriptors(message []byte) error {
-	if err := checkItems("descriptors", FieldsIn(message, 2)); err != nil {
+	if err := checkItems("descriptors", FieldsIn(message, 2), dataplane.BatchMax); err != nil {
 		return err
 	}
 	if n := NestedIn(message, 2, 1); n > rls.EntriesMax {
@@ -145,21 +160,21 @@ func tooLong(bytesMax int) error {
 }
 
 // checkItems says of a list that is too long what validation would, had it been decoded.
-func checkItems(field string, n int) error {
-	if n <= dataplane.BatchMax {
+func checkItems(field string, n, most int) error {
+	if n <= most {
 		return nil
 	}
-	return &tooMany{field, n}
+	return &tooMany{field, n, most}
 }
 
 // tooMany is a refusal whose field programs can read.
 type tooMany struct {
-	field string
-	n     int
+	field   string
+	n, most int
 }
 
 func (t *tooMany) Error() string {
-	return fmt.Sprintf("%s has %d items (1 to %d)", t.field, t.n, dataplane.BatchMax)
+	return fmt.Sprintf("%s has %d items (1 to %d)", t.field, t.n, t.most)
 }
 
 func (t *tooMany) Unwrap() error {
@@ -176,7 +191,7 @@ func refusedBy(err error) *connect.Error {
 		return coded
 	case errors.As(err, &many):
 		var found violations
-		found.add(many.field, "has %d items (1 to %d)", many.n, dataplane.BatchMax)
+		found.add(many.field, "has %d items (1 to %d)", many.n, many.most)
 		_ = errors.As(found.err(), &coded)
 		return coded
 	case errors.As(err, &refusal) && refusal.Shed():

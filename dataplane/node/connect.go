@@ -44,6 +44,26 @@ func (s *connectService) Refund(ctx context.Context,
 	return respond(s.refund(ctx, call.Msg))
 }
 
+func (s *connectService) Reserve(ctx context.Context,
+	call *connect.Request[weirv1.ReserveRequest]) (*connect.Response[weirv1.ReserveResponse], error) {
+	return respond(s.reserve(ctx, call.Msg))
+}
+
+func (s *connectService) Settle(ctx context.Context,
+	call *connect.Request[weirv1.SettleRequest]) (*connect.Response[weirv1.SettleResponse], error) {
+	return respond(s.settle(ctx, call.Msg))
+}
+
+func (s *connectService) Cancel(ctx context.Context,
+	call *connect.Request[weirv1.CancelRequest]) (*connect.Response[weirv1.CancelResponse], error) {
+	return respond(s.cancel(ctx, call.Msg))
+}
+
+func (s *connectService) Extend(ctx context.Context,
+	call *connect.Request[weirv1.ExtendRequest]) (*connect.Response[weirv1.ExtendResponse], error) {
+	return respond(s.extend(ctx, call.Msg))
+}
+
 func (s *connectService) Explain(ctx context.Context,
 	call *connect.Request[weirv1.ExplainRequest]) (*connect.Response[weirv1.ExplainResponse], error) {
 	return respond(s.explain(ctx, call.Msg))

@@ -34,6 +34,9 @@ type scripted struct {
 	back  func(dataplane.Request) (int64, error)
 	top   func(dataplane.TopQuery) (dataplane.TopKeys, error)
 	stop  func(context.Context) error
+
+	reserve func(context.Context, dataplane.ReserveRequest) dataplane.Reserved
+	settle  func(id string, costs []int64) (dataplane.Settlement, error)
 }
 
 func (s scripted) Allow(ctx context.Context, r dataplane.Request) dataplane.Decision {
@@ -62,6 +65,37 @@ func (s scripted) Refund(r dataplane.Request) (int64, error) {
 		return 0, nil
 	}
 	return s.back(r)
+}
+
+func (s scripted) ReserveAll(ctx context.Context, r dataplane.ReserveRequest) dataplane.Reserved {
+	if s.reserve == nil {
+		return dataplane.Reserved{}
+	}
+	return s.reserve(ctx, r)
+}
+
+// about stands for all calls about a reservation.
+func (s scripted) about(id string, costs ...int64) (dataplane.Settlement, error) {
+	if s.settle == nil {
+		return dataplane.Settlement{}, nil
+	}
+	return s.settle(id, costs)
+}
+
+func (s scripted) Settle(_ context.Context, id string, costs ...int64) (dataplane.Settlement, error) {
+	return s.about(id, costs...)
+}
+
+func (s scripted) Spend(_ context.Context, id string, costs ...int64) (dataplane.Settlement, error) {
+	return s.about(id, costs...)
+}
+
+func (s scripted) Cancel(_ context.Context, id string) (dataplane.Settlement, error) {
+	return s.about(id)
+}
+
+func (s scripted) Extend(_ context.Context, id string, _ time.Duration) (dataplane.Settlement, error) {
+	return s.about(id)
 }
 
 func (s scripted) Explain(dataplane.Request) (dataplane.Explanation, error) {

@@ -24,7 +24,7 @@ import (
 
 // Limiter makes the decisions. *dataplane.Limiter is one.
 //
-// Allow, Peek, AppendAllowMany, Refund and Explain may run concurrently, obey ctx's deadline, and
+// Allow, Peek, AppendAllowMany, Refund, Explain and the calls about reservations may run concurrently, obey ctx's deadline, and
 // report only requests that are themselves at fault, in the answer's Err. None of them keeps
 // a slice that it was given. Start returns
 // when the limiter runs; Stop when all it had accepted is where it belongs, or ctx
@@ -34,6 +34,11 @@ type Limiter interface {
 	Peek(ctx context.Context, request dataplane.Request) dataplane.Decision
 	AppendAllowMany(ctx context.Context, decisions []dataplane.Decision, requests []dataplane.Request) dataplane.Batch
 	Refund(request dataplane.Request) (refunded int64, err error)
+	ReserveAll(ctx context.Context, request dataplane.ReserveRequest) dataplane.Reserved
+	Settle(ctx context.Context, id string, costs ...int64) (dataplane.Settlement, error)
+	Spend(ctx context.Context, id string, costs ...int64) (dataplane.Settlement, error)
+	Cancel(ctx context.Context, id string) (dataplane.Settlement, error)
+	Extend(ctx context.Context, id string, ttl time.Duration) (dataplane.Settlement, error)
 	Explain(request dataplane.Request) (dataplane.Explanation, error)
 	TopKeys(query dataplane.TopQuery) (dataplane.TopKeys, error)
 	Start(ctx context.Context) error

@@ -734,6 +734,518 @@ func (x *RefundResponse) GetRefunded() int64 {
 	return 0
 }
 
+// ReserveRequest asks for a reservation of one or more costs.
+type ReserveRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The caller's own, 1 to 124 bytes, unique in the region: who asks again with the same id, at any node, has one
+	// reservation. Left out, one is drawn.
+	Id            string          `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Requests      []*LimitRequest `protobuf:"bytes,2,rep,name=requests,proto3" json:"requests,omitempty"`         // 1 to 32; their costs are what may be spent at most, if that is known
+	TtlMs         int64           `protobuf:"varint,3,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"` // 1000 to 86400000 (a day); 0 is a minute
+	Returned      bool            `protobuf:"varint,4,opt,name=returned,proto3" json:"returned,omitempty"`        // at its end, what was not said to be spent is given back; otherwise all of it counts as spent
+	Holder        string          `protobuf:"bytes,5,opt,name=holder,proto3" json:"holder,omitempty"`             // who it is, for operators: at most 64 bytes
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReserveRequest) Reset() {
+	*x = ReserveRequest{}
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReserveRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReserveRequest) ProtoMessage() {}
+
+func (x *ReserveRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReserveRequest.ProtoReflect.Descriptor instead.
+func (*ReserveRequest) Descriptor() ([]byte, []int) {
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *ReserveRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *ReserveRequest) GetRequests() []*LimitRequest {
+	if x != nil {
+		return x.Requests
+	}
+	return nil
+}
+
+func (x *ReserveRequest) GetTtlMs() int64 {
+	if x != nil {
+		return x.TtlMs
+	}
+	return 0
+}
+
+func (x *ReserveRequest) GetReturned() bool {
+	if x != nil {
+		return x.Returned
+	}
+	return false
+}
+
+func (x *ReserveRequest) GetHolder() string {
+	if x != nil {
+		return x.Holder
+	}
+	return ""
+}
+
+type ReserveResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Allowed       bool                   `protobuf:"varint,1,opt,name=allowed,proto3" json:"allowed,omitempty"` // true: all are held; false: none is
+	Id            string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	Responses     []*LimitResponse       `protobuf:"bytes,3,rep,name=responses,proto3" json:"responses,omitempty"`
+	EndsAtMs      int64                  `protobuf:"varint,4,opt,name=ends_at_ms,json=endsAtMs,proto3" json:"ends_at_ms,omitempty"` // Unix ms, by the origin's clock
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReserveResponse) Reset() {
+	*x = ReserveResponse{}
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReserveResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReserveResponse) ProtoMessage() {}
+
+func (x *ReserveResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReserveResponse.ProtoReflect.Descriptor instead.
+func (*ReserveResponse) Descriptor() ([]byte, []int) {
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *ReserveResponse) GetAllowed() bool {
+	if x != nil {
+		return x.Allowed
+	}
+	return false
+}
+
+func (x *ReserveResponse) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *ReserveResponse) GetResponses() []*LimitResponse {
+	if x != nil {
+		return x.Responses
+	}
+	return nil
+}
+
+func (x *ReserveResponse) GetEndsAtMs() int64 {
+	if x != nil {
+		return x.EndsAtMs
+	}
+	return 0
+}
+
+type SettleRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Costs         []int64                `protobuf:"varint,2,rep,packed,name=costs,proto3" json:"costs,omitempty"` // what was spent in all, of each request, in their order: less or more than reserved
+	More          bool                   `protobuf:"varint,3,opt,name=more,proto3" json:"more,omitempty"`          // there is more to come: the reservation goes on
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SettleRequest) Reset() {
+	*x = SettleRequest{}
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SettleRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SettleRequest) ProtoMessage() {}
+
+func (x *SettleRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SettleRequest.ProtoReflect.Descriptor instead.
+func (*SettleRequest) Descriptor() ([]byte, []int) {
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *SettleRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *SettleRequest) GetCosts() []int64 {
+	if x != nil {
+		return x.Costs
+	}
+	return nil
+}
+
+func (x *SettleRequest) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
+}
+
+type SettleResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Settlement    *Settlement            `protobuf:"bytes,1,opt,name=settlement,proto3" json:"settlement,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SettleResponse) Reset() {
+	*x = SettleResponse{}
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SettleResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SettleResponse) ProtoMessage() {}
+
+func (x *SettleResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SettleResponse.ProtoReflect.Descriptor instead.
+func (*SettleResponse) Descriptor() ([]byte, []int) {
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *SettleResponse) GetSettlement() *Settlement {
+	if x != nil {
+		return x.Settlement
+	}
+	return nil
+}
+
+type CancelRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CancelRequest) Reset() {
+	*x = CancelRequest{}
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CancelRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CancelRequest) ProtoMessage() {}
+
+func (x *CancelRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
+func (*CancelRequest) Descriptor() ([]byte, []int) {
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *CancelRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+type CancelResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Settlement    *Settlement            `protobuf:"bytes,1,opt,name=settlement,proto3" json:"settlement,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CancelResponse) Reset() {
+	*x = CancelResponse{}
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CancelResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CancelResponse) ProtoMessage() {}
+
+func (x *CancelResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CancelResponse.ProtoReflect.Descriptor instead.
+func (*CancelResponse) Descriptor() ([]byte, []int) {
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *CancelResponse) GetSettlement() *Settlement {
+	if x != nil {
+		return x.Settlement
+	}
+	return nil
+}
+
+type ExtendRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	TtlMs         int64                  `protobuf:"varint,2,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"` // from now on: 1000 to 86400000 (a day); 0 is a minute
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExtendRequest) Reset() {
+	*x = ExtendRequest{}
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExtendRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExtendRequest) ProtoMessage() {}
+
+func (x *ExtendRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExtendRequest.ProtoReflect.Descriptor instead.
+func (*ExtendRequest) Descriptor() ([]byte, []int) {
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *ExtendRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *ExtendRequest) GetTtlMs() int64 {
+	if x != nil {
+		return x.TtlMs
+	}
+	return 0
+}
+
+type ExtendResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Settlement    *Settlement            `protobuf:"bytes,1,opt,name=settlement,proto3" json:"settlement,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExtendResponse) Reset() {
+	*x = ExtendResponse{}
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExtendResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExtendResponse) ProtoMessage() {}
+
+func (x *ExtendResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExtendResponse.ProtoReflect.Descriptor instead.
+func (*ExtendResponse) Descriptor() ([]byte, []int) {
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *ExtendResponse) GetSettlement() *Settlement {
+	if x != nil {
+		return x.Settlement
+	}
+	return nil
+}
+
+// Settlement is what a reservation is after a call about it.
+type Settlement struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Spent         []int64                `protobuf:"varint,2,rep,packed,name=spent,proto3" json:"spent,omitempty"`                  // of each request, as far as it was said
+	Settled       bool                   `protobuf:"varint,3,opt,name=settled,proto3" json:"settled,omitempty"`                     // nothing can change any more
+	Late          bool                   `protobuf:"varint,4,opt,name=late,proto3" json:"late,omitempty"`                           // it was settled or had ended before: the call has changed nothing
+	EndsAtMs      int64                  `protobuf:"varint,5,opt,name=ends_at_ms,json=endsAtMs,proto3" json:"ends_at_ms,omitempty"` // Unix ms
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Settlement) Reset() {
+	*x = Settlement{}
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Settlement) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Settlement) ProtoMessage() {}
+
+func (x *Settlement) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Settlement.ProtoReflect.Descriptor instead.
+func (*Settlement) Descriptor() ([]byte, []int) {
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *Settlement) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Settlement) GetSpent() []int64 {
+	if x != nil {
+		return x.Spent
+	}
+	return nil
+}
+
+func (x *Settlement) GetSettled() bool {
+	if x != nil {
+		return x.Settled
+	}
+	return false
+}
+
+func (x *Settlement) GetLate() bool {
+	if x != nil {
+		return x.Late
+	}
+	return false
+}
+
+func (x *Settlement) GetEndsAtMs() int64 {
+	if x != nil {
+		return x.EndsAtMs
+	}
+	return 0
+}
+
 type LimitStreamRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Request       *LimitRequest          `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"`
@@ -743,7 +1255,7 @@ type LimitStreamRequest struct {
 
 func (x *LimitStreamRequest) Reset() {
 	*x = LimitStreamRequest{}
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[8]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -755,7 +1267,7 @@ func (x *LimitStreamRequest) String() string {
 func (*LimitStreamRequest) ProtoMessage() {}
 
 func (x *LimitStreamRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[8]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -768,7 +1280,7 @@ func (x *LimitStreamRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LimitStreamRequest.ProtoReflect.Descriptor instead.
 func (*LimitStreamRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{8}
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *LimitStreamRequest) GetRequest() *LimitRequest {
@@ -789,7 +1301,7 @@ type LimitStreamResponse struct {
 
 func (x *LimitStreamResponse) Reset() {
 	*x = LimitStreamResponse{}
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[9]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -801,7 +1313,7 @@ func (x *LimitStreamResponse) String() string {
 func (*LimitStreamResponse) ProtoMessage() {}
 
 func (x *LimitStreamResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[9]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -814,7 +1326,7 @@ func (x *LimitStreamResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LimitStreamResponse.ProtoReflect.Descriptor instead.
 func (*LimitStreamResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{9}
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *LimitStreamResponse) GetResponse() *LimitResponse {
@@ -842,7 +1354,7 @@ type FieldViolation struct {
 
 func (x *FieldViolation) Reset() {
 	*x = FieldViolation{}
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[10]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -854,7 +1366,7 @@ func (x *FieldViolation) String() string {
 func (*FieldViolation) ProtoMessage() {}
 
 func (x *FieldViolation) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[10]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -867,7 +1379,7 @@ func (x *FieldViolation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FieldViolation.ProtoReflect.Descriptor instead.
 func (*FieldViolation) Descriptor() ([]byte, []int) {
-	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{10}
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *FieldViolation) GetField() string {
@@ -900,7 +1412,7 @@ type ExplainRequest struct {
 
 func (x *ExplainRequest) Reset() {
 	*x = ExplainRequest{}
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[11]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -912,7 +1424,7 @@ func (x *ExplainRequest) String() string {
 func (*ExplainRequest) ProtoMessage() {}
 
 func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[11]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -925,7 +1437,7 @@ func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{11}
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ExplainRequest) GetWorkspace() string {
@@ -1011,7 +1523,7 @@ type ExplainResponse struct {
 
 func (x *ExplainResponse) Reset() {
 	*x = ExplainResponse{}
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[12]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1023,7 +1535,7 @@ func (x *ExplainResponse) String() string {
 func (*ExplainResponse) ProtoMessage() {}
 
 func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[12]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1036,7 +1548,7 @@ func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainResponse.ProtoReflect.Descriptor instead.
 func (*ExplainResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{12}
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ExplainResponse) GetSummary() string {
@@ -1234,7 +1746,7 @@ type ExplainedCell struct {
 
 func (x *ExplainedCell) Reset() {
 	*x = ExplainedCell{}
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[13]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1246,7 +1758,7 @@ func (x *ExplainedCell) String() string {
 func (*ExplainedCell) ProtoMessage() {}
 
 func (x *ExplainedCell) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[13]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1259,7 +1771,7 @@ func (x *ExplainedCell) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainedCell.ProtoReflect.Descriptor instead.
 func (*ExplainedCell) Descriptor() ([]byte, []int) {
-	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{13}
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ExplainedCell) GetSequence() int64 {
@@ -1351,7 +1863,7 @@ type TopKeysRequest struct {
 
 func (x *TopKeysRequest) Reset() {
 	*x = TopKeysRequest{}
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[14]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1363,7 +1875,7 @@ func (x *TopKeysRequest) String() string {
 func (*TopKeysRequest) ProtoMessage() {}
 
 func (x *TopKeysRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[14]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1376,7 +1888,7 @@ func (x *TopKeysRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopKeysRequest.ProtoReflect.Descriptor instead.
 func (*TopKeysRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{14}
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *TopKeysRequest) GetWorkspace() string {
@@ -1418,7 +1930,7 @@ type TopKeysResponse struct {
 
 func (x *TopKeysResponse) Reset() {
 	*x = TopKeysResponse{}
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[15]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1430,7 +1942,7 @@ func (x *TopKeysResponse) String() string {
 func (*TopKeysResponse) ProtoMessage() {}
 
 func (x *TopKeysResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[15]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1443,7 +1955,7 @@ func (x *TopKeysResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopKeysResponse.ProtoReflect.Descriptor instead.
 func (*TopKeysResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{15}
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *TopKeysResponse) GetAtMs() int64 {
@@ -1485,7 +1997,7 @@ type TopKey struct {
 
 func (x *TopKey) Reset() {
 	*x = TopKey{}
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[16]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1497,7 +2009,7 @@ func (x *TopKey) String() string {
 func (*TopKey) ProtoMessage() {}
 
 func (x *TopKey) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[16]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1510,7 +2022,7 @@ func (x *TopKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopKey.ProtoReflect.Descriptor instead.
 func (*TopKey) Descriptor() ([]byte, []int) {
-	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{16}
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *TopKey) GetWorkspace() string {
@@ -1630,7 +2142,48 @@ const file_weir_v1_ratelimit_proto_rawDesc = "" +
 	"\x04cost\x18\x06 \x01(\x03R\x04cost\x12\x1b\n" +
 	"\tzero_cost\x18\a \x01(\bR\bzeroCost\",\n" +
 	"\x0eRefundResponse\x12\x1a\n" +
-	"\brefunded\x18\x01 \x01(\x03R\brefunded\"E\n" +
+	"\brefunded\x18\x01 \x01(\x03R\brefunded\"\x9e\x01\n" +
+	"\x0eReserveRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x121\n" +
+	"\brequests\x18\x02 \x03(\v2\x15.weir.v1.LimitRequestR\brequests\x12\x15\n" +
+	"\x06ttl_ms\x18\x03 \x01(\x03R\x05ttlMs\x12\x1a\n" +
+	"\breturned\x18\x04 \x01(\bR\breturned\x12\x16\n" +
+	"\x06holder\x18\x05 \x01(\tR\x06holder\"\x8f\x01\n" +
+	"\x0fReserveResponse\x12\x18\n" +
+	"\aallowed\x18\x01 \x01(\bR\aallowed\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x124\n" +
+	"\tresponses\x18\x03 \x03(\v2\x16.weir.v1.LimitResponseR\tresponses\x12\x1c\n" +
+	"\n" +
+	"ends_at_ms\x18\x04 \x01(\x03R\bendsAtMs\"I\n" +
+	"\rSettleRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
+	"\x05costs\x18\x02 \x03(\x03R\x05costs\x12\x12\n" +
+	"\x04more\x18\x03 \x01(\bR\x04more\"E\n" +
+	"\x0eSettleResponse\x123\n" +
+	"\n" +
+	"settlement\x18\x01 \x01(\v2\x13.weir.v1.SettlementR\n" +
+	"settlement\"\x1f\n" +
+	"\rCancelRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"E\n" +
+	"\x0eCancelResponse\x123\n" +
+	"\n" +
+	"settlement\x18\x01 \x01(\v2\x13.weir.v1.SettlementR\n" +
+	"settlement\"6\n" +
+	"\rExtendRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x15\n" +
+	"\x06ttl_ms\x18\x02 \x01(\x03R\x05ttlMs\"E\n" +
+	"\x0eExtendResponse\x123\n" +
+	"\n" +
+	"settlement\x18\x01 \x01(\v2\x13.weir.v1.SettlementR\n" +
+	"settlement\"~\n" +
+	"\n" +
+	"Settlement\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
+	"\x05spent\x18\x02 \x03(\x03R\x05spent\x12\x18\n" +
+	"\asettled\x18\x03 \x01(\bR\asettled\x12\x12\n" +
+	"\x04late\x18\x04 \x01(\bR\x04late\x12\x1c\n" +
+	"\n" +
+	"ends_at_ms\x18\x05 \x01(\x03R\bendsAtMs\"E\n" +
 	"\x12LimitStreamRequest\x12/\n" +
 	"\arequest\x18\x01 \x01(\v2\x15.weir.v1.LimitRequestR\arequest\"\x82\x01\n" +
 	"\x13LimitStreamResponse\x122\n" +
@@ -1732,13 +2285,17 @@ const file_weir_v1_ratelimit_proto_rawDesc = "" +
 	"\x12TOP_BY_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
 	"TOP_BY_HOT\x10\x01\x12\x11\n" +
-	"\rTOP_BY_DENIED\x10\x022\xc8\x03\n" +
+	"\rTOP_BY_DENIED\x10\x022\xb7\x05\n" +
 	"\x10RateLimitService\x126\n" +
 	"\x05Limit\x12\x15.weir.v1.LimitRequest\x1a\x16.weir.v1.LimitResponse\x12B\n" +
 	"\tLimitMany\x12\x19.weir.v1.LimitManyRequest\x1a\x1a.weir.v1.LimitManyResponse\x123\n" +
 	"\x04Peek\x12\x14.weir.v1.PeekRequest\x1a\x15.weir.v1.PeekResponse\x129\n" +
 	"\x06Refund\x12\x16.weir.v1.RefundRequest\x1a\x17.weir.v1.RefundResponse\x12<\n" +
-	"\aExplain\x12\x17.weir.v1.ExplainRequest\x1a\x18.weir.v1.ExplainResponse\x12L\n" +
+	"\aExplain\x12\x17.weir.v1.ExplainRequest\x1a\x18.weir.v1.ExplainResponse\x12<\n" +
+	"\aReserve\x12\x17.weir.v1.ReserveRequest\x1a\x18.weir.v1.ReserveResponse\x129\n" +
+	"\x06Settle\x12\x16.weir.v1.SettleRequest\x1a\x17.weir.v1.SettleResponse\x129\n" +
+	"\x06Cancel\x12\x16.weir.v1.CancelRequest\x1a\x17.weir.v1.CancelResponse\x129\n" +
+	"\x06Extend\x12\x16.weir.v1.ExtendRequest\x1a\x17.weir.v1.ExtendResponse\x12L\n" +
 	"\vLimitStream\x12\x1b.weir.v1.LimitStreamRequest\x1a\x1c.weir.v1.LimitStreamResponse(\x010\x01\x12<\n" +
 	"\aTopKeys\x12\x17.weir.v1.TopKeysRequest\x1a\x18.weir.v1.TopKeysResponseB8Z6github.com/weirhq/weir/shared/gen/proto/weir/v1;weirv1b\x06proto3"
 
@@ -1755,7 +2312,7 @@ func file_weir_v1_ratelimit_proto_rawDescGZIP() []byte {
 }
 
 var file_weir_v1_ratelimit_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_weir_v1_ratelimit_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_weir_v1_ratelimit_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_weir_v1_ratelimit_proto_goTypes = []any{
 	(Source)(0),                 // 0: weir.v1.Source
 	(TopBy)(0),                  // 1: weir.v1.TopBy
@@ -1767,48 +2324,70 @@ var file_weir_v1_ratelimit_proto_goTypes = []any{
 	(*PeekResponse)(nil),        // 7: weir.v1.PeekResponse
 	(*RefundRequest)(nil),       // 8: weir.v1.RefundRequest
 	(*RefundResponse)(nil),      // 9: weir.v1.RefundResponse
-	(*LimitStreamRequest)(nil),  // 10: weir.v1.LimitStreamRequest
-	(*LimitStreamResponse)(nil), // 11: weir.v1.LimitStreamResponse
-	(*FieldViolation)(nil),      // 12: weir.v1.FieldViolation
-	(*ExplainRequest)(nil),      // 13: weir.v1.ExplainRequest
-	(*ExplainResponse)(nil),     // 14: weir.v1.ExplainResponse
-	(*ExplainedCell)(nil),       // 15: weir.v1.ExplainedCell
-	(*TopKeysRequest)(nil),      // 16: weir.v1.TopKeysRequest
-	(*TopKeysResponse)(nil),     // 17: weir.v1.TopKeysResponse
-	(*TopKey)(nil),              // 18: weir.v1.TopKey
+	(*ReserveRequest)(nil),      // 10: weir.v1.ReserveRequest
+	(*ReserveResponse)(nil),     // 11: weir.v1.ReserveResponse
+	(*SettleRequest)(nil),       // 12: weir.v1.SettleRequest
+	(*SettleResponse)(nil),      // 13: weir.v1.SettleResponse
+	(*CancelRequest)(nil),       // 14: weir.v1.CancelRequest
+	(*CancelResponse)(nil),      // 15: weir.v1.CancelResponse
+	(*ExtendRequest)(nil),       // 16: weir.v1.ExtendRequest
+	(*ExtendResponse)(nil),      // 17: weir.v1.ExtendResponse
+	(*Settlement)(nil),          // 18: weir.v1.Settlement
+	(*LimitStreamRequest)(nil),  // 19: weir.v1.LimitStreamRequest
+	(*LimitStreamResponse)(nil), // 20: weir.v1.LimitStreamResponse
+	(*FieldViolation)(nil),      // 21: weir.v1.FieldViolation
+	(*ExplainRequest)(nil),      // 22: weir.v1.ExplainRequest
+	(*ExplainResponse)(nil),     // 23: weir.v1.ExplainResponse
+	(*ExplainedCell)(nil),       // 24: weir.v1.ExplainedCell
+	(*TopKeysRequest)(nil),      // 25: weir.v1.TopKeysRequest
+	(*TopKeysResponse)(nil),     // 26: weir.v1.TopKeysResponse
+	(*TopKey)(nil),              // 27: weir.v1.TopKey
 }
 var file_weir_v1_ratelimit_proto_depIdxs = []int32{
 	0,  // 0: weir.v1.LimitResponse.source:type_name -> weir.v1.Source
 	2,  // 1: weir.v1.LimitManyRequest.requests:type_name -> weir.v1.LimitRequest
 	3,  // 2: weir.v1.LimitManyResponse.responses:type_name -> weir.v1.LimitResponse
 	3,  // 3: weir.v1.PeekResponse.response:type_name -> weir.v1.LimitResponse
-	2,  // 4: weir.v1.LimitStreamRequest.request:type_name -> weir.v1.LimitRequest
-	3,  // 5: weir.v1.LimitStreamResponse.response:type_name -> weir.v1.LimitResponse
-	12, // 6: weir.v1.LimitStreamResponse.violations:type_name -> weir.v1.FieldViolation
-	3,  // 7: weir.v1.ExplainResponse.decision:type_name -> weir.v1.LimitResponse
-	15, // 8: weir.v1.ExplainResponse.current:type_name -> weir.v1.ExplainedCell
-	15, // 9: weir.v1.ExplainResponse.previous:type_name -> weir.v1.ExplainedCell
-	1,  // 10: weir.v1.TopKeysRequest.by:type_name -> weir.v1.TopBy
-	18, // 11: weir.v1.TopKeysResponse.keys:type_name -> weir.v1.TopKey
-	2,  // 12: weir.v1.RateLimitService.Limit:input_type -> weir.v1.LimitRequest
-	4,  // 13: weir.v1.RateLimitService.LimitMany:input_type -> weir.v1.LimitManyRequest
-	6,  // 14: weir.v1.RateLimitService.Peek:input_type -> weir.v1.PeekRequest
-	8,  // 15: weir.v1.RateLimitService.Refund:input_type -> weir.v1.RefundRequest
-	13, // 16: weir.v1.RateLimitService.Explain:input_type -> weir.v1.ExplainRequest
-	10, // 17: weir.v1.RateLimitService.LimitStream:input_type -> weir.v1.LimitStreamRequest
-	16, // 18: weir.v1.RateLimitService.TopKeys:input_type -> weir.v1.TopKeysRequest
-	3,  // 19: weir.v1.RateLimitService.Limit:output_type -> weir.v1.LimitResponse
-	5,  // 20: weir.v1.RateLimitService.LimitMany:output_type -> weir.v1.LimitManyResponse
-	7,  // 21: weir.v1.RateLimitService.Peek:output_type -> weir.v1.PeekResponse
-	9,  // 22: weir.v1.RateLimitService.Refund:output_type -> weir.v1.RefundResponse
-	14, // 23: weir.v1.RateLimitService.Explain:output_type -> weir.v1.ExplainResponse
-	11, // 24: weir.v1.RateLimitService.LimitStream:output_type -> weir.v1.LimitStreamResponse
-	17, // 25: weir.v1.RateLimitService.TopKeys:output_type -> weir.v1.TopKeysResponse
-	19, // [19:26] is the sub-list for method output_type
-	12, // [12:19] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	2,  // 4: weir.v1.ReserveRequest.requests:type_name -> weir.v1.LimitRequest
+	3,  // 5: weir.v1.ReserveResponse.responses:type_name -> weir.v1.LimitResponse
+	18, // 6: weir.v1.SettleResponse.settlement:type_name -> weir.v1.Settlement
+	18, // 7: weir.v1.CancelResponse.settlement:type_name -> weir.v1.Settlement
+	18, // 8: weir.v1.ExtendResponse.settlement:type_name -> weir.v1.Settlement
+	2,  // 9: weir.v1.LimitStreamRequest.request:type_name -> weir.v1.LimitRequest
+	3,  // 10: weir.v1.LimitStreamResponse.response:type_name -> weir.v1.LimitResponse
+	21, // 11: weir.v1.LimitStreamResponse.violations:type_name -> weir.v1.FieldViolation
+	3,  // 12: weir.v1.ExplainResponse.decision:type_name -> weir.v1.LimitResponse
+	24, // 13: weir.v1.ExplainResponse.current:type_name -> weir.v1.ExplainedCell
+	24, // 14: weir.v1.ExplainResponse.previous:type_name -> weir.v1.ExplainedCell
+	1,  // 15: weir.v1.TopKeysRequest.by:type_name -> weir.v1.TopBy
+	27, // 16: weir.v1.TopKeysResponse.keys:type_name -> weir.v1.TopKey
+	2,  // 17: weir.v1.RateLimitService.Limit:input_type -> weir.v1.LimitRequest
+	4,  // 18: weir.v1.RateLimitService.LimitMany:input_type -> weir.v1.LimitManyRequest
+	6,  // 19: weir.v1.RateLimitService.Peek:input_type -> weir.v1.PeekRequest
+	8,  // 20: weir.v1.RateLimitService.Refund:input_type -> weir.v1.RefundRequest
+	22, // 21: weir.v1.RateLimitService.Explain:input_type -> weir.v1.ExplainRequest
+	10, // 22: weir.v1.RateLimitService.Reserve:input_type -> weir.v1.ReserveRequest
+	12, // 23: weir.v1.RateLimitService.Settle:input_type -> weir.v1.SettleRequest
+	14, // 24: weir.v1.RateLimitService.Cancel:input_type -> weir.v1.CancelRequest
+	16, // 25: weir.v1.RateLimitService.Extend:input_type -> weir.v1.ExtendRequest
+	19, // 26: weir.v1.RateLimitService.LimitStream:input_type -> weir.v1.LimitStreamRequest
+	25, // 27: weir.v1.RateLimitService.TopKeys:input_type -> weir.v1.TopKeysRequest
+	3,  // 28: weir.v1.RateLimitService.Limit:output_type -> weir.v1.LimitResponse
+	5,  // 29: weir.v1.RateLimitService.LimitMany:output_type -> weir.v1.LimitManyResponse
+	7,  // 30: weir.v1.RateLimitService.Peek:output_type -> weir.v1.PeekResponse
+	9,  // 31: weir.v1.RateLimitService.Refund:output_type -> weir.v1.RefundResponse
+	23, // 32: weir.v1.RateLimitService.Explain:output_type -> weir.v1.ExplainResponse
+	11, // 33: weir.v1.RateLimitService.Reserve:output_type -> weir.v1.ReserveResponse
+	13, // 34: weir.v1.RateLimitService.Settle:output_type -> weir.v1.SettleResponse
+	15, // 35: weir.v1.RateLimitService.Cancel:output_type -> weir.v1.CancelResponse
+	17, // 36: weir.v1.RateLimitService.Extend:output_type -> weir.v1.ExtendResponse
+	20, // 37: weir.v1.RateLimitService.LimitStream:output_type -> weir.v1.LimitStreamResponse
+	26, // 38: weir.v1.RateLimitService.TopKeys:output_type -> weir.v1.TopKeysResponse
+	28, // [28:39] is the sub-list for method output_type
+	17, // [17:28] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_weir_v1_ratelimit_proto_init() }
@@ -1816,14 +2395,14 @@ func file_weir_v1_ratelimit_proto_init() {
 	if File_weir_v1_ratelimit_proto != nil {
 		return
 	}
-	file_weir_v1_ratelimit_proto_msgTypes[16].OneofWrappers = []any{}
+	file_weir_v1_ratelimit_proto_msgTypes[25].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_v1_ratelimit_proto_rawDesc), len(file_weir_v1_ratelimit_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   17,
+			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

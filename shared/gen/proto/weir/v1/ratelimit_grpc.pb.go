@@ -26,6 +26,10 @@ const (
 	RateLimitService_Peek_FullMethodName        = "/weir.v1.RateLimitService/Peek"
 	RateLimitService_Refund_FullMethodName      = "/weir.v1.RateLimitService/Refund"
 	RateLimitService_Explain_FullMethodName     = "/weir.v1.RateLimitService/Explain"
+	RateLimitService_Reserve_FullMethodName     = "/weir.v1.RateLimitService/Reserve"
+	RateLimitService_Settle_FullMethodName      = "/weir.v1.RateLimitService/Settle"
+	RateLimitService_Cancel_FullMethodName      = "/weir.v1.RateLimitService/Cancel"
+	RateLimitService_Extend_FullMethodName      = "/weir.v1.RateLimitService/Extend"
 	RateLimitService_LimitStream_FullMethodName = "/weir.v1.RateLimitService/LimitStream"
 	RateLimitService_TopKeys_FullMethodName     = "/weir.v1.RateLimitService/TopKeys"
 )
@@ -52,6 +56,17 @@ type RateLimitServiceClient interface {
 	// knows: its value, its source and its age. It counts nothing, adds no key to the table and
 	// calls no other server. It is for finding out why a request was allowed or denied.
 	Explain(ctx context.Context, in *ExplainRequest, opts ...grpc.CallOption) (*ExplainResponse, error)
+	// Reserve holds costs that are known only later, such as the tokens of an answer, until they are settled: all of
+	// them or none, at the region's origin, where any node settles them. A denial is an answer, not an error.
+	// already_exists when the id is that of another reservation, resource_exhausted when there is no room for one.
+	Reserve(ctx context.Context, in *ReserveRequest, opts ...grpc.CallOption) (*ReserveResponse, error)
+	// Settle says what was spent of a reservation, and ends it unless there is more to come. It may be repeated, and come
+	// late or out of order: a reservation is settled once. not_found when nothing is known of the id.
+	Settle(ctx context.Context, in *SettleRequest, opts ...grpc.CallOption) (*SettleResponse, error)
+	// Cancel settles a reservation with what was said to be spent, which may be nothing.
+	Cancel(ctx context.Context, in *CancelRequest, opts ...grpc.CallOption) (*CancelResponse, error)
+	// Extend has a reservation end later.
+	Extend(ctx context.Context, in *ExtendRequest, opts ...grpc.CallOption) (*ExtendResponse, error)
 	// LimitStream is Limit for callers with many requests, one after another: each is
 	// answered in its turn. A request at fault is answered with its violations, and
 	// harms no other. A node that stops ends the stream with unavailable; what was not
@@ -120,6 +135,46 @@ func (c *rateLimitServiceClient) Explain(ctx context.Context, in *ExplainRequest
 	return out, nil
 }
 
+func (c *rateLimitServiceClient) Reserve(ctx context.Context, in *ReserveRequest, opts ...grpc.CallOption) (*ReserveResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReserveResponse)
+	err := c.cc.Invoke(ctx, RateLimitService_Reserve_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *rateLimitServiceClient) Settle(ctx context.Context, in *SettleRequest, opts ...grpc.CallOption) (*SettleResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SettleResponse)
+	err := c.cc.Invoke(ctx, RateLimitService_Settle_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *rateLimitServiceClient) Cancel(ctx context.Context, in *CancelRequest, opts ...grpc.CallOption) (*CancelResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CancelResponse)
+	err := c.cc.Invoke(ctx, RateLimitService_Cancel_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *rateLimitServiceClient) Extend(ctx context.Context, in *ExtendRequest, opts ...grpc.CallOption) (*ExtendResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ExtendResponse)
+	err := c.cc.Invoke(ctx, RateLimitService_Extend_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *rateLimitServiceClient) LimitStream(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[LimitStreamRequest, LimitStreamResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &RateLimitService_ServiceDesc.Streams[0], RateLimitService_LimitStream_FullMethodName, cOpts...)
@@ -165,6 +220,17 @@ type RateLimitServiceServer interface {
 	// knows: its value, its source and its age. It counts nothing, adds no key to the table and
 	// calls no other server. It is for finding out why a request was allowed or denied.
 	Explain(context.Context, *ExplainRequest) (*ExplainResponse, error)
+	// Reserve holds costs that are known only later, such as the tokens of an answer, until they are settled: all of
+	// them or none, at the region's origin, where any node settles them. A denial is an answer, not an error.
+	// already_exists when the id is that of another reservation, resource_exhausted when there is no room for one.
+	Reserve(context.Context, *ReserveRequest) (*ReserveResponse, error)
+	// Settle says what was spent of a reservation, and ends it unless there is more to come. It may be repeated, and come
+	// late or out of order: a reservation is settled once. not_found when nothing is known of the id.
+	Settle(context.Context, *SettleRequest) (*SettleResponse, error)
+	// Cancel settles a reservation with what was said to be spent, which may be nothing.
+	Cancel(context.Context, *CancelRequest) (*CancelResponse, error)
+	// Extend has a reservation end later.
+	Extend(context.Context, *ExtendRequest) (*ExtendResponse, error)
 	// LimitStream is Limit for callers with many requests, one after another: each is
 	// answered in its turn. A request at fault is answered with its violations, and
 	// harms no other. A node that stops ends the stream with unavailable; what was not
@@ -197,6 +263,18 @@ func (UnimplementedRateLimitServiceServer) Refund(context.Context, *RefundReques
 }
 func (UnimplementedRateLimitServiceServer) Explain(context.Context, *ExplainRequest) (*ExplainResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Explain not implemented")
+}
+func (UnimplementedRateLimitServiceServer) Reserve(context.Context, *ReserveRequest) (*ReserveResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Reserve not implemented")
+}
+func (UnimplementedRateLimitServiceServer) Settle(context.Context, *SettleRequest) (*SettleResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Settle not implemented")
+}
+func (UnimplementedRateLimitServiceServer) Cancel(context.Context, *CancelRequest) (*CancelResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Cancel not implemented")
+}
+func (UnimplementedRateLimitServiceServer) Extend(context.Context, *ExtendRequest) (*ExtendResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Extend not implemented")
 }
 func (UnimplementedRateLimitServiceServer) LimitStream(grpc.BidiStreamingServer[LimitStreamRequest, LimitStreamResponse]) error {
 	return status.Error(codes.Unimplemented, "method LimitStream not implemented")
@@ -315,6 +393,78 @@ func _RateLimitService_Explain_Handler(srv interface{}, ctx context.Context, dec
 	return interceptor(ctx, in, info, handler)
 }
 
+func _RateLimitService_Reserve_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReserveRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RateLimitServiceServer).Reserve(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: RateLimitService_Reserve_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RateLimitServiceServer).Reserve(ctx, req.(*ReserveRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _RateLimitService_Settle_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SettleRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RateLimitServiceServer).Settle(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: RateLimitService_Settle_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RateLimitServiceServer).Settle(ctx, req.(*SettleRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _RateLimitService_Cancel_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CancelRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RateLimitServiceServer).Cancel(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: RateLimitService_Cancel_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RateLimitServiceServer).Cancel(ctx, req.(*CancelRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _RateLimitService_Extend_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ExtendRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RateLimitServiceServer).Extend(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: RateLimitService_Extend_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RateLimitServiceServer).Extend(ctx, req.(*ExtendRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _RateLimitService_LimitStream_Handler(srv interface{}, stream grpc.ServerStream) error {
 	return srv.(RateLimitServiceServer).LimitStream(&grpc.GenericServerStream[LimitStreamRequest, LimitStreamResponse]{ServerStream: stream})
 }
@@ -366,6 +516,22 @@ var RateLimitService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Explain",
 			Handler:    _RateLimitService_Explain_Handler,
+		},
+		{
+			MethodName: "Reserve",
+			Handler:    _RateLimitService_Reserve_Handler,
+		},
+		{
+			MethodName: "Settle",
+			Handler:    _RateLimitService_Settle_Handler,
+		},
+		{
+			MethodName: "Cancel",
+			Handler:    _RateLimitService_Cancel_Handler,
+		},
+		{
+			MethodName: "Extend",
+			Handler:    _RateLimitService_Extend_Handler,
 		},
 		{
 			MethodName: "TopKeys",

@@ -47,6 +47,15 @@ const (
 	// RateLimitServiceExplainProcedure is the fully-qualified name of the RateLimitService's Explain
 	// RPC.
 	RateLimitServiceExplainProcedure = "/weir.v1.RateLimitService/Explain"
+	// RateLimitServiceReserveProcedure is the fully-qualified name of the RateLimitService's Reserve
+	// RPC.
+	RateLimitServiceReserveProcedure = "/weir.v1.RateLimitService/Reserve"
+	// RateLimitServiceSettleProcedure is the fully-qualified name of the RateLimitService's Settle RPC.
+	RateLimitServiceSettleProcedure = "/weir.v1.RateLimitService/Settle"
+	// RateLimitServiceCancelProcedure is the fully-qualified name of the RateLimitService's Cancel RPC.
+	RateLimitServiceCancelProcedure = "/weir.v1.RateLimitService/Cancel"
+	// RateLimitServiceExtendProcedure is the fully-qualified name of the RateLimitService's Extend RPC.
+	RateLimitServiceExtendProcedure = "/weir.v1.RateLimitService/Extend"
 	// RateLimitServiceLimitStreamProcedure is the fully-qualified name of the RateLimitService's
 	// LimitStream RPC.
 	RateLimitServiceLimitStreamProcedure = "/weir.v1.RateLimitService/LimitStream"
@@ -72,6 +81,17 @@ type RateLimitServiceClient interface {
 	// knows: its value, its source and its age. It counts nothing, adds no key to the table and
 	// calls no other server. It is for finding out why a request was allowed or denied.
 	Explain(context.Context, *connect.Request[v1.ExplainRequest]) (*connect.Response[v1.ExplainResponse], error)
+	// Reserve holds costs that are known only later, such as the tokens of an answer, until they are settled: all of
+	// them or none, at the region's origin, where any node settles them. A denial is an answer, not an error.
+	// already_exists when the id is that of another reservation, resource_exhausted when there is no room for one.
+	Reserve(context.Context, *connect.Request[v1.ReserveRequest]) (*connect.Response[v1.ReserveResponse], error)
+	// Settle says what was spent of a reservation, and ends it unless there is more to come. It may be repeated, and come
+	// late or out of order: a reservation is settled once. not_found when nothing is known of the id.
+	Settle(context.Context, *connect.Request[v1.SettleRequest]) (*connect.Response[v1.SettleResponse], error)
+	// Cancel settles a reservation with what was said to be spent, which may be nothing.
+	Cancel(context.Context, *connect.Request[v1.CancelRequest]) (*connect.Response[v1.CancelResponse], error)
+	// Extend has a reservation end later.
+	Extend(context.Context, *connect.Request[v1.ExtendRequest]) (*connect.Response[v1.ExtendResponse], error)
 	// LimitStream is Limit for callers with many requests, one after another: each is
 	// answered in its turn. A request at fault is answered with its violations, and
 	// harms no other. A node that stops ends the stream with unavailable; what was not
@@ -123,6 +143,30 @@ func NewRateLimitServiceClient(httpClient connect.HTTPClient, baseURL string, op
 			connect.WithSchema(rateLimitServiceMethods.ByName("Explain")),
 			connect.WithClientOptions(opts...),
 		),
+		reserve: connect.NewClient[v1.ReserveRequest, v1.ReserveResponse](
+			httpClient,
+			baseURL+RateLimitServiceReserveProcedure,
+			connect.WithSchema(rateLimitServiceMethods.ByName("Reserve")),
+			connect.WithClientOptions(opts...),
+		),
+		settle: connect.NewClient[v1.SettleRequest, v1.SettleResponse](
+			httpClient,
+			baseURL+RateLimitServiceSettleProcedure,
+			connect.WithSchema(rateLimitServiceMethods.ByName("Settle")),
+			connect.WithClientOptions(opts...),
+		),
+		cancel: connect.NewClient[v1.CancelRequest, v1.CancelResponse](
+			httpClient,
+			baseURL+RateLimitServiceCancelProcedure,
+			connect.WithSchema(rateLimitServiceMethods.ByName("Cancel")),
+			connect.WithClientOptions(opts...),
+		),
+		extend: connect.NewClient[v1.ExtendRequest, v1.ExtendResponse](
+			httpClient,
+			baseURL+RateLimitServiceExtendProcedure,
+			connect.WithSchema(rateLimitServiceMethods.ByName("Extend")),
+			connect.WithClientOptions(opts...),
+		),
 		limitStream: connect.NewClient[v1.LimitStreamRequest, v1.LimitStreamResponse](
 			httpClient,
 			baseURL+RateLimitServiceLimitStreamProcedure,
@@ -145,6 +189,10 @@ type rateLimitServiceClient struct {
 	peek        *connect.Client[v1.PeekRequest, v1.PeekResponse]
 	refund      *connect.Client[v1.RefundRequest, v1.RefundResponse]
 	explain     *connect.Client[v1.ExplainRequest, v1.ExplainResponse]
+	reserve     *connect.Client[v1.ReserveRequest, v1.ReserveResponse]
+	settle      *connect.Client[v1.SettleRequest, v1.SettleResponse]
+	cancel      *connect.Client[v1.CancelRequest, v1.CancelResponse]
+	extend      *connect.Client[v1.ExtendRequest, v1.ExtendResponse]
 	limitStream *connect.Client[v1.LimitStreamRequest, v1.LimitStreamResponse]
 	topKeys     *connect.Client[v1.TopKeysRequest, v1.TopKeysResponse]
 }
@@ -174,6 +222,26 @@ func (c *rateLimitServiceClient) Explain(ctx context.Context, req *connect.Reque
 	return c.explain.CallUnary(ctx, req)
 }
 
+// Reserve calls weir.v1.RateLimitService.Reserve.
+func (c *rateLimitServiceClient) Reserve(ctx context.Context, req *connect.Request[v1.ReserveRequest]) (*connect.Response[v1.ReserveResponse], error) {
+	return c.reserve.CallUnary(ctx, req)
+}
+
+// Settle calls weir.v1.RateLimitService.Settle.
+func (c *rateLimitServiceClient) Settle(ctx context.Context, req *connect.Request[v1.SettleRequest]) (*connect.Response[v1.SettleResponse], error) {
+	return c.settle.CallUnary(ctx, req)
+}
+
+// Cancel calls weir.v1.RateLimitService.Cancel.
+func (c *rateLimitServiceClient) Cancel(ctx context.Context, req *connect.Request[v1.CancelRequest]) (*connect.Response[v1.CancelResponse], error) {
+	return c.cancel.CallUnary(ctx, req)
+}
+
+// Extend calls weir.v1.RateLimitService.Extend.
+func (c *rateLimitServiceClient) Extend(ctx context.Context, req *connect.Request[v1.ExtendRequest]) (*connect.Response[v1.ExtendResponse], error) {
+	return c.extend.CallUnary(ctx, req)
+}
+
 // LimitStream calls weir.v1.RateLimitService.LimitStream.
 func (c *rateLimitServiceClient) LimitStream(ctx context.Context) *connect.BidiStreamForClient[v1.LimitStreamRequest, v1.LimitStreamResponse] {
 	return c.limitStream.CallBidiStream(ctx)
@@ -201,6 +269,17 @@ type RateLimitServiceHandler interface {
 	// knows: its value, its source and its age. It counts nothing, adds no key to the table and
 	// calls no other server. It is for finding out why a request was allowed or denied.
 	Explain(context.Context, *connect.Request[v1.ExplainRequest]) (*connect.Response[v1.ExplainResponse], error)
+	// Reserve holds costs that are known only later, such as the tokens of an answer, until they are settled: all of
+	// them or none, at the region's origin, where any node settles them. A denial is an answer, not an error.
+	// already_exists when the id is that of another reservation, resource_exhausted when there is no room for one.
+	Reserve(context.Context, *connect.Request[v1.ReserveRequest]) (*connect.Response[v1.ReserveResponse], error)
+	// Settle says what was spent of a reservation, and ends it unless there is more to come. It may be repeated, and come
+	// late or out of order: a reservation is settled once. not_found when nothing is known of the id.
+	Settle(context.Context, *connect.Request[v1.SettleRequest]) (*connect.Response[v1.SettleResponse], error)
+	// Cancel settles a reservation with what was said to be spent, which may be nothing.
+	Cancel(context.Context, *connect.Request[v1.CancelRequest]) (*connect.Response[v1.CancelResponse], error)
+	// Extend has a reservation end later.
+	Extend(context.Context, *connect.Request[v1.ExtendRequest]) (*connect.Response[v1.ExtendResponse], error)
 	// LimitStream is Limit for callers with many requests, one after another: each is
 	// answered in its turn. A request at fault is answered with its violations, and
 	// harms no other. A node that stops ends the stream with unavailable; what was not
@@ -248,6 +327,30 @@ func NewRateLimitServiceHandler(svc RateLimitServiceHandler, opts ...connect.Han
 		connect.WithSchema(rateLimitServiceMethods.ByName("Explain")),
 		connect.WithHandlerOptions(opts...),
 	)
+	rateLimitServiceReserveHandler := connect.NewUnaryHandler(
+		RateLimitServiceReserveProcedure,
+		svc.Reserve,
+		connect.WithSchema(rateLimitServiceMethods.ByName("Reserve")),
+		connect.WithHandlerOptions(opts...),
+	)
+	rateLimitServiceSettleHandler := connect.NewUnaryHandler(
+		RateLimitServiceSettleProcedure,
+		svc.Settle,
+		connect.WithSchema(rateLimitServiceMethods.ByName("Settle")),
+		connect.WithHandlerOptions(opts...),
+	)
+	rateLimitServiceCancelHandler := connect.NewUnaryHandler(
+		RateLimitServiceCancelProcedure,
+		svc.Cancel,
+		connect.WithSchema(rateLimitServiceMethods.ByName("Cancel")),
+		connect.WithHandlerOptions(opts...),
+	)
+	rateLimitServiceExtendHandler := connect.NewUnaryHandler(
+		RateLimitServiceExtendProcedure,
+		svc.Extend,
+		connect.WithSchema(rateLimitServiceMethods.ByName("Extend")),
+		connect.WithHandlerOptions(opts...),
+	)
 	rateLimitServiceLimitStreamHandler := connect.NewBidiStreamHandler(
 		RateLimitServiceLimitStreamProcedure,
 		svc.LimitStream,
@@ -272,6 +375,14 @@ func NewRateLimitServiceHandler(svc RateLimitServiceHandler, opts ...connect.Han
 			rateLimitServiceRefundHandler.ServeHTTP(w, r)
 		case RateLimitServiceExplainProcedure:
 			rateLimitServiceExplainHandler.ServeHTTP(w, r)
+		case RateLimitServiceReserveProcedure:
+			rateLimitServiceReserveHandler.ServeHTTP(w, r)
+		case RateLimitServiceSettleProcedure:
+			rateLimitServiceSettleHandler.ServeHTTP(w, r)
+		case RateLimitServiceCancelProcedure:
+			rateLimitServiceCancelHandler.ServeHTTP(w, r)
+		case RateLimitServiceExtendProcedure:
+			rateLimitServiceExtendHandler.ServeHTTP(w, r)
 		case RateLimitServiceLimitStreamProcedure:
 			rateLimitServiceLimitStreamHandler.ServeHTTP(w, r)
 		case RateLimitServiceTopKeysProcedure:
@@ -303,6 +414,22 @@ func (UnimplementedRateLimitServiceHandler) Refund(context.Context, *connect.Req
 
 func (UnimplementedRateLimitServiceHandler) Explain(context.Context, *connect.Request[v1.ExplainRequest]) (*connect.Response[v1.ExplainResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.RateLimitService.Explain is not implemented"))
+}
+
+func (UnimplementedRateLimitServiceHandler) Reserve(context.Context, *connect.Request[v1.ReserveRequest]) (*connect.Response[v1.ReserveResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.RateLimitService.Reserve is not implemented"))
+}
+
+func (UnimplementedRateLimitServiceHandler) Settle(context.Context, *connect.Request[v1.SettleRequest]) (*connect.Response[v1.SettleResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.RateLimitService.Settle is not implemented"))
+}
+
+func (UnimplementedRateLimitServiceHandler) Cancel(context.Context, *connect.Request[v1.CancelRequest]) (*connect.Response[v1.CancelResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.RateLimitService.Cancel is not implemented"))
+}
+
+func (UnimplementedRateLimitServiceHandler) Extend(context.Context, *connect.Request[v1.ExtendRequest]) (*connect.Response[v1.ExtendResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.RateLimitService.Extend is not implemented"))
 }
 
 func (UnimplementedRateLimitServiceHandler) LimitStream(context.Context, *connect.BidiStream[v1.LimitStreamRequest, v1.LimitStreamResponse]) error {
