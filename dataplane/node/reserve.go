@@ -88,7 +88,8 @@ func settled(ctx context.Context, found violations,
 	if err != nil {
 		return nil, refusalOfReservation(err)
 	}
-	return &weirv1.Settlement{Id: s.ID, Spent: s.Spent, Settled: s.Settled, Late: s.Late, EndsAtMs: s.EndsAt.UnixMilli()}, nil
+	return &weirv1.Settlement{Id: s.ID, Spent: s.Spent, Settled: s.Settled, Late: s.Late,
+		EndsAtMs: s.EndsAt.UnixMilli()}, nil
 }
 
 // refusalOfReservation is refusal for the calls that may find nothing, something else, no room, or no origin.
@@ -118,7 +119,8 @@ func readReserve(m *weirv1.ReserveRequest) (dataplane.ReserveRequest, error) {
 		found.add("requests", "has %d items (1 to %d)", n, dataplane.ReservedMax)
 		return dataplane.ReserveRequest{}, found.err()
 	}
-	r := dataplane.ReserveRequest{ID: m.GetId(), Returned: m.GetReturned(), Holder: m.GetHolder(), TTL: found.ttl(m.GetTtlMs()),
+	r := dataplane.ReserveRequest{ID: m.GetId(), Returned: m.GetReturned(), Holder: m.GetHolder(),
+		TTL: found.ttl(m.GetTtlMs()),
 		Requests: make([]dataplane.Request, len(items))}
 	for i, item := range items {
 		r.Requests[i] = found.readItem(i, item)

@@ -85,8 +85,8 @@ func reserveThrough(t *testing.T, a, b weirv1connect.RateLimitServiceClient, key
 	}
 }
 
-// "already_exists when the id is that of another reservation … not_found when nothing is known of the id", and bad input
-// is named with its bound.
+// "already_exists when the id is that of another reservation … not_found when nothing is known of the id", and bad
+// input is named with its bound.
 func TestReservationsSayWhatIsWrong(t *testing.T) {
 	origin := memstore.NewOrigin(memstore.OriginOptions{})
 	nodes := regionOf(t, origin, 1)

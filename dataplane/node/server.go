@@ -24,8 +24,8 @@ import (
 
 // Limiter makes the decisions. *dataplane.Limiter is one.
 //
-// Allow, Peek, AppendAllowMany, Refund, Explain and the calls about reservations may run concurrently, obey ctx's deadline, and
-// report only requests that are themselves at fault, in the answer's Err. None of them keeps
+// Allow, Peek, AppendAllowMany, Refund, Explain and the calls about reservations may run concurrently, obey ctx's
+// deadline, and report only requests that are themselves at fault, in the answer's Err. None of them keeps
 // a slice that it was given. Start returns
 // when the limiter runs; Stop when all it had accepted is where it belongs, or ctx
 // is done.
