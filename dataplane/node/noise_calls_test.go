@@ -31,6 +31,11 @@ var utterances = []struct {
 	{weirv1connect.RateLimitServiceRefundProcedure, false, &weirv1.RefundRequest{Workspace: "w", Namespace: "n", Identifier: "i", DurationMs: 1000, Cost: 1}},
 	{weirv1connect.RateLimitServiceExplainProcedure, false, &weirv1.ExplainRequest{Workspace: "w", Namespace: "n", Identifier: "i", Limit: 1, DurationMs: 1000}},
 	{weirv1connect.RateLimitServiceTopKeysProcedure, false, &weirv1.TopKeysRequest{By: weirv1.TopBy_TOP_BY_HOT, Limit: 5}},
+	{weirv1connect.RateLimitServiceReserveProcedure, false, &weirv1.ReserveRequest{Id: "r", TtlMs: 1000, Holder: "h",
+		Requests: []*weirv1.LimitRequest{askedOnTheWire, askedOnTheWire}}},
+	{weirv1connect.RateLimitServiceSettleProcedure, false, &weirv1.SettleRequest{Id: "r", Costs: []int64{7, 8}, More: true}},
+	{weirv1connect.RateLimitServiceCancelProcedure, false, &weirv1.CancelRequest{Id: "r"}},
+	{weirv1connect.RateLimitServiceExtendProcedure, false, &weirv1.ExtendRequest{Id: "r", TtlMs: 1000}},
 	{streamProcedure, true, &weirv1.LimitStreamRequest{Request: askedOnTheWire}},
 	{rls.Procedure, false, &rlsv3.RateLimitRequest{Domain: "edge", Descriptors: []*ratelimitv3.RateLimitDescriptor{
 		{Entries: []*ratelimitv3.RateLimitDescriptor_Entry{{Key: "user", Value: "1"}}},

@@ -120,7 +120,7 @@ func readReserve(m *weirv1.ReserveRequest) (dataplane.ReserveRequest, error) {
 		return dataplane.ReserveRequest{}, found.err()
 	}
 	r := dataplane.ReserveRequest{ID: m.GetId(), Returned: m.GetReturned(), Holder: m.GetHolder(),
-		TTL: found.ttl(m.GetTtlMs()),
+		TTL:      found.ttl(m.GetTtlMs()),
 		Requests: make([]dataplane.Request, len(items))}
 	for i, item := range items {
 		r.Requests[i] = found.readItem(i, item)
