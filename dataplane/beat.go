@@ -28,7 +28,7 @@ func (l *Limiter) beat(ctx context.Context, stopped bool) error {
 		Top:           report,
 		Stopped:       stopped,
 	})
-	l.metrics.latency.turn(nowMs)
+	l.metrics.latency.Turn(nowMs)
 	if err != nil {
 		return fmt.Errorf("heartbeat: %w", err)
 	}
@@ -53,7 +53,7 @@ func (l *Limiter) figures() heartbeat.Health {
 		ResetAtMs:      set.resets.atMs,
 		Trial:          set.number,
 		TuningHash:     set.hash,
-		DecisionP99Us:  m.latency.p99Us(),
+		DecisionP99Us:  m.latency.P99Us(),
 	}
 	for _, sh := range l.shards {
 		if sh.asks.State() != breaker.Closed || sh.sends.State() != breaker.Closed {

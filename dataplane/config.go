@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/internal/breaker"
 	"github.com/weirhq/weir/dataplane/store"
 )
 
@@ -88,10 +89,11 @@ func (c Config) withDefaults() (Config, error) {
 	if err := c.checkBounds(); err != nil {
 		return c, err
 	}
-	var err error
-	if c.Breaker, err = c.Breaker.withDefaults(); err != nil {
-		return c, err
+	calls, err := breaker.Config(c.Breaker).WithDefaults()
+	if err != nil {
+		return c, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
+	c.Breaker = Breaker(calls)
 	if c.Settings == nil && c.Origin != nil {
 		c.Settings = c.Origin
 	}

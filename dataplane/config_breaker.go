@@ -1,9 +1,6 @@
 package dataplane
 
-import (
-	"fmt"
-	"time"
-)
+import "time"
 
 // Breaker says when the limiter stops calling a shard of the origin, and when it tries
 // again. Each shard has two: one for what decisions wait for, so that they are made at
@@ -34,57 +31,4 @@ type Breaker struct {
 	// HalfOpenCalls is how many calls go through when it is half-open, all of which
 	// must succeed; 0 is 3, at most 1,000.
 	HalfOpenCalls int
-}
-
-const (
-	breakerRatioDefault    = 0.5
-	breakerCallsMinDefault = 5
-	breakerCallsMinMax     = 1_000_000
-	breakerInterval        = 10 * time.Second
-	breakerIntervalMin     = 100 * time.Millisecond
-	breakerOpenFor         = time.Second
-	breakerOpenForMin      = 10 * time.Millisecond
-	breakerTimeMax         = time.Hour
-	breakerHalfOpenCalls   = 3
-	breakerHalfOpenMax     = 1_000
-)
-
-func (b Breaker) withDefaults() (Breaker, error) {
-	switch {
-	case !(b.FailureRatio >= 0 && b.FailureRatio <= 1): // NaN too
-		return b, fmt.Errorf("%w: Config.Breaker.FailureRatio is %v (more than 0, at most 1; 0 for %v)", ErrInvalid,
-			b.FailureRatio, breakerRatioDefault)
-	case b.CallsMin < 0 || b.CallsMin > breakerCallsMinMax:
-		return b, fmt.Errorf("%w: Config.Breaker.CallsMin is %d (1 to %d, 0 for %d)", ErrInvalid, b.CallsMin,
-			breakerCallsMinMax, breakerCallsMinDefault)
-	case b.HalfOpenCalls < 0 || b.HalfOpenCalls > breakerHalfOpenMax:
-		return b, fmt.Errorf("%w: Config.Breaker.HalfOpenCalls is %d (1 to %d, 0 for %d)", ErrInvalid, b.HalfOpenCalls,
-			breakerHalfOpenMax, breakerHalfOpenCalls)
-	}
-	for _, d := range []struct {
-		name       string
-		value      *time.Duration
-		least, def time.Duration
-	}{
-		{"Interval", &b.Interval, breakerIntervalMin, breakerInterval},
-		{"OpenFor", &b.OpenFor, breakerOpenForMin, breakerOpenFor},
-	} {
-		if *d.value == 0 {
-			*d.value = d.def
-		}
-		if *d.value < d.least || *d.value > breakerTimeMax {
-			return b, fmt.Errorf("%w: Config.Breaker.%s is %v (%v to %v, 0 for %v)", ErrInvalid, d.name, *d.value, d.least,
-				breakerTimeMax, d.def)
-		}
-	}
-	if b.FailureRatio == 0 {
-		b.FailureRatio = breakerRatioDefault
-	}
-	if b.CallsMin == 0 {
-		b.CallsMin = breakerCallsMinDefault
-	}
-	if b.HalfOpenCalls == 0 {
-		b.HalfOpenCalls = breakerHalfOpenCalls
-	}
-	return b, nil
 }

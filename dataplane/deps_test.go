@@ -39,7 +39,8 @@ var own = append([]string{library + "/store", library + "/internal/cell", librar
 
 // leaves import nothing of ours.
 var leaves = []string{
-	library + "/internal/breaker", library + "/internal/clock", library + "/internal/loop", library + "/internal/topk",
+	library + "/internal/breaker", library + "/internal/clock", library + "/internal/latency",
+	library + "/internal/loop", library + "/internal/topk",
 }
 
 // Nothing beyond the standard library, shared, the Prometheus client and a small library that

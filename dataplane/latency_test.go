@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/internal/latency"
 	"github.com/weirhq/weir/dataplane/memstore"
 )
 
@@ -18,7 +19,7 @@ func measured(t *testing.T, clock func() time.Time) *Limiter {
 
 func (l *Limiter) takes(times int, source Source, took time.Duration) {
 	for range times {
-		l.metrics.latency.observe(source, took)
+		l.metrics.latency.Observe(source == SourceLocal, took)
 	}
 }
 
@@ -76,7 +77,7 @@ func TestOldLatenciesAreForgotten(t *testing.T) {
 func TestLatencyIsThatOfRequests(t *testing.T) {
 	l := measured(t, nil)
 	r := Request{Workspace: "acme", Namespace: "api", Identifier: "k", Limit: 1 << 40, Duration: time.Minute}
-	const decisions = (2*latencySamplesMin + stripes) * sampleEvery // a stack that moves leaves a rest on a stripe
+	const decisions = (2*latency.SamplesMin + stripes) * sampleEvery // a stack that moves leaves a rest on a stripe
 	for range decisions {
 		l.Allow(t.Context(), r)
 	}

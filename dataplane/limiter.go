@@ -163,7 +163,7 @@ func (l *Limiter) decide(ctx context.Context, nowMs int64, cached bool, r *Reque
 func (l *Limiter) decideTimed(ctx context.Context, c *call, by *rule, held *Reservation, d *Decision) {
 	began := l.clock.Elapsed()
 	l.decideCall(ctx, c, by, l.table.Get(c.id), held, d)
-	l.metrics.latency.observe(d.Source, l.clock.Elapsed()-began)
+	l.metrics.latency.Observe(d.Source == SourceLocal, l.clock.Elapsed()-began)
 }
 
 // decideCall is the second half: entry → (refresh) → judge → answer, into d. e is the key's

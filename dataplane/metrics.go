@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirhq/weir/dataplane/internal/cell"
+	"github.com/weirhq/weir/dataplane/internal/latency"
 )
 
 // outcome is what became of a request.
@@ -105,7 +106,7 @@ type metrics struct {
 	startedAtMs int64
 
 	decisions [stripes]stripe
-	latency   latency
+	latency   latency.Latency
 
 	strictActivations atomic.Int64
 	crowd             crowd
@@ -132,7 +133,7 @@ type metrics struct {
 func newMetrics(l *Limiter) *metrics {
 	m := &metrics{limiter: l, startedAtMs: l.nowMs()}
 	m.estimateMetrics.init()
-	m.latency.init(m.startedAtMs)
+	m.latency.Init(m.startedAtMs)
 	for op := range m.originSeconds {
 		m.originSeconds[op] = prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "weir_origin_pipeline_seconds", Help: "Time one call to the origin took, failed ones included.",

@@ -25,8 +25,8 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	for _, out := range []outcome{outcomeAllowed, outcomeDenied} {
 		counter(descCandidates, m.comparedAll(out), out.String())
 	}
-	m.latency.local.Collect(ch)
-	m.latency.origin.Collect(ch)
+	m.latency.Local.Collect(ch)
+	m.latency.Origin.Collect(ch)
 	gauge(descEntries, float64(l.table.Len()))
 	gauge(descCap, float64(l.cfg.EntriesMax))
 	gauge(descNodes, float64(l.nodes.Load()))
