@@ -10,6 +10,7 @@ import (
 	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/dataplane/internal/loop"
+	"github.com/weirhq/weir/dataplane/internal/slots"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -40,6 +41,8 @@ type Limiter struct {
 	shards []*shard   // of the origin; constant
 	syncs  syncCounts // of the estimate mode
 
+	slots *slots.Table // of concurrency limits
+
 	metrics  *metrics
 	shape    atomic.Pointer[shape]
 	top      top
@@ -67,6 +70,7 @@ func New(cfg Config) (*Limiter, error) {
 	l.settings.Store(defaultSettings())
 	l.setNodes(l.settings.Load())
 	l.metrics = newMetrics(l)
+	l.slots = l.newSlots()
 	return l, nil
 }
 

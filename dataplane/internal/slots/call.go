@@ -100,8 +100,8 @@ func (sh *shard) rested(now time.Duration, err error) {
 // jittered is d, or up to a quarter less.
 func jittered(d time.Duration) time.Duration { return d - rand.N(d/4+1) }
 
-// say is what a call says of the key, and makes the node hold no more than that. It is false if there is nothing to say,
-// or nothing may be said.
+// say is what a call says of the key, and makes the node hold no more than that. It is false if there is nothing to
+// say, or nothing may be said.
 func (e *entry) say(now time.Duration, number int64) (ask store.SlotsAsk, ok bool) {
 	e.stripe.mu.Lock()
 	defer e.stripe.mu.Unlock()

@@ -171,7 +171,7 @@ func (e *entry) serve(now time.Duration) {
 	for w := e.waiters.first; w != nil && e.hasRoom(w.ask.Limit); w = e.waiters.first {
 		e.waiters.remove(w)
 		e.stripe.stats.Waiters--
-		w.ready <- Result{Lease: e.grant(now, w.ask), Granted: true, Held: e.busy + e.others, Asked: w.number > 0}
+		w.ready <- Result{Lease: e.grant(now, &w.ask), Granted: true, Held: e.busy + e.others, Asked: w.number > 0}
 	}
 }
 

@@ -52,12 +52,13 @@ type Origin interface {
 
 // Config is what a Table is made with.
 type Config struct {
-	Origin     Origin                    // nil: all slots of all keys are this node's
-	EntriesMax int                       // keys
-	WaitersMax int                       // that wait for one key
-	Nodes      func() int64              // of the region; nil: this one alone
-	Now        func() time.Duration      // a clock that only goes forwards; nil is the system's
-	Called     func(asks int, err error) // after each call to Origin, if it is not nil
+	Origin        Origin                    // nil: all slots of all keys are this node's
+	EntriesMax    int                       // keys
+	WaitersMax    int                       // that wait for one key
+	AnswerTimeout time.Duration             // how long Try waits for the origin; 0: until its ctx ends
+	Nodes         func() int64              // of the region; nil: this one alone
+	Now           func() time.Duration      // a clock that only goes forwards; nil is the system's
+	Called        func(asks int, err error) // after each call to Origin, if it is not nil
 }
 
 // Name names a key.
@@ -224,7 +225,7 @@ func (e *entry) refusedOrQueued(now time.Duration, a *Ask, once bool) (*waiter, 
 	case once && now < time.Duration(e.shard.restUntil.Load()):
 		refused.Out, refused.RetryIn = true, time.Duration(e.shard.restUntil.Load())-now
 	default:
-		w := &waiter{ask: a, once: once, ready: make(chan Result, 1)}
+		w := &waiter{ask: *a, once: once, ready: make(chan Result, 1)}
 		e.waiters.add(w)
 		e.stripe.stats.Waiters++
 		if !alone && a.Limit > 0 && (once || e.waiters.len == 1) {
@@ -238,6 +239,11 @@ func (e *entry) refusedOrQueued(now time.Duration, a *Ask, once bool) (*waiter, 
 
 // await waits for a waiter's result.
 func (t *Table) await(ctx context.Context, e *entry, w *waiter) Result {
+	if w.once && t.cfg.AnswerTimeout > 0 {
+		within, cancel := context.WithTimeout(ctx, t.cfg.AnswerTimeout)
+		defer cancel()
+		ctx = within
+	}
 	select {
 	case r := <-w.ready:
 		return r

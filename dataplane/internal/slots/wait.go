@@ -2,7 +2,7 @@ package slots
 
 // waiter waits for a slot, or for the answer to the next call.
 type waiter struct {
-	ask        *Ask
+	ask        Ask
 	once       bool        // answered by the next call, whatever it says
 	number     int64       // of the call that has asked for it; 0: none yet
 	ready      chan Result // takes the one answer
