@@ -248,8 +248,8 @@ func TestConcurrencyMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := acquirer(t, dataplane.Config{Origin: memstore.NewOrigin(memstore.OriginOptions{}), Region: "eu"})
 		begin := gather(t, l)
-		for _, name := range []string{"leases", "waiters", `requests_total{result="granted"}`, `requests_total{result="refused"}`,
-			"leases_lost_total", "calls_total", "call_keys_total", "call_errors_total"} {
+		for _, name := range []string{"leases", "waiters", `requests_total{result="granted"}`,
+			`requests_total{result="refused"}`, "leases_lost_total", "calls_total", "call_keys_total", "call_errors_total"} {
 			if got, ok := begin["weir_concurrency_"+name]; got != 0 || !ok {
 				t.Errorf("%s is %v at the start (%v)", name, got, ok)
 			}

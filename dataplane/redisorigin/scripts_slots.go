@@ -9,8 +9,8 @@ var slotsScript = lua(luaEpoch, luaSlots)
 // born: whether its epoch is as young cannot be told.
 const (
 	// luaSlots takes the keys of the birth and the slots; node, number and for how long a node counts as refused; for
-	// each key limit, have, want, spare and time to live. It answers with a state (0; 1: young; 2: late; 3: not slots), held, others, starved and retry in
-	// milliseconds of each key.
+	// each key limit, have, want, spare and time to live. It answers with a state (0; 1: young; 2: late; 3: not slots),
+	// held, others, starved and retry in milliseconds of each key.
 	luaSlots = `
 local function text(n) return string.format('%.0f', n) end
 local node, number = ARGV[2], tonumber(ARGV[3])
