@@ -93,30 +93,30 @@ func (l *Limiter) AcquireWait(ctx context.Context, r ConcurrencyRequest) (Lease,
 }
 
 func (l *Limiter) acquire(ctx context.Context, r *ConcurrencyRequest, wait bool) (lease Lease, d ConcurrencyDecision) {
-	resolved := Request{Workspace: r.Workspace, Namespace: r.Namespace, Identifier: r.Identifier, Limit: r.Limit,
-		Duration: time.Second}
+	var resolved Request // set field by field, as ask is: a literal would be made elsewhere and copied
+	resolved.Workspace, resolved.Namespace, resolved.Identifier = r.Workspace, r.Namespace, r.Identifier
+	resolved.Limit, resolved.Duration = r.Limit, time.Second
 	if d.Err = r.check(&resolved); d.Err != nil {
 		return lease, d
 	}
 	by := l.settings.Load().resolve(&resolved)
 	d.Limit, d.Override = resolved.Limit, by.pattern
-	ask := slots.Ask{Name: slots.Name{Workspace: r.Workspace, Namespace: r.Namespace, Identifier: r.Identifier},
-		Limit: d.Limit, TTL: r.TTL, AgeMax: r.AgeMax, Unattended: r.RenewedByHolder, Holder: r.Holder,
-		OutEnds: by.outage == outageOpen}
-	if ask.TTL == 0 {
+	var ask slots.Ask
+	ask.Name.Workspace, ask.Name.Namespace, ask.Name.Identifier = r.Workspace, r.Namespace, r.Identifier
+	ask.Limit, ask.AgeMax, ask.Holder = d.Limit, r.AgeMax, r.Holder
+	ask.Unattended, ask.OutEnds = r.RenewedByHolder, by.outage == outageOpen
+	if ask.TTL = r.TTL; ask.TTL == 0 {
 		ask.TTL = leaseTTLDefault
 	}
 	var result slots.Result
-	switch {
-	case by.outage == outageClosed && l.slots.Out(&ask.Name):
+	if by.outage == outageClosed && l.slots.Out(&ask.Name) {
 		result.Out = true
-	case wait && !by.shadow:
-		result = l.slots.Wait(ctx, &ask)
-	default:
-		result = l.slots.Try(ctx, &ask)
+	} else {
+		l.slots.Acquire(ctx, &ask, wait && !by.shadow, &result)
 	}
 	d.take(&result, by)
-	return Lease{result.Lease}, d
+	lease.slot = result.Lease
+	return lease, d
 }
 
 // check reports the first field outside its bounds.

@@ -221,7 +221,7 @@ func (e *entry) next(sent, now, ttl time.Duration, young bool) {
 		e.askBy(sent + ttl/3)
 		e.endBy(e.validUntil)
 	}
-	if e.held-e.busy > e.spareMax(0) {
+	if e.spare = e.spareMax(0); e.held-e.busy > e.spare {
 		e.askBy(now + tick)
 	}
 }

@@ -22,6 +22,7 @@ type entry struct {
 	held       int64
 	validUntil time.Duration
 	others     int64 // by the last answer
+	spare      int64 // free slots that may be kept, as of the last answer
 	starved    bool  // another node was refused, by the last answer
 	used       bool  // a lease was granted since the last call left
 	told       bool  // the origin may have slots of this node on its books
@@ -180,7 +181,7 @@ func (e *entry) returned(now func() time.Duration) {
 	if e.waiters.first != nil {
 		e.serve(now())
 	}
-	if e.shard.asks != nil && e.held-e.busy > e.spareMax(0) {
+	if e.shard.asks != nil && e.held-e.busy > e.spare {
 		e.askBy(now() + tick)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"hash/maphash"
 	"math"
 	"math/rand/v2"
 	"sync"
@@ -96,7 +95,6 @@ type Stats struct {
 type Table struct {
 	cfg     Config
 	node    uint64
-	seed    maphash.Seed
 	base    time.Time
 	entries atomic.Int64
 	sweptAt atomic.Int64
@@ -126,7 +124,7 @@ type shard struct {
 
 // New makes an empty table.
 func New(cfg Config) *Table {
-	t := &Table{cfg: cfg, seed: maphash.MakeSeed(), base: time.Now()}
+	t := &Table{cfg: cfg, base: time.Now()}
 	for t.node == 0 {
 		t.node = rand.Uint64()
 	}
@@ -159,17 +157,21 @@ func (t *Table) nodes() int64 {
 	return max(1, t.cfg.Nodes())
 }
 
+// stripeOf spreads keys well enough for a mutex, at less than what a hash costs.
 func (t *Table) stripeOf(name *Name) *stripe {
-	return &t.stripes[maphash.String(t.seed, name.Identifier)%stripes]
+	id := name.Identifier
+	n := len(id) // at least 1
+	return &t.stripes[(int(id[n-1])*31+int(id[n/2])*7+int(id[0])+n)%stripes]
 }
 
 // Try asks for a lease that this node can grant, and waits for the origin's word where it cannot, until ctx ends.
-func (t *Table) Try(ctx context.Context, a *Ask) Result { return t.acquire(ctx, a, true) }
+func (t *Table) Try(ctx context.Context, a *Ask) (r Result) { t.Acquire(ctx, a, false, &r); return r }
 
 // Wait is Try, and waits for a slot until ctx ends: first come, first served on this node.
-func (t *Table) Wait(ctx context.Context, a *Ask) Result { return t.acquire(ctx, a, false) }
+func (t *Table) Wait(ctx context.Context, a *Ask) (r Result) { t.Acquire(ctx, a, true, &r); return r }
 
-func (t *Table) acquire(ctx context.Context, a *Ask, once bool) Result {
+// Acquire is Try, or Wait, into an empty result.
+func (t *Table) Acquire(ctx context.Context, a *Ask, wait bool, r *Result) {
 	now := t.now()
 	s := t.stripeOf(&a.Name)
 	s.mu.Lock()
@@ -181,7 +183,8 @@ func (t *Table) acquire(ctx context.Context, a *Ask, once bool) Result {
 		if e = t.entryLocked(s, &a.Name, room); e == nil {
 			s.stats.Refused++
 			s.mu.Unlock()
-			return Result{Err: ErrFull}
+			r.Err = ErrFull
+			return
 		}
 	}
 	e.limit, e.ttl = a.Limit, a.TTL
@@ -189,25 +192,18 @@ func (t *Table) acquire(ctx context.Context, a *Ask, once bool) Result {
 		e.expire(now)
 	}
 	if e.hasRoom(a.Limit) && !t.stopped.Load() && e.waiters.first == nil && e.busy < LeasesMax {
-		r := e.granted(now, a)
+		r.Lease, r.Granted, r.Held = e.grant(now, a), true, e.busy+e.others
+		if e.validUntil > now+a.TTL && e.shard.asks != nil {
+			e.askBy(now) // the slot must not stay taken for longer
+		}
 		s.mu.Unlock()
-		return r
+		return
 	}
-	w, r := e.refusedOrQueued(now, a, once)
+	w, refused := e.refusedOrQueued(now, a, !wait)
 	s.mu.Unlock()
-	if w == nil {
-		return r
+	if *r = refused; w != nil {
+		*r = t.await(ctx, e, w)
 	}
-	return t.await(ctx, e, w)
-}
-
-// granted is a lease of a slot that is free.
-func (e *entry) granted(now time.Duration, a *Ask) Result {
-	lease := e.grant(now, a)
-	if e.validUntil > now+a.TTL && e.shard.asks != nil {
-		e.askBy(now) // the slot must not stay taken for longer
-	}
-	return Result{Lease: lease, Granted: true, Held: e.busy + e.others}
 }
 
 // refusedOrQueued is a waiter where there is something to wait for.
