@@ -114,6 +114,9 @@ var originSlotsTests = map[string]func(*originTest){
 		h.Lose(false)
 		h.wantSlots(2, 1, wants(k, 5, 0, 5), 1, 4)
 		h.wantSlots(1, 3, wants(k, 5, 2, 1), 3, 1) // it does not know of the two
+		h.wantSlots(2, 2, wants(k, 5, 1, 5), 2, 3)
+		h.wantSlots(1, 4, wants(k, 5, 0, 0), 0, 2)
+		h.wantSlots(2, 2, wants(k, 5, 1, 5), 2, 0) // now there would be room
 	},
 	"stay as they are after a late call": func(h *originTest) {
 		k := h.slotKeys(1)[0]

@@ -175,12 +175,18 @@ func TestSpareSlots(t *testing.T) {
 
 // A lease is lost when its slot cannot be renewed, in time for the next holder; Err knows it at once.
 func TestLeasesAreLostInAnOutage(t *testing.T) {
+	for ttl := time.Second; ttl < 3*time.Second; ttl += 170 * time.Millisecond {
+		testLost(t, ttl)
+	}
+}
+
+func testLost(t *testing.T, ttl time.Duration) {
 	fleet(t, 2, func(t *testing.T, _ *memstore.Origin, n []*node) {
-		r := n[0].try(1, time.Second)
+		r, began := n[0].try(1, ttl), time.Now()
 		n[0].way.Faults.Fail(errors.New("it is out"))
 		granted := make(chan slots.Result)
-		go func() { granted <- n[1].waitFor(5*time.Second, 1, time.Second) }()
-		time.Sleep(990 * time.Millisecond)
+		go func() { granted <- n[1].waitFor(5*time.Second, 1, ttl) }()
+		time.Sleep(ttl - 10*time.Millisecond)
 		if err := r.Lease.Err(); err != nil {
 			t.Error("too early:", err)
 		}
@@ -196,8 +202,33 @@ func TestLeasesAreLostInAnOutage(t *testing.T) {
 		if next := <-granted; !next.Granted {
 			t.Errorf("%+v", next)
 		}
+		for i, call := range n[0].sent {
+			after := n[0].at[i].Sub(began)
+			if after > ttl-250*time.Millisecond && call.Asks[0].Have > 0 {
+				t.Errorf("said after %v, where it may arrive too late", after)
+			}
+		}
 		r.Lease.Release()
 		if got := n[0].Stats(); got.Lost != 1 || got.Leases != 0 {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+// A replica that has not heard of a lease was promoted, and another node got the slot.
+func TestLeasesAreRevoked(t *testing.T) {
+	fleet(t, 2, func(t *testing.T, origin *memstore.Origin, n []*node) {
+		before := origin.State()
+		r := n[0].try(1, 3*time.Second)
+		origin.Rollback(before)
+		if r := n[1].try(1, 3*time.Second); !r.Granted {
+			t.Errorf("%+v", r)
+		}
+		time.Sleep(1500 * time.Millisecond)
+		if !ended(r.Lease) || !errors.Is(r.Lease.Err(), slots.ErrRevoked) {
+			t.Error(r.Lease.Err())
+		}
+		if got := n[0].Stats(); got.Leases != 0 || got.Lost != 1 {
 			t.Errorf("%+v", got)
 		}
 	})

@@ -29,6 +29,7 @@ type node struct {
 	mu   sync.Mutex
 	gate chan struct{} // closed unless the node is paused
 	sent []store.SlotsCall
+	at   []time.Time // when
 }
 
 // nodeOf makes a node that runs; nodes is how many it thinks there are. Without an origin it is alone.
@@ -84,7 +85,7 @@ func (n *node) Shards() int                 { return n.way.Shards() }
 func (n *node) ShardOf(key *window.Key) int { return n.way.ShardOf(key) }
 func (n *node) Slots(ctx context.Context, shard int, call store.SlotsCall) (store.SlotsReply, error) {
 	n.mu.Lock()
-	n.sent = append(n.sent, call)
+	n.sent, n.at = append(n.sent, call), append(n.at, time.Now())
 	n.mu.Unlock()
 	return n.way.Slots(ctx, shard, call)
 }
