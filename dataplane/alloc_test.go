@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/memstore"
 	"github.com/weirhq/weir/dataplane/store"
 )
 
@@ -80,5 +81,32 @@ func TestWarmBatchesDoNotAllocate(t *testing.T) {
 		if got := testing.AllocsPerRun(1000, func() { decisions = n.AppendAllowMany(t.Context(), decisions[:0], batch).Decisions }); got != 0 {
 			t.Errorf("%d requests: %v allocations a batch", size, got)
 		}
+	}
+}
+
+// A lease of a free slot of a warm key allocates nothing, nor does its end, nor a refusal that needs no call.
+func TestWarmLeasesDoNotAllocate(t *testing.T) {
+	for name, cfg := range map[string]dataplane.Config{
+		"alone": {}, "fleet": {Origin: memstore.NewOrigin(memstore.OriginOptions{}), Region: "eu"},
+	} {
+		l := acquirer(t, cfg)
+		r := jobs(1 << 40)
+		for range 2 {
+			l.Acquire(t.Context(), r)
+		}
+		got := testing.AllocsPerRun(1000, func() {
+			lease, d := l.Acquire(t.Context(), r)
+			if lease.Release(); !d.Allowed {
+				t.Fatalf("%+v", d)
+			}
+		})
+		if got != 0 {
+			t.Errorf("%s: %v allocations a lease", name, got)
+		}
+	}
+	l := acquirer(t, dataplane.Config{})
+	l.Acquire(t.Context(), jobs(1))
+	if got := testing.AllocsPerRun(1000, func() { l.Acquire(t.Context(), jobs(1)) }); got != 0 {
+		t.Errorf("%v allocations a refusal", got)
 	}
 }

@@ -205,3 +205,28 @@ func BenchmarkFleetHotKey(b *testing.B) {
 		})
 	}
 }
+
+// A warm key's lease, beside a rate decision on a warm key: BenchmarkHotKey/allowed and this one in one go tell what a
+// lease costs in decisions.
+func BenchmarkLease(b *testing.B) {
+	for name, origin := range map[string]bool{"alone": false, "fleet": true} {
+		b.Run(name, func(b *testing.B) {
+			cfg := dataplane.Config{}
+			if origin {
+				cfg.Origin, cfg.Region = memstore.NewOrigin(memstore.OriginOptions{}), "eu"
+			}
+			l := acquirer(b, cfg)
+			r := jobs(1 << 40)
+			for range 2 { // the second time it takes some to spare
+				l.Acquire(b.Context(), r)
+			}
+			b.ReportAllocs()
+			b.RunParallel(func(pb *testing.PB) {
+				for pb.Next() {
+					lease, _ := l.Acquire(b.Context(), r)
+					lease.Release()
+				}
+			})
+		})
+	}
+}

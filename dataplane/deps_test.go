@@ -35,7 +35,7 @@ const library = "github.com/weirhq/weir/dataplane"
 
 // own are the packages below dataplane/ that the library may link.
 var own = append([]string{library + "/store", library + "/internal/cell", library + "/internal/level",
-	library + "/internal/held"}, leaves...)
+	library + "/internal/held", library + "/internal/slots"}, leaves...)
 
 // leaves import nothing of ours.
 var leaves = []string{
@@ -110,6 +110,7 @@ var inside = map[string][]string{
 	library + "/internal/resend": {library + "/store", "github.com/weirhq/weir/shared/"},
 
 	library + "/internal/anyshard": {library + "/store", "github.com/weirhq/weir/shared/"},
+	library + "/internal/slots":    {library + "/store", "github.com/weirhq/weir/shared/"},
 }
 
 func TestDependencyRulesOfTheInside(t *testing.T) {
@@ -130,6 +131,7 @@ func TestDependencyRulesOfTheInsideNoticeABreach(t *testing.T) {
 		{"/internal/resend", "/internal/clock"},
 		{"/internal/resend", "/relay"},
 		{"/internal/anyshard", "/relay"},
+		{"/internal/slots", "/memstore"},
 		{"/internal/cell", "/memstore"},
 		{"/internal/cell", "/internal/resend"},
 		{"/internal/level", "/internal/cell"},

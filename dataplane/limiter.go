@@ -11,6 +11,7 @@ import (
 	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/dataplane/internal/held"
 	"github.com/weirhq/weir/dataplane/internal/loop"
+	"github.com/weirhq/weir/dataplane/internal/slots"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -40,6 +41,8 @@ type Limiter struct {
 	}
 	shards []*shard   // of the origin; constant
 	syncs  syncCounts // of the estimate mode
+
+	slots *slots.Table // of concurrency limits
 
 	metrics  *metrics
 	shape    atomic.Pointer[shape]
@@ -72,6 +75,7 @@ func New(cfg Config) (*Limiter, error) {
 	l.setNodes(l.settings.Load())
 	l.metrics = newMetrics(l)
 	l.holds()
+	l.slots = l.newSlots()
 	return l, nil
 }
 

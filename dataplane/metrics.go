@@ -124,6 +124,8 @@ type metrics struct {
 	claims        [claimResults]atomic.Int64
 	dropped       [droppedCauses]atomic.Int64
 
+	slots slotCalls
+
 	estimateMetrics
 
 	settingsErrors, settingsAtMs atomic.Int64

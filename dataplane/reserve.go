@@ -33,9 +33,6 @@ const (
 	// ReservationsMax is how many reservations that have not ended a node has made, or changed.
 	ReservationsMax = held.Max
 
-	// HolderBytesMax is how long the name of who holds something is.
-	HolderBytesMax = 64
-
 	reservationTTL = time.Minute // where none is given
 	reserveWithin  = time.Second // for one call to the origin
 )

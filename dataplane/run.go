@@ -28,6 +28,7 @@ func (l *Limiter) Start(ctx context.Context) error {
 		return ErrStarted
 	}
 	l.loops.Go(func() { l.clock.Run(ctx) })
+	l.slots.Run(ctx, l.loops.Go)
 	l.loop(ctx, l.at(func(s *settings) time.Duration { return sweepInterval }), func(context.Context) {
 		l.table.Sweep(l.nowMs())
 		l.reportCrowd(l.clock.Steady())
@@ -81,7 +82,7 @@ func (l *Limiter) sendKicked(ctx context.Context, sh *shard) {
 	}
 }
 
-// Stop ends the loops, then sends what is left: the last accepted cost to the
+// Stop ends the loops and all leases, then sends what is left: the last accepted cost to the
 // origin, tried until ctx ends, and withdraws this node from the fleet: the others' shares of what
 // is left grow with their next settings. It returns an error that tells what could not be sent; the
 // limiter goes on deciding from its own state, but reads and sends no more, also while Stop runs:
@@ -94,6 +95,9 @@ func (l *Limiter) Stop(ctx context.Context) error {
 	l.stopping.Store(true)
 	var errs []error
 	l.here.Stop()
+	if err := l.slots.Stop(ctx); err != nil {
+		errs = append(errs, fmt.Errorf("hand slots back: %w", err))
+	}
 	if l.cfg.Origin != nil {
 		l.askAll()
 		errs = append(errs, l.drainReplay(ctx))

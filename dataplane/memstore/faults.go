@@ -29,6 +29,7 @@ const (
 	OpClaim   Op = "claim"
 	OpHold    Op = "hold"
 	OpNote    Op = "note"
+	OpSlots   Op = "slots"
 	OpHear    Op = "hear" // a message to a listener; an error is a connection that is lost
 	OpLease   Op = "lease"
 	OpRelease Op = "release"

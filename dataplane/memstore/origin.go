@@ -21,6 +21,9 @@ type OriginOptions struct {
 
 	// Shards is how many there are, 1 unless set.
 	Shards int
+
+	// Young makes it one that may have been emptied just now, as after Wipe: see store.ErrYoung.
+	Young bool
 }
 
 // Origin is a store.RelayOrigin in memory: one region's counts, and a way to them. Client makes
@@ -67,6 +70,9 @@ func NewOrigin(o OriginOptions) *Origin {
 	servers := &originServers{clock: o.Clock, grace: o.Grace, shards: make([]*originShard, max(1, o.Shards))}
 	for i := range servers.shards {
 		servers.shards[i] = newOriginShard()
+		if o.Young {
+			servers.shards[i].bornMs = o.Clock().UnixMilli()
+		}
 	}
 	return servers.client()
 }
@@ -132,6 +138,7 @@ func (s *originServers) WipeShard(shard int) {
 	listeners := s.shards[shard].listeners
 	s.shards[shard] = newOriginShard()
 	s.shards[shard].listeners = listeners
+	s.shards[shard].bornMs = s.clock().UnixMilli()
 }
 
 // OriginState is all that an Origin held at a moment.
@@ -169,7 +176,7 @@ func (s *originShard) clone() *originShard {
 	clone := *s
 	clone.cells, clone.streams, clone.changed = maps.Clone(s.cells), maps.Clone(s.streams), maps.Clone(s.changed)
 	clone.beats = maps.Clone(s.beats)
-	clone.holds, clone.notes = cloneHolds(s.holds), maps.Clone(s.notes)
+	clone.holds, clone.notes, clone.slots = cloneHolds(s.holds), maps.Clone(s.notes), cloneSlots(s.slots)
 	clone.listeners = nil
 	return &clone
 }

@@ -20,7 +20,9 @@ type originShard struct {
 	changed map[window.Cell]bool
 	holds   map[window.Cell]*cellHolds
 	notes   map[string]keptNote
+	slots   map[window.Key]map[uint64]slotsHeld // by node
 	lease   heldLease
+	bornMs  int64 // Unix ms when it lost what it had; 0: long ago
 
 	settings settingsCopy
 	beats    map[string]keptBeat // by node
@@ -29,6 +31,7 @@ type originShard struct {
 	listeners    map[*listener]bool
 	sweepAt      int // size of cells and streams at which what has expired is removed
 	sweepNotesAt int // the same of notes
+	sweepSlotsAt int // and of slots
 }
 
 // originRecord is what an origin holds of a cell. All counts are 0 to store.CountMax and only grow.
@@ -74,10 +77,12 @@ func newOriginShard() *originShard {
 		changed:      make(map[window.Cell]bool),
 		holds:        make(map[window.Cell]*cellHolds),
 		notes:        make(map[string]keptNote),
+		slots:        make(map[window.Key]map[uint64]slotsHeld),
 		beats:        make(map[string]keptBeat),
 		listeners:    make(map[*listener]bool),
 		sweepAt:      sweepMin,
 		sweepNotesAt: sweepMin,
+		sweepSlotsAt: sweepMin,
 	}
 }
 

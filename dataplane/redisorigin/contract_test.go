@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -117,6 +119,7 @@ func originOf(t testing.TB, ways []*lossyWay, servers ...*redis.Client) storetes
 			}
 		},
 		Wipe:  wipe,
+		Grow:  func(t testing.TB) { grow(t, servers) },
 		State: func(t testing.TB) func(testing.TB) { return dumped(t, servers) },
 		Clock: func(t testing.TB) time.Time {
 			now, err := servers[0].Time(t.Context()).Result()
@@ -125,6 +128,24 @@ func originOf(t testing.TB, ways []*lossyWay, servers ...*redis.Client) storetes
 			}
 			return now
 		},
+	}
+}
+
+// grow has all buckets of servers look as if they had been there for long.
+func grow(t testing.TB, servers []*redis.Client) {
+	t.Helper()
+	const script = "redis.call('SET', KEYS[1], ARGV[1]) redis.call('SET', KEYS[2], ARGV[1] .. ' 0')"
+	for _, s := range servers {
+		for n := -1; n < 256; n++ {
+			bucket := "weir:{origin}:"
+			if n >= 0 {
+				bucket = fmt.Sprintf("weir:{origin%d}:", n)
+			}
+			err := s.Eval(t.Context(), script, []string{bucket + "epoch", bucket + "born"}, n+1024).Err()
+			if err != nil && err != redis.Nil && !strings.HasPrefix(err.Error(), "MOVED") {
+				t.Fatal(err)
+			}
+		}
 	}
 }
 

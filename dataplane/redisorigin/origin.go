@@ -77,6 +77,7 @@ type bucket struct {
 	healedKey, leaseKey  string
 	settingsKey          string // of the first bucket, as the next two
 	beatsKey, beatKey    string // when each node's heartbeat came; the heartbeats
+	bornKey              string // when it was first seen in its epoch
 	streamHead           string
 	heldHead             string        // of what reservations have
 	epoch                atomic.Uint32 // the last that was answered, 0 if none
@@ -129,6 +130,7 @@ func newBucket(prefix string, n int) *bucket {
 		settingsKey: prefix + ":settings",
 		beatsKey:    prefix + ":beats",
 		beatKey:     prefix + ":beat",
+		bornKey:     prefix + ":born",
 
 		streamHead: prefix + ":stream:",
 		heldHead:   prefix + ":",

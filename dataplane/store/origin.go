@@ -80,6 +80,8 @@ type Origin interface {
 	Settings
 
 	Reservations
+
+	Slots
 }
 
 // Chunk is what one stream of a node sends in one call. A stream belongs to one incarnation of a

@@ -32,6 +32,9 @@ type Origin struct {
 	// promoted before it had received what came since.
 	State func(t testing.TB) (rollback func(t testing.TB))
 
+	// Grow, if set, makes servers that were just emptied as old as they need to be to grant slots: see store.ErrYoung.
+	Grow func(t testing.TB)
+
 	// Clock reads the servers' clock.
 	Clock func(t testing.TB) time.Time
 }
@@ -53,6 +56,7 @@ func TestOrigin(t *testing.T, open func(t testing.TB) Origin) {
 	group("Claim", originClaimTests)
 	group("Hold", originHoldTests)
 	group("Note", originNoteTests)
+	group("Slots", originSlotsTests)
 	group("Changes", originChangesTests)
 	group("Tell", originTellTests)
 	group("Raise", originRaiseTests)
@@ -84,6 +88,9 @@ type originTest struct {
 }
 
 func newOriginTest(t *testing.T, h Origin) *originTest {
+	if h.Grow != nil {
+		h.Grow(t)
+	}
 	return &originTest{t, h, newOriginStream()}
 }
 
@@ -272,6 +279,8 @@ func callOrigin(h *originTest, ctx context.Context) map[string]error {
 	}
 	_, errs["Hold"] = h.Hold(ctx, shard, []store.Hold{first("a", c[0], 1, 9)})
 	_, _, errs["Note"] = h.Note(ctx, note("a", 1, "x"))
+	asks := []store.SlotsAsk{wants(h.slotKeys(1)[0], 1, 0, 1)}
+	_, errs["Slots"] = h.Slots(ctx, shard, store.SlotsCall{Node: 1, Number: 1, Asks: asks})
 	errs["Listen"] = h.Listen(ctx, shard, func([]store.Foreign) {})
 	_, errs["Lease"] = h.Lease(ctx, shard, "a", time.Second)
 	errs["Release"] = h.Release(ctx, shard, "a")

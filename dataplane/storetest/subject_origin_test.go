@@ -62,6 +62,13 @@ var originFaults = map[string]string{
 	"an attempt undoes any hold":   "Hold/Undo_ends",
 	"holds that are again add":     "Hold/one_that_was_lost",
 	"notes are always stored":      "Note/is_stored_after",
+	"slots past the limit":         "Slots/are_granted_while",
+	"slots are new each time":      "Slots/are_granted_once",
+	"late slots are applied":       "Slots/stay_as_they_are",
+	"slots never end":              "Slots/end_with",
+	"all said slots are held":      "Slots/that_the_origin_does_not",
+	"young origins grant":          "Slots/that_an_emptied",
+	"starved nodes are not told":   "Slots/are_spare",
 	"heals any epoch":              "Raise/in_another_epoch",
 	"the clock is the process's":   "Get/reports_the_shard",
 	"never looks at ctx":           "all_methods_obey_ctx",
@@ -114,6 +121,40 @@ func (h *originSubject) Hold(ctx context.Context, shard int, holds []store.Hold)
 func (h *originSubject) Note(ctx context.Context, note store.Note) (now store.Note, stored bool, err error) {
 	now, stored, err = h.Origin.Note(ctx, note)
 	return now, stored || h.fault == "notes are always stored", err
+}
+
+func (h *originSubject) Slots(ctx context.Context, shard int, c store.SlotsCall) (store.SlotsReply, error) {
+	c.Asks = slices.Clone(c.Asks)
+	for i := range c.Asks {
+		a := &c.Asks[i]
+		switch h.fault {
+		case "slots past the limit":
+			a.Limit = store.CountMax
+		case "slots never end":
+			a.TTL = max(a.TTL, time.Minute)
+		case "all said slots are held":
+			a.Limit += a.Have
+		case "young origins grant":
+			a.TTL = min(a.TTL, time.Millisecond)
+		case "never looks at ctx":
+			ctx = context.Background()
+		}
+	}
+	switch h.fault {
+	case "slots are new each time":
+		h.number++
+		c.Node += 100 * uint64(h.number)
+	case "late slots are applied":
+		h.number++
+		c.Number = h.number
+	}
+	reply, err := h.Origin.Slots(ctx, shard, c)
+	for i := range reply.Answers {
+		if h.fault == "starved nodes are not told" {
+			reply.Answers[i].Starved = false
+		}
+	}
+	return reply, err
 }
 
 func (h *originSubject) Send(ctx context.Context, c store.Chunk) (store.Reply, error) {

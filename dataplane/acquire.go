@@ -1,0 +1,167 @@
+package dataplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/internal/slots"
+)
+
+const (
+	// LeaseTTLMin and LeaseTTLMax bound ConcurrencyRequest.TTL.
+	LeaseTTLMin = time.Second
+	LeaseTTLMax = 5 * time.Minute
+
+	// HolderBytesMax is how long the name of who holds something may be.
+	HolderBytesMax = 64
+
+	leaseTTLDefault = 10 * time.Second
+	acquireRetryMin = 20 * time.Millisecond
+	acquireRetryMax = time.Second
+)
+
+// What else ConcurrencyDecision.Err may be: nothing is wrong with the request, but this node has no room for it.
+var (
+	ErrTooManyKeys    = errors.New("dataplane: too many keys have leases on this node")
+	ErrTooManyWaiters = errors.New("dataplane: too many wait for a lease of the key on this node")
+	ErrTooManyLeases  = errors.New("dataplane: the key has too many leases on this node")
+)
+
+// ConcurrencyRequest asks for a lease on one of a key's slots: at most Limit leases of a key are held at once, by all
+// nodes of the region together. Its key has nothing to do with those of Request; but overrides and what else is set for
+// a namespace apply to both, so a concurrency limit wants a namespace of its own.
+//
+// All requests for a key should have the same Limit and TTL.
+type ConcurrencyRequest struct {
+	Workspace  string // 1 to 191 bytes
+	Namespace  string // 1 to 255 bytes
+	Identifier string // 1 to 255 bytes
+	Limit      int64  // leases at once, 0 (blocks) to window.LimitMax; an override's limit takes its place
+
+	// TTL is how long a slot stays taken at most, give or take a second, when its node dies: LeaseTTLMin to LeaseTTLMax,
+	// 0 for 10 s. As long the lease goes on when the origin does not answer.
+	TTL time.Duration
+
+	// RenewedByHolder makes it a lease that ends TTL after it was granted, or renewed last with Lease.Renew: for holders
+	// that are not in this process. All other leases are renewed by the limiter until they are released.
+	RenewedByHolder bool
+
+	// AgeMax ends a lease that the limiter renews after so long, 0 for none.
+	AgeMax time.Duration
+
+	Holder string // a label for people, at most HolderBytesMax
+}
+
+// ConcurrencyDecision is the answer to a ConcurrencyRequest.
+type ConcurrencyDecision struct {
+	Allowed   bool   // the verdict; false when Err is set
+	Shadowed  bool   // it was over the limit and passes because the namespace is in shadow mode; no slot is held
+	Source    Source // what it was based on
+	Limit     int64  // that was applied: the request's, or an override's
+	Held      int64  // leases of the key after this decision, as far as this node has heard
+	Remaining int64  // Limit - Held, never negative
+	Override  string // the pattern of the override that applied, "" for none
+	Err       error  // wraps ErrInvalid, or is ErrTooManyKeys, ErrTooManyWaiters or ErrTooManyLeases
+
+	// RetryAfter is when a request that was denied may be tried again, 0 if it was allowed. A slot may become free
+	// earlier or later: how long leases are held nobody knows.
+	RetryAfter time.Duration
+}
+
+// Acquire asks for a lease. It decides locally while this node has a free slot, and otherwise asks the origin, under
+// Config.ReadTimeout and ctx. Release the lease when the work is done, also after a panic:
+//
+//	lease, d := limiter.Acquire(ctx, dataplane.ConcurrencyRequest{...})
+//	if !d.Allowed {
+//		return d.RetryAfter
+//	}
+//	defer lease.Release()
+//
+// Without the origin's answer the namespace's outage policy decides: local grants the slots that this node still has,
+// open grants a lease that holds no slot, closed none. The limit holds while each holder stops when its lease has
+// ended: see Lease.Done, and the section on concurrency limits in ACCURACY.md.
+func (l *Limiter) Acquire(ctx context.Context, r ConcurrencyRequest) (Lease, ConcurrencyDecision) {
+	return l.acquire(ctx, &r, false)
+}
+
+// AcquireWait is Acquire, but waits for a slot until ctx ends. Those who wait on one node get theirs in the order in
+// which they came; between nodes there is no order.
+func (l *Limiter) AcquireWait(ctx context.Context, r ConcurrencyRequest) (Lease, ConcurrencyDecision) {
+	return l.acquire(ctx, &r, true)
+}
+
+func (l *Limiter) acquire(ctx context.Context, r *ConcurrencyRequest, wait bool) (lease Lease, d ConcurrencyDecision) {
+	var resolved Request // set field by field, as ask is: a literal would be made elsewhere and copied
+	resolved.Workspace, resolved.Namespace, resolved.Identifier = r.Workspace, r.Namespace, r.Identifier
+	resolved.Limit, resolved.Duration = r.Limit, time.Second
+	if d.Err = r.check(&resolved); d.Err != nil {
+		return lease, d
+	}
+	by := l.settings.Load().resolve(&resolved)
+	d.Limit, d.Override = resolved.Limit, by.pattern
+	var ask slots.Ask
+	ask.Name.Workspace, ask.Name.Namespace, ask.Name.Identifier = r.Workspace, r.Namespace, r.Identifier
+	ask.Limit, ask.AgeMax, ask.Holder = d.Limit, r.AgeMax, r.Holder
+	ask.Unattended, ask.OutEnds = r.RenewedByHolder, by.outage == outageOpen
+	if ask.TTL = r.TTL; ask.TTL == 0 {
+		ask.TTL = leaseTTLDefault
+	}
+	var result slots.Result
+	if by.outage == outageClosed && l.slots.Out(&ask.Name) {
+		result.Out = true
+	} else {
+		l.slots.Acquire(ctx, &ask, wait && !by.shadow, &result)
+	}
+	d.take(&result, by)
+	lease.slot = result.Lease
+	return lease, d
+}
+
+// check reports the first field outside its bounds.
+func (r *ConcurrencyRequest) check(named *Request) error {
+	switch {
+	case !named.valid():
+		return named.Validate()
+	case r.TTL != 0 && (r.TTL < LeaseTTLMin || r.TTL > LeaseTTLMax):
+		return fmt.Errorf("%w: TTL is %v (%v to %v, 0 for %v)", ErrInvalid, r.TTL, LeaseTTLMin, LeaseTTLMax, leaseTTLDefault)
+	case r.AgeMax < 0:
+		return fmt.Errorf("%w: AgeMax is %v (0 for none, or more)", ErrInvalid, r.AgeMax)
+	case len(r.Holder) > HolderBytesMax:
+		return fmt.Errorf("%w: Holder is %d bytes long (at most %d)", ErrInvalid, len(r.Holder), HolderBytesMax)
+	}
+	return nil
+}
+
+// take makes a decision of what has become of the ask.
+func (d *ConcurrencyDecision) take(r *slots.Result, by *rule) {
+	d.Held, d.Remaining = r.Held, max(0, d.Limit-r.Held)
+	d.Source = SourceLocal
+	switch {
+	case r.Asked:
+		d.Source = SourceOrigin
+	case r.Out:
+		d.Source = by.outage.source()
+	}
+	switch {
+	case r.Granted:
+		d.Allowed = true
+	case errors.Is(r.Err, slots.ErrFull):
+		d.Err = ErrTooManyKeys
+	case errors.Is(r.Err, slots.ErrWaiters):
+		d.Err = ErrTooManyWaiters
+	case errors.Is(r.Err, slots.ErrLeases):
+		d.Err = ErrTooManyLeases
+	case by.shadow:
+		d.Allowed, d.Shadowed = true, true
+	case r.Out && by.outage == outageOpen:
+		d.Allowed = d.Limit > 0
+	}
+	if !d.Allowed {
+		d.RetryAfter = max(acquireRetryMin, min(r.RetryIn, acquireRetryMax))
+		if r.RetryIn == 0 {
+			d.RetryAfter = acquireRetryMax
+		}
+	}
+}

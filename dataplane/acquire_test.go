@@ -1,0 +1,267 @@
+package dataplane_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// jobs is a request for one of a key's leases.
+func jobs(limit int64) dataplane.ConcurrencyRequest {
+	return dataplane.ConcurrencyRequest{Workspace: "acme", Namespace: "jobs", Identifier: "export", Limit: limit}
+}
+
+// acquirer is a limiter that runs, over a way to an origin of its own.
+func acquirer(t testing.TB, cfg dataplane.Config) *dataplane.Limiter {
+	t.Helper()
+	l, err := dataplane.New(cfg)
+	if err == nil {
+		err = l.Start(context.Background())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = l.Stop(ctx) // some tests have no origin any more
+	})
+	return l
+}
+
+// acquisition is what one is expected to come to.
+type acquisition struct {
+	allowed         bool
+	held, remaining int64
+	source          dataplane.Source
+}
+
+func acquires(t testing.TB, l *dataplane.Limiter, r dataplane.ConcurrencyRequest, want acquisition) dataplane.Lease {
+	t.Helper()
+	lease, d := l.Acquire(context.Background(), r)
+	if got := (acquisition{d.Allowed, d.Held, d.Remaining, d.Source}); got != want || d.Err != nil {
+		t.Errorf("acquired %+v (%v), want %+v", got, d.Err, want)
+	}
+	if d.Allowed == (d.RetryAfter > 0) {
+		t.Errorf("allowed %v, and to be tried again after %v", d.Allowed, d.RetryAfter)
+	}
+	return lease
+}
+
+func TestAcquireAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := acquirer(t, dataplane.Config{})
+		first := acquires(t, l, jobs(2), acquisition{true, 1, 1, dataplane.SourceLocal})
+		second := acquires(t, l, jobs(2), acquisition{true, 2, 0, dataplane.SourceLocal})
+		acquires(t, l, jobs(2), acquisition{false, 2, 0, dataplane.SourceLocal})
+		first.Release()
+		first.Release() // does nothing
+		third := acquires(t, l, jobs(2), acquisition{true, 2, 0, dataplane.SourceLocal})
+		acquires(t, l, jobs(2), acquisition{false, 2, 0, dataplane.SourceLocal})
+		first.Release() // not the third's, which has its slot
+		acquires(t, l, jobs(2), acquisition{false, 2, 0, dataplane.SourceLocal})
+		if second.Err() != nil || third.Err() != nil || first.Err() == nil {
+			t.Errorf("%v, %v and %v", first.Err(), second.Err(), third.Err())
+		}
+		acquires(t, l, jobs(0), acquisition{false, 2, 0, dataplane.SourceLocal})
+		time.Sleep(time.Hour)
+		if second.Err() != nil {
+			t.Error("a lease has ended by itself:", second.Err())
+		}
+	})
+}
+
+func TestAcquireInAFleet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		origin := memstore.NewOrigin(memstore.OriginOptions{})
+		var nodes []*dataplane.Limiter
+		for range 3 {
+			nodes = append(nodes, acquirer(t, dataplane.Config{Origin: origin.Client(), Region: "eu", RegionNodes: 3}))
+		}
+		var leases []dataplane.Lease
+		for i := range 5 {
+			lease, d := nodes[i%3].Acquire(t.Context(), jobs(5))
+			if leases = append(leases, lease); !d.Allowed {
+				t.Fatalf("lease %d: %+v", i, d)
+			}
+		}
+		for _, n := range nodes {
+			acquires(t, n, jobs(5), acquisition{false, 5, 0, dataplane.SourceOrigin})
+		}
+		time.Sleep(time.Minute) // they are renewed
+		for _, lease := range leases {
+			if lease.Err() != nil {
+				t.Error(lease.Err())
+			}
+		}
+		leases[0].Release()
+		time.Sleep(200 * time.Millisecond)
+		acquires(t, nodes[2], jobs(5), acquisition{true, 5, 0, dataplane.SourceOrigin})
+		if err := nodes[1].Stop(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if !errors.Is(leases[1].Err(), dataplane.ErrLeaseStopped) {
+			t.Error(leases[1].Err())
+		}
+		<-leases[1].Done()
+		acquires(t, nodes[0], jobs(5), acquisition{true, 4, 1, dataplane.SourceOrigin})
+	})
+}
+
+func TestAcquireGoesByTheSettings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		counts := memstore.NewCounts(memstore.CountsOptions{})
+		counts.SetNamespaces(store.NamespaceRow{Workspace: "acme", Namespace: "tried", Shadow: true})
+		counts.SetOverrides(store.OverrideRow{Workspace: "acme", Namespace: "jobs", Pattern: "exp*", Limit: 1})
+		l := acquirer(t, dataplane.Config{Settings: counts, Region: "eu"})
+		if err := l.RefreshSettings(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		_, d := l.Acquire(t.Context(), jobs(5))
+		if d.Limit != 1 || d.Override != "exp*" || !d.Allowed {
+			t.Errorf("%+v", d)
+		}
+		if _, d := l.Acquire(t.Context(), jobs(5)); d.Allowed {
+			t.Errorf("%+v", d)
+		}
+		r := jobs(0)
+		r.Namespace = "tried"
+		lease, d := l.AcquireWait(t.Context(), r)
+		if !d.Allowed || !d.Shadowed || lease.Err() != nil || lease.Done() != nil {
+			t.Errorf("%+v", d)
+		}
+		lease.Release()
+	})
+}
+
+func TestAcquireInAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		origin := memstore.NewOrigin(memstore.OriginOptions{})
+		counts := memstore.NewCounts(memstore.CountsOptions{})
+		counts.SetNamespaces(store.NamespaceRow{Workspace: "acme", Namespace: "open", Outage: "open"},
+			store.NamespaceRow{Workspace: "acme", Namespace: "closed", Outage: "closed"})
+		l := acquirer(t, dataplane.Config{Origin: origin, Region: "eu", Settings: counts})
+		if err := l.RefreshSettings(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		in := func(namespace string) dataplane.ConcurrencyRequest {
+			r := jobs(100)
+			r.Namespace = namespace
+			return r
+		}
+		for _, namespace := range []string{"jobs", "open", "closed"} {
+			acquires(t, l, in(namespace), acquisition{true, 1, 99, dataplane.SourceOrigin})
+			acquires(t, l, in(namespace), acquisition{true, 2, 98, dataplane.SourceOrigin}) // and some to spare
+		}
+		origin.Faults.Fail(errors.New("it is out"))
+		fresh := in("jobs")
+		fresh.Identifier = "fresh"
+		acquires(t, l, fresh, acquisition{false, 0, 100, dataplane.SourceDegraded})
+		kept := acquires(t, l, in("jobs"), acquisition{true, 3, 97, dataplane.SourceLocal})
+		acquires(t, l, in("closed"), acquisition{false, 0, 100, dataplane.SourceDegradedClosed})
+		open := in("open")
+		open.Identifier = "fresh"
+		began := time.Now()
+		lease, d := l.AcquireWait(t.Context(), open)
+		if !d.Allowed || d.Source != dataplane.SourceDegradedOpen || lease.Err() != nil || time.Since(began) > time.Second {
+			t.Errorf("%+v after %v", d, time.Since(began))
+		}
+		time.Sleep(5 * time.Second)
+		if kept.Err() != nil {
+			t.Error("lost before its time:", kept.Err())
+		}
+		<-kept.Done()
+		if took := time.Since(began); took > 11*time.Second || !errors.Is(kept.Err(), dataplane.ErrLeaseLost) {
+			t.Errorf("%v after %v", kept.Err(), took)
+		}
+		origin.Faults.Fail(nil)
+		if _, d := l.AcquireWait(t.Context(), fresh); !d.Allowed {
+			t.Errorf("%+v", d)
+		}
+	})
+}
+
+func TestAcquireChecksItsRequest(t *testing.T) {
+	l := acquirer(t, dataplane.Config{})
+	for name, spoil := range map[string]func(*dataplane.ConcurrencyRequest){
+		"no workspace":    func(r *dataplane.ConcurrencyRequest) { r.Workspace = "" },
+		"no identifier":   func(r *dataplane.ConcurrencyRequest) { r.Identifier = "" },
+		"limit below 0":   func(r *dataplane.ConcurrencyRequest) { r.Limit = -1 },
+		"too large limit": func(r *dataplane.ConcurrencyRequest) { r.Limit = window.LimitMax + 1 },
+		"short TTL":       func(r *dataplane.ConcurrencyRequest) { r.TTL = time.Second - 1 },
+		"long TTL":        func(r *dataplane.ConcurrencyRequest) { r.TTL = 5*time.Minute + 1 },
+		"age":             func(r *dataplane.ConcurrencyRequest) { r.AgeMax = -1 },
+		"holder":          func(r *dataplane.ConcurrencyRequest) { r.Holder = string(make([]byte, 65)) },
+	} {
+		r := jobs(1)
+		spoil(&r)
+		if _, d := l.Acquire(t.Context(), r); d.Allowed || !errors.Is(d.Err, dataplane.ErrInvalid) {
+			t.Errorf("%s: %+v", name, d)
+		}
+	}
+	lease, _ := l.Acquire(t.Context(), jobs(1))
+	if err := lease.Renew(time.Millisecond); !errors.Is(err, dataplane.ErrInvalid) {
+		t.Error(err)
+	}
+}
+
+// A lease that its holder renews ends TTL after the last time, and no other does.
+func TestLeasesThatTheirHoldersRenew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := acquirer(t, dataplane.Config{})
+		r := jobs(1)
+		r.RenewedByHolder, r.TTL = true, 2*time.Second
+		lease := acquires(t, l, r, acquisition{true, 1, 0, dataplane.SourceLocal})
+		for range 5 {
+			time.Sleep(1900 * time.Millisecond)
+			if err := lease.Renew(2 * time.Second); err != nil {
+				t.Fatal(err)
+			}
+		}
+		acquires(t, l, r, acquisition{false, 1, 0, dataplane.SourceLocal})
+		time.Sleep(2*time.Second + 100*time.Millisecond)
+		if err := lease.Renew(time.Second); !errors.Is(err, dataplane.ErrLeaseExpired) {
+			t.Error(err)
+		}
+		<-lease.Done()
+		r.RenewedByHolder, r.AgeMax = false, time.Minute
+		lease = acquires(t, l, r, acquisition{true, 1, 0, dataplane.SourceLocal})
+		time.Sleep(59 * time.Second)
+		if lease.Err() != nil {
+			t.Error(lease.Err())
+		}
+		time.Sleep(time.Second)
+		if !errors.Is(lease.Err(), dataplane.ErrLeaseExpired) {
+			t.Error(lease.Err())
+		}
+	})
+}
+
+func TestConcurrencyMetrics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := acquirer(t, dataplane.Config{Origin: memstore.NewOrigin(memstore.OriginOptions{}), Region: "eu"})
+		begin := gather(t, l)
+		for _, name := range []string{"leases", "waiters", `requests_total{result="granted"}`,
+			`requests_total{result="refused"}`, "leases_lost_total", "calls_total", "call_keys_total", "call_errors_total"} {
+			if got, ok := begin["weir_concurrency_"+name]; got != 0 || !ok {
+				t.Errorf("%s is %v at the start (%v)", name, got, ok)
+			}
+		}
+		acquires(t, l, jobs(1), acquisition{true, 1, 0, dataplane.SourceOrigin})
+		acquires(t, l, jobs(1), acquisition{false, 1, 0, dataplane.SourceOrigin})
+		now := gather(t, l)
+		for name, want := range map[string]float64{"leases": 1, "calls_total": 2, "call_keys_total": 2, "waiters": 0,
+			`requests_total{result="granted"}`: 1, `requests_total{result="refused"}`: 1} {
+			if got := now["weir_concurrency_"+name]; got != want {
+				t.Errorf("%s is %v, want %v", name, got, want)
+			}
+		}
+	})
+}

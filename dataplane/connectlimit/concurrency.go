@@ -1,0 +1,81 @@
+package connectlimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/httplimit"
+)
+
+// Concurrency makes an interceptor for handlers that lets each caller have a number of calls and streams under way at
+// once: see httplimit.Concurrency. A call that gets no slot ends as resource_exhausted, or as unavailable where the
+// limiter cannot know or has no room, with Retry-After in its metadata and RetryInfo among its details. A call whose
+// slot is lost has its context cancelled.
+func Concurrency(limit *httplimit.Concurrency) connect.Interceptor { return slots{limit} }
+
+type slots struct{ limit *httplimit.Concurrency }
+
+func (s slots) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, request connect.AnyRequest) (answer connect.AnyResponse, err error) {
+		if request.Spec().IsClient {
+			return next(ctx, request)
+		}
+		of := call{ctx, request.Header(), request.Peer(), request.Spec(), request.Any()}
+		err = s.hold(ctx, of, func(ctx context.Context) error {
+			answer, err = next(ctx, request)
+			return err
+		})
+		return answer, err
+	}
+}
+
+func (s slots) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+	return func(ctx context.Context, stream connect.StreamingHandlerConn) error {
+		of := call{ctx, stream.RequestHeader(), stream.Peer(), stream.Spec(), nil}
+		return s.hold(ctx, of, func(ctx context.Context) error { return next(ctx, stream) })
+	}
+}
+
+// WrapStreamingClient leaves clients' streams alone.
+func (s slots) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
+	return next
+}
+
+// hold holds a slot while work runs, also if it panics.
+func (s slots) hold(ctx context.Context, of call, work func(context.Context) error) error {
+	lease, d, err := s.limit.Acquire(ctx, of)
+	if err != nil || !d.Allowed {
+		return noSlot(&d, err)
+	}
+	defer lease.Release()
+	within, stop := httplimit.While(ctx, lease)
+	defer stop()
+	return work(within)
+}
+
+// noSlot is the error of a call that got no slot.
+func noSlot(d *dataplane.ConcurrencyDecision, err error) *connect.Error {
+	switch {
+	case errors.Is(err, httplimit.ErrNoKey):
+		return connect.NewError(connect.CodeInvalidArgument, err)
+	case errors.Is(err, dataplane.ErrInvalid):
+		return connect.NewError(connect.CodeInternal, errors.New("the concurrency limit could not be applied"))
+	}
+	problem := connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("%d calls are under way already", d.Limit))
+	if err != nil || d.Source.Degraded() {
+		problem = connect.NewError(connect.CodeUnavailable,
+			errors.New("the limiter cannot decide about this call at the moment"))
+	}
+	seconds := max(1, httplimit.Seconds(d.RetryAfter))
+	problem.Meta().Set("Retry-After", strconv.FormatInt(seconds, 10))
+	addDetail(problem, &errdetails.RetryInfo{RetryDelay: durationpb.New(time.Duration(seconds) * time.Second)})
+	return problem
+}

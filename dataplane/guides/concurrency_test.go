@@ -1,0 +1,102 @@
+package guides
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirhq/weir/dataplane"
+)
+
+// exports lets each organisation run three exports at once.
+func exports(ctx context.Context, limiter *dataplane.Limiter, org string, export func(context.Context) error) error {
+	lease, d := limiter.Acquire(ctx, dataplane.ConcurrencyRequest{
+		Workspace: "acme", Namespace: "exports", Identifier: org, Limit: 3,
+	})
+	if !d.Allowed {
+		return errBusy
+	}
+	defer lease.Release()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-lease.Done(): // it is lost
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return export(ctx)
+}
+
+// nightly runs a job on one node at a time: a limit of 1 is a lock with a lease.
+func nightly(ctx context.Context, limiter *dataplane.Limiter, job func() error) error {
+	lease, d := limiter.AcquireWait(ctx, dataplane.ConcurrencyRequest{
+		Workspace: "acme", Namespace: "jobs", Identifier: "nightly", Limit: 1, TTL: 30 * time.Second,
+	})
+	if !d.Allowed {
+		return ctx.Err()
+	}
+	defer lease.Release()
+	if err := lease.Err(); err != nil { // ask again before each step that must not be done twice
+		return err
+	}
+	return job()
+}
+
+var errBusy = errors.New("three exports are running")
+
+func TestThreeExportsRunAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limiter := alone(t)
+		finish := make(chan struct{})
+		done := make(chan error)
+		for range 3 {
+			go func() {
+				done <- exports(t.Context(), limiter, "acme", func(context.Context) error { <-finish; return nil })
+			}()
+		}
+		synctest.Wait()
+		ran := func(context.Context) error { return nil }
+		if err := exports(t.Context(), limiter, "acme", ran); !errors.Is(err, errBusy) {
+			t.Errorf("a fourth: %v", err)
+		}
+		close(finish)
+		for range 3 {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+		if err := exports(t.Context(), limiter, "acme", ran); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestANightlyJobRunsOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limiter := alone(t)
+		running, most, done := 0, 0, make(chan error)
+		for range 5 {
+			go func() {
+				done <- nightly(t.Context(), limiter, func() error {
+					running++
+					most = max(most, running)
+					time.Sleep(time.Minute)
+					running--
+					return nil
+				})
+			}()
+		}
+		for range 5 {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+		if most != 1 {
+			t.Errorf("%d ran at once", most)
+		}
+	})
+}

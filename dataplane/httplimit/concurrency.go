@@ -1,0 +1,124 @@
+package httplimit
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/weirhq/weir/dataplane"
+)
+
+// Acquirer grants leases. *dataplane.Limiter is one.
+type Acquirer interface {
+	Acquire(ctx context.Context, request dataplane.ConcurrencyRequest) (dataplane.Lease, dataplane.ConcurrencyDecision)
+	AcquireWait(ctx context.Context, request dataplane.ConcurrencyRequest) (dataplane.Lease, dataplane.ConcurrencyDecision)
+}
+
+// Concurrency lets each caller have a number of requests under way at once, on all nodes of a region together. All
+// fields are constant once it is used.
+type Concurrency struct {
+	Limiter Acquirer // required
+
+	// Workspace and Namespace are where its keys live. The namespace should be no policy's: overrides are for both.
+	Workspace, Namespace string
+
+	// Key finds whom to count, or false: such a request passes if Open is set, and is refused with 400 otherwise.
+	// Required.
+	Key  func(Call) (identifier string, found bool)
+	Open bool
+
+	Limit int64         // requests at once, 0 (blocks) or more
+	TTL   time.Duration // see dataplane.ConcurrencyRequest
+
+	// Wait is how long a request waits for its turn; 0: not at all.
+	Wait time.Duration
+}
+
+// Handler holds a slot for as long as next works on a request, also if it panics. A request that gets none is answered
+// with 429 and Retry-After, or with 503 where the limiter cannot know or has no room.
+//
+// A request whose slot is lost meanwhile has its context cancelled, with the lease's error as its cause.
+func (c *Concurrency) Handler(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		lease, d, err := c.Acquire(r.Context(), httpCall{r})
+		if err != nil || !d.Allowed {
+			refuse(w, &d, err)
+			return
+		}
+		defer lease.Release()
+		ctx, stop := While(r.Context(), lease)
+		defer stop()
+		next.ServeHTTP(w, r.WithContext(ctx))
+	})
+}
+
+// While is a context that is cancelled when the lease is lost, with the lease's error as its cause. Call stop when the
+// work is done.
+func While(ctx context.Context, lease dataplane.Lease) (within context.Context, stop func()) {
+	within, cancel := context.WithCancelCause(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		select {
+		case <-lease.Done():
+			cancel(lease.Err())
+		case <-within.Done():
+		}
+	}()
+	return within, func() {
+		cancel(nil)
+		<-ended
+	}
+}
+
+// ErrNoKey is why a call without a key is refused.
+var ErrNoKey = errors.New("httplimit: the request has no key for its concurrency limit")
+
+// Acquire asks for a lease for a call, and waits as long as Wait says. The error is ErrNoKey, or the decision's.
+func (c *Concurrency) Acquire(ctx context.Context, call Call) (dataplane.Lease, dataplane.ConcurrencyDecision, error) {
+	identifier, found := c.Key(call)
+	if !found || identifier == "" {
+		if c.Open {
+			return dataplane.Lease{}, dataplane.ConcurrencyDecision{Allowed: true}, nil
+		}
+		return dataplane.Lease{}, dataplane.ConcurrencyDecision{}, ErrNoKey
+	}
+	request := dataplane.ConcurrencyRequest{Workspace: c.Workspace, Namespace: c.Namespace,
+		Identifier: bounded(identifier), Limit: c.Limit, TTL: c.TTL}
+	if c.Wait <= 0 {
+		lease, d := c.Limiter.Acquire(ctx, request)
+		return lease, d, d.Err
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.Wait)
+	defer cancel()
+	lease, d := c.Limiter.AcquireWait(ctx, request)
+	return lease, d, d.Err
+}
+
+// refuse answers a request that has no slot.
+func refuse(w http.ResponseWriter, d *dataplane.ConcurrencyDecision, err error) {
+	p := Problem{Type: "about:blank", Status: http.StatusTooManyRequests,
+		Detail: fmt.Sprintf("%d requests are under way already", d.Limit)}
+	switch {
+	case errors.Is(err, ErrNoKey):
+		p.Status, p.Detail = http.StatusBadRequest, ErrNoKey.Error()
+	case errors.Is(err, dataplane.ErrInvalid):
+		p.Status, p.Detail = http.StatusInternalServerError, "the concurrency limit could not be applied"
+	case err != nil || d.Source.Degraded():
+		p.Status, p.Type = http.StatusServiceUnavailable, TypeTemporaryReducedCapacity
+		p.Detail = "the limiter cannot decide about this request at the moment"
+	}
+	p.Title = http.StatusText(p.Status)
+	h := w.Header()
+	if p.Status == http.StatusTooManyRequests || p.Status == http.StatusServiceUnavailable {
+		h.Set(fieldRetryAfter, strconv.FormatInt(max(1, Seconds(d.RetryAfter)), 10))
+	}
+	h.Set("Content-Type", "application/problem+json")
+	h.Set("Cache-Control", "no-store")
+	w.WriteHeader(p.Status)
+	_ = json.NewEncoder(w).Encode(p) // the caller may have gone
+}

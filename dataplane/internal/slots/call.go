@@ -1,0 +1,269 @@
+package slots
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/store"
+)
+
+// Run runs the loops until ctx ends. Each is a function for go to take.
+func (t *Table) Run(ctx context.Context, goes func(func())) {
+	for _, sh := range t.shards {
+		goes(func() { sh.ends.run(ctx, t.now, func() { t.endDue(sh) }) })
+		if sh.asks != nil {
+			goes(func() { sh.asks.run(ctx, t.now, func() { t.callDue(context.WithoutCancel(ctx), sh) }) })
+		}
+	}
+}
+
+// endDue ends what has come to its end.
+func (t *Table) endDue(sh *shard) {
+	now := t.now()
+	for _, e := range sh.ends.take(now) {
+		e.stripe.mu.Lock()
+		e.endAt = 0
+		busy := e.busy
+		e.expire(now)
+		if e.serve(now); e.busy < busy {
+			e.askBy(now)
+		}
+		e.nextEnd()
+		e.stripe.mu.Unlock()
+	}
+}
+
+// callDue calls the origin about all keys that are due.
+func (t *Table) callDue(ctx context.Context, sh *shard) {
+	due := sh.asks.take(t.now())
+	for len(due) > 0 {
+		part := due[:min(len(due), asksMax)]
+		due = due[len(part):]
+		t.call(ctx, sh, part)
+	}
+}
+
+// call says what is to be said about keys, in one call.
+func (t *Table) call(ctx context.Context, sh *shard, entries []*entry) {
+	sent := t.now()
+	if rest := time.Duration(sh.restUntil.Load()); sent < rest {
+		for _, e := range entries {
+			e.failed(sent, rest)
+		}
+		return
+	}
+	sh.number++
+	call := store.SlotsCall{Node: t.node, Number: sh.number}
+	asked := entries[:0]
+	for _, e := range entries {
+		if ask, ok := e.say(sent, sh.number); ok {
+			call.Asks, asked = append(call.Asks, ask), append(asked, e)
+		}
+	}
+	if len(asked) == 0 {
+		return
+	}
+	within, cancel := context.WithTimeout(ctx, callTimeout)
+	reply, err := t.cfg.Origin.Slots(within, sh.index, call)
+	cancel()
+	now := t.now()
+	if err == nil && (now-sent > callTimeout || len(reply.Answers) != len(asked)) {
+		err = errLateReply
+	}
+	if t.cfg.Called != nil {
+		t.cfg.Called(len(asked), err)
+	}
+	sh.rested(now, err)
+	for i, e := range asked {
+		if err != nil {
+			e.failed(now, time.Duration(sh.restUntil.Load()))
+			continue
+		}
+		e.hear(sent, now, &call.Asks[i], &reply.Answers[i])
+	}
+}
+
+var errLateReply = errors.New("slots: the reply came too late")
+
+// rested sets when the shard is called again.
+func (sh *shard) rested(now time.Duration, err error) {
+	if err == nil {
+		sh.rest = 0
+		return
+	}
+	sh.rest = min(max(2*sh.rest, retryMin), restMax)
+	sh.restUntil.Store(int64(now + jittered(sh.rest)))
+}
+
+// jittered is d, or up to a quarter less.
+func jittered(d time.Duration) time.Duration { return d - rand.N(d/4+1) }
+
+// say is what a call says of the key, and makes the node hold no more than that. It is false if there is nothing to
+// say, or nothing may be said.
+func (e *entry) say(now time.Duration, number int64) (ask store.SlotsAsk, ok bool) {
+	e.stripe.mu.Lock()
+	defer e.stripe.mu.Unlock()
+	e.askAt = 0
+	e.expire(now)
+	e.serve(now)
+	if e.busy == 0 && e.waiters.first == nil && !e.told {
+		e.held = 0
+		return ask, false
+	}
+	if e.busy > 0 && now+callTimeout >= e.validUntil {
+		e.askBy(e.validUntil) // what is held can neither be said nor handed back
+		return ask, false
+	}
+	want := min(e.waiters.len, e.limit)
+	spare := e.spareMax(want)
+	keep := min(max(0, e.held-e.busy), spare)
+	if !e.used || now+callTimeout >= e.validUntil {
+		keep, spare = 0, 0
+	}
+	ttl := e.shortest()
+	ask = store.SlotsAsk{Key: store.SlotsKey(e.name.Workspace, e.name.Namespace, e.name.Identifier), Limit: e.limit,
+		Have: e.busy + keep, Want: max(0, want-keep), Spare: spare - keep, TTL: ttl + Margin}
+	e.held, e.validUntil = ask.Have, min(e.validUntil, now+ttl)
+	e.used, e.told, e.inFlight = false, true, true
+	for w := e.waiters.first; w != nil; w = w.next {
+		w.number = number
+	}
+	if e.held > 0 {
+		e.endBy(e.validUntil)
+	}
+	return ask, true
+}
+
+// shortest is the shortest time to live of those who hold a lease or wait for one, or else the last request's.
+func (e *entry) shortest() time.Duration {
+	shortest := forever
+	for i := range e.records {
+		if r := &e.records[i]; r.live {
+			shortest = min(shortest, r.ttl)
+		}
+	}
+	for w := e.waiters.first; w != nil; w = w.next {
+		shortest = min(shortest, w.ask.TTL)
+	}
+	if shortest == forever {
+		return e.ttl
+	}
+	return shortest
+}
+
+// failed takes note of a call that nothing is known of. What is held goes on while it is valid.
+func (e *entry) failed(now, again time.Duration) {
+	e.stripe.mu.Lock()
+	defer e.stripe.mu.Unlock()
+	e.inFlight = false
+	if e.askAt <= now {
+		e.askAt = 0
+	}
+	e.expire(now)
+	e.serve(now)
+	out := Result{Out: true, Held: e.busy + e.others, RetryIn: again - now}
+	e.answer(out, func(w *waiter) bool { return w.once || w.ask.OutEnds })
+	if e.told || e.waiters.first != nil {
+		e.askBy(again)
+	}
+}
+
+// hear takes in an answer.
+func (e *entry) hear(sent, now time.Duration, ask *store.SlotsAsk, a *store.SlotsAnswer) {
+	young := errors.Is(a.Err, store.ErrYoung)
+	if a.Err != nil && !young {
+		e.failed(now, now+jittered(retryMax))
+		return
+	}
+	e.stripe.mu.Lock()
+	defer e.stripe.mu.Unlock()
+	e.inFlight = false
+	e.expire(now)
+	e.others, e.starved, e.retryIn = a.Others, a.Starved, a.RetryIn
+	e.lose(a.Held, ErrRevoked)
+	ttl := ask.TTL - Margin
+	e.held, e.validUntil, e.told = a.Held, sent+ttl, a.Held > 0
+	e.serve(now)
+	refused := Result{Out: young, Asked: !young, Held: e.busy + e.others, RetryIn: a.RetryIn}
+	e.answer(refused, func(w *waiter) bool {
+		if w.number > 0 && (w.once || young && w.ask.OutEnds) {
+			e.stripe.stats.Refused++
+			return true
+		}
+		return false
+	})
+	if !young && a.Held < ask.Have+ask.Want {
+		e.fullUntil = now + retryMin
+	}
+	e.next(sent, now, ttl, young)
+}
+
+// next schedules the key's next call.
+func (e *entry) next(sent, now, ttl time.Duration, young bool) {
+	if e.waiters.first == nil {
+		e.backoff = 0
+	} else {
+		e.backoff = min(max(retryMin, 2*e.backoff), retryMax)
+		again := now + jittered(e.backoff)
+		if young {
+			again = now + max(e.retryIn, retryMin)
+		}
+		for w := e.waiters.first; w != nil; w = w.next {
+			if w.number == 0 {
+				again = now // came while the call was out
+			}
+		}
+		e.askBy(again)
+	}
+	if e.held > 0 {
+		e.askBy(sent + ttl/3)
+		e.endBy(e.validUntil)
+	}
+	if e.spare = e.spareMax(0); e.held-e.busy > e.spare {
+		e.askBy(now + tick)
+	}
+}
+
+// Stop ends all leases, and tells the origin so, until ctx ends. Nothing is granted any more. The loops have ended.
+func (t *Table) Stop(ctx context.Context) error {
+	t.stopped.Store(true)
+	by := make(map[*shard][]*entry)
+	for i := range t.stripes {
+		s := &t.stripes[i]
+		s.mu.Lock()
+		for _, e := range s.entries {
+			e.lose(0, ErrStopped)
+			e.held = 0
+			e.answer(Result{Out: true, Err: ErrStopped}, func(*waiter) bool { return true })
+			if e.told {
+				by[e.shard] = append(by[e.shard], e)
+			}
+		}
+		s.mu.Unlock()
+	}
+	var errs []error
+	for sh, entries := range by {
+		errs = append(errs, t.handAllBack(ctx, sh, entries))
+	}
+	return errors.Join(errs...)
+}
+
+// handAllBack tells the origin that the node holds nothing of these keys.
+func (t *Table) handAllBack(ctx context.Context, sh *shard, entries []*entry) error {
+	for len(entries) > 0 {
+		n := min(len(entries), asksMax)
+		sh.number++
+		call := store.SlotsCall{Node: t.node, Number: sh.number}
+		for _, e := range entries[:n] {
+			call.Asks = append(call.Asks, store.SlotsAsk{Limit: e.limit, TTL: time.Second,
+				Key: store.SlotsKey(e.name.Workspace, e.name.Namespace, e.name.Identifier)})
+		}
+		if _, err := t.cfg.Origin.Slots(ctx, sh.index, call); err != nil {
+			return err
+		}
+		entries = entries[n:]
+	}
+	return nil
+}

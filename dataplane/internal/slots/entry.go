@@ -1,0 +1,192 @@
+package slots
+
+import (
+	"math"
+	"time"
+)
+
+// forever is the end of what does not end by itself.
+const forever = time.Duration(math.MaxInt64)
+
+// entry is one key. Its stripe's mutex guards all but the constants.
+type entry struct {
+	stripe *stripe // constant
+	shard  *shard  // constant
+	name   Name    // constant
+
+	limit int64         // of the last request
+	ttl   time.Duration // of the last request
+	limitLeases
+
+	// held slots are this node's until validUntil. busy <= held at all times.
+	held       int64
+	validUntil time.Duration
+	others     int64 // by the last answer
+	spare      int64 // free slots that may be kept, as of the last answer
+	starved    bool  // another node was refused, by the last answer
+	used       bool  // a lease was granted since the last call left
+	told       bool  // the origin may have slots of this node on its books
+	inFlight   bool
+	backoff    time.Duration // between two asks for waiters
+	fullUntil  time.Duration // until when a refusal need not be asked for again
+	retryIn    time.Duration // by the last answer
+	askAt      time.Duration // when the shard calls about it; 0: no time is set
+	endAt      time.Duration // when something may end; 0: no time is set
+	ask, end   alarm         // in the shard's schedules
+
+	waiters queue
+}
+
+// limitLeases are a key's leases, in a slab with a list of free records.
+type limitLeases struct {
+	busy    int64 // live records
+	records []record
+	free    uint32 // index + 1 of the first free record, 0 for none
+}
+
+// record is one lease, or a place for one.
+type record struct {
+	generation uint32 // of the lease that is in it, or will be
+	live       bool
+	attended   bool   // the node renews it until it is released
+	next       uint32 // of the free list
+	ttl        time.Duration
+	deadline   time.Duration // when it ends by itself
+	since      time.Duration
+	holder     string
+	done       chan struct{} // nil until somebody asks
+	was        error         // why the lease before this generation has ended
+}
+
+// grant makes a lease of a slot that is free.
+func (e *entry) grant(now time.Duration, a *Ask) Lease {
+	index := e.free
+	if index == 0 {
+		e.records = append(e.records, record{})
+		index = uint32(len(e.records))
+	} else {
+		e.free = e.records[index-1].next
+	}
+	r := &e.records[index-1]
+	r.live, r.attended, r.ttl, r.holder, r.since, r.done = true, !a.Unattended, a.TTL, a.Holder, now, nil
+	r.deadline = forever
+	switch {
+	case a.Unattended:
+		r.deadline = now + a.TTL
+	case a.AgeMax > 0:
+		r.deadline = now + a.AgeMax
+	}
+	e.busy++
+	e.used = true
+	e.stripe.stats.Granted++
+	e.stripe.stats.Leases++
+	if r.deadline != forever {
+		e.endBy(r.deadline)
+	}
+	return Lease{e, index - 1, r.generation}
+}
+
+// finish frees a lease's record.
+func (e *entry) finish(index uint32, why error) {
+	r := &e.records[index]
+	if r.done != nil {
+		close(r.done)
+	}
+	r.live, r.holder, r.done, r.was = false, "", nil, why
+	r.generation++
+	r.next, e.free = e.free, index+1
+	e.busy--
+	e.stripe.stats.Leases--
+	if why == ErrLost || why == ErrRevoked {
+		e.stripe.stats.Lost++
+	}
+}
+
+// lose ends leases until at most left are there, the last records first.
+func (e *entry) lose(left int64, why error) {
+	for i := len(e.records) - 1; i >= 0 && e.busy > left; i-- {
+		if e.records[i].live {
+			e.finish(uint32(i), why)
+		}
+	}
+}
+
+// expire ends what has come to its end: the holding with all leases, or single leases. Slots of single leases are free
+// then.
+func (e *entry) expire(now time.Duration) {
+	if now >= e.validUntil && e.held > 0 {
+		e.lose(0, ErrLost)
+		e.held = 0
+		return
+	}
+	for i := range e.records {
+		if r := &e.records[i]; r.live && r.deadline <= now {
+			e.finish(uint32(i), ErrExpired)
+		}
+	}
+}
+
+// endBy has expire called at a moment.
+func (e *entry) endBy(at time.Duration) {
+	if at != forever && (e.endAt == 0 || at < e.endAt) {
+		e.endAt = at
+		e.shard.ends.set(&e.end, at)
+	}
+}
+
+// nextEnd has expire called for the first end that is left.
+func (e *entry) nextEnd() {
+	first := forever
+	if e.held > 0 {
+		first = e.validUntil
+	}
+	for i := range e.records {
+		if r := &e.records[i]; r.live {
+			first = min(first, r.deadline)
+		}
+	}
+	e.endBy(first)
+}
+
+// askBy has the shard's loop call the origin about the key at a moment, or earlier.
+func (e *entry) askBy(at time.Duration) {
+	if e.shard.asks != nil && !e.stripe.table.stopped.Load() && (e.askAt == 0 || at < e.askAt) {
+		e.askAt = at
+		e.shard.asks.set(&e.ask, at)
+	}
+}
+
+// hasRoom is true where a lease under limit can be granted here.
+func (e *entry) hasRoom(limit int64) bool { return e.busy < e.held && e.busy+e.others < limit }
+
+// spareMax is how many free slots the node keeps: half of its share of what the limit leaves.
+func (e *entry) spareMax(want int64) int64 {
+	if e.starved {
+		return 0
+	}
+	return min(max(0, e.limit-e.others-e.busy-want)/(2*e.stripe.table.nodes()), spareMax)
+}
+
+// serve grants free slots to those who wait, in their order.
+func (e *entry) serve(now time.Duration) {
+	for w := e.waiters.first; w != nil && e.hasRoom(w.ask.Limit); w = e.waiters.first {
+		e.waiters.remove(w)
+		e.stripe.stats.Waiters--
+		w.ready <- Result{Lease: e.grant(now, &w.ask), Granted: true, Held: e.busy + e.others, Asked: w.number > 0}
+	}
+}
+
+// returned looks at a slot that has become free.
+func (e *entry) returned(now func() time.Duration) {
+	if e.waiters.first != nil {
+		e.serve(now())
+	}
+	if e.shard.asks != nil && e.held-e.busy > e.spare {
+		e.askBy(now() + tick)
+	}
+}
+
+// idle is true of an entry that nothing would be lost with.
+func (e *entry) idle() bool {
+	return e.busy == 0 && e.waiters.first == nil && !e.inFlight && (e.shard.asks == nil || e.held == 0 && !e.told)
+}

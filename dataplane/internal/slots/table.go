@@ -1,0 +1,323 @@
+package slots
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
+)
+
+const (
+	// Margin is how much longer the origin counts a holding than the node does.
+	Margin = 500 * time.Millisecond
+
+	tick        = 50 * time.Millisecond  // how long what is due soon waits for what is due as well
+	callTimeout = 250 * time.Millisecond // of a call to the origin; less than a third of the shortest time to live
+	retryMin    = 20 * time.Millisecond  // between two asks for those who wait
+	retryMax    = 250 * time.Millisecond
+	restMax     = time.Second // between two calls to a shard that fails
+	asksMax     = 500         // of one call
+	stripes     = 64
+	spareMax    = 1 << 16
+)
+
+// LeasesMax is how many leases a key may have on one node.
+const LeasesMax = 1_000_000
+
+var (
+	// ErrFull refuses a key that there is no room for.
+	ErrFull = errors.New("slots: too many keys have leases on this node")
+
+	// ErrWaiters refuses to wait where as many wait as may.
+	ErrWaiters = errors.New("slots: too many wait for the key on this node")
+
+	// ErrLeases refuses a lease of a key that has LeasesMax on this node.
+	ErrLeases = errors.New("slots: the key has too many leases on this node")
+)
+
+// Origin is what grants slots to nodes.
+type Origin interface {
+	Shards() int
+	ShardOf(key *window.Key) int
+	store.Slots
+}
+
+// Config is what a Table is made with.
+type Config struct {
+	Origin        Origin                    // nil: all slots of all keys are this node's
+	EntriesMax    int                       // keys
+	WaitersMax    int                       // that wait for one key
+	AnswerTimeout time.Duration             // how long Try waits for the origin; 0: until its ctx ends
+	Nodes         func() int64              // of the region; nil: this one alone
+	Now           func() time.Duration      // a clock that only goes forwards; nil is the system's
+	Called        func(asks int, err error) // after each call to Origin, if it is not nil
+}
+
+// Name names a key.
+type Name struct{ Workspace, Namespace, Identifier string }
+
+// Ask asks for a lease.
+type Ask struct {
+	Name       Name
+	Limit      int64
+	TTL        time.Duration // how long the slot stays taken when the node dies, and an unattended lease without renewal
+	AgeMax     time.Duration // 0: none; an attended lease ends then
+	Unattended bool          // the lease ends TTL after it was granted or renewed last
+	OutEnds    bool          // Wait ends when the origin does not answer
+	Holder     string        // a label
+}
+
+// Result is what an Ask has come to.
+type Result struct {
+	Lease   Lease
+	Granted bool
+	Out     bool // the origin should have been asked, and has not answered
+	Asked   bool // the origin has answered
+	Held    int64
+	RetryIn time.Duration // when to ask again, 0: unknown
+	Err     error         // ErrFull, ErrWaiters, ErrLeases or ErrStopped
+}
+
+// Stats are a table's, since it was made.
+type Stats struct {
+	Leases, Waiters        int64 // now
+	Granted, Refused, Lost int64
+}
+
+// Table has all keys of a node. Make one with New.
+type Table struct {
+	cfg     Config
+	node    uint64
+	base    time.Time
+	entries atomic.Int64
+	sweptAt atomic.Int64
+	stopped atomic.Bool
+	stripes [stripes]stripe
+	shards  []*shard
+}
+
+// stripe is a part of the keys.
+type stripe struct {
+	table   *Table
+	mu      sync.Mutex
+	entries map[Name]*entry
+	stats   Stats
+	_       [64]byte
+}
+
+// shard is what concerns one shard of the origin.
+type shard struct {
+	index     int
+	asks      *schedule // nil without an origin
+	ends      *schedule
+	number    int64         // of the last call; its loop's
+	rest      time.Duration // between two calls while they fail; its loop's
+	restUntil atomic.Int64
+}
+
+// New makes an empty table.
+func New(cfg Config) *Table {
+	t := &Table{cfg: cfg, base: time.Now()}
+	for t.node == 0 {
+		t.node = rand.Uint64()
+	}
+	t.cfg.EntriesMax = cmp.Or(cfg.EntriesMax, 100_000)
+	t.cfg.WaitersMax = cmp.Or(cfg.WaitersMax, 1000)
+	for i := range t.stripes {
+		t.stripes[i].table, t.stripes[i].entries = t, make(map[Name]*entry)
+	}
+	t.shards = []*shard{{ends: newSchedule()}}
+	if cfg.Origin != nil {
+		t.shards = make([]*shard, cfg.Origin.Shards())
+		for i := range t.shards {
+			t.shards[i] = &shard{index: i, asks: newSchedule(), ends: newSchedule()}
+		}
+	}
+	return t
+}
+
+func (t *Table) now() time.Duration {
+	if t.cfg.Now != nil {
+		return t.cfg.Now()
+	}
+	return time.Since(t.base) + time.Second // 0 is no moment
+}
+
+func (t *Table) nodes() int64 {
+	if t.cfg.Nodes == nil {
+		return 1
+	}
+	return max(1, t.cfg.Nodes())
+}
+
+// stripeOf spreads keys well enough for a mutex, at less than what a hash costs.
+func (t *Table) stripeOf(name *Name) *stripe {
+	id := name.Identifier
+	n := len(id) // at least 1
+	return &t.stripes[(int(id[n-1])*31+int(id[n/2])*7+int(id[0])+n)%stripes]
+}
+
+// Try asks for a lease that this node can grant, and waits for the origin's word where it cannot, until ctx ends.
+func (t *Table) Try(ctx context.Context, a *Ask) (r Result) { t.Acquire(ctx, a, false, &r); return r }
+
+// Wait is Try, and waits for a slot until ctx ends: first come, first served on this node.
+func (t *Table) Wait(ctx context.Context, a *Ask) (r Result) { t.Acquire(ctx, a, true, &r); return r }
+
+// Acquire is Try, or Wait, into an empty result.
+func (t *Table) Acquire(ctx context.Context, a *Ask, wait bool, r *Result) {
+	now := t.now()
+	s := t.stripeOf(&a.Name)
+	s.mu.Lock()
+	e := s.entries[a.Name]
+	if e == nil {
+		s.mu.Unlock()
+		room := t.makeRoom(now)
+		s.mu.Lock()
+		if e = t.entryLocked(s, &a.Name, room); e == nil {
+			s.stats.Refused++
+			s.mu.Unlock()
+			r.Err = ErrFull
+			return
+		}
+	}
+	e.limit, e.ttl = a.Limit, a.TTL
+	if now >= e.validUntil || e.endAt != 0 && now >= e.endAt {
+		e.expire(now)
+	}
+	if e.hasRoom(a.Limit) && !t.stopped.Load() && e.waiters.first == nil && e.busy < LeasesMax {
+		r.Lease, r.Granted, r.Held = e.grant(now, a), true, e.busy+e.others
+		if e.validUntil > now+a.TTL && e.shard.asks != nil {
+			e.askBy(now) // the slot must not stay taken for longer
+		}
+		s.mu.Unlock()
+		return
+	}
+	w, refused := e.refusedOrQueued(now, a, !wait)
+	s.mu.Unlock()
+	if *r = refused; w != nil {
+		*r = t.await(ctx, e, w)
+	}
+}
+
+// refusedOrQueued is a waiter where there is something to wait for.
+func (e *entry) refusedOrQueued(now time.Duration, a *Ask, once bool) (*waiter, Result) {
+	t, alone := e.stripe.table, e.shard.asks == nil
+	refused := Result{Held: e.busy + e.others, RetryIn: e.retryIn}
+	switch {
+	case t.stopped.Load():
+		refused.Out, refused.Err = true, ErrStopped
+	case e.busy >= LeasesMax:
+		refused.Err = ErrLeases
+	case e.waiters.len >= int64(t.cfg.WaitersMax):
+		refused.Err = ErrWaiters
+	case once && (alone || a.Limit == 0 || now < e.fullUntil):
+	case once && now < time.Duration(e.shard.restUntil.Load()):
+		refused.Out, refused.RetryIn = true, time.Duration(e.shard.restUntil.Load())-now
+	default:
+		w := &waiter{ask: *a, once: once, ready: make(chan Result, 1)}
+		e.waiters.add(w)
+		e.stripe.stats.Waiters++
+		if !alone && a.Limit > 0 && (once || e.waiters.len == 1) {
+			e.askBy(max(now, time.Duration(e.shard.restUntil.Load())))
+		}
+		return w, refused
+	}
+	e.stripe.stats.Refused++
+	return nil, refused
+}
+
+// await waits for a waiter's result.
+func (t *Table) await(ctx context.Context, e *entry, w *waiter) Result {
+	if w.once && t.cfg.AnswerTimeout > 0 {
+		within, cancel := context.WithTimeout(ctx, t.cfg.AnswerTimeout)
+		defer cancel()
+		ctx = within
+	}
+	select {
+	case r := <-w.ready:
+		return r
+	case <-ctx.Done():
+	}
+	s := e.stripe
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !w.queued {
+		return <-w.ready // it has been answered meanwhile
+	}
+	e.waiters.remove(w)
+	s.stats.Waiters--
+	s.stats.Refused++
+	return Result{Held: e.busy + e.others, RetryIn: e.retryIn, Out: w.once, Asked: !w.once && w.number > 0}
+}
+
+// entryLocked makes an entry where there is none.
+func (t *Table) entryLocked(s *stripe, name *Name, room bool) *entry {
+	if e := s.entries[*name]; e != nil || !room {
+		return e
+	}
+	e := &entry{stripe: s, name: *name, shard: t.shards[0], held: math.MaxInt64, validUntil: forever}
+	e.ask.e, e.end.e = e, e
+	if t.cfg.Origin != nil {
+		key := store.SlotsKey(name.Workspace, name.Namespace, name.Identifier)
+		e.shard, e.held, e.validUntil = t.shards[t.cfg.Origin.ShardOf(&key)], 0, 0
+	}
+	s.entries[*name] = e
+	t.entries.Add(1)
+	return e
+}
+
+// makeRoom forgets idle keys where the table is full, at most once a second. It is true if there is room for one.
+func (t *Table) makeRoom(now time.Duration) bool {
+	full := func() bool { return t.entries.Load() >= int64(t.cfg.EntriesMax) }
+	if last := t.sweptAt.Load(); full() && (last == 0 || now-time.Duration(last) >= tick) &&
+		t.sweptAt.CompareAndSwap(last, int64(now)) {
+		t.sweep()
+	}
+	return !full()
+}
+
+// sweep forgets idle keys.
+func (t *Table) sweep() {
+	for i := range t.stripes {
+		s := &t.stripes[i]
+		s.mu.Lock()
+		for name, e := range s.entries {
+			if e.idle() {
+				delete(s.entries, name)
+				t.entries.Add(-1)
+			}
+		}
+		s.mu.Unlock()
+	}
+}
+
+// Out is true while the shard of a key is left alone since calls to it fail.
+func (t *Table) Out(name *Name) bool {
+	if t.cfg.Origin == nil {
+		return false
+	}
+	key := store.SlotsKey(name.Workspace, name.Namespace, name.Identifier)
+	return t.now() < time.Duration(t.shards[t.cfg.Origin.ShardOf(&key)].restUntil.Load())
+}
+
+// Stats adds up all stripes'.
+func (t *Table) Stats() (sum Stats) {
+	for i := range t.stripes {
+		s := &t.stripes[i]
+		s.mu.Lock()
+		sum.Leases += s.stats.Leases
+		sum.Waiters += s.stats.Waiters
+		sum.Granted += s.stats.Granted
+		sum.Refused += s.stats.Refused
+		sum.Lost += s.stats.Lost
+		s.mu.Unlock()
+	}
+	return sum
+}

@@ -1,0 +1,73 @@
+package dataplane
+
+import (
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/internal/slots"
+)
+
+// Why a lease has ended: see Lease.Err.
+var (
+	// ErrLeaseLost ends a lease whose slot could not be renewed within its TTL: the origin did not answer, or the
+	// process was paused. Another one may hold the slot.
+	ErrLeaseLost = slots.ErrLost
+
+	// ErrLeaseRevoked ends a lease that the origin does not know of any more: it has lost what it was told.
+	ErrLeaseRevoked = slots.ErrRevoked
+
+	// ErrLeaseExpired ends a lease at its AgeMax, or when its holder has not renewed it.
+	ErrLeaseExpired = slots.ErrExpired
+
+	// ErrLeaseStopped ends all leases when the limiter stops.
+	ErrLeaseStopped = slots.ErrStopped
+)
+
+// Lease is a slot that its holder has until it releases it, or loses it. A holder that can stop its work early watches
+// Done; one that is about to do what must not be done twice asks Err.
+//
+// The zero Lease holds no slot and never ends: that of a request that was denied, shadowed, or let in by an outage
+// policy. Copies are the same lease. All methods may run concurrently.
+type Lease struct{ slot slots.Lease }
+
+// Release ends the lease. A second Release does nothing.
+func (l Lease) Release() { l.slot.Release() }
+
+// Renew has a lease that is RenewedByHolder end ttl from now, LeaseTTLMin to LeaseTTLMax. It fails with what Err says
+// if the lease has ended: ask for a new one then.
+func (l Lease) Renew(ttl time.Duration) error {
+	if ttl < LeaseTTLMin || ttl > LeaseTTLMax {
+		return fmt.Errorf("%w: ttl is %v (%v to %v)", ErrInvalid, ttl, LeaseTTLMin, LeaseTTLMax)
+	}
+	if !l.slot.Renew(ttl) {
+		return l.slot.Err()
+	}
+	return nil
+}
+
+// Done is closed once the lease has ended, whether lost or released; for the zero Lease it is nil.
+func (l Lease) Done() <-chan struct{} { return l.slot.Done() }
+
+// Err is nil while the lease is held, and otherwise why it has ended. It is exact where Done may be some 50 ms late.
+func (l Lease) Err() error { return l.slot.Err() }
+
+// slotCalls count calls to the origin about slots.
+type slotCalls struct{ calls, asks, errors atomic.Int64 }
+
+func (c *slotCalls) called(asks int, err error) {
+	c.calls.Add(1)
+	if c.asks.Add(int64(asks)); err != nil {
+		c.errors.Add(1)
+	}
+}
+
+// newSlots makes the limiter's table of leases.
+func (l *Limiter) newSlots() *slots.Table {
+	cfg := slots.Config{EntriesMax: l.cfg.EntriesMax, Nodes: l.nodes.Load, Called: l.metrics.slots.called,
+		AnswerTimeout: l.cfg.ReadTimeout}
+	if l.cfg.Origin != nil { // an interface of a nil interface is none
+		cfg.Origin = l.cfg.Origin
+	}
+	return slots.New(cfg)
+}

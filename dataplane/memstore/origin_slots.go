@@ -1,0 +1,160 @@
+package memstore
+
+import (
+	"context"
+	"maps"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// slotsHeld is what one node holds of a key. It stays for its time with 0 slots too, so that late calls are known.
+type slotsHeld struct {
+	slots     int64
+	endsMs    int64 // Unix ms
+	number    int64 // of the last call that was applied
+	starvedMs int64 // Unix ms until which it counts as refused
+}
+
+// Slots implements store.Origin.
+func (h *Origin) Slots(ctx context.Context, shard int, call store.SlotsCall) (reply store.SlotsReply, err error) {
+	if len(call.Asks) == 0 {
+		return reply, nil
+	}
+	if err := store.CheckSlotsCall(&call); err != nil {
+		return reply, opError(OpSlots, err)
+	}
+	err = h.inShard(shard, len(call.Asks), func(i int) *window.Key { return &call.Asks[i].Key })
+	if err != nil {
+		return reply, opError(OpSlots, err)
+	}
+	j, err := h.depart(ctx, OpSlots, shard)
+	if err != nil {
+		return reply, err
+	}
+	arrive := func() { reply = h.arriveSlots(shard, call) }
+	if h.hold(arrive) {
+		return store.SlotsReply{}, opError(OpSlots, errReplyLost)
+	}
+	if err := j.deliver(ctx, arrive); err != nil { // what has left arrives
+		return store.SlotsReply{}, err
+	}
+	return reply, nil
+}
+
+func (h *originServers) arriveSlots(shard int, call store.SlotsCall) store.SlotsReply {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.epochLocked(shard)
+	s, now := h.shards[shard], h.clock()
+	reply := store.SlotsReply{Answers: make([]store.SlotsAnswer, len(call.Asks)), Now: now}
+	for i := range call.Asks {
+		ask := &call.Asks[i]
+		if err := store.CheckSlotsAsk(ask); err != nil {
+			reply.Answers[i].Err = opError(OpSlots, err)
+			continue
+		}
+		reply.Answers[i] = s.slotsLocked(call.Node, call.Number, ask, now.UnixMilli())
+	}
+	s.sweepSlots(now.UnixMilli())
+	return reply
+}
+
+// slotsLocked is the formula of store.SlotsAsk.
+func (s *originShard) slotsLocked(node uint64, number int64, ask *store.SlotsAsk, nowMs int64) (a store.SlotsAnswer) {
+	held := s.slots[ask.Key]
+	if held == nil {
+		held = make(map[uint64]slotsHeld)
+		s.slots[ask.Key] = held
+	}
+	a.Others, a.Starved, a.RetryIn = othersSlots(held, node, nowMs)
+	was := held[node]
+	if number <= was.number {
+		if a.Held = was.slots; number < was.number {
+			a.Held, a.Err = 0, store.ErrSlotsLate
+		}
+		return a
+	}
+	next := slotsHeld{number: number, endsMs: nowMs + ask.TTL.Milliseconds()}
+	keep := min(ask.Have, was.slots)
+	want := ask.Have - keep + ask.Want
+	if young := s.bornMs + ask.TTL.Milliseconds() - nowMs; young > 0 {
+		keep, want = ask.Have, ask.Want
+		if want > 0 {
+			a.Err, a.RetryIn = store.ErrYoung, time.Duration(young)*time.Millisecond
+		}
+		next.slots = keep
+	} else {
+		room := max(0, ask.Limit-a.Others-keep)
+		granted := min(want, room)
+		if !a.Starved {
+			granted += min(ask.Spare, (room-granted)/2)
+		}
+		if next.slots = keep + granted; granted < want {
+			next.starvedMs = nowMs + store.SlotsStarvedFor.Milliseconds()
+		}
+	}
+	held[node] = next
+	a.Held = next.slots
+	return a
+}
+
+// othersSlots removes what has ended, and adds up what is not a node's own.
+func othersSlots(held map[uint64]slotsHeld, node uint64, nowMs int64) (slots int64, starved bool, in time.Duration) {
+	for id, is := range held {
+		switch {
+		case is.endsMs <= nowMs:
+			delete(held, id)
+			continue
+		case id == node:
+			continue
+		}
+		starved = starved || is.starvedMs > nowMs
+		if slots = capped(slots, is.slots); is.slots > 0 {
+			ends := time.Duration(is.endsMs-nowMs) * time.Millisecond
+			if in == 0 || ends < in {
+				in = ends
+			}
+		}
+	}
+	return slots, starved, in
+}
+
+func (s *originShard) sweepSlots(nowMs int64) {
+	if len(s.slots) < s.sweepSlotsAt {
+		return
+	}
+	maps.DeleteFunc(s.slots, func(_ window.Key, held map[uint64]slotsHeld) bool {
+		maps.DeleteFunc(held, func(_ uint64, is slotsHeld) bool { return is.endsMs <= nowMs })
+		return len(held) == 0
+	})
+	s.sweepSlotsAt = max(sweepMin, 2*len(s.slots))
+}
+
+func cloneSlots(slots map[window.Key]map[uint64]slotsHeld) map[window.Key]map[uint64]slotsHeld {
+	cloned := make(map[window.Key]map[uint64]slotsHeld, len(slots))
+	for key, held := range slots {
+		cloned[key] = maps.Clone(held)
+	}
+	return cloned
+}
+
+// Slots implements store.Origin.
+func (c *Cluster) Slots(ctx context.Context, shard int, call store.SlotsCall) (reply store.SlotsReply, err error) {
+	if err := c.inShard(shard); err != nil {
+		return reply, opError(OpSlots, err)
+	}
+	reply.Answers = make([]store.SlotsAnswer, len(call.Asks))
+	for bucket, places := range c.split(len(call.Asks), func(i int) *window.Key { return &call.Asks[i].Key }) {
+		part, err := c.Origin.Slots(ctx, bucket,
+			store.SlotsCall{Node: call.Node, Number: call.Number, Asks: at(call.Asks, places)}) // no asks are no call
+		if err != nil {
+			return store.SlotsReply{}, err
+		}
+		if fill(reply.Answers, places, part.Answers); len(places) > 0 {
+			reply.Now = part.Now
+		}
+	}
+	return reply, nil
+}

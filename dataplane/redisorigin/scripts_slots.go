@@ -1,0 +1,78 @@
+package redisorigin
+
+var slotsScript = lua(luaEpoch, luaSlots)
+
+// The slots of a key are a hash: of each node, what it holds, until when, the number of the call that said so, and
+// until when the node counts as refused.
+//
+// A bucket's birth is the epoch that it belongs to and when that was first seen here. A bucket without one is just
+// born: whether its epoch is as young cannot be told.
+const (
+	// luaSlots takes the keys of the birth and the slots; node, number and for how long a node counts as refused; for
+	// each key limit, have, want, spare and time to live. It answers with a state (0; 1: young; 2: late; 3: not slots),
+	// held, others, starved and retry in milliseconds of each key.
+	luaSlots = `
+local function text(n) return string.format('%.0f', n) end
+local node, number = ARGV[2], tonumber(ARGV[3])
+local of, born = string.match(redis.call('GET', KEYS[2]) or '', '^(%d+) (%d+)$')
+if of ~= e then
+	born = now
+	redis.call('SET', KEYS[2], e .. ' ' .. text(now))
+end
+-- look returns what the node holds and its number, what all others do, whether one of them is refused, when the first
+-- of theirs ends, and the last end of all; nothing of junk.
+local function look(key)
+	local all = redis.pcall('HGETALL', key)
+	if all.err then return end
+	local mine, last, others, starved, first, ends = 0, 0, 0, 0, 0, 0
+	for i = 1, #all, 2 do
+		local slots, at, n, refused = string.match(all[i+1], '^(%d+) (%d+) (%d+) (%d+)$')
+		slots, at, n, refused = tonumber(slots), tonumber(at), tonumber(n), tonumber(refused)
+		if not slots then return end
+		if at <= now then redis.call('HDEL', key, all[i])
+		else
+			ends = math.max(ends, at)
+			if all[i] == node then mine, last = slots, n
+			else
+				others = others + slots
+				if refused > now then starved = 1 end
+				if slots > 0 and (first == 0 or at < first) then first = at end
+			end
+		end
+	end
+	return mine, last, others, starved, first, ends
+end
+for i = 3, #KEYS do
+	local key, j, n = KEYS[i], 5 * i - 10, #out
+	local limit, have, want, spare = tonumber(ARGV[j]), tonumber(ARGV[j+1]), tonumber(ARGV[j+2]), tonumber(ARGV[j+3])
+	local ttl = tonumber(ARGV[j+4])
+	local mine, last, others, starved, first, ends = look(key)
+	local state, held, retry = 0, 0, 0
+	if not mine then state, others, starved = 3, 0, 0
+	else
+		if first > 0 then retry = first - now end
+		if number < last then state = 2
+		elseif number == last then held = mine
+		else
+			local refused, young = 0, born + ttl - now
+			held = math.min(have, mine)
+			local need = have - held + want
+			if young > 0 then
+				held = have
+				if want > 0 then state, retry = 1, young end
+			else
+				local room = math.max(0, limit - others - held)
+				local granted = math.min(need, room)
+				if starved == 0 then granted = granted + math.min(spare, math.floor((room - granted) / 2)) end
+				held = held + granted
+				if granted < need then refused = now + tonumber(ARGV[4]) end
+			end
+			redis.call('HSET', key, node, text(held) .. ' ' .. text(now + ttl) .. ' ' .. text(number) .. ' ' .. text(refused))
+			redis.call('PEXPIREAT', key, text(math.max(ends, now + ttl)))
+		end
+	end
+	out[n+1], out[n+2], out[n+3], out[n+4], out[n+5] = state, held, others, starved, retry
+end
+return out
+`
+)

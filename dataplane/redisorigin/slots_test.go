@@ -1,0 +1,141 @@
+package redisorigin_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	conc "github.com/weirhq/weir/dataplane/internal/slots"
+	"github.com/weirhq/weir/dataplane/redisorigin"
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/await"
+	"github.com/weirhq/weir/shared/servers"
+)
+
+// A server that is killed and comes back with nothing never lets more leases be held than the limit.
+func TestSlotsAfterAKill(t *testing.T) {
+	const nodes, limit = 3, 3
+	server := servers.RedisForTest(t)
+	fleet := &slotsFleet{limit: limit, leases: make(map[conc.Lease]bool)}
+	ctx, stop := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	join := func() *conc.Table {
+		table := conc.New(conc.Config{Origin: openAt(t, server.Addr(), redisorigin.Options{}),
+			Nodes: func() int64 { return nodes }})
+		table.Run(ctx, running.Go)
+		for range 2 {
+			running.Go(func() { fleet.work(ctx, table) })
+		}
+		return table
+	}
+	for range nodes {
+		join()
+	}
+	defer running.Wait()
+	defer stop()
+	await.True(t, "leases are granted", func() bool { return fleet.count() > 10 })
+	for range 2 {
+		if err := server.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		if err := server.Restart(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		fresh := join() // the others hand over what they hold
+		await.True(t, "the origin grants again", func() bool { return fresh.Stats().Granted > 0 })
+	}
+	if over := fleet.problem(); over != "" {
+		t.Error(over)
+	}
+}
+
+// slotsFleet are the holders of one key's leases.
+type slotsFleet struct {
+	limit int
+
+	mu      sync.Mutex
+	leases  map[conc.Lease]bool
+	granted int
+	over    string
+}
+
+// work acquires, holds and releases until ctx ends.
+func (f *slotsFleet) work(ctx context.Context, table *conc.Table) {
+	for ctx.Err() == nil {
+		r := table.Wait(ctx, &conc.Ask{Name: conc.Name{Workspace: "w", Namespace: "n", Identifier: "i"},
+			Limit: int64(f.limit), TTL: 2 * time.Second})
+		if !r.Granted {
+			continue
+		}
+		f.holds(r.Lease)
+		select {
+		case <-ctx.Done():
+		case <-r.Lease.Done():
+		case <-time.After(rand.N(100 * time.Millisecond)): // of work
+		}
+		f.mu.Lock()
+		delete(f.leases, r.Lease)
+		f.mu.Unlock()
+		r.Lease.Release()
+		select {
+		case <-ctx.Done():
+		case <-time.After(rand.N(200 * time.Millisecond)):
+		}
+	}
+}
+
+// holds counts the leases that are held at the moment.
+func (f *slotsFleet) holds(lease conc.Lease) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.leases[lease] = true
+	f.granted++
+	held := 0
+	for l := range f.leases {
+		if l.Err() == nil {
+			held++
+		}
+	}
+	if held > f.limit {
+		f.over = "more leases are held than the limit"
+	}
+}
+
+func (f *slotsFleet) count() int      { f.mu.Lock(); defer f.mu.Unlock(); return f.granted }
+func (f *slotsFleet) problem() string { f.mu.Lock(); defer f.mu.Unlock(); return f.over }
+
+// What is there has an end, apart from what tells when the bucket's epoch began.
+func TestSlotsExpire(t *testing.T) {
+	server := servers.RedisForTest(t)
+	raw := rawClient(t, server.Addr())
+	grow(t, []*redis.Client{raw})
+	h := openAt(t, server.Addr(), redisorigin.Options{})
+	key := store.SlotsKey("w", "a:b", "{c}")
+	for node := range uint64(3) {
+		_, err := h.Slots(t.Context(), 0, store.SlotsCall{Node: node + 1, Number: 1,
+			Asks: []store.SlotsAsk{{Key: key, Limit: 2, Want: 1, TTL: time.Duration(node+1) * time.Second}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	const name = "weir:{origin}:slots:{w:a%3Ab:%7Bc%7D}"
+	if left := raw.PTTL(t.Context(), name).Val(); left <= 0 || left > 3*time.Second {
+		t.Errorf("%s ends in %v", name, left)
+	}
+	command(t, raw, "DEL", name)
+	command(t, raw, "HSET", name, "x", "not slots")
+	reply, err := h.Slots(t.Context(), 0, store.SlotsCall{Node: 1, Number: 2,
+		Asks: []store.SlotsAsk{{Key: key, Limit: 2, Want: 1, TTL: time.Second}}})
+	if err != nil || reply.Answers[0].Err == nil || !strings.Contains(reply.Answers[0].Err.Error(), name) {
+		t.Errorf("%+v: %v", reply, err)
+	}
+	if errors.Is(reply.Answers[0].Err, store.ErrYoung) || reply.Answers[0].Held != 0 {
+		t.Errorf("%+v", reply)
+	}
+}
