@@ -93,14 +93,14 @@ func (l *Limiter) Stop(ctx context.Context) error {
 	}
 	l.calls.Stop()
 	l.stopping.Store(true)
-	var errs []error
 	l.here.Stop()
-	if err := l.slots.Stop(ctx); err != nil {
-		errs = append(errs, fmt.Errorf("hand slots back: %w", err))
-	}
+	var errs []error
 	if l.cfg.Origin != nil {
 		l.askAll()
 		errs = append(errs, l.drainReplay(ctx))
+	}
+	if err := l.slots.Stop(ctx); err != nil { // they end by themselves; counts would be lost, and so go first
+		errs = append(errs, fmt.Errorf("hand slots back: %w", err))
 	}
 	if l.cfg.Settings != nil {
 		if err := l.beat(ctx, true); err != nil {
