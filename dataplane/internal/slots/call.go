@@ -119,6 +119,9 @@ func (e *entry) say(now time.Duration, number int64) (ask store.SlotsAsk, ok boo
 	want := min(e.waiters.len, e.limit)
 	spare := e.spareMax(want)
 	keep := min(max(0, e.held-e.busy), spare)
+	if now < e.yieldUntil {
+		want, keep, spare = 0, 0, 0
+	}
 	if !e.used || now+callTimeout >= e.validUntil {
 		keep, spare = 0, 0
 	}
@@ -215,7 +218,7 @@ func (e *entry) next(sent, now, ttl time.Duration, young bool) {
 				again = now // came while the call was out
 			}
 		}
-		e.askBy(again)
+		e.askBy(max(again, e.yieldUntil))
 	}
 	if e.held > 0 {
 		e.askBy(sent + ttl/3)

@@ -9,6 +9,9 @@
 //   - those of which a third of the time to live has passed say again what they hold;
 //   - those with more spare slots than their share, or with any that were not used since, hand them back.
 //
+// A slot that is released goes to the first who waits on this node. Every yieldEvery, where other nodes are refused and
+// this one has its share of the limit, it goes back instead, and this node asks again after yieldFor.
+//
 // # Why the limit holds
 //
 // A holding ends, for the node, its time to live after the moment before the call that said it left; for the origin,

@@ -27,6 +27,7 @@ type entry struct {
 	used       bool  // a lease was granted since the last call left
 	told       bool  // the origin may have slots of this node on its books
 	inFlight   bool
+	yieldUntil time.Duration // until when slots are left to other nodes
 	backoff    time.Duration // between two asks for waiters
 	fullUntil  time.Duration // until when a refusal need not be asked for again
 	retryIn    time.Duration // by the last answer
@@ -169,11 +170,25 @@ func (e *entry) spareMax(want int64) int64 {
 
 // serve grants free slots to those who wait, in their order.
 func (e *entry) serve(now time.Duration) {
+	if e.yields(now) {
+		return
+	}
 	for w := e.waiters.first; w != nil && e.hasRoom(w.ask.Limit); w = e.waiters.first {
 		e.waiters.remove(w)
 		e.stripe.stats.Waiters--
 		w.ready <- Result{Lease: e.grant(now, &w.ask), Granted: true, Held: e.busy + e.others, Asked: w.number > 0}
 	}
+}
+
+// yields is true while this node's waiters leave a free slot to other nodes, where those are refused and this one has
+// its share of the limit: for long enough that the others ask again, and not too often.
+func (e *entry) yields(now time.Duration) bool {
+	if e.starved && e.waiters.first != nil && e.busy < e.held && e.busy >= e.limit/e.stripe.table.nodes() &&
+		now >= e.yieldUntil+yieldEvery {
+		e.yieldUntil = now + yieldFor
+		e.askBy(now)
+	}
+	return now < e.yieldUntil
 }
 
 // returned looks at a slot that has become free.

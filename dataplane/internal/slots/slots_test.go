@@ -146,20 +146,45 @@ func TestASlotGoesFromNodeToNode(t *testing.T) {
 	})
 }
 
+// A node whose own callers wait leaves slots to others now and then.
+func TestNodesTakeTurns(t *testing.T) {
+	fleet(t, 2, func(t *testing.T, _ *memstore.Origin, n []*node) {
+		began := time.Now()
+		var work sync.WaitGroup
+		for _, n := range n {
+			for range 3 {
+				work.Go(func() {
+					for time.Since(began) < time.Minute {
+						if r := n.waitFor(time.Minute, 1, 10*time.Second); r.Granted {
+							time.Sleep(50 * time.Millisecond)
+							r.Lease.Release()
+						}
+					}
+				})
+			}
+		}
+		work.Wait()
+		a, b := n[0].Stats().Granted, n[1].Stats().Granted
+		if min(a, b) < max(a, b)/20 || a+b < 600 {
+			t.Errorf("one node had %d turns, the other %d", a, b)
+		}
+	})
+}
+
 // Spare slots make further leases local, and go back when nobody uses them.
 func TestSpareSlots(t *testing.T) {
 	fleet(t, 2, func(t *testing.T, _ *memstore.Origin, n []*node) {
 		for range 2 {
 			n[0].try(100, 3*time.Second)
 		}
-		calls := len(n[0].sent)
+		before, _ := n[0].calls()
 		for i := range 20 {
 			if r := n[0].try(100, 3*time.Second); !r.Granted || r.Asked {
 				t.Fatalf("lease %d: %+v", i, r)
 			}
 		}
-		if len(n[0].sent) != calls {
-			t.Errorf("%d calls", len(n[0].sent)-calls)
+		if after, _ := n[0].calls(); len(after) != len(before) {
+			t.Errorf("%d calls", len(after)-len(before))
 		}
 		time.Sleep(4 * time.Second)
 		for i := range 78 {
@@ -202,8 +227,9 @@ func testLost(t *testing.T, ttl time.Duration) {
 		if next := <-granted; !next.Granted {
 			t.Errorf("%+v", next)
 		}
-		for i, call := range n[0].sent {
-			after := n[0].at[i].Sub(began)
+		sent, at := n[0].calls()
+		for i, call := range sent {
+			after := at[i].Sub(began)
 			if after > ttl-250*time.Millisecond && call.Asks[0].Have > 0 {
 				t.Errorf("said after %v, where it may arrive too late", after)
 			}

@@ -22,6 +22,8 @@ const (
 	callTimeout = 250 * time.Millisecond // of a call to the origin; less than a third of the shortest time to live
 	retryMin    = 20 * time.Millisecond  // between two asks for those who wait
 	retryMax    = 250 * time.Millisecond
+	yieldFor    = 300 * time.Millisecond // longer than retryMax: the others ask meanwhile
+	yieldEvery  = 2 * time.Second
 	restMax     = time.Second // between two calls to a shard that fails
 	asksMax     = 500         // of one call
 	stripes     = 64

@@ -2,6 +2,7 @@ package slots_test
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -88,6 +89,13 @@ func (n *node) Slots(ctx context.Context, shard int, call store.SlotsCall) (stor
 	n.sent, n.at = append(n.sent, call), append(n.at, time.Now())
 	n.mu.Unlock()
 	return n.way.Slots(ctx, shard, call)
+}
+
+// calls are those that the node has sent, and when.
+func (n *node) calls() ([]store.SlotsCall, []time.Time) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.sent), slices.Clone(n.at)
 }
 
 // try asks for a lease, as a decision does.
