@@ -10,8 +10,9 @@ import (
 )
 
 const (
-	// LeaseTTLMin and LeaseTTLMax bound ConcurrencyRequest.TTL.
+	// LeaseTTLMin is the shortest ConcurrencyRequest.TTL.
 	LeaseTTLMin = time.Second
+	// LeaseTTLMax is the longest.
 	LeaseTTLMax = 5 * time.Minute
 
 	// HolderBytesMax is how long the name of who holds something may be.

@@ -2,6 +2,7 @@ package connectlimit_test
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -45,8 +46,9 @@ func TestConcurrency(t *testing.T) {
 	waited := make(chan error)
 	go func() { waited <- ask("ann", "wait") }()
 	<-began
-	if got := ask("ann", "x"); connect.CodeOf(got) != connect.CodeResourceExhausted ||
-		got.(*connect.Error).Meta().Get("Retry-After") != "1" {
+	var refused *connect.Error
+	if got := ask("ann", "x"); !errors.As(got, &refused) || refused.Code() != connect.CodeResourceExhausted ||
+		refused.Meta().Get("Retry-After") != "1" {
 		t.Errorf("a second one: %v", got)
 	}
 	if got := ask("", "x"); connect.CodeOf(got) != connect.CodeInvalidArgument {

@@ -142,7 +142,7 @@ func grow(t testing.TB, servers []*redis.Client) {
 				bucket = fmt.Sprintf("weir:{origin%d}:", n)
 			}
 			err := s.Eval(t.Context(), script, []string{bucket + "epoch", bucket + "born"}, n+1024).Err()
-			if err != nil && err != redis.Nil && !strings.HasPrefix(err.Error(), "MOVED") {
+			if err != nil && !errors.Is(err, redis.Nil) && !strings.HasPrefix(err.Error(), "MOVED") {
 				t.Fatal(err)
 			}
 		}

@@ -1,6 +1,7 @@
 package slots
 
 import (
+	"errors"
 	"math"
 	"time"
 )
@@ -98,7 +99,7 @@ func (e *entry) finish(index uint32, why error) {
 	r.next, e.free = e.free, index+1
 	e.busy--
 	e.stripe.stats.Leases--
-	if why == ErrLost || why == ErrRevoked {
+	if errors.Is(why, ErrLost) || errors.Is(why, ErrRevoked) {
 		e.stripe.stats.Lost++
 	}
 }
