@@ -1,11 +1,16 @@
 package dataplane_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -37,4 +42,42 @@ func TestReservationsOfTheLongestNames(t *testing.T) {
 		s, err := b.Settle(t.Context(), "long", costs...)
 		wantSettled(t, "long", s, err, true, false, costs...)
 	})
+}
+
+// Whoever leaves, before a call or in the midst of one, reserves nothing, and is no outage to those who stay.
+func TestWhoHasLeftReservesNothing(t *testing.T) {
+	for _, at := range []memstore.Op{memstore.OpHold, memstore.OpNote} {
+		synctest.Test(t, func(t *testing.T) {
+			origin := memstore.NewOrigin(memstore.OriginOptions{})
+			nodes := region(t, 1, origin, store.NamespaceRow{})
+			defer stopAll(nodes)
+			for i := range 100 {
+				ctx, leave := context.WithCancel(t.Context())
+				if i%2 == 0 {
+					leave()
+				}
+				origin.Faults.Hook(func(op memstore.Op) error {
+					if op == at {
+						leave()
+					}
+					return nil
+				})
+				r := reserveFor(fmt.Sprint("left", i), 0, ask("k", 60, 100))
+				got := nodes[0].ReserveAll(ctx, r)
+				if left := i%2 == 0 || at == memstore.OpHold; left == (got.Err == nil) || left == got.Allowed {
+					t.Fatalf("%d: %+v", i, got)
+				}
+				origin.Faults.Hook(nil)
+				if got.Allowed {
+					_, _ = nodes[0].Cancel(t.Context(), r.ID)
+				}
+				leave()
+				time.Sleep(time.Millisecond)
+			}
+			got := wantReserved(t, nodes[0], reserveFor("all", 0, ask("k", 100, 100)), true)
+			if got.Decisions[0].Source != dataplane.SourceOrigin {
+				t.Errorf("%+v", got)
+			}
+		})
+	}
 }
