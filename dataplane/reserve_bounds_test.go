@@ -2,6 +2,7 @@ package dataplane_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -79,5 +80,40 @@ func TestWhoHasLeftReservesNothing(t *testing.T) {
 				t.Errorf("%+v", got)
 			}
 		})
+	}
+}
+
+// A node that dies between a reservation's holds and its note leaves holds that end when it said. Whoever asks for the
+// same again has them for as long as its own reservation lasts.
+func TestAReservationAskedForAgainIsHeld(t *testing.T) {
+	for _, returned := range []bool{true, false} {
+		for _, later := range []time.Duration{time.Second, 3 * time.Second} {
+			synctest.Test(t, func(t *testing.T) {
+				origin := memstore.NewOrigin(memstore.OriginOptions{})
+				nodes := region(t, 2, origin, store.NamespaceRow{})
+				defer stopAll(nodes)
+				r := reserveFor("one", 2*time.Second, ask("k", 60, 100))
+				r.Returned = returned
+				origin.Faults.Hook(func(op memstore.Op) error {
+					if op == memstore.OpNote {
+						origin.Faults.Fail(errors.New("down")) // the undoing fails too
+						return errors.New("down")
+					}
+					return nil
+				})
+				nodes[0].ReserveAll(t.Context(), r)
+				origin.Faults.Hook(nil)
+				origin.Faults.Fail(nil)
+				time.Sleep(later)
+				wantReserved(t, nodes[1], r, true)
+				time.Sleep(1500 * time.Millisecond)
+				wantReserved(t, nodes[1], reserveFor("more", 0, ask("k", 41, 100)), false)
+				wantReserved(t, nodes[1], reserveFor("left", 0, ask("k", 40, 100)), true)
+				s, err := nodes[1].Settle(t.Context(), "one", 0)
+				wantSettled(t, "one", s, err, true, false, 0)
+				wantReserved(t, nodes[1], reserveFor("back", 0, ask("k", 61, 100)), false)
+				wantReserved(t, nodes[1], reserveFor("all", 0, ask("k", 60, 100)), true)
+			})
+		}
 	}
 }
