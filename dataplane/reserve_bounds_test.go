@@ -117,3 +117,36 @@ func TestAReservationAskedForAgainIsHeld(t *testing.T) {
 		}
 	}
 }
+
+// Whoever asks again for a reservation that has ended holds nothing by it.
+func TestAnEndedReservationAskedForAgainHoldsNothing(t *testing.T) {
+	places(t, func(t *testing.T, a, b *dataplane.Limiter) {
+		r := reserveFor("one", time.Second, ask("k", 60, 100))
+		wantReserved(t, a, r, true)
+		time.Sleep(2 * time.Second)
+		wantReserved(t, b, r, true)
+		wantReserved(t, a, reserveFor("all", 0, ask("k", 100, 100)), true)
+	})
+}
+
+// A settlement whose words the origin has not heard is told again.
+func TestSettlesReachTheOriginLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		origin := memstore.NewOrigin(memstore.OriginOptions{})
+		nodes := region(t, 2, origin, store.NamespaceRow{})
+		defer stopAll(nodes)
+		wantReserved(t, nodes[0], reserveFor("one", 0, ask("k", 60, 100)), true)
+		origin.Faults.Hook(func(op memstore.Op) error {
+			if op == memstore.OpHold {
+				return errors.New("down")
+			}
+			return nil
+		})
+		s, err := nodes[0].Settle(t.Context(), "one", 10)
+		wantSettled(t, "one", s, err, true, false, 10)
+		origin.Faults.Hook(nil)
+		wantReserved(t, nodes[1], reserveFor("early", 0, ask("k", 90, 100)), false)
+		time.Sleep(5 * time.Second)
+		wantReserved(t, nodes[1], reserveFor("left", 0, ask("k", 90, 100)), true)
+	})
+}

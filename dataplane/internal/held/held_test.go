@@ -83,3 +83,17 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// A word names the cell before by the generation that it had, and a key of another duration is another one.
+func TestWordsNameTheCellBefore(t *testing.T) {
+	r := &Record{EndsMs: 5000, MadeBy: 7, Items: []Item{{Workspace: "w", Namespace: "n", Identifier: "i",
+		DurationMs: 60_000, Sequence: 5, Generation: 3, GenerationBefore: 2}}}
+	w := r.Words("id", 1, 1000)[0]
+	if w.Cell.Sequence != 5 || w.Cell.Generation != 3 || w.Before.Sequence != 4 || w.Before.Generation != 2 {
+		t.Errorf("%+v", w)
+	}
+	other := &Record{Items: []Item{r.Items[0]}}
+	if other.Items[0].DurationMs = 1000; other.Same(r) {
+		t.Error("the same, of another duration")
+	}
+}
