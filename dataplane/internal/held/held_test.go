@@ -68,7 +68,8 @@ func TestSpendingOnlyGrows(t *testing.T) {
 
 // Whatever an origin has in the place of a note, it is read or refused; what is read can be said.
 func FuzzParse(f *testing.F) {
-	f.Add(`{"items":[{"w":"dw==","n":"bg==","i":"aQ==","d":60000,"s":1,"l":10,"h":5,"p":0}],"made_ms":1,"ends_ms":2,"made_by":3}`)
+	f.Add(`{"items":[{"w":"dw==","n":"bg==","i":"aQ==","d":60000,"s":1,"l":10,"h":5,"p":0}],` +
+		`"made_ms":1,"ends_ms":2,"made_by":3}`)
 	f.Add(`{"items":[{"d":-1}]}`)
 	f.Add(`[]`)
 	f.Fuzz(func(t *testing.T, text string) {
