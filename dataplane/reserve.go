@@ -108,7 +108,7 @@ func (l *Limiter) ReserveAll(ctx context.Context, r ReserveRequest) (out Reserve
 	if l.shards == nil || l.here.Find(out.ID) != nil {
 		return l.reserveHere(ctx, &r, rec, out.ID)
 	}
-	if out.Err = l.reserveThere(ctx, asks, rec, &out); errors.As(out.Err, new(held.Away)) {
+	if out.Err = l.reserveThere(ctx, asks, rec, &out); errors.As(out.Err, new(held.Away)) && ctx.Err() == nil {
 		return l.reserveOut(ctx, &r, asks, rec, out.ID)
 	}
 	return out
@@ -380,15 +380,19 @@ func (l *Limiter) holds() {
 	}
 }
 
-// twice makes a call that may be repeated, and repeats it once: a reply that is lost is no outage.
+// twice makes a call that may be repeated, and repeats it once: a reply that is lost is no outage. Nor is a caller that
+// leaves, so a call that has begun goes on without it.
 func (l *Limiter) twice(ctx context.Context, sh *shard, op originOp, items int,
 	call func(context.Context) (store.Reply, error)) (err error) {
 	for range 2 {
+		if ctx.Err() != nil {
+			return cmpErr(err, ctx.Err())
+		}
 		end, ok := sh.asks.Begin()
 		if !ok {
 			return cmpErr(err, breaker.ErrOpen)
 		}
-		within, cancel := context.WithTimeout(ctx, reserveWithin)
+		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), reserveWithin)
 		asking := l.ask(sh)
 		var reply store.Reply
 		reply, err = call(within)
@@ -397,9 +401,7 @@ func (l *Limiter) twice(ctx context.Context, sh *shard, op originOp, items int,
 		l.metrics.origin(op, items, time.Since(asking.began), err)
 		if err == nil {
 			l.answered(sh, asking, &reply)
-		}
-		if err == nil || ctx.Err() != nil {
-			break
+			return nil
 		}
 	}
 	return err

@@ -77,6 +77,9 @@ func (h *originServers) holdLocked(s *originShard, word *store.Hold, nowMs int64
 func (h *originServers) wordLocked(s *originShard, word *store.Hold, held *cellHolds, r originRecord,
 	nowMs int64) (a store.HoldAnswer) {
 	was, known := held.by[word.ID]
+	if known && was.over(word, nowMs) {
+		was, known = hold{}, false
+	}
 	switch {
 	case word.Undo:
 		if known && was.step == 0 && was.attempt == word.Attempt {
@@ -85,11 +88,12 @@ func (h *originServers) wordLocked(s *originShard, word *store.Hold, held *cellH
 		}
 		return store.HoldAnswer{Granted: true}
 	case known && word.Step == 0:
-		if was.step == 0 && was.attempt != word.Attempt {
+		other := was.attempt != word.Attempt
+		if was.step == 0 && other {
 			was.attempt = 0
 			held.by[word.ID] = was
 		}
-		return store.HoldAnswer{Granted: true, Late: was.step > 0}
+		return store.HoldAnswer{Granted: true, Late: was.step > 0 || other}
 	case known && word.Step <= was.step:
 		return store.HoldAnswer{Granted: true, Late: true}
 	case !known && len(held.by) >= store.HoldsMax:
@@ -106,6 +110,12 @@ func (h *originServers) wordLocked(s *originShard, word *store.Hold, held *cellH
 	held.by[word.ID] = next
 	held.end(nowMs)
 	return store.HoldAnswer{Granted: true}
+}
+
+// over is true of a hold that has ended and counts nothing, where another attempt asks for it.
+func (h *hold) over(word *store.Hold, nowMs int64) bool {
+	return word.Step == 0 && !word.Undo && !word.Again && word.Attempt != h.attempt &&
+		h.step == 0 && h.cost == 0 && h.endsMs <= nowMs
 }
 
 // fits is the formula of store.Hold.

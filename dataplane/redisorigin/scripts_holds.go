@@ -74,6 +74,9 @@ for w = 0, (#KEYS - 2) / 6 - 1 do
 		finish(holds, ends)
 		finish(holds2, ends2)
 		local was, by, counts, left, till = hold(holds, id)
+		if was == 0 and step == 0 and counts == 0 and till <= now and by ~= attempt and not (undo or again) then
+			was, counts = nil, nil
+		end
 		local c, m = state(holds)
 		local write, c2, m2 = false, c, m
 		if at <= now then granted, late = 0, 1
@@ -84,8 +87,8 @@ for w = 0, (#KEYS - 2) / 6 - 1 do
 				redis.call('ZREM', ends, id)
 			end
 		elseif was and step == 0 then
-			if was > 0 then late = 1
-			elseif by ~= attempt then
+			if was > 0 or by ~= attempt then late = 1 end
+			if was == 0 and by ~= attempt then
 				redis.call('HSET', holds, '=' .. id, '0 0 ' .. text(counts) .. ' ' .. text(left) .. ' ' .. text(till))
 			end
 		elseif was and step <= was then late = 1

@@ -63,7 +63,8 @@ type Hold struct {
 	Step int64
 
 	// Attempt tells one asking for the hold from another, at random. Step 0 again is granted; by another
-	// Attempt it makes the hold one that Undo does not end.
+	// Attempt it makes the hold one that Undo does not end, unless that has ended and counts nothing: then it is a new
+	// hold.
 	Attempt uint64
 
 	// Undo ends a hold, as if there had never been one, if no word but that of this Attempt has come.
@@ -85,7 +86,8 @@ type HoldAnswer struct {
 	// Granted is false of a Step 0 that does not fit. All other words are.
 	Granted bool
 
-	// Late is true of a word that has changed nothing since a later one has come, or the cell has expired.
+	// Late is true of a word that has changed nothing since a later one has come, or the cell has expired, and of Step 0
+	// where another Attempt has asked: the hold ends when the first said.
 	Late bool
 
 	Used, UsedBefore int64 // what the formula of Hold has for the two cells, the hold itself included once granted

@@ -147,6 +147,31 @@ var originHoldTests = map[string]func(*originTest){
 		h.hold([]store.Hold{undo("a", 1), undo("a", 1), second, first("a", c[0], 60, 100), undo("a", 1), undo("a", 2)},
 			said{true, 0, 60}, said{true, 0, 60}, said{true, 60, 60}, said{true, 60, 60}, said{true, 60, 60}, said{true, 60, 60})
 	},
+	"what has ended at nothing is asked for anew": func(h *originTest) {
+		c := h.cells(1)
+		short := first("a", c[0], 60, 100)
+		short.TTL = 20 * time.Millisecond
+		h.hold([]store.Hold{short}, said{true, 60, 60})
+		probe := first("b", c[0], 100, 100)
+		h.soon("it has ended", func() bool { return h.hold([]store.Hold{probe})[0].Granted })
+		second := first("a", c[0], 60, 100)
+		second.Attempt = 2
+		h.hold([]store.Hold{second}, said{false, 100, 100})
+		h.hold([]store.Hold{next("b", c[0], 1, 40, 40), second, first("c", c[0], 1, 100)},
+			said{true, 40, 100}, said{true, 100, 100}, said{false, 100, 100})
+		second.Undo = true
+		h.hold([]store.Hold{second}, said{true, 40, 100})
+	},
+	"another attempt is told that it is not the first": func(h *originTest) {
+		c := h.cells(1)
+		second := first("a", c[0], 60, 100)
+		second.Attempt = 2
+		a := h.hold([]store.Hold{first("a", c[0], 60, 100), first("a", c[0], 60, 100), second, first("a", c[0], 60, 100)},
+			said{true, 60, 60}, said{true, 60, 60}, said{true, 60, 60}, said{true, 60, 60})
+		if a[0].Late || a[1].Late || !a[2].Late || !a[3].Late {
+			h.Errorf("late: %+v", a)
+		}
+	},
 	"Force is granted whatever the limit is": func(h *originTest) {
 		c := h.cells(1)
 		forced := first("a", c[0], 500, 100)

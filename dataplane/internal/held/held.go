@@ -11,8 +11,10 @@
 package held
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -46,6 +48,8 @@ type Item struct {
 	Shadowed         bool   `json:"shadowed,omitempty"` // passed over its limit, and counts nothing
 }
 
+func (it *Item) names() []*string { return []*string{&it.Workspace, &it.Namespace, &it.Identifier} }
+
 // Cell is where the item counts.
 func (it *Item) Cell() window.Cell { return it.cell(it.Sequence, it.Generation) }
 
@@ -58,9 +62,17 @@ func (it *Item) cell(sequence int64, generation uint16) window.Cell {
 		Generation: window.Generation(generation)}}
 }
 
-// Text is a record as a note has it.
+// Text is a record as a note has it, its names in base64: they are any bytes, and JSON would replace some of them, and
+// write others as six.
 func (r *Record) Text() string {
-	text, err := json.Marshal(r)
+	written := *r
+	written.Items = slices.Clone(r.Items)
+	for i := range written.Items {
+		for _, name := range written.Items[i].names() {
+			*name = base64.StdEncoding.EncodeToString([]byte(*name))
+		}
+	}
+	text, err := json.Marshal(&written)
 	if err != nil {
 		panic(err) // strings and numbers alone
 	}
@@ -75,6 +87,13 @@ func Parse(text string) (*Record, error) {
 	}
 	for i := range r.Items {
 		it := &r.Items[i]
+		for _, name := range it.names() {
+			bytes, err := base64.StdEncoding.DecodeString(*name)
+			if err != nil {
+				return nil, fmt.Errorf("a reservation's note: item %d: %w", i, err)
+			}
+			*name = string(bytes)
+		}
 		cell := it.Cell()
 		if err := cell.Validate(); err != nil {
 			return nil, fmt.Errorf("a reservation's note: item %d: %w", i, err)

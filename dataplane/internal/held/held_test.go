@@ -11,8 +11,9 @@ func drawn(t *rapid.T) *Record {
 	amount := rapid.Int64Range(0, 100)
 	r := &Record{Returned: rapid.Bool().Draw(t, "returned"), Holder: rapid.String().Draw(t, "holder"), EndsMs: 5000, MadeBy: 7}
 	for range rapid.IntRange(1, 4).Draw(t, "items") {
-		r.Items = append(r.Items, Item{Workspace: "w", Namespace: "n", Identifier: "i", DurationMs: 60_000,
-			Sequence: amount.Draw(t, "sequence"), Limit: amount.Draw(t, "limit"), Held: amount.Draw(t, "held"),
+		r.Items = append(r.Items, Item{Workspace: "w", Namespace: "<\x01>", DurationMs: 60_000,
+			Identifier: string(rapid.SliceOfN(rapid.Byte(), 1, 9).Draw(t, "identifier")),
+			Sequence:   amount.Draw(t, "sequence"), Limit: amount.Draw(t, "limit"), Held: amount.Draw(t, "held"),
 			Shadowed: rapid.Bool().Draw(t, "shadowed")})
 	}
 	return r
@@ -67,7 +68,8 @@ func TestSpendingOnlyGrows(t *testing.T) {
 
 // Whatever an origin has in the place of a note, it is read or refused; what is read can be said.
 func FuzzParse(f *testing.F) {
-	f.Add(`{"items":[{"w":"w","n":"n","i":"i","d":60000,"s":1,"l":10,"h":5,"p":0}],"made_ms":1,"ends_ms":2,"made_by":3}`)
+	f.Add(`{"items":[{"w":"dw==","n":"bg==","i":"aQ==","d":60000,"s":1,"l":10,"h":5,"p":0}],` +
+		`"made_ms":1,"ends_ms":2,"made_by":3}`)
 	f.Add(`{"items":[{"d":-1}]}`)
 	f.Add(`[]`)
 	f.Fuzz(func(t *testing.T, text string) {
@@ -81,4 +83,18 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
+}
+
+// A word names the cell before by the generation that it had, and a key of another duration is another one.
+func TestWordsNameTheCellBefore(t *testing.T) {
+	r := &Record{EndsMs: 5000, MadeBy: 7, Items: []Item{{Workspace: "w", Namespace: "n", Identifier: "i",
+		DurationMs: 60_000, Sequence: 5, Generation: 3, GenerationBefore: 2}}}
+	w := r.Words("id", 1, 1000)[0]
+	if w.Cell.Sequence != 5 || w.Cell.Generation != 3 || w.Before.Sequence != 4 || w.Before.Generation != 2 {
+		t.Errorf("%+v", w)
+	}
+	other := &Record{Items: []Item{r.Items[0]}}
+	if other.Items[0].DurationMs = 1000; other.Same(r) {
+		t.Error("the same, of another duration")
+	}
 }

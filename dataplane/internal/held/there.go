@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -99,6 +100,7 @@ func (s *There) Reserve(ctx context.Context, id string, r *Record,
 		return r, false, Away{err}
 	case stored:
 		s.keep(note, r)
+		s.renew(ctx, id, answers)
 		return r, true, nil
 	}
 	was, err := Parse(now.Text)
@@ -110,6 +112,17 @@ func (s *There) Reserve(ctx context.Context, id string, r *Record,
 		s.undo(ctx, words) // where the origin has forgotten the holds
 	}
 	return was, true, nil
+}
+
+// renew has holds that another attempt asked for, whose maker has died over the note, end with this reservation.
+func (s *There) renew(ctx context.Context, id string, answers []store.HoldAnswer) {
+	if !slices.ContainsFunc(answers, func(a store.HoldAnswer) bool { return a.Late && a.Granted }) {
+		return
+	}
+	_, _, _ = s.Change(context.WithoutCancel(ctx), id, func(r *Record, _ int64) (*Record, error) {
+		next := *r
+		return &next, nil
+	})
 }
 
 // Away says that the origin has not answered.

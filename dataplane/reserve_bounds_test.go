@@ -1,0 +1,152 @@
+package dataplane_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// A key's names are any bytes, and what is settled is what was reserved.
+func TestReservationsOfAnyNames(t *testing.T) {
+	places(t, func(t *testing.T, a, b *dataplane.Limiter) {
+		for i, name := range []string{"\xff\xfe", "<&>", "\u2028", `"\`} {
+			id := fmt.Sprint("any", i)
+			wantReserved(t, a, reserveFor(id, 0, ask(name, 60, 100)), true)
+			s, err := b.Settle(t.Context(), id, 10)
+			wantSettled(t, name, s, err, true, false, 10)
+			wantReserved(t, b, reserveFor(id+"more", 0, ask(name, 90, 100)), true)
+		}
+	})
+}
+
+// The most requests with the longest names fit a note, whatever is in them.
+func TestReservationsOfTheLongestNames(t *testing.T) {
+	places(t, func(t *testing.T, a, b *dataplane.Limiter) {
+		r := reserveFor("long", 0)
+		var costs []int64
+		for i := range dataplane.ReservedMax {
+			q := ask(fmt.Sprintf("%02d%s", i, strings.Repeat("<", window.IdentifierBytesMax-2)), 60, 100)
+			q.Workspace = strings.Repeat("\x01", window.WorkspaceBytesMax)
+			q.Namespace = strings.Repeat("&", window.NamespaceBytesMax)
+			r.Requests, costs = append(r.Requests, q), append(costs, 1)
+		}
+		wantReserved(t, a, r, true)
+		s, err := b.Settle(t.Context(), "long", costs...)
+		wantSettled(t, "long", s, err, true, false, costs...)
+	})
+}
+
+// Whoever leaves, before a call or in the midst of one, reserves nothing, and is no outage to those who stay.
+func TestWhoHasLeftReservesNothing(t *testing.T) {
+	for _, at := range []memstore.Op{memstore.OpHold, memstore.OpNote} {
+		synctest.Test(t, func(t *testing.T) {
+			origin := memstore.NewOrigin(memstore.OriginOptions{})
+			nodes := region(t, 1, origin, store.NamespaceRow{})
+			defer stopAll(nodes)
+			for i := range 100 {
+				ctx, leave := context.WithCancel(t.Context())
+				if i%2 == 0 {
+					leave()
+				}
+				origin.Faults.Hook(func(op memstore.Op) error {
+					if op == at {
+						leave()
+					}
+					return nil
+				})
+				r := reserveFor(fmt.Sprint("left", i), 0, ask("k", 60, 100))
+				got := nodes[0].ReserveAll(ctx, r)
+				if left := i%2 == 0 || at == memstore.OpHold; left == (got.Err == nil) || left == got.Allowed {
+					t.Fatalf("%d: %+v", i, got)
+				}
+				origin.Faults.Hook(nil)
+				if got.Allowed {
+					_, _ = nodes[0].Cancel(t.Context(), r.ID)
+				}
+				leave()
+				time.Sleep(time.Millisecond)
+			}
+			got := wantReserved(t, nodes[0], reserveFor("all", 0, ask("k", 100, 100)), true)
+			if got.Decisions[0].Source != dataplane.SourceOrigin {
+				t.Errorf("%+v", got)
+			}
+		})
+	}
+}
+
+// A node that dies between a reservation's holds and its note leaves holds that end when it said. Whoever asks for the
+// same again has them for as long as its own reservation lasts.
+func TestAReservationAskedForAgainIsHeld(t *testing.T) {
+	for _, returned := range []bool{true, false} {
+		for _, later := range []time.Duration{time.Second, 3 * time.Second} {
+			synctest.Test(t, func(t *testing.T) {
+				origin := memstore.NewOrigin(memstore.OriginOptions{})
+				nodes := region(t, 2, origin, store.NamespaceRow{})
+				defer stopAll(nodes)
+				r := reserveFor("one", 2*time.Second, ask("k", 60, 100))
+				r.Returned = returned
+				origin.Faults.Hook(func(op memstore.Op) error {
+					if op == memstore.OpNote {
+						origin.Faults.Fail(errors.New("down")) // the undoing fails too
+						return errors.New("down")
+					}
+					return nil
+				})
+				nodes[0].ReserveAll(t.Context(), r)
+				origin.Faults.Hook(nil)
+				origin.Faults.Fail(nil)
+				time.Sleep(later)
+				wantReserved(t, nodes[1], r, true)
+				time.Sleep(1500 * time.Millisecond)
+				wantReserved(t, nodes[1], reserveFor("more", 0, ask("k", 41, 100)), false)
+				wantReserved(t, nodes[1], reserveFor("left", 0, ask("k", 40, 100)), true)
+				s, err := nodes[1].Settle(t.Context(), "one", 0)
+				wantSettled(t, "one", s, err, true, false, 0)
+				wantReserved(t, nodes[1], reserveFor("back", 0, ask("k", 61, 100)), false)
+				wantReserved(t, nodes[1], reserveFor("all", 0, ask("k", 60, 100)), true)
+			})
+		}
+	}
+}
+
+// Whoever asks again for a reservation that has ended holds nothing by it.
+func TestAnEndedReservationAskedForAgainHoldsNothing(t *testing.T) {
+	places(t, func(t *testing.T, a, b *dataplane.Limiter) {
+		r := reserveFor("one", time.Second, ask("k", 60, 100))
+		wantReserved(t, a, r, true)
+		time.Sleep(2 * time.Second)
+		wantReserved(t, b, r, true)
+		wantReserved(t, a, reserveFor("all", 0, ask("k", 100, 100)), true)
+	})
+}
+
+// A settlement whose words the origin has not heard is told again.
+func TestSettlesReachTheOriginLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		origin := memstore.NewOrigin(memstore.OriginOptions{})
+		nodes := region(t, 2, origin, store.NamespaceRow{})
+		defer stopAll(nodes)
+		wantReserved(t, nodes[0], reserveFor("one", 0, ask("k", 60, 100)), true)
+		origin.Faults.Hook(func(op memstore.Op) error {
+			if op == memstore.OpHold {
+				return errors.New("down")
+			}
+			return nil
+		})
+		s, err := nodes[0].Settle(t.Context(), "one", 10)
+		wantSettled(t, "one", s, err, true, false, 10)
+		origin.Faults.Hook(nil)
+		wantReserved(t, nodes[1], reserveFor("early", 0, ask("k", 90, 100)), false)
+		time.Sleep(5 * time.Second)
+		wantReserved(t, nodes[1], reserveFor("left", 0, ask("k", 90, 100)), true)
+	})
+}
