@@ -274,6 +274,8 @@ func draw() uint64 {
 
 func holdProblem(a *store.HoldAnswer) error {
 	switch err := a.Total.Err; {
+	case errors.Is(err, store.ErrHoldUsed):
+		return ErrReservationUsed
 	case errors.Is(err, store.ErrHolds):
 		return fmt.Errorf("%w: the key has %d", ErrReservations, store.HoldsMax)
 	case err != nil:

@@ -87,6 +87,8 @@ func (h *originServers) wordLocked(s *originShard, word *store.Hold, held *cellH
 			delete(held.by, word.ID)
 		}
 		return store.HoldAnswer{Granted: true}
+	case known && word.Step == 0 && was.step == 0 && was.cost != word.Cost && !word.Again:
+		return store.HoldAnswer{Total: store.Total{Err: store.ErrHoldUsed}}
 	case known && word.Step == 0:
 		other := was.attempt != word.Attempt
 		if was.step == 0 && other {

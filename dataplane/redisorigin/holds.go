@@ -83,10 +83,10 @@ func (s *shard) holdAnswers(part *part, r *scriptReply, reply *store.HoldReply) 
 	}
 	for i, place := range part.places {
 		a := store.HoldAnswer{Granted: r.int() == 1, Late: r.int() == 1}
-		many := r.int() == 1
+		refused := r.int()
 		a.Used, a.UsedBefore = r.int(), r.int()
-		if a.Total = r.total(part.keys[i], problem); many {
-			a.Total.Err = store.ErrHolds
+		if a.Total = r.total(part.keys[i], problem); a.Total.Err == nil {
+			a.Total.Err = []error{nil, store.ErrHolds, store.ErrHoldUsed}[min(max(0, refused), 2)]
 		}
 		s.noteJunk(a.Total.Err)
 		reply.Answers[place] = a

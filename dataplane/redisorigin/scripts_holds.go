@@ -16,7 +16,7 @@ const (
 	// luaHold takes the key of the changes; for each word its cell, the cell before, and the holds and ends of both;
 	// how long ended holds are known, and how many a cell may have; for each word id, step, attempt, undo, cost, after,
 	// time to live, limit, force, again, and of the cell end, duration and expiry. It answers with granted, late, 1
-	// if there are too many holds, used, used before, region and foreign of each, and last with why cells could not be
+	// if there are too many holds (2: it is another one), used, used before, region and foreign of each, and last with why cells could not be
 	// written.
 	luaHold = `
 local KEEP, MOST = tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -86,6 +86,7 @@ for w = 0, (#KEYS - 2) / 6 - 1 do
 				redis.call('HDEL', holds, '=' .. id)
 				redis.call('ZREM', ends, id)
 			end
+		elseif was == 0 and step == 0 and counts ~= cost and not again then granted, many = 0, 2
 		elseif was and step == 0 then
 			if was > 0 or by ~= attempt then late = 1 end
 			if was == 0 and by ~= attempt then

@@ -44,6 +44,9 @@ const (
 // ErrHolds refuses a hold of a cell that has HoldsMax.
 var ErrHolds = errors.New("origin: the key has too many reservations")
 
+// ErrHoldUsed refuses a Step 0 of a hold that was asked for with another Cost.
+var ErrHoldUsed = errors.New("origin: the hold is that of another reservation")
+
 // Hold is a word about one hold, named by its cell and the reservation's ID.
 //
 // The first word of a hold has Step 0. It is granted if

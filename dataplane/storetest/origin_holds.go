@@ -98,6 +98,17 @@ var originHoldTests = map[string]func(*originTest){
 		h.Lose(false)
 		h.hold([]store.Hold{first("b", c[0], 40, 100)}, said{true, 100, 100})
 	},
+	"the same hold with another cost is another one": func(h *originTest) {
+		c := h.cells(1)
+		h.hold([]store.Hold{first("a", c[0], 10, 100)}, said{true, 10, 10})
+		for _, cost := range []int64{9, 11, 1000} {
+			a := h.hold([]store.Hold{first("a", c[0], cost, 100)})[0]
+			if a.Granted || !errors.Is(a.Total.Err, store.ErrHoldUsed) {
+				h.Errorf("%d: %+v", cost, a)
+			}
+		}
+		h.hold([]store.Hold{first("a", c[0], 10, 100)}, said{true, 10, 10})
+	},
 	"what is returned is room for holds, and leaves totals as they are": func(h *originTest) {
 		c := h.cells(1)
 		h.hold([]store.Hold{first("a", c[0], 100, 100), next("a", c[0], 1, 10, 10), first("b", c[0], 90, 100),

@@ -1,7 +1,9 @@
 package held
 
 import (
+	"errors"
 	"reflect"
+	"strconv"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -96,5 +98,24 @@ func TestWordsNameTheCellBefore(t *testing.T) {
 	other := &Record{Items: []Item{r.Items[0]}}
 	if other.Items[0].DurationMs = 1000; other.Same(r) {
 		t.Error("the same, of another duration")
+	}
+}
+
+// A node that has as many reservations as it may forgets those that are settled before it refuses one.
+func TestSettledReservationsMakeRoom(t *testing.T) {
+	here := &Here{by: make(map[string]*Own)}
+	there := &There{kept: make(map[string]*kept)}
+	for i := range Max {
+		id := strconv.Itoa(i)
+		own := &Own{id: id}
+		own.over.Store(i == 7)
+		here.by[id], there.kept[id] = own, &kept{record: &Record{Settled: i == 7}}
+	}
+	if _, err := here.enter(&Own{id: "one more"}); err != nil || there.Full() {
+		t.Errorf("one is settled: %v, full %v", err, there.Full())
+	}
+	there.kept["one more"] = &kept{record: &Record{}}
+	if _, err := here.enter(&Own{id: "two more"}); !errors.Is(err, ErrMany) || !there.Full() {
+		t.Errorf("none is settled: %v, full %v", err, there.Full())
 	}
 }

@@ -2,6 +2,7 @@ package held
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/store"
@@ -34,6 +35,7 @@ type Own struct {
 	made    any // the answer to who made it; nil if that was refused
 	timer   *time.Timer
 	ended   bool
+	over    atomic.Bool // it is settled, or has ended
 }
 
 // Find returns a reservation, nil if there is none.
@@ -77,13 +79,23 @@ func (s *Here) enter(own *Own) (was *Own, err error) {
 	switch was = s.by[own.id]; {
 	case was != nil:
 		return was, nil
-	case len(s.by) >= Max:
+	case len(s.by) >= Max && !s.makeRoom():
 		return nil, ErrMany
 	case s.by == nil:
 		s.by = make(map[string]*Own)
 	}
 	s.by[own.id] = own
 	return nil, nil
+}
+
+// makeRoom forgets what is settled or has ended, earlier than it would be. The mutex is held.
+func (s *Here) makeRoom() bool {
+	for id, own := range s.by {
+		if own.over.Load() {
+			delete(s.by, id)
+		}
+	}
+	return len(s.by) < Max
 }
 
 func (s *Here) leave(id string) {
@@ -122,6 +134,7 @@ func (o *Own) Change(by Change) (r *Record, late bool, err error) {
 	}
 	o.record = next
 	o.count(next.Settled)
+	o.over.Store(next.Settled)
 	o.timer.Reset(time.Duration(next.EndsMs-nowMs) * time.Millisecond)
 	return next, false, nil
 }
@@ -157,6 +170,7 @@ func (o *Own) end() {
 		o.count(true)
 	}
 	o.ended = true
+	o.over.Store(true)
 	o.timer.Reset(store.HoldKeptFor)
 }
 

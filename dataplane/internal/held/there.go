@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -73,6 +74,9 @@ type Change func(r *Record, nowMs int64) (*Record, error)
 func (s *There) Full() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if len(s.kept) >= Max { // what is settled can go: an origin that loses it counts it as it was
+		maps.DeleteFunc(s.kept, func(_ string, k *kept) bool { return k.record.Settled && !k.unsaid })
+	}
 	return len(s.kept) >= Max
 }
 
