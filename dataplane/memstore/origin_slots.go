@@ -33,10 +33,10 @@ func (h *Origin) Slots(ctx context.Context, shard int, call store.SlotsCall) (re
 	if err != nil {
 		return reply, err
 	}
-	arrive := func() { reply = h.arriveSlots(shard, call) }
-	if h.hold(arrive) {
+	if h.hold(func() { h.arriveSlots(shard, call) }) {
 		return store.SlotsReply{}, opError(OpSlots, errReplyLost)
 	}
+	arrive := func() { reply = h.arriveSlots(shard, call) }
 	if err := j.deliver(ctx, arrive); err != nil { // what has left arrives
 		return store.SlotsReply{}, err
 	}
