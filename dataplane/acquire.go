@@ -67,7 +67,7 @@ type ConcurrencyDecision struct {
 	Err       error  // wraps ErrInvalid, or is ErrTooManyKeys, ErrTooManyWaiters or ErrTooManyLeases
 
 	// RetryAfter is when a request that was denied may be tried again, 0 if it was allowed. A slot may become free
-	// earlier or later: how long leases are held nobody knows.
+	// earlier or later: how long leases are held is not known.
 	RetryAfter time.Duration
 }
 

@@ -2,10 +2,10 @@ package dataplane
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/binary"
+	cryptorand "crypto/rand"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -75,7 +75,7 @@ type Reserved struct {
 	Allowed   bool       // all of it is reserved; otherwise nothing is
 	Decisions []Decision // of each request
 	EndsAt    time.Time  // by the origin's clock
-	Err       error      // about the request, ErrReservationUsed or ErrReservations
+	Err       error      // about the request, ErrReservationUsed, ErrReservations, or the context's
 }
 
 // Settlement is what a reservation is after a call about it.
@@ -89,7 +89,8 @@ type Settlement struct {
 
 // ReserveAll reserves costs of one or more keys, all or nothing, until the reservation is settled or ends. What is
 // reserved counts like accepted cost. It is decided where the region's counts are, so it takes two round
-// trips to the origin, and the reservations of all nodes together never exceed what the limit leaves.
+// trips to the origin. While the origin answers, and keeps what it has acknowledged, the reservations of all nodes
+// together do not exceed what the limit leaves.
 //
 // Requests in the estimate mode cannot be reserved.
 func (l *Limiter) ReserveAll(ctx context.Context, r ReserveRequest) (out Reserved) {
@@ -97,7 +98,7 @@ func (l *Limiter) ReserveAll(ctx context.Context, r ReserveRequest) (out Reserve
 		return out
 	}
 	if out.ID = r.ID; out.ID == "" {
-		out.ID = rand.Text()
+		out.ID = cryptorand.Text() // an id is what settles: it must not be guessed
 	}
 	asks, err := l.resolveAll(r.Requests)
 	if err != nil {
@@ -251,7 +252,7 @@ func (l *Limiter) resolveAll(requests []Request) ([]ask, error) {
 func (l *Limiter) recordOf(r *ReserveRequest, asks []ask) *held.Record {
 	nowMs := l.nowMs()
 	rec := &held.Record{Returned: r.Returned, Holder: r.Holder, MadeMs: nowMs, EndsMs: nowMs + ttlOf(r.TTL).Milliseconds(),
-		MadeBy: draw(), Items: make([]held.Item, len(asks))}
+		MadeBy: rand.Uint64() | 1, Items: make([]held.Item, len(asks))}
 	for i := range asks {
 		q := &asks[i]
 		it := held.Item{Workspace: q.Workspace, Namespace: q.Namespace, Identifier: q.Identifier,
@@ -264,12 +265,6 @@ func (l *Limiter) recordOf(r *ReserveRequest, asks []ask) *held.Record {
 		rec.Items[i] = it
 	}
 	return rec
-}
-
-func draw() uint64 {
-	var b [8]byte
-	_, _ = rand.Read(b[:]) // never fails
-	return binary.BigEndian.Uint64(b[:]) | 1
 }
 
 func holdProblem(a *store.HoldAnswer) error {
@@ -410,7 +405,7 @@ func (l *Limiter) twice(ctx context.Context, sh *shard, op originOp, items int,
 }
 
 // hearHolds merges the totals that came with holds: what this node reserves is for its other decisions as what other
-// nodes accept, and an origin that loses it is told again by whoever has heard of it.
+// nodes accept, and an origin that loses it is told again by each node that has heard of it.
 func (l *Limiter) hearHolds(shard int, words []store.Hold, totals []store.Total) {
 	sh := l.shards[shard]
 	sh.epochs.countedIn(totals, func(i int) *window.Cell { return &words[i].Cell })

@@ -32,7 +32,7 @@ func complete(ctx context.Context, limiter *dataplane.Limiter, user, prompt stri
 		return "", fmt.Errorf("no tokens left: come back in %v", held.Decisions[0].RetryAfter.Round(time.Second))
 	}
 	answer, took, err := model(ctx, prompt)
-	// Also after an error: what was spent is spent, whoever has left.
+	// Also after an error, and when the caller has left: what was spent is spent.
 	if _, settled := limiter.Settle(context.WithoutCancel(ctx), held.ID, took); settled != nil {
 		err = errors.Join(err, settled)
 	}

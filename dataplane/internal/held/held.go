@@ -4,10 +4,10 @@
 //	there.go  reservations at a region's origin, where any node settles them
 //	here.go   reservations of one process
 //
-// At an origin a reservation is a note and a hold for each of its items (see store.Reservations). Whoever changes it
-// stores the note's next version, and then says what that means for the holds. The words of a version are the same
-// whoever says them, and an origin takes those of the latest, so they may be repeated and come in any order; and a hold
-// ends by the origin's clock, whoever has died.
+// At an origin a reservation is a note and a hold for each of its items (see store.Reservations). A node that
+// changes it stores the note's next version, and then says what that means for the holds. The words of a version are
+// the same whichever node says them, and an origin takes those of the latest, so they may be repeated and come in
+// any order; and a hold ends by the origin's clock, also when its node has died.
 package held
 
 import (
@@ -160,7 +160,7 @@ func holdID(id string, item int) string { return id + "/" + strconv.Itoa(item) }
 // HoldIDBytes is how much longer than a reservation's the ids of its holds are.
 const HoldIDBytes = 4
 
-// Words are what a version of its note says of its holds, all of it: whoever has stored the version may say them, as
+// Words are what a version of its note says of its holds, all of it: any node may say them, as
 // often as it takes. Those of version 1 ask for the holds.
 func (r *Record) Words(id string, version, nowMs int64) []store.Hold {
 	words := make([]store.Hold, 0, len(r.Items))

@@ -135,8 +135,9 @@ type Away struct{ error }
 // Unwrap implements errors.Unwrap.
 func (a Away) Unwrap() error { return a.error }
 
-// Change stores what by makes of a reservation, and says what follows for its holds. Whoever finds it settled says that
-// again: the one who has stored it may have died over it. late is true if the reservation was settled or had ended.
+// Change stores what by makes of a reservation, and says what follows for its holds. A node that finds it settled
+// says that again: the one that stored it may have died before. late is true if the reservation was settled or had
+// ended.
 func (s *There) Change(ctx context.Context, id string, by Change) (r *Record, late bool, err error) {
 	note := store.Note{ID: id}
 	for range triesMost {
