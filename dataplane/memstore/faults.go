@@ -30,6 +30,7 @@ const (
 	OpHold    Op = "hold"
 	OpNote    Op = "note"
 	OpSlots   Op = "slots"
+	OpLeases  Op = "leases"
 	OpHear    Op = "hear" // a message to a listener; an error is a connection that is lost
 	OpLease   Op = "lease"
 	OpRelease Op = "release"

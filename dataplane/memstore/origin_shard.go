@@ -20,7 +20,8 @@ type originShard struct {
 	changed map[window.Cell]bool
 	holds   map[window.Cell]*cellHolds
 	notes   map[string]keptNote
-	slots   map[window.Key]map[uint64]slotsHeld // by node
+	slots   map[window.Key]map[uint64]slotsHeld // by node; 0 stands for all leases by id that were refused
+	leases  map[window.Key]map[string]int64     // when those by id end, Unix ms
 	lease   heldLease
 	bornMs  int64 // Unix ms when it lost what it had; 0: long ago
 
@@ -78,6 +79,7 @@ func newOriginShard() *originShard {
 		holds:        make(map[window.Cell]*cellHolds),
 		notes:        make(map[string]keptNote),
 		slots:        make(map[window.Key]map[uint64]slotsHeld),
+		leases:       make(map[window.Key]map[string]int64),
 		beats:        make(map[string]keptBeat),
 		listeners:    make(map[*listener]bool),
 		sweepAt:      sweepMin,

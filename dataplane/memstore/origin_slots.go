@@ -63,12 +63,8 @@ func (h *originServers) arriveSlots(shard int, call store.SlotsCall) store.Slots
 
 // slotsLocked is the formula of store.SlotsAsk.
 func (s *originShard) slotsLocked(node uint64, number int64, ask *store.SlotsAsk, nowMs int64) (a store.SlotsAnswer) {
-	held := s.slots[ask.Key]
-	if held == nil {
-		held = make(map[uint64]slotsHeld)
-		s.slots[ask.Key] = held
-	}
-	a.Others, a.Starved, a.RetryIn = othersSlots(held, node, nowMs)
+	held := s.heldOf(&ask.Key)
+	a.Others, a.Starved, a.RetryIn = s.othersSlots(&ask.Key, node, nowMs)
 	was := held[node]
 	if number <= was.number {
 		if a.Held = was.slots; number < was.number {
@@ -100,8 +96,33 @@ func (s *originShard) slotsLocked(node uint64, number int64, ask *store.SlotsAsk
 	return a
 }
 
+// heldOf is what nodes hold of a key.
+func (s *originShard) heldOf(key *window.Key) map[uint64]slotsHeld {
+	held := s.slots[*key]
+	if held == nil {
+		held = make(map[uint64]slotsHeld)
+		s.slots[*key] = held
+	}
+	return held
+}
+
 // othersSlots removes what has ended, and adds up what is not a node's own.
-func othersSlots(held map[uint64]slotsHeld, node uint64, nowMs int64) (slots int64, starved bool, in time.Duration) {
+func (s *originShard) othersSlots(key *window.Key, node uint64, nowMs int64) (slots int64, starved bool, in time.Duration) {
+	soonest := func(endsMs int64) {
+		if ends := time.Duration(endsMs-nowMs) * time.Millisecond; in == 0 || ends < in {
+			in = ends
+		}
+	}
+	leases := s.leases[*key]
+	for id, endsMs := range leases {
+		if endsMs <= nowMs {
+			delete(leases, id)
+			continue
+		}
+		soonest(endsMs)
+	}
+	slots = int64(len(leases))
+	held := s.slots[*key]
 	for id, is := range held {
 		switch {
 		case is.endsMs <= nowMs:
@@ -112,30 +133,31 @@ func othersSlots(held map[uint64]slotsHeld, node uint64, nowMs int64) (slots int
 		}
 		starved = starved || is.starvedMs > nowMs
 		if slots = capped(slots, is.slots); is.slots > 0 {
-			ends := time.Duration(is.endsMs-nowMs) * time.Millisecond
-			if in == 0 || ends < in {
-				in = ends
-			}
+			soonest(is.endsMs)
 		}
 	}
 	return slots, starved, in
 }
 
 func (s *originShard) sweepSlots(nowMs int64) {
-	if len(s.slots) < s.sweepSlotsAt {
+	if len(s.slots)+len(s.leases) < s.sweepSlotsAt {
 		return
 	}
 	maps.DeleteFunc(s.slots, func(_ window.Key, held map[uint64]slotsHeld) bool {
 		maps.DeleteFunc(held, func(_ uint64, is slotsHeld) bool { return is.endsMs <= nowMs })
 		return len(held) == 0
 	})
-	s.sweepSlotsAt = max(sweepMin, 2*len(s.slots))
+	maps.DeleteFunc(s.leases, func(_ window.Key, leases map[string]int64) bool {
+		maps.DeleteFunc(leases, func(_ string, endsMs int64) bool { return endsMs <= nowMs })
+		return len(leases) == 0
+	})
+	s.sweepSlotsAt = max(sweepMin, 2*(len(s.slots)+len(s.leases)))
 }
 
-func cloneSlots(slots map[window.Key]map[uint64]slotsHeld) map[window.Key]map[uint64]slotsHeld {
-	cloned := make(map[window.Key]map[uint64]slotsHeld, len(slots))
-	for key, held := range slots {
-		cloned[key] = maps.Clone(held)
+func cloneEach[K, C comparable, V any](by map[K]map[C]V) map[K]map[C]V {
+	cloned := make(map[K]map[C]V, len(by))
+	for key, of := range by {
+		cloned[key] = maps.Clone(of)
 	}
 	return cloned
 }

@@ -1,27 +1,27 @@
 package redisorigin
 
-var slotsScript = lua(luaEpoch, luaSlots)
+var (
+	slotsScript  = lua(luaEpoch, luaHolders, luaSlots)
+	leasesScript = lua(luaEpoch, luaHolders, luaLeases)
+)
 
 // The slots of a key are a hash: of each node, what it holds, until when, the number of the call that said so, and
-// until when the node counts as refused.
+// until when the node counts as refused. Leases by id are a set of ids beside it, by when they end.
 //
 // A bucket's birth is the epoch that it belongs to and when that was first seen here. A bucket without one is just
 // born: whether its epoch is as young cannot be told.
 const (
-	// luaSlots takes the keys of the birth and the slots; node, number and for how long a node counts as refused; for
-	// each key limit, have, want, spare and time to live. It answers with a state (0; 1: young; 2: late; 3: not slots),
-	// held, others, starved and retry in milliseconds of each key.
-	luaSlots = `
+	// luaHolders takes the key of the birth second. look returns what a node holds of a key and its number, what all
+	// others do, whether one of them is refused, when the first of theirs ends, and the last end of all nodes; nothing
+	// of junk.
+	luaHolders = `
 local function text(n) return string.format('%.0f', n) end
-local node, number = ARGV[2], tonumber(ARGV[3])
 local of, born = string.match(redis.call('GET', KEYS[2]) or '', '^(%d+) (%d+)$')
 if of ~= e then
 	born = now
 	redis.call('SET', KEYS[2], e .. ' ' .. text(now))
 end
--- look returns what the node holds and its number, what all others do, whether one of them is refused, when the first
--- of theirs ends, and the last end of all; nothing of junk.
-local function look(key)
+local function look(key, leases, node)
 	local all = redis.pcall('HGETALL', key)
 	if all.err then return end
 	local mine, last, others, starved, first, ends = 0, 0, 0, 0, 0, 0
@@ -40,13 +40,27 @@ local function look(key)
 			end
 		end
 	end
+	redis.call('ZREMRANGEBYSCORE', leases, '-inf', text(now))
+	local n = redis.call('ZCARD', leases)
+	if n > 0 then
+		others = others + n
+		local at = tonumber(redis.call('ZRANGE', leases, 0, 0, 'WITHSCORES')[2])
+		if first == 0 or at < first then first = at end
+	end
 	return mine, last, others, starved, first, ends
 end
-for i = 3, #KEYS do
-	local key, j, n = KEYS[i], 5 * i - 10, #out
+`
+
+	// luaSlots takes the keys of the birth, and the slots and the leases of each key; node, number and for how long a
+	// node counts as refused; for each key limit, have, want, spare and time to live. It answers with a state (0;
+	// 1: young; 2: late; 3: not slots), held, others, starved and retry in milliseconds of each key.
+	luaSlots = `
+local node, number = ARGV[2], tonumber(ARGV[3])
+for i = 3, #KEYS, 2 do
+	local key, j, n = KEYS[i], 5 * (i - 1) / 2, #out
 	local limit, have, want, spare = tonumber(ARGV[j]), tonumber(ARGV[j+1]), tonumber(ARGV[j+2]), tonumber(ARGV[j+3])
 	local ttl = tonumber(ARGV[j+4])
-	local mine, last, others, starved, first, ends = look(key)
+	local mine, last, others, starved, first, ends = look(key, KEYS[i+1], node)
 	local state, held, retry = 0, 0, 0
 	if not mine then state, others, starved = 3, 0, 0
 	else
@@ -72,6 +86,43 @@ for i = 3, #KEYS do
 		end
 	end
 	out[n+1], out[n+2], out[n+3], out[n+4], out[n+5] = state, held, others, starved, retry
+end
+return out
+`
+
+	// luaLeases takes the keys of the birth, and the slots and the leases of each word; for how long a refusal asks nodes
+	// for spare slots (as if it were one of a node "ids" which holds none); for each word id, verb (0: acquire,
+	// 1: renew, 2: release), limit and time to live. It answers with a state, as luaSlots does, held, all that
+	// is held and retry of each.
+	luaLeases = `
+for i = 3, #KEYS, 2 do
+	local key, leases, j, n = KEYS[i], KEYS[i+1], 2 * i - 3, #out
+	local id, verb, limit, ttl = ARGV[j], ARGV[j+1], tonumber(ARGV[j+2]), tonumber(ARGV[j+3])
+	local mine, _, others, _, first, ends = look(key, leases, 'ids')
+	local state, held, retry = 0, 0, 0
+	if not mine then state, others = 3, 0
+	else
+		if first > 0 then retry = first - now end
+		local is = redis.call('ZSCORE', leases, id)
+		local young = born + ttl - now
+		if verb == '2' then
+			if redis.call('ZREM', leases, id) == 1 then others = others - 1 end
+		elseif is or verb == '1' and young > 0 then held = 1
+		elseif verb == '0' and young > 0 then state, retry = 1, young
+		elseif verb == '0' and others < limit then held = 1
+		elseif verb == '0' then
+			local refused = now + tonumber(ARGV[2])
+			redis.call('HSET', key, 'ids', '0 ' .. text(refused) .. ' 0 ' .. text(refused))
+			redis.call('PEXPIREAT', key, text(math.max(ends, refused)))
+		end
+		if held == 1 then
+			redis.call('ZADD', leases, text(now + ttl), id)
+			if not is then others = others + 1 end
+			local last = redis.call('ZRANGE', leases, -1, -1, 'WITHSCORES')[2]
+			redis.call('PEXPIREAT', leases, last)
+		end
+	end
+	out[n+1], out[n+2], out[n+3], out[n+4] = state, held, others, retry
 end
 return out
 `

@@ -33,7 +33,13 @@ func (h *Origin) Slots(ctx context.Context, shard int, call store.SlotsCall) (st
 	if err != nil {
 		return store.SlotsReply{}, err
 	}
-	parts := s.splitSlots(&call, &reply)
+	parts := s.splitKeys(len(call.Asks), func(i int) *window.Key {
+		if err := store.CheckSlotsAsk(&call.Asks[i]); err != nil {
+			reply.Answers[i].Err = fmt.Errorf("redisorigin: %w", err)
+			return nil
+		}
+		return &call.Asks[i].Key
+	})
 	p := s.pipeline(ctx)
 	p.askClock(parts)
 	for _, part := range parts {
@@ -53,16 +59,15 @@ func (h *Origin) Slots(ctx context.Context, shard int, call store.SlotsCall) (st
 	return reply, nil
 }
 
-// splitSlots cuts the asks that are in bounds into parts, and answers the others.
-func (s *shard) splitSlots(call *store.SlotsCall, reply *store.SlotsReply) (parts []*part) {
+// splitKeys cuts what is said about n keys into parts, without those that are nil.
+func (s *shard) splitKeys(n int, key func(int) *window.Key) (parts []*part) {
 	open := make(map[int]*part)
-	for i := range call.Asks {
-		ask := &call.Asks[i]
-		if err := store.CheckSlotsAsk(ask); err != nil {
-			reply.Answers[i].Err = fmt.Errorf("redisorigin: %w", err)
+	for i := range n {
+		key := key(i)
+		if key == nil {
 			continue
 		}
-		b := s.bucketOf(&ask.Key)
+		b := s.bucketOf(key)
 		p := open[b.n]
 		if p == nil || len(p.places) == callKeysMax {
 			p = &part{bucket: b}
@@ -70,15 +75,15 @@ func (s *shard) splitSlots(call *store.SlotsCall, reply *store.SlotsReply) (part
 			parts = append(parts, p)
 		}
 		p.places = append(p.places, i)
-		p.keys = append(p.keys, b.slotsKey(&ask.Key))
+		p.keys = append(p.keys, b.nameOf("slots", key), b.nameOf("leases", key))
 	}
 	return parts
 }
 
-// slotsKey is where the slots of a key are.
-func (b *bucket) slotsKey(key *window.Key) string {
+// nameOf is where the slots, or the leases, of a key are.
+func (b *bucket) nameOf(what string, key *window.Key) string {
 	name := append(make([]byte, 0, len(b.heldHead)+128), b.heldHead...)
-	name = append(name, "slots:{"...)
+	name = append(append(name, what...), ":{"...)
 	name = append(appendEscaped(name, key.Workspace), ':')
 	name = append(appendEscaped(name, key.Namespace), ':')
 	return string(append(appendEscaped(name, key.Identifier), '}'))
@@ -94,25 +99,29 @@ func (s *shard) queueSlots(p *pipeline, part *part, call *store.SlotsCall) *redi
 	return p.eval(part.bucket, slotsScript, []string{part.bornKey}, part.keys, args)
 }
 
+// slotsProblem is what a state says about the slots of a key.
+func (s *shard) slotsProblem(key string, state int64, r *scriptReply) (err error) {
+	switch state {
+	case slotsApplied:
+	case slotsYoung:
+		err = store.ErrYoung
+	case slotsLate:
+		err = store.ErrSlotsLate
+	case slotsJunk:
+		err = fmt.Errorf("redisorigin: %s: %w", key, errJunk)
+		s.noteJunk(err)
+	default:
+		r.bad = true
+	}
+	return err
+}
+
 // slotsAnswers reads a part's answers into their places.
 func (s *shard) slotsAnswers(part *part, r *scriptReply, reply *store.SlotsReply) error {
 	for i, place := range part.places {
 		state := r.int()
-		a := store.SlotsAnswer{Held: r.int(), Others: r.int(), Starved: r.int() == 1,
-			RetryIn: time.Duration(r.int()) * time.Millisecond}
-		switch state {
-		case slotsApplied:
-		case slotsYoung:
-			a.Err = store.ErrYoung
-		case slotsLate:
-			a.Err = store.ErrSlotsLate
-		case slotsJunk:
-			a.Err = fmt.Errorf("redisorigin: %s: %w", part.keys[i], errJunk)
-			s.noteJunk(a.Err)
-		default:
-			r.bad = true
-		}
-		reply.Answers[place] = a
+		reply.Answers[place] = store.SlotsAnswer{Held: r.int(), Others: r.int(), Starved: r.int() == 1,
+			RetryIn: time.Duration(r.int()) * time.Millisecond, Err: s.slotsProblem(part.keys[2*i], state, r)}
 	}
 	if part.n == 0 {
 		reply.Now = r.now

@@ -82,6 +82,8 @@ type Origin interface {
 	Reservations
 
 	Slots
+
+	Leases
 }
 
 // Chunk is what one stream of a node sends in one call. A stream belongs to one incarnation of a

@@ -57,6 +57,7 @@ func TestOrigin(t *testing.T, open func(t testing.TB) Origin) {
 	group("Hold", originHoldTests)
 	group("Note", originNoteTests)
 	group("Slots", originSlotsTests)
+	group("Leases", originLeasesTests)
 	group("Changes", originChangesTests)
 	group("Tell", originTellTests)
 	group("Raise", originRaiseTests)
@@ -281,6 +282,7 @@ func callOrigin(h *originTest, ctx context.Context) map[string]error {
 	_, _, errs["Note"] = h.Note(ctx, note("a", 1, "x"))
 	asks := []store.SlotsAsk{wants(h.slotKeys(1)[0], 1, 0, 1)}
 	_, errs["Slots"] = h.Slots(ctx, shard, store.SlotsCall{Node: 1, Number: 1, Asks: asks})
+	_, errs["Leases"] = h.Leases(ctx, shard, []store.LeaseWord{acquires(asks[0].Key, "id", 1)})
 	errs["Listen"] = h.Listen(ctx, shard, func([]store.Foreign) {})
 	_, errs["Lease"] = h.Lease(ctx, shard, "a", time.Second)
 	errs["Release"] = h.Release(ctx, shard, "a")

@@ -69,6 +69,12 @@ var originFaults = map[string]string{
 	"all said slots are held":      "Slots/that_the_origin_does_not",
 	"young origins grant":          "Slots/that_an_emptied",
 	"starved nodes are not told":   "Slots/are_spare",
+	"leases past the limit":        "Leases/are_granted_while",
+	"leases are new each time":     "Leases/are_one",
+	"leases never end":             "Leases/end_with",
+	"renewals acquire":             "Leases/end_with",
+	"young origins grant leases":   "Leases/that_an_emptied",
+	"nodes do not see leases":      "Leases/and_slots",
 	"heals any epoch":              "Raise/in_another_epoch",
 	"the clock is the process's":   "Get/reports_the_shard",
 	"never looks at ctx":           "all_methods_obey_ctx",
@@ -155,6 +161,32 @@ func (h *originSubject) Slots(ctx context.Context, shard int, c store.SlotsCall)
 		}
 	}
 	return reply, err
+}
+
+func (h *originSubject) Leases(ctx context.Context, shard int, words []store.LeaseWord) (store.LeaseReply, error) {
+	words = slices.Clone(words)
+	for i := range words {
+		w := &words[i]
+		switch h.fault {
+		case "leases past the limit":
+			w.Limit = store.CountMax
+		case "leases are new each time":
+			h.number++
+			w.ID += fmt.Sprint(h.number)
+		case "leases never end":
+			w.TTL = max(w.TTL, time.Minute)
+		case "renewals acquire":
+			w.Verb = min(w.Verb, 2*(w.Verb/2))
+			w.Limit = max(w.Limit, 9)
+		case "young origins grant leases":
+			w.TTL = min(w.TTL, time.Millisecond)
+		case "nodes do not see leases":
+			w.Key.Identifier += "'"
+		case "never looks at ctx":
+			ctx = context.Background()
+		}
+	}
+	return h.Origin.Leases(ctx, shard, words)
 }
 
 func (h *originSubject) Send(ctx context.Context, c store.Chunk) (store.Reply, error) {

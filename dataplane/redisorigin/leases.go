@@ -1,0 +1,70 @@
+package redisorigin
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// Leases implements store.Origin.
+func (h *Origin) Leases(ctx context.Context, shard int, words []store.LeaseWord) (store.LeaseReply, error) {
+	reply := store.LeaseReply{Answers: make([]store.LeaseAnswer, len(words))}
+	if len(words) == 0 {
+		return reply, nil
+	}
+	s, err := h.shard(shard, len(words), func(i int) *window.Key { return &words[i].Key })
+	if err != nil {
+		return store.LeaseReply{}, err
+	}
+	parts := s.splitKeys(len(words), func(i int) *window.Key {
+		if reply.Answers[i].Err = store.CheckLeaseWord(&words[i]); reply.Answers[i].Err != nil {
+			reply.Answers[i].Err = fmt.Errorf("redisorigin: %w", reply.Answers[i].Err)
+			return nil
+		}
+		return &words[i].Key
+	})
+	p := s.pipeline(ctx)
+	p.askClock(parts)
+	for _, part := range parts {
+		part.cmd = queueLeases(p, part, words)
+	}
+	p.exec()
+	reply.Now = p.now()
+	for _, part := range parts {
+		r, err := p.reply(part.bucket, part.cmd)
+		if err == nil {
+			err = s.leaseAnswers(part, r, &reply)
+		}
+		if err != nil {
+			return store.LeaseReply{}, s.failed("leases of", len(words), err)
+		}
+	}
+	return reply, nil
+}
+
+func queueLeases(p *pipeline, part *part, words []store.LeaseWord) *redis.Cmd {
+	args := append(make([]any, 0, 1+4*len(part.places)), store.SlotsStarvedFor.Milliseconds())
+	for _, place := range part.places {
+		w := &words[place]
+		args = append(args, w.ID, int(w.Verb), w.Limit, w.TTL.Milliseconds())
+	}
+	return p.eval(part.bucket, leasesScript, []string{part.bornKey}, part.keys, args)
+}
+
+// leaseAnswers reads a part's answers into their places.
+func (s *shard) leaseAnswers(part *part, r *scriptReply, reply *store.LeaseReply) error {
+	for i, place := range part.places {
+		state := r.int()
+		reply.Answers[place] = store.LeaseAnswer{Held: r.int() == 1, Slots: r.int(),
+			RetryIn: time.Duration(r.int()) * time.Millisecond, Err: s.slotsProblem(part.keys[2*i], state, r)}
+	}
+	if part.n == 0 {
+		reply.Now = r.now
+	}
+	return r.end()
+}
