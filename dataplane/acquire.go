@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/internal/leases"
 	"github.com/weirhq/weir/dataplane/internal/slots"
 )
 
@@ -13,10 +14,10 @@ const (
 	// LeaseTTLMin is the shortest ConcurrencyRequest.TTL.
 	LeaseTTLMin = time.Second
 	// LeaseTTLMax is the longest.
-	LeaseTTLMax = 5 * time.Minute
+	LeaseTTLMax = leases.TTLMax
 
 	// HolderBytesMax is how long the name of who holds something may be.
-	HolderBytesMax = 64
+	HolderBytesMax = leases.HolderBytesMax
 
 	leaseTTLDefault = 10 * time.Second
 	acquireRetryMin = 20 * time.Millisecond
@@ -94,20 +95,10 @@ func (l *Limiter) AcquireWait(ctx context.Context, r ConcurrencyRequest) (Lease,
 }
 
 func (l *Limiter) acquire(ctx context.Context, r *ConcurrencyRequest, wait bool) (lease Lease, d ConcurrencyDecision) {
-	var resolved Request // set field by field, as ask is: a literal would be made elsewhere and copied
-	resolved.Workspace, resolved.Namespace, resolved.Identifier = r.Workspace, r.Namespace, r.Identifier
-	resolved.Limit, resolved.Duration = r.Limit, time.Second
-	if d.Err = r.check(&resolved); d.Err != nil {
-		return lease, d
-	}
-	by := l.settings.Load().resolve(&resolved)
-	d.Limit, d.Override = resolved.Limit, by.pattern
 	var ask slots.Ask
-	ask.Name.Workspace, ask.Name.Namespace, ask.Name.Identifier = r.Workspace, r.Namespace, r.Identifier
-	ask.Limit, ask.AgeMax, ask.Holder = d.Limit, r.AgeMax, r.Holder
-	ask.Unattended, ask.OutEnds = r.RenewedByHolder, by.outage == outageOpen
-	if ask.TTL = r.TTL; ask.TTL == 0 {
-		ask.TTL = leaseTTLDefault
+	by := l.prepareLease(r, &ask, &d)
+	if by == nil {
+		return lease, d
 	}
 	var result slots.Result
 	if by.outage == outageClosed && l.slots.Out(&ask.Name) {
@@ -115,9 +106,28 @@ func (l *Limiter) acquire(ctx context.Context, r *ConcurrencyRequest, wait bool)
 	} else {
 		l.slots.Acquire(ctx, &ask, wait && !by.shadow, &result)
 	}
-	d.take(&result, by)
+	l.answerLease(&d, &ask, &result, by)
 	lease.slot = result.Lease
 	return lease, d
+}
+
+// prepareLease makes an ask of a request, by the settings in force. It is nil, and Err is set, if the request is at fault.
+func (l *Limiter) prepareLease(r *ConcurrencyRequest, ask *slots.Ask, d *ConcurrencyDecision) *rule {
+	var resolved Request // set field by field, as ask is: a literal would be made elsewhere and copied
+	resolved.Workspace, resolved.Namespace, resolved.Identifier = r.Workspace, r.Namespace, r.Identifier
+	resolved.Limit, resolved.Duration = r.Limit, time.Second
+	if d.Err = r.check(&resolved); d.Err != nil {
+		return nil
+	}
+	by := l.settings.Load().resolve(&resolved)
+	d.Limit, d.Override = resolved.Limit, by.pattern
+	ask.Name.Workspace, ask.Name.Namespace, ask.Name.Identifier = r.Workspace, r.Namespace, r.Identifier
+	ask.Limit, ask.AgeMax, ask.Holder = d.Limit, r.AgeMax, r.Holder
+	ask.Unattended, ask.OutEnds = r.RenewedByHolder, by.outage == outageOpen
+	if ask.TTL = r.TTL; ask.TTL == 0 {
+		ask.TTL = leaseTTLDefault
+	}
+	return by
 }
 
 // check reports the first field outside its bounds.
@@ -135,8 +145,8 @@ func (r *ConcurrencyRequest) check(named *Request) error {
 	return nil
 }
 
-// take makes a decision of what has become of the ask.
-func (d *ConcurrencyDecision) take(r *slots.Result, by *rule) {
+// answerLease makes a decision of what has become of the ask.
+func (l *Limiter) answerLease(d *ConcurrencyDecision, ask *slots.Ask, r *slots.Result, by *rule) {
 	d.Held, d.Remaining = r.Held, max(0, d.Limit-r.Held)
 	d.Source = SourceLocal
 	switch {
@@ -144,6 +154,9 @@ func (d *ConcurrencyDecision) take(r *slots.Result, by *rule) {
 		d.Source = SourceOrigin
 	case r.Out:
 		d.Source = by.outage.source()
+	}
+	if !r.Granted && !r.Out {
+		l.refused(ask)
 	}
 	switch {
 	case r.Granted:

@@ -1,11 +1,12 @@
 package dataplane
 
 import (
+	"context"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/internal/slots"
+	"github.com/weirhq/weir/dataplane/store"
 )
 
 // Why a lease has ended: see Lease.Err.
@@ -52,22 +53,16 @@ func (l Lease) Done() <-chan struct{} { return l.slot.Done() }
 // Err is nil while the lease is held, and otherwise why it has ended. It is exact where Done may be some 50 ms late.
 func (l Lease) Err() error { return l.slot.Err() }
 
-// slotCalls count calls to the origin about slots.
-type slotCalls struct{ calls, asks, errors atomic.Int64 }
-
-func (c *slotCalls) called(asks int, err error) {
-	c.calls.Add(1)
-	if c.asks.Add(int64(asks)); err != nil {
-		c.errors.Add(1)
-	}
-}
-
-// newSlots makes the limiter's table of leases.
-func (l *Limiter) newSlots() *slots.Table {
-	cfg := slots.Config{EntriesMax: l.cfg.EntriesMax, Nodes: l.nodes.Load, Called: l.metrics.slots.called,
-		AnswerTimeout: l.cfg.ReadTimeout}
+// newSlots makes the limiter's table of slots, and the book of leases by id.
+func (l *Limiter) newSlots() {
+	cfg := slots.Config{EntriesMax: l.cfg.EntriesMax, Nodes: l.nodes.Load, AnswerTimeout: l.cfg.ReadTimeout}
 	if l.cfg.Origin != nil { // an interface of a nil interface is none
 		cfg.Origin = l.cfg.Origin
+		l.leases.Origin = l.cfg.Origin
 	}
-	return slots.New(cfg)
+	l.slots = slots.New(cfg)
+	l.leases.Table, l.leases.NowMs = l.slots, l.nowMs
+	l.leases.Call = func(ctx context.Context, shard, n int, call func(context.Context) (store.Reply, error)) error {
+		return l.twice(ctx, l.shards[shard], opLease, n, call)
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/dataplane/internal/held"
+	"github.com/weirhq/weir/dataplane/internal/leases"
 	"github.com/weirhq/weir/dataplane/internal/loop"
 	"github.com/weirhq/weir/dataplane/internal/slots"
 	"github.com/weirhq/weir/shared/window"
@@ -42,7 +43,8 @@ type Limiter struct {
 	shards []*shard   // of the origin; constant
 	syncs  syncCounts // of the estimate mode
 
-	slots *slots.Table // of concurrency limits
+	slots  *slots.Table // of concurrency limits
+	leases leases.Book  // of holders outside of this process
 
 	metrics  *metrics
 	shape    atomic.Pointer[shape]
@@ -75,7 +77,7 @@ func New(cfg Config) (*Limiter, error) {
 	l.setNodes(l.settings.Load())
 	l.metrics = newMetrics(l)
 	l.holds()
-	l.slots = l.newSlots()
+	l.newSlots()
 	return l, nil
 }
 

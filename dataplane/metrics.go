@@ -35,10 +35,13 @@ const (
 	opClaim
 	opHold
 	opNote
+	opLease
 	originOps
 )
 
-func (o originOp) String() string { return [...]string{"read", "send", "claim", "hold", "note"}[o] }
+func (o originOp) String() string {
+	return [...]string{"read", "send", "claim", "hold", "note", "lease"}[o]
+}
 
 // What became of a decision that waited for its share.
 const (
@@ -123,8 +126,6 @@ type metrics struct {
 	waits         [waitResults]atomic.Int64
 	claims        [claimResults]atomic.Int64
 	dropped       [droppedCauses]atomic.Int64
-
-	slots slotCalls
 
 	estimateMetrics
 

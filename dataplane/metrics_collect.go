@@ -74,14 +74,15 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	l.collectEstimate(ch)
 
 	held := l.slots.Stats()
-	gauge(descLeases, float64(held.Leases))
+	leases, granted, refused := l.leases.Stats()
+	gauge(descLeases, float64(held.Leases+leases))
 	gauge(descLeaseWaiters, float64(held.Waiters))
-	counter(descAcquired, held.Granted, "granted")
-	counter(descAcquired, held.Refused, "refused")
+	counter(descAcquired, held.Granted+granted, "granted")
+	counter(descAcquired, held.Refused+refused, "refused")
 	counter(descLeasesLost, held.Lost)
-	counter(descSlotCalls, m.slots.calls.Load())
-	counter(descSlotAsks, m.slots.asks.Load())
-	counter(descSlotErrors, m.slots.errors.Load())
+	counter(descSlotCalls, held.Calls)
+	counter(descSlotAsks, held.Asks)
+	counter(descSlotErrors, held.Errors)
 }
 
 var (
@@ -124,7 +125,8 @@ var (
 	descRecords  = desc("weir_origin_records_total", "Cells that calls to the origin carried, failed ones included.", "op")
 	descDropped  = desc("weir_dropped_cost_total", "Accepted cost that never reached the origin.", "cause")
 
-	descLeases       = desc("weir_concurrency_leases", "Leases of concurrency limits that are held on this node.")
+	descLeases = desc("weir_concurrency_leases", "Leases of concurrency limits that are held on this node, and those "+
+		"by id that it has granted or renewed last: another node may know of those too.")
 	descLeaseWaiters = desc("weir_concurrency_waiters",
 		"Requests that wait for a lease, or for the origin's word on one.")
 	descAcquired = desc("weir_concurrency_requests_total",

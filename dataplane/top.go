@@ -4,10 +4,13 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/internal/cell"
+	"github.com/weirhq/weir/dataplane/internal/denied"
+	"github.com/weirhq/weir/dataplane/internal/topk"
 )
 
 // Which keys are hot, and which are denied. An allowed request does nothing for it: the
@@ -104,10 +107,10 @@ func (l *Limiter) hottest(q *TopQuery, due bool) (TopKeys, error) {
 		return TopKeys{}, ErrTopBusy
 	}
 	nowMs := l.nowMs()
-	found := ranking{limit: q.Limit}
+	found := topk.Ranking[TopKey]{Limit: q.Limit, Compare: byCount}
 	l.table.Walk(func(e *cell.Entry) {
 		k := TopKey{Limit: -1}
-		if k.Count, k.Regional = e.InWindow(nowMs); k.Count == 0 || !found.ranks(k.Count) {
+		if k.Count, k.Regional = e.InWindow(nowMs); k.Count == 0 || !found.Takes(&k) {
 			return
 		}
 		f := e.Names().Family()
@@ -117,13 +120,13 @@ func (l *Limiter) hottest(q *TopQuery, due bool) (TopKeys, error) {
 		k.Workspace, k.Namespace, k.Identifier, k.Duration = f.Workspace, f.Namespace, e.Names().Identifier(),
 			milliseconds(f.DurationMs)
 		k.Limit = e.LowestLimit()
-		found.add(k)
+		found.Add(k)
 	})
 	if took := time.Since(began); took > walkFree {
 		t.restEnd = began.Add((walkRest + 1) * took)
 	}
-	l.settings.Load().enforce(found.keys)
-	return TopKeys{At: time.UnixMilli(nowMs), Keys: found.keys}, nil
+	l.settings.Load().enforce(found.Items)
+	return TopKeys{At: time.UnixMilli(nowMs), Keys: found.Items}, nil
 }
 
 // enforce sets the limits of the overrides that apply to the keys. One of another window counts other cells: the key
@@ -139,23 +142,12 @@ func (s *settings) enforce(keys []TopKey) {
 	}
 }
 
-// ranking keeps the largest.
-type ranking struct {
-	limit int
-	keys  []TopKey
-}
-
-func (r *ranking) ranks(count int64) bool {
-	return len(r.keys) < r.limit || count >= r.keys[len(r.keys)-1].Count
-}
-
-func (r *ranking) add(k TopKey) {
-	if !r.ranks(k.Count) {
-		return
-	}
-	at, _ := slices.BinarySearchFunc(r.keys, k, byCount)
-	r.keys = slices.Insert(r.keys, at, k)
-	r.keys = r.keys[:min(len(r.keys), r.limit)]
+// top is what a limiter keeps for TopKeys.
+type top struct {
+	walking    sync.Mutex
+	restEnd    time.Time // under walking
+	denied     denied.Log
+	reportedMs atomic.Int64 // when a heartbeat last reported keys
 }
 
 // byCount has the largest first; of the same count, names decide, so that an answer does

@@ -72,8 +72,9 @@ func (t *Table) call(ctx context.Context, sh *shard, entries []*entry) {
 	if err == nil && (now-sent > callTimeout || len(reply.Answers) != len(asked)) {
 		err = errLateReply
 	}
-	if t.cfg.Called != nil {
-		t.cfg.Called(len(asked), err)
+	t.calls.Add(1)
+	if t.asks.Add(int64(len(asked))); err != nil {
+		t.errors.Add(1)
 	}
 	sh.rested(now, err)
 	for i, e := range asked {
@@ -126,7 +127,7 @@ func (e *entry) say(now time.Duration, number int64) (ask store.SlotsAsk, ok boo
 		keep, spare = 0, 0
 	}
 	ttl := e.shortest()
-	ask = store.SlotsAsk{Key: store.SlotsKey(e.name.Workspace, e.name.Namespace, e.name.Identifier), Limit: e.limit,
+	ask = store.SlotsAsk{Key: e.name.SlotsKey(), Limit: e.limit,
 		Have: e.busy + keep, Want: max(0, want-keep), Spare: spare - keep, TTL: ttl + Margin}
 	e.held, e.validUntil = ask.Have, min(e.validUntil, now+ttl)
 	e.used, e.told, e.inFlight = false, true, true
@@ -261,7 +262,7 @@ func (t *Table) handAllBack(ctx context.Context, sh *shard, entries []*entry) er
 		call := store.SlotsCall{Node: t.node, Number: sh.number}
 		for _, e := range entries[:n] {
 			call.Asks = append(call.Asks, store.SlotsAsk{Limit: e.limit, TTL: time.Second,
-				Key: store.SlotsKey(e.name.Workspace, e.name.Namespace, e.name.Identifier)})
+				Key: e.name.SlotsKey()})
 		}
 		if _, err := t.cfg.Origin.Slots(ctx, sh.index, call); err != nil {
 			return err

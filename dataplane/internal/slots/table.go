@@ -53,17 +53,19 @@ type Origin interface {
 
 // Config is what a Table is made with.
 type Config struct {
-	Origin        Origin                    // nil: all slots of all keys are this node's
-	EntriesMax    int                       // keys
-	WaitersMax    int                       // that wait for one key
-	AnswerTimeout time.Duration             // how long Try waits for the origin; 0: until its ctx ends
-	Nodes         func() int64              // of the region; nil: this one alone
-	Now           func() time.Duration      // a clock that only goes forwards; nil is the system's
-	Called        func(asks int, err error) // after each call to Origin, if it is not nil
+	Origin        Origin               // nil: all slots of all keys are this node's
+	EntriesMax    int                  // keys
+	WaitersMax    int                  // that wait for one key
+	AnswerTimeout time.Duration        // how long Try waits for the origin; 0: until its ctx ends
+	Nodes         func() int64         // of the region; nil: this one alone
+	Now           func() time.Duration // a clock that only goes forwards; nil is the system's
 }
 
 // Name names a key.
 type Name struct{ Workspace, Namespace, Identifier string }
+
+// SlotsKey is the key as an origin has it.
+func (n *Name) SlotsKey() window.Key { return store.SlotsKey(n.Workspace, n.Namespace, n.Identifier) }
 
 // Ask asks for a lease.
 type Ask struct {
@@ -91,6 +93,7 @@ type Result struct {
 type Stats struct {
 	Leases, Waiters        int64 // now
 	Granted, Refused, Lost int64
+	Calls, Asks, Errors    int64 // to the origin, keys in them, and those that failed
 }
 
 // Table has all keys of a node. Make one with New.
@@ -101,6 +104,9 @@ type Table struct {
 	entries atomic.Int64
 	sweptAt atomic.Int64
 	stopped atomic.Bool
+
+	calls, asks, errors atomic.Int64
+
 	stripes [stripes]stripe
 	shards  []*shard
 }
@@ -208,6 +214,22 @@ func (t *Table) Acquire(ctx context.Context, a *Ask, wait bool, r *Result) {
 	}
 }
 
+// TakeFree asks for a lease that this node can grant, and asks nobody.
+func (t *Table) TakeFree(a *Ask, r *Result) {
+	now := t.now()
+	s := t.stripeOf(&a.Name)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.entries[a.Name]
+	if e == nil {
+		return
+	}
+	if e.expire(now); e.hasRoom(a.Limit) && !t.stopped.Load() && e.waiters.first == nil && e.busy < LeasesMax {
+		r.Lease, r.Granted = e.grant(now, a), true
+	}
+	r.Held, r.RetryIn = e.busy+e.others, e.retryIn
+}
+
 // refusedOrQueued is a waiter where there is something to wait for.
 func (e *entry) refusedOrQueued(now time.Duration, a *Ask, once bool) (*waiter, Result) {
 	t, alone := e.stripe.table, e.shard.asks == nil
@@ -267,7 +289,7 @@ func (t *Table) entryLocked(s *stripe, name *Name, room bool) *entry {
 	e := &entry{stripe: s, name: *name, shard: t.shards[0], held: math.MaxInt64, validUntil: forever}
 	e.ask.e, e.end.e = e, e
 	if t.cfg.Origin != nil {
-		key := store.SlotsKey(name.Workspace, name.Namespace, name.Identifier)
+		key := name.SlotsKey()
 		e.shard, e.held, e.validUntil = t.shards[t.cfg.Origin.ShardOf(&key)], 0, 0
 	}
 	s.entries[*name] = e
@@ -305,12 +327,13 @@ func (t *Table) Out(name *Name) bool {
 	if t.cfg.Origin == nil {
 		return false
 	}
-	key := store.SlotsKey(name.Workspace, name.Namespace, name.Identifier)
+	key := name.SlotsKey()
 	return t.now() < time.Duration(t.shards[t.cfg.Origin.ShardOf(&key)].restUntil.Load())
 }
 
 // Stats adds up all stripes'.
 func (t *Table) Stats() (sum Stats) {
+	sum.Calls, sum.Asks, sum.Errors = t.calls.Load(), t.asks.Load(), t.errors.Load()
 	for i := range t.stripes {
 		s := &t.stripes[i]
 		s.mu.Lock()

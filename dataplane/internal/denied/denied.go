@@ -1,0 +1,98 @@
+// Package denied remembers which keys are denied most, for a minute or two.
+package denied
+
+import (
+	"sync"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/internal/cell"
+	"github.com/weirhq/weir/dataplane/internal/topk"
+)
+
+const (
+	keys = 512
+	span = time.Minute
+)
+
+// Log has a sketch of the span that is, and of the one before. The zero Log is empty.
+type Log struct {
+	// held for some hundred nanoseconds, or by Each for some microseconds; denials never wait for it
+	mu             sync.Mutex
+	recent, before *topk.Sketch[cell.Identity, denial]
+	recentMs       int64 // when recent began; 0: never
+	beforeMs       int64
+}
+
+// denial is what is remembered of a denied key.
+type denial struct {
+	names cell.Names
+	limit int64
+}
+
+// Add counts denials of a key, as many as weigh says, which is called under the Log's mutex, as names is of a key that
+// is new. Where the Log is busy it does nothing.
+func (l *Log) Add(id cell.Identity, nowMs, limit int64, weigh func() int64, names func() cell.Names) {
+	if !l.mu.TryLock() {
+		return
+	}
+	defer l.mu.Unlock()
+	weight := weigh()
+	if weight <= 0 { // another goroutine was faster
+		return
+	}
+	l.turnLocked(nowMs)
+	d, fresh := l.recent.Add(id, weight)
+	if d.limit = limit; fresh {
+		d.names = names()
+	}
+}
+
+// turnLocked begins a new span when the recent one is over.
+func (l *Log) turnLocked(nowMs int64) {
+	span := span.Milliseconds()
+	switch age := nowMs - l.recentMs; {
+	case l.recent == nil:
+		l.recent, l.before = topk.New[cell.Identity, denial](keys), topk.New[cell.Identity, denial](keys)
+		l.recentMs, l.beforeMs = nowMs, nowMs
+	case age >= 2*span:
+		l.recent.Clear()
+		l.before.Clear()
+		l.recentMs, l.beforeMs = nowMs, nowMs
+	case age >= span:
+		l.recent, l.before = l.before, l.recent
+		l.recent.Clear()
+		l.beforeMs, l.recentMs = l.recentMs, nowMs
+	}
+}
+
+// Key is a key that was denied.
+type Key struct {
+	Names *cell.Names
+	Limit int64 // of its last sample
+	Count int64 // of denials, at least
+	More  int64 // how many more it may be
+}
+
+// Each calls f with all keys, and returns since when, in Unix ms, they were denied; 0 if none was ever.
+func (l *Log) Each(nowMs int64, f func(*Key)) (sinceMs int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.recent == nil {
+		return 0
+	}
+	l.turnLocked(nowMs)
+	each := func(c *topk.Counter[cell.Identity, denial], other *topk.Sketch[cell.Identity, denial], once bool) {
+		k := Key{Names: &c.Value.names, Limit: c.Value.limit, Count: c.Count - c.Over, More: c.Over}
+		if o := other.Find(c.Key); o == nil {
+			k.More += other.Least()
+		} else if once {
+			return
+		} else {
+			k.Count, k.More = k.Count+o.Count-o.Over, k.More+o.Over
+		}
+		f(&k)
+	}
+	l.recent.Each(func(c *topk.Counter[cell.Identity, denial]) { each(c, l.before, false) })
+	l.before.Each(func(c *topk.Counter[cell.Identity, denial]) { each(c, l.recent, true) })
+	return l.beforeMs
+}

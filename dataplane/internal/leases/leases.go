@@ -1,0 +1,393 @@
+// Package leases keeps leases by id, for holders outside the process.
+//
+// Each is a member of its key's set at the origin, beside the slots that nodes hold (see store.Leases), so any node
+// renews and releases it, and it outlives the node that has granted it. Nothing of it is kept here but what tells
+// operators who holds what. Without an origin, and where an outage policy lets it, a lease is this process's: one of
+// the slots that package slots gives away, under its id.
+package leases
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/internal/slots"
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
+)
+
+const (
+	retryMin   = 20 * time.Millisecond // between two asks for one who waits
+	retryMax   = 250 * time.Millisecond
+	waitersMax = 1000    // that wait for one key
+	fullMax    = 10_000  // keys whose last refusal is known
+	ownMax     = 100_000 // leases that are this process's, or that it tells operators of
+)
+
+// Origin is where leases are held.
+type Origin interface {
+	ShardOf(key *window.Key) int
+	store.Leases
+}
+
+// Book has the leases by id that a node has to do with. Set its fields, and Call at last.
+type Book struct {
+	Origin Origin // nil: all leases are this process's
+	Table  *slots.Table
+	NowMs  func() int64
+
+	// Call makes a call to a shard that may be repeated.
+	Call func(ctx context.Context, shard, items int, call func(context.Context) (store.Reply, error)) error
+
+	granted, refused atomic.Int64
+
+	mu    sync.Mutex
+	known map[name]*known
+	full  map[slots.Name]int64 // until when a refusal need not be asked for again
+	lines map[slots.Name]*line
+}
+
+// name is a lease's.
+type name struct {
+	key slots.Name
+	id  string
+}
+
+// known is a lease as this node has last heard of it.
+type known struct {
+	Lease
+	endsMs int64
+	here   bool
+	slot   slots.Lease // if it is here
+}
+
+// line is where those wait who want a lease of one key. Whoever has the turn asks the origin; the others follow in
+// their order, as a channel has it.
+type line struct {
+	turn chan struct{}
+	n    int
+}
+
+// Ask asks for a lease.
+type Ask struct {
+	Lease
+	Limit   int64
+	OutEnds bool // waiting ends when the origin does not answer
+	Local   bool // where it does not, this process gives away what it has
+}
+
+// Acquire asks for a lease, until ctx ends. With wait set, it waits for one.
+func (b *Book) Acquire(ctx context.Context, a *Ask, wait bool) (r slots.Result) {
+	if b.Origin == nil || b.isHere(a.name()) {
+		return b.acquireHere(ctx, a, wait)
+	}
+	if !wait {
+		r = b.ask(ctx, a)
+	} else {
+		r = b.wait(ctx, a)
+	}
+	if r.Out && a.Local && ctx.Err() == nil {
+		return b.acquireHere(ctx, a, false)
+	}
+	return r
+}
+
+func (l *Lease) name() name { return name{l.Key, l.ID} }
+
+// ask asks the origin once.
+func (b *Book) ask(ctx context.Context, a *Ask) (r slots.Result) {
+	nowMs := b.NowMs()
+	if a.Limit == 0 || b.isFull(a, nowMs) {
+		r.Held = a.Limit
+		return r
+	}
+	words := []store.LeaseWord{{Key: a.Key.SlotsKey(), ID: a.ID, Verb: store.LeaseAcquire, Limit: a.Limit,
+		TTL: a.TTL + slots.Margin}}
+	answers, err := b.say(ctx, words)
+	if err == nil {
+		err = answers[0].Err
+	}
+	if err != nil {
+		r.Out = true
+		if errors.Is(err, store.ErrYoung) {
+			r.RetryIn = answers[0].RetryIn
+		}
+		return r
+	}
+	answer := answers[0]
+	if answer.Held {
+		b.granted.Add(1)
+	} else {
+		b.refused.Add(1)
+	}
+	r.Asked, r.Held, r.RetryIn = true, answer.Slots, answer.RetryIn
+	if r.Granted = answer.Held; r.Granted {
+		b.keep(&known{Lease: a.Lease, endsMs: nowMs + a.TTL.Milliseconds()})
+	} else {
+		b.setFull(a.Key, nowMs)
+	}
+	return r
+}
+
+// wait asks until there is a lease.
+func (b *Book) wait(ctx context.Context, a *Ask) (r slots.Result) {
+	line := b.enter(a.Key)
+	if line == nil {
+		return slots.Result{Err: slots.ErrWaiters}
+	}
+	defer b.leave(a.Key, line)
+	select {
+	case line.turn <- struct{}{}:
+	case <-ctx.Done():
+		return r
+	}
+	defer func() { <-line.turn }()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for pause := retryMin; ; pause = min(2*pause, retryMax) {
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			r.Out = false
+			return r
+		}
+		if r = b.ask(ctx, a); r.Granted || r.Out && a.OutEnds {
+			return r
+		}
+		timer.Reset(pause)
+	}
+}
+
+func (b *Book) enter(key slots.Name) *line {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	l := b.lines[key]
+	if l == nil {
+		if b.lines == nil {
+			b.lines = make(map[slots.Name]*line)
+		}
+		l = &line{turn: make(chan struct{}, 1)}
+		b.lines[key] = l
+	}
+	if l.n >= waitersMax {
+		return nil
+	}
+	l.n++
+	return l
+}
+
+func (b *Book) leave(key slots.Name, l *line) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if l.n--; l.n == 0 {
+		delete(b.lines, key)
+	}
+}
+
+// Renew has leases end ttl from now, or with 0 the TTL of each. It returns what became of each: nil, slots.ErrLost, or an error of the origin's, which
+// leaves a lease as it was.
+func (b *Book) Renew(ctx context.Context, leases []Lease, ttl time.Duration) []error {
+	errs := make([]error, len(leases))
+	var there []int
+	for i := range leases {
+		if k := b.find(leases[i].name()); k != nil && k.here {
+			if !k.slot.Renew(cmp.Or(ttl, leases[i].TTL)) {
+				errs[i] = slots.ErrLost
+				b.forget(leases[i].name())
+			}
+			continue
+		}
+		if errs[i] = slots.ErrLost; b.Origin != nil {
+			there = append(there, i)
+		}
+	}
+	sentMs := b.NowMs()
+	word := func(l *Lease) store.LeaseWord {
+		return store.LeaseWord{Verb: store.LeaseRenew, TTL: cmp.Or(ttl, l.TTL) + slots.Margin}
+	}
+	b.each(ctx, leases, there, errs, word, func(i int, held bool) {
+		if errs[i] = nil; !held {
+			errs[i] = slots.ErrLost
+			b.forget(leases[i].name())
+			return
+		}
+		b.keep(&known{Lease: leases[i], endsMs: sentMs + cmp.Or(ttl, leases[i].TTL).Milliseconds()})
+	})
+	return errs
+}
+
+// Release ends leases. It returns nil for each that is not held any more, and otherwise an error of the origin's.
+func (b *Book) Release(ctx context.Context, leases []Lease) []error {
+	errs := make([]error, len(leases))
+	var there []int
+	for i := range leases {
+		switch k := b.find(leases[i].name()); {
+		case k != nil && k.here:
+			k.slot.Release()
+			b.forget(leases[i].name())
+		case b.Origin != nil:
+			there = append(there, i)
+		}
+	}
+	word := func(*Lease) store.LeaseWord { return store.LeaseWord{Verb: store.LeaseRelease} }
+	b.each(ctx, leases, there, errs, word, func(i int, _ bool) {
+		errs[i] = nil
+		b.forget(leases[i].name())
+		b.setFull(leases[i].Key, 0)
+	})
+	return errs
+}
+
+// each says one thing about some of the leases, shard by shard.
+func (b *Book) each(ctx context.Context, leases []Lease, which []int, errs []error,
+	wordOf func(*Lease) store.LeaseWord, heard func(i int, held bool)) {
+	for len(which) > 0 {
+		key := leases[which[0]].Key.SlotsKey()
+		shard := b.Origin.ShardOf(&key)
+		var words []store.LeaseWord
+		var said, rest []int
+		for _, i := range which {
+			word := wordOf(&leases[i])
+			word.Key, word.ID = leases[i].Key.SlotsKey(), leases[i].ID
+			if b.Origin.ShardOf(&word.Key) != shard {
+				rest = append(rest, i)
+				continue
+			}
+			words, said = append(words, word), append(said, i)
+		}
+		answers, err := b.say(ctx, words)
+		for n, i := range said {
+			if errs[i] = err; err == nil {
+				if errs[i] = answers[n].Err; errs[i] == nil {
+					heard(i, answers[n].Held)
+				}
+			}
+		}
+		which = rest
+	}
+}
+
+// say calls the origin about leases of one shard.
+func (b *Book) say(ctx context.Context, words []store.LeaseWord) (answers []store.LeaseAnswer, err error) {
+	shard := b.Origin.ShardOf(&words[0].Key)
+	err = b.Call(ctx, shard, len(words), func(ctx context.Context) (store.Reply, error) {
+		reply, err := b.Origin.Leases(ctx, shard, words)
+		answers = reply.Answers
+		return store.Reply{Now: reply.Now}, err
+	})
+	return answers, err
+}
+
+// acquireHere takes one of this process's slots.
+func (b *Book) acquireHere(ctx context.Context, a *Ask, wait bool) (r slots.Result) {
+	if k := b.find(a.name()); k != nil && k.here {
+		if k.slot.Renew(a.TTL) {
+			return slots.Result{Granted: true, Out: b.Origin != nil, Held: 1}
+		}
+		b.forget(a.name())
+	}
+	ask := slots.Ask{Name: a.Key, Limit: a.Limit, TTL: a.TTL, Unattended: true, Holder: a.Holder}
+	if b.Origin == nil {
+		b.Table.Acquire(ctx, &ask, wait, &r)
+	} else {
+		b.Table.TakeFree(&ask, &r)
+		r.Out = true
+	}
+	if r.Granted && !b.keep(&known{Lease: a.Lease, here: true, slot: r.Lease}) {
+		r.Lease.Release()
+		r.Granted, r.Err = false, slots.ErrFull
+	}
+	r.Lease = slots.Lease{}
+	return r
+}
+
+func (b *Book) isHere(n name) bool {
+	k := b.find(n)
+	return k != nil && k.here
+}
+
+func (b *Book) find(n name) *known {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.known[n]
+}
+
+func (b *Book) forget(n name) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.known, n)
+}
+
+// keep is false if there is no room.
+func (b *Book) keep(k *known) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.known == nil {
+		b.known = make(map[name]*known)
+	}
+	if _, is := b.known[k.name()]; !is && len(b.known) >= ownMax {
+		if b.sweepLocked(); len(b.known) >= ownMax {
+			return false
+		}
+	}
+	b.known[k.name()] = k
+	return true
+}
+
+func (b *Book) sweepLocked() {
+	nowMs := b.NowMs()
+	maps.DeleteFunc(b.known, func(_ name, k *known) bool { return k.ended(nowMs) })
+}
+
+func (k *known) ended(nowMs int64) bool {
+	if k.here {
+		return k.slot.Err() != nil
+	}
+	return k.endsMs <= nowMs
+}
+
+// isFull is true while the last refusal of the key is so recent that another would be the same, unless the lease may
+// be held.
+func (b *Book) isFull(a *Ask, nowMs int64) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return nowMs < b.full[a.Key] && b.known[a.name()] == nil
+}
+
+// setFull takes note of a refusal, or with 0 that there is room again.
+func (b *Book) setFull(key slots.Name, nowMs int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case nowMs == 0:
+		delete(b.full, key)
+	case b.full == nil || len(b.full) >= fullMax:
+		b.full = make(map[slots.Name]int64)
+		fallthrough
+	default:
+		b.full[key] = nowMs + retryMin.Milliseconds()
+	}
+}
+
+// Stats are what became of leases that the origin was asked for, and how many this node knows of.
+func (b *Book) Stats() (leases, granted, refused int64) {
+	b.Each(func(*Lease, int64) { leases++ })
+	return leases, b.granted.Load(), b.refused.Load()
+}
+
+// Each calls f with what this node knows of leases by id that are held.
+func (b *Book) Each(f func(l *Lease, endsMs int64)) {
+	nowMs := b.NowMs()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.sweepLocked()
+	for _, k := range b.known {
+		if !k.here { // those are the table's
+			f(&k.Lease, max(k.endsMs, nowMs))
+		}
+	}
+}

@@ -1,0 +1,238 @@
+package leases_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+	"pgregory.net/rapid"
+
+	"github.com/weirhq/weir/dataplane/internal/leases"
+	"github.com/weirhq/weir/dataplane/internal/slots"
+	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// book is a node's, over an origin, or alone.
+func book(t testing.TB, origin *memstore.Origin) *leases.Book {
+	b := &leases.Book{NowMs: func() int64 { return time.Now().UnixMilli() }}
+	cfg := slots.Config{}
+	if origin != nil {
+		client := origin.Client()
+		cfg.Origin, b.Origin = client, client
+	}
+	b.Call = func(ctx context.Context, _, _ int, call func(context.Context) (store.Reply, error)) error {
+		_, err := call(ctx)
+		return err
+	}
+	b.Table = slots.New(cfg)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{}, 100)
+	n := 0
+	b.Table.Run(ctx, func(f func()) { n++; go func() { f(); done <- struct{}{} }() })
+	t.Cleanup(func() {
+		cancel()
+		for range n {
+			<-done
+		}
+	})
+	return b
+}
+
+func ask(id string, limit int64) *leases.Ask {
+	return &leases.Ask{Limit: limit, Lease: leases.Lease{Key: slots.Name{Workspace: "w", Namespace: "n", Identifier: "i"},
+		ID: id, TTL: time.Second, SinceMs: time.Now().UnixMilli(), Holder: "h"}}
+}
+
+// Any node renews and releases what another has granted; limits hold, and what nobody renews ends.
+func TestLeasesAreAnyNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		origin := memstore.NewOrigin(memstore.OriginOptions{})
+		a, b := book(t, origin), book(t, origin)
+		one, two := ask("one", 2), ask("two", 2)
+		for _, try := range []struct {
+			at   *leases.Book
+			ask  *leases.Ask
+			want bool
+		}{{a, one, true}, {b, two, true}, {a, ask("three", 2), false}, {b, one, true}} {
+			if r := try.at.Acquire(t.Context(), try.ask, false); r.Granted != try.want || r.Out || r.Err != nil {
+				t.Errorf("%s: %+v", try.ask.ID, r)
+			}
+		}
+		for range 10 {
+			time.Sleep(900 * time.Millisecond)
+			if errs := b.Renew(t.Context(), []leases.Lease{one.Lease, two.Lease}, 0); errs[0] != nil || errs[1] != nil {
+				t.Fatal(errs)
+			}
+		}
+		if errs := a.Release(t.Context(), []leases.Lease{two.Lease}); errs[0] != nil {
+			t.Error(errs)
+		}
+		if r := a.Acquire(t.Context(), ask("three", 2), false); !r.Granted {
+			t.Errorf("%+v", r)
+		}
+		time.Sleep(time.Second + slots.Margin)
+		if errs := a.Renew(t.Context(), []leases.Lease{one.Lease}, 0); !errors.Is(errs[0], slots.ErrLost) {
+			t.Error(errs)
+		}
+		if r := b.Acquire(t.Context(), ask("four", 1), false); !r.Granted {
+			t.Errorf("%+v", r)
+		}
+	})
+}
+
+// Those who wait on a node get theirs in the order in which they came.
+func TestWaitersTakeTurns(t *testing.T) {
+	for name, origin := range map[string]*memstore.Origin{"a fleet": memstore.NewOrigin(memstore.OriginOptions{}), "alone": nil} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := book(t, origin)
+				first := ask("first", 1)
+				first.TTL = 5 * time.Minute
+				if r := b.Acquire(t.Context(), first, false); !r.Granted {
+					t.Fatalf("%+v", r)
+				}
+				order := make(chan string, 3)
+				for _, id := range []string{"a", "b", "c"} {
+					go func() {
+						w := ask(id, 1)
+						if r := b.Acquire(t.Context(), w, true); !r.Granted {
+							t.Errorf("%s: %+v", id, r)
+						}
+						order <- id
+						b.Release(t.Context(), []leases.Lease{w.Lease})
+					}()
+					synctest.Wait()
+				}
+				gone, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				if r := b.Acquire(gone, ask("gone", 1), true); r.Granted || r.Out {
+					t.Errorf("gone: %+v", r)
+				}
+				b.Release(t.Context(), []leases.Lease{first.Lease})
+				if got := <-order + <-order + <-order; got != "abc" {
+					t.Errorf("in the order %s", got)
+				}
+			})
+		})
+	}
+}
+
+// Without its origin a node gives away what it has, by the outage policy alone; and what it gave it keeps.
+func TestOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		origin := memstore.NewOrigin(memstore.OriginOptions{})
+		b := book(t, origin)
+		held, _ := b.Table.Try(t.Context(), &slots.Ask{Name: ask("", 0).Key, Limit: 9, TTL: 5 * time.Minute}), 0
+		if !held.Granted {
+			t.Fatalf("%+v", held)
+		}
+		there := ask("there", 9)
+		if r := b.Acquire(t.Context(), there, false); !r.Granted {
+			t.Fatalf("%+v", r)
+		}
+		b.Origin.(*memstore.Origin).Faults.Fail(errors.New("away"))
+		refused := ask("refused", 9)
+		if r := b.Acquire(t.Context(), refused, false); r.Granted || !r.Out {
+			t.Errorf("not local: %+v", r)
+		}
+		held.Lease.Release()
+		here := ask("here", 9)
+		here.Local = true
+		r := b.Acquire(t.Context(), here, false)
+		if !r.Granted || !r.Out {
+			t.Errorf("local: %+v", r)
+		}
+		errs := b.Renew(t.Context(), []leases.Lease{there.Lease, here.Lease}, 0)
+		if errs[0] == nil || errors.Is(errs[0], slots.ErrLost) || errs[1] != nil {
+			t.Error(errs)
+		}
+		if errs := b.Release(t.Context(), []leases.Lease{there.Lease, here.Lease}); errs[0] == nil || errs[1] != nil {
+			t.Error(errs)
+		}
+		ends, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		refused.OutEnds = true
+		if r := b.Acquire(ends, refused, true); !r.Out || ends.Err() != nil {
+			t.Errorf("open: %+v", r)
+		}
+		b.Origin.(*memstore.Origin).Faults.Fail(nil)
+		if errs := b.Renew(t.Context(), []leases.Lease{here.Lease}, 0); !errors.Is(errs[0], slots.ErrLost) {
+			t.Error(errs)
+		}
+	})
+}
+
+// A flood of those that are refused asks the origin once in a while.
+func TestRefusalsAreRemembered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		origin := memstore.NewOrigin(memstore.OriginOptions{})
+		b := book(t, origin)
+		b.Acquire(t.Context(), ask("first", 1), false)
+		asked := 0
+		for i := range 1000 {
+			if r := b.Acquire(t.Context(), ask(strings.Repeat("x", i%100+1), 1), false); r.Granted || r.Held != 1 {
+				t.Fatalf("%+v", r)
+			} else if r.Asked {
+				asked++
+			}
+		}
+		if asked != 1 {
+			t.Errorf("%d calls", asked)
+		}
+		if r := b.Acquire(t.Context(), ask("first", 1), false); !r.Granted {
+			t.Errorf("the holder's again: %+v", r)
+		}
+		b.Release(t.Context(), []leases.Lease{ask("first", 1).Lease})
+		if r := b.Acquire(t.Context(), ask("x", 1), false); !r.Granted {
+			t.Errorf("%+v", r)
+		}
+	})
+}
+
+func TestTokensComeBack(t *testing.T) {
+	text := func(most int) *rapid.Generator[string] {
+		return rapid.Map(rapid.SliceOfN(rapid.Byte(), 1, most), func(b []byte) string { return string(b) })
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		l := leases.Lease{Key: slots.Name{Workspace: text(window.WorkspaceBytesMax).Draw(t, "w"),
+			Namespace: text(window.NamespaceBytesMax).Draw(t, "n"), Identifier: text(window.IdentifierBytesMax).Draw(t, "i")},
+			ID: text(store.LeaseIDBytesMax).Draw(t, "id"), Holder: text(leases.HolderBytesMax).Draw(t, "h"),
+			TTL:     time.Duration(rapid.Int64Range(1, leases.TTLMax.Milliseconds()).Draw(t, "ttl")) * time.Millisecond,
+			SinceMs: rapid.Int64Range(0, 1<<52).Draw(t, "since")}
+		token := l.Token()
+		if got, err := leases.Parse(token); err != nil || got != l || len(token) > leases.TokenBytesMax {
+			t.Fatalf("%+v: %+v, %v, %d bytes", l, got, err, len(token))
+		}
+	})
+}
+
+func FuzzParse(f *testing.F) {
+	l := ask("id", 1).Lease
+	f.Add(l.Token())
+	f.Add("")
+	f.Add("AQ")
+	f.Fuzz(func(t *testing.T, token string) {
+		l, err := leases.Parse(token)
+		if err != nil {
+			if !errors.Is(err, window.ErrInvalid) || l != (leases.Lease{}) {
+				t.Fatalf("%+v: %v", l, err)
+			}
+			return
+		}
+		word := store.LeaseWord{Key: l.Key.SlotsKey(), ID: l.ID, TTL: l.TTL}
+		if err := store.CheckLeaseWord(&word); err != nil {
+			t.Fatal(err)
+		}
+		if again, err := leases.Parse(l.Token()); err != nil || again != l {
+			t.Fatalf("%+v and %+v: %v", l, again, err)
+		}
+	})
+}

@@ -1,0 +1,69 @@
+package dataplane
+
+import (
+	"context"
+	cryptorand "crypto/rand"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/internal/leases"
+	"github.com/weirhq/weir/dataplane/internal/slots"
+	"github.com/weirhq/weir/dataplane/store"
+)
+
+// LeaseIDBytesMax is how long a holder's id for a lease may be.
+const LeaseIDBytesMax = store.LeaseIDBytesMax
+
+// LeaseTokensMax is how many leases a RenewTokens or ReleaseTokens is about at most.
+const LeaseTokensMax = 100
+
+// AcquireToken is Acquire, or with wait set AcquireWait, for a holder outside of this process. The token is the lease as
+// text: any node of the region renews and releases it, and it outlives this one. It ends the request's TTL
+// after it was granted, or renewed last; a holder counts that from before it asked. The token is "" where no slot is
+// held.
+//
+// Who asks again with the same id, for the same key and at any node, has one lease; without an id one is drawn.
+// An id is what renews and releases: it should be hard to guess.
+//
+// It asks the origin, always. Without its answer the outage policy decides as for Acquire; a lease that this node
+// grants then is renewed and released at this node alone.
+func (l *Limiter) AcquireToken(ctx context.Context, r ConcurrencyRequest, id string,
+	wait bool) (token string, d ConcurrencyDecision) {
+	var ask slots.Ask
+	by := l.prepareLease(&r, &ask, &d)
+	switch {
+	case by == nil:
+		return "", d
+	case len(id) > LeaseIDBytesMax:
+		d.Err = fmt.Errorf("%w: id is %d bytes long (1 to %d)", ErrInvalid, len(id), LeaseIDBytesMax)
+		return "", d
+	case id == "":
+		id = cryptorand.Text()
+	}
+	of := leases.Ask{Limit: ask.Limit, OutEnds: ask.OutEnds, Local: by.outage == outageLocal,
+		Lease: leases.Lease{Key: ask.Name, ID: id, TTL: ask.TTL, SinceMs: l.nowMs(), Holder: ask.Holder}}
+	result := l.leases.Acquire(ctx, &of, wait && !by.shadow)
+	if l.answerLease(&d, &ask, &result, by); result.Granted {
+		token = of.Lease.Token()
+	}
+	return token, d
+}
+
+// RenewTokens has up to LeaseTokensMax leases end ttl from now, LeaseTTLMin to LeaseTTLMax; 0 for what each was asked
+// for with. It returns what became of each: nil, ErrLeaseLost for one that has ended, an error that wraps ErrInvalid
+// for what is no token, and any other where the origin has not answered: the lease is as it was.
+func (l *Limiter) RenewTokens(ctx context.Context, ttl time.Duration, tokens ...string) []error {
+	return leases.Each(tokens, LeaseTokensMax, func(of []leases.Lease) []error {
+		if ttl == 0 || ttl >= LeaseTTLMin && ttl <= LeaseTTLMax {
+			return l.leases.Renew(ctx, of, ttl)
+		}
+		return slices.Repeat([]error{fmt.Errorf("%w: ttl is %v (%v to %v)", ErrInvalid, ttl, LeaseTTLMin, LeaseTTLMax)},
+			len(of))
+	})
+}
+
+// ReleaseTokens ends up to LeaseTokensMax leases. One that has ended is no error.
+func (l *Limiter) ReleaseTokens(ctx context.Context, tokens ...string) []error {
+	return leases.Each(tokens, LeaseTokensMax, func(of []leases.Lease) []error { return l.leases.Release(ctx, of) })
+}
