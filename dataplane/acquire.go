@@ -13,13 +13,14 @@ import (
 const (
 	// LeaseTTLMin is the shortest ConcurrencyRequest.TTL.
 	LeaseTTLMin = time.Second
+	// LeaseTTLDefault is what stands for 0.
+	LeaseTTLDefault = 10 * time.Second
 	// LeaseTTLMax is the longest.
 	LeaseTTLMax = leases.TTLMax
 
 	// HolderBytesMax is how long the name of who holds something may be.
 	HolderBytesMax = leases.HolderBytesMax
 
-	leaseTTLDefault = 10 * time.Second
 	acquireRetryMin = 20 * time.Millisecond
 	acquireRetryMax = time.Second
 )
@@ -125,7 +126,7 @@ func (l *Limiter) prepareLease(r *ConcurrencyRequest, ask *slots.Ask, d *Concurr
 	ask.Limit, ask.AgeMax, ask.Holder = d.Limit, r.AgeMax, r.Holder
 	ask.Unattended, ask.OutEnds = r.RenewedByHolder, by.outage == outageOpen
 	if ask.TTL = r.TTL; ask.TTL == 0 {
-		ask.TTL = leaseTTLDefault
+		ask.TTL = LeaseTTLDefault
 	}
 	return by
 }
@@ -136,7 +137,7 @@ func (r *ConcurrencyRequest) check(named *Request) error {
 	case !named.valid():
 		return named.Validate()
 	case r.TTL != 0 && (r.TTL < LeaseTTLMin || r.TTL > LeaseTTLMax):
-		return fmt.Errorf("%w: TTL is %v (%v to %v, 0 for %v)", ErrInvalid, r.TTL, LeaseTTLMin, LeaseTTLMax, leaseTTLDefault)
+		return fmt.Errorf("%w: TTL is %v (%v to %v, 0 for %v)", ErrInvalid, r.TTL, LeaseTTLMin, LeaseTTLMax, LeaseTTLDefault)
 	case r.AgeMax < 0:
 		return fmt.Errorf("%w: AgeMax is %v (0 for none, or more)", ErrInvalid, r.AgeMax)
 	case len(r.Holder) > HolderBytesMax:

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"net"
@@ -21,6 +22,7 @@ import (
 const (
 	bodyBytesMax      = 16 << 10  // a single request
 	reserveBytesMax   = 40 << 10  // Reserve: 32 of the longest requests
+	leasesBytesMax    = 160 << 10 // Renew and Release: 100 of the longest leases
 	batchBodyBytesMax = 1 << 20   // LimitMany in JSON: 1000 of the longest requests
 	messageBytesMax   = 768 << 10 // LimitMany and ShouldRateLimit in protobuf's form: as many
 	probeBytesMax     = 1 << 10   // health and reflection: a service's name
@@ -109,6 +111,13 @@ func routeOf(procedure string) bounded.Route {
 			}
 			return checkItems("requests", FieldsIn(message, 2), dataplane.ReservedMax)
 		}}
+	case weirv1connect.RateLimitServiceRenewProcedure, weirv1connect.RateLimitServiceReleaseProcedure:
+		return bounded.Route{Bytes: leasesBytesMax, Check: func(contentType string, message []byte) error {
+			if strings.Contains(contentType, "json") { // leases have no commas
+				return checkItems("leases", bytes.Count(message, []byte{','}), dataplane.LeaseTokensMax)
+			}
+			return checkItems("leases", FieldsIn(message, 1), dataplane.LeaseTokensMax)
+		}}
 	case weirv1connect.RateLimitServiceLimitManyProcedure:
 	default:
 		return bounded.Route{Bytes: bodyBytesMax}
@@ -134,6 +143,11 @@ func checkMessage(procedure string, message []byte) error {
 			return tooLong(reserveBytesMax)
 		}
 		return checkItems("requests", FieldsIn(message, 2), dataplane.ReservedMax)
+	case weirv1connect.RateLimitServiceRenewProcedure, weirv1connect.RateLimitServiceReleaseProcedure:
+		if len(message) > leasesBytesMax {
+			return tooLong(leasesBytesMax)
+		}
+		return checkItems("leases", FieldsIn(message, 1), dataplane.LeaseTokensMax)
 	case rls.Procedure:
 		return checkDescriptors(message)
 	}

@@ -64,6 +64,21 @@ func (s *connectService) Extend(ctx context.Context,
 	return respond(s.extend(ctx, call.Msg))
 }
 
+func (s *connectService) Acquire(ctx context.Context,
+	call *connect.Request[weirv1.AcquireRequest]) (*connect.Response[weirv1.AcquireResponse], error) {
+	return respond(s.acquire(ctx, call.Msg))
+}
+
+func (s *connectService) Renew(ctx context.Context,
+	call *connect.Request[weirv1.RenewRequest]) (*connect.Response[weirv1.RenewResponse], error) {
+	return respond(s.renew(ctx, call.Msg))
+}
+
+func (s *connectService) Release(ctx context.Context,
+	call *connect.Request[weirv1.ReleaseRequest]) (*connect.Response[weirv1.ReleaseResponse], error) {
+	return respond(s.release(ctx, call.Msg))
+}
+
 func (s *connectService) Explain(ctx context.Context,
 	call *connect.Request[weirv1.ExplainRequest]) (*connect.Response[weirv1.ExplainResponse], error) {
 	return respond(s.explain(ctx, call.Msg))

@@ -22,7 +22,7 @@ const compressBytesMin = 8 << 10
 
 // callHandler is the service behind its gate, and the path both live under.
 func (s *Server) callHandler(m *metrics) (string, http.Handler) {
-	wire := &connectService{service: service{s.limiter}}
+	wire := &connectService{service: s.service()}
 	path, handler := weirv1connect.NewRateLimitServiceHandler(wire,
 		jsonCodecs(),
 		boundMessages(),

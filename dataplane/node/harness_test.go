@@ -98,6 +98,19 @@ func (s scripted) Extend(_ context.Context, id string, _ time.Duration) (datapla
 	return s.about(id)
 }
 
+func (s scripted) AcquireToken(context.Context, dataplane.ConcurrencyRequest, string,
+	bool) (string, dataplane.ConcurrencyDecision) {
+	return "", dataplane.ConcurrencyDecision{}
+}
+
+func (s scripted) RenewTokens(_ context.Context, _ time.Duration, tokens ...string) []error {
+	return make([]error, len(tokens))
+}
+
+func (s scripted) ReleaseTokens(_ context.Context, tokens ...string) []error {
+	return make([]error, len(tokens))
+}
+
 func (s scripted) Explain(dataplane.Request) (dataplane.Explanation, error) {
 	return dataplane.Explanation{}, nil
 }

@@ -36,6 +36,10 @@ var utterances = []struct {
 	{weirv1connect.RateLimitServiceSettleProcedure, false, &weirv1.SettleRequest{Id: "r", Costs: []int64{7, 8}, More: true}},
 	{weirv1connect.RateLimitServiceCancelProcedure, false, &weirv1.CancelRequest{Id: "r"}},
 	{weirv1connect.RateLimitServiceExtendProcedure, false, &weirv1.ExtendRequest{Id: "r", TtlMs: 1000}},
+	{weirv1connect.RateLimitServiceAcquireProcedure, false, &weirv1.AcquireRequest{Workspace: "w", Namespace: "n",
+		Identifier: "i", Limit: 3, TtlMs: 1000, Id: "l", Holder: "h", WaitMs: 1}},
+	{weirv1connect.RateLimitServiceRenewProcedure, false, &weirv1.RenewRequest{Leases: []string{"AQF3AW4BaQFsAWjoBwE"}}},
+	{weirv1connect.RateLimitServiceReleaseProcedure, false, &weirv1.ReleaseRequest{Leases: []string{"AQF3AW4BaQFsAWjoBwE"}}},
 	{streamProcedure, true, &weirv1.LimitStreamRequest{Request: askedOnTheWire}},
 	{rls.Procedure, false, &rlsv3.RateLimitRequest{Domain: "edge", Descriptors: []*ratelimitv3.RateLimitDescriptor{
 		{Entries: []*ratelimitv3.RateLimitDescriptor_Entry{{Key: "user", Value: "1"}}},

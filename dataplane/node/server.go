@@ -24,7 +24,7 @@ import (
 
 // Limiter makes the decisions. *dataplane.Limiter is one.
 //
-// Allow, Peek, AppendAllowMany, Refund, Explain and the calls about reservations may run concurrently, obey ctx's
+// Allow, Peek, AppendAllowMany, Refund, Explain and the calls about reservations and leases may run concurrently, obey ctx's
 // deadline, and report only requests that are themselves at fault, in the answer's Err. None of them keeps
 // a slice that it was given. Start returns
 // when the limiter runs; Stop when all it had accepted is where it belongs, or ctx
@@ -39,6 +39,10 @@ type Limiter interface {
 	Spend(ctx context.Context, id string, costs ...int64) (dataplane.Settlement, error)
 	Cancel(ctx context.Context, id string) (dataplane.Settlement, error)
 	Extend(ctx context.Context, id string, ttl time.Duration) (dataplane.Settlement, error)
+	AcquireToken(ctx context.Context, r dataplane.ConcurrencyRequest, id string,
+		wait bool) (token string, d dataplane.ConcurrencyDecision)
+	RenewTokens(ctx context.Context, ttl time.Duration, tokens ...string) []error
+	ReleaseTokens(ctx context.Context, tokens ...string) []error
 	Explain(request dataplane.Request) (dataplane.Explanation, error)
 	TopKeys(query dataplane.TopQuery) (dataplane.TopKeys, error)
 	Start(ctx context.Context) error
@@ -187,7 +191,7 @@ func New(config Config) (*Server, error) {
 		s.calls.server.TLSConfig = config.TLS.Config("h2", "http/1.1")
 	}
 	if config.GRPCListen != "" {
-		services := []*grpc.ServiceDesc{describe(service{s.limiter}, s.gate)}
+		services := []*grpc.ServiceDesc{describe(s.service(), s.gate)}
 		if config.RLS != nil {
 			services = append(services, describeRLS(config.RLS, s.gate))
 		}

@@ -14,7 +14,17 @@ import (
 
 // service is weir.v1.RateLimitService over a Limiter, whatever the wire: connect.go
 // and grpc.go put it on theirs. Errors are connect's, with their details.
-type service struct{ limiter Limiter }
+type service struct {
+	limiter Limiter
+	waits   *bounded.Slots // of calls that wait for a lease
+}
+
+// waitsShare is the part of all calls in flight that may wait for leases.
+const waitsShare = 4
+
+func (s *Server) service() service {
+	return service{s.limiter, bounded.NewSlots(bounded.Waits, max(1, s.config.MaxInFlight/waitsShare))}
+}
 
 // limit also returns the decision, for wires that can say more than the message.
 func (s service) limit(ctx context.Context, m *weirv1.LimitRequest) (*weirv1.LimitResponse, dataplane.Decision, error) {

@@ -69,6 +69,7 @@ const (
 	Probes
 	Scrapes
 	Profiles
+	Waits
 	kinds
 )
 

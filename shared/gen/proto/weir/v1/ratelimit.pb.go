@@ -84,6 +84,58 @@ func (Source) EnumDescriptor() ([]byte, []int) {
 	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{0}
 }
 
+type LeaseState int32
+
+const (
+	LeaseState_LEASE_STATE_UNSPECIFIED LeaseState = 0
+	LeaseState_LEASE_STATE_HELD        LeaseState = 1
+	LeaseState_LEASE_STATE_ENDED       LeaseState = 2 // another one may hold its slot: the work should stop
+	LeaseState_LEASE_STATE_UNKNOWN     LeaseState = 3 // the origin has not answered: it lasts as long as it did, try again
+)
+
+// Enum value maps for LeaseState.
+var (
+	LeaseState_name = map[int32]string{
+		0: "LEASE_STATE_UNSPECIFIED",
+		1: "LEASE_STATE_HELD",
+		2: "LEASE_STATE_ENDED",
+		3: "LEASE_STATE_UNKNOWN",
+	}
+	LeaseState_value = map[string]int32{
+		"LEASE_STATE_UNSPECIFIED": 0,
+		"LEASE_STATE_HELD":        1,
+		"LEASE_STATE_ENDED":       2,
+		"LEASE_STATE_UNKNOWN":     3,
+	}
+)
+
+func (x LeaseState) Enum() *LeaseState {
+	p := new(LeaseState)
+	*p = x
+	return p
+}
+
+func (x LeaseState) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (LeaseState) Descriptor() protoreflect.EnumDescriptor {
+	return file_weir_v1_ratelimit_proto_enumTypes[1].Descriptor()
+}
+
+func (LeaseState) Type() protoreflect.EnumType {
+	return &file_weir_v1_ratelimit_proto_enumTypes[1]
+}
+
+func (x LeaseState) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use LeaseState.Descriptor instead.
+func (LeaseState) EnumDescriptor() ([]byte, []int) {
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{1}
+}
+
 // TopBy is what keys are ranked by.
 type TopBy int32
 
@@ -118,11 +170,11 @@ func (x TopBy) String() string {
 }
 
 func (TopBy) Descriptor() protoreflect.EnumDescriptor {
-	return file_weir_v1_ratelimit_proto_enumTypes[1].Descriptor()
+	return file_weir_v1_ratelimit_proto_enumTypes[2].Descriptor()
 }
 
 func (TopBy) Type() protoreflect.EnumType {
-	return &file_weir_v1_ratelimit_proto_enumTypes[1]
+	return &file_weir_v1_ratelimit_proto_enumTypes[2]
 }
 
 func (x TopBy) Number() protoreflect.EnumNumber {
@@ -131,7 +183,7 @@ func (x TopBy) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use TopBy.Descriptor instead.
 func (TopBy) EnumDescriptor() ([]byte, []int) {
-	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{1}
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{2}
 }
 
 // LimitRequest asks for leave to spend a cost on a key. The key is (workspace,
@@ -1246,6 +1298,402 @@ func (x *Settlement) GetEndsAtMs() int64 {
 	return 0
 }
 
+// AcquireRequest asks for a lease.
+type AcquireRequest struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Workspace  string                 `protobuf:"bytes,1,opt,name=workspace,proto3" json:"workspace,omitempty"`       // 1 to 191 bytes
+	Namespace  string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`       // 1 to 255 bytes: one of its own, since overrides apply to leases as they do to rates
+	Identifier string                 `protobuf:"bytes,3,opt,name=identifier,proto3" json:"identifier,omitempty"`     // 1 to 255 bytes
+	Limit      int64                  `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`              // leases at once, 0 (blocks) to 2^53-1; an override's limit takes its place
+	TtlMs      int64                  `protobuf:"varint,5,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"` // how long the lease lasts unless it is renewed: 1000 to 300000, 0 is 10000; the same for all
+	// requests of a key
+	WaitMs int64  `protobuf:"varint,6,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"` // how long to wait for a slot: 0 to 10000; first come, first served on a node
+	Id     string `protobuf:"bytes,7,opt,name=id,proto3" json:"id,omitempty"`                        // the caller's own, at most 128 bytes, hard to guess: who asks again with the same id, at any node, has
+	// one lease
+	Holder        string `protobuf:"bytes,8,opt,name=holder,proto3" json:"holder,omitempty"` // who it is, for operators: at most 64 bytes
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AcquireRequest) Reset() {
+	*x = AcquireRequest{}
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AcquireRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AcquireRequest) ProtoMessage() {}
+
+func (x *AcquireRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AcquireRequest.ProtoReflect.Descriptor instead.
+func (*AcquireRequest) Descriptor() ([]byte, []int) {
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *AcquireRequest) GetWorkspace() string {
+	if x != nil {
+		return x.Workspace
+	}
+	return ""
+}
+
+func (x *AcquireRequest) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *AcquireRequest) GetIdentifier() string {
+	if x != nil {
+		return x.Identifier
+	}
+	return ""
+}
+
+func (x *AcquireRequest) GetLimit() int64 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *AcquireRequest) GetTtlMs() int64 {
+	if x != nil {
+		return x.TtlMs
+	}
+	return 0
+}
+
+func (x *AcquireRequest) GetWaitMs() int64 {
+	if x != nil {
+		return x.WaitMs
+	}
+	return 0
+}
+
+func (x *AcquireRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *AcquireRequest) GetHolder() string {
+	if x != nil {
+		return x.Holder
+	}
+	return ""
+}
+
+type AcquireResponse struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Allowed bool                   `protobuf:"varint,1,opt,name=allowed,proto3" json:"allowed,omitempty"`
+	Lease   string                 `protobuf:"bytes,2,opt,name=lease,proto3" json:"lease,omitempty"` // what Renew and Release take; empty when no slot is held: denied, shadowed, or let in by an outage
+	// policy
+	TtlMs         int64  `protobuf:"varint,3,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"` // of the lease, from before the call was sent; 0 without one
+	Limit         int64  `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`              // that was applied
+	Held          int64  `protobuf:"varint,5,opt,name=held,proto3" json:"held,omitempty"`                // leases of the key after this decision, as far as this node has heard
+	Remaining     int64  `protobuf:"varint,6,opt,name=remaining,proto3" json:"remaining,omitempty"`
+	RetryAfterMs  int64  `protobuf:"varint,7,opt,name=retry_after_ms,json=retryAfterMs,proto3" json:"retry_after_ms,omitempty"` // of a denial
+	Source        Source `protobuf:"varint,8,opt,name=source,proto3,enum=weir.v1.Source" json:"source,omitempty"`
+	Shadowed      bool   `protobuf:"varint,9,opt,name=shadowed,proto3" json:"shadowed,omitempty"`
+	Override      string `protobuf:"bytes,10,opt,name=override,proto3" json:"override,omitempty"` // pattern of the override that applied
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AcquireResponse) Reset() {
+	*x = AcquireResponse{}
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AcquireResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AcquireResponse) ProtoMessage() {}
+
+func (x *AcquireResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AcquireResponse.ProtoReflect.Descriptor instead.
+func (*AcquireResponse) Descriptor() ([]byte, []int) {
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *AcquireResponse) GetAllowed() bool {
+	if x != nil {
+		return x.Allowed
+	}
+	return false
+}
+
+func (x *AcquireResponse) GetLease() string {
+	if x != nil {
+		return x.Lease
+	}
+	return ""
+}
+
+func (x *AcquireResponse) GetTtlMs() int64 {
+	if x != nil {
+		return x.TtlMs
+	}
+	return 0
+}
+
+func (x *AcquireResponse) GetLimit() int64 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *AcquireResponse) GetHeld() int64 {
+	if x != nil {
+		return x.Held
+	}
+	return 0
+}
+
+func (x *AcquireResponse) GetRemaining() int64 {
+	if x != nil {
+		return x.Remaining
+	}
+	return 0
+}
+
+func (x *AcquireResponse) GetRetryAfterMs() int64 {
+	if x != nil {
+		return x.RetryAfterMs
+	}
+	return 0
+}
+
+func (x *AcquireResponse) GetSource() Source {
+	if x != nil {
+		return x.Source
+	}
+	return Source_SOURCE_UNSPECIFIED
+}
+
+func (x *AcquireResponse) GetShadowed() bool {
+	if x != nil {
+		return x.Shadowed
+	}
+	return false
+}
+
+func (x *AcquireResponse) GetOverride() string {
+	if x != nil {
+		return x.Override
+	}
+	return ""
+}
+
+type RenewRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Leases        []string               `protobuf:"bytes,1,rep,name=leases,proto3" json:"leases,omitempty"`             // 1 to 100
+	TtlMs         int64                  `protobuf:"varint,2,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"` // from now on: 1000 to 300000, 0 for what each was asked for with
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RenewRequest) Reset() {
+	*x = RenewRequest{}
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RenewRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RenewRequest) ProtoMessage() {}
+
+func (x *RenewRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RenewRequest.ProtoReflect.Descriptor instead.
+func (*RenewRequest) Descriptor() ([]byte, []int) {
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *RenewRequest) GetLeases() []string {
+	if x != nil {
+		return x.Leases
+	}
+	return nil
+}
+
+func (x *RenewRequest) GetTtlMs() int64 {
+	if x != nil {
+		return x.TtlMs
+	}
+	return 0
+}
+
+type RenewResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	States        []LeaseState           `protobuf:"varint,1,rep,packed,name=states,proto3,enum=weir.v1.LeaseState" json:"states,omitempty"` // of each lease, in their order
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RenewResponse) Reset() {
+	*x = RenewResponse{}
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RenewResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RenewResponse) ProtoMessage() {}
+
+func (x *RenewResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RenewResponse.ProtoReflect.Descriptor instead.
+func (*RenewResponse) Descriptor() ([]byte, []int) {
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *RenewResponse) GetStates() []LeaseState {
+	if x != nil {
+		return x.States
+	}
+	return nil
+}
+
+type ReleaseRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Leases        []string               `protobuf:"bytes,1,rep,name=leases,proto3" json:"leases,omitempty"` // 1 to 100
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReleaseRequest) Reset() {
+	*x = ReleaseRequest{}
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReleaseRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReleaseRequest) ProtoMessage() {}
+
+func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReleaseRequest.ProtoReflect.Descriptor instead.
+func (*ReleaseRequest) Descriptor() ([]byte, []int) {
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *ReleaseRequest) GetLeases() []string {
+	if x != nil {
+		return x.Leases
+	}
+	return nil
+}
+
+type ReleaseResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReleaseResponse) Reset() {
+	*x = ReleaseResponse{}
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReleaseResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReleaseResponse) ProtoMessage() {}
+
+func (x *ReleaseResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReleaseResponse.ProtoReflect.Descriptor instead.
+func (*ReleaseResponse) Descriptor() ([]byte, []int) {
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{22}
+}
+
 type LimitStreamRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Request       *LimitRequest          `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"`
@@ -1255,7 +1703,7 @@ type LimitStreamRequest struct {
 
 func (x *LimitStreamRequest) Reset() {
 	*x = LimitStreamRequest{}
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[17]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1267,7 +1715,7 @@ func (x *LimitStreamRequest) String() string {
 func (*LimitStreamRequest) ProtoMessage() {}
 
 func (x *LimitStreamRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[17]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1280,7 +1728,7 @@ func (x *LimitStreamRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LimitStreamRequest.ProtoReflect.Descriptor instead.
 func (*LimitStreamRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{17}
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *LimitStreamRequest) GetRequest() *LimitRequest {
@@ -1301,7 +1749,7 @@ type LimitStreamResponse struct {
 
 func (x *LimitStreamResponse) Reset() {
 	*x = LimitStreamResponse{}
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[18]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1313,7 +1761,7 @@ func (x *LimitStreamResponse) String() string {
 func (*LimitStreamResponse) ProtoMessage() {}
 
 func (x *LimitStreamResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[18]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1326,7 +1774,7 @@ func (x *LimitStreamResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LimitStreamResponse.ProtoReflect.Descriptor instead.
 func (*LimitStreamResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{18}
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *LimitStreamResponse) GetResponse() *LimitResponse {
@@ -1354,7 +1802,7 @@ type FieldViolation struct {
 
 func (x *FieldViolation) Reset() {
 	*x = FieldViolation{}
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[19]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1366,7 +1814,7 @@ func (x *FieldViolation) String() string {
 func (*FieldViolation) ProtoMessage() {}
 
 func (x *FieldViolation) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[19]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1379,7 +1827,7 @@ func (x *FieldViolation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FieldViolation.ProtoReflect.Descriptor instead.
 func (*FieldViolation) Descriptor() ([]byte, []int) {
-	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{19}
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *FieldViolation) GetField() string {
@@ -1412,7 +1860,7 @@ type ExplainRequest struct {
 
 func (x *ExplainRequest) Reset() {
 	*x = ExplainRequest{}
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[20]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1424,7 +1872,7 @@ func (x *ExplainRequest) String() string {
 func (*ExplainRequest) ProtoMessage() {}
 
 func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[20]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1437,7 +1885,7 @@ func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{20}
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ExplainRequest) GetWorkspace() string {
@@ -1523,7 +1971,7 @@ type ExplainResponse struct {
 
 func (x *ExplainResponse) Reset() {
 	*x = ExplainResponse{}
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[21]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1535,7 +1983,7 @@ func (x *ExplainResponse) String() string {
 func (*ExplainResponse) ProtoMessage() {}
 
 func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[21]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1548,7 +1996,7 @@ func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainResponse.ProtoReflect.Descriptor instead.
 func (*ExplainResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{21}
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ExplainResponse) GetSummary() string {
@@ -1746,7 +2194,7 @@ type ExplainedCell struct {
 
 func (x *ExplainedCell) Reset() {
 	*x = ExplainedCell{}
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[22]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1758,7 +2206,7 @@ func (x *ExplainedCell) String() string {
 func (*ExplainedCell) ProtoMessage() {}
 
 func (x *ExplainedCell) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[22]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1771,7 +2219,7 @@ func (x *ExplainedCell) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainedCell.ProtoReflect.Descriptor instead.
 func (*ExplainedCell) Descriptor() ([]byte, []int) {
-	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{22}
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ExplainedCell) GetSequence() int64 {
@@ -1863,7 +2311,7 @@ type TopKeysRequest struct {
 
 func (x *TopKeysRequest) Reset() {
 	*x = TopKeysRequest{}
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[23]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1875,7 +2323,7 @@ func (x *TopKeysRequest) String() string {
 func (*TopKeysRequest) ProtoMessage() {}
 
 func (x *TopKeysRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[23]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1888,7 +2336,7 @@ func (x *TopKeysRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopKeysRequest.ProtoReflect.Descriptor instead.
 func (*TopKeysRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{23}
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *TopKeysRequest) GetWorkspace() string {
@@ -1930,7 +2378,7 @@ type TopKeysResponse struct {
 
 func (x *TopKeysResponse) Reset() {
 	*x = TopKeysResponse{}
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[24]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1942,7 +2390,7 @@ func (x *TopKeysResponse) String() string {
 func (*TopKeysResponse) ProtoMessage() {}
 
 func (x *TopKeysResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[24]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1955,7 +2403,7 @@ func (x *TopKeysResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopKeysResponse.ProtoReflect.Descriptor instead.
 func (*TopKeysResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{24}
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *TopKeysResponse) GetAtMs() int64 {
@@ -1997,7 +2445,7 @@ type TopKey struct {
 
 func (x *TopKey) Reset() {
 	*x = TopKey{}
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[25]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2009,7 +2457,7 @@ func (x *TopKey) String() string {
 func (*TopKey) ProtoMessage() {}
 
 func (x *TopKey) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[25]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2022,7 +2470,7 @@ func (x *TopKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopKey.ProtoReflect.Descriptor instead.
 func (*TopKey) Descriptor() ([]byte, []int) {
-	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{25}
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *TopKey) GetWorkspace() string {
@@ -2183,7 +2631,38 @@ const file_weir_v1_ratelimit_proto_rawDesc = "" +
 	"\asettled\x18\x03 \x01(\bR\asettled\x12\x12\n" +
 	"\x04late\x18\x04 \x01(\bR\x04late\x12\x1c\n" +
 	"\n" +
-	"ends_at_ms\x18\x05 \x01(\x03R\bendsAtMs\"E\n" +
+	"ends_at_ms\x18\x05 \x01(\x03R\bendsAtMs\"\xda\x01\n" +
+	"\x0eAcquireRequest\x12\x1c\n" +
+	"\tworkspace\x18\x01 \x01(\tR\tworkspace\x12\x1c\n" +
+	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x1e\n" +
+	"\n" +
+	"identifier\x18\x03 \x01(\tR\n" +
+	"identifier\x12\x14\n" +
+	"\x05limit\x18\x04 \x01(\x03R\x05limit\x12\x15\n" +
+	"\x06ttl_ms\x18\x05 \x01(\x03R\x05ttlMs\x12\x17\n" +
+	"\await_ms\x18\x06 \x01(\x03R\x06waitMs\x12\x0e\n" +
+	"\x02id\x18\a \x01(\tR\x02id\x12\x16\n" +
+	"\x06holder\x18\b \x01(\tR\x06holder\"\xa7\x02\n" +
+	"\x0fAcquireResponse\x12\x18\n" +
+	"\aallowed\x18\x01 \x01(\bR\aallowed\x12\x14\n" +
+	"\x05lease\x18\x02 \x01(\tR\x05lease\x12\x15\n" +
+	"\x06ttl_ms\x18\x03 \x01(\x03R\x05ttlMs\x12\x14\n" +
+	"\x05limit\x18\x04 \x01(\x03R\x05limit\x12\x12\n" +
+	"\x04held\x18\x05 \x01(\x03R\x04held\x12\x1c\n" +
+	"\tremaining\x18\x06 \x01(\x03R\tremaining\x12$\n" +
+	"\x0eretry_after_ms\x18\a \x01(\x03R\fretryAfterMs\x12'\n" +
+	"\x06source\x18\b \x01(\x0e2\x0f.weir.v1.SourceR\x06source\x12\x1a\n" +
+	"\bshadowed\x18\t \x01(\bR\bshadowed\x12\x1a\n" +
+	"\boverride\x18\n" +
+	" \x01(\tR\boverride\"=\n" +
+	"\fRenewRequest\x12\x16\n" +
+	"\x06leases\x18\x01 \x03(\tR\x06leases\x12\x15\n" +
+	"\x06ttl_ms\x18\x02 \x01(\x03R\x05ttlMs\"<\n" +
+	"\rRenewResponse\x12+\n" +
+	"\x06states\x18\x01 \x03(\x0e2\x13.weir.v1.LeaseStateR\x06states\"(\n" +
+	"\x0eReleaseRequest\x12\x16\n" +
+	"\x06leases\x18\x01 \x03(\tR\x06leases\"\x11\n" +
+	"\x0fReleaseResponse\"E\n" +
 	"\x12LimitStreamRequest\x12/\n" +
 	"\arequest\x18\x01 \x01(\v2\x15.weir.v1.LimitRequestR\arequest\"\x82\x01\n" +
 	"\x13LimitStreamResponse\x122\n" +
@@ -2280,12 +2759,18 @@ const file_weir_v1_ratelimit_proto_rawDesc = "" +
 	"\rSOURCE_ORIGIN\x10\x02\x12\x13\n" +
 	"\x0fSOURCE_DEGRADED\x10\x03\x12\x18\n" +
 	"\x14SOURCE_DEGRADED_OPEN\x10\x04\x12\x1a\n" +
-	"\x16SOURCE_DEGRADED_CLOSED\x10\x05*B\n" +
+	"\x16SOURCE_DEGRADED_CLOSED\x10\x05*o\n" +
+	"\n" +
+	"LeaseState\x12\x1b\n" +
+	"\x17LEASE_STATE_UNSPECIFIED\x10\x00\x12\x14\n" +
+	"\x10LEASE_STATE_HELD\x10\x01\x12\x15\n" +
+	"\x11LEASE_STATE_ENDED\x10\x02\x12\x17\n" +
+	"\x13LEASE_STATE_UNKNOWN\x10\x03*B\n" +
 	"\x05TopBy\x12\x16\n" +
 	"\x12TOP_BY_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
 	"TOP_BY_HOT\x10\x01\x12\x11\n" +
-	"\rTOP_BY_DENIED\x10\x022\xb7\x05\n" +
+	"\rTOP_BY_DENIED\x10\x022\xeb\x06\n" +
 	"\x10RateLimitService\x126\n" +
 	"\x05Limit\x12\x15.weir.v1.LimitRequest\x1a\x16.weir.v1.LimitResponse\x12B\n" +
 	"\tLimitMany\x12\x19.weir.v1.LimitManyRequest\x1a\x1a.weir.v1.LimitManyResponse\x123\n" +
@@ -2295,7 +2780,10 @@ const file_weir_v1_ratelimit_proto_rawDesc = "" +
 	"\aReserve\x12\x17.weir.v1.ReserveRequest\x1a\x18.weir.v1.ReserveResponse\x129\n" +
 	"\x06Settle\x12\x16.weir.v1.SettleRequest\x1a\x17.weir.v1.SettleResponse\x129\n" +
 	"\x06Cancel\x12\x16.weir.v1.CancelRequest\x1a\x17.weir.v1.CancelResponse\x129\n" +
-	"\x06Extend\x12\x16.weir.v1.ExtendRequest\x1a\x17.weir.v1.ExtendResponse\x12L\n" +
+	"\x06Extend\x12\x16.weir.v1.ExtendRequest\x1a\x17.weir.v1.ExtendResponse\x12<\n" +
+	"\aAcquire\x12\x17.weir.v1.AcquireRequest\x1a\x18.weir.v1.AcquireResponse\x126\n" +
+	"\x05Renew\x12\x15.weir.v1.RenewRequest\x1a\x16.weir.v1.RenewResponse\x12<\n" +
+	"\aRelease\x12\x17.weir.v1.ReleaseRequest\x1a\x18.weir.v1.ReleaseResponse\x12L\n" +
 	"\vLimitStream\x12\x1b.weir.v1.LimitStreamRequest\x1a\x1c.weir.v1.LimitStreamResponse(\x010\x01\x12<\n" +
 	"\aTopKeys\x12\x17.weir.v1.TopKeysRequest\x1a\x18.weir.v1.TopKeysResponseB8Z6github.com/weirhq/weir/shared/gen/proto/weir/v1;weirv1b\x06proto3"
 
@@ -2311,83 +2799,98 @@ func file_weir_v1_ratelimit_proto_rawDescGZIP() []byte {
 	return file_weir_v1_ratelimit_proto_rawDescData
 }
 
-var file_weir_v1_ratelimit_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_weir_v1_ratelimit_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_weir_v1_ratelimit_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_weir_v1_ratelimit_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_weir_v1_ratelimit_proto_goTypes = []any{
 	(Source)(0),                 // 0: weir.v1.Source
-	(TopBy)(0),                  // 1: weir.v1.TopBy
-	(*LimitRequest)(nil),        // 2: weir.v1.LimitRequest
-	(*LimitResponse)(nil),       // 3: weir.v1.LimitResponse
-	(*LimitManyRequest)(nil),    // 4: weir.v1.LimitManyRequest
-	(*LimitManyResponse)(nil),   // 5: weir.v1.LimitManyResponse
-	(*PeekRequest)(nil),         // 6: weir.v1.PeekRequest
-	(*PeekResponse)(nil),        // 7: weir.v1.PeekResponse
-	(*RefundRequest)(nil),       // 8: weir.v1.RefundRequest
-	(*RefundResponse)(nil),      // 9: weir.v1.RefundResponse
-	(*ReserveRequest)(nil),      // 10: weir.v1.ReserveRequest
-	(*ReserveResponse)(nil),     // 11: weir.v1.ReserveResponse
-	(*SettleRequest)(nil),       // 12: weir.v1.SettleRequest
-	(*SettleResponse)(nil),      // 13: weir.v1.SettleResponse
-	(*CancelRequest)(nil),       // 14: weir.v1.CancelRequest
-	(*CancelResponse)(nil),      // 15: weir.v1.CancelResponse
-	(*ExtendRequest)(nil),       // 16: weir.v1.ExtendRequest
-	(*ExtendResponse)(nil),      // 17: weir.v1.ExtendResponse
-	(*Settlement)(nil),          // 18: weir.v1.Settlement
-	(*LimitStreamRequest)(nil),  // 19: weir.v1.LimitStreamRequest
-	(*LimitStreamResponse)(nil), // 20: weir.v1.LimitStreamResponse
-	(*FieldViolation)(nil),      // 21: weir.v1.FieldViolation
-	(*ExplainRequest)(nil),      // 22: weir.v1.ExplainRequest
-	(*ExplainResponse)(nil),     // 23: weir.v1.ExplainResponse
-	(*ExplainedCell)(nil),       // 24: weir.v1.ExplainedCell
-	(*TopKeysRequest)(nil),      // 25: weir.v1.TopKeysRequest
-	(*TopKeysResponse)(nil),     // 26: weir.v1.TopKeysResponse
-	(*TopKey)(nil),              // 27: weir.v1.TopKey
+	(LeaseState)(0),             // 1: weir.v1.LeaseState
+	(TopBy)(0),                  // 2: weir.v1.TopBy
+	(*LimitRequest)(nil),        // 3: weir.v1.LimitRequest
+	(*LimitResponse)(nil),       // 4: weir.v1.LimitResponse
+	(*LimitManyRequest)(nil),    // 5: weir.v1.LimitManyRequest
+	(*LimitManyResponse)(nil),   // 6: weir.v1.LimitManyResponse
+	(*PeekRequest)(nil),         // 7: weir.v1.PeekRequest
+	(*PeekResponse)(nil),        // 8: weir.v1.PeekResponse
+	(*RefundRequest)(nil),       // 9: weir.v1.RefundRequest
+	(*RefundResponse)(nil),      // 10: weir.v1.RefundResponse
+	(*ReserveRequest)(nil),      // 11: weir.v1.ReserveRequest
+	(*ReserveResponse)(nil),     // 12: weir.v1.ReserveResponse
+	(*SettleRequest)(nil),       // 13: weir.v1.SettleRequest
+	(*SettleResponse)(nil),      // 14: weir.v1.SettleResponse
+	(*CancelRequest)(nil),       // 15: weir.v1.CancelRequest
+	(*CancelResponse)(nil),      // 16: weir.v1.CancelResponse
+	(*ExtendRequest)(nil),       // 17: weir.v1.ExtendRequest
+	(*ExtendResponse)(nil),      // 18: weir.v1.ExtendResponse
+	(*Settlement)(nil),          // 19: weir.v1.Settlement
+	(*AcquireRequest)(nil),      // 20: weir.v1.AcquireRequest
+	(*AcquireResponse)(nil),     // 21: weir.v1.AcquireResponse
+	(*RenewRequest)(nil),        // 22: weir.v1.RenewRequest
+	(*RenewResponse)(nil),       // 23: weir.v1.RenewResponse
+	(*ReleaseRequest)(nil),      // 24: weir.v1.ReleaseRequest
+	(*ReleaseResponse)(nil),     // 25: weir.v1.ReleaseResponse
+	(*LimitStreamRequest)(nil),  // 26: weir.v1.LimitStreamRequest
+	(*LimitStreamResponse)(nil), // 27: weir.v1.LimitStreamResponse
+	(*FieldViolation)(nil),      // 28: weir.v1.FieldViolation
+	(*ExplainRequest)(nil),      // 29: weir.v1.ExplainRequest
+	(*ExplainResponse)(nil),     // 30: weir.v1.ExplainResponse
+	(*ExplainedCell)(nil),       // 31: weir.v1.ExplainedCell
+	(*TopKeysRequest)(nil),      // 32: weir.v1.TopKeysRequest
+	(*TopKeysResponse)(nil),     // 33: weir.v1.TopKeysResponse
+	(*TopKey)(nil),              // 34: weir.v1.TopKey
 }
 var file_weir_v1_ratelimit_proto_depIdxs = []int32{
 	0,  // 0: weir.v1.LimitResponse.source:type_name -> weir.v1.Source
-	2,  // 1: weir.v1.LimitManyRequest.requests:type_name -> weir.v1.LimitRequest
-	3,  // 2: weir.v1.LimitManyResponse.responses:type_name -> weir.v1.LimitResponse
-	3,  // 3: weir.v1.PeekResponse.response:type_name -> weir.v1.LimitResponse
-	2,  // 4: weir.v1.ReserveRequest.requests:type_name -> weir.v1.LimitRequest
-	3,  // 5: weir.v1.ReserveResponse.responses:type_name -> weir.v1.LimitResponse
-	18, // 6: weir.v1.SettleResponse.settlement:type_name -> weir.v1.Settlement
-	18, // 7: weir.v1.CancelResponse.settlement:type_name -> weir.v1.Settlement
-	18, // 8: weir.v1.ExtendResponse.settlement:type_name -> weir.v1.Settlement
-	2,  // 9: weir.v1.LimitStreamRequest.request:type_name -> weir.v1.LimitRequest
-	3,  // 10: weir.v1.LimitStreamResponse.response:type_name -> weir.v1.LimitResponse
-	21, // 11: weir.v1.LimitStreamResponse.violations:type_name -> weir.v1.FieldViolation
-	3,  // 12: weir.v1.ExplainResponse.decision:type_name -> weir.v1.LimitResponse
-	24, // 13: weir.v1.ExplainResponse.current:type_name -> weir.v1.ExplainedCell
-	24, // 14: weir.v1.ExplainResponse.previous:type_name -> weir.v1.ExplainedCell
-	1,  // 15: weir.v1.TopKeysRequest.by:type_name -> weir.v1.TopBy
-	27, // 16: weir.v1.TopKeysResponse.keys:type_name -> weir.v1.TopKey
-	2,  // 17: weir.v1.RateLimitService.Limit:input_type -> weir.v1.LimitRequest
-	4,  // 18: weir.v1.RateLimitService.LimitMany:input_type -> weir.v1.LimitManyRequest
-	6,  // 19: weir.v1.RateLimitService.Peek:input_type -> weir.v1.PeekRequest
-	8,  // 20: weir.v1.RateLimitService.Refund:input_type -> weir.v1.RefundRequest
-	22, // 21: weir.v1.RateLimitService.Explain:input_type -> weir.v1.ExplainRequest
-	10, // 22: weir.v1.RateLimitService.Reserve:input_type -> weir.v1.ReserveRequest
-	12, // 23: weir.v1.RateLimitService.Settle:input_type -> weir.v1.SettleRequest
-	14, // 24: weir.v1.RateLimitService.Cancel:input_type -> weir.v1.CancelRequest
-	16, // 25: weir.v1.RateLimitService.Extend:input_type -> weir.v1.ExtendRequest
-	19, // 26: weir.v1.RateLimitService.LimitStream:input_type -> weir.v1.LimitStreamRequest
-	25, // 27: weir.v1.RateLimitService.TopKeys:input_type -> weir.v1.TopKeysRequest
-	3,  // 28: weir.v1.RateLimitService.Limit:output_type -> weir.v1.LimitResponse
-	5,  // 29: weir.v1.RateLimitService.LimitMany:output_type -> weir.v1.LimitManyResponse
-	7,  // 30: weir.v1.RateLimitService.Peek:output_type -> weir.v1.PeekResponse
-	9,  // 31: weir.v1.RateLimitService.Refund:output_type -> weir.v1.RefundResponse
-	23, // 32: weir.v1.RateLimitService.Explain:output_type -> weir.v1.ExplainResponse
-	11, // 33: weir.v1.RateLimitService.Reserve:output_type -> weir.v1.ReserveResponse
-	13, // 34: weir.v1.RateLimitService.Settle:output_type -> weir.v1.SettleResponse
-	15, // 35: weir.v1.RateLimitService.Cancel:output_type -> weir.v1.CancelResponse
-	17, // 36: weir.v1.RateLimitService.Extend:output_type -> weir.v1.ExtendResponse
-	20, // 37: weir.v1.RateLimitService.LimitStream:output_type -> weir.v1.LimitStreamResponse
-	26, // 38: weir.v1.RateLimitService.TopKeys:output_type -> weir.v1.TopKeysResponse
-	28, // [28:39] is the sub-list for method output_type
-	17, // [17:28] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	3,  // 1: weir.v1.LimitManyRequest.requests:type_name -> weir.v1.LimitRequest
+	4,  // 2: weir.v1.LimitManyResponse.responses:type_name -> weir.v1.LimitResponse
+	4,  // 3: weir.v1.PeekResponse.response:type_name -> weir.v1.LimitResponse
+	3,  // 4: weir.v1.ReserveRequest.requests:type_name -> weir.v1.LimitRequest
+	4,  // 5: weir.v1.ReserveResponse.responses:type_name -> weir.v1.LimitResponse
+	19, // 6: weir.v1.SettleResponse.settlement:type_name -> weir.v1.Settlement
+	19, // 7: weir.v1.CancelResponse.settlement:type_name -> weir.v1.Settlement
+	19, // 8: weir.v1.ExtendResponse.settlement:type_name -> weir.v1.Settlement
+	0,  // 9: weir.v1.AcquireResponse.source:type_name -> weir.v1.Source
+	1,  // 10: weir.v1.RenewResponse.states:type_name -> weir.v1.LeaseState
+	3,  // 11: weir.v1.LimitStreamRequest.request:type_name -> weir.v1.LimitRequest
+	4,  // 12: weir.v1.LimitStreamResponse.response:type_name -> weir.v1.LimitResponse
+	28, // 13: weir.v1.LimitStreamResponse.violations:type_name -> weir.v1.FieldViolation
+	4,  // 14: weir.v1.ExplainResponse.decision:type_name -> weir.v1.LimitResponse
+	31, // 15: weir.v1.ExplainResponse.current:type_name -> weir.v1.ExplainedCell
+	31, // 16: weir.v1.ExplainResponse.previous:type_name -> weir.v1.ExplainedCell
+	2,  // 17: weir.v1.TopKeysRequest.by:type_name -> weir.v1.TopBy
+	34, // 18: weir.v1.TopKeysResponse.keys:type_name -> weir.v1.TopKey
+	3,  // 19: weir.v1.RateLimitService.Limit:input_type -> weir.v1.LimitRequest
+	5,  // 20: weir.v1.RateLimitService.LimitMany:input_type -> weir.v1.LimitManyRequest
+	7,  // 21: weir.v1.RateLimitService.Peek:input_type -> weir.v1.PeekRequest
+	9,  // 22: weir.v1.RateLimitService.Refund:input_type -> weir.v1.RefundRequest
+	29, // 23: weir.v1.RateLimitService.Explain:input_type -> weir.v1.ExplainRequest
+	11, // 24: weir.v1.RateLimitService.Reserve:input_type -> weir.v1.ReserveRequest
+	13, // 25: weir.v1.RateLimitService.Settle:input_type -> weir.v1.SettleRequest
+	15, // 26: weir.v1.RateLimitService.Cancel:input_type -> weir.v1.CancelRequest
+	17, // 27: weir.v1.RateLimitService.Extend:input_type -> weir.v1.ExtendRequest
+	20, // 28: weir.v1.RateLimitService.Acquire:input_type -> weir.v1.AcquireRequest
+	22, // 29: weir.v1.RateLimitService.Renew:input_type -> weir.v1.RenewRequest
+	24, // 30: weir.v1.RateLimitService.Release:input_type -> weir.v1.ReleaseRequest
+	26, // 31: weir.v1.RateLimitService.LimitStream:input_type -> weir.v1.LimitStreamRequest
+	32, // 32: weir.v1.RateLimitService.TopKeys:input_type -> weir.v1.TopKeysRequest
+	4,  // 33: weir.v1.RateLimitService.Limit:output_type -> weir.v1.LimitResponse
+	6,  // 34: weir.v1.RateLimitService.LimitMany:output_type -> weir.v1.LimitManyResponse
+	8,  // 35: weir.v1.RateLimitService.Peek:output_type -> weir.v1.PeekResponse
+	10, // 36: weir.v1.RateLimitService.Refund:output_type -> weir.v1.RefundResponse
+	30, // 37: weir.v1.RateLimitService.Explain:output_type -> weir.v1.ExplainResponse
+	12, // 38: weir.v1.RateLimitService.Reserve:output_type -> weir.v1.ReserveResponse
+	14, // 39: weir.v1.RateLimitService.Settle:output_type -> weir.v1.SettleResponse
+	16, // 40: weir.v1.RateLimitService.Cancel:output_type -> weir.v1.CancelResponse
+	18, // 41: weir.v1.RateLimitService.Extend:output_type -> weir.v1.ExtendResponse
+	21, // 42: weir.v1.RateLimitService.Acquire:output_type -> weir.v1.AcquireResponse
+	23, // 43: weir.v1.RateLimitService.Renew:output_type -> weir.v1.RenewResponse
+	25, // 44: weir.v1.RateLimitService.Release:output_type -> weir.v1.ReleaseResponse
+	27, // 45: weir.v1.RateLimitService.LimitStream:output_type -> weir.v1.LimitStreamResponse
+	33, // 46: weir.v1.RateLimitService.TopKeys:output_type -> weir.v1.TopKeysResponse
+	33, // [33:47] is the sub-list for method output_type
+	19, // [19:33] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_weir_v1_ratelimit_proto_init() }
@@ -2395,14 +2898,14 @@ func file_weir_v1_ratelimit_proto_init() {
 	if File_weir_v1_ratelimit_proto != nil {
 		return
 	}
-	file_weir_v1_ratelimit_proto_msgTypes[25].OneofWrappers = []any{}
+	file_weir_v1_ratelimit_proto_msgTypes[31].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_v1_ratelimit_proto_rawDesc), len(file_weir_v1_ratelimit_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   26,
+			NumEnums:      3,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

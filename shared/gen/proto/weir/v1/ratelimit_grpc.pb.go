@@ -30,6 +30,9 @@ const (
 	RateLimitService_Settle_FullMethodName      = "/weir.v1.RateLimitService/Settle"
 	RateLimitService_Cancel_FullMethodName      = "/weir.v1.RateLimitService/Cancel"
 	RateLimitService_Extend_FullMethodName      = "/weir.v1.RateLimitService/Extend"
+	RateLimitService_Acquire_FullMethodName     = "/weir.v1.RateLimitService/Acquire"
+	RateLimitService_Renew_FullMethodName       = "/weir.v1.RateLimitService/Renew"
+	RateLimitService_Release_FullMethodName     = "/weir.v1.RateLimitService/Release"
 	RateLimitService_LimitStream_FullMethodName = "/weir.v1.RateLimitService/LimitStream"
 	RateLimitService_TopKeys_FullMethodName     = "/weir.v1.RateLimitService/TopKeys"
 )
@@ -67,6 +70,15 @@ type RateLimitServiceClient interface {
 	Cancel(ctx context.Context, in *CancelRequest, opts ...grpc.CallOption) (*CancelResponse, error)
 	// Extend has a reservation end later.
 	Extend(ctx context.Context, in *ExtendRequest, opts ...grpc.CallOption) (*ExtendResponse, error)
+	// Acquire asks for a lease on one of a key's slots: at most limit leases of a key are held at once, by all nodes of
+	// the region together. A denial is an answer, not an error. resource_exhausted when too many wait already.
+	Acquire(ctx context.Context, in *AcquireRequest, opts ...grpc.CallOption) (*AcquireResponse, error)
+	// Renew has leases go on, at any node of the region. A holder renews when a third of the time to live has passed, and
+	// stops its work when that is over.
+	Renew(ctx context.Context, in *RenewRequest, opts ...grpc.CallOption) (*RenewResponse, error)
+	// Release ends leases, at any node of the region. One that has ended is no error. Unavailable when the origin has not
+	// answered: some may be held until their time to live is over, or until they are released again.
+	Release(ctx context.Context, in *ReleaseRequest, opts ...grpc.CallOption) (*ReleaseResponse, error)
 	// LimitStream is Limit for callers with many requests, one after another: each is
 	// answered in its turn. A request at fault is answered with its violations, and
 	// harms no other. A node that stops ends the stream with unavailable; what was not
@@ -175,6 +187,36 @@ func (c *rateLimitServiceClient) Extend(ctx context.Context, in *ExtendRequest, 
 	return out, nil
 }
 
+func (c *rateLimitServiceClient) Acquire(ctx context.Context, in *AcquireRequest, opts ...grpc.CallOption) (*AcquireResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AcquireResponse)
+	err := c.cc.Invoke(ctx, RateLimitService_Acquire_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *rateLimitServiceClient) Renew(ctx context.Context, in *RenewRequest, opts ...grpc.CallOption) (*RenewResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RenewResponse)
+	err := c.cc.Invoke(ctx, RateLimitService_Renew_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *rateLimitServiceClient) Release(ctx context.Context, in *ReleaseRequest, opts ...grpc.CallOption) (*ReleaseResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReleaseResponse)
+	err := c.cc.Invoke(ctx, RateLimitService_Release_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *rateLimitServiceClient) LimitStream(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[LimitStreamRequest, LimitStreamResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &RateLimitService_ServiceDesc.Streams[0], RateLimitService_LimitStream_FullMethodName, cOpts...)
@@ -231,6 +273,15 @@ type RateLimitServiceServer interface {
 	Cancel(context.Context, *CancelRequest) (*CancelResponse, error)
 	// Extend has a reservation end later.
 	Extend(context.Context, *ExtendRequest) (*ExtendResponse, error)
+	// Acquire asks for a lease on one of a key's slots: at most limit leases of a key are held at once, by all nodes of
+	// the region together. A denial is an answer, not an error. resource_exhausted when too many wait already.
+	Acquire(context.Context, *AcquireRequest) (*AcquireResponse, error)
+	// Renew has leases go on, at any node of the region. A holder renews when a third of the time to live has passed, and
+	// stops its work when that is over.
+	Renew(context.Context, *RenewRequest) (*RenewResponse, error)
+	// Release ends leases, at any node of the region. One that has ended is no error. Unavailable when the origin has not
+	// answered: some may be held until their time to live is over, or until they are released again.
+	Release(context.Context, *ReleaseRequest) (*ReleaseResponse, error)
 	// LimitStream is Limit for callers with many requests, one after another: each is
 	// answered in its turn. A request at fault is answered with its violations, and
 	// harms no other. A node that stops ends the stream with unavailable; what was not
@@ -275,6 +326,15 @@ func (UnimplementedRateLimitServiceServer) Cancel(context.Context, *CancelReques
 }
 func (UnimplementedRateLimitServiceServer) Extend(context.Context, *ExtendRequest) (*ExtendResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Extend not implemented")
+}
+func (UnimplementedRateLimitServiceServer) Acquire(context.Context, *AcquireRequest) (*AcquireResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Acquire not implemented")
+}
+func (UnimplementedRateLimitServiceServer) Renew(context.Context, *RenewRequest) (*RenewResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Renew not implemented")
+}
+func (UnimplementedRateLimitServiceServer) Release(context.Context, *ReleaseRequest) (*ReleaseResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Release not implemented")
 }
 func (UnimplementedRateLimitServiceServer) LimitStream(grpc.BidiStreamingServer[LimitStreamRequest, LimitStreamResponse]) error {
 	return status.Error(codes.Unimplemented, "method LimitStream not implemented")
@@ -465,6 +525,60 @@ func _RateLimitService_Extend_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _RateLimitService_Acquire_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AcquireRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RateLimitServiceServer).Acquire(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: RateLimitService_Acquire_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RateLimitServiceServer).Acquire(ctx, req.(*AcquireRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _RateLimitService_Renew_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RenewRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RateLimitServiceServer).Renew(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: RateLimitService_Renew_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RateLimitServiceServer).Renew(ctx, req.(*RenewRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _RateLimitService_Release_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReleaseRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RateLimitServiceServer).Release(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: RateLimitService_Release_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RateLimitServiceServer).Release(ctx, req.(*ReleaseRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _RateLimitService_LimitStream_Handler(srv interface{}, stream grpc.ServerStream) error {
 	return srv.(RateLimitServiceServer).LimitStream(&grpc.GenericServerStream[LimitStreamRequest, LimitStreamResponse]{ServerStream: stream})
 }
@@ -532,6 +646,18 @@ var RateLimitService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Extend",
 			Handler:    _RateLimitService_Extend_Handler,
+		},
+		{
+			MethodName: "Acquire",
+			Handler:    _RateLimitService_Acquire_Handler,
+		},
+		{
+			MethodName: "Renew",
+			Handler:    _RateLimitService_Renew_Handler,
+		},
+		{
+			MethodName: "Release",
+			Handler:    _RateLimitService_Release_Handler,
 		},
 		{
 			MethodName: "TopKeys",

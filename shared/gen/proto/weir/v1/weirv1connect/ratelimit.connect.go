@@ -56,6 +56,14 @@ const (
 	RateLimitServiceCancelProcedure = "/weir.v1.RateLimitService/Cancel"
 	// RateLimitServiceExtendProcedure is the fully-qualified name of the RateLimitService's Extend RPC.
 	RateLimitServiceExtendProcedure = "/weir.v1.RateLimitService/Extend"
+	// RateLimitServiceAcquireProcedure is the fully-qualified name of the RateLimitService's Acquire
+	// RPC.
+	RateLimitServiceAcquireProcedure = "/weir.v1.RateLimitService/Acquire"
+	// RateLimitServiceRenewProcedure is the fully-qualified name of the RateLimitService's Renew RPC.
+	RateLimitServiceRenewProcedure = "/weir.v1.RateLimitService/Renew"
+	// RateLimitServiceReleaseProcedure is the fully-qualified name of the RateLimitService's Release
+	// RPC.
+	RateLimitServiceReleaseProcedure = "/weir.v1.RateLimitService/Release"
 	// RateLimitServiceLimitStreamProcedure is the fully-qualified name of the RateLimitService's
 	// LimitStream RPC.
 	RateLimitServiceLimitStreamProcedure = "/weir.v1.RateLimitService/LimitStream"
@@ -92,6 +100,15 @@ type RateLimitServiceClient interface {
 	Cancel(context.Context, *connect.Request[v1.CancelRequest]) (*connect.Response[v1.CancelResponse], error)
 	// Extend has a reservation end later.
 	Extend(context.Context, *connect.Request[v1.ExtendRequest]) (*connect.Response[v1.ExtendResponse], error)
+	// Acquire asks for a lease on one of a key's slots: at most limit leases of a key are held at once, by all nodes of
+	// the region together. A denial is an answer, not an error. resource_exhausted when too many wait already.
+	Acquire(context.Context, *connect.Request[v1.AcquireRequest]) (*connect.Response[v1.AcquireResponse], error)
+	// Renew has leases go on, at any node of the region. A holder renews when a third of the time to live has passed, and
+	// stops its work when that is over.
+	Renew(context.Context, *connect.Request[v1.RenewRequest]) (*connect.Response[v1.RenewResponse], error)
+	// Release ends leases, at any node of the region. One that has ended is no error. Unavailable when the origin has not
+	// answered: some may be held until their time to live is over, or until they are released again.
+	Release(context.Context, *connect.Request[v1.ReleaseRequest]) (*connect.Response[v1.ReleaseResponse], error)
 	// LimitStream is Limit for callers with many requests, one after another: each is
 	// answered in its turn. A request at fault is answered with its violations, and
 	// harms no other. A node that stops ends the stream with unavailable; what was not
@@ -167,6 +184,24 @@ func NewRateLimitServiceClient(httpClient connect.HTTPClient, baseURL string, op
 			connect.WithSchema(rateLimitServiceMethods.ByName("Extend")),
 			connect.WithClientOptions(opts...),
 		),
+		acquire: connect.NewClient[v1.AcquireRequest, v1.AcquireResponse](
+			httpClient,
+			baseURL+RateLimitServiceAcquireProcedure,
+			connect.WithSchema(rateLimitServiceMethods.ByName("Acquire")),
+			connect.WithClientOptions(opts...),
+		),
+		renew: connect.NewClient[v1.RenewRequest, v1.RenewResponse](
+			httpClient,
+			baseURL+RateLimitServiceRenewProcedure,
+			connect.WithSchema(rateLimitServiceMethods.ByName("Renew")),
+			connect.WithClientOptions(opts...),
+		),
+		release: connect.NewClient[v1.ReleaseRequest, v1.ReleaseResponse](
+			httpClient,
+			baseURL+RateLimitServiceReleaseProcedure,
+			connect.WithSchema(rateLimitServiceMethods.ByName("Release")),
+			connect.WithClientOptions(opts...),
+		),
 		limitStream: connect.NewClient[v1.LimitStreamRequest, v1.LimitStreamResponse](
 			httpClient,
 			baseURL+RateLimitServiceLimitStreamProcedure,
@@ -193,6 +228,9 @@ type rateLimitServiceClient struct {
 	settle      *connect.Client[v1.SettleRequest, v1.SettleResponse]
 	cancel      *connect.Client[v1.CancelRequest, v1.CancelResponse]
 	extend      *connect.Client[v1.ExtendRequest, v1.ExtendResponse]
+	acquire     *connect.Client[v1.AcquireRequest, v1.AcquireResponse]
+	renew       *connect.Client[v1.RenewRequest, v1.RenewResponse]
+	release     *connect.Client[v1.ReleaseRequest, v1.ReleaseResponse]
 	limitStream *connect.Client[v1.LimitStreamRequest, v1.LimitStreamResponse]
 	topKeys     *connect.Client[v1.TopKeysRequest, v1.TopKeysResponse]
 }
@@ -242,6 +280,21 @@ func (c *rateLimitServiceClient) Extend(ctx context.Context, req *connect.Reques
 	return c.extend.CallUnary(ctx, req)
 }
 
+// Acquire calls weir.v1.RateLimitService.Acquire.
+func (c *rateLimitServiceClient) Acquire(ctx context.Context, req *connect.Request[v1.AcquireRequest]) (*connect.Response[v1.AcquireResponse], error) {
+	return c.acquire.CallUnary(ctx, req)
+}
+
+// Renew calls weir.v1.RateLimitService.Renew.
+func (c *rateLimitServiceClient) Renew(ctx context.Context, req *connect.Request[v1.RenewRequest]) (*connect.Response[v1.RenewResponse], error) {
+	return c.renew.CallUnary(ctx, req)
+}
+
+// Release calls weir.v1.RateLimitService.Release.
+func (c *rateLimitServiceClient) Release(ctx context.Context, req *connect.Request[v1.ReleaseRequest]) (*connect.Response[v1.ReleaseResponse], error) {
+	return c.release.CallUnary(ctx, req)
+}
+
 // LimitStream calls weir.v1.RateLimitService.LimitStream.
 func (c *rateLimitServiceClient) LimitStream(ctx context.Context) *connect.BidiStreamForClient[v1.LimitStreamRequest, v1.LimitStreamResponse] {
 	return c.limitStream.CallBidiStream(ctx)
@@ -280,6 +333,15 @@ type RateLimitServiceHandler interface {
 	Cancel(context.Context, *connect.Request[v1.CancelRequest]) (*connect.Response[v1.CancelResponse], error)
 	// Extend has a reservation end later.
 	Extend(context.Context, *connect.Request[v1.ExtendRequest]) (*connect.Response[v1.ExtendResponse], error)
+	// Acquire asks for a lease on one of a key's slots: at most limit leases of a key are held at once, by all nodes of
+	// the region together. A denial is an answer, not an error. resource_exhausted when too many wait already.
+	Acquire(context.Context, *connect.Request[v1.AcquireRequest]) (*connect.Response[v1.AcquireResponse], error)
+	// Renew has leases go on, at any node of the region. A holder renews when a third of the time to live has passed, and
+	// stops its work when that is over.
+	Renew(context.Context, *connect.Request[v1.RenewRequest]) (*connect.Response[v1.RenewResponse], error)
+	// Release ends leases, at any node of the region. One that has ended is no error. Unavailable when the origin has not
+	// answered: some may be held until their time to live is over, or until they are released again.
+	Release(context.Context, *connect.Request[v1.ReleaseRequest]) (*connect.Response[v1.ReleaseResponse], error)
 	// LimitStream is Limit for callers with many requests, one after another: each is
 	// answered in its turn. A request at fault is answered with its violations, and
 	// harms no other. A node that stops ends the stream with unavailable; what was not
@@ -351,6 +413,24 @@ func NewRateLimitServiceHandler(svc RateLimitServiceHandler, opts ...connect.Han
 		connect.WithSchema(rateLimitServiceMethods.ByName("Extend")),
 		connect.WithHandlerOptions(opts...),
 	)
+	rateLimitServiceAcquireHandler := connect.NewUnaryHandler(
+		RateLimitServiceAcquireProcedure,
+		svc.Acquire,
+		connect.WithSchema(rateLimitServiceMethods.ByName("Acquire")),
+		connect.WithHandlerOptions(opts...),
+	)
+	rateLimitServiceRenewHandler := connect.NewUnaryHandler(
+		RateLimitServiceRenewProcedure,
+		svc.Renew,
+		connect.WithSchema(rateLimitServiceMethods.ByName("Renew")),
+		connect.WithHandlerOptions(opts...),
+	)
+	rateLimitServiceReleaseHandler := connect.NewUnaryHandler(
+		RateLimitServiceReleaseProcedure,
+		svc.Release,
+		connect.WithSchema(rateLimitServiceMethods.ByName("Release")),
+		connect.WithHandlerOptions(opts...),
+	)
 	rateLimitServiceLimitStreamHandler := connect.NewBidiStreamHandler(
 		RateLimitServiceLimitStreamProcedure,
 		svc.LimitStream,
@@ -383,6 +463,12 @@ func NewRateLimitServiceHandler(svc RateLimitServiceHandler, opts ...connect.Han
 			rateLimitServiceCancelHandler.ServeHTTP(w, r)
 		case RateLimitServiceExtendProcedure:
 			rateLimitServiceExtendHandler.ServeHTTP(w, r)
+		case RateLimitServiceAcquireProcedure:
+			rateLimitServiceAcquireHandler.ServeHTTP(w, r)
+		case RateLimitServiceRenewProcedure:
+			rateLimitServiceRenewHandler.ServeHTTP(w, r)
+		case RateLimitServiceReleaseProcedure:
+			rateLimitServiceReleaseHandler.ServeHTTP(w, r)
 		case RateLimitServiceLimitStreamProcedure:
 			rateLimitServiceLimitStreamHandler.ServeHTTP(w, r)
 		case RateLimitServiceTopKeysProcedure:
@@ -430,6 +516,18 @@ func (UnimplementedRateLimitServiceHandler) Cancel(context.Context, *connect.Req
 
 func (UnimplementedRateLimitServiceHandler) Extend(context.Context, *connect.Request[v1.ExtendRequest]) (*connect.Response[v1.ExtendResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.RateLimitService.Extend is not implemented"))
+}
+
+func (UnimplementedRateLimitServiceHandler) Acquire(context.Context, *connect.Request[v1.AcquireRequest]) (*connect.Response[v1.AcquireResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.RateLimitService.Acquire is not implemented"))
+}
+
+func (UnimplementedRateLimitServiceHandler) Renew(context.Context, *connect.Request[v1.RenewRequest]) (*connect.Response[v1.RenewResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.RateLimitService.Renew is not implemented"))
+}
+
+func (UnimplementedRateLimitServiceHandler) Release(context.Context, *connect.Request[v1.ReleaseRequest]) (*connect.Response[v1.ReleaseResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.RateLimitService.Release is not implemented"))
 }
 
 func (UnimplementedRateLimitServiceHandler) LimitStream(context.Context, *connect.BidiStream[v1.LimitStreamRequest, v1.LimitStreamResponse]) error {

@@ -1,0 +1,148 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/shared/bounded"
+	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// Leases of concurrency limits on the wire. All calls wait for the origin, and leave their place to others meanwhile.
+
+// waitMax is how long an Acquire may wait for a slot: shorter than what any port gives an answer.
+const waitMax = 10 * time.Second
+
+func (s service) acquire(ctx context.Context, m *weirv1.AcquireRequest) (*weirv1.AcquireResponse, error) {
+	request, wait, err := readAcquire(m)
+	if err != nil {
+		return nil, err
+	}
+	if wait > 0 {
+		caller := bounded.CallerOf(ctx)
+		if err := s.waits.Take(caller); err != nil {
+			return nil, connect.NewError(connect.CodeResourceExhausted, dataplane.ErrTooManyWaiters)
+		}
+		defer s.waits.Give(caller)
+		within, cancel := context.WithTimeout(ctx, wait)
+		defer cancel()
+		ctx = within
+	}
+	place := bounded.PlaceOf(ctx)
+	place.Leave()
+	token, d := s.limiter.AcquireToken(ctx, request, m.GetId(), wait > 0)
+	place.Return(ctx)
+	if d.Err != nil {
+		return nil, refusalOfLease(d.Err)
+	}
+	answer := &weirv1.AcquireResponse{Allowed: d.Allowed, Lease: token, Limit: d.Limit, Held: d.Held,
+		Remaining: d.Remaining, RetryAfterMs: roundUp(d.RetryAfter, time.Millisecond), Source: writeSource(d.Source),
+		Shadowed: d.Shadowed, Override: d.Override}
+	if token != "" {
+		answer.TtlMs = request.TTL.Milliseconds()
+	}
+	return answer, nil
+}
+
+func (s service) renew(ctx context.Context, m *weirv1.RenewRequest) (*weirv1.RenewResponse, error) {
+	var found violations
+	found.leases(m.GetLeases())
+	ttl := found.leaseTTL(m.GetTtlMs())
+	if err := found.err(); err != nil {
+		return nil, err
+	}
+	errs := s.about(ctx, func() []error { return s.limiter.RenewTokens(ctx, ttl, m.GetLeases()...) })
+	answer := &weirv1.RenewResponse{States: make([]weirv1.LeaseState, len(errs))}
+	for i, err := range errs {
+		switch {
+		case err == nil:
+			answer.States[i] = weirv1.LeaseState_LEASE_STATE_HELD
+		case errors.Is(err, dataplane.ErrInvalid):
+			return nil, connect.NewError(connect.CodeInvalidArgument, err)
+		case errors.Is(err, dataplane.ErrLeaseLost):
+			answer.States[i] = weirv1.LeaseState_LEASE_STATE_ENDED
+		default:
+			answer.States[i] = weirv1.LeaseState_LEASE_STATE_UNKNOWN
+		}
+	}
+	return answer, nil
+}
+
+func (s service) release(ctx context.Context, m *weirv1.ReleaseRequest) (*weirv1.ReleaseResponse, error) {
+	var found violations
+	if found.leases(m.GetLeases()); len(found) > 0 {
+		return nil, found.err()
+	}
+	err := errors.Join(s.about(ctx, func() []error { return s.limiter.ReleaseTokens(ctx, m.GetLeases()...) })...)
+	if err != nil {
+		return nil, refusalOfLease(err)
+	}
+	return new(weirv1.ReleaseResponse), nil
+}
+
+// about makes a call about leases.
+func (s service) about(ctx context.Context, call func() []error) []error {
+	place := bounded.PlaceOf(ctx)
+	place.Leave()
+	defer place.Return(ctx)
+	return call()
+}
+
+// refusalOfLease is refusal for the calls that may find no room, or no origin.
+func refusalOfLease(err error) error {
+	switch {
+	case errors.Is(err, dataplane.ErrInvalid):
+		return connect.NewError(connect.CodeInvalidArgument, err)
+	case errors.Is(err, dataplane.ErrTooManyKeys), errors.Is(err, dataplane.ErrTooManyWaiters),
+		errors.Is(err, dataplane.ErrTooManyLeases):
+		return connect.NewError(connect.CodeResourceExhausted, err)
+	case errors.Is(err, context.Canceled):
+		return connect.NewError(connect.CodeCanceled, err)
+	}
+	return connect.NewError(connect.CodeUnavailable, errNoOrigin)
+}
+
+func readAcquire(m *weirv1.AcquireRequest) (r dataplane.ConcurrencyRequest, wait time.Duration, err error) {
+	var found violations
+	found.name("workspace", m.GetWorkspace(), window.WorkspaceBytesMax)
+	found.name("namespace", m.GetNamespace(), window.NamespaceBytesMax)
+	found.name("identifier", m.GetIdentifier(), window.IdentifierBytesMax)
+	found.amount("limit", m.GetLimit())
+	for _, f := range []struct {
+		name, value string
+		bytesMax    int
+	}{{"id", m.GetId(), dataplane.LeaseIDBytesMax}, {"holder", m.GetHolder(), dataplane.HolderBytesMax}} {
+		if n := len(f.value); n > f.bytesMax {
+			found.add(f.name, "is %d bytes long (0 to %d bytes)", n, f.bytesMax)
+		}
+	}
+	if ms := m.GetWaitMs(); ms < 0 || ms > waitMax.Milliseconds() {
+		found.add("wait_ms", "is %d (0 to %d)", ms, waitMax.Milliseconds())
+	}
+	r = dataplane.ConcurrencyRequest{Workspace: m.GetWorkspace(), Namespace: m.GetNamespace(),
+		Identifier: m.GetIdentifier(), Limit: m.GetLimit(), Holder: m.GetHolder(), TTL: found.leaseTTL(m.GetTtlMs())}
+	if r.TTL == 0 {
+		r.TTL = dataplane.LeaseTTLDefault
+	}
+	return r, time.Duration(m.GetWaitMs()) * time.Millisecond, found.err()
+}
+
+func (v *violations) leaseTTL(ms int64) time.Duration {
+	const least, most = int64(dataplane.LeaseTTLMin / time.Millisecond), int64(dataplane.LeaseTTLMax / time.Millisecond)
+	if ms != 0 && (ms < least || ms > most) {
+		v.add("ttl_ms", "is %d (%d to %d, or 0)", ms, least, most)
+		return 0
+	}
+	return time.Duration(ms) * time.Millisecond
+}
+
+func (v *violations) leases(tokens []string) {
+	if n := len(tokens); n < 1 || n > dataplane.LeaseTokensMax {
+		v.add("leases", "has %d items (1 to %d)", n, dataplane.LeaseTokensMax)
+	}
+}

@@ -1,0 +1,194 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/memstore"
+	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
+	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
+)
+
+func slotOf(identifier, id string, limit int64) *weirv1.AcquireRequest {
+	return &weirv1.AcquireRequest{Workspace: "acme", Namespace: "exports", Identifier: identifier, Limit: limit, Id: id,
+		TtlMs: 60_000, Holder: "a test"}
+}
+
+// What one node has granted another one renews and releases, through every door.
+func TestLeasesThroughEveryDoor(t *testing.T) {
+	nodes := regionOf(t, memstore.NewOrigin(memstore.OriginOptions{}), 2)
+	for _, door := range doors {
+		t.Run(door.name, func(t *testing.T) { leaseThrough(t, door.open(t, nodes[0]), door.open(t, nodes[1]), door.name) })
+	}
+}
+
+func leaseThrough(t *testing.T, a, b weirv1connect.RateLimitServiceClient, key string) {
+	ctx := t.Context()
+	acquire := func(c weirv1connect.RateLimitServiceClient, m *weirv1.AcquireRequest, allowed bool) *weirv1.AcquireResponse {
+		t.Helper()
+		got, err := c.Acquire(ctx, connect.NewRequest(m))
+		if err != nil || got.Msg.GetAllowed() != allowed || (got.Msg.GetLease() != "") != allowed ||
+			(got.Msg.GetRetryAfterMs() > 0) == allowed || got.Msg.GetLimit() != m.GetLimit() {
+			t.Fatalf("%v: %v: %v", m, got, err)
+		}
+		return got.Msg
+	}
+	one := acquire(a, slotOf(key, "one", 2), true)
+	if again := acquire(b, slotOf(key, "one", 2), true); again.GetHeld() != 1 || again.GetRemaining() != 1 ||
+		again.GetTtlMs() != 60_000 || again.GetSource() != weirv1.Source_SOURCE_ORIGIN {
+		t.Errorf("%v", again)
+	}
+	two := acquire(b, slotOf(key, "", 2), true)
+	acquire(a, slotOf(key, "three", 2), false)
+	both := []string{one.GetLease(), two.GetLease()}
+	renew := func(c weirv1connect.RateLimitServiceClient, want ...weirv1.LeaseState) {
+		t.Helper()
+		got, err := c.Renew(ctx, connect.NewRequest(&weirv1.RenewRequest{Leases: both}))
+		if err != nil || !slices.Equal(got.Msg.GetStates(), want) {
+			t.Errorf("renewed: %v: %v, want %v", got, err, want)
+		}
+	}
+	held, ended := weirv1.LeaseState_LEASE_STATE_HELD, weirv1.LeaseState_LEASE_STATE_ENDED
+	renew(b, held, held)
+	for range 2 {
+		if _, err := a.Release(ctx, connect.NewRequest(&weirv1.ReleaseRequest{Leases: both[1:]})); err != nil {
+			t.Error(err)
+		}
+	}
+	renew(b, held, ended)
+	released := make(chan error, 1)
+	go func() {
+		_, err := b.Release(ctx, connect.NewRequest(&weirv1.ReleaseRequest{Leases: both[:1]}))
+		released <- err
+	}()
+	waits := slotOf(key, "waits", 1)
+	waits.WaitMs = 10_000
+	acquire(a, waits, true)
+	if err := <-released; err != nil {
+		t.Error(err)
+	}
+	waits.Id, waits.WaitMs = "in vain", 60
+	acquire(b, waits, false)
+}
+
+// Bad input is named with its bound, and leases that no node has granted are refused.
+func TestLeasesSayWhatIsWrong(t *testing.T) {
+	nodes := regionOf(t, memstore.NewOrigin(memstore.OriginOptions{}), 1)
+	for _, door := range doors {
+		t.Run(door.name, func(t *testing.T) {
+			c, ctx := door.open(t, nodes[0]), t.Context()
+			acquire := func(spoil func(*weirv1.AcquireRequest)) error {
+				m := slotOf(door.name, "", 1)
+				spoil(m)
+				_, err := c.Acquire(ctx, connect.NewRequest(m))
+				return err
+			}
+			renew := func(ttlMs int64, leases ...string) error {
+				_, err := c.Renew(ctx, connect.NewRequest(&weirv1.RenewRequest{Leases: leases, TtlMs: ttlMs}))
+				return err
+			}
+			release := func(leases ...string) error {
+				_, err := c.Release(ctx, connect.NewRequest(&weirv1.ReleaseRequest{Leases: leases}))
+				return err
+			}
+			for words, err := range map[string]error{
+				"workspace is empty (1 to 191 bytes)":     acquire(func(m *weirv1.AcquireRequest) { m.Workspace = "" }),
+				"namespace is 256 bytes long (1 to 255":   acquire(func(m *weirv1.AcquireRequest) { m.Namespace = strings.Repeat("x", 256) }),
+				"identifier is empty (1 to 255 bytes)":    acquire(func(m *weirv1.AcquireRequest) { m.Identifier = "" }),
+				"limit is -1 (0 to 9007199254740991)":     acquire(func(m *weirv1.AcquireRequest) { m.Limit = -1 }),
+				"ttl_ms is 999 (1000 to 300000, or 0)":    acquire(func(m *weirv1.AcquireRequest) { m.TtlMs = 999 }),
+				"wait_ms is 10001 (0 to 10000)":           acquire(func(m *weirv1.AcquireRequest) { m.WaitMs = 10_001 }),
+				"wait_ms is -1 (0 to 10000)":              acquire(func(m *weirv1.AcquireRequest) { m.WaitMs = -1 }),
+				"id is 129 bytes long (0 to 128 bytes)":   acquire(func(m *weirv1.AcquireRequest) { m.Id = strings.Repeat("x", 129) }),
+				"holder is 65 bytes long (0 to 64 bytes)": acquire(func(m *weirv1.AcquireRequest) { m.Holder = strings.Repeat("x", 65) }),
+				"leases has 0 items (1 to 100)":           renew(0),
+				"leases has 101 items (1 to 100)":         release(slices.Repeat([]string{"AQ"}, 101)...),
+				"ttl_ms is 300001 (1000 to 300000, or 0)": renew(300_001, "AQ"),
+				"lease is none that was granted":          renew(0, "AQ"),
+				"invalid: lease is none that was granted": release("not one"),
+				"items (1 to 100)":         renew(0, slices.Repeat([]string{"AQ"}, 102)...),
+			} {
+				wantCode(t, words, err, connect.CodeInvalidArgument, words)
+			}
+		})
+	}
+}
+
+// An origin that does not answer is unavailable to who releases, a lease of unknown state to who renews, and its address
+// is nobody's business. What is acquired meanwhile goes by the outage policy.
+func TestLeasesInAnOutage(t *testing.T) {
+	for _, door := range doors {
+		t.Run(door.name, func(t *testing.T) {
+			origin := memstore.NewOrigin(memstore.OriginOptions{})
+			limiter, err := dataplane.New(dataplane.Config{Region: "eu", Origin: origin})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = limiter.Stop(context.Background()) })
+			c, ctx := door.open(t, start(t, limiter)), t.Context()
+			got, err := c.Acquire(ctx, connect.NewRequest(slotOf("k", "", 1)))
+			if err != nil || !got.Msg.GetAllowed() {
+				t.Fatalf("%v: %v", got, err)
+			}
+			origin.Faults.Fail(errors.New("10.0.0.1:6379 is down"))
+			leases := []string{got.Msg.GetLease()}
+			renewed, err := c.Renew(ctx, connect.NewRequest(&weirv1.RenewRequest{Leases: leases}))
+			if err != nil || renewed.Msg.GetStates()[0] != weirv1.LeaseState_LEASE_STATE_UNKNOWN {
+				t.Errorf("%v: %v", renewed, err)
+			}
+			_, err = c.Release(ctx, connect.NewRequest(&weirv1.ReleaseRequest{Leases: leases}))
+			wantCode(t, "release", err, connect.CodeUnavailable, "try again")
+			if err != nil && strings.Contains(err.Error(), "10.0.0.1") {
+				t.Error(err)
+			}
+			got, err = c.Acquire(ctx, connect.NewRequest(slotOf("k", "", 2)))
+			if err != nil || got.Msg.GetAllowed() || got.Msg.GetSource() != weirv1.Source_SOURCE_DEGRADED {
+				t.Errorf("%v: %v", got, err)
+			}
+		})
+	}
+}
+
+// Calls that wait for a lease are a part of those in flight, so others find room.
+func TestFewWaitForLeases(t *testing.T) {
+	origin := memstore.NewOrigin(memstore.OriginOptions{})
+	limiter, err := dataplane.New(dataplane.Config{Region: "eu", Origin: origin})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = limiter.Stop(context.Background()) })
+	h := start(t, limiter, func(c *Config) { c.MaxInFlight = 2 * waitsShare })
+	c := doors[0].open(t, h)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	first, err := c.Acquire(ctx, connect.NewRequest(slotOf("k", "first", 1)))
+	if err != nil || !first.Msg.GetAllowed() {
+		t.Fatal(first, err)
+	}
+	ends := make(chan error, 4)
+	for range 4 {
+		go func() {
+			m := slotOf("k", "", 1)
+			m.WaitMs = 300
+			_, err := c.Acquire(ctx, connect.NewRequest(m))
+			ends <- err
+		}()
+	}
+	refused := 0
+	for range 4 {
+		if err := <-ends; err != nil {
+			wantCode(t, "waits", err, connect.CodeResourceExhausted, "too many wait")
+			refused++
+		}
+	}
+	if refused != 2 {
+		t.Errorf("%d were refused, want 2", refused)
+	}
+}
