@@ -148,6 +148,13 @@ func (r *ConcurrencyRequest) check(named *Request) error {
 
 // answerLease makes a decision of what has become of the ask.
 func (l *Limiter) answerLease(d *ConcurrencyDecision, ask *slots.Ask, r *slots.Result, by *rule) {
+	if !r.Granted && !r.Out {
+		l.refused(ask)
+	}
+	d.take(r, by)
+}
+
+func (d *ConcurrencyDecision) take(r *slots.Result, by *rule) {
 	d.Held, d.Remaining = r.Held, max(0, d.Limit-r.Held)
 	d.Source = SourceLocal
 	switch {
@@ -155,9 +162,6 @@ func (l *Limiter) answerLease(d *ConcurrencyDecision, ask *slots.Ask, r *slots.R
 		d.Source = SourceOrigin
 	case r.Out:
 		d.Source = by.outage.source()
-	}
-	if !r.Granted && !r.Out {
-		l.refused(ask)
 	}
 	switch {
 	case r.Granted:

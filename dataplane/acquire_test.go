@@ -3,6 +3,7 @@ package dataplane_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -263,5 +264,70 @@ func TestConcurrencyMetrics(t *testing.T) {
 				t.Errorf("%s is %v, want %v", name, got, want)
 			}
 		}
+	})
+}
+
+// Explaining grants nothing, brings no key into memory, and agrees with what Acquire then says.
+func TestExplainConcurrency(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		origin := memstore.NewOrigin(memstore.OriginOptions{})
+		client := origin.Client()
+		l := acquirer(t, dataplane.Config{Origin: client, Region: "eu", RegionNodes: 1})
+		other := acquirer(t, dataplane.Config{Origin: origin.Client(), Region: "eu", RegionNodes: 1})
+		explain := func() dataplane.ConcurrencyExplanation {
+			t.Helper()
+			x, err := l.ExplainConcurrency(jobs(3))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return x
+		}
+		if x := explain(); x.Known || x.Decision.Allowed || !strings.Contains(x.String(), "does not know the key") {
+			t.Errorf("%v: %+v", x, x)
+		}
+		other.Acquire(t.Context(), jobs(3))
+		first, _ := l.Acquire(t.Context(), jobs(3))
+		x := explain()
+		if !x.Known || x.Leases != 1 || x.Slots < 1 || x.Others < 1 || x.ValidFor <= 0 || x.Outage != "local" {
+			t.Errorf("%v: %+v", x, x)
+		}
+		l.Acquire(t.Context(), jobs(3))
+		if x := explain(); x.Decision.Allowed || x.Leases != 2 || !strings.Contains(x.String(), "No slot is free here") {
+			t.Errorf("%v: %+v", x, x)
+		}
+		first.Release()
+		if x := explain(); !x.Decision.Allowed || !strings.Contains(x.String(), "would be granted") {
+			t.Errorf("%v: %+v", x, x)
+		}
+		l.Acquire(t.Context(), jobs(3))
+		client.Faults.Fail(errors.New("away"))
+		l.Acquire(t.Context(), jobs(3))
+		if x := explain(); x.RestsFor <= 0 || x.Decision.Source != dataplane.SourceDegraded ||
+			!strings.Contains(x.String(), "the outage policy is local") {
+			t.Errorf("%v: %+v", x, x)
+		}
+		bad := jobs(-1)
+		if _, err := l.ExplainConcurrency(bad); !errors.Is(err, dataplane.ErrInvalid) {
+			t.Error(err)
+		}
+	})
+}
+
+// Leases that were refused are among the denied keys, without a duration; what is held is told to operators.
+func TestRefusedLeasesAreDeniedKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := acquirer(t, dataplane.Config{})
+		held, _ := l.Acquire(t.Context(), jobs(1))
+		for range 5 {
+			l.Acquire(t.Context(), jobs(1))
+		}
+		top, err := l.TopKeys(dataplane.TopQuery{By: dataplane.TopDenied, Limit: 5})
+		if err != nil || len(top.Keys) != 1 {
+			t.Fatalf("%+v: %v", top, err)
+		}
+		if k := top.Keys[0]; k.Namespace != "jobs" || k.Identifier != "export" || k.Duration != 0 || k.Limit != 1 || k.Count != 5 {
+			t.Errorf("%+v", k)
+		}
+		held.Release()
 	})
 }

@@ -171,7 +171,7 @@ func (l *Limiter) sendClaims(ctx context.Context, sh *shard, by *breaker.Breaker
 	}
 	l.metrics.origin(opClaim, len(call.claims), time.Since(asking.began), first)
 	l.answered(sh, asking, &reply.Reply)
-	sh.epochs.countedIn(reply.Totals, func(i int) *window.Cell { return &call.claims[i].Cell })
+	sh.epochs.CountedIn(reply.Totals, func(i int) *window.Cell { return &call.claims[i].Cell })
 	return reply, nil
 }
 

@@ -35,7 +35,8 @@ const library = "github.com/weirhq/weir/dataplane"
 
 // own are the packages below dataplane/ that the library may link.
 var own = append([]string{library + "/store", library + "/internal/cell", library + "/internal/level",
-	library + "/internal/held", library + "/internal/slots"}, leaves...)
+	library + "/internal/held", library + "/internal/slots", library + "/internal/leases", library + "/internal/holders",
+	library + "/internal/denied", library + "/internal/epochs"}, leaves...)
 
 // leaves import nothing of ours.
 var leaves = []string{
@@ -111,6 +112,12 @@ var inside = map[string][]string{
 
 	library + "/internal/anyshard": {library + "/store", "github.com/weirhq/weir/shared/"},
 	library + "/internal/slots":    {library + "/store", "github.com/weirhq/weir/shared/"},
+	library + "/internal/leases":   {library + "/store", library + "/internal/slots", "github.com/weirhq/weir/shared/"},
+	library + "/internal/epochs":   {library + "/store", "github.com/weirhq/weir/shared/"},
+	library + "/internal/denied": append([]string{library + "/store", library + "/internal/cell",
+		library + "/internal/level", "github.com/weirhq/weir/shared/"}, leaves...),
+	library + "/internal/holders": {library + "/store", library + "/internal/held", library + "/internal/leases",
+		library + "/internal/slots", library + "/internal/topk", "github.com/weirhq/weir/shared/"},
 }
 
 func TestDependencyRulesOfTheInside(t *testing.T) {

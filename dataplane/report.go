@@ -1,8 +1,10 @@
 package dataplane
 
 import (
+	"slices"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/internal/holders"
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
@@ -17,8 +19,12 @@ func (l *Limiter) topReport() string {
 		return ""
 	}
 	denied := l.denials(&TopQuery{Limit: heartbeat.TopKeysMax}, hot.At.UnixMilli())
+	leases := func(k TopKey) bool { return k.Duration == 0 }
+	refused := slices.DeleteFunc(slices.Clone(denied.Keys), func(k TopKey) bool { return !leases(k) })
+	holders := holders.Node{Slots: l.slots, Leases: &l.leases, There: &l.there, Here: &l.here}
 	document, err := heartbeat.Top{AtMs: hot.At.UnixMilli(), DeniedSinceMs: denied.Since.UnixMilli(),
-		Hot: reported(hot.Keys), Denied: reported(denied.Keys)}.Document()
+		Hot: reported(hot.Keys), Denied: reported(slices.DeleteFunc(denied.Keys, leases)), Refused: reported(refused),
+		Held: holders.Oldest(heartbeat.TopKeysMax, hot.At.UnixMilli())}.Document()
 	if err != nil { // of text and numbers: cannot be
 		return ""
 	}

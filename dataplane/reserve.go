@@ -408,7 +408,7 @@ func (l *Limiter) twice(ctx context.Context, sh *shard, op originOp, items int,
 // nodes accept, and an origin that loses it is told again by each node that has heard of it.
 func (l *Limiter) hearHolds(shard int, words []store.Hold, totals []store.Total) {
 	sh := l.shards[shard]
-	sh.epochs.countedIn(totals, func(i int) *window.Cell { return &words[i].Cell })
+	sh.epochs.CountedIn(totals, func(i int) *window.Cell { return &words[i].Cell })
 	set, nowMs := l.settings.Load(), l.nowMs()
 	for i := range words {
 		c := &words[i].Cell

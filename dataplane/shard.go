@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane/internal/breaker"
 	"github.com/weirhq/weir/dataplane/internal/cell"
+	"github.com/weirhq/weir/dataplane/internal/epochs"
 	"github.com/weirhq/weir/dataplane/store"
 )
 
@@ -30,7 +31,7 @@ type shard struct {
 	guests    guestStream
 	claims    claimStream
 
-	epochs epochs
+	epochs epochs.Epochs
 	timing timing
 
 	replayedAtMs atomic.Int64 // when all of it was last confirmed

@@ -78,7 +78,7 @@ func (l *Limiter) ship(ctx context.Context, sh *shard, s *stream, c *chunk) (sto
 	s.pendingCost.Store(0)
 	s.answered(len(c.entries) > 0 || reply.Repeated)
 	l.answered(sh, call, &reply)
-	sh.epochs.countedIn(reply.Totals, func(i int) *window.Cell { return &c.costs[i].Cell })
+	sh.epochs.CountedIn(reply.Totals, func(i int) *window.Cell { return &c.costs[i].Cell })
 	return reply, nil
 }
 

@@ -113,7 +113,7 @@ func TestLeasesSayWhatIsWrong(t *testing.T) {
 				"ttl_ms is 300001 (1000 to 300000, or 0)": renew(300_001, "AQ"),
 				"lease is none that was granted":          renew(0, "AQ"),
 				"invalid: lease is none that was granted": release("not one"),
-				"items (1 to 100)":         renew(0, slices.Repeat([]string{"AQ"}, 102)...),
+				"items (1 to 100)":                        renew(0, slices.Repeat([]string{"AQ"}, 102)...),
 			} {
 				wantCode(t, words, err, connect.CodeInvalidArgument, words)
 			}

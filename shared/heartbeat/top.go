@@ -1,8 +1,10 @@
 package heartbeat
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/weirhq/weir/shared/window"
 )
@@ -21,6 +23,9 @@ type Top struct {
 	DeniedSinceMs int64    `json:"denied_since_ms"` // since when denials were counted; 0: never were
 	Hot           []TopKey `json:"hot"`             // by cost in their windows
 	Denied        []TopKey `json:"denied"`          // by requests denied, or let pass by shadow mode alone
+
+	Refused []TopKey `json:"refused,omitempty"` // by leases refused; they have no duration
+	Held    []Held   `json:"held,omitempty"`    // what has been held longest, by what this node knows
 }
 
 // TopKey is one of them. Names are bytes, and in base64 on their way.
@@ -35,9 +40,32 @@ type TopKey struct {
 	More       int64  `json:"m"` // of denied keys: how many more it may be
 }
 
-// Document writes t, and leaves out the last keys until it is at most TopBytesMax long.
+// The kinds of Held.
+const (
+	HeldLease       = "lease"
+	HeldReservation = "reservation"
+)
+
+// Held is a lease of a concurrency limit, or a reservation's part of one key.
+type Held struct {
+	Kind       string `json:"k"`
+	Workspace  []byte `json:"w"`
+	Namespace  []byte `json:"n"`
+	Identifier []byte `json:"i"`
+	Holder     []byte `json:"h,omitempty"` // a label, as the holder gave it
+	SinceMs    int64  `json:"s"`           // Unix ms by the node's clock
+	EndsMs     int64  `json:"e,omitempty"` // Unix ms; 0: not before it is released
+	Amount     int64  `json:"a"`           // slots, or cost
+	Mark       uint64 `json:"x,omitempty"` // the same for one that several nodes know of, and for no other; 0: none does
+}
+
+// Document writes t, and leaves out the last of what is most until it is at most TopBytesMax long.
 func (t Top) Document() (string, error) {
-	t.Hot, t.Denied = t.Hot[:min(len(t.Hot), TopKeysMax)], t.Denied[:min(len(t.Denied), TopKeysMax)]
+	keys := []*[]TopKey{&t.Hot, &t.Denied, &t.Refused}
+	for _, k := range keys {
+		*k = (*k)[:min(len(*k), TopKeysMax)]
+	}
+	t.Held = t.Held[:min(len(t.Held), TopKeysMax)]
 	for {
 		b, err := json.Marshal(t)
 		if err != nil {
@@ -46,10 +74,11 @@ func (t Top) Document() (string, error) {
 		if len(b) <= TopBytesMax {
 			return string(b), nil
 		}
-		if len(t.Hot) > len(t.Denied) {
-			t.Hot = t.Hot[:len(t.Hot)-1]
+		longest := slices.MaxFunc(keys, func(a, b *[]TopKey) int { return cmp.Compare(len(*a), len(*b)) })
+		if len(t.Held) > len(*longest) {
+			t.Held = t.Held[:len(t.Held)-1]
 		} else {
-			t.Denied = t.Denied[:len(t.Denied)-1]
+			*longest = (*longest)[:len(*longest)-1]
 		}
 	}
 }
@@ -62,11 +91,20 @@ func ReadTop(document []byte) (t Top, err error) {
 	if err := json.Unmarshal(document, &t); err != nil {
 		return Top{}, fmt.Errorf("top keys: %w", err)
 	}
-	for kind, keys := range map[string][]TopKey{"hot": t.Hot, "denied": t.Denied} {
-		for i := range keys {
-			if err := keys[i].validate(); err != nil {
-				return Top{}, fmt.Errorf("top keys: %s[%d]: %w", kind, i, err)
+	for _, of := range []struct {
+		kind  string
+		keys  []TopKey
+		least int64
+	}{{"hot", t.Hot, 1}, {"denied", t.Denied, 1}, {"refused", t.Refused, 0}} {
+		for i := range of.keys {
+			if err := of.keys[i].validate(of.least); err != nil {
+				return Top{}, fmt.Errorf("top keys: %s[%d]: %w", of.kind, i, err)
 			}
+		}
+	}
+	for i := range t.Held {
+		if err := t.Held[i].validate(); err != nil {
+			return Top{}, fmt.Errorf("top keys: held[%d]: %w", i, err)
 		}
 	}
 	return t, nil
@@ -74,24 +112,51 @@ func ReadTop(document []byte) (t Top, err error) {
 
 const countMax = 1<<62 - 1
 
-func (k *TopKey) validate() error {
+// holderBytesMax is how long a holder's label may be.
+const holderBytesMax = 64
+
+func (h *Held) validate() error {
+	if h.Kind == "" || len(h.Holder) > holderBytesMax {
+		return fmt.Errorf("kind is %q (not empty), holder is %d bytes long (at most %d)", h.Kind, len(h.Holder),
+			holderBytesMax)
+	}
+	if err := validateNames(h.Workspace, h.Namespace, h.Identifier); err != nil {
+		return err
+	}
+	return validateNumbers([]number{{"since", h.SinceMs, 0}, {"ends", h.EndsMs, 0}, {"amount", h.Amount, 0}})
+}
+
+func (k *TopKey) validate(durationLeast int64) error {
+	if err := validateNames(k.Workspace, k.Namespace, k.Identifier); err != nil {
+		return err
+	}
+	return validateNumbers([]number{{"duration", k.DurationMs, durationLeast}, {"limit", k.Limit, -1}, {"count", k.Count, 0}, {"regional", k.Regional, 0},
+		{"more", k.More, 0}})
+}
+
+func validateNames(workspace, namespace, identifier []byte) error {
 	for _, n := range []struct {
 		name     string
 		bytes    []byte
 		bytesMax int
 	}{
-		{"workspace", k.Workspace, window.WorkspaceBytesMax}, {"namespace", k.Namespace, window.NamespaceBytesMax},
-		{"identifier", k.Identifier, window.IdentifierBytesMax},
+		{"workspace", workspace, window.WorkspaceBytesMax}, {"namespace", namespace, window.NamespaceBytesMax},
+		{"identifier", identifier, window.IdentifierBytesMax},
 	} {
 		if len(n.bytes) < 1 || len(n.bytes) > n.bytesMax {
 			return fmt.Errorf("%s is %d bytes long (1 to %d)", n.name, len(n.bytes), n.bytesMax)
 		}
 	}
-	for _, n := range []struct {
-		name         string
-		value, least int64
-	}{{"duration", k.DurationMs, 1}, {"limit", k.Limit, -1}, {"count", k.Count, 0}, {"regional", k.Regional, 0},
-		{"more", k.More, 0}} {
+	return nil
+}
+
+type number struct {
+	name         string
+	value, least int64
+}
+
+func validateNumbers(numbers []number) error {
+	for _, n := range numbers {
 		if n.value < n.least || n.value > countMax {
 			return fmt.Errorf("%s is %d (%d to %d)", n.name, n.value, n.least, int64(countMax))
 		}

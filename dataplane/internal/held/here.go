@@ -1,6 +1,7 @@
 package held
 
 import (
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -172,6 +173,20 @@ func (o *Own) end() {
 	o.ended = true
 	o.over.Store(true)
 	o.timer.Reset(store.HoldKeptFor)
+}
+
+// Each is There.Each.
+func (s *Here) Each(nowMs int64, f func(id string, r *Record)) {
+	s.mu.Lock()
+	all := maps.Clone(s.by)
+	s.mu.Unlock()
+	for id, o := range all {
+		o.mu.Lock()
+		if o.made != nil && !o.ended && o.record.Open(nowMs) {
+			f(id, o.record)
+		}
+		o.mu.Unlock()
+	}
 }
 
 // Stop ends the timers: what is reserved here is over with the process.

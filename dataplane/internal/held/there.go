@@ -248,6 +248,17 @@ func (s *There) untold() (some []*kept) {
 	return some
 }
 
+// Each calls f with the reservations that are open, as far as this node has made or changed them.
+func (s *There) Each(nowMs int64, f func(id string, r *Record)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, k := range s.kept {
+		if k.record.Open(nowMs) {
+			f(id, k.record)
+		}
+	}
+}
+
 func (s *There) keepFor(r *Record) time.Duration {
 	return time.Duration(r.left(s.NowMs()))*time.Millisecond + noteKept
 }

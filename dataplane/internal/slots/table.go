@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -329,6 +331,73 @@ func (t *Table) Out(name *Name) bool {
 	}
 	key := name.SlotsKey()
 	return t.now() < time.Duration(t.shards[t.cfg.Origin.ShardOf(&key)].restUntil.Load())
+}
+
+// Look is what a node knows of a key.
+type Look struct {
+	Leases, Slots, Others, Waiters int64
+	ValidFor                       time.Duration
+	Starved                        bool
+	RestsFor                       time.Duration // of the key's shard
+}
+
+// Look tells what is known of a key, and what Try would come to here; it grants nothing.
+func (t *Table) Look(a *Ask, r *Result) (at Look, known bool) {
+	now := t.now()
+	if t.cfg.Origin != nil {
+		key := a.Name.SlotsKey()
+		at.RestsFor = max(0, time.Duration(t.shards[t.cfg.Origin.ShardOf(&key)].restUntil.Load())-now)
+	}
+	s := t.stripeOf(&a.Name)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.entries[a.Name]
+	if e == nil {
+		r.Granted = t.cfg.Origin == nil && a.Limit > 0
+		return at, false
+	}
+	e.expire(now)
+	at.Leases, at.Slots, at.Others, at.Waiters, at.Starved = e.busy, e.held, e.others, e.waiters.len, e.starved
+	if e.held > 0 && e.shard.asks != nil {
+		at.ValidFor = e.validUntil - now
+	}
+	r.Granted, r.Held, r.RetryIn = e.hasRoom(a.Limit) && e.waiters.first == nil, e.busy+e.others, e.retryIn
+	return at, true
+}
+
+// Held is a lease as operators see it.
+type Held struct {
+	Name   Name
+	Holder string
+	Age    time.Duration
+	Ends   time.Duration // from now on; -1: not before it is released
+}
+
+// Each calls f with all leases, those of one key under its stripe's mutex.
+func (t *Table) Each(f func(*Held)) {
+	for i := range t.stripes {
+		s := &t.stripes[i]
+		s.mu.Lock()
+		entries := slices.Collect(maps.Values(s.entries))
+		s.mu.Unlock()
+		for _, e := range entries {
+			s.mu.Lock()
+			e.each(t.now(), f)
+			s.mu.Unlock()
+		}
+	}
+}
+
+func (e *entry) each(now time.Duration, f func(*Held)) {
+	for i := range e.records {
+		if r := &e.records[i]; r.live && now < r.deadline && now < e.validUntil {
+			h := Held{Name: e.name, Holder: r.holder, Age: now - r.since, Ends: -1}
+			if r.deadline != forever {
+				h.Ends = r.deadline - now
+			}
+			f(&h)
+		}
+	}
 }
 
 // Stats adds up all stripes'.

@@ -1,0 +1,81 @@
+package dataplane
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/internal/slots"
+)
+
+// ConcurrencyExplanation is what a node knows of a key with leases, at one moment.
+type ConcurrencyExplanation struct {
+	At time.Time
+
+	// Decision is what Acquire would answer now by what this node knows, without asking the origin. Nothing is granted.
+	Decision ConcurrencyDecision
+
+	Overridden bool   // an override set the limit; Decision.Override is its pattern
+	Shadow     bool   // the namespace or the override lets pass what is over its limit
+	Outage     string // the namespace's policy
+
+	Known    bool          // this node has leases of the key, or waits for some; otherwise what follows is 0
+	Leases   int64         // held on this node, without those by id
+	Slots    int64         // that this node has for them
+	Others   int64         // slots of other nodes, and leases by id, as the origin last said
+	Waiters  int64         // that wait on this node
+	ValidFor time.Duration // until the node's slots end unless they are renewed
+	Starved  bool          // others were refused lately: no slot is kept to spare
+	RestsFor time.Duration // until the origin is called again after calls have failed
+}
+
+// ExplainConcurrency tells why a lease would be granted or refused. It grants nothing, brings no key into memory, and
+// calls no server.
+func (l *Limiter) ExplainConcurrency(r ConcurrencyRequest) (x ConcurrencyExplanation, err error) {
+	var ask slots.Ask
+	by := l.prepareLease(&r, &ask, &x.Decision)
+	if by == nil {
+		return ConcurrencyExplanation{}, x.Decision.Err
+	}
+	x.At, x.Overridden, x.Shadow, x.Outage = time.UnixMilli(l.nowMs()), by.pattern != "", by.shadow, by.outage.String()
+	var result slots.Result
+	at, known := l.slots.Look(&ask, &result)
+	x.Known, x.Leases, x.Slots, x.Others, x.Waiters = known, at.Leases, at.Slots, at.Others, at.Waiters
+	x.ValidFor, x.Starved, x.RestsFor = at.ValidFor, at.Starved, at.RestsFor
+	result.Out = at.RestsFor > 0
+	x.Decision.take(&result, by)
+	return x, nil
+}
+
+// String is the explanation in words.
+func (x ConcurrencyExplanation) String() string {
+	var b strings.Builder
+	say := func(format string, args ...any) { fmt.Fprintf(&b, format, args...) }
+	d := &x.Decision
+	switch {
+	case d.Shadowed:
+		say("A lease would be over the limit of %d, and let pass without a slot because of shadow mode", d.Limit)
+	case d.Allowed:
+		say("A lease would be granted: limit %d, %d held as far as this node knows", d.Limit, d.Held)
+	case x.Known || d.Limit == 0:
+		say("No slot is free here: limit %d, %d held as far as this node knows; the origin would be asked", d.Limit, d.Held)
+	default:
+		say("This node does not know the key; the origin would be asked for one of %d slots", d.Limit)
+	}
+	if x.Overridden {
+		say(". The limit is that of the override %q", brief(d.Override))
+	} else {
+		say(". The limit is that of the request")
+	}
+	if x.Known {
+		say(". This node has %d leases on %d slots, others hold %d, and %d wait here", x.Leases, x.Slots, x.Others, x.Waiters)
+	}
+	if x.Starved {
+		say(". Others were refused lately, so no slot is kept to spare")
+	}
+	if x.RestsFor > 0 {
+		say(". The origin has not answered, and is called again in %v: the outage policy is %s", x.RestsFor, x.Outage)
+	}
+	say(".")
+	return b.String()
+}

@@ -1,0 +1,136 @@
+// Package epochs knows which epochs of a shard of the origin go on, and which were lost.
+package epochs
+
+import (
+	"sync"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// Epochs orders the answers of a shard: those to calls that began before an epoch was found to be
+// lost, and that come in later, tell of that epoch still. The zero Epochs knows none.
+type Epochs struct {
+	mu    sync.Mutex
+	calls uint64                 // begun
+	ended map[store.Epoch]uint64 // lost epochs, and how many calls had begun then
+
+	counted  map[store.Epoch]counted // epochs in which this node has cost
+	probedAt time.Time
+	lostAt   time.Time // when the last epoch was found to be lost
+}
+
+// endedMax bounds the lost epochs that are remembered.
+const endedMax = 1024
+
+// counted is where to ask whether an epoch goes on.
+type counted struct {
+	cell    window.Cell // that this node has cost in: of all such cells one that counts as long as any
+	heardAt time.Time   // the last answer of the epoch
+}
+
+const (
+	// probesMax is how many epochs a second asks about. Once one is found to be lost, the next tick asks about more: a
+	// server loses all of its buckets.
+	probesMax     = 32
+	probesMaxLost = 500
+
+	// silentFor is how long nothing was heard of an epoch that is asked about.
+	silentFor = time.Second
+)
+
+// Begin is the number of a call that begins.
+func (s *Epochs) Begin() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls++
+	return s.calls
+}
+
+// Forget takes out of an answer the epochs that were found to be lost after the call had begun.
+func (s *Epochs) Forget(call uint64, totals []store.Total) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.ended) == 0 {
+		return
+	}
+	for i := range totals {
+		if end, ok := s.ended[totals[i].Epoch]; ok && call <= end {
+			totals[i].Epoch = 0
+		} else if ok {
+			delete(s.ended, totals[i].Epoch) // it is back
+		}
+	}
+}
+
+// End notes a lost epoch; first is false if it is known.
+func (s *Epochs) End(lost store.Epoch) (first bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, known := s.ended[lost]; known {
+		return false
+	}
+	if s.ended == nil || len(s.ended) >= endedMax {
+		s.ended = make(map[store.Epoch]uint64)
+	}
+	s.ended[lost] = s.calls
+	s.lostAt = time.Now()
+	delete(s.counted, lost)
+	return true
+}
+
+// CountedIn notes the epochs of answers about cells that this node has sent cost of.
+func (s *Epochs) CountedIn(totals []store.Total, cell func(i int) *window.Cell) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	for i := range totals {
+		epoch := totals[i].Epoch
+		if _, lost := s.ended[epoch]; lost || epoch == 0 || totals[i].Err != nil {
+			continue
+		}
+		of, known := s.counted[epoch]
+		if c := cell(i); !known || c.ExpiresAtMs() > of.cell.ExpiresAtMs() {
+			if s.counted == nil {
+				s.counted = make(map[store.Epoch]counted)
+			}
+			s.counted[epoch] = counted{*c, now}
+		}
+	}
+}
+
+// Heard notes the epochs of answers.
+func (s *Epochs) Heard(totals []store.Total) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	for i := range totals {
+		if of, ok := s.counted[totals[i].Epoch]; ok && of.heardAt != now {
+			of.heardAt = now
+			s.counted[totals[i].Epoch] = of
+		}
+	}
+}
+
+// Silent are epochs to ask about, and a cell of each.
+func (s *Epochs) Silent(now time.Time, nowMs int64) (epochs []store.Epoch, cells []window.Cell) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	most := probesMax
+	if s.lostAt.After(s.probedAt) {
+		most = probesMaxLost
+	} else if now.Sub(s.probedAt) < silentFor {
+		return nil, nil
+	}
+	s.probedAt = now
+	for epoch, of := range s.counted {
+		switch {
+		case of.cell.ExpiresAtMs() <= nowMs:
+			delete(s.counted, epoch)
+		case now.Sub(of.heardAt) >= silentFor && len(cells) < most:
+			epochs, cells = append(epochs, epoch), append(cells, of.cell)
+		}
+	}
+	return epochs, cells
+}

@@ -1,0 +1,71 @@
+// Package holders tells operators what a node holds, or has reserved, and since when.
+package holders
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+
+	"github.com/weirhq/weir/dataplane/internal/held"
+	"github.com/weirhq/weir/dataplane/internal/leases"
+	"github.com/weirhq/weir/dataplane/internal/slots"
+	"github.com/weirhq/weir/dataplane/internal/topk"
+	"github.com/weirhq/weir/shared/heartbeat"
+)
+
+// Node is what a node has to do with.
+type Node struct {
+	Slots  *slots.Table
+	Leases *leases.Book
+	There  *held.There
+	Here   *held.Here
+}
+
+// Oldest are the most things that have been held longest, as of now in Unix ms. It holds no lock for longer than it
+// takes to look at the leases of one key.
+func (n Node) Oldest(most int, nowMs int64) []heartbeat.Held {
+	found := topk.Ranking[heartbeat.Held]{Limit: most, Compare: older}
+	n.Slots.Each(func(l *slots.Held) {
+		h := heartbeat.Held{Kind: heartbeat.HeldLease, SinceMs: nowMs - l.Age.Milliseconds(), Amount: 1}
+		if l.Ends >= 0 {
+			h.EndsMs = nowMs + l.Ends.Milliseconds()
+		}
+		if found.Takes(&h) {
+			h.Workspace, h.Namespace, h.Identifier = []byte(l.Name.Workspace), []byte(l.Name.Namespace), []byte(l.Name.Identifier)
+			h.Holder = []byte(l.Holder)
+			found.Add(h)
+		}
+	})
+	n.Leases.Each(func(l *leases.Lease, endsMs int64) {
+		found.Add(heartbeat.Held{Kind: heartbeat.HeldLease, Workspace: []byte(l.Key.Workspace),
+			Namespace: []byte(l.Key.Namespace), Identifier: []byte(l.Key.Identifier), Holder: []byte(l.Holder),
+			SinceMs: l.SinceMs, EndsMs: endsMs, Amount: 1, Mark: mark(l.ID)})
+	})
+	reservation := func(id string, r *held.Record) {
+		if !found.Takes(&heartbeat.Held{SinceMs: r.MadeMs}) {
+			return
+		}
+		for i := range r.Items {
+			it := &r.Items[i]
+			found.Add(heartbeat.Held{Kind: heartbeat.HeldReservation, Workspace: []byte(it.Workspace),
+				Namespace: []byte(it.Namespace), Identifier: []byte(it.Identifier), Holder: []byte(r.Holder),
+				SinceMs: r.MadeMs, EndsMs: r.EndsMs, Amount: max(it.Held, it.Spent), Mark: mark(id)})
+		}
+	}
+	n.There.Each(nowMs, reservation)
+	n.Here.Each(nowMs, reservation)
+	return found.Items
+}
+
+// mark tells ids apart without telling them: an id is what settles, or releases.
+func mark(id string) uint64 {
+	sum := sha256.Sum256([]byte(id))
+	return binary.BigEndian.Uint64(sum[:])
+}
+
+// older has what is held longest first; then names decide.
+func older(a, b heartbeat.Held) int {
+	return cmp.Or(cmp.Compare(a.SinceMs, b.SinceMs), bytes.Compare(a.Workspace, b.Workspace),
+		bytes.Compare(a.Namespace, b.Namespace), bytes.Compare(a.Identifier, b.Identifier), cmp.Compare(a.Mark, b.Mark))
+}
