@@ -55,7 +55,7 @@ type TopKeys struct {
 // TopKey is one of them.
 type TopKey struct {
 	Workspace, Namespace, Identifier string
-	DurationMs, Limit                int64 // Limit -1: unknown
+	DurationMs, Limit                int64 // DurationMs 0: of leases that were refused; Limit -1: unknown
 	Count                            int64 // of hot keys cost, of denied ones requests
 	More                             int64 // of denied keys: how many more it may be
 	Regions                          []TopKeyRegion
@@ -70,6 +70,7 @@ type TopKeyRegion struct {
 // TopReport is a node's word as it is stored.
 type TopReport struct {
 	Region   string
+	Node     string
 	SeenAt   time.Time
 	Document []byte // see heartbeat.ReadTop
 }
@@ -110,6 +111,7 @@ func mergeTopKeys(ctx context.Context, store TopStore, q *TopQuery, liveWithin t
 		answer.Oldest = max(answer.Oldest, now.Sub(r.SeenAt))
 		if q.Denied {
 			found.addAll(r.Region, top.Denied, q)
+			found.addAll(r.Region, top.Refused, q)
 		} else {
 			found.addAll(r.Region, top.Hot, q)
 		}

@@ -101,3 +101,44 @@ func TestTopQueryNamesWhatIsWrong(t *testing.T) {
 		}
 	}
 }
+
+// "What several nodes have to do with is told once, by the node that knows of the latest end"; leases that were refused
+// are denied keys.
+func TestHeldIsMergedOverNodes(t *testing.T) {
+	held := func(identifier string, since, ends int64, mark uint64) heartbeat.Held {
+		return heartbeat.Held{Kind: heartbeat.HeldLease, Workspace: []byte("w"), Namespace: []byte("n"), Identifier: []byte(identifier),
+			Holder: []byte("h"), SinceMs: since, EndsMs: ends, Amount: 1, Mark: mark}
+	}
+	refused := hot("a", 4, 0, 2)
+	refused.DurationMs = 0
+	one := reportOf(t, "eu", 99_000, heartbeat.Top{Held: []heartbeat.Held{held("a", 10, 500, 7), held("a", 30, 0, 0), held("a", 30, 0, 0)},
+		Refused: []heartbeat.TopKey{refused}})
+	two := reportOf(t, "eu", 98_000, heartbeat.Top{Held: []heartbeat.Held{held("a", 10, 900, 7), held("b", 20, 0, 0)}})
+	three := reportOf(t, "us", 98_000, heartbeat.Top{Held: []heartbeat.Held{held("a", 10, 300, 7)}})
+	one.Node, two.Node, three.Node = "one", "two", "three"
+	store := topReports{one, two, three, {Region: "us", Document: []byte("{")}}
+	got, err := ListHeld(t.Context(), store, HeldQuery{Limit: 10}, time.Minute)
+	if err != nil || got.Nodes != 3 || got.Unreadable != 1 || got.Oldest != 2*time.Second {
+		t.Fatalf("%+v: %v", got, err)
+	}
+	var words []string
+	for _, h := range got.Held {
+		words = append(words, fmt.Sprint(h.Identifier, " ", h.Region, " ", h.Node, " ", h.SinceMs, " ", h.EndsMs))
+	}
+	if want := []string{"a eu two 10 900", "a us three 10 300", "b eu two 20 0", "a eu one 30 0", "a eu one 30 0"}; !reflect.DeepEqual(words, want) {
+		t.Errorf("%q, want %q", words, want)
+	}
+	if got, _ := ListHeld(t.Context(), store, HeldQuery{Identifier: "b", Limit: 10}, time.Minute); len(got.Held) != 1 {
+		t.Errorf("%+v", got.Held)
+	}
+	for words, q := range map[string]HeldQuery{"limit is 0": {}, "identifier is 256": {Limit: 1, Identifier: strings.Repeat("x", 256)},
+		"workspace is 192": {Limit: 1, Workspace: strings.Repeat("x", 192)}} {
+		if _, err := ListHeld(t.Context(), store, q, time.Minute); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), words) {
+			t.Errorf("%+v: %v", q, err)
+		}
+	}
+	denied, err := ListTopKeys(t.Context(), store, TopQuery{Denied: true, Limit: 10}, time.Minute)
+	if err != nil || len(denied.Keys) != 1 || denied.Keys[0].Count != 4 || denied.Keys[0].DurationMs != 0 {
+		t.Errorf("%+v: %v", denied, err)
+	}
+}

@@ -56,6 +56,8 @@ var needs = map[string]controlplane.Role{
 	controlv1connect.TopKeysServiceTopKeysProcedure: controlplane.RoleViewer,
 	controlv1connect.TopKeysServiceGetKeyProcedure:  controlplane.RoleViewer,
 
+	controlv1connect.TopKeysServiceListHeldProcedure: controlplane.RoleViewer,
+
 	controlv1connect.TopKeysServiceEstimateLimitsProcedure: controlplane.RoleViewer,
 
 	controlv1connect.TokenServiceWhoAmIProcedure:      controlplane.RoleViewer,

@@ -56,6 +56,7 @@ type Config struct {
 	Metrics  prometheus.Gatherer
 	Log      *slog.Logger
 	TopKeys  func(context.Context, controlplane.TopQuery) (controlplane.TopKeys, error)
+	Held     func(context.Context, controlplane.HeldQuery) (controlplane.HeldReport, error)
 	Key      func(context.Context, controlplane.KeyQuery) (controlplane.KeyReport, error)
 	// Limits estimates what overrides would have denied; nil: it cannot be told.
 	Limits func(context.Context, []controlplane.LimitChange) (controlplane.LimitEstimate, error)

@@ -55,6 +55,7 @@ type world struct {
 	audit      []controlplane.AuditRecord
 	resets     []controlplane.Reset
 	top        controlplane.TopKeys
+	held       controlplane.HeldReport
 	noTop      error
 	now        time.Time // the database's, of a key
 	rows       []controlplane.KeyRow
@@ -88,6 +89,11 @@ func start(t testing.TB, open bool) *world {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			return w.top, cmp.Or(w.noTop, w.down)
+		},
+		Held: func(_ context.Context, q controlplane.HeldQuery) (controlplane.HeldReport, error) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return w.held, cmp.Or(w.noTop, w.down)
 		},
 		Limits: func(_ context.Context, changes []controlplane.LimitChange) (controlplane.LimitEstimate, error) {
 			w.mu.Lock()

@@ -26,6 +26,7 @@ type keyView struct {
 	Window                           string
 
 	Hot, Denied ranking
+	Held        heldView
 	Names       names
 	Seen        []seenKey // the identifier, by its durations, where nodes alone know of it
 }
@@ -46,6 +47,7 @@ func keyOf(q url.Values) keyView {
 
 func (c *Console) showKey(w http.ResponseWriter, r *http.Request, v *viewer, code int, problem string, page keyView) {
 	page.Hot, page.Denied = c.rank(v, page, controlv1.TopBy_TOP_BY_HOT), c.rank(v, page, controlv1.TopBy_TOP_BY_DENIED)
+	page.Held = c.listHeld(v, page)
 	for _, k := range page.Hot.Keys {
 		if page.Identifier != "" && k.GetIdentifier() == page.Identifier {
 			page.Seen = append(page.Seen, see(k.TopKey, page.Hot.GetNowMs()))

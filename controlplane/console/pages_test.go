@@ -339,3 +339,24 @@ func TestAHotKey(t *testing.T) {
 		}
 	}
 }
+
+// What is held is told with its holder and its age, and a holder's label is text, not markup.
+func TestWhatIsHeld(t *testing.T) {
+	w := start(t, false)
+	at := time.UnixMilli(1_700_000_000_000)
+	w.held = controlplane.HeldReport{Now: at, Nodes: 2, Oldest: 4 * time.Second, Held: []controlplane.Held{
+		{Kind: "lease", Workspace: "acme", Namespace: "exports", Identifier: "org_7", Holder: "<b>job", Region: "eu", Node: "eu-1", Amount: 1,
+			SinceMs: at.Add(-time.Hour).UnixMilli()},
+		{Kind: "reservation", Workspace: "acme", Namespace: "tokens", Identifier: "org_8", Region: "us", Node: "us-1", Amount: 4000,
+			SinceMs: at.Add(-time.Minute).UnixMilli(), EndsMs: at.Add(30 * time.Second).UnixMilli()},
+	}}
+	w.top = controlplane.TopKeys{Now: at, Nodes: 1, Keys: []controlplane.TopKey{
+		{Workspace: "acme", Namespace: "exports", Identifier: "org_7", Limit: 3, Count: 9}}}
+	a := w.as("viewer").get("/console/keys")
+	for _, words := range []string{"org_7", "&lt;b&gt;job", "eu-1", "when released", "<td>reservation</td>", "4,000", "30 s",
+		"As 2 nodes reported", "3 leases at once"} {
+		if !strings.Contains(a.body, words) {
+			t.Errorf("it does not say %q:\n%s", words, a.body)
+		}
+	}
+}

@@ -79,6 +79,11 @@ func (s *connectService) Release(ctx context.Context,
 	return respond(s.release(ctx, call.Msg))
 }
 
+func (s *connectService) ExplainLease(ctx context.Context,
+	call *connect.Request[weirv1.ExplainLeaseRequest]) (*connect.Response[weirv1.ExplainLeaseResponse], error) {
+	return respond(s.explainLease(ctx, call.Msg))
+}
+
 func (s *connectService) Explain(ctx context.Context,
 	call *connect.Request[weirv1.ExplainRequest]) (*connect.Response[weirv1.ExplainResponse], error) {
 	return respond(s.explain(ctx, call.Msg))

@@ -45,6 +45,7 @@ func describe(s service, g *gate) *grpc.ServiceDesc {
 			unary(g, weirv1connect.RateLimitServiceRenewProcedure, nil, s.renew),
 			unary(g, weirv1connect.RateLimitServiceReleaseProcedure, nil, s.release),
 			unary(g, weirv1connect.RateLimitServiceExplainProcedure, nil, s.explain),
+			unary(g, weirv1connect.RateLimitServiceExplainLeaseProcedure, nil, s.explainLease),
 			unary(g, weirv1connect.RateLimitServiceTopKeysProcedure, nil, s.topKeys),
 		},
 		Streams: []grpc.StreamDesc{stream(s, g)},

@@ -111,6 +111,10 @@ func (s scripted) ReleaseTokens(_ context.Context, tokens ...string) []error {
 	return make([]error, len(tokens))
 }
 
+func (s scripted) ExplainConcurrency(dataplane.ConcurrencyRequest) (dataplane.ConcurrencyExplanation, error) {
+	return dataplane.ConcurrencyExplanation{}, nil
+}
+
 func (s scripted) Explain(dataplane.Request) (dataplane.Explanation, error) {
 	return dataplane.Explanation{}, nil
 }

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -40,13 +41,33 @@ func (s service) acquire(ctx context.Context, m *weirv1.AcquireRequest) (*weirv1
 	if d.Err != nil {
 		return nil, refusalOfLease(d.Err)
 	}
-	answer := &weirv1.AcquireResponse{Allowed: d.Allowed, Lease: token, Limit: d.Limit, Held: d.Held,
-		Remaining: d.Remaining, RetryAfterMs: roundUp(d.RetryAfter, time.Millisecond), Source: writeSource(d.Source),
-		Shadowed: d.Shadowed, Override: d.Override}
-	if token != "" {
+	answer := writeLease(&d)
+	if answer.Lease = token; token != "" {
 		answer.TtlMs = request.TTL.Milliseconds()
 	}
 	return answer, nil
+}
+
+func writeLease(d *dataplane.ConcurrencyDecision) *weirv1.AcquireResponse {
+	return &weirv1.AcquireResponse{Allowed: d.Allowed, Limit: d.Limit, Held: d.Held, Remaining: d.Remaining,
+		RetryAfterMs: roundUp(d.RetryAfter, time.Millisecond), Source: writeSource(d.Source), Shadowed: d.Shadowed,
+		Override: valid(d.Override)}
+}
+
+func (s service) explainLease(_ context.Context, m *weirv1.ExplainLeaseRequest) (*weirv1.ExplainLeaseResponse, error) {
+	var found violations
+	r := found.readSlots(m)
+	if err := found.err(); err != nil {
+		return nil, err
+	}
+	x, err := s.limiter.ExplainConcurrency(r)
+	if err != nil {
+		return nil, refusal(err)
+	}
+	return &weirv1.ExplainLeaseResponse{Summary: x.String(), Decision: writeLease(&x.Decision), AtMs: x.At.UnixMilli(),
+		Overridden: x.Overridden, Shadow: x.Shadow, Outage: x.Outage, Known: x.Known, Leases: x.Leases, Slots: x.Slots,
+		Others: x.Others, Waiters: x.Waiters, ValidForMs: x.ValidFor.Milliseconds(), Starved: x.Starved,
+		RestsForMs: x.RestsFor.Milliseconds()}, nil
 }
 
 func (s service) renew(ctx context.Context, m *weirv1.RenewRequest) (*weirv1.RenewResponse, error) {
@@ -109,10 +130,7 @@ func refusalOfLease(err error) error {
 
 func readAcquire(m *weirv1.AcquireRequest) (r dataplane.ConcurrencyRequest, wait time.Duration, err error) {
 	var found violations
-	found.name("workspace", m.GetWorkspace(), window.WorkspaceBytesMax)
-	found.name("namespace", m.GetNamespace(), window.NamespaceBytesMax)
-	found.name("identifier", m.GetIdentifier(), window.IdentifierBytesMax)
-	found.amount("limit", m.GetLimit())
+	r = found.readSlots(m)
 	for _, f := range []struct {
 		name, value string
 		bytesMax    int
@@ -124,12 +142,23 @@ func readAcquire(m *weirv1.AcquireRequest) (r dataplane.ConcurrencyRequest, wait
 	if ms := m.GetWaitMs(); ms < 0 || ms > waitMax.Milliseconds() {
 		found.add("wait_ms", "is %d (0 to %d)", ms, waitMax.Milliseconds())
 	}
-	r = dataplane.ConcurrencyRequest{Workspace: m.GetWorkspace(), Namespace: m.GetNamespace(),
-		Identifier: m.GetIdentifier(), Limit: m.GetLimit(), Holder: m.GetHolder(), TTL: found.leaseTTL(m.GetTtlMs())}
-	if r.TTL == 0 {
-		r.TTL = dataplane.LeaseTTLDefault
-	}
+	r.Holder, r.TTL = m.GetHolder(), cmp.Or(found.leaseTTL(m.GetTtlMs()), dataplane.LeaseTTLDefault)
 	return r, time.Duration(m.GetWaitMs()) * time.Millisecond, found.err()
+}
+
+// readSlots reads the key and the limit.
+func (v *violations) readSlots(m interface {
+	GetWorkspace() string
+	GetNamespace() string
+	GetIdentifier() string
+	GetLimit() int64
+}) dataplane.ConcurrencyRequest {
+	v.name("workspace", m.GetWorkspace(), window.WorkspaceBytesMax)
+	v.name("namespace", m.GetNamespace(), window.NamespaceBytesMax)
+	v.name("identifier", m.GetIdentifier(), window.IdentifierBytesMax)
+	v.amount("limit", m.GetLimit())
+	return dataplane.ConcurrencyRequest{Workspace: m.GetWorkspace(), Namespace: m.GetNamespace(),
+		Identifier: m.GetIdentifier(), Limit: m.GetLimit()}
 }
 
 func (v *violations) leaseTTL(ms int64) time.Duration {

@@ -114,7 +114,10 @@ func newMetrics(registerer prometheus.Registerer, further map[string]string) (*m
 		weirv1connect.RateLimitServiceRenewProcedure:     "Renew",
 		weirv1connect.RateLimitServiceReleaseProcedure:   "Release",
 		weirv1connect.RateLimitServiceExplainProcedure:   "Explain",
-		weirv1connect.RateLimitServiceTopKeysProcedure:   "TopKeys",
+
+		weirv1connect.RateLimitServiceExplainLeaseProcedure: "ExplainLease",
+
+		weirv1connect.RateLimitServiceTopKeysProcedure: "TopKeys",
 		rls.Procedure:   "ShouldRateLimit",
 		streamProcedure: "LimitStream",
 	}

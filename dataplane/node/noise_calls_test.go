@@ -40,6 +40,8 @@ var utterances = []struct {
 		Identifier: "i", Limit: 3, TtlMs: 1000, Id: "l", Holder: "h", WaitMs: 1}},
 	{weirv1connect.RateLimitServiceRenewProcedure, false, &weirv1.RenewRequest{Leases: []string{"AQF3AW4BaQFsAWjoBwE"}}},
 	{weirv1connect.RateLimitServiceReleaseProcedure, false, &weirv1.ReleaseRequest{Leases: []string{"AQF3AW4BaQFsAWjoBwE"}}},
+	{weirv1connect.RateLimitServiceExplainLeaseProcedure, false, &weirv1.ExplainLeaseRequest{Workspace: "w", Namespace: "n",
+		Identifier: "i", Limit: 3}},
 	{streamProcedure, true, &weirv1.LimitStreamRequest{Request: askedOnTheWire}},
 	{rls.Procedure, false, &rlsv3.RateLimitRequest{Domain: "edge", Descriptors: []*ratelimitv3.RateLimitDescriptor{
 		{Entries: []*ratelimitv3.RateLimitDescriptor_Entry{{Key: "user", Value: "1"}}},

@@ -43,6 +43,7 @@ type Limiter interface {
 		wait bool) (token string, d dataplane.ConcurrencyDecision)
 	RenewTokens(ctx context.Context, ttl time.Duration, tokens ...string) []error
 	ReleaseTokens(ctx context.Context, tokens ...string) []error
+	ExplainConcurrency(r dataplane.ConcurrencyRequest) (dataplane.ConcurrencyExplanation, error)
 	Explain(request dataplane.Request) (dataplane.Explanation, error)
 	TopKeys(query dataplane.TopQuery) (dataplane.TopKeys, error)
 	Start(ctx context.Context) error

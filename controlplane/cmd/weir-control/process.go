@@ -139,6 +139,9 @@ func (p *process) build() error {
 		TopKeys: func(ctx context.Context, q controlplane.TopQuery) (controlplane.TopKeys, error) {
 			return controlplane.ListTopKeys(ctx, steps, q, p.config.NodeLiveWithin)
 		},
+		Held: func(ctx context.Context, q controlplane.HeldQuery) (controlplane.HeldReport, error) {
+			return controlplane.ListHeld(ctx, steps, q, p.config.NodeLiveWithin)
+		},
 		Key: func(ctx context.Context, q controlplane.KeyQuery) (controlplane.KeyReport, error) {
 			return controlplane.GetKey(ctx, steps, q)
 		},

@@ -15,6 +15,7 @@ import (
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 
 	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
@@ -26,7 +27,8 @@ type explainKey struct {
 	space
 	Identifier    string        `arg:"" help:"The identifier."`
 	Limit         int64         `required:"" placeholder:"LIMIT" help:"The limit that callers ask with."`
-	Duration      time.Duration `required:"" help:"The window that callers ask with (1s to 8784h)."`
+	Duration      time.Duration `help:"The window that callers ask with (1s to 8784h). Required without --leases."`
+	Leases        bool          `help:"Explain a concurrency limit: LIMIT leases at once."`
 	Cost          int64         `default:"1" help:"The cost of the request; 0: a request that counts nothing."`
 	Node          []string      `env:"WEIR_NODE" default:"http://127.0.0.1:7001" placeholder:"URL" help:"Address of a node (default ${default}). Repeat it to compare nodes."`
 	NodeTokenFile string        `env:"WEIR_NODE_TOKEN_FILE" placeholder:"FILE" help:"File with a bearer token for calls to the nodes. Default: the environment variable WEIR_NODE_TOKEN."`
@@ -35,8 +37,16 @@ type explainKey struct {
 // asked is one node and its answer.
 type asked struct {
 	node   string
-	answer *weirv1.ExplainResponse
+	answer *weirv1.ExplainResponse      // nil of leases
+	leases *weirv1.ExplainLeaseResponse // nil of a rate
 	err    error
+}
+
+func (a asked) message() proto.Message {
+	if a.leases != nil {
+		return a.leases
+	}
+	return a.answer
 }
 
 // nodesMax bounds how many nodes are asked at once and shown side by side.
@@ -46,6 +56,9 @@ const nodesMax = 16
 func (e explainKey) Run(c *call) error {
 	if len(e.Node) > nodesMax {
 		return &told{fmt.Errorf("%d nodes (1 to %d)", len(e.Node), nodesMax), exitUsage, "Name fewer with --node."}
+	}
+	if !e.Leases && e.Duration == 0 {
+		return &told{errors.New("--duration is missing"), exitUsage, "Name the window, or --leases."}
 	}
 	token, err := e.token()
 	if err != nil {
@@ -72,6 +85,8 @@ func (e explainKey) Run(c *call) error {
 	}
 	if c.form.documents() {
 		err = c.printNodes(all)
+	} else if len(answered) > 0 && e.Leases {
+		writeLeases(c.stdout, answered)
 	} else if len(answered) > 0 {
 		writeExplained(c.stdout, answered)
 	}
@@ -90,7 +105,16 @@ func (e explainKey) token() (string, error) {
 }
 
 func (e explainKey) ask(ctx context.Context, client *http.Client, node string) asked {
-	answer, err := weirv1connect.NewRateLimitServiceClient(client, node, connect.WithReadMaxBytes(1<<20)).Explain(ctx,
+	service := weirv1connect.NewRateLimitServiceClient(client, node, connect.WithReadMaxBytes(1<<20))
+	if e.Leases {
+		answer, err := service.ExplainLease(ctx, connect.NewRequest(&weirv1.ExplainLeaseRequest{Workspace: e.Workspace,
+			Namespace: e.Namespace, Identifier: e.Identifier, Limit: e.Limit}))
+		if err != nil {
+			return asked{node: node, err: err}
+		}
+		return asked{node: node, leases: answer.Msg}
+	}
+	answer, err := service.Explain(ctx,
 		connect.NewRequest(&weirv1.ExplainRequest{
 			Workspace: e.Workspace, Namespace: e.Namespace, Identifier: e.Identifier,
 			Limit: e.Limit, DurationMs: e.Duration.Milliseconds(), Cost: e.Cost, ZeroCost: e.Cost == 0,
@@ -138,7 +162,7 @@ func (c *call) printNodes(all []asked) error {
 		if a.err != nil {
 			s.Error = a.err.Error()
 		} else {
-			b, err := protojson.MarshalOptions{EmitUnpopulated: true}.Marshal(a.answer)
+			b, err := protojson.MarshalOptions{EmitUnpopulated: true}.Marshal(a.message())
 			if err != nil {
 				return err
 			}

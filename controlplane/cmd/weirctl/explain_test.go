@@ -31,6 +31,31 @@ func (n *oneNode) Explain(_ context.Context, req *connect.Request[weirv1.Explain
 	return connect.NewResponse(n.answer), nil
 }
 
+func (n *oneNode) ExplainLease(_ context.Context, req *connect.Request[weirv1.ExplainLeaseRequest]) (
+	*connect.Response[weirv1.ExplainLeaseResponse], error) {
+	return connect.NewResponse(&weirv1.ExplainLeaseResponse{Summary: "No slot is free here: limit 3.", Known: true, Leases: 1,
+		Slots: 1, Others: 2, Waiters: 4, ValidForMs: 7000, Outage: "local",
+		Decision: &weirv1.AcquireResponse{Limit: req.Msg.GetLimit()}}), nil
+}
+
+// A concurrency limit has no duration; a rate needs one.
+func TestExplainLeases(t *testing.T) {
+	w := newWorld(t)
+	url := new(oneNode).start(t)
+	w.want(t, w.run(t, "explain", "acme", "exports", "org_7", "--limit=3", "--leases", "--node", url), exitOK, `
+NODE                    VERDICT          LIMIT  LEASES  SLOTS  OTHERS  WAITING  SLOTS END IN
+`+url+`  asks the origin  3      1       1      2       4        7s
+
+No slot is free here: limit 3.
+`)
+	if code := w.run(t, "explain", "acme", "exports", "org_7", "--limit=3", "--node", url); code != exitUsage {
+		t.Errorf("no duration: exit %d", code)
+	}
+	if code := w.run(t, "explain", "acme", "exports", "org_7", "--limit=3", "--leases", "-o", "json", "--node", url); code != exitOK {
+		t.Errorf("exit %d", code)
+	}
+}
+
 func (n *oneNode) start(t *testing.T) (url string) {
 	t.Helper()
 	_, handler := weirv1connect.NewRateLimitServiceHandler(n)

@@ -12,7 +12,7 @@ import (
 
 type keysTop struct {
 	Hot       bool   `xor:"by" help:"Keys with the most cost in their windows (the default)."`
-	Denied    bool   `xor:"by" help:"Keys denied most often in the last minute or two; requests that only shadow mode allowed count too."`
+	Denied    bool   `xor:"by" help:"Keys denied most often in the last minute or two; requests that only shadow mode allowed, and leases refused, count too."`
 	Workspace string `placeholder:"NAME" help:"Only this workspace. Default: all."`
 	Namespace string `placeholder:"NAME" help:"Only this namespace. Default: all."`
 	Limit     int32  `default:"20" help:"How many (1 to 100)."`
@@ -55,17 +55,15 @@ func writeTopKeys(w io.Writer, answer *controlv1.TopKeysResponse, denied bool) {
 	t.flush()
 	_, _ = fmt.Fprintf(w, "\nshares are of all that %s reported, up to %s ago\n", plural(int64(answer.GetNodes()), "node"),
 		span(answer.GetOldestMs()))
-	if n := answer.GetNodesUnreadable(); n > 0 {
-		_, _ = fmt.Fprintf(w, "the reports of %s could not be read\n", plural(int64(n), "node"))
-	}
-	if answer.GetTruncated() {
-		_, _ = fmt.Fprintln(w, "the fleet has more nodes than one answer covers: these reported last")
-	}
+	writeReporting(w, answer)
 }
 
 func topLimit(k *controlv1.TopKey) string {
 	if k.Limit == nil {
 		return "unknown"
+	}
+	if k.GetDurationMs() == 0 {
+		return digits(k.GetLimit()) + " at once"
 	}
 	return digits(k.GetLimit()) + " per " + span(k.GetDurationMs())
 }

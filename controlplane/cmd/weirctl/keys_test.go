@@ -104,3 +104,25 @@ These counts are what regions have stored; weirctl explain shows what a node cou
 		}
 	}
 }
+
+// What is held, by whom and since when; a holder's label is shown without what a terminal would obey.
+func TestKeysHeld(t *testing.T) {
+	w := newWorld(t)
+	w.want(t, w.run(t, "keys", "held"), exitOK, "nothing is held; 0 nodes reported\n")
+	w.held = controlplane.HeldReport{Now: now, Nodes: 2, Oldest: 3 * time.Second, Held: []controlplane.Held{
+		{Kind: "lease", Workspace: "acme", Namespace: "exports", Identifier: "org_7", Holder: "job\x1b[2J", Region: "eu", Node: "eu-1",
+			SinceMs: now.Add(-time.Hour).UnixMilli(), Amount: 1},
+		{Kind: "reservation", Workspace: "acme", Namespace: "tokens", Identifier: "org_7", Region: "us", Node: "us-1",
+			SinceMs: now.Add(-time.Minute).UnixMilli(), EndsMs: now.Add(30 * time.Second).UnixMilli(), Amount: 4_000},
+	}}
+	w.want(t, w.run(t, "keys", "held", "--workspace=acme", "--identifier=org_7", "--limit=2"), exitOK, `
+WORKSPACE  NAMESPACE  IDENTIFIER  WHAT         AMOUNT  HOLDER   REGION  NODE  FOR  ENDS IN
+acme       exports    org_7       lease        1       job?[2J  eu      eu-1  1h   -
+acme       tokens     org_7       reservation  4,000   -        us      us-1  1m   30s
+
+as 2 nodes reported, up to 3s ago; of each node what it has held longest
+`)
+	if want := (controlplane.HeldQuery{Workspace: "acme", Identifier: "org_7", Limit: 2}); w.heldQuery != want {
+		t.Errorf("asked for %+v, want %+v", w.heldQuery, want)
+	}
+}

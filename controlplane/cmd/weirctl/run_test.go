@@ -64,6 +64,8 @@ type world struct {
 	fleet       controlplane.Fleet
 	top         controlplane.TopKeys
 	topQuery    controlplane.TopQuery
+	held        controlplane.HeldReport
+	heldQuery   controlplane.HeldQuery
 	key         controlplane.KeyReport
 	keyQuery    controlplane.KeyQuery
 	rollouts    rollouts
@@ -108,6 +110,10 @@ func newWorldThat(t *testing.T, asks bool) *world {
 		TopKeys: func(_ context.Context, q controlplane.TopQuery) (controlplane.TopKeys, error) {
 			w.topQuery = q
 			return w.top, w.schedule.err
+		},
+		Held: func(_ context.Context, q controlplane.HeldQuery) (controlplane.HeldReport, error) {
+			w.heldQuery = q
+			return w.held, w.schedule.err
 		},
 		Key: func(_ context.Context, q controlplane.KeyQuery) (controlplane.KeyReport, error) {
 			w.keyQuery = q

@@ -1694,6 +1694,223 @@ func (*ReleaseResponse) Descriptor() ([]byte, []int) {
 	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{22}
 }
 
+type ExplainLeaseRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Workspace     string                 `protobuf:"bytes,1,opt,name=workspace,proto3" json:"workspace,omitempty"`   // 1 to 191 bytes
+	Namespace     string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`   // 1 to 255 bytes
+	Identifier    string                 `protobuf:"bytes,3,opt,name=identifier,proto3" json:"identifier,omitempty"` // 1 to 255 bytes
+	Limit         int64                  `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`          // 0 to 2^53 - 1
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExplainLeaseRequest) Reset() {
+	*x = ExplainLeaseRequest{}
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExplainLeaseRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExplainLeaseRequest) ProtoMessage() {}
+
+func (x *ExplainLeaseRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExplainLeaseRequest.ProtoReflect.Descriptor instead.
+func (*ExplainLeaseRequest) Descriptor() ([]byte, []int) {
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *ExplainLeaseRequest) GetWorkspace() string {
+	if x != nil {
+		return x.Workspace
+	}
+	return ""
+}
+
+func (x *ExplainLeaseRequest) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *ExplainLeaseRequest) GetIdentifier() string {
+	if x != nil {
+		return x.Identifier
+	}
+	return ""
+}
+
+func (x *ExplainLeaseRequest) GetLimit() int64 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+// ExplainLeaseResponse is what one node knew at one moment.
+type ExplainLeaseResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Summary       string                 `protobuf:"bytes,1,opt,name=summary,proto3" json:"summary,omitempty"`   // all of it in words
+	Decision      *AcquireResponse       `protobuf:"bytes,2,opt,name=decision,proto3" json:"decision,omitempty"` // without asking the origin
+	AtMs          int64                  `protobuf:"varint,3,opt,name=at_ms,json=atMs,proto3" json:"at_ms,omitempty"`
+	Overridden    bool                   `protobuf:"varint,4,opt,name=overridden,proto3" json:"overridden,omitempty"` // decision.override is the pattern, and set the limit
+	Shadow        bool                   `protobuf:"varint,5,opt,name=shadow,proto3" json:"shadow,omitempty"`
+	Outage        string                 `protobuf:"bytes,6,opt,name=outage,proto3" json:"outage,omitempty"`                               // local, open or closed
+	Known         bool                   `protobuf:"varint,7,opt,name=known,proto3" json:"known,omitempty"`                                // this node has leases of the key, or waits for some
+	Leases        int64                  `protobuf:"varint,8,opt,name=leases,proto3" json:"leases,omitempty"`                              // held on this node, without those by id
+	Slots         int64                  `protobuf:"varint,9,opt,name=slots,proto3" json:"slots,omitempty"`                                // that this node has for them
+	Others        int64                  `protobuf:"varint,10,opt,name=others,proto3" json:"others,omitempty"`                             // slots of other nodes, and leases by id, as the origin last said
+	Waiters       int64                  `protobuf:"varint,11,opt,name=waiters,proto3" json:"waiters,omitempty"`                           // that wait on this node
+	ValidForMs    int64                  `protobuf:"varint,12,opt,name=valid_for_ms,json=validForMs,proto3" json:"valid_for_ms,omitempty"` // until the node's slots end unless they are renewed
+	Starved       bool                   `protobuf:"varint,13,opt,name=starved,proto3" json:"starved,omitempty"`                           // others were refused lately: no slot is kept to spare
+	RestsForMs    int64                  `protobuf:"varint,14,opt,name=rests_for_ms,json=restsForMs,proto3" json:"rests_for_ms,omitempty"` // until the origin is called again after calls have failed
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExplainLeaseResponse) Reset() {
+	*x = ExplainLeaseResponse{}
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExplainLeaseResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExplainLeaseResponse) ProtoMessage() {}
+
+func (x *ExplainLeaseResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExplainLeaseResponse.ProtoReflect.Descriptor instead.
+func (*ExplainLeaseResponse) Descriptor() ([]byte, []int) {
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *ExplainLeaseResponse) GetSummary() string {
+	if x != nil {
+		return x.Summary
+	}
+	return ""
+}
+
+func (x *ExplainLeaseResponse) GetDecision() *AcquireResponse {
+	if x != nil {
+		return x.Decision
+	}
+	return nil
+}
+
+func (x *ExplainLeaseResponse) GetAtMs() int64 {
+	if x != nil {
+		return x.AtMs
+	}
+	return 0
+}
+
+func (x *ExplainLeaseResponse) GetOverridden() bool {
+	if x != nil {
+		return x.Overridden
+	}
+	return false
+}
+
+func (x *ExplainLeaseResponse) GetShadow() bool {
+	if x != nil {
+		return x.Shadow
+	}
+	return false
+}
+
+func (x *ExplainLeaseResponse) GetOutage() string {
+	if x != nil {
+		return x.Outage
+	}
+	return ""
+}
+
+func (x *ExplainLeaseResponse) GetKnown() bool {
+	if x != nil {
+		return x.Known
+	}
+	return false
+}
+
+func (x *ExplainLeaseResponse) GetLeases() int64 {
+	if x != nil {
+		return x.Leases
+	}
+	return 0
+}
+
+func (x *ExplainLeaseResponse) GetSlots() int64 {
+	if x != nil {
+		return x.Slots
+	}
+	return 0
+}
+
+func (x *ExplainLeaseResponse) GetOthers() int64 {
+	if x != nil {
+		return x.Others
+	}
+	return 0
+}
+
+func (x *ExplainLeaseResponse) GetWaiters() int64 {
+	if x != nil {
+		return x.Waiters
+	}
+	return 0
+}
+
+func (x *ExplainLeaseResponse) GetValidForMs() int64 {
+	if x != nil {
+		return x.ValidForMs
+	}
+	return 0
+}
+
+func (x *ExplainLeaseResponse) GetStarved() bool {
+	if x != nil {
+		return x.Starved
+	}
+	return false
+}
+
+func (x *ExplainLeaseResponse) GetRestsForMs() int64 {
+	if x != nil {
+		return x.RestsForMs
+	}
+	return 0
+}
+
 type LimitStreamRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Request       *LimitRequest          `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"`
@@ -1703,7 +1920,7 @@ type LimitStreamRequest struct {
 
 func (x *LimitStreamRequest) Reset() {
 	*x = LimitStreamRequest{}
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[23]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1715,7 +1932,7 @@ func (x *LimitStreamRequest) String() string {
 func (*LimitStreamRequest) ProtoMessage() {}
 
 func (x *LimitStreamRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[23]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1728,7 +1945,7 @@ func (x *LimitStreamRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LimitStreamRequest.ProtoReflect.Descriptor instead.
 func (*LimitStreamRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{23}
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *LimitStreamRequest) GetRequest() *LimitRequest {
@@ -1749,7 +1966,7 @@ type LimitStreamResponse struct {
 
 func (x *LimitStreamResponse) Reset() {
 	*x = LimitStreamResponse{}
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[24]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1761,7 +1978,7 @@ func (x *LimitStreamResponse) String() string {
 func (*LimitStreamResponse) ProtoMessage() {}
 
 func (x *LimitStreamResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[24]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1774,7 +1991,7 @@ func (x *LimitStreamResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LimitStreamResponse.ProtoReflect.Descriptor instead.
 func (*LimitStreamResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{24}
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *LimitStreamResponse) GetResponse() *LimitResponse {
@@ -1802,7 +2019,7 @@ type FieldViolation struct {
 
 func (x *FieldViolation) Reset() {
 	*x = FieldViolation{}
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[25]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1814,7 +2031,7 @@ func (x *FieldViolation) String() string {
 func (*FieldViolation) ProtoMessage() {}
 
 func (x *FieldViolation) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[25]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1827,7 +2044,7 @@ func (x *FieldViolation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FieldViolation.ProtoReflect.Descriptor instead.
 func (*FieldViolation) Descriptor() ([]byte, []int) {
-	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{25}
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *FieldViolation) GetField() string {
@@ -1860,7 +2077,7 @@ type ExplainRequest struct {
 
 func (x *ExplainRequest) Reset() {
 	*x = ExplainRequest{}
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[26]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1872,7 +2089,7 @@ func (x *ExplainRequest) String() string {
 func (*ExplainRequest) ProtoMessage() {}
 
 func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[26]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1885,7 +2102,7 @@ func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{26}
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ExplainRequest) GetWorkspace() string {
@@ -1971,7 +2188,7 @@ type ExplainResponse struct {
 
 func (x *ExplainResponse) Reset() {
 	*x = ExplainResponse{}
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[27]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1983,7 +2200,7 @@ func (x *ExplainResponse) String() string {
 func (*ExplainResponse) ProtoMessage() {}
 
 func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[27]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1996,7 +2213,7 @@ func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainResponse.ProtoReflect.Descriptor instead.
 func (*ExplainResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{27}
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ExplainResponse) GetSummary() string {
@@ -2194,7 +2411,7 @@ type ExplainedCell struct {
 
 func (x *ExplainedCell) Reset() {
 	*x = ExplainedCell{}
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[28]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2206,7 +2423,7 @@ func (x *ExplainedCell) String() string {
 func (*ExplainedCell) ProtoMessage() {}
 
 func (x *ExplainedCell) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[28]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2219,7 +2436,7 @@ func (x *ExplainedCell) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainedCell.ProtoReflect.Descriptor instead.
 func (*ExplainedCell) Descriptor() ([]byte, []int) {
-	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{28}
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ExplainedCell) GetSequence() int64 {
@@ -2311,7 +2528,7 @@ type TopKeysRequest struct {
 
 func (x *TopKeysRequest) Reset() {
 	*x = TopKeysRequest{}
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[29]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2323,7 +2540,7 @@ func (x *TopKeysRequest) String() string {
 func (*TopKeysRequest) ProtoMessage() {}
 
 func (x *TopKeysRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[29]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2336,7 +2553,7 @@ func (x *TopKeysRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopKeysRequest.ProtoReflect.Descriptor instead.
 func (*TopKeysRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{29}
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *TopKeysRequest) GetWorkspace() string {
@@ -2378,7 +2595,7 @@ type TopKeysResponse struct {
 
 func (x *TopKeysResponse) Reset() {
 	*x = TopKeysResponse{}
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[30]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2390,7 +2607,7 @@ func (x *TopKeysResponse) String() string {
 func (*TopKeysResponse) ProtoMessage() {}
 
 func (x *TopKeysResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[30]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2403,7 +2620,7 @@ func (x *TopKeysResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopKeysResponse.ProtoReflect.Descriptor instead.
 func (*TopKeysResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{30}
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *TopKeysResponse) GetAtMs() int64 {
@@ -2445,7 +2662,7 @@ type TopKey struct {
 
 func (x *TopKey) Reset() {
 	*x = TopKey{}
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[31]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2457,7 +2674,7 @@ func (x *TopKey) String() string {
 func (*TopKey) ProtoMessage() {}
 
 func (x *TopKey) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[31]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2470,7 +2687,7 @@ func (x *TopKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopKey.ProtoReflect.Descriptor instead.
 func (*TopKey) Descriptor() ([]byte, []int) {
-	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{31}
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *TopKey) GetWorkspace() string {
@@ -2662,7 +2879,34 @@ const file_weir_v1_ratelimit_proto_rawDesc = "" +
 	"\x06states\x18\x01 \x03(\x0e2\x13.weir.v1.LeaseStateR\x06states\"(\n" +
 	"\x0eReleaseRequest\x12\x16\n" +
 	"\x06leases\x18\x01 \x03(\tR\x06leases\"\x11\n" +
-	"\x0fReleaseResponse\"E\n" +
+	"\x0fReleaseResponse\"\x87\x01\n" +
+	"\x13ExplainLeaseRequest\x12\x1c\n" +
+	"\tworkspace\x18\x01 \x01(\tR\tworkspace\x12\x1c\n" +
+	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x1e\n" +
+	"\n" +
+	"identifier\x18\x03 \x01(\tR\n" +
+	"identifier\x12\x14\n" +
+	"\x05limit\x18\x04 \x01(\x03R\x05limit\"\x9f\x03\n" +
+	"\x14ExplainLeaseResponse\x12\x18\n" +
+	"\asummary\x18\x01 \x01(\tR\asummary\x124\n" +
+	"\bdecision\x18\x02 \x01(\v2\x18.weir.v1.AcquireResponseR\bdecision\x12\x13\n" +
+	"\x05at_ms\x18\x03 \x01(\x03R\x04atMs\x12\x1e\n" +
+	"\n" +
+	"overridden\x18\x04 \x01(\bR\n" +
+	"overridden\x12\x16\n" +
+	"\x06shadow\x18\x05 \x01(\bR\x06shadow\x12\x16\n" +
+	"\x06outage\x18\x06 \x01(\tR\x06outage\x12\x14\n" +
+	"\x05known\x18\a \x01(\bR\x05known\x12\x16\n" +
+	"\x06leases\x18\b \x01(\x03R\x06leases\x12\x14\n" +
+	"\x05slots\x18\t \x01(\x03R\x05slots\x12\x16\n" +
+	"\x06others\x18\n" +
+	" \x01(\x03R\x06others\x12\x18\n" +
+	"\awaiters\x18\v \x01(\x03R\awaiters\x12 \n" +
+	"\fvalid_for_ms\x18\f \x01(\x03R\n" +
+	"validForMs\x12\x18\n" +
+	"\astarved\x18\r \x01(\bR\astarved\x12 \n" +
+	"\frests_for_ms\x18\x0e \x01(\x03R\n" +
+	"restsForMs\"E\n" +
 	"\x12LimitStreamRequest\x12/\n" +
 	"\arequest\x18\x01 \x01(\v2\x15.weir.v1.LimitRequestR\arequest\"\x82\x01\n" +
 	"\x13LimitStreamResponse\x122\n" +
@@ -2770,7 +3014,7 @@ const file_weir_v1_ratelimit_proto_rawDesc = "" +
 	"\x12TOP_BY_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
 	"TOP_BY_HOT\x10\x01\x12\x11\n" +
-	"\rTOP_BY_DENIED\x10\x022\xeb\x06\n" +
+	"\rTOP_BY_DENIED\x10\x022\xb8\a\n" +
 	"\x10RateLimitService\x126\n" +
 	"\x05Limit\x12\x15.weir.v1.LimitRequest\x1a\x16.weir.v1.LimitResponse\x12B\n" +
 	"\tLimitMany\x12\x19.weir.v1.LimitManyRequest\x1a\x1a.weir.v1.LimitManyResponse\x123\n" +
@@ -2783,7 +3027,8 @@ const file_weir_v1_ratelimit_proto_rawDesc = "" +
 	"\x06Extend\x12\x16.weir.v1.ExtendRequest\x1a\x17.weir.v1.ExtendResponse\x12<\n" +
 	"\aAcquire\x12\x17.weir.v1.AcquireRequest\x1a\x18.weir.v1.AcquireResponse\x126\n" +
 	"\x05Renew\x12\x15.weir.v1.RenewRequest\x1a\x16.weir.v1.RenewResponse\x12<\n" +
-	"\aRelease\x12\x17.weir.v1.ReleaseRequest\x1a\x18.weir.v1.ReleaseResponse\x12L\n" +
+	"\aRelease\x12\x17.weir.v1.ReleaseRequest\x1a\x18.weir.v1.ReleaseResponse\x12K\n" +
+	"\fExplainLease\x12\x1c.weir.v1.ExplainLeaseRequest\x1a\x1d.weir.v1.ExplainLeaseResponse\x12L\n" +
 	"\vLimitStream\x12\x1b.weir.v1.LimitStreamRequest\x1a\x1c.weir.v1.LimitStreamResponse(\x010\x01\x12<\n" +
 	"\aTopKeys\x12\x17.weir.v1.TopKeysRequest\x1a\x18.weir.v1.TopKeysResponseB8Z6github.com/weirhq/weir/shared/gen/proto/weir/v1;weirv1b\x06proto3"
 
@@ -2800,43 +3045,45 @@ func file_weir_v1_ratelimit_proto_rawDescGZIP() []byte {
 }
 
 var file_weir_v1_ratelimit_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_weir_v1_ratelimit_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
+var file_weir_v1_ratelimit_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
 var file_weir_v1_ratelimit_proto_goTypes = []any{
-	(Source)(0),                 // 0: weir.v1.Source
-	(LeaseState)(0),             // 1: weir.v1.LeaseState
-	(TopBy)(0),                  // 2: weir.v1.TopBy
-	(*LimitRequest)(nil),        // 3: weir.v1.LimitRequest
-	(*LimitResponse)(nil),       // 4: weir.v1.LimitResponse
-	(*LimitManyRequest)(nil),    // 5: weir.v1.LimitManyRequest
-	(*LimitManyResponse)(nil),   // 6: weir.v1.LimitManyResponse
-	(*PeekRequest)(nil),         // 7: weir.v1.PeekRequest
-	(*PeekResponse)(nil),        // 8: weir.v1.PeekResponse
-	(*RefundRequest)(nil),       // 9: weir.v1.RefundRequest
-	(*RefundResponse)(nil),      // 10: weir.v1.RefundResponse
-	(*ReserveRequest)(nil),      // 11: weir.v1.ReserveRequest
-	(*ReserveResponse)(nil),     // 12: weir.v1.ReserveResponse
-	(*SettleRequest)(nil),       // 13: weir.v1.SettleRequest
-	(*SettleResponse)(nil),      // 14: weir.v1.SettleResponse
-	(*CancelRequest)(nil),       // 15: weir.v1.CancelRequest
-	(*CancelResponse)(nil),      // 16: weir.v1.CancelResponse
-	(*ExtendRequest)(nil),       // 17: weir.v1.ExtendRequest
-	(*ExtendResponse)(nil),      // 18: weir.v1.ExtendResponse
-	(*Settlement)(nil),          // 19: weir.v1.Settlement
-	(*AcquireRequest)(nil),      // 20: weir.v1.AcquireRequest
-	(*AcquireResponse)(nil),     // 21: weir.v1.AcquireResponse
-	(*RenewRequest)(nil),        // 22: weir.v1.RenewRequest
-	(*RenewResponse)(nil),       // 23: weir.v1.RenewResponse
-	(*ReleaseRequest)(nil),      // 24: weir.v1.ReleaseRequest
-	(*ReleaseResponse)(nil),     // 25: weir.v1.ReleaseResponse
-	(*LimitStreamRequest)(nil),  // 26: weir.v1.LimitStreamRequest
-	(*LimitStreamResponse)(nil), // 27: weir.v1.LimitStreamResponse
-	(*FieldViolation)(nil),      // 28: weir.v1.FieldViolation
-	(*ExplainRequest)(nil),      // 29: weir.v1.ExplainRequest
-	(*ExplainResponse)(nil),     // 30: weir.v1.ExplainResponse
-	(*ExplainedCell)(nil),       // 31: weir.v1.ExplainedCell
-	(*TopKeysRequest)(nil),      // 32: weir.v1.TopKeysRequest
-	(*TopKeysResponse)(nil),     // 33: weir.v1.TopKeysResponse
-	(*TopKey)(nil),              // 34: weir.v1.TopKey
+	(Source)(0),                  // 0: weir.v1.Source
+	(LeaseState)(0),              // 1: weir.v1.LeaseState
+	(TopBy)(0),                   // 2: weir.v1.TopBy
+	(*LimitRequest)(nil),         // 3: weir.v1.LimitRequest
+	(*LimitResponse)(nil),        // 4: weir.v1.LimitResponse
+	(*LimitManyRequest)(nil),     // 5: weir.v1.LimitManyRequest
+	(*LimitManyResponse)(nil),    // 6: weir.v1.LimitManyResponse
+	(*PeekRequest)(nil),          // 7: weir.v1.PeekRequest
+	(*PeekResponse)(nil),         // 8: weir.v1.PeekResponse
+	(*RefundRequest)(nil),        // 9: weir.v1.RefundRequest
+	(*RefundResponse)(nil),       // 10: weir.v1.RefundResponse
+	(*ReserveRequest)(nil),       // 11: weir.v1.ReserveRequest
+	(*ReserveResponse)(nil),      // 12: weir.v1.ReserveResponse
+	(*SettleRequest)(nil),        // 13: weir.v1.SettleRequest
+	(*SettleResponse)(nil),       // 14: weir.v1.SettleResponse
+	(*CancelRequest)(nil),        // 15: weir.v1.CancelRequest
+	(*CancelResponse)(nil),       // 16: weir.v1.CancelResponse
+	(*ExtendRequest)(nil),        // 17: weir.v1.ExtendRequest
+	(*ExtendResponse)(nil),       // 18: weir.v1.ExtendResponse
+	(*Settlement)(nil),           // 19: weir.v1.Settlement
+	(*AcquireRequest)(nil),       // 20: weir.v1.AcquireRequest
+	(*AcquireResponse)(nil),      // 21: weir.v1.AcquireResponse
+	(*RenewRequest)(nil),         // 22: weir.v1.RenewRequest
+	(*RenewResponse)(nil),        // 23: weir.v1.RenewResponse
+	(*ReleaseRequest)(nil),       // 24: weir.v1.ReleaseRequest
+	(*ReleaseResponse)(nil),      // 25: weir.v1.ReleaseResponse
+	(*ExplainLeaseRequest)(nil),  // 26: weir.v1.ExplainLeaseRequest
+	(*ExplainLeaseResponse)(nil), // 27: weir.v1.ExplainLeaseResponse
+	(*LimitStreamRequest)(nil),   // 28: weir.v1.LimitStreamRequest
+	(*LimitStreamResponse)(nil),  // 29: weir.v1.LimitStreamResponse
+	(*FieldViolation)(nil),       // 30: weir.v1.FieldViolation
+	(*ExplainRequest)(nil),       // 31: weir.v1.ExplainRequest
+	(*ExplainResponse)(nil),      // 32: weir.v1.ExplainResponse
+	(*ExplainedCell)(nil),        // 33: weir.v1.ExplainedCell
+	(*TopKeysRequest)(nil),       // 34: weir.v1.TopKeysRequest
+	(*TopKeysResponse)(nil),      // 35: weir.v1.TopKeysResponse
+	(*TopKey)(nil),               // 36: weir.v1.TopKey
 }
 var file_weir_v1_ratelimit_proto_depIdxs = []int32{
 	0,  // 0: weir.v1.LimitResponse.source:type_name -> weir.v1.Source
@@ -2850,47 +3097,50 @@ var file_weir_v1_ratelimit_proto_depIdxs = []int32{
 	19, // 8: weir.v1.ExtendResponse.settlement:type_name -> weir.v1.Settlement
 	0,  // 9: weir.v1.AcquireResponse.source:type_name -> weir.v1.Source
 	1,  // 10: weir.v1.RenewResponse.states:type_name -> weir.v1.LeaseState
-	3,  // 11: weir.v1.LimitStreamRequest.request:type_name -> weir.v1.LimitRequest
-	4,  // 12: weir.v1.LimitStreamResponse.response:type_name -> weir.v1.LimitResponse
-	28, // 13: weir.v1.LimitStreamResponse.violations:type_name -> weir.v1.FieldViolation
-	4,  // 14: weir.v1.ExplainResponse.decision:type_name -> weir.v1.LimitResponse
-	31, // 15: weir.v1.ExplainResponse.current:type_name -> weir.v1.ExplainedCell
-	31, // 16: weir.v1.ExplainResponse.previous:type_name -> weir.v1.ExplainedCell
-	2,  // 17: weir.v1.TopKeysRequest.by:type_name -> weir.v1.TopBy
-	34, // 18: weir.v1.TopKeysResponse.keys:type_name -> weir.v1.TopKey
-	3,  // 19: weir.v1.RateLimitService.Limit:input_type -> weir.v1.LimitRequest
-	5,  // 20: weir.v1.RateLimitService.LimitMany:input_type -> weir.v1.LimitManyRequest
-	7,  // 21: weir.v1.RateLimitService.Peek:input_type -> weir.v1.PeekRequest
-	9,  // 22: weir.v1.RateLimitService.Refund:input_type -> weir.v1.RefundRequest
-	29, // 23: weir.v1.RateLimitService.Explain:input_type -> weir.v1.ExplainRequest
-	11, // 24: weir.v1.RateLimitService.Reserve:input_type -> weir.v1.ReserveRequest
-	13, // 25: weir.v1.RateLimitService.Settle:input_type -> weir.v1.SettleRequest
-	15, // 26: weir.v1.RateLimitService.Cancel:input_type -> weir.v1.CancelRequest
-	17, // 27: weir.v1.RateLimitService.Extend:input_type -> weir.v1.ExtendRequest
-	20, // 28: weir.v1.RateLimitService.Acquire:input_type -> weir.v1.AcquireRequest
-	22, // 29: weir.v1.RateLimitService.Renew:input_type -> weir.v1.RenewRequest
-	24, // 30: weir.v1.RateLimitService.Release:input_type -> weir.v1.ReleaseRequest
-	26, // 31: weir.v1.RateLimitService.LimitStream:input_type -> weir.v1.LimitStreamRequest
-	32, // 32: weir.v1.RateLimitService.TopKeys:input_type -> weir.v1.TopKeysRequest
-	4,  // 33: weir.v1.RateLimitService.Limit:output_type -> weir.v1.LimitResponse
-	6,  // 34: weir.v1.RateLimitService.LimitMany:output_type -> weir.v1.LimitManyResponse
-	8,  // 35: weir.v1.RateLimitService.Peek:output_type -> weir.v1.PeekResponse
-	10, // 36: weir.v1.RateLimitService.Refund:output_type -> weir.v1.RefundResponse
-	30, // 37: weir.v1.RateLimitService.Explain:output_type -> weir.v1.ExplainResponse
-	12, // 38: weir.v1.RateLimitService.Reserve:output_type -> weir.v1.ReserveResponse
-	14, // 39: weir.v1.RateLimitService.Settle:output_type -> weir.v1.SettleResponse
-	16, // 40: weir.v1.RateLimitService.Cancel:output_type -> weir.v1.CancelResponse
-	18, // 41: weir.v1.RateLimitService.Extend:output_type -> weir.v1.ExtendResponse
-	21, // 42: weir.v1.RateLimitService.Acquire:output_type -> weir.v1.AcquireResponse
-	23, // 43: weir.v1.RateLimitService.Renew:output_type -> weir.v1.RenewResponse
-	25, // 44: weir.v1.RateLimitService.Release:output_type -> weir.v1.ReleaseResponse
-	27, // 45: weir.v1.RateLimitService.LimitStream:output_type -> weir.v1.LimitStreamResponse
-	33, // 46: weir.v1.RateLimitService.TopKeys:output_type -> weir.v1.TopKeysResponse
-	33, // [33:47] is the sub-list for method output_type
-	19, // [19:33] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	21, // 11: weir.v1.ExplainLeaseResponse.decision:type_name -> weir.v1.AcquireResponse
+	3,  // 12: weir.v1.LimitStreamRequest.request:type_name -> weir.v1.LimitRequest
+	4,  // 13: weir.v1.LimitStreamResponse.response:type_name -> weir.v1.LimitResponse
+	30, // 14: weir.v1.LimitStreamResponse.violations:type_name -> weir.v1.FieldViolation
+	4,  // 15: weir.v1.ExplainResponse.decision:type_name -> weir.v1.LimitResponse
+	33, // 16: weir.v1.ExplainResponse.current:type_name -> weir.v1.ExplainedCell
+	33, // 17: weir.v1.ExplainResponse.previous:type_name -> weir.v1.ExplainedCell
+	2,  // 18: weir.v1.TopKeysRequest.by:type_name -> weir.v1.TopBy
+	36, // 19: weir.v1.TopKeysResponse.keys:type_name -> weir.v1.TopKey
+	3,  // 20: weir.v1.RateLimitService.Limit:input_type -> weir.v1.LimitRequest
+	5,  // 21: weir.v1.RateLimitService.LimitMany:input_type -> weir.v1.LimitManyRequest
+	7,  // 22: weir.v1.RateLimitService.Peek:input_type -> weir.v1.PeekRequest
+	9,  // 23: weir.v1.RateLimitService.Refund:input_type -> weir.v1.RefundRequest
+	31, // 24: weir.v1.RateLimitService.Explain:input_type -> weir.v1.ExplainRequest
+	11, // 25: weir.v1.RateLimitService.Reserve:input_type -> weir.v1.ReserveRequest
+	13, // 26: weir.v1.RateLimitService.Settle:input_type -> weir.v1.SettleRequest
+	15, // 27: weir.v1.RateLimitService.Cancel:input_type -> weir.v1.CancelRequest
+	17, // 28: weir.v1.RateLimitService.Extend:input_type -> weir.v1.ExtendRequest
+	20, // 29: weir.v1.RateLimitService.Acquire:input_type -> weir.v1.AcquireRequest
+	22, // 30: weir.v1.RateLimitService.Renew:input_type -> weir.v1.RenewRequest
+	24, // 31: weir.v1.RateLimitService.Release:input_type -> weir.v1.ReleaseRequest
+	26, // 32: weir.v1.RateLimitService.ExplainLease:input_type -> weir.v1.ExplainLeaseRequest
+	28, // 33: weir.v1.RateLimitService.LimitStream:input_type -> weir.v1.LimitStreamRequest
+	34, // 34: weir.v1.RateLimitService.TopKeys:input_type -> weir.v1.TopKeysRequest
+	4,  // 35: weir.v1.RateLimitService.Limit:output_type -> weir.v1.LimitResponse
+	6,  // 36: weir.v1.RateLimitService.LimitMany:output_type -> weir.v1.LimitManyResponse
+	8,  // 37: weir.v1.RateLimitService.Peek:output_type -> weir.v1.PeekResponse
+	10, // 38: weir.v1.RateLimitService.Refund:output_type -> weir.v1.RefundResponse
+	32, // 39: weir.v1.RateLimitService.Explain:output_type -> weir.v1.ExplainResponse
+	12, // 40: weir.v1.RateLimitService.Reserve:output_type -> weir.v1.ReserveResponse
+	14, // 41: weir.v1.RateLimitService.Settle:output_type -> weir.v1.SettleResponse
+	16, // 42: weir.v1.RateLimitService.Cancel:output_type -> weir.v1.CancelResponse
+	18, // 43: weir.v1.RateLimitService.Extend:output_type -> weir.v1.ExtendResponse
+	21, // 44: weir.v1.RateLimitService.Acquire:output_type -> weir.v1.AcquireResponse
+	23, // 45: weir.v1.RateLimitService.Renew:output_type -> weir.v1.RenewResponse
+	25, // 46: weir.v1.RateLimitService.Release:output_type -> weir.v1.ReleaseResponse
+	27, // 47: weir.v1.RateLimitService.ExplainLease:output_type -> weir.v1.ExplainLeaseResponse
+	29, // 48: weir.v1.RateLimitService.LimitStream:output_type -> weir.v1.LimitStreamResponse
+	35, // 49: weir.v1.RateLimitService.TopKeys:output_type -> weir.v1.TopKeysResponse
+	35, // [35:50] is the sub-list for method output_type
+	20, // [20:35] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_weir_v1_ratelimit_proto_init() }
@@ -2898,14 +3148,14 @@ func file_weir_v1_ratelimit_proto_init() {
 	if File_weir_v1_ratelimit_proto != nil {
 		return
 	}
-	file_weir_v1_ratelimit_proto_msgTypes[31].OneofWrappers = []any{}
+	file_weir_v1_ratelimit_proto_msgTypes[33].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_v1_ratelimit_proto_rawDesc), len(file_weir_v1_ratelimit_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   32,
+			NumMessages:   34,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -21,20 +21,21 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	RateLimitService_Limit_FullMethodName       = "/weir.v1.RateLimitService/Limit"
-	RateLimitService_LimitMany_FullMethodName   = "/weir.v1.RateLimitService/LimitMany"
-	RateLimitService_Peek_FullMethodName        = "/weir.v1.RateLimitService/Peek"
-	RateLimitService_Refund_FullMethodName      = "/weir.v1.RateLimitService/Refund"
-	RateLimitService_Explain_FullMethodName     = "/weir.v1.RateLimitService/Explain"
-	RateLimitService_Reserve_FullMethodName     = "/weir.v1.RateLimitService/Reserve"
-	RateLimitService_Settle_FullMethodName      = "/weir.v1.RateLimitService/Settle"
-	RateLimitService_Cancel_FullMethodName      = "/weir.v1.RateLimitService/Cancel"
-	RateLimitService_Extend_FullMethodName      = "/weir.v1.RateLimitService/Extend"
-	RateLimitService_Acquire_FullMethodName     = "/weir.v1.RateLimitService/Acquire"
-	RateLimitService_Renew_FullMethodName       = "/weir.v1.RateLimitService/Renew"
-	RateLimitService_Release_FullMethodName     = "/weir.v1.RateLimitService/Release"
-	RateLimitService_LimitStream_FullMethodName = "/weir.v1.RateLimitService/LimitStream"
-	RateLimitService_TopKeys_FullMethodName     = "/weir.v1.RateLimitService/TopKeys"
+	RateLimitService_Limit_FullMethodName        = "/weir.v1.RateLimitService/Limit"
+	RateLimitService_LimitMany_FullMethodName    = "/weir.v1.RateLimitService/LimitMany"
+	RateLimitService_Peek_FullMethodName         = "/weir.v1.RateLimitService/Peek"
+	RateLimitService_Refund_FullMethodName       = "/weir.v1.RateLimitService/Refund"
+	RateLimitService_Explain_FullMethodName      = "/weir.v1.RateLimitService/Explain"
+	RateLimitService_Reserve_FullMethodName      = "/weir.v1.RateLimitService/Reserve"
+	RateLimitService_Settle_FullMethodName       = "/weir.v1.RateLimitService/Settle"
+	RateLimitService_Cancel_FullMethodName       = "/weir.v1.RateLimitService/Cancel"
+	RateLimitService_Extend_FullMethodName       = "/weir.v1.RateLimitService/Extend"
+	RateLimitService_Acquire_FullMethodName      = "/weir.v1.RateLimitService/Acquire"
+	RateLimitService_Renew_FullMethodName        = "/weir.v1.RateLimitService/Renew"
+	RateLimitService_Release_FullMethodName      = "/weir.v1.RateLimitService/Release"
+	RateLimitService_ExplainLease_FullMethodName = "/weir.v1.RateLimitService/ExplainLease"
+	RateLimitService_LimitStream_FullMethodName  = "/weir.v1.RateLimitService/LimitStream"
+	RateLimitService_TopKeys_FullMethodName      = "/weir.v1.RateLimitService/TopKeys"
 )
 
 // RateLimitServiceClient is the client API for RateLimitService service.
@@ -79,6 +80,9 @@ type RateLimitServiceClient interface {
 	// Release ends leases, at any node of the region. One that has ended is no error. Unavailable when the origin has not
 	// answered: some may be held until their time to live is over, or until they are released again.
 	Release(ctx context.Context, in *ReleaseRequest, opts ...grpc.CallOption) (*ReleaseResponse, error)
+	// ExplainLease tells how this node would answer an Acquire, and what it knows of the key. It grants nothing and calls
+	// no other server.
+	ExplainLease(ctx context.Context, in *ExplainLeaseRequest, opts ...grpc.CallOption) (*ExplainLeaseResponse, error)
 	// LimitStream is Limit for callers with many requests, one after another: each is
 	// answered in its turn. A request at fault is answered with its violations, and
 	// harms no other. A node that stops ends the stream with unavailable; what was not
@@ -217,6 +221,16 @@ func (c *rateLimitServiceClient) Release(ctx context.Context, in *ReleaseRequest
 	return out, nil
 }
 
+func (c *rateLimitServiceClient) ExplainLease(ctx context.Context, in *ExplainLeaseRequest, opts ...grpc.CallOption) (*ExplainLeaseResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ExplainLeaseResponse)
+	err := c.cc.Invoke(ctx, RateLimitService_ExplainLease_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *rateLimitServiceClient) LimitStream(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[LimitStreamRequest, LimitStreamResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &RateLimitService_ServiceDesc.Streams[0], RateLimitService_LimitStream_FullMethodName, cOpts...)
@@ -282,6 +296,9 @@ type RateLimitServiceServer interface {
 	// Release ends leases, at any node of the region. One that has ended is no error. Unavailable when the origin has not
 	// answered: some may be held until their time to live is over, or until they are released again.
 	Release(context.Context, *ReleaseRequest) (*ReleaseResponse, error)
+	// ExplainLease tells how this node would answer an Acquire, and what it knows of the key. It grants nothing and calls
+	// no other server.
+	ExplainLease(context.Context, *ExplainLeaseRequest) (*ExplainLeaseResponse, error)
 	// LimitStream is Limit for callers with many requests, one after another: each is
 	// answered in its turn. A request at fault is answered with its violations, and
 	// harms no other. A node that stops ends the stream with unavailable; what was not
@@ -335,6 +352,9 @@ func (UnimplementedRateLimitServiceServer) Renew(context.Context, *RenewRequest)
 }
 func (UnimplementedRateLimitServiceServer) Release(context.Context, *ReleaseRequest) (*ReleaseResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Release not implemented")
+}
+func (UnimplementedRateLimitServiceServer) ExplainLease(context.Context, *ExplainLeaseRequest) (*ExplainLeaseResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ExplainLease not implemented")
 }
 func (UnimplementedRateLimitServiceServer) LimitStream(grpc.BidiStreamingServer[LimitStreamRequest, LimitStreamResponse]) error {
 	return status.Error(codes.Unimplemented, "method LimitStream not implemented")
@@ -579,6 +599,24 @@ func _RateLimitService_Release_Handler(srv interface{}, ctx context.Context, dec
 	return interceptor(ctx, in, info, handler)
 }
 
+func _RateLimitService_ExplainLease_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ExplainLeaseRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RateLimitServiceServer).ExplainLease(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: RateLimitService_ExplainLease_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RateLimitServiceServer).ExplainLease(ctx, req.(*ExplainLeaseRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _RateLimitService_LimitStream_Handler(srv interface{}, stream grpc.ServerStream) error {
 	return srv.(RateLimitServiceServer).LimitStream(&grpc.GenericServerStream[LimitStreamRequest, LimitStreamResponse]{ServerStream: stream})
 }
@@ -658,6 +696,10 @@ var RateLimitService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Release",
 			Handler:    _RateLimitService_Release_Handler,
+		},
+		{
+			MethodName: "ExplainLease",
+			Handler:    _RateLimitService_ExplainLease_Handler,
 		},
 		{
 			MethodName: "TopKeys",

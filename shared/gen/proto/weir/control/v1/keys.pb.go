@@ -402,6 +402,275 @@ func (x *LimitKey) GetLimit() int64 {
 	return 0
 }
 
+type ListHeldRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Workspace     string                 `protobuf:"bytes,1,opt,name=workspace,proto3" json:"workspace,omitempty"`   // at most 191 bytes; empty: all
+	Namespace     string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`   // at most 255 bytes; empty: all
+	Identifier    string                 `protobuf:"bytes,3,opt,name=identifier,proto3" json:"identifier,omitempty"` // at most 255 bytes; empty: all
+	Limit         int32                  `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`          // 1 to 100; 0 is 20
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListHeldRequest) Reset() {
+	*x = ListHeldRequest{}
+	mi := &file_weir_control_v1_keys_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListHeldRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListHeldRequest) ProtoMessage() {}
+
+func (x *ListHeldRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_control_v1_keys_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListHeldRequest.ProtoReflect.Descriptor instead.
+func (*ListHeldRequest) Descriptor() ([]byte, []int) {
+	return file_weir_control_v1_keys_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *ListHeldRequest) GetWorkspace() string {
+	if x != nil {
+		return x.Workspace
+	}
+	return ""
+}
+
+func (x *ListHeldRequest) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *ListHeldRequest) GetIdentifier() string {
+	if x != nil {
+		return x.Identifier
+	}
+	return ""
+}
+
+func (x *ListHeldRequest) GetLimit() int32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+type ListHeldResponse struct {
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	NowMs           int64                  `protobuf:"varint,1,opt,name=now_ms,json=nowMs,proto3" json:"now_ms,omitempty"`                               // Unix ms by the clock of the database
+	Held            []*Held                `protobuf:"bytes,2,rep,name=held,proto3" json:"held,omitempty"`                                               // longest first
+	Nodes           int32                  `protobuf:"varint,3,opt,name=nodes,proto3" json:"nodes,omitempty"`                                            // that reported
+	NodesUnreadable int32                  `protobuf:"varint,4,opt,name=nodes_unreadable,json=nodesUnreadable,proto3" json:"nodes_unreadable,omitempty"` // whose report could not be read
+	Truncated       bool                   `protobuf:"varint,5,opt,name=truncated,proto3" json:"truncated,omitempty"`                                    // more nodes reported than an answer takes in
+	OldestMs        int64                  `protobuf:"varint,6,opt,name=oldest_ms,json=oldestMs,proto3" json:"oldest_ms,omitempty"`                      // age of the oldest report
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *ListHeldResponse) Reset() {
+	*x = ListHeldResponse{}
+	mi := &file_weir_control_v1_keys_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListHeldResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListHeldResponse) ProtoMessage() {}
+
+func (x *ListHeldResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_control_v1_keys_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListHeldResponse.ProtoReflect.Descriptor instead.
+func (*ListHeldResponse) Descriptor() ([]byte, []int) {
+	return file_weir_control_v1_keys_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *ListHeldResponse) GetNowMs() int64 {
+	if x != nil {
+		return x.NowMs
+	}
+	return 0
+}
+
+func (x *ListHeldResponse) GetHeld() []*Held {
+	if x != nil {
+		return x.Held
+	}
+	return nil
+}
+
+func (x *ListHeldResponse) GetNodes() int32 {
+	if x != nil {
+		return x.Nodes
+	}
+	return 0
+}
+
+func (x *ListHeldResponse) GetNodesUnreadable() int32 {
+	if x != nil {
+		return x.NodesUnreadable
+	}
+	return 0
+}
+
+func (x *ListHeldResponse) GetTruncated() bool {
+	if x != nil {
+		return x.Truncated
+	}
+	return false
+}
+
+func (x *ListHeldResponse) GetOldestMs() int64 {
+	if x != nil {
+		return x.OldestMs
+	}
+	return 0
+}
+
+// Held is a lease of a concurrency limit, or a reservation's part of one key.
+type Held struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"` // lease or reservation
+	Workspace     string                 `protobuf:"bytes,2,opt,name=workspace,proto3" json:"workspace,omitempty"`
+	Namespace     string                 `protobuf:"bytes,3,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Identifier    string                 `protobuf:"bytes,4,opt,name=identifier,proto3" json:"identifier,omitempty"`
+	Holder        string                 `protobuf:"bytes,5,opt,name=holder,proto3" json:"holder,omitempty"` // as who holds it gave it; may be empty
+	Region        string                 `protobuf:"bytes,6,opt,name=region,proto3" json:"region,omitempty"`
+	Node          string                 `protobuf:"bytes,7,opt,name=node,proto3" json:"node,omitempty"`                       // that holds it, or has to do with it
+	SinceMs       int64                  `protobuf:"varint,8,opt,name=since_ms,json=sinceMs,proto3" json:"since_ms,omitempty"` // Unix ms by the node's clock
+	EndsMs        int64                  `protobuf:"varint,9,opt,name=ends_ms,json=endsMs,proto3" json:"ends_ms,omitempty"`    // Unix ms; 0: not before it is released
+	Amount        int64                  `protobuf:"varint,10,opt,name=amount,proto3" json:"amount,omitempty"`                 // slots of a lease, cost of a reservation
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Held) Reset() {
+	*x = Held{}
+	mi := &file_weir_control_v1_keys_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Held) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Held) ProtoMessage() {}
+
+func (x *Held) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_control_v1_keys_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Held.ProtoReflect.Descriptor instead.
+func (*Held) Descriptor() ([]byte, []int) {
+	return file_weir_control_v1_keys_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Held) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *Held) GetWorkspace() string {
+	if x != nil {
+		return x.Workspace
+	}
+	return ""
+}
+
+func (x *Held) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *Held) GetIdentifier() string {
+	if x != nil {
+		return x.Identifier
+	}
+	return ""
+}
+
+func (x *Held) GetHolder() string {
+	if x != nil {
+		return x.Holder
+	}
+	return ""
+}
+
+func (x *Held) GetRegion() string {
+	if x != nil {
+		return x.Region
+	}
+	return ""
+}
+
+func (x *Held) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *Held) GetSinceMs() int64 {
+	if x != nil {
+		return x.SinceMs
+	}
+	return 0
+}
+
+func (x *Held) GetEndsMs() int64 {
+	if x != nil {
+		return x.EndsMs
+	}
+	return 0
+}
+
+func (x *Held) GetAmount() int64 {
+	if x != nil {
+		return x.Amount
+	}
+	return 0
+}
+
 type TopKeysRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Workspace     string                 `protobuf:"bytes,1,opt,name=workspace,proto3" json:"workspace,omitempty"` // at most 191 bytes; empty: all
@@ -414,7 +683,7 @@ type TopKeysRequest struct {
 
 func (x *TopKeysRequest) Reset() {
 	*x = TopKeysRequest{}
-	mi := &file_weir_control_v1_keys_proto_msgTypes[4]
+	mi := &file_weir_control_v1_keys_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -426,7 +695,7 @@ func (x *TopKeysRequest) String() string {
 func (*TopKeysRequest) ProtoMessage() {}
 
 func (x *TopKeysRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_keys_proto_msgTypes[4]
+	mi := &file_weir_control_v1_keys_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -439,7 +708,7 @@ func (x *TopKeysRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopKeysRequest.ProtoReflect.Descriptor instead.
 func (*TopKeysRequest) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_keys_proto_rawDescGZIP(), []int{4}
+	return file_weir_control_v1_keys_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *TopKeysRequest) GetWorkspace() string {
@@ -485,7 +754,7 @@ type TopKeysResponse struct {
 
 func (x *TopKeysResponse) Reset() {
 	*x = TopKeysResponse{}
-	mi := &file_weir_control_v1_keys_proto_msgTypes[5]
+	mi := &file_weir_control_v1_keys_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -497,7 +766,7 @@ func (x *TopKeysResponse) String() string {
 func (*TopKeysResponse) ProtoMessage() {}
 
 func (x *TopKeysResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_keys_proto_msgTypes[5]
+	mi := &file_weir_control_v1_keys_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -510,7 +779,7 @@ func (x *TopKeysResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopKeysResponse.ProtoReflect.Descriptor instead.
 func (*TopKeysResponse) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_keys_proto_rawDescGZIP(), []int{5}
+	return file_weir_control_v1_keys_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *TopKeysResponse) GetNowMs() int64 {
@@ -580,7 +849,7 @@ type TopKey struct {
 
 func (x *TopKey) Reset() {
 	*x = TopKey{}
-	mi := &file_weir_control_v1_keys_proto_msgTypes[6]
+	mi := &file_weir_control_v1_keys_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -592,7 +861,7 @@ func (x *TopKey) String() string {
 func (*TopKey) ProtoMessage() {}
 
 func (x *TopKey) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_keys_proto_msgTypes[6]
+	mi := &file_weir_control_v1_keys_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -605,7 +874,7 @@ func (x *TopKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopKey.ProtoReflect.Descriptor instead.
 func (*TopKey) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_keys_proto_rawDescGZIP(), []int{6}
+	return file_weir_control_v1_keys_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *TopKey) GetWorkspace() string {
@@ -675,7 +944,7 @@ type TopKeyRegion struct {
 
 func (x *TopKeyRegion) Reset() {
 	*x = TopKeyRegion{}
-	mi := &file_weir_control_v1_keys_proto_msgTypes[7]
+	mi := &file_weir_control_v1_keys_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -687,7 +956,7 @@ func (x *TopKeyRegion) String() string {
 func (*TopKeyRegion) ProtoMessage() {}
 
 func (x *TopKeyRegion) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_keys_proto_msgTypes[7]
+	mi := &file_weir_control_v1_keys_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -700,7 +969,7 @@ func (x *TopKeyRegion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopKeyRegion.ProtoReflect.Descriptor instead.
 func (*TopKeyRegion) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_keys_proto_rawDescGZIP(), []int{7}
+	return file_weir_control_v1_keys_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *TopKeyRegion) GetRegion() string {
@@ -730,7 +999,7 @@ type GetKeyRequest struct {
 
 func (x *GetKeyRequest) Reset() {
 	*x = GetKeyRequest{}
-	mi := &file_weir_control_v1_keys_proto_msgTypes[8]
+	mi := &file_weir_control_v1_keys_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -742,7 +1011,7 @@ func (x *GetKeyRequest) String() string {
 func (*GetKeyRequest) ProtoMessage() {}
 
 func (x *GetKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_keys_proto_msgTypes[8]
+	mi := &file_weir_control_v1_keys_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -755,7 +1024,7 @@ func (x *GetKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetKeyRequest.ProtoReflect.Descriptor instead.
 func (*GetKeyRequest) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_keys_proto_rawDescGZIP(), []int{8}
+	return file_weir_control_v1_keys_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *GetKeyRequest) GetWorkspace() string {
@@ -807,7 +1076,7 @@ type GetKeyResponse struct {
 
 func (x *GetKeyResponse) Reset() {
 	*x = GetKeyResponse{}
-	mi := &file_weir_control_v1_keys_proto_msgTypes[9]
+	mi := &file_weir_control_v1_keys_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -819,7 +1088,7 @@ func (x *GetKeyResponse) String() string {
 func (*GetKeyResponse) ProtoMessage() {}
 
 func (x *GetKeyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_keys_proto_msgTypes[9]
+	mi := &file_weir_control_v1_keys_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -832,7 +1101,7 @@ func (x *GetKeyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetKeyResponse.ProtoReflect.Descriptor instead.
 func (*GetKeyResponse) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_keys_proto_rawDescGZIP(), []int{9}
+	return file_weir_control_v1_keys_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *GetKeyResponse) GetNowMs() int64 {
@@ -898,7 +1167,7 @@ type KeyWindow struct {
 
 func (x *KeyWindow) Reset() {
 	*x = KeyWindow{}
-	mi := &file_weir_control_v1_keys_proto_msgTypes[10]
+	mi := &file_weir_control_v1_keys_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -910,7 +1179,7 @@ func (x *KeyWindow) String() string {
 func (*KeyWindow) ProtoMessage() {}
 
 func (x *KeyWindow) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_keys_proto_msgTypes[10]
+	mi := &file_weir_control_v1_keys_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -923,7 +1192,7 @@ func (x *KeyWindow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyWindow.ProtoReflect.Descriptor instead.
 func (*KeyWindow) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_keys_proto_rawDescGZIP(), []int{10}
+	return file_weir_control_v1_keys_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *KeyWindow) GetMode() string {
@@ -1002,7 +1271,7 @@ type KeyCell struct {
 
 func (x *KeyCell) Reset() {
 	*x = KeyCell{}
-	mi := &file_weir_control_v1_keys_proto_msgTypes[11]
+	mi := &file_weir_control_v1_keys_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1014,7 +1283,7 @@ func (x *KeyCell) String() string {
 func (*KeyCell) ProtoMessage() {}
 
 func (x *KeyCell) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_keys_proto_msgTypes[11]
+	mi := &file_weir_control_v1_keys_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1027,7 +1296,7 @@ func (x *KeyCell) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyCell.ProtoReflect.Descriptor instead.
 func (*KeyCell) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_keys_proto_rawDescGZIP(), []int{11}
+	return file_weir_control_v1_keys_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *KeyCell) GetStartMs() int64 {
@@ -1070,7 +1339,7 @@ type KeyPart struct {
 
 func (x *KeyPart) Reset() {
 	*x = KeyPart{}
-	mi := &file_weir_control_v1_keys_proto_msgTypes[12]
+	mi := &file_weir_control_v1_keys_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1082,7 +1351,7 @@ func (x *KeyPart) String() string {
 func (*KeyPart) ProtoMessage() {}
 
 func (x *KeyPart) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_keys_proto_msgTypes[12]
+	mi := &file_weir_control_v1_keys_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1095,7 +1364,7 @@ func (x *KeyPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyPart.ProtoReflect.Descriptor instead.
 func (*KeyPart) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_keys_proto_rawDescGZIP(), []int{12}
+	return file_weir_control_v1_keys_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *KeyPart) GetRegion() string {
@@ -1156,7 +1425,35 @@ const file_weir_control_v1_keys_proto_rawDesc = "" +
 	"identifier\x18\x03 \x01(\tR\n" +
 	"identifier\x12\x12\n" +
 	"\x04cost\x18\x04 \x01(\x03R\x04cost\x12\x14\n" +
-	"\x05limit\x18\x05 \x01(\x03R\x05limit\"\x8a\x01\n" +
+	"\x05limit\x18\x05 \x01(\x03R\x05limit\"\x83\x01\n" +
+	"\x0fListHeldRequest\x12\x1c\n" +
+	"\tworkspace\x18\x01 \x01(\tR\tworkspace\x12\x1c\n" +
+	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x1e\n" +
+	"\n" +
+	"identifier\x18\x03 \x01(\tR\n" +
+	"identifier\x12\x14\n" +
+	"\x05limit\x18\x04 \x01(\x05R\x05limit\"\xd0\x01\n" +
+	"\x10ListHeldResponse\x12\x15\n" +
+	"\x06now_ms\x18\x01 \x01(\x03R\x05nowMs\x12)\n" +
+	"\x04held\x18\x02 \x03(\v2\x15.weir.control.v1.HeldR\x04held\x12\x14\n" +
+	"\x05nodes\x18\x03 \x01(\x05R\x05nodes\x12)\n" +
+	"\x10nodes_unreadable\x18\x04 \x01(\x05R\x0fnodesUnreadable\x12\x1c\n" +
+	"\ttruncated\x18\x05 \x01(\bR\ttruncated\x12\x1b\n" +
+	"\toldest_ms\x18\x06 \x01(\x03R\boldestMs\"\x86\x02\n" +
+	"\x04Held\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x1c\n" +
+	"\tworkspace\x18\x02 \x01(\tR\tworkspace\x12\x1c\n" +
+	"\tnamespace\x18\x03 \x01(\tR\tnamespace\x12\x1e\n" +
+	"\n" +
+	"identifier\x18\x04 \x01(\tR\n" +
+	"identifier\x12\x16\n" +
+	"\x06holder\x18\x05 \x01(\tR\x06holder\x12\x16\n" +
+	"\x06region\x18\x06 \x01(\tR\x06region\x12\x12\n" +
+	"\x04node\x18\a \x01(\tR\x04node\x12\x19\n" +
+	"\bsince_ms\x18\b \x01(\x03R\asinceMs\x12\x17\n" +
+	"\aends_ms\x18\t \x01(\x03R\x06endsMs\x12\x16\n" +
+	"\x06amount\x18\n" +
+	" \x01(\x03R\x06amount\"\x8a\x01\n" +
 	"\x0eTopKeysRequest\x12\x1c\n" +
 	"\tworkspace\x18\x01 \x01(\tR\tworkspace\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12&\n" +
@@ -1232,9 +1529,10 @@ const file_weir_control_v1_keys_proto_rawDesc = "" +
 	"\x12TOP_BY_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
 	"TOP_BY_HOT\x10\x01\x12\x11\n" +
-	"\rTOP_BY_DENIED\x10\x022\x8c\x02\n" +
+	"\rTOP_BY_DENIED\x10\x022\xdd\x02\n" +
 	"\x0eTopKeysService\x12L\n" +
-	"\aTopKeys\x12\x1f.weir.control.v1.TopKeysRequest\x1a .weir.control.v1.TopKeysResponse\x12I\n" +
+	"\aTopKeys\x12\x1f.weir.control.v1.TopKeysRequest\x1a .weir.control.v1.TopKeysResponse\x12O\n" +
+	"\bListHeld\x12 .weir.control.v1.ListHeldRequest\x1a!.weir.control.v1.ListHeldResponse\x12I\n" +
 	"\x06GetKey\x12\x1e.weir.control.v1.GetKeyRequest\x1a\x1f.weir.control.v1.GetKeyResponse\x12a\n" +
 	"\x0eEstimateLimits\x12&.weir.control.v1.EstimateLimitsRequest\x1a'.weir.control.v1.EstimateLimitsResponseBCZAgithub.com/weirhq/weir/shared/gen/proto/weir/control/v1;controlv1b\x06proto3"
 
@@ -1251,48 +1549,54 @@ func file_weir_control_v1_keys_proto_rawDescGZIP() []byte {
 }
 
 var file_weir_control_v1_keys_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_weir_control_v1_keys_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_weir_control_v1_keys_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_weir_control_v1_keys_proto_goTypes = []any{
 	(TopBy)(0),                     // 0: weir.control.v1.TopBy
 	(*EstimateLimitsRequest)(nil),  // 1: weir.control.v1.EstimateLimitsRequest
 	(*LimitChange)(nil),            // 2: weir.control.v1.LimitChange
 	(*EstimateLimitsResponse)(nil), // 3: weir.control.v1.EstimateLimitsResponse
 	(*LimitKey)(nil),               // 4: weir.control.v1.LimitKey
-	(*TopKeysRequest)(nil),         // 5: weir.control.v1.TopKeysRequest
-	(*TopKeysResponse)(nil),        // 6: weir.control.v1.TopKeysResponse
-	(*TopKey)(nil),                 // 7: weir.control.v1.TopKey
-	(*TopKeyRegion)(nil),           // 8: weir.control.v1.TopKeyRegion
-	(*GetKeyRequest)(nil),          // 9: weir.control.v1.GetKeyRequest
-	(*GetKeyResponse)(nil),         // 10: weir.control.v1.GetKeyResponse
-	(*KeyWindow)(nil),              // 11: weir.control.v1.KeyWindow
-	(*KeyCell)(nil),                // 12: weir.control.v1.KeyCell
-	(*KeyPart)(nil),                // 13: weir.control.v1.KeyPart
-	(*Override)(nil),               // 14: weir.control.v1.Override
-	(*Reset)(nil),                  // 15: weir.control.v1.Reset
+	(*ListHeldRequest)(nil),        // 5: weir.control.v1.ListHeldRequest
+	(*ListHeldResponse)(nil),       // 6: weir.control.v1.ListHeldResponse
+	(*Held)(nil),                   // 7: weir.control.v1.Held
+	(*TopKeysRequest)(nil),         // 8: weir.control.v1.TopKeysRequest
+	(*TopKeysResponse)(nil),        // 9: weir.control.v1.TopKeysResponse
+	(*TopKey)(nil),                 // 10: weir.control.v1.TopKey
+	(*TopKeyRegion)(nil),           // 11: weir.control.v1.TopKeyRegion
+	(*GetKeyRequest)(nil),          // 12: weir.control.v1.GetKeyRequest
+	(*GetKeyResponse)(nil),         // 13: weir.control.v1.GetKeyResponse
+	(*KeyWindow)(nil),              // 14: weir.control.v1.KeyWindow
+	(*KeyCell)(nil),                // 15: weir.control.v1.KeyCell
+	(*KeyPart)(nil),                // 16: weir.control.v1.KeyPart
+	(*Override)(nil),               // 17: weir.control.v1.Override
+	(*Reset)(nil),                  // 18: weir.control.v1.Reset
 }
 var file_weir_control_v1_keys_proto_depIdxs = []int32{
 	2,  // 0: weir.control.v1.EstimateLimitsRequest.changes:type_name -> weir.control.v1.LimitChange
 	4,  // 1: weir.control.v1.EstimateLimitsResponse.worst:type_name -> weir.control.v1.LimitKey
-	0,  // 2: weir.control.v1.TopKeysRequest.by:type_name -> weir.control.v1.TopBy
-	7,  // 3: weir.control.v1.TopKeysResponse.keys:type_name -> weir.control.v1.TopKey
-	8,  // 4: weir.control.v1.TopKey.regions:type_name -> weir.control.v1.TopKeyRegion
-	11, // 5: weir.control.v1.GetKeyResponse.windows:type_name -> weir.control.v1.KeyWindow
-	14, // 6: weir.control.v1.GetKeyResponse.override:type_name -> weir.control.v1.Override
-	15, // 7: weir.control.v1.GetKeyResponse.reset:type_name -> weir.control.v1.Reset
-	12, // 8: weir.control.v1.KeyWindow.current:type_name -> weir.control.v1.KeyCell
-	12, // 9: weir.control.v1.KeyWindow.previous:type_name -> weir.control.v1.KeyCell
-	13, // 10: weir.control.v1.KeyCell.parts:type_name -> weir.control.v1.KeyPart
-	5,  // 11: weir.control.v1.TopKeysService.TopKeys:input_type -> weir.control.v1.TopKeysRequest
-	9,  // 12: weir.control.v1.TopKeysService.GetKey:input_type -> weir.control.v1.GetKeyRequest
-	1,  // 13: weir.control.v1.TopKeysService.EstimateLimits:input_type -> weir.control.v1.EstimateLimitsRequest
-	6,  // 14: weir.control.v1.TopKeysService.TopKeys:output_type -> weir.control.v1.TopKeysResponse
-	10, // 15: weir.control.v1.TopKeysService.GetKey:output_type -> weir.control.v1.GetKeyResponse
-	3,  // 16: weir.control.v1.TopKeysService.EstimateLimits:output_type -> weir.control.v1.EstimateLimitsResponse
-	14, // [14:17] is the sub-list for method output_type
-	11, // [11:14] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	7,  // 2: weir.control.v1.ListHeldResponse.held:type_name -> weir.control.v1.Held
+	0,  // 3: weir.control.v1.TopKeysRequest.by:type_name -> weir.control.v1.TopBy
+	10, // 4: weir.control.v1.TopKeysResponse.keys:type_name -> weir.control.v1.TopKey
+	11, // 5: weir.control.v1.TopKey.regions:type_name -> weir.control.v1.TopKeyRegion
+	14, // 6: weir.control.v1.GetKeyResponse.windows:type_name -> weir.control.v1.KeyWindow
+	17, // 7: weir.control.v1.GetKeyResponse.override:type_name -> weir.control.v1.Override
+	18, // 8: weir.control.v1.GetKeyResponse.reset:type_name -> weir.control.v1.Reset
+	15, // 9: weir.control.v1.KeyWindow.current:type_name -> weir.control.v1.KeyCell
+	15, // 10: weir.control.v1.KeyWindow.previous:type_name -> weir.control.v1.KeyCell
+	16, // 11: weir.control.v1.KeyCell.parts:type_name -> weir.control.v1.KeyPart
+	8,  // 12: weir.control.v1.TopKeysService.TopKeys:input_type -> weir.control.v1.TopKeysRequest
+	5,  // 13: weir.control.v1.TopKeysService.ListHeld:input_type -> weir.control.v1.ListHeldRequest
+	12, // 14: weir.control.v1.TopKeysService.GetKey:input_type -> weir.control.v1.GetKeyRequest
+	1,  // 15: weir.control.v1.TopKeysService.EstimateLimits:input_type -> weir.control.v1.EstimateLimitsRequest
+	9,  // 16: weir.control.v1.TopKeysService.TopKeys:output_type -> weir.control.v1.TopKeysResponse
+	6,  // 17: weir.control.v1.TopKeysService.ListHeld:output_type -> weir.control.v1.ListHeldResponse
+	13, // 18: weir.control.v1.TopKeysService.GetKey:output_type -> weir.control.v1.GetKeyResponse
+	3,  // 19: weir.control.v1.TopKeysService.EstimateLimits:output_type -> weir.control.v1.EstimateLimitsResponse
+	16, // [16:20] is the sub-list for method output_type
+	12, // [12:16] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_weir_control_v1_keys_proto_init() }
@@ -1301,15 +1605,15 @@ func file_weir_control_v1_keys_proto_init() {
 		return
 	}
 	file_weir_control_v1_settings_proto_init()
-	file_weir_control_v1_keys_proto_msgTypes[6].OneofWrappers = []any{}
-	file_weir_control_v1_keys_proto_msgTypes[10].OneofWrappers = []any{}
+	file_weir_control_v1_keys_proto_msgTypes[9].OneofWrappers = []any{}
+	file_weir_control_v1_keys_proto_msgTypes[13].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_control_v1_keys_proto_rawDesc), len(file_weir_control_v1_keys_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   13,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

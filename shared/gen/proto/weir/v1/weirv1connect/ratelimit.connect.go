@@ -64,6 +64,9 @@ const (
 	// RateLimitServiceReleaseProcedure is the fully-qualified name of the RateLimitService's Release
 	// RPC.
 	RateLimitServiceReleaseProcedure = "/weir.v1.RateLimitService/Release"
+	// RateLimitServiceExplainLeaseProcedure is the fully-qualified name of the RateLimitService's
+	// ExplainLease RPC.
+	RateLimitServiceExplainLeaseProcedure = "/weir.v1.RateLimitService/ExplainLease"
 	// RateLimitServiceLimitStreamProcedure is the fully-qualified name of the RateLimitService's
 	// LimitStream RPC.
 	RateLimitServiceLimitStreamProcedure = "/weir.v1.RateLimitService/LimitStream"
@@ -109,6 +112,9 @@ type RateLimitServiceClient interface {
 	// Release ends leases, at any node of the region. One that has ended is no error. Unavailable when the origin has not
 	// answered: some may be held until their time to live is over, or until they are released again.
 	Release(context.Context, *connect.Request[v1.ReleaseRequest]) (*connect.Response[v1.ReleaseResponse], error)
+	// ExplainLease tells how this node would answer an Acquire, and what it knows of the key. It grants nothing and calls
+	// no other server.
+	ExplainLease(context.Context, *connect.Request[v1.ExplainLeaseRequest]) (*connect.Response[v1.ExplainLeaseResponse], error)
 	// LimitStream is Limit for callers with many requests, one after another: each is
 	// answered in its turn. A request at fault is answered with its violations, and
 	// harms no other. A node that stops ends the stream with unavailable; what was not
@@ -202,6 +208,12 @@ func NewRateLimitServiceClient(httpClient connect.HTTPClient, baseURL string, op
 			connect.WithSchema(rateLimitServiceMethods.ByName("Release")),
 			connect.WithClientOptions(opts...),
 		),
+		explainLease: connect.NewClient[v1.ExplainLeaseRequest, v1.ExplainLeaseResponse](
+			httpClient,
+			baseURL+RateLimitServiceExplainLeaseProcedure,
+			connect.WithSchema(rateLimitServiceMethods.ByName("ExplainLease")),
+			connect.WithClientOptions(opts...),
+		),
 		limitStream: connect.NewClient[v1.LimitStreamRequest, v1.LimitStreamResponse](
 			httpClient,
 			baseURL+RateLimitServiceLimitStreamProcedure,
@@ -219,20 +231,21 @@ func NewRateLimitServiceClient(httpClient connect.HTTPClient, baseURL string, op
 
 // rateLimitServiceClient implements RateLimitServiceClient.
 type rateLimitServiceClient struct {
-	limit       *connect.Client[v1.LimitRequest, v1.LimitResponse]
-	limitMany   *connect.Client[v1.LimitManyRequest, v1.LimitManyResponse]
-	peek        *connect.Client[v1.PeekRequest, v1.PeekResponse]
-	refund      *connect.Client[v1.RefundRequest, v1.RefundResponse]
-	explain     *connect.Client[v1.ExplainRequest, v1.ExplainResponse]
-	reserve     *connect.Client[v1.ReserveRequest, v1.ReserveResponse]
-	settle      *connect.Client[v1.SettleRequest, v1.SettleResponse]
-	cancel      *connect.Client[v1.CancelRequest, v1.CancelResponse]
-	extend      *connect.Client[v1.ExtendRequest, v1.ExtendResponse]
-	acquire     *connect.Client[v1.AcquireRequest, v1.AcquireResponse]
-	renew       *connect.Client[v1.RenewRequest, v1.RenewResponse]
-	release     *connect.Client[v1.ReleaseRequest, v1.ReleaseResponse]
-	limitStream *connect.Client[v1.LimitStreamRequest, v1.LimitStreamResponse]
-	topKeys     *connect.Client[v1.TopKeysRequest, v1.TopKeysResponse]
+	limit        *connect.Client[v1.LimitRequest, v1.LimitResponse]
+	limitMany    *connect.Client[v1.LimitManyRequest, v1.LimitManyResponse]
+	peek         *connect.Client[v1.PeekRequest, v1.PeekResponse]
+	refund       *connect.Client[v1.RefundRequest, v1.RefundResponse]
+	explain      *connect.Client[v1.ExplainRequest, v1.ExplainResponse]
+	reserve      *connect.Client[v1.ReserveRequest, v1.ReserveResponse]
+	settle       *connect.Client[v1.SettleRequest, v1.SettleResponse]
+	cancel       *connect.Client[v1.CancelRequest, v1.CancelResponse]
+	extend       *connect.Client[v1.ExtendRequest, v1.ExtendResponse]
+	acquire      *connect.Client[v1.AcquireRequest, v1.AcquireResponse]
+	renew        *connect.Client[v1.RenewRequest, v1.RenewResponse]
+	release      *connect.Client[v1.ReleaseRequest, v1.ReleaseResponse]
+	explainLease *connect.Client[v1.ExplainLeaseRequest, v1.ExplainLeaseResponse]
+	limitStream  *connect.Client[v1.LimitStreamRequest, v1.LimitStreamResponse]
+	topKeys      *connect.Client[v1.TopKeysRequest, v1.TopKeysResponse]
 }
 
 // Limit calls weir.v1.RateLimitService.Limit.
@@ -295,6 +308,11 @@ func (c *rateLimitServiceClient) Release(ctx context.Context, req *connect.Reque
 	return c.release.CallUnary(ctx, req)
 }
 
+// ExplainLease calls weir.v1.RateLimitService.ExplainLease.
+func (c *rateLimitServiceClient) ExplainLease(ctx context.Context, req *connect.Request[v1.ExplainLeaseRequest]) (*connect.Response[v1.ExplainLeaseResponse], error) {
+	return c.explainLease.CallUnary(ctx, req)
+}
+
 // LimitStream calls weir.v1.RateLimitService.LimitStream.
 func (c *rateLimitServiceClient) LimitStream(ctx context.Context) *connect.BidiStreamForClient[v1.LimitStreamRequest, v1.LimitStreamResponse] {
 	return c.limitStream.CallBidiStream(ctx)
@@ -342,6 +360,9 @@ type RateLimitServiceHandler interface {
 	// Release ends leases, at any node of the region. One that has ended is no error. Unavailable when the origin has not
 	// answered: some may be held until their time to live is over, or until they are released again.
 	Release(context.Context, *connect.Request[v1.ReleaseRequest]) (*connect.Response[v1.ReleaseResponse], error)
+	// ExplainLease tells how this node would answer an Acquire, and what it knows of the key. It grants nothing and calls
+	// no other server.
+	ExplainLease(context.Context, *connect.Request[v1.ExplainLeaseRequest]) (*connect.Response[v1.ExplainLeaseResponse], error)
 	// LimitStream is Limit for callers with many requests, one after another: each is
 	// answered in its turn. A request at fault is answered with its violations, and
 	// harms no other. A node that stops ends the stream with unavailable; what was not
@@ -431,6 +452,12 @@ func NewRateLimitServiceHandler(svc RateLimitServiceHandler, opts ...connect.Han
 		connect.WithSchema(rateLimitServiceMethods.ByName("Release")),
 		connect.WithHandlerOptions(opts...),
 	)
+	rateLimitServiceExplainLeaseHandler := connect.NewUnaryHandler(
+		RateLimitServiceExplainLeaseProcedure,
+		svc.ExplainLease,
+		connect.WithSchema(rateLimitServiceMethods.ByName("ExplainLease")),
+		connect.WithHandlerOptions(opts...),
+	)
 	rateLimitServiceLimitStreamHandler := connect.NewBidiStreamHandler(
 		RateLimitServiceLimitStreamProcedure,
 		svc.LimitStream,
@@ -469,6 +496,8 @@ func NewRateLimitServiceHandler(svc RateLimitServiceHandler, opts ...connect.Han
 			rateLimitServiceRenewHandler.ServeHTTP(w, r)
 		case RateLimitServiceReleaseProcedure:
 			rateLimitServiceReleaseHandler.ServeHTTP(w, r)
+		case RateLimitServiceExplainLeaseProcedure:
+			rateLimitServiceExplainLeaseHandler.ServeHTTP(w, r)
 		case RateLimitServiceLimitStreamProcedure:
 			rateLimitServiceLimitStreamHandler.ServeHTTP(w, r)
 		case RateLimitServiceTopKeysProcedure:
@@ -528,6 +557,10 @@ func (UnimplementedRateLimitServiceHandler) Renew(context.Context, *connect.Requ
 
 func (UnimplementedRateLimitServiceHandler) Release(context.Context, *connect.Request[v1.ReleaseRequest]) (*connect.Response[v1.ReleaseResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.RateLimitService.Release is not implemented"))
+}
+
+func (UnimplementedRateLimitServiceHandler) ExplainLease(context.Context, *connect.Request[v1.ExplainLeaseRequest]) (*connect.Response[v1.ExplainLeaseResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.RateLimitService.ExplainLease is not implemented"))
 }
 
 func (UnimplementedRateLimitServiceHandler) LimitStream(context.Context, *connect.BidiStream[v1.LimitStreamRequest, v1.LimitStreamResponse]) error {

@@ -37,6 +37,8 @@ const (
 const (
 	// TopKeysServiceTopKeysProcedure is the fully-qualified name of the TopKeysService's TopKeys RPC.
 	TopKeysServiceTopKeysProcedure = "/weir.control.v1.TopKeysService/TopKeys"
+	// TopKeysServiceListHeldProcedure is the fully-qualified name of the TopKeysService's ListHeld RPC.
+	TopKeysServiceListHeldProcedure = "/weir.control.v1.TopKeysService/ListHeld"
 	// TopKeysServiceGetKeyProcedure is the fully-qualified name of the TopKeysService's GetKey RPC.
 	TopKeysServiceGetKeyProcedure = "/weir.control.v1.TopKeysService/GetKey"
 	// TopKeysServiceEstimateLimitsProcedure is the fully-qualified name of the TopKeysService's
@@ -49,6 +51,9 @@ type TopKeysServiceClient interface {
 	// TopKeys merges what nodes last reported of their hot or denied keys: of each node at
 	// most 20 of a kind, some seconds old.
 	TopKeys(context.Context, *connect.Request[v1.TopKeysRequest]) (*connect.Response[v1.TopKeysResponse], error)
+	// ListHeld merges what nodes last reported to be held longest: leases of concurrency limits, and reservations. Of each
+	// node at most 20, some seconds old.
+	ListHeld(context.Context, *connect.Request[v1.ListHeldRequest]) (*connect.Response[v1.ListHeldResponse], error)
 	// GetKey shows what regions have stored of one key, and the override and the reset
 	// that apply to it. It is what MySQL has: what a region has accepted since it last wrote,
 	// and cells below the tuning's floor, are not in it. A node's Explain tells the rest.
@@ -76,6 +81,12 @@ func NewTopKeysServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			connect.WithSchema(topKeysServiceMethods.ByName("TopKeys")),
 			connect.WithClientOptions(opts...),
 		),
+		listHeld: connect.NewClient[v1.ListHeldRequest, v1.ListHeldResponse](
+			httpClient,
+			baseURL+TopKeysServiceListHeldProcedure,
+			connect.WithSchema(topKeysServiceMethods.ByName("ListHeld")),
+			connect.WithClientOptions(opts...),
+		),
 		getKey: connect.NewClient[v1.GetKeyRequest, v1.GetKeyResponse](
 			httpClient,
 			baseURL+TopKeysServiceGetKeyProcedure,
@@ -94,6 +105,7 @@ func NewTopKeysServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 // topKeysServiceClient implements TopKeysServiceClient.
 type topKeysServiceClient struct {
 	topKeys        *connect.Client[v1.TopKeysRequest, v1.TopKeysResponse]
+	listHeld       *connect.Client[v1.ListHeldRequest, v1.ListHeldResponse]
 	getKey         *connect.Client[v1.GetKeyRequest, v1.GetKeyResponse]
 	estimateLimits *connect.Client[v1.EstimateLimitsRequest, v1.EstimateLimitsResponse]
 }
@@ -101,6 +113,11 @@ type topKeysServiceClient struct {
 // TopKeys calls weir.control.v1.TopKeysService.TopKeys.
 func (c *topKeysServiceClient) TopKeys(ctx context.Context, req *connect.Request[v1.TopKeysRequest]) (*connect.Response[v1.TopKeysResponse], error) {
 	return c.topKeys.CallUnary(ctx, req)
+}
+
+// ListHeld calls weir.control.v1.TopKeysService.ListHeld.
+func (c *topKeysServiceClient) ListHeld(ctx context.Context, req *connect.Request[v1.ListHeldRequest]) (*connect.Response[v1.ListHeldResponse], error) {
+	return c.listHeld.CallUnary(ctx, req)
 }
 
 // GetKey calls weir.control.v1.TopKeysService.GetKey.
@@ -118,6 +135,9 @@ type TopKeysServiceHandler interface {
 	// TopKeys merges what nodes last reported of their hot or denied keys: of each node at
 	// most 20 of a kind, some seconds old.
 	TopKeys(context.Context, *connect.Request[v1.TopKeysRequest]) (*connect.Response[v1.TopKeysResponse], error)
+	// ListHeld merges what nodes last reported to be held longest: leases of concurrency limits, and reservations. Of each
+	// node at most 20, some seconds old.
+	ListHeld(context.Context, *connect.Request[v1.ListHeldRequest]) (*connect.Response[v1.ListHeldResponse], error)
 	// GetKey shows what regions have stored of one key, and the override and the reset
 	// that apply to it. It is what MySQL has: what a region has accepted since it last wrote,
 	// and cells below the tuning's floor, are not in it. A node's Explain tells the rest.
@@ -141,6 +161,12 @@ func NewTopKeysServiceHandler(svc TopKeysServiceHandler, opts ...connect.Handler
 		connect.WithSchema(topKeysServiceMethods.ByName("TopKeys")),
 		connect.WithHandlerOptions(opts...),
 	)
+	topKeysServiceListHeldHandler := connect.NewUnaryHandler(
+		TopKeysServiceListHeldProcedure,
+		svc.ListHeld,
+		connect.WithSchema(topKeysServiceMethods.ByName("ListHeld")),
+		connect.WithHandlerOptions(opts...),
+	)
 	topKeysServiceGetKeyHandler := connect.NewUnaryHandler(
 		TopKeysServiceGetKeyProcedure,
 		svc.GetKey,
@@ -157,6 +183,8 @@ func NewTopKeysServiceHandler(svc TopKeysServiceHandler, opts ...connect.Handler
 		switch r.URL.Path {
 		case TopKeysServiceTopKeysProcedure:
 			topKeysServiceTopKeysHandler.ServeHTTP(w, r)
+		case TopKeysServiceListHeldProcedure:
+			topKeysServiceListHeldHandler.ServeHTTP(w, r)
 		case TopKeysServiceGetKeyProcedure:
 			topKeysServiceGetKeyHandler.ServeHTTP(w, r)
 		case TopKeysServiceEstimateLimitsProcedure:
@@ -172,6 +200,10 @@ type UnimplementedTopKeysServiceHandler struct{}
 
 func (UnimplementedTopKeysServiceHandler) TopKeys(context.Context, *connect.Request[v1.TopKeysRequest]) (*connect.Response[v1.TopKeysResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.control.v1.TopKeysService.TopKeys is not implemented"))
+}
+
+func (UnimplementedTopKeysServiceHandler) ListHeld(context.Context, *connect.Request[v1.ListHeldRequest]) (*connect.Response[v1.ListHeldResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.control.v1.TopKeysService.ListHeld is not implemented"))
 }
 
 func (UnimplementedTopKeysServiceHandler) GetKey(context.Context, *connect.Request[v1.GetKeyRequest]) (*connect.Response[v1.GetKeyResponse], error) {

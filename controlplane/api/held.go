@@ -1,0 +1,31 @@
+package api
+
+import (
+	"cmp"
+	"context"
+
+	"connectrpc.com/connect"
+
+	"github.com/weirhq/weir/controlplane"
+	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
+)
+
+func (s *service) ListHeld(ctx context.Context,
+	req *connect.Request[controlv1.ListHeldRequest]) (*connect.Response[controlv1.ListHeldResponse], error) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	found, err := s.Config.Held(ctx, controlplane.HeldQuery{Workspace: req.Msg.GetWorkspace(),
+		Namespace: req.Msg.GetNamespace(), Identifier: req.Msg.GetIdentifier(),
+		Limit: cmp.Or(int(req.Msg.GetLimit()), topKeysDefault)})
+	if err != nil {
+		return nil, s.fail(ctx, "ListHeld", err)
+	}
+	answer := &controlv1.ListHeldResponse{NowMs: unixMs(found.Now), Nodes: int32(found.Nodes),
+		NodesUnreadable: int32(found.Unreadable), Truncated: found.Truncated, OldestMs: found.Oldest.Milliseconds()}
+	for _, h := range found.Held {
+		answer.Held = append(answer.Held, &controlv1.Held{Kind: valid(h.Kind), Workspace: valid(h.Workspace),
+			Namespace: valid(h.Namespace), Identifier: valid(h.Identifier), Holder: valid(h.Holder),
+			Region: valid(h.Region), Node: valid(h.Node), SinceMs: h.SinceMs, EndsMs: h.EndsMs, Amount: h.Amount})
+	}
+	return connect.NewResponse(answer), nil
+}

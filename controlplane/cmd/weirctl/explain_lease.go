@@ -1,0 +1,38 @@
+package main
+
+import (
+	"fmt"
+	"io"
+)
+
+// writeLeases has a line of each node, and what it says in words.
+func writeLeases(w io.Writer, nodes []asked) {
+	t := newTable(w)
+	t.row("NODE", "VERDICT", "LIMIT", "LEASES", "SLOTS", "OTHERS", "WAITING", "SLOTS END IN")
+	for _, n := range nodes {
+		x := n.leases
+		verdict, ends := "asks the origin", "-"
+		switch d := x.GetDecision(); {
+		case d.GetShadowed():
+			verdict = "over the limit, allowed in shadow mode"
+		case d.GetAllowed():
+			verdict = "granted"
+		case d.GetLimit() == 0:
+			verdict = "refused"
+		}
+		if ms := x.GetValidForMs(); ms > 0 {
+			ends = span(ms)
+		}
+		t.row(n.node, verdict, digits(x.GetDecision().GetLimit()), digits(x.GetLeases()), digits(x.GetSlots()),
+			digits(x.GetOthers()), digits(x.GetWaiters()), ends)
+	}
+	t.flush()
+	for _, n := range nodes {
+		begin := ""
+		if len(nodes) > 1 {
+			begin = n.node + ": "
+		}
+		_, _ = fmt.Fprintln(w)
+		prose(w, begin, n.leases.GetSummary())
+	}
+}

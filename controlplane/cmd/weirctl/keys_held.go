@@ -1,0 +1,62 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+
+	"connectrpc.com/connect"
+
+	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
+)
+
+type keysHeld struct {
+	Workspace  string `placeholder:"NAME" help:"Only this workspace. Default: all."`
+	Namespace  string `placeholder:"NAME" help:"Only this namespace. Default: all."`
+	Identifier string `placeholder:"NAME" help:"Only this identifier. Default: all."`
+	Limit      int32  `default:"20" help:"How many (1 to 100)."`
+}
+
+// Run lists what is held.
+func (k keysHeld) Run(c *call) error {
+	answer, err := c.keys.ListHeld(c.ctx, connect.NewRequest(&controlv1.ListHeldRequest{Workspace: k.Workspace,
+		Namespace: k.Namespace, Identifier: k.Identifier, Limit: k.Limit}))
+	if err != nil {
+		return err
+	}
+	return c.print(answer.Msg, func(w io.Writer) { writeHeld(w, answer.Msg) })
+}
+
+func writeHeld(w io.Writer, answer *controlv1.ListHeldResponse) {
+	if len(answer.GetHeld()) == 0 {
+		_, _ = fmt.Fprintf(w, "nothing is held; %s reported\n", plural(int64(answer.GetNodes()), "node"))
+		return
+	}
+	t := newTable(w)
+	t.row("WORKSPACE", "NAMESPACE", "IDENTIFIER", "WHAT", "AMOUNT", "HOLDER", "REGION", "NODE", "FOR", "ENDS IN")
+	for _, h := range answer.GetHeld() {
+		ends := "-"
+		if h.GetEndsMs() > 0 {
+			ends = span(max(0, h.GetEndsMs()-answer.GetNowMs()))
+		}
+		t.row(h.GetWorkspace(), h.GetNamespace(), h.GetIdentifier(), h.GetKind(), digits(h.GetAmount()),
+			cmp.Or(h.GetHolder(), "-"), h.GetRegion(), h.GetNode(), span(max(0, answer.GetNowMs()-h.GetSinceMs())), ends)
+	}
+	t.flush()
+	_, _ = fmt.Fprintf(w, "\nas %s reported, up to %s ago; of each node what it has held longest\n",
+		plural(int64(answer.GetNodes()), "node"), span(answer.GetOldestMs()))
+	writeReporting(w, answer)
+}
+
+// writeReporting says what an answer leaves out.
+func writeReporting(w io.Writer, answer interface {
+	GetNodesUnreadable() int32
+	GetTruncated() bool
+}) {
+	if n := answer.GetNodesUnreadable(); n > 0 {
+		_, _ = fmt.Fprintf(w, "the reports of %s could not be read\n", plural(int64(n), "node"))
+	}
+	if answer.GetTruncated() {
+		_, _ = fmt.Fprintln(w, "the fleet has more nodes than one answer covers: these reported last")
+	}
+}
