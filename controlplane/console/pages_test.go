@@ -353,7 +353,7 @@ func TestWhatIsHeld(t *testing.T) {
 	w.top = controlplane.TopKeys{Now: at, Nodes: 1, Keys: []controlplane.TopKey{
 		{Workspace: "acme", Namespace: "exports", Identifier: "org_7", Limit: 3, Count: 9}}}
 	a := w.as("viewer").get("/console/keys")
-	for _, words := range []string{"org_7", "&lt;b&gt;job", "eu-1", "when released", "<td>reservation</td>", "4,000", "30 s",
+	for _, words := range []string{"org_7", "&lt;b&gt;job", "eu-1", "when released", "<td>reservation</td>", "4\u202f000", "30 s",
 		"As 2 nodes reported", "3 leases at once"} {
 		if !strings.Contains(a.body, words) {
 			t.Errorf("it does not say %q:\n%s", words, a.body)
