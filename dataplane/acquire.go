@@ -68,6 +68,10 @@ type ConcurrencyDecision struct {
 	Override  string // the pattern of the override that applied, "" for none
 	Err       error  // wraps ErrInvalid, or is ErrTooManyKeys, ErrTooManyWaiters or ErrTooManyLeases
 
+	// TTL is how long the lease of an AcquireToken lasts unless it is renewed, from before that was called: the time that
+	// it has waited, and the request's.
+	TTL time.Duration
+
 	// RetryAfter is when a request that was denied may be tried again, 0 if it was allowed. A slot may become free
 	// earlier or later: how long leases are held is not known.
 	RetryAfter time.Duration

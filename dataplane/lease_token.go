@@ -19,12 +19,13 @@ const LeaseIDBytesMax = store.LeaseIDBytesMax
 const LeaseTokensMax = 100
 
 // AcquireToken is Acquire, or with wait set AcquireWait, for a holder outside of this process. The token is the lease as
-// text: any node of the region renews and releases it, and it outlives this one. It ends the request's TTL
-// after it was granted, or renewed last; a holder counts that from before it asked. The token is "" where no slot is
-// held.
+// text: any node of the region renews and releases it, and it outlives this one. It ends the
+// decision's TTL after it was asked for, or as long after it was renewed last, counted from before the call. The token
+// is "" where no slot is held.
 //
-// Who asks again with the same id, for the same key and at any node, has one lease; without an id one is drawn.
-// An id is what renews and releases: it should be hard to guess.
+// Who asks again with the same id, for the same key and at any node, has one lease; without an id one is drawn. An id
+// that was released is not to be used again: a release may arrive late. It is what renews and releases, so it should be
+// hard to guess.
 //
 // It asks the origin, always. Without its answer the outage policy decides as for Acquire; a lease that this node
 // grants then is renewed and released at this node alone.
@@ -43,14 +44,15 @@ func (l *Limiter) AcquireToken(ctx context.Context, r ConcurrencyRequest, id str
 	}
 	of := leases.Ask{Limit: ask.Limit, OutEnds: ask.OutEnds, Local: by.outage == outageLocal,
 		Lease: leases.Lease{Key: ask.Name, ID: id, TTL: ask.TTL, SinceMs: l.nowMs(), Holder: ask.Holder}}
+	began := time.Now()
 	result := l.leases.Acquire(ctx, &of, wait && !by.shadow)
 	if l.answerLease(&d, &ask, &result, by); result.Granted {
-		token = of.Lease.Token()
+		token, d.TTL = of.Lease.Token(), of.Sent.Sub(began)+ask.TTL
 	}
 	return token, d
 }
 
-// RenewTokens has up to LeaseTokensMax leases end ttl from now, LeaseTTLMin to LeaseTTLMax; 0 for what each was asked
+// RenewTokens has up to LeaseTokensMax leases end ttl from now, or when they would if that is later, LeaseTTLMin to LeaseTTLMax; 0 for what each was asked
 // for with. It returns what became of each: nil, ErrLeaseLost for one that has ended, an error that wraps ErrInvalid
 // for what is no token, and any other where the origin has not answered: the lease is as it was.
 func (l *Limiter) RenewTokens(ctx context.Context, ttl time.Duration, tokens ...string) []error {

@@ -64,7 +64,7 @@ func (s *originShard) leaseLocked(word *store.LeaseWord, nowMs int64) (a store.L
 		s.heldOf(&word.Key)[0] = slotsHeld{endsMs: endsMs, starvedMs: endsMs}
 	}
 	if a.Held {
-		if leases[word.ID] = nowMs + word.TTL.Milliseconds(); !is {
+		if leases[word.ID] = max(leases[word.ID], nowMs+word.TTL.Milliseconds()); !is {
 			a.Slots++
 		}
 	}

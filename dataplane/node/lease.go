@@ -42,9 +42,7 @@ func (s service) acquire(ctx context.Context, m *weirv1.AcquireRequest) (*weirv1
 		return nil, refusalOfLease(d.Err)
 	}
 	answer := writeLease(&d)
-	if answer.Lease = token; token != "" {
-		answer.TtlMs = request.TTL.Milliseconds()
-	}
+	answer.Lease, answer.TtlMs = token, d.TTL.Milliseconds()
 	return answer, nil
 }
 

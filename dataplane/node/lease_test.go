@@ -42,7 +42,7 @@ func leaseThrough(t *testing.T, a, b weirv1connect.RateLimitServiceClient, key s
 	}
 	one := acquire(a, slotOf(key, "one", 2), true)
 	if again := acquire(b, slotOf(key, "one", 2), true); again.GetHeld() != 1 || again.GetRemaining() != 1 ||
-		again.GetTtlMs() != 60_000 || again.GetSource() != weirv1.Source_SOURCE_ORIGIN {
+		again.GetTtlMs() < 60_000 || again.GetSource() != weirv1.Source_SOURCE_ORIGIN {
 		t.Errorf("%v", again)
 	}
 	two := acquire(b, slotOf(key, "", 2), true)

@@ -116,7 +116,7 @@ for i = 3, #KEYS, 2 do
 			redis.call('PEXPIREAT', key, text(math.max(ends, refused)))
 		end
 		if held == 1 then
-			redis.call('ZADD', leases, text(now + ttl), id)
+			redis.call('ZADD', leases, text(math.max(now + ttl, tonumber(is or 0))), id)
 			if not is then others = others + 1 end
 			local last = redis.call('ZRANGE', leases, -1, -1, 'WITHSCORES')[2]
 			redis.call('PEXPIREAT', leases, last)

@@ -25,8 +25,8 @@ type LeaseVerb uint8
 const (
 	// LeaseAcquire grants a lease where the limit has room, and renews one that is held.
 	LeaseAcquire LeaseVerb = iota
-	// LeaseRenew has a lease that is held end TTL from when the word arrives. An origin that is younger than TTL has lost
-	// what was held, and believes it.
+	// LeaseRenew has a lease that is held end TTL from when the word arrives, or later if that was said before: words may
+	// be late. An origin that is younger than TTL has lost what was held, and believes it.
 	LeaseRenew
 	// LeaseRelease ends a lease.
 	LeaseRelease

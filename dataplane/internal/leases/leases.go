@@ -78,6 +78,8 @@ type Ask struct {
 	Limit   int64
 	OutEnds bool // waiting ends when the origin does not answer
 	Local   bool // where it does not, this process gives away what it has
+
+	Sent time.Time // set by Acquire: when the call left that was granted
 }
 
 // Acquire asks for a lease, until ctx ends. With wait set, it waits for one.
@@ -101,6 +103,7 @@ func (l *Lease) name() name { return name{l.Key, l.ID} }
 // ask asks the origin once.
 func (b *Book) ask(ctx context.Context, a *Ask) (r slots.Result) {
 	nowMs := b.NowMs()
+	a.Sent = time.Now()
 	if a.Limit == 0 || b.isFull(a, nowMs) {
 		r.Held = a.Limit
 		return r
@@ -290,9 +293,13 @@ func (b *Book) acquireHere(ctx context.Context, a *Ask, wait bool) (r slots.Resu
 		}
 		b.forget(a.name())
 	}
+	a.Sent = time.Now()
 	ask := slots.Ask{Name: a.Key, Limit: a.Limit, TTL: a.TTL, Unattended: true, Holder: a.Holder}
 	if b.Origin == nil {
-		b.Table.Acquire(ctx, &ask, wait, &r)
+		if b.Table.Acquire(ctx, &ask, wait, &r); r.Granted && wait {
+			a.Sent = time.Now()
+			r.Lease.Renew(a.TTL)
+		}
 	} else {
 		b.Table.TakeFree(&ask, &r)
 		r.Out = true

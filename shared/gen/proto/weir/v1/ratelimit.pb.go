@@ -1309,7 +1309,7 @@ type AcquireRequest struct {
 	// requests of a key
 	WaitMs int64  `protobuf:"varint,6,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"` // how long to wait for a slot: 0 to 10000; first come, first served on a node
 	Id     string `protobuf:"bytes,7,opt,name=id,proto3" json:"id,omitempty"`                        // the caller's own, at most 128 bytes, hard to guess: who asks again with the same id, at any node, has
-	// one lease
+	// one lease; one that was released is not asked for again
 	Holder        string `protobuf:"bytes,8,opt,name=holder,proto3" json:"holder,omitempty"` // who it is, for operators: at most 64 bytes
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1406,9 +1406,10 @@ type AcquireResponse struct {
 	Allowed bool                   `protobuf:"varint,1,opt,name=allowed,proto3" json:"allowed,omitempty"`
 	Lease   string                 `protobuf:"bytes,2,opt,name=lease,proto3" json:"lease,omitempty"` // what Renew and Release take; empty when no slot is held: denied, shadowed, or let in by an outage
 	// policy
-	TtlMs         int64  `protobuf:"varint,3,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"` // of the lease, from before the call was sent; 0 without one
-	Limit         int64  `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`              // that was applied
-	Held          int64  `protobuf:"varint,5,opt,name=held,proto3" json:"held,omitempty"`                // leases of the key after this decision, as far as this node has heard
+	TtlMs int64 `protobuf:"varint,3,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"` // how long the lease lasts unless it is renewed, from before the call was sent: what it has waited,
+	// and its time to live
+	Limit         int64  `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"` // that was applied
+	Held          int64  `protobuf:"varint,5,opt,name=held,proto3" json:"held,omitempty"`   // leases of the key after this decision, as far as this node has heard
 	Remaining     int64  `protobuf:"varint,6,opt,name=remaining,proto3" json:"remaining,omitempty"`
 	RetryAfterMs  int64  `protobuf:"varint,7,opt,name=retry_after_ms,json=retryAfterMs,proto3" json:"retry_after_ms,omitempty"` // of a denial
 	Source        Source `protobuf:"varint,8,opt,name=source,proto3,enum=weir.v1.Source" json:"source,omitempty"`
