@@ -89,7 +89,7 @@ func TestAChargeBesideOthers(t *testing.T) {
 // A limit that Envoy sends is charged where the rule of its descriptor is.
 func TestAChargeOfALimitInTheCall(t *testing.T) {
 	s := newService(t, charged)
-	five := limitOf(5, typev3.RateLimitUnit_WEEK, 1)
+	five := limitOf(5, typev3.RateLimitUnit_DAY, 1)
 	for i, step := range []struct {
 		words []string
 		hits  uint64
