@@ -116,8 +116,7 @@ func (l *Limiter) chargeOutside(e *cell.Entry, sequence, cost, limit, nowMs int6
 }
 
 // Charge counts the cost of r on its key whatever the limit and the namespace's policies say, and returns how much it
-// counted: for what was spent before anybody could ask. It waits for nothing, and is sent as accepted cost is; in the
-// estimate mode once the key's decisions have it sent.
+// counted: for what was spent before anybody could ask. It waits for nothing, and is sent as accepted cost is.
 func (l *Limiter) Charge(r Request) (charged int64, err error) {
 	if err := r.Validate(); err != nil {
 		return 0, err
@@ -131,7 +130,11 @@ func (l *Limiter) Charge(r Request) (charged int64, err error) {
 	e.Judge(&v, nowMs, key.DurationMs(), 0, 0, false) // brings it to the current cell
 	l.forgot(e, v.AgedOut)
 	held := Reservation{l, e, max(v.Sequence, current), r.Limit, 0, met == cell.Untracked}
-	return held.charge(r.cost()), nil
+	charged = held.charge(r.cost())
+	if by.estimate != nil && met != cell.Untracked && e.Flags().Estimates() && !e.Flags().Asked() {
+		l.askSync(e, by.estimate) // to send it
+	}
+	return charged, nil
 }
 
 // Refund gives back cost of r's key that was accepted in its current cell, at most
