@@ -125,7 +125,8 @@ func tokensPage(t *testing.T) *proxy {
 	return p
 }
 
-// Envoy asks before each answer and charges its tokens at its end: what passes the limit counts, and the next is refused.
+// Envoy asks before each answer and charges its tokens at its end: what passes the limit counts, and the next is
+// refused.
 func TestEnvoyChargesStreams(t *testing.T) {
 	p := tokensPage(t)
 	for _, tokens := range []string{"60000", "39999", ""} { // the last was cut off

@@ -1,6 +1,9 @@
 package held
 
-import "sync/atomic"
+import (
+	"errors"
+	"sync/atomic"
+)
 
 // Stats count what has become of calls about reservations. They only grow, and may be read at any time.
 type Stats struct {
@@ -40,13 +43,11 @@ func (s *Stats) changed(r *Record, stored bool) {
 
 // failed takes note of a call that has found nothing, or not reached the origin.
 func (s *Stats) failed(err error) {
-	switch err.(type) {
-	case Away:
+	switch {
+	case errors.As(err, new(Away)):
 		s.NoReply.Add(1)
-	default:
-		if err == ErrNone {
-			s.Unknown.Add(1)
-		}
+	case errors.Is(err, ErrNone):
+		s.Unknown.Add(1)
 	}
 }
 
