@@ -36,7 +36,7 @@ const library = "github.com/weirhq/weir/dataplane"
 // own are the packages below dataplane/ that the library may link.
 var own = append([]string{library + "/store", library + "/internal/cell", library + "/internal/level",
 	library + "/internal/held", library + "/internal/slots", library + "/internal/leases", library + "/internal/holders",
-	library + "/internal/denied", library + "/internal/epochs"}, leaves...)
+	library + "/internal/denied", library + "/internal/epochs", library + "/internal/collect"}, leaves...)
 
 // leaves import nothing of ours.
 var leaves = []string{
@@ -106,6 +106,8 @@ var inside = map[string][]string{
 	library + "/internal/cell": append([]string{"github.com/weirhq/weir/shared/window", library + "/internal/level", library + "/store",
 		"github.com/weirhq/weir/shared/estimate", "github.com/weirhq/weir/shared/heartbeat"}, leaves...),
 	library + "/internal/held": {library + "/store", "github.com/weirhq/weir/shared/"},
+	library + "/internal/collect": {library + "/internal/held", library + "/internal/leases", library + "/internal/slots",
+		library + "/store", "github.com/weirhq/weir/shared/"},
 
 	library + "/internal/level":  {"github.com/weirhq/weir/shared/window"},
 	library + "/internal/resend": {library + "/store", "github.com/weirhq/weir/shared/"},

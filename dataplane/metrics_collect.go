@@ -2,6 +2,8 @@ package dataplane
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirhq/weir/dataplane/internal/collect"
 )
 
 // Collector is the limiter's metrics, all of whose names begin with weir_. Every counter is there from the start, at 0.
@@ -73,16 +75,8 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	counter(descSettingsErrors, m.settingsErrors.Load())
 	l.collectEstimate(ch)
 
-	held := l.slots.Stats()
-	leases, granted, refused := l.leases.Stats()
-	gauge(descLeases, float64(held.Leases+leases))
-	gauge(descLeaseWaiters, float64(held.Waiters))
-	counter(descAcquired, held.Granted+granted, "granted")
-	counter(descAcquired, held.Refused+refused, "refused")
-	counter(descLeasesLost, held.Lost)
-	counter(descSlotCalls, held.Calls)
-	counter(descSlotAsks, held.Asks)
-	counter(descSlotErrors, held.Errors)
+	collect.Leases(ch, l.slots.Stats(), &l.leases)
+	collect.Reservations(ch, &l.here, &l.there)
 }
 
 var (
@@ -124,18 +118,6 @@ var (
 	descRestored = desc("weir_origin_restored_keys_total", "Keys sent again after the origin had lost its counts.")
 	descRecords  = desc("weir_origin_records_total", "Cells that calls to the origin carried, failed ones included.", "op")
 	descDropped  = desc("weir_dropped_cost_total", "Accepted cost that never reached the origin.", "cause")
-
-	descLeases = desc("weir_concurrency_leases", "Leases of concurrency limits that are held on this node, and those "+
-		"by id that it has granted or renewed last: another node may know of those too.")
-	descLeaseWaiters = desc("weir_concurrency_waiters",
-		"Requests that wait for a lease, or for the origin's word on one.")
-	descAcquired = desc("weir_concurrency_requests_total",
-		"Requests for leases, by what this node made of them before shadow mode and outage policies.", "result")
-	descLeasesLost = desc("weir_concurrency_leases_lost_total",
-		"Leases that ended because their slots could not be renewed, or the origin had lost them.")
-	descSlotCalls  = desc("weir_concurrency_calls_total", "Calls to the origin about slots, failed ones included.")
-	descSlotAsks   = desc("weir_concurrency_call_keys_total", "Keys that calls about slots carried, failed ones included.")
-	descSlotErrors = desc("weir_concurrency_call_errors_total", "Calls to the origin about slots that failed.")
 
 	descTuning = desc("weir_tuning_version", "Version of the stored tuning; 0 is the built-in default.")
 	descTrial  = desc("weir_tuning_trial",

@@ -352,6 +352,8 @@ func (l *Limiter) change(ctx context.Context, id string, by held.Change) (Settle
 		r, late, err = own.Change(by)
 	} else if l.shards != nil {
 		r, late, err = l.there.Change(ctx, id, by)
+	} else {
+		l.here.Stats.Unknown.Add(1)
 	}
 	if err != nil {
 		return Settlement{}, err

@@ -115,6 +115,28 @@ func (l *Limiter) chargeOutside(e *cell.Entry, sequence, cost, limit, nowMs int6
 	}
 }
 
+// Charge counts the cost of r on its key whatever the limit and the namespace's policies say, and returns how much it
+// counted: for what was spent before anybody could ask. It waits for nothing, and is sent as accepted cost is.
+func (l *Limiter) Charge(r Request) (charged int64, err error) {
+	if err := r.Validate(); err != nil {
+		return 0, err
+	}
+	by := l.settings.Load().resolve(&r)
+	key, nowMs := r.key(), l.nowMs()
+	key.Mode = by.mode()
+	id, current := l.table.IdentityOfKey(&key, by.reset), window.Sequence(nowMs, key.DurationMs())
+	e, met := l.table.Add(&id, &key, by.reset, current, nowMs)
+	var v cell.Verdict
+	e.Judge(&v, nowMs, key.DurationMs(), 0, 0, false) // brings it to the current cell
+	l.forgot(e, v.AgedOut)
+	held := Reservation{l, e, max(v.Sequence, current), r.Limit, 0, met == cell.Untracked}
+	charged = held.charge(r.cost())
+	if by.estimate != nil && met != cell.Untracked && e.Flags().Estimates() && !e.Flags().Asked() {
+		l.askSync(e, by.estimate) // to send it
+	}
+	return charged, nil
+}
+
 // Refund gives back cost of r's key that was accepted in its current cell, at most
 // what the cell holds, and returns how much that was: for callers who cannot keep a
 // Reservation. Given the request that Allow was given it takes back what that counted: r.Cost,

@@ -61,6 +61,7 @@ func bombs() map[string]struct {
 		"nested arrays":                                {many, "application/json", zipped(`{"requests":[`, strings.Repeat("[", 1<<10), "", 5000)},
 		"fields that are not known":                    {many, "application/proto", zipped("", "\xf8\x01\x01", "", 1_700_000)},
 		"descriptors":                                  {rls.Procedure, "application/grpc", frame(1, zipped("", "\x12\x00", "", 2_600_000))},
+		"descriptors of a reservation":                 {rls.ReserveProcedure, "application/grpc", frame(1, zipped("", "\x12\x00", "", 2_600_000))},
 		"items of a route":                             {routes.Paths["multiLimit"], "application/json", zipped("[{}", ",{}", "]", 1_700_000)},
 	}
 }

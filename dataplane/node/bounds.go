@@ -148,8 +148,13 @@ func checkMessage(procedure string, message []byte) error {
 			return tooLong(leasesBytesMax)
 		}
 		return checkItems("leases", FieldsIn(message, 1), dataplane.LeaseTokensMax)
-	case rls.Procedure:
-		return checkDescriptors(message)
+	case rls.Procedure, rls.CheckProcedure, rls.ReportProcedure:
+		return checkDescriptors(message, dataplane.BatchMax)
+	case rls.ReserveProcedure, rls.CommitProcedure:
+		if len(message) > reserveBytesMax {
+			return tooLong(reserveBytesMax)
+		}
+		return checkDescriptors(message, dataplane.ReservedMax)
 	}
 	if len(message) > bodyBytesMax {
 		return tooLong(bodyBytesMax)
@@ -158,8 +163,8 @@ func checkMessage(procedure string, message []byte) error {
 }
 
 // checkDescriptors counts a call's descriptors, and their entries.
-func checkDescriptors(message []byte) error {
-	if err := checkItems("descriptors", FieldsIn(message, 2), dataplane.BatchMax); err != nil {
+func checkDescriptors(message []byte, most int) error {
+	if err := checkItems("descriptors", FieldsIn(message, 2), most); err != nil {
 		return err
 	}
 	if n := NestedIn(message, 2, 1); n > rls.EntriesMax {

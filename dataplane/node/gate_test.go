@@ -240,7 +240,7 @@ func TestCallsAreCounted(t *testing.T) {
 			return dataplane.Decision{}
 		},
 	})
-	methods := 12 + len(routes.Paths)
+	methods := 20 + len(routes.Paths)
 	if got := testutil.CollectAndCount(h.registry, "weir_rpc_requests_total"); got != methods*len(codesPublished) {
 		t.Errorf("%d series at the start, want %d", got, methods*len(codesPublished))
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane/node/rls"
 	"github.com/weirhq/weir/shared/bounded"
+	kuadrantv1 "github.com/weirhq/weir/shared/gen/proto/kuadrant/service/ratelimit/v1"
 	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
 )
@@ -58,6 +59,20 @@ func describeRLS(s *rls.Service, g *gate) *grpc.ServiceDesc {
 		ServiceName: rlsv3.RateLimitService_ServiceDesc.ServiceName,
 		Metadata:    rlsv3.RateLimitService_ServiceDesc.Metadata,
 		Methods:     []grpc.MethodDesc{unary(g, rls.Procedure, fastpathRLS(s), s.ShouldRateLimit)},
+	}
+}
+
+// describeKuadrant puts Kuadrant's service on grpc-go.
+func describeKuadrant(k rls.Kuadrant, g *gate) *grpc.ServiceDesc {
+	return &grpc.ServiceDesc{
+		ServiceName: kuadrantv1.RateLimitService_ServiceDesc.ServiceName,
+		Metadata:    kuadrantv1.RateLimitService_ServiceDesc.Metadata,
+		Methods: []grpc.MethodDesc{
+			unary(g, rls.CheckProcedure, nil, k.CheckRateLimit),
+			unary(g, rls.ReportProcedure, nil, k.Report),
+			unary(g, rls.ReserveProcedure, nil, k.Reserve),
+			unary(g, rls.CommitProcedure, nil, k.Commit),
+		},
 	}
 }
 

@@ -67,6 +67,8 @@ func (s scripted) Refund(r dataplane.Request) (int64, error) {
 	return s.back(r)
 }
 
+func (s scripted) Charge(r dataplane.Request) (int64, error) { return r.Cost, r.Validate() }
+
 func (s scripted) ReserveAll(ctx context.Context, r dataplane.ReserveRequest) dataplane.Reserved {
 	if s.reserve == nil {
 		return dataplane.Reserved{}

@@ -46,6 +46,12 @@ func TestItemsAreCountedBeforeTheyAreDecoded(t *testing.T) {
 		{"descriptors", checkMessage(rls.Procedure, call(1000, 10)), ""},
 		{"more descriptors", checkMessage(rls.Procedure, call(1001, 0)), "descriptors has 1001 items (1 to 1000)"},
 		{"more entries", checkMessage(rls.Procedure, call(1, rls.EntriesMax+1)), "descriptors have 10001 entries (0 to 10000)"},
+		{"a report's descriptors", checkMessage(rls.ReportProcedure, call(1001, 0)), "descriptors has 1001 items (1 to 1000)"},
+		{"a check's entries", checkMessage(rls.CheckProcedure, call(1, rls.EntriesMax+1)), "descriptors have 10001 entries (0 to 10000)"},
+		{"a reservation's descriptors", checkMessage(rls.ReserveProcedure, call(32, 1)), ""},
+		{"more of them", checkMessage(rls.ReserveProcedure, call(33, 1)), "descriptors has 33 items (1 to 32)"},
+		{"a commit's", checkMessage(rls.CommitProcedure, call(33, 1)), "descriptors has 33 items (1 to 32)"},
+		{"a long commit", checkMessage(rls.CommitProcedure, make([]byte, reserveBytesMax+1)), "body is longer than 40960 bytes"},
 		{"a long single", checkMessage(weirv1connect.RateLimitServiceLimitProcedure, make([]byte, bodyBytesMax+1)), "body is longer than 16384 bytes"},
 		{"no message", checkMessage(rls.Procedure, []byte("\xff\xff")), ""},
 	} {

@@ -118,8 +118,12 @@ func newMetrics(registerer prometheus.Registerer, further map[string]string) (*m
 		weirv1connect.RateLimitServiceExplainLeaseProcedure: "ExplainLease",
 
 		weirv1connect.RateLimitServiceTopKeysProcedure: "TopKeys",
-		rls.Procedure:   "ShouldRateLimit",
-		streamProcedure: "LimitStream",
+		rls.Procedure:        "ShouldRateLimit",
+		rls.CheckProcedure:   "kuadrant.CheckRateLimit",
+		rls.ReportProcedure:  "kuadrant.Report",
+		rls.ReserveProcedure: "kuadrant.Reserve",
+		rls.CommitProcedure:  "kuadrant.Commit",
+		streamProcedure:      "LimitStream",
 	}
 	for name, path := range routes.Paths {
 		methods[path] = "v2." + name

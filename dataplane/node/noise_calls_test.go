@@ -13,8 +13,10 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/weirhq/weir/dataplane/node/rls"
+	kuadrantv1 "github.com/weirhq/weir/shared/gen/proto/kuadrant/service/ratelimit/v1"
 	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
 )
@@ -43,14 +45,22 @@ var utterances = []struct {
 	{weirv1connect.RateLimitServiceExplainLeaseProcedure, false, &weirv1.ExplainLeaseRequest{Workspace: "w", Namespace: "n",
 		Identifier: "i", Limit: 3}},
 	{streamProcedure, true, &weirv1.LimitStreamRequest{Request: askedOnTheWire}},
-	{rls.Procedure, false, &rlsv3.RateLimitRequest{Domain: "edge", Descriptors: []*ratelimitv3.RateLimitDescriptor{
-		{Entries: []*ratelimitv3.RateLimitDescriptor_Entry{{Key: "user", Value: "1"}}},
-		{Entries: []*ratelimitv3.RateLimitDescriptor_Entry{{Key: "soft", Value: "1"}}},
-	}}},
+	{rls.Procedure, false, edgeCall},
+	{rls.CheckProcedure, false, edgeCall},
+	{rls.ReportProcedure, false, edgeCall},
+	{rls.ReserveProcedure, false, &kuadrantv1.ReserveRequest{Domain: "edge", Descriptors: edgeCall.Descriptors, Amount: 7,
+		Ttl: durationpb.New(time.Minute)}},
+	{rls.CommitProcedure, false, &kuadrantv1.CommitRequest{Domain: "edge", Descriptors: edgeCall.Descriptors,
+		ReservationId: "r", ActualAmount: 7}},
 	{reflectionv1.ServerReflection_ServerReflectionInfo_FullMethodName, true, &reflectionv1.ServerReflectionRequest{
 		MessageRequest: &reflectionv1.ServerReflectionRequest_FileContainingSymbol{FileContainingSymbol: "weir.v1.RateLimitService"},
 	}},
 }
+
+var edgeCall = &rlsv3.RateLimitRequest{Domain: "edge", Descriptors: []*ratelimitv3.RateLimitDescriptor{
+	{Entries: []*ratelimitv3.RateLimitDescriptor_Entry{{Key: "user", Value: "1"}}},
+	{Entries: []*ratelimitv3.RateLimitDescriptor_Entry{{Key: "soft", Value: "1"}}},
+}}
 
 // babble makes calls whose wire is right and whose messages are nearly: some bytes
 // of them changed, or cut off, or many times too many.

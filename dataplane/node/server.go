@@ -87,7 +87,7 @@ type Config struct {
 	// has none.
 	TLS *servertls.TLS
 
-	// RLS is Envoy's rate limit service, on the port for gRPC; nil: it is not served.
+	// RLS is Envoy's rate limit service, and Kuadrant's, on the port for gRPC; nil: they are not served.
 	RLS *rls.Service
 
 	// Routes are the HTTP routes of existing clients; nil: they are not served.
@@ -194,7 +194,8 @@ func New(config Config) (*Server, error) {
 	if config.GRPCListen != "" {
 		services := []*grpc.ServiceDesc{describe(s.service(), s.gate)}
 		if config.RLS != nil {
-			services = append(services, describeRLS(config.RLS, s.gate))
+			services = append(services, describeRLS(config.RLS, s.gate),
+				describeKuadrant(rls.Kuadrant{Service: config.RLS}, s.gate))
 		}
 		if config.API != nil {
 			services = append(services, describeAPI(config.API, s.gate))

@@ -12,6 +12,7 @@ import (
 // Here are the reservations of one process.
 type Here struct {
 	NowMs func() int64
+	Stats Stats
 
 	mu sync.Mutex
 	by map[string]*Own
@@ -61,6 +62,7 @@ func (s *Here) Reserve(id string, r *Record,
 		return was.again(r)
 	}
 	counts, ok, answer := count()
+	s.Stats.reserved(ok, ok, nil)
 	if !ok {
 		own.ended = true
 		s.leave(id)
@@ -127,6 +129,7 @@ func (o *Own) Change(by Change) (r *Record, late bool, err error) {
 	case o.made == nil:
 		return nil, false, ErrNone
 	case o.ended || !o.record.Open(nowMs):
+		o.in.Stats.changed(o.record, false)
 		return o.record, true, nil
 	}
 	next, err := by(o.record, nowMs)
@@ -134,6 +137,7 @@ func (o *Own) Change(by Change) (r *Record, late bool, err error) {
 		return o.record, false, err
 	}
 	o.record = next
+	o.in.Stats.changed(next, true)
 	o.count(next.Settled)
 	o.over.Store(next.Settled)
 	o.timer.Reset(time.Duration(next.EndsMs-nowMs) * time.Millisecond)

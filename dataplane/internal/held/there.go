@@ -46,6 +46,8 @@ type There struct {
 	// NowMs is the origin's clock, in Unix ms.
 	NowMs func() int64
 
+	Stats Stats
+
 	mu   sync.Mutex
 	kept map[string]*kept
 	lost bool // some part of the origin has lost what it held
@@ -86,6 +88,8 @@ func (s *There) Full() bool {
 // It returns the reservation, which is another one if that was made before by the same id, for the same.
 func (s *There) Reserve(ctx context.Context, id string, r *Record,
 	judge func([]store.HoldAnswer) (ok bool, err error)) (is *Record, ok bool, err error) {
+	made := false
+	defer func() { s.Stats.reserved(made, ok, err) }()
 	words := r.Words(id, 1, r.MadeMs)
 	answers, err := s.say(ctx, words)
 	if err != nil {
@@ -103,6 +107,7 @@ func (s *There) Reserve(ctx context.Context, id string, r *Record,
 		s.undo(ctx, words)
 		return r, false, Away{err}
 	case stored:
+		made = true
 		s.keep(note, r)
 		s.renew(ctx, id, answers)
 		return r, true, nil
@@ -144,8 +149,10 @@ func (s *There) Change(ctx context.Context, id string, by Change) (r *Record, la
 		now, stored, err := s.note(ctx, note)
 		switch {
 		case err != nil:
+			s.Stats.NoReply.Add(1)
 			return nil, false, Away{err}
 		case now.Version == 0:
+			s.Stats.Unknown.Add(1)
 			return nil, false, ErrNone
 		}
 		r, err := Parse(now.Text)
@@ -153,6 +160,7 @@ func (s *There) Change(ctx context.Context, id string, by Change) (r *Record, la
 			return nil, false, err
 		}
 		if late := !r.Open(now.Now.UnixMilli()); stored || late {
+			s.Stats.changed(r, stored)
 			if r.Settled || !late {
 				s.follow(ctx, now, r)
 			}

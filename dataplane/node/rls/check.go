@@ -21,20 +21,45 @@ const violationsMax = 16
 // EntriesMax bounds the entries of all descriptors of a call together.
 const EntriesMax = 10 * dataplane.BatchMax
 
-// check is nil, or invalid_argument with all violations in its message for people, and
+// faults are what is wrong with a call.
+type faults []*errdetails.BadRequest_FieldViolation
+
+func (f *faults) add(field, format string, args ...any) {
+	if len(*f) < violationsMax {
+		*f = append(*f, &errdetails.BadRequest_FieldViolation{Field: field, Description: fmt.Sprintf(format, args...)})
+	}
+}
+
+// err is nil, or invalid_argument with all faults in its message for people, and
 // as a google.rpc.BadRequest for programs.
+func (f *faults) err() error {
+	if len(*f) == 0 {
+		return nil
+	}
+	words := make([]string, len(*f))
+	for i, v := range *f {
+		words[i] = v.Field + " " + v.Description
+	}
+	refusal := status.New(codes.InvalidArgument, strings.Join(words, "; "))
+	if detailed, err := refusal.WithDetails(&errdetails.BadRequest{FieldViolations: *f}); err == nil {
+		refusal = detailed
+	}
+	return refusal.Err()
+}
+
 func check(call *rlsv3.RateLimitRequest) error {
-	var found []*errdetails.BadRequest_FieldViolation
-	violation := func(field, format string, args ...any) {
-		if len(found) < violationsMax {
-			found = append(found, &errdetails.BadRequest_FieldViolation{Field: field, Description: fmt.Sprintf(format, args...)})
-		}
-	}
+	var found faults
+	found.check(call, dataplane.BatchMax)
+	return found.err()
+}
+
+// check looks at a call that may have so many descriptors.
+func (f *faults) check(call *rlsv3.RateLimitRequest, most int) {
 	if n := len(call.GetDomain()); n == 0 || n > window.NamespaceBytesMax {
-		violation("domain", "is %d bytes long (1 to %d)", n, window.NamespaceBytesMax)
+		f.add("domain", "is %d bytes long (1 to %d)", n, window.NamespaceBytesMax)
 	}
-	if n := len(call.GetDescriptors()); n == 0 || n > dataplane.BatchMax {
-		violation("descriptors", "has %d items (1 to %d)", n, dataplane.BatchMax)
+	if n := len(call.GetDescriptors()); n == 0 || n > most {
+		f.add("descriptors", "has %d items (1 to %d)", n, most)
 	}
 	entries := 0
 	for i, d := range call.GetDescriptors() {
@@ -43,33 +68,21 @@ func check(call *rlsv3.RateLimitRequest) error {
 			continue // nothing in it has a bound
 		}
 		if hits := d.GetHitsAddend().GetValue(); hits > window.LimitMax {
-			violation(fmt.Sprintf("descriptors[%d].hits_addend", i), "is %d (0 to %d)", hits, int64(window.LimitMax))
+			f.add(fmt.Sprintf("descriptors[%d].hits_addend", i), "is %d (0 to %d)", hits, int64(window.LimitMax))
 		}
 		if o := d.GetLimit(); o != nil {
 			if overrideDuration(o) == 0 {
-				violation(fmt.Sprintf("descriptors[%d].limit", i), "is per %d %s (1 second to 366 days)",
+				f.add(fmt.Sprintf("descriptors[%d].limit", i), "is per %d %s (1 second to 366 days)",
 					multiplier(o), o.GetUnit())
 			}
 			if len(d.GetEntries()) == 0 {
-				violation(fmt.Sprintf("descriptors[%d].entries", i), "is empty, and there is a limit for it")
+				f.add(fmt.Sprintf("descriptors[%d].entries", i), "is empty, and there is a limit for it")
 			}
 		}
 	}
 	if entries > EntriesMax {
-		violation("descriptors", "have %d entries (0 to %d)", entries, EntriesMax)
+		f.add("descriptors", "have %d entries (0 to %d)", entries, EntriesMax)
 	}
-	if len(found) == 0 {
-		return nil
-	}
-	words := make([]string, len(found))
-	for i, v := range found {
-		words[i] = v.Field + " " + v.Description
-	}
-	refusal := status.New(codes.InvalidArgument, strings.Join(words, "; "))
-	if detailed, err := refusal.WithDetails(&errdetails.BadRequest{FieldViolations: found}); err == nil {
-		refusal = detailed
-	}
-	return refusal.Err()
 }
 
 // override is the limit that a descriptor carries itself; check has been there.

@@ -7,7 +7,10 @@
 //	service.go  holds it to its bounds, decides, and writes the answer
 //	match.go    finds each descriptor's rule: pure, and without allocation
 //	key.go      makes an identifier of each descriptor
+//	charge.go   counts what was spent before the call, whatever the limit says
 //	headers.go  tells HTTP clients in the fields they know
+//
+// kuadrant.go answers the calls of Kuadrant's gateways by the same rules.
 //
 // and rules.go reads what match.go walks over.
 //

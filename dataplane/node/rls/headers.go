@@ -28,7 +28,7 @@ func headers(items []item, denied bool, now time.Time) []*corev3.HeaderValue {
 	var worst *item
 	for i := range items {
 		it := &items[i]
-		if !it.limited() || it.limit.Shadow || denied && !it.over {
+		if !it.limited() || it.limit.Shadow || denied && (!it.over || it.charges()) {
 			continue
 		}
 		if worst == nil || denied && it.wait() > worst.wait() || !denied && it.decision.Remaining < worst.decision.Remaining {

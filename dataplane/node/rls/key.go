@@ -45,7 +45,7 @@ func appendIdentifier(b []byte, entries []*ratelimitv3.RateLimitDescriptor_Entry
 		}
 		b = appendEscaped(b, entry.GetValue())
 	}
-	return bounded(b, start)
+	return cut(b, start)
 }
 
 func appendEscaped(b []byte, s string) []byte {
@@ -60,8 +60,8 @@ func appendEscaped(b []byte, s string) []byte {
 	}
 }
 
-// bounded cuts the name that begins at start, if it is too long.
-func bounded(b []byte, start int) []byte {
+// cut cuts the name that begins at start, if it is too long.
+func cut(b []byte, start int) []byte {
 	name := b[start:]
 	if len(name) <= window.IdentifierBytesMax {
 		return b

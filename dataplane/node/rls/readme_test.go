@@ -3,10 +3,12 @@ package rls
 import (
 	"encoding/json"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/lua/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ratelimit/v3"
 	"go.yaml.in/yaml/v3"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -15,39 +17,54 @@ import (
 	"github.com/weirhq/weir/shared/reload"
 )
 
-// The README's rules are rules, and its filters are what Envoy's protos say they are.
-func TestREADME(t *testing.T) {
-	readme, err := os.ReadFile("README.md")
+// The pages' rules are rules, and their filters are what Envoy's protos say they are.
+func TestPages(t *testing.T) {
+	pages, err := filepath.Glob("*.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	rules, filters := 0, 0
-	for _, block := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllSubmatch(readme, -1) {
-		if strings.HasPrefix(string(block[1]), "domain:") {
-			if _, err := Parse([]reload.File{{Path: "README.md", Content: block[1]}}); err != nil {
-				t.Error(err)
-			}
-			rules++
-			continue
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
 		}
-		var document any
-		if err := yaml.Unmarshal(block[1], &document); err != nil {
-			t.Errorf("%v\n%s", err, block[1])
-		}
-		for _, filter := range find(document, "typed_config") {
-			written, err := json.Marshal(filter)
-			if err != nil {
-				t.Fatal(err)
+		for _, block := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllSubmatch(text, -1) {
+			if strings.HasPrefix(string(block[1]), "domain:") {
+				if _, err := Parse([]reload.File{{Path: page, Content: block[1]}}); err != nil {
+					t.Error(err)
+				}
+				rules++
+				continue
 			}
-			if err := protojson.Unmarshal(written, new(anypb.Any)); err != nil {
-				t.Errorf("%v\n%s", err, written)
-			}
-			filters++
+			filters += filtersIn(t, block[1])
 		}
 	}
-	if rules != 1 || filters != 3 {
-		t.Errorf("checked %d rules and %d filters, want 1 and 3", rules, filters)
+	if rules != 2 || filters != 5 {
+		t.Errorf("checked %d rules and %d filters, want 2 and 5", rules, filters)
 	}
+}
+
+func filtersIn(t *testing.T, text []byte) (filters int) {
+	t.Helper()
+	var document any
+	if err := yaml.Unmarshal(text, &document); err != nil {
+		t.Errorf("%v\n%s", err, text)
+	}
+	configs := find(document, "typed_config")
+	for _, of := range find(document, "typed_per_filter_config") {
+		configs = append(configs, find(of, "envoy.filters.http.ratelimit")...)
+	}
+	for _, filter := range configs {
+		written, err := json.Marshal(filter)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := protojson.Unmarshal(written, new(anypb.Any)); err != nil {
+			t.Errorf("%v\n%s", err, written)
+		}
+	}
+	return len(configs)
 }
 
 // find returns all values under a key, however deep.

@@ -25,6 +25,7 @@ type Limit struct {
 	Unlimited bool
 	Shadow    bool // never denies, but is counted
 	Quota     bool // denies only if all quotas of a call are over
+	Charged   bool // counts whatever it says; hits of 0 ask whether there is anything left
 
 	name     string
 	replaces []string // names of rules that do not apply where this one does
@@ -96,6 +97,7 @@ type (
 		ShadowMode     bool         `yaml:"shadow_mode"`
 		QuotaMode      bool         `yaml:"quota_mode"`
 		ShareThreshold bool         `yaml:"share_threshold"`
+		Charged        bool         `yaml:"charged"` // of Weir alone
 
 		// Accepted and not used: they shape metrics by descriptor, which this service does not
 		// have, and dynamic metadata.
@@ -187,10 +189,15 @@ func (l *level) add(path string, d descriptor) (err error) {
 
 func newLimit(d descriptor) (*Limit, error) {
 	y := d.RateLimit
-	if y == nil {
+	switch {
+	case d.Charged && (y == nil || y.Unlimited):
+		return nil, errors.New("charged is for rules with a limit")
+	case d.Charged && d.QuotaMode:
+		return nil, errors.New("a rule is charged or in quota_mode, not both")
+	case y == nil:
 		return nil, nil
 	}
-	l := &Limit{Unlimited: y.Unlimited, Shadow: d.ShadowMode, Quota: d.QuotaMode, name: y.Name,
+	l := &Limit{Unlimited: y.Unlimited, Shadow: d.ShadowMode, Quota: d.QuotaMode, Charged: d.Charged, name: y.Name,
 		limit: int64(y.RequestsPerUnit)}
 	unit := rlsv3.RateLimitResponse_RateLimit_Unit(rlsv3.RateLimitResponse_RateLimit_Unit_value[strings.ToUpper(y.Unit)])
 	switch l.duration = unitDuration(int32(unit)); {

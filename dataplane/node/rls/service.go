@@ -26,6 +26,10 @@ type Limiter interface {
 	Peek(ctx context.Context, request dataplane.Request) dataplane.Decision
 	AppendAllowMany(ctx context.Context, decisions []dataplane.Decision, requests []dataplane.Request) dataplane.Batch
 	Refund(request dataplane.Request) (refunded int64, err error)
+	Charge(request dataplane.Request) (charged int64, err error)
+	ReserveAll(ctx context.Context, request dataplane.ReserveRequest) dataplane.Reserved
+	Settle(ctx context.Context, id string, costs ...int64) (dataplane.Settlement, error)
+	Cancel(ctx context.Context, id string) (dataplane.Settlement, error)
 }
 
 // Service answers ShouldRateLimit. Its methods may run concurrently.
@@ -42,6 +46,7 @@ type item struct {
 	request  dataplane.Request
 	nameEnd  int  // where its identifier ends in work.names; 0 if it has none
 	refund   bool // gives hits back instead of taking them
+	check    bool // of a charged rule: asks whether there is anything left
 	decision dataplane.Decision
 	over     bool
 }
@@ -49,14 +54,14 @@ type item struct {
 // strict items are decided as one. They deny the call when they are over, unless they are
 // shadowed: those are just not charged then.
 func (i *item) strict() bool {
-	return i.limited() && (i.limit.Shadow || !i.limit.Quota) && !i.refund
+	return i.limited() && (i.limit.Shadow || !i.limit.Quota) && !i.refund && !i.limit.Charged
 }
 
 func (i *item) limited() bool { return i.limit != nil && !i.limit.Unlimited }
 
 // ShouldRateLimit decides all descriptors of a call as one: if one of them is over its
 // limit none is charged. Quotas are charged if the others let the call pass, and shadowed
-// rules too unless they are over. An error is about the call itself.
+// rules too unless they are over; charged rules in any case. An error is about the call itself.
 func (s *Service) ShouldRateLimit(ctx context.Context, call *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, error) {
 	w, _ := works.Get().(*work)
 	defer w.put()
@@ -90,6 +95,8 @@ func (s *Service) resolve(call *rlsv3.RateLimitRequest, w *work) {
 		var patterns []string
 		if o := d.GetLimit(); o != nil {
 			it.limit = override(o)
+			rule, _ := rules.match(call.Domain, d.GetEntries())
+			it.limit.Charged = rule != nil && rule.Charged
 		} else {
 			var shared bool
 			it.limit, shared = rules.match(call.Domain, d.GetEntries())
@@ -113,7 +120,10 @@ func (s *Service) resolve(call *rlsv3.RateLimitRequest, w *work) {
 			Cost:      hits(call, d),
 			Shadow:    it.limit.Shadow,
 		}
-		it.request.ZeroCost = it.request.Cost == 0 // a descriptor's own 0
+		if it.request.Cost == 0 { // a descriptor's own 0
+			it.check = it.limit.Charged && !it.refund
+			it.request.ZeroCost = !it.check
+		}
 	}
 	w.name()
 	if replacing {
@@ -167,10 +177,14 @@ func (s *Service) decide(ctx context.Context, w *work) (denied bool, err error) 
 		return it.over, it.decision.Err
 	}
 	lenient, quotas, quotasOver := false, 0, 0
+	usedUp, err := s.decideCharged(ctx, items)
+	if err != nil {
+		return false, err
+	}
 	for i := range items {
 		it := &items[i]
 		switch {
-		case !it.limited():
+		case !it.limited(), it.check, it.charges():
 		case it.strict():
 			w.strict = append(w.strict, it.request)
 		default:
@@ -184,7 +198,7 @@ func (s *Service) decide(ctx context.Context, w *work) (denied bool, err error) 
 			}
 		}
 	}
-	if quotas > 0 && quotasOver == quotas {
+	if usedUp || quotas > 0 && quotasOver == quotas {
 		denied = true
 		for i := range items {
 			if items[i].strict() {
@@ -227,7 +241,7 @@ func (s *Service) chargeLenient(ctx context.Context, items []item) error {
 	for i := range items {
 		it := &items[i]
 		switch {
-		case !it.limited() || it.strict():
+		case !it.limited() || it.strict() || it.check || it.charges():
 		case it.refund:
 			if _, err := s.Limiter.Refund(it.request); err != nil {
 				return err

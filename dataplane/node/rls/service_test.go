@@ -48,7 +48,10 @@ func write(t testing.TB, path, content string) {
 	}
 }
 
-type adjust func(*ratelimitv3.RateLimitDescriptor)
+type (
+	descriptorOfEnvoy = ratelimitv3.RateLimitDescriptor
+	adjust            func(*descriptorOfEnvoy)
+)
 
 func descriptorOf(words []string, adjusts ...adjust) *ratelimitv3.RateLimitDescriptor {
 	d := &ratelimitv3.RateLimitDescriptor{Entries: entries(words...)}

@@ -1,0 +1,66 @@
+package held
+
+import (
+	"errors"
+	"sync/atomic"
+)
+
+// Stats count what has become of calls about reservations. They only grow, and may be read at any time.
+type Stats struct {
+	Granted, Refused       atomic.Int64 // requests for new reservations
+	Settled                atomic.Int64 // reservations, by Settle or Cancel
+	Exceeded               atomic.Int64 // of Settled, those of which more was spent than reserved
+	Late, Unknown, NoReply atomic.Int64 // calls that have changed nothing
+}
+
+// reserved takes note of what a request for a reservation came to. made is false of one that asked again.
+func (s *Stats) reserved(made, ok bool, err error) {
+	switch {
+	case err != nil:
+		s.failed(err)
+	case made:
+		s.Granted.Add(1)
+	case !ok:
+		s.Refused.Add(1)
+	}
+}
+
+// changed takes note of what a change made of a reservation.
+func (s *Stats) changed(r *Record, stored bool) {
+	switch {
+	case !stored:
+		s.Late.Add(1)
+	case r.Settled:
+		s.Settled.Add(1)
+		for i := range r.Items {
+			if it := &r.Items[i]; it.Spent > it.Held {
+				s.Exceeded.Add(1)
+				return
+			}
+		}
+	}
+}
+
+// failed takes note of a call that has found nothing, or not reached the origin.
+func (s *Stats) failed(err error) {
+	switch {
+	case errors.As(err, new(Away)):
+		s.NoReply.Add(1)
+	case errors.Is(err, ErrNone):
+		s.Unknown.Add(1)
+	}
+}
+
+// Len is how many reservations this node keeps: those that it has made or changed, and that have not ended.
+func (s *There) Len() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.kept)
+}
+
+// Len is how many reservations there are, and have ended lately.
+func (s *Here) Len() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.by)
+}
