@@ -116,7 +116,8 @@ func (l *Limiter) acquire(ctx context.Context, r *ConcurrencyRequest, wait bool)
 	return lease, d
 }
 
-// prepareLease makes an ask of a request, by the settings in force. It is nil, and Err is set, if the request is at fault.
+// prepareLease makes an ask of a request, by the settings in force. It is nil, and Err is set, if the request is
+// invalid.
 func (l *Limiter) prepareLease(r *ConcurrencyRequest, ask *slots.Ask, d *ConcurrencyDecision) *rule {
 	var resolved Request // set field by field, as ask is: a literal would be made elsewhere and copied
 	resolved.Workspace, resolved.Namespace, resolved.Identifier = r.Workspace, r.Namespace, r.Identifier

@@ -18,10 +18,10 @@ const LeaseIDBytesMax = store.LeaseIDBytesMax
 // LeaseTokensMax is how many leases a RenewTokens or ReleaseTokens is about at most.
 const LeaseTokensMax = 100
 
-// AcquireToken is Acquire, or with wait set AcquireWait, for a holder outside of this process. The token is the lease as
-// text: any node of the region renews and releases it, and it outlives this one. It ends the
-// decision's TTL after it was asked for, or as long after it was renewed last, counted from before the call. The token
-// is "" where no slot is held.
+// AcquireToken is Acquire, or with wait set AcquireWait, for a holder outside this process. The token is the lease as
+// text: any node of the region renews and releases it, and it outlives this one. It ends the decision's TTL after it
+// was asked for, or as long after it was renewed last, counted from before the call. The token is "" where no slot is
+// held.
 //
 // Who asks again with the same id, for the same key and at any node, has one lease; without an id one is drawn. An id
 // that was released is not to be used again: a release may arrive late. It is what renews and releases, so it should be
@@ -52,9 +52,10 @@ func (l *Limiter) AcquireToken(ctx context.Context, r ConcurrencyRequest, id str
 	return token, d
 }
 
-// RenewTokens has up to LeaseTokensMax leases end ttl from now, or when they would if that is later, LeaseTTLMin to LeaseTTLMax; 0 for what each was asked
-// for with. It returns what became of each: nil, ErrLeaseLost for one that has ended, an error that wraps ErrInvalid
-// for what is no token, and any other where the origin has not answered: the lease is as it was.
+// RenewTokens has up to LeaseTokensMax leases end ttl from now, or when they would if that is later: LeaseTTLMin to
+// LeaseTTLMax, 0 for what each was acquired with. It returns what became of each: nil, ErrLeaseLost for one that has
+// ended, an error that wraps ErrInvalid for what is no token, and any other where the origin has not answered: the
+// lease is as it was.
 func (l *Limiter) RenewTokens(ctx context.Context, ttl time.Duration, tokens ...string) []error {
 	return leases.Each(tokens, LeaseTokensMax, func(of []leases.Lease) []error {
 		if ttl == 0 || ttl >= LeaseTTLMin && ttl <= LeaseTTLMax {

@@ -25,7 +25,8 @@ func (s *Store) TopReports(ctx context.Context, within time.Duration,
 		return now, nil, err
 	}
 	for _, f := range found {
-		reports = append(reports, controlplane.TopReport{Region: string(f.Region), Node: string(f.NodeID), SeenAt: time.UnixMilli(int64(f.SeenAt)),
+		reports = append(reports, controlplane.TopReport{Region: string(f.Region), Node: string(f.NodeID),
+			SeenAt:   time.UnixMilli(int64(f.SeenAt)),
 			Document: []byte(f.TopKeys.String)})
 	}
 	return time.UnixMilli(found[0].NowMs), reports, nil

@@ -107,7 +107,8 @@ func (s *originShard) heldOf(key *window.Key) map[uint64]slotsHeld {
 }
 
 // othersSlots removes what has ended, and adds up what is not a node's own.
-func (s *originShard) othersSlots(key *window.Key, node uint64, nowMs int64) (slots int64, starved bool, in time.Duration) {
+func (s *originShard) othersSlots(key *window.Key, node uint64,
+	nowMs int64) (slots int64, starved bool, in time.Duration) {
 	soonest := func(endsMs int64) {
 		if ends := time.Duration(endsMs-nowMs) * time.Millisecond; in == 0 || ends < in {
 			in = ends

@@ -121,8 +121,8 @@ func TestLeasesSayWhatIsWrong(t *testing.T) {
 	}
 }
 
-// An origin that does not answer is unavailable to who releases, a lease of unknown state to who renews, and its address
-// is nobody's business. What is acquired meanwhile goes by the outage policy.
+// An origin that does not answer is unavailable to a caller that releases, a lease of unknown state to one that renews,
+// and no answer tells its address. What is acquired meanwhile goes by the outage policy.
 func TestLeasesInAnOutage(t *testing.T) {
 	for _, door := range doors {
 		t.Run(door.name, func(t *testing.T) {

@@ -24,11 +24,10 @@ import (
 
 // Limiter makes the decisions. *dataplane.Limiter is one.
 //
-// Allow, Peek, AppendAllowMany, Refund, Explain and the calls about reservations and leases may run concurrently, obey ctx's
-// deadline, and report only requests that are themselves at fault, in the answer's Err. None of them keeps
-// a slice that it was given. Start returns
-// when the limiter runs; Stop when all it had accepted is where it belongs, or ctx
-// is done.
+// Allow, Peek, AppendAllowMany, Refund, Explain and the calls about reservations and leases may run concurrently, obey
+// ctx's deadline, and report only requests that are themselves invalid, in the answer's Err. None of them keeps a slice
+// that it was given. Start returns when the limiter runs; Stop when all it had accepted is where it belongs, or ctx is
+// done.
 type Limiter interface {
 	Allow(ctx context.Context, request dataplane.Request) dataplane.Decision
 	Peek(ctx context.Context, request dataplane.Request) dataplane.Decision

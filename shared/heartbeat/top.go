@@ -130,8 +130,8 @@ func (k *TopKey) validate(durationLeast int64) error {
 	if err := validateNames(k.Workspace, k.Namespace, k.Identifier); err != nil {
 		return err
 	}
-	return validateNumbers([]number{{"duration", k.DurationMs, durationLeast}, {"limit", k.Limit, -1}, {"count", k.Count, 0}, {"regional", k.Regional, 0},
-		{"more", k.More, 0}})
+	return validateNumbers([]number{{"duration", k.DurationMs, durationLeast}, {"limit", k.Limit, -1},
+		{"count", k.Count, 0}, {"regional", k.Regional, 0}, {"more", k.More, 0}})
 }
 
 func validateNames(workspace, namespace, identifier []byte) error {

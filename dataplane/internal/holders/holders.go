@@ -32,7 +32,8 @@ func (n Node) Oldest(most int, nowMs int64) []heartbeat.Held {
 			h.EndsMs = nowMs + l.Ends.Milliseconds()
 		}
 		if found.Takes(&h) {
-			h.Workspace, h.Namespace, h.Identifier = []byte(l.Name.Workspace), []byte(l.Name.Namespace), []byte(l.Name.Identifier)
+			n := &l.Name
+			h.Workspace, h.Namespace, h.Identifier = []byte(n.Workspace), []byte(n.Namespace), []byte(n.Identifier)
 			h.Holder = []byte(l.Holder)
 			found.Add(h)
 		}

@@ -191,8 +191,8 @@ func (b *Book) leave(key slots.Name, l *line) {
 	}
 }
 
-// Renew has leases end ttl from now, or with 0 the TTL of each. It returns what became of each: nil, slots.ErrLost, or an error of the origin's, which
-// leaves a lease as it was.
+// Renew has leases end ttl from now, or with 0 the TTL of each. It returns what became of each: nil, slots.ErrLost, or
+// an error of the origin's, which leaves a lease as it was.
 func (b *Book) Renew(ctx context.Context, leases []Lease, ttl time.Duration) []error {
 	errs := make([]error, len(leases))
 	var there []int
