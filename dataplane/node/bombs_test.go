@@ -57,6 +57,8 @@ func bombs() map[string]struct {
 		"empty items by protobuf":                      {many, "application/proto", zipped("", "\x0a\x00", "", 2_600_000)},
 		"empty items by gRPC":                          {many, "application/grpc", frame(1, zipped("", "\x0a\x00", "", 2_600_000))},
 		"empty items by JSON":                          {many, "application/json", zipped(`{"requests":[{}`, ",{}", "]}", 1_700_000)},
+		"empty items in a stream by gRPC":              {streamProcedure, "application/grpc", frame(1, zipped("\x12\xf0\xa8\x02", "\x12\x00", "", 19_000))},
+		"empty items in a stream by JSON":              {streamProcedure, "application/connect+json", frame(0, []byte(`{"reserve":{"requests":[{}`+strings.Repeat(",{}", 13_000)+`]}}`))},
 		"white space":                                  {many, "application/json", zipped("", strings.Repeat(" ", 1<<10), minimal, 5000)},
 		"nested arrays":                                {many, "application/json", zipped(`{"requests":[`, strings.Repeat("[", 1<<10), "", 5000)},
 		"fields that are not known":                    {many, "application/proto", zipped("", "\xf8\x01\x01", "", 1_700_000)},

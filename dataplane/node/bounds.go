@@ -118,6 +118,8 @@ func routeOf(procedure string) bounded.Route {
 			}
 			return checkItems("leases", FieldsIn(message, 1), dataplane.LeaseTokensMax)
 		}}
+	case streamProcedure: // of each message; checkStreamed looks at them
+		return bounded.Route{Bytes: reserveBytesMax}
 	case weirv1connect.RateLimitServiceLimitManyProcedure:
 	default:
 		return bounded.Route{Bytes: bodyBytesMax}
@@ -160,6 +162,24 @@ func checkMessage(procedure string, message []byte) error {
 		return tooLong(bodyBytesMax)
 	}
 	return nil
+}
+
+// checkStreamed looks at a message of LimitStream before it is decoded, on every wire: what it holds is bounded as
+// calls are. Field 2 is the message of Reserve.
+func checkStreamed(codec string, message []byte) error {
+	items := 0
+	if codec == "json" {
+		items = max(0, ObjectsIn(message)-2)
+	} else {
+		items = NestedIn(message, 2, 2)
+	}
+	switch n := len(message); {
+	case n > reserveBytesMax:
+		return tooLong(reserveBytesMax)
+	case n > bodyBytesMax && items == 0:
+		return tooLong(bodyBytesMax)
+	}
+	return checkItems("requests", items, dataplane.ReservedMax)
 }
 
 // checkDescriptors counts a call's descriptors, and their entries.

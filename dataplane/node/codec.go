@@ -10,6 +10,8 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+
+	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
 )
 
 // jsonCodec is JSON for people and for programs without generated code.
@@ -23,11 +25,12 @@ import (
 // a "limt" that silently became 0 would block everybody.
 type jsonCodec struct{ name string }
 
-// jsonCodecs replaces connect's own codecs under both names it knows them by.
-func jsonCodecs() connect.HandlerOption {
+// codecs replaces connect's own codecs, under all names it knows them by.
+func codecs() connect.HandlerOption {
 	return connect.WithHandlerOptions(
 		connect.WithCodec(jsonCodec{"json"}),
 		connect.WithCodec(jsonCodec{"json; charset=utf-8"}),
+		connect.WithCodec(protoCodec{}),
 	)
 }
 
@@ -64,10 +67,45 @@ func (c jsonCodec) Unmarshal(data []byte, message any) error {
 	if len(data) == 0 {
 		return errors.New("the body is empty, want a JSON object")
 	}
+	if _, ok := message.(*weirv1.LimitStreamRequest); ok {
+		if err := checkStreamed("json", data); err != nil {
+			return err
+		}
+	}
 	if err := protojson.Unmarshal(data, m); err != nil {
 		return errors.New(withFields(plain(err), m.ProtoReflect().Descriptor()))
 	}
 	return nil
+}
+
+// protoCodec is connect's own for protobuf's form, and looks at messages of streams before it decodes them: those of
+// calls are looked at before connect sees them.
+type protoCodec struct{}
+
+func (protoCodec) Name() string { return "proto" }
+
+func (c protoCodec) Marshal(message any) ([]byte, error) { return c.MarshalAppend(nil, message) }
+
+// MarshalAppend is jsonCodec.MarshalAppend.
+func (protoCodec) MarshalAppend(dst []byte, message any) ([]byte, error) {
+	m, ok := message.(proto.Message)
+	if !ok {
+		return nil, fmt.Errorf("write %T: not a protobuf message", message)
+	}
+	return proto.MarshalOptions{}.MarshalAppend(dst, m)
+}
+
+func (protoCodec) Unmarshal(data []byte, message any) error {
+	m, ok := message.(proto.Message)
+	if !ok {
+		return fmt.Errorf("read %T: not a protobuf message", message)
+	}
+	if _, ok := message.(*weirv1.LimitStreamRequest); ok {
+		if err := checkStreamed("proto", data); err != nil {
+			return err
+		}
+	}
+	return proto.Unmarshal(data, m)
 }
 
 // plainBytesMax bounds how much of a body its error quotes.

@@ -97,8 +97,8 @@ func (s *connectService) TopKeys(ctx context.Context,
 func (s *connectService) LimitStream(ctx context.Context, stream *connect.BidiStream[weirv1.LimitStreamRequest,
 	weirv1.LimitStreamResponse]) error {
 	caller, _ := ctx.Value(callerKey{}).(*bounded.Caller)
-	return s.gate.converse(ctx, caller, httpStreamBytes, &conversation{service: s.service, receive: stream.Receive,
-		send: stream.Send})
+	return s.gate.converse(ctx, httpStreamBytes, &conversation{service: s.service, caller: caller,
+		receive: stream.Receive, send: stream.Send})
 }
 
 func respond[T any](message *T, err error) (*connect.Response[T], error) {

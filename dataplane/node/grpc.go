@@ -185,13 +185,30 @@ func stream(s service, g *gate) grpc.StreamDesc {
 		if err != nil {
 			return err
 		}
-		stream := &grpc.GenericServerStream[weirv1.LimitStreamRequest, weirv1.LimitStreamResponse]{ServerStream: raw}
-		err = g.converse(raw.Context(), caller, grpcStreamBytes,
-			&conversation{service: s, receive: stream.Recv, send: stream.Send})
+		err = g.converse(raw.Context(), grpcStreamBytes, &conversation{service: s, caller: caller,
+			receive: func() (*weirv1.LimitStreamRequest, error) { return receiveStreamed(raw) },
+			send:    func(answer *weirv1.LimitStreamResponse) error { return raw.SendMsg(answer) }})
 		return grpcError(err)
 	}
 	return grpc.StreamDesc{StreamName: path.Base(streamProcedure), Handler: handle, ServerStreams: true,
 		ClientStreams: true}
+}
+
+// receiveStreamed receives a message of LimitStream, and looks at it before it is decoded.
+func receiveStreamed(raw grpc.ServerStream) (*weirv1.LimitStreamRequest, error) {
+	message := &arrived{rpc: rpc{ctx: raw.Context()}}
+	defer message.free()
+	if err := raw.RecvMsg(message); err != nil {
+		return nil, err
+	}
+	if err := message.alone(func(data []byte) error { return checkStreamed("proto", data) }); err != nil {
+		return nil, refusedBy(err)
+	}
+	request := new(weirv1.LimitStreamRequest)
+	if err := message.read(request); err != nil {
+		return nil, status.Error(codes.InvalidArgument, "unmarshal message: "+plain(err))
+	}
+	return request, nil
 }
 
 // callerOfRPC is callerOf for calls on the port for gRPC.

@@ -24,7 +24,7 @@ const compressBytesMin = 8 << 10
 func (s *Server) callHandler(m *metrics) (string, http.Handler) {
 	wire := &connectService{service: s.service()}
 	path, handler := weirv1connect.NewRateLimitServiceHandler(wire,
-		jsonCodecs(),
+		codecs(),
 		boundMessages(),
 		connect.WithCompressMinBytes(compressBytesMin),
 	)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync/atomic"
 	"time"
 
 	"connectrpc.com/connect"
@@ -24,17 +25,21 @@ const (
 )
 
 // conversation is one LimitStream, on either wire. Requests are answered one after
-// another, in order. Where a call is shed, a stream waits: it takes its next request
-// when there is a slot for it, and HTTP/2's flow control slows its sender down.
+// another, in order; calls about reservations beside them (stream_reserve.go). Where a
+// call is shed, a stream waits: it takes its next request when there is a slot for it,
+// and HTTP/2's flow control slows its sender down.
 type conversation struct {
 	service
+	caller  *bounded.Caller
 	receive func() (*weirv1.LimitStreamRequest, error)
 	send    func(*weirv1.LimitStreamResponse) error
 
 	hold     *bounded.Hold // renewed with each request: the stream that was silent longest makes room
 	patience *time.Timer
-	turn     chan struct{} // of one: full from a request's arrival until its answer is out
+	turn     chan struct{} // of one: full from a request's arrival until its answer is out, and while one is sent
 	ended    bool          // guarded by turn: no further request is decided
+	over     atomic.Bool   // no further answer is sent
+	aside    aside
 }
 
 // Why a stream ends before its caller has ended it. Another stream may be begun at once.
@@ -70,14 +75,16 @@ func (c cutting) Cut() { c <- struct{}{} } // once
 // converse returns when the caller has no more to ask, or the stream is to end. Only a
 // stream's end wakes a goroutine that waits for its next request, so that waiting is done by a
 // goroutine of its own, which ends right after the stream.
-func (g *gate) converse(ctx context.Context, caller *bounded.Caller, n int64, c *conversation) error {
-	hold, cut, err := g.open(ctx, caller, n)
+func (g *gate) converse(ctx context.Context, n int64, c *conversation) error {
+	hold, cut, err := g.open(ctx, c.caller, n)
 	if err != nil {
 		return err
 	}
 	defer hold.Give()
 	c.hold, c.turn, c.patience = hold, make(chan struct{}, 1), time.NewTimer(streamIdleMax)
 	defer c.patience.Stop()
+	c.aside.failed = make(chan error, 1)
+	defer c.close()
 	finished := make(chan error, 1)
 	g.readers.Go(func() {
 		defer func() {
@@ -90,6 +97,8 @@ func (g *gate) converse(ctx context.Context, caller *bounded.Caller, n int64, c 
 	select {
 	case err := <-finished:
 		return err
+	case err := <-c.aside.failed:
+		return err
 	case <-c.patience.C:
 		g.refused[bounded.BoundTime].Inc()
 		return errSilent
@@ -97,26 +106,48 @@ func (g *gate) converse(ctx context.Context, caller *bounded.Caller, n int64, c 
 		g.refused[bounded.BoundMemory].Inc()
 		return errCut
 	case <-g.ending:
-		return c.end()
+		return g.endOne(c)
 	}
 }
 
-// end lets the answer out that a stream is at, if its caller takes it.
-func (c *conversation) end() error {
+// close lets no further answer out, and waits for one that is being sent: it must not outlive its call, unless only
+// the call's end interrupts it.
+func (c *conversation) close() {
+	c.over.Store(true)
+	linger := time.NewTimer(lingerMax)
+	defer linger.Stop()
+	select {
+	case c.turn <- struct{}{}:
+		<-c.turn
+	case <-linger.C:
+	}
+}
+
+// endOne lets the answers out that a stream is at, if its caller takes them.
+func (g *gate) endOne(c *conversation) error {
+	linger := time.NewTimer(lingerMax)
+	defer linger.Stop()
 	select {
 	case c.turn <- struct{}{}:
 		c.ended = true
 		<-c.turn
-	case <-time.After(lingerMax):
+	case <-linger.C:
+		return errEnding
+	}
+	answered := make(chan struct{})
+	g.readers.Go(func() { c.aside.Wait(); close(answered) })
+	select {
+	case <-answered:
+	case <-linger.C:
 	}
 	return errEnding
 }
 
 func (g *gate) answerAll(ctx context.Context, c *conversation) error {
 	for {
-		c.patience.Reset(streamIdleMax)
 		message, err := c.receive()
 		if errors.Is(err, io.EOF) {
+			c.aside.Wait() // its calls are answered all the same
 			return nil
 		}
 		if err != nil {
@@ -128,6 +159,7 @@ func (g *gate) answerAll(ctx context.Context, c *conversation) error {
 	}
 }
 
+// answerNext answers a request, or begins a call about a reservation.
 func (g *gate) answerNext(ctx context.Context, c *conversation, message *weirv1.LimitStreamRequest) error {
 	c.turn <- struct{}{}
 	defer func() { <-c.turn }()
@@ -135,12 +167,30 @@ func (g *gate) answerNext(ctx context.Context, c *conversation, message *weirv1.
 		return errEnding
 	}
 	c.hold.Renew()
-	answer, err := g.decideNext(ctx, c, message)
-	if err != nil {
+	var answer *weirv1.LimitStreamResponse
+	var err error
+	if message.GetReservation() != nil {
+		answer = g.beginAside(ctx, c, message)
+	} else {
+		answer, err = g.decideNext(ctx, c, message)
+	}
+	if err != nil || answer == nil {
+		c.patience.Reset(streamIdleMax)
 		return err
 	}
+	return g.say(c, message, answer)
+}
+
+// say sends an answer. The turn is its caller's: so no more than one is on its way, and the stream may be silent again
+// once it is out.
+func (g *gate) say(c *conversation, to *weirv1.LimitStreamRequest, answer *weirv1.LimitStreamResponse) error {
+	if c.over.Load() {
+		return errEnding
+	}
 	g.metrics.streamed.Inc()
+	answer.Number = to.GetNumber()
 	c.patience.Reset(streamSendMax)
+	defer c.patience.Reset(streamIdleMax)
 	return c.send(answer)
 }
 

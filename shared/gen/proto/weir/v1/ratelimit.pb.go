@@ -1912,9 +1912,18 @@ func (x *ExplainLeaseResponse) GetRestsForMs() int64 {
 	return 0
 }
 
+// LimitStreamRequest has a request, or one call about a reservation.
 type LimitStreamRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Request       *LimitRequest          `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Request *LimitRequest          `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"`
+	// Types that are valid to be assigned to Reservation:
+	//
+	//	*LimitStreamRequest_Reserve
+	//	*LimitStreamRequest_Settle
+	//	*LimitStreamRequest_Cancel
+	//	*LimitStreamRequest_Extend
+	Reservation   isLimitStreamRequest_Reservation `protobuf_oneof:"reservation"`
+	Number        uint64                           `protobuf:"varint,6,opt,name=number,proto3" json:"number,omitempty"` // the caller's own, which the answer has too; requests, answered in order, need none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1956,11 +1965,93 @@ func (x *LimitStreamRequest) GetRequest() *LimitRequest {
 	return nil
 }
 
-// LimitStreamResponse answers one request of a stream.
+func (x *LimitStreamRequest) GetReservation() isLimitStreamRequest_Reservation {
+	if x != nil {
+		return x.Reservation
+	}
+	return nil
+}
+
+func (x *LimitStreamRequest) GetReserve() *ReserveRequest {
+	if x != nil {
+		if x, ok := x.Reservation.(*LimitStreamRequest_Reserve); ok {
+			return x.Reserve
+		}
+	}
+	return nil
+}
+
+func (x *LimitStreamRequest) GetSettle() *SettleRequest {
+	if x != nil {
+		if x, ok := x.Reservation.(*LimitStreamRequest_Settle); ok {
+			return x.Settle
+		}
+	}
+	return nil
+}
+
+func (x *LimitStreamRequest) GetCancel() *CancelRequest {
+	if x != nil {
+		if x, ok := x.Reservation.(*LimitStreamRequest_Cancel); ok {
+			return x.Cancel
+		}
+	}
+	return nil
+}
+
+func (x *LimitStreamRequest) GetExtend() *ExtendRequest {
+	if x != nil {
+		if x, ok := x.Reservation.(*LimitStreamRequest_Extend); ok {
+			return x.Extend
+		}
+	}
+	return nil
+}
+
+func (x *LimitStreamRequest) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+type isLimitStreamRequest_Reservation interface {
+	isLimitStreamRequest_Reservation()
+}
+
+type LimitStreamRequest_Reserve struct {
+	Reserve *ReserveRequest `protobuf:"bytes,2,opt,name=reserve,proto3,oneof"`
+}
+
+type LimitStreamRequest_Settle struct {
+	Settle *SettleRequest `protobuf:"bytes,3,opt,name=settle,proto3,oneof"`
+}
+
+type LimitStreamRequest_Cancel struct {
+	Cancel *CancelRequest `protobuf:"bytes,4,opt,name=cancel,proto3,oneof"`
+}
+
+type LimitStreamRequest_Extend struct {
+	Extend *ExtendRequest `protobuf:"bytes,5,opt,name=extend,proto3,oneof"`
+}
+
+func (*LimitStreamRequest_Reserve) isLimitStreamRequest_Reservation() {}
+
+func (*LimitStreamRequest_Settle) isLimitStreamRequest_Reservation() {}
+
+func (*LimitStreamRequest_Cancel) isLimitStreamRequest_Reservation() {}
+
+func (*LimitStreamRequest_Extend) isLimitStreamRequest_Reservation() {}
+
+// LimitStreamResponse answers one request of a stream, or one call about a reservation.
 type LimitStreamResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Response      *LimitResponse         `protobuf:"bytes,1,opt,name=response,proto3" json:"response,omitempty"`     // left out when the request was at fault
 	Violations    []*FieldViolation      `protobuf:"bytes,2,rep,name=violations,proto3" json:"violations,omitempty"` // what is wrong with it; then nothing was counted
+	Reserved      *ReserveResponse       `protobuf:"bytes,3,opt,name=reserved,proto3" json:"reserved,omitempty"`     // answers reserve
+	Settlement    *Settlement            `protobuf:"bytes,4,opt,name=settlement,proto3" json:"settlement,omitempty"` // answers settle, cancel and extend
+	Problem       *StreamProblem         `protobuf:"bytes,5,opt,name=problem,proto3" json:"problem,omitempty"`       // why a call about a reservation has no other answer
+	Number        uint64                 `protobuf:"varint,6,opt,name=number,proto3" json:"number,omitempty"`        // of what it answers
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2009,6 +2100,87 @@ func (x *LimitStreamResponse) GetViolations() []*FieldViolation {
 	return nil
 }
 
+func (x *LimitStreamResponse) GetReserved() *ReserveResponse {
+	if x != nil {
+		return x.Reserved
+	}
+	return nil
+}
+
+func (x *LimitStreamResponse) GetSettlement() *Settlement {
+	if x != nil {
+		return x.Settlement
+	}
+	return nil
+}
+
+func (x *LimitStreamResponse) GetProblem() *StreamProblem {
+	if x != nil {
+		return x.Problem
+	}
+	return nil
+}
+
+func (x *LimitStreamResponse) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+// StreamProblem is the error that a call would have ended with outside of a stream.
+type StreamProblem struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Code          string                 `protobuf:"bytes,1,opt,name=code,proto3" json:"code,omitempty"` // "not_found", "already_exists", "resource_exhausted" or "unavailable": see the calls
+	Message       string                 `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StreamProblem) Reset() {
+	*x = StreamProblem{}
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StreamProblem) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StreamProblem) ProtoMessage() {}
+
+func (x *StreamProblem) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StreamProblem.ProtoReflect.Descriptor instead.
+func (*StreamProblem) Descriptor() ([]byte, []int) {
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *StreamProblem) GetCode() string {
+	if x != nil {
+		return x.Code
+	}
+	return ""
+}
+
+func (x *StreamProblem) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
 // FieldViolation tells one thing that is wrong with a request.
 type FieldViolation struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2020,7 +2192,7 @@ type FieldViolation struct {
 
 func (x *FieldViolation) Reset() {
 	*x = FieldViolation{}
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[27]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2032,7 +2204,7 @@ func (x *FieldViolation) String() string {
 func (*FieldViolation) ProtoMessage() {}
 
 func (x *FieldViolation) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[27]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2045,7 +2217,7 @@ func (x *FieldViolation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FieldViolation.ProtoReflect.Descriptor instead.
 func (*FieldViolation) Descriptor() ([]byte, []int) {
-	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{27}
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *FieldViolation) GetField() string {
@@ -2078,7 +2250,7 @@ type ExplainRequest struct {
 
 func (x *ExplainRequest) Reset() {
 	*x = ExplainRequest{}
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[28]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2090,7 +2262,7 @@ func (x *ExplainRequest) String() string {
 func (*ExplainRequest) ProtoMessage() {}
 
 func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[28]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2103,7 +2275,7 @@ func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{28}
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ExplainRequest) GetWorkspace() string {
@@ -2189,7 +2361,7 @@ type ExplainResponse struct {
 
 func (x *ExplainResponse) Reset() {
 	*x = ExplainResponse{}
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[29]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2201,7 +2373,7 @@ func (x *ExplainResponse) String() string {
 func (*ExplainResponse) ProtoMessage() {}
 
 func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[29]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2214,7 +2386,7 @@ func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainResponse.ProtoReflect.Descriptor instead.
 func (*ExplainResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{29}
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ExplainResponse) GetSummary() string {
@@ -2412,7 +2584,7 @@ type ExplainedCell struct {
 
 func (x *ExplainedCell) Reset() {
 	*x = ExplainedCell{}
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[30]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2424,7 +2596,7 @@ func (x *ExplainedCell) String() string {
 func (*ExplainedCell) ProtoMessage() {}
 
 func (x *ExplainedCell) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[30]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2437,7 +2609,7 @@ func (x *ExplainedCell) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainedCell.ProtoReflect.Descriptor instead.
 func (*ExplainedCell) Descriptor() ([]byte, []int) {
-	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{30}
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ExplainedCell) GetSequence() int64 {
@@ -2529,7 +2701,7 @@ type TopKeysRequest struct {
 
 func (x *TopKeysRequest) Reset() {
 	*x = TopKeysRequest{}
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[31]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2541,7 +2713,7 @@ func (x *TopKeysRequest) String() string {
 func (*TopKeysRequest) ProtoMessage() {}
 
 func (x *TopKeysRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[31]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2554,7 +2726,7 @@ func (x *TopKeysRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopKeysRequest.ProtoReflect.Descriptor instead.
 func (*TopKeysRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{31}
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *TopKeysRequest) GetWorkspace() string {
@@ -2596,7 +2768,7 @@ type TopKeysResponse struct {
 
 func (x *TopKeysResponse) Reset() {
 	*x = TopKeysResponse{}
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[32]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2608,7 +2780,7 @@ func (x *TopKeysResponse) String() string {
 func (*TopKeysResponse) ProtoMessage() {}
 
 func (x *TopKeysResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[32]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2621,7 +2793,7 @@ func (x *TopKeysResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopKeysResponse.ProtoReflect.Descriptor instead.
 func (*TopKeysResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{32}
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *TopKeysResponse) GetAtMs() int64 {
@@ -2663,7 +2835,7 @@ type TopKey struct {
 
 func (x *TopKey) Reset() {
 	*x = TopKey{}
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[33]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2675,7 +2847,7 @@ func (x *TopKey) String() string {
 func (*TopKey) ProtoMessage() {}
 
 func (x *TopKey) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[33]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2688,7 +2860,7 @@ func (x *TopKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopKey.ProtoReflect.Descriptor instead.
 func (*TopKey) Descriptor() ([]byte, []int) {
-	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{33}
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *TopKey) GetWorkspace() string {
@@ -2907,14 +3079,29 @@ const file_weir_v1_ratelimit_proto_rawDesc = "" +
 	"validForMs\x12\x18\n" +
 	"\astarved\x18\r \x01(\bR\astarved\x12 \n" +
 	"\frests_for_ms\x18\x0e \x01(\x03R\n" +
-	"restsForMs\"E\n" +
+	"restsForMs\"\xb7\x02\n" +
 	"\x12LimitStreamRequest\x12/\n" +
-	"\arequest\x18\x01 \x01(\v2\x15.weir.v1.LimitRequestR\arequest\"\x82\x01\n" +
+	"\arequest\x18\x01 \x01(\v2\x15.weir.v1.LimitRequestR\arequest\x123\n" +
+	"\areserve\x18\x02 \x01(\v2\x17.weir.v1.ReserveRequestH\x00R\areserve\x120\n" +
+	"\x06settle\x18\x03 \x01(\v2\x16.weir.v1.SettleRequestH\x00R\x06settle\x120\n" +
+	"\x06cancel\x18\x04 \x01(\v2\x16.weir.v1.CancelRequestH\x00R\x06cancel\x120\n" +
+	"\x06extend\x18\x05 \x01(\v2\x16.weir.v1.ExtendRequestH\x00R\x06extend\x12\x16\n" +
+	"\x06number\x18\x06 \x01(\x04R\x06numberB\r\n" +
+	"\vreservation\"\xb7\x02\n" +
 	"\x13LimitStreamResponse\x122\n" +
 	"\bresponse\x18\x01 \x01(\v2\x16.weir.v1.LimitResponseR\bresponse\x127\n" +
 	"\n" +
 	"violations\x18\x02 \x03(\v2\x17.weir.v1.FieldViolationR\n" +
-	"violations\"H\n" +
+	"violations\x124\n" +
+	"\breserved\x18\x03 \x01(\v2\x18.weir.v1.ReserveResponseR\breserved\x123\n" +
+	"\n" +
+	"settlement\x18\x04 \x01(\v2\x13.weir.v1.SettlementR\n" +
+	"settlement\x120\n" +
+	"\aproblem\x18\x05 \x01(\v2\x16.weir.v1.StreamProblemR\aproblem\x12\x16\n" +
+	"\x06number\x18\x06 \x01(\x04R\x06number\"=\n" +
+	"\rStreamProblem\x12\x12\n" +
+	"\x04code\x18\x01 \x01(\tR\x04code\x12\x18\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\"H\n" +
 	"\x0eFieldViolation\x12\x14\n" +
 	"\x05field\x18\x01 \x01(\tR\x05field\x12 \n" +
 	"\vdescription\x18\x02 \x01(\tR\vdescription\"\xd4\x01\n" +
@@ -3046,7 +3233,7 @@ func file_weir_v1_ratelimit_proto_rawDescGZIP() []byte {
 }
 
 var file_weir_v1_ratelimit_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_weir_v1_ratelimit_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
+var file_weir_v1_ratelimit_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_weir_v1_ratelimit_proto_goTypes = []any{
 	(Source)(0),                  // 0: weir.v1.Source
 	(LeaseState)(0),              // 1: weir.v1.LeaseState
@@ -3078,13 +3265,14 @@ var file_weir_v1_ratelimit_proto_goTypes = []any{
 	(*ExplainLeaseResponse)(nil), // 27: weir.v1.ExplainLeaseResponse
 	(*LimitStreamRequest)(nil),   // 28: weir.v1.LimitStreamRequest
 	(*LimitStreamResponse)(nil),  // 29: weir.v1.LimitStreamResponse
-	(*FieldViolation)(nil),       // 30: weir.v1.FieldViolation
-	(*ExplainRequest)(nil),       // 31: weir.v1.ExplainRequest
-	(*ExplainResponse)(nil),      // 32: weir.v1.ExplainResponse
-	(*ExplainedCell)(nil),        // 33: weir.v1.ExplainedCell
-	(*TopKeysRequest)(nil),       // 34: weir.v1.TopKeysRequest
-	(*TopKeysResponse)(nil),      // 35: weir.v1.TopKeysResponse
-	(*TopKey)(nil),               // 36: weir.v1.TopKey
+	(*StreamProblem)(nil),        // 30: weir.v1.StreamProblem
+	(*FieldViolation)(nil),       // 31: weir.v1.FieldViolation
+	(*ExplainRequest)(nil),       // 32: weir.v1.ExplainRequest
+	(*ExplainResponse)(nil),      // 33: weir.v1.ExplainResponse
+	(*ExplainedCell)(nil),        // 34: weir.v1.ExplainedCell
+	(*TopKeysRequest)(nil),       // 35: weir.v1.TopKeysRequest
+	(*TopKeysResponse)(nil),      // 36: weir.v1.TopKeysResponse
+	(*TopKey)(nil),               // 37: weir.v1.TopKey
 }
 var file_weir_v1_ratelimit_proto_depIdxs = []int32{
 	0,  // 0: weir.v1.LimitResponse.source:type_name -> weir.v1.Source
@@ -3100,48 +3288,55 @@ var file_weir_v1_ratelimit_proto_depIdxs = []int32{
 	1,  // 10: weir.v1.RenewResponse.states:type_name -> weir.v1.LeaseState
 	21, // 11: weir.v1.ExplainLeaseResponse.decision:type_name -> weir.v1.AcquireResponse
 	3,  // 12: weir.v1.LimitStreamRequest.request:type_name -> weir.v1.LimitRequest
-	4,  // 13: weir.v1.LimitStreamResponse.response:type_name -> weir.v1.LimitResponse
-	30, // 14: weir.v1.LimitStreamResponse.violations:type_name -> weir.v1.FieldViolation
-	4,  // 15: weir.v1.ExplainResponse.decision:type_name -> weir.v1.LimitResponse
-	33, // 16: weir.v1.ExplainResponse.current:type_name -> weir.v1.ExplainedCell
-	33, // 17: weir.v1.ExplainResponse.previous:type_name -> weir.v1.ExplainedCell
-	2,  // 18: weir.v1.TopKeysRequest.by:type_name -> weir.v1.TopBy
-	36, // 19: weir.v1.TopKeysResponse.keys:type_name -> weir.v1.TopKey
-	3,  // 20: weir.v1.RateLimitService.Limit:input_type -> weir.v1.LimitRequest
-	5,  // 21: weir.v1.RateLimitService.LimitMany:input_type -> weir.v1.LimitManyRequest
-	7,  // 22: weir.v1.RateLimitService.Peek:input_type -> weir.v1.PeekRequest
-	9,  // 23: weir.v1.RateLimitService.Refund:input_type -> weir.v1.RefundRequest
-	31, // 24: weir.v1.RateLimitService.Explain:input_type -> weir.v1.ExplainRequest
-	11, // 25: weir.v1.RateLimitService.Reserve:input_type -> weir.v1.ReserveRequest
-	13, // 26: weir.v1.RateLimitService.Settle:input_type -> weir.v1.SettleRequest
-	15, // 27: weir.v1.RateLimitService.Cancel:input_type -> weir.v1.CancelRequest
-	17, // 28: weir.v1.RateLimitService.Extend:input_type -> weir.v1.ExtendRequest
-	20, // 29: weir.v1.RateLimitService.Acquire:input_type -> weir.v1.AcquireRequest
-	22, // 30: weir.v1.RateLimitService.Renew:input_type -> weir.v1.RenewRequest
-	24, // 31: weir.v1.RateLimitService.Release:input_type -> weir.v1.ReleaseRequest
-	26, // 32: weir.v1.RateLimitService.ExplainLease:input_type -> weir.v1.ExplainLeaseRequest
-	28, // 33: weir.v1.RateLimitService.LimitStream:input_type -> weir.v1.LimitStreamRequest
-	34, // 34: weir.v1.RateLimitService.TopKeys:input_type -> weir.v1.TopKeysRequest
-	4,  // 35: weir.v1.RateLimitService.Limit:output_type -> weir.v1.LimitResponse
-	6,  // 36: weir.v1.RateLimitService.LimitMany:output_type -> weir.v1.LimitManyResponse
-	8,  // 37: weir.v1.RateLimitService.Peek:output_type -> weir.v1.PeekResponse
-	10, // 38: weir.v1.RateLimitService.Refund:output_type -> weir.v1.RefundResponse
-	32, // 39: weir.v1.RateLimitService.Explain:output_type -> weir.v1.ExplainResponse
-	12, // 40: weir.v1.RateLimitService.Reserve:output_type -> weir.v1.ReserveResponse
-	14, // 41: weir.v1.RateLimitService.Settle:output_type -> weir.v1.SettleResponse
-	16, // 42: weir.v1.RateLimitService.Cancel:output_type -> weir.v1.CancelResponse
-	18, // 43: weir.v1.RateLimitService.Extend:output_type -> weir.v1.ExtendResponse
-	21, // 44: weir.v1.RateLimitService.Acquire:output_type -> weir.v1.AcquireResponse
-	23, // 45: weir.v1.RateLimitService.Renew:output_type -> weir.v1.RenewResponse
-	25, // 46: weir.v1.RateLimitService.Release:output_type -> weir.v1.ReleaseResponse
-	27, // 47: weir.v1.RateLimitService.ExplainLease:output_type -> weir.v1.ExplainLeaseResponse
-	29, // 48: weir.v1.RateLimitService.LimitStream:output_type -> weir.v1.LimitStreamResponse
-	35, // 49: weir.v1.RateLimitService.TopKeys:output_type -> weir.v1.TopKeysResponse
-	35, // [35:50] is the sub-list for method output_type
-	20, // [20:35] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	11, // 13: weir.v1.LimitStreamRequest.reserve:type_name -> weir.v1.ReserveRequest
+	13, // 14: weir.v1.LimitStreamRequest.settle:type_name -> weir.v1.SettleRequest
+	15, // 15: weir.v1.LimitStreamRequest.cancel:type_name -> weir.v1.CancelRequest
+	17, // 16: weir.v1.LimitStreamRequest.extend:type_name -> weir.v1.ExtendRequest
+	4,  // 17: weir.v1.LimitStreamResponse.response:type_name -> weir.v1.LimitResponse
+	31, // 18: weir.v1.LimitStreamResponse.violations:type_name -> weir.v1.FieldViolation
+	12, // 19: weir.v1.LimitStreamResponse.reserved:type_name -> weir.v1.ReserveResponse
+	19, // 20: weir.v1.LimitStreamResponse.settlement:type_name -> weir.v1.Settlement
+	30, // 21: weir.v1.LimitStreamResponse.problem:type_name -> weir.v1.StreamProblem
+	4,  // 22: weir.v1.ExplainResponse.decision:type_name -> weir.v1.LimitResponse
+	34, // 23: weir.v1.ExplainResponse.current:type_name -> weir.v1.ExplainedCell
+	34, // 24: weir.v1.ExplainResponse.previous:type_name -> weir.v1.ExplainedCell
+	2,  // 25: weir.v1.TopKeysRequest.by:type_name -> weir.v1.TopBy
+	37, // 26: weir.v1.TopKeysResponse.keys:type_name -> weir.v1.TopKey
+	3,  // 27: weir.v1.RateLimitService.Limit:input_type -> weir.v1.LimitRequest
+	5,  // 28: weir.v1.RateLimitService.LimitMany:input_type -> weir.v1.LimitManyRequest
+	7,  // 29: weir.v1.RateLimitService.Peek:input_type -> weir.v1.PeekRequest
+	9,  // 30: weir.v1.RateLimitService.Refund:input_type -> weir.v1.RefundRequest
+	32, // 31: weir.v1.RateLimitService.Explain:input_type -> weir.v1.ExplainRequest
+	11, // 32: weir.v1.RateLimitService.Reserve:input_type -> weir.v1.ReserveRequest
+	13, // 33: weir.v1.RateLimitService.Settle:input_type -> weir.v1.SettleRequest
+	15, // 34: weir.v1.RateLimitService.Cancel:input_type -> weir.v1.CancelRequest
+	17, // 35: weir.v1.RateLimitService.Extend:input_type -> weir.v1.ExtendRequest
+	20, // 36: weir.v1.RateLimitService.Acquire:input_type -> weir.v1.AcquireRequest
+	22, // 37: weir.v1.RateLimitService.Renew:input_type -> weir.v1.RenewRequest
+	24, // 38: weir.v1.RateLimitService.Release:input_type -> weir.v1.ReleaseRequest
+	26, // 39: weir.v1.RateLimitService.ExplainLease:input_type -> weir.v1.ExplainLeaseRequest
+	28, // 40: weir.v1.RateLimitService.LimitStream:input_type -> weir.v1.LimitStreamRequest
+	35, // 41: weir.v1.RateLimitService.TopKeys:input_type -> weir.v1.TopKeysRequest
+	4,  // 42: weir.v1.RateLimitService.Limit:output_type -> weir.v1.LimitResponse
+	6,  // 43: weir.v1.RateLimitService.LimitMany:output_type -> weir.v1.LimitManyResponse
+	8,  // 44: weir.v1.RateLimitService.Peek:output_type -> weir.v1.PeekResponse
+	10, // 45: weir.v1.RateLimitService.Refund:output_type -> weir.v1.RefundResponse
+	33, // 46: weir.v1.RateLimitService.Explain:output_type -> weir.v1.ExplainResponse
+	12, // 47: weir.v1.RateLimitService.Reserve:output_type -> weir.v1.ReserveResponse
+	14, // 48: weir.v1.RateLimitService.Settle:output_type -> weir.v1.SettleResponse
+	16, // 49: weir.v1.RateLimitService.Cancel:output_type -> weir.v1.CancelResponse
+	18, // 50: weir.v1.RateLimitService.Extend:output_type -> weir.v1.ExtendResponse
+	21, // 51: weir.v1.RateLimitService.Acquire:output_type -> weir.v1.AcquireResponse
+	23, // 52: weir.v1.RateLimitService.Renew:output_type -> weir.v1.RenewResponse
+	25, // 53: weir.v1.RateLimitService.Release:output_type -> weir.v1.ReleaseResponse
+	27, // 54: weir.v1.RateLimitService.ExplainLease:output_type -> weir.v1.ExplainLeaseResponse
+	29, // 55: weir.v1.RateLimitService.LimitStream:output_type -> weir.v1.LimitStreamResponse
+	36, // 56: weir.v1.RateLimitService.TopKeys:output_type -> weir.v1.TopKeysResponse
+	42, // [42:57] is the sub-list for method output_type
+	27, // [27:42] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_weir_v1_ratelimit_proto_init() }
@@ -3149,14 +3344,20 @@ func file_weir_v1_ratelimit_proto_init() {
 	if File_weir_v1_ratelimit_proto != nil {
 		return
 	}
-	file_weir_v1_ratelimit_proto_msgTypes[33].OneofWrappers = []any{}
+	file_weir_v1_ratelimit_proto_msgTypes[25].OneofWrappers = []any{
+		(*LimitStreamRequest_Reserve)(nil),
+		(*LimitStreamRequest_Settle)(nil),
+		(*LimitStreamRequest_Cancel)(nil),
+		(*LimitStreamRequest_Extend)(nil),
+	}
+	file_weir_v1_ratelimit_proto_msgTypes[34].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_v1_ratelimit_proto_rawDesc), len(file_weir_v1_ratelimit_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   34,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

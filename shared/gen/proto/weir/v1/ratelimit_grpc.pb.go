@@ -87,6 +87,10 @@ type RateLimitServiceClient interface {
 	// answered in its turn. A request at fault is answered with its violations, and
 	// harms no other. A node that stops ends the stream with unavailable; what was not
 	// answered by then was not decided.
+	//
+	// Calls about reservations are made beside the requests, and beside each other: each is answered when the origin
+	// has answered it, under its number. One that depends on another is sent after the other's answer. What was not
+	// answered by the stream's end may have been done: it may be repeated, with the same id.
 	LimitStream(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[LimitStreamRequest, LimitStreamResponse], error)
 	// TopKeys tells which keys are hot or denied, as this node sees them. Unavailable when
 	// the keys were walked just now.
@@ -303,6 +307,10 @@ type RateLimitServiceServer interface {
 	// answered in its turn. A request at fault is answered with its violations, and
 	// harms no other. A node that stops ends the stream with unavailable; what was not
 	// answered by then was not decided.
+	//
+	// Calls about reservations are made beside the requests, and beside each other: each is answered when the origin
+	// has answered it, under its number. One that depends on another is sent after the other's answer. What was not
+	// answered by the stream's end may have been done: it may be repeated, with the same id.
 	LimitStream(grpc.BidiStreamingServer[LimitStreamRequest, LimitStreamResponse]) error
 	// TopKeys tells which keys are hot or denied, as this node sees them. Unavailable when
 	// the keys were walked just now.

@@ -119,6 +119,10 @@ type RateLimitServiceClient interface {
 	// answered in its turn. A request at fault is answered with its violations, and
 	// harms no other. A node that stops ends the stream with unavailable; what was not
 	// answered by then was not decided.
+	//
+	// Calls about reservations are made beside the requests, and beside each other: each is answered when the origin
+	// has answered it, under its number. One that depends on another is sent after the other's answer. What was not
+	// answered by the stream's end may have been done: it may be repeated, with the same id.
 	LimitStream(context.Context) *connect.BidiStreamForClient[v1.LimitStreamRequest, v1.LimitStreamResponse]
 	// TopKeys tells which keys are hot or denied, as this node sees them. Unavailable when
 	// the keys were walked just now.
@@ -367,6 +371,10 @@ type RateLimitServiceHandler interface {
 	// answered in its turn. A request at fault is answered with its violations, and
 	// harms no other. A node that stops ends the stream with unavailable; what was not
 	// answered by then was not decided.
+	//
+	// Calls about reservations are made beside the requests, and beside each other: each is answered when the origin
+	// has answered it, under its number. One that depends on another is sent after the other's answer. What was not
+	// answered by the stream's end may have been done: it may be repeated, with the same id.
 	LimitStream(context.Context, *connect.BidiStream[v1.LimitStreamRequest, v1.LimitStreamResponse]) error
 	// TopKeys tells which keys are hot or denied, as this node sees them. Unavailable when
 	// the keys were walked just now.
