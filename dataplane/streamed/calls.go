@@ -1,0 +1,220 @@
+package streamed
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// Calls of a meter's goroutine. An error is that of a call that is to be made again.
+
+// step says what was spent and extends the reservation, as far as either is due. What fails is due again.
+func (m *Meter) step() {
+	m.saidAt = time.Now()
+	m.look() // what fails is not due before the next share, or tick
+	for range 2 {
+		if !m.open && m.again(false) != nil {
+			return
+		}
+		if costs := m.look(); m.unsaid(costs) {
+			_, _ = m.say(costs, m.streams.cfg.Reservations.Spend)
+		}
+		if m.open && time.Since(m.extendedAt) >= m.ask.TTL/2 {
+			m.extend()
+		}
+		if m.open {
+			return
+		}
+	}
+}
+
+// unsaid is true if costs have more than was said.
+func (m *Meter) unsaid(costs []int64) bool {
+	for i := range costs {
+		if costs[i] > m.said[i] {
+			return true
+		}
+	}
+	return false
+}
+
+// look is what was spent so far and is not counted by reservations that have ended.
+func (m *Meter) look() []int64 {
+	costs := make([]int64, len(m.spent))
+	for i := range m.spent {
+		spent := m.spent[i].Load()
+		m.taken[i].Store(spent)
+		costs[i] = max(0, spent-m.counted[i])
+	}
+	return costs
+}
+
+// say says what was spent of the reservation. It is not open afterwards if that came too late.
+func (m *Meter) say(costs []int64,
+	by func(context.Context, string, ...int64) (dataplane.Settlement, error)) (done bool, err error) {
+	s, err := m.call(func(ctx context.Context) (dataplane.Settlement, error) { return by(ctx, m.id, costs...) })
+	if err != nil {
+		return false, err
+	}
+	if m.open {
+		m.said = costs
+	}
+	return m.open && s.Settled, nil
+}
+
+func (m *Meter) extend() {
+	began := time.Now()
+	_, err := m.call(func(ctx context.Context) (dataplane.Settlement, error) {
+		return m.streams.cfg.Reservations.Extend(ctx, m.id, m.ask.TTL)
+	})
+	if err == nil {
+		m.extendedAt = began
+	}
+}
+
+// call makes a call about the reservation, and takes note if that has ended.
+func (m *Meter) call(do func(context.Context) (dataplane.Settlement, error)) (dataplane.Settlement, error) {
+	ctx, cancel := context.WithTimeout(m.ctx, callMax)
+	defer cancel()
+	s, err := do(ctx)
+	switch {
+	case errors.Is(err, dataplane.ErrNoReservation):
+		m.over(m.said, false)
+		return s, nil
+	case err != nil:
+		return s, err
+	case s.Late && len(s.Spent) == len(m.said):
+		m.over(s.Spent, s.Settled)
+	case s.Late:
+		m.over(m.said, s.Settled)
+	}
+	return s, nil
+}
+
+// over takes note that the reservation has ended, and of what it counts.
+func (m *Meter) over(spent []int64, settled bool) {
+	m.open, m.said = false, make([]int64, len(m.said))
+	m.n++
+	for i := range m.counted {
+		counts := spent[i]
+		if !settled && !m.ask.Returned {
+			counts = max(counts, m.held[i])
+		}
+		m.counted[i] += counts
+	}
+}
+
+// again reserves what is left of the ceiling; if there is no room for that, or with last, nothing: what was spent is
+// counted there past the limit.
+func (m *Meter) again(last bool) error {
+	if m.n > againMax {
+		return fmt.Errorf("streamed: %d reservations have ended", m.n)
+	}
+	rest, left := make([]int64, len(m.ceiling)), false
+	for i := range rest {
+		if rest[i] = max(0, m.ceiling[i]-m.counted[i]); last {
+			rest[i] = 0
+		}
+		left = left || rest[i] > 0
+	}
+	ok, err := m.reserve(rest, 0)
+	if err == nil && !ok && left {
+		clear(rest)
+	}
+	if err == nil && !ok {
+		ok, err = m.reserve(rest, window.LimitMax)
+	}
+	if err == nil && !ok {
+		err = errFull
+	}
+	return err
+}
+
+// errFull is why a key takes nothing more: an override has limited it since, and it is past that.
+var errFull = errors.New("streamed: the key is past its limit, and counts nothing more now")
+
+// errEnds is why a stream is not settled whose reservations are ended by others as soon as they are made.
+var errEnds = errors.New("streamed: its reservations end again and again")
+
+// reserve reserves costs in the next reservation, within limits of at least limit.
+func (m *Meter) reserve(costs []int64, limit int64) (bool, error) {
+	r := m.ask
+	r.ID += "~" + strconv.Itoa(m.n)
+	r.Requests = slices.Clone(r.Requests)
+	for i := range r.Requests {
+		q := &r.Requests[i]
+		q.Limit, q.Cost, q.ZeroCost = max(q.Limit, limit), costs[i], costs[i] == 0
+	}
+	ctx, cancel := context.WithTimeout(m.ctx, callMax)
+	defer cancel()
+	began := time.Now()
+	got := m.streams.cfg.Reservations.ReserveAll(ctx, r)
+	if errors.Is(got.Err, dataplane.ErrReservationUsed) {
+		m.n++ // by another stream of the same ID
+	}
+	if got.Err != nil || !got.Allowed {
+		return false, got.Err
+	}
+	m.id, m.open, m.held, m.said, m.extendedAt = r.ID, true, slices.Clone(costs), make([]int64, len(costs)), began
+	return true, nil
+}
+
+// finish settles, and tries until Config.Within has passed.
+func (m *Meter) finish() (err error) {
+	until := time.NewTimer(m.streams.cfg.Within)
+	defer until.Stop()
+	for wait := retryMin; ; wait = min(2*wait, retryMax) {
+		var done bool
+		if done, err = m.settle(); done {
+			return nil
+		}
+		if err == nil && wait == retryMin {
+			continue // it had ended: at once again
+		}
+		pause := time.NewTimer(wait)
+		select {
+		case <-pause.C:
+			continue
+		case <-until.C:
+		case <-m.streams.stop:
+			err = errors.Join(ErrStopped, err)
+		}
+		pause.Stop()
+		return m.giveUp(err)
+	}
+}
+
+// settle settles once. Without an error it is to be called again, unless it is done.
+func (m *Meter) settle() (done bool, err error) {
+	costs := m.look()
+	if !m.open {
+		if !m.unsaid(costs) {
+			return true, nil
+		}
+		if err := m.again(true); err != nil {
+			return false, err
+		}
+	}
+	return m.say(costs, m.streams.cfg.Reservations.Settle)
+}
+
+// giveUp tells what was spent and is not known to be counted.
+func (m *Meter) giveUp(err error) error {
+	costs := m.look()
+	some := m.unsaid(costs)
+	for i := range costs {
+		costs[i] = max(0, costs[i]-m.said[i])
+	}
+	err = fmt.Errorf("streamed: %q is not settled: %w", m.ask.ID, cmp.Or(err, errEnds))
+	if tell := m.streams.cfg.Uncounted; tell != nil && some {
+		tell(m.ask.ID, costs, err)
+	}
+	return err
+}

@@ -1,0 +1,232 @@
+// Package streamed limits work whose cost is known only while it goes on: streamed answers of a language model,
+// downloads, exports.
+//
+//	streams, err := streamed.New(streamed.Config{Reservations: limiter})
+//	…
+//	meter, reserved := streams.Begin(ctx, dataplane.ReserveRequest{Requests: requests, Returned: true})
+//	if reserved.Err != nil || !reserved.Allowed {
+//		… // 429, with the decisions' RetryAfter
+//	}
+//	defer meter.End()
+//	for token := range answer {
+//		meter.Spent(1)
+//		…
+//	}
+//
+// The requests' costs are a ceiling, which is reserved before the work begins. While it goes on, the meter says what
+// was spent so far and extends the reservation. After End it settles: what was spent counts, also past the ceiling and
+// the limit; the rest is free for others.
+//
+// The stream never waits for the origin: Spent and End only leave word, and a goroutine of the meter makes the calls,
+// with a context that the end of the request does not cancel. It makes one at a time: when a share of the ceiling was
+// spent, each Every, and never more often than ten times a second.
+//
+// A reservation that has ended all the same, because the process stood still or the origin was away for longer than its
+// time to live, is made again, and the meter settles there what it was too late to settle here. So what was reported is
+// counted, as long as the process lives and the origin answers within Config.Within of the stream's end. If the process
+// dies, the reservation ends by itself: with Returned it then counts what was said last, which lacks the cost since the
+// last call at most, and otherwise all of the ceiling.
+//
+// httplimit.Streamed and connectlimit.Streamed meter handlers.
+package streamed
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirhq/weir/dataplane"
+)
+
+// Reservations are reserved and settled. *dataplane.Limiter has them, or a client of a node; methods may be called at
+// the same time, and a call that is repeated, with the same id, changes nothing.
+type Reservations interface {
+	ReserveAll(ctx context.Context, r dataplane.ReserveRequest) dataplane.Reserved
+	Spend(ctx context.Context, id string, costs ...int64) (dataplane.Settlement, error)
+	Settle(ctx context.Context, id string, costs ...int64) (dataplane.Settlement, error)
+	Extend(ctx context.Context, id string, ttl time.Duration) (dataplane.Settlement, error)
+}
+
+const (
+	// IDBytesMax is how long the id of a stream's reservation is: the one that takes its place has a longer one.
+	IDBytesMax = dataplane.ReservationIDBytesMax - 4
+
+	// MetersMax is how many meters have not settled yet.
+	MetersMax = dataplane.ReservationsMax
+
+	againMax = 999 // reservations that take the place of one
+	callMax  = 5 * time.Second
+	gapMin   = 100 * time.Millisecond // between calls because of cost
+	retryMin = 100 * time.Millisecond
+	retryMax = 5 * time.Second
+)
+
+// Defaults of Config.
+const (
+	Every  = time.Second
+	Parts  = 8
+	Within = time.Minute
+)
+
+// ErrStopped is returned by Begin after Stop, and by Wait of a meter that Stop has interrupted.
+var ErrStopped = errors.New("streamed: stopped")
+
+// Config is how streams are metered.
+type Config struct {
+	Reservations Reservations // required
+
+	// Every is how often a stream says what it has spent, if that has changed: 100 ms to an hour; 0 is a second.
+	// More often costs calls, each of three round trips to the origin; less often leaves more uncounted if the process
+	// dies.
+	Every time.Duration
+
+	// Parts is how many parts of its ceiling a stream spends without saying so: each of them is said at once, so that a
+	// stream past its ceiling is soon known to others. 1 to 1000; 0 is 8.
+	Parts int
+
+	// Within is how long after a stream's end settling is tried, 1 s to an hour; 0 is a minute.
+	Within time.Duration
+
+	// Uncounted is told of what was spent and could not be counted, for each request of the reservation. It may be nil;
+	// meters call it at the same time.
+	Uncounted func(id string, costs []int64, err error)
+}
+
+// Streams are the metered streams of a process. Methods may be called at the same time.
+type Streams struct {
+	cfg  Config
+	stop chan struct{} // closed when meters are to give up
+
+	mu     sync.Mutex
+	meters int
+	over   bool
+	idle   chan struct{} // closed when Stop has begun and no meter is left
+}
+
+// New makes Streams; an error names the field of cfg and its bound.
+func New(cfg Config) (*Streams, error) {
+	if cfg.Reservations == nil {
+		return nil, errors.New("streamed: Config.Reservations is nil (a *dataplane.Limiter, for instance)")
+	}
+	cfg.Every, cfg.Within = orDefault(cfg.Every, Every), orDefault(cfg.Within, Within)
+	cfg.Parts = orDefault(cfg.Parts, Parts)
+	switch {
+	case cfg.Every < gapMin || cfg.Every > time.Hour:
+		return nil, fmt.Errorf("streamed: Config.Every is %v (%v to %v)", cfg.Every, gapMin, time.Hour)
+	case cfg.Parts < 1 || cfg.Parts > 1000:
+		return nil, fmt.Errorf("streamed: Config.Parts is %d (1 to 1000)", cfg.Parts)
+	case cfg.Within < time.Second || cfg.Within > time.Hour:
+		return nil, fmt.Errorf("streamed: Config.Within is %v (1s to %v)", cfg.Within, time.Hour)
+	}
+	return &Streams{cfg: cfg, stop: make(chan struct{}), idle: make(chan struct{})}, nil
+}
+
+func orDefault[T comparable](v, otherwise T) T {
+	if v == *new(T) {
+		return otherwise
+	}
+	return v
+}
+
+// Begin reserves what the stream may spend at most, if that is known. The Meter is nil unless all of it is reserved;
+// call its End when the work has ended, also if it panics. ctx is for reserving: its end does not end the meter.
+//
+// A request without an ID gets one. Two streams with one ID are one: the larger of their costs counts.
+func (s *Streams) Begin(ctx context.Context, r dataplane.ReserveRequest) (*Meter, dataplane.Reserved) {
+	if len(r.ID) > IDBytesMax {
+		return nil, dataplane.Reserved{
+			Err: fmt.Errorf("%w: id has %d bytes (1 to %d)", dataplane.ErrInvalid, len(r.ID), IDBytesMax)}
+	}
+	if r.ID == "" {
+		r.ID = rand.Text()
+	}
+	r.TTL = orDefault(r.TTL, time.Minute)
+	if err := s.enter(); err != nil {
+		return nil, dataplane.Reserved{Err: err}
+	}
+	got := s.cfg.Reservations.ReserveAll(ctx, r)
+	if got.Err != nil || !got.Allowed {
+		s.leave()
+		return nil, got
+	}
+	m := newMeter(ctx, s, r)
+	go m.run()
+	return m, got
+}
+
+// Stop refuses further streams, and returns when all have ended and are settled. When ctx ends it has those that are
+// left give up, and returns when their calls have ended; their reservations end by themselves.
+func (s *Streams) Stop(ctx context.Context) error {
+	s.mu.Lock()
+	first := !s.over
+	if s.over = true; first && s.meters == 0 {
+		close(s.idle)
+	}
+	s.mu.Unlock()
+	select {
+	case <-s.idle:
+		return nil
+	case <-ctx.Done():
+	}
+	s.mu.Lock()
+	left := s.meters
+	select {
+	case <-s.stop:
+	default:
+		close(s.stop)
+	}
+	s.mu.Unlock()
+	<-s.idle
+	if left == 0 {
+		return nil
+	}
+	return fmt.Errorf("streamed: %d streams were not settled: %w", left, ctx.Err())
+}
+
+func (s *Streams) enter() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.over:
+		return ErrStopped
+	case s.meters >= MetersMax:
+		return fmt.Errorf("%w: %d streams are not settled", dataplane.ErrReservations, s.meters)
+	}
+	s.meters++
+	return nil
+}
+
+func (s *Streams) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.meters--; s.meters == 0 && s.over {
+		close(s.idle)
+	}
+}
+
+type meterKey struct{}
+
+// With is a context whose MeterOf is m.
+func With(ctx context.Context, m *Meter) context.Context {
+	ctx, begun := WithLater(ctx)
+	begun(m)
+	return ctx
+}
+
+// WithLater is With for a stream that begins later: begun is called when it does.
+func WithLater(ctx context.Context) (later context.Context, begun func(*Meter)) {
+	at := new(atomic.Pointer[Meter])
+	return context.WithValue(ctx, meterKey{}, at), at.Store
+}
+
+// MeterOf is the meter of the stream that ctx belongs to; nil, which counts nothing, if there is none.
+func MeterOf(ctx context.Context) *Meter {
+	if at, ok := ctx.Value(meterKey{}).(*atomic.Pointer[Meter]); ok {
+		return at.Load()
+	}
+	return nil
+}

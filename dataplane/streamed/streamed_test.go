@@ -1,0 +1,511 @@
+package streamed_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/streamed"
+	"github.com/weirhq/weir/shared/window"
+)
+
+var errDown = errors.New("it is down")
+
+// nodes are limiters of one region; stop ends them.
+func nodes(t *testing.T, origin *memstore.Origin, n int) (all []*dataplane.Limiter, stop func()) {
+	t.Helper()
+	for i := range n {
+		l, err := dataplane.New(dataplane.Config{Region: "eu", NodeID: fmt.Sprint(i), Origin: origin, RegionNodes: n})
+		if err == nil {
+			err = l.Start(context.Background())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, l)
+	}
+	return all, func() {
+		for _, l := range all {
+			_ = l.Stop(context.Background())
+		}
+	}
+}
+
+func metered(t *testing.T, by streamed.Reservations, change func(*streamed.Config)) *streamed.Streams {
+	t.Helper()
+	cfg := streamed.Config{Reservations: by}
+	if change != nil {
+		change(&cfg)
+	}
+	s, err := streamed.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func tokens(key string, cost, limit int64) dataplane.Request {
+	return dataplane.Request{Workspace: "acme", Namespace: "tokens", Identifier: key, Limit: limit,
+		Duration: 24 * time.Hour, Cost: cost, ZeroCost: cost == 0}
+}
+
+func begin(t *testing.T, s *streamed.Streams, ttl time.Duration, requests ...dataplane.Request) *streamed.Meter {
+	t.Helper()
+	m, got := s.Begin(t.Context(), dataplane.ReserveRequest{Requests: requests, TTL: ttl, Returned: true})
+	if got.Err != nil || !got.Allowed || m.ID() != got.ID {
+		t.Fatalf("%+v", got)
+	}
+	return m
+}
+
+// used is what a key's reservations count now.
+func used(t *testing.T, l *dataplane.Limiter, key string) int64 {
+	t.Helper()
+	nothing := []dataplane.Request{tokens(key, 0, window.LimitMax)}
+	got := l.ReserveAll(t.Context(), dataplane.ReserveRequest{Requests: nothing})
+	if got.Err != nil || !got.Allowed {
+		t.Fatalf("%+v", got)
+	}
+	return window.LimitMax - got.Decisions[0].Remaining
+}
+
+func wantUsed(t *testing.T, what string, l *dataplane.Limiter, key string, want int64) {
+	t.Helper()
+	if got := used(t, l, key); got != want {
+		t.Errorf("%s: %d are counted, want %d", what, got, want)
+	}
+}
+
+// at runs a test in virtual time on two nodes of a region.
+func at(t *testing.T, test func(t *testing.T, origin *memstore.Origin, a, b *dataplane.Limiter)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		origin := memstore.NewOrigin(memstore.OriginOptions{})
+		all, stop := nodes(t, origin, 2)
+		defer stop()
+		test(t, origin, all[0], all[1])
+	})
+}
+
+// watched counts the calls of a limiter, and holds them up while it is closed.
+type watched struct {
+	*dataplane.Limiter
+	spends, extends, settles atomic.Int64
+	gate                     atomic.Pointer[chan struct{}]
+}
+
+// close holds calls up until open.
+func (w *watched) close() (open func()) {
+	gate := make(chan struct{})
+	w.gate.Store(&gate)
+	return func() { close(gate) }
+}
+
+func (w *watched) pass(ctx context.Context, n *atomic.Int64) {
+	n.Add(1)
+	if gate := w.gate.Load(); gate != nil {
+		select {
+		case <-*gate:
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (w *watched) Spend(ctx context.Context, id string, costs ...int64) (dataplane.Settlement, error) {
+	w.pass(ctx, &w.spends)
+	return w.Limiter.Spend(ctx, id, costs...)
+}
+
+func (w *watched) Settle(ctx context.Context, id string, costs ...int64) (dataplane.Settlement, error) {
+	w.pass(ctx, &w.settles)
+	return w.Limiter.Settle(ctx, id, costs...)
+}
+
+func (w *watched) Extend(ctx context.Context, id string, ttl time.Duration) (dataplane.Settlement, error) {
+	w.pass(ctx, &w.extends)
+	return w.Limiter.Extend(ctx, id, ttl)
+}
+
+// "After End it settles: what was spent counts, also past the ceiling and the limit; the rest is free for others."
+func TestAStreamSettlesWhatItSpent(t *testing.T) {
+	at(t, func(t *testing.T, _ *memstore.Origin, a, b *dataplane.Limiter) {
+		s := metered(t, a, nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		both := []dataplane.Request{tokens("org", 60, 100), tokens("model", 60, 1000)}
+		m, got := s.Begin(ctx, dataplane.ReserveRequest{Requests: both})
+		if !got.Allowed {
+			t.Fatalf("%+v", got)
+		}
+		wantUsed(t, "begun", b, "org", 60)
+		m.Spent(10)
+		m.SpentOf(1, 5)
+		m.Spent(-1)
+		cancel() // the client leaves, and then the handler panics
+		func() {
+			defer func() { _ = recover() }()
+			defer m.End()
+			panic("it fails")
+		}()
+		m.End()
+		if err := m.Wait(t.Context()); err != nil {
+			t.Error(err)
+		}
+		wantUsed(t, "less", b, "org", 10)
+		wantUsed(t, "less", b, "model", 15)
+
+		m = begin(t, s, 0, tokens("org", 90, 100))
+		m.Spent(200)
+		m.End()
+		if err := m.Wait(t.Context()); err != nil {
+			t.Error(err)
+		}
+		wantUsed(t, "more", b, "org", 210)
+		one := []dataplane.Request{tokens("org", 1, 100)}
+		if m, got := s.Begin(t.Context(), dataplane.ReserveRequest{Requests: one}); m != nil || got.Allowed ||
+			got.Decisions[0].RetryAfter <= 0 {
+			t.Errorf("past the limit: %+v", got)
+		}
+		if err := s.Stop(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if _, got := s.Begin(t.Context(), dataplane.ReserveRequest{}); !errors.Is(got.Err, streamed.ErrStopped) {
+			t.Errorf("after Stop: %+v", got)
+		}
+	})
+}
+
+// "Less than others were told already changes nothing."
+func TestTheTruthMayComeLast(t *testing.T) {
+	at(t, func(t *testing.T, _ *memstore.Origin, a, b *dataplane.Limiter) {
+		s := metered(t, a, nil)
+		m := begin(t, s, 0, tokens("org", 60, 100))
+		m.Spent(5)
+		m.InAll(3)
+		m.End()
+		_ = m.Wait(t.Context())
+		wantUsed(t, "less", b, "org", 3)
+		m = begin(t, s, 0, tokens("org", 60, 100))
+		m.Spent(20)
+		time.Sleep(2 * time.Second)
+		m.InAll(10)
+		m.End()
+		_ = m.Wait(t.Context())
+		wantUsed(t, "told", b, "org", 23)
+	})
+}
+
+// "The stream never waits for the origin", and "one at a time: when a share of the ceiling was spent, each Every, and
+// never more often than ten times a second".
+func TestAStreamMakesFewCallsAndWaitsForNone(t *testing.T) {
+	at(t, func(t *testing.T, _ *memstore.Origin, a, _ *dataplane.Limiter) {
+		w := &watched{Limiter: a}
+		s := metered(t, w, nil)
+		m := begin(t, s, 0, tokens("org", 100_000, 1<<40))
+		for range 10_000 { // within the ceiling: for time
+			m.Spent(1)
+			time.Sleep(time.Millisecond)
+		}
+		if n := w.spends.Load(); n < 8 || n > 11 {
+			t.Errorf("%d calls in 10 s", n)
+		}
+		for range 1000 { // far past it: for cost
+			m.Spent(100_000)
+			time.Sleep(time.Millisecond)
+		}
+		if n := w.spends.Load(); n < 15 || n > 22 {
+			t.Errorf("%d calls in 11 s", n)
+		}
+		open := w.close()
+		began := time.Now()
+		for range 10_000 {
+			m.Spent(100_000)
+		}
+		time.Sleep(time.Second)
+		m.Spent(1)
+		m.End()
+		if took := time.Since(began); took != time.Second {
+			t.Errorf("it waited %v", took-time.Second)
+		}
+		open()
+		if err := m.Wait(t.Context()); err != nil {
+			t.Error(err)
+		}
+		wantUsed(t, "all of it", a, "org", 10_000+11_000*100_000+1)
+	})
+}
+
+// "says what was spent so far and extends the reservation": others see what is past the ceiling, and a silent stream
+// keeps its reservation.
+func TestOthersSeeAStreamGoOn(t *testing.T) {
+	at(t, func(t *testing.T, _ *memstore.Origin, a, b *dataplane.Limiter) {
+		w := &watched{Limiter: a}
+		s := metered(t, w, nil)
+		m := begin(t, s, 10*time.Second, tokens("org", 80, 1000))
+		m.Spent(300)
+		time.Sleep(150 * time.Millisecond)
+		wantUsed(t, "past the ceiling", b, "org", 300)
+		time.Sleep(10 * time.Minute)
+		wantUsed(t, "after a silence", b, "org", 300)
+		if n, spends := w.extends.Load(), w.spends.Load(); n < 60 || n > 130 || spends != 1 {
+			t.Errorf("%d and %d calls in ten minutes", n, spends)
+		}
+		m.End()
+		if err := m.Wait(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// "A reservation that has ended all the same … is made again, and the meter settles there what it was too late to
+// settle here."
+func TestAReservationThatEndedInAPauseIsCounted(t *testing.T) {
+	for _, returned := range []bool{true, false} {
+		t.Run(fmt.Sprint("returned ", returned), func(t *testing.T) {
+			at(t, func(t *testing.T, _ *memstore.Origin, a, b *dataplane.Limiter) {
+				w := &watched{Limiter: a}
+				s := metered(t, w, nil)
+				ask := func(key string) dataplane.ReserveRequest {
+					return dataplane.ReserveRequest{Requests: []dataplane.Request{tokens(key, 60, 100)}, TTL: 10 * time.Second,
+						Returned: returned}
+				}
+				ended, got := s.Begin(t.Context(), ask("org"))
+				goesOn, got2 := s.Begin(t.Context(), ask("other"))
+				if !got.Allowed || !got2.Allowed {
+					t.Fatal(got, got2)
+				}
+				ended.Spent(7)
+				goesOn.Spent(7)
+				time.Sleep(2 * time.Second)
+				open := w.close() // the process stands still
+				ended.Spent(13)
+				goesOn.Spent(13)
+				time.Sleep(30 * time.Second)
+				counts := map[bool]int64{true: 7, false: 60}[returned]
+				wantUsed(t, "it has ended", b, "org", counts)
+				rest := []dataplane.Request{tokens("org", 100-counts, 100)}
+				full := b.ReserveAll(t.Context(), dataplane.ReserveRequest{Requests: rest, TTL: time.Hour})
+				if !full.Allowed {
+					t.Fatal(full)
+				}
+				open()
+				ended.End()
+				if err := ended.Wait(t.Context()); err != nil {
+					t.Error(err)
+				}
+				wantUsed(t, "counted past the limit", b, "org", 100+max(0, 20-counts))
+				time.Sleep(6 * time.Second)
+				wantUsed(t, "reserved again", b, "other", 60)
+				goesOn.Spent(80)
+				goesOn.End()
+				if err := goesOn.Wait(t.Context()); err != nil {
+					t.Error(err)
+				}
+				wantUsed(t, "settled there", b, "other", 100)
+			})
+		})
+	}
+}
+
+// A reservation that somebody else has settled, with less, does not hide what was spent.
+func TestWhatAnotherHasSettledIsCountedInFull(t *testing.T) {
+	at(t, func(t *testing.T, _ *memstore.Origin, a, b *dataplane.Limiter) {
+		s := metered(t, a, nil)
+		m := begin(t, s, 0, tokens("org", 60, 100))
+		if _, err := b.Cancel(t.Context(), m.ID()); err != nil {
+			t.Fatal(err)
+		}
+		m.Spent(40)
+		m.End()
+		if err := m.Wait(t.Context()); err != nil {
+			t.Error(err)
+		}
+		wantUsed(t, "cancelled", b, "org", 40)
+	})
+}
+
+// "as long as … the origin answers within Config.Within of the stream's end": after that it is told what is lost.
+func TestAnOriginThatStaysAwayIsTold(t *testing.T) {
+	at(t, func(t *testing.T, origin *memstore.Origin, a, b *dataplane.Limiter) {
+		var lost []int64
+		s := metered(t, a, func(cfg *streamed.Config) {
+			cfg.Within = 20 * time.Second
+			cfg.Uncounted = func(_ string, costs []int64, err error) {
+				if lost = costs; err == nil {
+					t.Error("without a reason")
+				}
+			}
+		})
+		short, long := begin(t, s, time.Minute, tokens("org", 60, 100)), begin(t, s, time.Minute, tokens("org", 10, 100))
+		short.Spent(30)
+		long.Spent(9)
+		time.Sleep(2 * time.Second)
+		origin.Faults.Fail(errDown)
+		short.Spent(5)
+		short.End()
+		time.Sleep(10 * time.Second)
+		long.End()
+		if err := short.Wait(t.Context()); err == nil || !slices.Equal(lost, []int64{5}) {
+			t.Errorf("%v, %v are lost", err, lost)
+		}
+		origin.Faults.Fail(nil)
+		if err := long.Wait(t.Context()); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Minute)
+		wantUsed(t, "what was said", b, "org", 39)
+	})
+}
+
+// Stop returns when its context ends, and leaves no goroutine (synctest would say so).
+func TestStopGivesUp(t *testing.T) {
+	at(t, func(t *testing.T, origin *memstore.Origin, a, _ *dataplane.Limiter) {
+		s := metered(t, a, nil)
+		m := begin(t, s, 0, tokens("org", 60, 100))
+		begin(t, s, 0, tokens("org", 1, 100)) // never ends
+		origin.Faults.Fail(errDown)
+		m.End()
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		if err := s.Stop(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		if err := m.Wait(t.Context()); !errors.Is(err, streamed.ErrStopped) {
+			t.Error(err)
+		}
+		origin.Faults.Fail(nil)
+	})
+}
+
+func TestConfigsNameWhatIsWrong(t *testing.T) {
+	l, err := dataplane.New(dataplane.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, cfg := range map[string]streamed.Config{
+		"Reservations is nil":              {},
+		"Every is 1ms (100ms to 1h0m0s)":   {Reservations: l, Every: time.Millisecond},
+		"Parts is -1 (1 to 1000)":          {Reservations: l, Parts: -1},
+		"Within is 25h0m0s (1s to 1h0m0s)": {Reservations: l, Within: 25 * time.Hour},
+	} {
+		if _, err := streamed.New(cfg); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", want, err)
+		}
+	}
+	s := metered(t, l, nil)
+	for _, bad := range []dataplane.ReserveRequest{{ID: strings.Repeat("x", 121)}, {}} {
+		if _, got := s.Begin(t.Context(), bad); !errors.Is(got.Err, dataplane.ErrInvalid) {
+			t.Error(got.Err)
+		}
+	}
+	var none *streamed.Meter
+	none.Spent(1)
+	none.SpentOf(7, 1)
+	none.InAll(1)
+	none.End()
+	if none.Wait(t.Context()) != nil || none.ID() != "" || streamed.MeterOf(t.Context()) != nil {
+		t.Error("a nil meter counts")
+	}
+}
+
+// 200 streams of unknown cost on two nodes: none past the limit, and nearly all of it used.
+func TestStreamsUseTheirLimit(t *testing.T) {
+	at(t, func(t *testing.T, _ *memstore.Origin, a, b *dataplane.Limiter) {
+		const limit, ceiling = 1_000_000, 20_000
+		on := []*streamed.Streams{metered(t, a, nil), metered(t, b, nil)}
+		var spent atomic.Int64
+		var streams sync.WaitGroup
+		for i := range 200 {
+			streams.Go(func() {
+				rnd := rand.New(rand.NewPCG(uint64(i), 7))
+				for spent.Load() <= limit-ceiling {
+					m, got := on[rnd.IntN(2)].Begin(t.Context(), dataplane.ReserveRequest{Returned: true, TTL: 5 * time.Second,
+						Requests: []dataplane.Request{tokens("k", ceiling, limit)}})
+					if got.Err != nil {
+						t.Error(got.Err)
+						return
+					}
+					if !got.Allowed {
+						time.Sleep(time.Duration(rnd.IntN(200)) * time.Millisecond)
+						continue
+					}
+					parts := 1 + rnd.IntN(200)
+					for range parts {
+						cost := rnd.Int64N(ceiling / int64(parts))
+						m.Spent(cost)
+						if now := spent.Add(cost); now > limit {
+							t.Errorf("%d are spent", now)
+						}
+						time.Sleep(time.Duration(rnd.IntN(50)) * time.Millisecond)
+					}
+					m.End()
+				}
+			})
+		}
+		streams.Wait()
+		for _, s := range on {
+			if err := s.Stop(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		got := spent.Load()
+		if got > limit || got < limit*95/100 {
+			t.Errorf("%d of %d were spent", got, limit)
+		}
+		wantUsed(t, "all of them", b, "k", got)
+	})
+}
+
+// Whatever the origin does meanwhile, what was spent is counted, once.
+func TestAnyHistoryOfFaultsCountsWhatWasSpent(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		at(t, func(t *testing.T, origin *memstore.Origin, a, b *dataplane.Limiter) {
+			s := metered(t, a, func(cfg *streamed.Config) { cfg.Within = time.Hour })
+			var meters []*streamed.Meter
+			var spent int64
+			for range rapid.IntRange(1, 3).Draw(r, "streams") {
+				ttl := time.Duration(rapid.IntRange(1, 20).Draw(r, "ttl")) * time.Second
+				meters = append(meters, begin(t, s, ttl, tokens("org", 100, 1000)))
+			}
+			for range rapid.IntRange(1, 20).Draw(r, "steps") {
+				switch rapid.IntRange(0, 4).Draw(r, "what") {
+				case 0:
+					origin.Faults.Fail(errDown)
+				case 1:
+					origin.Faults.LoseReplies(true)
+				case 2:
+					origin.Faults.Fail(nil)
+					origin.Faults.LoseReplies(false)
+				default:
+					cost := rapid.Int64Range(0, 100).Draw(r, "cost")
+					rapid.SampledFrom(meters).Draw(r, "stream").Spent(cost)
+					spent += cost
+				}
+				time.Sleep(time.Duration(rapid.IntRange(0, 15_000).Draw(r, "pause")) * time.Millisecond)
+			}
+			origin.Faults.Fail(nil)
+			origin.Faults.LoseReplies(false)
+			for _, m := range meters {
+				m.End()
+				if err := m.Wait(t.Context()); err != nil {
+					r.Error(err)
+				}
+			}
+			time.Sleep(time.Minute) // what was reserved in vain ends
+			if got := used(t, b, "org"); got != spent {
+				r.Errorf("%d are counted, %d were spent", got, spent)
+			}
+		})
+	})
+}
