@@ -1,14 +1,17 @@
 package guides
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/streamed"
 )
 
 // model answers a prompt, and says how many tokens that took.
@@ -37,6 +40,72 @@ func complete(ctx context.Context, limiter *dataplane.Limiter, user, prompt stri
 		err = errors.Join(err, settled)
 	}
 	return answer, err
+}
+
+// relay streams an answer to its caller, within 50,000 tokens a minute of each organisation and 400,000 of the model.
+// The caller may leave and the model may fail: what was streamed until then is counted.
+func relay(ctx context.Context, streams *streamed.Streams, org string, most int64, tokens iter.Seq2[string, error],
+	write func(token string) error) error {
+	key := func(namespace, identifier string, limit int64) dataplane.Request {
+		return dataplane.Request{Workspace: "acme", Namespace: namespace, Identifier: identifier, Limit: limit,
+			Duration: time.Minute, Cost: most}
+	}
+	meter, reserved := streams.Begin(ctx, dataplane.ReserveRequest{
+		Requests: []dataplane.Request{key("org-tokens", org, 50_000), key("model-tokens", "words", 400_000)},
+		Returned: true, Holder: "completions",
+	})
+	if meter == nil {
+		return fmt.Errorf("not now: %w", cmp.Or(reserved.Err, errors.New("too many tokens")))
+	}
+	defer meter.End()
+	for token, err := range tokens {
+		if err != nil {
+			return err
+		}
+		meter.Spent(1)
+		if err := write(token); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func TestTokensAreCountedAsTheyAreStreamed(t *testing.T) { synctest.Test(t, testTokensAreCounted) }
+
+func testTokensAreCounted(t *testing.T) {
+	limiter := alone(t)
+	streams, err := streamed.New(streamed.Config{Reservations: limiter})
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := errors.New("the caller has left")
+	answer := func(yield func(string, error) bool) {
+		for yield("word", nil) {
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+	ask := func(most int64, until int) error {
+		n := 0
+		return relay(t.Context(), streams, "acme", most, answer, func(string) error {
+			if n++; n == until {
+				return gone
+			}
+			return nil
+		})
+	}
+	if err := ask(49_000, 300); !errors.Is(err, gone) {
+		t.Error(err)
+	}
+	synctest.Wait()
+	if err := ask(49_701, 1); err == nil || errors.Is(err, gone) {
+		t.Errorf("300 are spent: %v", err)
+	}
+	if err := ask(49_700, 1); !errors.Is(err, gone) {
+		t.Errorf("300 are spent: %v", err)
+	}
+	if err := streams.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestTokensAreSettled(t *testing.T) { synctest.Test(t, testTokensAreSettled) }
