@@ -48,6 +48,40 @@ export interface Batch {
   decisions: Decision[];
 }
 
+export interface Reservation {
+  /** that settles it */
+  id: string;
+  /** true: all of it is reserved; false: nothing is */
+  allowed: boolean;
+  /** each request's own verdict, in order */
+  decisions: Decision[];
+  /** by the origin's clock */
+  endsAt: Date;
+}
+
+export interface ReserveOptions {
+  /** 1 to 124 bytes, unique in the region; default: a random one. Who knows it can settle */
+  id?: string;
+  /** how long it lasts unless it is settled or extended: 1,000 to 86,400,000, or 0 for a minute; default 0 */
+  ttlMs?: number;
+  /** gives back at its end what was not said to be spent; default false: then all of it counts as spent */
+  returned?: boolean;
+  /** who it is, for operators: at most 64 bytes */
+  holder?: string;
+}
+
+/** What a reservation is after a call about it. */
+export interface Settlement {
+  id: string;
+  /** of each request, as far as it was said */
+  spent: number[];
+  /** nothing can change any more */
+  settled: boolean;
+  /** it was settled or had ended before: the call has changed nothing. So it is after a repetition of a call whose answer was lost */
+  late: boolean;
+  endsAt: Date;
+}
+
 export interface Options {
   /** of one node or several; a call that a node did not decide goes to the next one */
   url: string | readonly string[];
@@ -55,6 +89,8 @@ export interface Options {
   token?: string;
   /** of a call, its repetitions included: 1 to 60,000; default 250 */
   timeoutMs?: number;
+  /** of a call about a reservation, its repetitions included: 1 to 60,000; default 5,000: such a call waits for the region's origin */
+  reserveTimeoutMs?: number;
   /** more attempts of a call, 0 to 10; default 2: after an answer that nothing was decided, or where no connection came about */
   retries?: number;
   /** how long a denial of the same request is repeated without asking, at most, and never beyond its retryAfterMs: 0 (not at all) to 60,000; default 1,000. A reset, or a higher limit, takes as long to be noticed */
@@ -93,4 +129,14 @@ export class Client {
   peek(request: Request): Promise<Decision>;
   /** Gives back the cost that limit has accepted for the same request, and answers how much that was. */
   refund(request: Request): Promise<number>;
+  /** Holds the costs of 1 to 32 requests, all or none, until they are settled or the reservation ends. A denial is an answer, not an error. */
+  reserve(requests: readonly Request[], options?: ReserveOptions): Promise<Reservation>;
+  /** Says what was spent so far, in all, of each request; the reservation goes on. */
+  spend(id: string, costs: readonly number[]): Promise<Settlement>;
+  /** Says what was spent of each request, less or more than reserved, and ends the reservation. */
+  settle(id: string, costs: readonly number[]): Promise<Settlement>;
+  /** Settles with what was said to be spent, which may be nothing. */
+  cancel(id: string): Promise<Settlement>;
+  /** Has the reservation end ttlMs from now, if that is later: 1,000 to 86,400,000, or 0 for a minute. */
+  extend(id: string, ttlMs?: number): Promise<Settlement>;
 }

@@ -20,12 +20,13 @@ export class Client {
   #next = 0;
   #headers;
   #timeoutMs;
+  #reserveTimeoutMs;
   #retries;
   #fetch;
   #denials;
 
   constructor(options) {
-    const { url, token, timeoutMs = 250, retries = 2, denyCacheMs = 1000, denyCacheSize = 10_000 } = options ?? {};
+    const { url, token, timeoutMs = 250, reserveTimeoutMs = 5000, retries = 2, denyCacheMs = 1000, denyCacheSize = 10_000 } = options ?? {};
     const urls = typeof url === "string" ? [url] : [...(url ?? [])];
     if (urls.length === 0) throw new TypeError("weir: url is empty (one node's, or several)");
     this.#urls = urls.map((one) => {
@@ -33,12 +34,14 @@ export class Client {
       return one.replace(/\/+$/, "");
     });
     bounded("timeoutMs", timeoutMs, 1, 60_000);
+    bounded("reserveTimeoutMs", reserveTimeoutMs, 1, 60_000);
     bounded("retries", retries, 0, 10);
     bounded("denyCacheMs", denyCacheMs, 0, 60_000);
     bounded("denyCacheSize", denyCacheSize, 1, 1_000_000);
     this.#headers = { "Content-Type": "application/json", "Connect-Protocol-Version": "1" };
     if (token !== undefined) this.#headers.Authorization = `Bearer ${token}`;
     this.#timeoutMs = timeoutMs;
+    this.#reserveTimeoutMs = reserveTimeoutMs;
     this.#retries = retries;
     this.#fetch = options.fetch ?? globalThis.fetch;
     this.#denials = new Denials(denyCacheMs, denyCacheSize);
@@ -58,7 +61,7 @@ export class Client {
   }
 
   async peek(request) {
-    const { response } = await this.#call("Peek", wire(request), true);
+    const { response } = await this.#call("Peek", wire(request), ["unavailable", "unknown"]);
     return decisionOf(response);
   }
 
@@ -68,18 +71,46 @@ export class Client {
     return Number(refunded ?? 0);
   }
 
+  async reserve(requests, { id = crypto.randomUUID(), ttlMs = 0, returned = false, holder = "" } = {}) {
+    const body = { id, requests: requests.map(wire), ttl_ms: whole("ttlMs", ttlMs), returned, holder };
+    const { allowed = false, responses = [], ends_at_ms } = await this.#about("Reserve", body);
+    return { id, allowed, decisions: responses.map(decisionOf), endsAt: new Date(Number(ends_at_ms ?? 0)) };
+  }
+
+  async spend(id, costs) {
+    return settlementOf(await this.#about("Settle", { id, costs: wholes(costs), more: true }));
+  }
+
+  async settle(id, costs) {
+    return settlementOf(await this.#about("Settle", { id, costs: wholes(costs) }));
+  }
+
+  async cancel(id) {
+    return settlementOf(await this.#about("Cancel", { id }));
+  }
+
+  async extend(id, ttlMs = 0) {
+    return settlementOf(await this.#about("Extend", { id, ttl_ms: whole("ttlMs", ttlMs) }));
+  }
+
+  // A call about a reservation changes nothing when it is made again with the same id: it is repeated whatever was lost.
+  #about(method, body) {
+    return this.#call(method, body, LOST, this.#reserveTimeoutMs, this.#retries + 1);
+  }
+
   // A call that counts is repeated where nothing was decided, and never where it may have been: it would count twice.
-  async #call(method, body, countsNothing = false) {
-    const deadline = now() + this.#timeoutMs;
+  // Its time is shared between so many attempts, if an attempt that was not answered in time is repeated.
+  async #call(method, body, repeated = ["unavailable"], timeoutMs = this.#timeoutMs, shares = 1) {
+    const deadline = now() + timeoutMs;
     const text = JSON.stringify(body);
     for (let attempt = 0; ; attempt++) {
       const at = this.#next;
       try {
-        return await this.#attempt(this.#urls[at] + SERVICE + method, text, deadline - now());
+        return await this.#attempt(this.#urls[at] + SERVICE + method, text, (deadline - now()) / Math.max(1, shares - attempt));
       } catch (error) {
         // the next call goes to another node, whether or not this one is repeated
         if (LOST.includes(error.code)) this.#next = (at + 1) % this.#urls.length;
-        const undecided = error.code === "unavailable" || countsNothing && error.code === "unknown";
+        const undecided = repeated.includes(error.code);
         const wait = Math.min(error.retryAfterMs ?? 0, 25 * 2 ** attempt) * (0.5 + Math.random() / 2);
         if (!undecided || attempt >= this.#retries || now() + wait >= deadline) throw error;
         if (wait > 0) await new Promise((go) => setTimeout(go, wait));
@@ -96,7 +127,7 @@ export class Client {
       });
       text = await textOf(answer);
     } catch (error) {
-      if (error?.name === "TimeoutError") throw new WeirError("deadline_exceeded", `no answer in ${this.#timeoutMs} ms`, [], { cause: error });
+      if (error?.name === "TimeoutError") throw new WeirError("deadline_exceeded", `no answer in ${Math.ceil(timeoutMs)} ms`, [], { cause: error });
       throw new WeirError(refused(error) ? "unavailable" : "unknown", error?.cause?.message ?? error?.message ?? String(error), [], { cause: error });
     }
     let message;
@@ -155,13 +186,22 @@ const cost = (r) => r.cost ?? 1;
 
 function wire(r) {
   const { workspace, namespace, identifier, limit, durationMs } = r;
-  for (const [name, value] of Object.entries({ limit, durationMs, cost: cost(r) })) {
-    if (!Number.isSafeInteger(value) || value < 0) {
-      throw new WeirError("invalid_argument", `${name} is ${value} (a whole number, 0 to 2^53 - 1)`, [{ field: name, description: `is ${value}` }]);
-    }
-  }
+  for (const [name, value] of Object.entries({ limit, durationMs, cost: cost(r) })) whole(name, value);
   const body = { workspace, namespace, identifier, limit, duration_ms: durationMs };
   return cost(r) === 0 ? { ...body, zero_cost: true } : { ...body, cost: cost(r) };
+}
+
+function whole(name, value) {
+  if (!Number.isSafeInteger(value) || value < 0) {
+    throw new WeirError("invalid_argument", `${name} is ${value} (a whole number, 0 to 2^53 - 1)`, [{ field: name, description: `is ${value}` }]);
+  }
+  return value;
+}
+
+const wholes = (costs) => costs.map((c) => whole("costs", c));
+
+function settlementOf({ settlement: s = {} }) {
+  return { id: s.id ?? "", spent: (s.spent ?? []).map(Number), settled: s.settled ?? false, late: s.late ?? false, endsAt: new Date(Number(s.ends_at_ms ?? 0)) };
 }
 
 function decisionOf(r) {

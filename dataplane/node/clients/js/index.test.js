@@ -71,7 +71,7 @@ test("bad input names the field", async () => {
   for (const cost of [-1, 0.5, NaN, 2 ** 53, "1"]) await assert.rejects(weir.limit(ask("x", { cost })), (e) => isError("invalid_argument")(e) && e.message.includes("cost is "));
   await assert.rejects(weir.limitMany([]), isError("invalid_argument"));
   await assert.rejects(client({ token: "other" }).limit(ask("x")), isError("unauthenticated"));
-  for (const wrong of [{}, { url: [] }, { url: "weir" }, { url, timeoutMs: 0 }, { url, retries: 11 }, { url, denyCacheMs: -1 }, { url, denyCacheSize: 0 }]) {
+  for (const wrong of [{}, { url: [] }, { url: "weir" }, { url, timeoutMs: 0 }, { url, reserveTimeoutMs: 0 }, { url, retries: 11 }, { url, denyCacheMs: -1 }, { url, denyCacheSize: 0 }]) {
     assert.throws(() => new Client(wrong), TypeError);
   }
 });
@@ -143,4 +143,45 @@ test("the denials that are kept are bounded", async () => {
   for (const identifier of ["a", "b", "c"]) await weir.limit(ask(identifier));
   assert.equal((await weir.limit(ask("c"))).cached, true);
   assert.equal((await weir.limit(ask("a"))).cached, false);
+});
+
+test("a reservation is held, told of, extended and settled", async () => {
+  const weir = client(), other = client();
+  const key = (cost) => ask("tokens", { limit: 100, cost });
+  const held = await weir.reserve([key(60), ask("too", { limit: 100 })], { returned: true, holder: "a test" });
+  assert.equal(held.allowed, true);
+  assert.deepEqual(held.decisions.map((d) => d.remaining), [40, 99]);
+  assert.equal((await weir.reserve([key(41)])).allowed, false);
+  const sofar = await other.spend(held.id, [20, 0]);
+  assert.deepEqual([sofar.id, sofar.spent, sofar.settled, sofar.late], [held.id, [20, 0], false, false]);
+  const longer = await other.extend(held.id, 3_600_000);
+  assert.ok(longer.endsAt - held.endsAt > 3_000_000);
+  assert.deepEqual((await other.settle(held.id, [30, 1])).spent, [30, 1]);
+  const late = await weir.cancel(held.id);
+  assert.deepEqual([late.spent, late.settled, late.late], [[30, 1], true, true]);
+  assert.equal((await weir.reserve([key(70)])).allowed, true);
+  await assert.rejects(weir.settle("nobody's", [1]), isError("not_found"));
+  await assert.rejects(weir.reserve([]), (e) => isError("invalid_argument")(e) && e.violations[0].field === "requests");
+  for (const wrong of [weir.settle("x", [-1]), weir.spend("x", [0.5]), weir.extend("x", NaN), weir.reserve([ask("x")], { ttlMs: -1 })]) {
+    await assert.rejects(wrong, isError("invalid_argument"));
+  }
+});
+
+test("a call about a reservation is repeated with its id, whatever was lost", async () => {
+  const reserved = { json: { allowed: true, responses: [allowed.json], ends_at_ms: "60000" } };
+  const settled = { json: { settlement: { id: "x", spent: ["7"], settled: true, late: true } } };
+  const node = await fake("hang", "cut", reserved, busy, "cut", settled);
+  const weir = client({ url: node.url, reserveTimeoutMs: 6000 });
+  const held = await weir.reserve([ask("x")]);
+  assert.deepEqual([held.allowed, node.calls.length], [true, 3]);
+  assert.ok(held.id.length > 30);
+  assert.deepEqual(node.calls.map((c) => c.body.id), [held.id, held.id, held.id]);
+  const s = await weir.settle(held.id, [7]);
+  assert.deepEqual([s.spent, s.late, node.calls.length], [[7], true, 6]);
+  assert.ok(node.calls.slice(3).every((c) => c.body.id === held.id && c.body.costs[0] === 7));
+  const other = await weir.reserve([ask("x")]).catch(() => undefined);
+  assert.ok(other === undefined || other.id !== held.id, "each reservation has an id of its own");
+  const hangs = await fake("hang");
+  await assert.rejects(client({ url: hangs.url, reserveTimeoutMs: 600, retries: 1 }).settle("x", [1]), isError("deadline_exceeded"));
+  assert.equal(hangs.calls.length, 2);
 });

@@ -209,3 +209,37 @@ class TestClient(unittest.TestCase):
             w.limit(ask(identifier))
         self.assertTrue(w.limit(ask("c")).cached)
         self.assertFalse(w.limit(ask("a")).cached)
+
+    def test_a_reservation_is_held_told_of_extended_and_settled(self):
+        with self.client() as w, self.client() as other:
+            held = w.reserve([ask("tokens", limit=100, cost=60), ask("too", limit=100)], returned=True, holder="a test")
+            self.assertEqual((held.allowed, [d.remaining for d in held.decisions]), (True, [40, 99]))
+            self.assertFalse(w.reserve([ask("tokens", limit=100, cost=41)]).allowed)
+            so_far = other.spend(held.id, [20, 0])
+            self.assertEqual((so_far.id, so_far.spent, so_far.settled, so_far.late), (held.id, [20, 0], False, False))
+            self.assertGreater(other.extend(held.id, 3_600_000).ends_at_ms - held.ends_at_ms, 3_000_000)
+            self.assertEqual(other.settle(held.id, [30, 1]).spent, [30, 1])
+            late = w.cancel(held.id)
+            self.assertEqual((late.spent, late.settled, late.late), ([30, 1], True, True))
+            self.assertTrue(w.reserve([ask("tokens", limit=100, cost=70)]).allowed)
+            self.fails("not_found", w.settle, "nobody's", [1])
+            self.assertEqual(self.fails("invalid_argument", w.reserve, []).violations[0].field, "requests")
+            for call, *args in ((w.settle, "x", [-1]), (w.spend, "x", [0.5]), (w.extend, "x", True), (w.settle, "x", [None])):
+                self.fails("invalid_argument", call, *args)
+        with self.assertRaisesRegex(ValueError, "reserve_timeout"):
+            weir.Client("http://127.0.0.1:1", reserve_timeout=0)
+
+    def test_a_call_about_a_reservation_is_repeated_with_its_id(self):
+        settled = (200, {}, {"settlement": {"id": "x", "spent": ["7"], "settled": True, "late": True}})
+        node = self.fake("hang", "cut", (200, {}, {"allowed": True, "responses": [ALLOWED[2]], "ends_at_ms": "60000"}), BUSY, "cut", settled)
+        w = self.client(node.url, reserve_timeout=6)
+        held = w.reserve([ask("x")])
+        self.assertEqual((held.allowed, len(node.calls), len(held.decisions)), (True, 3, 1))
+        self.assertEqual({body["id"] for _, body, _ in node.calls}, {held.id})
+        s = w.settle(held.id, [7])
+        self.assertEqual((s.spent, s.late, len(node.calls)), ([7], True, 6))
+        self.assertTrue(all((body["id"], body["costs"]) == (held.id, [7]) for _, body, _ in node.calls[3:]))
+        self.assertNotEqual(w.reserve([ask("x")]).id, held.id, "each reservation has an id of its own")
+        hangs = self.fake("hang")
+        self.fails("deadline_exceeded", self.client(hangs.url, reserve_timeout=0.6, retries=1).settle, "x", [1])
+        self.assertEqual(len(hangs.calls), 2)

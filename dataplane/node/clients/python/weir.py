@@ -17,17 +17,19 @@ import random
 import ssl
 import threading
 import time
+import uuid
 from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 from typing import Any, Optional, Sequence, Union
 from urllib.parse import urlsplit
 
 __version__ = "0.1.0"
-__all__ = ["Batch", "Client", "Decision", "FieldViolation", "Request", "WeirError"]
+__all__ = ["Batch", "Client", "Decision", "FieldViolation", "Request", "Reservation", "Settlement", "WeirError"]
 
 _SERVICE = "/weir.v1.RateLimitService/"
 _ANSWER_MAX = 4 << 20  # bytes of an answer: a thousand decisions are some 300 KB
 _AMOUNT_MAX = 2**53 - 1
+_LOST = ("unavailable", "deadline_exceeded", "unknown")
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,25 @@ class Batch:
 
 
 @dataclass(frozen=True)
+class Reservation:
+    id: str  # that settles it
+    allowed: bool  # True: all of it is reserved; False: nothing is
+    decisions: list[Decision]  # each request's own verdict, in order
+    ends_at_ms: int  # Unix ms, by the origin's clock
+
+
+@dataclass(frozen=True)
+class Settlement:
+    """What a reservation is after a call about it."""
+
+    id: str
+    spent: list[int]  # of each request, as far as it was said
+    settled: bool  # nothing can change any more
+    late: bool  # it was settled or had ended before: the call has changed nothing. So it is when a call whose answer was lost is repeated
+    ends_at_ms: int
+
+
+@dataclass(frozen=True)
 class FieldViolation:
     field: str
     description: str
@@ -89,6 +110,7 @@ class Client:
     """Asks one node or several; a call that a node did not decide goes to the next one.
 
     timeout: seconds of a call, its repetitions included: 0.001 to 60. Looking up the name of a node is not bounded.
+    reserve_timeout: seconds of a call about a reservation, its repetitions included, 0.001 to 60: such a call waits for the region's origin.
     retries: more attempts of a call, 0 to 10: after an answer that nothing was decided, or where no connection came about.
     deny_cache: seconds for which a denial of the same request is repeated without asking, at most, and never beyond its retry_after_ms: 0
         (not at all) to 60. A reset, or a higher limit, takes as long to be noticed.
@@ -104,6 +126,7 @@ class Client:
         *,
         token: Optional[str] = None,
         timeout: float = 0.25,
+        reserve_timeout: float = 5.0,
         retries: int = 2,
         deny_cache: float = 1.0,
         deny_cache_size: int = 10_000,
@@ -111,6 +134,7 @@ class Client:
         context: Optional[ssl.SSLContext] = None,
     ):
         _bounded("timeout", timeout, 0.001, 60)
+        _bounded("reserve_timeout", reserve_timeout, 0.001, 60)
         _bounded("retries", retries, 0, 10)
         _bounded("deny_cache", deny_cache, 0, 60)
         _bounded("deny_cache_size", deny_cache_size, 1, 1_000_000)
@@ -121,6 +145,7 @@ class Client:
         self._nodes = [_Node(one, connections, context) for one in urls]
         self._next = 0
         self._timeout = timeout
+        self._reserve_timeout = reserve_timeout
         self._retries = retries
         self._headers = {"Content-Type": "application/json", "Connect-Protocol-Version": "1"}
         if token is not None:
@@ -145,13 +170,46 @@ class Client:
 
     def peek(self, request: Request) -> Decision:
         """Answers what limit would, and counts nothing."""
-        return _decision(self._call("Peek", _wire(request), counts_nothing=True).get("response", {}))
+        return _decision(self._call("Peek", _wire(request), ("unavailable", "unknown")).get("response", {}))
 
     def refund(self, request: Request) -> int:
         """Gives back the cost that limit has accepted for the same request, and answers how much that was."""
         refunded = int(self._call("Refund", _wire(request)).get("refunded", 0))
         self._denials.forget(request)
         return refunded
+
+    def reserve(
+        self, requests: Sequence[Request], *, id: Optional[str] = None, ttl_ms: int = 0, returned: bool = False, holder: str = ""
+    ) -> Reservation:
+        """Holds the costs of 1 to 32 requests, all or none, until they are settled or the reservation ends.
+
+        id: 1 to 124 bytes, unique in the region; a random one if it is left out. Who knows it can settle.
+        ttl_ms: how long it lasts unless it is settled or extended: 1,000 to 86,400,000, or 0 for a minute.
+        returned: gives back at its end what was not said to be spent; otherwise all of it counts as spent.
+        holder: who it is, for operators: at most 64 bytes.
+        A denial is an answer, not an error.
+        """
+        id = str(uuid.uuid4()) if id is None else id
+        body = {"id": id, "requests": [_wire(r) for r in requests], "ttl_ms": _whole("ttl_ms", ttl_ms), "returned": returned, "holder": holder}
+        answer = self._about("Reserve", body)
+        decisions = [_decision(r) for r in answer.get("responses", [])]
+        return Reservation(id, answer.get("allowed", False), decisions, int(answer.get("ends_at_ms", 0)))
+
+    def spend(self, id: str, costs: Sequence[int]) -> Settlement:
+        """Says what was spent so far, in all, of each request; the reservation goes on."""
+        return _settlement(self._about("Settle", {"id": id, "costs": [_whole("costs", c) for c in costs], "more": True}))
+
+    def settle(self, id: str, costs: Sequence[int]) -> Settlement:
+        """Says what was spent of each request, less or more than reserved, and ends the reservation."""
+        return _settlement(self._about("Settle", {"id": id, "costs": [_whole("costs", c) for c in costs]}))
+
+    def cancel(self, id: str) -> Settlement:
+        """Settles with what was said to be spent, which may be nothing."""
+        return _settlement(self._about("Cancel", {"id": id}))
+
+    def extend(self, id: str, ttl_ms: int = 0) -> Settlement:
+        """Has the reservation end ttl_ms from now, if that is later: 1,000 to 86,400,000, or 0 for a minute."""
+        return _settlement(self._about("Extend", {"id": id, "ttl_ms": _whole("ttl_ms", ttl_ms)}))
 
     def close(self) -> None:
         """Closes idle connections. A call after it opens new ones."""
@@ -164,19 +222,33 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _call(self, method: str, body: dict[str, Any], counts_nothing: bool = False) -> dict[str, Any]:
-        # A call that counts is repeated where nothing was decided, and never where it may have been: it would count twice.
-        deadline = time.monotonic() + self._timeout
+    def _about(self, method: str, body: dict[str, Any]) -> dict[str, Any]:
+        # A call about a reservation changes nothing when it is made again with the same id: it is repeated whatever was lost.
+        return self._call(method, body, _LOST, self._reserve_timeout, self._retries + 1)
+
+    def _call(
+        self,
+        method: str,
+        body: dict[str, Any],
+        repeated: Sequence[str] = ("unavailable",),
+        timeout: Optional[float] = None,
+        shares: int = 1,
+    ) -> dict[str, Any]:
+        # A call that counts is repeated where nothing was decided, and never where it may have been: it would count twice. Its time is
+        # shared between so many attempts, if an attempt that was not answered in time is repeated.
+        deadline = time.monotonic() + (self._timeout if timeout is None else timeout)
         text = json.dumps(body).encode()
         attempt = 0
         while True:
             at = self._next
+            now = time.monotonic()
+            until = now + (deadline - now) / max(1, shares - attempt)
             try:
-                return self._nodes[at % len(self._nodes)].ask(method, text, self._headers, deadline)
+                return self._nodes[at % len(self._nodes)].ask(method, text, self._headers, until)
             except WeirError as e:
-                if e.code in ("unavailable", "deadline_exceeded", "unknown"):
+                if e.code in _LOST:
                     self._next = (at + 1) % len(self._nodes)  # the next call goes to another node in any case
-                undecided = e.code == "unavailable" or counts_nothing and e.code == "unknown"
+                undecided = e.code in repeated
                 wait = min(e.retry_after, 0.025 * 2**attempt) * random.uniform(0.5, 1)
                 if not undecided or attempt >= self._retries or time.monotonic() + wait >= deadline:
                     raise
@@ -359,10 +431,7 @@ def _key(r: Request) -> tuple:
 
 def _wire(r: Request) -> dict[str, Any]:
     for name in ("limit", "duration_ms", "cost"):
-        value = getattr(r, name)
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _AMOUNT_MAX:
-            said = f"is {value!r} (a whole number, 0 to 2**53 - 1)"
-            raise WeirError("invalid_argument", f"{name} {said}", [FieldViolation(name, said)])
+        _whole(name, getattr(r, name))
     body = {
         "workspace": r.workspace,
         "namespace": r.namespace,
@@ -371,6 +440,19 @@ def _wire(r: Request) -> dict[str, Any]:
         "duration_ms": r.duration_ms,
     }
     return {**body, "zero_cost": True} if r.cost == 0 else {**body, "cost": r.cost}
+
+
+def _whole(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _AMOUNT_MAX:
+        said = f"is {value!r} (a whole number, 0 to 2**53 - 1)"
+        raise WeirError("invalid_argument", f"{name} {said}", [FieldViolation(name, said)])
+    return value
+
+
+def _settlement(answer: dict[str, Any]) -> Settlement:
+    s = _dict(answer.get("settlement"))
+    spent = [int(c) for c in _list(s.get("spent"))]
+    return Settlement(s.get("id", ""), spent, s.get("settled", False), s.get("late", False), int(s.get("ends_at_ms", 0)))
 
 
 def _decision(r: dict[str, Any]) -> Decision:
