@@ -23,11 +23,11 @@ const LeaseTokensMax = 100
 // was asked for, or as long after it was renewed last, counted from before the call. The token is "" where no slot is
 // held.
 //
-// Who asks again with the same id, for the same key and at any node, has one lease; without an id one is drawn. An id
-// that was released is not to be used again: a release may arrive late. It is what renews and releases, so it should be
-// hard to guess.
+// A call that is repeated with the same id, for the same key and at any node, is one lease; a node that has refused the
+// key refuses the repetition for up to 20 ms. Without an id one is drawn. Do not use an id again that was released: a
+// release may arrive late. The id is what renews and releases, so it should be hard to guess.
 //
-// It asks the origin, always. Without its answer the outage policy decides as for Acquire; a lease that this node
+// It asks the origin, except in those 20 ms. Without its answer the outage policy decides as for Acquire; a lease that this node
 // grants then is renewed and released at this node alone.
 func (l *Limiter) AcquireToken(ctx context.Context, r ConcurrencyRequest, id string,
 	wait bool) (token string, d ConcurrencyDecision) {

@@ -52,8 +52,9 @@ var (
 
 // ReserveRequest asks for a reservation.
 type ReserveRequest struct {
-	// ID is the caller's, unique in the region, 1 to ReservationIDBytesMax bytes: who asks again with the same ID, at any
-	// node, has one reservation. Without it one is drawn.
+	// ID is the caller's, unique in the region, 1 to ReservationIDBytesMax bytes: a request that is repeated with the same
+	// ID, at any node, is one reservation. A node that has refused the same keys refuses the repetition for up to 20 ms.
+	// Without an ID one is drawn.
 	ID string
 
 	// Requests are what is reserved, 1 to ReservedMax. Their costs are what may be spent at most, if that is known.
@@ -89,7 +90,7 @@ type Settlement struct {
 
 // ReserveAll reserves costs of one or more keys, all or nothing, until the reservation is settled or ends. What is
 // reserved counts like accepted cost. It is decided where the region's counts are, so it takes two round
-// trips to the origin. While the origin answers, and keeps what it has acknowledged, the reservations of all nodes
+// trips to the origin; a refusal is remembered for 20 ms, and refuses by itself what does not fit either. While the origin answers, and keeps what it has acknowledged, the reservations of all nodes
 // together do not exceed what the limit leaves.
 //
 // Requests in the estimate mode cannot be reserved.
@@ -120,7 +121,7 @@ func (l *Limiter) reserveThere(ctx context.Context, asks []ask, rec *held.Record
 	if l.there.Full() {
 		return fmt.Errorf("%w: this node has %d", ErrReservations, ReservationsMax)
 	}
-	is, ok, err := l.there.Reserve(ctx, out.ID, rec, func(answers []store.HoldAnswer) (bool, error) {
+	is, ok, err := l.there.Reserve(ctx, out.ID, rec, func(answers []store.HoldAnswer, asked bool) (bool, error) {
 		ok := true
 		out.Decisions = make([]Decision, len(asks))
 		for i := range asks {
@@ -128,7 +129,7 @@ func (l *Limiter) reserveThere(ctx context.Context, asks []ask, rec *held.Record
 				return false, err
 			}
 			d := &out.Decisions[i]
-			answerHold(&asks[i], &rec.Items[i], &answers[i], rec.MadeMs, d)
+			answerHold(&asks[i], &rec.Items[i], &answers[i], rec.MadeMs, asked, d)
 			rec.Items[i].Shadowed = d.Shadowed
 			ok = ok && d.Allowed
 		}
@@ -280,7 +281,7 @@ func holdProblem(a *store.HoldAnswer) error {
 }
 
 // answerHold words what came of one request.
-func answerHold(q *ask, it *held.Item, a *store.HoldAnswer, nowMs int64, d *Decision) {
+func answerHold(q *ask, it *held.Item, a *store.HoldAnswer, nowMs int64, asked bool, d *Decision) {
 	v := cell.Verdict{Sequence: it.Sequence, AtMs: max(nowMs, window.Start(it.Sequence, it.DurationMs)),
 		Current: a.Used, Previous: a.UsedBefore, Allowed: a.Granted}
 	if a.Granted {
@@ -290,7 +291,11 @@ func answerHold(q *ask, it *held.Item, a *store.HoldAnswer, nowMs int64, d *Deci
 	if !v.Allowed {
 		setRetry(&v, &c, q.rule)
 	}
-	d.answer(&v, &c, q.rule, SourceOrigin)
+	source := SourceOrigin
+	if !asked {
+		source = SourceLocal
+	}
+	d.answer(&v, &c, q.rule, source)
 }
 
 // Settle says what was spent of a reservation, one cost for each of its requests, in their order, and ends it. More

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
 )
 
 const (
@@ -48,9 +49,10 @@ type There struct {
 
 	Stats Stats
 
-	mu   sync.Mutex
-	kept map[string]*kept
-	lost bool // some part of the origin has lost what it held
+	mu    sync.Mutex
+	kept  map[string]*kept
+	heard map[window.Cell]heard
+	lost  bool // some part of the origin has lost what it held
 }
 
 // What is a kind of call.
@@ -83,21 +85,28 @@ func (s *There) Full() bool {
 }
 
 // Reserve asks for a reservation's holds, and has judge look at the answers, and mark items that are shadowed. If it
-// refuses, or returns an error, nothing is held. An error of Reserve's own is the origin's.
+// refuses, or returns an error, nothing is held. An error of Reserve's own is the origin's. Where the origin has just
+// refused as much, it is not asked again, and judge is called with asked false.
 //
 // It returns the reservation, which is another one if that was made before by the same id, for the same.
 func (s *There) Reserve(ctx context.Context, id string, r *Record,
-	judge func([]store.HoldAnswer) (ok bool, err error)) (is *Record, ok bool, err error) {
+	judge func(answers []store.HoldAnswer, asked bool) (ok bool, err error)) (is *Record, ok bool, err error) {
 	made := false
 	defer func() { s.Stats.reserved(made, ok, err) }()
 	words := r.Words(id, 1, r.MadeMs)
+	if refused := s.refusal(id, words); refused != nil {
+		if ok, err = judge(refused, false); !ok || err != nil {
+			return r, false, err
+		}
+	}
 	answers, err := s.say(ctx, words)
 	if err != nil {
 		s.undo(ctx, words)
 		return r, false, Away{err}
 	}
-	if ok, err = judge(answers); !ok || err != nil {
+	if ok, err = judge(answers, true); !ok || err != nil {
 		s.undo(ctx, words)
+		s.refused(words, answers)
 		return r, false, err
 	}
 	note := store.Note{ID: id, Version: 1, Text: r.Text(), TTL: s.keepFor(r)}
@@ -319,6 +328,7 @@ func (s *There) say(ctx context.Context, words []store.Hold) ([]store.HoldAnswer
 		}
 		s.Heard(shard, mine, totals)
 	}
+	s.unhear(words)
 	return answers, nil
 }
 
