@@ -154,7 +154,8 @@ func (r *ConcurrencyRequest) check(named *Request) error {
 // answerLease makes a decision of what has become of the ask.
 func (l *Limiter) answerLease(d *ConcurrencyDecision, ask *slots.Ask, r *slots.Result, by *rule) {
 	if !r.Granted && !r.Out {
-		l.refused(ask)
+		key := ask.Name.SlotsKey()
+		l.refused(&key, nil, ask.Limit)
 	}
 	d.take(r, by)
 }

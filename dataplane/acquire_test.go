@@ -3,6 +3,7 @@ package dataplane_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -311,6 +312,27 @@ func TestExplainConcurrency(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// Reservations that were refused are among the denied keys, those that shadow mode let pass included, each once; with
+// the denials of other requests of the key.
+func TestRefusedReservationsAreDeniedKeys(t *testing.T) {
+	for _, shadow := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			nodes := region(t, 1, memstore.NewOrigin(memstore.OriginOptions{}), store.NamespaceRow{Shadow: shadow})
+			defer stopAll(nodes)
+			l := nodes[0]
+			wantReserved(t, l, reserveFor("all", 0, ask("k", 100, 100)), true)
+			for i := range 5 {
+				wantReserved(t, l, reserveFor(fmt.Sprint("more", i), 0, ask("k", 1, 100), ask("free", 1, 100)), shadow)
+			}
+			l.Allow(t.Context(), ask("k", 1, 100))
+			top, err := l.TopKeys(dataplane.TopQuery{By: dataplane.TopDenied, Limit: 5})
+			if err != nil || len(top.Keys) != 1 || top.Keys[0].Identifier != "k" || top.Keys[0].Count != 6 {
+				t.Errorf("shadow %v: %+v: %v", shadow, top, err)
+			}
+		})
+	}
 }
 
 // Leases that were refused are among the denied keys, without a duration; what is held is told to operators.

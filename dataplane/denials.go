@@ -5,7 +5,6 @@ import (
 
 	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/internal/denied"
-	"github.com/weirhq/weir/dataplane/internal/slots"
 	"github.com/weirhq/weir/dataplane/internal/topk"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -57,12 +56,11 @@ func (l *Limiter) sample(e *cell.Entry, c *call) {
 	})
 }
 
-// refused takes note of a lease that was refused. What has leases has no duration.
-func (l *Limiter) refused(a *slots.Ask) {
-	key := window.Key{Workspace: a.Name.Workspace, Namespace: a.Name.Namespace, Identifier: a.Name.Identifier}
-	id := l.table.IdentityOf(key.Workspace, key.Namespace, key.Identifier, 0, 0)
-	l.top.denied.Add(id, l.nowMs(), a.Limit, func() int64 { return 1 }, func() cell.Names {
-		return l.table.NamesOf(&key, nil)
+// refused takes note of a lease or a reservation that was refused. The key of a lease has no duration.
+func (l *Limiter) refused(key *window.Key, reset *window.Reset, limit int64) {
+	id := l.table.IdentityOfKey(key, reset)
+	l.top.denied.Add(id, l.nowMs(), limit, func() int64 { return 1 }, func() cell.Names {
+		return l.table.NamesOf(key, nil)
 	})
 }
 

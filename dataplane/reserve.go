@@ -138,6 +138,11 @@ func (l *Limiter) reserveThere(ctx context.Context, asks []ask, rec *held.Record
 	if out.Allowed = ok; ok {
 		out.EndsAt = time.UnixMilli(is.EndsMs)
 	}
+	for i := range out.Decisions {
+		if d, key := &out.Decisions[i], rec.Items[i].Cell().Key; !d.Allowed || d.Shadowed {
+			l.refused(&key, asks[i].rule.reset, d.Limit)
+		}
+	}
 	return err
 }
 
