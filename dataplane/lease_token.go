@@ -23,9 +23,8 @@ const LeaseTokensMax = 100
 // was asked for, or as long after it was renewed last, counted from before the call. The token is "" where no slot is
 // held.
 //
-// Who asks again with the same id, for the same key and at any node, has one lease; without an id one is drawn. An id
-// that was released is not to be used again: a release may arrive late. It is what renews and releases, so it should be
-// hard to guess.
+// Calls with the same id, for the same key and at any node, have one lease; without an id one is drawn. Do not use the
+// id of a released lease again: a release may arrive late. The id renews and releases, so it should be hard to guess.
 //
 // It asks the origin, always. Without its answer the outage policy decides as for Acquire; a lease that this node
 // grants then is renewed and released at this node alone.
