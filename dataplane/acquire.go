@@ -93,8 +93,8 @@ func (l *Limiter) Acquire(ctx context.Context, r ConcurrencyRequest) (Lease, Con
 	return l.acquire(ctx, &r, false)
 }
 
-// AcquireWait is Acquire, but waits for a slot until ctx ends. Those who wait on one node get theirs in the order in
-// which they came; between nodes there is no order.
+// AcquireWait is Acquire, but waits for a slot until ctx ends. A node serves its waiters in the order in which they
+// came; between nodes there is no order.
 func (l *Limiter) AcquireWait(ctx context.Context, r ConcurrencyRequest) (Lease, ConcurrencyDecision) {
 	return l.acquire(ctx, &r, true)
 }

@@ -283,7 +283,7 @@ func TestExplainConcurrency(t *testing.T) {
 			}
 			return x
 		}
-		if x := explain(); x.Known || x.Decision.Allowed || !strings.Contains(x.String(), "does not know the key") {
+		if x := explain(); x.Known || x.Decision.Allowed || !strings.Contains(x.String(), "holds no slots of the key") {
 			t.Errorf("%v: %+v", x, x)
 		}
 		other.Acquire(t.Context(), jobs(3))

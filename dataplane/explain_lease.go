@@ -60,7 +60,7 @@ func (x ConcurrencyExplanation) String() string {
 	case x.Known || d.Limit == 0:
 		say("No slot is free here: limit %d, %d held as far as this node knows; the origin would be asked", d.Limit, d.Held)
 	default:
-		say("This node does not know the key; the origin would be asked for one of %d slots", d.Limit)
+		say("This node holds no slots of the key; the origin, which knows all leases, would be asked for one of %d", d.Limit)
 	}
 	if x.Overridden {
 		say(". The limit is that of the override %q", brief(d.Override))

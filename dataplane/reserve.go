@@ -52,9 +52,9 @@ var (
 
 // ReserveRequest asks for a reservation.
 type ReserveRequest struct {
-	// ID is the caller's, unique in the region, 1 to ReservationIDBytesMax bytes: a request that is repeated with the same
-	// ID, at any node, is one reservation. A node that has refused the same keys refuses the repetition for up to 20 ms.
-	// Without an ID one is drawn.
+	// ID is the caller's, unique in the region, 1 to ReservationIDBytesMax bytes: calls with the same ID, at any node of
+	// the region, have one reservation, also after its end. A node that has just refused the same keys refuses them for
+	// up to 20 ms all the same. Without it one is drawn.
 	ID string
 
 	// Requests are what is reserved, 1 to ReservedMax. Their costs are what may be spent at most, if that is known.
@@ -63,7 +63,7 @@ type ReserveRequest struct {
 	// TTL is how long the reservation lasts unless it is settled or extended, 1 s to ReservationTTLMax; 0 is a minute.
 	TTL time.Duration
 
-	// Returned gives back at the end what was not said to be spent. Otherwise all that was reserved counts as spent.
+	// Returned gives back at the end what was not reported as spent. Otherwise all that was reserved counts as spent.
 	Returned bool
 
 	// Holder tells operators who it is, at most HolderBytesMax bytes. It may be left out.
@@ -82,7 +82,7 @@ type Reserved struct {
 // Settlement is what a reservation is after a call about it.
 type Settlement struct {
 	ID      string
-	Spent   []int64 // of each request, as far as it was said
+	Spent   []int64 // of each request, as it was reported: not what a reservation that ended by itself counts
 	Settled bool    // nothing can change any more
 	Late    bool    // it was settled or had ended before: the call has changed nothing
 	EndsAt  time.Time
@@ -303,15 +303,15 @@ func answerHold(q *ask, it *held.Item, a *store.HoldAnswer, nowMs int64, asked b
 	d.answer(&v, &c, q.rule, source)
 }
 
-// Settle says what was spent of a reservation, one cost for each of its requests, in their order, and ends it. More
+// Settle reports what was spent of a reservation, one cost for each of its requests, in their order, and ends it. More
 // than what was reserved counts too, past the limit; less leaves room for other reservations at once. A reservation
-// is settled once: who settles it again, or after its end, gets what holds, and Late.
+// is settled once: a call that repeats it, or comes after its end, returns what holds, and Late.
 func (l *Limiter) Settle(ctx context.Context, id string, costs ...int64) (Settlement, error) {
 	return l.change(ctx, id, func(r *held.Record, _ int64) (*held.Record, error) { return spend(r, costs, true) })
 }
 
-// Spend says what was spent of a reservation so far, in all, and leaves it as it is otherwise. Where it
-// ends unsettled and what was not spent is returned, this counts. Less than was said before changes nothing.
+// Spend reports what was spent of a reservation so far, in all, and does not end it. If it ends unsettled, and
+// was made with Returned, this counts. Less than was reported before changes nothing.
 func (l *Limiter) Spend(ctx context.Context, id string, costs ...int64) (Settlement, error) {
 	return l.change(ctx, id, func(r *held.Record, _ int64) (*held.Record, error) { return spend(r, costs, false) })
 }
@@ -328,7 +328,7 @@ func spend(r *held.Record, costs []int64, last bool) (*held.Record, error) {
 	return r.Spend(costs, last), nil
 }
 
-// Cancel settles a reservation with what was said to be spent, which may be nothing.
+// Cancel settles a reservation with what was reported as spent, which may be nothing.
 func (l *Limiter) Cancel(ctx context.Context, id string) (Settlement, error) {
 	return l.change(ctx, id, func(r *held.Record, _ int64) (*held.Record, error) {
 		return r.Spend(make([]int64, len(r.Items)), true), nil

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"connectrpc.com/connect"
@@ -82,12 +83,15 @@ func (s service) renew(ctx context.Context, m *weirv1.RenewRequest) (*weirv1.Ren
 		case err == nil:
 			answer.States[i] = weirv1.LeaseState_LEASE_STATE_HELD
 		case errors.Is(err, dataplane.ErrInvalid):
-			return nil, connect.NewError(connect.CodeInvalidArgument, err)
+			found.notLease(i)
 		case errors.Is(err, dataplane.ErrLeaseLost):
 			answer.States[i] = weirv1.LeaseState_LEASE_STATE_ENDED
 		default:
 			answer.States[i] = weirv1.LeaseState_LEASE_STATE_UNKNOWN
 		}
+	}
+	if len(found) > 0 {
+		return nil, found.err()
 	}
 	return answer, nil
 }
@@ -97,8 +101,16 @@ func (s service) release(ctx context.Context, m *weirv1.ReleaseRequest) (*weirv1
 	if found.leases(m.GetLeases()); len(found) > 0 {
 		return nil, found.err()
 	}
-	err := errors.Join(s.about(ctx, func() []error { return s.limiter.ReleaseTokens(ctx, m.GetLeases()...) })...)
-	if err != nil {
+	errs := s.about(ctx, func() []error { return s.limiter.ReleaseTokens(ctx, m.GetLeases()...) })
+	for i, err := range errs {
+		if errors.Is(err, dataplane.ErrInvalid) {
+			found.notLease(i)
+		}
+	}
+	if len(found) > 0 {
+		return nil, found.err()
+	}
+	if err := errors.Join(errs...); err != nil {
 		return nil, refusalOfLease(err)
 	}
 	return new(weirv1.ReleaseResponse), nil
@@ -166,6 +178,11 @@ func (v *violations) leaseTTL(ms int64) time.Duration {
 		return 0
 	}
 	return time.Duration(ms) * time.Millisecond
+}
+
+// notLease is about a token that no Acquire has returned. What the call says about others is done all the same.
+func (v *violations) notLease(i int) {
+	v.add(fmt.Sprintf("leases[%d]", i), "is not a lease that Acquire returned")
 }
 
 func (v *violations) leases(tokens []string) {

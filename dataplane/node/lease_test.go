@@ -111,8 +111,8 @@ func TestLeasesSayWhatIsWrong(t *testing.T) {
 				"leases has 0 items (1 to 100)":           renew(0),
 				"leases has 101 items (1 to 100)":         release(slices.Repeat([]string{"AQ"}, 101)...),
 				"ttl_ms is 300001 (1000 to 300000, or 0)": renew(300_001, "AQ"),
-				"lease is none that was granted":          renew(0, "AQ"),
-				"invalid: lease is none that was granted": release("not one"),
+				"leases[0] is not a lease that Acquire":   renew(0, "AQ"),
+				"; leases[1] is not a lease that Acquire": release("not one", "nor this"),
 				"items (1 to 100)":                        renew(0, slices.Repeat([]string{"AQ"}, 102)...),
 			} {
 				wantCode(t, words, err, connect.CodeInvalidArgument, words)

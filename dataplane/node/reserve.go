@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"connectrpc.com/connect"
@@ -42,8 +43,8 @@ func (s service) settle(ctx context.Context, m *weirv1.SettleRequest) (*weirv1.S
 	if n := len(m.GetCosts()); n < 1 || n > dataplane.ReservedMax {
 		found.add("costs", "has %d items (1 to %d)", n, dataplane.ReservedMax)
 	} else {
-		for _, cost := range m.GetCosts() {
-			found.amount("costs", cost)
+		for i, cost := range m.GetCosts() {
+			found.amount(fmt.Sprintf("costs[%d]", i), cost)
 		}
 	}
 	settle := s.limiter.Settle

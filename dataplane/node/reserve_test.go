@@ -116,7 +116,7 @@ func TestReservationsSayWhatIsWrong(t *testing.T) {
 				"costs": {settle(&weirv1.SettleRequest{Id: id, Costs: []int64{1, 2}}), connect.CodeInvalidArgument,
 					"costs holds 2 items (the reservation has 1)"},
 				"no costs": {settle(&weirv1.SettleRequest{Id: id}), connect.CodeInvalidArgument, "costs has 0 items (1 to 32)"},
-				"cost":     {settle(&weirv1.SettleRequest{Id: id, Costs: []int64{-1}}), connect.CodeInvalidArgument, "costs is -1"},
+				"cost":     {settle(&weirv1.SettleRequest{Id: id, Costs: []int64{-1}}), connect.CodeInvalidArgument, "costs[0] is -1 (0 to"},
 				"no id":    {settle(&weirv1.SettleRequest{Costs: []int64{1}}), connect.CodeInvalidArgument, "id is empty (1 to 124 bytes)"},
 				"many": {reserve(&weirv1.ReserveRequest{Requests: slices.Repeat(one, 33)}), connect.CodeInvalidArgument,
 					"requests has 33 items (1 to 32)"},

@@ -79,20 +79,20 @@ var ErrStopped = errors.New("streamed: stopped")
 type Config struct {
 	Reservations Reservations // required
 
-	// Every is how often a stream says what it has spent, if that has changed: 100 ms to an hour; 0 is a second.
+	// Every is how often a stream reports what it has spent, if that has changed: 100 ms to an hour; 0 is a second.
 	// More often costs calls, each of three round trips to the origin; less often leaves more uncounted if the process
 	// dies.
 	Every time.Duration
 
-	// Parts is how many parts of its ceiling a stream spends without saying so: each of them is said at once, so that a
-	// stream past its ceiling is soon known to others. 1 to 1000; 0 is 8.
+	// Parts is how many parts the ceiling has: a stream reports at once when it has spent one, so that other nodes soon
+	// know of a stream past its ceiling. 1 to 1000; 0 is 8.
 	Parts int
 
 	// Within is how long after a stream's end settling is tried, 1 s to an hour; 0 is a minute.
 	Within time.Duration
 
-	// Uncounted is told of what was spent and could not be counted, for each request of the reservation. It may be nil;
-	// meters call it at the same time.
+	// Uncounted is called with what was spent and could not be counted, for each request of the reservation. It may be
+	// nil; meters call it at the same time.
 	Uncounted func(id string, costs []int64, err error)
 }
 

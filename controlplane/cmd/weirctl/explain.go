@@ -60,6 +60,10 @@ func (e explainKey) Run(c *call) error {
 	if !e.Leases && e.Duration == 0 {
 		return &told{errors.New("--duration is missing"), exitUsage, "Name the window, or --leases."}
 	}
+	if e.Leases && (e.Duration != 0 || e.Cost != 1) {
+		return &told{errors.New("--duration and --cost are of rates, and --leases explains a concurrency limit"), exitUsage,
+			"Leave them out, or --leases."}
+	}
 	token, err := e.token()
 	if err != nil {
 		return &told{err, exitUsage, "Correct --node-token-file."}

@@ -11,7 +11,7 @@ func writeLeases(w io.Writer, nodes []asked) {
 	t.row("NODE", "VERDICT", "LIMIT", "LEASES", "SLOTS", "OTHERS", "WAITING", "SLOTS END IN")
 	for _, n := range nodes {
 		x := n.leases
-		verdict, ends := "asks the origin", "-"
+		verdict, ends, others := "asks the origin", "-", "-"
 		switch d := x.GetDecision(); {
 		case d.GetShadowed():
 			verdict = "over the limit, allowed in shadow mode"
@@ -23,8 +23,11 @@ func writeLeases(w io.Writer, nodes []asked) {
 		if ms := x.GetValidForMs(); ms > 0 {
 			ends = span(ms)
 		}
+		if x.GetKnown() {
+			others = digits(x.GetOthers())
+		}
 		t.row(n.node, verdict, digits(x.GetDecision().GetLimit()), digits(x.GetLeases()), digits(x.GetSlots()),
-			digits(x.GetOthers()), digits(x.GetWaiters()), ends)
+			others, digits(x.GetWaiters()), ends)
 	}
 	t.flush()
 	for _, n := range nodes {

@@ -51,6 +51,11 @@ No slot is free here: limit 3.
 	if code := w.run(t, "explain", "acme", "exports", "org_7", "--limit=3", "--node", url); code != exitUsage {
 		t.Errorf("no duration: exit %d", code)
 	}
+	for _, of := range []string{"--duration=1m", "--cost=2"} {
+		if code := w.run(t, "explain", "acme", "exports", "org_7", "--limit=3", "--leases", of, "--node", url); code != exitUsage {
+			t.Errorf("%s of leases: exit %d", of, code)
+		}
+	}
 	if code := w.run(t, "explain", "acme", "exports", "org_7", "--limit=3", "--leases", "-o", "json", "--node", url); code != exitOK {
 		t.Errorf("exit %d", code)
 	}

@@ -43,7 +43,7 @@ func writeHeld(w io.Writer, answer *controlv1.ListHeldResponse) {
 			cmp.Or(h.GetHolder(), "-"), h.GetRegion(), h.GetNode(), span(max(0, answer.GetNowMs()-h.GetSinceMs())), ends)
 	}
 	t.flush()
-	_, _ = fmt.Fprintf(w, "\nas %s reported, up to %s ago; of each node what it has held longest\n",
+	_, _ = fmt.Fprintf(w, "\nas %s reported, up to %s ago; each reports what it has held longest\n",
 		plural(int64(answer.GetNodes()), "node"), span(answer.GetOldestMs()))
 	writeReporting(w, answer)
 }

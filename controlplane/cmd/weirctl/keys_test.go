@@ -120,7 +120,7 @@ WORKSPACE  NAMESPACE  IDENTIFIER  WHAT         AMOUNT  HOLDER   REGION  NODE  FO
 acme       exports    org_7       lease        1       job?[2J  eu      eu-1  1h   -
 acme       tokens     org_7       reservation  4,000   -        us      us-1  1m   30s
 
-as 2 nodes reported, up to 3s ago; of each node what it has held longest
+as 2 nodes reported, up to 3s ago; each reports what it has held longest
 `)
 	if want := (controlplane.HeldQuery{Workspace: "acme", Identifier: "org_7", Limit: 2}); w.heldQuery != want {
 		t.Errorf("asked for %+v, want %+v", w.heldQuery, want)

@@ -95,7 +95,7 @@ type cli struct {
 	Apply  applyAll  `cmd:"" help:"Change namespaces and overrides to those of a document, after showing what differs. Tuning is only compared."`
 	Keys   struct {
 		Top  keysTop  `cmd:"" help:"List the keys with the most cost in their windows, or those denied most, over all regions."`
-		Held keysHeld `cmd:"" help:"List the leases and reservations that are held longest, by whom and since when, over all regions."`
+		Held keysHeld `cmd:"" help:"List the leases and reservations of all regions that are held longest: holder, node, age and end."`
 		Show keysShow `cmd:"" help:"Show one key: its two cells with each region's part, and when a request would pass."`
 	} `cmd:"" help:"What keys are doing."`
 	Token struct {

@@ -129,6 +129,9 @@ func (b *Book) ask(ctx context.Context, a *Ask) (r slots.Result) {
 	}
 	r.Asked, r.Held, r.RetryIn = true, answer.Slots, answer.RetryIn
 	if r.Granted = answer.Held; r.Granted {
+		if was := b.find(a.name()); was != nil && !was.ended(nowMs) {
+			a.SinceMs = was.SinceMs // a repeated call has the same lease
+		}
 		b.keep(&known{Lease: a.Lease, endsMs: nowMs + a.TTL.Milliseconds()})
 	} else {
 		b.setFull(a.Key, nowMs)

@@ -88,6 +88,24 @@ func TestLeasesAreAnyNodes(t *testing.T) {
 	})
 }
 
+// A repeated call has the same lease: it lasts longer, and began when it was first granted.
+func TestARepeatedCallKeepsTheBeginning(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, began := book(t, memstore.NewOrigin(memstore.OriginOptions{})), time.Now().UnixMilli()
+		for range 3 {
+			again := ask("one", 1)
+			if r := b.Acquire(t.Context(), again, false); !r.Granted || again.SinceMs != began {
+				t.Errorf("%+v, since %d, want %d", r, again.SinceMs, began)
+			}
+			time.Sleep(900 * time.Millisecond)
+		}
+		time.Sleep(time.Second)
+		if over := ask("one", 1); !b.Acquire(t.Context(), over, false).Granted || over.SinceMs == began {
+			t.Errorf("a lease that had ended goes on since %d", over.SinceMs)
+		}
+	})
+}
+
 // Those who wait on a node get theirs in the order in which they came.
 func TestWaitersTakeTurns(t *testing.T) {
 	for name, origin := range map[string]*memstore.Origin{"a fleet": memstore.NewOrigin(memstore.OriginOptions{}), "alone": nil} {

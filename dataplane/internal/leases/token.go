@@ -33,7 +33,7 @@ const (
 )
 
 // ErrToken is returned of what is no token.
-var ErrToken = fmt.Errorf("%w: lease is none that was granted", window.ErrInvalid)
+var ErrToken = fmt.Errorf("%w: lease is not the text of a granted lease", window.ErrInvalid)
 
 // tokens begin with what they are made of.
 const tokenVersion = 1

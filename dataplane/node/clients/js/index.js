@@ -56,7 +56,7 @@ export class Client {
   }
 
   async limitMany(requests) {
-    const { allowed = false, responses = [] } = await this.#call("LimitMany", { requests: requests.map(wire) });
+    const { allowed = false, responses = [] } = await this.#call("LimitMany", { requests: wires(requests) });
     return { allowed, decisions: responses.map(decisionOf) };
   }
 
@@ -72,7 +72,7 @@ export class Client {
   }
 
   async reserve(requests, { id = crypto.randomUUID(), ttlMs = 0, returned = false, holder = "" } = {}) {
-    const body = { id, requests: requests.map(wire), ttl_ms: whole("ttlMs", ttlMs), returned, holder };
+    const body = { id, requests: wires(requests), ttl_ms: whole("ttlMs", ttlMs), returned, holder };
     const { allowed = false, responses = [], ends_at_ms } = await this.#about("Reserve", body);
     return { id, allowed, decisions: responses.map(decisionOf), endsAt: new Date(Number(ends_at_ms ?? 0)) };
   }
@@ -184,21 +184,28 @@ const keyOf = (r) => JSON.stringify([r.workspace, r.namespace, r.identifier, r.d
 
 const cost = (r) => r.cost ?? 1;
 
-function wire(r) {
+function wire(r, at = "") {
   const { workspace, namespace, identifier, limit, durationMs } = r;
-  for (const [name, value] of Object.entries({ limit, durationMs, cost: cost(r) })) whole(name, value);
+  for (const [name, value] of Object.entries({ limit, durationMs, cost: cost(r) })) whole(at + name, value);
   const body = { workspace, namespace, identifier, limit, duration_ms: durationMs };
   return cost(r) === 0 ? { ...body, zero_cost: true } : { ...body, cost: cost(r) };
 }
 
+const wires = (requests) => list("requests", requests).map((r, i) => wire(r, `requests[${i}].`));
+
 function whole(name, value) {
-  if (!Number.isSafeInteger(value) || value < 0) {
-    throw new WeirError("invalid_argument", `${name} is ${value} (a whole number, 0 to 2^53 - 1)`, [{ field: name, description: `is ${value}` }]);
-  }
+  if (!Number.isSafeInteger(value) || value < 0) throw wrong(name, `is ${value} (a whole number, 0 to 2^53 - 1)`);
   return value;
 }
 
-const wholes = (costs) => costs.map((c) => whole("costs", c));
+function list(name, value) {
+  if (!Array.isArray(value)) throw wrong(name, `is ${value} (an array)`);
+  return value;
+}
+
+const wrong = (field, description) => new WeirError("invalid_argument", `${field} ${description}`, [{ field, description }]);
+
+const wholes = (costs) => list("costs", costs).map((c, i) => whole(`costs[${i}]`, c));
 
 function settlementOf({ settlement: s = {} }) {
   return { id: s.id ?? "", spent: (s.spent ?? []).map(Number), settled: s.settled ?? false, late: s.late ?? false, endsAt: new Date(Number(s.ends_at_ms ?? 0)) };

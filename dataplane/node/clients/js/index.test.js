@@ -162,7 +162,8 @@ test("a reservation is held, told of, extended and settled", async () => {
   assert.equal((await weir.reserve([key(70)])).allowed, true);
   await assert.rejects(weir.settle("nobody's", [1]), isError("not_found"));
   await assert.rejects(weir.reserve([]), (e) => isError("invalid_argument")(e) && e.violations[0].field === "requests");
-  for (const wrong of [weir.settle("x", [-1]), weir.spend("x", [0.5]), weir.extend("x", NaN), weir.reserve([ask("x")], { ttlMs: -1 })]) {
+  await assert.rejects(weir.reserve([ask("x"), ask("x", { limit: -1 })]), (e) => /^is -1 \(/.test(e.violations[0].description) && e.violations[0].field === "requests[1].limit");
+  for (const wrong of [weir.settle("x", [-1]), weir.spend("x", [0.5]), weir.extend("x", NaN), weir.reserve([ask("x")], { ttlMs: -1 }), weir.settle("x", 1), weir.reserve(ask("x"))]) {
     await assert.rejects(wrong, isError("invalid_argument"));
   }
 });

@@ -224,7 +224,8 @@ class TestClient(unittest.TestCase):
             self.assertTrue(w.reserve([ask("tokens", limit=100, cost=70)]).allowed)
             self.fails("not_found", w.settle, "nobody's", [1])
             self.assertEqual(self.fails("invalid_argument", w.reserve, []).violations[0].field, "requests")
-            for call, *args in ((w.settle, "x", [-1]), (w.spend, "x", [0.5]), (w.extend, "x", True), (w.settle, "x", [None])):
+            self.assertEqual(self.fails("invalid_argument", w.reserve, [ask("x"), ask("x", limit=-1)]).violations[0].field, "requests[1].limit")
+            for call, *args in ((w.settle, "x", [-1]), (w.spend, "x", [0.5]), (w.extend, "x", True), (w.settle, "x", [None]), (w.settle, "x", 1), (w.reserve, ask("x"))):
                 self.fails("invalid_argument", call, *args)
         with self.assertRaisesRegex(ValueError, "reserve_timeout"):
             weir.Client("http://127.0.0.1:1", reserve_timeout=0)

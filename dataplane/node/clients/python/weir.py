@@ -165,7 +165,7 @@ class Client:
 
     def limit_many(self, requests: Sequence[Request]) -> Batch:
         """Decides 1 to 1,000 requests as one: all are counted, or none is."""
-        answer = self._call("LimitMany", {"requests": [_wire(r) for r in requests]})
+        answer = self._call("LimitMany", {"requests": _wires(requests)})
         return Batch(answer.get("allowed", False), [_decision(r) for r in answer.get("responses", [])])
 
     def peek(self, request: Request) -> Decision:
@@ -190,18 +190,18 @@ class Client:
         A denial is an answer, not an error.
         """
         id = str(uuid.uuid4()) if id is None else id
-        body = {"id": id, "requests": [_wire(r) for r in requests], "ttl_ms": _whole("ttl_ms", ttl_ms), "returned": returned, "holder": holder}
+        body = {"id": id, "requests": _wires(requests), "ttl_ms": _whole("ttl_ms", ttl_ms), "returned": returned, "holder": holder}
         answer = self._about("Reserve", body)
         decisions = [_decision(r) for r in answer.get("responses", [])]
         return Reservation(id, answer.get("allowed", False), decisions, int(answer.get("ends_at_ms", 0)))
 
     def spend(self, id: str, costs: Sequence[int]) -> Settlement:
         """Says what was spent so far, in all, of each request; the reservation goes on."""
-        return _settlement(self._about("Settle", {"id": id, "costs": [_whole("costs", c) for c in costs], "more": True}))
+        return _settlement(self._about("Settle", {"id": id, "costs": _wholes("costs", costs), "more": True}))
 
     def settle(self, id: str, costs: Sequence[int]) -> Settlement:
         """Says what was spent of each request, less or more than reserved, and ends the reservation."""
-        return _settlement(self._about("Settle", {"id": id, "costs": [_whole("costs", c) for c in costs]}))
+        return _settlement(self._about("Settle", {"id": id, "costs": _wholes("costs", costs)}))
 
     def cancel(self, id: str) -> Settlement:
         """Settles with what was said to be spent, which may be nothing."""
@@ -429,9 +429,13 @@ def _key(r: Request) -> tuple:
     return (r.workspace, r.namespace, r.identifier, r.duration_ms)
 
 
-def _wire(r: Request) -> dict[str, Any]:
+def _wires(requests: Sequence[Request]) -> list[dict[str, Any]]:
+    return [_wire(r, f"requests[{i}].") for i, r in enumerate(_all("requests", requests))]
+
+
+def _wire(r: Request, at: str = "") -> dict[str, Any]:
     for name in ("limit", "duration_ms", "cost"):
-        _whole(name, getattr(r, name))
+        _whole(at + name, getattr(r, name))
     body = {
         "workspace": r.workspace,
         "namespace": r.namespace,
@@ -444,9 +448,23 @@ def _wire(r: Request) -> dict[str, Any]:
 
 def _whole(name: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _AMOUNT_MAX:
-        said = f"is {value!r} (a whole number, 0 to 2**53 - 1)"
-        raise WeirError("invalid_argument", f"{name} {said}", [FieldViolation(name, said)])
+        raise _wrong(name, f"is {value!r} (a whole number, 0 to 2**53 - 1)")
     return value
+
+
+def _wholes(name: str, values: Any) -> list[int]:
+    return [_whole(f"{name}[{i}]", v) for i, v in enumerate(_all(name, values))]
+
+
+def _all(name: str, values: Any) -> list[Any]:
+    try:
+        return list(values)
+    except TypeError:
+        raise _wrong(name, f"is {values!r} (a list)") from None
+
+
+def _wrong(name: str, said: str) -> WeirError:
+    return WeirError("invalid_argument", f"{name} {said}", [FieldViolation(name, said)])
 
 
 def _settlement(answer: dict[str, Any]) -> Settlement:

@@ -789,12 +789,12 @@ func (x *RefundResponse) GetRefunded() int64 {
 // ReserveRequest asks for a reservation of one or more costs.
 type ReserveRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The caller's own, 1 to 124 bytes, unique in the region: who asks again with the same id, at any node, has one
-	// reservation. Left out, one is drawn.
+	// The caller's own, 1 to 124 bytes, unique in the region: calls with the same id, at any node of the region, have one
+	// reservation, also after its end. Left out, one is drawn.
 	Id            string          `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Requests      []*LimitRequest `protobuf:"bytes,2,rep,name=requests,proto3" json:"requests,omitempty"`         // 1 to 32; their costs are what may be spent at most, if that is known
 	TtlMs         int64           `protobuf:"varint,3,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"` // 1000 to 86400000 (a day); 0 is a minute
-	Returned      bool            `protobuf:"varint,4,opt,name=returned,proto3" json:"returned,omitempty"`        // at its end, what was not said to be spent is given back; otherwise all of it counts as spent
+	Returned      bool            `protobuf:"varint,4,opt,name=returned,proto3" json:"returned,omitempty"`        // at its end, what was not reported as spent is given back; otherwise all of it counts as spent
 	Holder        string          `protobuf:"bytes,5,opt,name=holder,proto3" json:"holder,omitempty"`             // who it is, for operators: at most 64 bytes
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1225,7 +1225,7 @@ func (x *ExtendResponse) GetSettlement() *Settlement {
 type Settlement struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	Spent         []int64                `protobuf:"varint,2,rep,packed,name=spent,proto3" json:"spent,omitempty"`                  // of each request, as far as it was said
+	Spent         []int64                `protobuf:"varint,2,rep,packed,name=spent,proto3" json:"spent,omitempty"`                  // of each request, as it was reported: not what one that ended by itself counts
 	Settled       bool                   `protobuf:"varint,3,opt,name=settled,proto3" json:"settled,omitempty"`                     // nothing can change any more
 	Late          bool                   `protobuf:"varint,4,opt,name=late,proto3" json:"late,omitempty"`                           // it was settled or had ended before: the call has changed nothing
 	EndsAtMs      int64                  `protobuf:"varint,5,opt,name=ends_at_ms,json=endsAtMs,proto3" json:"ends_at_ms,omitempty"` // Unix ms
@@ -1308,8 +1308,8 @@ type AcquireRequest struct {
 	TtlMs      int64                  `protobuf:"varint,5,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"` // how long the lease lasts unless it is renewed: 1000 to 300000, 0 is 10000; the same for all
 	// requests of a key
 	WaitMs int64  `protobuf:"varint,6,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"` // how long to wait for a slot: 0 to 10000; first come, first served on a node
-	Id     string `protobuf:"bytes,7,opt,name=id,proto3" json:"id,omitempty"`                        // the caller's own, at most 128 bytes, hard to guess: who asks again with the same id, at any node, has
-	// one lease; one that was released is not asked for again
+	Id     string `protobuf:"bytes,7,opt,name=id,proto3" json:"id,omitempty"`                        // the caller's own, at most 128 bytes, hard to guess: calls with the same id, at any node, have one
+	// lease; do not use the id of a released lease again
 	Holder        string `protobuf:"bytes,8,opt,name=holder,proto3" json:"holder,omitempty"` // who it is, for operators: at most 64 bytes
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

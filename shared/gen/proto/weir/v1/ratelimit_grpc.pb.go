@@ -67,7 +67,7 @@ type RateLimitServiceClient interface {
 	// Settle says what was spent of a reservation, and ends it unless there is more to come. It may be repeated, and come
 	// late or out of order: a reservation is settled once. not_found when nothing is known of the id.
 	Settle(ctx context.Context, in *SettleRequest, opts ...grpc.CallOption) (*SettleResponse, error)
-	// Cancel settles a reservation with what was said to be spent, which may be nothing.
+	// Cancel settles a reservation with what was reported as spent, which may be nothing.
 	Cancel(ctx context.Context, in *CancelRequest, opts ...grpc.CallOption) (*CancelResponse, error)
 	// Extend has a reservation end later.
 	Extend(ctx context.Context, in *ExtendRequest, opts ...grpc.CallOption) (*ExtendResponse, error)
@@ -287,7 +287,7 @@ type RateLimitServiceServer interface {
 	// Settle says what was spent of a reservation, and ends it unless there is more to come. It may be repeated, and come
 	// late or out of order: a reservation is settled once. not_found when nothing is known of the id.
 	Settle(context.Context, *SettleRequest) (*SettleResponse, error)
-	// Cancel settles a reservation with what was said to be spent, which may be nothing.
+	// Cancel settles a reservation with what was reported as spent, which may be nothing.
 	Cancel(context.Context, *CancelRequest) (*CancelResponse, error)
 	// Extend has a reservation end later.
 	Extend(context.Context, *ExtendRequest) (*ExtendResponse, error)

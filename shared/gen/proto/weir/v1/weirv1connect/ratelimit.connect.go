@@ -99,7 +99,7 @@ type RateLimitServiceClient interface {
 	// Settle says what was spent of a reservation, and ends it unless there is more to come. It may be repeated, and come
 	// late or out of order: a reservation is settled once. not_found when nothing is known of the id.
 	Settle(context.Context, *connect.Request[v1.SettleRequest]) (*connect.Response[v1.SettleResponse], error)
-	// Cancel settles a reservation with what was said to be spent, which may be nothing.
+	// Cancel settles a reservation with what was reported as spent, which may be nothing.
 	Cancel(context.Context, *connect.Request[v1.CancelRequest]) (*connect.Response[v1.CancelResponse], error)
 	// Extend has a reservation end later.
 	Extend(context.Context, *connect.Request[v1.ExtendRequest]) (*connect.Response[v1.ExtendResponse], error)
@@ -351,7 +351,7 @@ type RateLimitServiceHandler interface {
 	// Settle says what was spent of a reservation, and ends it unless there is more to come. It may be repeated, and come
 	// late or out of order: a reservation is settled once. not_found when nothing is known of the id.
 	Settle(context.Context, *connect.Request[v1.SettleRequest]) (*connect.Response[v1.SettleResponse], error)
-	// Cancel settles a reservation with what was said to be spent, which may be nothing.
+	// Cancel settles a reservation with what was reported as spent, which may be nothing.
 	Cancel(context.Context, *connect.Request[v1.CancelRequest]) (*connect.Response[v1.CancelResponse], error)
 	// Extend has a reservation end later.
 	Extend(context.Context, *connect.Request[v1.ExtendRequest]) (*connect.Response[v1.ExtendResponse], error)
