@@ -18,7 +18,7 @@ const (
 	// LeaseTTLMax is the longest.
 	LeaseTTLMax = leases.TTLMax
 
-	// HolderBytesMax is how long the name of who holds something may be.
+	// HolderBytesMax is how long a holder's name may be.
 	HolderBytesMax = leases.HolderBytesMax
 
 	acquireRetryMin = 20 * time.Millisecond
@@ -93,8 +93,8 @@ func (l *Limiter) Acquire(ctx context.Context, r ConcurrencyRequest) (Lease, Con
 	return l.acquire(ctx, &r, false)
 }
 
-// AcquireWait is Acquire, but waits for a slot until ctx ends. Those who wait on one node get theirs in the order in
-// which they came; between nodes there is no order.
+// AcquireWait is Acquire, but waits for a slot until ctx ends. One node serves its waiting calls in the order of their
+// arrival; between nodes there is no order.
 func (l *Limiter) AcquireWait(ctx context.Context, r ConcurrencyRequest) (Lease, ConcurrencyDecision) {
 	return l.acquire(ctx, &r, true)
 }
