@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"cmp"
 	"context"
 	cryptorand "crypto/rand"
 	"fmt"
@@ -23,9 +24,9 @@ const LeaseTokensMax = 100
 // was asked for, or as long after it was renewed last, counted from before the call. The token is "" where no slot is
 // held.
 //
-// Who asks again with the same id, for the same key and at any node, has one lease; without an id one is drawn. An id
-// that was released is not to be used again: a release may arrive late. It is what renews and releases, so it should be
-// hard to guess.
+// All calls with the same id for the same key, at any node, get one lease; without an id a random one is drawn. Do not
+// use an id again after its release, which may arrive late. The id renews and releases the lease, so it should be hard
+// to guess.
 //
 // It asks the origin, always. Without its answer the outage policy decides as for Acquire; a lease that this node
 // grants then is renewed and released at this node alone.
@@ -58,11 +59,10 @@ func (l *Limiter) AcquireToken(ctx context.Context, r ConcurrencyRequest, id str
 // lease is as it was.
 func (l *Limiter) RenewTokens(ctx context.Context, ttl time.Duration, tokens ...string) []error {
 	return leases.Each(tokens, LeaseTokensMax, func(of []leases.Lease) []error {
-		if ttl == 0 || ttl >= LeaseTTLMin && ttl <= LeaseTTLMax {
-			return l.leases.Renew(ctx, of, ttl)
+		if err := checkTTL(cmp.Or(ttl, LeaseTTLMin), LeaseTTLMin, LeaseTTLMax); err != nil {
+			return slices.Repeat([]error{err}, len(of))
 		}
-		return slices.Repeat([]error{fmt.Errorf("%w: ttl is %v (%v to %v)", ErrInvalid, ttl, LeaseTTLMin, LeaseTTLMax)},
-			len(of))
+		return l.leases.Renew(ctx, of, ttl)
 	})
 }
 

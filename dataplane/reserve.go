@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"cmp"
 	"context"
 	cryptorand "crypto/rand"
 	"errors"
@@ -52,8 +53,8 @@ var (
 
 // ReserveRequest asks for a reservation.
 type ReserveRequest struct {
-	// ID is the caller's, unique in the region, 1 to ReservationIDBytesMax bytes: who asks again with the same ID, at any
-	// node, has one reservation. Without it one is drawn.
+	// ID is the caller's, unique in the region, 1 to ReservationIDBytesMax bytes: all requests with the same ID, at any
+	// node, make one reservation. "" draws a random one.
 	ID string
 
 	// Requests are what is reserved, 1 to ReservedMax. Their costs are what may be spent at most, if that is known.
@@ -62,10 +63,10 @@ type ReserveRequest struct {
 	// TTL is how long the reservation lasts unless it is settled or extended, 1 s to ReservationTTLMax; 0 is a minute.
 	TTL time.Duration
 
-	// Returned gives back at the end what was not said to be spent. Otherwise all that was reserved counts as spent.
+	// Returned gives back at the end what was not said to be spent. Otherwise the whole reserved cost counts as spent.
 	Returned bool
 
-	// Holder tells operators who it is, at most HolderBytesMax bytes. It may be left out.
+	// Holder is the caller's name for operators, at most HolderBytesMax bytes. It may be left out.
 	Holder string
 }
 
@@ -212,21 +213,14 @@ func (r *ReserveRequest) check() error {
 			return fmt.Errorf("requests[%d]: %w", i, err)
 		}
 	}
-	return checkTTL(r.TTL)
+	return checkTTL(cmp.Or(r.TTL, reservationTTL), time.Second, ReservationTTLMax)
 }
 
-func checkTTL(ttl time.Duration) error {
-	if ttl != 0 && (ttl < time.Second || ttl > ReservationTTLMax) {
-		return fmt.Errorf("%w: ttl is %v (1s to %v)", ErrInvalid, ttl, ReservationTTLMax)
+func checkTTL(ttl, least, most time.Duration) error {
+	if ttl < least || ttl > most {
+		return fmt.Errorf("%w: ttl is %v (%v to %v)", ErrInvalid, ttl, least, most)
 	}
 	return nil
-}
-
-func ttlOf(ttl time.Duration) time.Duration {
-	if ttl == 0 {
-		return reservationTTL
-	}
-	return ttl
 }
 
 // ask is one request of a reservation, as settings have it.
@@ -251,7 +245,8 @@ func (l *Limiter) resolveAll(requests []Request) ([]ask, error) {
 // recordOf is what asks are as a reservation.
 func (l *Limiter) recordOf(r *ReserveRequest, asks []ask) *held.Record {
 	nowMs := l.nowMs()
-	rec := &held.Record{Returned: r.Returned, Holder: r.Holder, MadeMs: nowMs, EndsMs: nowMs + ttlOf(r.TTL).Milliseconds(),
+	rec := &held.Record{Returned: r.Returned, Holder: r.Holder, MadeMs: nowMs,
+		EndsMs: nowMs + cmp.Or(r.TTL, reservationTTL).Milliseconds(),
 		MadeBy: rand.Uint64() | 1, Items: make([]held.Item, len(asks))}
 	for i := range asks {
 		q := &asks[i]
@@ -295,7 +290,7 @@ func answerHold(q *ask, it *held.Item, a *store.HoldAnswer, nowMs int64, d *Deci
 
 // Settle says what was spent of a reservation, one cost for each of its requests, in their order, and ends it. More
 // than what was reserved counts too, past the limit; less leaves room for other reservations at once. A reservation
-// is settled once: who settles it again, or after its end, gets what holds, and Late.
+// is settled once: a call that settles it again, or after its end, returns what holds, and Late.
 func (l *Limiter) Settle(ctx context.Context, id string, costs ...int64) (Settlement, error) {
 	return l.change(ctx, id, func(r *held.Record, _ int64) (*held.Record, error) { return spend(r, costs, true) })
 }
@@ -327,11 +322,12 @@ func (l *Limiter) Cancel(ctx context.Context, id string) (Settlement, error) {
 
 // Extend has a reservation end ttl from now, if that is later than it would: 1 s to ReservationTTLMax; 0 is a minute.
 func (l *Limiter) Extend(ctx context.Context, id string, ttl time.Duration) (Settlement, error) {
-	if err := checkTTL(ttl); err != nil {
+	ttl = cmp.Or(ttl, reservationTTL)
+	if err := checkTTL(ttl, time.Second, ReservationTTLMax); err != nil {
 		return Settlement{}, err
 	}
 	return l.change(ctx, id, func(r *held.Record, nowMs int64) (*held.Record, error) {
-		ends := nowMs + ttlOf(ttl).Milliseconds()
+		ends := nowMs + ttl.Milliseconds()
 		if ends <= r.EndsMs {
 			return nil, nil
 		}
