@@ -18,7 +18,7 @@ const (
 	// LeaseTTLMax is the longest.
 	LeaseTTLMax = leases.TTLMax
 
-	// HolderBytesMax is how long the name of who holds something may be.
+	// HolderBytesMax is how long a holder's name may be.
 	HolderBytesMax = leases.HolderBytesMax
 
 	acquireRetryMin = 20 * time.Millisecond

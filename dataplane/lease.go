@@ -2,7 +2,6 @@ package dataplane
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/internal/slots"
@@ -38,8 +37,8 @@ func (l Lease) Release() { l.slot.Release() }
 // Renew has a lease that is RenewedByHolder end ttl from now, LeaseTTLMin to LeaseTTLMax. It fails with what Err says
 // if the lease has ended: ask for a new one then.
 func (l Lease) Renew(ttl time.Duration) error {
-	if ttl < LeaseTTLMin || ttl > LeaseTTLMax {
-		return fmt.Errorf("%w: ttl is %v (%v to %v)", ErrInvalid, ttl, LeaseTTLMin, LeaseTTLMax)
+	if err := checkTTL(ttl, LeaseTTLMin, LeaseTTLMax); err != nil {
+		return err
 	}
 	if !l.slot.Renew(ttl) {
 		return l.slot.Err()

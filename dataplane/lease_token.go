@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"cmp"
 	"context"
 	cryptorand "crypto/rand"
 	"fmt"
@@ -58,11 +59,10 @@ func (l *Limiter) AcquireToken(ctx context.Context, r ConcurrencyRequest, id str
 // lease is as it was.
 func (l *Limiter) RenewTokens(ctx context.Context, ttl time.Duration, tokens ...string) []error {
 	return leases.Each(tokens, LeaseTokensMax, func(of []leases.Lease) []error {
-		if ttl == 0 || ttl >= LeaseTTLMin && ttl <= LeaseTTLMax {
-			return l.leases.Renew(ctx, of, ttl)
+		if err := checkTTL(cmp.Or(ttl, LeaseTTLMin), LeaseTTLMin, LeaseTTLMax); err != nil {
+			return slices.Repeat([]error{err}, len(of))
 		}
-		return slices.Repeat([]error{fmt.Errorf("%w: ttl is %v (%v to %v)", ErrInvalid, ttl, LeaseTTLMin, LeaseTTLMax)},
-			len(of))
+		return l.leases.Renew(ctx, of, ttl)
 	})
 }
 

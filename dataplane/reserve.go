@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"cmp"
 	"context"
 	cryptorand "crypto/rand"
 	"errors"
@@ -66,7 +67,7 @@ type ReserveRequest struct {
 	// Returned gives back at the end what was not reported as spent. Otherwise all that was reserved counts as spent.
 	Returned bool
 
-	// Holder tells operators who it is, at most HolderBytesMax bytes. It may be left out.
+	// Holder is the caller's name for operators, at most HolderBytesMax bytes. It may be left out.
 	Holder string
 }
 
@@ -218,21 +219,14 @@ func (r *ReserveRequest) check() error {
 			return fmt.Errorf("requests[%d]: %w", i, err)
 		}
 	}
-	return checkTTL(r.TTL)
+	return checkTTL(cmp.Or(r.TTL, reservationTTL), time.Second, ReservationTTLMax)
 }
 
-func checkTTL(ttl time.Duration) error {
-	if ttl != 0 && (ttl < time.Second || ttl > ReservationTTLMax) {
-		return fmt.Errorf("%w: ttl is %v (1s to %v)", ErrInvalid, ttl, ReservationTTLMax)
+func checkTTL(ttl, least, most time.Duration) error {
+	if ttl < least || ttl > most {
+		return fmt.Errorf("%w: ttl is %v (%v to %v)", ErrInvalid, ttl, least, most)
 	}
 	return nil
-}
-
-func ttlOf(ttl time.Duration) time.Duration {
-	if ttl == 0 {
-		return reservationTTL
-	}
-	return ttl
 }
 
 // ask is one request of a reservation, as settings have it.
@@ -257,7 +251,8 @@ func (l *Limiter) resolveAll(requests []Request) ([]ask, error) {
 // recordOf is what asks are as a reservation.
 func (l *Limiter) recordOf(r *ReserveRequest, asks []ask) *held.Record {
 	nowMs := l.nowMs()
-	rec := &held.Record{Returned: r.Returned, Holder: r.Holder, MadeMs: nowMs, EndsMs: nowMs + ttlOf(r.TTL).Milliseconds(),
+	rec := &held.Record{Returned: r.Returned, Holder: r.Holder, MadeMs: nowMs,
+		EndsMs: nowMs + cmp.Or(r.TTL, reservationTTL).Milliseconds(),
 		MadeBy: rand.Uint64() | 1, Items: make([]held.Item, len(asks))}
 	for i := range asks {
 		q := &asks[i]
@@ -337,11 +332,12 @@ func (l *Limiter) Cancel(ctx context.Context, id string) (Settlement, error) {
 
 // Extend has a reservation end ttl from now, if that is later than it would: 1 s to ReservationTTLMax; 0 is a minute.
 func (l *Limiter) Extend(ctx context.Context, id string, ttl time.Duration) (Settlement, error) {
-	if err := checkTTL(ttl); err != nil {
+	ttl = cmp.Or(ttl, reservationTTL)
+	if err := checkTTL(ttl, time.Second, ReservationTTLMax); err != nil {
 		return Settlement{}, err
 	}
 	return l.change(ctx, id, func(r *held.Record, nowMs int64) (*held.Record, error) {
-		ends := nowMs + ttlOf(ttl).Milliseconds()
+		ends := nowMs + ttl.Milliseconds()
 		if ends <= r.EndsMs {
 			return nil, nil
 		}

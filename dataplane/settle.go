@@ -116,7 +116,7 @@ func (l *Limiter) chargeOutside(e *cell.Entry, sequence, cost, limit, nowMs int6
 }
 
 // Charge counts the cost of r on its key whatever the limit and the namespace's policies say, and returns how much it
-// counted: for what was spent before anybody could ask. It waits for nothing, and is sent as accepted cost is.
+// counted: for cost that is known only after it was spent. It waits for nothing, and is sent as accepted cost is.
 func (l *Limiter) Charge(r Request) (charged int64, err error) {
 	if err := r.Validate(); err != nil {
 		return 0, err

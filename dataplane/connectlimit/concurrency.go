@@ -4,12 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"connectrpc.com/connect"
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/httplimit"
@@ -74,8 +71,5 @@ func noSlot(d *dataplane.ConcurrencyDecision, err error) *connect.Error {
 		problem = connect.NewError(connect.CodeUnavailable,
 			errors.New("the limiter cannot decide about this call at the moment"))
 	}
-	seconds := max(1, httplimit.Seconds(d.RetryAfter))
-	problem.Meta().Set("Retry-After", strconv.FormatInt(seconds, 10))
-	addDetail(problem, &errdetails.RetryInfo{RetryDelay: durationpb.New(time.Duration(seconds) * time.Second)})
-	return problem
+	return retried(problem, time.Duration(max(1, httplimit.Seconds(d.RetryAfter)))*time.Second)
 }

@@ -14,6 +14,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strconv"
 	"time"
 
 	"connectrpc.com/connect"
@@ -132,6 +133,13 @@ func quotaFailure(o *httplimit.Outcome) *errdetails.QuotaFailure {
 			&errdetails.QuotaFailure_Violation{Subject: name, Description: "the quota is used up"})
 	}
 	return failure
+}
+
+// retried says when a call may be tried again, in the metadata and in the details.
+func retried(err *connect.Error, wait time.Duration) *connect.Error {
+	err.Meta().Set("Retry-After", strconv.FormatInt(httplimit.Seconds(wait), 10))
+	addDetail(err, &errdetails.RetryInfo{RetryDelay: durationpb.New(wait)})
+	return err
 }
 
 func addDetail(err *connect.Error, message proto.Message) {

@@ -3,11 +3,8 @@ package connectlimit
 import (
 	"context"
 	"errors"
-	"strconv"
 
 	"connectrpc.com/connect"
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/httplimit"
@@ -106,8 +103,5 @@ func notReserved(got *dataplane.Reserved) *connect.Error {
 	case !helps:
 		return connect.NewError(connect.CodeResourceExhausted, errors.New("the call may cost more than its limit"))
 	}
-	seconds := httplimit.Seconds(wait)
-	problem.Meta().Set("Retry-After", strconv.FormatInt(seconds, 10))
-	addDetail(problem, &errdetails.RetryInfo{RetryDelay: durationpb.New(wait)})
-	return problem
+	return retried(problem, wait)
 }

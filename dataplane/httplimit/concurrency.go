@@ -2,7 +2,6 @@ package httplimit
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -112,13 +111,8 @@ func refuse(w http.ResponseWriter, d *dataplane.ConcurrencyDecision, err error) 
 		p.Status, p.Type = http.StatusServiceUnavailable, TypeTemporaryReducedCapacity
 		p.Detail = "the limiter cannot decide about this request at the moment"
 	}
-	p.Title = http.StatusText(p.Status)
-	h := w.Header()
 	if p.Status == http.StatusTooManyRequests || p.Status == http.StatusServiceUnavailable {
-		h.Set(fieldRetryAfter, strconv.FormatInt(max(1, Seconds(d.RetryAfter)), 10))
+		w.Header().Set(fieldRetryAfter, strconv.FormatInt(max(1, Seconds(d.RetryAfter)), 10))
 	}
-	h.Set("Content-Type", "application/problem+json")
-	h.Set("Cache-Control", "no-store")
-	w.WriteHeader(p.Status)
-	_ = json.NewEncoder(w).Encode(p) // the caller may have gone
+	writeProblem(w, p)
 }

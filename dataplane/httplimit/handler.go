@@ -103,10 +103,17 @@ func (o *Outcome) Violated() (names []string) {
 // WriteProblem answers a call that did not pass. What names a caller's standing is not
 // for caches that others share.
 func (o *Outcome) WriteProblem(w http.ResponseWriter) {
-	problem := o.Problem()
+	writeProblem(w, o.Problem())
+}
+
+// writeProblem answers with a problem, by default under the name of its status.
+func writeProblem(w http.ResponseWriter, p Problem) {
+	if p.Title == "" {
+		p.Title = http.StatusText(p.Status)
+	}
 	h := w.Header()
 	h.Set("Content-Type", "application/problem+json")
 	h.Set("Cache-Control", "no-store")
-	w.WriteHeader(problem.Status)
-	_ = json.NewEncoder(w).Encode(problem) // the caller may have gone
+	w.WriteHeader(p.Status)
+	_ = json.NewEncoder(w).Encode(p) // the caller may have gone
 }

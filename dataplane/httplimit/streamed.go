@@ -1,7 +1,6 @@
 package httplimit
 
 import (
-	"encoding/json"
 	"errors"
 	"net/http"
 	"strconv"
@@ -82,15 +81,4 @@ func DegradedReserved(got *dataplane.Reserved) bool {
 		}
 	}
 	return false
-}
-
-func writeProblem(w http.ResponseWriter, p Problem) {
-	if p.Title == "" {
-		p.Title = http.StatusText(p.Status)
-	}
-	h := w.Header()
-	h.Set("Content-Type", "application/problem+json")
-	h.Set("Cache-Control", "no-store")
-	w.WriteHeader(p.Status)
-	_ = json.NewEncoder(w).Encode(p) // the caller may have gone
 }

@@ -35,12 +35,11 @@ func (s service) acquire(ctx context.Context, m *weirv1.AcquireRequest) (*weirv1
 		defer cancel()
 		ctx = within
 	}
-	place := bounded.PlaceOf(ctx)
-	place.Leave()
-	token, d := s.limiter.AcquireToken(ctx, request, m.GetId(), wait > 0)
-	place.Return(ctx)
+	var token string
+	var d dataplane.ConcurrencyDecision
+	leavingPlace(ctx, func() { token, d = s.limiter.AcquireToken(ctx, request, m.GetId(), wait > 0) })
 	if d.Err != nil {
-		return nil, refusalOfLease(d.Err)
+		return nil, refusalOfCall(d.Err)
 	}
 	answer := writeLease(&d)
 	answer.Lease, answer.TtlMs = token, d.TTL.Milliseconds()
@@ -76,7 +75,8 @@ func (s service) renew(ctx context.Context, m *weirv1.RenewRequest) (*weirv1.Ren
 	if err := found.err(); err != nil {
 		return nil, err
 	}
-	errs := s.about(ctx, func() []error { return s.limiter.RenewTokens(ctx, ttl, m.GetLeases()...) })
+	var errs []error
+	leavingPlace(ctx, func() { errs = s.limiter.RenewTokens(ctx, ttl, m.GetLeases()...) })
 	answer := &weirv1.RenewResponse{States: make([]weirv1.LeaseState, len(errs))}
 	for i, err := range errs {
 		switch {
@@ -101,7 +101,8 @@ func (s service) release(ctx context.Context, m *weirv1.ReleaseRequest) (*weirv1
 	if found.leases(m.GetLeases()); len(found) > 0 {
 		return nil, found.err()
 	}
-	errs := s.about(ctx, func() []error { return s.limiter.ReleaseTokens(ctx, m.GetLeases()...) })
+	var errs []error
+	leavingPlace(ctx, func() { errs = s.limiter.ReleaseTokens(ctx, m.GetLeases()...) })
 	for i, err := range errs {
 		if errors.Is(err, dataplane.ErrInvalid) {
 			found.notLease(i)
@@ -111,44 +112,16 @@ func (s service) release(ctx context.Context, m *weirv1.ReleaseRequest) (*weirv1
 		return nil, found.err()
 	}
 	if err := errors.Join(errs...); err != nil {
-		return nil, refusalOfLease(err)
+		return nil, refusalOfCall(err)
 	}
 	return new(weirv1.ReleaseResponse), nil
-}
-
-// about makes a call about leases.
-func (s service) about(ctx context.Context, call func() []error) []error {
-	place := bounded.PlaceOf(ctx)
-	place.Leave()
-	defer place.Return(ctx)
-	return call()
-}
-
-// refusalOfLease is refusal for the calls that may find no room, or no origin.
-func refusalOfLease(err error) error {
-	switch {
-	case errors.Is(err, dataplane.ErrInvalid):
-		return connect.NewError(connect.CodeInvalidArgument, err)
-	case errors.Is(err, dataplane.ErrTooManyKeys), errors.Is(err, dataplane.ErrTooManyWaiters),
-		errors.Is(err, dataplane.ErrTooManyLeases):
-		return connect.NewError(connect.CodeResourceExhausted, err)
-	case errors.Is(err, context.Canceled):
-		return connect.NewError(connect.CodeCanceled, err)
-	}
-	return connect.NewError(connect.CodeUnavailable, errNoOrigin)
 }
 
 func readAcquire(m *weirv1.AcquireRequest) (r dataplane.ConcurrencyRequest, wait time.Duration, err error) {
 	var found violations
 	r = found.readSlots(m)
-	for _, f := range []struct {
-		name, value string
-		bytesMax    int
-	}{{"id", m.GetId(), dataplane.LeaseIDBytesMax}, {"holder", m.GetHolder(), dataplane.HolderBytesMax}} {
-		if n := len(f.value); n > f.bytesMax {
-			found.add(f.name, "is %d bytes long (0 to %d bytes)", n, f.bytesMax)
-		}
-	}
+	found.bytes("id", m.GetId(), 0, dataplane.LeaseIDBytesMax)
+	found.bytes("holder", m.GetHolder(), 0, dataplane.HolderBytesMax)
 	if ms := m.GetWaitMs(); ms < 0 || ms > waitMax.Milliseconds() {
 		found.add("wait_ms", "is %d (0 to %d)", ms, waitMax.Milliseconds())
 	}
@@ -172,12 +145,7 @@ func (v *violations) readSlots(m interface {
 }
 
 func (v *violations) leaseTTL(ms int64) time.Duration {
-	const least, most = int64(dataplane.LeaseTTLMin / time.Millisecond), int64(dataplane.LeaseTTLMax / time.Millisecond)
-	if ms != 0 && (ms < least || ms > most) {
-		v.add("ttl_ms", "is %d (%d to %d, or 0)", ms, least, most)
-		return 0
-	}
-	return time.Duration(ms) * time.Millisecond
+	return v.ttl(ms, dataplane.LeaseTTLMin, dataplane.LeaseTTLMax)
 }
 
 // notLease is about a token that no Acquire has returned. What the call says about others is done all the same.

@@ -20,12 +20,10 @@ func (s service) reserve(ctx context.Context, m *weirv1.ReserveRequest) (*weirv1
 	if err != nil {
 		return nil, err
 	}
-	place := bounded.PlaceOf(ctx)
-	place.Leave()
-	reserved := s.limiter.ReserveAll(ctx, request)
-	place.Return(ctx)
+	var reserved dataplane.Reserved
+	leavingPlace(ctx, func() { reserved = s.limiter.ReserveAll(ctx, request) })
 	if reserved.Err != nil {
-		return nil, refusalOfReservation(reserved.Err)
+		return nil, refusalOfCall(reserved.Err)
 	}
 	answer := &weirv1.ReserveResponse{Allowed: reserved.Allowed, Id: reserved.ID}
 	for i := range reserved.Decisions {
@@ -69,7 +67,7 @@ func (s service) cancel(ctx context.Context, m *weirv1.CancelRequest) (*weirv1.C
 func (s service) extend(ctx context.Context, m *weirv1.ExtendRequest) (*weirv1.ExtendResponse, error) {
 	var found violations
 	found.reservation(m.GetId())
-	ttl := found.ttl(m.GetTtlMs())
+	ttl := found.reservationTTL(m.GetTtlMs())
 	settlement, err := settled(ctx, found, func() (dataplane.Settlement, error) {
 		return s.limiter.Extend(ctx, m.GetId(), ttl)
 	})
@@ -82,19 +80,27 @@ func settled(ctx context.Context, found violations,
 	if err := found.err(); err != nil {
 		return nil, err
 	}
-	place := bounded.PlaceOf(ctx)
-	place.Leave()
-	s, err := call()
-	place.Return(ctx)
+	var s dataplane.Settlement
+	var err error
+	leavingPlace(ctx, func() { s, err = call() })
 	if err != nil {
-		return nil, refusalOfReservation(err)
+		return nil, refusalOfCall(err)
 	}
 	return &weirv1.Settlement{Id: s.ID, Spent: s.Spent, Settled: s.Settled, Late: s.Late,
 		EndsAtMs: s.EndsAt.UnixMilli()}, nil
 }
 
-// refusalOfReservation is refusal for the calls that may find nothing, something else, no room, or no origin.
-func refusalOfReservation(err error) error {
+// leavingPlace makes a call that waits for the origin, and leaves its place to others meanwhile.
+func leavingPlace(ctx context.Context, call func()) {
+	place := bounded.PlaceOf(ctx)
+	place.Leave()
+	defer place.Return(ctx)
+	call()
+}
+
+// refusalOfCall is refusal for calls about reservations and leases, which may find nothing, something else, no room, or
+// no origin.
+func refusalOfCall(err error) error {
 	switch {
 	case errors.Is(err, dataplane.ErrInvalid):
 		return connect.NewError(connect.CodeInvalidArgument, err)
@@ -102,7 +108,8 @@ func refusalOfReservation(err error) error {
 		return connect.NewError(connect.CodeNotFound, err)
 	case errors.Is(err, dataplane.ErrReservationUsed):
 		return connect.NewError(connect.CodeAlreadyExists, err)
-	case errors.Is(err, dataplane.ErrReservations):
+	case errors.Is(err, dataplane.ErrReservations), errors.Is(err, dataplane.ErrTooManyKeys),
+		errors.Is(err, dataplane.ErrTooManyWaiters), errors.Is(err, dataplane.ErrTooManyLeases):
 		return connect.NewError(connect.CodeResourceExhausted, err)
 	case errors.Is(err, context.Canceled):
 		return connect.NewError(connect.CodeCanceled, err)
@@ -121,26 +128,26 @@ func readReserve(m *weirv1.ReserveRequest) (dataplane.ReserveRequest, error) {
 		return dataplane.ReserveRequest{}, found.err()
 	}
 	r := dataplane.ReserveRequest{ID: m.GetId(), Returned: m.GetReturned(), Holder: m.GetHolder(),
-		TTL:      found.ttl(m.GetTtlMs()),
+		TTL:      found.reservationTTL(m.GetTtlMs()),
 		Requests: make([]dataplane.Request, len(items))}
 	for i, item := range items {
 		r.Requests[i] = found.readItem(i, item)
 	}
-	if n := len(r.ID); n > dataplane.ReservationIDBytesMax {
-		found.add("id", "is %d bytes long (1 to %d bytes)", n, dataplane.ReservationIDBytesMax)
-	}
-	if n := len(r.Holder); n > dataplane.HolderBytesMax {
-		found.add("holder", "is %d bytes long (0 to %d bytes)", n, dataplane.HolderBytesMax)
-	}
+	found.bytes("id", r.ID, 1, dataplane.ReservationIDBytesMax)
+	found.bytes("holder", r.Holder, 0, dataplane.HolderBytesMax)
 	return r, found.err()
 }
 
 func (v *violations) reservation(id string) { v.name("id", id, dataplane.ReservationIDBytesMax) }
 
-func (v *violations) ttl(ms int64) time.Duration {
-	const most = int64(dataplane.ReservationTTLMax / time.Millisecond)
-	if ms != 0 && (ms < 1000 || ms > most) {
-		v.add("ttl_ms", "is %d (1000 to %d, or 0)", ms, most)
+func (v *violations) reservationTTL(ms int64) time.Duration {
+	return v.ttl(ms, time.Second, dataplane.ReservationTTLMax)
+}
+
+// ttl reads a time to live, which may be left out.
+func (v *violations) ttl(ms int64, least, most time.Duration) time.Duration {
+	if ms != 0 && (ms < least.Milliseconds() || ms > most.Milliseconds()) {
+		v.add("ttl_ms", "is %d (%d to %d, or 0)", ms, least.Milliseconds(), most.Milliseconds())
 		return 0
 	}
 	return time.Duration(ms) * time.Millisecond

@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -114,13 +113,5 @@ func asideFailed(err error) *weirv1.LimitStreamResponse {
 		return &weirv1.LimitStreamResponse{Violations: writeViolations(err)}
 	}
 	return &weirv1.LimitStreamResponse{Problem: &weirv1.StreamProblem{Code: connect.CodeOf(err).String(),
-		Message: messageOf(err)}}
-}
-
-func messageOf(err error) string {
-	var coded *connect.Error
-	if errors.As(err, &coded) {
-		return coded.Message()
-	}
-	return err.Error()
+		Message: message(err)}}
 }

@@ -117,11 +117,16 @@ func (v *violations) readKey(m asking) dataplane.Request {
 }
 
 func (v *violations) name(field, value string, bytesMax int) {
-	switch {
-	case value == "":
+	if value == "" {
 		v.add(field, "is empty (1 to %d bytes)", bytesMax)
-	case len(value) > bytesMax:
-		v.add(field, "is %d bytes long (1 to %d bytes)", len(value), bytesMax)
+	}
+	v.bytes(field, value, 1, bytesMax)
+}
+
+// bytes bounds a text that may be left out; least is for the message alone.
+func (v *violations) bytes(field, value string, least, most int) {
+	if len(value) > most {
+		v.add(field, "is %d bytes long (%d to %d bytes)", len(value), least, most)
 	}
 }
 

@@ -60,7 +60,7 @@ type SlotsAsk struct {
 	Key   window.Key    // see SlotsKey
 	Limit int64         // 0 to CountMax
 	Have  int64         // slots that the node goes on holding
-	Want  int64         // further ones that somebody waits for
+	Want  int64         // further ones that requests wait for
 	Spare int64         // further ones still: at most half of what is left then, and none while other nodes are refused
 	TTL   time.Duration // 1 ms to SlotsTTLMax
 }

@@ -42,11 +42,17 @@ type asked struct {
 	err    error
 }
 
-func (a asked) message() proto.Message {
+func (a asked) message() summarized {
 	if a.leases != nil {
 		return a.leases
 	}
 	return a.answer
+}
+
+// summarized is an answer of either kind.
+type summarized interface {
+	proto.Message
+	GetSummary() string
 }
 
 // nodesMax bounds how many nodes are asked at once and shown side by side.
@@ -203,12 +209,17 @@ func writeExplained(w io.Writer, nodes []asked) {
 		}
 	}
 	t.flush()
+	writeSummaries(w, nodes)
+}
+
+// writeSummaries has what each node says in words.
+func writeSummaries(w io.Writer, nodes []asked) {
 	for _, n := range nodes {
 		begin := ""
 		if len(nodes) > 1 {
 			begin = n.node + ": "
 		}
 		_, _ = fmt.Fprintln(w)
-		prose(w, begin, n.answer.GetSummary())
+		prose(w, begin, n.message().GetSummary())
 	}
 }

@@ -1,9 +1,6 @@
 package main
 
-import (
-	"fmt"
-	"io"
-)
+import "io"
 
 // writeLeases has a line of each node, and what it says in words.
 func writeLeases(w io.Writer, nodes []asked) {
@@ -30,12 +27,5 @@ func writeLeases(w io.Writer, nodes []asked) {
 			others, digits(x.GetWaiters()), ends)
 	}
 	t.flush()
-	for _, n := range nodes {
-		begin := ""
-		if len(nodes) > 1 {
-			begin = n.node + ": "
-		}
-		_, _ = fmt.Fprintln(w)
-		prose(w, begin, n.leases.GetSummary())
-	}
+	writeSummaries(w, nodes)
 }

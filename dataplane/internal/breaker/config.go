@@ -1,6 +1,7 @@
 package breaker
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 )
@@ -39,22 +40,13 @@ func (b Config) WithDefaults() (Config, error) {
 		{"Interval", &b.Interval, intervalMin, intervalDefault},
 		{"OpenFor", &b.OpenFor, openForMin, openForDefault},
 	} {
-		if *d.value == 0 {
-			*d.value = d.def
-		}
-		if *d.value < d.least || *d.value > timeMax {
+		if *d.value = cmp.Or(*d.value, d.def); *d.value < d.least || *d.value > timeMax {
 			return b, fmt.Errorf("Config.Breaker.%s is %v (%v to %v, 0 for %v)", d.name, *d.value, d.least,
 				timeMax, d.def)
 		}
 	}
-	if b.FailureRatio == 0 {
-		b.FailureRatio = ratioDefault
-	}
-	if b.CallsMin == 0 {
-		b.CallsMin = callsMinDefault
-	}
-	if b.HalfOpenCalls == 0 {
-		b.HalfOpenCalls = halfOpenDefault
-	}
+	b.FailureRatio = cmp.Or(b.FailureRatio, ratioDefault)
+	b.CallsMin = cmp.Or(b.CallsMin, callsMinDefault)
+	b.HalfOpenCalls = cmp.Or(b.HalfOpenCalls, halfOpenDefault)
 	return b, nil
 }

@@ -17,7 +17,9 @@ type Stats struct {
 func (s *Stats) reserved(made, ok bool, err error) {
 	switch {
 	case err != nil:
-		s.failed(err)
+		if errors.As(err, new(Away)) {
+			s.NoReply.Add(1)
+		}
 	case made:
 		s.Granted.Add(1)
 	case !ok:
@@ -38,16 +40,6 @@ func (s *Stats) changed(r *Record, stored bool) {
 				return
 			}
 		}
-	}
-}
-
-// failed takes note of a call that has found nothing, or not reached the origin.
-func (s *Stats) failed(err error) {
-	switch {
-	case errors.As(err, new(Away)):
-		s.NoReply.Add(1)
-	case errors.Is(err, ErrNone):
-		s.Unknown.Add(1)
 	}
 }
 

@@ -60,7 +60,7 @@ export interface Reservation {
 }
 
 export interface ReserveOptions {
-  /** 1 to 124 bytes, unique in the region; default: a random one. Who knows it can settle */
+  /** 1 to 124 bytes, unique in the region; default: a random one. Every caller that knows it can settle */
   id?: string;
   /** how long it lasts unless it is settled or extended: 1,000 to 86,400,000, or 0 for a minute; default 0 */
   ttlMs?: number;

@@ -183,7 +183,7 @@ class Client:
     ) -> Reservation:
         """Holds the costs of 1 to 32 requests, all or none, until they are settled or the reservation ends.
 
-        id: 1 to 124 bytes, unique in the region; a random one if it is left out. Who knows it can settle.
+        id: 1 to 124 bytes, unique in the region; a random one if it is left out. Every caller that knows it can settle.
         ttl_ms: how long it lasts unless it is settled or extended: 1,000 to 86,400,000, or 0 for a minute.
         returned: gives back at its end what was not said to be spent; otherwise all of it counts as spent.
         holder: who it is, for operators: at most 64 bytes.
