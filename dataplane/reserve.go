@@ -30,7 +30,8 @@ const (
 	// ReservationTTLMax is how long a reservation lasts.
 	ReservationTTLMax = 24 * time.Hour
 
-	// ReservationsMax is how many reservations that have not ended a node has made, or changed.
+	// ReservationsMax is how many reservations that have not ended a node has made, or changed; fewer, if they would take
+	// more than 256 MiB of it.
 	ReservationsMax = held.Max
 
 	reservationTTL = time.Minute // where none is given
@@ -118,7 +119,7 @@ func (l *Limiter) ReserveAll(ctx context.Context, r ReserveRequest) (out Reserve
 // reserveThere reserves at the origin.
 func (l *Limiter) reserveThere(ctx context.Context, asks []ask, rec *held.Record, out *Reserved) error {
 	if l.there.Full() {
-		return fmt.Errorf("%w: this node has %d", ErrReservations, ReservationsMax)
+		return held.ErrFull
 	}
 	is, ok, err := l.there.Reserve(ctx, out.ID, rec, func(answers []store.HoldAnswer) (bool, error) {
 		ok := true
