@@ -97,6 +97,9 @@ func unary[Request, Response any](g *gate, procedure string, fast fastpath,
 		if err := g.readRPC(message, request); err != nil {
 			return nil, grpcError(err)
 		}
+		if procedure == weirv1connect.RateLimitServiceAcquireProcedure {
+			ctx = withCaller(ctx, message.hold.Caller)
+		}
 		response, err := do(ctx, request)
 		if err != nil {
 			return nil, grpcError(err)
