@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"time"
 
@@ -380,10 +381,23 @@ func (l *Limiter) holds() {
 	}
 }
 
+// twiceMax leaves half of an origin's connections, as go-redis has them, to decisions and replay.
+func twiceMax() int { return 5 * runtime.GOMAXPROCS(0) }
+
+var errBusy = errors.New("dataplane: too many calls about reservations and leases are under way")
+
 // twice makes a call that may be repeated, and repeats it once: a reply that is lost is no outage. Nor is a caller that
 // leaves, so a call that has begun goes on without it.
 func (l *Limiter) twice(ctx context.Context, sh *shard, op originOp, items int,
 	call func(context.Context) (store.Reply, error)) (err error) {
+	select {
+	case sh.twice <- struct{}{}:
+		defer func() { <-sh.twice }()
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(reserveWithin):
+		return errBusy
+	}
 	for range 2 {
 		if ctx.Err() != nil {
 			return cmpErr(err, ctx.Err())
