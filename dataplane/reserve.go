@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"time"
 
@@ -31,7 +32,8 @@ const (
 	// ReservationTTLMax is how long a reservation lasts.
 	ReservationTTLMax = 24 * time.Hour
 
-	// ReservationsMax is how many reservations that have not ended a node has made, or changed.
+	// ReservationsMax is how many reservations that have not ended a node has made, or changed; fewer, if they would take
+	// more than 256 MiB of it.
 	ReservationsMax = held.Max
 
 	reservationTTL = time.Minute // where none is given
@@ -120,7 +122,7 @@ func (l *Limiter) ReserveAll(ctx context.Context, r ReserveRequest) (out Reserve
 // reserveThere reserves at the origin.
 func (l *Limiter) reserveThere(ctx context.Context, asks []ask, rec *held.Record, out *Reserved) error {
 	if l.there.Full() {
-		return fmt.Errorf("%w: this node has %d", ErrReservations, ReservationsMax)
+		return held.ErrFull
 	}
 	is, ok, err := l.there.Reserve(ctx, out.ID, rec, func(answers []store.HoldAnswer, asked bool) (bool, error) {
 		ok := true
@@ -385,10 +387,23 @@ func (l *Limiter) holds() {
 	}
 }
 
+// twiceMax leaves half of an origin's connections, as go-redis has them, to decisions and replay.
+func twiceMax() int { return 5 * runtime.GOMAXPROCS(0) }
+
+var errBusy = errors.New("dataplane: too many calls about reservations and leases are under way")
+
 // twice makes a call that may be repeated, and repeats it once: a reply that is lost is no outage. Nor is a caller that
 // leaves, so a call that has begun goes on without it.
 func (l *Limiter) twice(ctx context.Context, sh *shard, op originOp, items int,
 	call func(context.Context) (store.Reply, error)) (err error) {
+	select {
+	case sh.twice <- struct{}{}:
+		defer func() { <-sh.twice }()
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(reserveWithin):
+		return errBusy
+	}
 	for range 2 {
 		if ctx.Err() != nil {
 			return cmpErr(err, ctx.Err())

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -148,5 +151,64 @@ func TestSettlesReachTheOriginLater(t *testing.T) {
 		wantReserved(t, nodes[1], reserveFor("early", 0, ask("k", 90, 100)), false)
 		time.Sleep(5 * time.Second)
 		wantReserved(t, nodes[1], reserveFor("left", 0, ask("k", 90, 100)), true)
+	})
+}
+
+// busy counts how many calls about reservations and leases are under way.
+type busy struct {
+	store.Origin
+	now, most atomic.Int64
+}
+
+func (b *busy) call() (end func()) {
+	for n := b.now.Add(1); ; {
+		if most := b.most.Load(); n <= most || b.most.CompareAndSwap(most, n) {
+			return func() { b.now.Add(-1) }
+		}
+	}
+}
+
+func (b *busy) Hold(ctx context.Context, shard int, holds []store.Hold) (store.HoldReply, error) {
+	defer b.call()()
+	return b.Origin.Hold(ctx, shard, holds)
+}
+
+func (b *busy) Note(ctx context.Context, note store.Note) (store.Note, bool, error) {
+	defer b.call()()
+	return b.Origin.Note(ctx, note)
+}
+
+func (b *busy) Leases(ctx context.Context, shard int, words []store.LeaseWord) (store.LeaseReply, error) {
+	defer b.call()()
+	return b.Origin.Leases(ctx, shard, words)
+}
+
+// However many reserve and acquire at once, half of a client's connections to the origin is left to decisions, to what
+// replays their cost and to settings.
+func TestManyReservationsLeaveConnectionsToOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		there := memstore.NewOrigin(memstore.OriginOptions{})
+		origin := &busy{Origin: there}
+		nodes := region(t, 1, origin, store.NamespaceRow{})
+		defer stopAll(nodes)
+		there.Faults.Delay(5 * time.Millisecond)
+		var reserving sync.WaitGroup
+		for i := range 40 * runtime.GOMAXPROCS(0) {
+			reserving.Go(func() {
+				r := nodes[0].ReserveAll(t.Context(), reserveFor(fmt.Sprint(i), 0, ask("k", 1, 1<<40)))
+				if r.Err != nil || !r.Allowed || r.Decisions[0].Source != dataplane.SourceOrigin {
+					t.Errorf("%+v", r)
+				}
+				_, d := nodes[0].AcquireToken(t.Context(), dataplane.ConcurrencyRequest{Workspace: "w", Namespace: "n",
+					Identifier: "i", Limit: 1 << 40}, fmt.Sprint(i), false)
+				if d.Err != nil || !d.Allowed || d.Source != dataplane.SourceOrigin {
+					t.Errorf("%+v", d)
+				}
+			})
+		}
+		reserving.Wait()
+		if most := origin.most.Load(); most > 5*int64(runtime.GOMAXPROCS(0)) {
+			t.Errorf("%d calls were under way at a time", most)
+		}
 	})
 }

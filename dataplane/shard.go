@@ -24,6 +24,7 @@ type shard struct {
 	asks  *breaker.Breaker // reads and claims, which decisions wait for, under Config.ReadTimeout
 	sends *breaker.Breaker // what the loops send, under replayTimeout
 
+	twice     chan struct{} // of calls about reservations and leases: a caller may make many at once
 	replaying chan struct{} // holds one while a step of replay runs, I/O and all: no mutex
 	queue     []*cell.Entry // to be sent at the next tick, each once; under Limiter.queues
 	replays   stream        // of replay; its own
@@ -54,8 +55,8 @@ func newShards(origin store.Origin, cfg Breaker) []*shard {
 	shards := make([]*shard, origin.Shards())
 	for i := range shards {
 		shards[i] = &shard{index: i, label: strconv.Itoa(i), asks: breaker.New(breaker.Config(cfg)),
-			sends:     breaker.New(breaker.Config(cfg)),
-			replaying: make(chan struct{}, 1), wake: make(chan struct{}, 1), awaited: make(map[*cell.Entry]*cell.Flight)}
+			sends: breaker.New(breaker.Config(cfg)),
+			twice: make(chan struct{}, twiceMax()), replaying: make(chan struct{}, 1), wake: make(chan struct{}, 1), awaited: make(map[*cell.Entry]*cell.Flight)}
 		shards[i].replays.init(shards[i].sends)
 		shards[i].syncs.stream.init(shards[i].sends)
 		shards[i].guests.init(shards[i].asks)

@@ -6,7 +6,6 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/weirhq/weir/shared/bounded"
 	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
 )
 
@@ -96,8 +95,7 @@ func (s *connectService) TopKeys(ctx context.Context,
 
 func (s *connectService) LimitStream(ctx context.Context, stream *connect.BidiStream[weirv1.LimitStreamRequest,
 	weirv1.LimitStreamResponse]) error {
-	caller, _ := ctx.Value(callerKey{}).(*bounded.Caller)
-	return s.gate.converse(ctx, httpStreamBytes, &conversation{service: s.service, caller: caller,
+	return s.gate.converse(ctx, httpStreamBytes, &conversation{service: s.service, caller: callerIn(ctx),
 		receive: stream.Receive, send: stream.Send})
 }
 

@@ -14,6 +14,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/weirhq/weir/shared/bounded"
+	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
 )
 
 // gate stands before the service, for every protocol alike. It asks for a token where there are
@@ -147,7 +148,11 @@ func (g *gate) work(bound *bounded.Call, answer *bounded.Answer, r *http.Request
 			p.refuse(answer, r, g.recovered(r.Context(), r.URL.Path, thrown))
 		}
 	}()
-	if ctx := bound.Context(r.Context()); ctx != r.Context() {
+	ctx := bound.Context(r.Context())
+	if r.URL.Path == weirv1connect.RateLimitServiceAcquireProcedure {
+		ctx = withCaller(ctx, caller)
+	}
+	if ctx != r.Context() {
 		r = r.WithContext(ctx)
 	}
 	p.answer(answer, r, body)
@@ -166,7 +171,7 @@ func (g *gate) serveStream(w http.ResponseWriter, r *http.Request, call callMetr
 		call.count(answerCode(w.Header(), max(a.status, http.StatusOK)))
 	}()
 	withoutDeadlines(w)
-	g.next.ServeHTTP(a, r.WithContext(context.WithValue(r.Context(), callerKey{}, caller)))
+	g.next.ServeHTTP(a, r.WithContext(withCaller(r.Context(), caller)))
 	explain(a, a.status)
 }
 
@@ -196,8 +201,17 @@ func (a *streamAnswer) Flush() { _ = http.NewResponseController(a.ResponseWriter
 // Unwrap leads http.ResponseController to the connection.
 func (a *streamAnswer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
-// callerKey is where connect's streams find who calls.
+// callerKey is where streams of connect, and those who wait for leases, find who calls.
 type callerKey struct{}
+
+func withCaller(ctx context.Context, caller *bounded.Caller) context.Context {
+	return context.WithValue(ctx, callerKey{}, caller)
+}
+
+func callerIn(ctx context.Context) *bounded.Caller {
+	caller, _ := ctx.Value(callerKey{}).(*bounded.Caller)
+	return caller
+}
 
 func (g *gate) route(procedure string) bounded.Route { return routeOf(procedure) }
 

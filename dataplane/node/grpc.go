@@ -97,6 +97,9 @@ func unary[Request, Response any](g *gate, procedure string, fast fastpath,
 		if err := g.readRPC(message, request); err != nil {
 			return nil, grpcError(err)
 		}
+		if procedure == weirv1connect.RateLimitServiceAcquireProcedure {
+			ctx = withCaller(ctx, message.hold.Caller)
+		}
 		response, err := do(ctx, request)
 		if err != nil {
 			return nil, grpcError(err)
@@ -186,7 +189,7 @@ func stream(s service, g *gate) grpc.StreamDesc {
 			return err
 		}
 		err = g.converse(raw.Context(), grpcStreamBytes, &conversation{service: s, caller: caller,
-			receive: func() (*weirv1.LimitStreamRequest, error) { return receiveStreamed(raw) },
+			receive: func() (*weirv1.LimitStreamRequest, error) { return g.receiveStreamed(raw) },
 			send:    func(answer *weirv1.LimitStreamResponse) error { return raw.SendMsg(answer) }})
 		return grpcError(err)
 	}
@@ -195,13 +198,14 @@ func stream(s service, g *gate) grpc.StreamDesc {
 }
 
 // receiveStreamed receives a message of LimitStream, and looks at it before it is decoded.
-func receiveStreamed(raw grpc.ServerStream) (*weirv1.LimitStreamRequest, error) {
+func (g *gate) receiveStreamed(raw grpc.ServerStream) (*weirv1.LimitStreamRequest, error) {
 	message := &arrived{rpc: rpc{ctx: raw.Context()}}
 	defer message.free()
 	if err := raw.RecvMsg(message); err != nil {
 		return nil, err
 	}
 	if err := message.alone(func(data []byte) error { return checkStreamed("proto", data) }); err != nil {
+		g.count(err)
 		return nil, refusedBy(err)
 	}
 	request := new(weirv1.LimitStreamRequest)

@@ -21,8 +21,8 @@ import (
 const compressBytesMin = 8 << 10
 
 // callHandler is the service behind its gate, and the path both live under.
-func (s *Server) callHandler(m *metrics) (string, http.Handler) {
-	wire := &connectService{service: s.service()}
+func (s *Server) callHandler(m *metrics, own service) (string, http.Handler) {
+	wire := &connectService{service: own}
 	path, handler := weirv1connect.NewRateLimitServiceHandler(wire,
 		codecs(),
 		boundMessages(),

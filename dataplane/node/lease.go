@@ -10,7 +10,6 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/weirhq/weir/dataplane"
-	"github.com/weirhq/weir/shared/bounded"
 	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -26,8 +25,9 @@ func (s service) acquire(ctx context.Context, m *weirv1.AcquireRequest) (*weirv1
 		return nil, err
 	}
 	if wait > 0 {
-		caller := bounded.CallerOf(ctx)
+		caller := callerIn(ctx)
 		if err := s.waits.Take(caller); err != nil {
+			s.bounds.count(err)
 			return nil, connect.NewError(connect.CodeResourceExhausted, dataplane.ErrTooManyWaiters)
 		}
 		defer s.waits.Give(caller)

@@ -3,8 +3,10 @@ package node
 import (
 	"context"
 	"errors"
+	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -12,6 +14,8 @@ import (
 
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/shared/await"
+	"github.com/weirhq/weir/shared/bounded"
 	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
 )
@@ -153,6 +157,111 @@ func TestLeasesInAnOutage(t *testing.T) {
 				t.Errorf("%v: %v", got, err)
 			}
 		})
+	}
+}
+
+// withTokens has callers show tokens, which their clients then do.
+func withTokens(t *testing.T, tokens ...string) func(*Config) {
+	path, lines := filepath.Join(t.TempDir(), "tokens"), ""
+	for _, token := range tokens {
+		lines += hashed(token)
+	}
+	write(t, path, lines)
+	opened, err := OpenTokens(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(c *Config) { c.Tokens = opened }
+}
+
+func as[T any](token string, m *T) *connect.Request[T] {
+	r := connect.NewRequest(m)
+	r.Header().Set("Authorization", "Bearer "+token)
+	return r
+}
+
+// "A quarter of its calls may wait": of a node's, whichever port they come to, and what is beyond is counted.
+func TestFewWaitOnAllPortsTogether(t *testing.T) {
+	limiter, err := dataplane.New(dataplane.Config{Region: "eu", Origin: memstore.NewOrigin(memstore.OriginOptions{})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = limiter.Stop(context.Background()) })
+	h := start(t, limiter, func(c *Config) { c.MaxInFlight = 4 * waitsShare }, withTokens(t, "one", "two"))
+	c, ctx := doors[0].open(t, h), t.Context()
+	if first, err := c.Acquire(ctx, as("one", slotOf("k", "first", 1))); err != nil || !first.Msg.GetAllowed() {
+		t.Fatal(first, err)
+	}
+	waiting, leave := context.WithCancel(ctx)
+	var waits sync.WaitGroup
+	defer waits.Wait()
+	defer leave()
+	wait := func(ctx context.Context, d door, token string) error {
+		m := slotOf("k", "", 1)
+		m.WaitMs = 10_000
+		_, err := d.open(t, h).Acquire(ctx, as(token, m))
+		return err
+	}
+	for i, token := range []string{"one", "one", "one", "two"} {
+		waits.Go(func() { _ = wait(waiting, doors[7*(i%2)], token) })
+	}
+	await.True(t, "four wait", func() bool {
+		x, err := limiter.ExplainConcurrency(dataplane.ConcurrencyRequest{Workspace: "acme", Namespace: "exports", Identifier: "k"})
+		return err == nil && value(h.gate.metrics.inFlight) == 4 && x.Leases == 0
+	})
+	for i, d := range []door{doors[0], doors[7]} {
+		wantCode(t, d.name, wait(ctx, d, "two"), connect.CodeResourceExhausted, "too many wait")
+		if n := value(h.bounds.refused[bounded.BoundSlots]); n != float64(i+1) {
+			t.Errorf("%s: %v refusals are counted, want %d", d.name, n, i+1)
+		}
+	}
+}
+
+// Three quarters of those who wait are one caller's, whichever port it comes to; by its token, where it shows one.
+func TestWhoWaitsLeavesRoomForOthers(t *testing.T) {
+	for _, d := range []door{doors[0], doors[7]} {
+		for _, token := range []string{"", "one"} {
+			t.Run(d.name+" with token "+token, func(t *testing.T) {
+				limiter, err := dataplane.New(dataplane.Config{Region: "eu", Origin: memstore.NewOrigin(memstore.OriginOptions{})})
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _ = limiter.Stop(context.Background()) })
+				h := start(t, limiter, func(c *Config) {
+					if c.MaxInFlight = 4 * waitsShare; token != "" {
+						withTokens(t, "one", "two")(c)
+					}
+				})
+				c := d.open(t, h)
+				if first, err := c.Acquire(t.Context(), as(token, slotOf("k", "first", 1))); err != nil || !first.Msg.GetAllowed() {
+					t.Fatal(first, err)
+				}
+				ends := make(chan error, 4)
+				wait := func(token string) {
+					m := slotOf("k", "", 1)
+					m.WaitMs = 300
+					_, err := c.Acquire(t.Context(), as(token, m))
+					ends <- err
+				}
+				for range 4 {
+					go wait(token)
+				}
+				wantCode(t, "the fourth", <-ends, connect.CodeResourceExhausted, "too many wait")
+				left := 3
+				if token != "" {
+					go wait("two")
+					left++
+				}
+				for range left {
+					if err := <-ends; err != nil {
+						t.Error(err)
+					}
+				}
+				if n := value(h.bounds.refused[bounded.BoundCaller]); n != 1 {
+					t.Errorf("%v refusals are counted", n)
+				}
+			})
+		}
 	}
 }
 

@@ -175,7 +175,8 @@ func New(config Config) (*Server, error) {
 	s.scrapes = s.scraped()
 
 	mux := http.NewServeMux()
-	mux.Handle(s.callHandler(m))
+	own := newService(config.Limiter, config.MaxInFlight, s.bounds)
+	mux.Handle(s.callHandler(m, own))
 	if config.Routes != nil {
 		mux.Handle("/v2/", routesGate{s.gate, config.Routes})
 	}
@@ -191,7 +192,7 @@ func New(config Config) (*Server, error) {
 		s.calls.server.TLSConfig = config.TLS.Config("h2", "http/1.1")
 	}
 	if config.GRPCListen != "" {
-		services := []*grpc.ServiceDesc{describe(s.service(), s.gate)}
+		services := []*grpc.ServiceDesc{describe(own, s.gate)}
 		if config.RLS != nil {
 			services = append(services, describeRLS(config.RLS, s.gate),
 				describeKuadrant(rls.Kuadrant{Service: config.RLS}, s.gate))

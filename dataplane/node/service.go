@@ -17,13 +17,15 @@ import (
 type service struct {
 	limiter Limiter
 	waits   *bounded.Slots // of calls that wait for a lease
+	bounds  *bounds
 }
 
 // waitsShare is the part of all calls in flight that may wait for leases.
 const waitsShare = 4
 
-func (s *Server) service() service {
-	return service{s.limiter, bounded.NewSlots(bounded.Waits, max(1, s.config.MaxInFlight/waitsShare))}
+// newService is for all ports: they share the bounds.
+func newService(limiter Limiter, maxInFlight int, b *bounds) service {
+	return service{limiter, bounded.NewSlots(bounded.Waits, max(1, maxInFlight/waitsShare)), b}
 }
 
 // limit also returns the decision, for wires that can say more than the message.

@@ -151,6 +151,7 @@ func (g *gate) answerAll(ctx context.Context, c *conversation) error {
 			return nil
 		}
 		if err != nil {
+			g.count(err)
 			return err
 		}
 		if err := g.answerNext(ctx, c, message); err != nil {

@@ -293,6 +293,9 @@ func TestMessagesOfStreamsAreBounded(t *testing.T) {
 				}
 				shut(stream)
 			}
+			if items, body := value(h.bounds.refused[bounded.BoundItems]), value(h.bounds.refused[bounded.BoundBody]); items != 1 || body < 1 {
+				t.Errorf("%v and %v refusals are counted", items, body)
+			}
 			stream := door.open(t, h).LimitStream(t.Context())
 			send(t, stream, streamReserve(2, &weirv1.ReserveRequest{Id: strings.Repeat("x", 124), Holder: strings.Repeat("h", 64),
 				Requests: slices.Repeat([]*weirv1.LimitRequest{most}, 32)}))

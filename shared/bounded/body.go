@@ -25,7 +25,7 @@ type Route struct {
 	Bytes int64
 
 	// Check looks at each message of a body before anything decodes it: at how many items it
-	// holds. Nil: there is nothing to look at. contentType is the request's.
+	// holds. Nil: there is nothing to look at. contentType is the request's, in lower case.
 	Check func(contentType string, message []byte) error
 }
 
@@ -132,7 +132,7 @@ func (c *Call) explain(err error) error {
 
 // unpackAll unpacks a body, or each message in it, and has route look at them.
 func (c *Call) unpackAll(r *http.Request, body []byte, route Route) ([]byte, error) {
-	kind := r.Header.Get("Content-Type")
+	kind := kindOf(r)
 	if encoding, framed := framing(kind, r.Header); framed {
 		return c.unpackFramed(r.Context(), kind, body, encoding == "gzip", route)
 	}
@@ -145,6 +145,9 @@ func (c *Call) unpackAll(r *http.Request, body []byte, route Route) ([]byte, err
 	}
 	return body, route.check(kind, body)
 }
+
+// kindOf is a request's Content-Type as package mime reads it for those who decode the body: in any case.
+func kindOf(r *http.Request) string { return strings.TrimSpace(strings.ToLower(r.Header.Get("Content-Type"))) }
 
 func (route Route) check(kind string, message []byte) error {
 	if route.Check == nil {

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -77,6 +78,34 @@ func (s server) post(t *testing.T, body io.Reader, headers ...string) (status in
 		t.Fatal(err)
 	}
 	return response.StatusCode, string(read)
+}
+
+// Messages are looked at however their Content-Type is spelt: who decodes them reads it in any case, too.
+func TestMessagesOfAnySpellingAreLookedAt(t *testing.T) {
+	var kinds, messages []string
+	s := serve(t, func(h *Handler, _ *http.Server) {
+		h.Route = func(*http.Request) Route {
+			return Route{Bytes: bytesMax, Check: func(kind string, message []byte) error {
+				kinds, messages = append(kinds, kind), append(messages, string(message))
+				return nil
+			}}
+		}
+	})
+	for _, kind := range []string{"application/grpc", "Application/GRPC+proto", "APPLICATION/connect+JSON", "application/JSON; charset=utf-8"} {
+		body := "message"
+		if !strings.HasPrefix(kind, "application/JSON") {
+			body = framed(0, []byte(body))
+		}
+		if status, answer := s.post(t, strings.NewReader(body), "Content-Type", kind); status != http.StatusOK || answer != body {
+			t.Errorf("%s: %d %q", kind, status, answer)
+		}
+	}
+	if want := []string{"application/grpc", "application/grpc+proto", "application/connect+json", "application/json; charset=utf-8"}; !slices.Equal(kinds, want) {
+		t.Errorf("%q, want %q", kinds, want)
+	}
+	if want := slices.Repeat([]string{"message"}, 4); !slices.Equal(messages, want) {
+		t.Errorf("%q, want %q", messages, want)
+	}
 }
 
 // A body is refused by the bound that it ran into, and one within it arrives as it was sent,

@@ -106,6 +106,37 @@ func Parse(text string) (*Record, error) {
 	return &r, nil
 }
 
+// bytes is what a node keeps of a reservation, about: the record, its text, what it has counted and its answer. No
+// change of it changes that.
+func (r *Record) bytes() (n int) {
+	n = 512 + len(r.Holder)
+	for i := range r.Items {
+		n += 384
+		for _, name := range r.Items[i].names() {
+			n += 3 * len(*name)
+		}
+	}
+	return n
+}
+
+// room is what reservations take of a node's.
+type room struct {
+	bytes   int
+	sweptMs int64
+}
+
+// full is true where there are as many as there may be.
+func (m *room) full(n int) bool { return n >= Max || m.bytes >= BytesMax }
+
+// sweeps is true each second: to look through all of them whenever one is refused would hold up everybody.
+func (m *room) sweeps(nowMs int64) bool {
+	if nowMs-m.sweptMs < time.Second.Milliseconds() && nowMs >= m.sweptMs {
+		return false
+	}
+	m.sweptMs = nowMs
+	return true
+}
+
 // Same is true of a record that asks for the same: a request that was made again.
 func (r *Record) Same(other *Record) bool {
 	if len(r.Items) != len(other.Items) || r.Returned != other.Returned {

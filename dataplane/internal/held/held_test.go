@@ -3,10 +3,15 @@ package held
 import (
 	"errors"
 	"reflect"
+	"slices"
 	"strconv"
+	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/weirhq/weir/dataplane/store"
 )
 
 func drawn(t *rapid.T) *Record {
@@ -101,21 +106,113 @@ func TestWordsNameTheCellBefore(t *testing.T) {
 	}
 }
 
-// A node that has as many reservations as it may forgets those that are settled before it refuses one.
+// none counts nothing.
+func none() (counts []Count, ok bool, answer any) { return make([]Count, 32), true, "made" }
+
+func settle(r *Record, _ int64) (*Record, error) {
+	return r.Spend(make([]int64, len(r.Items)), true), nil
+}
+
+// A node that has as many reservations as it may forgets those that are settled before it refuses one, and looks for
+// them once a second: all others wait meanwhile.
 func TestSettledReservationsMakeRoom(t *testing.T) {
-	here := &Here{by: make(map[string]*Own)}
-	there := &There{kept: make(map[string]*kept)}
+	nowMs := int64(1000)
+	clock := func() int64 { return nowMs }
+	here := &Here{NowMs: clock, by: make(map[string]*Own)}
+	there := &There{NowMs: clock, kept: make(map[string]*kept)}
+	fill := func(id string, settled bool) {
+		own := &Own{id: id, timer: time.AfterFunc(time.Hour, func() {})}
+		own.over.Store(settled)
+		here.by[id], there.kept[id] = own, &kept{record: &Record{Settled: settled}}
+	}
 	for i := range Max {
-		id := strconv.Itoa(i)
-		own := &Own{id: id}
-		own.over.Store(i == 7)
-		here.by[id], there.kept[id] = own, &kept{record: &Record{Settled: i == 7}}
+		fill(strconv.Itoa(i), i == 7)
 	}
 	if _, err := here.enter(&Own{id: "one more"}); err != nil || there.Full() {
 		t.Errorf("one is settled: %v, full %v", err, there.Full())
 	}
 	there.kept["one more"] = &kept{record: &Record{}}
-	if _, err := here.enter(&Own{id: "two more"}); !errors.Is(err, ErrMany) || !there.Full() {
-		t.Errorf("none is settled: %v, full %v", err, there.Full())
+	for range 2 {
+		if _, err := here.enter(&Own{id: "two more"}); !errors.Is(err, ErrMany) || !there.Full() {
+			t.Errorf("none is settled, or was a moment ago: %v, full %v", err, there.Full())
+		}
+		fill("8", true)
+	}
+	nowMs += 1000
+	if _, err := here.enter(&Own{id: "two more"}); err != nil || there.Full() {
+		t.Errorf("a second later: %v, full %v", err, there.Full())
+	}
+}
+
+// Reservations are bounded in bytes, too, and what ends gives its bytes back.
+func TestReservationsAreBoundedInBytes(t *testing.T) {
+	nowMs := int64(1000)
+	clock := func() int64 { return nowMs }
+	here, there := &Here{NowMs: clock}, &There{NowMs: clock}
+	long := &Record{MadeMs: nowMs, EndsMs: nowMs + 86_400_000, Items: slices.Repeat([]Item{{
+		Workspace: strings.Repeat("w", 191), Namespace: strings.Repeat("n", 255), Identifier: strings.Repeat("i", 255), DurationMs: 60_000}}, 32)}
+	if least := len(long.Text()) + 32*701; long.bytes() < least || long.bytes() > 2*least {
+		t.Errorf("%d bytes, and there are %d at least", long.bytes(), least)
+	}
+	n := 0
+	for ; ; n++ {
+		id := strconv.Itoa(n)
+		k := there.keep(store.Note{ID: id, Version: 1}, long)
+		_, err := here.Reserve(id, long, none)
+		if err == nil != (k != nil) || err == nil == there.Full() && (n+1)*long.bytes() < BytesMax {
+			t.Fatalf("%d: %v, %v, full %v", n, err, k, there.Full())
+		}
+		if err != nil {
+			break
+		}
+	}
+	if n*long.bytes() < BytesMax || n > BytesMax/long.bytes()+1 {
+		t.Errorf("there are %d of %d bytes each", n, long.bytes())
+	}
+	settled, _ := settle(long, nowMs)
+	for i := range n {
+		id := strconv.Itoa(i)
+		if k := there.keep(store.Note{ID: id, Version: 2}, settled); k == nil {
+			t.Errorf("no room for a change of %s", id)
+		}
+		if _, late, err := here.Find(id).Change(settle); late || err != nil {
+			t.Error(late, err)
+		}
+	}
+	nowMs += 1000
+	if _, err := here.Reserve("more", long, none); err != nil || there.Full() {
+		t.Errorf("all are settled: %v, full %v", err, there.Full())
+	}
+	if here.room.bytes != long.bytes() || there.room.bytes != 0 || here.Len() != 1 || there.Len() != 0 {
+		t.Errorf("%d and %d bytes, %d and %d reservations", here.room.bytes, there.room.bytes, here.Len(), there.Len())
+	}
+	here.Stop()
+}
+
+// What makes room for another reservation is gone, timer and all, and harms none that takes its id.
+func TestForgottenReservationsAreGone(t *testing.T) {
+	here := &Here{NowMs: func() int64 { return 1000 }}
+	defer here.Stop()
+	reserve := func() *Own {
+		if _, err := here.Reserve("id", &Record{EndsMs: 86_400_000, Items: make([]Item, 32)}, none); err != nil {
+			t.Fatal(err)
+		}
+		return here.Find("id")
+	}
+	own := reserve()
+	if _, _, err := own.Change(settle); err != nil {
+		t.Fatal(err)
+	}
+	here.mu.Lock()
+	here.makeRoom()
+	here.mu.Unlock()
+	if own.timer.Stop() {
+		t.Error("its timer keeps it")
+	}
+	next := reserve()
+	own.end()
+	own.end()
+	if own.timer.Stop(); here.Find("id") != next {
+		t.Error("the end of one that was forgotten has ended another one")
 	}
 }

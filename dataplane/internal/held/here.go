@@ -14,8 +14,9 @@ type Here struct {
 	NowMs func() int64
 	Stats Stats
 
-	mu sync.Mutex
-	by map[string]*Own
+	mu   sync.Mutex
+	by   map[string]*Own
+	room room // that they take
 }
 
 // Count is what a reservation has counted of one item.
@@ -30,6 +31,7 @@ type Count interface {
 type Own struct {
 	in      *Here
 	id      string
+	bytes   int
 	mu      sync.Mutex
 	record  *Record
 	counts  []Count // nil of an item that counts nothing
@@ -37,7 +39,7 @@ type Own struct {
 	made    any // the answer to who made it; nil if that was refused
 	timer   *time.Timer
 	ended   bool
-	over    atomic.Bool // it is settled, or has ended
+	over    atomic.Bool // it is settled, or has ended: nothing resets its timer but its end
 }
 
 // Find returns a reservation, nil if there is none.
@@ -51,7 +53,7 @@ func (s *Here) Find(id string) *Own {
 // id: then it returns that one's answer.
 func (s *Here) Reserve(id string, r *Record,
 	count func() (counts []Count, ok bool, answer any)) (answer any, err error) {
-	own := &Own{in: s, id: id, record: r}
+	own := &Own{in: s, id: id, bytes: r.bytes(), record: r}
 	own.mu.Lock()
 	defer own.mu.Unlock()
 	was, err := s.enter(own)
@@ -65,7 +67,7 @@ func (s *Here) Reserve(id string, r *Record,
 	s.Stats.reserved(ok, ok, nil)
 	if !ok {
 		own.ended = true
-		s.leave(id)
+		s.leave(own)
 		return answer, nil
 	}
 	own.counts, own.made, own.counted = counts, answer, make([]int64, len(r.Items))
@@ -82,29 +84,44 @@ func (s *Here) enter(own *Own) (was *Own, err error) {
 	switch was = s.by[own.id]; {
 	case was != nil:
 		return was, nil
-	case len(s.by) >= Max && !s.makeRoom():
-		return nil, ErrMany
+	case s.full() && !s.makeRoom():
+		return nil, ErrFull
 	case s.by == nil:
 		s.by = make(map[string]*Own)
 	}
 	s.by[own.id] = own
+	s.room.bytes += own.bytes
 	return nil, nil
 }
 
+func (s *Here) full() bool { return s.room.full(len(s.by)) }
+
 // makeRoom forgets what is settled or has ended, earlier than it would be. The mutex is held.
 func (s *Here) makeRoom() bool {
-	for id, own := range s.by {
+	if !s.room.sweeps(s.NowMs()) {
+		return false
+	}
+	for _, own := range s.by {
 		if own.over.Load() {
-			delete(s.by, id)
+			own.timer.Stop() // it would keep it
+			s.forget(own)
 		}
 	}
-	return len(s.by) < Max
+	return !s.full()
 }
 
-func (s *Here) leave(id string) {
+func (s *Here) leave(own *Own) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.by, id)
+	s.forget(own)
+}
+
+// forget leaves another reservation alone that has taken the id of one that was forgotten before.
+func (s *Here) forget(own *Own) {
+	if s.by[own.id] == own {
+		delete(s.by, own.id)
+		s.room.bytes -= own.bytes
+	}
 }
 
 // again answers who asks for the same once more.
@@ -139,8 +156,8 @@ func (o *Own) Change(by Change) (r *Record, late bool, err error) {
 	o.record = next
 	o.in.Stats.changed(next, true)
 	o.count(next.Settled)
-	o.over.Store(next.Settled)
 	o.timer.Reset(time.Duration(next.EndsMs-nowMs) * time.Millisecond)
+	o.over.Store(next.Settled)
 	return next, false, nil
 }
 
@@ -164,7 +181,7 @@ func (o *Own) end() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.ended {
-		o.in.leave(o.id)
+		o.in.leave(o)
 		return
 	}
 	if left := o.record.EndsMs - o.in.NowMs(); left > 0 && !o.record.Settled { // the clock was set back
@@ -175,8 +192,8 @@ func (o *Own) end() {
 		o.count(true)
 	}
 	o.ended = true
-	o.over.Store(true)
 	o.timer.Reset(store.HoldKeptFor)
+	o.over.Store(true)
 }
 
 // Each is There.Each.
@@ -197,7 +214,7 @@ func (s *Here) Each(nowMs int64, f func(id string, r *Record)) {
 func (s *Here) Stop() {
 	s.mu.Lock()
 	all := s.by
-	s.by = nil
+	s.by, s.room = nil, room{}
 	s.mu.Unlock()
 	for _, o := range all {
 		o.mu.Lock()

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -17,6 +16,9 @@ import (
 const (
 	// Max is how many reservations that have not ended a node has made, or changed.
 	Max = 100_000
+
+	// BytesMax is how many bytes they take, about.
+	BytesMax = 256 << 20
 
 	noteKept  = 10 * time.Minute // after a reservation's end: who settles later is told so
 	triesMost = 10               // of those that change it at once one is next
@@ -32,6 +34,9 @@ var (
 
 	// ErrMany is returned when there is no room for a reservation.
 	ErrMany = errors.New("dataplane: too many reservations")
+
+	// ErrFull is ErrMany of a node.
+	ErrFull = fmt.Errorf("%w: this node has %d, or %d bytes of them", ErrMany, Max, BytesMax)
 )
 
 // There are the reservations at an origin.
@@ -51,6 +56,7 @@ type There struct {
 
 	mu    sync.Mutex
 	kept  map[string]*kept
+	room  room // that they take
 	heard map[window.Cell]heard
 	lost  bool // some part of the origin has lost what it held
 }
@@ -69,6 +75,7 @@ type kept struct {
 	note   store.Note
 	record *Record
 	unsaid bool // the origin has not heard what it means for the holds
+	bytes  int
 }
 
 // Change is a call about a reservation: it returns what it makes of it, nil for no change.
@@ -78,10 +85,21 @@ type Change func(r *Record, nowMs int64) (*Record, error)
 func (s *There) Full() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.kept) >= Max { // what is settled can go: an origin that loses it counts it as it was
-		maps.DeleteFunc(s.kept, func(_ string, k *kept) bool { return k.record.Settled && !k.unsaid })
+	if s.full() && s.room.sweeps(s.NowMs()) { // what is settled can go: an origin that loses it counts it as it was
+		for id, k := range s.kept {
+			if k.record.Settled && !k.unsaid {
+				s.forget(id, k)
+			}
+		}
 	}
-	return len(s.kept) >= Max
+	return s.full()
+}
+
+func (s *There) full() bool { return s.room.full(len(s.kept)) }
+
+func (s *There) forget(id string, k *kept) {
+	delete(s.kept, id)
+	s.room.bytes -= k.bytes
 }
 
 // Reserve asks for a reservation's holds, and has judge look at the answers, and mark items that are shadowed. If it
@@ -200,14 +218,17 @@ func (s *There) keep(note store.Note, r *Record) *kept {
 	defer s.mu.Unlock()
 	was := s.kept[note.ID]
 	switch {
-	case was == nil && len(s.kept) >= Max:
+	case was == nil && s.full():
 		return nil
 	case was != nil && was.note.Version > note.Version:
 		return was
 	case s.kept == nil:
 		s.kept = make(map[string]*kept)
 	}
-	k := &kept{note: note, record: r}
+	k := &kept{note: note, record: r, bytes: r.bytes()}
+	if s.room.bytes += k.bytes; was != nil {
+		s.room.bytes -= was.bytes
+	}
 	s.kept[note.ID] = k
 	return k
 }
@@ -256,7 +277,7 @@ func (s *There) untold() (some []*kept) {
 		k.unsaid = k.unsaid || s.lost
 		switch over := nowMs - k.record.EndsMs; {
 		case over >= 0 && !k.unsaid, over >= store.HoldKeptFor.Milliseconds():
-			delete(s.kept, id)
+			s.forget(id, k)
 		case k.unsaid && len(some) < tellMax:
 			some = append(some, k)
 		}

@@ -49,6 +49,8 @@ type Book struct {
 	known map[name]*known
 	full  map[slots.Name]int64 // until when a refusal need not be asked for again
 	lines map[slots.Name]*line
+
+	sweptMs int64 // when known was looked through for room
 }
 
 // name is a lease's.
@@ -340,12 +342,22 @@ func (b *Book) keep(k *known) bool {
 		b.known = make(map[name]*known)
 	}
 	if _, is := b.known[k.name()]; !is && len(b.known) >= ownMax {
-		if b.sweepLocked(); len(b.known) >= ownMax {
+		if !b.makeRoomLocked() {
 			return false
 		}
 	}
 	b.known[k.name()] = k
 	return true
+}
+
+// makeRoomLocked forgets what has ended, once a second: to look through all of them for each one more would hold up
+// everybody.
+func (b *Book) makeRoomLocked() bool {
+	if nowMs := b.NowMs(); nowMs < b.sweptMs || nowMs-b.sweptMs >= time.Second.Milliseconds() {
+		b.sweptMs = nowMs
+		b.sweepLocked()
+	}
+	return len(b.known) < ownMax
 }
 
 func (b *Book) sweepLocked() {

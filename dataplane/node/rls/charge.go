@@ -9,19 +9,26 @@ func (i *item) charges() bool { return i.limited() && i.limit.Charged && !i.chec
 
 // decideCharged charges, and says whether a check denies the call.
 func (s *Service) decideCharged(ctx context.Context, items []item) (usedUp bool, err error) {
+	if !some(items, func(it *item) bool { return it.check || it.charges() }) {
+		return false, nil
+	}
+	s.chargeTogether(ctx, items)
 	for i := range items {
-		switch it := &items[i]; {
+		usedUp = usedUp || items[i].check && items[i].over && !items[i].limit.Shadow
+	}
+	return usedUp, firstError(items)
+}
+
+func (s *Service) chargeTogether(ctx context.Context, items []item) {
+	together(items, func(it *item) {
+		switch {
 		case it.charges():
-			if err := s.charge(ctx, it); err != nil {
-				return false, err
-			}
+			it.decision.Err = s.charge(ctx, it)
 		case it.check:
 			it.request.Cost = 1
 			it.look(s.Limiter.Peek(ctx, it.request))
-			usedUp = usedUp || it.over && !it.limit.Shadow
 		}
-	}
-	return usedUp, nil
+	})
 }
 
 // charge counts an item's cost. It is over if that has passed the limit.

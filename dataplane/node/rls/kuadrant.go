@@ -38,17 +38,19 @@ type Kuadrant struct{ Service *Service }
 // CheckRateLimit decides, and counts nothing. Hits of 0 ask whether there is anything left.
 func (k Kuadrant) CheckRateLimit(ctx context.Context, call *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, error) {
 	return k.each(call, func(items []item) (denied bool) {
-		quotas, quotasOver := 0, 0
-		for i := range items {
-			it := &items[i]
+		together(items, func(it *item) {
 			if !it.limited() {
-				continue
+				return
 			}
 			if it.request.ZeroCost && !it.refund {
 				it.request.Cost, it.request.ZeroCost = 1, false
 			}
 			it.look(k.Service.Limiter.Peek(ctx, it.request))
-			switch {
+		})
+		quotas, quotasOver := 0, 0
+		for i := range items {
+			switch it := &items[i]; {
+			case !it.limited():
 			case it.limit.Quota && !it.refund:
 				if quotas++; it.over {
 					quotasOver++
@@ -64,8 +66,7 @@ func (k Kuadrant) CheckRateLimit(ctx context.Context, call *rlsv3.RateLimitReque
 // Report counts all hits of a call, or gives them back, and denies nothing.
 func (k Kuadrant) Report(ctx context.Context, call *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, error) {
 	return k.each(call, func(items []item) (denied bool) {
-		for i := range items {
-			it := &items[i]
+		together(items, func(it *item) {
 			switch {
 			case !it.limited():
 			case it.refund:
@@ -75,7 +76,7 @@ func (k Kuadrant) Report(ctx context.Context, call *rlsv3.RateLimitRequest) (*rl
 			default:
 				it.decision.Err = k.Service.charge(ctx, it)
 			}
-		}
+		})
 		return false
 	})
 }

@@ -57,6 +57,9 @@ func (i *item) strict() bool {
 	return i.limited() && (i.limit.Shadow || !i.limit.Quota) && !i.refund && !i.limit.Charged
 }
 
+// lenient items deny nothing by themselves, and are counted when the call passes.
+func (i *item) lenient() bool { return i.limited() && !i.strict() && !i.check && !i.charges() }
+
 func (i *item) limited() bool { return i.limit != nil && !i.limit.Unlimited }
 
 // ShouldRateLimit decides all descriptors of a call as one: if one of them is over its
@@ -181,15 +184,14 @@ func (s *Service) decide(ctx context.Context, w *work) (denied bool, err error) 
 	if err != nil {
 		return false, err
 	}
+	s.lookAt(ctx, items, (*item).lenient)
 	for i := range items {
 		it := &items[i]
 		switch {
-		case !it.limited(), it.check, it.charges():
 		case it.strict():
 			w.strict = append(w.strict, it.request)
-		default:
+		case it.lenient():
 			lenient = true
-			it.look(s.Limiter.Peek(ctx, it.request))
 			if it.limit.Quota && !it.refund {
 				quotas++
 				if it.over {
@@ -200,11 +202,7 @@ func (s *Service) decide(ctx context.Context, w *work) (denied bool, err error) 
 	}
 	if usedUp || quotas > 0 && quotasOver == quotas {
 		denied = true
-		for i := range items {
-			if items[i].strict() {
-				items[i].look(s.Limiter.Peek(ctx, items[i].request))
-			}
-		}
+		s.lookAt(ctx, items, (*item).strict)
 	} else if len(w.strict) > 0 {
 		batch := s.Limiter.AppendAllowMany(ctx, w.decisions, w.strict)
 		w.decisions = batch.Decisions
@@ -238,20 +236,18 @@ func (i *item) look(peeked dataplane.Decision) {
 
 // chargeLenient counts what denies nothing by itself, for a call that passes.
 func (s *Service) chargeLenient(ctx context.Context, items []item) error {
-	for i := range items {
-		it := &items[i]
+	together(items, func(it *item) {
 		switch {
-		case !it.limited() || it.strict() || it.check || it.charges():
+		case !it.lenient():
 		case it.refund:
-			if _, err := s.Limiter.Refund(it.request); err != nil {
-				return err
+			if _, it.decision.Err = s.Limiter.Refund(it.request); it.decision.Err == nil {
+				it.look(s.Limiter.Peek(ctx, it.request))
 			}
-			it.look(s.Limiter.Peek(ctx, it.request))
 		default:
 			it.decision = s.Limiter.Allow(ctx, it.request)
 			it.over = !it.decision.Allowed
 		}
-	}
+	})
 	return firstError(items)
 }
 

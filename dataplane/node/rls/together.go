@@ -1,0 +1,64 @@
+package rls
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+)
+
+const (
+	manyItems   = 8  // from how many on they are worked on beside each other
+	togetherMax = 32 // at a time
+)
+
+// lookAt peeks at some of a call's items.
+func (s *Service) lookAt(ctx context.Context, items []item, which func(*item) bool) {
+	if !some(items, which) {
+		return
+	}
+	together(items, func(it *item) {
+		if which(it) {
+			it.look(s.Limiter.Peek(ctx, it.request))
+		}
+	})
+}
+
+func some(items []item, which func(*item) bool) bool {
+	for i := range items {
+		if which(&items[i]) {
+			return true
+		}
+	}
+	return false
+}
+
+// together works on all items of a call. Each may wait for the origin: one after another, a thousand would hold the
+// call's slot for a minute where that is slow. do changes its own item alone.
+func together(items []item, do func(*item)) {
+	if len(items) < manyItems {
+		for i := range items {
+			do(&items[i])
+		}
+		return
+	}
+	var working sync.WaitGroup
+	var thrown atomic.Value
+	for first := range min(togetherMax, len(items)) {
+		working.Go(func() {
+			defer func() {
+				if p := recover(); p != nil {
+					thrown.Store(panicked{p})
+				}
+			}()
+			for i := first; i < len(items); i += togetherMax {
+				do(&items[i])
+			}
+		})
+	}
+	working.Wait()
+	if p, ok := thrown.Load().(panicked); ok {
+		panic(p.value) // where a server looks for it
+	}
+}
+
+type panicked struct{ value any }
