@@ -20,7 +20,8 @@ const (
 	// why cells could not be written.
 	luaHold = `
 local KEEP, MOST = tonumber(ARGV[2]), tonumber(ARGV[3])
-local function text(n) return string.format('%.0f', n) end
+-- text adds 0, since -0 is no integer to the server.
+local function text(n) return string.format('%.0f', n + 0) end
 local function state(holds)
 	local v = redis.call('HMGET', holds, 'c', 'm')
 	return num(v[1]) or 0, num(v[2]) or 0

@@ -158,6 +158,14 @@ var originHoldTests = map[string]func(*originTest){
 		h.hold([]store.Hold{undo("a", 1), undo("a", 1), second, first("a", c[0], 60, 100), undo("a", 1), undo("a", 2)},
 			said{true, 0, 60}, said{true, 0, 60}, said{true, 60, 60}, said{true, 60, 60}, said{true, 60, 60}, said{true, 60, 60})
 	},
+	"Undo ends holds of nothing, and those beside them": func(h *originTest) {
+		c := h.cells(2)
+		words := []store.Hold{first("a", c[0], 0, 100), first("a", c[1], 60, 100)}
+		h.hold(words, said{true, 0, 0}, said{true, 60, 60})
+		words[0].Undo, words[1].Undo = true, true
+		h.hold(words, said{true, 0, 0}, said{true, 0, 60})
+		h.hold([]store.Hold{first("a", c[0], 5, 100)}, said{true, 5, 5}) // of another cost: none is left
+	},
 	"what has ended at nothing is asked for anew": func(h *originTest) {
 		c := h.cells(1)
 		short := first("a", c[0], 60, 100)
