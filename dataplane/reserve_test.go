@@ -135,6 +135,29 @@ func TestRepeatedSettlesChangeNothing(t *testing.T) {
 	})
 }
 
+// A call that comes after the origin has forgotten the hold counts it no second time, and is late for ten minutes.
+func TestLateSettlesChangeNothing(t *testing.T) {
+	places(t, func(t *testing.T, a, b *dataplane.Limiter) {
+		wantReserved(t, a, reserveFor("one", 5*time.Second, askDay("k", 60, 100)), true)
+		s, err := a.Settle(t.Context(), "one", 10)
+		wantSettled(t, "settled", s, err, true, false, 10)
+		for i := range 4 {
+			time.Sleep(2 * time.Minute)
+			s, err = b.Settle(t.Context(), "one", 10)
+			wantSettled(t, fmt.Sprint("again ", i), s, err, true, true, 10)
+		}
+		wantReserved(t, a, reserveFor("more", 0, askDay("k", 91, 100)), false)
+		wantReserved(t, a, reserveFor("left", 0, askDay("k", 90, 100)), true)
+	})
+}
+
+// askDay is ask of a window that outlives reservations.
+func askDay(identifier string, cost, limit int64) dataplane.Request {
+	r := ask(identifier, cost, limit)
+	r.Duration = 24 * time.Hour
+	return r
+}
+
 // "A reservation ends at its time to live as fully spent or as returned, by the caller's choice", with nobody there.
 func TestAReservationEndsByItself(t *testing.T) {
 	places(t, func(t *testing.T, a, b *dataplane.Limiter) {

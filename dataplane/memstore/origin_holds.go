@@ -98,6 +98,8 @@ func (h *originServers) wordLocked(s *originShard, word *store.Hold, held *cellH
 		return store.HoldAnswer{Granted: true, Late: was.step > 0 || other}
 	case known && word.Step <= was.step:
 		return store.HoldAnswer{Granted: true, Late: true}
+	case !known && word.Known:
+		return store.HoldAnswer{Granted: true, Late: true}
 	case !known && len(held.by) >= store.HoldsMax:
 		return store.HoldAnswer{Total: store.Total{Err: store.ErrHolds}}
 	case word.Step == 0 && !word.Force && !s.fits(word, nowMs):

@@ -225,6 +225,18 @@ var originHoldTests = map[string]func(*originTest){
 		}
 		h.hold([]store.Hold{next("id-7", c[0], 1, 3, 3)}, said{true, store.HoldsMax + 2, store.HoldsMax + 2})
 	},
+	"a word with Known makes no hold": func(h *originTest) {
+		c := h.cells(1)
+		known := next("a", c[0], 1, 10, 10)
+		known.Known = true
+		if a := h.hold([]store.Hold{known}, said{true, 0, 0})[0]; !a.Late {
+			h.Errorf("late: %+v", a)
+		}
+		a := h.hold([]store.Hold{first("a", c[0], 60, 100), known}, said{true, 60, 60}, said{true, 10, 60})
+		if a[1].Late {
+			h.Errorf("known: %+v", a)
+		}
+	},
 	"one that was lost comes again beside what nodes restore": func(h *originTest) {
 		c := h.cells(1)
 		h.hold([]store.Hold{first("a", c[0], 60, 100)}, said{true, 60, 60})

@@ -5,8 +5,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/weirhq/weir/dataplane/store"
 )
 
 // Here are the reservations of one process.
@@ -176,7 +174,7 @@ func (o *Own) end() {
 	}
 	o.ended = true
 	o.over.Store(true)
-	o.timer.Reset(store.HoldKeptFor)
+	o.timer.Reset(noteKept)
 }
 
 // Each is There.Each.

@@ -20,6 +20,7 @@ const (
 	noteKept  = 10 * time.Minute // after a reservation's end: who settles later is told so
 	triesMost = 10               // of those that change it at once one is next
 	tellMax   = 1000             // reservations that a turn tells an origin of
+	knownFor  = 10 * time.Second // before it is forgotten a hold is taken to be known
 )
 
 var (
@@ -64,9 +65,16 @@ const (
 
 // kept is what this node has said last of a reservation.
 type kept struct {
-	note   store.Note
-	record *Record
-	unsaid bool // the origin has not heard what it means for the holds
+	note    store.Note
+	record  *Record
+	freshMs int64 // when this node stored the version, in Unix ms; 0 if it found it stored
+	unsaid  bool  // the origin has not heard what it means for the holds
+	lost    bool  // the origin may have lost the reservation
+}
+
+// fresh is true as long as the origin knows of the hold that a version has settled.
+func (k *kept) fresh(nowMs int64) bool {
+	return nowMs < k.freshMs+(store.HoldKeptFor-knownFor).Milliseconds()
 }
 
 // Change is a call about a reservation: it returns what it makes of it, nil for no change.
@@ -108,7 +116,7 @@ func (s *There) Reserve(ctx context.Context, id string, r *Record,
 		return r, false, Away{err}
 	case stored:
 		made = true
-		s.keep(note, r)
+		s.keep(note, r, s.NowMs())
 		s.renew(ctx, id, answers)
 		return r, true, nil
 	}
@@ -162,7 +170,7 @@ func (s *There) Change(ctx context.Context, id string, by Change) (r *Record, la
 		if late := !r.Open(now.Now.UnixMilli()); stored || late {
 			s.Stats.changed(r, stored)
 			if r.Settled || !late {
-				s.follow(ctx, now, r)
+				s.follow(ctx, now, r, stored)
 			}
 			return r, late && !stored, nil
 		}
@@ -175,10 +183,19 @@ func (s *There) Change(ctx context.Context, id string, by Change) (r *Record, la
 	return nil, false, fmt.Errorf("dataplane: reservation %q is changed by too many at once", id)
 }
 
-// follow says what a stored version means for the holds; if the origin does not hear it, Tell does.
-func (s *There) follow(ctx context.Context, note store.Note, r *Record) {
-	k := s.keep(note, r)
-	if _, err := s.say(ctx, r.Words(note.ID, note.Version, s.NowMs())); err != nil && k != nil {
+// follow says what a stored version means for the holds; if the origin does not hear it, Tell does. Who finds a version
+// that was stored before does not know whether the origin has heard of it, and has forgotten the holds since.
+func (s *There) follow(ctx context.Context, note store.Note, r *Record, stored bool) {
+	nowMs, freshMs := s.NowMs(), int64(0)
+	if stored {
+		freshMs = nowMs
+	}
+	k := s.keep(note, r, freshMs)
+	words := r.Words(note.ID, note.Version, nowMs)
+	for i := range words {
+		words[i].Known = !stored
+	}
+	if _, err := s.say(ctx, words); err != nil && k != nil {
 		s.mu.Lock()
 		k.unsaid = true
 		s.mu.Unlock()
@@ -186,7 +203,7 @@ func (s *There) follow(ctx context.Context, note store.Note, r *Record) {
 }
 
 // keep remembers a version of a reservation until it ends. Without room, what the origin loses of it is lost.
-func (s *There) keep(note store.Note, r *Record) *kept {
+func (s *There) keep(note store.Note, r *Record, freshMs int64) *kept {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	was := s.kept[note.ID]
@@ -198,7 +215,7 @@ func (s *There) keep(note store.Note, r *Record) *kept {
 	case s.kept == nil:
 		s.kept = make(map[string]*kept)
 	}
-	k := &kept{note: note, record: r}
+	k := &kept{note: note, record: r, freshMs: freshMs}
 	s.kept[note.ID] = k
 	return k
 }
@@ -217,7 +234,7 @@ func (s *There) Tell(ctx context.Context) error {
 			return err
 		}
 		s.mu.Lock()
-		k.unsaid = false
+		k.unsaid, k.lost = false, false
 		s.mu.Unlock()
 	}
 	return nil
@@ -230,9 +247,16 @@ func (s *There) tell(ctx context.Context, k *kept) error {
 	if err != nil || now.Version != note.Version {
 		return err // of a later version another node tells
 	}
-	words := k.record.Words(note.ID, note.Version, s.NowMs())
+	s.mu.Lock()
+	unsaid, lost := k.unsaid, k.lost
+	s.mu.Unlock()
+	if k.record.Settled && !unsaid {
+		return nil // the totals that nodes restore have it, and a part that has lost nothing may have forgotten its holds
+	}
+	nowMs := s.NowMs()
+	words, again := k.record.Words(note.ID, note.Version, nowMs), lost || !k.record.Settled || k.fresh(nowMs)
 	for i := range words {
-		words[i].Again, words[i].Force = true, true
+		words[i].Again, words[i].Force, words[i].Known = again, again, !again
 	}
 	_, err = s.say(ctx, words)
 	return err
@@ -244,11 +268,12 @@ func (s *There) untold() (some []*kept) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id, k := range s.kept {
-		k.unsaid = k.unsaid || s.lost
+		k.lost = k.lost || s.lost
+		tell := k.unsaid || k.lost
 		switch over := nowMs - k.record.EndsMs; {
-		case over >= 0 && !k.unsaid, over >= store.HoldKeptFor.Milliseconds():
+		case over >= 0 && !tell, over >= store.HoldKeptFor.Milliseconds():
 			delete(s.kept, id)
-		case k.unsaid && len(some) < tellMax:
+		case tell && len(some) < tellMax:
 			some = append(some, k)
 		}
 	}
