@@ -129,6 +129,47 @@ func TestAnEndedReservationAskedForAgainHoldsNothing(t *testing.T) {
 	})
 }
 
+// "Who asks again with the same ID has one reservation", in the next window too, whether there is room for another or not.
+func TestAReservationAskedForInTheNextWindowIsOne(t *testing.T) {
+	for _, cost := range []int64{30, 60} {
+		places(t, func(t *testing.T, a, b *dataplane.Limiter) {
+			time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(119 * time.Second)))
+			r := reserveFor("one", 10*time.Minute, ask("k", cost, 100))
+			wantReserved(t, a, r, true)
+			time.Sleep(2 * time.Second)
+			got := wantReserved(t, b, r, true)
+			if !got.Decisions[0].Allowed {
+				t.Errorf("%+v", got)
+			}
+			s, err := b.Settle(t.Context(), "one", 0)
+			wantSettled(t, "one", s, err, true, false, 0)
+			wantReserved(t, a, reserveFor("all", 0, ask("k", 100, 100)), true)
+		})
+	}
+}
+
+// Whoever asks again for a reservation that passed over its limit holds nothing by it, when there is room for it too.
+func TestAShadowedReservationAskedForAgainHoldsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := region(t, 2, memstore.NewOrigin(memstore.OriginOptions{}), store.NamespaceRow{Shadow: true})
+		defer stopAll(nodes)
+		wantReserved(t, nodes[0], reserveFor("one", 0, ask("k", 60, 100)), true)
+		two := reserveFor("two", 0, ask("k", 41, 100))
+		wantReserved(t, nodes[1], two, true)
+		for _, id := range []string{"one", "two"} {
+			wantReserved(t, nodes[1], two, true)
+			if _, err := nodes[0].Cancel(t.Context(), id); err != nil {
+				t.Fatal(err)
+			}
+		}
+		wantReserved(t, nodes[0], two, true)
+		got := wantReserved(t, nodes[1], reserveFor("all", 0, ask("k", 100, 100)), true)
+		if got.Decisions[0].Shadowed {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
 // A settlement whose words the origin has not heard is told again.
 func TestSettlesReachTheOriginLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -106,6 +106,9 @@ func (s *There) Reserve(ctx context.Context, id string, r *Record,
 	}
 	if ok, err = judge(answers); !ok || err != nil {
 		s.undo(ctx, words)
+		if err == nil && !r.New {
+			return s.again(ctx, id, r, answers, judge)
+		}
 		return r, false, err
 	}
 	note := store.Note{ID: id, Version: 1, Text: r.Text(), TTL: s.keepFor(r)}
@@ -127,8 +130,28 @@ func (s *There) Reserve(ctx context.Context, id string, r *Record,
 	}
 	if !was.Open(now.Now.UnixMilli()) {
 		s.undo(ctx, words) // where the origin has forgotten the holds
+	} else {
+		s.undo(ctx, was.unlike(words))
 	}
 	return was, true, nil
+}
+
+// again looks whether what was refused is reserved already, in an earlier cell for instance.
+func (s *There) again(ctx context.Context, id string, r *Record, answers []store.HoldAnswer,
+	judge func([]store.HoldAnswer) (bool, error)) (is *Record, ok bool, err error) {
+	now, _, err := s.note(ctx, store.Note{ID: id})
+	if err != nil || now.Version == 0 {
+		return r, false, nil // as far as the origin says
+	}
+	was, err := Parse(now.Text)
+	if err != nil || !was.Same(r) {
+		return r, false, ErrUsed
+	}
+	for i := range answers {
+		answers[i].Granted = true
+	}
+	ok, err = judge(answers)
+	return was, ok, err
 }
 
 // renew has holds that another attempt asked for, whose maker has died over the note, end with this reservation.
