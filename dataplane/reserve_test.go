@@ -98,6 +98,20 @@ func TestAReservationIsAllOrNothing(t *testing.T) {
 	})
 }
 
+// "A denial changes no count": what a refused reservation has asked for is there for all others.
+func TestARefusedReservationChangesNoCount(t *testing.T) {
+	places(t, func(t *testing.T, a, b *dataplane.Limiter) {
+		for i := range 5 {
+			both := []dataplane.Request{ask("k0", 100, 100), ask("k1", 11, 10)}
+			wantReserved(t, a, reserveFor(fmt.Sprint("both", i), 0, both...), false)
+		}
+		time.Sleep(time.Second)
+		if d := b.Allow(t.Context(), ask("k0", 100, 100)); !d.Allowed {
+			t.Errorf("%+v", d)
+		}
+	})
+}
+
 // "A reservation is settled once": 1,000 repeated, late and reordered settles change nothing.
 func TestRepeatedSettlesChangeNothing(t *testing.T) {
 	places(t, func(t *testing.T, a, b *dataplane.Limiter) {

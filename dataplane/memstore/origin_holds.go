@@ -91,7 +91,7 @@ func (h *originServers) wordLocked(s *originShard, word *store.Hold, held *cellH
 		return store.HoldAnswer{Total: store.Total{Err: store.ErrHoldUsed}}
 	case known && word.Step == 0:
 		other := was.attempt != word.Attempt
-		if was.step == 0 && other {
+		if was.step == 0 && other && !word.Look {
 			was.attempt = 0
 			held.by[word.ID] = was
 		}
@@ -104,6 +104,8 @@ func (h *originServers) wordLocked(s *originShard, word *store.Hold, held *cellH
 		return store.HoldAnswer{Total: store.Total{Err: store.ErrHolds}}
 	case word.Step == 0 && !word.Force && !s.fits(word, nowMs):
 		return store.HoldAnswer{}
+	case word.Look:
+		return store.HoldAnswer{Granted: true}
 	}
 	next := hold{step: word.Step, attempt: word.Attempt, cost: word.Cost, after: word.After,
 		endsMs: nowMs + word.TTL.Milliseconds()}

@@ -15,7 +15,7 @@ var (
 const (
 	// luaHold takes the key of the changes; for each word its cell, the cell before, and the holds and ends of both;
 	// how long ended holds are known, and how many a cell may have; for each word id, step, attempt, undo, cost, after,
-	// time to live, limit, force, again, known, and of the cell end, duration and expiry. It answers with granted, late, 1
+	// time to live, limit, force, again, known, look, and of the cell end, duration and expiry. It answers with granted, late, 1
 	// if there are too many holds (2: it is another one), used, used before, region and foreign of each, and last with
 	// why cells could not be written.
 	luaHold = `
@@ -60,12 +60,12 @@ local function carried(n, uncovered, duration)
 	return math.floor(n / duration * uncovered)
 end
 for w = 0, (#KEYS - 2) / 6 - 1 do
-	local i, j, n = 6 * w + 3, 14 * w + 4, #out
+	local i, j, n = 6 * w + 3, 15 * w + 4, #out
 	local key, before, holds, ends, holds2, ends2 = unpack(KEYS, i, i + 5)
 	local id, step, attempt, undo = ARGV[j], tonumber(ARGV[j+1]), ARGV[j+2], ARGV[j+3] == '1'
 	local cost, after, ttl, limit = tonumber(ARGV[j+4]), tonumber(ARGV[j+5]), tonumber(ARGV[j+6]), tonumber(ARGV[j+7])
-	local force, again, known = ARGV[j+8] == '1', ARGV[j+9] == '1', ARGV[j+10] == '1'
-	local over, duration, at = tonumber(ARGV[j+11]), tonumber(ARGV[j+12]), tonumber(ARGV[j+13])
+	local force, again, known, looks = ARGV[j+8] == '1', ARGV[j+9] == '1', ARGV[j+10] == '1', ARGV[j+11] == '1'
+	local over, duration, at = tonumber(ARGV[j+12]), tonumber(ARGV[j+13]), tonumber(ARGV[j+14])
 	local a, r, k, f, l, old = record(key)
 	local b, br, bk, bf = record(before)
 	if not b then b, br, bk, bf = 0, 0, 0, 0 end
@@ -90,7 +90,7 @@ for w = 0, (#KEYS - 2) / 6 - 1 do
 		elseif was == 0 and step == 0 and counts ~= cost and not again then granted, many = 0, 2
 		elseif was and step == 0 then
 			if was > 0 or by ~= attempt then late = 1 end
-			if was == 0 and by ~= attempt then
+			if was == 0 and by ~= attempt and not looks then
 				redis.call('HSET', holds, '=' .. id, '0 0 ' .. text(counts) .. ' ' .. text(left) .. ' ' .. text(till))
 			end
 		elseif was and step <= was then late = 1
@@ -99,7 +99,7 @@ for w = 0, (#KEYS - 2) / 6 - 1 do
 		elseif step == 0 and not force and cost + used(region(a, r, k), f, holds) +
 			carried(used(region(b, br, bk), bf, holds2), math.min(math.max(0, over - now), duration), duration) > limit then
 			granted = 0
-		else
+		elseif not looks then
 			write, c2 = true, c + cost - (counts or 0)
 			if again and not was then m2 = m2 + cost end
 		end

@@ -85,6 +85,9 @@ type Hold struct {
 
 	// Known is of a word that may come after the hold was forgotten: it changes a hold that is known, and makes none.
 	Known bool
+
+	// Look is of a Step 0 that only asks: it changes nothing, and is granted if it would be.
+	Look bool
 }
 
 // HoldAnswer is what came of one word.

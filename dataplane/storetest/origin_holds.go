@@ -225,6 +225,22 @@ var originHoldTests = map[string]func(*originTest){
 		}
 		h.hold([]store.Hold{next("id-7", c[0], 1, 3, 3)}, said{true, store.HoldsMax + 2, store.HoldsMax + 2})
 	},
+	"Look changes nothing": func(h *originTest) {
+		c := h.cells(1)
+		look := func(id string, cost int64) store.Hold {
+			w := first(id, c[0], cost, 100)
+			w.Attempt, w.Look = 2, true
+			return w
+		}
+		h.hold([]store.Hold{look("a", 100), look("a", 101), first("a", c[0], 60, 100), look("b", 41), look("b", 40)},
+			said{true, 0, 0}, said{false, 0, 0}, said{true, 60, 60}, said{false, 60, 60}, said{true, 60, 60})
+		if a := h.hold([]store.Hold{look("a", 60)}, said{true, 60, 60})[0]; !a.Late {
+			h.Errorf("of another attempt: %+v", a)
+		}
+		undo := first("a", c[0], 60, 100)
+		undo.Undo = true
+		h.hold([]store.Hold{undo}, said{true, 0, 60}) // the other attempt has not asked for it
+	},
 	"a word with Known makes no hold": func(h *originTest) {
 		c := h.cells(1)
 		known := next("a", c[0], 1, 10, 10)

@@ -99,6 +99,17 @@ func (s *There) Reserve(ctx context.Context, id string, r *Record,
 	made := false
 	defer func() { s.Stats.reserved(made, ok, err) }()
 	words := r.Words(id, 1, r.MadeMs)
+	if several(words) { // what is held of one of them counts, also if another is refused
+		answers, err := s.look(ctx, words)
+		if err != nil {
+			return r, false, Away{err}
+		}
+		if ok, err := judge(answers); err != nil || !ok && r.New {
+			return r, false, err
+		} else if !ok {
+			return s.again(ctx, id, r, answers, judge)
+		}
+	}
 	answers, err := s.say(ctx, words)
 	if err != nil {
 		s.undo(ctx, words)
@@ -326,6 +337,26 @@ func (s *There) note(ctx context.Context, note store.Note) (now store.Note, stor
 		return store.Reply{Now: now.Now}, err
 	})
 	return now, stored, err
+}
+
+// several is true of words about more than one cell.
+func several(words []store.Hold) bool {
+	return slices.ContainsFunc(words, func(w store.Hold) bool { return w.Cell != words[0].Cell })
+}
+
+// look asks what would be answered to words.
+func (s *There) look(ctx context.Context, words []store.Hold) ([]store.HoldAnswer, error) {
+	looks := slices.Clone(words)
+	for i := range looks {
+		looks[i].Look = true
+	}
+	answers, err := s.say(ctx, looks)
+	for i := range answers {
+		if a := &answers[i]; a.Granted && !a.Late {
+			a.Used += words[i].Cost
+		}
+	}
+	return answers, err
 }
 
 // undo takes back words that asked for holds, as far as the origin hears it; the rest ends by itself.
