@@ -120,7 +120,7 @@ func (h *originServers) wordLocked(s *originShard, word *store.Hold, held *cellH
 
 // over is true of a hold that has ended and counts nothing, where another attempt asks for it.
 func (h *hold) over(word *store.Hold, nowMs int64) bool {
-	return word.Step == 0 && !word.Undo && !word.Again && word.Attempt != h.attempt &&
+	return word.Step == 0 && !word.Again && word.Attempt != h.attempt &&
 		h.step == 0 && h.cost == 0 && h.endsMs <= nowMs
 }
 

@@ -291,3 +291,76 @@ func TestSlotsAgreeWithTheirModel(t *testing.T) {
 		w.history(true, w.slots, w.lease)
 	})
 }
+
+// Holds that are forgotten make room for others.
+func TestForgottenHoldsMakeRoom(t *testing.T) {
+	server := servers.RedisForTest(t)
+	real, raw := openAt(t, server.Addr(), redisorigin.Options{}), rawClient(t, server.Addr())
+	cell := cellNow("k", 24*time.Hour)
+	before := cell
+	before.Sequence--
+	holds := make([]store.Hold, store.HoldsMax)
+	for i := range holds {
+		holds[i] = store.Hold{ID: fmt.Sprint(i), Cell: cell, Before: before, Attempt: 1, Cost: 1, Limit: 1 << 20, TTL: time.Hour}
+	}
+	fill := func(what string, wants error) {
+		t.Helper()
+		for at := 0; at < len(holds); at += 250 {
+			reply, err := real.Hold(t.Context(), 0, holds[at:at+250])
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, a := range reply.Answers {
+				if !errors.Is(a.Total.Err, wants) {
+					t.Fatalf("%s: %v, want %v", what, a.Total.Err, wants)
+				}
+			}
+		}
+	}
+	fill("the first", nil)
+	for i := range holds {
+		holds[i].ID = fmt.Sprint("more", i)
+	}
+	fill("as many more", store.ErrHolds)
+	if err := raw.Eval(t.Context(), passScript, nil, (time.Hour + time.Second).Milliseconds()).Err(); !errors.Is(err, redis.Nil) {
+		t.Fatal(err)
+	}
+	fill("when the first have ended", store.ErrHolds)
+	if err := raw.Eval(t.Context(), passScript, nil, store.HoldKeptFor.Milliseconds()).Err(); !errors.Is(err, redis.Nil) {
+		t.Fatal(err)
+	}
+	fill("when the first are forgotten", nil)
+}
+
+// What is no cell counts as nothing in the window after it.
+func TestJunkBeforeAHoldCountsNothing(t *testing.T) {
+	server := servers.RedisForTest(t)
+	real, raw := openAt(t, server.Addr(), redisorigin.Options{}), rawClient(t, server.Addr())
+	before := cellNow("k", time.Hour)
+	add(t, real, store.Cost{Cell: before, Add: 5})
+	command(t, raw, "HSET", real.Key(before), "a", "x")
+	cell := before
+	cell.Sequence++
+	reply, err := real.Hold(t.Context(), 0, []store.Hold{{ID: "a", Cell: cell, Before: before, Attempt: 1, Cost: 5, Limit: 5,
+		TTL: time.Hour}})
+	if err != nil || !reply.Answers[0].Granted || reply.Answers[0].UsedBefore != 0 {
+		t.Errorf("%+v: %v", reply, err)
+	}
+}
+
+// A bucket whose epoch is another one than that of its birth is young.
+func TestABucketIsBornWithItsEpoch(t *testing.T) {
+	server := servers.RedisForTest(t)
+	real, raw := openAt(t, server.Addr(), redisorigin.Options{}), rawClient(t, server.Addr())
+	grow(t, []*redis.Client{raw})
+	word := store.LeaseWord{Key: twinKey, ID: "a", Limit: 1, TTL: time.Minute}
+	for _, young := range []bool{false, true} {
+		reply, err := real.Leases(t.Context(), 0, []store.LeaseWord{word})
+		if err != nil || reply.Answers[0].Held == young || errors.Is(reply.Answers[0].Err, store.ErrYoung) != young {
+			t.Errorf("young %t: %+v: %v", young, reply, err)
+		}
+		command(t, raw, "FLUSHALL")
+		grow(t, []*redis.Client{raw})
+		command(t, raw, "SET", "weir:{origin}:epoch", "7")
+	}
+}

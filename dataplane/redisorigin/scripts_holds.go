@@ -40,7 +40,7 @@ end
 local function finish(holds, ends)
 	for _, id in ipairs(redis.call('ZRANGEBYSCORE', ends, '-inf', text(now))) do
 		local step, attempt, cost, after, at = hold(holds, id)
-		if step and at <= now and cost ~= after then
+		if step and cost ~= after then
 			redis.call('HINCRBY', holds, 'c', text(after - cost))
 			store(holds, ends, id, step, attempt, after, after, at)
 		end
@@ -56,8 +56,7 @@ local function used(total, foreign, holds)
 	return math.min(math.max(0, total - m) + c + foreign, MAX)
 end
 local function carried(n, uncovered, duration)
-	if n * uncovered <= MAX then return math.floor(n * uncovered / duration) end
-	return math.floor(n / duration * uncovered)
+	return math.floor(n * uncovered / duration)
 end
 for w = 0, (#KEYS - 2) / 6 - 1 do
 	local i, j, n = 6 * w + 3, 15 * w + 4, #out
@@ -75,7 +74,7 @@ for w = 0, (#KEYS - 2) / 6 - 1 do
 		finish(holds, ends)
 		finish(holds2, ends2)
 		local was, by, counts, left, till = hold(holds, id)
-		if was == 0 and step == 0 and counts == 0 and till <= now and by ~= attempt and not (undo or again) then
+		if was == 0 and step == 0 and counts == 0 and till <= now and by ~= attempt and not again then
 			was, counts = nil, nil
 		end
 		local c, m = state(holds)
@@ -112,7 +111,6 @@ for w = 0, (#KEYS - 2) / 6 - 1 do
 			store(holds, ends, id, step, attempt, cost, after, now + ttl)
 			redis.call('PEXPIREAT', holds, text(at))
 			redis.call('PEXPIREAT', ends, text(at))
-			if ttl == 0 then finish(holds, ends) end
 		end
 		out[n+1], out[n+2], out[n+3] = granted, late, many
 		out[n+5] = used(region(b, br, bk), bf, holds2)
