@@ -92,9 +92,10 @@ type Settlement struct {
 }
 
 // ReserveAll reserves costs of one or more keys, all or nothing, until the reservation is settled or ends. What is
-// reserved counts like accepted cost. It is decided where the region's counts are, so it takes two round
-// trips to the origin; a refusal is remembered for 20 ms, and refuses by itself what does not fit either. While the origin answers, and keeps what it has acknowledged, the reservations of all nodes
-// together do not exceed what the limit leaves.
+// reserved counts like accepted cost. It is decided where the region's counts are, so it takes two round trips to the
+// origin, and three for several keys; a refusal is remembered for 20 ms, and refuses by itself what does not fit either.
+// While the origin answers, and keeps what it has acknowledged, the reservations of all nodes together do not exceed what
+// the limit leaves.
 //
 // Requests in the estimate mode cannot be reserved.
 func (l *Limiter) ReserveAll(ctx context.Context, r ReserveRequest) (out Reserved) {
@@ -253,7 +254,7 @@ func (l *Limiter) resolveAll(requests []Request) ([]ask, error) {
 // recordOf is what asks are as a reservation.
 func (l *Limiter) recordOf(r *ReserveRequest, asks []ask) *held.Record {
 	nowMs := l.nowMs()
-	rec := &held.Record{Returned: r.Returned, Holder: r.Holder, MadeMs: nowMs,
+	rec := &held.Record{New: r.ID == "", Returned: r.Returned, Holder: r.Holder, MadeMs: nowMs,
 		EndsMs: nowMs + cmp.Or(r.TTL, reservationTTL).Milliseconds(),
 		MadeBy: rand.Uint64() | 1, Items: make([]held.Item, len(asks))}
 	for i := range asks {

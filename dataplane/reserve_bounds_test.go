@@ -132,6 +132,47 @@ func TestAnEndedReservationAskedForAgainHoldsNothing(t *testing.T) {
 	})
 }
 
+// "Who asks again with the same ID has one reservation", in the next window too, whether there is room for another or not.
+func TestAReservationAskedForInTheNextWindowIsOne(t *testing.T) {
+	for _, cost := range []int64{30, 60} {
+		places(t, func(t *testing.T, a, b *dataplane.Limiter) {
+			time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(119 * time.Second)))
+			r := reserveFor("one", 10*time.Minute, ask("k", cost, 100))
+			wantReserved(t, a, r, true)
+			time.Sleep(2 * time.Second)
+			got := wantReserved(t, b, r, true)
+			if !got.Decisions[0].Allowed {
+				t.Errorf("%+v", got)
+			}
+			s, err := b.Settle(t.Context(), "one", 0)
+			wantSettled(t, "one", s, err, true, false, 0)
+			wantReserved(t, a, reserveFor("all", 0, ask("k", 100, 100)), true)
+		})
+	}
+}
+
+// Whoever asks again for a reservation that passed over its limit holds nothing by it, when there is room for it too.
+func TestAShadowedReservationAskedForAgainHoldsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := region(t, 2, memstore.NewOrigin(memstore.OriginOptions{}), store.NamespaceRow{Shadow: true})
+		defer stopAll(nodes)
+		wantReserved(t, nodes[0], reserveFor("one", 0, ask("k", 60, 100)), true)
+		two := reserveFor("two", 0, ask("k", 41, 100))
+		wantReserved(t, nodes[1], two, true)
+		for _, id := range []string{"one", "two"} {
+			wantReserved(t, nodes[1], two, true)
+			if _, err := nodes[0].Cancel(t.Context(), id); err != nil {
+				t.Fatal(err)
+			}
+		}
+		wantReserved(t, nodes[0], two, true)
+		got := wantReserved(t, nodes[1], reserveFor("all", 0, ask("k", 100, 100)), true)
+		if got.Decisions[0].Shadowed {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
 // A settlement whose words the origin has not heard is told again.
 func TestSettlesReachTheOriginLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -209,6 +250,61 @@ func TestManyReservationsLeaveConnectionsToOthers(t *testing.T) {
 		reserving.Wait()
 		if most := origin.most.Load(); most > 5*int64(runtime.GOMAXPROCS(0)) {
 			t.Errorf("%d calls were under way at a time", most)
+		}
+	})
+}
+
+// A settlement that the origin has heard, and whose reply was lost, is counted once, however long it is out of reach.
+func TestASettlementWhoseReplyIsLostIsCountedOnce(t *testing.T) {
+	for _, away := range []time.Duration{time.Second, 90 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			origin := memstore.NewOrigin(memstore.OriginOptions{})
+			nodes := region(t, 2, origin, store.NamespaceRow{})
+			defer stopAll(nodes)
+			wantReserved(t, nodes[0], reserveFor("one", time.Hour, askDay("k", 60, 100)), true)
+			origin.Faults.Hook(func(op memstore.Op) error {
+				origin.Faults.LoseReplies(op == memstore.OpHold)
+				return nil
+			})
+			s, err := nodes[0].Settle(t.Context(), "one", 10)
+			wantSettled(t, "one", s, err, true, false, 10)
+			origin.Faults.Hook(nil)
+			origin.Faults.LoseReplies(false)
+			origin.Faults.Fail(errors.New("down"))
+			time.Sleep(away)
+			origin.Faults.Fail(nil)
+			wantReserved(t, nodes[1], reserveFor("probe", time.Second, askDay("k", 1, 100)), true)
+			time.Sleep(10 * time.Second)
+			wantReserved(t, nodes[1], reserveFor("more", 0, askDay("k", 91, 100)), false)
+			wantReserved(t, nodes[1], reserveFor("left", 0, askDay("k", 90, 100)), true)
+		})
+	}
+}
+
+// What one part of an origin loses is told again, and counts nothing twice in another part.
+func TestWhatAnotherPartLosesIsCountedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		origin := memstore.NewOrigin(memstore.OriginOptions{Shards: 2})
+		nodes := region(t, 2, origin, store.NamespaceRow{})
+		defer stopAll(nodes)
+		for i := range 10 {
+			id, key := fmt.Sprint(i), fmt.Sprint("k", i)
+			wantReserved(t, nodes[0], reserveFor(id, time.Hour, askDay(key, 60, 100)), true)
+			s, err := nodes[0].Settle(t.Context(), id, 40)
+			wantSettled(t, id, s, err, true, false, 40)
+			wantReserved(t, nodes[0], reserveFor("open"+id, time.Hour, askDay(key, 5, 100)), true)
+		}
+		time.Sleep(2 * time.Minute)
+		origin.WipeShard(0)
+		time.Sleep(5 * time.Second)
+		for i := range 10 {
+			key := fmt.Sprint("k", i)
+			if cell := (window.Key{Workspace: "acme", Namespace: "api", Identifier: key, Duration: 24 * time.Hour}); origin.ShardOf(&cell) == 1 {
+				wantReserved(t, nodes[1], reserveFor("more"+key, 0, askDay(key, 56, 100)), false)
+				wantReserved(t, nodes[1], reserveFor("left"+key, 0, askDay(key, 55, 100)), true)
+			}
+			s, err := nodes[1].Settle(t.Context(), fmt.Sprint(i), 50)
+			wantSettled(t, key, s, err, true, true, 40)
 		}
 	})
 }

@@ -98,6 +98,20 @@ func TestAReservationIsAllOrNothing(t *testing.T) {
 	})
 }
 
+// "A denial changes no count": what a refused reservation has asked for is there for all others.
+func TestARefusedReservationChangesNoCount(t *testing.T) {
+	places(t, func(t *testing.T, a, b *dataplane.Limiter) {
+		for i := range 5 {
+			both := []dataplane.Request{ask("k0", 100, 100), ask("k1", 11, 10)}
+			wantReserved(t, a, reserveFor(fmt.Sprint("both", i), 0, both...), false)
+		}
+		time.Sleep(time.Second)
+		if d := b.Allow(t.Context(), ask("k0", 100, 100)); !d.Allowed {
+			t.Errorf("%+v", d)
+		}
+	})
+}
+
 // "A reservation is settled once": 1,000 repeated, late and reordered settles change nothing.
 func TestRepeatedSettlesChangeNothing(t *testing.T) {
 	places(t, func(t *testing.T, a, b *dataplane.Limiter) {
@@ -133,6 +147,29 @@ func TestRepeatedSettlesChangeNothing(t *testing.T) {
 		wantReserved(t, a, reserveFor("more", 0, ask("k", 61, 100)), false)
 		wantReserved(t, a, reserveFor("left", 0, ask("k", 60, 100)), true)
 	})
+}
+
+// A call that comes after the origin has forgotten the hold counts it no second time, and is late for ten minutes.
+func TestLateSettlesChangeNothing(t *testing.T) {
+	places(t, func(t *testing.T, a, b *dataplane.Limiter) {
+		wantReserved(t, a, reserveFor("one", 5*time.Second, askDay("k", 60, 100)), true)
+		s, err := a.Settle(t.Context(), "one", 10)
+		wantSettled(t, "settled", s, err, true, false, 10)
+		for i := range 4 {
+			time.Sleep(2 * time.Minute)
+			s, err = b.Settle(t.Context(), "one", 10)
+			wantSettled(t, fmt.Sprint("again ", i), s, err, true, true, 10)
+		}
+		wantReserved(t, a, reserveFor("more", 0, askDay("k", 91, 100)), false)
+		wantReserved(t, a, reserveFor("left", 0, askDay("k", 90, 100)), true)
+	})
+}
+
+// askDay is ask of a window that outlives reservations.
+func askDay(identifier string, cost, limit int64) dataplane.Request {
+	r := ask(identifier, cost, limit)
+	r.Duration = 24 * time.Hour
+	return r
 }
 
 // "A reservation ends at its time to live as fully spent or as returned, by the caller's choice", with nobody there.

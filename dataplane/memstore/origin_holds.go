@@ -91,17 +91,21 @@ func (h *originServers) wordLocked(s *originShard, word *store.Hold, held *cellH
 		return store.HoldAnswer{Total: store.Total{Err: store.ErrHoldUsed}}
 	case known && word.Step == 0:
 		other := was.attempt != word.Attempt
-		if was.step == 0 && other {
+		if was.step == 0 && other && !word.Look {
 			was.attempt = 0
 			held.by[word.ID] = was
 		}
 		return store.HoldAnswer{Granted: true, Late: was.step > 0 || other}
 	case known && word.Step <= was.step:
 		return store.HoldAnswer{Granted: true, Late: true}
+	case !known && word.Known:
+		return store.HoldAnswer{Granted: true, Late: true}
 	case !known && len(held.by) >= store.HoldsMax:
 		return store.HoldAnswer{Total: store.Total{Err: store.ErrHolds}}
 	case word.Step == 0 && !word.Force && !s.fits(word, nowMs):
 		return store.HoldAnswer{}
+	case word.Look:
+		return store.HoldAnswer{Granted: true}
 	}
 	next := hold{step: word.Step, attempt: word.Attempt, cost: word.Cost, after: word.After,
 		endsMs: nowMs + word.TTL.Milliseconds()}
@@ -116,7 +120,7 @@ func (h *originServers) wordLocked(s *originShard, word *store.Hold, held *cellH
 
 // over is true of a hold that has ended and counts nothing, where another attempt asks for it.
 func (h *hold) over(word *store.Hold, nowMs int64) bool {
-	return word.Step == 0 && !word.Undo && !word.Again && word.Attempt != h.attempt &&
+	return word.Step == 0 && !word.Again && word.Attempt != h.attempt &&
 		h.step == 0 && h.cost == 0 && h.endsMs <= nowMs
 }
 

@@ -43,6 +43,11 @@ func TestNoExpiryNoCount(t *testing.T) {
 	if err := claimed.Totals[0].Err; err == nil || errors.Is(err, store.ErrMaybeApplied) || claimed.Added[0] {
 		t.Errorf("claim without the right to set an expiry: %+v", claimed)
 	}
+	held, err := limited.Hold(t.Context(), 0, []store.Hold{{ID: "a", Cell: other, Before: c, Attempt: 1, Cost: 1, Limit: 9,
+		TTL: time.Minute}})
+	if err != nil || held.Answers[0].Granted || held.Answers[0].Total.Err == nil {
+		t.Errorf("hold without the right to set an expiry: %+v, %v", held, err)
+	}
 	if got := read(t, o, c, other); got[0] != 8 || got[1] != 0 {
 		t.Errorf("totals are %v, want 8 and 0", got)
 	}

@@ -64,7 +64,7 @@ func (s *shard) queueHolds(p *pipeline, part *part, holds []store.Hold) *redis.C
 			part.heldKey("holds", before), part.heldKey("ends", before))
 		over := window.Start(h.Cell.Sequence+1, h.Cell.DurationMs())
 		args = append(args, h.ID, h.Step, strconv.FormatUint(h.Attempt, 10), h.Undo, h.Cost, h.After, h.TTL.Milliseconds(),
-			bounded(h.Limit), h.Force, h.Again, over, h.Cell.DurationMs(), s.expiresAtMs(h.Cell, part.keys[i]))
+			bounded(h.Limit), h.Force, h.Again, h.Known, h.Look, over, h.Cell.DurationMs(), s.expiresAtMs(h.Cell, part.keys[i]))
 	}
 	return p.eval(part.bucket, holdScript, []string{part.changesKey}, keys, args)
 }

@@ -15,12 +15,13 @@ var (
 const (
 	// luaHold takes the key of the changes; for each word its cell, the cell before, and the holds and ends of both;
 	// how long ended holds are known, and how many a cell may have; for each word id, step, attempt, undo, cost, after,
-	// time to live, limit, force, again, and of the cell end, duration and expiry. It answers with granted, late, 1
+	// time to live, limit, force, again, known, look, and of the cell end, duration and expiry. It answers with granted, late, 1
 	// if there are too many holds (2: it is another one), used, used before, region and foreign of each, and last with
 	// why cells could not be written.
 	luaHold = `
 local KEEP, MOST = tonumber(ARGV[2]), tonumber(ARGV[3])
-local function text(n) return string.format('%.0f', n) end
+-- text adds 0, since -0 is no integer to the server.
+local function text(n) return string.format('%.0f', n + 0) end
 local function state(holds)
 	local v = redis.call('HMGET', holds, 'c', 'm')
 	return num(v[1]) or 0, num(v[2]) or 0
@@ -39,7 +40,7 @@ end
 local function finish(holds, ends)
 	for _, id in ipairs(redis.call('ZRANGEBYSCORE', ends, '-inf', text(now))) do
 		local step, attempt, cost, after, at = hold(holds, id)
-		if step and at <= now and cost ~= after then
+		if step and cost ~= after then
 			redis.call('HINCRBY', holds, 'c', text(after - cost))
 			store(holds, ends, id, step, attempt, after, after, at)
 		end
@@ -55,16 +56,15 @@ local function used(total, foreign, holds)
 	return math.min(math.max(0, total - m) + c + foreign, MAX)
 end
 local function carried(n, uncovered, duration)
-	if n * uncovered <= MAX then return math.floor(n * uncovered / duration) end
-	return math.floor(n / duration * uncovered)
+	return math.floor(n * uncovered / duration)
 end
 for w = 0, (#KEYS - 2) / 6 - 1 do
-	local i, j, n = 6 * w + 3, 13 * w + 4, #out
+	local i, j, n = 6 * w + 3, 15 * w + 4, #out
 	local key, before, holds, ends, holds2, ends2 = unpack(KEYS, i, i + 5)
 	local id, step, attempt, undo = ARGV[j], tonumber(ARGV[j+1]), ARGV[j+2], ARGV[j+3] == '1'
 	local cost, after, ttl, limit = tonumber(ARGV[j+4]), tonumber(ARGV[j+5]), tonumber(ARGV[j+6]), tonumber(ARGV[j+7])
-	local force, again = ARGV[j+8] == '1', ARGV[j+9] == '1'
-	local over, duration, at = tonumber(ARGV[j+10]), tonumber(ARGV[j+11]), tonumber(ARGV[j+12])
+	local force, again, known, looks = ARGV[j+8] == '1', ARGV[j+9] == '1', ARGV[j+10] == '1', ARGV[j+11] == '1'
+	local over, duration, at = tonumber(ARGV[j+12]), tonumber(ARGV[j+13]), tonumber(ARGV[j+14])
 	local a, r, k, f, l, old = record(key)
 	local b, br, bk, bf = record(before)
 	if not b then b, br, bk, bf = 0, 0, 0, 0 end
@@ -74,7 +74,7 @@ for w = 0, (#KEYS - 2) / 6 - 1 do
 		finish(holds, ends)
 		finish(holds2, ends2)
 		local was, by, counts, left, till = hold(holds, id)
-		if was == 0 and step == 0 and counts == 0 and till <= now and by ~= attempt and not (undo or again) then
+		if was == 0 and step == 0 and counts == 0 and till <= now and by ~= attempt and not again then
 			was, counts = nil, nil
 		end
 		local c, m = state(holds)
@@ -89,15 +89,16 @@ for w = 0, (#KEYS - 2) / 6 - 1 do
 		elseif was == 0 and step == 0 and counts ~= cost and not again then granted, many = 0, 2
 		elseif was and step == 0 then
 			if was > 0 or by ~= attempt then late = 1 end
-			if was == 0 and by ~= attempt then
+			if was == 0 and by ~= attempt and not looks then
 				redis.call('HSET', holds, '=' .. id, '0 0 ' .. text(counts) .. ' ' .. text(left) .. ' ' .. text(till))
 			end
 		elseif was and step <= was then late = 1
+		elseif not was and known then late = 1
 		elseif not was and redis.call('ZCARD', ends) >= MOST then granted, many = 0, 1
 		elseif step == 0 and not force and cost + used(region(a, r, k), f, holds) +
 			carried(used(region(b, br, bk), bf, holds2), math.min(math.max(0, over - now), duration), duration) > limit then
 			granted = 0
-		else
+		elseif not looks then
 			write, c2 = true, c + cost - (counts or 0)
 			if again and not was then m2 = m2 + cost end
 		end
@@ -110,7 +111,6 @@ for w = 0, (#KEYS - 2) / 6 - 1 do
 			store(holds, ends, id, step, attempt, cost, after, now + ttl)
 			redis.call('PEXPIREAT', holds, text(at))
 			redis.call('PEXPIREAT', ends, text(at))
-			if ttl == 0 then finish(holds, ends) end
 		end
 		out[n+1], out[n+2], out[n+3] = granted, late, many
 		out[n+5] = used(region(b, br, bk), bf, holds2)

@@ -82,6 +82,12 @@ type Hold struct {
 	// Again says of a hold which an origin has lost what it was: Cost is in the totals that nodes restore, and is not
 	// added to them.
 	Again bool
+
+	// Known is of a word that may come after the hold was forgotten: it changes a hold that is known, and makes none.
+	Known bool
+
+	// Look is of a Step 0 that only asks: it changes nothing, and is granted if it would be.
+	Look bool
 }
 
 // HoldAnswer is what came of one word.
@@ -89,8 +95,8 @@ type HoldAnswer struct {
 	// Granted is false of a Step 0 that does not fit. All other words are.
 	Granted bool
 
-	// Late is true of a word that has changed nothing since a later one has come, or the cell has expired, and of Step 0
-	// where another Attempt has asked: the hold ends when the first said.
+	// Late is true of a word that has changed nothing since a later one has come, the cell has expired, or Known was set
+	// of a hold that is not known, and of Step 0 where another Attempt has asked: the hold ends when the first said.
 	Late bool
 
 	Used, UsedBefore int64 // what the formula of Hold has for the two cells, the hold itself included once granted

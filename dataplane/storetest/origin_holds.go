@@ -147,6 +147,31 @@ var originHoldTests = map[string]func(*originTest){
 		h.soon("some time has passed", func() bool { return h.Clock(h).Sub(start) > 60*time.Millisecond })
 		h.hold([]store.Hold{first("b", c[0], 1, 100)}, said{false, 100, 100})
 	},
+	"counts are at most CountMax": func(h *originTest) {
+		c := h.cells(1)
+		forced := func(id string) store.Hold {
+			w := first(id, c[0], store.CountMax, 100)
+			w.Force = true
+			return w
+		}
+		h.hold([]store.Hold{forced("a"), forced("b")}, said{true, store.CountMax, store.CountMax},
+			said{true, store.CountMax, store.CountMax})
+		if _, err := h.Tell(h.Context(), h.shard(), []store.Foreign{{Cell: c[0], Count: store.CountMax}}); err != nil {
+			h.Fatal(err)
+		}
+		h.hold([]store.Hold{first("c", c[0], 1, store.CountMax)}, said{false, store.CountMax, store.CountMax})
+		after := c[0]
+		after.Sequence++
+		a := h.hold([]store.Hold{first("d", after, 1, store.CountMax-1), first("e", after, 1, 1000)})
+		if a[0].Granted || a[1].Granted || a[0].UsedBefore != store.CountMax {
+			h.Errorf("%+v", a)
+		}
+	},
+	"one of nothing lowers no limit": func(h *originTest) {
+		c := h.cells(1)
+		h.hold([]store.Hold{first("a", c[0], 0, 5), first("b", c[0], 10, 100)}, said{true, 0, 0}, said{true, 10, 10})
+		wantChanges(h, store.Change{Cell: c[0], Total: 10, Limit: 100})
+	},
 	"Undo ends what one attempt alone has asked for": func(h *originTest) {
 		c := h.cells(1)
 		undo := func(id string, attempt uint64) store.Hold {
@@ -157,6 +182,14 @@ var originHoldTests = map[string]func(*originTest){
 		h.hold([]store.Hold{first("a", c[0], 60, 100), undo("a", 2)}, said{true, 60, 60}, said{true, 60, 60})
 		h.hold([]store.Hold{undo("a", 1), undo("a", 1), second, first("a", c[0], 60, 100), undo("a", 1), undo("a", 2)},
 			said{true, 0, 60}, said{true, 0, 60}, said{true, 60, 60}, said{true, 60, 60}, said{true, 60, 60}, said{true, 60, 60})
+	},
+	"Undo ends holds of nothing, and those beside them": func(h *originTest) {
+		c := h.cells(2)
+		words := []store.Hold{first("a", c[0], 0, 100), first("a", c[1], 60, 100)}
+		h.hold(words, said{true, 0, 0}, said{true, 60, 60})
+		words[0].Undo, words[1].Undo = true, true
+		h.hold(words, said{true, 0, 0}, said{true, 0, 60})
+		h.hold([]store.Hold{first("a", c[0], 5, 100)}, said{true, 5, 5}) // of another cost: none is left
 	},
 	"what has ended at nothing is asked for anew": func(h *originTest) {
 		c := h.cells(1)
@@ -172,6 +205,20 @@ var originHoldTests = map[string]func(*originTest){
 			said{true, 40, 100}, said{true, 100, 100}, said{false, 100, 100})
 		second.Undo = true
 		h.hold([]store.Hold{second}, said{true, 40, 100})
+		again := first("b", c[0], 100, 100)
+		again.Attempt, again.Again, again.Force = 2, true, true
+		settled := next("b", c[0], 2, 0, 0)
+		settled.TTL = 0
+		asked := again
+		asked.Again, asked.Force = false, false
+		h.hold([]store.Hold{settled, again, asked}, said{true, 0, 100}, said{true, 0, 100}, said{true, 0, 100})
+		last := first("d", c[0], 7, 100)
+		last.TTL = time.Millisecond
+		h.hold([]store.Hold{last})
+		h.soon("it has ended", func() bool { return h.hold([]store.Hold{first("e", c[0], 100, 100)})[0].Granted })
+		lost := first("d", c[0], 7, 100)
+		lost.Attempt, lost.Again, lost.Force = 2, true, true
+		h.hold([]store.Hold{lost}, said{true, 100, 100}) // it is known
 	},
 	"another attempt is told that it is not the first": func(h *originTest) {
 		c := h.cells(1)
@@ -216,6 +263,34 @@ var originHoldTests = map[string]func(*originTest){
 			h.Errorf("one more: %+v", a)
 		}
 		h.hold([]store.Hold{next("id-7", c[0], 1, 3, 3)}, said{true, store.HoldsMax + 2, store.HoldsMax + 2})
+	},
+	"Look changes nothing": func(h *originTest) {
+		c := h.cells(1)
+		look := func(id string, cost int64) store.Hold {
+			w := first(id, c[0], cost, 100)
+			w.Attempt, w.Look = 2, true
+			return w
+		}
+		h.hold([]store.Hold{look("a", 100), look("a", 101), first("a", c[0], 60, 100), look("b", 41), look("b", 40)},
+			said{true, 0, 0}, said{false, 0, 0}, said{true, 60, 60}, said{false, 60, 60}, said{true, 60, 60})
+		if a := h.hold([]store.Hold{look("a", 60)}, said{true, 60, 60})[0]; !a.Late {
+			h.Errorf("of another attempt: %+v", a)
+		}
+		undo := first("a", c[0], 60, 100)
+		undo.Undo = true
+		h.hold([]store.Hold{undo}, said{true, 0, 60}) // the other attempt has not asked for it
+	},
+	"a word with Known makes no hold": func(h *originTest) {
+		c := h.cells(1)
+		known := next("a", c[0], 1, 10, 10)
+		known.Known = true
+		if a := h.hold([]store.Hold{known}, said{true, 0, 0})[0]; !a.Late {
+			h.Errorf("late: %+v", a)
+		}
+		a := h.hold([]store.Hold{first("a", c[0], 60, 100), known}, said{true, 60, 60}, said{true, 10, 60})
+		if a[1].Late {
+			h.Errorf("known: %+v", a)
+		}
 	},
 	"one that was lost comes again beside what nodes restore": func(h *originTest) {
 		c := h.cells(1)

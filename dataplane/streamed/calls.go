@@ -15,7 +15,8 @@ import (
 
 // Calls of a meter's goroutine. An error is that of a call that is to be made again.
 
-// step says what was spent and extends the reservation, as far as either is due. What fails is due again.
+// step says what was spent and extends the reservation, or has another take its place, as far as either is due. What
+// fails is due again.
 func (m *Meter) step() {
 	m.saidAt = time.Now()
 	m.look() // what fails is not due before the next share, or tick
@@ -23,7 +24,12 @@ func (m *Meter) step() {
 		if !m.open && m.again(false) != nil {
 			return
 		}
-		if costs := m.look(); m.unsaid(costs) {
+		switch costs := m.look(); {
+		case m.windowOver():
+			if m.roll(costs) != nil {
+				return
+			}
+		case m.unsaid(costs):
 			_, _ = m.say(costs, m.streams.cfg.Reservations.Spend)
 		}
 		if m.open && time.Since(m.extendedAt) >= m.ask.TTL/2 {
@@ -67,6 +73,45 @@ func (m *Meter) say(costs []int64,
 		m.said = costs
 	}
 	return m.open && s.Settled, nil
+}
+
+// windowOver is true when the first of the reservation's windows has ended: what is spent from now on is the next one's.
+func (m *Meter) windowOver() bool {
+	return m.n < rollsMax && !m.windowEnds.IsZero() && !time.Now().Before(m.windowEnds)
+}
+
+// setWindow takes note of when the first of the windows ends in which the reservation was made, by the origin's clock.
+func (m *Meter) setWindow(decisions []dataplane.Decision) {
+	m.windowEnds = time.Time{}
+	var shortest time.Duration
+	for i := range decisions {
+		d := &decisions[i]
+		if ends := d.ResetAt.Add(gapMin); !d.ResetAt.IsZero() && (m.windowEnds.IsZero() || ends.Before(m.windowEnds)) {
+			m.windowEnds, shortest = ends, d.Duration
+		}
+	}
+	if now := time.Now(); !m.windowEnds.IsZero() && !m.windowEnds.After(now) { // the origin's clock is late
+		m.windowEnds = now.Add(max(shortest, m.streams.cfg.Every))
+	}
+}
+
+// next is when the next step is due, unless cost has it made earlier.
+func (m *Meter) next() time.Duration {
+	if left := time.Until(m.windowEnds); m.open && m.n < rollsMax && left > 0 {
+		return min(m.tick, left)
+	}
+	return m.tick
+}
+
+// roll settles the reservation, so that another takes its place.
+func (m *Meter) roll(costs []int64) error {
+	s, err := m.call(func(ctx context.Context) (dataplane.Settlement, error) {
+		return m.streams.cfg.Reservations.Settle(ctx, m.id, costs...)
+	})
+	if err == nil && m.open && len(s.Spent) == len(costs) {
+		m.over(s.Spent, true)
+	}
+	return err
 }
 
 func (m *Meter) extend() {
@@ -163,6 +208,7 @@ func (m *Meter) reserve(costs []int64, limit int64) (bool, error) {
 		return false, got.Err
 	}
 	m.id, m.open, m.held, m.said, m.extendedAt = r.ID, true, slices.Clone(costs), make([]int64, len(costs)), began
+	m.setWindow(got.Decisions)
 	return true, nil
 }
 

@@ -38,10 +38,11 @@ type Meter struct {
 	counted    []int64 // by reservations that have ended
 	extendedAt time.Time
 	saidAt     time.Time
+	windowEnds time.Time // zero: it is not known
 	tick       time.Duration
 }
 
-func newMeter(ctx context.Context, s *Streams, r dataplane.ReserveRequest) *Meter {
+func newMeter(ctx context.Context, s *Streams, r dataplane.ReserveRequest, decisions []dataplane.Decision) *Meter {
 	n := len(r.Requests)
 	r.Requests = slices.Clone(r.Requests)
 	m := &Meter{streams: s, ask: r, ctx: context.WithoutCancel(ctx), ceiling: make([]int64, n),
@@ -57,6 +58,7 @@ func newMeter(ctx context.Context, s *Streams, r dataplane.ReserveRequest) *Mete
 		}
 	}
 	m.held = m.ceiling
+	m.setWindow(decisions)
 	return m
 }
 
@@ -145,7 +147,7 @@ func (m *Meter) Wait(ctx context.Context) error {
 func (m *Meter) run() {
 	defer m.streams.leave()
 	defer close(m.ready)
-	timer := time.NewTimer(m.tick)
+	timer := time.NewTimer(m.next())
 	defer timer.Stop()
 	for {
 		select {
@@ -163,6 +165,6 @@ func (m *Meter) run() {
 		case <-timer.C:
 		}
 		m.step()
-		timer.Reset(m.tick)
+		timer.Reset(m.next())
 	}
 }

@@ -21,6 +21,9 @@
 // with a context that the end of the request does not cancel. It makes one at a time: when a share of the ceiling was
 // spent, each Every, and never more often than ten times a second.
 //
+// What is spent counts in the window in which it is said. So when the first of the requests' windows has ended, the
+// reservation is settled, and another one is made of what is left of the ceiling, up to 900 times in a stream.
+//
 // A reservation that has ended all the same, because the process stood still or the origin was away for longer than its
 // time to live, is made again, and the meter settles there what it was too late to settle here. So what was reported is
 // counted, as long as the process lives and the origin answers within Config.Within of the stream's end. If the process
@@ -59,6 +62,7 @@ const (
 	MetersMax = dataplane.ReservationsMax
 
 	againMax = 999 // reservations that take the place of one
+	rollsMax = 900 // of them, those because a window has ended
 	callMax  = 5 * time.Second
 	gapMin   = 100 * time.Millisecond // between calls because of cost
 	retryMin = 100 * time.Millisecond
@@ -153,7 +157,7 @@ func (s *Streams) Begin(ctx context.Context, r dataplane.ReserveRequest) (*Meter
 		s.leave()
 		return nil, got
 	}
-	m := newMeter(ctx, s, r)
+	m := newMeter(ctx, s, r, got.Decisions)
 	go m.run()
 	return m, got
 }

@@ -268,6 +268,40 @@ func TestOthersSeeAStreamGoOn(t *testing.T) {
 	})
 }
 
+// "What is spent counts in the window in which it is said": a stream that outlasts its window is limited in the next.
+func TestAStreamThatOutlastsItsWindowIsCounted(t *testing.T) {
+	for _, ceiling := range []int64{10, 1000} {
+		at(t, func(t *testing.T, _ *memstore.Origin, a, b *dataplane.Limiter) {
+			s := metered(t, a, nil)
+			ask := func(cost int64) dataplane.Request {
+				r := tokens("org", cost, 10_000)
+				r.Duration = time.Minute
+				return r
+			}
+			m := begin(t, s, 0, ask(ceiling))
+			for i := range int64(300) {
+				m.Spent(2)
+				time.Sleep(time.Second)
+				if i < 60 || i%30 != 29 {
+					continue
+				}
+				got := b.ReserveAll(t.Context(), dataplane.ReserveRequest{Requests: []dataplane.Request{ask(0)}})
+				counted, rest := 10_000-got.Decisions[0].Remaining, max(0, ceiling-2*i)
+				if counted < 110 || counted > 130+rest {
+					t.Errorf("after %d s %d are counted: 120 a minute, and %d are left of the ceiling", i+1, counted, rest)
+				}
+			}
+			m.End()
+			if err := m.Wait(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if err := s.Stop(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // "A reservation that has ended all the same … is made again, and the meter settles there what it was too late to
 // settle here."
 func TestAReservationThatEndedInAPauseIsCounted(t *testing.T) {

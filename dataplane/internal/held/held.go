@@ -31,6 +31,7 @@ type Record struct {
 	EndsMs   int64  `json:"ends_ms"` // Unix ms
 	Settled  bool   `json:"settled,omitempty"`
 	MadeBy   uint64 `json:"made_by"` // the attempt
+	New      bool   `json:"-"`       // its id was drawn: nothing is reserved under it yet
 }
 
 // Item is its part of one key.
@@ -150,6 +151,17 @@ func (r *Record) Same(other *Record) bool {
 		}
 	}
 	return true
+}
+
+// unlike are those of words, one for each item of a request that was made again, which ask for holds that the reservation
+// does not have: it was made in another cell, or passes over a limit.
+func (r *Record) unlike(words []store.Hold) (some []store.Hold) {
+	for i := range words {
+		if it := &r.Items[i]; it.Shadowed || it.Cell() != words[i].Cell {
+			some = append(some, words[i])
+		}
+	}
+	return some
 }
 
 // Open is true while it can be settled, extended and told of.

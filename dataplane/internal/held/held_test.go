@@ -157,7 +157,7 @@ func TestReservationsAreBoundedInBytes(t *testing.T) {
 	n := 0
 	for ; ; n++ {
 		id := strconv.Itoa(n)
-		k := there.keep(store.Note{ID: id, Version: 1}, long)
+		k := there.keep(store.Note{ID: id, Version: 1}, long, 0)
 		_, err := here.Reserve(id, long, none)
 		if err == nil != (k != nil) || err == nil == there.Full() && (n+1)*long.bytes() < BytesMax {
 			t.Fatalf("%d: %v, %v, full %v", n, err, k, there.Full())
@@ -172,7 +172,7 @@ func TestReservationsAreBoundedInBytes(t *testing.T) {
 	settled, _ := settle(long, nowMs)
 	for i := range n {
 		id := strconv.Itoa(i)
-		if k := there.keep(store.Note{ID: id, Version: 2}, settled); k == nil {
+		if k := there.keep(store.Note{ID: id, Version: 2}, settled, 0); k == nil {
 			t.Errorf("no room for a change of %s", id)
 		}
 		if _, late, err := here.Find(id).Change(settle); late || err != nil {

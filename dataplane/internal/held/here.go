@@ -5,8 +5,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/weirhq/weir/dataplane/store"
 )
 
 // Here are the reservations of one process.
@@ -192,7 +190,7 @@ func (o *Own) end() {
 		o.count(true)
 	}
 	o.ended = true
-	o.timer.Reset(store.HoldKeptFor)
+	o.timer.Reset(noteKept)
 	o.over.Store(true)
 }
 

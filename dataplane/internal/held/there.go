@@ -23,6 +23,7 @@ const (
 	noteKept  = 10 * time.Minute // after a reservation's end: who settles later is told so
 	triesMost = 10               // of those that change it at once one is next
 	tellMax   = 1000             // reservations that a turn tells an origin of
+	knownFor  = 10 * time.Second // before it is forgotten a hold is taken to be known
 )
 
 var (
@@ -72,10 +73,17 @@ const (
 
 // kept is what this node has said last of a reservation.
 type kept struct {
-	note   store.Note
-	record *Record
-	unsaid bool // the origin has not heard what it means for the holds
-	bytes  int
+	note    store.Note
+	record  *Record
+	bytes   int
+	freshMs int64 // when this node stored the version, in Unix ms; 0 if it found it stored
+	unsaid  bool  // the origin has not heard what it means for the holds
+	lost    bool  // the origin may have lost the reservation
+}
+
+// fresh is true as long as the origin knows of the hold that a version has settled.
+func (k *kept) fresh(nowMs int64) bool {
+	return nowMs < k.freshMs+(store.HoldKeptFor-knownFor).Milliseconds()
 }
 
 // Change is a call about a reservation: it returns what it makes of it, nil for no change.
@@ -117,6 +125,17 @@ func (s *There) Reserve(ctx context.Context, id string, r *Record,
 			return r, false, err
 		}
 	}
+	if several(words) { // what is held of one of them counts, also if another is refused
+		answers, err := s.look(ctx, words)
+		if err != nil {
+			return r, false, Away{err}
+		}
+		if ok, err := judge(answers, true); err != nil {
+			return r, false, err
+		} else if !ok {
+			return s.again(ctx, id, r, words, answers, judge)
+		}
+	}
 	answers, err := s.say(ctx, words)
 	if err != nil {
 		s.undo(ctx, words)
@@ -124,7 +143,9 @@ func (s *There) Reserve(ctx context.Context, id string, r *Record,
 	}
 	if ok, err = judge(answers, true); !ok || err != nil {
 		s.undo(ctx, words)
-		s.refused(words, answers)
+		if err == nil {
+			return s.again(ctx, id, r, words, answers, judge)
+		}
 		return r, false, err
 	}
 	note := store.Note{ID: id, Version: 1, Text: r.Text(), TTL: s.keepFor(r)}
@@ -135,7 +156,7 @@ func (s *There) Reserve(ctx context.Context, id string, r *Record,
 		return r, false, Away{err}
 	case stored:
 		made = true
-		s.keep(note, r)
+		s.keep(note, r, s.NowMs())
 		s.renew(ctx, id, answers)
 		return r, true, nil
 	}
@@ -146,8 +167,33 @@ func (s *There) Reserve(ctx context.Context, id string, r *Record,
 	}
 	if !was.Open(now.Now.UnixMilli()) {
 		s.undo(ctx, words) // where the origin has forgotten the holds
+	} else {
+		s.undo(ctx, was.unlike(words))
 	}
 	return was, true, nil
+}
+
+// again is called where words were refused. It looks whether the same is reserved already, in an earlier cell for
+// instance, unless the id was just drawn.
+func (s *There) again(ctx context.Context, id string, r *Record, words []store.Hold, answers []store.HoldAnswer,
+	judge func([]store.HoldAnswer, bool) (bool, error)) (is *Record, ok bool, err error) {
+	s.refused(words, answers)
+	if r.New {
+		return r, false, nil
+	}
+	now, _, err := s.note(ctx, store.Note{ID: id})
+	if err != nil || now.Version == 0 {
+		return r, false, nil // as far as the origin says
+	}
+	was, err := Parse(now.Text)
+	if err != nil || !was.Same(r) {
+		return r, false, ErrUsed
+	}
+	for i := range answers {
+		answers[i].Granted = true
+	}
+	ok, err = judge(answers, true)
+	return was, ok, err
 }
 
 // renew has holds that another attempt asked for, whose maker has died over the note, end with this reservation.
@@ -189,7 +235,7 @@ func (s *There) Change(ctx context.Context, id string, by Change) (r *Record, la
 		if late := !r.Open(now.Now.UnixMilli()); stored || late {
 			s.Stats.changed(r, stored)
 			if r.Settled || !late {
-				s.follow(ctx, now, r)
+				s.follow(ctx, now, r, stored)
 			}
 			return r, late && !stored, nil
 		}
@@ -202,10 +248,19 @@ func (s *There) Change(ctx context.Context, id string, by Change) (r *Record, la
 	return nil, false, fmt.Errorf("dataplane: reservation %q is changed by too many at once", id)
 }
 
-// follow says what a stored version means for the holds; if the origin does not hear it, Tell does.
-func (s *There) follow(ctx context.Context, note store.Note, r *Record) {
-	k := s.keep(note, r)
-	if _, err := s.say(ctx, r.Words(note.ID, note.Version, s.NowMs())); err != nil && k != nil {
+// follow says what a stored version means for the holds; if the origin does not hear it, Tell does. Who finds a version
+// that was stored before does not know whether the origin has heard of it, and has forgotten the holds since.
+func (s *There) follow(ctx context.Context, note store.Note, r *Record, stored bool) {
+	nowMs, freshMs := s.NowMs(), int64(0)
+	if stored {
+		freshMs = nowMs
+	}
+	k := s.keep(note, r, freshMs)
+	words := r.Words(note.ID, note.Version, nowMs)
+	for i := range words {
+		words[i].Known = !stored
+	}
+	if _, err := s.say(ctx, words); err != nil && k != nil {
 		s.mu.Lock()
 		k.unsaid = true
 		s.mu.Unlock()
@@ -213,7 +268,7 @@ func (s *There) follow(ctx context.Context, note store.Note, r *Record) {
 }
 
 // keep remembers a version of a reservation until it ends. Without room, what the origin loses of it is lost.
-func (s *There) keep(note store.Note, r *Record) *kept {
+func (s *There) keep(note store.Note, r *Record, freshMs int64) *kept {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	was := s.kept[note.ID]
@@ -225,7 +280,7 @@ func (s *There) keep(note store.Note, r *Record) *kept {
 	case s.kept == nil:
 		s.kept = make(map[string]*kept)
 	}
-	k := &kept{note: note, record: r, bytes: r.bytes()}
+	k := &kept{note: note, record: r, bytes: r.bytes(), freshMs: freshMs}
 	if s.room.bytes += k.bytes; was != nil {
 		s.room.bytes -= was.bytes
 	}
@@ -247,7 +302,7 @@ func (s *There) Tell(ctx context.Context) error {
 			return err
 		}
 		s.mu.Lock()
-		k.unsaid = false
+		k.unsaid, k.lost = false, false
 		s.mu.Unlock()
 	}
 	return nil
@@ -260,9 +315,16 @@ func (s *There) tell(ctx context.Context, k *kept) error {
 	if err != nil || now.Version != note.Version {
 		return err // of a later version another node tells
 	}
-	words := k.record.Words(note.ID, note.Version, s.NowMs())
+	s.mu.Lock()
+	unsaid, lost := k.unsaid, k.lost
+	s.mu.Unlock()
+	if k.record.Settled && !unsaid {
+		return nil // the totals that nodes restore have it, and a part that has lost nothing may have forgotten its holds
+	}
+	nowMs := s.NowMs()
+	words, again := k.record.Words(note.ID, note.Version, nowMs), lost || !k.record.Settled || k.fresh(nowMs)
 	for i := range words {
-		words[i].Again, words[i].Force = true, true
+		words[i].Again, words[i].Force, words[i].Known = again, again, !again
 	}
 	_, err = s.say(ctx, words)
 	return err
@@ -274,11 +336,12 @@ func (s *There) untold() (some []*kept) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id, k := range s.kept {
-		k.unsaid = k.unsaid || s.lost
+		k.lost = k.lost || s.lost
+		tell := k.unsaid || k.lost
 		switch over := nowMs - k.record.EndsMs; {
-		case over >= 0 && !k.unsaid, over >= store.HoldKeptFor.Milliseconds():
+		case over >= 0 && !tell, over >= store.HoldKeptFor.Milliseconds():
 			s.forget(id, k)
-		case k.unsaid && len(some) < tellMax:
+		case tell && len(some) < tellMax:
 			some = append(some, k)
 		}
 	}
@@ -308,6 +371,26 @@ func (s *There) note(ctx context.Context, note store.Note) (now store.Note, stor
 		return store.Reply{Now: now.Now}, err
 	})
 	return now, stored, err
+}
+
+// several is true of words about more than one cell.
+func several(words []store.Hold) bool {
+	return slices.ContainsFunc(words, func(w store.Hold) bool { return w.Cell != words[0].Cell })
+}
+
+// look asks what would be answered to words.
+func (s *There) look(ctx context.Context, words []store.Hold) ([]store.HoldAnswer, error) {
+	looks := slices.Clone(words)
+	for i := range looks {
+		looks[i].Look = true
+	}
+	answers, err := s.say(ctx, looks)
+	for i := range answers {
+		if a := &answers[i]; a.Granted && !a.Late {
+			a.Used += words[i].Cost
+		}
+	}
+	return answers, err
 }
 
 // undo takes back words that asked for holds, as far as the origin hears it; the rest ends by itself.
