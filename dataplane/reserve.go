@@ -255,8 +255,8 @@ func (l *Limiter) resolveAll(requests []Request) ([]ask, error) {
 func (l *Limiter) recordOf(r *ReserveRequest, asks []ask) *held.Record {
 	nowMs := l.nowMs()
 	rec := &held.Record{New: r.ID == "", Returned: r.Returned, Holder: r.Holder, MadeMs: nowMs,
-		EndsMs: nowMs + cmp.Or(r.TTL, reservationTTL).Milliseconds(),
-		MadeBy: rand.Uint64() | 1, Items: make([]held.Item, len(asks))}
+		EndsMs: nowMs + cmp.Or(r.TTL, reservationTTL).Milliseconds(), MadeBy: rand.Uint64() | 1,
+		Items: make([]held.Item, len(asks))}
 	for i := range asks {
 		q := &asks[i]
 		it := held.Item{Workspace: q.Workspace, Namespace: q.Namespace, Identifier: q.Identifier,

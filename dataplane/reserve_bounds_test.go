@@ -132,7 +132,8 @@ func TestAnEndedReservationAskedForAgainHoldsNothing(t *testing.T) {
 	})
 }
 
-// "Who asks again with the same ID has one reservation", in the next window too, whether there is room for another or not.
+// "Who asks again with the same ID has one reservation", in the next window too, whether there is room for
+// another or not.
 func TestAReservationAskedForInTheNextWindowIsOne(t *testing.T) {
 	for _, cost := range []int64{30, 60} {
 		places(t, func(t *testing.T, a, b *dataplane.Limiter) {
@@ -299,7 +300,8 @@ func TestWhatAnotherPartLosesIsCountedOnce(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		for i := range 10 {
 			key := fmt.Sprint("k", i)
-			if cell := (window.Key{Workspace: "acme", Namespace: "api", Identifier: key, Duration: 24 * time.Hour}); origin.ShardOf(&cell) == 1 {
+			counts := window.Key{Workspace: "acme", Namespace: "api", Identifier: key, Duration: 24 * time.Hour}
+			if origin.ShardOf(&counts) == 1 {
 				wantReserved(t, nodes[1], reserveFor("more"+key, 0, askDay(key, 56, 100)), false)
 				wantReserved(t, nodes[1], reserveFor("left"+key, 0, askDay(key, 55, 100)), true)
 			}

@@ -124,8 +124,9 @@ func (w *twins) hold() {
 	word := store.Hold{ID: rapid.SampledFrom([]string{"a", "b", "c"}).Draw(w.T, "id"), Cell: w.cells[c],
 		Before: w.cells[c-1], Step: max(0, rapid.Int64Range(-2, 3).Draw(w.T, "step")),
 		Attempt: rapid.Uint64Range(1, 2).Draw(w.T, "attempt"), Cost: cost, TTL: w.ttl(),
-		After: rapid.Int64Range(0, cost).Draw(w.T, "after"), Limit: rapid.SampledFrom([]int64{0, 50, 100, 200}).Draw(w.T, "limit"),
-		Undo: w.often("undo", 6), Force: w.often("force", 6), Again: w.often("again", 6), Known: w.often("known", 6),
+		After: rapid.Int64Range(0, cost).Draw(w.T, "after"),
+		Limit: rapid.SampledFrom([]int64{0, 50, 100, 200}).Draw(w.T, "limit"),
+		Undo:  w.often("undo", 6), Force: w.often("force", 6), Again: w.often("again", 6), Known: w.often("known", 6),
 		Look: w.often("look", 6)}
 	if w.often("nothing", 4) {
 		word.Cost = 0
@@ -301,7 +302,8 @@ func TestForgottenHoldsMakeRoom(t *testing.T) {
 	before.Sequence--
 	holds := make([]store.Hold, store.HoldsMax)
 	for i := range holds {
-		holds[i] = store.Hold{ID: fmt.Sprint(i), Cell: cell, Before: before, Attempt: 1, Cost: 1, Limit: 1 << 20, TTL: time.Hour}
+		holds[i] = store.Hold{ID: fmt.Sprint(i), Cell: cell, Before: before, Attempt: 1, Cost: 1, Limit: 1 << 20,
+			TTL: time.Hour}
 	}
 	fill := func(what string, wants error) {
 		t.Helper()
@@ -322,7 +324,8 @@ func TestForgottenHoldsMakeRoom(t *testing.T) {
 		holds[i].ID = fmt.Sprint("more", i)
 	}
 	fill("as many more", store.ErrHolds)
-	if err := raw.Eval(t.Context(), passScript, nil, (time.Hour + time.Second).Milliseconds()).Err(); !errors.Is(err, redis.Nil) {
+	ended := (time.Hour + time.Second).Milliseconds()
+	if err := raw.Eval(t.Context(), passScript, nil, ended).Err(); !errors.Is(err, redis.Nil) {
 		t.Fatal(err)
 	}
 	fill("when the first have ended", store.ErrHolds)
@@ -341,8 +344,8 @@ func TestJunkBeforeAHoldCountsNothing(t *testing.T) {
 	command(t, raw, "HSET", real.Key(before), "a", "x")
 	cell := before
 	cell.Sequence++
-	reply, err := real.Hold(t.Context(), 0, []store.Hold{{ID: "a", Cell: cell, Before: before, Attempt: 1, Cost: 5, Limit: 5,
-		TTL: time.Hour}})
+	word := store.Hold{ID: "a", Cell: cell, Before: before, Attempt: 1, Cost: 5, Limit: 5, TTL: time.Hour}
+	reply, err := real.Hold(t.Context(), 0, []store.Hold{word})
 	if err != nil || !reply.Answers[0].Granted || reply.Answers[0].UsedBefore != 0 {
 		t.Errorf("%+v: %v", reply, err)
 	}

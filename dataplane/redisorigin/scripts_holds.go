@@ -15,9 +15,9 @@ var (
 const (
 	// luaHold takes the key of the changes; for each word its cell, the cell before, and the holds and ends of both;
 	// how long ended holds are known, and how many a cell may have; for each word id, step, attempt, undo, cost, after,
-	// time to live, limit, force, again, known, look, and of the cell end, duration and expiry. It answers with granted, late, 1
-	// if there are too many holds (2: it is another one), used, used before, region and foreign of each, and last with
-	// why cells could not be written.
+	// time to live, limit, force, again, known, look, and of the cell end, duration and expiry. It answers with granted,
+	// late, 1 if there are too many holds (2: it is another one), used, used before, region and foreign of each, and last
+	// with why cells could not be written.
 	luaHold = `
 local KEEP, MOST = tonumber(ARGV[2]), tonumber(ARGV[3])
 -- text adds 0, since -0 is no integer to the server.

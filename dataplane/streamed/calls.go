@@ -75,7 +75,8 @@ func (m *Meter) say(costs []int64,
 	return m.open && s.Settled, nil
 }
 
-// windowOver is true when the first of the reservation's windows has ended: what is spent from now on is the next one's.
+// windowOver is true when the first of the reservation's windows has ended: what is spent from now on is the next
+// one's.
 func (m *Meter) windowOver() bool {
 	return m.n < rollsMax && !m.windowEnds.IsZero() && !time.Now().Before(m.windowEnds)
 }

@@ -153,8 +153,8 @@ func (r *Record) Same(other *Record) bool {
 	return true
 }
 
-// unlike are those of words, one for each item of a request that was made again, which ask for holds that the reservation
-// does not have: it was made in another cell, or passes over a limit.
+// unlike are those of words, one for each item of a request that was made again, which ask for holds that the
+// reservation does not have: it was made in another cell, or passes over a limit.
 func (r *Record) unlike(words []store.Hold) (some []store.Hold) {
 	for i := range words {
 		if it := &r.Items[i]; it.Shadowed || it.Cell() != words[i].Cell {
