@@ -134,6 +134,11 @@ func (l *Limiter) reserveThere(ctx context.Context, asks []ask, rec *held.Record
 		}
 		return ok, nil
 	})
+	for i := range out.Decisions {
+		if d := &out.Decisions[i]; ok && !d.Allowed { // it was made before
+			d.Allowed, d.RetryAfter = true, 0
+		}
+	}
 	if out.Allowed = ok; ok {
 		out.EndsAt = time.UnixMilli(is.EndsMs)
 	}

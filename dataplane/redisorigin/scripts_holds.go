@@ -9,7 +9,7 @@ var (
 //
 //	c    what all of them count, those that have ended included
 //	m    the largest c so far, which the cell's a has in it
-//	=id  step, attempt, cost, after and end of one
+//	=id  step, attempts, cost, after and end of one
 //
 // and a set of ids, by when they end, and then by when they are forgotten.
 const (
@@ -28,7 +28,7 @@ end
 local function hold(holds, id)
 	local v = redis.call('HGET', holds, '=' .. id)
 	if not v then return end
-	local step, attempt, cost, after, ends = string.match(v, '^(%d+) (%d+) (%d+) (%d+) (%d+)$')
+	local step, attempt, cost, after, ends = string.match(v, '^(%d+) ([%d,]+) (%d+) (%d+) (%d+)$')
 	return tonumber(step), attempt, tonumber(cost), tonumber(after), tonumber(ends)
 end
 local function store(holds, ends, id, step, attempt, cost, after, at)
@@ -49,6 +49,15 @@ local function finish(holds, ends)
 			redis.call('ZREM', ends, id)
 		end
 	end
+end
+-- has tells whether an attempt is one of some, and without is all others.
+local function has(by, attempt) return string.find(',' .. by .. ',', ',' .. attempt .. ',', 1, true) ~= nil end
+local function without(by, attempt)
+	local left = {}
+	for other in string.gmatch(by, '%d+') do
+		if other ~= attempt then left[#left+1] = other end
+	end
+	return table.concat(left, ',')
 end
 local function used(total, foreign, holds)
 	local c, m = state(holds)
@@ -74,14 +83,16 @@ for w = 0, (#KEYS - 2) / 6 - 1 do
 		finish(holds, ends)
 		finish(holds2, ends2)
 		local was, by, counts, left, till = hold(holds, id)
-		if was == 0 and step == 0 and counts == 0 and till <= now and by ~= attempt and not (undo or again) then
+		if was == 0 and step == 0 and counts == 0 and till <= now and not has(by, attempt) and not (undo or again) then
 			was, counts = nil, nil
 		end
 		local c, m = state(holds)
 		local write, c2, m2 = false, c, m
 		if at <= now then granted, late = 0, 1
 		elseif undo then
-			if was == 0 and by == attempt then
+			local others = was == 0 and has(by, attempt) and without(by, attempt)
+			if others and others ~= '' then store(holds, ends, id, 0, others, counts, left, till)
+			elseif others then
 				redis.call('HINCRBY', holds, 'c', text(-counts))
 				redis.call('HDEL', holds, '=' .. id)
 				redis.call('ZREM', ends, id)
@@ -89,10 +100,8 @@ for w = 0, (#KEYS - 2) / 6 - 1 do
 		elseif was == 0 and step == 0 and counts ~= cost and not again then granted, many = 0, 2
 		elseif was and step == 0 then
 			if was > 0 or by ~= attempt then late = 1 end
-			if was == 0 and by ~= attempt then
-				redis.call('HSET', holds, '=' .. id, '0 0 ' .. text(counts) .. ' ' .. text(left) .. ' ' .. text(till))
-			end
-		elseif was and step <= was then late = 1
+			if was == 0 and not has(by, attempt) then store(holds, ends, id, 0, by .. ',' .. attempt, counts, left, till) end
+		elseif was and step <= was or not was and step > 0 and not again then late = 1
 		elseif not was and redis.call('ZCARD', ends) >= MOST then granted, many = 0, 1
 		elseif step == 0 and not force and cost + used(region(a, r, k), f, holds) +
 			carried(used(region(b, br, bk), bf, holds2), math.min(math.max(0, over - now), duration), duration) > limit then

@@ -147,7 +147,7 @@ var originHoldTests = map[string]func(*originTest){
 		h.soon("some time has passed", func() bool { return h.Clock(h).Sub(start) > 60*time.Millisecond })
 		h.hold([]store.Hold{first("b", c[0], 1, 100)}, said{false, 100, 100})
 	},
-	"Undo ends what one attempt alone has asked for": func(h *originTest) {
+	"Undo ends what no other attempt has asked for": func(h *originTest) {
 		c := h.cells(1)
 		undo := func(id string, attempt uint64) store.Hold {
 			return store.Hold{ID: id, Cell: c[0], Before: before(c[0]), Attempt: attempt, Undo: true}
@@ -155,8 +155,17 @@ var originHoldTests = map[string]func(*originTest){
 		second := first("a", c[0], 60, 100)
 		second.Attempt = 2
 		h.hold([]store.Hold{first("a", c[0], 60, 100), undo("a", 2)}, said{true, 60, 60}, said{true, 60, 60})
-		h.hold([]store.Hold{undo("a", 1), undo("a", 1), second, first("a", c[0], 60, 100), undo("a", 1), undo("a", 2)},
+		h.hold([]store.Hold{undo("a", 1), undo("a", 1), second, first("a", c[0], 60, 100), undo("a", 1), undo("a", 1)},
 			said{true, 0, 60}, said{true, 0, 60}, said{true, 60, 60}, said{true, 60, 60}, said{true, 60, 60}, said{true, 60, 60})
+		h.hold([]store.Hold{undo("a", 2), second, next("a", c[0], 1, 7, 7), undo("a", 2)},
+			said{true, 0, 60}, said{true, 60, 60}, said{true, 7, 60}, said{true, 7, 60})
+	},
+	"a later word about a hold that is not known changes nothing": func(h *originTest) {
+		c := h.cells(1)
+		h.hold([]store.Hold{first("a", c[0], 60, 100)}, said{true, 60, 60})
+		if a := h.hold([]store.Hold{next("b", c[0], 1, 9, 9)}, said{true, 60, 60}); !a[0].Late {
+			h.Errorf("%+v", a)
+		}
 	},
 	"what has ended at nothing is asked for anew": func(h *originTest) {
 		c := h.cells(1)

@@ -121,6 +121,18 @@ func (r *Record) Same(other *Record) bool {
 	return true
 }
 
+// others are those of some words that are about none of the record's holds.
+func (r *Record) others(words []store.Hold) (others []store.Hold) {
+	for i := range words {
+		w := &words[i]
+		own := func(it Item) bool { return it.Cell() == w.Cell }
+		if !slices.ContainsFunc(r.Items, own) {
+			others = append(others, *w)
+		}
+	}
+	return others
+}
+
 // Open is true while it can be settled, extended and told of.
 func (r *Record) Open(nowMs int64) bool { return !r.Settled && nowMs < r.EndsMs }
 

@@ -98,6 +98,9 @@ func (s *There) Reserve(ctx context.Context, id string, r *Record,
 	}
 	if ok, err = judge(answers); !ok || err != nil {
 		s.undo(ctx, words)
+		if was := s.made(ctx, id, r); was != nil && err == nil {
+			return was, true, nil
+		}
 		return r, false, err
 	}
 	note := store.Note{ID: id, Version: 1, Text: r.Text(), TTL: s.keepFor(r)}
@@ -117,10 +120,24 @@ func (s *There) Reserve(ctx context.Context, id string, r *Record,
 		s.undo(ctx, words)
 		return r, false, ErrUsed
 	}
-	if !was.Open(now.Now.UnixMilli()) {
-		s.undo(ctx, words) // where the origin has forgotten the holds
+	if was.Open(now.Now.UnixMilli()) {
+		words = was.others(words) // else the origin may have forgotten the holds
 	}
+	s.undo(ctx, words)
 	return was, true, nil
+}
+
+// made is the reservation that a request has made before, in a cell that is over now: in the current one there may be
+// no room for it.
+func (s *There) made(ctx context.Context, id string, r *Record) *Record {
+	now, _, err := s.note(ctx, store.Note{ID: id})
+	if err != nil || now.Version == 0 {
+		return nil
+	}
+	if was, err := Parse(now.Text); err == nil && was.Same(r) {
+		return was
+	}
+	return nil
 }
 
 // renew has holds that another attempt asked for, whose maker has died over the note, end with this reservation.
@@ -161,8 +178,8 @@ func (s *There) Change(ctx context.Context, id string, by Change) (r *Record, la
 		}
 		if late := !r.Open(now.Now.UnixMilli()); stored || late {
 			s.Stats.changed(r, stored)
-			if r.Settled || !late {
-				s.follow(ctx, now, r)
+			if r.Settled || stored || !late { // what is stored counts, also if it ended meanwhile
+				s.follow(ctx, now, r, stored)
 			}
 			return r, late && !stored, nil
 		}
@@ -175,10 +192,12 @@ func (s *There) Change(ctx context.Context, id string, by Change) (r *Record, la
 	return nil, false, fmt.Errorf("dataplane: reservation %q is changed by too many at once", id)
 }
 
-// follow says what a stored version means for the holds; if the origin does not hear it, Tell does.
-func (s *There) follow(ctx context.Context, note store.Note, r *Record) {
+// follow says what a stored version means for the holds; if the origin does not hear it, or has lost them, Tell does.
+func (s *There) follow(ctx context.Context, note store.Note, r *Record, stored bool) {
 	k := s.keep(note, r)
-	if _, err := s.say(ctx, r.Words(note.ID, note.Version, s.NowMs())); err != nil && k != nil {
+	answers, err := s.say(ctx, r.Words(note.ID, note.Version, s.NowMs()))
+	late := stored && slices.ContainsFunc(answers, func(a store.HoldAnswer) bool { return a.Late })
+	if (err != nil || late) && k != nil {
 		s.mu.Lock()
 		k.unsaid = true
 		s.mu.Unlock()
@@ -282,6 +301,9 @@ func (s *There) note(ctx context.Context, note store.Note) (now store.Note, stor
 
 // undo takes back words that asked for holds, as far as the origin hears it; the rest ends by itself.
 func (s *There) undo(ctx context.Context, words []store.Hold) {
+	if len(words) == 0 {
+		return
+	}
 	undone := make([]store.Hold, len(words))
 	for i := range words {
 		undone[i] = words[i]

@@ -423,6 +423,9 @@ func (g *reservations) bounds(r *reservation, item int, cell window.Cell) (low, 
 		}
 		if in && g.strays(a) {
 			stray = max(stray, cost)
+			if r.acked == nil {
+				stray = max(stray, r.most[item])
+			}
 		}
 	}
 	if !main || r.acked == nil {
