@@ -30,6 +30,9 @@ func (p *Plan) held(span time.Duration) {
 	}
 	if leases {
 		d.leases(p, span)
+		if d.IntN(2) == 0 {
+			d.contest(p, span)
+		}
 	}
 	if before == len(p.Steps) {
 		return
@@ -168,6 +171,25 @@ func (d drawer) leases(p *Plan, span time.Duration) {
 				p.Steps = append(p.Steps, next)
 			}
 		}
+	}
+}
+
+// contest draws a holder, whose node is harmed, or its origin, and others who want its lease.
+func (d drawer) contest(p *Plan, span time.Duration) {
+	key := d.IntN(len(p.Fleet.Slots))
+	ttl := p.Fleet.Slots[key].TTL
+	holder := Step{At: d.between(0, span), Do: Acquire, ID: p.nextID(), Key: key, After: d.between(ttl, 3*ttl)}
+	holder.Region, holder.Node = d.place(p.Fleet)
+	harm := holder
+	harm.Do = []Verb{Cut, Cut, Refuse, Wipe, Wipe, Kill}[d.IntN(6)]
+	harm.At, harm.After = holder.At+d.between(20*time.Millisecond, ttl), d.between(ttl, 3*ttl)
+	p.Steps = append(p.Steps, holder, harm)
+	for range 2 + d.IntN(6) {
+		next := holder
+		next.Do, next.ID = []Verb{Acquire, Token}[d.IntN(2)], p.nextID()
+		next.At, next.Node = holder.At+d.between(-ttl, 3*ttl), d.IntN(p.Fleet.Nodes[holder.Region])
+		next.At, next.After = max(0, next.At), d.between(0, 2*ttl)
+		p.Steps = append(p.Steps, next)
 	}
 }
 

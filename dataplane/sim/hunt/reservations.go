@@ -49,6 +49,7 @@ type heldCell struct {
 type heldCount struct {
 	least int64 // at some moment, for certain
 	most  int64 // at any moment
+	back  int64 // of most, what nodes may restore to an origin that has lost something: also what was returned before
 	wrong bool  // what the origin counts was found wrong, which is said once
 }
 
@@ -513,6 +514,7 @@ func (g *reservations) count() {
 	for _, at := range order {
 		c := g.cells[at]
 		low, high := g.sum(at, nil)
+		high += c.back
 		c.least, c.most = max(c.least, low), max(c.most, high)
 		if _, is := totals[at.region.index][at.cell]; c.wrong {
 			continue
@@ -577,7 +579,7 @@ func (g *reservations) lose(r *region, forget func()) {
 	}
 	for at, c := range g.cells {
 		if at.region == r {
-			c.least = 0
+			c.least, c.back = 0, c.most
 		}
 	}
 }
