@@ -56,7 +56,6 @@ func (w *world) fault(r *region, n *node, s Step) {
 		during(func() { w.news.Faults.SlowCommits(slow) }, func() { w.news.Faults.SlowCommits(nil) })
 	case Wipe:
 		w.reservations.lose(r, func() { r.parts(s, r.origin.WipeShard) })
-		w.holders.wiped(r)
 	case Failover:
 		var replica memstore.OriginState
 		during(func() { replica = r.origin.State() }, func() {

@@ -288,9 +288,7 @@ func (h *holders) release(l *life, s Step) {
 	h.world.record.note("%v  %s releases its lease: %v", l, holder.name, err)
 }
 
-// wiped and failedOver are what becomes of a region's origin.
-func (h *holders) wiped(*region) {}
-
+// failedOver takes note of when a region's origin has.
 func (h *holders) failedOver(r *region) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -338,7 +336,8 @@ func (h *holders) free(r *region, key int) {
 	}
 	name, most := store.SlotsKey(workspace, slotsNamespace, slot.Name), int64(0)
 	for of, is := range h.taken {
-		if of.life.node.region == r && of.key == name && (!of.life.ended.Load() || time.Since(is.heard) < slot.TTL+freeWithin) {
+		if of.life.node.region == r && of.key == name &&
+			(!of.life.ended.Load() || time.Since(is.heard) < slot.TTL+freeWithin) {
 			most += is.slots
 		}
 	}
@@ -356,7 +355,8 @@ func (h *holders) free(r *region, key int) {
 	}
 	origin := r.client()
 	reply, err := origin.Slots(context.Background(), origin.ShardOf(&name), store.SlotsCall{
-		Node: probeNode, Number: time.Now().UnixNano() >> 10, Asks: []store.SlotsAsk{{Key: name, Limit: slot.Limit, TTL: time.Millisecond}},
+		Node: probeNode, Number: time.Now().UnixNano() >> 10,
+		Asks: []store.SlotsAsk{{Key: name, Limit: slot.Limit, TTL: time.Millisecond}},
 	})
 	if err != nil || reply.Answers[0].Err != nil {
 		h.world.record.violate("error", "probe s%d: %v, %+v", key, err, reply)

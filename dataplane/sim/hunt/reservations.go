@@ -132,9 +132,9 @@ func (g *reservations) origins(r *region, t time.Time) time.Time {
 	return t.Add(g.world.plan.Fleet.Ahead[r.index])
 }
 
-// answered tells whether a life was there to hear an answer, and whether all calls of its were answered since a time:
-// also some before, since a node may leave an origin alone that has not answered.
-func (l *life) answersSince(began time.Time) (clean bool) {
+// answersSince tells whether a life is there, and all of its calls were answered since a time, and for a while before:
+// a node may leave an origin alone that has not answered.
+func (l *life) answersSince(began time.Time) bool {
 	const alone = 5 * time.Second
 	return !l.ended.Load() && l.toOrigin.WorksSince(began.Add(-alone))
 }
@@ -228,7 +228,8 @@ func (g *reservations) heard(l *life, a *attempt, out *dataplane.Reserved) {
 	switch {
 	case out.Err != nil:
 		used := errors.Is(out.Err, dataplane.ErrReservationUsed)
-		if a.clean && keeps && (!used || !slices.ContainsFunc(r.attempts, func(other *attempt) bool { return !other.same(a) })) {
+		differ := slices.ContainsFunc(r.attempts, func(other *attempt) bool { return !other.same(a) })
+		if a.clean && keeps && (!used || !differ) {
 			g.violate("id", "%v reserves %v, which gets no answer: %v", l, r, out.Err)
 		}
 		return

@@ -56,7 +56,7 @@ var (
 	originRelease = originOp{"origin release", 3, 0} // EVAL, GET, DEL
 	originListen  = originOp{"origin listen", 1, 0}  // SUBSCRIBE
 
-	originHold   = originOp{"origin hold", 3, 8}   // EVAL, GET epoch, TIME; HMGET of the cell, its holds and those before, HSET, ZADD
+	originHold   = originOp{"origin hold", 3, 8}   // EVAL, GET epoch, TIME; of both cells and their holds
 	originNote   = originOp{"origin note", 6, 0}   // EVAL, GET epoch, TIME, HMGET, HSET, PEXPIRE
 	originSlots  = originOp{"origin slots", 3, 6}  // EVAL, GET epoch, TIME; of each key HGETALL, ZCARD, HSET, PEXPIRE
 	originLeases = originOp{"origin leases", 3, 6} // as slots, and ZADD
