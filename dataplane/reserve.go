@@ -48,6 +48,9 @@ var (
 	// ErrReservationUsed is returned of an id under which something else is reserved.
 	ErrReservationUsed = held.ErrUsed
 
+	// ErrReservationOver wraps ErrReservationUsed where the same was reserved, and was settled or has ended.
+	ErrReservationOver = held.ErrOver
+
 	// ErrReservations is returned when there is no room for a reservation: this node has ReservationsMax, or
 	// a key has store.HoldsMax.
 	ErrReservations = held.ErrMany
@@ -56,8 +59,8 @@ var (
 // ReserveRequest asks for a reservation.
 type ReserveRequest struct {
 	// ID is the caller's, unique in the region, 1 to ReservationIDBytesMax bytes: calls with the same ID, at any node of
-	// the region, have one reservation, also after its end. A node that has just refused the same keys refuses them for
-	// up to 20 ms all the same. Without it one is drawn.
+	// the region, have one reservation, and ErrReservationOver after its end. A node that has just refused the same keys
+	// refuses them for up to 20 ms all the same. Without it one is drawn.
 	ID string
 
 	// Requests are what is reserved, 1 to ReservedMax. Their costs are what may be spent at most, if that is known.
@@ -141,6 +144,9 @@ func (l *Limiter) reserveThere(ctx context.Context, asks []ask, rec *held.Record
 	})
 	if out.Allowed = ok; ok {
 		out.EndsAt = time.UnixMilli(is.EndsMs)
+	}
+	if err != nil {
+		out.Decisions = nil
 	}
 	for i := range out.Decisions {
 		if d, key := &out.Decisions[i], rec.Items[i].Cell().Key; !d.Allowed || d.Shadowed {

@@ -121,14 +121,30 @@ func TestAReservationAskedForAgainIsHeld(t *testing.T) {
 	}
 }
 
-// Whoever asks again for a reservation that has ended holds nothing by it.
+// wantOver asks again for a reservation that is over.
+func wantOver(t testing.TB, l *dataplane.Limiter, r dataplane.ReserveRequest) {
+	t.Helper()
+	got := l.ReserveAll(t.Context(), r)
+	if !errors.Is(got.Err, dataplane.ErrReservationOver) || !errors.Is(got.Err, dataplane.ErrReservationUsed) || got.Allowed {
+		t.Errorf("reserve %s: %+v, want %v", r.ID, got, dataplane.ErrReservationOver)
+	}
+}
+
+// The id of a reservation that has ended, or was settled, reserves nothing: those who use it again do not pass their limit.
 func TestAnEndedReservationAskedForAgainHoldsNothing(t *testing.T) {
 	places(t, func(t *testing.T, a, b *dataplane.Limiter) {
 		r := reserveFor("one", time.Second, ask("k", 60, 100))
 		wantReserved(t, a, r, true)
 		time.Sleep(2 * time.Second)
-		wantReserved(t, b, r, true)
-		wantReserved(t, a, reserveFor("all", 0, ask("k", 100, 100)), true)
+		wantOver(t, b, r)
+		all := reserveFor("all", 0, ask("k", 100, 100))
+		wantReserved(t, a, all, true)
+		wantOver(t, a, r) // there is no room for it either
+		time.Sleep(50 * time.Millisecond)
+		s, err := b.Settle(t.Context(), "all", 1)
+		wantSettled(t, "all", s, err, true, false, 1)
+		wantOver(t, a, all)
+		wantOver(t, b, all)
 	})
 }
 
@@ -166,7 +182,7 @@ func TestAShadowedReservationAskedForAgainHoldsNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		wantReserved(t, nodes[0], two, true)
+		wantOver(t, nodes[0], two)
 		got := wantReserved(t, nodes[1], reserveFor("all", 0, ask("k", 100, 100)), true)
 		if got.Decisions[0].Shadowed {
 			t.Errorf("%+v", got)

@@ -136,10 +136,7 @@ func TestRepeatedSettlesChangeNothing(t *testing.T) {
 			case 3:
 				s, err = n.Extend(ctx, "one", time.Hour)
 			default:
-				got := n.ReserveAll(ctx, reserveFor("one", 0, ask("k", 60, 100)))
-				if err = got.Err; !got.Allowed {
-					t.Fatalf("%+v", got)
-				}
+				wantOver(t, n, reserveFor("one", 0, ask("k", 60, 100)))
 			}
 			wantSettled(t, fmt.Sprint("again ", i), s, err, true, true, 40)
 			time.Sleep(10 * time.Millisecond)

@@ -3,6 +3,7 @@ package memstore
 import (
 	"context"
 	"maps"
+	"slices"
 
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
@@ -18,7 +19,7 @@ type cellHolds struct {
 // hold is one of them, after its last word.
 type hold struct {
 	step        int64
-	attempt     uint64 // of step 0; 0 once there are several
+	attempts    []uint64 // of step 0, those that are not undone; never changed in place
 	cost, after int64
 	endsMs      int64 // Unix ms, from which after counts
 }
@@ -82,23 +83,29 @@ func (h *originServers) wordLocked(s *originShard, word *store.Hold, held *cellH
 	}
 	switch {
 	case word.Undo:
-		if known && was.step == 0 && was.attempt == word.Attempt {
-			held.counted -= was.cost
-			delete(held.by, word.ID)
+		if known && was.step == 0 && slices.Contains(was.attempts, word.Attempt) {
+			if was.attempts = without(was.attempts, word.Attempt); len(was.attempts) > 0 {
+				held.by[word.ID] = was
+			} else {
+				held.counted -= was.cost
+				delete(held.by, word.ID)
+			}
 		}
 		return store.HoldAnswer{Granted: true}
 	case known && word.Step == 0 && was.step == 0 && was.cost != word.Cost && !word.Again:
 		return store.HoldAnswer{Total: store.Total{Err: store.ErrHoldUsed}}
 	case known && word.Step == 0:
-		other := was.attempt != word.Attempt
-		if was.step == 0 && other && !word.Look {
-			was.attempt = 0
+		alone := len(was.attempts) == 1 && was.attempts[0] == word.Attempt
+		if was.step == 0 && !word.Look && !slices.Contains(was.attempts, word.Attempt) {
+			if was.attempts = append(slices.Clip(was.attempts), word.Attempt); len(was.attempts) > store.HoldAttemptsMax {
+				was.attempts = []uint64{0}
+			}
 			held.by[word.ID] = was
 		}
-		return store.HoldAnswer{Granted: true, Late: was.step > 0 || other}
+		return store.HoldAnswer{Granted: true, Late: was.step > 0 || !alone}
 	case known && word.Step <= was.step:
 		return store.HoldAnswer{Granted: true, Late: true}
-	case !known && word.Known:
+	case !known && word.Step > 0 && !word.Again:
 		return store.HoldAnswer{Granted: true, Late: true}
 	case !known && len(held.by) >= store.HoldsMax:
 		return store.HoldAnswer{Total: store.Total{Err: store.ErrHolds}}
@@ -107,7 +114,7 @@ func (h *originServers) wordLocked(s *originShard, word *store.Hold, held *cellH
 	case word.Look:
 		return store.HoldAnswer{Granted: true}
 	}
-	next := hold{step: word.Step, attempt: word.Attempt, cost: word.Cost, after: word.After,
+	next := hold{step: word.Step, attempts: []uint64{word.Attempt}, cost: word.Cost, after: word.After,
 		endsMs: nowMs + word.TTL.Milliseconds()}
 	held.counted += next.cost - was.cost
 	if word.Again && !known {
@@ -120,8 +127,13 @@ func (h *originServers) wordLocked(s *originShard, word *store.Hold, held *cellH
 
 // over is true of a hold that has ended and counts nothing, where another attempt asks for it.
 func (h *hold) over(word *store.Hold, nowMs int64) bool {
-	return word.Step == 0 && !word.Again && word.Attempt != h.attempt &&
+	return word.Step == 0 && !word.Again && !slices.Contains(h.attempts, word.Attempt) &&
 		h.step == 0 && h.cost == 0 && h.endsMs <= nowMs
+}
+
+// without is a copy of some attempts, but for one.
+func without(attempts []uint64, one uint64) []uint64 {
+	return slices.DeleteFunc(slices.Clone(attempts), func(a uint64) bool { return a == one })
 }
 
 // fits is the formula of store.Hold.

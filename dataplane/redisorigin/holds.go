@@ -56,7 +56,7 @@ func (h *Origin) Hold(ctx context.Context, shard int, holds []store.Hold) (store
 // queueHolds adds the command of a part's words.
 func (s *shard) queueHolds(p *pipeline, part *part, holds []store.Hold) *redis.Cmd {
 	keys := make([]string, 0, 6*len(part.places))
-	args := []any{store.HoldKeptFor.Milliseconds(), store.HoldsMax}
+	args := []any{store.HoldKeptFor.Milliseconds(), store.HoldsMax, store.HoldAttemptsMax}
 	for i, place := range part.places {
 		h := &holds[place]
 		before := part.bucket.keys.key(h.Before)
@@ -64,7 +64,7 @@ func (s *shard) queueHolds(p *pipeline, part *part, holds []store.Hold) *redis.C
 			part.heldKey("holds", before), part.heldKey("ends", before))
 		over := window.Start(h.Cell.Sequence+1, h.Cell.DurationMs())
 		args = append(args, h.ID, h.Step, strconv.FormatUint(h.Attempt, 10), h.Undo, h.Cost, h.After, h.TTL.Milliseconds(),
-			bounded(h.Limit), h.Force, h.Again, h.Known, h.Look, over, h.Cell.DurationMs(), s.expiresAtMs(h.Cell, part.keys[i]))
+			bounded(h.Limit), h.Force, h.Again, h.Look, over, h.Cell.DurationMs(), s.expiresAtMs(h.Cell, part.keys[i]))
 	}
 	return p.eval(part.bucket, holdScript, []string{part.changesKey}, keys, args)
 }

@@ -126,7 +126,7 @@ func (w *twins) hold() {
 		Attempt: rapid.Uint64Range(1, 2).Draw(w.T, "attempt"), Cost: cost, TTL: w.ttl(),
 		After: rapid.Int64Range(0, cost).Draw(w.T, "after"),
 		Limit: rapid.SampledFrom([]int64{0, 50, 100, 200}).Draw(w.T, "limit"),
-		Undo:  w.often("undo", 6), Force: w.often("force", 6), Again: w.often("again", 6), Known: w.often("known", 6),
+		Undo:  w.often("undo", 6), Force: w.often("force", 6), Again: w.often("again", 6),
 		Look: w.often("look", 6)}
 	if w.often("nothing", 4) {
 		word.Cost = 0

@@ -9,17 +9,17 @@ var (
 //
 //	c    what all of them count, those that have ended included
 //	m    the largest c so far, which the cell's a has in it
-//	=id  step, attempt, cost, after and end of one
+//	=id  step, attempts, cost, after and end of one
 //
 // and a set of ids, by when they end, and then by when they are forgotten.
 const (
 	// luaHold takes the key of the changes; for each word its cell, the cell before, and the holds and ends of both;
-	// how long ended holds are known, and how many a cell may have; for each word id, step, attempt, undo, cost, after,
-	// time to live, limit, force, again, known, look, and of the cell end, duration and expiry. It answers with granted,
-	// late, 1 if there are too many holds (2: it is another one), used, used before, region and foreign of each, and last
-	// with why cells could not be written.
+	// how long ended holds are known, how many a cell may have, and how many attempts a hold; for each word id, step,
+	// attempt, undo, cost, after, time to live, limit, force, again, look, and of the cell end, duration and expiry. It
+	// answers with granted, late, 1 if there are too many holds (2: it is another one), used, used before, region and
+	// foreign of each, and last with why cells could not be written.
 	luaHold = `
-local KEEP, MOST = tonumber(ARGV[2]), tonumber(ARGV[3])
+local KEEP, MOST, TRIES = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 -- text adds 0, since -0 is no integer to the server.
 local function text(n) return string.format('%.0f', n + 0) end
 local function state(holds)
@@ -29,7 +29,7 @@ end
 local function hold(holds, id)
 	local v = redis.call('HGET', holds, '=' .. id)
 	if not v then return end
-	local step, attempt, cost, after, ends = string.match(v, '^(%d+) (%d+) (%d+) (%d+) (%d+)$')
+	local step, attempt, cost, after, ends = string.match(v, '^(%d+) ([%d,]+) (%d+) (%d+) (%d+)$')
 	return tonumber(step), attempt, tonumber(cost), tonumber(after), tonumber(ends)
 end
 local function store(holds, ends, id, step, attempt, cost, after, at)
@@ -51,6 +51,15 @@ local function finish(holds, ends)
 		end
 	end
 end
+-- has tells whether an attempt is one of some, and without is all others.
+local function has(by, attempt) return string.find(',' .. by .. ',', ',' .. attempt .. ',', 1, true) ~= nil end
+local function without(by, attempt)
+	local left = {}
+	for other in string.gmatch(by, '%d+') do
+		if other ~= attempt then left[#left+1] = other end
+	end
+	return table.concat(left, ',')
+end
 local function used(total, foreign, holds)
 	local c, m = state(holds)
 	return math.min(math.max(0, total - m) + c + foreign, MAX)
@@ -59,12 +68,12 @@ local function carried(n, uncovered, duration)
 	return math.floor(n * uncovered / duration)
 end
 for w = 0, (#KEYS - 2) / 6 - 1 do
-	local i, j, n = 6 * w + 3, 15 * w + 4, #out
+	local i, j, n = 6 * w + 3, 14 * w + 5, #out
 	local key, before, holds, ends, holds2, ends2 = unpack(KEYS, i, i + 5)
 	local id, step, attempt, undo = ARGV[j], tonumber(ARGV[j+1]), ARGV[j+2], ARGV[j+3] == '1'
 	local cost, after, ttl, limit = tonumber(ARGV[j+4]), tonumber(ARGV[j+5]), tonumber(ARGV[j+6]), tonumber(ARGV[j+7])
-	local force, again, known, looks = ARGV[j+8] == '1', ARGV[j+9] == '1', ARGV[j+10] == '1', ARGV[j+11] == '1'
-	local over, duration, at = tonumber(ARGV[j+12]), tonumber(ARGV[j+13]), tonumber(ARGV[j+14])
+	local force, again, looks = ARGV[j+8] == '1', ARGV[j+9] == '1', ARGV[j+10] == '1'
+	local over, duration, at = tonumber(ARGV[j+11]), tonumber(ARGV[j+12]), tonumber(ARGV[j+13])
 	local a, r, k, f, l, old = record(key)
 	local b, br, bk, bf = record(before)
 	if not b then b, br, bk, bf = 0, 0, 0, 0 end
@@ -74,14 +83,16 @@ for w = 0, (#KEYS - 2) / 6 - 1 do
 		finish(holds, ends)
 		finish(holds2, ends2)
 		local was, by, counts, left, till = hold(holds, id)
-		if was == 0 and step == 0 and counts == 0 and till <= now and by ~= attempt and not again then
+		if was == 0 and step == 0 and counts == 0 and till <= now and not has(by, attempt) and not again then
 			was, counts = nil, nil
 		end
 		local c, m = state(holds)
 		local write, c2, m2 = false, c, m
 		if at <= now then granted, late = 0, 1
 		elseif undo then
-			if was == 0 and by == attempt then
+			local others = was == 0 and has(by, attempt) and without(by, attempt)
+			if others and others ~= '' then store(holds, ends, id, 0, others, counts, left, till)
+			elseif others then
 				redis.call('HINCRBY', holds, 'c', text(-counts))
 				redis.call('HDEL', holds, '=' .. id)
 				redis.call('ZREM', ends, id)
@@ -89,11 +100,12 @@ for w = 0, (#KEYS - 2) / 6 - 1 do
 		elseif was == 0 and step == 0 and counts ~= cost and not again then granted, many = 0, 2
 		elseif was and step == 0 then
 			if was > 0 or by ~= attempt then late = 1 end
-			if was == 0 and by ~= attempt and not looks then
-				redis.call('HSET', holds, '=' .. id, '0 0 ' .. text(counts) .. ' ' .. text(left) .. ' ' .. text(till))
+			if was == 0 and not looks and not has(by, attempt) then
+				local _, commas = string.gsub(by, ',', '')
+				by = commas + 2 > TRIES and '0' or by .. ',' .. attempt
+				store(holds, ends, id, 0, by, counts, left, till)
 			end
-		elseif was and step <= was then late = 1
-		elseif not was and known then late = 1
+		elseif was and step <= was or not was and step > 0 and not again then late = 1
 		elseif not was and redis.call('ZCARD', ends) >= MOST then granted, many = 0, 1
 		elseif step == 0 and not force and cost + used(region(a, r, k), f, holds) +
 			carried(used(region(b, br, bk), bf, holds2), math.min(math.max(0, over - now), duration), duration) > limit then

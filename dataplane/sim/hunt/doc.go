@@ -23,6 +23,30 @@
 //	claim  no origin grants a claim beyond what it was asked for
 //	clock  a life that its origin has answered goes by its origin's clock
 //
+// Of reservations by id, in a namespace of their own, after each call about one:
+//
+//	held   an origin counts of a cell what callers have reserved and spent, no less and no more: all of what is reserved
+//	       until it is settled or ends, then what was spent of it, once, and nothing of what was refused. Its total is
+//	       the most that this ever was
+//	held   it grants no reservation beyond what the limit leaves, the cell before included
+//	id     calls about an id at any node agree: with a request that is made again, on what was spent, which never
+//	       falls, on what it was settled at, and on its end, before which nothing and after which everything is late
+//
+// What is on its way, or got no answer, may count or not; and the end of a hold may be off by what clocks of nodes are
+// apart. Two things are left out: what an outage has had a node reserve by itself (store.NamespaceRow.Outage), of which
+// only the most is known; and what was reserved before its origin has lost something, which counts at most as
+// ACCURACY.md says of an emptied Redis.
+//
+// Of leases, of holders in nodes' processes and of those with an id, by what each holder knows:
+//
+//	slots  no more leases of a key that have not ended than its limit, at any moment; and no lease with an id is lost
+//	       before its end. For a time to live after its origin has failed over this is not asked: see "Safe across a
+//	       failover that loses writes" in ACCURACY.md
+//	free   what a node that has died held, and a lease that is not renewed, is free a second after its time to live; what
+//	       the network has kept counts from when it arrives
+//	turn   those who wait on a node are served in their order
+//	rest   in the end all leases of a limit can be had at one node
+//
 // At the end, of every cell that can still influence a decision:
 //
 //	6, 7, R6  an origin holds no less than what the nodes that are left have accepted, and those that have stopped and

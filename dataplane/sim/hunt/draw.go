@@ -65,6 +65,8 @@ func Draw(seed uint64) Plan {
 	p.Rests = p.longest() <= restMax && d.IntN(2) == 0
 	p.Steps = slices.DeleteFunc(p.Steps, p.returnsAnEpoch)
 	slices.SortStableFunc(p.Steps, func(a, b Step) int { return cmp.Compare(a.At, b.At) })
+	p.held(span)
+	p.Steps = slices.DeleteFunc(p.Steps, p.returnsAnEpoch)
 	return p
 }
 

@@ -55,11 +55,14 @@ func (w *world) fault(r *region, n *node, s Step) {
 		slow := func() time.Duration { return s.Delay }
 		during(func() { w.news.Faults.SlowCommits(slow) }, func() { w.news.Faults.SlowCommits(nil) })
 	case Wipe:
-		r.parts(s, r.origin.WipeShard)
+		w.reservations.lose(r, func() { r.parts(s, r.origin.WipeShard) })
 	case Failover:
 		var replica memstore.OriginState
 		during(func() { replica = r.origin.State() }, func() {
-			r.parts(s, func(part int) { r.origin.RollbackShard(part, replica) })
+			w.reservations.lose(r, func() {
+				r.parts(s, func(part int) { r.origin.RollbackShard(part, replica) })
+			})
+			w.holders.failedOver(r)
 		})
 		w.record.note("%s fails over%s to what it was %v ago", r.name, s.part(), s.After)
 	case Unlease:

@@ -31,7 +31,7 @@ func (l *leases) forget(lose func()) {
 
 // Lease implements store.RelayOrigin.
 func (o watchedOrigin) Lease(ctx context.Context, shard int, holder string, ttl time.Duration) (store.Lease, error) {
-	l := &o.region.leases
+	l := &o.life.node.region.leases
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	lease, err := o.RelayOrigin.Lease(ctx, shard, holder, ttl)
@@ -43,7 +43,7 @@ func (o watchedOrigin) Lease(ctx context.Context, shard int, holder string, ttl 
 	if was.holder != lease.Holder && was.holder != "" {
 		if now.Before(was.until) {
 			o.world.record.violate("lease", "shard %d of %s is relayed by %s, and %s has its lease for another %v",
-				shard, o.region.name, lease.Holder, was.holder, was.until.Sub(now))
+				shard, o.life.node.region.name, lease.Holder, was.holder, was.until.Sub(now))
 		}
 		if was.renewed {
 			o.retired(shard, was.holder, lease.Holder)
@@ -59,18 +59,18 @@ func (o watchedOrigin) Lease(ctx context.Context, shard int, holder string, ttl 
 
 // retired holds the last holder of a lease to knowing that it has ended.
 func (o watchedOrigin) retired(shard int, holder, next string) {
-	for _, n := range o.region.nodes {
+	for _, n := range o.life.node.region.nodes {
 		l := n.life.Load()
 		if l != nil && l.relay != nil && l.process() == holder && slices.Contains(l.relay.Figures().Held, shard) {
 			o.world.record.violate("lease", "shard %d of %s is relayed by %s, and %s believes to relay it",
-				shard, o.region.name, next, holder)
+				shard, o.life.node.region.name, next, holder)
 		}
 	}
 }
 
 // Release implements store.RelayOrigin.
 func (o watchedOrigin) Release(ctx context.Context, shard int, holder string) error {
-	l := &o.region.leases
+	l := &o.life.node.region.leases
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	err := o.RelayOrigin.Release(ctx, shard, holder)

@@ -127,7 +127,7 @@ func (o *operators) setRule(mode window.Mode, waits bool) {
 	if waits {
 		o.rule.Headroom = "wait"
 	}
-	o.world.counts.SetNamespaces(o.rule)
+	o.world.counts.SetNamespaces(append(heldRules(o.world.plan.Fleet), o.rule)...)
 }
 
 // ruled is what is set for the namespace.

@@ -10,16 +10,16 @@ import (
 // what it grants to what was asked of it.
 type watchedOrigin struct {
 	store.RelayOrigin
-	world  *world
-	region *region
+	world *world
+	life  *life
 }
 
 // Tell implements store.RelayOrigin.
 func (o watchedOrigin) Tell(ctx context.Context, shard int, totals []store.Foreign) (int, error) {
 	for _, f := range totals {
-		if most := o.world.ledger.others(o.region, f.Cell); f.Count > most {
+		if most := o.world.others(o.life.node.region, f.Cell); f.Count > most {
 			o.world.record.violate("R1", "%s believes %d of others in %s, and others accepted at most %d",
-				o.region.name, f.Count, cellName(f.Cell), most)
+				o.life.node.region.name, f.Count, cellName(f.Cell), most)
 		}
 	}
 	return o.RelayOrigin.Tell(ctx, shard, totals)
@@ -31,10 +31,10 @@ func (o watchedOrigin) Claim(ctx context.Context, call store.Claims) store.Claim
 	reply := o.RelayOrigin.Claim(ctx, call)
 	for i, added := range reply.Added {
 		c, total := call.Claims[i], reply.Totals[i]
-		first := added && c.AtMost >= 0 && o.world.ledger.claimed(o.region,
+		first := added && c.AtMost >= 0 && c.Cell.Namespace == namespace && o.world.ledger.claimed(o.life.node.region,
 			claimID{call.Stream, call.Number, i, c.Cell, total.Epoch}, c.Cost)
 		if first && total.Region > c.AtMost {
-			o.world.record.violate("claim", "%s grants %d of %s up to %d, and holds %d", o.region.name, c.Cost,
+			o.world.record.violate("claim", "%s grants %d of %s up to %d, and holds %d", o.life.node.region.name, c.Cost,
 				cellName(c.Cell), c.AtMost, total.Region)
 		}
 	}

@@ -26,6 +26,9 @@ type Fleet struct {
 	Shards  int   // of each region's origin: servers
 	Buckets int   // 0, or how many buckets the one shard has, which is a Cluster then
 	Keys    []Key
+	Held    []Key  // of which costs are reserved by id; may be none
+	Slots   []Slot // of which leases are held; may be none
+	Closed  bool   // an outage grants nothing of Held and Slots
 	Mode    window.Mode
 	Share   bool // the namespace waits for its share: store.NamespaceRow.Headroom
 
@@ -49,6 +52,19 @@ type Key struct {
 	Duration time.Duration
 }
 
+// Slot is one identifier with a concurrency limit.
+type Slot struct {
+	Name  string
+	Limit int64
+	TTL   time.Duration // of all requests
+}
+
+// costsMax is how many keys a reservation has.
+const costsMax = 3
+
+// Costs are of the keys of a reservation, in its order; 0 of those that it does not have.
+type Costs [costsMax]int64
+
 // Verb is what a Step does.
 type Verb string
 
@@ -62,6 +78,23 @@ const (
 	Bulk    Verb = "bulk"    // one request for Count items, of all keys in turn
 	Peek    Verb = "peek"    // a look that counts nothing
 	Refund  Verb = "refund"  // a cost is given back that some node may have accepted
+)
+
+// What callers do about a reservation with an ID, at any node of its region, once or several times.
+const (
+	Hold       Verb = "hold"   // Costs of keys from Key on are reserved for After
+	SpendHold  Verb = "spend"  // so much was spent
+	SettleHold Verb = "settle" // so much was spent, and no more will be
+	CancelHold Verb = "cancel" // no more will be spent
+	ExtendHold Verb = "extend" // it ends After from now
+)
+
+// What holders of leases do. One with an ID does it at any node of the region, once or several times.
+const (
+	Acquire Verb = "acquire" // a lease for After, or for ever; the holder waits up to Delay and ends with its node
+	Token   Verb = "token"   // a lease with an ID
+	Renew   Verb = "renew"   // the lease of an ID
+	Release Verb = "release" // the lease of an ID
 )
 
 // What operators do. Nodes have it once a relay has carried it to their origin, and they have read it there.
@@ -123,7 +156,10 @@ type Step struct {
 	Tuning       tuning.Tuning
 	Cost, Actual int64
 	Count        int // of requests, of rows, or of renewals of a trial
-	Part         int // of an origin, from 1 on: a shard, or a bucket; 0 is all of it
+	ID           int // of a reservation or a lease; each is of one region
+	Costs        Costs
+	Returned     bool // of a reservation: what was not spent when it ends
+	Part         int  // of an origin, from 1 on: a shard, or a bucket; 0 is all of it
 	Share        float64
 	Delay        time.Duration
 	After        time.Duration
@@ -146,6 +182,8 @@ func (s Step) String() string {
 		fmt.Fprintf(&b, " k%d for %d, k%d for %d", s.Key, s.Cost, s.Second, s.Actual)
 	case Reserve:
 		fmt.Fprintf(&b, " k%d for %d, settle %d after %v", s.Key, s.Cost, s.Actual, s.After)
+	case Hold, SpendHold, SettleHold, CancelHold, ExtendHold, Acquire, Token, Renew, Release:
+		s.held(&b)
 	case Override:
 		fmt.Fprintf(&b, " %s: %d, %v", s.keys(), s.Limit, s.Window)
 	case Unset, Reset:
@@ -175,6 +213,24 @@ func (s Step) String() string {
 		fmt.Fprintf(&b, " for %v", s.After)
 	}
 	return b.String()
+}
+
+// held is what a step says of a reservation or a lease.
+func (s Step) held(b *strings.Builder) {
+	switch s.Do {
+	case Hold:
+		fmt.Fprintf(b, " #%d: %v from h%d on for %v, returned: %v", s.ID, s.Costs, s.Key, s.After, s.Returned)
+	case SpendHold, SettleHold:
+		fmt.Fprintf(b, " #%d: %v", s.ID, s.Costs)
+	case ExtendHold:
+		fmt.Fprintf(b, " #%d for %v", s.ID, s.After)
+	case Acquire:
+		fmt.Fprintf(b, " s%d for %v, within %v", s.Key, s.After, s.Delay)
+	case Token:
+		fmt.Fprintf(b, " #%d of s%d, within %v", s.ID, s.Key, s.Delay)
+	default:
+		fmt.Fprintf(b, " #%d", s.ID)
+	}
 }
 
 // part names a Part.
@@ -247,6 +303,9 @@ func (p Plan) shares(duration time.Duration) bool {
 // longest is the longest window that a history has.
 func (p Plan) longest() (longest time.Duration) {
 	for _, k := range p.Fleet.Keys {
+		longest = max(longest, k.Duration)
+	}
+	for _, k := range p.Fleet.Held {
 		longest = max(longest, k.Duration)
 	}
 	for _, s := range p.Steps {

@@ -69,6 +69,8 @@ func play(p Plan) (Result, error) {
 	w.steps.Wait()
 	w.record.note("all faults are over")
 	w.record.add(w.look())
+	w.reservations.look()
+	w.holders.rest()
 	if p.Rests {
 		w.record.add(w.rest())
 	}
@@ -80,7 +82,8 @@ func play(p Plan) (Result, error) {
 
 func (v Verb) isFault() bool {
 	switch v {
-	case Ask, Burst, Batch, Reserve, Hurry, Bulk, Peek, Refund, Join, Override, Unset, Reset, Tune, Rule, Try:
+	case Ask, Burst, Batch, Reserve, Hurry, Bulk, Peek, Refund, Join, Override, Unset, Reset, Tune, Rule, Try,
+		Hold, SpendHold, SettleHold, CancelHold, ExtendHold, Acquire, Token, Renew, Release:
 		return false
 	}
 	return true
@@ -153,6 +156,10 @@ func (w *world) step(s Step) {
 		w.peek(n.life.Load(), s)
 	case Refund:
 		w.refund(n.life.Load(), s)
+	case Hold, SpendHold, SettleHold, CancelHold, ExtendHold:
+		w.reservations.step(n.life.Load(), s)
+	case Acquire, Token, Renew, Release:
+		w.holders.step(n.life.Load(), s)
 	default:
 		w.record.note("%v.%d %v", r.name, s.Node, s.fault())
 		w.fault(r, n, s)

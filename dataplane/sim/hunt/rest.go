@@ -49,7 +49,7 @@ func (c *check) bounded(l *life) {
 	if n, most := figures["weir_entries"], figures["weir_entries_max"]; n > most {
 		c.violate("memory", "%v has %v entries, at most %v may be", l, n, most)
 	}
-	most := 0
+	most := c.reservations.alive(time.Now().Add(-restFor))
 	for _, a := range c.ledger.all() {
 		if a.cell.ExpiresAtMs() > time.Now().Add(-restFor).UnixMilli() {
 			most++

@@ -41,8 +41,12 @@ type world struct {
 
 	operators operators
 	ledger    ledger
-	views     views
-	record    record
+
+	reservations reservations
+	holders      holders
+
+	views  views
+	record record
 
 	steps   sync.WaitGroup // on their way: requests, and faults that are not over
 	retired sync.WaitGroup // killed nodes that are coming to rest
@@ -131,6 +135,7 @@ func newWorld(p Plan) (*world, error) {
 		}
 		w.regions = append(w.regions, r)
 	}
+	w.reservations.world, w.holders.world = w, w
 	return w, nil
 }
 
@@ -168,7 +173,7 @@ func (w *world) boot(n *node) error {
 	l.toOrigin, l.toNews = link("origin", w.plan.Fleet.OriginTrip), link("mysql", w.plan.Fleet.MySQLTrip)
 	l.toPeers = link("peers", w.plan.Fleet.PeerTrip)
 	origin := &network.Origin{
-		RelayOrigin: watchedOrigin{n.region.client(), w, n.region}, Link: l.toOrigin, Meters: &w.origins,
+		RelayOrigin: watchedOrigin{n.region.client(), w, l}, Link: l.toOrigin, Meters: &w.origins,
 	}
 	var err error
 	l.limiter, err = dataplane.New(dataplane.Config{
@@ -233,6 +238,7 @@ func (w *world) kill(l *life) {
 	for _, link := range []*network.Link{l.toOrigin, l.toNews, l.toPeers} {
 		link.Set(func(link *network.Link) { link.Dead = true })
 	}
+	w.holders.died(l)
 	w.retired.Go(func() {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()

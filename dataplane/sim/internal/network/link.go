@@ -40,6 +40,7 @@ type Link struct {
 	Down    bool // every call is refused
 	Parts   map[int]Part
 	Calls   sync.WaitGroup // carried ones that are on their way, those included whose callers have gone
+	failed  time.Time      // when a caller of one last got no answer
 }
 
 // Part is what is wrong with one shard of the server, behind a link that is not.
@@ -54,7 +55,7 @@ type voyage struct {
 	again       time.Duration // > 0: the request arrives once more, so much later, and that is what is answered
 	sunk        bool          // the request never arrives
 	mute        bool          // the reply never arrives
-	calls       *sync.WaitGroup
+	link        *Link
 }
 
 // embark decides a call's fate.
@@ -74,9 +75,10 @@ func (l *Link) embarkTo(op string, shard int) (voyage, error) {
 	if l.Profile.Jitter > 0 {
 		trip += time.Duration(random.Int64N(int64(l.Profile.Jitter) + 1))
 	}
-	v := voyage{there: trip / 2, back: trip - trip/2, calls: &l.Calls}
+	v := voyage{there: trip / 2, back: trip - trip/2, link: l}
 	switch {
 	case l.Dead, l.Down, there.Down, l.Profile.Refused > 0 && random.Float64() < l.Profile.Refused:
+		l.failed = time.Now()
 		return v, fmt.Errorf("%s: %w", op, errRefused)
 	case l.Cut, there.Cut:
 		v.sunk = true
@@ -123,11 +125,17 @@ func (v voyage) homeward(ctx context.Context, op string) error {
 // carry is a whole call: serve runs where it arrives, when it arrives. A caller whose ctx ends while
 // the call is away gets ctx's error, and serve runs all the same; its own context has no end.
 func (v voyage) carry(ctx context.Context, op string, serve func(context.Context) error) error {
+	answered := false
+	defer func() {
+		if !answered {
+			v.link.Set(func(l *Link) { l.failed = time.Now() })
+		}
+	}()
 	if v.sunk {
 		return v.wreck(ctx, op)
 	}
 	served := make(chan error, 1)
-	v.calls.Go(func() {
+	v.link.Calls.Go(func() {
 		time.Sleep(v.there)
 		err := serve(context.WithoutCancel(ctx))
 		if v.again > 0 {
@@ -143,6 +151,7 @@ func (v voyage) carry(ctx context.Context, op string, serve func(context.Context
 		if gone := v.homeward(ctx, op); gone != nil {
 			return gone
 		}
+		answered = true
 		return err
 	}
 }
@@ -174,7 +183,7 @@ func (l *Link) Post(op string, deliver func()) {
 		if err != nil || v.sunk || v.mute {
 			continue
 		}
-		v.calls.Go(func() {
+		v.link.Calls.Go(func() {
 			time.Sleep(v.there)
 			deliver()
 		})
@@ -196,4 +205,11 @@ func (l *Link) Set(change func(*Link)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	change(l)
+}
+
+// WorksSince tells whether all calls were answered that were under way since a moment.
+func (l *Link) WorksSince(since time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.failed.Before(since)
 }

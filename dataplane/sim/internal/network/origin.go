@@ -56,6 +56,11 @@ var (
 	originRelease = originOp{"origin release", 3, 0} // EVAL, GET, DEL
 	originListen  = originOp{"origin listen", 1, 0}  // SUBSCRIBE
 
+	originHold   = originOp{"origin hold", 3, 8}   // EVAL, GET epoch, TIME; of both cells and their holds
+	originNote   = originOp{"origin note", 6, 0}   // EVAL, GET epoch, TIME, HMGET, HSET, PEXPIRE
+	originSlots  = originOp{"origin slots", 3, 6}  // EVAL, GET epoch, TIME; of each key HGETALL, ZCARD, HSET, PEXPIRE
+	originLeases = originOp{"origin leases", 3, 6} // as slots, and ZADD
+
 	originSettings     = originOp{"origin settings", 3, 0}      // EVAL, HMGET, TIME
 	originTellSettings = originOp{"origin tell settings", 6, 0} // EVAL, GET, HMGET, TIME, HSET, PEXPIRE
 	originHeartbeat    = originOp{"origin heartbeat", 8, 0}     // EVAL, TIME, two ZRANGE, ZSCORE, ZADD, HSET, PEXPIREAT
@@ -82,6 +87,58 @@ func (h *Origin) call(ctx context.Context, op originOp, shard, cells int, serve 
 		h.Meters.count(op, cells)
 		return serve(ctx)
 	})
+}
+
+// Hold implements store.Origin.
+func (h *Origin) Hold(ctx context.Context, shard int, holds []store.Hold) (store.HoldReply, error) {
+	holds = slices.Clone(holds)
+	return ask(ctx, h, originHold, shard, len(holds), func(ctx context.Context) (store.HoldReply, error) {
+		return h.RelayOrigin.Hold(ctx, shard, holds)
+	})
+}
+
+// Note implements store.Origin.
+func (h *Origin) Note(ctx context.Context, note store.Note) (now store.Note, stored bool, err error) {
+	type answer struct {
+		now    store.Note
+		stored bool
+	}
+	key := store.NoteKey(note.ID)
+	a, err := ask(ctx, h, originNote, h.ShardOf(&key), 0, func(ctx context.Context) (a answer, err error) {
+		a.now, a.stored, err = h.RelayOrigin.Note(ctx, note)
+		return a, err
+	})
+	return a.now, a.stored, err
+}
+
+// Slots implements store.Origin.
+func (h *Origin) Slots(ctx context.Context, shard int, call store.SlotsCall) (store.SlotsReply, error) {
+	call.Asks = slices.Clone(call.Asks)
+	return ask(ctx, h, originSlots, shard, len(call.Asks), func(ctx context.Context) (store.SlotsReply, error) {
+		return h.RelayOrigin.Slots(ctx, shard, call)
+	})
+}
+
+// Leases implements store.Origin.
+func (h *Origin) Leases(ctx context.Context, shard int, words []store.LeaseWord) (store.LeaseReply, error) {
+	words = slices.Clone(words)
+	return ask(ctx, h, originLeases, shard, len(words), func(ctx context.Context) (store.LeaseReply, error) {
+		return h.RelayOrigin.Leases(ctx, shard, words)
+	})
+}
+
+// ask is call for a reply.
+func ask[R any](ctx context.Context, h *Origin, op originOp, shard, cells int,
+	serve func(context.Context) (R, error)) (reply R, err error) {
+	var served R // of a call whose caller has gone, too
+	err = h.call(ctx, op, shard, cells, func(ctx context.Context) (err error) {
+		served, err = serve(ctx)
+		return err
+	})
+	if err != nil {
+		return reply, err
+	}
+	return served, nil
 }
 
 // Read implements store.Origin.

@@ -1,0 +1,208 @@
+package hunt
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// Bounds of what is drawn of reservations and leases.
+const (
+	heldMax         = 2 // keys
+	reservationsMax = 8
+	slotsMax        = 2 // keys
+	leasesMax       = 24
+	callsMax        = 6 // about one reservation or lease, after the first
+	heldTTLMin      = time.Second
+	heldTTLMax      = 6 * time.Second
+)
+
+// held draws reservations and leases, from a source of their own: what else is drawn of a seed does not move.
+func (p *Plan) held(span time.Duration) {
+	d := drawer{rand.New(rand.NewPCG(p.Seed, 0x68656c64))}
+	reserves, leases := d.IntN(3) == 0, d.IntN(3) == 0
+	p.Fleet.Closed = d.IntN(2) == 0
+	before := len(p.Steps)
+	if reserves {
+		d.reservations(p, span)
+	}
+	if leases {
+		d.leases(p, span)
+		if d.IntN(2) == 0 {
+			d.contest(p, span)
+		}
+	}
+	if before == len(p.Steps) {
+		return
+	}
+	for i, s := range p.Steps[:before] { // half of the faults happen to what holds something
+		if !s.Do.isFault() || d.IntN(2) == 0 {
+			continue
+		}
+		at := p.Steps[before+d.IntN(len(p.Steps)-before)]
+		p.Steps[i].Region, p.Steps[i].Node, p.Steps[i].At = at.Region, at.Node, at.At+d.between(0, 100*time.Millisecond)
+		if kept := map[Verb]Verb{Leave: Stop, Die: Kill}[s.Do]; kept != "" && at.Node == 0 {
+			p.Steps[i].Do = kept
+		}
+	}
+	if d.IntN(2) == 0 { // nodes that hold something die
+		for range 1 + d.IntN(2) {
+			at := p.Steps[before+d.IntN(len(p.Steps)-before)]
+			kill := Step{At: at.At + d.between(0, 50*time.Millisecond), Do: Kill, Region: at.Region, Node: at.Node,
+				After: d.between(10*time.Millisecond, faultTimeMax)}
+			if d.IntN(4) == 0 {
+				kill.Do = Stop
+			}
+			p.Steps = append(p.Steps, kill)
+		}
+	}
+	slices.SortStableFunc(p.Steps, func(a, b Step) int { return cmp.Compare(a.At, b.At) })
+}
+
+func (d drawer) reservations(p *Plan, span time.Duration) {
+	for i := range 1 + d.IntN(heldMax) {
+		k := Key{Name: fmt.Sprint("h", i), Limit: []int64{1, 10, 100}[d.IntN(3)], Duration: d.window()}
+		if p.Rests {
+			k.Duration = d.one(2*time.Second, restMax)
+		}
+		p.Fleet.Held = append(p.Fleet.Held, k)
+	}
+	returned, extends, again := d.IntN(3), d.IntN(2) == 0, d.IntN(2) == 0
+	for range 1 + d.IntN(reservationsMax) {
+		id := p.nextID()
+		hold := Step{At: d.between(0, span), Do: Hold, ID: id, Key: d.IntN(len(p.Fleet.Held)),
+			After: d.between(heldTTLMin, heldTTLMax), Returned: returned == 0 || returned == 1 && d.IntN(2) == 0}
+		hold.Region, hold.Node = d.place(p.Fleet)
+		items := 1
+		if d.IntN(2) == 0 {
+			items = 1 + d.IntN(costsMax)
+		}
+		for i := range items {
+			hold.Costs[i] = d.reserved(p.Fleet.heldKey(hold.Key, i).Limit)
+		}
+		p.Steps = append(p.Steps, hold)
+		do := []Verb{SettleHold, SettleHold, SpendHold, CancelHold}
+		if extends {
+			do = append(do, ExtendHold)
+		}
+		if again {
+			do = append(do, Hold)
+		}
+		for range d.IntN(callsMax + 1) {
+			p.Steps = append(p.Steps, d.about(p, hold, do[d.IntN(len(do))]))
+		}
+	}
+}
+
+// about draws a call about a reservation: while it lasts, after its end, and now and then before it is there.
+func (d drawer) about(p *Plan, hold Step, do Verb) Step {
+	s := hold
+	s.Do, s.Node = do, d.IntN(p.Fleet.Nodes[s.Region])
+	s.At = max(0, hold.At+d.between(-100*time.Millisecond, hold.After+time.Second))
+	switch d.IntN(8) {
+	case 0, 1: // side by side with others
+		s.At = hold.At + d.between(0, 20*time.Millisecond)
+	case 2:
+		s.At = hold.At + hold.After + d.between(-20*time.Millisecond, 20*time.Millisecond)
+	}
+	switch do {
+	case SettleHold, SpendHold:
+		for i, cost := range hold.Costs {
+			if cost == 0 {
+				continue
+			}
+			s.Costs[i] = []int64{cost, 0, d.Int64N(cost + 1), d.Int64N(cost + 1), cost + 1 + d.Int64N(cost)}[d.IntN(5)]
+		}
+	case ExtendHold:
+		s.After = d.between(heldTTLMin, heldTTLMax)
+	case Hold:
+		if d.IntN(8) == 0 {
+			s.Costs[0]++ // it is another one
+		}
+	}
+	return s
+}
+
+// reserved is mostly a large part of a limit.
+func (d drawer) reserved(limit int64) int64 {
+	if d.IntN(6) == 0 {
+		return limit
+	}
+	return 1 + d.Int64N(1+limit/2)
+}
+
+func (d drawer) leases(p *Plan, span time.Duration) {
+	for i := range 1 + d.IntN(slotsMax) {
+		p.Fleet.Slots = append(p.Fleet.Slots, Slot{
+			Name: fmt.Sprint("s", i), Limit: []int64{1, 1, 2, 5}[d.IntN(4)],
+			TTL: d.one(time.Second, 2*time.Second, 3*time.Second),
+		})
+	}
+	kinds := [][]Verb{{Acquire}, {Token}, {Acquire, Token}}[d.IntN(3)]
+	waits := d.IntN(2) == 0
+	for range 1 + d.IntN(leasesMax) {
+		s := Step{At: d.between(0, span), Do: kinds[d.IntN(len(kinds))], ID: p.nextID(), Key: d.IntN(len(p.Fleet.Slots))}
+		s.Region, s.Node = d.place(p.Fleet)
+		s.After = d.one(0, 100*time.Millisecond, time.Second, 4*time.Second)
+		if d.IntN(8) == 0 {
+			s.After = forGood
+		}
+		if waits && d.IntN(2) == 0 {
+			s.Delay = d.between(10*time.Millisecond, 3*time.Second)
+		}
+		p.Steps = append(p.Steps, s)
+		if s.Do == Acquire {
+			continue
+		}
+		ttl := p.Fleet.Slots[s.Key].TTL
+		for range d.IntN(callsMax) { // also late ones
+			next := s
+			next.Do = []Verb{Renew, Renew, Renew, Token}[d.IntN(4)]
+			next.At, next.Node = s.At+d.between(0, 3*ttl), d.IntN(p.Fleet.Nodes[s.Region])
+			p.Steps = append(p.Steps, next)
+		}
+		if d.IntN(4) > 0 { // else its holder has died
+			for range 1 + d.IntN(2) {
+				next := s
+				next.Do, next.At = Release, s.At+d.between(0, 3*ttl)
+				next.Node = d.IntN(p.Fleet.Nodes[s.Region])
+				p.Steps = append(p.Steps, next)
+			}
+		}
+	}
+}
+
+// contest draws a holder, whose node is harmed, or its origin, and others who want its lease.
+func (d drawer) contest(p *Plan, span time.Duration) {
+	key := d.IntN(len(p.Fleet.Slots))
+	ttl := p.Fleet.Slots[key].TTL
+	holder := Step{At: d.between(0, span), Do: Acquire, ID: p.nextID(), Key: key, After: d.between(ttl, 3*ttl)}
+	holder.Region, holder.Node = d.place(p.Fleet)
+	harm := holder
+	harm.Do = []Verb{Cut, Cut, Refuse, Wipe, Wipe, Kill}[d.IntN(6)]
+	harm.At, harm.After = holder.At+d.between(20*time.Millisecond, ttl), d.between(ttl, 3*ttl)
+	p.Steps = append(p.Steps, holder, harm)
+	for range 2 + d.IntN(6) {
+		next := holder
+		next.Do, next.ID = []Verb{Acquire, Token}[d.IntN(2)], p.nextID()
+		next.At, next.Node = holder.At+d.between(-ttl, 3*ttl), d.IntN(p.Fleet.Nodes[holder.Region])
+		next.At, next.After = max(0, next.At), d.between(0, 2*ttl)
+		p.Steps = append(p.Steps, next)
+	}
+}
+
+// forGood is longer than any history.
+const forGood = 24 * time.Hour
+
+// nextID is one that no reservation or lease has yet.
+func (p *Plan) nextID() (next int) {
+	for _, s := range p.Steps {
+		next = max(next, s.ID+1)
+	}
+	return next
+}
+
+// heldKey is the key of a reservation's item.
+func (f Fleet) heldKey(first, item int) Key { return f.Held[(first+item)%len(f.Held)] }

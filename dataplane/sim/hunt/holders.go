@@ -1,0 +1,420 @@
+package hunt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
+)
+
+const (
+	// slotsNamespace has the keys of leases. No operator changes it.
+	slotsNamespace = "slots"
+
+	// freeWithin is how much longer than its time to live a slot stays taken that nothing holds any more.
+	freeWithin = time.Second
+)
+
+// holders are those who hold leases, by what they know themselves, and what origins have said that nodes hold.
+type holders struct {
+	world *world
+
+	mu    sync.Mutex
+	all   []*holder
+	taken map[slotOf]taken
+	fails map[*region]time.Time // when its origin has failed over last
+}
+
+// holder holds one lease, or waits for one.
+type holder struct {
+	name   string
+	region *region
+	key    int
+	life   *life // of its process: nil of a holder with an id
+
+	lease dataplane.Lease
+
+	token    string
+	until    time.Time // with an id: when its lease ends, by what it was answered
+	asked    time.Time // when a call for it was made last
+	heard    bool      // and whether all calls of its were answered
+	released bool
+
+	waits   bool
+	began   time.Time
+	granted time.Time
+}
+
+// slotOf is what one life holds of a key.
+type slotOf struct {
+	life *life
+	key  window.Key
+}
+
+type taken struct {
+	slots int64
+	heard time.Time // when the call arrived
+}
+
+func (h *holders) request(key int, name string) dataplane.ConcurrencyRequest {
+	s := h.world.plan.Fleet.Slots[key]
+	return dataplane.ConcurrencyRequest{
+		Workspace: workspace, Namespace: slotsNamespace, Identifier: s.Name, Limit: s.Limit, TTL: s.TTL, Holder: name,
+	}
+}
+
+// step makes a call about a lease.
+func (h *holders) step(l *life, s Step) {
+	switch s.Do {
+	case Acquire:
+		h.acquire(l, s)
+	case Token:
+		h.byID(l, s)
+	case Renew:
+		h.renew(l, s)
+	case Release:
+		h.release(l, s)
+	}
+}
+
+// acquire holds a lease in a node's process.
+func (h *holders) acquire(l *life, s Step) {
+	holder := &holder{name: fmt.Sprint("#", s.ID), region: l.node.region, key: s.Key, life: l, waits: s.Delay > 0,
+		began: time.Now()}
+	h.add(holder)
+	over, ask := h.world.wait(l), l.limiter.Acquire
+	ctx, leave := context.WithCancel(context.Background())
+	defer leave()
+	if s.Delay > 0 {
+		leave()
+		ctx, leave = context.WithTimeout(context.Background(), s.Delay)
+		defer leave()
+		over, ask = func() {}, l.limiter.AcquireWait
+	}
+	lease, d := ask(ctx, h.request(s.Key, holder.name))
+	over()
+	h.answered(l, holder, &d, func() bool { holder.lease = lease; return lease != (dataplane.Lease{}) })
+	if holder.granted.IsZero() {
+		return
+	}
+	if s.After < forGood {
+		time.Sleep(s.After)
+		h.leave(holder)
+	}
+}
+
+func (h *holders) add(holder *holder) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.all = append(h.all, holder)
+}
+
+// leave has a holder of a node's process release its lease.
+func (h *holders) leave(holder *holder) {
+	h.mu.Lock()
+	holder.released = true
+	h.mu.Unlock()
+	if !holder.life.ended.Load() {
+		holder.lease.Release()
+	}
+}
+
+// answered takes in a decision; take is called with what was granted, and tells whether that is a slot.
+func (h *holders) answered(l *life, holder *holder, d *dataplane.ConcurrencyDecision, take func() bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.world.record.note("%v  %s of s%d: %t, %d held, lasts %v (%v, %v)", l, holder.name, holder.key, d.Allowed, d.Held,
+		d.TTL, d.Source, d.Err)
+	if d.Err != nil {
+		h.world.record.violate("error", "%v gives no lease of s%d: %v", l, holder.key, d.Err)
+	}
+	if l.ended.Load() {
+		holder.released = holder.life != nil
+		return // its answer does not come
+	}
+	if holder.waits {
+		h.turns(l, holder)
+	}
+	if !d.Allowed || !take() {
+		return
+	}
+	holder.granted = time.Now()
+	h.count(holder.region, holder.key)
+}
+
+// turns holds a node to serving those who wait in their order. The mutex is held.
+func (h *holders) turns(l *life, last *holder) {
+	for _, other := range h.all {
+		if other != last && other.waits && other.life == l && other.key == last.key && last.began.Before(other.began) &&
+			!other.granted.IsZero() && other.granted.Before(time.Now()) {
+			h.world.record.violate("turn", "%v serves %s before %s, which has waited for longer", l, other.name, last.name)
+		}
+	}
+}
+
+// holds tells whether a holder's lease has not ended, as far as it knows.
+func (holder *holder) holds() bool {
+	switch {
+	case holder.granted.IsZero() || holder.released:
+		return false
+	case holder.life == nil:
+		return time.Now().Before(holder.until)
+	}
+	return !holder.life.ended.Load() && holder.lease.Err() == nil
+}
+
+// count holds those who hold leases of a key to its limit. The mutex is held.
+//
+// An origin that has failed over may lack what it granted last. A holder hears of it with its next renewal, or has
+// none within its time to live.
+func (h *holders) count(r *region, key int) {
+	slot, names := h.world.plan.Fleet.Slots[key], []string(nil)
+	for _, holder := range h.all {
+		if holder.region == r && holder.key == key && holder.holds() {
+			names = append(names, holder.name)
+		}
+	}
+	if int64(len(names)) > slot.Limit && time.Since(h.fails[r]) > slot.TTL {
+		h.world.record.violate("slots", "%d hold leases of s%d in %s, at most %d may: %v", len(names), key, r.name,
+			slot.Limit, names)
+	}
+}
+
+// of is the holder of an id. The mutex is held.
+func (h *holders) of(s Step) *holder {
+	name := fmt.Sprint("#", s.ID)
+	for _, holder := range h.all {
+		if holder.name == name {
+			return holder
+		}
+	}
+	holder := &holder{name: name, region: h.world.regions[s.Region], key: s.Key, heard: true}
+	h.all = append(h.all, holder)
+	return holder
+}
+
+// byID asks for a lease by id, which is not asked for again once it was released.
+func (h *holders) byID(l *life, s Step) {
+	h.mu.Lock()
+	holder, began := h.of(s), time.Now()
+	holder.asked = began
+	released := holder.released
+	h.mu.Unlock()
+	if released {
+		return
+	}
+	ctx, leave := context.WithCancel(context.Background())
+	defer leave()
+	if s.Delay > 0 {
+		leave()
+		ctx, leave = context.WithTimeout(context.Background(), s.Delay)
+		defer leave()
+	}
+	token, d := l.limiter.AcquireToken(ctx, h.request(s.Key, holder.name), holder.name, s.Delay > 0)
+	h.hears(l, holder, began)
+	h.answered(l, holder, &d, func() bool {
+		if token == "" {
+			return false
+		}
+		holder.token, holder.until = token, latest(holder.until, began.Add(d.TTL))
+		return true
+	})
+}
+
+// hears takes note of whether all calls about a lease were answered.
+func (h *holders) hears(l *life, holder *holder, began time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	holder.heard = holder.heard && l.answersSince(began)
+	holder.asked = time.Now()
+}
+
+// renew has a holder with an id renew its lease.
+func (h *holders) renew(l *life, s Step) {
+	h.mu.Lock()
+	holder, began := h.of(s), time.Now()
+	holder.asked = began
+	token := holder.token
+	h.mu.Unlock()
+	if token == "" {
+		return
+	}
+	err := l.limiter.RenewTokens(context.Background(), 0, token)[0]
+	h.hears(l, holder, began)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if l.ended.Load() {
+		return
+	}
+	h.world.record.note("%v  %s renews its lease: %v", l, holder.name, err)
+	switch {
+	case err == nil:
+		was := holder.holds()
+		holder.until = latest(holder.until, began.Add(h.world.plan.Fleet.Slots[holder.key].TTL))
+		if !was {
+			h.count(holder.region, holder.key)
+		}
+	case errors.Is(err, dataplane.ErrLeaseLost):
+		if holder.holds() && holder.heard && h.world.kept(holder.region) {
+			h.world.record.violate("slots", "%v says that %s has lost its lease, which lasts for another %v", l, holder.name,
+				time.Until(holder.until))
+		}
+		holder.until = time.Now()
+	}
+}
+
+// kept tells whether a region's origin has always kept what it was told.
+func (w *world) kept(r *region) bool { return !w.ledger.forgets(r) }
+
+// release has a holder with an id release its lease.
+func (h *holders) release(l *life, s Step) {
+	h.mu.Lock()
+	holder, began := h.of(s), time.Now()
+	token := holder.token
+	if token == "" {
+		h.mu.Unlock()
+		return
+	}
+	holder.asked, holder.released = began, true
+	h.mu.Unlock()
+	err := l.limiter.ReleaseTokens(context.Background(), token)[0]
+	h.hears(l, holder, began)
+	h.world.record.note("%v  %s releases its lease: %v", l, holder.name, err)
+}
+
+// failedOver takes note of when a region's origin has.
+func (h *holders) failedOver(r *region) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.fails == nil {
+		h.fails = make(map[*region]time.Time)
+	}
+	h.fails[r] = time.Now()
+}
+
+// Slots implements store.Origin.
+func (o watchedOrigin) Slots(ctx context.Context, shard int, call store.SlotsCall) (store.SlotsReply, error) {
+	h := &o.world.holders
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	reply, err := o.RelayOrigin.Slots(ctx, shard, call)
+	if h.taken == nil {
+		h.taken = make(map[slotOf]taken)
+	}
+	for i := range reply.Answers {
+		if a := &reply.Answers[i]; a.Err == nil || errors.Is(a.Err, store.ErrYoung) {
+			h.taken[slotOf{o.life, call.Asks[i].Key}] = taken{a.Held, time.Now()}
+		}
+	}
+	return reply, err
+}
+
+// died has what a life held be free in time.
+func (h *holders) died(l *life) {
+	for key := range h.world.plan.Fleet.Slots {
+		h.world.steps.Go(func() {
+			time.Sleep(h.world.plan.Fleet.Slots[key].TTL + freeWithin)
+			h.free(l.node.region, key)
+		})
+	}
+}
+
+// free holds an origin to what of a key may still be taken: by lives, unless they ended long ago, and by holders with
+// an id, unless they made their last call long ago. What is late in the network counts from when it arrives.
+func (h *holders) free(r *region, key int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	slot := h.world.plan.Fleet.Slots[key]
+	if time.Since(h.fails[r]) <= slot.TTL+freeWithin {
+		return
+	}
+	name, most := store.SlotsKey(workspace, slotsNamespace, slot.Name), int64(0)
+	for of, is := range h.taken {
+		if of.life.node.region == r && of.key == name &&
+			(!of.life.ended.Load() || time.Since(is.heard) < slot.TTL+freeWithin) {
+			most += is.slots
+		}
+	}
+	for _, holder := range h.all {
+		if holder.region != r || holder.key != key || holder.life != nil || holder.asked.IsZero() {
+			continue
+		}
+		lasts := slot.TTL + freeWithin
+		if !holder.heard {
+			lasts += 4 * time.Second
+		}
+		if time.Since(holder.asked) < lasts {
+			most++
+		}
+	}
+	origin := r.client()
+	reply, err := origin.Slots(context.Background(), origin.ShardOf(&name), store.SlotsCall{
+		Node: probeNode, Number: time.Now().UnixNano() >> 10,
+		Asks: []store.SlotsAsk{{Key: name, Limit: slot.Limit, TTL: time.Millisecond}},
+	})
+	if err != nil || reply.Answers[0].Err != nil {
+		h.world.record.violate("error", "probe s%d: %v, %+v", key, err, reply)
+		return
+	}
+	if others := reply.Answers[0].Others; others > most {
+		h.world.record.violate("free", "%s has %d slots of s%d taken, and %d may be", r.name, others, key, most)
+	}
+}
+
+// probeNode is no life's.
+const probeNode = 1
+
+// rest has all leases be released, or end, and then all of a limit be acquired at one node.
+func (h *holders) rest() {
+	slots := h.world.plan.Fleet.Slots
+	if len(slots) == 0 {
+		return
+	}
+	longest := time.Duration(0)
+	for _, s := range slots {
+		longest = max(longest, s.TTL)
+	}
+	for _, holder := range slices.Clone(h.all) {
+		if holder.life != nil {
+			h.leave(holder)
+		}
+	}
+	time.Sleep(longest + freeWithin)
+	for _, r := range h.world.regions {
+		for key := range slots {
+			h.free(r, key)
+			h.whole(r.nodes[0].life.Load(), key)
+		}
+	}
+}
+
+// whole acquires all leases of a key, and releases them.
+func (h *holders) whole(l *life, key int) {
+	var all sync.WaitGroup
+	slot := h.world.plan.Fleet.Slots[key]
+	got := make([]*holder, slot.Limit)
+	for i := range got {
+		got[i] = &holder{name: fmt.Sprint("rest ", i), region: l.node.region, key: key, life: l}
+		h.add(got[i])
+		all.Go(func() {
+			ctx, leave := context.WithTimeout(context.Background(), slot.TTL+freeWithin)
+			defer leave()
+			lease, d := l.limiter.AcquireWait(ctx, h.request(key, got[i].name))
+			h.answered(l, got[i], &d, func() bool { got[i].lease = lease; return lease != (dataplane.Lease{}) })
+		})
+	}
+	all.Wait()
+	for _, holder := range got {
+		if holder.granted.IsZero() {
+			h.world.record.violate("rest", "%v gets no lease of s%d within %v, and nothing holds it", l, key,
+				slot.TTL+freeWithin)
+		}
+		h.leave(holder)
+	}
+}

@@ -1,0 +1,631 @@
+package hunt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// heldNamespace has the keys of reservations. No operator changes it.
+const heldNamespace = "held"
+
+// heldRules are what is set for reservations and leases.
+func heldRules(f Fleet) (rows []store.NamespaceRow) {
+	if !f.Closed {
+		return nil
+	}
+	for _, name := range []string{heldNamespace, slotsNamespace} {
+		rows = append(rows, store.NamespaceRow{Workspace: workspace, Namespace: name, Outage: "closed"})
+	}
+	return rows
+}
+
+// reservations are those by id, as callers know of them, written down outside of limiters and origins: of each what it
+// counts at least, and at most, at any moment.
+type reservations struct {
+	world *world
+
+	mu    sync.Mutex
+	all   []*reservation
+	asks  []*attempt // that are under way
+	cells map[heldCell]*heldCount
+}
+
+// heldCell is a cell at one region's origin.
+type heldCell struct {
+	region *region
+	cell   window.Cell
+}
+
+// heldCount is what reservations have counted in a cell, together.
+type heldCount struct {
+	least int64 // at some moment, for certain
+	most  int64 // at any moment
+	back  int64 // of most, what nodes may restore to an origin that has lost something: also what was returned before
+	wrong bool  // what the origin counts was found wrong, which is said once
+}
+
+// reservation is one id.
+type reservation struct {
+	id       string
+	number   int
+	region   *region
+	attempts []*attempt
+
+	acked  *attempt  // the first that was answered
+	made   time.Time // when that was
+	lost   bool      // the origin has forgotten something since it was first asked
+	local  bool      // an outage has had a node reserve by itself
+	closed bool      // a call that may end it has begun
+
+	least, most Costs     // spent
+	settled     bool      // for certain
+	final       Costs     // of it
+	words       bool      // the holds have been told final
+	endsAt      time.Time // by the origin's clock, as last answered
+	ends        time.Time // it goes on until then
+	over        time.Time // it has ended then
+	unheard     int       // calls that are under way, or had no answer
+}
+
+// attempt is one request for a reservation.
+type attempt struct {
+	of       *reservation
+	step     Step
+	began    time.Time
+	returned time.Time // zero: no answer yet
+	clean    bool      // all calls to the origin were answered
+	cells    [costsMax][]window.Cell
+	room     [costsMax]map[window.Cell]int64 // what was left of its cells at most, at each moment while it was under way
+}
+
+func (r *reservation) String() string { return r.id }
+
+// step makes a call about a reservation.
+func (g *reservations) step(l *life, s Step) {
+	if s.Do == Hold {
+		g.hold(l, s)
+		return
+	}
+	g.change(l, s)
+}
+
+func heldID(s Step) string { return fmt.Sprint("#", s.ID) }
+
+// of is the reservation of a step's id. The mutex is held.
+func (g *reservations) of(s Step) *reservation {
+	id := heldID(s)
+	for _, r := range g.all {
+		if r.id == id {
+			return r
+		}
+	}
+	r := &reservation{id: id, number: s.ID, region: g.world.regions[s.Region]}
+	g.all = append(g.all, r)
+	return r
+}
+
+// slack is how far the end of a hold may be from what callers reckon: clocks of nodes are apart, and words take time.
+func (g *reservations) slack() time.Duration {
+	slack := 2*clockBound + time.Second
+	for _, s := range g.world.plan.Steps {
+		if s.Do == Clock {
+			slack += s.Delay.Abs()
+		}
+	}
+	if !slices.ContainsFunc(g.world.plan.Steps, func(s Step) bool { return s.Do.isFault() }) {
+		slack = 4*g.world.plan.Fleet.OriginTrip + 100*time.Millisecond
+	}
+	return slack
+}
+
+// origins is the time of a region's origin.
+func (g *reservations) origins(r *region, t time.Time) time.Time {
+	return t.Add(g.world.plan.Fleet.Ahead[r.index])
+}
+
+// answersSince tells whether a life is there, and all of its calls were answered since a time, and for a while before:
+// a node may leave an origin alone that has not answered.
+func (l *life) answersSince(began time.Time) bool {
+	const alone = 5 * time.Second
+	return !l.ended.Load() && l.toOrigin.WorksSince(began.Add(-alone))
+}
+
+// cellsOf are the cells that an attempt may be of: its node's clock decides.
+func (g *reservations) cellsOf(a *attempt) {
+	for i := range a.of.items(a.step) {
+		k := g.world.plan.Fleet.heldKey(a.step.Key, i)
+		key := window.Key{Workspace: workspace, Namespace: heldNamespace, Identifier: k.Name, Duration: k.Duration}
+		from := window.Sequence(g.origins(a.of.region, a.began.Add(-g.slack())).UnixMilli(), k.Duration.Milliseconds())
+		to := window.Sequence(g.origins(a.of.region, a.began.Add(g.slack())).UnixMilli(), k.Duration.Milliseconds())
+		a.room[i] = make(map[window.Cell]int64)
+		for n := from; n <= to; n++ {
+			cell := window.Cell{Key: key, Sequence: n}
+			a.cells[i], a.room[i][cell] = append(a.cells[i], cell), math.MinInt64
+		}
+	}
+}
+
+// items are how many keys a step's reservation has.
+func (*reservation) items(s Step) []int64 {
+	n := slices.Index(s.Costs[:], 0)
+	if n < 0 {
+		n = len(s.Costs)
+	}
+	return s.Costs[:n]
+}
+
+func (g *reservations) requests(s Step) (requests []dataplane.Request) {
+	for i, cost := range (*reservation)(nil).items(s) {
+		k := g.world.plan.Fleet.heldKey(s.Key, i)
+		requests = append(requests, dataplane.Request{
+			Workspace: workspace, Namespace: heldNamespace, Identifier: k.Name, Limit: k.Limit, Duration: k.Duration, Cost: cost,
+		})
+	}
+	return requests
+}
+
+// hold asks for a reservation.
+func (g *reservations) hold(l *life, s Step) {
+	a := &attempt{step: s, began: time.Now()}
+	g.mu.Lock()
+	r := g.of(s)
+	a.of = r
+	r.attempts = append(r.attempts, a)
+	r.unheard++
+	g.cellsOf(a)
+	g.asks = append(g.asks, a)
+	g.count()
+	g.mu.Unlock()
+	out := l.limiter.ReserveAll(context.Background(), dataplane.ReserveRequest{
+		ID: r.id, Requests: g.requests(s), TTL: s.After, Returned: s.Returned,
+	})
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	defer g.count()
+	defer func() { g.asks = slices.DeleteFunc(g.asks, func(other *attempt) bool { return other == a }) }()
+	if l.ended.Load() {
+		return // its caller has ended with it
+	}
+	g.count() // as it is under way
+	a.returned, a.clean = time.Now(), l.answersSince(a.began)
+	if a.clean {
+		r.unheard--
+	}
+	g.world.record.note("%v  %v of %v: allowed %t, ends %v (%v)", l, r, s.Costs, out.Allowed,
+		out.EndsAt.UnixMilli(), out.Err)
+	g.heard(l, a, &out)
+}
+
+// heard takes in what an attempt was answered.
+func (g *reservations) heard(l *life, a *attempt, out *dataplane.Reserved) {
+	r := a.of
+	for i := range out.Decisions {
+		d := &out.Decisions[i]
+		if d.Source.Degraded() {
+			r.local = r.local || out.Allowed
+			continue
+		}
+		if d.ResetAt.IsZero() || d.Duration == 0 {
+			continue
+		}
+		cell := a.cells[i][0]
+		cell.Sequence = d.ResetAt.UnixMilli()/d.Duration.Milliseconds() - 1
+		if !slices.Contains(a.cells[i], cell) {
+			g.violate("id", "%v reserves %v in %s", l, r, cellName(cell))
+		}
+		a.cells[i] = []window.Cell{cell}
+	}
+	keeps := !r.lost && !r.local
+	switch {
+	case out.Err != nil:
+		used := errors.Is(out.Err, dataplane.ErrReservationUsed)
+		differ := slices.ContainsFunc(r.attempts, func(other *attempt) bool { return !other.same(a) })
+		over := errors.Is(out.Err, dataplane.ErrReservationOver) && !g.open(r)
+		if a.clean && keeps && !over && (!used || !differ) {
+			g.violate("id", "%v reserves %v, which gets no answer: %v", l, r, out.Err)
+		}
+		return
+	case r.local || !out.Allowed:
+		if a.clean && keeps && r.acked != nil && !r.acked.returned.After(a.began) && a.same(r.acked) && g.open(r) {
+			g.violate("id", "%v reserves %v again, which is refused", l, r)
+		}
+		return
+	}
+	if r.acked == nil {
+		r.acked, r.made = a, a.returned
+		first := r.attempts[0].began
+		r.ends, r.over = first.Add(a.step.After-g.slack()), a.returned.Add(a.step.After+g.slack())
+		if len(r.attempts) == 1 && a.clean {
+			r.ends = a.began.Add(a.step.After)
+		}
+		r.endsAt = out.EndsAt
+		g.granted(l, a)
+		return
+	}
+	if keeps && !a.same(r.acked) {
+		g.violate("id", "%v reserves %v for %v, and it is there for %v", l, r, a.step.Costs, r.acked.step.Costs)
+	}
+}
+
+// same tells whether two attempts ask for the same.
+func (a *attempt) same(b *attempt) bool {
+	return a.step.Costs == b.step.Costs && a.step.Returned == b.step.Returned
+}
+
+// sameCells tells whether two attempts have been made in the same cells, for certain.
+func (a *attempt) sameCells(b *attempt) bool {
+	for i := range a.cells {
+		if len(a.cells[i]) > 1 || !slices.Equal(a.cells[i], b.cells[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// open tells whether a reservation can not have ended yet.
+func (g *reservations) open(r *reservation) bool { return !r.closed && time.Now().Before(r.ends) }
+
+// granted holds what an origin has granted to what was left of the limit. The mutex is held.
+func (g *reservations) granted(l *life, a *attempt) {
+	if len(a.of.attempts) > 1 {
+		return // another one may have been granted, at another moment
+	}
+	for i, cost := range a.of.items(a.step) {
+		if cell := a.cells[i][0]; cost > a.room[i][cell] {
+			g.violate("held", "%v reserves %d of %s for %v, and at most %d are left", l, cost, cellName(cell), a.of,
+				a.room[i][cell])
+		}
+	}
+}
+
+// change makes another call about a reservation.
+func (g *reservations) change(l *life, s Step) {
+	began := time.Now()
+	g.mu.Lock()
+	r := g.of(s)
+	var costs []int64
+	if len(r.attempts) > 0 {
+		costs = slices.Clone(s.Costs[:len(r.items(r.attempts[0].step))])
+	} else {
+		costs = s.Costs[:1]
+	}
+	before, known := r.least, r.settled
+	acked := r.acked != nil && !r.lost && !r.local
+	r.unheard++
+	alone := r.unheard == 1
+	switch s.Do {
+	case SpendHold, SettleHold:
+		for i, cost := range costs {
+			r.most[i] = max(r.most[i], cost)
+		}
+		r.closed = r.closed || s.Do == SettleHold
+	case CancelHold:
+		r.closed = true
+	case ExtendHold:
+		r.over = latest(r.over, began.Add(s.After+g.slack()+5*time.Second))
+	}
+	g.count()
+	g.mu.Unlock()
+	var is dataplane.Settlement
+	var err error
+	ctx := context.Background()
+	switch s.Do {
+	case SpendHold:
+		is, err = l.limiter.Spend(ctx, r.id, costs...)
+	case SettleHold:
+		is, err = l.limiter.Settle(ctx, r.id, costs...)
+	case CancelHold:
+		is, err = l.limiter.Cancel(ctx, r.id)
+	default:
+		is, err = l.limiter.Extend(ctx, r.id, s.After)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	defer g.count()
+	if l.ended.Load() {
+		return
+	}
+	clean := l.answersSince(began)
+	if clean {
+		r.unheard--
+	}
+	g.world.record.note("%v  %v %s %v: %+v (%v)", l, r, s.Do, s.Costs, is, err)
+	if r.lost || r.local {
+		return
+	}
+	if err != nil {
+		none := errors.Is(err, dataplane.ErrNoReservation)
+		if acked && (none || clean) || clean && !none {
+			g.violate("id", "%v makes a call about %v, which is there: %v", l, r, err)
+		}
+		return
+	}
+	for i, spent := range is.Spent {
+		if spent < before[i] || spent > r.most[i] {
+			g.violate("id", "%v says that %d of item %d of %v were spent: %d to %d were", l, spent, i, r, before[i], r.most[i])
+		}
+		if !is.Late && i < len(costs) && spent < costs[i] && s.Do != CancelHold && s.Do != ExtendHold {
+			g.violate("id", "%v takes %d of item %d of %v for spent, and says that %d were", l, costs[i], i, r, spent)
+		}
+	}
+	now := g.origins(r.region, time.Now())
+	switch {
+	case !is.Late && (s.Do == SettleHold || s.Do == CancelHold) != is.Settled:
+		g.violate("id", "%v: a %s of %v has settled it: %t", l, s.Do, r, is.Settled)
+	case known && (!is.Late || !is.Settled):
+		g.violate("id", "%v changes %v, which was settled: %+v", l, r, is)
+	case is.Late && !is.Settled && is.EndsAt.After(now):
+		g.violate("id", "%v takes %v for ended before its end", l, r)
+	case !is.Late && s.Do != ExtendHold && !is.EndsAt.After(g.origins(r.region, began)):
+		g.violate("id", "%v changes %v after its end", l, r)
+	case !is.Late && s.Do == ExtendHold && is.EndsAt.Before(g.origins(r.region, began).Add(s.After-time.Millisecond)):
+		g.violate("id", "%v extends %v by %v, to %v", l, r, s.After, is.EndsAt)
+	case is.EndsAt.Before(r.endsAt):
+		g.violate("id", "%v has %v end earlier than it was said to", l, r)
+	}
+	for i, spent := range is.Spent {
+		if r.settled && r.final[i] != spent {
+			g.violate("id", "%v says that %v has settled at %v, and it was %v", l, r, is.Spent, r.final)
+		}
+		if is.Settled {
+			r.final[i] = spent
+		}
+		if clean && (is.Settled || alone && r.unheard == 0) {
+			r.least[i] = max(r.least[i], spent)
+		}
+	}
+	r.settled = r.settled || is.Settled
+	r.closed = r.closed || is.Settled
+	r.words = r.words || is.Settled && clean
+	if s.Do == ExtendHold && !is.Late && r.acked != nil {
+		r.endsAt = is.EndsAt
+		at := is.EndsAt.Add(-g.world.plan.Fleet.Ahead[r.region.index])
+		r.over = latest(r.over, at.Add(g.slack()))
+		if clean && alone && r.unheard == 0 {
+			r.ends = latest(r.ends, at.Add(-g.slack()))
+		}
+	}
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// violate writes down a broken invariant.
+func (g *reservations) violate(invariant, format string, args ...any) {
+	g.world.record.violate(invariant, format, args...)
+}
+
+// bounds are what an item of a reservation counts in a cell now.
+func (g *reservations) bounds(r *reservation, item int, cell window.Cell) (low, high int64) {
+	now := time.Now()
+	stray, main, alone := int64(0), false, true
+	for _, a := range r.attempts {
+		cost, in := a.step.Costs[item], slices.Contains(a.cells[item], cell)
+		if cost == 0 {
+			continue
+		}
+		first := r.acked == nil || r.acked == a || a.began.Before(r.made) // it may be what was made
+		if first {
+			main, alone = main || in, alone && in && len(a.cells[item]) == 1
+		}
+		if in && r.local {
+			high += max(cost, r.most[item])
+		}
+		if in && g.strays(a) {
+			stray = max(stray, cost)
+			if r.acked == nil {
+				stray = max(stray, r.most[item])
+			}
+		}
+	}
+	if !main || r.acked == nil {
+		return 0, high + stray
+	}
+	cost, returned := r.acked.step.Costs[item], r.acked.step.Returned
+	switch {
+	case r.lost:
+		high += max(cost, r.most[item], stray)
+	case r.words:
+		high += max(r.final[item], stray)
+	case now.After(r.over) && returned:
+		high += max(r.most[item], stray)
+	default:
+		high += max(cost, r.most[item], stray)
+	}
+	switch {
+	case r.lost || r.local || !alone:
+	case r.words:
+		low = r.final[item]
+	case !r.closed && (now.Before(r.ends) || !returned):
+		low = max(cost, r.least[item])
+	default:
+		low = r.least[item]
+	}
+	return low, high
+}
+
+// strays tells whether the holds of an attempt may be there, whatever became of the reservation.
+func (g *reservations) strays(a *attempt) bool {
+	r := a.of
+	switch {
+	case a.returned.IsZero():
+		return true // it is under way, or its caller has ended
+	case a.clean:
+		return false
+	case a.step.Returned && time.Since(a.returned) > a.step.After+g.slack()+10*time.Second:
+		return false
+	}
+	return r.acked == nil || r.lost || r.local || !a.sameCells(r.acked) || !a.began.Before(r.ends)
+}
+
+// sum is what all reservations count in a cell, besides one.
+func (g *reservations) sum(at heldCell, besides *reservation) (low, high int64) {
+	for _, r := range g.all {
+		if r.region != at.region || r == besides {
+			continue
+		}
+		for i := range costsMax {
+			least, most := g.bounds(r, i, at.cell)
+			low, high = low+least, high+most
+		}
+	}
+	return low, high
+}
+
+// count takes note of what all reservations count now, and holds origins to it. The mutex is held.
+func (g *reservations) count() {
+	if g.cells == nil {
+		g.cells = make(map[heldCell]*heldCount)
+	}
+	var order []heldCell
+	for _, r := range g.all {
+		for _, a := range r.attempts {
+			for _, cells := range a.cells {
+				for _, cell := range cells {
+					at := heldCell{r.region, cell}
+					if g.cells[at] == nil {
+						g.cells[at] = &heldCount{}
+					}
+					if !slices.Contains(order, at) {
+						order = append(order, at)
+					}
+				}
+			}
+		}
+	}
+	for _, a := range g.asks {
+		g.rooms(a)
+	}
+	totals := make([]map[window.Cell]store.Total, len(g.world.regions))
+	for i, r := range g.world.regions {
+		totals[i] = r.origin.Totals()
+	}
+	for _, at := range order {
+		c := g.cells[at]
+		low, high := g.sum(at, nil)
+		high += c.back
+		c.least, c.most = max(c.least, low), max(c.most, high)
+		if _, is := totals[at.region.index][at.cell]; c.wrong {
+			continue
+		} else if is {
+			g.probe(at, c, low, high)
+		} else if low > 0 {
+			c.wrong = true
+			g.violate("held", "%s holds nothing of %s, and %d are reserved", at.region.name, cellName(at.cell), low)
+		}
+	}
+}
+
+// probe holds what an origin counts in a cell to what reservations count.
+func (g *reservations) probe(at heldCell, c *heldCount, low, high int64) {
+	before := at.cell
+	before.Sequence--
+	key, origin := at.cell.Key, at.region.client()
+	word := store.Hold{ID: "probe", Cell: at.cell, Before: before, Attempt: 1, Undo: true, Limit: window.LimitMax}
+	reply, err := origin.Hold(context.Background(), origin.ShardOf(&key), []store.Hold{word})
+	if err != nil {
+		g.violate("error", "probe %s: %v", cellName(at.cell), err)
+		return
+	}
+	total := reply.Answers[0].Total
+	used := reply.Answers[0].Used - total.Foreign
+	c.wrong = used < low || used > high || total.Region < c.least || total.Region > c.most
+	if used < low || used > high {
+		g.violate("held", "%s counts %d of %s, and %d to %d are reserved or were spent", at.region.name, used,
+			cellName(at.cell), low, high)
+	}
+	if total.Region < c.least || total.Region > c.most {
+		g.violate("held", "%s holds %d of %s, and %d to %d were reserved or spent at any moment", at.region.name,
+			total.Region, cellName(at.cell), c.least, c.most)
+	}
+}
+
+// rooms takes note of what is left for an attempt, at most. The mutex is held.
+func (g *reservations) rooms(a *attempt) {
+	nowMs := g.origins(a.of.region, time.Now()).UnixMilli()
+	for i := range a.of.items(a.step) {
+		limit := g.world.plan.Fleet.heldKey(a.step.Key, i).Limit
+		for cell := range a.room[i] {
+			before := cell
+			before.Sequence--
+			low, _ := g.sum(heldCell{a.of.region, cell}, a.of)
+			was, _ := g.sum(heldCell{a.of.region, before}, a.of)
+			durationMs := cell.DurationMs()
+			uncovered := min(max(0, window.Start(cell.Sequence+1, durationMs)-nowMs), durationMs)
+			room := limit - low - was*uncovered/durationMs
+			a.room[i][cell] = max(a.room[i][cell], room)
+		}
+	}
+}
+
+// lose has an origin forget something.
+func (g *reservations) lose(r *region, forget func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	forget()
+	for _, held := range g.all {
+		held.lost = held.lost || held.region == r
+	}
+	for at, c := range g.cells {
+		if at.region == r {
+			c.least, c.back = 0, c.most
+		}
+	}
+}
+
+// mostElsewhere is what reservations of all other regions have counted in a cell at any moment, at most.
+func (g *reservations) mostElsewhere(r *region, cell window.Cell) (most int64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for at, c := range g.cells {
+		if at.region != r && at.cell == cell {
+			most += c.most
+		}
+	}
+	return most
+}
+
+// others is what all regions besides one have accepted in a cell at most.
+func (w *world) others(r *region, cell window.Cell) int64 {
+	if cell.Namespace == heldNamespace {
+		return w.reservations.mostElsewhere(r, cell)
+	}
+	return w.ledger.others(r, cell)
+}
+
+// alive are the cells that have not ended long ago.
+func (g *reservations) alive(since time.Time) (n int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for at := range g.cells {
+		if at.cell.ExpiresAtMs() > since.UnixMilli() {
+			n++
+		}
+	}
+	return n
+}
+
+// look has all nodes be asked about all reservations, once nothing fails any more.
+func (g *reservations) look() {
+	for _, r := range g.all {
+		if r.acked == nil {
+			continue
+		}
+		for _, n := range r.region.here() {
+			g.change(n.life.Load(), Step{Do: CancelHold, ID: r.number, Region: r.region.index})
+		}
+	}
+}
