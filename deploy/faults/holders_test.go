@@ -97,12 +97,12 @@ func (h *holders) main() error {
 	return err
 }
 
-// randomStay is mostly short, and now and then longer than a time to live.
+// randomStay is short or long: leases that change hands often, and leases that are held in whatever happens.
 func randomStay(ttl time.Duration) time.Duration {
-	if rand.N(8) == 0 {
-		return rand.N(2 * ttl)
+	if rand.N(2) == 0 {
+		return rand.N(3 * ttl)
 	}
-	return rand.N(ttl / 4)
+	return rand.N(ttl / 8)
 }
 
 // say tells the parent something, under mu.

@@ -26,7 +26,6 @@ type referee struct {
 	stays  map[string][]*stay
 	most   map[string]int // that were held at once
 	counts map[string]int
-	over   []string
 }
 
 // remembered is how long after its end a stay is looked at: longer than any process is stopped.
@@ -73,21 +72,24 @@ func (r *referee) counted(what string) int {
 	return r.counts[what]
 }
 
-// check looks at every instant of what is remembered, and forgets what ended long ago.
-func (r *referee) check(now time.Time) {
+// check looks at every instant of what is remembered, and forgets what ended long ago. It returns what it finds wrong:
+// a moment of more leases than the limit, the worst that it knows, of each key.
+func (r *referee) check(now time.Time) (problems []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for key, stays := range r.stays {
 		most, at := mostAtOnce(stays)
-		if r.most[key] = max(r.most[key], most); most > r.limits[key] && len(r.over) < 5 {
-			r.over = append(r.over, fmt.Sprintf("%s: %d leases at once, the limit is %d:\n%s", key, most, r.limits[key],
+		if most > max(r.most[key], r.limits[key]) {
+			problems = append(problems, fmt.Sprintf("%s: %d leases at once, the limit is %d:\n%s", key, most, r.limits[key],
 				transcript(stays, at)))
 		}
+		r.most[key] = max(r.most[key], most)
 		stays = slices.DeleteFunc(stays, func(s *stay) bool { return s.until < now.Add(-remembered).UnixNano() })
 		if r.stays[key] = stays; len(stays) == 0 {
 			delete(r.stays, key)
 		}
 	}
+	return problems
 }
 
 // mostAtOnce is how many stays overlap where most do, and the moment at which that begins.
@@ -145,13 +147,6 @@ func (r *referee) mostOf(key string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.most[key]
-}
-
-// problems are the moments of more leases than a limit.
-func (r *referee) problems() []string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.Clone(r.over)
 }
 
 // lateness is how late the machine was, at worst, at every moment of the last minute: see watchMachine.
