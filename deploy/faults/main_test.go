@@ -19,6 +19,9 @@ func TestMain(m *testing.M) {
 	if spec := os.Getenv(holdersEnv); spec != "" {
 		os.Exit(beHolders(spec))
 	}
+	if spec := os.Getenv(clientEnv); spec != "" {
+		os.Exit(beClient(spec))
+	}
 	if os.Getenv(programEnv) != "" {
 		os.Exit(nodecmd.Main(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 	}
