@@ -22,8 +22,8 @@ type program struct {
 	down atomic.Bool // it is killed, or not ready yet
 }
 
-// startPrograms starts nodes of one region on a Redis alone.
-func startPrograms(t *testing.T, redis *servers.Redis, ids ...string) []*program {
+// startPrograms starts nodes of one region on a Redis, and on a database unless dsn is empty.
+func startPrograms(t *testing.T, redis *servers.Redis, dsn string, ids ...string) []*program {
 	t.Helper()
 	path, err := os.Executable()
 	must(t, err)
@@ -39,7 +39,7 @@ func startPrograms(t *testing.T, redis *servers.Redis, ids ...string) []*program
 				return []string{"--listen=" + addrs[0], "--admin-listen=" + addrs[1], "--grpc-listen=", "--region=eu",
 					"--node-id=" + id, "--redis-url=redis://" + redis.Addr(), "--drain-timeout=1s"}
 			},
-			Env:   []string{programEnv + "=1", raceEnds},
+			Env:   []string{programEnv + "=1", raceEnds, "WEIR_MYSQL_DSN=" + dsn},
 			Ready: func(addrs []string) string { return "http://" + addrs[1] + "/readyz" },
 		})
 		must(t, err)
