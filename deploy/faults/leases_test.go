@@ -446,7 +446,7 @@ func (c *churn) report() {
 	t.Logf("MEASURED | %s", c.referee.figures())
 	t.Logf("MEASURED | free again after a kill: a time to live and %v at worst (%d kills); where Redis came back empty: "+
 		"a time to live and %v (%d)", c.worst.Round(time.Millisecond), c.exact, c.worstBack.Round(time.Millisecond), c.spoilt)
-	t.Logf("MEASURED | the machine was %v late at worst", c.machine.worst.Round(time.Millisecond))
+	t.Logf("MEASURED | the machine was %v late at worst", c.machine.atWorst().Round(time.Millisecond))
 	if n := c.referee.counted("leases by id that were ended before their time"); n > 0 {
 		t.Errorf("%d leases by id were ended before their time", n)
 	}

@@ -39,6 +39,13 @@ func (l *lateness) add(at time.Time, late time.Duration) {
 	}
 }
 
+// atWorst is the worst of all.
+func (l *lateness) atWorst() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.worst
+}
+
 // since is what the machine may have added to what has begun at a moment: three times the worst, for a call to Redis by
 // way of a node waits for a processor three times at least.
 func (l *lateness) since(from time.Time) time.Duration {
