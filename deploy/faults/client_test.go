@@ -89,7 +89,8 @@ func settlementOf(s *weirv1.Settlement) dataplane.Settlement {
 		EndsAt: time.UnixMilli(s.EndsAtMs)}
 }
 
-// clientEnv has what a process of its own needs to be a client of nodes: the test's program runs as one where it is set.
+// clientEnv has what a process of its own needs to be a client of nodes: the test's program runs as one where it is
+// set.
 const clientEnv = "WEIR_FAULTS_CLIENT"
 
 // streamsClient is a client of nodes in a process of its own: it begins streams of package streamed on one key, spends

@@ -37,7 +37,7 @@ var churnKeys = []leaseKey{
 }
 
 // Never do more holders have a lease of a key than its limit, while all that takes part is killed all the time: nodes,
-// processes that embed a limiter, holders by id that talk to any node, and Redis, which comes back empty. Some processes
+// processes that embed a limiter, holders by id that call any node, and Redis, which comes back empty. Some processes
 // are stopped for less than a time to live. What a dead holder had is free within its time to live and a second.
 //
 // The referee counts a holder from the answer that grants its lease until it leaves, which is before it says so to a

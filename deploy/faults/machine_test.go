@@ -61,7 +61,7 @@ func (l *lateness) since(from time.Time) time.Duration {
 }
 
 // watchMachine measures how late a goroutine of this process is that only looks at the time, how long Redis takes for a
-// PING, and how long each node takes to say that it lives: the machine's part of all that takes time here, none of which
+// PING, and how long each node takes to say that it lives: the machine's part of all that takes time here. None of it
 // has to do with limits. It ends with the test.
 func watchMachine(t *testing.T, redis *servers.Redis, nodes []*program) *lateness {
 	l := &lateness{}

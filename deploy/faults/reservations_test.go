@@ -107,7 +107,7 @@ func (r *reserving) reserve(n *program, id string, ttl time.Duration, of *datapl
 	return ok, err
 }
 
-var errNoOrigin = errors.New("Redis has not answered the node")
+var errNoOrigin = errors.New("the node has no answer of Redis")
 
 func (r *reserving) settle(n *program, id string, spent int64, more bool) (s *weirv1.Settlement, err error) {
 	err = r.call(func(ctx context.Context) error {
@@ -400,8 +400,8 @@ func (r *reserving) snapshot() map[string]string {
 	return found
 }
 
-// What is reserved outlives what is killed, and not for long: a client, a node and Redis are killed in turn, under load.
-// A client's reservations end at their time to live, as their client chose; another node settles what a dead one made;
+// What is reserved outlives what is killed, but not for long: a client, a node and Redis are killed in turn, under
+// load. A client's reservations end at their time to live, as their client chose; another node settles what a dead one made;
 // and a Redis that comes back empty is told again of what nodes know, and holds it no longer than it would have.
 func TestReservationsUnderKills(t *testing.T) {
 	t.Parallel()

@@ -210,8 +210,8 @@ func (s *There) Lose() {
 	s.lost = true
 }
 
-// Tell tells the origin what it has lost, or not heard. It is called each second. What a shard does not take now is told
-// in a later turn.
+// Tell tells the origin what it has lost, or not heard. It is called each second. What a shard does not take now is
+// told in a later turn.
 func (s *There) Tell(ctx context.Context) error {
 	var first error
 	away := make(map[int]bool)
