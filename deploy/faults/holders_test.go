@@ -62,7 +62,7 @@ type holders struct {
 
 // main runs the holders until the process is killed, or its parent has ended.
 func (h *holders) main() error {
-	origin, err := redisorigin.Open([]string{"redis://" + h.Redis}, originOptions())
+	origin, err := redisorigin.Open([]string{"redis://" + h.Redis}, redisorigin.Options{})
 	if err != nil {
 		return err
 	}

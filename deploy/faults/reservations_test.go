@@ -400,9 +400,9 @@ func (r *reserving) snapshot() map[string]string {
 	return found
 }
 
-// What is reserved outlives what is killed, but not for long: a client, a node and Redis are killed in turn, under
-// load. A client's reservations end at their time to live, as their client chose; another node settles what a dead one made;
-// and a Redis that comes back empty is told again of what nodes know, and holds it no longer than it would have.
+// What is reserved outlives what is killed, but not for long. A client, a node and Redis are killed in turn, under load.
+// A client's reservations end at their time to live, as their client chose. Another node settles what a dead one made.
+// A Redis that comes back empty is told again what nodes know, and holds it no longer than it would have.
 func TestReservationsUnderKills(t *testing.T) {
 	t.Parallel()
 	servers.TurnSQL(t, testReservationsUnderKills)
