@@ -400,7 +400,7 @@ func (r *reserving) snapshot() map[string]string {
 	return found
 }
 
-// What is reserved outlives what is killed, but not for long: a client, a node and Redis are killed by turns, in a load.
+// What is reserved outlives what is killed, but not for long: a client, a node and Redis are killed in turn, in a load.
 // A client's reservations end at their time to live, as their client chose. Another node settles what a dead one made.
 // A Redis that comes back empty is told again what nodes know, and holds it no longer than it would have.
 func TestReservationsUnderKills(t *testing.T) {
