@@ -8,12 +8,22 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/weirhq/weir/dataplane/node/nodecmd"
 	"github.com/weirhq/weir/shared/servers"
 )
 
 func TestMain(m *testing.M) {
 	if spec := os.Getenv(processEnv); spec != "" {
 		os.Exit(beProcess(spec))
+	}
+	if spec := os.Getenv(holdersEnv); spec != "" {
+		os.Exit(beHolders(spec))
+	}
+	if spec := os.Getenv(clientEnv); spec != "" {
+		os.Exit(beClient(spec))
+	}
+	if os.Getenv(programEnv) != "" {
+		os.Exit(nodecmd.Main(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 	}
 	goleak.VerifyTestMain(servers.ShareSQL(m))
 }

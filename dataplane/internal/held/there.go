@@ -306,25 +306,37 @@ func (s *There) Lose() {
 	s.lost = true
 }
 
-// Tell tells the origin what it has lost, or not heard. It is called each second.
+// Tell tells the origin what it has lost, or not heard. It is called each second. What a shard does not take now is
+// told in a later turn.
 func (s *There) Tell(ctx context.Context) error {
+	var first error
+	away := make(map[int]bool)
 	for _, k := range s.untold() {
+		key := store.NoteKey(k.note.ID)
+		shard := s.Origin.ShardOf(&key)
+		if away[shard] {
+			continue
+		}
 		if err := s.tell(ctx, k); err != nil {
-			return err
+			away[shard], first = true, cmp.Or(first, err)
+			continue
 		}
 		s.mu.Lock()
 		k.unsaid, k.lost = false, false
 		s.mu.Unlock()
 	}
-	return nil
+	return first
 }
 
 func (s *There) tell(ctx context.Context, k *kept) error {
 	note := k.note
 	note.Again, note.TTL = true, s.keepFor(k.record)
-	now, _, err := s.note(ctx, note)
-	if err != nil || now.Version != note.Version {
-		return err // of a later version another node tells
+	now, stored, err := s.note(ctx, note)
+	switch {
+	case err != nil:
+		return err
+	case !stored:
+		return s.add(ctx, now, k.record)
 	}
 	s.mu.Lock()
 	unsaid, lost := k.unsaid, k.lost
@@ -338,6 +350,30 @@ func (s *There) tell(ctx context.Context, k *kept) error {
 		words[i].Again, words[i].Force = again, again
 	}
 	_, err = s.say(ctx, words)
+	return err
+}
+
+// add says what this node was told of a reservation that goes on without it: an emptied origin may be told of an older
+// version first, and takes changes to that.
+func (s *There) add(ctx context.Context, now store.Note, was *Record) error {
+	costs := make([]int64, len(was.Items))
+	for i := range was.Items {
+		costs[i] = was.Items[i].Spent
+	}
+	lacking := func(r *Record, _ int64) (*Record, error) {
+		if !r.Same(was) {
+			return nil, nil
+		}
+		return r.Spend(costs, was.Settled), nil
+	}
+	r, err := Parse(now.Text)
+	if err != nil || !r.Open(s.NowMs()) {
+		return err
+	}
+	if next, _ := lacking(r, 0); next == nil {
+		return nil
+	}
+	_, _, err = s.Change(ctx, now.ID, lacking)
 	return err
 }
 
