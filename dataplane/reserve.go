@@ -311,32 +311,18 @@ func answerHold(q *ask, it *held.Item, a *store.HoldAnswer, nowMs int64, asked b
 // than what was reserved counts too, past the limit; less leaves room for other reservations at once. A reservation
 // is settled once: a call that repeats it, or comes after its end, returns what holds, and Late.
 func (l *Limiter) Settle(ctx context.Context, id string, costs ...int64) (Settlement, error) {
-	return l.change(ctx, id, func(r *held.Record, _ int64) (*held.Record, error) { return spend(r, costs, true) })
+	return l.change(ctx, id, held.Spend(costs, true))
 }
 
 // Spend reports what was spent of a reservation so far, in all, and does not end it. If it ends unsettled, and
 // was made with Returned, this counts. Less than was reported before changes nothing.
 func (l *Limiter) Spend(ctx context.Context, id string, costs ...int64) (Settlement, error) {
-	return l.change(ctx, id, func(r *held.Record, _ int64) (*held.Record, error) { return spend(r, costs, false) })
-}
-
-func spend(r *held.Record, costs []int64, last bool) (*held.Record, error) {
-	if len(costs) != len(r.Items) {
-		return nil, fmt.Errorf("%w: costs holds %d items (the reservation has %d)", ErrInvalid, len(costs), len(r.Items))
-	}
-	for i, cost := range costs {
-		if err := validateAmounts(0, cost); err != nil {
-			return nil, fmt.Errorf("costs[%d]: %w", i, err)
-		}
-	}
-	return r.Spend(costs, last), nil
+	return l.change(ctx, id, held.Spend(costs, false))
 }
 
 // Cancel settles a reservation with what was reported as spent, which may be nothing.
 func (l *Limiter) Cancel(ctx context.Context, id string) (Settlement, error) {
-	return l.change(ctx, id, func(r *held.Record, _ int64) (*held.Record, error) {
-		return r.Spend(make([]int64, len(r.Items)), true), nil
-	})
+	return l.change(ctx, id, held.Cancel)
 }
 
 // Extend has a reservation end ttl from now, if that is later than it would: 1 s to ReservationTTLMax; 0 is a minute.
@@ -345,15 +331,7 @@ func (l *Limiter) Extend(ctx context.Context, id string, ttl time.Duration) (Set
 	if err := checkTTL(ttl, time.Second, ReservationTTLMax); err != nil {
 		return Settlement{}, err
 	}
-	return l.change(ctx, id, func(r *held.Record, nowMs int64) (*held.Record, error) {
-		ends := nowMs + ttl.Milliseconds()
-		if ends <= r.EndsMs {
-			return nil, nil
-		}
-		next := *r
-		next.EndsMs = ends
-		return &next, nil
-	})
+	return l.change(ctx, id, held.Extend(ttl))
 }
 
 func (l *Limiter) change(ctx context.Context, id string, by held.Change) (Settlement, error) {

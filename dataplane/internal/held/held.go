@@ -1,8 +1,10 @@
 // Package held keeps reservations by id.
 //
-//	held.go   a reservation: its text as a note, what settling makes of it, and the words about its holds that follow
-//	there.go  reservations at a region's origin, where any node settles them
-//	here.go   reservations of one process
+//	held.go    a reservation: its text as a note, what settling makes of it, and the words about its holds that follow
+//	change.go  calls about reservations, as changes
+//	there.go   reservations at a region's origin, where any node settles them
+//	here.go    reservations of one process
+//	heard.go   what a refusal refuses by itself
 //
 // At an origin a reservation is a note and a hold for each of its items (see store.Reservations). A node that
 // changes it stores the note's next version, and then says what that means for the holds. The words of a version are

@@ -96,9 +96,6 @@ func (k *kept) fresh(nowMs int64) bool {
 	return nowMs < k.freshMs+(store.HoldKeptFor-knownFor).Milliseconds()
 }
 
-// Change is a call about a reservation: it returns what it makes of it, nil for no change.
-type Change func(r *Record, nowMs int64) (*Record, error)
-
 // Full is true when there is no room for another reservation.
 func (s *There) Full() bool {
 	s.mu.Lock()
