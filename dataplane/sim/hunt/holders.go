@@ -254,12 +254,8 @@ func (h *holders) renew(l *life, s Step) {
 	}
 	h.world.record.note("%v  %s renews its lease: %v", l, holder.name, err)
 	switch {
-	case err == nil:
-		was := holder.holds()
+	case err == nil && holder.holds(): // what has ended by the holder's clock stays ended
 		holder.until = latest(holder.until, began.Add(h.world.plan.Fleet.Slots[holder.key].TTL))
-		if !was {
-			h.count(holder.region, holder.key)
-		}
 	case errors.Is(err, dataplane.ErrLeaseLost):
 		if holder.holds() && holder.heard && h.world.kept(holder.region) {
 			h.world.record.violate("slots", "%v says that %s has lost its lease, which lasts for another %v", l, holder.name,
