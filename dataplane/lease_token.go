@@ -24,9 +24,9 @@ const LeaseTokensMax = 100
 // was asked for, or as long after it was renewed last, counted from before the call. The token is "" where no slot is
 // held.
 //
-// Calls with the same id, for the same key and at any node, have one lease; a node that has just refused the key refuses
-// them for up to 20 ms all the same. Without an id one is drawn. Do not use the id of a released lease again: a release
-// may arrive late. The id renews and releases, so it should be hard to guess.
+// Calls with the same id, for the same key and at any node, have one lease; a node that has just refused the key may
+// refuse them for up to 20 ms. Without an id one is drawn. Do not use the id of a released lease again: a release may
+// arrive late. The id renews and releases, so it should be hard to guess.
 //
 // It asks the origin, except in those 20 ms. Without its answer the outage policy decides as for Acquire; a lease that
 // this node grants then is renewed and released at this node alone.

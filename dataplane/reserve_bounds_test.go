@@ -130,7 +130,7 @@ func wantOver(t testing.TB, l *dataplane.Limiter, r dataplane.ReserveRequest) {
 	}
 }
 
-// The id of a reservation that has ended, or was settled, reserves nothing: those who use it again do not pass their limit.
+// The id of a reservation that is over reserves nothing: callers who use ids again do not pass their limit.
 func TestAnEndedReservationAskedForAgainHoldsNothing(t *testing.T) {
 	places(t, func(t *testing.T, a, b *dataplane.Limiter) {
 		r := reserveFor("one", time.Second, ask("k", 60, 100))

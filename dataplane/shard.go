@@ -56,7 +56,8 @@ func newShards(origin store.Origin, cfg Breaker) []*shard {
 	for i := range shards {
 		shards[i] = &shard{index: i, label: strconv.Itoa(i), asks: breaker.New(breaker.Config(cfg)),
 			sends: breaker.New(breaker.Config(cfg)),
-			twice: make(chan struct{}, twiceMax()), replaying: make(chan struct{}, 1), wake: make(chan struct{}, 1), awaited: make(map[*cell.Entry]*cell.Flight)}
+			twice: make(chan struct{}, twiceMax()), replaying: make(chan struct{}, 1), wake: make(chan struct{}, 1),
+			awaited: make(map[*cell.Entry]*cell.Flight)}
 		shards[i].replays.init(shards[i].sends)
 		shards[i].syncs.stream.init(shards[i].sends)
 		shards[i].guests.init(shards[i].asks)

@@ -196,7 +196,8 @@ var originHoldTests = map[string]func(*originTest){
 			}
 		}
 		for attempt := range uint64(store.HoldAttemptsMax + 1) {
-			h.hold([]store.Hold{{ID: "a", Cell: c[0], Before: before(c[0]), Attempt: attempt + 1, Undo: true}}, said{true, 60, 60})
+			undo := store.Hold{ID: "a", Cell: c[0], Before: before(c[0]), Attempt: attempt + 1, Undo: true}
+			h.hold([]store.Hold{undo}, said{true, 60, 60})
 		}
 	},
 	"a later word about a hold that is not known changes nothing": func(h *originTest) {

@@ -57,8 +57,7 @@ type keyCost struct {
 	cost int64
 }
 
-// "A flood of such requests is none at the origin": for a second, at 1,000 a second, 50 of them are asked about, and taken
-// back.
+// "A flood of such requests is none at the origin": of 1,000 within a second it is asked about 50.
 func TestAFloodOfRefusedReservationsIsNoneAtTheOrigin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, calls := counted(memstore.NewOrigin(memstore.OriginOptions{}))
@@ -79,8 +78,8 @@ func TestAFloodOfRefusedReservationsIsNoneAtTheOrigin(t *testing.T) {
 	})
 }
 
-// What the origin has just said refuses what does not fit, and nothing else: not what fits, not what was reserved by the
-// same id, not a key that nothing is known of, and nothing for longer than 20 ms, or once room was made here.
+// A refusal refuses what does not fit either, and nothing else: not what fits, not what was reserved by the same id, not a
+// key that nothing is known of, and nothing for longer than 20 ms, or once room was made here.
 func TestWhatWasHeardRefusesOnlyWhatDoesNotFit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := counted(memstore.NewOrigin(memstore.OriginOptions{}))

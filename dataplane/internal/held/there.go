@@ -189,8 +189,8 @@ func (s *There) again(ctx context.Context, id string, r *Record, words []store.H
 		return r, false, nil
 	}
 	now, _, err := s.note(ctx, store.Note{ID: id})
-	if err != nil || now.Version == 0 {
-		return r, false, nil // as far as the origin says
+	if known := err == nil && now.Version > 0; !known {
+		return r, false, nil
 	}
 	was, err := Parse(now.Text)
 	if err != nil || !was.Same(r) {
