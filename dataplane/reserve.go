@@ -96,8 +96,8 @@ type Settlement struct {
 
 // ReserveAll reserves costs of one or more keys, all or nothing, until the reservation is settled or ends. What is
 // reserved counts like accepted cost. It is decided where the region's counts are, so it takes two round trips to the
-// origin, and three for several keys. A refusal refuses for 20 ms what does not fit either. While the origin answers, and
-// keeps what it has acknowledged, the reservations of all nodes together do not exceed what the limit leaves.
+// origin, and three for several keys. A refusal refuses for 20 ms what does not fit either. While the origin answers,
+// and keeps what it has acknowledged, the reservations of all nodes together do not exceed what the limit leaves.
 //
 // Requests in the estimate mode cannot be reserved.
 func (l *Limiter) ReserveAll(ctx context.Context, r ReserveRequest) (out Reserved) {

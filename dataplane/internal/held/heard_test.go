@@ -78,8 +78,8 @@ func TestAFloodOfRefusedReservationsIsNoneAtTheOrigin(t *testing.T) {
 	})
 }
 
-// A refusal refuses what does not fit either, and nothing else: not what fits, not what was reserved by the same id, not a
-// key that nothing is known of, and nothing for longer than 20 ms, or once room was made here.
+// A refusal refuses what does not fit either, and nothing else: not what fits, not what was reserved by the same id,
+// not a key that nothing is known of, and nothing for longer than 20 ms, or once room was made here.
 func TestWhatWasHeardRefusesOnlyWhatDoesNotFit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := counted(memstore.NewOrigin(memstore.OriginOptions{}))

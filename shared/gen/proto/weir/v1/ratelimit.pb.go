@@ -790,7 +790,7 @@ func (x *RefundResponse) GetRefunded() int64 {
 type ReserveRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The caller's own, 1 to 124 bytes, unique in the region: calls with the same id, at any node of the region, have one
-	// reservation, also after its end. Left out, one is drawn.
+	// reservation, until its end. Left out, one is drawn.
 	Id            string          `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Requests      []*LimitRequest `protobuf:"bytes,2,rep,name=requests,proto3" json:"requests,omitempty"`         // 1 to 32; their costs are what may be spent at most, if that is known
 	TtlMs         int64           `protobuf:"varint,3,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"` // 1000 to 86400000 (a day); 0 is a minute

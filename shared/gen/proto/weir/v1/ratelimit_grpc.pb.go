@@ -62,7 +62,8 @@ type RateLimitServiceClient interface {
 	Explain(ctx context.Context, in *ExplainRequest, opts ...grpc.CallOption) (*ExplainResponse, error)
 	// Reserve holds costs that are known only later, such as the tokens of an answer, until they are settled: all of
 	// them or none, at the region's origin, where any node settles them. A denial is an answer, not an error.
-	// already_exists when the id is that of another reservation, resource_exhausted when there is no room for one.
+	// already_exists when the id is that of another reservation, or of one that was settled or has ended;
+	// resource_exhausted when there is no room for one.
 	Reserve(ctx context.Context, in *ReserveRequest, opts ...grpc.CallOption) (*ReserveResponse, error)
 	// Settle says what was spent of a reservation, and ends it unless there is more to come. It may be repeated, and come
 	// late or out of order: a reservation is settled once. not_found when nothing is known of the id.
@@ -282,7 +283,8 @@ type RateLimitServiceServer interface {
 	Explain(context.Context, *ExplainRequest) (*ExplainResponse, error)
 	// Reserve holds costs that are known only later, such as the tokens of an answer, until they are settled: all of
 	// them or none, at the region's origin, where any node settles them. A denial is an answer, not an error.
-	// already_exists when the id is that of another reservation, resource_exhausted when there is no room for one.
+	// already_exists when the id is that of another reservation, or of one that was settled or has ended;
+	// resource_exhausted when there is no room for one.
 	Reserve(context.Context, *ReserveRequest) (*ReserveResponse, error)
 	// Settle says what was spent of a reservation, and ends it unless there is more to come. It may be repeated, and come
 	// late or out of order: a reservation is settled once. not_found when nothing is known of the id.

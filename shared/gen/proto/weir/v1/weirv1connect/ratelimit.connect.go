@@ -94,7 +94,8 @@ type RateLimitServiceClient interface {
 	Explain(context.Context, *connect.Request[v1.ExplainRequest]) (*connect.Response[v1.ExplainResponse], error)
 	// Reserve holds costs that are known only later, such as the tokens of an answer, until they are settled: all of
 	// them or none, at the region's origin, where any node settles them. A denial is an answer, not an error.
-	// already_exists when the id is that of another reservation, resource_exhausted when there is no room for one.
+	// already_exists when the id is that of another reservation, or of one that was settled or has ended;
+	// resource_exhausted when there is no room for one.
 	Reserve(context.Context, *connect.Request[v1.ReserveRequest]) (*connect.Response[v1.ReserveResponse], error)
 	// Settle says what was spent of a reservation, and ends it unless there is more to come. It may be repeated, and come
 	// late or out of order: a reservation is settled once. not_found when nothing is known of the id.
@@ -346,7 +347,8 @@ type RateLimitServiceHandler interface {
 	Explain(context.Context, *connect.Request[v1.ExplainRequest]) (*connect.Response[v1.ExplainResponse], error)
 	// Reserve holds costs that are known only later, such as the tokens of an answer, until they are settled: all of
 	// them or none, at the region's origin, where any node settles them. A denial is an answer, not an error.
-	// already_exists when the id is that of another reservation, resource_exhausted when there is no room for one.
+	// already_exists when the id is that of another reservation, or of one that was settled or has ended;
+	// resource_exhausted when there is no room for one.
 	Reserve(context.Context, *connect.Request[v1.ReserveRequest]) (*connect.Response[v1.ReserveResponse], error)
 	// Settle says what was spent of a reservation, and ends it unless there is more to come. It may be repeated, and come
 	// late or out of order: a reservation is settled once. not_found when nothing is known of the id.
