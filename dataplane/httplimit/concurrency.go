@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"strconv"
 	"time"
@@ -35,6 +36,10 @@ type Concurrency struct {
 
 	// Wait is how long a request waits for its turn; 0: not at all.
 	Wait time.Duration
+
+	// Logger takes a line for each request to which the limit could not be applied through a fault of its own, which
+	// answers do not tell; nil is silent.
+	Logger *slog.Logger
 }
 
 // Handler holds a slot for as long as next works on a request, also if it panics. A request that gets none is answered
@@ -90,12 +95,19 @@ func (c *Concurrency) Acquire(ctx context.Context, call Call) (dataplane.Lease, 
 		Identifier: bounded(identifier), Limit: c.Limit, TTL: c.TTL}
 	if c.Wait <= 0 {
 		lease, d := c.Limiter.Acquire(ctx, request)
-		return lease, d, d.Err
+		return lease, d, c.logged(call, d.Err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.Wait)
 	defer cancel()
 	lease, d := c.Limiter.AcquireWait(ctx, request)
-	return lease, d, d.Err
+	return lease, d, c.logged(call, d.Err)
+}
+
+func (c *Concurrency) logged(call Call, err error) error {
+	if c.Logger != nil && errors.Is(err, dataplane.ErrInvalid) {
+		c.Logger.Error("concurrency limit cannot be applied", "namespace", c.Namespace, "path", call.Path(), "error", err)
+	}
+	return err
 }
 
 // refuse answers a request that has no slot.

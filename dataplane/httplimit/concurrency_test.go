@@ -3,8 +3,10 @@ package httplimit_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -29,6 +31,26 @@ func askAtOnce(t testing.TB, h http.Handler, caller string) *httptest.ResponseRe
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
 	return w
+}
+
+// A limit that cannot be applied is an error of the server's; why is in its log alone.
+func TestConcurrencySaysWhyItCannotBeApplied(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limiter, err := dataplane.New(dataplane.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, wait := range []time.Duration{0, time.Second} {
+			var lines strings.Builder
+			c := atOnce(limiter, -1)
+			c.Wait, c.Logger = wait, slog.New(slog.NewTextHandler(&lines, nil))
+			w := askAtOnce(t, c.Handler(http.NotFoundHandler()), "ann")
+			if w.Code != http.StatusInternalServerError || strings.Contains(w.Body.String(), "-1") ||
+				!strings.Contains(lines.String(), "limit is -1") {
+				t.Errorf("%d %s, and the log has %s", w.Code, w.Body, lines.String())
+			}
+		}
+	})
 }
 
 func TestConcurrencyHoldsASlotForARequest(t *testing.T) {

@@ -3,8 +3,10 @@ package httplimit_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,6 +26,7 @@ func tokensOf(user string, most, limit int64) dataplane.ReserveRequest {
 func TestStreamedMetersAHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{})
+		var lines strings.Builder
 		limiter, err := dataplane.New(dataplane.Config{Origin: origin, Region: "eu"})
 		if err == nil {
 			err = limiter.Start(t.Context())
@@ -31,7 +34,7 @@ func TestStreamedMetersAHandler(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		streams, err := streamed.New(streamed.Config{Reservations: limiter})
+		streams, err := streamed.New(streamed.Config{Reservations: limiter, Logger: slog.New(slog.NewTextHandler(&lines, nil))})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -76,6 +79,9 @@ func TestStreamedMetersAHandler(t *testing.T) {
 		most = -1
 		if w := ask("bob"); w.Code != http.StatusInternalServerError {
 			t.Errorf("a bad cost: %d", w.Code)
+		}
+		if !strings.Contains(lines.String(), "cost is -1") || strings.Count(lines.String(), "\n") != 1 {
+			t.Error(lines.String())
 		}
 		if err := streams.Stop(t.Context()); err != nil {
 			t.Error(err)

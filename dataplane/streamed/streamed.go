@@ -38,6 +38,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -98,6 +99,10 @@ type Config struct {
 	// Uncounted is called with what was spent and could not be counted, for each request of the reservation. It may be
 	// nil; meters call it at the same time.
 	Uncounted func(id string, costs []int64, err error)
+
+	// Logger takes a line for each stream to which its limits could not be applied through a fault of theirs, which
+	// handlers' answers do not tell; nil is silent.
+	Logger *slog.Logger
 }
 
 // Streams are the metered streams of a process. Methods may be called at the same time.
@@ -155,6 +160,9 @@ func (s *Streams) Begin(ctx context.Context, r dataplane.ReserveRequest) (*Meter
 	got := s.cfg.Reservations.ReserveAll(ctx, r)
 	if got.Err != nil || !got.Allowed {
 		s.leave()
+		if s.cfg.Logger != nil && errors.Is(got.Err, dataplane.ErrInvalid) {
+			s.cfg.Logger.Error("limits of a stream cannot be applied", "holder", r.Holder, "error", got.Err)
+		}
 		return nil, got
 	}
 	m := newMeter(ctx, s, r, got.Decisions)

@@ -21,6 +21,7 @@ const (
 	lineBytesMax  = 1 << 20
 	tokensDefault = 1024   // of an answer whose request names no maximum
 	tokensMax     = 32_768 // of an answer
+	writeWithin   = 30 * time.Second
 )
 
 // gateway stands before a language model. It forwards prompts, streams answers back, and holds the tokens of each
@@ -166,6 +167,10 @@ func stream(w http.ResponseWriter, from io.Reader, meter *streamed.Meter) error 
 	ended := false
 	for lines.Scan() {
 		line := lines.Bytes()
+		// A caller that does not read keeps its reservation, and a connection to the model, no longer than this.
+		if err := out.SetWriteDeadline(time.Now().Add(writeWithin)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+			return err
+		}
 		if data, ok := bytes.CutPrefix(line, []byte("data: ")); ok {
 			ended = ended || string(data) == "[DONE]"
 			count(meter, data)

@@ -88,6 +88,48 @@ func TestLeasesAreAnyNodes(t *testing.T) {
 	})
 }
 
+// "The slot is granted 500 ms after it at the earliest", of a lease that was renewed and of one that was not.
+func TestASlotIsGrantedSomeTimeAfterItsLease(t *testing.T) {
+	for _, renewed := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			origin := memstore.NewOrigin(memstore.OriginOptions{})
+			a, b := book(t, origin), book(t, origin)
+			one := ask("one", 1)
+			if r := a.Acquire(t.Context(), one, false); !r.Granted {
+				t.Fatalf("%+v", r)
+			}
+			if renewed {
+				time.Sleep(500 * time.Millisecond)
+				if errs := b.Renew(t.Context(), []leases.Lease{one.Lease}, 0); errs[0] != nil {
+					t.Fatal(errs)
+				}
+			}
+			time.Sleep(time.Second + slots.Margin - time.Millisecond)
+			if r := b.Acquire(t.Context(), ask("two", 1), false); r.Granted {
+				t.Errorf("renewed %v: granted too early", renewed)
+			}
+			time.Sleep(50 * time.Millisecond)
+			if r := b.Acquire(t.Context(), ask("two", 1), false); !r.Granted {
+				t.Errorf("renewed %v: %+v", renewed, r)
+			}
+		})
+	}
+}
+
+// A limit of 0 refuses without a call.
+func TestALimitOfNothingIsNotAskedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := book(t, memstore.NewOrigin(memstore.OriginOptions{}))
+		b.Call = func(context.Context, int, int, func(context.Context) (store.Reply, error)) error {
+			t.Error("the origin is asked")
+			return nil
+		}
+		if r := b.Acquire(t.Context(), ask("one", 0), false); r.Granted || r.Out {
+			t.Errorf("%+v", r)
+		}
+	})
+}
+
 // A repeated call has the same lease: it lasts longer, and began when it was first granted.
 func TestARepeatedCallKeepsTheBeginning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
