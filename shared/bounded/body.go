@@ -147,7 +147,9 @@ func (c *Call) unpackAll(r *http.Request, body []byte, route Route) ([]byte, err
 }
 
 // kindOf is a request's Content-Type as package mime reads it for those who decode the body: in any case.
-func kindOf(r *http.Request) string { return strings.TrimSpace(strings.ToLower(r.Header.Get("Content-Type"))) }
+func kindOf(r *http.Request) string {
+	return strings.TrimSpace(strings.ToLower(r.Header.Get("Content-Type")))
+}
 
 func (route Route) check(kind string, message []byte) error {
 	if route.Check == nil {
