@@ -123,6 +123,7 @@ for w = 0, (#KEYS - 2) / 6 - 1 do
 			store(holds, ends, id, step, attempt, cost, after, now + ttl)
 			redis.call('PEXPIREAT', holds, text(at))
 			redis.call('PEXPIREAT', ends, text(at))
+			if ttl == 0 then finish(holds, ends) end
 		end
 		out[n+1], out[n+2], out[n+3] = granted, late, many
 		out[n+5] = used(region(b, br, bk), bf, holds2)
