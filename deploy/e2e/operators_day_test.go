@@ -55,7 +55,7 @@ func testAnOperatorsDay(t *testing.T) {
 	d.run(0, "cleanup", "status")
 
 	d.says("A tuning is looked at beforehand, approved, and rolled out.")
-	d.run(0, "rollout", "preview", "--set", "floor=0.3", "--within", "10s")
+	d.run(0, "rollout", "preview", "--set", "floor=0.3", "--within", "30s")
 	d.run(0, "rollout", "start", "--id", "calmer", "--set", "floor=0.3", "--plan", "canary.json", "--reason", "fewer rows in MySQL")
 	d.until("awaiting approval", "rollout", "status", "calmer")
 	d.until("rollout_waits", "health")
