@@ -424,9 +424,9 @@ func (g *reservations) bounds(r *reservation, item int, cell window.Cell) (low, 
 		if in && r.local {
 			high += max(cost, r.most[item])
 		}
-		if in && g.strays(a) {
+		if in && (r.lost || g.strays(a)) { // what an origin has lost is made anew when it is asked for again
 			stray = max(stray, cost)
-			if r.acked == nil {
+			if r.acked == nil || r.lost {
 				stray = max(stray, r.most[item])
 			}
 		}
