@@ -75,6 +75,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	counter(descSettingsErrors, m.settingsErrors.Load())
 	l.collectEstimate(ch)
 
+	collect.Node(ch, l.cfg.Region, l.cfg.NodeID, l.cfg.Build)
 	collect.Leases(ch, l.slots.Stats(), &l.leases)
 	collect.Reservations(ch, &l.here, &l.there)
 }

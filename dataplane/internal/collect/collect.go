@@ -1,4 +1,4 @@
-// Package collect writes the metrics of leases and reservations for a collection.
+// Package collect writes the metrics of a node, its leases and its reservations for a collection.
 package collect
 
 import (
@@ -8,6 +8,12 @@ import (
 	"github.com/weirhq/weir/dataplane/internal/leases"
 	"github.com/weirhq/weir/dataplane/internal/slots"
 )
+
+// Node writes the series that names the node. Rules and dashboards join it to every other series of the same target for
+// the region, so a limiter that is embedded in a program publishes it as weir-node does.
+func Node(ch chan<- prometheus.Metric, region, id, build string) {
+	ch <- prometheus.MustNewConstMetric(descNode, prometheus.GaugeValue, 1, region, id, build)
+}
 
 // Leases writes those of leases: of those that this process holds, and of those by id.
 func Leases(ch chan<- prometheus.Metric, of slots.Stats, byID *leases.Book) {
@@ -36,6 +42,8 @@ func Reservations(ch chan<- prometheus.Metric, here *held.Here, there *held.Ther
 }
 
 var (
+	descNode = desc("weir_node_info", "Always 1: the node's region, id and build.", "region", "node_id", "build")
+
 	descLeases = desc("weir_concurrency_leases", "Leases of concurrency limits that are held on this node, and those "+
 		"by id that it has granted or renewed last: another node may know of those too.")
 	descLeaseWaiters = desc("weir_concurrency_waiters",

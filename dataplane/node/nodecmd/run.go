@@ -118,7 +118,7 @@ func (p Program) run(ctx context.Context, config Config, stdout io.Writer, logge
 	if err != nil {
 		return err
 	}
-	registry, err := newRegistry(config, slices.Concat(stores.collectors, regions.collectors(),
+	registry, err := newRegistry(slices.Concat(stores.collectors, regions.collectors(),
 		[]prometheus.Collector{limiter.Collector()}))
 	if err != nil {
 		return err
@@ -227,15 +227,9 @@ func newLogger(w io.Writer, level string) *slog.Logger {
 }
 
 // newRegistry makes a registry of the process's own, which no library adds to by itself.
-func newRegistry(config Config, others []prometheus.Collector) (*prometheus.Registry, error) {
-	info := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name:        "weir_node_info",
-		Help:        "Always 1: which node this is.",
-		ConstLabels: prometheus.Labels{"region": config.Region, "node_id": config.NodeID, "build": Build()},
-	})
-	info.Set(1)
+func newRegistry(others []prometheus.Collector) (*prometheus.Registry, error) {
 	registry := prometheus.NewRegistry()
-	for _, c := range append(others, info, collectors.NewGoCollector(),
+	for _, c := range append(others, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})) {
 		if err := registry.Register(c); err != nil {
 			return nil, fmt.Errorf("register metrics: %w", err)
