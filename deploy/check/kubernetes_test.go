@@ -47,6 +47,7 @@ func TestChartParts(t *testing.T) {
 		"region":           {2, 2, 0, 1, 1},
 		"home":             {2, 3, 1, 2, 2},
 		"external-restate": {2, 2, 0, 0, 0},
+		"envoy":            {3, 4, 1, 2, 0},
 		"peers":            {1, 1, 0, 1, 0},
 	} {
 		o := c.example(t, filepath.Join(root, "deploy/kubernetes/examples", name+".yaml"))
@@ -80,12 +81,20 @@ func TestChartRefuses(t *testing.T) {
 		`{region: eu, node: {insecurePublic: true, relayPeers: {regions: {us: []}, tlsSecret: c}}}`:                                                                               "/node/relayPeers/regions/us",
 		`{region: eu, node: {insecurePublic: true, existingSecret: s, secretKeys: [redis-url], relayPeers: {regions: {us: [h:1]}, tlsSecret: c}}, networkPolicy: {relays: [{}]}}`: "node.relayPeers needs",
 		`{region: eu, node: {insecurePublic: true, relayPeers: {regions: {us: [h:1]}, tlsSecret: c}}, networkPolicy: {relays: [{}]}}`:                                             "node.relayPeers needs",
+		`{region: eu, image: {registry: ""}, node: {insecurePublic: true}}`:                                                                                                       "image.registry is empty",
+		`{region: eu, image: {registry: registry.example}, node: {insecurePublic: true}}`:                                                                                         "/image/registry",
+		`{region: eu, node: {insecurePublic: true}, serviceMonitor: {enabled: true}}`:                                                                                             "networkPolicy.monitoring",
+		`{region: eu, node: {insecurePublic: true, rls: {rules: {edge.yml: ""}}}}`:                                                                                                "edge.yml",
+		`{region: eu, node: {insecurePublic: true, rls: {rules: {edge.yaml: ""}, existingConfigMap: r}}}`:                                                                         "node.rls.existingConfigMap",
+		`{region: eu, node: {insecurePublic: true, autoscaling: {enabled: true, minReplicas: 3, maxReplicas: 2}}}`:                                                                "node.autoscaling.minReplicas",
+		`{region: eu, node: {insecurePublic: true, autoscaling: {enabled: true}, resources: {requests: {cpu: null}}}}`:                                                            "node.resources.requests.cpu",
+		`{region: eu, node: {insecurePublic: true, resources: {limits: {memory: 512m}}}}`:                                                                                         "resources.limits.memory is 512m",
 		`{region: eu, node: {insecurePublic: true, redisOnlyReplicas: 2}}`:                                                                                                        "node.redisOnlyReplicas needs",
 		`{region: eu, node: {insecurePublic: true, existingSecret: s, redisOnlyReplicas: -1}}`:                                                                                    "/node/redisOnlyReplicas",
 		`{region: eu, node: {insecurePublic: true, existingSecret: s, redisOnlyReplicas: 2, secretKeys: [redis-url]}}`:                                                            "node.redisOnlyReplicas needs",
 		`{region: eu, node: {insecurePublic: true, existingSecret: s, redisOnlyReplicas: 2, extraEnv: {WEIR_V2_OVERRIDES: "true"}}}`:                                              "WEIR_V2_OVERRIDES",
 	} {
-		var parsed map[string]any
+		parsed := map[string]any{"image": map[string]any{"registry": "registry.example/"}}
 		if err := yaml.UnmarshalStrict([]byte(values), &parsed); err != nil {
 			t.Fatal(err)
 		}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	scalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -20,6 +21,8 @@ type objects struct {
 	services map[string]corev1.Service
 	policies map[string]networkingv1.NetworkPolicy
 	budgets  map[string]policyv1.PodDisruptionBudget
+	scalers  map[string]scalingv2.HorizontalPodAutoscaler
+	configs  map[string]corev1.ConfigMap
 	monitors []string
 	claims   int
 }
@@ -29,7 +32,8 @@ func decode(t *testing.T, manifests []string) objects {
 	t.Helper()
 	o := objects{pods: map[string]corev1.PodTemplateSpec{}, owners: map[string]map[string]string{}, replicas: map[string]int32{},
 		services: map[string]corev1.Service{}, policies: map[string]networkingv1.NetworkPolicy{},
-		budgets: map[string]policyv1.PodDisruptionBudget{}}
+		budgets: map[string]policyv1.PodDisruptionBudget{}, scalers: map[string]scalingv2.HorizontalPodAutoscaler{},
+		configs: map[string]corev1.ConfigMap{}}
 	for _, manifest := range manifests {
 		var head struct{ Kind string }
 		if err := yaml.Unmarshal([]byte(manifest), &head); err != nil {
@@ -42,7 +46,9 @@ func decode(t *testing.T, manifests []string) objects {
 			var d appsv1.Deployment
 			strict(&d)
 			o.pods[d.Name], o.owners[d.Name] = d.Spec.Template, d.Spec.Selector.MatchLabels
-			o.replicas[d.Name] = *d.Spec.Replicas
+			if d.Spec.Replicas != nil {
+				o.replicas[d.Name] = *d.Spec.Replicas
+			}
 		case "StatefulSet":
 			var s appsv1.StatefulSet
 			strict(&s)
@@ -62,8 +68,14 @@ func decode(t *testing.T, manifests []string) objects {
 			o.budgets[p.Name] = p
 		case "ServiceAccount":
 			strict(new(corev1.ServiceAccount))
+		case "HorizontalPodAutoscaler":
+			var h scalingv2.HorizontalPodAutoscaler
+			strict(&h)
+			o.scalers[h.Name] = h
 		case "ConfigMap":
-			strict(new(corev1.ConfigMap))
+			var c corev1.ConfigMap
+			strict(&c)
+			o.configs[c.Name] = c
 		case "ServiceMonitor":
 			o.monitors = append(o.monitors, manifest)
 		default:

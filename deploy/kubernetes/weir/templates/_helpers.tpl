@@ -17,8 +17,12 @@ app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- end }}
 
+{{/* The image of a component. Its registry is required: without one, Kubernetes asks Docker Hub, where no image of Weir is. */}}
 {{- define "weir.image" -}}
-{{ printf "%s%s:%s" .root.Values.image.registry .component (default .root.Chart.AppVersion .root.Values.image.tag) | quote }}
+{{- if not (or .root.Values.image.registry (eq .root.Values.image.pullPolicy "Never")) }}
+{{- fail "image.registry is empty, and no image of Weir is published: build the images (deploy/docker/Dockerfile), push them, and set image.registry to where they are, with a trailing slash; or load them onto the machines and set image.pullPolicy=Never" }}
+{{- end }}
+{{- printf "%s%s:%s" .root.Values.image.registry .component (default .root.Chart.AppVersion .root.Values.image.tag) | quote }}
 {{- end }}
 
 {{- define "weir.podSecurity" -}}
@@ -33,6 +37,19 @@ seccompProfile: {type: RuntimeDefault}
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
+{{- end }}
+
+{{/* Nine tenths of a quantity of memory in bytes, "" for none. The rest is for memory that Go's runtime does not count. */}}
+{{- define "weir.memoryLimit" -}}
+{{- with . }}
+{{- $units := dict "" 1 "k" 1000 "M" 1000000 "G" 1000000000 "T" 1000000000000 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 }}
+{{- $quantity := ternary (. | int64 | toString) (toString .) (kindIs "float64" .) }}
+{{- $unit := regexFind "[A-Za-z]*$" $quantity }}
+{{- if not (hasKey $units $unit) }}
+{{- fail (printf "resources.limits.memory is %s: its unit is none of k, M, G, T, Ki, Mi, Gi and Ti" $quantity) }}
+{{- end }}
+{{- mulf (trimSuffix $unit $quantity | float64) (get $units $unit) 0.9 | int64 }}
+{{- end }}
 {{- end }}
 
 {{- define "weir.placement" -}}

@@ -1,4 +1,4 @@
-{{/* A Deployment of nodes: root, component, name, replicas, and keys of node.existingSecret that they get. */}}
+{{/* A Deployment of nodes: root, component, name, replicas (none where they are scaled), and keys of node.existingSecret that they get. */}}
 {{- define "weir.nodes" -}}
 {{- $node := .root.Values.node }}
 {{- $peers := $node.relayPeers }}
@@ -10,7 +10,9 @@ metadata:
   labels:
     {{- include "weir.labels" . | nindent 4 }}
 spec:
+  {{- if not .scaled }}
   replicas: {{ .replicas }}
+  {{- end }}
   strategy:
     rollingUpdate: {maxSurge: 1, maxUnavailable: 0}
   selector:
@@ -77,9 +79,23 @@ spec:
             - {name: WEIR_DRAIN_DELAY, value: "{{ $node.drainDelaySeconds }}s"}
             - {name: WEIR_DRAIN_TIMEOUT, value: "{{ $node.drainTimeoutSeconds }}s"}
             - {name: WEIR_LOG_LEVEL, value: {{ $node.logLevel }}}
-            # The garbage collector works harder as memory nears the limit.
-            - name: GOMEMLIMIT
-              valueFrom: {resourceFieldRef: {containerName: weir-node, resource: limits.memory}}
+            {{- with include "weir.memoryLimit" (dig "limits" "memory" "" $node.resources) }}
+            # The garbage collector works harder as memory nears this.
+            - {name: GOMEMLIMIT, value: {{ . | quote }}}
+            {{- end }}
+            {{- with $node.tls.secret }}
+            - {name: WEIR_TLS_CERT_FILE, value: /run/secrets/weir-tls/tls.crt}
+            - {name: WEIR_TLS_KEY_FILE, value: /run/secrets/weir-tls/tls.key}
+            {{- if $node.tls.clientCA }}
+            - {name: WEIR_TLS_CLIENT_CA_FILE, value: /run/secrets/weir-tls/ca.crt}
+            {{- end }}
+            {{- end }}
+            {{- if include "weir.rules" .root }}
+            - {name: WEIR_RLS_RULES, value: /etc/weir/rls}
+            {{- with $node.rls.workspace }}
+            - {name: WEIR_RLS_WORKSPACE, value: {{ . | quote }}}
+            {{- end }}
+            {{- end }}
             {{- range $variable, $value := $node.extraEnv }}
             - {name: {{ $variable }}, value: {{ $value | quote }}}
             {{- end }}
@@ -114,6 +130,18 @@ spec:
             {{- if $peered }}
             - {name: relay, mountPath: /run/secrets/weir-relay, readOnly: true}
             {{- end }}
+            {{- if $node.tls.secret }}
+            - {name: tls, mountPath: /run/secrets/weir-tls, readOnly: true}
+            {{- end }}
+            {{- if $node.storesTLSSecret }}
+            - {name: stores, mountPath: /run/secrets/weir-stores, readOnly: true}
+            {{- end }}
+            {{- if include "weir.rules" .root }}
+            - {name: rls, mountPath: /etc/weir/rls, readOnly: true}
+            {{- end }}
+            {{- with $node.extraVolumeMounts }}
+            {{- toYaml . | nindent 12 }}
+            {{- end }}
       volumes:
         {{- if .keys }}
         - name: secrets
@@ -133,6 +161,30 @@ spec:
         - name: relay
           secret: {secretName: {{ $peers.tlsSecret }}, defaultMode: 0440}
         {{- end }}
+        {{- with $node.tls.secret }}
+        - name: tls
+          secret: {secretName: {{ . }}, defaultMode: 0440}
+        {{- end }}
+        {{- with $node.storesTLSSecret }}
+        - name: stores
+          secret: {secretName: {{ . }}, defaultMode: 0440}
+        {{- end }}
+        {{- with include "weir.rules" .root }}
+        - name: rls
+          configMap: {name: {{ . }}}
+        {{- end }}
+        {{- with $node.extraVolumes }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+{{- end }}
+
+{{/* The ConfigMap of the rules of Envoy's rate limit service, "" without rules. */}}
+{{- define "weir.rules" -}}
+{{- $rls := .Values.node.rls }}
+{{- if and $rls.rules $rls.existingConfigMap }}
+{{- fail "node.rls.rules and node.rls.existingConfigMap are both set: set one of them" }}
+{{- end }}
+{{- if $rls.rules }}{{ include "weir.name" . }}-rls{{ else }}{{ $rls.existingConfigMap }}{{ end }}
 {{- end }}
 
 {{/* What selects one Deployment's nodes: Services and the budget select those with MySQL and those without. */}}
