@@ -19,12 +19,15 @@ func Example_embed() {
 	if err := limiter.Start(ctx); err != nil {
 		log.Fatal(err)
 	}
-	defer limiter.Stop(ctx) // sends what is left
+	defer limiter.Stop(ctx) // sends the last counts
 
 	d := limiter.Allow(ctx, dataplane.Request{
 		Workspace: "acme", Namespace: "api", Identifier: "user_42",
 		Limit: 100, Duration: time.Minute, Cost: 1,
 	})
+	if d.Err != nil {
+		log.Fatal(d.Err) // a field is out of its bounds: neither allowed nor denied
+	}
 	if !d.Allowed {
 		fmt.Println("try again in", d.RetryAfter)
 		return

@@ -84,7 +84,8 @@ func (l *Limiter) sendKicked(ctx context.Context, sh *shard) {
 
 // Stop ends the loops and all leases, then sends what is left: the last accepted cost to the
 // origin, tried until ctx ends, and withdraws this node from the fleet: the others' shares of what
-// is left grow with their next settings. It returns an error that tells what could not be sent; the
+// is left grow with their next settings. If ctx has ended before the call, as that of a signal has, Stop tries
+// for up to 5 s. It returns an error that tells what could not be sent; the
 // limiter goes on deciding from its own state, but reads and sends no more, also while Stop runs:
 // what it accepts from then on is not sent. A second Stop returns nil at once.
 func (l *Limiter) Stop(ctx context.Context) error {
@@ -94,6 +95,8 @@ func (l *Limiter) Stop(ctx context.Context) error {
 	l.calls.Stop()
 	l.stopping.Store(true)
 	l.here.Stop()
+	ctx, done := loop.LastCalls(ctx)
+	defer done()
 	var errs []error
 	if l.cfg.Origin != nil {
 		l.askAll()

@@ -148,6 +148,47 @@ func TestStopSendsEverything(t *testing.T) {
 	})
 }
 
+// A program that ends on a signal often stops its limiter with the context that the signal has just ended.
+func TestStopSendsEverythingAfterItsContextHasEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		origin := memstore.NewOrigin(memstore.OriginOptions{})
+		origin.Faults.Delay(30 * time.Millisecond)
+		l := started(t, "eu", "a", origin, nil)
+		l.Allow(t.Context(), ask("k", 5, 10))
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := l.Stop(ctx); err != nil {
+			t.Error(err)
+		}
+		var total int64
+		for _, n := range totals(origin) {
+			total += n
+		}
+		if total != 5 {
+			t.Errorf("the origin has %d of the 5 that were accepted", total)
+		}
+	})
+}
+
+// It does not wait without end for an origin that is away.
+func TestStopAfterItsContextHasEndedTakesFiveSeconds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		origin := memstore.NewOrigin(memstore.OriginOptions{})
+		l := started(t, "eu", "a", origin, nil)
+		l.Allow(t.Context(), ask("k", 5, 10))
+		origin.Faults.Fail(errDown)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		began := time.Now()
+		if err := l.Stop(ctx); err == nil {
+			t.Error("Stop reports no error, and nothing was sent")
+		}
+		if took := time.Since(began); took > 6*time.Second {
+			t.Errorf("Stop took %v", took)
+		}
+	})
+}
+
 func TestStopSaysWhatItCouldNotSend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{})

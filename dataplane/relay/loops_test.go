@@ -243,6 +243,25 @@ func TestAHeldBackAppend(t *testing.T) {
 	}
 }
 
+// A relay whose context a signal has ended still hands its leases over: another relay takes them at once.
+func TestStopReleasesLeasesAfterItsContextHasEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := live(t, "eu")
+		eu := w.regions[0]
+		start(t, eu.relay)
+		time.Sleep(time.Second)
+		eu.origin.Faults.Delay(10 * time.Millisecond)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := eu.relay.Stop(ctx); err != nil {
+			t.Errorf("Stop: %v", err)
+		}
+		if lease, err := eu.origin.Lease(t.Context(), 0, "other", time.Second); err != nil || lease.Holder != "other" {
+			t.Errorf("after Stop the lease is %+v, %v", lease, err)
+		}
+	})
+}
+
 func TestStartAndStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := live(t, "eu")

@@ -157,11 +157,14 @@ func (r *Relay) Start(ctx context.Context) error {
 
 // Stop ends the loops, waits for them, and releases the leases, so that another relay takes over at once. What has not
 // been told stays in the origin, where that relay finds it. Heartbeats that wait are stored, as the last word of a node
-// that stops beside its relay is among them. A second Stop returns nil at once.
+// that stops beside its relay is among them. If ctx has ended before the call, Stop tries for up to 5 s. A second Stop
+// returns nil at once.
 func (r *Relay) Stop(ctx context.Context) error {
 	if !r.loops.Stop() {
 		return nil
 	}
+	ctx, done := loop.LastCalls(ctx)
+	defer done()
 	led := r.leads(r.cfg.Clock())
 	var errs []error
 	for _, s := range r.shards {

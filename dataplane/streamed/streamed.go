@@ -44,6 +44,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/internal/loop"
 )
 
 // Reservations are reserved and settled. *dataplane.Limiter has them, or a client of a node; methods may be called at
@@ -171,8 +172,11 @@ func (s *Streams) Begin(ctx context.Context, r dataplane.ReserveRequest) (*Meter
 }
 
 // Stop refuses further streams, and returns when all have ended and are settled. When ctx ends it has those that are
-// left give up, and returns when their calls have ended; their reservations end by themselves.
+// left give up, and returns when their calls have ended; their reservations end by themselves. If ctx has ended before
+// the call, Stop waits for up to 5 s.
 func (s *Streams) Stop(ctx context.Context) error {
+	ctx, done := loop.LastCalls(ctx)
+	defer done()
 	s.mu.Lock()
 	first := !s.over
 	if s.over = true; first && s.meters == 0 {
