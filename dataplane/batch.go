@@ -483,6 +483,9 @@ func (l *Limiter) answerMany(items []item, kept bool, decisions []Decision) []De
 		first := &items[it.first]
 		d := &decisions[at+i]
 		result := l.answerItem(it, kept, first, d)
+		if !kept && result == outcomeAllowed {
+			result = outcomeBatchDenied
+		}
 		if !it.verdict.Allowed || !plain(&it.verdict, it.rule) {
 			l.count(first.entry, first.met, &it.verdict, &it.call, it.rule, it.source, d, result)
 			continue

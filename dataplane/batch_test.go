@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -246,5 +248,52 @@ func TestABatchLetsGoOfItsKeysWhenOneOfThemIsEvicted(t *testing.T) {
 	}
 	if got, other := n.Cell(w.cell(held)), n.Cell(w.cell(evicted)); got.Count != 2 || other.Count != 1 {
 		t.Errorf("%+v, %+v", got, other)
+	}
+}
+
+// A denied batch counts none of its items, so none of them is an allowed decision: with one caller at its limit, the
+// requests that share batches with it would otherwise hide its denials in the share of what was denied.
+func TestADeniedBatchAllowsNothing(t *testing.T) {
+	for name, prepare := range map[string]func(*node){
+		"exact": func(*node) {},
+		"estimate": func(n *node) {
+			n.w.counts.SetNamespaces(store.NamespaceRow{Workspace: "acme", Namespace: "api", Mode: "estimate"})
+		},
+		"candidate": func(n *node) { n.override(store.OverrideRow{Pattern: "*", Limit: 10, Candidate: 5}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newWorld(t).node("eu", "a")
+			prepare(n)
+			if err := n.LoadSettings(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			n.AllowMany(t.Context(), []dataplane.Request{ask("full", 10, 10), ask("other", 1, 10)})
+			count := func() (of [4]float64) {
+				for series, v := range gather(t, n.Limiter) {
+					for i, outcome := range []string{"allowed", "denied", "shadowed", "batch_denied"} {
+						if strings.HasPrefix(series, fmt.Sprintf("weir_decisions_total{outcome=%q", outcome)) {
+							of[i] += v
+						}
+					}
+				}
+				return of
+			}
+			before := count()
+			b := n.AllowMany(t.Context(), []dataplane.Request{ask("full", 1, 10), ask("other", 1, 10), ask("third", 1, 10)})
+			if b.Allowed || !b.Decisions[1].Allowed {
+				t.Fatalf("%+v", b)
+			}
+			after := count()
+			for i := range after {
+				after[i] -= before[i]
+			}
+			if want := [4]float64{0, 1, 0, 2}; after != want {
+				t.Errorf("allowed, denied, shadowed and batch_denied grew by %v, want %v", after, want)
+			}
+			top, err := n.TopKeys(dataplane.TopQuery{By: dataplane.TopDenied, Limit: 10})
+			if err != nil || len(top.Keys) != 1 || top.Keys[0].Identifier != "full" {
+				t.Errorf("denied keys: %+v, %v", top.Keys, err)
+			}
+		})
 	}
 }

@@ -251,7 +251,7 @@ func (l *Limiter) count(e *cell.Entry, met cell.Contact, v *cell.Verdict, c *cal
 	switch {
 	case v.Refused:
 		c.counts.refused.Add(1)
-	case out != outcomeAllowed:
+	case !v.Allowed:
 		l.tally(e, c, n)
 	}
 	if by.candidate != 0 {

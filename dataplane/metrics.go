@@ -21,10 +21,11 @@ const (
 	outcomeAllowed outcome = iota
 	outcomeDenied
 	outcomeShadowed
+	outcomeBatchDenied // an item that fits, of a batch that another item denied: nothing was counted
 	outcomes
 )
 
-func (o outcome) String() string { return [...]string{"allowed", "denied", "shadowed"}[o] }
+func (o outcome) String() string { return [...]string{"allowed", "denied", "shadowed", "batch_denied"}[o] }
 
 // originOp is a kind of call to the origin.
 type originOp uint8
