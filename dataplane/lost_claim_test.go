@@ -18,10 +18,20 @@ import (
 type claimLoser struct {
 	store.Origin
 	loses, arrive atomic.Bool
+	unwritable    atomic.Bool // the origin answers that it cannot write the cell of k
 	after         time.Duration
 }
 
 func (o *claimLoser) Claim(ctx context.Context, call store.Claims) store.ClaimReply {
+	if o.unwritable.Load() {
+		reply := o.Origin.Claim(ctx, call)
+		for i := range call.Claims {
+			if call.Claims[i].Cell.Identifier == "k" {
+				reply.Totals[i], reply.Added[i] = store.Total{Epoch: reply.Totals[i].Epoch, Err: errDown}, false
+			}
+		}
+		return reply
+	}
 	if !o.loses.Load() {
 		return o.Origin.Claim(ctx, call)
 	}
@@ -154,6 +164,25 @@ func TestStopTellsOfALostClaim(t *testing.T) {
 		defer cancel()
 		if err := l.Stop(ctx); err == nil {
 			t.Error("no error, though it is unknown whether the origin has the cost")
+		}
+	})
+}
+
+// A lost claim on a cell that the origin cannot write, as one that holds something else than a count, is answered with an
+// error in the origin's epoch. That is an answer: later claims of the shard don't wait for another one.
+func TestALostClaimOnAnUnwritableCellHoldsUpNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := loseClaim(t, "local", false, false)
+		l.loser.unwritable.Store(true)
+		l.pass(2 * time.Second)
+		for i := range 3 {
+			if d := l.Allow(t.Context(), ask(fmt.Sprint("other", i), 9, 10)); !d.Allowed || d.Source.Degraded() {
+				t.Errorf("claim %d after it: %+v", i, d)
+			}
+			l.pass(time.Second)
+		}
+		if err := l.Stop(t.Context()); err != nil {
+			t.Errorf("Stop: %v", err)
 		}
 	})
 }

@@ -156,6 +156,21 @@ func TestWhatIsKeptOfAnUnusedStreamExpires(t *testing.T) {
 	}
 }
 
+// A process may be paused for just under a minute: when it goes on, chunks of all its sequences are there, for a replica
+// that was promoted meanwhile.
+func TestAPauseBelowAMinuteForgetsNoChunk(t *testing.T) {
+	for pause, want := range map[time.Duration]int{59 * time.Second: 1, time.Minute: 0} {
+		var s Streams
+		first, second := ID{Stream: 7}, ID{Stream: 7, Bucket: 3}
+		s.Answered(first, 1, 9, costs(1), start)
+		s.Answered(second, 1, 9, costs(1), start)
+		s.Stamp(first, 2, 9, 9, start.Add(pause))
+		if got := s.After(second, 0); len(got) != want {
+			t.Errorf("after a pause of %v %d chunks of the other sequence are kept, want %d", pause, len(got), want)
+		}
+	}
+}
+
 // Costs of windows that no decision depends on any more are not kept, however long the server does not answer.
 func TestCostsOfPastWindowsAreNotKept(t *testing.T) {
 	var s Streams
