@@ -155,7 +155,7 @@ type book struct {
 	partMax int                // of these cells a region has at most; then only cells that are there get its part
 
 	regionsMax int
-	wiped      int              // how often unsent was filled anew, or emptied
+	wiped      int              // how often foreign totals were forgotten
 	sent       queue[sentTotal] // in the order in which they were sent
 
 	sentFrom time.Time // when the first one was
@@ -198,11 +198,11 @@ func (b *book) forgetOwn() {
 	b.tidyLocked()
 }
 
-// resend has all foreign totals sent again, to an origin that has lost them.
+// resend queues all foreign totals, for an origin that has lost them. A call that is under way meanwhile may still record
+// that the old origin has acknowledged some: they are queued all the same.
 func (b *book) resend() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.wiped++
 	b.sent.reset()
 	for c := range b.allLocked() {
 		c.sent = 0

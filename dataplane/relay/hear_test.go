@@ -283,3 +283,27 @@ func TestWhatIsHeardIsToldAtOnce(t *testing.T) {
 		}
 	})
 }
+
+// Peers get nothing of an epoch that the relay itself has not begun to work in, also if another relay has healed it: what
+// the relay knows of its region must stay that of one epoch until it has seen the new one.
+func TestPeersGetNothingOfAnEpochThatTheRelayHasNotSeen(t *testing.T) {
+	w := newWorld(t, "eu", "us")
+	eu := w.regions[0]
+	told := eu.toldRelay()
+	w.run(time.Second)
+	eu.origin.Wipe()
+	c := eu.cell("k", time.Hour)
+	epoch := eu.total(c).Epoch
+	if err := eu.relayOrigin.Healed(t.Context(), 0, epoch); err != nil {
+		t.Fatal(err)
+	}
+	eu.accept(c, 50, 100)
+	w.run(interval) // tells peers first, and then looks at the changes
+	if len(*told) != 0 {
+		t.Errorf("%d rows of the new epoch were handed to peers before the relay had seen it", len(*told))
+	}
+	w.run(interval)
+	if len(*told) != 1 {
+		t.Errorf("%d rows were handed to peers afterwards, want 1", len(*told))
+	}
+}
