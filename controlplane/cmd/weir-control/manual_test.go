@@ -17,6 +17,13 @@ func TestCommandsOfThePagesAreTaken(t *testing.T) {
 			}
 			continue
 		}
+		if len(args) > 0 && args[0] == migrateArgument {
+			t.Setenv("WEIR_MYSQL_DSN", "weir@tcp(127.0.0.1:1)/weir")
+			if _, _, err := parseMigration(args[1:], io.Discard, io.Discard); err != nil {
+				t.Errorf("%s: %v", example, err)
+			}
+			continue
+		}
 		c, _, done, err := parse(args, io.Discard, io.Discard, "test")
 		if err == nil && !done {
 			err = c.validate()

@@ -39,7 +39,7 @@ func parse(args []string, stdout, stderr io.Writer,
 		kong.Name("weir-control"),
 		kong.Description("The control plane of a Weir fleet: deletes expired rows, lists nodes, keeps the schedules on "+
 			"Restate, and serves the operators' API (see weirctl). weir-control identity-key --out=FILE makes the key pair for "+
-			"--restate-identity-key."),
+			"--restate-identity-key, and weir-control migrate creates or upgrades the tables and ends."),
 		kong.Writers(stdout, stderr),
 		kong.Exit(func(code int) { panic(exited(code)) }),
 		kong.DefaultEnvars("WEIR"),

@@ -32,6 +32,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if len(args) > 0 && args[0] == identityArgument {
 		return identityKey(args[1:], stdout, stderr)
 	}
+	if len(args) > 0 && args[0] == migrateArgument {
+		return migrateTables(ctx, args[1:], stdout, stderr)
+	}
 	c, model, done, err := parse(args, stdout, stderr, version())
 	if done && err == nil {
 		return exitOK
