@@ -44,7 +44,7 @@ func run() error {
 		"directory for data and logs; it is kept between runs, remove it to start afresh")
 	flag.Parse()
 
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	dir, err := filepath.Abs(*data)
 	if err != nil {

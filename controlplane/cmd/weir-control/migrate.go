@@ -49,7 +49,8 @@ func migrateTables(ctx context.Context, args []string, stdout, stderr io.Writer)
 	}
 	switch {
 	case after > schema.Latest():
-		_, _ = fmt.Fprintf(stdout, "The tables are at version %d, newer than this program's %d: nothing to do.\n", after, schema.Latest())
+		_, _ = fmt.Fprintf(stdout, "The tables are at version %d, newer than this program's %d: nothing to do.\n",
+			after, schema.Latest())
 	case after == before:
 		_, _ = fmt.Fprintf(stdout, "The tables are at version %d: nothing to do.\n", after)
 	default:
@@ -60,7 +61,8 @@ func migrateTables(ctx context.Context, args []string, stdout, stderr io.Writer)
 
 func parseMigration(args []string, stdout, stderr io.Writer) (m migration, dsn string, err error) {
 	parser, err := kong.New(&m, kong.Name("weir-control "+migrateArgument), kong.Writers(stdout, stderr),
-		kong.Description("Creates and upgrades Weir's tables in MySQL, and ends. Any number of processes may run it at once."),
+		kong.Description("Creates and upgrades Weir's tables in MySQL, and ends. Any number of processes may run it at "+
+			"once."),
 		kong.DefaultEnvars("WEIR"),
 		kong.Exit(func(code int) { panic(exited(code)) }))
 	if err == nil {
@@ -99,8 +101,8 @@ var lacksRights = map[uint16]bool{1044: true, 1142: true, 1143: true, 1227: true
 func hintRights(err error) error {
 	var refused *mysql.MySQLError
 	if errors.As(err, &refused) && lacksRights[refused.Number] {
-		return fmt.Errorf("%w: the DSN's user lacks a right on the tables; migrations need one that has all privileges on the "+
-			"database, such as weir_migrate of schema/README.md", err)
+		return fmt.Errorf("%w: the DSN's user lacks a right on the tables; migrations need one that has all privileges on "+
+			"the database, such as weir_migrate of schema/README.md", err)
 	}
 	return err
 }

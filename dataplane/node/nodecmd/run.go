@@ -10,11 +10,9 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"os/signal"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -23,6 +21,7 @@ import (
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/node"
 	"github.com/weirhq/weir/dataplane/relay"
+	"github.com/weirhq/weir/shared/signals"
 	"github.com/weirhq/weir/shared/traces"
 )
 
@@ -36,8 +35,8 @@ const (
 const lastSpansTimeout = 3 * time.Second
 
 // Main is the command: it returns the process's exit code when the node has ended.
-// SIGTERM or SIGINT, or the end of ctx, begins the drain; a second signal ends the
-// process at once.
+// SIGTERM or SIGINT, the hangup of its terminal, or the end of ctx, begins the drain; a second SIGTERM or SIGINT ends the
+// process at once. Without a terminal SIGHUP has no effect: files that have changed are read again by themselves.
 func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return weirNode.Main(ctx, args, stdout, stderr)
 }
@@ -55,11 +54,12 @@ func (p Program) Main(ctx context.Context, args []string, stdout, stderr io.Writ
 		return exitOK
 	}
 	defer leaveGarbage()()
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
-	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal ends the process
-
 	logger := newLogger(stderr, config.LogLevel)
+	ctx, stop := signals.Context(ctx, func(s os.Signal) {
+		logger.Info("ignored a signal: files that have changed are read again by themselves", "signal", s.String())
+	})
+	defer stop()
+
 	if err := p.run(ctx, config, stdout, logger); err != nil {
 		logger.Error("exited with an error", "error", err)
 		return exitFailed

@@ -1,0 +1,78 @@
+// Package signals decides what the signals of the operating system do to a program that drains before it ends.
+package signals
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"slices"
+	"sync"
+	"syscall"
+)
+
+// Context returns a context that ends with parent or with the first signal that asks the program to end: SIGTERM,
+// SIGINT and, if the program has a terminal, SIGHUP, which the system sends when the terminal is closed. A second
+// SIGTERM or SIGINT ends the process at once.
+//
+// Other signals that would end the process undrained are passed to ignored and have no effect: SIGUSR1, SIGUSR2 and,
+// without a terminal, SIGHUP, by which other servers read their files again. A signal that the process was started to
+// ignore, as nohup has it, stays ignored.
+//
+// stop releases the signals and waits for the goroutine that receives them.
+func Context(parent context.Context, ignored func(os.Signal)) (ctx context.Context, stop func()) {
+	return contextWith(parent, ignored, hasTerminal())
+}
+
+func contextWith(parent context.Context, ignored func(os.Signal), terminal bool) (ctx context.Context, stop func()) {
+	ends, others := []os.Signal{syscall.SIGTERM, syscall.SIGINT}, []os.Signal{syscall.SIGUSR1, syscall.SIGUSR2}
+	if terminal {
+		ends = append(ends, syscall.SIGHUP)
+	} else {
+		others = append(others, syscall.SIGHUP)
+	}
+	ends, others = slices.DeleteFunc(ends, signal.Ignored), slices.DeleteFunc(others, signal.Ignored)
+	ctx, release := context.WithCancel(parent)
+	first := make(chan os.Signal, 1)
+	if len(ends) > 0 { // Notify without signals would take all of them
+		signal.Notify(first, ends...)
+	}
+	rest := make(chan os.Signal, 8)
+	if len(others) > 0 {
+		signal.Notify(rest, others...)
+	}
+	stopped := make(chan struct{})
+	var running sync.WaitGroup
+	running.Go(func() {
+		defer signal.Stop(rest)
+		done := ctx.Done()
+		for {
+			select {
+			case <-first:
+				release()
+			case <-done:
+				signal.Stop(first) // from here on SIGTERM and SIGINT do what they do by default
+				done = nil
+			case s := <-rest:
+				ignored(s)
+			case <-stopped:
+				signal.Stop(first)
+				return
+			}
+		}
+	})
+	return ctx, sync.OnceFunc(func() {
+		release()
+		close(stopped)
+		running.Wait()
+	})
+}
+
+// hasTerminal reports whether the process has a controlling terminal.
+func hasTerminal() bool {
+	tty, err := os.OpenFile("/dev/tty", os.O_RDWR, 0)
+	if err != nil {
+		return false
+	}
+	_ = tty.Close()
+	return true
+}
