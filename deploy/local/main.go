@@ -61,17 +61,16 @@ func run() error {
 	watch, cancel := context.WithCancel(ctx)
 	defer cancel()
 	watched := watchNodes(watch, os.Stdout, s)
-	select {
-	case <-ctx.Done():
-		fmt.Println("\nStopping: nodes send their last counts, then the servers end.")
-	case name := <-s.Exited(watch):
-		err = fmt.Errorf("%s has exited unexpectedly; see its log under %s", name, *data)
+	kept := make(map[string]server)
+	for name, process := range s.Servers() {
+		kept[name] = process
 	}
+	keeping := keepServers(watch, os.Stdout, kept)
+	<-ctx.Done()
+	fmt.Println("\nStopping: nodes send their last counts, then the servers end.")
 	stop() // a second Ctrl-C ends at once
 	cancel()
 	watched()
-	if stopErr := s.Stop(); stopErr != nil {
-		return stopErr
-	}
-	return err
+	keeping()
+	return s.Stop()
 }

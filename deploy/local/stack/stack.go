@@ -284,29 +284,15 @@ func (s *Stack) Stop() error {
 	return errors.Join(append(errs, below.Wait())...)
 }
 
-// Exited returns a channel that receives the name of the first process to end that is not a node: a region goes on with
-// the nodes that are left.
-func (s *Stack) Exited(ctx context.Context) <-chan string {
-	first := make(chan string, 1)
-	watch := func(name string, exited <-chan struct{}) {
-		go func() {
-			select {
-			case <-exited:
-				select {
-				case first <- name:
-				default:
-				}
-			case <-ctx.Done():
-			}
-		}()
+// Servers returns the processes that are not nodes, by their names: those that nodes decide without while they are away.
+func (s *Stack) Servers() map[string]*servers.Process {
+	all := map[string]*servers.Process{
+		s.SQL.Engine.Title(): s.SQL.Process, "Restate": s.Restate.Process, "weir-control": s.Control.Process,
 	}
-	watch(s.SQL.Engine.Title(), s.SQL.Exited())
-	watch("Restate", s.Restate.Exited())
-	watch("weir-control", s.Control.Exited())
 	for region, r := range s.Redis {
-		watch("Redis of "+region, r.Exited())
+		all["Redis of "+region] = r.Process
 	}
-	return first
+	return all
 }
 
 func (s *Stack) dir(name string) string { return filepath.Join(s.options.Data, name) }
