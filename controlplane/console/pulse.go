@@ -42,26 +42,42 @@ type reading struct {
 	Rates   map[string]rates
 }
 
-// rates are decisions a second.
+// rates are decisions a second. The zero value is unknown: nodes that have sent one heartbeat, or none for a while, may
+// decide anything.
 type rates struct {
+	Known    bool    `json:"known"`
 	Allowed  float64 `json:"allowed"`
 	Denied   float64 `json:"denied"`
 	Shadowed float64 `json:"shadowed"`
 	Degraded float64 `json:"degraded"`
 }
 
+// add adds what is known of o.
 func (r *rates) add(o rates) {
+	r.Known = r.Known || o.Known
 	r.Allowed += o.Allowed
 	r.Denied += o.Denied
 	r.Shadowed += o.Shadowed
 	r.Degraded += o.Degraded
 }
 
-// point is a beat in the history, by region.
+// Text returns one of the rates for a page.
+func (r rates) Text(v float64) string {
+	if !r.Known {
+		return "–"
+	}
+	return rate(v)
+}
+
+// point is a beat in the history, by region. A region whose rate is unknown is not there, and none is while nobody
+// measured: charts have a gap there.
 type point struct {
 	AtMs    int64            `json:"at"`
 	Regions map[string]rates `json:"regions"`
 }
+
+// gapAfter is the time between two measurements from which on a chart has a gap between them.
+const gapAfter = 3 * beatEvery
 
 // node is what a heartbeat said, as rates are taken from it.
 type node struct {
@@ -135,12 +151,21 @@ func (p *Pulse) step(ctx context.Context) {
 		next.Problem = words(err)
 	} else {
 		next.Fleet, next.Read, next.Rates = fleet, now, p.took(fleet)
-		points := append([]point(nil), p.points...) // who watches holds the old ones
-		p.points = append(points[max(0, len(points)-beatsKept+1):], point{now.UnixMilli(), byRegion(fleet, next.Rates)})
+		p.note(now, byRegion(fleet, next.Rates))
 	}
 	p.last = next
 	close(p.beat)
 	p.beat = make(chan struct{})
+}
+
+// note adds a point to the history, and one without regions before it if nobody measured for a while.
+func (p *Pulse) note(now time.Time, regions map[string]rates) {
+	points := append([]point(nil), p.points...) // the readers of watch keep the old slice
+	if n := len(points); n > 0 && now.Sub(time.UnixMilli(points[n-1].AtMs)) >= gapAfter {
+		points = append(points, point{AtMs: points[n-1].AtMs + beatEvery.Milliseconds()})
+	}
+	points = append(points, point{now.UnixMilli(), regions})
+	p.points = points[max(0, len(points)-beatsKept):]
 }
 
 // took is each node's rate between its two newest heartbeats. One that is not live
@@ -178,16 +203,19 @@ func (n node) since(was node) rates {
 		was = node{}
 	}
 	per := func(is, was int64) float64 { return float64(max(0, is-was)) / seconds }
-	return rates{per(n.allowed, was.allowed), per(n.denied, was.denied), per(n.shadowed, was.shadowed),
+	return rates{true, per(n.allowed, was.allowed), per(n.denied, was.denied), per(n.shadowed, was.shadowed),
 		per(n.degraded, was.degraded)}
 }
 
+// byRegion adds up the rates that are known. A region without any is not in it.
 func byRegion(fleet *controlv1.FleetResponse, each map[string]rates) map[string]rates {
 	sums := make(map[string]rates)
 	for _, n := range fleet.GetNodes() {
-		sum := sums[n.GetRegion()]
-		sum.add(each[n.GetNodeId()])
-		sums[n.GetRegion()] = sum
+		if of := each[n.GetNodeId()]; of.Known {
+			sum := sums[n.GetRegion()]
+			sum.add(of)
+			sums[n.GetRegion()] = sum
+		}
 	}
 	return sums
 }

@@ -36,14 +36,14 @@ func TestRates(t *testing.T) {
 		{"started anew, it counts from 0", beat("a", 2, 25_000, 50, true), 10, false},
 		{"not heard of, it decides nothing that we know of", beat("a", 2, 25_000, 50, false), 0, true},
 		{"it is back", beat("a", 2, 30_000, 100, true), 10, false},
-		{"the clock of the database went back", beat("a", 2, 29_000, 120, true), 0, false},
+		{"the clock of the database went back", beat("a", 2, 29_000, 120, true), 0, true},
 	} {
 		fleet = &fleetAnswer{Nodes: []*controlv1.Node{step.node}}
 		clock = clock.Add(beatEvery)
 		p.step(t.Context())
-		got, known := p.last.Rates["a"]
-		if known == step.none || got.Allowed != step.want {
-			t.Errorf("%s: %+v, known: %v", step.name, got, known)
+		got := p.last.Rates["a"]
+		if got.Known == step.none || got.Allowed != step.want {
+			t.Errorf("%s: %+v", step.name, got)
 		}
 	}
 	points := len(p.points)
@@ -153,5 +153,49 @@ func TestFigures(t *testing.T) {
 		if got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
+	}
+}
+
+// The history has a gap where nobody measured, and where no rate of a region is known: no line leads across it.
+func TestTheHistoryHasGaps(t *testing.T) {
+	clock := time.UnixMilli(1_700_000_000_000)
+	seen := int64(0)
+	var down error
+	live := true
+	p := newPulse(func(context.Context) (*fleetAnswer, error) {
+		return &fleetAnswer{Nodes: []*controlv1.Node{beat("a", 1, seen, seen/10, live)}}, down
+	})
+	p.now = func() time.Time { return clock }
+	step := func(after time.Duration) {
+		clock, seen = clock.Add(after), seen+after.Milliseconds()
+		p.step(t.Context())
+	}
+	step(beatEvery)
+	step(beatEvery)
+	down = errors.New("MySQL does not answer")
+	for range 5 {
+		step(beatEvery)
+	}
+	down = nil
+	step(beatEvery)
+	step(10 * time.Minute) // without a viewer nobody measures
+	live = false
+	step(beatEvery)
+	var got []string
+	for _, point := range p.points {
+		switch {
+		case point.Regions == nil:
+			got = append(got, "gap")
+		case point.Regions["eu"].Known:
+			got = append(got, "known")
+		default:
+			got = append(got, "unknown")
+		}
+	}
+	if want := "unknown known gap known gap known unknown"; strings.Join(got, " ") != want {
+		t.Errorf("the history is %q, want %q", strings.Join(got, " "), want)
+	}
+	if text := (rates{}).Text(0); text != "–" {
+		t.Errorf("an unknown rate is shown as %q", text)
 	}
 }

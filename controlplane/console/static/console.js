@@ -24,7 +24,7 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => redr
 
 // Figures, as the server writes them.
 const count = (n) => String(Math.round(n)).replace(/\B(?=(\d{3})+$)/g, "\u202f");
-const rate = (v) => (v >= 99.95 ? count(v) : v === 0 ? "0" : v.toFixed(1));
+const rate = (v) => (v == null ? "–" : v >= 99.95 ? count(v) : v === 0 ? "0" : v.toFixed(1));
 
 // refresh fetches the page anew and swaps the parts that are marked as live, but none in
 // which somebody is at work.
@@ -77,17 +77,20 @@ function watch(topic, handlers) {
 
 // Charts.
 const keep = 450;
+const gapAfter = 6000; // milliseconds between two points, as the server has it
 const points = []; // {at, regions}
 const charts = [];
 let redrawing = () => {};
 function redraw() { redrawing(); }
 
+// series is a chart's data. Where nobody measured, or no rate is known, its lines have a gap.
 function series(name) {
   const x = [], allowed = [], denied = [], shadowed = [];
   for (const p of points) {
-    const r = { allowed: 0, denied: 0, shadowed: 0 };
-    for (const [region, v] of Object.entries(p.regions)) {
-      if (name && region !== name) continue;
+    let r = { allowed: null, denied: null, shadowed: null };
+    for (const [region, v] of Object.entries(p.regions ?? {})) {
+      if ((name && region !== name) || !v.known) continue;
+      if (r.allowed === null) r = { allowed: 0, denied: 0, shadowed: 0 };
       r.allowed += v.allowed; r.denied += v.denied; r.shadowed += v.shadowed;
     }
     x.push(p.at / 1000); allowed.push(r.allowed); denied.push(r.denied); shadowed.push(r.shadowed);
@@ -139,12 +142,13 @@ async function fleet() {
         }
       };
       for (const k of ["allowed", "denied", "shadowed", "degraded"]) {
-        put(k, now.total[k]);
-        for (const [name, r] of Object.entries(now.regions)) put(`${name}.${k}`, r[k]);
+        put(k, now.total.known ? now.total[k] : null);
+        for (const [name, r] of Object.entries(now.regions)) put(`${name}.${k}`, r.known ? r[k] : null);
       }
       if (!now.problem && (!points.length || points.at(-1).at < now.at)) {
+        if (points.length && now.at - points.at(-1).at >= gapAfter) points.push({ at: points.at(-1).at + 2000, regions: null });
         points.push({ at: now.at, regions: now.regions });
-        if (points.length > keep) points.shift();
+        while (points.length > keep) points.shift();
         if (charts.length) for (const c of charts) c.chart.setData(series(c.name));
         else drawAll();
       }

@@ -82,15 +82,16 @@ func TestALookFindsFaults(t *testing.T) {
 	b := browse(t)
 	page := b.open("about:blank")
 	for content, want := range map[string]string{
-		`<p>Everything is as it should be here.</p><button>Go</button>`:                                                               "",
-		`<p>Wider than any screen is.</p><div style="width:5000px;height:1px"></div>`:                                                 "the page is 5",
-		`<p style="color:#999">Letters that are too light.</p>`:                                                                       "contrast 2.8",
-		`<p style="background:#000">Dark letters on a dark ground.</p>`:                                                               "contrast 1.0",
-		`<p>One line of text lies here.</p><p style="margin-top:-2.2em">And another one on it.</p>`:                                   "overlap",
-		`<p>A button is too small:</p><button style="width:30px;white-space:nowrap;overflow:hidden">Start the rollout</button>`:       "px of text in",
-		`<p>A drawing that is scaled down:</p><svg viewBox="0 0 600 60" width="200"><text y="20" font-size="12">tiny</text></svg>`:    "px small",
-		`<p>A drawing that is too narrow:</p><svg viewBox="0 0 40 40" width="40"><text y="20" font-size="16">more words</text></svg>`: "cut by its drawing",
-		`<p>Out of it all.</p><p style="position:absolute;left:-60px">Half of this is not there.</p>`:                                 "out of sight",
+		`<p>Everything is as it should be here.</p><button>Go</button>`:                                                                                                                          "",
+		`<p>Wider than any screen is.</p><div style="width:5000px;height:1px"></div>`:                                                                                                            "the page is 5",
+		`<p style="color:#999">Letters that are too light.</p>`:                                                                                                                                  "contrast 2.8",
+		`<p style="background:#000">Dark letters on a dark ground.</p>`:                                                                                                                          "contrast 1.0",
+		`<p>One line of text lies here.</p><p style="margin-top:-2.2em">And another one on it.</p>`:                                                                                              "overlap",
+		`<p>A button is too small:</p><button style="width:30px;white-space:nowrap;overflow:hidden">Start the rollout</button>`:                                                                  "px of text in",
+		`<p>A drawing that is scaled down:</p><svg viewBox="0 0 600 60" width="200"><text y="20" font-size="12">tiny</text></svg>`:                                                               "px small",
+		`<p>A drawing that is too narrow:</p><svg viewBox="0 0 40 40" width="40"><text y="20" font-size="16">more words</text></svg>`:                                                            "cut by its drawing",
+		`<p>Out of it all.</p><p style="position:absolute;left:-60px">Half of this is not there.</p>`:                                                                                            "out of sight",
+		`<p>An action at the end of a wide row.</p><div class="scroll" style="overflow-x:auto"><table><tr><td style="min-width:5000px">k</td><td><a href="#">Delete</a></td></tr></table></div>`: "out of reach",
 		`<p>Hm.</p>`: "says nothing",
 	} {
 		if err := b.ask(page, `document.body.innerHTML = "<main>" + `+quoted(content)+` + "</main>"; true`, nil); err != nil {

@@ -47,6 +47,11 @@
     if (e.clientWidth && e.scrollWidth > e.clientWidth + 1) wrong.push(`${e.scrollWidth} px of text in ${e.clientWidth}: ${named(e)}`);
   }
 
+  // What a person may do to a row is within the screen, without scrolling its table sideways.
+  for (const e of document.querySelectorAll("td button, td summary, td a")) {
+    if (!hidden(e) && /^(change|delete|revoke|rotate|forget|edit|remove|end|reset)\b/i.test(e.textContent.trim()) && e.getBoundingClientRect().right > screen + 1) wrong.push(`out of reach: ${named(e)}`);
+  }
+
   // Text stands out from its ground by 4.5, large text by 3 (WCAG 2, level AA).
   const canvas = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
   const rgba = (colour) => { canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = colour; canvas.fillRect(0, 0, 1, 1); const [r, g, b, a] = canvas.getImageData(0, 0, 1, 1).data; return [r, g, b, a / 255]; };
