@@ -25,7 +25,7 @@ func File(field, path string) (string, error) {
 	}
 	text, err := Text(content)
 	if err != nil {
-		return "", fmt.Errorf("%s: %s %w", field, path, err)
+		return "", fmt.Errorf("%s: %w", field, fmt.Errorf("%s %w", path, err))
 	}
 	return text, nil
 }
@@ -34,7 +34,7 @@ func File(field, path string) (string, error) {
 func Line(field, path string) (string, error) {
 	text, err := File(field, path)
 	if err == nil && strings.ContainsAny(text, "\r\n") {
-		return "", fmt.Errorf("%s: %s has several lines, want one", field, path)
+		return "", fmt.Errorf("%s: %w", field, fmt.Errorf("%s has several lines, want one", path))
 	}
 	return text, err
 }

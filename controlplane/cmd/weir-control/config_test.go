@@ -101,7 +101,7 @@ func TestPrintConfig(t *testing.T) {
 	t.Setenv("WEIR_CLEANUP_BATCH_ROWS", "2000")
 	path := file(t, "cleanup-batches: 3\ncleanup-batch-rows: 3000\ncleanup-grace: 3m\ncleanup-run-time: 3s\nmigrate: false\napi-allowed-hosts: [a.example, b.example]\n")
 	code, stdout, stderr := tried(t, "--config", path, "--cleanup-batches", "10", "--cleanup-run-time=9s", "--print-config")
-	want := `# WEIR_MYSQL_DSN: weir:***@tcp(db:3306)/weir
+	want := `# WEIR_MYSQL_DSN: weir:xxxxx@tcp(db:3306)/weir
 api-listen: 127.0.0.1:7080
 api-auth: none
 api-admin-token-file: ""
