@@ -172,11 +172,10 @@ func (c Config) checkNames(p *problems) {
 
 // checkStores checks the stores' addresses, and calls none.
 func (c Config) checkStores(p *problems) {
-	parses := func(dsn string) error { _, err := parseMySQLDSN(dsn); return err }
 	for _, s := range []struct {
 		name, value string
 		check       func(string) error
-	}{{"redis-url", c.RedisURL, checkRedisURL}, {"mysql-dsn", c.MySQLDSN, parses}} {
+	}{{"redis-url", c.RedisURL, checkRedisURL}, {"mysql-dsn", c.MySQLDSN, checkMySQLDSN}} {
 		if s.value == "" {
 			continue
 		}

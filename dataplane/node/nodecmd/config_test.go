@@ -228,7 +228,7 @@ func TestBounds(t *testing.T) {
 		{"--redis-url", "a=redis://127.0.0.1:1 a=redis://127.0.0.1:2", "separated by spaces, all names different"},
 		{"--redis-url", "redis://weir@127.0.0.1:1?password_file=/no/such/file", "redis-url names a file that cannot be used: password_file: open /no/such/file"},
 		{"--redis-url", "rediss://127.0.0.1:1?tls_ca_file=/no/such/ca", "redis-url names a file that cannot be used: tls_ca_file: open /no/such/ca"},
-		{"--mysql-dsn", "weir@tcp(127.0.0.1:3306)/", "mysql-dsn cannot be read: want user:password@tcp"},
+		{"--mysql-dsn", "weir@tcp(127.0.0.1:3306)/", "mysql-dsn cannot be read, want user:password@tcp(host:port)/database: it names no database"},
 	} {
 		_, _, err := parse(step.flag+"="+step.value, "--region="+strings.Repeat("r", 48))
 		if step.flag == "--region" {
