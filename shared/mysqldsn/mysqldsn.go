@@ -39,7 +39,10 @@ func Parse(dsn string) (*mysql.Config, error) {
 		return nil, fmt.Errorf("the MySQL DSN cannot be read, %s: %w", want, fmt.Errorf(format, args...))
 	}
 	if i := strings.IndexFunc(dsn, unprintable); i >= 0 {
-		return fail("byte %d of it is a control character, a byte order mark or a blank at its end", i+1)
+		return fail("byte %d of it is a control character or a byte order mark", i+1)
+	}
+	if strings.TrimSpace(dsn) != dsn {
+		return fail("it begins or ends with a blank")
 	}
 	dsn, err := escaped(dsn)
 	if err != nil {

@@ -21,9 +21,15 @@ import (
 // redisTimeout bounds the calls to one Redis, or to all masters of one Cluster.
 const redisTimeout = 3 * time.Second
 
+// regionBytesMax is what nodes allow.
+const regionBytesMax = 48
+
 // validRedisURL refuses what a node would refuse, and a password, which has no place on a command line. No error
 // repeats it.
 func validRedisURL(region, list string) error {
+	if err := strict.Name("redis-url: the region", region, regionBytesMax); err != nil {
+		return err
+	}
 	if redisclient.HoldsPassword(list) {
 		return fmt.Errorf("redis-url of %s has a password, which every list of processes would show: put it into "+
 			"redis-password-file", strict.Quote(region))
