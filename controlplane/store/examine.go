@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/shared/mysqlclient"
 )
 
 // needed is what the control plane does with which table: the grants of
@@ -155,8 +156,8 @@ func (s *Store) examineSchema(ctx context.Context, schema SchemaCheck) ([]contro
 }
 
 func (s *Store) examineVariables(ctx context.Context) (checks []controlplane.Check, err error) {
-	rows, err := s.db.QueryContext(ctx,
-		`SHOW SESSION VARIABLES WHERE Variable_name IN ('sql_mode', 'transaction_isolation', 'tx_isolation', 'read_only', 'time_zone')`)
+	rows, err := s.db.QueryContext(ctx, `SHOW SESSION VARIABLES WHERE Variable_name IN ('sql_mode', 'autocommit',
+		'transaction_isolation', 'tx_isolation', 'read_only', 'time_zone', 'max_allowed_packet')`)
 	if err != nil {
 		return nil, err
 	}
@@ -171,18 +172,24 @@ func (s *Store) examineVariables(ctx context.Context) (checks []controlplane.Che
 	return checks, rows.Err()
 }
 
-// variableCheck judges one setting of the session's.
+const proxyDo = "See whether a proxy before MySQL drops session settings: each connection of Weir makes them."
+
+// variableCheck judges one setting that is in force in a session. Most of them every session sets for itself, so that
+// the server's do not matter.
 func variableCheck(name, value string) controlplane.Check {
 	switch name {
 	case "sql_mode":
 		if !strings.Contains(value, "STRICT_TRANS_TABLES") && !strings.Contains(value, "STRICT_ALL_TABLES") {
 			return warn(name, fmt.Sprintf("%.200q is not strict: values that do not fit are truncated without an error", value),
-				"Add STRICT_TRANS_TABLES to the server's sql_mode.")
+				proxyDo)
+		}
+	case "autocommit":
+		if value != "ON" && value != "1" {
+			return fail(name, "off: writes are not committed, and reads stay at their first snapshot", proxyDo)
 		}
 	case "transaction_isolation", "tx_isolation":
 		if value != "REPEATABLE-READ" && value != "READ-COMMITTED" {
-			return warn("isolation", value+": the writes of nodes block each other, or reads see uncommitted rows",
-				"Set the server's transaction_isolation to REPEATABLE-READ or READ-COMMITTED.")
+			return warn("isolation", value+": the writes of nodes block each other, or reads see uncommitted rows", proxyDo)
 		}
 		name = "isolation"
 	case "read_only":
@@ -191,8 +198,12 @@ func variableCheck(name, value string) controlplane.Check {
 		}
 	case "time_zone":
 		if value != "+00:00" {
-			return warn(name, value+" in a session that asked for +00:00",
-				"See whether a proxy before MySQL drops session settings.")
+			return warn(name, value+" in a session that asked for +00:00", proxyDo)
+		}
+	case "max_allowed_packet":
+		if n, err := strconv.ParseInt(value, 10, 64); err != nil || n < mysqlclient.PacketBytesMin {
+			return fail(name, fmt.Sprintf("%.40s bytes, want at least %d: a relay refuses to start with less", value,
+				mysqlclient.PacketBytesMin), "Raise max_allowed_packet on the server.")
 		}
 	}
 	return pass(name, value)

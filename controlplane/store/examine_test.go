@@ -134,10 +134,13 @@ func testExamine(t *testing.T) {
 	exec(`SET GLOBAL sql_mode = ''`)
 	exec(`SET GLOBAL TRANSACTION ISOLATION LEVEL SERIALIZABLE`)
 	exec(`SET GLOBAL read_only = ON`)
+	exec(`SET GLOBAL max_allowed_packet = 1048576`)
 	faulty := examined(t, dsn, build)
-	wantCheck(t, faulty, "sql_mode", controlplane.CheckWarn, "STRICT_TRANS_TABLES")
-	wantCheck(t, faulty, "isolation", controlplane.CheckWarn, "SERIALIZABLE")
+	wantCheck(t, faulty, "sql_mode", controlplane.CheckOK, "STRICT_ALL_TABLES") // each session sets it
+	wantCheck(t, faulty, "isolation", controlplane.CheckOK, "REPEATABLE-READ")
 	wantCheck(t, faulty, "read_only", controlplane.CheckFail, "primary")
+	wantCheck(t, faulty, "autocommit", controlplane.CheckOK, "ON")
+	wantCheck(t, faulty, "max_allowed_packet", controlplane.CheckFail, "at least 4194304")
 
 	wantCheck(t, examined(t, strings.Replace(dsn, "change me", "wrong", 1), build), "reachable", controlplane.CheckFail, "WEIR_MYSQL_DSN")
 	if err := server.Kill(); err != nil {

@@ -11,14 +11,13 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/shared/gen/sql/controlplanedb"
-	"github.com/weirhq/weir/shared/mysqldsn"
+	"github.com/weirhq/weir/shared/mysqlclient"
 )
 
 const (
 	dialTimeout    = 5 * time.Second
 	connectionsMax = 8 // the control plane works one step at a time; this is for people who look on
 	idleMax        = 2
-	idleTime       = time.Minute // shorter than what load balancers cut
 
 	noSuchTable  = 1146
 	noSuchColumn = 1054
@@ -38,35 +37,11 @@ func New(db *sql.DB) *Store {
 	return &Store{db: db, queries: controlplanedb.New(db)}
 }
 
-// Open prepares connections to dsn, in the form of github.com/go-sql-driver/mysql.
-// It does not connect, so that a process may start before its database does. An error
-// is about the form of dsn and does not repeat it: it may hold a password.
+// Open prepares connections to dsn, in the form of github.com/go-sql-driver/mysql with the parameters of package
+// mysqldsn. It does not connect, so that a process may start before its database does. An error is about the form of
+// dsn and does not repeat it: it may hold a password. There is no timeout for reads, since migrations may take long.
 func Open(dsn string) (*sql.DB, error) {
-	config, err := mysqldsn.Parse(dsn)
-	if err != nil {
-		return nil, err
-	}
-	if config.DBName == "" {
-		return nil, errors.New("the MySQL DSN names no database, want user:password@tcp(host:port)/database")
-	}
-	config.InterpolateParams = true // one round trip instead of three
-	if config.Timeout == 0 {
-		config.Timeout = dialTimeout
-	}
-	if config.Params == nil {
-		config.Params = map[string]string{}
-	}
-	// NOW() of a zone with daylight saving is ambiguous for an hour a year.
-	config.Params["time_zone"] = "'+00:00'"
-	connector, err := mysql.NewConnector(config)
-	if err != nil {
-		return nil, errors.New("the MySQL DSN cannot be used") // the driver's error may quote it
-	}
-	db := sql.OpenDB(connector)
-	db.SetMaxOpenConns(connectionsMax)
-	db.SetMaxIdleConns(idleMax)
-	db.SetConnMaxIdleTime(idleTime)
-	return db, nil
+	return mysqlclient.Open(dsn, mysqlclient.Options{ConnsMax: connectionsMax, IdleMax: idleMax, DialTimeout: dialTimeout})
 }
 
 // Now is the clock of the database.
@@ -113,15 +88,3 @@ func explain(err error) error {
 
 // unixMs is t as the tables have it. Times before 1970 are the start of 1970.
 func unixMs(t time.Time) uint64 { return uint64(max(0, t.UnixMilli())) }
-
-// MaskDSN is dsn for people to read: without the password.
-func MaskDSN(dsn string) string {
-	config, err := mysqldsn.Parse(dsn)
-	if err != nil {
-		return "(set, but not readable)"
-	}
-	if config.Passwd != "" {
-		config.Passwd = "***"
-	}
-	return config.FormatDSN()
-}

@@ -2,12 +2,15 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"errors"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/schema"
 	"github.com/weirhq/weir/shared/servers"
 )
 
@@ -149,14 +152,141 @@ func testErrorsTellWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestMaskDSN(t *testing.T) {
-	for dsn, want := range map[string]string{
-		"weir:s3:cr@t@tcp(db:3306)/weir": "weir:***@tcp(db:3306)/weir",
-		"weir@tcp(db:3306)/weir":         "weir@tcp(db:3306)/weir",
-		"weir:s3cret@tcp(db/weir":        "(set, but not readable)",
-	} {
-		if got := MaskDSN(dsn); got != want {
-			t.Errorf("%s: %s, want %s", dsn, got, want)
+// After a failover the former primary goes on as a replica that answers reads, and the name leads to the new one.
+func TestWritesGoToTheNewPrimaryAfterAFailover(t *testing.T) {
+	servers.EachSQL(t, testWritesGoToTheNewPrimaryAfterAFailover)
+}
+
+func testWritesGoToTheNewPrimaryAfterAFailover(t *testing.T) {
+	former, next := servers.SQLForTest(t), servers.SQLForTest(t)
+	for _, server := range []*servers.SQL{former, next} {
+		if err := server.CreateDatabase(t.Context(), "weir"); err != nil {
+			t.Fatal(err)
+		}
+		root := rootOf(t, server)
+		if err := schema.Migrate(t.Context(), root, slog.New(slog.DiscardHandler)); err != nil {
+			t.Fatal(err)
+		}
+		execAll(t, root, "CREATE USER control IDENTIFIED BY 'x'", "GRANT SELECT, INSERT, UPDATE, DELETE ON weir.* TO control")
+	}
+	way := servers.ProxyForTest(t, former.Addr())
+	db, err := Open("control:x@tcp(" + way.Addr() + ")/weir")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	s := New(db)
+	if err := setLimit(t, s, 1); err != nil {
+		t.Fatal(err)
+	}
+	execAll(t, rootOf(t, former), "SET GLOBAL read_only = 1")
+	way.SetTarget(next.Addr())
+	for range 2 * connectionsMax { // one error for each open connection at most
+		if err = setLimit(t, s, 2); err == nil {
+			break
 		}
 	}
+	if err != nil {
+		t.Errorf("writes still go to the former primary: %v", err)
+	}
+	if n := count(t, rootOf(t, next), "SELECT COUNT(*) FROM ratelimit_overrides WHERE `limit` = 2"); n != 1 {
+		t.Errorf("the new primary has %d overrides", n)
+	}
+}
+
+// What managed databases and careful administrators set: each one as bad as can be.
+func TestSettingsOfTheServerChangeNothing(t *testing.T) {
+	servers.EachSQL(t, testSettingsOfTheServerChangeNothing)
+}
+
+func testSettingsOfTheServerChangeNothing(t *testing.T) {
+	server := servers.SQLForTest(t)
+	if err := server.CreateDatabase(t.Context(), "weir"); err != nil {
+		t.Fatal(err)
+	}
+	root := rootOf(t, server)
+	execAll(t, root, "CREATE USER control IDENTIFIED BY ''", "GRANT ALL ON weir.* TO control") // init_connect spares root
+	execAll(t, root,
+		"SET GLOBAL sql_mode = 'ANSI_QUOTES,NO_BACKSLASH_ESCAPES,NO_ZERO_DATE'",
+		"SET GLOBAL autocommit = 0",
+		"SET GLOBAL TRANSACTION ISOLATION LEVEL SERIALIZABLE, READ ONLY",
+		"SET GLOBAL time_zone = '+09:00'",
+		"SET GLOBAL wait_timeout = 1",
+		"SET GLOBAL sql_select_limit = 1",
+		"SET GLOBAL innodb_lock_wait_timeout = 1",
+		"SET GLOBAL default_storage_engine = 'MyISAM'",
+		"SET GLOBAL init_connect = 'SET NAMES gbk'")
+	limited := "SET GLOBAL max_execution_time = 1"
+	if servers.EngineOf(t) == servers.MariaDB {
+		limited = "SET GLOBAL max_statement_time = 0.001"
+	}
+	execAll(t, root, limited)
+
+	db, err := Open(strings.Replace(server.DSN("weir"), "root@", "control@", 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	if err := schema.Migrate(t.Context(), db, slog.New(slog.DiscardHandler)); err != nil {
+		t.Fatal(err)
+	}
+	if n := count(t, db, "SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA = 'weir' AND ENGINE <> 'InnoDB'"); n != 0 {
+		t.Errorf("%d tables are not InnoDB's", n)
+	}
+	s := New(db)
+	if err := setLimit(t, s, 7); err != nil {
+		t.Error(err)
+	}
+	if err := s.InsertAudit(t.Context(), controlplane.AuditEntry{By: controlplane.By{Actor: "ann", Reason: "r"}, ID: "m1",
+		Action: "x.y", Subject: "s"}); err != nil {
+		t.Error(err)
+	}
+	other, err := Open(server.DSN("weir"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = other.Close() }()
+	if limits, audits := count(t, other, "SELECT COUNT(*) FROM ratelimit_overrides"), count(t, other, "SELECT COUNT(*) FROM ratelimit_audit"); limits != 1 || audits < 1 {
+		t.Errorf("another process sees %d overrides and %d entries", limits, audits)
+	}
+	execAll(t, other, "UPDATE ratelimit_overrides SET `limit` = 8") // a read of the first process sees it
+	if n := count(t, db, "SELECT `limit` FROM ratelimit_overrides"); n != 8 {
+		t.Errorf("the first process reads %d: its first snapshot", n)
+	}
+	for query, want := range map[string]string{
+		"SELECT @@SESSION.time_zone": "+00:00", "SELECT @@SESSION.wait_timeout": "28800", "SELECT @@SESSION.sql_mode": "STRICT_ALL_TABLES",
+		"SELECT @@SESSION.innodb_lock_wait_timeout": "50", "SELECT @@SESSION.character_set_client": "utf8mb4",
+	} {
+		var got string
+		if err := db.QueryRowContext(t.Context(), query).Scan(&got); err != nil || got != want {
+			t.Errorf("%s is %q, %v; want %q", query, got, err, want)
+		}
+	}
+}
+
+func rootOf(t *testing.T, server *servers.SQL) *sql.DB {
+	t.Helper()
+	db, err := Open(server.DSN("weir"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+func execAll(t *testing.T, db *sql.DB, statements ...string) {
+	t.Helper()
+	for _, statement := range statements {
+		if _, err := db.ExecContext(t.Context(), statement); err != nil {
+			t.Fatalf("%s: %v", statement, err)
+		}
+	}
+}
+
+func setLimit(t *testing.T, s *Store, limit int64) error {
+	return s.ChangeOverride(t.Context(), "acme", "api", "u*",
+		func(*controlplane.Override) (*controlplane.Override, controlplane.AuditEntry, error) {
+			return &controlplane.Override{Workspace: "acme", Namespace: "api", Pattern: "u*", Limit: limit},
+				controlplane.AuditEntry{By: controlplane.By{Actor: "ann", Reason: "test"}, Action: "override.set", Subject: "acme/api/u*"}, nil
+		})
 }

@@ -3,11 +3,13 @@ package mysqlcounts
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/mysqlclient"
 	"github.com/weirhq/weir/shared/servers"
 )
 
@@ -98,6 +100,47 @@ func testNewsOfManyStreams(t *testing.T) {
 		page, err := c.News().Read(t.Context(), q)
 		if err != nil || len(page.Rows) == 0 || page.Rows[0].Stream != ap0 || page.Full == q.Prove {
 			t.Errorf("with proof %t: %d rows, full %t, %v", q.Prove, len(page.Rows), page.Full, err)
+		}
+	}
+}
+
+// The longest statement of all: as many regions as a relay follows, with the longest names, each byte escaped into two.
+func TestTheLongestStatementFitsIntoAPacket(t *testing.T) {
+	servers.EachSQL(t, testTheLongestStatementFitsIntoAPacket)
+}
+
+func testTheLongestStatementFitsIntoAPacket(t *testing.T) {
+	const most = 4_000
+	server := servers.SQLForTest(t)
+	dsn := server.DatabaseForTest(t)
+	migrate(t, dsn)
+	q := store.NewsQuery{Region: "eu", After: make(map[store.Stream]store.NewsCursor), MaxBytes: 1 << 20, StreamsMax: most, Prove: true}
+	for i := range most {
+		name := strings.Repeat("'", store.RegionBytesMax-4) + fmt.Sprintf("%04d", i)
+		q.After[store.Stream{Region: name, Shard: 100}] = store.NewsCursor{Sequence: math.MaxInt32, Writer: 7}
+	}
+	query, args := askAfter(q).statement()
+	long := len(query)
+	for _, arg := range args { // as the driver writes it
+		if name, ok := arg.([]byte); ok {
+			long += len("_binary''") + len(name) + strings.Count(string(name), "'") - 1
+		} else {
+			long += len(fmt.Sprint(arg)) - 1
+		}
+	}
+	t.Logf("the longest statement has %d bytes", long)
+	if long > mysqlclient.PacketBytesMin || long < mysqlclient.PacketBytesMin/2 {
+		t.Errorf("packets of %d bytes are too small, or larger than is needed", mysqlclient.PacketBytesMin)
+	}
+	root := openPlain(t, dsn)
+	for packet, fits := range map[int]bool{mysqlclient.PacketBytesMin: true, mysqlclient.PacketBytesMin / 2: false} {
+		exec(t, root, "SET GLOBAL max_allowed_packet = ?", packet)
+		page, err := New(open(t, dsn), Options{}).News().Read(t.Context(), q)
+		if (err == nil) != fits || fits && len(page.Gone) != most {
+			t.Errorf("in packets of %d bytes: %d streams are gone, %v", packet, len(page.Gone), err)
+		}
+		if !fits && !strings.Contains(err.Error(), "max_allowed_packet is 2097152, want at least 4194304") {
+			t.Errorf("%v does not name the setting", err)
 		}
 	}
 }

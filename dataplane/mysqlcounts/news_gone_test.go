@@ -12,6 +12,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/mysqlclient"
 	"github.com/weirhq/weir/shared/servers"
 )
 
@@ -89,7 +90,7 @@ func openHooked(t *testing.T, dsn string, number int, before func()) *sql.DB {
 	if err != nil {
 		t.Fatal(err)
 	}
-	db := closing(t, sql.OpenDB(&hooked{Connector: connector{c}, left: number, before: before}))
+	db := closing(t, sql.OpenDB(&hooked{Connector: mysqlclient.Connector(c, lockWait), left: number, before: before}))
 	db.SetMaxOpenConns(1)
 	return db
 }

@@ -21,6 +21,9 @@ func (n News) Read(ctx context.Context, q store.NewsQuery) (store.NewsPage, erro
 	err := store.Stream{Region: q.Region}.Validate()
 	var page store.NewsPage
 	if err == nil {
+		err = n.c.checkSession(ctx)
+	}
+	if err == nil {
 		page, err = n.read(ctx, q)
 	}
 	if err != nil {

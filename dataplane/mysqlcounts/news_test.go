@@ -25,7 +25,7 @@ func testNewsKeepsTheContract(t *testing.T) {
 	}
 }
 
-// isolated is a pool whose sessions have a level of isolation.
+// isolated is a pool that Open did not open, whose sessions have a level of isolation.
 func isolated(t testing.TB, dsn, level string) *sql.DB {
 	t.Helper()
 	config, err := mysql.ParseDSN(dsn)
@@ -36,8 +36,8 @@ func isolated(t testing.TB, dsn, level string) *sql.DB {
 	if servers.EngineOf(t) == servers.MariaDB {
 		variable = "tx_isolation"
 	}
-	config.Params = map[string]string{variable: "'" + level + "'"}
-	db := open(t, config.FormatDSN())
+	config.Params, config.InterpolateParams = map[string]string{variable: "'" + level + "'"}, true
+	db := openPlain(t, config.FormatDSN())
 	if got := one[string](t, db, "SELECT @@SESSION."+variable); got != level {
 		t.Fatalf("the level is %s", got)
 	}

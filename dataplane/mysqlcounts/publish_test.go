@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/mysqlclient"
 	"github.com/weirhq/weir/shared/servers"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -122,7 +123,7 @@ func testPublishWidestChunk(t *testing.T) {
 	server := servers.SQLForTest(t)
 	dsn := server.DatabaseForTest(t)
 	migrate(t, dsn)
-	exec(t, openPlain(t, dsn), "SET GLOBAL max_allowed_packet = ?", packetBytesMin)
+	exec(t, openPlain(t, dsn), "SET GLOBAL max_allowed_packet = ?", mysqlclient.PacketBytesMin)
 	c := New(open(t, dsn), Options{})
 
 	wide := func(n int, last string) string {

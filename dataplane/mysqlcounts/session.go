@@ -5,16 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/weirhq/weir/shared/mysqlclient"
 )
 
-// packetBytesMin is what a server's max_allowed_packet must allow: PublishRowsMax rows
-// of the longest names, each byte escaped into two, are about 800 kB, and the largest
-// row of news 512 KiB.
-const packetBytesMin = 1 << 20
-
 // checkSession asks once what the database does with what it is sent, as a pool that
-// Open did not open may differ. It does so before the first write: a cut name cannot be
-// told from a real one afterwards.
+// Open did not open may differ. It does so before the first write, since a cut name cannot be
+// told from a real one afterwards, and before the first read of news.
 func (c *Counts) checkSession(ctx context.Context) error {
 	if c.checked.Load() {
 		return nil
@@ -32,8 +29,8 @@ func (c *Counts) checkSession(ctx context.Context) error {
 			"database with mysqlcounts.Open", mode)
 	case !autocommit:
 		return errors.New("autocommit is off, and this package never commits: open the database with mysqlcounts.Open")
-	case packetBytes < packetBytesMin:
-		return fmt.Errorf("max_allowed_packet is %d, want at least %d: raise it on the server", packetBytes, packetBytesMin)
+	case packetBytes < mysqlclient.PacketBytesMin:
+		return fmt.Errorf("max_allowed_packet is %d, want at least %d: raise it on the server", packetBytes, mysqlclient.PacketBytesMin)
 	}
 	c.checked.Store(true)
 	return nil

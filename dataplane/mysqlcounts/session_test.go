@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/gen/sql/dataplanedb"
+	"github.com/weirhq/weir/shared/mysqlclient"
 	"github.com/weirhq/weir/shared/servers"
 )
 
@@ -47,7 +48,7 @@ func testEverySessionHasTheSettings(t *testing.T) {
 			"SELECT @@SESSION.character_set_connection": "utf8mb4",
 			"SELECT @@SESSION.autocommit":               "1",
 			"SELECT @@SESSION.innodb_lock_wait_timeout": "1",
-			"SELECT @@SESSION.time_zone":                "-03:30", // of no account, see the clock's test
+			"SELECT @@SESSION.time_zone":                "+00:00",
 		} {
 			var got string
 			if err := conn.QueryRowContext(t.Context(), query).Scan(&got); err != nil || got != want {
@@ -102,10 +103,10 @@ func testPublishNeedsRoomForAChunk(t *testing.T) {
 	server := servers.SQLForTest(t)
 	dsn := server.DatabaseForTest(t)
 	migrate(t, dsn)
-	exec(t, openPlain(t, dsn), "SET GLOBAL max_allowed_packet = ?", packetBytesMin/2)
+	exec(t, openPlain(t, dsn), "SET GLOBAL max_allowed_packet = ?", mysqlclient.PacketBytesMin/2)
 	err := New(open(t, dsn), Options{}).Publish(t.Context(), "eu", countsOf(1, cell("x")))
 	wantTransient(t, err)
-	if err == nil || !strings.Contains(err.Error(), "max_allowed_packet is 524288, want at least 1048576") {
+	if err == nil || !strings.Contains(err.Error(), "max_allowed_packet is 2097152, want at least 4194304") {
 		t.Errorf("%v", err)
 	}
 }
@@ -118,7 +119,7 @@ func testOpenKeepsWhatTheDSNSays(t *testing.T) {
 	}
 	// Its own timeouts stay: this one gives up on a server that answers later.
 	proxy := servers.ProxyForTest(t, servers.SharedSQL(t).Addr())
-	db := open(t, through(t, servers.SharedSQL(t).DSN(""), proxy)+"&readTimeout=200ms&timeout=5s")
+	db := open(t, through(t, servers.SharedSQL(t).DatabaseForTest(t), proxy)+"&readTimeout=200ms&timeout=5s")
 	await.True(t, "the server answers in time", func() bool { return db.PingContext(t.Context()) == nil })
 	proxy.BlackHole(true)
 	start := time.Now()

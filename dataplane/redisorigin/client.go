@@ -1,121 +1,25 @@
 package redisorigin
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"net/url"
-	"strings"
-	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/weirhq/weir/shared/redisclient"
 )
 
-// Timeouts unless the URL has others. Calls have shorter deadlines of their own;
-// these are for what has none, and for connections that are made ahead of need.
-const (
-	dialTimeout = time.Second
-	ioTimeout   = time.Second
-	poolTimeout = time.Second
-)
+// FileError is returned for a file that a Redis URL names and that cannot be used: see redisclient.FileError.
+type FileError = redisclient.FileError
 
-// ClientOptions are the options of a client that suits New, from a URL:
-//
-//	redis://[user:password@]host[:port][/database]       rediss:// for TLS
-//	redis://host?addr=host2:port&addr=host3:port         a Cluster, by some of its nodes
-//	redis://host?cluster=true                            a Cluster, by its one address
-//	redis://host?master=name[&addr=host2:port]           by Sentinels
-//	unix://[user:password@]/path/to/socket
-//
-// and parameters:
-//
-//	password_file           holds the password; it is read for each connection, so that it can be changed
-//	sentinel_username, sentinel_password_file            for the Sentinels, read once
-//	tls_ca_file             trusts the certificates that these (PEM) have signed, and no others; read once
-//	tls_cert_file, tls_key_file                          a certificate of this client; read for each connection
-//	tls_server_name         the name in the server's certificate, if it is not the host
-//
-// and go-redis's own parameters, such as pool_size, min_idle_conns, dial_timeout and
-// read_timeout; but neither max_retries, as every command is sent once, nor
-// skip_verify. Files that cannot be read are an error, a FileError. Errors never
-// hold the password.
+// ClientOptions returns the options of a client that suits New, from a URL of the forms that package redisclient
+// documents. No error holds the password.
 func ClientOptions(rawURL string) (*redis.UniversalOptions, error) {
-	u, err := url.Parse(rawURL)
+	o, err := redisclient.Options(rawURL)
 	if err != nil {
-		return nil, errors.New("redisorigin: the Redis URL cannot be parsed") // why would quote it, password and all
+		return nil, fmt.Errorf("redisorigin: %w", err)
 	}
-	if delimiters := strings.Count(rawURL, "@"); u.Fragment != "" || delimiters > 1 || delimiters == 1 && u.User == nil {
-		// What follows would quote parts of a password that has ended too early.
-		return nil, errors.New("redisorigin: the Redis URL cannot be parsed: '@', '#', '?', '/' and '%' in names and " +
-			"passwords are written %40, %23, %3F, %2F and %25")
-	}
-	q := u.Query()
-	p, err := takeParameters(q)
-	if err != nil {
-		return nil, fmt.Errorf("redisorigin: the Redis URL has %w", err)
-	}
-	u.RawQuery = q.Encode()
-	o, err := redis.ParseURL(u.String())
-	if err != nil {
-		return nil, fmt.Errorf("redisorigin: the Redis URL: %w", err)
-	}
-	if o.TLSConfig != nil && p.severalServers() {
-		o.TLSConfig.ServerName = "" // each connection checks the name of its own server
-	}
-	if err := p.secure(o); err != nil {
-		return nil, fmt.Errorf("redisorigin: the Redis URL: %w", err)
-	}
-	dialTimeout := or(o.DialTimeout, dialTimeout)
-	return &redis.UniversalOptions{
-		Addrs:         append([]string{o.Addr}, p.addresses...),
-		IsClusterMode: p.cluster,
-		MasterName:    p.master,
-		Username:      o.Username,
-		Password:      o.Password,
-		DB:            o.DB,
-		TLSConfig:     o.TLSConfig,
-		ClientName:    o.ClientName,
-
-		CredentialsProviderContext: o.CredentialsProviderContext,
-		SentinelUsername:           p.sentinelUsername,
-		SentinelPassword:           p.sentinelPassword,
-
-		MaxRetries:            -1, // see New
-		MaxRedirects:          -1, // go-redis repeats a Cluster's lost calls as it follows redirections
-		ContextTimeoutEnabled: true,
-		Dialer:                dialer(dialTimeout, o.TLSConfig),
-		OnConnect:             greet,
-		DialTimeout:           dialTimeout,
-		DialerRetries:         1, // a dead server is told at once, the next tick tries again
-		ReadTimeout:           or(o.ReadTimeout, ioTimeout),
-		WriteTimeout:          or(o.WriteTimeout, ioTimeout),
-
-		PoolTimeout:      or(o.PoolTimeout, poolTimeout),
-		PoolSize:         o.PoolSize,
-		PoolFIFO:         o.PoolFIFO,
-		MinIdleConns:     max(o.MinIdleConns, 1), // so that the first decision need not dial
-		MaxIdleConns:     o.MaxIdleConns,
-		MaxActiveConns:   o.MaxActiveConns,
-		ConnMaxIdleTime:  o.ConnMaxIdleTime,
-		ConnMaxLifetime:  o.ConnMaxLifetime,
-		PipelinePoolSize: -1, // everything is a pipeline: a second pool would only be another to fill
-
-		Protocol:                 2, // nothing here needs version 3, in which servers may speak unasked
-		DisableIdentity:          true,
-		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-	}, nil
-}
-
-// greet asks for a sign of life before a connection carries a script: a server closes one that sends much without
-// the password that it wants, at times before it has said why.
-func greet(ctx context.Context, c *redis.Conn) error { return c.Ping(ctx).Err() }
-
-func or(set, otherwise time.Duration) time.Duration {
-	if set == 0 {
-		return otherwise
-	}
-	return set
+	return o, nil
 }
 
 var (

@@ -18,23 +18,19 @@ import (
 	"github.com/weirhq/weir/dataplane/redisorigin"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/dataplane/storetest"
-	"github.com/weirhq/weir/shared/servers"
 )
-
-func TestOriginKeepsTheContract(t *testing.T) {
-	server := servers.RedisForTest(t)
-	way := newLossyWay(t, "redis://"+server.Addr())
-	storetest.TestOrigin(t, func(testing.TB) storetest.Origin { return way.origin(t, rawClient(t, server.Addr())) })
-}
 
 func TestOriginOfPartitionsKeepsTheContract(t *testing.T) {
 	var ways []*lossyWay
-	var raw []*redis.Client
+	var raws []*redis.Client
 	for range 2 {
-		server := servers.RedisForTest(t)
-		ways, raw = append(ways, newLossyWay(t, "redis://"+server.Addr())), append(raw, rawClient(t, server.Addr()))
+		server, raw := serverOfUser(t)
+		ways, raws = append(ways, newLossyWay(t, asUser(server.Addr()))), append(raws, raw)
 	}
-	storetest.TestOrigin(t, func(testing.TB) storetest.Origin { return originOf(t, ways, raw...) })
+	storetest.TestOrigin(t, func(testing.TB) storetest.Origin { return originOf(t, ways, raws...) })
+	for _, raw := range raws {
+		wantNoDenials(t, raw)
+	}
 }
 
 // lossyWay is a client whose replies can be lost after the server has acted.

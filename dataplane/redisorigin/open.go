@@ -5,13 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/weirhq/weir/shared/redisclient"
 )
 
-// Open returns an Origin on clients of its own, made of ClientOptions, of one server or of several independent ones,
-// see New. Each is a name and a URL as ClientOptions takes it, in any order; a single one needs no name:
+// Open returns an Origin on clients of its own, of one server or of several independent ones, see New. It takes what
+// redis-url of weir-node takes, the name and the URL of each partition, in any order; a single one needs no name. Names
+// and URLs may stand in one list, separated by blanks, or be an argument each:
 //
 //	origin, err := redisorigin.Open([]string{
 //		"a=redis://10.0.0.1:6379",
@@ -23,9 +25,9 @@ import (
 // The client library has one logger for the whole process; Open sets it to o.Logger,
 // at level debug: what the library reports, a call's error says too.
 func Open(namesAndURLs []string, o Options) (*Origin, error) {
-	targets, err := parseTargets(namesAndURLs)
+	targets, err := redisclient.Targets(namesAndURLs...)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("redisorigin: %w", err)
 	}
 	redis.SetLogger(libraryLogger{o.logger()})
 	partitions := make([]Partition, len(targets))
@@ -36,7 +38,7 @@ func Open(namesAndURLs []string, o Options) (*Origin, error) {
 		return err
 	}
 	for i, t := range targets {
-		partitions[i] = Partition{Name: t.name, Client: redis.NewUniversalClient(t.options), where: t.where()}
+		partitions[i] = Partition{Name: t.Name, Client: t.Open(), where: t.Where()}
 	}
 	origin, err := New(partitions, o)
 	if err != nil {
@@ -48,50 +50,10 @@ func Open(namesAndURLs []string, o Options) (*Origin, error) {
 
 // CheckURLs reports what Open would refuse, and connects to nothing.
 func CheckURLs(namesAndURLs []string) error {
-	_, err := parseTargets(namesAndURLs)
-	return err
-}
-
-// target is a partition as it is configured.
-type target struct {
-	name    string
-	options *redis.UniversalOptions
-}
-
-func parseTargets(namesAndURLs []string) ([]target, error) {
-	targets := make([]target, len(namesAndURLs))
-	for i, s := range namesAndURLs {
-		targets[i].name, _ = SplitName(s)
+	if _, err := redisclient.Targets(namesAndURLs...); err != nil {
+		return fmt.Errorf("redisorigin: %w", err)
 	}
-	if err := checkNames(targets, func(t target) string { return t.name }); err != nil {
-		return nil, fmt.Errorf("redisorigin: %w", err)
-	}
-	for i, s := range namesAndURLs {
-		_, rawURL := SplitName(s)
-		options, err := ClientOptions(rawURL)
-		if err != nil {
-			return nil, wrapName(targets[i].name, err)
-		}
-		targets[i].options = options
-	}
-	return targets, nil
-}
-
-// SplitName cuts "name=redis://…" into its name, "" if there is none, and its URL.
-func SplitName(nameAndURL string) (name, rawURL string) {
-	name, rawURL, ok := strings.Cut(nameAndURL, "=")
-	if !ok || strings.ContainsAny(name, ":/?@") { // the parameters of a URL without a name
-		return "", nameAndURL
-	}
-	return name, rawURL
-}
-
-func (t target) where() string {
-	addresses := strings.Join(t.options.Addrs, ",")
-	if t.options.MasterName != "" {
-		return t.options.MasterName + " by " + addresses
-	}
-	return addresses
+	return nil
 }
 
 // libraryLogger is go-redis's logger.

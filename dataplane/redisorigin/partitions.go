@@ -2,7 +2,6 @@ package redisorigin
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,6 +9,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/weirhq/weir/shared/redisclient"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -39,14 +39,14 @@ func New(partitions []Partition, o Options) (*Origin, error) {
 	if err != nil {
 		return nil, fmt.Errorf("redisorigin: %w", err)
 	}
-	if err := checkNames(partitions, func(p Partition) string { return p.Name }); err != nil {
+	if err := redisclient.CheckNames(partitions, func(p Partition) string { return p.Name }); err != nil {
 		return nil, fmt.Errorf("redisorigin: %w", err)
 	}
 	origin := &Origin{layout: layout}
 	for _, p := range partitions {
 		cluster, err := suitable(p.Client)
 		if err != nil {
-			return nil, fmt.Errorf("redisorigin: %w", wrapName(p.Name, err))
+			return nil, fmt.Errorf("redisorigin: %w", redisclient.WrapName(p.Name, err))
 		}
 		origin.shards = append(origin.shards, newShard(origin, p, cluster))
 	}
@@ -88,40 +88,6 @@ func mix(x uint64) uint64 {
 
 // PartitionName is the name of a shard's partition, for who looks for a key.
 func (h *Origin) PartitionName(shard int) string { return h.shards[shard].name }
-
-const nameBytesMax = 64
-
-func checkNames[P any](partitions []P, nameOf func(P) string) error {
-	if len(partitions) == 0 {
-		return errors.New("the Redis URL names no server: want at least one")
-	}
-	seen := make(map[string]bool)
-	for i, p := range partitions {
-		switch name := nameOf(p); {
-		case name == "" && len(partitions) > 1:
-			return fmt.Errorf("partition %d of %d has no name: its keys would move with its address", i+1, len(partitions))
-		case len(name) > nameBytesMax || strings.ContainsFunc(name, notInName):
-			return fmt.Errorf("partition %d of %d has a name of %d bytes that is not 1 to %d letters, digits, '.', '_' and '-'",
-				i+1, len(partitions), len(name), nameBytesMax)
-		case seen[name]:
-			return fmt.Errorf("two partitions are called %q", name)
-		default:
-			seen[name] = true
-		}
-	}
-	return nil
-}
-
-func notInName(r rune) bool {
-	return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-", r))
-}
-
-func wrapName(name string, err error) error {
-	if name == "" {
-		return err
-	}
-	return fmt.Errorf("partition %s: %w", name, err)
-}
 
 // whereIs is how errors call a partition: by its name and where it is looked for.
 func whereIs(p Partition) string {

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirhq/weir/dataplane/redisorigin"
+	"github.com/weirhq/weir/shared/redisclient"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -130,11 +131,12 @@ func TestNamesThatAreRefused(t *testing.T) {
 	for says, urls := range map[string][]string{
 		"at least one":            nil,
 		"has no name":             {"a=redis://h:1", "redis://h:2"},
-		"two partitions":          {"a=redis://h:1", "a=redis://h:2"},
-		"partition 1 of 1 has a ": {"a b=redis://h:1"},
+		"name of an earlier one":  {"a=redis://h:1", "a=redis://h:2"},
+		"partition 1 of 1 has a ": {"ü=redis://h:1"},
+		"part 1 of 2 is no URL":   {"a b=redis://h:1"},
 		"65 bytes":                {strings.Repeat("n", 65) + "=redis://h:1"},
 		"partition b":             {"a=redis://h:1", "b=redis://u:secret@h:1?max_retries=1"},
-		"partition 2 of 2":        {"a=redis://h:1", "se cret=redis://u:secret@h:1"},
+		"part 2 of 3 is no URL":   {"a=redis://h:1", "se cret=redis://u:secret@h:1"},
 	} {
 		for _, err := range []error{redisorigin.CheckURLs(urls), func() error {
 			_, err := redisorigin.Open(urls, redisorigin.Options{})
@@ -153,7 +155,7 @@ func TestNamesThatAreRefused(t *testing.T) {
 		"eu-1=unix:///run/r.sock?db=1":  {"eu-1", "unix:///run/r.sock?db=1"},
 		"redis:/u:secret@h?pool_size=1": {"", "redis:/u:secret@h?pool_size=1"},
 	} {
-		if name, rawURL := redisorigin.SplitName(in); name != want[0] || rawURL != want[1] {
+		if name, rawURL := redisclient.SplitName(in); name != want[0] || rawURL != want[1] {
 			t.Errorf("%s is %q and %q", in, name, rawURL)
 		}
 	}

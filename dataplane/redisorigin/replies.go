@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/redisclient"
 )
 
 // sendError marks the error of a call that increments as store.ErrMaybeApplied, unless it is
@@ -32,7 +33,7 @@ func neverSent(err error) bool {
 		errors.Is(err, redis.ErrPoolTimeout) ||
 		errors.Is(err, redis.ErrPoolExhausted) ||
 		errors.Is(err, redis.ErrClosed) ||
-		errors.As(err, new(*handshakeError)) ||
+		errors.As(err, new(*redisclient.HandshakeError)) ||
 		errors.As(err, new(*FileError)) // no password, no connection
 }
 

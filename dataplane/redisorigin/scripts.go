@@ -29,8 +29,13 @@ var (
 	clockScript   = lua(luaEpoch, `return {e, t[1], t[2]}`)
 )
 
-// lua joins parts and leaves out what only a reader needs.
+// lua joins parts and leaves out what only a reader needs. The commands of the script become rights: see Rights.
 func lua(parts ...string) string {
+	for _, part := range parts {
+		for _, call := range scriptCall.FindAllStringSubmatch(part, -1) {
+			scriptCommands[strings.ToLower(call[1])] = true
+		}
+	}
 	var b strings.Builder
 	for line := range strings.Lines(strings.Join(parts, "\n")) {
 		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "--") {

@@ -18,20 +18,51 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
 	"os"
+	"regexp"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/go-sql-driver/mysql"
+
+	"github.com/weirhq/weir/shared/strict"
 )
 
 const want = "want user:password@tcp(host:port)/database"
 
 // Parse returns a configuration of its own. No error holds the password, or any other
-// value of the name but the paths of its files.
+// value of the name but the server's address and the paths of its files.
 func Parse(dsn string) (*mysql.Config, error) {
-	config, err := mysql.ParseDSN(escapeSlashes(dsn))
+	fail := func(format string, args ...any) (*mysql.Config, error) {
+		return nil, fmt.Errorf("the MySQL DSN cannot be read, %s: %w", want, fmt.Errorf(format, args...))
+	}
+	if i := strings.IndexFunc(dsn, unprintable); i >= 0 {
+		return fail("byte %d of it is a control character or a byte order mark", i+1)
+	}
+	if strings.TrimSpace(dsn) != dsn {
+		return fail("it begins or ends with a blank")
+	}
+	dsn, err := escaped(dsn)
 	if err != nil {
-		return nil, fmt.Errorf("the MySQL DSN cannot be read, %s: %s", want, withoutValues(err))
+		return fail("%w", err)
+	}
+	config, err := mysql.ParseDSN(dsn)
+	if err != nil {
+		return fail("%s", withoutValues(err))
+	}
+	switch config.Net {
+	case "tcp":
+		if err := strict.Address("its address", config.Addr); err != nil {
+			return fail("%w", err)
+		}
+	case "unix":
+	default:
+		return fail("its protocol is neither tcp nor unix") // it may be a part of a password
+	}
+	if config.DBName == "" {
+		return fail("it names no database")
 	}
 	if err := useFiles(config); err != nil {
 		return nil, fmt.Errorf("the MySQL DSN cannot be used: %w", err)
@@ -39,14 +70,101 @@ func Parse(dsn string) (*mysql.Config, error) {
 	return config, nil
 }
 
-// escapeSlashes spares people %2F in paths: the driver takes the last slash of all for
-// the one before the database's name.
-func escapeSlashes(dsn string) string {
-	at := strings.LastIndexByte(dsn, '@') + 1
-	if i := strings.IndexByte(dsn[at:], '?'); i >= 0 {
-		return dsn[:at+i] + strings.ReplaceAll(dsn[at+i:], "/", "%2F")
+// Mask returns a DSN for people to read: without the password.
+func Mask(dsn string) string {
+	if dsn == "" {
+		return ""
 	}
-	return dsn
+	config, err := Parse(dsn)
+	if err != nil {
+		return masked // any part of it may be the password
+	}
+	if config.Passwd != "" {
+		config.Passwd = masked
+	}
+	return config.FormatDSN()
+}
+
+// HoldsPassword reports whether a DSN has a password in it. One that cannot be parsed has none that is known; Parse
+// refuses it.
+func HoldsPassword(dsn string) bool {
+	config, err := Parse(dsn)
+	return err == nil && config.Passwd != ""
+}
+
+// masked replaces a password, as package url does it.
+const masked = "xxxxx"
+
+func unprintable(r rune) bool { return r < ' ' || r == 0x7f || r == '\ufeff' }
+
+// The database's name and the parameters, behind an address in parentheses, or without one.
+var (
+	behindAddress = regexp.MustCompile(`(^|@)[a-z0-9]*\([^()]*\)/[^/?()]*(\?|$)`)
+	behindNetwork = regexp.MustCompile(`(^|@)[a-z0-9]*/[^/?()]*(\?|$)`)
+)
+
+// escaped spares people %2F in the paths of files: the driver takes the last slash of all for the one before the
+// database's name, and a plus for a blank. It also refuses what the driver reads leniently.
+func escaped(dsn string) (string, error) {
+	at := behindAddress.FindStringIndex(dsn)
+	if at == nil {
+		at = behindNetwork.FindStringIndex(dsn)
+	}
+	if at == nil || at[1] == len(dsn) {
+		return dsn, nil
+	}
+	pairs := strings.Split(dsn[at[1]:], "&")
+	seen := make(map[string]bool)
+	for i, pair := range pairs {
+		name, value, _ := strings.Cut(pair, "=")
+		if seen[name] {
+			return "", errors.New("one of its parameters occurs twice")
+		}
+		seen[name] = true
+		if err := checkParameter(name, value); err != nil {
+			return "", err
+		}
+		if slices.Contains(fileParameters, name) {
+			value = strings.ReplaceAll(value, "+", "%2B")
+			if _, err := url.QueryUnescape(value); err != nil {
+				value = strings.ReplaceAll(value, "%", "%25")
+			}
+			pairs[i] = name + "=" + value
+		}
+		pairs[i] = strings.ReplaceAll(pairs[i], "/", "%2F")
+	}
+	return dsn[:at[1]] + strings.Join(pairs, "&"), nil
+}
+
+// fileParameters name a file.
+var fileParameters = []string{"tlsCA", "tlsCert", "tlsKey"}
+
+const (
+	timeoutMax = time.Hour
+	packetMax  = 1 << 30
+)
+
+// checkParameter refuses numbers that the driver would read leniently, and names that it would set as variables of the
+// session, at which every connection would fail. Errors have no values: they may be a part of a password.
+func checkParameter(name, value string) error {
+	var err error
+	switch {
+	case slices.Contains(fileParameters, name):
+		if value == "" {
+			err = fmt.Errorf("%s is empty, want the path of a file", name)
+		}
+	case name == "timeout" || name == "readTimeout" || name == "writeTimeout":
+		if _, wrong := strict.Duration(name, value, 0, timeoutMax); wrong != nil {
+			err = fmt.Errorf("%s is no duration such as 30s (0s to %v)", name, timeoutMax)
+		}
+	case name == "maxAllowedPacket":
+		if _, wrong := strict.Int(name, value, 0, packetMax); wrong != nil {
+			err = fmt.Errorf("%s is no number in decimal digits (0 to %d)", name, packetMax)
+		}
+	case name != "tls" && strings.HasPrefix(strings.ToLower(name), "tls"):
+		err = errors.New("an unknown parameter begins with tls: there are tls, tlsCA, tlsCert and tlsKey")
+	}
+	return err
 }
 
 // withoutValues keeps those of the driver's errors that are fixed sentences. The others

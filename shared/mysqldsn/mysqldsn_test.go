@@ -69,7 +69,7 @@ func TestErrorsHoldNoPassword(t *testing.T) {
 		"weir:secret@tcp(db:3306)":                                        "missing the slash",
 		"weir:secret@tcp(db:3306/weir":                                    "invalid DSN",
 		"secret":                                                          "missing the slash",
-		"weir:secret@tcp(db)/weir?timeout=secret":                         "a parameter",
+		"weir:secret@tcp(db)/weir?timeout=secret":                         "timeout is no duration",
 		"weir:secret@tcp(db)/weir?tls=secret":                             "a parameter",
 		"weir:secret@tcp(db)/weir?tlsCA=/no/such/file":                    "/no/such/file",
 		"weir:secret@tcp(db)/weir?tlsCA=" + neither:                       "no PEM certificate",
@@ -86,6 +86,58 @@ func TestErrorsHoldNoPassword(t *testing.T) {
 		}
 		if strings.Contains(err.Error(), "secret") || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %q, want %q and no secret", dsn, err, says)
+		}
+	}
+}
+
+// A path may hold what delimits a DSN elsewhere, for example that of a credential of a systemd template unit.
+func TestAPathMayHoldDelimiters(t *testing.T) {
+	cert, _, _ := files(t)
+	for _, name := range []string{"weir-node@eu.service", "a+b", "100%", "@tcp", "a b", "q?"} {
+		dir := filepath.Join(t.TempDir(), name)
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(dir, "ca.pem")
+		if err := os.Link(cert, path); err != nil {
+			t.Fatal(err)
+		}
+		for _, base := range []string{"weir:s3c@r/e?t@tcp(db.internal:3306)/weir?", "weir@tcp(db.internal)/weir?timeout=1s&",
+			"weir@unix(/run/mysqld/s.sock)/weir?tls=skip-verify&", "weir@/weir?", "weir:a/b@/weir?"} {
+			config, err := Parse(base + "tlsCA=" + path)
+			if err != nil || config.TLS == nil || config.TLS.RootCAs == nil || config.User != "weir" || config.DBName != "weir" {
+				t.Errorf("%s with %s: %v, %v", base, path, config, err)
+			}
+		}
+	}
+	if config, err := Parse("weir@tcp(db:3306)/weir?tlsCA=" + strings.ReplaceAll(cert, "/", "%2F")); err != nil || config.TLS == nil {
+		t.Errorf("an escaped path: %v", err)
+	}
+}
+
+func TestADSNNamesOneServerAndADatabase(t *testing.T) {
+	for dsn, says := range map[string]string{
+		"weir@tcp(a,b)/weir": "its address is \"a,b:3306\": want one host:port, not a list", "weir@tcp(a:1,b:2)/weir": "not a list",
+		"weir@tcp(a:0)/weir": "port is 0", "weir@tcp(a:03306)/weir": "leading zeros", "weir@tcp(10.0.0.010:3306)/weir": "ends in a number",
+		"weir@tcp(a b:3306)/weir": "not a list", "weir@udp(a:3306)/weir": "its protocol is neither tcp nor unix", "weir@tcp(a:3306)/": "names no database",
+		"\ufeffweir@tcp(a:3306)/weir": "byte 1 of it is", "weir@tcp(a:3306)/weir\n": "byte 22 of it is",
+		"weir@tcp(a:3306)/weir?timeout=5": "timeout is no duration", "weir@tcp(a:3306)/weir?readTimeout=-1s": "readTimeout is no duration such as 30s (0s to 1h0m0s)",
+		"weir@tcp(a:3306)/weir?maxAllowedPacket=0x10": "maxAllowedPacket is no number in decimal digits (0 to 1073741824)", "weir@tcp(a:3306)/weir?timeout=1s&timeout=2s": "occurs twice",
+		"weir@tcp(a:3306)/weir?tlsca=/x": "there are tls, tlsCA, tlsCert and tlsKey", "weir@tcp(a:3306)/weir?tlsCA=": "tlsCA is empty",
+	} {
+		if _, err := Parse(dsn); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%q: %v, want %q", dsn, err, says)
+		}
+	}
+}
+
+func TestMaskHidesThePassword(t *testing.T) {
+	for dsn, want := range map[string]string{
+		"": "", "weir:s3:cr@t@tcp(db:3306)/weir": "weir:xxxxx@tcp(db:3306)/weir", "weir@tcp(db:3306)/weir": "weir@tcp(db:3306)/weir",
+		"weir:s3cret@tcp(db/weir": "xxxxx",
+	} {
+		if got := Mask(dsn); got != want || HoldsPassword(dsn) != strings.Contains(want, ":xxxxx@") {
+			t.Errorf("%s: %s, want %s", dsn, got, want)
 		}
 	}
 }

@@ -14,10 +14,10 @@ import (
 // swallowed never arrive later: their connection is closed when a fault ends, as half a stream is of no use to anybody.
 // All methods may be called from several goroutines.
 type Proxy struct {
-	target string
-	port   *port
+	port *port
 
 	mu          sync.Mutex
+	target      string
 	listener    net.Listener // nil while cut or closed
 	links       map[*link]struct{}
 	delay       time.Duration
@@ -48,6 +48,13 @@ func StartProxy(target string) (*Proxy, error) {
 
 // Addr returns host:port, the same for the proxy's whole life.
 func (p *Proxy) Addr() string { return p.port.addr() }
+
+// SetTarget passes new connections on to another target, as a name does after a failover. Open ones stay where they are.
+func (p *Proxy) SetTarget(target string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.target = target
+}
 
 // Cut is a dead server: all connections are closed, new ones refused.
 func (p *Proxy) Cut() {

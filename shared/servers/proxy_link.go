@@ -52,14 +52,14 @@ func (p *Proxy) admit(from net.Listener, client net.Conn) *link {
 // dial connects a link to the target. In a black hole it swallows what the client sends until either gives up.
 func (p *Proxy) dial(l *link) bool {
 	p.mu.Lock()
-	lost := l.lost
+	lost, target := l.lost, p.target
 	p.mu.Unlock()
 	if lost {
 		_, _ = io.Copy(io.Discard, l.client)
 		return false
 	}
 	var dialer net.Dialer
-	server, err := dialer.DialContext(l.open, "tcp", p.target)
+	server, err := dialer.DialContext(l.open, "tcp", target)
 	if err != nil {
 		return false
 	}

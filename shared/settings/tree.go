@@ -6,10 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strconv"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/weirhq/weir/shared/strict"
 )
 
 // depthMax is more than a document has levels.
@@ -167,7 +170,7 @@ func (r *reader) text(n *yaml.Node, at place) string {
 }
 
 func (r *reader) number(n *yaml.Node, at place) int64 {
-	value, err := strconv.ParseInt(n.Value, 10, 64)
+	value, err := strict.Int("value", n.Value, math.MinInt64, math.MaxInt64)
 	if n.Kind != yaml.ScalarNode || n.Tag != "!!int" || err != nil {
 		r.add(at, "is %.64q, want a whole number", n.Value)
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/url"
 	"os"
 	"strings"
@@ -14,6 +13,8 @@ import (
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/api"
 	"github.com/weirhq/weir/shared/hosts"
+	"github.com/weirhq/weir/shared/mysqldsn"
+	"github.com/weirhq/weir/shared/strict"
 )
 
 // restateNodesMax bounds how many nodes of a Restate cluster are named: a call
@@ -90,8 +91,8 @@ func (c *config) cleanup() controlplane.CleanupConfig {
 // validate reports everything that is wrong, each with what to do about it.
 func (c *config) validate() error {
 	bad := []error{
-		validListen("api-listen", c.APIListen),
-		validListen("handlers-listen", c.HandlersListen),
+		strict.ListenAddress("api-listen", c.APIListen),
+		strict.ListenAddress("handlers-listen", c.HandlersListen),
 		validURLs("restate-ingress", c.RestateIngress),
 		validURLs("restate-admin", c.RestateAdmin),
 		validSpan("cleanup-interval", c.CleanupInterval, time.Second, time.Hour),
@@ -155,20 +156,24 @@ func (c *config) subjects() map[string]controlplane.Role {
 	return subjects
 }
 
-// dsn is the MySQL DSN, from the environment or else from the file.
+// dsn is the MySQL DSN, from the environment or else from the file. An error names where it comes from.
 func (c *config) dsn() (string, error) {
-	if dsn := os.Getenv("WEIR_MYSQL_DSN"); dsn != "" {
-		return dsn, nil
+	from, dsn := "WEIR_MYSQL_DSN", os.Getenv("WEIR_MYSQL_DSN")
+	if dsn == "" {
+		if c.MySQLDSNFile == "" {
+			return "", errors.New("no MySQL is configured: set WEIR_MYSQL_DSN, or mysql-dsn-file to a file that holds the DSN, " +
+				"user:password@tcp(host:port)/database")
+		}
+		text, err := strict.Line("mysql-dsn-file", c.MySQLDSNFile)
+		if err != nil {
+			return "", err
+		}
+		from, dsn = "mysql-dsn-file", strings.TrimSpace(text)
 	}
-	if c.MySQLDSNFile == "" {
-		return "", errors.New("no MySQL is configured: set WEIR_MYSQL_DSN, or mysql-dsn-file to a file that holds the DSN, " +
-			"user:password@tcp(host:port)/database")
+	if _, err := mysqldsn.Parse(dsn); err != nil {
+		return "", fmt.Errorf("%s: %w", from, err)
 	}
-	b, err := os.ReadFile(c.MySQLDSNFile)
-	if err != nil {
-		return "", fmt.Errorf("mysql-dsn-file: %w", err)
-	}
-	return strings.TrimSpace(string(b)), nil
+	return dsn, nil
 }
 
 // adminToken is the token of the file, empty without one.
@@ -176,28 +181,25 @@ func (c *config) adminToken() (string, error) {
 	if c.APIAdminTokenFile == "" {
 		return "", nil
 	}
-	b, err := os.ReadFile(c.APIAdminTokenFile)
+	text, err := strict.Line("api-admin-token-file", c.APIAdminTokenFile)
 	if err != nil {
-		return "", fmt.Errorf("api-admin-token-file: %w", err)
+		return "", fmt.Errorf("%w (openssl rand -hex 32 makes a token)", err)
 	}
-	token := strings.TrimSpace(string(b))
-	if token == "" {
-		return "", fmt.Errorf("api-admin-token-file: %s is empty: openssl rand -hex 32 makes a token", c.APIAdminTokenFile)
-	}
-	return token, nil
-}
-
-func validListen(flag, address string) error {
-	if _, _, err := net.SplitHostPort(address); err != nil {
-		return fmt.Errorf("%s is %q, want host:port", flag, address)
-	}
-	return nil
+	return strings.TrimSpace(text), nil
 }
 
 func validURL(flag, text string) error {
 	u, err := url.Parse(text)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.User != nil {
 		return fmt.Errorf("%s is not a URL like http://host:port", flag)
+	}
+	if err := strict.Host("the host of "+flag, u.Hostname()); err != nil {
+		return err
+	}
+	if port := u.Port(); port != "" {
+		if _, err := strict.Int("the port of "+flag, port, 1, 65535); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -42,7 +42,7 @@ func TestConfigRefusals(t *testing.T) {
 		"API by a name":          {[]string{"--api-listen", "example.com:7080"}, []string{"is not a loopback address"}},
 		"handlers for everybody": {[]string{"--handlers-listen", "10.0.0.1:9080"}, []string{"set restate-identity-key", "handlers-url is required"}},
 		"handlers, no URL":       {[]string{"--handlers-listen", "[::]:9080", "--restate-identity-key", "publickeyv1_x"}, []string{"handlers-url is required if handlers-listen is [::]:9080"}},
-		"no port":                {[]string{"--api-listen", "127.0.0.1"}, []string{`api-listen is "127.0.0.1", want host:port`}},
+		"no port":                {[]string{"--api-listen", "127.0.0.1"}, []string{`api-listen is "127.0.0.1": want host:port`}},
 		"no URL":                 {[]string{"--restate-admin", "127.0.0.1:9070", "--restate-ingress", "ftp://x"}, []string{"restate-admin is not a URL", "restate-ingress is not a URL"}},
 		"one of two no URL":      {[]string{"--restate-ingress", "http://10.0.0.1:8080,10.0.0.2:8080"}, []string{"restate-ingress is not a URL"}},
 		"out of bounds": {[]string{"--cleanup-interval", "100ms", "--node-live-within", "25h", "--drain-timeout", "11m", "--cleanup-batches", "0"},
@@ -57,11 +57,19 @@ func TestConfigRefusals(t *testing.T) {
 		"unknown flag":                 {[]string{"--bogus"}, []string{"unknown flag --bogus"}},
 		"unknown level":                {[]string{"--log-level", "loud"}, []string{"debug", "loud"}},
 		"not a duration":               {[]string{"--cleanup-grace", "soon"}, []string{"soon"}},
-		"unknown key":                  {[]string{"--config", file(t, "cleanup-gracee: 1m\nprint-config: true\n")}, []string{"unknown keys: cleanup-gracee, print-config", "known: api-listen"}},
-		"a DSN in a file":              {[]string{"--config", file(t, "mysql-dsn: "+secretDSN)}, []string{"unknown keys: mysql-dsn"}},
-		"a mapping":                    {[]string{"--config", file(t, "cleanup-grace: {a: 1}")}, []string{"a mapping is not a value"}},
+		"unknown key":                  {[]string{"--config", file(t, "cleanup-gracee: 1m\nprint-config: true\n")}, []string{`unknown keys: "cleanup-gracee", "print-config"`, "known: api-listen"}},
+		"a DSN in a file":              {[]string{"--config", file(t, "mysql-dsn: "+secretDSN)}, []string{`unknown keys: "mysql-dsn"`}},
+		"a mapping":                    {[]string{"--config", file(t, "cleanup-grace: {a: 1}")}, []string{"cleanup-grace is a mapping"}},
 		"not YAML":                     {[]string{"--config", file(t, "[")}, []string{"the configuration file is not YAML"}},
 		"a key twice":                  {[]string{"--config", file(t, "migrate: true\nmigrate: false\n")}, []string{"already defined"}},
+		"octal":                        {[]string{"--cleanup-batches", "0100"}, []string{"leading zeros"}},
+		"octal in a file":              {[]string{"--config", file(t, "cleanup-batches: 0100")}, []string{"--cleanup-batches", "leading zeros"}},
+		"a number with underscores":    {[]string{"--config", file(t, "cleanup-batches: 1_000")}, []string{"decimal digits"}},
+		"no value":                     {[]string{"--config", file(t, "cleanup-batches:")}, []string{"cleanup-batches has no value"}},
+		"a region twice":               {[]string{"--redis-url", "eu=redis://a;eu=redis://b"}, []string{`the key "eu" occurs twice`}},
+		"a region with a blank":        {[]string{"--redis-url", "eu =redis://a"}, []string{"blank"}},
+		"a list of hosts":              {[]string{"--redis-url", "eu=redis://a:1,b:1"}, []string{"want one host:port"}},
+		"a list of hosts in a URL":     {[]string{"--prometheus-url", "http://a,b:9090"}, []string{"the host of prometheus-url"}},
 		"no such file":                 {[]string{"--config", filepath.Join(t.TempDir(), "none")}, []string{"none"}},
 		"DSN from nowhere":             {[]string{"--mysql-dsn-file", filepath.Join(t.TempDir(), "none")}, nil},
 	} {
@@ -101,7 +109,7 @@ func TestPrintConfig(t *testing.T) {
 	t.Setenv("WEIR_CLEANUP_BATCH_ROWS", "2000")
 	path := file(t, "cleanup-batches: 3\ncleanup-batch-rows: 3000\ncleanup-grace: 3m\ncleanup-run-time: 3s\nmigrate: false\napi-allowed-hosts: [a.example, b.example]\n")
 	code, stdout, stderr := tried(t, "--config", path, "--cleanup-batches", "10", "--cleanup-run-time=9s", "--print-config")
-	want := `# WEIR_MYSQL_DSN: weir:***@tcp(db:3306)/weir
+	want := `# WEIR_MYSQL_DSN: weir:xxxxx@tcp(db:3306)/weir
 api-listen: 127.0.0.1:7080
 api-auth: none
 api-admin-token-file: ""

@@ -1,12 +1,10 @@
 package main
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
-	"net/url"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,20 +14,29 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/shared/redisclient"
+	"github.com/weirhq/weir/shared/strict"
 )
 
-// redisTimeout bounds the calls to one Redis.
+// redisTimeout bounds the calls to one Redis, or to all masters of one Cluster.
 const redisTimeout = 3 * time.Second
 
-// validRedisURL refuses what has no place on a command line, without repeating it.
-func validRedisURL(region, text string) error {
-	u, err := url.Parse(text)
-	if err != nil || u.Scheme != "redis" && u.Scheme != "rediss" || u.Host == "" {
-		return fmt.Errorf("redis-url of %s is not a URL like redis://host:port", region)
+// regionBytesMax is what nodes allow.
+const regionBytesMax = 48
+
+// validRedisURL refuses what a node would refuse, and a password, which has no place on a command line. No error
+// repeats it.
+func validRedisURL(region, list string) error {
+	if err := strict.Name("redis-url: the region", region, regionBytesMax); err != nil {
+		return err
 	}
-	if _, secret := u.User.Password(); secret {
+	if redisclient.HoldsPassword(list) {
 		return fmt.Errorf("redis-url of %s has a password, which every list of processes would show: put it into "+
-			"redis-password-file", region)
+			"redis-password-file", strict.Quote(region))
+	}
+	var file *redisclient.FileError
+	if _, err := redisclient.Targets(list); err != nil && !errors.As(err, &file) { // the doctor reports files
+		return fmt.Errorf("redis-url of %s is not a URL like redis://host:port: %w", strict.Quote(region), err)
 	}
 	return nil
 }
@@ -45,14 +52,13 @@ func examineRedis(urls map[string]string, passwordFile string) controlplane.Exam
 		}
 		password := ""
 		if passwordFile != "" {
-			b, err := os.ReadFile(passwordFile)
-			if err != nil {
+			var err error
+			if password, err = strict.Line("redis-password-file", passwordFile); err != nil {
 				return []controlplane.Check{redisFail("password", err.Error(), "Correct redis-password-file.")}
 			}
-			password = strings.TrimSpace(string(b))
 		}
 		for _, region := range slices.Sorted(maps.Keys(urls)) {
-			for _, c := range examineOneRedis(ctx, urls[region], password) {
+			for _, c := range examineRegion(ctx, urls[region], password) {
 				c.Name = region + " " + c.Name
 				checks = append(checks, c)
 			}
@@ -61,35 +67,97 @@ func examineRedis(urls map[string]string, passwordFile string) controlplane.Exam
 	}
 }
 
-func examineOneRedis(ctx context.Context, url, password string) []controlplane.Check {
+// examineRegion checks a region's server, or its servers one after the other, with their names.
+func examineRegion(ctx context.Context, list, password string) (checks []controlplane.Check) {
 	quiet()
-	options, err := redis.ParseURL(url)
+	targets, err := redisclient.Targets(list)
 	if err != nil {
-		return []controlplane.Check{redisFail("reachable", "redis-url cannot be used", "Correct redis-url.")}
+		return []controlplane.Check{redisFail("reachable", "redis-url cannot be used: "+err.Error(), "Correct redis-url.")}
 	}
-	options.Password = cmp.Or(password, options.Password)
-	// a pool as small as its errors would dial on behind our back
-	options.DialTimeout, options.ReadTimeout, options.MaxRetries, options.DialerRetries, options.PoolSize = redisTimeout,
-		redisTimeout, -1, 1, 4
-	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
-	defer cancel()
-	client := redis.NewClient(options)
-	defer func() { _ = client.Close() }()
-	text, err := client.Info(ctx).Result()
-	if err != nil {
-		return []controlplane.Check{redisFail("reachable", err.Error(),
-			"Start that Redis, let this machine reach it, or correct redis-url and redis-password-file.")}
-	}
-	info := readInfo(text)
-	checks := append([]controlplane.Check{redisOK("reachable", options.Addr)}, infoChecks(info)...)
-	if info["cluster_enabled"] == "1" {
-		state, err := client.ClusterInfo(ctx).Result()
-		if err != nil {
-			return append(checks, redisFail("cluster", err.Error(), "Grant the Redis user the command CLUSTER INFO."))
+	for _, target := range targets {
+		for _, c := range examineTarget(ctx, target, password) {
+			if target.Name != "" {
+				c.Name = target.Name + " " + c.Name
+			}
+			checks = append(checks, c)
 		}
-		checks = append(checks, clusterCheck(readInfo(state)))
 	}
 	return checks
+}
+
+// examineTarget checks one server, or the masters of a Cluster.
+func examineTarget(ctx context.Context, target redisclient.Target, password string) []controlplane.Check {
+	if o := target.Options; password != "" && o.CredentialsProviderContext == nil {
+		o.Password = password
+	}
+	// a pool as small as its errors would dial on behind our back
+	target.Options.PoolSize, target.Options.MinIdleConns = 4, 0
+	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
+	defer cancel()
+	client := target.Open()
+	defer func() { _ = client.Close() }()
+	cluster, ok := client.(*redis.ClusterClient)
+	if !ok {
+		return examineServer(ctx, target.Where(), "", client)
+	}
+	var mu sync.Mutex
+	var checks []controlplane.Check
+	err := cluster.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error {
+		found := examineServer(ctx, c.Options().Addr, c.Options().Addr+" ", c)
+		mu.Lock()
+		defer mu.Unlock()
+		checks = append(checks, found...)
+		return nil
+	})
+	if err == nil && len(checks) == 0 {
+		err = errors.New("it has no masters")
+	}
+	if err != nil {
+		return []controlplane.Check{unreachable(err)}
+	}
+	slices.SortStableFunc(checks, func(a, b controlplane.Check) int {
+		return strings.Compare(strings.SplitN(a.Name, " ", 2)[0], strings.SplitN(b.Name, " ", 2)[0])
+	})
+	return append(checks, examineCluster(ctx, cluster))
+}
+
+// examineServer checks one server. The names of its checks have a prefix.
+func examineServer(ctx context.Context, where, prefix string, client redis.Cmdable) []controlplane.Check {
+	if err := client.Ping(ctx).Err(); err != nil {
+		c := unreachable(err)
+		c.Name = prefix + c.Name
+		return []controlplane.Check{c}
+	}
+	checks := []controlplane.Check{redisOK("reachable", where)}
+	text, err := client.Info(ctx).Result()
+	info := readInfo(text)
+	switch {
+	case err != nil:
+		checks = append(checks, redisWarn("info", err.Error()+": version, eviction and memory are not checked",
+			"Grant the user +info: dataplane/redisorigin/README.md has all its rights."))
+	default:
+		checks = append(checks, infoChecks(info)...)
+	}
+	if one, ok := client.(*redis.Client); ok && prefix == "" && info["cluster_enabled"] == "1" {
+		checks = append(checks, examineCluster(ctx, one))
+	}
+	for i := range checks {
+		checks[i].Name = prefix + checks[i].Name
+	}
+	return checks
+}
+
+func examineCluster(ctx context.Context, client redis.Cmdable) controlplane.Check {
+	state, err := client.ClusterInfo(ctx).Result()
+	if err != nil {
+		return redisWarn("cluster", err.Error(), "Grant the Redis user +cluster|info.")
+	}
+	return clusterCheck(readInfo(state))
+}
+
+func unreachable(err error) controlplane.Check {
+	return redisFail("reachable", err.Error(),
+		"Start that Redis, let this machine reach it, or correct redis-url and redis-password-file.")
 }
 
 // quiet keeps the client's own words out of the log: what they say is in the checks.

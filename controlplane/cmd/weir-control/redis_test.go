@@ -1,15 +1,20 @@
 package main
 
 import (
+	"errors"
+	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/servers"
+	"github.com/weirhq/weir/shared/testcert"
 )
 
 // A real Redis with each fault provoked, one after the other.
@@ -65,7 +70,7 @@ func TestExamineRedis(t *testing.T) {
 	want("configured", controlplane.CheckWarn, "Set redis-url")
 }
 
-// A cluster that has no slots is down.
+// A cluster that has no slots is down, by its one node and as a Cluster.
 func TestExamineRedisCluster(t *testing.T) {
 	server, err := servers.StartRedis(t.Context(), servers.Options{Args: []string{"--cluster-enabled", "yes"}})
 	if err != nil {
@@ -76,14 +81,101 @@ func TestExamineRedisCluster(t *testing.T) {
 	if c := checks[len(checks)-1]; c.Name != "eu cluster" || c.Result != controlplane.CheckFail {
 		t.Errorf("%+v", checks)
 	}
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer func() { _ = client.Close() }()
+	if err := client.Do(t.Context(), "CLUSTER", "ADDSLOTSRANGE", 0, 16383).Err(); err != nil {
+		t.Fatal(err)
+	}
+	byAddress := map[string]string{"eu": "redis://" + server.Addr() + "?cluster=true"}
+	await.True(t, "the masters of the Cluster are examined", func() bool {
+		checks = examineRedis(byAddress, "")(t.Context())
+		last := checks[len(checks)-1]
+		return last.Name == "eu cluster" && last.Result == controlplane.CheckOK
+	})
+	_, port, _ := strings.Cut(server.Addr(), ":")
+	if c := checks[0]; !strings.HasSuffix(c.Name, ":"+port+" reachable") || c.Result != controlplane.CheckOK {
+		t.Errorf("%+v", checks)
+	}
 	if c := clusterCheck(readInfo("cluster_state:ok\r\ncluster_size:3\r\n")); c.Result != controlplane.CheckOK {
 		t.Errorf("%+v", c)
 	}
 }
 
+// The doctor takes the URLs of every layout that nodes take, and the user that the page of the nodes' Redis documents.
+func TestExamineRedisOfEveryLayout(t *testing.T) {
+	readme, err := os.ReadFile("../../../dataplane/redisorigin/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rights := regexp.MustCompile(`(?m)^ +(ACL SETUSER weir on .*)$`).FindStringSubmatch(string(readme))
+	ca := testcert.New(t)
+	dir := t.TempDir()
+	path := func(name string) string { return filepath.Join(dir, name) }
+	ca.Issue(t, "redis.test").Write(t, path("cert.pem"), path("key.pem"))
+	if err := errors.Join(os.WriteFile(path("ca.pem"), ca.PEM, 0o600), os.WriteFile(path("password"), []byte("password\r\n"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	secure := l.Addr().String()
+	_ = l.Close()
+	server, err := servers.StartRedis(t.Context(), servers.Options{Args: []string{"--tls-port", secure[strings.LastIndex(secure, ":")+1:],
+		"--tls-cert-file", path("cert.pem"), "--tls-key-file", path("key.pem"), "--tls-ca-cert-file", path("ca.pem"), "--tls-auth-clients", "no"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Stop() })
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer func() { _ = client.Close() }()
+	var words []any
+	for word := range strings.FieldsSeq(rights[1]) {
+		words = append(words, word)
+	}
+	if err := client.Do(t.Context(), words...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	_, port, err := net.SplitHostPort(server.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct{ list, first string }{
+		"a user":      {"redis://weir@" + server.Addr(), "eu reachable"},
+		"partitions":  {"a=redis://weir@" + server.Addr() + " b=redis://weir@127.0.0.1:" + port, "eu a reachable"},
+		"TLS":         {"rediss://weir@" + secure + "?tls_server_name=redis.test&tls_ca_file=" + path("ca.pem"), "eu reachable"},
+		"its own way": {"redis://weir@" + server.Addr() + "?password_file=" + path("password"), "eu reachable"},
+	} {
+		if err := validRedisURL("eu", c.list); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		checks := examineRedis(map[string]string{"eu": c.list}, path("password"))(t.Context())
+		for _, check := range checks {
+			if check.Result == controlplane.CheckFail || strings.HasSuffix(check.Name, " info") {
+				t.Errorf("%s: %+v", name, check)
+			}
+		}
+		if checks[0].Name != c.first || len(checks) < 4 {
+			t.Errorf("%s: %+v", name, checks)
+		}
+	}
+	if err := client.Do(t.Context(), "ACL", "SETUSER", "weir", "-info").Err(); err != nil {
+		t.Fatal(err)
+	}
+	checks := examineRedis(map[string]string{"eu": "redis://weir@" + server.Addr()}, path("password"))(t.Context())
+	if checks[0].Result != controlplane.CheckOK || checks[1].Name != "eu info" || checks[1].Result != controlplane.CheckWarn || !strings.Contains(checks[1].Do, "+info") {
+		t.Errorf("without the right to INFO: %+v", checks)
+	}
+	// By Sentinels that do not answer: a check, and no refusal.
+	checks = examineRedis(map[string]string{"eu": "redis://127.0.0.1:1?master=weir&addr=127.0.0.1:2"}, "")(t.Context())
+	if len(checks) != 1 || checks[0].Name != "eu reachable" || checks[0].Result != controlplane.CheckFail {
+		t.Errorf("by Sentinels: %+v", checks)
+	}
+}
+
 // "Without a password", which no error repeats.
 func TestValidRedisURL(t *testing.T) {
-	for text, says := range map[string]string{"redis://h:1": "", "rediss://user@h:1": "", "redis://:s3cret@h:1": "redis-password-file", "http://h": "not a URL like", "://s3cret": "not a URL like"} {
+	for text, says := range map[string]string{"redis://h:1": "", "rediss://user@h:1": "", "redis://:s3cret@h:1": "redis-password-file", "http://h": "not a URL like", "://s3cret": "not a URL like", "redis://a:1,b:1": "want one host:port", "redis://h?master=m&addr=i:1": "", "redis://h?cluster=true": "", "rediss://h?tls_ca_file=/no/such": "", "a=redis://h b=redis://i": ""} {
 		err := validRedisURL("eu", text)
 		if (err == nil) != (says == "") || err != nil && (!strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "s3cret")) {
 			t.Errorf("%s: %v", text, err)

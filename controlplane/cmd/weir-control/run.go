@@ -10,7 +10,7 @@ import (
 	"slices"
 
 	"github.com/weirhq/weir/controlplane/cmd/weir-control/preview"
-	"github.com/weirhq/weir/controlplane/store"
+	"github.com/weirhq/weir/shared/mysqldsn"
 )
 
 const (
@@ -75,7 +75,7 @@ func maskedDSN(c *config) string {
 	if err != nil {
 		return "(" + err.Error() + ")"
 	}
-	return store.MaskDSN(dsn)
+	return mysqldsn.Mask(dsn)
 }
 
 func newLog(w io.Writer, level string) *slog.Logger {

@@ -21,7 +21,7 @@ func TestTokenSettings(t *testing.T) {
 	if err := open.validate(); err != nil && strings.Contains(err.Error(), "api-listen") {
 		t.Errorf("%v", err)
 	}
-	for words, content := range map[string]string{"is empty: openssl rand -hex 32 makes a token": "\n", "the admin token is 5 bytes long": "short"} {
+	for words, content := range map[string]string{"is empty (openssl rand -hex 32 makes a token)": "\n", "the admin token is 5 bytes long": "short"} {
 		t.Setenv("WEIR_MYSQL_DSN", "weir:s3cret@tcp(127.0.0.1:1)/weir")
 		code, _, stderr := tried(t, "--api-listen", "127.0.0.1:0", "--handlers-listen", "127.0.0.1:0", "--api-auth", "token", "--api-admin-token-file", file(t, content))
 		if code != exitFailure || !strings.Contains(stderr, "api-admin-token-file") || !strings.Contains(stderr, words) {

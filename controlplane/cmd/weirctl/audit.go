@@ -3,11 +3,13 @@ package main
 import (
 	"fmt"
 	"io"
+	"math"
 	"time"
 
 	"connectrpc.com/connect"
 
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
+	"github.com/weirhq/weir/shared/strict"
 )
 
 type auditList struct {
@@ -84,8 +86,8 @@ var whenForms = []string{"2006-01-02", "2006-01-02T15:04", "2006-01-02T15:04:05"
 
 // parseWhen is a moment after 1970, or so long before now.
 func parseWhen(text string, now time.Time) (at time.Time, err error) {
-	ago, err := time.ParseDuration(text)
-	if err == nil && ago >= 0 {
+	ago, err := strict.Duration("time", text, 0, math.MaxInt64)
+	if err == nil {
 		at = now.Add(-ago)
 	}
 	for _, form := range whenForms {

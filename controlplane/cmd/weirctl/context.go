@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/weirhq/weir/shared/strict"
 )
 
 // defaultAPI is called where neither a flag, the environment nor a context says otherwise.
@@ -224,9 +226,6 @@ func (f *fleetFlags) secret() (string, error) {
 		}
 		return strings.TrimSpace(os.Getenv(cmp.Or(f.tokenEnv, "WEIR_TOKEN"))), nil
 	}
-	b, err := os.ReadFile(f.TokenFile)
-	if err != nil {
-		return "", fmt.Errorf("--token-file: %w", err)
-	}
-	return strings.TrimSpace(string(b)), nil
+	text, err := strict.Line("--token-file", f.TokenFile)
+	return strings.TrimSpace(text), err
 }

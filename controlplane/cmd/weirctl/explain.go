@@ -19,6 +19,7 @@ import (
 
 	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
+	"github.com/weirhq/weir/shared/strict"
 )
 
 // explainKey asks nodes themselves: what decides is in a node's memory, and the control
@@ -107,11 +108,8 @@ func (e explainKey) token() (string, error) {
 	if e.NodeTokenFile == "" {
 		return strings.TrimSpace(os.Getenv("WEIR_NODE_TOKEN")), nil
 	}
-	b, err := os.ReadFile(e.NodeTokenFile)
-	if err != nil {
-		return "", fmt.Errorf("--node-token-file: %w", err)
-	}
-	return strings.TrimSpace(string(b)), nil
+	text, err := strict.Line("--node-token-file", e.NodeTokenFile)
+	return strings.TrimSpace(text), err
 }
 
 func (e explainKey) ask(ctx context.Context, client *http.Client, node string) asked {

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
+	"github.com/weirhq/weir/shared/strict"
 	"github.com/weirhq/weir/shared/tuning"
 )
 
@@ -189,8 +190,8 @@ func parseStage(text string) (*controlv1.RolloutStage, error) {
 	case where == "all":
 		stage.All = true
 	case isShare:
-		percent, err := strconv.ParseInt(share, 10, 32)
-		if err != nil || percent < 1 || percent > 100 {
+		percent, err := strict.Int("share", share, 1, 100)
+		if err != nil {
 			return nil, fmt.Errorf("--stage %q: the share is %q (1 to 100, a whole percentage)", text, share)
 		}
 		stage.SharePercent = int32(percent)
@@ -207,8 +208,8 @@ func parseStage(text string) (*controlv1.RolloutStage, error) {
 // parseNodes reads how many nodes of each region a stage takes in; the API knows the bounds.
 func parseNodes(stage *controlv1.RolloutStage, text string) bool {
 	number := strings.TrimRight(text, "%nodes")
-	n, err := strconv.ParseInt(number, 10, 32)
-	if err != nil || n < 1 {
+	n, err := strict.Int("nodes", number, 1, math.MaxInt32)
+	if err != nil {
 		return false
 	}
 	switch text[len(number):] {

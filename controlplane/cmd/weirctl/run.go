@@ -13,6 +13,8 @@ import (
 
 	"connectrpc.com/connect"
 	"github.com/alecthomas/kong"
+
+	"github.com/weirhq/weir/shared/strict/flags"
 )
 
 const (
@@ -162,7 +164,8 @@ func run(ctx context.Context, args []string, t terminal) (code int) {
 	var c cli
 	parser, err := kong.New(&c,
 		kong.Name("weirctl"), kong.Description(description), kong.Writers(t.stdout, t.stderr),
-		kong.Exit(func(code int) { panic(exited(code)) }), kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
+		kong.Exit(func(code int) { panic(exited(code)) }), kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
+		flags.Strict())
 	if err != nil {
 		return t.fail(err, exitFailure, "")
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/weirhq/weir/dataplane/sim"
+	"github.com/weirhq/weir/shared/strict/flags"
 	"github.com/weirhq/weir/shared/tuning"
 )
 
@@ -52,7 +53,7 @@ var errViolated = errors.New("a promise was broken")
 func run(args []string, stdout, stderr io.Writer) int {
 	var c cli
 	exited := -1
-	parser, err := kong.New(&c, kong.Name("weir-sim"), kong.Writers(stdout, stderr), kong.Exit(func(code int) {
+	parser, err := kong.New(&c, flags.Strict(), kong.Name("weir-sim"), kong.Writers(stdout, stderr), kong.Exit(func(code int) {
 		exited = code
 	}),
 		kong.Description("Regions of real limiters in virtual time: overshoot, convergence and load of a scenario, by seed."))

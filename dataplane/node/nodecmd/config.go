@@ -3,13 +3,12 @@ package nodecmd
 import (
 	"errors"
 	"fmt"
-	"net"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/hosts"
+	"github.com/weirhq/weir/shared/strict"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -85,9 +84,10 @@ func (c *Config) readSecretFiles() error {
 		name  string
 		path  string
 		value *string
+		read  func(field, path string) (string, error)
 	}{
-		{"redis-url", c.RedisURLFile, &c.RedisURL},
-		{"mysql-dsn", c.MySQLDSNFile, &c.MySQLDSN},
+		{"redis-url", c.RedisURLFile, &c.RedisURL, strict.File},
+		{"mysql-dsn", c.MySQLDSNFile, &c.MySQLDSN, strict.Line},
 	} {
 		if secret.path == "" {
 			continue
@@ -95,14 +95,11 @@ func (c *Config) readSecretFiles() error {
 		if *secret.value != "" {
 			return fmt.Errorf("%s and %s-file are both set: set only one", secret.name, secret.name)
 		}
-		content, err := os.ReadFile(secret.path)
+		content, err := secret.read(secret.name+"-file", secret.path)
 		if err != nil {
-			return fmt.Errorf("%s-file: %w", secret.name, err)
+			return err
 		}
-		*secret.value = strings.TrimSpace(string(content))
-		if *secret.value == "" {
-			return fmt.Errorf("%s-file: %s is empty", secret.name, secret.path)
-		}
+		*secret.value = strings.TrimSpace(content)
 	}
 	return nil
 }
@@ -135,7 +132,9 @@ func (c Config) checkListeners(p *problems) {
 			continue
 		}
 		named := c.TokensFile != "" || (c.TLSClientCAFile != "" || c.callsPublic) && l.name != "admin-listen"
-		if err := c.checkAddress(l.address, named); err != nil {
+		if err := strict.ListenAddress(l.name, l.address); err != nil {
+			p.add("%w", err)
+		} else if err := c.checkAddress(l.address, named); err != nil {
 			p.add("%s is %q: %w", l.name, l.address, err)
 		}
 	}
@@ -154,6 +153,8 @@ func (c Config) checkNames(p *problems) {
 	}
 	if err := store.CheckRegion(c.Region); c.Region != "" && err != nil {
 		p.add("%v", err)
+	} else if err := strict.Name("region", c.Region, store.RegionBytesMax); c.Region != "" && err != nil {
+		p.add("%w", err)
 	}
 	for _, n := range []struct {
 		name, value string
@@ -164,19 +165,18 @@ func (c Config) checkNames(p *problems) {
 		{"rls-workspace", c.RLSWorkspace, true, window.WorkspaceBytesMax},
 		{"v2-workspace", c.V2Workspace, true, window.WorkspaceBytesMax},
 	} {
-		if n.required && n.value == "" || len(n.value) > n.bytesMax {
-			p.add("%s is %d bytes long (1 to %d)", n.name, len(n.value), n.bytesMax)
+		if err := strict.Name(n.name, n.value, n.bytesMax); err != nil && (n.required || n.value != "") {
+			p.add("%w", err)
 		}
 	}
 }
 
 // checkStores checks the stores' addresses, and calls none.
 func (c Config) checkStores(p *problems) {
-	parses := func(dsn string) error { _, err := parseMySQLDSN(dsn); return err }
 	for _, s := range []struct {
 		name, value string
 		check       func(string) error
-	}{{"redis-url", c.RedisURL, checkRedisURL}, {"mysql-dsn", c.MySQLDSN, parses}} {
+	}{{"redis-url", c.RedisURL, checkRedisURL}, {"mysql-dsn", c.MySQLDSN, checkMySQLDSN}} {
 		if s.value == "" {
 			continue
 		}
@@ -246,9 +246,6 @@ const (
 // checkAddress refuses an address that other machines can reach, unless callers have to
 // show a token or a certificate (named).
 func (c Config) checkAddress(address string, named bool) error {
-	if _, _, err := net.SplitHostPort(address); err != nil {
-		return errors.New("want host:port")
-	}
 	if named || c.InsecurePublic || hosts.Loopback(address) {
 		return nil
 	}

@@ -116,7 +116,6 @@ region: on
 node-id: 007
 drain-delay: 5s
 insecure-public: true
-read-timeout:
 `))
 	if err != nil || config.Region != "on" || config.NodeID != "007" || config.DrainDelay != 5*time.Second || !config.InsecurePublic || config.ReadTimeout != 50*time.Millisecond {
 		t.Errorf("%+v, error %v", config, err)
@@ -132,15 +131,18 @@ func TestFileFaults(t *testing.T) {
 		content string
 		want    []string
 	}{
-		"unknown key":    {"regoin: eu\n", []string{"configuration file", `unknown key "regoin"`}},
-		"other spelling": {"max_in_flight: 1\n", []string{`unknown key "max_in_flight"`}},
-		"only a flag":    {"print-config: true\n", []string{`unknown key "print-config"`}},
-		"file of files":  {"config: other.yaml\n", []string{`unknown key "config"`}},
-		"nested":         {"listen:\n  host: x\n", []string{"line 2", "listen is not a plain value"}},
-		"list":           {"region: [eu]\n", []string{"line 1", "region is not a plain value"}},
+		"unknown key":    {"regoin: eu\n", []string{"configuration file", `unknown keys: "regoin"`}},
+		"other spelling": {"max_in_flight: 1\n", []string{`unknown keys: "max_in_flight"`}},
+		"only a flag":    {"print-config: true\n", []string{`unknown keys: "print-config"`}},
+		"file of files":  {"config: other.yaml\n", []string{`unknown keys: "config"`}},
+		"nested":         {"listen:\n  host: x\n", []string{"line 2", "listen is a mapping"}},
+		"list":           {"region: [eu]\n", []string{"line 1", "region is a list"}},
 		"twice":          {"region: eu\nregion: us\n", []string{"already defined"}},
-		"two documents":  {"region: eu\n---\nregion: us\n", []string{"want one document"}},
+		"two documents":  {"region: eu\n---\nregion: us\n", []string{"several documents"}},
 		"no mapping":     {"- region\n", []string{"configuration file"}},
+		"no value":       {"read-timeout:\n", []string{"line 1", "read-timeout has no value"}},
+		"octal":          {"max-in-flight: 0100\n", []string{"max-in-flight", `"0100"`, "leading zeros"}},
+		"a fraction":     {"max-in-flight: 1.5\n", []string{"max-in-flight", `"1.5"`, "whole number"}},
 		"not a number":   {"max-in-flight: many\n", []string{"max-in-flight", `"many"`}},
 		"not a duration": {"read-timeout: 50\n", []string{"read-timeout", `"50"`}},
 		"not an enum":    {"log-level: loud\n", []string{"log-level", `"loud"`}},
@@ -212,6 +214,17 @@ func TestBounds(t *testing.T) {
 	for _, step := range []struct{ flag, value, want string }{
 		{"--region", strings.Repeat("r", 49), "region is 49 bytes long (1 to 48)"},
 		{"--region", "e\x1bu", `region is "e\x1bu", which has control characters`},
+		{"--region", "eu ", `region is "eu ": it must not begin or end with a blank`},
+		{"--node-id", "\ufeffa", "the character U+FEFF is not printable"},
+		{"--rls-workspace", "", "rls-workspace is empty (1 to 191 bytes)"},
+		{"--v2-workspace", "a\tb", "the character U+0009 is not printable"},
+		{"--listen", "127.0.0.1:07001", `listen is "127.0.0.1:07001": port is "07001": want a whole number without leading zeros (0 to 65535)`},
+		{"--listen", "127.0.0.1,::1:7001", "listen is \"127.0.0.1,::1:7001\": want one host:port, not a list"},
+		{"--entries-max", "0100", `the value is "0100": want a whole number without leading zeros`},
+		{"--entries-max", "1_000", `the value is "1_000": want a whole number in decimal digits`},
+		{"--read-timeout", "50", `the value is "50": want a unit after the number`},
+		{"--redis-url", "redis://a:6379,b:6379", `the host is "a:6379,b:6379", want one host:port`},
+		{"--mysql-dsn", "weir@tcp(a,b)/weir", `its address is "a,b:3306": want one host:port, not a list`},
 		{"--node-id", strings.Repeat("n", 65), "node-id is 65 bytes long (1 to 64)"},
 		{"--entries-max", "0", "entries-max is 0 (1 to 100000000)"},
 		{"--entries-max", "100000001", "entries-max is 100000001 (1 to 100000000)"},
@@ -228,7 +241,7 @@ func TestBounds(t *testing.T) {
 		{"--redis-url", "a=redis://127.0.0.1:1 a=redis://127.0.0.1:2", "separated by spaces, all names different"},
 		{"--redis-url", "redis://weir@127.0.0.1:1?password_file=/no/such/file", "redis-url names a file that cannot be used: password_file: open /no/such/file"},
 		{"--redis-url", "rediss://127.0.0.1:1?tls_ca_file=/no/such/ca", "redis-url names a file that cannot be used: tls_ca_file: open /no/such/ca"},
-		{"--mysql-dsn", "weir@tcp(127.0.0.1:3306)/", "mysql-dsn cannot be read: want user:password@tcp"},
+		{"--mysql-dsn", "weir@tcp(127.0.0.1:3306)/", "mysql-dsn cannot be read, want user:password@tcp(host:port)/database: it names no database"},
 	} {
 		_, _, err := parse(step.flag+"="+step.value, "--region="+strings.Repeat("r", 48))
 		if step.flag == "--region" {

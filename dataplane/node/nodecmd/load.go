@@ -8,6 +8,8 @@ import (
 
 	"github.com/alecthomas/kong"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/weirhq/weir/shared/strict/flags"
 )
 
 // commandLine is Config and the flags that no file or environment has.
@@ -34,7 +36,8 @@ func (p Program) load(args []string, stdout, stderr io.Writer) (config Config, d
 		kong.Name(p.Name),
 		kong.Description(about),
 		kong.DefaultEnvars("WEIR"),
-		kong.Configuration(loadYAML),
+		flags.Strict(),
+		kong.Configuration(flags.LoadYAML),
 		kong.Vars{"version": p.Name + " " + Build()},
 		kong.Writers(stdout, stderr),
 		kong.Exit(func(int) { done = true }), // --help and --version, which have printed
@@ -81,10 +84,10 @@ func refusePasswords(parsed *kong.Context) error {
 
 // printFlags writes the configuration in force as the file it could have come from,
 // passwords masked.
-func printFlags(w io.Writer, flags []*kong.Flag) error {
+func printFlags(w io.Writer, all []*kong.Flag) error {
 	shown := yaml.Node{Kind: yaml.MappingNode}
-	for _, flag := range flags {
-		if !fromFile(flag) {
+	for _, flag := range all {
+		if !flags.InFile(flag) {
 			continue
 		}
 		value := flag.Target.Interface()

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/weirhq/weir/dataplane/relay/peers"
+	"github.com/weirhq/weir/shared/strict"
 )
 
 // openPeers makes the peers of this node's relay, nil without relay-peers.
@@ -35,6 +36,11 @@ func (c Config) relayPeers() (others []peers.Peer, err error) {
 		region, addresses, ok := strings.Cut(word, "=")
 		if !ok || region == "" || addresses == "" {
 			return nil, fmt.Errorf("relay-peers: %q is not region=host:port[,host:port]", word)
+		}
+		for address := range strings.SplitSeq(addresses, ",") {
+			if err := strict.Address("relay-peers: the address of "+region, address); err != nil {
+				return nil, err
+			}
 		}
 		name := region
 		if c.RelayPeersDomain != "" {

@@ -96,7 +96,7 @@ func TestPeersOptions(t *testing.T) {
 		{"two files", append(files[:2:2], "--relay-peers=us=us-0:7301"), "relay-peers-cert-file, relay-peers-key-file and relay-peers-ca-file: set all, or none"},
 		{"no region", append(files, "--relay-peers=us-0:7301"), `relay-peers: "us-0:7301" is not region=host:port`},
 		{"no addresses", append(files, "--relay-peers=us="), `relay-peers: "us=" is not region=host:port`},
-		{"no port", append(files, "--relay-peers=us=us-0"), `relay-peers: peer 1: address "us-0" is not host:port`},
+		{"no port", append(files, "--relay-peers=us=us-0"), `relay-peers: the address of us is "us-0": want host:port`},
 		{"too many", append(files, "--relay-peers=us="+sixteen+"h:2"), "relay-peers: peer 1: addresses are 17 (1 to 16)"},
 		{"own region", append(files, "--relay-peers=us=h:1 eu=h:2"), `relay-peers: peer 2: region "eu" appears twice`},
 		{"long name", append(files, "--relay-peers=us=h:1", "--relay-peers-domain="+strings.Repeat("d", 251)), "name is 254 bytes long (1 to 253)"},

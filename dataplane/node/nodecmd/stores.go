@@ -36,7 +36,7 @@ type stores struct {
 func openStores(config Config, logger *slog.Logger) (*stores, error) {
 	s := new(stores)
 	if config.RedisURL != "" {
-		origin, err := redisorigin.Open(redisURLs(config.RedisURL), redisorigin.Options{Logger: logger})
+		origin, err := redisorigin.Open([]string{config.RedisURL}, redisorigin.Options{Logger: logger})
 		if err != nil {
 			return nil, fmt.Errorf("redis-url %w", redisURLError(err))
 		}

@@ -2,12 +2,12 @@ package stack
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"os"
 
-	"github.com/go-sql-driver/mysql"
+	"github.com/weirhq/weir/shared/mysqlclient"
+	"github.com/weirhq/weir/shared/mysqldsn"
 )
 
 // The users as whom the programs call SQL and Redis. weir-control migrates, and may do anything with the one
@@ -32,7 +32,7 @@ func (s *Stack) ControlDSN() string { return s.dsnOf(controlUser) }
 func (s *Stack) NodeDSN() string { return s.dsnOf(nodeUser) }
 
 func (s *Stack) dsnOf(user string) string {
-	config, err := mysql.ParseDSN(s.DSN())
+	config, err := mysqldsn.Parse(s.DSN())
 	if err != nil {
 		panic("the DSN of our own server: " + err.Error())
 	}
@@ -42,7 +42,7 @@ func (s *Stack) dsnOf(user string) string {
 
 // createUsers makes the programs' users of SQL unless they are there.
 func (s *Stack) createUsers(ctx context.Context) (err error) {
-	db, err := sql.Open("mysql", s.DSN())
+	db, err := mysqlclient.Open(s.DSN(), mysqlclient.Options{ConnsMax: 1, IdleMax: 1})
 	if err != nil {
 		return err
 	}

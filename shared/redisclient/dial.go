@@ -1,4 +1,4 @@
-package redisorigin
+package redisclient
 
 import (
 	"context"
@@ -33,7 +33,7 @@ func dialer(timeout time.Duration,
 		case conn != nil:
 			_ = conn.Close() // the server has hung up, or is about to
 		}
-		return nil, fmt.Errorf("dial %s: %w", addr, &handshakeError{err})
+		return nil, fmt.Errorf("dial %s: %w", addr, &HandshakeError{err})
 	}
 }
 
@@ -65,8 +65,8 @@ func welcomed(ctx context.Context, conn net.Conn, timeout time.Duration) error {
 
 const wordBytesMax = 1024
 
-// handshakeError is a connection that one of both sides does not trust.
-type handshakeError struct{ err error }
+// HandshakeError is the error of a connection that one of both sides does not trust.
+type HandshakeError struct{ err error }
 
-func (e *handshakeError) Error() string { return "TLS handshake: " + e.err.Error() }
-func (e *handshakeError) Unwrap() error { return e.err }
+func (e *HandshakeError) Error() string { return "TLS handshake: " + e.err.Error() }
+func (e *HandshakeError) Unwrap() error { return e.err }

@@ -1,4 +1,4 @@
-package redisorigin
+package redisclient
 
 import (
 	"context"
@@ -8,9 +8,10 @@ import (
 	"fmt"
 	"net/url"
 	"os"
-	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/weirhq/weir/shared/strict"
 )
 
 // FileError is a file named in a Redis URL that is of no use. It never holds what the
@@ -39,27 +40,20 @@ type parameters struct {
 
 // takeParameters takes ours out of q, and leaves go-redis's.
 func takeParameters(q url.Values) (p parameters, err error) {
+	if err := checkParameters(q); err != nil {
+		return p, err
+	}
 	take := func(name string) string {
 		defer q.Del(name)
 		return q.Get(name)
 	}
-	switch {
-	case q.Has("max_retries"):
-		return p, errors.New("max_retries must not be set: a command that is sent twice counts twice")
-	case q.Has("skip_verify"):
-		return p, errors.New("skip_verify must not be set: name the trusted CAs with tls_ca_file, and the server with " +
-			"tls_server_name")
-	}
 	p.addresses = q["addr"]
 	q.Del("addr")
-	switch cluster := take("cluster"); cluster {
-	case "true":
-		p.cluster = true
-	case "", "false":
-	default:
-		return p, fmt.Errorf("cluster=%q (true or false)", cluster)
-	}
+	p.cluster = take("cluster") == "true"
 	p.master = take("master")
+	if p.cluster && p.master != "" {
+		return p, errors.New("cluster and master both set: set only one")
+	}
 	p.passwordFile = take("password_file")
 	p.sentinelUsername = take("sentinel_username")
 	if path := take("sentinel_password_file"); path != "" {
@@ -144,13 +138,9 @@ func (p parameters) certificate(*tls.CertificateRequestInfo) (*tls.Certificate, 
 }
 
 func readSecret(parameter, path string) (string, error) {
-	content, err := os.ReadFile(path)
+	secret, err := strict.Line(parameter, path)
 	if err != nil {
-		return "", &FileError{parameter, err}
-	}
-	secret := strings.TrimRight(string(content), "\r\n")
-	if secret == "" {
-		return "", &FileError{parameter, fmt.Errorf("%s is empty", path)}
+		return "", &FileError{parameter, errors.Unwrap(err)}
 	}
 	return secret, nil
 }

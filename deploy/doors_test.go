@@ -1,0 +1,119 @@
+package deploy_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// doors are the functions of libraries that open MySQL or Redis, or parse what names one, by the package that has
+// them, and our packages that may call them. Everything else goes through these, which set a connection up.
+var doors = map[string]struct {
+	names []string
+	may   []string
+}{
+	"database/sql": {[]string{"Open", "OpenDB"}, []string{"shared/mysqlclient", "shared/servers"}},
+	"github.com/go-sql-driver/mysql": {[]string{"NewConnector", "ParseDSN", "NewConfig", "MySQLDriver"},
+		[]string{"shared/mysqlclient", "shared/mysqldsn", "shared/servers"}},
+	"github.com/redis/go-redis/v9": {[]string{"NewClient", "NewUniversalClient", "NewClusterClient", "NewFailoverClient",
+		"NewFailoverClusterClient", "NewSentinelClient", "NewRing", "ParseURL", "ParseClusterURL", "ParseFailoverURL"},
+		[]string{"shared/redisclient"}},
+}
+
+// There is one way to open MySQL and one to open Redis. Tests, and modules of their own such as benchmarks of other
+// libraries, may open what they look at past Weir.
+func TestDependencyRulesOfTheDoors(t *testing.T) {
+	root := ".."
+	files := 0
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			nested, _ := filepath.Glob(filepath.Join(path, "go.mod"))
+			if path != root && (len(nested) > 0 || strings.HasPrefix(d.Name(), ".") || d.Name() == "node_modules") {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		files++
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		room, err := filepath.Rel(root, filepath.Dir(path))
+		if err != nil {
+			return err
+		}
+		for _, breach := range doorsOf(file, filepath.ToSlash(room)) {
+			t.Errorf("%s: %s", path, breach)
+		}
+		return nil
+	})
+	if err != nil || files < 100 {
+		t.Errorf("%d files, %v", files, err)
+	}
+}
+
+// doorsOf returns the calls in a file of a package that it may not make.
+func doorsOf(file *ast.File, room string) (breaches []string) {
+	imported := make(map[string]string) // path by name
+	for _, i := range file.Imports {
+		path, err := strconv.Unquote(i.Path.Value)
+		if err != nil {
+			continue
+		}
+		name := path[strings.LastIndex(path, "/")+1:]
+		if path == "github.com/redis/go-redis/v9" {
+			name = "redis"
+		}
+		if i.Name != nil {
+			name = i.Name.Name
+		}
+		if name == "." && doors[path].names != nil {
+			breaches = append(breaches, "imports all of "+path)
+		}
+		imported[name] = path
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		selector, ok := n.(*ast.SelectorExpr)
+		if !ok {
+			return true
+		}
+		of, ok := selector.X.(*ast.Ident)
+		if !ok {
+			return true
+		}
+		path := imported[of.Name]
+		if door := doors[path]; slices.Contains(door.names, selector.Sel.Name) && !slices.Contains(door.may, room) {
+			breaches = append(breaches, "uses "+of.Name+"."+selector.Sel.Name+", which only "+strings.Join(door.may, ", ")+" may")
+		}
+		return true
+	})
+	return breaches
+}
+
+// A planted call of every door is noticed.
+func TestDependencyRulesOfTheDoorsNoticeABreach(t *testing.T) {
+	for path, door := range doors {
+		for _, name := range door.names {
+			source := "package x\nimport planted " + strconv.Quote(path) + "\nvar y = planted." + name + "\n"
+			file, err := parser.ParseFile(token.NewFileSet(), "x.go", source, parser.SkipObjectResolution)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(doorsOf(file, "dataplane/node")) != 1 || len(doorsOf(file, door.may[0])) != 0 {
+				t.Errorf("%s.%s is not noticed, or not allowed where it is needed", path, name)
+			}
+		}
+	}
+}

@@ -1,0 +1,145 @@
+// Package redisclient opens Redis for every program: nodes, and weir-control for its doctor. It has the one parser of a
+// Redis URL, so that each program takes each layout:
+//
+//	redis://[user:password@]host[:port][/database]       rediss:// for TLS
+//	redis://host?addr=host2:port&addr=host3:port         a Cluster, by some of its nodes
+//	redis://host?cluster=true                            a Cluster, by its one address
+//	redis://host?master=name[&addr=host2:port]           by Sentinels
+//	unix://[user:password@]/path/to/socket
+//
+// and parameters:
+//
+//	password_file           holds the password; it is read for each connection, so that it can be changed
+//	sentinel_username, sentinel_password_file            for the Sentinels, read once
+//	tls_ca_file             trusts the certificates that these (PEM) have signed, and no others; read once
+//	tls_cert_file, tls_key_file                          a certificate of this client; read for each connection
+//	tls_server_name         the name in the server's certificate, if it is not the host
+//
+// and go-redis's own parameters, such as pool_size, min_idle_conns, dial_timeout and
+// read_timeout; but neither max_retries, as every command is sent once, nor
+// skip_verify. Files that cannot be read are an error, a FileError. Errors never
+// hold the password.
+package redisclient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// Timeouts unless the URL has others. Calls have shorter deadlines of their own;
+// these are for what has none, and for connections that are made ahead of need.
+const (
+	dialTimeout = time.Second
+	ioTimeout   = time.Second
+	poolTimeout = time.Second
+)
+
+// Options returns the options of a client from a URL. Every command is sent once, and deadlines of a context hold.
+func Options(rawURL string) (*redis.UniversalOptions, error) {
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		return nil, errUnparsable // err would quote it, password and all
+	}
+	if delimiters := delimitersOf(u, rawURL); u.Fragment != "" || delimiters > 1 || delimiters == 1 && u.User == nil {
+		// What follows would quote parts of a password that has ended too early.
+		return nil, errors.New("the Redis URL cannot be parsed: '@', '#', '?', '/' and '%' in names and " +
+			"passwords are written %40, %23, %3F, %2F and %25")
+	}
+	q, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return nil, errUnparsable
+	}
+	p, err := takeParameters(q)
+	if err != nil {
+		return nil, fmt.Errorf("the Redis URL has %w", err)
+	}
+	u.RawQuery = q.Encode()
+	o, err := redis.ParseURL(u.String())
+	if err == nil {
+		err = p.checkAddresses(u, o)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the Redis URL: %w", err)
+	}
+	if o.TLSConfig != nil && p.severalServers() {
+		o.TLSConfig.ServerName = "" // each connection checks the name of its own server
+	}
+	if err := p.secure(o); err != nil {
+		return nil, fmt.Errorf("the Redis URL: %w", err)
+	}
+	dialTimeout := or(o.DialTimeout, dialTimeout)
+	return &redis.UniversalOptions{
+		Addrs:         append([]string{o.Addr}, p.addresses...),
+		IsClusterMode: p.cluster,
+		MasterName:    p.master,
+		Username:      o.Username,
+		Password:      o.Password,
+		DB:            o.DB,
+		TLSConfig:     o.TLSConfig,
+		ClientName:    o.ClientName,
+
+		CredentialsProviderContext: o.CredentialsProviderContext,
+		SentinelUsername:           p.sentinelUsername,
+		SentinelPassword:           p.sentinelPassword,
+
+		MaxRetries:            -1, // a lost reply may be of a command that was run
+		MaxRedirects:          -1, // go-redis repeats a Cluster's lost calls as it follows redirections
+		ContextTimeoutEnabled: true,
+		Dialer:                dialer(dialTimeout, o.TLSConfig),
+		OnConnect:             greet,
+		DialTimeout:           dialTimeout,
+		DialerRetries:         1, // a dead server is told at once, the next tick tries again
+		ReadTimeout:           or(o.ReadTimeout, ioTimeout),
+		WriteTimeout:          or(o.WriteTimeout, ioTimeout),
+
+		PoolTimeout:      or(o.PoolTimeout, poolTimeout),
+		PoolSize:         o.PoolSize,
+		PoolFIFO:         o.PoolFIFO,
+		MinIdleConns:     max(o.MinIdleConns, 1), // so that the first decision need not dial
+		MaxIdleConns:     o.MaxIdleConns,
+		MaxActiveConns:   o.MaxActiveConns,
+		ConnMaxIdleTime:  o.ConnMaxIdleTime,
+		ConnMaxLifetime:  o.ConnMaxLifetime,
+		PipelinePoolSize: -1, // everything is a pipeline: a second pool would only be another to fill
+
+		Protocol:                 2, // nothing here needs version 3, in which servers may speak unasked
+		DisableIdentity:          true,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	}, nil
+}
+
+// greet asks for a sign of life before a connection carries a script: a server closes one that sends much without
+// the password that it wants, at times before it has said why.
+func greet(ctx context.Context, c *redis.Conn) error { return c.Ping(ctx).Err() }
+
+func or(set, otherwise time.Duration) time.Duration {
+	if set == 0 {
+		return otherwise
+	}
+	return set
+}
+
+var errUnparsable = errors.New("the Redis URL cannot be parsed") // the parser's error would quote it
+
+// delimitersOf counts the '@' of a URL, apart from those of paths: they are common there, as in
+// /run/credentials/weir-node@eu.service/ca.pem.
+func delimitersOf(u *url.URL, rawURL string) int {
+	n := strings.Count(rawURL, "@")
+	if u.Scheme == "unix" && u.Host == "" {
+		n -= strings.Count(u.EscapedPath(), "@")
+	}
+	for pair := range strings.SplitSeq(u.RawQuery, "&") {
+		if name, value, _ := strings.Cut(pair, "="); strings.HasSuffix(name, "_file") && strings.HasPrefix(value, "/") &&
+			parameterChecks[name] != nil {
+			n -= strings.Count(value, "@")
+		}
+	}
+	return n
+}
