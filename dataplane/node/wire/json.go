@@ -19,12 +19,17 @@ import (
 // strings that are no Unicode text: with bytes that are not UTF-8, which are kept, or with an escaped half of a UTF-16
 // pair, which becomes the three bytes that UTF-8 would have for it.
 func UnmarshalJSON(text []byte, m proto.Message) error {
+	return UnmarshalJSONWith(protojson.UnmarshalOptions{}, text, m)
+}
+
+// UnmarshalJSONWith is UnmarshalJSON with options.
+func UnmarshalJSONWith(options protojson.UnmarshalOptions, text []byte, m proto.Message) error {
 	if utf8.Valid(text) && !bytes.Contains(text, []byte(`\u`)) || !json.Valid(text) {
-		return protojson.Unmarshal(text, m)
+		return options.Unmarshal(text, m)
 	}
 	// Each such string is replaced by a name that nobody can guess, and put in its place once the message is read.
 	kept := &oddStrings{mark: rand.Text()}
-	if err := protojson.Unmarshal(kept.replace(text), m); err != nil {
+	if err := options.Unmarshal(kept.replace(text), m); err != nil {
 		return err
 	}
 	if len(kept.text) == 0 {
