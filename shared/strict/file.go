@@ -1,0 +1,69 @@
+package strict
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+)
+
+// FileBytesMax bounds the files that File and Line read.
+const FileBytesMax = 1 << 20
+
+// byteOrderMark begins files that some editors write. It is no part of the text.
+const byteOrderMark = "\xef\xbb\xbf"
+
+// File returns the text of a file without a byte order mark and without the line ends at its end.
+// An empty file, one of more than FileBytesMax bytes and one in UTF-16
+// are errors. No error holds any part of the text.
+func File(field, path string) (string, error) {
+	content, err := readBounded(path)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", field, err)
+	}
+	text, err := Text(content)
+	if err != nil {
+		return "", fmt.Errorf("%s: %s %w", field, path, err)
+	}
+	return text, nil
+}
+
+// Line is File for a file of one line, such as a password.
+func Line(field, path string) (string, error) {
+	text, err := File(field, path)
+	if err == nil && strings.ContainsAny(text, "\r\n") {
+		return "", fmt.Errorf("%s: %s has several lines, want one", field, path)
+	}
+	return text, err
+}
+
+// Text returns a file's content as text: see File.
+func Text(content []byte) (string, error) {
+	if bytes.HasPrefix(content, []byte("\xff\xfe")) || bytes.HasPrefix(content, []byte("\xfe\xff")) ||
+		bytes.IndexByte(content, 0) >= 0 {
+		return "", errors.New("looks like UTF-16: write it again as UTF-8")
+	}
+	text := strings.TrimRight(strings.TrimPrefix(string(content), byteOrderMark), "\r\n")
+	if strings.TrimSpace(text) == "" {
+		return "", errors.New("is empty")
+	}
+	return text, nil
+}
+
+func readBounded(path string) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }() // it was only read
+	content, err := io.ReadAll(io.LimitReader(file, FileBytesMax+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(content) > FileBytesMax {
+		return nil, fmt.Errorf("%s is longer than %d bytes", path, FileBytesMax)
+	}
+	return content, nil
+}

@@ -1,0 +1,106 @@
+// Package flags makes kong read the settings of all of Weir's programs by the rules of package
+// strict, wherever they come from: the command line, the environment, or a file.
+package flags
+
+import (
+	"fmt"
+	"math"
+	"reflect"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/weirhq/weir/shared/strict"
+)
+
+// Strict returns the option of kong.New that reads numbers and durations with package strict, and
+// that refuses a mapping in which a key occurs twice. Without it kong reads 0100 as 64.
+func Strict() kong.Option {
+	return kong.OptionFunc(func(k *kong.Kong) error {
+		defaults := kong.NewRegistry().RegisterDefaults()
+		options := []kong.Option{
+			kong.TypeMapper(reflect.TypeFor[time.Duration](), kong.MapperFunc(decodeDuration)),
+			kong.KindMapper(reflect.Map, uniqueKeys{defaults.ForType(reflect.TypeFor[map[string]string]())}),
+		}
+		for _, kind := range []reflect.Kind{reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64} {
+			options = append(options, kong.KindMapper(kind, kong.MapperFunc(decodeInt)))
+		}
+		for _, kind := range []reflect.Kind{reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64} {
+			options = append(options, kong.KindMapper(kind, kong.MapperFunc(decodeUint)))
+		}
+		for _, kind := range []reflect.Kind{reflect.Float32, reflect.Float64} {
+			options = append(options, kong.KindMapper(kind, kong.MapperFunc(decodeFloat)))
+		}
+		for _, option := range options {
+			if err := option.Apply(k); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// value is how an error names what was read: kong begins it with the flag's name.
+const value = "the value"
+
+func text(ctx *kong.DecodeContext) (string, error) {
+	token, err := ctx.Scan.PopValue("value")
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprint(token.Value), nil
+}
+
+func decodeDuration(ctx *kong.DecodeContext, target reflect.Value) error {
+	written, err := text(ctx)
+	if err != nil {
+		return err
+	}
+	d, err := strict.Duration(value, written, math.MinInt64, math.MaxInt64)
+	target.SetInt(int64(d))
+	return err
+}
+
+func decodeInt(ctx *kong.DecodeContext, target reflect.Value) error {
+	written, err := text(ctx)
+	if err != nil {
+		return err
+	}
+	bits := target.Type().Bits()
+	n, err := strict.Int(value, written, math.MinInt64>>(64-bits), math.MaxInt64>>(64-bits))
+	target.SetInt(n)
+	return err
+}
+
+func decodeUint(ctx *kong.DecodeContext, target reflect.Value) error {
+	written, err := text(ctx)
+	if err != nil {
+		return err
+	}
+	n, err := strict.Uint(value, written, 0, math.MaxUint64>>(64-target.Type().Bits()))
+	target.SetUint(n)
+	return err
+}
+
+func decodeFloat(ctx *kong.DecodeContext, target reflect.Value) error {
+	written, err := text(ctx)
+	if err != nil {
+		return err
+	}
+	n, err := strict.Float(value, written, -math.MaxFloat64, math.MaxFloat64)
+	target.SetFloat(n)
+	return err
+}
+
+// uniqueKeys decodes a mapping with a decoder that keeps the last value of a key.
+type uniqueKeys struct{ kong.Mapper }
+
+// Decode implements kong.Mapper.
+func (u uniqueKeys) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
+	if written, ok := ctx.Scan.Peek().Value.(string); ok {
+		if err := checkKeys(kong.SplitEscaped(written, ctx.Value.Tag.MapSep)); err != nil {
+			return err
+		}
+	}
+	return u.Mapper.Decode(ctx, target)
+}
