@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/shared/window"
 )
 
 // Acquirer grants leases. *dataplane.Limiter is one.
@@ -92,7 +93,7 @@ func (c *Concurrency) Acquire(ctx context.Context, call Call) (dataplane.Lease, 
 		return dataplane.Lease{}, dataplane.ConcurrencyDecision{}, ErrNoKey
 	}
 	request := dataplane.ConcurrencyRequest{Workspace: c.Workspace, Namespace: c.Namespace,
-		Identifier: bounded(identifier), Limit: c.Limit, TTL: c.TTL}
+		Identifier: window.BoundIdentifier(identifier), Limit: c.Limit, TTL: c.TTL}
 	if c.Wait <= 0 {
 		lease, d := c.Limiter.Acquire(ctx, request)
 		return lease, d, c.logged(call, d.Err)

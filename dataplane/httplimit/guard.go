@@ -2,8 +2,6 @@ package httplimit
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -92,7 +90,7 @@ const (
 	FaultNone Fault = iota
 	// FaultNoKey is that Key found none: the caller's fault.
 	FaultNoKey
-	// FaultBounds is that QuotaFor or Cost answered out of bounds: the policy's.
+	// FaultBounds is that QuotaFor returned a quota out of bounds, or Cost a negative cost: the policy's fault.
 	FaultBounds
 )
 
@@ -134,12 +132,12 @@ func (o *Outcome) ask(p *Policy, call Call) Fault {
 		}
 	}
 	request := dataplane.Request{
-		Workspace: p.Workspace, Namespace: p.Namespace, Identifier: bounded(identifier),
+		Workspace: p.Workspace, Namespace: p.Namespace, Identifier: window.BoundIdentifier(identifier),
 		Limit: quota.Limit, Duration: quota.Duration, Cost: 1,
 	}
 	if p.Cost != nil {
-		request.Cost = p.Cost(call)
-		request.ZeroCost = request.Cost == 0 // what a function answers was not left out
+		request.Cost = min(p.Cost(call), window.LimitMax) // which no limit lets pass
+		request.ZeroCost = request.Cost == 0              // what a function answers was not left out
 	}
 	if err := request.Validate(); err != nil {
 		o.guard.config.Logger.Error("policy cannot be applied", "policy", p.Name, "path", call.Path(), "error", err)
@@ -175,15 +173,6 @@ func (o *Outcome) reset(g *Guard) {
 		guard: g, now: g.config.Clock(),
 		Standings: o.Standings[:0], requests: o.requests[:0], decisions: o.decisions[:0], text: o.text[:0],
 	}
-}
-
-// bounded is a name that a key may have. Its hash stands for a longer one.
-func bounded(identifier string) string {
-	if len(identifier) <= window.IdentifierBytesMax {
-		return identifier
-	}
-	hash := sha256.Sum256([]byte(identifier))
-	return "sha256:" + hex.EncodeToString(hash[:])
 }
 
 // Explain says in a line for people why a call did not pass; "" if it did.

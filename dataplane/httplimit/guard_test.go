@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -73,6 +74,26 @@ func TestPolicyAtFault(t *testing.T) {
 	p.Open = true
 	if w := newBench(t, httplimit.Config{Policies: []httplimit.Policy{p}}).ask("alice"); w.Code != http.StatusOK {
 		t.Errorf("open: status %d", w.Code)
+	}
+}
+
+// A key of any bytes and any length is counted, apart from others, and a cost beyond every limit is denied: neither is an
+// error, and neither passes where a policy is open.
+func TestWhatCallersSendIsCounted(t *testing.T) {
+	p := policy("burst", 2, time.Minute)
+	p.Open = true
+	b := newBench(t, httplimit.Config{Policies: []httplimit.Policy{p}})
+	long := strings.Repeat("k", 300)
+	for _, caller := range []string{"plain", "caf\xe9", "caf\xe8", "bad\xff", "tab\tin", "\x00", long, long + "k", long + "\xff"} {
+		for _, want := range []int{200, 200, 429, 429} {
+			if w := b.ask(caller); w.Code != want {
+				t.Errorf("%.20q: status %d, want %d", caller, w.Code, want)
+			}
+		}
+	}
+	p.Cost = func(httplimit.Call) int64 { return math.MaxInt64 }
+	if w := newBench(t, httplimit.Config{Policies: []httplimit.Policy{p}}).ask("alice"); w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") != "" {
+		t.Errorf("a cost beyond every limit: status %d, %v", w.Code, w.Header())
 	}
 }
 

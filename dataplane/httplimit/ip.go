@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"strings"
 
 	"github.com/weirhq/weir/shared/clientip"
 )
@@ -15,8 +16,8 @@ type IPConfig struct {
 	// anywhere else is the caller itself, whatever it says.
 	Trusted []netip.Prefix
 
-	// Header is where they say it; "" is X-Forwarded-For. Each proxy adds, on the right,
-	// who connected to it.
+	// Header is the list of addresses that they write; "" is X-Forwarded-For. Each proxy adds, on the right,
+	// the address of its caller. Forwarded (RFC 7239) is no such list, and refused.
 	Header string
 
 	// IPv6Bits is how much of an IPv6 address is one caller, 32 to 128: a caller usually has
@@ -30,13 +31,18 @@ const ipv6BitsMin = 32
 // the proxies that are trusted: what stands left of the first address that is not is
 // that caller's own word, and not read. If all are trusted, the leftmost is the caller.
 //
-// A trusted proxy without the header is the caller itself. There is no key where the header holds
-// something other than addresses, or where the connection itself has none, as on a Unix socket.
+// A trusted proxy without the header is the caller itself, and so is one that wrote something other than an address,
+// such as "unknown": callers behind it are counted as one. Empty elements of the list are skipped. There is no key where
+// the connection itself has no address, as on a Unix socket.
 func ClientIP(config IPConfig) (func(Call) (string, bool), error) {
 	if config.Header == "" {
 		config.Header = "X-Forwarded-For"
 	}
 	config.Header = http.CanonicalHeaderKey(config.Header)
+	if config.Header == "Forwarded" || strings.ContainsAny(config.Header, " \t\r\n:,;") {
+		return nil, fmt.Errorf("httplimit: IPConfig.Header is %q (a header that lists addresses, such as X-Forwarded-For)",
+			config.Header)
+	}
 	if config.IPv6Bits == 0 {
 		config.IPv6Bits = clientip.IPv6Bits
 	}

@@ -35,13 +35,14 @@ func TestClientIP(t *testing.T) {
 		{"IPv6 in brackets", "10.0.0.1:1", []string{"[2001:db8:1:2::9]"}, "2001:db8:1:2::/64"},
 		{"IPv4 in IPv6's clothes", "[::ffff:192.0.2.1]:443", nil, "192.0.2.1"},
 		{"a proxy in IPv6's clothes", "[::ffff:10.0.0.1]:443", []string{"::ffff:192.0.2.1"}, "192.0.2.1"},
-		{"a trusted proxy reports nonsense", "10.0.0.1:1", []string{"192.0.2.1, unknown"}, ""},
-		{"a trusted proxy reports nothing", "10.0.0.1:1", []string{""}, ""},
-		{"an empty hop", "10.0.0.1:1", []string{"192.0.2.1,"}, ""},
+		{"a trusted proxy reports nonsense", "10.0.0.1:1", []string{"192.0.2.1, unknown"}, "10.0.0.1"},
+		{"a trusted proxy reports nothing", "10.0.0.1:1", []string{""}, "10.0.0.1"},
+		{"an empty hop", "10.0.0.1:1", []string{"192.0.2.1,"}, "192.0.2.1"},
+		{"empty hops all around", "10.0.0.1:1", []string{",, 192.0.2.1 ,\t,", "", ","}, "192.0.2.1"},
 		{"a Unix socket", "@", nil, ""},
 		{"no address", "", []string{"192.0.2.1"}, ""},
-		{"IPv4 in brackets", "10.0.0.1:1", []string{"[192.0.2.1]"}, ""},
-		{"too many hops", "10.0.0.1:1", []string{strings.Repeat("10.0.0.1,", 32) + "10.0.0.1"}, ""},
+		{"IPv4 in brackets", "10.0.0.1:1", []string{"[192.0.2.1]"}, "10.0.0.1"},
+		{"too many hops", "10.0.0.1:1", []string{strings.Repeat("10.0.0.1,", 32) + "10.0.0.1"}, "10.0.0.1"},
 	} {
 		key, err := httplimit.ClientIP(httplimit.IPConfig{Trusted: proxies})
 		if err != nil {
@@ -62,7 +63,7 @@ func TestClientIPOptions(t *testing.T) {
 	if got, _ := whole(call{remote: "10.0.0.1:1", header: http.Header{"Cf-Connecting-Ip": {"2001:db8::7"}}}); got != "2001:db8::7" {
 		t.Errorf("got %q", got)
 	}
-	for _, bad := range []httplimit.IPConfig{{IPv6Bits: 31}, {IPv6Bits: 129}, {IPv6Bits: -1}, {Trusted: []netip.Prefix{{}}}} {
+	for _, bad := range []httplimit.IPConfig{{IPv6Bits: 31}, {IPv6Bits: 129}, {IPv6Bits: -1}, {Header: "forwarded"}, {Header: "X Forwarded For"}, {Trusted: []netip.Prefix{{}}}} {
 		if _, err := httplimit.ClientIP(bad); err == nil {
 			t.Errorf("%+v is taken", bad)
 		}
@@ -87,7 +88,7 @@ func FuzzForgedForwardedFor(f *testing.F) {
 	})
 }
 
-// Any header from a trusted proxy gives an address in its one spelling, or none.
+// Any header from a trusted proxy gives an address in its one spelling; only a connection without an address has none.
 func FuzzClientIP(f *testing.F) {
 	for _, s := range []string{"192.0.2.1", "2001:db8::1", "[2001:db8::1]:80", "192.0.2.1:80", "a, b", "fe80::1%eth0", "[", "]", "[]:", ":", "::ffff:1.2.3.4%x"} {
 		f.Add("10.0.0.1:1", s)
@@ -99,10 +100,10 @@ func FuzzClientIP(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, remote, forwarded string) {
 		got, found := key(call{remote: remote, header: http.Header{"X-Forwarded-For": {forwarded}}})
+		if _, ok := key(call{remote: remote}); found != ok || !found && got != "" {
+			t.Errorf("%q: %q, %v", forwarded, got, found)
+		}
 		if !found {
-			if got != "" {
-				t.Errorf("a key that was not found: %q", got)
-			}
 			return
 		}
 		if p, err := netip.ParsePrefix(got); err == nil {

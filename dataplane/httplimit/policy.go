@@ -51,12 +51,15 @@ type Policy struct {
 	Quota    Quota
 	QuotaFor func(Call, string) (quota Quota, limited bool)
 
-	// Cost is what a call spends, 0 (nothing) or more; nil is 1 for each.
+	// Cost is what a call spends, 0 (nothing) or more; nil is 1 for each. More than window.LimitMax, which a caller may
+	// have asked for, is window.LimitMax.
 	Cost func(Call) int64
 
 	// Open lets calls pass this policy that it cannot be applied to, because no key was
 	// found, or because QuotaFor or Cost answered out of bounds. Otherwise they are
 	// refused: with 400 in the first case, as the caller's fault, and 500 in the others.
+	// A caller can leave out a header that is the Key, or send it twice: set Open only
+	// where another policy of the Guard, such as one by address, limits such callers.
 	Open bool
 }
 

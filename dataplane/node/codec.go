@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/weirhq/weir/dataplane/node/wire"
 	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
 )
 
@@ -22,7 +23,8 @@ import (
 //
 // Read: snake_case and lowerCamelCase names, integers as numbers or strings. An
 // unknown field is an error, because here it is nearly always a misspelt one, and
-// a "limt" that silently became 0 would block everybody.
+// a "limt" that silently became 0 would block everybody. An identifier may hold any
+// bytes: see wire.UnmarshalJSON.
 type jsonCodec struct{ name string }
 
 // codecs replaces connect's own codecs, under all names it knows them by.
@@ -72,7 +74,7 @@ func (c jsonCodec) Unmarshal(data []byte, message any) error {
 			return err
 		}
 	}
-	if err := protojson.Unmarshal(data, m); err != nil {
+	if err := wire.UnmarshalJSON(data, m); err != nil {
 		return errors.New(withFields(plain(err), m.ProtoReflect().Descriptor()))
 	}
 	return nil
@@ -105,7 +107,7 @@ func (protoCodec) Unmarshal(data []byte, message any) error {
 			return err
 		}
 	}
-	return proto.Unmarshal(data, m)
+	return wire.Unmarshal(data, m)
 }
 
 // plainBytesMax bounds how much of a body its error quotes.

@@ -5,6 +5,7 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/weirhq/weir/dataplane/node/wire"
 	"github.com/weirhq/weir/shared/bounded"
 )
 
@@ -35,9 +36,9 @@ func (c grpcCodec) Marshal(message any) (mem.BufferSlice, error) {
 	return c.CodecV2.Marshal(message)
 }
 
-// read reads it as protobuf does.
+// read decodes it. Text that limited callers choose may hold any bytes.
 func (a *arrived) read(message any) error {
-	return proto.Unmarshal(a.buffer.ReadOnlyData(), message.(proto.Message))
+	return wire.Unmarshal(a.buffer.ReadOnlyData(), message.(proto.Message))
 }
 
 // alone works on the message, with a place among the long ones if it is one.

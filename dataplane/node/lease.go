@@ -138,10 +138,10 @@ func (v *violations) readSlots(m interface {
 }) dataplane.ConcurrencyRequest {
 	v.name("workspace", m.GetWorkspace(), window.WorkspaceBytesMax)
 	v.name("namespace", m.GetNamespace(), window.NamespaceBytesMax)
-	v.name("identifier", m.GetIdentifier(), window.IdentifierBytesMax)
+	identifier := v.identifier(m.GetIdentifier())
 	v.amount("limit", m.GetLimit())
 	return dataplane.ConcurrencyRequest{Workspace: m.GetWorkspace(), Namespace: m.GetNamespace(),
-		Identifier: m.GetIdentifier(), Limit: m.GetLimit()}
+		Identifier: identifier, Limit: m.GetLimit()}
 }
 
 func (v *violations) leaseTTL(ms int64) time.Duration {

@@ -105,7 +105,7 @@ func TestLeasesSayWhatIsWrong(t *testing.T) {
 			for words, err := range map[string]error{
 				"workspace is empty (1 to 191 bytes)":     acquire(func(m *weirv1.AcquireRequest) { m.Workspace = "" }),
 				"namespace is 256 bytes long (1 to 255":   acquire(func(m *weirv1.AcquireRequest) { m.Namespace = strings.Repeat("x", 256) }),
-				"identifier is empty (1 to 255 bytes)":    acquire(func(m *weirv1.AcquireRequest) { m.Identifier = "" }),
+				"identifier is empty (1 byte or more)":    acquire(func(m *weirv1.AcquireRequest) { m.Identifier = "" }),
 				"limit is -1 (0 to 9007199254740991)":     acquire(func(m *weirv1.AcquireRequest) { m.Limit = -1 }),
 				"ttl_ms is 999 (1000 to 300000, or 0)":    acquire(func(m *weirv1.AcquireRequest) { m.TtlMs = 999 }),
 				"wait_ms is 10001 (0 to 10000)":           acquire(func(m *weirv1.AcquireRequest) { m.WaitMs = 10_001 }),

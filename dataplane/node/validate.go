@@ -103,7 +103,7 @@ func (v *violations) readCost(m asking, r *dataplane.Request) {
 func (v *violations) readKey(m asking) dataplane.Request {
 	v.name("workspace", m.GetWorkspace(), window.WorkspaceBytesMax)
 	v.name("namespace", m.GetNamespace(), window.NamespaceBytesMax)
-	v.name("identifier", m.GetIdentifier(), window.IdentifierBytesMax)
+	identifier := v.identifier(m.GetIdentifier())
 	durationMs := m.GetDurationMs()
 	if durationMs < durationMsMin || durationMs > durationMsMax {
 		v.add("duration_ms", "is %d (%d to %d)", durationMs, durationMsMin, durationMsMax)
@@ -111,7 +111,7 @@ func (v *violations) readKey(m asking) dataplane.Request {
 	return dataplane.Request{
 		Workspace:  m.GetWorkspace(),
 		Namespace:  m.GetNamespace(),
-		Identifier: m.GetIdentifier(),
+		Identifier: identifier,
 		Duration:   time.Duration(durationMs) * time.Millisecond,
 	}
 }
@@ -121,6 +121,16 @@ func (v *violations) name(field, value string, bytesMax int) {
 		v.add(field, "is empty (1 to %d bytes)", bytesMax)
 	}
 	v.bytes(field, value, 1, bytesMax)
+}
+
+// identifier returns the identifier under which a name is counted. A limited caller may have chosen the name, so that one
+// of any length is counted. An empty one is an error: it is nearly always a field that was left out.
+func (v *violations) identifier(name string) string {
+	if name == "" {
+		v.add("identifier", "is empty (1 byte or more)")
+		return ""
+	}
+	return window.BoundIdentifier(name)
 }
 
 // bytes bounds a text that may be left out; least is for the message alone.

@@ -39,12 +39,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/internal/loop"
+	"github.com/weirhq/weir/shared/window"
 )
 
 // Reservations are reserved and settled. *dataplane.Limiter has them, or a client of a node; methods may be called at
@@ -142,6 +144,18 @@ func orDefault[T comparable](v, otherwise T) T {
 	return v
 }
 
+// countable returns requests with identifiers and costs that a limiter counts. A limited caller may have chosen them, so
+// that a long identifier, or a cost beyond every limit, is no error.
+func countable(requests []dataplane.Request) []dataplane.Request {
+	requests = slices.Clone(requests)
+	for i := range requests {
+		r := &requests[i]
+		r.Identifier = window.BoundIdentifier(r.Identifier)
+		r.Cost = min(r.Cost, window.LimitMax)
+	}
+	return requests
+}
+
 // Begin reserves what the stream may spend at most, if that is known. The Meter is nil unless all of it is reserved;
 // call its End when the work has ended, also if it panics. ctx is for reserving: its end does not end the meter.
 //
@@ -155,6 +169,7 @@ func (s *Streams) Begin(ctx context.Context, r dataplane.ReserveRequest) (*Meter
 		r.ID = rand.Text()
 	}
 	r.TTL = orDefault(r.TTL, time.Minute)
+	r.Requests = countable(r.Requests)
 	if err := s.enter(); err != nil {
 		return nil, dataplane.Reserved{Err: err}
 	}

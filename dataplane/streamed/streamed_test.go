@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -419,6 +420,33 @@ func TestStopGivesUp(t *testing.T) {
 			t.Error(err)
 		}
 		origin.Faults.Fail(nil)
+	})
+}
+
+// A key of any bytes and any length is counted, and a cost beyond every limit is denied: a limited caller chooses both.
+func TestWhatCallersChooseIsNoError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all, stop := nodes(t, memstore.NewOrigin(memstore.OriginOptions{}), 1)
+		defer stop()
+		streams := metered(t, all[0], nil)
+		defer func() { _ = streams.Stop(context.Background()) }()
+		for _, key := range []string{"", "\xff", strings.Repeat("k", 300), strings.Repeat("k", 301)} {
+			requests := []dataplane.Request{tokens(key, 60, 100)}
+			meter, got := streams.Begin(t.Context(), dataplane.ReserveRequest{Requests: requests})
+			if meter == nil {
+				t.Fatalf("%.20q: %+v", key, got)
+			}
+			if requests[0].Identifier != key {
+				t.Errorf("the caller's request has become %q", requests[0].Identifier)
+			}
+			if second, got := streams.Begin(t.Context(), dataplane.ReserveRequest{Requests: requests}); second != nil || got.Err != nil || got.Allowed {
+				t.Errorf("%.20q twice: %+v", key, got)
+			}
+			meter.End()
+		}
+		if meter, got := streams.Begin(t.Context(), dataplane.ReserveRequest{Requests: []dataplane.Request{tokens("k", math.MaxInt64, 100)}}); meter != nil || got.Err != nil || !got.Decisions[0].NeverPasses {
+			t.Errorf("a cost beyond every limit: %+v", got)
+		}
 	})
 }
 

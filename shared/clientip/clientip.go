@@ -31,10 +31,12 @@ func Trust(networks []netip.Prefix) Proxies {
 // Find walks from the connection's other end to the caller: through a header such as
 // X-Forwarded-For, from the right, past the proxies that are trusted. The text left of the first
 // address that is not trusted is that caller's own claim, and not read. If all are trusted, the
-// leftmost is the caller.
+// leftmost is the caller. Empty elements of the list are skipped (RFC 9110, section 5.6.1.2).
 //
-// Not ok: remote, or what a trusted proxy wrote, is no address, or there are too many hops. The
-// address is then the last one that was found, and zero if there is none.
+// The walk ends at an element that is no address, such as "unknown", and after hopsMax proxies: the
+// last address that was found is the caller then. Nobody gets around a limit by what a header holds.
+//
+// Not ok: remote is no address.
 func (t Proxies) Find(remote string, lines []string) (address netip.Addr, ok bool) {
 	if address, ok = parse(remote); !ok {
 		return netip.Addr{}, false
@@ -45,14 +47,14 @@ func (t Proxies) Find(remote string, lines []string) (address netip.Addr, ok boo
 			if !t.contain(address) {
 				return address, true
 			}
-			if hops++; hops > hopsMax {
-				return address, false
-			}
 			var hop string
 			rest, hop, more = cutLast(rest)
-			next, ok := parse(strings.Trim(hop, " \t"))
-			if !ok {
-				return address, false
+			if hop = strings.Trim(hop, " \t"); hop == "" {
+				continue
+			}
+			next, ok := parse(hop)
+			if hops++; !ok || hops > hopsMax {
+				return address, true
 			}
 			address = next
 		}

@@ -13,6 +13,7 @@ import (
 	limiter "github.com/sethvargo/go-limiter"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/shared/window"
 )
 
 // ErrSet is what Set returns: limits of single keys are overrides, which operators set for the whole fleet.
@@ -59,12 +60,13 @@ func amount(tokens uint64) int64 { return int64(min(tokens, math.MaxInt64)) }
 
 func (s *Store) of(key string) dataplane.Request {
 	r := s.request
-	r.Identifier = key
+	r.Identifier = window.BoundIdentifier(key)
 	return r
 }
 
 // Take takes a token. Reset is Unix nanoseconds: of a request that is denied, when it would pass, and else the end of
-// the window's cell. A key is 1 to 255 bytes.
+// the window's cell. A key is of any bytes: an empty one, and one that is longer than 255 bytes, is counted under its
+// SHA-256, because a caller may choose it.
 func (s *Store) Take(ctx context.Context, key string) (tokens, remaining, reset uint64, ok bool, err error) {
 	if s.closed.Load() {
 		return 0, 0, 0, false, limiter.ErrStopped

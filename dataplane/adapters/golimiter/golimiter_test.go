@@ -139,11 +139,46 @@ func TestWhatIsOutOfBounds(t *testing.T) {
 	if tokens != 1 || !ok || err != nil || time.Until(time.Unix(0, int64(reset))) > time.Second {
 		t.Errorf("by default: %d until %v, %v %v", tokens, time.Unix(0, int64(reset)), ok, err)
 	}
-	if _, _, _, ok, err := s.Take(t.Context(), ""); ok || !errors.Is(err, dataplane.ErrInvalid) {
-		t.Errorf("no key: %v %v", ok, err)
-	}
 	if err := s.Set(t.Context(), "ann", 7, time.Second); !errors.Is(err, ErrSet) {
 		t.Error(err)
+	}
+}
+
+// odd are keys that callers can choose: empty, long, and not UTF-8.
+var odd = []string{"", "\x00", "\xff", strings.Repeat("k", 256), strings.Repeat("k", 257), strings.Repeat("\xff", 1<<20)}
+
+// A key of any bytes is counted, apart from others, by the Store and by go-limiter's own middleware, which answers 500
+// where there is an error.
+func TestKeysOfAnyBytesAreCounted(t *testing.T) {
+	s := store(t, 2)
+	for _, key := range odd {
+		for i := range uint64(3) {
+			_, remaining, _, ok, err := s.Take(t.Context(), key)
+			if ok != (i < 2) || err != nil || ok && remaining != 1-i {
+				t.Errorf("%.20q, take %d: %v with %d left, %v", key, i, ok, remaining, err)
+			}
+		}
+		if _, remaining, err := s.Get(t.Context(), key); remaining != 0 || err != nil {
+			t.Errorf("%.20q: %d left, %v", key, remaining, err)
+		}
+		if err := s.Burst(t.Context(), key, 1); err != nil {
+			t.Errorf("%.20q: %v", key, err)
+		}
+	}
+	guard, err := httplimit.NewMiddleware(store(t, 2), func(r *http.Request) (string, error) { return r.Header.Get("X-Key"), nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	api := guard.Handle(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	for _, key := range odd {
+		for i, want := range []int{200, 200, 429} {
+			r := httptest.NewRequest(http.MethodGet, "/", nil)
+			r.Header.Set("X-Key", key)
+			answer := httptest.NewRecorder()
+			if api.ServeHTTP(answer, r); answer.Code != want {
+				t.Errorf("%.20q, request %d: %d, want %d", key, i, answer.Code, want)
+			}
+		}
 	}
 }
 

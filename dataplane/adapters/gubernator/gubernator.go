@@ -29,6 +29,7 @@ type Server struct {
 	v1.UnimplementedV1Server
 	limiter   *dataplane.Limiter
 	workspace string
+	exhausted exhausted
 	draining  atomic.Bool
 }
 
@@ -94,24 +95,35 @@ func (s *Server) decide(ctx context.Context, in *v1.RateLimitReq) (*v1.RateLimit
 		}
 	}
 	r := dataplane.Request{Workspace: s.workspace, Namespace: in.GetName(), Identifier: in.GetUniqueKey(),
-		Limit: in.GetLimit(), Cost: in.GetHits(), ZeroCost: in.GetHits() == 0}
+		Limit: in.GetLimit(), Cost: min(max(in.GetHits(), -window.LimitMax), window.LimitMax), ZeroCost: in.GetHits() == 0}
+	if r.Identifier != "" { // gubernator refuses an empty one, too
+		r.Identifier = window.BoundIdentifier(r.Identifier)
+	}
 	if ms := in.GetDuration(); ms >= 0 && ms <= window.DurationMax.Milliseconds() {
 		r.Duration = time.Duration(ms) * time.Millisecond
 	} else {
 		r.Duration = window.DurationMax + time.Millisecond // out of bounds, and said as such
 	}
+	bucket := in.GetAlgorithm() == v1.Algorithm_TOKEN_BUCKET
 	switch {
-	case in.GetHits() < 0:
-		r.Cost = -in.GetHits()
+	case r.Cost < 0:
+		r.Cost = -r.Cost
 		if _, err := s.limiter.Refund(r); err != nil {
 			return nil, err
 		}
 		r.Cost, r.ZeroCost = 0, true
 		return said(s.limiter.Peek(ctx, r))
-	case in.GetHits() == 0:
-		return said(s.limiter.Peek(ctx, r))
+	case r.Cost == 0:
+		out, err := said(s.limiter.Peek(ctx, r))
+		if err == nil && bucket && out.GetRemaining() == 0 && s.exhausted.has(&r) {
+			out.Status = v1.Status_OVER_LIMIT
+		}
+		return out, err
 	}
 	d := s.limiter.Allow(ctx, r)
+	if bucket && d.Err == nil {
+		s.exhausted.note(&r, !d.Allowed && d.Remaining == 0)
+	}
 	if !d.Allowed && d.Err == nil && d.Remaining > 0 && v1.HasBehavior(in.GetBehavior(), v1.Behavior_DRAIN_OVER_LIMIT) {
 		r.Cost = d.Remaining
 		if drained := s.limiter.Allow(ctx, r); drained.Allowed {

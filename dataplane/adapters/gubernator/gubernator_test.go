@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -116,6 +117,65 @@ func TestHitsOfNoneAndLess(t *testing.T) {
 	want(t, ask(t, c, hit("a", 0))[0], v1.Status_UNDER_LIMIT, 0)
 }
 
+// Hits of 0 say OVER_LIMIT once hits were denied with nothing left, until some pass again; a leaky bucket never does.
+func TestHitsOfNoneAfterADenial(t *testing.T) {
+	c := client(t)
+	for range 10 {
+		ask(t, c, hit("a", 1))
+	}
+	want(t, ask(t, c, hit("a", 0))[0], v1.Status_UNDER_LIMIT, 0)
+	want(t, ask(t, c, hit("a", 1))[0], v1.Status_OVER_LIMIT, 0)
+	for range 2 {
+		want(t, ask(t, c, hit("a", 0))[0], v1.Status_OVER_LIMIT, 0)
+	}
+	want(t, ask(t, c, hit("b", 0))[0], v1.Status_UNDER_LIMIT, 10)
+	want(t, ask(t, c, hit("a", -2))[0], v1.Status_UNDER_LIMIT, 2)
+	want(t, ask(t, c, hit("a", 0))[0], v1.Status_UNDER_LIMIT, 2)
+	want(t, ask(t, c, hit("a", 2))[0], v1.Status_UNDER_LIMIT, 0)
+	want(t, ask(t, c, hit("a", 0))[0], v1.Status_UNDER_LIMIT, 0)
+	leaky := func(hits int64) *v1.RateLimitReq {
+		r := hit("leaky", hits)
+		r.Algorithm = v1.Algorithm_LEAKY_BUCKET
+		return r
+	}
+	ask(t, c, leaky(10))
+	want(t, ask(t, c, leaky(1))[0], v1.Status_OVER_LIMIT, 0)
+	want(t, ask(t, c, leaky(0))[0], v1.Status_UNDER_LIMIT, 0)
+}
+
+// The denials that a server remembers are bounded.
+func TestRememberedDenialsAreBounded(t *testing.T) {
+	var e exhausted
+	for i := range exhaustedMax + 1 {
+		e.note(&dataplane.Request{Identifier: fmt.Sprint(i), Duration: time.Hour}, true)
+	}
+	if n := len(e.until); n != exhaustedMax {
+		t.Errorf("%d are remembered, want %d", n, exhaustedMax)
+	}
+	last := dataplane.Request{Identifier: fmt.Sprint(exhaustedMax), Duration: time.Hour}
+	if !e.has(&last) {
+		t.Error("the newest is not among them")
+	}
+	if e.note(&last, false); e.has(&last) {
+		t.Error("a key whose hits passed is still among them")
+	}
+}
+
+// A key of any length is counted, apart from others, and so are hits beyond every limit.
+func TestKeysAndHitsOfAnyLength(t *testing.T) {
+	c := client(t)
+	for _, key := range []string{strings.Repeat("k", 256), strings.Repeat("k", 257), "\x00", strings.Repeat("k", 100_000)} {
+		want(t, ask(t, c, hit(key, 10))[0], v1.Status_UNDER_LIMIT, 0)
+		want(t, ask(t, c, hit(key, 1))[0], v1.Status_OVER_LIMIT, 0)
+	}
+	for _, hits := range []int64{1 << 53, math.MaxInt64} {
+		want(t, ask(t, c, hit("many", hits))[0], v1.Status_OVER_LIMIT, 10)
+	}
+	for _, hits := range []int64{-1 << 53, math.MinInt64} {
+		want(t, ask(t, c, hit("fewer", hits))[0], v1.Status_UNDER_LIMIT, 10)
+	}
+}
+
 func TestWhatIsAtFault(t *testing.T) {
 	c := client(t)
 	bad := func(change func(*v1.RateLimitReq)) *v1.RateLimitReq {
@@ -130,7 +190,6 @@ func TestWhatIsAtFault(t *testing.T) {
 		"duration":                         bad(func(r *v1.RateLimitReq) { r.Duration = 10 }),
 		"8784h0m0s)":                       bad(func(r *v1.RateLimitReq) { r.Duration = 1 << 62 }),
 		"duration is":                      bad(func(r *v1.RateLimitReq) { r.Duration = 60_000 - 1<<58 }), // 60 s mod 2^64 ns
-		"cost is":                          hit("a", 1<<60),
 		"DURATION_IS_GREGORIAN is not sup": hit("a", 1, v1.Behavior_DURATION_IS_GREGORIAN),
 		"weirctl reset":                    hit("a", 1, v1.Behavior_RESET_REMAINING),
 	} {
@@ -216,6 +275,14 @@ func TestItsHTTPAPI(t *testing.T) {
 		if code != 200 || !strings.Contains(first, "status:"+c.status) || !strings.Contains(first, "remaining:"+c.remaining) ||
 			!strings.Contains(first, "error: ") || !strings.Contains(first, "reset_time:") {
 			t.Errorf("%d %v, want %v", code, said, c)
+		}
+	}
+	for _, key := range []string{`\ud800`, `\ud801`, "\xff"} { // are counted, apart from others
+		odd := strings.Replace(strings.Replace(body, `"k"`, `"`+key+`"`, 1), `"4"`, `"10"`, 1)
+		for _, want := range []string{"UNDER_LIMIT", "OVER_LIMIT"} {
+			if code, said := call(http.MethodPost, "/v1/GetRateLimits", odd); code != 200 || !strings.Contains(fmt.Sprint(said["responses"]), want) {
+				t.Errorf("%q: %d %v, want %v", key, code, said, want)
+			}
 		}
 	}
 	if code, said := call(http.MethodGet, "/v1/HealthCheck", ""); code != 200 || said["status"] != "healthy" || said["peer_count"] != 1.0 {

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/weirhq/weir/dataplane/node/wire"
 	"github.com/weirhq/weir/shared/bounded"
 )
 
@@ -32,7 +33,7 @@ func (s *Server) Handler() http.Handler {
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, BodyMax))
 		in := &v1.GetRateLimitsReq{}
 		if err == nil {
-			err = read.Unmarshal(body, in)
+			err = wire.UnmarshalJSONWith(read, body, in)
 		}
 		if tooLong := (*http.MaxBytesError)(nil); errors.As(err, &tooLong) {
 			answer(w, nil, status.Errorf(codes.InvalidArgument, "the body is longer than %d bytes", BodyMax))

@@ -11,6 +11,7 @@ import (
 	"github.com/ulule/limiter/v3"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/shared/window"
 )
 
 // ErrReset is what Reset returns: a key is reset for the whole fleet, by operators.
@@ -37,11 +38,13 @@ func New(l *dataplane.Limiter, workspace, namespace string) (*Store, error) {
 }
 
 func (s *Store) of(key string, rate limiter.Rate, count int64) dataplane.Request {
-	return dataplane.Request{Workspace: s.workspace, Namespace: s.namespace, Identifier: key,
-		Limit: rate.Limit, Duration: rate.Period, Cost: count, ZeroCost: count == 0}
+	return dataplane.Request{Workspace: s.workspace, Namespace: s.namespace, Identifier: window.BoundIdentifier(key),
+		Limit: rate.Limit, Duration: rate.Period, Cost: min(count, window.LimitMax), ZeroCost: count == 0}
 }
 
-// Get counts a request if it passes. A key is 1 to 255 bytes, a rate's period 1 s to 366 days, whole milliseconds.
+// Get counts a request if it passes. A key is of any bytes: an empty one, and one that is longer than 255 bytes, is counted
+// under its SHA-256, because the middleware panics on errors and a caller may choose the key. A rate's period is 1 s to 366
+// days, whole milliseconds.
 func (s *Store) Get(ctx context.Context, key string, rate limiter.Rate) (limiter.Context, error) {
 	return s.Increment(ctx, key, 1, rate)
 }

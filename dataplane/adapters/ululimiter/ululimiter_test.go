@@ -2,6 +2,7 @@ package ululimiter
 
 import (
 	"errors"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -107,9 +108,6 @@ func TestWhatIsNotHere(t *testing.T) {
 	if _, err := u.Reset(t.Context(), "ann"); !errors.Is(err, ErrReset) {
 		t.Error(err)
 	}
-	if c, err := u.Get(t.Context(), ""); !errors.Is(err, dataplane.ErrInvalid) || c != (limiter.Context{}) {
-		t.Errorf("no key: %+v, %v", c, err)
-	}
 	if _, err := u.Increment(t.Context(), "ann", -1); !errors.Is(err, dataplane.ErrInvalid) {
 		t.Errorf("a negative count: %v", err)
 	}
@@ -120,6 +118,38 @@ func TestWhatIsNotHere(t *testing.T) {
 	}
 	if _, err := New(nil, "acme", "api"); !errors.Is(err, dataplane.ErrInvalid) {
 		t.Error(err)
+	}
+}
+
+// A key of any bytes is counted, apart from others, by the Store and by ulule/limiter's own middleware, which panics
+// where there is an error.
+func TestKeysOfAnyBytesAreCounted(t *testing.T) {
+	u := instance(t, "2-D")
+	odd := []string{"", "\x00", "\xff", strings.Repeat("k", 256), strings.Repeat("k", 257), strings.Repeat("\xff", 1<<20)}
+	for _, key := range odd {
+		for i := range int64(3) {
+			if c, err := u.Get(t.Context(), key); c.Reached != (i == 2) || c.Remaining != max(0, 1-i) || err != nil {
+				t.Errorf("%.20q, request %d: %+v, %v", key, i, c, err)
+			}
+		}
+		if c, err := u.Peek(t.Context(), key); !c.Reached || err != nil {
+			t.Errorf("%.20q: %+v, %v", key, c, err)
+		}
+	}
+	if c, err := u.Increment(t.Context(), "ann", math.MaxInt64); !c.Reached || c.Remaining != 2 || err != nil {
+		t.Errorf("a count beyond every limit: %+v, %v", c, err)
+	}
+	byHeader := stdlib.WithKeyGetter(func(r *http.Request) string { return r.Header.Get("X-Key") })
+	api := stdlib.NewMiddleware(instance(t, "2-D"), byHeader).Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	for _, key := range odd {
+		for i, want := range []int{200, 200, 429} {
+			r := httptest.NewRequest(http.MethodGet, "/", nil)
+			r.Header.Set("X-Key", key)
+			answer := httptest.NewRecorder()
+			if api.ServeHTTP(answer, r); answer.Code != want {
+				t.Errorf("%.20q, request %d: %d, want %d", key, i, answer.Code, want)
+			}
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -21,7 +22,9 @@ const violationsMax = 16
 // EntriesMax bounds the entries of all descriptors of a call together.
 const EntriesMax = 10 * dataplane.BatchMax
 
-// faults are what is wrong with a call.
+// faults are what is wrong with a call: with the configuration of the proxy that makes it, such as its domain and its
+// descriptors' limits. What a limited caller can choose (keys, values and hits) is never at fault, because a proxy may let
+// a call pass that ends with an error, and then none of its descriptors is charged.
 type faults []*errdetails.BadRequest_FieldViolation
 
 func (f *faults) add(field, format string, args ...any) {
@@ -53,10 +56,13 @@ func check(call *rlsv3.RateLimitRequest) error {
 	return found.err()
 }
 
-// check looks at a call that may have so many descriptors.
+// check looks at a call that may have at most so many descriptors.
 func (f *faults) check(call *rlsv3.RateLimitRequest, most int) {
-	if n := len(call.GetDomain()); n == 0 || n > window.NamespaceBytesMax {
+	switch n := len(call.GetDomain()); {
+	case n == 0 || n > window.NamespaceBytesMax:
 		f.add("domain", "is %d bytes long (1 to %d)", n, window.NamespaceBytesMax)
+	case !utf8.ValidString(call.GetDomain()):
+		f.add("domain", "is not UTF-8")
 	}
 	if n := len(call.GetDescriptors()); n == 0 || n > most {
 		f.add("descriptors", "has %d items (1 to %d)", n, most)
@@ -64,12 +70,6 @@ func (f *faults) check(call *rlsv3.RateLimitRequest, most int) {
 	entries := 0
 	for i, d := range call.GetDescriptors() {
 		entries += len(d.GetEntries())
-		if d.GetLimit() == nil && d.GetHitsAddend() == nil {
-			continue // nothing in it has a bound
-		}
-		if hits := d.GetHitsAddend().GetValue(); hits > window.LimitMax {
-			f.add(fmt.Sprintf("descriptors[%d].hits_addend", i), "is %d (0 to %d)", hits, int64(window.LimitMax))
-		}
 		if o := d.GetLimit(); o != nil {
 			if overrideDuration(o) == 0 {
 				f.add(fmt.Sprintf("descriptors[%d].limit", i), "is per %d %s (1 second to 366 days)",

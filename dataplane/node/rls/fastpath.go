@@ -155,9 +155,9 @@ func readEntry(m wire.Message, e *ratelimitv3.RateLimitDescriptor_Entry) (ok boo
 		}
 		switch tag {
 		case wire.Tag(1, wire.Bytes):
-			e.Key, ok = m.Text()
+			e.Key, ok = bytesOf(&m)
 		case wire.Tag(2, wire.Bytes):
-			e.Value, ok = m.Text()
+			e.Value, ok = bytesOf(&m)
 		default:
 			return false
 		}
@@ -166,6 +166,12 @@ func readEntry(m wire.Message, e *ratelimitv3.RateLimitDescriptor_Entry) (ok boo
 		}
 	}
 	return true
+}
+
+// bytesOf reads a string of any bytes: a limited caller chooses it.
+func bytesOf(m *wire.Message) (string, bool) {
+	inner, ok := m.Message()
+	return string(inner), ok
 }
 
 // statusBytesMax is what a status takes at most, without its limit.

@@ -49,11 +49,12 @@ func read(t testing.TB, b []byte, then func(*work)) (ok bool) {
 func FuzzFastpathCall(f *testing.F) {
 	f.Add(wireOf(f, callOf(3, "user", "a", "plan", "")))
 	f.Add([]byte("\x0a\x01a\x12\x00\x12\x08\x0a\x06\x0a\x01k\x12\x01v\x18\xff\xff\xff\xff\x7f\x0a\x01b"))
+	f.Add([]byte("\x0a\x01a\x12\x08\x0a\x06\x0a\x01\xff\x12\x01\xfe"))
 	f.Add([]byte("\x12\x0b\x0a\x09\x0a\x01k\x12\x01v\x12\x01w"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		read(t, b, func(w *work) {
 			want := new(rlsv3.RateLimitRequest)
-			if err := proto.Unmarshal(b, want); err != nil {
+			if err := wire.Unmarshal(b, want); err != nil {
 				t.Fatalf("%x: read, and protobuf says %v", b, err)
 			}
 			if !proto.Equal(&w.call, want) {

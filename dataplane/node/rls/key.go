@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"strings"
+	"unicode/utf8"
 
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 
@@ -11,7 +12,8 @@ import (
 )
 
 // Bytes that have a meaning in an identifier: '=' and ',' between keys and values,
-// '*' of a pattern, '#' before a hash, '%' before two digits that stand for a byte.
+// '*' of a pattern, '#' before a hash, '%' before two digits that stand for a byte. Bytes that are not UTF-8 are
+// written as '%' and two digits too, so that identifiers are text that every store, log and API can carry.
 const (
 	meant = "%,=#*"
 	hex16 = "0123456789ABCDEF"
@@ -49,16 +51,35 @@ func appendIdentifier(b []byte, entries []*ratelimitv3.RateLimitDescriptor_Entry
 }
 
 func appendEscaped(b []byte, s string) []byte {
-	for {
+	for len(s) > 0 {
 		i := strings.IndexAny(s, meant)
 		if i < 0 {
-			return append(b, s...)
+			i = len(s)
 		}
-		b = append(b, s[:i]...)
-		b = append(b, '%', hex16[s[i]>>4], hex16[s[i]&15])
-		s = s[i+1:]
+		if b, s = appendText(b, s[:i]), s[i:]; s != "" {
+			b, s = appendEscape(b, s[0]), s[1:]
+		}
 	}
+	return b
 }
+
+// appendText appends s, and escapes its bytes that are not UTF-8.
+func appendText(b []byte, s string) []byte {
+	if utf8.ValidString(s) { // nearly always
+		return append(b, s...)
+	}
+	for i, size := 0, 0; i < len(s); i += size {
+		var r rune
+		if r, size = utf8.DecodeRuneInString(s[i:]); r == utf8.RuneError && size == 1 {
+			b = appendEscape(b, s[i])
+			continue
+		}
+		b = append(b, s[i:i+size]...)
+	}
+	return b
+}
+
+func appendEscape(b []byte, c byte) []byte { return append(b, '%', hex16[c>>4], hex16[c&15]) }
 
 // cut cuts the name that begins at start, if it is too long.
 func cut(b []byte, start int) []byte {

@@ -20,7 +20,6 @@ import (
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/shared/bounded"
 	kuadrantv1 "github.com/weirhq/weir/shared/gen/proto/kuadrant/service/ratelimit/v1"
-	"github.com/weirhq/weir/shared/window"
 )
 
 // The paths of Kuadrant's calls.
@@ -102,7 +101,7 @@ func (k Kuadrant) each(call *rlsv3.RateLimitRequest,
 // nothing. Shadowed rules and quotas are held as others; a shadowed one lets pass what it cannot hold.
 func (k Kuadrant) Reserve(ctx context.Context, m *kuadrantv1.ReserveRequest) (*kuadrantv1.ReserveResponse, error) {
 	var found faults
-	requests := k.requests(&found, m.GetDomain(), m.GetDescriptors(), "amount", m.GetAmount())
+	requests := k.requests(&found, m.GetDomain(), m.GetDescriptors(), "amount", amount(m.GetAmount()))
 	ttl := found.ttl(m.GetTtl())
 	if err := found.err(); err != nil {
 		return nil, err
@@ -130,7 +129,7 @@ func (k Kuadrant) Reserve(ctx context.Context, m *kuadrantv1.ReserveRequest) (*k
 // repeated counts once.
 func (k Kuadrant) Commit(ctx context.Context, m *kuadrantv1.CommitRequest) (*kuadrantv1.CommitResponse, error) {
 	var found faults
-	requests := k.requests(&found, m.GetDomain(), m.GetDescriptors(), "actual_amount", m.GetActualAmount())
+	requests := k.requests(&found, m.GetDomain(), m.GetDescriptors(), "actual_amount", amount(m.GetActualAmount()))
 	id := m.GetReservationId()
 	if n := len(id); n > dataplane.ReservationIDBytesMax {
 		found.add("reservation_id", "is %d bytes long (0 to %d)", n, dataplane.ReservationIDBytesMax)
@@ -143,7 +142,7 @@ func (k Kuadrant) Commit(ctx context.Context, m *kuadrantv1.CommitRequest) (*kua
 		place := bounded.PlaceOf(ctx)
 		place.Leave()
 		var err error
-		released, counted, err = k.settle(ctx, id, requests, int64(m.GetActualAmount()))
+		released, counted, err = k.settle(ctx, id, requests, amount(m.GetActualAmount()))
 		place.Return(ctx)
 		if err != nil {
 			return nil, refusal(err)
@@ -182,7 +181,7 @@ func (k Kuadrant) settle(ctx context.Context, id string, requests []dataplane.Re
 
 // requests are what limits the descriptors, at most one of each.
 func (k Kuadrant) requests(found *faults, domain string, descriptors []*ratelimitv3.RateLimitDescriptor, field string,
-	amount uint64) (requests []dataplane.Request) {
+	cost int64) (requests []dataplane.Request) {
 	call := &rlsv3.RateLimitRequest{Domain: domain, Descriptors: descriptors}
 	found.check(call, dataplane.ReservedMax)
 	for _, d := range descriptors {
@@ -190,9 +189,6 @@ func (k Kuadrant) requests(found *faults, domain string, descriptors []*ratelimi
 			found.add("descriptors", "have hits of their own (%s is what counts)", field)
 			break
 		}
-	}
-	if amount > window.LimitMax {
-		found.add(field, "is %d (0 to %d)", amount, int64(window.LimitMax))
 	}
 	if len(*found) > 0 {
 		return nil
@@ -203,7 +199,7 @@ func (k Kuadrant) requests(found *faults, domain string, descriptors []*ratelimi
 	k.Service.resolve(call, w)
 	for i := range w.items {
 		if it := &w.items[i]; it.limited() {
-			it.request.Cost, it.request.ZeroCost = int64(amount), amount == 0
+			it.request.Cost, it.request.ZeroCost = cost, cost == 0
 			requests = append(requests, it.request)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	"pgregory.net/rapid"
@@ -168,7 +169,9 @@ func TestPatternsAgreeWithADumbMatcher(t *testing.T) {
 // Different descriptors have different identifiers, all within an identifier's length,
 // whatever their bytes.
 func TestIdentifiersAreInjective(t *testing.T) {
-	word := rapid.StringMatching(`[ab=,%#*2CD]{0,6}|a{200,300}`)
+	word := rapid.OneOf(rapid.StringMatching(`[ab=,%#*2CDF]{0,6}|a{200,300}`), rapid.Custom(func(t *rapid.T) string {
+		return string(rapid.SliceOfN(rapid.SampledFrom([]byte("%CFé\x00\xff\xc3\xed\xa0\x80")), 0, 6).Draw(t, "bytes"))
+	}))
 	descriptor := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) pair {
 		return pair{word.Draw(t, "key"), word.Draw(t, "value")}
 	}), 1, 4)
@@ -181,8 +184,8 @@ func TestIdentifiersAreInjective(t *testing.T) {
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := descriptor.Draw(t, "a"), descriptor.Draw(t, "b")
-		if n := len(name(a)); n < 1 || n > window.IdentifierBytesMax {
-			t.Fatalf("%v has an identifier of %d bytes", a, n)
+		if n := len(name(a)); n < 1 || n > window.IdentifierBytesMax || !utf8.ValidString(name(a)) {
+			t.Fatalf("%v has an identifier of %d bytes, %q", a, n, name(a))
 		}
 		if slices.Equal(a, b) != (name(a) == name(b)) {
 			t.Fatalf("%v is %q, %v is %q", a, name(a), b, name(b))

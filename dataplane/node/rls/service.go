@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/shared/window"
 )
 
 // Procedure is the path of ShouldRateLimit.
@@ -144,14 +145,17 @@ func (w *work) name() {
 	}
 }
 
-// hits is what a descriptor costs: its own word, 0 included, or else the call's, where
-// 0 is how "not said" looks, or else 1.
+// hits returns the cost of a descriptor: its own hits, 0 included, or else the call's, where 0 is the default, or else 1.
+// Hits above the largest cost that a limiter counts are that cost, which is above every limit as well.
 func hits(call *rlsv3.RateLimitRequest, d *ratelimitv3.RateLimitDescriptor) int64 {
 	if own := d.GetHitsAddend(); own != nil {
-		return int64(own.GetValue()) // check has bounded it
+		return amount(own.GetValue())
 	}
 	return int64(max(1, call.GetHitsAddend()))
 }
+
+// amount returns hits as a cost, which has a bound.
+func amount(hits uint64) int64 { return int64(min(hits, window.LimitMax)) }
 
 // replace drops the rules whose names another rule of the call replaces.
 func replace(items []item) {

@@ -381,7 +381,7 @@ func TestFaultyCalls(t *testing.T) {
 		{&rlsv3.RateLimitRequest{Domain: "d", Descriptors: []*ratelimitv3.RateLimitDescriptor{descriptorOf([]string{"k", ""}, limitOf(1, typev3.RateLimitUnit_YEAR, 2))}}, "descriptors[0].limit is per 2 YEAR (1 second to 366 days)"},
 		{&rlsv3.RateLimitRequest{Domain: "d", Descriptors: []*ratelimitv3.RateLimitDescriptor{descriptorOf([]string{"k", ""}, limitOf(1, typev3.RateLimitUnit_SECOND, math.MaxUint32))}}, "descriptors[0].limit is per 4294967295 SECOND (1 second to 366 days)"},
 		{&rlsv3.RateLimitRequest{Domain: "d", Descriptors: []*ratelimitv3.RateLimitDescriptor{descriptorOf(nil, limitOf(1, typev3.RateLimitUnit_SECOND, 1))}}, "descriptors[0].entries is empty, and there is a limit for it"},
-		{&rlsv3.RateLimitRequest{Domain: "d", Descriptors: []*ratelimitv3.RateLimitDescriptor{descriptorOf([]string{"k", ""}, addend(1<<53))}}, "descriptors[0].hits_addend is 9007199254740992 (0 to 9007199254740991)"},
+		{&rlsv3.RateLimitRequest{Domain: "\xff", Descriptors: []*ratelimitv3.RateLimitDescriptor{descriptorOf([]string{"k", ""})}}, "domain is not UTF-8"},
 	} {
 		_, err := s.ShouldRateLimit(t.Context(), step.call)
 		got := status.Convert(err)
@@ -392,6 +392,34 @@ func TestFaultyCalls(t *testing.T) {
 		if bad, ok := got.Details()[0].(*errdetails.BadRequest); !ok || len(bad.FieldViolations) != strings.Count(step.want, ";")+1 {
 			t.Errorf("%q has details %v", step.want, got.Details())
 		}
+	}
+}
+
+// Keys, values and hits that a limited caller can choose are no errors: each is counted by itself, and the descriptors
+// beside it are charged.
+func TestWhatCallersChooseIsCounted(t *testing.T) {
+	s := newService(t, "domain: shop\ndescriptors:\n  - {key: user, rate_limit: {unit: year, requests_per_unit: 100}}\n  - {key: ip, rate_limit: {unit: year, requests_per_unit: 100}}\n")
+	long := strings.Repeat("u", 70_000)
+	values := []string{"", " ", "\x00", "\xff", "\xfe", "%FF", "\xed\xa0\x80", "a\x00", "a", long, long + "\xff", long + "\xfe", "é", "e\u0301"}
+	for i, value := range values {
+		r := ask(t, s, 60, descriptorOf([]string{"user", value}), descriptorOf([]string{"ip", strconv.Itoa(i)}))
+		if r.OverallCode != rlsv3.RateLimitResponse_OK || r.Statuses[0].LimitRemaining != 40 || r.Statuses[1].LimitRemaining != 40 {
+			t.Errorf("%.20q: %v", value, r)
+		}
+		if r := ask(t, s, 41, descriptorOf([]string{"user", value})); r.OverallCode != rlsv3.RateLimitResponse_OVER_LIMIT {
+			t.Errorf("%.20q is not counted: %v", value, r)
+		}
+	}
+	for _, hits := range []uint64{101, 1 << 53, math.MaxUint64} {
+		if r := ask(t, s, 1, descriptorOf([]string{"user", "h"}, addend(hits))); r.OverallCode != rlsv3.RateLimitResponse_OVER_LIMIT {
+			t.Errorf("%d hits: %v", hits, r)
+		}
+	}
+	if r := ask(t, s, 1, descriptorOf([]string{"user", "a"}, addend(math.MaxUint64), negative), descriptorOf([]string{"ip", "r"})); r.OverallCode != rlsv3.RateLimitResponse_OK || r.Statuses[0].LimitRemaining != 100 || r.Statuses[1].LimitRemaining != 99 {
+		t.Errorf("a large refund: %v", r)
+	}
+	if r := ask(t, s, 1, descriptorOf([]string{"user", "twice"}), descriptorOf([]string{"user", "twice"})); r.OverallCode != rlsv3.RateLimitResponse_OK || r.Statuses[1].LimitRemaining != 98 {
+		t.Errorf("the same descriptor twice: %v", r)
 	}
 }
 

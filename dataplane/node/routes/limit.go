@@ -71,7 +71,7 @@ func (s *Service) multiLimit(ctx context.Context, body []byte) (answer, *Fault) 
 	all := checks{Passed: batch.Allowed, Limits: make([]check, len(requests))}
 	for i, d := range batch.Decisions {
 		q := &requests[i]
-		all.Limits[i] = check{q.Namespace, q.Identifier, d.Allowed, d.Limit, d.Remaining, d.ResetAt.UnixMilli(),
+		all.Limits[i] = check{q.Namespace, r.sent[i], d.Allowed, d.Limit, d.Remaining, d.ResetAt.UnixMilli(),
 			s.overrideID(q.Namespace, d.Override), otherWindow(q, &d)}
 	}
 	return answer{Data: all}, nil

@@ -2,7 +2,6 @@ package routes
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/node/wire"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -28,7 +28,8 @@ const (
 // reader reads one body, and collects all that is wrong with it.
 type reader struct {
 	found []violation
-	more  int // that were not kept
+	more  int      // that were not kept
+	sent  []string // the checks' identifiers as they were sent
 }
 
 func (r *reader) wrong(location, format string, args ...any) {
@@ -138,46 +139,39 @@ func (o *object) name(field string) string {
 	return s
 }
 
-func (o *object) string(field string) (s string, ok bool) {
+// identifier reads a name that a limited caller may have chosen: any string but an empty one. It returns the name as it
+// was sent, and the identifier under which it is counted.
+func (o *object) identifier() (sent, counted string) {
+	const field = "identifier"
+	if !o.require(field) {
+		return "", ""
+	}
 	text := o.fields[field]
-	if n := len(text); n >= 2 && text[0] == '"' && bytes.IndexByte(text, '\\') < 0 {
-		return string(text[1 : n-1]), true // valid JSON, and nothing escaped in it
-	}
-	if halfSurrogate(text) || json.Unmarshal(text, &s) != nil {
+	if !isString(text) {
 		o.wrong(o.at+"."+field, "is not a string")
-		return "", false
+		return "", ""
 	}
-	return s, true
+	if sent, _ = wire.String(text); sent == "" {
+		o.wrong(o.at+"."+field, "is empty (1 byte or more)")
+		return "", ""
+	}
+	return sent, window.BoundIdentifier(sent)
 }
 
-// halfSurrogate finds in a JSON string an escaped half of a UTF-16 pair, which stands
-// for nothing and would be read as U+FFFD.
-func halfSurrogate(text []byte) bool {
-	half := func(i int) int64 { // of the escape at i, or 0
-		if i+6 > len(text) || text[i] != '\\' || text[i+1] != 'u' {
-			return 0
-		}
-		n, err := strconv.ParseInt(string(text[i+2:i+6]), 16, 32)
-		if err != nil || n < 0xD800 || n > 0xDFFF {
-			return 0
-		}
-		return n
-	}
-	for i := 0; i < len(text); i++ {
-		if text[i] != '\\' {
-			continue
-		}
-		switch first := half(i); {
-		case first == 0:
-			i++ // what it escapes
-		case first < 0xDC00 && half(i+6) >= 0xDC00:
-			i += 11
-		default:
-			return true
+// string reads a string of Unicode text: without bytes that are not UTF-8, and without an escaped half of a UTF-16 pair.
+func (o *object) string(field string) (s string, ok bool) {
+	text := o.fields[field]
+	if isString(text) {
+		if s, ok = wire.String(text); ok {
+			return s, true
 		}
 	}
-	return false
+	o.wrong(o.at+"."+field, "is not a string")
+	return "", false
 }
+
+// isString reports whether a valid JSON value is a string.
+func isString(text []byte) bool { return len(text) >= 2 && text[0] == '"' }
 
 // integer is between its bounds, written without a fraction or exponent.
 func (o *object) integer(field string, least, most int64) int64 {
@@ -204,7 +198,10 @@ func (r *reader) readCheck(text []byte) dataplane.Request {
 // readLimit reads a check. It is in no workspace yet.
 func (r *reader) readLimit(at string, text []byte) dataplane.Request {
 	o := r.object(at, text, "namespace", "identifier", "limit", "duration", "cost")
-	request := dataplane.Request{Namespace: o.name("namespace"), Identifier: o.name("identifier")}
+	request := dataplane.Request{Namespace: o.name("namespace")}
+	sent, counted := o.identifier()
+	request.Identifier = counted
+	r.sent = append(r.sent, sent)
 	if o.require("limit") {
 		request.Limit = o.integer("limit", 0, window.LimitMax)
 	}

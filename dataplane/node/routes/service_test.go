@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -113,13 +114,15 @@ func TestEveryFaultIsTold(t *testing.T) {
 		{"limit", `[]`, "body is not a JSON object"},
 		{"limit", `{`, "body is not a JSON object"},
 		{"limit", `{} {}`, "body is not a JSON object"},
-		{"limit", "{\"namespace\":\"\xff\"}", "body is not a JSON object"},
+		{"limit", "{\"namespace\":\"\xff\",\"identifier\":\"i\",\"limit\":1,\"duration\":1000}", "body.namespace is not a string"},
 		{"limit", `{}`, "body.namespace is required; body.identifier is required; body.limit is required; body.duration is required"},
 		{"limit", `{"namespace":null,"identifier":1,"limit":"1","duration":[]}`, "body.namespace is required; body.identifier is not a string; body.limit is not an integer; body.duration is not an integer"},
-		{"limit", `{"namespace":"","identifier":"` + long + `","limit":-1,"duration":999,"cost":-1}`, "body.namespace is empty (1 to 255 bytes); body.identifier is 256 bytes long (1 to 255 bytes); body.limit is -1 (0 to 9007199254740991); body.duration is 999 (1000 to 31622400000); body.cost is -1 (0 to 9007199254740991)"},
+		{"limit", `{"namespace":"","identifier":"","limit":-1,"duration":999,"cost":-1}`, "body.namespace is empty (1 to 255 bytes); body.identifier is empty (1 byte or more); body.limit is -1 (0 to 9007199254740991); body.duration is 999 (1000 to 31622400000); body.cost is -1 (0 to 9007199254740991)"},
 		{"limit", `{"namespace":"n","identifier":"i","limit":99999999999999999999,"duration":1.5e3}`, "body.limit is 99999999999999999999 (0 to 9007199254740991); body.duration is not an integer"},
 		{"limit", `{"namespace":"n","identifier":"i","limit":1,"duration":1000,"Cost":1,"async":true}`, `body has the unknown field "Cost" (known: namespace, identifier, limit, duration, cost); body has the unknown field "async" (known: namespace, identifier, limit, duration, cost)`},
-		{"limit", `{"namespace":"n","identifier":"\ud800","limit":1,"duration":1000}`, "body.identifier is not a string"},
+		{"limit", `{"namespace":"\ud800","identifier":"i","limit":1,"duration":1000}`, "body.namespace is not a string"},
+		{"setOverride", `{"namespace":"n","identifier":"\ud800","limit":1,"duration":1000}`, "body.identifier is not a string"},
+		{"setOverride", `{"namespace":"n","identifier":"` + long + `","limit":1,"duration":1000}`, "body.identifier is 256 bytes long (1 to 255 bytes)"},
 		{"multiLimit", `{}`, "body is not a JSON array"},
 		{"multiLimit", `null`, "body is not a JSON array"},
 		{"multiLimit", `[]`, "body has 0 items (1 to 100)"},
@@ -145,6 +148,40 @@ func TestEveryFaultIsTold(t *testing.T) {
 	answer := post(t, s, "multiLimit", "["+strings.Repeat("{},", 50)+"{}]")
 	if n := len(answer.Error.Errors); n != 16 || !strings.HasSuffix(answer.Error.Detail, "and 188 more") {
 		t.Errorf("%d violations: %s", n, answer.Error.Detail)
+	}
+}
+
+// An identifier is bytes: of any length, not UTF-8, and with half of a UTF-16 pair. Identifiers that differ are counted
+// apart, and each answer has its identifier as it was sent.
+func TestIdentifiersOfAnyBytesAreCountedApart(t *testing.T) {
+	var asked []string
+	s := newService(scripted(func(r dataplane.Request) dataplane.Decision {
+		asked = append(asked, r.Identifier)
+		return dataplane.Decision{Allowed: true, Err: r.Validate()}
+	}), nil)
+	long := strings.Repeat("x", 256)
+	bodies := []string{long, long + "x", `\ud800`, `\ud801`, `\udc00\ud800`, "\xff", "\xfe", `\ufffd`, `\u0000`, `\ud83d\ude00`, `\\ud800`}
+	for _, route := range []string{"limit", "multiLimit"} {
+		asked = nil
+		for _, identifier := range bodies {
+			body := `{"namespace":"n","identifier":"` + identifier + `","limit":1,"duration":1000}`
+			if route == "multiLimit" {
+				body = "[" + body + "]"
+			}
+			if answer := post(t, s, route, body); answer.status != http.StatusOK {
+				t.Errorf("%s %.20q: %d %+v", route, identifier, answer.status, answer.Error)
+			}
+		}
+		slices.Sort(asked)
+		if different := slices.Compact(asked); len(different) != len(bodies) {
+			t.Errorf("%s: %d identifiers of %d", route, len(different), len(bodies))
+		}
+	}
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v2/ratelimit.multiLimit", strings.NewReader(`[{"namespace":"n","identifier":"`+long+`","limit":1,"duration":1000}]`))
+	r.Header.Set("Content-Type", "application/json")
+	w := httptest.NewRecorder()
+	if s.ServeHTTP(w, r); !strings.Contains(w.Body.String(), `"identifier":"`+long+`"`) {
+		t.Errorf("the identifier is not in %s", w.Body)
 	}
 }
 

@@ -3,15 +3,14 @@ package routes
 import (
 	"bytes"
 	"encoding/json"
-	"unicode/utf8"
 )
 
 // A body is checked once, as a whole, and then taken apart where it lies: nothing is allocated for
 // fields that are not used.
 
-// valid tells whether text is one JSON value, of valid UTF-8: what is not would be read as if it
-// were, and two names as one.
-func valid(text []byte) bool { return utf8.Valid(text) && json.Valid(text) }
+// valid reports whether text is one JSON value. Strings in it may hold bytes that are not UTF-8: object.string refuses
+// those, and object.identifier keeps them.
+func valid(text []byte) bool { return json.Valid(text) }
 
 // members calls each with the name and the value of each field of an object, in their order. text is
 // valid JSON; members is false if it is no object.

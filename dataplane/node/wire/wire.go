@@ -52,7 +52,8 @@ func (m *Message) Message() (inner Message, ok bool) {
 	return inner, true
 }
 
-// Text reads a string.
+// Text reads a string that has to be UTF-8. Text that a limited caller can choose is read with Message instead, because
+// its bytes may be any.
 func (m *Message) Text() (text string, ok bool) {
 	inner, ok := m.Message()
 	return string(inner), ok && utf8.ValidString(string(inner))

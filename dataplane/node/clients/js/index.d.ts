@@ -4,7 +4,7 @@ export interface Request {
   workspace: string;
   /** 1 to 255 bytes */
   namespace: string;
-  /** 1 to 255 bytes */
+  /** 1 byte or more; past 255 bytes its SHA-256 is counted */
   identifier: string;
   /** cost allowed in any durationMs: 0 (blocks) to 2^53 - 1 */
   limit: number;
@@ -113,7 +113,7 @@ export class WeirError extends Error {
    * answer came: the request may have been counted.
    */
   readonly code: string;
-  /** what is wrong with the request, of "invalid_argument" */
+  /** what is wrong with the request, of "invalid_argument": fields by their names here, such as requests[3].durationMs */
   readonly violations: readonly FieldViolation[];
 }
 

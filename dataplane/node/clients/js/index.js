@@ -48,49 +48,51 @@ export class Client {
   }
 
   async limit(request) {
+    const body = wire(request);
     const known = this.#denials.find(request);
     if (known !== undefined) return known;
-    const decision = decisionOf(await this.#call("Limit", wire(request)));
+    const decision = decisionOf(await this.#call("Limit", body));
     this.#denials.note(request, decision);
     return decision;
   }
 
   async limitMany(requests) {
-    const { allowed = false, responses = [] } = await this.#call("LimitMany", { requests: wires(requests) });
-    return { allowed, decisions: responses.map(decisionOf) };
+    const body = { requests: wires(requests) };
+    const answer = await this.#call("LimitMany", body);
+    return { allowed: boolean(answer, "allowed"), decisions: decisionsOf(answer, body.requests.length) };
   }
 
   async peek(request) {
-    const { response } = await this.#call("Peek", wire(request), ["unavailable", "unknown"]);
-    return decisionOf(response);
+    const answer = await this.#call("Peek", wire(request), ["unavailable", "unknown"]);
+    return decisionOf(object(answer, "response"));
   }
 
   async refund(request) {
-    const { refunded } = await this.#call("Refund", wire(request));
+    const refunded = integer(await this.#call("Refund", wire(request)), "refunded");
     this.#denials.forget(request);
-    return Number(refunded ?? 0);
+    return refunded;
   }
 
   async reserve(requests, { id = crypto.randomUUID(), ttlMs = 0, returned = false, holder = "" } = {}) {
-    const body = { id, requests: wires(requests), ttl_ms: whole("ttlMs", ttlMs), returned, holder };
-    const { allowed = false, responses = [], ends_at_ms } = await this.#about("Reserve", body);
-    return { id, allowed, decisions: responses.map(decisionOf), endsAt: new Date(Number(ends_at_ms ?? 0)) };
+    const body = { id: text("id", id), requests: wires(requests), ttl_ms: whole("ttlMs", ttlMs), returned: Boolean(returned), holder: text("holder", holder) };
+    const answer = await this.#about("Reserve", body);
+    return { id, allowed: boolean(answer, "allowed"), decisions: decisionsOf(answer, body.requests.length), endsAt: date(answer, "ends_at_ms") };
   }
 
   async spend(id, costs) {
-    return settlementOf(await this.#about("Settle", { id, costs: wholes(costs), more: true }));
+    return settlementOf(await this.#about("Settle", { id: text("id", id), costs: wholes(costs), more: true }));
   }
 
   async settle(id, costs) {
-    return settlementOf(await this.#about("Settle", { id, costs: wholes(costs) }));
+    return settlementOf(await this.#about("Settle", { id: text("id", id), costs: wholes(costs) }));
   }
 
   async cancel(id) {
-    return settlementOf(await this.#about("Cancel", { id }));
+    return settlementOf(await this.#about("Cancel", { id: text("id", id) }));
   }
 
   async extend(id, ttlMs = 0) {
-    return settlementOf(await this.#about("Extend", { id, ttl_ms: whole("ttlMs", ttlMs) }));
+    return settlementOf(await this.#about("Extend", { id: text("id", id), ttl_ms: whole("ttlMs", ttlMs) }));
   }
 
   // A call about a reservation changes nothing when it is made again with the same id: it is repeated whatever was lost.
@@ -102,11 +104,11 @@ export class Client {
   // Its time is shared between so many attempts, if an attempt that was not answered in time is repeated.
   async #call(method, body, repeated = ["unavailable"], timeoutMs = this.#timeoutMs, shares = 1) {
     const deadline = now() + timeoutMs;
-    const text = JSON.stringify(body);
+    const message = JSON.stringify(body);
     for (let attempt = 0; ; attempt++) {
       const at = this.#next;
       try {
-        return await this.#attempt(this.#urls[at] + SERVICE + method, text, (deadline - now()) / Math.max(1, shares - attempt));
+        return await this.#attempt(this.#urls[at] + SERVICE + method, message, (deadline - now()) / Math.max(1, shares - attempt));
       } catch (error) {
         // the next call goes to another node, whether or not this one is repeated
         if (LOST.includes(error.code)) this.#next = (at + 1) % this.#urls.length;
@@ -119,28 +121,26 @@ export class Client {
   }
 
   async #attempt(url, body, timeoutMs) {
-    let answer, text;
+    let answer, said;
     try {
       answer = await this.#fetch(url, {
         method: "POST", body, redirect: "error", signal: AbortSignal.timeout(Math.max(1, Math.ceil(timeoutMs))),
         headers: { ...this.#headers, "Connect-Timeout-Ms": String(Math.max(1, Math.ceil(timeoutMs))) },
       });
-      text = await textOf(answer);
+      said = await textOf(answer);
     } catch (error) {
       if (error?.name === "TimeoutError") throw new WeirError("deadline_exceeded", `no answer in ${Math.ceil(timeoutMs)} ms`, [], { cause: error });
       throw new WeirError(refused(error) ? "unavailable" : "unknown", error?.cause?.message ?? error?.message ?? String(error), [], { cause: error });
     }
     let message;
     try {
-      message = JSON.parse(text);
+      message = JSON.parse(said);
     } catch (error) {
       throw new WeirError("unknown", `status ${answer.status} with a body that is no JSON`, [], { cause: error });
     }
-    if (message === null || typeof message !== "object" || Array.isArray(message)) throw new WeirError("unknown", `status ${answer.status} with a body that is no object`);
+    if (!isObject(message)) throw new WeirError("unknown", `status ${answer.status} with a body that is no object`);
     if (answer.ok) return message;
-    const problem = new WeirError(String(message.code ?? "unknown"), message.message ?? `status ${answer.status}`, violationsOf(message));
-    problem.retryAfterMs = 1000 * Number(answer.headers.get("Retry-After") ?? 0) || 0;
-    throw problem;
+    throw problemOf(message, answer);
   }
 }
 
@@ -185,7 +185,9 @@ const keyOf = (r) => JSON.stringify([r.workspace, r.namespace, r.identifier, r.d
 const cost = (r) => r.cost ?? 1;
 
 function wire(r, at = "") {
+  if (!isObject(r)) throw wrong(at.slice(0, -1) || "request", `is ${brief(r)} (an object)`);
   const { workspace, namespace, identifier, limit, durationMs } = r;
+  for (const [name, value] of Object.entries({ workspace, namespace, identifier })) text(at + name, value);
   for (const [name, value] of Object.entries({ limit, durationMs, cost: cost(r) })) whole(at + name, value);
   const body = { workspace, namespace, identifier, limit, duration_ms: durationMs };
   return cost(r) === 0 ? { ...body, zero_cost: true } : { ...body, cost: cost(r) };
@@ -194,12 +196,17 @@ function wire(r, at = "") {
 const wires = (requests) => list("requests", requests).map((r, i) => wire(r, `requests[${i}].`));
 
 function whole(name, value) {
-  if (!Number.isSafeInteger(value) || value < 0) throw wrong(name, `is ${value} (a whole number, 0 to 2^53 - 1)`);
+  if (!Number.isSafeInteger(value) || value < 0) throw wrong(name, `is ${brief(value)} (a whole number, 0 to 2^53 - 1)`);
+  return value;
+}
+
+function text(name, value) {
+  if (typeof value !== "string") throw wrong(name, `is ${brief(value)} (a string)`);
   return value;
 }
 
 function list(name, value) {
-  if (!Array.isArray(value)) throw wrong(name, `is ${value} (an array)`);
+  if (!Array.isArray(value)) throw wrong(name, `is ${brief(value)} (an array)`);
   return value;
 }
 
@@ -207,32 +214,102 @@ const wrong = (field, description) => new WeirError("invalid_argument", `${field
 
 const wholes = (costs) => list("costs", costs).map((c, i) => whole(`costs[${i}]`, c));
 
-function settlementOf({ settlement: s = {} }) {
-  return { id: s.id ?? "", spent: (s.spent ?? []).map(Number), settled: s.settled ?? false, late: s.late ?? false, endsAt: new Date(Number(s.ends_at_ms ?? 0)) };
+function settlementOf(answer) {
+  const s = object(answer, "settlement");
+  return {
+    id: string(s, "id"), spent: array(s, "spent").map((c) => integerOf("spent", c)), settled: boolean(s, "settled"), late: boolean(s, "late"),
+    endsAt: date(s, "ends_at_ms"),
+  };
+}
+
+// The decisions about n requests. With another number nobody knows which decision is about which request.
+function decisionsOf(answer, n) {
+  const found = array(answer, "responses");
+  if (found.length !== n) throw odd("responses", `has ${found.length} items for ${n} requests`);
+  return found.map((one) => decisionOf(checked("responses", one, isObject, "object")));
 }
 
 function decisionOf(r) {
   return {
-    allowed: r.allowed ?? false,
-    limit: Number(r.limit ?? 0),
-    remaining: Number(r.remaining ?? 0),
-    resetAt: new Date(Number(r.reset_at_ms ?? 0)),
-    retryAfterMs: Number(r.retry_after_ms ?? 0),
-    current: r.current ?? 0,
-    source: String(r.source ?? "SOURCE_UNSPECIFIED").slice("SOURCE_".length).toLowerCase().replaceAll("_", "-"),
-    shadowed: r.shadowed ?? false,
-    override: r.override ?? "",
-    candidateDenied: r.candidate_denied ?? false,
-    durationMs: Number(r.duration_ms ?? 0),
-    neverPasses: r.never_passes ?? false,
+    allowed: boolean(r, "allowed"),
+    limit: integer(r, "limit"),
+    remaining: integer(r, "remaining"),
+    resetAt: date(r, "reset_at_ms"),
+    retryAfterMs: integer(r, "retry_after_ms"),
+    current: field(r, "current", Number.isFinite, "number", 0),
+    source: (string(r, "source") || "SOURCE_UNSPECIFIED").replace(/^SOURCE_/, "").toLowerCase().replaceAll("_", "-"),
+    shadowed: boolean(r, "shadowed"),
+    override: string(r, "override"),
+    candidateDenied: boolean(r, "candidate_denied"),
+    durationMs: integer(r, "duration_ms"),
+    neverPasses: boolean(r, "never_passes"),
     cached: false,
   };
 }
 
+// Fields of answers. One that is left out, or null, has its default. One that does not have its type makes the whole
+// answer an error: nothing is guessed.
+
+const isObject = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
+const boolean = (r, name) => field(r, name, (v) => typeof v === "boolean", "boolean", false);
+const string = (r, name) => field(r, name, (v) => typeof v === "string", "string", "");
+const object = (r, name) => field(r, name, isObject, "object", {});
+const array = (r, name) => field(r, name, Array.isArray, "array", []);
+const integer = (r, name) => integerOf(name, own(r, name) ?? 0);
+
+const own = (r, name) => (Object.hasOwn(r, name) ? r[name] : undefined);
+const field = (r, name, isKind, kind, otherwise) => checked(name, own(r, name) ?? otherwise, isKind, kind);
+
+function checked(name, value, isKind, kind) {
+  if (!isKind(value)) throw odd(name, `is ${brief(value)}, and no ${kind}`);
+  return value;
+}
+
+// A 64-bit integer is a string in protobuf's JSON, and a number is accepted as well.
+function integerOf(name, value) {
+  const n = typeof value === "string" && /^-?[0-9]{1,19}$/.test(value) ? Number(value) : value;
+  if (!Number.isInteger(n) || Math.abs(n) > 2 ** 63) throw odd(name, `is ${brief(value)}, and no integer`);
+  return n;
+}
+
+function date(r, name) {
+  const at = new Date(integer(r, name));
+  if (Number.isNaN(at.getTime())) throw odd(name, `is ${brief(r[name])}, and no time`);
+  return at;
+}
+
+const odd = (name, why) => new WeirError("unknown", `the answer's field ${name} ${why}`);
+
+// A value in an error, whatever it is: JSON has no word for NaN, big integers and cycles.
+function brief(value) {
+  try {
+    return (typeof value === "number" ? String(value) : JSON.stringify(value) ?? typeof value).slice(0, 64);
+  } catch {
+    return typeof value;
+  }
+}
+
+// The error that an answer is. Its fields have the names that they have here.
+function problemOf(message, answer) {
+  const violations = violationsOf(message);
+  const said = typeof message.message === "string" ? message.message : `status ${answer.status}`;
+  const problem = new WeirError(typeof message.code === "string" ? message.code : "unknown",
+    violations.length > 0 ? violations.map((v) => `${v.field} ${v.description}`).join("; ") : said, violations);
+  const seconds = Number(answer.headers.get("Retry-After") ?? 0);
+  problem.retryAfterMs = seconds >= 0 && seconds <= 3600 ? 1000 * seconds : 0;
+  return problem;
+}
+
 // The node names what is wrong with each field in a detail of the error.
 function violationsOf(message) {
-  return Array.isArray(message.details) ? message.details.flatMap((d) => d?.debug?.fieldViolations ?? []) : [];
+  return array(isObject(message) && Array.isArray(message.details) ? message : {}, "details")
+    .flatMap((d) => (Array.isArray(d?.debug?.fieldViolations) ? d.debug.fieldViolations : []))
+    .filter(isObject)
+    .map((v) => ({ field: named(String(v.field ?? "")), description: String(v.description ?? "") }));
 }
+
+// requests[3].duration_ms is requests[3].durationMs here.
+const named = (wireName) => wireName.replace(/_([a-z])/g, (_, letter) => letter.toUpperCase());
 
 // The text of an answer, no more of it than there may be.
 async function textOf(answer) {

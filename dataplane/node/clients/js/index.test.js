@@ -67,7 +67,7 @@ test("a batch is counted as a whole, a look not at all, and a refund comes back"
 test("bad input names the field", async () => {
   const weir = client();
   await assert.rejects(weir.limit(ask("", {})), (e) => isError("invalid_argument")(e) && e.violations[0].field === "identifier");
-  await assert.rejects(weir.limit(ask("x", { durationMs: 10 })), (e) => isError("invalid_argument")(e) && e.violations[0].field === "duration_ms");
+  await assert.rejects(weir.limit(ask("x", { durationMs: 10 })), (e) => isError("invalid_argument")(e) && e.violations[0].field === "durationMs" && /: durationMs is 10 /.test(e.message));
   for (const cost of [-1, 0.5, NaN, 2 ** 53, "1"]) await assert.rejects(weir.limit(ask("x", { cost })), (e) => isError("invalid_argument")(e) && e.message.includes("cost is "));
   await assert.rejects(weir.limitMany([]), isError("invalid_argument"));
   await assert.rejects(client({ token: "other" }).limit(ask("x")), isError("unauthenticated"));
@@ -135,6 +135,72 @@ test("an answer of a wrong shape is an error", async () => {
   for (const details of [5, [null], [{ debug: 7 }]]) {
     await assert.rejects(client({ url: (await fake({ status: 400, json: { code: "invalid_argument", details } })).url }).limit(ask("x")), isError("invalid_argument"));
   }
+});
+
+test("a field of another type is an error", async () => {
+  const says = async (said, method, name, ...args) => {
+    const node = await fake(typeof said === "string" ? { text: said } : { json: said });
+    await assert.rejects(client({ url: node.url, retries: 0 })[method](...args), (e) => isError("unknown")(e) && e.message.includes(name), `${method} ${JSON.stringify(said)}`);
+  };
+  for (const name of ["limit", "remaining", "reset_at_ms", "retry_after_ms", "duration_ms"]) {
+    for (const value of [{}, [], ["5"], "abc", "", "1.5", "0x1", true, 1.5, "9".repeat(40)]) await says({ ...allowed.json, [name]: value }, "limit", name, ask("x"));
+  }
+  for (const name of ["allowed", "shadowed", "candidate_denied", "never_passes"]) {
+    for (const value of ["false", 0, 1, [], {}]) await says({ ...allowed.json, [name]: value }, "limit", name, ask("x"));
+  }
+  for (const name of ["source", "override"]) {
+    for (const value of [5, [], {}, false]) await says({ ...allowed.json, [name]: value }, "limit", name, ask("x"));
+  }
+  for (const value of ["1", [], {}, true]) await says({ ...allowed.json, current: value }, "limit", "current", ask("x"));
+  for (const text of ['{"current":1e400}', '{"limit":1e400}', '{"reset_at_ms":"9000000000000000000"}']) await says(text, "limit", "", ask("x"));
+  for (const responses of [5, "x", [], [allowed.json, allowed.json], [5], [null], {}]) {
+    await says({ allowed: true, responses }, "limitMany", "responses", [ask("x")]);
+    await says({ allowed: true, responses }, "reserve", "responses", [ask("x")]);
+  }
+  await says({ response: 5 }, "peek", "response", ask("x"));
+  await says({ refunded: "x" }, "refund", "refunded", ask("x"));
+  for (const settlement of [{ spent: 5 }, { spent: ["a"] }, { spent: [null] }, { ends_at_ms: "x" }, { id: 5 }, { late: 1 }, { settled: "yes" }]) {
+    await says({ settlement }, "settle", Object.keys(settlement)[0], "x", [1]);
+  }
+  await says({ settlement: [1] }, "settle", "settlement", "x", [1]);
+});
+
+test("a field that is null or left out has its default", async () => {
+  for (const json of [{}, { allowed: null, limit: null, reset_at_ms: null, current: null, source: null, override: null }, JSON.parse('{"__proto__":{"allowed":true,"limit":"7"}}')]) {
+    const d = await client({ url: (await fake({ text: JSON.stringify(json) })).url }).limit(ask("x"));
+    assert.deepEqual([d.allowed, d.limit, d.current, d.source, d.override], [false, 0, 0, "unspecified", ""]);
+  }
+  assert.deepEqual((await client({ url: (await fake({ json: { settlement: null } })).url }).settle("x", [1])).spent, []);
+  assert.equal((await client({ url: (await fake({ json: { response: null } })).url }).peek(ask("x"))).allowed, false);
+});
+
+test("an odd refusal is an error of its kind", async () => {
+  for (const [code, message] of [[5, "x"], [{ a: 1 }, [1, 2]], [null, null]]) {
+    for (const details of [5, [{ debug: { fieldViolations: 5 } }], [{ debug: { fieldViolations: [1, null] } }]]) {
+      const node = await fake({ status: 400, headers: { "Retry-After": "1e999" }, json: { code, message, details } });
+      await assert.rejects(client({ url: node.url }).limit(ask("x")), (e) => isError("unknown")(e) && e.violations.length === 0);
+    }
+  }
+});
+
+test("bad input is an error of its kind", async () => {
+  const weir = client({ url: "http://127.0.0.1:1" }), circle = {};
+  circle.circle = circle;
+  for (const bad of [undefined, null, 7, 7n, {}, circle, Symbol("x"), ["x"]]) {
+    for (const name of ["workspace", "namespace", "identifier"]) {
+      await assert.rejects(weir.limit({ ...ask("x"), [name]: bad }), (e) => isError("invalid_argument")(e) && e.violations[0].field === name);
+      await assert.rejects(weir.reserve([{ ...ask("x"), [name]: bad }]), (e) => isError("invalid_argument")(e) && e.violations[0].field === `requests[0].${name}`);
+    }
+    await assert.rejects(weir.settle(bad, [1]), isError("invalid_argument"));
+    if (bad !== 7) await assert.rejects(weir.limit(ask("x", { limit: bad })), isError("invalid_argument"));
+  }
+  for (const bad of [undefined, null, 7, "x", []]) await assert.rejects(weir.limit(bad), isError("invalid_argument"));
+});
+
+test("errors of a node name fields as they are named here", async () => {
+  const node = client();
+  await assert.rejects(node.limitMany([ask("x"), ask("x", { durationMs: 10 })]), (e) => e.violations[0].field === "requests[1].durationMs" && !e.message.includes("duration_ms"));
+  await assert.rejects(node.reserve([ask("x")], { ttlMs: 10 }), (e) => e.violations[0].field === "ttlMs" && e.message.includes("ttlMs is 10"));
 });
 
 test("the denials that are kept are bounded", async () => {

@@ -232,7 +232,8 @@ class TestClient(unittest.TestCase):
 
     def test_a_call_about_a_reservation_is_repeated_with_its_id(self):
         settled = (200, {}, {"settlement": {"id": "x", "spent": ["7"], "settled": True, "late": True}})
-        node = self.fake("hang", "cut", (200, {}, {"allowed": True, "responses": [ALLOWED[2]], "ends_at_ms": "60000"}), BUSY, "cut", settled)
+        reserved = (200, {}, {"allowed": True, "responses": [ALLOWED[2]], "ends_at_ms": "60000"})
+        node = self.fake("hang", "cut", reserved, BUSY, "cut", settled, reserved)
         w = self.client(node.url, reserve_timeout=6)
         held = w.reserve([ask("x")])
         self.assertEqual((held.allowed, len(node.calls), len(held.decisions)), (True, 3, 1))

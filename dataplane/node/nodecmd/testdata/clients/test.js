@@ -149,7 +149,7 @@ const modes = {
 		};
 		const r = api.ratelimit;
 		const check = { namespace, identifier: "x", limit: 1, duration: minute };
-		await bad(() => r.limit({ namespace: "", identifier: "x".repeat(256), limit: -1, duration: 999, cost: -1 }, once),
+		await bad(() => r.limit({ namespace: "", identifier: "", limit: -1, duration: 999, cost: -1 }, once),
 			"body.namespace", "body.identifier", "body.limit", "body.duration", "body.cost");
 		await bad(() => r.multiLimit([check, { ...check, limit: -1 }, { ...check, namespace: "é".repeat(128) }], once), "body[1].limit", "body[2].namespace");
 		await bad(() => r.multiLimit([], once), "body");

@@ -1,0 +1,86 @@
+package wire
+
+import (
+	"errors"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// descriptorEntry is the message of Envoy's that holds what a limited caller has sent, such as a header's value.
+const descriptorEntry = "envoy.extensions.common.ratelimit.v3.RateLimitDescriptor.Entry"
+
+// limited reports whether a field holds text that a limited caller can choose: an identifier, gubernator's unique_key, or
+// an entry of Envoy's. Such text is bytes: a caller that could
+// make it an error would pass wherever errors do.
+func limited(f protoreflect.FieldDescriptor) bool {
+	return f.Kind() == protoreflect.StringKind && !f.IsMap() &&
+		(f.Name() == "identifier" || f.Name() == "unique_key" || f.Parent().FullName() == descriptorEntry)
+}
+
+// Unmarshal reads a message as proto.Unmarshal does, except that fields which limited callers choose may hold bytes that
+// are not UTF-8: those are kept as they are. The message cannot be written again then.
+func Unmarshal(b []byte, m proto.Message) error {
+	err := proto.Unmarshal(b, m)
+	if err == nil {
+		return nil
+	}
+	proto.Reset(m)
+	if merge(b, m.ProtoReflect(), protowire.DefaultRecursionLimit) != nil {
+		return err
+	}
+	return nil
+}
+
+// merge reads text that callers choose by itself, and leaves all other fields to protobuf.
+func merge(b []byte, m protoreflect.Message, depth int) error {
+	if depth == 0 {
+		return errors.New("messages are nested too deeply")
+	}
+	var others []byte
+	for len(b) > 0 {
+		number, kind, tagged := protowire.ConsumeTag(b)
+		if tagged < 0 {
+			return protowire.ParseError(tagged)
+		}
+		length := protowire.ConsumeFieldValue(number, kind, b[tagged:])
+		if length < 0 {
+			return protowire.ParseError(length)
+		}
+		field, value := b[:tagged+length], b[tagged:tagged+length]
+		b = b[tagged+length:]
+		f := m.Descriptor().Fields().ByNumber(number)
+		switch {
+		case f == nil || kind != protowire.BytesType:
+			others = append(others, field...)
+		case limited(f):
+			text, _ := protowire.ConsumeBytes(value)
+			set(m, f, protoreflect.ValueOfString(string(text)))
+		case f.Kind() == protoreflect.MessageKind && !f.IsMap():
+			nested, _ := protowire.ConsumeBytes(value)
+			if err := merge(nested, nestedOf(m, f), depth-1); err != nil {
+				return err
+			}
+		default:
+			others = append(others, field...)
+		}
+	}
+	return proto.UnmarshalOptions{Merge: true}.Unmarshal(others, m.Interface())
+}
+
+func set(m protoreflect.Message, f protoreflect.FieldDescriptor, v protoreflect.Value) {
+	if f.IsList() {
+		m.Mutable(f).List().Append(v)
+		return
+	}
+	m.Set(f, v)
+}
+
+// nestedOf returns the message that a field's next value is merged into.
+func nestedOf(m protoreflect.Message, f protoreflect.FieldDescriptor) protoreflect.Message {
+	if f.IsList() {
+		return m.Mutable(f).List().AppendMutable().Message()
+	}
+	return m.Mutable(f).Message()
+}
