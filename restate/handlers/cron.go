@@ -40,8 +40,10 @@ type cron struct {
 
 func (c *cron) definition() restate.ServiceDefinition {
 	return restate.NewObject(CronService,
-		restate.WithDocumentation("Weir's recurring jobs, one object each. Operate them with weirctl; Tick is internal."),
+		restate.WithDocumentation("Weir's recurring jobs, one object each. Operate them with weirctl."),
+		restate.WithIngressPrivate(true),
 		restate.WithJournalRetention(6*time.Hour),
+		restate.WithIdempotencyRetention(orderRetention),
 		// Longer than any step: an attempt is not to be cut off while a batch is on its way.
 		restate.WithAbortTimeout(10*time.Minute),
 		// Minutes, then the invocation is given up and Ensure starts the chain again:
@@ -58,9 +60,9 @@ func (c *cron) definition() restate.ServiceDefinition {
 		Handler("Pause", restate.NewObjectHandler(c.pause)).
 		Handler("Resume", restate.NewObjectHandler(c.resume)).
 		Handler("TriggerNow", restate.NewObjectHandler(c.triggerNow)).
-		Handler("Tick", restate.NewObjectHandler(c.tick, restate.WithIngressPrivate(true))).
-		Handler("Status", restate.NewObjectSharedHandler(c.status, restate.WithJournalRetention(0))).
-		Handler("Document", restate.NewObjectSharedHandler(c.document, restate.WithJournalRetention(0)))
+		Handler("Tick", restate.NewObjectHandler(c.tick)).
+		Handler("Status", restate.NewObjectSharedHandler(c.status, readOnly...)).
+		Handler("Document", restate.NewObjectSharedHandler(c.document, readOnly...))
 }
 
 // start begins a chain where there is none, or one with another interval. On a paused

@@ -5,8 +5,13 @@
 //	   │ └────Ensure───► Restate's ingress ─┐
 //	Client ──Pause, …──► Restate's ingress ─┤
 //	                                        ▼
-//	            Endpoint: WeirCron, WeirRollouts, WeirRollout, ──steps──► package controlplane
-//	                      WeirRetirement, WeirAudit, WeirPromises
+//	            Endpoint: WeirOrders ──► WeirCron, WeirRollouts, WeirRollout, ──steps──► package controlplane
+//	                                     WeirRetirement, WeirAudit, WeirPromises
+//
+// # WeirOrders
+//
+// The ingress reaches this service alone, and it passes on the orders that a Client has signed. All other services are
+// private. A handler that an operator needs is listed in operations.
 //
 // # WeirCron
 //

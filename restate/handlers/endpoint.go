@@ -19,6 +19,7 @@ import (
 	"github.com/restatedev/sdk-go/server"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/restate/orderkey"
 	"github.com/weirhq/weir/shared/bounded"
 	"github.com/weirhq/weir/shared/hosts"
 	"github.com/weirhq/weir/shared/traces"
@@ -51,6 +52,10 @@ type Options struct {
 	// right on loopback or a network that no one else reaches.
 	IdentityKey string
 
+	// Orders are the keys that orders must be signed with, by a Client with the same keys. nil: a key that nobody has, so
+	// that every order is refused.
+	Orders *orderkey.Keys
+
 	// AllowedHosts are names, beside loopback ones, by which requests over HTTP/1.x may address the
 	// handlers where there is no IdentityKey: a web page can point a name of its own at this port.
 	AllowedHosts []string
@@ -72,6 +77,8 @@ type Options struct {
 	// difference between the clocks of Restate and this process.
 	ChainGrace time.Duration
 }
+
+func (o *Options) orderKeys() *orderkey.Keys { return cmp.Or(o.Orders, orderkey.Random()) }
 
 // Endpoint serves the handlers to Restate.
 //
@@ -110,6 +117,7 @@ func newEndpoint(o Options, jobs func(*stepper) map[string]Job) (*Endpoint, erro
 			work: o.Retirement, steps: e.steps.within(rolloutStepRetry),
 			retryAfter: cmp.Or(o.TroubleRetry, troubleRetry), grace: cmp.Or(o.ChainGrace, retirementGrace),
 		}).definition(),
+		(&orders{keys: o.orderKeys(), steps: e.steps}).definition(),
 		(&audit{store: o.Audit, steps: e.steps}).definition(),
 		(&promises{previews: o.Previews, steps: e.steps, log: o.Log}).definition(),
 	}

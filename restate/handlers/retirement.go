@@ -52,14 +52,14 @@ type retirement struct {
 
 func (o *retirement) definition() restate.ServiceDefinition {
 	return restate.NewObject(RetirementService,
-		durable("Retirements of tables, one object each. Operate them with weirctl; Step is internal.")...).
+		durable("Retirements of tables, one object each. Operate them with weirctl.")...).
 		Handler("Start", restate.NewObjectHandler(o.start)).
 		Handler("Approve", restate.NewObjectHandler(o.approve)).
 		Handler("Abort", restate.NewObjectHandler(o.abort)).
 		Handler("Ensure", restate.NewObjectHandler(o.ensure)).
-		Handler("Step", restate.NewObjectHandler(o.step, restate.WithIngressPrivate(true))).
-		Handler("Status", restate.NewObjectSharedHandler(o.status, restate.WithJournalRetention(0))).
-		Handler("List", restate.NewObjectSharedHandler(o.list, restate.WithJournalRetention(0)))
+		Handler("Step", restate.NewObjectHandler(o.step)).
+		Handler("Status", restate.NewObjectSharedHandler(o.status, readOnly...)).
+		Handler("List", restate.NewObjectSharedHandler(o.list, readOnly...))
 }
 
 // start begins a retirement. While one is under way it answers how that stands, so that a

@@ -51,7 +51,9 @@ type rollout struct {
 func durable(documentation string) []restate.ServiceDefinitionOption {
 	return []restate.ServiceDefinitionOption{
 		restate.WithDocumentation(documentation),
+		restate.WithIngressPrivate(true),
 		restate.WithJournalRetention(24 * time.Hour),
+		restate.WithIdempotencyRetention(orderRetention),
 		restate.WithAbortTimeout(10 * time.Minute),
 		restate.WithInvocationRetryPolicy(
 			restate.WithInitialRetryInterval(200*time.Millisecond),
@@ -64,18 +66,16 @@ func durable(documentation string) []restate.ServiceDefinitionOption {
 }
 
 func (o *rollout) definition() restate.ServiceDefinition {
-	private := restate.WithIngressPrivate(true)
 	return restate.NewObject(RolloutService,
 		durable(
-			"Rollouts of tuning, one object each. Operate them with weirctl; all but Ensure, "+
-				"Operate and Status are internal.")...).
-		Handler("Begin", restate.NewObjectHandler(o.begin, private)).
-		Handler("Restore", restate.NewObjectHandler(o.restore, private)).
-		Handler("Step", restate.NewObjectHandler(o.step, private, restate.WithJournalRetention(stepRetention))).
-		Handler("TakeBack", restate.NewObjectHandler(o.takeBack, private)).
+			"Rollouts of tuning, one object each. Operate them with weirctl.")...).
+		Handler("Begin", restate.NewObjectHandler(o.begin)).
+		Handler("Restore", restate.NewObjectHandler(o.restore)).
+		Handler("Step", restate.NewObjectHandler(o.step, restate.WithJournalRetention(stepRetention))).
+		Handler("TakeBack", restate.NewObjectHandler(o.takeBack)).
 		Handler("Ensure", restate.NewObjectHandler(o.ensure)).
 		Handler("Operate", restate.NewObjectHandler(o.operate)).
-		Handler("Status", restate.NewObjectSharedHandler(o.status, restate.WithJournalRetention(0)))
+		Handler("Status", restate.NewObjectSharedHandler(o.status, readOnly...))
 }
 
 // begin is called by the list of rollouts alone, which sees to it that one is under

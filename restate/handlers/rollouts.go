@@ -37,10 +37,10 @@ func (o *rollouts) definition() restate.ServiceDefinition {
 		durable("The list of rollouts; one is under way at a time. Operate them with weirctl.")...).
 		Handler("Start", restate.NewObjectHandler(o.start)).
 		Handler("TakeBack", restate.NewObjectHandler(o.takeBack)).
-		Handler("Ended", restate.NewObjectHandler(o.ended, restate.WithIngressPrivate(true))).
+		Handler("Ended", restate.NewObjectHandler(o.ended)).
 		Handler("Repair", restate.NewObjectHandler(o.repair)).
-		Handler("Standing", restate.NewObjectSharedHandler(o.standing, restate.WithJournalRetention(0))).
-		Handler("List", restate.NewObjectSharedHandler(o.list, restate.WithJournalRetention(0)))
+		Handler("Standing", restate.NewObjectSharedHandler(o.standing, readOnly...)).
+		Handler("List", restate.NewObjectSharedHandler(o.list, readOnly...))
 }
 
 func (o *rollouts) start(ctx restate.ObjectContext, req controlplane.RolloutStart) (r controlplane.Rollout, err error) {

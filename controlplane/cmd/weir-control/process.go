@@ -84,7 +84,11 @@ func (p *process) build() error {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	p.transport = transport
 	p.restate = &http.Client{Transport: p.traces.Transport(transport)}
-	client, admin := handlers.NewClient(p.restate, p.config.RestateIngress...),
+	orders, orderFiles, err := p.config.orderKeys()
+	if err != nil {
+		return err
+	}
+	client, admin := handlers.NewClient(p.restate, orders, p.config.RestateIngress...),
 		handlers.NewAdmin(p.restate, p.config.RestateAdmin...)
 	fleet := func(ctx context.Context) (controlplane.Fleet, error) {
 		return controlplane.ListFleet(ctx, steps, p.config.NodeLiveWithin)
@@ -111,7 +115,7 @@ func (p *process) build() error {
 		Cleanup: cleanup, Watch: watch, Rollouts: rollouts, Previews: previews,
 		Retirement: controlplane.NewRetirementWork(steps, p.config.NodeLiveWithin, p.config.CleanupGrace, metrics),
 		Audit:      steps, Metrics: metrics, Log: p.log, IdentityKey: p.config.RestateIdentityKey, Traces: p.traces,
-		AllowedHosts: p.config.APIAllowedHosts,
+		AllowedHosts: p.config.APIAllowedHosts, Orders: orders,
 	})
 	if err != nil {
 		return fmt.Errorf("restate-identity-key: %w", err)
@@ -179,6 +183,7 @@ func (p *process) build() error {
 	p.serve("handlers", p.handlersListener, p.endpoint.Serve)
 	p.work.Go(func() { p.endpoint.Warm(p.ctx) })
 	p.work.Go(func() { keeper.Run(p.ctx) })
+	p.work.Go(func() { p.keepOrderKeys(orderFiles) })
 	p.work.Go(func() {
 		if p.config.Migrate {
 			migrate(p.ctx, p.db, p.log)
