@@ -46,6 +46,12 @@ func introduce(w io.Writer, s *stack.Stack, relays map[string]*stack.Node, data,
 		say("  kill -9 %d", relay.PID())
 		say("")
 	}
+	say("Kill a server below the nodes and ask again: they go on deciding, and it starts again after %v:", restartAfter)
+	say("")
+	for _, server := range s.Servers() {
+		say("  kill -9 %-8d # %s", server.PID(), server.Name)
+	}
+	say("")
 	weirctl := filepath.Join(bin, "weirctl")
 	if here, err := os.Getwd(); err == nil {
 		if short, err := filepath.Rel(here, weirctl); err == nil {

@@ -60,18 +60,12 @@ func run() error {
 
 	watch, cancel := context.WithCancel(ctx)
 	defer cancel()
-	watched := watchNodes(watch, os.Stdout, s)
-	select {
-	case <-ctx.Done():
-		fmt.Println("\nStopping: nodes send their last counts, then the servers end.")
-	case name := <-s.Exited(watch):
-		err = fmt.Errorf("%s has exited unexpectedly; see its log under %s", name, *data)
-	}
+	watched, kept := watchNodes(watch, os.Stdout, s), keepServers(watch, os.Stdout, s.Servers())
+	<-ctx.Done()
+	fmt.Println("\nStopping: nodes send their last counts, then the servers end.")
 	stop() // a second Ctrl-C ends at once
 	cancel()
 	watched()
-	if stopErr := s.Stop(); stopErr != nil {
-		return stopErr
-	}
-	return err
+	kept()
+	return s.Stop()
 }

@@ -284,29 +284,32 @@ func (s *Stack) Stop() error {
 	return errors.Join(append(errs, below.Wait())...)
 }
 
-// Exited returns a channel that receives the name of the first process to end that is not a node: a region goes on with
-// the nodes that are left.
-func (s *Stack) Exited(ctx context.Context) <-chan string {
-	first := make(chan string, 1)
-	watch := func(name string, exited <-chan struct{}) {
-		go func() {
-			select {
-			case <-exited:
-				select {
-				case first <- name:
-				default:
-				}
-			case <-ctx.Done():
-			}
-		}()
+// Server is a process of a stack that is not a node.
+type Server struct {
+	Mortal
+	Name    string
+	Without string // one sentence: what goes on while it is away
+}
+
+// Mortal is a process that can end and be started again.
+type Mortal interface {
+	PID() int
+	Exited() <-chan struct{} // closed when the process that runs now has ended
+	Restart(ctx context.Context) error
+}
+
+// Servers returns everything that runs beside the nodes.
+func (s *Stack) Servers() []Server {
+	servers := []Server{
+		{s.SQL, s.SQL.Engine.Title(), "Nodes go on deciding; regions learn nothing of each other meanwhile."},
+		{s.Restate, "Restate", "Nodes go on deciding; the cleanup and rollouts wait."},
+		{s.Control, "weir-control", "Nodes go on deciding; the cleanup and rollouts wait, and operators cannot reach them."},
 	}
-	watch(s.SQL.Engine.Title(), s.SQL.Exited())
-	watch("Restate", s.Restate.Exited())
-	watch("weir-control", s.Control.Exited())
-	for region, r := range s.Redis {
-		watch("Redis of "+region, r.Exited())
+	for _, region := range s.options.Regions {
+		servers = append(servers, Server{s.Redis[region], "Redis of " + region,
+			"Nodes of " + region + " go on deciding, each by the counts that it knows."})
 	}
-	return first
+	return servers
 }
 
 func (s *Stack) dir(name string) string { return filepath.Join(s.options.Data, name) }
