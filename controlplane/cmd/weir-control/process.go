@@ -94,7 +94,7 @@ func (p *process) build() error {
 		return controlplane.ListFleet(ctx, steps, p.config.NodeLiveWithin)
 	}
 	watch := controlplane.NewWatch(controlplane.DefaultWatchConfig(), controlplane.WatchSources{
-		Fleet: fleet, Tunings: steps.NewestTunings, Lag: cleanup.Lag,
+		Fleet: fleet, Tunings: steps.NewestTunings, Lag: cleanup.Lag, Partitions: cleanup.PartitionsProblem,
 		Cleanup: handlers.CleanupClient{Client: client}.Status,
 		Rollout: handlers.RolloutClient{Client: client}.UnderWay,
 		Retirement: func(ctx context.Context) (*controlplane.Retirement, error) {
@@ -153,7 +153,7 @@ func (p *process) build() error {
 			return controlplane.EstimateLimits(ctx, steps, changes, p.config.NodeLiveWithin)
 		},
 		Ready: func(ctx context.Context) error { return steps.Ready(ctx, tables) },
-		Lag:   cleanup.Lag, Fleet: fleet, Health: health.Health, Audit: steps,
+		Lag:   cleanup.Lag, Partitions: cleanup.PartitionsProblem, Fleet: fleet, Health: health.Health, Audit: steps,
 		Diagnose: p.doctor(steps, tables, client, admin, fleet),
 		Metrics:  registry, AuthFailed: metrics.AuthFailed, Refused: metrics.Refused, Log: p.log,
 		Loopback: hosts.Loopback(p.config.APIListen), AllowedHosts: p.config.APIAllowedHosts,
