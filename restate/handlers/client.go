@@ -47,12 +47,19 @@ func (c *Client) Status(ctx context.Context, job string) (State, error) {
 
 // Start begins the job's chain where there is none.
 func (c *Client) Start(ctx context.Context, job string, interval time.Duration) (State, error) {
-	return request[StartRequest, State](ctx, c, job, "Start", StartRequest{interval.Milliseconds()})
+	return request[StartRequest, State](ctx, c, job, "Start", StartRequest{IntervalMs: interval.Milliseconds()})
 }
 
 // Ensure is Start, and revives a chain that has died.
 func (c *Client) Ensure(ctx context.Context, job string, interval time.Duration) (State, error) {
-	return request[StartRequest, State](ctx, c, job, "Ensure", StartRequest{interval.Milliseconds()})
+	return request[StartRequest, State](ctx, c, job, "Ensure", StartRequest{IntervalMs: interval.Milliseconds()})
+}
+
+// restore is Ensure, and brings an order that MySQL has.
+func (c *Client) restore(ctx context.Context, job string, interval time.Duration,
+	order controlplane.PauseOrder) (State, error) {
+	return request[StartRequest, State](ctx, c, job, "Ensure",
+		StartRequest{IntervalMs: interval.Milliseconds(), Order: order})
 }
 
 // Pause ends the job's chain until Resume. It waits for a run that is under way.

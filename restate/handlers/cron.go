@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -16,6 +17,8 @@ const CronService = "WeirCron"
 const (
 	stateKey    = "state"
 	documentKey = "document" // what a job keeps for itself
+
+	pauseTimeout = 5 * time.Second // of one attempt to read or save an order in MySQL
 )
 
 // The job's intervals and clocks on the wire.
@@ -23,6 +26,9 @@ type (
 	// StartRequest asks for a chain.
 	StartRequest struct {
 		IntervalMs int64 `json:"interval_ms"`
+
+		// Order is the newest one to pause or to resume that MySQL has; the zero value: none is known.
+		Order controlplane.PauseOrder `json:"order,omitzero"`
 	}
 	// Tick is the message that keeps a chain going.
 	Tick struct {
@@ -35,7 +41,8 @@ type (
 type cron struct {
 	jobs  map[string]Job
 	steps *stepper
-	grace time.Duration // how late a tick may be before Ensure gives it up
+	saves controlplane.JobStates // of pauses; nil: there are none
+	grace time.Duration          // how late a tick may be before Ensure gives it up
 }
 
 func (c *cron) definition() restate.ServiceDefinition {
@@ -91,6 +98,16 @@ func (c *cron) chain(ctx restate.ObjectContext, req StartRequest, repair bool) (
 	if err != nil {
 		return s, err
 	}
+	before := s
+	if adopted := s.adopt(req.Order); adopted {
+		if before.Running && !s.Running {
+			cancelNext(ctx, &before)
+		}
+		restate.Set(ctx, stateKey, s)
+		if err := c.auditRestored(ctx, before, s); err != nil {
+			return s, err
+		}
+	}
 	if !s.wantsChain(interval) && !(repair && s.dead(at, c.grace)) {
 		return s, nil
 	}
@@ -103,7 +120,7 @@ func (c *cron) chain(ctx restate.ObjectContext, req StartRequest, repair bool) (
 
 // pause ends the chain until resume. Pausing what is paused changes nothing.
 func (c *cron) pause(ctx restate.ObjectContext, by controlplane.By) (State, error) {
-	s, err := c.loadFor(ctx, by)
+	s, err := c.newest(ctx, by)
 	if err != nil || s.Pause != nil {
 		return s, err
 	}
@@ -115,13 +132,16 @@ func (c *cron) pause(ctx restate.ObjectContext, by controlplane.By) (State, erro
 	cancelNext(ctx, &s)
 	s.end()
 	s.Pause = &Pause{By: by, AtMs: at}
+	if err := c.save(ctx, &s, at); err != nil {
+		return s, err
+	}
 	restate.Set(ctx, stateKey, s)
 	return s, sendAudit(ctx, by, "pause", before.condition(), s.condition())
 }
 
 // resume begins a chain again, with a tick at once. Resuming what runs changes nothing.
 func (c *cron) resume(ctx restate.ObjectContext, by controlplane.By) (State, error) {
-	s, err := c.loadFor(ctx, by)
+	s, err := c.newest(ctx, by)
 	if err != nil || s.Pause == nil {
 		return s, err
 	}
@@ -130,7 +150,10 @@ func (c *cron) resume(ctx restate.ObjectContext, by controlplane.By) (State, err
 		return s, err
 	}
 	before := s
-	s.Pause = nil
+	s.OrderedMs, s.Pause = s.ordered(), nil
+	if err := c.save(ctx, &s, at); err != nil {
+		return s, err
+	}
 	if s.IntervalMs > 0 { // else it was paused before it ever ran: the next Ensure starts it
 		s.begin(time.Duration(s.IntervalMs)*time.Millisecond, at)
 		sendNext(ctx, &s, at)
@@ -246,6 +269,59 @@ func (c *cron) loadFor(ctx restate.ObjectSharedContext, by controlplane.By) (Sta
 		return State{}, invalid(err)
 	}
 	return c.load(ctx)
+}
+
+// newest is loadFor, with a newer order of MySQL taken over: an operator's order follows it.
+func (c *cron) newest(ctx restate.ObjectContext, by controlplane.By) (State, error) {
+	s, err := c.loadFor(ctx, by)
+	if err != nil || c.saves == nil {
+		return s, err
+	}
+	job := restate.Key(ctx)
+	order, err := step(ctx, c.steps.within(rolloutStepRetry), "look for a newer order",
+		func(ctx context.Context) (controlplane.PauseOrder, error) {
+			ctx, cancel := context.WithTimeout(ctx, pauseTimeout)
+			defer cancel()
+			return controlplane.LoadPause(ctx, c.saves, job)
+		})
+	if err != nil && !restate.IsTerminalError(err) {
+		return s, err
+	}
+	before := s
+	if err == nil && s.adopt(order) { // else MySQL does not answer, and the order counts by Restate's state
+		if before.Running && !s.Running {
+			cancelNext(ctx, &before)
+		}
+		restate.Set(ctx, stateKey, s)
+		return s, c.auditRestored(ctx, before, s)
+	}
+	return s, nil
+}
+
+// save notes that an operator has paused or resumed the job at a time, and saves that to MySQL. If MySQL does not take
+// it, [Keeper] saves it later: the order counts all the same.
+func (c *cron) save(ctx restate.ObjectContext, s *State, at int64) error {
+	s.OrderedMs = max(at, s.OrderedMs+1)
+	if c.saves == nil {
+		return nil
+	}
+	job, order := restate.Key(ctx), s.order()
+	_, err := step(ctx, c.steps.within(rolloutStepRetry), "save the order",
+		func(ctx context.Context) (bool, error) {
+			ctx, cancel := context.WithTimeout(ctx, pauseTimeout)
+			defer cancel()
+			return true, controlplane.SavePause(ctx, c.saves, job, order)
+		})
+	if err != nil && !restate.IsTerminalError(err) {
+		return err
+	}
+	return nil
+}
+
+// auditRestored records that the state of a job follows an order that Restate had lost.
+func (c *cron) auditRestored(ctx restate.ObjectContext, before, after State) error {
+	by := controlplane.By{Actor: "weir-control", Reason: "Restate had lost the newest order about the job"}
+	return sendAudit(ctx, by, "restore", before.condition(), after.condition())
 }
 
 // sendNext sends the tick that the state waits for, and remembers its invocation.

@@ -44,6 +44,7 @@ type Options struct {
 	Previews   *controlplane.Preview // nil: they are not held to what was measured
 	Retirement *controlplane.RetirementWork
 	Audit      controlplane.AuditStore
+	Saves      controlplane.JobStates // of jobs' pauses; nil: Restate alone has them
 	Metrics    *controlplane.Metrics
 	Log        *slog.Logger
 
@@ -109,7 +110,7 @@ func newEndpoint(o Options, jobs func(*stepper) map[string]Job) (*Endpoint, erro
 	e := &Endpoint{endShare: defaultEndShare,
 		steps: &stepper{draining: new(atomic.Bool), retryMax: cmp.Or(o.StepRetryMax, defaultStepRetry)}}
 	definitions := []restate.ServiceDefinition{
-		(&cron{jobs: jobs(e.steps), steps: e.steps, grace: cmp.Or(o.ChainGrace, defaultGrace)}).definition(),
+		(&cron{jobs: jobs(e.steps), steps: e.steps, saves: o.Saves, grace: cmp.Or(o.ChainGrace, defaultGrace)}).definition(),
 		(&rollouts{work: o.Rollouts, steps: e.steps.within(rolloutStepRetry)}).definition(),
 		(&rollout{work: o.Rollouts, steps: e.steps.within(rolloutStepRetry),
 			retryAfter: cmp.Or(o.TroubleRetry, troubleRetry)}).definition(),

@@ -2,11 +2,15 @@ package handlers
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -230,4 +234,60 @@ func TestEverythingThatRestateKeepsHasAnEnd(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// lines are the warnings that were logged.
+type lines struct {
+	slog.Handler
+	mu       sync.Mutex
+	warnings []string
+}
+
+func (l *lines) Enabled(context.Context, slog.Level) bool { return true }
+
+func (l *lines) Handle(_ context.Context, r slog.Record) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if r.Level >= slog.LevelWarn {
+		l.warnings = append(l.warnings, r.Message)
+		r.Attrs(func(a slog.Attr) bool {
+			l.warnings = append(l.warnings, a.String())
+			return true
+		})
+	}
+	return nil
+}
+
+func (l *lines) forget() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.warnings = nil
+}
+
+// WithAttrs and WithGroup keep l itself: what is logged counts, whatever is with it.
+func (l *lines) WithAttrs([]slog.Attr) slog.Handler { return l }
+func (l *lines) WithGroup(string) slog.Handler      { return l }
+
+// Where nothing is wrong nothing is logged: the rounds of the keeper ask for a retirement that does not exist.
+func TestRoundsWithoutARetirementLogNothing(t *testing.T) {
+	t.Parallel()
+	var n counter
+	log := &lines{Handler: slog.DiscardHandler}
+	c := newCluster(t, Options{Log: slog.New(log)}, func(s *stepper) map[string]Job { return map[string]Job{"n": n.job(s)} })
+	log.forget() // that requests are not signed by Restate
+	k := c.keeper(map[string]time.Duration{"n": time.Hour})
+	k.Retiring = []string{controlplane.Blocklist}
+	for range 3 {
+		if err := k.Once(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	log.mu.Lock()
+	if len(log.warnings) != 0 {
+		t.Errorf("warnings: %q", log.warnings)
+	}
+	log.mu.Unlock()
+	if _, err := (RetirementClient{c.client}).Status(t.Context(), controlplane.Blocklist); !errors.Is(err, controlplane.ErrNotFound) {
+		t.Errorf("%v", err)
+	}
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/weirhq/weir/controlplane"
 )
 
 // A chain with an interval of a minute, as a transcript: when ticks are taken, and
@@ -213,4 +215,39 @@ func TestStateDocument(t *testing.T) {
 	if err := newer.check(); err == nil || !strings.Contains(err.Error(), "run the newer weir-control") {
 		t.Errorf("a newer document: %v", err)
 	}
+}
+
+// Of the orders to pause and to resume that Restate and MySQL have, the latest counts, in whichever sequence they are
+// taken over, and a chain never runs through a pause.
+func TestTheLatestOrderCounts(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var s State
+		if rapid.Bool().Draw(t, "runs") {
+			s.begin(time.Minute, 1)
+		}
+		if at := rapid.Int64Range(0, 9).Draw(t, "paused by a build that saves nothing"); at > 0 {
+			s.end()
+			s.Pause = &Pause{AtMs: at}
+		}
+		latest := s.order()
+		for _, at := range rapid.SliceOf(rapid.Int64Range(1, 12)).Draw(t, "orders") {
+			o := controlplane.PauseOrder{OrderedMs: at, Paused: rapid.Bool().Draw(t, "pause")}
+			o.Actor = fmt.Sprint("order ", at)
+			if adopted := s.adopt(o); adopted != (at > latest.OrderedMs) {
+				t.Fatalf("order of %d after one of %d: adopted %v", at, latest.OrderedMs, adopted)
+			}
+			if at > latest.OrderedMs {
+				if o.Paused && latest.Paused { // it is paused since, and by, the first
+					o.By = latest.By
+				}
+				latest = o
+			}
+			if got := s.order(); got.OrderedMs != latest.OrderedMs || got.Paused != latest.Paused {
+				t.Fatalf("%+v, want %+v", got, latest)
+			}
+			if s.Pause != nil && s.Running {
+				t.Fatalf("it runs while it is paused: %+v", s)
+			}
+		}
+	})
 }

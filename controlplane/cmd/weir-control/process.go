@@ -114,7 +114,7 @@ func (p *process) build() error {
 	p.endpoint, err = handlers.NewEndpoint(handlers.Options{
 		Cleanup: cleanup, Watch: watch, Rollouts: rollouts, Previews: previews,
 		Retirement: controlplane.NewRetirementWork(steps, p.config.NodeLiveWithin, p.config.CleanupGrace, metrics),
-		Audit:      steps, Metrics: metrics, Log: p.log, IdentityKey: p.config.RestateIdentityKey, Traces: p.traces,
+		Audit:      steps, Saves: steps, Metrics: metrics, Log: p.log, IdentityKey: p.config.RestateIdentityKey, Traces: p.traces,
 		AllowedHosts: p.config.APIAllowedHosts, Orders: orders,
 	})
 	if err != nil {
@@ -175,6 +175,7 @@ func (p *process) build() error {
 			handlers.WatchJob: p.config.WatchInterval},
 		Retiring: []string{controlplane.Blocklist},
 		Tunings:  steps.TracesOfTunings,
+		Saves:    steps,
 		Every:    keepEvery,
 		Metrics:  metrics,
 		Log:      p.log,

@@ -1,0 +1,188 @@
+package handlers
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/store"
+	"github.com/weirhq/weir/shared/await"
+	"github.com/weirhq/weir/shared/servers"
+)
+
+// memoryStates are states of jobs in memory, as MySQL has them.
+type memoryStates struct {
+	mu     sync.Mutex
+	states map[string]controlplane.JobState
+	err    error // MySQL does not answer
+}
+
+func (m *memoryStates) JobState(_ context.Context, name string) (controlplane.JobState, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.states[name], m.err
+}
+
+func (m *memoryStates) SaveJobState(_ context.Context, s controlplane.JobState) (controlplane.JobState, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.err != nil {
+		return controlplane.JobState{}, m.err
+	}
+	if m.states == nil {
+		m.states = map[string]controlplane.JobState{}
+	}
+	if s.Saved > m.states[s.Name].Saved {
+		m.states[s.Name] = s
+	}
+	return m.states[s.Name], nil
+}
+
+func (m *memoryStates) away(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.err = err
+}
+
+// lost empties Restate's state of an object.
+func (c *cluster) lost(service, object, key string) { c.putState(service, object, key, nil) }
+
+// An operator's pause of the cleanup outlives the loss of Restate's data, and so does the resume that ends it. While
+// MySQL does not answer, nobody knows whether it is paused, so it is not started.
+func TestAPauseOutlivesRestate(t *testing.T) {
+	t.Parallel()
+	var n counter
+	saves := &memoryStates{}
+	c := newCluster(t, Options{Saves: saves}, func(s *stepper) map[string]Job { return map[string]Job{CleanupJob: n.job(s)} })
+	k := c.keeper(map[string]time.Duration{CleanupJob: 200 * time.Millisecond})
+	k.Saves = saves
+	once := func() {
+		t.Helper()
+		if err := k.Once(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	once()
+	await.NoError(t, "a run", n.reached(1))
+	paused, err := c.client.Pause(t.Context(), CleanupJob, operator)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, lost := range []string{"all of it", "what came after a backup"} {
+		if lost == "all of it" {
+			c.lost(CronService, CleanupJob, stateKey)
+		} else { // which had no pause
+			c.putState(CronService, CleanupJob, stateKey, State{Version: 1, Generation: 1, Sequence: 1, Running: true, IntervalMs: 200, DueMs: time.Now().UnixMilli()})
+		}
+		saves.away(errors.New("MySQL is away"))
+		if err := k.Once(t.Context()); lost == "all of it" && (err == nil || !strings.Contains(err.Error(), "not started before it is known whether an operator has paused it")) {
+			t.Errorf("without MySQL: %v", err)
+		}
+		saves.away(nil)
+		runs := n.count()
+		once()
+		s := c.status(CleanupJob)
+		if s.Running || s.Pause == nil || s.Pause.By != operator || s.Pause.AtMs != paused.ordered() || len(c.ticks(CleanupJob)) != 0 || n.count() != runs {
+			t.Errorf("Restate has lost %s: %+v, %d runs", lost, s, n.count()-runs)
+		}
+	}
+
+	c.lost(CronService, CleanupJob, stateKey)
+	// before the keeper has looked
+	if _, err := c.client.Resume(t.Context(), CleanupJob, operator); err != nil {
+		t.Fatal(err)
+	}
+	once()
+	c.lost(CronService, CleanupJob, stateKey)
+	once()
+	runs := n.count()
+	await.NoError(t, "it runs again", n.reached(runs+2))
+	if s := c.status(CleanupJob); s.Pause != nil {
+		t.Errorf("%+v", s)
+	}
+}
+
+// A pause that MySQL did not take at once counts all the same, and is saved later. So is one of a build that saves none.
+func TestAPauseIsSavedLater(t *testing.T) {
+	t.Parallel()
+	var n counter
+	saves := &memoryStates{}
+	c := newCluster(t, Options{Saves: saves, StepRetryMax: 100 * time.Millisecond}, func(s *stepper) map[string]Job { return map[string]Job{CleanupJob: n.job(s)} })
+	k := c.keeper(map[string]time.Duration{CleanupJob: time.Hour})
+	k.Saves = saves
+	saves.away(errors.New("MySQL is away"))
+	paused, err := c.client.Pause(t.Context(), CleanupJob, operator)
+	if err != nil || paused.Pause == nil {
+		t.Fatalf("%+v, %v", paused, err)
+	}
+	saves.away(nil)
+	savedAs := func(want controlplane.PauseOrder) {
+		t.Helper()
+		if err := k.Once(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := controlplane.LoadPause(t.Context(), saves, CleanupJob); err != nil || got != want {
+			t.Errorf("%+v, %v; want %+v", got, err, want)
+		}
+	}
+	savedAs(controlplane.PauseOrder{By: operator, OrderedMs: paused.ordered(), Paused: true})
+
+	at := paused.ordered() + 1000
+	c.putState(CronService, CleanupJob, stateKey, map[string]any{"version": 1, "generation": 2, "pause": map[string]any{"actor": "bob", "reason": "by the last build", "at_ms": at}})
+	savedAs(controlplane.PauseOrder{By: controlplane.By{Actor: "bob", Reason: "by the last build"}, OrderedMs: at, Paused: true})
+}
+
+// A retirement goes on after Restate has lost it, and after an older state of it was restored: to its one outcome.
+func TestARetirementOutlivesRestate(t *testing.T) {
+	t.Parallel()
+	servers.EachSQL(t, testARetirementOutlivesRestate)
+}
+
+func testARetirementOutlivesRestate(t *testing.T) {
+	t.Parallel()
+	cl, db, _, c := newRetirementCluster(t)
+	keeper := &Keeper{Registrar: cl.registrar(), Client: cl.client, Retiring: []string{retired}, Grace: time.Hour, Metrics: cl.options.Metrics, Log: cl.options.Log, Saves: store.New(db)}
+	once := func() {
+		t.Helper()
+		if err := keeper.Once(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	once() // of a table that has never been retired
+	if _, err := c.Start(t.Context(), retired, briefly(), operator); err != nil {
+		t.Fatal(err)
+	}
+	retires(t, c, "it is empty", at(controlplane.RetirementAwaiting))
+	old := cl.state(RetirementService, retired, retirementKey)
+	if _, err := c.ApproveRename(t.Context(), retired, shown(t, c, operator)); err != nil {
+		t.Fatal(err)
+	}
+	before := retires(t, c, "the soak ends", at(controlplane.RetirementAwaitingFinal))
+	for _, lost := range []json.RawMessage{nil, json.RawMessage(old)} {
+		if lost == nil {
+			cl.lost(RetirementService, retired, retirementKey)
+		} else {
+			cl.putState(RetirementService, retired, retirementKey, lost)
+		}
+		once()
+		r := retires(t, c, "it stands where it stood", at(controlplane.RetirementAwaitingFinal))
+		if r.ID != before.ID || r.Dated != before.Dated || r.Rename == nil || r.Rename.By != operator || r.Events[len(r.Events)-1].What != "restore" {
+			t.Errorf("%+v", r)
+		}
+	}
+	if _, err := c.ApproveDrop(t.Context(), retired, shown(t, c, operator)); err != nil {
+		t.Fatal(err)
+	}
+	retires(t, c, "the end", at(controlplane.RetirementDropped))
+	if names := blocklistTables(t, db); names != "" {
+		t.Errorf("tables %s", names)
+	}
+	cl.lost(RetirementService, retired, retirementKey)
+	once()
+	retires(t, c, "it stays as it ended", at(controlplane.RetirementDropped))
+}
