@@ -194,12 +194,14 @@ func (r *Retirement) Advance(steps RetirementSteps) (wait time.Duration, err err
 		return r.drain(steps, look, nowMs)
 	case RetirementAwaiting:
 		wait = r.await(look, nowMs)
+		r.withdraw(look.Ended, nowMs)
 		r.askAnew(nowMs)
 		return wait, nil
 	case RetirementRenaming:
 		return r.rename(steps, look, nowMs)
 	case RetirementRenamed, RetirementAwaitingFinal:
 		wait = r.soak(look, nowMs)
+		r.withdraw(look.Ended, nowMs)
 		r.askAnew(nowMs)
 		return wait, nil
 	}

@@ -63,6 +63,9 @@ type Config struct {
 	// Limits estimates what overrides would have denied; nil: it cannot be told.
 	Limits func(context.Context, []controlplane.LimitChange) (controlplane.LimitEstimate, error)
 
+	// Approvers reports whose approvals no longer count; nil: everybody's do.
+	Approvers controlplane.Approvers
+
 	// Console makes the web console, which calls the service in this process; nil: none.
 	// It lets people in by itself.
 	Console func(service http.Handler) http.Handler

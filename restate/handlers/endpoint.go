@@ -44,6 +44,7 @@ type Options struct {
 	Previews   *controlplane.Preview // nil: they are not held to what was measured
 	Retirement *controlplane.RetirementWork
 	Audit      controlplane.AuditStore
+	Approvers  controlplane.Approvers // whose approvals count; nil: everybody's
 	Saves      controlplane.JobStates // of jobs' pauses; nil: Restate alone has them
 	Metrics    *controlplane.Metrics
 	Log        *slog.Logger
@@ -112,10 +113,10 @@ func newEndpoint(o Options, jobs func(*stepper) map[string]Job) (*Endpoint, erro
 	definitions := []restate.ServiceDefinition{
 		(&cron{jobs: jobs(e.steps), steps: e.steps, saves: o.Saves, grace: cmp.Or(o.ChainGrace, defaultGrace)}).definition(),
 		(&rollouts{work: o.Rollouts, steps: e.steps.within(rolloutStepRetry)}).definition(),
-		(&rollout{work: o.Rollouts, steps: e.steps.within(rolloutStepRetry),
+		(&rollout{work: o.Rollouts, approvers: o.Approvers, steps: e.steps.within(rolloutStepRetry),
 			retryAfter: cmp.Or(o.TroubleRetry, troubleRetry)}).definition(),
 		(&retirement{
-			work: o.Retirement, steps: e.steps.within(rolloutStepRetry),
+			work: o.Retirement, approvers: o.Approvers, steps: e.steps.within(rolloutStepRetry),
 			retryAfter: cmp.Or(o.TroubleRetry, troubleRetry), grace: cmp.Or(o.ChainGrace, retirementGrace),
 		}).definition(),
 		(&orders{keys: o.orderKeys(), steps: e.steps}).definition(),

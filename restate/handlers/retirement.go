@@ -45,6 +45,7 @@ type (
 // rollout is.
 type retirement struct {
 	work       *controlplane.RetirementWork
+	approvers  controlplane.Approvers // nil: every approval counts
 	steps      *stepper
 	retryAfter time.Duration // troubleRetry, except in tests
 	grace      time.Duration // retirementGrace, except in tests
@@ -105,6 +106,12 @@ func (o *retirement) start(ctx restate.ObjectContext, req RetirementStart) (cont
 	return *r, o.audit(ctx, req.By, "start", nil, retirementConditionOf(r))
 }
 
+// on are the steps of r in an invocation, with the actors who approve its next step and more.
+func (o *retirement) on(ctx restate.Context, r *controlplane.Retirement, more ...string) *durableRetirement {
+	return &durableRetirement{ctx: ctx, work: o.work, steps: o.steps, spec: r.Spec, approvers: o.approvers,
+		approving: r.Approving(more...), needs: r.Needs()}
+}
+
 func (o *retirement) remember(ctx restate.ObjectContext, s controlplane.RetirementSummary) error {
 	past, terminal := restate.Get[[]controlplane.RetirementSummary](ctx, retirementPastKey)
 	if terminal != nil {
@@ -122,7 +129,7 @@ func (o *retirement) step(ctx restate.ObjectContext, t RetirementTimer) (restate
 		return restate.Void{}, err
 	}
 	before := retirementConditionOf(&r)
-	d := &durableRetirement{ctx: ctx, work: o.work, steps: o.steps, spec: r.Spec}
+	d := o.on(ctx, &r)
 	wait, err := r.Advance(d)
 	if err != nil {
 		return restate.Void{}, o.later(ctx, d.at, err)
@@ -166,7 +173,7 @@ func (o *retirement) approve(ctx restate.ObjectContext, req RetirementApprove) (
 	if err != nil {
 		return r, err
 	}
-	d := &durableRetirement{ctx: ctx, work: o.work, steps: o.steps, spec: r.Spec}
+	d := o.on(ctx, &r, req.Actor)
 	at, err := d.NowMs()
 	if err != nil {
 		return r, err

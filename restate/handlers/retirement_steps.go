@@ -18,6 +18,11 @@ type durableRetirement struct {
 	steps *stepper
 	spec  controlplane.RetirementSpec
 
+	// Of a step that waits for approvals: who reports whose count no more (nil: nobody), who approves, and the role.
+	approvers controlplane.Approvers
+	approving []string
+	needs     controlplane.Role
+
 	at int64 // what NowMs answered
 }
 
@@ -28,7 +33,11 @@ func (d *durableRetirement) NowMs() (at int64, err error) {
 
 func (d *durableRetirement) Look(table, dated string) (controlplane.RetirementLook, error) {
 	return step(d.ctx, d.steps, "look", func(ctx context.Context) (controlplane.RetirementLook, error) {
-		return d.work.Look(ctx, table, dated, d.spec)
+		look, err := d.work.Look(ctx, table, dated, d.spec)
+		if err == nil && d.approvers != nil && len(d.approving) > 0 {
+			look.Ended, err = d.approvers.Ended(ctx, d.approving, d.needs)
+		}
+		return look, err
 	})
 }
 

@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,6 +23,8 @@ const (
 	// action waits for as long.
 	rolloutStepRetry = 15 * time.Second
 
+	approversTimeout = 5 * time.Second // of one look at tokens
+
 	// stepRetention is how long the journals of looks are kept. Each has the state twice, of
 	// a third of a megabyte at a thousand nodes, and there is one every half minute.
 	stepRetention = 10 * time.Minute
@@ -41,6 +44,7 @@ type RolloutTimer struct {
 // longer than that, and a bake is a message that is on its way.
 type rollout struct {
 	work       *controlplane.RolloutWork
+	approvers  controlplane.Approvers // nil: every approval counts
 	steps      *stepper
 	retryAfter time.Duration // troubleRetry, except in tests
 }
@@ -248,12 +252,47 @@ func (o *rollout) operate(ctx restate.ObjectContext, order controlplane.RolloutO
 		return r, err
 	}
 	before := condition(&r)
+	if order.Action == controlplane.RolloutApprove {
+		if err := o.withdraw(ctx, &r, order, at); err != nil {
+			return r, err
+		}
+	}
 	wait, err := r.Operate(order, at)
 	if alone && err == nil { // the next transition, which needs MySQL, saves it
 		o.write(ctx, &r, wait)
 		return r, o.audit(ctx, order.By, string(order.Action), before, condition(&r))
 	}
 	return o.operated(ctx, r, order, before, wait, err)
+}
+
+// withdraw refuses an approval whose credential has ended. If that of an earlier approval has, the approval is dropped
+// and the stage is asked for anew.
+func (o *rollout) withdraw(ctx restate.ObjectContext, r *controlplane.Rollout, order controlplane.RolloutOrder,
+	at int64) error {
+	if o.approvers == nil {
+		return nil
+	}
+	actors := r.Approving(order.By)
+	ended, err := step(ctx, o.steps, "look who may still approve", func(ctx context.Context) (map[string]string, error) {
+		ctx, cancel := context.WithTimeout(ctx, approversTimeout)
+		defer cancel()
+		return o.approvers.Ended(ctx, actors, controlplane.RoleOperator)
+	})
+	if err != nil {
+		return err
+	}
+	before := condition(r)
+	changed, refused := r.Withdraw(ended, order.By, at)
+	if changed {
+		if err := o.settle(ctx, r, r.UntilApproved(at)); err != nil {
+			return err
+		}
+		itself := controlplane.By{Actor: "weir-control", Reason: clip(firstLine(refused.Error()))}
+		if err := o.audit(ctx, itself, "withdraw", before, condition(r)); err != nil {
+			return err
+		}
+	}
+	return finally(refused)
 }
 
 // away tells that a step has failed for as long as one is tried: MySQL does not answer.

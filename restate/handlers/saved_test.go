@@ -186,3 +186,114 @@ func testARetirementOutlivesRestate(t *testing.T) {
 	once()
 	retires(t, c, "it stays as it ended", at(controlplane.RetirementDropped))
 }
+
+// endedApprovers are those whose credentials have ended.
+type endedApprovers struct {
+	mu    sync.Mutex
+	ended map[string]string
+}
+
+func (e *endedApprovers) end(actor, why string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.ended[actor] = why
+}
+
+func (e *endedApprovers) Ended(_ context.Context, actors []string, _ controlplane.Role) (map[string]string, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	ended := map[string]string{}
+	for _, actor := range actors {
+		if why, gone := e.ended[actor]; gone {
+			ended[actor] = why
+		}
+	}
+	return ended, nil
+}
+
+// An approval of a token that was revoked since does not count, neither of a rename nor of a rollout's stage.
+func TestApprovalsOfRevokedTokensDoNotCount(t *testing.T) {
+	t.Parallel()
+	servers.TurnSQL(t, testApprovalsOfRevokedTokensDoNotCount)
+}
+
+func testApprovalsOfRevokedTokensDoNotCount(t *testing.T) {
+	t.Parallel()
+	db, _ := rows(t)
+	newHamlet(t, db)
+	approvers := &endedApprovers{ended: map[string]string{}}
+	o := retirementOptions(store.New(db))
+	o.Approvers = approvers
+	c := RetirementClient{newCluster(t, o, func(*stepper) map[string]Job { return nil }).client}
+	spec := briefly()
+	spec.Approvers = 2
+	if _, err := c.Start(t.Context(), retired, spec, operator); err != nil {
+		t.Fatal(err)
+	}
+	retires(t, c, "it is empty", at(controlplane.RetirementAwaiting))
+	approve := func(actor string) error {
+		_, err := c.ApproveRename(t.Context(), retired, shown(t, c, controlplane.By{Actor: actor, Reason: "empty"}))
+		return err
+	}
+	if err := approve("bob"); err != nil {
+		t.Fatal(err)
+	}
+	approvers.end("bob", "the token was revoked")
+	approvers.end("eve", "the token has expired")
+	if err := approve("eve"); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "eve may not approve: the token has expired") {
+		t.Errorf("by eve: %v", err)
+	}
+	retires(t, c, "the approval of bob is dropped", func(r controlplane.Retirement) bool {
+		return r.Phase == controlplane.RetirementAwaiting && len(r.Approvals) == 0
+	})
+	if err := approve("ann"); err != nil {
+		t.Fatal(err)
+	}
+	if r := retires(t, c, "one of two", func(controlplane.Retirement) bool { return true }); r.Phase != controlplane.RetirementAwaiting || len(r.Approvals) != 1 || r.Rename != nil {
+		t.Errorf("%s, %+v", r.Phase, r.Approvals)
+	}
+	if err := approve("joe"); err != nil {
+		t.Fatal(err)
+	}
+	retires(t, c, "the soak", func(r controlplane.Retirement) bool { return r.Rename != nil })
+}
+
+func TestAnApprovalOfARolloutDoesNotOutliveItsToken(t *testing.T) {
+	t.Parallel()
+	servers.TurnSQL(t, testAnApprovalOfARolloutDoesNotOutliveItsToken)
+}
+
+func testAnApprovalOfARolloutDoesNotOutliveItsToken(t *testing.T) {
+	t.Parallel()
+	db, _ := rows(t)
+	newVillage(t, db)
+	approvers := &endedApprovers{ended: map[string]string{}}
+	o := rolloutOptions(store.New(db))
+	o.Approvers = approvers
+	c := RolloutClient{newCluster(t, o, func(*stepper) map[string]Job { return nil }).client}
+	spec := twoStages(60_000)
+	spec.Plan.Stages[0].Approval = true
+	spec.Plan.Approvers = 2
+	if _, err := c.Start(t.Context(), starting("gated", spec)); err != nil {
+		t.Fatal(err)
+	}
+	approve := func(actor string) (controlplane.Rollout, error) {
+		t.Helper()
+		r := reaches(t, c, "gated", "it waits for an approval", in(controlplane.RolloutAwaiting, 0))
+		return c.Operate(t.Context(), "gated", controlplane.RolloutOrder{Action: controlplane.RolloutApprove, By: controlplane.By{Actor: actor, Reason: "fine"}, Stage: 1, Asked: r.Asked, Evidence: r.Evidence()})
+	}
+	if _, err := approve("bob"); err != nil {
+		t.Fatal(err)
+	}
+	approvers.end("bob", "the token was revoked")
+	if _, err := approve("ann"); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "the approval of bob does not count any more, because the token was revoked") {
+		t.Errorf("ann, after bob's token was revoked: %v", err)
+	}
+	if r, err := approve("ann"); err != nil || r.Phase != controlplane.RolloutAwaiting || len(r.Approvals) != 1 {
+		t.Errorf("ann again: %s, %+v, %v", r.Phase, r.Approvals, err)
+	}
+	if r, err := approve("joe"); err != nil || r.Phase == controlplane.RolloutAwaiting {
+		t.Errorf("joe: %s, %v", r.Phase, err)
+	}
+	wantAudited(t, db, "gated", "rollout.approve bob", "rollout.withdraw weir-control", "rollout.approve ann", "rollout.approve joe")
+}

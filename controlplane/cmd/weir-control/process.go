@@ -111,15 +111,6 @@ func (p *process) build() error {
 		return err
 	}
 	previews := controlplane.NewPreview(simulator, rollouts, steps)
-	p.endpoint, err = handlers.NewEndpoint(handlers.Options{
-		Cleanup: cleanup, Watch: watch, Rollouts: rollouts, Previews: previews,
-		Retirement: controlplane.NewRetirementWork(steps, p.config.NodeLiveWithin, p.config.CleanupGrace, metrics),
-		Audit:      steps, Saves: steps, Metrics: metrics, Log: p.log, IdentityKey: p.config.RestateIdentityKey, Traces: p.traces,
-		AllowedHosts: p.config.APIAllowedHosts, Orders: orders,
-	})
-	if err != nil {
-		return fmt.Errorf("restate-identity-key: %w", err)
-	}
 	adminToken, err := p.config.adminToken()
 	if err != nil {
 		return err
@@ -127,6 +118,17 @@ func (p *process) build() error {
 	tokens, err := controlplane.NewTokens(steps, adminToken)
 	if err != nil {
 		return fmt.Errorf("api-admin-token-file: %w", err)
+	}
+	approvers := controlplane.Credentials{Tokens: tokens, Subjects: p.config.subjects(),
+		Required: p.config.APIAuth == "token"}
+	p.endpoint, err = handlers.NewEndpoint(handlers.Options{
+		Cleanup: cleanup, Watch: watch, Rollouts: rollouts, Previews: previews,
+		Retirement: controlplane.NewRetirementWork(steps, p.config.NodeLiveWithin, p.config.CleanupGrace, metrics),
+		Audit:      steps, Saves: steps, Metrics: metrics, Log: p.log, IdentityKey: p.config.RestateIdentityKey, Traces: p.traces,
+		AllowedHosts: p.config.APIAllowedHosts, Orders: orders, Approvers: approvers,
+	})
+	if err != nil {
+		return fmt.Errorf("restate-identity-key: %w", err)
 	}
 	health := &controlplane.HealthReader{Stored: client.Health, Watch: watch, Every: p.config.WatchInterval, Now: time.Now}
 	service := api.Config{
@@ -154,8 +156,9 @@ func (p *process) build() error {
 		},
 		Ready: func(ctx context.Context) error { return steps.Ready(ctx, tables) },
 		Lag:   cleanup.Lag, Partitions: cleanup.PartitionsProblem, Fleet: fleet, Health: health.Health, Audit: steps,
-		Diagnose: p.doctor(steps, tables, client, admin, fleet),
-		Metrics:  registry, AuthFailed: metrics.AuthFailed, Refused: metrics.Refused, Log: p.log,
+		Approvers: approvers,
+		Diagnose:  p.doctor(steps, tables, client, admin, fleet),
+		Metrics:   registry, AuthFailed: metrics.AuthFailed, Refused: metrics.Refused, Log: p.log,
 		Loopback: hosts.Loopback(p.config.APIListen), AllowedHosts: p.config.APIAllowedHosts,
 	}
 	if err := p.listen(metrics); err != nil {
