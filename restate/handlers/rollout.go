@@ -77,6 +77,7 @@ func (o *rollout) definition() restate.ServiceDefinition {
 		Handler("Restore", restate.NewObjectHandler(o.restore)).
 		Handler("Step", restate.NewObjectHandler(o.step, restate.WithJournalRetention(stepRetention))).
 		Handler("TakeBack", restate.NewObjectHandler(o.takeBack)).
+		Handler("Forget", restate.NewObjectHandler(o.forget)).
 		Handler("Ensure", restate.NewObjectHandler(o.ensure)).
 		Handler("Operate", restate.NewObjectHandler(o.operate)).
 		Handler("Status", restate.NewObjectSharedHandler(o.status, readOnly...))
@@ -329,6 +330,15 @@ func (o *rollout) operated(ctx restate.ObjectContext, r controlplane.Rollout, or
 		after.Approved = controlplane.ShortEvidence(order.Evidence)
 	}
 	return r, o.audit(ctx, order.By, string(order.Action), before, after)
+}
+
+// forget drops the state of a rollout that is over and that the list has no line of any more. MySQL keeps it.
+func (o *rollout) forget(ctx restate.ObjectContext, _ restate.Void) (restate.Void, error) {
+	r, err := load(ctx)
+	if err == nil && r.Phase.Over() {
+		restate.ClearAll(ctx)
+	}
+	return restate.Void{}, err
 }
 
 // status is a snapshot. It waits for nothing.
