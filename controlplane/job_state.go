@@ -34,6 +34,9 @@ type PauseOrder struct {
 	By
 	OrderedMs int64 `json:"ordered_ms"` // Unix ms by the clock of weir-control, and later than the order before
 	Paused    bool  `json:"paused"`     // else it was resumed
+
+	// Generation is the job's chain after the order. A build that saves no orders leaves a later one.
+	Generation int64 `json:"generation,omitempty"`
 }
 
 // LoadPause returns the newest order about a job.

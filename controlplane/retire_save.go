@@ -45,6 +45,11 @@ func (r *Retirement) Restore(steps RetirementSaves, table string) (wait time.Dur
 	if err != nil {
 		return 0, false, err
 	}
+	if r.Saved == 0 && r.ID != "" && r.Epoch > saved.Epoch { // a build that saves nothing has gone on with it
+		often := saved.Saved
+		saved = *r
+		saved.Saved = often
+	}
 	saved.Epoch, saved.Trouble = max(saved.Epoch, r.Epoch), "" // timers of before are stale
 	saved.event(nowMs, rolloutItself, "restore", "Restate had lost its state, or had an older one than MySQL")
 	*r = saved

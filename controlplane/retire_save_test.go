@@ -118,6 +118,11 @@ func TestAnOlderRetirementIsNotSaved(t *testing.T) {
 	if err := old.Save(l); !errors.Is(err, ErrConflict) {
 		t.Errorf("%v", err)
 	}
+	gone := old // by a build that saves nothing
+	gone.Saved, gone.Epoch, gone.Phase = 0, r.Epoch+3, RetirementDraining
+	if _, restored, err := gone.Restore(l, Blocklist); err != nil || !restored || gone.Phase != RetirementDraining || gone.Saved != l.saved.Saved {
+		t.Errorf("restored %v, %v: %+v", restored, err, gone)
+	}
 	l.saved.State = `{"version":2}`
 	if _, _, err := old.Restore(l, Blocklist); !errors.Is(err, ErrConflict) || !strings.Contains(err.Error(), "run the newer weir-control") {
 		t.Errorf("of a newer build: %v", err)

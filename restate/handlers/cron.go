@@ -98,15 +98,8 @@ func (c *cron) chain(ctx restate.ObjectContext, req StartRequest, repair bool) (
 	if err != nil {
 		return s, err
 	}
-	before := s
-	if adopted := s.adopt(req.Order); adopted {
-		if before.Running && !s.Running {
-			cancelNext(ctx, &before)
-		}
-		restate.Set(ctx, stateKey, s)
-		if err := c.auditRestored(ctx, before, s); err != nil {
-			return s, err
-		}
+	if err := c.adopt(ctx, &s, req.Order); err != nil {
+		return s, err
 	}
 	if !s.wantsChain(interval) && !(repair && s.dead(at, c.grace)) {
 		return s, nil
@@ -287,15 +280,28 @@ func (c *cron) newest(ctx restate.ObjectContext, by controlplane.By) (State, err
 	if err != nil && !restate.IsTerminalError(err) {
 		return s, err
 	}
-	before := s
-	if err == nil && s.adopt(order) { // else MySQL does not answer, and the order counts by Restate's state
-		if before.Running && !s.Running {
-			cancelNext(ctx, &before)
-		}
-		restate.Set(ctx, stateKey, s)
-		return s, c.auditRestored(ctx, before, s)
+	if err != nil { // MySQL does not answer, and the operator's order counts by Restate's state
+		return s, nil
 	}
-	return s, nil
+	return s, c.adopt(ctx, &s, order)
+}
+
+// adopt takes over an order of MySQL that is newer than the state, with an entry in the audit log.
+func (c *cron) adopt(ctx restate.ObjectContext, s *State, o controlplane.PauseOrder) error {
+	before := *s
+	adopted := s.adopt(o)
+	if s.OrderedMs == before.OrderedMs {
+		return nil
+	}
+	if before.Running && !s.Running {
+		cancelNext(ctx, &before)
+	}
+	restate.Set(ctx, stateKey, *s)
+	if !adopted {
+		return nil
+	}
+	by := controlplane.By{Actor: "weir-control", Reason: "Restate had lost the newest order about the job"}
+	return sendAudit(ctx, by, "restore", before.condition(), s.condition())
 }
 
 // save notes that an operator has paused or resumed the job at a time, and saves that to MySQL. If MySQL does not take
@@ -316,12 +322,6 @@ func (c *cron) save(ctx restate.ObjectContext, s *State, at int64) error {
 		return err
 	}
 	return nil
-}
-
-// auditRestored records that the state of a job follows an order that Restate had lost.
-func (c *cron) auditRestored(ctx restate.ObjectContext, before, after State) error {
-	by := controlplane.By{Actor: "weir-control", Reason: "Restate had lost the newest order about the job"}
-	return sendAudit(ctx, by, "restore", before.condition(), after.condition())
 }
 
 // sendNext sends the tick that the state waits for, and remembers its invocation.

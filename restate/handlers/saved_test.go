@@ -130,11 +130,11 @@ func TestAPauseIsSavedLater(t *testing.T) {
 			t.Errorf("%+v, %v; want %+v", got, err, want)
 		}
 	}
-	savedAs(controlplane.PauseOrder{By: operator, OrderedMs: paused.ordered(), Paused: true})
+	savedAs(controlplane.PauseOrder{By: operator, OrderedMs: paused.ordered(), Paused: true, Generation: paused.Generation})
 
 	at := paused.ordered() + 1000
 	c.putState(CronService, CleanupJob, stateKey, map[string]any{"version": 1, "generation": 2, "pause": map[string]any{"actor": "bob", "reason": "by the last build", "at_ms": at}})
-	savedAs(controlplane.PauseOrder{By: controlplane.By{Actor: "bob", Reason: "by the last build"}, OrderedMs: at, Paused: true})
+	savedAs(controlplane.PauseOrder{By: controlplane.By{Actor: "bob", Reason: "by the last build"}, OrderedMs: at, Paused: true, Generation: 2})
 }
 
 // A retirement goes on after Restate has lost it, and after an older state of it was restored: to its one outcome.
@@ -185,6 +185,31 @@ func testARetirementOutlivesRestate(t *testing.T) {
 	cl.lost(RetirementService, retired, retirementKey)
 	once()
 	retires(t, c, "it stays as it ended", at(controlplane.RetirementDropped))
+}
+
+// A retirement of the last build, which saved none, goes on from its state, and is saved from then on.
+func TestARetirementOfTheLastBuildGoesOn(t *testing.T) {
+	t.Parallel()
+	servers.TurnSQL(t, testARetirementOfTheLastBuildGoesOn)
+}
+
+func testARetirementOfTheLastBuildGoesOn(t *testing.T) {
+	t.Parallel()
+	cl, db, _, c := newRetirementCluster(t)
+	const state = `{"version":1,"id":"20260102-150405","table":"ratelimit_blocklist","dated":"ratelimit_blocklist_retired_20260102_150405",
+		"epoch":7,"timer_ms":1,"events":[{"at_ms":1,"actor":"ann","what":"start"}],"fence":0,
+		"spec":{"quiet_ms":300,"soak_ms":300,"health_within_ms":60000,"batch_rows":10},"by":{"actor":"ann","reason":"x"},"started_ms":1,
+		"phase":"observing","mark":{},"evidence":{},"rows_deleted":0}`
+	cl.putState(RetirementService, retired, retirementKey, json.RawMessage(state))
+	keeper := &Keeper{Registrar: cl.registrar(), Client: cl.client, Retiring: []string{retired}, Grace: time.Second, Metrics: cl.options.Metrics, Log: cl.options.Log, Saves: store.New(db)}
+	if err := keeper.Once(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r := retires(t, c, "it is empty", at(controlplane.RetirementAwaiting))
+	saved, err := store.New(db).JobState(t.Context(), controlplane.RetirementState(retired))
+	if err != nil || saved.Saved == 0 || r.ID != "20260102-150405" {
+		t.Errorf("%+v saved, %v: %+v", saved, err, r)
+	}
 }
 
 // endedApprovers are those whose credentials have ended.

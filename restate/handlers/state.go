@@ -91,7 +91,7 @@ func (s *State) ordered() int64 {
 
 // order is the newest order to pause or to resume; the zero value: there was none.
 func (s *State) order() controlplane.PauseOrder {
-	o := controlplane.PauseOrder{OrderedMs: s.ordered(), Paused: s.Pause != nil}
+	o := controlplane.PauseOrder{OrderedMs: s.ordered(), Paused: s.Pause != nil, Generation: s.Generation}
 	if s.Pause != nil {
 		o.By = s.Pause.By
 	}
@@ -99,9 +99,13 @@ func (s *State) order() controlplane.PauseOrder {
 }
 
 // adopt makes an order of MySQL the newest one, if it is, and reports whether it was. Restate's data was lost, or an
-// older backup restored.
+// older backup restored. If a build that saves nothing has resumed the job since, that counts, and gets the next time.
 func (s *State) adopt(o controlplane.PauseOrder) bool {
-	if o.OrderedMs <= s.ordered() {
+	switch {
+	case o.OrderedMs <= s.ordered():
+		return false
+	case s.OrderedMs == 0 && s.Generation > o.Generation && o.Generation > 0:
+		s.OrderedMs = o.OrderedMs + 1
 		return false
 	}
 	s.Version, s.OrderedMs = stateVersion, o.OrderedMs

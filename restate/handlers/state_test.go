@@ -231,7 +231,7 @@ func TestTheLatestOrderCounts(t *testing.T) {
 		}
 		latest := s.order()
 		for _, at := range rapid.SliceOf(rapid.Int64Range(1, 12)).Draw(t, "orders") {
-			o := controlplane.PauseOrder{OrderedMs: at, Paused: rapid.Bool().Draw(t, "pause")}
+			o := controlplane.PauseOrder{OrderedMs: at, Paused: rapid.Bool().Draw(t, "pause"), Generation: s.Generation}
 			o.Actor = fmt.Sprint("order ", at)
 			if adopted := s.adopt(o); adopted != (at > latest.OrderedMs) {
 				t.Fatalf("order of %d after one of %d: adopted %v", at, latest.OrderedMs, adopted)
@@ -250,4 +250,22 @@ func TestTheLatestOrderCounts(t *testing.T) {
 			}
 		}
 	})
+}
+
+// An earlier build that comes back saves no orders and drops what it does not know of the state. What it has ordered
+// counts all the same when a build that saves orders comes again.
+func TestAnOrderOfAnEarlierBuildCounts(t *testing.T) {
+	saved := controlplane.PauseOrder{By: operator, OrderedMs: 5, Paused: true, Generation: 2}
+	resumed := State{Version: 1, Generation: 3, Running: true, IntervalMs: 1000}
+	if resumed.adopt(saved) || resumed.Pause != nil || !resumed.Running || resumed.ordered() <= saved.OrderedMs {
+		t.Errorf("a resume by the earlier build: %+v", resumed)
+	}
+	paused := State{Version: 1, Generation: 4, Pause: &Pause{By: operator, AtMs: 9}}
+	if paused.adopt(controlplane.PauseOrder{OrderedMs: 7, Generation: 3}) || paused.Pause == nil {
+		t.Errorf("a pause by the earlier build: %+v", paused)
+	}
+	backup := State{Version: 1, Generation: 1, Running: true, IntervalMs: 1000}
+	if !backup.adopt(saved) || backup.Pause == nil || backup.Running {
+		t.Errorf("an older backup: %+v", backup)
+	}
 }
