@@ -43,6 +43,10 @@ func (s *table) PartitionsRefused(context.Context) (string, error) {
 	return NoPartitions, nil
 }
 
+func (s *table) PartitionsMissing(context.Context) ([]string, error) {
+	return []string{PartitionsOfHours, PartitionsOfDays}[:s.missing], nil
+}
+
 func (s *table) DropExpiredPartition(_ context.Context, cutoff time.Time) (Dropped, error) {
 	switch {
 	case s.inUse:

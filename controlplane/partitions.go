@@ -1,9 +1,11 @@
 package controlplane
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -27,6 +29,22 @@ var ErrPartitionsRefused = errors.New("the server refuses")
 // NoPartitions is why a server without partitions, or a table from before them, is cleaned in batches.
 const NoPartitions = "the table has no partitions of hours and days"
 
+// The kinds of partitions.
+const (
+	PartitionsOfHours = "hours"
+	PartitionsOfDays  = "days"
+)
+
+// MissingPartitionsAdvice is what an operator can do about missing partitions.
+const MissingPartitionsAdvice = "Find out why the cleanup made none (weirctl cleanup status: paused, failing, or behind). " +
+	"Above 100,000 rows it leaves that to you, at a quiet time: schema/README.md, Expiry."
+
+// MissingPartitions describes the kinds of partitions that PartitionStore.PartitionsMissing returned.
+func MissingPartitions(kinds []string) string {
+	return fmt.Sprintf("no partitions of %s are ahead, so the cleanup deletes their rows in batches, which is slower",
+		strings.Join(kinds, " and "))
+}
+
 // PartitionStore is what the cleanup needs of a table whose rows are dropped by the hour and by the day.
 type PartitionStore interface {
 	// PartitionsRefused is why the cleanup deletes rows in batches: NoPartitions, or what this user lacks to drop them.
@@ -41,6 +59,8 @@ type PartitionStore interface {
 	// AddPartitions makes partitions ahead. Missing are the classes of rows that get none, since more than rowsMax rows
 	// would have to be copied.
 	AddPartitions(ctx context.Context, rowsMax int) (missing int, err error)
+	// PartitionsMissing returns the kinds of partitions that rows which are published now do not get.
+	PartitionsMissing(ctx context.Context) (kinds []string, err error)
 	// DeleteUndated deletes at most rows window counts with expires_at < cutoff that are in no partition of an hour or
 	// a day.
 	DeleteUndated(ctx context.Context, cutoff time.Time, rows int) (deleted int64, err error)
@@ -86,6 +106,35 @@ func addPartitions(steps CleanupSteps, report *CleanupReport) error {
 	}
 	return err
 }
+
+// PartitionsProblem describes why rows are deleted in batches instead of by partitions, as things stand and not as the
+// newest run found them: a cleanup that is paused or fails makes no partitions either. The zero value is no
+// problem.
+func (c *Cleanup) PartitionsProblem(ctx context.Context) (problem PartitionsProblem, err error) {
+	ctx, cancel := context.WithTimeout(ctx, c.config.StepTimeout)
+	defer cancel()
+	if problem.Refused, err = c.store.PartitionsRefused(ctx); err != nil || problem.Refused != "" {
+		return problem, err
+	}
+	missing, err := c.store.PartitionsMissing(ctx)
+	if err != nil {
+		return problem, err
+	}
+	c.metrics.partitionsMissing.Set(float64(len(missing)))
+	if len(missing) > 0 {
+		problem.Missing = MissingPartitions(missing)
+	}
+	return problem, nil
+}
+
+// PartitionsProblem is why rows are deleted in batches; the zero value: they are not.
+type PartitionsProblem struct {
+	Refused string // the server drops or makes no partitions for this user, or has none
+	Missing string // it does, and none are ahead
+}
+
+// String returns the problem, or an empty string.
+func (p PartitionsProblem) String() string { return cmp.Or(p.Refused, p.Missing) }
 
 // DropPartition is one partition, or Dropped without one: none has expired, the table is in use, or the server refuses.
 // Rows that are to be kept are moved first. Once nothing more has expired a table of kept rows goes whose time is over.

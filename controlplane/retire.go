@@ -45,6 +45,9 @@ type Retirement struct {
 
 	Transitions // the epoch goes on from one retirement of a table to the next
 
+	// Saved is how often the document was saved to MySQL, see Retirement.Save; 0: by a build that does not.
+	Saved int64 `json:"saved,omitempty"`
+
 	// Fence is the number of the rename or drop under way; see RetirementSteps. Each is
 	// higher than all before it, and not lower than the time in Unix ms, so that it stays
 	// so when this document is lost.
@@ -191,12 +194,14 @@ func (r *Retirement) Advance(steps RetirementSteps) (wait time.Duration, err err
 		return r.drain(steps, look, nowMs)
 	case RetirementAwaiting:
 		wait = r.await(look, nowMs)
+		r.withdraw(look.Ended, nowMs)
 		r.askAnew(nowMs)
 		return wait, nil
 	case RetirementRenaming:
 		return r.rename(steps, look, nowMs)
 	case RetirementRenamed, RetirementAwaitingFinal:
 		wait = r.soak(look, nowMs)
+		r.withdraw(look.Ended, nowMs)
 		r.askAnew(nowMs)
 		return wait, nil
 	}
@@ -242,7 +247,10 @@ func (r *Retirement) drain(steps RetirementSteps, look RetirementLook, nowMs int
 	r.RowsDeleted += batch.Rows
 	if batch.Rows < int64(r.Spec.BatchRows) {
 		if left := r.Evidence.Rows - batch.Rows; left > 0 {
-			r.Waiting = fmt.Sprintf("%d rows have not expired", left)
+			r.Waiting = fmt.Sprintf("%d rows are left; each is deleted once it has been expired for --cleanup-grace", left)
+			if left == 1 {
+				r.Waiting = "1 row is left; it is deleted once it has been expired for --cleanup-grace"
+			}
 		}
 		return r.poll(r.Spec.QuietMs), nil
 	}

@@ -10,6 +10,9 @@ type RetirementLook struct {
 	Table  *TableFigures    `json:"table"` // nil: nothing has the name
 	Dated  *TableFigures    `json:"dated"`
 	Health RetirementHealth `json:"health"`
+
+	// Ended are those of the approvers whose approvals do not count any more, each with the reason; see Approvers.
+	Ended map[string]string `json:"ended,omitempty"`
 }
 
 // TableFigures are of a table of the blocklist's form.

@@ -33,6 +33,9 @@ func (r *Retirement) ApproveRename(o RetirementOrder, look RetirementLook,
 	if r.Phase != RetirementAwaiting {
 		return 0, r.conflict("the rename is approved while it is awaiting_approval")
 	}
+	if err := r.withdrawn(look.Ended, o.By); err != nil {
+		return 0, err
+	}
 	given, err := r.approvedBy(o, nowMs)
 	if err != nil {
 		return 0, err
@@ -60,6 +63,9 @@ func (r *Retirement) ApproveDrop(o RetirementOrder, look RetirementLook, nowMs i
 	}
 	if r.Phase != RetirementAwaitingFinal {
 		return 0, r.conflict("the drop is approved while it is awaiting_final_approval")
+	}
+	if err := r.withdrawn(look.Ended, o.By); err != nil {
+		return 0, err
 	}
 	given, err := r.approvedBy(o, nowMs)
 	if err != nil {

@@ -196,7 +196,7 @@ func TestRetirementHappyPath(t *testing.T) {
 	if w.play(t, r, 100); r.Phase != RetirementDraining || w.nowMs-began < 10_000 || w.nowMs-began > 11_000 {
 		t.Fatalf("%s after %d ms", r.Phase, w.nowMs-began)
 	}
-	if w.play(t, r, 50); r.Phase != RetirementDraining || r.RowsDeleted != 0 || r.Waiting != "25 rows have not expired" || w.tables[Blocklist].live != 25 {
+	if w.play(t, r, 50); r.Phase != RetirementDraining || r.RowsDeleted != 0 || r.Waiting != "25 rows are left; each is deleted once it has been expired for --cleanup-grace" || w.tables[Blocklist].live != 25 {
 		t.Fatalf("%s: %d rows deleted, %q", r.Phase, r.RowsDeleted, r.Waiting)
 	}
 	w.expire()

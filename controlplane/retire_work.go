@@ -12,6 +12,7 @@ const retirementStepTimeout = 15 * time.Second
 // RetirementStore is what a retirement needs of MySQL. All methods may be called at once.
 type RetirementStore interface {
 	FleetStore
+	JobStates
 	// Now is the clock of the database.
 	Now(ctx context.Context) (time.Time, error)
 	// TableFigures are of a table of the blocklist's form; nil: there is none.

@@ -12,13 +12,15 @@ import (
 
 // vault keeps tokens in memory.
 type vault struct {
-	tokens map[string]TokenHash // in force
-	roles  map[string]Role
-	audit  []AuditEntry
-	err    error
-	left   time.Duration // of each that is found; 0: without end
-	used   []string
-	hangs  bool // as MySQL that is stopped: a call ends when its context does
+	tokens  map[string]TokenHash // in force
+	roles   map[string]Role
+	audit   []AuditEntry
+	err     error
+	left    time.Duration // of each that is found; 0: without end
+	used    []string
+	now     time.Time
+	expires map[string]time.Time
+	hangs   bool // as MySQL that is stopped: a call ends when its context does
 }
 
 func newVault() *vault { return &vault{tokens: map[string]TokenHash{}, roles: map[string]Role{}} }
@@ -46,6 +48,21 @@ func (v *vault) TokenByHash(ctx context.Context, hash TokenHash) (Holder, error)
 		}
 	}
 	return Holder{}, ErrNotFound
+}
+
+func (v *vault) TokenByName(_ context.Context, name string) (Token, time.Time, error) {
+	role, there := v.roles[name]
+	switch {
+	case v.err != nil:
+		return Token{}, time.Time{}, v.err
+	case !there:
+		return Token{}, time.Time{}, ErrNotFound
+	}
+	t := Token{Name: name, Role: role, ExpiresAt: v.expires[name]}
+	if _, ok := v.tokens[name]; !ok {
+		t.RevokedAt = v.now
+	}
+	return t, v.now, nil
 }
 
 func (v *vault) TokenUsed(_ context.Context, name string, _ time.Duration) error {

@@ -43,6 +43,7 @@ const (
 	FindingCleanupPaused     FindingKind = "cleanup_paused"
 	FindingCleanupFails      FindingKind = "cleanup_fails"
 	FindingCleanupBatches    FindingKind = "cleanup_in_batches"
+	FindingCleanupPartitions FindingKind = "cleanup_partitions_missing"
 	FindingRolloutTrouble    FindingKind = "rollout_trouble"
 	FindingRolloutWaits      FindingKind = "rollout_waits"
 	FindingRetirementTrouble FindingKind = "retirement_trouble"
@@ -57,7 +58,7 @@ var FindingKinds = []FindingKind{
 	FindingNodesDead, FindingRegionDark, FindingRelayMissing, FindingRelayStalled, FindingRelayLate, FindingOriginDown,
 	FindingCostDropped, FindingTableFull, FindingSettingsRefused, FindingTuningSkew,
 	FindingTuningsDiffer, FindingClockSkew,
-	FindingCleanupLag, FindingCleanupPaused, FindingCleanupFails, FindingCleanupBatches, FindingRolloutTrouble,
+	FindingCleanupLag, FindingCleanupPaused, FindingCleanupFails, FindingCleanupBatches, FindingCleanupPartitions, FindingRolloutTrouble,
 	FindingRolloutWaits, FindingRetirementTrouble, FindingRetirementWaits, FindingInvocationPaused,
 	FindingInvocationBackoff,
 }
@@ -66,6 +67,7 @@ var FindingKinds = []FindingKind{
 // every day, and is over soon.
 var settle = map[FindingKind]time.Duration{
 	FindingCleanupFails:      2 * time.Minute, // a run that MySQL's restart ended; the next one is well
+	FindingCleanupPartitions: 5 * time.Minute, // the next run makes them, unless a transaction holds the table
 	FindingTuningSkew:        2 * time.Minute, // versions travel for a settings interval
 	FindingTuningsDiffer:     2 * time.Minute, // a rollout ends before nodes and rows are read again
 	FindingRelayMissing:      unrelayedMax,    // another node takes over

@@ -59,6 +59,7 @@ type WatchSources struct {
 	Fleet       func(context.Context) (Fleet, error)
 	Tunings     func(context.Context) ([]RegionTuning, error)
 	Lag         func(context.Context) (time.Duration, error)
+	Partitions  func(context.Context) (PartitionsProblem, error)
 	Cleanup     func(context.Context) (CleanupStatus, error)
 	Rollout     func(context.Context) (*Rollout, error)    // the one under way, or nil
 	Retirement  func(context.Context) (*Retirement, error) // the newest, or nil
@@ -179,6 +180,18 @@ func (w *Watch) lookAtCleanup(ctx context.Context, look *Look) error {
 	}
 	for _, f := range scheduleFindings(status) {
 		look.add(f)
+	}
+	partitions, err := w.sources.Partitions(ctx)
+	if err != nil {
+		look.blind(FindingCleanupLag, FindingCleanupPartitions)
+		return err
+	}
+	if partitions.Refused != "" { // as the newest run found it, or as it is by now
+		look.add(batchesFinding(partitions.Refused))
+	}
+	if partitions.Missing != "" {
+		look.add(Finding{Kind: FindingCleanupPartitions, Subject: "cleanup", Severity: SeverityWarning,
+			What: partitions.Missing, Do: MissingPartitionsAdvice})
 	}
 	lag, err := w.sources.Lag(ctx)
 	if err != nil {

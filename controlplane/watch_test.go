@@ -22,6 +22,7 @@ type watched struct {
 	fleet       Fleet
 	tunings     []RegionTuning
 	lag         time.Duration
+	partitions  PartitionsProblem
 	cleanup     CleanupStatus
 	rollout     *Rollout
 	retirement  *Retirement
@@ -35,6 +36,7 @@ func (w *watched) watch() *Watch {
 		Fleet:       func(context.Context) (Fleet, error) { return w.fleet, w.mysql },
 		Tunings:     func(context.Context) ([]RegionTuning, error) { return w.tunings, w.mysql },
 		Lag:         func(context.Context) (time.Duration, error) { return w.lag, w.mysql },
+		Partitions:  func(context.Context) (PartitionsProblem, error) { return w.partitions, w.mysql },
 		Cleanup:     func(context.Context) (CleanupStatus, error) { return w.cleanup, w.restate },
 		Rollout:     func(context.Context) (*Rollout, error) { return w.rollout, w.restate },
 		Retirement:  func(context.Context) (*Retirement, error) { return w.retirement, w.restate },
@@ -153,6 +155,8 @@ func TestLook(t *testing.T) {
 		"clocks differ":          {watched{cleanup: CleanupStatus{History: []CleanupRun{{Error: "plan: " + ErrClocksDiffer.Error() + " by 2m"}}}}, "critical cleanup_fails cleanup", "by 2m"},
 		"cleanup is refused":     {watched{cleanup: CleanupStatus{History: []CleanupRun{{CleanupReport: CleanupReport{Refused: "no such definer"}}}}}, "warning cleanup_in_batches cleanup", "partitions: no such definer"},
 		"no partitions":          {watched{cleanup: CleanupStatus{History: []CleanupRun{{CleanupReport: CleanupReport{Refused: NoPartitions}}}}}, "info cleanup_in_batches cleanup", NoPartitions},
+		"no partitions ahead":    {watched{partitions: PartitionsProblem{Missing: MissingPartitions([]string{PartitionsOfHours})}}, "warning cleanup_partitions_missing cleanup", "no partitions of hours are ahead"},
+		"a server without any":   {watched{partitions: PartitionsProblem{Refused: NoPartitions}}, "info cleanup_in_batches cleanup", NoPartitions},
 		"cleanup failed before":  {watched{cleanup: CleanupStatus{History: []CleanupRun{{}, {Error: "disk is full"}}}}, "", ""},
 		"rollout in trouble":     {watched{rollout: &Rollout{ID: "r1", Phase: RolloutApplying, Trouble: "table is locked"}}, "critical rollout_trouble r1", "table is locked"},
 		"rollout rolls back":     {watched{rollout: &Rollout{ID: "r1", Phase: RolloutRollingBack, Why: "errors"}}, "warning rollout_trouble r1 rolls back", "errors"},

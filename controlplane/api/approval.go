@@ -1,7 +1,9 @@
 package api
 
 import (
+	"context"
 	"fmt"
+	"slices"
 
 	"github.com/weirhq/weir/controlplane"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
@@ -25,4 +27,26 @@ func approvals(q controlplane.Quorum, given []controlplane.Approval, evidence st
 		})
 	}
 	return answer
+}
+
+// counting leaves out the approvals whose credentials have ended: the step that waits drops them when it looks next.
+// Without an answer of MySQL in time it leaves all: they are judged again when they are used.
+func (s *service) counting(ctx context.Context, a *controlv1.Approvals, needs controlplane.Role) {
+	if s.Approvers == nil || len(a.GetGiven()) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, lagTimeout)
+	defer cancel()
+	var actors []string
+	for _, given := range a.GetGiven() {
+		actors = append(actors, given.GetActor())
+	}
+	ended, err := s.Approvers.Ended(ctx, actors, needs)
+	if err != nil {
+		return
+	}
+	a.Given = slices.DeleteFunc(a.GetGiven(), func(given *controlv1.Approval) bool {
+		_, gone := ended[given.GetActor()]
+		return gone
+	})
 }

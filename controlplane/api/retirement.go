@@ -112,7 +112,9 @@ func (s *service) RetirementStatus(ctx context.Context,
 	if err != nil {
 		return nil, s.fail(ctx, "RetirementStatus", err)
 	}
-	return connect.NewResponse(&controlv1.RetirementStatusResponse{Retirement: retirementAnswer(r)}), nil
+	answer := retirementAnswer(r)
+	s.counting(ctx, answer.GetApprovals(), r.Needs())
+	return connect.NewResponse(&controlv1.RetirementStatusResponse{Retirement: answer}), nil
 }
 
 func (s *service) ListRetirements(ctx context.Context,

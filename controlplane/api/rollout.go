@@ -85,7 +85,9 @@ func (s *service) RolloutStatus(ctx context.Context,
 	if err != nil {
 		return nil, s.fail(ctx, "RolloutStatus", err)
 	}
-	return connect.NewResponse(&controlv1.RolloutStatusResponse{Rollout: rolloutAnswer(r)}), nil
+	answer := rolloutAnswer(r)
+	s.counting(ctx, answer.GetApprovals(), controlplane.RoleOperator)
+	return connect.NewResponse(&controlv1.RolloutStatusResponse{Rollout: answer}), nil
 }
 
 func (s *service) rolloutStatus(ctx context.Context, id string) (r controlplane.Rollout, err error) {

@@ -47,19 +47,24 @@ type Config struct {
 	Tokens      Tokens
 	Settings    Settings
 	// whether MySQL answers and has the tables that are needed
-	Ready    func(context.Context) error
-	Lag      func(context.Context) (time.Duration, error)      // of the cleanup
-	Fleet    func(context.Context) (controlplane.Fleet, error) // as its nodes' heartbeats have it
-	Health   func(context.Context) controlplane.HealthDocument // as the watch has it
-	Diagnose func(context.Context) []controlplane.Check        // of how all is set up
-	Audit    controlplane.AuditLog
-	Metrics  prometheus.Gatherer
-	Log      *slog.Logger
-	TopKeys  func(context.Context, controlplane.TopQuery) (controlplane.TopKeys, error)
-	Held     func(context.Context, controlplane.HeldQuery) (controlplane.HeldReport, error)
-	Key      func(context.Context, controlplane.KeyQuery) (controlplane.KeyReport, error)
+	Ready func(context.Context) error
+	Lag   func(context.Context) (time.Duration, error) // of the cleanup
+	// Partitions is why the cleanup deletes rows in batches; nil: it cannot be told
+	Partitions func(context.Context) (controlplane.PartitionsProblem, error)
+	Fleet      func(context.Context) (controlplane.Fleet, error) // as its nodes' heartbeats have it
+	Health     func(context.Context) controlplane.HealthDocument // as the watch has it
+	Diagnose   func(context.Context) []controlplane.Check        // of how all is set up
+	Audit      controlplane.AuditLog
+	Metrics    prometheus.Gatherer
+	Log        *slog.Logger
+	TopKeys    func(context.Context, controlplane.TopQuery) (controlplane.TopKeys, error)
+	Held       func(context.Context, controlplane.HeldQuery) (controlplane.HeldReport, error)
+	Key        func(context.Context, controlplane.KeyQuery) (controlplane.KeyReport, error)
 	// Limits estimates what overrides would have denied; nil: it cannot be told.
 	Limits func(context.Context, []controlplane.LimitChange) (controlplane.LimitEstimate, error)
+
+	// Approvers reports whose approvals no longer count; nil: everybody's do.
+	Approvers controlplane.Approvers
 
 	// Console makes the web console, which calls the service in this process; nil: none.
 	// It lets people in by itself.
@@ -168,8 +173,8 @@ func (s *service) change(ctx context.Context, msg operatorMessage,
 	return s.withLag(ctx, status), nil
 }
 
-// withLag adds the lag, or leaves it out when MySQL does not answer: how the schedule
-// stands is known all the same.
+// withLag adds the lag and why rows are deleted in batches. It leaves both out when MySQL does not answer: how the
+// schedule stands is known all the same.
 func (s *service) withLag(ctx context.Context, status controlplane.CleanupStatus) *controlv1.CleanupStatus {
 	ctx, cancel := context.WithTimeout(ctx, lagTimeout)
 	defer cancel()
@@ -177,6 +182,11 @@ func (s *service) withLag(ctx context.Context, status controlplane.CleanupStatus
 	if lag, err := s.Lag(ctx); err == nil {
 		ms := lag.Milliseconds()
 		answer.LagMs = &ms
+	}
+	if s.Partitions != nil {
+		if problem, err := s.Partitions(ctx); err == nil {
+			answer.PartitionsProblem = valid(problem.String())
+		}
 	}
 	return answer
 }

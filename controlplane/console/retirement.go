@@ -15,10 +15,12 @@ type retirementView struct {
 	Problem string // why its status cannot be had
 	Words   string
 	Over    bool
-	Due     time.Duration
-	Steps   []retirementStep
-	Can     []can
-	Quorum  quorumForm // of the form that begins another one
+	// Startable reports whether a retirement can begin: none is under way, and the last one has not dropped the table.
+	Startable bool
+	Due       time.Duration
+	Steps     []retirementStep
+	Can       []can
+	Quorum    quorumForm // of the form that begins another one
 }
 
 // retirementStep is one of the way from observed to dropped. State is done, active or
@@ -42,7 +44,7 @@ func (c *Console) retirement(ctx context.Context) retirementView {
 	found, err := ask(ctx, c.backend.retirements.RetirementStatus, &controlv1.RetirementStatusRequest{})
 	switch {
 	case err != nil && status(err) == http.StatusNotFound:
-		return retirementView{None: true, Quorum: firstQuorum}
+		return retirementView{None: true, Startable: true, Quorum: firstQuorum}
 	case err != nil:
 		return retirementView{Problem: words(err)}
 	}
@@ -51,6 +53,7 @@ func (c *Console) retirement(ctx context.Context) retirementView {
 
 func describeRetirement(r *controlv1.Retirement, now time.Time) retirementView {
 	v := retirementView{Retirement: r, Over: r.GetEndedAtMs() > 0, Quorum: firstQuorum}
+	v.Startable = v.Over && r.GetPhase() != "dropped"
 	if due := r.GetDueAtMs(); due > 0 && !v.Over {
 		v.Due = max(0, time.UnixMilli(due).Sub(now).Round(time.Second))
 	}

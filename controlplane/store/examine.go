@@ -31,6 +31,7 @@ var needed = map[string]string{
 	"ratelimit_audit_chain":      "SELECT,INSERT,UPDATE",
 	"ratelimit_blocklist":        "SELECT,INSERT,UPDATE,DELETE",
 	"ratelimit_retirements":      "SELECT,INSERT,UPDATE",
+	"ratelimit_job_states":       "SELECT,INSERT,UPDATE",
 	"ratelimit_schema_version":   "SELECT",
 }
 

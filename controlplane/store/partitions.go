@@ -36,6 +36,16 @@ WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 'ratelimit_window_counts'
   AND CAST(SUBSTRING_INDEX(PARTITION_DESCRIPTION, ',', -1) AS UNSIGNED) <= UNIX_TIMESTAMP(NOW(3)) * 1000
 ORDER BY class, bound`
 
+	// The ends of the last partitions of hours and of days; 0 where there are none.
+	lastPartitionsSQL = `SELECT
+  COALESCE(MAX(IF(PARTITION_DESCRIPTION LIKE '0,%', CAST(SUBSTRING_INDEX(PARTITION_DESCRIPTION, ',', -1) AS UNSIGNED), 0)), 0),
+  COALESCE(MAX(IF(PARTITION_DESCRIPTION LIKE '1,%', CAST(SUBSTRING_INDEX(PARTITION_DESCRIPTION, ',', -1) AS UNSIGNED), 0)), 0),
+  UNIX_TIMESTAMP() * 1000
+FROM information_schema.PARTITIONS
+WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 'ratelimit_window_counts' AND PARTITION_DESCRIPTION REGEXP '^[01],[0-9]+$'`
+
+	laterSQL = "SELECT EXISTS (SELECT 1 FROM ratelimit_window_counts PARTITION (%s))"
+
 	// One entry of an index for each partition that is named.
 	oldestInSQL = "SELECT COALESCE(MIN(expires_at), 0) FROM ratelimit_window_counts PARTITION (%s)"
 
@@ -211,7 +221,35 @@ func (s *Store) overPartitions(ctx context.Context) (classes [2]overPartitions, 
 	return classes, rows.Err()
 }
 
-// examinePartitions tells whether the cleanup drops partitions or deletes row by row.
+// PartitionsMissing returns the kinds of partitions, hours or days, that rows which are published now do not get: none
+// is ahead, and the rows are in the last partition of their class.
+func (s *Store) PartitionsMissing(ctx context.Context) (missing []string, err error) {
+	var hours, days, now int64
+	if err := s.db.QueryRowContext(ctx, lastPartitionsSQL).Scan(&hours, &days, &now); err != nil {
+		return nil, fmt.Errorf("look for partitions ahead: %w", explain(err))
+	}
+	for _, class := range []struct {
+		kind, later   string
+		last, widthMs int64
+	}{
+		{controlplane.PartitionsOfHours, "h_later", hours, time.Hour.Milliseconds()},
+		{controlplane.PartitionsOfDays, "d_later", days, 24 * time.Hour.Milliseconds()},
+	} {
+		if class.last > now+class.widthMs {
+			continue
+		}
+		var rows bool // of a new or an idle table there are none: the next cleanup makes partitions at no cost
+		if err := s.db.QueryRowContext(ctx, fmt.Sprintf(laterSQL, class.later)).Scan(&rows); err != nil {
+			return nil, fmt.Errorf("look into %s: %w", class.later, explain(err))
+		}
+		if rows {
+			missing = append(missing, class.kind)
+		}
+	}
+	return missing, nil
+}
+
+// examinePartitions reports whether the cleanup drops partitions or deletes rows in batches.
 func (s *Store) examinePartitions(ctx context.Context) ([]controlplane.Check, error) {
 	why, err := s.PartitionsRefused(ctx)
 	if err != nil {
@@ -220,6 +258,14 @@ func (s *Store) examinePartitions(ctx context.Context) ([]controlplane.Check, er
 	if why != "" {
 		return []controlplane.Check{warn("partitions", "the cleanup deletes rows in batches: "+why,
 			"Grant EXECUTE on both procedures as schema/README.md has it, if the server knows partitions.")}, nil
+	}
+	missing, err := s.PartitionsMissing(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(missing) > 0 {
+		return []controlplane.Check{warn("partitions", controlplane.MissingPartitions(missing),
+			controlplane.MissingPartitionsAdvice)}, nil
 	}
 	return []controlplane.Check{pass("partitions", "the cleanup drops whole hours and days")}, nil
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -272,4 +273,43 @@ func databaseNow(t *testing.T, store *Store) time.Time {
 		t.Fatal(err)
 	}
 	return now
+}
+
+// Rows of a class without partitions ahead are deleted in batches: as long as that is so, the doctor and the cleanup
+// report it, whether the cleanup has run or not. An empty table lacks nothing.
+func TestMissingPartitionsAreReported(t *testing.T) { servers.EachSQL(t, testMissingPartitions) }
+
+func testMissingPartitions(t *testing.T) {
+	store, db := migrated(t)
+	cleanup, err := controlplane.NewCleanup(controlplane.DefaultCleanupConfig(), store, controlplane.NewMetrics())
+	if err != nil {
+		t.Fatal(err)
+	}
+	reported := func(when, want string) {
+		t.Helper()
+		problem, err := cleanup.PartitionsProblem(t.Context())
+		if err != nil || !strings.Contains(problem.String(), want) || (want == "") != (problem.String() == "") {
+			t.Errorf("%s the cleanup reports %q, %v; want %q", when, problem, err, want)
+		}
+		checks, err := store.examinePartitions(t.Context())
+		if err != nil || len(checks) != 1 || (checks[0].Result == controlplane.CheckOK) != (want == "") || !strings.Contains(checks[0].What, want) {
+			t.Errorf("%s the doctor reports %+v, %v; want %q", when, checks, err, want)
+		}
+	}
+	reported("on an empty table", "")
+	now := databaseNow(t, store)
+	insertCounts(t, db, "hours", slices.Repeat([]time.Time{now.Add(time.Hour)}, 20))
+	reported("before any cleanup", "no partitions of hours are ahead")
+	insertCounts(t, db, "days", slices.Repeat([]time.Time{now.Add(40 * 24 * time.Hour)}, 20))
+	if _, err := db.ExecContext(t.Context(), "UPDATE ratelimit_window_counts SET expiry_class = 1 WHERE identifier LIKE 'days%'"); err != nil {
+		t.Fatal(err)
+	}
+	if missing, err := store.AddPartitions(t.Context(), 10); err != nil || missing != 2 {
+		t.Fatalf("%d classes are left without partitions, %v", missing, err)
+	}
+	reported("with too many rows to copy", "no partitions of hours and days are ahead")
+	if missing, err := store.AddPartitions(t.Context(), 100); err != nil || missing != 0 {
+		t.Fatalf("%d classes are left without partitions, %v", missing, err)
+	}
+	reported("with partitions", "")
 }

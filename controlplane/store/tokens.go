@@ -58,6 +58,19 @@ func (s *Store) TokenByHash(ctx context.Context, hash controlplane.TokenHash) (c
 	return holder, nil
 }
 
+// TokenByName finds a token by its name, in force or not, and the clock of the database; ErrNotFound without one.
+func (s *Store) TokenByName(ctx context.Context, name string) (t controlplane.Token, now time.Time, err error) {
+	row, err := s.queries.TokenByName(ctx, []byte(name))
+	if errors.Is(err, sql.ErrNoRows) {
+		return t, now, controlplane.ErrNotFound
+	}
+	if err != nil {
+		return t, now, fmt.Errorf("find token %s: %w", name, explain(err))
+	}
+	return controlplane.Token{Name: name, Role: controlplane.Role(row.Role), RevokedAt: momentOf(row.RevokedAt),
+		ExpiresAt: momentOf(row.ExpiresAt)}, time.UnixMilli(row.NowMs), nil
+}
+
 // TokenUsed notes that a token is used, unless it was noted within a time.
 func (s *Store) TokenUsed(ctx context.Context, name string, within time.Duration) error {
 	err := s.queries.TokenUsed(ctx, controlplanedb.TokenUsedParams{Name: []byte(name),

@@ -169,3 +169,31 @@ func testTokensEnd(t *testing.T) {
 		t.Errorf("%d audit rows", n)
 	}
 }
+
+// A token is found by its name whether it is in force or not: an approval is judged by the token that gave it.
+func TestTokenByName(t *testing.T) { servers.EachSQL(t, testTokenByName) }
+
+func testTokenByName(t *testing.T) {
+	s, _ := migrated(t)
+	tokens, err := controlplane.NewTokens(s, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	by := controlplane.By{Actor: "ann", Reason: "pipeline"}
+	if _, err := tokens.Create(t.Context(), "ci", controlplane.RoleOperator, time.Hour, by); err != nil {
+		t.Fatal(err)
+	}
+	found, now, err := s.TokenByName(t.Context(), "ci")
+	if left := found.ExpiresAt.Sub(now); err != nil || found.Role != controlplane.RoleOperator || !found.RevokedAt.IsZero() || left <= 59*time.Minute || left > time.Hour {
+		t.Errorf("%+v at %v, %v", found, now, err)
+	}
+	if err := tokens.Revoke(t.Context(), "ci", by); err != nil {
+		t.Fatal(err)
+	}
+	if found, _, err := s.TokenByName(t.Context(), "ci"); err != nil || found.RevokedAt.IsZero() {
+		t.Errorf("%+v, %v", found, err)
+	}
+	if _, _, err := s.TokenByName(t.Context(), "CI"); !errors.Is(err, controlplane.ErrNotFound) {
+		t.Errorf("another name: %v", err)
+	}
+}

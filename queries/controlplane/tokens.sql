@@ -38,3 +38,8 @@ WHERE name = ? AND revoked_at = 0;
 -- name: TokenList :many
 SELECT name, role, created_by, created_at, revoked_at, expires_at, used_at, old_until FROM ratelimit_tokens
 WHERE name > sqlc.arg(after_name) ORDER BY name LIMIT ?;
+
+-- name: TokenByName :one
+-- A token, in force or not, and the clock of the database.
+SELECT role, revoked_at, expires_at, CAST(UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000 AS UNSIGNED) AS now_ms
+FROM ratelimit_tokens WHERE name = ?;

@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 	"testing/synctest"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/restate/orderkey"
 )
 
 // "One address after the other until one has answered, each once": where calls go, told
@@ -67,17 +69,20 @@ func TestAddressesInTurn(t *testing.T) {
 	})
 }
 
-// "Each call that changes something then carries a key by which Restate knows it
-// again": the same at both nodes, another with each call, and none for a look.
-func TestClientNamesItsCalls(t *testing.T) {
+// "A change happens once, however often its order is sent": both nodes get the same order, and each call is another one.
+func TestClientSendsOneOrderToAllNodes(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
-	var keys []string
+	var orders []orderkey.Order
 	node := func(status int) string {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			mu.Lock()
 			defer mu.Unlock()
-			keys = append(keys, r.Header.Get("Idempotency-Key"))
+			var o orderkey.Order
+			if err := json.NewDecoder(r.Body).Decode(&o); err != nil {
+				t.Error(err)
+			}
+			orders = append(orders, o)
 			w.WriteHeader(status)
 			_, _ = fmt.Fprint(w, `{}`)
 		}))
@@ -85,25 +90,17 @@ func TestClientNamesItsCalls(t *testing.T) {
 		return s.URL
 	}
 	hc := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	c := NewClient(hc, node(http.StatusServiceUnavailable), node(http.StatusOK))
+	c := NewClient(hc, testKeys, node(http.StatusServiceUnavailable), node(http.StatusOK))
 	if _, err := c.Pause(t.Context(), "n", operator); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.Resume(t.Context(), "n", operator); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Status(t.Context(), "n"); err != nil {
-		t.Fatal(err)
+	if len(orders) != 3 || orders[0] != orders[1] || orders[0].ID == "" || orders[2].ID == orders[0].ID {
+		t.Errorf("orders %+v: want one for two nodes, and another", orders)
 	}
-	if len(keys) != 4 || keys[0] == "" || keys[0] != keys[1] || keys[2] == "" || keys[2] == keys[0] || keys[3] != "" {
-		t.Errorf("keys %q: want one for two nodes, another, none", keys)
-	}
-
-	keys = nil
-	if _, err := NewClient(hc, node(http.StatusOK)).Pause(t.Context(), "n", operator); err != nil || keys[0] != "" {
-		t.Errorf("one server alone: keys %q, %v", keys, err)
-	}
-	nobody := NewClient(hc, "http://127.0.0.1:1", "http://127.0.0.1:2")
+	nobody := NewClient(hc, testKeys, "http://127.0.0.1:1", "http://127.0.0.1:2")
 	if _, err := nobody.Status(t.Context(), "n"); !errors.Is(err, controlplane.ErrUnavailable) {
 		t.Errorf("nobody there: %v", err)
 	}

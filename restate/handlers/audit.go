@@ -27,6 +27,8 @@ func (a *audit) definition() restate.ServiceDefinition {
 	return restate.NewService(AuditService,
 		restate.WithDocumentation("Writes the audit log. Only Weir's other handlers call it."),
 		restate.WithIngressPrivate(true),
+		restate.WithJournalRetention(24*time.Hour),
+		restate.WithIdempotencyRetention(orderRetention),
 		// Hours, then it is paused: an entry must not be lost, and a person must look.
 		restate.WithInvocationRetryPolicy(
 			restate.WithInitialRetryInterval(200*time.Millisecond),

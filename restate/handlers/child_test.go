@@ -57,6 +57,7 @@ func childServe(address, dsn string, what ...string) error {
 		options = retirementOptions(stuck.Store)
 		options.Retirement = controlplane.NewRetirementWork(stuckTables{stuck.Store}, 30*time.Second, 0, options.Metrics)
 	}
+	options.Orders = testKeys
 	endpoint, err := NewEndpoint(options)
 	if err != nil {
 		return err

@@ -1,8 +1,8 @@
 package handlers
 
 import (
+	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"net/http"
@@ -10,26 +10,29 @@ import (
 	"time"
 
 	restate "github.com/restatedev/sdk-go"
+	"github.com/restatedev/sdk-go/encoding"
 	"github.com/restatedev/sdk-go/ingress"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/restate/orderkey"
 )
 
 // Client calls jobs through Restate's ingress. Errors wrap controlplane.ErrInvalid
 // when the caller is at fault and controlplane.ErrUnavailable when Restate is. A call
 // whose ctx ends is not taken back: what it asked for still happens, in its turn.
 //
-// Of several ingresses, those of a cluster, the next is asked when one does not answer.
-// Each call that changes something then carries a key by which Restate knows it again:
-// whether the first got it or not, it happens once.
+// If one of several ingresses of a cluster does not answer, the client tries the next. Each call is an order that the
+// client signs, with an ID by which Restate recognizes it: a change happens once, however often its order is sent.
 type Client struct {
 	at        addresses
 	ingresses []*ingress.Client
+	keys      *orderkey.Keys
 }
 
-// NewClient returns a client of the ingress at url, or of a cluster's at several.
-func NewClient(client *http.Client, urls ...string) *Client {
-	c := &Client{}
+// NewClient returns a client of the ingress at url, or of a cluster's at several. The handlers must have the same keys,
+// as Options.Orders.
+func NewClient(client *http.Client, keys *orderkey.Keys, urls ...string) *Client {
+	c := &Client{keys: keys}
 	c.at.set(urls) // the SDK appends paths as they are
 	for _, url := range c.at.urls {
 		c.ingresses = append(c.ingresses, ingress.NewClient(url, ingress.WithHttpClient(client)))
@@ -44,12 +47,19 @@ func (c *Client) Status(ctx context.Context, job string) (State, error) {
 
 // Start begins the job's chain where there is none.
 func (c *Client) Start(ctx context.Context, job string, interval time.Duration) (State, error) {
-	return request[StartRequest, State](ctx, c, job, "Start", StartRequest{interval.Milliseconds()})
+	return request[StartRequest, State](ctx, c, job, "Start", StartRequest{IntervalMs: interval.Milliseconds()})
 }
 
 // Ensure is Start, and revives a chain that has died.
 func (c *Client) Ensure(ctx context.Context, job string, interval time.Duration) (State, error) {
-	return request[StartRequest, State](ctx, c, job, "Ensure", StartRequest{interval.Milliseconds()})
+	return request[StartRequest, State](ctx, c, job, "Ensure", StartRequest{IntervalMs: interval.Milliseconds()})
+}
+
+// restore is Ensure, and brings an order that MySQL has.
+func (c *Client) restore(ctx context.Context, job string, interval time.Duration,
+	order controlplane.PauseOrder) (State, error) {
+	return request[StartRequest, State](ctx, c, job, "Ensure",
+		StartRequest{IntervalMs: interval.Milliseconds(), Order: order})
 }
 
 // Pause ends the job's chain until Resume. It waits for a run that is under way.
@@ -75,21 +85,34 @@ func request[I, O any](ctx context.Context, c *Client, job, handler string, in I
 	return out, nil
 }
 
-// invoke calls a handler of an object.
+// invoke calls a handler of an object, and returns its answer.
 func invoke[I, O any](ctx context.Context, c *Client, service, key, handler string, in I) (out O, err error) {
-	var options []ingress.RequestOption
-	if c.at.several() && !onlyReads[handler] {
-		options = append(options, restate.WithIdempotencyKey(rand.Text()))
+	answer, err := c.send(ctx, orderkey.Order{Service: service, Key: key, Handler: handler}, in)
+	if err != nil {
+		return out, err
 	}
-	err = c.at.inTurn(ctx, func(ctx context.Context, i int) (bool, error) {
-		out, err = ingress.Object[I, O](c.ingresses[i], service, key, handler).Request(ctx, in, options...)
-		return answered(err), err
-	})
-	return out, err
+	if err := encoding.Unmarshal(encoding.JSONCodec, answer, &out); err != nil {
+		return out, fmt.Errorf("read the answer of %s/%s: %w", service, handler, err)
+	}
+	return out, nil
 }
 
-// onlyReads are the handlers that may be called as often as one likes.
-var onlyReads = map[string]bool{"Status": true, "Document": true, "List": true}
+// send signs an order and sends it to one ingress after another, until one has answered.
+func (c *Client) send(ctx context.Context, order orderkey.Order, in any) (answer []byte, err error) {
+	input, err := encoding.Marshal(encoding.JSONCodec, in)
+	if err != nil {
+		return nil, fmt.Errorf("write the input of %s/%s: %w", order.Service, order.Handler, err)
+	}
+	order.Input = string(input)
+	order = c.keys.Sign(order, time.Now())
+	by := cmp.Or(operations[order.Service+"/"+order.Handler], ordersChange)
+	err = c.at.inTurn(ctx, func(ctx context.Context, i int) (bool, error) {
+		answer, err = ingress.Service[orderkey.Order, []byte](c.ingresses[i], OrdersService, by).
+			Request(ctx, order, restate.WithOutputCodec(encoding.BinaryCodec))
+		return answered(err), err
+	})
+	return answer, err
+}
 
 // answered tells whether another node would say the same.
 func answered(err error) bool {
@@ -114,6 +137,8 @@ func (c *Client) classify(ctx context.Context, err error) error {
 		return said(controlplane.ErrConflict, answered)
 	case answered.IsInvocationError() && answered.Code() == http.StatusNotFound:
 		return said(controlplane.ErrNotFound, answered)
+	case answered.IsInvocationError() && answered.Code() == http.StatusForbidden: // see orders
+		return said(controlplane.ErrConflict, answered)
 	case answered.IsInvocationError():
 		return errors.New(firstLine(answered.Message()))
 	case answered.Code() == http.StatusNotFound:

@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -16,6 +17,8 @@ const CronService = "WeirCron"
 const (
 	stateKey    = "state"
 	documentKey = "document" // what a job keeps for itself
+
+	pauseTimeout = 5 * time.Second // of one attempt to read or save an order in MySQL
 )
 
 // The job's intervals and clocks on the wire.
@@ -23,6 +26,9 @@ type (
 	// StartRequest asks for a chain.
 	StartRequest struct {
 		IntervalMs int64 `json:"interval_ms"`
+
+		// Order is the newest one to pause or to resume that MySQL has; the zero value: none is known.
+		Order controlplane.PauseOrder `json:"order,omitzero"`
 	}
 	// Tick is the message that keeps a chain going.
 	Tick struct {
@@ -35,13 +41,16 @@ type (
 type cron struct {
 	jobs  map[string]Job
 	steps *stepper
-	grace time.Duration // how late a tick may be before Ensure gives it up
+	saves controlplane.JobStates // of pauses; nil: there are none
+	grace time.Duration          // how late a tick may be before Ensure gives it up
 }
 
 func (c *cron) definition() restate.ServiceDefinition {
 	return restate.NewObject(CronService,
-		restate.WithDocumentation("Weir's recurring jobs, one object each. Operate them with weirctl; Tick is internal."),
+		restate.WithDocumentation("Weir's recurring jobs, one object each. Operate them with weirctl."),
+		restate.WithIngressPrivate(true),
 		restate.WithJournalRetention(6*time.Hour),
+		restate.WithIdempotencyRetention(orderRetention),
 		// Longer than any step: an attempt is not to be cut off while a batch is on its way.
 		restate.WithAbortTimeout(10*time.Minute),
 		// Minutes, then the invocation is given up and Ensure starts the chain again:
@@ -58,9 +67,9 @@ func (c *cron) definition() restate.ServiceDefinition {
 		Handler("Pause", restate.NewObjectHandler(c.pause)).
 		Handler("Resume", restate.NewObjectHandler(c.resume)).
 		Handler("TriggerNow", restate.NewObjectHandler(c.triggerNow)).
-		Handler("Tick", restate.NewObjectHandler(c.tick, restate.WithIngressPrivate(true))).
-		Handler("Status", restate.NewObjectSharedHandler(c.status, restate.WithJournalRetention(0))).
-		Handler("Document", restate.NewObjectSharedHandler(c.document, restate.WithJournalRetention(0)))
+		Handler("Tick", restate.NewObjectHandler(c.tick)).
+		Handler("Status", restate.NewObjectSharedHandler(c.status, readOnly...)).
+		Handler("Document", restate.NewObjectSharedHandler(c.document, readOnly...))
 }
 
 // start begins a chain where there is none, or one with another interval. On a paused
@@ -89,6 +98,9 @@ func (c *cron) chain(ctx restate.ObjectContext, req StartRequest, repair bool) (
 	if err != nil {
 		return s, err
 	}
+	if err := c.adopt(ctx, &s, req.Order); err != nil {
+		return s, err
+	}
 	if !s.wantsChain(interval) && !(repair && s.dead(at, c.grace)) {
 		return s, nil
 	}
@@ -101,7 +113,7 @@ func (c *cron) chain(ctx restate.ObjectContext, req StartRequest, repair bool) (
 
 // pause ends the chain until resume. Pausing what is paused changes nothing.
 func (c *cron) pause(ctx restate.ObjectContext, by controlplane.By) (State, error) {
-	s, err := c.loadFor(ctx, by)
+	s, err := c.newest(ctx, by)
 	if err != nil || s.Pause != nil {
 		return s, err
 	}
@@ -113,13 +125,16 @@ func (c *cron) pause(ctx restate.ObjectContext, by controlplane.By) (State, erro
 	cancelNext(ctx, &s)
 	s.end()
 	s.Pause = &Pause{By: by, AtMs: at}
+	if err := c.save(ctx, &s, at); err != nil {
+		return s, err
+	}
 	restate.Set(ctx, stateKey, s)
 	return s, sendAudit(ctx, by, "pause", before.condition(), s.condition())
 }
 
 // resume begins a chain again, with a tick at once. Resuming what runs changes nothing.
 func (c *cron) resume(ctx restate.ObjectContext, by controlplane.By) (State, error) {
-	s, err := c.loadFor(ctx, by)
+	s, err := c.newest(ctx, by)
 	if err != nil || s.Pause == nil {
 		return s, err
 	}
@@ -128,7 +143,10 @@ func (c *cron) resume(ctx restate.ObjectContext, by controlplane.By) (State, err
 		return s, err
 	}
 	before := s
-	s.Pause = nil
+	s.OrderedMs, s.Pause = s.ordered(), nil
+	if err := c.save(ctx, &s, at); err != nil {
+		return s, err
+	}
 	if s.IntervalMs > 0 { // else it was paused before it ever ran: the next Ensure starts it
 		s.begin(time.Duration(s.IntervalMs)*time.Millisecond, at)
 		sendNext(ctx, &s, at)
@@ -244,6 +262,66 @@ func (c *cron) loadFor(ctx restate.ObjectSharedContext, by controlplane.By) (Sta
 		return State{}, invalid(err)
 	}
 	return c.load(ctx)
+}
+
+// newest is loadFor, with a newer order of MySQL taken over: an operator's order follows it.
+func (c *cron) newest(ctx restate.ObjectContext, by controlplane.By) (State, error) {
+	s, err := c.loadFor(ctx, by)
+	if err != nil || c.saves == nil {
+		return s, err
+	}
+	job := restate.Key(ctx)
+	order, err := step(ctx, c.steps.within(rolloutStepRetry), "look for a newer order",
+		func(ctx context.Context) (controlplane.PauseOrder, error) {
+			ctx, cancel := context.WithTimeout(ctx, pauseTimeout)
+			defer cancel()
+			return controlplane.LoadPause(ctx, c.saves, job)
+		})
+	if err != nil && !restate.IsTerminalError(err) {
+		return s, err
+	}
+	if err != nil { // MySQL does not answer, and the operator's order counts by Restate's state
+		return s, nil
+	}
+	return s, c.adopt(ctx, &s, order)
+}
+
+// adopt takes over an order of MySQL that is newer than the state, with an entry in the audit log.
+func (c *cron) adopt(ctx restate.ObjectContext, s *State, o controlplane.PauseOrder) error {
+	before := *s
+	adopted := s.adopt(o)
+	if s.OrderedMs == before.OrderedMs {
+		return nil
+	}
+	if before.Running && !s.Running {
+		cancelNext(ctx, &before)
+	}
+	restate.Set(ctx, stateKey, *s)
+	if !adopted {
+		return nil
+	}
+	by := controlplane.By{Actor: "weir-control", Reason: "Restate had lost the newest order about the job"}
+	return sendAudit(ctx, by, "restore", before.condition(), s.condition())
+}
+
+// save notes that an operator has paused or resumed the job at a time, and saves that to MySQL. If MySQL does not take
+// it, [Keeper] saves it later: the order counts all the same.
+func (c *cron) save(ctx restate.ObjectContext, s *State, at int64) error {
+	s.OrderedMs = max(at, s.OrderedMs+1)
+	if c.saves == nil {
+		return nil
+	}
+	job, order := restate.Key(ctx), s.order()
+	_, err := step(ctx, c.steps.within(rolloutStepRetry), "save the order",
+		func(ctx context.Context) (bool, error) {
+			ctx, cancel := context.WithTimeout(ctx, pauseTimeout)
+			defer cancel()
+			return true, controlplane.SavePause(ctx, c.saves, job, order)
+		})
+	if err != nil && !restate.IsTerminalError(err) {
+		return err
+	}
+	return nil
 }
 
 // sendNext sends the tick that the state waits for, and remembers its invocation.

@@ -280,7 +280,7 @@ func TestRefusals(t *testing.T) {
 			_, err := request[Tick, restate.Void](t.Context(), c.client, "n", "Tick", Tick{})
 			return err
 		},
-			nil, "not public"},
+			controlplane.ErrConflict, "passes on no call of WeirCron/Tick"},
 	} {
 		err := tc.call()
 		if err == nil || !strings.Contains(err.Error(), tc.says) || (tc.is != nil && !errors.Is(err, tc.is)) {

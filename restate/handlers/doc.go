@@ -5,8 +5,13 @@
 //	   │ └────Ensure───► Restate's ingress ─┐
 //	Client ──Pause, …──► Restate's ingress ─┤
 //	                                        ▼
-//	            Endpoint: WeirCron, WeirRollouts, WeirRollout, ──steps──► package controlplane
-//	                      WeirRetirement, WeirAudit, WeirPromises
+//	            Endpoint: WeirOrders ──► WeirCron, WeirRollouts, WeirRollout, ──steps──► package controlplane
+//	                                     WeirRetirement, WeirAudit, WeirPromises
+//
+// # WeirOrders
+//
+// The ingress reaches this service alone, and it passes on the orders that a Client has signed. All other services are
+// private. A handler that an operator needs is listed in operations.
 //
 // # WeirCron
 //
@@ -20,8 +25,9 @@
 //  2. Slots come from the slot before, not from when a run ended; those that were
 //     missed are one run, not many.
 //  3. A job's error is recorded and not returned. Only a crash is retried.
-//  4. A pause is an operator's will and is part of the state: nothing but Resume ends
-//     it, not Ensure, not a restart, not a new configuration.
+//  4. A pause is an operator's order and is part of the state: nothing but Resume ends
+//     it, not Ensure, not a restart, not a new configuration. MySQL has it too, and the
+//     later order of the two counts, so it outlives Restate's data.
 //  5. A chain can die all the same: Restate gives up on an invocation after minutes of
 //     failures. Hence Ensure, which [Keeper] calls for as long as the process lives.
 //

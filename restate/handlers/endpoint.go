@@ -19,6 +19,7 @@ import (
 	"github.com/restatedev/sdk-go/server"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/restate/orderkey"
 	"github.com/weirhq/weir/shared/bounded"
 	"github.com/weirhq/weir/shared/hosts"
 	"github.com/weirhq/weir/shared/traces"
@@ -43,6 +44,8 @@ type Options struct {
 	Previews   *controlplane.Preview // nil: they are not held to what was measured
 	Retirement *controlplane.RetirementWork
 	Audit      controlplane.AuditStore
+	Approvers  controlplane.Approvers // whose approvals count; nil: everybody's
+	Saves      controlplane.JobStates // of jobs' pauses; nil: Restate alone has them
 	Metrics    *controlplane.Metrics
 	Log        *slog.Logger
 
@@ -50,6 +53,10 @@ type Options struct {
 	// taken; all others are refused. Empty: every request is taken, which is only
 	// right on loopback or a network that no one else reaches.
 	IdentityKey string
+
+	// Orders are the keys that orders must be signed with, by a Client with the same keys. nil: a key that nobody has, so
+	// that every order is refused.
+	Orders *orderkey.Keys
 
 	// AllowedHosts are names, beside loopback ones, by which requests over HTTP/1.x may address the
 	// handlers where there is no IdentityKey: a web page can point a name of its own at this port.
@@ -72,6 +79,8 @@ type Options struct {
 	// difference between the clocks of Restate and this process.
 	ChainGrace time.Duration
 }
+
+func (o *Options) orderKeys() *orderkey.Keys { return cmp.Or(o.Orders, orderkey.Random()) }
 
 // Endpoint serves the handlers to Restate.
 //
@@ -102,14 +111,15 @@ func newEndpoint(o Options, jobs func(*stepper) map[string]Job) (*Endpoint, erro
 	e := &Endpoint{endShare: defaultEndShare,
 		steps: &stepper{draining: new(atomic.Bool), retryMax: cmp.Or(o.StepRetryMax, defaultStepRetry)}}
 	definitions := []restate.ServiceDefinition{
-		(&cron{jobs: jobs(e.steps), steps: e.steps, grace: cmp.Or(o.ChainGrace, defaultGrace)}).definition(),
+		(&cron{jobs: jobs(e.steps), steps: e.steps, saves: o.Saves, grace: cmp.Or(o.ChainGrace, defaultGrace)}).definition(),
 		(&rollouts{work: o.Rollouts, steps: e.steps.within(rolloutStepRetry)}).definition(),
-		(&rollout{work: o.Rollouts, steps: e.steps.within(rolloutStepRetry),
+		(&rollout{work: o.Rollouts, approvers: o.Approvers, steps: e.steps.within(rolloutStepRetry),
 			retryAfter: cmp.Or(o.TroubleRetry, troubleRetry)}).definition(),
 		(&retirement{
-			work: o.Retirement, steps: e.steps.within(rolloutStepRetry),
+			work: o.Retirement, approvers: o.Approvers, steps: e.steps.within(rolloutStepRetry),
 			retryAfter: cmp.Or(o.TroubleRetry, troubleRetry), grace: cmp.Or(o.ChainGrace, retirementGrace),
 		}).definition(),
+		(&orders{keys: o.orderKeys(), steps: e.steps}).definition(),
 		(&audit{store: o.Audit, steps: e.steps}).definition(),
 		(&promises{previews: o.Previews, steps: e.steps, log: o.Log}).definition(),
 	}

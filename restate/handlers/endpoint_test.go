@@ -8,7 +8,6 @@ import (
 	"encoding/pem"
 	"io"
 	"log/slog"
-	"maps"
 	"math/big"
 	"net/http"
 	"net/http/httptest"
@@ -91,7 +90,7 @@ func TestClientTellsWhatIsDown(t *testing.T) {
 	r := servers.RestateForTest(t)
 	hc := &http.Client{Transport: &http.Transport{}}
 	t.Cleanup(hc.CloseIdleConnections)
-	c := NewClient(hc, r.IngressURL()+"/")
+	c := NewClient(hc, testKeys, r.IngressURL()+"/")
 	_, err := c.Status(t.Context(), "n")
 	wantUnavailable(t, err, "status of job n: unavailable: Restate does not know the handlers yet")
 	registrar := NewRegistrar(NewAdmin(hc, r.AdminURL()+"/"), "http://127.0.0.1:1", "x")
@@ -114,20 +113,15 @@ func wantUnavailable(t *testing.T, err error, says string) {
 	}
 }
 
-// What Restate was told: ticks are given up and come again, audit entries wait for a
-// person, and neither is open to the ingress.
+// Restate gives up ticks, which come again, and keeps audit entries until a person looks.
 func TestRegisteredOptions(t *testing.T) {
 	t.Parallel()
 	var n counter
 	c := newCluster(t, Options{}, func(s *stepper) map[string]Job { return map[string]Job{"n": n.job(s)} })
 	type service struct {
-		Public   bool
-		Type     string `json:"ty"`
-		Handlers []struct {
-			Name, Type string
-			Public     bool
-		}
-		Retry struct {
+		Public bool
+		Type   string `json:"ty"`
+		Retry  struct {
 			MaxAttempts   int    `json:"max_attempts"`
 			OnMaxAttempts string `json:"on_max_attempts"`
 		} `json:"retry_policy"`
@@ -140,14 +134,6 @@ func TestRegisteredOptions(t *testing.T) {
 	}
 	if audit.Public || audit.Retry.OnMaxAttempts != "Pause" {
 		t.Errorf("%+v", audit)
-	}
-	open := map[string]bool{}
-	for _, h := range cron.Handlers {
-		open[h.Name] = h.Public
-	}
-	want := map[string]bool{"Start": true, "Ensure": true, "Pause": true, "Resume": true, "TriggerNow": true, "Status": true, "Document": true, "Tick": false}
-	if !maps.Equal(open, want) {
-		t.Errorf("handlers %v, want %v", open, want)
 	}
 }
 
@@ -188,7 +174,7 @@ func TestRequestIdentity(t *testing.T) {
 	if did, err := registrar.Register(t.Context()); err != nil || did != RegisteredNew {
 		t.Fatalf("%q, %v", did, err)
 	}
-	if run, err := NewClient(unsigned.http, signing.IngressURL()).TriggerNow(t.Context(), "n", operator); err != nil || run.Error != "" {
+	if run, err := NewClient(unsigned.http, testKeys, signing.IngressURL()).TriggerNow(t.Context(), "n", operator); err != nil || run.Error != "" {
 		t.Errorf("a signed request: %+v, %v", run, err)
 	}
 	if n.count() != 1 {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -33,6 +34,9 @@ type Keeper struct {
 	// Tunings are the rollouts that wrote the newest versions of the tuning, as many as rows:
 	// what Restate may have lost. nil: not known.
 	Tunings func(ctx context.Context, rows int) ([]controlplane.TuningTrace, error)
+
+	// Saves are the states of jobs that MySQL has: what Restate may have lost. nil: not known.
+	Saves controlplane.JobStates
 
 	// Of the last round, so that an outage is two lines in the log.
 	problem    string
@@ -89,25 +93,35 @@ func together(ctx context.Context, tasks []func(context.Context) error) error {
 func (k *Keeper) ensureRetirement(ctx context.Context, table string) error {
 	client := RetirementClient{k.Client}
 	r, err := client.Status(ctx, table)
-	if errors.Is(err, controlplane.ErrNotFound) {
-		return nil // it has never been retired
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, controlplane.ErrNotFound) {
 		return err
 	}
-	if r.Overdue(time.Now().UnixMilli(), cmp.Or(k.Grace, retirementGrace)) {
+	lost := k.savedLater(ctx, table, r.Saved)
+	if lost || r.Overdue(time.Now().UnixMilli(), cmp.Or(k.Grace, retirementGrace)) {
 		after, err := client.Ensure(ctx, table)
 		if err != nil {
 			return err
 		}
 		if after.Epoch != r.Epoch {
-			k.Log.Info("retirement goes on", "table", table, "phase", string(after.Phase))
+			k.Log.Info("retirement goes on", "table", table, "phase", string(after.Phase), "restate_had_lost_it", lost)
 			k.Metrics.ChainRepaired()
 		}
 		r = after
 	}
-	k.Metrics.Retirement(&r)
+	if r.ID != "" {
+		k.Metrics.Retirement(&r)
+	}
 	return nil
+}
+
+// savedLater reports whether MySQL has a newer state of a table's retirement. If MySQL does not answer, the next round
+// finds out.
+func (k *Keeper) savedLater(ctx context.Context, table string, saved int64) bool {
+	if k.Saves == nil {
+		return false
+	}
+	s, err := k.Saves.JobState(ctx, controlplane.RetirementState(table))
+	return err == nil && s.Saved > saved
 }
 
 func (k *Keeper) tellRegistered(did Registered) {
@@ -129,24 +143,50 @@ func (k *Keeper) ensure(ctx context.Context, job string, interval time.Duration)
 	if err != nil {
 		return err
 	}
-	dead := s.dead(time.Now().UnixMilli(), cmp.Or(k.Grace, defaultGrace))
-	if dead || s.wantsChain(interval) {
-		after, err := k.Client.Ensure(ctx, job, interval)
+	order, unread := k.newestOrder(ctx, job)
+	if unread != nil && s.Version == 0 && job == CleanupJob {
+		// An operator may have paused it before Restate lost its data. It does nothing without MySQL anyway.
+		return fmt.Errorf("job %s is not started before it is known whether an operator has paused it: %w", job, unread)
+	}
+	dead, lost := s.dead(time.Now().UnixMilli(), cmp.Or(k.Grace, defaultGrace)), order.OrderedMs > s.ordered()
+	if dead || lost || s.wantsChain(interval) {
+		after, err := k.Client.restore(ctx, job, interval, order)
 		if err != nil {
 			return err
 		}
-		if after.Generation != s.Generation {
-			k.Log.Info("schedule started", "job", job, "interval", interval.String(), "had_died", dead)
-			if dead {
-				k.Metrics.ChainRepaired()
-			}
-		}
+		k.tellStarted(job, interval, s, after, dead)
 		s = after
 	}
 	if job == CleanupJob {
 		k.Metrics.CleanupPaused(s.Pause != nil)
 	}
+	if k.Saves != nil && unread == nil && s.ordered() > order.OrderedMs { // MySQL did not take it then
+		return controlplane.SavePause(ctx, k.Saves, job, s.order())
+	}
 	return nil
+}
+
+// newestOrder is the newest order to pause or to resume a job that MySQL has.
+func (k *Keeper) newestOrder(ctx context.Context, job string) (controlplane.PauseOrder, error) {
+	if k.Saves == nil {
+		return controlplane.PauseOrder{}, nil
+	}
+	return controlplane.LoadPause(ctx, k.Saves, job)
+}
+
+func (k *Keeper) tellStarted(job string, interval time.Duration, before, after State, dead bool) {
+	switch {
+	case before.Pause == nil && after.Pause != nil:
+		k.Log.Warn("Restate had lost the pause of a job, and it is paused again", "job", job, "by", after.Pause.Actor,
+			"reason", after.Pause.Reason)
+	case after.Generation != before.Generation:
+		k.Log.Info("schedule started", "job", job, "interval", interval.String(), "had_died", dead)
+	default:
+		return
+	}
+	if dead {
+		k.Metrics.ChainRepaired()
+	}
 }
 
 // tell logs and counts how a round went.

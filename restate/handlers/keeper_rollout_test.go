@@ -36,8 +36,8 @@ func rolloutsOf(t *testing.T, standing controlplane.RolloutList, rollouts map[st
 			return http.StatusInternalServerError, `{"message":"broken"}`
 		case parts[0] == RolloutService && strings.HasSuffix(path, "/Status") && known:
 			return http.StatusOK, text(r)
-		case parts[0] == RolloutService && strings.HasSuffix(path, "/Ensure/send"):
-			return http.StatusAccepted, `{"invocationId":"inv_1","status":"Accepted"}`
+		case parts[0] == RolloutService && strings.HasSuffix(path, "/Ensure"):
+			return http.StatusOK, ""
 		}
 		return http.StatusNotFound, `{"message":"not found"}`
 	}}
@@ -71,7 +71,7 @@ func TestWhatTheKeeperDoesAboutRollouts(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				restate := rolloutsOf(t, c.standing, map[string]controlplane.Rollout{"one": c.rollout(time.Now().UnixMilli())})
 				k := &Keeper{
-					Client: NewClient(&http.Client{Transport: restate}, "http://restate"), Grace: graceMs * time.Millisecond,
+					Client: NewClient(&http.Client{Transport: restate}, testKeys, "http://restate"), Grace: graceMs * time.Millisecond,
 					Metrics: controlplane.NewMetrics(), Log: slog.New(slog.DiscardHandler),
 					Tunings: func(context.Context, int) ([]controlplane.TuningTrace, error) { return nil, c.traces },
 				}
@@ -80,7 +80,7 @@ func TestWhatTheKeeperDoesAboutRollouts(t *testing.T) {
 						t.Errorf("error %v, want %q", err, c.wrong)
 					}
 				}
-				ensured, repaired := restate.asked["/"+RolloutService+"/one/Ensure/send"], restate.asked["/"+RolloutsService+"/"+rolloutScope+"/Repair"]
+				ensured, repaired := restate.asked["/"+RolloutService+"/one/Ensure"], restate.asked["/"+RolloutsService+"/"+rolloutScope+"/Repair"]
 				if (ensured == 2) != c.ensured || (ensured > 0) != c.ensured || (repaired > 0) != c.repaired {
 					t.Errorf("ensured %d times, repaired %d times", ensured, repaired)
 				}

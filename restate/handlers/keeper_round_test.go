@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/restate/orderkey"
 )
 
 // scripted is a Restate that answers as it is told to, without a socket.
@@ -26,10 +28,21 @@ type scripted struct {
 }
 
 func (s *scripted) RoundTrip(r *http.Request) (*http.Response, error) {
+	path := r.URL.Path
+	if strings.HasPrefix(path, "/"+OrdersService+"/") {
+		var o orderkey.Order
+		if err := json.NewDecoder(r.Body).Decode(&o); err != nil {
+			return nil, err
+		}
+		if err := testKeys.Check(&o, time.Now()); err != nil {
+			return nil, err
+		}
+		path = "/" + o.Service + "/" + o.Key + "/" + o.Handler
+	}
 	s.mu.Lock()
-	s.asked[r.URL.Path]++
+	s.asked[path]++
 	s.mu.Unlock()
-	code, body := s.answer(r.URL.Path)
+	code, body := s.answer(path)
 	if code == 0 {
 		<-r.Context().Done()
 		return nil, r.Context().Err()
@@ -57,7 +70,7 @@ func TestOneBrokenJobStarvesNoOther(t *testing.T) {
 		client := &http.Client{Transport: restate}
 		k := &Keeper{
 			Registrar: NewRegistrar(NewAdmin(client, "http://restate"), "http://handlers", "f"),
-			Client:    NewClient(client, "http://restate"),
+			Client:    NewClient(client, testKeys, "http://restate"),
 			Jobs:      map[string]time.Duration{"hangs": time.Minute, "breaks": time.Minute, "breaks-too": time.Minute},
 			Retiring:  []string{controlplane.Blocklist}, Metrics: controlplane.NewMetrics(), Log: slog.New(slog.DiscardHandler),
 		}

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/restate/orderkey"
 	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/servers"
 )
@@ -70,7 +72,8 @@ func newClusterOn(t *testing.T, nodes []*servers.Restate, o Options, jobs func(*
 	for _, node := range nodes {
 		ingresses = append(ingresses, node.IngressURL())
 	}
-	c.client = NewClient(c.http, ingresses...)
+	c.client = NewClient(c.http, testKeys, ingresses...)
+	c.options.Orders = testKeys
 	if c.options.Log == nil {
 		c.options.Log = slog.New(slog.DiscardHandler)
 	}
@@ -248,5 +251,14 @@ func (n *counter) reached(want int) func() error {
 		return nil
 	}
 }
+
+// testKeys are of the tests and of the child that they kill.
+var testKeys = func() *orderkey.Keys {
+	keys, err := orderkey.Read([]byte(strings.Repeat("a key of tests ", 4)))
+	if err != nil {
+		panic(err)
+	}
+	return keys
+}()
 
 var operator = controlplane.By{Actor: "ann", Reason: "deploy"}

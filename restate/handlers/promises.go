@@ -28,6 +28,8 @@ func (p *promises) definition() restate.ServiceDefinition {
 	return restate.NewService(PromisesService,
 		restate.WithDocumentation("Compares previews with what rollouts measured. Only Weir's other handlers call it."),
 		restate.WithIngressPrivate(true),
+		restate.WithJournalRetention(24*time.Hour),
+		restate.WithIdempotencyRetention(orderRetention),
 		restate.WithInactivityTimeout(2*promiseTimeout),
 		// Then it is given up: a rollout less to judge previews by.
 		restate.WithInvocationRetryPolicy(

@@ -45,6 +45,7 @@ type (
 // rollout is.
 type retirement struct {
 	work       *controlplane.RetirementWork
+	approvers  controlplane.Approvers // nil: every approval counts
 	steps      *stepper
 	retryAfter time.Duration // troubleRetry, except in tests
 	grace      time.Duration // retirementGrace, except in tests
@@ -52,14 +53,14 @@ type retirement struct {
 
 func (o *retirement) definition() restate.ServiceDefinition {
 	return restate.NewObject(RetirementService,
-		durable("Retirements of tables, one object each. Operate them with weirctl; Step is internal.")...).
+		durable("Retirements of tables, one object each. Operate them with weirctl.")...).
 		Handler("Start", restate.NewObjectHandler(o.start)).
 		Handler("Approve", restate.NewObjectHandler(o.approve)).
 		Handler("Abort", restate.NewObjectHandler(o.abort)).
 		Handler("Ensure", restate.NewObjectHandler(o.ensure)).
-		Handler("Step", restate.NewObjectHandler(o.step, restate.WithIngressPrivate(true))).
-		Handler("Status", restate.NewObjectSharedHandler(o.status, restate.WithJournalRetention(0))).
-		Handler("List", restate.NewObjectSharedHandler(o.list, restate.WithJournalRetention(0)))
+		Handler("Step", restate.NewObjectHandler(o.step)).
+		Handler("Status", restate.NewObjectSharedHandler(o.status, readOnly...)).
+		Handler("List", restate.NewObjectSharedHandler(o.list, readOnly...))
 }
 
 // start begins a retirement. While one is under way it answers how that stands, so that a
@@ -98,9 +99,17 @@ func (o *retirement) start(ctx restate.ObjectContext, req RetirementStart) (cont
 			return before, err
 		}
 	}
-	r.Epoch, r.Fence = before.Epoch, before.Fence
-	o.settle(ctx, r, at, 0)
+	r.Epoch, r.Fence, r.Saved = before.Epoch, before.Fence, before.Saved
+	if err := o.settle(ctx, r, at, 0); err != nil {
+		return before, err
+	}
 	return *r, o.audit(ctx, req.By, "start", nil, retirementConditionOf(r))
+}
+
+// on are the steps of r in an invocation, with the actors who approve its next step and more.
+func (o *retirement) on(ctx restate.Context, r *controlplane.Retirement, more ...string) *durableRetirement {
+	return &durableRetirement{ctx: ctx, work: o.work, steps: o.steps, spec: r.Spec, approvers: o.approvers,
+		approving: r.Approving(more...), needs: r.Needs()}
 }
 
 func (o *retirement) remember(ctx restate.ObjectContext, s controlplane.RetirementSummary) error {
@@ -120,13 +129,15 @@ func (o *retirement) step(ctx restate.ObjectContext, t RetirementTimer) (restate
 		return restate.Void{}, err
 	}
 	before := retirementConditionOf(&r)
-	d := &durableRetirement{ctx: ctx, work: o.work, steps: o.steps, spec: r.Spec}
+	d := o.on(ctx, &r)
 	wait, err := r.Advance(d)
 	if err != nil {
 		return restate.Void{}, o.later(ctx, d.at, err)
 	}
 	r.Trouble = ""
-	o.settle(ctx, &r, d.at, wait)
+	if err := o.settle(ctx, &r, d.at, wait); err != nil {
+		return restate.Void{}, o.later(ctx, d.at, err)
+	}
 	if r.Phase == before.Phase {
 		return restate.Void{}, nil
 	}
@@ -147,7 +158,7 @@ func (o *retirement) later(ctx restate.ObjectContext, atMs int64, stepErr error)
 		return err
 	}
 	r.Trouble = clip(firstLine(stepErr.Error()))
-	o.settle(ctx, &r, max(atMs, r.TimerMs), o.retryAfter)
+	o.write(ctx, &r, max(atMs, r.TimerMs), o.retryAfter)
 	return nil
 }
 
@@ -162,7 +173,7 @@ func (o *retirement) approve(ctx restate.ObjectContext, req RetirementApprove) (
 	if err != nil {
 		return r, err
 	}
-	d := &durableRetirement{ctx: ctx, work: o.work, steps: o.steps, spec: r.Spec}
+	d := o.on(ctx, &r, req.Actor)
 	at, err := d.NowMs()
 	if err != nil {
 		return r, err
@@ -177,7 +188,9 @@ func (o *retirement) approve(ctx restate.ObjectContext, req RetirementApprove) (
 		return r, failed(refused)
 	}
 	r.Trouble = ""
-	o.settle(ctx, &r, at, wait)
+	if err := o.settle(ctx, &r, at, wait); err != nil {
+		return r, err
+	}
 	if refused != nil { // what came to light has sent it back
 		itself := controlplane.By{Actor: "weir-control", Reason: clip(firstLine(refused.Error()))}
 		if err := o.audit(ctx, itself, string(r.Phase), before, retirementConditionOf(&r)); err != nil {
@@ -206,30 +219,53 @@ func (o *retirement) abort(ctx restate.ObjectContext, by controlplane.By) (contr
 		return r, failed(err)
 	}
 	r.Trouble = ""
-	o.settle(ctx, &r, at, wait)
+	if err := o.settle(ctx, &r, at, wait); away(err) { // the next transition, which needs MySQL, saves it
+		o.write(ctx, &r, at, wait)
+	} else if err != nil {
+		return r, err
+	}
 	return r, o.audit(ctx, by, "abort", before, retirementConditionOf(&r))
 }
 
-// ensure sends the timer again that is lost: Restate gives up on an invocation when a
-// person tells it to.
+// ensure goes on from the state in MySQL if Restate has lost it or has an older one, and sends the timer again that is
+// lost: Restate gives up on an invocation when a person tells it to.
 func (o *retirement) ensure(ctx restate.ObjectContext, _ restate.Void) (controlplane.Retirement, error) {
 	r, err := loadRetirement(ctx)
-	if err != nil || !r.UnderWay() {
+	if err != nil {
 		return r, err
+	}
+	before := r
+	d := &durableRetirement{ctx: ctx, work: o.work, steps: o.steps}
+	wait, restored, err := r.Restore(d, restate.Key(ctx))
+	if err != nil {
+		return r, finally(err)
+	}
+	if restored {
+		o.write(ctx, &r, d.at, wait)
+		by := controlplane.By{Actor: "weir-control", Reason: "Restate had lost the retirement, or an older state of it"}
+		var was any
+		if before.ID != "" {
+			was = retirementConditionOf(&before)
+		}
+		return r, o.audit(ctx, by, "restore", was, retirementConditionOf(&r))
+	}
+	if !r.UnderWay() {
+		return r, nil
 	}
 	at, err := now(ctx, o.steps, "now")
 	if err != nil {
 		return r, err
 	}
 	if r.Overdue(at, o.grace) {
-		o.settle(ctx, &r, at, 0)
+		o.write(ctx, &r, at, 0)
 	}
 	return r, nil
 }
 
-// status is a snapshot. It waits for nothing.
+// status is a snapshot. It waits for nothing. Of a table that has never been retired it is empty, and no error: it is
+// read every few seconds, and Restate's SDK logs errors.
 func (o *retirement) status(ctx restate.ObjectSharedContext, _ restate.Void) (controlplane.Retirement, error) {
-	return existingRetirement(ctx)
+	return loadRetirement(ctx)
 }
 
 // list is a snapshot, newest first.
@@ -245,9 +281,25 @@ func (o *retirement) list(ctx restate.ObjectSharedContext, _ restate.Void) ([]co
 	return append([]controlplane.RetirementSummary{r.Summary()}, past...), nil
 }
 
-// settle writes a transition down and sends the next timer: both, or neither.
-func (o *retirement) settle(ctx restate.ObjectContext, r *controlplane.Retirement, nowMs int64, wait time.Duration) {
+// settle saves a transition to MySQL, writes it down and sends the next timer.
+func (o *retirement) settle(ctx restate.ObjectContext, r *controlplane.Retirement, nowMs int64,
+	wait time.Duration) error {
 	r.Settle(nowMs, wait)
+	if err := r.Save(&durableRetirement{ctx: ctx, work: o.work, steps: o.steps}); err != nil {
+		return err
+	}
+	o.send(ctx, r, wait)
+	return nil
+}
+
+// write is settle without MySQL.
+func (o *retirement) write(ctx restate.ObjectContext, r *controlplane.Retirement, nowMs int64, wait time.Duration) {
+	r.Settle(nowMs, wait)
+	o.send(ctx, r, wait)
+}
+
+// send writes a transition down and sends the next timer: both, or neither.
+func (o *retirement) send(ctx restate.ObjectContext, r *controlplane.Retirement, wait time.Duration) {
 	if r.UnderWay() {
 		restate.ObjectSend(ctx, RetirementService, restate.Key(ctx), "Step").
 			Send(RetirementTimer{Epoch: r.Epoch}, restate.WithDelay(max(0, wait)))
@@ -302,8 +354,11 @@ func loadRetirement(ctx restate.ObjectSharedContext) (controlplane.Retirement, e
 func existingRetirement(ctx restate.ObjectSharedContext) (controlplane.Retirement, error) {
 	r, err := loadRetirement(ctx)
 	if err == nil && r.ID == "" {
-		err = failed(fmt.Errorf("%w: %q has never been retired: see weirctl retire start --help", controlplane.ErrNotFound,
-			restate.Key(ctx)))
+		err = failed(neverRetired(restate.Key(ctx)))
 	}
 	return r, err
+}
+
+func neverRetired(table string) error {
+	return fmt.Errorf("%w: %q has never been retired: see weirctl retire start --help", controlplane.ErrNotFound, table)
 }

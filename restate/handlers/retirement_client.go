@@ -47,7 +47,11 @@ func (c RetirementClient) Ensure(ctx context.Context, table string) (controlplan
 
 // Status is how a table's newest retirement stands.
 func (c RetirementClient) Status(ctx context.Context, table string) (controlplane.Retirement, error) {
-	return askRetirement[restate.Void, controlplane.Retirement](ctx, c.Client, table, "Status", restate.Void{})
+	r, err := askRetirement[restate.Void, controlplane.Retirement](ctx, c.Client, table, "Status", restate.Void{})
+	if err == nil && r.ID == "" {
+		err = fmt.Errorf("retirement: %w", neverRetired(table))
+	}
+	return r, err
 }
 
 // List is a table's retirements, newest first.

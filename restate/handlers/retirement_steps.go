@@ -2,6 +2,9 @@ package handlers
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"strings"
 
 	restate "github.com/restatedev/sdk-go"
 
@@ -14,7 +17,13 @@ type durableRetirement struct {
 	work  *controlplane.RetirementWork
 	steps *stepper
 	spec  controlplane.RetirementSpec
-	at    int64 // what NowMs answered
+
+	// Of a step that waits for approvals: who reports whose count no more (nil: nobody), who approves, and the role.
+	approvers controlplane.Approvers
+	approving []string
+	needs     controlplane.Role
+
+	at int64 // what NowMs answered
 }
 
 func (d *durableRetirement) NowMs() (at int64, err error) {
@@ -24,7 +33,11 @@ func (d *durableRetirement) NowMs() (at int64, err error) {
 
 func (d *durableRetirement) Look(table, dated string) (controlplane.RetirementLook, error) {
 	return step(d.ctx, d.steps, "look", func(ctx context.Context) (controlplane.RetirementLook, error) {
-		return d.work.Look(ctx, table, dated, d.spec)
+		look, err := d.work.Look(ctx, table, dated, d.spec)
+		if err == nil && d.approvers != nil && len(d.approving) > 0 {
+			look.Ended, err = d.approvers.Ended(ctx, d.approving, d.needs)
+		}
+		return look, err
 	})
 }
 
@@ -44,4 +57,26 @@ func (d *durableRetirement) Drop(table, dated string, fence int64) (controlplane
 	return step(d.ctx, d.steps, "drop "+dated, func(ctx context.Context) (controlplane.TableDrop, error) {
 		return d.work.Drop(ctx, table, dated, fence)
 	})
+}
+
+func (d *durableRetirement) Newer(table string, saved int64) (string, error) {
+	return step(d.ctx, d.steps, "look for a newer state", func(ctx context.Context) (string, error) {
+		return d.work.Newer(ctx, table, saved)
+	})
+}
+
+// Save answers a conflict as an answer: it is not tried again.
+func (d *durableRetirement) Save(s controlplane.JobState) error {
+	conflict, err := step(d.ctx, d.steps, fmt.Sprintf("save %d", s.Saved), func(ctx context.Context) (string, error) {
+		err := d.work.Save(ctx, s)
+		if errors.Is(err, controlplane.ErrConflict) {
+			return err.Error(), nil
+		}
+		return "", err
+	})
+	if err == nil && conflict != "" {
+		err = failed(fmt.Errorf("%w: %s", controlplane.ErrConflict,
+			strings.TrimPrefix(conflict, controlplane.ErrConflict.Error()+": ")))
+	}
+	return err
 }

@@ -157,7 +157,7 @@ func testRetirementHappyPath(t *testing.T) {
 		t.Errorf("another one: %v", err)
 	}
 	r := retires(t, c, "the drain waits", func(r controlplane.Retirement) bool {
-		return r.Waiting == "5 rows have not expired" || r.Phase == controlplane.RetirementDraining && r.Evidence.Rows == 5
+		return strings.HasPrefix(r.Waiting, "5 rows are left;") || r.Phase == controlplane.RetirementDraining && r.Evidence.Rows == 5
 	})
 	if r.RowsDeleted != 25 {
 		t.Errorf("%d rows deleted", r.RowsDeleted)

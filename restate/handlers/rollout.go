@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,6 +23,8 @@ const (
 	// action waits for as long.
 	rolloutStepRetry = 15 * time.Second
 
+	approversTimeout = 5 * time.Second // of one look at tokens
+
 	// stepRetention is how long the journals of looks are kept. Each has the state twice, of
 	// a third of a megabyte at a thousand nodes, and there is one every half minute.
 	stepRetention = 10 * time.Minute
@@ -41,6 +44,7 @@ type RolloutTimer struct {
 // longer than that, and a bake is a message that is on its way.
 type rollout struct {
 	work       *controlplane.RolloutWork
+	approvers  controlplane.Approvers // nil: every approval counts
 	steps      *stepper
 	retryAfter time.Duration // troubleRetry, except in tests
 }
@@ -51,7 +55,9 @@ type rollout struct {
 func durable(documentation string) []restate.ServiceDefinitionOption {
 	return []restate.ServiceDefinitionOption{
 		restate.WithDocumentation(documentation),
+		restate.WithIngressPrivate(true),
 		restate.WithJournalRetention(24 * time.Hour),
+		restate.WithIdempotencyRetention(orderRetention),
 		restate.WithAbortTimeout(10 * time.Minute),
 		restate.WithInvocationRetryPolicy(
 			restate.WithInitialRetryInterval(200*time.Millisecond),
@@ -64,18 +70,17 @@ func durable(documentation string) []restate.ServiceDefinitionOption {
 }
 
 func (o *rollout) definition() restate.ServiceDefinition {
-	private := restate.WithIngressPrivate(true)
 	return restate.NewObject(RolloutService,
 		durable(
-			"Rollouts of tuning, one object each. Operate them with weirctl; all but Ensure, "+
-				"Operate and Status are internal.")...).
-		Handler("Begin", restate.NewObjectHandler(o.begin, private)).
-		Handler("Restore", restate.NewObjectHandler(o.restore, private)).
-		Handler("Step", restate.NewObjectHandler(o.step, private, restate.WithJournalRetention(stepRetention))).
-		Handler("TakeBack", restate.NewObjectHandler(o.takeBack, private)).
+			"Rollouts of tuning, one object each. Operate them with weirctl.")...).
+		Handler("Begin", restate.NewObjectHandler(o.begin)).
+		Handler("Restore", restate.NewObjectHandler(o.restore)).
+		Handler("Step", restate.NewObjectHandler(o.step, restate.WithJournalRetention(stepRetention))).
+		Handler("TakeBack", restate.NewObjectHandler(o.takeBack)).
+		Handler("Forget", restate.NewObjectHandler(o.forget)).
 		Handler("Ensure", restate.NewObjectHandler(o.ensure)).
 		Handler("Operate", restate.NewObjectHandler(o.operate)).
-		Handler("Status", restate.NewObjectSharedHandler(o.status, restate.WithJournalRetention(0)))
+		Handler("Status", restate.NewObjectSharedHandler(o.status, readOnly...))
 }
 
 // begin is called by the list of rollouts alone, which sees to it that one is under
@@ -248,12 +253,47 @@ func (o *rollout) operate(ctx restate.ObjectContext, order controlplane.RolloutO
 		return r, err
 	}
 	before := condition(&r)
+	if order.Action == controlplane.RolloutApprove {
+		if err := o.withdraw(ctx, &r, order, at); err != nil {
+			return r, err
+		}
+	}
 	wait, err := r.Operate(order, at)
 	if alone && err == nil { // the next transition, which needs MySQL, saves it
 		o.write(ctx, &r, wait)
 		return r, o.audit(ctx, order.By, string(order.Action), before, condition(&r))
 	}
 	return o.operated(ctx, r, order, before, wait, err)
+}
+
+// withdraw refuses an approval whose credential has ended. If that of an earlier approval has, the approval is dropped
+// and the stage is asked for anew.
+func (o *rollout) withdraw(ctx restate.ObjectContext, r *controlplane.Rollout, order controlplane.RolloutOrder,
+	at int64) error {
+	if o.approvers == nil {
+		return nil
+	}
+	actors := r.Approving(order.By)
+	ended, err := step(ctx, o.steps, "look who may still approve", func(ctx context.Context) (map[string]string, error) {
+		ctx, cancel := context.WithTimeout(ctx, approversTimeout)
+		defer cancel()
+		return o.approvers.Ended(ctx, actors, controlplane.RoleOperator)
+	})
+	if err != nil {
+		return err
+	}
+	before := condition(r)
+	changed, refused := r.Withdraw(ended, order.By, at)
+	if changed {
+		if err := o.settle(ctx, r, r.UntilApproved(at)); err != nil {
+			return err
+		}
+		itself := controlplane.By{Actor: "weir-control", Reason: clip(firstLine(refused.Error()))}
+		if err := o.audit(ctx, itself, "withdraw", before, condition(r)); err != nil {
+			return err
+		}
+	}
+	return finally(refused)
 }
 
 // away tells that a step has failed for as long as one is tried: MySQL does not answer.
@@ -290,6 +330,15 @@ func (o *rollout) operated(ctx restate.ObjectContext, r controlplane.Rollout, or
 		after.Approved = controlplane.ShortEvidence(order.Evidence)
 	}
 	return r, o.audit(ctx, order.By, string(order.Action), before, after)
+}
+
+// forget drops the state of a rollout that is over and that the list has no line of any more. MySQL keeps it.
+func (o *rollout) forget(ctx restate.ObjectContext, _ restate.Void) (restate.Void, error) {
+	r, err := load(ctx)
+	if err == nil && r.Phase.Over() {
+		restate.ClearAll(ctx)
+	}
+	return restate.Void{}, err
 }
 
 // status is a snapshot. It waits for nothing.

@@ -5,9 +5,9 @@ import (
 	"fmt"
 
 	restate "github.com/restatedev/sdk-go"
-	"github.com/restatedev/sdk-go/ingress"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/restate/orderkey"
 )
 
 // RolloutClient is rollouts for the operators' API. Errors are those of Client, and
@@ -81,11 +81,8 @@ func (c RolloutClient) UnderWay(ctx context.Context) (*controlplane.Rollout, err
 // Ensure revives a rollout that stands at an epoch, in its turn: it does not wait for
 // it. Asked again at the same epoch it is asked once.
 func (c RolloutClient) Ensure(ctx context.Context, id string, epoch int64) error {
-	err := c.at.inTurn(ctx, func(ctx context.Context, i int) (bool, error) {
-		_, err := ingress.ObjectSend[RolloutTimer](c.ingresses[i], RolloutService, id, "Ensure").
-			Send(ctx, RolloutTimer{Epoch: epoch}, restate.WithIdempotencyKey(fmt.Sprintf("ensure-%d", epoch)))
-		return answered(err), err
-	})
+	_, err := c.send(ctx, orderkey.Order{ID: fmt.Sprintf("ensure-%d", epoch), Service: RolloutService, Key: id,
+		Handler: "Ensure", OneWay: true}, RolloutTimer{Epoch: epoch})
 	if err != nil {
 		return fmt.Errorf("revive rollout %s: %w", id, c.classify(ctx, err))
 	}

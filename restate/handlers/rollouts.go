@@ -1,6 +1,8 @@
 package handlers
 
 import (
+	"slices"
+
 	restate "github.com/restatedev/sdk-go"
 
 	"github.com/weirhq/weir/controlplane"
@@ -37,10 +39,10 @@ func (o *rollouts) definition() restate.ServiceDefinition {
 		durable("The list of rollouts; one is under way at a time. Operate them with weirctl.")...).
 		Handler("Start", restate.NewObjectHandler(o.start)).
 		Handler("TakeBack", restate.NewObjectHandler(o.takeBack)).
-		Handler("Ended", restate.NewObjectHandler(o.ended, restate.WithIngressPrivate(true))).
+		Handler("Ended", restate.NewObjectHandler(o.ended)).
 		Handler("Repair", restate.NewObjectHandler(o.repair)).
-		Handler("Standing", restate.NewObjectSharedHandler(o.standing, restate.WithJournalRetention(0))).
-		Handler("List", restate.NewObjectSharedHandler(o.list, restate.WithJournalRetention(0)))
+		Handler("Standing", restate.NewObjectSharedHandler(o.standing, readOnly...)).
+		Handler("List", restate.NewObjectSharedHandler(o.list, readOnly...))
 }
 
 func (o *rollouts) start(ctx restate.ObjectContext, req controlplane.RolloutStart) (r controlplane.Rollout, err error) {
@@ -79,11 +81,23 @@ func (o *rollouts) transition(ctx restate.ObjectContext, change func(*controlpla
 	if err != nil {
 		return err
 	}
+	before := slices.Clone(l.List)
 	err = change(&l)
 	if err == nil || restate.IsTerminalError(err) || refusal(err) {
 		restate.Set(ctx, rolloutsKey, l)
+		forgetOld(ctx, before, l.List)
 	}
 	return finally(err)
+}
+
+// forgetOld ends the state of rollouts that have fallen off the list: each has up to a third of a megabyte.
+func forgetOld(ctx restate.ObjectContext, before, after []controlplane.RolloutSummary) {
+	for _, line := range before {
+		listed := func(s controlplane.RolloutSummary) bool { return s.ID == line.ID }
+		if !slices.ContainsFunc(after, listed) {
+			restate.ObjectSend(ctx, RolloutService, line.ID, "Forget").Send(restate.Void{})
+		}
+	}
 }
 
 func (o *rollouts) on(ctx restate.ObjectContext) *durableList {

@@ -3,6 +3,7 @@ package handlers
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -155,5 +156,37 @@ func testStartFindsTheRolloutThatTheListHasLost(t *testing.T) {
 	wantInForce(t, db, oldTuning)
 	if _, err := c.Start(t.Context(), starting("second", twoStages(200))); err != nil {
 		t.Error(err)
+	}
+}
+
+// Restate keeps the state of a rollout for as long as the list has a line of it: what falls off the list ends.
+func TestTheStateOfARolloutEndsWithItsLine(t *testing.T) {
+	t.Parallel()
+	servers.TurnSQL(t, testTheStateOfARolloutEndsWithItsLine)
+}
+
+func testTheStateOfARolloutEndsWithItsLine(t *testing.T) {
+	t.Parallel()
+	cl, _, _, _, c := newRolloutCluster(t)
+	var list controlplane.RolloutList
+	for i := range controlplane.RolloutsListMax {
+		list.List = append(list.List, controlplane.RolloutSummary{ID: fmt.Sprintf("old-%d", i), Phase: controlplane.RolloutDone, StartedMs: int64(1000 - i), EndedMs: int64(2000 - i)})
+	}
+	cl.putState(RolloutsService, rolloutScope, rolloutsKey, list)
+	last, before := list.List[len(list.List)-1].ID, list.List[len(list.List)-2].ID
+	for _, id := range []string{last, before} {
+		cl.putState(RolloutService, id, rolloutKey, controlplane.Rollout{Version: 2, ID: id, Phase: controlplane.RolloutDone})
+	}
+	if _, err := c.Start(t.Context(), starting("new", twoStages(60_000))); err != nil {
+		t.Fatal(err)
+	}
+	await.NoError(t, "the state of the oldest ends", func() error {
+		if state := cl.state(RolloutService, last, rolloutKey); state != "" {
+			return errors.New(state)
+		}
+		return nil
+	})
+	if state := cl.state(RolloutService, before, rolloutKey); state == "" {
+		t.Error("one that is on the list has ended too")
 	}
 }

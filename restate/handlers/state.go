@@ -40,6 +40,9 @@ type State struct {
 
 	Pause *Pause `json:"pause,omitempty"`
 
+	// OrderedMs is when an operator last paused or resumed the job, Unix ms; see ordered. MySQL keeps that order too.
+	OrderedMs int64 `json:"ordered_ms,omitempty"`
+
 	Runs    int64            `json:"runs"`
 	Errors  int64            `json:"errors"` // of the runs
 	Totals  map[string]int64 `json:"totals,omitempty"`
@@ -75,6 +78,45 @@ func (s *State) check() error {
 // interval. Never while paused.
 func (s *State) wantsChain(interval time.Duration) bool {
 	return s.Pause == nil && (!s.Running || s.IntervalMs != interval.Milliseconds())
+}
+
+// ordered is when an operator last paused or resumed the job; 0: never. A build before OrderedMs has left the time of a
+// pause.
+func (s *State) ordered() int64 {
+	if s.Pause != nil {
+		return max(s.OrderedMs, s.Pause.AtMs)
+	}
+	return s.OrderedMs
+}
+
+// order is the newest order to pause or to resume; the zero value: there was none.
+func (s *State) order() controlplane.PauseOrder {
+	o := controlplane.PauseOrder{OrderedMs: s.ordered(), Paused: s.Pause != nil, Generation: s.Generation}
+	if s.Pause != nil {
+		o.By = s.Pause.By
+	}
+	return o
+}
+
+// adopt makes an order of MySQL the newest one, if it is, and reports whether it was. Restate's data was lost, or an
+// older backup restored. If a build that saves nothing has resumed the job since, that counts, and gets the next time.
+func (s *State) adopt(o controlplane.PauseOrder) bool {
+	switch {
+	case o.OrderedMs <= s.ordered():
+		return false
+	case s.OrderedMs == 0 && s.Generation > o.Generation && o.Generation > 0:
+		s.OrderedMs = o.OrderedMs + 1
+		return false
+	}
+	s.Version, s.OrderedMs = stateVersion, o.OrderedMs
+	switch {
+	case !o.Paused:
+		s.Pause = nil
+	case s.Pause == nil:
+		s.end()
+		s.Pause = &Pause{By: o.By, AtMs: o.OrderedMs}
+	}
+	return true
 }
 
 // dead tells whether the chain has lost its tick: it is later than runs that are under

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/weirhq/weir/controlplane"
 )
 
 // A chain with an interval of a minute, as a transcript: when ticks are taken, and
@@ -212,5 +214,58 @@ func TestStateDocument(t *testing.T) {
 	newer := State{Version: stateVersion + 1}
 	if err := newer.check(); err == nil || !strings.Contains(err.Error(), "run the newer weir-control") {
 		t.Errorf("a newer document: %v", err)
+	}
+}
+
+// Of the orders to pause and to resume that Restate and MySQL have, the latest counts, in whichever sequence they are
+// taken over, and a chain never runs through a pause.
+func TestTheLatestOrderCounts(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var s State
+		if rapid.Bool().Draw(t, "runs") {
+			s.begin(time.Minute, 1)
+		}
+		if at := rapid.Int64Range(0, 9).Draw(t, "paused by a build that saves nothing"); at > 0 {
+			s.end()
+			s.Pause = &Pause{AtMs: at}
+		}
+		latest := s.order()
+		for _, at := range rapid.SliceOf(rapid.Int64Range(1, 12)).Draw(t, "orders") {
+			o := controlplane.PauseOrder{OrderedMs: at, Paused: rapid.Bool().Draw(t, "pause"), Generation: s.Generation}
+			o.Actor = fmt.Sprint("order ", at)
+			if adopted := s.adopt(o); adopted != (at > latest.OrderedMs) {
+				t.Fatalf("order of %d after one of %d: adopted %v", at, latest.OrderedMs, adopted)
+			}
+			if at > latest.OrderedMs {
+				if o.Paused && latest.Paused { // it is paused since, and by, the first
+					o.By = latest.By
+				}
+				latest = o
+			}
+			if got := s.order(); got.OrderedMs != latest.OrderedMs || got.Paused != latest.Paused {
+				t.Fatalf("%+v, want %+v", got, latest)
+			}
+			if s.Pause != nil && s.Running {
+				t.Fatalf("it runs while it is paused: %+v", s)
+			}
+		}
+	})
+}
+
+// An earlier build that comes back saves no orders and drops what it does not know of the state. What it has ordered
+// counts all the same when a build that saves orders comes again.
+func TestAnOrderOfAnEarlierBuildCounts(t *testing.T) {
+	saved := controlplane.PauseOrder{By: operator, OrderedMs: 5, Paused: true, Generation: 2}
+	resumed := State{Version: 1, Generation: 3, Running: true, IntervalMs: 1000}
+	if resumed.adopt(saved) || resumed.Pause != nil || !resumed.Running || resumed.ordered() <= saved.OrderedMs {
+		t.Errorf("a resume by the earlier build: %+v", resumed)
+	}
+	paused := State{Version: 1, Generation: 4, Pause: &Pause{By: operator, AtMs: 9}}
+	if paused.adopt(controlplane.PauseOrder{OrderedMs: 7, Generation: 3}) || paused.Pause == nil {
+		t.Errorf("a pause by the earlier build: %+v", paused)
+	}
+	backup := State{Version: 1, Generation: 1, Running: true, IntervalMs: 1000}
+	if !backup.adopt(saved) || backup.Pause == nil || backup.Running {
+		t.Errorf("an older backup: %+v", backup)
 	}
 }

@@ -19,9 +19,12 @@ import (
 func newWatchCluster(t *testing.T, lag *atomic.Int64) *cluster {
 	t.Helper()
 	watch := controlplane.NewWatch(controlplane.DefaultWatchConfig(), controlplane.WatchSources{
-		Fleet:       func(context.Context) (controlplane.Fleet, error) { return controlplane.Fleet{}, nil },
-		Tunings:     func(context.Context) ([]controlplane.RegionTuning, error) { return nil, nil },
-		Lag:         func(context.Context) (time.Duration, error) { return time.Duration(lag.Load()), nil },
+		Fleet:   func(context.Context) (controlplane.Fleet, error) { return controlplane.Fleet{}, nil },
+		Tunings: func(context.Context) ([]controlplane.RegionTuning, error) { return nil, nil },
+		Lag:     func(context.Context) (time.Duration, error) { return time.Duration(lag.Load()), nil },
+		Partitions: func(context.Context) (controlplane.PartitionsProblem, error) {
+			return controlplane.PartitionsProblem{}, nil
+		},
 		Cleanup:     func(context.Context) (controlplane.CleanupStatus, error) { return controlplane.CleanupStatus{}, nil },
 		Rollout:     func(context.Context) (*controlplane.Rollout, error) { return nil, nil },
 		Retirement:  func(context.Context) (*controlplane.Retirement, error) { return nil, nil },

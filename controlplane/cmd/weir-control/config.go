@@ -52,6 +52,8 @@ type config struct {
 	RestateAdmin       []string `name:"restate-admin" placeholder:"URL" default:"http://127.0.0.1:9070" help:"URL of Restate's admin API; for a cluster, those of all its nodes (1 to 9)."`
 	RestateIdentityKey string   `name:"restate-identity-key" placeholder:"publickeyv1_…" help:"Public key that Restate's requests must be signed with; weir-control identity-key --out FILE makes a pair. Required where handlers-listen is not loopback."`
 
+	OrderKeyFile string `name:"order-key-file" placeholder:"FILE" help:"File with the keys that sign weir-control's orders to its handlers, one a line (1 to 8; openssl rand -hex 32): the first signs, all are accepted. Read again when it changes. Default: a key that only this process has. Required for more than one weir-control."`
+
 	RedisURL          map[string]string `name:"redis-url" placeholder:"REGION=URL;…" help:"URL of each region's Redis without a password, redis://host:port. Only weirctl doctor uses it."`
 	RedisPasswordFile string            `name:"redis-password-file" placeholder:"FILE" help:"File with the password of the servers in redis-url."`
 

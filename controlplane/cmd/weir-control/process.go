@@ -84,13 +84,17 @@ func (p *process) build() error {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	p.transport = transport
 	p.restate = &http.Client{Transport: p.traces.Transport(transport)}
-	client, admin := handlers.NewClient(p.restate, p.config.RestateIngress...),
+	orders, orderFiles, err := p.config.orderKeys()
+	if err != nil {
+		return err
+	}
+	client, admin := handlers.NewClient(p.restate, orders, p.config.RestateIngress...),
 		handlers.NewAdmin(p.restate, p.config.RestateAdmin...)
 	fleet := func(ctx context.Context) (controlplane.Fleet, error) {
 		return controlplane.ListFleet(ctx, steps, p.config.NodeLiveWithin)
 	}
 	watch := controlplane.NewWatch(controlplane.DefaultWatchConfig(), controlplane.WatchSources{
-		Fleet: fleet, Tunings: steps.NewestTunings, Lag: cleanup.Lag,
+		Fleet: fleet, Tunings: steps.NewestTunings, Lag: cleanup.Lag, Partitions: cleanup.PartitionsProblem,
 		Cleanup: handlers.CleanupClient{Client: client}.Status,
 		Rollout: handlers.RolloutClient{Client: client}.UnderWay,
 		Retirement: func(ctx context.Context) (*controlplane.Retirement, error) {
@@ -107,15 +111,6 @@ func (p *process) build() error {
 		return err
 	}
 	previews := controlplane.NewPreview(simulator, rollouts, steps)
-	p.endpoint, err = handlers.NewEndpoint(handlers.Options{
-		Cleanup: cleanup, Watch: watch, Rollouts: rollouts, Previews: previews,
-		Retirement: controlplane.NewRetirementWork(steps, p.config.NodeLiveWithin, p.config.CleanupGrace, metrics),
-		Audit:      steps, Metrics: metrics, Log: p.log, IdentityKey: p.config.RestateIdentityKey, Traces: p.traces,
-		AllowedHosts: p.config.APIAllowedHosts,
-	})
-	if err != nil {
-		return fmt.Errorf("restate-identity-key: %w", err)
-	}
 	adminToken, err := p.config.adminToken()
 	if err != nil {
 		return err
@@ -123,6 +118,17 @@ func (p *process) build() error {
 	tokens, err := controlplane.NewTokens(steps, adminToken)
 	if err != nil {
 		return fmt.Errorf("api-admin-token-file: %w", err)
+	}
+	approvers := controlplane.Credentials{Tokens: tokens, Subjects: p.config.subjects(),
+		Required: p.config.APIAuth == "token"}
+	p.endpoint, err = handlers.NewEndpoint(handlers.Options{
+		Cleanup: cleanup, Watch: watch, Rollouts: rollouts, Previews: previews,
+		Retirement: controlplane.NewRetirementWork(steps, p.config.NodeLiveWithin, p.config.CleanupGrace, metrics),
+		Audit:      steps, Saves: steps, Metrics: metrics, Log: p.log, IdentityKey: p.config.RestateIdentityKey, Traces: p.traces,
+		AllowedHosts: p.config.APIAllowedHosts, Orders: orders, Approvers: approvers,
+	})
+	if err != nil {
+		return fmt.Errorf("restate-identity-key: %w", err)
 	}
 	health := &controlplane.HealthReader{Stored: client.Health, Watch: watch, Every: p.config.WatchInterval, Now: time.Now}
 	service := api.Config{
@@ -149,9 +155,10 @@ func (p *process) build() error {
 			return controlplane.EstimateLimits(ctx, steps, changes, p.config.NodeLiveWithin)
 		},
 		Ready: func(ctx context.Context) error { return steps.Ready(ctx, tables) },
-		Lag:   cleanup.Lag, Fleet: fleet, Health: health.Health, Audit: steps,
-		Diagnose: p.doctor(steps, tables, client, admin, fleet),
-		Metrics:  registry, AuthFailed: metrics.AuthFailed, Refused: metrics.Refused, Log: p.log,
+		Lag:   cleanup.Lag, Partitions: cleanup.PartitionsProblem, Fleet: fleet, Health: health.Health, Audit: steps,
+		Approvers: approvers,
+		Diagnose:  p.doctor(steps, tables, client, admin, fleet),
+		Metrics:   registry, AuthFailed: metrics.AuthFailed, Refused: metrics.Refused, Log: p.log,
 		Loopback: hosts.Loopback(p.config.APIListen), AllowedHosts: p.config.APIAllowedHosts,
 	}
 	if err := p.listen(metrics); err != nil {
@@ -171,6 +178,7 @@ func (p *process) build() error {
 			handlers.WatchJob: p.config.WatchInterval},
 		Retiring: []string{controlplane.Blocklist},
 		Tunings:  steps.TracesOfTunings,
+		Saves:    steps,
 		Every:    keepEvery,
 		Metrics:  metrics,
 		Log:      p.log,
@@ -179,6 +187,7 @@ func (p *process) build() error {
 	p.serve("handlers", p.handlersListener, p.endpoint.Serve)
 	p.work.Go(func() { p.endpoint.Warm(p.ctx) })
 	p.work.Go(func() { keeper.Run(p.ctx) })
+	p.work.Go(func() { p.keepOrderKeys(orderFiles) })
 	p.work.Go(func() {
 		if p.config.Migrate {
 			migrate(p.ctx, p.db, p.log)

@@ -65,3 +65,35 @@ func TestApplySaysWhatLimitsWouldHaveDenied(t *testing.T) {
 		t.Errorf("exit %d, asked for %+v, %s", code, asked, w.stderr.String())
 	}
 }
+
+// override set says before it changes a limit what the new one would have denied.
+func TestOverrideSetSaysWhatTheLimitWouldHaveDenied(t *testing.T) {
+	w, d := newDrawerWorld(t)
+	var asked []controlplane.LimitChange
+	server := httptest.NewServer(api.NewHandler(api.Config{
+		Settings: controlplane.NewSettings(d), Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
+		Limits: func(_ context.Context, changes []controlplane.LimitChange) (controlplane.LimitEstimate, error) {
+			asked = changes
+			return controlplane.LimitEstimate{Reported: 37, Nodes: 4, Matched: 12, Cost: 1000, Denied: 31, Keys: 1}, nil
+		},
+	}))
+	t.Cleanup(server.Close)
+	w.url = server.URL
+	set := func(flags ...string) {
+		t.Helper()
+		args := append([]string{"override", "set", "acme", "api", "user_*", "--reason", "x"}, flags...)
+		if code := w.run(t, args...); code != exitOK {
+			t.Errorf("exit %d, %s", code, w.stderr.String())
+		}
+	}
+	set("--limit", "100", "--duration", "1m", "--shadow")
+	set("--limit", "50")
+	const says = "12 under this override; in the window under way it would have denied 3.1 % of their cost, of 1 key\n"
+	if got := fmt.Sprint(asked); got != "[{acme api user_* 50 60000 true false}]" || !strings.Contains(w.stderr.String(), says) {
+		t.Errorf("asked for %s; %s", got, w.stderr.String())
+	}
+	asked = nil
+	if set("--no-shadow"); asked != nil {
+		t.Errorf("without a limit: asked for %v", asked)
+	}
+}

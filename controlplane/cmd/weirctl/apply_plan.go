@@ -17,9 +17,10 @@ type change struct {
 	Text    string `json:"text"`    // what changes, in words
 	Applied bool   `json:"applied"`
 
-	loses bool                   // what is there, for good
-	limit *controlv1.LimitChange // nil: it sets none
-	do    func(c *call, actor, reason string) error
+	loses  bool                   // what is there, for good
+	blocks bool                   // every identifier that a pattern matches
+	limit  *controlv1.LimitChange // nil: it sets none
+	do     func(c *call, actor, reason string) error
 }
 
 func (c *change) line() string {
@@ -155,6 +156,7 @@ func changeOfOverride(o settings.Override, was *controlv1.Override) *change {
 	}
 	made.limit = &controlv1.LimitChange{Workspace: o.Workspace, Namespace: o.Namespace, Pattern: o.Pattern,
 		Limit: o.Limit, DurationMs: o.DurationMs, Shadow: o.Shadow}
+	made.blocks = o.Limit == 0 && !o.Shadow && strings.Contains(o.Pattern, "*")
 	made.do = func(c *call, actor, reason string) error {
 		_, err := answered(c, c.settings.ChangeOverride, &controlv1.ChangeOverrideRequest{
 			Actor: actor, Reason: reason, IfUpdatedAtMs: &seenMs,

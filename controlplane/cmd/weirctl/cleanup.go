@@ -108,6 +108,9 @@ func (c *call) writeStatus(w io.Writer, s *controlv1.CleanupStatus) {
 	}
 	t := newTable(w)
 	t.row("lag", lag)
+	if problem := s.GetPartitionsProblem(); problem != "" {
+		t.row("partitions", plain(problem))
+	}
 	t.row("runs", fmt.Sprintf("%s, %s with an error", digits(s.GetRunsTotal()), digits(s.GetErrorsTotal())))
 	t.row("rows deleted", digits(s.GetRowsDeletedTotal()))
 	t.row("dead nodes deleted", digits(s.GetDeadNodesDeletedTotal()))

@@ -26,18 +26,42 @@ var losses = map[string]func(*call, context.Context, connect.AnyRequest) (string
 	controlv1connect.RetirementServiceApproveDropProcedure:  (*call).lostTable,
 }
 
-// confirmed asks a person before a call that cannot be undone.
+// wide are the calls that can change the answers of a whole fleet at once. Each describes what it would change, or
+// returns an empty text if it is no such change.
+var wide = map[string]func(connect.AnyRequest) string{
+	controlv1connect.SettingsServiceChangeOverrideProcedure: blocksMany,
+	controlv1connect.RolloutServiceOperateRolloutProcedure:  rollsBack,
+	controlv1connect.TokenServiceRotateTokenProcedure:       endsSecret,
+}
+
+// Why a person is asked.
+const (
+	undone = "cannot be undone"
+	atOnce = "takes effect at once"
+)
+
+// confirmed asks a person before a call that cannot be undone, or that changes much at once.
 func (c *call) confirmed(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
-		loss := losses[req.Spec().Procedure]
-		if loss == nil || c.yes {
+		loss, changes := losses[req.Spec().Procedure], wide[req.Spec().Procedure]
+		if c.yes || loss == nil && changes == nil {
 			return next(ctx, req)
+		}
+		if loss == nil {
+			change := changes(req)
+			if change == "" {
+				return next(ctx, req)
+			}
+			if err := c.confirm(atOnce, change); err != nil {
+				return nil, err
+			}
+			return next(c.ctx, req)
 		}
 		lost, err := loss(c, ctx, req)
 		if err != nil {
 			return nil, err
 		}
-		if err := c.confirm(lost); err != nil {
+		if err := c.confirm(undone, lost); err != nil {
 			return nil, err
 		}
 		return next(c.ctx, req)
@@ -45,14 +69,14 @@ func (c *call) confirmed(next connect.UnaryFunc) connect.UnaryFunc {
 }
 
 // confirm asks on the terminal whether to go on, and starts --timeout anew afterwards. Without a terminal it refuses.
-func (c *call) confirm(lost string) error {
+func (c *call) confirm(why, what string) error {
 	const hint = "Nothing has changed. --dry-run shows what would change; --yes confirms it."
 	if !c.interactive {
-		return &told{fmt.Errorf("this cannot be undone, and there is no terminal to ask on: %s",
-			strings.ReplaceAll(lost, "\n", "; ")), exitUsage, hint}
+		return &told{fmt.Errorf("this %s, and there is no terminal to ask on: %s", why,
+			strings.ReplaceAll(what, "\n", "; ")), exitUsage, hint}
 	}
-	_, _ = fmt.Fprintf(c.stderr, "This cannot be undone (%s):\n  %s\nGo on? [y/N] ", plain(c.fleet.name()),
-		strings.ReplaceAll(lost, "\n", "\n  "))
+	_, _ = fmt.Fprintf(c.stderr, "This %s (%s):\n  %s\nGo on? [y/N] ", why, plain(c.fleet.name()),
+		strings.ReplaceAll(what, "\n", "\n  "))
 	answer, err := c.answer()
 	if err != nil {
 		return &told{fmt.Errorf("there was no answer: %w", err), exitFailure, hint}
@@ -82,6 +106,34 @@ func (c *call) answer() (string, error) {
 	case <-c.patient.Done():
 		return "", c.patient.Err()
 	}
+}
+
+// blocksMany describes an override that denies every request of all identifiers that a pattern matches.
+func blocksMany(req connect.AnyRequest) string {
+	msg := req.Any().(*controlv1.ChangeOverrideRequest)
+	if msg.Limit == nil || msg.GetLimit() != 0 || msg.GetShadow() || !strings.Contains(msg.GetPattern(), "*") {
+		return ""
+	}
+	return plain(fmt.Sprintf("every request of every identifier of %s/%s that matches %s is denied, unless a more specific "+
+		"override applies", msg.GetWorkspace(), msg.GetNamespace(), msg.GetPattern()))
+}
+
+// rollsBack describes a rollback, which goes through no stages.
+func rollsBack(req connect.AnyRequest) string {
+	msg := req.Any().(*controlv1.OperateRolloutRequest)
+	if msg.GetAction() != controlv1.RolloutAction_ROLLOUT_ACTION_ROLLBACK {
+		return ""
+	}
+	return plain(fmt.Sprintf("all nodes of rollout %s return to the tuning from before it, without stages", msg.GetId()))
+}
+
+// endsSecret describes a rotation that leaves no time to replace the secret in use.
+func endsSecret(req connect.AnyRequest) string {
+	msg := req.Any().(*controlv1.RotateTokenRequest)
+	if msg.GetOverlapMs() > 0 {
+		return ""
+	}
+	return plain(fmt.Sprintf("calls with the secret of token %s that is in use are refused", msg.GetName()))
 }
 
 // name is the fleet as a question names it.
@@ -135,11 +187,15 @@ func (c *call) lostTable(ctx context.Context, req connect.AnyRequest) (string, e
 // lossesShown is how many of the losses of one apply are listed.
 const lossesShown = 20
 
-// confirmPlan asks once before all deletions of a plan.
+// confirmPlan asks once before all that a plan deletes, and all overrides with which it blocks a pattern.
 func (c *call) confirmPlan(p plan) error {
 	var lines []string
+	why := atOnce
 	for _, change := range p.changes {
 		if change.loses {
+			why = undone
+		}
+		if change.loses || change.blocks {
 			lines = append(lines, plain(change.line()))
 		}
 	}
@@ -149,7 +205,7 @@ func (c *call) confirmPlan(p plan) error {
 	if more := len(lines) - lossesShown; more > 0 {
 		lines = append(lines[:lossesShown], "and "+digits(int64(more))+" more")
 	}
-	if err := c.confirm(strings.Join(lines, "\n")); err != nil {
+	if err := c.confirm(why, strings.Join(lines, "\n")); err != nil {
 		return err
 	}
 	c.yes = true

@@ -40,6 +40,14 @@ func (d *drawer) tick() time.Time {
 	return d.clock
 }
 
+func (d *drawer) Override(_ context.Context, workspace, namespace, pattern string) (*controlplane.Override, error) {
+	o, there := d.overrides[controlplane.OverrideName{Workspace: workspace, Namespace: namespace, Pattern: pattern}]
+	if !there {
+		return nil, nil
+	}
+	return &o, nil
+}
+
 func (d *drawer) ChangeOverride(_ context.Context, workspace, namespace, pattern string, change func(*controlplane.Override) (*controlplane.Override, controlplane.AuditEntry, error)) error {
 	if pattern == d.broken {
 		return fmt.Errorf("%w: the database is gone", controlplane.ErrUnavailable)

@@ -219,6 +219,7 @@ status:
   pausedAtMs: "0"
   errorsTotal: "0"
   deadNodesDeletedTotal: "0"
+  partitionsProblem: ""
 `, now.UnixMilli()))
 	if code := w.run(t, "fleet", "-o", "xml"); code != exitUsage || !strings.Contains(w.stderr.String(), `"table","json","yaml"`) {
 		t.Errorf("exit %d, %s", code, w.stderr.String())

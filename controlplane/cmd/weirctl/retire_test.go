@@ -133,11 +133,11 @@ func TestRetireActions(t *testing.T) {
 		}
 	}
 	for says, args := range map[string][]string{
-		"must be one of":    {"approve", "both", "--reason", "x"},
-		"missing flags":     {"approve", "drop"},
-		"approvers is 2":    {"start", "--approvers", "2", "--reason", "x"}, // where no tokens tell people apart
-		"quiet_ms is 1":     {"start", "--quiet", "1ms", "--reason", "x"},
-		`table is "mine" (`: {"start", "--table", "mine", "--reason", "x"},
+		"must be one of":                  {"approve", "both", "--reason", "x"},
+		"missing flags":                   {"approve", "drop"},
+		"approvers is 2":                  {"start", "--approvers", "2", "--reason", "x"}, // where no tokens tell people apart
+		"--quiet is 1ms (100ms to 2160h)": {"start", "--quiet", "1ms", "--reason", "x"},
+		`--table is "mine" (`:             {"start", "--table", "mine", "--reason", "x"},
 	} {
 		if code := w.run(t, append([]string{"retire"}, args...)...); code != exitUsage || !strings.Contains(w.stderr.String(), says) {
 			t.Errorf("%v: exit %d, %s", args, code, w.stderr.String())

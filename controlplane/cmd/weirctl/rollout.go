@@ -39,6 +39,8 @@ type rolloutStart struct {
 	Force       bool          `help:"Start even if the health of the fleet is critical: see weirctl health."`
 	Watch       bool          `help:"Follow it until it is over, as status --watch does."`
 	by
+
+	question string // asked before the start; empty: none
 }
 
 // ofPlan are the flags that make a plan together with --stage, each with its name in the document of --plan.
@@ -87,12 +89,17 @@ func (r rolloutStart) begin(c *call, plan *controlv1.RolloutPlan) error {
 	if err != nil {
 		return wrong(err)
 	}
-	differs, err := writeDiff(c.stderr, inForce, document)
+	differs, err := writeDiff(c.stderr, inForceIn(inForce, plan), document)
 	if err != nil {
 		return wrong(err)
 	}
 	if len(r.Set) > 0 && !differs {
 		return wrong(errors.New("nothing changes: this tuning is already in force"))
+	}
+	if r.question != "" && !c.yes && !c.dryRun {
+		if err := c.confirm(atOnce, plain(r.question)); err != nil {
+			return err
+		}
 	}
 	answer, err := c.rollouts.StartRollout(c.ctx,
 		connect.NewRequest(&controlv1.StartRolloutRequest{Actor: actor, Reason: r.Reason, Id: r.ID, Tuning: document,

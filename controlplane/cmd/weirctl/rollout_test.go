@@ -283,6 +283,9 @@ func TestRolloutActions(t *testing.T) {
 		if tc.action == "approve" {
 			args = append(args, "--stage", "1")
 		}
+		if tc.action == "rollback" {
+			args = append(args, "--yes")
+		}
 		if code := w.run(t, args...); code != exitOK || !strings.HasPrefix(w.stdout.String(), tc.says) {
 			t.Errorf("%s: exit %d, %s%s", tc.action, code, w.stdout.String(), w.stderr.String())
 		}
@@ -439,7 +442,7 @@ func TestRolloutStartRefusals(t *testing.T) {
 
 // A critical fleet is changed with --force alone, by a rollout and at once.
 func TestStartOnACriticalFleet(t *testing.T) {
-	for _, line := range []string{"rollout start --stage all", "tuning set --all --at-once"} {
+	for _, line := range []string{"rollout start --stage all", "tuning set --all --at-once --yes"} {
 		w := newWorld(t)
 		w.health = controlplane.HealthDocument{Overall: controlplane.SeverityCritical, Findings: []controlplane.Finding{{Kind: controlplane.FindingRegionDark, Subject: "eu", Severity: controlplane.SeverityCritical, What: "No node is live."}}}
 		args := append(strings.Fields(line), "--set", "floor=0.3", "--reason", "x")

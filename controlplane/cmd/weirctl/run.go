@@ -192,6 +192,9 @@ func run(ctx context.Context, args []string, t terminal) (code int) {
 	}
 	if err := request.shown(command.Run(request)); err != nil {
 		code, hint := explain(request.ctx, err, request.fleet.API, area)
+		if code == exitUsage {
+			err = inFlags(err, command.Flags())
+		}
 		return t.fail(err, code, hint)
 	}
 	return exitOK
@@ -208,6 +211,16 @@ func (t terminal) fail(err error, code int, hint string) int {
 		_, _ = fmt.Fprintln(t.stderr, hint)
 	}
 	return code
+}
+
+// inFlags is an error about a value, in the words of the command line.
+func inFlags(err error, flags []*kong.Flag) error {
+	text := err.Error()
+	var rpc *connect.Error
+	if errors.As(err, &rpc) {
+		text = rpc.Message()
+	}
+	return errors.New(flagWordsOf(flags).rewrite(text))
 }
 
 // errRunFailed is a run that ended in an error.

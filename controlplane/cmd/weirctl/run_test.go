@@ -302,7 +302,8 @@ func TestJSON(t *testing.T) {
     "history": [],
     "pausedAtMs": "0",
     "errorsTotal": "0",
-    "deadNodesDeletedTotal": "0"
+    "deadNodesDeletedTotal": "0",
+    "partitionsProblem": ""
   }
 }
 `, now.UnixMilli()))

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -30,8 +31,13 @@ type overrideSet struct {
 	by
 }
 
-// Run makes an override, or changes what flags name and keeps the rest.
+// Run makes an override, or changes what flags name and keeps the rest. Before, it shows on stderr what there is, and
+// what the new limit would have denied.
 func (o overrideSet) Run(c *call) error {
+	if o.Limit == nil && o.Duration == nil && o.Candidate == nil && o.Shadow == nil {
+		return &told{errors.New("nothing to change: give --limit, --duration, --candidate or --shadow"), exitUsage,
+			"See weirctl override set --help."}
+	}
 	actor, err := c.actor(o.Actor)
 	if err != nil {
 		return err
@@ -44,6 +50,9 @@ func (o overrideSet) Run(c *call) error {
 		ms := o.Duration.Milliseconds()
 		change.DurationMs = &ms
 	}
+	if err := c.foretell(change); err != nil {
+		return err
+	}
 	answer, err := c.settings.ChangeOverride(c.ctx, connect.NewRequest(change))
 	if err != nil {
 		return err
@@ -51,6 +60,44 @@ func (o overrideSet) Run(c *call) error {
 	return c.print(answer.Msg, func(w io.Writer) {
 		head(w, "set: %s; %s", overrideWords(answer.Msg.GetOverride()), travels)
 	})
+}
+
+// foretell shows on stderr the override that a change is made to, and what the limit that it sets would have denied of
+// the busiest keys.
+func (c *call) foretell(next *controlv1.ChangeOverrideRequest) error {
+	before, err := c.settings.GetOverride(c.ctx, connect.NewRequest(&controlv1.GetOverrideRequest{
+		Workspace: next.GetWorkspace(), Namespace: next.GetNamespace(), Pattern: next.GetPattern()}))
+	switch connect.CodeOf(err) {
+	case connect.CodeNotFound:
+		head(c.stderr, "there is no override of exactly this pattern yet")
+	case connect.CodeInvalidArgument, connect.CodeUnimplemented: // the change itself is refused; an older weir-control
+		return nil
+	default:
+		if err != nil {
+			return err
+		}
+		head(c.stderr, "before: %s", overrideWords(before.Msg.GetOverride()))
+	}
+	if next.Limit == nil {
+		return nil
+	}
+	var was *controlv1.Override
+	if before != nil {
+		was = before.Msg.GetOverride()
+	}
+	limit := &controlv1.LimitChange{Workspace: next.GetWorkspace(), Namespace: next.GetNamespace(),
+		Pattern: next.GetPattern(), Limit: next.GetLimit(), DurationMs: was.GetDurationMs(),
+		Shadow: was.GetShadow()}
+	if next.DurationMs != nil {
+		limit.DurationMs = next.GetDurationMs()
+	}
+	if next.Shadow != nil {
+		limit.Shadow = next.GetShadow()
+	}
+	if words := c.limitsOf(plan{changes: []*change{{limit: limit}}}); words != "" {
+		head(c.stderr, "%s", words)
+	}
+	return nil
 }
 
 // overrideWords describe all of an override, since some of it may have been kept.

@@ -158,7 +158,7 @@ There are more: --after "user_*"
 		w.want(t, w.run(t, args...), exitOK, "set: "+step.want+"; nodes have it within two settings_interval_ms, about 10s unless tuned\n")
 	}
 	w.want(t, w.run(t, "override", "delete", "acme", "api", "user_*", "--reason", "over", "--yes"), exitOK, "deleted; nodes have it within two settings_interval_ms, about 10s unless tuned\n")
-	if code := w.run(t, "override", "set", "acme", "api", "u", "--limit=-1", "--reason", "x"); code != exitUsage || !strings.Contains(w.stderr.String(), "limit is -1 (0 to 9007199254740991; 0 blocks)") {
+	if code := w.run(t, "override", "set", "acme", "api", "u", "--limit=-1", "--reason", "x"); code != exitUsage || !strings.Contains(w.stderr.String(), "--limit is -1 (0 to 9007199254740991; 0 blocks)") {
 		t.Errorf("exit %d, %s", code, w.stderr.String())
 	}
 }
@@ -238,7 +238,7 @@ func TestTokenRotate(t *testing.T) {
 	if w.shelf.lives != [2]time.Duration{24 * time.Hour, 0} || !strings.Contains(w.stderr.String(), "The old secret stays valid for 1d0h.") {
 		t.Errorf("%v, %s", w.shelf.lives, w.stderr.String())
 	}
-	if code := w.run(t, "token", "rotate", "ci", "--overlap", "0s", "--expires-in", "1h", "--reason", "leaked"); code != exitOK || w.shelf.lives != [2]time.Duration{0, time.Hour} {
+	if code := w.run(t, "token", "rotate", "ci", "--overlap", "0s", "--expires-in", "1h", "--reason", "leaked", "--yes"); code != exitOK || w.shelf.lives != [2]time.Duration{0, time.Hour} {
 		t.Errorf("exit %d, %v", code, w.shelf.lives)
 	}
 }

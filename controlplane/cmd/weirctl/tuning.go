@@ -126,6 +126,33 @@ func writeDiff(w io.Writer, inForce []*controlv1.RegionTuning, document string) 
 	return differs, nil
 }
 
+// inForceIn are the tunings in force where a plan goes: of the regions that it names, each with its own or else the
+// fleet's, or all of them if a stage takes a share or all.
+func inForceIn(inForce []*controlv1.RegionTuning, plan *controlv1.RolloutPlan) []*controlv1.RegionTuning {
+	var regions []string
+	for _, stage := range plan.GetStages() {
+		if len(stage.GetRegions()) == 0 {
+			return inForce
+		}
+		regions = append(regions, stage.GetRegions()...)
+	}
+	slices.Sort(regions)
+	var there []*controlv1.RegionTuning
+	for _, region := range slices.Compact(regions) {
+		for _, from := range []string{region, ""} {
+			i := slices.IndexFunc(inForce, func(t *controlv1.RegionTuning) bool { return t.GetRegion() == from })
+			if i >= 0 {
+				there = append(there, &controlv1.RegionTuning{Region: region, Document: inForce[i].GetDocument()})
+				break
+			}
+		}
+	}
+	if len(there) == 0 {
+		return inForce
+	}
+	return there
+}
+
 // regionsWith names the regions with a document.
 func regionsWith(inForce []*controlv1.RegionTuning, document string) (names []string) {
 	for _, t := range inForce {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"strings"
 	"time"
 
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
@@ -21,14 +22,19 @@ type tuningSet struct {
 	by
 }
 
-// Run writes a tuning to regions at once. It is a rollout all the same: one is under way at a time, nodes must report
+// Run writes a tuning to regions at once, after a question. It is a rollout all the same: one is under way at a time, nodes must report
 // it, it is in the history, and weirctl rollout rollback takes it back.
 func (s tuningSet) Run(c *call) error {
 	plan, err := s.plan()
 	if err != nil {
 		return wrongTuning(err)
 	}
-	return rolloutStart{tuningFlags: s.tuningFlags, ID: s.ID, Force: s.Force, Watch: s.Watch, by: s.by}.begin(c, plan)
+	where := "all regions, and those to come"
+	if !s.All {
+		where = strings.Join(s.Region, ", ")
+	}
+	return rolloutStart{tuningFlags: s.tuningFlags, ID: s.ID, Force: s.Force, Watch: s.Watch, by: s.by,
+		question: "all nodes of " + where + " get this tuning without stages, and nothing is compared"}.begin(c, plan)
 }
 
 func (s tuningSet) plan() (*controlv1.RolloutPlan, error) {

@@ -98,7 +98,7 @@ func TestTuningSet(t *testing.T) {
 			t.Errorf("%s: exit %d, %s", tc.more, code, w.stderr.String())
 		}
 	}
-	if code := w.run(t, append(args, "--region", "eu", "--at-once", "--id", "r1")...); code != exitOK || w.stderr.String() != "fleet:\n  floor: 0.1 -> 0.3\n" {
+	if code := w.run(t, append(args, "--region", "eu", "--at-once", "--id", "r1", "--yes")...); code != exitOK || w.stderr.String() != "eu:\n  floor: 0.1 -> 0.3\n" {
 		t.Fatalf("exit %d, %s", code, w.stderr.String())
 	}
 	r := w.rollouts.list[0]

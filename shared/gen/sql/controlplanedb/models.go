@@ -49,6 +49,14 @@ type RatelimitBlocklist struct {
 	ExpiresAt uint64
 }
 
+type RatelimitJobState struct {
+	// of the job, for example pause/cleanup
+	Name  []byte
+	Saved uint64
+	// JSON
+	State string
+}
+
 type RatelimitNamespace struct {
 	WorkspaceID []byte
 	Namespace   []byte

@@ -35,6 +35,31 @@ func (q *Queries) TokenByHash(ctx context.Context, hash []byte) (TokenByHashRow,
 	return i, err
 }
 
+const TokenByName = `-- name: TokenByName :one
+SELECT role, revoked_at, expires_at, CAST(UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000 AS UNSIGNED) AS now_ms
+FROM ratelimit_tokens WHERE name = ?
+`
+
+type TokenByNameRow struct {
+	Role      string
+	RevokedAt uint64
+	ExpiresAt uint64
+	NowMs     int64
+}
+
+// A token, in force or not, and the clock of the database.
+func (q *Queries) TokenByName(ctx context.Context, name []byte) (TokenByNameRow, error) {
+	row := q.db.QueryRowContext(ctx, TokenByName, name)
+	var i TokenByNameRow
+	err := row.Scan(
+		&i.Role,
+		&i.RevokedAt,
+		&i.ExpiresAt,
+		&i.NowMs,
+	)
+	return i, err
+}
+
 const TokenByOldHash = `-- name: TokenByOldHash :one
 SELECT name, role, CAST(IF(expires_at > 0, LEAST(expires_at, old_until), old_until) AS UNSIGNED) AS ends_at,
   CAST(UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000 AS UNSIGNED) AS now_ms

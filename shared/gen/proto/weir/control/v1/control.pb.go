@@ -691,6 +691,7 @@ type CleanupStatus struct {
 	PausedAtMs            int64                  `protobuf:"varint,10,opt,name=paused_at_ms,json=pausedAtMs,proto3" json:"paused_at_ms,omitempty"`  // Unix ms; 0 while not paused
 	ErrorsTotal           int64                  `protobuf:"varint,11,opt,name=errors_total,json=errorsTotal,proto3" json:"errors_total,omitempty"` // runs that ended in an error
 	DeadNodesDeletedTotal int64                  `protobuf:"varint,12,opt,name=dead_nodes_deleted_total,json=deadNodesDeletedTotal,proto3" json:"dead_nodes_deleted_total,omitempty"`
+	PartitionsProblem     string                 `protobuf:"bytes,13,opt,name=partitions_problem,json=partitionsProblem,proto3" json:"partitions_problem,omitempty"` // why rows are deleted in batches instead of by partitions; empty while they are not, or when MySQL does not answer
 	unknownFields         protoimpl.UnknownFields
 	sizeCache             protoimpl.SizeCache
 }
@@ -807,6 +808,13 @@ func (x *CleanupStatus) GetDeadNodesDeletedTotal() int64 {
 		return x.DeadNodesDeletedTotal
 	}
 	return 0
+}
+
+func (x *CleanupStatus) GetPartitionsProblem() string {
+	if x != nil {
+		return x.PartitionsProblem
+	}
+	return ""
 }
 
 type CleanupRunRecord struct {
@@ -1281,7 +1289,7 @@ const file_weir_control_v1_control_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\x16\n" +
 	"\x14CleanupStatusRequest\"O\n" +
 	"\x15CleanupStatusResponse\x126\n" +
-	"\x06status\x18\x01 \x01(\v2\x1e.weir.control.v1.CleanupStatusR\x06status\"\xd9\x03\n" +
+	"\x06status\x18\x01 \x01(\v2\x1e.weir.control.v1.CleanupStatusR\x06status\"\x88\x04\n" +
 	"\rCleanupStatus\x12\x18\n" +
 	"\arunning\x18\x01 \x01(\bR\arunning\x12\x1f\n" +
 	"\vinterval_ms\x18\x02 \x01(\x03R\n" +
@@ -1299,7 +1307,8 @@ const file_weir_control_v1_control_proto_rawDesc = "" +
 	" \x01(\x03R\n" +
 	"pausedAtMs\x12!\n" +
 	"\ferrors_total\x18\v \x01(\x03R\verrorsTotal\x127\n" +
-	"\x18dead_nodes_deleted_total\x18\f \x01(\x03R\x15deadNodesDeletedTotalB\t\n" +
+	"\x18dead_nodes_deleted_total\x18\f \x01(\x03R\x15deadNodesDeletedTotal\x12-\n" +
+	"\x12partitions_problem\x18\r \x01(\tR\x11partitionsProblemB\t\n" +
 	"\a_lag_ms\"\xc0\x02\n" +
 	"\x10CleanupRunRecord\x12\"\n" +
 	"\rstarted_at_ms\x18\x01 \x01(\x03R\vstartedAtMs\x12\x1f\n" +

@@ -1,0 +1,96 @@
+package controlplane
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// An approval lasts as long as the credential with which it was given, and no longer than its role suffices.
+func TestApprovalsEndWithTheirCredentials(t *testing.T) {
+	v := newVault()
+	v.now = time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC)
+	v.expires = map[string]time.Time{"expired": v.now, "expires": v.now.Add(time.Millisecond)}
+	tokens, err := NewTokens(v, strings.Repeat("s", 32))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, role := range map[string]Role{"operator": RoleOperator, "admin": RoleAdmin, "viewer": RoleViewer, "revoked": RoleAdmin, "expired": RoleAdmin, "expires": RoleOperator} {
+		if _, err := tokens.Create(t.Context(), name, role, 0, ann); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := tokens.Revoke(t.Context(), "revoked", ann); err != nil {
+		t.Fatal(err)
+	}
+	c := Credentials{Tokens: tokens, Required: true, Subjects: map[string]Role{"spiffe://corp/bob": RoleOperator, "spiffe://corp/eve": RoleViewer}}
+	all := []string{"operator", "admin", "viewer", "revoked", "expired", "expires", "nobody", AdminTokenName, "spiffe://corp/bob", "spiffe://corp/eve", "operator"}
+	for role, want := range map[Role]map[string]string{
+		RoleOperator: {
+			"viewer": "the token's role is viewer, which is less than operator", "revoked": "the token was revoked at 2026-01-02 15:04:05.000Z",
+			"expired": "the token expired at 2026-01-02 15:04:05.000Z", "nobody": "there is no such token, and no certificate with a role",
+			"spiffe://corp/eve": "the certificate's role is viewer, which is less than operator",
+		},
+		RoleAdmin: {
+			"viewer": "viewer", "revoked": "revoked", "expired": "expired", "nobody": "no such token", "spiffe://corp/eve": "viewer",
+			"operator": "the token's role is operator, which is less than admin", "expires": "operator", "spiffe://corp/bob": "operator",
+		},
+	} {
+		ended, err := c.Ended(t.Context(), all, role)
+		if err != nil || len(ended) != len(want) {
+			t.Errorf("%s: %v, %v", role, ended, err)
+		}
+		for actor, why := range want {
+			if !strings.Contains(ended[actor], why) {
+				t.Errorf("%s as %s: %q, want %q", actor, role, ended[actor], why)
+			}
+		}
+	}
+	withoutFile, err := NewTokens(v, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ended, err := (Credentials{Tokens: withoutFile, Required: true}).Ended(t.Context(), []string{AdminTokenName}, RoleOperator); err != nil || len(ended) != 1 {
+		t.Errorf("the token of a file that is gone: %v, %v", ended, err)
+	}
+	if ended, err := (Credentials{Tokens: withoutFile}).Ended(t.Context(), all, RoleAdmin); err != nil || len(ended) != 0 {
+		t.Errorf("where nobody is authenticated: %v, %v", ended, err)
+	}
+	v.err = errors.New("MySQL is away")
+	if ended, err := c.Ended(t.Context(), []string{"operator"}, RoleOperator); err == nil {
+		t.Errorf("nobody can tell, and %v have ended", ended)
+	}
+}
+
+// An approval of a rollout's stage whose token was revoked is dropped when the next one comes, and the stage is asked
+// for anew: what was shown has changed.
+func TestARolloutDropsApprovalsOfEndedCredentials(t *testing.T) {
+	const nowMs = 1_700_000_000_000
+	waiting := func() *Rollout {
+		r := &Rollout{ID: "r1", Phase: RolloutAwaiting, Asked: 3}
+		r.Epoch = 4
+		r.Spec.Plan.Approvers = 2
+		r.Stages = []StagePlan{{Approval: true}}
+		r.Approvals = []Approval{{By: By{Actor: "bob", Reason: "fine"}, AtMs: nowMs - 1000, Evidence: r.Evidence()}}
+		return r
+	}
+	r := waiting()
+	if changed, err := r.Withdraw(map[string]string{}, ann, nowMs); changed || err != nil || len(r.Approvals) != 1 {
+		t.Errorf("nothing has ended: %v, %v", changed, err)
+	}
+	if changed, err := r.Withdraw(map[string]string{ann.Actor: "the token was revoked"}, ann, nowMs); changed || !errors.Is(err, ErrConflict) || !strings.Contains(err.Error(), "ann may not approve: the token was revoked") {
+		t.Errorf("the one who approves: %v, %v", changed, err)
+	}
+	changed, err := r.Withdraw(map[string]string{"bob": "the token was revoked"}, ann, nowMs)
+	if !changed || !errors.Is(err, ErrConflict) || len(r.Approvals) != 0 || r.Asked != 5 || !strings.Contains(err.Error(), "the approval of bob does not count any more, because the token was revoked") {
+		t.Errorf("an earlier one: %v, %v, %+v", changed, err, r.Approvals)
+	}
+	if last := r.Events[len(r.Events)-1]; last.What != "ask anew" || !strings.Contains(last.Text, "bob") {
+		t.Errorf("%+v", last)
+	}
+	if got := waiting().Approving(ann); !slices.Equal(got, []string{"ann", "bob"}) {
+		t.Errorf("%v", got)
+	}
+}

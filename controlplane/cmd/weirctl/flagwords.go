@@ -1,0 +1,100 @@
+package main
+
+import (
+	"reflect"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/alecthomas/kong"
+)
+
+// flagWords rewrites errors of the API, which name fields of its messages, in the words of the command line: a field is
+// the flag that sets it, and milliseconds are durations as the flag takes them.
+type flagWords map[string]*kong.Flag // by field
+
+// otherFields are the fields that have another name than their flag.
+var otherFields = map[string]string{"longest_window_ms": "longest-duration", "before_version": "before"}
+
+var (
+	// aClause is the beginning of an error, or of a part of one, that is about a field.
+	aClause = regexp.MustCompile(`(^|[:;\n] )([a-z]+(?:_[a-z]+)*) (is|are) `)
+	// aField is a word that is nothing but the name of a field.
+	aField = regexp.MustCompile(`[a-z]+(?:_[a-z]+)+`)
+	// someMs are numbers of milliseconds behind a flag's name: the value, and bounds in brackets.
+	someMs = regexp.MustCompile(`^ is (-?\d+) \(([^)]*)\)`)
+	number = regexp.MustCompile(`-?\d+`)
+)
+
+func flagWordsOf(flags []*kong.Flag) flagWords {
+	words := flagWords{}
+	for _, f := range flags {
+		field := strings.ReplaceAll(f.Name, "-", "_")
+		words[field] = f
+		if isDuration(f) {
+			words[field+"_ms"] = f
+		}
+		for other, name := range otherFields {
+			if name == f.Name {
+				words[other] = f
+			}
+		}
+	}
+	return words
+}
+
+func isDuration(f *kong.Flag) bool {
+	if !f.Target.IsValid() {
+		return false
+	}
+	of := f.Target.Type()
+	for of.Kind() == reflect.Pointer {
+		of = of.Elem()
+	}
+	return of == reflect.TypeFor[time.Duration]()
+}
+
+// rewrite returns the text with flags in place of fields.
+func (w flagWords) rewrite(text string) string {
+	text = aClause.ReplaceAllStringFunc(text, func(clause string) string {
+		parts := aClause.FindStringSubmatch(clause)
+		if w[parts[2]] == nil || strings.Contains(parts[2], "_") { // the latter are found below
+			return clause
+		}
+		return parts[1] + "--" + w[parts[2]].Name + " " + parts[3] + " "
+	})
+	var out strings.Builder
+	for {
+		at := aField.FindStringIndex(text)
+		if at == nil {
+			out.WriteString(text)
+			return out.String()
+		}
+		field := text[at[0]:at[1]]
+		out.WriteString(text[:at[0]])
+		text = text[at[1]:]
+		flag := w[field]
+		if flag == nil {
+			out.WriteString(field)
+			continue
+		}
+		out.WriteString("--" + flag.Name)
+		if !strings.HasSuffix(field, "_ms") || !isDuration(flag) {
+			continue
+		}
+		if ms := someMs.FindString(text); ms != "" {
+			out.WriteString(number.ReplaceAllStringFunc(ms, durationOf))
+			text = text[len(ms):]
+		}
+	}
+}
+
+// durationOf is a number of milliseconds as a flag takes it.
+func durationOf(ms string) string {
+	n, err := strconv.ParseInt(ms, 10, 64)
+	if err != nil || n > (1<<63-1)/int64(time.Millisecond) || n < -(1<<63-1)/int64(time.Millisecond) {
+		return ms + "ms"
+	}
+	return wholeUnits((time.Duration(n) * time.Millisecond).String())
+}

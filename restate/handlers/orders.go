@@ -1,0 +1,139 @@
+package handlers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	restate "github.com/restatedev/sdk-go"
+	"github.com/restatedev/sdk-go/encoding"
+
+	"github.com/weirhq/weir/restate/orderkey"
+)
+
+// OrdersService is the service's name in Restate.
+const OrdersService = "WeirOrders"
+
+// Handlers of OrdersService.
+const (
+	ordersChange = "Change"
+	ordersRead   = "Read"
+)
+
+// orderRetention is how long Restate keeps the answer to an order, so that the same order, sent again, gets that
+// answer and has no second effect. It exceeds the time for which an order is valid.
+const orderRetention = time.Hour
+
+// readOnly are the options of handlers that change nothing: neither their journals nor their answers are kept. Reads
+// come every few seconds, and an answer is up to a third of a megabyte.
+var readOnly = []restate.HandlerOption{restate.WithJournalRetention(0), restate.WithIdempotencyRetention(0)}
+
+// operations are the handlers that a signed order can call, by service and name, with the handler of OrdersService that
+// calls them. Every other handler is called by Weir's own handlers alone.
+var operations = map[string]string{
+	CronService + "/Start":      ordersChange,
+	CronService + "/Ensure":     ordersChange,
+	CronService + "/Pause":      ordersChange,
+	CronService + "/Resume":     ordersChange,
+	CronService + "/TriggerNow": ordersChange,
+	CronService + "/Status":     ordersRead,
+	CronService + "/Document":   ordersRead,
+
+	RolloutsService + "/Start":    ordersChange,
+	RolloutsService + "/TakeBack": ordersChange,
+	RolloutsService + "/Repair":   ordersChange,
+	RolloutsService + "/Standing": ordersRead,
+	RolloutsService + "/List":     ordersRead,
+
+	RolloutService + "/Operate": ordersChange,
+	RolloutService + "/Ensure":  ordersChange,
+	RolloutService + "/Status":  ordersRead,
+
+	RetirementService + "/Start":   ordersChange,
+	RetirementService + "/Approve": ordersChange,
+	RetirementService + "/Abort":   ordersChange,
+	RetirementService + "/Ensure":  ordersChange,
+	RetirementService + "/Status":  ordersRead,
+	RetirementService + "/List":    ordersRead,
+}
+
+// orders is the only service that Restate's ingress lets callers reach. It checks that weir-control signed an order,
+// and then calls the handler that the order names. All other services are private, so a handler that is added is out
+// of reach until it is listed in operations, and then it takes signed orders only.
+type orders struct {
+	keys  *orderkey.Keys
+	steps *stepper
+}
+
+func (o *orders) definition() restate.ServiceDefinition {
+	output := restate.WithOutputCodec(encoding.BinaryCodec) // the answer passes as it is
+	return restate.NewService(OrdersService,
+		restate.WithDocumentation("Checks the signature of orders from weir-control and passes them on. Operate Weir with weirctl."),
+		// The handler that an order names keeps its journal and answer. A copy here would serve nobody.
+		restate.WithJournalRetention(0),
+		restate.WithIdempotencyRetention(0),
+		restate.WithInvocationRetryPolicy(
+			restate.WithInitialRetryInterval(200*time.Millisecond),
+			restate.WithRetryIntervalFactor(2),
+			restate.WithMaxRetryInterval(10*time.Second),
+			restate.WithMaxRetryAttempts(40),
+			restate.KillOnMaxAttempts(),
+		)).
+		Handler(ordersChange, restate.NewServiceHandler(o.change, output)).
+		Handler(ordersRead, restate.NewServiceHandler(o.read, output))
+}
+
+// change passes on an order that changes something. Its ID makes Restate execute it once.
+func (o *orders) change(ctx restate.Context, order orderkey.Order) ([]byte, error) {
+	if err := o.check(ctx, &order, ordersChange); err != nil {
+		return nil, err
+	}
+	called := restate.Object[[]byte](ctx, order.Service, order.Key, order.Handler, restate.WithBinary)
+	once := restate.WithIdempotencyKey(order.ID)
+	if order.OneWay {
+		called.Send([]byte(order.Input), once)
+		return nil, nil
+	}
+	answer, terminal := called.Request([]byte(order.Input), once)
+	if terminal != nil { // a nil TerminalError must not become a non-nil error
+		return nil, terminal
+	}
+	return answer, nil
+}
+
+// read passes on an order that changes nothing. Nothing of it is kept.
+func (o *orders) read(ctx restate.Context, order orderkey.Order) ([]byte, error) {
+	if err := o.check(ctx, &order, ordersRead); err != nil {
+		return nil, err
+	}
+	answer, terminal := restate.Object[[]byte](ctx, order.Service, order.Key, order.Handler, restate.WithBinary).
+		Request([]byte(order.Input))
+	if terminal != nil {
+		return nil, terminal
+	}
+	return answer, nil
+}
+
+// check refuses an order that is not signed, whose time is over, or that this handler does not pass on. The decision is
+// a step, because a replay may see other keys and another time.
+func (o *orders) check(ctx restate.Context, order *orderkey.Order, by string) error {
+	problem, err := step(ctx, o.steps, "check the signature", func(context.Context) (string, error) {
+		if err := o.keys.Check(order, time.Now()); err != nil {
+			return err.Error(), nil
+		}
+		if operations[order.Service+"/"+order.Handler] != by {
+			return fmt.Sprintf("%v: %s of %s passes on no call of %s/%s", orderkey.ErrRefused, by, OrdersService,
+				order.Service, order.Handler), nil
+		}
+		return "", nil
+	})
+	if err != nil {
+		return err
+	}
+	if problem != "" {
+		return restate.ToTerminalError(errors.New(problem), restate.WithErrorCode(http.StatusForbidden))
+	}
+	return nil
+}
