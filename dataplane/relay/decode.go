@@ -15,14 +15,10 @@ import (
 
 var errPayload = errors.New("relay: malformed payload")
 
-// decode calls hash and count for each entry of a payload. After an error those called before it are still true.
+// decode calls count for each count of a payload. After an error those called before it are still true.
 // What it allocates is bounded by store.NewsBytesMax, whatever the payload says.
-func decode(payload []byte, hash func(hashed), count func(counted)) error {
-	_, err := decodeBlocks(payload, func(expiresMs int64, hashes []uint32) {
-		for _, h := range hashes {
-			hash(hashed{expiresMs, h})
-		}
-	}, func(of *window.Cell, entries []entry) {
+func decode(payload []byte, count func(counted)) error {
+	_, err := decodeBlocks(payload, func(of *window.Cell, entries []entry) {
 		for i := range entries {
 			count(entries[i].counted(of))
 		}
@@ -49,8 +45,7 @@ func (e *entry) counted(of *window.Cell) counted {
 // decodeBlocks is decode with up to blockMax entries of a group at a time, counts with their names or all without.
 // They may be changed, and are valid until the function returns. age is how old the oldest count was when the row was
 // made; 0 is unknown.
-func decodeBlocks(payload []byte, hashes func(expiresMs int64, hashes []uint32), counts func(of *window.Cell,
-	entries []entry)) (age time.Duration, err error) {
+func decodeBlocks(payload []byte, counts func(of *window.Cell, entries []entry)) (age time.Duration, err error) {
 	if len(payload) > store.NewsBytesMax {
 		return 0, fmt.Errorf("%w: %d bytes (1 to %d)", errPayload, len(payload), store.NewsBytesMax)
 	}
@@ -61,9 +56,6 @@ func decodeBlocks(payload []byte, hashes func(expiresMs int64, hashes []uint32),
 		return 0, err
 	}
 	d.begin(body)
-	for range d.heads.length(&d.heads, 2) {
-		d.hashGroup(hashes)
-	}
 	for range d.heads.length(&d.heads, 6) {
 		d.countGroup(counts)
 	}
@@ -89,13 +81,12 @@ func (d *decoder) bodyOf(payload []byte) ([]byte, error) {
 
 // decoder reads a body until its first error; from then on it reads zeros.
 type decoder struct {
-	heads, hashes, marks, texts, gaps column
-	err                               error
+	heads, marks, texts, gaps column
+	err                       error
 
 	// Memory that is used again.
 	inflated bytes.Buffer
 	cell     window.Cell // of the group that is read
-	hash     [blockMax]uint32
 	entries  [blockMax]entry
 	names    []byte // of a block, one behind the other
 	ends     [blockMax]int
@@ -107,7 +98,7 @@ var decoders = sync.Pool{New: func() any { return new(decoder) }}
 func (d *decoder) begin(body []byte) {
 	d.err = nil
 	whole := column{d, body}
-	for _, c := range []*column{&d.heads, &d.hashes, &d.marks, &d.texts} {
+	for _, c := range []*column{&d.heads, &d.marks, &d.texts} {
 		*c = column{d, whole.bytes()}
 	}
 	d.gaps = column{d, whole.rest}
@@ -115,7 +106,7 @@ func (d *decoder) begin(body []byte) {
 
 // free has another payload use the decoder, which holds nothing of this one.
 func (d *decoder) free() {
-	for _, c := range []*column{&d.heads, &d.hashes, &d.marks, &d.texts, &d.gaps} {
+	for _, c := range []*column{&d.heads, &d.marks, &d.texts, &d.gaps} {
 		c.rest = nil
 	}
 	clear(d.entries[:])
@@ -133,7 +124,7 @@ func (d *decoder) age() time.Duration {
 
 // end refuses what is left behind the last entry.
 func (d *decoder) end() {
-	for _, c := range []*column{&d.heads, &d.hashes, &d.marks, &d.texts, &d.gaps} {
+	for _, c := range []*column{&d.heads, &d.marks, &d.texts, &d.gaps} {
 		if len(c.rest) > 0 {
 			d.fail(fmt.Sprint(len(c.rest), " bytes too many"))
 		}
@@ -144,24 +135,8 @@ func (d *decoder) fail(what string) {
 	if d.err == nil {
 		d.err = fmt.Errorf("%w: %s", errPayload, what)
 	}
-	for _, c := range []*column{&d.heads, &d.hashes, &d.marks, &d.texts, &d.gaps} {
+	for _, c := range []*column{&d.heads, &d.marks, &d.texts, &d.gaps} {
 		c.rest = nil
-	}
-}
-
-func (d *decoder) hashGroup(yield func(expiresMs int64, hashes []uint32)) {
-	expiresMs := d.heads.number(math.MaxInt64)
-	hash := int64(0)
-	for left := d.heads.length(&d.hashes, 1); left > 0 && d.err == nil; left -= blockMax {
-		n := 0
-		for range min(left, blockMax) {
-			if hash += d.hashes.number(1<<hashBits - 1 - hash); d.err != nil {
-				break
-			}
-			d.hash[n] = uint32(hash)
-			n++
-		}
-		yield(expiresMs, d.hash[:n])
 	}
 }
 

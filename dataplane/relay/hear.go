@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane/store"
-	"github.com/weirhq/weir/shared/window"
 )
 
 // ErrIdle tells that a row is not taken in because the relay leads no shard, or has not begun to read.
@@ -59,11 +58,7 @@ func (r *Relay) checkHeard(row *store.NewsRow, originMs int64) error {
 		return fmt.Errorf("%w: region is %q, the relay's own", store.ErrRefused, row.Region)
 	}
 	var broken error
-	err := decode(row.Payload, func(h hashed) {
-		if isEarly(h.expiresMs, window.DurationMax, originMs) {
-			broken = fmt.Errorf("a hash expires at %d ms (at most %d)", h.expiresMs, originMs+aheadMax(window.DurationMax))
-		}
-	}, func(c counted) {
+	err := decode(row.Payload, func(c counted) {
 		if c.number != 0 {
 			broken = fmt.Errorf("a count has the number %d, and counts in rows from a peer have none", c.number)
 		}

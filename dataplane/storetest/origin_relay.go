@@ -73,7 +73,7 @@ var originChangesTests = map[string]func(*originTest){
 	"that changed meanwhile stay when they are told":             testToldMeanwhile,
 	"begin with a Limit, also where there was a total before it": testLateLimit,
 	"are at most max, and More says that there are others":       testManyChanges,
-	"are as many as max where there are that many":              testFullChanges,
+	"are as many as max where there are that many":               testFullChanges,
 	"that stay come in turn":                                     testChangesInTurn,
 	"of foreign totals are none": func(h *originTest) {
 		c := h.cells(1)
