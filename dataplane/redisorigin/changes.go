@@ -41,7 +41,8 @@ func (s *shard) morePages(ctx context.Context, all store.Changes, max int) (_ st
 	for i := range all.Cells {
 		at[all.Cells[i].Cell] = i
 	}
-	for repeated := false; !repeated; {
+	repeated := false
+	for range 2 * (max/store.ChangesPage + 1) { // pages of keys that are no cells bring none
 		page, n, err := s.changesPage(ctx, min(max-len(all.Cells), store.ChangesPage))
 		if err != nil || page.Epoch != all.Epoch {
 			return page, n, err // without the cells that the server has lost
@@ -56,7 +57,7 @@ func (s *shard) morePages(ctx context.Context, all store.Changes, max int) (_ st
 			at[c.Cell] = len(all.Cells)
 			all.Cells = append(all.Cells, c)
 		}
-		if len(page.Cells) == 0 || len(all.Cells) >= min(max, there) {
+		if repeated || len(all.Cells) >= min(max, there) {
 			break
 		}
 	}
@@ -74,12 +75,13 @@ func (s *shard) changesPage(ctx context.Context, max int) (_ store.Changes, ther
 		cmds[i] = p.eval(b, changesScript, []string{b.changesKey, b.healedKey}, nil, args)
 	}
 	p.exec()
-	return s.changes(p, cmds, max)
+	return s.changes(ctx, p, cmds, max)
 }
 
 // changes reads the buckets' answers. Where not all of them have room, the next call begins with the first that has
 // none.
-func (s *shard) changes(p *pipeline, cmds []*redis.Cmd, max int) (_ store.Changes, there int, err error) {
+func (s *shard) changes(ctx context.Context, p *pipeline, cmds []*redis.Cmd, max int) (_ store.Changes, there int,
+	err error) {
 	changes := store.Changes{Healed: true}
 	epochs := make([]store.Epoch, len(s.buckets))
 	first := int(s.begin.Load())
@@ -91,7 +93,7 @@ func (s *shard) changes(p *pipeline, cmds []*redis.Cmd, max int) (_ store.Change
 		r, err := p.reply(s.buckets[n], cmds[n])
 		if err == nil {
 			epochs[n] = r.epoch
-			err = s.takeChanges(s.buckets[n], r, max, &changes, &there)
+			err = s.takeChanges(ctx, s.buckets[n], r, max, &changes, &there)
 		}
 		if err != nil {
 			return store.Changes{}, 0, fmt.Errorf("redisorigin: changes at %s: %w", s.where, err)
@@ -107,8 +109,11 @@ func (s *shard) turnOf(b *bucket) changesTurn {
 	return b.turn
 }
 
-// takeChanges reads one bucket's.
-func (s *shard) takeChanges(b *bucket, r *scriptReply, max int, into *store.Changes, there *int) error {
+// takeChanges reads one bucket's. Keys that are no cells are taken off, so that they hide no others: nothing can be told
+// of them.
+func (s *shard) takeChanges(ctx context.Context, b *bucket, r *scriptReply, max int, into *store.Changes,
+	there *int) error {
+	var junk []any
 	*there += int(r.int())
 	last := s.turnOf(b)
 	into.Healed = r.int() == 1 && into.Healed
@@ -121,6 +126,7 @@ func (s *shard) takeChanges(b *bucket, r *scriptReply, max int, into *store.Chan
 		switch {
 		case err != nil:
 			*there--
+			junk = append(junk, key)
 			s.noteJunk(fmt.Errorf("redisorigin: a change: %w: %w", errJunk, err))
 		case len(into.Cells) < max:
 			into.Cells = append(into.Cells, store.Change{Cell: c, Total: total, Limit: limit})
@@ -130,5 +136,8 @@ func (s *shard) takeChanges(b *bucket, r *scriptReply, max int, into *store.Chan
 	s.mu.Lock()
 	b.turn = last
 	s.mu.Unlock()
-	return r.end()
+	if err := r.end(); err != nil || len(junk) == 0 {
+		return err
+	}
+	return s.client.ZRem(ctx, b.changesKey, junk...).Err()
 }

@@ -294,13 +294,18 @@ func (b *book) open(epoch store.Epoch) {
 	b.epoch = epoch
 }
 
-// growAllLocked takes note of changes, except in windows shorter than shortest.
-func (b *book) growAllLocked(changes []store.Change, shortest time.Duration, now time.Time) {
+// growAllLocked takes note of changes, except in windows shorter than shortest. It returns how many it has left out
+// because they are malformed: none of them may get into a row.
+func (b *book) growAllLocked(changes []store.Change, shortest time.Duration, now time.Time) (malformed int) {
 	for i := range changes {
-		if changes[i].Cell.Duration >= shortest {
-			b.growLocked(&changes[i], now)
+		switch ch := &changes[i]; {
+		case ch.Cell.Validate() != nil || ch.Total < 0 || ch.Total > store.CountMax || ch.Limit < 0:
+			malformed++
+		case ch.Cell.Duration >= shortest:
+			b.growLocked(ch, now)
 		}
 	}
+	return malformed
 }
 
 // growLocked takes note of what the origin has of the own region. An origin that has lost counts has less than before.

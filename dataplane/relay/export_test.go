@@ -27,7 +27,8 @@ func Stored(r *Relay, c window.Cell) int64 {
 
 // Decode calls count for each count of a payload; a cell that is told by its number has no identifier.
 func Decode(payload []byte, count func(c window.Cell, total int64)) error {
-	return decode(payload, func(c counted) { count(c.cell, c.total) })
+	_, err := decode(payload, func(c counted) { count(c.cell, c.total) })
+	return err
 }
 
 // Encode makes a payload of a count of 1 of each cell, without numbers.

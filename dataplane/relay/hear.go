@@ -17,7 +17,8 @@ var ErrIdle = errors.New("relay: leads no shard")
 //
 // Hear looks at the row's Stream and Payload. A row breaks a bound if it is of the own region, or its payload is too
 // long, cannot be read to its end, names a window that has not begun anywhere, or has a cell's number, by which a
-// writer tells it in rows that are stored; nothing of it is taken in, and the error wraps store.ErrRefused. ErrIdle:
+// writer tells it in rows that are stored; nothing of it is taken in, and the error wraps store.ErrRefused. Malformed
+// counts are left out. ErrIdle:
 // see there. Hear does no I/O, and keeps no reference to the row. Rows are merged one after the other.
 func (r *Relay) Hear(row store.NewsRow) error {
 	now := r.cfg.Clock()
@@ -58,7 +59,7 @@ func (r *Relay) checkHeard(row *store.NewsRow, originMs int64) error {
 		return fmt.Errorf("%w: region is %q, the relay's own", store.ErrRefused, row.Region)
 	}
 	var broken error
-	err := decode(row.Payload, func(c counted) {
+	_, err := decode(row.Payload, func(c counted) {
 		if c.number != 0 {
 			broken = fmt.Errorf("a count has the number %d, and counts in rows from a peer have none", c.number)
 		}

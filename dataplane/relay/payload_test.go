@@ -53,7 +53,7 @@ func TestPayloadsComeBack(t *testing.T) {
 			t.Fatal("no room for some entries")
 		}
 		got := map[counted]bool{}
-		err := decode(payload, func(c counted) { got[c] = true })
+		err := decodeOnly(payload, func(c counted) { got[c] = true })
 		if err != nil || !maps.Equal(got, counts) {
 			t.Fatalf("%v came back as %v, %v", counts, got, err)
 		}
@@ -98,7 +98,7 @@ func TestARoomIsLargeEnough(t *testing.T) {
 func TestPayloadsAreRefused(t *testing.T) {
 	cell := minuteCell("alice")
 	whole := encode([]counted{{cell, 1, 7}, {groupOf(cell), 9, 8}}, 0)
-	ignore := func(payload []byte) error { return decode(payload, func(counted) {}) }
+	ignore := func(payload []byte) error { return decodeOnly(payload, func(counted) {}) }
 	if err := ignore(whole); err != nil {
 		t.Fatal(err)
 	}
@@ -111,26 +111,58 @@ func TestPayloadsAreRefused(t *testing.T) {
 	if err := ignore(known); err != nil {
 		t.Fatal(err)
 	}
-	tooLong := minuteCell(strings.Repeat("x", window.IdentifierBytesMax+1))
 	bad := map[string][]byte{
 		"another version":         append([]byte{versionDeflated + 1}, whole[1:]...),
 		"bytes at its end":        append(bytes.Clone(whole), 0),
 		"too long":                make([]byte, store.NewsBytesMax+1),
-		"neither name nor number": encode([]counted{{minuteCell(""), 0, 7}}, 0),
-		"a name too long":         encode([]counted{{tooLong, 1, 7}}, 0),
-		"a negative total":        encode([]counted{{cell, 1, -1}}, 0),
 		"more than is shared":     {versionPlain, 10, 1, 1, 'w', 1, 'n', 0xe8, 7, 2, 0, 1, 4, 0, 1, 1, 7, 1, 'a'},
-		"a negative number":       {versionPlain, 10, 1, 1, 'w', 1, 'n', 0xe8, 7, 2, 0, 1, 4, 3, 0, 1, 7, 1, 'a'},
 		"no room for its names":   {versionPlain, 10, 1, 1, 'w', 1, 'n', 0xe8, 7, 2, 0, 2, 4, 0, 0, 1, 7, 1, 'a'},
-		"a total too large":       encode([]counted{{cell, 1, store.CountMax + 1}}, 0),
 	}
-	cell.Sequence = 1 << 60
-	bad["a cell at the end of time"] = encode([]counted{{cell, 1, 1}}, 0)
 	for what, payload := range bad {
 		if err := ignore(payload); !errors.Is(err, errPayload) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
+}
+
+// A malformed count hides no other one of its row: it is left out, and counted.
+func TestMalformedCountsAreLeftOut(t *testing.T) {
+	with := func(change func(c *counted)) counted {
+		c := counted{minuteCell("bad"), 2, 7}
+		change(&c)
+		return c
+	}
+	good := []counted{{minuteCell("a"), 1, 5}, {minuteCell("z"), 3, 6}, {groupOf(minuteCell("")), 9, 8}}
+	for what, bad := range map[string]counted{
+		"neither name nor number": with(func(c *counted) { c.cell.Identifier, c.number = "", 0 }),
+		"a name too long": with(func(c *counted) {
+			c.cell.Identifier = strings.Repeat("x", window.IdentifierBytesMax+1)
+		}),
+		"a negative total":           with(func(c *counted) { c.total = -1 }),
+		"a total too large":          with(func(c *counted) { c.total = store.CountMax + 1 }),
+		"a total by number":          {groupOf(minuteCell("")), 7, store.CountMax + 1},
+		"no workspace":               with(func(c *counted) { c.cell.Workspace = "" }),
+		"a long workspace":           with(func(c *counted) { c.cell.Workspace = strings.Repeat("x", window.WorkspaceBytesMax+1) }),
+		"no namespace":               with(func(c *counted) { c.cell.Namespace = "" }),
+		"a short window":             with(func(c *counted) { c.cell.Duration = time.Millisecond }),
+		"a long window":              with(func(c *counted) { c.cell.Duration = window.DurationMax + time.Second }),
+		"a cell at the end of time":  with(func(c *counted) { c.cell.Sequence = 1 << 60 }),
+		"a cell before time":         with(func(c *counted) { c.cell.Sequence = -3 }),
+		"a cell of a bad generation": with(func(c *counted) { c.cell.Generation = window.GenerationMax + 1 }),
+	} {
+		for _, age := range []time.Duration{0, time.Second} {
+			got := map[counted]bool{}
+			malformed, err := decode(encode(append([]counted{bad}, good...), age), func(c counted) { got[c] = true })
+			if err != nil || malformed != 1 || len(got) != len(good) || !got[good[0]] || !got[good[1]] || !got[good[2]] {
+				t.Errorf("%s: %d malformed, and %v, %v", what, malformed, got, err)
+			}
+		}
+	}
+}
+
+func decodeOnly(payload []byte, count func(counted)) error {
+	_, err := decode(payload, count)
+	return err
 }
 
 // No bytes make decode panic, and each entry that it yields is one that could have been told.
@@ -143,7 +175,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add(append([]byte{versionPlain}, body...))
 	f.Fuzz(func(t *testing.T, payload []byte) {
 		var counts []counted
-		err := decode(payload, func(c counted) {
+		err := decodeOnly(payload, func(c counted) {
 			whole := c.cell
 			if !c.isNamed() && c.number > 0 {
 				whole.Identifier = "known"
@@ -157,7 +189,7 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		n := 0
-		if err := decode(encode(counts, 0), func(counted) { n++ }); err != nil || n != len(counts) {
+		if err := decodeOnly(encode(counts, 0), func(counted) { n++ }); err != nil || n != len(counts) {
 			t.Fatalf("encoded again: %d of %d counts, %v", n, len(counts), err)
 		}
 	})
@@ -186,11 +218,11 @@ func TestDeflatedPayloads(t *testing.T) {
 	}
 	n := 0
 	count := func(counted) { n++ }
-	if err := decode(payload, count); err != nil || n != len(counts) {
+	if err := decodeOnly(payload, count); err != nil || n != len(counts) {
 		t.Errorf("%d of %d came back, %v", n, len(counts), err)
 	}
 	for _, bad := range [][]byte{payload[:len(payload)/2], payload[:1], append(bytes.Clone(payload), 0), deflate(make([]byte, store.NewsBytesMax+1))} {
-		if err := decode(bad, func(counted) {}); !errors.Is(err, errPayload) {
+		if err := decodeOnly(bad, func(counted) {}); !errors.Is(err, errPayload) {
 			t.Errorf("%d bytes: %v", len(bad), err)
 		}
 	}
@@ -203,7 +235,8 @@ func TestDeflatedPayloads(t *testing.T) {
 func TestAges(t *testing.T) {
 	counts := []counted{{minuteCell("alice"), 1, 7}}
 	read := func(payload []byte) (time.Duration, error) {
-		return decodeBlocks(payload, func(*window.Cell, []entry) {})
+		age, _, err := decodeBlocks(payload, func(*window.Cell, []entry) {})
+		return age, err
 	}
 	for _, age := range []time.Duration{0, time.Millisecond, time.Minute, ageMax} {
 		if got, err := read(encode(counts, age)); got != age || err != nil {
@@ -220,15 +253,15 @@ func TestAges(t *testing.T) {
 	}
 }
 
-// A cell whose end no clock can tell is refused, and the last one whose end can be told is not.
+// A cell whose end no clock shows is left out, and the last one whose end a clock can show is not.
 func TestSequencesEndWhereTimeDoes(t *testing.T) {
 	c := minuteCell("a")
 	last := math.MaxInt64/c.DurationMs() - 2
-	for sequence, want := range map[int64]bool{last: true, last + 1: false, -last: true, -last - 1: false} {
+	for sequence, want := range map[int64]bool{last: true, last + 1: false, -2: true, -3: false} {
 		c.Sequence = sequence
 		taken := false
-		err := decode(encode([]counted{{cell: c, total: 1}}, 0), func(counted) { taken = true })
-		if taken != want || (err == nil) != want || want && sequence > 0 && c.ExpiresAtMs() < 0 {
+		malformed, err := decode(encode([]counted{{cell: c, total: 1}}, 0), func(counted) { taken = true })
+		if taken != want || (malformed == 0) != want || err != nil || want && c.ExpiresAtMs() < 0 {
 			t.Errorf("sequence %d is taken: %v, %v; it ends at %d", sequence, taken, err, c.ExpiresAtMs())
 		}
 	}

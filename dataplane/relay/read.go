@@ -34,7 +34,7 @@ type reader struct {
 	parts [][]entry // by shard
 	known [blockMax]*cell
 
-	earlyLogged, crowdedLogged, fullLogged logged
+	earlyLogged, crowdedLogged, fullLogged, malformedLogged logged
 
 	streamsMax int
 
@@ -154,9 +154,9 @@ func (r *reader) apply(row *store.NewsRow, storeNow, now time.Time) {
 }
 
 // leftOut counts cells that are not taken in: those of windows that have not begun anywhere, those of a region that has
-// regionCellsMax or regionLeavesMax, and those that are told by numbers whose names were not read. Of a cell beyond
-// regionLeavesMax the count is taken in, and its later ones by the number are not.
-type leftOut struct{ early, crowded, nameless int }
+// regionCellsMax or regionLeavesMax, those that are told by numbers whose names were not read, and malformed ones. Of a
+// cell beyond // regionLeavesMax the count is taken in, and its later ones by the number are not.
+type leftOut struct{ early, crowded, nameless, malformed int }
 
 // merge takes in what a row tells, except what is left out. age is that of its oldest count. After an error some of it
 // may be taken in.
@@ -165,7 +165,7 @@ func (r *reader) merge(row *store.NewsRow, now time.Time) (left leftOut, age tim
 	defer r.names.mu.Unlock()
 	defer clear(r.known[:])
 	originMs := r.relay.originMs()
-	age, err = decodeBlocks(row.Payload, func(of *window.Cell, counts []entry) {
+	age, left.malformed, err = decodeBlocks(row.Payload, func(of *window.Cell, counts []entry) {
 		switch {
 		case len(counts) == 0:
 		case isEarly(of.ExpiresAtMs(), of.Duration, originMs):

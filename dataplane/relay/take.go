@@ -190,8 +190,9 @@ func (s *shard) changes(ctx context.Context, max int) (store.Changes, error) {
 // grow takes note of changes: see growLocked.
 func (s *shard) grow(changes []store.Change, now time.Time) {
 	s.book.mu.Lock()
-	defer s.book.mu.Unlock()
-	s.book.growAllLocked(changes, s.own.tuning.MinGlobalDuration, now)
+	malformed := s.book.growAllLocked(changes, s.own.tuning.MinGlobalDuration, now)
+	s.book.mu.Unlock()
+	s.relay.noteMalformed(&store.NewsRow{Stream: s.stream}, malformed, now)
 }
 
 // compose makes the next row of what is to be told now and fits into it, the greatest shares of their limits first. If
