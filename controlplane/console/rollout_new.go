@@ -27,7 +27,7 @@ var knobs = []knob{
 		"Below it, other regions learn that a key is used, and its count once they use it too. Higher: less news, " +
 			"fewer rows."},
 	{"step", "Step", "of the limit",
-		"Growth after which a count is sent again. Higher: less news, fewer rows, staler counts."},
+		"A count is stored for good again after it has grown by 25 steps. Higher: fewer rows."},
 	{"news_interval_ms", "News interval", "ms",
 		"Time between two rounds of sending news to other regions and reading theirs."},
 	{"settings_interval_ms", "Settings interval", "ms", "Time between two heartbeats, and between two reads of settings."},

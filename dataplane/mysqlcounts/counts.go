@@ -16,10 +16,13 @@
 package mysqlcounts
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
+	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -38,6 +41,9 @@ type Options struct {
 	// time of up to BackoffMin, doubled with each attempt, up to BackoffMax.
 	// Default 10 ms and 500 ms.
 	BackoffMin, BackoffMax time.Duration
+
+	// Logger names the first row that is left out because no relay can have written it. Default slog.Default.
+	Logger *slog.Logger
 }
 
 // Counts is a store.CountStore and store.Settings. Its methods may run concurrently. It owns no
@@ -48,6 +54,9 @@ type Counts struct {
 	retry   retry
 	checked atomic.Bool // the session's settings were seen to be right: see session.go
 	totals  totals
+
+	logger      *slog.Logger
+	invalidOnce sync.Once // the first invalid row is logged
 }
 
 var (
@@ -58,7 +67,7 @@ var (
 // New makes a store of a database that Open opened, or one with equal settings: the
 // first Publish checks the ones that it relies on.
 func New(db *sql.DB, o Options) *Counts {
-	c := &Counts{db: db, queries: dataplanedb.New(db), totals: newTotals()}
+	c := &Counts{db: db, queries: dataplanedb.New(db), totals: newTotals(), logger: cmp.Or(o.Logger, slog.Default())}
 	c.retry = newRetry(o, c.totals.retries)
 	return c
 }
@@ -105,7 +114,7 @@ func checkChunk(region string, counts []store.Count) error {
 		}
 	}
 	for i, n := range counts {
-		if err := errors.Join(checkCell(n.Cell), checkCount(n.Count)); err != nil {
+		if err := errors.Join(n.Cell.Validate(), checkCount(n.Count)); err != nil {
 			return fmt.Errorf("%w: row %d: %w", store.ErrRefused, i, err)
 		}
 	}

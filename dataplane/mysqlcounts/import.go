@@ -36,10 +36,19 @@ func (c *Counts) importRows(ctx context.Context, nowMs int64, yield func(region 
 		if region, count, ok := r.component(); ok {
 			yield(region, count)
 		} else {
-			c.totals.invalidRows.Inc()
+			c.noteInvalid(region, count.Cell)
 		}
 	}
 	return rows.Err()
+}
+
+// noteInvalid counts a row that no relay can have written, and logs the first.
+func (c *Counts) noteInvalid(region string, cell window.Cell) {
+	c.totals.invalidRows.Inc()
+	c.invalidOnce.Do(func() {
+		c.logger.Error("a row of ratelimit_window_counts is left out because no relay can have written it; further ones are "+
+			"not logged", "region", region, "key", cell.Key.String(), "sequence", cell.Sequence)
+	})
 }
 
 // importRow is read again and again into the same memory. Rows come in the order of
@@ -62,15 +71,14 @@ func (r *importRow) component() (region string, n store.Count, ok bool) {
 	durationMs, ok1 := integer(r.durationMs)
 	sequence, ok2 := integer(r.sequence)
 	count, ok3 := integer(r.count)
-	if !ok1 || !ok2 || !ok3 || !window.ReadStoredDuration(durationMs, &r.last) {
-		return "", n, false
-	}
+	whole := ok1 && ok2 && ok3 && window.ReadStoredDuration(durationMs, &r.last)
 	keep(&r.last.Workspace, r.workspace)
 	keep(&r.last.Namespace, r.namespace)
 	keep(&r.last.Identifier, r.identifier)
 	keep(&r.lastRegion, r.region)
 	n = store.Count{Cell: window.Cell{Key: r.last, Sequence: sequence}, Count: count}
-	return r.lastRegion, n, checkRegion(r.lastRegion) == nil && checkCell(n.Cell) == nil && checkCount(count) == nil
+	ok = whole && checkRegion(r.lastRegion) == nil && n.Cell.Validate() == nil && checkCount(count) == nil
+	return r.lastRegion, n, ok
 }
 
 func keep(name *string, raw sql.RawBytes) {

@@ -1,7 +1,9 @@
 package mysqlcounts
 
 import (
+	"bytes"
 	"fmt"
+	"log/slog"
 	"math"
 	"slices"
 	"strings"
@@ -56,6 +58,28 @@ func testImportLeavesOutInvalidRows(t *testing.T) {
 	if n := testutil.ToFloat64(c.totals.invalidRows); n != 14 {
 		t.Errorf("%v invalid rows were counted, want 14", n)
 	}
+	var log bytes.Buffer
+	c = New(db, Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	for range 2 {
+		imported(t, c, "eu")
+	}
+	if n := strings.Count(log.String(), "no relay can have written it"); n != 1 {
+		t.Errorf("logged %d times:\n%s", n, log.String())
+	}
+}
+
+// Whatever bytes a row has, a component that is yielded is one that a relay can have written.
+func FuzzComponent(f *testing.F) {
+	f.Add([]byte("w"), []byte("n"), []byte("i"), []byte("us"), []byte("3600000"), []byte("480000"), []byte("7"))
+	f.Add([]byte(""), []byte("n"), []byte("i"), []byte(""), []byte("-1"), []byte("9223372036854775807"), []byte("x"))
+	f.Fuzz(func(t *testing.T, workspace, namespace, identifier, region, durationMs, sequence, count []byte) {
+		r := importRow{workspace: workspace, namespace: namespace, identifier: identifier, region: region,
+			durationMs: durationMs, sequence: sequence, count: count}
+		of, n, ok := r.component()
+		if ok && (n.Cell.Validate() != nil || n.Count < 0 || n.Count > store.CountMax || of == "" || n.Cell.ExpiresAtMs() < 0) {
+			t.Errorf("%q has %+v", of, n)
+		}
+	})
 }
 
 // Rows are scanned into the same memory again and again: none of it may be yielded.

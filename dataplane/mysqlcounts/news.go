@@ -102,11 +102,11 @@ func (n News) own(ctx context.Context, stream store.Stream, yield func(store.New
 	}
 	defer func() { err = errors.Join(err, rows.Close()) }()
 	for rows.Next() {
-		row, writtenAtMs := store.NewsRow{Stream: stream}, uint64(0)
-		if err := rows.Scan(&row.Sequence, &row.Writer, &row.Snapshot, &row.Last, &writtenAtMs, &row.Payload); err != nil {
+		row, last, writtenAtMs := store.NewsRow{Stream: stream}, int64(0), uint64(0)
+		if err := rows.Scan(&row.Sequence, &row.Writer, &row.Snapshot, &last, &writtenAtMs, &row.Payload); err != nil {
 			return err
 		}
-		row.WrittenAt = time.UnixMilli(saturate(writtenAtMs))
+		row.Last, row.WrittenAt = last != 0, time.UnixMilli(saturate(writtenAtMs))
 		yield(row)
 	}
 	return rows.Err()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"testing"
 
 	"github.com/go-sql-driver/mysql"
@@ -160,4 +161,49 @@ func testNewsOfALaggingReplicaAreLate(t *testing.T) {
 	r.apply()
 	want("once it has all", replica, 5, 1)
 	want("from the primary", primary, 5, 1)
+}
+
+// A row with values that no relay writes hides no row of another stream from those that read news, and none of its own
+// stream from the relay that takes over.
+func TestAMalformedRowOfNewsHidesNoOther(t *testing.T) { servers.EachSQL(t, testAMalformedRowOfNews) }
+
+func testAMalformedRowOfNews(t *testing.T) {
+	db := open(t, migrated(t))
+	n := New(db, Options{}).News()
+	const insert = "INSERT INTO " + newsTable + ` (region, shard, sequence, writer, snapshot, last_part, whole, payload_bytes,
+		payload, written_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+	none := []byte{}
+	for i, row := range [][]any{
+		{"ap", 0, 1, 7, 0, 2, 0, 1, []byte("x"), 1},                      // a last part of 2
+		{"aq", 0, 1, 7, 0, -128, 0, 1, []byte("x"), 1},                   // and of less than 0
+		{"ar", 0, 1, 7, 0, 0, 0, 1, []byte("x"), uint64(math.MaxUint64)}, // written after the end of time
+		{"as", 65535, 1, uint64(math.MaxUint64), 0, 0, 0, 0, none, 0},
+		{"at", 0, int64(math.MaxInt64), 7, int64(math.MaxInt64), 1, int64(math.MaxInt64), uint32(math.MaxUint32), none, 1},
+		{"au", 0, -5, 7, -5, 1, -5, 0, none, 1},
+		{"", 0, 1, 7, 0, 0, 0, 0, none, 1}, // of no region
+	} {
+		exec(t, db, insert, row...)
+		appendNews(t, n, newsRow(us0, int64(i+1)))
+	}
+	after := map[store.Stream]store.NewsCursor{}
+	read := 0
+	for range 3 {
+		page, err := n.Read(t.Context(), store.NewsQuery{Region: "eu", After: after, MaxBytes: 1 << 20, Prove: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, row := range page.Rows {
+			after[row.Stream] = row.Cursor()
+			if row.Stream == us0 {
+				read++
+			}
+		}
+	}
+	if read != 7 {
+		t.Errorf("%d rows of another stream were read, want 7", read)
+	}
+	rows := 0
+	if err := n.Own(t.Context(), ap0, func(store.NewsRow) { rows++ }); err != nil || rows != 1 {
+		t.Errorf("its own stream has %d rows: %v", rows, err)
+	}
 }

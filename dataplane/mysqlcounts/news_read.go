@@ -113,12 +113,13 @@ func (n News) ask(ctx context.Context, q newsQuestion) (a newsAnswer, err error)
 	for rows.Next() {
 		var kind int
 		var row foundRow
+		var last int64 // another program may have written any number, and hides no other row by that
 		var writtenAtMs int64
-		if err := rows.Scan(&kind, &row.Region, &row.Shard, &row.Sequence, &row.Writer, &row.Snapshot, &row.Last, &row.bytes,
+		if err := rows.Scan(&kind, &row.Region, &row.Shard, &row.Sequence, &row.Writer, &row.Snapshot, &last, &row.bytes,
 			&writtenAtMs, &row.Payload); err != nil {
 			return a, err
 		}
-		row.WrittenAt = time.UnixMilli(writtenAtMs)
+		row.Last, row.WrittenAt = last != 0, time.UnixMilli(writtenAtMs)
 		switch kind {
 		case newsKindClock:
 			a.now, a.settings = row.WrittenAt, row.Sequence

@@ -7,10 +7,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
 )
-
-// changesMax bounds what one look for changes takes, and with it how long a server can do nothing else.
-const changesMax = 1000
 
 // changesTurn is the last change that Changes has returned of a bucket: the next call goes on after it.
 type changesTurn struct {
@@ -18,7 +16,8 @@ type changesTurn struct {
 	key         string
 }
 
-// Changes implements store.RelayOrigin. It takes at most 1,000 at a time, by when they expire.
+// Changes implements store.RelayOrigin. It reads the server's changes in pages, by when they expire, so that no script
+// keeps a server busy for long.
 func (h *Origin) Changes(ctx context.Context, shard, max int) (store.Changes, error) {
 	s, err := h.shard(shard, 0, nil)
 	if err == nil && max < 1 {
@@ -27,7 +26,46 @@ func (h *Origin) Changes(ctx context.Context, shard, max int) (store.Changes, er
 	if err != nil {
 		return store.Changes{}, err
 	}
-	max = min(max, changesMax)
+	all, there, err := s.changesPage(ctx, min(max, store.ChangesPage))
+	if err == nil && len(all.Cells) < min(max, there) {
+		all, there, err = s.morePages(ctx, all, max)
+	}
+	all.More = there > len(all.Cells)
+	return all, err
+}
+
+// morePages reads pages after the first one until there are max cells, or a page repeats cells: then the changes have
+// been read once around. A cell that has changed meanwhile is returned as it was last.
+func (s *shard) morePages(ctx context.Context, all store.Changes, max int) (_ store.Changes, there int, err error) {
+	at := make(map[window.Cell]int)
+	for i := range all.Cells {
+		at[all.Cells[i].Cell] = i
+	}
+	repeated := false
+	for range 2 * (max/store.ChangesPage + 1) { // pages of keys that are no cells bring none
+		page, n, err := s.changesPage(ctx, min(max-len(all.Cells), store.ChangesPage))
+		if err != nil || page.Epoch != all.Epoch {
+			return page, n, err // without the cells that the server has lost
+		}
+		all.Now, all.Healed, there = page.Now, page.Healed, n
+		for _, c := range page.Cells {
+			i, ok := at[c.Cell]
+			if repeated = repeated || ok; ok {
+				all.Cells[i] = c
+				continue
+			}
+			at[c.Cell] = len(all.Cells)
+			all.Cells = append(all.Cells, c)
+		}
+		if repeated || len(all.Cells) >= min(max, there) {
+			break
+		}
+	}
+	return all, there, nil
+}
+
+// changesPage reads up to max changes in one round trip; there is how many there are.
+func (s *shard) changesPage(ctx context.Context, max int) (_ store.Changes, there int, err error) {
 	p := s.pipeline(ctx)
 	cmds := make([]*redis.Cmd, len(s.buckets))
 	each := min(max, max/len(s.buckets)+1)
@@ -37,12 +75,13 @@ func (h *Origin) Changes(ctx context.Context, shard, max int) (store.Changes, er
 		cmds[i] = p.eval(b, changesScript, []string{b.changesKey, b.healedKey}, nil, args)
 	}
 	p.exec()
-	return s.changes(p, cmds, max)
+	return s.changes(ctx, p, cmds, max)
 }
 
 // changes reads the buckets' answers. Where not all of them have room, the next call begins with the first that has
 // none.
-func (s *shard) changes(p *pipeline, cmds []*redis.Cmd, max int) (store.Changes, error) {
+func (s *shard) changes(ctx context.Context, p *pipeline, cmds []*redis.Cmd, max int) (_ store.Changes, there int,
+	err error) {
 	changes := store.Changes{Healed: true}
 	epochs := make([]store.Epoch, len(s.buckets))
 	first := int(s.begin.Load())
@@ -54,14 +93,14 @@ func (s *shard) changes(p *pipeline, cmds []*redis.Cmd, max int) (store.Changes,
 		r, err := p.reply(s.buckets[n], cmds[n])
 		if err == nil {
 			epochs[n] = r.epoch
-			err = s.takeChanges(s.buckets[n], r, max, &changes)
+			err = s.takeChanges(ctx, s.buckets[n], r, max, &changes, &there)
 		}
 		if err != nil {
-			return store.Changes{}, fmt.Errorf("redisorigin: changes at %s: %w", s.where, err)
+			return store.Changes{}, 0, fmt.Errorf("redisorigin: changes at %s: %w", s.where, err)
 		}
 	}
 	changes.Epoch = s.see(epochs)
-	return changes, nil
+	return changes, there, nil
 }
 
 func (s *shard) turnOf(b *bucket) changesTurn {
@@ -70,23 +109,26 @@ func (s *shard) turnOf(b *bucket) changesTurn {
 	return b.turn
 }
 
-// takeChanges reads one bucket's.
-func (s *shard) takeChanges(b *bucket, r *scriptReply, max int, into *store.Changes) error {
-	left, last := r.int(), s.turnOf(b)
+// takeChanges reads one bucket's. Keys that are no cells are taken off, so that they hide no others: nothing can be told
+// of them.
+func (s *shard) takeChanges(ctx context.Context, b *bucket, r *scriptReply, max int, into *store.Changes,
+	there *int) error {
+	var junk []any
+	*there += int(r.int())
+	last := s.turnOf(b)
 	into.Healed = r.int() == 1 && into.Healed
 	if b.n == 0 {
 		into.Now = r.now
 	}
 	for len(r.rest) > 0 && !r.bad {
 		key, total, limit := r.text(), r.int(), r.int()
-		left--
 		c, err := b.keys.cell(key)
 		switch {
 		case err != nil:
+			*there--
+			junk = append(junk, key)
 			s.noteJunk(fmt.Errorf("redisorigin: a change: %w: %w", errJunk, err))
-		case len(into.Cells) == max:
-			into.More = true
-		default:
+		case len(into.Cells) < max:
 			into.Cells = append(into.Cells, store.Change{Cell: c, Total: total, Limit: limit})
 			last = changesTurn{s.expiresAtMs(c, key), key}
 		}
@@ -94,6 +136,8 @@ func (s *shard) takeChanges(b *bucket, r *scriptReply, max int, into *store.Chan
 	s.mu.Lock()
 	b.turn = last
 	s.mu.Unlock()
-	into.More = into.More || left > 0
-	return r.end()
+	if err := r.end(); err != nil || len(junk) == 0 {
+		return err
+	}
+	return s.client.ZRem(ctx, b.changesKey, junk...).Err()
 }

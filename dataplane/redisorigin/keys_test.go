@@ -72,6 +72,8 @@ func TestForeignKeysAreRefused(t *testing.T) {
 		"weir:other:{a:b:c:1000}:1", "weir:exact:{a:b:c:d:1000}:1", "weir:exact:{a:b:c:x}:1", "weir:exact:{a:b:c:1000}:x",
 		"weir:exact:{a:b:c:1000}:01", "weir:exact:{a:b:c:+1000}:1", // other spellings
 		"weir:exact:{%61:b:c:1000}:1", "weir:exact:{%3a:b:c:1000}:1", "weir:exact:{%:b:c:1000}:1", "weir:exact:{%zz:b:c:1000}:1", "weir:exact:{a b:b:c:1000}:1",
+		"weir:exact:{:b:c:1000}:1", "weir:exact:{a::c:1000}:1", "weir:exact:{a:b::1000}:1", "weir:exact:{a:b:c:999}:1", // out of bounds
+		"weir:exact:{a:b:c:1000}:-3", "weir:exact:{a:b:c:1000}:9223372036854775807", "weir:exact:{a:b:c:1000}:1:32768",
 		"weir:exact:{a:b:c:9223372036854775807}:1", // milliseconds that no duration holds
 	} {
 		if c, err := k.cell(key); err == nil {
@@ -105,7 +107,10 @@ func FuzzKey(f *testing.F) {
 		}
 		c := cellOf(workspace, namespace, identifier, time.Duration(durationMs)*time.Millisecond, sequence)
 		key := k.key(c)
-		if got, err := k.cell(key); err != nil || got != c {
+		switch got, err := k.cell(key); {
+		case c.Validate() != nil && err == nil:
+			t.Fatalf("%q is the key of %#v, which is out of bounds", key, got)
+		case c.Validate() == nil && (err != nil || got != c):
 			t.Fatalf("%q is the key of %#v and of %#v, %v", key, c, got, err)
 		}
 		if strings.ContainsAny(key, " \n\r\x00") || strings.Count(key, "{") != 1 || strings.Count(key, "}") != 1 {
@@ -136,8 +141,8 @@ func FuzzForeignKey(f *testing.F) {
 	f.Add("weir:exact:{%3a:%:%00:1000}:1")
 	k := keyspaceOf(f, "")
 	f.Fuzz(func(t *testing.T, key string) {
-		if c, err := k.cell(key); err == nil && k.key(c) != key {
-			t.Fatalf("%q is read as %v, whose key is %q", key, c, k.key(c))
+		if c, err := k.cell(key); err == nil && (k.key(c) != key || c.Validate() != nil) {
+			t.Fatalf("%q is read as %v, whose key is %q: %v", key, c, k.key(c), c.Validate())
 		}
 	})
 }

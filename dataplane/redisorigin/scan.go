@@ -26,7 +26,7 @@ func (h *Origin) Scan(ctx context.Context, shard int, cursor uint64, max int) (
 		return nil, 0, fmt.Errorf("redisorigin: scan: max is %d, want >= 1", max)
 	}
 	if err = ctx.Err(); err == nil {
-		cells, next, err = s.scan(ctx, cursor, min(max, changesMax))
+		cells, next, err = s.scan(ctx, cursor, min(max, store.ChangesPage))
 	}
 	if err != nil {
 		return nil, 0, fmt.Errorf("redisorigin: scan at %s: %w", s.where, err)

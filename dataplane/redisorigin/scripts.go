@@ -10,7 +10,9 @@ import "strings"
 // each an integer of 0 to 2^53 - 1, which Lua's numbers hold exactly; what is 0 is left out. A cell
 // that holds anything else is answered as junk and left alone.
 //
-// What the server may refuse (out of memory, read only, not permitted) it refuses with a script's first write.
+// What the server may refuse (out of memory, read only, not permitted) it refuses with a script's first write. A full
+// server takes a first write that needs no memory, and all writes after it: the relay's lease, changes and settings go
+// on there.
 // Later writes of single cells are tried one by one: a cell that cannot be written is answered as such.
 //
 // All but tell, told and the lease's begin with the epoch's key and a token for one, and answer with a head:
@@ -319,11 +321,15 @@ if e ~= ARGV[2] then out[4] = 1 else redis.call('SET', KEYS[2], e) end
 return out
 `
 
-	// luaLease answers with the holder and how many milliseconds are left.
+	// luaLease answers with the holder and how many milliseconds are left. A full server refuses only a script's first
+	// write, and only if that may need memory: so PEXPIRE renews a lease, and DEL comes before SET.
 	luaLease = `
 local holder, left = redis.call('GET', KEYS[1]), redis.call('PTTL', KEYS[1])
 if holder and left >= 0 and (holder ~= ARGV[1] or left >= tonumber(ARGV[2])) then return {holder, left} end
-redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+if holder ~= ARGV[1] or redis.call('PEXPIRE', KEYS[1], ARGV[2]) == 0 then
+	redis.call('DEL', KEYS[1])
+	redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+end
 return {ARGV[1], tonumber(ARGV[2])}
 `
 

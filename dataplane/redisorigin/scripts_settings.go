@@ -38,7 +38,8 @@ return {v[1], d, long, nodes, left, age}
 
 	// luaTellSettings takes the relay, version, nodes, how many milliseconds to keep it, for how many a trial is good,
 	// from when on in Unix milliseconds (0: now) and, unless the server may have it, the document. It answers with 0 if
-	// it does not, and with -1 if the relay does not have the lease.
+	// it does not, and with -1 if the relay does not have the lease. The first write needs no memory, so that a full
+	// server takes what operators change.
 	luaTellSettings = `
 if redis.call('GET', KEYS[2]) ~= ARGV[1] then return -1 end
 if not ARGV[7] and redis.call('HMGET', KEYS[1], 'v')[1] ~= ARGV[2] then return 0 end
@@ -46,9 +47,11 @@ local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
 local at = tonumber(ARGV[6])
 if at == 0 or at > now then at = now end
+local ends = string.format('%.0f', now + ARGV[4])
+redis.call('PEXPIREAT', KEYS[1], ends)
 redis.call('HSET', KEYS[1], 'v', ARGV[2], 'n', ARGV[3], 'l', ARGV[5], 'at', string.format('%.0f', at))
 if ARGV[7] then redis.call('HSET', KEYS[1], 'd', ARGV[7]) end
-redis.call('PEXPIREAT', KEYS[1], string.format('%.0f', now + ARGV[4]))
+redis.call('PEXPIREAT', KEYS[1], ends)
 return 1
 `
 

@@ -29,14 +29,12 @@ type cell struct {
 
 // ownCount is what a relay knows of a cell that its own region has counted in.
 type ownCount struct {
-	hash         uint32
 	number       uint32    // that the relay has told with the cell's name; 0 before
 	total, limit int64     // as the origin had them last; total only grows
-	told         int64     // toldNothing, toldHash, or the largest count that is stored in the news; only grows
+	told         int64     // the largest count that is stored in the news; 0 if none is; only grows
 	handed       int64     // to peers; as told
 	stored       int64     // in the CountStore; only grows
 	refused      bool      // the CountStore takes no row of it
-	grownAt      time.Time // when total last grew; zero is long ago
 	untoldSince  time.Time // when total first was more than told; zero if it is not
 }
 
@@ -123,12 +121,17 @@ func (c *cell) partOf(of *region) *part {
 }
 
 func (c *cell) isOwn() bool {
-	return c.ownCount != nil && (c.total > 0 || c.told != toldNothing || c.stored > 0)
+	return c.ownCount != nil && (c.total > 0 || c.told > 0 || c.stored > 0)
 }
 
 // isUntold tells whether the own region has counted more than it has told. A cell that it has not counted in has
 // nothing to tell, whichever other region uses it.
-func (c *cell) isUntold() bool { return c.ownCount != nil && c.total > max(c.told, 0) }
+func (c *cell) isUntold() bool { return c.ownCount != nil && c.total > c.told }
+
+// standing is the cell's, of which so much is told.
+func (c *cell) standing(told int64) standing {
+	return standing{total: c.total, told: told, limit: c.limit, shared: c.shared}
+}
 
 func (c *cell) isForeign() bool { return c.first.of != nil }
 
@@ -142,7 +145,6 @@ type book struct {
 	n       int                    // cells of all groups
 	owns    int                    // of these, cells with an ownCount
 	endings map[int64][]*group     // all groups by their expiry: a sweep looks at no others
-	waiting map[uint32]*cell       // announced by their hash, and not shared: the other regions' first word wakes them
 	due     map[*cell]struct{}     // those whose total may have to be told
 	unsaved map[*cell]struct{}     // those whose total may have to be stored for good
 
@@ -176,7 +178,7 @@ const (
 func (b *book) init(shards int) {
 	b.regions, b.regionsMax = make(map[string]*region), streamsMax
 	b.partMax = (regionCellsMax + shards - 1) / shards
-	b.groups, b.waiting = make(map[window.Cell]*group), make(map[uint32]*cell)
+	b.groups = make(map[window.Cell]*group)
 	b.endings = make(map[int64][]*group)
 	b.due, b.unsaved = make(map[*cell]struct{}), make(map[*cell]struct{})
 	b.unhanded = make(map[*cell]struct{})
@@ -188,12 +190,11 @@ func (b *book) forgetOwn() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.epoch = 0
-	clear(b.waiting)
 	clear(b.due)
 	clear(b.unsaved)
 	clear(b.unhanded)
 	for c := range b.allOwnLocked() { // what is on its way keeps cells
-		*c.ownCount = ownCount{hash: c.hash, told: toldNothing, handed: toldNothing}
+		*c.ownCount = ownCount{}
 	}
 	b.tidyLocked()
 }
@@ -234,7 +235,6 @@ func (b *book) sweep() {
 	for _, set := range []map[*cell]struct{}{b.due, b.unsaved, b.unhanded} {
 		maps.DeleteFunc(set, func(c *cell, _ struct{}) bool { return gone(c) })
 	}
-	maps.DeleteFunc(b.waiting, func(_ uint32, c *cell) bool { return gone(c) })
 	b.unsent.remove(gone)
 	for atMs, groups := range b.endings {
 		if !b.expired(atMs) {
@@ -281,9 +281,6 @@ func (b *book) shareLocked(c *cell, now time.Time) {
 		return
 	}
 	c.shared = true
-	if c.ownCount != nil && b.waiting[c.hash] == c {
-		delete(b.waiting, c.hash)
-	}
 	b.untoldLocked(c, now)
 	if c.isUntold() {
 		wake(b.nudge)
@@ -297,23 +294,25 @@ func (b *book) open(epoch store.Epoch) {
 	b.epoch = epoch
 }
 
-// growAllLocked takes note of changes, except in windows shorter than shortest.
-func (b *book) growAllLocked(changes []store.Change, shortest time.Duration, since, now time.Time) {
+// growAllLocked takes note of changes, except in windows shorter than shortest. It returns how many it has left out
+// because they are malformed: none of them may get into a row.
+func (b *book) growAllLocked(changes []store.Change, shortest time.Duration, now time.Time) (malformed int) {
 	for i := range changes {
-		if changes[i].Cell.Duration >= shortest {
-			b.growLocked(&changes[i], since, now)
+		switch ch := &changes[i]; {
+		case ch.Cell.Validate() != nil || ch.Total < 0 || ch.Total > store.CountMax || ch.Limit < 0:
+			malformed++
+		case ch.Cell.Duration >= shortest:
+			b.growLocked(ch, now)
 		}
 	}
+	return malformed
 }
 
-// growLocked takes note of what the origin has of the own region, and since when at the latest; zero is long ago. An
-// origin that has lost counts has less than before.
-func (b *book) growLocked(ch *store.Change, since, now time.Time) {
+// growLocked takes note of what the origin has of the own region. An origin that has lost counts has less than before.
+func (b *book) growLocked(ch *store.Change, now time.Time) {
 	c := b.ownLocked(&ch.Cell)
 	c.limit = ch.Limit
-	if ch.Total > c.total {
-		c.total, c.grownAt = ch.Total, since
-	}
+	c.total = max(c.total, ch.Total)
 	if c.total > c.stored {
 		b.unsaved[c] = struct{}{}
 	}

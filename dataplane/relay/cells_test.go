@@ -31,24 +31,6 @@ func toSend(b *book, now time.Time) *telling {
 	return &t
 }
 
-// Of two cells that share a hash, the second is told as a count: the hash could wake only one of them.
-func TestCellsThatShareAHash(t *testing.T) {
-	s, now := newTestRelay(t).shards[0], time.Now()
-	s.own.tuning = DefaultTuning()
-	a, b := minuteCell("a"), minuteCell("b")
-	for _, name := range []*store.Change{{Cell: a, Total: 1, Limit: 100}, {Cell: b, Total: 2, Limit: 100}} {
-		s.book.growLocked(name, now, now)
-		s.book.findLocked(&name.Cell).hash = 7
-	}
-	hashes, _, _ := s.choose(now)
-	for _, told := range hashes {
-		s.book.toldLocked(told.cell, told.total)
-	}
-	if counts, _, _ := s.choose(now); len(hashes) != 2 || len(counts) != 1 || counts[0].total == toldHash || len(s.book.waiting) != 1 {
-		t.Errorf("first %v are told, then %v, and %d wait", hashes, counts, len(s.book.waiting))
-	}
-}
-
 // A foreign total is the sum of the regions' components, or what is stored if that is more; it never passes the
 // origin's bound.
 func TestForeignTotals(t *testing.T) {
@@ -164,32 +146,19 @@ func TestACellOutlivesItsEndByAMinute(t *testing.T) {
 	}
 }
 
-// A total stays when an origin that has lost counts answers less, and stands still while the same one is answered.
+// A total stays when an origin that has lost counts answers less.
 func TestATotalOnlyGrows(t *testing.T) {
 	b, now := &newTestRelay(t).shards[0].book, time.Now()
 	x := minuteCell("a")
 	for i, total := range []int64{5, 3, 5} {
 		at := now.Add(time.Duration(i) * time.Second)
-		b.growLocked(&store.Change{Cell: x, Total: total, Limit: 100}, at, at)
+		b.growLocked(&store.Change{Cell: x, Total: total, Limit: 100}, at)
 	}
-	if c := b.findLocked(&x); c.total != 5 || !c.grownAt.Equal(now) {
-		t.Errorf("%d, which grew last after %v; want 5, at once", c.total, c.grownAt.Sub(now))
+	if c := b.findLocked(&x); c.total != 5 {
+		t.Errorf("%d, want 5", c.total)
 	}
 	if known := b.known(); len(known) != 1 || known[0].Total != 5 {
 		t.Errorf("an emptied origin is raised to %v, want 5", known)
-	}
-}
-
-// A cell whose count was told keeps that when its hash turns out to have been announced as well.
-func TestWhatWasToldOnlyGrows(t *testing.T) {
-	s, now := newTestRelay(t).shards[0], time.Now()
-	x := minuteCell("a")
-	c := s.book.ownLocked(&x)
-	s.book.toldLocked(c, 5)
-	s.book.growLocked(&store.Change{Cell: x, Total: 7, Limit: 100}, now, now)
-	s.recall(map[hashed]struct{}{{x.ExpiresAtMs(), hashOf(&x)}: {}})
-	if c.told != 5 {
-		t.Errorf("%d were told, want 5", c.told)
 	}
 }
 
@@ -201,7 +170,7 @@ func TestASweepForgetsWhatHasExpired(t *testing.T) {
 	for _, c := range []window.Cell{long, short} {
 		mergeOne(&s.book, "us", counted{cell: c, total: 5}, now)
 	}
-	s.book.growLocked(&store.Change{Cell: own, Total: 1, Limit: 100}, now, now)
+	s.book.growLocked(&store.Change{Cell: own, Total: 1, Limit: 100}, now)
 	s.book.forgetOwn()
 	s.book.nowMs = short.ExpiresAtMs() + keptFor.Milliseconds()
 	s.book.sweep()
@@ -216,7 +185,7 @@ func TestWhatIsOnItsWayWhenTheOwnSideIsForgotten(t *testing.T) {
 	b, own, both := &s.book, minuteCell("own"), minuteCell("both")
 	mergeOne(b, "us", counted{cell: both, total: 5}, now)
 	for _, c := range []window.Cell{own, both} {
-		b.growLocked(&store.Change{Cell: c, Total: 100, Limit: 100}, now, now)
+		b.growLocked(&store.Change{Cell: c, Total: 100, Limit: 100}, now)
 	}
 	told := []tidings{{b.findLocked(&own), 100}, {b.findLocked(&both), 100}}
 	cells, counts := b.toSave(DefaultTuning())
@@ -237,7 +206,7 @@ func TestACellThatAllHaveForgottenIsGone(t *testing.T) {
 	b, now := &newTestRelay(t).shards[0].book, time.Now()
 	x := minuteCell("a")
 	mergeOne(b, "us", counted{cell: x, total: 5}, now)
-	b.growLocked(&store.Change{Cell: x, Total: 1, Limit: 100}, now, now)
+	b.growLocked(&store.Change{Cell: x, Total: 1, Limit: 100}, now)
 	b.forgetForeign()
 	if c := b.findLocked(&x); c == nil || c.isForeign() || b.unsent.len() != 0 || b.cellsOf("us") != 0 {
 		t.Errorf("without the others' side: %+v", c)

@@ -194,7 +194,9 @@ func TestR5ALowerLimitTellsACount(t *testing.T) {
 	w.run(time.Second)
 	eu, us := w.regions[0], w.regions[1]
 	c := eu.cell("k", time.Hour)
-	eu.accept(c, 40, 1000)
+	eu.accept(c, 1, 1000)
+	w.run(time.Second)
+	eu.accept(c, 39, 1000) // below the floor of 100
 	w.run(time.Second)
 	eu.accept(c, 1, 100)
 	w.run(2 * interval)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -27,7 +26,7 @@ func TestARegionOfTooManyCells(t *testing.T) {
 	}
 	const most = 10
 	eu.relay = made
-	relay.SetBounds(eu.relay, most, 1<<20)
+	relay.SetBounds(eu.relay, most)
 	w.run(time.Second)
 	own := eu.cell("own", 10*time.Second)
 	eu.accept(own, 1, 100)
@@ -66,41 +65,6 @@ func TestARegionOfTooManyCells(t *testing.T) {
 	w.wantKnown(later)
 }
 
-// Hashes beyond those that a relay holds cost rows, and neither memory nor precision: what expires as early is told as
-// if another region used it.
-func TestTooManyHashes(t *testing.T) {
-	w := newWorld(t, "eu", "us")
-	eu, us := w.regions[0], w.regions[1]
-	relay.SetBounds(eu.relay, 1000, 40)
-	w.run(time.Second)
-	us.away = true
-	c := eu.cell("k", time.Minute)
-	for i := range int64(1000) {
-		expiries := append([]int64{c.ExpiresAtMs() - i}, slices.Repeat([]int64{c.ExpiresAtMs()}, 10)...)
-		row := store.NewsRow{Stream: store.Stream{Region: "ap"}, Sequence: i + 1, Writer: 1, Payload: relay.Encode(expiries)}
-		if err := eu.relay.Hear(row); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if s := relay.Sizes(eu.relay); s.Hashes > 40 {
-		t.Errorf("eu holds %+v", s)
-	}
-	us.away = false
-	eu.accept(c, 4, 100) // below half of the floor
-	w.run(3 * time.Second)
-	w.wantKnown(c)
-	w.run(4 * time.Minute)
-	if s := relay.Sizes(eu.relay); s.Hashes > 0 {
-		t.Errorf("after their windows eu holds %+v", s)
-	}
-	alone := eu.cell("alone", time.Minute)
-	eu.accept(alone, 4, 100)
-	w.run(3 * time.Second)
-	if got := us.total(alone).Foreign; got != 0 {
-		t.Errorf("us knows %d of a cell that eu uses alone", got)
-	}
-}
-
 // What MySQL has of the own region makes a relay that takes over hold no more cells than one of another region does;
 // what its origin has it holds and tells all the same.
 func TestTooManyCellsOfTheOwnRegion(t *testing.T) {
@@ -109,7 +73,7 @@ func TestTooManyCellsOfTheOwnRegion(t *testing.T) {
 	eu.away = true
 	w.run(time.Second)
 	const most = 10
-	relay.SetBounds(eu.relay, most, 1<<20)
+	relay.SetBounds(eu.relay, most)
 	own := hostile{world: w, region: "eu"}
 	var stored []store.Count
 	for i := range uint32(5 * most) {

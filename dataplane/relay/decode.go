@@ -15,19 +15,16 @@ import (
 
 var errPayload = errors.New("relay: malformed payload")
 
-// decode calls hash and count for each entry of a payload. After an error those called before it are still true.
+// decode calls count for each count of a payload, and returns how many malformed ones it has left out. After an error
+// those called before it are still true.
 // What it allocates is bounded by store.NewsBytesMax, whatever the payload says.
-func decode(payload []byte, hash func(hashed), count func(counted)) error {
-	_, err := decodeBlocks(payload, func(expiresMs int64, hashes []uint32) {
-		for _, h := range hashes {
-			hash(hashed{expiresMs, h})
-		}
-	}, func(of *window.Cell, entries []entry) {
+func decode(payload []byte, count func(counted)) (malformed int, err error) {
+	_, malformed, err = decodeBlocks(payload, func(of *window.Cell, entries []entry) {
 		for i := range entries {
 			count(entries[i].counted(of))
 		}
 	})
-	return err
+	return malformed, err
 }
 
 // blockMax is how many entries decodeBlocks hands over at most: they, and what they need first, stay in a cache.
@@ -48,22 +45,21 @@ func (e *entry) counted(of *window.Cell) counted {
 
 // decodeBlocks is decode with up to blockMax entries of a group at a time, counts with their names or all without.
 // They may be changed, and are valid until the function returns. age is how old the oldest count was when the row was
-// made; 0 is unknown.
-func decodeBlocks(payload []byte, hashes func(expiresMs int64, hashes []uint32), counts func(of *window.Cell,
-	entries []entry)) (age time.Duration, err error) {
+// made; 0 is unknown. Counts of cells that no data plane can have counted in, of totals that no origin can have, and with
+// neither name nor number are malformed: they are left out, and the others are read. An error says that the rest of the
+// payload cannot be read.
+func decodeBlocks(payload []byte, counts func(of *window.Cell, entries []entry)) (age time.Duration, malformed int,
+	err error) {
 	if len(payload) > store.NewsBytesMax {
-		return 0, fmt.Errorf("%w: %d bytes (1 to %d)", errPayload, len(payload), store.NewsBytesMax)
+		return 0, 0, fmt.Errorf("%w: %d bytes (1 to %d)", errPayload, len(payload), store.NewsBytesMax)
 	}
 	d := decoders.Get().(*decoder)
 	defer d.free()
 	body, err := d.bodyOf(payload)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	d.begin(body)
-	for range d.heads.length(&d.heads, 2) {
-		d.hashGroup(hashes)
-	}
 	for range d.heads.length(&d.heads, 6) {
 		d.countGroup(counts)
 	}
@@ -71,7 +67,7 @@ func decodeBlocks(payload []byte, hashes func(expiresMs int64, hashes []uint32),
 		age = d.age()
 	}
 	d.end()
-	return age, d.err
+	return age, d.malformed, d.err
 }
 
 // ageMax is the longest age that is told.
@@ -89,13 +85,13 @@ func (d *decoder) bodyOf(payload []byte) ([]byte, error) {
 
 // decoder reads a body until its first error; from then on it reads zeros.
 type decoder struct {
-	heads, hashes, marks, texts, gaps column
-	err                               error
+	heads, marks, texts, gaps column
+	err                       error
+	malformed                 int // counts that are left out
 
 	// Memory that is used again.
 	inflated bytes.Buffer
 	cell     window.Cell // of the group that is read
-	hash     [blockMax]uint32
 	entries  [blockMax]entry
 	names    []byte // of a block, one behind the other
 	ends     [blockMax]int
@@ -105,9 +101,9 @@ var decoders = sync.Pool{New: func() any { return new(decoder) }}
 
 // begin reads where the columns are.
 func (d *decoder) begin(body []byte) {
-	d.err = nil
+	d.err, d.malformed = nil, 0
 	whole := column{d, body}
-	for _, c := range []*column{&d.heads, &d.hashes, &d.marks, &d.texts} {
+	for _, c := range []*column{&d.heads, &d.marks, &d.texts} {
 		*c = column{d, whole.bytes()}
 	}
 	d.gaps = column{d, whole.rest}
@@ -115,7 +111,7 @@ func (d *decoder) begin(body []byte) {
 
 // free has another payload use the decoder, which holds nothing of this one.
 func (d *decoder) free() {
-	for _, c := range []*column{&d.heads, &d.hashes, &d.marks, &d.texts, &d.gaps} {
+	for _, c := range []*column{&d.heads, &d.marks, &d.texts, &d.gaps} {
 		c.rest = nil
 	}
 	clear(d.entries[:])
@@ -133,7 +129,7 @@ func (d *decoder) age() time.Duration {
 
 // end refuses what is left behind the last entry.
 func (d *decoder) end() {
-	for _, c := range []*column{&d.heads, &d.hashes, &d.marks, &d.texts, &d.gaps} {
+	for _, c := range []*column{&d.heads, &d.marks, &d.texts, &d.gaps} {
 		if len(c.rest) > 0 {
 			d.fail(fmt.Sprint(len(c.rest), " bytes too many"))
 		}
@@ -144,24 +140,8 @@ func (d *decoder) fail(what string) {
 	if d.err == nil {
 		d.err = fmt.Errorf("%w: %s", errPayload, what)
 	}
-	for _, c := range []*column{&d.heads, &d.hashes, &d.marks, &d.texts, &d.gaps} {
+	for _, c := range []*column{&d.heads, &d.marks, &d.texts, &d.gaps} {
 		c.rest = nil
-	}
-}
-
-func (d *decoder) hashGroup(yield func(expiresMs int64, hashes []uint32)) {
-	expiresMs := d.heads.number(math.MaxInt64)
-	hash := int64(0)
-	for left := d.heads.length(&d.hashes, 1); left > 0 && d.err == nil; left -= blockMax {
-		n := 0
-		for range min(left, blockMax) {
-			if hash += d.hashes.number(1<<hashBits - 1 - hash); d.err != nil {
-				break
-			}
-			d.hash[n] = uint32(hash)
-			n++
-		}
-		yield(expiresMs, d.hash[:n])
 	}
 }
 
@@ -169,11 +149,12 @@ func (d *decoder) countGroup(yield func(*window.Cell, []entry)) {
 	c := &d.cell
 	*c = window.Cell{}
 	c.Workspace, c.Namespace = string(d.heads.bytes()), string(d.heads.bytes())
-	if !window.ReadStoredDuration(int64(d.heads.uvarint()), &c.Key) {
-		d.fail("duration out of range")
-	}
+	whole := window.ReadStoredDuration(int64(d.heads.uvarint()), &c.Key)
 	c.Sequence = d.heads.varint()
-	d.check(*c)
+	if c.Identifier = "any"; !whole || c.Validate() != nil {
+		yield = func(_ *window.Cell, entries []entry) { d.malformed += len(entries) }
+	}
+	c.Identifier = ""
 	repeated, named := d.heads.length(&d.gaps, 1), d.heads.length(&d.marks, 4)
 	d.repeated(repeated, yield)
 	d.named(named, yield)
@@ -184,14 +165,15 @@ func (d *decoder) repeated(left int, yield func(*window.Cell, []entry)) {
 		n := 0
 		for range min(left, blockMax) {
 			number += d.gaps.number(math.MaxUint32 - number)
-			total := d.marks.number(store.CountMax)
-			if number == 0 {
-				d.fail("a count with neither name nor number")
-			}
+			total := d.marks.uvarint()
 			if d.err != nil {
 				break
 			}
-			d.entries[n] = entry{number: uint32(number), total: total}
+			if number == 0 || total > store.CountMax {
+				d.malformed++
+				continue
+			}
+			d.entries[n] = entry{number: uint32(number), total: int64(total)}
 			n++
 		}
 		yield(&d.cell, d.entries[:n])
@@ -204,7 +186,15 @@ func (d *decoder) named(left int, yield func(*window.Cell, []entry)) {
 	for ; left > 0 && d.err == nil; left -= blockMax {
 		n := 0
 		d.names = d.names[:0]
-		for n < min(left, blockMax) && d.name(&of, &d.entries[n]) {
+		for range min(left, blockMax) {
+			whole := d.name(&of, &d.entries[n])
+			if d.err != nil {
+				break
+			}
+			if !whole {
+				d.malformed++
+				continue
+			}
 			d.names = append(d.names, of.identifier...)
 			d.ends[n] = len(d.names)
 			n++
@@ -225,35 +215,15 @@ type namedColumns struct {
 	identifier               []byte
 }
 
-// name reads a named count, except that the identifier stays in of. It is false after an error.
+// name reads a named count, except that the identifier stays in of. It reports whether the count is well formed.
 func (d *decoder) name(of *namedColumns, e *entry) bool {
 	number := of.next + of.numbers.varint()
 	shared := of.shared.number(int64(len(of.identifier)))
 	of.identifier = append(of.identifier[:shared], d.texts.take(of.lengths.uvarint())...)
-	total := d.marks.number(store.CountMax)
-	if number < 0 || number > math.MaxUint32 {
-		d.fail("number out of range")
-	}
-	if len(of.identifier) < 1 || len(of.identifier) > window.IdentifierBytesMax {
-		d.fail("identifier out of range")
-	}
-	*e, of.next = entry{number: uint32(number), total: total}, number+1
-	return d.err == nil
-}
-
-// check refuses groups of cells that no data plane can have counted in.
-func (d *decoder) check(c window.Cell) {
-	if d.err != nil {
-		return
-	}
-	c.Identifier = "any"
-	if err := c.Validate(); err != nil {
-		d.fail(err.Error())
-		return
-	}
-	if most := math.MaxInt64/c.DurationMs() - 2; c.Sequence < -most || c.Sequence > most {
-		d.fail("sequence out of range")
-	}
+	total := d.marks.uvarint()
+	*e, of.next = entry{number: uint32(number), total: int64(total)}, number+1
+	return number >= 0 && number <= math.MaxUint32 && total <= store.CountMax && len(of.identifier) > 0 &&
+		len(of.identifier) <= window.IdentifierBytesMax
 }
 
 // column is what is left of a section, or of a part of one.

@@ -36,7 +36,7 @@ func (s *shard) tellPeers(ctx context.Context, now time.Time) error {
 		return nil
 	}
 	for range roundsMax {
-		told, left := s.chooseDirect(now, tuning)
+		told, left := s.chooseDirect(tuning)
 		if len(told) > 0 {
 			s.relay.cfg.Told(store.NewsRow{Stream: s.stream, Payload: s.forPeers(told)})
 		}
@@ -54,26 +54,20 @@ func (b *book) growDirect(changes *store.Changes, shortest time.Duration, now ti
 	if b.epoch == 0 || changes.Epoch != b.epoch || !changes.Healed {
 		return false
 	}
-	b.growAllLocked(changes.Cells, shortest, now, now)
+	b.growAllLocked(changes.Cells, shortest, now)
 	return true
 }
 
 // chooseDirect picks the tidings of a row for peers, and takes note that they have them.
-func (s *shard) chooseDirect(now time.Time, t Tuning) (fit []tidings, left bool) {
+func (s *shard) chooseDirect(t Tuning) (fit []tidings, left bool) {
 	s.book.mu.Lock()
 	defer s.book.mu.Unlock()
 	var all []tidings
 	for c := range s.book.unhanded {
-		switch s.standingLocked(c, c.handed, now).verdict(t) {
-		case tellHash:
-			all = append(all, tidings{c, toldHash})
-		case tellCount:
+		if c.standing(c.handed).isDue(t.Floor) {
 			all = append(all, tidings{c, c.total})
-		case keepIt:
+		} else {
 			delete(s.book.unhanded, c)
-			if c.isUntold() && s.book.waiting[c.hash] == nil {
-				s.book.waiting[c.hash] = c
-			}
 		}
 	}
 	fit, left = pick(all, true)

@@ -27,22 +27,19 @@
 //
 // # What is told
 //
-// For each cell of a window of at least MinGlobalDuration:
+// For each cell of a window of at least MinGlobalDuration a relay publishes its region's total:
 //
-//	hash   3 bytes, when the region first uses the cell while its total is below half of the floor: 10 % of the limit
-//	count  while no other region is known to use the cell: when it is first used with half of the floor or more, with
-//	       each whole floor that it reaches, and when it reaches the limit.
-//	       As soon as one is: at once, then with each step of 1 % of the limit, at every interval from 60 % of
-//	       the limit on, and when the total has stood below a step for a second
+//   - when the region first uses the cell;
+//   - while no other region is known to use the cell: with each multiple of the floor (10 % of the limit) that the total
+//     reaches, and when it reaches the limit;
+//   - once another region is known to use the cell: at once, and at each interval in which the total has grown.
 //
-// Most cells have one region, and their counts are most of what there is to tell. Other regions need them for their
-// first contact alone: from then on the cell is shared, and told closely.
+// Most cells are used by one region only, and most of the traffic would be their counts. Other regions need the first
+// count of such a cell, to know that the region uses it, and then a count that is less than a floor too low. As soon as
+// a second region uses the cell both regions publish each growth.
 //
-// Floor and step are the tuning's, each at least 1. When they change, it is decided anew about all cells; when
-// MinGlobalDuration does, the relay starts anew, as windows that were too short are in the origin alone.
-//
-// A cell that has used half of a floor at once mostly goes on to use a whole one, and then its name is told anyway:
-// telling it first saves the hash.
+// The floor is the tuning's, and at least 1. When it changes, the relay decides again about all cells; when
+// MinGlobalDuration changes, the relay starts anew, because windows that were too short are known to the origin alone.
 //
 // The first count of a cell has its name, and a number; later ones have the number, and take 2 bytes: see payload.go
 // and names.go. A reader that lacks a name, of a window that it had left out, reads the stream again from its last
@@ -80,7 +77,6 @@
 //	told      cell → total that was told       its own rows since the last snapshot
 //	total     cell → the region's total        Scan of its origin
 //	foreign   cell → region → count            other regions' rows, read or heard
-//	users     hash → used by another region    other regions' rows
 //	names     writer, number → cell            the rows of a stream, from its last snapshot on
 //	sequence  of its next row                  its own last row
 //
@@ -109,8 +105,7 @@
 // numbers of a region. What a region tells by a number whose name was not read takes no memory, and rows that are heard
 // have no numbers: Hear refuses those that do. A relay follows 4,000 streams of news, and each shard holds cells of as
 // many other regions: a party that makes regions up in News or the CountStore gains no more, and has what is left out
-// counted and logged. Of all regions together a relay holds 33,554,432 hashes; beyond them cells that expire as early
-// are told as if another region used them, which costs rows and no precision.
+// counted and logged.
 //
 // Of the own region a relay takes as many cells from News and the CountStore as of another one. An emptied origin is
 // not raised to what those beyond them have counted. What the origin itself holds, the relay holds.
@@ -155,8 +150,7 @@
 //	R3  A chunk is applied at most once in an epoch, whatever is repeated, reordered or late. The origin sees to it.
 //	R4  Two relays of one shard at once change nothing but load.
 //	R5  What a relay has not told is at most: less than the floor, and less than what reaches the limit, on a cell that
-//	    no other region is known to use; or what was accepted within one interval; or, below 60 % of the limit,
-//	    less than a step, until the total has stood still for a second.
+//	    no other region is known to use; or what was accepted within one interval.
 //	R6  An origin that was emptied ends with no less than the sum of what the nodes that are left have accepted, and
 //	    with no more than was accepted.
 //
@@ -166,7 +160,6 @@
 //
 //   - A region that is renamed and keeps its origin counts twice what it had accepted until those windows have ended,
 //     as its rows of the old name are another region's. With an empty origin it counts once.
-//   - Of 10 million cells, one in a hundred shares its hash with another, and is told as if another region used it.
 //   - An origin that loses the mark that it is healed, and no epoch, in the moment in which its relay is replaced, may
 //     be raised to counts of the same epoch.
 package relay

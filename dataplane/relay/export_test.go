@@ -3,17 +3,13 @@ package relay
 import "github.com/weirhq/weir/shared/window"
 
 // Sizes is how many of each thing a relay holds.
-func Sizes(r *Relay) (sizes struct{ Cells, Waiting, Due, Unsent, Hashes int }) {
+func Sizes(r *Relay) (sizes struct{ Cells, Due, Unsent int }) {
 	for _, s := range r.shards {
 		s.book.mu.Lock()
 		sizes.Cells += s.book.n
-		sizes.Waiting += len(s.book.waiting)
 		sizes.Due += len(s.book.due)
 		sizes.Unsent += s.book.unsent.len()
 		s.book.mu.Unlock()
-	}
-	for _, set := range r.reader.users.sets {
-		sizes.Hashes += len(set)
 	}
 	return sizes
 }
@@ -29,30 +25,26 @@ func Stored(r *Relay, c window.Cell) int64 {
 	return 0
 }
 
-// Decode calls count for each count of a payload.
-func Decode(payload []byte, count func(window.Cell)) error {
-	return decode(payload, func(hashed) {}, func(c counted) { count(c.cell) })
+// Decode calls count for each count of a payload; a cell that is told by its number has no identifier.
+func Decode(payload []byte, count func(c window.Cell, total int64)) error {
+	_, err := decode(payload, func(c counted) { count(c.cell, c.total) })
+	return err
 }
 
-// Encode makes a payload of hashes with these expiries, and of a count of 1 of each cell, without numbers.
-func Encode(expiriesMs []int64, cells ...window.Cell) []byte {
-	var hashes []hashed
-	for i, ms := range expiriesMs {
-		hashes = append(hashes, hashed{ms, uint32(i)})
-	}
+// Encode makes a payload of a count of 1 of each cell, without numbers.
+func Encode(cells ...window.Cell) []byte {
 	var counts []counted
 	for _, c := range cells {
 		counts = append(counts, counted{c, 0, 1})
 	}
-	return encode(hashes, counts, 0)
+	return encode(counts, 0)
 }
 
-// SetBounds lowers how many cells a relay's shards hold of each other region, and how many hashes.
-func SetBounds(r *Relay, regionCells, users int) {
+// SetBounds lowers how many cells a relay's shards hold of each other region.
+func SetBounds(r *Relay, regionCells int) {
 	for _, s := range r.shards {
 		s.book.partMax = regionCells
 	}
-	r.reader.users.costMax = users
 }
 
 // SetLeaves lowers how many leaves of names a relay holds of each other region.
@@ -78,12 +70,12 @@ func Parts(r *Relay, region string) (n int) {
 
 // EncodeName makes a payload of a count of 1 of a cell, with its name and its number.
 func EncodeName(c window.Cell, number uint32) []byte {
-	return encode(nil, []counted{{c, number, 1}}, 0)
+	return encode([]counted{{c, number, 1}}, 0)
 }
 
 // EncodeNumber makes a payload of the total of a cell of a group, by its number.
 func EncodeNumber(c window.Cell, number uint32, total int64) []byte {
-	return encode(nil, []counted{{groupOf(c), number, total}}, 0)
+	return encode([]counted{{groupOf(c), number, total}}, 0)
 }
 
 // Names is how many groups of names a relay keeps, of its own and of others.

@@ -118,7 +118,7 @@ func hotPayload(window int64, named bool, keys int, total int64) []byte {
 		}
 		counts[i] = counted{cell, uint32(i + 1), total}
 	}
-	return encode(nil, counts, 0)
+	return encode(counts, 0)
 }
 
 // BenchmarkLoneCells is what a relay holds of another region's cell that is alone in its namespace and window.
@@ -179,7 +179,7 @@ func (f *fanInTeller) row(now time.Time, percent int) store.NewsRow {
 		cell.Identifier = fmt.Sprintf("%s/user_%d", f.stream.Region, rand.Uint32N(1<<24))
 		counts = append(counts, counted{cell, f.named, 5})
 	}
-	return store.NewsRow{Stream: f.stream, Sequence: f.sequence, Writer: 1, Payload: encode(nil, counts, 0)}
+	return store.NewsRow{Stream: f.stream, Sequence: f.sequence, Writer: 1, Payload: encode(counts, 0)}
 }
 
 // processTime is the processor time of this process.

@@ -152,7 +152,7 @@ func TestR5NothingIsDiscarded(t *testing.T) {
 	rows := w.news.Rows(store.Stream{Region: "eu"})
 	told := make([]int, len(rows))
 	for i, row := range rows {
-		if err := relay.Decode(row.Payload, func(c window.Cell) {
+		if err := relay.Decode(row.Payload, func(c window.Cell, _ int64) {
 			told[i]++
 			hot = slices.DeleteFunc(hot, func(h window.Cell) bool { return h == c })
 		}); err != nil {
@@ -216,14 +216,14 @@ func TestMemoryIsBoundedByLiveCells(t *testing.T) {
 	// two cells a second: of this and the last window, for the minute of keptFor, until the next sweep
 	live := 2 * (20 + 60 + 10)
 	for _, r := range w.regions {
-		if s := relay.Sizes(r.relay); s.Cells > live || s.Hashes > live || s.Waiting > live || s.Cells < 20 {
+		if s := relay.Sizes(r.relay); s.Cells > live || s.Cells < 20 {
 			t.Errorf("%s holds %+v, want at most %d", r.name, s, live)
 		}
 	}
 	w.now = w.now.Add(5 * time.Minute)
 	w.run(10 * time.Second)
 	for _, r := range w.regions {
-		if s := relay.Sizes(r.relay); s.Cells+s.Hashes+s.Waiting+s.Due+s.Unsent > 0 {
+		if s := relay.Sizes(r.relay); s.Cells+s.Due+s.Unsent > 0 {
 			t.Errorf("%s still holds %+v", r.name, s)
 		}
 	}
@@ -276,14 +276,14 @@ func TestR2AReplicaIsPromotedAfterAnother(t *testing.T) {
 	w.wantKnown(c)
 }
 
-// A snapshot of several rows, with news between them, has everything that a region needs that joins later: counts, and
-// the hashes of those that wait for it.
+// A snapshot of several rows, with news between them, has everything that a region needs that joins later: also of cells
+// whose counts wait until another region uses them.
 func TestARegionThatJoinsLater(t *testing.T) {
 	w := newWorld(t, "eu", "us")
 	w.tuning.SnapshotEvery, w.tuning.Floor = 2*time.Second, 0.01
 	eu := w.regions[0]
 	w.run(time.Second)
-	var counts, hashes []window.Cell
+	var counts, few []window.Cell
 	for i := range 3000 {
 		c := eu.cell(fmt.Sprintf("%d-%0220d", i, i), time.Hour)
 		eu.accept(c, int64(100+i%500), 1000)
@@ -291,8 +291,12 @@ func TestARegionThatJoinsLater(t *testing.T) {
 	}
 	for i := range 100 {
 		c := eu.cell(fmt.Sprint("few", i), time.Hour)
-		eu.accept(c, 9, 1000)
-		hashes = append(hashes, c)
+		few = append(few, c)
+		eu.accept(c, 1, 1000)
+	}
+	w.run(interval)
+	for _, c := range few {
+		eu.accept(c, 8, 1000) // below the floor: it waits for another region
 	}
 	for i := range 100 {
 		eu.accept(counts[i%7], 10, 1000)
@@ -310,18 +314,18 @@ func TestARegionThatJoinsLater(t *testing.T) {
 	ap := w.addRegion("ap", w.clock, 1)
 	w.run(2 * interval)
 	w.wantKnown(counts...)
-	for _, c := range hashes {
+	for _, c := range few {
 		ap.accept(c, 1, 1000)
 	}
 	w.run(2 * interval) // it knows that eu uses the cells, and tells its counts at once
-	for _, c := range hashes {
+	for _, c := range few {
 		if got := eu.total(c).Foreign; got != 1 {
 			t.Fatalf("eu knows %d of 1", got)
 		}
 	}
 	w.run(2 * interval)
-	w.wantKnown(hashes[0])
-	for _, c := range hashes {
+	w.wantKnown(few[0])
+	for _, c := range few {
 		if got := ap.total(c).Foreign; got != 9 {
 			t.Fatalf("ap knows %d of 9", got)
 		}
@@ -376,7 +380,7 @@ func TestARelayWithoutALeaseHoldsNothing(t *testing.T) {
 	}
 	eu.relayOrigin.Faults.Fail(errDown)
 	w.run(5 * time.Second)
-	if s := relay.Sizes(eu.relay); s.Cells+s.Hashes+s.Waiting+s.Due+s.Unsent > 0 {
+	if s := relay.Sizes(eu.relay); s.Cells+s.Due+s.Unsent > 0 {
 		t.Errorf("it still holds %+v", s)
 	}
 }

@@ -95,7 +95,7 @@ func (b *book) storedLocked(name *window.Cell) *cell {
 func (b *book) ownLocked(name *window.Cell) *cell {
 	c := b.cellLocked(name)
 	if c.ownCount == nil {
-		c.ownCount = &ownCount{hash: hashOf(name), told: toldNothing, handed: toldNothing}
+		c.ownCount = &ownCount{}
 		c.group.own = append(c.group.own, c)
 		b.owns++
 	}

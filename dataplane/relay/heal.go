@@ -61,8 +61,7 @@ func (s *shard) load(ctx context.Context, now time.Time) error {
 	if _, err := s.peek(ctx, 1); err != nil { // for the origin's clock
 		return err
 	}
-	announced, err := s.readOwn(ctx, now)
-	if err != nil {
+	if err := s.readOwn(ctx, now); err != nil {
 		return err
 	}
 	if err := s.append(ctx, s.row(nil, 0)); err != nil {
@@ -71,7 +70,7 @@ func (s *shard) load(ctx context.Context, now time.Time) error {
 	if err := s.importStored(ctx, now); err != nil {
 		return err
 	}
-	if err := s.scan(ctx, now, announced); err != nil {
+	if err := s.scan(ctx, now); err != nil {
 		return err
 	}
 	s.own.ready = true
@@ -80,33 +79,28 @@ func (s *shard) load(ctx context.Context, now time.Time) error {
 }
 
 // readOwn learns from the stream what has been told. It holds a row at a time.
-func (s *shard) readOwn(ctx context.Context, now time.Time) (announced map[hashed]struct{}, err error) {
+func (s *shard) readOwn(ctx context.Context, now time.Time) error {
 	s.own.next = 1
 	s.own.history = history{begunAt: now}
-	announced = make(map[hashed]struct{})
 	named := newNames()
-	err = unlessStalled(ctx, func(ctx context.Context, progressed func()) error {
+	err := unlessStalled(ctx, func(ctx context.Context, progressed func()) error {
 		return s.relay.cfg.News.Own(ctx, s.stream, func(row store.NewsRow) {
 			progressed()
 			s.own.next = row.Sequence + 1
 			s.own.history.read(&row)
-			s.recallRow(&named, announced, &row, now)
+			s.recallRow(&named, &row, now)
 		})
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read the own stream %v: %w", s.stream, err)
+		return fmt.Errorf("read the own stream %v: %w", s.stream, err)
 	}
-	return announced, nil
+	return nil
 }
 
 // recallRow takes note of what a row has told.
-func (s *shard) recallRow(named *names, announced map[hashed]struct{}, row *store.NewsRow, now time.Time) {
+func (s *shard) recallRow(named *names, row *store.NewsRow, now time.Time) {
 	crowded := 0
-	err := decode(row.Payload, func(h hashed) {
-		if len(announced) < usersMax {
-			announced[h] = struct{}{}
-		}
-	}, func(c counted) {
+	malformed, err := decode(row.Payload, func(c counted) {
 		if !s.recallCount(named, row, &c) {
 			crowded++
 		}
@@ -114,7 +108,7 @@ func (s *shard) recallRow(named *names, announced map[hashed]struct{}, row *stor
 	if err != nil {
 		s.relay.unreadable(row, err)
 	}
-	s.relay.noteLeftOut(row, leftOut{crowded: crowded}, now)
+	s.relay.noteLeftOut(row, leftOut{crowded: crowded, malformed: malformed}, now)
 }
 
 // recallCount takes note of a count in an own row, unless it has expired, or is told by a number whose name comes in a
@@ -141,7 +135,7 @@ func (s *shard) recallCount(named *names, row *store.NewsRow, c *counted) (fits 
 
 // scan learns the totals that the origin holds. They count only if it has not lost its counts meanwhile: otherwise they
 // may be of an epoch that is not healed yet, and the relay would heal it with its own counts.
-func (s *shard) scan(ctx context.Context, now time.Time, announced map[hashed]struct{}) error {
+func (s *shard) scan(ctx context.Context, now time.Time) error {
 	if _, err := s.changes(ctx, 1); err != nil {
 		return err
 	}
@@ -157,8 +151,7 @@ func (s *shard) scan(ctx context.Context, now time.Time, announced map[hashed]st
 	if after.Epoch != epoch {
 		return errEmptiedMeanwhile
 	}
-	s.grow(all, time.Time{}, now) // what stands below a step does not wait another second
-	s.recall(announced)
+	s.grow(all, now)
 	return nil
 }
 
@@ -177,17 +170,6 @@ func (s *shard) scanAll(ctx context.Context) (all []store.Change, err error) {
 		}
 	})
 	return all, err
-}
-
-// recall notes which cells have been announced by their hash.
-func (s *shard) recall(announced map[hashed]struct{}) {
-	s.book.mu.Lock()
-	defer s.book.mu.Unlock()
-	for c := range s.book.due {
-		if _, ok := announced[hashed{c.expiresMs(), c.hash}]; ok {
-			s.book.toldLocked(c, toldHash)
-		}
-	}
 }
 
 // heal gives an origin that has lost its counts what the relay knows of the own region's: what it has told, or stored,

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane/store"
-	"github.com/weirhq/weir/shared/window"
 )
 
 // ErrIdle tells that a row is not taken in because the relay leads no shard, or has not begun to read.
@@ -18,7 +17,8 @@ var ErrIdle = errors.New("relay: leads no shard")
 //
 // Hear looks at the row's Stream and Payload. A row breaks a bound if it is of the own region, or its payload is too
 // long, cannot be read to its end, names a window that has not begun anywhere, or has a cell's number, by which a
-// writer tells it in rows that are stored; nothing of it is taken in, and the error wraps store.ErrRefused. ErrIdle:
+// writer tells it in rows that are stored; nothing of it is taken in, and the error wraps store.ErrRefused. Malformed
+// counts are left out. ErrIdle:
 // see there. Hear does no I/O, and keeps no reference to the row. Rows are merged one after the other.
 func (r *Relay) Hear(row store.NewsRow) error {
 	now := r.cfg.Clock()
@@ -59,11 +59,7 @@ func (r *Relay) checkHeard(row *store.NewsRow, originMs int64) error {
 		return fmt.Errorf("%w: region is %q, the relay's own", store.ErrRefused, row.Region)
 	}
 	var broken error
-	err := decode(row.Payload, func(h hashed) {
-		if isEarly(h.expiresMs, window.DurationMax, originMs) {
-			broken = fmt.Errorf("a hash expires at %d ms (at most %d)", h.expiresMs, originMs+aheadMax(window.DurationMax))
-		}
-	}, func(c counted) {
+	_, err := decode(row.Payload, func(c counted) {
 		if c.number != 0 {
 			broken = fmt.Errorf("a count has the number %d, and counts in rows from a peer have none", c.number)
 		}

@@ -57,7 +57,7 @@ func TestARowIsHeardAndReadAllTheSame(t *testing.T) {
 	w.checkR1()
 }
 
-// An older row that is heard after a newer one lowers nothing, and a hash that is heard has the own count told.
+// An older row that is heard after a newer one lowers nothing, and a count that is heard has the own one told.
 func TestRowsAreHeardInAnyOrder(t *testing.T) {
 	w := newWorld(t, "eu", "us")
 	eu, us := w.regions[0], w.regions[1]
@@ -162,19 +162,18 @@ func TestHearRefuses(t *testing.T) {
 	late := eu.cell("late", time.Minute)
 	late.Sequence += 3
 	for what, spoil := range map[string]func(*store.NewsRow){
-		"own":                func(r *store.NewsRow) { r.Region = "us" },
-		"region":             func(r *store.NewsRow) { r.Region = "" },
-		"region is":          func(r *store.NewsRow) { r.Region = strings.Repeat("x", store.RegionBytesMax+1) },
-		"shard":              func(r *store.NewsRow) { r.Shard = store.NewsShardsMax },
-		"shard is":           func(r *store.NewsRow) { r.Shard = -1 },
-		"payload":            func(r *store.NewsRow) { r.Payload = nil },
-		"version":            func(r *store.NewsRow) { r.Payload = []byte{99} },
-		"bytes":              func(r *store.NewsRow) { r.Payload = make([]byte, store.NewsBytesMax+1) },
-		"more bytes than":    func(r *store.NewsRow) { r.Payload = r.Payload[:len(r.Payload)-1] },
-		"a cell expires at":  func(r *store.NewsRow) { r.Payload = relay.Encode(nil, late) },
-		"number 1,":          func(r *store.NewsRow) { r.Payload = relay.EncodeName(next, 1) },
-		"number 7,":          func(r *store.NewsRow) { r.Payload = relay.EncodeNumber(next, 7, 50) },
-		"a hash expires at ": func(r *store.NewsRow) { r.Payload = relay.Encode([]int64{1 << 60}) },
+		"own":               func(r *store.NewsRow) { r.Region = "us" },
+		"region":            func(r *store.NewsRow) { r.Region = "" },
+		"region is":         func(r *store.NewsRow) { r.Region = strings.Repeat("x", store.RegionBytesMax+1) },
+		"shard":             func(r *store.NewsRow) { r.Shard = store.NewsShardsMax },
+		"shard is":          func(r *store.NewsRow) { r.Shard = -1 },
+		"payload":           func(r *store.NewsRow) { r.Payload = nil },
+		"version":           func(r *store.NewsRow) { r.Payload = []byte{99} },
+		"bytes":             func(r *store.NewsRow) { r.Payload = make([]byte, store.NewsBytesMax+1) },
+		"more bytes than":   func(r *store.NewsRow) { r.Payload = r.Payload[:len(r.Payload)-1] },
+		"a cell expires at": func(r *store.NewsRow) { r.Payload = relay.Encode(late) },
+		"number 1,":         func(r *store.NewsRow) { r.Payload = relay.EncodeName(next, 1) },
+		"number 7,":         func(r *store.NewsRow) { r.Payload = relay.EncodeNumber(next, 7, 50) },
 	} {
 		bad := good
 		spoil(&bad)
@@ -182,7 +181,7 @@ func TestHearRefuses(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if sizes := relay.Sizes(us.relay); sizes.Cells != 0 || sizes.Hashes != 0 {
+	if sizes := relay.Sizes(us.relay); sizes.Cells != 0 {
 		t.Errorf("of what was refused it holds %+v", sizes)
 	}
 	if err := us.relay.Hear(good); err != nil {
@@ -260,8 +259,8 @@ func FuzzHear(f *testing.F) {
 		if err != nil && (!errors.Is(err, store.ErrRefused) || after != before) {
 			t.Errorf("%v; before %+v, after %+v", err, before, after)
 		}
-		if grown := after.Cells + after.Hashes - before.Cells - before.Hashes; grown > len(payload) {
-			t.Errorf("%d bytes make %d cells and hashes", len(payload), grown)
+		if grown := after.Cells - before.Cells; grown > len(payload) {
+			t.Errorf("%d bytes make %d cells", len(payload), grown)
 		}
 	})
 }
@@ -274,7 +273,7 @@ func TestWhatIsHeardIsToldAtOnce(t *testing.T) {
 		start(t, us.relay)
 		time.Sleep(2*time.Second + interval/2)
 		c := us.cell("k", time.Hour)
-		row := store.NewsRow{Stream: store.Stream{Region: "eu"}, Sequence: 1, Writer: 1, Payload: relay.Encode(nil, c)}
+		row := store.NewsRow{Stream: store.Stream{Region: "eu"}, Sequence: 1, Writer: 1, Payload: relay.Encode(c)}
 		if err := us.relay.Hear(row); err != nil {
 			t.Fatal(err)
 		}

@@ -61,19 +61,19 @@ func TestARelayThatLeadsAgainReadsEverything(t *testing.T) {
 	eu, us := w.regions[0], w.regions[1]
 	w.run(time.Second)
 	for i := range 20 {
-		us.accept(us.cell(fmt.Sprint("hash", i), time.Hour), 1, 100)
+		us.accept(us.cell(fmt.Sprint("few", i), time.Hour), 1, 100)
 		us.accept(us.cell(fmt.Sprint("count", i), time.Hour), 50, 100)
 	}
 	w.run(time.Second)
 	eu.relayOrigin.Faults.Fail(errDown)
 	w.run(5 * time.Second)
-	if s := relay.Sizes(eu.relay); s.Cells+s.Hashes+relay.Names(eu.relay)+relay.Leaves(eu.relay) > 0 {
+	if s := relay.Sizes(eu.relay); s.Cells+relay.Names(eu.relay)+relay.Leaves(eu.relay) > 0 {
 		t.Fatalf("without a lease it holds %+v, and %d groups of names", s, relay.Names(eu.relay))
 	}
 	eu.relayOrigin.Faults.Fail(nil)
 	w.run(5 * time.Second)
-	if s := relay.Sizes(eu.relay); s.Hashes != 20 || s.Cells != 20 {
-		t.Errorf("it holds %+v, want 20 hashes and 20 cells", s)
+	if s := relay.Sizes(eu.relay); s.Cells != 40 {
+		t.Errorf("it holds %+v, want 40 cells", s)
 	}
 }
 
@@ -114,22 +114,5 @@ func TestHearWithoutTheOriginsTime(t *testing.T) {
 	}
 	if err := us.relay.Hear((*told)[0]); !errors.Is(err, relay.ErrIdle) || errors.Is(err, store.ErrRefused) {
 		t.Errorf("%v, want ErrIdle", err)
-	}
-}
-
-// Hashes of windows that have not begun anywhere are left out, as counts are.
-func TestHashesOfTheFarFutureAreLeftOut(t *testing.T) {
-	w := newWorld(t, "eu")
-	eu := w.regions[0]
-	w.run(time.Second)
-	far := w.now.Add(4 * window.DurationMax).UnixMilli()
-	row := store.NewsRow{Stream: store.Stream{Region: "us"}, Sequence: 1, Writer: 9,
-		Payload: relay.Encode([]int64{w.now.Add(time.Hour).UnixMilli(), far})}
-	if err := w.news.Append(t.Context(), row); err != nil {
-		t.Fatal(err)
-	}
-	w.run(interval)
-	if s := relay.Sizes(eu.relay); s.Hashes != 1 {
-		t.Errorf("eu holds %d hashes, want that of this hour alone", s.Hashes)
 	}
 }

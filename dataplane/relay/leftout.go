@@ -37,6 +37,7 @@ func (l *logged) due(region string, now time.Time) bool {
 func (r *Relay) noteLeftOut(row *store.NewsRow, left leftOut, now time.Time) {
 	r.metrics.early.Add(int64(left.early))
 	r.metrics.crowded.Add(int64(left.crowded))
+	r.noteMalformed(row, left.malformed, now)
 	if left.early > 0 && r.reader.earlyLogged.due(row.Region, now) {
 		r.cfg.Logger.Warn("relay leaves out news of windows that begin in the future: check that region's clock",
 			"region", row.Region,
@@ -45,6 +46,15 @@ func (r *Relay) noteLeftOut(row *store.NewsRow, left leftOut, now time.Time) {
 	if left.crowded > 0 && r.reader.crowdedLogged.due(row.Region, now) {
 		r.cfg.Logger.Warn("relay leaves out news of a region that has too many cells", "region", row.Region,
 			"shard", row.Shard, "sequence", row.Sequence, "cells", left.crowded, "cells_max", regionCellsMax)
+	}
+}
+
+// noteMalformed takes note of cells that were left out because no data plane can have counted in them.
+func (r *Relay) noteMalformed(row *store.NewsRow, cells int, now time.Time) {
+	r.metrics.malformed.Add(int64(cells))
+	if cells > 0 && r.reader.malformedLogged.due(row.Region, now) {
+		r.cfg.Logger.Error("relay leaves out malformed cells: another program writes what only Weir should", "region",
+			row.Region, "shard", row.Shard, "sequence", row.Sequence, "cells", cells)
 	}
 }
 

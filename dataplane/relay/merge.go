@@ -94,14 +94,3 @@ func (b *book) raiseLocked(c *cell, from *region, total int64) {
 		b.unsentLocked(c)
 	}
 }
-
-// wake has the cells told that wait for another region to use them.
-func (b *book) wake(expiresMs int64, hashes []uint32, now time.Time) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, hash := range hashes {
-		if c := b.waiting[hash]; c != nil && c.expiresMs() == expiresMs {
-			b.shareLocked(c, now)
-		}
-	}
-}

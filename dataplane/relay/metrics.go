@@ -19,7 +19,7 @@ type metrics struct {
 
 	told, read, heard traffic
 
-	saved, refused, healed, fenced, unreadable, early, crowded, full, epochs, errors atomic.Int64
+	saved, refused, healed, fenced, unreadable, malformed, early, crowded, full, epochs, errors atomic.Int64
 
 	convergence prometheus.Histogram
 
@@ -122,11 +122,13 @@ var (
 		"Reads of news that left streams out because a relay follows no more.")
 	descEpochs = desc("epoch_changes_total",
 		"Times that a shard of the origin was found in another epoch: it, or a part of it, has lost its counts.")
-	descUnread = desc("unreadable_rows_total", "Rows of news that were left out because this version cannot read them.")
+	descUnread    = desc("unreadable_rows_total", "Rows of news that were left out because this version cannot read them.")
+	descMalformed = desc("malformed_cells_total",
+		"Cells of the origin, of news or of a peer that were left out because no node can have counted in them.")
 	descErrors = desc("errors_total", "Steps of the relay's loops that failed.")
 	descsOfAll = []*prometheus.Desc{descLease, descUntold, descCells, descRows, descBytes, descLag, descInStep,
 		descSaved, descRefused,
-		descHealed, descFenced, descUnread, descEarly, descCrowded, descFull, descEpochs,
+		descHealed, descFenced, descUnread, descMalformed, descEarly, descCrowded, descFull, descEpochs,
 		descErrors}
 	oneOrZero = map[bool]float64{true: 1}
 )
@@ -160,7 +162,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 	for d, n := range map[*prometheus.Desc]*atomic.Int64{descSaved: &m.saved, descRefused: &m.refused,
 		descHealed: &m.healed,
-		descFenced: &m.fenced, descUnread: &m.unreadable, descEarly: &m.early, descCrowded: &m.crowded,
+		descFenced: &m.fenced, descUnread: &m.unreadable, descMalformed: &m.malformed, descEarly: &m.early, descCrowded: &m.crowded,
 		descFull: &m.full, descEpochs: &m.epochs, descErrors: &m.errors} {
 		send(d, prometheus.CounterValue, float64(n.Load()))
 	}

@@ -8,19 +8,15 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cespare/xxhash/v2"
-
 	"github.com/weirhq/weir/shared/window"
 )
 
-// A row's payload is its version, one byte, and five sections, each behind its length but the last. In versionDeflated
+// A row's payload is its version, one byte, and four sections, each behind its length but the last. In versionDeflated
 // they are deflated, with Huffman codes of their own. All integers are varints:
 //
-//	heads   n, then n groups of hashes: expiry, m
-//	        n, then n groups of counts: workspace, namespace, duration with mode and generation
+//	heads   n, then n groups of counts: workspace, namespace, duration with mode and generation
 //	        (window.StoredDuration), sequence, k repeated, m named
 //	        how many ms the oldest count was due when the row was made, >= 1, or nothing
-//	hashes  of each group m: what a hash is more than the one before; 3 bytes, where there are some hundred
 //	marks   of each group k totals of repeated counts; then, a column after the other, of m named ones the number,
 //	        less the one before and 1; the bytes shared with the identifier before; the length of the rest; the total
 //	texts   the rests of the identifiers
@@ -31,15 +27,9 @@ import (
 // region with 200,000 keys a minute, deflated, a name takes 2 bytes and a repeated count 1.6; if every count had its
 // name, and entries were not split into columns, they would take 2.8 and 3.2.
 const (
-	versionPlain    = 1
-	versionDeflated = 2
+	versionPlain    = 3
+	versionDeflated = 4
 )
-
-// hashed announces that a region uses the cell with this hash, which expires then.
-type hashed struct {
-	expiresMs int64
-	hash      uint32 // < 1<<hashBits
-}
 
 // counted is a region's total of a cell, which it names, or, if Identifier is empty, tells by the number of its name.
 type counted struct {
@@ -50,19 +40,6 @@ type counted struct {
 
 // isNamed tells whether the count has the cell's name.
 func (c *counted) isNamed() bool { return c.cell.Identifier != "" }
-
-// hashBits is how long a hash is. One key in 100 shares its own with one of 10 million, and one more bit would make the
-// hashes of a row an eighth of a byte longer, each.
-const hashBits = 30
-
-// hashOf is the same in all regions. Two cells that share a hash cost a count that could have waited; no decision
-// depends on it.
-func hashOf(c *window.Cell) uint32 {
-	var buf [800]byte
-	b := appendNames(buf[:0], c)
-	b = appendString(b, c.Identifier)
-	return uint32(xxhash.Sum64(b) >> (64 - hashBits))
-}
 
 // appendNames appends what a group of counts has in common.
 func appendNames(b []byte, c *window.Cell) []byte {
@@ -76,21 +53,17 @@ func appendString(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
-// encode sorts its arguments, and makes a payload of them. An age below a millisecond is left out.
-func encode(hashes []hashed, counts []counted, age time.Duration) []byte {
-	s := sectionsOf(hashes, counts)
+// encode sorts counts, and makes a payload of them. An age below a millisecond is left out.
+func encode(counts []counted, age time.Duration) []byte {
+	s := sectionsOf(counts)
 	if ms := min(age, ageMax).Milliseconds(); ms > 0 {
 		s.heads = binary.AppendUvarint(s.heads, uint64(ms))
 	}
 	return s.payload()
 }
 
-func sectionsOf(hashes []hashed, counts []counted) (s sections) {
-	slices.SortFunc(hashes, func(a, b hashed) int {
-		return cmp.Or(cmp.Compare(a.expiresMs, b.expiresMs), cmp.Compare(a.hash, b.hash))
-	})
+func sectionsOf(counts []counted) (s sections) {
 	slices.SortFunc(counts, compareCounts)
-	s.heads = appendGroups(s.heads, hashes, func(a, b *hashed) bool { return a.expiresMs == b.expiresMs }, s.addHashes)
 	sameGroup := func(a, b *counted) bool { return compareGroups(&a.cell, &b.cell) == 0 }
 	s.heads = appendGroups(s.heads, counts, sameGroup, s.addCounts)
 	return s
@@ -125,24 +98,14 @@ func appendGroups[T any](b []byte, sorted []T, same func(a, b *T) bool, head fun
 }
 
 // sections are a payload's; see the format.
-type sections struct{ heads, hashes, marks, texts, gaps []byte }
+type sections struct{ heads, marks, texts, gaps []byte }
 
 // parts are the payload's body: each section behind its length, except the last.
 func (s *sections) parts() (parts [][]byte) {
-	for _, section := range [][]byte{s.heads, s.hashes, s.marks, s.texts} {
+	for _, section := range [][]byte{s.heads, s.marks, s.texts} {
 		parts = append(parts, append(binary.AppendUvarint(nil, uint64(len(section))), section...))
 	}
 	return append(parts, s.gaps)
-}
-
-func (s *sections) addHashes(head []byte, group []hashed) []byte {
-	before := uint32(0)
-	for _, h := range group {
-		s.hashes = binary.AppendUvarint(s.hashes, uint64(h.hash-before))
-		before = h.hash
-	}
-	head = binary.AppendUvarint(head, uint64(group[0].expiresMs))
-	return binary.AppendUvarint(head, uint64(len(group)))
 }
 
 func (s *sections) addCounts(head []byte, group []counted) []byte {

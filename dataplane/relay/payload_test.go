@@ -48,34 +48,26 @@ func TestPayloadsComeBack(t *testing.T) {
 		for range rapid.IntRange(0, 20).Draw(t, "counts") {
 			counts[drawCount(t)] = true
 		}
-		hashes := map[hashed]bool{}
-		for range rapid.IntRange(0, 20).Draw(t, "hashes") {
-			hashes[hashed{rapid.Int64Range(0, 3).Draw(t, "expiry"), rapid.Uint32Range(0, 1<<hashBits-1).Draw(t, "hash")}] = true
-		}
-		payload, space := payloadOf(hashes, counts)
+		payload, space := payloadOf(counts)
 		if !space {
 			t.Fatal("no room for some entries")
 		}
-		gotHashes, gotCounts := map[hashed]bool{}, map[counted]bool{}
-		err := decode(payload, func(h hashed) { gotHashes[h] = true }, func(c counted) { gotCounts[c] = true })
-		if err != nil || !maps.Equal(gotHashes, hashes) || !maps.Equal(gotCounts, counts) {
-			t.Fatalf("%v and %v came back as %v and %v, %v", hashes, counts, gotHashes, gotCounts, err)
+		got := map[counted]bool{}
+		err := decodeOnly(payload, func(c counted) { got[c] = true })
+		if err != nil || !maps.Equal(got, counts) {
+			t.Fatalf("%v came back as %v, %v", counts, got, err)
 		}
 	})
 }
 
 // payloadOf also reports whether a room as large as the payload had space for everything.
-func payloadOf(hashes map[hashed]bool, counts map[counted]bool) (payload []byte, space bool) {
+func payloadOf(counts map[counted]bool) (payload []byte, space bool) {
 	r, space := newRoom(store.NewsBytesMax), true
-	var h []hashed
-	for one := range hashes {
-		h, space = append(h, one), space && r.hash(one.expiresMs)
-	}
 	var c []counted
 	for one := range counts {
 		c, space = append(c, one), space && r.count(&one.cell, !one.isNamed())
 	}
-	return encode(h, c, 0), space
+	return encode(c, 0), space
 }
 
 // What a room takes in fits into its bytes, and it is no less than half of what fits.
@@ -97,20 +89,16 @@ func TestARoomIsLargeEnough(t *testing.T) {
 			}
 			counts = append(counts, counted{cell, uint32(1<<32 - 1 - i%2*(1<<31)), store.CountMax})
 		}
-		var hashes []hashed
-		for i := int64(0); r.hash(math.MaxInt64 - i/3); i++ {
-			hashes = append(hashes, hashed{math.MaxInt64 - i/3, rand.Uint32() >> (32 - hashBits)})
-		}
-		if n := len(encodePlain(hashes, counts)); n > bytesMax {
-			t.Errorf("%d counts and %d hashes take %d bytes, more than %d", len(counts), len(hashes), n, bytesMax)
+		if n := len(encodePlain(counts)); n > bytesMax {
+			t.Errorf("%d counts take %d bytes, more than %d", len(counts), n, bytesMax)
 		}
 	}
 }
 
 func TestPayloadsAreRefused(t *testing.T) {
 	cell := minuteCell("alice")
-	whole := encode([]hashed{{1, 2}}, []counted{{cell, 1, 7}, {groupOf(cell), 9, 8}}, 0)
-	ignore := func(payload []byte) error { return decode(payload, func(hashed) {}, func(counted) {}) }
+	whole := encode([]counted{{cell, 1, 7}, {groupOf(cell), 9, 8}}, 0)
+	ignore := func(payload []byte) error { return decodeOnly(payload, func(counted) {}) }
 	if err := ignore(whole); err != nil {
 		t.Fatal(err)
 	}
@@ -119,25 +107,17 @@ func TestPayloadsAreRefused(t *testing.T) {
 			t.Errorf("its first %d bytes: %v", n, err)
 		}
 	}
-	known := []byte{versionPlain, 11, 0, 1, 1, 'w', 1, 'n', 0xe8, 7, 2, 0, 1, 0, 4, 0, 0, 1, 7, 1, 'a'}
+	known := []byte{versionPlain, 10, 1, 1, 'w', 1, 'n', 0xe8, 7, 2, 0, 1, 4, 0, 0, 1, 7, 1, 'a'}
 	if err := ignore(known); err != nil {
 		t.Fatal(err)
 	}
-	tooLong := minuteCell(strings.Repeat("x", window.IdentifierBytesMax+1))
 	bad := map[string][]byte{
 		"another version":         append([]byte{versionDeflated + 1}, whole[1:]...),
 		"bytes at its end":        append(bytes.Clone(whole), 0),
 		"too long":                make([]byte, store.NewsBytesMax+1),
-		"neither name nor number": encode(nil, []counted{{minuteCell(""), 0, 7}}, 0),
-		"a name too long":         encode(nil, []counted{{tooLong, 1, 7}}, 0),
-		"a negative total":        encode(nil, []counted{{cell, 1, -1}}, 0),
-		"more than is shared":     {versionPlain, 11, 0, 1, 1, 'w', 1, 'n', 0xe8, 7, 2, 0, 1, 0, 4, 0, 1, 1, 7, 1, 'a'},
-		"a negative number":       {versionPlain, 11, 0, 1, 1, 'w', 1, 'n', 0xe8, 7, 2, 0, 1, 0, 4, 3, 0, 1, 7, 1, 'a'},
-		"no room for its names":   {versionPlain, 11, 0, 1, 1, 'w', 1, 'n', 0xe8, 7, 2, 0, 2, 0, 4, 0, 0, 1, 7, 1, 'a'},
-		"a total too large":       encode(nil, []counted{{cell, 1, store.CountMax + 1}}, 0),
+		"more than is shared":     {versionPlain, 10, 1, 1, 'w', 1, 'n', 0xe8, 7, 2, 0, 1, 4, 0, 1, 1, 7, 1, 'a'},
+		"no room for its names":   {versionPlain, 10, 1, 1, 'w', 1, 'n', 0xe8, 7, 2, 0, 2, 4, 0, 0, 1, 7, 1, 'a'},
 	}
-	cell.Sequence = 1 << 60
-	bad["a cell at the end of time"] = encode(nil, []counted{{cell, 1, 1}}, 0)
 	for what, payload := range bad {
 		if err := ignore(payload); !errors.Is(err, errPayload) {
 			t.Errorf("%s: %v", what, err)
@@ -145,18 +125,57 @@ func TestPayloadsAreRefused(t *testing.T) {
 	}
 }
 
+// A malformed count hides no other one of its row: it is left out, and counted.
+func TestMalformedCountsAreLeftOut(t *testing.T) {
+	with := func(change func(c *counted)) counted {
+		c := counted{minuteCell("bad"), 2, 7}
+		change(&c)
+		return c
+	}
+	good := []counted{{minuteCell("a"), 1, 5}, {minuteCell("z"), 3, 6}, {groupOf(minuteCell("")), 9, 8}}
+	for what, bad := range map[string]counted{
+		"neither name nor number": with(func(c *counted) { c.cell.Identifier, c.number = "", 0 }),
+		"a name too long": with(func(c *counted) {
+			c.cell.Identifier = strings.Repeat("x", window.IdentifierBytesMax+1)
+		}),
+		"a negative total":           with(func(c *counted) { c.total = -1 }),
+		"a total too large":          with(func(c *counted) { c.total = store.CountMax + 1 }),
+		"a total by number":          {groupOf(minuteCell("")), 7, store.CountMax + 1},
+		"no workspace":               with(func(c *counted) { c.cell.Workspace = "" }),
+		"a long workspace":           with(func(c *counted) { c.cell.Workspace = strings.Repeat("x", window.WorkspaceBytesMax+1) }),
+		"no namespace":               with(func(c *counted) { c.cell.Namespace = "" }),
+		"a short window":             with(func(c *counted) { c.cell.Duration = time.Millisecond }),
+		"a long window":              with(func(c *counted) { c.cell.Duration = window.DurationMax + time.Second }),
+		"a cell at the end of time":  with(func(c *counted) { c.cell.Sequence = 1 << 60 }),
+		"a cell before time":         with(func(c *counted) { c.cell.Sequence = -3 }),
+		"a cell of a bad generation": with(func(c *counted) { c.cell.Generation = window.GenerationMax + 1 }),
+	} {
+		for _, age := range []time.Duration{0, time.Second} {
+			got := map[counted]bool{}
+			malformed, err := decode(encode(append([]counted{bad}, good...), age), func(c counted) { got[c] = true })
+			if err != nil || malformed != 1 || len(got) != len(good) || !got[good[0]] || !got[good[1]] || !got[good[2]] {
+				t.Errorf("%s: %d malformed, and %v, %v", what, malformed, got, err)
+			}
+		}
+	}
+}
+
+func decodeOnly(payload []byte, count func(counted)) error {
+	_, err := decode(payload, count)
+	return err
+}
+
 // No bytes make decode panic, and each entry that it yields is one that could have been told.
 func FuzzDecode(f *testing.F) {
-	f.Add(encode(nil, nil, 0))
+	f.Add(encode(nil, 0))
 	counts := []counted{{minuteCell("alice"), 1, 7}, {minuteCell("alicia"), 2, 1 << 50}, {minuteCell(""), 3, 4}}
-	f.Add(encode([]hashed{{60_000, 1}, {60_000, 2}, {120_000, 3}}, counts, 0))
-	body := []byte{11, 0, 1, 1, 'w', 1, 'n', 0xe8, 7, 2, 0, 1, 0, 4, 0, 0, 1, 7, 1, 'a'}
+	f.Add(encode(counts, 0))
+	body := []byte{10, 1, 1, 'w', 1, 'n', 0xe8, 7, 2, 0, 1, 4, 0, 0, 1, 7, 1, 'a'}
 	f.Add(deflate(body))
 	f.Add(append([]byte{versionPlain}, body...))
 	f.Fuzz(func(t *testing.T, payload []byte) {
-		var hashes []hashed
 		var counts []counted
-		err := decode(payload, func(h hashed) { hashes = append(hashes, h) }, func(c counted) {
+		err := decodeOnly(payload, func(c counted) {
 			whole := c.cell
 			if !c.isNamed() && c.number > 0 {
 				whole.Identifier = "known"
@@ -169,33 +188,16 @@ func FuzzDecode(f *testing.F) {
 		if err != nil {
 			return
 		}
-		want, n := len(hashes)+len(counts), 0
-		more := func() { n++ }
-		if err := decode(encode(hashes, counts, 0), func(hashed) { more() }, func(counted) { more() }); err != nil || n != want {
-			t.Fatalf("encoded again: %d of %d entries, %v", n, want, err)
+		n := 0
+		if err := decodeOnly(encode(counts, 0), func(counted) { n++ }); err != nil || n != len(counts) {
+			t.Fatalf("encoded again: %d of %d counts, %v", n, len(counts), err)
 		}
 	})
 }
 
-func encodePlain(hashes []hashed, counts []counted) []byte {
-	s := sectionsOf(hashes, counts)
+func encodePlain(counts []counted) []byte {
+	s := sectionsOf(counts)
 	return s.plain()
-}
-
-// The hash is part of the protocol between regions.
-func TestHashesAreTheSameEverywhere(t *testing.T) {
-	a := minuteCell("alice")
-	if got := hashOf(&a); got != 0x2ea4c097>>2 {
-		t.Errorf("%#x", got)
-	}
-	seen, cells := map[uint32]bool{}, map[window.Cell]bool{}
-	rapid.Check(t, func(t *rapid.T) {
-		cell := drawCell(t)
-		seen[hashOf(&cell)], cells[cell] = true, true
-	})
-	if len(seen) < len(cells)-1 { // two of some hundred may share one
-		t.Errorf("%d cells have %d hashes", len(cells), len(seen))
-	}
 }
 
 func minuteCell(identifier string) window.Cell {
@@ -210,43 +212,22 @@ func TestDeflatedPayloads(t *testing.T) {
 		name := fmt.Sprintf("user-%08x", uint32(i)*2654435761)
 		counts = append(counts, counted{cell: minuteCell(name), total: int64(i)})
 	}
-	payload := encode(nil, counts, 0)
-	if plain := len(encodePlain(nil, counts)); payload[0] != versionDeflated || len(payload) > plain*8/10 {
+	payload := encode(counts, 0)
+	if plain := len(encodePlain(counts)); payload[0] != versionDeflated || len(payload) > plain*8/10 {
 		t.Errorf("%d bytes of version %d, and %d bytes plain", len(payload), payload[0], plain)
 	}
 	n := 0
 	count := func(counted) { n++ }
-	if err := decode(payload, func(hashed) {}, count); err != nil || n != len(counts) {
+	if err := decodeOnly(payload, count); err != nil || n != len(counts) {
 		t.Errorf("%d of %d came back, %v", n, len(counts), err)
 	}
 	for _, bad := range [][]byte{payload[:len(payload)/2], payload[:1], append(bytes.Clone(payload), 0), deflate(make([]byte, store.NewsBytesMax+1))} {
-		if err := decode(bad, func(hashed) {}, func(counted) {}); !errors.Is(err, errPayload) {
+		if err := decodeOnly(bad, func(counted) {}); !errors.Is(err, errPayload) {
 			t.Errorf("%d bytes: %v", len(bad), err)
 		}
 	}
-	if small := encode(nil, counts[:1], 0); small[0] != versionPlain {
+	if small := encode(counts[:1], 0); small[0] != versionPlain {
 		t.Errorf("a single count is of version %d", small[0])
-	}
-}
-
-// A hash takes 3 bytes where a row has some hundred of them, as that of a region with thousands of new keys a second.
-func TestHashesAreShort(t *testing.T) {
-	var hashes []hashed
-	for i := range 670 {
-		c := minuteCell(fmt.Sprint("user-", i))
-		hashes = append(hashes, hashed{c.ExpiresAtMs(), hashOf(&c)})
-	}
-	if n := len(encode(hashes, nil, 0)); n > 10*len(hashes)/3 {
-		t.Errorf("%d hashes take %d bytes", len(hashes), n)
-	}
-}
-
-// A hash that is longer than hashBits is refused, and so is one that passes that by its differences.
-func TestLongHashesAreRefused(t *testing.T) {
-	for _, hashes := range [][]hashed{{{1, 1 << hashBits}}, {{1, 1<<hashBits - 1}, {1, 1 << hashBits}}} {
-		if err := decode(encode(hashes, nil, 0), func(hashed) {}, func(counted) {}); !errors.Is(err, errPayload) {
-			t.Errorf("%v: %v", hashes, err)
-		}
 	}
 }
 
@@ -254,32 +235,33 @@ func TestLongHashesAreRefused(t *testing.T) {
 func TestAges(t *testing.T) {
 	counts := []counted{{minuteCell("alice"), 1, 7}}
 	read := func(payload []byte) (time.Duration, error) {
-		return decodeBlocks(payload, func(int64, []uint32) {}, func(*window.Cell, []entry) {})
+		age, _, err := decodeBlocks(payload, func(*window.Cell, []entry) {})
+		return age, err
 	}
 	for _, age := range []time.Duration{0, time.Millisecond, time.Minute, ageMax} {
-		if got, err := read(encode(nil, counts, age)); got != age || err != nil {
+		if got, err := read(encode(counts, age)); got != age || err != nil {
 			t.Errorf("%v came back as %v, %v", age, got, err)
 		}
 	}
-	if got, err := read(encode(nil, counts, 2*ageMax)); got != ageMax || err != nil {
+	if got, err := read(encode(counts, 2*ageMax)); got != ageMax || err != nil {
 		t.Errorf("twice the longest came back as %v, %v", got, err)
 	}
 	for _, end := range [][]byte{{0}, {1, 0}, {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f}} {
-		if _, err := read(append(encode(nil, counts, 0), end...)); !errors.Is(err, errPayload) {
+		if _, err := read(append(encode(counts, 0), end...)); !errors.Is(err, errPayload) {
 			t.Errorf("a row that ends with %v: %v", end, err)
 		}
 	}
 }
 
-// A cell whose end no clock can tell is refused, and the last one whose end can be told is not.
+// A cell whose end no clock shows is left out, and the last one whose end a clock can show is not.
 func TestSequencesEndWhereTimeDoes(t *testing.T) {
 	c := minuteCell("a")
 	last := math.MaxInt64/c.DurationMs() - 2
-	for sequence, want := range map[int64]bool{last: true, last + 1: false, -last: true, -last - 1: false} {
+	for sequence, want := range map[int64]bool{last: true, last + 1: false, -2: true, -3: false} {
 		c.Sequence = sequence
 		taken := false
-		err := decode(encode(nil, []counted{{cell: c, total: 1}}, 0), func(hashed) {}, func(counted) { taken = true })
-		if taken != want || (err == nil) != want || want && sequence > 0 && c.ExpiresAtMs() < 0 {
+		malformed, err := decode(encode([]counted{{cell: c, total: 1}}, 0), func(counted) { taken = true })
+		if taken != want || (malformed == 0) != want || err != nil || want && c.ExpiresAtMs() < 0 {
 			t.Errorf("sequence %d is taken: %v, %v; it ends at %d", sequence, taken, err, c.ExpiresAtMs())
 		}
 	}

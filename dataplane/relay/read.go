@@ -27,7 +27,6 @@ type reader struct {
 	provedAt time.Time // when all cursors were found to be stored
 	began    time.Time // of the first read, by the store's clock: another relay may have read what was written before
 
-	users   users
 	names   names
 	lacking lacking
 
@@ -35,7 +34,7 @@ type reader struct {
 	parts [][]entry // by shard
 	known [blockMax]*cell
 
-	earlyLogged, crowdedLogged, fullLogged logged
+	earlyLogged, crowdedLogged, fullLogged, malformedLogged logged
 
 	streamsMax int
 
@@ -155,9 +154,9 @@ func (r *reader) apply(row *store.NewsRow, storeNow, now time.Time) {
 }
 
 // leftOut counts cells that are not taken in: those of windows that have not begun anywhere, those of a region that has
-// regionCellsMax or regionLeavesMax, and those that are told by numbers whose names were not read. Of a cell beyond
-// regionLeavesMax the count is taken in, and its later ones by the number are not.
-type leftOut struct{ early, crowded, nameless int }
+// regionCellsMax or regionLeavesMax, those that are told by numbers whose names were not read, and malformed ones. Of a
+// cell beyond // regionLeavesMax the count is taken in, and its later ones by the number are not.
+type leftOut struct{ early, crowded, nameless, malformed int }
 
 // merge takes in what a row tells, except what is left out. age is that of its oldest count. After an error some of it
 // may be taken in.
@@ -166,13 +165,7 @@ func (r *reader) merge(row *store.NewsRow, now time.Time) (left leftOut, age tim
 	defer r.names.mu.Unlock()
 	defer clear(r.known[:])
 	originMs := r.relay.originMs()
-	age, err = decodeBlocks(row.Payload, func(expiresMs int64, hashes []uint32) {
-		if isEarly(expiresMs, window.DurationMax, originMs) {
-			left.early += len(hashes)
-			return
-		}
-		r.use(expiresMs, hashes, now)
-	}, func(of *window.Cell, counts []entry) {
+	age, left.malformed, err = decodeBlocks(row.Payload, func(of *window.Cell, counts []entry) {
 		switch {
 		case len(counts) == 0:
 		case isEarly(of.ExpiresAtMs(), of.Duration, originMs):
@@ -238,14 +231,6 @@ func (r *reader) countLocked(row *store.NewsRow, of *window.Cell, counts []entry
 	return nameless
 }
 
-// use takes note of another region that uses cells.
-func (r *reader) use(expiresMs int64, hashes []uint32, now time.Time) {
-	r.users.add(expiresMs, hashes) // before it looks who waits: see dueLocked
-	for _, s := range r.relay.shards {
-		s.book.wake(expiresMs, hashes, now)
-	}
-}
-
 func (r *reader) noteSettings(version int64, at time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -273,7 +258,6 @@ func (r *reader) forget() {
 	r.after, r.began = nil, time.Time{}
 	r.setOpen(false)
 	none := func(int64) bool { return false }
-	r.users.keep(none)
 	r.names.keep(none)
 	clear(r.lacking)
 	for _, s := range r.relay.shards {
@@ -281,13 +265,12 @@ func (r *reader) forget() {
 	}
 }
 
-// sweep forgets hashes and names that have expired by an origin's clock.
+// sweep forgets names that have expired by an origin's clock.
 func (r *reader) sweep(b *book) {
 	b.mu.Lock()
 	nowMs := b.nowMs
 	b.mu.Unlock()
 	lives := func(expiresMs int64) bool { return !hasExpired(expiresMs, nowMs) }
-	r.users.keep(lives)
 	r.names.keep(lives)
 }
 

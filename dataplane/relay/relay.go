@@ -43,9 +43,10 @@ type Tuning struct {
 	Interval         time.Duration
 	SnapshotEvery    time.Duration // at least, between two snapshots: 30 s. Lower: a relay starts sooner, more bytes
 	SettingsInterval time.Duration // between two reads of settings: 5 s. Lower: sooner in force, more statements
-	// share of its limit from which a count is told and stored; 0: from the first cost on
+	// share of its limit by whose multiples a count is told while no other region uses its cell, and from which it is
+	// stored; 0: every growth is told. Higher: fewer bytes, and a first contact elsewhere knows less
 	Floor float64
-	// share of its limit by which it must have grown to be told or stored again; 0: every growth is
+	// share of its limit by which a count must have grown to be stored again; 0: every growth is stored
 	Step              float64
 	MinGlobalDuration time.Duration // shortest window that is told: 2 s
 	StoreFloor        float64       // share of its limit from which a count is stored, where Floor is lower

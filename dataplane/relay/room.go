@@ -10,7 +10,6 @@ import (
 type room struct {
 	left   int
 	groups map[window.Cell]struct{} // with no identifier
-	times  map[int64]struct{}       // of hashes
 }
 
 const (
@@ -20,23 +19,9 @@ const (
 
 func newRoom(bytesMax int) *room {
 	return &room{
-		left:   bytesMax - 1 - 7*varintMax, // the version, the lengths of sections, how many groups there are, the age
+		left:   bytesMax - 1 - 5*varintMax, // the version, the lengths of sections, how many groups there are, the age
 		groups: make(map[window.Cell]struct{}),
-		times:  make(map[int64]struct{}),
 	}
-}
-
-func (r *room) hash(expiresMs int64) bool {
-	need := 5 // of a varint of hashBits
-	if _, ok := r.times[expiresMs]; !ok {
-		need += 2 * varintMax
-	}
-	if need > r.left {
-		return false
-	}
-	r.left -= need
-	r.times[expiresMs] = struct{}{}
-	return true
 }
 
 // count is of a cell that is told by its name, or by its number.

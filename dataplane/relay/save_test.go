@@ -18,7 +18,7 @@ func grownShard(t *testing.T, cells int) (s *shard, counts *memstore.Counts, now
 	s = r.shards[0]
 	s.leaseUntil = now.Add(time.Hour)
 	for i := range cells {
-		s.book.growLocked(&store.Change{Cell: minuteCell(string(rune('a' + i))), Total: 100, Limit: 100}, now, now)
+		s.book.growLocked(&store.Change{Cell: minuteCell(string(rune('a' + i))), Total: 100, Limit: 100}, now)
 	}
 	return s, counts, now
 }

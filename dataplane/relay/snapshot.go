@@ -99,7 +99,7 @@ func (b *book) allTold() (all []*cell) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for c := range b.allOwnLocked() {
-		if c.told != toldNothing && !b.expired(c.expiresMs()) {
+		if c.told > 0 && !b.expired(c.expiresMs()) {
 			all = append(all, c)
 		}
 	}

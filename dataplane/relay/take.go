@@ -44,7 +44,7 @@ type pending struct {
 	rest  []*cell        // of a part of a snapshot: what the next parts have
 }
 
-// tidings is what a row tells about a cell: toldHash or its total.
+// tidings is what a row tells about a cell: its total.
 type tidings struct {
 	cell  *cell
 	total int64
@@ -92,7 +92,7 @@ func (s *shard) tune() {
 	case !s.own.ready:
 	case was.MinGlobalDuration != is.MinGlobalDuration:
 		s.forget()
-	case was.Floor != is.Floor || was.Step != is.Step:
+	case was.Floor != is.Floor || was.Step != is.Step: // storing depends on both
 		s.book.reconsider()
 	}
 }
@@ -136,7 +136,7 @@ func (s *shard) round(ctx context.Context, now time.Time) (more bool, err error)
 			return false, err
 		}
 		s.book.open(changes.Epoch)
-		s.grow(changes.Cells, now, now)
+		s.grow(changes.Cells, now)
 		if s.own.pending, more = s.compose(changes.Cells, now); s.own.pending == nil {
 			return false, nil
 		}
@@ -188,10 +188,11 @@ func (s *shard) changes(ctx context.Context, max int) (store.Changes, error) {
 }
 
 // grow takes note of changes: see growLocked.
-func (s *shard) grow(changes []store.Change, since, now time.Time) {
+func (s *shard) grow(changes []store.Change, now time.Time) {
 	s.book.mu.Lock()
-	defer s.book.mu.Unlock()
-	s.book.growAllLocked(changes, s.own.tuning.MinGlobalDuration, since, now)
+	malformed := s.book.growAllLocked(changes, s.own.tuning.MinGlobalDuration, now)
+	s.book.mu.Unlock()
+	s.relay.noteMalformed(&store.NewsRow{Stream: s.stream}, malformed, now)
 }
 
 // compose makes the next row of what is to be told now and fits into it, the greatest shares of their limits first. If
@@ -210,11 +211,9 @@ func (s *shard) compose(taken []store.Change, now time.Time) (p *pending, more b
 func (s *shard) choose(now time.Time) (fit []tidings, age time.Duration, left bool) {
 	s.book.mu.Lock()
 	defer s.book.mu.Unlock()
-	fit, left = pick(s.dueLocked(now, s.own.tuning), false)
+	fit, left = pick(s.dueLocked(), false)
 	for _, t := range fit {
-		if t.total != toldHash {
-			age = max(age, time.Millisecond, now.Sub(t.cell.untoldSince)) // it is due
-		}
+		age = max(age, time.Millisecond, now.Sub(t.cell.untoldSince)) // it is due
 	}
 	return fit, age, left
 }
@@ -230,54 +229,25 @@ func pick(all []tidings, named bool) (fit []tidings, left bool) {
 func fitting(all []tidings, named bool) (fit []tidings, left bool) {
 	r := newRoom(store.NewsBytesMax)
 	for i, t := range all {
-		ok := false
-		if t.total == toldHash {
-			ok = r.hash(t.cell.expiresMs())
-		} else {
-			name := t.cell.name()
-			ok = r.count(&name, !named && t.cell.number != 0)
-		}
-		if !ok {
+		name := t.cell.name()
+		if !r.count(&name, !named && t.cell.number != 0) {
 			return all[:i], true
 		}
 	}
 	return all, false
 }
 
-// dueLocked decides about all cells that are due.
-func (s *shard) dueLocked(now time.Time, t Tuning) (all []tidings) {
+// dueLocked lists the totals that are to be told now. The others wait until they grow or another region uses the cell.
+func (s *shard) dueLocked() (all []tidings) {
 	for c := range s.book.due {
-		switch s.standingLocked(c, c.told, now).verdict(t) {
-		case tellHash:
-			all = append(all, tidings{c, toldHash})
-		case tellCount:
+		if c.standing(c.told).isDue(s.own.tuning.Floor) {
 			all = append(all, tidings{c, c.total})
-		case keepIt:
-			if other := s.book.waiting[c.hash]; c.isUntold() && other != nil && other != c {
-				all = append(all, tidings{c, c.total}) // two cells with one hash cannot both be woken by it
-				continue
-			}
-			s.keepLocked(c)
+			continue
 		}
+		delete(s.book.due, c)
+		c.untoldSince = time.Time{}
 	}
 	return all
-}
-
-// standingLocked is of a cell of which so much is told.
-func (s *shard) standingLocked(c *cell, told int64, now time.Time) standing {
-	if !c.shared && s.relay.reader.users.has(c.expiresMs(), c.hash) {
-		c.shared = true
-	}
-	return standing{total: c.total, told: told, limit: c.limit, shared: c.shared, still: now.Sub(c.grownAt)}
-}
-
-// keepLocked puts a cell aside until it grows or another region uses it.
-func (s *shard) keepLocked(c *cell) {
-	delete(s.book.due, c)
-	c.untoldSince = time.Time{}
-	if c.isUntold() {
-		s.book.waiting[c.hash] = c
-	}
 }
 
 // row makes the next row of tidings. It names the cells that the relay has not named yet, and tells others by their
@@ -286,20 +256,16 @@ func (s *shard) row(told []tidings, age time.Duration) store.NewsRow {
 	slices.SortFunc(told, func(a, b tidings) int { return a.cell.compare(b.cell) }) // so do new numbers
 	s.book.mu.Lock()
 	defer s.book.mu.Unlock()
-	var hashes []hashed
 	var counts []counted
 	for _, t := range told {
-		switch c := t.cell; {
-		case t.total == toldHash:
-			hashes = append(hashes, hashed{c.expiresMs(), c.hash})
-		case c.number != 0:
+		if c := t.cell; c.number != 0 {
 			counts = append(counts, counted{c.group.of, c.number, t.total})
-		default:
+		} else {
 			s.numberLocked(c)
 			counts = append(counts, counted{c.name(), c.number, t.total})
 		}
 	}
-	return s.rowOf(encode(hashes, counts, age))
+	return s.rowOf(encode(counts, age))
 }
 
 func (s *shard) rowOf(payload []byte) store.NewsRow {
@@ -308,19 +274,15 @@ func (s *shard) rowOf(payload []byte) store.NewsRow {
 
 // encodeNamed makes a payload that can be read without the rows before it; numbered has it give the cells' numbers too.
 func encodeNamed(told []tidings, numbered bool) []byte {
-	var hashes []hashed
 	var counts []counted
 	for _, t := range told {
-		switch {
-		case t.total == toldHash:
-			hashes = append(hashes, hashed{t.cell.expiresMs(), t.cell.hash})
-		case numbered:
-			counts = append(counts, counted{t.cell.name(), t.cell.number, t.total})
-		default:
-			counts = append(counts, counted{t.cell.name(), 0, t.total})
+		number := uint32(0)
+		if numbered {
+			number = t.cell.number
 		}
+		counts = append(counts, counted{t.cell.name(), number, t.total})
 	}
-	return encode(hashes, counts, 0)
+	return encode(counts, 0)
 }
 
 // settle appends the pending row, and notes what holds once it is stored.

@@ -14,10 +14,12 @@ func TestR5AFloorLoweredAtRunTime(t *testing.T) {
 	w.tuning.Floor = 0.5
 	w.run(time.Second)
 	c := eu.cell("k", time.Hour)
-	eu.accept(c, 20, 100)
-	w.run(10 * time.Second)
-	if got := us.total(c).Foreign; got != 0 {
-		t.Fatalf("below its floor %d are told", got)
+	for _, cost := range []int64{1, 19} {
+		eu.accept(c, cost, 100)
+		w.run(5 * time.Second)
+	}
+	if got := us.total(c).Foreign; got != 1 {
+		t.Fatalf("below its floor %d are told, want the first cost", got)
 	}
 	w.tuning.Floor = 0.1
 	w.run(2 * interval)

@@ -52,7 +52,7 @@ func Scenarios() []Scenario {
 		replayScenario("replay-1ms", time.Millisecond,
 			replayKeys), replayScenario("replay-10ms", 10*time.Millisecond, replayKeys),
 		replayScenario("replay-50ms", 50*time.Millisecond, replayKeys),
-		zipfScenario(), diurnalScenario(), rotationScenario(), twoNodesScenario(),
+		zipfScenario(), zipf10Scenario(), diurnalScenario(), rotationScenario(), twoNodesScenario(),
 		hopScenario(), lateScenario(), silentScenario(), shortScenario(),
 		partitionScenario(), shardsScenario(), crashScenario(), wipeScenario(), slowDatabaseScenario(), lossyScenario(),
 		skewScenario(),

@@ -121,6 +121,15 @@ func TestConvergenceAndLoadOfRelays(t *testing.T) {
 	}
 }
 
+// Two regions of the largest fleet, at their size: as large as the origin's pages of changes and the rows are, what is
+// due is known within 1.5 s.
+func TestTwoLargeRegionsConverge(t *testing.T) {
+	_, r := simulateRelays(t, relayPairScenario(400_000), 5*time.Second)
+	if r.ConvergenceDelayMs.P99 > 1500 {
+		t.Errorf("%+v", r.ConvergenceDelayMs)
+	}
+}
+
 // With peers 80 ms away 99 % of what is due is known everywhere within 300 ms.
 func TestConvergenceThroughPeers(t *testing.T) {
 	_, r := simulateRelays(t, lookup(t, "relay-peers"), 20*time.Second)

@@ -203,8 +203,8 @@ type RelayOrigin interface {
 	Release(ctx context.Context, shard int, holder string) error
 
 	// Changes returns cells with a Limit whose region total or Limit has changed since Told last
-	// took them off, at most max, in any order. Without Told they stay. Where there are more, calls take them in turn:
-	// one that stays comes again after all others, so none waits for longer than a turn.
+	// took them off: max of them, or all if there are fewer, in any order. Without Told they stay. Where there are more,
+	// calls take them in turn: one that stays comes again after all others, so none waits for longer than a turn.
 	Changes(ctx context.Context, shard, max int) (Changes, error)
 
 	// Told takes cells off the changes, each if its region total and Limit are still the given ones.
@@ -238,6 +238,11 @@ type Lease struct {
 	Holder string        // "" if none
 	Left   time.Duration // until it ends
 }
+
+// ChangesPage is how many changes or scanned keys an origin reads from a server at a time: a Changes with a larger max
+// takes a round trip for each page, and keeps the server busy for one page at a time. Larger: fewer round trips, and the
+// server's other callers wait longer, some 5 ms for 1,000.
+const ChangesPage = 1_000
 
 // Changes is a batch of them.
 type Changes struct {

@@ -73,6 +73,7 @@ var originChangesTests = map[string]func(*originTest){
 	"that changed meanwhile stay when they are told":             testToldMeanwhile,
 	"begin with a Limit, also where there was a total before it": testLateLimit,
 	"are at most max, and More says that there are others":       testManyChanges,
+	"are as many as max where there are that many":               testFullChanges,
 	"that stay come in turn":                                     testChangesInTurn,
 	"of foreign totals are none": func(h *originTest) {
 		c := h.cells(1)
@@ -138,6 +139,28 @@ func testChangesInTurn(h *originTest) {
 	}
 	if len(seen) != cells {
 		h.Errorf("%d calls for %d changes have brought %d of %d", calls, each, len(seen), cells)
+	}
+}
+
+// A relay's rows are as large as the batches that it takes: an origin that returns fewer changes than it has slows the
+// region's counts down.
+func testFullChanges(h *originTest) {
+	const cells = 3*store.ChangesPage + 100
+	var costs []store.Cost
+	for _, c := range h.cells(cells) {
+		costs = append(costs, store.Cost{Cell: c, Add: 1, Limit: 10})
+	}
+	h.send(costs...)
+	for _, max := range []int{2*store.ChangesPage + 300, cells - 1, cells, 2 * cells} {
+		changes := h.changes(max)
+		distinct := make(map[window.Cell]bool)
+		for _, c := range changes.Cells {
+			distinct[c.Cell] = true
+		}
+		if want := min(max, cells); len(changes.Cells) != want || len(distinct) != want || changes.More != (max < cells) {
+			h.Errorf("of %d changes at most %d: %d, %d of them distinct, more is %t", cells, max, len(changes.Cells),
+				len(distinct), changes.More)
+		}
 	}
 }
 

@@ -30,10 +30,11 @@ type Tuning struct {
 	// of its nodes at once (floor * limit a key).
 	Floor float64 `json:"floor"`
 
-	// Step is the fraction of a limit by which a count must have grown since it was last
-	// told before it is again, 0 to 1; 0: by any growth. It is stored again after 25 steps,
-	// at most 1/(25 step) times a cell and region. Higher: less news, fewer rows; staler
-	// counts elsewhere (by up to step*limit a region, until the count stands still).
+	// Step is the unit in which a count must have grown since it was last stored for good
+	// before it is stored again, as a fraction of its limit, 0 to 1: after 25 steps, so at
+	// most 1/(25 step) times a cell and region; 0: by any growth. Higher: fewer rows; a
+	// region that loses its Redis and its news restores less. What other regions are told
+	// does not depend on it.
 	Step float64 `json:"step"`
 
 	// NewsInterval is the time in which a region's relay tells other regions what has

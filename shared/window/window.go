@@ -27,6 +27,7 @@ package window
 import (
 	"errors"
 	"fmt"
+	"math"
 	"math/bits"
 	"strings"
 	"time"
@@ -122,6 +123,22 @@ func (k Key) String() string {
 type Cell struct {
 	Key
 	Sequence int64
+}
+
+// sequenceMin is the number of a cell that expires at Unix time 0.
+const sequenceMin = -2
+
+// Validate reports the first field outside its bounds, as an error that wraps ErrInvalid: a field of the key, or a
+// Sequence whose cell expires before 1970 or after the last millisecond that an int64 holds. Whatever reads a cell that
+// another process has written must call it.
+func (c Cell) Validate() error {
+	if err := c.Key.Validate(); err != nil {
+		return err
+	}
+	if most := math.MaxInt64/c.DurationMs() + sequenceMin; c.Sequence < sequenceMin || c.Sequence > most {
+		return fmt.Errorf("%w: sequence is %d (%d to %d)", ErrInvalid, c.Sequence, sequenceMin, most)
+	}
+	return nil
 }
 
 // ExpiresAtMs is the Unix millisecond from which the cell can influence no decision.

@@ -232,6 +232,9 @@ func (h *Origin) Changes(ctx context.Context, shard, max int) (store.Changes, er
 		h.Meters.Commands.Add(originChanges.perTouch * int64(len(changes.Cells)))
 		return err
 	})
+	for read := store.ChangesPage; err == nil && read < len(changes.Cells); read += store.ChangesPage {
+		err = h.call(ctx, originChanges, shard, 0, func(context.Context) error { return nil }) // another page
+	}
 	if err != nil {
 		return store.Changes{}, err
 	}
