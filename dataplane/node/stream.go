@@ -198,10 +198,10 @@ func (g *gate) say(c *conversation, to *weirv1.LimitStreamRequest, answer *weirv
 // decideNext holds a slot no longer than it takes to decide.
 func (g *gate) decideNext(ctx context.Context, c *conversation,
 	message *weirv1.LimitStreamRequest) (*weirv1.LimitStreamResponse, error) {
-	if err := g.slots.Wait(ctx); err != nil {
+	if err := g.slots.Wait(ctx, c.caller); err != nil {
 		return nil, err
 	}
-	defer g.slots.Give(nil)
+	defer g.slots.GiveWaited(c.caller)
 	return c.answer(ctx, message.GetRequest())
 }
 
