@@ -6,13 +6,13 @@ import (
 	"sync"
 )
 
-// Slots bound the calls that are worked on at a time. One caller has at most three quarters of
-// them, so that there is always room for another caller.
+// Slots bound the calls that are worked on at a time. One caller's calls have at most three quarters of
+// them and the messages of its streams a sixteenth, so that there is always room for another caller.
 //
 // Take is for calls that are refused when there is no room. Wait is for the messages of streams, which wait instead. A
-// caller's messages hold at most a sixteenth of the slots, however many streams the caller has open: a message that
-// waits is not runnable, so thousands of streams delay other callers' calls no longer than a few do. A message of
-// another caller never waits behind them, because each caller has a queue of its own and the queues take turns.
+// message that waits is not runnable, so thousands of streams of one caller delay other callers no longer than a few
+// do. A message never waits behind another caller's, because each caller has a queue of its own and the queues take
+// turns; nor behind calls of its own caller, which may wait for the origin.
 //
 // All methods may be called concurrently. A nil caller has no share of its own.
 type Slots struct {
@@ -28,7 +28,7 @@ type Slots struct {
 
 // share is a caller's part of the Slots of a kind, and guarded by them.
 type share struct {
-	working, waited int64         // slots in use, and those among them that Wait took
+	working, waited int64         // slots in use: those that Take took, and those that Wait took
 	waiting         list.List     // of chan struct{}, closed when the message has its slot
 	queued          *list.Element // in Slots.queues; nil without a message that waits
 }
@@ -66,7 +66,13 @@ func (s *Slots) Take(c *Caller) error {
 }
 
 // Give gives back a slot that Take took for the same caller.
-func (s *Slots) Give(c *Caller) { s.give(c, 0) }
+func (s *Slots) Give(c *Caller) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.used--
+	s.shareOf(c).working--
+	s.serveLocked()
+}
 
 // Wait takes a slot for a message of a stream as soon as its caller may have one.
 func (s *Slots) Wait(ctx context.Context, c *Caller) error {
@@ -107,27 +113,21 @@ func (s *Slots) leave(ctx context.Context, c *Caller, place *list.Element, ready
 }
 
 // GiveWaited gives back a slot that Wait took for the same caller.
-func (s *Slots) GiveWaited(c *Caller) { s.give(c, 1) }
-
-func (s *Slots) give(c *Caller, waited int64) {
+func (s *Slots) GiveWaited(c *Caller) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	of := s.shareOf(c)
 	s.used--
-	of.working--
-	of.waited -= waited
+	s.shareOf(c).waited--
 	s.serveLocked()
 }
 
 // fitsLocked reports whether a message of c may have a slot.
 func (s *Slots) fitsLocked(c *Caller, of *share) bool {
-	return s.empty == nil && s.used < s.most &&
-		(c == nil || of.working < s.callerMost && of.waited < s.callerWaitMost)
+	return s.empty == nil && s.used < s.most && (c == nil || of.waited < s.callerWaitMost)
 }
 
 func (s *Slots) takeLocked(of *share) {
 	s.used++
-	of.working++
 	of.waited++
 }
 
