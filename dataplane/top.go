@@ -42,6 +42,10 @@ type TopQuery struct {
 	Namespace string // "" for all
 	By        TopBy
 	Limit     int // 1 to TopKeysMax
+
+	// Visible reports whether keys of a workspace may be in the answer; nil: all of them. It is called for each key that
+	// is looked at, and must be quick.
+	Visible func(workspace string) bool
 }
 
 // TopKeys answers a TopQuery.
@@ -86,7 +90,8 @@ func (l *Limiter) TopKeys(q TopQuery) (TopKeys, error) {
 }
 
 func (q *TopQuery) wants(f *cell.Family) bool {
-	return (q.Workspace == "" || q.Workspace == f.Workspace) && (q.Namespace == "" || q.Namespace == f.Namespace)
+	return (q.Workspace == "" || q.Workspace == f.Workspace) && (q.Namespace == "" || q.Namespace == f.Namespace) &&
+		(q.Visible == nil || q.Visible(f.Workspace))
 }
 
 const (

@@ -23,6 +23,10 @@ type API struct {
 
 	Methods []Method
 
+	// Workspace is that of all keys. A token that has workspaces is valid for the API if it has this one; left empty,
+	// such a token is not.
+	Workspace string
+
 	// HTTP answers the paths of Methods on Listen, beside /metrics. A body that it gets is in memory, and within its
 	// bounds.
 	HTTP http.Handler
@@ -163,13 +167,13 @@ type apiGate struct {
 
 func (g apiGate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	call := g.metrics.calls[g.method.Path]
-	caller, err := g.callerOf(r)
+	h, err := g.admit(w, r)
 	if err != nil {
 		g.refuse(w, r, err)
-		call.count(connect.CodeUnauthenticated.String())
+		call.count(connect.CodeOf(err).String())
 		return
 	}
-	g.serve(w, r, call, caller, g)
+	g.serve(w, r, call, h, g)
 }
 
 func (g apiGate) route(string) bounded.Route { return bounded.Route{Bytes: g.method.BytesMax} }

@@ -95,7 +95,7 @@ func (s *connectService) TopKeys(ctx context.Context,
 
 func (s *connectService) LimitStream(ctx context.Context, stream *connect.BidiStream[weirv1.LimitStreamRequest,
 	weirv1.LimitStreamResponse]) error {
-	return s.gate.converse(ctx, httpStreamBytes, &conversation{service: s.service, caller: callerIn(ctx),
+	return s.gate.converse(ctx, httpStreamBytes, &conversation{service: s.service, standing: standingIn(ctx),
 		receive: stream.Receive, send: stream.Send})
 }
 

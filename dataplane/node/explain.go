@@ -8,12 +8,12 @@ import (
 	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
 )
 
-func (s service) explain(_ context.Context, m *weirv1.ExplainRequest) (*weirv1.ExplainResponse, error) {
+func (s service) explain(ctx context.Context, m *weirv1.ExplainRequest) (*weirv1.ExplainResponse, error) {
 	request, err := readLimit(m)
 	if err != nil {
 		return nil, err
 	}
-	x, err := s.limiter.Explain(request)
+	x, err := s.limiter(ctx).Explain(request)
 	if err != nil {
 		return nil, refusal(err)
 	}

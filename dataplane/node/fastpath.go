@@ -18,14 +18,14 @@ const fastpathBytesMax = 2 << 10
 // escape in it, a deadline, an unknown field, a value out of its bounds. Tests hold it
 // to that.
 func (g *gate) fastpath(w http.ResponseWriter, r *http.Request, body []byte) (answered bool) {
-	if g.limiter == nil || !fastpathTakes(r) {
+	if g.service.all == nil || !fastpathTakes(r) {
 		return false
 	}
 	request, ok := readFastpath(body)
 	if !ok {
 		return false
 	}
-	decision := g.limiter.Allow(r.Context(), request.Request)
+	decision := g.service.limiter(r.Context()).Allow(r.Context(), request.Request)
 	if decision.Err != nil { // nothing was counted, and nothing will be
 		return false
 	}

@@ -57,7 +57,7 @@ func bothWays(t testing.TB, decision dataplane.Decision, body string, headers ..
 	fast = true
 	ask(&gate)
 	wasFast := fast
-	h.gate.limiter = nil
+	h.gate.service.all = nil
 	ask(&connect)
 	return gate, connect, wasFast
 }

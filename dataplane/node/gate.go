@@ -15,6 +15,7 @@ import (
 
 	"github.com/weirhq/weir/shared/bounded"
 	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
+	"github.com/weirhq/weir/shared/servertls"
 )
 
 // gate stands before the service, for every protocol alike. It asks for a token where there are
@@ -27,29 +28,36 @@ import (
 type gate struct {
 	*bounds
 	next    http.Handler
-	limiter Limiter // of the calls that fastpath answers; nil: next answers all
+	service service // of the calls that fastpath answers; without a limiter next answers all
 	slots   *bounded.Slots
 	metrics *metrics
 	errors  *connect.ErrorWriter
-	tokens  *Tokens
+	tokens  *Tokens        // nil: none are asked for
+	tls     *servertls.TLS // nil: connections are not encrypted
+	needs   map[string]need
 	logger  *slog.Logger
 	ending  chan struct{}  // closed when streams are to end
 	readers sync.WaitGroup // goroutines that read from streams
 	closing sync.Mutex
 	closed  bool // guarded by closing: idle holds all slots, for good
+
+	open     sync.Mutex
+	standing map[*standing]struct{} // streams that are open; guarded by open
+	judged   [2]int64               // the version that all of them were judged by; guarded by open
 }
 
-func newGate(next http.Handler, limiter Limiter, slots int, tokens *Tokens, m *metrics, b *bounds,
-	logger *slog.Logger) *gate {
+func newGate(next http.Handler, own service, config *Config, m *metrics, b *bounds) *gate {
 	return &gate{
 		bounds:  b,
 		next:    next,
-		limiter: limiter,
-		slots:   bounded.NewSlots(bounded.Calls, slots),
+		service: own,
+		slots:   bounded.NewSlots(bounded.Calls, config.MaxInFlight),
 		metrics: m,
 		errors:  connect.NewErrorWriter(),
-		tokens:  tokens,
-		logger:  logger,
+		tokens:  config.Tokens,
+		tls:     config.TLS,
+		needs:   needsOf(config),
+		logger:  config.Logger,
 		ending:  make(chan struct{}),
 	}
 }
@@ -60,25 +68,16 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 		return
 	}
-	caller, err := g.callerOf(r)
+	h, err := g.admit(w, r)
 	switch {
 	case err != nil:
 		g.write(w, r, err)
-		call.count(connect.CodeUnauthenticated.String())
+		call.count(connect.CodeOf(err).String())
 	case r.URL.Path == streamProcedure: // takes a slot for each of its requests
-		g.serveStream(w, r, call, caller)
+		g.serveStream(w, r, call, h)
 	default:
-		g.serve(w, r, call, caller, g)
+		g.serve(w, r, call, h, g)
 	}
-}
-
-// callerOf is who calls: the caller of the token, where tokens are required, else that of the client's
-// address.
-func (g *gate) callerOf(r *http.Request) (*bounded.Caller, error) {
-	if g.tokens == nil {
-		return bounded.CallerOf(r.Context()), nil
-	}
-	return g.tokens.admit(r.Header.Get("Authorization"))
 }
 
 // protocol is how calls of one kind are answered: routesGate's have other errors than gate's.
@@ -90,7 +89,7 @@ type protocol interface {
 }
 
 // serve is a call from its headers to its answer. It holds a slot while the call is worked on.
-func (g *gate) serve(w http.ResponseWriter, r *http.Request, counters callMetrics, caller *bounded.Caller, p protocol) {
+func (g *gate) serve(w http.ResponseWriter, r *http.Request, counters callMetrics, by holder, p protocol) {
 	g.metrics.inFlight.Inc()
 	start := time.Now()
 	var held struct {
@@ -100,7 +99,7 @@ func (g *gate) serve(w http.ResponseWriter, r *http.Request, counters callMetric
 	bound, answer := &held.Call, &held.Answer
 	answer.ResponseWriter = w
 	defer bound.End()
-	aborted := g.work(bound, answer, r, caller, p)
+	aborted := g.work(bound, answer, r, by, p)
 	bound.Worked()
 	g.metrics.inFlight.Dec()
 	counters.observe(start)
@@ -126,8 +125,9 @@ func (g *gate) serve(w http.ResponseWriter, r *http.Request, counters callMetric
 
 // work leaves the call's answer in answer. It returns true where the handler wants the connection
 // cut off instead.
-func (g *gate) work(bound *bounded.Call, answer *bounded.Answer, r *http.Request, caller *bounded.Caller,
+func (g *gate) work(bound *bounded.Call, answer *bounded.Answer, r *http.Request, by holder,
 	p protocol) (aborted bool) {
+	caller := by.caller
 	body, err := bound.Read(answer, r, g.calls, caller, p.route(r.URL.Path))
 	if err == nil {
 		err = g.slots.Take(caller)
@@ -148,7 +148,7 @@ func (g *gate) work(bound *bounded.Call, answer *bounded.Answer, r *http.Request
 			p.refuse(answer, r, g.recovered(r.Context(), r.URL.Path, thrown))
 		}
 	}()
-	ctx := bound.Context(r.Context())
+	ctx := withScope(bound.Context(r.Context()), by.scope)
 	if r.URL.Path == weirv1connect.RateLimitServiceAcquireProcedure {
 		ctx = withCaller(ctx, caller)
 	}
@@ -160,7 +160,7 @@ func (g *gate) work(bound *bounded.Call, answer *bounded.Answer, r *http.Request
 }
 
 // serveStream frees a stream from the deadlines of its server: converse has its own.
-func (g *gate) serveStream(w http.ResponseWriter, r *http.Request, call callMetrics, caller *bounded.Caller) {
+func (g *gate) serveStream(w http.ResponseWriter, r *http.Request, call callMetrics, by holder) {
 	a := &streamAnswer{ResponseWriter: w}
 	defer func() {
 		if p := recover(); p != nil {
@@ -171,7 +171,9 @@ func (g *gate) serveStream(w http.ResponseWriter, r *http.Request, call callMetr
 		call.count(answerCode(w.Header(), max(a.status, http.StatusOK)))
 	}()
 	withoutDeadlines(w)
-	g.next.ServeHTTP(a, r.WithContext(withCaller(r.Context(), caller)))
+	at := g.stand(credentialsOfHTTP(r), by)
+	defer g.leave(at)
+	g.next.ServeHTTP(a, r.WithContext(withStanding(r.Context(), at)))
 	explain(a, a.status)
 }
 
@@ -201,7 +203,19 @@ func (a *streamAnswer) Flush() { _ = http.NewResponseController(a.ResponseWriter
 // Unwrap leads http.ResponseController to the connection.
 func (a *streamAnswer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
-// callerKey is where streams of connect, and those who wait for leases, find who calls.
+// standingKey is where streams of connect find what they were let in with.
+type standingKey struct{}
+
+func withStanding(ctx context.Context, s *standing) context.Context {
+	return context.WithValue(withScopeAt(ctx, s.scope), standingKey{}, s)
+}
+
+func standingIn(ctx context.Context) *standing {
+	s, _ := ctx.Value(standingKey{}).(*standing)
+	return s
+}
+
+// callerKey is where those who wait for leases find who calls.
 type callerKey struct{}
 
 func withCaller(ctx context.Context, caller *bounded.Caller) context.Context {

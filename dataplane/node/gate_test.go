@@ -102,7 +102,7 @@ func TestPanic(t *testing.T) {
 // A panic in the middle of an answer leaves nothing of it: no client takes half for the whole.
 func TestPanicInTheMiddleOfAnAnswer(t *testing.T) {
 	h := start(t, scripted{})
-	h.gate.limiter = nil
+	h.gate.service.all = nil
 	h.gate.next = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("X-Half", "1")
 		_, _ = io.WriteString(w, `{"allowed":`)

@@ -11,7 +11,6 @@ import (
 	spb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -115,11 +114,13 @@ func behind(g *gate, procedure string, check func(message []byte) error,
 	call := g.metrics.calls[procedure]
 	handle := func(_ any, ctx context.Context, decode func(any) error,
 		_ grpc.UnaryServerInterceptor) (answer any, err error) {
-		caller, err := g.callerOfRPC(ctx)
+		by, err := g.admitRPC(ctx, procedure)
 		if err != nil {
-			call.count(connect.CodeUnauthenticated.String())
-			return nil, err
+			call.count(connect.CodeOf(err).String())
+			return nil, grpcError(err)
 		}
+		caller := by.caller
+		ctx = withScope(ctx, by.scope)
 		g.metrics.inFlight.Inc()
 		start := time.Now()
 		message := &arrived{rpc: rpc{ctx: ctx}}
@@ -184,11 +185,13 @@ func stream(s service, g *gate) grpc.StreamDesc {
 	call := g.metrics.calls[streamProcedure]
 	handle := func(_ any, raw grpc.ServerStream) (err error) {
 		defer func() { call.count(codeOf(err)) }()
-		caller, err := g.callerOfRPC(raw.Context())
+		by, err := g.admitRPC(raw.Context(), streamProcedure)
 		if err != nil {
-			return err
+			return grpcError(err)
 		}
-		err = g.converse(raw.Context(), grpcStreamBytes, &conversation{service: s, caller: caller,
+		at := g.stand(g.credentialsOfRPC(raw.Context(), streamProcedure), by)
+		defer g.leave(at)
+		err = g.converse(withStanding(raw.Context(), at), grpcStreamBytes, &conversation{service: s, standing: at,
 			receive: func() (*weirv1.LimitStreamRequest, error) { return g.receiveStreamed(raw) },
 			send:    func(answer *weirv1.LimitStreamResponse) error { return raw.SendMsg(answer) }})
 		return grpcError(err)
@@ -213,19 +216,6 @@ func (g *gate) receiveStreamed(raw grpc.ServerStream) (*weirv1.LimitStreamReques
 		return nil, status.Error(codes.InvalidArgument, "unmarshal message: "+plain(err))
 	}
 	return request, nil
-}
-
-// callerOfRPC is callerOf for calls on the port for gRPC.
-func (g *gate) callerOfRPC(ctx context.Context) (*bounded.Caller, error) {
-	if g.tokens == nil {
-		return connOf(ctx).Caller(), nil
-	}
-	authorization := ""
-	if values := metadata.ValueFromIncomingContext(ctx, "authorization"); len(values) > 0 {
-		authorization = values[0]
-	}
-	caller, err := g.tokens.admit(authorization)
-	return caller, grpcError(err)
 }
 
 // grpcError is a service's error as grpc-go sends it, details included.

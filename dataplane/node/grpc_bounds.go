@@ -213,8 +213,8 @@ func (b *bounds) probeRPC(next grpc.MethodHandler) grpc.MethodHandler {
 
 // keepOpen bounds how many streams are open that are not LimitStream's, and for how long: those of
 // reflection and of watched health.
-func (g *gate) keepOpen(server any, stream grpc.ServerStream, next grpc.StreamHandler) error {
-	hold, cut, err := g.open(stream.Context(), connOf(stream.Context()).Caller(), grpcStreamBytes)
+func (g *gate) keepOpen(server any, stream grpc.ServerStream, at *standing, next grpc.StreamHandler) error {
+	hold, cut, err := g.hold(stream.Context(), at.holder.caller, grpcStreamBytes)
 	if err != nil {
 		return grpcError(err)
 	}
@@ -224,6 +224,8 @@ func (g *gate) keepOpen(server any, stream grpc.ServerStream, next grpc.StreamHa
 	select {
 	case err := <-done:
 		return err
+	case err := <-at.over:
+		return grpcError(err)
 	case <-cut:
 		g.refused[bounded.BoundMemory].Inc()
 		return grpcError(errCut)

@@ -101,12 +101,16 @@ func (e *grpcEndpoint) admitStream(srv any, stream grpc.ServerStream, info *grpc
 	if info.FullMethod == streamProcedure {
 		return next(srv, stream)
 	}
-	if info.FullMethod != healthv1.Health_Watch_FullMethodName {
-		if _, err := e.gate.callerOfRPC(stream.Context()); err != nil {
-			return err
-		}
+	if info.FullMethod == healthv1.Health_Watch_FullMethodName {
+		return e.gate.keepOpen(srv, stream, &standing{holder: holder{caller: connOf(stream.Context()).Caller()}}, next)
 	}
-	return e.gate.keepOpen(srv, stream, next)
+	by, err := e.gate.admitRPC(stream.Context(), anyProcedure)
+	if err != nil {
+		return grpcError(err)
+	}
+	at := e.gate.stand(e.gate.credentialsOfRPC(stream.Context(), anyProcedure), by)
+	defer e.gate.leave(at)
+	return e.gate.keepOpen(srv, stream, at, next)
 }
 
 func (e *grpcEndpoint) serve() error {

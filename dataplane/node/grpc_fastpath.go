@@ -26,7 +26,7 @@ func (s service) fastpathLimit(ctx context.Context, message string) (answer any,
 	if !readFastpathLimit(wire.Message(message), &request) {
 		return nil, false, nil
 	}
-	decision := s.limiter.Allow(ctx, request)
+	decision := s.limiter(ctx).Allow(ctx, request)
 	if decision.Err != nil {
 		return nil, false, nil //nolint:nilerr // nothing was counted, nothing will be, and service.limit says why
 	}
@@ -64,7 +64,7 @@ func (s service) fastpathMany(ctx context.Context, message string) (answer any, 
 	if !m.read(wire.Message(message)) {
 		return nil, false, nil
 	}
-	batch := s.limiter.AppendAllowMany(ctx, m.decisions[:0], m.requests)
+	batch := s.limiter(ctx).AppendAllowMany(ctx, m.decisions[:0], m.requests)
 	if batch.Err != nil {
 		return nil, false, nil
 	}

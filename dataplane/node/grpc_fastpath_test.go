@@ -161,7 +161,7 @@ func TestUnreadableMessage(t *testing.T) {
 const batchAllocsMax = 6
 
 func TestBatchAllocations(t *testing.T) {
-	s := service{limiter: newLimiter(t, nil)}
+	s := service{all: newLimiter(t, nil)}
 	message := string(wireOf(t, batchOf(10)))
 	allocs := testing.AllocsPerRun(1000, func() {
 		answer, ok, _ := s.fastpathMany(t.Context(), message)

@@ -28,7 +28,7 @@ func (s *Server) callHandler(m *metrics, own service) (string, http.Handler) {
 		boundMessages(),
 		connect.WithCompressMinBytes(compressBytesMin),
 	)
-	s.gate = newGate(handler, s.limiter, s.config.MaxInFlight, s.config.Tokens, m, s.bounds, s.logger)
+	s.gate = newGate(handler, own, &s.config, m, s.bounds)
 	wire.gate = s.gate
 	return path, s.gate
 }
@@ -41,7 +41,7 @@ func (s *Server) adminMux() *http.ServeMux {
 	mux.Handle("/healthz", s.bounds.probe(http.HandlerFunc(live)))
 	mux.Handle("/readyz", s.bounds.probe(&s.ready))
 	mux.Handle("/metrics", s.scrapes)
-	mux.Handle("/debug/pprof/", guard(s.bounds.few(bounded.Profiles, profilesMax, profiled(pprofMux()))))
+	mux.Handle("/debug/pprof/", guard(ActionProfiles, s.bounds.few(bounded.Profiles, profilesMax, profiled(pprofMux()))))
 	s.handleHealth(mux)
 	return mux
 }
@@ -49,7 +49,7 @@ func (s *Server) adminMux() *http.ServeMux {
 // scraped is /metrics.
 func (s *Server) scraped() http.Handler {
 	metrics := promhttp.HandlerFor(s.config.Registry, promhttp.HandlerOpts{Registry: s.config.Registry})
-	return s.config.Tokens.guard(s.bounds.probe(s.bounds.few(bounded.Scrapes, scrapesMax, metrics)))
+	return s.config.Tokens.guard(ActionMetrics, s.bounds.probe(s.bounds.few(bounded.Scrapes, scrapesMax, metrics)))
 }
 
 // How many answers of a kind there are at a time on the port for operators: each takes more of the
@@ -116,14 +116,23 @@ func (s *Server) handleHealth(mux *http.ServeMux) {
 		grpcreflect.NewHandlerV1, grpcreflect.NewHandlerV1Alpha,
 	} {
 		path, handler := newHandler(reflector, bytesMax)
-		mux.Handle(path, s.config.Tokens.guard(s.gate.keptOpen(handler)))
+		mux.Handle(path, s.gate.keptOpen(handler))
 	}
 }
 
-// keptOpen serves streams, which people keep open, on a server of calls.
+// keptOpen serves streams of reflection, which people keep open, on a server of calls. Any token will do.
 func (g *gate) keptOpen(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		hold, cut, err := g.open(r.Context(), bounded.CallerOf(r.Context()), httpStreamBytes)
+		c := credentialsOfHTTP(r)
+		c.procedure = anyProcedure
+		by, err := g.judge(&c)
+		if err != nil {
+			g.write(w, r, err)
+			return
+		}
+		at := g.stand(c, by)
+		defer g.leave(at)
+		hold, cut, err := g.hold(r.Context(), by.caller, httpStreamBytes)
 		if err != nil {
 			g.write(w, r, err)
 			return
@@ -136,6 +145,8 @@ func (g *gate) keptOpen(next http.Handler) http.Handler {
 		defer end()
 		g.readers.Go(func() {
 			select {
+			case <-at.over:
+				_ = stream.SetReadDeadline(time.Unix(1, 0))
 			case <-cut:
 				g.refused[bounded.BoundMemory].Inc()
 				_ = stream.SetReadDeadline(time.Unix(1, 0))

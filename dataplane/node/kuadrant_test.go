@@ -27,7 +27,7 @@ func kuadrant(t *testing.T, rules string, change ...func(*Config)) (kuadrantv1.R
 	limiter := newLimiter(t, nil)
 	h := start(t, limiter, append(change, func(c *Config) {
 		c.RLS = &rls.Service{Limiter: limiter, Rules: source, Workspace: "envoy"}
-		c.Reloads = []Reload{{"rules", source.Check}}
+		c.Reloads = []Reload{{Name: "rules", Check: source.Check}}
 	})...)
 	conn, err := grpc.NewClient(h.GRPCAddr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -40,7 +40,7 @@ func kuadrant(t *testing.T, rules string, change ...func(*Config)) (kuadrantv1.R
 // Kuadrant's own client checks, reports, reserves and commits, by rules that are reloaded as Envoy's are.
 func TestKuadrantIsServed(t *testing.T) {
 	client, h, path := kuadrant(t, envoyRules)
-	h.running.Go(func() { h.reload(h.life, time.Millisecond) })
+	h.running.Go(func() { h.reload(h.life, time.Millisecond, time.Millisecond) })
 	t.Cleanup(h.abandon)
 	call := userCall("1")
 	reserve := func(amount uint64) *kuadrantv1.ReserveResponse {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"connectrpc.com/connect"
@@ -37,7 +38,7 @@ func (s service) acquire(ctx context.Context, m *weirv1.AcquireRequest) (*weirv1
 	}
 	var token string
 	var d dataplane.ConcurrencyDecision
-	leavingPlace(ctx, func() { token, d = s.limiter.AcquireToken(ctx, request, m.GetId(), wait > 0) })
+	leavingPlace(ctx, func() { token, d = s.limiter(ctx).AcquireToken(ctx, request, m.GetId(), wait > 0) })
 	if d.Err != nil {
 		return nil, refusalOfCall(d.Err)
 	}
@@ -52,13 +53,13 @@ func writeLease(d *dataplane.ConcurrencyDecision) *weirv1.AcquireResponse {
 		Override: valid(d.Override)}
 }
 
-func (s service) explainLease(_ context.Context, m *weirv1.ExplainLeaseRequest) (*weirv1.ExplainLeaseResponse, error) {
+func (s service) explainLease(ctx context.Context, m *weirv1.ExplainLeaseRequest) (*weirv1.ExplainLeaseResponse, error) {
 	var found violations
 	r := found.readSlots(m)
 	if err := found.err(); err != nil {
 		return nil, err
 	}
-	x, err := s.limiter.ExplainConcurrency(r)
+	x, err := s.limiter(ctx).ExplainConcurrency(r)
 	if err != nil {
 		return nil, refusal(err)
 	}
@@ -76,7 +77,10 @@ func (s service) renew(ctx context.Context, m *weirv1.RenewRequest) (*weirv1.Ren
 		return nil, err
 	}
 	var errs []error
-	leavingPlace(ctx, func() { errs = s.limiter.RenewTokens(ctx, ttl, m.GetLeases()...) })
+	leavingPlace(ctx, func() { errs = s.limiter(ctx).RenewTokens(ctx, ttl, m.GetLeases()...) })
+	if slices.ContainsFunc(errs, isOutOfScope) {
+		return nil, outOfScope()
+	}
 	answer := &weirv1.RenewResponse{States: make([]weirv1.LeaseState, len(errs))}
 	for i, err := range errs {
 		switch {
@@ -102,7 +106,7 @@ func (s service) release(ctx context.Context, m *weirv1.ReleaseRequest) (*weirv1
 		return nil, found.err()
 	}
 	var errs []error
-	leavingPlace(ctx, func() { errs = s.limiter.ReleaseTokens(ctx, m.GetLeases()...) })
+	leavingPlace(ctx, func() { errs = s.limiter(ctx).ReleaseTokens(ctx, m.GetLeases()...) })
 	for i, err := range errs {
 		if errors.Is(err, dataplane.ErrInvalid) {
 			found.notLease(i)

@@ -10,29 +10,46 @@ import (
 type Reload struct {
 	Name  string
 	Check func() (changed bool, err error)
+
+	// Soon has Check called twice a second, and not every 5 s: for files that decide who may call.
+	Soon bool
 }
 
-// reloadEvery bounds how long a changed file goes unnoticed.
-const reloadEvery = 5 * time.Second
+// How long a changed file goes unnoticed at most. Open streams are judged again right after the files of soonEvery are
+// read, so that a token that is taken out of its file is in use for less than a second.
+const (
+	reloadEvery = 5 * time.Second
+	soonEvery   = 450 * time.Millisecond
+)
 
 // reload checks all files until ctx is done.
-func (s *Server) reload(ctx context.Context, every time.Duration) {
+func (s *Server) reload(ctx context.Context, every, soon time.Duration) {
 	for _, r := range s.config.Reloads {
 		for _, outcome := range []string{"ok", "error"} {
 			s.metrics.reloads.WithLabelValues(r.Name, outcome) // at 0, so that an alert sees the first
 		}
 	}
-	tick := time.NewTicker(every)
+	tick, often := time.NewTicker(every), time.NewTicker(soon)
 	defer tick.Stop()
+	defer often.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			for _, r := range s.config.Reloads {
-				s.reloadOne(r)
-			}
+			s.reloadAll(false)
 			s.bounds.settle()
+		case <-often.C:
+			s.reloadAll(true)
+			s.gate.judgeAgain(time.Now())
+		}
+	}
+}
+
+func (s *Server) reloadAll(soon bool) {
+	for _, r := range s.config.Reloads {
+		if r.Soon == soon {
+			s.reloadOne(r)
 		}
 	}
 }

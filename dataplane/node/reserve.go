@@ -21,7 +21,7 @@ func (s service) reserve(ctx context.Context, m *weirv1.ReserveRequest) (*weirv1
 		return nil, err
 	}
 	var reserved dataplane.Reserved
-	leavingPlace(ctx, func() { reserved = s.limiter.ReserveAll(ctx, request) })
+	leavingPlace(ctx, func() { reserved = s.limiter(ctx).ReserveAll(ctx, request) })
 	if reserved.Err != nil {
 		return nil, refusalOfCall(reserved.Err)
 	}
@@ -45,9 +45,9 @@ func (s service) settle(ctx context.Context, m *weirv1.SettleRequest) (*weirv1.S
 			found.amount(fmt.Sprintf("costs[%d]", i), cost)
 		}
 	}
-	settle := s.limiter.Settle
+	settle := s.limiter(ctx).Settle
 	if m.GetMore() {
-		settle = s.limiter.Spend
+		settle = s.limiter(ctx).Spend
 	}
 	settlement, err := settled(ctx, found, func() (dataplane.Settlement, error) {
 		return settle(ctx, m.GetId(), m.GetCosts()...)
@@ -59,7 +59,7 @@ func (s service) cancel(ctx context.Context, m *weirv1.CancelRequest) (*weirv1.C
 	var found violations
 	found.reservation(m.GetId())
 	settlement, err := settled(ctx, found, func() (dataplane.Settlement, error) {
-		return s.limiter.Cancel(ctx, m.GetId())
+		return s.limiter(ctx).Cancel(ctx, m.GetId())
 	})
 	return &weirv1.CancelResponse{Settlement: settlement}, err
 }
@@ -69,7 +69,7 @@ func (s service) extend(ctx context.Context, m *weirv1.ExtendRequest) (*weirv1.E
 	found.reservation(m.GetId())
 	ttl := found.reservationTTL(m.GetTtlMs())
 	settlement, err := settled(ctx, found, func() (dataplane.Settlement, error) {
-		return s.limiter.Extend(ctx, m.GetId(), ttl)
+		return s.limiter(ctx).Extend(ctx, m.GetId(), ttl)
 	})
 	return &weirv1.ExtendResponse{Settlement: settlement}, err
 }
@@ -102,6 +102,8 @@ func leavingPlace(ctx context.Context, call func()) {
 // no origin.
 func refusalOfCall(err error) error {
 	switch {
+	case isOutOfScope(err):
+		return outOfScope()
 	case errors.Is(err, dataplane.ErrInvalid):
 		return connect.NewError(connect.CodeInvalidArgument, err)
 	case errors.Is(err, dataplane.ErrNoReservation):

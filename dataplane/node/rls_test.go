@@ -45,7 +45,7 @@ func envoy(t *testing.T, rules string) (rlsv3.RateLimitServiceClient, *harness, 
 	limiter := newLimiter(t, nil)
 	h := start(t, limiter, func(c *Config) {
 		c.RLS = &rls.Service{Limiter: limiter, Rules: source, Workspace: "envoy"}
-		c.Reloads = []Reload{{"rules", source.Check}}
+		c.Reloads = []Reload{{Name: "rules", Check: source.Check}}
 	})
 	conn, err := grpc.NewClient(h.GRPCAddr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -88,7 +88,7 @@ func TestEnvoyIsServed(t *testing.T) {
 // and counted.
 func TestRulesAreReloaded(t *testing.T) {
 	client, h, path := envoy(t, envoyRules)
-	h.running.Go(func() { h.reload(h.life, time.Millisecond) })
+	h.running.Go(func() { h.reload(h.life, time.Millisecond, time.Millisecond) })
 	t.Cleanup(h.abandon)
 	for _, step := range []struct {
 		rules, outcome string
@@ -117,10 +117,10 @@ func TestRulesAreReloaded(t *testing.T) {
 // What files cannot give is an error that does not keep the node from serving.
 func TestFailingReloadIsLogged(t *testing.T) {
 	h := start(t, scripted{}, func(c *Config) {
-		c.Reloads = []Reload{{"tokens", func() (bool, error) { return false, errors.New("the disk is gone") }}}
+		c.Reloads = []Reload{{Name: "tokens", Check: func() (bool, error) { return false, errors.New("the disk is gone") }}}
 	})
 	ctx, stop := context.WithCancel(t.Context())
-	h.running.Go(func() { h.reload(ctx, time.Millisecond) })
+	h.running.Go(func() { h.reload(ctx, time.Millisecond, time.Millisecond) })
 	await.True(t, "it is counted", func() bool { return value(h.metrics.reloads.WithLabelValues("tokens", "error")) > 1 })
 	stop()
 }

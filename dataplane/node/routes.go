@@ -27,13 +27,13 @@ func (g routesGate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		routes.Refuse(w, routes.NewFault(http.StatusNotFound, "there is no such route"))
 		return
 	}
-	caller, err := g.callerOf(r)
+	h, err := g.admit(w, r)
 	if err != nil {
 		g.refuse(w, r, err)
-		call.count(connect.CodeUnauthenticated.String())
+		call.count(connect.CodeOf(err).String())
 		return
 	}
-	g.serve(w, r, call, caller, g)
+	g.serve(w, r, call, h, g)
 }
 
 func (g routesGate) route(path string) bounded.Route {
@@ -55,6 +55,8 @@ func (g routesGate) refuse(w http.ResponseWriter, _ *http.Request, err error) {
 	case connect.CodeUnauthenticated:
 		status = http.StatusUnauthorized
 		w.Header().Set("WWW-Authenticate", "Bearer")
+	case connect.CodePermissionDenied:
+		status = http.StatusForbidden
 	case connect.CodeUnavailable:
 		status = http.StatusTooManyRequests
 		w.Header().Set("Retry-After", bounded.RetryAfterSeconds)

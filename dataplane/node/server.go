@@ -257,7 +257,7 @@ func (s *Server) Start(ctx context.Context) error {
 			}
 		})
 	}
-	s.running.Go(func() { s.reload(s.life, reloadEvery) })
+	s.running.Go(func() { s.reload(s.life, reloadEvery, soonEvery) })
 	s.enter(serving)
 	return nil
 }

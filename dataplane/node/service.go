@@ -15,9 +15,9 @@ import (
 // service is weir.v1.RateLimitService over a Limiter, whatever the wire: connect.go
 // and grpc.go put it on theirs. Errors are connect's, with their details.
 type service struct {
-	limiter Limiter
-	waits   *bounded.Slots // of calls that wait for a lease
-	bounds  *bounds
+	all    Limiter        // see limiter
+	waits  *bounded.Slots // of calls that wait for a lease
+	bounds *bounds
 }
 
 // waitsShare is the part of all calls in flight that may wait for leases.
@@ -28,13 +28,21 @@ func newService(limiter Limiter, maxInFlight int, b *bounds) service {
 	return service{limiter, bounded.NewSlots(bounded.Waits, max(1, maxInFlight/waitsShare)), b}
 }
 
+// limiter is what a call may use: all of it, or what the scope of its token leaves.
+func (s service) limiter(ctx context.Context) Limiter {
+	if of := scopeIn(ctx); of != nil {
+		return scoped{s.all, of}
+	}
+	return s.all
+}
+
 // limit also returns the decision, for wires that can say more than the message.
 func (s service) limit(ctx context.Context, m *weirv1.LimitRequest) (*weirv1.LimitResponse, dataplane.Decision, error) {
 	request, err := readLimit(m)
 	if err != nil {
 		return nil, dataplane.Decision{}, err
 	}
-	decision := s.limiter.Allow(ctx, request)
+	decision := s.limiter(ctx).Allow(ctx, request)
 	if decision.Err != nil {
 		return nil, decision, refusal(decision.Err)
 	}
@@ -48,7 +56,7 @@ func (s service) limitMany(ctx context.Context, m *weirv1.LimitManyRequest) (*we
 	}
 	place := bounded.PlaceOf(ctx)
 	place.Leave()
-	batch := s.limiter.AppendAllowMany(ctx, nil, requests)
+	batch := s.limiter(ctx).AppendAllowMany(ctx, nil, requests)
 	place.Return(ctx)
 	if batch.Err != nil {
 		return nil, refusal(batch.Err)
@@ -61,19 +69,19 @@ func (s service) peek(ctx context.Context, m *weirv1.PeekRequest) (*weirv1.PeekR
 	if err != nil {
 		return nil, err
 	}
-	decision := s.limiter.Peek(ctx, request)
+	decision := s.limiter(ctx).Peek(ctx, request)
 	if decision.Err != nil {
 		return nil, refusal(decision.Err)
 	}
 	return &weirv1.PeekResponse{Response: writeDecision(decision)}, nil
 }
 
-func (s service) refund(_ context.Context, m *weirv1.RefundRequest) (*weirv1.RefundResponse, error) {
+func (s service) refund(ctx context.Context, m *weirv1.RefundRequest) (*weirv1.RefundResponse, error) {
 	request, err := readRefund(m)
 	if err != nil {
 		return nil, err
 	}
-	refunded, err := s.limiter.Refund(request)
+	refunded, err := s.limiter(ctx).Refund(request)
 	if err != nil {
 		return nil, refusal(err)
 	}
@@ -84,7 +92,10 @@ func (s service) refund(_ context.Context, m *weirv1.RefundRequest) (*weirv1.Ref
 // little to say; whatever it is, it must not turn into a fault of the server
 // unless it is one.
 func refusal(err error) error {
-	if errors.Is(err, dataplane.ErrInvalid) {
+	switch {
+	case isOutOfScope(err):
+		return outOfScope()
+	case errors.Is(err, dataplane.ErrInvalid):
 		return connect.NewError(connect.CodeInvalidArgument, err)
 	}
 	return connect.NewError(connect.CodeInternal, err)

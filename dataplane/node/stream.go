@@ -30,7 +30,7 @@ const (
 // and HTTP/2's flow control slows its sender down.
 type conversation struct {
 	service
-	caller  *bounded.Caller
+	*standing
 	receive func() (*weirv1.LimitStreamRequest, error)
 	send    func(*weirv1.LimitStreamResponse) error
 
@@ -54,9 +54,9 @@ var (
 // endStreams ends each stream after the answer it is at. Call it once.
 func (g *gate) endStreams() { close(g.ending) }
 
-// open counts a stream as n bytes until leave is called. cut is closed when it has to make room for
+// hold counts a stream as n bytes until Give is called. cut is closed when it has to make room for
 // another one.
-func (g *gate) open(ctx context.Context, caller *bounded.Caller,
+func (g *gate) hold(ctx context.Context, caller *bounded.Caller,
 	n int64) (hold *bounded.Hold, cut <-chan struct{}, err error) {
 	c := make(cutting, 1)
 	hold = &bounded.Hold{Caller: caller, Cutter: c}
@@ -76,7 +76,7 @@ func (c cutting) Cut() { c <- struct{}{} } // once
 // stream's end wakes a goroutine that waits for its next request, so that waiting is done by a
 // goroutine of its own, which ends right after the stream.
 func (g *gate) converse(ctx context.Context, n int64, c *conversation) error {
-	hold, cut, err := g.open(ctx, c.caller, n)
+	hold, cut, err := g.hold(ctx, c.holder.caller, n)
 	if err != nil {
 		return err
 	}
@@ -105,6 +105,8 @@ func (g *gate) converse(ctx context.Context, n int64, c *conversation) error {
 	case <-cut:
 		g.refused[bounded.BoundMemory].Inc()
 		return errCut
+	case err := <-c.standing.over:
+		return err
 	case <-g.ending:
 		return g.endOne(c)
 	}
@@ -198,10 +200,10 @@ func (g *gate) say(c *conversation, to *weirv1.LimitStreamRequest, answer *weirv
 // decideNext holds a slot no longer than it takes to decide.
 func (g *gate) decideNext(ctx context.Context, c *conversation,
 	message *weirv1.LimitStreamRequest) (*weirv1.LimitStreamResponse, error) {
-	if err := g.slots.Wait(ctx); err != nil {
+	if err := g.slots.Wait(ctx, c.holder.caller); err != nil {
 		return nil, err
 	}
-	defer g.slots.Give(nil)
+	defer g.slots.GiveWaited(c.holder.caller)
 	return c.answer(ctx, message.GetRequest())
 }
 
@@ -211,10 +213,13 @@ func (c *conversation) answer(ctx context.Context, m *weirv1.LimitRequest) (*wei
 	if err == nil {
 		return &weirv1.LimitStreamResponse{Response: response}, nil
 	}
-	if connect.CodeOf(err) != connect.CodeInvalidArgument {
-		return nil, err
+	switch connect.CodeOf(err) {
+	case connect.CodeInvalidArgument:
+		return &weirv1.LimitStreamResponse{Violations: writeViolations(err)}, nil
+	case connect.CodePermissionDenied:
+		return asideFailed(err), nil
 	}
-	return &weirv1.LimitStreamResponse{Violations: writeViolations(err)}, nil
+	return nil, err
 }
 
 func writeViolations(err error) (written []*weirv1.FieldViolation) {

@@ -56,7 +56,7 @@ func (g *gate) takeAside(c *conversation) error {
 		return &bounded.Refusal{Bound: bounded.BoundSlots,
 			Message: fmt.Sprintf("more than %d calls about reservations are under way in this stream", asideMax)}
 	}
-	if err := g.slots.Take(c.caller); err != nil {
+	if err := g.slots.Take(c.holder.caller); err != nil {
 		c.aside.calls.Add(-1)
 		return err
 	}
@@ -80,7 +80,7 @@ func (g *gate) answerAside(ctx context.Context, c *conversation, m *weirv1.Limit
 func (g *gate) callAside(ctx context.Context, c *conversation,
 	m *weirv1.LimitStreamRequest) *weirv1.LimitStreamResponse {
 	defer c.aside.calls.Add(-1)
-	defer g.slots.Give(c.caller)
+	defer g.slots.Give(c.holder.caller)
 	answer, err := c.reservation(ctx, m)
 	if err != nil {
 		return asideFailed(err)

@@ -8,8 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -21,31 +23,47 @@ import (
 const tokensMax = 1000
 
 // Tokens are what callers may show to be let in. Their file holds no token, only
-// hashes: one SHA-256 in hexadecimal a line, as sha256sum prints it; what follows it
-// in the line names it for people, and lines that begin with '#' are for them too.
-// Nil Tokens let everybody in.
+// hashes: one SHA-256 in hexadecimal a line, as sha256sum prints it. Words that follow
+// it are a name for people, and lines that begin with '#' are for people too. A word with
+// an equals sign in it is a setting:
+//
+//	workspaces=acme,beta           the workspaces that the token is valid for; left out: all
+//	actions=limit,read             what it may do, of ActionNames; left out: everything, or with workspaces
+//	                               limit, read and overrides
+//	expires=2027-01-31T00:00:00Z   from when on it is not valid; left out: never
+//
+// Nil Tokens let every caller in.
 type Tokens struct {
 	*reload.Files // Check reads the file again, and keeps the tokens in force if it is at fault
 
-	known atomic.Pointer[[]token]
+	now   func() time.Time
+	known atomic.Pointer[knownTokens]
+}
+
+// knownTokens are what a file holds. It is constant.
+type knownTokens struct {
+	all     []token
+	version int64 // grows with each change
 }
 
 // token is one of them, and who shows it.
 type token struct {
-	hash   [sha256.Size]byte
-	caller *bounded.Caller
+	hash    [sha256.Size]byte
+	caller  *bounded.Caller
+	scope   *scope
+	expires time.Time // zero: never
 }
 
 // OpenTokens reads the file. One that holds no hash is an error: it would lock out
 // everybody.
 func OpenTokens(path string) (*Tokens, error) {
-	t := new(Tokens)
+	t := &Tokens{now: time.Now}
 	files, err := reload.Open([]string{path}, func(files []reload.File) error {
 		known, err := parseTokens(files[0].Content)
 		if err != nil {
 			return fmt.Errorf("tokens in %s: %w", path, err)
 		}
-		t.known.Store(&known)
+		t.replace(known)
 		return nil
 	})
 	if err != nil {
@@ -55,7 +73,32 @@ func OpenTokens(path string) (*Tokens, error) {
 	return t, nil
 }
 
-// parseTokens does not quote a line at fault: it may be a token.
+// replace puts tokens in force. One that was in force before keeps its caller, and so the share of each bound that its
+// calls hold.
+func (t *Tokens) replace(all []token) {
+	version := int64(1)
+	if last := t.known.Load(); last != nil {
+		version = last.version + 1
+		for i := range all {
+			if at := slices.IndexFunc(last.all, func(old token) bool { return old.hash == all[i].hash }); at >= 0 {
+				all[i].caller = last.all[at].caller
+			}
+		}
+	}
+	t.known.Store(&knownTokens{all, version})
+}
+
+// Unscoped is how many tokens are valid for every workspace and every action.
+func (t *Tokens) Unscoped() (n int) {
+	for i := range t.known.Load().all {
+		if t.known.Load().all[i].scope == nil {
+			n++
+		}
+	}
+	return n
+}
+
+// parseTokens quotes nothing of a line at fault but a setting's name: the rest may be a token.
 func parseTokens(content []byte) (known []token, err error) {
 	n := 0
 	for line := range bytes.Lines(content) {
@@ -71,7 +114,11 @@ func parseTokens(content []byte) (known []token, err error) {
 		if _, err := hex.Decode(hash[:], fields[0]); err != nil {
 			return nil, fmt.Errorf("line %d does not begin with a SHA-256 in hexadecimal", n)
 		}
-		known = append(known, token{hash, new(bounded.Caller)})
+		one := token{hash: hash, caller: new(bounded.Caller)}
+		if err := one.readSettings(fields[1:]); err != nil {
+			return nil, fmt.Errorf("line %d: %w", n, err)
+		}
+		known = append(known, one)
 	}
 	if len(known) == 0 || len(known) > tokensMax {
 		return nil, fmt.Errorf("there are %d (1 to %d)", len(known), tokensMax)
@@ -79,27 +126,47 @@ func parseTokens(content []byte) (known []token, err error) {
 	return known, nil
 }
 
-// admit reads the value of an Authorization header. Its time does not depend on
-// the tokens: it compares all hashes, in constant time. Nil Tokens admit every caller, without a name.
-func (t *Tokens) admit(authorization string) (*bounded.Caller, error) {
-	if t == nil {
-		return nil, nil
+// readSettings reads the words that follow a hash.
+func (t *token) readSettings(words [][]byte) (err error) {
+	var settings []string
+	for _, word := range words {
+		name, value, ok := strings.Cut(string(word), "=")
+		switch {
+		case !ok: // of a name for people
+		case name != "expires":
+			settings = append(settings, string(word))
+		case !t.expires.IsZero():
+			return errors.New(`"expires" is there twice`)
+		default:
+			if t.expires, err = time.Parse(time.RFC3339, value); err != nil {
+				return fmt.Errorf(`"expires" is %.40q (a time such as 2027-01-31T00:00:00Z)`, value)
+			}
+		}
 	}
+	t.scope, err = parseScope(settings)
+	return err
+}
+
+// admit reads the value of an Authorization header. Its time does not depend on
+// the tokens: it compares all hashes, in constant time. Call it of Tokens that are not nil.
+func (t *Tokens) admit(authorization string) (*token, error) {
 	scheme, shown, _ := strings.Cut(authorization, " ")
 	if !strings.EqualFold(scheme, "Bearer") || shown == "" {
 		return nil, unauthenticated("no bearer token")
 	}
 	hash := sha256.Sum256([]byte(shown))
-	known := *t.known.Load()
+	known := t.known.Load().all
 	at := -1
 	for i := range known {
 		at = subtle.ConstantTimeSelect(subtle.ConstantTimeCompare(hash[:], known[i].hash[:]), i, at)
 	}
-	if at < 0 {
+	if at < 0 || known[at].over(t.now()) { // alike for both, so that no answer confirms that a token existed
 		return nil, unauthenticated("unknown bearer token")
 	}
-	return known[at].caller, nil
+	return &known[at], nil
 }
+
+func (t *token) over(now time.Time) bool { return !t.expires.IsZero() && !now.Before(t.expires) }
 
 func unauthenticated(why string) error {
 	err := connect.NewError(connect.CodeUnauthenticated, errors.New(why))
@@ -107,17 +174,21 @@ func unauthenticated(why string) error {
 	return err
 }
 
-// guard requires a token for a handler that is no call.
-func (t *Tokens) guard(next http.Handler) http.Handler {
+// guard requires a token that may do something for a handler that is no call.
+func (t *Tokens) guard(needs Action, next http.Handler) http.Handler {
 	if t == nil {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if _, err := t.admit(r.Header.Get("Authorization")); err != nil {
+		shown, err := t.admit(r.Header.Get("Authorization"))
+		switch {
+		case err != nil:
 			w.Header().Set("WWW-Authenticate", "Bearer")
 			http.Error(w, err.Error(), http.StatusUnauthorized)
-			return
+		case !shown.scope.may(needs):
+			http.Error(w, outOfScope().Error(), http.StatusForbidden)
+		default:
+			next.ServeHTTP(w, r)
 		}
-		next.ServeHTTP(w, r)
 	})
 }

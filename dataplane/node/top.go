@@ -16,12 +16,12 @@ import (
 // topKeysDefault is how many keys are told where a caller does not say.
 const topKeysDefault = 20
 
-func (s service) topKeys(_ context.Context, m *weirv1.TopKeysRequest) (*weirv1.TopKeysResponse, error) {
+func (s service) topKeys(ctx context.Context, m *weirv1.TopKeysRequest) (*weirv1.TopKeysResponse, error) {
 	query, err := readTopKeys(m)
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.limiter.TopKeys(query)
+	found, err := s.limiter(ctx).TopKeys(query)
 	switch {
 	case errors.Is(err, dataplane.ErrTopBusy):
 		busy := connect.NewError(connect.CodeUnavailable, err)

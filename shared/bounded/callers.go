@@ -12,9 +12,9 @@ import (
 // Caller has a share of each bound: the holder of a token, or else an address.
 // The zero Caller is one.
 type Caller struct {
-	bytes   [kinds]int64        // by the Memory's kind, and guarded by it
-	working [kinds]atomic.Int64 // by the kind of the Slots
-	begun   [kinds]atomic.Int64
+	bytes  [kinds]int64 // by the Memory's kind, and guarded by it
+	shares [kinds]share // by the kind of the Slots, and guarded by them
+	begun  [kinds]atomic.Int64
 }
 
 // Begin counts a call that begins, and tells whether the caller has at most most of them. If so, call End

@@ -4,15 +4,18 @@ package servertls
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
+	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/weirhq/weir/shared/reload"
 )
 
 // TLS is a server's certificate, and if callers need one too, who must have signed theirs. New connections are made
-// with what the files hold now; those that exist go on.
+// with what the files hold now; those that exist go on, as long as StillValid accepts their certificates.
 type TLS struct {
 	*reload.Files // Check reads the files again, and keeps what is in force if they are at fault
 
@@ -23,7 +26,14 @@ type TLS struct {
 	// older. Set it before Config is called.
 	VersionMin uint16
 
-	now atomic.Pointer[tls.Config]
+	now atomic.Pointer[inForce]
+}
+
+// inForce is what the files hold. It is constant.
+type inForce struct {
+	*tls.Config
+	authorities []*x509.Certificate // of callers
+	version     int64               // grows with each change
 }
 
 // Open reads PEM files: the certificate with its chain, its key, and, unless that path is empty, the authorities of
@@ -47,15 +57,93 @@ func (t *TLS) apply(files []reload.File) error {
 		return fmt.Errorf("certificate %s and key %s: %w", files[0].Path, files[1].Path, err)
 	}
 	config := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}
+	next := &inForce{Config: config, version: 1}
 	if t.Mutual {
 		config.ClientAuth, config.ClientCAs = tls.RequireAndVerifyClientCert, x509.NewCertPool()
-		if !config.ClientCAs.AppendCertsFromPEM(files[2].Content) {
+		for _, authority := range authoritiesIn(files[2].Content) {
+			config.ClientCAs.AddCert(authority)
+			next.authorities = append(next.authorities, authority)
+		}
+		if len(next.authorities) == 0 {
 			return fmt.Errorf("%s holds no certificate of an authority", files[2].Path)
 		}
 	}
-	t.now.Store(config)
+	if last := t.now.Load(); last != nil {
+		next.version = last.version + 1
+	}
+	t.now.Store(next)
 	return nil
 }
+
+// authoritiesIn are the certificates of a PEM file, without those that cannot be read.
+func authoritiesIn(content []byte) (found []*x509.Certificate) {
+	for block, rest := pem.Decode(content); block != nil; block, rest = pem.Decode(rest) {
+		if block.Type != "CERTIFICATE" || len(block.Headers) > 0 {
+			continue
+		}
+		if c, err := x509.ParseCertificate(block.Bytes); err == nil {
+			found = append(found, c)
+		}
+	}
+	return found
+}
+
+// Errors of StillValid, about a caller's certificate that was valid when its connection began. The caller should connect
+// again with the certificate that it has now.
+var (
+	ErrExpired   = errors.New("the certificate of this connection has expired: connect again")
+	ErrAuthority = errors.New("the authority of this connection's certificate is no longer accepted: connect again")
+)
+
+// StillValid reports an error if the certificate by which a connection was let in would not be accepted now: TLS
+// verifies it when a connection begins, and connections may last for months. It may be called concurrently for each
+// call, and allocates nothing. Without authorities for callers nothing is asked of them.
+func (t *TLS) StillValid(state *tls.ConnectionState, now time.Time) error {
+	if !t.Mutual {
+		return nil
+	}
+	err, authorities := ErrExpired, t.now.Load().authorities
+	if state == nil {
+		return err
+	}
+	for _, chain := range state.VerifiedChains {
+		if expired(chain, now) {
+			continue
+		}
+		err = ErrAuthority
+		root := chain[len(chain)-1]
+		if slices.ContainsFunc(authorities, root.Equal) {
+			return nil
+		}
+	}
+	return err
+}
+
+func expired(chain []*x509.Certificate, now time.Time) bool {
+	return slices.ContainsFunc(chain, func(c *x509.Certificate) bool { return now.After(c.NotAfter) })
+}
+
+// ValidUntil is when StillValid begins to report an error even if the files do not change; zero: never.
+func (t *TLS) ValidUntil(state *tls.ConnectionState) (last time.Time) {
+	if !t.Mutual || state == nil {
+		return time.Time{}
+	}
+	for _, chain := range state.VerifiedChains {
+		first := chain[0].NotAfter
+		for _, c := range chain {
+			if c.NotAfter.Before(first) {
+				first = c.NotAfter
+			}
+		}
+		if first.After(last) {
+			last = first
+		}
+	}
+	return last
+}
+
+// Version is another number after each change of the files.
+func (t *TLS) Version() int64 { return t.now.Load().version }
 
 // Config is a configuration that for each connection is what the files hold then, for these protocols: "h2",
 // "http/1.1".
@@ -71,7 +159,7 @@ func (t *TLS) ConfigForAll(protocols ...string) *tls.Config {
 func (t *TLS) following(protocols []string, change func(*tls.Config)) *tls.Config {
 	following := &tls.Config{MinVersion: max(tls.VersionTLS12, t.VersionMin), NextProtos: slices.Clone(protocols)}
 	following.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
-		config := t.now.Load().Clone()
+		config := t.now.Load().Config.Clone()
 		config.NextProtos, config.MinVersion = following.NextProtos, following.MinVersion
 		change(config)
 		return config, nil

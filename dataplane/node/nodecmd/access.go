@@ -2,6 +2,7 @@ package nodecmd
 
 import (
 	"fmt"
+	"log/slog"
 
 	"github.com/weirhq/weir/dataplane/node"
 	"github.com/weirhq/weir/shared/servertls"
@@ -14,18 +15,22 @@ type access struct {
 	reloads []node.Reload
 }
 
-func openAccess(config Config) (a access, err error) {
+func openAccess(config Config, logger *slog.Logger) (a access, err error) {
 	if config.TokensFile != "" {
 		if a.tokens, err = node.OpenTokens(config.TokensFile); err != nil {
 			return a, fmt.Errorf("tokens-file: %w", err)
 		}
-		a.reloads = append(a.reloads, node.Reload{Name: "tokens", Check: a.tokens.Check})
+		if n := a.tokens.Unscoped(); n > 0 {
+			logger.Warn("tokens without workspaces= and actions= in tokens-file are valid for every workspace and every "+
+				"action", "tokens", n)
+		}
+		a.reloads = append(a.reloads, node.Reload{Name: "tokens", Check: a.tokens.Check, Soon: true})
 	}
 	if config.TLSCertFile != "" {
 		if a.tls, err = servertls.Open(config.TLSCertFile, config.TLSKeyFile, config.TLSClientCAFile); err != nil {
 			return a, fmt.Errorf("tls-cert-file: %w", err)
 		}
-		a.reloads = append(a.reloads, node.Reload{Name: "certificates", Check: a.tls.Check})
+		a.reloads = append(a.reloads, node.Reload{Name: "certificates", Check: a.tls.Check, Soon: true})
 	}
 	return a, nil
 }

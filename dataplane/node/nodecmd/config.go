@@ -44,7 +44,7 @@ type Config struct {
 	TLSCertFile     string `name:"tls-cert-file" placeholder:"PATH" help:"Certificate for calls, with its chain, in PEM. Read again when it changes."`
 	TLSKeyFile      string `name:"tls-key-file" placeholder:"PATH" help:"Key of that certificate."`
 	TLSClientCAFile string `name:"tls-client-ca-file" placeholder:"PATH" help:"CAs of callers' certificates, in PEM. Callers must then present one."`
-	TokensFile      string `placeholder:"PATH" help:"SHA-256 hashes of the bearer tokens that callers may use, one a line, as sha256sum prints them. Read again when it changes."`
+	TokensFile      string `placeholder:"PATH" help:"SHA-256 hashes of the bearer tokens that callers may use, one a line, as sha256sum prints them; workspaces=a,b and actions=limit,read behind one bound what it is valid for. Read again when it changes."`
 
 	RelayPeers         string `placeholder:"LIST" help:"Relays of other regions to which this node's relay sends news directly: region=host:port[,host:port] each, separated by spaces. Default: news goes through MySQL alone."`
 	RelayPeersListen   string `placeholder:"HOST:PORT" help:"Address that takes news from those relays. Beyond loopback it needs mutual TLS. Default: none."`

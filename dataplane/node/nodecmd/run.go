@@ -127,7 +127,7 @@ func (p Program) run(ctx context.Context, config Config, stdout io.Writer, logge
 	if err != nil {
 		return err
 	}
-	access, err := openAccess(config)
+	access, err := openAccess(config, logger)
 	if err != nil {
 		return err
 	}

@@ -30,6 +30,8 @@ func (s *settings) api(l *dataplane.Limiter) (*node.API, error) {
 		Server:  server,
 		HTTP:    server.Handler(),
 		Refuse:  gubernator.Refuse,
+
+		Workspace: s.workspace,
 		Methods: []node.Method{
 			{Name: "GetRateLimits", Path: "/v1/GetRateLimits", Label: "gubernator.GetRateLimits",
 				BytesMax: gubernator.BodyMax, CheckMessage: checkMessage, CheckBody: checkBody},

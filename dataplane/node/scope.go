@@ -1,0 +1,206 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"sync/atomic"
+
+	"connectrpc.com/connect"
+
+	"github.com/weirhq/weir/dataplane/node/rls"
+	"github.com/weirhq/weir/dataplane/node/routes"
+	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// Action is what a token may be used for.
+type Action uint8
+
+// The actions. In a tokens file they have the names of ActionNames.
+const (
+	ActionLimit     Action = 1 << iota // decide and count: Limit, Reserve, Acquire, Envoy's and Kuadrant's calls, ...
+	ActionRead                         // look at keys: Explain, ExplainLease, TopKeys, and overrides by the routes below /v2
+	ActionOverrides                    // change overrides by the routes below /v2
+	ActionMetrics                      // /metrics
+	ActionProfiles                     // /debug/pprof: a profile may hold anything that is in the node's memory
+)
+
+// ActionNames are the actions by their names in a tokens file.
+var ActionNames = map[string]Action{"limit": ActionLimit, "read": ActionRead, "overrides": ActionOverrides,
+	"metrics": ActionMetrics, "profiles": ActionProfiles}
+
+// aboutKeys are the actions of a token that has workspaces and names no actions: metrics and profiles are about all
+// workspaces.
+const aboutKeys = ActionLimit | ActionRead | ActionOverrides
+
+// scope is where a token is valid. A nil scope is everywhere. It is constant.
+type scope struct {
+	workspaces map[string]struct{} // nil: all
+	actions    Action
+	key        string // the same for every token of the same workspaces; empty if workspaces is nil
+}
+
+// errScope is wrapped by the errors of calls that a token may not make. It does not depend on what exists.
+var errScope = errors.New("the token may not do this, or not in this workspace")
+
+func isOutOfScope(err error) bool { return errors.Is(err, errScope) }
+
+func outOfScope() error { return connect.NewError(connect.CodePermissionDenied, errScope) }
+
+func (s *scope) may(a Action) bool { return s == nil || s.actions&a != 0 }
+
+func (s *scope) holds(workspace string) bool {
+	if s == nil || s.workspaces == nil {
+		return true
+	}
+	_, ok := s.workspaces[workspace]
+	return ok
+}
+
+// parseScope reads the settings of a token's line, each of which is name=value.
+func parseScope(settings []string) (*scope, error) {
+	s := &scope{}
+	for _, setting := range settings {
+		name, value, _ := strings.Cut(setting, "=")
+		var err error
+		switch {
+		case name == "workspaces" && s.workspaces == nil:
+			err = s.readWorkspaces(value)
+		case name == "actions" && s.actions == 0:
+			err = s.readActions(value)
+		case name == "workspaces" || name == "actions":
+			err = errors.New("is there twice")
+		default:
+			err = errors.New("is no setting (workspaces, actions or expires)")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%.64q %w", name, err)
+		}
+	}
+	switch {
+	case len(settings) == 0:
+		return nil, nil
+	case s.actions == 0:
+		s.actions = aboutKeys
+	}
+	return s, nil
+}
+
+// readWorkspaces reads names that are separated by commas. Commas, white space and '%' in a name are written as %2C and
+// so on, as in a URL.
+func (s *scope) readWorkspaces(value string) error {
+	s.workspaces = make(map[string]struct{})
+	for text := range strings.SplitSeq(value, ",") {
+		name, err := url.PathUnescape(text)
+		if err != nil {
+			return fmt.Errorf("has %.64q: %w", text, err)
+		}
+		if len(name) < 1 || len(name) > window.WorkspaceBytesMax {
+			return fmt.Errorf("has a name of %d bytes (1 to %d)", len(name), window.WorkspaceBytesMax)
+		}
+		s.workspaces[name] = struct{}{}
+	}
+	s.key = scopeKey(s.workspaces)
+	return nil
+}
+
+func (s *scope) readActions(value string) error {
+	for name := range strings.SplitSeq(value, ",") {
+		a, ok := ActionNames[name]
+		if !ok {
+			return fmt.Errorf("has %.64q (limit, read, overrides, metrics or profiles)", name)
+		}
+		s.actions |= a
+	}
+	return nil
+}
+
+// need is what a procedure takes of a token.
+type need struct {
+	action    Action
+	workspace string // of all its keys; empty: its messages name workspaces, which the service checks
+}
+
+// needsOf are the needs of all procedures. A token with a scope may call no procedure that is not among them.
+func needsOf(c *Config) map[string]need {
+	needs := map[string]need{
+		weirv1connect.RateLimitServiceLimitProcedure:        {action: ActionLimit},
+		weirv1connect.RateLimitServiceLimitManyProcedure:    {action: ActionLimit},
+		weirv1connect.RateLimitServiceLimitStreamProcedure:  {action: ActionLimit},
+		weirv1connect.RateLimitServicePeekProcedure:         {action: ActionLimit},
+		weirv1connect.RateLimitServiceRefundProcedure:       {action: ActionLimit},
+		weirv1connect.RateLimitServiceReserveProcedure:      {action: ActionLimit},
+		weirv1connect.RateLimitServiceSettleProcedure:       {action: ActionLimit},
+		weirv1connect.RateLimitServiceCancelProcedure:       {action: ActionLimit},
+		weirv1connect.RateLimitServiceExtendProcedure:       {action: ActionLimit},
+		weirv1connect.RateLimitServiceAcquireProcedure:      {action: ActionLimit},
+		weirv1connect.RateLimitServiceRenewProcedure:        {action: ActionLimit},
+		weirv1connect.RateLimitServiceReleaseProcedure:      {action: ActionLimit},
+		weirv1connect.RateLimitServiceExplainProcedure:      {action: ActionRead},
+		weirv1connect.RateLimitServiceExplainLeaseProcedure: {action: ActionRead},
+		weirv1connect.RateLimitServiceTopKeysProcedure:      {action: ActionRead},
+	}
+	if c.RLS != nil {
+		for _, procedure := range []string{rls.Procedure, rls.CheckProcedure, rls.ReportProcedure, rls.ReserveProcedure,
+			rls.CommitProcedure} {
+			needs[procedure] = need{ActionLimit, c.RLS.Workspace}
+		}
+	}
+	if c.Routes != nil {
+		for name, action := range map[string]Action{"limit": ActionLimit, "multiLimit": ActionLimit,
+			"getOverride": ActionRead, "listOverrides": ActionRead, "setOverride": ActionOverrides,
+			"deleteOverride": ActionOverrides} {
+			needs[routes.Paths[name]] = need{action, c.Routes.Workspace}
+		}
+	}
+	if c.API != nil && c.API.Workspace != "" {
+		for _, m := range c.API.Methods {
+			needs[c.API.procedure(m)], needs[m.Path] = need{ActionLimit, c.API.Workspace}, need{ActionLimit, c.API.Workspace}
+		}
+	}
+	return needs
+}
+
+// anyProcedure stands for reflection: it tells what is in the .proto files, to the holder of any token.
+const anyProcedure = ""
+
+// check reports an error if a token of the scope may not call a procedure.
+func (s *scope) check(needs map[string]need, procedure string) error {
+	if s == nil || procedure == anyProcedure {
+		return nil
+	}
+	n, ok := needs[procedure]
+	if !ok || !s.may(n.action) || n.workspace != "" && !s.holds(n.workspace) {
+		return outOfScope()
+	}
+	return nil
+}
+
+// scopeIn is where the service's methods find the scope of a call. A call without one is in scope everywhere. That of a
+// stream may change while it is open.
+func scopeIn(ctx context.Context) *scope {
+	at, _ := ctx.Value(scopeKeyOfContext{}).(*atomic.Pointer[scope])
+	if at == nil {
+		return nil
+	}
+	return at.Load()
+}
+
+type scopeKeyOfContext struct{}
+
+// withScope leaves ctx alone if there is no scope, as calls of most nodes have it.
+func withScope(ctx context.Context, s *scope) context.Context {
+	if s == nil {
+		return ctx
+	}
+	at := new(atomic.Pointer[scope])
+	at.Store(s)
+	return withScopeAt(ctx, at)
+}
+
+func withScopeAt(ctx context.Context, at *atomic.Pointer[scope]) context.Context {
+	return context.WithValue(ctx, scopeKeyOfContext{}, at)
+}

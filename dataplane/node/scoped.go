@@ -1,0 +1,178 @@
+package node
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/internal/leases"
+)
+
+// scoped is a Limiter as a token with a scope may use it. Each of Limiter's methods is spelled out, so that a new one
+// does not compile until it is decided what a scope means for it.
+//
+// A reservation is found by its id alone, wherever its keys are. So the ids of tokens with different workspaces are kept
+// apart: an id stands for a reservation that was made by a token of the same workspaces.
+type scoped struct {
+	all   Limiter
+	scope *scope
+}
+
+var _ Limiter = scoped{}
+
+func (s scoped) Allow(ctx context.Context, r dataplane.Request) dataplane.Decision {
+	if !s.scope.holds(r.Workspace) {
+		return dataplane.Decision{Err: errScope}
+	}
+	return s.all.Allow(ctx, r)
+}
+
+func (s scoped) Peek(ctx context.Context, r dataplane.Request) dataplane.Decision {
+	if !s.scope.holds(r.Workspace) {
+		return dataplane.Decision{Err: errScope}
+	}
+	return s.all.Peek(ctx, r)
+}
+
+func (s scoped) AppendAllowMany(ctx context.Context, decisions []dataplane.Decision,
+	requests []dataplane.Request) dataplane.Batch {
+	if !s.holdsAll(requests) {
+		return dataplane.Batch{Err: errScope}
+	}
+	return s.all.AppendAllowMany(ctx, decisions, requests)
+}
+
+func (s scoped) holdsAll(requests []dataplane.Request) bool {
+	return !slices.ContainsFunc(requests, func(r dataplane.Request) bool { return !s.scope.holds(r.Workspace) })
+}
+
+func (s scoped) Refund(r dataplane.Request) (int64, error) {
+	if !s.scope.holds(r.Workspace) {
+		return 0, errScope
+	}
+	return s.all.Refund(r)
+}
+
+func (s scoped) ReserveAll(ctx context.Context, r dataplane.ReserveRequest) dataplane.Reserved {
+	if !s.holdsAll(r.Requests) {
+		return dataplane.Reserved{Err: errScope}
+	}
+	id := r.ID
+	if id == "" {
+		id = rand.Text()
+	}
+	r.ID = s.inner(id)
+	reserved := s.all.ReserveAll(ctx, r)
+	reserved.ID = id
+	return reserved
+}
+
+func (s scoped) Settle(ctx context.Context, id string, costs ...int64) (dataplane.Settlement, error) {
+	settlement, err := s.all.Settle(ctx, s.inner(id), costs...)
+	settlement.ID = id
+	return settlement, err
+}
+
+func (s scoped) Spend(ctx context.Context, id string, costs ...int64) (dataplane.Settlement, error) {
+	settlement, err := s.all.Spend(ctx, s.inner(id), costs...)
+	settlement.ID = id
+	return settlement, err
+}
+
+func (s scoped) Cancel(ctx context.Context, id string) (dataplane.Settlement, error) {
+	settlement, err := s.all.Cancel(ctx, s.inner(id))
+	settlement.ID = id
+	return settlement, err
+}
+
+func (s scoped) Extend(ctx context.Context, id string, ttl time.Duration) (dataplane.Settlement, error) {
+	settlement, err := s.all.Extend(ctx, s.inner(id), ttl)
+	settlement.ID = id
+	return settlement, err
+}
+
+// inner is the id by which the region knows the reservation that a token of this scope calls id.
+func (s scoped) inner(id string) string {
+	if s.scope.workspaces == nil {
+		return id
+	}
+	sum := sha256.Sum256([]byte(s.scope.key + id))
+	return "scoped-" + base64.RawURLEncoding.EncodeToString(sum[:])
+}
+
+// scopeKey is the same for the same workspaces, of one length, and different for different ones.
+func scopeKey(workspaces map[string]struct{}) string {
+	sum := sha256.New()
+	var length [8]byte
+	for _, name := range slices.Sorted(maps.Keys(workspaces)) {
+		binary.LittleEndian.PutUint64(length[:], uint64(len(name)))
+		sum.Write(length[:])
+		sum.Write([]byte(name))
+	}
+	return string(sum.Sum(nil))
+}
+
+func (s scoped) AcquireToken(ctx context.Context, r dataplane.ConcurrencyRequest, id string,
+	wait bool) (token string, d dataplane.ConcurrencyDecision) {
+	if !s.scope.holds(r.Workspace) {
+		return "", dataplane.ConcurrencyDecision{Err: errScope}
+	}
+	return s.all.AcquireToken(ctx, r, id, wait)
+}
+
+func (s scoped) RenewTokens(ctx context.Context, ttl time.Duration, tokens ...string) []error {
+	if !s.holdsLeases(tokens) {
+		return slices.Repeat([]error{errScope}, len(tokens))
+	}
+	return s.all.RenewTokens(ctx, ttl, tokens...)
+}
+
+func (s scoped) ReleaseTokens(ctx context.Context, tokens ...string) []error {
+	if !s.holdsLeases(tokens) {
+		return slices.Repeat([]error{errScope}, len(tokens))
+	}
+	return s.all.ReleaseTokens(ctx, tokens...)
+}
+
+// holdsLeases reports whether no lease is of another workspace. Text that is no lease is the limiter's to refuse.
+func (s scoped) holdsLeases(tokens []string) bool {
+	return !slices.ContainsFunc(tokens, func(token string) bool {
+		lease, err := leases.Parse(token)
+		return err == nil && !s.scope.holds(lease.Key.Workspace)
+	})
+}
+
+func (s scoped) ExplainConcurrency(r dataplane.ConcurrencyRequest) (dataplane.ConcurrencyExplanation, error) {
+	if !s.scope.holds(r.Workspace) {
+		return dataplane.ConcurrencyExplanation{}, errScope
+	}
+	return s.all.ExplainConcurrency(r)
+}
+
+func (s scoped) Explain(r dataplane.Request) (dataplane.Explanation, error) {
+	if !s.scope.holds(r.Workspace) {
+		return dataplane.Explanation{}, errScope
+	}
+	return s.all.Explain(r)
+}
+
+// TopKeys of all workspaces are those of the scope's.
+func (s scoped) TopKeys(q dataplane.TopQuery) (dataplane.TopKeys, error) {
+	if q.Workspace != "" && !s.scope.holds(q.Workspace) {
+		return dataplane.TopKeys{}, errScope
+	}
+	q.Visible = s.scope.holds
+	return s.all.TopKeys(q)
+}
+
+// Start is the server's.
+func (s scoped) Start(context.Context) error { return errScope }
+
+// Stop is the server's.
+func (s scoped) Stop(context.Context) error { return errScope }
