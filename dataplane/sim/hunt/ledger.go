@@ -19,6 +19,7 @@ type ledger struct {
 	accounts []*account // in the order of first use
 	byName   map[window.Cell]*account
 	decided  map[claimID]bool // claims that origins have added
+	asked    map[asking]int64 // cost of batches that have no answer yet
 
 	decisions atomic.Int64
 }
@@ -44,6 +45,12 @@ type claimID struct {
 	place  int // in its call
 	cell   window.Cell
 	epoch  store.Epoch
+}
+
+// asking is a key whose cost the nodes of a region are deciding on.
+type asking struct {
+	region     int
+	identifier string
 }
 
 // waits is longer than a request does.
@@ -215,6 +222,20 @@ func (g *ledger) withoutAnswer(r *region, cells []window.Cell, cost int64, grant
 	}
 }
 
+// batch writes down the cost of a batch until its caller has the answer. A node sends a batch's cost on untracked keys
+// before it answers, so its origin and other regions may know the cost earlier than the caller does.
+func (g *ledger) batch(r *region, keys []int, costs []int64) (answered func()) {
+	add := func(sign int64) {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		for i, key := range keys {
+			g.asked[asking{r.index, g.world.plan.Fleet.Keys[key].Name}] += sign * costs[i]
+		}
+	}
+	add(1)
+	return func() { add(-1) }
+}
+
 // ends writes down what a life has to send that is stopped: what it accepts from now on it does not send.
 func (g *ledger) ends(l *life) {
 	g.mu.Lock()
@@ -251,11 +272,12 @@ func (g *ledger) forgets(r *region) bool {
 func (g *ledger) bounds(r *region, cell window.Cell) (low, high int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	high = g.asked[asking{r.index, cell.Identifier}]
 	a := g.byName[cell]
 	if a == nil {
-		return 0, 0
+		return 0, high
 	}
-	high = a.notGranted(r)
+	high += a.notGranted(r)
 	for _, e := range a.entries {
 		if e.life.node.region != r {
 			continue

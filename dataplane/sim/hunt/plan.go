@@ -295,6 +295,10 @@ func (p Plan) claims() bool {
 	return p.Fleet.Share || p.crowded() || slices.ContainsFunc(p.Steps, waits)
 }
 
+// losesCalls reports whether calls to an origin ever fail. Then the sketch of a full table may have to take a batch's
+// cost on untracked keys, although the origin has answered what the batch was decided by.
+func (p Plan) losesCalls() bool { return p.changes(Cut, Refuse, Mute, Slow, Repeat) }
+
 // shares tells whether regions always share a window.
 func (p Plan) shares(duration time.Duration) bool {
 	return duration >= p.slowest().MinGlobalDuration.Std()

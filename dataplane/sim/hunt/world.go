@@ -119,7 +119,7 @@ func newWorld(p Plan) (*world, error) {
 		plan: p, counts: memstore.NewCounts(memstore.CountsOptions{}),
 	}
 	w.news = memstore.NewNews(memstore.NewsOptions{Settings: w.counts.SettingsVersion})
-	w.ledger.decided = make(map[claimID]bool)
+	w.ledger.decided, w.ledger.asked = make(map[claimID]bool), make(map[asking]int64)
 	w.operators.world, w.ledger.world, w.views.world, w.replica = w, w, w, &replica{CountStore: w.counts}
 	w.database.Random = w.stream("database")
 	if err := w.operators.begin(); err != nil {
