@@ -58,7 +58,8 @@ func TestNoSeedBreaksAnInvariant(t *testing.T) {
 	t.Log(out.String())
 }
 
-// Seeds that broke an invariant once are played in each run.
+// Seeds that broke an invariant once are played in each run. Which execution a seed has moves with the code, so what each of
+// them found also has a history without chance in package sim/hunt.
 func TestSeedsThatBrokeAnInvariantHold(t *testing.T) {
 	m := machineOf(t)
 	for name, seed := range map[string]uint64{
