@@ -72,7 +72,8 @@ ALONE = ./deploy/faults
 # one, the commit says, so that what failed fails again. SQL=mariadb, mysql or both chooses.
 SQL ?= $(if $(filter %0 %2 %4 %6 %8 %a %c %e,$(shell git rev-parse HEAD)),mariadb,mysql)
 
-# Histories of drawn faults are hunted through from a seed that the commit says, so that each commit looks at others.
+# make test and make soak play histories of drawn faults from a seed that the commit's hash gives, so that each commit
+# plays others. make test plays a fixed number of them, and make soak as many as an hour allows.
 HUNT_FROM ?= $(shell printf '%d' 0x$$(git rev-parse HEAD | cut -c1-8))
 
 .PHONY: hunt

@@ -20,6 +20,8 @@
 //	lease  no origin gives a shard's lease to a second relay before the first one's has ended and the first one knows
 //	       it, unless the origin forgets it
 //	set    no life decides by a limit that was never set
+//	closed in a namespace that an outage closes, no life grants anything beyond a limit once it has tried twice to send
+//	       what it has accepted, and its origin refuses to count
 //	claim  no origin grants a claim beyond what it was asked for
 //	clock  a life that its origin has answered goes by its origin's clock
 //

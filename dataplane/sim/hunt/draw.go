@@ -67,6 +67,7 @@ func Draw(seed uint64) Plan {
 	slices.SortStableFunc(p.Steps, func(a, b Step) int { return cmp.Compare(a.At, b.At) })
 	p.held(span)
 	p.Steps = slices.DeleteFunc(p.Steps, p.returnsAnEpoch)
+	p.refused(span)
 	return p
 }
 

@@ -46,11 +46,15 @@ func (w *world) fault(r *region, n *node, s Step) {
 	case Isolate:
 		during(r.isolation())
 	case LagCounts:
-		during(func() { w.lag(true) }, func() { w.lag(false) })
+		during(func() { w.replica.lag(true) }, func() { w.replica.lag(false) })
 	case SlowMySQL:
 		during(func() { w.database.Set(s.Delay, 0) }, func() { w.database.Set(0, 0) })
 	case FailMySQL:
 		during(func() { w.database.Set(0, s.Share) }, func() { w.database.Set(0, 0) })
+	case RefuseCalls:
+		during(r.refuse(s))
+	case RefuseStatements:
+		during(w.refuseStatements(s))
 	case HoldNews:
 		slow := func() time.Duration { return s.Delay }
 		during(func() { w.news.Faults.SlowCommits(slow) }, func() { w.news.Faults.SlowCommits(nil) })
@@ -115,12 +119,6 @@ func (r *region) isolation() (begin, end func()) {
 		for _, mend := range ends {
 			mend()
 		}
-	}
-}
-
-func (w *world) lag(lags bool) {
-	if err := w.replica.lag(lags); err != nil {
-		w.record.violate("error", "replica: %v", err)
 	}
 }
 

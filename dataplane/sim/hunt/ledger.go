@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/memstore"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -19,6 +20,8 @@ type ledger struct {
 	accounts []*account // in the order of first use
 	byName   map[window.Cell]*account
 	decided  map[claimID]bool // claims that origins have added
+	asked    map[asking]int64 // cost of batches that have no answer yet
+	unsent   map[sending]time.Time
 
 	decisions atomic.Int64
 }
@@ -44,6 +47,19 @@ type claimID struct {
 	place  int // in its call
 	cell   window.Cell
 	epoch  store.Epoch
+}
+
+// asking is a key whose cost the nodes of a region are deciding on.
+type asking struct {
+	region     int
+	identifier string
+}
+
+// sending is what a life sends to a part of its origin. While that refuses to count, ledger.unsent has when the life
+// first accepted a cost that it could not send.
+type sending struct {
+	life *life
+	part int
 }
 
 // waits is longer than a request does.
@@ -107,11 +123,56 @@ func (g *ledger) grant(l *life, cells []window.Cell, cost, limit int64, known bo
 		if e.limit = max(e.limit, limit); granted > e.limit && g.strict(cell) {
 			g.world.record.violate("1", "%v granted %d of %d in %s", l, granted, e.limit, cellName(cell))
 		}
+		g.strictLocked(l, cell, limit)
 		if e.unknown > e.limit && g.remembers(cell) {
 			g.world.record.violate("13", "%v granted %d of %d in %s without its origin's answer", l, e.unknown, e.limit,
 				cellName(cell))
 		}
 	}
+}
+
+// strictLocked holds a life in a closed namespace to granting nothing beyond a limit once it must have noticed that its
+// origin refuses to count. Below the limit, and before that, what nodes have accepted adds up.
+func (g *ledger) strictLocked(l *life, cell window.Cell, limit int64) {
+	p, r := g.world.plan, l.node.region
+	if !p.Fleet.Strict || cell.Mode != window.Exact || l.ended.Load() {
+		return
+	}
+	at := sending{l, r.origin.ShardOf(&cell.Key)}
+	refusedFor := r.refusals.refusedFor(at.part, memstore.OpSend)
+	if p.claims() {
+		refusedFor = min(refusedFor, r.refusals.refusedFor(at.part, memstore.OpClaim))
+	}
+	first, is := g.unsent[at]
+	switch {
+	case refusedFor == 0:
+		delete(g.unsent, at)
+		return
+	case !is || time.Since(first) > refusedFor:
+		g.unsent[at] = time.Now()
+		return
+	}
+	granted := int64(0)
+	for _, e := range g.account(cell).entries {
+		if e.life.node.region == r {
+			granted += e.low + e.unknown
+		}
+	}
+	if granted > limit && time.Since(first) > p.noticed() {
+		g.world.record.violate("closed", "%v grants what makes %d of %d in %s, and its origin refuses to count since %v",
+			l, granted, limit, cellName(cell), refusedFor)
+	}
+}
+
+// noticed is how long a node of a closed namespace may take to notice that its origin refuses to count what it has
+// accepted: two sends in a row fail, and a decision was under way meanwhile. Calls that also get lost may take
+// replay's timeout of a second each.
+func (p Plan) noticed() time.Duration {
+	t := 3*p.slowest().ReplayTick.Std() + 4*p.Fleet.OriginTrip + readTimeout
+	if p.changes(Cut, Refuse, Mute, Slow, Repeat) {
+		t += 2 * time.Second
+	}
+	return t
 }
 
 // strict tells whether a life's grants in a cell stay within a limit: settling may charge more than a limit, and in
@@ -120,7 +181,7 @@ func (g *ledger) grant(l *life, cells []window.Cell, cost, limit int64, known bo
 // room.
 func (g *ledger) strict(cell window.Cell) bool {
 	p := g.world.plan
-	alone := p.changes(Cut, Refuse, Mute, Slow, Repeat, Wipe, Failover, Hurry)
+	alone := p.losesCalls() || p.changes(Wipe, Failover, Hurry)
 	late := alone && p.changes(Reset) || p.crowded() && (alone || p.changes(Kill, Die, Stop, Leave))
 	return cell.Mode == window.Exact && !p.changes(Reserve) && !late
 }
@@ -215,6 +276,20 @@ func (g *ledger) withoutAnswer(r *region, cells []window.Cell, cost int64, grant
 	}
 }
 
+// batch writes down the cost of a batch until its caller has the answer. A node sends a batch's cost on untracked keys
+// before it answers, so its origin and other regions may know the cost earlier than the caller does.
+func (g *ledger) batch(r *region, keys []int, costs []int64) (answered func()) {
+	add := func(sign int64) {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		for i, key := range keys {
+			g.asked[asking{r.index, g.world.plan.Fleet.Keys[key].Name}] += sign * costs[i]
+		}
+	}
+	add(1)
+	return func() { add(-1) }
+}
+
 // ends writes down what a life has to send that is stopped: what it accepts from now on it does not send.
 func (g *ledger) ends(l *life) {
 	g.mu.Lock()
@@ -251,11 +326,12 @@ func (g *ledger) forgets(r *region) bool {
 func (g *ledger) bounds(r *region, cell window.Cell) (low, high int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	high = g.asked[asking{r.index, cell.Identifier}]
 	a := g.byName[cell]
 	if a == nil {
-		return 0, 0
+		return 0, high
 	}
-	high = a.notGranted(r)
+	high += a.notGranted(r)
 	for _, e := range a.entries {
 		if e.life.node.region != r {
 			continue

@@ -127,6 +127,9 @@ func (o *operators) setRule(mode window.Mode, waits bool) {
 	if waits {
 		o.rule.Headroom = "wait"
 	}
+	if o.world.plan.Fleet.Strict {
+		o.rule.Outage = "closed"
+	}
 	o.world.counts.SetNamespaces(append(heldRules(o.world.plan.Fleet), o.rule)...)
 }
 

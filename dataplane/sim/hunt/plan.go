@@ -29,6 +29,7 @@ type Fleet struct {
 	Held    []Key  // of which costs are reserved by id; may be none
 	Slots   []Slot // of which leases are held; may be none
 	Closed  bool   // an outage grants nothing of Held and Slots
+	Strict  bool   // an outage grants nothing of Keys
 	Mode    window.Mode
 	Share   bool // the namespace waits for its share: store.NamespaceRow.Headroom
 
@@ -131,6 +132,9 @@ const (
 	SlowMySQL Verb = "slow mysql" // every statement takes Delay longer
 	FailMySQL Verb = "fail mysql" // a share of all statements fails
 	HoldNews  Verb = "hold news"  // rows of news are committed Delay later than they are written
+
+	RefuseCalls      Verb = "refuse calls"      // an origin, or its Part, refuses Calls of all nodes, and answers others
+	RefuseStatements Verb = "refuse statements" // MySQL refuses Calls, and executes others
 )
 
 // Faults that happen at a moment.
@@ -160,6 +164,7 @@ type Step struct {
 	Costs        Costs
 	Returned     bool // of a reservation: what was not spent when it ends
 	Part         int  // of an origin, from 1 on: a shard, or a bucket; 0 is all of it
+	Calls        Calls
 	Share        float64
 	Delay        time.Duration
 	After        time.Duration
@@ -194,6 +199,8 @@ func (s Step) String() string {
 		fmt.Fprintf(&b, " %s, %.2f of the nodes, for %v, %d times%s", s.regions(), s.Share, s.After, s.Count, s.tuned())
 	case Rule:
 		fmt.Fprintf(&b, " %v, waits: %v", s.Mode, s.Waits)
+	case RefuseCalls, RefuseStatements:
+		fmt.Fprintf(&b, ": %s%s for %v", s.Calls, s.part(), s.After)
 	case Mute, FailMySQL:
 		fmt.Fprintf(&b, " %.2f for %v", s.Share, s.After)
 	case Jumble, Repeat:
@@ -294,6 +301,10 @@ func (p Plan) claims() bool {
 	waits := func(s Step) bool { return s.Do == Rule && s.Waits }
 	return p.Fleet.Share || p.crowded() || slices.ContainsFunc(p.Steps, waits)
 }
+
+// losesCalls reports whether calls to an origin ever fail. Then the sketch of a full table may have to take a batch's
+// cost on untracked keys, although the origin has answered what the batch was decided by.
+func (p Plan) losesCalls() bool { return p.changes(Cut, Refuse, Mute, Slow, Repeat, RefuseCalls) }
 
 // shares tells whether regions always share a window.
 func (p Plan) shares(duration time.Duration) bool {

@@ -174,8 +174,15 @@ func (w *world) request(key int, cost int64) dataplane.Request {
 	}
 }
 
-// decided writes down a decision.
+// decided writes down the decision of a single request.
 func (w *world) decided(l *life, key int, cost int64, d *dataplane.Decision, before judged) (cells []window.Cell) {
+	return w.decidedOf(l, key, cost, d, before, !w.plan.crowded() || !d.Source.Degraded())
+}
+
+// decidedOf writes down a decision. Its cost reaches the origin if known is true, and else perhaps the sketch of a full
+// table alone.
+func (w *world) decidedOf(l *life, key int, cost int64, d *dataplane.Decision, before judged,
+	known bool) (cells []window.Cell) {
 	w.ledger.decisions.Add(1)
 	if d.Err != nil {
 		w.record.violate("error", "%v decided on k%d: %v", l, key, d.Err)
@@ -194,7 +201,6 @@ func (w *world) decided(l *life, key int, cost int64, d *dataplane.Decision, bef
 	}
 	if d.Allowed {
 		verdict = "allowed"
-		known := !w.plan.crowded() || !d.Source.Degraded() // else it may be in the node's sketch alone
 		w.ledger.grant(l, cells, cost, d.Limit, known)
 	}
 	w.record.note("%v  k%d for %d: %s, %d left (%v)", l, key, cost, verdict, d.Remaining, d.Source)

@@ -3,14 +3,14 @@ package hunt
 import (
 	"context"
 	"sync"
-	"time"
 
+	"github.com/weirhq/weir/dataplane/memstore"
 	"github.com/weirhq/weir/dataplane/store"
 )
 
 // replica is the durable counter as relays import it: while it lags, it has what was there when it began to.
 type replica struct {
-	store.CountStore
+	*memstore.Counts
 
 	mu    sync.Mutex
 	stale []component // nil while it does not lag
@@ -22,18 +22,17 @@ type component struct {
 }
 
 // lag has the replica receive nothing more, or all that it has missed.
-func (r *replica) lag(lags bool) error {
-	found := []component{}
-	err := r.CountStore.Import(context.Background(), time.Now().UnixMilli(), func(region string, n store.Count) {
-		found = append(found, component{region, n})
-	})
-	if !lags {
-		found = nil
+func (r *replica) lag(lags bool) {
+	var found []component
+	if lags {
+		found = []component{}
+		for _, row := range r.Counts.Rows() {
+			found = append(found, component{row.Region, store.Count{Cell: row.Cell, Count: row.Count}})
+		}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.stale = found
-	return err
 }
 
 // Import implements store.CountStore.
@@ -42,7 +41,7 @@ func (r *replica) Import(ctx context.Context, nowMs int64, yield func(region str
 	stale := r.stale
 	r.mu.Unlock()
 	if stale == nil {
-		return r.CountStore.Import(ctx, nowMs, yield)
+		return r.Counts.Import(ctx, nowMs, yield)
 	}
 	for _, c := range stale {
 		if c.count.Cell.ExpiresAtMs() > nowMs {

@@ -37,7 +37,9 @@ type world struct {
 	news     *memstore.News
 	database network.Database
 	origins  network.OriginMeters
-	mysql    network.MySQLMeters
+
+	statements refusals // of MySQL
+	mysql      network.MySQLMeters
 
 	operators operators
 	ledger    ledger
@@ -59,9 +61,11 @@ type region struct {
 	name   string
 	index  int
 	origin *memstore.Origin         // each of its shards is a part: Fleet.parts
-	client func() store.RelayOrigin // another way to it
+	client func() store.RelayOrigin // another way to it, which refuses nothing
 	nodes  []*node
 	leases leases
+
+	refusals refusals
 }
 
 // node is a place for one process after the other.
@@ -119,9 +123,12 @@ func newWorld(p Plan) (*world, error) {
 		plan: p, counts: memstore.NewCounts(memstore.CountsOptions{}),
 	}
 	w.news = memstore.NewNews(memstore.NewsOptions{Settings: w.counts.SettingsVersion})
-	w.ledger.decided = make(map[claimID]bool)
-	w.operators.world, w.ledger.world, w.views.world, w.replica = w, w, w, &replica{CountStore: w.counts}
+	w.ledger.decided, w.ledger.asked = make(map[claimID]bool), make(map[asking]int64)
+	w.ledger.unsent = make(map[sending]time.Time)
+	w.operators.world, w.ledger.world, w.views.world, w.replica = w, w, w, &replica{Counts: w.counts}
 	w.database.Random = w.stream("database")
+	w.news.Faults.Hook(w.statements.hook(0, func() {}))
+	w.counts.Faults.Hook(w.statements.hook(0, func() {}))
 	if err := w.operators.begin(); err != nil {
 		return nil, err
 	}
@@ -172,9 +179,9 @@ func (w *world) boot(n *node) error {
 	}
 	l.toOrigin, l.toNews = link("origin", w.plan.Fleet.OriginTrip), link("mysql", w.plan.Fleet.MySQLTrip)
 	l.toPeers = link("peers", w.plan.Fleet.PeerTrip)
-	origin := &network.Origin{
-		RelayOrigin: watchedOrigin{n.region.client(), w, l}, Link: l.toOrigin, Meters: &w.origins,
-	}
+	way := n.region.client()
+	n.region.refusals.ofOrigin(way.(faulty), n.region.origin.Shards(), l.toOrigin)
+	origin := &network.Origin{RelayOrigin: watchedOrigin{way, w, l}, Link: l.toOrigin, Meters: &w.origins}
 	var err error
 	l.limiter, err = dataplane.New(dataplane.Config{
 		Region: n.region.name, NodeID: process, ReadTimeout: readTimeout,

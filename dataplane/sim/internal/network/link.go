@@ -207,6 +207,9 @@ func (l *Link) Set(change func(*Link)) {
 	change(l)
 }
 
+// Failed notes that the server has refused a call.
+func (l *Link) Failed() { l.Set(func(l *Link) { l.failed = time.Now() }) }
+
 // WorksSince tells whether all calls were answered that were under way since a moment.
 func (l *Link) WorksSince(since time.Time) bool {
 	l.mu.Lock()

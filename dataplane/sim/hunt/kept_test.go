@@ -1,0 +1,68 @@
+package hunt
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/shared/tuning"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// kept is a small fleet of two regions whose relays have peers. Node 0 of each region relays.
+func kept(keys ...Key) Plan {
+	t := tuning.Default()
+	t.NewsInterval, t.Jitter = tuning.Duration(50*time.Millisecond), 0
+	return Plan{Seed: 1, Fleet: Fleet{
+		Nodes: []int{2, 2}, Relays: []int{1, 1}, Late: []int{0, 0}, Shards: 1, Keys: keys, Mode: window.Exact,
+		OriginTrip: time.Millisecond, MySQLTrip: 10 * time.Millisecond, PeerTrip: 2 * time.Millisecond,
+		Ahead: []time.Duration{0, 0}, Tuning: t,
+	}}
+}
+
+func mustHold(t *testing.T, p Plan) Result {
+	t.Helper()
+	r, err := Play(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range r.Violations {
+		t.Errorf("%s: %s", v.Invariant, v.What)
+	}
+	return r
+}
+
+// A node sends a batch's cost on untracked keys before it answers the batch. If the origin's reply is lost, the caller
+// waits for the whole of ReadTimeout, and other regions may know the cost first. That breaks no invariant.
+func TestOtherRegionsMayKnowTheCostOfABatchBeforeItsCaller(t *testing.T) {
+	const batches, items, trip = 12, 6, 10 * time.Millisecond // each batch has keys of its own
+	var keys []Key
+	for i := range batches * items {
+		keys = append(keys, Key{fmt.Sprint("k", i), 10, time.Hour})
+	}
+	p := kept(keys...)
+	p.Fleet.Room, p.Fleet.OriginTrip = roomMin, trip
+	for i := range batches { // half of the sends arrive, and no reply to them; the read is answered
+		at := time.Duration(i) * 500 * time.Millisecond
+		p.Steps = append(p.Steps,
+			Step{At: at, Do: Bulk, Node: 1, Key: i * items, Count: items, Cost: 2},
+			Step{At: at + trip/2, Do: Mute, Node: 1, Share: 1, After: trip})
+	}
+	mustHold(t, p)
+}
+
+// Where calls to an origin fail, the sketch of a full table may be all that has a batch's cost on untracked keys, also
+// if the origin had answered what the batch was decided by. The origin need not hold that cost.
+func TestAnOriginNeedNotHoldABatchsCostOnUntrackedKeysThatCouldNotBeSent(t *testing.T) {
+	var keys []Key
+	for i := range 8 {
+		keys = append(keys, Key{fmt.Sprint("k", i), 1000, time.Hour})
+	}
+	p := kept(keys...)
+	p.Fleet.Room = roomMin
+	p.Steps = []Step{{Do: Mute, Node: 1, Share: 0.3, After: 10 * time.Second}}
+	for i := range 80 {
+		p.Steps = append(p.Steps, Step{At: time.Duration(i) * 110 * time.Millisecond, Do: Bulk, Node: 1, Cost: 1, Count: 8})
+	}
+	mustHold(t, p)
+}

@@ -1,0 +1,160 @@
+package hunt
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/sim/internal/network"
+)
+
+// Calls name kinds of calls that a server refuses while it answers all others.
+type Calls string
+
+// What origins refuse. A Redis whose memory is full refuses calls that add something, one that has become a replica or
+// has too few replicas refuses all that write, and one whose user lacks a right refuses a single kind.
+const (
+	Writes    Calls = "writes"
+	Additions Calls = "additions"
+	Sends     Calls = "sends"
+)
+
+// originCalls are what an origin may refuse.
+var originCalls = map[Calls][]memstore.Op{
+	Writes: append([]memstore.Op{
+		memstore.OpTell, memstore.OpRaise, memstore.OpHealed, memstore.OpTellSettings, memstore.OpLease,
+		memstore.OpRelease, memstore.OpTold, memstore.OpStored,
+	}, memstore.OriginWrites()...),
+	Additions: append([]memstore.Op{
+		memstore.OpTell, memstore.OpRaise, memstore.OpHealed, memstore.OpTellSettings,
+	}, memstore.OriginWrites()...),
+	Sends:          {memstore.OpSend},
+	"reads":        {memstore.OpRead},
+	"claims":       {memstore.OpClaim},
+	"reservations": {memstore.OpHold},
+	"notes":        {memstore.OpNote},
+	"slots":        {memstore.OpSlots},
+	"leases by id": {memstore.OpLeases},
+	"messages":     {memstore.OpHear},
+	"relay leases": {memstore.OpLease},
+	"changes":      {memstore.OpChanges},
+	"told":         {memstore.OpTold},
+	"scans":        {memstore.OpScan},
+	"totals":       {memstore.OpTell},
+	"repairs":      {memstore.OpRaise, memstore.OpHealed},
+	"settings":     {memstore.OpSettings},
+	"new settings": {memstore.OpTellSettings},
+	"heartbeats":   {memstore.OpHeartbeat, memstore.OpBeats, memstore.OpStored},
+}
+
+// mysqlCalls are what MySQL may refuse.
+var mysqlCalls = map[Calls][]memstore.Op{
+	Writes:            {memstore.OpAppend, memstore.OpPrune, memstore.OpPublish, memstore.OpHeartbeat},
+	"rows of news":    {memstore.OpAppend},
+	"reads of news":   {memstore.OpReadNews},
+	"reads of own":    {memstore.OpOwn},
+	"pruning":         {memstore.OpPrune},
+	"counts":          {memstore.OpPublish},
+	"reads of counts": {memstore.OpImport},
+	"settings":        {memstore.OpSettings},
+	"heartbeats":      {memstore.OpHeartbeat},
+}
+
+// kinds lists what a server may refuse, always in the same order.
+func kinds(of map[Calls][]memstore.Op) []Calls { return slices.Sorted(maps.Keys(of)) }
+
+var errRefused = errors.New("hunt: the server refuses calls of this kind")
+
+// refusals are the calls that a server refuses now. Each part of it may refuse others.
+type refusals struct {
+	mu sync.Mutex
+	by map[refusedCall]refused
+}
+
+type refusedCall struct {
+	part int // of an origin, from 0 on
+	op   memstore.Op
+}
+
+// refused is how many faults have a call refused, and since when one has.
+type refused struct {
+	faults int
+	since  time.Time
+}
+
+// change begins or ends a fault that has some parts refuse calls.
+func (r *refusals) change(parts []int, ops []memstore.Op, faults int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.by == nil {
+		r.by = make(map[refusedCall]refused)
+	}
+	for _, part := range parts {
+		for _, op := range ops {
+			call := refusedCall{part, op}
+			is := r.by[call]
+			if is.faults == 0 {
+				is.since = time.Now()
+			}
+			is.faults += faults
+			r.by[call] = is
+		}
+	}
+}
+
+// refusedFor returns for how long a call has been refused without a pause, 0 if it is not.
+func (r *refusals) refusedFor(part int, op memstore.Op) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if is := r.by[refusedCall{part, op}]; is.faults > 0 {
+		return time.Since(is.since)
+	}
+	return 0
+}
+
+// hook refuses calls to a part. failed is called for each.
+func (r *refusals) hook(part int, failed func()) func(memstore.Op) error {
+	return func(op memstore.Op) error {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.by[refusedCall{part, op}].faults == 0 {
+			return nil
+		}
+		failed()
+		return errRefused
+	}
+}
+
+// ofOrigin makes a life's way to its origin refuse the calls that the region's origin refuses. The checks take a refused
+// call for one without an answer.
+func (r *refusals) ofOrigin(way faulty, parts int, link *network.Link) {
+	for part := range parts {
+		way.ShardFaults(part).Hook(r.hook(part, link.Failed))
+	}
+}
+
+// faulty is a way to an origin of package memstore.
+type faulty interface {
+	ShardFaults(shard int) *memstore.Faults
+}
+
+// refuse has a region's origin refuse calls.
+func (r *region) refuse(s Step) (begin, end func()) {
+	var parts []int
+	for part := range r.origin.Shards() {
+		if s.Part == 0 || s.Part == part+1 {
+			parts = append(parts, part)
+		}
+	}
+	ops := originCalls[s.Calls]
+	return func() { r.refusals.change(parts, ops, 1) }, func() { r.refusals.change(parts, ops, -1) }
+}
+
+// refuseStatements has MySQL refuse statements.
+func (w *world) refuseStatements(s Step) (begin, end func()) {
+	ops := mysqlCalls[s.Calls]
+	return func() { w.statements.change([]int{0}, ops, 1) }, func() { w.statements.change([]int{0}, ops, -1) }
+}
