@@ -58,6 +58,7 @@ type Faults struct {
 	mu          sync.Mutex
 	hook        func(Op) error
 	err         error
+	refused     map[Op]error
 	delay       time.Duration
 	loseReplies bool
 	refuse      func(store.Count) bool
@@ -71,6 +72,34 @@ func (f *Faults) Hook(hook func(Op) error) { f.set(func() { f.hook = hook }) }
 // Fail makes every call fail with err before anything is applied: a store that is
 // down. Fail(nil) brings it back.
 func (f *Faults) Fail(err error) { f.set(func() { f.err = err }) }
+
+// Refuse makes every call of the named kinds fail with err before anything is applied, and lets all other calls
+// through: a server that answers reads and refuses writes, for example, because its memory is full or it has become a
+// replica. Kinds that were refused before stay refused. Refuse(nil, ops...) lets the named kinds through again, and
+// Refuse(nil) all of them.
+func (f *Faults) Refuse(err error, ops ...Op) {
+	f.set(func() {
+		if err == nil && len(ops) == 0 {
+			f.refused = nil
+		}
+		for _, op := range ops {
+			if err == nil {
+				delete(f.refused, op)
+				continue
+			}
+			if f.refused == nil {
+				f.refused = make(map[Op]error)
+			}
+			f.refused[op] = err
+		}
+	})
+}
+
+// OriginWrites are the kinds of calls by which nodes write to an Origin: those that a Redis refuses that is full,
+// read-only or short of replicas.
+func OriginWrites() []Op {
+	return []Op{OpSend, OpClaim, OpHold, OpNote, OpSlots, OpLeases, OpHeartbeat}
+}
 
 // Delay makes every call take d, or as long as its ctx lets it.
 func (f *Faults) Delay(d time.Duration) { f.set(func() { f.delay = d }) }
@@ -127,6 +156,9 @@ func (f *Faults) depart(ctx context.Context, op Op) (journey, error) {
 	defer f.mu.Unlock()
 	if f.err != nil {
 		return journey{}, opError(op, f.err)
+	}
+	if err := f.refused[op]; err != nil {
+		return journey{}, opError(op, err)
 	}
 	return journey{op, f.delay, f.loseReplies, f.refuse, f.slowCommits}, nil
 }

@@ -78,6 +78,31 @@ func TestFailFailsEveryCallUntilItIsTakenBack(t *testing.T) {
 	}
 }
 
+// One kind of call is refused, and all others go on, until it is taken back.
+func TestRefusedKindsFailAloneUntilTheyAreTakenBack(t *testing.T) {
+	for refused := range calls(nil, nil) {
+		for op := range calls(nil, nil) {
+			h, c := memstore.NewOrigin(memstore.OriginOptions{}), memstore.NewCounts(memstore.CountsOptions{})
+			call := calls(h, c)[op]
+			want := func(when string, refuses bool) {
+				t.Helper()
+				if err := call(t.Context()); errors.Is(err, errDown) != refuses || (err != nil) != refuses ||
+					errors.Is(err, store.ErrMaybeApplied) {
+					t.Errorf("%s, %s was refused: %s answers %v", when, refused, op, err)
+				}
+			}
+			h.Faults.Refuse(errDown, refused)
+			c.Faults.Refuse(errDown, refused)
+			want("at first", op == refused)
+			h.Faults.Refuse(nil, memstore.OpScan)
+			want("with another kind let through", op == refused)
+			h.Faults.Refuse(nil, refused)
+			c.Faults.Refuse(nil)
+			want("afterwards", false)
+		}
+	}
+}
+
 func TestHookSeesEveryCallAndChoosesWhichFail(t *testing.T) {
 	h, c := memstore.NewOrigin(memstore.OriginOptions{}), memstore.NewCounts(memstore.CountsOptions{})
 	var seen []memstore.Op
