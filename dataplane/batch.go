@@ -249,7 +249,7 @@ func (l *Limiter) create(it *item, crowded bool) {
 // what is known denies it: that costs no I/O.
 func (l *Limiter) judgeMany(ctx context.Context, w *workspace) (allowed, alive bool) {
 	if wanting := l.wantingRefresh(w); len(wanting) > 0 {
-		l.foresee(w.items, wanting)
+		wanting = l.foresee(w.items, wanting)
 		if denied, alive := l.foredeny(w); denied || !alive {
 			return false, alive
 		}
@@ -393,7 +393,8 @@ func (l *Limiter) wantingRefresh(w *workspace) (wanting []int) {
 		it := &w.items[i]
 		first := &w.items[it.first]
 		if first == it {
-			it.before, it.wants = 0, it.entry != nil && it.rule.estimate == nil && it.entry.WantsRefresh(now, set.freshForMs)
+			it.before, it.wants = 0, it.entry != nil && it.rule.estimate == nil &&
+				(it.entry.WantsRefresh(now, set.freshForMs) || it.rule.outage == outageClosed && l.refuses(it.entry))
 		}
 		first.wants = first.wants || l.itemAsksFirst(it, first, now, set)
 	}
@@ -419,19 +420,21 @@ func (l *Limiter) itemAsksFirst(it, first *item, now clock.Steady, set *settings
 	return l.asksFirst(first.entry, &it.call, now, set)
 }
 
-// foresee lets the items of open namespaces pass what is known, where an outage is
-// known of.
-func (l *Limiter) foresee(items []item, wanting []int) {
+// foresee applies the policies of namespaces that are not local where an outage is known of: open ones let pass what is
+// known, closed ones refuse. It returns those of the keys that should be read all the same.
+func (l *Limiter) foresee(items []item, wanting []int) (reads []int) {
+	now := l.clock.Steady()
 	for _, n := range wanting {
-		if it := &items[n]; it.rule.outage != outageOpen || !l.outOf(it.entry, l.clock.Steady()) {
+		switch it := &items[n]; {
+		case it.rule.outage != outageLocal && l.refuses(it.entry):
+			sourceOf(items, n, it.rule.outage.source(), l.refusal(it.entry, now))
 			continue
+		case it.rule.outage == outageOpen && l.outOf(it.entry, now):
+			sourceOf(items, n, SourceDegradedOpen, 0)
 		}
-		for i := range items {
-			if items[i].first == n {
-				items[i].source = SourceDegradedOpen
-			}
-		}
+		reads = append(reads, n)
 	}
+	return reads
 }
 
 // sourceOf sets the source of all items of a key; first is the first of them.

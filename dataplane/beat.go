@@ -56,7 +56,8 @@ func (l *Limiter) figures() heartbeat.Health {
 		DecisionP99Us:  m.latency.P99Us(),
 	}
 	for _, sh := range l.shards {
-		if sh.asks.State() != breaker.Closed || sh.sends.State() != breaker.Closed {
+		if sh.asks.State() != breaker.Closed || sh.sends.State() != breaker.Closed ||
+			sh.writes.Refused(l.clock.Steady()) {
 			h.BreakersOpen++
 		}
 	}

@@ -60,7 +60,9 @@ func (l *Limiter) judgeGuest(ctx context.Context, v *cell.Verdict, e *cell.Entry
 	ctx, cancel := context.WithTimeout(ctx, l.waitsFor(&c.until))
 	defer cancel()
 	source = SourceLocal
-	if e.RefreshedAt() == 0 {
+	if by.outage == outageClosed && l.refuses(e) {
+		source = SourceDegradedClosed
+	} else if e.RefreshedAt() == 0 {
 		alive = e.Judge(v, c.nowMs, c.durationMs, c.limit, c.cost, false)
 		if !alive || !v.Allowed && by.outage != outageOpen { // an open outage lets pass what the overflow would deny
 			return source, alive

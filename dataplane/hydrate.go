@@ -43,11 +43,14 @@ func (l *Limiter) refreshFor(ctx context.Context, e *cell.Entry, c *call,
 	var v cell.Verdict
 	alive = e.Judge(&v, c.nowMs, c.durationMs, c.limit, c.cost, false)
 	l.metrics.dropped[droppedExpired].Add(v.AgedOut)
-	if alive && !v.Allowed && outage == outageOpen && l.outOf(e, l.clock.Steady()) {
+	refuses := outage != outageLocal && l.refuses(e)
+	switch {
+	case alive && outage == outageOpen && (refuses || !v.Allowed && l.outOf(e, l.clock.Steady())):
 		return SourceDegradedOpen, true
-	}
-	if !alive || !v.Allowed {
+	case !alive || !v.Allowed:
 		return SourceLocal, alive
+	case refuses:
+		return SourceDegradedClosed, true // an answer would lack what no node can send
 	}
 	f := l.read(l.clock.Steady(), e)
 	if f == nil {

@@ -40,8 +40,9 @@ type Limiter struct {
 	queues struct {
 		sync.Mutex // the shards' queues
 	}
-	shards []*shard   // of the origin; constant
-	syncs  syncCounts // of the estimate mode
+	shards   []*shard     // of the origin; constant
+	refusing atomic.Int64 // of the shards, those that refuse writes
+	syncs    syncCounts   // of the estimate mode
 
 	slots  *slots.Table // of concurrency limits
 	leases leases.Book  // of holders outside of this process
@@ -72,7 +73,7 @@ func New(cfg Config) (*Limiter, error) {
 	if fleet {
 		l.marks |= cell.Dirty
 	}
-	l.shards = newShards(cfg.Origin, cfg.Breaker)
+	l.shards = newShards(cfg.Origin, cfg.Breaker, &l.refusing)
 	l.settings.Store(defaultSettings())
 	l.setNodes(l.settings.Load())
 	l.metrics = newMetrics(l)
@@ -269,7 +270,7 @@ func (l *Limiter) judgeInFleet(ctx context.Context, v *cell.Verdict, e *cell.Ent
 		return l.judgeGuest(ctx, v, e, c, by)
 	}
 	now, set := l.clock.Steady(), l.settings.Load()
-	if e.WantsRefresh(now, set.freshForMs) || l.asksFirst(e, c, now, set) {
+	if e.WantsRefresh(now, set.freshForMs) || l.asksFirst(e, c, now, set) || by.outage == outageClosed && l.refuses(e) {
 		source, alive = l.refreshFor(ctx, e, c, by.outage)
 	}
 	switch {

@@ -69,6 +69,9 @@ type history struct {
 	hosted  map[window.Cell]int64   // accepted without a place in the table, and still known
 	skewMs  int64                   // how far back requests may come from
 
+	failures       int   // sends that failed, since one was answered
+	refusedUntilMs int64 // by the steady clock: until when they count
+
 	followed bool  // time is the origin's, whose clock this node's agrees with
 	floorMs  int64 // by which it stands still after a small step back
 }
@@ -117,6 +120,25 @@ func (h *history) hearTime() {
 	}
 }
 
+// hearWrites takes in what became of what was sent in the last step.
+func (h *history) hearWrites() {
+	if h.origin == nil {
+		return
+	}
+	for _, s := range h.origin.sends {
+		if h.failures++; s.err == nil {
+			h.failures = 0
+		}
+		h.refusedUntilMs = h.steadyMs() + 1_200 // two ticks, and what a send may take
+	}
+}
+
+// refused is true while the origin refuses writes, as far as the node knows: which is an outage for an open or closed
+// namespace, though reads are answered.
+func (h *history) refused() bool {
+	return h.outage != "" && h.failures >= 2 && h.steadyMs() < h.refusedUntilMs
+}
+
 // steadyMs is the time that no step of the clock changes.
 func (h *history) steadyMs() int64 { return 1<<40 + h.w.clock.elapsed().Milliseconds() }
 
@@ -129,6 +151,7 @@ func (h *history) during(atMs int64, step func()) {
 	step()
 	h.n.AwaitCalls()
 	h.hearTime()
+	h.hearWrites()
 	for _, key := range h.keys {
 		entry := h.n.Entry(key)
 		if entry == h.entries[key] {
@@ -190,7 +213,10 @@ func (h *history) single(rt *rapid.T) {
 	}
 	k.reach(atMs)
 	o := k.judge(atMs, r.Limit, 0, r.Cost)
-	source := h.foreseen(k, atMs)
+	source := h.foreseen(k, held)
+	if !o.allowed && source == dataplane.SourceDegradedClosed {
+		source = dataplane.SourceLocal // denied by what is known
+	}
 	o = h.byPolicy(o, source, k, atMs, r.Limit, r.Cost)
 	if o.allowed {
 		source = h.refreshed(atMs, []window.Key{key}, []*dumbKey{k})[key]
@@ -219,10 +245,14 @@ func (h *history) host(of []window.Key, requests []dataplane.Request, atMs int64
 }
 
 // foreseen is the source of a decision that local state would deny: an open namespace
-// does not ask, but knows that nobody would answer.
-func (h *history) foreseen(k *dumbKey, atMs int64) dataplane.Source {
-	if h.origin != nil && h.outage == "open" && k.wantsOrigin(h.steadyMs()) && h.steadyMs() < k.restMs {
+// does not ask, but knows that nobody would answer, and a closed one that nobody would be told.
+func (h *history) foreseen(k *dumbKey, held bool) dataplane.Source {
+	switch rests := h.steadyMs() < k.restMs; {
+	case h.origin == nil || !held: // a cost above its limit, denied whatever is known
+	case h.outage == "open" && k.wantsOrigin(h.steadyMs()) && (rests || h.refused()):
 		return dataplane.SourceDegradedOpen
+	case h.outage == "closed" && h.refused():
+		return dataplane.SourceDegradedClosed
 	}
 	return dataplane.SourceLocal
 }
@@ -301,7 +331,7 @@ func (h *history) batch(rt *rapid.T) {
 	}
 	sources := map[window.Key]dataplane.Source{}
 	for i, key := range of {
-		sources[key] = h.foreseen(ks[i], atMs)
+		sources[key] = h.foreseen(ks[i], h.known[key] != nil)
 	}
 	judge := func() (all []opinion, allowed bool) {
 		allowed = true
@@ -337,9 +367,11 @@ func (h *history) refreshed(atMs int64, of []window.Key, ks []*dumbKey) map[wind
 	for i, key := range of {
 		switch k := ks[i]; {
 		case h.origin == nil || sources[key] != dataplane.SourceNone:
+		case h.outage == "closed" && h.refused():
+			sources[key] = dataplane.SourceDegradedClosed
 		case !k.wantsOrigin(h.steadyMs()):
 			sources[key] = dataplane.SourceLocal
-		case h.steadyMs() < k.restMs:
+		case h.steadyMs() < k.restMs || h.refused():
 			sources[key] = h.degraded()
 		default:
 			sources[key] = dataplane.SourceOrigin

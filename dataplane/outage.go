@@ -11,7 +11,9 @@ import (
 
 // outagePolicy is what a namespace does with a decision that wanted the origin's
 // answer and did not get it: because the read failed or took too long, its key rests
-// after one that did, or the breaker of its shard is open.
+// after one that did, or the breaker of its shard is open. Where the policy is not local,
+// a shard that refuses writes is out too, though it answers reads: no node can count for
+// others there. See breaker.Writes.
 type outagePolicy uint8
 
 const (
@@ -53,6 +55,17 @@ func (p outagePolicy) source() Source {
 // as is known without trying.
 func (l *Limiter) outOf(e *cell.Entry, now clock.Steady) bool {
 	return e.RestsFor(now) > 0 || l.shardOf(e).asks.State() != breaker.Closed
+}
+
+// refuses reports whether the shard of e refuses writes, as far as is known: for policies other than local that is an
+// outage, although it answers reads.
+func (l *Limiter) refuses(e *cell.Entry) bool {
+	return l.refusing.Load() > 0 && l.shardOf(e).writes.Refused(l.clock.Steady())
+}
+
+// wrote takes in what became of a write to a shard.
+func (l *Limiter) wrote(sh *shard, err error) {
+	sh.writes.Note(err, l.clock.ReadSteady(), milliseconds(l.settings.Load().twoTicksMs)+replayTimeout)
 }
 
 // refusal is how long a closed namespace tells its callers to stay away: until the

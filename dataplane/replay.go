@@ -77,6 +77,7 @@ func (l *Limiter) sendLocked(ctx context.Context, sh *shard, queue []*cell.Entry
 		}
 		if sh.sends.State() == breaker.Open {
 			err = breaker.ErrOpen
+			l.wrote(sh, err)
 			l.forgo(sh, kicked)
 			break
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane/internal/breaker"
 	"github.com/weirhq/weir/dataplane/internal/cell"
+	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/dataplane/internal/epochs"
 	"github.com/weirhq/weir/dataplane/store"
 )
@@ -21,8 +22,9 @@ type shard struct {
 
 	// An origin that answers later than decisions may wait can still take what they
 	// have accepted: a breaker for each kind of call.
-	asks  *breaker.Breaker // reads and claims, which decisions wait for, under Config.ReadTimeout
-	sends *breaker.Breaker // what the loops send, under replayTimeout
+	asks   *breaker.Breaker // reads and claims, which decisions wait for, under Config.ReadTimeout
+	sends  *breaker.Breaker // what the loops send, under replayTimeout
+	writes *breaker.Writes  // whether it takes what is sent to it
 
 	twice     chan struct{} // of calls about reservations and leases: a caller may make many at once
 	replaying chan struct{} // holds one while a step of replay runs, I/O and all: no mutex
@@ -32,8 +34,8 @@ type shard struct {
 	guests    guestStream
 	claims    claimStream
 
-	epochs epochs.Epochs
-	timing timing
+	epochs  epochs.Epochs
+	offsets clock.Offsets
 
 	replayedAtMs atomic.Int64 // when all of it was last confirmed
 
@@ -48,14 +50,14 @@ type shard struct {
 	gathering bool                         // somebody sees to their calls
 }
 
-func newShards(origin store.Origin, cfg Breaker) []*shard {
+func newShards(origin store.Origin, cfg Breaker, refusing *atomic.Int64) []*shard {
 	if origin == nil {
 		return nil
 	}
 	shards := make([]*shard, origin.Shards())
 	for i := range shards {
 		shards[i] = &shard{index: i, label: strconv.Itoa(i), asks: breaker.New(breaker.Config(cfg)),
-			sends: breaker.New(breaker.Config(cfg)),
+			sends: breaker.New(breaker.Config(cfg)), writes: breaker.NewWrites(refusing),
 			twice: make(chan struct{}, twiceMax()), replaying: make(chan struct{}, 1), wake: make(chan struct{}, 1),
 			awaited: make(map[*cell.Entry]*cell.Flight)}
 		shards[i].replays.init(shards[i].sends)

@@ -54,6 +54,7 @@ func (c *chunk) cost() (sum int64) {
 func (l *Limiter) ship(ctx context.Context, sh *shard, s *stream, c *chunk) (store.Reply, error) {
 	end, ok := s.calls.Begin()
 	if !ok {
+		l.wrote(sh, breaker.ErrOpen)
 		s.keep(c)
 		return store.Reply{}, breaker.ErrOpen
 	}
@@ -69,6 +70,7 @@ func (l *Limiter) ship(ctx context.Context, sh *shard, s *stream, c *chunk) (sto
 		err = errShortAnswer
 	}
 	end(err)
+	l.wrote(sh, err)
 	l.metrics.origin(opSend, len(c.costs), time.Since(call.began), err)
 	if err != nil {
 		s.keep(c)
@@ -100,9 +102,10 @@ func (l *Limiter) prove(ctx context.Context, sh *shard, s *stream) error {
 	return l.idle(ctx, sh, s)
 }
 
-// idle is prove for a stream that brings the origin's clock besides, however long nothing was sent.
+// idle is prove for a stream that brings the origin's clock besides, however long nothing was sent. A breaker that is
+// half-open has it send at once: closed namespaces are closed until writes are known to be taken.
 func (l *Limiter) idle(ctx context.Context, sh *shard, s *stream) error {
-	if time.Since(s.sentAt) < idleEvery || s.pending != nil {
+	if s.pending != nil || time.Since(s.sentAt) < idleEvery && s.calls.State() == breaker.Closed {
 		return nil
 	}
 	_, err := l.ship(ctx, sh, s, &chunk{})

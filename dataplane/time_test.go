@@ -30,25 +30,6 @@ func timed(t *testing.T) (l *Limiter, now *time.Time) {
 	return l, &at
 }
 
-// Of a shard's last 16 answers the one that took least time tells its clock.
-func TestTheQuickestOfTheLastAnswersTellsTheTime(t *testing.T) {
-	var s timing
-	if _, ok := s.ahead(); ok {
-		t.Error("there is a time before the first answer")
-	}
-	s.add(sample{5 * time.Second, 2 * time.Millisecond, true})
-	for i := range samplesMax - 1 {
-		s.add(sample{time.Duration(i) * time.Second, 10 * time.Millisecond, true})
-	}
-	if ahead, ok := s.ahead(); !ok || ahead != 5*time.Second {
-		t.Errorf("%v ahead, want 5s by the quickest of 16", ahead)
-	}
-	s.add(sample{9 * time.Second, 3 * time.Millisecond, true})
-	if ahead, _ := s.ahead(); ahead != 9*time.Second {
-		t.Errorf("%v ahead, want 9s: the 17th answer takes the place of the first", ahead)
-	}
-}
-
 // An answer is half a round trip old, and one without a time tells none.
 func TestAnAnswerIsHalfARoundTripOld(t *testing.T) {
 	l, now := timed(t)
@@ -86,7 +67,7 @@ func TestTimeIsTheMedianOfTheShards(t *testing.T) {
 func TestTimeStandsStillWhereAnOriginGoesBack(t *testing.T) {
 	l, now := timed(t)
 	hear := func(ahead time.Duration) (told int64) {
-		for range samplesMax { // all that were heard before are forgotten
+		for range 16 { // all that were heard before are forgotten
 			for _, sh := range l.shards {
 				l.hearTime(sh, *now, now.Add(ahead))
 			}
