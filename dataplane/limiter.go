@@ -219,7 +219,7 @@ func (l *Limiter) decideCall(ctx context.Context, c *call, by *rule, e *cell.Ent
 		}
 		out := d.answer(&v, c, by, source)
 		if met == cell.Untracked && !v.Claimed {
-			l.spill(e, v.Sequence, v.Counted, c.nowMs)
+			l.spill(e, v.Sequence, v.Counted)
 		}
 		l.leave(e, met, &v, c, by)
 		switch {

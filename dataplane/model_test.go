@@ -160,6 +160,11 @@ func (h *history) during(atMs int64, step func()) {
 		if k := h.known[key]; k != nil && !k.mayGo(atMs-h.skewMs, h.steadyMs(), h.origin != nil) {
 			h.rt.Fatalf("%s was forgotten: %+v", key.Identifier, k)
 		}
+		if k := h.known[key]; k != nil && h.origin == nil { // nobody else has what it had counted
+			for _, s := range k.alive() {
+				h.hosted[window.Cell{Key: key, Sequence: s}] += k.total(s)
+			}
+		}
 		delete(h.known, key)
 		delete(h.entries, key)
 		if entry != nil {
@@ -297,7 +302,7 @@ func (h *history) handle(key window.Key) *dataplane.Handle {
 func (h *history) batch(rt *rapid.T) {
 	h.rt = rt
 	keys := h.keys
-	if h.full { // its own keys could push each other out
+	if h.withoutRoom() { // its own keys could push each other out
 		keys = keys[:1]
 	}
 	var requests []dataplane.Request
@@ -311,7 +316,7 @@ func (h *history) batch(rt *rapid.T) {
 	dropped := h.n.Health().DroppedCost
 	h.during(atMs, func() { b = h.n.AllowMany(context.Background(), requests) })
 	fits := func(r dataplane.Request) bool { return r.Cost <= r.Limit }
-	if h.full && h.known[keys[0]] == nil && slices.ContainsFunc(requests, fits) {
+	if h.withoutRoom() && h.known[keys[0]] == nil && slices.ContainsFunc(requests, fits) {
 		h.host(of, requests, atMs, b.Allowed, dropped)
 		return
 	}
@@ -357,6 +362,10 @@ func (h *history) batch(rt *rapid.T) {
 		h.count(ks[i], h.known[key] != nil, atMs, requests[i], before[i], all[i], allowed)
 	}
 }
+
+// withoutRoom is true where a key may be without an entry: in a full table, and on a node alone, where a key that had to
+// go is judged by the overflow until its window is over.
+func (h *history) withoutRoom() bool { return h.full || h.origin == nil }
 
 // refreshed takes in what the origin said before a decision, once it is sure that it
 // was asked what it should have been asked: once, for all keys that want it.

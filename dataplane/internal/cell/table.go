@@ -181,7 +181,7 @@ func (t *Table) Add(id *Identity, key *window.Key, reset *window.Reset, sequence
 		return e, Known
 	}
 	of := &t.groups[fresh.names.family.Value().group]
-	if t.spilled(of, fresh, sequence, nowMs) || int(p.size.Load()) >= p.capacity && !t.makeRoomLocked(p, of, nowMs) {
+	if t.spilled(of, fresh, sequence) || int(p.size.Load()) >= p.capacity && !t.makeRoomLocked(p, of, nowMs) {
 		t.Full.Add(1)
 		t.FullAtMs.Store(nowMs)
 		t.FullSince.Store(int64(t.now()))
@@ -357,9 +357,10 @@ func (t *Table) tryEvictLocked(p *part, a *array, at placed, nowMs int64, why ne
 	switch gone {
 	case goneShare:
 		t.Evicted.Share.Add(1)
-		t.keep(e, f.Mode, nowMs)
+		t.keep(e, f.Mode)
 	case goneIdle:
 		t.Evicted.Idle.Add(1)
+		t.keep(e, f.Mode)
 	default:
 		t.Evicted.Expired.Add(1)
 	}
