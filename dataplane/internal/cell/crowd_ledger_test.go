@@ -61,7 +61,7 @@ func TestCreditPaysForWhatABatchCountsOnAGuest(t *testing.T) {
 
 // guestTable is a table, of a node with an origin or without, and an entry that is not in it.
 func guestTable(fleet bool) (*Table, *Entry) {
-	t := NewTable(100, 1000, clock.New(nil).Steady, fleet)
+	t := NewTable(100, 1000, clock.New(nil), fleet)
 	key := window.Key{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: time.Minute}
 	id := t.IdentityOfKey(&key, nil)
 	return t, t.newEntry(&id, &key, nil, ledgerSeq)
@@ -70,7 +70,7 @@ func guestTable(fleet bool) (*Table, *Entry) {
 // A key is a guest or has an entry, not both: what is on its way from the one the other would not know, and two
 // requests at one moment would be judged by two counts.
 func TestAKeyIsAGuestOrHasAnEntry(t *testing.T) {
-	table := NewTable(100, 1000, clock.New(nil).Steady, true)
+	table := NewTable(100, 1000, clock.New(nil), true)
 	key := window.Key{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: time.Minute}
 	id := table.IdentityOfKey(&key, nil)
 	guest, met := table.Host(&id, &key, nil, ledgerSeq)

@@ -167,8 +167,9 @@ func TestAnEntryOutlivesItsWindowByTheSkewOfClocks(t *testing.T) {
 // as far back as clocks may be apart too, nor while a clock that was set back shows the cell before them.
 func TestAKeyInTheOverflowHasNoEntryUntilThatIsOver(t *testing.T) {
 	const graceMs = int64(1000)
-	now := clock.SteadyStart
-	table := NewTable(100, graceMs, func() clock.Steady { return now }, false)
+	now, wall := clock.SteadyStart, clock.New(time.Now)
+	wall.SetSteady(func() clock.Steady { return now })
+	table := NewTable(100, graceMs, wall, false)
 	key := window.Key{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: time.Minute}
 	id := table.IdentityOfKey(&key, nil)
 	e := table.newEntry(&id, &key, nil, ledgerSeq)
