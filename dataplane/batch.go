@@ -230,6 +230,9 @@ func (l *Limiter) enter(items []item, crowded bool) {
 		first := &items[it.first]
 		if it.first == i && it.met != cell.Untracked {
 			it.entry, it.met = l.table.Get(it.id), cell.Known
+			if it.entry != nil && it.entry.Before(it.nowMs, it.durationMs) && l.setRight(it.entry) {
+				it.entry = l.table.Get(it.id)
+			}
 		}
 		if first.entry == nil && (it.cost <= it.limit || it.rule.estimate != nil) {
 			l.create(first, crowded)

@@ -57,7 +57,7 @@ func (l *Limiter) figures() heartbeat.Health {
 	}
 	for _, sh := range l.shards {
 		if sh.asks.State() != breaker.Closed || sh.sends.State() != breaker.Closed ||
-			sh.writes.Refused(l.clock.Steady()) {
+			sh.writes.Refused(int64(l.clock.Steady())) {
 			h.BreakersOpen++
 		}
 	}

@@ -34,8 +34,8 @@ type Config struct {
 	Settings store.Settings
 
 	// EntriesMax bounds the keys held in memory; 0 is 300,000. Memory is about
-	// EntriesMax * (200 B + the identifiers' bytes). A full table forgets idle keys far
-	// from their limits first.
+	// EntriesMax * (200 B + the identifiers' bytes). A full table takes idle keys far from their
+	// limits out first. More keys than room cost precision and time: see Crowded.
 	EntriesMax int
 
 	// ReadTimeout bounds how long a decision may wait for the origin; 0 is 50 ms,

@@ -30,7 +30,7 @@ func guestLimiter(t *testing.T, change ...func(*Config)) (*Limiter, *cell.Entry)
 	}
 	key := window.Key{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: time.Minute}
 	id := l.table.IdentityOfKey(&key, nil)
-	e, _ := l.table.Host(&id, &key, nil, spillSeq, spillMs())
+	e, _ := l.table.Host(&id, &key, nil, spillSeq)
 	return l, e
 }
 
@@ -48,7 +48,7 @@ func TestTheAnswerToAGuestsCostIsMerged(t *testing.T) {
 	l.cfg.Origin = silent{l.cfg.Origin}
 	e.Charge(spillSeq, 2, 100)
 	l.sendGuests(sh, []outgoing{{e, spillSeq, 2}})
-	if got := l.table.SpilledCost(e, spillSeq, spillMs()); got != 2 {
+	if got := l.table.SpilledCost(e, spillSeq); got != 2 {
 		t.Errorf("the overflow has %d of the 2 that were not answered", got)
 	}
 }
@@ -75,13 +75,13 @@ func TestAClaimOfTheCellBeforeBecomesCredit(t *testing.T) {
 // What is spilled is in the overflow, is counted as dropped, and is settled; nothing leaves no trace.
 func TestASpillIsInTheOverflow(t *testing.T) {
 	l, e := guestLimiter(t)
-	l.spill(e, spillSeq, 0, spillMs())
+	l.spill(e, spillSeq, 0)
 	if got := l.Health().DroppedCost; got != 0 {
 		t.Errorf("nothing is spilled, and %d are counted as dropped", got)
 	}
 	e.Charge(spillSeq, 5, 100)
-	l.spill(e, spillSeq, 5, spillMs())
-	if got := l.table.SpilledCost(e, spillSeq, spillMs()); got != 5 {
+	l.spill(e, spillSeq, 5)
+	if got := l.table.SpilledCost(e, spillSeq); got != 5 {
 		t.Errorf("the overflow has %d of 5", got)
 	}
 	if got := l.Health().DroppedCost; got != 5 {
@@ -101,7 +101,7 @@ func TestAnOriginThatTakesSomeCostsOfGuestsIsThere(t *testing.T) {
 	if _, ok := l.shards[0].asks.Begin(); !ok {
 		t.Error("the breaker is open")
 	}
-	if got := l.table.SpilledCost(e, spillSeq, spillMs()); got != 3 {
+	if got := l.table.SpilledCost(e, spillSeq); got != 3 {
 		t.Errorf("the overflow has %d, want the 3 that were refused", got)
 	}
 }

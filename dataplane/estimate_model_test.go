@@ -23,13 +23,14 @@ type dumbEstimate struct {
 
 	own, sent, others map[int64]int64 // by sequence, as in dumbKey
 	since             map[int64]int64 // own cost since the last sync
+	carried           map[int64]int64 // from cells that had not begun when the clock was set back
 
 	known   *big.Rat // the level at the last sync; nil for never
 	knownMs int64    // by the steady clock
 	downMs  int64    // since when a sync was wanted and failed, by the steady clock; 0 for not
 }
 
-func (k *dumbEstimate) count(s int64) int64 { return k.own[s] + k.others[s] }
+func (k *dumbEstimate) count(s int64) int64 { return k.own[s] + k.others[s] + k.carried[s] }
 
 // cells is the level by two cells.
 func (k *dumbEstimate) cells(nowMs int64) *big.Rat {
@@ -56,6 +57,21 @@ func (k *dumbEstimate) level(nowMs, steadyMs, limit int64) *big.Rat {
 		return v
 	}
 	return v.Add(v, big.NewRat(pending, 1))
+}
+
+// setRight carries what still counts into the cell of a clock that was set back.
+func (k *dumbEstimate) setRight(nowMs int64) {
+	if k.latest*k.durationMs <= nowMs+200 {
+		return
+	}
+	to, counts, since := window.Sequence(nowMs, k.durationMs), k.count(k.latest)+k.count(k.latest-1), k.since[k.latest]+k.since[k.latest-1]
+	own, others := map[int64]int64{}, map[int64]int64{}
+	if to == k.latest-1 { // the origin has it
+		own[to], others[to] = k.own[to], k.others[to]
+	}
+	k.own, k.sent, k.others = own, map[int64]int64{to: own[to]}, others
+	k.carried, k.since = map[int64]int64{to: counts - own[to] - others[to]}, map[int64]int64{to: since}
+	k.latest, k.downMs = to, 0
 }
 
 // take decides, and counts.
@@ -121,6 +137,7 @@ func estimateHistory(t *testing.T, rt *rapid.T, settings string) {
 		default:
 			cost := rapid.Int64Range(0, max(2, limit/4)).Draw(rt, "cost")
 			d := n.take("k", cost, limit)
+			k.setRight(nowMs)
 			allowed, current := k.take(nowMs, steadyMs, limit, cost)
 			if d.Allowed != allowed || math.Abs(d.Current-current) > 1e-6 {
 				rt.Fatalf("cost %d of %d: allowed %v at %v, want %v at %v", cost, limit, d.Allowed, d.Current, allowed, current)

@@ -52,7 +52,7 @@ func (l *Limiter) SetSteady(elapsed func() time.Duration) {
 // Sweep sweeps the whole table once.
 func (l *Limiter) Sweep() {
 	for range l.table.SweepTicks() {
-		l.table.Sweep(l.nowMs())
+		l.sweep()
 	}
 }
 
@@ -198,7 +198,10 @@ func (l *Limiter) Entry(k window.Key) any {
 }
 
 // SweepTick is one tick of the sweep. It returns how many entries it looked at.
-func (l *Limiter) SweepTick() (looked int) { return l.table.Sweep(l.nowMs()) }
+func (l *Limiter) SweepTick() (looked int) {
+	looked, _ = l.table.Sweep(l.nowMs())
+	return looked
+}
 
 // BreakersOff lets every call to the origin through.
 func (l *Limiter) BreakersOff() {

@@ -30,7 +30,7 @@ func TestAFloodOfOneShotIdentifiers(t *testing.T) {
 	r := ask("", 1, 100)
 	for i := range identifiers {
 		r.Identifier = strconv.Itoa(i)
-		if d := n.Allow(context.Background(), r); !d.Allowed || d.Remaining != 99 {
+		if d := n.Allow(context.Background(), r); !d.Allowed {
 			t.Fatalf("identifier %d: %+v", i, d)
 		}
 		if got := n.Entries(); got > entriesMax {
@@ -40,8 +40,8 @@ func TestAFloodOfOneShotIdentifiers(t *testing.T) {
 	for i := range 100 {
 		wantAllowed(t, "a key at its limit before the flood", n.take(fmt.Sprint("full", i), 1, 10), false, 0)
 	}
-	// "about EntriesMax * (200 B + the identifiers' bytes)"; these have 14 bytes.
-	if grown := heapInUse() - before; grown > entriesMax*(200+14+2) {
+	// "about EntriesMax * (200 B + the identifiers' bytes)"; these have 14 bytes. And a sketch of 4 * 16,384 counts.
+	if grown := heapInUse() - before; grown > entriesMax*(200+14+2)+4*16_384*8 {
 		t.Errorf("%d bytes for %d entries", grown, n.Entries())
 	} else {
 		t.Logf("%d bytes an entry", grown/int64(n.Entries()))

@@ -147,13 +147,13 @@ func (l *Limiter) sendGuests(sh *shard, all []outgoing) (sent bool) {
 		c.add(o.entry, o.entry.LoadGuest(o.sequence, o.cost, set.shares(o.entry.Names())))
 	}
 	reply, err := l.ship(ctx, sh, &sh.guests.stream, c)
-	nowMs, now := l.nowMs(), l.clock.ReadSteady()
+	now := l.clock.ReadSteady()
 	for i, o := range all {
 		if err == nil {
 			o.entry.Absorb(&l.metrics.merged, o.sequence, &reply.Totals[i], now)
 		}
 		if err != nil || reply.Totals[i].Err != nil {
-			l.table.Spill(o.entry, o.sequence, o.cost, nowMs)
+			l.table.Spill(o.entry, o.sequence, o.cost)
 		}
 		if err == nil && reply.Totals[i].Err != nil {
 			l.metrics.dropped[droppedFull].Add(o.cost)
@@ -188,8 +188,7 @@ func (l *Limiter) proveIdleGuests(ctx context.Context, sh *shard) error {
 }
 
 func (l *Limiter) unsent(all []outgoing) {
-	nowMs := l.nowMs()
 	for _, o := range all {
-		l.spill(o.entry, o.sequence, o.cost, nowMs)
+		l.spill(o.entry, o.sequence, o.cost)
 	}
 }

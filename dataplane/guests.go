@@ -40,15 +40,15 @@ func (l *Limiter) usedGuest(c *call, source Source) *cell.Entry {
 
 func (l *Limiter) host(c *call, by *rule, sequence int64) (*cell.Entry, cell.Contact) {
 	key := c.key()
-	return l.table.Host(c.id, &key, by.reset, sequence, c.nowMs)
+	return l.table.Host(c.id, &key, by.reset, sequence)
 }
 
 // spill counts in the overflow what was accepted on a guest and is at no origin.
-func (l *Limiter) spill(e *cell.Entry, sequence, cost, nowMs int64) {
+func (l *Limiter) spill(e *cell.Entry, sequence, cost int64) {
 	if cost <= 0 {
 		return
 	}
-	l.table.Spill(e, sequence, cost, nowMs)
+	l.table.Spill(e, sequence, cost)
 	l.metrics.dropped[droppedFull].Add(cost)
 	e.SettleUnnamed(sequence, cost)
 }
@@ -104,7 +104,7 @@ func (l *Limiter) settleGuests(ctx context.Context, w *workspace, allowed bool) 
 		switch {
 		case it.met != cell.Untracked || it.before == 0 || !allowed && !it.rule.offered():
 		case it.rule.estimate != nil || l.shards == nil || it.source.Degraded():
-			l.spill(it.entry, it.verdict.Sequence, it.unclaimed(), it.nowMs)
+			l.spill(it.entry, it.verdict.Sequence, it.unclaimed())
 		default:
 			cost := it.entry.Unpaid(it.verdict.Sequence, it.unclaimed())
 			if cost == 0 {

@@ -69,7 +69,7 @@ func New(cfg Config) (*Limiter, error) {
 	wall := clock.New(cfg.Clock)
 	l := &Limiter{cfg: cfg, clock: wall, marks: cell.Touched,
 		loading: make(chan struct{}, 1), tries: make(chan struct{}, 1),
-		table: cell.NewTable(cfg.EntriesMax, cfg.ClockSkewMax.Milliseconds(), wall.Steady, fleet)}
+		table: cell.NewTable(cfg.EntriesMax, cfg.ClockSkewMax.Milliseconds(), wall, fleet)}
 	if fleet {
 		l.marks |= cell.Dirty
 	}
@@ -186,6 +186,9 @@ func (l *Limiter) decideCall(ctx context.Context, c *call, by *rule, e *cell.Ent
 				return nil
 			}
 			e, met = l.meet(c, by)
+		} else if e.Before(c.nowMs, c.durationMs) && l.setRight(e) {
+			e = l.table.Get(c.id)
+			continue
 		}
 		var v cell.Verdict
 		source, alive := SourceLocal, false
@@ -219,7 +222,7 @@ func (l *Limiter) decideCall(ctx context.Context, c *call, by *rule, e *cell.Ent
 		}
 		out := d.answer(&v, c, by, source)
 		if met == cell.Untracked && !v.Claimed {
-			l.spill(e, v.Sequence, v.Counted, c.nowMs)
+			l.spill(e, v.Sequence, v.Counted)
 		}
 		l.leave(e, met, &v, c, by)
 		switch {

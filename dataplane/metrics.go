@@ -25,7 +25,9 @@ const (
 	outcomes
 )
 
-func (o outcome) String() string { return [...]string{"allowed", "denied", "shadowed", "batch_denied"}[o] }
+func (o outcome) String() string {
+	return [...]string{"allowed", "denied", "shadowed", "batch_denied"}[o]
+}
 
 // originOp is a kind of call to the origin.
 type originOp uint8

@@ -24,7 +24,11 @@ func (h *history) jump(rt *rapid.T) {
 // step sets the wall clock, either way, while no time passes.
 func (h *history) step(rt *rapid.T) {
 	far := rapid.OneOf(rapid.IntRange(-90_000, 0), rapid.IntRange(-7_200_000, 7_200_000))
-	h.w.clock.step(time.Duration(far.Draw(rt, "ms")) * time.Millisecond)
+	by := time.Duration(far.Draw(rt, "ms")) * time.Millisecond
+	h.w.clock.step(by)
+	if by < 0 {
+		clear(h.hosted) // the overflow forgets as time passes, and cells come again
+	}
 }
 
 // sweep forgets what may go; and once everything was sent, all that is

@@ -68,6 +68,7 @@ type history struct {
 	lossy   bool                    // the origin loses replies
 	hosted  map[window.Cell]int64   // accepted without a place in the table, and still known
 	skewMs  int64                   // how far back requests may come from
+	leadMs  int64                   // how far ahead of the clock one came from
 
 	failures       int   // sends that failed, since one was answered
 	refusedUntilMs int64 // by the steady clock: until when they count
@@ -103,10 +104,10 @@ func newHistory(t *testing.T, rt *rapid.T) *history {
 	return h
 }
 
-// nowMs is the time that the node goes by. After a step back of up to 10 s it stands still.
+// nowMs is the time that the node goes by. After a step back of up to 1 s it stands still.
 func (h *history) nowMs() int64 {
 	own := h.w.clock.Now().UnixMilli()
-	if h.followed && own < h.floorMs && h.floorMs-own <= 10_000 {
+	if h.followed && own < h.floorMs && h.floorMs-own <= 1_000 {
 		return h.floorMs
 	}
 	h.floorMs = min(h.floorMs, own)
@@ -157,8 +158,20 @@ func (h *history) during(atMs int64, step func()) {
 		if entry == h.entries[key] {
 			continue
 		}
+		if k := h.known[key]; k != nil && entry != nil && k.isAhead(h.nowMs()+h.leadMs) {
+			for s := range k.own {
+				h.dropped += k.giveUp(s)
+			}
+			h.known[key], h.entries[key] = k.setRight(h.nowMs(), h.origin != nil), entry
+			continue
+		}
 		if k := h.known[key]; k != nil && !k.mayGo(atMs-h.skewMs, h.steadyMs(), h.origin != nil) {
 			h.rt.Fatalf("%s was forgotten: %+v", key.Identifier, k)
+		}
+		if k := h.known[key]; k != nil && h.origin == nil { // nobody else has what it had counted
+			for _, s := range k.alive() {
+				h.hosted[window.Cell{Key: key, Sequence: s}] += k.total(s)
+			}
 		}
 		delete(h.known, key)
 		delete(h.entries, key)
@@ -188,6 +201,7 @@ func (h *history) single(rt *rapid.T) {
 	switch by := rapid.IntRange(0, 5).Draw(rt, "by"); {
 	case by == 0:
 		atMs += rapid.Int64Range(-30_000, 30_000).Draw(rt, "off by ms")
+		h.leadMs = max(h.leadMs, atMs-h.nowMs())
 		allow = func() dataplane.Decision { return h.n.AllowAt(context.Background(), time.UnixMilli(atMs), r) }
 	case r.ZeroCost: // a handle's costs are at least 1
 	case by == 1:
@@ -196,6 +210,7 @@ func (h *history) single(rt *rapid.T) {
 		}
 	case by == 2:
 		atMs += rapid.Int64Range(-30_000, 30_000).Draw(rt, "off by ms")
+		h.leadMs = max(h.leadMs, atMs-h.nowMs())
 		allow = func() dataplane.Decision {
 			return h.handle(key).AllowAt(context.Background(), time.UnixMilli(atMs), r.Limit, dataplane.Cost(r.Cost))
 		}
@@ -297,7 +312,7 @@ func (h *history) handle(key window.Key) *dataplane.Handle {
 func (h *history) batch(rt *rapid.T) {
 	h.rt = rt
 	keys := h.keys
-	if h.full { // its own keys could push each other out
+	if h.withoutRoom() { // its own keys could push each other out
 		keys = keys[:1]
 	}
 	var requests []dataplane.Request
@@ -311,7 +326,7 @@ func (h *history) batch(rt *rapid.T) {
 	dropped := h.n.Health().DroppedCost
 	h.during(atMs, func() { b = h.n.AllowMany(context.Background(), requests) })
 	fits := func(r dataplane.Request) bool { return r.Cost <= r.Limit }
-	if h.full && h.known[keys[0]] == nil && slices.ContainsFunc(requests, fits) {
+	if h.withoutRoom() && h.known[keys[0]] == nil && slices.ContainsFunc(requests, fits) {
 		h.host(of, requests, atMs, b.Allowed, dropped)
 		return
 	}
@@ -357,6 +372,10 @@ func (h *history) batch(rt *rapid.T) {
 		h.count(ks[i], h.known[key] != nil, atMs, requests[i], before[i], all[i], allowed)
 	}
 }
+
+// withoutRoom is true where a key may be without an entry: in a full table, and on a node alone, where a key that had to
+// go is judged by the overflow until its window is over.
+func (h *history) withoutRoom() bool { return h.full || h.origin == nil }
 
 // refreshed takes in what the origin said before a decision, once it is sure that it
 // was asked what it should have been asked: once, for all keys that want it.

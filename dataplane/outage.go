@@ -60,12 +60,12 @@ func (l *Limiter) outOf(e *cell.Entry, now clock.Steady) bool {
 // refuses reports whether the shard of e refuses writes, as far as is known: for policies other than local that is an
 // outage, although it answers reads.
 func (l *Limiter) refuses(e *cell.Entry) bool {
-	return l.refusing.Load() > 0 && l.shardOf(e).writes.Refused(l.clock.Steady())
+	return l.refusing.Load() > 0 && l.shardOf(e).writes.Refused(int64(l.clock.Steady()))
 }
 
 // wrote takes in what became of a write to a shard.
 func (l *Limiter) wrote(sh *shard, err error) {
-	sh.writes.Note(err, l.clock.ReadSteady(), milliseconds(l.settings.Load().twoTicksMs)+replayTimeout)
+	sh.writes.Note(err, int64(l.clock.ReadSteady()), milliseconds(l.settings.Load().twoTicksMs)+replayTimeout)
 }
 
 // refusal is how long a closed namespace tells its callers to stay away: until the

@@ -30,7 +30,7 @@ func (l *Limiter) Start(ctx context.Context) error {
 	l.loops.Go(func() { l.clock.Run(ctx) })
 	l.slots.Run(ctx, l.loops.Go)
 	l.loop(ctx, l.at(func(s *settings) time.Duration { return sweepInterval }), func(context.Context) {
-		l.table.Sweep(l.nowMs())
+		l.sweep()
 		l.reportCrowd(l.clock.Steady())
 	})
 	tick := func(s *settings) time.Duration { return s.tuning.ReplayTick.Std() }

@@ -98,7 +98,7 @@ func (r *Reservation) charge(cost int64) (charged int64) {
 		}
 		var met cell.Contact
 		if e, met = l.table.Again(e, current, nowMs); met == cell.Untracked {
-			l.chargeOutside(e, r.sequence, cost, r.limit, nowMs)
+			l.chargeOutside(e, r.sequence, cost, r.limit)
 			return cost
 		}
 	}
@@ -106,8 +106,8 @@ func (r *Reservation) charge(cost int64) (charged int64) {
 
 // chargeOutside charges a key without an entry: those who decide on it now see it, and so does
 // the next to come.
-func (l *Limiter) chargeOutside(e *cell.Entry, sequence, cost, limit, nowMs int64) {
-	l.spill(e, sequence, cost, nowMs)
+func (l *Limiter) chargeOutside(e *cell.Entry, sequence, cost, limit int64) {
+	l.spill(e, sequence, cost)
 	if guest := l.table.Guests.Find(e.Identity()); guest != nil {
 		guest.Charge(sequence, cost, limit)
 		guest.SettleUnnamed(sequence, cost)

@@ -164,7 +164,8 @@ func TestSettlingMoreOnAnEvictedKey(t *testing.T) {
 	}
 }
 
-// An evicted reservation gives nothing back: what the key has counted since is others'.
+// An evicted reservation gives nothing back: what the key has counted since is others', and what it had counted before
+// stays counted.
 func TestSettlingLessOnAnEvictedKey(t *testing.T) {
 	w := newWorld(t)
 	n := w.alone(func(c *dataplane.Config) { c.EntriesMax = 100 })
@@ -174,7 +175,7 @@ func TestSettlingLessOnAnEvictedKey(t *testing.T) {
 	}
 	n.take("k", 5, 10)
 	settle(t, held, 0, 0)
-	wantAllowed(t, "5 were spent since", n.take("k", 0, 10), true, 5)
+	wantAllowed(t, "4 were counted, and 5 since", n.take("k", 0, 10), true, 1)
 }
 
 // A cell that is over is not charged, on an evicted key either. A key that a full table cannot
@@ -332,7 +333,7 @@ func TestSettlingMoreOnAnEvictedKeyInTheNextWindow(t *testing.T) {
 	}
 	w.clock.set(time.Minute)
 	settle(t, held, 1000, 990)
-	wantAllowed(t, "990 were charged to the cell before", n.take("k", 11, 1000), false, 10)
+	wantAllowed(t, "1,000 were spent in the cell before", n.take("k", 11, 1000), false, 0)
 }
 
 // What is settled on a key without an entry is seen by those who decide on it at that moment.

@@ -3,8 +3,6 @@ package breaker
 import (
 	"sync/atomic"
 	"time"
-
-	"github.com/weirhq/weir/dataplane/internal/clock"
 )
 
 // Writes keeps whether a shard takes what nodes send it. Reads that the shard answers prove nothing about that: a Redis
@@ -14,7 +12,7 @@ import (
 // refuses writes, until a write succeeds, or until nobody has tried one for a while.
 type Writes struct {
 	failures atomic.Int64
-	until    atomic.Int64  // clock.Steady until which the last failure counts
+	until    atomic.Int64  // by a steady clock, in ms: until which the last failure counts
 	refusing *atomic.Int64 // shards with failuresMin failures or more: 0 spares decisions the look at theirs
 }
 
@@ -23,21 +21,22 @@ const failuresMin = 2 // in a row
 // NewWrites starts with writes that are taken. All shards of a limiter share refusing.
 func NewWrites(refusing *atomic.Int64) *Writes { return &Writes{refusing: refusing} }
 
-// Note takes in what became of a write. A failure counts for validFor, unless a success comes first.
-func (w *Writes) Note(err error, now clock.Steady, validFor time.Duration) {
+// Note takes in what became of a write at a time by a steady clock. A failure counts for validFor, unless a success
+// comes first.
+func (w *Writes) Note(err error, nowMs int64, validFor time.Duration) {
 	if err == nil {
 		if w.failures.Load() != 0 && w.failures.Swap(0) >= failuresMin {
 			w.refusing.Add(-1)
 		}
 		return
 	}
-	w.until.Store(int64(now) + validFor.Milliseconds())
+	w.until.Store(nowMs + validFor.Milliseconds())
 	if w.failures.Add(1) == failuresMin {
 		w.refusing.Add(1)
 	}
 }
 
-// Refused reports whether the shard refuses writes, as far as is known.
-func (w *Writes) Refused(now clock.Steady) bool {
-	return w.failures.Load() >= failuresMin && int64(now) < w.until.Load()
+// Refused reports whether the shard refuses writes, as far as is known, at a time by the steady clock of Note.
+func (w *Writes) Refused(nowMs int64) bool {
+	return w.failures.Load() >= failuresMin && nowMs < w.until.Load()
 }

@@ -5,8 +5,6 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/weirhq/weir/dataplane/internal/clock"
 )
 
 var errRefused = errors.New("refused")
@@ -36,7 +34,7 @@ func TestARefusalEndsWhereNobodyWrites(t *testing.T) {
 	w.Note(errRefused, 1000, time.Second)
 	w.Note(errRefused, 1500, time.Second)
 	for now, want := range map[int64]bool{1500: true, 2499: true, 2500: false} {
-		if got := w.Refused(clock.Steady(now)); got != want {
+		if got := w.Refused(now); got != want {
 			t.Errorf("at %d: refused %v, want %v", now, got, want)
 		}
 	}

@@ -61,7 +61,7 @@ func TestCreditPaysForWhatABatchCountsOnAGuest(t *testing.T) {
 
 // guestTable is a table, of a node with an origin or without, and an entry that is not in it.
 func guestTable(fleet bool) (*Table, *Entry) {
-	t := NewTable(100, 1000, clock.New(nil).Steady, fleet)
+	t := NewTable(100, 1000, clock.New(nil), fleet)
 	key := window.Key{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: time.Minute}
 	id := t.IdentityOfKey(&key, nil)
 	return t, t.newEntry(&id, &key, nil, ledgerSeq)
@@ -70,17 +70,17 @@ func guestTable(fleet bool) (*Table, *Entry) {
 // A key is a guest or has an entry, not both: what is on its way from the one the other would not know, and two
 // requests at one moment would be judged by two counts.
 func TestAKeyIsAGuestOrHasAnEntry(t *testing.T) {
-	table := NewTable(100, 1000, clock.New(nil).Steady, true)
+	table := NewTable(100, 1000, clock.New(nil), true)
 	key := window.Key{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: time.Minute}
 	id := table.IdentityOfKey(&key, nil)
-	guest, met := table.Host(&id, &key, nil, ledgerSeq, ledgerMs())
+	guest, met := table.Host(&id, &key, nil, ledgerSeq)
 	if met != Untracked {
 		t.Fatalf("a key that the table does not hold is %v", met)
 	}
 	if _, met := table.Add(&id, &key, nil, ledgerSeq, ledgerMs()); met != Untracked || table.Get(&id) != nil {
 		t.Errorf("the table takes a guest in: %v", met)
 	}
-	if again, met := table.Host(&id, &key, nil, ledgerSeq, ledgerMs()); again != guest || met != Untracked {
+	if again, met := table.Host(&id, &key, nil, ledgerSeq); again != guest || met != Untracked {
 		t.Errorf("a guest is another one the next time: %v", met)
 	}
 	table.Guests.Leave(&id)
@@ -89,7 +89,7 @@ func TestAKeyIsAGuestOrHasAnEntry(t *testing.T) {
 	if met != Created || table.Get(&id) != e {
 		t.Errorf("the table does not take in a key that was a guest: %v", met)
 	}
-	if held, met := table.Host(&id, &key, nil, ledgerSeq, ledgerMs()); held != e || met != Known || table.Guests.Present.Load() != 0 {
+	if held, met := table.Host(&id, &key, nil, ledgerSeq); held != e || met != Known || table.Guests.Present.Load() != 0 {
 		t.Errorf("a key that the table holds becomes a guest: %v", met)
 	}
 }
@@ -111,9 +111,9 @@ func TestWhatHadToGoIsKept(t *testing.T) {
 		e.addLocked(slotOf(ledgerSeq-1), 4)
 		e.addLocked(slotOf(ledgerSeq), 7)
 		e.foreign(slotOf(ledgerSeq)).Store(2)
-		table.keep(e, c.mode, ledgerMs())
+		table.keep(e, c.mode)
 		for i, want := range c.want {
-			if got := table.overflow.count(&e.id, ledgerSeq-1+int64(i), time.Minute.Milliseconds(), ledgerMs()); got != want {
+			if got := table.overflow.count(&e.id, ledgerSeq-1+int64(i), time.Minute.Milliseconds(), table.now()); got != want {
 				t.Errorf("%s, cell %d: %d in the overflow, want %d", name, i, got, want)
 			}
 		}
@@ -124,10 +124,12 @@ func TestWhatHadToGoIsKept(t *testing.T) {
 func TestWhatHadNothingIsNotKept(t *testing.T) {
 	table, e := guestTable(false)
 	e.addLocked(slotOf(ledgerSeq-1), 4)
-	table.keep(e, window.Exact, ledgerMs())
-	over := window.ExpiresAt(ledgerSeq-1, time.Minute.Milliseconds()) + table.graceMs
-	if got := table.groups[e.names.family.Value().group].spilledUntilMs.Load(); got != over {
-		t.Errorf("its namespace is looked up in the overflow until %d, want %d", got, over)
+	table.keep(e, window.Exact)
+	if got := table.overflow.count(&e.id, ledgerSeq-1, time.Minute.Milliseconds(), table.now()); got != 4 {
+		t.Errorf("%d are kept of the 4 of the cell before", got)
+	}
+	if got := table.overflow.count(&e.id, ledgerSeq, time.Minute.Milliseconds(), table.now()); got != 0 {
+		t.Errorf("%d are kept of a cell with nothing", got)
 	}
 }
 
@@ -143,11 +145,11 @@ func TestTheOverflowHoldsACellUntilItsWindowIsOver(t *testing.T) {
 				// near ends of generations too
 				nowMs := longest.Milliseconds()*2*100 + longest.Milliseconds()*turn/2 - 1
 				sequence := window.Sequence(nowMs, d)
-				o.add(&id, sequence, d, 3, nowMs)
-				if got := o.count(&id, sequence, d, window.ExpiresAt(sequence, d)-1); got != 3 {
+				o.add(&id, sequence, d, 3, clock.Steady(nowMs))
+				if got := o.count(&id, sequence, d, clock.Steady(window.ExpiresAt(sequence, d)-1)); got != 3 {
 					t.Errorf("span %d, %d%% of it, turn %d: %d of 3 counted at the end of its window", span, part, turn, got)
 				}
-				if got := o.count(&id, sequence, d, nowMs+4*longest.Milliseconds()); got != 0 {
+				if got := o.count(&id, sequence, d, clock.Steady(nowMs+4*longest.Milliseconds())); got != 0 {
 					t.Errorf("span %d, %d%% of it, turn %d: %d counted two generations later", span, part, turn, got)
 				}
 			}

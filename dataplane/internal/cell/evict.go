@@ -37,9 +37,9 @@ const idleExpiry = 10 * time.Minute
 //     it for idleExpiry: a caller that comes back has it read anew; or
 //   - room is needed, no second request touched it since the hand last came by, and it
 //     is below half its limit; or
-//   - a namespace needs its share. Then the caller counts it in the overflow, unless the origin
-//     holds all of it.
+//   - a namespace needs its share.
 //
+// In the last two cases the caller counts it in the overflow, unless the origin holds all of it.
 // Only the last ends an entry with a strict deadline ahead. In the estimate mode, where the
 // origin hears of a key only now and then, it may go with unsent cost that no sync is wanted
 // for: less than its floor.

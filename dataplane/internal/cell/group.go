@@ -16,8 +16,8 @@ const groupsMax = 1 << 12
 
 // group counts for a namespace.
 type group struct {
-	entries        atomic.Int64
-	spilledUntilMs atomic.Int64 // Unix ms from which nothing of it in the overflow matters
+	entries      atomic.Int64
+	spilledUntil atomic.Int64 // clock.Steady from which nothing of it in the overflow matters
 }
 
 // placed is where an entry is in an array.
@@ -49,8 +49,9 @@ func (t *Table) fairShareLocked(p *part, a *array, of *group, found []placed, no
 	return false
 }
 
-// keep counts an entry that had to go in the overflow, where the origin does not hold all of it.
-func (t *Table) keep(e *Entry, mode window.Mode, nowMs int64) {
+// keep counts an entry that had to go in the overflow, where the origin does not hold all of it: however little it has
+// counted, or a node with more keys than room would begin each of them anew again and again.
+func (t *Table) keep(e *Entry, mode window.Mode) {
 	if t.Fleet && mode == window.Exact {
 		return
 	}
@@ -58,34 +59,35 @@ func (t *Table) keep(e *Entry, mode window.Mode, nowMs int64) {
 	for _, s := range []int64{seq - 1, seq} {
 		slot := slotOf(s)
 		if count := wordCount(e.words[slot].Load()) + e.others[slot].Load(); count > 0 {
-			t.Spill(e, s, count, nowMs)
+			t.Spill(e, s, count)
 		}
 	}
 }
 
 // Spill counts cost of a key's cell in the overflow.
-func (t *Table) Spill(e *Entry, sequence, cost, nowMs int64) {
-	f := e.names.family.Value()
-	t.overflow.add(&e.id, sequence, f.DurationMs, cost, nowMs)
-	raise(&t.groups[f.group].spilledUntilMs, window.ExpiresAt(sequence, f.DurationMs)+t.graceMs)
+func (t *Table) Spill(e *Entry, sequence, cost int64) {
+	f, now := e.names.family.Value(), t.now()
+	t.overflow.add(&e.id, sequence, f.DurationMs, cost, now)
+	raise(&t.groups[f.group].spilledUntil, int64(now)+2*f.DurationMs+t.graceMs)
 }
 
 // SpilledCost is at least what the overflow has of a key's cell.
-func (t *Table) SpilledCost(e *Entry, sequence, nowMs int64) int64 {
-	return t.overflow.count(&e.id, sequence, e.names.durationMs(), nowMs)
+func (t *Table) SpilledCost(e *Entry, sequence int64) int64 {
+	return t.overflow.count(&e.id, sequence, e.names.durationMs(), t.now())
 }
 
 // spilled is true for a key that the overflow may have counted: it has no entry until that is
 // over, which would begin empty. An exact key of a node with an origin begins with what that has.
-func (t *Table) spilled(of *group, fresh *Entry, sequence, nowMs int64) bool {
-	if of.spilledUntilMs.Load() <= nowMs {
+func (t *Table) spilled(of *group, fresh *Entry, sequence int64) bool {
+	if of.spilledUntil.Load() <= int64(t.now()) {
 		return false
 	}
 	f := fresh.names.family.Value()
 	if t.Fleet && f.Mode == window.Exact {
 		return false
 	}
-	return t.SpilledCost(fresh, sequence, nowMs) > 0 || t.SpilledCost(fresh, sequence-1, nowMs) > 0
+	return t.SpilledCost(fresh, sequence) > 0 || t.SpilledCost(fresh, sequence-1) > 0 ||
+		t.SpilledCost(fresh, sequence+1) > 0 // before the clock was set back
 }
 
 // Largest is the namespace that holds most of a part's entries, and its share of them. Which keys

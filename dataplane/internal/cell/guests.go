@@ -79,7 +79,7 @@ func (g *Guests) Leave(id *Identity) {
 
 // Host is the entry of a key that is a guest from now on, or that of the table, which holds it by now: a key has one
 // of them.
-func (t *Table) Host(id *Identity, key *window.Key, reset *window.Reset, sequence, nowMs int64) (*Entry, Contact) {
+func (t *Table) Host(id *Identity, key *window.Key, reset *window.Reset, sequence int64) (*Entry, Contact) {
 	h := t.Guests.hall(id)
 	h.Lock()
 	defer h.Unlock()
@@ -91,7 +91,7 @@ func (t *Table) Host(id *Identity, key *window.Key, reset *window.Reset, sequenc
 		if h.of == nil {
 			h.of = map[Identity]*guest{}
 		}
-		one = &guest{entry: t.guest(id, key, reset, sequence, nowMs)}
+		one = &guest{entry: t.guest(id, key, reset, sequence)}
 		h.of[*id] = one
 		t.Guests.Present.Add(1)
 	}
@@ -100,13 +100,13 @@ func (t *Table) Host(id *Identity, key *window.Key, reset *window.Reset, sequenc
 }
 
 // guest is an entry that begins with what the overflow has of the key, knows nothing of the estimate mode, and that no
-// queue takes.
-func (t *Table) guest(id *Identity, key *window.Key, reset *window.Reset, sequence, nowMs int64) *Entry {
+// queue takes. What was counted in the next cell, before the clock was set back by up to a window, counts in this one.
+func (t *Table) guest(id *Identity, key *window.Key, reset *window.Reset, sequence int64) *Entry {
 	e := newEntry(id, t.NamesOf(key, reset), sequence, t.Fleet)
 	e.flags.Or(flagInReplay | flagGuest)
-	for _, s := range []int64{sequence - 1, sequence} {
-		if count := t.SpilledCost(e, s, nowMs); count > 0 {
-			e.foreign(slotOf(s)).Store(count)
+	for _, s := range []int64{sequence - 1, sequence, sequence + 1} {
+		if count := t.SpilledCost(e, s); count > 0 {
+			e.foreign(slotOf(min(s, sequence))).Add(count)
 		}
 	}
 	return e

@@ -35,8 +35,8 @@ type Verdict struct {
 // atomic step: the swap succeeds only if the word is the one that was judged.
 // alive is false when the entry was evicted; then nothing was decided.
 //
-// A clock that has stepped back past the start of the current cell is taken to
-// stand at that start: closed cells stay closed, and no budget comes back.
+// A time before the start of the current cell is taken to be that start: closed cells stay closed, and
+// no budget comes back. An entry whose clock was set back is replaced before: see Table.SetRight.
 func (e *Entry) Judge(v *Verdict, tMs, durationMs, limit, cost int64, count bool) (alive bool) {
 	for {
 		seq := e.seq.Load()

@@ -164,26 +164,29 @@ func TestAnEntryOutlivesItsWindowByTheSkewOfClocks(t *testing.T) {
 }
 
 // A key that had to go has no entry while either of its cells in the overflow matters, to a request
-// as far back as clocks may be apart too.
+// as far back as clocks may be apart too, nor while a clock that was set back shows the cell before them.
 func TestAKeyInTheOverflowHasNoEntryUntilThatIsOver(t *testing.T) {
 	const graceMs = int64(1000)
-	table := NewTable(100, graceMs, func() clock.Steady { return clock.SteadyStart }, false)
+	now, wall := clock.SteadyStart, clock.New(time.Now)
+	wall.SetSteady(func() clock.Steady { return now })
+	table := NewTable(100, graceMs, wall, false)
 	key := window.Key{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: time.Minute}
 	id := table.IdentityOfKey(&key, nil)
 	e := table.newEntry(&id, &key, nil, ledgerSeq)
 	of := &table.groups[e.names.family.Value().group]
-	table.Spill(e, ledgerSeq, 7, ledgerMs())
-	over := window.ExpiresAt(ledgerSeq, time.Minute.Milliseconds()) + graceMs
-	for nowMs, want := range map[int64]bool{ledgerMs(): true, over - 1: true, over: false} {
-		if got := table.spilled(of, e, ledgerSeq, nowMs); got != want {
-			t.Errorf("%d ms before it is over: spilled %v", over-nowMs, got)
+	table.Spill(e, ledgerSeq, 7)
+	over := clock.SteadyStart + clock.Steady(2*time.Minute.Milliseconds()+graceMs)
+	for at, want := range map[clock.Steady]bool{clock.SteadyStart: true, over - 1: true, over: false} {
+		now = at
+		if got := table.spilled(of, e, ledgerSeq); got != want {
+			t.Errorf("%d ms before it is over: spilled %v", over-at, got)
 		}
 	}
-	if !table.spilled(of, e, ledgerSeq+1, ledgerMs()+time.Minute.Milliseconds()) {
-		t.Error("the cell before is in the overflow, and the key has an entry")
-	}
-	if table.spilled(of, e, ledgerSeq+2, ledgerMs()+time.Minute.Milliseconds()) {
-		t.Error("neither cell is in the overflow, and the key has no entry")
+	now = clock.SteadyStart
+	for by, want := range map[int64]bool{-2: false, -1: true, 0: true, 1: true, 2: false} {
+		if got := table.spilled(of, e, ledgerSeq+by); got != want {
+			t.Errorf("%d cells from one in the overflow: spilled %v", by, got)
+		}
 	}
 }
 
@@ -194,11 +197,11 @@ func TestTheOverflowsGenerations(t *testing.T) {
 		var o overflow
 		o.init(0)
 		first, second := Identity{1 << 40, 2 << 40}, Identity{3 << 40, 5 << 40}
-		o.add(&first, 1, 60_000, 1, 10*long)
-		o.add(&second, 1, 60_000, 2, 11*long)
-		o.count(&first, 1, 60_000, (11+turns)*long)
+		o.add(&first, 1, 60_000, 1, clock.Steady(10*long))
+		o.add(&second, 1, 60_000, 2, clock.Steady(11*long))
+		o.count(&first, 1, 60_000, clock.Steady((11+turns)*long))
 		at := (11 + max(0, turns)) * long
-		if a, b := o.count(&first, 1, 60_000, at), o.count(&second, 1, 60_000, at); a != want[0] || b != want[1] {
+		if a, b := o.count(&first, 1, 60_000, clock.Steady(at)), o.count(&second, 1, 60_000, clock.Steady(at)); a != want[0] || b != want[1] {
 			t.Errorf("%d generations on: %d and %d, want %v", turns, a, b, want)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -16,8 +17,8 @@ import (
 // keys fill it, and lets no key pass more than its limit.
 //
 // A sketch cannot forget a cell. Cells of similar durations share two generations, each for
-// twice the longest of those durations by the clock: what was added stays until no decision can
-// depend on it, and is gone when its generation is used again.
+// twice the longest of those durations by the steady clock: what was added stays until no decision can
+// depend on it, and is gone when its generation is used again, whatever the wall clock does.
 type overflow struct {
 	spans [len(overflowSpans)]overflowSpan
 	width int // places in a row, a power of two; constant
@@ -28,11 +29,11 @@ var overflowSpans = [...]time.Duration{time.Minute, time.Hour, 24 * time.Hour, w
 
 const (
 	overflowRows     = 4
-	overflowWidthMin = 1 << 10
-	overflowWidthMax = 1 << 15 // 1 MiB a generation
+	overflowWidthMin = 1 << 14
+	overflowWidthMax = 1 << 18 // 8 MiB a generation
 )
 
-// overflowSpan has its generations once something is added.
+// overflowSpan has each of its generations once something is added to it.
 type overflowSpan struct {
 	used        atomic.Bool
 	mu          sync.Mutex // of what follows; held for some memory accesses
@@ -42,7 +43,7 @@ type overflowSpan struct {
 
 // init sizes the sketch for a table's capacity.
 func (o *overflow) init(capacity int) {
-	o.width = 1 << bits.Len(uint(min(max(capacity/8, overflowWidthMin), overflowWidthMax)-1))
+	o.width = 1 << bits.Len(uint(min(max(capacity, overflowWidthMin), overflowWidthMax)-1))
 }
 
 // spanOf is where cells of a duration are counted. No duration is longer than the last span's.
@@ -55,13 +56,17 @@ func (o *overflow) spanOf(durationMs int64) (span *overflowSpan, generationMs in
 }
 
 // add counts cost in a cell.
-func (o *overflow) add(id *Identity, sequence, durationMs, cost, nowMs int64) {
+func (o *overflow) add(id *Identity, sequence, durationMs, cost int64, now clock.Steady) {
 	s, generationMs := o.spanOf(durationMs)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.turnLocked(nowMs/generationMs, overflowRows*o.width)
+	s.turnLocked(int64(now) / generationMs)
 	places := o.places(id, sequence)
 	counts := s.generations[s.newest&1]
+	if counts == nil {
+		counts = make([]int64, overflowRows*o.width)
+		s.generations[s.newest&1] = counts
+	}
 	least := least(counts, &places)
 	to := min(least+cost, mergedMax)
 	for _, at := range places {
@@ -70,14 +75,14 @@ func (o *overflow) add(id *Identity, sequence, durationMs, cost, nowMs int64) {
 }
 
 // count is at least what was added to a cell.
-func (o *overflow) count(id *Identity, sequence, durationMs, nowMs int64) (count int64) {
+func (o *overflow) count(id *Identity, sequence, durationMs int64, now clock.Steady) (count int64) {
 	s, generationMs := o.spanOf(durationMs)
 	if !s.used.Load() {
 		return 0
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.turnLocked(nowMs/generationMs, overflowRows*o.width)
+	s.turnLocked(int64(now) / generationMs)
 	places := o.places(id, sequence)
 	for i := range s.generations {
 		count += least(s.generations[i], &places)
@@ -85,11 +90,9 @@ func (o *overflow) count(id *Identity, sequence, durationMs, nowMs int64) (count
 	return min(count, mergedMax)
 }
 
-// turnLocked makes a generation the newest, and empties what it takes the place of. A clock that
-// has stepped back changes nothing.
-func (s *overflowSpan) turnLocked(generation int64, size int) {
+// turnLocked makes a generation the newest, and empties what it takes the place of.
+func (s *overflowSpan) turnLocked(generation int64) {
 	if !s.used.Load() {
-		s.generations = [2][]int64{make([]int64, size), make([]int64, size)}
 		s.newest = generation
 		s.used.Store(true)
 	}
@@ -116,6 +119,9 @@ func (o *overflow) places(id *Identity, sequence int64) (places [overflowRows]ui
 }
 
 func least(counts []int64, places *[overflowRows]uint32) int64 {
+	if counts == nil {
+		return 0
+	}
 	count := counts[places[0]]
 	for _, at := range places[1:] {
 		count = min(count, counts[at])

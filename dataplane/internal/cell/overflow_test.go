@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -31,20 +32,20 @@ func TestTheOverflowNeverUnderCounts(t *testing.T) {
 			d := durations[r.IntN(len(durations))].Milliseconds()
 			c := cell{ids[r.IntN(len(ids))], window.Sequence(nowMs, d), d}
 			cost := 1 + r.Int64N(100)
-			o.add(&c.id, c.sequence, d, cost, nowMs)
+			o.add(&c.id, c.sequence, d, cost, clock.Steady(nowMs))
 			added[c] += cost
 			if r.IntN(50) == 0 {
 				nowMs += r.Int64N(durations[r.IntN(3)].Milliseconds())
 			}
 		}
 		for c, want := range added {
-			if got := o.count(&c.id, c.sequence, c.durationMs, nowMs); got < want && window.ExpiresAt(c.sequence, c.durationMs) > nowMs {
+			if got := o.count(&c.id, c.sequence, c.durationMs, clock.Steady(nowMs)); got < want && window.ExpiresAt(c.sequence, c.durationMs) > nowMs {
 				t.Fatalf("seed %d: %d of %d counted for %+v", seed, got, want, c)
 			}
 		}
 		nowMs += 4 * time.Minute.Milliseconds()
 		one := Identity{1, 2}
-		if got := o.count(&one, 0, 60_000, nowMs); got != 0 {
+		if got := o.count(&one, 0, 60_000, clock.Steady(nowMs)); got != 0 {
 			t.Errorf("seed %d: %d left of windows that are over", seed, got)
 		}
 	}
@@ -58,9 +59,9 @@ func TestTheOverflowIsBounded(t *testing.T) {
 	o.init(1 << 30)
 	one := Identity{3, 4}
 	for range 3 {
-		o.add(&one, 1, 60_000, mergedMax, epochMs)
+		o.add(&one, 1, 60_000, mergedMax, clock.Steady(epochMs))
 	}
-	if got := o.count(&one, 1, 60_000, epochMs); got != mergedMax {
+	if got := o.count(&one, 1, 60_000, clock.Steady(epochMs)); got != mergedMax {
 		t.Errorf("%d counted, want it to stop at %d", got, int64(mergedMax))
 	}
 	if got := len(o.spans[0].generations[0]); got != overflowRows*overflowWidthMax {

@@ -32,7 +32,8 @@ type Table struct {
 	parts   []part
 	Fleet   bool  // there is an origin: entries keep ledgers, and unsent cost must reach it before its entry may go
 	graceMs int64 // Config.ClockSkewMax: requests so far back still see what has expired
-	now     func() clock.Steady
+	wall    *clock.Clock
+	now     func() clock.Steady // of wall
 
 	Created   atomic.Int64 // keys that were met for the first time
 	Evicted   struct{ Expired, Idle, Share atomic.Int64 }
@@ -88,12 +89,12 @@ type bucket struct {
 }
 
 // NewTable makes a table of at most capacity entries.
-func NewTable(capacity int, graceMs int64, now func() clock.Steady, fleet bool) *Table {
+func NewTable(capacity int, graceMs int64, wall *clock.Clock, fleet bool) *Table {
 	parts := 1
 	for parts < partsMax && capacity/(2*parts) >= partEntries {
 		parts *= 2
 	}
-	t := &Table{graceMs: graceMs, now: now, parts: make([]part, parts), Fleet: fleet}
+	t := &Table{graceMs: graceMs, wall: wall, now: wall.Steady, parts: make([]part, parts), Fleet: fleet}
 	t.Init()
 	t.groups = make([]group, groupsMax)
 	t.overflow.init(capacity)
@@ -148,6 +149,26 @@ func (a *array) get(id *Identity) *Entry {
 	}
 }
 
+// spot is where an array holds an entry.
+type spot = *atomic.Pointer[Entry]
+
+// find returns the place of an entry, nil if the array does not hold it.
+func (a *array) find(e *Entry) spot {
+	home := e.id.home(a)
+	for i := home; ; {
+		b := &a.buckets[i]
+		tags := b.tags.Load()
+		for m := matches(tags, e.id.tag()); m != 0; m &= m - 1 {
+			if place := &b.slots[bits.TrailingZeros64(m)>>3]; place.Load() == e {
+				return place
+			}
+		}
+		if i = (i + 1) & a.mask; tags < overflowUnit || i == home {
+			return nil
+		}
+	}
+}
+
 // Len is how many entries there are.
 func (t *Table) Len() (entries int) {
 	for i := range t.parts {
@@ -181,7 +202,7 @@ func (t *Table) Add(id *Identity, key *window.Key, reset *window.Reset, sequence
 		return e, Known
 	}
 	of := &t.groups[fresh.names.family.Value().group]
-	if t.spilled(of, fresh, sequence, nowMs) || int(p.size.Load()) >= p.capacity && !t.makeRoomLocked(p, of, nowMs) {
+	if t.spilled(of, fresh, sequence) || int(p.size.Load()) >= p.capacity && !t.makeRoomLocked(p, of, nowMs) {
 		t.Full.Add(1)
 		t.FullAtMs.Store(nowMs)
 		t.FullSince.Store(int64(t.now()))
@@ -357,9 +378,10 @@ func (t *Table) tryEvictLocked(p *part, a *array, at placed, nowMs int64, why ne
 	switch gone {
 	case goneShare:
 		t.Evicted.Share.Add(1)
-		t.keep(e, f.Mode, nowMs)
+		t.keep(e, f.Mode)
 	case goneIdle:
 		t.Evicted.Idle.Add(1)
+		t.keep(e, f.Mode)
 	default:
 		t.Evicted.Expired.Add(1)
 	}
@@ -385,19 +407,20 @@ func (t *Table) EvictIdle(nowMs int64) {
 
 // Sweep looks at the next buckets of each part and evicts what has expired, a few for
 // each time it takes a lock, so that no first contact waits for long. It returns how many
-// entries it looked at.
-func (t *Table) Sweep(nowMs int64) (looked int) {
+// entries it looked at, and own cost of those that were ahead of the clock and never sent it: see SetRight.
+func (t *Table) Sweep(nowMs int64) (looked int, unsent int64) {
 	const turn = 64
 	for i := range t.parts {
 		p := &t.parts[i]
 		for left := min(sweepBuckets/len(t.parts), len(p.array.Load().buckets)); left > 0; left -= turn {
-			looked += t.sweepTurn(p, nowMs, min(left, turn))
+			n, cost := t.sweepTurn(p, nowMs, min(left, turn))
+			looked, unsent = looked+n, unsent+cost
 		}
 	}
-	return looked
+	return looked, unsent
 }
 
-func (t *Table) sweepTurn(p *part, nowMs int64, buckets int) (looked int) {
+func (t *Table) sweepTurn(p *part, nowMs int64, buckets int) (looked int, unsent int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	a := p.array.Load()
@@ -407,11 +430,15 @@ func (t *Table) sweepTurn(p *part, nowMs int64, buckets int) (looked int) {
 		for s := range b.slots {
 			if e := b.slots[s].Load(); e != nil {
 				looked++
+				if t.isAhead(e, nowMs) {
+					unsent += t.setRightLocked(&b.slots[s], e)
+					continue
+				}
 				t.tryEvictLocked(p, a, placed{bucket: p.broom, slot: s}, nowMs, needNone)
 			}
 		}
 	}
-	return looked
+	return looked, unsent
 }
 
 // SweepTicks is how many ticks the sweep takes to see everything once.

@@ -36,6 +36,7 @@ type Clock struct {
 	aheadNs   atomic.Int64 // of another clock that is followed: see Follow
 	follow    sync.Mutex   // one Follow at a time
 	floorMs   atomic.Int64 // no time before it is told, until a step of more than followStep
+	leadMs    atomic.Int64 // how far ahead of the clock a time was at most that Near has let pass
 
 	given struct { // of source: what it has moved forwards, when it was asked
 		sync.Mutex
@@ -108,8 +109,9 @@ func (c *Clock) ReadMs() int64 {
 	return (c.offsetNs.Load() + int64(elapsed)) / int64(time.Millisecond)
 }
 
-// followStep is how far a followed clock may go back and be told at once; by less it stands still.
-const followStep = 10 * time.Second
+// followStep is how far a followed clock may go back and stand still until it has caught up: no key that is limited waits
+// longer for it than for the shortest window. By more it goes back at once.
+const followStep = time.Second
 
 // Own is this clock's own reading, which no step of the system's clock changes once it follows another one.
 func (c *Clock) Own() time.Time {
@@ -243,20 +245,33 @@ func (c *Clock) refreshWhileAsked(ctx context.Context) {
 func (c *Clock) Cache(unixMs int64) { c.cachedMs.Store(unixMs) }
 
 // Near reports whether a time is at most max away from the clock as it was last read,
-// or else as it is now. A limiter that runs reads it at least once a second.
+// or else as it is now. A limiter that runs reads it at least once a second. How far such a time was ahead is noted: see
+// LeadMs.
 func (c *Clock) Near(at time.Time, max time.Duration) (skew time.Duration, ok bool) {
 	if s := at.Unix(); s > unixSecondsMax || s < -unixSecondsMax { // its milliseconds wrap around
 		return math.MaxInt64, false
 	}
 	if c.source == nil && !c.following.Load() {
 		lastMs := (c.offsetNs.Load() + c.anchorNs.Load()) / int64(time.Millisecond)
-		if skew = apart(at.UnixMilli(), lastMs); skew <= max {
+		if skew = apart(at.UnixMilli(), lastMs); skew <= max && at.UnixMilli()-lastMs <= c.leadMs.Load()+leadSlackMs {
 			return skew, true
 		}
 	}
-	skew = apart(at.UnixMilli(), c.ReadMs())
-	return skew, skew <= max
+	nowMs := c.ReadMs()
+	skew = apart(at.UnixMilli(), nowMs)
+	for lead := at.UnixMilli() - nowMs; skew <= max; {
+		if known := c.leadMs.Load(); lead <= known || c.leadMs.CompareAndSwap(known, lead) {
+			return skew, true
+		}
+	}
+	return skew, false
 }
+
+// leadSlackMs is how far a time may be ahead of the clock's last reading before the clock is read again.
+const leadSlackMs = 150
+
+// LeadMs is how far ahead of the clock times that Near has let pass were at most, but for leadSlackMs.
+func (c *Clock) LeadMs() int64 { return c.leadMs.Load() }
 
 // unixSecondsMax is a time, some 34,000 years ahead, whose milliseconds are far from overflow.
 const unixSecondsMax = 1 << 40
