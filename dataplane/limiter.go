@@ -32,6 +32,7 @@ type Limiter struct {
 	loading  chan struct{}  // full while settings are read and put in force: a slow read does not undo a later one
 	asOf     settingsRead   // of the one that loads settings
 	tries    chan struct{}  // full when a trial may have begun or been renewed
+	tunings  loop.Changes   // wakes loops when another tuning is in force
 	dirty    cell.DirtyList // entries whose counts changed
 	marks    uint32         // flags that a request leaves on its entry; constant
 	farShift atomic.Uint32  // a cost below limit >> farShift is far from its share; 0: with no origin all are

@@ -51,7 +51,7 @@ func (l *Limiter) Start(ctx context.Context) error {
 		l.loops.Go(func() {
 			listen := l.watched("listening to shard "+sh.label, func(ctx context.Context) error { return l.listen(ctx, sh) })
 			listen(ctx)
-			loop.Every(ctx, l.at(func(*settings) time.Duration { return listenPause }), listen)
+			loop.Every(ctx, l.at(func(*settings) time.Duration { return listenPause }), nil, listen)
 		})
 	}
 	if l.shards != nil {
@@ -65,7 +65,7 @@ func (l *Limiter) Start(ctx context.Context) error {
 	l.loops.Go(func() {
 		tend := l.background("settings", l.tend)
 		tend(ctx)
-		loop.Every(ctx, l.at(func(s *settings) time.Duration { return s.tuning.SettingsInterval.Std() }), tend)
+		loop.Every(ctx, l.at(func(s *settings) time.Duration { return s.tuning.SettingsEvery() }), l.TuningChanged, tend)
 	})
 	return nil
 }
@@ -154,7 +154,7 @@ func (l *Limiter) drainShard(ctx context.Context, sh *shard, what string,
 }
 
 func (l *Limiter) loop(ctx context.Context, cadence func() (time.Duration, float64), step func(context.Context)) {
-	l.loops.Go(func() { loop.Every(ctx, cadence, step) })
+	l.loops.Go(func() { loop.Every(ctx, cadence, l.TuningChanged, step) })
 }
 
 // at makes a cadence of one interval of the tuning in force.

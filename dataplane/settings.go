@@ -95,10 +95,14 @@ type RelayTuning struct {
 func (l *Limiter) RelayTuning() RelayTuning {
 	t := &l.settings.Load().tuning
 	return RelayTuning{
-		Floor: t.Floor, Step: t.Step, NewsInterval: t.NewsInterval.Std(), SettingsInterval: t.SettingsInterval.Std(),
+		Floor: t.Floor, Step: t.Step, NewsInterval: t.NewsInterval.Std(), SettingsInterval: t.SettingsEvery(),
 		MinGlobalDuration: t.MinGlobalDuration.Std(),
 	}
 }
+
+// TuningChanged returns a channel that is closed when another tuning is in force. Loops that read an interval of
+// RelayTuning wait for it beside their timers.
+func (l *Limiter) TuningChanged() <-chan struct{} { return l.tunings.Next() }
 
 func defaultSettings() *settings { return newSettings(tuning.Default(), 0) }
 

@@ -99,9 +99,10 @@ func (l *Limiter) endTrial() {
 	}
 }
 
-// tuned says when another tuning is in force.
+// tuned logs that another tuning is in force, and wakes the loops.
 func (l *Limiter) tuned(last, next *settings) {
 	if next.version != last.version || next.number != last.number {
+		l.tunings.Notify()
 		l.cfg.Logger.Info("tuning applied", "version", next.version, "was", last.version, "trial", next.number)
 	}
 }

@@ -170,3 +170,52 @@ func TestATrialThatCannotBeRead(t *testing.T) {
 		wantTuning(t, l, 0, 0.5, 1000)
 	}
 }
+
+// countedSource counts readings and heartbeats.
+type countedSource struct {
+	trialSource
+	reads, beats int
+}
+
+func (s *countedSource) Settings(ctx context.Context, region string) (store.SettingsRows, error) {
+	s.reads++
+	return s.trialSource.Settings(ctx, region)
+}
+
+func (s *countedSource) Heartbeat(context.Context, ...heartbeat.Beat) error {
+	s.beats++
+	return nil
+}
+
+// A trial of a longer settings interval ends with its lease, and so does the interval: the node reads its settings and
+// sends heartbeats as often as the stored tuning has it. While the trial is in force, heartbeats arrive within the time
+// that they stand for, whatever interval an earlier build has stored.
+func TestTheIntervalOfATrialEndsWithIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := &countedSource{trialSource: trialSource{rows: store.SettingsRows{Version: "1", TuningVersion: 3,
+			TuningDocument: []byte(`{"settings_interval_ms":5000}`),
+			Trial: store.TrialRow{Number: 7, Document: []byte(`{"settings_interval_ms":600000}`), Below: tuning.TrialShares,
+				Left: time.Minute}}}}
+		l := newTrialLimiter(t, source, "a")
+		if err := l.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		defer stopNow(l)
+		time.Sleep(time.Second)
+		if s := l.settings.Load(); s.number != 7 {
+			t.Fatalf("trial %d is in force", s.number)
+		}
+		beats := source.beats
+		source.rows.Trial = store.TrialRow{}
+		source.fails = errors.New("gone") // so that nothing but the lease ends the trial
+		time.Sleep(59*time.Second + 10*time.Millisecond)
+		if s := l.settings.Load(); s.number != 0 || source.beats-beats < 2 {
+			t.Fatalf("after the lease trial %d is in force, and %d heartbeats were sent in it", s.number, source.beats-beats)
+		}
+		reads, sent := source.reads, source.beats
+		time.Sleep(time.Minute)
+		if reads, sent = source.reads-reads, source.beats-sent; reads < 11 || sent < 11 {
+			t.Errorf("in the minute after the trial: %d readings and %d heartbeats, at an interval of 5 s", reads, sent)
+		}
+	})
+}

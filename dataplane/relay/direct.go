@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/internal/loop"
 	"github.com/weirhq/weir/dataplane/store"
 )
 
@@ -11,11 +12,15 @@ import (
 // whose count was kept back, but no more than eight times an interval.
 func (s *shard) tellPeersWhenWoken(ctx context.Context) {
 	tell := s.watched("tell peers", s.tellPeers)
+	began := time.Now()
+	after := func(part time.Duration) func() time.Time {
+		return func() time.Time { return began.Add(s.relay.interval() / part) }
+	}
+	changed := s.relay.cfg.TuningChanged
 	for {
-		began := time.Now()
+		began = time.Now()
 		tell(ctx)
-		interval := s.relay.interval()
-		if !sleep(ctx, interval/8-time.Since(began), nil) || !sleep(ctx, interval/2-time.Since(began), s.book.nudge) {
+		if !loop.Sleep(ctx, after(8), changed, nil) || !loop.Sleep(ctx, after(2), changed, s.book.nudge) {
 			return
 		}
 	}

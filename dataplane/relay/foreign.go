@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/internal/loop"
 	"github.com/weirhq/weir/dataplane/store"
 )
 
@@ -14,17 +15,11 @@ const tellMax = 1_000 // cells of one call
 // told.
 func (s *shard) tellWhenWoken(ctx context.Context) {
 	tell := s.watched("tell the origin", s.tell)
-	for {
-		timer := time.NewTimer(s.relay.interval())
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return
-		case <-s.kick:
-		case <-timer.C:
-		}
-		timer.Stop()
+	last := time.Now()
+	due := func() time.Time { return last.Add(s.relay.interval()) }
+	for loop.Sleep(ctx, due, s.relay.cfg.TuningChanged, s.kick) {
 		tell(ctx)
+		last = time.Now()
 	}
 }
 

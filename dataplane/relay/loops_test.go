@@ -19,7 +19,7 @@ func live(t *testing.T, names ...string) *world {
 	w := &world{TB: t, seen: map[string]map[window.Cell]int64{}}
 	w.counts = memstore.NewCounts(memstore.CountsOptions{})
 	w.news = memstore.NewNews(memstore.NewsOptions{Settings: w.counts.SettingsVersion})
-	w.clockFrom = time.Now
+	w.clockFrom, w.tuning = time.Now, relay.DefaultTuning()
 	for _, name := range names {
 		w.addRegion(name, time.Now, 1)
 	}

@@ -24,8 +24,12 @@ type Config struct {
 	// are told no settings, and their heartbeats stay there.
 	Settings store.Settings
 
-	Holder string           // the node's id, unique in the region, 1 to store.HolderBytesMax bytes
-	Tuning func() Tuning    // read before each step, also concurrently; nil stands for the defaults
+	Holder string        // the node's id, unique in the region, 1 to store.HolderBytesMax bytes
+	Tuning func() Tuning // read before each step, also concurrently; nil stands for the defaults
+	// TuningChanged returns a channel that is closed when Tuning has changed, so that no loop waits for the end of an
+	// interval that is no longer in force. Nil: loops notice a change when they next wake.
+	TuningChanged func() <-chan struct{}
+
 	Clock  func() time.Time // nil is time.Now. It paces the relay; cells live by their origin's clock
 	Logger *slog.Logger     // nil discards
 
@@ -148,7 +152,8 @@ func (r *Relay) Start(ctx context.Context) error {
 	}
 	r.loops.Go(func() { r.readPausing(ctx) })
 	carry := r.watched("carry settings", r.carrySettings)
-	r.every(ctx, r.interval, func(ctx context.Context) {
+	often := func() time.Duration { return min(r.interval(), r.tuning().SettingsInterval) }
+	r.every(ctx, often, func(ctx context.Context) {
 		if r.settingsDue(r.cfg.Clock()) {
 			carry(ctx)
 		}
@@ -234,16 +239,19 @@ func (r *Relay) leads(now time.Time) bool {
 // every runs a step about once an interval until ctx ends.
 func (r *Relay) every(ctx context.Context, interval func() time.Duration, step func(context.Context)) {
 	cadence := func() (time.Duration, float64) { return interval(), 0 }
-	r.loops.Go(func() { loop.Every(ctx, cadence, step) })
+	r.loops.Go(func() { loop.Every(ctx, cadence, r.cfg.TuningChanged, step) })
 }
 
 // readPausing reads news, and again an interval after it has begun and at least three quarters of one after it has
 // ended, until ctx ends: a relay that is far from MySQL asks less often.
 func (r *Relay) readPausing(ctx context.Context) {
 	read := r.watched("read news", r.reader.read)
-	for began := time.Now(); sleep(ctx, max(r.interval()-time.Since(began), r.interval()*3/4), nil); {
+	began, ended := time.Now(), time.Now()
+	due := func() time.Time { return latest(began.Add(r.interval()), ended.Add(r.interval()*3/4)) }
+	for loop.Sleep(ctx, due, r.cfg.TuningChanged, nil) {
 		began = time.Now()
 		read(ctx)
+		ended = time.Now()
 		for _, s := range r.shards {
 			wake(s.readEnded)
 		}
@@ -254,29 +262,22 @@ func (r *Relay) readPausing(ctx context.Context) {
 // at once, and a relay that is far from MySQL writes fewer rows for all others to read. Half an interval passes after a
 // take has begun, and reads that fail or take long are not waited for longer than one and a half after it has ended.
 func (s *shard) takeAfterReads(ctx context.Context) {
-	take := s.watched("take changes", s.take)
-	for began := time.Now(); ; {
-		interval := s.relay.interval()
-		ended := time.Now()
-		if !sleep(ctx, interval/2-ended.Sub(began), nil) || !sleep(ctx, interval*3/2-time.Since(ended), s.readEnded) {
-			return
-		}
+	take, changed := s.watched("take changes", s.take), s.relay.cfg.TuningChanged
+	began, ended := time.Now(), time.Now()
+	soon := func() time.Time { return began.Add(s.relay.interval() / 2) }
+	late := func() time.Time { return ended.Add(s.relay.interval() * 3 / 2) }
+	for loop.Sleep(ctx, soon, changed, nil) && loop.Sleep(ctx, late, changed, s.readEnded) {
 		began = time.Now()
 		take(ctx)
+		ended = time.Now()
 	}
 }
 
-// sleep returns after d, or once it is woken; false if ctx has ended.
-func sleep(ctx context.Context, d time.Duration, woken <-chan struct{}) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-woken:
-	case <-timer.C:
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
 	}
-	return ctx.Err() == nil
+	return b
 }
 
 // wake has the loop go on that waits for c, which has room for one.

@@ -343,3 +343,58 @@ func TestHeartbeatsOfOtherRegionsAreLeftOut(t *testing.T) {
 		t.Errorf("%d heartbeats wait, %v", len(kept), err)
 	}
 }
+
+// Heartbeats are stored once a settings interval, however long the news interval is: a fleet whose regions tell each
+// other little is not silent.
+func TestHeartbeatsAreStoredOnceASettingsInterval(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := live(t)
+		w.tuning.Interval = time.Minute
+		r := w.addRegion("eu", time.Now, 1)
+		carrier := r.carrierOver("first", r.counts)
+		start(t, carrier)
+		time.Sleep(10 * time.Second)
+		for range 6 {
+			at := time.Now().UnixMilli()
+			if err := r.origin.Client().Heartbeat(t.Context(), heartbeat.Beat{NodeID: "n", Region: "eu", SentAtMs: at}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(w.tuning.SettingsInterval + time.Second)
+			if beats := r.counts.Beats(); len(beats) != 1 || beats[0].SentAtMs < at {
+				t.Fatalf("after a settings interval MySQL has %+v, want the heartbeat of %d", beats, at)
+			}
+		}
+		_ = carrier.Stop(context.Background())
+	})
+}
+
+// A relay that waits for the end of a long interval goes on when a shorter one is in force.
+func TestALoopOfARelayFollowsItsInterval(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := live(t)
+		w.tuning.Interval, w.tuning.SettingsInterval = time.Minute, time.Minute
+		r := w.addRegion("eu", time.Now, 1)
+		changed := make(chan struct{})
+		carrier, err := relay.New(relay.Config{Region: "eu", Holder: "first", Origin: r.relayOrigin, News: w.news, Counts: w.counts,
+			Settings: w.counts, Tuning: func() relay.Tuning { return w.tuning }, TuningChanged: func() <-chan struct{} { return changed }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		start(t, carrier)
+		time.Sleep(90 * time.Second)
+		synctest.Wait()
+		old := changed
+		w.tuning, changed = relay.DefaultTuning(), make(chan struct{})
+		close(old)
+		reads := w.counts.Stats().SettingsReads
+		if err := r.origin.Client().Heartbeat(t.Context(), heartbeat.Beat{NodeID: "n", Region: "eu", SentAtMs: 1}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(w.tuning.SettingsInterval + time.Second)
+		if beats := w.counts.Beats(); len(beats) != 1 || w.counts.Stats().SettingsReads == reads {
+			t.Errorf("an interval of 5 s is in force for 6 s, and MySQL has %d heartbeats and was read %d times", len(beats),
+				w.counts.Stats().SettingsReads-reads)
+		}
+		_ = carrier.Stop(context.Background())
+	})
+}

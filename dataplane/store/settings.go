@@ -64,10 +64,8 @@ type TrialRow struct {
 // HeartbeatsMax is how many heartbeats one call may carry.
 const HeartbeatsMax = 100
 
-// NodeLiveFor is how long a heartbeat stands for its node: twelve of those that
-// nodes send by the default tuning. A node that is gone makes the shares of the others a
-// little smaller for so long.
-const NodeLiveFor = time.Minute
+// NodeLiveFor is how long a heartbeat stands for its node; see [heartbeat.StandsFor].
+const NodeLiveFor = heartbeat.StandsFor
 
 // NamespaceRow is what an operator has set for a namespace. Where text is empty, the
 // first of its values stands.

@@ -4,6 +4,10 @@ package heartbeat
 
 import "time"
 
+// StandsFor is how long a heartbeat stands for its node: twelve of those that nodes send by the default tuning. A node
+// that has gone makes the shares of the others a little smaller for so long.
+const StandsFor = time.Minute
+
 // Beat identifies a node and what it runs, and carries its health figures.
 type Beat struct {
 	NodeID        string // unique in the fleet, 1 to 64 bytes

@@ -39,7 +39,7 @@ type document struct {
 
 // Parse reads a document that an operator has written. It holds every field once: a field that
 // is left out would set back what was tuned before. Fields that are left out, unknown or
-// there twice, trailing text and values outside their bounds are errors.
+// there twice, trailing text, values outside their bounds and values that do not fit each other are errors.
 func Parse(text []byte) (Tuning, error) {
 	t, err := parse(text, true)
 	if err != nil {
@@ -48,7 +48,7 @@ func Parse(text []byte) (Tuning, error) {
 	if err := checkWhole(text); err != nil {
 		return Tuning{}, err
 	}
-	return t, nil
+	return t, t.ValidateRelations()
 }
 
 // Read reads a document that a control plane has stored, of this build or another: fields

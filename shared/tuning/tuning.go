@@ -43,7 +43,8 @@ type Tuning struct {
 	NewsInterval Duration `json:"news_interval_ms"`
 
 	// SettingsInterval is the time between two heartbeats of a node, and two looks for changed
-	// settings, by a relay and by a node, 100 ms to 10 min, before a node's jitter. Lower:
+	// settings, by a relay and by a node, 100 ms to 10 min, before a node's jitter. A document
+	// that an operator writes has at most SettingsIntervalMax. Lower:
 	// overrides, resets and tunings are in force sooner (after two intervals), more
 	// statements a second (a region, not a node).
 	SettingsInterval Duration `json:"settings_interval_ms"`
@@ -54,7 +55,7 @@ type Tuning struct {
 
 	// MinGlobalDuration is the shortest window that is shared across regions,
 	// 1 s to 24 h. Shorter windows are limited by each region for itself: they are over
-	// before the news arrives. At least a few times NewsInterval.
+	// before the news arrives. At least three times NewsInterval and twice ReplayTick.
 	MinGlobalDuration Duration `json:"min_global_duration_ms"`
 
 	// ReplayTick is the time between two sends of accepted cost to the region's
@@ -63,7 +64,7 @@ type Tuning struct {
 	ReplayTick Duration `json:"replay_tick_ms"`
 
 	// FreshFor is how long a key may be decided without hearing from the origin
-	// before a decision asks it first, 100 ms to 10 min.
+	// before a decision asks it first, 100 ms to 10 min. At least ReplayTick.
 	FreshFor Duration `json:"fresh_for_ms"`
 
 	// StrictFor is how long after a denial a key's decisions ask the origin first:

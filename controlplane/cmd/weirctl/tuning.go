@@ -44,7 +44,7 @@ func (f tuningFlags) chosen(inForce []*controlv1.RegionTuning) (string, error) {
 }
 
 func edited(document string, changes []string) (string, error) {
-	base, err := tuning.Parse([]byte(document))
+	base, err := tuning.ReadWhole([]byte(document)) // stored, perhaps by an earlier build
 	if err != nil {
 		return "", err
 	}

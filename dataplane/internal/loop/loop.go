@@ -95,31 +95,81 @@ func (g *Calls) Stop() {
 // Wait waits for what runs.
 func (g *Calls) Wait() { g.running.Wait() }
 
+// Changes wakes the loops whose interval may have changed. The zero value is ready for use. All methods may be called
+// at once.
+type Changes struct {
+	mu   sync.Mutex
+	next chan struct{}
+}
+
+// Notify wakes the loops that wait.
+func (c *Changes) Notify() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.next != nil {
+		close(c.next)
+		c.next = nil
+	}
+}
+
+// Next returns a channel that the next Notify closes.
+func (c *Changes) Next() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.next == nil {
+		c.next = make(chan struct{})
+	}
+	return c.next
+}
+
 // Every runs step about once per interval until ctx ends. Targets stand an interval
 // apart, and each run is spread by up to jitter (a fraction of the interval) around
 // its target, so that neither a slow step nor the jitter drifts the cadence. A
 // target that has passed is skipped: step never runs twice in a row to catch up.
-// The interval is asked for anew each time, because tuning changes it. The first run is not
-// spread: who starts has not read its tuning yet.
-func Every(ctx context.Context, cadence func() (interval time.Duration, jitter float64), step func(context.Context)) {
+// The interval is read before each wait, because tuning changes it, and again when changed wakes the loop; nil never
+// does. The first run is not spread: the caller has not read its tuning yet.
+func Every(ctx context.Context, cadence func() (interval time.Duration, jitter float64),
+	changed func() <-chan struct{}, step func(context.Context)) {
 	target := time.Now()
 	for first := true; ; first = false {
-		interval, jitter := cadence()
-		if first {
-			jitter = 0
+		last := target
+		due := func() time.Time {
+			interval, jitter := cadence()
+			if first {
+				jitter = 0
+			}
+			target = last.Add(interval)
+			if late := time.Since(target); late > 0 {
+				target = target.Add((late/interval + 1) * interval)
+			}
+			return target.Add(time.Duration((2*rand.Float64() - 1) * jitter * float64(interval)))
 		}
-		target = target.Add(interval)
-		if late := time.Since(target); late > 0 {
-			target = target.Add((late/interval + 1) * interval)
-		}
-		spread := time.Duration((2*rand.Float64() - 1) * jitter * float64(interval))
-		timer := time.NewTimer(time.Until(target.Add(spread)))
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if !Sleep(ctx, due, changed, nil) {
 			return
-		case <-timer.C:
 		}
 		step(ctx)
+	}
+}
+
+// Sleep waits until the time that due returns, or until woken is signaled, and returns false if ctx has ended. It calls
+// due again each time that the channel of changed is closed: a wait that began with a longer interval ends with the
+// shorter one.
+func Sleep(ctx context.Context, due func() time.Time, changed func() <-chan struct{}, woken <-chan struct{}) bool {
+	for {
+		var changes <-chan struct{}
+		if changed != nil {
+			changes = changed() // before due, which must not miss a change
+		}
+		timer := time.NewTimer(time.Until(due()))
+		select {
+		case <-ctx.Done():
+		case <-woken:
+		case <-timer.C:
+		case <-changes:
+			timer.Stop()
+			continue
+		}
+		timer.Stop()
+		return ctx.Err() == nil
 	}
 }

@@ -45,7 +45,8 @@ func newRegions(config Config, stores *stores, limiter *dataplane.Limiter, logge
 			return relay.Tuning{Interval: t.NewsInterval, SettingsInterval: t.SettingsInterval, Floor: t.Floor, Step: t.Step,
 				MinGlobalDuration: t.MinGlobalDuration, StoreFloor: relay.StoreFloor, StoreSteps: relay.StoreSteps}
 		},
-		Logger: logger,
+		TuningChanged: limiter.TuningChanged,
+		Logger:        logger,
 	}
 	if r.peers != nil {
 		c.Told = r.peers.Tell

@@ -61,7 +61,7 @@ func Work(stdin io.Reader, stdout io.Writer) error {
 }
 
 func work(ask controlplane.PreviewAsk, intervals []time.Duration, began time.Time, tell func(any) error) error {
-	last, err := tuning.Parse([]byte(ask.Old))
+	last, err := tuning.ReadWhole([]byte(ask.Old)) // stored, perhaps by an earlier build
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,60 @@
+package loop_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/internal/loop"
+)
+
+// A loop that waits for the end of a long interval goes on when a shorter one is in force, and one that waits for the
+// end of a short interval waits on when a longer one is.
+func TestALoopFollowsItsIntervalWhileItWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		var changes loop.Changes
+		interval, runs := 10*time.Minute, 0
+		cadence := func() (time.Duration, float64) { return interval, 0.2 }
+		go loop.Every(ctx, cadence, changes.Next, func(context.Context) { runs++ })
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		set := func(d time.Duration) {
+			interval = d
+			changes.Notify()
+			synctest.Wait()
+		}
+		set(5 * time.Second)
+		if time.Sleep(time.Minute); runs < 11 || runs > 13 {
+			t.Errorf("%d runs in a minute at an interval of 5 s", runs)
+		}
+		set(time.Hour)
+		runs = 0
+		if time.Sleep(30 * time.Minute); runs > 0 {
+			t.Errorf("%d runs in half an hour at an interval of 1 h", runs)
+		}
+		cancel()
+		synctest.Wait()
+	})
+}
+
+// A signal ends a sleep, as its time does; the end of the context is none.
+func TestASleepEndsBySignalOrTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		woken := make(chan struct{}, 1)
+		from := time.Now()
+		due := func() time.Time { return from.Add(time.Hour) }
+		woken <- struct{}{}
+		if !loop.Sleep(ctx, due, nil, woken) || time.Since(from) != 0 {
+			t.Errorf("woken after %v", time.Since(from))
+		}
+		if !loop.Sleep(ctx, due, nil, woken) || time.Since(from) != time.Hour {
+			t.Errorf("slept for %v", time.Since(from))
+		}
+		if cancel(); loop.Sleep(ctx, func() time.Time { return time.Now().Add(time.Hour) }, nil, woken) {
+			t.Error("a sleep whose context has ended reports that its time has come")
+		}
+	})
+}
