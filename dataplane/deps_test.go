@@ -104,7 +104,8 @@ func TestDependencyRulesOfThePeers(t *testing.T) {
 // What each internal package may link of ours; a leaf, nothing.
 var inside = map[string][]string{
 	library + "/internal/cell": append([]string{"github.com/weirhq/weir/shared/window", library + "/internal/level", library + "/store",
-		"github.com/weirhq/weir/shared/estimate", "github.com/weirhq/weir/shared/heartbeat"}, leaves...),
+		"github.com/weirhq/weir/shared/estimate", "github.com/weirhq/weir/shared/strict",
+		"github.com/weirhq/weir/shared/heartbeat"}, leaves...),
 	library + "/internal/held": {library + "/store", "github.com/weirhq/weir/shared/"},
 	library + "/internal/collect": {library + "/internal/held", library + "/internal/leases", library + "/internal/slots",
 		library + "/store", "github.com/weirhq/weir/shared/"},
