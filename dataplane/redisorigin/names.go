@@ -30,9 +30,9 @@ var (
 	withdrawScript = lua(luaWithdraw)
 )
 
-// Announce lists a process under a node's name and returns when the other processes of that name announced themselves
-// last, by process, in Unix milliseconds of the server's clock. A process that ended without Withdraw stays listed for a
-// minute, so another one lives only if its time grows between two calls. Processes are listed at the first partition
+// Announce lists a process under a node's name. It returns when the other processes of that name announced themselves
+// last, by process, in Unix milliseconds of the server's clock. A process that ended without Withdraw stays listed for
+// a minute, so another one lives only if its time grows between two calls. Processes are listed at the first partition
 // alone: while it does not answer, nothing is known.
 func (h *Origin) Announce(ctx context.Context, node, process string) (others map[string]int64, err error) {
 	s := h.shards[0]

@@ -152,8 +152,8 @@ func (w *watch) seen(others map[string]int64) {
 	w.others = others
 	switch {
 	case lives:
-		w.setLocked(problemNodeID, fmt.Sprintf("another process has the node-id %q: give each node its own, since heartbeats "+
-			"and leases of nodes with one name replace each other", w.node))
+		w.setLocked(problemNodeID, fmt.Sprintf("another process has the node-id %q: give each node its own, since "+
+			"heartbeats and leases of nodes with one name replace each other", w.node))
 	case !first || len(others) == 0:
 		w.setLocked(problemNodeID, "")
 	}
@@ -170,8 +170,8 @@ func (w *watch) relayed(f *relay.Figures, now time.Time) {
 	w.fenced = slices.DeleteFunc(w.fenced, func(x fence) bool { return now.Sub(x.at) > fencedWithin })
 	text := ""
 	if n := f.Fenced - w.fenced[0].total; n >= fencedMin && len(f.Held) > 0 {
-		text = fmt.Sprintf("another relay writes under this region's name, %d times within %v, while this one holds the lease: "+
-			"two regions with a Redis each have the same name", n, fencedWithin)
+		text = fmt.Sprintf("another relay writes under this region's name, %d times within %v, while this one holds the "+
+			"lease: two regions with a Redis each have the same name", n, fencedWithin)
 	}
 	w.setLocked(problemRegion, text)
 }
@@ -212,7 +212,8 @@ func (w *watch) collectors() []prometheus.Collector {
 }
 
 var problemDesc = prometheus.NewDesc("weir_node_problem",
-	"1 if the node has found the problem, 0 if it has looked and found none, -1 if that is not known.", []string{"problem"}, nil)
+	"1 if the node has found the problem, 0 if it has looked and found none, -1 if that is not known.",
+	[]string{"problem"}, nil)
 
 // Describe implements prometheus.Collector.
 func (w *watch) Describe(descs chan<- *prometheus.Desc) { descs <- problemDesc }
