@@ -48,7 +48,7 @@ func doors(t *testing.T, name, value string) map[string]func() (settings, error)
 			if err := os.Setenv(variable, value); err != nil {
 				t.Fatal(err)
 			}
-			defer os.Unsetenv(variable)
+			defer func() { _ = os.Unsetenv(variable) }()
 			return parse(t)
 		},
 	}
