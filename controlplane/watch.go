@@ -36,6 +36,7 @@ const (
 	FindingCostDropped       FindingKind = "cost_dropped"
 	FindingTableFull         FindingKind = "table_full"
 	FindingSettingsRefused   FindingKind = "settings_refused"
+	FindingNodeProblem       FindingKind = "node_problem"
 	FindingTuningSkew        FindingKind = "tuning_skew"
 	FindingTuningsDiffer     FindingKind = "tunings_differ"
 	FindingClockSkew         FindingKind = "clock_skew"
@@ -56,7 +57,7 @@ const (
 var FindingKinds = []FindingKind{
 	FindingMySQLDown, FindingRestateDown, FindingRestateAdminDown, FindingWatchLate,
 	FindingNodesDead, FindingRegionDark, FindingRelayMissing, FindingRelayStalled, FindingRelayLate, FindingOriginDown,
-	FindingCostDropped, FindingTableFull, FindingSettingsRefused, FindingTuningSkew,
+	FindingCostDropped, FindingTableFull, FindingSettingsRefused, FindingNodeProblem, FindingTuningSkew,
 	FindingTuningsDiffer, FindingClockSkew,
 	FindingCleanupLag, FindingCleanupPaused, FindingCleanupFails, FindingCleanupBatches, FindingCleanupPartitions, FindingRolloutTrouble,
 	FindingRolloutWaits, FindingRetirementTrouble, FindingRetirementWaits, FindingInvocationPaused,

@@ -154,7 +154,7 @@ func (w *Watch) lookAtNodes(ctx context.Context, look *Look) error {
 		}
 	} else {
 		look.blind(FindingNodesDead, FindingRegionDark, FindingRelayMissing, FindingOriginDown, FindingCostDropped,
-			FindingTableFull, FindingSettingsRefused, FindingClockSkew)
+			FindingTableFull, FindingSettingsRefused, FindingNodeProblem, FindingClockSkew)
 	}
 	look.blind(FindingTuningSkew, FindingTuningsDiffer, FindingRelayStalled, FindingRelayLate)
 	return err

@@ -76,6 +76,8 @@ func nodeFindings(fleet Fleet, c WatchConfig) (findings []Finding) {
 			return n.Health.SettingsProblem != ""
 		}, "the newest settings are not in force: "+firstProblem(r.live),
 			"Correct what it names (weirctl rollout, override or namespace), or upgrade these nodes.")
+		some(FindingNodeProblem, SeverityWarning, func(n Node) bool { return len(n.Health.Problems) > 0 },
+			surroundings(r.live), "Do what it says. The node checks again every few seconds, and Redis's policy every minute.")
 		skew := func(n Node) time.Duration { return n.ClockSkew.Abs() }
 		severity := SeverityWarning
 		if slices.ContainsFunc(r.live, func(n Node) bool { return skew(n) >= c.SkewCritical }) {
@@ -189,6 +191,19 @@ const tableFullFor = 5 * time.Minute
 func tableFull(n Node) bool {
 	at := n.Health.TableFullAtMs
 	return at > 0 && time.Duration(n.SentAtMs-at)*time.Millisecond < tableFullFor
+}
+
+// surroundings are the problems that nodes report, each once.
+func surroundings(nodes []Node) string {
+	var all []string
+	for _, n := range nodes {
+		for _, problem := range n.Health.Problems {
+			if !slices.Contains(all, problem) && len(all) < namesTold {
+				all = append(all, problem)
+			}
+		}
+	}
+	return strings.Join(all, "; ")
 }
 
 func firstProblem(nodes []Node) string {

@@ -148,6 +148,7 @@ func TestLook(t *testing.T) {
 		"dropped cost":           {watched{fleet: Fleet{Nodes: []Node{with(node("n1", "eu"), func(n *Node) { n.Health.DroppedCost = 1 })}}}, "warning cost_dropped eu", "dropped"},
 		"full table":             {watched{fleet: Fleet{Nodes: []Node{with(node("n1", "eu"), func(n *Node) { n.Health.TableFullAtMs = n.SentAtMs - 1000 })}}}, "warning table_full eu", "no room"},
 		"settings refused":       {watched{fleet: Fleet{Nodes: []Node{with(node("n1", "eu"), func(n *Node) { n.Health.SettingsProblem = "floor is 2" })}}}, "warning settings_refused eu", "floor is 2"},
+		"a problem nearby":       {watched{fleet: Fleet{Nodes: []Node{with(node("n1", "eu"), func(n *Node) { n.Health.Problems = []string{"Redis may drop counts"} })}}}, "warning node_problem eu", "n1 in eu: Redis may drop counts"},
 		"cleanup late":           {watched{lag: 20 * time.Minute}, "warning cleanup_lag cleanup", "20m0s"},
 		"cleanup very late":      {watched{lag: 3 * time.Hour}, "critical cleanup_lag cleanup", "3h0m0s"},
 		"cleanup paused":         {watched{cleanup: CleanupStatus{Paused: &Pause{By: By{Actor: "ann", Reason: "deploy"}, At: watchNow}}}, "warning cleanup_paused cleanup", "paused by ann: deploy"},

@@ -26,7 +26,7 @@ var doors = map[string]struct {
 		[]string{"shared/redisclient"}},
 }
 
-// There is one way to open MySQL and one to open Redis. Tests, and modules of their own such as benchmarks of other
+// There is one way to open MySQL and one to open Redis, and command lines are parsed strictly. Tests, and modules of their own such as benchmarks of other
 // libraries, may open what they look at past Weir.
 func TestDependencyRulesOfTheDoors(t *testing.T) {
 	root := ".."
@@ -84,6 +84,17 @@ func doorsOf(file *ast.File, room string) (breaches []string) {
 		}
 		imported[name] = path
 	}
+	// A parser of command lines reads numbers strictly.
+	strictly := false
+	ast.Inspect(file, func(n ast.Node) bool {
+		selector, ok := n.(*ast.SelectorExpr)
+		if !ok {
+			return true
+		}
+		of, ok := selector.X.(*ast.Ident)
+		strictly = strictly || ok && selector.Sel.Name == "Strict" && strings.HasSuffix(imported[of.Name], "/strict/flags")
+		return true
+	})
 	ast.Inspect(file, func(n ast.Node) bool {
 		selector, ok := n.(*ast.SelectorExpr)
 		if !ok {
@@ -94,6 +105,9 @@ func doorsOf(file *ast.File, room string) (breaches []string) {
 			return true
 		}
 		path := imported[of.Name]
+		if path == "github.com/alecthomas/kong" && selector.Sel.Name == "New" && !strictly {
+			breaches = append(breaches, "makes a parser without flags.Strict, which would read 0100 as 64")
+		}
 		if door := doors[path]; slices.Contains(door.names, selector.Sel.Name) && !slices.Contains(door.may, room) {
 			breaches = append(breaches, "uses "+of.Name+"."+selector.Sel.Name+", which only "+strings.Join(door.may, ", ")+" may")
 		}
@@ -104,6 +118,10 @@ func doorsOf(file *ast.File, room string) (breaches []string) {
 
 // A planted call of every door is noticed.
 func TestDependencyRulesOfTheDoorsNoticeABreach(t *testing.T) {
+	const lenient = "package x\nimport \"github.com/alecthomas/kong\"\nvar y = kong.New\n"
+	if file, err := parser.ParseFile(token.NewFileSet(), "x.go", lenient, parser.SkipObjectResolution); err != nil || len(doorsOf(file, "x")) != 1 {
+		t.Errorf("a lenient parser of flags is not noticed: %v", err)
+	}
 	for path, door := range doors {
 		for _, name := range door.names {
 			source := "package x\nimport planted " + strconv.Quote(path) + "\nvar y = planted." + name + "\n"

@@ -113,6 +113,10 @@ func beatRow(b heartbeat.Beat) (row dataplanedb.NodeBeatParams, err error) {
 // whose name is too long.
 func bounded(h heartbeat.Health) heartbeat.Health {
 	h.SettingsProblem = cut(h.SettingsProblem, problemBytesMax)
+	h.Problems = slices.Clone(h.Problems[:min(len(h.Problems), heartbeat.ProblemsMax)])
+	for i := range h.Problems {
+		h.Problems[i] = cut(h.Problems[i], heartbeat.ProblemBytesMax)
+	}
 	if h.Relay == nil {
 		return h
 	}

@@ -28,11 +28,13 @@ func (p phase) String() string {
 
 // readiness answers whether this node wants calls, on both ports and in both
 // forms. A Redis or MySQL that is down does not make a node unready: all nodes
-// of the region would be, at once, and each of them still decides well. Nor does a full table,
-// which a second line tells.
+// of the region would be, at once, and each of them still decides well. Nor does a full table, or a problem with the
+// node's surroundings: each has a further line.
 type readiness struct {
 	phase   atomic.Int32
 	crowded func() bool // the limiter's table is full; nil: unknown
+
+	problems func() []string // of Config
 }
 
 func (r *readiness) set(p phase) { r.phase.Store(int32(p)) }
@@ -50,6 +52,11 @@ func (r *readiness) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprintln(w, now)
 	if r.crowded != nil && r.crowded() {
 		fmt.Fprintln(w, "the table of keys is full: raise entries-max, or see who fills it (weir_untracked_decisions_total)")
+	}
+	if r.problems != nil {
+		for _, problem := range r.problems() {
+			fmt.Fprintln(w, problem)
+		}
 	}
 }
 

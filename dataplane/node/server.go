@@ -102,6 +102,9 @@ type Config struct {
 	// Reloads are checked every few seconds while the server runs.
 	Reloads []Reload
 
+	// Problems are what is wrong with the node's surroundings: further lines of /readyz. Nil: there are none.
+	Problems func() []string
+
 	// Traces makes spans of calls; nil: none.
 	Traces *traces.Traces
 
@@ -184,6 +187,7 @@ func New(config Config) (*Server, error) {
 	if l, ok := s.limiter.(interface{ Crowded() bool }); ok {
 		s.ready.crowded = l.Crowded
 	}
+	s.ready.problems = config.Problems
 	s.handleHealth(mux)
 	handler := s.knownHosts(config.Listen, config.Traces.Handler(mux, s.spanName))
 	s.calls = endpoint{name: "listen", address: config.Listen, bounds: s.bounds, most: config.ConnectionsMax,

@@ -7,10 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"time"
 
-	"github.com/weirhq/weir/shared/strict"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -132,8 +132,9 @@ func ParseOverrides(text string) (map[string]int64, error) {
 		}
 		key, value, found := strings.Cut(part, "=")
 		key, value = strings.TrimSpace(key), strings.TrimSpace(value)
-		limit, err := strict.Int("limit", value, 0, window.LimitMax)
-		if !found || key == "" || len(key) > window.IdentifierBytesMax || err != nil {
+		limit, err := strconv.ParseInt(value, 10, 64)
+		if !found || key == "" || len(key) > window.IdentifierBytesMax || err != nil || limit < 0 || limit > window.LimitMax ||
+			strconv.FormatInt(limit, 10) != value { // one spelling of each number
 			bad = append(bad, fmt.Errorf("%w: overrides has %q (identifier=limit, limit 0 to %d)", ErrInvalid, part,
 				int64(window.LimitMax)))
 			continue

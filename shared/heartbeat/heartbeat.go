@@ -42,6 +42,9 @@ func (b *Beat) Precedes(other *Beat) bool {
 const (
 	RegionsMax = 64  // regions that a beat has lags of
 	ShardsMax  = 256 // of a region's origin
+
+	ProblemsMax     = 4
+	ProblemBytesMax = 500
 )
 
 // Health is a snapshot of a node's own figures. `…Total` only grow while the
@@ -83,6 +86,10 @@ type Health struct {
 	Trial           int64  `json:"trial,omitempty"`            // number of the trial whose tuning is in force; 0: the stored one is
 	TuningHash      string `json:"tuning_hash,omitempty"`      // tuning.Tuning.Hash of the tuning in force
 	SettingsProblem string `json:"settings_problem,omitempty"` // why the newest settings are not in force
+
+	// Problems are what is wrong with the node's surroundings, such as a Redis that evicts keys: at most ProblemsMax, of
+	// ProblemBytesMax each.
+	Problems []string `json:"problems,omitempty"`
 }
 
 // Relay is how a node's relay does, which carries counts between its region's origin and other regions. Each shard of

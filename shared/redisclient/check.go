@@ -30,7 +30,8 @@ var parameterChecks = map[string]func(name, value string) error{
 	"master": named, "client_name": named, "sentinel_username": named,
 	"tls_server_name": strict.Host,
 
-	"password_file": path, "sentinel_password_file": path, "tls_ca_file": path, "tls_cert_file": path, "tls_key_file": path,
+	"password_file": path, "sentinel_password_file": path,
+	"tls_ca_file": path, "tls_cert_file": path, "tls_key_file": path,
 
 	"db":       number(0, databaseMax),
 	"protocol": number(2, 3), // is accepted and has no effect: see Options
@@ -40,8 +41,8 @@ var parameterChecks = map[string]func(name, value string) error{
 
 	"dial_timeout": duration(time.Millisecond, timeoutMax), "read_timeout": duration(time.Millisecond, timeoutMax),
 	"write_timeout": duration(time.Millisecond, timeoutMax), "pool_timeout": duration(time.Millisecond, timeoutMax),
-	"conn_max_idle_time": duration(0, ageMax), "conn_max_lifetime": duration(0, ageMax), "idle_timeout": duration(0, ageMax),
-	"max_conn_age": duration(0, ageMax),
+	"conn_max_idle_time": duration(0, ageMax), "conn_max_lifetime": duration(0, ageMax),
+	"idle_timeout": duration(0, ageMax), "max_conn_age": duration(0, ageMax),
 }
 
 func number(low, high int64) func(name, value string) error {

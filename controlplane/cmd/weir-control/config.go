@@ -163,8 +163,8 @@ func (c *config) dsn() (string, error) {
 	from, dsn := "WEIR_MYSQL_DSN", os.Getenv("WEIR_MYSQL_DSN")
 	if dsn == "" {
 		if c.MySQLDSNFile == "" {
-			return "", errors.New("no MySQL is configured: set WEIR_MYSQL_DSN, or mysql-dsn-file to a file that holds the DSN, " +
-				"user:password@tcp(host:port)/database")
+			return "", errors.New("no MySQL is configured: set WEIR_MYSQL_DSN, or mysql-dsn-file to a file that holds the " +
+				"DSN, user:password@tcp(host:port)/database")
 		}
 		text, err := strict.Line("mysql-dsn-file", c.MySQLDSNFile)
 		if err != nil {

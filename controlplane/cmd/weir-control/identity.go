@@ -13,6 +13,8 @@ import (
 
 	"github.com/alecthomas/kong"
 	"github.com/mr-tron/base58"
+
+	"github.com/weirhq/weir/shared/strict/flags"
 )
 
 // identityArgument is the first argument that makes weir-control print the public half
@@ -49,7 +51,7 @@ func identityKey(args []string, stdout, stderr io.Writer) (code int) {
 }
 
 func parseIdentity(args []string, stdout, stderr io.Writer) (i identity, err error) {
-	parser, err := kong.New(&i, kong.Name("weir-control "+identityArgument), kong.Writers(stdout, stderr),
+	parser, err := kong.New(&i, flags.Strict(), kong.Name("weir-control "+identityArgument), kong.Writers(stdout, stderr),
 		kong.Description("Prints the public key that Restate's requests are signed with, for --restate-identity-key."),
 		kong.Exit(func(code int) { panic(exited(code)) }))
 	if err == nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane/store"
 	"github.com/weirhq/weir/schema"
+	"github.com/weirhq/weir/shared/strict/flags"
 )
 
 // migrateArgument is the first argument that makes weir-control create or upgrade the tables, and end.
@@ -64,6 +65,7 @@ func parseMigration(args []string, stdout, stderr io.Writer) (m migration, dsn s
 		kong.Description("Creates and upgrades Weir's tables in MySQL, and ends. Any number of processes may run it at "+
 			"once."),
 		kong.DefaultEnvars("WEIR"),
+		flags.Strict(),
 		kong.Exit(func(code int) { panic(exited(code)) }))
 	if err == nil {
 		_, err = parser.Parse(args)

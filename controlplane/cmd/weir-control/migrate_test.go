@@ -62,6 +62,7 @@ func TestMigrateRefusals(t *testing.T) {
 	}{
 		"no DSN":       {nil, exitUsage, "no MySQL is configured"},
 		"no such flag": {[]string{"--down"}, exitUsage, "unknown flag --down"},
+		"octal":        {[]string{"--timeout", "010m", "--mysql-dsn-file", "x"}, exitUsage, "leading zeros"},
 		"a timeout":    {[]string{"--timeout", "1ms", "--mysql-dsn-file", "x"}, exitUsage, "timeout is 1ms"},
 		"no server":    {[]string{"--mysql-dsn-file", file(t, "weir:s3cret@tcp(127.0.0.1:1)/weir")}, exitFailure, "connection refused"},
 	} {

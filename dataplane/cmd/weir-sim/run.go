@@ -53,9 +53,8 @@ var errViolated = errors.New("a promise was broken")
 func run(args []string, stdout, stderr io.Writer) int {
 	var c cli
 	exited := -1
-	parser, err := kong.New(&c, flags.Strict(), kong.Name("weir-sim"), kong.Writers(stdout, stderr), kong.Exit(func(code int) {
-		exited = code
-	}),
+	parser, err := kong.New(&c, flags.Strict(), kong.Name("weir-sim"), kong.Writers(stdout, stderr),
+		kong.Exit(func(code int) { exited = code }),
 		kong.Description("Regions of real limiters in virtual time: overshoot, convergence and load of a scenario, by seed."))
 	if err != nil {
 		fmt.Fprintf(stderr, "weir-sim: %v\n", err)

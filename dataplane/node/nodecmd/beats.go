@@ -12,20 +12,21 @@ import (
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
-// beats are the settings' store of a node with a relay: a limiter's heartbeats get what the relay says of itself, which
-// the limiter does not know. The limiter sends one heartbeat at a time.
+// beats are the settings' store of a node: a limiter's heartbeats get what the limiter does not know, which is how the
+// relay does, and problems with the node's surroundings. The limiter sends one heartbeat at a time.
 type beats struct {
 	inner   store.Settings
-	figures func() relay.Figures
-	lags    map[string]lag // by region, the newest of each
+	figures func() relay.Figures // nil without a relay
+	watch   *watch               // nil without Redis
+	lags    map[string]lag       // by region, the newest of each
 }
 
 // lag is the 99th percentile of an interval between two heartbeats.
 type lag struct{ p99Ms, atMs int64 }
 
-// withRelay adds what a relay reports to a store's heartbeats.
-func withRelay(settings store.Settings, figures func() relay.Figures) store.Settings {
-	return &beats{inner: settings, figures: figures, lags: make(map[string]lag)}
+// withRelay adds what a relay reports, and problems, to a store's heartbeats.
+func withRelay(settings store.Settings, figures func() relay.Figures, watch *watch) store.Settings {
+	return &beats{inner: settings, figures: figures, watch: watch, lags: make(map[string]lag)}
 }
 
 // Settings implements store.Settings.
@@ -37,13 +38,17 @@ func (b *beats) Settings(ctx context.Context, region string) (store.SettingsRows
 func (b *beats) Heartbeat(ctx context.Context, beats ...heartbeat.Beat) error {
 	beats = slices.Clone(beats)
 	for i := range beats {
-		beats[i].Health.Relay = b.relay(beats[i].SentAtMs)
+		if b.figures != nil {
+			beats[i].Health.Relay = b.relay(beats[i].SentAtMs)
+		}
+		beats[i].Health.Problems = b.watch.texts()
 	}
 	return b.inner.Heartbeat(ctx, beats...)
 }
 
 func (b *beats) relay(nowMs int64) *heartbeat.Relay {
 	f := b.figures()
+	b.watch.relayed(&f, time.UnixMilli(nowMs))
 	r := &heartbeat.Relay{
 		Held: f.Held, Shards: f.Shards, UntoldMs: f.Untold.Milliseconds(), LagP99Ms: b.lagsOf(f.LagP99, nowMs),
 		Errors: f.Errors, Rows: f.Rows, Stored: f.Saved, Healed: f.Healed, Fenced: f.Fenced,

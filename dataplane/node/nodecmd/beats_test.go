@@ -23,7 +23,7 @@ func TestHeartbeatsTellOfTheRelay(t *testing.T) {
 		Held: []int{0, 2}, Shards: 3, Untold: 1500 * time.Millisecond, InStepAt: at, LagP99: map[string]time.Duration{"us": 300 * time.Millisecond},
 		Errors: 4, Rows: 5, Saved: 6, Healed: 7, Fenced: 8,
 	}
-	beats := withRelay(counts, func() relay.Figures { return figures })
+	beats := withRelay(counts, func() relay.Figures { return figures }, nil)
 	send := func(nowMs int64) *heartbeat.Relay {
 		t.Helper()
 		if err := beats.Heartbeat(t.Context(), heartbeat.Beat{NodeID: "a", Region: "eu", SentAtMs: nowMs, Health: heartbeat.Health{Entries: 9}}); err != nil {

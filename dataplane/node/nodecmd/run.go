@@ -91,11 +91,19 @@ func (p Program) run(ctx context.Context, config Config, stdout io.Writer, logge
 	var regions regions
 	var limiter *dataplane.Limiter
 	settings := stores.settings
+	var figures func() relay.Figures
 	if stores.relays() {
-		either := &either{origin: stores.origin, store: settings, interval: func() time.Duration {
+		settings = &either{origin: stores.origin, store: settings, interval: func() time.Duration {
 			return limiter.RelayTuning().SettingsInterval
 		}}
-		settings = withRelay(either, func() relay.Figures { return regions.relay.Figures() })
+		figures = func() relay.Figures { return regions.relay.Figures() }
+	}
+	surroundings := stores.watch(config.NodeID, logger)
+	if surroundings != nil {
+		if settings == nil {
+			settings = stores.origin
+		}
+		settings = withRelay(settings, figures, surroundings)
 	}
 	limiter, err = dataplane.New(dataplane.Config{
 		Region:          config.Region,
@@ -118,7 +126,7 @@ func (p Program) run(ctx context.Context, config Config, stdout io.Writer, logge
 	if err != nil {
 		return err
 	}
-	registry, err := newRegistry(slices.Concat(stores.collectors, regions.collectors(),
+	registry, err := newRegistry(slices.Concat(stores.collectors, regions.collectors(), surroundings.collectors(),
 		[]prometheus.Collector{limiter.Collector()}))
 	if err != nil {
 		return err
@@ -159,6 +167,8 @@ func (p Program) run(ctx context.Context, config Config, stdout io.Writer, logge
 			[]node.Reload{{Name: "rules", Check: envoy.Rules.Check}}),
 		GRPCConnectionAge: p.GRPCConnectionAge,
 
+		Problems: surroundings.texts,
+
 		Traces:       spans,
 		DrainDelay:   config.DrainDelay,
 		DrainTimeout: config.DrainTimeout,
@@ -185,8 +195,11 @@ func (p Program) run(ctx context.Context, config Config, stdout io.Writer, logge
 	}
 	var probing sync.WaitGroup
 	probing.Go(func() { stores.probe(ctx, logger) })
+	watching, endWatch := context.WithCancel(ctx)
+	probing.Go(func() { surroundings.run(watching) })
 
 	err = server.Wait(ctx)
+	endWatch()
 	err = errors.Join(err, server.Drain())
 	probing.Wait()
 	return err

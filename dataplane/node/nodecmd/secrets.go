@@ -10,8 +10,8 @@ import (
 	"github.com/weirhq/weir/shared/redisclient"
 )
 
-const wantRedisURL = "want redis://[user:password@]host:port[/db], or rediss:// for TLS, ?cluster=true for a cluster; " +
-	"several servers as name=redis://… each, separated by spaces, all names different"
+const wantRedisURL = "want redis://[user:password@]host:port[/db], or rediss:// for TLS, ?cluster=true for a " +
+	"cluster; several servers as name=redis://… each, separated by spaces, all names different"
 
 // checkRedisURL reports what is wrong with redis-url. No error holds a password.
 func checkRedisURL(list string) error {

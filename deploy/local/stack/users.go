@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/weirhq/weir/dataplane/redisorigin"
 	"github.com/weirhq/weir/shared/mysqlclient"
 	"github.com/weirhq/weir/shared/mysqldsn"
 )
@@ -75,13 +76,15 @@ func (s *Stack) redisURL(region, password string) string {
 	return "redis://" + user + "@" + s.Redis[region].Addr()
 }
 
-// redisArgs bound the memory and keep counts from being evicted, as in production.
+// redisArgs bound the memory and keep counts from being evicted, as in production, and give the user the rights that
+// the page of the nodes' Redis documents.
 func (s *Stack) redisArgs() []string {
 	args := []string{"--maxmemory", "256mb", "--maxmemory-policy", "noeviction"}
 	if s.options.Password == "" {
 		return args
 	}
-	return append(args, "--user", redisUser, "on", ">"+s.options.Password, "~*", "&*", "+@all")
+	args = append(args, "--user", redisUser, "on", ">"+s.options.Password, "~weir:*", "&weir:*")
+	return append(args, redisorigin.Rights(false)...)
 }
 
 // controlRedisArgs are weir-control's: the doctor looks at every region's Redis. A password travels in a file.

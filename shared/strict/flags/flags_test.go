@@ -48,7 +48,7 @@ func doors(t *testing.T, name, value string) map[string]func() (settings, error)
 			if err := os.Setenv(variable, value); err != nil {
 				t.Fatal(err)
 			}
-			defer os.Unsetenv(variable)
+			defer func() { _ = os.Unsetenv(variable) }()
 			return parse(t)
 		},
 	}
@@ -98,7 +98,7 @@ func TestAConfigurationFileHasEachKeyOnceAndAValue(t *testing.T) {
 	for document, says := range map[string]string{
 		"name:":              "line 1: name has no value",
 		"name: ~":            "no value",
-		"nmae: eu":           `unknown keys: "nmae" (known: `,
+		"nam: eu":            `unknown keys: "nam" (known: `,
 		"help: true":         "unknown keys",
 		"name: a\nname: b":   "already defined",
 		"name: [a]":          "name is a list",
