@@ -112,11 +112,11 @@ func TestPayloadsAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	bad := map[string][]byte{
-		"another version":         append([]byte{versionDeflated + 1}, whole[1:]...),
-		"bytes at its end":        append(bytes.Clone(whole), 0),
-		"too long":                make([]byte, store.NewsBytesMax+1),
-		"more than is shared":     {versionPlain, 10, 1, 1, 'w', 1, 'n', 0xe8, 7, 2, 0, 1, 4, 0, 1, 1, 7, 1, 'a'},
-		"no room for its names":   {versionPlain, 10, 1, 1, 'w', 1, 'n', 0xe8, 7, 2, 0, 2, 4, 0, 0, 1, 7, 1, 'a'},
+		"another version":       append([]byte{versionDeflated + 1}, whole[1:]...),
+		"bytes at its end":      append(bytes.Clone(whole), 0),
+		"too long":              make([]byte, store.NewsBytesMax+1),
+		"more than is shared":   {versionPlain, 10, 1, 1, 'w', 1, 'n', 0xe8, 7, 2, 0, 1, 4, 0, 1, 1, 7, 1, 'a'},
+		"no room for its names": {versionPlain, 10, 1, 1, 'w', 1, 'n', 0xe8, 7, 2, 0, 2, 4, 0, 0, 1, 7, 1, 'a'},
 	}
 	for what, payload := range bad {
 		if err := ignore(payload); !errors.Is(err, errPayload) {
