@@ -32,7 +32,8 @@ type ownCount struct {
 	number       uint32    // that the relay has told with the cell's name; 0 before
 	total, limit int64     // as the origin had them last; total only grows
 	told         int64     // the largest count that is stored in the news; 0 if none is; only grows
-	handed       int64     // to peers; as told
+	seen         int64     // the largest total that the origin had, in whatever epoch: for peers alone, see seeLocked
+	handed       int64     // to peers, of seen
 	stored       int64     // in the CountStore; only grows
 	refused      bool      // the CountStore takes no row of it
 	untoldSince  time.Time // when total first was more than told; zero if it is not
@@ -121,7 +122,7 @@ func (c *cell) partOf(of *region) *part {
 }
 
 func (c *cell) isOwn() bool {
-	return c.ownCount != nil && (c.total > 0 || c.told > 0 || c.stored > 0)
+	return c.ownCount != nil && (c.total > 0 || c.told > 0 || c.stored > 0 || c.seen > 0)
 }
 
 // isUntold tells whether the own region has counted more than it has told. A cell that it has not counted in has
@@ -148,8 +149,7 @@ type book struct {
 	due     map[*cell]struct{}     // those whose total may have to be told
 	unsaved map[*cell]struct{}     // those whose total may have to be stored for good
 
-	epoch    store.Epoch        // for which peers receive totals; 0 while take does not work
-	unhanded map[*cell]struct{} // those whose total peers may have to be told; empty without peers
+	unhanded map[*cell]struct{} // those whose seen total peers may have to be told; empty without peers
 	nudge    chan struct{}      // has room for one: a cell that was kept back is found to be shared; nil without peers
 
 	unsent  queue[*cell]       // those whose foreign total the origin may lack, and is not being told
@@ -184,17 +184,22 @@ func (b *book) init(shards int) {
 	b.unhanded = make(map[*cell]struct{})
 }
 
-// forgetOwn forgets the own region's side of all cells. The others' side stays, and the load that follows has it sent
-// again: see changes.
-func (b *book) forgetOwn() {
+// forgetOwn forgets the own region's side of all cells, except what peers receive if the shard still leads. The others'
+// side stays, and the load that follows has it sent again: see changes.
+func (b *book) forgetOwn(leads bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.epoch = 0
 	clear(b.due)
 	clear(b.unsaved)
-	clear(b.unhanded)
+	if !leads {
+		clear(b.unhanded)
+	}
 	for c := range b.allOwnLocked() { // what is on its way keeps cells
-		*c.ownCount = ownCount{}
+		kept := ownCount{}
+		if leads && b.nudge != nil {
+			kept = ownCount{limit: c.limit, seen: c.seen, handed: c.handed}
+		}
+		*c.ownCount = kept
 	}
 	b.tidyLocked()
 }
@@ -282,27 +287,29 @@ func (b *book) shareLocked(c *cell, now time.Time) {
 	}
 	c.shared = true
 	b.untoldLocked(c, now)
-	if c.isUntold() {
+	if b.unhandedLocked(c) {
 		wake(b.nudge)
 	}
 }
 
-// open begins to send peers what the origin holds in an epoch, which is healed.
-func (b *book) open(epoch store.Epoch) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.epoch = epoch
+// unhandedLocked has a cell's total handed to peers, if it is to be, and reports whether they lack it.
+func (b *book) unhandedLocked(c *cell) bool {
+	if b.nudge == nil || c.ownCount == nil || c.seen <= c.handed {
+		return false
+	}
+	b.unhanded[c] = struct{}{}
+	return true
 }
 
-// growAllLocked takes note of changes, except in windows shorter than shortest. It returns how many it has left out
+// forWellFormed calls note for changes, except in windows shorter than shortest. It returns how many it has left out
 // because they are malformed: none of them may get into a row.
-func (b *book) growAllLocked(changes []store.Change, shortest time.Duration, now time.Time) (malformed int) {
+func forWellFormed(changes []store.Change, shortest time.Duration, note func(*store.Change)) (malformed int) {
 	for i := range changes {
 		switch ch := &changes[i]; {
 		case ch.Cell.Validate() != nil || ch.Total < 0 || ch.Total > store.CountMax || ch.Limit < 0:
 			malformed++
 		case ch.Cell.Duration >= shortest:
-			b.growLocked(ch, now)
+			note(ch)
 		}
 	}
 	return malformed
@@ -317,6 +324,16 @@ func (b *book) growLocked(ch *store.Change, now time.Time) {
 		b.unsaved[c] = struct{}{}
 	}
 	b.untoldLocked(c, now)
+	b.seeLocked(ch)
+}
+
+// seeLocked takes note of a total for peers. It is a lower bound of what the region has accepted, so peers may have it
+// before the relay has loaded and healed its origin, also while MySQL is away. It stays apart from the cell's total,
+// which heals an emptied origin: the origin would count a total of its own epoch twice.
+func (b *book) seeLocked(ch *store.Change) {
+	c := b.ownLocked(&ch.Cell)
+	c.limit, c.seen = ch.Limit, max(c.seen, ch.Total)
+	b.unhandedLocked(c)
 }
 
 // untoldLocked has it decided whether a cell's total is to be told.
@@ -328,9 +345,6 @@ func (b *book) untoldLocked(c *cell, now time.Time) {
 		c.untoldSince = now
 	}
 	b.due[c] = struct{}{}
-	if b.nudge != nil {
-		b.unhanded[c] = struct{}{}
-	}
 }
 
 // reconsider has it decided anew about all cells whether their totals are to be told and stored.
@@ -340,10 +354,8 @@ func (b *book) reconsider() {
 	for c := range b.allOwnLocked() {
 		if c.isUntold() {
 			b.due[c] = struct{}{}
-			if b.nudge != nil {
-				b.unhanded[c] = struct{}{}
-			}
 		}
+		b.unhandedLocked(c)
 		if c.total > c.stored {
 			b.unsaved[c] = struct{}{}
 		}

@@ -171,7 +171,7 @@ func TestASweepForgetsWhatHasExpired(t *testing.T) {
 		mergeOne(&s.book, "us", counted{cell: c, total: 5}, now)
 	}
 	s.book.growLocked(&store.Change{Cell: own, Total: 1, Limit: 100}, now)
-	s.book.forgetOwn()
+	s.book.forgetOwn(false)
 	s.book.nowMs = short.ExpiresAtMs() + keptFor.Milliseconds()
 	s.book.sweep()
 	if s.book.n != 1 || s.book.findLocked(&long) == nil || len(s.book.endings) != 1 || s.book.cellsOf("us") != 1 {
@@ -189,7 +189,7 @@ func TestWhatIsOnItsWayWhenTheOwnSideIsForgotten(t *testing.T) {
 	}
 	told := []tidings{{b.findLocked(&own), 100}, {b.findLocked(&both), 100}}
 	cells, counts := b.toSave(DefaultTuning())
-	b.forgetOwn()
+	b.forgetOwn(false)
 	if payload := s.forPeers(told); len(payload) == 0 || len(cells) != 2 {
 		t.Errorf("peers get %x, and %d cells are stored", payload, len(cells))
 	}
@@ -211,7 +211,7 @@ func TestACellThatAllHaveForgottenIsGone(t *testing.T) {
 	if c := b.findLocked(&x); c == nil || c.isForeign() || b.unsent.len() != 0 || b.cellsOf("us") != 0 {
 		t.Errorf("without the others' side: %+v", c)
 	}
-	if b.forgetOwn(); b.n+len(b.groups)+len(b.endings) != 0 {
+	if b.forgetOwn(false); b.n+len(b.groups)+len(b.endings) != 0 {
 		t.Errorf("%d cells in %d groups are left", b.n, len(b.groups))
 	}
 }

@@ -26,8 +26,9 @@ func (s *shard) tellPeersWhenWoken(ctx context.Context) {
 	}
 }
 
-// tellPeers hands what peers are to know to Config.Told, and waits for no store of news. It takes nothing off the
-// origin's changes, and nothing from an origin whose counts take has not seen or not healed.
+// tellPeers hands what peers are to know to Config.Told. It needs the lease and the origin, and neither the news nor a
+// shard that is loaded: a relay that takes over while MySQL is away exchanges with peers as its predecessor did. It takes
+// nothing off the origin's changes.
 func (s *shard) tellPeers(ctx context.Context, now time.Time) error {
 	if _, ok := s.term(now); !ok {
 		return nil
@@ -37,9 +38,7 @@ func (s *shard) tellPeers(ctx context.Context, now time.Time) error {
 		return err
 	}
 	tuning := s.relay.tuning()
-	if !s.book.growDirect(&changes, tuning.MinGlobalDuration, now) {
-		return nil
-	}
+	s.see(changes.Cells, tuning.MinGlobalDuration)
 	for range roundsMax {
 		told, left := s.chooseDirect(tuning)
 		if len(told) > 0 {
@@ -52,15 +51,25 @@ func (s *shard) tellPeers(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// growDirect is grow unless the changes are of an epoch that take does not work in.
-func (b *book) growDirect(changes *store.Changes, shortest time.Duration, now time.Time) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.epoch == 0 || changes.Epoch != b.epoch || !changes.Healed {
-		return false
+// see takes note of the origin's totals for peers.
+func (s *shard) see(changes []store.Change, shortest time.Duration) {
+	s.book.mu.Lock()
+	defer s.book.mu.Unlock()
+	forWellFormed(changes, shortest, s.book.seeLocked)
+}
+
+// seeAll takes note of all that the origin holds, once in a term: while MySQL is away peers may need counts of cells that
+// have not changed since a predecessor kept them back.
+func (s *shard) seeAll(ctx context.Context) {
+	if s.relay.cfg.Told == nil || s.seenTerm == s.own.term {
+		return
 	}
-	b.growAllLocked(changes.Cells, shortest, now)
-	return true
+	all, err := s.scanAll(ctx)
+	if err != nil {
+		return // the next load scans again
+	}
+	s.seenTerm = s.own.term
+	s.see(all, s.own.tuning.MinGlobalDuration)
 }
 
 // chooseDirect picks the tidings of a row for peers, and takes note that they have them.
@@ -69,8 +78,8 @@ func (s *shard) chooseDirect(t Tuning) (fit []tidings, left bool) {
 	defer s.book.mu.Unlock()
 	var all []tidings
 	for c := range s.book.unhanded {
-		if c.standing(c.handed).isDue(t.Floor) {
-			all = append(all, tidings{c, c.total})
+		if (standing{total: c.seen, told: c.handed, limit: c.limit, shared: c.shared}).isDue(t.Floor) {
+			all = append(all, tidings{c, c.seen})
 		} else {
 			delete(s.book.unhanded, c)
 		}

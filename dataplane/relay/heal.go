@@ -49,6 +49,7 @@ func (s *shard) begin(ctx context.Context, now time.Time) error {
 	s.forget() // another relay may have the lease before the next try
 	f.n++
 	f.again, f.err = now.Add(loadPause(f.n)), err
+	s.seeAll(ctx)
 	return err
 }
 

@@ -147,6 +147,54 @@ func TestR1ARelayWithoutItsNumberMayTell(t *testing.T) {
 	w.wantKnown(c)
 }
 
+// A relay that takes over while MySQL is away exchanges with peers as its predecessor did: with what its region accepts
+// from then on, with what was accepted while MySQL was away already, and with what waited in the origin until another
+// region used its cell.
+func TestARelayThatTakesOverWithoutMySQLExchangesWithPeers(t *testing.T) {
+	w := newWorld(t, "eu", "us")
+	eu, us := w.regions[0], w.regions[1]
+	w.tuning.Floor = 0.5
+	toldEu, toldUs := eu.toldRelay(), us.toldRelay()
+	deliver := func() {
+		for range 3 {
+			w.run(interval)
+			for _, row := range *toldEu {
+				_ = us.relay.Hear(row)
+			}
+			for _, row := range *toldUs {
+				_ = eu.relay.Hear(row)
+			}
+			*toldEu, *toldUs = nil, nil
+		}
+		w.run(interval)
+	}
+	w.run(time.Second)
+	before, waits, later := eu.cell("before", time.Hour), eu.cell("waits", time.Hour), eu.cell("later", time.Hour)
+	for _, cost := range []int64{1, 30} { // the second one waits
+		eu.accept(waits, cost, 100)
+		deliver()
+	}
+	w.news.Faults.Fail(errDown)
+	w.counts.Faults.Fail(errDown)
+	eu.accept(before, 60, 100)
+	w.run(interval)
+	if err := eu.relay.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	toldEu = eu.toldRelay() // what its predecessor has handed over last was lost
+	w.run(interval)
+	eu.accept(later, 70, 100)
+	us.accept(later, 20, 100)
+	us.accept(waits, 1, 100)
+	deliver()
+	w.wantKnown(before, waits, later)
+	eu.accept(later, 1, 100)
+	us.accept(later, 2, 100)
+	w.run(20 * time.Second) // with loads that fail
+	deliver()
+	w.wantKnown(before, waits, later)
+}
+
 // What no relay of another region can have told is refused whole.
 func TestHearRefuses(t *testing.T) {
 	w := newWorld(t, "eu", "us")

@@ -230,6 +230,7 @@ func TestR6AnOriginThatIsEmptiedDuringAScan(t *testing.T) {
 		if op == memstore.OpScan {
 			if scans++; scans == 1 {
 				eu.origin.Wipe()
+				eu.total(c) // the node finds out
 				eu.accept(c, 30, 100)
 			}
 		}

@@ -42,6 +42,7 @@ type shard struct {
 	telling telling   // of tell
 	savedAt time.Time // of save
 
+	seenTerm int          // of take: the term in which seeAll has scanned last
 	tookTerm int          // of take: the term that it took changes in last
 	tookAtMs atomic.Int64 // last take without an error; at first when the term began
 

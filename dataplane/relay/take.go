@@ -135,7 +135,6 @@ func (s *shard) round(ctx context.Context, now time.Time) (more bool, err error)
 		if err != nil {
 			return false, err
 		}
-		s.book.open(changes.Epoch)
 		s.grow(changes.Cells, now)
 		if s.own.pending, more = s.compose(changes.Cells, now); s.own.pending == nil {
 			return false, nil
@@ -190,7 +189,9 @@ func (s *shard) changes(ctx context.Context, max int) (store.Changes, error) {
 // grow takes note of changes: see growLocked.
 func (s *shard) grow(changes []store.Change, now time.Time) {
 	s.book.mu.Lock()
-	malformed := s.book.growAllLocked(changes, s.own.tuning.MinGlobalDuration, now)
+	malformed := forWellFormed(changes, s.own.tuning.MinGlobalDuration, func(ch *store.Change) {
+		s.book.growLocked(ch, now)
+	})
 	s.book.mu.Unlock()
 	s.relay.noteMalformed(&store.NewsRow{Stream: s.stream}, malformed, now)
 }
@@ -330,5 +331,6 @@ func (s *shard) forget() {
 	s.prunes.Store(0)
 	s.unloaded.Store(true)
 	s.own = own{term: s.own.term, tuning: s.own.tuning, sweptAt: s.own.sweptAt}
-	s.book.forgetOwn()
+	_, leads := s.term(s.relay.cfg.Clock())
+	s.book.forgetOwn(leads)
 }
