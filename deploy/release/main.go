@@ -6,6 +6,8 @@
 // The same commit and toolchain give the same bytes, wherever they are built. Versions
 // are those of git's tags, as the Go toolchain stamps them; without git there is no release. Restate's server is not
 // among the programs: it has a licence of its own, and comes from its own makers.
+//
+// It refuses a commit whose adapters nobody could get: see checkModules.
 package main
 
 import (
@@ -43,6 +45,13 @@ func main() {
 func release(ctx context.Context, out string) error {
 	out, err := filepath.Abs(out)
 	if err != nil {
+		return err
+	}
+	tags, err := tagsHere(ctx, ".")
+	if err != nil {
+		return err
+	}
+	if err := checkModules(ctx, ".", tags); err != nil {
 		return err
 	}
 	if err := os.RemoveAll(out); err != nil {

@@ -6,7 +6,7 @@ replace github.com/weirhq/weir => ../../..
 
 require (
 	github.com/sethvargo/go-limiter v1.1.0
-	github.com/weirhq/weir v0.0.0
+	github.com/weirhq/weir v0.1.0
 )
 
 require (

@@ -8,7 +8,7 @@ require (
 	github.com/grpc-ecosystem/grpc-gateway/v2 v2.30.0
 	github.com/gubernator-io/gubernator/v2 v2.13.0
 	github.com/sirupsen/logrus v1.9.2
-	github.com/weirhq/weir v0.0.0
+	github.com/weirhq/weir v0.1.0
 	google.golang.org/grpc v1.85.0
 	google.golang.org/protobuf v1.36.12
 )

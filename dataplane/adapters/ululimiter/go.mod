@@ -6,7 +6,7 @@ replace github.com/weirhq/weir => ../../..
 
 require (
 	github.com/ulule/limiter/v3 v3.11.2
-	github.com/weirhq/weir v0.0.0
+	github.com/weirhq/weir v0.1.0
 )
 
 require (

@@ -53,7 +53,7 @@ type Config struct {
 	RelayPeersKeyFile  string `placeholder:"PATH" help:"Key of that certificate."`
 	RelayPeersCAFile   string `name:"relay-peers-ca-file" placeholder:"PATH" help:"CAs of other regions' certificates, in PEM."`
 
-	RLSRules     string `name:"rls-rules" placeholder:"PATH" help:"Rules for Envoy's rate limit service: a file, or a folder of *.yaml, one domain each, as envoyproxy/ratelimit has them. Read again when they change."`
+	RLSRules     string `name:"rls-rules" placeholder:"PATH" help:"Rules for Envoy's rate limit service: a file, or a folder of *.yaml, as envoyproxy/ratelimit has them. Read again when they change."`
 	RLSWorkspace string `name:"rls-workspace" default:"envoy" help:"Workspace of Envoy's keys; each domain is a namespace in it."`
 	RLSHeaders   string `name:"rls-headers" default:"denied" enum:"denied,always,never" help:"Answers to which Envoy adds RateLimit fields: denied, always or never."`
 

@@ -26,7 +26,9 @@ plain gRPC and Envoy's protocol on --grpc-listen, health and metrics on
 --admin-listen.
 
 Without any configuration it runs on its own, in memory. Every flag is also an
-environment variable (WEIR_REGION for --region) and a key of the --config file.`
+environment variable (WEIR_REGION for --region) and a key of the --config file.
+
+"weir-node check-rules PATH..." checks rules for Envoy's service, and ends.`
 
 // load reads flags, environment and file. done is true if a flag such as --help was
 // answered, and there is nothing to run.

@@ -11,6 +11,12 @@ import (
 // Every command line of weir-node that a page shows is one that it would start with.
 func TestCommandsOfThePagesAreTaken(t *testing.T) {
 	for _, example := range manual.Of(t, "weir-node") {
+		if args := example.Args(); len(args) > 0 && args[0] == checkRulesCommand {
+			if _, _, err := parseCheckRules(args[1:], io.Discard, io.Discard); err != nil && !example.Forgives(err) {
+				t.Errorf("%s: %v", example, err)
+			}
+			continue
+		}
 		if _, _, err := weirNode.load(example.Args(), io.Discard, io.Discard); err != nil && !example.Forgives(err) {
 			t.Errorf("%s: %v", example, err)
 		}

@@ -43,6 +43,9 @@ func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 
 // Main is package function Main of the program.
 func (p Program) Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	if len(args) > 0 && args[0] == checkRulesCommand {
+		return runCheckRules(args[1:], stdout, stderr)
+	}
 	config, done, err := p.load(args, stdout, stderr)
 	switch {
 	case err != nil:
@@ -126,12 +129,12 @@ func (p Program) run(ctx context.Context, config Config, stdout io.Writer, logge
 	if err != nil {
 		return err
 	}
-	registry, err := newRegistry(slices.Concat(stores.collectors, regions.collectors(), surroundings.collectors(),
-		[]prometheus.Collector{limiter.Collector()}))
+	envoy, err := newRLS(config, limiter, logger)
 	if err != nil {
 		return err
 	}
-	envoy, err := newRLS(config, limiter)
+	registry, err := newRegistry(slices.Concat(stores.collectors, regions.collectors(), surroundings.collectors(),
+		[]prometheus.Collector{limiter.Collector(), envoy.Unmatched}))
 	if err != nil {
 		return err
 	}

@@ -155,7 +155,7 @@ func TestRulesThatCannotBeCharged(t *testing.T) {
 		"{key: k, charged: true}":                                                         "charged is for rules",
 		"{key: k, charged: true, rate_limit: {unlimited: true}}":                          "charged is for rules",
 		"{key: k, charged: true, quota_mode: true, rate_limit: {unit: day, name: a}}":     "quota_mode",
-		"{key: k, charged: maybe, rate_limit: {unit: day, requests_per_unit: 1}}":         "bool",
+		"{key: k, charged: maybe, rate_limit: {unit: day, requests_per_unit: 1}}":         "want true or false",
 		"{key: k, rate_limit: {unit: day, requests_per_unit: 1, charged: true, name: a}}": "unknown key",
 	} {
 		_, err := Parse([]reload.File{{Path: "r", Content: []byte("domain: d\ndescriptors:\n  - " + rule)}})

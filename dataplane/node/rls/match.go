@@ -17,7 +17,7 @@ func (r *Rules) match(domain string, entries []*ratelimitv3.RateLimitDescriptor_
 	if r == nil {
 		return nil, false
 	}
-	at := r.domains[domain]
+	at := r.top(domain)
 	for i, entry := range entries {
 		found := at.find(entry.GetKey(), entry.GetValue())
 		if found == nil {
@@ -32,11 +32,33 @@ func (r *Rules) match(domain string, entries []*ratelimitv3.RateLimitDescriptor_
 	return nil, false
 }
 
+// rule returns the rule that a descriptor leads to, or nil.
+func (r *Rules) rule(domain string, entries []*ratelimitv3.RateLimitDescriptor_Entry) (found *rule) {
+	at := r.top(domain)
+	for _, entry := range entries {
+		if found = at.find(entry.GetKey(), entry.GetValue()); found == nil {
+			return nil
+		}
+		at = found.next
+	}
+	return found
+}
+
+// has reports whether there are rules for a domain.
+func (r *Rules) has(domain string) bool { return r != nil && r.domains[domain] != nil }
+
+func (r *Rules) top(domain string) *level {
+	if d := r.domains[domain]; d != nil {
+		return d.top
+	}
+	return nil
+}
+
 // sharedPatterns returns, for each entry of a descriptor that matches, the pattern
 // whose values share one count, or "".
 func (r *Rules) sharedPatterns(domain string, entries []*ratelimitv3.RateLimitDescriptor_Entry) []string {
 	patterns := make([]string, len(entries))
-	at := r.domains[domain]
+	at := r.top(domain)
 	for i, entry := range entries {
 		found := at.find(entry.GetKey(), entry.GetValue())
 		if found.share {

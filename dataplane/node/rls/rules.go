@@ -1,24 +1,28 @@
 package rls
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
-	"regexp"
+	"math"
 	"strings"
 	"time"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"go.yaml.in/yaml/v3"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/weirhq/weir/dataplane/node/wire"
 	"github.com/weirhq/weir/shared/reload"
+	"github.com/weirhq/weir/shared/strict"
+	"github.com/weirhq/weir/shared/strict/yamlvalue"
 	"github.com/weirhq/weir/shared/window"
 )
 
 // Rules are the limits of all domains. They never change; nil Rules hold none.
-type Rules struct{ domains map[string]*level }
+type Rules struct{ domains map[string]*domain }
+
+// domain is a domain's rules, from one file or several.
+type domain struct{ top *level }
 
 // Limit is a rule's limit. It never changes.
 type Limit struct {
@@ -31,6 +35,8 @@ type Limit struct {
 	replaces []string // names of rules that do not apply where this one does
 	limit    int64
 	duration time.Duration
+
+	multiplier uint32 // of the unit; 0 for a limit that a descriptor carries
 
 	// onTheWire is current_limit of every answer about this rule: nothing writes to it.
 	onTheWire *rlsv3.RateLimitResponse_RateLimit
@@ -58,163 +64,224 @@ type rule struct {
 
 	share   bool   // all values that match the pattern share one count
 	pattern string // the value as it is in the file
+	at      string // where the rule is written, for errors
 }
 
-// Parse reads one file for each domain. An error names the file and, where it can,
-// the rule.
+// faultsMax bounds the errors about files in which everything is wrong.
+const faultsMax = 16
+
+// Parse reads files of rules. Several files may have the same domain: its rules are theirs together, as with
+// envoyproxy/ratelimit's MERGE_DOMAIN_CONFIG, and the same key and value in two of them are an error. An error names the
+// file, the line and the rule of each fault, 16 at most.
 func Parse(files []reload.File) (*Rules, error) {
-	rules := &Rules{domains: make(map[string]*level, len(files))}
-	var faults []error
+	rules := &Rules{domains: make(map[string]*domain, len(files))}
+	var found []error
 	for _, f := range files {
-		domain, top, err := parseFile(f.Content)
-		if _, twice := rules.domains[domain]; twice && err == nil {
-			err = fmt.Errorf("domain %q is in another file too", domain)
+		for _, err := range rules.add(f) {
+			found = append(found, fmt.Errorf("rules in %s: %w", f.Path, err))
 		}
-		if err != nil {
-			faults = append(faults, fmt.Errorf("rules in %s: %w", f.Path, err))
-			continue
-		}
-		rules.domains[domain] = top
 	}
-	if len(faults) > 0 {
-		return nil, errors.Join(faults...)
+	if len(found) > 0 {
+		return nil, errors.Join(found[:min(len(found), faultsMax)]...)
 	}
 	return rules, nil
 }
 
-// The file as it is written.
-type (
-	file struct {
-		Domain      string       `yaml:"domain"`
-		Descriptors []descriptor `yaml:"descriptors"`
+func (r *Rules) add(f reload.File) []error {
+	read, err := readFile(f.Content)
+	if err != nil {
+		return []error{err}
 	}
-
-	descriptor struct {
-		Key            string       `yaml:"key"`
-		Value          string       `yaml:"value"`
-		RateLimit      *rateLimit   `yaml:"rate_limit"`
-		Descriptors    []descriptor `yaml:"descriptors"`
-		ShadowMode     bool         `yaml:"shadow_mode"`
-		QuotaMode      bool         `yaml:"quota_mode"`
-		ShareThreshold bool         `yaml:"share_threshold"`
-		Charged        bool         `yaml:"charged"` // of Weir alone
-
-		// Accepted and not used: they shape metrics by descriptor, which this service does not
-		// have, and dynamic metadata.
-		DetailedMetric bool           `yaml:"detailed_metric"`
-		ValueToMetric  bool           `yaml:"value_to_metric"`
-		Metadata       map[string]any `yaml:"metadata"`
+	name := read.Domain.Value
+	d := r.domains[name]
+	if d == nil {
+		d = new(domain)
+		r.domains[name] = d
 	}
-
-	rateLimit struct {
-		RequestsPerUnit uint32 `yaml:"requests_per_unit"`
-		Unit            string `yaml:"unit"`
-		Unlimited       bool   `yaml:"unlimited"`
-		Name            string `yaml:"name"`
-		Replaces        []struct {
-			Name string `yaml:"name"`
-		} `yaml:"replaces"`
-	}
-)
-
-// unknownKey matches what the decoder says of one. It names a Go type, which a file's author does not know.
-var unknownKey = regexp.MustCompile(`field (\S+) not found in type \S+`)
-
-func parseFile(content []byte) (domain string, top *level, err error) {
-	decoder := yaml.NewDecoder(bytes.NewReader(content))
-	decoder.KnownFields(true)
-	var f file
-	if err := decoder.Decode(&f); err != nil {
-		if errors.Is(err, io.EOF) {
-			err = errors.New("the file is empty")
-		}
-		return "", nil, errors.New(unknownKey.ReplaceAllString(err.Error(), `unknown key "$1"`))
-	}
-	if err := decoder.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-		return "", nil, errors.New("want one YAML document")
-	}
-	if n := len(f.Domain); n == 0 || n > window.NamespaceBytesMax {
-		return "", nil, fmt.Errorf("domain is %d bytes long (1 to %d)", n, window.NamespaceBytesMax)
-	}
-	top, err = newLevel(f.Domain, f.Descriptors)
-	return f.Domain, top, err
+	p := &parser{file: f.Path}
+	d.top = p.level(d.top, name, read.Descriptors)
+	return p.found
 }
 
-// newLevel returns nil where there are no descriptors. path is for errors.
-func newLevel(path string, descriptors []descriptor) (*level, error) {
-	if len(descriptors) == 0 {
-		return nil, nil
-	}
-	l := &level{pairs: make(map[pair]*rule), keys: make(map[string]*rule)}
-	for _, d := range descriptors {
-		path := path + "." + d.Key
-		if d.Value != "" {
-			path += "_" + d.Value
-		}
-		if err := l.add(path, d); err != nil {
-			return nil, err
-		}
-	}
-	return l, nil
+// parser makes rules of what one file holds, and collects all that is wrong with it.
+type parser struct {
+	file  string
+	found []error
 }
 
-func (l *level) add(path string, d descriptor) (err error) {
-	isWildcard := strings.Contains(d.Value, "*")
+func (p *parser) wrong(at *yaml.Node, path, format string, args ...any) {
+	p.found = append(p.found, fmt.Errorf("line %d: %s: %s", at.Line, path, fmt.Sprintf(format, args...)))
+}
+
+// ok records an error that yamlvalue has made, unless there is none.
+func (p *parser) ok(err error) bool {
+	if err != nil {
+		p.found = append(p.found, err)
+	}
+	return err == nil
+}
+
+// level adds descriptors to a level, which it makes if there is none. It returns nil where there are no descriptors.
+// path is for errors.
+func (p *parser) level(l *level, path string, descriptors []descriptor) *level {
+	if l == nil && len(descriptors) > 0 {
+		l = &level{pairs: make(map[pair]*rule), keys: make(map[string]*rule)}
+	}
+	for i := range descriptors {
+		p.rule(l, path, &descriptors[i])
+	}
+	return l
+}
+
+// rule adds a descriptor to a level.
+func (p *parser) rule(l *level, path string, d *descriptor) {
+	at := &d.Key
+	key, value, ok := p.entry(path, d)
+	if !ok {
+		return
+	}
+	if path += "." + key; value != "" {
+		path += "_" + value
+	}
+	isWildcard := strings.Contains(value, "*")
+	shadow, quota := p.flag(path, "shadow_mode", &d.ShadowMode), p.flag(path, "quota_mode", &d.QuotaMode)
+	share, charged := p.flag(path, "share_threshold", &d.ShareThreshold), p.flag(path, "charged", &d.Charged)
+	p.flag(path, "detailed_metric", &d.DetailedMetric)
+	p.flag(path, "value_to_metric", &d.ValueToMetric)
+	r := &rule{share: share, pattern: value, at: fmt.Sprintf("%s, line %d", p.file, at.Line)}
+	same := l.pairs[pair{key, value}]
+	if value == "" {
+		same = l.keys[key]
+	}
+	if same != nil {
+		p.wrong(at, path, "appears twice: also in %s", same.at)
+		return
+	}
+	if share && !isWildcard {
+		p.wrong(at, path, "share_threshold is for values with a '*'")
+	}
+	if d.RateLimit != nil {
+		r.limit = p.limit(path, at, d.RateLimit)
+	}
 	switch {
-	case d.Key == "":
-		return fmt.Errorf("%s: key is empty", path)
-	case d.Value == "" && l.keys[d.Key] != nil, l.pairs[pair{d.Key, d.Value}] != nil:
-		return fmt.Errorf("%s: appears twice", path)
-	case d.ShareThreshold && !isWildcard:
-		return fmt.Errorf("%s: share_threshold is for values with a '*'", path)
+	case charged && (d.RateLimit == nil || r.limit != nil && r.limit.Unlimited):
+		p.wrong(at, path, "charged is for rules with a limit")
+	case charged && quota:
+		p.wrong(at, path, "a rule is charged or in quota_mode, not both")
+	case r.limit != nil:
+		r.limit.Shadow, r.limit.Quota, r.limit.Charged = shadow, quota, charged
 	}
-	r := &rule{share: d.ShareThreshold, pattern: d.Value}
-	if r.limit, err = newLimit(d); err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	if r.next, err = newLevel(path, d.Descriptors); err != nil {
-		return err
-	}
+	r.next = p.level(nil, path, d.Descriptors)
 	switch {
-	case d.Value == "":
-		l.keys[d.Key] = r
+	case value == "":
+		l.keys[key] = r
 	case isWildcard:
-		l.wildcards = append(l.wildcards, wildcard{d.Key, strings.Split(d.Value, "*"), r})
+		l.wildcards = append(l.wildcards, wildcard{key, strings.Split(value, "*"), r})
 		fallthrough // so that a second one like it is noticed
 	default:
-		l.pairs[pair{d.Key, d.Value}] = r
+		l.pairs[pair{key, value}] = r
 	}
-	return nil
 }
 
-func newLimit(d descriptor) (*Limit, error) {
-	y := d.RateLimit
-	switch {
-	case d.Charged && (y == nil || y.Unlimited):
-		return nil, errors.New("charged is for rules with a limit")
-	case d.Charged && d.QuotaMode:
-		return nil, errors.New("a rule is charged or in quota_mode, not both")
-	case y == nil:
-		return nil, nil
+// entry reads a descriptor's key and value. Without a value, or with an empty one, it is for all values.
+func (p *parser) entry(path string, d *descriptor) (key, value string, ok bool) {
+	if d.Key.IsZero() || d.Key.Kind == yaml.ScalarNode && d.Key.Value == "" {
+		p.found = append(p.found, fmt.Errorf("%s.: key is empty", path))
+		return "", "", false
 	}
-	l := &Limit{Unlimited: y.Unlimited, Shadow: d.ShadowMode, Quota: d.QuotaMode, Charged: d.Charged, name: y.Name,
-		limit: int64(y.RequestsPerUnit)}
-	unit := rlsv3.RateLimitResponse_RateLimit_Unit(rlsv3.RateLimitResponse_RateLimit_Unit_value[strings.ToUpper(y.Unit)])
-	switch l.duration = unitDuration(int32(unit)); {
-	case y.Unlimited && l.duration != 0:
-		return nil, errors.New("unlimited has no unit")
-	case !y.Unlimited && l.duration == 0:
-		return nil, fmt.Errorf("unit is %q (second, minute, hour, day, week, month or year)", y.Unit)
+	key, err := yamlvalue.Name(path+": key", &d.Key, keyBytesMax)
+	if !p.ok(err) || d.Value.IsZero() {
+		return key, "", err == nil
 	}
-	for _, replaced := range y.Replaces {
-		if replaced.Name == "" || replaced.Name == y.Name {
-			return nil, fmt.Errorf("replaces %q: want another rule's name", replaced.Name)
+	value, err = yamlvalue.Text(path+"."+key+": value", &d.Value)
+	if err == nil && value != "" {
+		_, err = yamlvalue.Name(path+"."+key+": value", &d.Value, valueBytesMax)
+	}
+	return key, value, p.ok(err)
+}
+
+// flag reads a field that may be left out.
+func (p *parser) flag(path, name string, n *yaml.Node) bool {
+	if n.IsZero() {
+		return false
+	}
+	is, err := yamlvalue.Bool(path+": "+name, n)
+	p.ok(err)
+	return is
+}
+
+// limit returns nil for one that is at fault.
+func (p *parser) limit(path string, at *yaml.Node, y *rateLimit) *Limit {
+	before := len(p.found)
+	l := new(Limit)
+	var err error
+	if !y.Name.IsZero() {
+		l.name, err = yamlvalue.Name(path+": name", &y.Name, keyBytesMax)
+		p.ok(err)
+	}
+	if !y.Unlimited.IsZero() {
+		l.Unlimited, err = yamlvalue.Bool(path+": unlimited", &y.Unlimited)
+		p.ok(err)
+	}
+	unit := p.unit(path, at, y, l)
+	if y.RequestsPerUnit.IsZero() {
+		if !l.Unlimited {
+			p.wrong(at, path, "requests_per_unit is missing (0 to %d; 0 blocks)", uint32(math.MaxUint32))
 		}
-		l.replaces = append(l.replaces, replaced.Name)
+	} else {
+		l.limit, err = yamlvalue.Int(path+": requests_per_unit", &y.RequestsPerUnit, 0, math.MaxUint32)
+		p.ok(err)
 	}
-	l.onTheWire = &rlsv3.RateLimitResponse_RateLimit{Name: y.Name, RequestsPerUnit: y.RequestsPerUnit, Unit: unit}
+	for i := range y.Replaces {
+		name, err := yamlvalue.Name(path+": replaces", &y.Replaces[i].Name, keyBytesMax)
+		switch {
+		case y.Replaces[i].Name.IsZero() || err == nil && name == l.name:
+			p.wrong(at, path, "replaces %q: want another rule's name", name)
+		case p.ok(err):
+			l.replaces = append(l.replaces, name)
+		}
+	}
+	if len(p.found) > before {
+		return nil
+	}
+	l.onTheWire = &rlsv3.RateLimitResponse_RateLimit{Name: l.name, RequestsPerUnit: uint32(l.limit), Unit: unit}
+	if l.multiplier > 1 {
+		l.onTheWire.UnitMultiplier = wrapperspb.UInt32(l.multiplier)
+	}
 	l.written = appendMessage(nil, wire.Tag(2, wire.Bytes), l.onTheWire)
-	return l, nil
+	return l
+}
+
+// unit reads the length of a limit's window.
+func (p *parser) unit(path string, at *yaml.Node, y *rateLimit, l *Limit) (unit rlsv3.RateLimitResponse_RateLimit_Unit) {
+	text := ""
+	if !y.Unit.IsZero() {
+		var err error
+		if text, err = yamlvalue.Text(path+": unit", &y.Unit); !p.ok(err) {
+			return 0
+		}
+		at = &y.Unit
+	}
+	unit = rlsv3.RateLimitResponse_RateLimit_Unit(rlsv3.RateLimitResponse_RateLimit_Unit_value[strings.ToUpper(text)])
+	length := unitDuration(int32(unit))
+	switch {
+	case l.Unlimited && (length != 0 || !y.UnitMultiplier.IsZero()):
+		p.wrong(at, path, "unlimited has no unit")
+		return 0
+	case l.Unlimited:
+		return 0
+	case length == 0:
+		p.wrong(at, path, "unit is %s (second, minute, hour, day, week, month or year)", strict.Quote(text))
+		return 0
+	}
+	l.duration, l.multiplier = length, 1
+	if !y.UnitMultiplier.IsZero() {
+		n, err := yamlvalue.Int(path+": unit_multiplier", &y.UnitMultiplier, 1, int64(window.DurationMax/length))
+		if p.ok(err) {
+			l.duration, l.multiplier = time.Duration(n)*length, uint32(n)
+		}
+	}
+	return unit
 }
 
 // unitDuration is 0 for a unit that there is not. The units of overrides have the

@@ -119,6 +119,7 @@ func TestMatching(t *testing.T) {
 // A rule that the node does not understand is an error that says where.
 func TestFaultyRules(t *testing.T) {
 	for content, want := range map[string]string{
+		"\ufeff":                       "rules.yaml: the file is empty",
 		"":                             "rules.yaml: the file is empty",
 		"descriptors: []":              "domain is 0 bytes long (1 to 255)",
 		"domain: a\ndescriptor: []":    `line 2: unknown key "descriptor"`,
@@ -130,18 +131,137 @@ func TestFaultyRules(t *testing.T) {
 		"domain: a\ndescriptors: [{key: k, rate_limit: {requests_per_unit: 3}}]":                         `a.k: unit is ""`,
 		"domain: a\ndescriptors: [{key: k, rate_limit: {unit: unknown}}]":                                `a.k: unit is "unknown"`,
 		"domain: a\ndescriptors: [{key: k, rate_limit: {unit: second, unlimited: true}}]":                "a.k: unlimited has no unit",
-		"domain: a\ndescriptors: [{key: k, rate_limit: {unit: second, requests_per_unit: -1}}]":          "cannot unmarshal",
+		"domain: a\ndescriptors: [{key: k, rate_limit: {unit: second, requests_per_unit: -1}}]":          "line 2: a.k: requests_per_unit is -1 (0 to 4294967295)",
 		"domain: a\ndescriptors: [{key: k, value: v, share_threshold: true}]":                            "a.k_v: share_threshold is for values with a '*'",
 		"domain: a\ndescriptors: [{key: k, rate_limit: {unit: second, name: n, replaces: [{name: n}]}}]": `a.k: replaces "n"`,
 		"domain: a\ndescriptors: [{key: k, rate_limit: {unit: second, replaces: [{}]}}]":                 `a.k: replaces ""`,
+		"domain: a\ndescriptors: [{key: k, rate_limit: {unit: second}}]":                                 "line 2: a.k: requests_per_unit is missing (0 to 4294967295; 0 blocks)",
+		"domain: a\ndescriptors: [{key: k, rate_limit: {unit: second, requests_per_unit: }}]":            "line 2: requests_per_unit has no value",
+		"domain: a\ndescriptors:\n- key: k\n  rate_limit:\n":                                             "line 4: rate_limit has no value",
+		"domain: a\ndescriptors:\n":                         "line 2: descriptors has no value",
+		"domain: a\ndescriptors: [null]":                    "line 2: descriptors has no value",
+		"domain: a\ndescriptors: {key: k}":                  "line 2: found a value of type map, want a list",
+		"domain: a\ndescriptors: [k]":                       "line 2: found a value of type str, want a mapping",
+		"domain: a\ndescriptors: [{key: k, rate_limit: 5}]": "line 2: found a value of type int, want a mapping",
+		"domain: [a]":                           "line 1: domain is a list",
+		"domain: ' a'":                          `line 1: domain is " a": it must not begin or end with a blank`,
+		"domain: a\ndescriptors: [{key: 'k '}]": `line 2: a: key is "k ": it must not begin or end with a blank`,
+		"domain: a\ndescriptors: [{key: k, value: ' v'}]":                                                          `line 2: a.k: value is " v": it must not begin or end with a blank`,
+		"domain: a\ndescriptors: [{key: k, value: \"v\\x01\"}]":                                                    "a.k: value is",
+		"domain: a\ndescriptors: [{key: k, value: [v]}]":                                                           "line 2: a.k: value is a list",
+		"domain: a\ndescriptors: [{key: k, key: l}]":                                                               `line 2: mapping key "key" already defined at line 2`,
+		"domain: a\ndomain: b":                                                                                     `mapping key "domain" already defined`,
+		"domain: a\ndescriptors: [{key: k, shadow_mode: yes}]":                                                     `line 2: a.k: shadow_mode is "yes": want true or false`,
+		"domain: a\ndescriptors: [{key: k, quota_mode: 1}]":                                                        `a.k: quota_mode is "1"`,
+		"domain: a\ndescriptors: [{key: k, detailed_metric: 'true'}]":                                              "a.k: detailed_metric is the text",
+		"domain: a\ndescriptors: [{key: k, rate_limit: {unlimited: 'true'}}]":                                      "a.k: unlimited is the text",
+		"domain: a\ndescriptors: [{key: k, rate_limit: {unit: 'second ', requests_per_unit: 1}}]":                  `a.k: unit is "second "`,
+		"domain: a\ndescriptors: [{key: k, rate_limit: {unit: [second], requests_per_unit: 1}}]":                   "a.k: unit is a list",
+		"domain: a\ndescriptors: [{key: k, rate_limit: {unit: day, unit_multiplier: 0, requests_per_unit: 1}}]":    "a.k: unit_multiplier is 0 (1 to 366)",
+		"domain: a\ndescriptors: [{key: k, rate_limit: {unit: day, unit_multiplier: 367, requests_per_unit: 1}}]":  "a.k: unit_multiplier is 367 (1 to 366)",
+		"domain: a\ndescriptors: [{key: k, rate_limit: {unit: year, unit_multiplier: 1.5, requests_per_unit: 1}}]": `a.k: unit_multiplier is "1.5"`,
+		"domain: a\ndescriptors: [{key: k, rate_limit: {unlimited: true, unit_multiplier: 2}}]":                    "a.k: unlimited has no unit",
+		"a: &a [*a]": `unknown key "a"`,
 	} {
 		if _, err := Parse([]reload.File{{Path: "rules.yaml", Content: []byte(content)}}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v, want one that says %q", content, err, want)
 		}
 	}
-	same := []byte("domain: a")
-	if _, err := Parse([]reload.File{{Path: "1.yaml", Content: same}, {Path: "2.yaml", Content: same}}); err == nil || !strings.Contains(err.Error(), `2.yaml: domain "a" is in another file too`) {
-		t.Errorf("two files of one domain: %v", err)
+	var many strings.Builder
+	many.WriteString("domain: a\ndescriptors:\n")
+	for range 40 {
+		many.WriteString("- {key: k, value: v, share_threshold: true, rate_limit: {unit: eon, requests_per_unit: 0.5}}\n")
+	}
+	if _, err := Parse([]reload.File{{Path: "rules.yaml", Content: []byte(many.String())}}); err == nil || strings.Count(err.Error(), "\n") != faultsMax-1 {
+		t.Errorf("a file in which everything is wrong: %v", err)
+	}
+}
+
+// A number means what is written, or nothing: no part of it is dropped, and no other base is read.
+func TestNumbersOfRulesAreWhatIsWritten(t *testing.T) {
+	limitOf := func(n string) (*Rules, error) {
+		content := "domain: a\ndescriptors:\n  - key: k\n    rate_limit: {unit: minute, requests_per_unit: " + n + "}\n"
+		return Parse([]reload.File{{Path: "rules.yaml", Content: []byte(content)}})
+	}
+	for _, n := range []string{"0.5", "1.9", "0100", "0x10", "0b11", "0o7", "-0.5", "-0", "4294967295.9", "4294967296", "1_000", "1e3", "+1", "", "~", "''", "'10'", "ten", "true", ".inf", ".nan", "[1]", "{a: 1}", "!!int '10'"} {
+		if _, err := limitOf(n); err == nil || !strings.Contains(err.Error(), "rules.yaml: line 4: ") || !strings.Contains(err.Error(), "requests_per_unit") {
+			t.Errorf("%q: %v, want an error with the line and the field", n, err)
+		}
+	}
+	for n, want := range map[string]int64{"0": 0, "1": 1, "4294967295": 1<<32 - 1} {
+		rules, err := limitOf(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if limit, _ := rules.match("a", entries("k", "v")); limit.limit != want {
+			t.Errorf("%s is %d", n, limit.limit)
+		}
+	}
+}
+
+// Texts are what is written: names such as NO, 007 and 1.10 stay what they are, and so does what an anchor stands for.
+func TestTextsOfRulesAreWhatIsWritten(t *testing.T) {
+	rules := parsed(t, `
+domain: a
+descriptors:
+  - {key: country, value: NO, rate_limit: &ten {unit: minute, requests_per_unit: 10}}
+  - {key: version, value: 1.10, rate_limit: *ten}
+  - {key: code, value: 007, rate_limit: *ten}
+  - {key: day, value: 2026-01-01, rate_limit: *ten}
+  - {key: flag, value: true, rate_limit: {<<: *ten, requests_per_unit: 3}}
+  - {key: empty, value: "", rate_limit: *ten}
+`)
+	for _, step := range []struct {
+		key, value string
+		limit      int64
+	}{{"country", "NO", 10}, {"version", "1.10", 10}, {"version", "1.1", -1}, {"code", "007", 10}, {"code", "7", -1},
+		{"day", "2026-01-01", 10}, {"flag", "true", 3}, {"empty", "anything", 10}} {
+		limit, _ := rules.match("a", entries(step.key, step.value))
+		if limit == nil && step.limit >= 0 || limit != nil && limit.limit != step.limit {
+			t.Errorf("%s %s: %+v, want %d", step.key, step.value, limit, step.limit)
+		}
+	}
+}
+
+// A limit may be per several units, as one that a descriptor carries.
+func TestRulesTakeUnitMultipliers(t *testing.T) {
+	rules := parsed(t, `
+domain: a
+descriptors:
+  - {key: k, rate_limit: {unit: minute, unit_multiplier: 15, requests_per_unit: 10}}
+  - {key: one, rate_limit: {unit: minute, unit_multiplier: 1, requests_per_unit: 10}}
+  - {key: most, rate_limit: {unit: day, unit_multiplier: 366, requests_per_unit: 10}}
+`)
+	for key, want := range map[string]struct {
+		length     time.Duration
+		multiplier uint32
+	}{"k": {15 * time.Minute, 15}, "one": {time.Minute, 0}, "most": {366 * 24 * time.Hour, 366}} {
+		limit, _ := rules.match("a", entries(key, "v"))
+		if limit.duration != want.length || limit.onTheWire.UnitMultiplier.GetValue() != want.multiplier {
+			t.Errorf("%s: %v, %v", key, limit.duration, limit.onTheWire)
+		}
+	}
+}
+
+// Several files may have one domain, and it has the rules of all of them. The same key and value twice is an error that
+// names both places.
+func TestFilesOfOneDomainAreOne(t *testing.T) {
+	rule := func(key string) []byte {
+		return []byte("domain: a\ndescriptors:\n  - {key: " + key + ", rate_limit: {unit: minute, requests_per_unit: 1}}\n")
+	}
+	files := []reload.File{{Path: "1.yaml", Content: rule("k")}, {Path: "2.yaml", Content: rule("l")}, {Path: "3.yaml", Content: []byte("domain: a")}}
+	rules, err := Parse(files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"k", "l"} {
+		if limit, _ := rules.match("a", entries(key, "v")); limit == nil {
+			t.Errorf("%s has no limit", key)
+		}
+	}
+	_, err = Parse(append(files, reload.File{Path: "4.yaml", Content: rule("k")}))
+	if err == nil || err.Error() != "rules in 4.yaml: line 3: a.k: appears twice: also in 1.yaml, line 3" {
+		t.Errorf("the same rule in two files: %v", err)
 	}
 }
 
@@ -213,11 +333,11 @@ func FuzzParse(f *testing.F) {
 			}
 			return
 		}
-		for domain, top := range rules.domains {
-			if top == nil {
+		for domain, d := range rules.domains {
+			if d.top == nil {
 				continue
 			}
-			for _, key := range slices.Collect(maps.Keys(top.keys)) {
+			for _, key := range slices.Collect(maps.Keys(d.top.keys)) {
 				if limit, _ := rules.match(domain, entries(key, "x")); limit != nil && !limit.Unlimited && limit.duration < window.DurationMin {
 					t.Errorf("%s has a duration of %v", key, limit.duration)
 				}

@@ -39,6 +39,9 @@ type Service struct {
 	Rules     *Source
 	Workspace string // of all keys; a domain is a namespace in it
 	Headers   Headers
+
+	// Unmatched counts and logs descriptors that nothing limits; nil: nothing does.
+	Unmatched *Unmatched
 }
 
 // item is a descriptor on its way to its status.
@@ -104,6 +107,9 @@ func (s *Service) resolve(call *rlsv3.RateLimitRequest, w *work) {
 		} else {
 			var shared bool
 			it.limit, shared = rules.match(call.Domain, d.GetEntries())
+			if it.limit == nil {
+				s.Unmatched.note(call.Domain, rules.has(call.Domain), d)
+			}
 			if shared && it.limited() {
 				patterns = rules.sharedPatterns(call.Domain, d.GetEntries())
 			}

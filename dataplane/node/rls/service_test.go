@@ -444,7 +444,7 @@ func TestReload(t *testing.T) {
 		{long, false, false, true, false},
 		{"domain: [", true, true, true, false},
 		{"domain: [", false, false, true, false},
-		{"domain: shop\ndescriptors: [{key: new, rate_limit: {unit: day}}]", true, false, false, true},
+		{"domain: shop\ndescriptors: [{key: new, rate_limit: {unit: day, requests_per_unit: 0}}]", true, false, false, true},
 	} {
 		write(t, path, step.content)
 		changed, err := source.Check()

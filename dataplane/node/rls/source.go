@@ -15,7 +15,7 @@ type Source struct {
 	now atomic.Pointer[Rules]
 }
 
-// OpenRules reads rules from files, each of one domain; a folder stands for its *.yaml
+// OpenRules reads rules from files, see Parse; a folder stands for its *.yaml
 // and *.yml files.
 func OpenRules(paths ...string) (*Source, error) {
 	s := new(Source)

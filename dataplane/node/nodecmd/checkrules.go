@@ -1,0 +1,72 @@
+package nodecmd
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/weirhq/weir/dataplane/node/rls"
+)
+
+// checkRulesCommand is the first argument that makes weir-node check rules instead of serving.
+const checkRulesCommand = "check-rules"
+
+const aboutCheckRules = `Check rules for Envoy's rate limit service as a node would read them.
+
+Prints every fault with its file, line and rule. With --descriptor it also
+prints which rule is for it. The exit code is 0, 1 if no rule is for a
+descriptor, or 2 if rules are at fault.`
+
+// checkRules is the command line of check-rules.
+type checkRules struct {
+	Path       []string `arg:"" help:"Files of rules; a folder stands for its *.yaml and *.yml files."`
+	Domain     string   `placeholder:"NAME" help:"Domain of the descriptors; it may be left out if there are rules for one alone."`
+	Descriptor []string `sep:"none" placeholder:"KEY=VALUE,…" help:"A descriptor as Envoy sends it; % and two hexadecimal digits stand for a byte. Repeat it for several."`
+}
+
+// parseCheckRules reads the arguments after check-rules. done is true if --help was answered.
+func parseCheckRules(args []string, stdout, stderr io.Writer) (command checkRules, done bool, err error) {
+	parser, err := kong.New(&command, kong.Name("weir-node "+checkRulesCommand), kong.Description(aboutCheckRules),
+		kong.Writers(stdout, stderr), kong.Exit(func(int) { done = true }))
+	if err != nil {
+		return command, false, err
+	}
+	_, err = parser.Parse(args)
+	return command, done, err
+}
+
+// runCheckRules returns the exit code.
+func runCheckRules(args []string, stdout, stderr io.Writer) int {
+	command, done, err := parseCheckRules(args, stdout, stderr)
+	switch {
+	case done:
+		return exitOK
+	case err == nil:
+		var source *rls.Source
+		if source, err = rls.OpenRules(command.Path...); err == nil {
+			return command.explain(source, stdout, stderr)
+		}
+	}
+	for line := range strings.Lines(err.Error()) {
+		fmt.Fprintf(stderr, "weir-node: %s\n", strings.TrimSuffix(line, "\n"))
+	}
+	return exitUsage
+}
+
+func (c checkRules) explain(source *rls.Source, stdout, stderr io.Writer) (code int) {
+	fmt.Fprintf(stdout, "ok: domains %d, rules %d\n", source.Domains(), source.Rules())
+	for _, descriptor := range c.Descriptor {
+		words, matched, err := source.Explain(c.Domain, descriptor)
+		if err != nil {
+			fmt.Fprintf(stderr, "weir-node: %v\n", err)
+			return exitUsage
+		}
+		if !matched {
+			code = exitFailed
+		}
+		fmt.Fprintf(stdout, "%s: %s\n", descriptor, words)
+	}
+	return code
+}

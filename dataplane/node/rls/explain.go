@@ -1,0 +1,132 @@
+package rls
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+)
+
+// Explain returns in words which rule is for a descriptor, and under which identifier it is counted. The descriptor is
+// written as identifiers are: key=value,key=value, where '%' and two hexadecimal digits stand for a byte. The domain may
+// be empty if there are rules for one alone. matched is false if no rule is for it, so that nothing limits it.
+func (s *Source) Explain(domain, descriptor string) (words string, matched bool, err error) {
+	rules := s.now.Load()
+	if domain == "" {
+		names := s.domains()
+		if len(names) != 1 {
+			return "", false, fmt.Errorf("domain is empty, and there are rules for %d domains: %s", len(names), strings.Join(names, ", "))
+		}
+		domain = names[0]
+	}
+	entries, err := readDescriptor(descriptor)
+	if err != nil {
+		return "", false, fmt.Errorf("descriptor %q: %w", descriptor, err)
+	}
+	if !rules.has(domain) {
+		return fmt.Sprintf("no rules are for domain %q: nothing limits it", domain), false, nil
+	}
+	found := rules.rule(domain, entries)
+	if found == nil || found.limit == nil {
+		return "no rule is for it: nothing limits it", false, nil
+	}
+	var patterns []string
+	if _, shared := rules.match(domain, entries); shared {
+		patterns = rules.sharedPatterns(domain, entries)
+	}
+	return fmt.Sprintf("%s, by the rule in %s, counted as %q", found.limit, found.at, identifier(entries, patterns)), true, nil
+}
+
+// Rules returns how many there are, of all domains.
+func (s *Source) Rules() (n int) {
+	for _, d := range s.now.Load().all() {
+		n += d.top.count()
+	}
+	return n
+}
+
+func (r *Rules) all() map[string]*domain {
+	if r == nil {
+		return nil
+	}
+	return r.domains
+}
+
+func (s *Source) domains() []string { return slices.Sorted(maps.Keys(s.now.Load().all())) }
+
+// count returns how many rules with a limit there are on a level and below.
+func (l *level) count() (n int) {
+	if l == nil {
+		return 0
+	}
+	each := func(r *rule) {
+		if r.limit != nil {
+			n++
+		}
+		n += r.next.count()
+	}
+	for _, r := range l.keys {
+		each(r)
+	}
+	for _, r := range l.pairs {
+		each(r)
+	}
+	return n
+}
+
+// String is the limit in words.
+func (l *Limit) String() string {
+	if l.Unlimited {
+		return "unlimited"
+	}
+	text := fmt.Sprintf("%d per %v", l.limit, l.duration)
+	for _, mode := range []struct {
+		name string
+		is   bool
+	}{{"shadow_mode", l.Shadow}, {"quota_mode", l.Quota}, {"charged", l.Charged}} {
+		if mode.is {
+			text += ", " + mode.name
+		}
+	}
+	return text
+}
+
+func readDescriptor(text string) (entries []*ratelimitv3.RateLimitDescriptor_Entry, err error) {
+	for entry := range strings.SplitSeq(text, ",") {
+		key, value, ok := strings.Cut(entry, "=")
+		if !ok || key == "" {
+			return nil, errors.New("want key=value, several separated by commas")
+		}
+		e := new(ratelimitv3.RateLimitDescriptor_Entry)
+		if e.Key, err = unescaped(key); err == nil {
+			e.Value, err = unescaped(value)
+		}
+		if err != nil {
+			return nil, err
+		}
+		entries = append(entries, e)
+	}
+	return entries, nil
+}
+
+// unescaped undoes appendEscaped.
+func unescaped(text string) (string, error) {
+	var b strings.Builder
+	for {
+		before, after, more := strings.Cut(text, "%")
+		b.WriteString(before)
+		if !more {
+			return b.String(), nil
+		}
+		c, err := hex.DecodeString(after[:min(2, len(after))])
+		if err != nil || len(c) != 1 {
+			return "", errors.New("want two hexadecimal digits after each %")
+		}
+		b.Write(c)
+		text = after[2:]
+	}
+}
