@@ -71,6 +71,7 @@ func New(cfg Config) (*Limiter, error) {
 		table: cell.NewTable(cfg.EntriesMax, cfg.ClockSkewMax.Milliseconds(), wall.Steady, fleet)}
 	if fleet {
 		l.marks |= cell.Dirty
+		l.table.NewKeys.Bound(int64(cfg.NewKeysMax))
 	}
 	l.shards = newShards(cfg.Origin, cfg.Breaker)
 	l.settings.Store(defaultSettings())
