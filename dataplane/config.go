@@ -39,7 +39,7 @@ type Config struct {
 	EntriesMax int
 
 	// NewKeysMax is how many keys a second of one namespace the nodes of a region may begin at Origin, of windows of
-	// ten minutes or longer, and thirty seconds' worth at once; 0 is 1,000, at most 1,000,000. Of shorter windows they may
+	// ten minutes or longer, and thirty seconds' worth at once; 0 is 2,000, at most 1,000,000. Of shorter windows they may
 	// begin more: ten times as many of a minute. A key beyond that counts at its node alone, by its namespace's outage
 	// policy, until it comes back and there is room. More let a flood of identifiers fill Origin sooner.
 	NewKeysMax int
@@ -79,7 +79,7 @@ type Config struct {
 
 const (
 	entriesMaxDefault   = 300_000
-	newKeysMaxDefault   = 1_000
+	newKeysMaxDefault   = 2_000
 	newKeysMaxMax       = 1_000_000
 	readTimeoutDefault  = 50 * time.Millisecond
 	readTimeoutMax      = 10 * time.Second

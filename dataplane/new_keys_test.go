@@ -214,7 +214,7 @@ func TestNoWayAroundTheBoundOfNewKeys(t *testing.T) {
 func TestNewKeysMaxHasBounds(t *testing.T) {
 	for _, n := range []int{-1, 1_000_001} {
 		_, err := dataplane.New(dataplane.Config{NewKeysMax: n})
-		if want := fmt.Sprintf("invalid: Config.NewKeysMax is %d (1 to 1000000, 0 for 1000)", n); err == nil || err.Error() != want {
+		if want := fmt.Sprintf("invalid: Config.NewKeysMax is %d (1 to 1000000, 0 for 2000)", n); err == nil || err.Error() != want {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
