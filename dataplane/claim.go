@@ -135,6 +135,11 @@ func (l *Limiter) prepareClaims(waiting []*cell.Claim) (call *claimCall, later [
 		if len(call.of) == claimsMax {
 			return call, append(later, waiting[n:]...)
 		}
+		if l.table.HoldsBack(c.Entry, true, nodes) {
+			l.metrics.claims[claimFailed].Add(1)
+			c.Finish(cell.WayBroken)
+			continue
+		}
 		switch cl, way := c.Entry.PrepareClaim(c, set.shares(c.Entry.Names()), nodes, set.twoTicksMs, now); {
 		case way == cell.WayClaim:
 			call.claims, call.of = append(call.claims, cl), append(call.of, c)

@@ -38,6 +38,12 @@ type Config struct {
 	// limits out first. More keys than room cost precision and time: see Crowded.
 	EntriesMax int
 
+	// NewKeysMax is how many keys a second of one namespace the nodes of a region may begin at Origin, of windows of
+	// ten minutes or longer, and thirty seconds' worth at once; 0 is 2,000, at most 1,000,000. Of shorter windows they may
+	// begin more: ten times as many of a minute. A key beyond that counts at its node alone, by its namespace's outage
+	// policy, until it comes back and there is room. More let a flood of identifiers fill Origin sooner.
+	NewKeysMax int
+
 	// ReadTimeout bounds how long a decision may wait for the origin; 0 is 50 ms,
 	// at most 10 s. A caller's own deadline counts too.
 	ReadTimeout time.Duration
@@ -73,6 +79,8 @@ type Config struct {
 
 const (
 	entriesMaxDefault   = 300_000
+	newKeysMaxDefault   = 2_000
+	newKeysMaxMax       = 1_000_000
 	readTimeoutDefault  = 50 * time.Millisecond
 	readTimeoutMax      = 10 * time.Second
 	clockSkewMaxDefault = time.Minute
@@ -99,6 +107,7 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	c.NodeID = cmp.Or(c.NodeID, drawnID())
 	c.EntriesMax = cmp.Or(c.EntriesMax, entriesMaxDefault)
+	c.NewKeysMax = cmp.Or(c.NewKeysMax, newKeysMaxDefault)
 	c.ReadTimeout = cmp.Or(c.ReadTimeout, readTimeoutDefault)
 	c.ClockSkewMax = cmp.Or(c.ClockSkewMax, clockSkewMaxDefault)
 	if c.Logger == nil {
@@ -142,6 +151,8 @@ func (c *Config) checkBounds() error {
 	switch {
 	case c.EntriesMax < 0:
 		return problem("EntriesMax is %d (1 or more, 0 for %d)", c.EntriesMax, entriesMaxDefault)
+	case c.NewKeysMax < 0 || c.NewKeysMax > newKeysMaxMax:
+		return problem("NewKeysMax is %d (1 to %d, 0 for %d)", c.NewKeysMax, newKeysMaxMax, newKeysMaxDefault)
 	case c.ReadTimeout < 0 || c.ReadTimeout > readTimeoutMax:
 		return problem("ReadTimeout is %v (0 for %v, at most %v)", c.ReadTimeout, readTimeoutDefault, readTimeoutMax)
 	case c.ClockSkewMax < 0:

@@ -15,8 +15,9 @@ const crowdEvery = time.Minute
 type crowd struct {
 	byOrigin, byOverflow atomic.Int64
 
-	full   int64 // first contacts without room when it was last logged; belongs to the sweep
-	logged clock.Steady
+	held               int64 // new keys held back when that was last logged; belongs to the sweep
+	full               int64 // first contacts without room when it was last logged; belongs to the sweep
+	logged, heldLogged clock.Steady
 }
 
 // Crowded is true when, in the last minute, a key found no room in the table: too many keys are
@@ -39,6 +40,18 @@ func (l *Limiter) reportCrowd(now clock.Steady) {
 		"entries", l.table.Len(), "without_room", full-c.full, "largest_workspace", workspace, "largest_namespace", namespace,
 		"largest_share", share, "evicted_for_shares", l.table.Evicted.Share.Load())
 	c.full, c.logged = full, now
+}
+
+// reportHeldBack logs that new keys are held back, once a period.
+func (l *Limiter) reportHeldBack(now clock.Steady) {
+	c := &l.metrics.crowd
+	times, workspace, namespace := l.table.NewKeys.HeldBack()
+	if times == c.held || c.heldLogged != 0 && int64(now-c.heldLogged) < crowdEvery.Milliseconds() {
+		return
+	}
+	l.cfg.Logger.Warn("too many new keys: some are not begun at the origin and count at this node alone until they come "+
+		"back", "times", times-c.held, "last_workspace", workspace, "last_namespace", namespace)
+	c.held, c.heldLogged = times, now
 }
 
 // decided counts a decision on a guest.

@@ -243,3 +243,9 @@ func (l *Limiter) Claimants() (n int) {
 	}
 	return n
 }
+
+// HeldBack is how often a new key was held back.
+func (l *Limiter) HeldBack() int64 {
+	times, _, _ := l.table.NewKeys.HeldBack()
+	return times
+}

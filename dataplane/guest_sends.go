@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"context"
+	"slices"
 
 	"github.com/weirhq/weir/dataplane/internal/breaker"
 	"github.com/weirhq/weir/dataplane/internal/cell"
@@ -143,8 +144,17 @@ func (l *Limiter) sendGuests(sh *shard, all []outgoing) (sent bool) {
 		return false
 	}
 	c, set := &chunk{}, l.settings.Load()
-	for _, o := range all {
-		c.add(o.entry, o.entry.LoadGuest(o.sequence, o.cost, set.shares(o.entry.Names())))
+	all = slices.DeleteFunc(all, func(o outgoing) bool {
+		held := l.table.HoldsBack(o.entry, true, l.nodes.Load())
+		if held {
+			l.unsent([]outgoing{o})
+		} else {
+			c.add(o.entry, o.entry.LoadGuest(o.sequence, o.cost, set.shares(o.entry.Names())))
+		}
+		return held
+	})
+	if len(all) == 0 {
+		return true
 	}
 	reply, err := l.ship(ctx, sh, &sh.guests.stream, c)
 	now := l.clock.ReadSteady()

@@ -73,6 +73,7 @@ func New(cfg Config) (*Limiter, error) {
 		table: cell.NewTable(cfg.EntriesMax, cfg.ClockSkewMax.Milliseconds(), wall, fleet)}
 	if fleet {
 		l.marks |= cell.Dirty
+		l.table.NewKeys.Bound(int64(cfg.NewKeysMax))
 	}
 	l.shards = newShards(cfg.Origin, cfg.Breaker, &l.refusing)
 	l.settings.Store(defaultSettings())

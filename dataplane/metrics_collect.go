@@ -68,6 +68,8 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	counter(descRestored, m.restored.Load())
 	counter(descDropped, m.dropped[droppedExpired].Load(), "expired")
 	counter(descDropped, m.dropped[droppedFull].Load(), "full")
+	heldBack, _, _ := l.table.NewKeys.HeldBack()
+	counter(descHeldBack, heldBack)
 
 	set := l.settings.Load()
 	gauge(descTuning, float64(set.version))
@@ -119,7 +121,9 @@ var (
 	descClaims   = desc("weir_origin_claims_total", "Costs that were decided at the origin.", "result")
 	descRestored = desc("weir_origin_restored_keys_total", "Keys sent again after the origin had lost its counts.")
 	descRecords  = desc("weir_origin_records_total", "Cells that calls to the origin carried, failed ones included.", "op")
-	descDropped  = desc("weir_dropped_cost_total", "Accepted cost that never reached the origin.", "cause")
+	descHeldBack = desc("weir_held_back_keys_total",
+		"Times a new key was not begun at the origin because its namespace had begun too many: it counts at its node alone.")
+	descDropped = desc("weir_dropped_cost_total", "Accepted cost that never reached the origin.", "cause")
 
 	descTuning = desc("weir_tuning_version", "Version of the stored tuning; 0 is the built-in default.")
 	descTrial  = desc("weir_tuning_trial",

@@ -20,7 +20,10 @@ const (
 	replayTimeout = time.Second
 )
 
-var errShortAnswer = errors.New("origin: fewer answers than cells")
+var (
+	errShortAnswer = errors.New("origin: fewer answers than cells")
+	errHeldBack    = errors.New("the key is new, and its namespace has begun too many")
+)
 
 // replayShard sends what is unsent to one shard, once. It returns the first error;
 // what failed stays in its entries and in the queue.
@@ -93,6 +96,7 @@ func (l *Limiter) sendLocked(ctx context.Context, sh *shard, queue []*cell.Entry
 		if err != nil {
 			failed = kicked // the chunk keeps their cost
 		}
+		sh.answer(c.held, c.held, errHeldBack)
 		sh.answer(kicked, failed, cmpErr(refused, err))
 		l.readStale(c.stale)
 	}
@@ -180,6 +184,10 @@ func (l *Limiter) pack(c *chunk, kicked, queue []*cell.Entry, nowMs int64) []*ce
 // load puts an entry's unsent cost into a chunk. stale is true when its previous cell should be read once more.
 func (l *Limiter) load(c *chunk, e *cell.Entry, nowMs int64, kicked bool) (stale bool) {
 	set := l.settings.Load()
+	if e.Dequeue(kicked); l.table.HoldsBack(e, false, l.nodes.Load()) {
+		c.held = append(c.held, e)
+		return false
+	}
 	in := e.Load(kicked, set.shares(e.Names()), nowMs, set.twoTicksMs)
 	l.metrics.dropped[droppedExpired].Add(in.Expired)
 	for i, sends := range in.Sends {

@@ -32,6 +32,7 @@ func (l *Limiter) Start(ctx context.Context) error {
 	l.loop(ctx, l.at(func(s *settings) time.Duration { return sweepInterval }), func(context.Context) {
 		l.sweep()
 		l.reportCrowd(l.clock.Steady())
+		l.reportHeldBack(l.clock.Steady())
 	})
 	tick := func(s *settings) time.Duration { return s.tuning.ReplayTick.Std() }
 	for _, sh := range l.shards {

@@ -36,6 +36,7 @@ type chunk struct {
 	costs   []store.Cost
 	entries []*cell.Entry // of costs, in their order
 	stale   []*cell.Entry // whose previous cell should be read once more
+	held    []*cell.Entry // whose keys are held back
 	number  int64         // 0: it was not sent yet
 }
 

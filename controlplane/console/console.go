@@ -5,10 +5,12 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/api"
+	"github.com/weirhq/weir/shared/bounded"
 )
 
 // Config is what a console works with. All but TrustedProxies is required.
@@ -28,10 +30,11 @@ type Console struct {
 	sessions *sessions
 	backoff  *backoff // of sign-ins
 	pulse    *Pulse
-	streams  chan struct{} // one place for each open stream
-	over     chan struct{} // closed when Run has ended
-	once     once          // forms whose answer shows a secret
-	forgery  string        // the token against forgery where there are no sessions
+	streams  *bounded.Slots // one for each open stream; no caller has more than three quarters of them
+	live     atomic.Int64   // streams that are open
+	over     chan struct{}  // closed when Run has ended
+	once     once           // forms whose answer shows a secret
+	forgery  string         // the token against forgery where there are no sessions
 	mux      *http.ServeMux
 }
 
@@ -47,7 +50,7 @@ var itself = controlplane.Identity{Name: "console", Role: controlplane.RoleViewe
 // New returns a console, which serves at once. Figures move by themselves while it runs.
 func New(c Config) *Console {
 	con := &Console{Config: c, backend: newBackend(c.Service), sessions: newSessions(), backoff: newBackoff(),
-		streams: make(chan struct{}, streamsMax), over: make(chan struct{}), forgery: random(), mux: http.NewServeMux()}
+		streams: bounded.NewSlots(bounded.Streams, streamsMax), over: make(chan struct{}), forgery: random(), mux: http.NewServeMux()}
 	con.pulse = newPulse(func(ctx context.Context) (*fleetAnswer, error) {
 		return con.backend.fleet(api.WithIdentity(ctx, itself))
 	})

@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/weirhq/weir/shared/bounded"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
@@ -18,7 +19,7 @@ const (
 	streamLifetime = 30 * time.Minute // browsers connect again by themselves
 	streamWrite    = 10 * time.Second // for one event, to a reader that is slow
 	changesEvery   = 2 * time.Second
-	vouchEvery     = 30 * time.Second // that the session and its token are still in force
+	vouchEvery     = 500 * time.Millisecond // that the session and its token are still in force
 )
 
 // events is the one stream of a page. The topic says which:
@@ -29,15 +30,18 @@ const (
 //	rollouts, jobs, health: the same
 //	tokens (after): the same, for admins
 func (c *Console) events(w http.ResponseWriter, r *http.Request, v *viewer) {
-	select {
-	case c.streams <- struct{}{}:
-		defer func() { <-c.streams }()
-	default:
+	caller := bounded.CallerOf(r.Context())
+	if err := c.streams.Take(caller); err != nil {
 		w.Header().Set("Retry-After", "30")
 		http.Error(w, "Too many pages are live: this one shows the figures of when it was loaded.",
 			http.StatusServiceUnavailable)
 		return
 	}
+	c.live.Add(1)
+	defer func() {
+		c.streams.Give(caller)
+		c.live.Add(-1)
+	}()
 	ctx, cancel := context.WithTimeout(v.ctx, streamLifetime)
 	defer cancel()
 	s := &stream{w: w, control: http.NewResponseController(w)}
@@ -59,6 +63,27 @@ func (c *Console) inForce(ctx context.Context, v *viewer) bool {
 	}
 	_, err := c.backend.whoAmI(ctx, "")
 	return err == nil || !unauthenticated(err)
+}
+
+// wait waits until there may be something new to send. It returns false when the stream is to end: with its reader, with
+// the process, or less than a second after the reader's token was revoked or its session ended.
+func wait[T any](ctx context.Context, c *Console, v *viewer, next <-chan T) bool {
+	vouch := time.NewTicker(vouchEvery)
+	defer vouch.Stop()
+	for {
+		select {
+		case <-next:
+			return true
+		case <-vouch.C:
+			if !c.inForce(ctx, v) {
+				return false
+			}
+		case <-ctx.Done():
+			return false
+		case <-c.over:
+			return false
+		}
+	}
 }
 
 // live is what the fleet page is told with each beat.
@@ -83,22 +108,9 @@ func (c *Console) streamFleet(ctx context.Context, s *stream, v *viewer) {
 	if s.send("history", points) != nil {
 		return
 	}
-	vouch := time.NewTicker(vouchEvery)
-	defer vouch.Stop()
 	for {
 		last, _, next := c.pulse.watch()
-		if s.send("fleet", liveOf(last)) != nil {
-			return
-		}
-		select {
-		case <-next:
-		case <-vouch.C:
-			if !c.inForce(ctx, v) {
-				return
-			}
-		case <-ctx.Done():
-			return
-		case <-c.over:
+		if s.send("fleet", liveOf(last)) != nil || !wait(ctx, c, v, next) {
 			return
 		}
 	}
@@ -154,9 +166,8 @@ func (c *Console) streamChanges(ctx context.Context, s *stream, v *viewer, topic
 	if !ok {
 		return
 	}
-	tick, vouch := time.NewTicker(changesEvery), time.NewTicker(vouchEvery)
+	tick := time.NewTicker(changesEvery)
 	defer tick.Stop()
-	defer vouch.Stop()
 	known := ""
 	for {
 		now := look(ctx)
@@ -167,15 +178,7 @@ func (c *Console) streamChanges(ctx context.Context, s *stream, v *viewer, topic
 			return
 		}
 		known = now
-		select {
-		case <-tick.C:
-		case <-vouch.C:
-			if !c.inForce(ctx, v) {
-				return
-			}
-		case <-ctx.Done():
-			return
-		case <-c.over:
+		if !wait(ctx, c, v, tick.C) {
 			return
 		}
 	}

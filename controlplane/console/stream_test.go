@@ -52,7 +52,7 @@ func (l *listening) next() (event, data string, ok bool) {
 	return "", "", false
 }
 
-func (w *world) streaming() int { return len(w.console.streams) }
+func (w *world) streaming() int { return int(w.console.live.Load()) }
 
 // The fleet's stream begins with its history, and brings figures with each beat.
 func TestTheFleetsStream(t *testing.T) {
@@ -151,6 +151,19 @@ func TestStreamsAreVouchedFor(t *testing.T) {
 	if !w.console.inForce(v.ctx, v) {
 		t.Error("an outage ends what was in force")
 	}
+	w.set(func() { w.down = nil })
+	for _, topic := range []string{"fleet", "jobs"} {
+		w.set(func() { w.revoked = false })
+		l := w.as("viewer").listen("topic=" + topic)
+		if _, _, ok := l.next(); !ok {
+			t.Fatal("it does not begin")
+		}
+		w.set(func() { w.revoked = true })
+		for ok := true; ok; { // until it ends: its reader does nothing for it
+			_, _, ok = l.next()
+		}
+	}
+	w.set(func() { w.revoked = false })
 	w.console.sessions.end(v.session)
 	if w.console.inForce(v.ctx, v) {
 		t.Error("the session has ended")

@@ -7,6 +7,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -140,6 +141,19 @@ func (t *TLS) ValidUntil(state *tls.ConnectionState) (last time.Time) {
 		}
 	}
 	return last
+}
+
+// OnlyValid passes on requests whose connections StillValid accepts. It answers others with 503 and ends their
+// connection, so that the next request of a client that has a new certificate shows that.
+func (t *TLS) OnlyValid(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := t.StillValid(r.TLS, time.Now()); err != nil {
+			w.Header().Set("Connection", "close")
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // Version is another number after each change of the files.

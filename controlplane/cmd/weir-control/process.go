@@ -47,6 +47,7 @@ type process struct {
 	endpoint  *handlers.Endpoint
 
 	apiListener, handlersListener net.Listener
+	onlyValid                     func(http.Handler) http.Handler // see servertls.TLS
 
 	work   sync.WaitGroup // loops and servers
 	failed chan error     // of a server that ended by itself
@@ -170,7 +171,7 @@ func (p *process) build() error {
 	if err := p.consoleOf(&service); err != nil {
 		return errors.Join(fmt.Errorf("console: %w", err), p.apiListener.Close(), p.handlersListener.Close())
 	}
-	p.api = api.NewServer(p.traces.Handler(api.NewHandler(service), spanName), p.log)
+	p.api = api.NewServer(p.onlyValid(p.traces.Handler(api.NewHandler(service), spanName)), p.log)
 	keeper := &handlers.Keeper{
 		Registrar: handlers.NewRegistrar(admin, p.handlersURL(), p.endpoint.Fingerprint()),
 		Client:    client,

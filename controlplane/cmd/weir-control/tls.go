@@ -4,17 +4,19 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/shared/servertls"
 )
 
-// reloadEvery bounds how long a changed certificate goes unnoticed.
-const reloadEvery = 5 * time.Second
+// reloadEvery bounds how long a changed certificate, or an authority that is no longer accepted, goes unnoticed.
+const reloadEvery = 500 * time.Millisecond
 
 // secure puts TLS on the API's listener, where it is configured.
 func (p *process) secure() error {
+	p.onlyValid = func(h http.Handler) http.Handler { return h }
 	if p.config.APITLSCert == "" {
 		return nil
 	}
@@ -22,6 +24,7 @@ func (p *process) secure() error {
 	if err != nil {
 		return fmt.Errorf("api-tls-cert: %w", err)
 	}
+	p.onlyValid = certificate.OnlyValid
 	p.apiListener = tls.NewListener(p.apiListener, certificate.Config("h2", "http/1.1"))
 	p.work.Go(func() {
 		controlplane.Every(p.ctx, reloadEvery, func(context.Context) error {

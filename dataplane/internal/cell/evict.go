@@ -37,9 +37,10 @@ const idleExpiry = 10 * time.Minute
 //     it for idleExpiry: a caller that comes back has it read anew; or
 //   - room is needed, no second request touched it since the hand last came by, and it
 //     is below half its limit; or
+//   - its key is held back, room is needed, and the same is true; or
 //   - a namespace needs its share.
 //
-// In the last two cases the caller counts it in the overflow, unless the origin holds all of it.
+// In the last three cases the caller counts it in the overflow, unless the origin holds all of it.
 // Only the last ends an entry with a strict deadline ahead. In the estimate mode, where the
 // origin hears of a key only now and then, it may go with unsent cost that no sync is wanted
 // for: less than its floor.
@@ -64,13 +65,14 @@ func (e *Entry) evict(nowMs int64, now clock.Steady, graceMs int64, why need) ev
 		return stays
 	}
 	sends := flags&(flagFleet|flagEstimate) == flagFleet
-	if sends && (e.unsentLocked(slot) > 0 || e.unsentLocked(previousSlot(slot)) > 0) {
+	heldBack := flags&flagHeldBack != 0
+	if sends && !heldBack && (e.unsentLocked(slot) > 0 || e.unsentLocked(previousSlot(slot)) > 0) {
 		return stays // accepted, and about to be marked dirty
 	}
 	result := goneExpired
 	if !expiredAt(seq, e.names.durationMs(), nowMs-graceMs) {
 		heard := e.refreshedAt.Load()
-		idle := sends && heard > 0 && int64(now)-heard >= idleExpiry.Milliseconds()
+		idle := sends && !heldBack && heard > 0 && int64(now)-heard >= idleExpiry.Milliseconds()
 		if why == needShare {
 			return e.endLocked(slot, word, goneShare)
 		}

@@ -22,7 +22,8 @@ const (
 	flagStrict   // strictUntil is set; ends with the entry
 	flagClaiming // slot 0: ledgerExtra.claiming is more than nothing; changed under mu
 	flagClaiming1
-	flagFleet // it has a ledger; constant
+	flagFleet    // it has a ledger; constant
+	flagHeldBack // its key is new, and not sent: see NewKeys; under mu
 
 	flagsOfSlot = flagPressed | flagRestore | flagStale | flagSending | flagForeign | flagClaiming
 )

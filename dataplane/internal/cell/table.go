@@ -41,6 +41,7 @@ type Table struct {
 	FullAtMs  atomic.Int64 // of the last one
 	FullSince atomic.Int64 // the same by the steady clock
 
+	NewKeys  NewKeys
 	groups   []group  // of namespaces
 	overflow overflow // what there is no room for
 	Guests   Guests

@@ -35,6 +35,7 @@ type Config struct {
 	SettingsFile string `placeholder:"PATH" help:"Namespaces, overrides and tuning of a node without Redis and MySQL, as weirctl export writes them: YAML or JSON. Read again when it changes."`
 
 	EntriesMax  int           `default:"300000" help:"Most keys held in memory (1 to 100000000); a key takes about 200 B and the names."`
+	NewKeysMax  int           `default:"2000" help:"Most new keys a second that the nodes of a region begin in Redis for one namespace, in windows of 10 minutes or longer, and 30 s worth at once (1 to 1000000); further ones count at their node alone until they come back."`
 	ReadTimeout time.Duration `default:"50ms" help:"How long a decision may wait for Redis, 1ms to 10s."`
 	MaxInFlight int           `default:"1024" help:"Most calls in flight (1 to 1000000); further ones are refused."`
 
@@ -214,6 +215,7 @@ func (c Config) checkBounds(p *problems) {
 		value, max int
 	}{
 		{"entries-max", c.EntriesMax, entriesMaxMax},
+		{"new-keys-max", c.NewKeysMax, newKeysMaxMax},
 		{"max-in-flight", c.MaxInFlight, inFlightMaxMax},
 		{"connections-max", c.ConnectionsMax, connectionsMaxMax},
 	} {
@@ -239,6 +241,7 @@ const (
 	nodeIDBytesMax = 64
 	entriesMaxMax  = 100_000_000
 	inFlightMaxMax = 1_000_000
+	newKeysMaxMax  = 1_000_000
 
 	connectionsMaxMax = 1_000_000
 )

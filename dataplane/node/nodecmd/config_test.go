@@ -46,7 +46,7 @@ func TestNoConfiguration(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Config{Listen: "127.0.0.1:7001", GRPCListen: "127.0.0.1:7002", AdminListen: "127.0.0.1:7101", EntriesMax: 300_000, ReadTimeout: 50 * time.Millisecond, MaxInFlight: 1024, ConnectionsMax: 4096, DrainTimeout: 20 * time.Second, RLSWorkspace: "envoy", RLSHeaders: "denied", V2Workspace: "default", LogLevel: "info"}
+	want := Config{Listen: "127.0.0.1:7001", GRPCListen: "127.0.0.1:7002", AdminListen: "127.0.0.1:7101", EntriesMax: 300_000, NewKeysMax: 2000, ReadTimeout: 50 * time.Millisecond, MaxInFlight: 1024, ConnectionsMax: 4096, DrainTimeout: 20 * time.Second, RLSWorkspace: "envoy", RLSHeaders: "denied", V2Workspace: "default", LogLevel: "info"}
 	if config != want || !config.embedded() {
 		t.Errorf("configuration is\n%+v\nwant\n%+v", config, want)
 	}

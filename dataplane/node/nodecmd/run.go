@@ -115,6 +115,7 @@ func (p Program) run(ctx context.Context, config Config, stdout io.Writer, logge
 		Origin:          stores.limited(),
 		Settings:        settings,
 		EntriesMax:      config.EntriesMax,
+		NewKeysMax:      config.NewKeysMax,
 		ReadTimeout:     config.ReadTimeout,
 		TraceBackground: spans.Turn,
 		Logger:          logger,
