@@ -14,6 +14,7 @@ func newRLS(config Config, limiter rls.Limiter) (*rls.Service, error) {
 		Workspace: config.RLSWorkspace,
 		Headers: map[string]rls.Headers{"denied": rls.HeadersOnDenial, "always": rls.HeadersAlways,
 			"never": rls.HeadersNever}[config.RLSHeaders],
+		ReadTimeout: config.ReadTimeout,
 	}
 	if config.RLSRules == "" {
 		return s, nil
