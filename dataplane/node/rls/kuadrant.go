@@ -36,6 +36,8 @@ type Kuadrant struct{ Service *Service }
 
 // CheckRateLimit decides, and counts nothing. Hits of 0 ask whether there is anything left.
 func (k Kuadrant) CheckRateLimit(ctx context.Context, call *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, error) {
+	ctx, cancel := k.Service.within(ctx)
+	defer cancel()
 	return k.each(call, func(items []item) (denied bool) {
 		together(items, func(it *item) {
 			if !it.limited() {
@@ -64,6 +66,8 @@ func (k Kuadrant) CheckRateLimit(ctx context.Context, call *rlsv3.RateLimitReque
 
 // Report counts all hits of a call, or gives them back, and denies nothing.
 func (k Kuadrant) Report(ctx context.Context, call *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, error) {
+	ctx, cancel := k.Service.within(ctx)
+	defer cancel()
 	return k.each(call, func(items []item) (denied bool) {
 		together(items, func(it *item) {
 			switch {

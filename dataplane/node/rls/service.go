@@ -42,6 +42,10 @@ type Service struct {
 
 	// Unmatched counts and logs descriptors that nothing limits; nil: nothing does.
 	Unmatched *Unmatched
+
+	// ReadTimeout bounds how long all decisions of a call wait for the origin together, as Config.ReadTimeout of package
+	// dataplane bounds each of them. 0 leaves each its own time.
+	ReadTimeout time.Duration
 }
 
 // item is a descriptor on its way to its status.
@@ -189,6 +193,11 @@ func (s *Service) decide(ctx context.Context, w *work) (denied bool, err error) 
 		it.over = !it.decision.Allowed
 		return it.over, it.decision.Err
 	}
+	if some(items, func(it *item) bool { return it.limited() && !it.strict() }) { // else it is one batch
+		var cancel context.CancelFunc
+		ctx, cancel = s.within(ctx)
+		defer cancel()
+	}
 	lenient, quotas, quotasOver := false, 0, 0
 	usedUp, err := s.decideCharged(ctx, items)
 	if err != nil {
@@ -233,6 +242,15 @@ func (s *Service) decide(ctx context.Context, w *work) (denied bool, err error) 
 		return false, s.chargeLenient(ctx, items)
 	}
 	return denied, firstError(items)
+}
+
+// within bounds how long the decisions of a call wait together. One that comes when the time is over is made from what
+// the node knows, or by its namespace's outage policy.
+func (s *Service) within(ctx context.Context) (context.Context, context.CancelFunc) {
+	if s.ReadTimeout <= 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, s.ReadTimeout)
 }
 
 // look takes a peek for a decision that was not made: over, if the cost would not pass. What

@@ -66,3 +66,15 @@ func TestAnOriginNeedNotHoldABatchsCostOnUntrackedKeysThatCouldNotBeSent(t *test
 	}
 	mustHold(t, p)
 }
+
+// In an outage a node reserves by itself, some seconds after it was asked. The cost counts in the window of that moment,
+// which may have begun since.
+func TestAReservationOfAnOutageCountsInTheWindowOfItsAnswer(t *testing.T) {
+	p := kept(Key{"k0", 10, time.Hour})
+	p.Fleet.Held = []Key{{"h0", 10, 5 * time.Second}}
+	p.Steps = []Step{
+		{At: time.Second, Do: Cut, After: 8 * time.Second},
+		{At: 4500 * time.Millisecond, Do: Hold, ID: 1, Costs: Costs{4}, After: 2 * time.Second},
+	}
+	mustHold(t, p)
+}

@@ -210,15 +210,18 @@ func (g *reservations) heard(l *life, a *attempt, out *dataplane.Reserved) {
 	r := a.of
 	for i := range out.Decisions {
 		d := &out.Decisions[i]
-		if d.Source.Degraded() {
-			r.local = r.local || out.Allowed
-			continue
-		}
+		r.local = r.local || d.Source.Degraded() && out.Allowed
 		if d.ResetAt.IsZero() || d.Duration == 0 {
 			continue
 		}
 		cell := a.cells[i][0]
 		cell.Sequence = d.ResetAt.UnixMilli()/d.Duration.Milliseconds() - 1
+		if d.Source.Degraded() { // some seconds after it was asked
+			if !slices.Contains(a.cells[i], cell) {
+				a.cells[i] = append(a.cells[i], cell)
+			}
+			continue
+		}
 		if !slices.Contains(a.cells[i], cell) {
 			g.violate("id", "%v reserves %v in %s", l, r, cellName(cell))
 		}
