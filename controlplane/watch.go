@@ -58,7 +58,8 @@ var FindingKinds = []FindingKind{
 	FindingNodesDead, FindingRegionDark, FindingRelayMissing, FindingRelayStalled, FindingRelayLate, FindingOriginDown,
 	FindingCostDropped, FindingTableFull, FindingSettingsRefused, FindingTuningSkew,
 	FindingTuningsDiffer, FindingClockSkew,
-	FindingCleanupLag, FindingCleanupPaused, FindingCleanupFails, FindingCleanupBatches, FindingCleanupPartitions, FindingRolloutTrouble,
+	FindingCleanupLag, FindingCleanupPaused, FindingCleanupFails, FindingCleanupBatches, FindingCleanupPartitions,
+	FindingRolloutTrouble,
 	FindingRolloutWaits, FindingRetirementTrouble, FindingRetirementWaits, FindingInvocationPaused,
 	FindingInvocationBackoff,
 }
