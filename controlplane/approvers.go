@@ -29,8 +29,8 @@ type Credentials struct {
 
 var _ Approvers = Credentials{}
 
-// Ended returns those of the actors whose token was revoked, has expired or has too little of a role, and those who have
-// no credential any more.
+// Ended returns those of the actors whose token was revoked, has expired or has too little of a role, and those who
+// have no credential any more.
 func (c Credentials) Ended(ctx context.Context, actors []string, needs Role) (map[string]string, error) {
 	ended := map[string]string{}
 	if !c.Required {
@@ -85,8 +85,8 @@ func actorsOf(given []Approval, more ...string) []string {
 	return more
 }
 
-// withoutEnded are the approvals of those whose credentials have not ended; void names the others and says why, empty if
-// there are none.
+// withoutEnded are the approvals of those whose credentials have not ended; void names the others with the reasons,
+// empty if there are none.
 func withoutEnded(given []Approval, ended map[string]string) (left []Approval, void string) {
 	var reasons []string
 	left = slices.DeleteFunc(slices.Clone(given), func(a Approval) bool {

@@ -36,8 +36,8 @@ const (
 )
 
 // MissingPartitionsAdvice is what an operator can do about missing partitions.
-const MissingPartitionsAdvice = "Find out why the cleanup made none (weirctl cleanup status: paused, failing, or behind). " +
-	"Above 100,000 rows it leaves that to you, at a quiet time: schema/README.md, Expiry."
+const MissingPartitionsAdvice = "Find out why the cleanup made none (weirctl cleanup status: paused, failing, or " +
+	"behind). Above 100,000 rows it leaves that to you, at a quiet time: schema/README.md, Expiry."
 
 // MissingPartitions describes the kinds of partitions that PartitionStore.PartitionsMissing returned.
 func MissingPartitions(kinds []string) string {

@@ -35,8 +35,8 @@ func (l *ledger) Save(s JobState) error {
 	return nil
 }
 
-// Whatever Restate loses on the way, all of the state or what came after some backup, the retirement has one outcome, and
-// drops nothing without both approvals.
+// Whatever Restate loses on the way, all of the state or the changes since some backup, the retirement has one outcome,
+// and drops nothing without both approvals.
 func TestARetirementGoesOnFromItsSavedState(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		l := &ledger{town: newTown()}

@@ -88,7 +88,8 @@ type TokenStore interface {
 	InsertToken(ctx context.Context, t Token, secret TokenSecret, e AuditEntry) error
 	// TokenByHash finds a token in force by its secret, or the one before; ErrNotFound without one.
 	TokenByHash(ctx context.Context, hash TokenHash) (Holder, error)
-	// TokenByName finds a token by its name, in force or not, and the clock that its times are of; ErrNotFound without one.
+	// TokenByName finds a token by its name, in force or not, and the clock that its times are of; ErrNotFound without
+	// one.
 	TokenByName(ctx context.Context, name string) (t Token, now time.Time, err error)
 	// TokenUsed notes that a token is used, unless it was noted within a time.
 	TokenUsed(ctx context.Context, name string, within time.Duration) error

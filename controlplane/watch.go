@@ -59,7 +59,8 @@ var FindingKinds = []FindingKind{
 	FindingNodesDead, FindingRegionDark, FindingRelayMissing, FindingRelayStalled, FindingRelayLate, FindingOriginDown,
 	FindingCostDropped, FindingTableFull, FindingSettingsRefused, FindingNodeProblem, FindingTuningSkew,
 	FindingTuningsDiffer, FindingClockSkew,
-	FindingCleanupLag, FindingCleanupPaused, FindingCleanupFails, FindingCleanupBatches, FindingCleanupPartitions, FindingRolloutTrouble,
+	FindingCleanupLag, FindingCleanupPaused, FindingCleanupFails, FindingCleanupBatches, FindingCleanupPartitions,
+	FindingRolloutTrouble,
 	FindingRolloutWaits, FindingRetirementTrouble, FindingRetirementWaits, FindingInvocationPaused,
 	FindingInvocationBackoff,
 }

@@ -25,8 +25,6 @@ func (a *addresses) set(urls []string) {
 	}
 }
 
-func (a *addresses) several() bool { return len(a.urls) > 1 }
-
 func (a *addresses) String() string { return strings.Join(a.urls, ", ") }
 
 // inTurn makes a call at one address after the other until one has answered, each

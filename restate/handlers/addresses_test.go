@@ -69,7 +69,8 @@ func TestAddressesInTurn(t *testing.T) {
 	})
 }
 
-// "A change happens once, however often its order is sent": both nodes get the same order, and each call is another one.
+// "A change happens once, however often its order is sent": both nodes get the same order, and each call is another
+// order.
 func TestClientSendsOneOrderToAllNodes(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex

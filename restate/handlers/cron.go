@@ -280,10 +280,11 @@ func (c *cron) newest(ctx restate.ObjectContext, by controlplane.By) (State, err
 	if err != nil && !restate.IsTerminalError(err) {
 		return s, err
 	}
-	if err != nil { // MySQL does not answer, and the operator's order counts by Restate's state
-		return s, nil
+	if err == nil { // else MySQL does not answer, and the operator's order counts by Restate's state
+		err = c.adopt(ctx, &s, order)
+		return s, err
 	}
-	return s, c.adopt(ctx, &s, order)
+	return s, nil
 }
 
 // adopt takes over an order of MySQL that is newer than the state, with an entry in the audit log.

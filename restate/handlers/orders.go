@@ -70,7 +70,7 @@ type orders struct {
 func (o *orders) definition() restate.ServiceDefinition {
 	output := restate.WithOutputCodec(encoding.BinaryCodec) // the answer passes as it is
 	return restate.NewService(OrdersService,
-		restate.WithDocumentation("Checks the signature of orders from weir-control and passes them on. Operate Weir with weirctl."),
+		restate.WithDocumentation("Passes on orders that weir-control signed. Operate Weir with weirctl."),
 		// The handler that an order names keeps its journal and answer. A copy here would serve nobody.
 		restate.WithJournalRetention(0),
 		restate.WithIdempotencyRetention(0),
@@ -120,8 +120,8 @@ func (o *orders) read(ctx restate.Context, order orderkey.Order) ([]byte, error)
 // a step, because a replay may see other keys and another time.
 func (o *orders) check(ctx restate.Context, order *orderkey.Order, by string) error {
 	problem, err := step(ctx, o.steps, "check the signature", func(context.Context) (string, error) {
-		if err := o.keys.Check(order, time.Now()); err != nil {
-			return err.Error(), nil
+		if refused := o.keys.Check(order, time.Now()); refused != nil {
+			return refused.Error(), nil //nolint:nilerr // a refusal is an answer: it is journaled, and not tried again
 		}
 		if operations[order.Service+"/"+order.Handler] != by {
 			return fmt.Sprintf("%v: %s of %s passes on no call of %s/%s", orderkey.ErrRefused, by, OrdersService,

@@ -107,7 +107,8 @@ func TestAPauseOutlivesRestate(t *testing.T) {
 	}
 }
 
-// A pause that MySQL did not take at once counts all the same, and is saved later. So is one of a build that saves none.
+// A pause that MySQL did not take at once counts all the same, and is saved later. So is a pause of a build that saves
+// none.
 func TestAPauseIsSavedLater(t *testing.T) {
 	t.Parallel()
 	var n counter

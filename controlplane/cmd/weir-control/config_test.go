@@ -129,6 +129,7 @@ restate-ingress:
 restate-admin:
     - http://127.0.0.1:9070
 restate-identity-key: ""
+order-key-file: ""
 redis-url: {}
 redis-password-file: ""
 mysql-dsn-file: ""

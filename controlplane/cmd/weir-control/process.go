@@ -125,7 +125,8 @@ func (p *process) build() error {
 	p.endpoint, err = handlers.NewEndpoint(handlers.Options{
 		Cleanup: cleanup, Watch: watch, Rollouts: rollouts, Previews: previews,
 		Retirement: controlplane.NewRetirementWork(steps, p.config.NodeLiveWithin, p.config.CleanupGrace, metrics),
-		Audit:      steps, Saves: steps, Metrics: metrics, Log: p.log, IdentityKey: p.config.RestateIdentityKey, Traces: p.traces,
+		Audit:      steps, Saves: steps, Metrics: metrics, Log: p.log, IdentityKey: p.config.RestateIdentityKey,
+		Traces:       p.traces,
 		AllowedHosts: p.config.APIAllowedHosts, Orders: orders, Approvers: approvers,
 	})
 	if err != nil {

@@ -114,8 +114,8 @@ func blocksMany(req connect.AnyRequest) string {
 	if msg.Limit == nil || msg.GetLimit() != 0 || msg.GetShadow() || !strings.Contains(msg.GetPattern(), "*") {
 		return ""
 	}
-	return plain(fmt.Sprintf("every request of every identifier of %s/%s that matches %s is denied, unless a more specific "+
-		"override applies", msg.GetWorkspace(), msg.GetNamespace(), msg.GetPattern()))
+	return plain(fmt.Sprintf("every request of every identifier of %s/%s that matches %s is denied, unless a more "+
+		"specific override applies", msg.GetWorkspace(), msg.GetNamespace(), msg.GetPattern()))
 }
 
 // rollsBack describes a rollback, which goes through no stages.

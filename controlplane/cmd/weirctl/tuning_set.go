@@ -22,8 +22,8 @@ type tuningSet struct {
 	by
 }
 
-// Run writes a tuning to regions at once, after a question. It is a rollout all the same: one is under way at a time, nodes must report
-// it, it is in the history, and weirctl rollout rollback takes it back.
+// Run writes a tuning to regions at once, after a question. It is a rollout all the same: one is under way at a time,
+// nodes must report it, it is in the history, and weirctl rollout rollback takes it back.
 func (s tuningSet) Run(c *call) error {
 	plan, err := s.plan()
 	if err != nil {
