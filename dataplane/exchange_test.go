@@ -43,6 +43,10 @@ var strangers atomic.Uint64
 
 // add is another node, which adds a cost; it returns the region's total.
 func add(h store.Origin, c window.Cell, cost int64) (total int64, err error) {
+	// a way that knows an earlier epoch would have the cost refused
+	if _, err := h.Read(context.Background(), []window.Cell{c}); err != nil {
+		return 0, err
+	}
 	reply, err := h.Send(context.Background(), store.Chunk{Shard: h.ShardOf(&c.Key), Stream: 1<<62 + strangers.Add(1), Number: 1,
 		Costs: []store.Cost{{Cell: c, Add: cost}}})
 	if err != nil {

@@ -45,6 +45,7 @@ type Origin struct {
 	holding bool
 	held    []func()
 	changes []window.Cell // by shard: the last one that Changes has returned
+	known   []store.Epoch // by shard: the last one that a call was answered in; 0: none
 }
 
 var _ store.RelayOrigin = (*Origin)(nil)
@@ -82,7 +83,7 @@ func (h *Origin) Client() *Origin { return h.client() }
 
 func (s *originServers) client() *Origin {
 	return &Origin{originServers: s, keyless: len(s.shards), shardFaults: make([]Faults, len(s.shards)),
-		changes: make([]window.Cell, len(s.shards))}
+		changes: make([]window.Cell, len(s.shards)), known: make([]store.Epoch, len(s.shards))}
 }
 
 // ShardFaults are what this way to one shard does besides working, on top of Faults.

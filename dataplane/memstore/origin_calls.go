@@ -67,6 +67,7 @@ func (h *Origin) claim(ctx context.Context, call store.Claims) (reply store.Clai
 	if late {
 		return reply, opError(OpClaim, fmt.Errorf("%w: a call after %d was applied", store.ErrMaybeApplied, call.Number))
 	}
+	h.learnEpoch(id.Shard, reply.Totals[0].Epoch)
 	added := addedOf(call.Claims, &reply)
 	h.counters.cellsClaimed.Add(int64(len(added)))
 	reply.Repeated = h.streams.Answered(id, call.Number, reply.Totals[0].Epoch, added, h.clock())
@@ -133,7 +134,9 @@ func (h *Origin) Send(ctx context.Context, chunk store.Chunk) (store.Reply, erro
 		return store.Reply{}, err
 	}
 	h.counters.cellsAdded.Add(int64(len(costs)))
-	reply.Repeated = h.streams.Answered(id, chunk.Number, h.epochOf(reply, chunk.Shard), costs, h.clock())
+	epoch := h.epochOf(reply, chunk.Shard)
+	h.learnEpoch(chunk.Shard, epoch)
+	reply.Repeated = h.streams.Answered(id, chunk.Number, epoch, costs, h.clock())
 	return reply, nil
 }
 
@@ -146,7 +149,7 @@ func checkNumber(stream uint64, number int64) error {
 
 // stamped are a chunk's costs, each in the epoch that it belongs to: see store.Epoch.
 func (h *Origin) stamped(id resend.ID, chunk store.Chunk) []store.Cost {
-	current := h.epoch(chunk.Shard)
+	current := h.knownEpoch(chunk.Shard)
 	stamp := h.streams.Stamp(id, chunk.Number, current, current, h.clock())
 	costs := make([]store.Cost, len(chunk.Costs))
 	for i, c := range chunk.Costs {
@@ -181,6 +184,29 @@ func (h *Origin) sendKeptLocked(id resend.ID, after, next int64) {
 	}
 }
 
+// knownEpoch is the one that this way knows of a shard, as another process does: it asks for one if it knows none, and
+// does not know that the shard has lost its counts since.
+func (h *Origin) knownEpoch(shard int) store.Epoch {
+	current := h.epoch(shard)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.known[shard] == 0 {
+		h.known[shard] = current
+	}
+	return h.known[shard]
+}
+
+// learnEpoch takes note of an answer.
+func (h *Origin) learnEpoch(shard int, epoch store.Epoch) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.known[shard] = epoch
+}
+
+// tellsNoEpoch lists the calls whose answers have no epoch.
+var tellsNoEpoch = map[Op]bool{OpHear: true, OpLease: true, OpRelease: true, OpTold: true, OpScan: true, OpTell: true,
+	OpSettings: true, OpTellSettings: true, OpHeartbeat: true, OpBeats: true, OpStored: true}
+
 func (h *Origin) epoch(shard int) store.Epoch {
 	h.originServers.mu.Lock()
 	defer h.originServers.mu.Unlock()
@@ -205,12 +231,17 @@ func (h *Origin) call(ctx context.Context, op Op, shard int,
 	if err != nil {
 		return err
 	}
-	return j.roundTrip(ctx, func(journey) error {
+	var answered store.Epoch
+	err = j.roundTrip(ctx, func(journey) error {
 		h.originServers.mu.Lock()
 		defer h.originServers.mu.Unlock()
-		epoch := h.epochLocked(shard)
-		return apply(h.shards[shard], epoch)
+		answered = h.epochLocked(shard)
+		return apply(h.shards[shard], answered)
 	})
+	if !tellsNoEpoch[op] && (err == nil || errors.Is(err, store.ErrEpoch)) {
+		h.learnEpoch(shard, answered)
+	}
+	return err
 }
 
 // inShard refuses a shard that is not there, and cells of another one.

@@ -74,6 +74,7 @@ func (h *Origin) changesOf(ctx context.Context, shards []int, max int) (
 			}
 			changes.Healed = changes.Healed && s.healed
 			epochs = append(epochs, h.epochLocked(shard))
+			h.learnEpoch(shard, epochs[len(epochs)-1])
 		}
 		sortChanges(changes.Cells)
 		if changes.More = len(changes.Cells) > max; changes.More {
@@ -186,11 +187,14 @@ func (h *Origin) Raise(ctx context.Context, shard int, epoch store.Epoch, totals
 		}
 		nowMs := h.clock().UnixMilli()
 		for _, t := range totals {
+			if t.Total <= 0 {
+				continue // a limit alone changes nothing
+			}
 			before := s.record(t.Cell, nowMs)
 			after := before
 			after.known = max(after.known, counted(t.Total))
 			if after.region() > 0 {
-				after.limit = lowered(after.limit, t.Limit)
+				after.limit = lowered(after.limit, counted(t.Limit))
 			}
 			h.put(s, t.Cell, before, after, nowMs)
 		}

@@ -225,7 +225,7 @@ func (h *originServers) costLocked(s *originShard, epoch store.Epoch, c store.Co
 		after.restored = capped(after.restored, counted(c.Restore))
 		after.known = max(after.known, counted(c.Known))
 		if after.region() > 0 { // a limit alone creates nothing
-			after.limit = lowered(after.limit, c.Limit)
+			after.limit = lowered(after.limit, counted(c.Limit))
 		}
 		h.put(s, c.Cell, before, after, nowMs)
 	}
@@ -255,7 +255,7 @@ func (h *originServers) claimLocked(shard int, c store.Claim) (total store.Total
 	after := before
 	if atMost := counted(c.AtMost); c.Cost <= atMost && before.region() <= atMost-c.Cost {
 		after.added, added = after.added+c.Cost, true
-		after.limit = lowered(after.limit, c.Limit)
+		after.limit = lowered(after.limit, counted(c.Limit))
 		h.put(s, c.Cell, before, after, nowMs)
 	}
 	return store.Total{Region: after.region(), Foreign: after.foreign, Epoch: epoch}, added

@@ -47,6 +47,7 @@ func Scenarios() []Scenario {
 	return []Scenario{
 		steadyScenario(), burstScenario("burst", headroomKick), burstScenario("burst-wait", headroomWait),
 		surgeScenario("surge", headroomKick), surgeScenario("surge-wait", headroomWait), spreadScenario(),
+		flashScenario(),
 		rfcScenario("rfc", 1, 1, 2*time.Minute), rfcScenario("rfc10x", 10, 5, 75*time.Second),
 		tiersScenario("tiers", tiersKeys, 0), tiersScenario("tiers-counting", tiersKeys, 1),
 		replayScenario("replay-1ms", time.Millisecond,

@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/store"
@@ -76,6 +77,38 @@ func surgeScenario(name, headroom string) Scenario {
 					g.push(event{begin, &crowd{random: w.stream("surge", n*rushesEach+i), region: w.regions[0],
 						every: per(offered, time.Second),
 						pick:  func(*rand.Rand) *account { return a }, cost: r.cost, until: begin + time.Second}})
+				}
+			}
+			return g
+		},
+	}
+}
+
+// flashRates are what all regions of flash together offer, in limits a second.
+var flashRates = []float64{0.5, 1, 5, 20}
+
+// flashRegions is how many regions a flash crowd comes from.
+const flashRegions = 10
+
+func flashScenario() Scenario {
+	const limit, each, begin, lasts = 1000, 3, time.Second, 4 * time.Second
+	return Scenario{
+		Name:    "flash",
+		Summary: "a flash crowd on one key, from ten regions at once",
+		Doc: "10 regions of 2 nodes. Keys with limits of 1,000 an hour that nobody has used are asked for by all regions at " +
+			"once, at 0.5, 1, 5 and 20 times their limits a second. Until a region knows of the others it admits what it is " +
+			"asked for: see admitted_over_limit by group, about 1 + delay * rate * 9/10 and at most 10.",
+		Duration: 15 * time.Second, Shape: Shape{Nodes: slices.Repeat([]int{2}, flashRegions), Origin: nearRedis, Counts: farMySQL},
+		plan: func(w *world, _ time.Duration) (g agenda) {
+			for n, rate := range flashRates {
+				for i := range each {
+					a := w.ledger.open(fmt.Sprintf("%gx the limit a second", rate),
+						request(fmt.Sprintf("flash-%g-%d", rate, i), limit, time.Hour), w.everyRegion()...)
+					for home, r := range w.regions {
+						g.push(event{begin, &crowd{random: w.stream("flash", (n*each+i)*flashRegions+home), region: r,
+							every: per(rate*limit/flashRegions, time.Second), cost: 1,
+							pick: func(*rand.Rand) *account { return a }, until: begin + lasts}})
+					}
 				}
 			}
 			return g

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"fmt"
 	"testing"
 	"time"
 )
@@ -42,6 +43,27 @@ func TestTwoNodesShareALimit(t *testing.T) {
 		r := simulate(t, lookup(t, "twonodes"), Options{Seed: seed, Duration: 12 * time.Second})
 		if v := r.AdmittedRateOverLimit; v < 0.97 || v > 1.03 || r.AdmittedOverLimit > 1.03 {
 			t.Errorf("seed %d: admitted %v of the limit, at most %v in a window", seed, v, r.AdmittedOverLimit)
+		}
+	}
+}
+
+// A flash crowd on one key from n regions is admitted 1 + delay * rate * (n-1)/n of the limit, at most n: a region
+// knows of none of the others until the delay is over, which is two intervals and the time that the stores take.
+func TestAFlashCrowdIsAdmittedWhatComesWithinTheDelay(t *testing.T) {
+	const delay = 0.7 // seconds: twice 0.2, and MySQL's 0.06 to 0.12 twice, rounded up
+	r := simulate(t, lookup(t, "flash"), Options{Seed: 1, Duration: 6 * time.Second})
+	for _, rate := range flashRates {
+		name := fmt.Sprintf("%gx the limit a second", rate)
+		most := min(flashRegions, 1+delay*rate*(flashRegions-1)/flashRegions)
+		found := false
+		for _, g := range r.Groups {
+			found = found || g.Name == name
+			if g.Name == name && (g.KeysAtLimit == 0 || g.AdmittedOverLimit > most) {
+				t.Errorf("%s: %d keys at their limits, %v is admitted, want at most %v", name, g.KeysAtLimit, g.AdmittedOverLimit, most)
+			}
+		}
+		if !found {
+			t.Errorf("no group %q", name)
 		}
 	}
 }

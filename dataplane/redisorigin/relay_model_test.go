@@ -1,0 +1,517 @@
+package redisorigin_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"pgregory.net/rapid"
+
+	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/redisorigin"
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/await"
+	"github.com/weirhq/weir/shared/servers"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// countTwins are a server and memstore's Origin as its model, each with two ways to it, as two processes have. The same
+// calls go to both, and each answer is compared. Time passes in both by whole windows: in the model by its clock, and on
+// the server by moving all that it holds back in time, so a model's cell is another one on the server: see real. When
+// exactly a cell is forgotten after its grace is each one's own, in the first fifth of a window: the twins that a history
+// is for have a grace that ends at another time.
+type countTwins struct {
+	*rapid.T
+	test   *testing.T
+	raw    *redis.Client
+	reals  []*redisorigin.Origin
+	models []*memstore.Origin
+	heard  [2]*announced // by the server's and the model's listener
+
+	began  time.Time
+	ahead  *time.Duration // of the model's clock
+	stream uint64         // of the first way; the second's is the next
+	number [2]int64       // of each way's last call
+
+	epochs map[store.Epoch]store.Epoch // the model's, by the server's
+	known  []store.Epoch               // the server's, in the order in which they were answered
+	totals map[window.Cell]store.Change
+}
+
+// announced is how often each total was announced.
+type announced struct {
+	mu  sync.Mutex
+	all map[store.Foreign]int
+}
+
+func (a *announced) hear(totals []store.Foreign) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, f := range totals {
+		a.all[f]++
+	}
+}
+
+// take returns what was heard, without the end's announcement, once that was.
+func (a *announced) take(end window.Cell) (all map[store.Foreign]int, ended bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for f := range a.all {
+		ended = ended || f.Cell == end
+	}
+	if ended {
+		all, a.all = a.all, make(map[store.Foreign]int)
+		maps.DeleteFunc(all, func(f store.Foreign, _ int) bool { return f.Cell.Workspace == end.Workspace })
+	}
+	return all, ended
+}
+
+// Windows are of one and of two of these.
+const twinWindow = 10 * time.Second
+
+// newCountTwins has listeners at both until the test ends.
+func newCountTwins(t *testing.T, grace time.Duration) *countTwins {
+	server := servers.RedisForTest(t)
+	w := &countTwins{test: t, raw: rawClient(t, server.Addr()), ahead: new(time.Duration)}
+	first := memstore.NewOrigin(memstore.OriginOptions{Grace: grace,
+		Clock: func() time.Time { return time.Now().Add(*w.ahead) }})
+	w.models = []*memstore.Origin{first, first.Client()}
+	for range w.models {
+		w.reals = append(w.reals, openAt(t, server.Addr(), redisorigin.Options{Grace: grace}))
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var listening sync.WaitGroup
+	t.Cleanup(func() { cancel(); listening.Wait() })
+	ready := endCell(0)
+	for i, h := range []store.RelayOrigin{w.reals[0], w.models[0]} {
+		w.heard[i] = &announced{all: make(map[store.Foreign]int)}
+		listening.Go(func() { _ = h.Listen(ctx, 0, w.heard[i].hear) })
+		count := int64(0)
+		await.True(t, "it listens", func() bool {
+			count++
+			if _, err := h.Tell(t.Context(), 0, []store.Foreign{{Cell: ready, Count: count}}); err != nil {
+				t.Fatal(err)
+			}
+			_, ok := w.heard[i].take(ready)
+			return ok
+		})
+	}
+	return w
+}
+
+// begin empties both for a history.
+func (w *countTwins) begin(t *rapid.T) {
+	w.T = t
+	w.stream += 2
+	w.number = [2]int64{}
+	w.epochs, w.known = make(map[store.Epoch]store.Epoch), nil
+	w.totals = make(map[window.Cell]store.Change)
+	*w.ahead = 0
+	w.wipe()
+	for i := range w.reals { // what a way knows of earlier histories is forgotten
+		for _, h := range []store.RelayOrigin{w.models[i], w.reals[i]} {
+			if _, err := h.Changes(w.Context(), 0, 1); err != nil {
+				w.Fatal(err)
+			}
+		}
+	}
+	w.began = time.Now()
+}
+
+// late reports whether a history takes too long to tell what is forgotten.
+func (w *countTwins) late() bool { return time.Since(w.began) > slow }
+
+func (w *countTwins) wipe() {
+	w.models[0].Wipe()
+	if err := w.raw.FlushAll(w.Context()).Err(); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// passTwinsScript moves all that a server has back by so many milliseconds, a multiple of each window's.
+const passTwinsScript = `
+local d, cells = tonumber(ARGV[1]), {}
+for _, key in ipairs(redis.call('KEYS', '*')) do
+	local left = redis.call('PTTL', key)
+	if left >= 0 then redis.call('PEXPIRE', key, math.max(left - d, -1)) end
+	local head, ms, n = string.match(key, '^(weir:{origin}:%a+:{.-:(%d+)}:)(%-?%d+)$')
+	if head and redis.call('EXISTS', key) == 1 then cells[#cells + 1] = {key, head, d / tonumber(ms), tonumber(n)} end
+end
+table.sort(cells, function(a, b) return a[4] < b[4] end)
+local names = {}
+for _, c in ipairs(cells) do
+	local name = c[2] .. string.format('%.0f', c[4] - c[3])
+	redis.call('RENAME', c[1], name)
+	names[c[1]] = name
+end
+local changes = redis.call('ZRANGE', 'weir:{origin}:changes', 0, -1, 'WITHSCORES')
+redis.call('DEL', 'weir:{origin}:changes')
+for i = 1, #changes, 2 do
+	if names[changes[i]] then
+		redis.call('ZADD', 'weir:{origin}:changes', string.format('%.0f', changes[i+1] - d), names[changes[i]])
+	end
+end
+return redis.status_reply('OK')`
+
+func (w *countTwins) pass() {
+	// less in a history than store.StreamKeptFor, after which chunks are sent again, and those name cells of before
+	d := rapid.SampledFrom([]time.Duration{2 * twinWindow, 4 * twinWindow, 6 * twinWindow}).Draw(w.T, "pass")
+	*w.ahead += d
+	w.Logf("%v pass", d)
+	if err := w.raw.Eval(w.Context(), passTwinsScript, nil, d.Milliseconds()).Err(); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// real is the server's cell in place of a model's.
+func (w *countTwins) real(c window.Cell) window.Cell {
+	c.Sequence -= w.ahead.Milliseconds() / c.DurationMs()
+	return c
+}
+
+func (w *countTwins) model(c window.Cell) window.Cell {
+	c.Sequence += w.ahead.Milliseconds() / c.DurationMs()
+	return c
+}
+
+// cell is a model's: of the past, and partly forgotten, of now, or of the future.
+func (w *countTwins) cell() window.Cell {
+	key := window.Key{Workspace: "w", Namespace: rapid.SampledFrom([]string{"n", "\xff: {%"}).Draw(w.T, "namespace"),
+		Identifier: rapid.SampledFrom([]string{"a", "b"}).Draw(w.T, "identifier"),
+		Duration:   rapid.SampledFrom([]time.Duration{twinWindow, 2 * twinWindow}).Draw(w.T, "duration")}
+	now := window.Sequence(w.began.Add(*w.ahead).UnixMilli(), key.DurationMs())
+	return window.Cell{Key: key, Sequence: now + rapid.SampledFrom([]int64{-40, -5, -4, -3, -2, 0, 0, 0, 1}).Draw(w.T, "sequence")}
+}
+
+func (w *countTwins) cells() (models, reals []window.Cell) {
+	for range rapid.IntRange(1, 4).Draw(w.T, "cells") {
+		models = append(models, w.cell())
+		reals = append(reals, w.real(models[len(models)-1]))
+	}
+	return models, reals
+}
+
+func (w *countTwins) count(label string) int64 {
+	return rapid.SampledFrom([]int64{0, 0, 1, 2, 5, 40, store.CountMax - 1, store.CountMax, 1 << 60}).Draw(w.T, label)
+}
+
+// epoch is 0, one of earlier, or the current one, of both.
+func (w *countTwins) epoch() (model, real store.Epoch) {
+	if len(w.known) == 0 || rapid.IntRange(0, 3).Draw(w.T, "no epoch") == 0 {
+		return 0, 0
+	}
+	real = w.known[len(w.known)-1]
+	if rapid.IntRange(0, 4).Draw(w.T, "an earlier epoch") == 0 {
+		real = rapid.SampledFrom(w.known).Draw(w.T, "epoch")
+	}
+	return w.epochs[real], real
+}
+
+// sameEpoch has two epochs stand for each other from now on.
+func (w *countTwins) sameEpoch(what string, model, real store.Epoch) {
+	if known, ok := w.epochs[real]; ok && known != model || !ok && slices.Contains(slices.Collect(maps.Values(w.epochs)), model) {
+		w.Fatalf("%s: in epoch %d, and the model in %d; epochs so far are %v", what, real, model, w.epochs)
+	}
+	if _, ok := w.epochs[real]; !ok {
+		w.epochs[real] = model
+		w.known = append(w.known, real)
+	}
+}
+
+// sameErr fails if both do not say the same of a call.
+func (w *countTwins) sameErr(what string, model, real error) (ok bool) {
+	for _, err := range []error{store.ErrEpoch, store.ErrMaybeApplied} {
+		if errors.Is(model, err) != errors.Is(real, err) {
+			w.Fatalf("%s: %v, and the model %v", what, real, model)
+		}
+	}
+	if (model == nil) != (real == nil) {
+		w.Fatalf("%s: %v, and the model %v", what, real, model)
+	}
+	return real == nil
+}
+
+func (w *countTwins) sameReply(what string, model, real store.Reply) {
+	if len(model.Totals) != len(real.Totals) || *w.ahead == 0 && model.Repeated != real.Repeated { // a process forgets its chunks by its clock
+		w.Fatalf("%s: %+v, want %+v", what, real, model)
+	}
+	if d := model.Now.Sub(real.Now) - *w.ahead; d.Abs() > time.Second {
+		w.Fatalf("%s: it is %v, want %v ahead of %v", what, real.Now, *w.ahead, model.Now)
+	}
+	for i := range real.Totals {
+		a, b := model.Totals[i], real.Totals[i]
+		if a.Epoch != 0 || b.Epoch != 0 {
+			w.sameEpoch(what, a.Epoch, b.Epoch)
+		}
+		w.sameErr(fmt.Sprintf("%s, cell %d", what, i), a.Err, b.Err)
+		if a.Err == nil && (a.Region != b.Region || a.Foreign != b.Foreign) {
+			w.Fatalf("%s, cell %d: %+v, want %+v", what, i, b, a)
+		}
+	}
+}
+
+// way is one of the two ways to both.
+func (w *countTwins) way() int { return rapid.IntRange(0, 1).Draw(w.T, "way") }
+
+func (w *countTwins) read() {
+	at := w.way()
+	models, reals := w.cells()
+	model, err := w.models[at].Read(w.Context(), models)
+	real, err2 := w.reals[at].Read(w.Context(), reals)
+	if w.sameErr("read", err, err2) {
+		w.sameReply(fmt.Sprintf("read %v", models), model, real)
+	}
+}
+
+// next is the number of a way's next call: mostly a new one.
+func (w *countTwins) next(at int) int64 {
+	n := w.number[at] + 1
+	if rapid.IntRange(0, 5).Draw(w.T, "an old number") == 0 {
+		n = max(1, n-rapid.Int64Range(1, 3).Draw(w.T, "older by"))
+	}
+	w.number[at] = max(w.number[at], n)
+	return n
+}
+
+func (w *countTwins) send() {
+	at := w.way()
+	models, reals := w.cells()
+	model := store.Chunk{Stream: w.stream + uint64(at), Number: w.next(at)}
+	real := model
+	for i := range models {
+		e, f := w.epoch()
+		c := store.Cost{Cell: models[i], Epoch: e, Add: w.count("add"), Limit: w.count("limit")}
+		if rapid.IntRange(0, 3).Draw(w.T, "restores") == 0 {
+			c.Restore, c.Known = w.count("restore"), w.count("known")
+		}
+		model.Costs = append(model.Costs, c)
+		c.Cell, c.Epoch = reals[i], f
+		real.Costs = append(real.Costs, c)
+	}
+	w.Logf("send %+v", model)
+	a, err := w.models[at].Send(w.Context(), model)
+	b, err2 := w.reals[at].Send(w.Context(), real)
+	if w.sameErr("send", err, err2) {
+		w.sameReply(fmt.Sprintf("send %+v", model), a, b)
+	}
+}
+
+func (w *countTwins) claim() {
+	at := w.way()
+	models, reals := w.cells()
+	model := store.Claims{Stream: w.stream + uint64(at), Number: w.next(at)}
+	real := model
+	for i := range models {
+		e, f := w.epoch()
+		c := store.Claim{Cell: models[i], Epoch: e, Cost: max(1, w.count("cost")), AtMost: w.count("at most") - 1,
+			Limit: w.count("limit")}
+		model.Claims = append(model.Claims, c)
+		c.Cell, c.Epoch = reals[i], f
+		real.Claims = append(real.Claims, c)
+	}
+	w.Logf("claim %+v", model)
+	a, b := w.models[at].Claim(w.Context(), model), w.reals[at].Claim(w.Context(), real)
+	what := fmt.Sprintf("claim %+v", model)
+	if w.sameReplyUnlessRefused(what, a, b); !slices.Equal(a.Added, b.Added) {
+		w.Fatalf("%s: added %v, want %v", what, b.Added, a.Added)
+	}
+}
+
+// sameReplyUnlessRefused leaves the time out of claims that were all refused.
+func (w *countTwins) sameReplyUnlessRefused(what string, a, b store.ClaimReply) {
+	if a.Now.IsZero() != b.Now.IsZero() {
+		w.Fatalf("%s: %+v, want %+v", what, b, a)
+	}
+	if a.Now.IsZero() {
+		for i := range a.Totals {
+			w.sameErr(what, a.Totals[i].Err, b.Totals[i].Err)
+		}
+		return
+	}
+	w.sameReply(what, a.Reply, b.Reply)
+}
+
+func (w *countTwins) changes() {
+	at, max := w.way(), rapid.SampledFrom([]int{1, 3, 50}).Draw(w.T, "max")
+	a, err := w.models[at].Changes(w.Context(), 0, max)
+	b, err2 := w.reals[at].Changes(w.Context(), 0, max)
+	if !w.sameErr("changes", err, err2) {
+		return
+	}
+	w.sameEpoch("changes", a.Epoch, b.Epoch)
+	if len(a.Cells) != len(b.Cells) || a.More != b.More || a.Healed != b.Healed {
+		w.Fatalf("at most %d changes: %+v, want %+v", max, b, a)
+	}
+	for i := range b.Cells {
+		b.Cells[i].Cell = w.model(b.Cells[i].Cell)
+		w.totals[b.Cells[i].Cell] = b.Cells[i]
+	}
+	if !a.More && !sameChanges(a.Cells, b.Cells) {
+		w.Fatalf("changes are %+v, want %+v", b.Cells, a.Cells)
+	}
+}
+
+func sameChanges(a, b []store.Change) bool {
+	for _, all := range [][]store.Change{a, b} {
+		slices.SortFunc(all, func(a, b store.Change) int { return a.Cell.Compare(b.Cell) })
+	}
+	return slices.Equal(a, b)
+}
+
+// told takes some changes off that were seen, as they were or not quite.
+func (w *countTwins) told() {
+	var models, reals []store.Change
+	for _, c := range slices.SortedFunc(maps.Keys(w.totals), window.Cell.Compare) {
+		change := w.totals[c]
+		if rapid.IntRange(0, 3).Draw(w.T, "told") == 0 {
+			continue
+		}
+		if rapid.IntRange(0, 5).Draw(w.T, "otherwise") == 0 {
+			change.Total++
+		}
+		models = append(models, change)
+		change.Cell = w.real(change.Cell)
+		reals = append(reals, change)
+	}
+	at := w.way()
+	w.sameErr("told", w.models[at].Told(w.Context(), 0, models), w.reals[at].Told(w.Context(), 0, reals))
+}
+
+func (w *countTwins) scan() {
+	all := func(h store.RelayOrigin) (cells []store.Change) {
+		for cursor := uint64(0); ; {
+			page, next, err := h.Scan(w.Context(), 0, cursor, 10)
+			if err != nil {
+				w.Fatal(err)
+			}
+			cells = append(cells, page...)
+			if cursor = next; cursor == 0 {
+				return cells
+			}
+		}
+	}
+	at := w.way()
+	a, b := all(w.models[at]), all(w.reals[at])
+	for i := range b {
+		b[i].Cell = w.model(b[i].Cell)
+	}
+	sameChanges(a, b)
+	if a, b = slices.Compact(a), slices.Compact(b); !slices.Equal(a, b) {
+		w.Fatalf("the scan finds %+v, want %+v", b, a)
+	}
+}
+
+func (w *countTwins) tell() {
+	cells, _ := w.cells()
+	var models, reals []store.Foreign
+	for _, c := range cells {
+		f := store.Foreign{Cell: c, Count: w.count("foreign")}
+		models = append(models, f)
+		f.Cell = w.real(c)
+		reals = append(reals, f)
+	}
+	at := w.way()
+	w.Logf("tell %+v", models)
+	a, err := w.models[at].Tell(w.Context(), 0, models)
+	b, err2 := w.reals[at].Tell(w.Context(), 0, reals)
+	if w.sameErr("tell", err, err2); a != b {
+		w.Fatalf("tell %+v: %d raised, want %d", models, b, a)
+	}
+	w.sameAnnouncements()
+}
+
+// sameAnnouncements compares what both have announced since.
+func (w *countTwins) sameAnnouncements() {
+	end := endCell(*w.ahead)
+	heard := [2]map[store.Foreign]int{}
+	for i, h := range []store.RelayOrigin{w.reals[0], w.models[0]} {
+		if _, err := h.Tell(w.Context(), 0, []store.Foreign{{Cell: end, Count: time.Now().UnixMicro()}}); err != nil {
+			w.Fatal(err)
+		}
+		await.True(w.test, "the end is heard", func() (ok bool) {
+			heard[i], ok = w.heard[i].take(end)
+			return ok
+		})
+	}
+	real := make(map[store.Foreign]int)
+	for f, n := range heard[0] {
+		f.Cell = w.model(f.Cell)
+		real[f] = n
+	}
+	if !maps.Equal(real, heard[1]) {
+		w.Fatalf("announced: %+v, want %+v", real, heard[1])
+	}
+}
+
+// endCell is one of no history that is alive in both, whatever time has passed.
+func endCell(ahead time.Duration) window.Cell {
+	c := cellNow("end", time.Hour)
+	c.Workspace, c.Sequence = "end", c.Sequence+int64(ahead/time.Hour)+2
+	return c
+}
+
+func (w *countTwins) raise() {
+	model, real := w.epoch()
+	cells, _ := w.cells()
+	var models, reals []store.Change
+	for _, c := range cells {
+		change := store.Change{Cell: c, Total: w.count("known"), Limit: w.count("limit")}
+		models = append(models, change)
+		change.Cell = w.real(c)
+		reals = append(reals, change)
+	}
+	at := w.way()
+	w.Logf("raise %+v", models)
+	w.sameErr("raise", w.models[at].Raise(w.Context(), 0, model, models), w.reals[at].Raise(w.Context(), 0, real, reals))
+}
+
+func (w *countTwins) healed() {
+	model, real := w.epoch()
+	at := w.way()
+	w.sameErr("healed", w.models[at].Healed(w.Context(), 0, model), w.reals[at].Healed(w.Context(), 0, real))
+}
+
+func (w *countTwins) lease() {
+	holder := rapid.SampledFrom([]string{"a", "b"}).Draw(w.T, "holder")
+	if rapid.IntRange(0, 4).Draw(w.T, "release") == 0 {
+		w.sameErr("release", w.models[0].Release(w.Context(), 0, holder), w.reals[0].Release(w.Context(), 0, holder))
+		return
+	}
+	ttl := rapid.SampledFrom([]time.Duration{30, 50, 61}).Draw(w.T, "ttl") * time.Second // no time that passes
+	a, err := w.models[0].Lease(w.Context(), 0, holder, ttl)
+	b, err2 := w.reals[0].Lease(w.Context(), 0, holder, ttl)
+	if w.sameErr("lease", err, err2); a.Holder != b.Holder || (a.Left-b.Left).Abs() > time.Second {
+		w.Fatalf("lease of %s for %v: %+v, want %+v", holder, ttl, b, a)
+	}
+}
+
+// Any history of what nodes and relays call is answered as memstore answers it, whatever expires or is emptied in
+// between.
+func TestCountsAgreeWithTheirModel(t *testing.T) {
+	const half = twinWindow / 2
+	all := map[bool]*countTwins{false: newCountTwins(t, 3*twinWindow), true: newCountTwins(t, 3*twinWindow+half)}
+	rapid.Check(t, func(t *rapid.T) {
+		at := time.Duration(time.Now().UnixMilli()%twinWindow.Milliseconds()) * time.Millisecond
+		w := all[at < half/2 || at > twinWindow-2*slow]
+		w.begin(t)
+		calls := []func(){w.send, w.send, w.send, w.claim, w.read, w.changes, w.told, w.scan, w.tell, w.raise, w.healed, w.lease}
+		for range rapid.IntRange(1, 30).Draw(t, "calls") {
+			switch what := rapid.IntRange(0, 2*len(calls)+2).Draw(t, "what"); {
+			case w.late():
+				return
+			case what == 0:
+				w.wipe()
+			case what <= 2:
+				w.pass()
+			default:
+				calls[what%len(calls)]()
+			}
+		}
+	})
+}
