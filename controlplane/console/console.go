@@ -50,7 +50,8 @@ var itself = controlplane.Identity{Name: "console", Role: controlplane.RoleViewe
 // New returns a console, which serves at once. Figures move by themselves while it runs.
 func New(c Config) *Console {
 	con := &Console{Config: c, backend: newBackend(c.Service), sessions: newSessions(), backoff: newBackoff(),
-		streams: bounded.NewSlots(bounded.Streams, streamsMax), over: make(chan struct{}), forgery: random(), mux: http.NewServeMux()}
+		streams: bounded.NewSlots(bounded.Streams, streamsMax), over: make(chan struct{}), forgery: random(),
+		mux: http.NewServeMux()}
 	con.pulse = newPulse(func(ctx context.Context) (*fleetAnswer, error) {
 		return con.backend.fleet(api.WithIdentity(ctx, itself))
 	})

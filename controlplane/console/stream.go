@@ -65,8 +65,8 @@ func (c *Console) inForce(ctx context.Context, v *viewer) bool {
 	return err == nil || !unauthenticated(err)
 }
 
-// wait waits until there may be something new to send. It returns false when the stream is to end: with its reader, with
-// the process, or less than a second after the reader's token was revoked or its session ended.
+// wait waits until there may be something new to send. It returns false when the stream is to end: with its reader,
+// with the process, or less than a second after the reader's token was revoked or its session ended.
 func wait[T any](ctx context.Context, c *Console, v *viewer, next <-chan T) bool {
 	vouch := time.NewTicker(vouchEvery)
 	defer vouch.Stop()

@@ -145,7 +145,7 @@ func (g *gate) keptOpen(next http.Handler) http.Handler {
 		defer end()
 		g.readers.Go(func() {
 			select {
-			case <-at.over:
+			case <-at.over: //nolint:errcheck // the client reads no more of it
 				_ = stream.SetReadDeadline(time.Unix(1, 0))
 			case <-cut:
 				g.refused[bounded.BoundMemory].Inc()

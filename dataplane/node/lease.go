@@ -53,7 +53,8 @@ func writeLease(d *dataplane.ConcurrencyDecision) *weirv1.AcquireResponse {
 		Override: valid(d.Override)}
 }
 
-func (s service) explainLease(ctx context.Context, m *weirv1.ExplainLeaseRequest) (*weirv1.ExplainLeaseResponse, error) {
+func (s service) explainLease(ctx context.Context,
+	m *weirv1.ExplainLeaseRequest) (*weirv1.ExplainLeaseResponse, error) {
 	var found violations
 	r := found.readSlots(m)
 	if err := found.err(); err != nil {

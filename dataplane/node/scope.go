@@ -22,7 +22,7 @@ type Action uint8
 // The actions. In a tokens file they have the names of ActionNames.
 const (
 	ActionLimit     Action = 1 << iota // decide and count: Limit, Reserve, Acquire, Envoy's and Kuadrant's calls, ...
-	ActionRead                         // look at keys: Explain, ExplainLease, TopKeys, and overrides by the routes below /v2
+	ActionRead                         // look at keys: Explain, ExplainLease, TopKeys, and overrides by routes below /v2
 	ActionOverrides                    // change overrides by the routes below /v2
 	ActionMetrics                      // /metrics
 	ActionProfiles                     // /debug/pprof: a profile may hold anything that is in the node's memory

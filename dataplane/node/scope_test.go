@@ -65,8 +65,8 @@ func hashedLines(lines string) string {
 	return b.String()
 }
 
-// startScoped runs all that a node serves: the service, Envoy's and Kuadrant's with keys in the workspace envoy, and the
-// routes below /v2 with keys in the workspace v2.
+// startScoped runs all that a node serves: the service, Envoy's and Kuadrant's with keys in the workspace envoy, and
+// the routes below /v2 with keys in the workspace v2.
 func startScoped(t testing.TB) *harness {
 	t.Helper()
 	limiter := newLimiter(t, memstore.NewOrigin(memstore.OriginOptions{}))

@@ -17,8 +17,8 @@ import (
 // scoped is a Limiter as a token with a scope may use it. Each of Limiter's methods is spelled out, so that a new one
 // does not compile until it is decided what a scope means for it.
 //
-// A reservation is found by its id alone, wherever its keys are. So the ids of tokens with different workspaces are kept
-// apart: an id stands for a reservation that was made by a token of the same workspaces.
+// A reservation is found by its id alone, wherever its keys are. So the ids of tokens with different workspaces are
+// kept apart: an id stands for a reservation that was made by a token of the same workspaces.
 type scoped struct {
 	all   Limiter
 	scope *scope

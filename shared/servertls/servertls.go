@@ -89,8 +89,8 @@ func authoritiesIn(content []byte) (found []*x509.Certificate) {
 	return found
 }
 
-// Errors of StillValid, about a caller's certificate that was valid when its connection began. The caller should connect
-// again with the certificate that it has now.
+// Errors of StillValid, about a caller's certificate that was valid when its connection began. The caller should
+// connect again with the certificate that it has now.
 var (
 	ErrExpired   = errors.New("the certificate of this connection has expired: connect again")
 	ErrAuthority = errors.New("the authority of this connection's certificate is no longer accepted: connect again")

@@ -12,9 +12,9 @@ import (
 //
 // A namespace may begin so many keys a second, and thirty seconds' worth at once. All namespaces together may begin
 // allParts times as many. A key that would be one too many is held back: it counts at this node alone, as in an outage,
-// and is tried again each time that it counts something. So a key that comes back gets to the origin as soon as there is
-// room, and a key that is used once costs nothing there. A key that the origin holds, in its current window or in the one
-// before, is not new.
+// and is tried again each time that it counts something. So a key that comes back gets to the origin as soon as there
+// is room, and a key that is used once costs nothing there. A key that the origin holds, in its current window or in
+// the window before, is not new.
 //
 // The zero value bounds nothing. All methods may be called concurrently.
 type NewKeys struct {
