@@ -168,9 +168,19 @@ func TestDSNFromAFile(t *testing.T) {
 	if dsn, err := c.dsn(); err != nil || dsn != secretDSN {
 		t.Errorf("%q, %v", dsn, err)
 	}
-	t.Setenv("WEIR_MYSQL_DSN", "other")
-	if dsn, err := c.dsn(); err != nil || dsn != "other" {
+	const other = "weir@tcp(other:3306)/weir"
+	t.Setenv("WEIR_MYSQL_DSN", other)
+	if dsn, err := c.dsn(); err != nil || dsn != other {
 		t.Errorf("the environment comes first: %q, %v", dsn, err)
+	}
+	t.Setenv("WEIR_MYSQL_DSN", "")
+	for text, says := range map[string]string{"\xef\xbb\xbf" + secretDSN + "\r\n": "", secretDSN + "\n" + secretDSN: "several lines",
+		"weir:s3cret@tcp(a,b)/weir": "mysql-dsn-file: the MySQL DSN cannot be read"} {
+		c.MySQLDSNFile = file(t, text)
+		dsn, err := c.dsn()
+		if says == "" && (err != nil || dsn != secretDSN) || says != "" && (err == nil || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "s3cret")) {
+			t.Errorf("%q: %q, %v; want %q", text, dsn, err, says)
+		}
 	}
 }
 
