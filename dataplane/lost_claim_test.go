@@ -168,8 +168,8 @@ func TestStopTellsOfALostClaim(t *testing.T) {
 	})
 }
 
-// A lost claim on a cell that the origin cannot write, as one that holds something else than a count, is answered with an
-// error in the origin's epoch. That is an answer: later claims of the shard don't wait for another one.
+// A lost claim on a cell that the origin cannot write, as one that holds something else than a count, is answered with
+// an error in the origin's epoch. That is an answer: later claims of the shard don't wait for another one.
 func TestALostClaimOnAnUnwritableCellHoldsUpNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := loseClaim(t, "local", false, false)

@@ -26,8 +26,8 @@ var doors = map[string]struct {
 		[]string{"shared/redisclient"}},
 }
 
-// There is one way to open MySQL and one to open Redis, and command lines are parsed strictly. Tests, and modules of their own such as benchmarks of other
-// libraries, may open what they look at past Weir.
+// There is one way to open MySQL and one to open Redis, and command lines are parsed strictly. Tests, and modules of
+// their own such as benchmarks of other libraries, may open what they look at past Weir.
 func TestDependencyRulesOfTheDoors(t *testing.T) {
 	root := ".."
 	files := 0

@@ -30,7 +30,8 @@ func (c *Counts) checkSession(ctx context.Context) error {
 	case !autocommit:
 		return errors.New("autocommit is off, and this package never commits: open the database with mysqlcounts.Open")
 	case packetBytes < mysqlclient.PacketBytesMin:
-		return fmt.Errorf("max_allowed_packet is %d, want at least %d: raise it on the server", packetBytes, mysqlclient.PacketBytesMin)
+		return fmt.Errorf("max_allowed_packet is %d, want at least %d: raise it on the server",
+			packetBytes, mysqlclient.PacketBytesMin)
 	}
 	c.checked.Store(true)
 	return nil

@@ -109,8 +109,8 @@ func (s *shard) turnOf(b *bucket) changesTurn {
 	return b.turn
 }
 
-// takeChanges reads one bucket's. Keys that are no cells are taken off, so that they hide no others: nothing can be told
-// of them.
+// takeChanges reads one bucket's. Keys that are no cells are taken off, so that they hide no others: nothing can be
+// told of them.
 func (s *shard) takeChanges(ctx context.Context, b *bucket, r *scriptReply, max int, into *store.Changes,
 	there *int) error {
 	var junk []any

@@ -58,8 +58,8 @@ func TestNoChangeWaitsForOthers(t *testing.T) {
 	}
 }
 
-// Keys that are no cells, or cells that no node can count in, hide no change, however many come before it: they are taken
-// off, and counted.
+// Keys that are no cells, or cells that no node can count in, hide no change, however many come before it: they are
+// taken off, and counted.
 func TestJunkHidesNoChange(t *testing.T) {
 	server := servers.RedisForTest(t)
 	raw, h := rawClient(t, server.Addr()), openAt(t, server.Addr(), redisorigin.Options{})

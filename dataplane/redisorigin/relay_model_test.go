@@ -22,10 +22,10 @@ import (
 )
 
 // countTwins are a server and memstore's Origin as its model, each with two ways to it, as two processes have. The same
-// calls go to both, and each answer is compared. Time passes in both by whole windows: in the model by its clock, and on
-// the server by moving all that it holds back in time, so a model's cell is another one on the server: see real. When
-// exactly a cell is forgotten after its grace is each one's own, in the first fifth of a window: the twins that a history
-// is for have a grace that ends at another time.
+// calls go to both, and each answer is compared. Time passes in both by whole windows: in the model by its clock, and
+// on the server by moving all that it holds back in time, so a model's cell is another one on the server: see real.
+// When exactly a cell is forgotten after its grace is each one's own, in the first fifth of a window: the twins that a
+// history is for have a grace that ends at another time.
 type countTwins struct {
 	*rapid.T
 	test   *testing.T

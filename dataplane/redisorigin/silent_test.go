@@ -10,8 +10,8 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// A sequence of a stream that a node has no costs for is asked in the middle of the time for which its chunks are kept, by
-// whatever the node sends next: a replica that was promoted in between still gets them.
+// A sequence of a stream that a node has no costs for is asked in the middle of the time for which its chunks are kept,
+// by whatever the node sends next: a replica that was promoted in between still gets them.
 func TestAQuietSequenceIsAskedBeforeItsChunksAreForgotten(t *testing.T) {
 	for name, test := range map[string]struct {
 		costs int

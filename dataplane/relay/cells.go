@@ -204,8 +204,8 @@ func (b *book) forgetOwn(leads bool) {
 	b.tidyLocked()
 }
 
-// resend queues all foreign totals, for an origin that has lost them. A call that is under way meanwhile may still record
-// that the old origin has acknowledged some: they are queued all the same.
+// resend queues all foreign totals, for an origin that has lost them. A call that is under way meanwhile may still
+// record that the old origin has acknowledged some: they are queued all the same.
 func (b *book) resend() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -45,9 +45,9 @@ func (e *entry) counted(of *window.Cell) counted {
 
 // decodeBlocks is decode with up to blockMax entries of a group at a time, counts with their names or all without.
 // They may be changed, and are valid until the function returns. age is how old the oldest count was when the row was
-// made; 0 is unknown. Counts of cells that no data plane can have counted in, of totals that no origin can have, and with
-// neither name nor number are malformed: they are left out, and the others are read. An error says that the rest of the
-// payload cannot be read.
+// made; 0 is unknown. Counts of cells that no data plane can have counted in, of totals that no origin can have, and
+// with neither name nor number are malformed: they are left out, and the others are read. An error says that the rest
+// of the payload cannot be read.
 func decodeBlocks(payload []byte, counts func(of *window.Cell, entries []entry)) (age time.Duration, malformed int,
 	err error) {
 	if len(payload) > store.NewsBytesMax {

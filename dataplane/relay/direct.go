@@ -27,8 +27,8 @@ func (s *shard) tellPeersWhenWoken(ctx context.Context) {
 }
 
 // tellPeers hands what peers are to know to Config.Told. It needs the lease and the origin, and neither the news nor a
-// shard that is loaded: a relay that takes over while MySQL is away exchanges with peers as its predecessor did. It takes
-// nothing off the origin's changes.
+// shard that is loaded: a relay that takes over while MySQL is away exchanges with peers as its predecessor did. It
+// takes nothing off the origin's changes.
 func (s *shard) tellPeers(ctx context.Context, now time.Time) error {
 	if _, ok := s.term(now); !ok {
 		return nil
@@ -58,8 +58,8 @@ func (s *shard) see(changes []store.Change, shortest time.Duration) {
 	forWellFormed(changes, shortest, s.book.seeLocked)
 }
 
-// seeAll takes note of all that the origin holds, once in a term: while MySQL is away peers may need counts of cells that
-// have not changed since a predecessor kept them back.
+// seeAll takes note of all that the origin holds, once in a term: while MySQL is away peers may need counts of cells
+// that have not changed since a predecessor kept them back.
 func (s *shard) seeAll(ctx context.Context) {
 	if s.relay.cfg.Told == nil || s.seenTerm == s.own.term {
 		return

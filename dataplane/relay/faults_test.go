@@ -276,8 +276,8 @@ func TestR2AReplicaIsPromotedAfterAnother(t *testing.T) {
 	w.wantKnown(c)
 }
 
-// A snapshot of several rows, with news between them, has everything that a region needs that joins later: also of cells
-// whose counts wait until another region uses them.
+// A snapshot of several rows, with news between them, has everything that a region needs that joins later: also of
+// cells whose counts wait until another region uses them.
 func TestARegionThatJoinsLater(t *testing.T) {
 	w := newWorld(t, "eu", "us")
 	w.tuning.SnapshotEvery, w.tuning.Floor = 2*time.Second, 0.01

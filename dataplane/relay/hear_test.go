@@ -331,8 +331,8 @@ func TestWhatIsHeardIsToldAtOnce(t *testing.T) {
 	})
 }
 
-// Peers get nothing of an epoch that the relay itself has not begun to work in, also if another relay has healed it: what
-// the relay knows of its region must stay that of one epoch until it has seen the new one.
+// Peers get nothing of an epoch that the relay itself has not begun to work in, also if another relay has healed it:
+// what the relay knows of its region must stay that of one epoch until it has seen the new one.
 func TestPeersGetNothingOfAnEpochThatTheRelayHasNotSeen(t *testing.T) {
 	w := newWorld(t, "eu", "us")
 	eu := w.regions[0]

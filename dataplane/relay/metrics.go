@@ -162,8 +162,9 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 	for d, n := range map[*prometheus.Desc]*atomic.Int64{descSaved: &m.saved, descRefused: &m.refused,
 		descHealed: &m.healed,
-		descFenced: &m.fenced, descUnread: &m.unreadable, descMalformed: &m.malformed, descEarly: &m.early, descCrowded: &m.crowded,
-		descFull: &m.full, descEpochs: &m.epochs, descErrors: &m.errors} {
+		descFenced: &m.fenced, descUnread: &m.unreadable, descMalformed: &m.malformed, descEarly: &m.early,
+		descCrowded: &m.crowded,
+		descFull:    &m.full, descEpochs: &m.epochs, descErrors: &m.errors} {
 		send(d, prometheus.CounterValue, float64(n.Load()))
 	}
 	m.convergence.Collect(ch)

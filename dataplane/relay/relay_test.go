@@ -136,8 +136,8 @@ func TestARefusedCountHoldsUpNoOther(t *testing.T) {
 	}
 }
 
-// Malformed cells of an origin, whatever other program has written them, hide no other cell from other regions. They are
-// taken off the changes, counted, and logged once.
+// Malformed cells of an origin, whatever other program has written them, hide no other cell from other regions. They
+// are taken off the changes, counted, and logged once.
 func TestMalformedCellsHideNoOthers(t *testing.T) {
 	w := newWorld(t, "eu", "us")
 	eu := w.regions[0]

@@ -240,8 +240,8 @@ type Lease struct {
 }
 
 // ChangesPage is how many changes or scanned keys an origin reads from a server at a time: a Changes with a larger max
-// takes a round trip for each page, and keeps the server busy for one page at a time. Larger: fewer round trips, and the
-// server's other callers wait longer, some 5 ms for 1,000.
+// takes a round trip for each page, and keeps the server busy for one page at a time. Larger: fewer round trips, and
+// the server's other callers wait longer, some 5 ms for 1,000.
 const ChangesPage = 1_000
 
 // Changes is a batch of them.

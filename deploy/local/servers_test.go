@@ -29,8 +29,8 @@ func (m *mortal) Restart(context.Context) error {
 	return nil
 }
 
-// A server that ends does not end the others: it stays away for ten seconds, in which decisions can be seen to go on, and
-// is started again, as often as it ends.
+// A server that ends does not end the others: it stays away for ten seconds, in which decisions can be seen to go on,
+// and is started again, as often as it ends.
 func TestServersThatEndAreStartedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -133,7 +133,8 @@ func ParseOverrides(text string) (map[string]int64, error) {
 		key, value, found := strings.Cut(part, "=")
 		key, value = strings.TrimSpace(key), strings.TrimSpace(value)
 		limit, err := strconv.ParseInt(value, 10, 64)
-		if !found || key == "" || len(key) > window.IdentifierBytesMax || err != nil || limit < 0 || limit > window.LimitMax ||
+		if !found || key == "" || len(key) > window.IdentifierBytesMax || err != nil ||
+			limit < 0 || limit > window.LimitMax ||
 			strconv.FormatInt(limit, 10) != value { // one spelling of each number
 			bad = append(bad, fmt.Errorf("%w: overrides has %q (identifier=limit, limit 0 to %d)", ErrInvalid, part,
 				int64(window.LimitMax)))

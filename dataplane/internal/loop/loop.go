@@ -49,8 +49,8 @@ func (c *Lifecycle) Go(f func()) { c.running.Go(f) }
 // lastCallsTime bounds the last calls of a Stop whose context has ended.
 const lastCallsTime = 5 * time.Second
 
-// LastCalls returns the context of the calls with which something stops: ctx, or, if ctx has ended already, one that ends
-// after 5 s. Programs often stop because a signal has ended their context; what a limiter has counted must be sent
+// LastCalls returns the context of the calls with which something stops: ctx, or, if ctx has ended already, one that
+// ends after 5 s. Programs often stop because a signal has ended their context; what a limiter has counted must be sent
 // all the same.
 func LastCalls(ctx context.Context) (context.Context, context.CancelFunc) {
 	if ctx.Err() == nil {

@@ -156,8 +156,8 @@ func TestWhatIsKeptOfAnUnusedStreamExpires(t *testing.T) {
 	}
 }
 
-// A process may be paused for just under a minute: when it goes on, chunks of all its sequences are there, for a replica
-// that was promoted meanwhile.
+// A process may be paused for just under a minute: when it goes on, chunks of all its sequences are there, for a
+// replica that was promoted meanwhile.
 func TestAPauseBelowAMinuteForgetsNoChunk(t *testing.T) {
 	for pause, want := range map[time.Duration]int{59 * time.Second: 1, time.Minute: 0} {
 		var s Streams

@@ -35,8 +35,8 @@ const (
 const lastSpansTimeout = 3 * time.Second
 
 // Main is the command: it returns the process's exit code when the node has ended.
-// SIGTERM or SIGINT, the hangup of its terminal, or the end of ctx, begins the drain; a second SIGTERM or SIGINT ends the
-// process at once. Without a terminal SIGHUP has no effect: files that have changed are read again by themselves.
+// SIGTERM or SIGINT, the hangup of its terminal, or the end of ctx, begins the drain; a second SIGTERM or SIGINT ends
+// the process at once. Without a terminal SIGHUP has no effect: files that have changed are read again by themselves.
 func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return weirNode.Main(ctx, args, stdout, stderr)
 }
