@@ -77,8 +77,8 @@ func TestPolicyAtFault(t *testing.T) {
 	}
 }
 
-// A key of any bytes and any length is counted, apart from others, and a cost beyond every limit is denied: neither is an
-// error, and neither passes where a policy is open.
+// A key of any bytes and any length is counted, apart from others, and a cost beyond every limit is denied: neither is
+// an error, and neither passes where a policy is open.
 func TestWhatCallersSendIsCounted(t *testing.T) {
 	p := policy("burst", 2, time.Minute)
 	p.Open = true

@@ -32,8 +32,8 @@ const ipv6BitsMin = 32
 // that caller's own word, and not read. If all are trusted, the leftmost is the caller.
 //
 // A trusted proxy without the header is the caller itself, and so is one that wrote something other than an address,
-// such as "unknown": callers behind it are counted as one. Empty elements of the list are skipped. There is no key where
-// the connection itself has no address, as on a Unix socket.
+// such as "unknown": callers behind it are counted as one. Empty elements of the list are skipped. There is no key
+// where the connection itself has no address, as on a Unix socket.
 func ClientIP(config IPConfig) (func(Call) (string, bool), error) {
 	if config.Header == "" {
 		config.Header = "X-Forwarded-For"

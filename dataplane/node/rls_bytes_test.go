@@ -62,8 +62,8 @@ descriptors:
   - {key: ip, rate_limit: {unit: year, requests_per_unit: 1000}}
 `
 
-// A header of any bytes is counted, apart from all others, and the descriptors beside it are charged: also in calls that
-// are left to protobuf because a descriptor has hits of its own.
+// A header of any bytes is counted, apart from all others, and the descriptors beside it are charged: also in calls
+// that are left to protobuf because a descriptor has hits of its own.
 func TestHeadersOfAnyBytesAreCounted(t *testing.T) {
 	call := rawEnvoy(t, bytesRules)
 	values := []string{"Mozilla", "Mozilla\xff", "Mozilla\xfe", "Mozilla%FF", "caf\xe9", "café", "\x00", "", "\xed\xa0\x80", strings.Repeat("\xff", 60<<10)}

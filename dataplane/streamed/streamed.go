@@ -144,8 +144,8 @@ func orDefault[T comparable](v, otherwise T) T {
 	return v
 }
 
-// countable returns requests with identifiers and costs that a limiter counts. A limited caller may have chosen them, so
-// that a long identifier, or a cost beyond every limit, is no error.
+// countable returns requests with identifiers and costs that a limiter counts. A limited caller may have chosen them,
+// so that a long identifier, or a cost beyond every limit, is no error.
 func countable(requests []dataplane.Request) []dataplane.Request {
 	requests = slices.Clone(requests)
 	for i := range requests {

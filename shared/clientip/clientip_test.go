@@ -44,8 +44,8 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// Whatever a header holds, the caller has an address, and what a caller writes to the left of the address that a trusted
-// proxy saw changes nothing.
+// Whatever a header holds, the caller has an address, and what a caller writes to the left of the address that a
+// trusted proxy saw changes nothing.
 func FuzzFind(f *testing.F) {
 	for _, s := range []string{"", ",", "unknown", "_hidden", "[::1]:1", "203.0.113.9;proto=https", "\x00", "10.0.0.2, x"} {
 		f.Add(s)

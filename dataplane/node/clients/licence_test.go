@@ -1,4 +1,5 @@
-// Package clients has no code of its own: its tests hold the packages for other languages to what their registries expect.
+// Package clients has no code of its own: its tests hold the packages for other languages to what their registries
+// expect.
 package clients
 
 import (

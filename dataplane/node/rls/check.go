@@ -23,8 +23,8 @@ const violationsMax = 16
 const EntriesMax = 10 * dataplane.BatchMax
 
 // faults are what is wrong with a call: with the configuration of the proxy that makes it, such as its domain and its
-// descriptors' limits. What a limited caller can choose (keys, values and hits) is never at fault, because a proxy may let
-// a call pass that ends with an error, and then none of its descriptors is charged.
+// descriptors' limits. What a limited caller can choose (keys, values and hits) is never at fault, because a proxy may
+// let a call pass that ends with an error, and then none of its descriptors is charged.
 type faults []*errdetails.BadRequest_FieldViolation
 
 func (f *faults) add(field, format string, args ...any) {

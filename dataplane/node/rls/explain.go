@@ -12,14 +12,15 @@ import (
 )
 
 // Explain returns in words which rule is for a descriptor, and under which identifier it is counted. The descriptor is
-// written as identifiers are: key=value,key=value, where '%' and two hexadecimal digits stand for a byte. The domain may
-// be empty if there are rules for one alone. matched is false if no rule is for it, so that nothing limits it.
+// written as identifiers are: key=value,key=value, where '%' and two hexadecimal digits stand for a byte. The domain
+// may be empty if there are rules for one alone. matched is false if no rule is for it, so that nothing limits it.
 func (s *Source) Explain(domain, descriptor string) (words string, matched bool, err error) {
 	rules := s.now.Load()
 	if domain == "" {
 		names := s.domains()
 		if len(names) != 1 {
-			return "", false, fmt.Errorf("domain is empty, and there are rules for %d domains: %s", len(names), strings.Join(names, ", "))
+			return "", false, fmt.Errorf("domain is empty, and there are rules for %d domains: %s", len(names),
+				strings.Join(names, ", "))
 		}
 		domain = names[0]
 	}
@@ -38,7 +39,8 @@ func (s *Source) Explain(domain, descriptor string) (words string, matched bool,
 	if _, shared := rules.match(domain, entries); shared {
 		patterns = rules.sharedPatterns(domain, entries)
 	}
-	return fmt.Sprintf("%s, by the rule in %s, counted as %q", found.limit, found.at, identifier(entries, patterns)), true, nil
+	name := identifier(entries, patterns)
+	return fmt.Sprintf("%s, by the rule in %s, counted as %q", found.limit, found.at, name), true, nil
 }
 
 // Rules returns how many there are, of all domains.

@@ -20,7 +20,8 @@ const (
 	valueBytesMax = 8 << 10
 )
 
-// The file as it is written. Scalars stay as they are until package yamlvalue reads them: a decoder would make 0 of 0.5.
+// The file as it is written. Scalars stay as they are until package yamlvalue reads them: a decoder would make 0 of
+// 0.5.
 type (
 	file struct {
 		Domain      yaml.Node    `yaml:"domain"`

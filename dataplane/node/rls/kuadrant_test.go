@@ -337,8 +337,8 @@ func TestKuadrantWithoutAnOrigin(t *testing.T) {
 	}
 }
 
-// An amount may be a caller's own number, such as max_tokens: one beyond every limit is denied, or counted as the largest
-// cost, and is no error.
+// An amount may be a caller's own number, such as max_tokens: one beyond every limit is denied, or counted as the
+// largest cost, and is no error.
 func TestKuadrantTakesAnyAmount(t *testing.T) {
 	k := Kuadrant{newService(t, ordinary)}
 	for _, amount := range []uint64{1 << 53, 1<<64 - 1} {

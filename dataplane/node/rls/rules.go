@@ -71,8 +71,8 @@ type rule struct {
 const faultsMax = 16
 
 // Parse reads files of rules. Several files may have the same domain: its rules are theirs together, as with
-// envoyproxy/ratelimit's MERGE_DOMAIN_CONFIG, and the same key and value in two of them are an error. An error names the
-// file, the line and the rule of each fault, 16 at most.
+// envoyproxy/ratelimit's MERGE_DOMAIN_CONFIG, and the same key and value in two of them are an error. An error names
+// the file, the line and the rule of each fault, 16 at most.
 func Parse(files []reload.File) (*Rules, error) {
 	rules := &Rules{domains: make(map[string]*domain, len(files))}
 	var found []error
@@ -253,7 +253,8 @@ func (p *parser) limit(path string, at *yaml.Node, y *rateLimit) *Limit {
 }
 
 // unit reads the length of a limit's window.
-func (p *parser) unit(path string, at *yaml.Node, y *rateLimit, l *Limit) (unit rlsv3.RateLimitResponse_RateLimit_Unit) {
+func (p *parser) unit(path string, at *yaml.Node, y *rateLimit,
+	l *Limit) (unit rlsv3.RateLimitResponse_RateLimit_Unit) {
 	text := ""
 	if !y.Unit.IsZero() {
 		var err error

@@ -155,8 +155,8 @@ func (w *work) name() {
 	}
 }
 
-// hits returns the cost of a descriptor: its own hits, 0 included, or else the call's, where 0 is the default, or else 1.
-// Hits above the largest cost that a limiter counts are that cost, which is above every limit as well.
+// hits returns the cost of a descriptor: its own hits, 0 included, or else the call's, where 0 is the default, or else
+// 1. Hits above the largest cost that a limiter counts are that cost, which is above every limit as well.
 func hits(call *rlsv3.RateLimitRequest, d *ratelimitv3.RateLimitDescriptor) int64 {
 	if own := d.GetHitsAddend(); own != nil {
 		return amount(own.GetValue())

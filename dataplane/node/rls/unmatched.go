@@ -17,8 +17,8 @@ const (
 	keysShownMax      = 256 // bytes
 )
 
-// Unmatched counts the descriptors that no rule is for, and logs the first ones of each domain: nothing limits them, which
-// a misspelt domain or key brings about without any other sign. Make one with NewUnmatched; its methods may run
+// Unmatched counts the descriptors that no rule is for, and logs the first ones of each domain: nothing limits them,
+// which a misspelt domain or key brings about without any other sign. Make one with NewUnmatched; its methods may run
 // concurrently. A nil Unmatched does nothing.
 type Unmatched struct {
 	descriptors *prometheus.CounterVec // by domain, of those that have rules

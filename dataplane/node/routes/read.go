@@ -158,7 +158,8 @@ func (o *object) identifier() (sent, counted string) {
 	return sent, window.BoundIdentifier(sent)
 }
 
-// string reads a string of Unicode text: without bytes that are not UTF-8, and without an escaped half of a UTF-16 pair.
+// string reads a string of Unicode text: without bytes that are not UTF-8, and without an escaped half of a UTF-16
+// pair.
 func (o *object) string(field string) (s string, ok bool) {
 	text := o.fields[field]
 	if isString(text) {

@@ -11,16 +11,15 @@ import (
 // descriptorEntry is the message of Envoy's that holds what a limited caller has sent, such as a header's value.
 const descriptorEntry = "envoy.extensions.common.ratelimit.v3.RateLimitDescriptor.Entry"
 
-// limited reports whether a field holds text that a limited caller can choose: an identifier, gubernator's unique_key, or
-// an entry of Envoy's. Such text is bytes: a caller that could
-// make it an error would pass wherever errors do.
+// limited reports whether a field holds text that a limited caller can choose: an identifier, gubernator's unique_key,
+// or an entry of Envoy's. Such text is bytes: a caller that could make it an error would pass wherever errors do.
 func limited(f protoreflect.FieldDescriptor) bool {
 	return f.Kind() == protoreflect.StringKind && !f.IsMap() &&
 		(f.Name() == "identifier" || f.Name() == "unique_key" || f.Parent().FullName() == descriptorEntry)
 }
 
-// Unmarshal reads a message as proto.Unmarshal does, except that fields which limited callers choose may hold bytes that
-// are not UTF-8: those are kept as they are. The message cannot be written again then.
+// Unmarshal reads a message as proto.Unmarshal does, except that fields which limited callers choose may hold bytes
+// that are not UTF-8: those are kept as they are. The message cannot be written again then.
 func Unmarshal(b []byte, m proto.Message) error {
 	err := proto.Unmarshal(b, m)
 	if err == nil {

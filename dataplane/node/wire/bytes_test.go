@@ -59,8 +59,8 @@ func TestOtherTextHasToBeUTF8(t *testing.T) {
 	}
 }
 
-// Messages of valid text are read as protobuf reads them; of other text, never more is refused, and what is read in spite
-// of it is what was sent.
+// Messages of valid text are read as protobuf reads them; of other text, never more is refused, and what is read in
+// spite of it is what was sent.
 func FuzzUnmarshal(f *testing.F) {
 	entry := field(1, "a\xff") + field(2, "b")
 	f.Add([]byte(field(1, "edge") + field(2, field(1, entry)) + field(2, "\x20\x01") + "\x18\x05"))
