@@ -33,9 +33,9 @@ type moduleFile struct {
 	}
 }
 
-// checkModules refuses published modules that `go get` could not resolve. A replace directive has no effect for those who
-// get a module, so each must require a version of the root's module that exists: if the commit is that of a release,
-// this release. tags are all tags of the commit.
+// checkModules refuses published modules that `go get` could not resolve. A replace directive has no effect for those
+// who get a module, so each must require a version of the root's module that exists: if the commit is that of a
+// release, this release. tags are all tags of the commit.
 func checkModules(ctx context.Context, root string, tags []string) error {
 	files, err := filepath.Glob(filepath.Join(root, published))
 	if err != nil {

@@ -19,8 +19,8 @@ func (s *Source) Explain(domain, descriptor string) (words string, matched bool,
 	if domain == "" {
 		names := s.domains()
 		if len(names) != 1 {
-			return "", false, fmt.Errorf("domain is empty, and there are rules for %d domains: %s",
-				len(names), strings.Join(names, ", "))
+			return "", false, fmt.Errorf("domain is empty, and there are rules for %d domains: %s", len(names),
+				strings.Join(names, ", "))
 		}
 		domain = names[0]
 	}
@@ -39,8 +39,8 @@ func (s *Source) Explain(domain, descriptor string) (words string, matched bool,
 	if _, shared := rules.match(domain, entries); shared {
 		patterns = rules.sharedPatterns(domain, entries)
 	}
-	return fmt.Sprintf("%s, by the rule in %s, counted as %q",
-		found.limit, found.at, identifier(entries, patterns)), true, nil
+	name := identifier(entries, patterns)
+	return fmt.Sprintf("%s, by the rule in %s, counted as %q", found.limit, found.at, name), true, nil
 }
 
 // Rules returns how many there are, of all domains.

@@ -22,6 +22,20 @@ def answer(said, headers=b""):
     return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n%s\r\n%s" % (len(body), headers, body)
 
 
+def request(connection):
+    """Reads a request, head and body, which may arrive in several parts. Returns b"" if there is none."""
+    text = b""
+    while True:
+        head, end, body = text.partition(b"\r\n\r\n")
+        length = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
+        if end and len(body) >= (int(length[0].split(b":")[1]) if length else 0):
+            return text
+        part = connection.recv(65536)
+        if not part:
+            return b""
+        text += part
+
+
 class Raw:
     """Runs a function for each connection, after it has read a request. over is set at the end."""
 
@@ -50,7 +64,7 @@ class Raw:
         with connection:
             connection.settimeout(20)
             try:
-                if connection.recv(65536):
+                if request(connection):
                     self.serve(connection, self.over)
             except OSError:
                 pass
@@ -81,7 +95,7 @@ def send(*texts):
     def serve(connection, over):
         for text in texts:
             connection.sendall(text)
-            if not connection.recv(65536):
+            if not request(connection):
                 return
         over.wait(20)
 
