@@ -67,8 +67,8 @@ func TestAnOriginNeedNotHoldABatchsCostOnUntrackedKeysThatCouldNotBeSent(t *test
 	mustHold(t, p)
 }
 
-// In an outage a node reserves by itself, some seconds after it was asked. The cost counts in the window of that moment,
-// which may have begun since.
+// In an outage a node reserves by itself, some seconds after it was asked. The cost counts in the window of that
+// moment, which may have begun since.
 func TestAReservationOfAnOutageCountsInTheWindowOfItsAnswer(t *testing.T) {
 	p := kept(Key{"k0", 10, time.Hour})
 	p.Fleet.Held = []Key{{"h0", 10, 5 * time.Second}}

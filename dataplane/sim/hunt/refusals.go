@@ -128,8 +128,8 @@ func (r *refusals) hook(part int, failed func()) func(memstore.Op) error {
 	}
 }
 
-// ofOrigin makes a life's way to its origin refuse the calls that the region's origin refuses. The checks take a refused
-// call for one without an answer.
+// ofOrigin makes a life's way to its origin refuse the calls that the region's origin refuses. The checks take a
+// refused call for one without an answer.
 func (r *refusals) ofOrigin(way faulty, parts int, link *network.Link) {
 	for part := range parts {
 		way.ShardFaults(part).Hook(r.hook(part, link.Failed))
