@@ -57,11 +57,15 @@ func (r *rates) add(o rates) {
 	r.Degraded += o.Degraded
 }
 
-// point is a beat in the history, by region.
+// point is a beat in the history, by region. Without regions nothing was measured until the next one: charts have a gap
+// there.
 type point struct {
 	AtMs    int64            `json:"at"`
 	Regions map[string]rates `json:"regions"`
 }
+
+// gapAfter is how far apart two beats are at the most between which a chart has a line.
+const gapAfter = 3 * beatEvery
 
 // node is what a heartbeat said, as rates are taken from it.
 type node struct {
@@ -135,12 +139,23 @@ func (p *Pulse) step(ctx context.Context) {
 		next.Problem = words(err)
 	} else {
 		next.Fleet, next.Read, next.Rates = fleet, now, p.took(fleet)
-		points := append([]point(nil), p.points...) // who watches holds the old ones
-		p.points = append(points[max(0, len(points)-beatsKept+1):], point{now.UnixMilli(), byRegion(fleet, next.Rates)})
+		if n := len(p.points); n > 0 && now.UnixMilli()-p.points[n-1].AtMs > gapAfter.Milliseconds() {
+			p.keep(point{AtMs: p.points[n-1].AtMs + beatEvery.Milliseconds()}) // nobody watched meanwhile
+		}
+		p.keep(point{now.UnixMilli(), byRegion(fleet, next.Rates)})
+	}
+	if n := len(p.points); err != nil && n > 0 && p.points[n-1].Regions != nil {
+		p.keep(point{AtMs: now.UnixMilli()})
 	}
 	p.last = next
 	close(p.beat)
 	p.beat = make(chan struct{})
+}
+
+// keep adds a point to the history.
+func (p *Pulse) keep(one point) {
+	points := append([]point(nil), p.points...) // who watches holds the old ones
+	p.points = append(points[max(0, len(points)-beatsKept+1):], one)
 }
 
 // took is each node's rate between its two newest heartbeats. One that is not live

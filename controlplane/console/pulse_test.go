@@ -50,8 +50,12 @@ func TestRates(t *testing.T) {
 	down = errors.New("MySQL does not answer")
 	clock = clock.Add(beatEvery)
 	p.step(t.Context())
-	if p.last.Problem != "MySQL does not answer" || p.last.Fleet == nil || len(p.points) != points {
-		t.Errorf("an outage: %+v, %d points", p.last, len(p.points))
+	if p.last.Problem != "MySQL does not answer" || p.last.Fleet == nil || len(p.points) != points+1 || p.points[points].Regions != nil {
+		t.Errorf("an outage: %+v, %+v", p.last, p.points[points:])
+	}
+	clock = clock.Add(beatEvery)
+	if p.step(t.Context()); len(p.points) != points+1 {
+		t.Errorf("an outage that lasts: %+v", p.points[points:])
 	}
 	before := asked
 	p.step(t.Context())
@@ -153,5 +157,23 @@ func TestFigures(t *testing.T) {
 		if got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
+	}
+}
+
+// A time in which nobody measured is a gap in the history, and no line from its beginning to its end.
+func TestATimeThatNobodyMeasuredIsAGap(t *testing.T) {
+	p := newPulse(func(context.Context) (*fleetAnswer, error) {
+		return &fleetAnswer{Nodes: []*controlv1.Node{beat("a", 1, 10_000, 1000, true)}}, nil
+	})
+	from := time.UnixMilli(1_700_000_000_000)
+	clock := from
+	p.now = func() time.Time { return clock }
+	for _, after := range []time.Duration{0, beatEvery, 2 * beatEvery, 10 * time.Minute} {
+		clock = from.Add(after)
+		p.step(t.Context())
+	}
+	gap := from.Add(3 * beatEvery).UnixMilli()
+	if len(p.points) != 5 || p.points[3].AtMs != gap || p.points[3].Regions != nil || p.points[2].Regions == nil || p.points[4].Regions == nil {
+		t.Errorf("%+v, want a gap at %d", p.points, gap)
 	}
 }
