@@ -7,6 +7,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/weirhq/weir/shared/tuning"
 )
 
 const (
@@ -271,9 +273,18 @@ func (w *RolloutWork) query(ctx context.Context, q QueryRail, region string) Que
 	return v
 }
 
-// CheckQueries says what Prometheus finds wrong with the queries of a plan; empty:
-// nothing, or it does not answer, which a stage will find out.
-func (w *RolloutWork) CheckQueries(ctx context.Context, rails []QueryRail) (problem string, err error) {
+// CheckSpec returns what in a spec does not fit this control plane: its time within which a node is live, or its
+// Prometheus, which may find a query wrong. It returns an empty string if Prometheus does not answer, which a stage will
+// find out.
+func (w *RolloutWork) CheckSpec(ctx context.Context, spec RolloutSpec) (problem string, err error) {
+	set, err := tuning.Parse([]byte(spec.Tuning))
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	if err := set.CheckTimes(tuning.Times{LiveWithin: w.liveWithin}); err != nil {
+		return err.Error(), nil
+	}
+	rails := spec.Plan.Guardrails.Queries
 	if len(rails) == 0 {
 		return "", nil
 	}

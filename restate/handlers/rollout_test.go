@@ -126,7 +126,11 @@ func hashOf(document string) string {
 	return t.Hash()
 }
 
-var oldTuning, newTuning = documentOf(tuning.Default()), documentOf(tuning.RFC())
+var oldTuning, newTuning = documentOf(tuning.Default()), func() string {
+	t := tuning.RFC()
+	t.SettingsInterval = tuning.Duration(100 * time.Millisecond) // plans of these tests wait for seconds
+	return documentOf(t)
+}()
 
 func documentOf(t tuning.Tuning) string {
 	b, err := t.Document()

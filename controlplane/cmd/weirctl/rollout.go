@@ -316,6 +316,16 @@ func (r rolloutAbort) Run(c *call) error {
 
 // Run rolls back.
 func (r rolloutRollback) Run(c *call) error {
+	answer, err := c.rollouts.RolloutStatus(c.ctx, connect.NewRequest(&controlv1.RolloutStatusRequest{Id: r.ID}))
+	if err != nil {
+		return err
+	}
+	if !c.yes && !c.dryRun && answer.Msg.GetRollout().GetPhase() == "done" {
+		if err := c.confirm(fmt.Sprintf("every node of the rollout returns to the tuning before: %s",
+			plain(answer.Msg.GetRollout().GetReason()))); err != nil {
+			return err
+		}
+	}
 	return r.operate(c, controlv1.RolloutAction_ROLLOUT_ACTION_ROLLBACK)
 }
 
