@@ -210,7 +210,7 @@ func (j *judgement) note() {
 
 // deniedBroken reports whether the share of denied decisions breaks its guardrail.
 func (j *judgement) deniedBroken() bool {
-	if j.now.DeniedShare == nil || !j.others {
+	if j.now.DeniedShare == nil || j.baseline.DeniedShare == nil || !j.others {
 		return false
 	}
 	_, broken := j.shifted(j.DeniedShareShift)
@@ -235,10 +235,7 @@ func (j *judgement) worst() (why string, by float64) {
 		}
 	}
 	if j.deniedBroken() {
-		is, was := *j.now.DeniedShare, 0.0
-		if j.baseline.DeniedShare != nil {
-			was = *j.baseline.DeniedShare
-		}
+		is, was := *j.now.DeniedShare, *j.baseline.DeniedShare
 		worse(fmt.Sprintf("share of denied decisions: %s, off by more than %s (before the stage %s)", figure(is),
 			figure(j.DeniedShareShift), figure(was)), max(math.Abs(is-was), math.SmallestNonzeroFloat64), j.DeniedShareShift)
 	}

@@ -41,11 +41,8 @@ func (g Guardrails) railsOf(baseline, now HealthRates) (rails []Rail) {
 		rails = append(rails, rail)
 	}
 	denied := Rail{Field: "denied_share_shift", Before: baseline.DeniedShare, Now: now.DeniedShare}
-	if g.DeniedShareShift < 1 {
-		was := 0.0
-		if baseline.DeniedShare != nil {
-			was = *baseline.DeniedShare
-		}
+	if g.DeniedShareShift < 1 && baseline.DeniedShare != nil {
+		was := *baseline.DeniedShare
 		least, most := max(0, was-g.DeniedShareShift), min(1, was+g.DeniedShareShift)
 		denied.Least, denied.Most = &least, &most
 		if now.DeniedShare != nil {
