@@ -157,7 +157,7 @@ restarts of a node an hour  -       -     1       -       -
 `)
 	latency := 250.0
 	r.Watch = []controlplane.RegionWatch{{Region: "us", Stage: 1, Nodes: []controlplane.WatchedNode{{ID: "n7", LatencyUs: &latency}}}}
-	if w.run(t, "rollout", "status"); !strings.Contains(w.stdout.String(), "\ndecision latency, µs        -       250  1,000     75 %    us, node n7\n") {
+	if w.run(t, "rollout", "status"); !strings.Contains(w.stdout.String(), "\ndecision latency, µs        -       250  1,000   75 %    us, node n7\n") {
 		t.Errorf("%s", w.stdout.String())
 	}
 	if code := w.run(t, "rollout", "status", "r1", "-o", "json"); code != exitOK || !json.Valid(w.stdout.Bytes()) || !strings.Contains(w.stdout.String(), `"phase": "baking"`) {
