@@ -24,8 +24,9 @@ func (r *Rollout) turn(nowMs int64, wanted RolloutPhase, actor, why string) time
 	return 0
 }
 
-// rollBack ends the trials, and where versions may have been stored gives one region its previous tuning back, the last
-// one first. When all have it, it waits until every live node has spoken since, and none reports what was withdrawn.
+// rollBack ends the trials, and where versions may have been stored gives one region its previous tuning back, the
+// last one first. When all have it, it waits until every live node has spoken since, and none reports what was
+// withdrawn.
 func (r *Rollout) rollBack(steps RolloutSteps, nowMs int64) (time.Duration, error) {
 	if len(r.Touched) == 0 {
 		return r.end(nowMs, r.Wanted, rolloutItself), nil
@@ -112,8 +113,8 @@ func (r *Rollout) withdraw(nowMs int64, look FleetLook) time.Duration {
 	return r.end(nowMs, r.Wanted, rolloutItself)
 }
 
-// silentNodes names the nodes that may run what the rollout wrote, and have sent no heartbeat for too long; empty: there
-// is none. Nodes that were silent before the rollout began never had it.
+// silentNodes names the nodes that may run what the rollout wrote, and have sent no heartbeat for too long; empty:
+// there is none. Nodes that were silent before the rollout began never had it.
 func (r *Rollout) silentNodes(look FleetLook) string {
 	var names []string
 	for _, n := range look.Unheard {

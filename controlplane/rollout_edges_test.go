@@ -10,8 +10,8 @@ import (
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
-// "Without a baseline it is not judged": what share was denied before traffic began is not known, so traffic that begins
-// with the stage is no breach, whatever share of it is denied.
+// "Without a baseline it is not judged": what share was denied before traffic began is not known, so traffic that
+// begins with the stage is no breach, whatever share of it is denied.
 func TestDeniedTrafficAfterAQuietBaselineIsNotJudged(t *testing.T) {
 	for _, denied := range []int64{10, 50} {
 		l := newLand("eu", "us")

@@ -9,8 +9,9 @@ import (
 	"github.com/weirhq/weir/controlplane/sequential"
 )
 
-// gaugeLasts is how long a figure that is measured, and not counted, is beyond its bound before that breaks a guardrail:
-// longer than any one measurement stands (a minute for latency, heartbeat.LagKeptFor for the convergence delay).
+// gaugeLasts is how long a figure that is measured, and not counted, is beyond its bound before that breaks a
+// guardrail: longer than any one measurement stands (a minute for latency, heartbeat.LagKeptFor for the convergence
+// delay).
 const gaugeLasts = 2 * time.Minute
 
 // The figures that are counted, by which a region or a node is held against its past.

@@ -33,8 +33,8 @@ func (r *Rollout) breachOfNodes(nowMs int64) *breach {
 }
 
 // breachOf tells which guardrail a region breaks, with the node that breaks it most. Elsewhere is the share of nodes
-// that regions without the tuning have lost, borne how long a measured figure may be beyond its bound, and enough the evidence
-// that breaks a counted one.
+// that regions without the tuning have lost, borne how long a measured figure may be beyond its bound, and enough the
+// evidence that breaks a counted one.
 func (g Guardrails) breachOf(w *RegionWatch, nowMs int64, borne time.Duration, elsewhere, enough float64) string {
 	if why := cmp.Or(g.nodesLost(w, elsewhere), g.relaysLost(w, nowMs, unrelayedMax),
 		g.originLost(w, nowMs, unrelayedMax)); why != "" {
@@ -67,10 +67,11 @@ func (g Guardrails) breachOf(w *RegionWatch, nowMs int64, borne time.Duration, e
 }
 
 // ofNode is how a node stands.
-func (g Guardrails) ofNode(w *RegionWatch, n *WatchedNode, nowMs int64, borne time.Duration, enough float64) *judgement {
+func (g Guardrails) ofNode(w *RegionWatch, n *WatchedNode, nowMs int64, borne time.Duration,
+	enough float64) *judgement {
 	now := n.rates(0)
-	return &judgement{Guardrails: g, evidence: n.evidence(w, enough), baseline: n.baseline(w.own(w.before()), now), now: now,
-		over: &n.Over, nowMs: nowMs, borne: borne, others: true}
+	return &judgement{Guardrails: g, evidence: n.evidence(w, enough), baseline: n.baseline(w.own(w.before()), now),
+		now: now, over: &n.Over, nowMs: nowMs, borne: borne, others: true}
 }
 
 // ofRegion is how the region's nodes stand together.
@@ -99,7 +100,8 @@ func (w *RegionWatch) baselinePart() (before WatchedPart) {
 	return before
 }
 
-// evidence is what the node shows beside what it did before and what its region did, by which of them it stands better.
+// evidence is what the node shows beside what it did before and what its region did, by which of them it stands
+// better.
 func (n *WatchedNode) evidence(w *RegionWatch, enough float64) evidence {
 	e := evidence{watch: w, first: w.Begun/2 - len(n.Window) + 1, enough: enough} // its parts are twice as long
 	for _, s := range n.Window {

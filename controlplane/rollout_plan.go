@@ -41,8 +41,8 @@ type RolloutPlan struct {
 	ApplyTimeoutMs int64 `json:"apply_timeout_ms"`
 
 	// LeaseMs is for how long nodes try the tuning when the rollout does not renew the trial, 1 s to 1 h and at least
-	// three times as long as the rollout leaves between two looks, and as a change takes to reach nodes; default 5 min. They then return to the tuning
-	// before by themselves, whatever of the control plane, Restate and MySQL is gone.
+	// three times as long as the rollout leaves between two looks, and as a change takes to reach nodes; default 5 min.
+	// They then return to the tuning before by themselves, whatever of the control plane, Restate and MySQL is gone.
 	LeaseMs int64 `json:"lease_ms"`
 
 	Guardrails Guardrails `json:"guardrails"`
@@ -241,8 +241,8 @@ func (p RolloutPlan) resolve(known []string) ([]StagePlan, error) {
 	return stages, reached.ends()
 }
 
-// regions are those that a stage names, in a fleet of known ones; a share of them begins with those that earlier stages
-// have reached.
+// regions are those that a stage names, in a fleet of known ones; a share of them begins with those that earlier
+// stages have reached.
 func (s RolloutStage) regions(stage int, known, reached []string) (names []string, err error) {
 	switch {
 	case s.All:

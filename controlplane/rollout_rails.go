@@ -67,7 +67,8 @@ func (j *judgement) rails() []Rail {
 	return rails
 }
 
-// judged keeps the margin from saying otherwise than the judge, who looks at evidence and not at the figure of a moment.
+// judged keeps the margin from saying otherwise than the judge, who looks at evidence and not at the figure of a
+// moment.
 func (r *Rail) judged(broken bool) {
 	if r.Margin == nil {
 		return

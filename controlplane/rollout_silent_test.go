@@ -154,8 +154,8 @@ func TestARollbackOfVersionsThatARestoreHasTakenAwayEnds(t *testing.T) {
 	}
 }
 
-// A node that leaves the fleet in order is not lost, whatever the plan bears: it says so itself. One beside it that dies
-// is, and leaving elsewhere excuses no death.
+// A node that leaves the fleet in order is not lost, whatever the plan bears: it says so itself. One beside it that
+// dies is, and leaving elsewhere excuses no death.
 func TestLeavingIsNotDying(t *testing.T) {
 	for name, c := range map[string]struct {
 		leave, die []string

@@ -60,13 +60,13 @@ type Evidence struct {
 	Since Count   // of the slots that say most
 }
 
-// Exceeds returns the evidence that events have become more frequent than a bound allows. Over all times at which it is
-// called, the probability that Log reaches log(1/α) although the bound is kept is at most α, if events are independent,
-// or come in clumps that slots tell apart.
+// Exceeds returns the evidence that events have become more frequent than a bound allows. Over all times at which it
+// is called, the probability that Log reaches log(1/α) although the bound is kept is at most α, if events are
+// independent, or come in clumps that slots tell apart.
 //
-// since are the newest slots since the change, oldest first, and first is the number of the oldest one, from 1. A harm
-// may begin late, so that each slot may be its first: the j-th has the share 1/(j·(j+1)) of α, which add up to 1. At
-// least Least slots are needed: one that is far off may be a single event, and says nothing of its kind.
+// since are the newest slots since the change, oldest first, and first is the number of the oldest one, from 1. A
+// harm may begin late, so that each slot may be its first: the j-th has the share 1/(j·(j+1)) of α, which add up to
+// 1. At least Least slots are needed: one that is far off may be a single event, and says nothing of its kind.
 //
 // past is the spread of slots since the change that are not among since.
 //
@@ -76,10 +76,10 @@ type Evidence struct {
 // The e-value is the likelihood under a mixture of rates, before and since, by the largest likelihood that the bound
 // allows. Under any pair of rates that keeps the bound it is at most a test martingale, so that it reaches 1/α with a
 // probability of at most α (Ville; Wasserman, Ramdas and Balakrishnan, PNAS 117, 2020). It is exact for few events,
-// and holds for shares of decisions too, as a sum of independent zeros and ones varies less than a Poisson count of the
-// same mean. Events that come in clumps vary more: counts are divided by how much more slots vary than independent
-// events would, those of the past and those that are judged. That is an estimate, which needs some slots: soon after the
-// change, clumps that come in three slots in a row by chance look like a rate that has risen.
+// and holds for shares of decisions too, as a sum of independent zeros and ones varies less than a Poisson count of
+// the same mean. Events that come in clumps vary more: counts are divided by how much more slots vary than
+// independent events would, those of the past and those that are judged. That is an estimate, which needs some slots:
+// soon after the change, clumps that come in three slots in a row by chance look like a rate that has risen.
 func Exceeds(before Count, since []Count, first int, past Spread, bound Bound, scale float64) Evidence {
 	var best Evidence
 	var sum Count
@@ -133,8 +133,8 @@ func (c Count) likelihood(rate float64) float64 {
 	return c.Events*math.Log(rate) - rate*c.Exposure
 }
 
-// mixture returns the logarithm of the mean likelihood of rates, half of them distributed around the scale and half around
-// a hundred times that: a rate far from the scale costs a few events, and not all of them.
+// mixture returns the logarithm of the mean likelihood of rates, half of them distributed around the scale and half
+// around a hundred times that: a rate far from the scale costs a few events, and not all of them.
 func (c Count) mixture(scale float64) float64 {
 	near, far := c.gamma(scale), c.gamma(100*scale)
 	larger, smaller := max(near, far), min(near, far)

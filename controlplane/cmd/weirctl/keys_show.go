@@ -92,8 +92,8 @@ func writeKey(w io.Writer, k *controlv1.GetKeyResponse, reported map[int64]*cont
 	head(w, "\nThese counts are what regions have stored; weirctl explain shows what a node counts.")
 }
 
-// keyVerdict says whether a cost passes. Nodes decide that, so only their reports tell: regions store counts late, and not
-// those below the floor.
+// keyVerdict says whether a cost passes. Nodes decide that, so only their reports tell: regions store counts late,
+// and not those below the floor.
 func keyVerdict(k *controlv1.KeyWindow, reported *controlv1.TopKey, cost int64) string {
 	limit := k.Limit
 	if limit == nil && reported != nil {
@@ -112,8 +112,8 @@ func keyVerdict(k *controlv1.KeyWindow, reported *controlv1.TopKey, cost int64) 
 	if reported.GetCount()+cost > *limit {
 		passes = "is denied"
 	}
-	return fmt.Sprintf("nodes last reported %s of %s: by that a cost of %s %s", digits(reported.GetCount()), digits(*limit),
-		digits(cost), passes)
+	return fmt.Sprintf("nodes last reported %s of %s: by that a cost of %s %s", digits(reported.GetCount()),
+		digits(*limit), digits(cost), passes)
 }
 
 func writeKeyWindow(w io.Writer, k *controlv1.KeyWindow, reported *controlv1.TopKey, nowMs, cost int64) {
