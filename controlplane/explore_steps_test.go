@@ -205,7 +205,12 @@ func (s *run) Regions() ([]string, error) {
 	})
 }
 
-func (s *run) CheckQueries([]QueryRail) (string, error) { return "", nil }
+func (s *run) CheckSpec(spec RolloutSpec) (string, error) {
+	return journaled(s, false, func() (string, error) {
+		_, work := s.work()
+		return work.CheckSpec(context.Background(), spec)
+	})
+}
 
 func (s *run) Status(id string) (Rollout, error) {
 	return journaled(s, false, func() (Rollout, error) { return s.status(id) })

@@ -16,6 +16,7 @@ const FleetNodesMax = 10_000
 type Fleet struct {
 	Now       time.Time // by the clock of the database
 	Nodes     []Node    // by region, then node id
+	Left      []string  // ids of nodes that have withdrawn themselves lately: leaving is not falling silent
 	Truncated bool      // there are more than FleetNodesMax
 }
 
@@ -50,12 +51,13 @@ type FleetRow struct {
 	Beat   heartbeat.Beat // without Health
 	SeenAt time.Time
 	Health string // JSON
+	Left   bool   // the node has withdrawn itself; Beat has its id and region alone
 }
 
 // FleetStore reads heartbeats.
 type FleetStore interface {
-	// FleetNodes returns at most rows heartbeats, by region and node id, and the
-	// clock of the database.
+	// FleetNodes returns at most rows heartbeats, by region and node id, then the nodes that have left lately,
+	// and the clock of the database.
 	FleetNodes(ctx context.Context, rows int) (now time.Time, nodes []FleetRow, err error)
 }
 
@@ -65,9 +67,16 @@ func ListFleet(ctx context.Context, store FleetStore, liveWithin time.Duration) 
 	if err != nil {
 		return Fleet{}, fmt.Errorf("list the fleet: %w", err)
 	}
-	fleet := Fleet{Now: now, Truncated: len(rows) > FleetNodesMax}
-	for _, row := range rows[:min(len(rows), FleetNodesMax)] {
-		fleet.Nodes = append(fleet.Nodes, readNode(row, now, liveWithin))
+	fleet := Fleet{Now: now}
+	for _, row := range rows {
+		switch {
+		case row.Left:
+			fleet.Left = append(fleet.Left, row.Beat.NodeID)
+		case len(fleet.Nodes) == FleetNodesMax:
+			fleet.Truncated = true
+		default:
+			fleet.Nodes = append(fleet.Nodes, readNode(row, now, liveWithin))
+		}
 	}
 	return fleet, nil
 }

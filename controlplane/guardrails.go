@@ -16,6 +16,12 @@ const RestartsPerHourMax = 10
 // newest five minutes or the length of the bake, whichever is less: while the stage is taken
 // up and bakes, while later ones do, and while the rollout is paused or waits for an
 // approval.
+//
+// Errors, rows, and shares of decisions are counts. A bound on them is broken by evidence, and not by the figure of a
+// moment: Comparison.ErrorRate is the probability that a rollout that keeps all bounds is rolled back, however often it
+// is looked at; see package sequential. Half of it is for these bounds and half for the comparison. Latency and the
+// convergence delay are measured; they break a bound by being beyond it for two minutes, or half the bake if that is
+// shorter.
 type Guardrails struct {
 	// ErrorsPerMinute bounds the failed turns of a node's relay, and readings of settings, a
 	// minute. Default: twice the baseline, and 6 at the least. (Heartbeats count failures and
@@ -43,8 +49,7 @@ type Guardrails struct {
 	LatencyUs Ceiling `json:"latency_us"`
 
 	// DeniedShareShift bounds by how much the share of denied decisions may differ from
-	// the baseline, up or down, 0 to 1; default 0.2. 1 turns it off. It is held against 0
-	// where too little was decided before the stage to take a share from.
+	// the baseline, up or down, 0 to 1; default 0.2. 1 turns it off. Without a baseline it is not judged.
 	DeniedShareShift float64 `json:"denied_share_shift"`
 
 	// NodesLostShare bounds the share of a region's nodes before the stage that are not heard
@@ -141,35 +146,6 @@ func (h held) bound() (was, most float64) {
 		most = max(most, h.ceiling.Factor*was)
 	}
 	return was, most
-}
-
-// broken says in one line which guardrail is broken most, and by how many times its bound;
-// empty: none. What was not measured breaks nothing.
-func (g Guardrails) broken(baseline, now HealthRates) (why string, by float64) {
-	worse := func(text string, is, most float64) {
-		if times := is / max(most, math.SmallestNonzeroFloat64); is > most && times > by {
-			why, by = text, times
-		}
-	}
-	worse(fmt.Sprintf("nodes dropped accepted cost: %d, more than 0", now.DroppedCost), float64(now.DroppedCost), 0)
-	for _, h := range g.ceilings(baseline, now) {
-		if h.now == nil || h.ceiling.Off {
-			continue
-		}
-		was, most := h.bound()
-		worse(fmt.Sprintf("%s: %s, more than %s (before the stage %s)", h.words, figure(*h.now), figure(most), figure(was)),
-			*h.now, most)
-	}
-	if is := now.DeniedShare; is != nil {
-		was := 0.0
-		if baseline.DeniedShare != nil {
-			was = *baseline.DeniedShare
-		}
-		worse(fmt.Sprintf("share of denied decisions: %s, off by more than %s (before the stage %s)", figure(*is),
-			figure(g.DeniedShareShift), figure(was)),
-			math.Abs(*is-was), g.DeniedShareShift)
-	}
-	return why, by
 }
 
 // figure is a number with the precision that people want of it. The largest stands for what has no end; see

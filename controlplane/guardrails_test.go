@@ -9,15 +9,21 @@ import (
 // Of several guardrails that are broken the one that is told is broken most, by times of its bound, wherever it stands.
 func TestTheGuardrailThatIsBrokenMost(t *testing.T) {
 	g := DefaultGuardrails()
-	for says, now := range map[string]HealthRates{
-		"errors of relay": {ErrorsPerMinute: ptr(60.0), LatencyUs: ptr(2000.0), DeniedShare: ptr(0.5)},
-		"latency":         {ErrorsPerMinute: ptr(12.0), LatencyUs: ptr(9000.0), DeniedShare: ptr(0.5)},
-		"denied":          {ErrorsPerMinute: ptr(12.0), LatencyUs: ptr(2000.0), DeniedShare: ptr(0.9)},
-		"dropped":         {ErrorsPerMinute: ptr(9999.0), DroppedCost: 1},
-		"MySQL rows of a": {RowsPerSecond: ptr(1001.0), ErrorsPerMinute: ptr(6.0), DeniedShare: ptr(0.2)},
+	figures := func(errors, denied, dropped int64) Tally { return tally(errors, 10_000, denied, 0, dropped) }
+	for says, c := range map[string]struct {
+		since     Tally
+		latencyUs float64
+	}{
+		"errors of relay": {figures(60, 5000, 0), 2000},
+		"latency":         {figures(24, 5000, 0), 9000},
+		"denied":          {figures(24, 9999, 0), 2000},
+		"dropped":         {figures(9999, 0, 1), 0},
 	} {
-		if why, by := g.broken(HealthRates{}, now); !strings.Contains(why, says) || by <= 1 {
-			t.Errorf("%q by %v, want %q", why, by, says)
+		n := spans("a", figures(0, 0, 0), c.since)
+		n.LatencyUs = &c.latencyUs
+		w := RegionWatch{Region: "eu", Nodes: []WatchedNode{n}}
+		if why := breachIn(g, &w, 1, 0); !strings.Contains(why, says) {
+			t.Errorf("%q, want %q", why, says)
 		}
 	}
 }
@@ -25,15 +31,26 @@ func TestTheGuardrailThatIsBrokenMost(t *testing.T) {
 // "Up or down": callers that are denied no more have lost their limits.
 func TestAShareOfDenialsThatFallsIsABreach(t *testing.T) {
 	g := DefaultGuardrails()
-	before := HealthRates{DeniedShare: ptr(0.5)}
-	for now, broken := range map[float64]bool{0: true, 0.25: true, 0.375: false, 0.5: false, 0.625: false, 0.75: true} {
-		if why, _ := g.broken(before, HealthRates{DeniedShare: &now}); (why != "") != broken {
-			t.Errorf("%v after 0.5: %q", now, why)
+	for now, broken := range map[int64]bool{0: true, 1500: true, 3750: false, 5000: false, 6250: false, 8500: true} {
+		w := RegionWatch{Region: "eu", Nodes: []WatchedNode{
+			spans("a", tally(0, 10_000, 5000, 0, 0), tally(0, 10_000, now, 0, 0))}}
+		if why := breachIn(g, &w, 0, 0); (why != "") != broken {
+			t.Errorf("%v of 10,000 after 5,000: %q", now, why)
+		}
+		off := g
+		off.DeniedShareShift = 1
+		if why := breachIn(off, &w, 0, 0); why != "" {
+			t.Errorf("turned off: %q", why)
 		}
 	}
-	g.DeniedShareShift = 1
-	if why, _ := g.broken(HealthRates{DeniedShare: ptr(1.0)}, HealthRates{DeniedShare: ptr(0.0)}); why != "" {
-		t.Errorf("turned off: %q", why)
+}
+
+// A share that differs from nothing is not known to differ: without a baseline it is not judged.
+func TestAShareWithoutABaselineIsNotJudged(t *testing.T) {
+	w := RegionWatch{Region: "eu", Nodes: []WatchedNode{{ID: "a", Came: true}}}
+	w.Nodes[0].Window = spans("a", Tally{}, tally(0, 10_000, 9000, 0, 0)).Window
+	if why := breachIn(DefaultGuardrails(), &w, 0, 0); why != "" {
+		t.Error(why)
 	}
 }
 

@@ -85,10 +85,16 @@ func TestReportedFigures(t *testing.T) {
 		t.Fatalf("%+v", look)
 	}
 	g := DefaultGuardrails()
-	if got, _ := g.broken(HealthRates{}, HealthRates{ConvergenceMs: slow}); got != "convergence delay in ms: 40000, more than 30000 (before the stage 0)" {
+	held := func(before, now HealthRates) string {
+		j := judgement{Guardrails: g, baseline: before, now: now, over: &Overdue{}, nowMs: 1, others: true}
+		j.note()
+		why, _ := j.worst()
+		return why
+	}
+	if got := held(HealthRates{}, HealthRates{ConvergenceMs: slow}); got != "convergence delay in ms: 40000, more than 30000 (before the stage 0)" {
 		t.Errorf("%q", got)
 	}
-	if got, _ := g.broken(HealthRates{ConvergenceMs: slow}, HealthRates{ConvergenceMs: slow}); got != "" {
+	if got := held(HealthRates{ConvergenceMs: slow}, HealthRates{ConvergenceMs: slow}); got != "" {
 		t.Errorf("as before: %q", got)
 	}
 	for _, health := range []string{`{}`, `{"allowed_total":9}`} { // too few decisions to measure
@@ -98,18 +104,18 @@ func TestReportedFigures(t *testing.T) {
 		}
 	}
 	quick, slower := 1.0, 4000.0
-	if got, _ := g.broken(HealthRates{LatencyUs: &slower}, HealthRates{}); got != "" {
+	if got := held(HealthRates{LatencyUs: &slower}, HealthRates{}); got != "" {
 		t.Errorf("no latency measured: %q", got)
 	}
-	if got, _ := g.broken(HealthRates{}, HealthRates{LatencyUs: &slower}); got != "decision latency in µs: 4000, more than 1000 (before the stage 0)" {
+	if got := held(HealthRates{}, HealthRates{LatencyUs: &slower}); got != "decision latency in µs: 4000, more than 1000 (before the stage 0)" {
 		t.Errorf("no latency measured before the stage: %q", got)
 	}
 	noise := 900.0
-	if got, _ := g.broken(HealthRates{LatencyUs: &quick}, HealthRates{LatencyUs: &noise}); got != "" {
+	if got := held(HealthRates{LatencyUs: &quick}, HealthRates{LatencyUs: &noise}); got != "" {
 		t.Errorf("noise below a millisecond: %q", got)
 	}
 	g.ConvergenceMs.Off = true
-	if got, _ := g.broken(HealthRates{}, HealthRates{ConvergenceMs: slow}); got != "" {
+	if got := held(HealthRates{}, HealthRates{ConvergenceMs: slow}); got != "" {
 		t.Errorf("turned off: %q", got)
 	}
 }
@@ -125,19 +131,24 @@ func TestANodeMayDoWhatItsRegionDid(t *testing.T) {
 	idle.SeenMs, busy.SeenMs = 61_000, 61_000
 	busy.Totals = tally(0, 60_000, 36_000, 60*1800, 0)
 	w.observe([]NodeFigures{idle, busy}, true, false)
-	w.rotate(0)
-	idle.SeenMs, busy.SeenMs = 121_000, 121_000
-	idle.Totals = tally(0, 60_000, 36_000, 60*1800, 0)
-	w.observe([]NodeFigures{idle, busy}, false, false)
-	if why := g.breachOf(&w, 121_000, time.Minute, 0); why != "" {
-		t.Errorf("the nodes changed roles: %s", why)
+	for i := range int64(watchBuckets) {
+		w.rotate(0)
+		idle.SeenMs, busy.SeenMs = idle.SeenMs+60_000, busy.SeenMs+60_000
+		idle.Totals = tally(0, 60_000*(i+1), 36_000*(i+1), 60*1800*(i+1), 0)
+		w.observe([]NodeFigures{idle, busy}, false, false)
+		if why := breachIn(g, &w, idle.SeenMs, time.Minute); why != "" {
+			t.Errorf("the nodes changed roles: %s", why)
+		}
 	}
-	idle.SeenMs = 181_000
-	idle.Totals = tally(0, 120_000, 96_000, 60*3600, 0)
-	w.observe([]NodeFigures{idle, busy}, false, false)
-	want := "share of denied decisions: 0.8, off by more than 0.18 (before the stage 0.6), of node idle in region eu"
+	for range watchBuckets {
+		w.rotate(0)
+		idle.SeenMs += 60_000
+		idle.Totals[TallyDecisions], idle.Totals[TallyDenied] = idle.Totals[TallyDecisions]+60_000, idle.Totals[TallyDenied]+51_000
+		w.observe([]NodeFigures{idle, busy}, false, false)
+	}
+	want := "share of denied decisions: 0.85, off by more than 0.18 (before the stage 0.6), of node idle in region eu"
 	g.DeniedShareShift = 0.18
-	if why := g.breachOf(&w, 181_000, time.Minute, 0); why != want {
+	if why := breachIn(g, &w, idle.SeenMs, time.Minute); why != want {
 		t.Errorf("%q, want %q", why, want)
 	}
 }

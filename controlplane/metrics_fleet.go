@@ -21,8 +21,8 @@ func newFleetMetrics() fleetMetrics {
 	m := fleetMetrics{
 		nodes: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "weir_fleet_nodes",
-			Help: "Nodes by region and state: live, or silent without a recent heartbeat. A stopped node is silent until " +
-				"its row is deleted.",
+			Help: "Nodes by region and state: live, or silent without a recent heartbeat. A node that was stopped in " +
+				"order is neither.",
 		}, []string{"region", "state"}),
 		skewSeconds: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "weir_fleet_clock_skew_seconds",

@@ -25,7 +25,7 @@ func TestFleetMetrics(t *testing.T) {
 		# HELP weir_fleet_clock_skew_seconds Largest difference between the clock of a region's live node and the database's, in either direction.
 		# TYPE weir_fleet_clock_skew_seconds gauge
 		weir_fleet_clock_skew_seconds{region="eu"} 3
-		# HELP weir_fleet_nodes Nodes by region and state: live, or silent without a recent heartbeat. A stopped node is silent until its row is deleted.
+		# HELP weir_fleet_nodes Nodes by region and state: live, or silent without a recent heartbeat. A node that was stopped in order is neither.
 		# TYPE weir_fleet_nodes gauge
 		weir_fleet_nodes{region="eu",state="live"} 2
 		weir_fleet_nodes{region="eu",state="silent"} 1

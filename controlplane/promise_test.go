@@ -139,7 +139,7 @@ func TestARolloutOfAllIsMeasured(t *testing.T) {
 				h.SettingsErrors++
 			}
 		}
-		r, steps := begin(t, l, spec(c.stages...))
+		r, steps := begin(t, l, longBaseline(spec(c.stages...)))
 		play(t, r, steps, nil)
 		ask, ok := r.Promises()
 		if ok != c.want {

@@ -7,6 +7,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/weirhq/weir/shared/tuning"
 )
 
 const (
@@ -130,8 +132,8 @@ func (q QueryRail) of(region string) string {
 	return strings.ReplaceAll(q.Query, RegionPlaceholder, escaped)
 }
 
-// worst is the element that comes closest to breaking the rail, or breaks it most. An infinite one is math.MaxFloat64,
-// or its negative, which JSON can hold. nan tells that an element is not a number.
+// worst is the element that comes closest to breaking the rail, or breaks it most. An infinite one is
+// math.MaxFloat64, or its negative, which JSON can hold. nan tells that an element is not a number.
 func (q QueryRail) worst(values []float64) (worst *float64, nan bool) {
 	for _, v := range values {
 		if math.IsNaN(v) {
@@ -195,8 +197,8 @@ func find(values []QueryValue, like QueryValue) QueryValue {
 	return QueryValue{}
 }
 
-// addBaselines adds what was answered before a stage. A value of an earlier stage stays: what that stage made worse is
-// no baseline of the next.
+// addBaselines adds what was answered before a stage. A value of an earlier stage stays: what that stage made worse
+// is no baseline of the next.
 func addBaselines(values, of []QueryValue) []QueryValue {
 	values = slices.DeleteFunc(slices.Clone(values), func(v QueryValue) bool { return v.Value == nil })
 	for _, v := range of {
@@ -271,9 +273,18 @@ func (w *RolloutWork) query(ctx context.Context, q QueryRail, region string) Que
 	return v
 }
 
-// CheckQueries says what Prometheus finds wrong with the queries of a plan; empty:
-// nothing, or it does not answer, which a stage will find out.
-func (w *RolloutWork) CheckQueries(ctx context.Context, rails []QueryRail) (problem string, err error) {
+// CheckSpec returns what in a spec does not fit this control plane: its time within which a node is live, or its
+// Prometheus, which may find a query wrong. It returns an empty string if Prometheus does not answer, which a stage
+// will find out.
+func (w *RolloutWork) CheckSpec(ctx context.Context, spec RolloutSpec) (problem string, err error) {
+	set, err := tuning.Parse([]byte(spec.Tuning))
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	if err := set.CheckTimes(tuning.Times{LiveWithin: w.liveWithin}); err != nil {
+		return err.Error(), nil
+	}
+	rails := spec.Plan.Guardrails.Queries
 	if len(rails) == 0 {
 		return "", nil
 	}

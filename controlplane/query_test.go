@@ -117,17 +117,19 @@ func TestPrometheusIsDown(t *testing.T) {
 
 func TestQueriesAreCheckedAtTheStart(t *testing.T) {
 	bad := QueryRail{Name: "errors", Query: "sum((", Above: ptr(0.5)}
+	asks := spec(all)
+	asks.Plan.Guardrails.Queries = []QueryRail{bad}
 	w := NewRolloutWork(newLand("eu"), 30*time.Second)
-	if problem, err := w.CheckQueries(t.Context(), []QueryRail{bad}); err != nil || !strings.Contains(problem, "no --prometheus-url") {
+	if problem, err := w.CheckSpec(t.Context(), asks); err != nil || !strings.Contains(problem, "no --prometheus-url") {
 		t.Errorf("%q, %v", problem, err)
 	}
 	o := &oracle{}
 	w = w.WithPrometheus(o)
-	if problem, err := w.CheckQueries(t.Context(), []QueryRail{bad}); err != nil || !strings.Contains(problem, "query of errors: invalid: Prometheus: bad_data: unclosed left parenthesis") {
+	if problem, err := w.CheckSpec(t.Context(), asks); err != nil || !strings.Contains(problem, "query of errors: invalid: Prometheus: bad_data: unclosed left parenthesis") {
 		t.Errorf("%q, %v", problem, err)
 	}
 	o.down = true
-	if problem, err := w.CheckQueries(t.Context(), []QueryRail{bad}); err != nil || problem != "" {
+	if problem, err := w.CheckSpec(t.Context(), asks); err != nil || problem != "" {
 		t.Errorf("down: %q, %v", problem, err)
 	}
 	for want, q := range map[string]QueryRail{
@@ -293,6 +295,21 @@ func TestEachRegionHasItsBaseline(t *testing.T) {
 			} else {
 				seen[of] = true
 			}
+		}
+	}
+}
+
+// A tuning whose heartbeats come later than the control plane takes a node for live is refused where a rollout starts.
+func TestATuningFitsTheControlPlane(t *testing.T) {
+	asks := spec(all)
+	asks.Tuning = string(mustDocument(`{"settings_interval_ms":13000}`))
+	for within, want := range map[time.Duration]string{
+		30 * time.Second: "node-live-within is 30000 ms (at least 31200 ms with settings_interval_ms 13000 and jitter 0.2",
+		32 * time.Second: "",
+	} {
+		problem, err := NewRolloutWork(newLand("eu"), within).CheckSpec(t.Context(), asks)
+		if err != nil || (problem == "") != (want == "") || !strings.Contains(problem, want) {
+			t.Errorf("within %v: %q, %v; want %q", within, problem, err, want)
 		}
 	}
 }

@@ -112,9 +112,13 @@ type Rollout struct {
 	// which they got it. A region is here before it is written.
 	Touched []Touched `json:"touched,omitempty"`
 
-	Keeps       bool         `json:"keeps,omitempty"`        // versions are, or may be, written: a rollback reverts them
-	TrialsEnded bool         `json:"trials_ended,omitempty"` // by the rollback
-	Wanted      RolloutPhase `json:"wanted,omitempty"`       // the outcome, while rolling back
+	Keeps       bool `json:"keeps,omitempty"`        // versions are, or may be, written: a rollback reverts them
+	TrialsEnded bool `json:"trials_ended,omitempty"` // by the rollback
+	// LeasesMs is when the lease of the last renewal is over, so that no node can run the trial any more; 0: not known.
+	LeasesMs int64 `json:"leases_ms,omitempty"`
+	// Unknown names the nodes that were silent at the outcome, so that it is not known which tuning they run.
+	Unknown string       `json:"unknown,omitempty"`
+	Wanted  RolloutPhase `json:"wanted,omitempty"` // the outcome, while rolling back
 }
 
 // Touched is a region that a rollout wrote, or was about to.
@@ -127,10 +131,12 @@ type Touched struct {
 	Applied  int64  `json:"applied,omitempty"` // version with the new tuning, 0: not known to be written
 	Reverted int64  `json:"reverted,omitempty"`
 	Newer    int64  `json:"newer,omitempty"` // a version that something else wrote: the rollback leaves it in force
+	// Gone: MySQL has no version of the region any more, as it was restored from an older copy.
+	Gone bool `json:"gone,omitempty"`
 }
 
 // settled tells that the rollback has nothing left to write for the region.
-func (t Touched) settled() bool { return t.Reverted != 0 || t.Newer != 0 }
+func (t Touched) settled() bool { return t.Reverted != 0 || t.Newer != 0 || t.Gone }
 
 // RolloutPause is who paused, why and since when.
 type RolloutPause struct {

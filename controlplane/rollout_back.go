@@ -13,19 +13,20 @@ const laggardsMax = 5
 // fail turns the rollout around, by itself. The stage is the one at fault.
 func (r *Rollout) fail(nowMs int64, stage int, why string) time.Duration {
 	text := fmt.Sprintf("stage %d (%s): %s", stage+1, r.Stages[stage], why)
-	return r.turn(nowMs, RolloutRolledBack, rolloutItself, cut(text, 2*ReasonBytesMax))
+	return r.turn(nowMs, RolloutRolledBack, rolloutItself, shorten(text, 2*ReasonBytesMax))
 }
 
 func (r *Rollout) turn(nowMs int64, wanted RolloutPhase, actor, why string) time.Duration {
 	r.Phase, r.Wanted, r.Why = RolloutRollingBack, wanted, why
 	r.Paused, r.Watch, r.DueMs, r.SinceMs, r.Waiting, r.EndedMs = nil, nil, 0, 0, "", 0
-	r.Compared, r.TrialsEnded = Compared{}, false
+	r.Compared, r.TrialsEnded, r.LeasesMs, r.Unknown = Compared{}, false, 0, ""
 	r.event(nowMs, actor, "roll back", why)
 	return 0
 }
 
-// rollBack ends the trials, and where versions may have been stored gives one region its previous tuning back, the last
-// one first. When all have it, it waits until every live node has spoken since, and none reports what was withdrawn.
+// rollBack ends the trials, and where versions may have been stored gives one region its previous tuning back, the
+// last one first. When all have it, it waits until every live node has spoken since, and none reports what was
+// withdrawn.
 func (r *Rollout) rollBack(steps RolloutSteps, nowMs int64) (time.Duration, error) {
 	if len(r.Touched) == 0 {
 		return r.end(nowMs, r.Wanted, rolloutItself), nil
@@ -37,6 +38,9 @@ func (r *Rollout) rollBack(steps RolloutSteps, nowMs int64) (time.Duration, erro
 		if t := &r.Touched[i]; r.Keeps && !t.settled() {
 			return 0, r.revert(steps, nowMs, t)
 		}
+	}
+	if r.LeasesMs == 0 { // every renewal came before the trials were ended
+		r.LeasesMs = nowMs + r.Spec.Plan.LeaseMs
 	}
 	look, err := steps.Look(r.touchedScope())
 	if err != nil {
@@ -58,7 +62,7 @@ func (r *Rollout) rollBack(steps RolloutSteps, nowMs int64) (time.Duration, erro
 func (r *Rollout) revert(steps RolloutSteps, nowMs int64, t *Touched) error {
 	writes := []TuningWrite{{
 		ID: r.ID + "/revert/" + t.Region, Region: t.Region, Document: t.Previous, Over: t.Applied,
-		By: By{Actor: r.By.Actor, Reason: cut(fmt.Sprintf("rollout %s rolled back: %s", r.ID, r.Why), ReasonBytesMax)},
+		By: By{Actor: r.By.Actor, Reason: shorten(fmt.Sprintf("rollout %s rolled back: %s", r.ID, r.Why), ReasonBytesMax)},
 	}}
 	if t.Applied == 0 {
 		writes = append([]TuningWrite{r.applyWrite(*t)}, writes...)
@@ -68,8 +72,8 @@ func (r *Rollout) revert(steps RolloutSteps, nowMs int64, t *Touched) error {
 		return err
 	}
 	if refused := written.Refused; refused != nil {
-		t.Newer = refused.Newest
-		r.event(nowMs, rolloutItself, "leave", "not rolled back: "+refused.String())
+		t.Newer, t.Gone = refused.Newest, refused.Newest == 0
+		r.event(nowMs, rolloutItself, "leave", "not rolled back: "+refused.over(writes[0].Over))
 		return nil
 	}
 	t.Reverted = written.Versions[len(written.Versions)-1]
@@ -86,24 +90,49 @@ func (r *Rollout) revert(steps RolloutSteps, nowMs int64, t *Touched) error {
 // the nodes follow, are stopped, or an operator gives them up.
 func (r *Rollout) withdraw(nowMs int64, look FleetLook) time.Duration {
 	r.since(look)
-	lag := r.laggards(look)
-	if lag == "" {
-		return r.end(nowMs, r.Wanted, rolloutItself)
-	}
-	if r.DueMs == 0 {
+	lag, silent := r.laggards(look), r.silentNodes(look)
+	if r.DueMs == 0 && (lag != "" || silent != "") {
 		r.DueMs = nowMs + r.Spec.Plan.ApplyTimeoutMs
 	}
-	r.Waiting = lag
-	if nowMs >= r.DueMs {
-		r.Trouble = "the rollback has not reached all nodes in time: " + lag
+	switch {
+	case lag != "":
+		r.Waiting = lag
+		if nowMs >= r.DueMs {
+			r.Trouble = "the rollback has not reached all nodes in time: " + lag
+			return max(r.poll(), min(waitMax, time.Duration(r.Spec.Plan.ApplyTimeoutMs)*time.Millisecond))
+		}
+		return r.poll()
+	case silent == "":
+	case nowMs < r.LeasesMs:
+		r.Waiting = fmt.Sprintf("%s, and may run the tuning until their leases end in %s", silent,
+			figureOf(time.Duration(r.LeasesMs-nowMs)*time.Millisecond))
+		return r.poll()
+	case r.Keeps: // they have the version stored, which has no lease
+		r.Unknown = silent + ", so it is not known which tuning they run"
 	}
-	return r.poll()
+	return r.end(nowMs, r.Wanted, rolloutItself)
+}
+
+// silentNodes names the nodes that may run what the rollout wrote, and have sent no heartbeat for too long; empty:
+// there is none. Nodes that were silent before the rollout began never had it.
+func (r *Rollout) silentNodes(look FleetLook) string {
+	var names []string
+	for _, n := range look.Unheard {
+		t, touched := r.touchedOf(n.Region)
+		if touched && (r.Keeps || t.expects(n.ID)) && n.SeenMs+look.LiveMs >= r.StartedMs {
+			names = append(names, n.ID+" in "+n.Region)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return countOf(len(names), "node is silent: ", "nodes are silent: ") + several(names)
 }
 
 // laggards names the live nodes that report a withdrawn trial or version, or have not been heard of
 // since it was withdrawn; empty: there is none.
 func (r *Rollout) laggards(look FleetLook) string {
-	trials, versions := map[int64]bool{}, map[int64]bool{}
+	trials, versions, hash := map[int64]bool{}, map[int64]bool{}, hashOf(r.Document)
 	for _, t := range r.Touched {
 		trials[t.Trial] = trials[t.Trial] || t.Trial > 0
 		versions[t.Applied] = versions[t.Applied] || t.Applied > 0
@@ -117,7 +146,8 @@ func (r *Rollout) laggards(look FleetLook) string {
 			live++
 		}
 		switch {
-		case trials[n.Trial] || n.Trial == 0 && versions[n.Version]:
+		case trials[n.Trial] || n.Trial == 0 && versions[n.Version],
+			mayRun && n.Trial != 0 && n.Hash == hash: // a restored MySQL may have given its trial another number
 			names = append(names, fmt.Sprintf("%s in %s runs %s", n.ID, n.Region, n.runs())+n.problem())
 		case mayRun && n.SeenMs <= r.SinceMs:
 			unheard = append(unheard, n.ID+" in "+n.Region)
@@ -150,12 +180,12 @@ func (r *Rollout) applyWrite(t Touched) TuningWrite {
 
 // writtenBy is who wrote the rollout's tuning.
 func (r *Rollout) writtenBy() By {
-	return By{Actor: r.By.Actor, Reason: cut(fmt.Sprintf("rollout %s: %s", r.ID, r.By.Reason), ReasonBytesMax)}
+	return By{Actor: r.By.Actor, Reason: shorten(fmt.Sprintf("rollout %s: %s", r.ID, r.By.Reason), ReasonBytesMax)}
 }
 
 func (r *Rollout) end(nowMs int64, outcome RolloutPhase, actor string) time.Duration {
 	r.Phase, r.EndedMs, r.DueMs, r.Waiting, r.Watch, r.Compared = outcome, nowMs, 0, "", nil, Compared{}
-	r.event(nowMs, actor, string(outcome), r.Why)
+	r.event(nowMs, actor, string(outcome), strings.Trim(r.Why+"; "+r.Unknown, "; "))
 	return -1
 }
 

@@ -61,7 +61,7 @@ func (r *Rollout) force(critical string) {
 	if critical == "" {
 		return
 	}
-	r.Forced = cut(critical, forcedBytesMax)
+	r.Forced = shorten(critical, forcedBytesMax)
 	r.event(r.StartedMs, r.By.Actor, "forced", "the health of the fleet was critical: "+r.Forced)
 }
 

@@ -2,6 +2,7 @@ package controlplane
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -23,12 +24,37 @@ func TestEveryTotalCounts(t *testing.T) {
 	}
 }
 
-// spans is a node that did so much in a minute, before and since.
+// spans is a node that did so much in a minute, before and in each part of the window.
 func spans(id string, before, since Tally) WatchedNode {
-	n := WatchedNode{ID: id, Window: []Span{{}}}
+	n := WatchedNode{ID: id, Window: make([]Span, watchBuckets)}
 	n.Before.add(60_000, before)
-	n.Window[0].add(60_000, since)
+	for i := range n.Window {
+		n.Window[i].add(60_000, since)
+	}
 	return n
+}
+
+// breachIn judges a region whose nodes have full windows, at an error rate of one in a million a figure.
+func breachIn(g Guardrails, w *RegionWatch, nowMs int64, borne time.Duration) string {
+	w.Begun, w.Parts = watchBuckets, make([]WatchedPart, watchBuckets)
+	for i := range w.Nodes {
+		for part, s := range w.Nodes[i].Window {
+			if w.Nodes[i].Gone {
+				continue
+			}
+			at := &w.Parts[watchBuckets-len(w.Nodes[i].Window)+part]
+			at.Did.add(s[0], Tally(s[1:]))
+			at.Nodes++
+		}
+	}
+	return g.breachOf(w, nowMs, borne, 0, math.Log(1e6))
+}
+
+// each adds to a figure in every part of the window.
+func (n *WatchedNode) each(figure int, more int64) {
+	for i := range n.Window {
+		n.Window[i][1+figure] += more
+	}
 }
 
 // A node may do what its region did before, whichever figure that is, and no more than a
@@ -41,12 +67,12 @@ func TestANodeIsHeldAgainstItsRegion(t *testing.T) {
 	w.ConvergenceMs, w.LatencyUs = &slow, &slow
 	w.Nodes[1].ConvergenceMs, w.Nodes[1].LatencyUs = &slow, &slow
 	g := DefaultGuardrails()
-	if why := g.breachOf(&w, 0, 0, 0); why != "" {
+	if why := breachIn(g, &w, 0, 0); why != "" {
 		t.Errorf("as its region did: %s", why)
 	}
 	for says, spoil := range map[string]func(*RegionWatch, *WatchedNode){
-		"of relays and se": func(_ *RegionWatch, n *WatchedNode) { n.Window[0][1+TallyErrors] = 41 },
-		"without the orig": func(_ *RegionWatch, n *WatchedNode) { n.Window[0][1+TallyDegraded] = 8001 },
+		"of relays and se": func(_ *RegionWatch, n *WatchedNode) { n.each(TallyErrors, 80) },
+		"without the orig": func(_ *RegionWatch, n *WatchedNode) { n.each(TallyDegraded, 1900) },
 		"convergence":      func(w *RegionWatch, _ *WatchedNode) { w.ConvergenceMs = &quick },
 		"latency":          func(w *RegionWatch, _ *WatchedNode) { w.LatencyUs = &quick },
 	} {
@@ -54,34 +80,35 @@ func TestANodeIsHeldAgainstItsRegion(t *testing.T) {
 		bad.Nodes = []WatchedNode{spans("busy", busy, Tally{}), spans("idle", tally(0, 10_000, 0, 0, 0), busy)}
 		bad.Nodes[1].ConvergenceMs, bad.Nodes[1].LatencyUs = &slow, &slow
 		spoil(&bad, &bad.Nodes[1])
-		if why := g.breachOf(&bad, 0, 0, 0); !strings.Contains(why, says) || !strings.Contains(why, "of node idle in region eu") {
+		if why := breachIn(g, &bad, 1, 0); !strings.Contains(why, says) || !strings.Contains(why, "of node idle in region eu") {
 			t.Errorf("%s: %q", says, why)
 		}
 	}
-	w.Nodes[1].Window[0][1+TallyRows] = 60*27_000 + 60
-	if why := g.breachOf(&w, 0, 0, 0); !strings.Contains(why, "MySQL rows of a region's relays a second: 27001, more than 27000") {
+	w.Nodes[1].each(TallyRows, 60*(27_900-9000))
+	if why := breachIn(g, &w, 0, 0); !strings.Contains(why, "MySQL rows of a region's relays a second: 27900, more than 27000") {
 		t.Errorf("rows: %q", why)
 	}
 }
 
-// Shares of a node are taken from a thousand decisions, and a window that has just begun is
-// judged as if it were a minute long, not five.
+// Shares of a node are taken from a thousand decisions, and single errors are no rate.
 func TestWhatANodeIsJudgedFrom(t *testing.T) {
 	g := DefaultGuardrails()
 	before := tally(0, 10_000, 0, 0, 0)
-	w := RegionWatch{Region: "eu", Nodes: []WatchedNode{spans("a", before, tally(0, 999, 999, 0, 0)), spans("b", before, tally(0, 90_000, 0, 0, 0))}}
-	if why := g.breachOf(&w, 0, 0, 0); why != "" {
-		t.Errorf("of 999 decisions: %s", why)
+	w := RegionWatch{Region: "eu", Nodes: []WatchedNode{spans("a", before, tally(0, 199, 199, 0, 0)), spans("b", before, tally(0, 90_000, 0, 0, 0))}}
+	if why := breachIn(g, &w, 0, 0); why != "" {
+		t.Errorf("of 995 decisions: %s", why)
 	}
-	w.Nodes[0].Window[0].add(0, tally(0, 1, 1, 0, 0))
-	if why := g.breachOf(&w, 0, 0, 0); !strings.Contains(why, "of node a") {
+	w.Nodes[0] = spans("a", before, tally(0, 200, 200, 0, 0))
+	if why := breachIn(g, &w, 0, 0); !strings.Contains(why, "of node a") {
 		t.Errorf("of 1,000 decisions: %q", why)
 	}
-	r := Rollout{Phase: RolloutBaking, Spec: spec(all), Stages: []StagePlan{{BakeMs: 3_600_000}}, Watch: []RegionWatch{
-		{Region: "eu", Nodes: []WatchedNode{spans("a", Tally{}, tally(7, 0, 0, 0, 0))}},
-	}}
-	if b := r.breachOfNodes(0); b == nil || !strings.Contains(b.why, "a node and minute: 7, more than 6") {
-		t.Errorf("7 errors in the first minute: %+v", b)
+	for errors, want := range map[int64]bool{7: false, 30: true} { // a minute, of which 6 are borne
+		r := Rollout{Phase: RolloutBaking, Spec: spec(all), Stages: []StagePlan{{BakeMs: 3_600_000}}, Watch: []RegionWatch{
+			{Region: "eu", Begun: 5, Nodes: []WatchedNode{spans("a", Tally{}, tally(errors, 0, 0, 0, 0))}},
+		}}
+		if b := r.breachOfNodes(0); (b != nil) != want || want && !strings.Contains(b.why, "a node and minute: 30, more than 6") {
+			t.Errorf("%d errors a minute: %+v", errors, b)
+		}
 	}
 }
 
@@ -116,7 +143,7 @@ func TestRestartsThatCount(t *testing.T) {
 		g := DefaultGuardrails()
 		g.NodesLostShare, g.RestartsPerHour = 1, c.most
 		w := RegionWatch{Region: "eu", Nodes: []WatchedNode{c.node, {ID: "other"}}}
-		if why := g.breachOf(&w, 2*hour, 0, 0); (why != "") != c.want {
+		if why := breachIn(g, &w, 2*hour, 0); (why != "") != c.want {
 			t.Errorf("%+v, at most %d: %q", c.node, c.most, why)
 		}
 	}

@@ -122,6 +122,7 @@ type ComparedNode struct {
 	Slot      Span   `json:"slot"`
 	Came      bool   `json:"came,omitempty"` // since the stage was applied
 	Gone      bool   `json:"gone,omitempty"` // not live any more
+	Left      bool   `json:"left,omitempty"` // it is gone, and said so
 }
 
 // ComparedStage is a stage that has been applied: what every region did before it, and how far its own are from the
@@ -156,7 +157,7 @@ func (r *Rollout) compare(look FleetLook, nowMs int64) {
 		c.region(region)
 	}
 	for i := range c.Regions {
-		c.Regions[i].observe(nodes[c.Regions[i].Region], len(r.Touched) > 0)
+		c.Regions[i].observe(nodes[c.Regions[i].Region], look.Left, len(r.Touched) > 0)
 	}
 	if age := nowMs - c.SlotMs; age >= 0 && age < slotMs(look) {
 		return
@@ -178,10 +179,10 @@ func (c *Compared) region(name string) *ComparedRegion {
 }
 
 // observe takes in the live nodes of the region.
-func (c *ComparedRegion) observe(nodes []NodeFigures, applied bool) {
+func (c *ComparedRegion) observe(nodes []NodeFigures, left []string, applied bool) {
 	at := make(map[string]int, len(c.Nodes))
 	for i := range c.Nodes {
-		c.Nodes[i].Gone = true
+		c.Nodes[i].Gone, c.Nodes[i].Left = true, slices.Contains(left, c.Nodes[i].ID)
 		at[c.Nodes[i].ID] = i
 	}
 	for _, is := range nodes {
@@ -191,7 +192,7 @@ func (c *ComparedRegion) observe(nodes []NodeFigures, applied bool) {
 			c.Nodes = append(c.Nodes, ComparedNode{ID: is.ID, StartedMs: is.StartedMs, SentMs: is.SentMs, SeenMs: is.SeenMs,
 				Totals: is.Totals, Came: applied})
 		}
-		c.Nodes[i].Gone = false
+		c.Nodes[i].Gone, c.Nodes[i].Left = false, false
 		c.Nodes[i].observe(is)
 	}
 	c.Nodes = slices.DeleteFunc(c.Nodes, func(n ComparedNode) bool { return n.Gone && n.Came })
@@ -205,7 +206,7 @@ func (r *Rollout) lostElsewhere() float64 {
 			continue
 		}
 		for _, n := range r.Compared.region(region).Nodes {
-			if n.Came {
+			if n.Came || n.Left {
 				continue
 			}
 			were++
@@ -496,7 +497,7 @@ type ComparedVerdict struct {
 // Comparisons are the verdicts on all figures, of stages that have been applied.
 func (r *Rollout) Comparisons() (all []ComparedVerdict) {
 	rails := r.Spec.Plan.Guardrails.Comparison.rails()
-	α := r.Spec.Plan.Guardrails.Comparison.ErrorRate / float64(len(rails)*r.comparable())
+	α := r.errorRate() / 2 / float64(len(rails)*r.comparable())
 	for i := range r.Compared.Stages {
 		s := &r.Compared.Stages[i]
 		for _, c := range slices.Concat(s.Regions, s.Nodes) {

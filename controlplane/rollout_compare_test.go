@@ -315,3 +315,85 @@ func TestWhileNodesAreCompared(t *testing.T) {
 		t.Errorf("one is gone: %d samples against %d nodes", got, nodes.Against)
 	}
 }
+
+// quiet is a fleet of two regions with two nodes each, one decision a second and node. Shares of the decisions are
+// denied and made without the origin, and errors come at a rate a minute, by chance and alike with any tuning.
+func quiet(seed uint64, denied, degraded, errors float64) *land {
+	random := rand.New(rand.NewPCG(seed, 7))
+	l := newLand("eu", "us")
+	l.sick = func(h *heartbeat.Health, _ bool) {
+		if random.Float64() < denied {
+			h.DeniedTotal++
+		} else {
+			h.AllowedTotal++
+		}
+		if random.Float64() < degraded {
+			h.DegradedTotal++
+		}
+		if random.Float64() < errors/60 {
+			h.SettingsErrors++
+		}
+	}
+	l.pass(time.Minute)
+	return l
+}
+
+// A harmless rollout of a quiet fleet goes through, and waits for a person for a night: at most the stated share of
+// rollouts is rolled back by chance, 1 in 100. Of 80 for each kind of noise, as in a soak, two may be.
+func TestAQuietFleetIsNotRolledBackByChance(t *testing.T) {
+	for name, c := range map[string]struct{ denied, degraded, errors float64 }{
+		"4 in 1,000 decisions without the origin": {0, 0.004, 0},
+		"4 in 100 decisions without the origin":   {0, 0.04, 0},
+		"a third of the decisions denied":         {0.33, 0, 0},
+		"5 errors a minute and node":              {0, 0, 5},
+		"an error in ten minutes":                 {0, 0, 0.1},
+		"all of it":                               {0.1, 0.01, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			seeds := 4 * runs()
+			back := 0
+			for seed := range seeds {
+				l := quiet(seed, c.denied, c.degraded, c.errors)
+				plan := DefaultRolloutPlan()
+				gated := RolloutStage{All: true, BakeMs: 300_000, Approval: true}
+				plan.Stages = []RolloutStage{{Regions: []string{"eu"}, BakeMs: 300_000}, gated}
+				r, steps := begin(t, l, RolloutSpec{Tuning: string(document30), Plan: plan})
+				until := l.now.Add(8 * time.Hour)
+				if play(t, r, steps, func() bool { return !l.now.Before(until) }); r.Phase != RolloutAwaiting {
+					back++
+					t.Logf("seed %d after %v: %s", seed, l.now.Sub(day), r.Why)
+				}
+			}
+			if back > int(seeds/40) {
+				t.Errorf("%d of %d harmless rollouts were rolled back in a night", back, seeds)
+			}
+		})
+	}
+}
+
+// Harm to a quiet fleet stops its first stage, as far as so few decisions show it.
+func TestHarmStopsTheFirstStageOfAQuietFleet(t *testing.T) {
+	for name, harm := range map[string]func(h *heartbeat.Health){
+		"most decisions are without the origin": func(h *heartbeat.Health) { h.DegradedTotal++ },
+		"most decisions are denied":             func(h *heartbeat.Health) { h.DeniedTotal++ },
+		"an error a second":                     func(h *heartbeat.Health) { h.SettingsErrors++ },
+		"rows":                                  func(h *heartbeat.Health) { relayRows(h, 4000) },
+	} {
+		for seed := range runs() {
+			l := quiet(seed, 0.1, 0.004, 1)
+			noise := l.sick
+			l.sick = func(h *heartbeat.Health, hasNew bool) {
+				if noise(h, hasNew); hasNew {
+					harm(h)
+				}
+			}
+			plan := DefaultRolloutPlan()
+			plan.Stages = []RolloutStage{{Regions: []string{"eu"}, BakeMs: 300_000}, {All: true, BakeMs: 300_000}}
+			r, steps := begin(t, l, RolloutSpec{Tuning: string(document30), Plan: plan})
+			if play(t, r, steps, nil); r.Phase != RolloutRolledBack || !strings.HasPrefix(r.Why, "stage 1 (eu): ") {
+				t.Errorf("%s, seed %d: %s %q", name, seed, r.Phase, r.Why)
+			}
+		}
+	}
+}

@@ -24,7 +24,7 @@ func RefuseCritical(d HealthDocument) error {
 
 // Forced is what a rollout that starts by force leaves out of account, for RolloutStart.Forced: the critical findings.
 // Empty: none are, so nothing was forced.
-func Forced(d HealthDocument) string { return cut(criticalFindings(d), forcedBytesMax) }
+func Forced(d HealthDocument) string { return shorten(criticalFindings(d), forcedBytesMax) }
 
 // criticalFindings names the first critical findings; empty: the health is not critical.
 func criticalFindings(d HealthDocument) string {

@@ -104,10 +104,10 @@ func TestADeployUnderOtherNames(t *testing.T) {
 	}{
 		{0, false, RolloutRolledBack, "stage 1 (eu): nodes without heartbeats: 2 of 2, more than a share of 0, of region eu (eu1, eu2)"},
 		{1, false, RolloutDone, ""},
-		{1, true, RolloutRolledBack, "of node eu8 in region eu"},
+		{1, true, RolloutRolledBack, "errors of relays and settings a node and minute: 60, more than 6 (before the stage 0), of region eu"},
 	} {
 		l := newLand("eu", "us")
-		s := spec(canary, all)
+		s := longBaseline(spec(canary, all))
 		s.Plan.Guardrails.NodesLostShare = c.share
 		r, steps := begin(t, l, s)
 		play(t, r, steps, func() bool { return r.Phase == RolloutBaking })

@@ -18,14 +18,14 @@ type breach struct {
 // breachOfNodes holds every region that has the tuning, and each of its nodes, against what
 // they were before: nothing else is averaged in.
 func (r *Rollout) breachOfNodes(nowMs int64) *breach {
-	g, elsewhere := r.Spec.Plan.Guardrails, r.lostElsewhere()
+	g, elsewhere, enough := r.Spec.Plan.Guardrails, r.lostElsewhere(), r.enough()
 	for i := range r.Watch {
 		w := &r.Watch[i]
 		if w.Stage == r.Stage && !r.applied() {
 			continue
 		}
-		least := time.Duration(r.window(w.Stage)) * time.Millisecond
-		if why := g.breachOf(w, nowMs, min(least, time.Minute), elsewhere); why != "" {
+		borne := min(time.Duration(r.window(w.Stage))*time.Millisecond/2, gaugeLasts)
+		if why := g.breachOf(w, nowMs, borne, elsewhere, enough); why != "" {
 			return &breach{stage: w.Stage, why: why}
 		}
 	}
@@ -33,14 +33,14 @@ func (r *Rollout) breachOfNodes(nowMs int64) *breach {
 }
 
 // breachOf tells which guardrail a region breaks, with the node that breaks it most. Elsewhere is the share of nodes
-// that regions without the tuning have lost.
-func (g Guardrails) breachOf(w *RegionWatch, nowMs int64, least time.Duration, elsewhere float64) string {
+// that regions without the tuning have lost, borne how long a measured figure may be beyond its bound, and enough the
+// evidence that breaks a counted one.
+func (g Guardrails) breachOf(w *RegionWatch, nowMs int64, borne time.Duration, elsewhere, enough float64) string {
 	if why := cmp.Or(g.nodesLost(w, elsewhere), g.relaysLost(w, nowMs, unrelayedMax),
 		g.originLost(w, nowMs, unrelayedMax)); why != "" {
 		return why
 	}
 	var worst breach
-	region := w.own(w.before())
 	for i := range w.Nodes {
 		n := &w.Nodes[i]
 		if n.Gone || w.Whole {
@@ -51,18 +51,69 @@ func (g Guardrails) breachOf(w *RegionWatch, nowMs int64, least time.Duration, e
 			return fmt.Sprintf("restarts of a node within an hour: %d, more than %d, of node %s in region %s", many,
 				g.RestartsPerHour, n.ID, w.Region)
 		}
-		now := n.rates(least)
-		if why, by := g.broken(n.baseline(region, now), now); why != "" && by > worst.by {
+		j := g.ofNode(w, n, nowMs, borne, enough)
+		j.note()
+		if why, by := j.worst(); why != "" && by > worst.by {
 			worst = breach{why: fmt.Sprintf("%s, of node %s in region %s", why, n.ID, w.Region), by: by}
 		}
 	}
 	if worst.why != "" {
 		return worst.why
 	}
-	if why, _ := g.broken(region, w.own(w.rates(least))); why != "" {
+	if why, _ := g.ofRegion(w, enough).worst(); why != "" {
 		return why + ", of " + w.name()
 	}
 	return ""
+}
+
+// ofNode is how a node stands.
+func (g Guardrails) ofNode(w *RegionWatch, n *WatchedNode, nowMs int64, borne time.Duration,
+	enough float64) *judgement {
+	now := n.rates(0)
+	return &judgement{Guardrails: g, evidence: n.evidence(w, enough), baseline: n.baseline(w.own(w.before()), now),
+		now: now, over: &n.Over, nowMs: nowMs, borne: borne, others: true}
+}
+
+// ofRegion is how the region's nodes stand together.
+func (g Guardrails) ofRegion(w *RegionWatch, enough float64) *judgement {
+	return &judgement{Guardrails: g, evidence: w.evidence(enough), baseline: w.own(w.before()), now: w.own(w.rates(0)),
+		over: &Overdue{}, rows: w.Share == nil, others: !w.Whole}
+}
+
+// evidence is what the region shows, of its nodes together.
+func (w *RegionWatch) evidence(enough float64) evidence {
+	e := evidence{watch: w, first: w.Begun - len(w.Parts) + 1, since: w.Parts, enough: enough}
+	if before := w.baselinePart(); before.Nodes > 0 {
+		e.before = []WatchedPart{before}
+	}
+	return e
+}
+
+// baselinePart is what the nodes of the region did together during the baseline.
+func (w *RegionWatch) baselinePart() (before WatchedPart) {
+	for _, n := range w.Nodes {
+		if n.Before[0] > 0 {
+			before.Nodes++
+			before.Did.add(n.Before[0], Tally(n.Before[1:]))
+		}
+	}
+	return before
+}
+
+// evidence is what the node shows beside what it did before and what its region did, by which of them it stands
+// better.
+func (n *WatchedNode) evidence(w *RegionWatch, enough float64) evidence {
+	e := evidence{watch: w, first: w.Begun/2 - len(n.Window) + 1, enough: enough} // its parts are twice as long
+	for _, s := range n.Window {
+		e.since = append(e.since, WatchedPart{Did: s, Nodes: 1})
+	}
+	if n.Before[0] > 0 {
+		e.before = append(e.before, WatchedPart{Did: n.Before, Nodes: 1})
+	}
+	if before := w.baselinePart(); before.Nodes > 0 {
+		e.before = append(e.before, before)
+	}
+	return e
 }
 
 // shareSlack keeps a product that floating point rounds down from a share that is met exactly: 0.58 of 50 nodes is
@@ -75,6 +126,9 @@ func (g Guardrails) nodesLost(w *RegionWatch, elsewhere float64) string {
 	var gone []string
 	were, left := 0, 0
 	for _, n := range w.Nodes {
+		if n.Left {
+			continue
+		}
 		if !n.Came {
 			were++
 		}
@@ -144,7 +198,9 @@ func (w *RegionWatch) rates(least time.Duration) HealthRates {
 	for i := range w.Nodes {
 		n := &w.Nodes[i]
 		if n.Gone {
-			gone++
+			if !n.Left {
+				gone++
+			}
 			continue
 		}
 		if did := n.did(); did[0] > 0 {

@@ -31,6 +31,7 @@ type land struct {
 	tries  map[string]lease                   // what a node tries, beside it
 	trials []landTrial                        // index + 1 is the number
 	dead   map[string]bool                    // nodes that do nothing any more
+	left   []string                           // nodes that have left in order, and are no row any more
 }
 
 func newLand(regions ...string) *land {
@@ -161,7 +162,12 @@ func (l *land) pass(d time.Duration) {
 }
 
 func (l *land) FleetNodes(context.Context, int) (time.Time, []FleetRow, error) {
-	return l.now.Add(l.skew), slices.Clone(l.nodes), l.err
+	rows := slices.Clone(l.nodes)
+	for _, id := range l.left {
+		rows = slices.DeleteFunc(rows, func(n FleetRow) bool { return n.Beat.NodeID == id })
+		rows = append(rows, FleetRow{Left: true, Beat: heartbeat.Beat{NodeID: id}})
+	}
+	return l.now.Add(l.skew), rows, l.err
 }
 
 func (l *land) NewestTunings(context.Context) (newest []RegionTuning, err error) {
@@ -237,7 +243,11 @@ func (l *land) WriteTrials(_ context.Context, writes []TrialWrite, _ AuditEntry)
 func (l *land) RenewTrials(_ context.Context, ids []string, leaseMs int64) (renewed TrialsRenewed, err error) {
 	trials := slices.Clone(l.trials)
 	for _, id := range ids {
-		t := &trials[slices.IndexFunc(trials, func(have landTrial) bool { return have.ID == id })]
+		i := slices.IndexFunc(trials, func(have landTrial) bool { return have.ID == id })
+		if i < 0 {
+			return TrialsRenewed{Ended: &TrialEnded{Lost: id}}, l.err
+		}
+		t := &trials[i]
 		switch own := l.own(t.Region); {
 		case own != t.Over:
 			return TrialsRenewed{Ended: &TrialEnded{Region: t.Region, Newer: own}}, l.err
@@ -392,6 +402,12 @@ func spec(stages ...RolloutStage) RolloutSpec {
 	plan := DefaultRolloutPlan()
 	plan.Stages, plan.BaselineMs = stages, 10_000
 	return RolloutSpec{Tuning: string(document30), Plan: plan}
+}
+
+// longBaseline is a spec with a baseline of two minutes, the default: ten seconds without an error say little.
+func longBaseline(s RolloutSpec) RolloutSpec {
+	s.Plan.BaselineMs = 120_000
+	return s
 }
 
 var (

@@ -31,8 +31,8 @@ type RolloutListSteps interface {
 	Traces() ([]TuningTrace, error)
 	// Regions are those of the fleet.
 	Regions() ([]string, error)
-	// CheckQueries says what is wrong with the queries of a plan; empty: nothing.
-	CheckQueries(rails []QueryRail) (problem string, err error)
+	// CheckSpec returns what in a spec does not fit the control plane and its Prometheus; empty: nothing.
+	CheckSpec(spec RolloutSpec) (problem string, err error)
 	// Status is how a rollout stands. The error wraps ErrNotFound where there is none.
 	Status(id string) (Rollout, error)
 	// Restore is [Rollout.Restore] of a rollout, and how it stands then. The error wraps ErrNotFound where there is none.
@@ -121,16 +121,11 @@ func (l *RolloutList) admit(steps RolloutListSteps, start RolloutStart) ([]strin
 	if err != nil {
 		return nil, err
 	}
-	if rails := start.Spec.Plan.Guardrails.Queries; len(rails) > 0 {
-		problem, err := steps.CheckQueries(rails)
-		if err != nil {
-			return nil, err
-		}
-		if problem != "" {
-			return nil, fmt.Errorf("%w: %s", ErrInvalid, problem)
-		}
+	problem, err := steps.CheckSpec(start.Spec)
+	if err == nil && problem != "" {
+		err = fmt.Errorf("%w: %s", ErrInvalid, problem)
 	}
-	return regions, nil
+	return regions, err
 }
 
 // began gives the lock to a rollout that has begun. One that is over is of long ago, and changes nothing.
@@ -143,6 +138,13 @@ func (l *RolloutList) began(s RolloutSummary) {
 // TakeBack rolls the newest rollout that is done back. An older one's previous tuning is not what was in force before
 // the newest.
 func (l *RolloutList) TakeBack(steps RolloutListSteps, id string, by By) (Rollout, error) {
+	if l.Active == id { // unless it is over: then the list was restored, and another rollout may have begun since
+		r, err := ask(steps, TuningTrace{ID: id})
+		if err != nil {
+			return r, err
+		}
+		l.found(r.Summary())
+	}
 	if l.Active != id {
 		if err := l.vacant(steps, id); err != nil {
 			return Rollout{}, err

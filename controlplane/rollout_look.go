@@ -18,10 +18,23 @@ type FleetLook struct {
 	Silent map[string]int `json:"silent,omitempty"`
 	// Silent is how many nodes of a region have a heartbeat that is too old.
 
+	Unheard []SilentNode `json:"unheard,omitempty"` // those of Silent that were live within unheardKept
+	Left    []string     `json:"left,omitempty"`    // ids of nodes that have left the fleet in order
+
 	Truncated bool `json:"truncated,omitempty"` // there are more than FleetNodesMax
 
 	LiveMs int64 `json:"live_ms,omitempty"` // how old the heartbeat of a live node is at most
 }
+
+// SilentNode is a node without a recent heartbeat: whether it runs, and which tuning, is not known.
+type SilentNode struct {
+	ID     string `json:"id"`
+	Region string `json:"region"`
+	SeenMs int64  `json:"seen_ms"` // by the clock of the database
+}
+
+// unheardKept is how long a silent node is named in looks: the longest lease of a trial.
+const unheardKept = leaseMax
 
 // NodeFigures are one live node: what it runs, and its totals as its heartbeat has them.
 type NodeFigures struct {
@@ -73,12 +86,15 @@ func (s Span) of(figure int) int64 { return s[1+figure] }
 
 // TakeLook is the look at a scope of a fleet.
 func TakeLook(fleet Fleet, scope RolloutScope) FleetLook {
-	look := FleetLook{AtMs: fleet.Now.UnixMilli(), Silent: map[string]int{}, Truncated: fleet.Truncated}
+	look := FleetLook{AtMs: fleet.Now.UnixMilli(), Silent: map[string]int{}, Truncated: fleet.Truncated, Left: fleet.Left}
 	for _, n := range fleet.Nodes {
 		switch {
 		case !scope.Has(n.Region):
 		case !n.Live:
 			look.Silent[n.Region]++
+			if n.Age <= unheardKept {
+				look.Unheard = append(look.Unheard, SilentNode{ID: n.NodeID, Region: n.Region, SeenMs: n.SeenAt.UnixMilli()})
+			}
 		default:
 			look.Nodes = append(look.Nodes, figuresOf(n))
 		}
@@ -89,6 +105,7 @@ func TakeLook(fleet Fleet, scope RolloutScope) FleetLook {
 // within is the look at a part of what was looked at.
 func (l FleetLook) within(scope RolloutScope) FleetLook {
 	l.Nodes = slices.DeleteFunc(slices.Clone(l.Nodes), func(n NodeFigures) bool { return !scope.Has(n.Region) })
+	l.Unheard = slices.DeleteFunc(slices.Clone(l.Unheard), func(n SilentNode) bool { return !scope.Has(n.Region) })
 	l.Silent = maps.Clone(l.Silent)
 	maps.DeleteFunc(l.Silent, func(region string, _ int) bool { return !scope.Has(region) })
 	return l
@@ -100,7 +117,7 @@ func figuresOf(n Node) NodeFigures {
 		ID: n.NodeID, Region: n.Region, Version: n.TuningVersion,
 		StartedMs: n.StartedAtMs, SentMs: n.SentAtMs, SeenMs: n.SeenAt.UnixMilli(),
 		Trial: h.Trial, Hash: cut(h.TuningHash, hashBytesMax),
-		ConvergenceMs: n.Reported.ConvergenceMs, LatencyUs: n.Reported.LatencyUs, Problem: cut(h.SettingsProblem, 200),
+		ConvergenceMs: n.Reported.ConvergenceMs, LatencyUs: n.Reported.LatencyUs, Problem: shorten(h.SettingsProblem, 200),
 	}
 	f.Down = originDown(n)
 	f.Totals[TallyDecisions] = h.AllowedTotal + h.DeniedTotal + h.ShadowedTotal

@@ -3,6 +3,7 @@ package controlplane
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 	"unicode/utf8"
 )
@@ -115,7 +116,7 @@ func (r *Rollout) untilApproved(nowMs int64) time.Duration {
 	if len(r.Touched) == 0 {
 		return r.Spec.Plan.untilExpiry(r.Approvals, nowMs)
 	}
-	return r.watchEvery()
+	return r.waitEvery()
 }
 
 // waitOn drops the approvals that do not count any more, and asks anew if there are any.
@@ -213,7 +214,7 @@ func (r *Rollout) restart(nowMs int64) {
 			r.DueMs = nowMs + r.Spec.Plan.ApplyTimeoutMs
 		}
 	case RolloutRollingBack:
-		r.DueMs, r.SinceMs = 0, 0
+		r.DueMs, r.SinceMs, r.LeasesMs = 0, 0, 0
 	}
 }
 
@@ -268,6 +269,22 @@ func (r *Rollout) Summary() RolloutSummary {
 	return RolloutSummary{ID: r.ID, By: r.By, StartedMs: r.StartedMs, EndedMs: r.EndedMs, Phase: r.Phase, Why: r.Why,
 		Epoch: r.Epoch}
 }
+
+// shorten is text of at most bytesMax bytes, which ends after a word where it is cut, with an ellipsis.
+func shorten(text string, bytesMax int) string {
+	const ellipsis = "…"
+	if len(text) <= bytesMax {
+		return text
+	}
+	text = cut(text, bytesMax-len(ellipsis))
+	if i := strings.LastIndexByte(text, ' '); i > len(text)/2 {
+		text = text[:i]
+	}
+	return text + ellipsis
+}
+
+// ShortReason makes a reason for the audit log out of a line.
+func ShortReason(line string) string { return shorten(line, ReasonBytesMax) }
 
 // cut shortens text to at most bytesMax bytes, at a rune's border.
 func cut(text string, bytesMax int) string {

@@ -20,6 +20,7 @@ const (
 	regionBytesMax = 48 // column region
 
 	leaseDefault = 5 * time.Minute
+	leaseMax     = time.Hour
 	leaseLooks   = 3 // a lease outlasts so many looks
 )
 
@@ -40,8 +41,8 @@ type RolloutPlan struct {
 	ApplyTimeoutMs int64 `json:"apply_timeout_ms"`
 
 	// LeaseMs is for how long nodes try the tuning when the rollout does not renew the trial, 1 s to 1 h and at least
-	// three times as long as the rollout leaves between two looks; default 5 min. They then return to the tuning
-	// before by themselves, whatever of the control plane, Restate and MySQL is gone.
+	// three times as long as the rollout leaves between two looks, and as a change takes to reach nodes; default 5 min.
+	// They then return to the tuning before by themselves, whatever of the control plane, Restate and MySQL is gone.
 	LeaseMs int64 `json:"lease_ms"`
 
 	Guardrails Guardrails `json:"guardrails"`
@@ -108,7 +109,7 @@ func (p RolloutPlan) validateLease() error {
 	for _, s := range p.Stages {
 		least = max(least, leaseLooks*lookEvery(s.BakeMs))
 	}
-	return validateMs("lease_ms", p.LeaseMs, least, time.Hour)
+	return validateMs("lease_ms", p.LeaseMs, least, leaseMax)
 }
 
 // pollEvery is the time between two looks at nodes that are waited for.
@@ -173,12 +174,25 @@ type RolloutSpec struct {
 	Plan   RolloutPlan `json:"plan"`
 }
 
-// Validate reports what is wrong with the tuning or the plan.
+// Validate reports what is wrong with the tuning or the plan, or does not fit in the two.
 func (s RolloutSpec) Validate() error {
-	if _, err := tuning.Parse([]byte(s.Tuning)); err != nil {
+	set, err := tuning.Parse([]byte(s.Tuning))
+	if err != nil {
 		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	return s.Plan.Validate()
+	if err := s.Plan.Validate(); err != nil {
+		return err
+	}
+	return checkTimes(set, tuning.Times{Lease: time.Duration(s.Plan.LeaseMs) * time.Millisecond,
+		ApplyTimeout: time.Duration(s.Plan.ApplyTimeoutMs) * time.Millisecond})
+}
+
+// checkTimes is tuning.CheckTimes with an error of this package.
+func checkTimes(set tuning.Tuning, of tuning.Times) error {
+	if err := set.CheckTimes(of); err != nil {
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	return nil
 }
 
 // document is the tuning with every field present, so that a later change of defaults
@@ -227,8 +241,8 @@ func (p RolloutPlan) resolve(known []string) ([]StagePlan, error) {
 	return stages, reached.ends()
 }
 
-// regions are those that a stage names, in a fleet of known ones; a share of them begins with those that earlier stages
-// have reached.
+// regions are those that a stage names, in a fleet of known ones; a share of them begins with those that earlier
+// stages have reached.
 func (s RolloutStage) regions(stage int, known, reached []string) (names []string, err error) {
 	switch {
 	case s.All:

@@ -41,11 +41,8 @@ func (g Guardrails) railsOf(baseline, now HealthRates) (rails []Rail) {
 		rails = append(rails, rail)
 	}
 	denied := Rail{Field: "denied_share_shift", Before: baseline.DeniedShare, Now: now.DeniedShare}
-	if g.DeniedShareShift < 1 {
-		was := 0.0
-		if baseline.DeniedShare != nil {
-			was = *baseline.DeniedShare
-		}
+	if g.DeniedShareShift < 1 && baseline.DeniedShare != nil {
+		was := *baseline.DeniedShare
 		least, most := max(0, was-g.DeniedShareShift), min(1, was+g.DeniedShareShift)
 		denied.Least, denied.Most = &least, &most
 		if now.DeniedShare != nil {
@@ -53,6 +50,34 @@ func (g Guardrails) railsOf(baseline, now HealthRates) (rails []Rail) {
 		}
 	}
 	return append(rails, denied, countRail("dropped_cost", float64(now.DroppedCost), 0, false))
+}
+
+// rails are the figures as they are judged.
+func (j *judgement) rails() []Rail {
+	rails := j.railsOf(j.baseline, j.now)
+	for i, h := range j.ceilings(j.baseline, j.now) { // the first of rails
+		_, broken := j.broken(h)
+		rails[i].judged(broken)
+	}
+	for i := range rails {
+		if rails[i].Field == "denied_share_shift" {
+			rails[i].judged(j.deniedBroken())
+		}
+	}
+	return rails
+}
+
+// judged keeps the margin from saying otherwise than the judge, who looks at evidence and not at the figure of a
+// moment.
+func (r *Rail) judged(broken bool) {
+	if r.Margin == nil {
+		return
+	}
+	margin := max(0, *r.Margin)
+	if broken {
+		margin = min(-1, *r.Margin)
+	}
+	r.Margin = &margin
 }
 
 // countRail is a rail without a baseline.
@@ -69,14 +94,24 @@ func countRail(field string, now, most float64, off bool) Rail {
 // is nearest to its bound. Figures are those that the judge holds against the bounds.
 func (r *Rollout) Rails() []Rail {
 	g := r.Spec.Plan.Guardrails
-	rails := append(g.railsOf(r.Baseline, r.Now), Rail{Field: "nodes_lost_share"}, Rail{Field: "restarts_per_hour"})
+	lost, restarts := Rail{Field: "nodes_lost_share", Most: &g.NodesLostShare}, Rail{Field: "restarts_per_hour"}
+	if most := float64(g.RestartsPerHour); g.RestartsPerHour < RestartsPerHourMax {
+		restarts.Most = &most
+	}
+	rails := append(g.railsOf(r.Baseline, r.Now), lost, restarts)
+	for i := range rails { // of the stage's figures, which no guardrail is held against
+		if rails[i].Field != "dropped_cost" {
+			rails[i].judged(false)
+		}
+	}
+	enough := r.enough()
 	for i := range r.Watch {
 		w := &r.Watch[i]
 		if w.Stage == r.Stage && !r.applied() {
 			continue
 		}
-		least := min(time.Duration(r.window(w.Stage))*time.Millisecond, time.Minute)
-		for _, candidates := range g.railsIn(w, r.MovedMs, least) {
+		borne := min(time.Duration(r.window(w.Stage))*time.Millisecond/2, gaugeLasts)
+		for _, candidates := range g.railsIn(w, r.Clocks.DatabaseMs, borne, enough) {
 			for _, rail := range candidates {
 				narrow(rails, rail)
 			}
@@ -118,27 +153,25 @@ func (r *Rollout) comparedRails() (rails []Rail) {
 }
 
 // railsIn are the rails of a region and of each of its nodes.
-func (g Guardrails) railsIn(w *RegionWatch, nowMs int64, least time.Duration) (all [][]Rail) {
-	before := w.own(w.before())
+func (g Guardrails) railsIn(w *RegionWatch, nowMs int64, borne time.Duration, enough float64) (all [][]Rail) {
 	gone, were := 0, 0
 	for i := range w.Nodes {
 		n := &w.Nodes[i]
-		if !n.Came {
+		if !n.Came && !n.Left {
 			were++
 		}
-		if n.Gone {
+		if n.Gone && !n.Left {
 			gone++
 		}
 		if n.Gone || w.Whole {
 			continue
 		}
-		now := n.rates(least)
 		restarts := float64(n.restartsSince(nowMs - restartsWithin.Milliseconds()))
-		all = append(all, placed(append(g.railsOf(n.baseline(before, now), now), countRail("restarts_per_hour", restarts,
+		all = append(all, placed(append(g.ofNode(w, n, nowMs, borne, enough).rails(), countRail("restarts_per_hour", restarts,
 			float64(g.RestartsPerHour), g.RestartsPerHour >= RestartsPerHourMax)), w.Region, n.ID))
 	}
 	lost := countRail("nodes_lost_share", max(0, float64(gone)-shareSlack)/float64(max(1, were)), g.NodesLostShare, false)
-	region := g.railsOf(before, w.own(w.rates(least)))
+	region := g.ofRegion(w, enough).rails()
 	if !w.Whole {
 		region = append(region, lost)
 	}

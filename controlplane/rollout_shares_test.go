@@ -281,7 +281,7 @@ func TestTheRailsOfAShare(t *testing.T) {
 		"the one that has it": {0, func(ids []string) string { return ids[0] }, "stage 1 (1 node of eu): share of denied decisions",
 			"of the nodes of region eu that the stage takes in"},
 		"one that does not have it": {0, func(ids []string) string { return ids[5] }, "", ""},
-		"one that got it later":     {1, func(ids []string) string { return ids[2] }, "stage 2 (3 nodes of eu): share of denied decisions", "of node WHO in region eu"},
+		"one that got it later":     {1, func(ids []string) string { return ids[2] }, "stage 2 (3 nodes of eu): share of denied decisions", "region eu that the stage takes in"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := landOf(8, "eu", "us")

@@ -19,12 +19,19 @@ func TestRolloutSpecRefusals(t *testing.T) {
 		"bake_ms is 99 (100 to 604800000)":           func(s *RolloutSpec) { s.Plan.Stages[1].BakeMs = 99 },
 		"baseline_ms is -1 (0 to 3600000)":           func(s *RolloutSpec) { s.Plan.BaselineMs = -1 },
 		"apply_timeout_ms is 999 (1000 to 86400000)": func(s *RolloutSpec) { s.Plan.ApplyTimeoutMs = 999 },
-		"guardrail rows_per_second: factor is 0.5":   func(s *RolloutSpec) { s.Plan.Guardrails.RowsPerSecond.Factor = 0.5 },
-		"guardrail latency_us: least is -1":          func(s *RolloutSpec) { s.Plan.Guardrails.LatencyUs.Least = -1 },
-		"denied_share_shift is 1.1 (0 to 1)":         func(s *RolloutSpec) { s.Plan.Guardrails.DeniedShareShift = 1.1 },
-		"nodes_lost_share is -0.1 (0 to 1)":          func(s *RolloutSpec) { s.Plan.Guardrails.NodesLostShare = -0.1 },
-		"restarts_per_hour is 11 (0 to 10)":          func(s *RolloutSpec) { s.Plan.Guardrails.RestartsPerHour = 11 },
-		`stage 1: region "mars" has no live node`:    func(s *RolloutSpec) { s.Plan.Stages[0].Regions = []string{"mars"} },
+		"lease_ms is 45000 ms (at least 72000 ms with settings_interval_ms 10000": func(s *RolloutSpec) {
+			s.Tuning, s.Plan.LeaseMs = string(mustDocument(`{"settings_interval_ms":10000}`)), 45_000
+		},
+		"apply_timeout_ms is 11999 ms (at least 12000 ms with settings_interval_ms 5000": func(s *RolloutSpec) { s.Plan.ApplyTimeoutMs = 11_999 },
+		"settings_interval_ms is 600000 (at most 25000": func(s *RolloutSpec) {
+			s.Tuning = string(mustDocument(`{"settings_interval_ms":600000}`))
+		},
+		"guardrail rows_per_second: factor is 0.5": func(s *RolloutSpec) { s.Plan.Guardrails.RowsPerSecond.Factor = 0.5 },
+		"guardrail latency_us: least is -1":        func(s *RolloutSpec) { s.Plan.Guardrails.LatencyUs.Least = -1 },
+		"denied_share_shift is 1.1 (0 to 1)":       func(s *RolloutSpec) { s.Plan.Guardrails.DeniedShareShift = 1.1 },
+		"nodes_lost_share is -0.1 (0 to 1)":        func(s *RolloutSpec) { s.Plan.Guardrails.NodesLostShare = -0.1 },
+		"restarts_per_hour is 11 (0 to 10)":        func(s *RolloutSpec) { s.Plan.Guardrails.RestartsPerHour = 11 },
+		`stage 1: region "mars" has no live node`:  func(s *RolloutSpec) { s.Plan.Stages[0].Regions = []string{"mars"} },
 	} {
 		bad := good
 		bad.Plan.Stages = slices.Clone(good.Plan.Stages)

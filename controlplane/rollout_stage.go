@@ -68,7 +68,7 @@ func (r *Rollout) enter(stage int) (wait time.Duration) {
 		return 0
 	}
 	r.Phase, r.Asked = RolloutAwaiting, r.Epoch+1
-	return r.watchEvery()
+	return r.waitEvery()
 }
 
 // measure takes the baseline, and goes on once every region of the stage is there.
@@ -196,6 +196,9 @@ func (r *Rollout) keep(steps RolloutSteps, nowMs int64) (time.Duration, error) {
 func (r *Rollout) finish(nowMs int64, look FleetLook) time.Duration {
 	kept := r.appliedBy(look, r.touchedScope())
 	if kept.Applied == kept.Live {
+		if silent := r.silentNodes(look); silent != "" {
+			r.Unknown = silent + ", so it is not known which tuning they run"
+		}
 		r.Measured = r.measureAll()
 		return r.end(nowMs, RolloutDone, rolloutItself)
 	}
@@ -258,6 +261,16 @@ func (r *Rollout) untilDue(nowMs int64) time.Duration {
 
 // watchEvery is the time between two looks at what is watched.
 func (r *Rollout) watchEvery() time.Duration { return lookEvery(r.stage().BakeMs) }
+
+// waitMax is the time between two looks while only a person lets the rollout go on, at the most.
+const waitMax = 15 * time.Second
+
+// waitEvery is the time between two looks while only a person lets the rollout go on: often enough for leases, however
+// short the bake is.
+func (r *Rollout) waitEvery() time.Duration {
+	lease := time.Duration(r.Spec.Plan.LeaseMs) * time.Millisecond
+	return max(r.watchEvery(), min(lease/leaseLooks, waitMax))
+}
 
 // sampleEvery is the time between two looks while a baseline is taken: twice as many as a comparison needs.
 func (r *Rollout) sampleEvery() time.Duration {

@@ -37,9 +37,15 @@ type TrialEnded struct {
 	Region string `json:"region"`
 	// version of the region that something else wrote; 0: the trial was not renewed in time
 	Newer int64 `json:"newer,omitempty"`
+	// Lost is the id of a write of which MySQL has no trial: it was restored from an older copy.
+	Lost string `json:"lost,omitempty"`
 }
 
 func (e TrialEnded) String() string {
+	if e.Lost != "" {
+		return fmt.Sprintf("MySQL does not have the trial %s any more: it was restored from an older copy, and nodes return "+
+			"to the tuning that it has", e.Lost)
+	}
 	if e.Newer != 0 {
 		return fmt.Sprintf("%s has version %d, which something else wrote meanwhile, and nodes run it",
 			rowName(e.Region), e.Newer)

@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/weirhq/weir/controlplane/sequential"
 )
 
 const (
@@ -38,6 +40,13 @@ type RegionWatch struct {
 	UnrelayedMs  int64 `json:"unrelayed_ms,omitempty"`
 	UnmeasuredMs int64 `json:"unmeasured_ms,omitempty"`
 
+	// Parts is what its nodes did together, in parts of the window that are half as long as theirs: a region shows sooner
+	// than a node what is wrong. Begun is how many parts have begun since the region is watched, and Past how the counts
+	// of those vary that the window has dropped.
+	Parts []WatchedPart             `json:"parts,omitempty"`
+	Begun int                       `json:"begun,omitempty"`
+	Past  [counts]sequential.Spread `json:"past,omitzero"`
+
 	// Since when its origin, or a part of it, answers no node of it; 0: it answers.
 	DownMs int64 `json:"down_ms,omitempty"`
 
@@ -54,6 +63,7 @@ type WatchedNode struct {
 	ID   string `json:"id"`
 	Came bool   `json:"came,omitempty"` // after the baseline
 	Gone bool   `json:"gone,omitempty"` // not live any more
+	Left bool   `json:"left,omitempty"` // it is gone, and said so: no guardrail counts it as lost
 
 	StartedMs int64   `json:"started_ms"`
 	SentMs    int64   `json:"sent_ms"`
@@ -69,6 +79,7 @@ type WatchedNode struct {
 
 	ConvergenceMs *float64 `json:"convergence_ms,omitempty"` // of its newest heartbeat
 	LatencyUs     *float64 `json:"latency_us,omitempty"`
+	Over          Overdue  `json:"over,omitzero"`
 }
 
 // look takes in what the nodes of all watched regions say, and tells what is broken by what
@@ -120,12 +131,16 @@ func (r *Rollout) observe(look FleetLook, nowMs int64) {
 	for i := range r.Watch {
 		w := &r.Watch[i]
 		measuring := r.Phase == RolloutMeasuring && w.Stage == r.Stage
-		if old := nowMs - w.BucketMs; !measuring && (old < 0 || old >= r.window(w.Stage)/watchBuckets) {
+		if old := nowMs - w.BucketMs; !measuring && w.heard() && (old < 0 || old >= r.window(w.Stage)/watchBuckets) {
 			w.rotate(nowMs)
+		}
+		if !measuring && w.partEnded(nowMs, r.window(w.Stage)/partsMax) {
+			w.beginPart(nowMs)
 		}
 		unsure := r.Clocks.unsure(look, nowMs)
 		of := slices.DeleteFunc(slices.Clone(nodes[w.Region]), func(n NodeFigures) bool { return !w.has(n.ID) })
 		w.observe(of, measuring, unsure)
+		w.leave(look.Left)
 		if w.Share == nil {
 			w.observeRelays(look.AtMs, measuring, unsure)
 			convergence[w.Region] = w.ConvergenceMs
@@ -157,13 +172,27 @@ func (r *Rollout) window(stage int) int64 {
 func (r *Rollout) beginWindows(nowMs int64) {
 	r.beginSlot(nowMs)
 	for i := range r.Watch {
-		if w := &r.Watch[i]; w.Stage == r.Stage {
+		w := &r.Watch[i]
+		if w.Stage == r.Stage {
 			for n := range w.Nodes {
 				w.Nodes[n].Window = nil
 			}
 			w.rotate(nowMs)
+			w.Parts = nil
 		}
+		w.beginPart(nowMs)
 	}
+}
+
+// heard reports whether a node was heard of in the newest part of the window. Where a bake is shorter than the time
+// between heartbeats, parts are as long as that.
+func (w *RegionWatch) heard() bool {
+	if len(w.Nodes) == 0 || w.BucketMs == 0 {
+		return true
+	}
+	return slices.ContainsFunc(w.Nodes, func(n WatchedNode) bool {
+		return !n.Gone && (len(n.Window) == 0 || n.Window[len(n.Window)-1][0] > 0)
+	})
 }
 
 func (w *RegionWatch) rotate(nowMs int64) {
@@ -172,6 +201,14 @@ func (w *RegionWatch) rotate(nowMs int64) {
 		n := &w.Nodes[i]
 		n.Window = append(n.Window, Span{})
 		n.Window = n.Window[max(0, len(n.Window)-watchBuckets):]
+	}
+}
+
+// leave marks the nodes that have left the fleet in order: leaving is not dying.
+func (w *RegionWatch) leave(left []string) {
+	for i := range w.Nodes {
+		n := &w.Nodes[i]
+		n.Left = n.Gone && (n.Left || slices.Contains(left, n.ID))
 	}
 }
 
@@ -188,7 +225,10 @@ func (w *RegionWatch) observe(nodes []NodeFigures, measuring, unsure bool) {
 		is, live := found[n.ID]
 		delete(found, n.ID)
 		if live {
-			n.observe(is, measuring)
+			did := n.did()
+			if n.observe(is, measuring); !measuring {
+				w.add(did, n.did(), len(nodes))
+			}
 		}
 		n.Gone = !live && (n.Gone || !unsure)
 	}

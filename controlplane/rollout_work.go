@@ -54,6 +54,15 @@ func (r TuningRefusal) String() string {
 	return fmt.Sprintf("%s has version %d, which something else wrote meanwhile", rowName(r.Region), r.Newest)
 }
 
+// over is the refusal of a write over a version.
+func (r TuningRefusal) over(version int64) string {
+	if r.IDTaken || r.Newest > version {
+		return r.String()
+	}
+	return fmt.Sprintf("%s has version %d, which is older than version %d: MySQL was restored from an older copy",
+		rowName(r.Region), r.Newest, version)
+}
+
 // TuningTrace is what MySQL knows of a rollout: that it began, and which versions it wrote.
 type TuningTrace struct {
 	ID        string // of the rollout

@@ -45,7 +45,7 @@ func (t *Transitions) overdueBy(nowMs int64, grace time.Duration) bool {
 }
 
 func (t *Transitions) event(nowMs int64, actor, what, words string) {
-	t.Events = append(t.Events, Event{AtMs: nowMs, Actor: actor, What: what, Text: cut(words, ReasonBytesMax)})
+	t.Events = append(t.Events, Event{AtMs: nowMs, Actor: actor, What: what, Text: shorten(words, ReasonBytesMax)})
 	if extra := len(t.Events) - eventsMax; extra > 0 {
 		t.Events = slices.Delete(t.Events, 0, extra)
 	}

@@ -76,7 +76,7 @@ func rolloutAnswer(r controlplane.Rollout) *controlv1.Rollout {
 	answer := &controlv1.Rollout{
 		Id: r.ID, Actor: r.By.Actor, Reason: r.By.Reason, StartedAtMs: r.StartedMs, EndedAtMs: r.EndedMs,
 		Phase: string(r.Phase), Stage: int32(r.Stage + 1), DueAtMs: r.DueMs,
-		Why: valid(r.Why), Trouble: valid(r.Trouble), Waiting: valid(r.Waiting),
+		Why: valid(r.Why), Trouble: valid(r.Trouble), Waiting: valid(r.Waiting), Unknown: valid(r.Unknown),
 		Tuning: r.Document, Baseline: rolloutRates(r.Baseline), Now: rolloutRates(r.Now),
 		Guardrails: rolloutGuardrails(r.Spec.Plan.Guardrails), Queries: queryValues(r), Asked: r.Asked,
 	}

@@ -50,20 +50,22 @@ const (
 // Begins is where the window begins.
 func (c cellsView) Begins() int64 { return c.Now - 300 }
 
-// Passes says in words when the next request passes.
+// Passes says in words whether the next request passes. Nodes decide that, so only their reports tell: regions store
+// counts late, and not those below the floor.
 func (c cellsView) Passes() string {
 	switch {
 	case c.Limit == nil:
 		return ""
-	case c.PassesAtMs == nil && c.GetLimit() == 0:
+	case c.GetLimit() == 0:
 		return "Nothing passes: it is blocked."
-	case c.PassesAtMs == nil:
+	case c.Cost > c.GetLimit():
 		return fmt.Sprintf("A cost of %s never passes: it is more than the limit.", count(c.Cost))
-	case c.GetPassesAtMs() <= c.NowMs:
-		return fmt.Sprintf("A cost of %s passes now.", count(c.Cost))
+	case c.Nodes == 0:
+		return fmt.Sprintf("Whether a cost of %s passes is not known: no node has reported the key lately.", count(c.Cost))
+	case c.Nodes+c.Cost <= c.GetLimit():
+		return fmt.Sprintf("By what nodes last reported, a cost of %s passes.", count(c.Cost))
 	}
-	return fmt.Sprintf("A cost of %s passes in %s, at %s, if nothing else is counted.", count(c.Cost),
-		span(time.Duration(c.GetPassesAtMs()-c.NowMs)*time.Millisecond), clock(c.GetPassesAtMs()))
+	return fmt.Sprintf("By what nodes last reported, a cost of %s is denied.", count(c.Cost))
 }
 
 // drawCells draws a window. Where no limit is known, the one that nodes reported with the
@@ -80,7 +82,8 @@ func drawCells(w *controlv1.KeyWindow, nowMs, cost int64, seen []seenKey) cellsV
 		v.Nodes = s.GetCount()
 		if w.Limit == nil && s.Limit != nil {
 			v.Hearsay = true
-			v.judge(s.GetLimit())
+			limit := s.GetLimit()
+			v.Limit = &limit
 		}
 	}
 	most := max(1, w.GetCurrent().GetCount(), w.GetPrevious().GetCount(), w.GetLimit())
@@ -96,16 +99,6 @@ func drawCells(w *controlv1.KeyWindow, nowMs, cost int64, seen []seenKey) cellsV
 }
 
 func scaled(count, most int64) int64 { return int64(cellHigh * float64(count) / float64(most)) }
-
-// judge is what the API does where it knows a limit.
-func (c *cellsView) judge(limit int64) {
-	current, previous, d := c.GetCurrent().GetCount(), c.GetPrevious().GetCount(), c.GetDurationMs()
-	remaining := window.Remaining(current, previous, limit, window.Uncovered(c.NowMs, d), d)
-	c.Limit, c.Remaining = &limit, &remaining
-	if at, ok := window.PassesAt(current, previous, c.Cost, limit, c.NowMs, d); ok {
-		c.PassesAtMs = &at
-	}
-}
 
 // stack puts a cell's parts one on the other.
 func (c *cellsView) stack(name string, cell *controlv1.KeyCell, x, most int64) {

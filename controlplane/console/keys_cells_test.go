@@ -35,14 +35,14 @@ func TestAKeysCells(t *testing.T) {
 			}
 		}
 	}
-	says(keyPage, "<b>120</b> counts now. No limit is known here", "previous: 75\u202f% counts", "current: 45 s left", `data-live="key"`)
+	says(keyPage, "Regions have stored <b>120</b>. No limit is known here", "previous: 75\u202f% counts", "current: 45 s left", `data-live="key"`)
 	says(keyPage+"&limit=100",
-		"<b>120</b> counts now of 100: 0 left. A cost of 1 passes in 30 s, at 22:13:45", `class="slide" x="75"`,
+		"Regions have stored <b>120</b>, of 100. Whether a cost of 1 passes is not known: no node has reported the key lately.", `class="slide" x="75"`,
 		"<title>eu, current cell: 60</title>", "<title>us, current cell: 30</title>", "<title>us, previous cell: 40</title>",
 		`class="part0" x="302" y="54" width="296" height="66"`, // eu, 110 high for the limit
 		`class="part1" x="302" y="21" width="296" height="33"`, // us, on it
 		"3 s ago", "2 s ago")
-	says(keyPage+"&limit=200&cost=5", "80 left. A cost of 5 passes now.")
+	says(keyPage+"&limit=200&cost=5", "of 200. Whether a cost of 5 passes is not known")
 	says(keyPage+"&limit=200&cost=201", "A cost of 201 never passes: it is more than the limit.")
 
 	w.set(func() { w.settings = []controlplane.Override{{Pattern: "user_*", Limit: 0}} })
@@ -51,12 +51,13 @@ func TestAKeysCells(t *testing.T) {
 		w.settings = nil
 		w.top = controlplane.TopKeys{Now: now, Nodes: 1, Keys: []controlplane.TopKey{{Workspace: "acme", Namespace: "api", Identifier: "user_1", DurationMs: 60_000, Limit: 300, Count: 133}}}
 	})
-	says(keyPage, "of 300, the limit that nodes report: 180 left. A cost of 1 passes now.", "Nodes last reported 133 in the window.")
+	says(keyPage, "Regions have stored <b>120</b>, nodes last reported <b>133</b>, of 300, the limit that nodes report. By what nodes last reported, a cost of 1 passes.")
+	says(keyPage+"&cost=168", "By what nodes last reported, a cost of 168 is denied.")
 
 	w.set(func() {
 		w.resets = []controlplane.Reset{{Identifier: "user_1", Generation: 1, SetAt: now.Add(-time.Second)}}
 	})
-	says(keyPage, "<b>0</b> counts now", "Nothing is counted in them.")
+	says(keyPage, "Regions have stored <b>0</b>", "Nothing is counted in them.")
 	for field, want := range map[string]string{"limit=x": "limit is &#34;x&#34;, want a whole number", "cost=-1": "cost is -1 (1 to"} {
 		if a := b.get(keyPage + "&" + field); a.status != http.StatusBadRequest || !strings.Contains(a.body, want) {
 			t.Errorf("%s: %d, without %q", field, a.status, want)

@@ -6,20 +6,30 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/shared/gen/sql/controlplanedb"
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
 var _ controlplane.FleetStore = (*Store)(nil)
 
-// FleetNodes returns at most rows heartbeats, by region and node id, and the clock
-// of the database.
+// leftFor is how long a node that has withdrawn itself is listed as having left: a rollout looks four times a minute.
+const leftFor = time.Hour
+
+// FleetNodes returns at most rows heartbeats, by region and node id, then as many nodes that have left lately, and the
+// clock of the database.
 func (s *Store) FleetNodes(ctx context.Context, rows int) (now time.Time, nodes []controlplane.FleetRow, err error) {
 	found, err := s.queries.FleetNodes(ctx, int32(rows))
 	if err != nil {
 		return time.Time{}, nil, fmt.Errorf("read heartbeats: %w", explain(err))
 	}
-	if len(found) == 0 { // no row to carry the clock
-		now, err = s.Now(ctx)
+	left, err := s.queries.FleetNodesLeft(ctx, controlplanedb.FleetNodesLeftParams{WithinMs: leftFor.Milliseconds(),
+		Limit: int32(rows)})
+	if err != nil {
+		return time.Time{}, nil, fmt.Errorf("read which nodes have left: %w", explain(err))
+	}
+	if len(found) > 0 {
+		now = time.UnixMilli(found[0].NowMs)
+	} else if now, err = s.Now(ctx); err != nil { // no row to carry the clock
 		return now, nil, err
 	}
 	for _, f := range found {
@@ -36,5 +46,9 @@ func (s *Store) FleetNodes(ctx context.Context, rows int) (now time.Time, nodes 
 			Health: f.Health,
 		})
 	}
-	return time.UnixMilli(found[0].NowMs), nodes, nil
+	for _, l := range left {
+		nodes = append(nodes, controlplane.FleetRow{Left: true,
+			Beat: heartbeat.Beat{NodeID: string(l.NodeID), Region: string(l.Region)}})
+	}
+	return now, nodes, nil
 }

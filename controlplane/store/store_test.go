@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -47,6 +48,30 @@ func testFleetNodes(t *testing.T) {
 	}
 	if _, nodes, err := store.FleetNodes(t.Context(), 2); err != nil || len(nodes) != 2 {
 		t.Errorf("bounded to 2: %v, %v", nodes, err)
+	}
+}
+
+// A node that has withdrawn itself is listed as having left for an hour, and cleanup keeps its row as long as that of a
+// node that has died: a rollout that looks after a cleanup reads that it left.
+func TestANodeThatHasLeftIsListed(t *testing.T) { servers.EachSQL(t, testNodeLeft) }
+
+func testNodeLeft(t *testing.T) {
+	store, db := migrated(t)
+	now, err := store.Now(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	insertNode(t, db, "live", "eu", now.UnixMilli(), now.UnixMilli(), "{}")
+	insertNode(t, db, "left", "eu", now.Add(-30*time.Minute).UnixMilli(), 0, "{}")
+	insertNode(t, db, "long ago", "eu", now.Add(-2*time.Hour).UnixMilli(), 0, "{}")
+	for range 2 {
+		fleet, err := controlplane.ListFleet(t.Context(), store, time.Minute)
+		if err != nil || len(fleet.Nodes) != 1 || fleet.Nodes[0].NodeID != "live" || !slices.Equal(fleet.Left, []string{"left"}) || fleet.Truncated {
+			t.Fatalf("%+v, %v", fleet, err)
+		}
+		if deleted, err := store.DeleteDeadNodes(t.Context(), now.Add(-time.Hour), 10); err != nil || deleted > 1 {
+			t.Fatalf("deleted %d, %v; want the one of long ago", deleted, err)
+		}
 	}
 }
 

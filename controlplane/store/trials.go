@@ -90,7 +90,7 @@ func trialWritten(ctx context.Context, q *queries,
 var errEnded = errors.New("a trial is over")
 
 // RenewTrials moves the ends of the trials that writes made, in one transaction. One that is over, by its end or by
-// another version of its region, undoes them all: it does not begin again.
+// another version of its region, or that a restored database does not have, undoes them all: it does not begin again.
 func (s *Store) RenewTrials(ctx context.Context, ids []string,
 	leaseMs int64) (renewed controlplane.TrialsRenewed, err error) {
 	err = s.inTransaction(ctx, func(q *queries) error {
@@ -100,6 +100,10 @@ func (s *Store) RenewTrials(ctx context.Context, ids []string,
 				return fmt.Errorf("renew trial %s: %w", id, err)
 			}
 			stands, err := q.TrialStands(ctx, []byte(id))
+			if errors.Is(err, sql.ErrNoRows) {
+				renewed.Ended = &controlplane.TrialEnded{Lost: id}
+				return errEnded
+			}
 			if err != nil {
 				return fmt.Errorf("read trial %s: %w", id, err)
 			}

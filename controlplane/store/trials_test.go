@@ -238,3 +238,22 @@ func testTrialsEnd(t *testing.T) {
 		t.Errorf("%d trials go on", n)
 	}
 }
+
+// MySQL was restored from a copy of before the trial began: a renewal reports that the trial is over, rather than an
+// error that looks like an outage, and renews no other one.
+func TestATrialThatARestoreHasTakenAwayIsOver(t *testing.T) { servers.EachSQL(t, testRestoredTrial) }
+
+func testRestoredTrial(t *testing.T) {
+	s, db := migrated(t)
+	mustTry(t, s, trial("r/try/eu", "eu"), trial("r/try/us", "us"))
+	if _, err := db.ExecContext(t.Context(), "DELETE FROM ratelimit_trials WHERE write_id = 'r/try/us'"); err != nil {
+		t.Fatal(err)
+	}
+	renewed, err := s.RenewTrials(t.Context(), []string{"r/try/eu", "r/try/us"}, 10*trialLease)
+	if err != nil || renewed.Ended == nil || renewed.Ended.Lost != "r/try/us" {
+		t.Errorf("%+v, %v", renewed, err)
+	}
+	if left := leftOf(t, db, "r/try/eu"); left > 2*trialLease {
+		t.Errorf("the other trial is good for %d ms", left)
+	}
+}

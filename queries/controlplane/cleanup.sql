@@ -35,4 +35,5 @@ VALUES (?, ?, ?, ?, ?, ?, ?)
 ON DUPLICATE KEY UPDATE expires_at = GREATEST(expires_at, VALUES(expires_at));
 
 -- name: NodesDeleteDead :execrows
-DELETE FROM ratelimit_nodes WHERE seen_at < sqlc.arg(cutoff_ms) LIMIT ?;
+-- A node that has withdrawn itself (seen_at = 0) stays as long after it sent that, so that rollouts can read it.
+DELETE FROM ratelimit_nodes WHERE seen_at < sqlc.arg(cutoff_ms) AND (seen_at > 0 OR sent_at < sqlc.arg(cutoff_ms)) LIMIT ?;

@@ -5,6 +5,12 @@ SELECT node_id, region, build, tuning_version, started_at, sent_at, seen_at, hea
        CAST(UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000 AS SIGNED) AS now_ms
 FROM ratelimit_nodes WHERE seen_at > 0 ORDER BY region, node_id LIMIT ?;
 
+-- name: FleetNodesLeft :many
+-- Nodes that have withdrawn themselves lately, by their own clocks; cleanup deletes their rows later.
+SELECT node_id, region FROM ratelimit_nodes
+WHERE seen_at = 0 AND sent_at > UNIX_TIMESTAMP() * 1000 - CAST(sqlc.arg(within_ms) AS SIGNED)
+ORDER BY region, node_id LIMIT ?;
+
 -- name: FleetTopKeys :many
 -- The keys that nodes with a recent heartbeat reported, the newest heartbeat first.
 SELECT node_id, region, seen_at, top_keys,

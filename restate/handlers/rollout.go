@@ -429,11 +429,7 @@ func condition(r *controlplane.Rollout) rolloutCondition {
 
 // clip makes a reason for the audit log out of a line.
 func clip(line string) string {
-	const most = controlplane.ReasonBytesMax / 4 // runes
-	if runes := []rune(line); len(runes) > most {
-		return string(runes[:most])
-	}
-	return line
+	return controlplane.ShortReason(line)
 }
 
 func load(ctx restate.ObjectSharedContext) (controlplane.Rollout, error) {

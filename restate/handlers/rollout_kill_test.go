@@ -35,7 +35,7 @@ func testSoakRolloutsSurviveKills(t *testing.T) {
 		spec := twoStages(int64(200 + k.random.IntN(300)))
 		spec.Tuning = newTuning
 		if running == newTuning {
-			spec.Tuning = oldTuning
+			spec.Tuning = otherTuning
 		}
 		v.sick.Store("")
 		if round%3 == 1 {

@@ -22,7 +22,7 @@ func testARolloutIsRestoredFromMySQL(t *testing.T) {
 	cl, _, db, _, c := newRolloutCluster(t)
 	k := cl.keeper(nil)
 	k.Tunings, k.Grace = store.New(db).TracesOfTunings, time.Millisecond
-	tunings := []string{newTuning, oldTuning, newTuning}
+	tunings := []string{newTuning, otherTuning, newTuning}
 	for i, lost := range []struct {
 		id            string
 		rollout, list bool

@@ -126,7 +126,13 @@ func hashOf(document string) string {
 	return t.Hash()
 }
 
-var oldTuning, newTuning = documentOf(tuning.Default()), documentOf(tuning.RFC())
+// oldTuning is in force before a test, newTuning and otherTuning are rolled out. Plans of these tests wait for seconds.
+var oldTuning, newTuning, otherTuning = documentOf(tuning.Default()), quickly(tuning.RFC()), quickly(tuning.Default())
+
+func quickly(t tuning.Tuning) string {
+	t.SettingsInterval = tuning.Duration(100 * time.Millisecond)
+	return documentOf(t)
+}
 
 func documentOf(t tuning.Tuning) string {
 	b, err := t.Document()

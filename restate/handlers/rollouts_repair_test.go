@@ -69,12 +69,12 @@ func testARolloutThatFellOffTheList(t *testing.T) {
 	if s, err := c.Standing(t.Context()); err != nil || s.Active != "" {
 		t.Errorf("%q has the lock, %v", s.Active, err)
 	}
-	start("newer", oldTuning)
+	start("newer", otherTuning)
 	cl.putState(RolloutsService, rolloutScope, rolloutsKey, controlplane.RolloutList{})
 	if _, err := c.Operate(t.Context(), "old", order(controlplane.RolloutTakeBack)); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "rollout newer is done since") {
 		t.Errorf("%v", err)
 	}
-	wantInForce(t, db, oldTuning)
+	wantInForce(t, db, otherTuning)
 	if s, err := c.Standing(t.Context()); err != nil || s.Active != "" || len(s.List) != 2 {
 		t.Errorf("%+v, %v", s, err)
 	}

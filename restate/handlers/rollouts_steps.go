@@ -30,9 +30,9 @@ func (d *durableList) Regions() ([]string, error) {
 	})
 }
 
-func (d *durableList) CheckQueries(rails []controlplane.QueryRail) (string, error) {
-	return step(d.ctx, d.steps, "check queries", func(ctx context.Context) (string, error) {
-		return d.work.CheckQueries(ctx, rails)
+func (d *durableList) CheckSpec(spec controlplane.RolloutSpec) (string, error) {
+	return step(d.ctx, d.steps, "check the plan", func(ctx context.Context) (string, error) {
+		return d.work.CheckSpec(ctx, spec)
 	})
 }
 

@@ -8,15 +8,15 @@ import (
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
-// HeartbeatAge returns how old the newest heartbeat of a node that runs t may be in the database when no call fails. A
-// node leaves at most one interval and twice its jitter between two heartbeats, and the region's relay at most one
+// HeartbeatAge returns how old the newest heartbeat of a node that runs t may be in the database when no call fails.
+// A node leaves at most one interval and twice its jitter between two heartbeats, and the region's relay at most one
 // interval between two turns in which it stores them. A change of settings takes as long to reach a node.
 func (t Tuning) HeartbeatAge() time.Duration {
 	return t.SettingsEvery() + time.Duration((1+2*t.Jitter)*float64(t.SettingsEvery()))
 }
 
-// SettingsIntervalMax returns the longest SettingsInterval with which heartbeats arrive within heartbeat.StandsFor: 25
-// s at the default jitter. With a longer one, nodes would count as gone between two of their heartbeats.
+// SettingsIntervalMax returns the longest SettingsInterval with which heartbeats arrive within heartbeat.StandsFor:
+// 25 s at the default jitter. With a longer one, nodes would count as gone between two of their heartbeats.
 func (t Tuning) SettingsIntervalMax() time.Duration {
 	return time.Duration(float64(heartbeat.StandsFor) / (2 + 2*t.Jitter)).Truncate(time.Millisecond)
 }

@@ -6,6 +6,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/weirhq/weir/controlplane"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -34,7 +35,29 @@ func (k keysShow) Run(c *call) error {
 	if err != nil {
 		return err
 	}
-	return c.print(answer.Msg, func(w io.Writer) { writeKey(w, answer.Msg, k.Cost) })
+	reported, problem := c.reportedOf(k)
+	return c.print(answer.Msg, func(w io.Writer) {
+		writeKey(w, answer.Msg, reported, k.Cost)
+		if problem != nil {
+			head(w, "What nodes report could not be read: %s", plain(problem.Error()))
+		}
+	})
+}
+
+// reportedOf is what nodes last reported of the key, by the duration of its windows.
+func (c *call) reportedOf(k keysShow) (map[int64]*controlv1.TopKey, error) {
+	answer, err := c.keys.TopKeys(c.ctx, connect.NewRequest(&controlv1.TopKeysRequest{Workspace: k.Workspace,
+		Namespace: k.Namespace, By: controlv1.TopBy_TOP_BY_HOT, Limit: controlplane.TopKeysMax}))
+	if err != nil {
+		return nil, err
+	}
+	reported := map[int64]*controlv1.TopKey{}
+	for _, key := range answer.Msg.GetKeys() {
+		if key.GetIdentifier() == k.Identifier {
+			reported[key.GetDurationMs()] = key
+		}
+	}
+	return reported, nil
 }
 
 // counted refuses values that the API refuses, or takes for a flag that was left out.
@@ -46,7 +69,7 @@ func counted(flag string, n int64) error {
 	return nil
 }
 
-func writeKey(w io.Writer, k *controlv1.GetKeyResponse, cost int64) {
+func writeKey(w io.Writer, k *controlv1.GetKeyResponse, reported map[int64]*controlv1.TopKey, cost int64) {
 	if o := k.GetOverride(); o != nil {
 		duration := "the duration of the request"
 		if o.GetDurationMs() > 0 {
@@ -58,7 +81,7 @@ func writeKey(w io.Writer, k *controlv1.GetKeyResponse, cost int64) {
 		head(w, "reset %s: earlier counts are forgotten", moment(r.GetSetAtMs()))
 	}
 	for _, window := range k.GetWindows() {
-		writeKeyWindow(w, window, k.GetNowMs(), cost)
+		writeKeyWindow(w, window, reported[window.GetDurationMs()], k.GetNowMs(), cost)
 	}
 	if len(k.GetWindows()) == 0 {
 		head(w, "no region has stored any count of it lately")
@@ -69,24 +92,38 @@ func writeKey(w io.Writer, k *controlv1.GetKeyResponse, cost int64) {
 	head(w, "\nThese counts are what regions have stored; weirctl explain shows what a node counts.")
 }
 
-func writeKeyWindow(w io.Writer, k *controlv1.KeyWindow, nowMs, cost int64) {
+// keyVerdict says whether a cost passes. Nodes decide that, so only their reports tell: regions store counts late,
+// and not those below the floor.
+func keyVerdict(k *controlv1.KeyWindow, reported *controlv1.TopKey, cost int64) string {
+	limit := k.Limit
+	if limit == nil && reported != nil {
+		limit = reported.Limit
+	}
+	switch {
+	case limit == nil:
+		return "no limit is known here: name one with --limit"
+	case cost > *limit:
+		return fmt.Sprintf("a cost of %s never passes a limit of %s", digits(cost), digits(*limit))
+	case reported == nil:
+		return fmt.Sprintf("of %s: whether a cost of %s passes is not known, as no node has reported the key lately",
+			digits(*limit), digits(cost))
+	}
+	passes := "passes"
+	if reported.GetCount()+cost > *limit {
+		passes = "is denied"
+	}
+	return fmt.Sprintf("nodes last reported %s of %s: by that a cost of %s %s", digits(reported.GetCount()),
+		digits(*limit), digits(cost), passes)
+}
+
+func writeKeyWindow(w io.Writer, k *controlv1.KeyWindow, reported *controlv1.TopKey, nowMs, cost int64) {
 	mode := ""
 	if k.GetMode() != "exact" {
 		mode = " (" + k.GetMode() + ")"
 	}
-	head(w, "%s%s: %s count now, %s + %s x %.3f", span(k.GetDurationMs()), mode, digits(k.GetEffective()),
+	head(w, "%s%s: regions have stored %s, %s + %s x %.3f", span(k.GetDurationMs()), mode, digits(k.GetEffective()),
 		digits(k.GetCurrent().GetCount()), digits(k.GetPrevious().GetCount()), k.GetWeight())
-	switch {
-	case k.Limit == nil:
-		head(w, "  no limit is known here: name one with --limit")
-	case k.PassesAtMs == nil:
-		head(w, "  a cost of %s never passes a limit of %s", digits(cost), digits(k.GetLimit()))
-	case k.GetPassesAtMs() <= nowMs:
-		head(w, "  of %s, %s remain: a cost of %s passes now", digits(k.GetLimit()), digits(k.GetRemaining()), digits(cost))
-	default:
-		head(w, "  of %s, %s remain: a cost of %s passes in %s, at %s", digits(k.GetLimit()), digits(k.GetRemaining()),
-			digits(cost), span(k.GetPassesAtMs()-nowMs), moment(k.GetPassesAtMs()))
-	}
+	head(w, "  %s", keyVerdict(k, reported, cost))
 	t := newTable(w)
 	t.row("  CELL", "FROM", "REGION", "COUNT", "WRITTEN")
 	for _, cell := range []struct {

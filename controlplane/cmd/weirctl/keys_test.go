@@ -41,7 +41,8 @@ the fleet has more nodes than one answer covers: these reported last
 	}
 }
 
-// One key, as regions have stored it: two cells with their parts, and when a cost passes.
+// One key, as regions have stored it: two cells with their parts. Whether a cost passes is said by what nodes report,
+// and is not known otherwise.
 func TestKeysShow(t *testing.T) {
 	w := newWorld(t)
 	w.key = controlplane.KeyReport{Now: now}
@@ -76,13 +77,13 @@ These counts are what regions have stored; weirctl explain shows what a node cou
 	w.want(t, w.run(t, "keys", "show", "acme", "api", "user_42", "--limit=100", "--cost=5"), exitOK, `
 override "user_*": 100 in 1m
 reset 2026-01-02 14:04:05Z: earlier counts are forgotten
-1m: 102 count now, 90 + 50 x 0.250
-  of 100, 0 remain: a cost of 5 passes in 6s, at 2026-01-02 15:04:11Z
+1m: regions have stored 102, 90 + 50 x 0.250
+  of 100: whether a cost of 5 passes is not known, as no node has reported the key lately
   CELL      FROM                  REGION  COUNT  WRITTEN
   current   2026-01-02 15:04:00Z  eu      60     4s ago
   current   2026-01-02 15:04:00Z  us      30     2s ago
   previous  2026-01-02 15:03:00Z  eu      50     -
-1s (estimate): 0 count now, 0 + 0 x 1.000
+1s (estimate): regions have stored 0, 0 + 0 x 1.000
   no limit is known here: name one with --limit
   CELL      FROM                  REGION  COUNT  WRITTEN
   current   2026-01-02 15:04:00Z  -       0      -
@@ -92,6 +93,18 @@ These counts are what regions have stored; weirctl explain shows what a node cou
 `)
 	if want := (controlplane.KeyQuery{Workspace: "acme", Namespace: "api", Identifier: "user_42", Limit: 100, Cost: 5}); w.keyQuery != want {
 		t.Errorf("asked for %+v, want %+v", w.keyQuery, want)
+	}
+	w.top = controlplane.TopKeys{Now: now, Nodes: 1, Keys: []controlplane.TopKey{
+		{Workspace: "acme", Namespace: "api", Identifier: "user_42", DurationMs: 60_000, Limit: 100, Count: 97},
+		{Workspace: "acme", Namespace: "api", Identifier: "user_43", DurationMs: 1000, Limit: 9, Count: 9},
+	}}
+	for cost, says := range map[string]string{
+		"3": "nodes last reported 97 of 100: by that a cost of 3 passes\n", "4": "by that a cost of 4 is denied\n",
+		"101": "a cost of 101 never passes a limit of 100\n",
+	} {
+		if code := w.run(t, "keys", "show", "acme", "api", "user_42", "--cost="+cost); code != exitOK || !strings.Contains(w.stdout.String(), says) {
+			t.Errorf("a cost of %s: exit %d, %s, want %q", cost, code, w.stdout.String(), says)
+		}
 	}
 	for flag, says := range map[string]string{
 		"--cost=0":                "--cost is 0 (1 to 9007199254740991)",

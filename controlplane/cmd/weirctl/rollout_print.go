@@ -36,6 +36,9 @@ func outcome(r *controlv1.Rollout) error {
 	if r.GetPhase() == "rolled_back" {
 		what = "No live node runs it any more. " + what
 	}
+	if r.GetUnknown() != "" {
+		what = "Not known: " + plain(r.GetUnknown()) + ". " + what
+	}
 	return &told{fmt.Errorf("rollout %s is %s", r.GetId(), because(r.GetPhase(), r.GetWhy())), exitFailure, what}
 }
 
@@ -82,6 +85,9 @@ func (c *call) writeRollout(w io.Writer, r *controlv1.Rollout) {
 	}
 	if r.GetPhase() == "rolling_back" && r.GetWaiting() != "" {
 		t.long(100, "why", r.GetWhy())
+	}
+	if r.GetUnknown() != "" {
+		t.long(100, "not known", r.GetUnknown())
 	}
 	if parts := parts(r); parts != "" {
 		t.long(100, "on trial", parts)

@@ -104,7 +104,7 @@ func (q *Queries) BlocklistUpsert(ctx context.Context, arg BlocklistUpsertParams
 }
 
 const NodesDeleteDead = `-- name: NodesDeleteDead :execrows
-DELETE FROM ratelimit_nodes WHERE seen_at < ? LIMIT ?
+DELETE FROM ratelimit_nodes WHERE seen_at < ? AND (seen_at > 0 OR sent_at < ?) LIMIT ?
 `
 
 type NodesDeleteDeadParams struct {
@@ -112,8 +112,9 @@ type NodesDeleteDeadParams struct {
 	Limit    int32
 }
 
+// A node that has withdrawn itself (seen_at = 0) stays as long after it sent that, so that rollouts can read it.
 func (q *Queries) NodesDeleteDead(ctx context.Context, arg NodesDeleteDeadParams) (int64, error) {
-	result, err := q.db.ExecContext(ctx, NodesDeleteDead, arg.CutoffMs, arg.Limit)
+	result, err := q.db.ExecContext(ctx, NodesDeleteDead, arg.CutoffMs, arg.CutoffMs, arg.Limit)
 	if err != nil {
 		return 0, err
 	}

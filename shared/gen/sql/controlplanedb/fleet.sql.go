@@ -74,6 +74,46 @@ func (q *Queries) FleetNodes(ctx context.Context, limit int32) ([]FleetNodesRow,
 	return items, nil
 }
 
+const FleetNodesLeft = `-- name: FleetNodesLeft :many
+SELECT node_id, region FROM ratelimit_nodes
+WHERE seen_at = 0 AND sent_at > UNIX_TIMESTAMP() * 1000 - CAST(? AS SIGNED)
+ORDER BY region, node_id LIMIT ?
+`
+
+type FleetNodesLeftParams struct {
+	WithinMs int64
+	Limit    int32
+}
+
+type FleetNodesLeftRow struct {
+	NodeID []byte
+	Region []byte
+}
+
+// Nodes that have withdrawn themselves lately, by their own clocks; cleanup deletes their rows later.
+func (q *Queries) FleetNodesLeft(ctx context.Context, arg FleetNodesLeftParams) ([]FleetNodesLeftRow, error) {
+	rows, err := q.db.QueryContext(ctx, FleetNodesLeft, arg.WithinMs, arg.Limit)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []FleetNodesLeftRow{}
+	for rows.Next() {
+		var i FleetNodesLeftRow
+		if err := rows.Scan(&i.NodeID, &i.Region); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const FleetTopKeys = `-- name: FleetTopKeys :many
 SELECT node_id, region, seen_at, top_keys,
        CAST(UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000 AS SIGNED) AS now_ms

@@ -1155,7 +1155,8 @@ type KeyWindow struct {
 	Previous   *KeyCell               `protobuf:"bytes,4,opt,name=previous,proto3" json:"previous,omitempty"`
 	Weight     float64                `protobuf:"fixed64,5,opt,name=weight,proto3" json:"weight,omitempty"`      // the share of the previous cell that counts now, above 0 to 1
 	Effective  int64                  `protobuf:"varint,6,opt,name=effective,proto3" json:"effective,omitempty"` // what is compared with a limit: current + previous * weight, cut to whole units
-	// limit is the request's or the override's. Without one the following are left out.
+	// limit is the request's or the override's. Without one the following are left out. They are by the stored counts
+	// alone, which come late and leave out what is below the floor: a node may decide otherwise.
 	Limit     *int64 `protobuf:"varint,7,opt,name=limit,proto3,oneof" json:"limit,omitempty"`
 	Remaining *int64 `protobuf:"varint,8,opt,name=remaining,proto3,oneof" json:"remaining,omitempty"`
 	// passes_at_ms is when a request of the cost passes if nothing else is counted meanwhile:

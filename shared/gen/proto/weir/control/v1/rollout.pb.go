@@ -1302,15 +1302,17 @@ type Rollout struct {
 	Tuning       string             `protobuf:"bytes,15,opt,name=tuning,proto3" json:"tuning,omitempty"` // JSON, every field present
 	Stages       []*RolloutProgress `protobuf:"bytes,16,rep,name=stages,proto3" json:"stages,omitempty"`
 	// The worst figures of the stage's regions: before it, and in the newest window.
-	Baseline      *RolloutRates        `protobuf:"bytes,17,opt,name=baseline,proto3" json:"baseline,omitempty"`
-	Now           *RolloutRates        `protobuf:"bytes,18,opt,name=now,proto3" json:"now,omitempty"`
-	Regions       []*RolloutRegion     `protobuf:"bytes,19,rep,name=regions,proto3" json:"regions,omitempty"`       // in the order in which they got it
-	Events        []*RolloutEvent      `protobuf:"bytes,20,rep,name=events,proto3" json:"events,omitempty"`         // oldest first, bounded
-	Guardrails    *RolloutGuardrails   `protobuf:"bytes,21,opt,name=guardrails,proto3" json:"guardrails,omitempty"` // every field present
-	Queries       []*RolloutQueryValue `protobuf:"bytes,22,rep,name=queries,proto3" json:"queries,omitempty"`       // what the guardrails' queries answered
-	Asked         int64                `protobuf:"varint,23,opt,name=asked,proto3" json:"asked,omitempty"`          // what an approval answers; 0: none was ever asked for
-	Approvals     *Approvals           `protobuf:"bytes,24,opt,name=approvals,proto3" json:"approvals,omitempty"`   // while a stage waits for them
-	Rails         []*RolloutRail       `protobuf:"bytes,25,rep,name=rails,proto3" json:"rails,omitempty"`           // the guardrails, except queries, in a fixed order
+	Baseline   *RolloutRates        `protobuf:"bytes,17,opt,name=baseline,proto3" json:"baseline,omitempty"`
+	Now        *RolloutRates        `protobuf:"bytes,18,opt,name=now,proto3" json:"now,omitempty"`
+	Regions    []*RolloutRegion     `protobuf:"bytes,19,rep,name=regions,proto3" json:"regions,omitempty"`       // in the order in which they got it
+	Events     []*RolloutEvent      `protobuf:"bytes,20,rep,name=events,proto3" json:"events,omitempty"`         // oldest first, bounded
+	Guardrails *RolloutGuardrails   `protobuf:"bytes,21,opt,name=guardrails,proto3" json:"guardrails,omitempty"` // every field present
+	Queries    []*RolloutQueryValue `protobuf:"bytes,22,rep,name=queries,proto3" json:"queries,omitempty"`       // what the guardrails' queries answered
+	Asked      int64                `protobuf:"varint,23,opt,name=asked,proto3" json:"asked,omitempty"`          // what an approval answers; 0: none was ever asked for
+	Approvals  *Approvals           `protobuf:"bytes,24,opt,name=approvals,proto3" json:"approvals,omitempty"`   // while a stage waits for them
+	Rails      []*RolloutRail       `protobuf:"bytes,25,rep,name=rails,proto3" json:"rails,omitempty"`           // the guardrails, except queries, in a fixed order
+	// Of a rollout that is over: nodes that fell silent, so that it is not known which tuning they run; empty: none did.
+	Unknown       string `protobuf:"bytes,26,opt,name=unknown,proto3" json:"unknown,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1518,6 +1520,13 @@ func (x *Rollout) GetRails() []*RolloutRail {
 		return x.Rails
 	}
 	return nil
+}
+
+func (x *Rollout) GetUnknown() string {
+	if x != nil {
+		return x.Unknown
+	}
+	return ""
 }
 
 // RolloutRail is a guardrail as it stands: the figures of the region or the node that is nearest to its bound.
@@ -3128,7 +3137,7 @@ const file_weir_control_v1_rollout_proto_rawDesc = "" +
 	"\x05least\x18\x02 \x01(\x01H\x01R\x05least\x88\x01\x01\x12\x10\n" +
 	"\x03off\x18\x03 \x01(\bR\x03offB\t\n" +
 	"\a_factorB\b\n" +
-	"\x06_least\"\xb2\a\n" +
+	"\x06_least\"\xcc\a\n" +
 	"\aRollout\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05actor\x18\x02 \x01(\tR\x05actor\x12\x16\n" +
@@ -3158,7 +3167,8 @@ const file_weir_control_v1_rollout_proto_rawDesc = "" +
 	"\aqueries\x18\x16 \x03(\v2\".weir.control.v1.RolloutQueryValueR\aqueries\x12\x14\n" +
 	"\x05asked\x18\x17 \x01(\x03R\x05asked\x128\n" +
 	"\tapprovals\x18\x18 \x01(\v2\x1a.weir.control.v1.ApprovalsR\tapprovals\x122\n" +
-	"\x05rails\x18\x19 \x03(\v2\x1c.weir.control.v1.RolloutRailR\x05rails\"\xfa\x02\n" +
+	"\x05rails\x18\x19 \x03(\v2\x1c.weir.control.v1.RolloutRailR\x05rails\x12\x18\n" +
+	"\aunknown\x18\x1a \x01(\tR\aunknown\"\xfa\x02\n" +
 	"\vRolloutRail\x12\x14\n" +
 	"\x05field\x18\x01 \x01(\tR\x05field\x12\x16\n" +
 	"\x06region\x18\x02 \x01(\tR\x06region\x12\x12\n" +
