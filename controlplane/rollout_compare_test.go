@@ -376,7 +376,7 @@ func TestAQuietFleetIsNotRolledBackByChance(t *testing.T) {
 func TestHarmStopsTheFirstStageOfAQuietFleet(t *testing.T) {
 	for name, harm := range map[string]func(h *heartbeat.Health){
 		"most decisions are without the origin": func(h *heartbeat.Health) { h.DegradedTotal++ },
-		"most decisions are denied":             func(h *heartbeat.Health) { h.DeniedTotal++ },
+		"most decisions are denied":             func(h *heartbeat.Health) { h.DeniedTotal += 3 },
 		"an error a second":                     func(h *heartbeat.Health) { h.SettingsErrors++ },
 		"rows":                                  func(h *heartbeat.Health) { relayRows(h, 4000) },
 	} {
@@ -389,7 +389,7 @@ func TestHarmStopsTheFirstStageOfAQuietFleet(t *testing.T) {
 				}
 			}
 			plan := DefaultRolloutPlan()
-			plan.Stages = []RolloutStage{{Regions: []string{"eu"}, BakeMs: 300_000}, {All: true, BakeMs: 300_000}}
+			plan.Stages = []RolloutStage{{Regions: []string{"eu"}, BakeMs: 600_000}, {All: true, BakeMs: 600_000}}
 			r, steps := begin(t, l, RolloutSpec{Tuning: string(document30), Plan: plan})
 			if play(t, r, steps, nil); r.Phase != RolloutRolledBack || !strings.HasPrefix(r.Why, "stage 1 (eu): ") {
 				t.Errorf("%s, seed %d: %s %q", name, seed, r.Phase, r.Why)
