@@ -105,13 +105,13 @@ func testARolloutThatFellOffTheList(t *testing.T) {
 
 	other := tuning.Default()
 	other.Floor = 0.77
-	again.Tuning = documentOf(other)
+	again.Tuning = quickly(other)
 	for _, spec := range []controlplane.RolloutSpec{again, twoStages(200)} {
 		if _, err := c.Start(t.Context(), starting("old", spec)); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "the id old was used before, and version ") {
 			t.Errorf("the id of a rollout that is lost: %v", err)
 		}
 	}
-	wantInForce(t, db, oldTuning)
+	wantInForce(t, db, otherTuning)
 	start("next", newTuning)
 	wantInForce(t, db, newTuning)
 }
