@@ -24,8 +24,8 @@ func (x Explanation) String() string {
 	case d.Allowed:
 		verdict = "allowed"
 	}
-	say("%q in %q/%q would be %s: %s of %d in any %v, with this request", brief.Name(x.Identifier), brief.Name(x.Workspace),
-		brief.Name(x.Namespace), verdict, brief.Amount(d.Current), d.Limit, x.Duration)
+	say("%q in %q/%q would be %s: %s of %d in any %v, with this request", brief.Name(x.Identifier),
+		brief.Name(x.Workspace), brief.Name(x.Namespace), verdict, brief.Amount(d.Current), d.Limit, x.Duration)
 	switch {
 	case d.NeverPasses:
 		say("; it never passes, because its cost is more than the limit")

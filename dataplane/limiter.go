@@ -281,7 +281,8 @@ func (l *Limiter) judgeInFleet(ctx context.Context, v *cell.Verdict, e *cell.Ent
 		return l.judgeGuest(ctx, v, e, c, by)
 	}
 	now, set := l.clock.Steady(), l.settings.Load()
-	if !c.known || e.WantsRefresh(now, set.freshForMs) || l.asksFirst(e, c, now, set) || by.outage == outageClosed && l.refuses(e) {
+	if !c.known || e.WantsRefresh(now, set.freshForMs) || l.asksFirst(e, c, now, set) ||
+		by.outage == outageClosed && l.refuses(e) {
 		if source, alive = l.refreshFor(ctx, e, c, by.outage); source == SourceOrigin && !c.known {
 			c.known, c.nowMs = true, l.clock.Settle(c.nowMs, c.given, l.cfg.ClockSkewMax)
 			alive = alive && !l.table.Renumber(e, c.nowMs)

@@ -83,8 +83,8 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 }
 
 var (
-	descDecisions = desc("weir_decisions_total", "Requests decided, items of batches among them. batch_denied: the item fits, "+
-		"and another item denied its batch, so it was not counted.", "source", "outcome")
+	descDecisions = desc("weir_decisions_total", "Requests decided, items of batches among them. batch_denied: the item "+
+		"fits, and another item denied its batch, so it was not counted.", "source", "outcome")
 	descCandidates = desc("weir_candidate_decisions_total",
 		"Requests for which a candidate limit was evaluated beside the live one, by the candidate's outcome.", "outcome")
 	descEntries = desc("weir_entries", "Keys held in memory.")

@@ -4,8 +4,10 @@ import "time"
 
 // Stamp is a time to decide by.
 type Stamp struct {
-	Ms                   int64
-	Cached, Known, Given bool // it is the cached time; it is that of the clock to follow, or there is none; it is a caller's
+	Ms     int64
+	Cached bool // it is the cached time
+	Known  bool // it is that of the clock to follow, or there is no such clock
+	Given  bool // it is a caller's
 }
 
 // WillFollow makes times unknown until there is a clock to follow. Call it before any other method.

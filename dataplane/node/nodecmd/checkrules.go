@@ -8,6 +8,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/weirhq/weir/dataplane/node/rls"
+	"github.com/weirhq/weir/shared/strict/flags"
 )
 
 // checkRulesCommand is the first argument that makes weir-node check rules instead of serving.
@@ -28,8 +29,8 @@ type checkRules struct {
 
 // parseCheckRules reads the arguments after check-rules. done is true if --help was answered.
 func parseCheckRules(args []string, stdout, stderr io.Writer) (command checkRules, done bool, err error) {
-	parser, err := kong.New(&command, kong.Name("weir-node "+checkRulesCommand), kong.Description(aboutCheckRules),
-		kong.Writers(stdout, stderr), kong.Exit(func(int) { done = true }))
+	parser, err := kong.New(&command, flags.Strict(), kong.Name("weir-node "+checkRulesCommand),
+		kong.Description(aboutCheckRules), kong.Writers(stdout, stderr), kong.Exit(func(int) { done = true }))
 	if err != nil {
 		return command, false, err
 	}
