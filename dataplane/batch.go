@@ -30,15 +30,15 @@ func (l *Limiter) AllowMany(ctx context.Context, requests []Request) Batch {
 // appended to decisions, and Batch.Decisions is the result. With room for them, warm
 // keys and at most 24 requests, nothing is allocated.
 func (l *Limiter) AppendAllowMany(ctx context.Context, decisions []Decision, requests []Request) (b Batch) {
-	nowMs, cached := l.clock.NowMs()
-	l.allowMany(ctx, nowMs, cached, decisions, requests, nil, &b)
+	l.allowMany(ctx, l.clock.Now(), decisions, requests, nil, &b)
 	return b
 }
 
 // AllowManyAt is AllowMany at a time of the caller's; see AllowAt.
 func (l *Limiter) AllowManyAt(ctx context.Context, now time.Time, requests []Request) (b Batch) {
-	if b.Err = l.checkTime(now); b.Err == nil {
-		l.allowMany(ctx, now.UnixMilli(), false, nil, requests, nil, &b)
+	var at clock.Stamp
+	if at, b.Err = l.stamp(now); b.Err == nil {
+		l.allowMany(ctx, at, nil, requests, nil, &b)
 	}
 	return b
 }
@@ -72,6 +72,8 @@ type workspace struct {
 	items  []item
 	order  []int         // of the items that are the first on their keys, by identity
 	until  time.Duration // since the clock's base: until when it may wait, once it has begun to
+	known  bool          // by the origin's clock, or there is no origin
+	given  bool          // by the caller's time
 	cached bool          // by a cached time: a denial is not the last word, see soon
 }
 
@@ -96,7 +98,7 @@ const enterRoundsMax = 3
 
 const fewItems = 24 // up to which pairs are compared; above, a map is made
 
-func (l *Limiter) allowMany(ctx context.Context, nowMs int64, cached bool, decisions []Decision,
+func (l *Limiter) allowMany(ctx context.Context, at clock.Stamp, decisions []Decision,
 	requests []Request, held []Reservation, b *Batch) {
 	if len(requests) == 0 || len(requests) > BatchMax {
 		b.Err = fmt.Errorf("%w: requests holds %d items (1 to %d)", ErrInvalid, len(requests), BatchMax)
@@ -104,8 +106,8 @@ func (l *Limiter) allowMany(ctx context.Context, nowMs int64, cached bool, decis
 	}
 	w := workspaces.Get().(*workspace)
 	w.take(len(requests))
-	w.cached, w.until = cached, 0
-	if b.Err = l.prepare(w, requests, nowMs); b.Err == nil {
+	w.cached, w.known, w.given, w.until = at.Cached, at.Known, at.Given, 0
+	if b.Err = l.prepare(w, requests, at.Ms); b.Err == nil {
 		b.Allowed = l.decideMany(ctx, w)
 		l.settleGuests(ctx, w, b.Allowed)
 		w.settleClaims(b.Allowed)
@@ -257,6 +259,9 @@ func (l *Limiter) judgeMany(ctx context.Context, w *workspace) (allowed, alive b
 			return false, alive
 		}
 		l.refreshMany(ctx, w, wanting)
+		if !w.known && l.clock.Known() && l.renumber(w) {
+			return false, false
+		}
 	}
 	for _, guests := range [...]bool{false, true} { // a guest keeps no credit of a batch that fails: it claims last
 		if l.shards == nil || !w.anyWaits(guests) {
@@ -268,6 +273,18 @@ func (l *Limiter) judgeMany(ctx context.Context, w *workspace) (allowed, alive b
 		l.shareMany(ctx, w, guests)
 	}
 	return l.holdMany(w, true, true)
+}
+
+// renumber has the batch go by the origin's clock, which it did not know before; true if an entry was made anew for it.
+func (l *Limiter) renumber(w *workspace) (replaced bool) {
+	w.known = true
+	w.setTime(l.clock.Settle(w.items[0].nowMs, w.given, l.cfg.ClockSkewMax), l.clock.ReadSteady())
+	for _, i := range w.order {
+		if it := &w.items[i]; it.entry != nil && it.met != cell.Untracked {
+			replaced = l.table.Renumber(it.entry, it.nowMs) || replaced
+		}
+	}
+	return replaced
 }
 
 // foredeny is true when what is known denies the batch, for good: cost on its way in claims
@@ -397,7 +414,7 @@ func (l *Limiter) wantingRefresh(w *workspace) (wanting []int) {
 		first := &w.items[it.first]
 		if first == it {
 			it.before, it.wants = 0, it.entry != nil && it.rule.estimate == nil &&
-				(it.entry.WantsRefresh(now, set.freshForMs) || it.rule.outage == outageClosed && l.refuses(it.entry))
+				(!w.known || it.entry.WantsRefresh(now, set.freshForMs) || it.rule.outage == outageClosed && l.refuses(it.entry))
 		}
 		first.wants = first.wants || l.itemAsksFirst(it, first, now, set)
 	}

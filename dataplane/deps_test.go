@@ -36,11 +36,11 @@ const library = "github.com/weirhq/weir/dataplane"
 // own are the packages below dataplane/ that the library may link.
 var own = append([]string{library + "/store", library + "/internal/cell", library + "/internal/level",
 	library + "/internal/held", library + "/internal/slots", library + "/internal/leases", library + "/internal/holders",
-	library + "/internal/denied", library + "/internal/epochs", library + "/internal/collect"}, leaves...)
+	library + "/internal/denied", library + "/internal/epochs", library + "/internal/asof", library + "/internal/collect"}, leaves...)
 
 // leaves import nothing of ours.
 var leaves = []string{
-	library + "/internal/breaker", library + "/internal/clock", library + "/internal/latency",
+	library + "/internal/breaker", library + "/internal/brief", library + "/internal/clock", library + "/internal/latency",
 	library + "/internal/loop", library + "/internal/topk",
 }
 
@@ -116,6 +116,7 @@ var inside = map[string][]string{
 	library + "/internal/anyshard": {library + "/store", "github.com/weirhq/weir/shared/"},
 	library + "/internal/slots":    {library + "/store", "github.com/weirhq/weir/shared/"},
 	library + "/internal/leases":   {library + "/store", library + "/internal/slots", "github.com/weirhq/weir/shared/"},
+	library + "/internal/asof":     append([]string{library + "/store", "github.com/weirhq/weir/shared/"}, leaves...),
 	library + "/internal/epochs":   {library + "/store", "github.com/weirhq/weir/shared/"},
 	library + "/internal/denied": append([]string{library + "/store", library + "/internal/cell",
 		library + "/internal/level", "github.com/weirhq/weir/shared/"}, leaves...),

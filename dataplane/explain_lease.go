@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/internal/brief"
 	"github.com/weirhq/weir/dataplane/internal/slots"
 )
 
@@ -63,7 +64,7 @@ func (x ConcurrencyExplanation) String() string {
 		say("This node holds no slots of the key; the origin, which knows all leases, would be asked for one of %d", d.Limit)
 	}
 	if x.Overridden {
-		say(". The limit is that of the override %q", brief(d.Override))
+		say(". The limit is that of the override %q", brief.Name(d.Override))
 	} else {
 		say(". The limit is that of the request")
 	}

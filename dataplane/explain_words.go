@@ -3,16 +3,13 @@ package dataplane
 import (
 	"fmt"
 	"math"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/internal/breaker"
+	"github.com/weirhq/weir/dataplane/internal/brief"
 	"github.com/weirhq/weir/shared/window"
 )
-
-// shownRunes is how much of each name is shown: a thousand bytes of escapes explain nothing.
-const shownRunes = 60
 
 // String is the explanation in words, as one paragraph of at most some 3 KB. Names are cut
 // where they are long.
@@ -27,8 +24,8 @@ func (x Explanation) String() string {
 	case d.Allowed:
 		verdict = "allowed"
 	}
-	say("%q in %q/%q would be %s: %s of %d in any %v, with this request", brief(x.Identifier), brief(x.Workspace),
-		brief(x.Namespace), verdict, amount(d.Current), d.Limit, x.Duration)
+	say("%q in %q/%q would be %s: %s of %d in any %v, with this request", brief.Name(x.Identifier), brief.Name(x.Workspace),
+		brief.Name(x.Namespace), verdict, brief.Amount(d.Current), d.Limit, x.Duration)
 	switch {
 	case d.NeverPasses:
 		say("; it never passes, because its cost is more than the limit")
@@ -36,7 +33,7 @@ func (x Explanation) String() string {
 		say("; it would pass in %v without other requests", d.RetryAfter)
 	}
 	if x.Overridden {
-		say(". The limit is that of the override %q", brief(d.Override))
+		say(". The limit is that of the override %q", brief.Name(d.Override))
 	} else {
 		say(". The limit is that of the request")
 	}
@@ -98,19 +95,6 @@ func (x *Explanation) sum() string {
 	if x.Mode != window.Estimate.String() {
 		carried = float64(window.Carried(previous, int64(math.Round(x.Weight*float64(durationMs))), durationMs))
 	}
-	say("; of the window before %d counts by %.0f %%, as %s", previous, 100*x.Weight, amount(carried))
+	say("; of the window before %d counts by %.0f %%, as %s", previous, 100*x.Weight, brief.Amount(carried))
 	return b.String()
-}
-
-// amount has no exponent, and two decimals where it is not whole.
-func amount(x float64) string { return strconv.FormatFloat(math.Round(100*x)/100, 'f', -1, 64) }
-
-func brief(name string) string {
-	n := 0
-	for i := range name {
-		if n++; n > shownRunes {
-			return name[:i] + "…"
-		}
-	}
-	return name
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane/internal/cell"
+	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -46,14 +47,15 @@ type Cost int64
 
 // Allow is Limiter.Allow for this key.
 func (k *Handle) Allow(ctx context.Context, limit int64, cost Cost) (d Decision) {
-	k.decide(ctx, 0, limit, cost, &d)
+	k.decide(ctx, k.limiter.clock.Now(), limit, cost, &d)
 	return d
 }
 
 // AllowAt is Limiter.AllowAt for this key, for callers who know the time.
 func (k *Handle) AllowAt(ctx context.Context, now time.Time, limit int64, cost Cost) (d Decision) {
-	if d.Err = k.limiter.checkTime(now); d.Err == nil {
-		k.decide(ctx, now.UnixMilli(), limit, cost, &d)
+	var at clock.Stamp
+	if at, d.Err = k.limiter.stamp(now); d.Err == nil {
+		k.decide(ctx, at, limit, cost, &d)
 	}
 	return d
 }
@@ -65,19 +67,16 @@ func (k *Handle) Peek(ctx context.Context, limit int64, cost Cost) Decision {
 	return k.limiter.Peek(ctx, r)
 }
 
-// decide answers a call about an amount at a time, or at the clock's if that is 0. It
-// makes the call itself, so that Allow is small enough to become part of its caller.
-func (k *Handle) decide(ctx context.Context, unixMs, limit int64, cost Cost, d *Decision) {
+// decide answers a call about an amount at a time.
+func (k *Handle) decide(ctx context.Context, at clock.Stamp, limit int64, cost Cost, d *Decision) {
 	l := k.limiter
 	if uint64(limit) > window.LimitMax || uint64(cost) > window.LimitMax {
 		d.Err = validateAmounts(limit, int64(cost))
 		return
 	}
 	var c call // set field by field: a literal would be made elsewhere and copied
-	c.limit, c.cost, c.nowMs = limit, int64(max(1, cost)), unixMs
-	if unixMs == 0 {
-		c.nowMs, c.cached = l.clock.NowMs()
-	}
+	c.limit, c.cost = limit, int64(max(1, cost))
+	c.nowMs, c.cached, c.known, c.given = at.Ms, at.Cached, at.Known, at.Given
 	t := k.target.Load()
 	if t == nil || t.set != l.settings.Load() {
 		t = k.resolve()

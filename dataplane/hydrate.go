@@ -175,6 +175,20 @@ func (l *Limiter) fetch(f *cell.Flight, entries []*cell.Entry) {
 	l.lostAll(sh, lost, totals, func(i int) *cell.Entry { return entries[i/2] })
 }
 
+// learnTime has the origin tell its time, if it has not yet, by a read of a key.
+func (l *Limiter) learnTime(ctx context.Context, r *Request) {
+	if l.clock.Known() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, l.cfg.ReadTimeout)
+	defer cancel()
+	key := r.key()
+	sh := l.shards[l.cfg.Origin.ShardOf(&key)]
+	if end, ok := sh.asks.Begin(); ok {
+		_, _ = l.get(ctx, sh, []window.Cell{{Key: key, Sequence: window.Sequence(l.nowMs(), key.DurationMs())}}, end)
+	}
+}
+
 // get reads cells of a shard; end tells the breaker.
 func (l *Limiter) get(ctx context.Context, sh *shard, cells []window.Cell, end func(error)) ([]store.Total, error) {
 	call := l.ask(sh)

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/internal/asof"
 	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/dataplane/internal/held"
@@ -30,7 +31,7 @@ type Limiter struct {
 
 	settings atomic.Pointer[settings]
 	loading  chan struct{}  // full while settings are read and put in force: a slow read does not undo a later one
-	asOf     settingsRead   // of the one that loads settings
+	asOf     asof.Settings  // of the one that loads settings
 	tries    chan struct{}  // full when a trial may have begun or been renewed
 	tunings  loop.Changes   // wakes loops when another tuning is in force
 	dirty    cell.DirtyList // entries whose counts changed
@@ -72,6 +73,7 @@ func New(cfg Config) (*Limiter, error) {
 		loading: make(chan struct{}, 1), tries: make(chan struct{}, 1),
 		table: cell.NewTable(cfg.EntriesMax, cfg.ClockSkewMax.Milliseconds(), wall, fleet)}
 	if fleet {
+		wall.WillFollow()
 		l.marks |= cell.Dirty
 		l.table.NewKeys.Bound(int64(cfg.NewKeysMax))
 	}
@@ -91,8 +93,7 @@ func New(cfg Config) (*Limiter, error) {
 // strict key asks the origin first, under Config.ReadTimeout and ctx, unless what
 // is known already denies.
 func (l *Limiter) Allow(ctx context.Context, r Request) (d Decision) {
-	nowMs, cached := l.clock.NowMs()
-	l.decide(ctx, nowMs, cached, &r, nil, &d)
+	l.decide(ctx, l.clock.Now(), &r, nil, &d)
 	return d
 }
 
@@ -100,8 +101,9 @@ func (l *Limiter) Allow(ctx context.Context, r Request) (d Decision) {
 // the clock's. Times of one key may run backwards a little: the key's cell that is
 // current stays current.
 func (l *Limiter) AllowAt(ctx context.Context, now time.Time, r Request) (d Decision) {
-	if d.Err = l.checkTime(now); d.Err == nil {
-		l.decide(ctx, now.UnixMilli(), false, &r, nil, &d)
+	var at clock.Stamp
+	if at, d.Err = l.stamp(now); d.Err == nil {
+		l.decide(ctx, at, &r, nil, &d)
 	}
 	return d
 }
@@ -114,11 +116,13 @@ func (l *Limiter) Peek(ctx context.Context, r Request) Decision {
 	return l.Allow(ctx, r)
 }
 
-func (l *Limiter) checkTime(now time.Time) error {
-	if skew, ok := l.clock.Near(now, l.cfg.ClockSkewMax); !ok {
-		return fmt.Errorf("%w: now is %v away from the clock (at most %v)", ErrInvalid, skew, l.cfg.ClockSkewMax)
+// stamp is a caller's own time, if it is near the clock.
+func (l *Limiter) stamp(now time.Time) (clock.Stamp, error) {
+	at, skew, ok := l.clock.At(now, l.cfg.ClockSkewMax)
+	if !ok {
+		return at, fmt.Errorf("%w: now is %v away from the clock (at most %v)", ErrInvalid, skew, l.cfg.ClockSkewMax)
 	}
-	return nil
+	return at, nil
 }
 
 // call is a valid request with everything resolved: what the rest of the path
@@ -134,6 +138,8 @@ type call struct {
 	ahead      int64 // in a batch: cost of the items before on the same key
 	counts     *stripe
 	until      time.Duration // since the clock's base: until when the decision may wait, once it has begun to
+	known      bool          // nowMs is the origin's clock's, or there is no origin
+	given      bool          // nowMs is the caller's
 	cached     bool          // nowMs is the clock's cached time, and may be a little late
 }
 
@@ -148,7 +154,7 @@ func (c *call) key() window.Key {
 
 // decide is the first half of the request path: validate → override → identity. It
 // changes r if an override says so.
-func (l *Limiter) decide(ctx context.Context, nowMs int64, cached bool, r *Request, held *Reservation, d *Decision) {
+func (l *Limiter) decide(ctx context.Context, at clock.Stamp, r *Request, held *Reservation, d *Decision) {
 	if !r.valid() {
 		d.Err = r.Validate()
 		return
@@ -160,7 +166,7 @@ func (l *Limiter) decide(ctx context.Context, nowMs int64, cached bool, r *Reque
 	if by.reset != nil {
 		id.Renew(by.reset)
 	}
-	c.id, c.request, c.nowMs, c.cached = &id, r, nowMs, cached
+	c.id, c.request, c.nowMs, c.cached, c.known, c.given = &id, r, at.Ms, at.Cached, at.Known, at.Given
 	c.durationMs, c.limit, c.cost = r.Duration.Milliseconds(), r.Limit, r.cost()
 	if c.counts = l.metrics.stripe(&c); c.counts.samples() {
 		l.decideTimed(ctx, &c, by, held, d)
@@ -275,8 +281,11 @@ func (l *Limiter) judgeInFleet(ctx context.Context, v *cell.Verdict, e *cell.Ent
 		return l.judgeGuest(ctx, v, e, c, by)
 	}
 	now, set := l.clock.Steady(), l.settings.Load()
-	if e.WantsRefresh(now, set.freshForMs) || l.asksFirst(e, c, now, set) || by.outage == outageClosed && l.refuses(e) {
-		source, alive = l.refreshFor(ctx, e, c, by.outage)
+	if !c.known || e.WantsRefresh(now, set.freshForMs) || l.asksFirst(e, c, now, set) || by.outage == outageClosed && l.refuses(e) {
+		if source, alive = l.refreshFor(ctx, e, c, by.outage); source == SourceOrigin && !c.known {
+			c.known, c.nowMs = true, l.clock.Settle(c.nowMs, c.given, l.cfg.ClockSkewMax)
+			alive = alive && !l.table.Renumber(e, c.nowMs)
+		}
 	}
 	switch {
 	case !alive:

@@ -1,15 +1,13 @@
 package dataplane
 
 import (
-	"context"
-	"errors"
-	"net"
 	"sync/atomic"
 	"time"
 	"unsafe"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/weirhq/weir/dataplane/internal/brief"
 	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/internal/latency"
 )
@@ -251,26 +249,10 @@ func (m *metrics) ticked(t tick, began time.Time) {
 func (m *metrics) settings(err error, nowMs int64) {
 	if err != nil {
 		m.settingsErrors.Add(1)
-		text := errorText(err)
+		text := brief.Error(err)
 		m.settingsProblem.Store(&text)
 		return
 	}
 	m.settingsAtMs.Store(nowMs)
 	m.settingsProblem.Store(nil)
-}
-
-const errorBytesMax = 500
-
-// errorText bounds an error for a heartbeat; an address it may hold is no secret,
-// but a network error's own words are enough.
-func errorText(err error) string {
-	var op *net.OpError
-	text := err.Error()
-	switch {
-	case errors.Is(err, context.DeadlineExceeded):
-		text = "no answer in time"
-	case errors.As(err, &op):
-		text = op.Op + ": " + op.Err.Error()
-	}
-	return text[:min(len(text), errorBytesMax)]
 }

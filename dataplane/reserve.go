@@ -112,6 +112,7 @@ func (l *Limiter) ReserveAll(ctx context.Context, r ReserveRequest) (out Reserve
 		out.Err = err
 		return out
 	}
+	l.learnTime(ctx, &asks[0].Request)
 	rec := l.recordOf(&r, asks)
 	if l.shards == nil || l.here.Find(out.ID) != nil {
 		return l.reserveHere(ctx, &r, rec, out.ID)
@@ -180,9 +181,8 @@ func (l *Limiter) reserveOut(ctx context.Context, r *ReserveRequest, asks []ask,
 func (l *Limiter) reserveHere(ctx context.Context, r *ReserveRequest, rec *held.Record, id string) Reserved {
 	answer, err := l.here.Reserve(id, rec, func() ([]held.Count, bool, any) {
 		by := make([]Reservation, len(r.Requests))
-		nowMs, cached := l.clock.NowMs()
 		var b Batch
-		l.allowMany(ctx, nowMs, cached, nil, r.Requests, by, &b)
+		l.allowMany(ctx, l.clock.Now(), nil, r.Requests, by, &b)
 		out := Reserved{ID: id, Allowed: b.Allowed, Decisions: b.Decisions, Err: b.Err}
 		if !out.Allowed {
 			return nil, false, out

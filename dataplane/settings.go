@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/internal/asof"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/tuning"
 	"github.com/weirhq/weir/shared/window"
@@ -330,6 +331,10 @@ func (l *Limiter) apply(next *settings) {
 	}
 }
 
+// ErrOldSettings is returned when the settings just read are older than those in use, which are kept: they are the copy
+// of a relay that has stopped.
+var ErrOldSettings = asof.ErrOld
+
 // ErrNoSettings is returned by RefreshSettings on a limiter without Config.Settings.
 var ErrNoSettings = errors.New("dataplane: Config.Settings is nil")
 
@@ -360,7 +365,7 @@ func (l *Limiter) loadSettings(ctx context.Context) error {
 	}
 	last := l.settings.Load()
 	if err == nil {
-		err = l.asOf.take(&rows, last.rows, asked, l.clock.ReadSteady())
+		err = l.asOf.Take(&rows, last.rows, asked, l.clock.ReadSteady())
 	}
 	if err != nil {
 		err = fmt.Errorf("read settings: %w", err)

@@ -46,8 +46,7 @@ type Reservation struct {
 // Reserve is Allow for a cost that is an estimate. The Reservation holds nothing
 // when the decision is a denial.
 func (l *Limiter) Reserve(ctx context.Context, r Request) (held Reservation, d Decision) {
-	nowMs, cached := l.clock.NowMs()
-	l.decide(ctx, nowMs, cached, &r, &held, &d)
+	l.decide(ctx, l.clock.Now(), &r, &held, &d)
 	return held, d
 }
 

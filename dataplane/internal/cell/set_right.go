@@ -44,20 +44,53 @@ func (t *Table) SetRight(e *Entry) (unsent int64, ok bool) {
 	return unsent, true
 }
 
+// Renumber replaces an entry that was made before the clock to follow was known by one in the cell of a time by this
+// clock, if its cell is over by that, or has not begun. The entry has counted nothing that the origin knows.
+func (t *Table) Renumber(e *Entry, tMs int64) (replaced bool) {
+	p := t.part(&e.id)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	clockMs := t.wall.ReadMs()
+	if e.seq.Load() >= window.Sequence(min(tMs, clockMs), e.DurationMs()) && !t.isAhead(e, clockMs) {
+		return false
+	}
+	if place := p.array.Load().find(e); place != nil {
+		t.renewLocked(place, e, tMs)
+	}
+	return true
+}
+
 // setRightLocked is SetRight for the entry at a place, under its part's lock.
 func (t *Table) setRightLocked(place spot, e *Entry) (unsent int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	clockMs := t.wall.ReadMs() // now that the entry moves on no more: its time may have come meanwhile
-	if !t.isAhead(e, clockMs) || e.flags.Load()&flagDead != 0 {
+	// The clock is read now that the entry moves on no more: its time may have come meanwhile.
+	if clockMs := t.wall.ReadMs(); t.isAhead(e, clockMs) {
+		return t.replaceLocked(place, e, clockMs)
+	}
+	return 0
+}
+
+// renewLocked replaces the entry at a place by one in the cell of a time.
+func (t *Table) renewLocked(place spot, e *Entry, tMs int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	t.replaceLocked(place, e, tMs)
+}
+
+func (t *Table) replaceLocked(place spot, e *Entry, tMs int64) (unsent int64) {
+	seq, to := e.seq.Load(), window.Sequence(tMs, e.names.durationMs())
+	if e.flags.Load()&flagDead != 0 || to == seq {
 		return 0
 	}
-	seq, to := e.seq.Load(), window.Sequence(clockMs, e.names.durationMs())
 	current, before := slotOf(seq), slotOf(seq-1)
 	e.sealLocked(current)
 	flags := e.flags.Or(flagDead)
 	estimates := flags&flagEstimate != 0
 	carried := min(e.countLocked(current)+e.countLocked(before), mergedMax)
+	if to > seq {
+		carried = 0 // it was behind
+	}
 	fresh := newEntry(&e.id, e.names, to, t.Fleet)
 	if e.ledger() != nil {
 		unsent = e.giveUpLocked(0) + e.giveUpLocked(1)

@@ -1,0 +1,136 @@
+package dataplane_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/memstore"
+)
+
+// A node whose clock is wrong numbers cells by the origin's from its first decision on, however that is asked for: what
+// another node has accepted is not granted again.
+func TestTheFirstDecisionIsByTheOriginsClock(t *testing.T) {
+	ways := map[string]func(*dataplane.Limiter, dataplane.Request) bool{
+		"single": func(l *dataplane.Limiter, r dataplane.Request) bool { return l.Allow(context.Background(), r).Allowed },
+		"at": func(l *dataplane.Limiter, r dataplane.Request) bool {
+			d := l.AllowAt(context.Background(), time.Now(), r)
+			return d.Allowed || d.Err != nil
+		},
+		"batch": func(l *dataplane.Limiter, r dataplane.Request) bool {
+			return l.AllowMany(context.Background(), []dataplane.Request{r}).Allowed
+		},
+		"batch at": func(l *dataplane.Limiter, r dataplane.Request) bool {
+			b := l.AllowManyAt(context.Background(), time.Now(), []dataplane.Request{r})
+			return b.Allowed || b.Err != nil
+		},
+		"handle": func(l *dataplane.Limiter, r dataplane.Request) bool {
+			h, err := l.Handle(r.Workspace, r.Namespace, r.Identifier, r.Duration)
+			return err != nil || h.Allow(context.Background(), r.Limit, dataplane.Cost(r.Cost)).Allowed
+		},
+		"reserve": func(l *dataplane.Limiter, r dataplane.Request) bool {
+			_, d := l.Reserve(context.Background(), r)
+			return d.Allowed
+		},
+		"reserve all": func(l *dataplane.Limiter, r dataplane.Request) bool {
+			got := l.ReserveAll(context.Background(), dataplane.ReserveRequest{Requests: []dataplane.Request{r}})
+			return got.Allowed || got.Err != nil
+		},
+	}
+	for how, allowed := range ways {
+		for _, headroom := range []string{"kick", "wait"} {
+			for _, skew := range []time.Duration{24 * time.Hour, time.Hour, 90 * time.Second, -90 * time.Second, -time.Hour} {
+				t.Run(fmt.Sprint(how, "/", headroom, "/", skew), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						origin := memstore.NewOrigin(memstore.OriginOptions{})
+						node := func(skew time.Duration) *dataplane.Limiter {
+							l, err := dataplane.New(dataplane.Config{Region: "eu", Origin: origin.Client(), Settings: settingsOf("", headroom),
+								Clock: func() time.Time { return time.Now().Add(skew) }})
+							if err != nil {
+								t.Fatal(err)
+							}
+							if err := l.LoadSettings(t.Context()); err != nil {
+								t.Fatal(err)
+							}
+							return l
+						}
+						one, two := node(0), node(skew)
+						if d := one.Allow(t.Context(), ask("k", 100, 100)); !d.Allowed {
+							t.Fatalf("%+v", d)
+						}
+						if err := one.ReplayOnce(t.Context()); err != nil {
+							t.Fatal(err)
+						}
+						if allowed(two, ask("k", 100, 100)) {
+							t.Error("100 of 100 were accepted, and another node grants 100 more, or errs")
+						}
+						d := two.Peek(t.Context(), ask("k", 1, 100))
+						if d.Allowed || d.RetryAfter > 2*time.Minute {
+							t.Errorf("afterwards: %+v", d)
+						}
+						two.AwaitCalls()
+					})
+				})
+			}
+		}
+	}
+}
+
+// Many at once, each of which has read its clock before the first answer came, are judged by the origin's as well.
+func TestFirstDecisionsAtOnceAreByTheOriginsClock(t *testing.T) {
+	for _, skew := range []time.Duration{time.Hour, -time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			origin := memstore.NewOrigin(memstore.OriginOptions{})
+			one := liveNode(t, origin.Client())
+			if d := one.Allow(t.Context(), ask("k", 100, 100)); !d.Allowed {
+				t.Fatalf("%+v", d)
+			}
+			if err := one.ReplayOnce(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			way := origin.Client()
+			way.Faults.Delay(10 * time.Millisecond)
+			two, err := dataplane.New(dataplane.Config{Region: "eu", Origin: way,
+				Clock: func() time.Time { return time.Now().Add(skew) }})
+			if err != nil {
+				t.Fatal(err)
+			}
+			together(32, func(i int) {
+				time.Sleep(time.Duration(i) * time.Millisecond)
+				if d := two.Allow(t.Context(), ask("k", 1, 100)); d.Allowed {
+					t.Errorf("caller %d: %+v", i, d)
+				}
+			})
+			two.AwaitCalls()
+		})
+	}
+}
+
+// While the origin is away its clock is not known, and each decision is made by the outage policy, within ReadTimeout.
+func TestTheFirstDecisionWithoutAnOrigin(t *testing.T) {
+	for policy, want := range map[string]bool{"local": true, "open": true, "closed": false} {
+		for how, ask1 := range asked {
+			synctest.Test(t, func(t *testing.T) {
+				origin := memstore.NewOrigin(memstore.OriginOptions{})
+				origin.Faults.Delay(time.Hour)
+				l, err := dataplane.New(dataplane.Config{Region: "eu", Origin: origin, Settings: settingsOf(policy, ""),
+					Clock: func() time.Time { return time.Now().Add(time.Hour) }})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := l.LoadSettings(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				began := time.Now()
+				d := ask1(t, l, ask("k", 1, 10))
+				if took := time.Since(began); d.Allowed != want || !d.Source.Degraded() || took > 50*time.Millisecond {
+					t.Errorf("%s, %s: after %v: %+v", policy, how, took, d)
+				}
+				l.AwaitCalls()
+			})
+		}
+	}
+}

@@ -1,0 +1,43 @@
+package clock
+
+import "time"
+
+// Stamp is a time to decide by.
+type Stamp struct {
+	Ms                   int64
+	Cached, Known, Given bool // it is the cached time; it is that of the clock to follow, or there is none; it is a caller's
+}
+
+// WillFollow makes times unknown until there is a clock to follow. Call it before any other method.
+func (c *Clock) WillFollow() { c.willFollow = true }
+
+// Known reports whether time is known: what was read before is another clock's, and means nothing to others.
+func (c *Clock) Known() bool { return !c.willFollow || c.following.Load() }
+
+// Now reads the time. Whether it is known is asked first: the clock to follow may appear in between.
+func (c *Clock) Now() (s Stamp) {
+	s.Known = c.Known()
+	s.Ms, s.Cached = c.NowMs()
+	return s
+}
+
+// At is the stamp of a caller's own time, at most max away from the clock. While no time is known, any time will do.
+func (c *Clock) At(at time.Time, max time.Duration) (s Stamp, skew time.Duration, ok bool) {
+	s.Known = c.Known()
+	s.Ms, s.Given = at.UnixMilli(), true
+	if skew, ok = c.Near(at, max); !ok && !s.Known {
+		return c.Now(), 0, true
+	}
+	return s, skew, ok
+}
+
+// Settle is the time of a stamp now that time is known: a caller's own, if it is at most max away from the clock, or
+// else the clock's.
+func (c *Clock) Settle(ms int64, given bool, max time.Duration) int64 {
+	if given {
+		if _, ok := c.Near(time.UnixMilli(ms), max); ok {
+			return ms
+		}
+	}
+	return c.ReadMs()
+}
