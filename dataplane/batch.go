@@ -468,7 +468,7 @@ func sourceOf(items []item, first int, source Source, refusal time.Duration) {
 
 // refreshMany asks the origin about keys in one round trip.
 func (l *Limiter) refreshMany(ctx context.Context, w *workspace, wanting []int) {
-	ctx, cancel := context.WithTimeout(ctx, l.waitsFor(&w.until))
+	ctx, cancel := l.within(ctx, &w.until)
 	defer cancel()
 	items := w.items
 	entries := make([]*cell.Entry, len(wanting))
