@@ -259,8 +259,7 @@ func (l *Limiter) judgeMany(ctx context.Context, w *workspace) (allowed, alive b
 			return false, alive
 		}
 		l.refreshMany(ctx, w, wanting)
-		if !w.known && l.clock.Known() {
-			l.renumber(w)
+		if !w.known && l.clock.Known() && l.renumber(w) {
 			return false, false
 		}
 	}
@@ -276,15 +275,16 @@ func (l *Limiter) judgeMany(ctx context.Context, w *workspace) (allowed, alive b
 	return l.holdMany(w, true, true)
 }
 
-// renumber judges the batch by the origin's clock, which it did not know before.
-func (l *Limiter) renumber(w *workspace) {
+// renumber has the batch go by the origin's clock, which it did not know before; true if an entry was made anew for it.
+func (l *Limiter) renumber(w *workspace) (replaced bool) {
 	w.known = true
 	w.setTime(l.clock.Settle(w.items[0].nowMs, w.given, l.cfg.ClockSkewMax), l.clock.ReadSteady())
 	for _, i := range w.order {
 		if it := &w.items[i]; it.entry != nil && it.met != cell.Untracked {
-			l.table.Renumber(it.entry, it.nowMs)
+			replaced = l.table.Renumber(it.entry, it.nowMs) || replaced
 		}
 	}
+	return replaced
 }
 
 // foredeny is true when what is known denies the batch, for good: cost on its way in claims
@@ -468,7 +468,7 @@ func sourceOf(items []item, first int, source Source, refusal time.Duration) {
 
 // refreshMany asks the origin about keys in one round trip.
 func (l *Limiter) refreshMany(ctx context.Context, w *workspace, wanting []int) {
-	ctx, cancel := context.WithTimeout(ctx, l.waitsFor(&w.until))
+	ctx, cancel := l.within(ctx, &w.until)
 	defer cancel()
 	items := w.items
 	entries := make([]*cell.Entry, len(wanting))

@@ -57,7 +57,7 @@ func (l *Limiter) spill(e *cell.Entry, sequence, cost int64) {
 // what is known denies, and has the origin count.
 func (l *Limiter) judgeGuest(ctx context.Context, v *cell.Verdict, e *cell.Entry, c *call,
 	by *rule) (source Source, alive bool) {
-	ctx, cancel := context.WithTimeout(ctx, l.waitsFor(&c.until))
+	ctx, cancel := l.within(ctx, &c.until)
 	defer cancel()
 	source = SourceLocal
 	if by.outage == outageClosed && l.refuses(e) {
@@ -124,7 +124,7 @@ func (l *Limiter) settleGuests(ctx context.Context, w *workspace, allowed bool) 
 	for sh, all := range sent {
 		done = append(done, l.enterGuests(sh, all))
 	}
-	ctx, cancel := context.WithTimeout(ctx, l.waitsFor(&w.until))
+	ctx, cancel := l.within(ctx, &w.until)
 	defer cancel()
 	for _, costs := range done {
 		select {

@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -13,7 +14,8 @@ import (
 // Handle stands for one key, for callers who decide about the same one many times:
 // a connection, a session. It skips what Allow does anew each time, validation,
 // hashing and look-up, and decides the same. It is small, holds its key's entry and
-// follows it when it is evicted and comes back. Safe for concurrent use.
+// follows it when it is evicted and comes back. Safe for concurrent use. Make one with Limiter.Handle: decisions of the
+// zero value are errors that wrap ErrInvalid.
 type Handle struct {
 	limiter *Limiter
 	request Request // names and duration
@@ -47,14 +49,20 @@ type Cost int64
 
 // Allow is Limiter.Allow for this key.
 func (k *Handle) Allow(ctx context.Context, limit int64, cost Cost) (d Decision) {
-	k.decide(ctx, k.limiter.clock.Now(), limit, cost, &d)
+	var at clock.Stamp
+	if k.limiter != nil {
+		at = k.limiter.clock.Now()
+	}
+	k.decide(ctx, at, limit, cost, &d)
 	return d
 }
 
 // AllowAt is Limiter.AllowAt for this key, for callers who know the time.
 func (k *Handle) AllowAt(ctx context.Context, now time.Time, limit int64, cost Cost) (d Decision) {
 	var at clock.Stamp
-	if at, d.Err = k.limiter.stamp(now); d.Err == nil {
+	if k.limiter == nil {
+		k.decide(ctx, at, limit, cost, &d)
+	} else if at, d.Err = k.limiter.stamp(now); d.Err == nil {
 		k.decide(ctx, at, limit, cost, &d)
 	}
 	return d
@@ -62,6 +70,9 @@ func (k *Handle) AllowAt(ctx context.Context, now time.Time, limit int64, cost C
 
 // Peek is Limiter.Peek for this key.
 func (k *Handle) Peek(ctx context.Context, limit int64, cost Cost) Decision {
+	if k.limiter == nil {
+		return k.Allow(ctx, limit, cost)
+	}
 	r := k.request
 	r.Limit, r.Cost = limit, int64(cost)
 	return k.limiter.Peek(ctx, r)
@@ -70,6 +81,10 @@ func (k *Handle) Peek(ctx context.Context, limit int64, cost Cost) Decision {
 // decide answers a call about an amount at a time.
 func (k *Handle) decide(ctx context.Context, at clock.Stamp, limit int64, cost Cost, d *Decision) {
 	l := k.limiter
+	if l == nil {
+		d.Err = fmt.Errorf("%w: the Handle is zero (make it with Limiter.Handle)", ErrInvalid)
+		return
+	}
 	if uint64(limit) > window.LimitMax || uint64(cost) > window.LimitMax {
 		d.Err = validateAmounts(limit, int64(cost))
 		return

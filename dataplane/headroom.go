@@ -85,7 +85,7 @@ func (l *Limiter) share(ctx context.Context, v *cell.Verdict, e *cell.Entry, c *
 	if alive := e.Judge(v, c.nowMs, c.durationMs, max(0, c.limit/(2*n)-1), c.cost, c.counting()); !alive || v.Allowed {
 		return source, alive // far from the limit, or the entry is gone
 	}
-	ctx, cancel := context.WithTimeout(ctx, l.waitsFor(&c.until))
+	ctx, cancel := l.within(ctx, &c.until)
 	defer cancel()
 	for {
 		w, alive := e.JudgeShare(v, c.nowMs, c.durationMs, c.limit, c.cost, c.counting(), n)

@@ -65,7 +65,7 @@ func (l *Limiter) shareMany(ctx context.Context, w *workspace, guests bool) {
 			return
 		}
 		if cancel == nil {
-			ctx, cancel = context.WithTimeout(ctx, l.waitsFor(&w.until))
+			ctx, cancel = l.within(ctx, &w.until)
 			defer cancel()
 		}
 		began := time.Now()

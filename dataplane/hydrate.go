@@ -56,7 +56,7 @@ func (l *Limiter) refreshFor(ctx context.Context, e *cell.Entry, c *call,
 	if f == nil {
 		return outage.source(), true
 	}
-	ctx, cancel := context.WithTimeout(ctx, l.waitsFor(&c.until))
+	ctx, cancel := l.within(ctx, &c.until)
 	defer cancel()
 	if l.wait(ctx, f) {
 		return SourceOrigin, true
@@ -64,15 +64,18 @@ func (l *Limiter) refreshFor(ctx context.Context, e *cell.Entry, c *call,
 	return outage.source(), true
 }
 
-// waitsFor is how much longer a decision waits, for whatever it waits: until ReadTimeout after
+// within bounds how much longer a decision waits, for whatever it waits: until ReadTimeout after
 // it has first begun to. until counts from the clock's base; it is no time.Time, whose pointer would put the call on
-// the heap.
-func (l *Limiter) waitsFor(until *time.Duration) time.Duration {
+// the heap. A nil ctx has no end of its own: on a node alone, which waits for nothing, it does no harm either.
+func (l *Limiter) within(ctx context.Context, until *time.Duration) (context.Context, context.CancelFunc) {
 	now := l.clock.Since()
 	if *until == 0 {
 		*until = now + l.cfg.ReadTimeout
 	}
-	return *until - now
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	return context.WithTimeout(ctx, *until-now)
 }
 
 // read joins the read in flight of e or starts one; nil while e rests after a failed
@@ -177,7 +180,7 @@ func (l *Limiter) fetch(f *cell.Flight, entries []*cell.Entry) {
 
 // learnTime has the origin tell its time, if it has not yet, by a read of a key.
 func (l *Limiter) learnTime(ctx context.Context, r *Request) {
-	if l.clock.Known() {
+	if l.clock.Known() || l.calls.IsStopped() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, l.cfg.ReadTimeout)

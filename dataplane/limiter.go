@@ -18,7 +18,8 @@ import (
 )
 
 // Limiter decides whether requests may pass. All methods may be called
-// concurrently. Make one with New; it decides from then on. Start runs the loops
+// concurrently. Make one with New, since the zero value decides nothing, and panics; it decides from then on. Start runs
+// the loops
 // that carry counts to other nodes; Stop ends them, after a last send.
 //
 // A Limiter never fails a request because something above it is down: it decides

@@ -80,9 +80,10 @@ func (m *Meter) Spent(cost int64) {
 	}
 }
 
-// SpentOf adds a cost to what was spent of one request, by its place in the reservation.
+// SpentOf adds a cost to what was spent of one request, by its place in the reservation. A place that the reservation
+// does not have counts nothing.
 func (m *Meter) SpentOf(request int, cost int64) {
-	if m != nil {
+	if m != nil && request >= 0 && request < len(m.spent) {
 		m.add(request, cost)
 	}
 }

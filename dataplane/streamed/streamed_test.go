@@ -152,6 +152,8 @@ func TestAStreamSettlesWhatItSpent(t *testing.T) {
 		wantUsed(t, "begun", b, "org", 60)
 		m.Spent(10)
 		m.SpentOf(1, 5)
+		m.SpentOf(7, 100) // a place that the reservation does not have
+		m.SpentOf(-1, 100)
 		m.Spent(-1)
 		cancel() // the client leaves, and then the handler panics
 		func() {

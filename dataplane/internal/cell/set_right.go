@@ -44,13 +44,14 @@ func (t *Table) SetRight(e *Entry) (unsent int64, ok bool) {
 	return unsent, true
 }
 
-// Renumber replaces an entry that was made before the clock to follow was known, unless its cell is that of a time by
-// this clock. The entry has counted nothing that the origin knows.
+// Renumber replaces an entry that was made before the clock to follow was known by one in the cell of a time by this
+// clock, if its cell is over by that, or has not begun. The entry has counted nothing that the origin knows.
 func (t *Table) Renumber(e *Entry, tMs int64) (replaced bool) {
 	p := t.part(&e.id)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if window.Sequence(tMs, e.names.durationMs()) == e.seq.Load() {
+	clockMs := t.wall.ReadMs()
+	if e.seq.Load() >= window.Sequence(min(tMs, clockMs), e.DurationMs()) && !t.isAhead(e, clockMs) {
 		return false
 	}
 	if place := p.array.Load().find(e); place != nil {

@@ -43,8 +43,15 @@ func (c *Lifecycle) Stop() bool {
 	return first
 }
 
-// Go runs a loop in a goroutine, between Start and Stop.
-func (c *Lifecycle) Go(f func()) { c.running.Go(f) }
+// Go runs a loop in a goroutine, between Start and Stop. Once stopped nothing runs: a Stop that comes while Start still
+// starts loops waits for those that it has started.
+func (c *Lifecycle) Go(f func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.stopped {
+		c.running.Go(f)
+	}
+}
 
 // lastCallsTime bounds the last calls of a Stop whose context has ended.
 const lastCallsTime = 5 * time.Second

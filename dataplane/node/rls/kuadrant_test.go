@@ -316,11 +316,12 @@ func (a away) Cancel(context.Context, string) (dataplane.Settlement, error) {
 // What cannot be decided is an error by which a caller knows whether to try again; nothing is counted then.
 func TestKuadrantWithoutAnOrigin(t *testing.T) {
 	for err, want := range map[error]codes.Code{
-		errors.New("dial 10.0.0.1"): codes.Unavailable,
-		dataplane.ErrReservations:   codes.ResourceExhausted,
-		dataplane.ErrInvalid:        codes.InvalidArgument,
-		context.Canceled:            codes.Canceled,
-		context.DeadlineExceeded:    codes.DeadlineExceeded,
+		errors.New("dial 10.0.0.1"):  codes.Unavailable,
+		dataplane.ErrReservations:    codes.ResourceExhausted,
+		dataplane.ErrReservationUsed: codes.AlreadyExists,
+		dataplane.ErrInvalid:         codes.InvalidArgument,
+		context.Canceled:             codes.Canceled,
+		context.DeadlineExceeded:     codes.DeadlineExceeded,
 	} {
 		s := newService(t, ordinary)
 		k := Kuadrant{&Service{Limiter: away{s.Limiter, err}, Rules: s.Rules, Workspace: s.Workspace}}
