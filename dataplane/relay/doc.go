@@ -30,8 +30,8 @@
 // For each cell of a window of at least MinGlobalDuration a relay publishes its region's total:
 //
 //   - when the region first uses the cell;
-//   - while no other region is known to use the cell: with each multiple of the floor (10 % of the limit) that the total
-//     reaches, and when it reaches the limit;
+//   - while no other region is known to use the cell: with each multiple of the floor (10 % of the limit) that the
+//     total reaches, and when it reaches the limit;
 //   - once another region is known to use the cell: at once, and at each interval in which the total has grown.
 //
 // Most cells are used by one region only, and most of the traffic would be their counts. Other regions need the first
