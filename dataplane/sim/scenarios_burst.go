@@ -96,8 +96,8 @@ func flashScenario() Scenario {
 		Name:    "flash",
 		Summary: "a flash crowd on one key, from ten regions at once",
 		Doc: "10 regions of 2 nodes. Keys with limits of 1,000 an hour that nobody has used are asked for by all regions " +
-			"at once, at 0.5, 1, 5 and 20 times their limits a second. Until a region knows of the others it admits what it is " +
-			"asked for: see admitted_over_limit by group, about 1 + delay * rate * 9/10 and at most 10.",
+			"at once, at 0.5, 1, 5 and 20 times their limits a second. Until a region knows of the others it admits what it " +
+			"is asked for: see admitted_over_limit by group, about 1 + delay * rate * 9/10 and at most 10.",
 		Duration: 15 * time.Second,
 		Shape:    Shape{Nodes: slices.Repeat([]int{2}, flashRegions), Origin: nearRedis, Counts: farMySQL},
 		plan: func(w *world, _ time.Duration) (g agenda) {
