@@ -26,7 +26,8 @@ func (h *Origin) Changes(ctx context.Context, shard, max int) (store.Changes, er
 	if err != nil {
 		return store.Changes{}, err
 	}
-	all, there, err := s.changesPage(ctx, min(max, store.ChangesPage))
+	most := store.ChangesPage * len(s.buckets) // of each bucket a page
+	all, there, err := s.changesPage(ctx, min(max, most))
 	if err == nil && len(all.Cells) < min(max, there) {
 		all, there, err = s.morePages(ctx, all, max)
 	}
@@ -34,30 +35,35 @@ func (h *Origin) Changes(ctx context.Context, shard, max int) (store.Changes, er
 	return all, err
 }
 
-// morePages reads pages after the first one until there are max cells, or a page repeats cells: then the changes have
-// been read once around. A cell that has changed meanwhile is returned as it was last.
+// morePages reads pages after the first one until there are max cells, or a page has no other cells: then the changes
+// have been read once around. A cell that has changed meanwhile is returned as it was last. A Cluster's buckets have
+// more and less changes, so of each as many are read again.
 func (s *shard) morePages(ctx context.Context, all store.Changes, max int) (_ store.Changes, there int, err error) {
 	at := make(map[window.Cell]int)
 	for i := range all.Cells {
 		at[all.Cells[i].Cell] = i
 	}
-	repeated := false
-	for range 2 * (max/store.ChangesPage + 1) { // pages of keys that are no cells bring none
-		page, n, err := s.changesPage(ctx, min(max-len(all.Cells), store.ChangesPage))
+	for range 2 * (max/store.ChangesPage + 4) { // pages of keys that are no cells bring none
+		ask := max - len(all.Cells)
+		if len(s.buckets) > 1 {
+			ask = max
+		}
+		page, n, err := s.changesPage(ctx, min(ask, store.ChangesPage*len(s.buckets)))
 		if err != nil || page.Epoch != all.Epoch {
 			return page, n, err // without the cells that the server has lost
 		}
 		all.Now, all.Healed, there = page.Now, page.Healed, n
+		before := len(all.Cells)
 		for _, c := range page.Cells {
-			i, ok := at[c.Cell]
-			if repeated = repeated || ok; ok {
+			switch i, ok := at[c.Cell]; {
+			case ok:
 				all.Cells[i] = c
-				continue
+			case len(all.Cells) < max:
+				at[c.Cell] = len(all.Cells)
+				all.Cells = append(all.Cells, c)
 			}
-			at[c.Cell] = len(all.Cells)
-			all.Cells = append(all.Cells, c)
 		}
-		if repeated || len(all.Cells) >= min(max, there) {
+		if len(page.Cells) > 0 && len(all.Cells) == before || len(all.Cells) >= min(max, there) {
 			break
 		}
 	}

@@ -331,26 +331,24 @@ func TestWhatIsHeardIsToldAtOnce(t *testing.T) {
 	})
 }
 
-// Peers get nothing of an epoch that the relay itself has not begun to work in, also if another relay has healed it:
-// what the relay knows of its region must stay that of one epoch until it has seen the new one.
-func TestPeersGetNothingOfAnEpochThatTheRelayHasNotSeen(t *testing.T) {
+// R6: peers receive the counts of a new epoch at once, before the relay has healed the origin, and what they receive does
+// not heal it: the origin counts them already.
+func TestR6WhatPeersReceiveHealsNoOrigin(t *testing.T) {
 	w := newWorld(t, "eu", "us")
 	eu := w.regions[0]
 	told := eu.toldRelay()
 	w.run(time.Second)
 	eu.origin.Wipe()
 	c := eu.cell("k", time.Hour)
-	epoch := eu.total(c).Epoch
-	if err := eu.relayOrigin.Healed(t.Context(), 0, epoch); err != nil {
-		t.Fatal(err)
-	}
+	eu.total(c) // the node finds out
 	eu.accept(c, 50, 100)
-	w.run(interval) // tells peers first, and then looks at the changes
-	if len(*told) != 0 {
-		t.Errorf("%d rows of the new epoch were handed to peers before the relay had seen it", len(*told))
-	}
-	w.run(interval)
+	w.run(interval) // peers come first, then the changes, with which the origin is healed
 	if len(*told) != 1 {
-		t.Errorf("%d rows were handed to peers afterwards, want 1", len(*told))
+		t.Errorf("%d rows were handed to peers, want 1", len(*told))
 	}
+	w.run(time.Second)
+	if got := eu.total(c).Region; got != 50 {
+		t.Errorf("the origin was raised to %d, and 50 were accepted", got)
+	}
+	w.wantKnown(c)
 }
