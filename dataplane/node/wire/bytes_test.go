@@ -94,7 +94,7 @@ func FuzzString(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, literal string) {
-		if !json.Valid([]byte(literal)) || literal[0] != '"' {
+		if !json.Valid([]byte(literal)) || literal[0] != '"' || literal[len(literal)-1] != '"' {
 			return
 		}
 		var want string
