@@ -9,6 +9,8 @@ import (
 
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
 )
 
 // A node whose clock is wrong numbers cells by the origin's from its first decision on, however that is asked for: what
@@ -133,4 +135,32 @@ func TestTheFirstDecisionWithoutAnOrigin(t *testing.T) {
 			})
 		}
 	}
+}
+
+// timeless is an origin that does not report its time.
+type timeless struct{ *memstore.Origin }
+
+func (o timeless) Read(ctx context.Context, cells []window.Cell) (store.Reply, error) {
+	reply, err := o.Origin.Read(ctx, cells)
+	reply.Now = time.Time{}
+	return reply, err
+}
+
+// An origin without a clock has none to wait for: decisions about a fresh key are the node's own, as ever.
+func TestAnOriginWithoutAClockIsAskedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		origin := timeless{memstore.NewOrigin(memstore.OriginOptions{})}
+		l, err := dataplane.New(dataplane.Config{Region: "eu", Origin: origin})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 10 {
+			if d := l.Allow(t.Context(), ask("k", 1, 1000)); !d.Allowed {
+				t.Errorf("%+v", d)
+			}
+		}
+		if got := origin.Stats().Gets; got != 1 {
+			t.Errorf("%d reads for ten decisions about one key", got)
+		}
+	})
 }

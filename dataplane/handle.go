@@ -49,11 +49,7 @@ type Cost int64
 
 // Allow is Limiter.Allow for this key.
 func (k *Handle) Allow(ctx context.Context, limit int64, cost Cost) (d Decision) {
-	var at clock.Stamp
-	if k.limiter != nil {
-		at = k.limiter.clock.Now()
-	}
-	k.decide(ctx, at, limit, cost, &d)
+	k.decide(ctx, clock.Stamp{}, limit, cost, &d)
 	return d
 }
 
@@ -78,12 +74,16 @@ func (k *Handle) Peek(ctx context.Context, limit int64, cost Cost) Decision {
 	return k.limiter.Peek(ctx, r)
 }
 
-// decide answers a call about an amount at a time.
+// decide answers a call about an amount at a time, or at the clock's if that is 0. It
+// makes the call itself, so that Allow is small enough to become part of its caller.
 func (k *Handle) decide(ctx context.Context, at clock.Stamp, limit int64, cost Cost, d *Decision) {
 	l := k.limiter
 	if l == nil {
 		d.Err = fmt.Errorf("%w: the Handle is zero (make it with Limiter.Handle)", ErrInvalid)
 		return
+	}
+	if at.Ms == 0 {
+		at = l.clock.Now()
 	}
 	if uint64(limit) > window.LimitMax || uint64(cost) > window.LimitMax {
 		d.Err = validateAmounts(limit, int64(cost))

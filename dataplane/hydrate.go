@@ -205,5 +205,8 @@ func (l *Limiter) get(ctx context.Context, sh *shard, cells []window.Cell, end f
 		return nil, err
 	}
 	l.answered(sh, call, &reply)
+	if reply.Now.IsZero() {
+		l.clock.FollowNone()
+	}
 	return reply.Totals, nil
 }

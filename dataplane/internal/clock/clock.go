@@ -32,7 +32,7 @@ type Clock struct {
 	offsetNs atomic.Int64     // Unix ns = offsetNs + ns since base
 	anchorNs atomic.Int64     // ns since base when offsetNs was taken
 
-	willFollow bool // constant: see WillFollow
+	unknown    atomic.Bool // see WillFollow
 	following  atomic.Bool
 	aheadNs    atomic.Int64 // of another clock that is followed: see Follow
 	follow     sync.Mutex   // one Follow at a time
@@ -151,6 +151,7 @@ func (c *Clock) Follow(ahead time.Duration) {
 	}
 	c.aheadNs.Store(int64(ahead))
 	c.following.Store(true)
+	c.unknown.Store(false)
 	c.followedMs() // judges how far the step is now, and not when time is read next
 }
 
@@ -252,15 +253,16 @@ func (c *Clock) Near(at time.Time, max time.Duration) (skew time.Duration, ok bo
 	if s := at.Unix(); s > unixSecondsMax || s < -unixSecondsMax { // its milliseconds wrap around
 		return math.MaxInt64, false
 	}
+	atMs := at.UnixMilli()
 	if c.source == nil && !c.following.Load() {
 		lastMs := (c.offsetNs.Load() + c.anchorNs.Load()) / int64(time.Millisecond)
-		if skew = apart(at.UnixMilli(), lastMs); skew <= max && at.UnixMilli()-lastMs <= c.leadMs.Load()+leadSlackMs {
+		if skew = apart(atMs, lastMs); skew <= max && atMs-lastMs <= c.leadMs.Load()+leadSlackMs {
 			return skew, true
 		}
 	}
 	nowMs := c.ReadMs()
-	skew = apart(at.UnixMilli(), nowMs)
-	for lead := at.UnixMilli() - nowMs; skew <= max; {
+	skew = apart(atMs, nowMs)
+	for lead := atMs - nowMs; skew <= max; {
 		if known := c.leadMs.Load(); lead <= known || c.leadMs.CompareAndSwap(known, lead) {
 			return skew, true
 		}

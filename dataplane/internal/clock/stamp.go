@@ -10,11 +10,14 @@ type Stamp struct {
 	Given  bool // it is a caller's
 }
 
-// WillFollow makes times unknown until there is a clock to follow. Call it before any other method.
-func (c *Clock) WillFollow() { c.willFollow = true }
+// WillFollow makes times unknown until there is a clock to follow, or it turns out that there is none.
+func (c *Clock) WillFollow() { c.unknown.Store(true) }
+
+// FollowNone makes this clock's own times known, where there is no clock to follow after all.
+func (c *Clock) FollowNone() { c.unknown.Store(false) }
 
 // Known reports whether time is known: what was read before is another clock's, and means nothing to others.
-func (c *Clock) Known() bool { return !c.willFollow || c.following.Load() }
+func (c *Clock) Known() bool { return !c.unknown.Load() }
 
 // Now reads the time. Whether it is known is asked first: the clock to follow may appear in between.
 func (c *Clock) Now() (s Stamp) {
