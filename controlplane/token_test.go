@@ -103,7 +103,7 @@ func TestTokens(t *testing.T) {
 	if err != nil || !strings.HasPrefix(secret, TokenPrefix) || len(secret) < 40 {
 		t.Fatalf("%q, %v", secret, err)
 	}
-	if who, err := tokens.Authenticate(t.Context(), secret); err != nil || who != (Identity{"ci", RoleOperator}) {
+	if who, err := tokens.Authenticate(t.Context(), secret); err != nil || who != (Identity{Name: "ci", Role: RoleOperator}) {
 		t.Errorf("%+v, %v", who, err)
 	}
 	if _, err := tokens.Create(t.Context(), "ci", RoleViewer, 0, ann); !errors.Is(err, ErrConflict) {

@@ -24,6 +24,7 @@ import (
 	"github.com/weirhq/weir/controlplane/api"
 	"github.com/weirhq/weir/shared/heartbeat"
 	"github.com/weirhq/weir/shared/window"
+	"github.com/weirhq/weir/shared/workspaces"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -95,7 +96,7 @@ func start(t testing.TB, open bool) *world {
 			defer w.mu.Unlock()
 			return w.held, cmp.Or(w.noTop, w.down)
 		},
-		Limits: func(_ context.Context, changes []controlplane.LimitChange) (controlplane.LimitEstimate, error) {
+		Limits: func(_ context.Context, changes []controlplane.LimitChange, _ *workspaces.Set) (controlplane.LimitEstimate, error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.estimated = changes
@@ -328,7 +329,7 @@ func (s settings) Namespaces(_ context.Context, workspace, after string) (page [
 	return page[:min(len(page), 1000)], len(page) > 1000, s.down
 }
 
-func (s settings) AllOverrides(_ context.Context, after controlplane.OverrideName) (page []controlplane.Override, more bool, err error) {
+func (s settings) AllOverrides(_ context.Context, _ *workspaces.Set, after controlplane.OverrideName) (page []controlplane.Override, more bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.overridePages++
@@ -340,7 +341,7 @@ func (s settings) AllOverrides(_ context.Context, after controlplane.OverrideNam
 	return page[:min(len(page), 1000)], len(page) > 1000, s.down
 }
 
-func (s settings) AllNamespaces(context.Context, string, string) (page []controlplane.Namespace, more bool, err error) {
+func (s settings) AllNamespaces(context.Context, *workspaces.Set, string, string) (page []controlplane.Namespace, more bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, name := range s.namespaces {
@@ -474,7 +475,7 @@ func (r ring) Holder(_ context.Context, hash controlplane.TokenHash) (controlpla
 	return controlplane.Identity{}, fmt.Errorf("%w: the token is unknown or revoked", controlplane.ErrUnauthenticated)
 }
 
-func (r ring) Create(_ context.Context, name string, role controlplane.Role, expiresIn time.Duration, by controlplane.By) (string, error) {
+func (r ring) Create(_ context.Context, name string, role controlplane.Role, expiresIn time.Duration, by controlplane.By, _ ...string) (string, error) {
 	return r.change(fmt.Sprint("create ", name, " ", role, " ", expiresIn), by, func() error {
 		if slices.ContainsFunc(r.tokens, func(t controlplane.Token) bool { return t.Name == name }) {
 			return fmt.Errorf("%w: there is a token %s already", controlplane.ErrConflict, name)

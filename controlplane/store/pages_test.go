@@ -103,7 +103,7 @@ func testAllSettingsComeInPages(t *testing.T) {
 	settings := controlplane.NewSettings(s)
 	var lastOverride controlplane.OverrideName
 	wantPages(t, len(overrides), "p%05d", func(string) (names []string, more bool, err error) {
-		page, more, err := settings.AllOverrides(t.Context(), lastOverride)
+		page, more, err := settings.AllOverrides(t.Context(), nil, lastOverride)
 		for _, o := range page {
 			names = append(names, o.Pattern)
 			lastOverride = controlplane.OverrideName{Workspace: o.Workspace, Namespace: o.Namespace, Pattern: o.Pattern}
@@ -112,7 +112,7 @@ func testAllSettingsComeInPages(t *testing.T) {
 	})
 	var workspace, namespace string
 	wantPages(t, len(namespaces), "n%05d", func(string) (names []string, more bool, err error) {
-		page, more, err := settings.AllNamespaces(t.Context(), workspace, namespace)
+		page, more, err := settings.AllNamespaces(t.Context(), nil, workspace, namespace)
 		for _, n := range page {
 			names = append(names, n.Namespace)
 			workspace, namespace = n.Workspace, n.Namespace

@@ -23,6 +23,7 @@ import (
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
 	"github.com/weirhq/weir/shared/settings"
 	"github.com/weirhq/weir/shared/window"
+	"github.com/weirhq/weir/shared/workspaces"
 )
 
 // drawer keeps settings in memory as the database does: each change is later than the one before it.
@@ -82,7 +83,7 @@ func (d *drawer) patterns(workspace, namespace string) (all []string) {
 	return all
 }
 
-func (d *drawer) AllOverrides(_ context.Context, after controlplane.OverrideName, rows int) (page []controlplane.Override, err error) {
+func (d *drawer) AllOverrides(_ context.Context, _ *workspaces.Set, after controlplane.OverrideName, rows int) (page []controlplane.Override, err error) {
 	byName := func(a, b controlplane.OverrideName) int {
 		return cmp.Or(cmp.Compare(a.Workspace, b.Workspace), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pattern, b.Pattern))
 	}
@@ -116,7 +117,7 @@ func (d *drawer) Namespace(_ context.Context, workspace, namespace string) (*con
 	return nil, nil
 }
 
-func (d *drawer) AllNamespaces(_ context.Context, workspace, namespace string, rows int) (page []controlplane.Namespace, err error) {
+func (d *drawer) AllNamespaces(_ context.Context, _ *workspaces.Set, workspace, namespace string, rows int) (page []controlplane.Namespace, err error) {
 	byName := func(a, b [2]string) int { return cmp.Or(cmp.Compare(a[0], b[0]), cmp.Compare(a[1], b[1])) }
 	for _, name := range slices.SortedFunc(maps.Keys(d.namespaces), byName) {
 		if byName(name, [2]string{workspace, namespace}) > 0 && len(page) < rows {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
+	"github.com/weirhq/weir/shared/workspaces"
 )
 
 // shelf keeps one override, one namespace and one token in memory.
@@ -59,11 +60,11 @@ func (s *shelf) Overrides(context.Context, string, string, string) ([]controlpla
 	return []controlplane.Override{s.override}, true, nil
 }
 
-func (s *shelf) AllOverrides(context.Context, controlplane.OverrideName) ([]controlplane.Override, bool, error) {
+func (s *shelf) AllOverrides(context.Context, *workspaces.Set, controlplane.OverrideName) ([]controlplane.Override, bool, error) {
 	return nil, false, nil
 }
 
-func (s *shelf) AllNamespaces(context.Context, string, string) ([]controlplane.Namespace, bool, error) {
+func (s *shelf) AllNamespaces(context.Context, *workspaces.Set, string, string) ([]controlplane.Namespace, bool, error) {
 	return nil, false, nil
 }
 
@@ -103,7 +104,7 @@ func (s *shelf) Holder(ctx context.Context, hash controlplane.TokenHash) (contro
 	return s.Authenticate(ctx, s.secret)
 }
 
-func (s *shelf) Create(_ context.Context, name string, role controlplane.Role, expiresIn time.Duration, by controlplane.By) (string, error) {
+func (s *shelf) Create(_ context.Context, name string, role controlplane.Role, expiresIn time.Duration, by controlplane.By, _ ...string) (string, error) {
 	s.by, s.lives = by, [2]time.Duration{0, expiresIn}
 	return "weir_" + name + "_" + string(role), nil
 }
