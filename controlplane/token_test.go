@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -157,7 +158,7 @@ func TestAdminToken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if who, err := tokens.Authenticate(t.Context(), file); err != nil || who != (Identity{AdminTokenName, RoleAdmin}) {
+	if who, err := tokens.Authenticate(t.Context(), file); err != nil || who != (Identity{Name: AdminTokenName, Role: RoleAdmin}) {
 		t.Errorf("%+v, %v", who, err)
 	}
 	if _, err := tokens.Authenticate(t.Context(), file[1:]); !errors.Is(err, ErrUnavailable) {
@@ -364,6 +365,27 @@ func TestRotate(t *testing.T) {
 		"reason is empty": func() (string, error) { return tokens.Rotate(t.Context(), "ci", 0, 0, By{Actor: "ann"}) },
 	} {
 		if _, err := do(); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v, want %s", err, says)
+		}
+	}
+}
+
+// A token with workspaces is a viewer or an operator; names are within their bounds, and there are at most 32.
+func TestTheWorkspacesOfATokenHaveBounds(t *testing.T) {
+	for says, tc := range map[string]struct {
+		role  Role
+		names []string
+	}{
+		"role is \"admin\" (viewer or operator for a token with workspaces)": {RoleAdmin, []string{"acme"}},
+		"workspaces has a name of 0 bytes (1 to 191)":                        {RoleViewer, []string{"acme", ""}},
+		"workspaces has a name of 192 bytes (1 to 191)":                      {RoleViewer, []string{strings.Repeat("x", 192)}},
+		"workspaces has 33 names (at most 32)":                               {RoleOperator, slices.Repeat([]string{"acme"}, 33)},
+	} {
+		tokens, err := NewTokens(newVault(), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tokens.Create(t.Context(), "ci", tc.role, 0, ann, tc.names...); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v, want %s", err, says)
 		}
 	}
