@@ -3,6 +3,7 @@ package console
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"log/slog"
@@ -58,6 +59,7 @@ type world struct {
 	top        controlplane.TopKeys
 	held       controlplane.HeldReport
 	noTop      error
+	refused    error     // of connections' certificates
 	now        time.Time // the database's, of a key
 	rows       []controlplane.KeyRow
 	tokens     []controlplane.Token // by name
@@ -126,7 +128,12 @@ func start(t testing.TB, open bool) *world {
 		},
 		Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
 		Console: func(service http.Handler) http.Handler {
-			w.console = New(Config{Service: service, Log: slog.New(slog.NewTextHandler(w.log, nil)), Version: "v1.2.3"})
+			w.console = New(Config{Service: service, Log: slog.New(slog.NewTextHandler(w.log, nil)), Version: "v1.2.3",
+				StillValid: func(*tls.ConnectionState) error {
+					w.mu.Lock()
+					defer w.mu.Unlock()
+					return w.refused
+				}})
 			ran.Go(func() { w.console.Run(ctx) })
 			return w.console
 		},
@@ -471,16 +478,23 @@ func (r ring) Holder(_ context.Context, hash controlplane.TokenHash) (controlpla
 		if hash == controlplane.HashToken(string(role)) && !r.revoked {
 			return controlplane.Identity{Name: "bot-" + string(role), Role: role}, nil
 		}
+		if acme, err := workspaces.New("acme"); err == nil && hash == controlplane.HashToken(string(role)+"@acme") && !r.revoked {
+			return controlplane.Identity{Name: "bot-acme", Role: role, Workspaces: acme}, nil
+		}
 	}
 	return controlplane.Identity{}, fmt.Errorf("%w: the token is unknown or revoked", controlplane.ErrUnauthenticated)
 }
 
-func (r ring) Create(_ context.Context, name string, role controlplane.Role, expiresIn time.Duration, by controlplane.By, _ ...string) (string, error) {
+func (r ring) Create(_ context.Context, name string, role controlplane.Role, expiresIn time.Duration, by controlplane.By, names ...string) (string, error) {
+	valid, err := workspaces.New(names...)
+	if err != nil {
+		return "", err
+	}
 	return r.change(fmt.Sprint("create ", name, " ", role, " ", expiresIn), by, func() error {
 		if slices.ContainsFunc(r.tokens, func(t controlplane.Token) bool { return t.Name == name }) {
 			return fmt.Errorf("%w: there is a token %s already", controlplane.ErrConflict, name)
 		}
-		r.tokens = append(r.tokens, controlplane.Token{Name: name, Role: role, CreatedBy: by.Actor, CreatedAt: time.UnixMilli(1_700_000_000_000)})
+		r.tokens = append(r.tokens, controlplane.Token{Name: name, Role: role, Workspaces: valid, CreatedBy: by.Actor, CreatedAt: time.UnixMilli(1_700_000_000_000)})
 		return nil
 	})
 }
