@@ -22,8 +22,8 @@ const (
 )
 
 // Create makes a token and returns its secret, which is stored nowhere. The token expires after expiresIn; 0: never. It
-// is valid for the workspaces named, or for all if none is named. A token with workspaces is not an admin: all that takes
-// an admin is about the fleet.
+// is valid for the workspaces named, or for all if none is named. A token with workspaces is not an admin: whatever
+// takes an admin is about the fleet.
 func (t *Tokens) Create(ctx context.Context, name string, role Role, expiresIn time.Duration, by By,
 	names ...string) (secret string, err error) {
 	if err := validateTokenName(name); err != nil {
@@ -45,7 +45,8 @@ func (t *Tokens) Create(ctx context.Context, name string, role Role, expiresIn t
 		return "", err
 	}
 	secret, kept := newSecret(expiresIn)
-	if err := t.store.InsertToken(ctx, Token{Name: name, Role: role, Workspaces: valid, CreatedBy: by.Actor}, kept, e); err != nil {
+	token := Token{Name: name, Role: role, Workspaces: valid, CreatedBy: by.Actor}
+	if err := t.store.InsertToken(ctx, token, kept, e); err != nil {
 		return "", fmt.Errorf("create token %s: %w", name, err)
 	}
 	return secret, nil

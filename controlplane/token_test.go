@@ -9,12 +9,15 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/weirhq/weir/shared/workspaces"
 )
 
 // vault keeps tokens in memory.
 type vault struct {
 	tokens  map[string]TokenHash // in force
 	roles   map[string]Role
+	valid   map[string]*workspaces.Set
 	audit   []AuditEntry
 	err     error
 	left    time.Duration // of each that is found; 0: without end
@@ -24,13 +27,15 @@ type vault struct {
 	hangs   bool // as MySQL that is stopped: a call ends when its context does
 }
 
-func newVault() *vault { return &vault{tokens: map[string]TokenHash{}, roles: map[string]Role{}} }
+func newVault() *vault {
+	return &vault{tokens: map[string]TokenHash{}, roles: map[string]Role{}, valid: map[string]*workspaces.Set{}}
+}
 
 func (v *vault) InsertToken(_ context.Context, t Token, secret TokenSecret, e AuditEntry) error {
 	if _, used := v.roles[t.Name]; used {
 		return fmt.Errorf("%w: used", ErrConflict)
 	}
-	v.tokens[t.Name], v.roles[t.Name], v.left = secret.Hash, t.Role, secret.ExpiresIn
+	v.tokens[t.Name], v.roles[t.Name], v.left, v.valid[t.Name] = secret.Hash, t.Role, secret.ExpiresIn, t.Workspaces
 	v.audit = append(v.audit, e)
 	return v.err
 }
@@ -45,7 +50,7 @@ func (v *vault) TokenByHash(ctx context.Context, hash TokenHash) (Holder, error)
 	}
 	for name, have := range v.tokens {
 		if have == hash {
-			return Holder{Identity{Name: name, Role: v.roles[name]}, v.left}, nil
+			return Holder{Identity{Name: name, Role: v.roles[name], Workspaces: v.valid[name]}, v.left}, nil
 		}
 	}
 	return Holder{}, ErrNotFound
@@ -59,7 +64,7 @@ func (v *vault) TokenByName(_ context.Context, name string) (Token, time.Time, e
 	case !there:
 		return Token{}, time.Time{}, ErrNotFound
 	}
-	t := Token{Name: name, Role: role, ExpiresAt: v.expires[name]}
+	t := Token{Name: name, Role: role, Workspaces: v.valid[name], ExpiresAt: v.expires[name]}
 	if _, ok := v.tokens[name]; !ok {
 		t.RevokedAt = v.now
 	}
@@ -388,5 +393,25 @@ func TestTheWorkspacesOfATokenHaveBounds(t *testing.T) {
 		if _, err := tokens.Create(t.Context(), "ci", tc.role, 0, ann, tc.names...); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v, want %s", err, says)
 		}
+	}
+}
+
+// A token keeps its workspaces while MySQL does not answer.
+func TestATokenKeepsItsWorkspacesInAnOutage(t *testing.T) {
+	v := newVault()
+	tokens, err := NewTokens(v, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := tokens.Create(t.Context(), "ci", RoleViewer, 0, ann, "acme")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		who, err := tokens.Authenticate(t.Context(), secret)
+		if err != nil || !slices.Equal(who.Workspaces.Names(), []string{"acme"}) {
+			t.Errorf("%+v, %v", who, err)
+		}
+		v.err = fmt.Errorf("%w: MySQL", ErrUnavailable)
 	}
 }

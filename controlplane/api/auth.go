@@ -84,8 +84,8 @@ func WithIdentity(ctx context.Context, identity controlplane.Identity) context.C
 	return context.WithValue(ctx, identityKey{}, identity)
 }
 
-// authenticated requires for every call a token whose role suffices and whose workspaces the call is about, and keeps the
-// token's holder in the context. Without Config.RequireTokens it asks for nothing.
+// authenticated requires for every call a token whose role suffices and whose workspaces the call is about, and keeps
+// the token's holder in the context. Without Config.RequireTokens it asks for nothing.
 func (s *service) authenticated() connect.UnaryInterceptorFunc {
 	return func(next connect.UnaryFunc) connect.UnaryFunc {
 		return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {

@@ -72,8 +72,8 @@ func (c *Console) inForce(ctx context.Context, v *viewer) bool {
 }
 
 // wait waits until there may be something new to send. It returns false when the stream is to end: with its reader,
-// with the process, or less than a second after the reader's token was revoked, its session ended, or its certificate was
-// no longer accepted.
+// with the process, or less than a second after the reader's token was revoked, its session ended, or its certificate
+// was no longer accepted.
 func wait[T any](ctx context.Context, c *Console, v *viewer, next <-chan T) bool {
 	vouch := time.NewTicker(vouchEvery)
 	defer vouch.Stop()

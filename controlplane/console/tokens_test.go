@@ -205,8 +205,8 @@ func TestOnceIsBounded(t *testing.T) {
 	}
 }
 
-// A viewer whose token has workspaces sees the pages of limits and keys. Pages about the fleet are refused, and so is the
-// stream of the fleet's figures, which the console reads as itself.
+// A viewer whose token has workspaces sees the pages of limits and keys. Pages about the fleet are refused, and so is
+// the stream of the fleet's figures, which the console reads as itself.
 func TestAViewerOfSomeWorkspacesSeesNoFleet(t *testing.T) {
 	w := start(t, false)
 	for _, role := range []string{"viewer", "admin"} {

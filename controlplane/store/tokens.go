@@ -22,7 +22,8 @@ func (s *Store) InsertToken(ctx context.Context, t controlplane.Token,
 	secret controlplane.TokenSecret, e controlplane.AuditEntry) error {
 	return s.changing(ctx, func(q *queries) error {
 		err := q.TokenInsert(ctx, controlplanedb.TokenInsertParams{Name: []byte(t.Name), Hash: secret.Hash[:],
-			Role: storedRole(t), Workspaces: []byte(t.Workspaces.String()), CreatedBy: t.CreatedBy, ExpiresInMs: secret.ExpiresIn.Milliseconds()})
+			Role: storedRole(t), Workspaces: []byte(t.Workspaces.String()), CreatedBy: t.CreatedBy,
+			ExpiresInMs: secret.ExpiresIn.Milliseconds()})
 		var answered *mysql.MySQLError
 		if errors.As(err, &answered) && answered.Number == duplicateKey {
 			return fmt.Errorf("%w: a token has or had this name, and the audit log names its holder by it: choose "+
@@ -41,7 +42,8 @@ func (s *Store) TokenByHash(ctx context.Context, hash controlplane.TokenHash) (c
 	if errors.Is(err, sql.ErrNoRows) {
 		var old controlplanedb.TokenByOldHashRow
 		old, err = s.queries.TokenByOldHash(ctx, sql.NullString{String: string(hash[:]), Valid: true})
-		row = controlplanedb.TokenByHashRow{Name: old.Name, Role: old.Role, Workspaces: old.Workspaces, EndsAt: uint64(old.EndsAt), NowMs: old.NowMs}
+		row = controlplanedb.TokenByHashRow{Name: old.Name, Role: old.Role, Workspaces: old.Workspaces,
+			EndsAt: uint64(old.EndsAt), NowMs: old.NowMs}
 	}
 	if errors.Is(err, sql.ErrNoRows) {
 		return controlplane.Holder{}, controlplane.ErrNotFound
@@ -154,8 +156,8 @@ func storedRole(t controlplane.Token) string {
 	return scopedPrefix + string(t.Role)
 }
 
-// powersOf returns what a token may do and where, as both are stored. It returns an error if they contradict each other:
-// such a token has no role.
+// powersOf reads the stored role and workspaces of a token. It returns an error if they contradict each other: such a
+// token has no role.
 func powersOf(role string, names []byte) (controlplane.Role, *workspaces.Set, error) {
 	bare, scoped := strings.CutPrefix(role, scopedPrefix)
 	if scoped != (len(names) > 0) {

@@ -1,4 +1,5 @@
-// Package workspaces is the set of workspaces that a token is valid for, as tokens of nodes and of weir-control have it.
+// Package workspaces is the set of workspaces that a token is valid for, as tokens of nodes and of weir-control have
+// it.
 package workspaces
 
 import (
@@ -27,8 +28,8 @@ func New(names ...string) (*Set, error) {
 	return &Set{slices.Compact(slices.Sorted(slices.Values(names)))}, nil
 }
 
-// Parse reads names that are separated by commas. Commas, white space and '%' in a name are written as %2C and so on, as
-// in a URL. Parse never returns the set of all workspaces: without names it returns an error.
+// Parse reads names that are separated by commas. Commas, white space and '%' in a name are written as %2C and so on,
+// as in a URL. Parse never returns the set of all workspaces: without names it returns an error.
 func Parse(text string) (*Set, error) {
 	names := strings.Split(text, ",")
 	for i, escaped := range names {
