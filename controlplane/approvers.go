@@ -71,6 +71,8 @@ func (c Credentials) ended(ctx context.Context, actor string, needs Role) (why s
 		return "the token was revoked at " + clock(token.RevokedAt), nil
 	case !token.ExpiresAt.IsZero() && !token.ExpiresAt.After(now):
 		return "the token expired at " + clock(token.ExpiresAt), nil
+	case !token.Workspaces.All():
+		return "the token is valid for some workspaces alone", nil
 	case !token.Role.May(needs):
 		return fmt.Sprintf("the token's role is %s, which is less than %s", token.Role, needs), nil
 	}

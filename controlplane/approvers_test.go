@@ -22,18 +22,23 @@ func TestApprovalsEndWithTheirCredentials(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if _, err := tokens.Create(t.Context(), "scoped", RoleOperator, 0, ann, "acme"); err != nil {
+		t.Fatal(err)
+	}
 	if err := tokens.Revoke(t.Context(), "revoked", ann); err != nil {
 		t.Fatal(err)
 	}
 	c := Credentials{Tokens: tokens, Required: true, Subjects: map[string]Role{"spiffe://corp/bob": RoleOperator, "spiffe://corp/eve": RoleViewer}}
-	all := []string{"operator", "admin", "viewer", "revoked", "expired", "expires", "nobody", AdminTokenName, "spiffe://corp/bob", "spiffe://corp/eve", "operator"}
+	all := []string{"scoped", "operator", "admin", "viewer", "revoked", "expired", "expires", "nobody", AdminTokenName, "spiffe://corp/bob", "spiffe://corp/eve", "operator"}
 	for role, want := range map[Role]map[string]string{
 		RoleOperator: {
+			"scoped": "the token is valid for some workspaces alone",
 			"viewer": "the token's role is viewer, which is less than operator", "revoked": "the token was revoked at 2026-01-02 15:04:05.000Z",
 			"expired": "the token expired at 2026-01-02 15:04:05.000Z", "nobody": "there is no such token, and no certificate with a role",
 			"spiffe://corp/eve": "the certificate's role is viewer, which is less than operator",
 		},
 		RoleAdmin: {
+			"scoped": "some workspaces alone",
 			"viewer": "viewer", "revoked": "revoked", "expired": "expired", "nobody": "no such token", "spiffe://corp/eve": "viewer",
 			"operator": "the token's role is operator, which is less than admin", "expires": "operator", "spiffe://corp/bob": "operator",
 		},

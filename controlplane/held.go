@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirhq/weir/shared/heartbeat"
 	"github.com/weirhq/weir/shared/window"
+	"github.com/weirhq/weir/shared/workspaces"
 )
 
 // HeldMax is the most that one listing of what is held has.
@@ -19,6 +20,8 @@ const HeldMax = 100
 type HeldQuery struct {
 	Workspace, Namespace, Identifier string // "" for all
 	Limit                            int    // 1 to HeldMax
+
+	Visible *workspaces.Set // what other workspaces hold is left out
 }
 
 // Validate reports the first field outside its bounds.
@@ -107,8 +110,8 @@ func heldOf(h *heartbeat.Held, r *TopReport) Held {
 }
 
 func (q *HeldQuery) wants(h *Held) bool {
-	return (q.Workspace == "" || q.Workspace == h.Workspace) && (q.Namespace == "" || q.Namespace == h.Namespace) &&
-		(q.Identifier == "" || q.Identifier == h.Identifier)
+	return q.Visible.Has(h.Workspace) && (q.Workspace == "" || q.Workspace == h.Workspace) &&
+		(q.Namespace == "" || q.Namespace == h.Namespace) && (q.Identifier == "" || q.Identifier == h.Identifier)
 }
 
 func longest(a, b Held) int {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/shared/window"
+	"github.com/weirhq/weir/shared/workspaces"
 )
 
 const (
@@ -56,8 +57,8 @@ type LimitStore interface {
 	OverrideOf(ctx context.Context, workspace, namespace, identifier string) (*Override, error)
 }
 
-// EstimateLimits is what changes would have denied.
-func EstimateLimits(ctx context.Context, store LimitStore, changes []LimitChange,
+// EstimateLimits returns what changes would have denied. It is about the keys of the workspaces in visible alone.
+func EstimateLimits(ctx context.Context, store LimitStore, changes []LimitChange, visible *workspaces.Set,
 	liveWithin time.Duration) (e LimitEstimate, err error) {
 	if n := len(changes); n < 1 || n > LimitChangesMax {
 		return e, fmt.Errorf("%w: changes has %d (1 to %d)", ErrInvalid, n, LimitChangesMax)
@@ -67,7 +68,7 @@ func EstimateLimits(ctx context.Context, store LimitStore, changes []LimitChange
 			return e, fmt.Errorf("changes[%d]: %w", i, err)
 		}
 	}
-	top, err := mergeTopKeys(ctx, store, &TopQuery{}, liveWithin)
+	top, err := mergeTopKeys(ctx, store, &TopQuery{Visible: visible}, liveWithin)
 	if err != nil {
 		return e, err
 	}

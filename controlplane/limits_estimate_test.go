@@ -64,7 +64,7 @@ func TestEstimateLimits(t *testing.T) {
 		"of another namespace":           {nil, []LimitChange{other}, "0 matched, 0 unknown: 0 of 0 of 0 keys []"},
 	} {
 		store.overrides = tc.overrides
-		e, err := EstimateLimits(t.Context(), store, tc.changes, time.Minute)
+		e, err := EstimateLimits(t.Context(), store, tc.changes, nil, time.Minute)
 		var worst []string
 		for _, k := range e.Worst {
 			worst = append(worst, k.Identifier)
@@ -75,7 +75,7 @@ func TestEstimateLimits(t *testing.T) {
 		}
 	}
 	store.err = errors.New("gone")
-	if _, err := EstimateLimits(t.Context(), store, []LimitChange{change("*", 1)}, time.Minute); !errors.Is(err, store.err) {
+	if _, err := EstimateLimits(t.Context(), store, []LimitChange{change("*", 1)}, nil, time.Minute); !errors.Is(err, store.err) {
 		t.Errorf("%v", err)
 	}
 }
@@ -91,7 +91,7 @@ func TestEstimateLimitsIsBounded(t *testing.T) {
 		store.topReports = append(store.topReports, reportOf(t, "eu", 99_000, top))
 	}
 	one := LimitChange{Workspace: "w", Namespace: "n", Pattern: "*", Limit: 1}
-	e, err := EstimateLimits(t.Context(), store, []LimitChange{one}, time.Minute)
+	e, err := EstimateLimits(t.Context(), store, []LimitChange{one}, nil, time.Minute)
 	if err != nil || e.Reported != 300 || e.Matched != limitKeysMax || *store.looked != limitKeysMax || !e.Truncated || len(e.Worst) != limitWorstMax {
 		t.Errorf("%+v, %d looked up, %v", e, *store.looked, err)
 	}
@@ -102,7 +102,7 @@ func TestEstimateLimitsIsBounded(t *testing.T) {
 		"changes has 65 (1 to 64)": slices.Repeat([]LimitChange{one}, 65),
 		"changes[1]: ":             {one, bad},
 	} {
-		if _, err := EstimateLimits(t.Context(), store, changes, time.Minute); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), says) {
+		if _, err := EstimateLimits(t.Context(), store, changes, nil, time.Minute); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v, want %s", err, says)
 		}
 	}

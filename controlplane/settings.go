@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirhq/weir/shared/estimate"
 	"github.com/weirhq/weir/shared/window"
+	"github.com/weirhq/weir/shared/workspaces"
 )
 
 const (
@@ -144,12 +145,13 @@ type SettingsStore interface {
 		change func(before *Override) (after *Override, e AuditEntry, err error)) error
 	Override(ctx context.Context, workspace, namespace, pattern string) (*Override, error) // nil for none
 	Overrides(ctx context.Context, workspace, namespace, after string, rows int) ([]Override, error)
-	AllOverrides(ctx context.Context, after OverrideName, rows int) ([]Override, error)
+	AllOverrides(ctx context.Context, of *workspaces.Set, after OverrideName, rows int) ([]Override, error)
 	ChangeNamespace(ctx context.Context, workspace, namespace string,
 		change func(before *Namespace) (after Namespace, e AuditEntry, err error)) error
 	Namespace(ctx context.Context, workspace, namespace string) (*Namespace, error) // nil for none
 	Namespaces(ctx context.Context, workspace, after string, rows int) ([]Namespace, error)
-	AllNamespaces(ctx context.Context, afterWorkspace, afterNamespace string, rows int) ([]Namespace, error)
+	AllNamespaces(ctx context.Context, of *workspaces.Set, afterWorkspace, afterNamespace string,
+		rows int) ([]Namespace, error)
 	ResetStore
 }
 

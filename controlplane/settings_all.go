@@ -1,20 +1,26 @@
 package controlplane
 
-import "context"
+import (
+	"context"
+
+	"github.com/weirhq/weir/shared/workspaces"
+)
 
 // OverrideName is what tells an override from all others.
 type OverrideName struct{ Workspace, Namespace, Pattern string }
 
-// AllOverrides are those of all namespaces behind one, at most PageMax, by workspace, namespace and pattern; more tells
-// whether there are others behind them.
-func (s *Settings) AllOverrides(ctx context.Context, after OverrideName) (overrides []Override, more bool, err error) {
-	return page(s.store.AllOverrides(ctx, after, PageMax+1))
+// AllOverrides returns the overrides of all namespaces of some workspaces after one, at most PageMax, by workspace,
+// namespace and pattern; more reports whether others follow.
+func (s *Settings) AllOverrides(
+	ctx context.Context, of *workspaces.Set, after OverrideName,
+) (overrides []Override, more bool, err error) {
+	return page(s.store.AllOverrides(ctx, of, after, PageMax+1))
 }
 
-// AllNamespaces are those of all workspaces that have settings behind one, at most PageMax, by workspace and name; more
-// tells whether there are others behind them.
+// AllNamespaces returns the namespaces of some workspaces that have settings, after one, at most PageMax, by workspace
+// and name; more reports whether others follow.
 func (s *Settings) AllNamespaces(
-	ctx context.Context, afterWorkspace, afterNamespace string,
+	ctx context.Context, of *workspaces.Set, afterWorkspace, afterNamespace string,
 ) (namespaces []Namespace, more bool, err error) {
-	return page(s.store.AllNamespaces(ctx, afterWorkspace, afterNamespace, PageMax+1))
+	return page(s.store.AllNamespaces(ctx, of, afterWorkspace, afterNamespace, PageMax+1))
 }

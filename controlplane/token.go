@@ -10,11 +10,15 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/weirhq/weir/shared/workspaces"
 )
 
 const (
 	// TokenNameBytesMax bounds the name of a token.
 	TokenNameBytesMax = 64
+	// TokenWorkspacesMax bounds the workspaces of a token.
+	TokenWorkspacesMax = 32
 	// AdminTokenName is the actor that the token of weir-control's own file stands for.
 	AdminTokenName = "admin-token-file"
 
@@ -46,8 +50,9 @@ func (r Role) May(needs Role) bool { return rank[r] > 0 && rank[needs] > 0 && ra
 
 // Identity is who makes a call.
 type Identity struct {
-	Name string // the actor in the audit log
-	Role Role
+	Name       string // the actor in the audit log
+	Role       Role
+	Workspaces *workspaces.Set // that it may see and change
 }
 
 // Token is a token as it is kept: without its secret.
@@ -55,6 +60,9 @@ type Token struct {
 	Name      string
 	Role      Role
 	CreatedBy string
+
+	Workspaces *workspaces.Set // that it is valid for
+
 	CreatedAt time.Time
 	RevokedAt time.Time // zero: it was not
 	ExpiresAt time.Time // zero: never
@@ -110,10 +118,11 @@ const (
 	AuthNoToken      AuthFailure = "no_token"      // none was shown: somebody who has not signed in, too
 	AuthUnknownToken AuthFailure = "unknown_token" // or a revoked one
 	AuthRole         AuthFailure = "role"          // the token's is too little
+	AuthScope        AuthFailure = "scope"         // the token is valid for other workspaces
 )
 
 // AuthFailures are all reasons.
-var AuthFailures = []AuthFailure{AuthNoToken, AuthUnknownToken, AuthRole}
+var AuthFailures = []AuthFailure{AuthNoToken, AuthUnknownToken, AuthRole, AuthScope}
 
 // ErrUnauthenticated is wrapped by errors about a token that opens nothing.
 var ErrUnauthenticated = errors.New("not authenticated")

@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"time"
+
+	"github.com/weirhq/weir/shared/workspaces"
 )
 
 const (
@@ -19,9 +21,11 @@ const (
 	TokenOverlapDefault = 24 * time.Hour
 )
 
-// Create makes a token and answers its secret, which is kept nowhere. It ends after expiresIn; 0: not by itself.
-func (t *Tokens) Create(ctx context.Context, name string, role Role, expiresIn time.Duration,
-	by By) (secret string, err error) {
+// Create makes a token and returns its secret, which is stored nowhere. The token expires after expiresIn; 0: never. It
+// is valid for the workspaces named, or for all if none is named. A token with workspaces is not an admin: whatever
+// takes an admin is about the fleet.
+func (t *Tokens) Create(ctx context.Context, name string, role Role, expiresIn time.Duration, by By,
+	names ...string) (secret string, err error) {
 	if err := validateTokenName(name); err != nil {
 		return "", err
 	}
@@ -31,13 +35,18 @@ func (t *Tokens) Create(ctx context.Context, name string, role Role, expiresIn t
 	if err := validateLife(expiresIn); err != nil {
 		return "", err
 	}
+	valid, err := tokenWorkspaces(role, names)
+	if err != nil {
+		return "", err
+	}
 	e := AuditEntry{By: by, Action: "token.create", Subject: "token " + name,
-		After: tokenState{Role: role, ExpiresInMs: expiresIn.Milliseconds()}.text()}
+		After: tokenState{Role: role, Workspaces: valid.Names(), ExpiresInMs: expiresIn.Milliseconds()}.text()}
 	if err := e.Validate(); err != nil {
 		return "", err
 	}
 	secret, kept := newSecret(expiresIn)
-	if err := t.store.InsertToken(ctx, Token{Name: name, Role: role, CreatedBy: by.Actor}, kept, e); err != nil {
+	token := Token{Name: name, Role: role, Workspaces: valid, CreatedBy: by.Actor}
+	if err := t.store.InsertToken(ctx, token, kept, e); err != nil {
 		return "", fmt.Errorf("create token %s: %w", name, err)
 	}
 	return secret, nil
@@ -73,9 +82,10 @@ func (t *Tokens) Rotate(ctx context.Context, name string, overlap, expiresIn tim
 
 // tokenState is what the audit log keeps of a token.
 type tokenState struct {
-	Role        Role   `json:"role,omitempty"`
-	OverlapMs   *int64 `json:"overlap_ms,omitempty"`
-	ExpiresInMs int64  `json:"expires_in_ms,omitempty"`
+	Role        Role     `json:"role,omitempty"`
+	Workspaces  []string `json:"workspaces,omitempty"`
+	OverlapMs   *int64   `json:"overlap_ms,omitempty"`
+	ExpiresInMs int64    `json:"expires_in_ms,omitempty"`
 }
 
 func (s tokenState) text() string {
@@ -88,6 +98,21 @@ func newSecret(expiresIn time.Duration) (secret string, kept TokenSecret) {
 	_, _ = rand.Read(random) // never fails
 	secret = TokenPrefix + base64.RawURLEncoding.EncodeToString(random)
 	return secret, TokenSecret{Hash: HashToken(secret), ExpiresIn: expiresIn}
+}
+
+// tokenWorkspaces returns the workspaces that a new token is valid for.
+func tokenWorkspaces(role Role, names []string) (*workspaces.Set, error) {
+	if len(names) > TokenWorkspacesMax {
+		return nil, fmt.Errorf("%w: workspaces has %d names (at most %d)", ErrInvalid, len(names), TokenWorkspacesMax)
+	}
+	valid, err := workspaces.New(names...)
+	if err != nil {
+		return nil, fmt.Errorf("%w: workspaces has %w", ErrInvalid, err)
+	}
+	if !valid.All() && role == RoleAdmin {
+		return nil, fmt.Errorf("%w: role is %q (viewer or operator for a token with workspaces)", ErrInvalid, role)
+	}
+	return valid, nil
 }
 
 func validateLife(d time.Duration) error {

@@ -4,16 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/weirhq/weir/shared/workspaces"
 )
 
 // vault keeps tokens in memory.
 type vault struct {
 	tokens  map[string]TokenHash // in force
 	roles   map[string]Role
+	valid   map[string]*workspaces.Set
 	audit   []AuditEntry
 	err     error
 	left    time.Duration // of each that is found; 0: without end
@@ -23,13 +27,15 @@ type vault struct {
 	hangs   bool // as MySQL that is stopped: a call ends when its context does
 }
 
-func newVault() *vault { return &vault{tokens: map[string]TokenHash{}, roles: map[string]Role{}} }
+func newVault() *vault {
+	return &vault{tokens: map[string]TokenHash{}, roles: map[string]Role{}, valid: map[string]*workspaces.Set{}}
+}
 
 func (v *vault) InsertToken(_ context.Context, t Token, secret TokenSecret, e AuditEntry) error {
 	if _, used := v.roles[t.Name]; used {
 		return fmt.Errorf("%w: used", ErrConflict)
 	}
-	v.tokens[t.Name], v.roles[t.Name], v.left = secret.Hash, t.Role, secret.ExpiresIn
+	v.tokens[t.Name], v.roles[t.Name], v.left, v.valid[t.Name] = secret.Hash, t.Role, secret.ExpiresIn, t.Workspaces
 	v.audit = append(v.audit, e)
 	return v.err
 }
@@ -44,7 +50,7 @@ func (v *vault) TokenByHash(ctx context.Context, hash TokenHash) (Holder, error)
 	}
 	for name, have := range v.tokens {
 		if have == hash {
-			return Holder{Identity{Name: name, Role: v.roles[name]}, v.left}, nil
+			return Holder{Identity{Name: name, Role: v.roles[name], Workspaces: v.valid[name]}, v.left}, nil
 		}
 	}
 	return Holder{}, ErrNotFound
@@ -58,7 +64,7 @@ func (v *vault) TokenByName(_ context.Context, name string) (Token, time.Time, e
 	case !there:
 		return Token{}, time.Time{}, ErrNotFound
 	}
-	t := Token{Name: name, Role: role, ExpiresAt: v.expires[name]}
+	t := Token{Name: name, Role: role, Workspaces: v.valid[name], ExpiresAt: v.expires[name]}
 	if _, ok := v.tokens[name]; !ok {
 		t.RevokedAt = v.now
 	}
@@ -103,7 +109,7 @@ func TestTokens(t *testing.T) {
 	if err != nil || !strings.HasPrefix(secret, TokenPrefix) || len(secret) < 40 {
 		t.Fatalf("%q, %v", secret, err)
 	}
-	if who, err := tokens.Authenticate(t.Context(), secret); err != nil || who != (Identity{"ci", RoleOperator}) {
+	if who, err := tokens.Authenticate(t.Context(), secret); err != nil || who != (Identity{Name: "ci", Role: RoleOperator}) {
 		t.Errorf("%+v, %v", who, err)
 	}
 	if _, err := tokens.Create(t.Context(), "ci", RoleViewer, 0, ann); !errors.Is(err, ErrConflict) {
@@ -157,7 +163,7 @@ func TestAdminToken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if who, err := tokens.Authenticate(t.Context(), file); err != nil || who != (Identity{AdminTokenName, RoleAdmin}) {
+	if who, err := tokens.Authenticate(t.Context(), file); err != nil || who != (Identity{Name: AdminTokenName, Role: RoleAdmin}) {
 		t.Errorf("%+v, %v", who, err)
 	}
 	if _, err := tokens.Authenticate(t.Context(), file[1:]); !errors.Is(err, ErrUnavailable) {
@@ -366,5 +372,46 @@ func TestRotate(t *testing.T) {
 		if _, err := do(); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v, want %s", err, says)
 		}
+	}
+}
+
+// A token with workspaces is a viewer or an operator; names are within their bounds, and there are at most 32.
+func TestTheWorkspacesOfATokenHaveBounds(t *testing.T) {
+	for says, tc := range map[string]struct {
+		role  Role
+		names []string
+	}{
+		"role is \"admin\" (viewer or operator for a token with workspaces)": {RoleAdmin, []string{"acme"}},
+		"workspaces has a name of 0 bytes (1 to 191)":                        {RoleViewer, []string{"acme", ""}},
+		"workspaces has a name of 192 bytes (1 to 191)":                      {RoleViewer, []string{strings.Repeat("x", 192)}},
+		"workspaces has 33 names (at most 32)":                               {RoleOperator, slices.Repeat([]string{"acme"}, 33)},
+	} {
+		tokens, err := NewTokens(newVault(), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tokens.Create(t.Context(), "ci", tc.role, 0, ann, tc.names...); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v, want %s", err, says)
+		}
+	}
+}
+
+// A token keeps its workspaces while MySQL does not answer.
+func TestATokenKeepsItsWorkspacesInAnOutage(t *testing.T) {
+	v := newVault()
+	tokens, err := NewTokens(v, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := tokens.Create(t.Context(), "ci", RoleViewer, 0, ann, "acme")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		who, err := tokens.Authenticate(t.Context(), secret)
+		if err != nil || !slices.Equal(who.Workspaces.Names(), []string{"acme"}) {
+			t.Errorf("%+v, %v", who, err)
+		}
+		v.err = fmt.Errorf("%w: MySQL", ErrUnavailable)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirhq/weir/shared/heartbeat"
 	"github.com/weirhq/weir/shared/window"
+	"github.com/weirhq/weir/shared/workspaces"
 )
 
 const (
@@ -24,6 +25,8 @@ type TopQuery struct {
 	Workspace, Namespace string // "" for all
 	Denied               bool   // else hot
 	Limit                int    // 1 to TopKeysMax
+
+	Visible *workspaces.Set // keys of other workspaces are left out
 }
 
 // Validate reports the first field outside its bounds.
@@ -136,7 +139,7 @@ type merging struct {
 func (m topMerge) addAll(region string, keys []heartbeat.TopKey, q *TopQuery) {
 	for i := range keys {
 		k := &keys[i]
-		if (q.Workspace == "" || q.Workspace == string(k.Workspace)) &&
+		if q.Visible.Has(string(k.Workspace)) && (q.Workspace == "" || q.Workspace == string(k.Workspace)) &&
 			(q.Namespace == "" || q.Namespace == string(k.Namespace)) {
 			m.add(region, k, q.Denied)
 		}

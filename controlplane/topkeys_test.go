@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/shared/heartbeat"
+	"github.com/weirhq/weir/shared/workspaces"
 )
 
 // topReports is a TopStore in memory.
@@ -72,6 +73,37 @@ func TestTopKeysAreMergedOverNodes(t *testing.T) {
 	}
 	if got, _ = ListTopKeys(t.Context(), store, TopQuery{Namespace: "other", Limit: 1}, time.Minute); len(got.Keys) != 0 || got.Total != 0 {
 		t.Errorf("another namespace: %+v", got)
+	}
+}
+
+// Keys and leases of workspaces that a token is not valid for are left out before anything is ranked, added up, cut off
+// or estimated.
+func TestOtherWorkspacesAreLeftOutBeforeRanking(t *testing.T) {
+	held := func(workspace string, sinceMs int64) heartbeat.Held {
+		return heartbeat.Held{Kind: heartbeat.HeldLease, Workspace: []byte(workspace), Namespace: []byte("n"), Identifier: []byte("a"), SinceMs: sinceMs, Amount: 1}
+	}
+	foreign := hot("a", 900, 900, 1000)
+	foreign.Workspace = []byte("other")
+	store := topReports{reportOf(t, "eu", 99_000, heartbeat.Top{Hot: []heartbeat.TopKey{foreign, hot("b", 7, 7, 10)},
+		Denied: []heartbeat.TopKey{foreign, hot("b", 7, 0, 10)}, Held: []heartbeat.Held{held("other", 1), held("w", 2)}})}
+	visible, err := workspaces.New("w", "unknown")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, denied := range []bool{false, true} {
+		got, err := ListTopKeys(t.Context(), store, TopQuery{Denied: denied, Limit: 1, Visible: visible}, time.Minute)
+		if err != nil || len(got.Keys) != 1 || got.Keys[0].Workspace != "w" || got.Total != 7 {
+			t.Errorf("denied %v: %+v, %v", denied, got, err)
+		}
+	}
+	list, err := ListHeld(t.Context(), store, HeldQuery{Limit: 1, Visible: visible}, time.Minute)
+	if err != nil || len(list.Held) != 1 || list.Held[0].Workspace != "w" {
+		t.Errorf("%+v, %v", list, err)
+	}
+	e, err := EstimateLimits(t.Context(), limitRows{topReports: store, looked: new(int)},
+		[]LimitChange{{Workspace: "w", Namespace: "n", Pattern: "*", Limit: 1}}, visible, time.Minute)
+	if err != nil || e.Reported != 1 || e.Matched != 1 {
+		t.Errorf("%+v, %v", e, err)
 	}
 }
 

@@ -84,8 +84,8 @@ func WithIdentity(ctx context.Context, identity controlplane.Identity) context.C
 	return context.WithValue(ctx, identityKey{}, identity)
 }
 
-// authenticated asks every call for a token of a role that suffices, and remembers whose
-// it is. Without Config.RequireTokens it asks for nothing.
+// authenticated requires for every call a token whose role suffices and whose workspaces the call is about, and keeps
+// the token's holder in the context. Without Config.RequireTokens it asks for nothing.
 func (s *service) authenticated() connect.UnaryInterceptorFunc {
 	return func(next connect.UnaryFunc) connect.UnaryFunc {
 		return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
@@ -94,6 +94,9 @@ func (s *service) authenticated() connect.UnaryInterceptorFunc {
 			}
 			identity, err := s.identify(ctx, req.Header().Get("Authorization"), req.Spec().Procedure)
 			if err != nil {
+				return nil, err
+			}
+			if err := s.inScope(&identity, req); err != nil {
 				return nil, err
 			}
 			return next(context.WithValue(ctx, identityKey{}, identity), req)

@@ -21,21 +21,32 @@ import (
 	"github.com/weirhq/weir/controlplane"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
+	"github.com/weirhq/weir/shared/workspaces"
 )
 
-// ring holds a token for each role, whose secret is the role's name.
+// ring holds a token for each role, whose secret is the role's name; "viewer@acme,beta" is that of a token with
+// workspaces.
 type ring struct {
+	workspaces []string // of the last token that was made
+
 	by    controlplane.By
 	lives [2]time.Duration // overlap and expiresIn of the last change
 	err   error
 }
 
 func (r *ring) Authenticate(_ context.Context, secret string) (controlplane.Identity, error) {
-	role := controlplane.Role(secret)
+	name, of, scoped := strings.Cut(secret, "@")
+	role, valid := controlplane.Role(name), (*workspaces.Set)(nil)
+	if scoped {
+		var err error
+		if valid, err = workspaces.Parse(of); err != nil {
+			return controlplane.Identity{}, err
+		}
+	}
 	if r.err == nil && !role.May(controlplane.RoleViewer) {
 		return controlplane.Identity{}, fmt.Errorf("%w: the token is unknown or revoked", controlplane.ErrUnauthenticated)
 	}
-	return controlplane.Identity{Name: "bot-" + secret, Role: role}, r.err
+	return controlplane.Identity{Name: "bot-" + name, Role: role, Workspaces: valid}, r.err
 }
 
 func (r *ring) Holder(ctx context.Context, hash controlplane.TokenHash) (controlplane.Identity, error) {
@@ -47,7 +58,8 @@ func (r *ring) Holder(ctx context.Context, hash controlplane.TokenHash) (control
 	return r.Authenticate(ctx, "")
 }
 
-func (r *ring) Create(_ context.Context, name string, _ controlplane.Role, expiresIn time.Duration, by controlplane.By) (string, error) {
+func (r *ring) Create(_ context.Context, name string, _ controlplane.Role, expiresIn time.Duration, by controlplane.By, names ...string) (string, error) {
+	r.workspaces = names
 	r.by, r.lives = by, [2]time.Duration{0, expiresIn}
 	return "secret of " + name, nil
 }
@@ -63,7 +75,8 @@ func (r *ring) Revoke(_ context.Context, _ string, by controlplane.By) error {
 }
 
 func (r *ring) List(_ context.Context, after string) ([]controlplane.Token, bool, error) {
-	return []controlplane.Token{{Name: "ci", Role: controlplane.RoleViewer, CreatedBy: "ann", CreatedAt: at}}, after == "b", nil
+	acme, err := workspaces.New("acme")
+	return []controlplane.Token{{Name: "ci", Workspaces: acme, Role: controlplane.RoleViewer, CreatedBy: "ann", CreatedAt: at}}, after == "b", err
 }
 
 // guarded serves an API that asks for tokens.

@@ -114,6 +114,13 @@ func clamp32(n int) int32 { return int32(min(max(n, 0), heartbeat.ShardsMax)) }
 // one odd node must not hide the fleet.
 func valid(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
+func validAll(texts []string) (all []string) {
+	for _, text := range texts {
+		all = append(all, valid(text))
+	}
+	return all
+}
+
 // unixMs is 0 for the zero time.
 func unixMs(t time.Time) int64 {
 	if t.IsZero() {

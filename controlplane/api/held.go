@@ -16,7 +16,7 @@ func (s *service) ListHeld(ctx context.Context,
 	defer cancel()
 	found, err := s.Config.Held(ctx, controlplane.HeldQuery{Workspace: req.Msg.GetWorkspace(),
 		Namespace: req.Msg.GetNamespace(), Identifier: req.Msg.GetIdentifier(),
-		Limit: cmp.Or(int(req.Msg.GetLimit()), topKeysDefault)})
+		Limit: cmp.Or(int(req.Msg.GetLimit()), topKeysDefault), Visible: visible(ctx)})
 	if err != nil {
 		return nil, s.fail(ctx, "ListHeld", err)
 	}

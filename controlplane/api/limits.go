@@ -24,7 +24,7 @@ func (s *service) EstimateLimits(ctx context.Context,
 			DurationMs: c.GetDurationMs(), Shadow: c.GetShadow(), Deleted: c.GetDeleted(),
 		})
 	}
-	e, err := s.Limits(ctx, changes)
+	e, err := s.Limits(ctx, changes, visible(ctx))
 	if err != nil {
 		return nil, s.fail(ctx, "EstimateLimits", err)
 	}

@@ -12,13 +12,14 @@ import (
 	"github.com/weirhq/weir/controlplane"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
+	"github.com/weirhq/weir/shared/workspaces"
 )
 
 // Every field of an estimate and of what it is asked for, within a time; errors; and a process that has none.
 func TestEstimateLimits(t *testing.T) {
 	var asked []controlplane.LimitChange
 	var failed error
-	url := served(t, Config{Limits: func(ctx context.Context, changes []controlplane.LimitChange) (controlplane.LimitEstimate, error) {
+	url := served(t, Config{Limits: func(ctx context.Context, changes []controlplane.LimitChange, _ *workspaces.Set) (controlplane.LimitEstimate, error) {
 		if _, bounded := ctx.Deadline(); !bounded {
 			t.Error("it may take for ever")
 		}

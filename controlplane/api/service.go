@@ -14,6 +14,7 @@ import (
 	"github.com/weirhq/weir/shared/bounded"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
+	"github.com/weirhq/weir/shared/workspaces"
 )
 
 const (
@@ -60,8 +61,8 @@ type Config struct {
 	TopKeys    func(context.Context, controlplane.TopQuery) (controlplane.TopKeys, error)
 	Held       func(context.Context, controlplane.HeldQuery) (controlplane.HeldReport, error)
 	Key        func(context.Context, controlplane.KeyQuery) (controlplane.KeyReport, error)
-	// Limits estimates what overrides would have denied; nil: it cannot be told.
-	Limits func(context.Context, []controlplane.LimitChange) (controlplane.LimitEstimate, error)
+	// Limits estimates what overrides would have denied of keys of some workspaces; nil: there are no estimates.
+	Limits func(context.Context, []controlplane.LimitChange, *workspaces.Set) (controlplane.LimitEstimate, error)
 
 	// Approvers reports whose approvals no longer count; nil: everybody's do.
 	Approvers controlplane.Approvers

@@ -10,6 +10,7 @@ import (
 	"github.com/weirhq/weir/controlplane"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
+	"github.com/weirhq/weir/shared/workspaces"
 )
 
 // Settings are overrides, namespaces and resets of keys. Errors wrap controlplane.ErrInvalid,
@@ -23,13 +24,13 @@ type Settings interface {
 	Override(ctx context.Context, workspace, namespace, pattern string) (controlplane.Override, error)
 	Overrides(ctx context.Context, workspace, namespace,
 		after string) (overrides []controlplane.Override, more bool, err error)
-	AllOverrides(ctx context.Context,
+	AllOverrides(ctx context.Context, of *workspaces.Set,
 		after controlplane.OverrideName) (overrides []controlplane.Override, more bool, err error)
 	SetNamespace(ctx context.Context, workspace, namespace string, change controlplane.NamespaceChange,
 		by controlplane.By) (controlplane.Namespace, error)
 	Namespace(ctx context.Context, workspace, namespace string) (controlplane.Namespace, error)
 	Namespaces(ctx context.Context, workspace, after string) (namespaces []controlplane.Namespace, more bool, err error)
-	AllNamespaces(ctx context.Context, afterWorkspace,
+	AllNamespaces(ctx context.Context, of *workspaces.Set, afterWorkspace,
 		afterNamespace string) (namespaces []controlplane.Namespace, more bool, err error)
 	ResetKey(ctx context.Context, workspace, namespace, identifier string, longest time.Duration,
 		by controlplane.By) (controlplane.Reset, error)

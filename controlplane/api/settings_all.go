@@ -14,7 +14,7 @@ func (s *service) ListAllOverrides(
 ) (*connect.Response[controlv1.ListAllOverridesResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	overrides, more, err := s.Settings.AllOverrides(ctx, controlplane.OverrideName{
+	overrides, more, err := s.Settings.AllOverrides(ctx, visible(ctx), controlplane.OverrideName{
 		Workspace: req.Msg.GetAfterWorkspace(), Namespace: req.Msg.GetAfterNamespace(), Pattern: req.Msg.GetAfterPattern(),
 	})
 	if err != nil {
@@ -32,7 +32,8 @@ func (s *service) ListAllNamespaces(
 ) (*connect.Response[controlv1.ListAllNamespacesResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	namespaces, more, err := s.Settings.AllNamespaces(ctx, req.Msg.GetAfterWorkspace(), req.Msg.GetAfterNamespace())
+	namespaces, more, err := s.Settings.AllNamespaces(ctx, visible(ctx), req.Msg.GetAfterWorkspace(),
+		req.Msg.GetAfterNamespace())
 	if err != nil {
 		return nil, s.fail(ctx, "ListAllNamespaces", err)
 	}

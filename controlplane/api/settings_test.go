@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
+	"github.com/weirhq/weir/shared/workspaces"
 )
 
 // settings keeps what it was asked for.
@@ -22,6 +23,14 @@ type settings struct {
 
 	by      controlplane.By
 	longest time.Duration
+
+	lists func(of *workspaces.Set) // is called by AllOverrides and AllNamespaces; nil: nothing is
+}
+
+func (s *settings) listed(of *workspaces.Set) {
+	if s.lists != nil {
+		s.lists(of)
+	}
 }
 
 func (s *settings) SetOverride(_ context.Context, o controlplane.Override, by controlplane.By) error {
@@ -60,11 +69,13 @@ func (s *settings) Overrides(_ context.Context, _, _, after string) ([]controlpl
 	return []controlplane.Override{o}, after == "", nil
 }
 
-func (s *settings) AllOverrides(_ context.Context, after controlplane.OverrideName) ([]controlplane.Override, bool, error) {
+func (s *settings) AllOverrides(_ context.Context, of *workspaces.Set, after controlplane.OverrideName) ([]controlplane.Override, bool, error) {
+	s.listed(of)
 	return []controlplane.Override{{Workspace: after.Workspace, Namespace: after.Namespace, Pattern: after.Pattern + "2", Limit: 5, UpdatedAt: at}}, after.Pattern == "", nil
 }
 
-func (s *settings) AllNamespaces(_ context.Context, afterWorkspace, afterNamespace string) ([]controlplane.Namespace, bool, error) {
+func (s *settings) AllNamespaces(_ context.Context, of *workspaces.Set, afterWorkspace, afterNamespace string) ([]controlplane.Namespace, bool, error) {
+	s.listed(of)
 	return []controlplane.Namespace{{Workspace: afterWorkspace, Namespace: afterNamespace + "2", Mode: "exact", UpdatedAt: at}}, afterNamespace == "", nil
 }
 

@@ -18,8 +18,8 @@ import (
 type Tokens interface {
 	Authenticate(ctx context.Context, secret string) (controlplane.Identity, error)
 	Holder(ctx context.Context, hash controlplane.TokenHash) (controlplane.Identity, error)
-	Create(ctx context.Context, name string, role controlplane.Role, expiresIn time.Duration,
-		by controlplane.By) (secret string, err error)
+	Create(ctx context.Context, name string, role controlplane.Role, expiresIn time.Duration, by controlplane.By,
+		workspaces ...string) (secret string, err error)
 	Rotate(ctx context.Context, name string, overlap, expiresIn time.Duration,
 		by controlplane.By) (secret string, err error)
 	Revoke(ctx context.Context, name string, by controlplane.By) error
@@ -37,7 +37,7 @@ func (s *service) CreateToken(ctx context.Context,
 		return nil, s.fail(ctx, "CreateToken", err)
 	}
 	secret, err := s.Tokens.Create(ctx, req.Msg.GetName(), controlplane.Role(req.Msg.GetRole()),
-		msOf(req.Msg.GetExpiresInMs()), by)
+		msOf(req.Msg.GetExpiresInMs()), by, req.Msg.GetWorkspaces()...)
 	if err != nil {
 		return nil, s.fail(ctx, "CreateToken", err)
 	}
@@ -96,7 +96,7 @@ func (s *service) ListTokens(ctx context.Context,
 		answer.Tokens = append(answer.Tokens, &controlv1.Token{
 			Name: valid(t.Name), Role: string(t.Role), CreatedBy: t.CreatedBy, CreatedAtMs: unixMs(t.CreatedAt),
 			RevokedAtMs: unixMs(t.RevokedAt), ExpiresAtMs: unixMs(t.ExpiresAt), UsedAtMs: unixMs(t.UsedAt),
-			OldUntilMs: unixMs(t.OldUntil),
+			OldUntilMs: unixMs(t.OldUntil), Workspaces: validAll(t.Workspaces.Names()),
 		})
 	}
 	return connect.NewResponse(answer), nil
@@ -108,6 +108,7 @@ func (s *service) WhoAmI(ctx context.Context,
 	answer := &controlv1.WhoAmIResponse{Role: string(controlplane.RoleAdmin), TokensRequired: s.RequireTokens}
 	if identity, ok := ctx.Value(identityKey{}).(controlplane.Identity); ok {
 		answer.Name, answer.Role = identity.Name, string(identity.Role)
+		answer.Workspaces = validAll(identity.Workspaces.Names())
 	}
 	return connect.NewResponse(answer), nil
 }

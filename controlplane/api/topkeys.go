@@ -21,7 +21,7 @@ func (s *service) TopKeys(ctx context.Context,
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	q := controlplane.TopQuery{Workspace: req.Msg.GetWorkspace(), Namespace: req.Msg.GetNamespace(),
-		Limit: int(req.Msg.GetLimit())}
+		Limit: int(req.Msg.GetLimit()), Visible: visible(ctx)}
 	if q.Limit == 0 {
 		q.Limit = topKeysDefault
 	}

@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"crypto/tls"
 	"log/slog"
 	"net/http"
 	"net/netip"
@@ -13,7 +14,7 @@ import (
 	"github.com/weirhq/weir/shared/bounded"
 )
 
-// Config is what a console works with. All but TrustedProxies is required.
+// Config is what a console works with. All but TrustedProxies and StillValid is required.
 type Config struct {
 	Service http.Handler // the operators' API, called in process
 	Log     *slog.Logger
@@ -21,6 +22,10 @@ type Config struct {
 
 	// TrustedProxies are the addresses of proxies whose X-Forwarded-For and X-Forwarded-Proto are believed.
 	TrustedProxies []netip.Prefix
+
+	// StillValid reports an error if a page's connection would not be accepted now, for example because the authority of
+	// the browser's certificate has been removed. The page's stream then ends. Nil: connections stay valid.
+	StillValid func(*tls.ConnectionState) error
 }
 
 // Console serves everything below /console/.
@@ -78,33 +83,33 @@ func (c *Console) routes() {
 	open("POST /console/sign-in", c.ours(c.signIn))
 	change("/console/sign-out", c.signOut)
 
-	look("/console/{$}", c.fleetPage)
-	look("/console/regions/{region}", c.regionPage)
+	look("/console/{$}", c.ofFleet(c.fleetPage))
+	look("/console/regions/{region}", c.ofFleet(c.regionPage))
 	look("/console/events", c.events)
 
-	look("/console/rollouts", c.rolloutsPage)
-	look("/console/rollouts/new", c.newRolloutPage)
-	change("/console/rollouts/new", c.startRollout)
-	change("/console/rollouts/preview", c.previewRollout)
-	look("/console/rollouts/at/{id}", c.rolloutPage)
-	change("/console/rollouts/at/{id}", c.operateRollout)
+	look("/console/rollouts", c.ofFleet(c.rolloutsPage))
+	look("/console/rollouts/new", c.ofFleet(c.newRolloutPage))
+	change("/console/rollouts/new", c.ofFleet(c.startRollout))
+	change("/console/rollouts/preview", c.ofFleet(c.previewRollout))
+	look("/console/rollouts/at/{id}", c.ofFleet(c.rolloutPage))
+	change("/console/rollouts/at/{id}", c.ofFleet(c.operateRollout))
 
-	look("/console/jobs", c.jobsPage)
-	change("/console/jobs/cleanup", c.operateCleanup)
-	change("/console/jobs/retirement", c.operateRetirement)
+	look("/console/jobs", c.ofFleet(c.jobsPage))
+	change("/console/jobs/cleanup", c.ofFleet(c.operateCleanup))
+	change("/console/jobs/retirement", c.ofFleet(c.operateRetirement))
 
-	look("/console/health", c.healthPage)
-	look("/console/audit", c.auditPage)
+	look("/console/health", c.ofFleet(c.healthPage))
+	look("/console/audit", c.ofFleet(c.auditPage))
 
-	look("/console/tokens", c.tokensPage)
-	change("/console/tokens", c.changeToken)
+	look("/console/tokens", c.ofFleet(c.tokensPage))
+	change("/console/tokens", c.ofFleet(c.changeToken))
 
 	look("/console/keys", c.keysPage)
 	change("/console/keys", c.resetKey)
 
 	look("/console/limits", c.limitsPage)
 	look("/console/limits/namespace", c.namespacePage)
-	change("/console/rollouts/stages", c.addStage)
+	change("/console/rollouts/stages", c.ofFleet(c.addStage))
 	change("/console/limits/namespace", c.changeNamespace)
 	change("/console/limits/override", c.changeOverride)
 

@@ -3,6 +3,7 @@ package console
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"log/slog"
@@ -24,6 +25,7 @@ import (
 	"github.com/weirhq/weir/controlplane/api"
 	"github.com/weirhq/weir/shared/heartbeat"
 	"github.com/weirhq/weir/shared/window"
+	"github.com/weirhq/weir/shared/workspaces"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -57,6 +59,7 @@ type world struct {
 	top        controlplane.TopKeys
 	held       controlplane.HeldReport
 	noTop      error
+	refused    error     // of connections' certificates
 	now        time.Time // the database's, of a key
 	rows       []controlplane.KeyRow
 	tokens     []controlplane.Token // by name
@@ -95,7 +98,7 @@ func start(t testing.TB, open bool) *world {
 			defer w.mu.Unlock()
 			return w.held, cmp.Or(w.noTop, w.down)
 		},
-		Limits: func(_ context.Context, changes []controlplane.LimitChange) (controlplane.LimitEstimate, error) {
+		Limits: func(_ context.Context, changes []controlplane.LimitChange, _ *workspaces.Set) (controlplane.LimitEstimate, error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.estimated = changes
@@ -125,7 +128,12 @@ func start(t testing.TB, open bool) *world {
 		},
 		Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
 		Console: func(service http.Handler) http.Handler {
-			w.console = New(Config{Service: service, Log: slog.New(slog.NewTextHandler(w.log, nil)), Version: "v1.2.3"})
+			w.console = New(Config{Service: service, Log: slog.New(slog.NewTextHandler(w.log, nil)), Version: "v1.2.3",
+				StillValid: func(*tls.ConnectionState) error {
+					w.mu.Lock()
+					defer w.mu.Unlock()
+					return w.refused
+				}})
 			ran.Go(func() { w.console.Run(ctx) })
 			return w.console
 		},
@@ -328,7 +336,7 @@ func (s settings) Namespaces(_ context.Context, workspace, after string) (page [
 	return page[:min(len(page), 1000)], len(page) > 1000, s.down
 }
 
-func (s settings) AllOverrides(_ context.Context, after controlplane.OverrideName) (page []controlplane.Override, more bool, err error) {
+func (s settings) AllOverrides(_ context.Context, _ *workspaces.Set, after controlplane.OverrideName) (page []controlplane.Override, more bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.overridePages++
@@ -340,7 +348,7 @@ func (s settings) AllOverrides(_ context.Context, after controlplane.OverrideNam
 	return page[:min(len(page), 1000)], len(page) > 1000, s.down
 }
 
-func (s settings) AllNamespaces(context.Context, string, string) (page []controlplane.Namespace, more bool, err error) {
+func (s settings) AllNamespaces(context.Context, *workspaces.Set, string, string) (page []controlplane.Namespace, more bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, name := range s.namespaces {
@@ -470,16 +478,23 @@ func (r ring) Holder(_ context.Context, hash controlplane.TokenHash) (controlpla
 		if hash == controlplane.HashToken(string(role)) && !r.revoked {
 			return controlplane.Identity{Name: "bot-" + string(role), Role: role}, nil
 		}
+		if acme, err := workspaces.New("acme"); err == nil && hash == controlplane.HashToken(string(role)+"@acme") && !r.revoked {
+			return controlplane.Identity{Name: "bot-acme", Role: role, Workspaces: acme}, nil
+		}
 	}
 	return controlplane.Identity{}, fmt.Errorf("%w: the token is unknown or revoked", controlplane.ErrUnauthenticated)
 }
 
-func (r ring) Create(_ context.Context, name string, role controlplane.Role, expiresIn time.Duration, by controlplane.By) (string, error) {
+func (r ring) Create(_ context.Context, name string, role controlplane.Role, expiresIn time.Duration, by controlplane.By, names ...string) (string, error) {
+	valid, err := workspaces.New(names...)
+	if err != nil {
+		return "", err
+	}
 	return r.change(fmt.Sprint("create ", name, " ", role, " ", expiresIn), by, func() error {
 		if slices.ContainsFunc(r.tokens, func(t controlplane.Token) bool { return t.Name == name }) {
 			return fmt.Errorf("%w: there is a token %s already", controlplane.ErrConflict, name)
 		}
-		r.tokens = append(r.tokens, controlplane.Token{Name: name, Role: role, CreatedBy: by.Actor, CreatedAt: time.UnixMilli(1_700_000_000_000)})
+		r.tokens = append(r.tokens, controlplane.Token{Name: name, Role: role, Workspaces: valid, CreatedBy: by.Actor, CreatedAt: time.UnixMilli(1_700_000_000_000)})
 		return nil
 	})
 }

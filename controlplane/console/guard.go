@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/subtle"
+	"crypto/tls"
 	"net"
 	"net/http"
 	"net/url"
@@ -35,7 +36,11 @@ type viewer struct {
 	Role    controlplane.Role
 	Open    bool   // the API asks for no tokens
 	Forgery string // what the forms of the page carry
+
+	Workspaces []string // that the viewer's token is valid for; empty: all
+
 	session string
+	tls     *tls.ConnectionState // of the viewer's connection; nil: it is not encrypted
 	ctx     context.Context
 }
 
@@ -65,7 +70,7 @@ func (c *Console) signedIn(next page) http.HandlerFunc {
 // for no tokens.
 func (c *Console) viewer(r *http.Request) (*viewer, error) {
 	ctx := r.Context()
-	v := &viewer{Forgery: c.forgery}
+	v := &viewer{Forgery: c.forgery, tls: r.TLS}
 	if s, ok := c.sessions.find(c.cookieValue(r)); ok {
 		ctx = api.WithHolder(ctx, s.token)
 		v.session, v.Forgery = s.key, s.forgery
@@ -78,7 +83,23 @@ func (c *Console) viewer(r *http.Request) (*viewer, error) {
 		return nil, err
 	}
 	v.Name, v.Role, v.Open, v.ctx = who.GetName(), controlplane.Role(who.GetRole()), !who.GetTokensRequired(), ctx
+	v.Workspaces = who.GetWorkspaces()
 	return v, nil
+}
+
+// ofFleet is for pages about the fleet, which viewers whose token has workspaces may not see.
+func (c *Console) ofFleet(next page) page {
+	return func(w http.ResponseWriter, r *http.Request, v *viewer) {
+		switch {
+		case len(v.Workspaces) == 0:
+			next(w, r, v)
+		case r.URL.Path == "/console/":
+			http.Redirect(w, r, "/console/limits", http.StatusSeeOther)
+		default:
+			c.render(w, r, v, http.StatusForbidden, "broken", "Not available",
+				"Your token is valid for some workspaces alone, and this page is about the fleet.")
+		}
+	}
 }
 
 // turnAway sends people to the sign-in, and back where they wanted to be; programs get a

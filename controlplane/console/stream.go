@@ -24,7 +24,7 @@ const (
 
 // events is the one stream of a page. The topic says which:
 //
-//	fleet            history once, then figures with each beat of the pulse
+//	fleet            for viewers of all workspaces: history once, then figures with each beat of the pulse
 //	rollout (id)     changed, whenever what the page shows has changed
 //	key (workspace, namespace, identifier): the same
 //	rollouts, jobs, health: the same
@@ -50,14 +50,20 @@ func (c *Console) events(w http.ResponseWriter, r *http.Request, v *viewer) {
 		return
 	}
 	if r.FormValue("topic") == "fleet" {
+		if len(v.Workspaces) > 0 { // the pulse reads the fleet as the console itself
+			return
+		}
 		c.streamFleet(ctx, s, v)
 		return
 	}
 	c.streamChanges(ctx, s, v, r.FormValue("topic"), r.Form)
 }
 
-// inForce tells whether who watches still may.
+// inForce reports whether the viewer of a stream may still watch.
 func (c *Console) inForce(ctx context.Context, v *viewer) bool {
+	if c.StillValid != nil && c.StillValid(v.tls) != nil {
+		return false
+	}
 	if v.session != "" && !c.sessions.lives(v.session) {
 		return false
 	}
@@ -66,7 +72,8 @@ func (c *Console) inForce(ctx context.Context, v *viewer) bool {
 }
 
 // wait waits until there may be something new to send. It returns false when the stream is to end: with its reader,
-// with the process, or less than a second after the reader's token was revoked or its session ended.
+// with the process, or less than a second after the reader's token was revoked, its session ended, or its certificate
+// was no longer accepted.
 func wait[T any](ctx context.Context, c *Console, v *viewer, next <-chan T) bool {
 	vouch := time.NewTicker(vouchEvery)
 	defer vouch.Stop()

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -163,7 +164,11 @@ func TestStreamsAreVouchedFor(t *testing.T) {
 			_, _, ok = l.next()
 		}
 	}
-	w.set(func() { w.revoked = false })
+	w.set(func() { w.revoked, w.refused = false, errors.New("the authority is no longer accepted") })
+	if w.console.inForce(v.ctx, v) {
+		t.Error("the certificate is no longer accepted")
+	}
+	w.set(func() { w.refused = nil })
 	w.console.sessions.end(v.session)
 	if w.console.inForce(v.ctx, v) {
 		t.Error("the session has ended")

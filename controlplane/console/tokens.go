@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
+	"github.com/weirhq/weir/shared/workspaces"
 )
 
 const (
@@ -37,9 +38,10 @@ type tokenView struct {
 
 // tokenForm is the form of a new token, as it was filled in.
 type tokenForm struct {
-	Name      string
-	Role      controlplane.Role
-	ExpiresIn string
+	Name       string
+	Role       controlplane.Role
+	Workspaces string
+	ExpiresIn  string
 }
 
 // madeToken is a secret that was just made.
@@ -119,14 +121,18 @@ func (c *Console) changeToken(w http.ResponseWriter, r *http.Request, v *viewer)
 	switch f.Get("do") {
 	case "create":
 		page.Form = tokenForm{Name: strings.TrimSpace(f.Get("name")), Role: controlplane.Role(f.Get("role")),
-			ExpiresIn: strings.TrimSpace(f.Get("expires_in"))}
+			Workspaces: strings.TrimSpace(f.Get("workspaces")), ExpiresIn: strings.TrimSpace(f.Get("expires_in"))}
 		expires, err := optionalSpan("ends after", page.Form.ExpiresIn)
+		var valid *workspaces.Set
+		if err == nil {
+			valid, err = optionalWorkspaces(page.Form.Workspaces)
+		}
 		if err != nil {
 			c.showTokens(w, r, v, http.StatusBadRequest, err.Error(), page)
 			return
 		}
 		msg := &controlv1.CreateTokenRequest{Name: page.Form.Name, Role: string(page.Form.Role),
-			ExpiresInMs: expires.Milliseconds()}
+			Workspaces: valid.Names(), ExpiresInMs: expires.Milliseconds()}
 		msg.Actor, msg.Reason = by()
 		c.madeOnce(w, r, v, page, func(ctx context.Context) (*madeToken, error) {
 			made, err := ask(ctx, c.backend.tokens.CreateToken, msg)
@@ -187,6 +193,22 @@ func optionalSpan(label, text string) (time.Duration, error) {
 		return 0, fmt.Errorf("%s %q, want something like 90m, 24h or 2160h", label, text)
 	}
 	return d, nil
+}
+
+// optionalWorkspaces reads names with commas between them; none: all workspaces.
+func optionalWorkspaces(text string) (*workspaces.Set, error) {
+	if text == "" {
+		return nil, nil
+	}
+	names := strings.Split(text, ",")
+	for i := range names {
+		names[i] = strings.TrimSpace(names[i])
+	}
+	valid, err := workspaces.Parse(strings.Join(names, ","))
+	if err != nil {
+		return nil, fmt.Errorf("workspaces: %w", err)
+	}
+	return valid, nil
 }
 
 // once are the newest forms that were taken, onceMax of them. Its methods may be called at once.

@@ -47,8 +47,8 @@ func TestTokensAreListed(t *testing.T) {
 	})
 	a := b.get("/console/tokens")
 	for _, says := range []string{
-		"<code>a-ci</code></th><td>operator</td>", stamp(made.UnixMilli()) + "</time> <span class=\"faint\">by ann</span>", stamp(used.UnixMilli()) + "</time></td><td>does not expire</td>",
-		`<span class="faint">never</span></td><td><b class="badtext">expired ` + stamp(used.UnixMilli()), "revoked " + stamp(used.UnixMilli()),
+		`<code>a-ci</code></th><td data-label="Role">operator</td><td data-label="Workspaces"><span class="faint">all</span></td>`, stamp(made.UnixMilli()) + "</time> <span class=\"faint\">by ann</span>", stamp(used.UnixMilli()) + `</time></td><td data-label="State">does not expire</td>`,
+		`<span class="faint">never</span></td><td data-label="State"><b class="badtext">expired ` + stamp(used.UnixMilli()), "revoked " + stamp(used.UnixMilli()),
 		"expires " + stamp(later.UnixMilli()) + "; the previous secret is valid until " + stamp(later.UnixMilli()), "by &lt;img src=x&gt;",
 	} {
 		if !strings.Contains(a.body, says) {
@@ -202,5 +202,45 @@ func TestOnceIsBounded(t *testing.T) {
 	}
 	if len(o.taken) != onceMax || !o.claim("0") || o.claim("") || o.claim(strings.Repeat("x", 129)) {
 		t.Errorf("%d forms are kept", len(o.taken))
+	}
+}
+
+// A viewer whose token has workspaces sees the pages of limits and keys. Pages about the fleet are refused, and so is
+// the stream of the fleet's figures, which the console reads as itself.
+func TestAViewerOfSomeWorkspacesSeesNoFleet(t *testing.T) {
+	w := start(t, false)
+	for _, role := range []string{"viewer", "admin"} {
+		b := w.as(role + "@acme")
+		if a := b.get("/console/"); a.status != http.StatusSeeOther || a.header.Get("Location") != "/console/limits" {
+			t.Errorf("the first page: %d %s", a.status, a.body)
+		}
+		for _, page := range []string{"regions/eu", "rollouts", "rollouts/new", "rollouts/at/r1", "jobs", "health", "audit", "tokens"} {
+			if a := b.get("/console/" + page); a.status != http.StatusForbidden || !strings.Contains(a.body, "this page is about the fleet") {
+				t.Errorf("%s: %d %s", page, a.status, a.body)
+			}
+		}
+		a := b.get("/console/keys")
+		if a.status != http.StatusOK || strings.Contains(a.body, `href="/console/jobs"`) || !strings.Contains(a.body, role+" of acme</span>") {
+			t.Errorf("%d %s", a.status, a.body)
+		}
+		l := b.listen("topic=fleet")
+		if event, data, ok := l.next(); ok {
+			t.Errorf("the stream of the fleet has %s %s", event, data)
+		}
+	}
+}
+
+// A token is made with the workspaces of the form, and listed with them.
+func TestATokenIsMadeWithWorkspaces(t *testing.T) {
+	w := start(t, false)
+	b := w.as("admin")
+	if a := b.send("/console/tokens", "/console/tokens", b.tokenForm("do", "create", "name", "ci", "role", "viewer", "workspaces", "beta, a%2Cb,beta")); a.status != http.StatusOK {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	if a := b.get("/console/tokens"); !strings.Contains(a.body, "<code>a,b</code>, <code>beta</code></td>") {
+		t.Error(a.body)
+	}
+	if a := b.send("/console/tokens", "/console/tokens", b.tokenForm("do", "create", "name", "cd", "role", "viewer", "workspaces", "beta,,")); a.status != http.StatusBadRequest || !strings.Contains(a.body, "workspaces: a name of 0 bytes (1 to 191)") || !strings.Contains(a.body, `value="beta,,"`) {
+		t.Errorf("%d %s", a.status, a.body)
 	}
 }

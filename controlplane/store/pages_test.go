@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/shared/servers"
+	"github.com/weirhq/weir/shared/workspaces"
 )
 
 // A list of any length is read in pages, in order, each row once.
@@ -103,7 +104,7 @@ func testAllSettingsComeInPages(t *testing.T) {
 	settings := controlplane.NewSettings(s)
 	var lastOverride controlplane.OverrideName
 	wantPages(t, len(overrides), "p%05d", func(string) (names []string, more bool, err error) {
-		page, more, err := settings.AllOverrides(t.Context(), lastOverride)
+		page, more, err := settings.AllOverrides(t.Context(), nil, lastOverride)
 		for _, o := range page {
 			names = append(names, o.Pattern)
 			lastOverride = controlplane.OverrideName{Workspace: o.Workspace, Namespace: o.Namespace, Pattern: o.Pattern}
@@ -112,11 +113,60 @@ func testAllSettingsComeInPages(t *testing.T) {
 	})
 	var workspace, namespace string
 	wantPages(t, len(namespaces), "n%05d", func(string) (names []string, more bool, err error) {
-		page, more, err := settings.AllNamespaces(t.Context(), workspace, namespace)
+		page, more, err := settings.AllNamespaces(t.Context(), nil, workspace, namespace)
 		for _, n := range page {
 			names = append(names, n.Namespace)
 			workspace, namespace = n.Workspace, n.Namespace
 		}
 		return names, more, err
 	})
+}
+
+// Settings of some workspaces come without those of others, which take no room in a page and are no reason for another.
+func TestSettingsOfSomeWorkspacesAreListedAlone(t *testing.T) {
+	servers.EachSQL(t, testSettingsOfSomeWorkspacesAreListedAlone)
+}
+
+func testSettingsOfSomeWorkspacesAreListedAlone(t *testing.T) {
+	s, db := migrated(t)
+	for _, statement := range []string{
+		"INSERT INTO ratelimit_overrides (workspace_id, namespace, pattern, `limit`, updated_at) VALUES ('a','n','p',1,1),('b','m','p',1,1),('b','n','o',1,1),('b','n','p',1,1),('c','n','p',1,1),('d','n','p',1,1)",
+		"INSERT INTO ratelimit_namespaces (workspace_id, namespace, updated_at) VALUES ('a','n',1),('b','m',1),('b','n',1),('c','n',1),('d','n',1)",
+	} {
+		if _, err := db.ExecContext(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	some, err := workspaces.New("b", "d", "unknown")
+	if err != nil {
+		t.Fatal(err)
+	}
+	settings := controlplane.NewSettings(s)
+	for after, want := range map[controlplane.OverrideName]string{
+		{}: "b/m/p b/n/o b/n/p d/n/p", {Workspace: "b", Namespace: "n", Pattern: "o"}: "b/n/p d/n/p",
+		{Workspace: "c", Namespace: "z"}: "d/n/p", {Workspace: "d", Namespace: "n", Pattern: "p"}: "",
+	} {
+		page, more, err := settings.AllOverrides(t.Context(), some, after)
+		var got []string
+		for _, o := range page {
+			got = append(got, o.Workspace+"/"+o.Namespace+"/"+o.Pattern)
+		}
+		if err != nil || more || strings.Join(got, " ") != want {
+			t.Errorf("overrides after %+v: %q, %v, %v; want %q", after, got, more, err, want)
+		}
+	}
+	for after, want := range map[[2]string]string{{}: "b/m b/n d/n", {"b", "m"}: "b/n d/n", {"d", "n"}: ""} {
+		page, more, err := settings.AllNamespaces(t.Context(), some, after[0], after[1])
+		var got []string
+		for _, n := range page {
+			got = append(got, n.Workspace+"/"+n.Namespace)
+		}
+		if err != nil || more || strings.Join(got, " ") != want {
+			t.Errorf("namespaces after %q: %q, %v, %v; want %q", after, got, more, err, want)
+		}
+	}
+	page, err := s.AllOverrides(t.Context(), some, controlplane.OverrideName{}, 3) // the third is not of another workspace
+	if err != nil || len(page) != 3 || page[2].Workspace != "b" {
+		t.Errorf("%+v, %v", page, err)
+	}
 }

@@ -7,33 +7,61 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/shared/gen/sql/controlplanedb"
+	"github.com/weirhq/weir/shared/workspaces"
 )
 
-// AllOverrides are at most rows of all namespaces' behind one, by workspace, namespace and pattern.
+// AllOverrides returns at most rows overrides of some workspaces after one, by workspace, namespace and pattern.
 func (s *Store) AllOverrides(
-	ctx context.Context, after controlplane.OverrideName, rows int,
+	ctx context.Context, of *workspaces.Set, after controlplane.OverrideName, rows int,
 ) ([]controlplane.Override, error) {
-	found, err := s.queries.OverrideListAll(ctx, controlplanedb.OverrideListAllParams{
+	all := controlplanedb.OverrideListAllParams{
 		AfterWorkspace: []byte(after.Workspace), AfterNamespace: []byte(after.Namespace),
 		AfterPattern: []byte(after.Pattern), Limit: int32(rows),
-	})
+	}
+	var found []controlplanedb.RatelimitOverride
+	var err error
+	if of.All() {
+		found, err = s.queries.OverrideListAll(ctx, all)
+	} else {
+		found, err = s.queries.OverrideListOfWorkspaces(ctx, controlplanedb.OverrideListOfWorkspacesParams{
+			Workspaces: namesOf(of), AfterWorkspace: all.AfterWorkspace, AfterNamespace: all.AfterNamespace,
+			AfterPattern: all.AfterPattern, Limit: all.Limit,
+		})
+	}
 	if err != nil {
 		return nil, fmt.Errorf("list all overrides: %w", explain(err))
 	}
 	return overridesOf(found), nil
 }
 
-// AllNamespaces are at most rows of all workspaces' behind one, by workspace and name.
+// AllNamespaces returns at most rows namespaces of some workspaces after one, by workspace and name.
 func (s *Store) AllNamespaces(
-	ctx context.Context, afterWorkspace, afterNamespace string, rows int,
+	ctx context.Context, of *workspaces.Set, afterWorkspace, afterNamespace string, rows int,
 ) ([]controlplane.Namespace, error) {
-	found, err := s.queries.NamespaceListAll(ctx, controlplanedb.NamespaceListAllParams{
+	all := controlplanedb.NamespaceListAllParams{
 		AfterWorkspace: []byte(afterWorkspace), AfterNamespace: []byte(afterNamespace), Limit: int32(rows),
-	})
+	}
+	var found []controlplanedb.RatelimitNamespace
+	var err error
+	if of.All() {
+		found, err = s.queries.NamespaceListAll(ctx, all)
+	} else {
+		found, err = s.queries.NamespaceListOfWorkspaces(ctx, controlplanedb.NamespaceListOfWorkspacesParams{
+			Workspaces: namesOf(of), AfterWorkspace: all.AfterWorkspace, AfterNamespace: all.AfterNamespace,
+			Limit: all.Limit,
+		})
+	}
 	if err != nil {
 		return nil, fmt.Errorf("list all namespaces: %w", explain(err))
 	}
 	return namespacesOf(found), nil
+}
+
+func namesOf(of *workspaces.Set) (names [][]byte) {
+	for _, name := range of.Names() {
+		names = append(names, []byte(name))
+	}
+	return names
 }
 
 func overridesOf(rows []controlplanedb.RatelimitOverride) (overrides []controlplane.Override) {

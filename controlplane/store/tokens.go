@@ -5,12 +5,14 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/shared/gen/sql/controlplanedb"
+	"github.com/weirhq/weir/shared/workspaces"
 )
 
 var _ controlplane.TokenStore = (*Store)(nil)
@@ -20,7 +22,8 @@ func (s *Store) InsertToken(ctx context.Context, t controlplane.Token,
 	secret controlplane.TokenSecret, e controlplane.AuditEntry) error {
 	return s.changing(ctx, func(q *queries) error {
 		err := q.TokenInsert(ctx, controlplanedb.TokenInsertParams{Name: []byte(t.Name), Hash: secret.Hash[:],
-			Role: string(t.Role), CreatedBy: t.CreatedBy, ExpiresInMs: secret.ExpiresIn.Milliseconds()})
+			Role: storedRole(t), Workspaces: []byte(t.Workspaces.String()), CreatedBy: t.CreatedBy,
+			ExpiresInMs: secret.ExpiresIn.Milliseconds()})
 		var answered *mysql.MySQLError
 		if errors.As(err, &answered) && answered.Number == duplicateKey {
 			return fmt.Errorf("%w: a token has or had this name, and the audit log names its holder by it: choose "+
@@ -39,7 +42,8 @@ func (s *Store) TokenByHash(ctx context.Context, hash controlplane.TokenHash) (c
 	if errors.Is(err, sql.ErrNoRows) {
 		var old controlplanedb.TokenByOldHashRow
 		old, err = s.queries.TokenByOldHash(ctx, sql.NullString{String: string(hash[:]), Valid: true})
-		row = controlplanedb.TokenByHashRow{Name: old.Name, Role: old.Role, EndsAt: uint64(old.EndsAt), NowMs: old.NowMs}
+		row = controlplanedb.TokenByHashRow{Name: old.Name, Role: old.Role, Workspaces: old.Workspaces,
+			EndsAt: uint64(old.EndsAt), NowMs: old.NowMs}
 	}
 	if errors.Is(err, sql.ErrNoRows) {
 		return controlplane.Holder{}, controlplane.ErrNotFound
@@ -48,7 +52,10 @@ func (s *Store) TokenByHash(ctx context.Context, hash controlplane.TokenHash) (c
 		return controlplane.Holder{}, fmt.Errorf("find a token: %w", explain(err))
 	}
 	holder := controlplane.Holder{}
-	holder.Name, holder.Role = string(row.Name), controlplane.Role(row.Role)
+	holder.Name = string(row.Name)
+	if holder.Role, holder.Workspaces, err = powersOf(row.Role, row.Workspaces); err != nil {
+		return controlplane.Holder{}, fmt.Errorf("token %s: %w: %w", holder.Name, controlplane.ErrNotFound, err)
+	}
 	if row.EndsAt > 0 {
 		holder.Left = time.Duration(int64(row.EndsAt)-row.NowMs) * time.Millisecond
 		if holder.Left <= 0 {
@@ -67,8 +74,11 @@ func (s *Store) TokenByName(ctx context.Context, name string) (t controlplane.To
 	if err != nil {
 		return t, now, fmt.Errorf("find token %s: %w", name, explain(err))
 	}
-	return controlplane.Token{Name: name, Role: controlplane.Role(row.Role), RevokedAt: momentOf(row.RevokedAt),
-		ExpiresAt: momentOf(row.ExpiresAt)}, time.UnixMilli(row.NowMs), nil
+	t = controlplane.Token{Name: name, RevokedAt: momentOf(row.RevokedAt), ExpiresAt: momentOf(row.ExpiresAt)}
+	if t.Role, t.Workspaces, err = powersOf(row.Role, row.Workspaces); err != nil {
+		return t, now, fmt.Errorf("token %s: %w", name, err)
+	}
+	return t, time.UnixMilli(row.NowMs), nil
 }
 
 // TokenUsed notes that a token is used, unless it was noted within a time.
@@ -122,13 +132,45 @@ func (s *Store) Tokens(ctx context.Context, after string, rows int) ([]controlpl
 	}
 	var tokens []controlplane.Token
 	for _, r := range found {
+		role, valid, err := powersOf(r.Role, r.Workspaces)
+		if err != nil { // it is listed as a token without a role, so that it can be revoked
+			role, valid = "", nil
+		}
 		tokens = append(tokens, controlplane.Token{
-			Name: string(r.Name), Role: controlplane.Role(r.Role), CreatedBy: r.CreatedBy,
+			Name: string(r.Name), Role: role, Workspaces: valid, CreatedBy: r.CreatedBy,
 			CreatedAt: time.UnixMilli(int64(r.CreatedAt)), RevokedAt: momentOf(r.RevokedAt), ExpiresAt: momentOf(r.ExpiresAt),
 			UsedAt: momentOf(r.UsedAt), OldUntil: momentOf(r.OldUntil),
 		})
 	}
 	return tokens, nil
+}
+
+// scopedPrefix begins the stored role of a token that has workspaces. A build that does not read the column of
+// workspaces knows no such role and refuses the token.
+const scopedPrefix = "scoped-"
+
+func storedRole(t controlplane.Token) string {
+	if t.Workspaces.All() {
+		return string(t.Role)
+	}
+	return scopedPrefix + string(t.Role)
+}
+
+// powersOf reads the stored role and workspaces of a token. It returns an error if they contradict each other: such a
+// token has no role.
+func powersOf(role string, names []byte) (controlplane.Role, *workspaces.Set, error) {
+	bare, scoped := strings.CutPrefix(role, scopedPrefix)
+	if scoped != (len(names) > 0) {
+		return "", nil, fmt.Errorf("the role %q and the workspaces %.64q contradict each other", role, names)
+	}
+	if !scoped {
+		return controlplane.Role(role), nil, nil
+	}
+	valid, err := workspaces.Parse(string(names))
+	if err != nil {
+		return "", nil, fmt.Errorf("workspaces: %w", err)
+	}
+	return controlplane.Role(bare), valid, nil
 }
 
 // momentOf is a moment in Unix ms; 0 is none.

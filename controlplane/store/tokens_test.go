@@ -4,7 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -12,6 +15,7 @@ import (
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/schema"
 	"github.com/weirhq/weir/shared/servers"
+	"github.com/weirhq/weir/shared/window"
 )
 
 // Tokens are hashed at rest: a token works until it is revoked, and no row of any table holds it.
@@ -53,6 +57,59 @@ func testTokens(t *testing.T) {
 	}
 	if n := count(t, db, "SELECT COUNT(*) FROM ratelimit_audit WHERE subject = 'token ci' AND actor = 'ann'"); n != 2 {
 		t.Errorf("%d audit rows: one for each change, none for what was refused", n)
+	}
+}
+
+// A token's workspaces are those that it was made with, in every look at it and after a rotation. Its role is stored as
+// one that builds without workspaces refuse, and a row whose role and workspaces contradict each other is refused.
+func TestTokensKeepTheirWorkspaces(t *testing.T) { servers.EachSQL(t, testTokensKeepTheirWorkspaces) }
+
+func testTokensKeepTheirWorkspaces(t *testing.T) {
+	s, db := migrated(t)
+	tokens, err := controlplane.NewTokens(s, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	by := controlplane.By{Actor: "ann", Reason: "pipeline"}
+	var most []string // of the longest names that there can be, in the longest text
+	for i := range controlplane.TokenWorkspacesMax {
+		most = append(most, fmt.Sprintf("%02d", i)+strings.Repeat(",", window.WorkspaceBytesMax-2))
+	}
+	for name, want := range map[string][]string{"all": nil, "two": {"a,b %/c", "acme"}, "most": most} {
+		secret, err := tokens.Create(t.Context(), name, controlplane.RoleOperator, 0, by, want...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rotated, err := tokens.Rotate(t.Context(), name, time.Hour, 0, by)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, secret := range []string{secret, rotated} {
+			who, err := tokens.Authenticate(t.Context(), secret)
+			if err != nil || who.Role != controlplane.RoleOperator || !slices.Equal(who.Workspaces.Names(), want) {
+				t.Errorf("%s: %+v of %q, %v", name, who, who.Workspaces.Names(), err)
+			}
+		}
+		kept, _, err := s.TokenByName(t.Context(), name)
+		if err != nil || kept.Role != controlplane.RoleOperator || !slices.Equal(kept.Workspaces.Names(), want) {
+			t.Errorf("%s by name: %+v, %v", name, kept, err)
+		}
+		var role string
+		if err := db.QueryRowContext(t.Context(), "SELECT role FROM ratelimit_tokens WHERE name = ?", name).Scan(&role); err != nil || (controlplane.Role(role) == controlplane.RoleOperator) != (want == nil) {
+			t.Errorf("%s is stored with the role %q, %v", name, role, err)
+		}
+		for _, broken := range []string{"role = 'operator', workspaces = 'acme'", "role = 'scoped-operator', workspaces = ''", "role = 'scoped-operator', workspaces = '%'"} {
+			if _, err := db.ExecContext(t.Context(), "UPDATE ratelimit_tokens SET "+broken+" WHERE name = ?", name); err != nil {
+				t.Fatal(err)
+			}
+			if who, err := tokens.Authenticate(t.Context(), rotated); !errors.Is(err, controlplane.ErrUnauthenticated) {
+				t.Errorf("%s is let in as %+v, %v", broken, who, err)
+			}
+		}
+	}
+	list, _, err := tokens.List(t.Context(), "")
+	if err != nil || len(list) != 3 || list[0].Role != "" {
+		t.Errorf("%+v, %v", list, err)
 	}
 }
 

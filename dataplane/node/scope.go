@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"strings"
 	"sync/atomic"
 
@@ -13,7 +12,7 @@ import (
 	"github.com/weirhq/weir/dataplane/node/rls"
 	"github.com/weirhq/weir/dataplane/node/routes"
 	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
-	"github.com/weirhq/weir/shared/window"
+	"github.com/weirhq/weir/shared/workspaces"
 )
 
 // Action is what a token may be used for.
@@ -38,7 +37,7 @@ const aboutKeys = ActionLimit | ActionRead | ActionOverrides
 
 // scope is where a token is valid. A nil scope is everywhere. It is constant.
 type scope struct {
-	workspaces map[string]struct{} // nil: all
+	workspaces *workspaces.Set
 	actions    Action
 	key        string // the same for every token of the same workspaces; empty if workspaces is nil
 }
@@ -53,11 +52,7 @@ func outOfScope() error { return connect.NewError(connect.CodePermissionDenied, 
 func (s *scope) may(a Action) bool { return s == nil || s.actions&a != 0 }
 
 func (s *scope) holds(workspace string) bool {
-	if s == nil || s.workspaces == nil {
-		return true
-	}
-	_, ok := s.workspaces[workspace]
-	return ok
+	return s == nil || s.workspaces.Has(workspace)
 }
 
 // parseScope reads the settings of a token's line, each of which is name=value.
@@ -89,21 +84,12 @@ func parseScope(settings []string) (*scope, error) {
 	return s, nil
 }
 
-// readWorkspaces reads names that are separated by commas. Commas, white space and '%' in a name are written as %2C and
-// so on, as in a URL.
 func (s *scope) readWorkspaces(value string) error {
-	s.workspaces = make(map[string]struct{})
-	for text := range strings.SplitSeq(value, ",") {
-		name, err := url.PathUnescape(text)
-		if err != nil {
-			return fmt.Errorf("has %.64q: %w", text, err)
-		}
-		if len(name) < 1 || len(name) > window.WorkspaceBytesMax {
-			return fmt.Errorf("has a name of %d bytes (1 to %d)", len(name), window.WorkspaceBytesMax)
-		}
-		s.workspaces[name] = struct{}{}
+	read, err := workspaces.Parse(value)
+	if err != nil {
+		return fmt.Errorf("has %w", err)
 	}
-	s.key = scopeKey(s.workspaces)
+	s.workspaces, s.key = read, scopeKey(read)
 	return nil
 }
 

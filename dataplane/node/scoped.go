@@ -6,12 +6,12 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
-	"maps"
 	"slices"
 	"time"
 
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/internal/leases"
+	"github.com/weirhq/weir/shared/workspaces"
 )
 
 // scoped is a Limiter as a token with a scope may use it. Each of Limiter's methods is spelled out, so that a new one
@@ -99,7 +99,7 @@ func (s scoped) Extend(ctx context.Context, id string, ttl time.Duration) (datap
 
 // inner is the id by which the region knows the reservation that a token of this scope calls id.
 func (s scoped) inner(id string) string {
-	if s.scope.workspaces == nil {
+	if s.scope.workspaces.All() {
 		return id
 	}
 	sum := sha256.Sum256([]byte(s.scope.key + id))
@@ -107,10 +107,10 @@ func (s scoped) inner(id string) string {
 }
 
 // scopeKey is the same for the same workspaces, of one length, and different for different ones.
-func scopeKey(workspaces map[string]struct{}) string {
+func scopeKey(of *workspaces.Set) string {
 	sum := sha256.New()
 	var length [8]byte
-	for _, name := range slices.Sorted(maps.Keys(workspaces)) {
+	for _, name := range of.Names() {
 		binary.LittleEndian.PutUint64(length[:], uint64(len(name)))
 		sum.Write(length[:])
 		sum.Write([]byte(name))

@@ -29,6 +29,16 @@ WHERE workspace_id > sqlc.arg(after_workspace)
   OR (workspace_id = sqlc.arg(after_workspace) AND namespace = sqlc.arg(after_namespace) AND pattern > sqlc.arg(after_pattern))
 ORDER BY workspace_id, namespace, pattern LIMIT ?;
 
+-- name: OverrideListOfWorkspaces :many
+-- As OverrideListAll, of some workspaces.
+SELECT workspace_id, namespace, pattern, `limit`, duration_ms, candidate, shadow, updated_at
+FROM ratelimit_overrides
+WHERE workspace_id IN (sqlc.slice(workspaces))
+  AND (workspace_id > sqlc.arg(after_workspace)
+    OR (workspace_id = sqlc.arg(after_workspace) AND namespace > sqlc.arg(after_namespace))
+    OR (workspace_id = sqlc.arg(after_workspace) AND namespace = sqlc.arg(after_namespace) AND pattern > sqlc.arg(after_pattern)))
+ORDER BY workspace_id, namespace, pattern LIMIT ?;
+
 -- name: OverrideGet :many
 -- None or one. The row is locked: two changes of it come one after the other.
 SELECT `limit`, duration_ms, candidate, shadow, updated_at FROM ratelimit_overrides
@@ -86,6 +96,15 @@ SELECT workspace_id, namespace, shadow, mode, outage, headroom, estimate, update
 FROM ratelimit_namespaces
 WHERE workspace_id > sqlc.arg(after_workspace)
   OR (workspace_id = sqlc.arg(after_workspace) AND namespace > sqlc.arg(after_namespace))
+ORDER BY workspace_id, namespace LIMIT ?;
+
+-- name: NamespaceListOfWorkspaces :many
+-- As OverrideListOfWorkspaces.
+SELECT workspace_id, namespace, shadow, mode, outage, headroom, estimate, updated_at
+FROM ratelimit_namespaces
+WHERE workspace_id IN (sqlc.slice(workspaces))
+  AND (workspace_id > sqlc.arg(after_workspace)
+    OR (workspace_id = sqlc.arg(after_workspace) AND namespace > sqlc.arg(after_namespace)))
 ORDER BY workspace_id, namespace LIMIT ?;
 
 -- name: NamespaceLook :many

@@ -20,7 +20,8 @@ func (p *process) consoleOf(c *api.Config) error {
 		return err
 	}
 	c.Console = func(service http.Handler) http.Handler {
-		con := console.New(console.Config{Service: service, Log: p.log, Version: version(), TrustedProxies: trusted})
+		con := console.New(console.Config{Service: service, Log: p.log, Version: version(), TrustedProxies: trusted,
+			StillValid: p.stillValid})
 		p.work.Go(func() { con.Run(p.ctx) })
 		return con
 	}

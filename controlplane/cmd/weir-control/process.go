@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -22,6 +23,7 @@ import (
 	"github.com/weirhq/weir/schema"
 	"github.com/weirhq/weir/shared/hosts"
 	"github.com/weirhq/weir/shared/traces"
+	"github.com/weirhq/weir/shared/workspaces"
 )
 
 const (
@@ -48,6 +50,7 @@ type process struct {
 
 	apiListener, handlersListener net.Listener
 	onlyValid                     func(http.Handler) http.Handler // see servertls.TLS
+	stillValid                    func(*tls.ConnectionState) error
 
 	work   sync.WaitGroup // loops and servers
 	failed chan error     // of a server that ended by itself
@@ -153,8 +156,9 @@ func (p *process) build() error {
 		Key: func(ctx context.Context, q controlplane.KeyQuery) (controlplane.KeyReport, error) {
 			return controlplane.GetKey(ctx, steps, q)
 		},
-		Limits: func(ctx context.Context, changes []controlplane.LimitChange) (controlplane.LimitEstimate, error) {
-			return controlplane.EstimateLimits(ctx, steps, changes, p.config.NodeLiveWithin)
+		Limits: func(ctx context.Context, changes []controlplane.LimitChange,
+			visible *workspaces.Set) (controlplane.LimitEstimate, error) {
+			return controlplane.EstimateLimits(ctx, steps, changes, visible, p.config.NodeLiveWithin)
 		},
 		Ready: func(ctx context.Context) error { return steps.Ready(ctx, tables) },
 		Lag:   cleanup.Lag, Partitions: cleanup.PartitionsProblem, Fleet: fleet, Health: health.Health, Audit: steps,

@@ -17,6 +17,7 @@ const reloadEvery = 500 * time.Millisecond
 // secure puts TLS on the API's listener, where it is configured.
 func (p *process) secure() error {
 	p.onlyValid = func(h http.Handler) http.Handler { return h }
+	p.stillValid = func(*tls.ConnectionState) error { return nil }
 	if p.config.APITLSCert == "" {
 		return nil
 	}
@@ -25,6 +26,7 @@ func (p *process) secure() error {
 		return fmt.Errorf("api-tls-cert: %w", err)
 	}
 	p.onlyValid = certificate.OnlyValid
+	p.stillValid = func(state *tls.ConnectionState) error { return certificate.StillValid(state, time.Now()) }
 	p.apiListener = tls.NewListener(p.apiListener, certificate.Config("h2", "http/1.1"))
 	p.work.Go(func() {
 		controlplane.Every(p.ctx, reloadEvery, func(context.Context) error {

@@ -7,6 +7,9 @@ import (
 	"slices"
 
 	"connectrpc.com/connect"
+
+	"github.com/weirhq/weir/shared/settings"
+	"github.com/weirhq/weir/shared/workspaces"
 )
 
 type applyAll struct {
@@ -42,6 +45,7 @@ func (a applyAll) Run(c *call) error {
 	if err != nil {
 		return err
 	}
+	c.leaveOut(document, stored.visible)
 	tuned, err := tuningDifferences(document, stored.tunings)
 	if err != nil {
 		return err
@@ -62,6 +66,20 @@ func (a applyAll) Run(c *call) error {
 		done, err = p.apply(c, actor, a.Reason)
 	}
 	return errors.Join(a.report(c, p, tuned, done), err)
+}
+
+// leaveOut removes from a document the settings of workspaces that the token is not valid for, and reports how many.
+func (c *call) leaveOut(document *settings.Document, visible *workspaces.Set) {
+	before := len(document.Namespaces) + len(document.Overrides)
+	document.Namespaces = slices.DeleteFunc(document.Namespaces, func(n settings.Namespace) bool {
+		return !visible.Has(n.Workspace)
+	})
+	document.Overrides = slices.DeleteFunc(document.Overrides, func(o settings.Override) bool {
+		return !visible.Has(o.Workspace)
+	})
+	if left := before - len(document.Namespaces) - len(document.Overrides); left > 0 {
+		_, _ = fmt.Fprintf(c.stderr, "%s of other workspaces in the document: left out\n", plural(int64(left), "setting"))
+	}
 }
 
 // report prints what became of a plan.

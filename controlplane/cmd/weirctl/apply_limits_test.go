@@ -13,6 +13,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/api"
+	"github.com/weirhq/weir/shared/workspaces"
 )
 
 // apply says before it changes anything what the overrides would have denied, and of which keys that is known; the
@@ -25,7 +26,7 @@ func TestApplySaysWhatLimitsWouldHaveDenied(t *testing.T) {
 	server := httptest.NewServer(api.NewHandler(api.Config{
 		Settings: controlplane.NewSettings(d), Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
 		Tuning: func(context.Context) ([]controlplane.RegionTuning, error) { return w.inForce, nil },
-		Limits: func(_ context.Context, changes []controlplane.LimitChange) (controlplane.LimitEstimate, error) {
+		Limits: func(_ context.Context, changes []controlplane.LimitChange, _ *workspaces.Set) (controlplane.LimitEstimate, error) {
 			asked = changes
 			return estimate, failed
 		},
@@ -72,7 +73,7 @@ func TestOverrideSetSaysWhatTheLimitWouldHaveDenied(t *testing.T) {
 	var asked []controlplane.LimitChange
 	server := httptest.NewServer(api.NewHandler(api.Config{
 		Settings: controlplane.NewSettings(d), Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
-		Limits: func(_ context.Context, changes []controlplane.LimitChange) (controlplane.LimitEstimate, error) {
+		Limits: func(_ context.Context, changes []controlplane.LimitChange, _ *workspaces.Set) (controlplane.LimitEstimate, error) {
 			asked = changes
 			return controlplane.LimitEstimate{Reported: 37, Nodes: 4, Matched: 12, Cost: 1000, Denied: 31, Keys: 1}, nil
 		},

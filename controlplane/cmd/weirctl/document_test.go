@@ -23,6 +23,7 @@ import (
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
 	"github.com/weirhq/weir/shared/settings"
 	"github.com/weirhq/weir/shared/window"
+	"github.com/weirhq/weir/shared/workspaces"
 )
 
 // drawer keeps settings in memory as the database does: each change is later than the one before it.
@@ -82,12 +83,12 @@ func (d *drawer) patterns(workspace, namespace string) (all []string) {
 	return all
 }
 
-func (d *drawer) AllOverrides(_ context.Context, after controlplane.OverrideName, rows int) (page []controlplane.Override, err error) {
+func (d *drawer) AllOverrides(_ context.Context, of *workspaces.Set, after controlplane.OverrideName, rows int) (page []controlplane.Override, err error) {
 	byName := func(a, b controlplane.OverrideName) int {
 		return cmp.Or(cmp.Compare(a.Workspace, b.Workspace), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pattern, b.Pattern))
 	}
 	for _, name := range slices.SortedFunc(maps.Keys(d.overrides), byName) {
-		if byName(name, after) > 0 && len(page) < rows {
+		if of.Has(name.Workspace) && byName(name, after) > 0 && len(page) < rows {
 			page = append(page, d.overrides[name])
 		}
 	}
@@ -116,10 +117,10 @@ func (d *drawer) Namespace(_ context.Context, workspace, namespace string) (*con
 	return nil, nil
 }
 
-func (d *drawer) AllNamespaces(_ context.Context, workspace, namespace string, rows int) (page []controlplane.Namespace, err error) {
+func (d *drawer) AllNamespaces(_ context.Context, of *workspaces.Set, workspace, namespace string, rows int) (page []controlplane.Namespace, err error) {
 	byName := func(a, b [2]string) int { return cmp.Or(cmp.Compare(a[0], b[0]), cmp.Compare(a[1], b[1])) }
 	for _, name := range slices.SortedFunc(maps.Keys(d.namespaces), byName) {
-		if byName(name, [2]string{workspace, namespace}) > 0 && len(page) < rows {
+		if of.Has(name[0]) && byName(name, [2]string{workspace, namespace}) > 0 && len(page) < rows {
 			page = append(page, d.namespaces[name])
 		}
 	}
@@ -131,13 +132,13 @@ func (d *drawer) put(o controlplane.Override) {
 	d.overrides[controlplane.OverrideName{Workspace: o.Workspace, Namespace: o.Namespace, Pattern: o.Pattern}] = o
 }
 
-// newDrawerWorld is the API over real rules and a drawer.
-func newDrawerWorld(t *testing.T) (*world, *drawer) {
+// newDrawerWorld is the API over real rules and a drawer. With true it asks for the token of the shelf.
+func newDrawerWorld(t *testing.T, asks ...bool) (*world, *drawer) {
 	t.Helper()
 	w := newWorld(t)
 	d := &drawer{overrides: map[controlplane.OverrideName]controlplane.Override{}, namespaces: map[[2]string]controlplane.Namespace{}, clock: now}
 	server := httptest.NewServer(api.NewHandler(api.Config{
-		Settings: controlplane.NewSettings(d), Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
+		Settings: controlplane.NewSettings(d), Tokens: &w.shelf, RequireTokens: len(asks) > 0 && asks[0], Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
 		Tuning: func(context.Context) ([]controlplane.RegionTuning, error) { return w.inForce, nil },
 	}))
 	t.Cleanup(server.Close)
@@ -195,6 +196,46 @@ func TestApplyAndExport(t *testing.T) {
 	}
 	if read, err := settings.Parse(w.stdout.Bytes()); err != nil || len(read.Overrides) != 2 || w.stdout.Bytes()[0] != '{' {
 		t.Errorf("%v\n%s", err, w.stdout.String())
+	}
+}
+
+// A token that is valid for some workspaces exports and applies the settings of these. Others, and the tuning of the
+// fleet, are left out, and --prune does not touch them.
+func TestApplyAndExportOfSomeWorkspaces(t *testing.T) {
+	w, d := newDrawerWorld(t, true)
+	w.shelf.secret = "weir_s3cret"
+	t.Setenv("WEIR_TOKEN", "weir_s3cret")
+	if code := w.run(t, "apply", "-f", path(t, filled), "--reason", "all"); code != exitOK {
+		t.Fatalf("exit %d, %s", code, w.stderr.String())
+	}
+	valid, err := workspaces.New("acme", "new")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.shelf.valid, d.audit = valid, nil
+	const acme = `kind: weir-settings
+version: 1
+namespaces:
+  - {workspace: "acme", namespace: "api", mode: "exact", outage: "open", headroom: "kick"}
+overrides:
+  - {workspace: "acme", namespace: "api", pattern: "user_*", limit: 100, duration_ms: 60000, candidate: 60, shadow: true}
+`
+	w.want(t, w.run(t, "export"), exitOK, acme)
+	if !strings.Contains(w.stderr.String(), "the token is valid for some workspaces alone") {
+		t.Errorf("stderr %q", w.stderr.String())
+	}
+	w.want(t, w.run(t, "apply", "-f", path(t, filled), "--reason", "again"), exitOK, "nothing to change\n")
+	if !strings.Contains(w.stderr.String(), "2 settings of other workspaces in the document: left out") {
+		t.Errorf("stderr %q", w.stderr.String())
+	}
+	empty := "kind: weir-settings\nversion: 1\noverrides:\n  - {workspace: \"new\", namespace: \"api\", pattern: \"u\", limit: 5}\n"
+	if code := w.run(t, "apply", "-f", path(t, empty), "--prune", "--reason", "x", "--yes"); code != exitOK || len(d.audit) != 3 || len(d.overrides) != 2 {
+		t.Errorf("exit %d, %s%s: %+v", code, w.stdout.String(), w.stderr.String(), d.audit)
+	}
+	for _, command := range [][]string{{"override", "list", "zeta", "web"}, {"override", "list", "nobody", "web"}, {"fleet"}, {"rollout", "status"}} {
+		if code := w.run(t, command...); code != exitFailure || !strings.Contains(w.stderr.String(), "the token is valid for some workspaces alone") {
+			t.Errorf("%q: exit %d, %s%s", command, code, w.stdout.String(), w.stderr.String())
+		}
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/settings"
 	"github.com/weirhq/weir/shared/tuning"
+	"github.com/weirhq/weir/shared/workspaces"
 )
 
 type exportAll struct {
@@ -77,11 +78,15 @@ type stored struct {
 	tunings    []*controlv1.RegionTuning
 	namespaces []*controlv1.Namespace
 	overrides  []*controlv1.Override
+	visible    *workspaces.Set // that the token is valid for; tunings is empty if it is not valid for all
 }
 
 // stored reads all settings, page by page. A change during that may or may not be in it.
 func (c *call) stored() (all stored, err error) {
 	tunings, err := answered(c, c.rollouts.GetTuning, &controlv1.GetTuningRequest{})
+	if connect.CodeOf(err) == connect.CodePermissionDenied {
+		all.visible, err = c.visible(err)
+	}
 	if err != nil {
 		return all, err
 	}
@@ -91,6 +96,17 @@ func (c *call) stored() (all stored, err error) {
 	}
 	all.overrides, err = c.allOverrides()
 	return all, err
+}
+
+// visible returns the workspaces that the caller's token is valid for, if it is valid for some alone: it may see their
+// settings, and not the tuning of the fleet. Else it returns denied.
+func (c *call) visible(denied error) (*workspaces.Set, error) {
+	who, err := answered(c, c.tokens.WhoAmI, &controlv1.WhoAmIRequest{})
+	if err != nil || len(who.GetWorkspaces()) == 0 {
+		return nil, denied
+	}
+	_, _ = fmt.Fprintln(c.stderr, "the token is valid for some workspaces alone: without others, and without the tuning")
+	return workspaces.New(who.GetWorkspaces()...)
 }
 
 func (c *call) allNamespaces() (all []*controlv1.Namespace, err error) {

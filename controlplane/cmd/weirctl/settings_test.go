@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
+	"github.com/weirhq/weir/shared/workspaces"
 )
 
 // shelf keeps one override, one namespace and one token in memory.
@@ -21,6 +23,8 @@ type shelf struct {
 	by        controlplane.By
 	reset     controlplane.Reset
 	secret    string           // the token that is asked for
+	valid     *workspaces.Set  // that it is valid for
+	names     []string         // workspaces of the last token that was made
 	lives     [2]time.Duration // overlap and expiresIn of the last change of a token
 }
 
@@ -59,11 +63,11 @@ func (s *shelf) Overrides(context.Context, string, string, string) ([]controlpla
 	return []controlplane.Override{s.override}, true, nil
 }
 
-func (s *shelf) AllOverrides(context.Context, controlplane.OverrideName) ([]controlplane.Override, bool, error) {
+func (s *shelf) AllOverrides(context.Context, *workspaces.Set, controlplane.OverrideName) ([]controlplane.Override, bool, error) {
 	return nil, false, nil
 }
 
-func (s *shelf) AllNamespaces(context.Context, string, string) ([]controlplane.Namespace, bool, error) {
+func (s *shelf) AllNamespaces(context.Context, *workspaces.Set, string, string) ([]controlplane.Namespace, bool, error) {
 	return nil, false, nil
 }
 
@@ -93,7 +97,7 @@ func (s *shelf) Authenticate(_ context.Context, secret string) (controlplane.Ide
 	if secret != s.secret {
 		return controlplane.Identity{}, controlplane.ErrUnauthenticated
 	}
-	return controlplane.Identity{Name: "bot", Role: controlplane.RoleOperator}, nil
+	return controlplane.Identity{Name: "bot", Role: controlplane.RoleOperator, Workspaces: s.valid}, nil
 }
 
 func (s *shelf) Holder(ctx context.Context, hash controlplane.TokenHash) (controlplane.Identity, error) {
@@ -103,7 +107,8 @@ func (s *shelf) Holder(ctx context.Context, hash controlplane.TokenHash) (contro
 	return s.Authenticate(ctx, s.secret)
 }
 
-func (s *shelf) Create(_ context.Context, name string, role controlplane.Role, expiresIn time.Duration, by controlplane.By) (string, error) {
+func (s *shelf) Create(_ context.Context, name string, role controlplane.Role, expiresIn time.Duration, by controlplane.By, names ...string) (string, error) {
+	s.names = names
 	s.by, s.lives = by, [2]time.Duration{0, expiresIn}
 	return "weir_" + name + "_" + string(role), nil
 }
@@ -122,7 +127,8 @@ func (s *shelf) List(_ context.Context, after string) ([]controlplane.Token, boo
 	if after == "old" {
 		return nil, false, nil
 	}
-	return []controlplane.Token{{Name: "ci", Role: controlplane.RoleViewer, CreatedBy: "ann", CreatedAt: now}, {Name: "old", Role: controlplane.RoleAdmin, CreatedBy: "ann", CreatedAt: now, RevokedAt: now}}, after == "aaa", nil
+	two, err := workspaces.New("acme", "beta")
+	return []controlplane.Token{{Name: "ci", Role: controlplane.RoleViewer, Workspaces: two, CreatedBy: "ann", CreatedAt: now}, {Name: "old", Role: controlplane.RoleAdmin, CreatedBy: "ann", CreatedAt: now, RevokedAt: now}}, after == "aaa", err
 }
 
 func (s *shelf) ResetKey(_ context.Context, workspace, namespace, identifier string, longest time.Duration, by controlplane.By) (controlplane.Reset, error) {
@@ -209,15 +215,18 @@ func TestTokenCommands(t *testing.T) {
 	if !strings.Contains(w.stderr.String(), "It is not shown again") {
 		t.Errorf("stderr %q", w.stderr.String())
 	}
+	if code := w.run(t, "token", "create", "ci", "--role", "viewer", "--workspace", "acme", "--workspace=a,b", "--reason", "x"); code != exitOK || !slices.Equal(w.shelf.names, []string{"acme", "a,b"}) {
+		t.Errorf("exit %d, workspaces %q", code, w.shelf.names)
+	}
 	w.want(t, w.run(t, "token", "list"), exitOK, `
-NAME  ROLE    CREATED               BY   USED   STATE
-ci    viewer  2026-01-02 15:04:05Z  ann  never  in force
-old   admin   2026-01-02 15:04:05Z  ann  never  revoked 2026-01-02 15:04:05Z
+NAME  ROLE    WORKSPACES  CREATED               BY   USED   STATE
+ci    viewer  acme, beta  2026-01-02 15:04:05Z  ann  never  in force
+old   admin   all         2026-01-02 15:04:05Z  ann  never  revoked 2026-01-02 15:04:05Z
 `)
 	w.want(t, w.run(t, "token", "list", "--after", "aaa"), exitOK, `
-NAME  ROLE    CREATED               BY   USED   STATE
-ci    viewer  2026-01-02 15:04:05Z  ann  never  in force
-old   admin   2026-01-02 15:04:05Z  ann  never  revoked 2026-01-02 15:04:05Z
+NAME  ROLE    WORKSPACES  CREATED               BY   USED   STATE
+ci    viewer  acme, beta  2026-01-02 15:04:05Z  ann  never  in force
+old   admin   all         2026-01-02 15:04:05Z  ann  never  revoked 2026-01-02 15:04:05Z
 
 There are more: --after "old"
 `)

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"time"
 
 	"connectrpc.com/connect"
@@ -14,6 +16,7 @@ import (
 type tokenCreate struct {
 	Name      string        `arg:"" help:"The name of its holder, the actor in the audit log."`
 	Role      string        `required:"" enum:"viewer,operator,admin" help:"A viewer looks, an operator changes, an admin makes tokens (${enum})."`
+	Workspace []string      `placeholder:"NAME" sep:"none" help:"A workspace that the token is valid for; give it up to 32 times. Such a token is a viewer or an operator, and may not do what is about the fleet. Default: all."`
 	ExpiresIn time.Duration `placeholder:"DURATION" help:"When it expires, from now (1m to 87840h). Default: never."`
 	by
 }
@@ -26,7 +29,7 @@ func (t tokenCreate) Run(c *call) error {
 	}
 	answer, err := c.tokens.CreateToken(c.ctx,
 		connect.NewRequest(&controlv1.CreateTokenRequest{Actor: actor, Reason: t.Reason, Name: t.Name, Role: t.Role,
-			ExpiresInMs: t.ExpiresIn.Milliseconds()}))
+			Workspaces: t.Workspace, ExpiresInMs: t.ExpiresIn.Milliseconds()}))
 	if err != nil {
 		return err
 	}
@@ -99,7 +102,7 @@ func (l tokenList) Run(c *call) error {
 			return
 		}
 		t := newTable(w)
-		t.row("NAME", "ROLE", "CREATED", "BY", "USED", "STATE")
+		t.row("NAME", "ROLE", "WORKSPACES", "CREATED", "BY", "USED", "STATE")
 		last := ""
 		for _, token := range answer.Msg.GetTokens() {
 			last = token.GetName()
@@ -107,7 +110,8 @@ func (l tokenList) Run(c *call) error {
 			if at := token.GetUsedAtMs(); at > 0 {
 				used = c.ago(at)
 			}
-			t.row(token.GetName(), token.GetRole(), moment(token.GetCreatedAtMs()), token.GetCreatedBy(), used,
+			valid := cmp.Or(strings.Join(token.GetWorkspaces(), ", "), "all")
+			t.row(token.GetName(), token.GetRole(), valid, moment(token.GetCreatedAtMs()), token.GetCreatedBy(), used,
 				c.tokenState(token))
 		}
 		t.flush()

@@ -19,6 +19,7 @@ import (
 	"github.com/weirhq/weir/shared/heartbeat"
 	"github.com/weirhq/weir/shared/tuning"
 	"github.com/weirhq/weir/shared/window"
+	"github.com/weirhq/weir/shared/workspaces"
 )
 
 // large is the operators' API of 1,000 nodes in 20 regions with 10,000 overrides, none of
@@ -190,7 +191,7 @@ func (l *large) topKeys(context.Context, controlplane.TopQuery) (controlplane.To
 }
 
 // limits would have denied a little of what ten keys have spent. A deletion leaves them to their callers' limits.
-func (l *large) limits(_ context.Context, changes []controlplane.LimitChange) (controlplane.LimitEstimate, error) {
+func (l *large) limits(_ context.Context, changes []controlplane.LimitChange, _ *workspaces.Set) (controlplane.LimitEstimate, error) {
 	if l.empty || l.down != nil {
 		return controlplane.LimitEstimate{}, l.down
 	}
@@ -359,11 +360,11 @@ func (s largeSettings) Namespaces(_ context.Context, workspace, after string) (l
 	return list, false, nil
 }
 
-func (s largeSettings) AllOverrides(ctx context.Context, after controlplane.OverrideName) ([]controlplane.Override, bool, error) {
+func (s largeSettings) AllOverrides(ctx context.Context, _ *workspaces.Set, after controlplane.OverrideName) ([]controlplane.Override, bool, error) {
 	return s.Overrides(ctx, "acme", "api", after.Pattern)
 }
 
-func (s largeSettings) AllNamespaces(ctx context.Context, _, _ string) (list []controlplane.Namespace, more bool, err error) {
+func (s largeSettings) AllNamespaces(ctx context.Context, _ *workspaces.Set, _, _ string) (list []controlplane.Namespace, more bool, err error) {
 	return s.Namespaces(ctx, "acme", "")
 }
 

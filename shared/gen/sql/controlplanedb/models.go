@@ -193,6 +193,8 @@ type RatelimitToken struct {
 	OldHash sql.NullString
 	// Unix ms by the clock of the database: when the secret before ends
 	OldUntil uint64
+	// at most 32 names with commas between them, escaped as in a URL; empty: all
+	Workspaces []byte
 }
 
 type RatelimitTrial struct {

@@ -7,6 +7,7 @@ package controlplanedb
 
 import (
 	"context"
+	"strings"
 )
 
 const NamespaceDelete = `-- name: NamespaceDelete :execrows
@@ -170,6 +171,69 @@ func (q *Queries) NamespaceListAll(ctx context.Context, arg NamespaceListAllPara
 		arg.AfterNamespace,
 		arg.Limit,
 	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []RatelimitNamespace{}
+	for rows.Next() {
+		var i RatelimitNamespace
+		if err := rows.Scan(
+			&i.WorkspaceID,
+			&i.Namespace,
+			&i.Shadow,
+			&i.Mode,
+			&i.Outage,
+			&i.Headroom,
+			&i.Estimate,
+			&i.UpdatedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const NamespaceListOfWorkspaces = `-- name: NamespaceListOfWorkspaces :many
+SELECT workspace_id, namespace, shadow, mode, outage, headroom, estimate, updated_at
+FROM ratelimit_namespaces
+WHERE workspace_id IN (/*SLICE:workspaces*/?)
+  AND (workspace_id > ?
+    OR (workspace_id = ? AND namespace > ?))
+ORDER BY workspace_id, namespace LIMIT ?
+`
+
+type NamespaceListOfWorkspacesParams struct {
+	Workspaces     [][]byte
+	AfterWorkspace []byte
+	AfterNamespace []byte
+	Limit          int32
+}
+
+// As OverrideListOfWorkspaces.
+func (q *Queries) NamespaceListOfWorkspaces(ctx context.Context, arg NamespaceListOfWorkspacesParams) ([]RatelimitNamespace, error) {
+	query := NamespaceListOfWorkspaces
+	var queryParams []interface{}
+	if len(arg.Workspaces) > 0 {
+		for _, v := range arg.Workspaces {
+			queryParams = append(queryParams, v)
+		}
+		query = strings.Replace(query, "/*SLICE:workspaces*/?", strings.Repeat(",?", len(arg.Workspaces))[1:], 1)
+	} else {
+		query = strings.Replace(query, "/*SLICE:workspaces*/?", "NULL", 1)
+	}
+	queryParams = append(queryParams, arg.AfterWorkspace)
+	queryParams = append(queryParams, arg.AfterWorkspace)
+	queryParams = append(queryParams, arg.AfterNamespace)
+	queryParams = append(queryParams, arg.Limit)
+	rows, err := q.db.QueryContext(ctx, query, queryParams...)
 	if err != nil {
 		return nil, err
 	}
@@ -455,6 +519,74 @@ func (q *Queries) OverrideListAll(ctx context.Context, arg OverrideListAllParams
 		arg.AfterPattern,
 		arg.Limit,
 	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []RatelimitOverride{}
+	for rows.Next() {
+		var i RatelimitOverride
+		if err := rows.Scan(
+			&i.WorkspaceID,
+			&i.Namespace,
+			&i.Pattern,
+			&i.Limit,
+			&i.DurationMs,
+			&i.Candidate,
+			&i.Shadow,
+			&i.UpdatedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const OverrideListOfWorkspaces = `-- name: OverrideListOfWorkspaces :many
+SELECT workspace_id, namespace, pattern, ` + "`" + `limit` + "`" + `, duration_ms, candidate, shadow, updated_at
+FROM ratelimit_overrides
+WHERE workspace_id IN (/*SLICE:workspaces*/?)
+  AND (workspace_id > ?
+    OR (workspace_id = ? AND namespace > ?)
+    OR (workspace_id = ? AND namespace = ? AND pattern > ?))
+ORDER BY workspace_id, namespace, pattern LIMIT ?
+`
+
+type OverrideListOfWorkspacesParams struct {
+	Workspaces     [][]byte
+	AfterWorkspace []byte
+	AfterNamespace []byte
+	AfterPattern   []byte
+	Limit          int32
+}
+
+// As OverrideListAll, of some workspaces.
+func (q *Queries) OverrideListOfWorkspaces(ctx context.Context, arg OverrideListOfWorkspacesParams) ([]RatelimitOverride, error) {
+	query := OverrideListOfWorkspaces
+	var queryParams []interface{}
+	if len(arg.Workspaces) > 0 {
+		for _, v := range arg.Workspaces {
+			queryParams = append(queryParams, v)
+		}
+		query = strings.Replace(query, "/*SLICE:workspaces*/?", strings.Repeat(",?", len(arg.Workspaces))[1:], 1)
+	} else {
+		query = strings.Replace(query, "/*SLICE:workspaces*/?", "NULL", 1)
+	}
+	queryParams = append(queryParams, arg.AfterWorkspace)
+	queryParams = append(queryParams, arg.AfterWorkspace)
+	queryParams = append(queryParams, arg.AfterNamespace)
+	queryParams = append(queryParams, arg.AfterWorkspace)
+	queryParams = append(queryParams, arg.AfterNamespace)
+	queryParams = append(queryParams, arg.AfterPattern)
+	queryParams = append(queryParams, arg.Limit)
+	rows, err := q.db.QueryContext(ctx, query, queryParams...)
 	if err != nil {
 		return nil, err
 	}

@@ -11,15 +11,16 @@ import (
 )
 
 const TokenByHash = `-- name: TokenByHash :one
-SELECT name, role, expires_at AS ends_at, CAST(UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000 AS UNSIGNED) AS now_ms
+SELECT name, role, workspaces, expires_at AS ends_at, CAST(UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000 AS UNSIGNED) AS now_ms
 FROM ratelimit_tokens WHERE hash = ? AND revoked_at = 0
 `
 
 type TokenByHashRow struct {
-	Name   []byte
-	Role   string
-	EndsAt uint64
-	NowMs  int64
+	Name       []byte
+	Role       string
+	Workspaces []byte
+	EndsAt     uint64
+	NowMs      int64
 }
 
 // The token of a secret; ends_at is when the secret opens nothing any more, 0 for never.
@@ -29,6 +30,7 @@ func (q *Queries) TokenByHash(ctx context.Context, hash []byte) (TokenByHashRow,
 	err := row.Scan(
 		&i.Name,
 		&i.Role,
+		&i.Workspaces,
 		&i.EndsAt,
 		&i.NowMs,
 	)
@@ -36,15 +38,16 @@ func (q *Queries) TokenByHash(ctx context.Context, hash []byte) (TokenByHashRow,
 }
 
 const TokenByName = `-- name: TokenByName :one
-SELECT role, revoked_at, expires_at, CAST(UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000 AS UNSIGNED) AS now_ms
+SELECT role, workspaces, revoked_at, expires_at, CAST(UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000 AS UNSIGNED) AS now_ms
 FROM ratelimit_tokens WHERE name = ?
 `
 
 type TokenByNameRow struct {
-	Role      string
-	RevokedAt uint64
-	ExpiresAt uint64
-	NowMs     int64
+	Role       string
+	Workspaces []byte
+	RevokedAt  uint64
+	ExpiresAt  uint64
+	NowMs      int64
 }
 
 // A token, in force or not, and the clock of the database.
@@ -53,6 +56,7 @@ func (q *Queries) TokenByName(ctx context.Context, name []byte) (TokenByNameRow,
 	var i TokenByNameRow
 	err := row.Scan(
 		&i.Role,
+		&i.Workspaces,
 		&i.RevokedAt,
 		&i.ExpiresAt,
 		&i.NowMs,
@@ -61,16 +65,17 @@ func (q *Queries) TokenByName(ctx context.Context, name []byte) (TokenByNameRow,
 }
 
 const TokenByOldHash = `-- name: TokenByOldHash :one
-SELECT name, role, CAST(IF(expires_at > 0, LEAST(expires_at, old_until), old_until) AS UNSIGNED) AS ends_at,
+SELECT name, role, workspaces, CAST(IF(expires_at > 0, LEAST(expires_at, old_until), old_until) AS UNSIGNED) AS ends_at,
   CAST(UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000 AS UNSIGNED) AS now_ms
 FROM ratelimit_tokens WHERE old_hash = ? AND revoked_at = 0
 `
 
 type TokenByOldHashRow struct {
-	Name   []byte
-	Role   string
-	EndsAt int64
-	NowMs  int64
+	Name       []byte
+	Role       string
+	Workspaces []byte
+	EndsAt     int64
+	NowMs      int64
 }
 
 // The token of which a secret is the one before.
@@ -80,6 +85,7 @@ func (q *Queries) TokenByOldHash(ctx context.Context, oldHash sql.NullString) (T
 	err := row.Scan(
 		&i.Name,
 		&i.Role,
+		&i.Workspaces,
 		&i.EndsAt,
 		&i.NowMs,
 	)
@@ -88,8 +94,8 @@ func (q *Queries) TokenByOldHash(ctx context.Context, oldHash sql.NullString) (T
 
 const TokenInsert = `-- name: TokenInsert :exec
 
-INSERT INTO ratelimit_tokens (name, hash, role, created_by, expires_at, created_at)
-VALUES (?, ?, ?, ?, IF(CAST(? AS SIGNED) > 0, UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000 +
+INSERT INTO ratelimit_tokens (name, hash, role, workspaces, created_by, expires_at, created_at)
+VALUES (?, ?, ?, ?, ?, IF(CAST(? AS SIGNED) > 0, UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000 +
     CAST(? AS SIGNED), 0), UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000)
 `
 
@@ -97,6 +103,7 @@ type TokenInsertParams struct {
 	Name        []byte
 	Hash        []byte
 	Role        string
+	Workspaces  []byte
 	CreatedBy   string
 	ExpiresInMs int64
 }
@@ -107,6 +114,7 @@ func (q *Queries) TokenInsert(ctx context.Context, arg TokenInsertParams) error 
 		arg.Name,
 		arg.Hash,
 		arg.Role,
+		arg.Workspaces,
 		arg.CreatedBy,
 		arg.ExpiresInMs,
 		arg.ExpiresInMs,
@@ -115,7 +123,7 @@ func (q *Queries) TokenInsert(ctx context.Context, arg TokenInsertParams) error 
 }
 
 const TokenList = `-- name: TokenList :many
-SELECT name, role, created_by, created_at, revoked_at, expires_at, used_at, old_until FROM ratelimit_tokens
+SELECT name, role, workspaces, created_by, created_at, revoked_at, expires_at, used_at, old_until FROM ratelimit_tokens
 WHERE name > ? ORDER BY name LIMIT ?
 `
 
@@ -125,14 +133,15 @@ type TokenListParams struct {
 }
 
 type TokenListRow struct {
-	Name      []byte
-	Role      string
-	CreatedBy string
-	CreatedAt uint64
-	RevokedAt uint64
-	ExpiresAt uint64
-	UsedAt    uint64
-	OldUntil  uint64
+	Name       []byte
+	Role       string
+	Workspaces []byte
+	CreatedBy  string
+	CreatedAt  uint64
+	RevokedAt  uint64
+	ExpiresAt  uint64
+	UsedAt     uint64
+	OldUntil   uint64
 }
 
 func (q *Queries) TokenList(ctx context.Context, arg TokenListParams) ([]TokenListRow, error) {
@@ -147,6 +156,7 @@ func (q *Queries) TokenList(ctx context.Context, arg TokenListParams) ([]TokenLi
 		if err := rows.Scan(
 			&i.Name,
 			&i.Role,
+			&i.Workspaces,
 			&i.CreatedBy,
 			&i.CreatedAt,
 			&i.RevokedAt,

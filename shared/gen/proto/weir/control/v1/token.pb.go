@@ -24,12 +24,15 @@ const (
 )
 
 type CreateTokenRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Actor         string                 `protobuf:"bytes,1,opt,name=actor,proto3" json:"actor,omitempty"`
-	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
-	Name          string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`                                     // 1 to 64 bytes: the actor in the audit log
-	Role          string                 `protobuf:"bytes,4,opt,name=role,proto3" json:"role,omitempty"`                                     // viewer, operator or admin
-	ExpiresInMs   int64                  `protobuf:"varint,5,opt,name=expires_in_ms,json=expiresInMs,proto3" json:"expires_in_ms,omitempty"` // 1 min to 10 years; 0: it does not end by itself
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Actor       string                 `protobuf:"bytes,1,opt,name=actor,proto3" json:"actor,omitempty"`
+	Reason      string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	Name        string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`                                     // 1 to 64 bytes: the actor in the audit log
+	Role        string                 `protobuf:"bytes,4,opt,name=role,proto3" json:"role,omitempty"`                                     // viewer, operator or admin
+	ExpiresInMs int64                  `protobuf:"varint,5,opt,name=expires_in_ms,json=expiresInMs,proto3" json:"expires_in_ms,omitempty"` // 1 min to 10 years; 0: it does not end by itself
+	// workspaces are those that the token is valid for: at most 32, of 1 to 191 bytes each; empty: all. A token with
+	// workspaces is a viewer or an operator, and may not call what is about the fleet.
+	Workspaces    []string `protobuf:"bytes,6,rep,name=workspaces,proto3" json:"workspaces,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -97,6 +100,13 @@ func (x *CreateTokenRequest) GetExpiresInMs() int64 {
 		return x.ExpiresInMs
 	}
 	return 0
+}
+
+func (x *CreateTokenRequest) GetWorkspaces() []string {
+	if x != nil {
+		return x.Workspaces
+	}
+	return nil
 }
 
 type CreateTokenResponse struct {
@@ -465,6 +475,7 @@ type Token struct {
 	ExpiresAtMs   int64                  `protobuf:"varint,6,opt,name=expires_at_ms,json=expiresAtMs,proto3" json:"expires_at_ms,omitempty"` // 0: never
 	UsedAtMs      int64                  `protobuf:"varint,7,opt,name=used_at_ms,json=usedAtMs,proto3" json:"used_at_ms,omitempty"`          // when a call was made with it last, to a minute; 0: none was
 	OldUntilMs    int64                  `protobuf:"varint,8,opt,name=old_until_ms,json=oldUntilMs,proto3" json:"old_until_ms,omitempty"`    // until when the secret before opens as much; 0: there was none
+	Workspaces    []string               `protobuf:"bytes,9,rep,name=workspaces,proto3" json:"workspaces,omitempty"`                         // that it is valid for, by name; empty: all
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -555,6 +566,13 @@ func (x *Token) GetOldUntilMs() int64 {
 	return 0
 }
 
+func (x *Token) GetWorkspaces() []string {
+	if x != nil {
+		return x.Workspaces
+	}
+	return nil
+}
+
 type WhoAmIRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -596,6 +614,7 @@ type WhoAmIResponse struct {
 	Name           string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // the actor of changes; empty where no tokens are asked for
 	Role           string                 `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"` // viewer, operator or admin
 	TokensRequired bool                   `protobuf:"varint,3,opt,name=tokens_required,json=tokensRequired,proto3" json:"tokens_required,omitempty"`
+	Workspaces     []string               `protobuf:"bytes,4,rep,name=workspaces,proto3" json:"workspaces,omitempty"` // that the caller's token is valid for, by name; empty: all
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -651,17 +670,27 @@ func (x *WhoAmIResponse) GetTokensRequired() bool {
 	return false
 }
 
+func (x *WhoAmIResponse) GetWorkspaces() []string {
+	if x != nil {
+		return x.Workspaces
+	}
+	return nil
+}
+
 var File_weir_control_v1_token_proto protoreflect.FileDescriptor
 
 const file_weir_control_v1_token_proto_rawDesc = "" +
 	"\n" +
-	"\x1bweir/control/v1/token.proto\x12\x0fweir.control.v1\"\x8e\x01\n" +
+	"\x1bweir/control/v1/token.proto\x12\x0fweir.control.v1\"\xae\x01\n" +
 	"\x12CreateTokenRequest\x12\x14\n" +
 	"\x05actor\x18\x01 \x01(\tR\x05actor\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x12\n" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x12\x12\n" +
 	"\x04role\x18\x04 \x01(\tR\x04role\x12\"\n" +
-	"\rexpires_in_ms\x18\x05 \x01(\x03R\vexpiresInMs\"-\n" +
+	"\rexpires_in_ms\x18\x05 \x01(\x03R\vexpiresInMs\x12\x1e\n" +
+	"\n" +
+	"workspaces\x18\x06 \x03(\tR\n" +
+	"workspaces\"-\n" +
 	"\x13CreateTokenResponse\x12\x16\n" +
 	"\x06secret\x18\x01 \x01(\tR\x06secret\"\xad\x01\n" +
 	"\x12RotateTokenRequest\x12\x14\n" +
@@ -683,7 +712,7 @@ const file_weir_control_v1_token_proto_rawDesc = "" +
 	"\x05after\x18\x01 \x01(\tR\x05after\"_\n" +
 	"\x12ListTokensResponse\x12.\n" +
 	"\x06tokens\x18\x01 \x03(\v2\x16.weir.control.v1.TokenR\x06tokens\x12\x19\n" +
-	"\bhas_more\x18\x02 \x01(\bR\ahasMore\"\xfa\x01\n" +
+	"\bhas_more\x18\x02 \x01(\bR\ahasMore\"\x9a\x02\n" +
 	"\x05Token\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x1d\n" +
@@ -695,12 +724,18 @@ const file_weir_control_v1_token_proto_rawDesc = "" +
 	"\n" +
 	"used_at_ms\x18\a \x01(\x03R\busedAtMs\x12 \n" +
 	"\fold_until_ms\x18\b \x01(\x03R\n" +
-	"oldUntilMs\"\x0f\n" +
-	"\rWhoAmIRequest\"a\n" +
+	"oldUntilMs\x12\x1e\n" +
+	"\n" +
+	"workspaces\x18\t \x03(\tR\n" +
+	"workspaces\"\x0f\n" +
+	"\rWhoAmIRequest\"\x81\x01\n" +
 	"\x0eWhoAmIResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12'\n" +
-	"\x0ftokens_required\x18\x03 \x01(\bR\x0etokensRequired2\xbe\x03\n" +
+	"\x0ftokens_required\x18\x03 \x01(\bR\x0etokensRequired\x12\x1e\n" +
+	"\n" +
+	"workspaces\x18\x04 \x03(\tR\n" +
+	"workspaces2\xbe\x03\n" +
 	"\fTokenService\x12X\n" +
 	"\vCreateToken\x12#.weir.control.v1.CreateTokenRequest\x1a$.weir.control.v1.CreateTokenResponse\x12X\n" +
 	"\vRotateToken\x12#.weir.control.v1.RotateTokenRequest\x1a$.weir.control.v1.RotateTokenResponse\x12X\n" +
