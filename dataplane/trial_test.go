@@ -3,6 +3,7 @@ package dataplane
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -173,16 +174,28 @@ func TestATrialThatCannotBeRead(t *testing.T) {
 
 // countedSource counts readings and heartbeats.
 type countedSource struct {
+	mu sync.Mutex // of the rest
 	trialSource
 	reads, beats int
 }
 
+// counted returns the readings and heartbeats so far.
+func (s *countedSource) counted() (reads, beats int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.reads, s.beats
+}
+
 func (s *countedSource) Settings(ctx context.Context, region string) (store.SettingsRows, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.reads++
 	return s.trialSource.Settings(ctx, region)
 }
 
 func (s *countedSource) Heartbeat(context.Context, ...heartbeat.Beat) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.beats++
 	return nil
 }
@@ -205,17 +218,21 @@ func TestTheIntervalOfATrialEndsWithIt(t *testing.T) {
 		if s := l.settings.Load(); s.number != 7 {
 			t.Fatalf("trial %d is in force", s.number)
 		}
-		beats := source.beats
+		_, before := source.counted()
+		source.mu.Lock()
 		source.rows.Trial = store.TrialRow{}
 		source.fails = errors.New("gone") // so that nothing but the lease ends the trial
+		source.mu.Unlock()
 		time.Sleep(59*time.Second + 10*time.Millisecond)
-		if s := l.settings.Load(); s.number != 0 || source.beats-beats < 2 {
-			t.Fatalf("after the lease trial %d is in force, and %d heartbeats were sent in it", s.number, source.beats-beats)
+		reads, beats := source.counted()
+		if s := l.settings.Load(); s.number != 0 || beats-before < 2 {
+			t.Fatalf("after the lease trial %d is in force, and %d heartbeats were sent in it", s.number, beats-before)
 		}
-		reads, sent := source.reads, source.beats
 		time.Sleep(time.Minute)
-		if reads, sent = source.reads-reads, source.beats-sent; reads < 11 || sent < 11 {
-			t.Errorf("in the minute after the trial: %d readings and %d heartbeats, at an interval of 5 s", reads, sent)
+		readsAfter, beatsAfter := source.counted()
+		if readsAfter-reads < 11 || beatsAfter-beats < 11 {
+			t.Errorf("in the minute after the trial: %d readings and %d heartbeats, at an interval of 5 s",
+				readsAfter-reads, beatsAfter-beats)
 		}
 	})
 }

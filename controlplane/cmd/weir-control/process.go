@@ -138,7 +138,7 @@ func (p *process) build() error {
 	health := &controlplane.HealthReader{Stored: client.Health, Watch: watch, Every: p.config.WatchInterval, Now: time.Now}
 	service := api.Config{
 		Cleanup:     handlers.CleanupClient{Client: client},
-		Rollouts:    handlers.RolloutClient{Client: client},
+		Rollouts:    api.SavedRollouts{Rollouts: handlers.RolloutClient{Client: client}, Saves: rollouts},
 		Retirements: handlers.RetirementClient{Client: client},
 		Previews:    previews,
 		Settings:    controlplane.NewSettings(steps),
