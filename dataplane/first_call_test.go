@@ -137,10 +137,10 @@ func TestTheFirstDecisionWithoutAnOrigin(t *testing.T) {
 	}
 }
 
-// timeless is an origin that does not report its time.
-type timeless struct{ *memstore.Origin }
+// clockless is an origin that does not report its time.
+type clockless struct{ *memstore.Origin }
 
-func (o timeless) Read(ctx context.Context, cells []window.Cell) (store.Reply, error) {
+func (o clockless) Read(ctx context.Context, cells []window.Cell) (store.Reply, error) {
 	reply, err := o.Origin.Read(ctx, cells)
 	reply.Now = time.Time{}
 	return reply, err
@@ -149,7 +149,7 @@ func (o timeless) Read(ctx context.Context, cells []window.Cell) (store.Reply, e
 // An origin without a clock has none to wait for: decisions about a fresh key are the node's own, as ever.
 func TestAnOriginWithoutAClockIsAskedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		origin := timeless{memstore.NewOrigin(memstore.OriginOptions{})}
+		origin := clockless{memstore.NewOrigin(memstore.OriginOptions{})}
 		l, err := dataplane.New(dataplane.Config{Region: "eu", Origin: origin})
 		if err != nil {
 			t.Fatal(err)
