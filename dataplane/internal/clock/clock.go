@@ -32,12 +32,12 @@ type Clock struct {
 	offsetNs atomic.Int64     // Unix ns = offsetNs + ns since base
 	anchorNs atomic.Int64     // ns since base when offsetNs was taken
 
-	unknown    atomic.Bool // see WillFollow
-	following  atomic.Bool
-	aheadNs    atomic.Int64 // of another clock that is followed: see Follow
-	follow     sync.Mutex   // one Follow at a time
-	floorMs    atomic.Int64 // no time before it is told, until a step of more than followStep
-	leadMs     atomic.Int64 // how far ahead of the clock a time was at most that Near has let pass
+	unknown   atomic.Bool // see WillFollow
+	following atomic.Bool
+	aheadNs   atomic.Int64 // of another clock that is followed: see Follow
+	follow    sync.Mutex   // one Follow at a time
+	floorMs   atomic.Int64 // no time before it is told, until a step of more than followStep
+	leadMs    atomic.Int64 // how far ahead of the clock a time was at most that Near has let pass
 
 	given struct { // of source: what it has moved forwards, when it was asked
 		sync.Mutex
