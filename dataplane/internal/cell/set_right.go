@@ -139,8 +139,7 @@ func (e *Entry) carryCell(of *Entry, slot int) (count int64) {
 	b.cells[slot].peers, b.epochs[slot] = was.cells[slot].peers, was.epochs[slot]
 	if was.extra != nil {
 		x := b.needExtra()
-		x.unnamed[slot], x.credit[slot] = was.extra.unnamed[slot], was.extra.credit[slot]
-		x.netted[slot] = was.extra.netted[slot]
+		x.unnamed[slot], x.credit[slot], x.netted[slot] = was.unnamed(slot), was.credit(slot), was.netted(slot)
 	}
 	return count
 }

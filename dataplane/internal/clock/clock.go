@@ -110,8 +110,8 @@ func (c *Clock) ReadMs() int64 {
 	return (c.offsetNs.Load() + int64(elapsed)) / int64(time.Millisecond)
 }
 
-// followStep is how far a followed clock may go back and stand still until it has caught up: no key that is limited
-// waits longer for it than for the shortest window. By more it goes back at once.
+// followStep is how far a followed clock may go back and stand still until it has caught up: that is the shortest
+// window, so no limited caller waits for it for long. By more it goes back at once.
 const followStep = time.Second
 
 // Own is this clock's own reading, which no step of the system's clock changes once it follows another one.
@@ -247,8 +247,7 @@ func (c *Clock) refreshWhileAsked(ctx context.Context) {
 func (c *Clock) Cache(unixMs int64) { c.cachedMs.Store(unixMs) }
 
 // Near reports whether a time is at most max away from the clock as it was last read,
-// or else as it is now. A limiter that runs reads it at least once a second. How far such a time was ahead is noted:
-// see LeadMs.
+// or else as it is now. A limiter that runs reads it at least once a second. LeadMs has how far such times were ahead.
 func (c *Clock) Near(at time.Time, max time.Duration) (skew time.Duration, ok bool) {
 	if s := at.Unix(); s > unixSecondsMax || s < -unixSecondsMax { // its milliseconds wrap around
 		return math.MaxInt64, false

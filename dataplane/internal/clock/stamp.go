@@ -6,7 +6,7 @@ import "time"
 type Stamp struct {
 	Ms     int64
 	Cached bool // it is the cached time
-	Known  bool // it is that of the clock to follow, or there is no such clock
+	Known  bool // it is that of the clock to follow, or there is none
 	Given  bool // it is a caller's
 }
 
