@@ -23,6 +23,7 @@ type dumbKey struct {
 	way     map[int64]int64 // of it, what is on its way; there is an entry as long as a send is
 	others  map[int64]int64 // what the region's other nodes are known to have accepted
 	foreign map[int64]int64 // what the other regions are known to have accepted
+	carried map[int64]int64 // from cells that had not begun when the clock was set back
 	lowest  map[int64]int64 // lowest limit that cost was accepted against
 	reached map[int64]bool  // a request has reached its limit there, or was denied
 
@@ -39,7 +40,8 @@ func newDumbKey(durationMs, nowMs int64) *dumbKey {
 	return &dumbKey{
 		durationMs: durationMs, latest: window.Sequence(nowMs, durationMs),
 		own: map[int64]int64{}, sent: map[int64]int64{}, others: map[int64]int64{}, foreign: map[int64]int64{},
-		way: map[int64]int64{}, lowest: map[int64]int64{}, reached: map[int64]bool{},
+		carried: map[int64]int64{},
+		way:     map[int64]int64{}, lowest: map[int64]int64{}, reached: map[int64]bool{},
 		epoch: map[int64]store.Epoch{}, restore: map[int64]restoring{},
 	}
 }
@@ -47,9 +49,11 @@ func newDumbKey(durationMs, nowMs int64) *dumbKey {
 func (k *dumbKey) reach(nowMs int64) { k.latest = max(k.latest, window.Sequence(nowMs, k.durationMs)) }
 
 func (k *dumbKey) regional(sequence int64) int64 { return k.own[sequence] + k.others[sequence] }
-func (k *dumbKey) total(sequence int64) int64    { return k.regional(sequence) + k.foreign[sequence] }
-func (k *dumbKey) settled(sequence int64) int64  { return k.sent[sequence] + k.way[sequence] }
-func (k *dumbKey) unsent(sequence int64) int64   { return k.own[sequence] - k.settled(sequence) }
+func (k *dumbKey) total(sequence int64) int64 {
+	return k.regional(sequence) + k.foreign[sequence] + k.carried[sequence]
+}
+func (k *dumbKey) settled(sequence int64) int64 { return k.sent[sequence] + k.way[sequence] }
+func (k *dumbKey) unsent(sequence int64) int64  { return k.own[sequence] - k.settled(sequence) }
 
 // hear takes in an answer of the origin's, and returns the epoch that it has lost, 0 for none. What is not this node's
 // own, sent or on its way, is the others'.
@@ -206,10 +210,11 @@ func (k *dumbKey) isAhead(nowMs int64) bool { return k.latest*k.durationMs > now
 func (k *dumbKey) setRight(nowMs int64, origin bool) *dumbKey {
 	next := newDumbKey(k.durationMs, nowMs)
 	to := next.latest
-	next.foreign[to] = k.total(k.latest) + k.total(k.latest-1)
+	next.carried[to] = k.total(k.latest) + k.total(k.latest-1)
 	if origin && to == k.latest-1 {
-		next.foreign[to] -= k.regional(to)
+		next.carried[to] = k.total(k.latest) + k.carried[to]
 		next.own[to], next.sent[to], next.others[to], next.epoch[to] = k.own[to], k.own[to], k.others[to], k.epoch[to]
+		next.foreign[to] = k.foreign[to]
 	}
 	for _, s := range k.alive() {
 		if limit, ok := k.lowest[s]; ok && (next.lowest[to] == 0 || limit < next.lowest[to]) {

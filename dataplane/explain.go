@@ -63,8 +63,10 @@ type ExplainedCell struct {
 	Unsent    int64 // of Regional: this node's own, not sent to the origin yet
 	Foreign   int64 // accepted in all other regions, as the origin last said
 	Credit    int64 // refunded here after others were told: taken off when deciding
+	Carried   int64 // from cells that had not begun when the clock was set back
 	Restores  bool  // the origin has lost it, and is to be told again
-	Counts    int64 // what decisions here go by: Regional + Foreign - Credit, and what claims in flight have taken
+	// what decisions here go by: Regional + Foreign + Carried - Credit, and what claims in flight have taken
+	Counts int64
 }
 
 // Explain tells why r would be answered as it would. It counts nothing, brings no key into
@@ -156,7 +158,7 @@ func (c *ExplainedCell) read(at *cell.CellLook, fleet bool) {
 	}
 	c.Confirmed = min(c.Regional, at.Settled)
 	c.Unsent = c.Regional - c.Confirmed
-	c.Foreign, c.Credit = at.Foreign, at.Credit
+	c.Foreign, c.Credit, c.Carried = at.Foreign, at.Credit, at.Carried
 	c.Restores = at.Restores
 }
 

@@ -80,14 +80,17 @@ func (x *Explanation) sum() string {
 	say := func(format string, args ...any) { fmt.Fprintf(&b, format, args...) }
 	say(". In this window its region has accepted %d (%d of it not sent to the origin yet) and others %d", c.Regional,
 		c.Unsent, c.Foreign)
-	claims := c.Counts - (c.Regional + c.Foreign - c.Credit)
+	claims := c.Counts - (c.Regional + c.Foreign + c.Carried - c.Credit)
 	if claims != 0 {
 		say("; %d is claimed by requests that wait for the origin", claims)
 	}
 	if c.Credit != 0 {
 		say("; %d was refunded here after other regions had counted it", c.Credit)
 	}
-	if claims != 0 || c.Credit != 0 {
+	if c.Carried != 0 {
+		say("; %d was carried over when the clock was set back", c.Carried)
+	}
+	if claims != 0 || c.Credit != 0 || c.Carried != 0 {
 		say("; together %d", c.Counts)
 	}
 	previous, durationMs := max(0, x.Previous.Counts), x.Duration.Milliseconds()

@@ -17,9 +17,9 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Limiter decides whether requests may pass. All methods may be called concurrently. New makes one, which decides at
-// once; the zero value is not usable. Start runs the loops that carry counts to other nodes; Stop ends them, after a
-// last send.
+// Limiter decides whether requests may pass. All methods may be called
+// concurrently. Make one with New: the zero value panics. It decides from then on. Start runs the loops
+// that carry counts to other nodes; Stop ends them, after a last send.
 //
 // A Limiter never fails a request because something above it is down: it decides
 // from what it knows, and says so in Decision.Source. Decision.Err is only ever

@@ -373,8 +373,8 @@ func (h *history) batch(rt *rapid.T) {
 	}
 }
 
-// withoutRoom is true where a key may be without an entry: in a full table, and on a node alone, where a key that had
-// to go is judged by the overflow until its window is over.
+// withoutRoom is true where a key may be without an entry: in a full table, and on a node alone, where a key that made
+// room is judged by the overflow until its window is over.
 func (h *history) withoutRoom() bool { return h.full || h.origin == nil }
 
 // refreshed takes in what the origin said before a decision, once it is sure that it

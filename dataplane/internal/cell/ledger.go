@@ -35,6 +35,7 @@ type ledgerExtra struct {
 	credit  [2]int64 // refunded here after others had been told; see Reservation
 	netted  [2]int64 // own cost that credit has paid for: it stays in the word, and is never sent
 	restore [2]restoring
+	carried [2]int64 // part of others that comes from cells that had not begun when the clock was set back: see SetRight
 
 	metered  *meter    // of the estimate mode: constant, and keeps this extra for the entry's life
 	inFlight [2]int64  // own cost on its way in a send; of keys with flagShared
@@ -59,6 +60,13 @@ func (b *ledger) credit(slot int) int64 {
 		return 0
 	}
 	return b.extra.credit[slot]
+}
+
+func (b *ledger) carried(slot int) int64 {
+	if b.extra == nil {
+		return 0
+	}
+	return b.extra.carried[slot]
 }
 
 func (b *ledger) netted(slot int) int64 {
@@ -95,7 +103,7 @@ func (b *ledger) reset(slot int) {
 	b.cells[slot].peers, b.epochs[slot] = 0, 0
 	if r := b.extra; r != nil {
 		r.unnamed[slot], r.credit[slot], r.netted[slot], r.inFlight[slot], r.claiming[slot] = 0, 0, 0, 0, 0
-		r.restore[slot], r.lent[slot] = restoring{}, nil
+		r.restore[slot], r.lent[slot], r.carried[slot] = restoring{}, nil, 0
 		if *r == (ledgerExtra{}) {
 			b.extra = nil
 		}
@@ -135,7 +143,8 @@ func (e *Entry) ownLocked(slot int) int64 {
 
 // foreignLocked is what all other regions have reported for the cell.
 func (e *Entry) foreignLocked(slot int) int64 {
-	return e.others[slot].Load() + e.ledger().credit(slot) + e.ledger().netted(slot)
+	b := e.ledger()
+	return e.others[slot].Load() + b.credit(slot) + b.netted(slot) - b.carried(slot)
 }
 
 // sendLocked puts n of the unsent cost on its way; returnLocked takes it back: the

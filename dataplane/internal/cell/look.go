@@ -72,6 +72,7 @@ type CellLook struct {
 	Claiming, Unsent  int64
 	Settled, Named    int64
 	Foreign, Credit   int64
+	Carried           int64 // of others: from cells that had not begun when the clock was set back
 	Epoch             store.Epoch
 	Sending, Restores bool
 }
@@ -114,7 +115,7 @@ func (e *Entry) lookLocked(sequence int64) (c CellLook) {
 	c.Accepted -= e.ledger().netted(slot) + c.Claiming
 	c.Settled, c.Epoch = cell.settled.Load(), e.ledger().epochs[slot]
 	c.Unsent, c.Named = c.Accepted-c.Settled, c.Settled-e.ledger().unnamed(slot)
-	c.Foreign, c.Credit = e.foreignLocked(slot), e.ledger().credit(slot)
+	c.Foreign, c.Credit, c.Carried = e.foreignLocked(slot), e.ledger().credit(slot), e.ledger().carried(slot)
 	flags := e.flags.Load()
 	c.Sending, c.Restores = flags&(flagSending<<slot) != 0, flags&(flagRestore<<slot) != 0
 	return c

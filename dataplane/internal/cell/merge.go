@@ -87,7 +87,7 @@ func (e *Entry) learnLocked(m *Counters, slot int, foreign int64) {
 	if foreign <= before {
 		return
 	}
-	e.foreign(slot).Store(foreign - e.ledger().credit(slot) - e.ledger().netted(slot))
+	e.foreign(slot).Add(foreign - before)
 	m.exceeded(e, slot, foreign-before)
 }
 

@@ -101,9 +101,13 @@ func (t *Table) replaceLocked(place spot, e *Entry, tMs int64) (unsent int64) {
 	}
 	if t.Fleet && to == seq-1 { // a cell that the origin has
 		carried -= fresh.carryCell(e, before)
+		carried = max(0, carried)
 	}
-	if carried != 0 {
-		fresh.foreign(slotOf(to)).Store(carried)
+	if carried > 0 {
+		fresh.foreign(slotOf(to)).Add(carried)
+		if b := fresh.ledger(); b != nil {
+			b.needExtra().carried[slotOf(to)] += carried
+		}
 	}
 	if limit := min(e.minLimits.get(0), e.minLimits.get(1)); limit != math.MaxInt64 {
 		fresh.noteMinLimit(slotOf(to), limit)
@@ -129,20 +133,23 @@ func (e *Entry) countLocked(slot int) int64 {
 	return max(0, wordCount(e.words[slot].Load())+e.others[slot].Load())
 }
 
-// carryCell takes over what another entry of the key, with nothing unsent, has accepted in this one's current cell, so
-// that the origin's totals of it are merged as before.
-func (e *Entry) carryCell(of *Entry, slot int) (count int64) {
-	count = wordCount(of.words[slot].Load())
+// carryCell takes over this one's current cell from another entry of the key, with nothing unsent, so that the origin's
+// totals of it are merged as before. It returns what the cell counts.
+func (e *Entry) carryCell(of *Entry, slot int) int64 {
+	count := wordCount(of.words[slot].Load())
 	e.words[slot].Store(liveWord(e.seq.Load(), count))
 	b, was := e.ledger(), of.ledger()
 	b.cells[slot].settled.Store(count - was.netted(slot))
 	b.cells[slot].peers, b.epochs[slot] = was.cells[slot].peers, was.epochs[slot]
 	if was.extra != nil {
 		x := b.needExtra()
-		x.unnamed[slot], x.credit[slot] = was.extra.unnamed[slot], was.extra.credit[slot]
-		x.netted[slot] = was.extra.netted[slot]
+		x.unnamed[slot], x.credit[slot], x.netted[slot] = was.unnamed(slot), was.credit(slot), was.netted(slot)
+		x.carried[slot] = was.carried(slot)
 	}
-	return count
+	if others := of.others[slot].Load(); others != 0 {
+		e.foreign(slot).Store(others)
+	}
+	return of.countLocked(slot)
 }
 
 // carryReading takes over what the origin last told of another entry of the key: the leaky level drains on by the

@@ -32,12 +32,12 @@ type Clock struct {
 	offsetNs atomic.Int64     // Unix ns = offsetNs + ns since base
 	anchorNs atomic.Int64     // ns since base when offsetNs was taken
 
-	unknown    atomic.Bool // see WillFollow
-	following  atomic.Bool
-	aheadNs    atomic.Int64 // of another clock that is followed: see Follow
-	follow     sync.Mutex   // one Follow at a time
-	floorMs    atomic.Int64 // no time before it is told, until a step of more than followStep
-	leadMs     atomic.Int64 // how far ahead of the clock a time was at most that Near has let pass
+	unknown   atomic.Bool // see WillFollow
+	following atomic.Bool
+	aheadNs   atomic.Int64 // of another clock that is followed: see Follow
+	follow    sync.Mutex   // one Follow at a time
+	floorMs   atomic.Int64 // no time before it is told, until a step of more than followStep
+	leadMs    atomic.Int64 // how far ahead of the clock a time was at most that Near has let pass
 
 	given struct { // of source: what it has moved forwards, when it was asked
 		sync.Mutex
@@ -110,8 +110,8 @@ func (c *Clock) ReadMs() int64 {
 	return (c.offsetNs.Load() + int64(elapsed)) / int64(time.Millisecond)
 }
 
-// followStep is how far a followed clock may go back and stand still until it has caught up: no key that is limited
-// waits longer for it than for the shortest window. By more it goes back at once.
+// followStep is how far a followed clock may go back and stand still until it has caught up: that is the shortest
+// window, so no limited caller waits for it for long. By more it goes back at once.
 const followStep = time.Second
 
 // Own is this clock's own reading, which no step of the system's clock changes once it follows another one.
@@ -247,8 +247,7 @@ func (c *Clock) refreshWhileAsked(ctx context.Context) {
 func (c *Clock) Cache(unixMs int64) { c.cachedMs.Store(unixMs) }
 
 // Near reports whether a time is at most max away from the clock as it was last read,
-// or else as it is now. A limiter that runs reads it at least once a second. How far such a time was ahead is noted:
-// see LeadMs.
+// or else as it is now. A limiter that runs reads it at least once a second. LeadMs has how far such times were ahead.
 func (c *Clock) Near(at time.Time, max time.Duration) (skew time.Duration, ok bool) {
 	if s := at.Unix(); s > unixSecondsMax || s < -unixSecondsMax { // its milliseconds wrap around
 		return math.MaxInt64, false

@@ -6,7 +6,7 @@ import "time"
 type Stamp struct {
 	Ms     int64
 	Cached bool // it is the cached time
-	Known  bool // it is that of the clock to follow, or there is no such clock
+	Known  bool // it is that of the clock to follow, or there is none
 	Given  bool // it is a caller's
 }
 
@@ -22,7 +22,11 @@ func (c *Clock) Known() bool { return !c.unknown.Load() }
 // Now reads the time. Whether it is known is asked first: the clock to follow may appear in between.
 func (c *Clock) Now() (s Stamp) {
 	s.Known = c.Known()
-	s.Ms, s.Cached = c.NowMs()
+	if s.Ms = c.cachedMs.Load(); s.Ms != 0 && c.asked.Load() != 0 { // as NowMs, without the call
+		s.Cached = true
+		return s
+	}
+	s.Ms, s.Cached = c.ask()
 	return s
 }
 
