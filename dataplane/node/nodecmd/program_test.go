@@ -17,7 +17,7 @@ func TestAProgramsFaults(t *testing.T) {
 	var stdout, stderr bytes.Buffer
 	args := []string{"--listen=80", "--grpc-listen=:1", "--admin-listen=:2", "--entries-max=0"}
 	code := p.Main(t.Context(), args, &stdout, &stderr)
-	want := `weir-other: OTHER_HTTP is "80": want host:port
+	want := `weir-other: OTHER_HTTP is "80": want host:port, and an IPv6 address in brackets
 weir-other: admin-listen is ":2": other machines`
 	if says := stderr.String(); code != exitUsage || !strings.HasPrefix(says, want) ||
 		!strings.Contains(says, "\nweir-other: OTHER_SIZE is 0 (1 to") || strings.Contains(says, "grpc-listen") {

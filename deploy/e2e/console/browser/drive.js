@@ -352,7 +352,8 @@ const scenarios = {
     await parts.getByRole("row", { name: "us 0 7" }).waitFor();
     await page.getByLabel("Limit", { exact: true }).fill("8");
     await page.getByRole("button", { name: "Find" }).click();
-    await page.getByText("0 left. A cost of 1 passes in").waitFor();
+    // A verdict is that of nodes' reports, and unknown until one of them has the key.
+    await page.getByText(/a cost of 1 (is denied|passes is not known)/).waitFor();
     await page.screenshot({ path: `${world.shots}/key.png`, fullPage: true });
     await page.locator("summary", { hasText: "Reset it" }).click();
     await page.getByLabel("Longest window").fill("1h");
