@@ -19,7 +19,8 @@ type RolloutSaves interface {
 	Traces(ctx context.Context, rows int) ([]controlplane.TuningTrace, error)
 }
 
-// SavedRollouts answers how rollouts stand by their last saved states while Restate does not answer. Orders need Restate.
+// SavedRollouts answers how rollouts stand by their last saved states while Restate does not answer. Orders need
+// Restate.
 type SavedRollouts struct {
 	Rollouts
 	Saves RolloutSaves
@@ -74,6 +75,8 @@ func (s SavedRollouts) List(ctx context.Context) ([]controlplane.RolloutSummary,
 		}
 		saved = append(saved, line)
 	}
-	slices.SortStableFunc(saved, func(a, b controlplane.RolloutSummary) int { return cmp.Compare(b.StartedMs, a.StartedMs) })
+	slices.SortStableFunc(saved, func(a, b controlplane.RolloutSummary) int {
+		return cmp.Compare(b.StartedMs, a.StartedMs)
+	})
 	return saved, nil
 }

@@ -331,8 +331,8 @@ func TestWhatIsHeardIsToldAtOnce(t *testing.T) {
 	})
 }
 
-// R6: peers receive the counts of a new epoch at once, before the relay has healed the origin, and what they receive does
-// not heal it: the origin counts them already.
+// R6: peers receive the counts of a new epoch at once, before the relay has healed the origin, and what they receive
+// does not heal it: the origin counts them already.
 func TestR6WhatPeersReceiveHealsNoOrigin(t *testing.T) {
 	w := newWorld(t, "eu", "us")
 	eu := w.regions[0]
