@@ -28,9 +28,13 @@ type saves struct {
 	err    error
 }
 
-func (s saves) Newer(_ context.Context, id string, _ int64) (string, error) { return s.states[id], s.err }
+func (s saves) Newer(_ context.Context, id string, _ int64) (string, error) {
+	return s.states[id], s.err
+}
 
-func (s saves) Traces(context.Context, int) ([]controlplane.TuningTrace, error) { return s.traces, s.err }
+func (s saves) Traces(context.Context, int) ([]controlplane.TuningTrace, error) {
+	return s.traces, s.err
+}
 
 // While Restate does not answer, a status is the rollout as MySQL has it, and says that it is.
 func TestAStatusIsTheSavedOneWhileRestateIsDown(t *testing.T) {
