@@ -331,7 +331,7 @@ func testRolloutRollsBackByItself(t *testing.T) {
 	t.Parallel()
 	_, v, db, _, c := newRolloutCluster(t)
 	v.sick.Store(newTuning)
-	const bake = 120_000 // the evidence needs some looks, which come late on a busy machine
+	const bake = 30_000
 	if _, err := c.Start(t.Context(), starting("sick", twoStages(bake))); err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package loop_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,24 +16,27 @@ func TestALoopFollowsItsIntervalWhileItWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var changes loop.Changes
-		interval, runs := 10*time.Minute, 0
-		cadence := func() (time.Duration, float64) { return interval, 0.2 }
-		go loop.Every(ctx, cadence, changes.Next, func(context.Context) { runs++ })
+		var interval, runs atomic.Int64
+		interval.Store(int64(10 * time.Minute))
+		cadence := func() (time.Duration, float64) { return time.Duration(interval.Load()), 0.2 }
+		go loop.Every(ctx, cadence, changes.Next, func(context.Context) { runs.Add(1) })
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		set := func(d time.Duration) {
-			interval = d
+			interval.Store(int64(d))
 			changes.Notify()
 			synctest.Wait()
 		}
 		set(5 * time.Second)
-		if time.Sleep(time.Minute); runs < 11 || runs > 13 {
-			t.Errorf("%d runs in a minute at an interval of 5 s", runs)
+		time.Sleep(time.Minute)
+		if n := runs.Load(); n < 11 || n > 13 {
+			t.Errorf("%d runs in a minute at an interval of 5 s", n)
 		}
 		set(time.Hour)
-		runs = 0
-		if time.Sleep(30 * time.Minute); runs > 0 {
-			t.Errorf("%d runs in half an hour at an interval of 1 h", runs)
+		runs.Store(0)
+		time.Sleep(30 * time.Minute)
+		if n := runs.Load(); n > 0 {
+			t.Errorf("%d runs in half an hour at an interval of 1 h", n)
 		}
 		cancel()
 		synctest.Wait()
