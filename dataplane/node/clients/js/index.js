@@ -30,7 +30,8 @@ export class Client {
     const urls = typeof url === "string" ? [url] : [...(url ?? [])];
     if (urls.length === 0) throw new TypeError("weir: url is empty (one node's, or several)");
     this.#urls = urls.map((one) => {
-      if (!URL.canParse(one) || !/^https?:$/.test(new URL(one).protocol)) throw new TypeError(`weir: url is ${JSON.stringify(one)} (http://… or https://…)`);
+      if (typeof one === "string" && one.includes("@")) throw new TypeError("weir: url has an '@' (http://… or https://…, a host, and at most a port and a path)"); // not quoted: it may hold a password
+      if (typeof one !== "string" || !URL.canParse(one) || !/^https?:\/\/[^?#\s]+$/i.test(one)) throw new TypeError(`weir: url is ${brief(one)} (http://… or https://…, a host, and at most a port and a path)`);
       return one.replace(/\/+$/, "");
     });
     bounded("timeoutMs", timeoutMs, 1, 60_000);
@@ -39,7 +40,10 @@ export class Client {
     bounded("denyCacheMs", denyCacheMs, 0, 60_000);
     bounded("denyCacheSize", denyCacheSize, 1, 1_000_000);
     this.#headers = { "Content-Type": "application/json", "Connect-Protocol-Version": "1" };
-    if (token !== undefined) this.#headers.Authorization = `Bearer ${token}`;
+    if (token !== undefined) {
+      if (typeof token !== "string" || !/^[\x20-\x7e]+$/.test(token)) throw new TypeError("weir: token is empty, or holds a character that no header may");
+      this.#headers.Authorization = `Bearer ${token}`;
+    }
     this.#timeoutMs = timeoutMs;
     this.#reserveTimeoutMs = reserveTimeoutMs;
     this.#retries = retries;
@@ -48,33 +52,34 @@ export class Client {
   }
 
   async limit(request) {
-    const body = wire(request);
-    const known = this.#denials.find(request);
+    const body = await counted(wire(request));
+    const known = this.#denials.find(body);
     if (known !== undefined) return known;
     const decision = decisionOf(await this.#call("Limit", body));
-    this.#denials.note(request, decision);
+    this.#denials.note(body, decision);
     return decision;
   }
 
   async limitMany(requests) {
-    const body = { requests: wires(requests) };
+    const body = { requests: await wires(requests) };
     const answer = await this.#call("LimitMany", body);
     return { allowed: boolean(answer, "allowed"), decisions: decisionsOf(answer, body.requests.length) };
   }
 
   async peek(request) {
-    const answer = await this.#call("Peek", wire(request), ["unavailable", "unknown"]);
+    const answer = await this.#call("Peek", await counted(wire(request)), ["unavailable", "unknown"]);
     return decisionOf(object(answer, "response"));
   }
 
   async refund(request) {
-    const refunded = integer(await this.#call("Refund", wire(request)), "refunded");
-    this.#denials.forget(request);
+    const body = await counted(wire(request));
+    const refunded = integer(await this.#call("Refund", body), "refunded");
+    this.#denials.forget(body);
     return refunded;
   }
 
   async reserve(requests, { id = crypto.randomUUID(), ttlMs = 0, returned = false, holder = "" } = {}) {
-    const body = { id: text("id", id), requests: wires(requests), ttl_ms: whole("ttlMs", ttlMs), returned: Boolean(returned), holder: text("holder", holder) };
+    const body = { id: text("id", id), requests: await wires(requests), ttl_ms: whole("ttlMs", ttlMs), returned: Boolean(returned), holder: text("holder", holder) };
     const answer = await this.#about("Reserve", body);
     return { id, allowed: boolean(answer, "allowed"), decisions: decisionsOf(answer, body.requests.length), endsAt: date(answer, "ends_at_ms") };
   }
@@ -155,45 +160,69 @@ class Denials {
     this.#size = size;
   }
 
-  find(request) {
-    const known = this.#byKey.get(keyOf(request));
-    if (known === undefined || cost(request) !== known.cost || request.limit !== known.limit) return undefined;
+  find(body) {
+    const known = this.#byKey.get(keyOf(body));
+    if (known === undefined || body.cost !== known.cost || body.limit !== known.limit) return undefined;
     if (now() >= known.until) {
-      this.forget(request);
+      this.forget(body);
       return undefined;
     }
     const { decision } = known;
     return { ...decision, resetAt: new Date(decision.resetAt), retryAfterMs: decision.retryAfterMs && Math.max(1, Math.ceil(known.passesAt - now())), cached: true };
   }
 
-  note(request, decision) {
-    const key = keyOf(request);
+  note(body, decision) {
+    const key = keyOf(body);
     this.#byKey.delete(key);
     const forMs = Math.min(this.#keepMs, decision.neverPasses ? this.#keepMs : decision.retryAfterMs);
     if (decision.allowed || forMs <= 0) return;
     if (this.#byKey.size >= this.#size) this.#byKey.delete(this.#byKey.keys().next().value);
-    this.#byKey.set(key, { cost: cost(request), limit: request.limit, until: now() + forMs, passesAt: now() + decision.retryAfterMs, decision });
+    this.#byKey.set(key, { cost: body.cost, limit: body.limit, until: now() + forMs, passesAt: now() + decision.retryAfterMs, decision });
   }
 
-  forget(request) {
-    this.#byKey.delete(keyOf(request));
+  forget(body) {
+    this.#byKey.delete(keyOf(body));
   }
 }
 
-const keyOf = (r) => JSON.stringify([r.workspace, r.namespace, r.identifier, r.durationMs]);
-
-const cost = (r) => r.cost ?? 1;
+const keyOf = (body) => JSON.stringify([body.workspace, body.namespace, body.identifier, body.duration_ms]);
 
 function wire(r, at = "") {
   if (!isObject(r)) throw wrong(at.slice(0, -1) || "request", `is ${brief(r)} (an object)`);
-  const { workspace, namespace, identifier, limit, durationMs } = r;
+  const { workspace, namespace, identifier, limit, durationMs } = r, cost = r.cost ?? 1;
   for (const [name, value] of Object.entries({ workspace, namespace, identifier })) text(at + name, value);
-  for (const [name, value] of Object.entries({ limit, durationMs, cost: cost(r) })) whole(at + name, value);
+  for (const [name, value] of Object.entries({ limit, durationMs, cost })) whole(at + name, value);
   const body = { workspace, namespace, identifier, limit, duration_ms: durationMs };
-  return cost(r) === 0 ? { ...body, zero_cost: true } : { ...body, cost: cost(r) };
+  return cost === 0 ? { ...body, zero_cost: true } : { ...body, cost };
 }
 
-const wires = (requests) => list("requests", requests).map((r, i) => wire(r, `requests[${i}].`));
+const wires = (requests) => Promise.all(list("requests", requests).map((r, i) => wire(r, `requests[${i}].`)).map(counted));
+
+const IDENTIFIER_BYTES_MAX = 255;
+
+// The request with the identifier under which a node counts its name: beyond 255 bytes the name's SHA-256. A limited
+// caller may choose a name that is longer than a call may be, so the client does what the node would do.
+async function counted(body) {
+  if (3 * body.identifier.length <= IDENTIFIER_BYTES_MAX) return body;
+  const bytes = bytesOf(body.identifier);
+  if (bytes.length <= IDENTIFIER_BYTES_MAX) return body;
+  const sum = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
+  return { ...body, identifier: "sha256:" + Array.from(sum, (b) => b.toString(16).padStart(2, "0")).join("") };
+}
+
+// A text's bytes as the node reads them in JSON: half of a surrogate pair is three bytes of its own.
+function bytesOf(name) {
+  if (name.isWellFormed()) return new TextEncoder().encode(name);
+  const bytes = new Uint8Array(3 * name.length);
+  let size = 0;
+  for (const character of name) {
+    const unit = character.codePointAt(0);
+    const part = unit >> 11 === 0x1b ? [0xed, 0x80 | ((unit >> 6) & 0x3f), 0x80 | (unit & 0x3f)] : new TextEncoder().encode(character);
+    bytes.set(part, size);
+    size += part.length;
+  }
+  return bytes.subarray(0, size);
+}
 
 function whole(name, value) {
   if (!Number.isSafeInteger(value) || value < 0) throw wrong(name, `is ${brief(value)} (a whole number, 0 to 2^53 - 1)`);
@@ -322,11 +351,11 @@ async function textOf(answer) {
   return new Blob(parts).text();
 }
 
-// Where no connection came about nothing was sent.
+// Where no connection came about nothing was sent. A host also becomes unreachable while an answer is awaited.
 function refused(error) {
-  const codes = ["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "EHOSTUNREACH", "ENETUNREACH", "UND_ERR_CONNECT_TIMEOUT"];
+  const codes = ["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "UND_ERR_CONNECT_TIMEOUT"], atConnect = ["EHOSTUNREACH", "ENETUNREACH"];
   const all = [error, error?.cause, ...(error?.cause?.errors ?? [])];
-  return all.some((e) => codes.includes(e?.code));
+  return all.some((e) => codes.includes(e?.code) || (atConnect.includes(e?.code) && e.syscall === "connect"));
 }
 
 function bounded(name, value, least, most) {

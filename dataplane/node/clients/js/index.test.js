@@ -197,6 +197,45 @@ test("bad input is an error of its kind", async () => {
   for (const bad of [undefined, null, 7, "x", []]) await assert.rejects(weir.limit(bad), isError("invalid_argument"));
 });
 
+test("a name of any length is counted as the node counts it", async () => {
+  const weir = client({ denyCacheMs: 0 });
+  for (const name of ["k".repeat(242), "k".repeat(300), "字".repeat(2000), "\x01".repeat(2000), "\ud800".repeat(2000), "\ud83d\ude00\ud83d".repeat(100), "k".repeat(15_000)]) {
+    const request = ask(name, { limit: 2 });
+    assert.equal((await weir.limit(request)).allowed, true);
+    // the same name, as a caller without this client sends it
+    const { durationMs, ...same } = request;
+    const answer = await fetch(url + "/weir.v1.RateLimitService/Limit", {
+      method: "POST", body: JSON.stringify({ ...same, duration_ms: durationMs }), headers: { "Content-Type": "application/json", Authorization: `Bearer ${token}` },
+    });
+    const decision = await answer.json();
+    assert.deepEqual([decision.allowed, decision.remaining], [true, "0"], name.slice(0, 3));
+    assert.equal((await weir.limit(request)).allowed, false);
+  }
+  for (const name of ["字".repeat(20_000), "\udcff".repeat(20_000), "k".repeat(2_000_000), "k".repeat(2_000_001)]) {
+    const request = ask(name, { limit: 2 });
+    assert.equal((await weir.limitMany([request, ask("beside " + name.slice(0, 9), { limit: 9 })])).allowed, true);
+    assert.equal((await weir.limit(request)).remaining, 0);
+    assert.equal(await weir.refund(request), 1);
+    assert.equal((await weir.peek(request)).remaining, 0); // what is left beside this request
+  }
+});
+
+test("what no request can be sent with is refused at once", () => {
+  for (const bad of [7, null, "weir", "http:/x", "ftp://x", "http://a b", "http://a?b=c", "http://a#b", "http://a/\n", "http://user:secret@a"]) {
+    for (const given of [bad, [bad]]) assert.throws(() => new Client({ url: given }), (e) => e instanceof TypeError && e.message.includes("url") && !e.message.includes("secret"));
+  }
+  for (const bad of ["", "secret\n", "se\u0000cret", "secr\u00e9t", 7, null]) assert.throws(() => new Client({ url: "http://a", token: bad }), (e) => e.message.includes("token") && !e.message.includes("secr"));
+});
+
+test("a call that was sent is not made again because its host has become unreachable", async () => {
+  for (const [syscall, attempts] of [["read", 1], ["connect", 3]]) {
+    let calls = 0;
+    const lost = () => { calls++; throw new TypeError("fetch failed", { cause: Object.assign(new Error("lost"), { code: "EHOSTUNREACH", syscall }) }); };
+    await assert.rejects(client({ url: "http://a", retries: 2, fetch: async () => lost() }).limit(ask("x")), isError(attempts > 1 ? "unavailable" : "unknown"));
+    assert.equal(calls, attempts);
+  }
+});
+
 test("errors of a node name fields as they are named here", async () => {
   const node = client();
   await assert.rejects(node.limitMany([ask("x"), ask("x", { durationMs: 10 })]), (e) => e.violations[0].field === "requests[1].durationMs" && !e.message.includes("duration_ms"));
