@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -226,6 +227,32 @@ func TestBodyDawdles(t *testing.T) {
 			status, _, _ := curl(t, h.base+weirv1connect.RateLimitServiceLimitProcedure, minimal)
 			return status == 200
 		})
+	}
+}
+
+// A request over HTTP/1.1 for a stream is refused. The server then reads the rest of its body, no longer than it reads
+// that of another call.
+func TestARefusedStreamsBodyDawdles(t *testing.T) {
+	h := prepare(t, scripted{})
+	h.calls.server.ReadTimeout = 100 * time.Millisecond
+	h.serve(t)
+	for _, path := range []string{streamProcedure, "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+		"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"} {
+		for _, fields := range []string{"Content-Length: 10", "Transfer-Encoding: chunked"} {
+			for _, kind := range []string{"application/connect+json", "application/grpc-web", "text/plain"} {
+				conn, err := net.Dial("tcp", h.Addr().String())
+				if err != nil {
+					t.Fatal(err)
+				}
+				_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
+				_, _ = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: %s\r\n%s\r\n\r\n", path, kind, fields)
+				answer, err := io.ReadAll(conn)
+				_ = conn.Close()
+				if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 505 ") {
+					t.Errorf("%s, %s, %s: %v after %.60q", path, kind, fields, err, answer)
+				}
+			}
+		}
 	}
 }
 

@@ -139,8 +139,10 @@ func (g *gate) keptOpen(next http.Handler) http.Handler {
 		}
 		defer hold.Give()
 		stream := http.NewResponseController(w)
-		_ = stream.SetReadDeadline(time.Now().Add(streamIdleMax))
-		_ = stream.SetWriteDeadline(time.Now().Add(streamIdleMax + streamSendMax))
+		if r.ProtoMajor >= 2 { // else it is refused, see serveStream
+			_ = stream.SetReadDeadline(time.Now().Add(streamIdleMax))
+			_ = stream.SetWriteDeadline(time.Now().Add(streamIdleMax + streamSendMax))
+		}
 		ctx, end := context.WithCancel(r.Context())
 		defer end()
 		g.readers.Go(func() {
