@@ -141,6 +141,14 @@ func TestHealthNeedsNoToken(t *testing.T) {
 	}
 }
 
+func hashedMany(n int) string {
+	var lines strings.Builder
+	for i := range n {
+		lines.WriteString(hashed(fmt.Sprint(i)))
+	}
+	return lines.String()
+}
+
 // A file of tokens that could not let anybody in is refused, without a word of it.
 func TestFaultyTokens(t *testing.T) {
 	for content, want := range map[string]string{
@@ -149,7 +157,8 @@ func TestFaultyTokens(t *testing.T) {
 		"hunter2\n":                       "line 1 does not begin with a SHA-256",
 		hashed("a") + hashed("b")[:60]:    "line 2 does not begin",
 		strings.Repeat("g", 64):           "line 1 does not begin",
-		strings.Repeat(hashed("a"), 1001): "there are 1001",
+		hashedMany(1001):                  "there are 1001",
+		hashed("a") + "#\n" + hashed("a"): "line 3 has the same hash as line 1",
 	} {
 		path := filepath.Join(t.TempDir(), "tokens")
 		write(t, path, content)

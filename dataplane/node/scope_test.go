@@ -372,6 +372,7 @@ func TestLinesOfATokensFile(t *testing.T) {
 	for line, want := range map[string]string{
 		"  -":                      "",
 		"  the gateway's":          "",
+		"  actions-runner":         "",
 		"  workspaces=acme":        "",
 		"  workspaces=a%2Cb,c%20d": "",
 		"  gateway workspaces=acme actions=limit,read expires=2027-01-31T00:00:00Z": "",
@@ -380,6 +381,10 @@ func TestLinesOfATokensFile(t *testing.T) {
 		"  workspaces=a,,b":           `"workspaces" has a name of 0 bytes`,
 		"  workspaces=%zz":            `"workspaces" has "%zz"`,
 		"  workspaces=a workspaces=b": `"workspaces" is there twice`,
+		"  workspaces: acme":          `"workspaces:" is no setting without an '='`,
+		"  the Workspaces:acme":       `"Workspaces:acme" is no setting without an '='`,
+		"  action read":               `"action" is no setting without an '='`,
+		"  expires:2027-01-31":        `"expires:2027-01-31" is no setting without an '='`,
 		"  actions=all":               `"actions" has "all" (limit, read, overrides, metrics or profiles)`,
 		"  actions=":                  `"actions" has ""`,
 		"  expires=tomorrow":          `"expires" is "tomorrow"`,
@@ -399,6 +404,18 @@ func TestLinesOfATokensFile(t *testing.T) {
 	known, err := parseTokens([]byte(hash + "  workspaces=a%2Cb,c%20d"))
 	if err != nil || !known[0].scope.holds("a,b") || !known[0].scope.holds("c d") || known[0].scope.holds("a") {
 		t.Errorf("escaped names: %+v, %v", known, err)
+	}
+}
+
+// A token is valid as one line says: a second line of it could take back its workspaces, or widen them.
+func TestATokenHasOneLine(t *testing.T) {
+	hash := strings.Fields(hashed("a"))[0]
+	for _, lines := range [][2]string{{hash + " workspaces=acme", hash}, {hash, hash + " workspaces=acme"},
+		{hash, strings.ToUpper(hash)}} {
+		known, err := parseTokens([]byte(lines[0] + "\n" + lines[1] + "\n"))
+		if err == nil || !strings.Contains(err.Error(), "line 2 has the same hash as line 1") {
+			t.Errorf("%q: %d tokens, %v", lines, len(known), err)
+		}
 	}
 }
 

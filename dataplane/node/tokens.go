@@ -100,7 +100,7 @@ func (t *Tokens) Unscoped() (n int) {
 
 // parseTokens quotes nothing of a line at fault but a setting's name: the rest may be a token.
 func parseTokens(content []byte) (known []token, err error) {
-	n := 0
+	n, lines := 0, make(map[[sha256.Size]byte]int)
 	for line := range bytes.Lines(content) {
 		n++
 		fields := bytes.Fields(line)
@@ -114,6 +114,10 @@ func parseTokens(content []byte) (known []token, err error) {
 		if _, err := hex.Decode(hash[:], fields[0]); err != nil {
 			return nil, fmt.Errorf("line %d does not begin with a SHA-256 in hexadecimal", n)
 		}
+		if first, twice := lines[hash]; twice { // whose settings of the two are meant cannot be known
+			return nil, fmt.Errorf("line %d has the same hash as line %d", n, first)
+		}
+		lines[hash] = n
 		one := token{hash: hash, caller: new(bounded.Caller)}
 		if err := one.readSettings(fields[1:]); err != nil {
 			return nil, fmt.Errorf("line %d: %w", n, err)
@@ -132,6 +136,8 @@ func (t *token) readSettings(words [][]byte) (err error) {
 	for _, word := range words {
 		name, value, ok := strings.Cut(string(word), "=")
 		switch {
+		case !ok && misspelt(name):
+			return fmt.Errorf("%.64q is no setting without an '=' (workspaces=, actions= or expires=)", name)
 		case !ok: // of a name for people
 		case name != "expires":
 			settings = append(settings, string(word))
@@ -145,6 +151,13 @@ func (t *token) readSettings(words [][]byte) (err error) {
 	}
 	t.scope, err = parseScope(settings)
 	return err
+}
+
+// misspelt reports whether a word was meant as a setting, such as "workspaces:acme". Without it the token would be valid
+// for more.
+func misspelt(word string) bool {
+	name, _, _ := strings.Cut(strings.ToLower(word), ":")
+	return slices.Contains([]string{"workspace", "workspaces", "action", "actions", "expire", "expires"}, name)
 }
 
 // admit reads the value of an Authorization header. Its time does not depend on
