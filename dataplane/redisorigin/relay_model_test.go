@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
 
+	"github.com/weirhq/weir/dataplane/internal/rewind"
 	"github.com/weirhq/weir/dataplane/memstore"
 	"github.com/weirhq/weir/dataplane/redisorigin"
 	"github.com/weirhq/weir/dataplane/store"
@@ -134,37 +135,12 @@ func (w *countTwins) wipe() {
 	}
 }
 
-// passTwinsScript moves all that a server has back by so many milliseconds, a multiple of each window's.
-const passTwinsScript = `
-local d, cells = tonumber(ARGV[1]), {}
-for _, key in ipairs(redis.call('KEYS', '*')) do
-	local left = redis.call('PTTL', key)
-	if left >= 0 then redis.call('PEXPIRE', key, math.max(left - d, -1)) end
-	local head, ms, n = string.match(key, '^(weir:{origin}:%a+:{.-:(%d+)}:)(%-?%d+)$')
-	if head and redis.call('EXISTS', key) == 1 then cells[#cells + 1] = {key, head, d / tonumber(ms), tonumber(n)} end
-end
-table.sort(cells, function(a, b) return a[4] < b[4] end)
-local names = {}
-for _, c in ipairs(cells) do
-	local name = c[2] .. string.format('%.0f', c[4] - c[3])
-	redis.call('RENAME', c[1], name)
-	names[c[1]] = name
-end
-local changes = redis.call('ZRANGE', 'weir:{origin}:changes', 0, -1, 'WITHSCORES')
-redis.call('DEL', 'weir:{origin}:changes')
-for i = 1, #changes, 2 do
-	if names[changes[i]] then
-		redis.call('ZADD', 'weir:{origin}:changes', string.format('%.0f', changes[i+1] - d), names[changes[i]])
-	end
-end
-return redis.status_reply('OK')`
-
 func (w *countTwins) pass() {
 	// less in a history than store.StreamKeptFor, after which chunks are sent again, and those name cells of before
 	d := rapid.SampledFrom([]time.Duration{2 * twinWindow, 4 * twinWindow, 6 * twinWindow}).Draw(w.T, "pass")
 	*w.ahead += d
 	w.Logf("%v pass", d)
-	if err := w.raw.Eval(w.Context(), passTwinsScript, nil, d.Milliseconds()).Err(); err != nil {
+	if err := rewind.Counts(w.Context(), w.raw, d); err != nil {
 		w.Fatal(err)
 	}
 }

@@ -141,3 +141,26 @@ func Parted(r *Relay) (n int) {
 	}
 	return n
 }
+
+// Known is all counts that a relay holds of each cell: of other regions by their names, and of the own region what the
+// origin has, what is published, what peers have and what is stored for good.
+func Known(r *Relay) map[window.Cell]map[string]int64 {
+	known := make(map[window.Cell]map[string]int64)
+	for _, s := range r.shards {
+		s.book.mu.Lock()
+		for c := range s.book.allLocked() {
+			counts := make(map[string]int64)
+			for p := range c.parts() {
+				counts[p.of.name] = p.total
+			}
+			if c.ownCount != nil {
+				counts["own total"], counts["own published"] = c.total, c.told
+				counts["own seen"], counts["own handed over"] = c.seen, c.handed
+				counts["own stored"] = c.stored
+			}
+			known[c.name()] = counts
+		}
+		s.book.mu.Unlock()
+	}
+	return known
+}
