@@ -2,6 +2,8 @@ package relay
 
 import (
 	"context"
+	"iter"
+	"slices"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/internal/loop"
@@ -96,4 +98,65 @@ func (s *shard) forPeers(told []tidings) []byte {
 	s.book.mu.Lock()
 	defer s.book.mu.Unlock()
 	return encodeNamed(told, false)
+}
+
+// Handed returns rows that repeat all counts that peers or News received before, of the shards that the relay leads. It
+// is for a peer whose relay may have received none of them, for example because it has just taken over: a count that
+// grows afterwards says nothing about the other cells. The rows name all cells, and are made one at a time, so a caller
+// may take as long as it needs for each. Handed may be called at any time, concurrently.
+func (r *Relay) Handed() iter.Seq[store.NewsRow] {
+	return func(yield func(store.NewsRow) bool) {
+		for _, s := range r.shards {
+			for left := s.book.allHanded(); len(left) > 0; {
+				if _, ok := s.term(r.cfg.Clock()); !ok {
+					break
+				}
+				row, n := s.handedRow(left)
+				if left = left[n:]; len(row.Payload) > 0 && !yield(row) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// handedRow makes a row of the first n cells. It has no payload if peers were sent none of them.
+func (s *shard) handedRow(cells []*cell) (row store.NewsRow, n int) {
+	s.book.mu.Lock()
+	defer s.book.mu.Unlock()
+	all := make([]tidings, 0, min(len(cells), changesMax))
+	for ; n < len(cells) && n < changesMax; n++ {
+		if c := cells[n]; c.handedTotal() > 0 {
+			all = append(all, tidings{c, c.handedTotal()})
+		}
+	}
+	row.Stream = s.stream
+	if fit, more := fitting(all, true); more { // the next row begins with the first cell that did not fit
+		n, all = slices.Index(cells, all[len(fit)].cell), fit
+	}
+	if len(all) > 0 {
+		row.Payload = encodeNamed(all, false)
+	}
+	return row, n
+}
+
+// handedTotal is the largest total that peers may have received, from the relay or through News.
+func (c *cell) handedTotal() int64 {
+	if c.ownCount == nil {
+		return 0
+	}
+	return max(c.handed, c.told)
+}
+
+// allHanded lists the cells whose total peers have, in an order that makes payloads small.
+func (b *book) allHanded() (all []*cell) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for c := range b.allOwnLocked() {
+		if c.handedTotal() > 0 && !b.expired(c.expiresMs()) {
+			all = append(all, c)
+		}
+	}
+	slices.SortFunc(all, func(a, c *cell) int { return a.compare(c) })
+	return all
 }

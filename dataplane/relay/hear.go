@@ -92,8 +92,19 @@ func (r *reader) hear(row *store.NewsRow, now time.Time) (open bool) {
 	return r.open
 }
 
+// Lost counts how often the relay has forgotten what it had received, because it lost its lease. A peer whose stream
+// was opened before the last loss must repeat all that it has sent: see Handed.
+func (r *Relay) Lost() int {
+	r.reader.mu.Lock()
+	defer r.reader.mu.Unlock()
+	return r.reader.lost
+}
+
 func (r *reader) setOpen(open bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.open && !open {
+		r.lost++
+	}
 	r.open = open
 }

@@ -3,6 +3,7 @@ package relay_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/weirhq/weir/dataplane/memstore"
 	"github.com/weirhq/weir/dataplane/relay"
 	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
 )
 
 // toldRelay replaces a region's relay by one whose rows are kept, as a peer's link keeps them.
@@ -193,6 +195,66 @@ func TestARelayThatTakesOverWithoutMySQLExchangesWithPeers(t *testing.T) {
 	w.run(20 * time.Second) // with loads that fail
 	deliver()
 	w.wantKnown(before, waits, later)
+}
+
+// A relay repeats for a peer all that peers or News received before, in as many rows as it needs, and nothing that was
+// kept back. Without the lease it repeats nothing.
+func TestARelayRepeatsWhatPeersReceivedBefore(t *testing.T) {
+	w := newWorld(t, "eu")
+	eu := w.regions[0]
+	told := eu.toldRelay()
+	w.run(time.Second)
+	const n = 8_000
+	name := strings.Repeat("x", 60)
+	for i := range n {
+		eu.accept(eu.cell(fmt.Sprint(i, name), time.Hour), 3, 100)
+	}
+	w.run(time.Second)
+	if len(*told) == 0 {
+		t.Fatal("peers received nothing")
+	}
+	kept := eu.cell(fmt.Sprint(7, name), time.Hour)
+	eu.accept(kept, 2, 100) // is kept back: no other region uses the cell
+	w.run(time.Second)
+	rows, got := 0, make(map[window.Cell]int64)
+	for row := range eu.relay.Handed() {
+		rows++
+		if len(row.Payload) > store.NewsBytesMax || row.Region != "eu" || row.Sequence != 0 {
+			t.Errorf("row %d is of %v and has %d bytes", row.Sequence, row.Stream, len(row.Payload))
+		}
+		if err := relay.Decode(row.Payload, func(c window.Cell, total int64) { got[c] += total }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if rows < 2 || len(got) != n || got[kept] != 3 {
+		t.Errorf("%d rows have %d counts, want more than 1 and %d; one that was kept back is %d, want the 3 of before", rows,
+			len(got), n, got[kept])
+	}
+	if err := eu.relay.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for row := range eu.relay.Handed() {
+		t.Fatalf("without the lease it repeats a row of %d bytes", len(row.Payload))
+	}
+}
+
+// A relay counts each time that it has lost its lease, and with it what peers had sent.
+func TestARelayCountsHowOftenItHasForgotten(t *testing.T) {
+	w := newWorld(t, "eu")
+	eu := w.regions[0]
+	w.run(time.Second)
+	if n := eu.relay.Lost(); n != 0 {
+		t.Errorf("it has lost its lease %d times", n)
+	}
+	for want := 1; want < 3; want++ {
+		eu.relayOrigin.Faults.Fail(errDown)
+		w.run(5 * time.Second)
+		if n := eu.relay.Lost(); n != want {
+			t.Errorf("it has lost its lease %d times, want %d", n, want)
+		}
+		eu.relayOrigin.Faults.Fail(nil)
+		w.run(2 * time.Second)
+	}
 }
 
 // What no relay of another region can have told is refused whole.

@@ -38,8 +38,9 @@ type reader struct {
 
 	streamsMax int
 
-	mu   sync.Mutex // guards open; rows that are heard are merged with it held
+	mu   sync.Mutex // guards open and lost; rows that are heard are merged with it held
 	open bool       // rows that are heard are taken in
+	lost int        // how often open became false, and all that was heard was forgotten
 
 	settings   int64     // their version, as the last page has it
 	settingsAt time.Time // when that page was asked for

@@ -83,8 +83,8 @@ func (t Tuning) withDefaults() Tuning {
 // lease it has. Any number of a region's nodes may run one.
 //
 // Start and Stop may both be called twice, one after the other. Step is for callers that own the time, as tests and
-// simulators do: it must not run while another Step does, or between Start and Stop. Hear, Leads and Collector's
-// figures may be called for at any time, concurrently.
+// simulators do: it must not run while another Step does, or between Start and Stop. Hear, Leads, Lost, Handed and
+// Collector's figures may be called for at any time, concurrently.
 type Relay struct {
 	cfg     Config
 	shards  []*shard

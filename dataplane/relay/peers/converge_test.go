@@ -116,6 +116,31 @@ func TestMySQLIsOut(t *testing.T) {
 	})
 }
 
+// A relay that takes over while MySQL is out receives all that the other regions had sent to its predecessor: with two
+// others, a count that grows would stay below the sum that the origin has.
+func TestARelayThatTakesOverReceivesWhatPeersSentBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 2, "eu", "us", "ap")
+		defer f.stop()
+		f.news.Faults.Fail(errUnreachable)
+		f.counts.Faults.Fail(errUnreachable)
+		eu, us, ap := f.regions[0], f.regions[1], f.regions[2]
+		grows, stands := eu.cell("grows", time.Hour), eu.cell("stands", time.Hour)
+		for _, c := range []window.Cell{grows, stands} {
+			us.accept(c, 20, 100)
+			ap.accept(c, 30, 100)
+			eu.accept(c, 1, 100)
+		}
+		f.untilKnown(grows, stands)
+		eu.relays[0].origin.Faults.Fail(errUnreachable)
+		<-time.After(8 * time.Second)
+		us.accept(grows, 1, 100)
+		if took, most := f.untilKnown(grows, stands), interval+oneWay+6*redisRTT; took > most {
+			t.Errorf("known after %v, want at most %v", took, most)
+		}
+	})
+}
+
 // When another relay of a region takes over, its peers find it, and it them.
 func TestTakeoverAmongPeers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

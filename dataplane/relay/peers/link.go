@@ -188,7 +188,8 @@ func (l *link) open(ctx context.Context, end context.CancelCauseFunc,
 	return stream, nil
 }
 
-// converse sends what comes into the queue until the peer ends the stream, does not read, or the relay leads no more.
+// converse first repeats what was sent before, since the peer's relay may have received none of it. Then it sends what
+// comes into the queue, until the peer ends the stream, does not read, or the relay leads no more.
 func (l *link) converse(ctx context.Context, end context.CancelCauseFunc, stream outgoing) error {
 	var watching sync.WaitGroup
 	defer watching.Wait()
@@ -210,23 +211,35 @@ func (l *link) converse(ctx context.Context, end context.CancelCauseFunc, stream
 	defer aged.Stop()
 	stuck := time.AfterFunc(sendTimeout, func() { end(errNotRead) })
 	defer stuck.Stop()
-	for {
-		stuck.Stop()
-		row, ok := l.queue.take(ctx)
-		if !ok {
-			return context.Cause(ctx)
-		}
+	send := func(row *store.NewsRow) bool {
 		stuck.Reset(sendTimeout)
-		if err := stream.Send(message(&row)); err != nil {
-			l.peer.dropped.Inc()
-			if !errors.Is(err, io.EOF) { // else Recv has the reason
-				end(err)
-			}
-			<-ctx.Done()
+		defer stuck.Stop()
+		return l.send(ctx, end, stream, row)
+	}
+	for row := range l.peers.relay.Handed() {
+		if !send(&row) {
 			return context.Cause(ctx)
 		}
-		l.peer.sent.Inc()
 	}
+	for {
+		if row, ok := l.queue.take(ctx); !ok || !send(&row) {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// send sends one row. ok is false when the stream has ended.
+func (l *link) send(ctx context.Context, end context.CancelCauseFunc, stream outgoing, row *store.NewsRow) (ok bool) {
+	if err := stream.Send(message(row)); err != nil {
+		l.peer.dropped.Inc()
+		if !errors.Is(err, io.EOF) { // else Recv has the reason
+			end(err)
+		}
+		<-ctx.Done()
+		return false
+	}
+	l.peer.sent.Inc()
+	return ctx.Err() == nil
 }
 
 func message(row *store.NewsRow) *relayv1.TellRequest {

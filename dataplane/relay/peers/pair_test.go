@@ -2,6 +2,8 @@ package peers_test
 
 import (
 	"fmt"
+	"iter"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -20,8 +22,10 @@ type ear struct {
 	mu   sync.Mutex
 	idle bool
 	rows []store.NewsRow
-	err  error         // of Hear
-	hold chan struct{} // Hear waits for it; nil: it does not
+	err  error // of Hear
+	lost int
+	sent []store.NewsRow // before a stream was opened
+	hold chan struct{}   // Hear waits for it; nil: it does not
 
 	inside, insideMost int // calls of Hear at once
 }
@@ -46,6 +50,18 @@ func (e *ear) Leads() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return !e.idle
+}
+
+func (e *ear) Lost() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.lost
+}
+
+func (e *ear) Handed() iter.Seq[store.NewsRow] {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Values(e.sent)
 }
 
 func (e *ear) set(change func(*ear)) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"net"
 	"time"
@@ -16,11 +17,19 @@ import (
 
 // Relay takes in what peers send. *relay.Relay is one.
 type Relay interface {
-	// Hear takes in a row of another region. An error that wraps store.ErrRefused is the row's fault.
+	// Hear takes in a row of another region. An error that wraps store.ErrRefused is the row's fault. After any other
+	// error the relay takes in no rows, and the stream ends.
 	Hear(row store.NewsRow) error
 
 	// Leads tells whether the relay has rows to send, and takes rows in.
 	Leads() bool
+
+	// Lost counts how often the relay has forgotten what peers sent. Streams that were opened before must be opened
+	// again.
+	Lost() int
+
+	// Handed returns rows that repeat all that peers were sent before. A stream begins with them.
+	Handed() iter.Seq[store.NewsRow]
 }
 
 // Peers carries rows of news between the relays of different regions. Its life is New, Start, Stop. Start and Stop may

@@ -100,6 +100,7 @@ type incoming = grpc.BidiStreamingServer[relayv1.TellRequest, relayv1.TellRespon
 // Tell implements relayv1.PeerServiceServer. It reads in a goroutine of its own, which ends with the stream, so that
 // the stream can be ended while nothing comes.
 func (s *server) Tell(stream incoming) error {
+	lost := s.peers.relay.Lost()
 	admitted, ended := make(chan struct{}), make(chan error, 1)
 	s.readers.Go(func() { ended <- s.hear(stream, admitted) })
 	late := time.NewTimer(helloTimeout)
@@ -116,8 +117,8 @@ func (s *server) Tell(stream incoming) error {
 			late.Stop()
 			admitted = nil
 		case <-leads.C:
-			if !s.peers.relay.Leads() {
-				return s.refuse(refusedIdle, codes.FailedPrecondition, "this relay leads no shard of region %q", s.peers.cfg.Region)
+			if !s.peers.relay.Leads() || s.peers.relay.Lost() != lost {
+				return s.refuseIdle()
 			}
 		}
 	}
@@ -148,7 +149,9 @@ func (s *server) hear(stream incoming, admitted chan<- struct{}) error {
 			from.refused.Inc() // another version's kind of message
 			continue
 		}
-		s.take(from, row)
+		if !s.take(from, row) {
+			return s.refuseIdle()
+		}
 	}
 }
 
@@ -172,8 +175,7 @@ func (s *server) admit(stream incoming) (*peer, error) {
 		return nil, s.refuse(refusedName, codes.PermissionDenied,
 			"the certificate was not issued to %q, which region %q is known by", from.Name, from.Region)
 	case !s.peers.relay.Leads():
-		return nil, s.refuse(refusedIdle, codes.FailedPrecondition, "this relay leads no shard of region %q",
-			s.peers.cfg.Region)
+		return nil, s.refuseIdle()
 	}
 	return from, nil
 }
@@ -192,8 +194,9 @@ func isNamed(ctx context.Context, name string) bool {
 }
 
 // take has the relay hear a row, one of each peer at a time. A row that the relay refuses does not end the stream: a
-// region that runs another version may have rows that this one cannot read, and MySQL brings both.
-func (s *server) take(from *peer, row *relayv1.Row) {
+// region that runs another version may have rows that this one cannot read, and MySQL brings both. open is false if the
+// relay takes in no rows: the sender has to begin again.
+func (s *server) take(from *peer, row *relayv1.Row) (open bool) {
 	heard := store.NewsRow{Stream: store.Stream{Region: from.Region, Shard: int(row.GetShard())},
 		Sequence: row.GetSequence(), Payload: row.GetPayload()}
 	from.taking <- struct{}{} // Hear does no I/O
@@ -206,7 +209,15 @@ func (s *server) take(from *peer, row *relayv1.Row) {
 		from.refused.Inc()
 		s.peers.cfg.Logger.Debug("relay refuses a row of a peer", "peer", from.Region, "sequence", heard.Sequence,
 			"error", err)
+	default:
+		return false
 	}
+	return true
+}
+
+// refuseIdle ends a stream whose rows the relay takes in no more, or not yet.
+func (s *server) refuseIdle() error {
+	return s.refuse(refusedIdle, codes.FailedPrecondition, "this relay leads no shard of region %q", s.peers.cfg.Region)
 }
 
 func (s *server) refuse(reason string, code codes.Code, format string, args ...any) error {

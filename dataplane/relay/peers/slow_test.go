@@ -1,6 +1,8 @@
 package peers_test
 
 import (
+	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -30,6 +32,30 @@ func TestRowsArrive(t *testing.T) {
 		}
 		wantMetrics(t, p.eu, `weir_relay_peer_rows_total{outcome="sent",peer="us"} 21`, `weir_relay_peer_connected{peer="us"} 1`)
 		wantMetrics(t, p.us, `weir_relay_peer_rows_total{outcome="heard",peer="eu"} 21`)
+	})
+}
+
+// A stream begins with the rows that were sent before. It is opened again, and they are sent again, once the receiving
+// relay has forgotten them, or takes in no rows.
+func TestAStreamBeginsWithWhatWasSentBefore(t *testing.T) {
+	inPair(t, nil, func(t *testing.T, p *pair) {
+		p.euRelay.set(func(e *ear) { e.sent = []store.NewsRow{row(101, 9), row(102, 9)} })
+		p.relay.set(func(e *ear) { e.lost++ })
+		<-time.After(3 * time.Second)
+		if got := p.relay.heard(); !slices.Equal(got, []int64{101, 102}) {
+			t.Fatalf("rows %v are heard, want those that were sent before", got)
+		}
+		p.relay.set(func(e *ear) { e.err = errors.New("not open yet") })
+		p.eu.Tell(row(1, 9))
+		<-time.After(3 * time.Second)
+		p.relay.set(func(e *ear) { e.err, e.rows = nil, nil })
+		<-time.After(3 * time.Second)
+		if got := p.relay.heard(); !slices.Equal(got, []int64{101, 102}) {
+			t.Errorf("rows %v are heard, want those that were sent before", got)
+		}
+		if n := connected(t, p.eu, "us"); n != 1 {
+			t.Errorf("%d streams are open, want 1", n)
+		}
 	})
 }
 
