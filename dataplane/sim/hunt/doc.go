@@ -13,7 +13,7 @@
 //
 //	1   no life of a node accepts more of a key, in a cell, than the key's limit
 //	R1  a relay tells its origin no more than other regions accepted, nor does any life believe more, after each answer;
-//	    and while it lives what it believes of a cell never falls
+//	    and while it lives what it believes of a cell never falls, unless its table is full or its clock was moved
 //	R3  no origin holds more than its region's nodes accepted
 //
 //	wait   no decision waits for longer than Config.ReadTimeout

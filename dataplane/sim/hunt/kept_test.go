@@ -78,3 +78,20 @@ func TestAReservationOfAnOutageCountsInTheWindowOfItsAnswer(t *testing.T) {
 	}
 	mustHold(t, p)
 }
+
+// A key has counts of two cells. If its node's clock is set back, the key returns to a cell whose predecessor the node
+// holds no more, and the node knows nothing of that predecessor until it reads it again. That breaks no invariant.
+func TestANodeWhoseClockIsSetBackMayKnowLessOfAnEarlierCell(t *testing.T) {
+	p := kept(Key{"k0", 10, 2 * time.Second})
+	p.Fleet.OriginTrip = 200 * time.Microsecond
+	p.Steps = []Step{
+		{At: 5061 * time.Millisecond, Do: Ask, Key: 0, Cost: 10},
+		{At: 8403 * time.Millisecond, Do: Ask, Region: 1, Cost: 3},
+		{At: 9142 * time.Millisecond, Do: Ask, Region: 1, Cost: 1},
+		{At: 9286 * time.Millisecond, Do: Ask, Region: 1, Cost: 3},
+		{At: 9362 * time.Millisecond, Do: Ask, Region: 1, Cost: 1},
+		{At: 9437 * time.Millisecond, Do: Clock, Region: 1, Delay: -2115 * time.Millisecond},
+		{At: 9499 * time.Millisecond, Do: Ask, Region: 1, Cost: 3},
+	}
+	mustHold(t, p)
+}

@@ -45,7 +45,7 @@ func (v *views) foreignLocked(l *life, x *dataplane.Explanation, c *dataplane.Ex
 	by := judgedBy(x)
 	cell := v.world.cell(v.world.key(x.Identifier, x.Duration), c.Sequence, by)
 	at := view{l, cell, by.reset}
-	if before := v.foreign[at]; c.Foreign < before && !v.world.plan.crowded() { // else it may have forgotten the key
+	if before := v.foreign[at]; c.Foreign < before && !v.mayForget(l) {
 		v.world.record.violate("R1", "%v knew that others had accepted %d in %s, and then %d",
 			l, before, cellName(cell), c.Foreign)
 	}
@@ -57,4 +57,11 @@ func (v *views) foreignLocked(l *life, x *dataplane.Explanation, c *dataplane.Ex
 		v.foreign = make(map[view]int64)
 	}
 	v.foreign[at] = c.Foreign
+}
+
+// mayForget reports whether a life may lose its counts of a cell. A full table drops keys. A step of the node's clock
+// replaces the entry of a key whose cell has not begun, and the new entry lacks the cell before its own, which it reads
+// again: see cell.Table.SetRight.
+func (v *views) mayForget(l *life) bool {
+	return v.world.plan.crowded() || l.steps != l.node.steps.Load()
 }
