@@ -24,12 +24,12 @@ const LeaseTokensMax = 100
 // was asked for, or as long after it was renewed last, counted from before the call. The token is "" where no slot is
 // held.
 //
-// Calls with the same id, for the same key and at any node, have one lease; a node that has just refused the key may
-// refuse them for up to 20 ms. Without an id one is drawn. Do not use the id of a released lease again: a release may
-// arrive late. The id renews and releases, so it should be hard to guess.
+// Calls with the same id, for the same key and at any node, have one lease. Without an id one is drawn. Do not use the
+// id of a released lease again: a release may arrive late. The id renews and releases, so it should be hard to guess.
 //
-// It asks the origin, except in those 20 ms. Without its answer the outage policy decides as for Acquire; a lease that
-// this node grants then is renewed and released at this node alone.
+// It asks the origin, except without an id in the 20 ms after the origin has refused the key to this node. Without the
+// origin's answer the outage policy decides as for Acquire; a lease that this node grants then is renewed and released
+// at this node alone.
 func (l *Limiter) AcquireToken(ctx context.Context, r ConcurrencyRequest, id string,
 	wait bool) (token string, d ConcurrencyDecision) {
 	var ask slots.Ask
@@ -40,10 +40,12 @@ func (l *Limiter) AcquireToken(ctx context.Context, r ConcurrencyRequest, id str
 	case len(id) > LeaseIDBytesMax:
 		d.Err = fmt.Errorf("%w: id is %d bytes long (1 to %d)", ErrInvalid, len(id), LeaseIDBytesMax)
 		return "", d
-	case id == "":
+	}
+	drawn := id == ""
+	if drawn {
 		id = cryptorand.Text()
 	}
-	of := leases.Ask{Limit: ask.Limit, OutEnds: ask.OutEnds, Local: by.outage == outageLocal,
+	of := leases.Ask{Limit: ask.Limit, Drawn: drawn, OutEnds: ask.OutEnds, Local: by.outage == outageLocal,
 		Lease: leases.Lease{Key: ask.Name, ID: id, TTL: ask.TTL, SinceMs: l.nowMs(), Holder: ask.Holder}}
 	began := time.Now()
 	result := l.leases.Acquire(ctx, &of, wait && !by.shadow)

@@ -78,6 +78,7 @@ type line struct {
 type Ask struct {
 	Lease
 	Limit   int64
+	Drawn   bool // the id was drawn for this request: no node has granted it before
 	OutEnds bool // waiting ends when the origin does not answer
 	Local   bool // where it does not, this process gives away what it has
 
@@ -106,7 +107,7 @@ func (l *Lease) name() name { return name{l.Key, l.ID} }
 func (b *Book) ask(ctx context.Context, a *Ask) (r slots.Result) {
 	nowMs := b.NowMs()
 	a.Sent = time.Now()
-	if a.Limit == 0 || b.isFull(a, nowMs) {
+	if a.Limit == 0 || a.Drawn && b.isFull(a.Key, nowMs) {
 		r.Held = a.Limit
 		return r
 	}
@@ -372,12 +373,12 @@ func (k *known) ended(nowMs int64) bool {
 	return k.endsMs <= nowMs
 }
 
-// isFull is true while the last refusal of the key is so recent that another would be the same, unless the lease may
-// be held.
-func (b *Book) isFull(a *Ask, nowMs int64) bool {
+// isFull reports whether the last refusal of the key is so recent that another new lease would be refused as well. A
+// lease whose id the caller chose may be held already, granted by another node.
+func (b *Book) isFull(key slots.Name, nowMs int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return nowMs < b.full[a.Key] && b.known[a.name()] == nil
+	return nowMs < b.full[key]
 }
 
 // setFull takes note of a refusal, or with 0 that there is room again.

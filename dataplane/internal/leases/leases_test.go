@@ -230,7 +230,24 @@ func TestOutage(t *testing.T) {
 	})
 }
 
-// A flood of those that are refused asks the origin once in a while.
+// A retry at another node has the lease that was granted by its id, whatever that node has just refused.
+func TestARetryAtANodeThatHasJustRefusedTheKeyHasItsLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		origin := memstore.NewOrigin(memstore.OriginOptions{})
+		a, b := book(t, origin), book(t, origin)
+		if r := a.Acquire(t.Context(), ask("first", 1), false); !r.Granted {
+			t.Fatalf("%+v", r)
+		}
+		if r := b.Acquire(t.Context(), ask("second", 1), false); r.Granted {
+			t.Fatalf("two leases of 1: %+v", r)
+		}
+		if r := b.Acquire(t.Context(), ask("first", 1), false); !r.Granted {
+			t.Errorf("the retry is refused: %+v", r)
+		}
+	})
+}
+
+// A flood of refused requests for new leases asks the origin once in 20 ms.
 func TestRefusalsAreRemembered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{})
@@ -238,7 +255,9 @@ func TestRefusalsAreRemembered(t *testing.T) {
 		b.Acquire(t.Context(), ask("first", 1), false)
 		asked := 0
 		for i := range 1000 {
-			if r := b.Acquire(t.Context(), ask(strings.Repeat("x", i%100+1), 1), false); r.Granted || r.Held != 1 {
+			a := ask(strings.Repeat("x", i%100+1), 1)
+			a.Drawn = true
+			if r := b.Acquire(t.Context(), a, false); r.Granted || r.Held != 1 {
 				t.Fatalf("%+v", r)
 			} else if r.Asked {
 				asked++
