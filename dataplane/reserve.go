@@ -59,8 +59,7 @@ var (
 // ReserveRequest asks for a reservation.
 type ReserveRequest struct {
 	// ID is the caller's, unique in the region, 1 to ReservationIDBytesMax bytes: calls with the same ID, at any node of
-	// the region, have one reservation, and ErrReservationOver after its end. A node that has just refused the same keys
-	// refuses them for up to 20 ms all the same. Without it one is drawn.
+	// the region, have one reservation, and ErrReservationOver after its end. Without it one is drawn.
 	ID string
 
 	// Requests are what is reserved, 1 to ReservedMax. Their costs are what may be spent at most, if that is known.
@@ -96,8 +95,10 @@ type Settlement struct {
 
 // ReserveAll reserves costs of one or more keys, all or nothing, until the reservation is settled or ends. What is
 // reserved counts like accepted cost. It is decided where the region's counts are, so it takes two round trips to the
-// origin, and three for several keys. A refusal refuses for 20 ms what does not fit either. While the origin answers,
-// and keeps what it has acknowledged, the reservations of all nodes together do not exceed what the limit leaves.
+// origin, and three for several keys. For 20 ms after a refusal, a node refuses requests that do not fit either by
+// itself. With an ID that takes one round trip, because the request may be a retry; without an ID it takes none. While
+// the origin answers, and keeps what it has acknowledged, the reservations of all nodes together do not exceed what the
+// limit leaves.
 //
 // Requests in the estimate mode cannot be reserved.
 func (l *Limiter) ReserveAll(ctx context.Context, r ReserveRequest) (out Reserved) {

@@ -48,9 +48,9 @@ func (s *There) unhear(words []store.Hold) {
 	}
 }
 
-// refusal is what the origin would answer to a request for a reservation, if it has just refused one of the same cells,
-// and by what they counted then this one does not fit either: a flood of such requests is none at the origin. It is nil
-// where the origin has to be asked.
+// refusal is what the origin would answer to a request for new holds, if it has just refused one of the same cells, and
+// by what they counted then this one does not fit either: a flood of such requests asks the origin for no holds. It is
+// nil where the origin has to be asked. It does not know of reservations that other nodes have made: see existing.
 func (s *There) refusal(id string, words []store.Hold) []store.HoldAnswer {
 	nowMs := s.NowMs()
 	s.mu.Lock()

@@ -2,6 +2,7 @@ package held
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -13,31 +14,46 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// counted is a node's reservations at an origin, and how many calls it makes about holds.
-func counted(origin store.Origin) (s *There, calls *atomic.Int64) {
-	calls = new(atomic.Int64)
+// calls counts the calls that a node makes.
+type calls struct{ holds, notes atomic.Int64 }
+
+// counted is a node's reservations at an origin, and its calls.
+func counted(origin store.Origin) (s *There, made *calls) {
+	made = new(calls)
 	s = &There{Origin: origin, NowMs: func() int64 { return time.Now().UnixMilli() },
 		Heard: func(int, []store.Hold, []store.Total) {}}
 	s.Call = func(ctx context.Context, _ int, what What, _ int, call func(context.Context) (store.Reply, error)) error {
 		if what == Hold {
-			calls.Add(1)
+			made.holds.Add(1)
+		} else {
+			made.notes.Add(1)
 		}
 		_, err := call(ctx)
 		return err
 	}
-	return s, calls
+	return s, made
 }
 
 // reserves asks for costs of keys of 100 a minute; several costs of one key are several items.
 func reserves(t *testing.T, s *There, id string, costs ...keyCost) (ok, asked bool) {
 	t.Helper()
+	ok, asked, err := tries(t, s, id, false, costs...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ok, asked
+}
+
+// tries is reserves with its error. With drawn set, the id was drawn for this request.
+func tries(t *testing.T, s *There, id string, drawn bool, costs ...keyCost) (ok, asked bool, err error) {
+	t.Helper()
 	nowMs := s.NowMs()
-	r := &Record{Returned: true, MadeMs: nowMs, EndsMs: nowMs + 60_000, MadeBy: 7}
+	r := &Record{New: drawn, Returned: true, MadeMs: nowMs, EndsMs: nowMs + 60_000, MadeBy: 7}
 	for _, c := range costs {
 		r.Items = append(r.Items, Item{Workspace: "w", Namespace: "n", Identifier: c.key, DurationMs: 60_000,
 			Sequence: window.Sequence(nowMs, 60_000), Limit: 100, Held: c.cost})
 	}
-	_, ok, err := s.Reserve(t.Context(), id, r, func(answers []store.HoldAnswer, was bool) (bool, error) {
+	_, ok, err = s.Reserve(t.Context(), id, r, func(answers []store.HoldAnswer, was bool) (bool, error) {
 		asked = was
 		for i := range answers {
 			if !answers[i].Granted {
@@ -46,10 +62,7 @@ func reserves(t *testing.T, s *There, id string, costs ...keyCost) (ok, asked bo
 		}
 		return true, nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return ok, asked
+	return ok, asked, err
 }
 
 type keyCost struct {
@@ -57,23 +70,70 @@ type keyCost struct {
 	cost int64
 }
 
-// "A flood of such requests is none at the origin": of 1,000 within a second it is asked about 50.
+// "A flood of such requests asks the origin for no holds": of 1,000 within a second it is asked about 50. It reads one
+// note for each request whose caller chose the id, and none for the others.
 func TestAFloodOfRefusedReservationsIsNoneAtTheOrigin(t *testing.T) {
+	for name, drawn := range map[string]bool{"drawn ids": true, "ids of callers": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, made := counted(memstore.NewOrigin(memstore.OriginOptions{}))
+				if ok, _ := reserves(t, s, "all", keyCost{"k", 100}, keyCost{"free", 1}); !ok {
+					t.Fatal("the first is refused")
+				}
+				time.Sleep(heardFor)
+				made.holds.Store(0)
+				made.notes.Store(0)
+				for i := range 1000 {
+					ok, _, err := tries(t, s, fmt.Sprint("more", i), drawn, keyCost{"free", 1}, keyCost{"k", 1})
+					if ok || err != nil {
+						t.Fatal("101 of 100", err)
+					}
+					time.Sleep(time.Millisecond)
+				}
+				holds, notes := made.holds.Load(), made.notes.Load()
+				if holds > 100 || drawn && notes > 0 || notes > 1000 {
+					t.Errorf("%d calls about holds, %d about notes", holds, notes)
+				}
+				t.Logf("%d calls about holds, %d about notes", holds, notes)
+			})
+		})
+	}
+}
+
+// A retry at another node has the reservation that was made by its id, whatever that node has just refused: also a
+// retry for something else, or after the end, is answered as it is at any other moment.
+func TestARetryAtANodeThatHasJustRefusedTheKeyHasItsReservation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, calls := counted(memstore.NewOrigin(memstore.OriginOptions{}))
-		if ok, _ := reserves(t, s, "all", keyCost{"k", 100}, keyCost{"free", 1}); !ok {
-			t.Fatal("the first is refused")
+		made, _ := counted(memstore.NewOrigin(memstore.OriginOptions{}))
+		s, calls := counted(made.Origin)
+		open, settled := []keyCost{{"k", 100}, {"l", 100}}, keyCost{"m", 100}
+		if ok, _ := reserves(t, made, "open", open...); !ok {
+			t.Fatal("open is refused")
 		}
-		time.Sleep(heardFor)
-		calls.Store(0)
-		for i := range 1000 {
-			if ok, _ := reserves(t, s, fmt.Sprint("more", i), keyCost{"free", 1}, keyCost{"k", 1}); ok {
-				t.Fatal("101 of 100")
+		if ok, _ := reserves(t, made, "settled", settled); !ok {
+			t.Fatal("settled is refused")
+		}
+		settle := func(r *Record, _ int64) (*Record, error) { return r.Spend([]int64{100}, true), nil }
+		if _, _, err := made.Change(t.Context(), "settled", settle); err != nil {
+			t.Fatal(err)
+		}
+		for _, key := range []string{"k", "l", "m"} {
+			if ok, _ := reserves(t, s, "other "+key, keyCost{key, 25}); ok {
+				t.Fatalf("125 of 100 of %s", key)
 			}
-			time.Sleep(time.Millisecond)
 		}
-		if n := calls.Load(); n > 100 {
-			t.Errorf("%d calls", n)
+		calls.holds.Store(0)
+		if ok, asked, err := tries(t, s, "open", false, open...); !ok || !asked || err != nil {
+			t.Errorf("a retry is answered %v, asked %v: %v", ok, asked, err)
+		}
+		if ok, _, err := tries(t, s, "open", false, keyCost{"k", 99}); ok || !errors.Is(err, ErrUsed) || errors.Is(err, ErrOver) {
+			t.Errorf("a request for something else is answered %v: %v", ok, err)
+		}
+		if ok, _, err := tries(t, s, "settled", false, settled); ok || !errors.Is(err, ErrOver) {
+			t.Errorf("a retry after the end is answered %v: %v", ok, err)
+		}
+		if n := calls.holds.Load(); n > 0 {
+			t.Errorf("%d calls about holds", n)
 		}
 	})
 }

@@ -119,7 +119,8 @@ func (s *There) forget(id string, k *kept) {
 
 // Reserve asks for a reservation's holds, and has judge look at the answers, and mark items that are shadowed. If it
 // refuses, or returns an error, nothing is held. An error of Reserve's own is the origin's. Where the origin has just
-// refused as much, it is not asked again, and judge is called with asked false.
+// refused as much, judge is called with asked false, and the origin is asked at most whether it has a reservation of this
+// id, for the request may be a retry.
 //
 // It returns the reservation, which is another one if that was made before by the same id, for the same.
 func (s *There) Reserve(ctx context.Context, id string, r *Record,
@@ -128,8 +129,10 @@ func (s *There) Reserve(ctx context.Context, id string, r *Record,
 	defer func() { s.Stats.reserved(made, ok, err) }()
 	words := r.Words(id, 1, r.MadeMs)
 	if refused := s.refusal(id, words); refused != nil {
-		if ok, err = judge(refused, false); !ok || err != nil {
+		if ok, err = judge(refused, false); err != nil {
 			return r, false, err
+		} else if !ok {
+			return s.existing(ctx, id, r, refused, judge)
 		}
 	}
 	if several(words) { // what is held of one of them counts, also if another is refused
@@ -140,7 +143,8 @@ func (s *There) Reserve(ctx context.Context, id string, r *Record,
 		if ok, err := judge(answers, true); err != nil {
 			return r, false, err
 		} else if !ok {
-			return s.again(ctx, id, r, words, answers, judge)
+			s.refused(words, answers)
+			return s.existing(ctx, id, r, answers, judge)
 		}
 	}
 	answers, err := s.say(ctx, words)
@@ -151,7 +155,8 @@ func (s *There) Reserve(ctx context.Context, id string, r *Record,
 	if ok, err = judge(answers, true); !ok || err != nil {
 		s.undo(ctx, words)
 		if err == nil {
-			return s.again(ctx, id, r, words, answers, judge)
+			s.refused(words, answers)
+			return s.existing(ctx, id, r, answers, judge)
 		}
 		return r, false, err
 	}
@@ -180,11 +185,10 @@ func (s *There) Reserve(ctx context.Context, id string, r *Record,
 	return was, true, nil
 }
 
-// again is called where words were refused. It looks whether the same is reserved already, in an earlier cell for
-// instance, unless the id was just drawn.
-func (s *There) again(ctx context.Context, id string, r *Record, words []store.Hold, answers []store.HoldAnswer,
+// existing is called when holds were refused. It returns the reservation of this id if there is one for the same
+// request: made by another node, or in an earlier cell. That costs one call to the origin, and none if the id was drawn.
+func (s *There) existing(ctx context.Context, id string, r *Record, answers []store.HoldAnswer,
 	judge func([]store.HoldAnswer, bool) (bool, error)) (is *Record, ok bool, err error) {
-	s.refused(words, answers)
 	if r.New {
 		return r, false, nil
 	}

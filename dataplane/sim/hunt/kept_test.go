@@ -95,3 +95,16 @@ func TestANodeWhoseClockIsSetBackMayKnowLessOfAnEarlierCell(t *testing.T) {
 	}
 	mustHold(t, p)
 }
+
+// For 20 ms after a refusal a node refuses new reservations by itself. A request that was granted at another node, and
+// is repeated within that time at this one, has its reservation all the same.
+func TestARetryAtANodeThatHasJustRefusedHasItsReservation(t *testing.T) {
+	p := kept(Key{"k0", 10, time.Hour})
+	p.Fleet.Held = []Key{{"h0", 100, time.Minute}}
+	p.Steps = []Step{
+		{At: time.Second, Do: Hold, Node: 1, ID: 1, Costs: Costs{100}, After: 5 * time.Second},
+		{At: 1100 * time.Millisecond, Do: Hold, ID: 2, Costs: Costs{25}, After: 5 * time.Second},
+		{At: 1115 * time.Millisecond, Do: Hold, ID: 1, Costs: Costs{100}, After: 5 * time.Second},
+	}
+	mustHold(t, p)
+}
