@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/weirhq/weir/shared/tuning"
 )
 
 // CheckResult is what a check came to.
@@ -87,6 +89,29 @@ func ExamineNodes(list func(context.Context) (Fleet, error), config WatchConfig)
 			}
 		}
 		return append(checks, clocks, buildCheck(live), relayCheck(fleet), convergenceCheck(live, config))
+	}
+}
+
+// ExamineLiveWithin checks that nodes send heartbeats within liveWithin, by the tunings that are stored: a rollout checks
+// its own at its start.
+func ExamineLiveWithin(newest func(context.Context) ([]RegionTuning, error), liveWithin time.Duration) Examiner {
+	const name = "node-live-within"
+	return func(ctx context.Context) []Check {
+		tunings, err := TuningInForce(ctx, newest)
+		if err != nil {
+			return []Check{{Name: name, Result: CheckFail, What: err.Error(), Do: "See the checks of mysql."}}
+		}
+		for _, t := range tunings {
+			set, err := tuning.Read([]byte(t.Document))
+			if err == nil {
+				err = set.CheckTimes(tuning.Times{LiveWithin: liveWithin})
+			}
+			if err != nil {
+				return []Check{{Name: name, Result: CheckFail, What: fmt.Sprintf("the tuning of %s: %v", rowName(t.Region), err),
+					Do: "Start weir-control with a longer --node-live-within, or roll out a shorter settings_interval_ms."}}
+			}
+		}
+		return []Check{ok(name, "nodes send heartbeats within %v by every stored tuning", liveWithin)}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weirhq/weir/shared/heartbeat"
 )
@@ -43,6 +44,34 @@ func TestExamineRelays(t *testing.T) {
 			if !said {
 				t.Errorf("%s: no %q in %+v", name, line, checks)
 			}
+		}
+	}
+}
+
+// The time within which a node is live fits the tunings that are stored, whatever wrote them.
+func TestExamineLiveWithin(t *testing.T) {
+	of := func(documents ...string) func(context.Context) ([]RegionTuning, error) {
+		return func(context.Context) (all []RegionTuning, err error) {
+			for i, d := range documents {
+				all = append(all, RegionTuning{Region: []string{"", "eu"}[i], Version: int64(i + 1), Document: d})
+			}
+			return all, nil
+		}
+	}
+	down := func(context.Context) ([]RegionTuning, error) { return nil, errors.New("MySQL does not answer") }
+	for name, c := range map[string]struct {
+		newest func(context.Context) ([]RegionTuning, error)
+		want   string
+	}{
+		"defaults":     {of(), "ok: nodes send heartbeats within 30s by every stored tuning"},
+		"fitting":      {of(`{}`, `{"settings_interval_ms":2000}`), "ok: "},
+		"the fleet's":  {of(`{"settings_interval_ms":20000}`), "fail: the tuning of the fleet: invalid: node-live-within is 30000 ms (at least "},
+		"a region's":   {of(`{}`, `{"settings_interval_ms":20000}`), "fail: the tuning of region eu: invalid: node-live-within is 30000 ms"},
+		"not readable": {down, "fail: MySQL does not answer"},
+	} {
+		checks := ExamineLiveWithin(c.newest, 30*time.Second)(t.Context())
+		if len(checks) != 1 || !strings.HasPrefix(string(checks[0].Result)+": "+checks[0].What, c.want) {
+			t.Errorf("%s: %+v, want %s", name, checks, c.want)
 		}
 	}
 }

@@ -17,6 +17,7 @@ func (p *process) doctor(steps *store.Store, tables store.SchemaCheck, client *h
 		URI: p.handlersURL, Fingerprint: p.endpoint.Fingerprint(), Signed: p.config.RestateIdentityKey != "",
 	}
 	examiners := map[string]controlplane.Examiner{
+		"control": controlplane.ExamineLiveWithin(steps.NewestTunings, p.config.NodeLiveWithin),
 		"mysql":   steps.Examine(tables),
 		"nodes":   controlplane.ExamineNodes(fleet, controlplane.DefaultWatchConfig()),
 		"redis":   examineRedis(p.config.RedisURL, p.config.RedisPasswordFile),
