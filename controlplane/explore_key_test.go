@@ -141,7 +141,8 @@ func (k *key) rollout(r *Rollout) {
 		k.s(a.Actor, a.Evidence)
 		k.at(a.AtMs)
 	}
-	k.at(r.EndedMs, r.MovedMs, r.DueMs, r.SinceMs, r.BlindMs, r.TimerMs, r.StartedMs)
+	k.at(r.EndedMs, r.MovedMs, r.DueMs, r.SinceMs, r.TimerMs, r.StartedMs)
+	k.n(int64(r.Blind), r.Bake.WatchedMs, r.Bake.SpentMs)
 	k.at(r.Clocks.OwnMs, r.Clocks.DatabaseMs, r.Clocks.JumpedMs)
 	for _, t := range r.Touched {
 		k.s(t.Region)
@@ -154,7 +155,8 @@ func (k *key) rollout(r *Rollout) {
 		if w.Share != nil {
 			k.n(w.Share.From, w.Share.Below)
 		}
-		k.at(w.BucketMs, w.UnrelayedMs, w.UnmeasuredMs)
+		k.at(w.BucketMs)
+		k.n(int64(w.Unrelayed), int64(w.Unmeasured))
 		for _, n := range w.Nodes {
 			k.s(n.ID)
 			k.is(n.Came, n.Gone, n.Before[0] > 0)

@@ -359,7 +359,7 @@ func TestTheExplorerFindsDefects(t *testing.T) {
 		"a start beside a rollout that wrote nothing and that the list has lost": {mutant{recordless: true},
 			allowance{2, 0, 1}, "at most one rollout is under way"},
 		"a rollout goes on from an old state": {mutant{trusting: true}, allowance{1, 0, 1},
-			"a does not come to an end"},
+			"MySQL has a as awaiting_approval, and Restate has not"},
 		"the outcome of before gives the lock back": {mutant{ended: func(s *RolloutSummary) { s.Epoch = 1 << 40 }},
 			allowance{1, 1, 0}, "is under way without the lock"},
 		"nodes are taken to run what was written last": {mutant{look: func(w *world, l *FleetLook) {

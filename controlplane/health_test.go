@@ -86,8 +86,8 @@ func TestReportedFigures(t *testing.T) {
 	}
 	g := DefaultGuardrails()
 	held := func(before, now HealthRates) string {
-		j := judgement{Guardrails: g, baseline: before, now: now, over: &Overdue{}, nowMs: 1, others: true}
-		j.note()
+		j := judgement{Guardrails: g, baseline: before, now: now, over: &Overdue{}, others: true}
+		j.note(0)
 		why, _ := j.worst()
 		return why
 	}

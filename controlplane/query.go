@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/weirhq/weir/shared/tuning"
 )
@@ -29,7 +30,8 @@ const (
 const RegionPlaceholder = "{{region}}"
 
 // QueryRail is a guardrail that a Prometheus measures: exactly one of Above, Below and
-// TimesBaseline says what breaks it. A query with RegionPlaceholder is asked once for
+// TimesBaseline bounds it. A value that is beyond the bound for two minutes, or half the bake if that is shorter, breaks
+// it, as for latency. A query with RegionPlaceholder is asked once for
 // each region that has the tuning and a node, at most queryRegionsMax; any region may break
 // it, and one beyond them has no value. One without it has one baseline, of before the first stage.
 type QueryRail struct {
@@ -58,6 +60,9 @@ type QueryValue struct {
 	Value   *float64 `json:"value,omitempty"`   // nil: nothing was answered
 	Problem string   `json:"problem,omitempty"` // why not
 	NaN     bool     `json:"nan,omitempty"`     // an element is not a number; Value is of the others
+
+	// Over is how long the rail's bound has been exceeded. While nothing is answered it stands still.
+	Over Lasting `json:"over_for_ms,omitempty"`
 }
 
 // Shown is the value as it was answered: an infinite one is infinite.
@@ -148,8 +153,8 @@ func (q QueryRail) worst(values []float64) (worst *float64, nan bool) {
 	return worst, nan
 }
 
-// broken says in one line by what a value breaks the rail; empty: it does not.
-func (q QueryRail) broken(was, is QueryValue) string {
+// beyond says in one line by what a value is beyond the rail's bound; empty: it is not.
+func (q QueryRail) beyond(was, is QueryValue) string {
 	if is.Value == nil {
 		return ""
 	}
@@ -173,15 +178,41 @@ func (q QueryRail) broken(was, is QueryValue) string {
 	return fmt.Sprintf("%s%s is %s, want %s%s", q.Name, where, figure(v), q.Bound(), before)
 }
 
-// breachOfQueries says which rail is broken, and by what; empty: none.
-func (g Guardrails) breachOfQueries(before, now []QueryValue) string {
+// noteQueries takes in a look, gapMs after the one before, which answered last: how long values have been beyond their
+// bounds. before is what was answered before the stage.
+func (g Guardrails) noteQueries(before, last, now []QueryValue, gapMs int64, borne time.Duration) {
 	for _, q := range g.Queries {
-		for _, is := range now {
+		for i := range now {
+			is := &now[i]
 			if is.Name != q.Name {
 				continue
 			}
-			if why := q.broken(find(before, is), is); why != "" {
-				return why
+			if is.Over = find(last, *is).Over; is.Value != nil {
+				is.Over.see(q.beyond(find(before, *is), *is) != "", gapMs, borne)
+			}
+		}
+	}
+}
+
+// breachOfQueries returns which rail is broken, and by what; empty: none is.
+func (g Guardrails) breachOfQueries(before, now []QueryValue, borne time.Duration) string {
+	for _, q := range g.Queries {
+		for _, is := range now {
+			if is.Name == q.Name && is.Value != nil && is.Over.reaches(borne) {
+				return q.beyond(find(before, is), is)
+			}
+		}
+	}
+	return ""
+}
+
+// queryBeyond names a value that is beyond its bound and not yet for as long as breaks the rail; empty: none is.
+func (g Guardrails) queryBeyond(now []QueryValue, borne time.Duration) string {
+	for _, q := range g.Queries {
+		for _, is := range now {
+			if is.Name == q.Name && is.Over > 0 {
+				return fmt.Sprintf("guardrail %s is beyond its bound for %s, and is broken after %s", q.Name,
+					figureOf(is.Over.time()), borne)
 			}
 		}
 	}

@@ -76,6 +76,39 @@ func TestQueriesRollBack(t *testing.T) {
 	}
 }
 
+// A value that is beyond its bound for a moment breaks nothing, and one that stays there breaks its guardrail after two
+// minutes, or half the bake if that is shorter. Looks without an answer neither prolong that time nor end it.
+func TestAQueryBreaksByTimeAndNotByALook(t *testing.T) {
+	rail := QueryRail{Name: "errors", Query: "errors", Above: ptr(0.5)}
+	for name, c := range map[string]struct {
+		bad  func(look int) bool
+		down func(look int) bool
+		want RolloutPhase
+	}{
+		"at one look in two":      {func(look int) bool { return look%2 == 0 }, nil, RolloutDone},
+		"for good":                {func(int) bool { return true }, nil, RolloutRolledBack},
+		"for good, with gaps":     {func(int) bool { return true }, func(look int) bool { return look%2 == 0 }, RolloutRolledBack},
+		"for nine looks of a few": {func(look int) bool { return look < 9 }, nil, RolloutDone},
+	} {
+		o := &oracle{answers: map[string][]float64{"errors": {0.1}}}
+		looks := 0
+		r := playGuarded(t, o, func(r *Rollout) {
+			if o.answers["errors"] = []float64{0.1}; r.Phase == RolloutBaking {
+				if looks++; c.bad(looks) {
+					o.answers["errors"] = []float64{0.7}
+				}
+				o.down = c.down != nil && c.down(looks)
+			}
+		}, rail)
+		if r.Phase != c.want {
+			t.Errorf("%s: %s %q after %d looks", name, r.Phase, r.Why, looks)
+		}
+		if c.want == RolloutRolledBack && looks < 11 {
+			t.Errorf("%s: broken at look %d", name, looks)
+		}
+	}
+}
+
 // A query without an answer is not held against the rollout by default; for a required one the stage waits, and
 // rolls back after a time.
 func TestPrometheusIsDown(t *testing.T) {
@@ -110,7 +143,7 @@ func TestPrometheusIsDown(t *testing.T) {
 			looks++
 			o.down = looks > 1 && looks < 4
 		}
-	}, rail); r.Phase != RolloutDone || r.BlindMs != 0 {
+	}, rail); r.Phase != RolloutDone || r.Blind != 0 {
 		t.Errorf("required, back in time: %s %q", r.Phase, r.Why)
 	}
 }
@@ -245,7 +278,7 @@ func TestTheWorstElement(t *testing.T) {
 		{below, []float64{0.3, 0.9}, 0.3, true}, {below, []float64{0.9, 0.3}, 0.3, true}, {below, []float64{0.5, 0.9}, 0.5, false},
 	} {
 		worst, _ := c.rail.worst(c.values)
-		if why := c.rail.broken(QueryValue{}, QueryValue{Name: "a", Value: worst}); *worst != c.worst || (why != "") != c.broken {
+		if why := c.rail.beyond(QueryValue{}, QueryValue{Name: "a", Value: worst}); *worst != c.worst || (why != "") != c.broken {
 			t.Errorf("%s, %v: %v, %q", c.rail.Bound(), c.values, *worst, why)
 		}
 	}

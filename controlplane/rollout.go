@@ -81,6 +81,8 @@ type Rollout struct {
 	// rolling back); 0: it has not begun to wait.
 	DueMs int64 `json:"due_ms,omitempty"`
 
+	Bake Bake `json:"bake,omitzero"` // of the stage, while it bakes
+
 	// SinceMs is the clock of the database when the bake was over, or when the rollback had
 	// written all, 0 before: neither ends before each live node has been heard of since.
 	SinceMs int64 `json:"since_ms,omitempty"`
@@ -106,7 +108,7 @@ type Rollout struct {
 	// What the queries of the plan answered before the stage of each region, and last.
 	QueriesBefore []QueryValue `json:"queries_before,omitempty"`
 	QueriesNow    []QueryValue `json:"queries_now,omitempty"`
-	BlindMs       int64        `json:"blind_ms,omitempty"` // since when a required one has no value; 0: all have
+	Blind         Lasting      `json:"blind_for_ms,omitempty"` // how long a required query has had no value
 
 	// Touched are the regions that have, or may have, the new tuning, in the order in
 	// which they got it. A region is here before it is written.

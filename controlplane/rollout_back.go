@@ -19,6 +19,7 @@ func (r *Rollout) fail(nowMs int64, stage int, why string) time.Duration {
 func (r *Rollout) turn(nowMs int64, wanted RolloutPhase, actor, why string) time.Duration {
 	r.Phase, r.Wanted, r.Why = RolloutRollingBack, wanted, why
 	r.Paused, r.Watch, r.DueMs, r.SinceMs, r.Waiting, r.EndedMs = nil, nil, 0, 0, "", 0
+	r.Bake = Bake{}
 	r.Compared, r.TrialsEnded, r.LeasesMs, r.Unknown = Compared{}, false, 0, ""
 	r.event(nowMs, actor, "roll back", why)
 	return 0

@@ -47,7 +47,7 @@ func breachIn(g Guardrails, w *RegionWatch, nowMs int64, borne time.Duration) st
 			at.Nodes++
 		}
 	}
-	return g.breachOf(w, nowMs, borne, 0, math.Log(1e6))
+	return g.breachOf(w, nowMs, 0, borne, 0, math.Log(1e6))
 }
 
 // each adds to a figure in every part of the window.

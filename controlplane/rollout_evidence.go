@@ -166,8 +166,7 @@ type judgement struct {
 	Guardrails
 	evidence
 	baseline, now HealthRates
-	over          *Overdue      // since when measured figures are beyond their bounds
-	nowMs         int64         // by the clock of the database
+	over          *Overdue      // how long measured figures have been beyond their bounds
 	borne         time.Duration // how long they may be
 	rows, others  bool          // which figures are judged: rows are a region's, all others a node's too
 }
@@ -186,25 +185,17 @@ func (j *judgement) broken(h held) (is float64, broken bool) {
 	case "degraded_share":
 		found, broken = j.exceeds(countDegraded, h.ceiling)
 	default:
-		sinceMs := j.over.of(h.field)
-		return *h.now, *sinceMs > 0 && time.Duration(j.nowMs-*sinceMs)*time.Millisecond >= j.borne
+		return *h.now, j.over.of(h.field).reaches(j.borne)
 	}
 	return found.Since.Rate(), broken
 }
 
-// note keeps since when measured figures are beyond their bounds.
-func (j *judgement) note() {
+// note takes in a look: how long measured figures have been beyond their bounds.
+func (j *judgement) note(gapMs int64) {
 	for _, h := range j.ceilings(j.baseline, j.now) {
-		sinceMs := j.over.of(h.field)
-		if sinceMs == nil {
-			continue
-		}
-		_, most := h.bound()
-		switch beyond := h.now != nil && *h.now > most; {
-		case !beyond:
-			*sinceMs = 0
-		case *sinceMs == 0 || *sinceMs > j.nowMs:
-			*sinceMs = max(1, j.nowMs)
+		if over := j.over.of(h.field); over != nil {
+			_, most := h.bound()
+			over.see(h.now != nil && *h.now > most && !h.ceiling.Off, gapMs, j.borne)
 		}
 	}
 }
@@ -243,18 +234,18 @@ func (j *judgement) worst() (why string, by float64) {
 	return why, by
 }
 
-// Overdue is since when measured figures are beyond their bounds, by the clock of the database; 0: they are not.
+// Overdue is how long measured figures have been beyond their bounds.
 type Overdue struct {
-	ConvergenceMs int64 `json:"convergence_ms,omitempty"`
-	LatencyMs     int64 `json:"latency_ms,omitempty"`
+	Convergence Lasting `json:"convergence_for_ms,omitempty"`
+	Latency     Lasting `json:"latency_for_ms,omitempty"`
 }
 
-func (o *Overdue) of(field string) *int64 {
+func (o *Overdue) of(field string) *Lasting {
 	switch field {
 	case "convergence_ms":
-		return &o.ConvergenceMs
+		return &o.Convergence
 	case "latency_us":
-		return &o.LatencyMs
+		return &o.Latency
 	}
 	return nil
 }

@@ -24,20 +24,20 @@ func (r *Rollout) breachOfNodes(nowMs int64) *breach {
 		if w.Stage == r.Stage && !r.applied() {
 			continue
 		}
-		borne := min(time.Duration(r.window(w.Stage))*time.Millisecond/2, gaugeLasts)
-		if why := g.breachOf(w, nowMs, borne, elsewhere, enough); why != "" {
+		if why := g.breachOf(w, nowMs, r.Clocks.GapMs, r.borne(w.Stage), elsewhere, enough); why != "" {
 			return &breach{stage: w.Stage, why: why}
 		}
 	}
 	return nil
 }
 
-// breachOf tells which guardrail a region breaks, with the node that breaks it most. Elsewhere is the share of nodes
-// that regions without the tuning have lost, borne how long a measured figure may be beyond its bound, and enough the
-// evidence that breaks a counted one.
-func (g Guardrails) breachOf(w *RegionWatch, nowMs int64, borne time.Duration, elsewhere, enough float64) string {
-	if why := cmp.Or(g.nodesLost(w, elsewhere), g.relaysLost(w, nowMs, unrelayedMax),
-		g.originLost(w, nowMs, unrelayedMax)); why != "" {
+// breachOf returns which guardrail a region breaks, with the node that breaks it most. The look is at nowMs by the clock
+// of the database, gapMs after the one before. elsewhere is the share of nodes that regions without the tuning have
+// lost, borne how long a measured figure may be beyond its bound, and enough the evidence that breaks a counted one.
+func (g Guardrails) breachOf(w *RegionWatch, nowMs, gapMs int64, borne time.Duration, elsewhere,
+	enough float64) string {
+	if why := cmp.Or(g.nodesLost(w, elsewhere), g.relaysLost(w, unrelayedMax),
+		g.originLost(w, unrelayedMax)); why != "" {
 		return why
 	}
 	var worst breach
@@ -51,8 +51,8 @@ func (g Guardrails) breachOf(w *RegionWatch, nowMs int64, borne time.Duration, e
 			return fmt.Sprintf("restarts of a node within an hour: %d, more than %d, of node %s in region %s", many,
 				g.RestartsPerHour, n.ID, w.Region)
 		}
-		j := g.ofNode(w, n, nowMs, borne, enough)
-		j.note()
+		j := g.ofNode(w, n, borne, enough)
+		j.note(gapMs)
 		if why, by := j.worst(); why != "" && by > worst.by {
 			worst = breach{why: fmt.Sprintf("%s, of node %s in region %s", why, n.ID, w.Region), by: by}
 		}
@@ -67,11 +67,10 @@ func (g Guardrails) breachOf(w *RegionWatch, nowMs int64, borne time.Duration, e
 }
 
 // ofNode is how a node stands.
-func (g Guardrails) ofNode(w *RegionWatch, n *WatchedNode, nowMs int64, borne time.Duration,
-	enough float64) *judgement {
+func (g Guardrails) ofNode(w *RegionWatch, n *WatchedNode, borne time.Duration, enough float64) *judgement {
 	now := n.rates(0)
 	return &judgement{Guardrails: g, evidence: n.evidence(w, enough), baseline: n.baseline(w.own(w.before()), now),
-		now: now, over: &n.Over, nowMs: nowMs, borne: borne, others: true}
+		now: now, over: &n.Over, borne: borne, others: true}
 }
 
 // ofRegion is how the region's nodes stand together.

@@ -196,7 +196,7 @@ func (r *Rollout) resume(by By, nowMs int64) (time.Duration, error) {
 
 // restart begins the waits of a phase anew, after a time in which nothing was measured.
 func (r *Rollout) restart(nowMs int64) {
-	r.BlindMs = 0
+	r.Blind = 0
 	switch r.Phase {
 	case RolloutMeasuring:
 		r.Watch = slices.DeleteFunc(r.Watch, func(w RegionWatch) bool { return w.Stage == r.Stage })

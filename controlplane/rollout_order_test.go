@@ -41,15 +41,15 @@ func TestAPauseGivesPhasesTheirTime(t *testing.T) {
 		if _, err := r.Operate(order(r, RolloutSuspend, ann), l.now.UnixMilli()); err != nil {
 			t.Fatal(err)
 		}
-		r.BlindMs = 1
+		r.Blind = 1
 		if c.phase == RolloutMeasuring {
 			l.pass(time.Hour)
 		} else {
 			playFor(t, r, steps, time.Hour) // it renews the trial
 		}
 		resumed := l.now
-		if _, err := r.Operate(order(r, RolloutResume, ann), l.now.UnixMilli()); err != nil || r.BlindMs != 0 {
-			t.Fatalf("%v, blind since %d", err, r.BlindMs)
+		if _, err := r.Operate(order(r, RolloutResume, ann), l.now.UnixMilli()); err != nil || r.Blind != 0 {
+			t.Fatalf("%v, blind for %d ms", err, r.Blind)
 		}
 		play(t, r, steps, func() bool { return r.Phase != c.phase })
 		if took := l.now.Sub(resumed); took < c.least {

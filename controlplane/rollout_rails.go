@@ -110,8 +110,7 @@ func (r *Rollout) Rails() []Rail {
 		if w.Stage == r.Stage && !r.applied() {
 			continue
 		}
-		borne := min(time.Duration(r.window(w.Stage))*time.Millisecond/2, gaugeLasts)
-		for _, candidates := range g.railsIn(w, r.Clocks.DatabaseMs, borne, enough) {
+		for _, candidates := range g.railsIn(w, r.Clocks.DatabaseMs, r.borne(w.Stage), enough) {
 			for _, rail := range candidates {
 				narrow(rails, rail)
 			}
@@ -167,7 +166,7 @@ func (g Guardrails) railsIn(w *RegionWatch, nowMs int64, borne time.Duration, en
 			continue
 		}
 		restarts := float64(n.restartsSince(nowMs - restartsWithin.Milliseconds()))
-		all = append(all, placed(append(g.ofNode(w, n, nowMs, borne, enough).rails(), countRail("restarts_per_hour", restarts,
+		all = append(all, placed(append(g.ofNode(w, n, borne, enough).rails(), countRail("restarts_per_hour", restarts,
 			float64(g.RestartsPerHour), g.RestartsPerHour >= RestartsPerHourMax)), w.Region, n.ID))
 	}
 	lost := countRail("nodes_lost_share", max(0, float64(gone)-shareSlack)/float64(max(1, were)), g.NodesLostShare, false)

@@ -15,21 +15,18 @@ func (w *RegionWatch) relayed() (all relayed) {
 	return all
 }
 
-// observeRelays notes since when the region is not relayed, or does not measure what it measured before its stage.
+// observeRelays takes in how long the region is not relayed, or does not measure what it measured before its stage.
 // While it is unsure which nodes are live, nothing lasts.
-func (w *RegionWatch) observeRelays(nowMs int64, measuring, unsure bool) {
-	since := func(was int64, lacks bool) int64 {
-		switch {
-		case !lacks:
-			return 0
-		case was == 0 || was > nowMs || unsure:
-			return nowMs
+func (w *RegionWatch) observeRelays(gapMs int64, measuring, unsure bool) {
+	see := func(l *Lasting, lacks bool) {
+		if unsure {
+			*l = 0
 		}
-		return was
+		l.see(lacks, gapMs, unrelayedMax)
 	}
-	w.UnrelayedMs = since(w.UnrelayedMs, len(w.relayed().missing()) > 0)
-	w.DownMs = since(w.DownMs, w.down())
-	w.UnmeasuredMs = since(w.UnmeasuredMs, !measuring && w.ConvergenceMs != nil && w.now().ConvergenceMs == nil)
+	see(&w.Unrelayed, len(w.relayed().missing()) > 0)
+	see(&w.Down, w.down())
+	see(&w.Unmeasured, !measuring && w.ConvergenceMs != nil && w.now().ConvergenceMs == nil)
 }
 
 // down tells that the region's origin answers none of its nodes.
@@ -46,33 +43,28 @@ func (w *RegionWatch) down() (all bool) {
 
 // originLost tells that a region's origin has answered no node for as long as is not borne. A plan that does not judge
 // decisions without the origin bears it.
-func (g Guardrails) originLost(w *RegionWatch, nowMs int64, borne time.Duration) string {
-	d := time.Duration(nowMs-w.DownMs) * time.Millisecond
-	if w.DownMs == 0 || d < borne || g.DegradedShare.Off {
+func (g Guardrails) originLost(w *RegionWatch, borne time.Duration) string {
+	if !w.Down.reaches(borne) || g.DegradedShare.Off {
 		return ""
 	}
 	return fmt.Sprintf("the Redis of region %s, or a part of it, has answered no node for %s", w.Region,
-		figureOf(d))
+		figureOf(w.Down.time()))
 }
 
 // relaysLost tells that a region has been without a relay, or a figure of one, for as long as is not borne. A plan that
 // does not judge convergence bears it.
-func (g Guardrails) relaysLost(w *RegionWatch, nowMs int64, borne time.Duration) string {
-	lasts := func(sinceMs int64) (time.Duration, bool) {
-		d := time.Duration(nowMs-sinceMs) * time.Millisecond
-		return d, sinceMs > 0 && d >= borne
-	}
+func (g Guardrails) relaysLost(w *RegionWatch, borne time.Duration) string {
 	if g.ConvergenceMs.Off {
 		return ""
 	}
-	if d, so := lasts(w.UnrelayedMs); so {
+	if w.Unrelayed.reaches(borne) {
 		missing := w.relayed().missing()
 		return fmt.Sprintf("no node has relayed %s of the Redis of region %s for %s", shardNames(missing), w.Region,
-			figureOf(d))
+			figureOf(w.Unrelayed.time()))
 	}
-	if d, so := lasts(w.UnmeasuredMs); so {
+	if w.Unmeasured.reaches(borne) {
 		return fmt.Sprintf("no node of region %s has measured the convergence delay for %s (before the stage %s ms)",
-			w.Region, figureOf(d), figure(*w.ConvergenceMs))
+			w.Region, figureOf(w.Unmeasured.time()), figure(*w.ConvergenceMs))
 	}
 	return ""
 }

@@ -62,7 +62,7 @@ func (r *Rollout) Advance(steps RolloutSteps) (wait time.Duration, err error) {
 // approval.
 func (r *Rollout) enter(stage int) (wait time.Duration) {
 	r.Stage, r.Phase = stage, RolloutMeasuring
-	r.Baseline, r.Now, r.DueMs, r.Waiting, r.BlindMs = HealthRates{}, HealthRates{}, 0, "", 0
+	r.Baseline, r.Now, r.DueMs, r.Waiting, r.Blind = HealthRates{}, HealthRates{}, 0, "", 0
 	r.Approvals = nil
 	if !r.stage().Approval {
 		return 0
@@ -137,38 +137,10 @@ func (r *Rollout) converge(nowMs int64, look FleetLook) time.Duration {
 		}
 		return r.poll()
 	}
-	r.beginWindows(nowMs)
-	r.Phase, r.DueMs, r.SinceMs, r.Waiting = RolloutBaking, nowMs+r.stage().BakeMs, 0, ""
+	r.Phase, r.Waiting = RolloutBaking, ""
+	r.beginBake(nowMs)
 	r.event(nowMs, rolloutItself, "bake", fmt.Sprintf("stage %d: applied by %d live nodes", r.Stage+1, applied.Live))
 	return r.untilDue(nowMs)
-}
-
-// bake ends a stage that has been watched for long enough, once each node of it and of those
-// before has been heard of after that, and runs the tuning.
-func (r *Rollout) bake(nowMs int64, look FleetLook) time.Duration {
-	if r.DueMs == 0 { // resumed: it bakes from here on
-		r.beginWindows(nowMs)
-		r.DueMs, r.SinceMs = nowMs+r.stage().BakeMs, 0
-		return r.untilDue(nowMs)
-	}
-	if wait, blind := r.blind(nowMs, r.QueriesNow); blind {
-		return wait
-	}
-	if nowMs < r.DueMs {
-		return r.untilDue(nowMs)
-	}
-	r.since(look)
-	if silent := r.unheard(func(_ *RegionWatch, n *WatchedNode) bool { return n.SeenMs > r.SinceMs }); silent != "" {
-		return r.overdue(nowMs, "no heartbeat since the bake is over: "+silent)
-	}
-	if applied := r.appliedBy(look, r.touchedScope()); applied.Applied < applied.Live {
-		return r.overdue(nowMs, "not all nodes run it when the bake is over: "+applied.String())
-	}
-	if r.Stage+1 < len(r.Stages) {
-		return r.enter(r.Stage + 1)
-	}
-	r.Phase, r.Keeps, r.DueMs, r.Waiting = RolloutKeeping, true, 0, ""
-	return 0
 }
 
 // keep stores the tuning for good, for all regions at once, which ends the trials.
@@ -232,15 +204,13 @@ func (r *Rollout) ask(steps RolloutSteps, regions []string) ([]QueryValue, error
 func (r *Rollout) blind(nowMs int64, values []QueryValue) (wait time.Duration, blind bool) {
 	why := r.Spec.Plan.Guardrails.blind(values)
 	if why == "" {
-		if r.BlindMs > 0 {
-			r.BlindMs, r.Waiting = 0, ""
+		if r.Blind > 0 {
+			r.Blind, r.Waiting = 0, ""
 		}
 		return 0, false
 	}
-	if r.BlindMs == 0 {
-		r.BlindMs = nowMs
-	}
-	if nowMs-r.BlindMs >= r.Spec.Plan.ApplyTimeoutMs {
+	borne := time.Duration(r.Spec.Plan.ApplyTimeoutMs) * time.Millisecond
+	if r.Blind.see(true, r.Clocks.GapMs, borne); r.Blind.reaches(borne) {
 		return r.fail(nowMs, r.Stage, why), true
 	}
 	r.Waiting = why

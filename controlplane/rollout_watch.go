@@ -35,10 +35,10 @@ type RegionWatch struct {
 	ConvergenceMs *float64 `json:"convergence_ms,omitempty"`
 	LatencyUs     *float64 `json:"latency_us,omitempty"`
 
-	// Since when a shard of the region's origin is relayed by no node, and since when no node measures the convergence
-	// delay that was measured during the baseline; 0: neither is so.
-	UnrelayedMs  int64 `json:"unrelayed_ms,omitempty"`
-	UnmeasuredMs int64 `json:"unmeasured_ms,omitempty"`
+	// How long a shard of the region's origin has been relayed by no node, and how long no node has measured the
+	// convergence delay that was measured during the baseline.
+	Unrelayed  Lasting `json:"unrelayed_for_ms,omitempty"`
+	Unmeasured Lasting `json:"unmeasured_for_ms,omitempty"`
 
 	// Parts is what its nodes did together, in parts of the window that are half as long as theirs: a region shows sooner
 	// than a node what is wrong. Begun is how many parts have begun since the region is watched, and Past how the counts
@@ -47,8 +47,8 @@ type RegionWatch struct {
 	Begun int                       `json:"begun,omitempty"`
 	Past  [counts]sequential.Spread `json:"past,omitzero"`
 
-	// Since when its origin, or a part of it, answers no node of it; 0: it answers.
-	DownMs int64 `json:"down_ms,omitempty"`
+	// How long its origin, or a part of it, has answered no node of it.
+	Down Lasting `json:"down_for_ms,omitempty"`
 
 	// A region whose nodes get the tuning in several stages has several watches: one of it as a Whole, for the figures
 	// that are the region's and not a node's, and one of the nodes that each stage takes in.
@@ -97,10 +97,12 @@ func (r *Rollout) look(steps RolloutSteps, nowMs int64) (look FleetLook, broken 
 	if broken = cmp.Or(r.breachOfNodes(look.AtMs), r.breachOfComparison()); broken != nil || len(r.Touched) == 0 {
 		return look, broken, nil
 	}
+	g, borne, last := r.Spec.Plan.Guardrails, r.borne(r.lastApplied()), r.QueriesNow
 	if r.QueriesNow, err = r.ask(steps, r.touchedRegions()); err != nil {
 		return look, nil, err
 	}
-	if why := r.Spec.Plan.Guardrails.breachOfQueries(r.QueriesBefore, r.QueriesNow); why != "" {
+	g.noteQueries(r.QueriesBefore, last, r.QueriesNow, r.Clocks.GapMs, borne)
+	if why := g.breachOfQueries(r.QueriesBefore, r.QueriesNow, borne); why != "" {
 		return look, &breach{stage: r.lastApplied(), why: why}, nil
 	}
 	return look, nil, nil
@@ -142,7 +144,7 @@ func (r *Rollout) observe(look FleetLook, nowMs int64) {
 		w.observe(of, measuring, unsure)
 		w.leave(look.Left)
 		if w.Share == nil {
-			w.observeRelays(look.AtMs, measuring, unsure)
+			w.observeRelays(r.Clocks.GapMs, measuring, unsure)
 			convergence[w.Region] = w.ConvergenceMs
 			continue
 		}
@@ -184,14 +186,14 @@ func (r *Rollout) beginWindows(nowMs int64) {
 	}
 }
 
-// heard reports whether a node was heard of in the newest part of the window. Where a bake is shorter than the time
-// between heartbeats, parts are as long as that.
+// heard reports whether each live node was heard of in the newest part of the window. Where a bake is shorter than the
+// time between heartbeats, parts are as long as that.
 func (w *RegionWatch) heard() bool {
 	if len(w.Nodes) == 0 || w.BucketMs == 0 {
 		return true
 	}
-	return slices.ContainsFunc(w.Nodes, func(n WatchedNode) bool {
-		return !n.Gone && (len(n.Window) == 0 || n.Window[len(n.Window)-1][0] > 0)
+	return !slices.ContainsFunc(w.Nodes, func(n WatchedNode) bool {
+		return !n.Gone && len(n.Window) > 0 && n.Window[len(n.Window)-1][0] == 0
 	})
 }
 
@@ -333,8 +335,8 @@ func (r *Rollout) unready(look FleetLook) string {
 	for i := range r.Watch {
 		if w := &r.Watch[i]; w.Stage == r.Stage {
 			if why := cmp.Or(r.Spec.Plan.Guardrails.nodesLost(w, 0),
-				r.Spec.Plan.Guardrails.relaysLost(w, look.AtMs, 0),
-				r.Spec.Plan.Guardrails.originLost(w, look.AtMs, 0)); why != "" {
+				r.Spec.Plan.Guardrails.relaysLost(w, 0),
+				r.Spec.Plan.Guardrails.originLost(w, 0)); why != "" {
 				return "before the stage: " + why
 			}
 		}

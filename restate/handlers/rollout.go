@@ -170,12 +170,15 @@ func (o *rollout) advance(ctx restate.ObjectContext) error {
 	if newer {
 		return o.settle(ctx, &r, wait)
 	}
-	before := r.Phase
+	before, paused := r.Phase, r.Paused
 	if wait, err = r.Advance(o.on(ctx)); err != nil {
 		return err
 	}
 	if err := o.settle(ctx, &r, wait); err != nil {
 		return err
+	}
+	if paused == nil && r.Paused != nil { // its guardrails cannot judge it
+		return o.audit(ctx, r.Paused.By, "pause", before, condition(&r))
 	}
 	if r.Phase != before && (r.Phase == controlplane.RolloutRollingBack || r.Phase.Over()) {
 		itself := controlplane.By{Actor: "weir-control", Reason: "all stages are done"}

@@ -456,7 +456,7 @@ func testRolloutGoesOnAfterARedeploy(t *testing.T) {
 		delete(document, field)
 	}
 	document["of_another_build"] = map[string]any{"a": 1}
-	document["due_ms"] = time.Now().UnixMilli() // of the bake
+	document["bake"] = map[string]any{"watched_ms": bakeMs} // which is over
 	document["stages"].([]any)[1].(map[string]any)["bake_ms"] = 300
 	cl.setState(RolloutService, "redeploy", rolloutKey, document)
 	await.NoError(t, "the state is another", func() error {
