@@ -60,11 +60,14 @@ func TestKeeperRevivesADeadChain(t *testing.T) {
 		}
 		return n.reached(runs + 2)()
 	})
-	if s := c.status("n"); s.Generation != dead.Generation+1 || len(c.ticks("n")) > 1 {
+	s := c.status("n")
+	if s.Generation <= dead.Generation || len(c.ticks("n")) > 1 {
 		t.Errorf("generation %d after %d, ticks %v", s.Generation, dead.Generation, c.ticks("n"))
 	}
-	if repairs := metric(t, c.options.Metrics, "weir_control_chain_repairs_total", ""); repairs != 1 {
-		t.Errorf("weir_control_chain_repairs_total is %v", repairs)
+	// once, or again if the machine is so busy that the new chain is late as well
+	repairs := metric(t, c.options.Metrics, "weir_control_chain_repairs_total", "")
+	if want := float64(s.Generation - dead.Generation); repairs != want {
+		t.Errorf("weir_control_chain_repairs_total is %v, want %v", repairs, want)
 	}
 }
 

@@ -61,11 +61,12 @@ func testKeeperRevivesARollout(t *testing.T) {
 			revived++
 		}
 	}
-	if revived != 1 || alive.Phase != controlplane.RolloutBaking || cl.timers("lost") > 1 {
+	if revived < 1 || alive.Phase != controlplane.RolloutBaking || cl.timers("lost") > 1 {
 		t.Errorf("revived %d times, %s, %d timers", revived, alive.Phase, cl.timers("lost"))
 	}
-	if repairs := metric(t, cl.options.Metrics, "weir_control_chain_repairs_total", ""); repairs != 1 {
-		t.Errorf("weir_control_chain_repairs_total is %v", repairs)
+	// once, or again if the machine is so busy that the new timer is late as well
+	if repairs := metric(t, cl.options.Metrics, "weir_control_chain_repairs_total", ""); repairs != float64(revived) {
+		t.Errorf("weir_control_chain_repairs_total is %v, want %d", repairs, revived)
 	}
 	if _, err := c.Operate(t.Context(), "lost", order(controlplane.RolloutAbort)); err != nil {
 		t.Fatal(err)

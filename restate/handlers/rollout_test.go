@@ -276,7 +276,7 @@ func testRolloutHappyPath(t *testing.T) {
 		t.Errorf("a region that is not there: %v", err)
 	}
 	for range 2 {
-		if r, err := c.Start(t.Context(), starting("one", twoStages(1000))); err != nil || r.ID != "one" || len(r.Stages) != 2 {
+		if r, err := c.Start(t.Context(), starting("one", twoStages(3000))); err != nil || r.ID != "one" || len(r.Stages) != 2 {
 			t.Fatalf("%+v, %v", r, err)
 		}
 	}
