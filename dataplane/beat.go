@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/weirhq/weir/dataplane/internal/breaker"
+	"github.com/weirhq/weir/dataplane/internal/collect"
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
@@ -46,7 +47,7 @@ func (l *Limiter) figures() heartbeat.Health {
 		TableFull:      l.table.Full.Load(),
 		TableFullAtMs:  l.table.FullAtMs.Load(),
 		PendingCost:    l.pendingCost(),
-		ReplayErrors:   m.originErrors[opSend].Load(),
+		ReplayErrors:   m.origin.Errors(collect.OpSend),
 		ReplayedAtMs:   l.replayedAtMs(),
 		SettingsErrors: m.settingsErrors.Load(),
 		SettingsAtMs:   m.settingsAtMs.Load(),

@@ -9,6 +9,7 @@ import (
 	"github.com/weirhq/weir/dataplane/internal/breaker"
 	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/internal/clock"
+	"github.com/weirhq/weir/dataplane/internal/collect"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -41,7 +42,7 @@ func (l *Limiter) claim(ctx context.Context, v *cell.Verdict, e *cell.Entry, c *
 // enterClaim lets c wait for the next call, and sees to it that there is one.
 func (l *Limiter) enterClaim(e *cell.Entry, c *cell.Claim) *cell.Claim {
 	sh := l.shardOf(e)
-	if sh.enter(c) {
+	if sh.claimants.Enter(c) {
 		l.startClaims(sh)
 	}
 	return c
@@ -50,7 +51,7 @@ func (l *Limiter) enterClaim(e *cell.Entry, c *cell.Claim) *cell.Claim {
 // startClaims has a goroutine take the lead; none does in a limiter that is stopped.
 func (l *Limiter) startClaims(sh *shard) {
 	if !l.calls.Start(func() { l.claims(sh) }) {
-		sh.abandon()
+		sh.claimants.Abandon()
 	}
 }
 
@@ -58,7 +59,7 @@ func (l *Limiter) startClaims(sh *shard) {
 // policy that goes on without the origin decides by what is known here, and has the cost
 // that is committed as credit: if the claim is added after all, it has paid for it.
 func (l *Limiter) leaveClaim(c *cell.Claim, began time.Time) (answered bool) {
-	l.shardOf(c.Entry).leave(c)
+	l.shardOf(c.Entry).claimants.Leave(c)
 	if answered = c.Entry.LeaveClaim(c); !answered {
 		l.gaveUp(c.Entry, nil, began)
 	}
@@ -68,7 +69,7 @@ func (l *Limiter) leaveClaim(c *cell.Claim, began time.Time) (answered bool) {
 // claims makes calls until no claim waits for one.
 func (l *Limiter) claims(sh *shard) {
 	for {
-		waiting := sh.takeClaims()
+		waiting := sh.claimants.Take()
 		if len(waiting) == 0 {
 			return
 		}
@@ -77,7 +78,7 @@ func (l *Limiter) claims(sh *shard) {
 			continue
 		}
 		later := l.claimOnce(sh, waiting)
-		sh.putBackClaims(later)
+		sh.claimants.PutBack(later)
 	}
 }
 
@@ -93,7 +94,7 @@ func (l *Limiter) breakClaims(waiting []*cell.Claim) {
 
 // proveIdleClaims is recallClaims, or prove for the claims' stream, where no claim is on its way.
 func (l *Limiter) proveIdleClaims(ctx context.Context, sh *shard) error {
-	if !sh.leadClaims() {
+	if !sh.claimants.Lead() {
 		return nil
 	}
 	err := l.recallClaims(ctx, sh, sh.sends, replayTimeout)
@@ -102,7 +103,7 @@ func (l *Limiter) proveIdleClaims(ctx context.Context, sh *shard) error {
 		defer cancel()
 		err = l.prove(ctx, sh, &sh.claims.stream)
 	}
-	if !sh.yieldClaims() {
+	if !sh.claimants.Yield() {
 		l.startClaims(sh)
 	}
 	return err
@@ -174,7 +175,7 @@ func (l *Limiter) sendClaims(ctx context.Context, sh *shard, by *breaker.Breaker
 		end(nil)
 		sh.claims.answered(slices.Contains(reply.Added, true) || reply.Repeated)
 	}
-	l.metrics.origin(opClaim, len(call.claims), time.Since(asking.began), first)
+	l.metrics.origin.Called(collect.OpClaim, len(call.claims), time.Since(asking.began), first)
 	l.answered(sh, asking, &reply.Reply)
 	sh.epochs.CountedIn(reply.Totals, func(i int) *window.Cell { return &call.claims[i].Cell })
 	return reply, nil

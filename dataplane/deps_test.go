@@ -36,7 +36,8 @@ const library = "github.com/weirhq/weir/dataplane"
 // own are the packages below dataplane/ that the library may link.
 var own = append([]string{library + "/store", library + "/internal/cell", library + "/internal/level",
 	library + "/internal/held", library + "/internal/slots", library + "/internal/leases", library + "/internal/holders",
-	library + "/internal/denied", library + "/internal/epochs", library + "/internal/asof", library + "/internal/collect"}, leaves...)
+	library + "/internal/denied", library + "/internal/epochs", library + "/internal/asof", library + "/internal/collect",
+	library + "/internal/queue"}, leaves...)
 
 // leaves import nothing of ours.
 var leaves = []string{
@@ -119,6 +120,8 @@ var inside = map[string][]string{
 	library + "/internal/asof":     append([]string{library + "/store", "github.com/weirhq/weir/shared/"}, leaves...),
 	library + "/internal/epochs":   {library + "/store", "github.com/weirhq/weir/shared/"},
 	library + "/internal/denied": append([]string{library + "/store", library + "/internal/cell",
+		library + "/internal/level", "github.com/weirhq/weir/shared/"}, leaves...),
+	library + "/internal/queue": append([]string{library + "/store", library + "/internal/cell",
 		library + "/internal/level", "github.com/weirhq/weir/shared/"}, leaves...),
 	library + "/internal/holders": {library + "/store", library + "/internal/held", library + "/internal/leases",
 		library + "/internal/slots", library + "/internal/topk", "github.com/weirhq/weir/shared/"},

@@ -7,6 +7,7 @@ import (
 	"github.com/weirhq/weir/dataplane/internal/breaker"
 	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/internal/clock"
+	"github.com/weirhq/weir/dataplane/internal/collect"
 	"github.com/weirhq/weir/dataplane/internal/level"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
@@ -50,9 +51,9 @@ func (l *Limiter) syncShard(ctx context.Context, sh *shard) (firstErr error) {
 	}
 	batch := s.take()
 	if len(batch) > 0 {
-		within, end := l.cfg.TraceBackground(ctx, tickSync.String())
+		within, end := l.cfg.TraceBackground(ctx, collect.TickSync.String())
 		ctx = within
-		defer func(began time.Time) { l.metrics.ticked(tickSync, began); end(firstErr) }(time.Now())
+		defer func(began time.Time) { l.metrics.origin.Ticked(collect.TickSync, began); end(firstErr) }(time.Now())
 	}
 	for len(batch) > 0 {
 		n := min(len(batch), replayChunk/2)

@@ -237,9 +237,7 @@ func (l *Limiter) Waits(k window.Key) bool {
 // Claimants is how many costs wait for the next call that claims.
 func (l *Limiter) Claimants() (n int) {
 	for _, sh := range l.shards {
-		sh.mu.Lock()
-		n += len(sh.claimants)
-		sh.mu.Unlock()
+		n += sh.claimants.Len()
 	}
 	return n
 }

@@ -73,7 +73,7 @@ func (l *Limiter) kick(sh *shard, e *cell.Entry) {
 		return // it is about to be
 	}
 	l.metrics.kicks.Add(1)
-	sh.kick(e)
+	sh.kicks.Add(e)
 }
 
 // share decides in a namespace that waits, into v, and counts.
@@ -129,7 +129,7 @@ func (l *Limiter) awaitReply(ctx context.Context, e *cell.Entry) cell.Way {
 		return cell.WayBroken
 	}
 	sh := l.shardOf(e)
-	f := sh.await(e)
+	f := sh.kicks.Await(e)
 	l.kick(sh, e)
 	return l.replied(ctx, f, e, time.Now())
 }

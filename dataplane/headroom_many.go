@@ -92,7 +92,7 @@ func (l *Limiter) pledge(w *workspace, i int, guests bool) (p pledge, waits bool
 	}
 	p.first = i
 	if sh := l.shardOf(e); way == cell.WayReply {
-		p.reply = sh.await(e)
+		p.reply = sh.kicks.Await(e)
 		l.kick(sh, e)
 	} else {
 		p.claim = l.enterClaim(e, cell.NewClaim(e, &v, limit, cost, !guests, it.rule.outage != outageClosed))

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/internal/clock"
+	"github.com/weirhq/weir/dataplane/internal/collect"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -200,7 +201,7 @@ func (l *Limiter) get(ctx context.Context, sh *shard, cells []window.Cell, end f
 		err = errShortAnswer
 	}
 	end(err)
-	l.metrics.origin(opRead, len(cells), time.Since(call.began), err)
+	l.metrics.origin.Called(collect.OpRead, len(cells), time.Since(call.began), err)
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/internal/collect"
 	"github.com/weirhq/weir/dataplane/internal/slots"
 	"github.com/weirhq/weir/dataplane/store"
 )
@@ -62,6 +63,6 @@ func (l *Limiter) newSlots() {
 	l.slots = slots.New(cfg)
 	l.leases.Table, l.leases.NowMs = l.slots, l.nowMs
 	l.leases.Call = func(ctx context.Context, shard, n int, call func(context.Context) (store.Reply, error)) error {
-		return l.twice(ctx, l.shards[shard], opLease, n, call)
+		return l.twice(ctx, l.shards[shard], collect.OpLease, n, call)
 	}
 }

@@ -2,13 +2,11 @@ package dataplane
 
 import (
 	"sync/atomic"
-	"time"
 	"unsafe"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirhq/weir/dataplane/internal/brief"
 	"github.com/weirhq/weir/dataplane/internal/cell"
+	"github.com/weirhq/weir/dataplane/internal/collect"
 	"github.com/weirhq/weir/dataplane/internal/latency"
 )
 
@@ -25,23 +23,6 @@ const (
 
 func (o outcome) String() string {
 	return [...]string{"allowed", "denied", "shadowed", "batch_denied"}[o]
-}
-
-// originOp is a kind of call to the origin.
-type originOp uint8
-
-const (
-	opRead originOp = iota
-	opSend
-	opClaim
-	opHold
-	opNote
-	opLease
-	originOps
-)
-
-func (o originOp) String() string {
-	return [...]string{"read", "send", "claim", "hold", "note", "lease"}[o]
 }
 
 // What became of a decision that waited for its share.
@@ -71,17 +52,6 @@ const (
 	stripes     = 64  // of the decision counters; a power of two
 	sampleEvery = 256 // decisions of a stripe and outcome for each latency sample; a power of two
 )
-
-// tick is a loop that calls the origin.
-type tick uint8
-
-const (
-	tickReplay tick = iota
-	tickSync
-	ticks
-)
-
-func (t tick) String() string { return [...]string{"replay", "sync"}[t] }
 
 // stripe is one share of the decision counters, on cache lines of its own. A goroutine
 // nearly always counts on the same one, so two processors seldom meet there, even when
@@ -115,11 +85,7 @@ type metrics struct {
 	strictActivations atomic.Int64
 	crowd             crowd
 
-	originErrors  [originOps]atomic.Int64
-	originRecords [originOps]atomic.Int64
-	originSeconds [originOps]prometheus.Histogram
-	originSize    [originOps]prometheus.Histogram
-	tickSeconds   [ticks]prometheus.Histogram
+	origin        collect.Calls
 	merged        cell.Counters
 	replayedCells atomic.Int64
 	restored      atomic.Int64
@@ -138,27 +104,7 @@ func newMetrics(l *Limiter) *metrics {
 	m := &metrics{limiter: l, startedAtMs: l.nowMs()}
 	m.estimateMetrics.init()
 	m.latency.Init(m.startedAtMs)
-	for op := range m.originSeconds {
-		m.originSeconds[op] = prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "weir_origin_pipeline_seconds", Help: "Time one call to the origin took, failed ones included.",
-			ConstLabels: prometheus.Labels{"op": originOp(op).String()},
-			Buckets:     prometheus.ExponentialBuckets(100e-6, 2.5, 11),
-		})
-		m.originSize[op] = prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "weir_origin_pipeline_size", Help: "Cells that one call to the origin carried, failed ones included.",
-			ConstLabels: prometheus.Labels{"op": originOp(op).String()},
-			Buckets:     prometheus.ExponentialBuckets(1, 4, 6),
-		})
-	}
-	for t := range m.tickSeconds {
-		m.tickSeconds[t] = prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "weir_origin_tick_seconds",
-			Help: "Time of one round of a loop that had something to send, for one shard of the origin, all its calls " +
-				"together.",
-			ConstLabels: prometheus.Labels{"loop": tick(t).String()},
-			Buckets:     prometheus.ExponentialBuckets(100e-6, 2.5, 11),
-		})
-	}
+	m.origin.Init()
 	return m
 }
 
@@ -229,21 +175,6 @@ func (m *metrics) eachDecision(f func(Source, outcome, int64)) {
 			f(source, out, n)
 		}
 	}
-}
-
-// origin takes note of a call to the origin that carried cells.
-func (m *metrics) origin(op originOp, cells int, took time.Duration, err error) {
-	m.originSeconds[op].Observe(took.Seconds())
-	m.originSize[op].Observe(float64(cells))
-	m.originRecords[op].Add(int64(cells))
-	if err != nil {
-		m.originErrors[op].Add(1)
-	}
-}
-
-// ticked takes note of a loop's turn that had something to send.
-func (m *metrics) ticked(t tick, began time.Time) {
-	m.tickSeconds[t].Observe(time.Since(began).Seconds())
 }
 
 func (m *metrics) settings(err error, nowMs int64) {

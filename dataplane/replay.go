@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane/internal/breaker"
 	"github.com/weirhq/weir/dataplane/internal/cell"
+	"github.com/weirhq/weir/dataplane/internal/collect"
 	"github.com/weirhq/weir/dataplane/store"
 )
 
@@ -38,9 +39,9 @@ func (l *Limiter) replayQueued(ctx context.Context, sh *shard) (err error) {
 	defer sh.end()
 	queue := l.takeQueue(sh)
 	if len(queue) > 0 {
-		within, end := l.cfg.TraceBackground(ctx, tickReplay.String())
+		within, end := l.cfg.TraceBackground(ctx, collect.TickReplay.String())
 		ctx = within
-		defer func(began time.Time) { l.metrics.ticked(tickReplay, began); end(err) }(time.Now())
+		defer func(began time.Time) { l.metrics.origin.Ticked(collect.TickReplay, began); end(err) }(time.Now())
 	}
 	nowMs := l.nowMs()
 	queue, err = l.sendLocked(ctx, sh, queue, nowMs)
@@ -74,7 +75,7 @@ func (l *Limiter) sendLocked(ctx context.Context, sh *shard, queue []*cell.Entry
 	var again []*cell.Entry
 	refused, err := l.sendPending(ctx, sh, &again)
 	for sent := 0; err == nil && sent < replayTickMax; {
-		kicked := sh.takeKicked(replayChunk / 2)
+		kicked := sh.kicks.Take(replayChunk / 2)
 		if len(kicked)+len(queue) == 0 {
 			break
 		}
@@ -96,12 +97,12 @@ func (l *Limiter) sendLocked(ctx context.Context, sh *shard, queue []*cell.Entry
 		if err != nil {
 			failed = kicked // the chunk keeps their cost
 		}
-		sh.answer(c.held, c.held, errHeldBack)
-		sh.answer(kicked, failed, cmpErr(refused, err))
+		sh.kicks.Answer(c.held, c.held, errHeldBack)
+		sh.kicks.Answer(kicked, failed, cmpErr(refused, err))
 		l.readStale(c.stale)
 	}
 	if err != nil {
-		l.forgo(sh, sh.takeKicked(replayChunk))
+		l.forgo(sh, sh.kicks.Take(replayChunk))
 	}
 	l.putBack(sh, queue)
 	l.requeue(sh, again) // behind the rest: what always fails must not keep others from being tried
@@ -151,8 +152,8 @@ func (l *Limiter) forgo(sh *shard, kicked []*cell.Entry) {
 			e.Unkick()
 		}
 		l.requeue(sh, kicked)
-		sh.answer(kicked, kicked, breaker.ErrOpen)
-		kicked = sh.takeKicked(replayChunk)
+		sh.kicks.Answer(kicked, kicked, breaker.ErrOpen)
+		kicked = sh.kicks.Take(replayChunk)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane/internal/breaker"
 	"github.com/weirhq/weir/dataplane/internal/cell"
+	"github.com/weirhq/weir/dataplane/internal/collect"
 	"github.com/weirhq/weir/dataplane/internal/held"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
@@ -368,7 +369,7 @@ func (l *Limiter) holds() {
 	l.there.Origin, l.there.Heard = l.cfg.Origin, l.hearHolds
 	l.there.Call = func(ctx context.Context, shard int, what held.What, items int,
 		call func(context.Context) (store.Reply, error)) error {
-		return l.twice(ctx, l.shards[shard], opHold+originOp(what), items, call)
+		return l.twice(ctx, l.shards[shard], collect.OpHold+collect.Op(what), items, call)
 	}
 }
 
@@ -379,7 +380,7 @@ var errBusy = errors.New("dataplane: too many calls about reservations and lease
 
 // twice makes a call that may be repeated, and repeats it once: a reply that is lost is no outage. Nor is a caller that
 // leaves, so a call that has begun goes on without it.
-func (l *Limiter) twice(ctx context.Context, sh *shard, op originOp, items int,
+func (l *Limiter) twice(ctx context.Context, sh *shard, op collect.Op, items int,
 	call func(context.Context) (store.Reply, error)) (err error) {
 	select {
 	case sh.twice <- struct{}{}:
@@ -403,7 +404,7 @@ func (l *Limiter) twice(ctx context.Context, sh *shard, op originOp, items int,
 		reply, err = call(within)
 		cancel()
 		end(err)
-		l.metrics.origin(op, items, time.Since(asking.began), err)
+		l.metrics.origin.Called(op, items, time.Since(asking.began), err)
 		if err == nil {
 			l.answered(sh, asking, &reply)
 			return nil

@@ -77,7 +77,7 @@ func (l *Limiter) sendKicked(ctx context.Context, sh *shard) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-sh.wake:
+		case <-sh.kicks.Woken:
 			l.replayKicked(context.WithoutCancel(ctx), sh)
 		}
 	}
@@ -188,20 +188,7 @@ func (l *Limiter) background(name string, step func(context.Context) error) func
 // stopped is true in a loop that Stop ends.
 func stopped(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canceled) }
 
-// watched runs a step and logs when it starts to fail and when it works again: one
-// line for each change, however long it lasts.
+// watched runs a step and logs when it starts to fail and when it works again.
 func (l *Limiter) watched(name string, step func(context.Context) error) func(context.Context) {
-	var failingSince time.Time
-	return func(ctx context.Context) {
-		err := step(ctx)
-		switch {
-		case ctx.Err() != nil: // being stopped
-		case err != nil && failingSince.IsZero():
-			failingSince = time.Now()
-			l.cfg.Logger.Warn(name+" fails; decisions go on from local state", "error", err)
-		case err == nil && !failingSince.IsZero():
-			l.cfg.Logger.Info(name+" works again", "after", time.Since(failingSince).Round(time.Millisecond))
-			failingSince = time.Time{}
-		}
-	}
+	return loop.Watched(l.cfg.Logger, name, step)
 }

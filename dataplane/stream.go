@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane/internal/breaker"
 	"github.com/weirhq/weir/dataplane/internal/cell"
+	"github.com/weirhq/weir/dataplane/internal/collect"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -72,7 +73,7 @@ func (l *Limiter) ship(ctx context.Context, sh *shard, s *stream, c *chunk) (sto
 	}
 	end(err)
 	l.wrote(sh, err)
-	l.metrics.origin(opSend, len(c.costs), time.Since(call.began), err)
+	l.metrics.origin.Called(collect.OpSend, len(c.costs), time.Since(call.began), err)
 	if err != nil {
 		s.keep(c)
 		return reply, err
