@@ -82,7 +82,7 @@ func beatOrder(b *heartbeat.Beat) string {
 	if b.Stopped {
 		last = 1
 	}
-	return fmt.Sprintf("%d %d %d", max(0, b.StartedAtMs), max(0, b.SentAtMs), last)
+	return fmt.Sprintf("%d %d %d", bounded(max(0, b.StartedAtMs)), bounded(max(0, b.SentAtMs)), last)
 }
 
 // Beats implements store.RelayOrigin. What is no heartbeat is dropped, and counted as garbage.

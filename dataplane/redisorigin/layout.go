@@ -64,5 +64,5 @@ func (o Options) logger() *slog.Logger {
 
 // expiresAtMs is when a cell's key is forgotten, in Unix milliseconds.
 func (l *layout) expiresAtMs(c window.Cell, key string) int64 {
-	return c.ExpiresAtMs() + (l.grace + jitter(key, c.Duration)).Milliseconds()
+	return bounded(c.ExpiresAtMs() + (l.grace + jitter(key, c.Duration)).Milliseconds())
 }

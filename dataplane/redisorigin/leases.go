@@ -51,7 +51,7 @@ func queueLeases(p *pipeline, part *part, words []store.LeaseWord) *redis.Cmd {
 	args := append(make([]any, 0, 1+4*len(part.places)), store.SlotsStarvedFor.Milliseconds())
 	for _, place := range part.places {
 		w := &words[place]
-		args = append(args, w.ID, int(w.Verb), w.Limit, w.TTL.Milliseconds())
+		args = append(args, w.ID, int(w.Verb), w.Limit, bounded(w.TTL.Milliseconds()))
 	}
 	return p.eval(part.bucket, leasesScript, []string{part.bornKey}, part.keys, args)
 }

@@ -21,7 +21,7 @@ func (h *Origin) Lease(ctx context.Context, shard int, holder string, ttl time.D
 		return store.Lease{}, fmt.Errorf("redisorigin: lease: holder is %d bytes long (1 to %d), ttl is %v (at least 1ms)",
 			n, store.HolderBytesMax, ttl)
 	}
-	reply, err := h.leaseCall(ctx, shard, leaseScript, holder, ttl.Milliseconds())
+	reply, err := h.leaseCall(ctx, shard, leaseScript, holder, bounded(ttl.Milliseconds()))
 	if err != nil {
 		return store.Lease{}, fmt.Errorf("redisorigin: lease of shard %d: %w", shard, err)
 	}
@@ -91,7 +91,7 @@ func (h *Origin) Told(ctx context.Context, shard int, cells []store.Change) erro
 		func(p *pipeline, part *part) *redis.Cmd {
 			args := make([]any, 0, 2*len(part.places))
 			for _, place := range part.places {
-				args = append(args, cells[place].Total, cells[place].Limit)
+				args = append(args, bounded(cells[place].Total), bounded(cells[place].Limit))
 			}
 			return p.pipe.Eval(p.ctx, toldScript, append([]string{part.changesKey}, part.keys...), args...)
 		}, func(int64) {}, nil)

@@ -2,7 +2,8 @@ package redisorigin
 
 import "strings"
 
-// The scripts of an Origin, one for each operation, sent whole each time. A cell is a hash:
+// The scripts of an Origin, one for each operation, sent whole each time. Every number that they take is an integer of
+// at most 2^53 - 1: store's checks refuse larger ones, or bounded cuts them off. A cell is a hash:
 //
 //	a  sum of Add       r  sum of Restore       k  greatest Known       (see store.Cost)
 //	f  foreign total    l  lowest limit

@@ -1,7 +1,7 @@
 package redisorigin
 
 var (
-	holdScript = lua(luaRecord, luaEpoch, luaPut, luaHold)
+	holdScript = lua(luaRecord, luaEpoch, luaPut, luaCarried, luaHold)
 	noteScript = lua(luaEpoch, luaNote)
 )
 
@@ -13,6 +13,24 @@ var (
 //
 // and a set of ids, by when they end, and then by when they are forgotten.
 const (
+	// luaCarried has floor(n * uncovered / duration) for n up to 2^53 - 1 and uncovered <= duration < 2^35. The product
+	// may need 88 bits, and Lua's numbers hold 53: so n is divided first, and uncovered comes in two parts. All numbers
+	// in between are integers below 2^53, and math.fmod is exact.
+	luaCarried = `
+local function divide(n, by)
+	local rest = math.fmod(n, by)
+	return (n - rest) / by, rest
+end
+local function carried(n, uncovered, duration)
+	local whole, rest = divide(n, duration)
+	local low = math.fmod(uncovered, 262144)
+	local high, left = divide(rest * ((uncovered - low) / 262144), duration)
+	local a, ra = divide(left * 262144, duration)
+	local b, rb = divide(rest * low, duration)
+	return whole * uncovered + high * 262144 + a + b + divide(ra + rb, duration)
+end
+`
+
 	// luaHold takes the key of the changes; for each word its cell, the cell before, and the holds and ends of both;
 	// how long ended holds are known, how many a cell may have, and how many attempts a hold; for each word id, step,
 	// attempt, undo, cost, after, time to live, limit, force, again, look, and of the cell end, duration and expiry. It
@@ -63,9 +81,6 @@ end
 local function used(total, foreign, holds)
 	local c, m = state(holds)
 	return math.min(math.max(0, total - m) + c + foreign, MAX)
-end
-local function carried(n, uncovered, duration)
-	return math.floor(n * uncovered / duration)
 end
 for w = 0, (#KEYS - 2) / 6 - 1 do
 	local i, j, n = 6 * w + 3, 14 * w + 5, #out

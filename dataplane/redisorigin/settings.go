@@ -102,7 +102,7 @@ func (h *Origin) TellSettings(ctx context.Context, shard int, holder string, row
 	}
 	keys := []string{s.buckets[0].settingsKey, s.buckets[0].leaseKey}
 	args := []any{holder, document.version, strconv.Itoa(rows.NodesLive), settingsKept.Milliseconds(),
-		max(0, rows.Trial.Left.Milliseconds()), max(0, asOf.UnixMilli())}
+		bounded(max(0, rows.Trial.Left.Milliseconds())), bounded(max(0, asOf.UnixMilli()))}
 	for _, args := range [][]any{args, append(args, document.bytes)} {
 		there, err := s.client.Eval(ctx, tellSettingsScript, keys, args...).Int()
 		if err == nil && there < 0 {

@@ -37,6 +37,12 @@ const (
 	// HoldAttemptsMax is how many attempts at a hold an origin tells apart.
 	HoldAttemptsMax = 16
 
+	// HoldTTLMax is how long a hold lasts at most.
+	HoldTTLMax = window.DurationMax
+
+	// NoteTTLMax is how long a note is kept at most: longer than its holds last, so that late calls find it.
+	NoteTTLMax = HoldTTLMax + time.Hour
+
 	// NoteBytesMax is how long a note's text may be.
 	NoteBytesMax = 64 << 10
 
@@ -67,7 +73,7 @@ type Hold struct {
 	// Before is the cell before, by the name that it has: it may be of another generation. Of Step 0 alone.
 	Before window.Cell
 
-	Step int64
+	Step int64 // 0 to CountMax
 
 	// Attempt tells one asking for the hold from another, at random. Step 0 again is granted, also by another
 	// Attempt; but where the hold has ended and counts nothing, that makes a new one.
@@ -79,7 +85,7 @@ type Hold struct {
 
 	Cost  int64         // counts until the hold ends
 	After int64         // counts from then on, at most Cost
-	TTL   time.Duration // from when the word arrives; 0: it has ended, and After counts
+	TTL   time.Duration // from when the word arrives, at most HoldTTLMax; 0: it has ended, and After counts
 	Limit int64         // as Cost.Limit; of Step 0 also what the hold must fit
 	Force bool          // Step 0 is granted whatever the limit is
 
@@ -113,9 +119,9 @@ type HoldReply struct {
 // Note is a reservation as its origin keeps it, in the shard of its ID.
 type Note struct {
 	ID      string        // 1 to ReservationIDBytesMax bytes
-	Version int64         // 0: there is none
+	Version int64         // 0 to CountMax; 0: there is none
 	Text    string        // at most NoteBytesMax bytes
-	TTL     time.Duration // how long it is kept from now on, > 0
+	TTL     time.Duration // how long it is kept from now on: 1 ms to NoteTTLMax
 	Again   bool          // it is stored whatever version before it there is: the origin may have lost it
 	Epoch   Epoch         // of where it is kept; of answers alone
 	Now     time.Time     // when it was looked up; of answers alone
@@ -133,9 +139,11 @@ func CheckHold(h *Hold) error {
 		return fmt.Errorf("%w: the hold's cost is %d (0 to %d)", window.ErrInvalid, h.Cost, int64(CountMax))
 	case h.After < 0 || h.After > h.Cost:
 		return fmt.Errorf("%w: the hold's cost afterwards is %d (0 to %d)", window.ErrInvalid, h.After, h.Cost)
-	case h.Step < 0 || h.Limit < 0 || h.TTL < 0:
-		return fmt.Errorf("%w: step, limit and time to live of the hold are %d, %d and %v, want >= 0", window.ErrInvalid,
-			h.Step, h.Limit, h.TTL)
+	case h.Step < 0 || h.Step > CountMax || h.Limit < 0:
+		return fmt.Errorf("%w: step and limit of the hold are %d and %d (0 to %d)", window.ErrInvalid, h.Step, h.Limit,
+			int64(CountMax))
+	case h.TTL < 0 || h.TTL > HoldTTLMax:
+		return fmt.Errorf("%w: the hold's time to live is %v (0 to %v)", window.ErrInvalid, h.TTL, HoldTTLMax)
 	case h.Step == 0 && h.Attempt == 0:
 		return fmt.Errorf("%w: the hold's attempt is 0", window.ErrInvalid)
 	}
@@ -149,9 +157,10 @@ func CheckNote(n *Note) error {
 		return fmt.Errorf("%w: the note's id has %d bytes (1 to %d)", window.ErrInvalid, len(n.ID), ReservationIDBytesMax)
 	case len(n.Text) > NoteBytesMax:
 		return fmt.Errorf("%w: the note has %d bytes (at most %d)", window.ErrInvalid, len(n.Text), NoteBytesMax)
-	case n.Version < 0 || n.Version > 0 && n.TTL < time.Millisecond:
-		return fmt.Errorf("%w: version and time to live of the note are %d and %v, want >= 0 and >= 1 ms", window.ErrInvalid,
-			n.Version, n.TTL)
+	case n.Version < 0 || n.Version > CountMax:
+		return fmt.Errorf("%w: the note's version is %d (0 to %d)", window.ErrInvalid, n.Version, int64(CountMax))
+	case n.Version > 0 && (n.TTL < time.Millisecond || n.TTL > NoteTTLMax):
+		return fmt.Errorf("%w: the note's time to live is %v (1 ms to %v)", window.ErrInvalid, n.TTL, NoteTTLMax)
 	}
 	return nil
 }

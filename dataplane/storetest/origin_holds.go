@@ -323,6 +323,9 @@ var originHoldTests = map[string]func(*originTest){
 			"cost":       func(w *store.Hold) { w.Cost = -1 },
 			"after":      func(w *store.Hold) { w.After = w.Cost + 1 },
 			"step":       func(w *store.Hold) { w.Step = -1 },
+			"large step": func(w *store.Hold) { w.Step = store.CountMax + 1 },
+			"large cost": func(w *store.Hold) { w.Cost = store.CountMax + 1 },
+			"long":       func(w *store.Hold) { w.TTL = store.HoldTTLMax + 1 },
 			"no attempt": func(w *store.Hold) { w.Attempt = 0 },
 		} {
 			bad := first("bad", c[0], 1, 100)
@@ -435,8 +438,10 @@ var originNoteTests = map[string]func(*originTest){
 	"what is out of bounds is refused": func(h *originTest) {
 		forever := note("a", 1, "")
 		forever.TTL = 0
+		long := note("a", 1, "")
+		long.TTL = store.NoteTTLMax + 1
 		for _, n := range []store.Note{note("", 1, ""), note(strings.Repeat("x", store.ReservationIDBytesMax+1), 1, ""),
-			note("a", -1, ""), note("a", 1, strings.Repeat("x", store.NoteBytesMax+1)), forever} {
+			note("a", -1, ""), long, note("a", store.CountMax+1, ""), note("a", 1, strings.Repeat("x", store.NoteBytesMax+1)), forever} {
 			if _, stored, err := h.Note(h.Context(), n); stored || !errors.Is(err, window.ErrInvalid) {
 				h.Errorf("%.50v: %v", n, err)
 			}
