@@ -108,7 +108,8 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Streams are the metered streams of a process. Methods may be called at the same time.
+// Streams are the metered streams of a process. Methods may be called at the same time. Make them with New: the zero
+// value begins none.
 type Streams struct {
 	cfg  Config
 	stop chan struct{} // closed when meters are to give up
@@ -161,6 +162,10 @@ func countable(requests []dataplane.Request) []dataplane.Request {
 //
 // A request without an ID gets one. Two streams with one ID are one: the larger of their costs counts.
 func (s *Streams) Begin(ctx context.Context, r dataplane.ReserveRequest) (*Meter, dataplane.Reserved) {
+	if s.cfg.Reservations == nil {
+		return nil, dataplane.Reserved{
+			Err: fmt.Errorf("%w: the Streams are zero (make them with New)", dataplane.ErrInvalid)}
+	}
 	if len(r.ID) > IDBytesMax {
 		return nil, dataplane.Reserved{
 			Err: fmt.Errorf("%w: id has %d bytes (1 to %d)", dataplane.ErrInvalid, len(r.ID), IDBytesMax)}
@@ -190,6 +195,9 @@ func (s *Streams) Begin(ctx context.Context, r dataplane.ReserveRequest) (*Meter
 // left give up, and returns when their calls have ended; their reservations end by themselves. If ctx has ended before
 // the call, Stop waits for up to 5 s.
 func (s *Streams) Stop(ctx context.Context) error {
+	if s.idle == nil {
+		return nil // New has not made it: nothing has begun
+	}
 	ctx, done := loop.LastCalls(ctx)
 	defer done()
 	s.mu.Lock()

@@ -579,3 +579,16 @@ func TestAnyHistoryOfFaultsCountsWhatWasSpent(t *testing.T) {
 		})
 	})
 }
+
+// Streams that nobody has made begin nothing, and say so.
+func TestZeroStreamsAreAnError(t *testing.T) {
+	var s streamed.Streams
+	for range 2 {
+		if m, got := s.Begin(t.Context(), dataplane.ReserveRequest{Requests: []dataplane.Request{tokens("k", 1, 10)}}); m != nil || !errors.Is(got.Err, dataplane.ErrInvalid) {
+			t.Errorf("%+v, %+v", m, got)
+		}
+		if err := s.Stop(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+}
