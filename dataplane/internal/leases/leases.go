@@ -107,7 +107,7 @@ func (l *Lease) name() name { return name{l.Key, l.ID} }
 func (b *Book) ask(ctx context.Context, a *Ask) (r slots.Result) {
 	nowMs := b.NowMs()
 	a.Sent = time.Now()
-	if a.Limit == 0 || a.Drawn && b.isFull(a.Key, nowMs) {
+	if a.Drawn && (a.Limit == 0 || b.isFull(a.Key, nowMs)) {
 		r.Held = a.Limit
 		return r
 	}

@@ -116,7 +116,7 @@ func TestASlotIsGrantedSomeTimeAfterItsLease(t *testing.T) {
 	}
 }
 
-// A limit of 0 refuses without a call.
+// A limit of 0 refuses a lease that nobody can hold without a call.
 func TestALimitOfNothingIsNotAskedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := book(t, memstore.NewOrigin(memstore.OriginOptions{}))
@@ -124,7 +124,9 @@ func TestALimitOfNothingIsNotAskedFor(t *testing.T) {
 			t.Error("the origin is asked")
 			return nil
 		}
-		if r := b.Acquire(t.Context(), ask("one", 0), false); r.Granted || r.Out {
+		drawn := ask("one", 0)
+		drawn.Drawn = true
+		if r := b.Acquire(t.Context(), drawn, false); r.Granted || r.Out {
 			t.Errorf("%+v", r)
 		}
 	})
