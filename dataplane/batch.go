@@ -115,6 +115,13 @@ func (l *Limiter) allowMany(ctx context.Context, at clock.Stamp, decisions []Dec
 		if b.Allowed && held != nil {
 			l.holdItems(w.items, held)
 		}
+		if !w.known && l.clock.Known() { // as in decideCall
+			for _, i := range w.order {
+				if e := w.items[i].entry; e != nil {
+					l.place(e)
+				}
+			}
+		}
 		l.leaveGuests(w)
 	}
 	w.put()
@@ -125,14 +132,14 @@ func (l *Limiter) holdItems(items []item, held []Reservation) {
 	for i := range items {
 		it := &items[i]
 		if first := &items[it.first]; it.verdict.Allowed && first.entry != nil {
-			held[i] = Reservation{l, first.entry, it.verdict.Sequence, it.limit, it.cost, first.met == cell.Untracked}
+			held[i] = Reservation{l, first.entry, it.verdict.Sequence, it.limit, it.cost, first.met == cell.Untracked, !it.known}
 		}
 	}
 }
 
 func (l *Limiter) decideMany(ctx context.Context, w *workspace) (allowed bool) {
 	for round := 0; ; round++ {
-		l.enter(w.items, round >= enterRoundsMax)
+		l.enter(ctx, w, round >= enterRoundsMax)
 		allowed, alive := l.judgeMany(ctx, w)
 		switch {
 		case !alive: // an entry was evicted meanwhile: look all keys up again
@@ -174,6 +181,7 @@ func (l *Limiter) prepare(w *workspace, requests []Request, nowMs int64) error {
 			it.ident.Renew(it.rule.reset)
 		}
 		it.id, it.request = &it.ident, &requests[i]
+		it.known, it.given = w.known, w.given
 		it.nowMs, it.durationMs, it.limit, it.cost = nowMs, r.Duration.Milliseconds(), r.Limit, r.cost()
 	}
 	w.sort()
@@ -226,10 +234,10 @@ func (w *workspace) sortMany() {
 // enter finds or makes every item's entry: one for a key, also where the table has no
 // room for it; none for a key that is not held and gets only costs above their
 // limits.
-func (l *Limiter) enter(items []item, crowded bool) {
-	for i := range items {
-		it := &items[i]
-		first := &items[it.first]
+func (l *Limiter) enter(ctx context.Context, w *workspace, crowded bool) {
+	for i := range w.items {
+		it := &w.items[i]
+		first := &w.items[it.first]
 		if it.first == i && it.met != cell.Untracked {
 			it.entry, it.met = l.table.Get(it.id), cell.Known
 			if it.entry != nil && it.entry.Before(it.nowMs, it.durationMs) && l.setRight(it.entry) {
@@ -237,17 +245,22 @@ func (l *Limiter) enter(items []item, crowded bool) {
 			}
 		}
 		if first.entry == nil && (it.cost <= it.limit || it.rule.estimate != nil) {
-			l.create(first, crowded)
+			l.create(ctx, w, first, crowded)
 		}
 	}
 }
 
-func (l *Limiter) create(it *item, crowded bool) {
+func (l *Limiter) create(ctx context.Context, w *workspace, it *item, crowded bool) {
 	if crowded {
 		it.entry, it.met = l.host(&it.call, it.rule, window.Sequence(it.nowMs, it.durationMs))
 		return
 	}
-	it.entry, it.met = l.meet(&it.call, it.rule)
+	it.until = w.until
+	it.entry, it.met = l.meet(ctx, &it.call, it.rule)
+	w.until = it.until
+	if it.known && !w.known {
+		l.renumber(w)
+	}
 }
 
 // judgeMany decides the batch, after hearing from the origin what it should, unless
@@ -278,9 +291,12 @@ func (l *Limiter) judgeMany(ctx context.Context, w *workspace) (allowed, alive b
 // renumber has the batch go by the origin's clock, which it did not know before; true if an entry was made anew for it.
 func (l *Limiter) renumber(w *workspace) (replaced bool) {
 	w.known = true
+	for i := range w.items {
+		w.items[i].known = true
+	}
 	w.setTime(l.clock.Settle(w.items[0].nowMs, w.given, l.cfg.ClockSkewMax), l.clock.ReadSteady())
 	for _, i := range w.order {
-		if it := &w.items[i]; it.entry != nil && it.met != cell.Untracked {
+		if it := &w.items[i]; it.entry != nil {
 			replaced = l.table.Renumber(it.entry, it.nowMs) || replaced
 		}
 	}

@@ -123,6 +123,7 @@ func estimateHistory(t *testing.T, rt *rapid.T, settings string) {
 	w.estimates(settings)
 	n := w.node("eu", "a", func(c *dataplane.Config) { c.Settings = w.counts })
 	n.BreakersOff()
+	n.KnowTime()
 	origin := w.origin("eu")
 	k := &dumbEstimate{
 		leaky: settings == posthog || settings == `{"drain":"leaky"}`, offered: settings == posthog || settings == `{"count":"offered"}`, below: settings == posthog || settings == `{"test":">="}`,

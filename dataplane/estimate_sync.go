@@ -49,6 +49,11 @@ func (l *Limiter) syncShard(ctx context.Context, sh *shard) (firstErr error) {
 	if err := l.endSync(ctx, sh); err != nil {
 		return err
 	}
+	if s.size() > 0 {
+		if err := l.askTime(ctx, sh, &s.stream); err != nil {
+			return err
+		}
+	}
 	batch := s.take()
 	if len(batch) > 0 {
 		within, end := l.cfg.TraceBackground(ctx, collect.TickSync.String())

@@ -72,6 +72,7 @@ func TestCostDuringTheRoundTripStaysPending(t *testing.T) {
 	w := newWorld(t)
 	w.estimates(posthog)
 	n := w.node("eu", "a")
+	n.KnowTime()
 	n.take("k", 5, 100)
 	w.origin("eu").Faults.Hook(func(op memstore.Op) error {
 		if op == memstore.OpSend {

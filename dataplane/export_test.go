@@ -28,6 +28,9 @@ func (l *Limiter) ReplayStream() uint64 { return l.shards[0].replays.id }
 // NowMs is the time that the limiter goes by.
 func (l *Limiter) NowMs() int64 { return l.nowMs() }
 
+// KnowTime has the limiter take its own clock for the origin's, which it has not heard yet.
+func (l *Limiter) KnowTime() { l.clock.FollowNone() }
+
 // HearForeign is what a listener hears.
 func (l *Limiter) HearForeign(totals []store.Foreign) { l.hearForeign(totals) }
 
@@ -121,7 +124,7 @@ func (l *Limiter) HoldOne(r Request) *Hold {
 	if err := l.prepare(&h.w, []Request{r}, l.nowMs()); err != nil {
 		panic(err)
 	}
-	l.enter(h.w.items, false)
+	l.enter(context.Background(), &h.w, false)
 	it := &h.w.items[0]
 	it.entry.Hold(it.nowMs, it.durationMs)
 	it.judge(it)

@@ -45,40 +45,43 @@ func TestTheFirstDecisionIsByTheOriginsClock(t *testing.T) {
 	for how, allowed := range ways {
 		for _, headroom := range []string{"kick", "wait"} {
 			for _, skew := range []time.Duration{24 * time.Hour, time.Hour, 90 * time.Second, -90 * time.Second, -time.Hour} {
-				t.Run(fmt.Sprint(how, "/", headroom, "/", skew), func(t *testing.T) {
-					synctest.Test(t, func(t *testing.T) {
-						origin := memstore.NewOrigin(memstore.OriginOptions{})
-						node := func(skew time.Duration) *dataplane.Limiter {
-							l, err := dataplane.New(dataplane.Config{Region: "eu", Origin: origin.Client(), Settings: settingsOf("", headroom),
-								Clock: func() time.Time { return time.Now().Add(skew) }})
-							if err != nil {
-								t.Fatal(err)
-							}
-							if err := l.LoadSettings(t.Context()); err != nil {
-								t.Fatal(err)
-							}
-							return l
-						}
-						one, two := node(0), node(skew)
-						if d := one.Allow(t.Context(), ask("k", 100, 100)); !d.Allowed {
-							t.Fatalf("%+v", d)
-						}
-						if err := one.ReplayOnce(t.Context()); err != nil {
-							t.Fatal(err)
-						}
-						if allowed(two, ask("k", 100, 100)) {
-							t.Error("100 of 100 were accepted, and another node grants 100 more, or errs")
-						}
-						d := two.Peek(t.Context(), ask("k", 1, 100))
-						if d.Allowed || d.RetryAfter > 2*time.Minute {
-							t.Errorf("afterwards: %+v", d)
-						}
-						two.AwaitCalls()
-					})
-				})
+				firstDecision(t, fmt.Sprint(how, "/", headroom, "/", skew), headroom, skew, 0, allowed)
+				firstDecision(t, fmt.Sprint(how, "/", headroom, "/", skew, "/without room"), headroom, skew, 1, allowed)
 			}
 		}
 	}
+}
+
+// firstDecision asks a node whose clock is wrong for a key that another node has brought to its limit. With room set
+// the node's table has room for so many keys, and they are taken.
+func firstDecision(t *testing.T, name, headroom string, skew time.Duration, room int,
+	allowed func(*dataplane.Limiter, dataplane.Request) bool) {
+	t.Run(name, func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			origin := memstore.NewOrigin(memstore.OriginOptions{})
+			row := store.NamespaceRow{Headroom: headroom}
+			one, two := skewed(t, origin.Client(), 0, row, 0), skewed(t, origin.Client(), skew, row, room)
+			for i := range room { // without a call: the node has not heard the clock yet
+				if _, err := two.Charge(ask(fmt.Sprint("taken", i), 1, 1)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if d := one.Allow(t.Context(), ask("k", 100, 100)); !d.Allowed {
+				t.Fatalf("%+v", d)
+			}
+			if err := one.ReplayOnce(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if allowed(two, ask("k", 100, 100)) {
+				t.Error("100 of 100 were accepted, and another node grants 100 more, or errs")
+			}
+			d := two.Peek(t.Context(), ask("k", 1, 100))
+			if d.Allowed || d.RetryAfter > 2*time.Minute {
+				t.Errorf("afterwards: %+v", d)
+			}
+			two.AwaitCalls()
+		})
+	})
 }
 
 // Many at once, each of which has read its clock before the first answer came, are judged by the origin's as well.

@@ -27,7 +27,7 @@ func (l *Limiter) readGuest(now clock.Steady, e *cell.Entry) *cell.Flight {
 	if lead && !l.calls.Start(func() { l.readGathered(sh) }) {
 		for g := sh.takeGathered(); g != nil; g = sh.takeGathered() {
 			g.flight.End(nil)
-			g.flight.Fail(errStopped, now)
+			g.flight.Fail(ErrStopped, now)
 		}
 	}
 	return f

@@ -10,18 +10,26 @@ import (
 
 // meet is the entry of a call's key: the table's, made if need be, or a guest's. Who gets an
 // untracked one leaves it in the end.
-func (l *Limiter) meet(c *call, by *rule) (*cell.Entry, cell.Contact) {
+//
+// A guest's cell must be that of the origin's clock: where that is not known yet, it is asked for first. Estimates wait
+// for nothing, and no origin hears of a guest's.
+func (l *Limiter) meet(ctx context.Context, c *call, by *rule) (*cell.Entry, cell.Contact) {
 	t := l.table
 	if e := t.Guests.Find(c.id); e != nil {
 		return e, cell.Untracked
 	}
 	key := c.key()
-	sequence := window.Sequence(c.nowMs, c.durationMs)
-	e, met := t.Add(c.id, &key, by.reset, sequence, c.nowMs)
-	if met == cell.Untracked {
-		return l.host(c, by, sequence)
+	e, met := t.Add(c.id, &key, by.reset, window.Sequence(c.nowMs, c.durationMs), c.nowMs)
+	if met != cell.Untracked {
+		return e, met
 	}
-	return e, met
+	if !c.known && by.estimate == nil {
+		within, cancel := l.within(ctx, &c.until)
+		l.learnTime(within, &key)
+		cancel()
+		l.settle(c)
+	}
+	return l.host(c, by, window.Sequence(c.nowMs, c.durationMs))
 }
 
 // used ends a decision's use of its entry, and returns it if the table holds it.
@@ -69,6 +77,8 @@ func (l *Limiter) judgeGuest(ctx context.Context, v *cell.Verdict, e *cell.Entry
 		}
 		if source = SourceOrigin; !l.wait(ctx, l.readGuest(l.clock.Steady(), e)) {
 			source = by.outage.source()
+		} else if l.settle(c) && l.table.Renumber(e, c.nowMs) {
+			return source, false
 		}
 	}
 	switch {

@@ -15,7 +15,9 @@ import (
 // Reading from the origin before a decision: a cold key (hydration), a key that has
 // heard nothing for a while, and a key in strict mode are all the same read.
 
-var errStopped = errors.New("dataplane: limiter is stopped")
+// ErrStopped is returned about reservations, tokens of leases and settings by a limiter that was stopped: it makes no
+// calls any more.
+var ErrStopped = errors.New("dataplane: limiter is stopped")
 
 // asksFirst is true when a cost is so large that what other nodes may have been granted lately
 // matters: with what a batch asks before it on the same key, it is more than a share of what its limit leaves, on a
@@ -150,7 +152,7 @@ func (l *Limiter) wait(ctx context.Context, f *cell.Flight) bool {
 func (l *Limiter) fly(f *cell.Flight, entries []*cell.Entry) {
 	if !l.calls.Start(func() { l.fetch(f, entries) }) {
 		f.End(nil)
-		f.Fail(errStopped, l.clock.ReadSteady())
+		f.Fail(ErrStopped, l.clock.ReadSteady())
 	}
 }
 
@@ -177,20 +179,6 @@ func (l *Limiter) fetch(f *cell.Flight, entries []*cell.Entry) {
 	}
 	close(f.Done)
 	l.lostAll(sh, lost, totals, func(i int) *cell.Entry { return entries[i/2] })
-}
-
-// learnTime has the origin tell its time, if it has not yet, by a read of a key.
-func (l *Limiter) learnTime(ctx context.Context, r *Request) {
-	if l.clock.Known() || l.calls.IsStopped() {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, l.cfg.ReadTimeout)
-	defer cancel()
-	key := r.key()
-	sh := l.shards[l.cfg.Origin.ShardOf(&key)]
-	if end, ok := sh.asks.Begin(); ok {
-		_, _ = l.get(ctx, sh, []window.Cell{{Key: key, Sequence: window.Sequence(l.nowMs(), key.DurationMs())}}, end)
-	}
 }
 
 // get reads cells of a shard; end tells the breaker.

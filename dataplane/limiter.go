@@ -193,7 +193,7 @@ func (l *Limiter) decideCall(ctx context.Context, c *call, by *rule, e *cell.Ent
 				l.oversized(c, by, d)
 				return nil
 			}
-			e, met = l.meet(c, by)
+			e, met = l.meet(ctx, c, by)
 		} else if e.Before(c.nowMs, c.durationMs) && l.setRight(e) {
 			e = l.table.Get(c.id)
 			continue
@@ -212,7 +212,10 @@ func (l *Limiter) decideCall(ctx context.Context, c *call, by *rule, e *cell.Ent
 		if v.AgedOut > 0 {
 			l.forgot(e, v.AgedOut)
 		}
-		if !alive { // evicted meanwhile: look the key up again
+		if !alive { // evicted meanwhile, or not in the cell of the origin's clock: look the key up again
+			if met == cell.Untracked {
+				l.table.Guests.Leave(c.id)
+			}
 			e, met = l.table.Get(c.id), cell.Known
 			continue
 		}
@@ -226,13 +229,16 @@ func (l *Limiter) decideCall(ctx context.Context, c *call, by *rule, e *cell.Ent
 			v.Counted = c.cost
 		}
 		if held != nil && v.Allowed && v.Counted > 0 {
-			*held = Reservation{l, e, v.Sequence, c.limit, v.Counted, met == cell.Untracked}
+			*held = Reservation{l, e, v.Sequence, c.limit, v.Counted, met == cell.Untracked, !c.known}
 		}
 		out := d.answer(&v, c, by, source)
 		if met == cell.Untracked && !v.Claimed {
 			l.spill(e, v.Sequence, v.Counted)
 		}
 		l.leave(e, met, &v, c, by)
+		if !c.known && l.clock.Known() {
+			l.place(e) // it was counted in too late to be moved with the others
+		}
 		switch {
 		case c.request.peek:
 		case plain(&v, by):
@@ -283,8 +289,7 @@ func (l *Limiter) judgeInFleet(ctx context.Context, v *cell.Verdict, e *cell.Ent
 	now, set := l.clock.Steady(), l.settings.Load()
 	if !c.known || e.WantsRefresh(now, set.freshForMs) || l.asksFirst(e, c, now, set) ||
 		by.outage == outageClosed && l.refuses(e) {
-		if source, alive = l.refreshFor(ctx, e, c, by.outage); source == SourceOrigin && !c.known {
-			c.known, c.nowMs = true, l.clock.Settle(c.nowMs, c.given, l.cfg.ClockSkewMax)
+		if source, alive = l.refreshFor(ctx, e, c, by.outage); source == SourceOrigin && l.settle(c) {
 			alive = alive && !l.table.Renumber(e, c.nowMs)
 		}
 	}

@@ -14,6 +14,9 @@ func (l *Limiter) listen(ctx context.Context, sh *shard) error {
 }
 
 func (l *Limiter) hearForeign(totals []store.Foreign) {
+	if !l.clock.Known() {
+		return // no entry is in a cell that others know
+	}
 	set, nowMs := l.settings.Load(), l.nowMs()
 	for i := range totals {
 		c := &totals[i].Cell

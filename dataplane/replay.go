@@ -73,7 +73,11 @@ func (l *Limiter) replayKicked(ctx context.Context, sh *shard) {
 // meanwhile first. It returns what it has not got to, which is in the shard's queue.
 func (l *Limiter) sendLocked(ctx context.Context, sh *shard, queue []*cell.Entry, nowMs int64) ([]*cell.Entry, error) {
 	var again []*cell.Entry
-	refused, err := l.sendPending(ctx, sh, &again)
+	var refused error
+	err := l.askTime(ctx, sh, &sh.replays)
+	if err == nil {
+		refused, err = l.sendPending(ctx, sh, &again)
+	}
 	for sent := 0; err == nil && sent < replayTickMax; {
 		kicked := sh.kicks.Take(replayChunk / 2)
 		if len(kicked)+len(queue) == 0 {

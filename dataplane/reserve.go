@@ -82,7 +82,7 @@ type Reserved struct {
 	Allowed   bool       // all of it is reserved; otherwise nothing is
 	Decisions []Decision // of each request
 	EndsAt    time.Time  // by the origin's clock
-	Err       error      // about the request, ErrReservationUsed, ErrReservations, or the context's
+	Err       error      // about the request, ErrReservationUsed, ErrReservations, ErrStopped, or the context's
 }
 
 // Settlement is what a reservation is after a call about it.
@@ -114,7 +114,13 @@ func (l *Limiter) ReserveAll(ctx context.Context, r ReserveRequest) (out Reserve
 		out.Err = err
 		return out
 	}
-	l.learnTime(ctx, &asks[0].Request)
+	if !l.calls.Begin() {
+		out.Err = ErrStopped
+		return out
+	}
+	defer l.calls.Done()
+	first := asks[0].key()
+	l.learnTime(ctx, &first)
 	rec := l.recordOf(&r, asks)
 	if l.shards == nil || l.here.Find(out.ID) != nil {
 		return l.reserveHere(ctx, &r, rec, out.ID)
@@ -339,6 +345,10 @@ func (l *Limiter) change(ctx context.Context, id string, by held.Change) (Settle
 	if id == "" || len(id) > ReservationIDBytesMax {
 		return Settlement{}, fmt.Errorf("%w: id has %d bytes (1 to %d)", ErrInvalid, len(id), ReservationIDBytesMax)
 	}
+	if !l.calls.Begin() {
+		return Settlement{}, ErrStopped
+	}
+	defer l.calls.Done()
 	var r *held.Record
 	var late bool
 	err := ErrNoReservation

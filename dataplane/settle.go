@@ -41,6 +41,7 @@ type Reservation struct {
 	limit    int64
 	held     int64 // cost that was accepted; 0 once settled
 	outside  bool  // the table had no room for the key: entry is a guest's
+	early    bool  // sequence is not by the origin's clock, which was not known
 }
 
 // Reserve is Allow for a cost that is an estimate. The Reservation holds nothing
@@ -68,6 +69,7 @@ func (r *Reservation) Settle(cost int64) (change int64, err error) {
 	}
 	change = cost - r.held
 	r.held = 0
+	r.follow()
 	if change <= 0 && r.outside {
 		return 0, nil
 	}
@@ -75,6 +77,18 @@ func (r *Reservation) Settle(cost int64) (change int64, err error) {
 		return -r.entry.GiveBack(r.sequence, -change), nil
 	}
 	return r.charge(change), nil
+}
+
+// follow finds the entry and the cell to which an early reservation was moved, once the origin's clock is known.
+func (r *Reservation) follow() {
+	l := r.limiter
+	if !r.early || !l.clock.Known() {
+		return
+	}
+	r.early = false
+	if e := l.table.Get(r.entry.Identity()); e != nil {
+		r.entry, r.sequence = e, window.Sequence(l.nowMs(), e.DurationMs())
+	}
 }
 
 // charge charges cost on top, to the key's entry of today if its own was evicted or a guest's.
@@ -121,15 +135,18 @@ func (l *Limiter) Charge(r Request) (charged int64, err error) {
 		return 0, err
 	}
 	by := l.settings.Load().resolve(&r)
-	key, nowMs := r.key(), l.nowMs()
+	key, known, nowMs := r.key(), l.clock.Known(), l.nowMs()
 	key.Mode = by.mode()
 	id, current := l.table.IdentityOfKey(&key, by.reset), window.Sequence(nowMs, key.DurationMs())
 	e, met := l.table.Add(&id, &key, by.reset, current, nowMs)
 	var v cell.Verdict
 	e.Judge(&v, nowMs, key.DurationMs(), 0, 0, false) // brings it to the current cell
 	l.forgot(e, v.AgedOut)
-	held := Reservation{l, e, max(v.Sequence, current), r.Limit, 0, met == cell.Untracked}
-	charged = held.charge(r.cost())
+	held := Reservation{l, e, max(v.Sequence, current), r.Limit, 0, met == cell.Untracked, !known}
+	held.follow()
+	if charged = held.charge(r.cost()); !known && l.clock.Known() {
+		l.place(held.entry)
+	}
 	if by.estimate != nil && met != cell.Untracked && e.Flags().Estimates() && !e.Flags().Asked() {
 		l.askSync(e, by.estimate) // to send it
 	}
@@ -149,11 +166,16 @@ func (l *Limiter) Refund(r Request) (refunded int64, err error) {
 	by := l.settings.Load().resolve(&r)
 	key := r.key()
 	key.Mode = by.mode()
-	id := l.table.IdentityOfKey(&key, by.reset)
-	e := l.table.Get(&id)
-	if e == nil || r.cost() == 0 {
-		return 0, nil
+	id, cost := l.table.IdentityOfKey(&key, by.reset), r.cost()
+	for known := l.clock.Known(); refunded == 0 && cost > 0; known = true {
+		e := l.table.Get(&id)
+		if e == nil {
+			break
+		}
+		refunded = e.GiveBack(window.Sequence(l.nowMs(), key.DurationMs()), cost)
+		if known || !l.clock.Known() {
+			break // else the key was moved to another cell meanwhile
+		}
 	}
-	nowMs := l.nowMs()
-	return e.GiveBack(window.Sequence(nowMs, key.DurationMs()), r.cost()), nil
+	return refunded, nil
 }

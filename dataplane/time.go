@@ -1,10 +1,12 @@
 package dataplane
 
 import (
+	"context"
 	"slices"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/internal/cell"
+	"github.com/weirhq/weir/shared/window"
 )
 
 // Cells are numbered by the origin's clock, so that the nodes of a region agree on them whatever their own clocks say.
@@ -39,5 +41,53 @@ func (l *Limiter) hearTime(sh *shard, began, at time.Time) {
 		}
 	}
 	slices.Sort(all)
-	l.clock.Follow(all[(len(all)-1)/2])
+	known := l.clock.Known()
+	if l.clock.Follow(all[(len(all)-1)/2]); !known {
+		l.table.Walk(l.place)
+		l.table.PlaceSpilled(l.nowMs())
+	}
+}
+
+// place has the cost of an entry that was counted in before the origin's clock was known sent in the cell that this
+// clock shows.
+func (l *Limiter) place(e *cell.Entry) {
+	if placed, expired := l.table.Place(e, l.nowMs(), l.clock.Own().UnixMilli()); placed != nil {
+		l.forgot(e, expired)
+		l.sendAgain(l.shardOf(placed), placed)
+	}
+}
+
+// settle has a call that has read another clock go by the origin's, and reports whether that is known since.
+func (l *Limiter) settle(c *call) (settled bool) {
+	if c.known || !l.clock.Known() {
+		return false
+	}
+	c.known, c.nowMs = true, l.clock.Settle(c.nowMs, c.given, l.cfg.ClockSkewMax)
+	return true
+}
+
+// learnTime has the origin tell its time, if it has not yet, by a read of a key.
+func (l *Limiter) learnTime(ctx context.Context, key *window.Key) {
+	if l.clock.Known() || !l.calls.Begin() {
+		return
+	}
+	defer l.calls.Done()
+	ctx, cancel := context.WithTimeout(ctx, l.cfg.ReadTimeout)
+	defer cancel()
+	sh := l.shards[l.cfg.Origin.ShardOf(key)]
+	if end, ok := sh.asks.Begin(); ok {
+		_, _ = l.get(ctx, sh, []window.Cell{{Key: *key, Sequence: window.Sequence(l.nowMs(), key.DurationMs())}}, end)
+	}
+}
+
+// askTime has the origin tell its time, if it has not yet, by a chunk without costs: until then none is sent.
+func (l *Limiter) askTime(ctx context.Context, sh *shard, s *stream) error {
+	if l.clock.Known() {
+		return nil
+	}
+	reply, err := l.ship(ctx, sh, s, &chunk{})
+	if err == nil && reply.Now.IsZero() {
+		l.clock.FollowNone()
+	}
+	return err
 }

@@ -68,6 +68,9 @@ func (t *Table) keep(e *Entry, mode window.Mode) {
 func (t *Table) Spill(e *Entry, sequence, cost int64) {
 	f, now := e.names.family.Value(), t.now()
 	t.overflow.add(&e.id, sequence, f.DurationMs, cost, now)
+	if !t.wall.Known() {
+		t.early.add(e, cost, now)
+	}
 	raise(&t.groups[f.group].spilledUntil, int64(now)+2*f.DurationMs+t.graceMs)
 }
 

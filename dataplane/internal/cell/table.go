@@ -44,6 +44,7 @@ type Table struct {
 	NewKeys  NewKeys
 	groups   []group  // of namespaces
 	overflow overflow // what there is no room for
+	early    early    // of that: what was counted before the origin's clock was known
 	Guests   Guests
 
 	Tiers TierCounts // of the estimate mode

@@ -84,6 +84,20 @@ func (g *Calls) Start(f func()) bool {
 	return true
 }
 
+// Begin counts a call that its caller makes itself, and ends with Done; false once stopped.
+func (g *Calls) Begin() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.stopped {
+		return false
+	}
+	g.running.Add(1)
+	return true
+}
+
+// Done ends a call that Begin has counted.
+func (g *Calls) Done() { g.running.Done() }
+
 // IsStopped is true from Stop on.
 func (g *Calls) IsStopped() bool {
 	g.mu.Lock()
