@@ -89,6 +89,8 @@ type ConcurrencyDecision struct {
 // Without the origin's answer the namespace's outage policy decides: local grants the slots that this node still has,
 // open grants a lease that holds no slot, closed none. The limit holds while each holder stops when its lease has
 // ended: see Lease.Done, and the section on concurrency limits in ACCURACY.md.
+//
+// Before Start nothing renews leases: each ends after its TTL. After Stop none is granted, but by the policy open.
 func (l *Limiter) Acquire(ctx context.Context, r ConcurrencyRequest) (Lease, ConcurrencyDecision) {
 	return l.acquire(ctx, &r, false)
 }

@@ -55,7 +55,8 @@ func (l Lease) Err() error { return l.slot.Err() }
 
 // newSlots makes the limiter's table of slots, and the book of leases by id.
 func (l *Limiter) newSlots() {
-	cfg := slots.Config{EntriesMax: l.cfg.EntriesMax, Nodes: l.nodes.Load, AnswerTimeout: l.cfg.ReadTimeout}
+	cfg := slots.Config{EntriesMax: l.cfg.EntriesMax, Nodes: l.nodes.Load, AnswerTimeout: l.cfg.ReadTimeout,
+		Go: l.calls.Start}
 	if l.cfg.Origin != nil { // an interface of a nil interface is none
 		cfg.Origin = l.cfg.Origin
 		l.leases.Origin = l.cfg.Origin
@@ -63,6 +64,10 @@ func (l *Limiter) newSlots() {
 	l.slots = slots.New(cfg)
 	l.leases.Table, l.leases.NowMs = l.slots, l.nowMs
 	l.leases.Call = func(ctx context.Context, shard, n int, call func(context.Context) (store.Reply, error)) error {
+		if !l.calls.Begin() {
+			return ErrStopped
+		}
+		defer l.calls.Done()
 		return l.twice(ctx, l.shards[shard], collect.OpLease, n, call)
 	}
 }

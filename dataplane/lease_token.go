@@ -57,7 +57,8 @@ func (l *Limiter) AcquireToken(ctx context.Context, r ConcurrencyRequest, id str
 
 // RenewTokens has up to LeaseTokensMax leases end ttl from now, or when they would if that is later: LeaseTTLMin to
 // LeaseTTLMax, 0 for what each was acquired with. It returns what became of each: nil, ErrLeaseLost for one that has
-// ended, an error that wraps ErrInvalid for what is no token, and any other where the origin has not answered: the
+// ended, an error that wraps ErrInvalid for what is no token, and any other, such as ErrStopped, where the origin has
+// not answered: the
 // lease is as it was. A lease that has ended by its holder's clock stays ended, whatever a later call answers: an
 // origin that was emptied believes what holders say.
 func (l *Limiter) RenewTokens(ctx context.Context, ttl time.Duration, tokens ...string) []error {

@@ -58,9 +58,9 @@ func (l *Limiter) outOf(e *cell.Entry, now clock.Steady) bool {
 }
 
 // refuses reports whether the shard of e refuses writes, as far as is known: for policies other than local that is an
-// outage, although it answers reads.
+// outage, although it answers reads. A limiter that was stopped writes nothing.
 func (l *Limiter) refuses(e *cell.Entry) bool {
-	return l.refusing.Load() > 0 && l.shardOf(e).writes.Refused(int64(l.clock.Steady()))
+	return l.refusing.Load() > 0 && (l.stopping.Load() || l.shardOf(e).writes.Refused(int64(l.clock.Steady())))
 }
 
 // wrote takes in what became of a write to a shard.

@@ -86,15 +86,19 @@ func (l *Limiter) sendKicked(ctx context.Context, sh *shard) {
 // Stop ends the loops and all leases, then sends what is left: the last accepted cost to the
 // origin, tried until ctx ends, and withdraws this node from the fleet: the others' shares of what
 // is left grow with their next settings. If ctx has ended before the call, as that of a signal has, Stop tries
-// for up to 5 s. It returns an error that tells what could not be sent; the
-// limiter goes on deciding from its own state, but reads and sends no more, also while Stop runs:
-// what it accepts from then on is not sent. A second Stop returns nil at once.
+// for up to 5 s. It returns an error that tells what could not be sent.
+//
+// From then on, also while Stop runs, the limiter makes no other calls, and what it accepts is not sent. It decides by
+// the outage policy of each namespace, and otherwise from its own state. Calls about reservations and tokens return
+// ErrStopped, or go by that policy. A second Stop returns nil at once.
 func (l *Limiter) Stop(ctx context.Context) error {
 	if !l.loops.Stop() {
 		return nil
 	}
+	l.slots.End() // answers those who wait, for whom calls may be under way
 	l.calls.Stop()
 	l.stopping.Store(true)
+	l.refusing.Add(1) // from now on all shards are taken to refuse writes: see refuses
 	l.here.Stop()
 	ctx, done := loop.LastCalls(ctx)
 	defer done()

@@ -344,6 +344,9 @@ func (l *Limiter) RefreshSettings(ctx context.Context) error {
 	if l.cfg.Settings == nil {
 		return ErrNoSettings
 	}
+	if l.calls.IsStopped() {
+		return ErrStopped
+	}
 	return l.loadSettings(ctx)
 }
 

@@ -164,7 +164,7 @@ func (b *Book) wait(ctx context.Context, a *Ask) (r slots.Result) {
 			r.Out = false
 			return r
 		}
-		if r = b.ask(ctx, a); r.Granted || r.Out && a.OutEnds {
+		if r = b.ask(ctx, a); r.Granted || r.Out && (a.OutEnds || b.Table.IsStopped()) {
 			return r
 		}
 		timer.Reset(pause)

@@ -11,11 +11,17 @@ import (
 
 // Run runs the loops until ctx ends. Each is a function for go to take.
 func (t *Table) Run(ctx context.Context, goes func(func())) {
+	t.running.Store(true)
 	for _, sh := range t.shards {
-		goes(func() { sh.ends.run(ctx, t.now, func() { t.endDue(sh) }) })
-		if sh.asks != nil {
-			goes(func() { sh.asks.run(ctx, t.now, func() { t.callDue(context.WithoutCancel(ctx), sh) }) })
-		}
+		t.runShard(ctx, sh, goes)
+	}
+}
+
+// runShard runs the loops of a shard until ctx ends. They may run several times at once.
+func (t *Table) runShard(ctx context.Context, sh *shard, goes func(func())) {
+	goes(func() { sh.ends.run(ctx, t.now, func() { t.endDue(sh) }) })
+	if sh.asks != nil {
+		goes(func() { sh.asks.run(ctx, t.now, func() { t.callDue(context.WithoutCancel(ctx), sh) }) })
 	}
 }
 
@@ -37,6 +43,8 @@ func (t *Table) endDue(sh *shard) {
 
 // callDue calls the origin about all keys that are due.
 func (t *Table) callDue(ctx context.Context, sh *shard) {
+	sh.calling.Lock()
+	defer sh.calling.Unlock()
 	due := sh.asks.take(t.now())
 	for len(due) > 0 {
 		part := due[:min(len(due), asksMax)]
@@ -230,10 +238,9 @@ func (e *entry) next(sent, now, ttl time.Duration, young bool) {
 	}
 }
 
-// Stop ends all leases, and tells the origin so, until ctx ends. Nothing is granted any more. The loops have ended.
-func (t *Table) Stop(ctx context.Context) error {
+// End ends all leases, and answers those who wait. Nothing is granted any more.
+func (t *Table) End() {
 	t.stopped.Store(true)
-	by := make(map[*shard][]*entry)
 	for i := range t.stripes {
 		s := &t.stripes[i]
 		s.mu.Lock()
@@ -241,6 +248,19 @@ func (t *Table) Stop(ctx context.Context) error {
 			e.lose(0, ErrStopped)
 			e.held = 0
 			e.answer(Result{Out: true, Err: ErrStopped}, func(*waiter) bool { return true })
+		}
+		s.mu.Unlock()
+	}
+}
+
+// Stop is End, and tells the origin so, until ctx ends. The loops have ended.
+func (t *Table) Stop(ctx context.Context) error {
+	t.End()
+	by := make(map[*shard][]*entry)
+	for i := range t.stripes {
+		s := &t.stripes[i]
+		s.mu.Lock()
+		for _, e := range s.entries {
 			if e.told {
 				by[e.shard] = append(by[e.shard], e)
 			}

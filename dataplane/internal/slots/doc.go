@@ -25,5 +25,9 @@
 // # Who guards what
 //
 // Keys are spread over stripes. A stripe's mutex guards all of its entries and their leases; no I/O happens under it. A
-// shard's schedules have a mutex each, which is taken under a stripe's and never the other way round.
+// shard's schedules have a mutex each, which is taken under a stripe's and never the other way round. A shard's calling
+// is held during a call, by its loops alone.
+//
+// Run starts a loop for each shard's calls and one for its ends. Before that, whoever waits has them run for as long as
+// it waits.
 package slots

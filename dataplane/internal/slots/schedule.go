@@ -34,9 +34,13 @@ func (s *schedule) set(a *alarm, at time.Duration) {
 	}
 	first := s.items[0] == a
 	s.mu.Unlock()
-	if !first {
-		return
+	if first {
+		s.rouse()
 	}
+}
+
+// rouse has one of those that run look when the first one is due.
+func (s *schedule) rouse() {
 	select {
 	case s.wake <- struct{}{}:
 	default:
@@ -66,6 +70,7 @@ func (s *schedule) next() (at time.Duration, ok bool) {
 // run calls step when something is due, until ctx ends: at once for what is due at once, and for the rest at the next
 // tick together.
 func (s *schedule) run(ctx context.Context, now func() time.Duration, step func()) {
+	defer s.rouse() // another run may have slept through what this one was woken for
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {

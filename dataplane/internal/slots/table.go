@@ -60,6 +60,7 @@ type Config struct {
 	WaitersMax    int                  // that wait for one key
 	AnswerTimeout time.Duration        // how long Try waits for the origin; 0: until its ctx ends
 	Nodes         func() int64         // of the region; nil: this one alone
+	Go            func(func()) bool    // runs loops for those who wait before Run; nil: they wait for it
 	Now           func() time.Duration // a clock that only goes forwards; nil is the system's
 }
 
@@ -105,6 +106,7 @@ type Table struct {
 	base    time.Time
 	entries atomic.Int64
 	sweptAt atomic.Int64
+	running atomic.Bool // Run was called
 	stopped atomic.Bool
 
 	calls, asks, errors atomic.Int64
@@ -127,8 +129,9 @@ type shard struct {
 	index     int
 	asks      *schedule // nil without an origin
 	ends      *schedule
-	number    int64         // of the last call; its loop's
-	rest      time.Duration // between two calls while they fail; its loop's
+	calling   sync.Mutex    // one call at a time; no decision takes it
+	number    int64         // of the last call; under calling
+	rest      time.Duration // between two calls while they fail; under calling
 	restUntil atomic.Int64
 }
 
@@ -266,6 +269,11 @@ func (t *Table) await(ctx context.Context, e *entry, w *waiter) Result {
 		defer cancel()
 		ctx = within
 	}
+	if !t.running.Load() && t.cfg.Go != nil {
+		meanwhile, end := context.WithCancel(context.Background())
+		defer end()
+		t.runShard(meanwhile, e.shard, func(f func()) { t.cfg.Go(f) })
+	}
 	select {
 	case r := <-w.ready:
 		return r
@@ -323,6 +331,9 @@ func (t *Table) sweep() {
 		s.mu.Unlock()
 	}
 }
+
+// IsStopped is true from End on.
+func (t *Table) IsStopped() bool { return t.stopped.Load() }
 
 // Out is true while the shard of a key is left alone since calls to it fail.
 func (t *Table) Out(name *Name) bool {
