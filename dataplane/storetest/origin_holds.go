@@ -441,7 +441,8 @@ var originNoteTests = map[string]func(*originTest){
 		long := note("a", 1, "")
 		long.TTL = store.NoteTTLMax + 1
 		for _, n := range []store.Note{note("", 1, ""), note(strings.Repeat("x", store.ReservationIDBytesMax+1), 1, ""),
-			note("a", -1, ""), long, note("a", store.CountMax+1, ""), note("a", 1, strings.Repeat("x", store.NoteBytesMax+1)), forever} {
+			note("a", -1, ""), long, note("a", store.CountMax+1, ""),
+			note("a", 1, strings.Repeat("x", store.NoteBytesMax+1)), forever} {
 			if _, stored, err := h.Note(h.Context(), n); stored || !errors.Is(err, window.ErrInvalid) {
 				h.Errorf("%.50v: %v", n, err)
 			}

@@ -15,8 +15,8 @@ import (
 
 // Place replaces an entry whose current cell is not that of a time by the origin's clock, and which was made before
 // that clock was known, by one in that cell; ownMs is the same moment by this node's own clock. It returns the new
-// entry, whose cost is unsent, and the cost of cells that are over; nil if the entry is where it should be, or the table
-// does not hold it.
+// entry, whose cost is unsent, and the cost of cells that are over. The entry is nil if e is where it should be, or the
+// table does not hold it.
 //
 // Where both clocks agree, but for aheadMs, no entry moves: its cell may be that of a time which a caller brought.
 func (t *Table) Place(e *Entry, tMs, ownMs int64) (placed *Entry, expired int64) {

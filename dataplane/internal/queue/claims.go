@@ -7,8 +7,8 @@ import (
 	"github.com/weirhq/weir/dataplane/internal/cell"
 )
 
-// Claims are the claims of a shard that no call has taken yet. One goroutine at a time has the lead: it makes the calls,
-// until it finds no claim. The zero value is empty. All methods may be called at once.
+// Claims are the claims of a shard that no call has taken yet. One goroutine at a time has the lead: it makes the
+// calls, until it finds no claim. The zero value is empty. All methods may be called at once.
 type Claims struct {
 	mu      sync.Mutex // nothing else is locked under it
 	waiting []*cell.Claim
