@@ -38,6 +38,7 @@ var rules = []rule{
 	{module, module + "shared/await", "what waits for conditions is for tests"},
 	{module, module + "shared/attack", "hostile clients are for tests"},
 	{module, module + "dataplane/storetest", "suites of stores are for tests"},
+	{module, module + "dataplane/internal/rewind", "what moves a server's data in time is for tests"},
 }
 
 // unless lists who may break a rule, and why: any rule, or the one about a room.
@@ -49,6 +50,7 @@ var unless = []struct{ from, to, why string }{
 	{module + "shared/await", module + "shared/await", "itself"},
 	{module + "shared/attack", module + "shared/attack", "itself"},
 	{module + "dataplane/storetest", module + "dataplane/storetest", "itself"},
+	{module + "dataplane/internal/rewind", module + "dataplane/internal/rewind", "itself"},
 	{module + "dataplane/storetest", module + "shared/await", "its suites are for tests"},
 }
 
