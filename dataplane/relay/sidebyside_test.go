@@ -57,7 +57,8 @@ type twinFleet struct {
 type twinRegion struct {
 	name    string
 	nodes   [2]*twinNode
-	way     store.RelayOrigin // of its relays
+	way     *interrupted // of its relays
+	wipe    func()
 	relays  [2]*relay.Relay
 	started int // relays, so far
 }
@@ -130,7 +131,10 @@ func (w *sideBySide) begin(peers bool) {
 				}
 				return &movedOrigin{Origin: real, w: w, raw: w.raws[at], lease: lease}
 			}
-			r := &twinRegion{name: name, way: way(model, w.relays[at])}
+			r := &twinRegion{name: name, way: &interrupted{RelayOrigin: way(model, w.relays[at])}, wipe: model.Wipe}
+			if i == 1 {
+				r.wipe = func() { w.flush(at) }
+			}
 			for n := range r.nodes {
 				r.nodes[n] = &twinNode{way: way(model.Client(), w.nodes[at][n]), cells: make(map[window.Cell]*twinCell)}
 			}
@@ -174,14 +178,19 @@ func (w *sideBySide) cell(identifier string, windows, from int) window.Cell {
 
 // send has a node of each fleet accept a cost in some cells and send them.
 func (w *sideBySide) send(at, node int, cost, limit int64, cells ...window.Cell) {
+	w.countIn(cells)
+	for _, f := range w.fleets {
+		w.sendFrom(f.regions[at].nodes[node], cost, limit, cells)
+	}
+}
+
+// countIn begins the next chunk, of some cells.
+func (w *sideBySide) countIn(cells []window.Cell) {
 	w.stream++
 	for _, c := range cells {
 		if !slices.Contains(w.cells, c) {
 			w.cells = append(w.cells, c)
 		}
-	}
-	for _, f := range w.fleets {
-		w.sendFrom(f.regions[at].nodes[node], cost, limit, cells)
 	}
 }
 
@@ -234,6 +243,18 @@ func (w *sideBySide) pass(at, n int) {
 	}
 }
 
+// passAmid is pass, with something that happens in each fleet before the n-th call of the relay, if it makes so many.
+func (w *sideBySide) passAmid(at, relay, n int, happens func(r *twinRegion)) {
+	for _, f := range w.fleets {
+		r := f.regions[at]
+		r.way.left, r.way.happens = n, func() { happens(r) }
+	}
+	w.pass(at, relay)
+	for _, f := range w.fleets {
+		f.regions[at].way.happens = nil
+	}
+}
+
 // intervals lets time pass, and all relays work.
 func (w *sideBySide) intervals(n int) {
 	for range n {
@@ -269,8 +290,9 @@ func (w *sideBySide) windowsPass(pairs int) {
 // wipe empties a region's servers. They have memory then.
 func (w *sideBySide) wipe(at int) {
 	w.setFull(at, false)
-	w.fleets[0].regions[at].way.(*fullModel).Wipe()
-	w.flush(at)
+	for _, f := range w.fleets {
+		f.regions[at].wipe()
+	}
 }
 
 func (w *sideBySide) flush(at int) {
@@ -384,6 +406,59 @@ func differentChanges(model, real store.RelayOrigin) string {
 		return fmt.Sprintf("changes are %v, %v, and the model's %v, %v", b, err2, a, err)
 	}
 	return ""
+}
+
+// interrupted is an origin to which something happens before one of a relay's calls.
+type interrupted struct {
+	store.RelayOrigin
+	left    int // calls before it
+	happens func()
+}
+
+func (h *interrupted) call() {
+	if h.happens == nil {
+		return
+	}
+	if h.left--; h.left <= 0 {
+		happens := h.happens
+		h.happens = nil
+		happens()
+	}
+}
+
+func (h *interrupted) Lease(ctx context.Context, shard int, holder string, ttl time.Duration) (store.Lease, error) {
+	h.call()
+	return h.RelayOrigin.Lease(ctx, shard, holder, ttl)
+}
+
+func (h *interrupted) Changes(ctx context.Context, shard, max int) (store.Changes, error) {
+	h.call()
+	return h.RelayOrigin.Changes(ctx, shard, max)
+}
+
+func (h *interrupted) Told(ctx context.Context, shard int, cells []store.Change) error {
+	h.call()
+	return h.RelayOrigin.Told(ctx, shard, cells)
+}
+
+func (h *interrupted) Scan(ctx context.Context, shard int, cursor uint64, max int) ([]store.Change, uint64, error) {
+	h.call()
+	return h.RelayOrigin.Scan(ctx, shard, cursor, max)
+}
+
+func (h *interrupted) Tell(ctx context.Context, shard int, totals []store.Foreign) (int, error) {
+	h.call()
+	return h.RelayOrigin.Tell(ctx, shard, totals)
+}
+
+func (h *interrupted) Raise(ctx context.Context, shard int, epoch store.Epoch, totals []store.Change) error {
+	h.call()
+	return h.RelayOrigin.Raise(ctx, shard, epoch, totals)
+}
+
+func (h *interrupted) Healed(ctx context.Context, shard int, epoch store.Epoch) error {
+	h.call()
+	return h.RelayOrigin.Healed(ctx, shard, epoch)
 }
 
 // fullModel is memstore's origin, which refuses what a full Redis refuses: all that needs memory, and nothing else.
@@ -533,7 +608,7 @@ func TestRelaysOverRedisDoAsOverTheModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w.begin(rapid.Bool().Draw(t, "peers"))
 		defer w.mysql(false)
-		for range rapid.IntRange(1, 30).Draw(t, "steps") {
+		for range rapid.IntRange(1, 40).Draw(t, "steps") {
 			w.drawStep(t)
 			drawn++
 			d := w.difference()
@@ -552,18 +627,28 @@ func TestRelaysOverRedisDoAsOverTheModel(t *testing.T) {
 func (w *sideBySide) drawStep(t *rapid.T) {
 	at, n := rapid.IntRange(0, len(w.names)-1).Draw(t, "region"), rapid.IntRange(0, 1).Draw(t, "node")
 	what := rapid.SampledFrom([]string{"send", "send", "send", "send", "intervals", "intervals", "intervals", "pass",
-		"take over", "wipe", "fill", "empty", "mysql", "seconds", "windows", "many"}).Draw(t, "step")
+		"send amid a pass", "wipe amid a pass", "take over", "take over", "wipe", "fill", "empty", "mysql", "mysql", "seconds",
+		"windows", "many"}).Draw(t, "step")
 	switch what {
 	case "send":
-		c := w.cell(rapid.SampledFrom([]string{"a", "b", "\xff: {%"}).Draw(t, "identifier"),
-			rapid.IntRange(1, 2).Draw(t, "windows"), rapid.SampledFrom([]int{-3, -1, 0, 0, 0, 0, 0, 1}).Draw(t, "from now"))
-		cost := rapid.SampledFrom([]int64{0, 1, 2, 5, 40, 200, store.CountMax}).Draw(t, "cost")
-		limit := rapid.SampledFrom([]int64{0, 1, 50, 100, 100, store.CountMax}).Draw(t, "limit")
+		c, cost, limit := w.drawCost(t)
 		w.send(at, n, cost, limit, c)
 	case "intervals":
 		w.intervals(rapid.IntRange(1, 4).Draw(t, "intervals"))
 	case "pass":
 		w.pass(at, n)
+	case "send amid a pass":
+		c, cost, limit := w.drawCost(t)
+		w.send(at, n, 1, 100, c) // is a change that the relay takes
+		w.countIn([]window.Cell{c})
+		w.passAmid(at, n, rapid.IntRange(1, 9).Draw(t, "before call"), func(r *twinRegion) {
+			w.sendFrom(r.nodes[n], cost, limit, []window.Cell{c})
+		})
+	case "wipe amid a pass":
+		// more cells are told in several calls, in no certain order
+		if call := rapid.IntRange(1, 9).Draw(t, "before call"); !w.full[at] && len(w.cells) < 1_000 {
+			w.passAmid(at, n, call, func(r *twinRegion) { r.wipe() })
+		}
 	case "take over":
 		w.takeOver(at, n, rapid.Bool().Draw(t, "released"))
 	case "wipe":
@@ -577,12 +662,22 @@ func (w *sideBySide) drawStep(t *rapid.T) {
 	case "seconds":
 		w.now = w.now.Add(time.Duration(rapid.IntRange(1, 40).Draw(t, "seconds")) * time.Second)
 	case "windows":
-		w.windowsPass(rapid.IntRange(1, 2).Draw(t, "pairs"))
+		if rapid.IntRange(0, 2).Draw(t, "all windows") == 0 {
+			w.windowsPass(rapid.IntRange(1, 2).Draw(t, "pairs"))
+		}
 	case "many":
 		if rapid.IntRange(0, 7).Draw(t, "many") == 0 {
 			w.sendMany(at)
 		}
 	}
+}
+
+func (w *sideBySide) drawCost(t *rapid.T) (c window.Cell, cost, limit int64) {
+	c = w.cell(rapid.SampledFrom([]string{"a", "b", "\xff: {%"}).Draw(t, "identifier"),
+		rapid.IntRange(1, 2).Draw(t, "windows"), rapid.SampledFrom([]int{-3, -1, 0, 0, 0, 0, 0, 0, 1}).Draw(t, "from now"))
+	cost = rapid.SampledFrom([]int64{0, 1, 2, 5, 40, 200, store.CountMax}).Draw(t, "cost")
+	limit = rapid.SampledFrom([]int64{0, 1, 50, 100, 100, store.CountMax}).Draw(t, "limit")
+	return c, cost, limit
 }
 
 // sendMany counts in more cells than a page of changes holds.
