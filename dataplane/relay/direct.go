@@ -148,15 +148,16 @@ func (c *cell) handedTotal() int64 {
 	return max(c.handed, c.told)
 }
 
-// allHanded lists the cells whose total peers have, in an order that makes payloads small.
+// allHanded lists the cells whose total peers have, in an order that makes payloads small. It sorts without the lock,
+// since the names of cells don't change.
 func (b *book) allHanded() (all []*cell) {
 	b.mu.Lock()
-	defer b.mu.Unlock()
 	for c := range b.allOwnLocked() {
 		if c.handedTotal() > 0 && !b.expired(c.expiresMs()) {
 			all = append(all, c)
 		}
 	}
+	b.mu.Unlock()
 	slices.SortFunc(all, func(a, c *cell) int { return a.compare(c) })
 	return all
 }

@@ -25,8 +25,9 @@
 //
 // A stream begins with all counts that were sent before, because a relay that takes over has received none of them, and
 // MySQL may be away. Without them the new relay's sums would stay below those that the origin already has, and a count
-// that grows would not be applied until it made up for the others. A stream ends when the receiving relay loses its
-// lease and with it what it received, and is opened again.
+// that grows would not be applied until it made up for the others. They are repeated on the same stream when its queue
+// has dropped rows. A stream ends when the receiving relay loses its lease and with it what it received, and is opened
+// again.
 //
 // Name all relays of a region in Peer.Addresses, or a host name with all their addresses: each attempt takes the next
 // one. A host name finds one relay that leads; the shards that others lead have their rows through MySQL.
@@ -58,7 +59,7 @@
 //
 //	a row            store.NewsBytesMax, and 1 KiB around it
 //	a stream out     a queue of 64 rows and 4 MiB, which drops the oldest; a row not read for 10 s ends the stream;
-//	                 the rows that it begins with are made one at a time, as the peer reads them
+//	                 rows that repeat are made one at a time, as the peer reads them
 //	a stream in      512 KiB on its way; hello within 5 s
 //	a peer           16 addresses; 8 streams in; one row at a time that is read and merged
 //	connections in   256, a quarter from one address; a further one closes the one that was silent longest

@@ -188,8 +188,9 @@ func (l *link) open(ctx context.Context, end context.CancelCauseFunc,
 	return stream, nil
 }
 
-// converse first repeats what was sent before, since the peer's relay may have received none of it. Then it sends what
-// comes into the queue, until the peer ends the stream, does not read, or the relay leads no more.
+// converse first repeats what was sent before, since the peer's relay may have received none of it, and again when the
+// queue has dropped rows. It sends what comes into the queue until the peer ends the stream, does not read, or the relay
+// leads no more.
 func (l *link) converse(ctx context.Context, end context.CancelCauseFunc, stream outgoing) error {
 	var watching sync.WaitGroup
 	defer watching.Wait()
@@ -216,12 +217,14 @@ func (l *link) converse(ctx context.Context, end context.CancelCauseFunc, stream
 		defer stuck.Stop()
 		return l.send(ctx, end, stream, row)
 	}
-	for row := range l.peers.relay.Handed() {
-		if !send(&row) {
-			return context.Cause(ctx)
-		}
-	}
 	for {
+		if l.queue.takeLacks() {
+			for row := range l.peers.relay.Handed() {
+				if !send(&row) {
+					return context.Cause(ctx)
+				}
+			}
+		}
 		if row, ok := l.queue.take(ctx); !ok || !send(&row) {
 			return context.Cause(ctx)
 		}

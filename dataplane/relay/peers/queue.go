@@ -20,6 +20,7 @@ type queue struct {
 	open  bool
 	rows  []store.NewsRow
 	bytes int
+	lacks bool          // the peer may lack rows of before: the stream is new, or rows were dropped
 	more  chan struct{} // buffered: rows wait
 }
 
@@ -30,7 +31,7 @@ func (q *queue) setOpen(open bool) (dropped int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	dropped = len(q.rows)
-	q.open, q.rows, q.bytes = open, nil, 0
+	q.open, q.rows, q.bytes, q.lacks = open, nil, 0, open
 	return dropped
 }
 
@@ -45,6 +46,7 @@ func (q *queue) push(row store.NewsRow) (taken bool, dropped int) {
 	q.bytes += len(row.Payload)
 	for len(q.rows) > queueRowsMax || q.bytes > queueBytesMax {
 		q.shiftLocked()
+		q.lacks = true
 		dropped++
 	}
 	select {
@@ -52,6 +54,16 @@ func (q *queue) push(row store.NewsRow) (taken bool, dropped int) {
 	default:
 	}
 	return true, dropped
+}
+
+// takeLacks reports whether the peer may lack rows since the last call. All that was sent before is then repeated: rows
+// that come meanwhile are in the queue.
+func (q *queue) takeLacks() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	lacks := q.lacks
+	q.lacks = false
+	return lacks
 }
 
 // shiftLocked takes the oldest row.

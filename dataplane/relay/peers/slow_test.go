@@ -59,6 +59,30 @@ func TestAStreamBeginsWithWhatWasSentBefore(t *testing.T) {
 	})
 }
 
+// Rows that were dropped because the peer was slow are made good: all that was sent before is repeated.
+func TestWhatASlowPeerMissedIsRepeated(t *testing.T) {
+	inPair(t, nil, func(t *testing.T, p *pair) {
+		p.euRelay.set(func(e *ear) { e.sent = []store.NewsRow{row(1001, 9)} })
+		p.eu.Tell(row(1, 9))
+		<-time.After(time.Second)
+		if got := p.relay.heard(); !slices.Equal(got, []int64{1}) {
+			t.Fatalf("rows %v are heard, and none was dropped", got)
+		}
+		release := make(chan struct{})
+		p.relay.set(func(e *ear) { e.hold = release })
+		for sequence := range int64(1000) {
+			p.eu.Tell(row(sequence+2, 100<<10))
+		}
+		<-time.After(time.Second)
+		p.relay.set(func(e *ear) { e.hold = nil })
+		close(release)
+		<-time.After(peers.SendTimeout / 2)
+		if got := p.relay.heard(); !slices.Contains(got, 1001) || len(got) == 1001 {
+			t.Errorf("rows %v are heard, want some of them dropped and what was sent before repeated", got)
+		}
+	})
+}
+
 // A peer that takes no rows delays no Tell: the oldest rows are dropped and counted, and the newest arrive. When it
 // takes none for long, the stream is made anew.
 func TestASlowPeer(t *testing.T) {
