@@ -34,10 +34,35 @@ func TestTheChartMountsFiles(t *testing.T) {
 		mustMount(t, o.pods[pod].Spec, "weir-node", "/etc/weir/rls", "/run/secrets/weir-tls", "/run/secrets/weir-stores", "/etc/banner")
 	}
 	control := o.pods["eu-weir-control"].Spec
-	mustMount(t, control, "weir-control", "/run/secrets/weir-tls", "/run/secrets/weir-stores")
+	mustMount(t, control, "weir-control", "/run/secrets/weir-tls", "/run/secrets/weir-stores", "/run/secrets/weir-orders")
 	for _, c := range control.Containers {
 		if c.Name == "weir-control" && (c.LivenessProbe.HTTPGet.Scheme != corev1.URISchemeHTTPS || c.ReadinessProbe.HTTPGet.Scheme != corev1.URISchemeHTTPS) {
 			t.Error("the API serves HTTPS, and a probe does not use it")
+		}
+	}
+}
+
+// The key that signs orders comes from a Secret of the operator's choice, so that it outlives weir-control: the file that
+// the variable names is the one that the pod mounts. Without a Secret there is neither.
+func TestTheChartMountsTheKeyOfOrders(t *testing.T) {
+	c := openChart(t)
+	for example, secret := range map[string]string{"envoy": "weir-control", "external-restate": "weir-orders", "home": ""} {
+		pod := c.example(t, filepath.Join(root, "deploy/kubernetes/examples", example+".yaml")).pods["eu-weir-control"].Spec
+		file := variableOf(pod, "weir-control", "WEIR_ORDER_KEY_FILE")
+		i := slices.IndexFunc(pod.Volumes, func(v corev1.Volume) bool { return v.Name == "orders" })
+		if secret == "" {
+			if file != "" || i >= 0 {
+				t.Errorf("%s names no Secret of a key, and the file is %q (volume %d)", example, file, i)
+			}
+			continue
+		}
+		if file != "/run/secrets/weir-orders/order-key" {
+			t.Errorf("%s: the file of the key is %q", example, file)
+		}
+		mustMount(t, pod, "weir-control", "/run/secrets/weir-orders")
+		want := []corev1.KeyToPath{{Key: "order-key", Path: "order-key"}}
+		if i < 0 || pod.Volumes[i].Secret.SecretName != secret || !slices.Equal(pod.Volumes[i].Secret.Items, want) {
+			t.Errorf("%s mounts no key order-key of the Secret %s: volumes %+v", example, secret, pod.Volumes)
 		}
 	}
 }
