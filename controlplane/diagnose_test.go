@@ -65,8 +65,8 @@ func TestExamineLiveWithin(t *testing.T) {
 	}{
 		"defaults":     {of(), "ok: nodes send heartbeats within 30s by every stored tuning"},
 		"fitting":      {of(`{}`, `{"settings_interval_ms":2000}`), "ok: "},
-		"the fleet's":  {of(`{"settings_interval_ms":20000}`), "fail: the tuning of the fleet: invalid: node-live-within is 30000 ms (at least "},
-		"a region's":   {of(`{}`, `{"settings_interval_ms":20000}`), "fail: the tuning of region eu: invalid: node-live-within is 30000 ms"},
+		"the fleet's":  {of(`{"settings_interval_ms":20000}`), "fail: the tuning of the fleet: invalid tuning: node-live-within is 30000 ms (at least "},
+		"a region's":   {of(`{}`, `{"settings_interval_ms":20000}`), "fail: the tuning of region eu: invalid tuning: node-live-within is 30000 ms"},
 		"not readable": {down, "fail: MySQL does not answer"},
 	} {
 		checks := ExamineLiveWithin(c.newest, 30*time.Second)(t.Context())
