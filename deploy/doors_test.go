@@ -26,6 +26,13 @@ var doors = map[string]struct {
 		[]string{"shared/redisclient"}},
 }
 
+// typed are packages that read what people type into forms and scripts, with functions that would read it leniently
+// (+5, 010, 0x10). They use shared/strict.
+var typed = struct{ rooms, lenient []string }{
+	rooms:   []string{"controlplane/console", "dataplane/sim"},
+	lenient: []string{"strconv.Atoi", "strconv.ParseInt", "strconv.ParseUint", "strconv.ParseFloat", "time.ParseDuration"},
+}
+
 // There is one way to open MySQL and one to open Redis, and command lines are parsed strictly. Tests, and modules of
 // their own such as benchmarks of other libraries, may open what they look at past Weir.
 func TestDependencyRulesOfTheDoors(t *testing.T) {
@@ -105,6 +112,9 @@ func doorsOf(file *ast.File, room string) (breaches []string) {
 			return true
 		}
 		path := imported[of.Name]
+		if call := path + "." + selector.Sel.Name; slices.Contains(typed.rooms, room) && slices.Contains(typed.lenient, call) {
+			breaches = append(breaches, "uses "+call+", where shared/strict reads what people type")
+		}
 		if path == "github.com/alecthomas/kong" && selector.Sel.Name == "New" && !strictly {
 			breaches = append(breaches, "makes a parser without flags.Strict, which would read 0100 as 64")
 		}
@@ -121,6 +131,13 @@ func TestDependencyRulesOfTheDoorsNoticeABreach(t *testing.T) {
 	const lenient = "package x\nimport \"github.com/alecthomas/kong\"\nvar y = kong.New\n"
 	if file, err := parser.ParseFile(token.NewFileSet(), "x.go", lenient, parser.SkipObjectResolution); err != nil || len(doorsOf(file, "x")) != 1 {
 		t.Errorf("a lenient parser of flags is not noticed: %v", err)
+	}
+	for _, call := range typed.lenient {
+		path, name, _ := strings.Cut(call, ".")
+		file, err := parser.ParseFile(token.NewFileSet(), "x.go", "package x\nimport "+strconv.Quote(path)+"\nvar y = "+path+"."+name+"\n", parser.SkipObjectResolution)
+		if err != nil || len(doorsOf(file, typed.rooms[0])) != 1 || len(doorsOf(file, "shared/strict")) != 0 {
+			t.Errorf("%s in a form is not noticed, or not allowed elsewhere: %v", call, err)
+		}
 	}
 	for path, door := range doors {
 		for _, name := range door.names {

@@ -73,7 +73,7 @@ func readAuditForm(q url.Values) *auditView {
 		f.Value = strings.TrimSpace(q.Get(f.Name))
 		page.Fields = append(page.Fields, f)
 	}
-	page.Before, _ = strconv.ParseInt(q.Get("before"), 10, 64) // else from the newest
+	page.Before, _ = typedInt(q.Get("before")) // else from the newest
 	return page
 }
 

@@ -2,9 +2,12 @@ package console
 
 import (
 	"fmt"
+	"html"
+	"maps"
 	"net/http"
 	"net/netip"
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -355,7 +358,7 @@ func TestForms(t *testing.T) {
 		t.Errorf("a second one: %d", a.status)
 	}
 	for field, tc := range map[string]struct{ value, says string }{
-		"tuning.step": {"x", "Step is"}, "bake.1": {"soon", "stage 1: bake time"}, "regions.2": {"half%", "stage 2"}, "tuning.floor": {"NaN", "not all numbers"},
+		"tuning.step": {"x", "Step is"}, "bake.1": {"soon", "stage 1: bake time"}, "regions.2": {"half%", "stage 2"}, "tuning.floor": {"NaN", "Floor is &#34;NaN&#34;, want a number"},
 	} {
 		was := plan.Get(field)
 		plan.Set(field, tc.value)
@@ -390,6 +393,17 @@ func TestForms(t *testing.T) {
 	override.Set("limit", "many")
 	if a := b.send("/console/jobs", "/console/limits/override", override); a.status != http.StatusBadRequest || !strings.Contains(a.body, "limit is &#34;many&#34;") || !strings.Contains(a.body, `value="many"`) {
 		t.Errorf("a limit that is none: %d", a.status)
+	}
+	for field, values := range map[string][]string{"limit": {"+5", "05", "1_000"}, "candidate": {"+5", "0x5"}, "duration": {"+60s", "060s", "1000.5ms"}} {
+		for _, value := range values {
+			form := url.Values{}
+			maps.Copy(form, override)
+			form.Set("limit", "5")
+			form.Set(field, value)
+			if a := b.send("/console/jobs", "/console/limits/override", form); a.status != http.StatusBadRequest || !strings.Contains(html.UnescapeString(a.body), field+" is "+strconv.Quote(value)) {
+				t.Errorf("%s %s: %d", field, value, a.status)
+			}
+		}
 	}
 	override.Set("do", "delete")
 	override.Set("seen", "1")

@@ -5,9 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 
 	"connectrpc.com/connect"
 
@@ -108,7 +106,7 @@ func (k *keyView) question() (*controlv1.GetKeyRequest, error) {
 		if field.text == "" {
 			continue
 		}
-		n, err := strconv.ParseInt(field.text, 10, 64)
+		n, err := typedInt(field.text)
 		if err != nil {
 			return nil, connect.NewError(connect.CodeInvalidArgument,
 				fmt.Errorf("%s is %q, want a whole number", field.name, field.text))
@@ -125,13 +123,13 @@ func (c *Console) resetKey(w http.ResponseWriter, r *http.Request, v *viewer) {
 	msg := &controlv1.ResetKeyRequest{Workspace: page.Workspace, Namespace: page.Namespace, Identifier: page.Identifier}
 	msg.Actor, msg.Reason = c.by(w, r, v)
 	if page.Window != "" {
-		window, err := time.ParseDuration(page.Window)
+		ms, err := typedMs(page.Window)
 		if err != nil {
 			c.showKey(w, r, v, http.StatusBadRequest,
 				fmt.Sprintf("longest window is %q, want something like 60s, 24h, or nothing", page.Window), page)
 			return
 		}
-		msg.LongestWindowMs = window.Milliseconds()
+		msg.LongestWindowMs = ms
 	}
 	if _, err := ask(v.ctx, c.backend.settings.ResetKey, msg); err != nil {
 		c.showKey(w, r, v, status(err), words(err), page)

@@ -58,7 +58,7 @@ func TestAKeysCells(t *testing.T) {
 		w.resets = []controlplane.Reset{{Identifier: "user_1", Generation: 1, SetAt: now.Add(-time.Second)}}
 	})
 	says(keyPage, "Regions have stored <b>0</b>", "Nothing is counted in them.")
-	for field, want := range map[string]string{"limit=x": "limit is &#34;x&#34;, want a whole number", "cost=-1": "cost is -1 (1 to"} {
+	for field, want := range map[string]string{"limit=x": "limit is &#34;x&#34;, want a whole number", "limit=010": "limit is &#34;010&#34;, want a whole number", "cost=%2B5": "cost is &#34;&#43;5&#34;, want a whole number", "cost=-1": "cost is -1 (1 to"} {
 		if a := b.get(keyPage + "&" + field); a.status != http.StatusBadRequest || !strings.Contains(a.body, want) {
 			t.Errorf("%s: %d, without %q", field, a.status, want)
 		}

@@ -3,7 +3,6 @@ package console
 import (
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 
 	"connectrpc.com/connect"
@@ -157,6 +156,6 @@ func (c *Console) changeNamespace(w http.ResponseWriter, r *http.Request, v *vie
 
 // seenMs is what the form was made from: the moment of its last change, 0 for nothing.
 func seenMs(f url.Values) int64 {
-	ms, _ := strconv.ParseInt(f.Get("seen"), 10, 64)
+	ms, _ := typedInt(f.Get("seen"))
 	return ms
 }

@@ -118,23 +118,22 @@ func (c *Console) changeOverride(w http.ResponseWriter, r *http.Request, v *view
 
 // request is what the form asks for. Bounds are the API's to say.
 func (f overrideForm) request() (*controlv1.ChangeOverrideRequest, error) {
-	limit, err := strconv.ParseInt(f.Limit, 10, 64)
+	limit, err := typedInt(f.Limit)
 	if err != nil {
 		return nil, fmt.Errorf("limit is %q, want a whole number: 0 blocks", f.Limit)
 	}
-	var duration time.Duration
+	var ms int64
 	if f.Duration != "" {
-		if duration, err = time.ParseDuration(f.Duration); err != nil {
+		if ms, err = typedMs(f.Duration); err != nil {
 			return nil, fmt.Errorf("duration is %q, want something like 60s, 1h, or nothing to keep the request's", f.Duration)
 		}
 	}
 	var candidate int64
 	if f.Candidate != "" {
-		if candidate, err = strconv.ParseInt(f.Candidate, 10, 64); err != nil {
+		if candidate, err = typedInt(f.Candidate); err != nil {
 			return nil, fmt.Errorf("candidate is %q, want a whole number, or nothing for none", f.Candidate)
 		}
 	}
-	ms := duration.Milliseconds()
 	return &controlv1.ChangeOverrideRequest{Pattern: f.Pattern, Limit: &limit, DurationMs: &ms, Candidate: &candidate,
 		Shadow: &f.Shadow, IfUpdatedAtMs: &f.SeenMs}, nil
 }

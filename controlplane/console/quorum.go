@@ -3,9 +3,7 @@ package console
 import (
 	"fmt"
 	"net/url"
-	"strconv"
 	"strings"
-	"time"
 )
 
 // quorumForm are the fields of a form that say how many people approve, and for how long that counts. Empty: the API's
@@ -23,19 +21,17 @@ func readQuorum(values url.Values) quorumForm {
 // request is what the form asks for; nil is the API's default. Errors name the field; bounds are the API's to say.
 func (q quorumForm) request() (approvers *int32, ttlMs *int64, err error) {
 	if q.Approvers != "" {
-		n, err := strconv.ParseInt(q.Approvers, 10, 32)
+		n, err := typedInt32(q.Approvers)
 		if err != nil {
 			return nil, nil, fmt.Errorf("people who approve: %q, want a whole number from 1 to 10", q.Approvers)
 		}
-		one := int32(n)
-		approvers = &one
+		approvers = &n
 	}
 	if q.TTL != "" {
-		d, err := time.ParseDuration(q.TTL)
+		ms, err := typedMs(q.TTL)
 		if err != nil {
 			return nil, nil, fmt.Errorf("an approval counts for %q, want something like 8h or 90m", q.TTL)
 		}
-		ms := d.Milliseconds()
 		ttlMs = &ms
 	}
 	return approvers, ttlMs, nil

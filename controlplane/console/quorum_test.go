@@ -45,6 +45,10 @@ func TestFormsSayWhoApproves(t *testing.T) {
 			{"", "", controlplane.Quorum{Approvers: 1, ApprovalTTLMs: 24 * 3600 * 1000}, ""},
 			{"two", "", controlplane.Quorum{}, "people who approve: &#34;two&#34;, want a whole number from 1 to 10"},
 			{"2", "soon", controlplane.Quorum{}, "an approval counts for &#34;soon&#34;, want something like 8h or 90m"},
+			{"0x2", "", controlplane.Quorum{}, "people who approve: &#34;0x2&#34;, want"},
+			{"02", "", controlplane.Quorum{}, "people who approve: &#34;02&#34;, want"},
+			{"2", "08h", controlplane.Quorum{}, "an approval counts for &#34;08h&#34;, want"},
+			{"2", "1000.5ms", controlplane.Quorum{}, "an approval counts for &#34;1000.5ms&#34;, want"},
 			{"11", "8h", controlplane.Quorum{}, "approvers is 11 (1 to 10)"},
 			{"1", "1ms", controlplane.Quorum{}, "approval_ttl_ms is 1 (1000 to 2592000000)"},
 		} {

@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"time"
 
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/tuning"
@@ -213,7 +212,7 @@ func readPlanForm(values url.Values, inForce base) planForm {
 func (f *planForm) document() (string, error) {
 	fields := make(map[string]json.Number)
 	for _, t := range f.Tuning {
-		if _, err := strconv.ParseFloat(t.Value, 64); err != nil {
+		if _, err := typedFloat(t.Value); err != nil {
 			return "", fmt.Errorf("%s is %q, want a number", t.Label, t.Value)
 		}
 		fields[t.Name] = json.Number(t.Value)
@@ -258,11 +257,11 @@ func (s stageForm) stage() (*controlv1.RolloutStage, error) {
 	case s.Regions == "all":
 		stage.All = true
 	case isShare:
-		percent, err := strconv.ParseInt(strings.TrimSpace(share), 10, 32)
+		percent, err := typedInt32(strings.TrimSpace(share))
 		if err != nil {
 			return nil, fmt.Errorf("stage %d: %q is no share of regions, want something like 50%%", s.N, s.Regions)
 		}
-		stage.SharePercent = int32(percent)
+		stage.SharePercent = percent
 	default:
 		for name := range strings.SplitSeq(s.Regions, ",") {
 			stage.Regions = append(stage.Regions, strings.TrimSpace(name))
@@ -270,23 +269,22 @@ func (s stageForm) stage() (*controlv1.RolloutStage, error) {
 	}
 	if s.Nodes != "" {
 		number, isShare := strings.CutSuffix(s.Nodes, "%")
-		n, err := strconv.ParseInt(strings.TrimSpace(number), 10, 32)
+		n, err := typedInt32(strings.TrimSpace(number))
 		switch {
 		case err != nil || n < 1:
 			return nil, fmt.Errorf("stage %d: %q is no number of nodes, want something like 1 or 10%%, or nothing for all", s.N,
 				s.Nodes)
 		case isShare:
-			stage.NodesPercent = int32(n)
+			stage.NodesPercent = n
 		default:
-			stage.Nodes = int32(n)
+			stage.Nodes = n
 		}
 	}
 	if s.Bake != "" {
-		bake, err := time.ParseDuration(s.Bake)
+		ms, err := typedMs(s.Bake)
 		if err != nil {
 			return nil, fmt.Errorf("stage %d: bake time %q, want something like 90s, 10m or 2h", s.N, s.Bake)
 		}
-		ms := bake.Milliseconds()
 		stage.BakeMs = &ms
 	}
 	return stage, nil

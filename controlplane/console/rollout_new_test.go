@@ -77,7 +77,7 @@ func TestStagesOfNodes(t *testing.T) {
 		plan.Set(fmt.Sprint("regions.", n+1), "eu")
 		plan.Set(fmt.Sprint("nodes.", n+1), nodes)
 	}
-	for _, bad := range []string{"0", "few", "-1%", "1.5"} {
+	for _, bad := range []string{"0", "few", "-1%", "1.5", "+1", "01", "0x1", "1_0"} {
 		plan.Set("nodes.2", bad)
 		want := fmt.Sprintf("stage 2: %q is no number of nodes", bad)
 		if a := b.send("/console/rollouts/new", "/console/rollouts/new", plan); a.status != http.StatusBadRequest || !strings.Contains(html.UnescapeString(a.body), want) {
@@ -116,10 +116,13 @@ func TestGuardrailsOfTheForm(t *testing.T) {
 	plan := someTuning()
 	plan.Set("regions.1", "all")
 	for field, tc := range map[string]struct{ value, says string }{
-		"guard.latency_us.factor":      {"x", "guardrail Decision latency: times is &#34;x&#34;, want a number"},
-		"guard.rows_per_second.factor": {"0.5", "guardrail rows_per_second: factor is 0.5 (1 to 1000)"},
-		"guard.degraded_share.least":   {"-1", "guardrail degraded_share: least is -1 (0 or more)"},
-		"guard.nodes_lost_share":       {"2", "guardrail nodes_lost_share is 2 (0 to 1)"},
+		"guard.latency_us.factor":       {"x", "guardrail Decision latency: times is &#34;x&#34;, want a number"},
+		"guard.errors_per_minute.least": {"06", "never below is &#34;06&#34;, want a number"},
+		"guard.denied_share_shift":      {"0x1p-2", "is &#34;0x1p-2&#34;, want a number"},
+		"guard.restarts_per_hour":       {"01", "is &#34;01&#34;, want a whole number"},
+		"guard.rows_per_second.factor":  {"0.5", "guardrail rows_per_second: factor is 0.5 (1 to 1000)"},
+		"guard.degraded_share.least":    {"-1", "guardrail degraded_share: least is -1 (0 or more)"},
+		"guard.nodes_lost_share":        {"2", "guardrail nodes_lost_share is 2 (0 to 1)"},
 	} {
 		plan.Set(field, tc.value)
 		if a := b.send("/console/rollouts/new", "/console/rollouts/new", plan); a.status != http.StatusBadRequest || !strings.Contains(a.body, tc.says) || !strings.Contains(a.body, `name="`+field+`" value="`+tc.value+`"`) {

@@ -97,12 +97,11 @@ func (f *planForm) guardrails() (*controlv1.RolloutGuardrails, error) {
 		return nil, err
 	}
 	if f.Restarts.Value != "" {
-		restarts, err := strconv.ParseInt(f.Restarts.Value, 10, 32)
+		restarts, err := typedInt32(f.Restarts.Value)
 		if err != nil {
 			return nil, fmt.Errorf("guardrail %s is %q, want a whole number", f.Restarts.Label, f.Restarts.Value)
 		}
-		one := int32(restarts)
-		g.RestartsPerHour = &one
+		g.RestartsPerHour = &restarts
 	}
 	return g, number("guardrail "+f.Lost.Label, f.Lost.Value, &g.NodesLostShare)
 }
@@ -112,7 +111,7 @@ func number(name, text string, to **float64) error {
 	if text == "" {
 		return nil
 	}
-	v, err := strconv.ParseFloat(text, 64)
+	v, err := typedFloat(text)
 	if err != nil {
 		return fmt.Errorf("%s is %q, want a number", name, text)
 	}

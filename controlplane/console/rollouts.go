@@ -3,7 +3,6 @@ package console
 import (
 	"fmt"
 	"net/http"
-	"strconv"
 	"time"
 
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
@@ -63,9 +62,8 @@ func (c *Console) operateRollout(w http.ResponseWriter, r *http.Request, v *view
 	msg := &controlv1.OperateRolloutRequest{Id: id, Action: rolloutActions[do]}
 	msg.Actor, msg.Reason = c.by(w, r, v)
 	if do == "approve" { // what the page showed; the API refuses what it is not, and none at all
-		stage, _ := strconv.ParseInt(r.PostForm.Get("stage"), 10, 32)
-		msg.Stage = int32(stage)
-		msg.Asked, _ = strconv.ParseInt(r.PostForm.Get("asked"), 10, 64)
+		msg.Stage, _ = typedInt32(r.PostForm.Get("stage"))
+		msg.Asked, _ = typedInt(r.PostForm.Get("asked"))
 		msg.Evidence = r.PostForm.Get("evidence")
 	}
 	if _, err := ask(v.ctx, c.backend.rollouts.OperateRollout, msg); err != nil {

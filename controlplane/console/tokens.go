@@ -188,11 +188,11 @@ func optionalSpan(label, text string) (time.Duration, error) {
 	if text == "" {
 		return 0, nil
 	}
-	d, err := time.ParseDuration(text)
+	ms, err := typedMs(text)
 	if err != nil {
 		return 0, fmt.Errorf("%s %q, want something like 90m, 24h or 2160h", label, text)
 	}
-	return d, nil
+	return time.Duration(ms) * time.Millisecond, nil
 }
 
 // optionalWorkspaces reads names with commas between them; none: all workspaces.

@@ -132,6 +132,7 @@ func TestTokensThatAreRefused(t *testing.T) {
 		"ends after &#34;soon&#34;, want something like 90m":                   b.tokenForm("do", "create", "name", "typed", "role", "viewer", "expires_in", "soon"),
 		"there is a token ci already":                                          b.tokenForm("do", "create", "name", "ci", "role", "viewer"),
 		"reason is empty":                                                      b.tokenForm("do", "create", "name", "typed", "role", "viewer", "reason", " "),
+		"ends after &#34;&#43;90m&#34;, want something like 90m":               b.tokenForm("do", "create", "name", "typed", "role", "viewer", "expires_in", "+90m"),
 		"the previous secret stays valid for &#34;x&#34;, want something like": b.tokenForm("do", "rotate", "name", "ci", "overlap", "x"),
 		"A token has no such action.":                                          b.tokenForm("do", "steal", "name", "ci"),
 		"This form was already sent":                                           b.tokenForm("do", "create", "name", "typed", "once", ""),

@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
+	"github.com/weirhq/weir/shared/strict"
 	"github.com/weirhq/weir/shared/tuning"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -99,7 +99,7 @@ func (t *Transcript) parseLine(number int, line string) error {
 		return fmt.Errorf("nothing stands after ->")
 	}
 	var err error
-	if s.At, err = time.ParseDuration(words[0]); err != nil || s.At < 0 || s.At > transcriptAtMax {
+	if s.At, err = strict.Duration("time", words[0], 0, transcriptAtMax); err != nil {
 		return fmt.Errorf("the time is %q (0s to %v)", words[0], transcriptAtMax)
 	}
 	if n := len(t.Scenes); n > 0 && s.At < t.Scenes[n-1].At {
@@ -141,21 +141,21 @@ func (t *Transcript) parseHead(words []string) error {
 func (t *Transcript) parseSetting(name, value string) (err error) {
 	switch name {
 	case "nodes":
-		if t.Nodes, err = strconv.Atoi(value); err != nil || t.Nodes < 1 || t.Nodes > transcriptNodesMax {
+		if t.Nodes, err = count(value, 1, transcriptNodesMax); err != nil {
 			return fmt.Errorf("nodes is %q (1 to %d)", value, transcriptNodesMax)
 		}
 	case "limit":
 		limit, duration, _ := strings.Cut(value, "/")
-		if t.Limit, err = strconv.ParseInt(limit, 10, 64); err != nil || t.Limit < 0 || t.Limit > window.LimitMax {
+		if t.Limit, err = strict.Int(name, limit, 0, window.LimitMax); err != nil {
 			return fmt.Errorf("limit is %q (0 to %d, a slash and a duration)", value, int64(window.LimitMax))
 		}
-		if t.Duration, err = time.ParseDuration(duration); err != nil || t.Duration < window.DurationMin ||
-			t.Duration > transcriptAtMax || t.Duration%time.Millisecond != 0 {
+		t.Duration, err = strict.Duration(name, duration, window.DurationMin, transcriptAtMax)
+		if err != nil || t.Duration%time.Millisecond != 0 {
 			return fmt.Errorf("the duration is %q (%v to %v)", duration, window.DurationMin, transcriptAtMax)
 		}
 	case "floor", "step":
-		share, err := strconv.ParseFloat(value, 64)
-		if err != nil || !(share >= 0 && share <= 1) {
+		share, err := strict.Float(name, value, 0, 1)
+		if err != nil {
 			return fmt.Errorf("%s is %q (0 to 1)", name, value)
 		}
 		if name == "floor" {
@@ -178,8 +178,8 @@ func (t *Transcript) parseWho(who string, s *Scene) error {
 	if !numbered {
 		return nil
 	}
-	n, err := strconv.Atoi(node)
-	if err != nil || n < 1 || n > t.Nodes {
+	n, err := count(node, 1, t.Nodes)
+	if err != nil {
 		return fmt.Errorf("node %q of %s is unknown (1 to %d)", node, region, t.Nodes)
 	}
 	s.Node = n
@@ -210,7 +210,9 @@ func (s *Scene) parseWhat(verb string, words []string) (err error) {
 		if len(words) != 1 {
 			return fmt.Errorf("clock how (+1s, -1s)")
 		}
-		if s.Shift, err = time.ParseDuration(words[0]); err != nil || s.Shift.Abs() > transcriptAtMax {
+		shift, _ := strings.CutPrefix(words[0], "+")
+		if s.Shift, err = strict.Duration("clock", shift, -transcriptAtMax, transcriptAtMax); err != nil ||
+			shift != words[0] && s.Shift < 0 {
 			return fmt.Errorf("the clock's shift is %q (at most %v either way)", words[0], transcriptAtMax)
 		}
 	case "replay", "tell", "stored", "wipe", "crash", "restart":
@@ -235,7 +237,7 @@ func (s *Scene) parseAllow(words []string) error {
 	s.Times, words = 1, words[1:]
 	if len(words) > 0 {
 		if times, ok := strings.CutPrefix(words[0], "x"); ok && times != "" && strings.Trim(times, "0123456789") == "" {
-			if s.Times, err = strconv.Atoi(times); err != nil || s.Times < 1 || s.Times > transcriptTimesMax {
+			if s.Times, err = count(times, 1, transcriptTimesMax); err != nil {
 				return fmt.Errorf("times is %q (x1 to x%d)", words[0], transcriptTimesMax)
 			}
 			words = words[1:]
@@ -270,9 +272,15 @@ func (s *Scene) parseBatch(text string) error {
 	return nil
 }
 
+// count reads a number of things as settings are read.
+func count(text string, least, most int) (int, error) {
+	n, err := strict.Int("", text, int64(least), int64(most))
+	return int(n), err
+}
+
 func parseCost(text string) (int64, error) {
-	cost, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || cost < 0 || cost > window.LimitMax {
+	cost, err := strict.Int("cost", text, 0, window.LimitMax)
+	if err != nil {
 		return 0, fmt.Errorf("the cost is %q (0 to %d)", text, int64(window.LimitMax))
 	}
 	return cost, nil
