@@ -29,6 +29,11 @@ func (r resetSet) Run(c *call) error {
 	if err != nil {
 		return err
 	}
+	if r.Watch {
+		if err := c.mayWatchReset(); err != nil {
+			return err
+		}
+	}
 	answer, err := c.settings.ResetKey(c.ctx, connect.NewRequest(&controlv1.ResetKeyRequest{
 		Actor: actor, Reason: r.Reason, Workspace: r.Workspace, Namespace: r.Namespace, Identifier: r.Identifier,
 		LongestWindowMs: r.LongestDuration.Milliseconds(),
@@ -43,6 +48,18 @@ func (r resetSet) Run(c *call) error {
 		return err
 	}
 	return c.watchReset(answer.Msg.GetReset_())
+}
+
+// mayWatchReset refuses --watch for a token that may not see the fleet, before anything is reset: the command would
+// otherwise reset the key, and then end as if it had been refused.
+func (c *call) mayWatchReset() error {
+	_, err := c.api.Fleet(c.ctx, connect.NewRequest(&controlv1.FleetRequest{}))
+	if connect.CodeOf(err) != connect.CodePermissionDenied || !connect.IsWireError(err) {
+		return nil
+	}
+	return &told{errors.New("nothing was reset: --watch shows the nodes of the fleet, and this token is valid for some " +
+		"workspaces alone"), exitFailure, "Reset the key without --watch; nodes have the reset within two " +
+		"settings_interval_ms."}
 }
 
 // watchReset prints how many nodes have a reset, until all live ones do. A node reports it in its

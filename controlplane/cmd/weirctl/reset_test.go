@@ -7,6 +7,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/shared/heartbeat"
+	"github.com/weirhq/weir/shared/workspaces"
 )
 
 func TestResetCommands(t *testing.T) {
@@ -35,5 +36,26 @@ u1          2           2026-01-02 15:04:05Z  2026-01-02 17:04:05Z
 	}
 	if code := w.run(t, "reset", "acme", "api", "u1"); code != exitUsage {
 		t.Errorf("without a reason: exit %d", code)
+	}
+}
+
+// A token with workspaces may reset a key and may not see the fleet: --watch is refused before the reset, so that the
+// command never ends as refused after it has done its work.
+func TestAResetIsNotMadeWhereItsWatchIsRefused(t *testing.T) {
+	w := newGuardedWorld(t)
+	w.shelf.secret = "weir_s3cret"
+	t.Setenv("WEIR_TOKEN", "weir_s3cret")
+	valid, err := workspaces.New("acme")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.shelf.valid = valid
+	reset := []string{"reset", "acme", "api", "u1", "--reason", "ticket 7", "--yes"}
+	if code := w.run(t, append(reset, "--watch")...); code != exitFailure || w.shelf.reset.Identifier != "" ||
+		!strings.Contains(w.stderr.String(), "nothing was reset") || !strings.Contains(w.stderr.String(), "without --watch") {
+		t.Errorf("exit %d, reset %+v: %s", code, w.shelf.reset, w.stderr.String())
+	}
+	if code := w.run(t, reset...); code != exitOK || w.shelf.reset.Identifier != "u1" {
+		t.Errorf("without --watch: exit %d, reset %+v: %s", code, w.shelf.reset, w.stderr.String())
 	}
 }
