@@ -56,11 +56,24 @@ type KeyWindow struct {
 	Current, Previous KeyCell
 	Weight            float64
 	Effective         int64 // what is compared with a limit
-	Judged            bool  // there is a limit; else what follows is 0
-	Limit, Remaining  int64
-	Passes            bool  // the cost is within the limit
-	PassesAtMs        int64 // when it passes, if nothing else is counted
+
+	Limit         *int64 // nil: none is known
+	LimitReported bool   // the limit is what nodes reported
+	Reported      *int64 // cost in the window, as nodes last reported it; nil: none has lately
+	Verdict       Verdict
 }
+
+// Verdict says whether a request passes. Nodes decide that, so Judge takes it from their reports: regions store counts
+// late, and not those below the floor.
+type Verdict int
+
+const (
+	Unjudged    Verdict = iota // Judge was not called
+	Unknown                    // no limit is known, or no node has reported the key lately
+	Passes                     // there is room for the cost
+	Denied                     // there is no room for the cost at present
+	NeverPasses                // the cost is more than the limit
+)
 
 // KeyCell is a cell of the generation that is in force.
 type KeyCell struct {
@@ -116,7 +129,7 @@ func GetKey(ctx context.Context, store KeyStore, q KeyQuery) (r KeyReport, err e
 	for i := range r.Windows {
 		w := &r.Windows[i]
 		if limit, ok := r.limit(q, w.DurationMs); ok {
-			w.judge(limit, q.Cost, now.UnixMilli())
+			w.Limit = &limit
 		}
 	}
 	return r, nil
@@ -186,9 +199,34 @@ func windowOf(windows *[]KeyWindow, mode window.Mode, durationMs int64, reset wi
 	return &(*windows)[len(*windows)-1]
 }
 
-func (w *KeyWindow) judge(limit, cost, nowMs int64) {
-	w.Judged, w.Limit = true, limit
-	w.Remaining = window.Remaining(w.Current.Count, w.Previous.Count, limit, window.Uncovered(nowMs, w.DurationMs),
-		w.DurationMs)
-	w.PassesAtMs, w.Passes = window.PassesAt(w.Current.Count, w.Previous.Count, cost, limit, nowMs, w.DurationMs)
+// Judge sets the verdict of each window by what nodes last reported of the key.
+func (r *KeyReport) Judge(q KeyQuery, top TopKeys) {
+	for i := range r.Windows {
+		w := &r.Windows[i]
+		for _, k := range top.Keys {
+			if k.Workspace != q.Workspace || k.Namespace != q.Namespace || k.Identifier != q.Identifier ||
+				k.DurationMs != w.DurationMs {
+				continue
+			}
+			w.Reported = &k.Count
+			if w.Limit == nil && k.Limit >= 0 {
+				w.Limit, w.LimitReported = &k.Limit, true
+			}
+		}
+		w.Verdict = w.judge(q.Cost)
+	}
+}
+
+func (w *KeyWindow) judge(cost int64) Verdict {
+	switch {
+	case w.Limit == nil:
+		return Unknown
+	case cost > *w.Limit:
+		return NeverPasses
+	case w.Reported == nil:
+		return Unknown
+	case cost > *w.Limit-*w.Reported:
+		return Denied
+	}
+	return Passes
 }

@@ -48,11 +48,8 @@ func told(r KeyReport) string {
 	var lines []string
 	for _, w := range r.Windows {
 		line := fmt.Sprintf("%v %d: %d%v + %d%v x %.2f", w.Mode, w.DurationMs/1000, w.Current.Count, parts(w.Current), w.Previous.Count, parts(w.Previous), w.Weight)
-		if w.Judged {
-			line += fmt.Sprintf(", %d of %d left", w.Remaining, w.Limit)
-			if w.Passes {
-				line += fmt.Sprintf(", passes in %d s", (w.PassesAtMs-r.Now.UnixMilli())/1000)
-			}
+		if w.Limit != nil {
+			line += fmt.Sprintf(", limit %d", *w.Limit)
 		}
 		lines = append(lines, line)
 	}
@@ -66,8 +63,7 @@ func parts(c KeyCell) (words []string) {
 	return words
 }
 
-// A key shows its current and previous cell with each region's part, and when the next request would
-// pass: now is 15 s into cell 10 of 60 s.
+// A key shows its current and previous cell with each region's part, and the limit that applies: now is 15 s into cell 10 of 60 s.
 func TestGetKey(t *testing.T) {
 	now := time.UnixMilli(10*60_000 + 15_000)
 	two := []KeyRow{published(9, "us", 40, window.Key{}), published(10, "us", 30, window.Key{}), published(10, "eu", 60, window.Key{})}
@@ -80,17 +76,17 @@ func TestGetKey(t *testing.T) {
 	}{
 		"nothing":                       {keyStore{}, 100, 1, ""},
 		"no limit":                      {keyStore{rows: two}, 0, 1, "exact 60: 90[eu 60 us 30] + 40[us 40] x 0.75"},
-		"full":                          {keyStore{rows: two}, 100, 1, "exact 60: 90[eu 60 us 30] + 40[us 40] x 0.75, 0 of 100 left, passes in 30 s"},
-		"room":                          {keyStore{rows: two}, 200, 1, "exact 60: 90[eu 60 us 30] + 40[us 40] x 0.75, 80 of 200 left, passes in 0 s"},
-		"costs more than the limit":     {keyStore{rows: two}, 100, 101, "exact 60: 90[eu 60 us 30] + 40[us 40] x 0.75, 0 of 100 left"},
-		"the override":                  {keyStore{rows: two, overrides: []Override{{Pattern: "*", Limit: 1}, {Pattern: "user_1", Limit: 200}}}, 0, 1, "exact 60: 90[eu 60 us 30] + 40[us 40] x 0.75, 80 of 200 left, passes in 0 s"},
-		"blocked":                       {keyStore{rows: two, overrides: []Override{{Pattern: "user_*"}}}, 0, 1, "exact 60: 90[eu 60 us 30] + 40[us 40] x 0.75, 0 of 0 left"},
+		"full":                          {keyStore{rows: two}, 100, 1, "exact 60: 90[eu 60 us 30] + 40[us 40] x 0.75, limit 100"},
+		"room":                          {keyStore{rows: two}, 200, 1, "exact 60: 90[eu 60 us 30] + 40[us 40] x 0.75, limit 200"},
+		"costs more than the limit":     {keyStore{rows: two}, 100, 101, "exact 60: 90[eu 60 us 30] + 40[us 40] x 0.75, limit 100"},
+		"the override":                  {keyStore{rows: two, overrides: []Override{{Pattern: "*", Limit: 1}, {Pattern: "user_1", Limit: 200}}}, 0, 1, "exact 60: 90[eu 60 us 30] + 40[us 40] x 0.75, limit 200"},
+		"blocked":                       {keyStore{rows: two, overrides: []Override{{Pattern: "user_*"}}}, 0, 1, "exact 60: 90[eu 60 us 30] + 40[us 40] x 0.75, limit 0"},
 		"an override of other duration": {keyStore{rows: two, overrides: []Override{{Pattern: "*", Limit: 1, DurationMs: 1000}}}, 0, 1, "exact 60: 90[eu 60 us 30] + 40[us 40] x 0.75"},
 		"modes apart": {keyStore{rows: append(two[:1:1], published(10, "eu", 5, estimate))}, 0, 1,
 			"exact 60: 0[] + 40[us 40] x 0.75\nestimate 60: 5[eu 5] + 0[] x 0.75"},
 		"cells that are over or to come":  {keyStore{rows: []KeyRow{published(8, "eu", 9, window.Key{}), published(11, "eu", 9, window.Key{})}}, 0, 1, "exact 60: 0[] + 0[] x 0.75"},
 		"what no data plane writes":       {keyStore{rows: []KeyRow{{StoredDuration: 7 << 40, Sequence: 10}, {StoredDuration: 0, Sequence: 10}}}, 0, 1, ""},
-		"reset in this cell":              {keyStore{rows: two, reset: &Reset{Generation: 3, SetAt: now.Add(-time.Second)}}, 100, 1, "exact 60: 0[] + 0[] x 0.75, 100 of 100 left, passes in 0 s"},
+		"reset in this cell":              {keyStore{rows: two, reset: &Reset{Generation: 3, SetAt: now.Add(-time.Second)}}, 100, 1, "exact 60: 0[] + 0[] x 0.75, limit 100"},
 		"reset, and counted again":        {keyStore{rows: append(two[:3:3], published(10, "eu", 2, window.Key{Generation: 3})), reset: &Reset{Generation: 3, SetAt: now.Add(-time.Second)}}, 0, 1, "exact 60: 2[eu 2] + 0[] x 0.75"},
 		"reset in the cell before":        {keyStore{rows: append(two[:3:3], published(9, "eu", 2, window.Key{Generation: 3})), reset: &Reset{Generation: 3, SetAt: now.Add(-time.Minute)}}, 0, 1, "exact 60: 90[eu 60 us 30] + 2[eu 2] x 0.75"},
 		"a reset that nothing is left of": {keyStore{rows: two, reset: &Reset{Generation: 3, SetAt: now.Add(-time.Hour)}}, 0, 1, "exact 60: 90[eu 60 us 30] + 40[us 40] x 0.75"},
@@ -99,6 +95,42 @@ func TestGetKey(t *testing.T) {
 		r, err := GetKey(t.Context(), tc.store, KeyQuery{"acme", "api", "user_1", tc.limit, tc.cost})
 		if got := told(r); got != tc.want || err != nil {
 			t.Errorf("%s: %v\n got %s\nwant %s", name, err, got, tc.want)
+		}
+	}
+}
+
+// Whether a cost passes is by what nodes report of the key. Stored counts are no verdict, however large they are.
+func TestAKeyIsJudgedByWhatNodesReport(t *testing.T) {
+	now := time.UnixMilli(10*60_000 + 15_000)
+	full := keyStore{now: now, rows: []KeyRow{published(10, "eu", 1000, window.Key{})}}
+	key := func(identifier string, durationMs, limit, count int64) TopKey {
+		return TopKey{Workspace: "acme", Namespace: "api", Identifier: identifier, DurationMs: durationMs, Limit: limit, Count: count}
+	}
+	others := []TopKey{key("user_2", 60_000, 100, 99), key("user_1", 1000, 100, 99),
+		{Workspace: "beta", Namespace: "api", Identifier: "user_1", DurationMs: 60_000, Limit: 100, Count: 99},
+		{Workspace: "acme", Namespace: "web", Identifier: "user_1", DurationMs: 60_000, Limit: 100, Count: 99}}
+	for name, tc := range map[string]struct {
+		limit, cost int64
+		reported    []TopKey
+		want        Verdict
+	}{
+		"no limit is known":              {0, 1, others, Unknown},
+		"no node reports the key":        {100, 1, others, Unknown},
+		"there is room":                  {100, 10, []TopKey{key("user_1", 60_000, 100, 90)}, Passes},
+		"there is none":                  {100, 11, []TopKey{key("user_1", 60_000, 100, 90)}, Denied},
+		"nodes have more than the limit": {100, 1, []TopKey{key("user_1", 60_000, 100, 1<<62)}, Denied},
+		"more than the limit":            {100, 101, nil, NeverPasses},
+		"the limit of nodes":             {0, 1, []TopKey{key("user_1", 60_000, 50, 50)}, Denied},
+		"nodes know no limit":            {0, 1, []TopKey{key("user_1", 60_000, -1, 50)}, Unknown},
+	} {
+		q := KeyQuery{"acme", "api", "user_1", tc.limit, tc.cost}
+		r, err := GetKey(t.Context(), full, q)
+		if err != nil || r.Windows[0].Verdict != Unjudged {
+			t.Fatalf("%s: %v, %+v before it is judged", name, err, r.Windows)
+		}
+		r.Judge(q, TopKeys{Keys: tc.reported})
+		if w := r.Windows[0]; w.Verdict != tc.want || w.LimitReported != (name == "the limit of nodes") {
+			t.Errorf("%s: verdict %d, want %d (%+v)", name, w.Verdict, tc.want, w)
 		}
 	}
 }

@@ -23,6 +23,7 @@ const (
 // TopQuery asks for keys.
 type TopQuery struct {
 	Workspace, Namespace string // "" for all
+	Identifier           string // "" for all
 	Denied               bool   // else hot
 	Limit                int    // 1 to TopKeysMax
 
@@ -38,6 +39,9 @@ func (q TopQuery) Validate() error {
 	case len(q.Namespace) > window.NamespaceBytesMax:
 		return fmt.Errorf("%w: namespace is %d bytes long (at most %d)", ErrInvalid, len(q.Namespace),
 			window.NamespaceBytesMax)
+	case len(q.Identifier) > window.IdentifierBytesMax:
+		return fmt.Errorf("%w: identifier is %d bytes long (at most %d)", ErrInvalid, len(q.Identifier),
+			window.IdentifierBytesMax)
 	case q.Limit < 1 || q.Limit > TopKeysMax:
 		return fmt.Errorf("%w: limit is %d (1 to %d)", ErrInvalid, q.Limit, TopKeysMax)
 	}
@@ -140,7 +144,8 @@ func (m topMerge) addAll(region string, keys []heartbeat.TopKey, q *TopQuery) {
 	for i := range keys {
 		k := &keys[i]
 		if q.Visible.Has(string(k.Workspace)) && (q.Workspace == "" || q.Workspace == string(k.Workspace)) &&
-			(q.Namespace == "" || q.Namespace == string(k.Namespace)) {
+			(q.Namespace == "" || q.Namespace == string(k.Namespace)) &&
+			(q.Identifier == "" || q.Identifier == string(k.Identifier)) {
 			m.add(region, k, q.Denied)
 		}
 	}

@@ -16,14 +16,27 @@ func (s *service) GetKey(ctx context.Context,
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	m := req.Msg
-	found, err := s.Key(ctx, controlplane.KeyQuery{
+	q := controlplane.KeyQuery{
 		Workspace: m.GetWorkspace(), Namespace: m.GetNamespace(), Identifier: m.GetIdentifier(), Limit: m.GetLimit(),
 		Cost: cmp.Or(m.GetCost(), 1),
-	})
+	}
+	found, err := s.Key(ctx, q)
 	if err != nil {
 		return nil, s.fail(ctx, "GetKey", err)
 	}
-	return connect.NewResponse(keyResponse(found)), nil
+	problem := ""
+	if m.GetJudge() {
+		reported, err := s.Config.TopKeys(ctx, controlplane.TopQuery{Workspace: q.Workspace, Namespace: q.Namespace,
+			Identifier: q.Identifier, Limit: controlplane.TopKeysMax, Visible: visible(ctx)})
+		found.Judge(q, reported)
+		if err != nil {
+			s.Log.WarnContext(ctx, "the reports of nodes could not be read for a key", "error", err)
+			problem = valid(err.Error())
+		}
+	}
+	answer := keyResponse(found)
+	answer.JudgeProblem = problem
+	return connect.NewResponse(answer), nil
 }
 
 func keyResponse(r controlplane.KeyReport) *controlv1.GetKeyResponse {
@@ -37,17 +50,19 @@ func keyResponse(r controlplane.KeyReport) *controlv1.GetKeyResponse {
 	for _, w := range r.Windows {
 		one := &controlv1.KeyWindow{
 			Mode: w.Mode.String(), DurationMs: w.DurationMs, Current: keyCell(w.Current), Previous: keyCell(w.Previous),
-			Weight: w.Weight, Effective: w.Effective,
-		}
-		if w.Judged {
-			one.Limit, one.Remaining = &w.Limit, &w.Remaining
-		}
-		if w.Passes {
-			one.PassesAtMs = &w.PassesAtMs
+			Weight: w.Weight, Effective: w.Effective, Limit: w.Limit, LimitReported: w.LimitReported,
+			Reported: w.Reported, Verdict: verdicts[w.Verdict],
 		}
 		answer.Windows = append(answer.Windows, one)
 	}
 	return answer
+}
+
+var verdicts = map[controlplane.Verdict]controlv1.KeyVerdict{
+	controlplane.Unknown:     controlv1.KeyVerdict_KEY_VERDICT_UNKNOWN,
+	controlplane.Passes:      controlv1.KeyVerdict_KEY_VERDICT_PASSES,
+	controlplane.Denied:      controlv1.KeyVerdict_KEY_VERDICT_DENIED,
+	controlplane.NeverPasses: controlv1.KeyVerdict_KEY_VERDICT_NEVER_PASSES,
 }
 
 func keyCell(c controlplane.KeyCell) *controlv1.KeyCell {

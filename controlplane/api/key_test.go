@@ -20,7 +20,7 @@ func TestGetKeyCall(t *testing.T) {
 		Override: &controlplane.Override{Workspace: "acme", Namespace: "api", Pattern: "user_1", Limit: 100},
 		Reset:    &controlplane.Reset{Workspace: "acme", Namespace: "api", Identifier: "user_1", Generation: 2, SetAt: at, ExpiresAt: at},
 		Windows: []controlplane.KeyWindow{
-			{Mode: window.Estimate, DurationMs: 1000, Weight: 0.5, Effective: 7, Judged: true, Limit: 100, Remaining: 93, Passes: true, PassesAtMs: 5,
+			{Mode: window.Estimate, DurationMs: 1000, Weight: 0.5, Effective: 7, Limit: new(int64(100)),
 				Current: controlplane.KeyCell{StartMs: 9000, Generation: 2, Count: 7, Parts: []controlplane.KeyPart{{Region: "eu\xfe", Count: 7, UpdatedAt: at.Add(time.Second)}}}},
 			{DurationMs: 60_000},
 		},
@@ -33,17 +33,30 @@ func TestGetKeyCall(t *testing.T) {
 		t.Errorf("asked for %+v, want %+v", f.keyAsked, want)
 	}
 	ms := at.UnixMilli()
-	limit, remaining, passes := int64(100), int64(93), int64(5)
+	limit, reported := int64(100), int64(100)
 	wantText(t, answer.Msg, &controlv1.GetKeyResponse{
 		NowMs: ms, Truncated: true, OverrideExact: true,
 		Override: &controlv1.Override{Workspace: "acme", Namespace: "api", Pattern: "user_1", Limit: 100},
 		Reset_:   &controlv1.Reset{Workspace: "acme", Namespace: "api", Identifier: "user_1", Generation: 2, SetAtMs: ms, ExpiresAtMs: ms},
 		Windows: []*controlv1.KeyWindow{
-			{Mode: "estimate", DurationMs: 1000, Weight: 0.5, Effective: 7, Limit: &limit, Remaining: &remaining, PassesAtMs: &passes, Previous: &controlv1.KeyCell{},
+			{Mode: "estimate", DurationMs: 1000, Weight: 0.5, Effective: 7, Limit: &limit, Previous: &controlv1.KeyCell{},
 				Current: &controlv1.KeyCell{StartMs: 9000, Generation: 2, Count: 7, Parts: []*controlv1.KeyPart{{Region: "eu\uFFFD", Count: 7, UpdatedAtMs: ms + 1000}}}},
 			{Mode: "exact", DurationMs: 60_000, Current: &controlv1.KeyCell{}, Previous: &controlv1.KeyCell{}},
 		},
 	})
+	// With judge the verdict is explicit in every window, "unknown" included.
+	f.top = controlplane.TopKeys{Keys: []controlplane.TopKey{{Workspace: "acme", Namespace: "api", Identifier: "user_1", DurationMs: 1000, Limit: 100, Count: 100}}}
+	ask := &controlv1.GetKeyRequest{Workspace: "acme", Namespace: "api", Identifier: "user_1", Judge: true}
+	if answer, err = client.GetKey(t.Context(), connect.NewRequest(ask)); err != nil {
+		t.Fatal(err)
+	}
+	if want := (controlplane.TopQuery{Workspace: "acme", Namespace: "api", Identifier: "user_1", Limit: controlplane.TopKeysMax}); f.topAsked != want {
+		t.Errorf("asked for %+v, want %+v", f.topAsked, want)
+	}
+	for i, want := range []*controlv1.KeyWindow{{Verdict: controlv1.KeyVerdict_KEY_VERDICT_DENIED, Reported: &reported}, {Verdict: controlv1.KeyVerdict_KEY_VERDICT_UNKNOWN}} {
+		got := answer.Msg.GetWindows()[i]
+		wantText(t, &controlv1.KeyWindow{Verdict: got.GetVerdict(), Reported: got.Reported}, want)
+	}
 	f.fleetErr = controlplane.ErrUnavailable
 	if _, err := client.GetKey(t.Context(), connect.NewRequest(&controlv1.GetKeyRequest{})); connect.CodeOf(err) != connect.CodeUnavailable {
 		t.Errorf("with MySQL down: %v", err)

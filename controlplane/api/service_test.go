@@ -78,6 +78,8 @@ type fixture struct {
 	versionsAsked string
 	key           controlplane.KeyReport
 	keyAsked      controlplane.KeyQuery
+	top           controlplane.TopKeys
+	topAsked      controlplane.TopQuery
 	schedule      *schedule
 	rollouts      rollouts
 	retirements   retirements
@@ -139,6 +141,10 @@ func serve(t *testing.T, opts ...connect.ClientOption) *fixture {
 		Key: func(_ context.Context, q controlplane.KeyQuery) (controlplane.KeyReport, error) {
 			f.keyAsked = q
 			return f.key, f.fleetErr
+		},
+		TopKeys: func(_ context.Context, q controlplane.TopQuery) (controlplane.TopKeys, error) {
+			f.topAsked = q
+			return f.top, f.fleetErr
 		},
 		Health:   func(context.Context) controlplane.HealthDocument { return f.health },
 		Diagnose: func(context.Context) []controlplane.Check { return f.checks },

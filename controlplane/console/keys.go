@@ -90,7 +90,7 @@ func (c *Console) lookUp(v *viewer, page *keyView) error {
 		return err
 	}
 	for _, w := range page.Key.GetWindows() {
-		page.Cells = append(page.Cells, drawCells(w, page.Key.GetNowMs(), max(1, msg.GetCost()), page.Seen))
+		page.Cells = append(page.Cells, drawCells(w, page.Key, max(1, msg.GetCost())))
 		page.Seen = slices.DeleteFunc(page.Seen, func(s seenKey) bool { return s.GetDurationMs() == w.GetDurationMs() })
 	}
 	return nil
@@ -98,7 +98,7 @@ func (c *Console) lookUp(v *viewer, page *keyView) error {
 
 // question asks for the page's key.
 func (k *keyView) question() (*controlv1.GetKeyRequest, error) {
-	msg := &controlv1.GetKeyRequest{Workspace: k.Workspace, Namespace: k.Namespace, Identifier: k.Identifier}
+	msg := &controlv1.GetKeyRequest{Workspace: k.Workspace, Namespace: k.Namespace, Identifier: k.Identifier, Judge: true}
 	for _, field := range []struct {
 		name, text string
 		to         *int64

@@ -16,13 +16,12 @@ type cellsView struct {
 	*controlv1.KeyWindow
 	NowMs   int64
 	Cost    int64
+	Problem string        // why the reports of nodes could not be read
 	Now     int64         // where the window ends; it begins 300 before
 	Ends    time.Duration // until the current cell is over
 	LimitAt int64         // from the top; 0: there is no limit
 	Bars    []cellBar
 	Regions []cellRegion
-	Hearsay bool  // the limit is what nodes reported
-	Nodes   int64 // what nodes last reported of the window; 0: nothing
 }
 
 // cellBar is a region's part in a cell.
@@ -50,42 +49,32 @@ const (
 // Begins is where the window begins.
 func (c cellsView) Begins() int64 { return c.Now - 300 }
 
-// Passes says in words whether the next request passes. Nodes decide that, so only their reports tell: regions store
-// counts late, and not those below the floor.
+// Passes says in words whether the next request passes.
 func (c cellsView) Passes() string {
-	switch {
+	switch v := c.GetVerdict(); {
 	case c.Limit == nil:
 		return ""
 	case c.GetLimit() == 0:
 		return "Nothing passes: it is blocked."
-	case c.Cost > c.GetLimit():
+	case v == controlv1.KeyVerdict_KEY_VERDICT_NEVER_PASSES:
 		return fmt.Sprintf("A cost of %s never passes: it is more than the limit.", count(c.Cost))
-	case c.Nodes == 0:
-		return fmt.Sprintf("Whether a cost of %s passes is not known: no node has reported the key lately.", count(c.Cost))
-	case c.Nodes+c.Cost <= c.GetLimit():
+	case v == controlv1.KeyVerdict_KEY_VERDICT_PASSES:
 		return fmt.Sprintf("By what nodes last reported, a cost of %s passes.", count(c.Cost))
+	case v == controlv1.KeyVerdict_KEY_VERDICT_DENIED:
+		return fmt.Sprintf("By what nodes last reported, a cost of %s is denied.", count(c.Cost))
 	}
-	return fmt.Sprintf("By what nodes last reported, a cost of %s is denied.", count(c.Cost))
+	if c.Problem != "" {
+		return fmt.Sprintf("Whether a cost of %s passes is not known: the reports of nodes could not be read.", count(c.Cost))
+	}
+	return fmt.Sprintf("Whether a cost of %s passes is not known: no node has reported the key lately.", count(c.Cost))
 }
 
-// drawCells draws a window. Where no limit is known, the one that nodes reported with the
-// key is it.
-func drawCells(w *controlv1.KeyWindow, nowMs, cost int64, seen []seenKey) cellsView {
-	d := w.GetDurationMs()
+// drawCells draws a window of a key.
+func drawCells(w *controlv1.KeyWindow, key *controlv1.GetKeyResponse, cost int64) cellsView {
+	d, nowMs := w.GetDurationMs(), key.GetNowMs()
 	passed := nowMs - window.Sequence(nowMs, d)*d
-	v := cellsView{KeyWindow: w, NowMs: nowMs, Cost: cost, Now: 300 + 300*passed/d,
+	v := cellsView{KeyWindow: w, NowMs: nowMs, Cost: cost, Problem: key.GetJudgeProblem(), Now: 300 + 300*passed/d,
 		Ends: time.Duration(d-passed) * time.Millisecond}
-	for _, s := range seen {
-		if s.GetDurationMs() != d {
-			continue
-		}
-		v.Nodes = s.GetCount()
-		if w.Limit == nil && s.Limit != nil {
-			v.Hearsay = true
-			limit := s.GetLimit()
-			v.Limit = &limit
-		}
-	}
 	most := max(1, w.GetCurrent().GetCount(), w.GetPrevious().GetCount(), w.GetLimit())
 	if w.Limit != nil {
 		v.LimitAt = cellTop + cellHigh - scaled(w.GetLimit(), most)

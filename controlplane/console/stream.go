@@ -154,7 +154,7 @@ func (c *Console) streamChanges(ctx context.Context, s *stream, v *viewer, topic
 			if found != nil {
 				found.NowMs = 0 // that time goes by is no change
 				for _, w := range found.GetWindows() {
-					w.Weight, w.Effective, w.Limit, w.Remaining, w.PassesAtMs = 0, 0, nil, nil, nil
+					w.Weight, w.Effective, w.Limit = 0, 0, nil
 				}
 			}
 			return fingerprint(found, err)

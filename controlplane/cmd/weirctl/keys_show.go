@@ -6,7 +6,6 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/weirhq/weir/controlplane"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -21,7 +20,8 @@ type keysShow struct {
 
 // Run shows a key.
 func (k keysShow) Run(c *call) error {
-	ask := &controlv1.GetKeyRequest{Workspace: k.Workspace, Namespace: k.Namespace, Identifier: k.Identifier, Cost: k.Cost}
+	ask := &controlv1.GetKeyRequest{Workspace: k.Workspace, Namespace: k.Namespace, Identifier: k.Identifier, Cost: k.Cost,
+		Judge: true}
 	if err := counted("--cost", k.Cost); err != nil {
 		return err
 	}
@@ -35,29 +35,7 @@ func (k keysShow) Run(c *call) error {
 	if err != nil {
 		return err
 	}
-	reported, problem := c.reportedOf(k)
-	return c.print(answer.Msg, func(w io.Writer) {
-		writeKey(w, answer.Msg, reported, k.Cost)
-		if problem != nil {
-			head(w, "What nodes report could not be read: %s", plain(problem.Error()))
-		}
-	})
-}
-
-// reportedOf is what nodes last reported of the key, by the duration of its windows.
-func (c *call) reportedOf(k keysShow) (map[int64]*controlv1.TopKey, error) {
-	answer, err := c.keys.TopKeys(c.ctx, connect.NewRequest(&controlv1.TopKeysRequest{Workspace: k.Workspace,
-		Namespace: k.Namespace, By: controlv1.TopBy_TOP_BY_HOT, Limit: controlplane.TopKeysMax}))
-	if err != nil {
-		return nil, err
-	}
-	reported := map[int64]*controlv1.TopKey{}
-	for _, key := range answer.Msg.GetKeys() {
-		if key.GetIdentifier() == k.Identifier {
-			reported[key.GetDurationMs()] = key
-		}
-	}
-	return reported, nil
+	return c.print(answer.Msg, func(w io.Writer) { writeKey(w, answer.Msg, k.Cost) })
 }
 
 // counted refuses values that the API refuses, or takes for a flag that was left out.
@@ -69,7 +47,7 @@ func counted(flag string, n int64) error {
 	return nil
 }
 
-func writeKey(w io.Writer, k *controlv1.GetKeyResponse, reported map[int64]*controlv1.TopKey, cost int64) {
+func writeKey(w io.Writer, k *controlv1.GetKeyResponse, cost int64) {
 	if o := k.GetOverride(); o != nil {
 		duration := "the duration of the request"
 		if o.GetDurationMs() > 0 {
@@ -81,7 +59,7 @@ func writeKey(w io.Writer, k *controlv1.GetKeyResponse, reported map[int64]*cont
 		head(w, "reset %s: earlier counts are forgotten", moment(r.GetSetAtMs()))
 	}
 	for _, window := range k.GetWindows() {
-		writeKeyWindow(w, window, reported[window.GetDurationMs()], k.GetNowMs(), cost)
+		writeKeyWindow(w, window, k, cost)
 	}
 	if len(k.GetWindows()) == 0 {
 		head(w, "no region has stored any count of it lately")
@@ -92,38 +70,36 @@ func writeKey(w io.Writer, k *controlv1.GetKeyResponse, reported map[int64]*cont
 	head(w, "\nThese counts are what regions have stored; weirctl explain shows what a node counts.")
 }
 
-// keyVerdict says whether a cost passes. Nodes decide that, so only their reports tell: regions store counts late,
-// and not those below the floor.
-func keyVerdict(k *controlv1.KeyWindow, reported *controlv1.TopKey, cost int64) string {
-	limit := k.Limit
-	if limit == nil && reported != nil {
-		limit = reported.Limit
-	}
+// keyVerdict is a window's verdict in words.
+func keyVerdict(k *controlv1.KeyWindow, problem string, cost int64) string {
+	limit := digits(k.GetLimit())
 	switch {
-	case limit == nil:
+	case k.Limit == nil:
 		return "no limit is known here: name one with --limit"
-	case cost > *limit:
-		return fmt.Sprintf("a cost of %s never passes a limit of %s", digits(cost), digits(*limit))
-	case reported == nil:
-		return fmt.Sprintf("of %s: whether a cost of %s passes is not known, as no node has reported the key lately",
-			digits(*limit), digits(cost))
+	case k.GetVerdict() == controlv1.KeyVerdict_KEY_VERDICT_NEVER_PASSES:
+		return fmt.Sprintf("a cost of %s never passes a limit of %s", digits(cost), limit)
+	case k.GetVerdict() == controlv1.KeyVerdict_KEY_VERDICT_PASSES:
+		return fmt.Sprintf("nodes last reported %s of %s: by that a cost of %s passes", digits(k.GetReported()), limit,
+			digits(cost))
+	case k.GetVerdict() == controlv1.KeyVerdict_KEY_VERDICT_DENIED:
+		return fmt.Sprintf("nodes last reported %s of %s: by that a cost of %s is denied", digits(k.GetReported()), limit,
+			digits(cost))
 	}
-	passes := "passes"
-	if reported.GetCount()+cost > *limit {
-		passes = "is denied"
+	why := "no node has reported the key lately"
+	if problem != "" {
+		why = "what nodes report could not be read: " + plain(problem)
 	}
-	return fmt.Sprintf("nodes last reported %s of %s: by that a cost of %s %s", digits(reported.GetCount()),
-		digits(*limit), digits(cost), passes)
+	return fmt.Sprintf("of %s: whether a cost of %s passes is not known, as %s", limit, digits(cost), why)
 }
 
-func writeKeyWindow(w io.Writer, k *controlv1.KeyWindow, reported *controlv1.TopKey, nowMs, cost int64) {
+func writeKeyWindow(w io.Writer, k *controlv1.KeyWindow, of *controlv1.GetKeyResponse, cost int64) {
 	mode := ""
 	if k.GetMode() != "exact" {
 		mode = " (" + k.GetMode() + ")"
 	}
 	head(w, "%s%s: regions have stored %s, %s + %s x %.3f", span(k.GetDurationMs()), mode, digits(k.GetEffective()),
 		digits(k.GetCurrent().GetCount()), digits(k.GetPrevious().GetCount()), k.GetWeight())
-	head(w, "  %s", keyVerdict(k, reported, cost))
+	head(w, "  %s", keyVerdict(k, of.GetJudgeProblem(), cost))
 	t := newTable(w)
 	t.row("  CELL", "FROM", "REGION", "COUNT", "WRITTEN")
 	for _, cell := range []struct {
@@ -135,7 +111,7 @@ func writeKeyWindow(w io.Writer, k *controlv1.KeyWindow, reported *controlv1.Top
 		}
 		for _, p := range cell.GetParts() {
 			t.row("  "+cell.name, moment(cell.GetStartMs()), p.GetRegion(), digits(p.GetCount()),
-				sinceOr(nowMs, p.GetUpdatedAtMs()))
+				sinceOr(of.GetNowMs(), p.GetUpdatedAtMs()))
 		}
 	}
 	t.flush()

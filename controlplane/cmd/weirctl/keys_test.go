@@ -64,7 +64,7 @@ These counts are what regions have stored; weirctl explain shows what a node cou
 		Reset:    &controlplane.Reset{Generation: 2, SetAt: now.Add(-time.Hour)},
 		Windows: []controlplane.KeyWindow{
 			{
-				DurationMs: 60_000, Weight: 0.25, Effective: 102, Judged: true, Limit: 100, Passes: true, PassesAtMs: now.UnixMilli() + 6000,
+				DurationMs: 60_000, Weight: 0.25, Effective: 102, Limit: new(int64(100)),
 				Current:  controlplane.KeyCell{StartMs: start, Count: 90, Parts: []controlplane.KeyPart{part("eu", 60, 4*time.Second), part("us", 30, 2*time.Second)}},
 				Previous: controlplane.KeyCell{StartMs: start - 60_000, Count: 50, Parts: []controlplane.KeyPart{{Region: "eu", Count: 50}}},
 			},
@@ -105,6 +105,12 @@ These counts are what regions have stored; weirctl explain shows what a node cou
 		if code := w.run(t, "keys", "show", "acme", "api", "user_42", "--cost="+cost); code != exitOK || !strings.Contains(w.stdout.String(), says) {
 			t.Errorf("a cost of %s: exit %d, %s, want %q", cost, code, w.stdout.String(), says)
 		}
+	}
+	// Programs get the same verdict, and no figure that stored counts alone would give.
+	if code := w.run(t, "keys", "show", "acme", "api", "user_42", "--cost=4", "-o", "json"); code != exitOK ||
+		!strings.Contains(w.stdout.String(), `"KEY_VERDICT_DENIED"`) || !strings.Contains(w.stdout.String(), `"KEY_VERDICT_UNKNOWN"`) ||
+		strings.Contains(w.stdout.String(), "remaining") || strings.Contains(w.stdout.String(), "passes_at") {
+		t.Errorf("exit %d: %s", code, w.stdout.String())
 	}
 	for flag, says := range map[string]string{
 		"--cost=0":                "--cost is 0 (1 to 9007199254740991)",

@@ -72,6 +72,63 @@ func (TopBy) EnumDescriptor() ([]byte, []int) {
 	return file_weir_control_v1_keys_proto_rawDescGZIP(), []int{0}
 }
 
+// KeyVerdict says whether a request of the cost passes. Nodes decide that, so it is by what they last reported: regions
+// store counts late, and not those below the floor.
+type KeyVerdict int32
+
+const (
+	KeyVerdict_KEY_VERDICT_UNSPECIFIED  KeyVerdict = 0 // the call did not ask to judge
+	KeyVerdict_KEY_VERDICT_UNKNOWN      KeyVerdict = 1 // no limit is known, or no node has reported the key lately
+	KeyVerdict_KEY_VERDICT_PASSES       KeyVerdict = 2
+	KeyVerdict_KEY_VERDICT_DENIED       KeyVerdict = 3 // for now
+	KeyVerdict_KEY_VERDICT_NEVER_PASSES KeyVerdict = 4 // the cost is more than the limit
+)
+
+// Enum value maps for KeyVerdict.
+var (
+	KeyVerdict_name = map[int32]string{
+		0: "KEY_VERDICT_UNSPECIFIED",
+		1: "KEY_VERDICT_UNKNOWN",
+		2: "KEY_VERDICT_PASSES",
+		3: "KEY_VERDICT_DENIED",
+		4: "KEY_VERDICT_NEVER_PASSES",
+	}
+	KeyVerdict_value = map[string]int32{
+		"KEY_VERDICT_UNSPECIFIED":  0,
+		"KEY_VERDICT_UNKNOWN":      1,
+		"KEY_VERDICT_PASSES":       2,
+		"KEY_VERDICT_DENIED":       3,
+		"KEY_VERDICT_NEVER_PASSES": 4,
+	}
+)
+
+func (x KeyVerdict) Enum() *KeyVerdict {
+	p := new(KeyVerdict)
+	*p = x
+	return p
+}
+
+func (x KeyVerdict) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (KeyVerdict) Descriptor() protoreflect.EnumDescriptor {
+	return file_weir_control_v1_keys_proto_enumTypes[1].Descriptor()
+}
+
+func (KeyVerdict) Type() protoreflect.EnumType {
+	return &file_weir_control_v1_keys_proto_enumTypes[1]
+}
+
+func (x KeyVerdict) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use KeyVerdict.Descriptor instead.
+func (KeyVerdict) EnumDescriptor() ([]byte, []int) {
+	return file_weir_control_v1_keys_proto_rawDescGZIP(), []int{1}
+}
+
 type EstimateLimitsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Changes       []*LimitChange         `protobuf:"bytes,1,rep,name=changes,proto3" json:"changes,omitempty"` // 1 to 64
@@ -987,12 +1044,14 @@ func (x *TopKeyRegion) GetCount() int64 {
 }
 
 type GetKeyRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Workspace     string                 `protobuf:"bytes,1,opt,name=workspace,proto3" json:"workspace,omitempty"`   // 1 to 191 bytes
-	Namespace     string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`   // 1 to 255 bytes
-	Identifier    string                 `protobuf:"bytes,3,opt,name=identifier,proto3" json:"identifier,omitempty"` // 1 to 255 bytes
-	Limit         int64                  `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`          // to judge by, at most 2^53-1; 0: the override's, where one applies
-	Cost          int64                  `protobuf:"varint,5,opt,name=cost,proto3" json:"cost,omitempty"`            // of the next request, at most 2^53-1; 0 is 1
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Workspace  string                 `protobuf:"bytes,1,opt,name=workspace,proto3" json:"workspace,omitempty"`   // 1 to 191 bytes
+	Namespace  string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`   // 1 to 255 bytes
+	Identifier string                 `protobuf:"bytes,3,opt,name=identifier,proto3" json:"identifier,omitempty"` // 1 to 255 bytes
+	Limit      int64                  `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`          // to judge by, at most 2^53-1; 0: the override's, where one applies
+	Cost       int64                  `protobuf:"varint,5,opt,name=cost,proto3" json:"cost,omitempty"`            // of the next request, at most 2^53-1; 0 is 1
+	// judge also reads what nodes last reported of the key, and fills verdict. The reports of a node have up to 16 KiB.
+	Judge         bool `protobuf:"varint,6,opt,name=judge,proto3" json:"judge,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1062,6 +1121,13 @@ func (x *GetKeyRequest) GetCost() int64 {
 	return 0
 }
 
+func (x *GetKeyRequest) GetJudge() bool {
+	if x != nil {
+		return x.Judge
+	}
+	return false
+}
+
 type GetKeyResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	NowMs         int64                  `protobuf:"varint,1,opt,name=now_ms,json=nowMs,proto3" json:"now_ms,omitempty"`                         // Unix ms by the clock of the database: all moments here are of it
@@ -1070,6 +1136,7 @@ type GetKeyResponse struct {
 	Override      *Override              `protobuf:"bytes,4,opt,name=override,proto3" json:"override,omitempty"`                                 // the one that applies; left out: none does
 	OverrideExact bool                   `protobuf:"varint,5,opt,name=override_exact,json=overrideExact,proto3" json:"override_exact,omitempty"` // it names the identifier, with no '*'
 	Reset_        *Reset                 `protobuf:"bytes,7,opt,name=reset,proto3" json:"reset,omitempty"`                                       // the newest that still matters; left out: none
+	JudgeProblem  string                 `protobuf:"bytes,8,opt,name=judge_problem,json=judgeProblem,proto3" json:"judge_problem,omitempty"`     // why the reports of nodes could not be read: verdicts that need them are unknown
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1146,6 +1213,13 @@ func (x *GetKeyResponse) GetReset_() *Reset {
 	return nil
 }
 
+func (x *GetKeyResponse) GetJudgeProblem() string {
+	if x != nil {
+		return x.JudgeProblem
+	}
+	return ""
+}
+
 // KeyWindow is a key's two cells of one duration, as stored.
 type KeyWindow struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
@@ -1155,13 +1229,12 @@ type KeyWindow struct {
 	Previous   *KeyCell               `protobuf:"bytes,4,opt,name=previous,proto3" json:"previous,omitempty"`
 	Weight     float64                `protobuf:"fixed64,5,opt,name=weight,proto3" json:"weight,omitempty"`      // the share of the previous cell that counts now, above 0 to 1
 	Effective  int64                  `protobuf:"varint,6,opt,name=effective,proto3" json:"effective,omitempty"` // what is compared with a limit: current + previous * weight, cut to whole units
-	// limit is the request's or the override's. Without one the following are left out. They are by the stored counts
-	// alone, which come late and leave out what is below the floor: a node may decide otherwise.
-	Limit     *int64 `protobuf:"varint,7,opt,name=limit,proto3,oneof" json:"limit,omitempty"`
-	Remaining *int64 `protobuf:"varint,8,opt,name=remaining,proto3,oneof" json:"remaining,omitempty"`
-	// passes_at_ms is when a request of the cost passes if nothing else is counted meanwhile:
-	// now_ms for at once; left out where the cost is more than the limit.
-	PassesAtMs    *int64 `protobuf:"varint,9,opt,name=passes_at_ms,json=passesAtMs,proto3,oneof" json:"passes_at_ms,omitempty"`
+	// limit is the request's or the override's, or else the lowest that nodes reported (limit_reported); left out: none is
+	// known.
+	Limit         *int64     `protobuf:"varint,7,opt,name=limit,proto3,oneof" json:"limit,omitempty"`
+	Reported      *int64     `protobuf:"varint,10,opt,name=reported,proto3,oneof" json:"reported,omitempty"` // cost in the window, as nodes last reported it; left out: none has lately
+	LimitReported bool       `protobuf:"varint,11,opt,name=limit_reported,json=limitReported,proto3" json:"limit_reported,omitempty"`
+	Verdict       KeyVerdict `protobuf:"varint,12,opt,name=verdict,proto3,enum=weir.control.v1.KeyVerdict" json:"verdict,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1245,18 +1318,25 @@ func (x *KeyWindow) GetLimit() int64 {
 	return 0
 }
 
-func (x *KeyWindow) GetRemaining() int64 {
-	if x != nil && x.Remaining != nil {
-		return *x.Remaining
+func (x *KeyWindow) GetReported() int64 {
+	if x != nil && x.Reported != nil {
+		return *x.Reported
 	}
 	return 0
 }
 
-func (x *KeyWindow) GetPassesAtMs() int64 {
-	if x != nil && x.PassesAtMs != nil {
-		return *x.PassesAtMs
+func (x *KeyWindow) GetLimitReported() bool {
+	if x != nil {
+		return x.LimitReported
 	}
-	return 0
+	return false
+}
+
+func (x *KeyWindow) GetVerdict() KeyVerdict {
+	if x != nil {
+		return x.Verdict
+	}
+	return KeyVerdict_KEY_VERDICT_UNSPECIFIED
 }
 
 // KeyCell is a fixed window of a key, without what a reset has made forgotten.
@@ -1483,7 +1563,7 @@ const file_weir_control_v1_keys_proto_rawDesc = "" +
 	"\x06_limit\"<\n" +
 	"\fTopKeyRegion\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12\x14\n" +
-	"\x05count\x18\x02 \x01(\x03R\x05count\"\x95\x01\n" +
+	"\x05count\x18\x02 \x01(\x03R\x05count\"\xab\x01\n" +
 	"\rGetKeyRequest\x12\x1c\n" +
 	"\tworkspace\x18\x01 \x01(\tR\tworkspace\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x1e\n" +
@@ -1491,14 +1571,16 @@ const file_weir_control_v1_keys_proto_rawDesc = "" +
 	"identifier\x18\x03 \x01(\tR\n" +
 	"identifier\x12\x14\n" +
 	"\x05limit\x18\x04 \x01(\x03R\x05limit\x12\x12\n" +
-	"\x04cost\x18\x05 \x01(\x03R\x04cost\"\xa2\x02\n" +
+	"\x04cost\x18\x05 \x01(\x03R\x04cost\x12\x14\n" +
+	"\x05judge\x18\x06 \x01(\bR\x05judge\"\xc7\x02\n" +
 	"\x0eGetKeyResponse\x12\x15\n" +
 	"\x06now_ms\x18\x01 \x01(\x03R\x05nowMs\x124\n" +
 	"\awindows\x18\x02 \x03(\v2\x1a.weir.control.v1.KeyWindowR\awindows\x12\x1c\n" +
 	"\ttruncated\x18\x03 \x01(\bR\ttruncated\x125\n" +
 	"\boverride\x18\x04 \x01(\v2\x19.weir.control.v1.OverrideR\boverride\x12%\n" +
 	"\x0eoverride_exact\x18\x05 \x01(\bR\roverrideExact\x12,\n" +
-	"\x05reset\x18\a \x01(\v2\x16.weir.control.v1.ResetR\x05resetJ\x04\b\x06\x10\aR\x13overrides_truncated\"\xee\x02\n" +
+	"\x05reset\x18\a \x01(\v2\x16.weir.control.v1.ResetR\x05reset\x12#\n" +
+	"\rjudge_problem\x18\b \x01(\tR\fjudgeProblemJ\x04\b\x06\x10\aR\x13overrides_truncated\"\xb6\x03\n" +
 	"\tKeyWindow\x12\x12\n" +
 	"\x04mode\x18\x01 \x01(\tR\x04mode\x12\x1f\n" +
 	"\vduration_ms\x18\x02 \x01(\x03R\n" +
@@ -1507,14 +1589,14 @@ const file_weir_control_v1_keys_proto_rawDesc = "" +
 	"\bprevious\x18\x04 \x01(\v2\x18.weir.control.v1.KeyCellR\bprevious\x12\x16\n" +
 	"\x06weight\x18\x05 \x01(\x01R\x06weight\x12\x1c\n" +
 	"\teffective\x18\x06 \x01(\x03R\teffective\x12\x19\n" +
-	"\x05limit\x18\a \x01(\x03H\x00R\x05limit\x88\x01\x01\x12!\n" +
-	"\tremaining\x18\b \x01(\x03H\x01R\tremaining\x88\x01\x01\x12%\n" +
-	"\fpasses_at_ms\x18\t \x01(\x03H\x02R\n" +
-	"passesAtMs\x88\x01\x01B\b\n" +
-	"\x06_limitB\f\n" +
-	"\n" +
-	"_remainingB\x0f\n" +
-	"\r_passes_at_ms\"\x8a\x01\n" +
+	"\x05limit\x18\a \x01(\x03H\x00R\x05limit\x88\x01\x01\x12\x1f\n" +
+	"\breported\x18\n" +
+	" \x01(\x03H\x01R\breported\x88\x01\x01\x12%\n" +
+	"\x0elimit_reported\x18\v \x01(\bR\rlimitReported\x125\n" +
+	"\averdict\x18\f \x01(\x0e2\x1b.weir.control.v1.KeyVerdictR\averdictB\b\n" +
+	"\x06_limitB\v\n" +
+	"\t_reportedJ\x04\b\b\x10\tJ\x04\b\t\x10\n" +
+	"R\tremainingR\fpasses_at_ms\"\x8a\x01\n" +
 	"\aKeyCell\x12\x19\n" +
 	"\bstart_ms\x18\x01 \x01(\x03R\astartMs\x12\x1e\n" +
 	"\n" +
@@ -1530,7 +1612,14 @@ const file_weir_control_v1_keys_proto_rawDesc = "" +
 	"\x12TOP_BY_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
 	"TOP_BY_HOT\x10\x01\x12\x11\n" +
-	"\rTOP_BY_DENIED\x10\x022\xdd\x02\n" +
+	"\rTOP_BY_DENIED\x10\x02*\x90\x01\n" +
+	"\n" +
+	"KeyVerdict\x12\x1b\n" +
+	"\x17KEY_VERDICT_UNSPECIFIED\x10\x00\x12\x17\n" +
+	"\x13KEY_VERDICT_UNKNOWN\x10\x01\x12\x16\n" +
+	"\x12KEY_VERDICT_PASSES\x10\x02\x12\x16\n" +
+	"\x12KEY_VERDICT_DENIED\x10\x03\x12\x1c\n" +
+	"\x18KEY_VERDICT_NEVER_PASSES\x10\x042\xdd\x02\n" +
 	"\x0eTopKeysService\x12L\n" +
 	"\aTopKeys\x12\x1f.weir.control.v1.TopKeysRequest\x1a .weir.control.v1.TopKeysResponse\x12O\n" +
 	"\bListHeld\x12 .weir.control.v1.ListHeldRequest\x1a!.weir.control.v1.ListHeldResponse\x12I\n" +
@@ -1549,55 +1638,57 @@ func file_weir_control_v1_keys_proto_rawDescGZIP() []byte {
 	return file_weir_control_v1_keys_proto_rawDescData
 }
 
-var file_weir_control_v1_keys_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_weir_control_v1_keys_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
 var file_weir_control_v1_keys_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_weir_control_v1_keys_proto_goTypes = []any{
 	(TopBy)(0),                     // 0: weir.control.v1.TopBy
-	(*EstimateLimitsRequest)(nil),  // 1: weir.control.v1.EstimateLimitsRequest
-	(*LimitChange)(nil),            // 2: weir.control.v1.LimitChange
-	(*EstimateLimitsResponse)(nil), // 3: weir.control.v1.EstimateLimitsResponse
-	(*LimitKey)(nil),               // 4: weir.control.v1.LimitKey
-	(*ListHeldRequest)(nil),        // 5: weir.control.v1.ListHeldRequest
-	(*ListHeldResponse)(nil),       // 6: weir.control.v1.ListHeldResponse
-	(*Held)(nil),                   // 7: weir.control.v1.Held
-	(*TopKeysRequest)(nil),         // 8: weir.control.v1.TopKeysRequest
-	(*TopKeysResponse)(nil),        // 9: weir.control.v1.TopKeysResponse
-	(*TopKey)(nil),                 // 10: weir.control.v1.TopKey
-	(*TopKeyRegion)(nil),           // 11: weir.control.v1.TopKeyRegion
-	(*GetKeyRequest)(nil),          // 12: weir.control.v1.GetKeyRequest
-	(*GetKeyResponse)(nil),         // 13: weir.control.v1.GetKeyResponse
-	(*KeyWindow)(nil),              // 14: weir.control.v1.KeyWindow
-	(*KeyCell)(nil),                // 15: weir.control.v1.KeyCell
-	(*KeyPart)(nil),                // 16: weir.control.v1.KeyPart
-	(*Override)(nil),               // 17: weir.control.v1.Override
-	(*Reset)(nil),                  // 18: weir.control.v1.Reset
+	(KeyVerdict)(0),                // 1: weir.control.v1.KeyVerdict
+	(*EstimateLimitsRequest)(nil),  // 2: weir.control.v1.EstimateLimitsRequest
+	(*LimitChange)(nil),            // 3: weir.control.v1.LimitChange
+	(*EstimateLimitsResponse)(nil), // 4: weir.control.v1.EstimateLimitsResponse
+	(*LimitKey)(nil),               // 5: weir.control.v1.LimitKey
+	(*ListHeldRequest)(nil),        // 6: weir.control.v1.ListHeldRequest
+	(*ListHeldResponse)(nil),       // 7: weir.control.v1.ListHeldResponse
+	(*Held)(nil),                   // 8: weir.control.v1.Held
+	(*TopKeysRequest)(nil),         // 9: weir.control.v1.TopKeysRequest
+	(*TopKeysResponse)(nil),        // 10: weir.control.v1.TopKeysResponse
+	(*TopKey)(nil),                 // 11: weir.control.v1.TopKey
+	(*TopKeyRegion)(nil),           // 12: weir.control.v1.TopKeyRegion
+	(*GetKeyRequest)(nil),          // 13: weir.control.v1.GetKeyRequest
+	(*GetKeyResponse)(nil),         // 14: weir.control.v1.GetKeyResponse
+	(*KeyWindow)(nil),              // 15: weir.control.v1.KeyWindow
+	(*KeyCell)(nil),                // 16: weir.control.v1.KeyCell
+	(*KeyPart)(nil),                // 17: weir.control.v1.KeyPart
+	(*Override)(nil),               // 18: weir.control.v1.Override
+	(*Reset)(nil),                  // 19: weir.control.v1.Reset
 }
 var file_weir_control_v1_keys_proto_depIdxs = []int32{
-	2,  // 0: weir.control.v1.EstimateLimitsRequest.changes:type_name -> weir.control.v1.LimitChange
-	4,  // 1: weir.control.v1.EstimateLimitsResponse.worst:type_name -> weir.control.v1.LimitKey
-	7,  // 2: weir.control.v1.ListHeldResponse.held:type_name -> weir.control.v1.Held
+	3,  // 0: weir.control.v1.EstimateLimitsRequest.changes:type_name -> weir.control.v1.LimitChange
+	5,  // 1: weir.control.v1.EstimateLimitsResponse.worst:type_name -> weir.control.v1.LimitKey
+	8,  // 2: weir.control.v1.ListHeldResponse.held:type_name -> weir.control.v1.Held
 	0,  // 3: weir.control.v1.TopKeysRequest.by:type_name -> weir.control.v1.TopBy
-	10, // 4: weir.control.v1.TopKeysResponse.keys:type_name -> weir.control.v1.TopKey
-	11, // 5: weir.control.v1.TopKey.regions:type_name -> weir.control.v1.TopKeyRegion
-	14, // 6: weir.control.v1.GetKeyResponse.windows:type_name -> weir.control.v1.KeyWindow
-	17, // 7: weir.control.v1.GetKeyResponse.override:type_name -> weir.control.v1.Override
-	18, // 8: weir.control.v1.GetKeyResponse.reset:type_name -> weir.control.v1.Reset
-	15, // 9: weir.control.v1.KeyWindow.current:type_name -> weir.control.v1.KeyCell
-	15, // 10: weir.control.v1.KeyWindow.previous:type_name -> weir.control.v1.KeyCell
-	16, // 11: weir.control.v1.KeyCell.parts:type_name -> weir.control.v1.KeyPart
-	8,  // 12: weir.control.v1.TopKeysService.TopKeys:input_type -> weir.control.v1.TopKeysRequest
-	5,  // 13: weir.control.v1.TopKeysService.ListHeld:input_type -> weir.control.v1.ListHeldRequest
-	12, // 14: weir.control.v1.TopKeysService.GetKey:input_type -> weir.control.v1.GetKeyRequest
-	1,  // 15: weir.control.v1.TopKeysService.EstimateLimits:input_type -> weir.control.v1.EstimateLimitsRequest
-	9,  // 16: weir.control.v1.TopKeysService.TopKeys:output_type -> weir.control.v1.TopKeysResponse
-	6,  // 17: weir.control.v1.TopKeysService.ListHeld:output_type -> weir.control.v1.ListHeldResponse
-	13, // 18: weir.control.v1.TopKeysService.GetKey:output_type -> weir.control.v1.GetKeyResponse
-	3,  // 19: weir.control.v1.TopKeysService.EstimateLimits:output_type -> weir.control.v1.EstimateLimitsResponse
-	16, // [16:20] is the sub-list for method output_type
-	12, // [12:16] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	11, // 4: weir.control.v1.TopKeysResponse.keys:type_name -> weir.control.v1.TopKey
+	12, // 5: weir.control.v1.TopKey.regions:type_name -> weir.control.v1.TopKeyRegion
+	15, // 6: weir.control.v1.GetKeyResponse.windows:type_name -> weir.control.v1.KeyWindow
+	18, // 7: weir.control.v1.GetKeyResponse.override:type_name -> weir.control.v1.Override
+	19, // 8: weir.control.v1.GetKeyResponse.reset:type_name -> weir.control.v1.Reset
+	16, // 9: weir.control.v1.KeyWindow.current:type_name -> weir.control.v1.KeyCell
+	16, // 10: weir.control.v1.KeyWindow.previous:type_name -> weir.control.v1.KeyCell
+	1,  // 11: weir.control.v1.KeyWindow.verdict:type_name -> weir.control.v1.KeyVerdict
+	17, // 12: weir.control.v1.KeyCell.parts:type_name -> weir.control.v1.KeyPart
+	9,  // 13: weir.control.v1.TopKeysService.TopKeys:input_type -> weir.control.v1.TopKeysRequest
+	6,  // 14: weir.control.v1.TopKeysService.ListHeld:input_type -> weir.control.v1.ListHeldRequest
+	13, // 15: weir.control.v1.TopKeysService.GetKey:input_type -> weir.control.v1.GetKeyRequest
+	2,  // 16: weir.control.v1.TopKeysService.EstimateLimits:input_type -> weir.control.v1.EstimateLimitsRequest
+	10, // 17: weir.control.v1.TopKeysService.TopKeys:output_type -> weir.control.v1.TopKeysResponse
+	7,  // 18: weir.control.v1.TopKeysService.ListHeld:output_type -> weir.control.v1.ListHeldResponse
+	14, // 19: weir.control.v1.TopKeysService.GetKey:output_type -> weir.control.v1.GetKeyResponse
+	4,  // 20: weir.control.v1.TopKeysService.EstimateLimits:output_type -> weir.control.v1.EstimateLimitsResponse
+	17, // [17:21] is the sub-list for method output_type
+	13, // [13:17] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_weir_control_v1_keys_proto_init() }
@@ -1613,7 +1704,7 @@ func file_weir_control_v1_keys_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_control_v1_keys_proto_rawDesc), len(file_weir_control_v1_keys_proto_rawDesc)),
-			NumEnums:      1,
+			NumEnums:      2,
 			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   1,
