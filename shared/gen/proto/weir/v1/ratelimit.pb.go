@@ -192,7 +192,7 @@ type LimitRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Workspace     string                 `protobuf:"bytes,1,opt,name=workspace,proto3" json:"workspace,omitempty"`                      // 1 to 191 bytes
 	Namespace     string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`                      // 1 to 255 bytes
-	Identifier    string                 `protobuf:"bytes,3,opt,name=identifier,proto3" json:"identifier,omitempty"`                    // 1 to 255 bytes
+	Identifier    string                 `protobuf:"bytes,3,opt,name=identifier,proto3" json:"identifier,omitempty"`                    // 1 byte or more; above 255 bytes, it is counted under its SHA-256
 	Limit         int64                  `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`                             // cost allowed in any duration_ms; 0 blocks; at most 2^53 - 1
 	DurationMs    int64                  `protobuf:"varint,5,opt,name=duration_ms,json=durationMs,proto3" json:"duration_ms,omitempty"` // length of the sliding window: 1000 to 31622400000 (366 days)
 	Cost          int64                  `protobuf:"varint,6,opt,name=cost,proto3" json:"cost,omitempty"`                               // 1 to 2^53 - 1; 0, or left out, is 1
@@ -515,7 +515,7 @@ type PeekRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Workspace     string                 `protobuf:"bytes,1,opt,name=workspace,proto3" json:"workspace,omitempty"`                      // 1 to 191 bytes
 	Namespace     string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`                      // 1 to 255 bytes
-	Identifier    string                 `protobuf:"bytes,3,opt,name=identifier,proto3" json:"identifier,omitempty"`                    // 1 to 255 bytes
+	Identifier    string                 `protobuf:"bytes,3,opt,name=identifier,proto3" json:"identifier,omitempty"`                    // 1 byte or more; above 255 bytes, it is counted under its SHA-256
 	Limit         int64                  `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`                             // 0 to 2^53 - 1
 	DurationMs    int64                  `protobuf:"varint,5,opt,name=duration_ms,json=durationMs,proto3" json:"duration_ms,omitempty"` // 1000 to 31622400000 (366 days)
 	Cost          int64                  `protobuf:"varint,6,opt,name=cost,proto3" json:"cost,omitempty"`                               // 1 to 2^53 - 1; 0, or left out, is 1
@@ -654,7 +654,7 @@ type RefundRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Workspace     string                 `protobuf:"bytes,1,opt,name=workspace,proto3" json:"workspace,omitempty"`                      // 1 to 191 bytes
 	Namespace     string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`                      // 1 to 255 bytes
-	Identifier    string                 `protobuf:"bytes,3,opt,name=identifier,proto3" json:"identifier,omitempty"`                    // 1 to 255 bytes
+	Identifier    string                 `protobuf:"bytes,3,opt,name=identifier,proto3" json:"identifier,omitempty"`                    // 1 byte or more; above 255 bytes, it is counted under its SHA-256
 	Limit         int64                  `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`                             // does not matter, and may be left out
 	DurationMs    int64                  `protobuf:"varint,5,opt,name=duration_ms,json=durationMs,proto3" json:"duration_ms,omitempty"` // 1000 to 31622400000 (366 days)
 	Cost          int64                  `protobuf:"varint,6,opt,name=cost,proto3" json:"cost,omitempty"`                               // the amount: 1 to 2^53 - 1; 0, or left out, is 1
@@ -1303,7 +1303,7 @@ type AcquireRequest struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Workspace  string                 `protobuf:"bytes,1,opt,name=workspace,proto3" json:"workspace,omitempty"`       // 1 to 191 bytes
 	Namespace  string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`       // 1 to 255 bytes: one of its own, since overrides apply to leases as they do to rates
-	Identifier string                 `protobuf:"bytes,3,opt,name=identifier,proto3" json:"identifier,omitempty"`     // 1 to 255 bytes
+	Identifier string                 `protobuf:"bytes,3,opt,name=identifier,proto3" json:"identifier,omitempty"`     // 1 byte or more; above 255 bytes, it is counted under its SHA-256
 	Limit      int64                  `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`              // leases at once, 0 (blocks) to 2^53-1; an override's limit takes its place
 	TtlMs      int64                  `protobuf:"varint,5,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"` // how long the lease lasts unless it is renewed: 1000 to 300000, 0 is 10000; the same for all
 	// requests of a key
@@ -1699,7 +1699,7 @@ type ExplainLeaseRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Workspace     string                 `protobuf:"bytes,1,opt,name=workspace,proto3" json:"workspace,omitempty"`   // 1 to 191 bytes
 	Namespace     string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`   // 1 to 255 bytes
-	Identifier    string                 `protobuf:"bytes,3,opt,name=identifier,proto3" json:"identifier,omitempty"` // 1 to 255 bytes
+	Identifier    string                 `protobuf:"bytes,3,opt,name=identifier,proto3" json:"identifier,omitempty"` // 1 byte or more; above 255 bytes, it is counted under its SHA-256
 	Limit         int64                  `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`          // 0 to 2^53 - 1
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2239,7 +2239,7 @@ type ExplainRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Workspace     string                 `protobuf:"bytes,1,opt,name=workspace,proto3" json:"workspace,omitempty"`                      // 1 to 191 bytes
 	Namespace     string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`                      // 1 to 255 bytes
-	Identifier    string                 `protobuf:"bytes,3,opt,name=identifier,proto3" json:"identifier,omitempty"`                    // 1 to 255 bytes
+	Identifier    string                 `protobuf:"bytes,3,opt,name=identifier,proto3" json:"identifier,omitempty"`                    // 1 byte or more; above 255 bytes, it is counted under its SHA-256
 	Limit         int64                  `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`                             // 0 to 2^53 - 1
 	DurationMs    int64                  `protobuf:"varint,5,opt,name=duration_ms,json=durationMs,proto3" json:"duration_ms,omitempty"` // 1000 to 31622400000 (366 days)
 	Cost          int64                  `protobuf:"varint,6,opt,name=cost,proto3" json:"cost,omitempty"`                               // 1 to 2^53 - 1; 0, or left out, is 1
