@@ -46,8 +46,8 @@ func introduce(w io.Writer, s *stack.Stack, relays map[string]*stack.Node, data,
 		say("  kill -9 %d", relay.PID())
 		say("")
 	}
-	say("Or kill a server, such as the Redis of %s: decisions go on, and it is started again after %v:", s.Nodes[0].Region,
-		restartPause)
+	say("Or kill a server, such as the Redis of %s: decisions go on. Whatever you kill is started again after %v:",
+		s.Nodes[0].Region, restartPause)
 	say("")
 	say("  kill -9 %d", s.Redis[s.Nodes[0].Region].PID())
 	say("")

@@ -60,17 +60,18 @@ func run() error {
 
 	watch, cancel := context.WithCancel(ctx)
 	defer cancel()
-	watched := watchNodes(watch, os.Stdout, s)
 	kept := make(map[string]server)
 	for name, process := range s.Servers() {
 		kept[name] = process
+	}
+	for _, n := range s.Nodes {
+		kept["node "+n.ID] = keptNode{n, s}
 	}
 	keeping := keepServers(watch, os.Stdout, kept)
 	<-ctx.Done()
 	fmt.Println("\nStopping: nodes send their last counts, then the servers end.")
 	stop() // a second Ctrl-C ends at once
 	cancel()
-	watched()
 	keeping()
 	return s.Stop()
 }

@@ -55,10 +55,10 @@ func TestRolesAreShown(t *testing.T) {
 // A node's end is printed with the node that relays its region then.
 func TestAnEndedNodeIsShown(t *testing.T) {
 	ended, next := &stack.Node{ID: "eu-1", Region: "eu"}, &stack.Node{ID: "eu-2", Region: "eu"}
-	if got, want := left(ended, next), "\nnode eu-1 has ended. node eu-2 relays eu."; got != want {
+	if got, want := left(ended, next), "node eu-1 has ended. node eu-2 relays eu."; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
-	want := "\nnode eu-1 has ended. No node relays eu: other regions do not learn what it accepts."
+	want := "node eu-1 has ended. No node relays eu: other regions do not learn what it accepts."
 	if got := left(ended, nil); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}

@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
-	"sync"
 	"time"
 
 	"github.com/weirhq/weir/deploy/local/stack"
@@ -14,9 +12,12 @@ import (
 // did not release ends sooner.
 const relayWait = 10 * time.Second
 
-// relayOf returns the node that relays a region, nil if none does within relayWait.
-func relayOf(ctx context.Context, s *stack.Stack, region string) *stack.Node {
-	ctx, cancel := context.WithTimeout(ctx, relayWait)
+// takeOverWait is how long to wait for another node to relay the region of one that has ended.
+const takeOverWait = 5 * time.Second
+
+// relayOf returns the node that relays a region, nil if none does within a time.
+func relayOf(ctx context.Context, s *stack.Stack, region string, within time.Duration) *stack.Node {
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
@@ -37,7 +38,7 @@ func relaysOf(ctx context.Context, s *stack.Stack) map[string]*stack.Node {
 	relays := make(map[string]*stack.Node)
 	for _, n := range s.Nodes {
 		if _, ok := relays[n.Region]; !ok {
-			relays[n.Region] = relayOf(ctx, s, n.Region)
+			relays[n.Region] = relayOf(ctx, s, n.Region, relayWait)
 		}
 	}
 	return relays
@@ -55,30 +56,21 @@ func role(n, relay *stack.Node, hasMySQL bool) string {
 	}
 }
 
-// watchNodes prints which nodes end, and which node relays their region then, until ctx ends. The function that it
-// returns waits for that.
-func watchNodes(ctx context.Context, w io.Writer, s *stack.Stack) (wait func()) {
-	var watching sync.WaitGroup
-	for _, n := range s.Nodes {
-		watching.Go(func() {
-			select {
-			case <-ctx.Done():
-				return
-			case <-n.Exited():
-			}
-			if relay := relayOf(ctx, s, n.Region); ctx.Err() == nil {
-				_, _ = fmt.Fprintln(w, left(n, relay))
-			}
-		})
-	}
-	return watching.Wait
+// keptNode is a node that is started again when it has ended.
+type keptNode struct {
+	*stack.Node
+	stack *stack.Stack
+}
+
+func (n keptNode) ended(ctx context.Context) string {
+	return left(n.Node, relayOf(ctx, n.stack, n.Region))
 }
 
 // left is what is printed when a node has ended; relay is nil if no node relays its region.
 func left(ended, relay *stack.Node) string {
 	if relay == nil {
-		return fmt.Sprintf("\nnode %s has ended. No node relays %s: other regions do not learn what it accepts.",
+		return fmt.Sprintf("node %s has ended. No node relays %s: other regions do not learn what it accepts.",
 			ended.ID, ended.Region)
 	}
-	return fmt.Sprintf("\nnode %s has ended. node %s relays %s.", ended.ID, relay.ID, relay.Region)
+	return fmt.Sprintf("node %s has ended. node %s relays %s.", ended.ID, relay.ID, relay.Region)
 }

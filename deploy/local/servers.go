@@ -34,12 +34,20 @@ func keep(ctx context.Context, w io.Writer, name string, s server) {
 			return
 		case <-s.Exited():
 		}
-		_, _ = fmt.Fprintf(w, "\n%s has ended: decisions go on without it. It is started again in %v.\n", name, restartPause)
-		for ended := true; ended; {
+		again := time.Now().Add(restartPause)
+		text := name + " has ended: decisions go on without it."
+		if s, ok := s.(interface{ ended(context.Context) string }); ok {
+			text = s.ended(ctx)
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		_, _ = fmt.Fprintf(w, "\n%s It is started again in %v.\n", text, time.Until(again).Round(time.Second))
+		for ended := true; ended; again = time.Now().Add(restartPause) {
 			select {
 			case <-ctx.Done():
 				return
-			case <-time.After(restartPause):
+			case <-time.After(time.Until(again)):
 			}
 			err := s.Restart(ctx)
 			switch {

@@ -61,3 +61,30 @@ func TestServersThatEndAreStartedAgain(t *testing.T) {
 		}
 	})
 }
+
+// spoken is a mortal with a text of its own about its end, which takes a while, as nodes have.
+type spoken struct{ *mortal }
+
+func (spoken) ended(context.Context) string {
+	time.Sleep(3 * time.Second)
+	return "node eu-1 has ended. node eu-2 relays eu."
+}
+
+// A node that ends is started again ten seconds later, as the servers are. In that time the node that relays its
+// region then is printed.
+func TestNodesThatEndAreStartedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		node := &mortal{exited: make(chan struct{}), began: time.Now()}
+		var printed bytes.Buffer
+		wait := keepServers(ctx, &printed, map[string]server{"node eu-1": spoken{node}})
+		close(node.exited)
+		time.Sleep(15 * time.Second)
+		cancel()
+		wait()
+		const want = "\nnode eu-1 has ended. node eu-2 relays eu. It is started again in 7s.\nnode eu-1 answers again.\n"
+		if len(node.starts) != 1 || node.starts[0] != 10*time.Second || printed.String() != want {
+			t.Errorf("started after %v, printed %q", node.starts, printed.String())
+		}
+	})
+}
