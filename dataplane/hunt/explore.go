@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/weirhq/weir/dataplane/internal/planted"
 )
 
 // explorer is the test that goes through all that may happen to rollouts, and the one of the same name with Soak goes
@@ -22,26 +24,26 @@ var (
 )
 
 // isOfControl tells of a bug of the control plane, which no history of a fleet comes across.
-func (p *planted) isOfControl() bool { return strings.HasPrefix(p.file, "controlplane/") }
+func isOfControl(bug *planted.Bug) bool { return strings.HasPrefix(bug.File, "controlplane/") }
 
 // explore runs the explorer of rollouts with a bug.
-func (p *prover) explore(ctx context.Context, bug *planted) (f finding, err error) {
+func (p *prover) explore(ctx context.Context, bug *planted.Bug) (f finding, err error) {
 	scratch, err := os.MkdirTemp("", "weir-explore")
 	if err != nil {
 		return f, err
 	}
 	defer func() { _ = os.RemoveAll(scratch) }()
-	overlay, err := bug.overlay(p.module, scratch)
+	overlay, err := bug.Overlay(p.module, scratch)
 	if err != nil {
 		return f, err
 	}
 	cmd := exec.CommandContext(ctx, "go", "test", "-vet=off", "-count=1", "-v", "-failfast", "-timeout=5m",
-		"-run=^"+explorer+"(Soak)?$", "-overlay="+overlay, "./"+filepath.ToSlash(filepath.Dir(bug.file)))
+		"-run=^"+explorer+"(Soak)?$", "-overlay="+overlay, "./"+filepath.ToSlash(filepath.Dir(bug.File)))
 	cmd.Dir, cmd.Env = p.module, append(os.Environ(), "WEIR_SOAK=1m")
 	text, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
-		return f, fmt.Errorf("explore with %s: %w", bug.name, err)
+		return f, fmt.Errorf("explore with %s: %w", bug.Name, err)
 	}
 	return explored(string(text))
 }
@@ -62,7 +64,7 @@ func explored(text string) (f finding, err error) {
 	case strings.Contains(text, "panic: "):
 		f.broken = "ends" // also when the test's time is over
 	case !strings.Contains(text, "--- PASS: "+explorer+" "):
-		return f, fmt.Errorf("%w: the explorer did not run:\n%s", errPatch, text)
+		return f, fmt.Errorf("%w: the explorer did not run:\n%s", planted.ErrPatch, text)
 	}
 	return f, nil
 }

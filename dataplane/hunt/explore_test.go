@@ -3,6 +3,8 @@ package main
 import (
 	"errors"
 	"testing"
+
+	"github.com/weirhq/weir/dataplane/internal/planted"
 )
 
 func TestWhatTheExplorerPrintsIsRead(t *testing.T) {
@@ -22,7 +24,7 @@ func TestWhatTheExplorerPrintsIsRead(t *testing.T) {
 			t.Errorf("%s: %+v, %v", name, f, err)
 		}
 	}
-	if f, err := explored("# weir/controlplane\n./rollout.go:1:1: syntax error\n"); !errors.Is(err, errPatch) {
+	if f, err := explored("# weir/controlplane\n./rollout.go:1:1: syntax error\n"); !errors.Is(err, planted.ErrPatch) {
 		t.Errorf("a patch that does not compile: %+v, %v", f, err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/internal/planted"
 	"github.com/weirhq/weir/dataplane/sim/hunt"
 )
 
@@ -182,9 +183,9 @@ func TestATallyCountsFaultsByKind(t *testing.T) {
 
 // A history that dies leaves no record: its smallest one is found all the same, as it dies in the same way.
 func TestAHistoryThatDiesIsShrunk(t *testing.T) {
-	bug := planted{
-		name: "dies", file: "dataplane/sim/hunt/play.go",
-		hunks: []hunk{{"\t\tw.peek(n.life.Load(), s)\n", "\t\tpanic(\"peeked\")\n"}},
+	bug := planted.Bug{
+		Name: "dies", File: "dataplane/sim/hunt/play.go",
+		Hunks: []planted.Hunk{{"\t\tw.peek(n.life.Load(), s)\n", "\t\tpanic(\"peeked\")\n"}},
 	}
 	m, err := newMachine(t.Context(), "../..", &bug)
 	if err != nil {

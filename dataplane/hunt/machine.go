@@ -13,6 +13,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/weirhq/weir/dataplane/internal/planted"
 	"github.com/weirhq/weir/dataplane/sim/hunt"
 )
 
@@ -44,7 +45,7 @@ func build(ctx context.Context, dir, overlay, to string) error {
 
 // newMachine builds and compiles the guest of the module in dir, with a bug if there is one. close removes what it
 // leaves.
-func newMachine(ctx context.Context, dir string, bug *planted) (*machine, error) {
+func newMachine(ctx context.Context, dir string, bug *planted.Bug) (*machine, error) {
 	scratch, err := os.MkdirTemp("", "weir-hunt")
 	if err != nil {
 		return nil, err
@@ -57,10 +58,10 @@ func newMachine(ctx context.Context, dir string, bug *planted) (*machine, error)
 	return m, nil
 }
 
-func (m *machine) compile(ctx context.Context, dir string, bug *planted) (err error) {
+func (m *machine) compile(ctx context.Context, dir string, bug *planted.Bug) (err error) {
 	overlay := ""
 	if bug != nil {
-		if overlay, err = bug.overlay(dir, m.scratch); err != nil {
+		if overlay, err = bug.Overlay(dir, m.scratch); err != nil {
 			return err
 		}
 	}

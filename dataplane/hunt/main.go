@@ -15,6 +15,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/weirhq/weir/dataplane/internal/planted"
 	"github.com/weirhq/weir/dataplane/sim/hunt"
 )
 
@@ -79,7 +80,7 @@ func (c *cli) prove(ctx context.Context, out io.Writer) error {
 	if c.Seeds == 0 {
 		return errors.New("--planted needs --seeds above 0")
 	}
-	bugs, err := readPlanted(c.Planted)
+	bugs, err := planted.Read(c.Planted)
 	if err != nil {
 		return err
 	}

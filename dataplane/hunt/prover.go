@@ -7,6 +7,8 @@ import (
 	"io"
 	"sync"
 	"time"
+
+	"github.com/weirhq/weir/dataplane/internal/planted"
 )
 
 // prover shows that a search finds the bugs it exists for: it hunts for each planted one, and explores for those of the
@@ -42,9 +44,9 @@ func (f *finding) effort() string {
 var errMissed = errors.New("planted bugs were not found")
 
 // run hunts for each bug, some at once, and returns errMissed if one was not found.
-func (p *prover) run(ctx context.Context, bugs []planted, procs int) error {
+func (p *prover) run(ctx context.Context, bugs []planted.Bug, procs int) error {
 	began := time.Now()
-	next := make(chan *planted)
+	next := make(chan *planted.Bug)
 	var workers sync.WaitGroup
 	for range procs {
 		workers.Go(func() {
@@ -70,9 +72,9 @@ func (p *prover) run(ctx context.Context, bugs []planted, procs int) error {
 }
 
 // say searches for a bug, and prints a line about it.
-func (p *prover) say(ctx context.Context, bug *planted) {
+func (p *prover) say(ctx context.Context, bug *planted.Bug) {
 	search := p.hunt
-	if bug.isOfControl() {
+	if isOfControl(bug) {
 		search = p.explore
 	}
 	began := time.Now()
@@ -84,19 +86,19 @@ func (p *prover) say(ctx context.Context, bug *planted) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err == nil && f.broken != "" {
-		fmt.Fprintf(p.out, "%-40s breaks %-5s %s\n", bug.name, f.broken, f.effort())
+		fmt.Fprintf(p.out, "%-40s breaks %-5s %s\n", bug.Name, f.broken, f.effort())
 		return
 	}
 	p.missed++
 	if err != nil {
-		fmt.Fprintf(p.out, "%-40s %v\n", bug.name, err)
+		fmt.Fprintf(p.out, "%-40s %v\n", bug.Name, err)
 		return
 	}
-	fmt.Fprintf(p.out, "%-40s NOT FOUND    %s\n", bug.name, f.effort())
+	fmt.Fprintf(p.out, "%-40s NOT FOUND    %s\n", bug.Name, f.effort())
 }
 
 // hunt plays seeds with a bug until one breaks an invariant, or does not end.
-func (p *prover) hunt(ctx context.Context, bug *planted) (f finding, err error) {
+func (p *prover) hunt(ctx context.Context, bug *planted.Bug) (f finding, err error) {
 	m, err := newMachine(ctx, p.module, bug)
 	if err != nil {
 		return f, err
