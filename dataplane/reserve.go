@@ -63,6 +63,10 @@ type ReserveRequest struct {
 	// the region, have one reservation, and ErrReservationOver after its end. Without it one is drawn.
 	ID string
 
+	// Drawn says that the caller drew ID for this call, as an adapter does that gives IDs a form of its own. A call
+	// that is refused need not look for a reservation of its ID then. Do not set it on a call that may be a retry.
+	Drawn bool
+
 	// Requests are what is reserved, 1 to ReservedMax. Their costs are what may be spent at most, if that is known.
 	Requests []Request
 
@@ -97,7 +101,7 @@ type Settlement struct {
 // ReserveAll reserves costs of one or more keys, all or nothing, until the reservation is settled or ends. What is
 // reserved counts like accepted cost. It is decided where the region's counts are, so it takes two round trips to the
 // origin, and three for several keys. For 20 ms after a refusal, a node refuses requests that do not fit either by
-// itself. With an ID that takes one round trip, because the request may be a retry; without an ID it takes none. While
+// itself. With an ID that takes one round trip, because the request may be a retry; with a drawn ID it takes none. While
 // the origin answers, and keeps what it has acknowledged, the reservations of all nodes together do not exceed what the
 // limit leaves.
 //
@@ -267,7 +271,7 @@ func (l *Limiter) resolveAll(requests []Request) ([]ask, error) {
 // recordOf is what asks are as a reservation.
 func (l *Limiter) recordOf(r *ReserveRequest, asks []ask) *held.Record {
 	nowMs := l.nowMs()
-	rec := &held.Record{New: r.ID == "", Returned: r.Returned, Holder: r.Holder, MadeMs: nowMs,
+	rec := &held.Record{New: r.ID == "" || r.Drawn, Returned: r.Returned, Holder: r.Holder, MadeMs: nowMs,
 		EndsMs: nowMs + cmp.Or(r.TTL, reservationTTL).Milliseconds(), MadeBy: rand.Uint64() | 1,
 		Items: make([]held.Item, len(asks))}
 	for i := range asks {

@@ -59,7 +59,7 @@ func TestAHuntFindsPlantedBugs(t *testing.T) {
 func TestAPlantedBugThatIsNotFoundIsAnError(t *testing.T) {
 	bug := planted.Bug{
 		Name: "harmless", File: "dataplane/sim/hunt/guest/main.go",
-		Hunks: []planted.Hunk{{"package main\n", "package main // as it is\n"}},
+		Hunks: []planted.Hunk{{Before: "package main\n", After: "package main // as it is\n"}},
 	}
 	var out bytes.Buffer
 	p := prover{module: "../..", out: &out, from: 1, seeds: 1}
@@ -74,7 +74,7 @@ func TestAPlantedBugThatIsNotFoundIsAnError(t *testing.T) {
 func TestAPlantedBugThatNeverEndsIsFound(t *testing.T) {
 	bug := planted.Bug{
 		Name: "endless", File: "dataplane/sim/hunt/guest/main.go",
-		Hunks: []planted.Hunk{{"func main() {\n", "func main() {\n\tfor {\n\t}\n"}},
+		Hunks: []planted.Hunk{{Before: "func main() {\n", After: "func main() {\n\tfor {\n\t}\n"}},
 	}
 	var out bytes.Buffer
 	p := prover{module: "../..", out: &out, from: 1, seeds: 1, within: time.Second}

@@ -32,6 +32,7 @@ import (
 	kuadrantv1 "github.com/weirhq/weir/shared/gen/proto/kuadrant/service/ratelimit/v1"
 	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
+	"github.com/weirhq/weir/shared/workspaces"
 )
 
 // Tokens of the tests below, by what their lines of the file say.
@@ -362,6 +363,27 @@ func TestReservationsOfScopesAreApart(t *testing.T) {
 		answer, err := client.Settle(t.Context(), call)
 		if err != nil || answer.Msg.GetSettlement().GetId() != "r-17" {
 			t.Errorf("settle with the token %s: %v, %v", token, answer, err)
+		}
+	}
+}
+
+// An id that is drawn for a token with a scope is as new as one that the limiter draws: a refusal looks for no
+// reservation of it. An id of the caller's may be a retry.
+func TestAReservationOfAScopeWithoutAnIDIsNoRetry(t *testing.T) {
+	acme, err := workspaces.Parse("acme")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id, drawn := range map[string]bool{"": true, "r-17": false} {
+		var got dataplane.ReserveRequest
+		all := scripted{reserve: func(_ context.Context, r dataplane.ReserveRequest) dataplane.Reserved {
+			got = r
+			return dataplane.Reserved{}
+		}}
+		scoped{all: all, scope: &scope{workspaces: acme, key: "k"}}.ReserveAll(t.Context(), dataplane.ReserveRequest{ID: id,
+			Requests: []dataplane.Request{{Workspace: "acme"}}})
+		if got.ID == "" || got.Drawn != drawn {
+			t.Errorf("id %q: %+v", id, got)
 		}
 	}
 }

@@ -65,7 +65,7 @@ func (s scoped) ReserveAll(ctx context.Context, r dataplane.ReserveRequest) data
 	}
 	id := r.ID
 	if id == "" {
-		id = rand.Text()
+		id, r.Drawn = rand.Text(), true
 	}
 	r.ID = s.inner(id)
 	reserved := s.all.ReserveAll(ctx, r)

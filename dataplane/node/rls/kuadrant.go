@@ -116,7 +116,7 @@ func (k Kuadrant) Reserve(ctx context.Context, m *kuadrantv1.ReserveRequest) (*k
 	place := bounded.PlaceOf(ctx)
 	place.Leave()
 	reserved := k.Service.Limiter.ReserveAll(ctx, dataplane.ReserveRequest{ID: cryptorand.Text() + keysMark(requests),
-		Requests: requests, TTL: ttl, Returned: true})
+		Drawn: true, Requests: requests, TTL: ttl, Returned: true})
 	place.Return(ctx)
 	if reserved.Err != nil {
 		return nil, refusal(reserved.Err)

@@ -313,6 +313,29 @@ func (a away) Cancel(context.Context, string) (dataplane.Settlement, error) {
 	return dataplane.Settlement{}, a.err
 }
 
+// reserving passes on what a limiter is asked to reserve.
+type reserving struct {
+	Limiter
+	asked func(dataplane.ReserveRequest)
+}
+
+func (r reserving) ReserveAll(_ context.Context, request dataplane.ReserveRequest) dataplane.Reserved {
+	r.asked(request)
+	return dataplane.Reserved{}
+}
+
+// Kuadrant's reservations have ids that are drawn: no call is a retry, so a refusal looks for no reservation of its id.
+func TestAReservationOfKuadrantIsNoRetry(t *testing.T) {
+	s := newService(t, ordinary)
+	var got dataplane.ReserveRequest
+	k := Kuadrant{&Service{Limiter: reserving{s.Limiter, func(r dataplane.ReserveRequest) { got = r }}, Rules: s.Rules,
+		Workspace: s.Workspace}}
+	if _, err := k.Reserve(t.Context(), &kuadrantv1.ReserveRequest{Domain: "shop", Descriptors: describe("tokens", "a"),
+		Amount: 1}); err != nil || got.ID == "" || !got.Drawn {
+		t.Errorf("%v: %+v", err, got)
+	}
+}
+
 // What cannot be decided is an error by which a caller knows whether to try again; nothing is counted then.
 func TestKuadrantWithoutAnOrigin(t *testing.T) {
 	for err, want := range map[error]codes.Code{
