@@ -65,6 +65,7 @@ func TestSeedsThatBrokeAnInvariantHold(t *testing.T) {
 	m := machineOf(t)
 	for name, seed := range map[string]uint64{
 		"other regions know the cost of a batch before its caller":     3602802290,
+		"a call about a reservation begins before it is asked for":     31627,
 		"a retry at a node that has just refused has its reservation":  20475,
 		"a node whose clock is set back knows less of an earlier cell": 948912390,
 	} {

@@ -96,6 +96,20 @@ func TestANodeWhoseClockIsSetBackMayKnowLessOfAnEarlierCell(t *testing.T) {
 	mustHold(t, p)
 }
 
+// A call about a reservation may begin before the call that asks for it, and take longer. It is about all of its keys.
+func TestACallThatOvertakesItsReservationIsAboutAllOfItsKeys(t *testing.T) {
+	p := kept(Key{"k0", 10, time.Hour})
+	p.Fleet.Held = []Key{{"h0", 100, time.Minute}, {"h1", 100, time.Minute}}
+	p.Steps = []Step{{Do: Slow, Node: 1, Delay: 100 * time.Millisecond, After: 20 * time.Second}}
+	for i := range 20 { // most of the calls at the slow node begin first, and arrive last
+		at := time.Second + time.Duration(i)*500*time.Millisecond
+		p.Steps = append(p.Steps,
+			Step{At: at, Do: SpendHold, Node: 1, ID: i, Costs: Costs{1, 1}},
+			Step{At: at + time.Millisecond, Do: Hold, ID: i, Costs: Costs{2, 2}, After: 2 * time.Second, Returned: true})
+	}
+	mustHold(t, p)
+}
+
 // For 20 ms after a refusal a node refuses new reservations by itself. A request that was granted at another node, and
 // is repeated within that time at this one, has its reservation all the same.
 func TestARetryAtANodeThatHasJustRefusedHasItsReservation(t *testing.T) {

@@ -163,6 +163,17 @@ func (*reservation) items(s Step) []int64 {
 	return s.Costs[:n]
 }
 
+// itemsOf is how many keys the reservation of an ID has. A call about it may begin before the first that asks for it, and
+// find it made.
+func (g *reservations) itemsOf(id int) int {
+	for _, s := range g.world.plan.Steps {
+		if s.Do == Hold && s.ID == id {
+			return len((*reservation)(nil).items(s))
+		}
+	}
+	return 1 // none asks for it
+}
+
 func (g *reservations) requests(s Step) (requests []dataplane.Request) {
 	for i, cost := range (*reservation)(nil).items(s) {
 		k := g.world.plan.Fleet.heldKey(s.Key, i)
@@ -295,12 +306,7 @@ func (g *reservations) change(l *life, s Step) {
 	began := time.Now()
 	g.mu.Lock()
 	r := g.of(s)
-	var costs []int64
-	if len(r.attempts) > 0 {
-		costs = slices.Clone(s.Costs[:len(r.items(r.attempts[0].step))])
-	} else {
-		costs = s.Costs[:1]
-	}
+	costs := slices.Clone(s.Costs[:g.itemsOf(s.ID)])
 	before, known := r.least, r.settled
 	acked := r.acked != nil && !r.lost && !r.local
 	r.unheard++
