@@ -90,8 +90,8 @@ func (p *Bug) Apply(source string) (string, error) {
 	source = "\n" + source // whole lines begin after one
 	for i, h := range p.Hunks {
 		if n := strings.Count(source, "\n"+h.Before); n != 1 {
-			return "", fmt.Errorf("%w %s: hunk %d has %d places in %s, want 1: plant the same bug in the code as it is now", ErrPatch,
-				p.Name, i+1, n, p.File)
+			return "", fmt.Errorf("%w %s: hunk %d has %d places in %s, want 1: plant the same bug in the code as it is now",
+				ErrPatch, p.Name, i+1, n, p.File)
 		}
 		source = strings.Replace(source, "\n"+h.Before, "\n"+h.After, 1)
 	}

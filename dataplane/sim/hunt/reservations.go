@@ -163,8 +163,8 @@ func (*reservation) items(s Step) []int64 {
 	return s.Costs[:n]
 }
 
-// itemsOf is how many keys the reservation of an ID has. A call about it may begin before the first that asks for it, and
-// find it made.
+// itemsOf is how many keys the reservation of an ID has. A call about it may begin before the first that asks for it,
+// and find it made.
 func (g *reservations) itemsOf(id int) int {
 	for _, s := range g.world.plan.Steps {
 		if s.Do == Hold && s.ID == id {
