@@ -102,6 +102,11 @@ def send(*texts):
     return serve
 
 
+class Unprintable:
+    def __repr__(self):
+        raise RuntimeError("has no text")
+
+
 class TestHostileServers(unittest.TestCase):
     def raw(self, serve):
         server = Raw(serve)
@@ -243,9 +248,36 @@ class TestHostileServers(unittest.TestCase):
         for name in ("timeout", "retries", "connections"):
             with self.assertRaisesRegex(ValueError, name):
                 weir.Client("http://127.0.0.1:1", **{name: "1"})
-        for url in (7, "http://127.0.0.1:x", "http://[::1"):
-            with self.assertRaisesRegex((ValueError), "url"):
-                weir.Client([url])
+        for bad in (10**5000, Unprintable(), -(10**5000), b"x" * 100_000):
+            for request in (bad, weir.Request(**{**REQUEST.__dict__, "limit": bad})):
+                error = self.fails(("invalid_argument",), w.limit, request)
+                self.assertLess(len(str(error)), 300)
+            self.fails(("invalid_argument",), w.settle, "x", [bad])
+        for bad in (None, {}, REQUEST.__dict__):
+            self.assertEqual(self.fails(("invalid_argument",), w.limit, bad).violations[0].field, "request")
+            self.assertEqual(self.fails(("invalid_argument",), w.limit_many, [bad]).violations[0].field, "requests[0]")
+
+    def test_what_no_request_can_be_sent_to_is_no_url(self):
+        label = "a" * 64
+        for url in (7, None, "weir", "http://127.0.0.1:x", "http://[::1", f"http://{label}.example", "http://a..b", "http://a b", "http://a\x00b",
+                    "http://a\n.b", "http://a/\x7f", "http://a/é", "http://a?b=c", "http://a#b", "http://user:secret@a"):  # fmt: skip
+            for given in (url, [url]) if url is not None else ([url],):
+                with self.assertRaisesRegex(ValueError, "url") as failed:
+                    weir.Client(given)
+                self.assertNotIn("secret", str(failed.exception))
+
+    def test_a_denial_is_that_of_no_other_name(self):
+        class Alike(str):
+            def __eq__(self, other):
+                return True
+
+            def __hash__(self):
+                return 1
+
+        denied = answer({"allowed": False, "retry_after_ms": "60000"})
+        w = self.client(self.raw(send(denied, answer(ALLOWED))), deny_cache=60)
+        self.assertFalse(w.limit(weir.Request("acme", "api", Alike("one"), 5, 60_000)).allowed)
+        self.assertTrue(w.limit(weir.Request("acme", "api", Alike("other"), 5, 60_000)).allowed)
 
 
 class TestFork(unittest.TestCase):

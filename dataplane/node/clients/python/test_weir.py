@@ -136,6 +136,23 @@ class TestClient(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "url is 'weir'"):
             weir.Client("weir")
 
+    def test_a_name_of_any_length_is_counted_as_the_node_counts_it(self):
+        with self.client(deny_cache=0) as w:
+            for name in ("k" * 252, "k" * 300, "字" * 2000, "\x01" * 2000, "\ud800" * 2000, "\ud83d\ude00" * 100, "k" * 15_000):
+                request = ask(name, limit=2)
+                self.assertTrue(w.limit(request).allowed)
+                # the same name, as a caller without this client sends it
+                sent = {**request.__dict__, "identifier": request.identifier}
+                decision = w._call("Limit", sent)
+                self.assertEqual((decision["allowed"], decision["remaining"]), (True, "0"), name[:3])
+                self.assertFalse(w.limit(request).allowed)
+            for name in ("字" * 20_000, "\udcff" * 20_000, "k" * 2_000_000, "k" * 2_000_001):
+                request = ask(name, limit=2)
+                self.assertTrue(w.limit_many([request, ask("beside " + name[:9], limit=9)]).allowed)
+                self.assertEqual(w.limit(request).remaining, 0)
+                self.assertEqual(w.refund(request), 1)
+                self.assertEqual(w.peek(request).remaining, 0)  # what is left beside this request
+
     def test_what_was_not_decided_goes_to_the_next_node(self):
         gone = socket.create_server(("127.0.0.1", 0))
         nowhere = f"http://127.0.0.1:{gone.getsockname()[1]}"

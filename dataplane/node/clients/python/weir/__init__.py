@@ -12,6 +12,7 @@ connections of its own, and forgets denials.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
 import ssl
@@ -28,6 +29,7 @@ __version__ = "0.1.0"
 __all__ = ["Batch", "Client", "Decision", "FieldViolation", "Request", "Reservation", "Settlement", "WeirError"]
 
 _AMOUNT_MAX = 2**53 - 1
+_IDENTIFIER_BYTES_MAX = 255
 _LOST = ("unavailable", "deadline_exceeded", "unknown")
 
 
@@ -64,7 +66,10 @@ class Client:
         _bounded("deny_cache", deny_cache, 0, 60)
         _bounded("deny_cache_size", deny_cache_size, 1, 1_000_000)
         _bounded("connections", connections, 1, 10_000)
-        urls = [url] if isinstance(url, str) else list(url)
+        try:
+            urls = [url] if isinstance(url, str) else list(url)
+        except TypeError:
+            raise ValueError(f"weir: url is {_answers.brief(url)} (one node's, or several)") from None
         if not urls:
             raise ValueError("weir: url is empty (one node's, or several)")
         self._nodes = [Node(one, connections, context) for one in urls]
@@ -81,11 +86,11 @@ class Client:
 
     def limit(self, request: Request) -> Decision:
         """Decides a request, and counts its cost if it is allowed. A denial is an answer, not an error."""
-        body = _wire(request)
+        request = _request(request)
         known = self._denials.find(request)
         if known is not None:
             return known
-        decision = _answers.decision(self._call("Limit", body))
+        decision = _answers.decision(self._call("Limit", _wire(request)))
         self._denials.note(request, decision)
         return decision
 
@@ -97,11 +102,12 @@ class Client:
 
     def peek(self, request: Request) -> Decision:
         """Answers what limit would, and counts nothing."""
-        answer = self._call("Peek", _wire(request), ("unavailable", "unknown"))
+        answer = self._call("Peek", _wire(_request(request)), ("unavailable", "unknown"))
         return _answers.decision(_answers.nested(answer, "response"))
 
     def refund(self, request: Request) -> int:
         """Gives back the cost that limit has accepted for the same request, and answers how much that was."""
+        request = _request(request)
         refunded = _answers.integer(self._call("Refund", _wire(request)), "refunded")
         self._denials.forget(request)
         return refunded
@@ -191,14 +197,10 @@ class Client:
 
 
 def _wires(requests: Sequence[Request]) -> list[dict[str, Any]]:
-    return [_wire(r, f"requests[{i}].") for i, r in enumerate(_all("requests", requests))]
+    return [_wire(_request(r, f"requests[{i}]")) for i, r in enumerate(_all("requests", requests))]
 
 
-def _wire(r: Request, at: str = "") -> dict[str, Any]:
-    for name in ("workspace", "namespace", "identifier"):
-        _text(at + name, getattr(r, name))
-    for name in ("limit", "duration_ms", "cost"):
-        _whole(at + name, getattr(r, name))
+def _wire(r: Request) -> dict[str, Any]:
     body = {
         "workspace": r.workspace,
         "namespace": r.namespace,
@@ -209,16 +211,44 @@ def _wire(r: Request, at: str = "") -> dict[str, Any]:
     return {**body, "zero_cost": True} if r.cost == 0 else {**body, "cost": r.cost}
 
 
+def _request(r: Any, at: str = "") -> Request:
+    """The request that is sent for r: each value has its own type, and the identifier is the one that is counted."""
+    if not isinstance(r, Request):
+        raise _wrong(at or "request", f"is {_answers.brief(r)} (a weir.Request)")
+    before = at and at + "."
+    return Request(
+        _text(before + "workspace", r.workspace),
+        _text(before + "namespace", r.namespace),
+        _counted(_text(before + "identifier", r.identifier)),
+        _whole(before + "limit", r.limit),
+        _whole(before + "duration_ms", r.duration_ms),
+        _whole(before + "cost", r.cost),
+    )
+
+
+def _counted(name: str) -> str:
+    """The identifier under which a node counts a name: beyond 255 bytes its SHA-256. A limited caller may choose a name that is longer than a
+    call may be, so the client does what the node would do. Halves of a surrogate pair are read as the node reads them in JSON."""
+    if 4 * len(name) <= _IDENTIFIER_BYTES_MAX:
+        return name
+    pairs = name.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+    text = pairs.encode("utf-8", "surrogatepass")
+    return name if len(text) <= _IDENTIFIER_BYTES_MAX else "sha256:" + hashlib.sha256(text).hexdigest()
+
+
 def _whole(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _AMOUNT_MAX:
-        raise _wrong(name, f"is {value!r} (a whole number, 0 to 2**53 - 1)")
-    return value
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise _wrong(name, f"is {_answers.brief(value)} (a whole number, 0 to 2**53 - 1)")
+    number = int.__index__(value)  # a plain one: a subclass may compare as it likes
+    if not 0 <= number <= _AMOUNT_MAX:
+        raise _wrong(name, f"is {_answers.brief(number)} (a whole number, 0 to 2**53 - 1)")
+    return number
 
 
 def _text(name: str, value: Any) -> str:
     if not isinstance(value, str):
-        raise _wrong(name, f"is {value!r} (a string)")
-    return value
+        raise _wrong(name, f"is {_answers.brief(value)} (a string)")
+    return str.__str__(value)  # a plain one: a subclass may be equal to what it likes
 
 
 def _wholes(name: str, values: Any) -> list[int]:
@@ -229,7 +259,7 @@ def _all(name: str, values: Any) -> list[Any]:
     try:
         return list(values)
     except TypeError:
-        raise _wrong(name, f"is {values!r} (a list)") from None
+        raise _wrong(name, f"is {_answers.brief(values)} (a list)") from None
 
 
 def _wrong(name: str, said: str) -> WeirError:
@@ -238,4 +268,4 @@ def _wrong(name: str, said: str) -> WeirError:
 
 def _bounded(name: str, value: float, least: float, most: float) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
-        raise ValueError(f"weir: {name} is {value!r} ({least} to {most})")
+        raise ValueError(f"weir: {name} is {_answers.brief(value)} ({least} to {most})")

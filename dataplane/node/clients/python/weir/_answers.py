@@ -98,7 +98,7 @@ def _integer(name: str, value: Any) -> int:
     if isinstance(value, str) and len(value) <= 20 and value.removeprefix("-").isascii() and value.removeprefix("-").isdecimal():
         value = int(value)
     if type(value) is not int or not -_INT_MAX - 1 <= value <= _INT_MAX:
-        raise _wrong(name, f"is {_brief(value)}, and no integer")
+        raise _wrong(name, f"is {brief(value)}, and no integer")
     return value
 
 
@@ -111,7 +111,7 @@ def _number(r: dict[str, Any], name: str) -> float:
             return float(value)
     except OverflowError:
         pass
-    raise _wrong(name, f"is {_brief(value)}, and no number")
+    raise _wrong(name, f"is {brief(value)}, and no number")
 
 
 def _field(r: dict[str, Any], name: str, kind: type, default: Any) -> Any:
@@ -122,7 +122,7 @@ def _field(r: dict[str, Any], name: str, kind: type, default: Any) -> Any:
 
 def _checked(name: str, value: Any, kind: type) -> Any:
     if type(value) is not kind:
-        raise _wrong(name, f"is {_brief(value)}, and no {kind.__name__}")
+        raise _wrong(name, f"is {brief(value)}, and no {kind.__name__}")
     return value
 
 
@@ -130,11 +130,12 @@ def _wrong(name: str, why: str) -> WeirError:
     return WeirError("unknown", f"the answer's field {name} {why}")
 
 
-def _brief(value: Any) -> str:
+def brief(value: Any) -> str:
+    """A value in an error, whatever it is: an integer of thousands of digits has no text, and other types may have none."""
     try:
         text = repr(value)
-    except ValueError:  # an integer of thousands of digits
-        return "a long number"
+    except Exception:
+        return f"a value of type {type(value).__name__}"
     return text if len(text) <= 64 else text[:64] + "…"
 
 

@@ -11,7 +11,7 @@ import threading
 import time
 import weakref
 from typing import Any, Optional
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from . import _answers
 from ._types import WeirError
@@ -28,15 +28,25 @@ def left(deadline: float) -> float:
     return seconds
 
 
+def _split(url: Any) -> SplitResult:
+    """The parts of a URL that a connection can be made to. What no request could be sent to is found out here, and not by the first call."""
+    if isinstance(url, str) and "@" in url:  # not quoted: it may hold a password
+        raise ValueError("weir: url has an '@' (http://… or https://…, a host, and at most a port and a path)")
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname.encode("idna"), parts.port  # both raise
+        plain = all(0x20 < c < 0x7F for c in host + parts.path.encode("ascii"))
+        if plain and url.isprintable() and parts.scheme in ("http", "https") and not (parts.query or parts.fragment):
+            return parts
+    except (TypeError, ValueError, AttributeError):
+        pass
+    raise ValueError(f"weir: url is {_answers.brief(url)} (http://… or https://…, a host, and at most a port and a path)") from None
+
+
 class Node:
     def __init__(self, url: str, connections: int, context: Optional[ssl.SSLContext]):
-        try:
-            parts = urlsplit(url)
-            self._at = (parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80))
-        except (TypeError, ValueError, AttributeError):
-            raise ValueError(f"weir: url is {url!r} (http://… or https://…)") from None
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"weir: url is {url!r} (http://… or https://…)")
+        parts = _split(url)
+        self._at = (parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80))
         self._path = parts.path.rstrip("/") + _SERVICE
         self._context = None
         if parts.scheme == "https":
