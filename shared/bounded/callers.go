@@ -1,10 +1,12 @@
 package bounded
 
 import (
+	"container/list"
 	"net"
 	"net/netip"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/weirhq/weir/shared/clientip"
 )
@@ -34,16 +36,26 @@ func (c *Caller) End(kind Kind) {
 	}
 }
 
-// Callers are those that have a connection, by their addresses, on all listeners that share them.
+// Callers are those that have a connection, by their addresses, on all listeners that share them. A caller without a
+// connection is kept for awayFor, so that one who connects again has the share that earlier calls of theirs still hold.
 // The zero value is ready.
 type Callers struct {
 	mu        sync.Mutex
 	byAddress map[netip.Prefix]*present
+	away      list.List // of *present without a connection, the one that left first in front; at most awayMax
 }
+
+const (
+	awayFor = time.Minute // longer than any call goes on whose connection has ended
+	awayMax = 4096
+)
 
 type present struct {
 	Caller
+	address     netip.Prefix
 	connections int
+	left        time.Time     // when the last of them ended
+	away        *list.Element // nil while there are connections
 }
 
 // addressOf is the zero Prefix for a connection without an address.
@@ -60,8 +72,12 @@ func (c *Callers) enter(address netip.Prefix) *Caller {
 		if c.byAddress == nil {
 			c.byAddress = make(map[netip.Prefix]*present)
 		}
-		who = new(present)
+		who = &present{address: address}
 		c.byAddress[address] = who
+	}
+	if who.away != nil {
+		c.away.Remove(who.away)
+		who.away = nil
 	}
 	who.connections++
 	return &who.Caller
@@ -70,14 +86,26 @@ func (c *Callers) enter(address netip.Prefix) *Caller {
 func (c *Callers) leave(address netip.Prefix) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if who := c.byAddress[address]; who != nil {
-		if who.connections--; who.connections == 0 {
-			delete(c.byAddress, address)
+	who := c.byAddress[address]
+	if who == nil {
+		return
+	}
+	if who.connections--; who.connections > 0 {
+		return
+	}
+	now := time.Now()
+	who.left, who.away = now, c.away.PushBack(who)
+	for {
+		first, _ := c.away.Front().Value.(*present)
+		if c.away.Len() <= awayMax && now.Sub(first.left) < awayFor {
+			return
 		}
+		c.away.Remove(first.away)
+		delete(c.byAddress, first.address)
 	}
 }
 
-// At is who has connections from an address; nil if there are none.
+// At is who has connections from an address, or had some within awayFor; nil if there are none.
 func (c *Callers) At(a net.Addr) *Caller {
 	c.mu.Lock()
 	defer c.mu.Unlock()

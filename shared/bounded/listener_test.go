@@ -79,8 +79,8 @@ func TestAnAddressHasItsPartOfTheConnections(t *testing.T) {
 	}
 }
 
-// Connections of one address are one caller's, on all listeners; after the last one nothing is
-// kept of it.
+// Connections of one address are one caller's, on all listeners; after the last one the caller is
+// one of those without a connection.
 func TestCallersByAddress(t *testing.T) {
 	l, dial := listen(t, 10, nil)
 	callers := l.(*listener).callers
@@ -93,8 +93,8 @@ func TestCallersByAddress(t *testing.T) {
 	for _, conn := range []*Conn{a, b, c, c} {
 		_ = conn.Close()
 	}
-	if n := len(callers.byAddress); n != 0 {
-		t.Errorf("%d callers are left", n)
+	if n, away := len(callers.byAddress), callers.away.Len(); n != 2 || away != 2 {
+		t.Errorf("%d callers are left, %d of them without a connection", n, away)
 	}
 	if n := l.(*listener).open; n != 0 {
 		t.Errorf("%d connections are left", n)
