@@ -19,7 +19,7 @@ const (
 	memoryBytesMax = 32 << 20 // of bodies and answers on their way
 	probeBytesMax  = 8 << 20  // the same of probes and scrapes, which calls cannot take away
 	callsMax       = 64       // calls and pages that are worked on at a time
-	metricsMax     = 4        // scrapes at a time
+	metricsMax     = 4        // scrapes at a time, 3 of them one caller's
 	workTimeout    = runTimeout + healthTimeout
 )
 
@@ -50,7 +50,7 @@ func bound(refused func(bounded.Bound), b bounded.Bound) func() {
 
 // boundedRoutes gives every route of mux its bounds: bytes on the wire and unpacked, memory of all
 // calls together, slots, and time. Probes and scrapes have their own memory and take no slot, so
-// that calls cannot keep them out. Streams of the console have no body and are bounded there.
+// that calls cannot keep them out. Streams of the console may have no body, and are bounded there.
 func boundedRoutes(mux http.Handler, refused func(bounded.Bound)) http.Handler {
 	with := func(kind bounded.Kind, bytes int64, memory *bounded.Memory, slots *bounded.Slots) http.Handler {
 		route := bounded.Route{Bytes: bytes}
@@ -67,8 +67,24 @@ func boundedRoutes(mux http.Handler, refused func(bounded.Bound)) http.Handler {
 	routes.Handle("/healthz", probe)
 	routes.Handle("/readyz", probe)
 	routes.Handle("/metrics", probe) // which has metricsMax
-	routes.Handle("GET /console/events", bounded.Begin(bounded.Streams, begunMax, refused, mux))
+	routes.Handle("GET /console/events", bounded.Begin(bounded.Streams, begunMax, refused, withoutBody(refused, mux)))
 	return routes
+}
+
+// withoutBody refuses requests that have a body. Over HTTP/1.1 the server reads what is left of a body before it
+// answers, and a stream has no deadline for that.
+func withoutBody(refused func(bounded.Bound), next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ContentLength == 0 {
+			next.ServeHTTP(w, r)
+			return
+		}
+		if refused != nil {
+			refused(bounded.BoundBody)
+		}
+		w.Header().Set("Connection", "close")
+		http.Error(w, "this request may have no body", http.StatusRequestEntityTooLarge)
+	})
 }
 
 // refuse answers a call that ran into a bound, in its own protocol.

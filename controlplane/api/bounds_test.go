@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bufio"
 	"bytes"
 	"compress/gzip"
 	"context"
@@ -12,7 +13,9 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -25,7 +28,10 @@ import (
 // served is the API behind its own server and listener, as weir-control has it.
 func served(t *testing.T, c Config) (url string) {
 	t.Helper()
-	c.Metrics, c.Log = prometheus.NewRegistry(), slog.New(slog.DiscardHandler)
+	c.Log = slog.New(slog.DiscardHandler)
+	if c.Metrics == nil {
+		c.Metrics = prometheus.NewRegistry()
+	}
 	if c.Cleanup == nil {
 		c.Cleanup = &schedule{}
 	}
@@ -137,6 +143,88 @@ func TestEveryRouteBoundsItsBody(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// A live page has no body: the server would read what is left of one before it answers, and has no deadline for that
+// on a stream.
+func TestAStreamHasNoBody(t *testing.T) {
+	metrics := controlplane.NewMetrics()
+	begun := 0
+	url := served(t, Config{Refused: metrics.Refused, Console: func(http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			begun++
+			_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // as a stream's handler does
+			_ = http.NewResponseController(w).Flush()
+		})
+	}})
+	for i, fields := range []string{"Content-Length: 10", "Transfer-Encoding: chunked"} {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
+		_, _ = fmt.Fprintf(conn, "GET /console/events?topic=fleet HTTP/1.1\r\nHost: localhost\r\n%s\r\n\r\n", fields)
+		line, err := bufio.NewReader(conn).ReadString('\n')
+		_ = conn.Close()
+		if err != nil || !strings.HasPrefix(line, "HTTP/1.1 413 ") {
+			t.Errorf("%s: %q, %v", fields, line, err)
+		}
+		if got := refused(t, metrics, bounded.BoundBody); got != float64(i+1) || begun != 0 {
+			t.Errorf("%s: %v refused, %d begun", fields, got, begun)
+		}
+	}
+}
+
+// slowMetrics are metrics that take until release is closed to gather.
+type slowMetrics struct {
+	begun   *atomic.Int64
+	release chan struct{}
+}
+
+func (slowMetrics) Describe(chan<- *prometheus.Desc) {}
+
+func (m slowMetrics) Collect(chan<- prometheus.Metric) {
+	m.begun.Add(1)
+	<-m.release
+}
+
+// However often one address scrapes, another one's scrape is answered.
+func TestScrapesOfOneAddressLeaveRoomForAnothers(t *testing.T) {
+	m, registry := slowMetrics{new(atomic.Int64), make(chan struct{})}, prometheus.NewRegistry()
+	registry.MustRegister(m)
+	url := served(t, Config{Metrics: registry})
+	var scrapes sync.WaitGroup
+	var answered atomic.Int64
+	scrape := func(from net.IP) {
+		transport := &http.Transport{DialContext: (&net.Dialer{LocalAddr: &net.TCPAddr{IP: from}}).DialContext}
+		defer transport.CloseIdleConnections()
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/metrics", nil)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		response, err := transport.RoundTrip(r)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_ = response.Body.Close()
+		if response.StatusCode == http.StatusOK {
+			answered.Add(1)
+		}
+	}
+	for range metricsMax - 1 {
+		scrapes.Go(func() { scrape(net.IPv4(127, 0, 0, 2)) })
+	}
+	await.True(t, "one address scrapes", func() bool { return m.begun.Load() == metricsMax-1 })
+	scrape(net.IPv4(127, 0, 0, 2)) // is refused at once
+	scrapes.Go(func() { scrape(net.IPv4(127, 0, 0, 3)) })
+	await.True(t, "another one does, too", func() bool { return m.begun.Load() == metricsMax })
+	close(m.release)
+	scrapes.Wait()
+	if n := answered.Load(); n != metricsMax {
+		t.Errorf("%d scrapes were answered, want %d", n, metricsMax)
 	}
 }
 

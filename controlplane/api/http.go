@@ -44,8 +44,8 @@ func NewHandler(c Config) http.Handler {
 		return err
 	}}
 	mux.HandleFunc("GET /readyz", ready.serve)
-	mux.Handle("GET /metrics", promhttp.HandlerFor(c.Metrics, promhttp.HandlerOpts{MaxRequestsInFlight: metricsMax,
-		ErrorLog: slog.NewLogLogger(c.Log.Handler(), slog.LevelWarn)}))
+	mux.Handle("GET /metrics", bounded.Few(bounded.Scrapes, metricsMax, c.Refused, promhttp.HandlerFor(c.Metrics,
+		promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(c.Log.Handler(), slog.LevelWarn)})))
 	if c.Console != nil {
 		mux.Handle("/console/", c.Console(mux))
 		mux.Handle("GET /{$}", http.RedirectHandler("/console/", http.StatusFound))

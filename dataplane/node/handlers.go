@@ -71,18 +71,7 @@ func pprofMux() http.Handler {
 
 // few serves so many requests at a time, and three quarters of them to one caller.
 func (b *bounds) few(kind bounded.Kind, most int, next http.Handler) http.Handler {
-	slots := bounded.NewSlots(kind, most)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		caller := bounded.CallerOf(r.Context())
-		if err := slots.Take(caller); err != nil {
-			b.count(err)
-			w.Header().Set("Retry-After", bounded.RetryAfterSeconds)
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
-			return
-		}
-		defer slots.Give(caller)
-		next.ServeHTTP(w, r)
-	})
+	return bounded.Few(kind, most, func(bound bounded.Bound) { b.refused[bound].Inc() }, next)
 }
 
 // timed bounds how long an answer may take, and what is read of a request's body.
