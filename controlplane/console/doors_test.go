@@ -163,25 +163,54 @@ func TestSessionsEnd(t *testing.T) {
 	}
 }
 
-// The number of sessions is bounded: the one longest not seen makes room.
+// The number of sessions is bounded. Of the token that has the most, the one longest not seen makes room.
 func TestSessionsAreBounded(t *testing.T) {
 	s := newSessions()
 	clock := time.Now()
 	s.now = func() time.Time { return clock }
-	first := s.begin(controlplane.HashToken("a"))
+	others := s.begin(controlplane.HashToken("a"))
+	first := s.begin(controlplane.HashToken("b"))
 	second := s.begin(controlplane.HashToken("b"))
 	clock = clock.Add(time.Second)
 	if _, ok := s.find(first); !ok {
 		t.Fatal("it is not there")
 	}
-	for range sessionsMax - 1 {
-		s.begin(controlplane.HashToken("c"))
+	clock = clock.Add(time.Second)
+	for range sessionsMax - 2 {
+		s.begin(controlplane.HashToken("b"))
 	}
 	if _, ok := s.find(second); ok || len(s.all) != sessionsMax {
 		t.Errorf("%d sessions, the idle one is there: %v", len(s.all), ok)
 	}
 	if _, ok := s.find(first); !ok {
 		t.Error("one that was seen has made room")
+	}
+	if _, ok := s.find(others); !ok {
+		t.Error("the session of another token has made room")
+	}
+}
+
+// Whoever signs in again and again, with as many tokens as there are, ends sessions of theirs alone.
+func TestSessionsOfOneTokenEndNoOthers(t *testing.T) {
+	s := newSessions()
+	clock := time.Now()
+	s.now = func() time.Time { return clock }
+	people := make([]string, 20)
+	for i := range people {
+		people[i] = s.begin(controlplane.HashToken(fmt.Sprint("person", i)))
+	}
+	clock = clock.Add(time.Second)
+	last := ""
+	for i := range 2 * sessionsMax {
+		last = s.begin(controlplane.HashToken(fmt.Sprint("hostile", i%2)))
+	}
+	for i, id := range people {
+		if _, ok := s.find(id); !ok {
+			t.Errorf("the session of person %d has ended", i)
+		}
+	}
+	if _, ok := s.find(last); !ok || len(s.all) != sessionsMax {
+		t.Errorf("%d sessions, the newest is there: %v", len(s.all), ok)
 	}
 }
 

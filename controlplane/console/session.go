@@ -40,26 +40,36 @@ func newSessions() *sessions {
 	return &sessions{now: time.Now, all: make(map[string]*session)}
 }
 
-// begin makes a session and answers its id, which is kept nowhere here. Where there are
-// too many, the one longest not seen ends.
+// begin makes a session and answers its id, which is kept nowhere here. Where there are too many, the token with the most
+// sessions loses the one that was not seen for longest: who signs in again and again ends no session of another token.
 func (s *sessions) begin(token controlplane.TokenHash) (id string) {
 	id = random() + random()
 	now := s.now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.expire(now)
-	if len(s.all) >= sessionsMax {
-		var oldest *session
-		for _, o := range s.all {
-			if oldest == nil || o.seen.Before(oldest.seen) {
-				oldest = o
-			}
-		}
-		delete(s.all, oldest.key)
-	}
 	key := sessionKey(id)
 	s.all[key] = &session{key: key, token: token, forgery: random(), began: now, seen: now}
+	if len(s.all) > sessionsMax {
+		s.makeRoomLocked(key)
+	}
 	return id
+}
+
+// makeRoomLocked ends a session, but not the newest.
+func (s *sessions) makeRoomLocked(newest string) {
+	of := make(map[controlplane.TokenHash]int)
+	for _, o := range s.all {
+		of[o.token]++
+	}
+	var gone *session
+	for _, o := range s.all {
+		if o.key != newest && (gone == nil || of[o.token] > of[gone.token] ||
+			of[o.token] == of[gone.token] && o.seen.Before(gone.seen)) {
+			gone = o
+		}
+	}
+	delete(s.all, gone.key)
 }
 
 // find is the session of an id, if it is under way, and marks it as seen.
