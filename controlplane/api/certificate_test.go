@@ -137,3 +137,18 @@ func TestSubjectOf(t *testing.T) {
 		}
 	}
 }
+
+// The audit log and approvals know an operator by name, so no token is made in the name of a certificate: its holder
+// could act, and read entries, as the other one.
+func TestNoTokenHasTheNameOfACertificate(t *testing.T) {
+	const subject = "spiffe://corp/ann"
+	client := controlv1connect.NewTokenServiceClient(http.DefaultClient, served(t, Config{Tokens: new(ring),
+		Subjects: map[string]controlplane.Role{subject: controlplane.RoleAdmin}}))
+	for name, want := range map[string]connect.Code{subject: connect.CodeInvalidArgument, "ann": 0} {
+		_, err := client.CreateToken(t.Context(), connect.NewRequest(&controlv1.CreateTokenRequest{Name: name, Role: "viewer",
+			Actor: "bob", Reason: "x"}))
+		if err != nil && connect.CodeOf(err) != want || err == nil && want != 0 {
+			t.Errorf("%q: %v, want %v", name, err, want)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"time"
 
@@ -35,6 +36,10 @@ func (s *service) CreateToken(ctx context.Context,
 	by, err := byOf(ctx, req.Msg)
 	if err != nil {
 		return nil, s.fail(ctx, "CreateToken", err)
+	}
+	if _, taken := s.Subjects[req.Msg.GetName()]; taken { // what either does is in the audit log under the same name
+		return nil, s.fail(ctx, "CreateToken", fmt.Errorf("%w: token name %q is the subject of a certificate with a role",
+			controlplane.ErrInvalid, req.Msg.GetName()))
 	}
 	secret, err := s.Tokens.Create(ctx, req.Msg.GetName(), controlplane.Role(req.Msg.GetRole()),
 		msOf(req.Msg.GetExpiresInMs()), by, req.Msg.GetWorkspaces()...)
