@@ -15,6 +15,7 @@ import (
 // The zero Caller is one.
 type Caller struct {
 	bytes  [kinds]int64 // by the Memory's kind, and guarded by it
+	going  [kinds]int64 // the same, of calls that are cut off
 	shares [kinds]share // by the kind of the Slots, and guarded by them
 	begun  [kinds]atomic.Int64
 }

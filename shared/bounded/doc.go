@@ -14,6 +14,6 @@
 //
 // A call takes a slot after it has been read and gives it back before its answer is sent: a
 // caller that sends slowly, or does not read, holds none. It does hold memory. When that is all
-// in use, the call that has kept the server waiting longest is cut off in favor of a new one, so
-// that slow callers make room for others, however many they are.
+// in use, a call that keeps the server waiting is cut off in favor of a new one: of the caller that holds
+// most the one that has waited longest. So slow callers make room for others, however many they are.
 package bounded

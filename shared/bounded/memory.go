@@ -29,6 +29,7 @@ type Memory struct {
 
 	mu             sync.Mutex
 	used           int64
+	going          int64 // of those that are cut off, and have not noticed
 	oldest, newest *Hold // that wait for their callers, by how long they have
 	waiting        []*waiter
 	spiked         bool // since Settle
@@ -43,7 +44,8 @@ type Hold struct {
 	memory       *Memory
 	n            int64
 	since        time.Time
-	listed, gone bool // gone: cut off, and not given back yet
+	listed, gone bool // gone: cut off since it waits for its caller
+	going        bool // counted as going: it gives back soon what it holds
 	older, newer *Hold
 }
 
@@ -79,7 +81,7 @@ func NewMemory(kind Kind, most int64) *Memory { return &Memory{kind: kind, most:
 // Take takes n bytes for a call that waits for its caller from now on. When they are in use it
 // waits for them, for a second at most, while those are cut off that have waited longest.
 func (m *Memory) Take(ctx context.Context, h *Hold, n int64) error {
-	h.memory, h.since = m, time.Now()
+	h.memory, h.since, h.gone = m, time.Now(), false
 	return m.take(ctx, h, n)
 }
 
@@ -171,24 +173,70 @@ func (m *Memory) leave(w *waiter, err error) error {
 	return m.outcome(w)
 }
 
-// cutOldest cuts off calls that hold what w waits for, those that have waited longest first: its
-// own caller's where it is that caller's part that is in use. What they hold comes back when they
-// have noticed.
+// cutOldest cuts off calls that hold what w waits for. Those of the caller that holds most come first, and of these the
+// one that has waited longest: a caller with one call is not cut off because others hold many. Where it is the part of
+// w's own caller that is in use, calls of that caller alone are cut off. What they hold comes back when they have noticed.
 func (m *Memory) cutOldest(w *waiter) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	ownOnly, missing := false, m.used+w.more-m.most
-	if missing <= 0 && w.hold.Caller != nil {
-		ownOnly, missing = true, w.hold.Caller.bytes[m.kind]+w.more-m.most/2
+	c := w.hold.Caller
+	if c == nil || m.cut(w, true, m.stays(c)+w.more-m.most/2) {
+		m.cut(w, false, m.used-m.going+w.more-m.most)
 	}
-	for h, n, now := m.oldest, missing, time.Now(); h != nil && n > 0 && now.Sub(h.since) >= graceMin; h = h.newer {
-		if h == w.hold || ownOnly && h.Caller != w.hold.Caller {
-			continue
+}
+
+// cut cuts off calls that hold so many bytes, and reports whether there are enough of them.
+func (m *Memory) cut(w *waiter, ownOnly bool, missing int64) bool {
+	for now := time.Now(); missing > 0; {
+		h := m.nextToCut(w, ownOnly, now)
+		if h == nil {
+			return false
 		}
-		if n -= h.n; !h.gone {
-			h.gone = true
-			h.Cutter.Cut()
+		missing -= h.n
+		h.gone = true
+		m.count(h, true)
+		h.Cutter.Cut()
+	}
+	return true
+}
+
+func (m *Memory) nextToCut(w *waiter, ownOnly bool, now time.Time) (next *Hold) {
+	for h := m.oldest; h != nil && now.Sub(h.since) >= graceMin; h = h.newer {
+		switch {
+		case h == w.hold || h.gone || ownOnly && h.Caller != w.hold.Caller:
+		case ownOnly:
+			return h
+		case next == nil || m.stays(h.Caller) > m.stays(next.Caller):
+			next = h
 		}
+	}
+	return next
+}
+
+// stays is what a caller holds without its calls that are cut off; 0 without a caller.
+func (m *Memory) stays(c *Caller) int64 {
+	if c == nil {
+		return 0
+	}
+	return c.bytes[m.kind] - c.going[m.kind]
+}
+
+// count counts what h holds as going, or no longer.
+func (m *Memory) count(h *Hold, going bool) {
+	if h.going == going {
+		return
+	}
+	n := h.n
+	if h.going = going; !going {
+		n = -n
+	}
+	m.addGoing(h, n)
+}
+
+func (m *Memory) addGoing(h *Hold, n int64) {
+	m.going += n
+	if h.Caller != nil {
+		h.Caller.going[m.kind] += n
 	}
 }
 
@@ -202,6 +250,9 @@ func (m *Memory) give(h *Hold, n int64) {
 	if h.Caller != nil {
 		h.Caller.bytes[m.kind] += n
 	}
+	if h.going {
+		m.addGoing(h, n)
+	}
 	m.spiked = m.spiked || m.used > m.most/4
 	if !h.listed {
 		m.list(h)
@@ -213,6 +264,9 @@ func (m *Memory) takeBack(h *Hold, n int64) {
 	m.used -= n
 	if h.Caller != nil {
 		h.Caller.bytes[m.kind] -= n
+	}
+	if h.going {
+		m.addGoing(h, -n)
 	}
 	if len(m.waiting) > 0 {
 		m.serve()
@@ -283,8 +337,17 @@ func (h *Hold) Work(n int64) {
 	}
 	m.mu.Lock()
 	m.unlist(h)
+	m.count(h, false)
 	m.takeBack(h, max(0, h.n-n))
 	m.mu.Unlock()
+}
+
+// Shrink keeps n of the bytes, at most what is held, for a call that goes on waiting for its caller.
+func (h *Hold) Shrink(n int64) {
+	m := h.memory
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.takeBack(h, max(0, h.n-n))
 }
 
 // Send holds n bytes for a call that waits for its caller from now on. The answer of a call that held
@@ -300,6 +363,7 @@ func (h *Hold) Send(n int64) bool {
 	defer m.mu.Unlock()
 	h.since, h.gone = time.Now(), false
 	m.unlist(h)
+	m.count(h, false)
 	if h.n == 0 && (len(m.waiting) > 0 || !m.fits(h, n)) {
 		return false
 	}
@@ -338,6 +402,7 @@ func (h *Hold) Give() {
 	}
 	m.mu.Lock()
 	m.unlist(h)
+	m.count(h, false)
 	m.takeBack(h, h.n)
 	m.mu.Unlock()
 }

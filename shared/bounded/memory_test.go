@@ -3,6 +3,7 @@ package bounded
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -59,6 +60,87 @@ func TestTheOldestMakesRoom(t *testing.T) {
 		}
 		if m.Used() != 100 {
 			t.Errorf("%d bytes are in use, want 100", m.Used())
+		}
+	})
+}
+
+// Where callers fill the memory together, those with the most make room: not a caller with one call, however long it
+// has waited.
+func TestTheCallerThatHoldsMostMakesRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMemory(Streams, 100)
+		quiet := slowly(new(Caller))
+		_ = m.Take(t.Context(), &quiet.Hold, 10)
+		time.Sleep(time.Second)
+		greedy := []*Caller{new(Caller), new(Caller)}
+		var calls []*slow
+		for i := range 9 {
+			s := slowly(greedy[i%2])
+			if err := m.Take(t.Context(), &s.Hold, 10); err != nil {
+				t.Fatal(err)
+			}
+			calls = append(calls, s)
+		}
+		time.Sleep(time.Second)
+		for _, c := range []*Caller{greedy[1], new(Caller)} {
+			filling := slowly(nil)
+			_ = m.Take(t.Context(), &filling.Hold, 100-m.Used())
+			filling.Work(100)
+			another, taken := slowly(c), make(chan error)
+			go func() { taken <- m.Take(t.Context(), &another.Hold, 20) }()
+			synctest.Wait()
+			if quiet.cut.Load() {
+				t.Fatal("the one call of a caller is cut off")
+			}
+			var cut []int
+			for i, s := range calls {
+				if s.cut.Load() {
+					cut = append(cut, i)
+					s.Give()
+				}
+			}
+			if len(cut) < 2 {
+				t.Errorf("%v are cut off", cut)
+			}
+			if err := <-taken; err != nil {
+				t.Errorf("%v after %v were cut off", err, cut)
+			}
+			another.Give()
+			filling.Give()
+			calls = slices.DeleteFunc(calls, func(s *slow) bool { return s.cut.Load() })
+		}
+	})
+}
+
+// What calls hold that are cut off is counted once: another one is not cut off for it while they have not noticed.
+func TestThoseThatAreCutOffMakeTheRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMemory(Calls, 100)
+		c := new(Caller)
+		calls := []*slow{slowly(c), slowly(c), slowly(c), slowly(c)}
+		for _, s := range calls {
+			_ = m.Take(t.Context(), &s.Hold, 12)
+		}
+		_ = m.Take(t.Context(), &slowly(new(Caller)).Hold, 50)
+		time.Sleep(time.Second)
+		late := slowly(c)
+		taken := make(chan error)
+		go func() { taken <- m.Take(t.Context(), &late.Hold, 12) }()
+		time.Sleep(waitMax / 2)
+		if !calls[0].cut.Load() || calls[1].cut.Load() {
+			t.Errorf("cut off: %v %v, want the first alone", calls[0].cut.Load(), calls[1].cut.Load())
+		}
+		calls[0].Shrink(2)
+		calls[0].Give()
+		if err := <-taken; err != nil {
+			t.Error(err)
+		}
+		late.Give()
+		for _, s := range calls {
+			s.Give()
+		}
+		if m.going != 0 || c.going[Calls] != 0 || m.Used() != 50 || c.bytes[Calls] != 0 {
+			t.Errorf("%d going of %d, %d of %d of the caller", m.going, m.Used(), c.going[Calls], c.bytes[Calls])
 		}
 	})
 }
