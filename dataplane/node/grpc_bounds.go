@@ -211,20 +211,59 @@ func (b *bounds) probeRPC(next grpc.MethodHandler) grpc.MethodHandler {
 	}
 }
 
-// keepOpen bounds how many streams are open that are not LimitStream's, and for how long: those of
-// reflection and of watched health.
+// keepOpen bounds how many streams of reflection are open, and for how long.
 func (g *gate) keepOpen(server any, stream grpc.ServerStream, at *standing, next grpc.StreamHandler) error {
-	hold, cut, err := g.hold(stream.Context(), at.holder.caller, grpcStreamBytes)
+	hold, cut, err := g.hold(stream.Context(), g.streams, at.holder.caller, grpcStreamBytes)
 	if err != nil {
 		return grpcError(err)
 	}
 	defer hold.Give()
+	return g.serveOpen(server, stream, at.over, cut, next)
+}
+
+// watchHealth does so for streams of watched health. They need no token, so they have their part of the memory of
+// probes: what callers without a token open ends no stream of one that has a token.
+func (g *gate) watchHealth(server any, stream grpc.ServerStream, next grpc.StreamHandler) error {
+	hold, cut, err := g.hold(stream.Context(), g.probes, connOf(stream.Context()).Caller(), grpcStreamBytes)
+	if err != nil {
+		return grpcError(err)
+	}
+	defer hold.Give()
+	return g.serveOpen(server, &watch{stream, g.bounds, hold}, nil, cut, next)
+}
+
+// watch is a stream that has one message, which is short.
+type watch struct {
+	grpc.ServerStream
+	bounds *bounds
+	hold   *bounded.Hold
+}
+
+// RecvMsg keeps of the stream's memory what a call takes.
+func (w *watch) RecvMsg(into any) error {
+	message := &arrived{rpc: rpc{ctx: w.Context()}}
+	defer message.free()
+	if err := w.ServerStream.RecvMsg(message); err != nil {
+		return err
+	}
+	if message.len() > probeBytesMax {
+		err := tooLong(probeBytesMax)
+		w.bounds.count(err)
+		return grpcError(refusedBy(err))
+	}
+	w.hold.Shrink(bounded.CallBytes + probeBytesMax)
+	return message.read(into)
+}
+
+// serveOpen serves a stream until it ends, over has an error, or cut is closed.
+func (g *gate) serveOpen(server any, stream grpc.ServerStream, over <-chan error, cut <-chan struct{},
+	next grpc.StreamHandler) error {
 	done := make(chan error, 1)
 	g.readers.Go(func() { done <- next(server, stream) })
 	select {
 	case err := <-done:
 		return err
-	case err := <-at.over:
+	case err := <-over:
 		return grpcError(err)
 	case <-cut:
 		g.refused[bounded.BoundMemory].Inc()

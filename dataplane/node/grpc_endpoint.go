@@ -102,7 +102,7 @@ func (e *grpcEndpoint) admitStream(srv any, stream grpc.ServerStream, info *grpc
 		return next(srv, stream)
 	}
 	if info.FullMethod == healthv1.Health_Watch_FullMethodName {
-		return e.gate.keepOpen(srv, stream, &standing{holder: holder{caller: connOf(stream.Context()).Caller()}}, next)
+		return e.gate.watchHealth(srv, stream, next)
 	}
 	by, err := e.gate.admitRPC(stream.Context(), anyProcedure)
 	if err != nil {

@@ -121,7 +121,7 @@ func (g *gate) keptOpen(next http.Handler) http.Handler {
 		}
 		at := g.stand(c, by)
 		defer g.leave(at)
-		hold, cut, err := g.hold(r.Context(), by.caller, httpStreamBytes)
+		hold, cut, err := g.hold(r.Context(), g.streams, by.caller, httpStreamBytes)
 		if err != nil {
 			g.write(w, r, err)
 			return

@@ -4,13 +4,20 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"testing"
 
 	"connectrpc.com/connect"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
 
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/shared/await"
+	"github.com/weirhq/weir/shared/bounded"
 	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
 )
@@ -71,4 +78,55 @@ func TestStreamsOfOneCallerLeaveSlotsForOthers(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Health is watched without a token, so watches have no part of what streams have: however many are open, none of them
+// ends a stream, not even one of the same address. The one message of a watch is short.
+func TestWatchesOfHealthEndNoStreams(t *testing.T) {
+	h := start(t, scripted{})
+	stream := doors[7].open(t, h).LimitStream(t.Context())
+	answered := func() error {
+		if err := stream.Send(&weirv1.LimitStreamRequest{Request: numbered(1)}); err != nil {
+			return err
+		}
+		_, err := stream.Receive()
+		return err
+	}
+	if err := answered(); err != nil {
+		t.Fatal(err)
+	}
+	of := h.bounds.streams.Used()
+	conn, err := grpc.NewClient(h.GRPCAddr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	const watches = 95
+	for i := range watches {
+		watch, err := healthv1.NewHealthClient(conn).Watch(t.Context(), &healthv1.HealthCheckRequest{})
+		if err == nil {
+			_, err = watch.Recv()
+		}
+		if err != nil {
+			t.Fatalf("watch %d: %v", i, err)
+		}
+	}
+	if err := answered(); err != nil {
+		t.Errorf("a stream that was silent meanwhile: %v", err)
+	}
+	if n := h.bounds.streams.Used(); n != of {
+		t.Errorf("streams hold %d bytes, and held %d before", n, of)
+	}
+	if n, most := h.bounds.probes.Used(), int64(watches*(bounded.CallBytes+probeBytesMax)); n == 0 || n > most {
+		t.Errorf("watches hold %d bytes, want %d at most", n, most)
+	}
+	long, err := healthv1.NewHealthClient(conn).Watch(t.Context(), &healthv1.HealthCheckRequest{Service: strings.Repeat("x", 2*probeBytesMax)})
+	if err == nil {
+		_, err = long.Recv()
+	}
+	if status.Code(err) != codes.InvalidArgument {
+		t.Errorf("a long message: %v", err)
+	}
+	_ = stream.CloseRequest()
+	_ = stream.CloseResponse()
 }

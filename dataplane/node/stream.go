@@ -54,13 +54,13 @@ var (
 // endStreams ends each stream after the answer it is at. Call it once.
 func (g *gate) endStreams() { close(g.ending) }
 
-// hold counts a stream as n bytes until Give is called. cut is closed when it has to make room for
+// hold counts a stream as n bytes of a memory until Give is called. cut is closed when it has to make room for
 // another one.
-func (g *gate) hold(ctx context.Context, caller *bounded.Caller,
+func (g *gate) hold(ctx context.Context, of *bounded.Memory, caller *bounded.Caller,
 	n int64) (hold *bounded.Hold, cut <-chan struct{}, err error) {
 	c := make(cutting, 1)
 	hold = &bounded.Hold{Caller: caller, Cutter: c}
-	if err := g.streams.Take(ctx, hold, n); err != nil {
+	if err := of.Take(ctx, hold, n); err != nil {
 		g.count(err)
 		return nil, nil, refusedBy(err)
 	}
@@ -76,7 +76,7 @@ func (c cutting) Cut() { c <- struct{}{} } // once
 // stream's end wakes a goroutine that waits for its next request, so that waiting is done by a
 // goroutine of its own, which ends right after the stream.
 func (g *gate) converse(ctx context.Context, n int64, c *conversation) error {
-	hold, cut, err := g.hold(ctx, c.holder.caller, n)
+	hold, cut, err := g.hold(ctx, g.streams, c.holder.caller, n)
 	if err != nil {
 		return err
 	}
