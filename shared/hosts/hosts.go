@@ -20,11 +20,21 @@ import (
 )
 
 // Only serves requests for loopback names and addresses, for the server's own address, and for
-// names; it refuses others with 403. refused is called for each refusal and may be nil; setting
-// names the option that adds a name, for the text of the refusal.
+// names; it refuses others with 403, and so it does those that a page of another site sends to any of these, for an
+// image say. refused is called for each refusal and may be nil; setting names the option that adds a name, for the
+// text of the refusal.
 func Only(names []string, setting string, refused func(), next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.ProtoMajor >= 2 || r.TLS != nil || Known(names, r.Host) || own(r) {
+		var problem string
+		switch {
+		case r.ProtoMajor >= 2 || r.TLS != nil:
+		case !Known(names, r.Host) && !own(r):
+			problem = fmt.Sprintf("the host %.80q is not known here: use a loopback address, or add the name to %s", r.Host,
+				setting)
+		case crossSite(r):
+			problem = "a web page of another site sent this request"
+		}
+		if problem == "" {
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -32,9 +42,16 @@ func Only(names []string, setting string, refused func(), next http.Handler) htt
 			refused()
 		}
 		w.Header().Set("Connection", "close") // its body is not read
-		http.Error(w, fmt.Sprintf("the host %.80q is not known here: use a loopback address, or add the name to %s", r.Host,
-			setting), http.StatusForbidden)
+		http.Error(w, problem, http.StatusForbidden)
 	})
+}
+
+// crossSite reports whether a page of another site sent a request, other than by a link that was followed. Such a page
+// reads no answer to a GET, but each costs the server work: a profile takes as long as the request says. Browsers send
+// these fields to loopback; clients that are none do not.
+func crossSite(r *http.Request) bool {
+	return r.Header.Get("Sec-Fetch-Site") == "cross-site" &&
+		(r.Header.Get("Sec-Fetch-Mode") != "navigate" || r.Header.Get("Sec-Fetch-Dest") != "document")
 }
 
 // Known tells whether a Host field holds a loopback name or address, or one of names, which are

@@ -53,6 +53,38 @@ func TestOnlyKnownHosts(t *testing.T) {
 	}
 }
 
+// A page of another site reaches a server on loopback by the server's own name too, with requests that browsers send
+// without asking: images, frames, scripts. They are refused; links that people follow are not.
+func TestPagesOfOtherSitesAreRefused(t *testing.T) {
+	for _, step := range []struct {
+		site, mode, dest string
+		want             bool
+	}{
+		{"", "", "", true}, // no browser, or one that is older than these fields
+		{"same-origin", "cors", "empty", true},
+		{"same-site", "no-cors", "image", true}, // of a server on this machine
+		{"none", "navigate", "document", true},  // typed
+		{"cross-site", "navigate", "document", true},
+		{"cross-site", "no-cors", "image", false},
+		{"cross-site", "cors", "empty", false},
+		{"cross-site", "navigate", "iframe", false},
+		{"cross-site", "", "", false},
+	} {
+		r := httptest.NewRequest(http.MethodGet, "/debug/pprof/profile?seconds=600", nil)
+		r.Host = "localhost:7101"
+		for name, value := range map[string]string{"Site": step.site, "Mode": step.mode, "Dest": step.dest} {
+			if value != "" {
+				r.Header.Set("Sec-Fetch-"+name, value)
+			}
+		}
+		refused, w := 0, httptest.NewRecorder()
+		Only(nil, "", func() { refused++ }, http.NotFoundHandler()).ServeHTTP(w, r)
+		if got := w.Code == http.StatusNotFound; got != step.want || refused == 1 != (w.Code == http.StatusForbidden) {
+			t.Errorf("%+v: status %d, %d refusals", step, w.Code, refused)
+		}
+	}
+}
+
 // What no browser sends is not checked: gRPC's :authority is what its caller calls the server.
 func TestWhatBrowsersDoNotSpeak(t *testing.T) {
 	for name, adjust := range map[string]func(*http.Request){
