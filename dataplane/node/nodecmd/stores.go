@@ -56,7 +56,10 @@ func openStores(config Config, logger *slog.Logger) (*stores, error) {
 		s.counts, s.news, s.settings = counts, counts.News(), counts
 		s.collectors = append(s.collectors, counts)
 		if config.V2Overrides {
-			s.overrides = routes.MySQL{DB: db}
+			if err := s.openOverrides(config.MySQLDSN); err != nil {
+				s.close()
+				return nil, err
+			}
 		}
 	}
 	if err := s.openAlone(config); err != nil {
@@ -64,6 +67,24 @@ func openStores(config Config, logger *slog.Logger) (*stores, error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// overrideConnsMax bounds the connections to MySQL of the routes that read and change overrides.
+const overrideConnsMax = 2
+
+// openOverrides opens a pool for callers. Many calls may wait for its connections, and changes for the audit log's lock;
+// the relay, the settings and the heartbeats wait for none of them.
+func (s *stores) openOverrides(dsn string) error {
+	db, err := mysqlcounts.Open(dsn)
+	if err != nil {
+		return fmt.Errorf("mysql-dsn: %w", err)
+	}
+	db.SetMaxOpenConns(overrideConnsMax)
+	db.SetMaxIdleConns(overrideConnsMax)
+	s.closers = append(s.closers, db)
+	s.collectors = append(s.collectors, collectors.NewDBStatsCollector(db, "weir_overrides"))
+	s.overrides = routes.MySQL{DB: db}
+	return nil
 }
 
 // openAlone opens what gives settings to a node without MySQL and Redis.

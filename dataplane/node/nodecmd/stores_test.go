@@ -1,0 +1,53 @@
+package nodecmd
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/weirhq/weir/shared/await"
+)
+
+// However many callers wait for overrides, the node's own work with MySQL has connections: here a server that never
+// answers holds those of the callers.
+func TestCallersForOverridesLeaveConnectionsToTheNode(t *testing.T) {
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var accepted atomic.Int64
+	var all sync.WaitGroup
+	all.Go(func() {
+		var open []net.Conn
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				break
+			}
+			open = append(open, conn)
+			accepted.Add(1)
+		}
+		for _, conn := range open {
+			_ = conn.Close()
+		}
+	})
+	s, err := openStores(Config{MySQLDSN: "weir@tcp(" + listener.Addr().String() + ")/weir", V2Overrides: true},
+		slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	for range 100 {
+		all.Go(func() { _, _, _ = s.overrides.Get(ctx, "acme", "api", "ann") })
+	}
+	await.True(t, "callers have their connections", func() bool { return accepted.Load() == overrideConnsMax })
+	all.Go(func() { _, _ = s.settings.Settings(ctx, "eu") })
+	await.True(t, "the node has another one", func() bool { return accepted.Load() == overrideConnsMax+1 })
+	cancel()
+	_ = listener.Close()
+	all.Wait()
+	s.close()
+}
