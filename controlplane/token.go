@@ -30,6 +30,7 @@ const (
 	rememberFor   = 5 * time.Minute // without MySQL
 	vouchedWait   = time.Second     // for MySQL's verdict on a token that is remembered
 	remembersMost = 1000
+	strangersMax  = 16          // checks at once of tokens that MySQL has not vouched for
 	usedWithin    = time.Minute // between two notes of a token's use
 )
 
@@ -134,8 +135,9 @@ var ErrUnauthenticated = errors.New("not authenticated")
 // minutes are still taken until they expire: that is when operators are needed. A token that is revoked
 // through this process is not among them.
 type Tokens struct {
-	store TokenStore
-	admin *TokenHash // of the secret in a file; nil: none
+	store     TokenStore
+	admin     *TokenHash    // of the secret in a file; nil: none
+	strangers chan struct{} // full while strangersMax tokens are checked that are not remembered
 
 	mu    sync.Mutex
 	known map[TokenHash]vouched
@@ -156,7 +158,8 @@ func (v vouched) holds() bool {
 // NewTokens returns tokens kept in store. adminSecret is taken as an admin's beside
 // them, so that the first token can be made; empty: none.
 func NewTokens(store TokenStore, adminSecret string) (*Tokens, error) {
-	t := &Tokens{store: store, known: map[TokenHash]vouched{}, noted: map[string]time.Time{}}
+	t := &Tokens{store: store, strangers: make(chan struct{}, strangersMax), known: map[TokenHash]vouched{},
+		noted: map[string]time.Time{}}
 	if adminSecret != "" {
 		if len(adminSecret) < secretLeast {
 			return nil, fmt.Errorf("%w: the admin token is %d bytes long (%d or more: openssl rand -hex 32)", ErrInvalid,
@@ -184,6 +187,14 @@ func (t *Tokens) Holder(ctx context.Context, hash TokenHash) (Identity, error) {
 		asking, cancel = context.WithTimeout(ctx, vouchedWait)
 	}
 	defer cancel()
+	if !known { // while MySQL hangs, calls with made-up tokens must not hold the places of operators' calls
+		select {
+		case t.strangers <- struct{}{}:
+			defer func() { <-t.strangers }()
+		default:
+			return Identity{}, fmt.Errorf("%w: more than %d tokens are being checked at once", ErrUnavailable, strangersMax)
+		}
+	}
 	holder, err := t.store.TokenByHash(asking, hash)
 	switch {
 	case err == nil:

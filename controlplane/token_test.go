@@ -235,6 +235,45 @@ func TestTokensOutliveAHangingMySQL(t *testing.T) {
 	})
 }
 
+// While MySQL hangs, made-up tokens have no more than so many checks under way; a further one is refused at once. A
+// token that is remembered is taken beside them.
+func TestMadeUpTokensAreCheckedAFewAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := newVault()
+		tokens, _ := NewTokens(v, "")
+		used, _ := tokens.Create(t.Context(), "used", RoleOperator, 0, ann)
+		if _, err := tokens.Authenticate(t.Context(), used); err != nil {
+			t.Fatal(err)
+		}
+		v.hangs = true
+		call, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		refused := make(chan error, 10*strangersMax)
+		for i := range cap(refused) {
+			go func() {
+				_, err := tokens.Authenticate(call, fmt.Sprint("made up ", i))
+				refused <- err
+			}()
+		}
+		synctest.Wait()
+		if n := len(refused); n != cap(refused)-strangersMax {
+			t.Errorf("%d of %d checks of made-up tokens have ended at once, want all but %d", n, cap(refused), strangersMax)
+		}
+		if err := <-refused; !errors.Is(err, ErrUnavailable) {
+			t.Errorf("one too many: %v", err)
+		}
+		if who, err := tokens.Authenticate(call, used); err != nil || who.Name != "used" {
+			t.Errorf("a remembered token: %+v, %v", who, err)
+		}
+		cancel()
+		synctest.Wait()
+		v.hangs = false
+		if _, err := tokens.Authenticate(t.Context(), "made up"); !errors.Is(err, ErrUnauthenticated) {
+			t.Errorf("afterwards: %v", err)
+		}
+	})
+}
+
 // MySQL that answers with an error of its own ("too many connections") has said nothing
 // about the token either.
 func TestAnErrorOfMySQLIsNoVerdictOnAToken(t *testing.T) {
