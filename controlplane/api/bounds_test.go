@@ -193,7 +193,10 @@ func (m slowMetrics) Collect(chan<- prometheus.Metric) {
 func TestScrapesOfOneAddressLeaveRoomForAnothers(t *testing.T) {
 	m, registry := slowMetrics{new(atomic.Int64), make(chan struct{})}, prometheus.NewRegistry()
 	registry.MustRegister(m)
-	url := served(t, Config{Metrics: registry})
+	metrics := controlplane.NewMetrics()
+	url := served(t, Config{Metrics: registry, Refused: metrics.Refused})
+	release := sync.OnceFunc(func() { close(m.release) })
+	t.Cleanup(release)
 	var scrapes sync.WaitGroup
 	var answered atomic.Int64
 	scrape := func(from net.IP) {
@@ -214,14 +217,15 @@ func TestScrapesOfOneAddressLeaveRoomForAnothers(t *testing.T) {
 			answered.Add(1)
 		}
 	}
-	for range metricsMax - 1 {
+	for range metricsMax {
 		scrapes.Go(func() { scrape(net.IPv4(127, 0, 0, 2)) })
 	}
-	await.True(t, "one address scrapes", func() bool { return m.begun.Load() == metricsMax-1 })
-	scrape(net.IPv4(127, 0, 0, 2)) // is refused at once
+	await.True(t, "one address has its part, and no more", func() bool {
+		return m.begun.Load() == metricsMax-1 && refused(t, metrics, bounded.BoundCaller) == 1
+	})
 	scrapes.Go(func() { scrape(net.IPv4(127, 0, 0, 3)) })
 	await.True(t, "another one does, too", func() bool { return m.begun.Load() == metricsMax })
-	close(m.release)
+	release()
 	scrapes.Wait()
 	if n := answered.Load(); n != metricsMax {
 		t.Errorf("%d scrapes were answered, want %d", n, metricsMax)
