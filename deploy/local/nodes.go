@@ -12,7 +12,7 @@ import (
 // did not release ends sooner.
 const relayWait = 10 * time.Second
 
-// takeOverWait is how long to wait for another node to relay the region of one that has ended.
+// takeOverWait is how long to wait for another node to relay the region of a node that has ended.
 const takeOverWait = 5 * time.Second
 
 // relayOf returns the node that relays a region, nil if none does within a time.
@@ -63,7 +63,7 @@ type keptNode struct {
 }
 
 func (n keptNode) ended(ctx context.Context) string {
-	return left(n.Node, relayOf(ctx, n.stack, n.Region))
+	return left(n.Node, relayOf(ctx, n.stack, n.Region, takeOverWait))
 }
 
 // left is what is printed when a node has ended; relay is nil if no node relays its region.
