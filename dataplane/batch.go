@@ -69,12 +69,12 @@ func (it *item) shadow() bool { return it.rule.shadow || it.request.Shadow }
 
 // workspace is what one batch works on, kept for the next one.
 type workspace struct {
-	items  []item
-	order  []int         // of the items that are the first on their keys, by identity
-	until  time.Duration // since the clock's base: until when it may wait, once it has begun to
-	known  bool          // by the origin's clock, or there is no origin
-	given  bool          // by the caller's time
-	cached bool          // by a cached time: a denial is not the last word, see soon
+	items   []item
+	order   []int         // of the items that are the first on their keys, by identity
+	until   time.Duration // since the clock's base: until when it may wait, once it has begun to
+	known   bool          // by the origin's clock, or there is no origin
+	horizon *cell.Horizon // of the time
+	cached  bool          // by a cached time: a denial is not the last word, see soon
 }
 
 var workspaces = sync.Pool{New: func() any { return new(workspace) }}
@@ -106,7 +106,7 @@ func (l *Limiter) allowMany(ctx context.Context, at clock.Stamp, decisions []Dec
 	}
 	w := workspaces.Get().(*workspace)
 	w.take(len(requests))
-	w.cached, w.known, w.given, w.until = at.Cached, at.Known, at.Given, 0
+	w.cached, w.known, w.horizon, w.until = at.Cached, at.Known, l.table.Horizon(at.Given), 0
 	if b.Err = l.prepare(w, requests, at.Ms); b.Err == nil {
 		b.Allowed = l.decideMany(ctx, w)
 		l.settleGuests(ctx, w, b.Allowed)
@@ -142,14 +142,22 @@ func (l *Limiter) decideMany(ctx context.Context, w *workspace) (allowed bool) {
 		l.enter(ctx, w, round >= enterRoundsMax)
 		allowed, alive := l.judgeMany(ctx, w)
 		switch {
-		case !alive: // an entry was evicted meanwhile: look all keys up again
+		case !alive: // an entry was evicted meanwhile, or the clock was set back: look all keys up and the time again
 			l.leaveGuests(w)
+			w.bound(l.clock.ReadSteady())
 		case !allowed && w.cached: // the clock may be a little further: see soon
 			w.cached = false
 			w.setTime(max(w.items[0].nowMs, l.nowMs()), l.clock.ReadSteady())
 		default:
 			return allowed
 		}
+	}
+}
+
+// bound has the batch go by the clock if that was set back.
+func (w *workspace) bound(now clock.Steady) {
+	if was := w.items[0].nowMs; w.horizon.Bound(was) != was {
+		w.setTime(w.horizon.Bound(was), now)
 	}
 }
 
@@ -181,8 +189,9 @@ func (l *Limiter) prepare(w *workspace, requests []Request, nowMs int64) error {
 			it.ident.Renew(it.rule.reset)
 		}
 		it.id, it.request = &it.ident, &requests[i]
-		it.known, it.given = w.known, w.given
+		it.known = w.known
 		it.nowMs, it.durationMs, it.limit, it.cost = nowMs, r.Duration.Milliseconds(), r.Limit, r.cost()
+		it.horizon = w.horizon
 	}
 	w.sort()
 	return nil
@@ -294,10 +303,10 @@ func (l *Limiter) renumber(w *workspace) (replaced bool) {
 	for i := range w.items {
 		w.items[i].known = true
 	}
-	w.setTime(l.clock.Settle(w.items[0].nowMs, w.given, l.cfg.ClockSkewMax), l.clock.ReadSteady())
+	w.setTime(l.clock.Settle(w.items[0].nowMs, w.horizon.Given(), l.cfg.ClockSkewMax), l.clock.ReadSteady())
 	for _, i := range w.order {
 		if it := &w.items[i]; it.entry != nil {
-			replaced = l.table.Renumber(it.entry, it.nowMs) || replaced
+			replaced = l.table.Renumber(it.entry, w.horizon, it.nowMs) || replaced
 		}
 	}
 	return replaced
@@ -330,7 +339,7 @@ func (l *Limiter) holdMany(w *workspace, count, final bool) (allowed, alive bool
 		if it.entry == nil {
 			continue
 		}
-		agedOut, alive := it.entry.Hold(it.nowMs, it.durationMs)
+		agedOut, alive := it.entry.Hold(w.horizon, it.nowMs, it.durationMs)
 		if agedOut > 0 {
 			l.forgot(it.entry, agedOut)
 		}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane/internal/cell"
+	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/dataplane/memstore"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
@@ -30,7 +31,7 @@ func guestLimiter(t *testing.T, change ...func(*Config)) (*Limiter, *cell.Entry)
 	}
 	key := window.Key{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: time.Minute}
 	id := l.table.IdentityOfKey(&key, nil)
-	e, _ := l.table.Host(&id, &key, nil, spillSeq)
+	e, _ := l.table.Host(&id, &key, nil, l.table.Horizon(false), spillSeq)
 	return l, e
 }
 
@@ -64,7 +65,8 @@ func TestAClaimOfTheCellBeforeBecomesCredit(t *testing.T) {
 	e.Charge(spillSeq, 4, 100)
 	it := item{entry: e, claimed: cell.Claimed{Sequence: spillSeq, Cost: 4}}
 	var next cell.Verdict
-	e.Judge(&next, spillMs()+time.Minute.Milliseconds(), time.Minute.Milliseconds(), 100, 0, false)
+	later := cell.NewTable(1, 0, clock.New(nil), true).Horizon(false)
+	e.Judge(&next, later, spillMs()+time.Minute.Milliseconds(), time.Minute.Milliseconds(), 100, 0, false)
 	it.keepClaim(cell.NewClaim(e, &next, 100, 2, false, false))
 	it.keepClaim(cell.NewClaim(e, &next, 100, 1, false, false))
 	if got := e.LookAt(spillSeq).Credit; got != 4 || it.claimed != (cell.Claimed{Sequence: spillSeq + 1, Cost: 3}) {

@@ -157,7 +157,7 @@ func (l *Limiter) prepareSync(x *exchange, nowMs int64, now clock.Steady, writes
 		return
 	}
 	late := level.Low.IntervalMs(x.set.syncBaseMs) + replayTimeout.Milliseconds()
-	x.SyncPart = e.BeginSync(nowMs, now, &x.set.Rules, late, l.settings.Load().shares(e.Names()))
+	x.SyncPart = e.BeginSync(l.table.Horizon(false), nowMs, now, &x.set.Rules, late, l.settings.Load().shares(e.Names()))
 	l.forgot(e, x.AgedOut)
 	for i, sends := range x.Sends {
 		if sends {
@@ -208,7 +208,7 @@ func (l *Limiter) readTotals(ctx context.Context, sh *shard, cells []window.Cell
 // the key asks again.
 func (l *Limiter) finishSync(x *exchange, nowMs int64, now clock.Steady) {
 	x.set.waiting.Add(-1)
-	if last, drift := x.entry.EndSync(&x.SyncPart, nowMs, now, &x.set.Rules); last > 0 {
+	if last, drift := x.entry.EndSync(l.table.Horizon(false), &x.SyncPart, nowMs, now, &x.set.Rules); last > 0 {
 		l.metrics.drift.Observe(drift)
 		l.metrics.staleness.Observe(float64(now-last) / 1000)
 	}

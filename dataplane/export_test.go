@@ -121,12 +121,13 @@ type Hold struct {
 func (l *Limiter) HoldOne(r Request) *Hold {
 	h := &Hold{limiter: l}
 	h.w.take(1)
+	h.w.horizon = l.table.Horizon(false)
 	if err := l.prepare(&h.w, []Request{r}, l.nowMs()); err != nil {
 		panic(err)
 	}
 	l.enter(context.Background(), &h.w, false)
 	it := &h.w.items[0]
-	it.entry.Hold(it.nowMs, it.durationMs)
+	it.entry.Hold(h.w.horizon, it.nowMs, it.durationMs)
 	it.judge(it)
 	return h
 }
@@ -184,9 +185,9 @@ func (l *Limiter) Gathered() (entries int) {
 func (l *Limiter) CountOnly(r Request) {
 	id := l.table.IdentityOf(r.Workspace, r.Namespace, r.Identifier, r.Duration, window.Exact)
 	k, nowMs := r.key(), l.nowMs()
-	e, _ := l.table.Add(&id, &k, nil, window.Sequence(nowMs, k.DurationMs()), nowMs)
+	e, _ := l.table.Add(&id, &k, nil, l.table.Horizon(false), window.Sequence(nowMs, k.DurationMs()), nowMs)
 	var v cell.Verdict
-	if !e.Judge(&v, nowMs, k.DurationMs(), r.Limit, r.Cost, true) || !v.Allowed {
+	if !e.Judge(&v, l.table.Horizon(false), nowMs, k.DurationMs(), r.Limit, r.Cost, true) || !v.Allowed {
 		panic("not counted")
 	}
 }

@@ -19,7 +19,7 @@ func (l *Limiter) meet(ctx context.Context, c *call, by *rule) (*cell.Entry, cel
 		return e, cell.Untracked
 	}
 	key := c.key()
-	e, met := t.Add(c.id, &key, by.reset, window.Sequence(c.nowMs, c.durationMs), c.nowMs)
+	e, met := t.Add(c.id, &key, by.reset, c.horizon, window.Sequence(c.nowMs, c.durationMs), c.nowMs)
 	if met != cell.Untracked {
 		return e, met
 	}
@@ -48,7 +48,7 @@ func (l *Limiter) usedGuest(c *call, source Source) *cell.Entry {
 
 func (l *Limiter) host(c *call, by *rule, sequence int64) (*cell.Entry, cell.Contact) {
 	key := c.key()
-	return l.table.Host(c.id, &key, by.reset, sequence)
+	return l.table.Host(c.id, &key, by.reset, c.horizon, sequence)
 }
 
 // spill counts in the overflow what was accepted on a guest and is at no origin.
@@ -71,24 +71,24 @@ func (l *Limiter) judgeGuest(ctx context.Context, v *cell.Verdict, e *cell.Entry
 	if by.outage == outageClosed && l.refuses(e) {
 		source = SourceDegradedClosed
 	} else if e.RefreshedAt() == 0 {
-		alive = e.Judge(v, c.nowMs, c.durationMs, c.limit, c.cost, false)
+		alive = e.Judge(v, c.horizon, c.nowMs, c.durationMs, c.limit, c.cost, false)
 		if !alive || !v.Allowed && by.outage != outageOpen { // an open outage lets pass what the overflow would deny
 			return source, alive
 		}
 		if source = SourceOrigin; !l.wait(ctx, l.readGuest(l.clock.Steady(), e)) {
 			source = by.outage.source()
-		} else if l.settle(c) && l.table.Renumber(e, c.nowMs) {
+		} else if l.settle(c) && l.table.Renumber(e, c.horizon, c.nowMs) {
 			return source, false
 		}
 	}
 	switch {
 	case source == SourceDegraded:
-		return source, e.Judge(v, c.nowMs, c.durationMs, c.limit, c.cost, c.counting())
+		return source, e.Judge(v, c.horizon, c.nowMs, c.durationMs, c.limit, c.cost, c.counting())
 	case source.Degraded():
 		return source, l.judgeOut(v, e, c, source)
 	}
 	for ; ctx.Err() == nil; source = SourceOrigin {
-		if alive = e.Judge(v, c.nowMs, c.durationMs, c.limit, c.cost, false); !alive || !v.Allowed || !c.counting() {
+		if alive = e.Judge(v, c.horizon, c.nowMs, c.durationMs, c.limit, c.cost, false); !alive || !v.Allowed || !c.counting() {
 			return source, alive
 		}
 		// a guest would not remember that it was refused for others' room

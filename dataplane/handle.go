@@ -91,7 +91,7 @@ func (k *Handle) decide(ctx context.Context, at clock.Stamp, limit int64, cost C
 	}
 	var c call // set field by field: a literal would be made elsewhere and copied
 	c.limit, c.cost = limit, int64(max(1, cost))
-	c.nowMs, c.cached, c.known, c.given = at.Ms, at.Cached, at.Known, at.Given
+	c.nowMs, c.cached, c.known, c.horizon = at.Ms, at.Cached, at.Known, l.table.Horizon(at.Given)
 	t := k.target.Load()
 	if t == nil || t.set != l.settings.Load() {
 		t = k.resolve()

@@ -82,13 +82,13 @@ func (l *Limiter) share(ctx context.Context, v *cell.Verdict, e *cell.Entry, c *
 	e.BeShared()
 	n := l.nodes.Load()
 	v.Against = c.limit
-	if alive := e.Judge(v, c.nowMs, c.durationMs, max(0, c.limit/(2*n)-1), c.cost, c.counting()); !alive || v.Allowed {
+	if alive := e.Judge(v, c.horizon, c.nowMs, c.durationMs, max(0, c.limit/(2*n)-1), c.cost, c.counting()); !alive || v.Allowed {
 		return source, alive // far from the limit, or the entry is gone
 	}
 	ctx, cancel := l.within(ctx, &c.until)
 	defer cancel()
 	for {
-		w, alive := e.JudgeShare(v, c.nowMs, c.durationMs, c.limit, c.cost, c.counting(), n)
+		w, alive := e.JudgeShare(v, c.horizon, c.nowMs, c.durationMs, c.limit, c.cost, c.counting(), n)
 		switch {
 		case !alive:
 			return source, false
@@ -119,7 +119,7 @@ func (l *Limiter) shareBroken(v *cell.Verdict, e *cell.Entry, c *call,
 	if outage != outageLocal {
 		return source, l.judgeOut(v, e, c, source)
 	}
-	return source, e.Judge(v, c.nowMs, c.durationMs, c.limit, c.cost, c.counting())
+	return source, e.Judge(v, c.horizon, c.nowMs, c.durationMs, c.limit, c.cost, c.counting())
 }
 
 // awaitReply has e sent, and waits for the reply.

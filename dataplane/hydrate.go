@@ -44,7 +44,7 @@ func (l *Limiter) asksFirst(e *cell.Entry, c *call, now clock.Steady, set *setti
 func (l *Limiter) refreshFor(ctx context.Context, e *cell.Entry, c *call,
 	outage outagePolicy) (source Source, alive bool) {
 	var v cell.Verdict
-	alive = e.Judge(&v, c.nowMs, c.durationMs, c.limit, c.cost, false)
+	alive = e.Judge(&v, c.horizon, c.nowMs, c.durationMs, c.limit, c.cost, false)
 	l.metrics.dropped[droppedExpired].Add(v.AgedOut)
 	refuses := outage != outageLocal && l.refuses(e)
 	switch {

@@ -139,7 +139,7 @@ type call struct {
 	counts     *stripe
 	until      time.Duration // since the clock's base: until when the decision may wait, once it has begun to
 	known      bool          // nowMs is the origin's clock's, or there is no origin
-	given      bool          // nowMs is the caller's
+	horizon    *cell.Horizon // of nowMs
 	cached     bool          // nowMs is the clock's cached time, and may be a little late
 }
 
@@ -166,7 +166,8 @@ func (l *Limiter) decide(ctx context.Context, at clock.Stamp, r *Request, held *
 	if by.reset != nil {
 		id.Renew(by.reset)
 	}
-	c.id, c.request, c.nowMs, c.cached, c.known, c.given = &id, r, at.Ms, at.Cached, at.Known, at.Given
+	c.id, c.request, c.nowMs, c.cached, c.known = &id, r, at.Ms, at.Cached, at.Known
+	c.horizon = l.table.Horizon(at.Given)
 	c.durationMs, c.limit, c.cost = r.Duration.Milliseconds(), r.Limit, r.cost()
 	if c.counts = l.metrics.stripe(&c); c.counts.samples() {
 		l.decideTimed(ctx, &c, by, held, d)
@@ -203,20 +204,21 @@ func (l *Limiter) decideCall(ctx context.Context, c *call, by *rule, e *cell.Ent
 		switch {
 		case by.estimate != nil:
 			v.Now = l.steadyFor(c.cached)
-			alive = e.Estimate(&v, c.nowMs, c.durationMs, c.limit, c.cost, c.request.peek, &by.estimate.Rules)
+			alive = e.Estimate(&v, c.horizon, c.nowMs, c.durationMs, c.limit, c.cost, c.request.peek, &by.estimate.Rules)
 		case l.shards == nil:
-			alive = e.Judge(&v, c.nowMs, c.durationMs, c.limit, c.cost, c.counting())
+			alive = e.Judge(&v, c.horizon, c.nowMs, c.durationMs, c.limit, c.cost, c.counting())
 		default:
 			source, alive = l.judgeInFleet(ctx, &v, e, met, c, by)
 		}
 		if v.AgedOut > 0 {
 			l.forgot(e, v.AgedOut)
 		}
-		if !alive { // evicted meanwhile, or not in the cell of the origin's clock: look the key up again
+		if !alive { // evicted or moved to another cell, or the clock was set back: look the key and the time up again
 			if met == cell.Untracked {
 				l.table.Guests.Leave(c.id)
 			}
 			e, met = l.table.Get(c.id), cell.Known
+			c.nowMs = c.horizon.Bound(c.nowMs)
 			continue
 		}
 		switch {
@@ -290,7 +292,7 @@ func (l *Limiter) judgeInFleet(ctx context.Context, v *cell.Verdict, e *cell.Ent
 	if !c.known || e.WantsRefresh(now, set.freshForMs) || l.asksFirst(e, c, now, set) ||
 		by.outage == outageClosed && l.refuses(e) {
 		if source, alive = l.refreshFor(ctx, e, c, by.outage); source == SourceOrigin && l.settle(c) {
-			alive = alive && !l.table.Renumber(e, c.nowMs)
+			alive = alive && !l.table.Renumber(e, c.horizon, c.nowMs)
 		}
 	}
 	switch {
@@ -301,7 +303,7 @@ func (l *Limiter) judgeInFleet(ctx context.Context, v *cell.Verdict, e *cell.Ent
 	case source.Degraded() && source != SourceDegraded:
 		return source, l.judgeOut(v, e, c, source)
 	}
-	return source, e.Judge(v, c.nowMs, c.durationMs, c.limit, c.cost, c.counting())
+	return source, e.Judge(v, c.horizon, c.nowMs, c.durationMs, c.limit, c.cost, c.counting())
 }
 
 // soon is true when a denial by a cached time would end within clock.StaleMax and the clock has moved on; it sets c to

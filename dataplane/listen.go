@@ -26,7 +26,8 @@ func (l *Limiter) hearForeign(totals []store.Foreign) {
 		}
 		id := l.table.IdentityOfKey(&c.Key, reset)
 		if e := l.table.Get(&id); e != nil {
-			l.forgot(e, e.HearForeign(&l.metrics.merged, window.Sequence(nowMs, c.DurationMs()), c.Sequence, totals[i].Count))
+			current := window.Sequence(nowMs, c.DurationMs())
+			l.forgot(e, e.HearForeign(&l.metrics.merged, l.table.Horizon(false), current, c.Sequence, totals[i].Count))
 		}
 	}
 }

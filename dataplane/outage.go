@@ -81,11 +81,11 @@ func (l *Limiter) refusal(e *cell.Entry, now clock.Steady) time.Duration {
 // judgeOut is judge for a decision that goes by an outage policy other than local.
 func (l *Limiter) judgeOut(v *cell.Verdict, e *cell.Entry, c *call, source Source) (alive bool) {
 	if source == SourceDegradedClosed {
-		alive = e.Judge(v, c.nowMs, c.durationMs, c.limit, c.cost, false)
+		alive = e.Judge(v, c.horizon, c.nowMs, c.durationMs, c.limit, c.cost, false)
 		v.Refuse(c.nowMs, l.refusal(e, l.clock.Steady()))
 		return alive
 	}
-	alive = e.Judge(v, c.nowMs, c.durationMs, c.limit, c.cost, c.counting())
+	alive = e.Judge(v, c.horizon, c.nowMs, c.durationMs, c.limit, c.cost, c.counting())
 	if alive && !v.Allowed && c.cost <= c.limit {
 		v.Allowed = true
 		return !c.counting() || e.Force(v.Sequence, c.limit, c.cost)

@@ -193,7 +193,7 @@ func (l *Limiter) load(c *chunk, e *cell.Entry, nowMs int64, kicked bool) (stale
 		c.held = append(c.held, e)
 		return false
 	}
-	in := e.Load(kicked, set.shares(e.Names()), nowMs, set.twoTicksMs)
+	in := e.Load(l.table.Horizon(false), kicked, set.shares(e.Names()), nowMs, set.twoTicksMs)
 	l.metrics.dropped[droppedExpired].Add(in.Expired)
 	for i, sends := range in.Sends {
 		if sends {

@@ -443,17 +443,7 @@ func (l *Limiter) hearHolds(shard int, words []store.Hold, totals []store.Total)
 
 func (l *Limiter) hearHold(sh *shard, c *window.Cell, reset *window.Reset, total []store.Total, nowMs int64) {
 	id := l.table.IdentityOfKey(&c.Key, reset)
-	current := window.Sequence(nowMs, c.DurationMs())
-	e := l.table.Get(&id)
-	if e == nil {
-		var met cell.Contact
-		if e, met = l.table.Add(&id, &c.Key, reset, current, nowMs); met == cell.Untracked {
-			return
-		}
-	}
-	var v cell.Verdict
-	alive := e.Judge(&v, nowMs, c.DurationMs(), 0, 0, false) // brings it to the current cell
-	if l.forgot(e, v.AgedOut); alive {
+	if e, met, _, alive := l.current(&id, &c.Key, reset, nowMs); alive && met != cell.Untracked {
 		lost := e.Absorb(&l.metrics.merged, c.Sequence, &total[0], l.clock.ReadSteady())
 		l.lostAll(sh, []store.Epoch{lost}, total, func(int) *cell.Entry { return e })
 	}

@@ -110,7 +110,7 @@ func (r *Reservation) charge(cost int64) (charged int64) {
 			return 0
 		}
 		var met cell.Contact
-		if e, met = l.table.Again(e, current, nowMs); met == cell.Untracked {
+		if e, met = l.table.Again(e, l.table.Horizon(false), current, nowMs); met == cell.Untracked {
 			l.chargeOutside(e, r.sequence, cost, r.limit)
 			return cost
 		}
@@ -135,14 +135,11 @@ func (l *Limiter) Charge(r Request) (charged int64, err error) {
 		return 0, err
 	}
 	by := l.settings.Load().resolve(&r)
-	key, known, nowMs := r.key(), l.clock.Known(), l.nowMs()
+	key, known := r.key(), l.clock.Known()
 	key.Mode = by.mode()
-	id, current := l.table.IdentityOfKey(&key, by.reset), window.Sequence(nowMs, key.DurationMs())
-	e, met := l.table.Add(&id, &key, by.reset, current, nowMs)
-	var v cell.Verdict
-	e.Judge(&v, nowMs, key.DurationMs(), 0, 0, false) // brings it to the current cell
-	l.forgot(e, v.AgedOut)
-	held := Reservation{l, e, max(v.Sequence, current), r.Limit, 0, met == cell.Untracked, !known}
+	id := l.table.IdentityOfKey(&key, by.reset)
+	e, met, sequence, _ := l.current(&id, &key, by.reset, l.nowMs())
+	held := Reservation{l, e, sequence, r.Limit, 0, met == cell.Untracked, !known}
 	held.follow()
 	if charged = held.charge(r.cost()); !known && l.clock.Known() {
 		l.place(held.entry)
@@ -179,3 +176,26 @@ func (l *Limiter) Refund(r Request) (refunded int64, err error) {
 	}
 	return refunded, nil
 }
+
+// current finds or makes the entry of a key, in its current cell. alive is false if it has gone meanwhile.
+func (l *Limiter) current(id *cell.Identity, key *window.Key, reset *window.Reset, nowMs int64) (e *cell.Entry,
+	met cell.Contact, sequence int64, alive bool) {
+	h, durationMs := l.table.Horizon(false), key.DurationMs()
+	for range currentTriesMax {
+		sequence = window.Sequence(nowMs, durationMs)
+		if e, met = l.table.Add(id, key, reset, h, sequence, nowMs); e.Before(nowMs, durationMs) && l.setRight(e) {
+			continue
+		}
+		var v cell.Verdict
+		alive = e.Judge(&v, h, nowMs, durationMs, 0, 0, false)
+		if l.forgot(e, v.AgedOut); alive {
+			return e, met, v.Sequence, true
+		}
+		nowMs = h.Bound(nowMs)
+	}
+	return e, met, sequence, false
+}
+
+// currentTriesMax bounds how often current looks again for an entry that goes at once: of a full table, or by a clock that
+// is set over and over.
+const currentTriesMax = 8

@@ -62,7 +62,7 @@ func (l *Limiter) settle(c *call) (settled bool) {
 	if c.known || !l.clock.Known() {
 		return false
 	}
-	c.known, c.nowMs = true, l.clock.Settle(c.nowMs, c.given, l.cfg.ClockSkewMax)
+	c.known, c.nowMs = true, l.clock.Settle(c.nowMs, c.horizon.Given(), l.cfg.ClockSkewMax)
 	return true
 }
 

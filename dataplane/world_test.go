@@ -22,6 +22,7 @@ type clock struct {
 	mu     sync.Mutex
 	now    time.Time
 	passed time.Duration // of real time: no step changes it
+	next   func()        // see onRead
 }
 
 func newClock() *clock { return &clock{now: epoch} }
@@ -30,6 +31,25 @@ func (c *clock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.now
+}
+
+// hooked is Now for a node whose next reading comes before something that onRead has set.
+func (c *clock) hooked() time.Time {
+	c.mu.Lock()
+	now, next := c.now, c.next
+	c.next = nil
+	c.mu.Unlock()
+	if next != nil {
+		next()
+	}
+	return now
+}
+
+// onRead has f run right after the next reading by hooked, before the reader gets it.
+func (c *clock) onRead(f func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.next = f
 }
 
 // elapsed is the real time that has passed.

@@ -31,13 +31,13 @@ func TestForeignCostLeavesCreditAsItIs(t *testing.T) {
 	slot, m := slotOf(ledgerSeq), new(Counters)
 	e := ledgerEntry()
 	e.GiveBack(ledgerSeq, 15)
-	e.HearForeign(m, ledgerSeq, ledgerSeq, 40)
+	e.HearForeign(m, anyTime, ledgerSeq, ledgerSeq, 40)
 	if l := e.LookAt(ledgerSeq); l.Foreign != 40 || l.Counted+l.Others != 45 {
 		t.Errorf("%+v; want 40 foreign, and 45 that decisions see", l)
 	}
 	e.addLocked(slot, 10)
 	e.netLocked(slot)
-	e.HearForeign(m, ledgerSeq, ledgerSeq, 50)
+	e.HearForeign(m, anyTime, ledgerSeq, ledgerSeq, 50)
 	if l := e.LookAt(ledgerSeq); l.Foreign != 50 || l.Counted+l.Others != 65 || l.Credit != 5 {
 		t.Errorf("%+v; want 50 foreign, 65 that decisions see, and 5 of the credit", l)
 	}
@@ -47,7 +47,7 @@ func TestForeignCostLeavesCreditAsItIs(t *testing.T) {
 func TestOnlyTheCurrentCellsAnswerMakesItFresh(t *testing.T) {
 	const later = clock.SteadyStart + 1000
 	e := ledgerEntry()
-	e.rotate(ledgerSeq + 1)
+	e.rotate(anyTime, ledgerSeq+1)
 	e.noteRefresh(clock.SteadyStart)
 	e.Absorb(&Counters{}, ledgerSeq, &store.Total{Region: 20}, later)
 	e.Absorb(&Counters{}, ledgerSeq+1, &store.Total{Err: errors.New("refused")}, later)
@@ -120,13 +120,13 @@ func TestAKeyLeavesRoomAgainOnceOthersAreHeard(t *testing.T) {
 func TestAClosedCellIsReadAgainAfterItsGrace(t *testing.T) {
 	const graceMs = 200
 	e := ledgerEntry()
-	e.rotate(ledgerSeq + 1)
+	e.rotate(anyTime, ledgerSeq+1)
 	closedMs := ledgerMs() + e.DurationMs()
 	for _, step := range []struct {
 		atMs  int64
 		stale bool
 	}{{0, false}, {graceMs - 1, false}, {graceMs, true}, {graceMs + 1, false}} {
-		if l := e.Load(false, true, closedMs+step.atMs, graceMs); l.Stale != step.stale {
+		if l := e.Load(anyTime, false, true, closedMs+step.atMs, graceMs); l.Stale != step.stale {
 			t.Errorf("%d ms after its end: read again %v, want %v", step.atMs, l.Stale, step.stale)
 		}
 	}
@@ -136,7 +136,7 @@ func TestAClosedCellIsReadAgainAfterItsGrace(t *testing.T) {
 func TestACostWithinItsShareIsCountedAgainstTheLimit(t *testing.T) {
 	e := bareEntry()
 	v := Verdict{Against: 100}
-	if !e.Judge(&v, ledgerMs(), e.DurationMs(), 9, 1, true) || !v.Allowed {
+	if !e.Judge(&v, anyTime, ledgerMs(), e.DurationMs(), 9, 1, true) || !v.Allowed {
 		t.Fatalf("%+v", v)
 	}
 	if sent := loaded(e); sent.Add != 1 || sent.Limit != 100 {

@@ -3,14 +3,15 @@ package cell
 import "github.com/weirhq/weir/dataplane/store"
 
 // Charge adds own cost to a cell whatever its limit. alive is false when the entry was
-// evicted.
+// evicted. If the cell has not begun by the entry, the clock was set back since the cell was chosen, and the cost counts
+// in the current cell, as what is carried over does.
 func (e *Entry) Charge(sequence, cost, limit int64) (charged int64, alive bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.flags.Load()&flagDead != 0 {
 		return 0, false
 	}
-	slot, ok := e.slotLocked(sequence)
+	slot, ok := e.slotLocked(min(sequence, e.seq.Load()))
 	if !ok {
 		return 0, true
 	}

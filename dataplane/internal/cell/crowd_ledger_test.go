@@ -73,23 +73,23 @@ func TestAKeyIsAGuestOrHasAnEntry(t *testing.T) {
 	table := NewTable(100, 1000, clock.New(nil), true)
 	key := window.Key{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: time.Minute}
 	id := table.IdentityOfKey(&key, nil)
-	guest, met := table.Host(&id, &key, nil, ledgerSeq)
+	guest, met := table.Host(&id, &key, nil, anyTime, ledgerSeq)
 	if met != Untracked {
 		t.Fatalf("a key that the table does not hold is %v", met)
 	}
-	if _, met := table.Add(&id, &key, nil, ledgerSeq, ledgerMs()); met != Untracked || table.Get(&id) != nil {
+	if _, met := table.Add(&id, &key, nil, anyTime, ledgerSeq, ledgerMs()); met != Untracked || table.Get(&id) != nil {
 		t.Errorf("the table takes a guest in: %v", met)
 	}
-	if again, met := table.Host(&id, &key, nil, ledgerSeq); again != guest || met != Untracked {
+	if again, met := table.Host(&id, &key, nil, anyTime, ledgerSeq); again != guest || met != Untracked {
 		t.Errorf("a guest is another one the next time: %v", met)
 	}
 	table.Guests.Leave(&id)
 	table.Guests.Leave(&id)
-	e, met := table.Add(&id, &key, nil, ledgerSeq, ledgerMs())
+	e, met := table.Add(&id, &key, nil, anyTime, ledgerSeq, ledgerMs())
 	if met != Created || table.Get(&id) != e {
 		t.Errorf("the table does not take in a key that was a guest: %v", met)
 	}
-	if held, met := table.Host(&id, &key, nil, ledgerSeq); held != e || met != Known || table.Guests.Present.Load() != 0 {
+	if held, met := table.Host(&id, &key, nil, anyTime, ledgerSeq); held != e || met != Known || table.Guests.Present.Load() != 0 {
 		t.Errorf("a key that the table holds becomes a guest: %v", met)
 	}
 }
@@ -164,7 +164,7 @@ func TestAChargeKeepsAnEntryForWhatItCounts(t *testing.T) {
 		e, slot := ledgerEntry(), slotOf(ledgerSeq)
 		e.Charge(ledgerSeq, cost, 100)
 		e.ledger().cells[slot].settled.Add(cost) // sent
-		if got := e.evict(ledgerMs(), 0, 0, needRoom); got != want {
+		if got := e.evict(anyTime, ledgerMs(), 0, 0, needRoom); got != want {
 			t.Errorf("20 and %d charged, of 100: %d, want %d", cost, got, want)
 		}
 	}

@@ -20,7 +20,7 @@ import (
 //	words        requests and batches (+cost); merges (+); claims (+cost, and - again when it
 //	             is refused); refunds (-), of own cost that was not sent yet
 //	others       merges (+); refunds (-) of cost that was sent
-//	seq          rotate                 grows; an entry ahead of the clock is replaced: see set_right.go
+//	seq          rotate                 grows, not beyond a Horizon; an entry ahead of the clock is replaced: see SetRight
 //	minLimits    requests (down); rotate (back to none)
 //	refreshedAt  refresh, replay        grows
 //	strictUntil  denials                grows; flagStrict is set before it is looked at
@@ -84,20 +84,23 @@ func newEntry(id *Identity, names Names, sequence int64, fleet bool) *Entry {
 
 // rotate moves the entry on to a later sequence. The cell before it is sealed
 // first: a request that read its count before fails to swap it after. agedOut is own
-// cost that was never sent and now never will be.
-func (e *Entry) rotate(sequence int64) (agedOut int64, alive bool) {
+// cost that was never sent and now never will be. ok is false if the entry is dead, or the cell is beyond the horizon.
+func (e *Entry) rotate(h *Horizon, sequence int64) (agedOut int64, ok bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.rotateLocked(sequence)
+	return e.rotateLocked(h, sequence)
 }
 
-func (e *Entry) rotateLocked(sequence int64) (agedOut int64, alive bool) {
+func (e *Entry) rotateLocked(h *Horizon, sequence int64) (agedOut int64, ok bool) {
 	if e.flags.Load()&flagDead != 0 {
 		return 0, false
 	}
 	seq := e.seq.Load()
 	if seq >= sequence {
 		return 0, true
+	}
+	if !h.shows(sequence, e.names.durationMs()) {
+		return 0, false
 	}
 	e.sealLocked(slotOf(seq))
 	if sequence == seq+1 {

@@ -65,9 +65,9 @@ func (e *Entry) Want(limit int64, now clock.Steady) (first bool) {
 }
 
 // Estimate is judge in the estimate mode: it judges a cost, and counts it if it is
-// allowed or if all that is offered counts, as one atomic step. alive is false when the
-// entry was evicted; then nothing was decided.
-func (e *Entry) Estimate(v *Verdict, tMs, durationMs, limit, cost int64, peek bool, k *Rules) (alive bool) {
+// allowed or if all that is offered counts, as one atomic step. alive is as Judge has it.
+func (e *Entry) Estimate(v *Verdict, h *Horizon, tMs, durationMs, limit, cost int64, peek bool,
+	k *Rules) (alive bool) {
 	for {
 		seq := e.seq.Load()
 		v.Sequence, v.AtMs = seq, tMs
@@ -76,7 +76,7 @@ func (e *Entry) Estimate(v *Verdict, tMs, durationMs, limit, cost int64, peek bo
 		case elapsed < 0:
 			v.AtMs = start
 		case elapsed >= durationMs:
-			lost, alive := e.rotate(window.Sequence(tMs, durationMs))
+			lost, alive := e.rotate(h, window.Sequence(tMs, durationMs))
 			v.AgedOut += lost
 			if !alive {
 				return false

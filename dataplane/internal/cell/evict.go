@@ -47,7 +47,7 @@ const idleExpiry = 10 * time.Minute
 //
 // So a key at its limit stays until its window ends, or is still known for what it is: no flood
 // of one-shot identifiers can wash a blocked caller clean.
-func (e *Entry) evict(nowMs int64, now clock.Steady, graceMs int64, why need) eviction {
+func (e *Entry) evict(h *Horizon, nowMs int64, now clock.Steady, graceMs int64, why need) eviction {
 	if e.flags.Load()&Dirty != 0 || why != needShare && e.IsStrict(now) {
 		return stays // without the lock: most entries that stay do so here
 	}
@@ -70,7 +70,7 @@ func (e *Entry) evict(nowMs int64, now clock.Steady, graceMs int64, why need) ev
 		return stays // accepted, and about to be marked dirty
 	}
 	result := goneExpired
-	if !expiredAt(seq, e.names.durationMs(), nowMs-graceMs) {
+	if !h.past(seq, e.names.durationMs(), nowMs, graceMs) {
 		heard := e.refreshedAt.Load()
 		idle := sends && !heldBack && heard > 0 && int64(now)-heard >= idleExpiry.Milliseconds()
 		if why == needShare {

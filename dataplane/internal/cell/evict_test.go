@@ -44,7 +44,7 @@ func TestWhatKeepsAnEntry(t *testing.T) {
 		"unsent, previous cell":     count(previous),
 		"pressed":                   flag(flagPressed << current),
 		"pressed, previous cell":    flag(flagPressed << previous),
-		"held by a batch":           func(e *Entry) func() { e.Hold(nowMs, key.DurationMs()); return func() { e.Release(0) } },
+		"held by a batch":           func(e *Entry) func() { e.Hold(anyTime, nowMs, key.DurationMs()); return func() { e.Release(0) } },
 		"read":                      func(e *Entry) func() { e.flight = NewFlight(nil); return func() { e.flight = nil } },
 		"rests":                     func(e *Entry) func() { e.Rest(now); return func() { e.flight = nil } },
 		"counted to half its limit": func(e *Entry) func() {
@@ -61,12 +61,12 @@ func TestWhatKeepsAnEntry(t *testing.T) {
 		id := h.IdentityOfKey(&key, nil)
 		e := newEntry(&id, h.NamesOf(&key, nil), seq, true)
 		end := keep(e)
-		if got := e.evict(nowMs, now, 0, needRoom); got != stays {
+		if got := e.evict(anyTime, nowMs, now, 0, needRoom); got != stays {
 			t.Errorf("%s: evicted", name)
 			continue
 		}
 		end()
-		if got := e.evict(nowMs, now, 0, needRoom); got != goneIdle {
+		if got := e.evict(anyTime, nowMs, now, 0, needRoom); got != goneIdle {
 			t.Errorf("%s, and no more: %v", name, got)
 		}
 	}

@@ -79,7 +79,7 @@ func (g *Guests) Leave(id *Identity) {
 
 // Host is the entry of a key that is a guest from now on, or that of the table, which holds it by now: a key has one
 // of them.
-func (t *Table) Host(id *Identity, key *window.Key, reset *window.Reset, sequence int64) (*Entry, Contact) {
+func (t *Table) Host(id *Identity, key *window.Key, reset *window.Reset, by *Horizon, sequence int64) (*Entry, Contact) {
 	h := t.Guests.hall(id)
 	h.Lock()
 	defer h.Unlock()
@@ -91,7 +91,7 @@ func (t *Table) Host(id *Identity, key *window.Key, reset *window.Reset, sequenc
 		if h.of == nil {
 			h.of = map[Identity]*guest{}
 		}
-		one = &guest{entry: t.guest(id, key, reset, sequence)}
+		one = &guest{entry: t.guest(id, key, reset, by.bound(sequence, key.DurationMs()))}
 		h.of[*id] = one
 		t.Guests.Present.Add(1)
 	}

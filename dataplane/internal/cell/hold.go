@@ -15,13 +15,13 @@ import (
 // and only released by who took them, some hundred nanoseconds later: between the first
 // and the last there is no I/O, no lock and no allocation.
 
-// Hold takes the current word of the entry for a batch; alive is false, and nothing is
-// held, when the entry was evicted. While it is held the entry stays in its cell.
-func (e *Entry) Hold(tMs, durationMs int64) (agedOut int64, alive bool) {
+// Hold takes the current word of the entry for a batch; alive is as Judge has it, and if it is false nothing is
+// held. While it is held the entry stays in its cell.
+func (e *Entry) Hold(h *Horizon, tMs, durationMs int64) (agedOut int64, alive bool) {
 	for {
 		seq := e.seq.Load()
 		if tMs-window.Start(seq, durationMs) >= durationMs {
-			lost, alive := e.rotate(window.Sequence(tMs, durationMs))
+			lost, alive := e.rotate(h, window.Sequence(tMs, durationMs))
 			agedOut += lost
 			if !alive {
 				return agedOut, false

@@ -6,7 +6,7 @@ import "testing"
 func TestAHeldCellKeepsWhatIsMerged(t *testing.T) {
 	e := ledgerEntry() // of 20
 	for _, cost := range []int64{0, 3} {
-		if _, alive := e.Hold(ledgerMs(), e.DurationMs()); !alive {
+		if _, alive := e.Hold(anyTime, ledgerMs(), e.DurationMs()); !alive {
 			t.Fatal("not alive")
 		}
 		e.addLocked(slotOf(ledgerSeq), 5)
@@ -21,7 +21,7 @@ func TestAHeldCellKeepsWhatIsMerged(t *testing.T) {
 func TestBatchesStopWhereMergesDo(t *testing.T) {
 	e := ledgerEntry()
 	for range 2 {
-		if _, alive := e.Hold(ledgerMs(), e.DurationMs()); !alive {
+		if _, alive := e.Hold(anyTime, ledgerMs(), e.DurationMs()); !alive {
 			t.Fatal("not alive")
 		}
 		e.Release(mergedMax - 10)

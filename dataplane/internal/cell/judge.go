@@ -33,11 +33,12 @@ type Verdict struct {
 
 // Judge decides whether cost fits at tMs, into v, and with count set takes it, as one
 // atomic step: the swap succeeds only if the word is the one that was judged.
-// alive is false when the entry was evicted; then nothing was decided.
+// alive is false when the entry was evicted or replaced, or the time's cell is beyond the horizon; then nothing was
+// decided, and the caller looks the key up and bounds its time again.
 //
 // A time before the start of the current cell is taken to be that start: closed cells stay closed, and
 // no budget comes back. An entry whose clock was set back is replaced before: see Table.SetRight.
-func (e *Entry) Judge(v *Verdict, tMs, durationMs, limit, cost int64, count bool) (alive bool) {
+func (e *Entry) Judge(v *Verdict, h *Horizon, tMs, durationMs, limit, cost int64, count bool) (alive bool) {
 	for {
 		seq := e.seq.Load()
 		v.Sequence, v.AtMs = seq, tMs
@@ -46,7 +47,7 @@ func (e *Entry) Judge(v *Verdict, tMs, durationMs, limit, cost int64, count bool
 		case elapsed < 0:
 			v.AtMs = start
 		case elapsed >= durationMs: // the only case that needs a division
-			lost, alive := e.rotate(window.Sequence(tMs, durationMs))
+			lost, alive := e.rotate(h, window.Sequence(tMs, durationMs))
 			v.AgedOut += lost
 			if !alive {
 				return false

@@ -110,7 +110,7 @@ func TestWhatACellLendsIsBounded(t *testing.T) {
 func TestAClaimOfACellThatIsOverIsJudgedAgain(t *testing.T) {
 	e := ledgerEntry()
 	c := ledgerClaim(e, 10, 100)
-	e.rotate(ledgerSeq + 1)
+	e.rotate(anyTime, ledgerSeq+1)
 	if _, way := e.PrepareClaim(c, false, 1, 200, clock.SteadyStart); way != WayReply || c.committed {
 		t.Errorf("way %d, committed %v", way, c.committed)
 	}
@@ -119,7 +119,7 @@ func TestAClaimOfACellThatIsOverIsJudgedAgain(t *testing.T) {
 // A read of a cell that made way meanwhile says nothing about the one that is current now.
 func TestALateReadMakesNoCellFresh(t *testing.T) {
 	e := ledgerEntry()
-	e.rotate(ledgerSeq + 1)
+	e.rotate(anyTime, ledgerSeq+1)
 	e.Hydrate(&Counters{}, ledgerSeq-1, []store.Total{{}, {Region: 20}}, clock.SteadyStart)
 	if got := e.refreshedAt.Load(); got != 0 {
 		t.Errorf("heard at %d", got)
@@ -146,7 +146,7 @@ func TestAShareTakesNothingThatTheOriginLacks(t *testing.T) {
 	} {
 		e := ledgerEntry()
 		c.with(e)
-		if got := e.evict(ledgerMs(), clock.SteadyStart, 0, needShare); got != c.want {
+		if got := e.evict(anyTime, ledgerMs(), clock.SteadyStart, 0, needShare); got != c.want {
 			t.Errorf("%s: %d, want %d", name, got, c.want)
 		}
 	}
@@ -155,10 +155,10 @@ func TestAShareTakesNothingThatTheOriginLacks(t *testing.T) {
 // A request as far back as clocks may be apart still finds what is over by this one.
 func TestAnEntryOutlivesItsWindowByTheSkewOfClocks(t *testing.T) {
 	over := window.ExpiresAt(ledgerSeq, time.Minute.Milliseconds())
-	if got := ledgerEntry().evict(over+999, clock.SteadyStart, 1000, needNone); got != stays {
+	if got := ledgerEntry().evict(anyTime, over+999, clock.SteadyStart, 1000, needNone); got != stays {
 		t.Errorf("evicted %d ms after its window, with clocks 1000 ms apart", 999)
 	}
-	if got := ledgerEntry().evict(over+1000, clock.SteadyStart, 1000, needNone); got != goneExpired {
+	if got := ledgerEntry().evict(anyTime, over+1000, clock.SteadyStart, 1000, needNone); got != goneExpired {
 		t.Errorf("%d after that", got)
 	}
 }
@@ -350,3 +350,6 @@ func TestAGuestIsLentNothing(t *testing.T) {
 		t.Errorf("way %d, %+v; want a credit of 10", c.Way, l)
 	}
 }
+
+// anyTime is a horizon that hides none of the cells of these tests.
+var anyTime = &Horizon{wall: clock.New(nil)}

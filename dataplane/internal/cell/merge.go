@@ -100,11 +100,11 @@ func (e *Entry) heardLocked(sequence int64, total *store.Total, now clock.Steady
 }
 
 // HearForeign merges what all other regions have counted in a cell, as it is announced.
-func (e *Entry) HearForeign(m *Counters, current, sequence, foreign int64) (agedOut int64) {
+func (e *Entry) HearForeign(m *Counters, h *Horizon, current, sequence, foreign int64) (agedOut int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if sequence > e.seq.Load() {
-		agedOut, _ = e.rotateLocked(current)
+		agedOut, _ = e.rotateLocked(h, current)
 	}
 	if slot, ok := e.slotLocked(sequence); ok {
 		e.learnLocked(m, slot, foreign)

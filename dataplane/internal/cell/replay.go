@@ -57,9 +57,10 @@ type Loaded struct {
 // Load takes an entry off the queue, or off those that are kicked, and puts its unsent cost, if any, on the way. With
 // shared set other regions are to hear of it. The previous cell should be read once more, after graceMs, since others
 // may have added to it after the origin last spoke of it here.
-func (e *Entry) Load(kicked, shared bool, nowMs, graceMs int64) (l Loaded) {
+func (e *Entry) Load(h *Horizon, kicked, shared bool, nowMs, graceMs int64) (l Loaded) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	nowMs = h.Bound(nowMs) // or what is unsent of a cell that the clock shows again would be given up
 	from := uint32(flagInReplay)
 	if kicked {
 		from = flagKicked

@@ -31,7 +31,7 @@ func bareEntry() *Entry {
 }
 
 // loaded is what goes to the origin of the current cell; the zero value if nothing does.
-func loaded(e *Entry) store.Cost { return e.Load(false, true, ledgerMs(), 200).Costs[1] }
+func loaded(e *Entry) store.Cost { return e.Load(anyTime, false, true, ledgerMs(), 200).Costs[1] }
 
 func wantRestore(t *testing.T, what string, c store.Cost, epoch store.Epoch, restore, known, add int64) {
 	t.Helper()
@@ -140,13 +140,13 @@ func TestAnExpiredCellRestoresNothing(t *testing.T) {
 		t.Fatal("nothing to restore")
 	}
 	late := ledgerMs() + 2*e.DurationMs()
-	if l := e.Load(false, true, late, 200); l.Sends[1] {
+	if l := e.Load(anyTime, false, true, late, 200); l.Sends[1] {
 		t.Errorf("%+v is sent of an expired cell", l.Costs[1])
 	}
 	if e.Unsent() != 0 || Flags(e.flags.Load()).Restores() {
 		t.Errorf("%d are still to be restored", e.Unsent())
 	}
-	if gone := e.evict(late, clock.SteadyStart, 0, needNone); gone != goneExpired {
+	if gone := e.evict(anyTime, late, clock.SteadyStart, 0, needNone); gone != goneExpired {
 		t.Errorf("the entry stays: %v", gone)
 	}
 }
@@ -158,8 +158,8 @@ func TestTheAnswerToWhatWasGivenUpRestoresNothing(t *testing.T) {
 	e := answeredEntry(m)
 	e.Renew(lostEpoch, newEpoch)
 	sent := loaded(e)
-	e.Load(false, true, ledgerMs()+2*e.DurationMs(), 200)
-	e.rotate(ledgerSeq + 1) // by a request whose time is a little late
+	e.Load(anyTime, false, true, ledgerMs()+2*e.DurationMs(), 200)
+	e.rotate(anyTime, ledgerSeq+1) // by a request whose time is a little late
 	if back, _ := e.Confirm(m, &sent, &store.Total{Region: 20, Epoch: newEpoch}, clock.SteadyStart); back || e.Unsent() != 0 {
 		t.Errorf("to be sent again: %v; %d unsent", back, e.Unsent())
 	}

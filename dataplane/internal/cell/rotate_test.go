@@ -12,7 +12,7 @@ func TestAClosedCellTakesNoCount(t *testing.T) {
 	slot := slotOf(ledgerSeq)
 	e := ledgerEntry()
 	word := e.words[slot].Load()
-	e.rotate(ledgerSeq + 1)
+	e.rotate(anyTime, ledgerSeq+1)
 	if e.words[slot].CompareAndSwap(word, word+1) {
 		t.Error("a cost was counted in it")
 	}
@@ -21,7 +21,7 @@ func TestAClosedCellTakesNoCount(t *testing.T) {
 // An answer about a cell that was closed meanwhile is merged all the same: the cell weighs on the next one.
 func TestALateAnswerCountsInTheCellBefore(t *testing.T) {
 	e := ledgerEntry()
-	e.rotate(ledgerSeq + 1)
+	e.rotate(anyTime, ledgerSeq+1)
 	e.Absorb(&Counters{}, ledgerSeq, &store.Total{Region: 30, Foreign: 7}, clock.SteadyStart)
 	if l := e.LookAt(ledgerSeq); l.Counted != 30 || l.Foreign != 7 {
 		t.Errorf("%+v, want 30 and 7", l)
@@ -36,7 +36,7 @@ func TestACellBeginsWithNothing(t *testing.T) {
 	m, slot := new(Counters), slotOf(ledgerSeq)
 	e := answeredEntry(m) // of 20, 12 are its own
 	e.flags.Or(flagShared)
-	e.HearForeign(m, ledgerSeq, ledgerSeq, 40)
+	e.HearForeign(m, anyTime, ledgerSeq, ledgerSeq, 40)
 	e.GiveBack(ledgerSeq, 2)
 	e.noteMinLimit(slot, 9)
 	e.Renew(lostEpoch, newEpoch)
@@ -44,7 +44,7 @@ func TestACellBeginsWithNothing(t *testing.T) {
 	loaded(e)
 	e.PrepareClaim(ledgerClaim(e, 10, 1000), false, 1, 200, clock.SteadyStart)
 	for seq := ledgerSeq + 1; seq <= ledgerSeq+2; seq++ {
-		e.rotate(seq)
+		e.rotate(anyTime, seq)
 	}
 	if l := e.LookAt(ledgerSeq + 2); l != (CellLook{Held: true}) || e.unconfirmedLocked(slot, e.words[slot].Load()) != 0 {
 		t.Errorf("it begins with %+v", l)
@@ -62,7 +62,7 @@ func TestACellBeginsWithNothing(t *testing.T) {
 // Where cells were left out, the one before the current one is empty too.
 func TestACellThatWasLeftOutIsEmpty(t *testing.T) {
 	e := ledgerEntry()
-	e.rotate(ledgerSeq + 3)
+	e.rotate(anyTime, ledgerSeq+3)
 	if l := e.LookAt(ledgerSeq + 2); l != (CellLook{Held: true}) {
 		t.Errorf("it holds %+v", l)
 	}
@@ -71,7 +71,7 @@ func TestACellThatWasLeftOutIsEmpty(t *testing.T) {
 // What has left the table gives nothing back, and takes no answer.
 func TestAnEvictedEntryGivesNothingBack(t *testing.T) {
 	e := ledgerEntry()
-	if gone := e.evict(ledgerMs()+3*e.DurationMs(), clock.SteadyStart, 0, needNone); gone != goneExpired {
+	if gone := e.evict(anyTime, ledgerMs()+3*e.DurationMs(), clock.SteadyStart, 0, needNone); gone != goneExpired {
 		t.Fatal(gone)
 	}
 	if given := e.GiveBack(ledgerSeq, 5); given != 0 {

@@ -46,7 +46,7 @@ func (t *Table) SetRight(e *Entry) (unsent int64, ok bool) {
 
 // Renumber replaces an entry that was made before the clock to follow was known by one in the cell of a time by this
 // clock, if its cell is over by that, or has not begun. The entry has counted nothing that the origin knows.
-func (t *Table) Renumber(e *Entry, tMs int64) (replaced bool) {
+func (t *Table) Renumber(e *Entry, h *Horizon, tMs int64) (replaced bool) {
 	p := t.part(&e.id)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -55,7 +55,7 @@ func (t *Table) Renumber(e *Entry, tMs int64) (replaced bool) {
 		return false
 	}
 	if place := p.array.Load().find(e); place != nil {
-		t.renewLocked(place, e, tMs)
+		t.renewLocked(place, e, h.Bound(tMs))
 	}
 	return true
 }
@@ -86,6 +86,7 @@ func (t *Table) replaceLocked(place spot, e *Entry, tMs int64) (unsent int64) {
 	current, before := slotOf(seq), slotOf(seq-1)
 	e.sealLocked(current)
 	flags := e.flags.Or(flagDead)
+	e.flags.And(^uint32(flagStale | flagStale1)) // nothing reads its closed cell once more
 	estimates := flags&flagEstimate != 0
 	carried := min(e.countLocked(current)+e.countLocked(before), mergedMax)
 	if to > seq {
@@ -161,7 +162,9 @@ func (e *Entry) carryReading(of *Entry, carried int64) {
 	}
 	covered := r.at(of.seq.Load()).covered
 	pending := max(0, of.countLocked(0)+of.countLocked(1)-covered[0]-covered[1])
-	next := reading{sequence: e.seq.Load(), atMs: r.atMs, steady: r.steady, known: r.known}
+	// As taken at the start of the cell: its own time may be one that is long to come, and the previous cell is read.
+	next := reading{sequence: e.seq.Load(), steady: r.steady, known: r.known}
+	next.atMs = min(r.atMs, window.Start(next.sequence, e.names.durationMs()))
 	next.covered[slotOf(next.sequence)] = carried - pending
 	e.ledger().meter().reading.Store(&next)
 }

@@ -17,10 +17,10 @@ const (
 // JudgeShare judges, and counts what fits both the limit and the node's share: in one
 // step for all who wait for their share, and against other requests by the word's
 // compare-and-swap.
-func (e *Entry) JudgeShare(v *Verdict, tMs, durationMs, limit, cost int64, count bool,
+func (e *Entry) JudgeShare(v *Verdict, h *Horizon, tMs, durationMs, limit, cost int64, count bool,
 	nodes int64) (w Way, alive bool) {
 	for {
-		if !e.Judge(v, tMs, durationMs, limit, cost, false) {
+		if !e.Judge(v, h, tMs, durationMs, limit, cost, false) {
 			return WayMade, false
 		}
 		if !count || !v.Allowed && e.flags.Load()&(flagClaiming<<slotOf(v.Sequence)) == 0 {
@@ -113,10 +113,10 @@ func (e *Entry) OverHalfShare(v *Verdict, durationMs, limit, ahead, cost, nodes 
 
 // WayOfMany is the way of all that a batch asks of the entry and has not claimed: sum adds up what it asks, by what
 // counts, v, which is current without what the batch has claimed.
-func (e *Entry) WayOfMany(v *Verdict, tMs, durationMs, limit, nodes int64, guest bool, own *Claimed,
+func (e *Entry) WayOfMany(v *Verdict, h *Horizon, tMs, durationMs, limit, nodes int64, guest bool, own *Claimed,
 	sum func(v *Verdict, uncoveredMs int64) (limit, cost int64)) (Way, int64, int64) {
 	e.BeShared()
-	if !e.Judge(v, tMs, durationMs, limit, 0, false) {
+	if !e.Judge(v, h, tMs, durationMs, limit, 0, false) {
 		return WayMade, 0, 0
 	}
 	e.mu.Lock()

@@ -56,13 +56,16 @@ type SyncPart struct {
 
 // BeginSync puts unsent cost on its way. The previous cell need not be read once the origin has answered about it
 // lateMs after its end.
-func (e *Entry) BeginSync(nowMs int64, now clock.Steady, k *Rules, lateMs int64, shared bool) (x SyncPart) {
+func (e *Entry) BeginSync(h *Horizon, nowMs int64, now clock.Steady, k *Rules, lateMs int64,
+	shared bool) (x SyncPart) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	durationMs := e.names.durationMs()
-	if x.AgedOut, x.alive = e.rotateLocked(window.Sequence(nowMs, durationMs)); !x.alive {
+	if x.alive = e.flags.Load()&flagDead == 0; !x.alive {
 		return x
 	}
+	nowMs = h.Bound(nowMs)
+	x.AgedOut, _ = e.rotateLocked(h, window.Sequence(nowMs, durationMs)) // or it is in its cell, as the clock was set back
 	x.Sequence = e.seq.Load()
 	x.full = e.ledger().meter().wantSince.Load() != 0
 	x.before = e.levelLocked(nowMs, now, k)
@@ -76,11 +79,12 @@ func (e *Entry) BeginSync(nowMs int64, now clock.Steady, k *Rules, lateMs int64,
 
 // EndSync takes the reading that requests are judged by from now on, if x is full and its cell is current. It returns
 // when the one before was taken, 0 for never, and how far the level has moved as a share of the limit it was asked by.
-func (e *Entry) EndSync(x *SyncPart, nowMs int64, now clock.Steady, k *Rules) (last clock.Steady, drift float64) {
+func (e *Entry) EndSync(h *Horizon, x *SyncPart, nowMs int64, now clock.Steady, k *Rules) (last clock.Steady, drift float64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if x.full && x.alive && e.seq.Load() == x.Sequence {
 		was := e.RefreshedAt()
+		nowMs = h.Bound(nowMs)
 		e.takeReadingLocked(nowMs, now)
 		m := e.ledger().meter()
 		if limit := m.limit.Load(); was > 0 && limit > 0 {

@@ -29,11 +29,12 @@ import (
 // stands (CLOCK) to make room for one.
 type Table struct {
 	Hasher
-	parts   []part
-	Fleet   bool  // there is an origin: entries keep ledgers, and unsent cost must reach it before its entry may go
-	graceMs int64 // Config.ClockSkewMax: requests so far back still see what has expired
-	wall    *clock.Clock
-	now     func() clock.Steady // of wall
+	parts    []part
+	Fleet    bool  // there is an origin: entries keep ledgers, and unsent cost must reach it before its entry may go
+	graceMs  int64 // Config.ClockSkewMax: requests so far back still see what has expired
+	wall     *clock.Clock
+	horizons [2]Horizon          // of wall: see Horizon
+	now      func() clock.Steady // of wall
 
 	Created   atomic.Int64 // keys that were met for the first time
 	Evicted   struct{ Expired, Idle, Share atomic.Int64 }
@@ -97,6 +98,7 @@ func NewTable(capacity int, graceMs int64, wall *clock.Clock, fleet bool) *Table
 		parts *= 2
 	}
 	t := &Table{graceMs: graceMs, wall: wall, now: wall.Steady, parts: make([]part, parts), Fleet: fleet}
+	t.horizons = [2]Horizon{{wall, false}, {wall, true}}
 	t.Init()
 	t.groups = make([]group, groupsMax)
 	t.overflow.init(capacity)
@@ -190,8 +192,10 @@ const (
 )
 
 // Add returns the entry of key, creating it at sequence if need be. Of an untracked
-// key the caller gets an entry that no other request finds, good for one decision.
-func (t *Table) Add(id *Identity, key *window.Key, reset *window.Reset, sequence, nowMs int64) (e *Entry, c Contact) {
+// key the caller gets an entry that no other request finds, good for one decision. If the clock was set back since
+// sequence was found, the entry is made in the cell that the clock shows.
+func (t *Table) Add(id *Identity, key *window.Key, reset *window.Reset, h *Horizon, sequence, nowMs int64) (e *Entry,
+	c Contact) {
 	if e := t.Get(id); e != nil {
 		return e, Known
 	}
@@ -202,6 +206,10 @@ func (t *Table) Add(id *Identity, key *window.Key, reset *window.Reset, sequence
 	a := p.array.Load()
 	if e := a.get(id); e != nil {
 		return e, Known
+	}
+	if to := h.bound(sequence, fresh.DurationMs()); to != sequence {
+		sequence = to
+		fresh = t.newEntry(id, key, reset, sequence)
 	}
 	of := &t.groups[fresh.names.family.Value().group]
 	if t.spilled(of, fresh, sequence) || int(p.size.Load()) >= p.capacity && !t.makeRoomLocked(p, of, nowMs) {
@@ -226,13 +234,13 @@ func (t *Table) Add(id *Identity, key *window.Key, reset *window.Reset, sequence
 }
 
 // Again is add for the key of an entry that was evicted.
-func (t *Table) Again(gone *Entry, sequence, nowMs int64) (*Entry, Contact) {
+func (t *Table) Again(gone *Entry, h *Horizon, sequence, nowMs int64) (*Entry, Contact) {
 	key, f := gone.names.Key(), gone.names.family.Value()
 	var reset *window.Reset
 	if f.Reset.Generation != 0 {
 		reset = &f.Reset
 	}
-	return t.Add(&gone.id, &key, reset, sequence, nowMs)
+	return t.Add(&gone.id, &key, reset, h, sequence, nowMs)
 }
 
 func (t *Table) newEntry(id *Identity, key *window.Key, reset *window.Reset, sequence int64) *Entry {
@@ -366,7 +374,7 @@ func (t *Table) makeRoomLocked(p *part, of *group, nowMs int64) bool {
 // tryEvictLocked evicts the entry at a place if it may go.
 func (t *Table) tryEvictLocked(p *part, a *array, at placed, nowMs int64, why need) bool {
 	e := at.entry(a)
-	gone := e.evict(nowMs, t.now(), t.graceMs, why)
+	gone := e.evict(t.Horizon(false), nowMs, t.now(), t.graceMs, why)
 	if gone == stays {
 		return false
 	}
