@@ -25,12 +25,14 @@ import (
 // by a second reading, that of Steady, which no step of the wall clock changes: how fresh a
 // key is, how long it is strict or rests, how long a decision waits.
 //
-// Nothing depends on wall time going forwards.
+// Nothing depends on wall time going forwards. Readings by ReadMs are ordered: one that begins after another one that shows
+// a step has ended shows it too. Cached times are readings of before.
 type Clock struct {
 	source   func() time.Time // asked every time when set
 	base     time.Time        // with a monotonic reading
 	offsetNs atomic.Int64     // Unix ns = offsetNs + ns since base
 	anchorNs atomic.Int64     // ns since base when offsetNs was taken
+	anchors  sync.Mutex       // one anchor at a time, or a late one would undo a step that a later one has followed
 
 	unknown   atomic.Bool // see WillFollow
 	following atomic.Bool
@@ -289,12 +291,16 @@ func apart(aMs, bMs int64) time.Duration {
 
 // anchor takes the wall clock's offset. The first caller does it for all.
 func (c *Clock) anchor(elapsed time.Duration) {
-	was := c.anchorNs.Load()
-	if int64(elapsed)-was < int64(anchorEvery) || !c.anchorNs.CompareAndSwap(was, int64(elapsed)) {
+	if !c.anchors.TryLock() {
+		return
+	}
+	defer c.anchors.Unlock()
+	if int64(elapsed)-c.anchorNs.Load() < int64(anchorEvery) {
 		return
 	}
 	now := time.Now()
 	c.offsetNs.Store(now.UnixNano() - int64(now.Sub(c.base)))
+	c.anchorNs.Store(int64(elapsed))
 }
 
 // Since is how long ago the clock's base was.
