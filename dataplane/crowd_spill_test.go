@@ -117,3 +117,40 @@ func (o partial) Send(ctx context.Context, c store.Chunk) (store.Reply, error) {
 	reply.Totals = append(reply.Totals, store.Total{Err: errShortAnswer})
 	return reply, err
 }
+
+// A key without room that is decided without a pause keeps its guest. If the clock is put right, the key still goes by the
+// clock, and what was counted still counts.
+func TestAClockPutRightLocksNoGuestOut(t *testing.T) {
+	for _, origin := range []bool{false, true} {
+		now := time.UnixMilli(spillMs()).Add(24 * time.Hour)
+		clock := func() time.Time { return now }
+		cfg := Config{Region: "eu", NodeID: "a", Clock: clock}
+		if origin {
+			cfg.Origin = memstore.NewOrigin(memstore.OriginOptions{Clock: clock})
+		}
+		l, err := New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		key := window.Key{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: time.Minute}
+		id := l.table.IdentityOfKey(&key, nil)
+		l.table.Host(&id, &key, nil, l.table.Horizon(false), window.Sequence(l.nowMs(), 60_000)) // a use that does not end
+		r := Request{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: time.Minute, Limit: 10, Cost: 9}
+		if d := l.Allow(t.Context(), r); !d.Allowed {
+			t.Fatalf("origin %v: %+v", origin, d)
+		}
+		now = now.Add(-24 * time.Hour)
+		r.Cost = 2
+		for how, d := range map[string]Decision{"single": l.Allow(t.Context(), r),
+			"batch": l.AllowMany(t.Context(), []Request{r}).Decisions[0]} {
+			if d.Allowed || d.ResetAt.After(now.Add(time.Minute)) {
+				t.Errorf("origin %v, %s: 9 of 10 were counted a moment ago: %+v", origin, how, d)
+			}
+		}
+		now = now.Add(2 * time.Minute)
+		if d := l.Allow(t.Context(), r); !d.Allowed {
+			t.Errorf("origin %v: two windows later: %+v", origin, d)
+		}
+		l.AwaitCalls()
+	}
+}

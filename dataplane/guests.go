@@ -15,7 +15,7 @@ import (
 // for nothing, and no origin hears of a guest's.
 func (l *Limiter) meet(ctx context.Context, c *call, by *rule) (*cell.Entry, cell.Contact) {
 	t := l.table
-	if e := t.Guests.Find(c.id); e != nil {
+	if e := t.FindGuest(c.id); e != nil {
 		return e, cell.Untracked
 	}
 	key := c.key()

@@ -36,6 +36,23 @@ func (g *Guests) hall(id *Identity) *struct {
 	return &g.halls[id.a>>48&(guestHalls-1)]
 }
 
+// FindGuest is Guests.Find for a decision: a guest that is ahead of the clock makes way first.
+func (t *Table) FindGuest(id *Identity) *Entry {
+	if t.Guests.Present.Load() == 0 {
+		return nil
+	}
+	h := t.Guests.hall(id)
+	h.Lock()
+	defer h.Unlock()
+	one := h.of[*id]
+	if one == nil {
+		return nil
+	}
+	t.setGuestRight(one)
+	one.users++
+	return one.entry
+}
+
 // Find is the entry of a key that is a guest, for one more user; nil where it is none.
 func (g *Guests) Find(id *Identity) *Entry {
 	if g.Present.Load() == 0 {
@@ -95,6 +112,7 @@ func (t *Table) Host(id *Identity, key *window.Key, reset *window.Reset, by *Hor
 		h.of[*id] = one
 		t.Guests.Present.Add(1)
 	}
+	t.setGuestRight(one)
 	one.users++
 	return one.entry, Untracked
 }

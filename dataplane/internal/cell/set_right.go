@@ -65,23 +65,46 @@ func (t *Table) setRightLocked(place spot, e *Entry) (unsent int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	// The clock is read now that the entry moves on no more: its time may have come meanwhile.
-	if clockMs := t.wall.ReadMs(); t.isAhead(e, clockMs) {
-		return t.replaceLocked(place, e, clockMs)
+	clockMs := t.wall.ReadMs()
+	if !t.isAhead(e, clockMs) {
+		return 0
 	}
-	return 0
+	fresh, unsent := t.replaceLocked(e, clockMs)
+	if fresh != e {
+		place.Store(fresh) // identity and tag are the same
+	}
+	return unsent
 }
 
 // renewLocked replaces the entry at a place by one in the cell of a time.
 func (t *Table) renewLocked(place spot, e *Entry, tMs int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	t.replaceLocked(place, e, tMs)
+	if fresh, _ := t.replaceLocked(e, tMs); fresh != e {
+		place.Store(fresh)
+	}
 }
 
-func (t *Table) replaceLocked(place spot, e *Entry, tMs int64) (unsent int64) {
+// setGuestRight is SetRight for a guest, under its hall's lock: while a key without room is decided again and again, its
+// guest stays.
+func (t *Table) setGuestRight(g *guest) {
+	if !t.isAhead(g.entry, t.wall.ReadMs()) {
+		return
+	}
+	e := g.entry
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if clockMs := t.wall.ReadMs(); t.isAhead(e, clockMs) {
+		g.entry, _ = t.replaceLocked(e, clockMs)
+	}
+}
+
+// replaceLocked makes the entry that takes the place of another one, in the cell of a time, and ends that; it returns e if
+// that is dead or in this cell.
+func (t *Table) replaceLocked(e *Entry, tMs int64) (fresh *Entry, unsent int64) {
 	seq, to := e.seq.Load(), window.Sequence(tMs, e.names.durationMs())
 	if e.flags.Load()&flagDead != 0 || to == seq {
-		return 0
+		return e, 0
 	}
 	current, before := slotOf(seq), slotOf(seq-1)
 	e.sealLocked(current)
@@ -92,7 +115,7 @@ func (t *Table) replaceLocked(place spot, e *Entry, tMs int64) (unsent int64) {
 	if to > seq {
 		carried = 0 // it was behind
 	}
-	fresh := newEntry(&e.id, e.names, to, t.Fleet)
+	fresh = newEntry(&e.id, e.names, to, t.Fleet)
 	if e.ledger() != nil {
 		unsent = e.giveUpLocked(0) + e.giveUpLocked(1)
 	}
@@ -121,12 +144,15 @@ func (t *Table) replaceLocked(place spot, e *Entry, tMs int64) (unsent int64) {
 	if f := e.flight; f != nil && f.restUntil.Load() != 0 {
 		fresh.flight = f
 	}
+	if flags&flagGuest != 0 {
+		fresh.flags.Or(flagInReplay | flagGuest)
+		return fresh, 0 // what it has accepted is at the origin, or in the overflow, or on its way there
+	}
 	if e.names.family.Value().Mode == window.Estimate {
 		t.Tiers.Keys[e.tier()].Add(-1)
 		t.Tiers.Keys[level.Idle].Add(1)
 	}
-	place.Store(fresh) // identity and tag are the same
-	return unsent
+	return fresh, unsent
 }
 
 // countLocked is what a cell of the entry counts, in this region and in others.
