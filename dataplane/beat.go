@@ -13,9 +13,9 @@ import (
 func (l *Limiter) beat(ctx context.Context, stopped bool) error {
 	ctx, cancel := context.WithTimeout(ctx, settingsTimeout)
 	defer cancel()
-	nowMs := l.nowMs()
+	nowMs, now := l.nowMs(), int64(l.clock.ReadSteady())
 	report := ""
-	if nowMs-l.top.reportedMs.Load() >= reportEvery.Milliseconds() {
+	if now-l.top.reportedAt.Load() >= reportEvery.Milliseconds() {
 		report = l.topReport()
 	}
 	err := l.cfg.Settings.Heartbeat(ctx, heartbeat.Beat{
@@ -34,7 +34,7 @@ func (l *Limiter) beat(ctx context.Context, stopped bool) error {
 		return fmt.Errorf("heartbeat: %w", err)
 	}
 	if report != "" {
-		l.top.reportedMs.Store(nowMs)
+		l.top.reportedAt.Store(now)
 	}
 	return nil
 }
@@ -45,12 +45,12 @@ func (l *Limiter) figures() heartbeat.Health {
 	h := heartbeat.Health{
 		Entries:        int64(l.table.Len()),
 		TableFull:      l.table.Full.Load(),
-		TableFullAtMs:  l.table.FullAtMs.Load(),
+		TableFullAtMs:  l.wallMs(l.table.FullSince.Load()),
 		PendingCost:    l.pendingCost(),
 		ReplayErrors:   m.origin.Errors(collect.OpSend),
 		ReplayedAtMs:   l.replayedAtMs(),
 		SettingsErrors: m.settingsErrors.Load(),
-		SettingsAtMs:   m.settingsAtMs.Load(),
+		SettingsAtMs:   l.wallMs(m.settingsAt.Load()),
 		ResetAtMs:      set.resets.atMs,
 		Trial:          set.number,
 		TuningHash:     set.hash,

@@ -42,7 +42,7 @@ func (l *Limiter) takeSample(e *cell.Entry, c *call) {
 // sample counts a denial for all of its stripe since the last sample. Where the sketch is
 // busy a later one stands for this one too.
 func (l *Limiter) sample(e *cell.Entry, c *call) {
-	l.top.denied.Add(*c.id, c.nowMs, c.limit, func() int64 {
+	l.top.denied.Add(*c.id, l.clock.Steady(), c.limit, func() int64 {
 		n := c.counts.denials()
 		weight := n - c.counts.sampled
 		c.counts.sampled = max(n, c.counts.sampled)
@@ -59,7 +59,7 @@ func (l *Limiter) sample(e *cell.Entry, c *call) {
 // refused takes note of a lease or a reservation that was refused. The key of a lease has no duration.
 func (l *Limiter) refused(key *window.Key, reset *window.Reset, limit int64) {
 	id := l.table.IdentityOfKey(key, reset)
-	l.top.denied.Add(id, l.nowMs(), limit, func() int64 { return 1 }, func() cell.Names {
+	l.top.denied.Add(id, l.clock.ReadSteady(), limit, func() int64 { return 1 }, func() cell.Names {
 		return l.table.NamesOf(key, nil)
 	})
 }
@@ -67,13 +67,13 @@ func (l *Limiter) refused(key *window.Key, reset *window.Reset, limit int64) {
 func (l *Limiter) denials(q *TopQuery, nowMs int64) TopKeys {
 	answer := TopKeys{At: time.UnixMilli(nowMs), Since: time.UnixMilli(nowMs)}
 	found := topk.Ranking[TopKey]{Limit: q.Limit, Compare: byCount}
-	if sinceMs := l.top.denied.Each(nowMs, func(d *denied.Key) {
+	if since := l.top.denied.Each(l.clock.ReadSteady(), func(d *denied.Key) {
 		if f := d.Names.Family(); q.wants(&f) {
 			found.Add(TopKey{Workspace: f.Workspace, Namespace: f.Namespace, Identifier: d.Names.Identifier(),
 				Duration: milliseconds(f.DurationMs), Limit: d.Limit, Count: d.Count, More: d.More})
 		}
-	}); sinceMs > 0 {
-		answer.Since = time.UnixMilli(sinceMs)
+	}); since > 0 {
+		answer.Since = l.clock.WallOf(since, nowMs)
 	}
 	answer.Keys = found.Items
 	l.settings.Load().enforce(answer.Keys)

@@ -124,7 +124,7 @@ func (l *Limiter) explainSettings(x *Explanation, set *settings, by *rule) {
 	x.Outage, x.Headroom = by.outage.String(), headroomName(by.waits)
 	x.Nodes, x.SettingsResets = l.nodes.Load(), len(set.resets.known)
 	x.TuningVersion, x.Trial = set.version, set.number
-	x.SettingsAt = moment(l.metrics.settingsAtMs.Load())
+	x.SettingsAt = moment(l.wallMs(l.metrics.settingsAt.Load()))
 }
 
 // explainCell is where a cell lies.

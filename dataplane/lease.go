@@ -62,7 +62,8 @@ func (l *Limiter) newSlots() {
 		l.leases.Origin = l.cfg.Origin
 	}
 	l.slots = slots.New(cfg)
-	l.leases.Table, l.leases.NowMs = l.slots, l.nowMs
+	l.leases.Table = l.slots
+	l.leases.SteadyMs = func() int64 { return int64(l.clock.ReadSteady()) }
 	l.leases.Call = func(ctx context.Context, shard, n int, call func(context.Context) (store.Reply, error)) error {
 		if !l.calls.Begin() {
 			return ErrStopped

@@ -6,6 +6,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane/internal/brief"
 	"github.com/weirhq/weir/dataplane/internal/cell"
+	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/dataplane/internal/collect"
 	"github.com/weirhq/weir/dataplane/internal/latency"
 )
@@ -96,8 +97,9 @@ type metrics struct {
 
 	estimateMetrics
 
-	settingsErrors, settingsAtMs atomic.Int64
-	settingsProblem              atomic.Pointer[string]
+	settingsErrors  atomic.Int64
+	settingsAt      atomic.Int64 // clock.Steady at which they were last read without an error; 0: never
+	settingsProblem atomic.Pointer[string]
 }
 
 func newMetrics(l *Limiter) *metrics {
@@ -177,13 +179,13 @@ func (m *metrics) eachDecision(f func(Source, outcome, int64)) {
 	}
 }
 
-func (m *metrics) settings(err error, nowMs int64) {
+func (m *metrics) settings(err error, now clock.Steady) {
 	if err != nil {
 		m.settingsErrors.Add(1)
 		text := brief.Error(err)
 		m.settingsProblem.Store(&text)
 		return
 	}
-	m.settingsAtMs.Store(nowMs)
+	m.settingsAt.Store(int64(now))
 	m.settingsProblem.Store(nil)
 }

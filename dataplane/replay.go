@@ -43,13 +43,13 @@ func (l *Limiter) replayQueued(ctx context.Context, sh *shard) (err error) {
 		ctx = within
 		defer func(began time.Time) { l.metrics.origin.Ticked(collect.TickReplay, began); end(err) }(time.Now())
 	}
-	nowMs := l.nowMs()
+	nowMs, now := l.nowMs(), l.clock.ReadSteady()
 	queue, err = l.sendLocked(ctx, sh, queue, nowMs)
 	if err == nil {
 		err = l.proveIdle(ctx, sh)
 	}
 	if err == nil && len(queue) == 0 {
-		sh.replayedAtMs.Store(nowMs)
+		sh.replayedAt.Store(int64(now))
 	}
 	return err
 }

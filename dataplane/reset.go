@@ -33,9 +33,10 @@ type resetName struct{ workspace, namespace, identifier string }
 
 // resets are those that a node knows of.
 type resets struct {
-	known map[resetName]knownReset
-	taken int64 // resets taken in so far: it has changed when there is a new one
-	atMs  int64 // of the newest
+	known  map[resetName]knownReset
+	taken  int64 // resets taken in so far: it has changed when there is a new one
+	atMs   int64 // of the newest
+	overMs int64 // until when the latest reset held that was left out because it had expired; 0: none was left out
 }
 
 type knownReset struct {
@@ -101,7 +102,10 @@ func (s *resets) take(row *store.ResetRow, nowMs int64) error {
 	name := resetName{row.Workspace, row.Namespace, row.Identifier}
 	was, ok := s.known[name]
 	switch {
-	case row.ExpiresAtMs <= nowMs, ok && was.AtMs >= row.AtMs:
+	case row.ExpiresAtMs <= nowMs:
+		s.overMs = max(s.overMs, row.ExpiresAtMs)
+		return nil
+	case ok && was.AtMs >= row.AtMs:
 		return nil
 	case !ok && len(s.known) >= store.ResetsMax:
 		return fmt.Errorf("%w: there are more than %d resets", ErrInvalid, store.ResetsMax)

@@ -211,9 +211,13 @@ func compile(rows store.SettingsRows, held map[resetName]bool, last *settings, n
 }
 
 // same is s itself, or with another number of nodes a copy, where compiling the rows would make the same of them: they
-// are of the same version, and no reset has expired since. nil where they have to be compiled.
+// are of the same version, no reset has expired since, and none was taken for expired by a clock that was ahead. nil where
+// they have to be compiled.
 func (s *settings) same(rows *store.SettingsRows, nowMs int64) *settings {
 	if rows.Version == "" || rows.Version != s.rows || rows.Problem != nil {
+		return nil
+	}
+	if s.resets.overMs > nowMs {
 		return nil
 	}
 	for _, r := range s.resets.known {
@@ -373,7 +377,7 @@ func (l *Limiter) loadSettings(ctx context.Context) error {
 	if err != nil {
 		err = fmt.Errorf("read settings: %w", err)
 		if !stopped(ctx) {
-			l.metrics.settings(err, l.nowMs())
+			l.metrics.settings(err, l.clock.ReadSteady())
 		}
 		return err
 	}
@@ -387,6 +391,6 @@ func (l *Limiter) loadSettings(ctx context.Context) error {
 	}
 	next.trial.renew(&rows, asked)
 	l.apply(next.at(l.clock.ReadSteady()))
-	l.metrics.settings(err, l.nowMs())
+	l.metrics.settings(err, l.clock.ReadSteady())
 	return err
 }

@@ -37,7 +37,7 @@ type shard struct {
 	epochs  epochs.Epochs
 	offsets clock.Offsets
 
-	replayedAtMs atomic.Int64 // when all of it was last confirmed
+	replayedAt atomic.Int64 // clock.Steady at which all of it was last confirmed; 0: never
 
 	kicks     *queue.Kicks // to be sent at once
 	claimants queue.Claims
@@ -92,11 +92,12 @@ func (l *Limiter) eachShard(f func(*shard)) {
 }
 
 // replayedAtMs is when everything pending was last confirmed, by all shards.
-func (l *Limiter) replayedAtMs() (ms int64) {
+func (l *Limiter) replayedAtMs() int64 {
+	var first int64
 	for i, sh := range l.shards {
-		if at := sh.replayedAtMs.Load(); i == 0 || at < ms {
-			ms = at
+		if at := sh.replayedAt.Load(); i == 0 || at < first {
+			first = at
 		}
 	}
-	return ms
+	return l.wallMs(first)
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane/internal/cell"
+	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -90,4 +91,13 @@ func (l *Limiter) askTime(ctx context.Context, sh *shard, s *stream) error {
 		l.clock.FollowNone()
 	}
 	return err
+}
+
+// wallMs is what the clock shows now of a moment that the steady clock has shown, in Unix ms; 0 of 0. A moment that is kept
+// by the steady clock is right again as soon as the wall clock is.
+func (l *Limiter) wallMs(at int64) int64 {
+	if at == 0 {
+		return 0
+	}
+	return l.clock.WallOf(clock.Steady(at), l.nowMs()).UnixMilli()
 }

@@ -152,7 +152,7 @@ type top struct {
 	walking    sync.Mutex
 	restEnd    time.Time // under walking
 	denied     denied.Log
-	reportedMs atomic.Int64 // when a heartbeat last reported keys
+	reportedAt atomic.Int64 // clock.Steady at which a heartbeat last reported keys; 0: never
 }
 
 // byCount has the largest first; of the same count, names decide, so that an answer does

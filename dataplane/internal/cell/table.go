@@ -39,8 +39,7 @@ type Table struct {
 	Created   atomic.Int64 // keys that were met for the first time
 	Evicted   struct{ Expired, Idle, Share atomic.Int64 }
 	Full      atomic.Int64 // first contacts that found no room
-	FullAtMs  atomic.Int64 // of the last one
-	FullSince atomic.Int64 // the same by the steady clock
+	FullSince atomic.Int64 // clock.Steady of the last one; 0: there was none
 
 	NewKeys  NewKeys
 	groups   []group  // of namespaces
@@ -214,7 +213,6 @@ func (t *Table) Add(id *Identity, key *window.Key, reset *window.Reset, h *Horiz
 	of := &t.groups[fresh.names.family.Value().group]
 	if t.spilled(of, fresh, sequence) || int(p.size.Load()) >= p.capacity && !t.makeRoomLocked(p, of, nowMs) {
 		t.Full.Add(1)
-		t.FullAtMs.Store(nowMs)
 		t.FullSince.Store(int64(t.now()))
 		return fresh, Untracked
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane/internal/cell"
+	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/dataplane/internal/topk"
 )
 
@@ -14,13 +15,14 @@ const (
 	span = time.Minute
 )
 
-// Log has a sketch of the span that is, and of the one before. The zero Log is empty.
+// Log has a sketch of the span that is, and of the one before. Spans go by the steady clock, so no step of the wall clock
+// keeps keys for longer, or drops them. The zero Log is empty.
 type Log struct {
 	// held for some hundred nanoseconds, or by Each for some microseconds; denials never wait for it
 	mu             sync.Mutex
 	recent, before *topk.Sketch[cell.Identity, denial]
-	recentMs       int64 // when recent began; 0: never
-	beforeMs       int64
+	recentAt       clock.Steady // when recent began; 0: never
+	beforeAt       clock.Steady
 }
 
 // denial is what is remembered of a denied key.
@@ -31,7 +33,7 @@ type denial struct {
 
 // Add counts denials of a key, as many as weigh says, which is called under the Log's mutex, as names is of a key that
 // is new. Where the Log is busy it does nothing.
-func (l *Log) Add(id cell.Identity, nowMs, limit int64, weigh func() int64, names func() cell.Names) {
+func (l *Log) Add(id cell.Identity, now clock.Steady, limit int64, weigh func() int64, names func() cell.Names) {
 	if !l.mu.TryLock() {
 		return
 	}
@@ -40,7 +42,7 @@ func (l *Log) Add(id cell.Identity, nowMs, limit int64, weigh func() int64, name
 	if weight <= 0 { // another goroutine was faster
 		return
 	}
-	l.turnLocked(nowMs)
+	l.turnLocked(now)
 	d, fresh := l.recent.Add(id, weight)
 	if d.limit = limit; fresh {
 		d.names = names()
@@ -48,20 +50,20 @@ func (l *Log) Add(id cell.Identity, nowMs, limit int64, weigh func() int64, name
 }
 
 // turnLocked begins a new span when the recent one is over.
-func (l *Log) turnLocked(nowMs int64) {
-	span := span.Milliseconds()
-	switch age := nowMs - l.recentMs; {
+func (l *Log) turnLocked(now clock.Steady) {
+	span := clock.Steady(span.Milliseconds())
+	switch age := now - l.recentAt; {
 	case l.recent == nil:
 		l.recent, l.before = topk.New[cell.Identity, denial](keys), topk.New[cell.Identity, denial](keys)
-		l.recentMs, l.beforeMs = nowMs, nowMs
+		l.recentAt, l.beforeAt = now, now
 	case age >= 2*span:
 		l.recent.Clear()
 		l.before.Clear()
-		l.recentMs, l.beforeMs = nowMs, nowMs
+		l.recentAt, l.beforeAt = now, now
 	case age >= span:
 		l.recent, l.before = l.before, l.recent
 		l.recent.Clear()
-		l.beforeMs, l.recentMs = l.recentMs, nowMs
+		l.beforeAt, l.recentAt = l.recentAt, now
 	}
 }
 
@@ -73,14 +75,14 @@ type Key struct {
 	More  int64 // how many more it may be
 }
 
-// Each calls f with all keys, and returns since when, in Unix ms, they were denied; 0 if none was ever.
-func (l *Log) Each(nowMs int64, f func(*Key)) (sinceMs int64) {
+// Each calls f with all keys, and returns since when they were denied; 0 if none was ever.
+func (l *Log) Each(now clock.Steady, f func(*Key)) (since clock.Steady) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.recent == nil {
 		return 0
 	}
-	l.turnLocked(nowMs)
+	l.turnLocked(now)
 	each := func(c *topk.Counter[cell.Identity, denial], other *topk.Sketch[cell.Identity, denial], once bool) {
 		k := Key{Names: &c.Value.names, Limit: c.Value.limit, Count: c.Count - c.Over, More: c.Over}
 		if o := other.Find(c.Key); o == nil {
@@ -94,5 +96,5 @@ func (l *Log) Each(nowMs int64, f func(*Key)) (sinceMs int64) {
 	}
 	l.recent.Each(func(c *topk.Counter[cell.Identity, denial]) { each(c, l.before, false) })
 	l.before.Each(func(c *topk.Counter[cell.Identity, denial]) { each(c, l.recent, true) })
-	return l.beforeMs
+	return l.beforeAt
 }

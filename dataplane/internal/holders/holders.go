@@ -38,10 +38,10 @@ func (n Node) Oldest(most int, nowMs int64) []heartbeat.Held {
 			found.Add(h)
 		}
 	})
-	n.Leases.Each(func(l *leases.Lease, endsMs int64) {
+	n.Leases.Each(func(l *leases.Lease, leftMs int64) {
 		found.Add(heartbeat.Held{Kind: heartbeat.HeldLease, Workspace: []byte(l.Key.Workspace),
 			Namespace: []byte(l.Key.Namespace), Identifier: []byte(l.Key.Identifier), Holder: []byte(l.Holder),
-			SinceMs: l.SinceMs, EndsMs: endsMs, Amount: 1, Mark: mark(l.ID)})
+			SinceMs: l.SinceMs, EndsMs: nowMs + leftMs, Amount: 1, Mark: mark(l.ID)})
 	})
 	reservation := func(id string, r *held.Record) {
 		if !found.Takes(&heartbeat.Held{SinceMs: r.MadeMs}) {

@@ -38,7 +38,8 @@ type Origin interface {
 type Book struct {
 	Origin Origin // nil: all leases are this process's
 	Table  *slots.Table
-	NowMs  func() int64
+	// SteadyMs is a clock in milliseconds that only goes forwards, and never shows 0.
+	SteadyMs func() int64
 
 	// Call makes a call to a shard that may be repeated.
 	Call func(ctx context.Context, shard, items int, call func(context.Context) (store.Reply, error)) error
@@ -105,7 +106,7 @@ func (l *Lease) name() name { return name{l.Key, l.ID} }
 
 // ask asks the origin once.
 func (b *Book) ask(ctx context.Context, a *Ask) (r slots.Result) {
-	nowMs := b.NowMs()
+	nowMs := b.SteadyMs()
 	a.Sent = time.Now()
 	if a.Drawn && (a.Limit == 0 || b.isFull(a.Key, nowMs)) {
 		r.Held = a.Limit
@@ -214,7 +215,7 @@ func (b *Book) Renew(ctx context.Context, leases []Lease, ttl time.Duration) []e
 			there = append(there, i)
 		}
 	}
-	sentMs := b.NowMs()
+	sentMs := b.SteadyMs()
 	word := func(l *Lease) store.LeaseWord {
 		return store.LeaseWord{Verb: store.LeaseRenew, TTL: cmp.Or(ttl, l.TTL) + slots.Margin}
 	}
@@ -354,7 +355,7 @@ func (b *Book) keep(k *known) bool {
 // makeRoomLocked forgets what has ended, once a second: to look through all of them for each one more would hold up
 // everybody.
 func (b *Book) makeRoomLocked() bool {
-	if nowMs := b.NowMs(); nowMs < b.sweptMs || nowMs-b.sweptMs >= time.Second.Milliseconds() {
+	if nowMs := b.SteadyMs(); nowMs < b.sweptMs || nowMs-b.sweptMs >= time.Second.Milliseconds() {
 		b.sweptMs = nowMs
 		b.sweepLocked()
 	}
@@ -362,7 +363,7 @@ func (b *Book) makeRoomLocked() bool {
 }
 
 func (b *Book) sweepLocked() {
-	nowMs := b.NowMs()
+	nowMs := b.SteadyMs()
 	maps.DeleteFunc(b.known, func(_ name, k *known) bool { return k.ended(nowMs) })
 }
 
@@ -402,15 +403,15 @@ func (b *Book) Stats() (leases, granted, refused int64) {
 	return leases, b.granted.Load(), b.refused.Load()
 }
 
-// Each calls f with what this node knows of leases by id that are held.
-func (b *Book) Each(f func(l *Lease, endsMs int64)) {
-	nowMs := b.NowMs()
+// Each calls f with what this node knows of leases by id that are held, and in how many milliseconds they end.
+func (b *Book) Each(f func(l *Lease, leftMs int64)) {
+	nowMs := b.SteadyMs()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.sweepLocked()
 	for _, k := range b.known {
 		if !k.here { // those are the table's
-			f(&k.Lease, max(k.endsMs, nowMs))
+			f(&k.Lease, max(0, k.endsMs-nowMs))
 		}
 	}
 }

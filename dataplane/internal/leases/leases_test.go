@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // book is a node's, over an origin, or alone.
 func book(t testing.TB, origin *memstore.Origin) *leases.Book {
-	b := &leases.Book{NowMs: func() int64 { return time.Now().UnixMilli() }}
+	b := &leases.Book{SteadyMs: func() int64 { return time.Now().UnixMilli() }}
 	cfg := slots.Config{}
 	if origin != nil {
 		client := origin.Client()

@@ -9,7 +9,7 @@ import (
 // them once a second: all others wait meanwhile.
 func TestEndedLeasesMakeRoom(t *testing.T) {
 	nowMs := int64(1000)
-	b := &Book{NowMs: func() int64 { return nowMs }, known: make(map[name]*known)}
+	b := &Book{SteadyMs: func() int64 { return nowMs }, known: make(map[name]*known)}
 	lease := func(id string, endsMs int64) *known { return &known{Lease: Lease{ID: id}, endsMs: endsMs} }
 	for i := range ownMax {
 		k := lease(strconv.Itoa(i), 5000)
