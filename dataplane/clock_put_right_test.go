@@ -61,7 +61,10 @@ func TestAClockThatWasAheadLocksNobodyOut(t *testing.T) {
 							t.Fatalf("3 of 3 were used up a moment ago: %+v", d)
 						}
 						w.clock.advance(d.RetryAfter)
-						if d := ask1(n, whole); !d.Allowed && kind != "fleet" {
+						if kind == "fleet" && ahead == time.Second {
+							w.clock.advance(ahead) // its time stood still for as long
+						}
+						if d := ask1(n, whole); !d.Allowed {
 							t.Errorf("at the promised time: %+v", d)
 						}
 						for minute := range 4 {
