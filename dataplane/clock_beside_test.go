@@ -10,8 +10,8 @@ import (
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
-// A clock that was ahead and is put right, and what a node keeps beside the counts of its keys: none of it lasts for as long
-// as the clock was ahead.
+// A clock that was ahead and is put right, and what a node keeps beside the counts of its keys: none of it lasts for as
+// long as the clock was ahead.
 
 // wasAhead is how far a clock was ahead, or behind, before it is put right.
 var wasAhead = []time.Duration{24 * time.Hour, 10 * time.Minute, -24 * time.Hour}

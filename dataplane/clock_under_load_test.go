@@ -11,8 +11,9 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// underLoad has 8 goroutines ask 3,000 times each for 1 of 3,000, by singles, batches and a handle, while a ninth sets the
-// clock: by the first of steps once 1,000 are accepted, by the next once 1,000 more are. It returns how many were accepted.
+// underLoad has 8 goroutines ask 3,000 times each for 1 of 3,000, by singles, batches and a handle, while a ninth sets
+// the clock: by the first of steps once 1,000 are accepted, by the next once 1,000 more are. It returns how many were
+// accepted.
 func underLoad(t *testing.T, w *world, n *node, steps []time.Duration) (accepted int64) {
 	t.Helper()
 	const goroutines, each, limit, every = 8, 3_000, 3_000, 1_000
@@ -104,8 +105,8 @@ func foreignOf(w *world, later time.Duration, count int64) []store.Foreign {
 	return []store.Foreign{{Cell: c, Count: count}}
 }
 
-// Whatever a call does, a time that it has read before the clock was set back moves no key on to the cell of that time: the
-// key was counted in the cell that the clock shows, and all of it still is.
+// Whatever a call does, a time that it has read before the clock was set back moves no key on to the cell of that time:
+// the key was counted in the cell that the clock shows, and all of it still is.
 func TestATimeReadBeforeAStepMovesNoKeyOn(t *testing.T) {
 	type call struct {
 		fleet bool

@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -118,15 +119,16 @@ func (o partial) Send(ctx context.Context, c store.Chunk) (store.Reply, error) {
 	return reply, err
 }
 
-// A key without room that is decided without a pause keeps its guest. If the clock is put right, the key still goes by the
-// clock, and what was counted still counts.
+// A key without room that is decided without a pause keeps its guest. If the clock is put right, the key still goes by
+// the clock, and what was counted still counts.
 func TestAClockPutRightLocksNoGuestOut(t *testing.T) {
 	for _, origin := range []bool{false, true} {
-		now := time.UnixMilli(spillMs()).Add(24 * time.Hour)
-		clock := func() time.Time { return now }
-		cfg := Config{Region: "eu", NodeID: "a", Clock: clock}
+		var ms atomic.Int64
+		ms.Store(spillMs() + 24*time.Hour.Milliseconds())
+		wall := func() time.Time { return time.UnixMilli(ms.Load()) }
+		cfg := Config{Region: "eu", NodeID: "a", Clock: wall}
 		if origin {
-			cfg.Origin = memstore.NewOrigin(memstore.OriginOptions{Clock: clock})
+			cfg.Origin = memstore.NewOrigin(memstore.OriginOptions{Clock: wall})
 		}
 		l, err := New(cfg)
 		if err != nil {
@@ -139,15 +141,15 @@ func TestAClockPutRightLocksNoGuestOut(t *testing.T) {
 		if d := l.Allow(t.Context(), r); !d.Allowed {
 			t.Fatalf("origin %v: %+v", origin, d)
 		}
-		now = now.Add(-24 * time.Hour)
+		ms.Store(spillMs())
 		r.Cost = 2
 		for how, d := range map[string]Decision{"single": l.Allow(t.Context(), r),
 			"batch": l.AllowMany(t.Context(), []Request{r}).Decisions[0]} {
-			if d.Allowed || d.ResetAt.After(now.Add(time.Minute)) {
+			if d.Allowed || d.ResetAt.After(wall().Add(time.Minute)) {
 				t.Errorf("origin %v, %s: 9 of 10 were counted a moment ago: %+v", origin, how, d)
 			}
 		}
-		now = now.Add(2 * time.Minute)
+		ms.Add(2 * time.Minute.Milliseconds())
 		if d := l.Allow(t.Context(), r); !d.Allowed {
 			t.Errorf("origin %v: two windows later: %+v", origin, d)
 		}

@@ -88,7 +88,8 @@ func (l *Limiter) judgeGuest(ctx context.Context, v *cell.Verdict, e *cell.Entry
 		return source, l.judgeOut(v, e, c, source)
 	}
 	for ; ctx.Err() == nil; source = SourceOrigin {
-		if alive = e.Judge(v, c.horizon, c.nowMs, c.durationMs, c.limit, c.cost, false); !alive || !v.Allowed || !c.counting() {
+		alive = e.Judge(v, c.horizon, c.nowMs, c.durationMs, c.limit, c.cost, false)
+		if !alive || !v.Allowed || !c.counting() {
 			return source, alive
 		}
 		// a guest would not remember that it was refused for others' room

@@ -82,7 +82,8 @@ func (l *Limiter) share(ctx context.Context, v *cell.Verdict, e *cell.Entry, c *
 	e.BeShared()
 	n := l.nodes.Load()
 	v.Against = c.limit
-	if alive := e.Judge(v, c.horizon, c.nowMs, c.durationMs, max(0, c.limit/(2*n)-1), c.cost, c.counting()); !alive || v.Allowed {
+	far := max(0, c.limit/(2*n)-1)
+	if alive := e.Judge(v, c.horizon, c.nowMs, c.durationMs, far, c.cost, c.counting()); !alive || v.Allowed {
 		return source, alive // far from the limit, or the entry is gone
 	}
 	ctx, cancel := l.within(ctx, &c.until)

@@ -211,8 +211,8 @@ func compile(rows store.SettingsRows, held map[resetName]bool, last *settings, n
 }
 
 // same is s itself, or with another number of nodes a copy, where compiling the rows would make the same of them: they
-// are of the same version, no reset has expired since, and none was taken for expired by a clock that was ahead. nil where
-// they have to be compiled.
+// are of the same version, no reset has expired since, and none was taken for expired by a clock that was ahead. nil
+// where they have to be compiled.
 func (s *settings) same(rows *store.SettingsRows, nowMs int64) *settings {
 	if rows.Version == "" || rows.Version != s.rows || rows.Problem != nil {
 		return nil

@@ -196,6 +196,6 @@ func (l *Limiter) current(id *cell.Identity, key *window.Key, reset *window.Rese
 	return e, met, sequence, false
 }
 
-// currentTriesMax bounds how often current looks again for an entry that goes at once: of a full table, or by a clock that
-// is set over and over.
+// currentTriesMax bounds how often current looks again for an entry that goes at once: of a full table, or by a clock
+// that is set over and over.
 const currentTriesMax = 8

@@ -93,8 +93,8 @@ func (l *Limiter) askTime(ctx context.Context, sh *shard, s *stream) error {
 	return err
 }
 
-// wallMs is what the clock shows now of a moment that the steady clock has shown, in Unix ms; 0 of 0. A moment that is kept
-// by the steady clock is right again as soon as the wall clock is.
+// wallMs is what the clock shows now of a moment that the steady clock has shown, in Unix ms; 0 of 0. A moment that is
+// kept by the steady clock is right again as soon as the wall clock is.
 func (l *Limiter) wallMs(at int64) int64 {
 	if at == 0 {
 		return 0

@@ -20,7 +20,7 @@ import (
 //	words        requests and batches (+cost); merges (+); claims (+cost, and - again when it
 //	             is refused); refunds (-), of own cost that was not sent yet
 //	others       merges (+); refunds (-) of cost that was sent
-//	seq          rotate                 grows, not beyond a Horizon; an entry ahead of the clock is replaced: see SetRight
+//	seq          rotate                 grows, within a Horizon; an entry ahead of the clock is replaced: SetRight
 //	minLimits    requests (down); rotate (back to none)
 //	refreshedAt  refresh, replay        grows
 //	strictUntil  denials                grows; flagStrict is set before it is looked at

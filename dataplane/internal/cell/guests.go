@@ -96,7 +96,8 @@ func (g *Guests) Leave(id *Identity) {
 
 // Host is the entry of a key that is a guest from now on, or that of the table, which holds it by now: a key has one
 // of them.
-func (t *Table) Host(id *Identity, key *window.Key, reset *window.Reset, by *Horizon, sequence int64) (*Entry, Contact) {
+func (t *Table) Host(id *Identity, key *window.Key, reset *window.Reset, by *Horizon,
+	sequence int64) (*Entry, Contact) {
 	h := t.Guests.hall(id)
 	h.Lock()
 	defer h.Unlock()

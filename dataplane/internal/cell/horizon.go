@@ -7,16 +7,16 @@ import (
 
 // Horizon bounds how far a call moves an entry on: to no cell that has not begun by the clock.
 //
-// A call reads its time once, and comes to the entry later. If the clock is set back in between, the entry may have been
-// replaced meanwhile, see SetRight. The time from before the step must not move the replacement on again: it would drop
-// the counts that were carried over, and the key could spend its limit once more.
+// A call reads its time once, and comes to the entry later. If the clock is set back in between, the entry may have
+// been replaced meanwhile, see SetRight. The time from before the step must not move the replacement on again: it would
+// drop the counts that were carried over, and the key could spend its limit once more.
 //
 // It cannot, because each move reads the clock once more. Let r be the reading of the clock by which SetRight chose the
-// cell of the replacement. The replacement is published after r. Each later move of it, and each decision to evict it as
-// expired, happens under a lock and takes a reading of the clock under that lock, so after r. Readings are ordered: a
-// reading that begins after r ended is no reading from before the step, see clock.Clock. So the replacement moves on to a
-// cell only once the clock has shown this cell after the step: because time has passed, or because the clock was set
-// ahead again. A call whose time is beyond the horizon changes nothing, and is decided again by Bound.
+// cell of the replacement. The replacement is published after r. Each later move of it, and each decision to evict it
+// as expired, happens under a lock and takes a reading of the clock under that lock, so after r. Readings are ordered:
+// a reading that begins after r ended is no reading from before the step, see clock.Clock. So the replacement moves on
+// to a cell only once the clock has shown this cell after the step: because time has passed, or because the clock was
+// set ahead again. A call whose time is beyond the horizon changes nothing, and is decided again by Bound.
 //
 // Callers who bring times of their own may lead the clock, as far as clock.Near lets them.
 //
@@ -67,8 +67,8 @@ func (h *Horizon) bound(sequence, durationMs int64) int64 {
 }
 
 // past reports whether a cell had expired so long before a time, and has by the clock now too. The caller has read the
-// entry's word before, and ends the entry only if that has not changed: all that was counted then was counted before the
-// clock showed that the cell had expired.
+// entry's word before, and ends the entry only if that has not changed: all that was counted then was counted before
+// the clock showed that the cell had expired.
 func (h *Horizon) past(sequence, durationMs, tMs, graceMs int64) bool {
 	return expiredAt(sequence, durationMs, tMs-graceMs) && expiredAt(sequence, durationMs, h.Bound(tMs)-graceMs)
 }

@@ -85,8 +85,8 @@ func (t *Table) renewLocked(place spot, e *Entry, tMs int64) {
 	}
 }
 
-// setGuestRight is SetRight for a guest, under its hall's lock: while a key without room is decided again and again, its
-// guest stays.
+// setGuestRight is SetRight for a guest, under its hall's lock: while a key without room is decided again and again,
+// its guest stays.
 func (t *Table) setGuestRight(g *guest) {
 	if !t.isAhead(g.entry, t.wall.ReadMs()) {
 		return
@@ -99,8 +99,8 @@ func (t *Table) setGuestRight(g *guest) {
 	}
 }
 
-// replaceLocked makes the entry that takes the place of another one, in the cell of a time, and ends that; it returns e if
-// that is dead or in this cell.
+// replaceLocked makes the entry that takes the place of another one, in the cell of a time, and ends that; it returns e
+// if that is dead or in this cell.
 func (t *Table) replaceLocked(e *Entry, tMs int64) (fresh *Entry, unsent int64) {
 	seq, to := e.seq.Load(), window.Sequence(tMs, e.names.durationMs())
 	if e.flags.Load()&flagDead != 0 || to == seq {

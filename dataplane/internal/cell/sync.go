@@ -79,7 +79,8 @@ func (e *Entry) BeginSync(h *Horizon, nowMs int64, now clock.Steady, k *Rules, l
 
 // EndSync takes the reading that requests are judged by from now on, if x is full and its cell is current. It returns
 // when the one before was taken, 0 for never, and how far the level has moved as a share of the limit it was asked by.
-func (e *Entry) EndSync(h *Horizon, x *SyncPart, nowMs int64, now clock.Steady, k *Rules) (last clock.Steady, drift float64) {
+func (e *Entry) EndSync(h *Horizon, x *SyncPart, nowMs int64, now clock.Steady,
+	k *Rules) (last clock.Steady, drift float64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if x.full && x.alive && e.seq.Load() == x.Sequence {

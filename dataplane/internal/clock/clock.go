@@ -25,8 +25,8 @@ import (
 // by a second reading, that of Steady, which no step of the wall clock changes: how fresh a
 // key is, how long it is strict or rests, how long a decision waits.
 //
-// Nothing depends on wall time going forwards. Readings by ReadMs are ordered: one that begins after another one that shows
-// a step has ended shows it too. Cached times are readings of before.
+// Nothing depends on wall time going forwards. Readings by ReadMs are ordered: one that begins after another one that
+// shows a step has ended shows it too. Cached times are readings of before.
 type Clock struct {
 	source   func() time.Time // asked every time when set
 	base     time.Time        // with a monotonic reading

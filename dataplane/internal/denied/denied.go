@@ -15,8 +15,8 @@ const (
 	span = time.Minute
 )
 
-// Log has a sketch of the span that is, and of the one before. Spans go by the steady clock, so no step of the wall clock
-// keeps keys for longer, or drops them. The zero Log is empty.
+// Log has a sketch of the span that is, and of the one before. Spans go by the steady clock, so no step of the wall
+// clock keeps keys for longer, or drops them. The zero Log is empty.
 type Log struct {
 	// held for some hundred nanoseconds, or by Each for some microseconds; denials never wait for it
 	mu             sync.Mutex
