@@ -30,8 +30,8 @@ const (
 const RegionPlaceholder = "{{region}}"
 
 // QueryRail is a guardrail that a Prometheus measures: exactly one of Above, Below and
-// TimesBaseline bounds it. A value that is beyond the bound for two minutes, or half the bake if that is shorter, breaks
-// it, as for latency. A query with RegionPlaceholder is asked once for
+// TimesBaseline bounds it. A value that is beyond the bound for two minutes, or half the bake if that is shorter,
+// breaks it, as for latency. A query with RegionPlaceholder is asked once for
 // each region that has the tuning and a node, at most queryRegionsMax; any region may break
 // it, and one beyond them has no value. One without it has one baseline, of before the first stage.
 type QueryRail struct {

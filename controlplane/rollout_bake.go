@@ -167,7 +167,7 @@ func (w *RegionWatch) beyond(borne time.Duration) string {
 // borne is how long a figure of a stage that is measured, and not counted, may be beyond its bound.
 func (r *Rollout) borne(stage int) time.Duration { return min(msOf(r.window(stage))/2, gaugeLasts) }
 
-// Lasting is how long looks have found something, in ms; 0: the newest look did not find it. Time in which nobody looked
+// Lasting is how long looks have found something, in ms; 0: the newest look did not find it. Time without a look
 // does not count in full: see Lasting.see.
 type Lasting int64
 
