@@ -40,8 +40,9 @@ func newSessions() *sessions {
 	return &sessions{now: time.Now, all: make(map[string]*session)}
 }
 
-// begin makes a session and answers its id, which is kept nowhere here. Where there are too many, the token with the most
-// sessions loses the one that was not seen for longest: who signs in again and again ends no session of another token.
+// begin makes a session and answers its id, which is kept nowhere here. Where there are too many, the token with the
+// most sessions loses the one that was not seen for longest. So signing in again and again ends no session of another
+// token.
 func (s *sessions) begin(token controlplane.TokenHash) (id string) {
 	id = random() + random()
 	now := s.now()

@@ -159,8 +159,8 @@ func (g *gate) work(bound *bounded.Call, answer *bounded.Answer, r *http.Request
 	return false
 }
 
-// serveStream frees a stream from the deadlines of its server: converse has its own. Over HTTP/1.x there are no streams.
-// The refusal of such a request keeps the deadlines, because the server reads its body.
+// serveStream frees a stream from the deadlines of its server: converse has its own. Over HTTP/1.x there are no
+// streams. The refusal of such a request keeps the deadlines, because the server reads its body.
 func (g *gate) serveStream(w http.ResponseWriter, r *http.Request, call callMetrics, by holder) {
 	a := &streamAnswer{ResponseWriter: w}
 	defer func() {

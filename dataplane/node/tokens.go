@@ -153,8 +153,8 @@ func (t *token) readSettings(words [][]byte) (err error) {
 	return err
 }
 
-// misspelt reports whether a word was meant as a setting, such as "workspaces:acme". Without it the token would be valid
-// for more.
+// misspelt reports whether a word was meant as a setting, such as "workspaces:acme". Without it the token would be
+// valid for more.
 func misspelt(word string) bool {
 	name, _, _ := strings.Cut(strings.ToLower(word), ":")
 	return slices.Contains([]string{"workspace", "workspaces", "action", "actions", "expire", "expires"}, name)

@@ -175,7 +175,8 @@ func (m *Memory) leave(w *waiter, err error) error {
 
 // cutOldest cuts off calls that hold what w waits for. Those of the caller that holds most come first, and of these the
 // one that has waited longest: a caller with one call is not cut off because others hold many. Where it is the part of
-// w's own caller that is in use, calls of that caller alone are cut off. What they hold comes back when they have noticed.
+// w's own caller that is in use, calls of that caller alone are cut off. What they hold comes back when they have
+// noticed.
 func (m *Memory) cutOldest(w *waiter) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -2,6 +2,7 @@ package nodecmd
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"net"
 	"sync"
@@ -18,20 +19,20 @@ func TestCallersForOverridesLeaveConnectionsToTheNode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var accepted atomic.Int64
+	var open atomic.Int64
 	var all sync.WaitGroup
 	all.Go(func() {
-		var open []net.Conn
 		for {
 			conn, err := listener.Accept()
 			if err != nil {
-				break
+				return
 			}
-			open = append(open, conn)
-			accepted.Add(1)
-		}
-		for _, conn := range open {
-			_ = conn.Close()
+			open.Add(1)
+			all.Go(func() {
+				_, _ = io.Copy(io.Discard, conn) // until the node closes it
+				open.Add(-1)
+				_ = conn.Close()
+			})
 		}
 	})
 	s, err := openStores(Config{MySQLDSN: "weir@tcp(" + listener.Addr().String() + ")/weir", V2Overrides: true},
@@ -43,11 +44,11 @@ func TestCallersForOverridesLeaveConnectionsToTheNode(t *testing.T) {
 	for range 100 {
 		all.Go(func() { _, _, _ = s.overrides.Get(ctx, "acme", "api", "ann") })
 	}
-	await.True(t, "callers have their connections", func() bool { return accepted.Load() == overrideConnsMax })
+	await.True(t, "callers have their connections", func() bool { return open.Load() == overrideConnsMax })
 	all.Go(func() { _, _ = s.settings.Settings(ctx, "eu") })
-	await.True(t, "the node has another one", func() bool { return accepted.Load() == overrideConnsMax+1 })
+	await.True(t, "the node has another one", func() bool { return open.Load() == overrideConnsMax+1 })
 	cancel()
 	_ = listener.Close()
-	all.Wait()
 	s.close()
+	all.Wait()
 }
