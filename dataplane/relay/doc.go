@@ -64,8 +64,9 @@
 // Regions may also tell each other straight: Config.Told hands out what peers are to know, and Hear takes it in;
 // package peers carries it. What is told is decided as above, but by what the peers were handed: every half interval,
 // and as soon as another region is found to use a cell whose count was kept back, though no more than eight times an
-// interval. It waits for no store and makes no row of news more, and while News is out peers hear on. Handed repeats all
-// of it for a peer's relay that has just taken over, and Lost tells when the own relay has forgotten what peers sent.
+// interval. It waits for no store and makes no row of news more, and while News is out peers hear on. Handed repeats
+// all of it for a peer's relay that has just taken over. Lost counts how often the own relay has forgotten what peers
+// sent.
 //
 // News stays the truth: all that peers are told is stored and read all the same, and no cursor moves for what is heard.
 // All that holds below holds with peers, without them, and with rows lost, repeated or out of order between them: a row

@@ -204,8 +204,8 @@ func TestARelayRepeatsWhatPeersReceivedBefore(t *testing.T) {
 	eu := w.regions[0]
 	told := eu.toldRelay()
 	w.run(time.Second)
-	const n = 8_000
-	name := strings.Repeat("x", 60)
+	const n = 1_600
+	name := strings.Repeat("x", 200)
 	for i := range n {
 		eu.accept(eu.cell(fmt.Sprint(i, name), time.Hour), 3, 100)
 	}

@@ -189,8 +189,8 @@ func (l *link) open(ctx context.Context, end context.CancelCauseFunc,
 }
 
 // converse first repeats what was sent before, since the peer's relay may have received none of it, and again when the
-// queue has dropped rows. It sends what comes into the queue until the peer ends the stream, does not read, or the relay
-// leads no more.
+// queue has dropped rows. It sends what comes into the queue until the peer ends the stream or does not read, or the
+// relay leads no more.
 func (l *link) converse(ctx context.Context, end context.CancelCauseFunc, stream outgoing) error {
 	var watching sync.WaitGroup
 	defer watching.Wait()
