@@ -57,6 +57,7 @@ func (p Program) Main(ctx context.Context, args []string, stdout, stderr io.Writ
 		return exitOK
 	}
 	defer leaveGarbage()()
+	defer spareThreads()()
 	logger := newLogger(stderr, config.LogLevel)
 	ctx, stop := signals.Context(ctx, func(s os.Signal) {
 		logger.Info("ignored a signal: files that have changed are read again by themselves", "signal", s.String())
