@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -105,11 +106,49 @@ func (r *Rollout) undecided() string {
 		}
 		few = append(few, w.few()...)
 	}
-	if len(few) > 0 {
+	g := r.Spec.Plan.Guardrails
+	if len(few) > 0 && g.counts() {
 		return fmt.Sprintf("errors, rows and shares of decisions are judged by heartbeats in at least %d parts of the "+
 			"bake; so far fewer: %s", sequential.Least, several(few))
 	}
-	return r.Spec.Plan.Guardrails.queryBeyond(r.QueriesNow, r.borne(r.lastApplied()))
+	return cmp.Or(r.baselineTooShort(), g.queryBeyond(r.QueriesNow, r.borne(r.lastApplied())))
+}
+
+// counts reports whether a guardrail is on that is judged by counts of heartbeats.
+func (g Guardrails) counts() bool {
+	return !g.ErrorsPerMinute.Off || !g.RowsPerSecond.Off || !g.DegradedShare.Off || g.DeniedShareShift < 1
+}
+
+// baselineTooShort names a counted figure that breaks its guardrail if the baseline is exact, and may keep it as the
+// baseline was short; empty: there is none.
+func (r *Rollout) baselineTooShort() string {
+	g, enough := r.Spec.Plan.Guardrails, r.enough()
+	for i := range r.Watch {
+		w := &r.Watch[i]
+		if why := g.ofRegion(w, enough).worstIfExact(); why != "" {
+			return why + ", of " + w.name()
+		}
+		for j := range w.Nodes {
+			n := &w.Nodes[j]
+			if n.Gone || w.Whole {
+				continue
+			}
+			if why := g.ofNode(w, n, r.borne(w.Stage), enough).worstIfExact(); why != "" {
+				return fmt.Sprintf("%s, of node %s in region %s", why, n.ID, w.Region)
+			}
+		}
+	}
+	return ""
+}
+
+// worstIfExact is worst where the baseline is taken for exact.
+func (j *judgement) worstIfExact() string {
+	j.exact = true
+	why, _ := j.worst()
+	if why == "" {
+		return ""
+	}
+	return "the baseline is too short to judge " + why
 }
 
 // few names the live nodes of before the stage that have sent heartbeats in too few parts of the window to be judged,

@@ -87,6 +87,7 @@ type evidence struct {
 	before []WatchedPart // the one with the higher rate of a figure is its baseline; empty: there is none
 	since  []WatchedPart
 	enough float64 // logarithm of the e-value from which on a guardrail is broken
+	exact  bool    // the baseline is taken for exact, however short it was
 }
 
 // of returns what figure shows against the bounds, all of which have to be exceeded, and what it was in that time.
@@ -108,6 +109,9 @@ func (e evidence) of(figure int, scale float64, bounds ...sequential.Bound) sequ
 				return sequential.Evidence{}
 			}
 			continue
+		}
+		if e.exact {
+			bound = sequential.Bound{Plus: bound.Times*before.Rate() + bound.Plus}
 		}
 		if is := sequential.Exceeds(before, since, e.first, e.watch.Past[figure], bound, scale); is.Log < least.Log {
 			least = is

@@ -332,10 +332,12 @@ func testRolloutRollsBackByItself(t *testing.T) {
 	_, v, db, _, c := newRolloutCluster(t)
 	v.sick.Store(newTuning)
 	const bake = 30_000
-	if _, err := c.Start(t.Context(), starting("sick", twoStages(bake))); err != nil {
+	spec := twoStages(bake)
+	spec.Plan.BaselineMs = bake // errors come unevenly where the machine is busy: a shorter baseline proves little
+	if _, err := c.Start(t.Context(), starting("sick", spec)); err != nil {
 		t.Fatal(err)
 	}
-	r := reaches(t, c, "sick", "the end", over) // within 20 s
+	r := reaches(t, c, "sick", "the end", over) // within 50 s
 	if r.Phase != controlplane.RolloutRolledBack || !strings.HasPrefix(r.Why, "stage 1 (eu): errors of relays and settings a node and minute: ") || strings.Contains(r.Why, "\n") {
 		t.Errorf("%s %q", r.Phase, r.Why)
 	}
