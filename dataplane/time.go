@@ -27,6 +27,9 @@ func (l *Limiter) sweep() {
 	l.metrics.dropped[droppedExpired].Add(unsent)
 }
 
+// tookMax is longer than any call to an origin takes.
+const tookMax = 10 * time.Second
+
 // hearTime takes in the time at which a shard has answered a call that began at a moment.
 func (l *Limiter) hearTime(sh *shard, began, at time.Time) {
 	if at.IsZero() {
@@ -34,6 +37,9 @@ func (l *Limiter) hearTime(sh *shard, began, at time.Time) {
 	}
 	now := l.clock.Own()
 	took := now.Sub(began)
+	if took < 0 || took > tookMax {
+		return // this node's own clock was set meanwhile: half of that is no half of a round trip
+	}
 	sh.offsets.Add(at.Sub(now)+took/2, took)
 	var all []time.Duration
 	for _, each := range l.shards {

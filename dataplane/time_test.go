@@ -45,6 +45,21 @@ func TestAnAnswerIsHalfARoundTripOld(t *testing.T) {
 	}
 }
 
+// A node's own clock that is set while an answer is on its way tells nothing of the time.
+func TestAnAnswerDuringAStepTellsNoTime(t *testing.T) {
+	for _, step := range []time.Duration{-10 * time.Minute, 10 * time.Minute} {
+		l, now := timed(t)
+		began := *now
+		l.hearTime(l.shards[0], began, now.Add(7*time.Second))
+		right := *now
+		*now = now.Add(step)
+		l.hearTime(l.shards[0], began, right.Add(7*time.Second))
+		if got := l.nowMs() - now.UnixMilli(); got != 7000 {
+			t.Errorf("step of %v: %d ms ahead, want the 7000 of before", step, got)
+		}
+	}
+}
+
 // Time is the median of the shards that have answered, the lower one of two.
 func TestTimeIsTheMedianOfTheShards(t *testing.T) {
 	l, now := timed(t)
