@@ -2,10 +2,12 @@ package dataplane_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/memstore"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/heartbeat"
 )
@@ -88,10 +90,19 @@ func TestAClockPutRightReportsWhenThingsHappened(t *testing.T) {
 	}
 }
 
-// A reset that was taken for expired is in force.
+// versioned is settings that say whether they have changed, as those of MySQL and Redis do.
+type versioned struct{ *memstore.Counts }
+
+func (v versioned) Settings(ctx context.Context, region string) (store.SettingsRows, error) {
+	rows, err := v.Counts.Settings(ctx, region)
+	rows.Version = fmt.Sprint(v.SettingsVersion())
+	return rows, err
+}
+
+// A reset that was taken for expired is in force with the next read of settings, though they have not changed.
 func TestAClockPutRightBringsAResetIntoForce(t *testing.T) {
 	w := newWorld(t)
-	n := w.node("eu", "a", withoutOrigin)
+	n := w.node("eu", "a", withoutOrigin, func(c *dataplane.Config) { c.Settings = versioned{w.counts} })
 	n.take("k", 10, 10)
 	w.counts.SetResets(store.ResetRow{Workspace: "acme", Namespace: "api", Identifier: "k", Generation: 1,
 		AtMs: w.clock.Now().UnixMilli(), ExpiresAtMs: w.clock.Now().Add(2 * time.Hour).UnixMilli()})
