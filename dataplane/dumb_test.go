@@ -109,10 +109,15 @@ func (k *dumbKey) load(sequence int64) (c store.Cost, ok bool) {
 // confirm takes in the answer to what was sent of a cell.
 func (k *dumbKey) confirm(sent store.Cost, total store.Total) (lost store.Epoch) {
 	s := sent.Cell.Sequence
+	was := k.epoch[s]
 	lost = k.hear(s, total)
 	way, sending := k.way[s]
 	switch {
 	case !sending: // a new epoch has begun since
+	case total.Err != nil && sent.Epoch == 0 && was != 0: // another answer has brought the new epoch meanwhile
+		k.sent[s] += way
+		k.restore[s] = restoring{own: way}
+		delete(k.way, s)
 	case total.Err != nil: // it was of no epoch here, and is of a lost one there
 		k.begin(s)
 	default:

@@ -68,6 +68,7 @@ func TestSeedsThatBrokeAnInvariantHold(t *testing.T) {
 		"a call about a reservation begins before it is asked for":     31627,
 		"a retry at a node that has just refused has its reservation":  20475,
 		"a node whose clock is set back knows less of an earlier cell": 948912390,
+		"a first cost is refused after the new epoch was read":         30761,
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, err := m.play(t.Context(), seed, nil)

@@ -26,8 +26,10 @@ var ErrMaybeApplied = errors.New("origin: reply lost, the claim may have been ap
 // A node that is answered another epoch than the one it knows of a cell, in whatever call, begins
 // anew in it: its next Cost has all that it has accepted as Restore and the highest region total of
 // earlier answers as Known, and only what it accepts or claims from then on is of this epoch. Where
-// ErrEpoch refuses a cost with Epoch 0, the refused Add and what followed it become Restore: others
-// may know of it. storetest's test of an emptied origin has a node that does no more than that.
+// ErrEpoch refuses a cost with Epoch 0, the refused Add becomes Restore: others may know of it. Cost that
+// followed it may become Restore with it, unless the origin has it. Totals of the new epoch, which another
+// call may have brought first, are no part of Known. storetest's test of an emptied origin has a node that
+// does no more than that.
 type Epoch uint32
 
 // CountMax is where an origin's counts end: a total that would be larger is CountMax. No limit is larger.

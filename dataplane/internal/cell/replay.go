@@ -18,6 +18,7 @@ func (e *Entry) Confirm(m *Counters, sent *store.Cost, total *store.Total,
 	if !ok {
 		return total.Err != nil, 0
 	}
+	was := e.ledger().epochs[slot]
 	lost = e.absorbLocked(m, slot, total)
 	e.heardLocked(sent.Cell.Sequence, total, now)
 	if e.flags.Load()&(flagSending<<slot) == 0 {
@@ -30,7 +31,9 @@ func (e *Entry) Confirm(m *Counters, sent *store.Cost, total *store.Total,
 			e.restoredLocked(slot)
 		}
 		return false, lost
-	case errors.Is(total.Err, store.ErrEpoch): // the cell was in no epoch here: others may know what was refused
+	case errors.Is(total.Err, store.ErrEpoch) && sent.Epoch == 0 && was != 0:
+		e.refusedLocked(slot, sent)
+	case errors.Is(total.Err, store.ErrEpoch): // the cell was in no epoch here: others may know the refused cost
 		e.beginLocked(slot)
 	default:
 		e.returnLocked(slot, sent.Add)

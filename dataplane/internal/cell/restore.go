@@ -28,6 +28,19 @@ func (e *Entry) beginLocked(slot int) {
 	}
 }
 
+// refusedLocked restores a cell's first cost, which was sent before the node knew an epoch of the cell and is refused as
+// of an earlier one, if another answer has brought the cell's epoch meanwhile. The refused cost alone is restored: other
+// nodes may have been answered with it. The region's cost that the node knows is of the new epoch, so the origin has it
+// and would count it twice. The same holds for cost that a claim has added meanwhile.
+func (e *Entry) refusedLocked(slot int, sent *store.Cost) {
+	e.arriveLocked(slot)
+	if sent.Add <= 0 || e.flags.Load()&flagGuest != 0 {
+		return
+	}
+	e.ledger().needExtra().restore[slot] = restoring{own: sent.Add}
+	e.flags.Or(flagRestore << slot)
+}
+
 // Renew begins a new epoch of the cells that are still in the lost one, unless the origin is heard of them first. true
 // means that the entry has something to restore that is not on its way.
 func (e *Entry) Renew(lost, epoch store.Epoch) (restores bool) {

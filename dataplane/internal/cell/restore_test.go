@@ -88,6 +88,51 @@ func TestARefusedFirstCostIsRestored(t *testing.T) {
 	}
 }
 
+// An answer to another call may bring the new epoch before the first cost is refused. The region's cost in that answer is
+// at the origin already, and so is a claim that was added: only the refused cost is restored. Cost that was accepted
+// afterwards is added.
+func TestARefusedFirstCostRestoresNothingThatTheNewEpochHas(t *testing.T) {
+	m, slot := new(Counters), slotOf(ledgerSeq)
+	e := bareEntry()
+	e.addLocked(slot, 4)
+	sent := loaded(e)
+	e.Absorb(m, ledgerSeq, &store.Total{Region: 567, Epoch: newEpoch}, clock.SteadyStart)
+	c := ledgerClaim(e, 10, 1000)
+	if _, way := e.PrepareClaim(c, false, 1, 200, clock.SteadyStart); way != WayClaim {
+		t.Fatal(way)
+	}
+	e.MergeClaim(m, c, &store.Total{Region: 577, Epoch: newEpoch}, true, clock.SteadyStart)
+	e.addLocked(slot, 3)
+	if back, _ := e.Confirm(m, &sent, &store.Total{Epoch: newEpoch, Err: store.ErrEpoch}, clock.SteadyStart); !back {
+		t.Error("nothing is to be sent again")
+	}
+	again := loaded(e)
+	wantRestore(t, "refused", again, newEpoch, 4, 0, 3)
+	e.Confirm(m, &again, &store.Total{Region: 584, Epoch: newEpoch}, clock.SteadyStart)
+	if got := e.LookAt(ledgerSeq).Counted; got != 584 || e.Unsent() != 0 {
+		t.Errorf("%d are counted and %d unsent, want 567 of others, and 17 here", got, e.Unsent())
+	}
+}
+
+// The refused first cost of a claim that is on its way leaves the claim there: it is of the new epoch.
+func TestARefusedFirstCostLeavesClaimsOnTheirWay(t *testing.T) {
+	m := new(Counters)
+	e := bareEntry()
+	e.addLocked(slotOf(ledgerSeq), 4)
+	sent := loaded(e)
+	e.Absorb(m, ledgerSeq, &store.Total{Region: 20, Epoch: newEpoch}, clock.SteadyStart)
+	c := ledgerClaim(e, 10, 1000)
+	if _, way := e.PrepareClaim(c, false, 1, 200, clock.SteadyStart); way != WayClaim {
+		t.Fatal(way)
+	}
+	e.LoseClaim(c)
+	e.Confirm(m, &sent, &store.Total{Epoch: newEpoch, Err: store.ErrEpoch}, clock.SteadyStart)
+	if !e.Claiming(ledgerSeq) {
+		t.Error("the claim is taken for lost")
+	}
+	wantRestore(t, "refused", loaded(e), newEpoch, 4, 0, 0)
+}
+
 // Renew begins the new epoch of cells of the lost one, and of no others.
 func TestRenewConcernsTheLostEpoch(t *testing.T) {
 	m := new(Counters)

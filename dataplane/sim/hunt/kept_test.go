@@ -122,3 +122,19 @@ func TestARetryAtANodeThatHasJustRefusedHasItsReservation(t *testing.T) {
 	}
 	mustHold(t, p)
 }
+
+// A node's first send on a key gets no answer, and the origin is emptied. Before the node sends the same chunk again it
+// reads the key, and so learns how much another node has accepted since. The origin refuses the chunk as of an earlier
+// epoch. The node then restores its own cost, and not the other node's, which the origin has.
+func TestANodeThatHasReadTheNewEpochRestoresItsOwnCostAlone(t *testing.T) {
+	p := kept(Key{"k0", 1000, time.Hour})
+	p.Steps = []Step{
+		{At: time.Second, Do: Mute, Node: 1, Share: 1, After: 900 * time.Millisecond},
+		{At: 1010 * time.Millisecond, Do: Hurry, Node: 1, Cost: 1, After: 5 * time.Millisecond},
+		{At: 1500 * time.Millisecond, Do: Wipe},
+		{At: 1510 * time.Millisecond, Do: Ask, Cost: 567},
+		{At: 1850 * time.Millisecond, Do: RefuseCalls, Calls: Sends, After: 1500 * time.Millisecond},
+		{At: 2500 * time.Millisecond, Do: Ask, Node: 1, Cost: 1},
+	}
+	mustHold(t, p)
+}
