@@ -169,3 +169,23 @@ func TestATimeReadBeforeAStepMovesNoKeyOn(t *testing.T) {
 		}
 	}
 }
+
+// A time that was read before the clock was set ahead brings no key back into the cell of that time, in which it was
+// swept as expired: it counts in the cell that the clock shows.
+func TestATimeReadBeforeAStepAheadCountsByTheClock(t *testing.T) {
+	for how, ask1 := range asks {
+		w := newWorld(t)
+		n := w.alone(func(c *dataplane.Config) { c.Clock = w.clock.hooked })
+		n.take("k", 95, 100)
+		w.clock.onRead(func() {
+			w.clock.step(10 * time.Minute)
+			n.Sweep()
+		})
+		if d := ask1(n, ask("k", 6, 100)); !d.Allowed || d.ResetAt.Before(w.clock.Now()) {
+			t.Errorf("%s: in a new window: %+v", how, d)
+		}
+		if d := n.take("k", 95, 100); d.Allowed {
+			t.Errorf("%s: 6 of 100 were counted: %+v", how, d)
+		}
+	}
+}

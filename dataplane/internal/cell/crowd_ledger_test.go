@@ -73,23 +73,23 @@ func TestAKeyIsAGuestOrHasAnEntry(t *testing.T) {
 	table := NewTable(100, 1000, clock.New(nil), true)
 	key := window.Key{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: time.Minute}
 	id := table.IdentityOfKey(&key, nil)
-	guest, met := table.Host(&id, &key, nil, anyTime, ledgerSeq)
+	guest, met := table.Host(&id, &key, nil, then, ledgerSeq)
 	if met != Untracked {
 		t.Fatalf("a key that the table does not hold is %v", met)
 	}
-	if _, met := table.Add(&id, &key, nil, anyTime, ledgerSeq, ledgerMs()); met != Untracked || table.Get(&id) != nil {
+	if _, met := table.Add(&id, &key, nil, then, ledgerSeq, ledgerMs()); met != Untracked || table.Get(&id) != nil {
 		t.Errorf("the table takes a guest in: %v", met)
 	}
-	if again, met := table.Host(&id, &key, nil, anyTime, ledgerSeq); again != guest || met != Untracked {
+	if again, met := table.Host(&id, &key, nil, then, ledgerSeq); again != guest || met != Untracked {
 		t.Errorf("a guest is another one the next time: %v", met)
 	}
 	table.Guests.Leave(&id)
 	table.Guests.Leave(&id)
-	e, met := table.Add(&id, &key, nil, anyTime, ledgerSeq, ledgerMs())
+	e, met := table.Add(&id, &key, nil, then, ledgerSeq, ledgerMs())
 	if met != Created || table.Get(&id) != e {
 		t.Errorf("the table does not take in a key that was a guest: %v", met)
 	}
-	if held, met := table.Host(&id, &key, nil, anyTime, ledgerSeq); held != e || met != Known || table.Guests.Present.Load() != 0 {
+	if held, met := table.Host(&id, &key, nil, then, ledgerSeq); held != e || met != Known || table.Guests.Present.Load() != 0 {
 		t.Errorf("a key that the table holds becomes a guest: %v", met)
 	}
 }

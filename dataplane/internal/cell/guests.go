@@ -109,7 +109,7 @@ func (t *Table) Host(id *Identity, key *window.Key, reset *window.Reset, by *Hor
 		if h.of == nil {
 			h.of = map[Identity]*guest{}
 		}
-		one = &guest{entry: t.guest(id, key, reset, by.bound(sequence, key.DurationMs()))}
+		one = &guest{entry: t.guest(id, key, reset, by.bound(sequence, key.DurationMs(), t.graceMs))}
 		h.of[*id] = one
 		t.Guests.Present.Add(1)
 	}

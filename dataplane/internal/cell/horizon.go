@@ -58,9 +58,13 @@ func (h *Horizon) shows(sequence, durationMs int64) bool {
 	return window.Start(sequence, durationMs) <= h.wall.ReadMs()+h.leadMs()
 }
 
-// bound is Bound for the sequence of a cell.
-func (h *Horizon) bound(sequence, durationMs int64) int64 {
-	if nowMs := h.wall.ReadMs(); window.Start(sequence, durationMs) > nowMs+h.leadMs() {
+// bound is the sequence in which the first entry of a key is made that was found by a time from before: that of the
+// clock if the cell is beyond the horizon, or so long over that an entry of the key may just have been evicted as
+// expired. That is asked under the lock under which entries are evicted, so no key comes back empty in a cell in which
+// it has counted.
+func (h *Horizon) bound(sequence, durationMs, graceMs int64) int64 {
+	nowMs := h.wall.ReadMs()
+	if window.Start(sequence, durationMs) > nowMs+h.leadMs() || expiredAt(sequence, durationMs, nowMs-graceMs) {
 		return window.Sequence(nowMs, durationMs)
 	}
 	return sequence

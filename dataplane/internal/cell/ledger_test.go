@@ -353,3 +353,6 @@ func TestAGuestIsLentNothing(t *testing.T) {
 
 // anyTime is a horizon that hides none of the cells of these tests.
 var anyTime = &Horizon{wall: clock.New(nil)}
+
+// then is the horizon at the start of the ledger's cell.
+var then = &Horizon{wall: clock.New(func() time.Time { return time.UnixMilli(ledgerMs()) })}

@@ -191,8 +191,8 @@ const (
 )
 
 // Add returns the entry of key, creating it at sequence if need be. Of an untracked
-// key the caller gets an entry that no other request finds, good for one decision. If the clock was set back since
-// sequence was found, the entry is made in the cell that the clock shows.
+// key the caller gets an entry that no other request finds, good for one decision. If the clock was set since sequence
+// was found, the entry is made in the cell that the clock shows.
 func (t *Table) Add(id *Identity, key *window.Key, reset *window.Reset, h *Horizon, sequence, nowMs int64) (e *Entry,
 	c Contact) {
 	if e := t.Get(id); e != nil {
@@ -206,7 +206,7 @@ func (t *Table) Add(id *Identity, key *window.Key, reset *window.Reset, h *Horiz
 	if e := a.get(id); e != nil {
 		return e, Known
 	}
-	if to := h.bound(sequence, fresh.DurationMs()); to != sequence {
+	if to := h.bound(sequence, fresh.DurationMs(), t.graceMs); to != sequence {
 		sequence = to
 		fresh = t.newEntry(id, key, reset, sequence)
 	}

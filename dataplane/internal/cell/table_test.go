@@ -95,7 +95,7 @@ func TestTableGrows(t *testing.T) {
 	for i := range keys {
 		k := testKey(i)
 		id := table.IdentityOfKey(k, nil)
-		if _, met := table.Add(&id, k, nil, anyTime, 1, 0); met != Created {
+		if _, met := table.Add(&id, k, nil, then, 1, 0); met != Created {
 			t.Fatal("not created")
 		}
 	}
@@ -120,7 +120,7 @@ func TestSweepIsBounded(t *testing.T) {
 	for i := range keys {
 		k := testKey(i)
 		id := table.IdentityOfKey(k, nil)
-		table.Add(&id, k, nil, anyTime, 1, 0)
+		table.Add(&id, k, nil, then, 1, 0)
 	}
 	nowMs := window.ExpiresAt(1, 60_000)
 	for ticks := 0; table.Len() > 0; ticks++ {
@@ -199,7 +199,7 @@ func TestAFloodDoesNotClusterTheTable(t *testing.T) {
 	table, hashes := NewTable(capacity, 0, clock.New(nil), false), rand.New(rand.NewPCG(1, 2))
 	for i := range 15 * capacity {
 		k, id := testKey(i), Identity{hashes.Uint64(), hashes.Uint64()}
-		if _, met := table.Add(&id, k, nil, anyTime, 1, 0); met != Created {
+		if _, met := table.Add(&id, k, nil, then, 1, 0); met != Created {
 			t.Fatalf("key %d: no room", i)
 		}
 	}
