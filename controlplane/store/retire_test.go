@@ -38,15 +38,15 @@ func testTableMarkShowsEveryWrite(t *testing.T) {
 		rows  int64
 	}{
 		{"nothing", func() error { return nil }, false, 0},
-		{"a new row", func() error { return s.UpsertBlocklist(t.Context(), []BlockedKey{blocked(1, early)}) }, true, 1},
-		{"the same row again", func() error { return s.UpsertBlocklist(t.Context(), []BlockedKey{blocked(1, early)}) }, true, 1},
+		{"a new row", func() error { return block(t.Context(), db, 1, early) }, true, 1},
+		{"the same row again", func() error { return block(t.Context(), db, 1, early) }, true, 1},
 		{"a later end", func() error {
 			_, err := db.ExecContext(t.Context(), `UPDATE ratelimit_blocklist SET expires_at = ?`, late.UnixMilli())
 			return err
 		}, true, 1},
 		{"a delete", func() error { _, err := s.DeleteExpiredBlocklist(t.Context(), time.Now(), 10); return err }, false, 0},
 		{"a row that came and went", func() error {
-			if err := s.UpsertBlocklist(t.Context(), []BlockedKey{blocked(2, early)}); err != nil {
+			if err := block(t.Context(), db, 2, early); err != nil {
 				return err
 			}
 			_, err := s.DeleteExpiredBlocklist(t.Context(), time.Now(), 10)
@@ -78,7 +78,7 @@ func TestRenameTable(t *testing.T) { servers.EachSQL(t, testRenameTable) }
 
 func testRenameTable(t *testing.T) {
 	s, db := migrated(t)
-	if err := s.UpsertBlocklist(t.Context(), []BlockedKey{blocked(1, time.UnixMilli(5000))}); err != nil {
+	if err := block(t.Context(), db, 1, time.UnixMilli(5000)); err != nil {
 		t.Fatal(err)
 	}
 	there := func(what string, from, to string, fence int64, want controlplane.TableNames) {
@@ -126,7 +126,7 @@ func TestDropTable(t *testing.T) { servers.EachSQL(t, testDropTable) }
 
 func testDropTable(t *testing.T) {
 	s, db := migrated(t)
-	if err := s.UpsertBlocklist(t.Context(), []BlockedKey{blocked(1, time.UnixMilli(5000))}); err != nil {
+	if err := block(t.Context(), db, 1, time.UnixMilli(5000)); err != nil {
 		t.Fatal(err)
 	}
 	drop := func(what string, want controlplane.TableDrop) {

@@ -23,17 +23,6 @@ SELECT CAST(COALESCE(MIN(expires_at), 0) AS SIGNED) AS oldest_ms FROM ratelimit_
 -- name: BlocklistDeleteExpired :execrows
 DELETE FROM ratelimit_blocklist WHERE expires_at < sqlc.arg(cutoff_ms) ORDER BY expires_at LIMIT ?;
 
--- name: BlocklistListActive :many
-SELECT workspace_id, namespace, identifier, duration_ms, sequence, `limit`, expires_at
-FROM ratelimit_blocklist WHERE expires_at > sqlc.arg(now_ms);
-
--- name: BlocklistUpsert :exec
--- One row; the bulk form repeats this statement's VALUES tuple.
-INSERT INTO ratelimit_blocklist
-  (workspace_id, namespace, identifier, duration_ms, sequence, `limit`, expires_at)
-VALUES (?, ?, ?, ?, ?, ?, ?)
-ON DUPLICATE KEY UPDATE expires_at = GREATEST(expires_at, VALUES(expires_at));
-
 -- name: NodesDeleteDead :execrows
 -- A node that has withdrawn itself (seen_at = 0) stays as long after it sent that, so that rollouts can read it.
 DELETE FROM ratelimit_nodes WHERE seen_at < sqlc.arg(cutoff_ms) AND (seen_at > 0 OR sent_at < sqlc.arg(cutoff_ms)) LIMIT ?;

@@ -78,9 +78,6 @@ UPDATE ratelimit_namespaces SET shadow = ?, mode = ?, outage = ?, headroom = ?, 
   updated_at = GREATEST(UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000, updated_at + 1)
 WHERE workspace_id = ? AND namespace = ?;
 
--- name: NamespaceDelete :execrows
-DELETE FROM ratelimit_namespaces WHERE workspace_id = ? AND namespace = ?;
-
 -- name: NamespaceGet :many
 -- None or one, as OverrideGet.
 SELECT shadow, mode, outage, headroom, estimate, updated_at FROM ratelimit_namespaces

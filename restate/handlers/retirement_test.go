@@ -79,13 +79,14 @@ func briefly() controlplane.RetirementSpec {
 
 // block writes verdicts as the old design did, which expire after d.
 func block(ctx context.Context, db *sql.DB, name string, n int, d time.Duration) error {
-	var keys []store.BlockedKey
+	var args []any
 	for i := range n {
-		keys = append(keys, store.BlockedKey{
-			Workspace: "acme", Namespace: "api", Identifier: fmt.Sprint(name, i), Duration: time.Minute, Sequence: 1, Limit: 10, ExpiresAt: time.Now().Add(d),
-		})
+		args = append(args, fmt.Sprint(name, i), time.Now().Add(d).UnixMilli())
 	}
-	return store.New(db).UpsertBlocklist(ctx, keys)
+	_, err := db.ExecContext(ctx, "INSERT INTO ratelimit_blocklist (workspace_id, namespace, identifier, duration_ms, sequence, `limit`, expires_at) VALUES "+
+		strings.TrimSuffix(strings.Repeat("('acme', 'api', ?, 60000, 1, 10, ?), ", n), ", ")+
+		" ON DUPLICATE KEY UPDATE expires_at = GREATEST(expires_at, VALUES(expires_at))", args...)
+	return err
 }
 
 // retires polls until the retirement is as holds wants it.

@@ -10,23 +10,6 @@ import (
 	"strings"
 )
 
-const NamespaceDelete = `-- name: NamespaceDelete :execrows
-DELETE FROM ratelimit_namespaces WHERE workspace_id = ? AND namespace = ?
-`
-
-type NamespaceDeleteParams struct {
-	WorkspaceID []byte
-	Namespace   []byte
-}
-
-func (q *Queries) NamespaceDelete(ctx context.Context, arg NamespaceDeleteParams) (int64, error) {
-	result, err := q.db.ExecContext(ctx, NamespaceDelete, arg.WorkspaceID, arg.Namespace)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected()
-}
-
 const NamespaceGet = `-- name: NamespaceGet :many
 SELECT shadow, mode, outage, headroom, estimate, updated_at FROM ratelimit_namespaces
 WHERE workspace_id = ? AND namespace = ? FOR UPDATE
