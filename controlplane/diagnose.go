@@ -66,7 +66,7 @@ func ok(name, format string, args ...any) Check {
 }
 
 // ExamineNodes checks clocks and builds by the nodes' heartbeats.
-func ExamineNodes(list func(context.Context) (Fleet, error), config WatchConfig) Examiner {
+func ExamineNodes(list func(context.Context) (Fleet, error)) Examiner {
 	return func(ctx context.Context) []Check {
 		fleet, err := list(ctx)
 		if err != nil {
@@ -80,15 +80,15 @@ func ExamineNodes(list func(context.Context) (Fleet, error), config WatchConfig)
 		checks := []Check{ok("heartbeats", "%s heartbeats", countOf(len(live), "node sends", "nodes send"))}
 		skew := worst(live, func(n Node) time.Duration { return n.ClockSkew.Abs() })
 		clocks := ok("clock skew", "at most %v between a node and the database", skew)
-		if skew >= config.SkewWarning {
-			off := filter(live, func(n Node) bool { return n.ClockSkew.Abs() >= config.SkewWarning })
+		if skew >= skewWarning {
+			off := filter(live, func(n Node) bool { return n.ClockSkew.Abs() >= skewWarning })
 			clocks = Check{Name: "clock skew", Result: CheckWarn, What: fmt.Sprintf("up to %v between the database and %s", skew,
 				names(off)), Do: "Let NTP run there, and on the database's machine if all nodes differ."}
-			if skew >= config.SkewCritical {
+			if skew >= skewCritical {
 				clocks.Result = CheckFail
 			}
 		}
-		return append(checks, clocks, buildCheck(live), relayCheck(fleet), convergenceCheck(live, config))
+		return append(checks, clocks, buildCheck(live), relayCheck(fleet), convergenceCheck(live))
 	}
 }
 
@@ -161,12 +161,12 @@ func relayCheck(fleet Fleet) Check {
 }
 
 // convergenceCheck is about how late regions hear of one another.
-func convergenceCheck(live []Node, config WatchConfig) Check {
+func convergenceCheck(live []Node) Check {
 	relaying := filter(live, relays)
 	from, lag := slowest(relaying)
 	untold := worst(relaying, oldestUntold)
 	switch {
-	case lag > config.LateMin || untold > config.LateMin:
+	case lag > lateMin || untold > lateMin:
 		return Check{
 			Name: "convergence", Result: CheckWarn,
 			What: fmt.Sprintf("news of %s is up to %v old when it is read, and counts wait up to %v to be sent", from,

@@ -35,7 +35,7 @@ func TestExamineRelays(t *testing.T) {
 			"relays ok: 1 shard\nconvergence warn: news of ap is up to 300ms old when it is read, and counts wait up to 11s to be sent"},
 	} {
 		list := func(context.Context) (Fleet, error) { return Fleet{Now: watchNow, Nodes: tc.nodes}, nil }
-		checks := ExamineNodes(list, DefaultWatchConfig())(t.Context())
+		checks := ExamineNodes(list)(t.Context())
 		for _, line := range strings.Split(tc.want, "\n") {
 			said := false
 			for _, c := range checks {
@@ -82,7 +82,7 @@ func TestExamineNodesWithoutHeartbeats(t *testing.T) {
 		"heartbeats warn": func(context.Context) (Fleet, error) { return Fleet{}, nil },
 		"heartbeats fail": func(context.Context) (Fleet, error) { return Fleet{}, errors.New("MySQL does not answer") },
 	} {
-		checks := ExamineNodes(list, DefaultWatchConfig())(t.Context())
+		checks := ExamineNodes(list)(t.Context())
 		if len(checks) != 1 || checks[0].Name+" "+string(checks[0].Result) != want {
 			t.Errorf("%+v, want %s", checks, want)
 		}

@@ -13,35 +13,23 @@ import (
 // lookTimeout bounds a look.
 const lookTimeout = 6 * time.Second
 
-// WatchConfig says from where on something is a finding.
-type WatchConfig struct {
-	// LagWarning and LagCritical are how far behind the cleanup may be; default 15 min
-	// and 2 h.
-	LagWarning, LagCritical time.Duration
-	// DeadTold is how long a node that is gone is reported while others of its region
-	// live; default 1 h. One that was taken away for good looks the same.
-	DeadTold time.Duration
-	// SkewWarning and SkewCritical are how far a node's clock may be from the
-	// database's; default 1 s and 10 s.
-	SkewWarning, SkewCritical time.Duration
-	// StalledMin is how long a relay may go without a round of news at least; the tuning's
-	// news interval can make it longer. Default 1 min.
-	StalledMin time.Duration
-	// LateMin is how old news may be when a relay reads it, and counts before they are told,
-	// at least; the same can make it longer. Default 10 s.
-	LateMin time.Duration
-	// RetriesMin is how often an invocation has failed before it is reported; default 3.
-	RetriesMin int
-}
+// From where on something is a finding.
+const (
+	lagWarning   = 15 * time.Minute // how far behind the cleanup may be
+	lagCritical  = 2 * time.Hour
+	skewWarning  = time.Second // how far a node's clock may be from the database's
+	skewCritical = 10 * time.Second
+	retriesMin   = 3 // how often an invocation has failed before it is reported
 
-// DefaultWatchConfig are the defaults named at the fields.
-func DefaultWatchConfig() WatchConfig {
-	return WatchConfig{
-		LagWarning: 15 * time.Minute, LagCritical: 2 * time.Hour, DeadTold: time.Hour,
-		SkewWarning: time.Second, SkewCritical: 10 * time.Second, StalledMin: time.Minute,
-		LateMin: 10 * time.Second, RetriesMin: 3,
-	}
-}
+	// deadTold is how long a node that is gone is reported while others of its region live. A node that was removed for
+	// good looks the same.
+	deadTold = time.Hour
+
+	// stalledMin is how long a relay may go without a round of news, and lateMin how old news may be when a relay reads
+	// it and how long counts may wait to be sent. The tuning's news interval can make both longer.
+	stalledMin = time.Minute
+	lateMin    = 10 * time.Second
+)
 
 // Invocation is one that Restate has trouble with.
 type Invocation struct {
@@ -67,15 +55,10 @@ type WatchSources struct {
 }
 
 // Watch looks at everything that a person would look at.
-type Watch struct {
-	config  WatchConfig
-	sources WatchSources
-}
+type Watch struct{ sources WatchSources }
 
 // NewWatch returns a watch.
-func NewWatch(config WatchConfig, sources WatchSources) *Watch {
-	return &Watch{config: config, sources: sources}
-}
+func NewWatch(sources WatchSources) *Watch { return &Watch{sources} }
 
 // Look never fails: what does not answer is what it finds. It asks everybody at once,
 // each for a bounded time.
@@ -145,10 +128,10 @@ func (l *Look) blind(kinds ...FindingKind) { l.Blind = append(l.Blind, kinds...)
 func (w *Watch) lookAtNodes(ctx context.Context, look *Look) error {
 	fleet, err := w.sources.Fleet(ctx)
 	if err == nil {
-		look.Findings = append(look.Findings, nodeFindings(fleet, w.config)...)
+		look.Findings = append(look.Findings, nodeFindings(fleet)...)
 		var tunings []RegionTuning
 		if tunings, err = w.sources.Tunings(ctx); err == nil {
-			look.Findings = append(look.Findings, tuningFindings(fleet, tunings, w.config)...)
+			look.Findings = append(look.Findings, tuningFindings(fleet, tunings)...)
 			w.lookAtTunings(ctx, look, fleet, tunings)
 			return nil
 		}
@@ -198,13 +181,13 @@ func (w *Watch) lookAtCleanup(ctx context.Context, look *Look) error {
 		look.blind(FindingCleanupLag)
 		return err
 	}
-	if lag >= w.config.LagWarning {
+	if lag >= lagWarning {
 		f := Finding{
 			Kind: FindingCleanupLag, Subject: "cleanup", Severity: SeverityWarning,
 			What: fmt.Sprintf("the oldest expired row should have been deleted %v ago", lag.Round(time.Second)),
 			Do:   "weirctl cleanup status shows whether it is paused, fails or stops at a limit.",
 		}
-		if lag >= w.config.LagCritical {
+		if lag >= lagCritical {
 			f.Severity = SeverityCritical
 		}
 		look.add(f)
@@ -346,7 +329,7 @@ func (w *Watch) lookAtInvocations(ctx context.Context, look *Look) error {
 				Do: fmt.Sprintf("Fix the cause, then resume it at Restate's admin API: curl -X PATCH …/invocations/%s/resume.",
 					i.ID),
 			})
-		case i.Retries >= w.config.RetriesMin:
+		case i.Retries >= retriesMin:
 			look.add(Finding{
 				Kind: FindingInvocationBackoff, Subject: i.ID, Severity: SeverityWarning,
 				What: fmt.Sprintf("%s has failed %d times: %s", i.Target, i.Retries, cmp.Or(i.Failure, "no failure is recorded")),

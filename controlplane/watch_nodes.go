@@ -37,9 +37,9 @@ func regionsOf(fleet Fleet) (regions []region) {
 }
 
 // nodeFindings are those that heartbeats alone tell.
-func nodeFindings(fleet Fleet, c WatchConfig) (findings []Finding) {
+func nodeFindings(fleet Fleet) (findings []Finding) {
 	for _, r := range regionsOf(fleet) {
-		findings = append(findings, r.silence(fleet.Now, c)...)
+		findings = append(findings, r.silence(fleet.Now)...)
 		some := func(kind FindingKind, severity Severity, has func(Node) bool, what, do string) {
 			if which := filter(r.live, has); len(which) > 0 {
 				findings = append(findings, Finding{
@@ -80,11 +80,11 @@ func nodeFindings(fleet Fleet, c WatchConfig) (findings []Finding) {
 			surroundings(r.live), "Do what it says. The node checks again every few seconds, and Redis's policy every minute.")
 		skew := func(n Node) time.Duration { return n.ClockSkew.Abs() }
 		severity := SeverityWarning
-		if slices.ContainsFunc(r.live, func(n Node) bool { return skew(n) >= c.SkewCritical }) {
+		if slices.ContainsFunc(r.live, func(n Node) bool { return skew(n) >= skewCritical }) {
 			severity = SeverityCritical
 		}
 		some(FindingClockSkew, severity, func(n Node) bool {
-			return skew(n) >= c.SkewWarning
+			return skew(n) >= skewWarning
 		}, fmt.Sprintf("the clock differs from the database's by up to %v", worst(r.live, skew)),
 			"Let NTP run there, and on the database's machine if all nodes differ: windows begin and end by the node's clock.")
 	}
@@ -92,7 +92,7 @@ func nodeFindings(fleet Fleet, c WatchConfig) (findings []Finding) {
 }
 
 // silence is about nodes that are not heard of.
-func (r region) silence(now time.Time, c WatchConfig) []Finding {
+func (r region) silence(now time.Time) []Finding {
 	if len(r.dead) == 0 {
 		return nil
 	}
@@ -109,7 +109,7 @@ func (r region) silence(now time.Time, c WatchConfig) []Finding {
 				"heartbeats of the others. Nodes that run still decide, by their region's counts.",
 		}}
 	}
-	lately := filter(r.dead, func(n Node) bool { return now.Sub(n.SeenAt) <= c.DeadTold })
+	lately := filter(r.dead, func(n Node) bool { return now.Sub(n.SeenAt) <= deadTold })
 	if len(lately) == 0 {
 		return nil
 	}
@@ -119,12 +119,12 @@ func (r region) silence(now time.Time, c WatchConfig) []Finding {
 		What: fmt.Sprintf("in %s %s no heartbeats any more: %s", r.name, countOf(len(lately), "node sends", "nodes send"),
 			names(lately)),
 		Do: fmt.Sprintf("Check that it runs and reaches MySQL. A node removed on purpose leaves this list after %v.",
-			c.DeadTold),
+			deadTold),
 	}}
 }
 
 // tuningFindings hold nodes against the tuning that their region should have.
-func tuningFindings(fleet Fleet, tunings []RegionTuning, c WatchConfig) (findings []Finding) {
+func tuningFindings(fleet Fleet, tunings []RegionTuning) (findings []Finding) {
 	for _, r := range regionsOf(fleet) {
 		version, set := inForce(tunings, r.name)
 		if others := filter(r.live, func(n Node) bool { return n.TuningVersion != version }); len(others) > 0 {
@@ -136,7 +136,7 @@ func tuningFindings(fleet Fleet, tunings []RegionTuning, c WatchConfig) (finding
 			})
 		}
 		rounds := 3 * set.NewsInterval.Std()
-		findings = append(findings, r.relayFindings(max(c.StalledMin, rounds), max(c.LateMin, rounds))...)
+		findings = append(findings, r.relayFindings(max(stalledMin, rounds), max(lateMin, rounds))...)
 	}
 	return findings
 }

@@ -32,7 +32,7 @@ type watched struct {
 }
 
 func (w *watched) watch() *Watch {
-	return NewWatch(DefaultWatchConfig(), WatchSources{
+	return NewWatch(WatchSources{
 		Fleet:       func(context.Context) (Fleet, error) { return w.fleet, w.mysql },
 		Tunings:     func(context.Context) ([]RegionTuning, error) { return w.tunings, w.mysql },
 		Lag:         func(context.Context) (time.Duration, error) { return w.lag, w.mysql },

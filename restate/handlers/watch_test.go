@@ -18,7 +18,7 @@ import (
 // newWatchCluster watches a world whose lag is set by the test and that has nothing else.
 func newWatchCluster(t *testing.T, lag *atomic.Int64) *cluster {
 	t.Helper()
-	watch := controlplane.NewWatch(controlplane.DefaultWatchConfig(), controlplane.WatchSources{
+	watch := controlplane.NewWatch(controlplane.WatchSources{
 		Fleet:   func(context.Context) (controlplane.Fleet, error) { return controlplane.Fleet{}, nil },
 		Tunings: func(context.Context) ([]controlplane.RegionTuning, error) { return nil, nil },
 		Lag:     func(context.Context) (time.Duration, error) { return time.Duration(lag.Load()), nil },

@@ -19,7 +19,7 @@ func (p *process) doctor(steps *store.Store, tables store.SchemaCheck, client *h
 	examiners := map[string]controlplane.Examiner{
 		"control": controlplane.ExamineLiveWithin(steps.NewestTunings, p.config.NodeLiveWithin),
 		"mysql":   steps.Examine(tables),
-		"nodes":   controlplane.ExamineNodes(fleet, controlplane.DefaultWatchConfig()),
+		"nodes":   controlplane.ExamineNodes(fleet),
 		"redis":   examineRedis(p.config.RedisURL, p.config.RedisPasswordFile),
 		"restate": restate.Checks,
 	}

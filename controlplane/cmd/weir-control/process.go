@@ -97,7 +97,7 @@ func (p *process) build() error {
 	fleet := func(ctx context.Context) (controlplane.Fleet, error) {
 		return controlplane.ListFleet(ctx, steps, p.config.NodeLiveWithin)
 	}
-	watch := controlplane.NewWatch(controlplane.DefaultWatchConfig(), controlplane.WatchSources{
+	watch := controlplane.NewWatch(controlplane.WatchSources{
 		Fleet: fleet, Tunings: steps.NewestTunings, Lag: cleanup.Lag, Partitions: cleanup.PartitionsProblem,
 		Cleanup: handlers.CleanupClient{Client: client}.Status,
 		Rollout: handlers.RolloutClient{Client: client}.UnderWay,
