@@ -1,13 +1,11 @@
 package node
 
 import (
-	"bytes"
 	"context"
 	"io"
 	"log/slog"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -16,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
 )
 
@@ -141,14 +140,14 @@ func (s scripted) Stop(ctx context.Context) error {
 type harness struct {
 	*Server
 	base, grpcBase, adminBase string
-	log                       *lockedBuffer
+	log                       *await.Log
 	registry                  *prometheus.Registry
 }
 
 // prepare makes a server that listens nowhere yet.
 func prepare(t testing.TB, limiter Limiter, adjust ...func(*Config)) *harness {
 	t.Helper()
-	h := &harness{log: new(lockedBuffer), registry: prometheus.NewRegistry()}
+	h := &harness{log: new(await.Log), registry: prometheus.NewRegistry()}
 	config := Config{
 		Limiter:      limiter,
 		Listen:       "127.0.0.1:0",
@@ -263,22 +262,4 @@ func do(t testing.TB, request *http.Request) (int, http.Header, string) {
 		t.Fatal(err)
 	}
 	return response.StatusCode, response.Header, string(answer)
-}
-
-// lockedBuffer is a log that may be read while it is written.
-type lockedBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
 }

@@ -1,17 +1,16 @@
 package redisorigin_test
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirhq/weir/dataplane/redisorigin"
+	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -94,7 +93,7 @@ func TestClientsThatAreRefused(t *testing.T) {
 
 // The library's words go to the logger at level debug, and nowhere else.
 func TestLibraryLogsToTheLogger(t *testing.T) {
-	var log lockedBuffer
+	var log await.Log
 	logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	o := openOrigin(t, "redis://127.0.0.1:1?min_idle_conns=1", redisorigin.Options{Logger: logger})
 	if _, err := o.Read(context.Background(), []window.Cell{cellNow("x", time.Second)}); err == nil {
@@ -103,24 +102,6 @@ func TestLibraryLogsToTheLogger(t *testing.T) {
 	if got := log.String(); !strings.Contains(got, "level=DEBUG") || !strings.Contains(got, "library=go-redis") {
 		t.Errorf("logged %q", got)
 	}
-}
-
-// lockedBuffer takes lines from several goroutines.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 // "Errors never hold the password", whatever is in it, escaped or not, and whatever

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -9,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
@@ -91,7 +89,7 @@ func weirctl(t *testing.T, api string, args ...string) {
 // startAlone starts a weir-node that no stack knows of, and ends it with the test.
 func startAlone(t *testing.T, args ...string) weirv1connect.RateLimitServiceClient {
 	t.Helper()
-	var log lockedLog
+	var log await.Log
 	cmd := exec.CommandContext(t.Context(), filepath.Join(bin, "weir-node"),
 		append(args, "--listen=127.0.0.1:0", "--grpc-listen=", "--admin-listen=127.0.0.1:0")...)
 	cmd.Stderr = &log
@@ -102,29 +100,15 @@ func startAlone(t *testing.T, args ...string) weirv1connect.RateLimitServiceClie
 	t.Cleanup(func() { _ = cmd.Wait() }) // t.Context has ended it by now
 	address := ""
 	await.True(t, "the node's log says where it serves", func() bool {
-		address = log.serving()
+		address = servingIn(log.String())
 		return address != ""
 	})
 	return weirv1connect.NewRateLimitServiceClient(http.DefaultClient, "http://"+address)
 }
 
-// lockedLog is a process's log while it runs.
-type lockedLog struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *lockedLog) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-// serving is the address that the log names, or "".
-func (l *lockedLog) serving() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for line := range strings.Lines(l.text.String()) {
+// servingIn is the address that a log names, or "".
+func servingIn(log string) string {
+	for line := range strings.Lines(log) {
 		var event struct{ Msg, Listen string }
 		if json.Unmarshal([]byte(line), &event) == nil && event.Msg == "serving" {
 			return event.Listen

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -60,7 +59,7 @@ func TestUnsignedRequestsFillNoLog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var out locked
+	var out await.Log
 	metrics := controlplane.NewMetrics()
 	e, err := NewEndpoint(Options{Log: slog.New(slog.NewTextHandler(&out, nil)), Metrics: metrics,
 		IdentityKey: "publickeyv1_" + base58(public)})
@@ -212,24 +211,6 @@ func wantRefused(t *testing.T, metrics *controlplane.Metrics, want map[bounded.B
 			t.Errorf("weir_handlers_refused_total{bound=%q} is %d, want %d", b, n, want[b])
 		}
 	}
-}
-
-// locked is a log that several goroutines write.
-type locked struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *locked) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *locked) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 // Of requests that are cut off and have not noticed there are as many as may arrive: the SDK keeps memory for each.

@@ -1,7 +1,6 @@
 package servers
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"net"
@@ -9,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -185,7 +183,7 @@ func TestStartGivenUp(t *testing.T) {
 
 func TestLogGoesToWriter(t *testing.T) {
 	t.Parallel()
-	var log safeBuffer
+	var log await.Log
 	r, err := StartRedis(t.Context(), Options{Log: &log})
 	must(t, err)
 	if _, err := os.Stat(filepath.Join(r.Dir(), "redis.log")); !errors.Is(err, os.ErrNotExist) {
@@ -263,21 +261,4 @@ func listen(t *testing.T) int {
 	must(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	return l.Addr().(*net.TCPAddr).Port
-}
-
-type safeBuffer struct {
-	mu     sync.Mutex
-	buffer bytes.Buffer
-}
-
-func (b *safeBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buffer.Write(p)
-}
-
-func (b *safeBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buffer.String()
 }

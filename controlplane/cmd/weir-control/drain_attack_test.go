@@ -92,7 +92,7 @@ func testDrainEndsThoughMySQLHangs(t *testing.T) {
 	case code := <-r.exited:
 		t.Logf("exit %d", code)
 	case <-time.After(20 * time.Second):
-		t.Errorf("drain-timeout is 2s, and it runs 20s later:\n%s", r.logged())
+		t.Errorf("drain-timeout is 2s, and it runs 20s later:\n%s", r.log.String())
 		thaw()
 		t.Logf("MySQL is back: exit %d", <-r.exited)
 	}

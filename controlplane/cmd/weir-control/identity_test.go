@@ -93,7 +93,7 @@ func testRestateSignsItsRequests(t *testing.T) {
 	r := startControl(t, append(args, wrong)...)
 	migrated(t, mysql.DSN("weir"))
 	await.NoError(t, "what is signed with another key is refused", func() error {
-		if !strings.Contains(r.logged(), "401") {
+		if !strings.Contains(r.log.String(), "401") {
 			return errors.New("the log does not say so")
 		}
 		return nil

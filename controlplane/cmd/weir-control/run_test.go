@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -13,7 +12,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -51,20 +49,7 @@ type running struct {
 	http   *http.Client
 	client controlv1connect.ControlServiceClient
 
-	mu  sync.Mutex
-	log bytes.Buffer
-}
-
-func (r *running) Write(b []byte) (int, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.log.Write(b)
-}
-
-func (r *running) logged() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.log.String()
+	log await.Log
 }
 
 // awaitReady waits until /readyz says so.
@@ -84,15 +69,15 @@ func startControl(t *testing.T, args ...string) *running {
 	ctx, stop := context.WithCancel(t.Context())
 	r := &running{t: t, stop: stop, exited: make(chan int, 1)}
 	args = append([]string{"--api-listen", "127.0.0.1:0", "--handlers-listen", "127.0.0.1:0"}, args...)
-	go func() { r.exited <- run(ctx, args, io.Discard, r) }()
+	go func() { r.exited <- run(ctx, args, io.Discard, &r.log) }()
 	t.Cleanup(func() {
 		stop()
 		if t.Failed() {
-			t.Logf("log of weir-control:\n%s", r.logged())
+			t.Logf("log of weir-control:\n%s", r.log.String())
 		}
 	})
 	await.NoError(t, "it serves", func() error {
-		for line := range strings.Lines(r.logged()) {
+		for line := range strings.Lines(r.log.String()) {
 			var l struct{ Msg, API string }
 			if err := json.Unmarshal([]byte(line), &l); err != nil {
 				t.Fatalf("a line of the log is not JSON: %s", line)
@@ -102,7 +87,7 @@ func startControl(t *testing.T, args ...string) *running {
 				return nil
 			}
 		}
-		return errors.New(r.logged())
+		return errors.New(r.log.String())
 	})
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
@@ -117,7 +102,7 @@ func (r *running) drain() {
 	r.stop()
 	select {
 	case code := <-r.exited:
-		if code != exitOK || !strings.Contains(r.logged(), `"msg":"drained"`) {
+		if code != exitOK || !strings.Contains(r.log.String(), `"msg":"drained"`) {
 			r.t.Errorf("exit %d", code)
 		}
 	case <-time.After(time.Minute):
@@ -245,7 +230,7 @@ func testServesBeforeWhatItNeeds(t *testing.T) {
 		t.Errorf("left %q, %v", left, err)
 	}
 	r.drain()
-	if log := r.logged(); strings.Contains(log, mysql.DSN("weir")) {
+	if log := r.log.String(); strings.Contains(log, mysql.DSN("weir")) {
 		t.Errorf("the DSN is in the log:\n%s", log)
 	}
 }

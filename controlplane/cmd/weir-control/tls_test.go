@@ -28,18 +28,18 @@ func TestServesHTTPSAndReadsTheCertificateAgain(t *testing.T) {
 	r := &running{t: t, stop: stop, exited: make(chan int, 1)}
 	args := []string{"--api-listen", "127.0.0.1:0", "--handlers-listen", "127.0.0.1:0", "--api-tls-cert", certificate, "--api-tls-key", key,
 		"--restate-ingress", "http://127.0.0.1:1", "--restate-admin", "http://127.0.0.1:1"}
-	go func() { r.exited <- run(ctx, args, io.Discard, r) }()
+	go func() { r.exited <- run(ctx, args, io.Discard, &r.log) }()
 	t.Cleanup(stop)
 	address := ""
 	await.NoError(t, "it serves", func() error {
-		for line := range strings.Lines(r.logged()) {
+		for line := range strings.Lines(r.log.String()) {
 			var l struct{ Msg, API string }
 			if err := json.Unmarshal([]byte(line), &l); err == nil && l.Msg == "serving" {
 				address = l.API
 				return nil
 			}
 		}
-		return errors.New(r.logged())
+		return errors.New(r.log.String())
 	})
 	shows := func(p testcert.Pair) func() error {
 		return func() error {
@@ -62,7 +62,7 @@ func TestServesHTTPSAndReadsTheCertificateAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	await.NoError(t, "it tells of the broken file", func() error {
-		if !strings.Contains(r.logged(), "the previous one stays in force") {
+		if !strings.Contains(r.log.String(), "the previous one stays in force") {
 			return errors.New("it does not")
 		}
 		return shows(first)()

@@ -65,7 +65,7 @@ func testTokensOpenTheAPI(t *testing.T) {
 	if err != nil || began.Msg.GetRollout().GetPhase() != "awaiting_approval" || began.Msg.GetRollout().GetActor() != "ci" {
 		t.Errorf("%v, %v", began, err)
 	}
-	if log := r.logged(); strings.Contains(log, secret) || strings.Contains(log, adminToken) {
+	if log := r.log.String(); strings.Contains(log, secret) || strings.Contains(log, adminToken) {
 		t.Errorf("a token is in the log:\n%s", log)
 	}
 	r.drain()

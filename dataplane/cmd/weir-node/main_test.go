@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"regexp"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -33,7 +32,7 @@ func TestMain(m *testing.M) {
 type process struct {
 	*exec.Cmd
 	firstLine string // of stdout
-	log       *lines
+	log       *await.Log
 	ended     chan struct{}
 }
 
@@ -41,7 +40,7 @@ type process struct {
 // and waits for its first line.
 func begin(t *testing.T, env ...string) *process {
 	t.Helper()
-	p := &process{Cmd: exec.CommandContext(t.Context(), os.Args[0]), log: new(lines), ended: make(chan struct{})}
+	p := &process{Cmd: exec.CommandContext(t.Context(), os.Args[0]), log: new(await.Log), ended: make(chan struct{})}
 	p.Env = append(env, "BE_WEIR_NODE=1", "WEIR_LISTEN=127.0.0.1:0", "WEIR_GRPC_LISTEN=127.0.0.1:0", "WEIR_ADMIN_LISTEN=127.0.0.1:0", "PATH="+os.Getenv("PATH"))
 	p.Stderr = p.log
 	stdout, err := p.StdoutPipe()
@@ -150,22 +149,4 @@ func post(t *testing.T, url, body string, answer any) {
 	if err := json.Unmarshal(content, answer); response.StatusCode != 200 || err != nil {
 		t.Fatalf("status %d %s", response.StatusCode, content)
 	}
-}
-
-// lines is a log that may be read while it is written.
-type lines struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
 }

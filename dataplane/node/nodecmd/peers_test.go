@@ -54,7 +54,7 @@ func testRegionsTellEachOther(t *testing.T) {
 func TestTakenPortForPeers(t *testing.T) {
 	c := begin(t)
 	taken := strings.TrimPrefix(c.listen, "http://")
-	var stdout, stderr lockedBuffer
+	var stdout, stderr await.Log
 	code := Main(t.Context(), []string{"--listen=127.0.0.1:0", "--grpc-listen=", "--admin-listen=127.0.0.1:0", "--region=eu",
 		"--redis-url=redis://127.0.0.1:1", "--mysql-dsn=weir@tcp(127.0.0.1:1)/weir", "--drain-timeout=100ms",
 		"--relay-peers=us=127.0.0.1:1", "--relay-peers-listen=" + taken}, &stdout, &stderr)
@@ -68,7 +68,7 @@ func TestTakenPortForPeers(t *testing.T) {
 
 // Certificates that cannot be read end the command before it listens.
 func TestCertificatesOfPeers(t *testing.T) {
-	var stdout, stderr lockedBuffer
+	var stdout, stderr await.Log
 	code := Main(t.Context(), []string{"--region=eu", "--redis-url=redis://127.0.0.1:1", "--mysql-dsn=weir@tcp(127.0.0.1:1)/weir",
 		"--relay-peers=us=us.example:7301", "--relay-peers-cert-file=/no/such/cert", "--relay-peers-key-file=/k", "--relay-peers-ca-file=/ca"}, &stdout, &stderr)
 	if code != 1 || !strings.Contains(stderr.String(), "relay-peers-cert-file") || !strings.Contains(stderr.String(), "/no/such/cert") {

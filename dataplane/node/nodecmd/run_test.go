@@ -1,7 +1,6 @@
 package nodecmd
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -9,7 +8,6 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -26,7 +24,7 @@ import (
 
 // command is weir-node, running in this process.
 type command struct {
-	stdout, stderr lockedBuffer
+	stdout, stderr await.Log
 	stop           context.CancelFunc
 	code           chan int
 	listen, admin  string
@@ -194,7 +192,7 @@ func TestUnsentCostIsAFailure(t *testing.T) {
 // A port that is taken ends the command with an error that names it.
 func TestTakenPort(t *testing.T) {
 	c := begin(t)
-	var stdout, stderr lockedBuffer
+	var stdout, stderr await.Log
 	taken := strings.TrimPrefix(c.listen, "http://")
 	if code := Main(t.Context(), []string{"--listen=" + taken, "--grpc-listen=", "--admin-listen=127.0.0.1:0"}, &stdout, &stderr); code != 1 || !strings.Contains(stderr.String(), taken) {
 		t.Errorf("exit code %d\n%s", code, &stderr)
@@ -225,7 +223,7 @@ func TestLogHoldsNoSecrets(t *testing.T) {
 // The version and the help are printed, and nothing is started.
 func TestVersionAndHelp(t *testing.T) {
 	for flag, want := range map[string]string{"--version": "weir-node " + Build() + "\n", "--help": "--insecure-public"} {
-		var stdout, stderr lockedBuffer
+		var stdout, stderr await.Log
 		if code := Main(t.Context(), []string{flag}, &stdout, &stderr); code != 0 || !strings.Contains(stdout.String(), want) {
 			t.Errorf("%s: exit code %d\n%s%s", flag, code, &stdout, &stderr)
 		}
@@ -273,22 +271,4 @@ func seenFrom(t *testing.T, dsn, region string) map[string]int64 {
 		t.Fatal(err)
 	}
 	return seen
-}
-
-// lockedBuffer may be read while it is written.
-type lockedBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
 }

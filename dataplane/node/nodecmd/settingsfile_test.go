@@ -62,12 +62,12 @@ func TestASettingsFileAtFaultIsAnErrorAtStart(t *testing.T) {
 		"":                                      "settings-file: settings document: it is empty",
 		"kind: weir-settings\nversion: 1\nx: 1": "settings-file: settings document: line 3: x is not a known field",
 	} {
-		var stdout, stderr lockedBuffer
+		var stdout, stderr await.Log
 		if code := Main(t.Context(), []string{"--listen=127.0.0.1:0", "--settings-file=" + file(t, content)}, &stdout, &stderr); code != exitFailed || !strings.Contains(stderr.String(), want) {
 			t.Errorf("exit code %d, %s", code, &stderr)
 		}
 	}
-	var stdout, stderr lockedBuffer
+	var stdout, stderr await.Log
 	if code := Main(t.Context(), []string{"--settings-file=/no/such/file"}, &stdout, &stderr); code != exitFailed || !strings.Contains(stderr.String(), "settings-file: stat /no/such/file") {
 		t.Errorf("exit code %d, %s", code, &stderr)
 	}

@@ -14,7 +14,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -47,7 +46,7 @@ func TestMain(m *testing.M) {
 // process is a running weir-gubernator.
 type process struct {
 	*exec.Cmd
-	log   *lines
+	log   *await.Log
 	ended chan struct{}
 
 	grpc, http, admin string // addresses
@@ -70,7 +69,7 @@ func command(t *testing.T, settings ...string) *exec.Cmd {
 func begin(t *testing.T, settings ...string) *process {
 	t.Helper()
 	settings = append([]string{"GUBER_GRPC_ADDRESS=127.0.0.1:0", "GUBER_HTTP_ADDRESS=127.0.0.1:0"}, settings...)
-	p := &process{Cmd: command(t, settings...), log: new(lines), ended: make(chan struct{})}
+	p := &process{Cmd: command(t, settings...), log: new(await.Log), ended: make(chan struct{})}
 	p.Stderr = p.log
 	if err := p.Start(); err != nil {
 		t.Fatal(err)
@@ -411,22 +410,4 @@ func unfinished(ctx context.Context, address, begun string) string {
 		return "200 OK never"
 	}
 	return string(answer)
-}
-
-// lines is a log that may be read while it is written.
-type lines struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
 }
