@@ -75,7 +75,7 @@ func ListHeld(ctx context.Context, store TopStore, q HeldQuery, liveWithin time.
 			continue
 		}
 		answer.Nodes++
-		answer.Oldest = max(answer.Oldest, now.Sub(r.SeenAt))
+		answer.Oldest = max(answer.Oldest, now.Sub(r.madeAt(&top)))
 		for n := range top.Held {
 			h := heldOf(&top.Held[n], &r)
 			id := heldID{region: r.Region, kind: h.Kind, workspace: h.Workspace, namespace: h.Namespace,

@@ -199,7 +199,9 @@ func windowOf(windows *[]KeyWindow, mode window.Mode, durationMs int64, reset wi
 	return &(*windows)[len(*windows)-1]
 }
 
-// Judge sets the verdict of each window by what nodes last reported of the key.
+// Judge sets the verdict of each window by what nodes last reported of the key. A report that was made before the
+// key's reset, or as long ago as the window lasts, has nothing of the cost that counts now. Where reports are missing,
+// the cost can be more than was reported, so a request may be denied by them, but is not said to pass.
 func (r *KeyReport) Judge(q KeyQuery, top TopKeys) {
 	for i := range r.Windows {
 		w := &r.Windows[i]
@@ -208,12 +210,18 @@ func (r *KeyReport) Judge(q KeyQuery, top TopKeys) {
 				k.DurationMs != w.DurationMs {
 				continue
 			}
-			w.Reported = &k.Count
+			if r.Now.Sub(k.ReportedAt).Milliseconds() < w.DurationMs &&
+				(r.Reset == nil || k.ReportedAt.After(r.Reset.SetAt)) {
+				w.Reported = &k.Count
+			}
 			if w.Limit == nil && k.Limit >= 0 {
 				w.Limit, w.LimitReported = &k.Limit, true
 			}
 		}
 		w.Verdict = w.judge(q.Cost)
+		if w.Verdict == Passes && (top.Truncated || top.Unreadable > 0) {
+			w.Verdict = Unknown
+		}
 	}
 }
 

@@ -104,7 +104,8 @@ func TestAKeyIsJudgedByWhatNodesReport(t *testing.T) {
 	now := time.UnixMilli(10*60_000 + 15_000)
 	full := keyStore{now: now, rows: []KeyRow{published(10, "eu", 1000, window.Key{})}}
 	key := func(identifier string, durationMs, limit, count int64) TopKey {
-		return TopKey{Workspace: "acme", Namespace: "api", Identifier: identifier, DurationMs: durationMs, Limit: limit, Count: count}
+		return TopKey{Workspace: "acme", Namespace: "api", Identifier: identifier, DurationMs: durationMs, Limit: limit, Count: count,
+			ReportedAt: now.Add(-999 * time.Millisecond)}
 	}
 	others := []TopKey{key("user_2", 60_000, 100, 99), key("user_1", 1000, 100, 99),
 		{Workspace: "beta", Namespace: "api", Identifier: "user_1", DurationMs: 60_000, Limit: 100, Count: 99},
@@ -131,6 +132,43 @@ func TestAKeyIsJudgedByWhatNodesReport(t *testing.T) {
 		r.Judge(q, TopKeys{Keys: tc.reported})
 		if w := r.Windows[0]; w.Verdict != tc.want || w.LimitReported != (name == "the limit of nodes") {
 			t.Errorf("%s: verdict %d, want %d (%+v)", name, w.Verdict, tc.want, w)
+		}
+	}
+}
+
+// A report from before the reset, or from before the window that counts now, is no verdict on it, and a part of the
+// reports does not say that there is room.
+func TestAKeyIsNotJudgedByReportsOfAnotherTime(t *testing.T) {
+	now := time.UnixMilli(10*60_000 + 15_000)
+	at := func(ago time.Duration, count int64) TopKeys {
+		return TopKeys{Keys: []TopKey{{Workspace: "acme", Namespace: "api", Identifier: "user_1", DurationMs: 60_000,
+			Limit: 100, Count: count, ReportedAt: now.Add(-ago)}}}
+	}
+	partial := func(top TopKeys) TopKeys { top.Unreadable = 1; return top }
+	cut := func(top TopKeys) TopKeys { top.Truncated = true; return top }
+	reset := &Reset{SetAt: now.Add(-10 * time.Second)}
+	for name, tc := range map[string]struct {
+		reset *Reset
+		top   TopKeys
+		want  Verdict
+	}{
+		"of this window":                  {nil, at(59*time.Second, 100), Denied},
+		"of a window that has ended":      {nil, at(time.Minute, 100), Unknown},
+		"room, in a window that is over":  {nil, at(time.Minute, 0), Unknown},
+		"since the reset":                 {reset, at(9*time.Second, 100), Denied},
+		"from before the reset":           {reset, at(10*time.Second, 100), Unknown},
+		"room, where a report is missing": {nil, partial(at(0, 50)), Unknown},
+		"room, among the first reports":   {nil, cut(at(0, 50)), Unknown},
+		"none, where a report is missing": {nil, partial(at(0, 100)), Denied},
+	} {
+		q := KeyQuery{"acme", "api", "user_1", 100, 1}
+		r, err := GetKey(t.Context(), keyStore{now: now, rows: []KeyRow{published(10, "eu", 1, window.Key{})}}, q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Reset = tc.reset
+		if r.Judge(q, tc.top); r.Windows[0].Verdict != tc.want {
+			t.Errorf("%s: verdict %d, want %d", name, r.Windows[0].Verdict, tc.want)
 		}
 	}
 }

@@ -72,7 +72,7 @@ func EstimateLimits(ctx context.Context, store LimitStore, changes []LimitChange
 	if err != nil {
 		return e, err
 	}
-	e.Reported, e.Nodes, e.Oldest, e.Truncated = len(top.Keys), top.Nodes, top.Oldest, top.Truncated
+	e.Reported, e.Nodes, e.Oldest, e.Truncated = len(top.Keys), top.Nodes, top.Oldest, top.Truncated || top.Unreadable > 0
 	looked := 0
 	for i := range top.Keys { // largest cost first
 		k := &top.Keys[i]

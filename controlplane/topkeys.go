@@ -62,9 +62,10 @@ type TopKeys struct {
 // TopKey is one of them.
 type TopKey struct {
 	Workspace, Namespace, Identifier string
-	DurationMs, Limit                int64 // DurationMs 0: of leases that were refused; Limit -1: unknown
-	Count                            int64 // of hot keys cost, of denied ones requests
-	More                             int64 // of denied keys: how many more it may be
+	DurationMs, Limit                int64     // DurationMs 0: of leases that were refused; Limit -1: unknown
+	Count                            int64     // of hot keys cost, of denied ones requests
+	More                             int64     // of denied keys: how many more it may be
+	ReportedAt                       time.Time // when the oldest report of it was made, by the database's clock
 	Regions                          []TopKeyRegion
 }
 
@@ -79,7 +80,17 @@ type TopReport struct {
 	Region   string
 	Node     string
 	SeenAt   time.Time
+	SentAtMs int64  // of the heartbeat that was seen, by the node's clock
 	Document []byte // see heartbeat.ReadTop
+}
+
+// madeAt returns when a report was made, by the database's clock. A heartbeat without a report keeps the row's
+// earlier one, so a report can be older than the heartbeat beside it.
+func (r *TopReport) madeAt(top *heartbeat.Top) time.Time {
+	if top.AtMs <= 0 || r.SentAtMs <= top.AtMs {
+		return r.SeenAt
+	}
+	return time.UnixMilli(max(0, r.SeenAt.UnixMilli()-(r.SentAtMs-top.AtMs)))
 }
 
 // TopStore reads nodes' reports.
@@ -115,12 +126,13 @@ func mergeTopKeys(ctx context.Context, store TopStore, q *TopQuery, liveWithin t
 			continue
 		}
 		answer.Nodes++
-		answer.Oldest = max(answer.Oldest, now.Sub(r.SeenAt))
+		at := r.madeAt(&top)
+		answer.Oldest = max(answer.Oldest, now.Sub(at))
 		if q.Denied {
-			found.addAll(r.Region, top.Denied, q)
-			found.addAll(r.Region, top.Refused, q)
+			found.addAll(r.Region, at, top.Denied, q)
+			found.addAll(r.Region, at, top.Refused, q)
 		} else {
-			found.addAll(r.Region, top.Hot, q)
+			found.addAll(r.Region, at, top.Hot, q)
 		}
 	}
 	answer.Keys, answer.Total = found.ranked()
@@ -140,13 +152,13 @@ type merging struct {
 	regions map[string]int64
 }
 
-func (m topMerge) addAll(region string, keys []heartbeat.TopKey, q *TopQuery) {
+func (m topMerge) addAll(region string, at time.Time, keys []heartbeat.TopKey, q *TopQuery) {
 	for i := range keys {
 		k := &keys[i]
 		if q.Visible.Has(string(k.Workspace)) && (q.Workspace == "" || q.Workspace == string(k.Workspace)) &&
 			(q.Namespace == "" || q.Namespace == string(k.Namespace)) &&
 			(q.Identifier == "" || q.Identifier == string(k.Identifier)) {
-			m.add(region, k, q.Denied)
+			m.add(region, at, k, q.Denied)
 		}
 	}
 }
@@ -154,13 +166,17 @@ func (m topMerge) addAll(region string, keys []heartbeat.TopKey, q *TopQuery) {
 // add merges one node's word. A denial was one node's alone, so denials add up. The cost of
 // a hot key is a count that all nodes of its region know most of: the largest word of a
 // region stands for it, regions add up, and no node has seen less of all than it says.
-func (m topMerge) add(region string, k *heartbeat.TopKey, denied bool) {
+func (m topMerge) add(region string, at time.Time, k *heartbeat.TopKey, denied bool) {
 	id := topKeyID{string(k.Workspace), string(k.Namespace), string(k.Identifier), k.DurationMs}
 	to := m[id]
 	if to == nil {
 		to = &merging{regions: make(map[string]int64), key: TopKey{
-			Workspace: id.workspace, Namespace: id.namespace, Identifier: id.identifier, DurationMs: id.durationMs, Limit: -1}}
+			Workspace: id.workspace, Namespace: id.namespace, Identifier: id.identifier, DurationMs: id.durationMs, Limit: -1,
+			ReportedAt: at}}
 		m[id] = to
+	}
+	if at.Before(to.key.ReportedAt) {
+		to.key.ReportedAt = at
 	}
 	if k.Limit >= 0 && (to.key.Limit < 0 || k.Limit < to.key.Limit) {
 		to.key.Limit = k.Limit

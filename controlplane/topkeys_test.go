@@ -76,6 +76,36 @@ func TestTopKeysAreMergedOverNodes(t *testing.T) {
 	}
 }
 
+// A heartbeat brings a report every 15 seconds and keeps the earlier one until then. The report is as old as it is, and
+// not as the heartbeat.
+func TestAReportIsAsOldAsItIs(t *testing.T) {
+	report := func(madeMs, sentMs, seenMs int64) TopReport {
+		r := reportOf(t, "eu", seenMs, heartbeat.Top{AtMs: madeMs, Hot: []heartbeat.TopKey{hot("a", 12, 9, 20)}})
+		r.SentAtMs = sentMs
+		return r
+	}
+	for name, tc := range map[string]struct {
+		reports topReports
+		want    time.Duration
+	}{
+		"with its heartbeat":                {topReports{report(5_000, 5_000, 98_000)}, 2 * time.Second},
+		"kept by later heartbeats":          {topReports{report(5_000, 17_000, 98_000)}, 14 * time.Second},
+		"of two nodes":                      {topReports{report(5_000, 6_000, 99_000), report(5_000, 17_000, 98_000)}, 14 * time.Second},
+		"of a clock that went back":         {topReports{report(50_000, 17_000, 98_000)}, 2 * time.Second},
+		"from before the database's clock":  {topReports{report(1, 1<<62, 98_000)}, 100 * time.Second},
+		"of a build that gave it no moment": {topReports{report(0, 17_000, 98_000)}, 2 * time.Second},
+	} {
+		got, err := ListTopKeys(t.Context(), tc.reports, TopQuery{Limit: 1}, time.Minute)
+		if err != nil || got.Oldest != tc.want || got.Now.Sub(got.Keys[0].ReportedAt) != tc.want {
+			t.Errorf("%s: %v old, the key's %v, want %v (%v)", name, got.Oldest, got.Now.Sub(got.Keys[0].ReportedAt), tc.want, err)
+		}
+		held, err := ListHeld(t.Context(), tc.reports, HeldQuery{Limit: 1}, time.Minute)
+		if err != nil || held.Oldest != tc.want {
+			t.Errorf("%s, what is held: %v old, want %v (%v)", name, held.Oldest, tc.want, err)
+		}
+	}
+}
+
 // Keys and leases of workspaces that a token is not valid for are left out before anything is ranked, added up, cut off
 // or estimated.
 func TestOtherWorkspacesAreLeftOutBeforeRanking(t *testing.T) {

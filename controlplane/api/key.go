@@ -32,6 +32,8 @@ func (s *service) GetKey(ctx context.Context,
 		if err != nil {
 			s.Log.WarnContext(ctx, "the reports of nodes could not be read for a key", "error", err)
 			problem = valid(err.Error())
+		} else if reported.Truncated || reported.Unreadable > 0 {
+			problem = "only a part of the nodes' reports could be read: the key can have more cost than they have"
 		}
 	}
 	answer := keyResponse(found)

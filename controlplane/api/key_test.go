@@ -45,7 +45,7 @@ func TestGetKeyCall(t *testing.T) {
 		},
 	})
 	// With judge the verdict is explicit in every window, "unknown" included.
-	f.top = controlplane.TopKeys{Keys: []controlplane.TopKey{{Workspace: "acme", Namespace: "api", Identifier: "user_1", DurationMs: 1000, Limit: 100, Count: 100}}}
+	f.top = controlplane.TopKeys{Keys: []controlplane.TopKey{{Workspace: "acme", Namespace: "api", Identifier: "user_1", DurationMs: 1000, Limit: 100, Count: 100, ReportedAt: at.Add(time.Millisecond)}}}
 	ask := &controlv1.GetKeyRequest{Workspace: "acme", Namespace: "api", Identifier: "user_1", Judge: true}
 	if answer, err = client.GetKey(t.Context(), connect.NewRequest(ask)); err != nil {
 		t.Fatal(err)

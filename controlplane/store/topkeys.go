@@ -26,7 +26,7 @@ func (s *Store) TopReports(ctx context.Context, within time.Duration,
 	}
 	for _, f := range found {
 		reports = append(reports, controlplane.TopReport{Region: string(f.Region), Node: string(f.NodeID),
-			SeenAt:   time.UnixMilli(int64(f.SeenAt)),
+			SeenAt: time.UnixMilli(int64(f.SeenAt)), SentAtMs: int64(f.SentAt),
 			Document: []byte(f.TopKeys.String)})
 	}
 	return time.UnixMilli(found[0].NowMs), reports, nil

@@ -13,7 +13,7 @@ ORDER BY region, node_id LIMIT ?;
 
 -- name: FleetTopKeys :many
 -- The keys that nodes with a recent heartbeat reported, the newest heartbeat first.
-SELECT node_id, region, seen_at, top_keys,
+SELECT node_id, region, sent_at, seen_at, top_keys,
        CAST(UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000 AS SIGNED) AS now_ms
 FROM ratelimit_nodes
 WHERE top_keys IS NOT NULL AND seen_at > UNIX_TIMESTAMP() * 1000 - CAST(sqlc.arg(within_ms) AS SIGNED)

@@ -115,7 +115,7 @@ func (q *Queries) FleetNodesLeft(ctx context.Context, arg FleetNodesLeftParams) 
 }
 
 const FleetTopKeys = `-- name: FleetTopKeys :many
-SELECT node_id, region, seen_at, top_keys,
+SELECT node_id, region, sent_at, seen_at, top_keys,
        CAST(UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000 AS SIGNED) AS now_ms
 FROM ratelimit_nodes
 WHERE top_keys IS NOT NULL AND seen_at > UNIX_TIMESTAMP() * 1000 - CAST(? AS SIGNED)
@@ -130,6 +130,7 @@ type FleetTopKeysParams struct {
 type FleetTopKeysRow struct {
 	NodeID  []byte
 	Region  []byte
+	SentAt  uint64
 	SeenAt  uint64
 	TopKeys sql.NullString
 	NowMs   int64
@@ -148,6 +149,7 @@ func (q *Queries) FleetTopKeys(ctx context.Context, arg FleetTopKeysParams) ([]F
 		if err := rows.Scan(
 			&i.NodeID,
 			&i.Region,
+			&i.SentAt,
 			&i.SeenAt,
 			&i.TopKeys,
 			&i.NowMs,
