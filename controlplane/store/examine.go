@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -158,19 +159,37 @@ func (s *Store) examineSchema(ctx context.Context, schema SchemaCheck) ([]contro
 
 func (s *Store) examineVariables(ctx context.Context) (checks []controlplane.Check, err error) {
 	rows, err := s.db.QueryContext(ctx, `SHOW SESSION VARIABLES WHERE Variable_name IN ('sql_mode', 'autocommit',
-		'transaction_isolation', 'tx_isolation', 'read_only', 'time_zone', 'max_allowed_packet')`)
+		'transaction_isolation', 'tx_isolation', 'read_only', 'innodb_read_only', 'transaction_read_only', 'tx_read_only',
+		'time_zone', 'max_allowed_packet')`)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = rows.Close() }()
+	values := map[string]string{}
 	for rows.Next() {
 		var name, value string
 		if err := rows.Scan(&name, &value); err != nil {
 			return nil, err
 		}
-		checks = append(checks, variableCheck(name, value))
+		values[name] = value
 	}
-	return checks, rows.Err()
+	return variableChecks(values), rows.Err()
+}
+
+// variableChecks judges the settings that a session has. One that it does not show is not known to be right.
+func variableChecks(values map[string]string) (checks []controlplane.Check) {
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		checks = append(checks, variableCheck(name, values[name]))
+	}
+	for _, name := range []string{"sql_mode", "autocommit", "read_only", "time_zone", "max_allowed_packet"} {
+		if _, shown := values[name]; !shown {
+			checks = append(checks, warn(name, "the server does not show it: it is not checked", proxyDo))
+		}
+	}
+	if values["transaction_isolation"]+values["tx_isolation"] == "" {
+		checks = append(checks, warn("isolation", "the server does not show it: it is not checked", proxyDo))
+	}
+	return checks
 }
 
 const proxyDo = "See whether a proxy before MySQL drops session settings: each connection of Weir makes them."
@@ -193,7 +212,7 @@ func variableCheck(name, value string) controlplane.Check {
 			return warn("isolation", value+": the writes of nodes block each other, or reads see uncommitted rows", proxyDo)
 		}
 		name = "isolation"
-	case "read_only":
+	case "read_only", "innodb_read_only", "transaction_read_only", "tx_read_only":
 		if value != "OFF" && value != "0" {
 			return fail(name, "the server takes no writes", "Let WEIR_MYSQL_DSN name the primary.")
 		}

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"log/slog"
+	"maps"
 	"os"
 	"regexp"
 	"strings"
@@ -187,6 +188,36 @@ func testExamineVersions(t *testing.T) {
 	broken := build
 	broken.Version = func(context.Context, *sql.DB) (int64, error) { return 0, errors.New("denied") }
 	wantCheck(t, examined(t, servers.SharedSQL(t).DatabaseForTest(t), broken), "schema", controlplane.CheckFail, "denied")
+}
+
+// A server that a session cannot write to is not the primary, by whichever setting, and a setting that is not shown is
+// not known to be right.
+func TestExamineVariablesOfAReader(t *testing.T) {
+	right := map[string]string{"sql_mode": "STRICT_ALL_TABLES", "autocommit": "ON", "transaction_isolation": "READ-COMMITTED",
+		"read_only": "OFF", "innodb_read_only": "OFF", "transaction_read_only": "0", "time_zone": "+00:00", "max_allowed_packet": "67108864"}
+	check := func(name, value string) map[string]controlplane.Check {
+		values, byName := maps.Clone(right), map[string]controlplane.Check{}
+		values[name] = value
+		if value == "" {
+			delete(values, name)
+		}
+		for _, c := range variableChecks(values) {
+			byName[c.Name] = c
+		}
+		return byName
+	}
+	for name, c := range check("read_only", "OFF") {
+		if c.Result != controlplane.CheckOK {
+			t.Errorf("%s: %+v", name, c)
+		}
+	}
+	for name, value := range map[string]string{"read_only": "ON", "innodb_read_only": "ON", "transaction_read_only": "ON", "tx_read_only": "1"} {
+		wantCheck(t, check(name, value), name, controlplane.CheckFail, "primary")
+	}
+	for _, name := range []string{"sql_mode", "autocommit", "read_only", "time_zone", "max_allowed_packet"} {
+		wantCheck(t, check(name, ""), name, controlplane.CheckWarn, "not checked")
+	}
+	wantCheck(t, check("transaction_isolation", ""), "isolation", controlplane.CheckWarn, "not checked")
 }
 
 func TestClockCheck(t *testing.T) {

@@ -133,7 +133,7 @@ func examineServer(ctx context.Context, where, prefix string, client redis.Cmdab
 	info := readInfo(text)
 	switch {
 	case err != nil:
-		checks = append(checks, redisWarn("info", err.Error()+": version, eviction and memory are not checked",
+		checks = append(checks, redisWarn("info", err.Error()+": version, writes, eviction and memory are not checked",
 			"Grant the user +info: dataplane/redisorigin/README.md has all its rights."))
 	default:
 		checks = append(checks, infoChecks(info)...)
@@ -179,14 +179,21 @@ func readInfo(text string) map[string]string {
 	return info
 }
 
-// infoChecks judges version, eviction and memory.
+// infoChecks judges version, writes, eviction and memory. A server can leave out a line, which says nothing.
 func infoChecks(info map[string]string) []controlplane.Check {
 	version := redisOK("version", info["redis_version"])
 	if major, err := strconv.Atoi(strings.SplitN(info["redis_version"], ".", 2)[0]); err != nil || major < 6 {
 		version = redisWarn("version", fmt.Sprintf("%.40q", info["redis_version"]),
 			"Weir is tested with Redis 7; upgrade from anything before 6.")
 	}
-	policy, bounded := info["maxmemory_policy"], info["maxmemory"] != "0" && info["maxmemory"] != ""
+	checks := []controlplane.Check{version, writesCheck(info)}
+	for _, name := range []string{"maxmemory", "maxmemory_policy", "used_memory"} {
+		if info[name] == "" {
+			return append(checks, redisWarn("memory", "INFO has no "+name+": eviction and memory are not checked",
+				"Look at the limit of memory and at the eviction policy, which has to be noeviction, where that Redis is managed."))
+		}
+	}
+	policy, bounded := info["maxmemory_policy"], info["maxmemory"] != "0"
 	eviction := redisOK("eviction", policy)
 	if policy != "noeviction" {
 		const do = "CONFIG SET maxmemory-policy noeviction, and in its configuration file: an evicted count starts again " +
@@ -207,14 +214,47 @@ func infoChecks(info map[string]string) []controlplane.Check {
 		memory = redisFail("memory", fmt.Sprintf("%s used of %s", info["used_memory_human"], info["maxmemory_human"]),
 			"Raise maxmemory: with noeviction Redis refuses writes when it is full, and nodes decide by their own counts.")
 	}
-	return []controlplane.Check{version, eviction, memory}
+	return append(checks, eviction, memory)
 }
+
+// writesCheck judges whether a server takes writes. A replica, and a server that refuses writes, answer reads.
+func writesCheck(info map[string]string) controlplane.Check {
+	least, err := strconv.Atoi(info["min_slaves_good_slaves"]) // absent unless min-replicas-to-write is set
+	switch role := info["role"]; {
+	case role == "":
+		return redisWarn("writes", "INFO has no role: whether it takes writes is not known",
+			"See that redis-url names the primary.")
+	case role != "master":
+		return redisFail("writes", fmt.Sprintf("its role is %.40q: it is a replica, which takes no writes of nodes", role),
+			"Let redis-url name the primary, or the Sentinels.")
+	case info["loading"] == "1":
+		return redisFail("writes", "it is loading its data", "Wait until it has loaded: nodes decide by their own counts.")
+	case info["aof_last_write_status"] == "err":
+		return redisFail("writes", "it cannot write its append-only file, and refuses writes until it can",
+			"See the log and the disk of that Redis.")
+	case info["rdb_last_bgsave_status"] == "err":
+		return redisWarn("writes", "its last save failed: it refuses writes, unless stop-writes-on-bgsave-error is no",
+			"See the log and the disk of that Redis.")
+	case err == nil && least == 0:
+		return redisWarn("writes", "min-replicas-to-write is set, and no replica is in step: it refuses writes",
+			"Look at its replicas, or set min-replicas-to-write to 0.")
+	}
+	return redisOK("writes", "it is a primary")
+}
+
+// clusterSlots is how many slots the keys of a Cluster are divided into.
+const clusterSlots = "16384"
 
 func clusterCheck(info map[string]string) controlplane.Check {
 	if state := info["cluster_state"]; state != "ok" {
 		return redisFail("cluster", fmt.Sprintf("cluster_state is %.40q, %s of %s slots are ok", state,
 			info["cluster_slots_ok"], info["cluster_slots_assigned"]),
 			"See CLUSTER NODES: keys of the slots that are not served are decided locally.")
+	}
+	// with cluster-require-full-coverage no, the state is ok although slots are without a server
+	if ok := info["cluster_slots_ok"]; ok != clusterSlots {
+		return redisFail("cluster", fmt.Sprintf("%.40q of %s slots are served, although cluster_state is ok", ok,
+			clusterSlots), "See CLUSTER NODES: keys of the slots that are not served are decided locally.")
 	}
 	return redisOK("cluster", info["cluster_size"]+" masters, all slots are served")
 }

@@ -96,7 +96,7 @@ func TestExamineRedisCluster(t *testing.T) {
 	if c := checks[0]; !strings.HasSuffix(c.Name, ":"+port+" reachable") || c.Result != controlplane.CheckOK {
 		t.Errorf("%+v", checks)
 	}
-	if c := clusterCheck(readInfo("cluster_state:ok\r\ncluster_size:3\r\n")); c.Result != controlplane.CheckOK {
+	if c := clusterCheck(readInfo("cluster_state:ok\r\ncluster_slots_ok:16384\r\ncluster_size:3\r\n")); c.Result != controlplane.CheckOK {
 		t.Errorf("%+v", c)
 	}
 }
@@ -179,6 +179,72 @@ func TestValidRedisURL(t *testing.T) {
 		err := validRedisURL("eu", text)
 		if (err == nil) != (says == "") || err != nil && (!strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "s3cret")) {
 			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+// A server that answers reads is not one that takes writes, and one that leaves out a figure is not one without it.
+func TestExamineRedisThatTakesNoWrites(t *testing.T) {
+	const whole = "redis_version:7.0.15\r\nmaxmemory:100\r\nmaxmemory_policy:noeviction\r\nused_memory:1\r\n"
+	for info, want := range map[string]string{
+		"role:master\r\nloading:0\r\nrdb_last_bgsave_status:ok\r\n": "writes OK",
+		"role:master\r\nmin_slaves_good_slaves:1\r\n":               "writes OK",
+		"role:slave\r\nmaster_link_status:up\r\n":                   "writes FAIL",
+		"role:master\r\nloading:1\r\n":                              "writes FAIL",
+		"role:master\r\nrdb_last_bgsave_status:err\r\n":             "writes WARN",
+		"role:master\r\naof_last_write_status:err\r\n":              "writes FAIL",
+		"role:master\r\nmin_slaves_good_slaves:0\r\n":               "writes WARN",
+		"": "writes WARN",
+	} {
+		if got := resultOf(infoChecks(readInfo(whole+info)), "writes"); !strings.EqualFold(got, want) {
+			t.Errorf("%q: %s, want %s", info, got, want)
+		}
+	}
+	for _, name := range []string{"maxmemory", "maxmemory_policy", "used_memory"} {
+		info := readInfo(whole)
+		delete(info, name)
+		checks := infoChecks(info)
+		if last := checks[len(checks)-1]; last.Result != controlplane.CheckWarn || !strings.Contains(last.What, "no "+name) {
+			t.Errorf("without %s: %+v", name, last)
+		}
+	}
+}
+
+func resultOf(checks []controlplane.Check, name string) string {
+	for _, c := range checks {
+		if c.Name == name {
+			return name + " " + string(c.Result)
+		}
+	}
+	return "no " + name
+}
+
+// A replica answers, and has all figures in order.
+func TestExamineRedisReplica(t *testing.T) {
+	primary, replica := servers.RedisForTest(t), servers.RedisForTest(t)
+	host, port, err := net.SplitHostPort(primary.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := redis.NewClient(&redis.Options{Addr: replica.Addr()})
+	defer func() { _ = client.Close() }()
+	if err := client.ReplicaOf(t.Context(), host, port).Err(); err != nil {
+		t.Fatal(err)
+	}
+	checks := examineRedis(map[string]string{"eu": "redis://" + replica.Addr()}, "")(t.Context())
+	if got := resultOf(checks, "eu writes"); !strings.EqualFold(got, "eu writes FAIL") {
+		t.Errorf("%s: %+v", got, checks)
+	}
+}
+
+// A Cluster that serves keys although slots are lost says that its state is ok.
+func TestExamineAClusterThatLacksSlots(t *testing.T) {
+	for slots, want := range map[string]controlplane.CheckResult{
+		"16384": controlplane.CheckOK, "10923": controlplane.CheckFail, "": controlplane.CheckFail,
+	} {
+		c := clusterCheck(map[string]string{"cluster_state": "ok", "cluster_slots_ok": slots, "cluster_size": "3"})
+		if c.Result != want {
+			t.Errorf("%q slots: %+v, want %s", slots, c, want)
 		}
 	}
 }
