@@ -24,9 +24,10 @@ func Begin(kind Kind, most int, refused func(Bound), next http.Handler) http.Han
 	})
 }
 
-// Few serves at most most requests at a time, and three quarters of them to one address. A further one is refused with
-// 503. Use it for what takes much of the processor or of memory, such as scrapes. refused, which may be nil, is called
-// for each refusal. The server's ConnContext is the one of this package.
+// Few serves at most `most` requests at a time, and at most three quarters of them for one address;
+// it answers further ones with 503. Use it for requests that need much memory or processor time,
+// such as scrapes. Few calls refused for each refusal; it may be nil. The server's ConnContext must
+// be the one of this package.
 func Few(kind Kind, most int, refused func(Bound), next http.Handler) http.Handler {
 	slots := NewSlots(kind, most)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

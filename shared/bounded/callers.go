@@ -14,9 +14,9 @@ import (
 // Caller has a share of each bound: the holder of a token, or else an address.
 // The zero Caller is one.
 type Caller struct {
-	bytes  [kinds]int64 // by the Memory's kind, and guarded by it
-	going  [kinds]int64 // the same, of calls that are cut off
-	shares [kinds]share // by the kind of the Slots, and guarded by them
+	bytes  [kinds]int64 // held by the caller's calls, per kind of Memory, which guards it
+	going  [kinds]int64 // the part of bytes that is held by calls that were cut off
+	shares [kinds]share // per kind of Slots, which guard it
 	begun  [kinds]atomic.Int64
 }
 
@@ -37,17 +37,17 @@ func (c *Caller) End(kind Kind) {
 	}
 }
 
-// Callers are those that have a connection, by their addresses, on all listeners that share them. A caller without a
-// connection is kept for awayFor, so that one who connects again has the share that earlier calls of theirs still hold.
-// The zero value is ready.
+// Callers are the callers that have a connection, by address, on all listeners that share the
+// Callers. A caller whose last connection has ended is kept for awayFor: if it connects again, it
+// still has the share that its earlier calls hold. The zero value is ready to use.
 type Callers struct {
 	mu        sync.Mutex
 	byAddress map[netip.Prefix]*present
-	away      list.List // of *present without a connection, the one that left first in front; at most awayMax
+	away      list.List // *present without a connection, the longest gone in front; at most awayMax
 }
 
 const (
-	awayFor = time.Minute // longer than any call goes on whose connection has ended
+	awayFor = time.Minute // longer than any call outlives its connection
 	awayMax = 4096
 )
 
@@ -55,7 +55,7 @@ type present struct {
 	Caller
 	address     netip.Prefix
 	connections int
-	left        time.Time     // when the last of them ended
+	left        time.Time     // when the last connection ended
 	away        *list.Element // nil while there are connections
 }
 
@@ -106,7 +106,8 @@ func (c *Callers) leave(address netip.Prefix) {
 	}
 }
 
-// At is who has connections from an address, or had some within awayFor; nil if there are none.
+// At returns the caller of an address that has a connection, or had one within awayFor, and
+// otherwise nil.
 func (c *Callers) At(a net.Addr) *Caller {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -29,7 +29,7 @@ type Memory struct {
 
 	mu             sync.Mutex
 	used           int64
-	going          int64 // of those that are cut off, and have not noticed
+	going          int64 // the part of used that is held by calls that were cut off and have not ended yet
 	oldest, newest *Hold // that wait for their callers, by how long they have
 	waiting        []*waiter
 	spiked         bool // since Settle
@@ -44,8 +44,8 @@ type Hold struct {
 	memory       *Memory
 	n            int64
 	since        time.Time
-	listed, gone bool // gone: cut off since it waits for its caller
-	going        bool // counted as going: it gives back soon what it holds
+	listed, gone bool // gone: the call was cut off while it waited for its caller
+	going        bool // counted in going: its bytes will be returned soon
 	older, newer *Hold
 }
 
@@ -173,10 +173,10 @@ func (m *Memory) leave(w *waiter, err error) error {
 	return m.outcome(w)
 }
 
-// cutOldest cuts off calls that hold what w waits for. Those of the caller that holds most come first, and of these the
-// one that has waited longest: a caller with one call is not cut off because others hold many. Where it is the part of
-// w's own caller that is in use, calls of that caller alone are cut off. What they hold comes back when they have
-// noticed.
+// cutOldest cuts off calls to free the bytes that w waits for. It takes the caller that holds the
+// most first, and of its calls the one that has waited longest, so a caller with one call does not
+// pay for callers with many. If w's own caller has used up its part, only calls of that caller are
+// cut off. Their bytes return to the Memory when they end.
 func (m *Memory) cutOldest(w *waiter) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -186,7 +186,8 @@ func (m *Memory) cutOldest(w *waiter) {
 	}
 }
 
-// cut cuts off calls that hold so many bytes, and reports whether there are enough of them.
+// cut cuts off calls until they hold `missing` bytes together. It reports whether it found enough
+// of them.
 func (m *Memory) cut(w *waiter, ownOnly bool, missing int64) bool {
 	for now := time.Now(); missing > 0; {
 		h := m.nextToCut(w, ownOnly, now)
@@ -214,7 +215,8 @@ func (m *Memory) nextToCut(w *waiter, ownOnly bool, now time.Time) (next *Hold) 
 	return next
 }
 
-// stays is what a caller holds without its calls that are cut off; 0 without a caller.
+// stays returns the bytes that a caller holds without its calls that were cut off, or 0 without a
+// caller.
 func (m *Memory) stays(c *Caller) int64 {
 	if c == nil {
 		return 0
@@ -222,7 +224,7 @@ func (m *Memory) stays(c *Caller) int64 {
 	return c.bytes[m.kind] - c.going[m.kind]
 }
 
-// count counts what h holds as going, or no longer.
+// count adds h's bytes to going, or takes them off.
 func (m *Memory) count(h *Hold, going bool) {
 	if h.going == going {
 		return
@@ -343,7 +345,8 @@ func (h *Hold) Work(n int64) {
 	m.mu.Unlock()
 }
 
-// Shrink keeps n of the bytes, at most what is held, for a call that goes on waiting for its caller.
+// Shrink gives back all but n bytes of the Hold while its call still waits for its caller. n must
+// not exceed what it holds.
 func (h *Hold) Shrink(n int64) {
 	m := h.memory
 	m.mu.Lock()

@@ -6,34 +6,36 @@ import (
 	"sync"
 )
 
-// Slots bound the calls that are worked on at a time. One caller's calls have at most three quarters of
-// them and the messages of its streams a sixteenth, so that there is always room for another caller.
+// Slots bound the calls in work at a time. One caller's calls may have at most three quarters of
+// the slots, and the messages of its streams a sixteenth, so there is always room for other
+// callers.
 //
-// Take is for calls that are refused when there is no room. Wait is for the messages of streams, which wait instead. A
-// message that waits is not runnable, so thousands of streams of one caller delay other callers no longer than a few
-// do. A message never waits behind another caller's, because each caller has a queue of its own and the queues take
-// turns; nor behind calls of its own caller, which may wait for the origin.
+// Use Take for calls, which are refused if there is no room, and Wait for messages of streams,
+// which wait instead. A waiting message does not take processor time, so one caller with thousands
+// of streams delays others no more than one with a few. Each caller has its own queue of messages,
+// and the queues take turns. So a message never waits behind those of another caller, nor behind
+// its own caller's calls, which may wait for the origin.
 //
-// All methods may be called concurrently. A nil caller has no share of its own.
+// All methods may be called concurrently. A nil caller has no bound of its own.
 type Slots struct {
 	kind                             Kind
 	most, callerMost, callerWaitMost int64
 
 	mu     sync.Mutex
 	used   int64
-	queues list.List     // of *Caller: those that have a message waiting, the next to be served first
+	queues list.List     // of *Caller with a waiting message; the front is served next
 	nobody Caller        // stands for the nil caller in queues
 	empty  chan struct{} // closed when no slot is in use; nil unless TakeAll waits, or has taken all
 }
 
-// share is a caller's part of the Slots of a kind, and guarded by them.
+// share is the part of the Slots of one kind that a caller uses. The Slots guard it.
 type share struct {
-	working, waited int64         // slots in use: those that Take took, and those that Wait took
-	waiting         list.List     // of chan struct{}, closed when the message has its slot
-	queued          *list.Element // in Slots.queues; nil without a message that waits
+	working, waited int64         // slots taken by Take, and by Wait
+	waiting         list.List     // of chan struct{}: each is closed when its message gets a slot
+	queued          *list.Element // in Slots.queues; nil if no message waits
 }
 
-// callerWaitPart is the part of all slots that the messages of one caller's streams may hold.
+// callerWaitPart: the messages of one caller's streams may hold 1/callerWaitPart of all slots.
 const callerWaitPart = 16
 
 // NewSlots makes so many, at least 1.
@@ -49,7 +51,7 @@ func (s *Slots) shareOf(c *Caller) *share {
 	return &c.shares[s.kind]
 }
 
-// Take takes a slot if there is one.
+// Take takes a slot, or returns a Refusal if none is free for the caller.
 func (s *Slots) Take(c *Caller) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -74,7 +76,7 @@ func (s *Slots) Give(c *Caller) {
 	s.serveLocked()
 }
 
-// Wait takes a slot for a message of a stream as soon as its caller may have one.
+// Wait waits until the caller may have a slot for a message of a stream, and takes it.
 func (s *Slots) Wait(ctx context.Context, c *Caller) error {
 	s.mu.Lock()
 	of := s.shareOf(c)
@@ -97,7 +99,8 @@ func (s *Slots) Wait(ctx context.Context, c *Caller) error {
 	}
 }
 
-// leave is for a message that waits no longer. It returns nil if the message got its slot at the last moment.
+// leave removes a waiting message from the queue. It returns nil if the message got its slot in the
+// meantime.
 func (s *Slots) leave(ctx context.Context, c *Caller, place *list.Element, ready chan struct{}) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,7 +124,7 @@ func (s *Slots) GiveWaited(c *Caller) {
 	s.serveLocked()
 }
 
-// fitsLocked reports whether a message of c may have a slot.
+// fitsLocked reports whether a message of c may have a slot now.
 func (s *Slots) fitsLocked(c *Caller, of *share) bool {
 	return s.empty == nil && s.used < s.most && (c == nil || of.waited < s.callerWaitMost)
 }
@@ -131,7 +134,7 @@ func (s *Slots) takeLocked(of *share) {
 	of.waited++
 }
 
-// serveLocked gives slots to messages that wait, to one of each caller in turn.
+// serveLocked gives free slots to waiting messages, one for each caller in turn.
 func (s *Slots) serveLocked() {
 	if s.empty != nil {
 		if s.used == 0 {
@@ -155,7 +158,7 @@ func (s *Slots) serveLocked() {
 	}
 }
 
-// unqueueLocked takes a caller out of the queues if none of its messages waits.
+// unqueueLocked removes a caller from the queues if it has no waiting message.
 func (s *Slots) unqueueLocked(of *share) {
 	if of.queued != nil && of.waiting.Len() == 0 {
 		s.queues.Remove(of.queued)
@@ -163,8 +166,9 @@ func (s *Slots) unqueueLocked(of *share) {
 	}
 }
 
-// TakeAll waits until no slot is in use, and takes them all. Meanwhile nothing else takes one. If ctx ends first, it
-// returns the context's error and takes none.
+// TakeAll waits until no slot is in use, and then takes all of them. While it waits, all other
+// calls of Take are refused and calls of Wait wait. If ctx ends first, it returns the context's
+// error and takes none.
 func (s *Slots) TakeAll(ctx context.Context) error {
 	s.mu.Lock()
 	empty := make(chan struct{})

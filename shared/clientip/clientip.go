@@ -28,15 +28,16 @@ func Trust(networks []netip.Prefix) Proxies {
 	return trusted
 }
 
-// Find walks from the connection's other end to the caller: through a header such as
-// X-Forwarded-For, from the right, past the proxies that are trusted. The text left of the first
-// address that is not trusted is that caller's own claim, and not read. If all are trusted, the
-// leftmost is the caller. Empty elements of the list are skipped (RFC 9110, section 5.6.1.2).
+// Find returns the address of the caller: it walks from the connection's remote address through the
+// elements of a header such as X-Forwarded-For, from right to left, past the proxies that are
+// trusted. The first address that is not trusted is the caller's. Text to the left of it is not
+// read, because the caller may have written it. If all addresses are trusted, the leftmost is the
+// caller's. Empty elements are skipped (RFC 9110, section 5.6.1.2).
 //
-// The walk ends at an element that is no address, such as "unknown", and after hopsMax proxies: the
-// last address that was found is the caller then. Nobody gets around a limit by what a header holds.
+// If an element is not an address, such as "unknown", or after hopsMax proxies, the last address
+// found is the caller's. So a caller cannot evade its limit by the text of the header.
 //
-// Not ok: remote is no address.
+// ok is false if remote is not an address.
 func (t Proxies) Find(remote string, lines []string) (address netip.Addr, ok bool) {
 	if address, ok = parse(remote); !ok {
 		return netip.Addr{}, false

@@ -4,8 +4,9 @@ package heartbeat
 
 import "time"
 
-// StandsFor is how long a heartbeat stands for its node: twelve of those that nodes send by the default tuning. A node
-// that has gone makes the shares of the others a little smaller for so long.
+// StandsFor is how long a node counts as alive after a heartbeat: twelve intervals of the default
+// tuning. After a node has crashed, the other nodes' shares of the remaining limits stay smaller
+// for that long.
 const StandsFor = time.Minute
 
 // Beat identifies a node and what it runs, and carries its health figures.
@@ -87,8 +88,8 @@ type Health struct {
 	TuningHash      string `json:"tuning_hash,omitempty"`      // tuning.Tuning.Hash of the tuning in force
 	SettingsProblem string `json:"settings_problem,omitempty"` // why the newest settings are not in force
 
-	// Problems are what is wrong with the node's surroundings, such as a Redis that evicts keys: at most ProblemsMax, of
-	// ProblemBytesMax each.
+	// Problems describe faults of the node's surroundings, such as a Redis that evicts keys. There
+	// are at most ProblemsMax, of up to ProblemBytesMax bytes each.
 	Problems []string `json:"problems,omitempty"`
 }
 

@@ -19,10 +19,10 @@ import (
 	"strings"
 )
 
-// Only serves requests for loopback names and addresses, for the server's own address, and for
-// names; it refuses others with 403, and so it does those that a page of another site sends to any of these, for an
-// image say. refused is called for each refusal and may be nil; setting names the option that adds a name, for the
-// text of the refusal.
+// Only serves requests whose Host is a loopback name or address, the server's own address, or in
+// names, and answers others with 403. It also answers 403 if a web page of another site sent the
+// request, for example to load an image. Only calls refused for each refusal; it may be nil.
+// setting is the option that adds a name, for the error's text.
 func Only(names []string, setting string, refused func(), next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var problem string
@@ -46,9 +46,10 @@ func Only(names []string, setting string, refused func(), next http.Handler) htt
 	})
 }
 
-// crossSite reports whether a page of another site sent a request, other than by a link that was followed. Such a page
-// reads no answer to a GET, but each costs the server work: a profile takes as long as the request says. Browsers send
-// these fields to loopback; clients that are none do not.
+// crossSite reports whether a web page of another site sent the request, unless a person followed a
+// link. Such a page cannot read the answer to a GET, but the request costs the server work, for
+// example a profile that takes 30 s. Browsers send these header fields to loopback addresses; other
+// clients do not send them.
 func crossSite(r *http.Request) bool {
 	return r.Header.Get("Sec-Fetch-Site") == "cross-site" &&
 		(r.Header.Get("Sec-Fetch-Mode") != "navigate" || r.Header.Get("Sec-Fetch-Dest") != "document")

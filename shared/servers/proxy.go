@@ -49,8 +49,8 @@ func StartProxy(target string) (*Proxy, error) {
 // Addr returns host:port, the same for the proxy's whole life.
 func (p *Proxy) Addr() string { return p.port.addr() }
 
-// SetTarget passes new connections on to another target, as a name does after a failover. Open connections stay where
-// they are.
+// SetTarget sends new connections to another target, as when a name changes its address in a
+// failover. Open connections keep their target.
 func (p *Proxy) SetTarget(target string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -15,8 +15,9 @@ import (
 	"github.com/weirhq/weir/shared/reload"
 )
 
-// TLS is a server's certificate, and if callers need one too, who must have signed theirs. New connections are made
-// with what the files hold now; those that exist go on, as long as StillValid accepts their certificates.
+// TLS holds a server's certificate and, if callers need one too, the authorities that must have
+// signed theirs. New connections use the files' current content. Open connections continue for as
+// long as StillValid accepts their certificates.
 type TLS struct {
 	*reload.Files // Check reads the files again, and keeps what is in force if they are at fault
 
@@ -30,10 +31,10 @@ type TLS struct {
 	now atomic.Pointer[inForce]
 }
 
-// inForce is what the files hold. It is constant.
+// inForce is the content of the files. It does not change after it is made.
 type inForce struct {
 	*tls.Config
-	authorities []*x509.Certificate // of callers
+	authorities []*x509.Certificate // that may sign callers' certificates
 	version     int64               // grows with each change
 }
 
@@ -76,7 +77,7 @@ func (t *TLS) apply(files []reload.File) error {
 	return nil
 }
 
-// authoritiesIn are the certificates of a PEM file, without those that cannot be read.
+// authoritiesIn returns the certificates of a PEM file, and skips those that cannot be parsed.
 func authoritiesIn(content []byte) (found []*x509.Certificate) {
 	for block, rest := pem.Decode(content); block != nil; block, rest = pem.Decode(rest) {
 		if block.Type != "CERTIFICATE" || len(block.Headers) > 0 {
@@ -89,16 +90,17 @@ func authoritiesIn(content []byte) (found []*x509.Certificate) {
 	return found
 }
 
-// Errors of StillValid, about a caller's certificate that was valid when its connection began. The caller should
-// connect again with the certificate that it has now.
+// Errors of StillValid. The caller's certificate was valid when the connection began, so the caller
+// should connect again with its current certificate.
 var (
 	ErrExpired   = errors.New("the certificate of this connection has expired: connect again")
 	ErrAuthority = errors.New("the authority of this connection's certificate is no longer accepted: connect again")
 )
 
-// StillValid reports an error if the certificate by which a connection was let in would not be accepted now: TLS
-// verifies it when a connection begins, and connections may last for months. It may be called concurrently for each
-// call, and allocates nothing. Without authorities for callers nothing is asked of them.
+// StillValid returns an error if the certificate of an open connection would not be accepted now.
+// Call it for each request: TLS verifies a certificate only when a connection begins, and a
+// connection may last for months. Without Mutual it always returns nil. It may be called
+// concurrently and does not allocate.
 func (t *TLS) StillValid(state *tls.ConnectionState, now time.Time) error {
 	if !t.Mutual {
 		return nil
@@ -124,7 +126,8 @@ func expired(chain []*x509.Certificate, now time.Time) bool {
 	return slices.ContainsFunc(chain, func(c *x509.Certificate) bool { return now.After(c.NotAfter) })
 }
 
-// ValidUntil is when StillValid begins to report an error even if the files do not change; zero: never.
+// ValidUntil returns the time from which StillValid returns an error even if the files do not
+// change. It returns the zero time if there is none.
 func (t *TLS) ValidUntil(state *tls.ConnectionState) (last time.Time) {
 	if !t.Mutual || state == nil {
 		return time.Time{}
@@ -143,8 +146,9 @@ func (t *TLS) ValidUntil(state *tls.ConnectionState) (last time.Time) {
 	return last
 }
 
-// OnlyValid passes on requests whose connections StillValid accepts. It answers others with 503 and ends their
-// connection, so that the next request of a client that has a new certificate shows that.
+// OnlyValid passes on requests whose connections StillValid accepts. It answers other requests with
+// 503 and closes their connection, so that the client connects again and shows its current
+// certificate.
 func (t *TLS) OnlyValid(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := t.StillValid(r.TLS, time.Now()); err != nil {
@@ -156,7 +160,7 @@ func (t *TLS) OnlyValid(next http.Handler) http.Handler {
 	})
 }
 
-// Version is another number after each change of the files.
+// Version returns a number that changes whenever the files change.
 func (t *TLS) Version() int64 { return t.now.Load().version }
 
 // Config is a configuration that for each connection is what the files hold then, for these protocols: "h2",
