@@ -77,8 +77,9 @@ type ConcurrencyDecision struct {
 	RetryAfter time.Duration
 }
 
-// Acquire asks for a lease. It decides locally while this node has a free slot, and otherwise asks the origin, under
-// Config.ReadTimeout and ctx. Release the lease when the work is done, also after a panic:
+// Acquire requests a lease on one slot of a concurrency limit. While this node has a free slot, it
+// decides locally; otherwise it asks the origin and waits for at most Config.ReadTimeout, or until
+// ctx ends. Release the lease when the work is done, also after a panic:
 //
 //	lease, d := limiter.Acquire(ctx, dataplane.ConcurrencyRequest{...})
 //	if !d.Allowed {
@@ -86,11 +87,13 @@ type ConcurrencyDecision struct {
 //	}
 //	defer lease.Release()
 //
-// Without the origin's answer the namespace's outage policy decides: local grants the slots that this node still has,
-// open grants a lease that holds no slot, closed none. The limit holds while each holder stops when its lease has
-// ended: see Lease.Done, and the section on concurrency limits in ACCURACY.md.
+// If the origin does not answer, the namespace's outage policy decides: local grants the slots that
+// this node still has, open grants a lease that holds no slot, and closed denies. The limit holds
+// only if each holder stops its work when its lease ends: see Lease.Done, and the section on
+// concurrency limits in ACCURACY.md.
 //
-// Before Start nothing renews leases: each ends after its TTL. After Stop none is granted, but by the policy open.
+// Before Start, leases are not renewed, so each ends after its TTL. After Stop, Acquire grants no
+// leases except under the policy open.
 func (l *Limiter) Acquire(ctx context.Context, r ConcurrencyRequest) (Lease, ConcurrencyDecision) {
 	return l.acquire(ctx, &r, false)
 }

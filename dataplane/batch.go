@@ -71,10 +71,10 @@ func (it *item) shadow() bool { return it.rule.shadow || it.request.Shadow }
 type workspace struct {
 	items   []item
 	order   []int         // of the items that are the first on their keys, by identity
-	until   time.Duration // since the clock's base: until when it may wait, once it has begun to
-	known   bool          // by the origin's clock, or there is no origin
-	horizon *cell.Horizon // of the time
-	cached  bool          // by a cached time: a denial is not the last word, see soon
+	until   time.Duration // deadline of the batch's waits, counted from the clock's base; 0 before the first wait
+	known   bool          // times are the origin's, or there is no origin
+	horizon *cell.Horizon // keeps the batch's time from moving entries past the clock
+	cached  bool          // the time was cached: deny only after reading the clock again, see soon
 }
 
 var workspaces = sync.Pool{New: func() any { return new(workspace) }}
@@ -154,7 +154,7 @@ func (l *Limiter) decideMany(ctx context.Context, w *workspace) (allowed bool) {
 	}
 }
 
-// bound has the batch go by the clock if that was set back.
+// bound moves the batch's time back if the clock was set back after the batch read it.
 func (w *workspace) bound(now clock.Steady) {
 	if was := w.items[0].nowMs; w.horizon.Bound(was) != was {
 		w.setTime(w.horizon.Bound(was), now)
@@ -297,7 +297,8 @@ func (l *Limiter) judgeMany(ctx context.Context, w *workspace) (allowed, alive b
 	return l.holdMany(w, true, true)
 }
 
-// renumber has the batch go by the origin's clock, which it did not know before; true if an entry was made anew for it.
+// renumber moves the batch to the origin's clock, which has become known since the batch began. It
+// reports whether it replaced any of the batch's entries.
 func (l *Limiter) renumber(w *workspace) (replaced bool) {
 	w.known = true
 	for i := range w.items {
@@ -465,8 +466,9 @@ func (l *Limiter) itemAsksFirst(it, first *item, now clock.Steady, set *settings
 	return l.asksFirst(first.entry, &it.call, now, set)
 }
 
-// foresee applies the policies of namespaces that are not local where an outage is known of: open ones let pass what is
-// known, closed ones refuse. It returns those of the keys that should be read all the same.
+// foresee applies the outage policies open and closed to keys whose shard is known to be out. If
+// the shard refuses writes, the policy decides the key at once. If only reads fail, an open key is
+// marked so that a failed read lets it pass. foresee returns the keys that should still be read.
 func (l *Limiter) foresee(items []item, wanting []int) (reads []int) {
 	now := l.clock.Steady()
 	for _, n := range wanting {

@@ -15,7 +15,8 @@ import (
 // out what the first one has added. That has paid for what the caller was allowed, or else this is sent as any
 // accepted cost is.
 
-// claimStream is a shard's stream of claims. It belongs to who sees to the calls, see queue.Claims.
+// claimStream is a shard's stream of claims. Only the goroutine that makes the shard's claim calls
+// may use it: see queue.Claims.
 type claimStream struct {
 	stream
 	lost *claimCall // that was sent, and has claims without an answer; nil: none

@@ -33,15 +33,18 @@ type Config struct {
 	// Origin, whose relay carries both from and to the fleet's store. Without either there are none.
 	Settings store.Settings
 
-	// EntriesMax bounds the keys held in memory; 0 is 300,000. Memory is about
-	// EntriesMax * (200 B + the identifiers' bytes). A full table takes idle keys far from their
-	// limits out first. More keys than room cost precision and time: see Crowded.
+	// EntriesMax bounds the keys held in memory; 0 means 300,000. They use about EntriesMax * (200
+	// B + the bytes of an identifier). When the table is full, it evicts idle keys that are far
+	// from their limits. If there are still more keys than room, decisions about the rest are less
+	// precise and take longer: see Crowded.
 	EntriesMax int
 
-	// NewKeysMax is how many keys a second of one namespace the nodes of a region may begin at Origin, of windows of
-	// ten minutes or longer, and thirty seconds' worth at once; 0 is 2,000, at most 1,000,000. Of shorter windows they may
-	// begin more: ten times as many of a minute. A key beyond that counts at its node alone, by its namespace's outage
-	// policy, until it comes back and there is room. More let a flood of identifiers fill Origin sooner.
+	// NewKeysMax bounds how many new keys per second the nodes of a region create at Origin for one
+	// namespace, for windows of 10 minutes or longer, with a burst of 30 seconds' worth. 0 means
+	// 2,000; the maximum is 1,000,000. The bound is higher for shorter windows, for example ten
+	// times as high for a window of one minute. A key beyond the bound is counted by its node
+	// alone, under its namespace's outage policy, until it is used again while there is room. With
+	// a higher value, a flood of random identifiers fills Origin's memory sooner.
 	NewKeysMax int
 
 	// ReadTimeout bounds how long a decision may wait for the origin; 0 is 50 ms,

@@ -15,8 +15,8 @@ const crowdEvery = time.Minute
 type crowd struct {
 	byOrigin, byOverflow atomic.Int64
 
-	held               int64 // new keys held back when that was last logged; belongs to the sweep
-	full               int64 // first contacts without room when it was last logged; belongs to the sweep
+	held               int64 // NewKeys.HeldBack when it was last logged; only the sweep uses it
+	full               int64 // table.Full when it was last logged; only the sweep uses it
 	logged, heldLogged clock.Steady
 }
 
@@ -42,15 +42,15 @@ func (l *Limiter) reportCrowd(now clock.Steady) {
 	c.full, c.logged = full, now
 }
 
-// reportHeldBack logs that new keys are held back, once a period.
+// reportHeldBack logs, at most once per crowdEvery, that new keys were held back.
 func (l *Limiter) reportHeldBack(now clock.Steady) {
 	c := &l.metrics.crowd
 	times, workspace, namespace := l.table.NewKeys.HeldBack()
 	if times == c.held || c.heldLogged != 0 && int64(now-c.heldLogged) < crowdEvery.Milliseconds() {
 		return
 	}
-	l.cfg.Logger.Warn("too many new keys: some are not begun at the origin and count at this node alone until they come "+
-		"back", "times", times-c.held, "last_workspace", workspace, "last_namespace", namespace)
+	l.cfg.Logger.Warn("too many new keys: some are not created at the origin and count at this node alone until they "+
+		"are used again", "times", times-c.held, "last_workspace", workspace, "last_namespace", namespace)
 	c.held, c.heldLogged = times, now
 }
 

@@ -44,8 +44,8 @@ func (d *Decision) answer(v *cell.Verdict, c *call, by *rule, source Source) out
 	return outcomeDenied
 }
 
-// deny says when what was denied passes: two windows later at most, as nothing is counted for longer. That holds for a
-// caller's time before the key's current cell too.
+// deny sets when the same request would pass: after two windows at most, because no cost counts for
+// longer. That bound also holds if the caller's own time is before the key's current cell.
 func (d *Decision) deny(v *cell.Verdict, c *call) {
 	if v.PassesAtMs > 0 {
 		d.RetryAfter = milliseconds(min(v.PassesAtMs-c.nowMs, 2*c.durationMs))

@@ -63,9 +63,10 @@ type ExplainedCell struct {
 	Unsent    int64 // of Regional: this node's own, not sent to the origin yet
 	Foreign   int64 // accepted in all other regions, as the origin last said
 	Credit    int64 // refunded here after others were told: taken off when deciding
-	Carried   int64 // from cells that had not begun when the clock was set back
+	Carried   int64 // from cells that were in the future once the clock had been set back
 	Restores  bool  // the origin has lost it, and is to be told again
-	// what decisions here go by: Regional + Foreign + Carried - Credit, and what claims in flight have taken
+	// Counts is the sum that decisions here use: Regional + Foreign + Carried - Credit, plus the
+	// claims in flight.
 	Counts int64
 }
 

@@ -8,11 +8,12 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// meet is the entry of a call's key: the table's, made if need be, or a guest's. Who gets an
-// untracked one leaves it in the end.
+// meet finds or adds the entry of a call's key. If the table has no room, it returns a temporary
+// entry and cell.Untracked; the caller must then call used when it has decided.
 //
-// A guest's cell must be that of the origin's clock: where that is not known yet, it is asked for first. Estimates wait
-// for nothing, and no origin hears of a guest's.
+// A temporary entry must be for a cell of the origin's clock. If that clock is not known yet, meet
+// first reads it from the origin. Estimates do not wait for it, because the origin never receives
+// the cost of a temporary entry.
 func (l *Limiter) meet(ctx context.Context, c *call, by *rule) (*cell.Entry, cell.Contact) {
 	t := l.table
 	if e := t.FindGuest(c.id); e != nil {

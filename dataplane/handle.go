@@ -11,11 +11,11 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Handle stands for one key, for callers who decide about the same one many times:
-// a connection, a session. It skips what Allow does anew each time, validation,
-// hashing and look-up, and decides the same. It is small, holds its key's entry and
-// follows it when it is evicted and comes back. Safe for concurrent use. Make one with Limiter.Handle: decisions of the
-// zero value are errors that wrap ErrInvalid.
+// Handle decides about one key. Use it if you decide about the same key many times, for example
+// once for each message of a connection. It gives the same decisions as Allow, without validating
+// the request and looking up the key each time. A Handle is small, keeps a pointer to its key's
+// entry and finds the entry again after an eviction. All its methods may be called concurrently.
+// Make a Handle with Limiter.Handle: the zero value returns decisions whose Err wraps ErrInvalid.
 type Handle struct {
 	limiter *Limiter
 	request Request // names and duration

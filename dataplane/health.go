@@ -20,7 +20,7 @@ type Health struct {
 	DroppedCost  int64 // accepted, and never reached the origin
 	ReplayErrors int64
 	ReplayedAt   time.Time // when everything pending was last confirmed
-	BreakersOpen int64     // shards of the origin that are not called at the moment, or only tried, or refuse writes
+	BreakersOpen int64     // shards of the origin that are not called now, are called only as a trial, or refuse writes
 
 	// DecisionP99 is the 99th percentile of a sample of the decisions of the last half to whole minute that were
 	// made from memory, or of all without heartbeats; 0 of fewer than 100 samples. One of 256 requests is timed, and

@@ -15,8 +15,8 @@ import (
 // Reading from the origin before a decision: a cold key (hydration), a key that has
 // heard nothing for a while, and a key in strict mode are all the same read.
 
-// ErrStopped is returned about reservations, tokens of leases and settings by a limiter that was stopped: it makes no
-// calls any more.
+// ErrStopped is returned by calls about reservations, tokens of leases and settings after
+// Limiter.Stop, because a stopped limiter makes no calls to the origin.
 var ErrStopped = errors.New("dataplane: limiter is stopped")
 
 // asksFirst is true when a cost is so large that what other nodes may have been granted lately
@@ -53,7 +53,7 @@ func (l *Limiter) refreshFor(ctx context.Context, e *cell.Entry, c *call,
 	case !alive || !v.Allowed:
 		return SourceLocal, alive
 	case refuses:
-		return SourceDegradedClosed, true // an answer would lack what no node can send
+		return SourceDegradedClosed, true // without writes, other nodes' cost may be missing from the answer
 	}
 	f := l.read(l.clock.Steady(), e)
 	if f == nil {
@@ -67,9 +67,10 @@ func (l *Limiter) refreshFor(ctx context.Context, e *cell.Entry, c *call,
 	return outage.source(), true
 }
 
-// within bounds how much longer a decision waits, for whatever it waits: until ReadTimeout after
-// it has first begun to. until counts from the clock's base; it is no time.Time, whose pointer would put the call on
-// the heap. A nil ctx has no end of its own: on a node alone, which waits for nothing, it does no harm either.
+// within bounds how long one decision waits in all: until ReadTimeout after its first wait began.
+// until holds that deadline, counted from the clock's base. It is not a *time.Time, because that
+// would put the call on the heap. A nil ctx is allowed and never ends: limiters without an origin
+// pass it, and never wait.
 func (l *Limiter) within(ctx context.Context, until *time.Duration) (context.Context, context.CancelFunc) {
 	now := l.clock.Since()
 	if *until == 0 {

@@ -19,17 +19,20 @@ const LeaseIDBytesMax = store.LeaseIDBytesMax
 // LeaseTokensMax is how many leases a RenewTokens or ReleaseTokens is about at most.
 const LeaseTokensMax = 100
 
-// AcquireToken is Acquire, or with wait set AcquireWait, for a holder outside this process. The token is the lease as
-// text: any node of the region renews and releases it, and it outlives this one. It ends the decision's TTL after it
-// was asked for, or as long after it was renewed last, counted from before the call. The token is "" where no slot is
-// held.
+// AcquireToken is Acquire for a holder outside this process; with wait set, it is AcquireWait. The
+// token is the lease as text. Any node of the region can renew and release it, also after this node
+// has stopped. The lease ends the decision's TTL after AcquireToken was called, or after it was
+// last renewed. The token is "" if the lease holds no slot.
 //
-// Calls with the same id, for the same key and at any node, have one lease. Without an id one is drawn. Do not use the
-// id of a released lease again: a release may arrive late. The id renews and releases, so it should be hard to guess.
+// Calls with the same id for the same key share one lease, at any node of the region. If id is
+// empty, AcquireToken draws one. Do not use the id of a released lease again, because a release may
+// arrive late. Anyone who has the id can renew and release the lease, so it should be hard to
+// guess.
 //
-// It asks the origin, except without an id in the 20 ms after the origin has refused the key to this node. Without the
-// origin's answer the outage policy decides as for Acquire; a lease that this node grants then is renewed and released
-// at this node alone.
+// AcquireToken asks the origin each time, with one exception: without an id, it denies at once for
+// 20 ms after the origin has denied the key to this node. If the origin does not answer, the outage
+// policy decides as for Acquire. A lease that this node then grants can be renewed and released
+// only at this node.
 func (l *Limiter) AcquireToken(ctx context.Context, r ConcurrencyRequest, id string,
 	wait bool) (token string, d ConcurrencyDecision) {
 	var ask slots.Ask
@@ -55,12 +58,17 @@ func (l *Limiter) AcquireToken(ctx context.Context, r ConcurrencyRequest, id str
 	return token, d
 }
 
-// RenewTokens has up to LeaseTokensMax leases end ttl from now, or when they would if that is later: LeaseTTLMin to
-// LeaseTTLMax, 0 for what each was acquired with. It returns what became of each: nil, ErrLeaseLost for one that has
-// ended, an error that wraps ErrInvalid for what is no token, and any other, such as ErrStopped, where the origin has
-// not answered: the
-// lease is as it was. A lease that has ended by its holder's clock stays ended, whatever a later call answers: an
-// origin that was emptied believes what holders say.
+// RenewTokens extends up to LeaseTokensMax leases to ttl from now; it never shortens one. ttl is
+// LeaseTTLMin to LeaseTTLMax, or 0 for the TTL with which each lease was acquired. It returns one
+// error per token:
+//
+//   - nil: the lease was renewed.
+//   - ErrLeaseLost: the lease has ended.
+//   - an error that wraps ErrInvalid: the text is not a token.
+//   - any other error, such as ErrStopped: the origin has not answered, and the lease is unchanged.
+//
+// If a lease has ended by its holder's own clock, the holder must treat it as ended even if a later
+// call renews it: an origin that has lost its data accepts leases that it no longer knows.
 func (l *Limiter) RenewTokens(ctx context.Context, ttl time.Duration, tokens ...string) []error {
 	return leases.Each(tokens, LeaseTokensMax, func(of []leases.Lease) []error {
 		if err := checkTTL(cmp.Or(ttl, LeaseTTLMin), LeaseTTLMin, LeaseTTLMax); err != nil {

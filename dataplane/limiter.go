@@ -17,13 +17,13 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Limiter decides whether requests may pass. All methods may be called
-// concurrently. Make one with New: the zero value panics. It decides from then on. Start runs the loops
-// that carry counts to other nodes; Stop ends them, after a last send.
+// Limiter decides whether requests may pass. All methods may be called concurrently. Make one with
+// New: the zero value panics. A Limiter decides as soon as New returns. Start runs the loops that
+// exchange counts with other nodes; Stop sends the remaining counts and ends the loops.
 //
-// A Limiter never fails a request because something above it is down: it decides
-// from what it knows, and says so in Decision.Source. Decision.Err is only ever
-// about the request itself.
+// A Limiter never fails a request because Redis or MySQL is down: it decides from the counts that
+// it has, and Decision.Source shows that it did. Decision.Err is only ever about the request
+// itself.
 type Limiter struct {
 	cfg   Config
 	clock *clock.Clock
@@ -31,9 +31,9 @@ type Limiter struct {
 
 	settings atomic.Pointer[settings]
 	loading  chan struct{}  // full while settings are read and put in force: a slow read does not undo a later one
-	asOf     asof.Settings  // of the one that loads settings
+	asOf     asof.Settings  // versions of the settings read so far; only the loop that loads settings uses it
 	tries    chan struct{}  // full when a trial may have begun or been renewed
-	tunings  loop.Changes   // wakes loops when another tuning is in force
+	tunings  loop.Changes   // wakes loops when the tuning changes
 	dirty    cell.DirtyList // entries whose counts changed
 	marks    uint32         // flags that a request leaves on its entry; constant
 	farShift atomic.Uint32  // a cost below limit >> farShift is far from its share; 0: with no origin all are
@@ -43,7 +43,7 @@ type Limiter struct {
 		sync.Mutex // the shards' queues
 	}
 	shards   []*shard     // of the origin; constant
-	refusing atomic.Int64 // of the shards, those that refuse writes
+	refusing atomic.Int64 // number of shards that refuse writes
 	syncs    syncCounts   // of the estimate mode
 
 	slots  *slots.Table // of concurrency limits
@@ -116,11 +116,13 @@ func (l *Limiter) Peek(ctx context.Context, r Request) Decision {
 	return l.Allow(ctx, r)
 }
 
-// stamp is a caller's own time, if it is near the clock.
+// stamp converts a time that the caller passed. It returns an error if the time is too far from the
+// clock.
 func (l *Limiter) stamp(now time.Time) (clock.Stamp, error) {
 	at, skew, ok := l.clock.At(now, l.cfg.ClockSkewMax)
 	if !ok {
-		return at, fmt.Errorf("%w: now is %v away from the clock (at most %v)", ErrInvalid, skew, l.cfg.ClockSkewMax)
+		return at, fmt.Errorf("%w: now is %v away from this node's clock (at most %v)", ErrInvalid, skew,
+			l.cfg.ClockSkewMax)
 	}
 	return at, nil
 }
@@ -138,8 +140,8 @@ type call struct {
 	ahead      int64 // in a batch: cost of the items before on the same key
 	counts     *stripe
 	until      time.Duration // since the clock's base: until when the decision may wait, once it has begun to
-	known      bool          // nowMs is the origin's clock's, or there is no origin
-	horizon    *cell.Horizon // of nowMs
+	known      bool          // nowMs is of the origin's clock, or there is no origin
+	horizon    *cell.Horizon // keeps nowMs from moving entries past the clock
 	cached     bool          // nowMs is the clock's cached time, and may be a little late
 }
 
@@ -213,7 +215,7 @@ func (l *Limiter) decideCall(ctx context.Context, c *call, by *rule, e *cell.Ent
 		if v.AgedOut > 0 {
 			l.forgot(e, v.AgedOut)
 		}
-		if !alive { // evicted or moved to another cell, or the clock was set back: look the key and the time up again
+		if !alive { // evicted or moved to another cell, or the clock was set back: look up the key and the time again
 			if met == cell.Untracked {
 				l.table.Guests.Leave(c.id)
 			}
@@ -239,7 +241,7 @@ func (l *Limiter) decideCall(ctx context.Context, c *call, by *rule, e *cell.Ent
 		}
 		l.leave(e, met, &v, c, by)
 		if !c.known && l.clock.Known() {
-			l.place(e) // it was counted in too late to be moved with the others
+			l.place(e) // the cost came too late to be moved with the other entries
 		}
 		switch {
 		case c.request.peek:

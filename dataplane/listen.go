@@ -15,7 +15,7 @@ func (l *Limiter) listen(ctx context.Context, sh *shard) error {
 
 func (l *Limiter) hearForeign(totals []store.Foreign) {
 	if !l.clock.Known() {
-		return // no entry is in a cell that others know
+		return // cells are not numbered by the origin's clock yet, so foreign totals are of other cells
 	}
 	set, nowMs := l.settings.Load(), l.nowMs()
 	for i := range totals {

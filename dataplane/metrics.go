@@ -18,7 +18,7 @@ const (
 	outcomeAllowed outcome = iota
 	outcomeDenied
 	outcomeShadowed
-	outcomeBatchDenied // an item that fits, of a batch that another item denied: nothing was counted
+	outcomeBatchDenied // an item that would fit, in a batch that another item denied: nothing was counted
 	outcomes
 )
 
@@ -98,7 +98,7 @@ type metrics struct {
 	estimateMetrics
 
 	settingsErrors  atomic.Int64
-	settingsAt      atomic.Int64 // clock.Steady at which they were last read without an error; 0: never
+	settingsAt      atomic.Int64 // clock.Steady of the last read without an error; 0: never
 	settingsProblem atomic.Pointer[string]
 }
 

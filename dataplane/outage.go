@@ -9,11 +9,10 @@ import (
 	"github.com/weirhq/weir/dataplane/internal/clock"
 )
 
-// outagePolicy is what a namespace does with a decision that wanted the origin's
-// answer and did not get it: because the read failed or took too long, its key rests
-// after one that did, or the breaker of its shard is open. Where the policy is not local,
-// a shard that refuses writes is out too, though it answers reads: no node can count for
-// others there. See breaker.Writes.
+// outagePolicy decides in place of the origin when a decision needed the origin's answer and did
+// not get it: the read failed or timed out, the key rests after a failed read, or the breaker of
+// its shard is open. The policies open and closed also apply while the shard refuses writes,
+// because its answers then lack other nodes' cost. See breaker.Writes.
 type outagePolicy uint8
 
 const (
@@ -57,13 +56,14 @@ func (l *Limiter) outOf(e *cell.Entry, now clock.Steady) bool {
 	return e.RestsFor(now) > 0 || l.shardOf(e).asks.State() != breaker.Closed
 }
 
-// refuses reports whether the shard of e refuses writes, as far as is known: for policies other than local that is an
-// outage, although it answers reads. A limiter that was stopped writes nothing.
+// refuses reports whether the shard of e is known to refuse writes. The policies open and closed
+// treat that as an outage even if the shard still answers reads. After Stop it is always true,
+// because a stopped limiter writes nothing.
 func (l *Limiter) refuses(e *cell.Entry) bool {
 	return l.refusing.Load() > 0 && (l.stopping.Load() || l.shardOf(e).writes.Refused(int64(l.clock.Steady())))
 }
 
-// wrote takes in what became of a write to a shard.
+// wrote records the result of a write to a shard.
 func (l *Limiter) wrote(sh *shard, err error) {
 	sh.writes.Note(err, int64(l.clock.ReadSteady()), milliseconds(l.settings.Load().twoTicksMs)+replayTimeout)
 }

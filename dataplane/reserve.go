@@ -59,12 +59,14 @@ var (
 
 // ReserveRequest asks for a reservation.
 type ReserveRequest struct {
-	// ID is the caller's, unique in the region, 1 to ReservationIDBytesMax bytes: calls with the same ID, at any node of
-	// the region, have one reservation, and ErrReservationOver after its end. Without it one is drawn.
+	// ID identifies the reservation in the region: 1 to ReservationIDBytesMax bytes. Set it to make
+	// retries safe: calls with the same ID, at any node of the region, share one reservation, and
+	// return ErrReservationOver after its end. If ID is empty, one is drawn.
 	ID string
 
-	// Drawn says that the caller drew ID for this call, as an adapter does that gives IDs a form of its own. A call
-	// that is refused need not look for a reservation of its ID then. Do not set it on a call that may be a retry.
+	// Drawn must be set only if the caller drew ID for this very call, as an adapter does whose IDs
+	// have a form of their own. A denial then skips the search for an earlier reservation with this
+	// ID. Do not set it on a call that may be a retry.
 	Drawn bool
 
 	// Requests are what is reserved, 1 to ReservedMax. Their costs are what may be spent at most, if that is known.
@@ -98,12 +100,14 @@ type Settlement struct {
 	EndsAt  time.Time
 }
 
-// ReserveAll reserves costs of one or more keys, all or nothing, until the reservation is settled or ends. What is
-// reserved counts like accepted cost. It is decided where the region's counts are, so it takes two round trips to the
-// origin, and three for several keys. For 20 ms after a refusal, a node refuses requests that do not fit either by
-// itself. With an ID that takes one round trip, because the request may be a retry; with a drawn ID it takes none. While
-// the origin answers, and keeps what it has acknowledged, the reservations of all nodes together do not exceed what the
-// limit leaves.
+// ReserveAll reserves the costs of one or more keys, all or nothing, until the reservation is
+// settled or ends. Reserved cost counts like accepted cost. The origin decides, because it has the
+// region's counts: that takes two round trips, or three for several keys. For 20 ms after a denial,
+// this node denies requests that do not fit either by itself. Such a denial takes no round trip, or
+// one if the request has an ID that is not Drawn, because it may be a retry.
+//
+// While the origin answers and keeps the writes that it has acknowledged, the reservations of all
+// nodes together do not exceed the remaining limit.
 //
 // Requests in the estimate mode cannot be reserved.
 func (l *Limiter) ReserveAll(ctx context.Context, r ReserveRequest) (out Reserved) {

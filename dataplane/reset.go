@@ -34,9 +34,9 @@ type resetName struct{ workspace, namespace, identifier string }
 // resets are those that a node knows of.
 type resets struct {
 	known  map[resetName]knownReset
-	taken  int64 // resets taken in so far: it has changed when there is a new one
+	taken  int64 // number of resets applied so far
 	atMs   int64 // of the newest
-	overMs int64 // until when the latest reset held that was left out because it had expired; 0: none was left out
+	overMs int64 // latest expiry of the resets that were skipped as expired; 0: none
 }
 
 type knownReset struct {

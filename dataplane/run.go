@@ -83,22 +83,24 @@ func (l *Limiter) sendKicked(ctx context.Context, sh *shard) {
 	}
 }
 
-// Stop ends the loops and all leases, then sends what is left: the last accepted cost to the
-// origin, tried until ctx ends, and withdraws this node from the fleet: the others' shares of what
-// is left grow with their next settings. If ctx has ended before the call, as that of a signal has, Stop tries
-// for up to 5 s. It returns an error that tells what could not be sent.
+// Stop ends the loops and all leases. It then sends the remaining accepted cost to the origin and
+// removes this node from the fleet, so that the other nodes' shares of the remaining limits grow
+// when they next read their settings. It retries until ctx ends. If ctx has already ended, as a
+// signal's context has, Stop tries for up to 5 s. It returns an error that names the counts which
+// could not be sent.
 //
-// From then on, also while Stop runs, the limiter makes no other calls, and what it accepts is not sent. It decides by
-// the outage policy of each namespace, and otherwise from its own state. Calls about reservations and tokens return
-// ErrStopped, or go by that policy. A second Stop returns nil at once.
+// As soon as Stop is called, the limiter makes no other calls, and cost that it accepts is not
+// sent. It decides by each namespace's outage policy, and otherwise from its own counts. Calls
+// about reservations and tokens return ErrStopped or follow that policy. A second Stop returns nil
+// at once.
 func (l *Limiter) Stop(ctx context.Context) error {
 	if !l.loops.Stop() {
 		return nil
 	}
-	l.slots.End() // answers those who wait, for whom calls may be under way
+	l.slots.End() // first, because waiting callers may be inside calls that Stop waits for
 	l.calls.Stop()
 	l.stopping.Store(true)
-	l.refusing.Add(1) // from now on all shards are taken to refuse writes: see refuses
+	l.refusing.Add(1) // from here on, refuses takes every shard for one that refuses writes
 	l.here.Stop()
 	ctx, done := loop.LastCalls(ctx)
 	defer done()
@@ -192,7 +194,7 @@ func (l *Limiter) background(name string, step func(context.Context) error) func
 // stopped is true in a loop that Stop ends.
 func stopped(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canceled) }
 
-// watched runs a step and logs when it starts to fail and when it works again.
+// watched returns a step that logs when it begins to fail and when it succeeds again.
 func (l *Limiter) watched(name string, step func(context.Context) error) func(context.Context) {
 	return loop.Watched(l.cfg.Logger, name, step)
 }

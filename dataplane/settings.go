@@ -101,8 +101,8 @@ func (l *Limiter) RelayTuning() RelayTuning {
 	}
 }
 
-// TuningChanged returns a channel that is closed when another tuning is in force. Loops that read an interval of
-// RelayTuning wait for it beside their timers.
+// TuningChanged returns a channel that is closed when the tuning changes. Loops that read an
+// interval of RelayTuning should wait for it beside their timers.
 func (l *Limiter) TuningChanged() <-chan struct{} { return l.tunings.Next() }
 
 func defaultSettings() *settings { return newSettings(tuning.Default(), 0) }
@@ -210,9 +210,10 @@ func compile(rows store.SettingsRows, held map[resetName]bool, last *settings, n
 	return next, joinFirst(problems, 5)
 }
 
-// same is s itself, or with another number of nodes a copy, where compiling the rows would make the same of them: they
-// are of the same version, no reset has expired since, and none was taken for expired by a clock that was ahead. nil
-// where they have to be compiled.
+// same returns s if compiling the rows would give the same settings, or a copy if only the number
+// of nodes differs. It returns nil if the rows must be compiled: their version differs, a reset has
+// expired since, or a reset that was skipped as expired has not expired after all, because the
+// clock was ahead then.
 func (s *settings) same(rows *store.SettingsRows, nowMs int64) *settings {
 	if rows.Version == "" || rows.Version != s.rows || rows.Problem != nil {
 		return nil
@@ -335,8 +336,8 @@ func (l *Limiter) apply(next *settings) {
 	}
 }
 
-// ErrOldSettings is returned when the settings just read are older than those in use, which are kept: they are the copy
-// of a relay that has stopped.
+// ErrOldSettings is returned when the settings just read are older than those in use, which are
+// kept. That happens if a relay has stopped and the read returned its last copy.
 var ErrOldSettings = asof.ErrOld
 
 // ErrNoSettings is returned by RefreshSettings on a limiter without Config.Settings.

@@ -41,7 +41,7 @@ type Reservation struct {
 	limit    int64
 	held     int64 // cost that was accepted; 0 once settled
 	outside  bool  // the table had no room for the key: entry is a guest's
-	early    bool  // sequence is not by the origin's clock, which was not known
+	early    bool  // the origin's clock was not known when sequence was set
 }
 
 // Reserve is Allow for a cost that is an estimate. The Reservation holds nothing
@@ -79,7 +79,8 @@ func (r *Reservation) Settle(cost int64) (change int64, err error) {
 	return r.charge(change), nil
 }
 
-// follow finds the entry and the cell to which an early reservation was moved, once the origin's clock is known.
+// follow moves an early reservation to the entry and cell in which its cost is counted once the
+// origin's clock is known.
 func (r *Reservation) follow() {
 	l := r.limiter
 	if !r.early || !l.clock.Known() {
@@ -171,13 +172,14 @@ func (l *Limiter) Refund(r Request) (refunded int64, err error) {
 		}
 		refunded = e.GiveBack(window.Sequence(l.nowMs(), key.DurationMs()), cost)
 		if known || !l.clock.Known() {
-			break // else the key was moved to another cell meanwhile
+			break // otherwise the key moved to another cell in between: try again
 		}
 	}
 	return refunded, nil
 }
 
-// current finds or makes the entry of a key, in its current cell. alive is false if it has gone meanwhile.
+// current finds or adds a key's entry and moves it to the current cell. alive is false if the entry
+// was removed again each time.
 func (l *Limiter) current(id *cell.Identity, key *window.Key, reset *window.Reset, nowMs int64) (e *cell.Entry,
 	met cell.Contact, sequence int64, alive bool) {
 	h, durationMs := l.table.Horizon(false), key.DurationMs()
@@ -196,6 +198,6 @@ func (l *Limiter) current(id *cell.Identity, key *window.Key, reset *window.Rese
 	return e, met, sequence, false
 }
 
-// currentTriesMax bounds how often current looks again for an entry that goes at once: of a full table, or by a clock
-// that is set over and over.
+// currentTriesMax bounds how often current retries if a full table evicts the entry at once, or if
+// the clock keeps being set back.
 const currentTriesMax = 8

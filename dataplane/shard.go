@@ -24,7 +24,7 @@ type shard struct {
 	// have accepted: a breaker for each kind of call.
 	asks   *breaker.Breaker // reads and claims, which decisions wait for, under Config.ReadTimeout
 	sends  *breaker.Breaker // what the loops send, under replayTimeout
-	writes *breaker.Writes  // whether it takes what is sent to it
+	writes *breaker.Writes  // whether the shard refuses writes
 
 	twice     chan struct{} // of calls about reservations and leases: a caller may make many at once
 	replaying chan struct{} // holds one while a step of replay runs, I/O and all: no mutex
@@ -37,14 +37,14 @@ type shard struct {
 	epochs  epochs.Epochs
 	offsets clock.Offsets
 
-	replayedAt atomic.Int64 // clock.Steady at which all of it was last confirmed; 0: never
+	replayedAt atomic.Int64 // clock.Steady when the origin last confirmed all cost in queue; 0: never
 
-	kicks     *queue.Kicks // to be sent at once
+	kicks     *queue.Kicks // entries to send before the next tick
 	claimants queue.Claims
 
-	mu        sync.Mutex  // of what follows; nothing else is locked under it
-	gathered  []*gathered // reads of guests
-	gathering bool        // somebody sees to their calls
+	mu        sync.Mutex  // guards gathered and gathering; no other lock is taken under it
+	gathered  []*gathered // reads of untracked keys that wait for the next call
+	gathering bool        // a goroutine is making these calls
 }
 
 func newShards(origin store.Origin, cfg Breaker, refusing *atomic.Int64) []*shard {

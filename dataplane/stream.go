@@ -37,7 +37,7 @@ type chunk struct {
 	costs   []store.Cost
 	entries []*cell.Entry // of costs, in their order
 	stale   []*cell.Entry // whose previous cell should be read once more
-	held    []*cell.Entry // whose keys are held back
+	held    []*cell.Entry // entries whose keys are held back
 	number  int64         // 0: it was not sent yet
 }
 
@@ -104,8 +104,10 @@ func (l *Limiter) prove(ctx context.Context, sh *shard, s *stream) error {
 	return l.idle(ctx, sh, s)
 }
 
-// idle is prove for a stream that brings the origin's clock besides, however long nothing was sent. A breaker that is
-// half-open has it send at once: closed namespaces are closed until writes are known to be taken.
+// idle sends a chunk without costs if none was sent for idleEvery. In contrast to prove, it never
+// stops doing so, because its stream also reads the origin's clock. While the stream's breaker is
+// half-open, idle sends at once: namespaces with the policy closed stay closed until a write
+// succeeds.
 func (l *Limiter) idle(ctx context.Context, sh *shard, s *stream) error {
 	if s.pending != nil || time.Since(s.sentAt) < idleEvery && s.calls.State() == breaker.Closed {
 		return nil

@@ -43,8 +43,8 @@ type TopQuery struct {
 	By        TopBy
 	Limit     int // 1 to TopKeysMax
 
-	// Visible reports whether keys of a workspace may be in the answer; nil: all of them. It is called for each key that
-	// is looked at, and must be quick.
+	// Visible reports whether the answer may hold keys of a workspace; nil allows all. It is called
+	// for each key that is examined, so it must be fast.
 	Visible func(workspace string) bool
 }
 
@@ -152,7 +152,7 @@ type top struct {
 	walking    sync.Mutex
 	restEnd    time.Time // under walking
 	denied     denied.Log
-	reportedAt atomic.Int64 // clock.Steady at which a heartbeat last reported keys; 0: never
+	reportedAt atomic.Int64 // clock.Steady when a heartbeat last reported keys; 0: never
 }
 
 // byCount has the largest first; of the same count, names decide, so that an answer does

@@ -99,7 +99,7 @@ func (l *Limiter) endTrial() {
 	}
 }
 
-// tuned logs that another tuning is in force, and wakes the loops.
+// tuned logs a change of the tuning and wakes the loops.
 func (l *Limiter) tuned(last, next *settings) {
 	if next.version != last.version || next.number != last.number {
 		l.tunings.Notify()
