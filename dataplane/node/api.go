@@ -23,8 +23,8 @@ type API struct {
 
 	Methods []Method
 
-	// Workspace is that of all keys. A token that has workspaces is valid for the API if it has this one; left empty,
-	// such a token is not.
+	// Workspace holds all keys of the API. A token with a list of workspaces is valid for the API
+	// only if Workspace is in the list; if Workspace is empty, no such token is valid.
 	Workspace string
 
 	// HTTP answers the paths of Methods on Listen, beside /metrics. A body that it gets is in memory, and within its

@@ -152,7 +152,7 @@ func checkMessage(procedure string, message []byte) error {
 		return checkItems("leases", FieldsIn(message, 1), dataplane.LeaseTokensMax)
 	case rls.Procedure, rls.CheckProcedure, rls.ReportProcedure:
 		return checkDescriptors(message, dataplane.BatchMax)
-	case rls.ReserveProcedure, rls.CommitProcedure: // as long as others of Kuadrant's: their descriptors are the same
+	case rls.ReserveProcedure, rls.CommitProcedure: // they carry the same descriptors
 		return checkDescriptors(message, dataplane.ReservedMax)
 	}
 	if len(message) > bodyBytesMax {

@@ -15,16 +15,15 @@ import (
 	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
 )
 
-// jsonCodec is JSON for people and for programs without generated code.
+// jsonCodec is the JSON of the API, for people and for programs without generated code.
 //
-// Written: every field, the false, zero and empty ones too, under its name in
-// the .proto file, without any white space; so the same decision is the same
-// bytes from every build. 64-bit integers are strings, as protobuf's JSON has it.
+// It writes every field, also those that are false, zero or empty, under its name in the .proto
+// file and without white space. So every build writes the same bytes for the same decision. 64-bit
+// integers are strings, as in protobuf's JSON.
 //
-// Read: snake_case and lowerCamelCase names, integers as numbers or strings. An
-// unknown field is an error, because here it is nearly always a misspelt one, and
-// a "limt" that silently became 0 would block everybody. An identifier may hold any
-// bytes: see wire.UnmarshalJSON.
+// It reads names in snake_case and lowerCamelCase, and integers as numbers or strings. An unknown
+// field is an error, because it is nearly always misspelt: if "limt" were ignored, the limit would
+// be 0 and every request denied. An identifier may hold any bytes: see wire.UnmarshalJSON.
 type jsonCodec struct{ name string }
 
 // codecs replaces connect's own codecs, under all names it knows them by.

@@ -28,11 +28,11 @@ import (
 type gate struct {
 	*bounds
 	next    http.Handler
-	service service // of the calls that fastpath answers; without a limiter next answers all
+	service service // handles the calls of fastpath; without a limiter, next handles all calls
 	slots   *bounded.Slots
 	metrics *metrics
 	errors  *connect.ErrorWriter
-	tokens  *Tokens        // nil: none are asked for
+	tokens  *Tokens        // nil: no token is required
 	tls     *servertls.TLS // nil: connections are not encrypted
 	needs   map[string]need
 	logger  *slog.Logger
@@ -42,8 +42,8 @@ type gate struct {
 	closed  bool // guarded by closing: idle holds all slots, for good
 
 	open     sync.Mutex
-	standing map[*standing]struct{} // streams that are open; guarded by open
-	judged   [2]int64               // the version that all of them were judged by; guarded by open
+	standing map[*standing]struct{} // open streams; guarded by open
+	judged   [2]int64               // the version when all were last judged; guarded by open
 }
 
 func newGate(next http.Handler, own service, config *Config, m *metrics, b *bounds) *gate {
@@ -159,8 +159,9 @@ func (g *gate) work(bound *bounded.Call, answer *bounded.Answer, r *http.Request
 	return false
 }
 
-// serveStream frees a stream from the deadlines of its server: converse has its own. Over HTTP/1.x there are no
-// streams. The refusal of such a request keeps the deadlines, because the server reads its body.
+// serveStream serves a stream without the server's deadlines, because converse has its own. Over
+// HTTP/1.x, streams are refused, and the refusal keeps the deadlines because the server reads the
+// request's body.
 func (g *gate) serveStream(w http.ResponseWriter, r *http.Request, call callMetrics, by holder) {
 	a := &streamAnswer{ResponseWriter: w}
 	defer func() {
@@ -206,7 +207,7 @@ func (a *streamAnswer) Flush() { _ = http.NewResponseController(a.ResponseWriter
 // Unwrap leads http.ResponseController to the connection.
 func (a *streamAnswer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
-// standingKey is where streams of connect find what they were let in with.
+// standingKey is the context key of a Connect stream's standing.
 type standingKey struct{}
 
 func withStanding(ctx context.Context, s *standing) context.Context {
@@ -218,7 +219,7 @@ func standingIn(ctx context.Context) *standing {
 	return s
 }
 
-// callerKey is where those who wait for leases find who calls.
+// callerKey is the context key of the caller, for calls that wait for leases.
 type callerKey struct{}
 
 func withCaller(ctx context.Context, caller *bounded.Caller) context.Context {

@@ -211,7 +211,7 @@ func (b *bounds) probeRPC(next grpc.MethodHandler) grpc.MethodHandler {
 	}
 }
 
-// keepOpen bounds how many streams of reflection are open, and for how long.
+// keepOpen serves a stream of reflection, and bounds how many are open and for how long.
 func (g *gate) keepOpen(server any, stream grpc.ServerStream, at *standing, next grpc.StreamHandler) error {
 	hold, cut, err := g.hold(stream.Context(), g.streams, at.holder.caller, grpcStreamBytes)
 	if err != nil {
@@ -221,8 +221,9 @@ func (g *gate) keepOpen(server any, stream grpc.ServerStream, at *standing, next
 	return g.serveOpen(server, stream, at.over, cut, next)
 }
 
-// watchHealth does so for streams of watched health. They need no token, so they have their part of the memory of
-// probes: what callers without a token open ends no stream of one that has a token.
+// watchHealth does the same for a stream of the health service. Such streams need no token, so they
+// use the memory of probes: callers without a token can't cut off a stream of a caller that has
+// one.
 func (g *gate) watchHealth(server any, stream grpc.ServerStream, next grpc.StreamHandler) error {
 	hold, cut, err := g.hold(stream.Context(), g.probes, connOf(stream.Context()).Caller(), grpcStreamBytes)
 	if err != nil {
@@ -232,14 +233,14 @@ func (g *gate) watchHealth(server any, stream grpc.ServerStream, next grpc.Strea
 	return g.serveOpen(server, &watch{stream, g.bounds, hold}, nil, cut, next)
 }
 
-// watch is a stream that has one message, which is short.
+// watch is a stream with a single, short request.
 type watch struct {
 	grpc.ServerStream
 	bounds *bounds
 	hold   *bounded.Hold
 }
 
-// RecvMsg keeps of the stream's memory what a call takes.
+// RecvMsg reads the request, and then gives back the memory that the stream no longer needs.
 func (w *watch) RecvMsg(into any) error {
 	message := &arrived{rpc: rpc{ctx: w.Context()}}
 	defer message.free()
@@ -255,7 +256,7 @@ func (w *watch) RecvMsg(into any) error {
 	return message.read(into)
 }
 
-// serveOpen serves a stream until it ends, over has an error, or cut is closed.
+// serveOpen serves a stream until it ends, over receives an error, or cut is closed.
 func (g *gate) serveOpen(server any, stream grpc.ServerStream, over <-chan error, cut <-chan struct{},
 	next grpc.StreamHandler) error {
 	done := make(chan error, 1)

@@ -36,7 +36,7 @@ func (c grpcCodec) Marshal(message any) (mem.BufferSlice, error) {
 	return c.CodecV2.Marshal(message)
 }
 
-// read decodes it. Text that limited callers choose may hold any bytes.
+// read decodes the message. Text that limited callers choose may hold any bytes.
 func (a *arrived) read(message any) error {
 	return wire.Unmarshal(a.buffer.ReadOnlyData(), message.(proto.Message))
 }

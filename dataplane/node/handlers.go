@@ -109,7 +109,8 @@ func (s *Server) handleHealth(mux *http.ServeMux) {
 	}
 }
 
-// keptOpen serves streams of reflection, which people keep open, on a server of calls. Any token will do.
+// keptOpen serves reflection, whose streams people keep open, on a server for calls. It accepts any
+// valid token.
 func (g *gate) keptOpen(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c := credentialsOfHTTP(r)
@@ -128,7 +129,7 @@ func (g *gate) keptOpen(next http.Handler) http.Handler {
 		}
 		defer hold.Give()
 		stream := http.NewResponseController(w)
-		if r.ProtoMajor >= 2 { // else it is refused, see serveStream
+		if r.ProtoMajor >= 2 { // over HTTP/1.x the stream is refused: see serveStream
 			_ = stream.SetReadDeadline(time.Now().Add(streamIdleMax))
 			_ = stream.SetWriteDeadline(time.Now().Add(streamIdleMax + streamSendMax))
 		}
@@ -136,7 +137,7 @@ func (g *gate) keptOpen(next http.Handler) http.Handler {
 		defer end()
 		g.readers.Go(func() {
 			select {
-			case <-at.over: //nolint:errcheck // the client reads no more of it
+			case <-at.over: //nolint:errcheck // the client no longer reads the answer
 				_ = stream.SetReadDeadline(time.Unix(1, 0))
 			case <-cut:
 				g.refused[bounded.BoundMemory].Inc()

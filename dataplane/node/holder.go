@@ -17,14 +17,15 @@ import (
 	"github.com/weirhq/weir/shared/servertls"
 )
 
-// holder is who makes a call: whose share of each bound it takes, and where it may act.
+// holder is the caller of one call: it determines whose share of each bound the call uses, and what
+// the call may do.
 type holder struct {
-	caller *bounded.Caller // of the token, where tokens are required, or else of the client's address
+	caller *bounded.Caller // of the token if tokens are required, otherwise of the client's address
 	scope  *scope
-	until  time.Time // when its token or its certificate ends by itself; zero: never
+	until  time.Time // when the token or certificate expires; zero: never
 }
 
-// credentialsOf is what a call was made with.
+// credentialsOf holds the credentials of one call.
 type credentialsOf struct {
 	procedure     string
 	authorization string
@@ -32,8 +33,8 @@ type credentialsOf struct {
 	address       *bounded.Caller
 }
 
-// judge reports who makes a call, or why it may not be made. It is asked for each call, and for open streams again when
-// its answer may have changed.
+// judge returns the holder of a call, or an error if the call is not allowed. Call it for each
+// call, and again for open streams when version has changed.
 func (g *gate) judge(c *credentialsOf) (holder, error) {
 	h := holder{caller: c.address}
 	if g.tls != nil {
@@ -56,7 +57,8 @@ func (g *gate) judge(c *credentialsOf) (holder, error) {
 	return h, h.scope.check(g.needs, c.procedure)
 }
 
-// version is another one when judge's answers may have changed.
+// version returns a value that changes when judge may return something else for the same
+// credentials.
 func (g *gate) version() (v [2]int64) {
 	if g.tls != nil {
 		v[0] = g.tls.Version()
@@ -67,14 +69,14 @@ func (g *gate) version() (v [2]int64) {
 	return v
 }
 
-// credentialsOfHTTP are those of a request. The procedure is its path.
+// credentialsOfHTTP returns the credentials of a request. Its path is the procedure.
 func credentialsOfHTTP(r *http.Request) credentialsOf {
 	return credentialsOf{procedure: r.URL.Path, authorization: r.Header.Get("Authorization"), tls: r.TLS,
 		address: bounded.CallerOf(r.Context())}
 }
 
-// admit is judge for a request. Where the certificate of its connection is no longer valid, the connection ends with
-// the answer, so that the next call of a client that has a new certificate shows that.
+// admit judges a request. If the connection's certificate is no longer valid, the connection ends
+// with the answer, so that the client connects again and shows its current certificate.
 func (g *gate) admit(w http.ResponseWriter, r *http.Request) (holder, error) {
 	c := credentialsOfHTTP(r)
 	h, err := g.judge(&c)
@@ -84,7 +86,7 @@ func (g *gate) admit(w http.ResponseWriter, r *http.Request) (holder, error) {
 	return h, err
 }
 
-// credentialsOfRPC are those of a call on the port for gRPC.
+// credentialsOfRPC returns the credentials of a call on the port for plain gRPC.
 func (g *gate) credentialsOfRPC(ctx context.Context, procedure string) credentialsOf {
 	c := credentialsOf{procedure: procedure, address: connOf(ctx).Caller()}
 	if g.tls != nil {
@@ -102,7 +104,7 @@ func (g *gate) credentialsOfRPC(ctx context.Context, procedure string) credentia
 	return c
 }
 
-// admitRPC is admit for calls on the port for gRPC.
+// admitRPC judges a call on the port for plain gRPC, as admit does for a request.
 func (g *gate) admitRPC(ctx context.Context, procedure string) (holder, error) {
 	c := g.credentialsOfRPC(ctx, procedure)
 	h, err := g.judge(&c)
@@ -112,16 +114,16 @@ func (g *gate) admitRPC(ctx context.Context, procedure string) (holder, error) {
 	return h, err
 }
 
-// standing is a stream that is open. What it was let in with may be taken back meanwhile.
+// standing is an open stream. Its credentials may become invalid while it is open.
 type standing struct {
 	credentialsOf
-	holder holder                 // its until is guarded by gate.open, the rest is as of the beginning
-	judged bool                   // since it is among those that are judged again; guarded by gate.open
-	scope  *atomic.Pointer[scope] // in force
-	over   chan error             // of one: why the stream ends
+	holder holder                 // until is guarded by gate.open; the other fields do not change
+	judged bool                   // judged at least once since it was opened; guarded by gate.open
+	scope  *atomic.Pointer[scope] // the current scope
+	over   chan error             // has room for one error: why the stream ends
 }
 
-// stand has a stream judged again until leave is called.
+// stand registers an open stream, so that it is judged again until leave is called.
 func (g *gate) stand(c credentialsOf, h holder) *standing {
 	s := &standing{credentialsOf: c, holder: h, scope: new(atomic.Pointer[scope]), over: make(chan error, 1)}
 	s.scope.Store(h.scope)
@@ -140,8 +142,8 @@ func (g *gate) leave(s *standing) {
 	delete(g.standing, s)
 }
 
-// judgeAgain ends the streams that would not be let in now. Call it at least twice a second: a stream then goes on for
-// less than a second after its token was taken out of the file.
+// judgeAgain ends the open streams whose credentials are no longer valid. Call it at least twice a
+// second, so that a stream ends less than a second after its token was removed from the file.
 func (g *gate) judgeAgain(now time.Time) {
 	g.open.Lock()
 	defer g.open.Unlock()

@@ -26,15 +26,15 @@ func (p phase) String() string {
 	return [...]string{"starting", "serving", "draining"}[p]
 }
 
-// readiness answers whether this node wants calls, on both ports and in both
-// forms. A Redis or MySQL that is down does not make a node unready: all nodes
-// of the region would be, at once, and each of them still decides well. Nor does a full table, or a problem with the
-// node's surroundings: each has a further line.
+// readiness reports on both ports and in both forms (HTTP and gRPC) whether this node should get
+// calls. A Redis or MySQL that is down does not make a node unready: all nodes of the region would
+// be unready at once, although each can still decide. A full table of keys, or a problem of the
+// node's surroundings, only adds a line to the answer.
 type readiness struct {
 	phase   atomic.Int32
 	crowded func() bool // the limiter's table is full; nil: unknown
 
-	problems func() []string // of Config
+	problems func() []string // see Config.Problems
 }
 
 func (r *readiness) set(p phase) { r.phase.Store(int32(p)) }

@@ -11,12 +11,14 @@ type Reload struct {
 	Name  string
 	Check func() (changed bool, err error)
 
-	// Soon has Check called twice a second, and not every 5 s: for files that decide who may call.
+	// Soon makes Check run twice a second instead of every 5 s. Set it for files that decide who
+	// may call.
 	Soon bool
 }
 
-// How long a changed file goes unnoticed at most. Open streams are judged again right after the files of soonEvery are
-// read, so that a token that is taken out of its file is in use for less than a second.
+// These are the longest times until a changed file is read. Open streams are judged again right
+// after the files of soonEvery were read, so a token is no longer accepted within a second of its
+// removal from its file.
 const (
 	reloadEvery = 5 * time.Second
 	soonEvery   = 450 * time.Millisecond

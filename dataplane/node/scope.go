@@ -15,34 +15,36 @@ import (
 	"github.com/weirhq/weir/shared/workspaces"
 )
 
-// Action is what a token may be used for.
+// Action is something that a token may be used for.
 type Action uint8
 
-// The actions. In a tokens file they have the names of ActionNames.
+// The actions that a token can allow. ActionNames has their names in a tokens file.
 const (
 	ActionLimit     Action = 1 << iota // decide and count: Limit, Reserve, Acquire, Envoy's and Kuadrant's calls, ...
-	ActionRead                         // look at keys: Explain, ExplainLease, TopKeys, and overrides by routes below /v2
-	ActionOverrides                    // change overrides by the routes below /v2
+	ActionRead                         // read: Explain, ExplainLease, TopKeys, and overrides by routes below /v2
+	ActionOverrides                    // change overrides below /v2
 	ActionMetrics                      // /metrics
-	ActionProfiles                     // /debug/pprof: a profile may hold anything that is in the node's memory
+	ActionProfiles                     // /debug/pprof; a profile may hold anything in the node's memory
 )
 
-// ActionNames are the actions by their names in a tokens file.
+// ActionNames maps the names in a tokens file to actions.
 var ActionNames = map[string]Action{"limit": ActionLimit, "read": ActionRead, "overrides": ActionOverrides,
 	"metrics": ActionMetrics, "profiles": ActionProfiles}
 
-// aboutKeys are the actions of a token that has workspaces and names no actions: metrics and profiles are about all
-// workspaces.
+// aboutKeys are the default actions of a token with workspaces. They lack metrics and profiles,
+// which show all workspaces.
 const aboutKeys = ActionLimit | ActionRead | ActionOverrides
 
-// scope is where a token is valid. A nil scope is everywhere. It is constant.
+// scope restricts a token to workspaces and actions. A nil scope allows everything. A scope does
+// not change.
 type scope struct {
 	workspaces *workspaces.Set
 	actions    Action
-	key        string // the same for every token of the same workspaces; empty if workspaces is nil
+	key        string // the same for all tokens with the same workspaces; empty if workspaces is nil
 }
 
-// errScope is wrapped by the errors of calls that a token may not make. It does not depend on what exists.
+// errScope is wrapped by the errors of calls that a token's scope does not allow. Its text is the
+// same whether or not the workspace exists.
 var errScope = errors.New("the token may not do this, or not in this workspace")
 
 func isOutOfScope(err error) bool { return errors.Is(err, errScope) }
@@ -55,7 +57,7 @@ func (s *scope) holds(workspace string) bool {
 	return s == nil || s.workspaces.Has(workspace)
 }
 
-// parseScope reads the settings of a token's line, each of which is name=value.
+// parseScope reads the settings of a token's line, each as name=value.
 func parseScope(settings []string) (*scope, error) {
 	s := &scope{}
 	for _, setting := range settings {
@@ -67,9 +69,9 @@ func parseScope(settings []string) (*scope, error) {
 		case name == "actions" && s.actions == 0:
 			err = s.readActions(value)
 		case name == "workspaces" || name == "actions":
-			err = errors.New("is there twice")
+			err = errors.New("occurs twice")
 		default:
-			err = errors.New("is no setting (workspaces, actions or expires)")
+			err = errors.New("is unknown (workspaces, actions or expires)")
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%.64q %w", name, err)
@@ -104,13 +106,14 @@ func (s *scope) readActions(value string) error {
 	return nil
 }
 
-// need is what a procedure takes of a token.
+// need is the permission that a procedure requires.
 type need struct {
 	action    Action
-	workspace string // of all its keys; empty: its messages name workspaces, which the service checks
+	workspace string // of all keys of the procedure; empty: the service checks the workspaces in the messages
 }
 
-// needsOf are the needs of all procedures. A token with a scope may call no procedure that is not among them.
+// needsOf returns the permissions that all procedures require. A token with a scope may only call
+// procedures that are in the map.
 func needsOf(c *Config) map[string]need {
 	needs := map[string]need{
 		weirv1connect.RateLimitServiceLimitProcedure:        {action: ActionLimit},
@@ -150,10 +153,10 @@ func needsOf(c *Config) map[string]need {
 	return needs
 }
 
-// anyProcedure stands for reflection: it tells what is in the .proto files, to the holder of any token.
+// anyProcedure stands for reflection, which any token may use: it only shows the .proto files.
 const anyProcedure = ""
 
-// check reports an error if a token of the scope may not call a procedure.
+// check returns an error if the scope does not allow a procedure.
 func (s *scope) check(needs map[string]need, procedure string) error {
 	if s == nil || procedure == anyProcedure {
 		return nil
@@ -165,8 +168,8 @@ func (s *scope) check(needs map[string]need, procedure string) error {
 	return nil
 }
 
-// scopeIn is where the service's methods find the scope of a call. A call without one is in scope everywhere. That of a
-// stream may change while it is open.
+// scopeIn returns the scope of a call, or nil if there is none. The scope of a stream may change
+// while it is open.
 func scopeIn(ctx context.Context) *scope {
 	at, _ := ctx.Value(scopeKeyOfContext{}).(*atomic.Pointer[scope])
 	if at == nil {
@@ -177,7 +180,8 @@ func scopeIn(ctx context.Context) *scope {
 
 type scopeKeyOfContext struct{}
 
-// withScope leaves ctx alone if there is no scope, as calls of most nodes have it.
+// withScope returns ctx itself if s is nil, which saves an allocation on nodes whose tokens have no
+// scopes.
 func withScope(ctx context.Context, s *scope) context.Context {
 	if s == nil {
 		return ctx

@@ -14,11 +14,13 @@ import (
 	"github.com/weirhq/weir/shared/workspaces"
 )
 
-// scoped is a Limiter as a token with a scope may use it. Each of Limiter's methods is spelled out, so that a new one
-// does not compile until it is decided what a scope means for it.
+// scoped is a Limiter restricted to a token's scope. It spells out every method of Limiter instead
+// of embedding it, so that a new method does not compile until someone has decided how a scope
+// applies to it.
 //
-// A reservation is found by its id alone, wherever its keys are. So the ids of tokens with different workspaces are
-// kept apart: an id stands for a reservation that was made by a token of the same workspaces.
+// A reservation is found by its ID alone, whatever its keys are. So scoped keeps apart the IDs of
+// tokens with different workspaces: a token only finds reservations made by tokens with the same
+// workspaces.
 type scoped struct {
 	all   Limiter
 	scope *scope
@@ -97,7 +99,8 @@ func (s scoped) Extend(ctx context.Context, id string, ttl time.Duration) (datap
 	return settlement, err
 }
 
-// inner is the id by which the region knows the reservation that a token of this scope calls id.
+// inner returns the ID that the region uses for the reservation that a token of this scope calls
+// id.
 func (s scoped) inner(id string) string {
 	if s.scope.workspaces.All() {
 		return id
@@ -106,7 +109,8 @@ func (s scoped) inner(id string) string {
 	return "scoped-" + base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
-// scopeKey is the same for the same workspaces, of one length, and different for different ones.
+// scopeKey returns a text of fixed length that is the same for the same workspaces and different
+// for different ones.
 func scopeKey(of *workspaces.Set) string {
 	sum := sha256.New()
 	var length [8]byte
@@ -140,7 +144,8 @@ func (s scoped) ReleaseTokens(ctx context.Context, tokens ...string) []error {
 	return s.all.ReleaseTokens(ctx, tokens...)
 }
 
-// holdsLeases reports whether no lease is of another workspace. Text that is no lease is the limiter's to refuse.
+// holdsLeases reports whether all leases are of the scope's workspaces. It skips text that is not a
+// lease, because the limiter returns an error for it.
 func (s scoped) holdsLeases(tokens []string) bool {
 	return !slices.ContainsFunc(tokens, func(token string) bool {
 		lease, err := leases.Parse(token)
@@ -162,7 +167,7 @@ func (s scoped) Explain(r dataplane.Request) (dataplane.Explanation, error) {
 	return s.all.Explain(r)
 }
 
-// TopKeys of all workspaces are those of the scope's.
+// TopKeys of all workspaces returns only keys of the scope's workspaces.
 func (s scoped) TopKeys(q dataplane.TopQuery) (dataplane.TopKeys, error) {
 	if q.Workspace != "" && !s.scope.holds(q.Workspace) {
 		return dataplane.TopKeys{}, errScope
@@ -171,8 +176,8 @@ func (s scoped) TopKeys(q dataplane.TopQuery) (dataplane.TopKeys, error) {
 	return s.all.TopKeys(q)
 }
 
-// Start is the server's.
+// Start returns an error, because only the server may start the limiter.
 func (s scoped) Start(context.Context) error { return errScope }
 
-// Stop is the server's.
+// Stop returns an error, because only the server may stop the limiter.
 func (s scoped) Stop(context.Context) error { return errScope }

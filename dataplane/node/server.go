@@ -102,7 +102,8 @@ type Config struct {
 	// Reloads are checked every few seconds while the server runs.
 	Reloads []Reload
 
-	// Problems are what is wrong with the node's surroundings: further lines of /readyz. Nil: there are none.
+	// Problems returns the problems of the node's surroundings, which become further lines of
+	// /readyz. If it is nil, there are none.
 	Problems func() []string
 
 	// Traces makes spans of calls; nil: none.

@@ -15,8 +15,8 @@ import (
 // service is weir.v1.RateLimitService over a Limiter, whatever the wire: connect.go
 // and grpc.go put it on theirs. Errors are connect's, with their details.
 type service struct {
-	all    Limiter        // see limiter
-	waits  *bounded.Slots // of calls that wait for a lease
+	all    Limiter        // use limiter instead, which applies the token's scope
+	waits  *bounded.Slots // for calls that wait for a lease
 	bounds *bounds
 }
 
@@ -28,7 +28,7 @@ func newService(limiter Limiter, maxInFlight int, b *bounds) service {
 	return service{limiter, bounded.NewSlots(bounded.Waits, max(1, maxInFlight/waitsShare)), b}
 }
 
-// limiter is what a call may use: all of it, or what the scope of its token leaves.
+// limiter returns the Limiter for a call, restricted to the scope of its token.
 func (s service) limiter(ctx context.Context) Limiter {
 	if of := scopeIn(ctx); of != nil {
 		return scoped{s.all, of}

@@ -54,8 +54,8 @@ var (
 // endStreams ends each stream after the answer it is at. Call it once.
 func (g *gate) endStreams() { close(g.ending) }
 
-// hold counts a stream as n bytes of a memory until Give is called. cut is closed when it has to make room for
-// another one.
+// hold counts a stream as n bytes of a memory until Give is called. cut is closed if the stream
+// must end to make room for another one.
 func (g *gate) hold(ctx context.Context, of *bounded.Memory, caller *bounded.Caller,
 	n int64) (hold *bounded.Hold, cut <-chan struct{}, err error) {
 	c := make(cutting, 1)

@@ -22,17 +22,17 @@ import (
 // tokensMax bounds what each call is compared with.
 const tokensMax = 1000
 
-// Tokens are what callers may show to be let in. Their file holds no token, only
-// hashes: one SHA-256 in hexadecimal a line, as sha256sum prints it. Words that follow
-// it are a name for people, and lines that begin with '#' are for people too. A word with
-// an equals sign in it is a setting:
+// Tokens are the bearer tokens that callers may use. Their file does not hold the tokens but a
+// SHA-256 hash of each, in hexadecimal, one per line, as sha256sum prints it. Lines that begin with
+// '#' are comments. The words after a hash are a name for people, except those with an equals sign,
+// which are settings:
 //
-//	workspaces=acme,beta           the workspaces that the token is valid for; left out: all
-//	actions=limit,read             what it may do, of ActionNames; left out: everything, or with workspaces
-//	                               limit, read and overrides
-//	expires=2027-01-31T00:00:00Z   from when on it is not valid; left out: never
+//	workspaces=acme,beta           the workspaces for which the token is valid; default: all
+//	actions=limit,read             what the token may do, by the names in ActionNames; default: everything,
+//	                               or limit, read and overrides if there are workspaces
+//	expires=2027-01-31T00:00:00Z   when the token becomes invalid; default: never
 //
-// Nil Tokens let every caller in.
+// With nil Tokens, every caller is allowed.
 type Tokens struct {
 	*reload.Files // Check reads the file again, and keeps the tokens in force if it is at fault
 
@@ -40,7 +40,7 @@ type Tokens struct {
 	known atomic.Pointer[knownTokens]
 }
 
-// knownTokens are what a file holds. It is constant.
+// knownTokens is the content of the file. It does not change.
 type knownTokens struct {
 	all     []token
 	version int64 // grows with each change
@@ -73,8 +73,8 @@ func OpenTokens(path string) (*Tokens, error) {
 	return t, nil
 }
 
-// replace puts tokens in force. One that was in force before keeps its caller, and so the share of each bound that its
-// calls hold.
+// replace makes all the current tokens. A token that was current before keeps its caller, and with
+// it the share of each bound that its calls hold.
 func (t *Tokens) replace(all []token) {
 	version := int64(1)
 	if last := t.known.Load(); last != nil {
@@ -88,7 +88,7 @@ func (t *Tokens) replace(all []token) {
 	t.known.Store(&knownTokens{all, version})
 }
 
-// Unscoped is how many tokens are valid for every workspace and every action.
+// Unscoped returns the number of tokens that are valid for every workspace and every action.
 func (t *Tokens) Unscoped() (n int) {
 	for i := range t.known.Load().all {
 		if t.known.Load().all[i].scope == nil {
@@ -98,7 +98,8 @@ func (t *Tokens) Unscoped() (n int) {
 	return n
 }
 
-// parseTokens quotes nothing of a line at fault but a setting's name: the rest may be a token.
+// parseTokens reads the content of a tokens file. Its errors quote only the names of settings,
+// because the rest of a line may be a token.
 func parseTokens(content []byte) (known []token, err error) {
 	n, lines := 0, make(map[[sha256.Size]byte]int)
 	for line := range bytes.Lines(content) {
@@ -114,7 +115,7 @@ func parseTokens(content []byte) (known []token, err error) {
 		if _, err := hex.Decode(hash[:], fields[0]); err != nil {
 			return nil, fmt.Errorf("line %d does not begin with a SHA-256 in hexadecimal", n)
 		}
-		if first, twice := lines[hash]; twice { // whose settings of the two are meant cannot be known
+		if first, twice := lines[hash]; twice { // the settings of the two may contradict each other
 			return nil, fmt.Errorf("line %d has the same hash as line %d", n, first)
 		}
 		lines[hash] = n
@@ -130,19 +131,19 @@ func parseTokens(content []byte) (known []token, err error) {
 	return known, nil
 }
 
-// readSettings reads the words that follow a hash.
+// readSettings reads the words after a hash.
 func (t *token) readSettings(words [][]byte) (err error) {
 	var settings []string
 	for _, word := range words {
 		name, value, ok := strings.Cut(string(word), "=")
 		switch {
 		case !ok && misspelt(name):
-			return fmt.Errorf("%.64q is no setting without an '=' (workspaces=, actions= or expires=)", name)
+			return fmt.Errorf("%.64q lacks an '='  (workspaces=, actions= or expires=)", name)
 		case !ok: // of a name for people
 		case name != "expires":
 			settings = append(settings, string(word))
 		case !t.expires.IsZero():
-			return errors.New(`"expires" is there twice`)
+			return errors.New(`"expires" occurs twice`)
 		default:
 			if t.expires, err = time.Parse(time.RFC3339, value); err != nil {
 				return fmt.Errorf(`"expires" is %.40q (a time such as 2027-01-31T00:00:00Z)`, value)
@@ -153,15 +154,15 @@ func (t *token) readSettings(words [][]byte) (err error) {
 	return err
 }
 
-// misspelt reports whether a word was meant as a setting, such as "workspaces:acme". Without it the token would be
-// valid for more.
+// misspelt reports whether a word was probably meant as a setting, such as "workspaces:acme". As a
+// name, it would leave the token valid for more than was meant.
 func misspelt(word string) bool {
 	name, _, _ := strings.Cut(strings.ToLower(word), ":")
 	return slices.Contains([]string{"workspace", "workspaces", "action", "actions", "expire", "expires"}, name)
 }
 
-// admit reads the value of an Authorization header. Its time does not depend on
-// the tokens: it compares all hashes, in constant time. Call it of Tokens that are not nil.
+// admit finds the token in an Authorization header. It compares all hashes in constant time, so the
+// time it takes does not reveal any token. t must not be nil.
 func (t *Tokens) admit(authorization string) (*token, error) {
 	scheme, shown, _ := strings.Cut(authorization, " ")
 	if !strings.EqualFold(scheme, "Bearer") || shown == "" {
@@ -173,7 +174,7 @@ func (t *Tokens) admit(authorization string) (*token, error) {
 	for i := range known {
 		at = subtle.ConstantTimeSelect(subtle.ConstantTimeCompare(hash[:], known[i].hash[:]), i, at)
 	}
-	if at < 0 || known[at].over(t.now()) { // alike for both, so that no answer confirms that a token existed
+	if at < 0 || known[at].over(t.now()) { // the same answer for both, so that it does not reveal which tokens existed
 		return nil, unauthenticated("unknown bearer token")
 	}
 	return &known[at], nil
@@ -187,7 +188,7 @@ func unauthenticated(why string) error {
 	return err
 }
 
-// guard requires a token that may do something for a handler that is no call.
+// guard requires a token that allows an action, for a handler that is not a call of the API.
 func (t *Tokens) guard(needs Action, next http.Handler) http.Handler {
 	if t == nil {
 		return next

@@ -123,8 +123,9 @@ func (v *violations) name(field, value string, bytesMax int) {
 	v.bytes(field, value, 1, bytesMax)
 }
 
-// identifier returns the identifier under which a name is counted. A limited caller may have chosen the name, so that
-// one of any length is counted. An empty one is an error: it is nearly always a field that was left out.
+// identifier returns the identifier under which a name is counted. Names of any length are
+// accepted, because a limited caller may have chosen the name. An empty name is an error, because
+// the field was probably left out.
 func (v *violations) identifier(name string) string {
 	if name == "" {
 		v.add("identifier", "is empty (1 byte or more)")

@@ -12,19 +12,20 @@ import (
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
-// beats are the settings' store of a node: a limiter's heartbeats get what the limiter does not know, which is how the
-// relay does, and problems with the node's surroundings. The limiter sends one heartbeat at a time.
+// beats is the node's store.Settings. It adds to the limiter's heartbeats the state of the node's
+// relay and the problems of its surroundings. The limiter sends one heartbeat at a time.
 type beats struct {
 	inner   store.Settings
 	figures func() relay.Figures // nil without a relay
 	watch   *watch               // nil without Redis
-	lags    map[string]lag       // by region, the newest of each
+	lags    map[string]lag       // the newest of each region
 }
 
 // lag is the 99th percentile of an interval between two heartbeats.
 type lag struct{ p99Ms, atMs int64 }
 
-// withRelay adds what a relay reports, and problems, to a store's heartbeats.
+// withRelay returns a store whose heartbeats also hold the relay's figures and the problems that
+// watch has found.
 func withRelay(settings store.Settings, figures func() relay.Figures, watch *watch) store.Settings {
 	return &beats{inner: settings, figures: figures, watch: watch, lags: make(map[string]lag)}
 }

@@ -11,23 +11,24 @@ import (
 	"github.com/weirhq/weir/shared/strict/flags"
 )
 
-// checkRulesCommand is the first argument that makes weir-node check rules instead of serving.
+// checkRulesCommand is the first argument that makes weir-node check rules and end, instead of
+// serving.
 const checkRulesCommand = "check-rules"
 
 const aboutCheckRules = `Check rules for Envoy's rate limit service as a node would read them.
 
 Prints every fault with its file, line and rule. With --descriptor it also
-prints which rule is for it. The exit code is 0, 1 if no rule is for a
+prints which rule matches it. The exit code is 0, 1 if no rule matches a
 descriptor, or 2 if rules are at fault.`
 
 // checkRules is the command line of check-rules.
 type checkRules struct {
-	Path       []string `arg:"" help:"Files of rules; a folder stands for its *.yaml and *.yml files."`
-	Domain     string   `placeholder:"NAME" help:"Domain of the descriptors; it may be left out if there are rules for one alone."`
-	Descriptor []string `sep:"none" placeholder:"KEY=VALUE,…" help:"A descriptor as Envoy sends it; % and two hexadecimal digits stand for a byte. Repeat it for several."`
+	Path       []string `arg:"" help:"Files of rules. A folder means its *.yaml and *.yml files."`
+	Domain     string   `placeholder:"NAME" help:"Domain of the descriptors. Required if the files have rules for several domains."`
+	Descriptor []string `sep:"none" placeholder:"KEY=VALUE,…" help:"A descriptor as Envoy sends it; write a special byte as % and two hexadecimal digits. May be repeated."`
 }
 
-// parseCheckRules reads the arguments after check-rules. done is true if --help was answered.
+// parseCheckRules reads the arguments after check-rules. done is true if it has printed the help.
 func parseCheckRules(args []string, stdout, stderr io.Writer) (command checkRules, done bool, err error) {
 	parser, err := kong.New(&command, flags.Strict(), kong.Name("weir-node "+checkRulesCommand),
 		kong.Description(aboutCheckRules), kong.Writers(stdout, stderr), kong.Exit(func(int) { done = true }))
@@ -38,7 +39,7 @@ func parseCheckRules(args []string, stdout, stderr io.Writer) (command checkRule
 	return command, done, err
 }
 
-// runCheckRules returns the exit code.
+// runCheckRules checks the rules and returns the exit code.
 func runCheckRules(args []string, stdout, stderr io.Writer) int {
 	command, done, err := parseCheckRules(args, stdout, stderr)
 	switch {

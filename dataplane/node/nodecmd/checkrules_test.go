@@ -27,8 +27,8 @@ func TestCheckRules(t *testing.T) {
 	}{
 		{[]string{good}, 0, "ok: domains 1, rules 1\n", ""},
 		{[]string{good, "--descriptor=user=42"}, 0, "user=42: 5 per 1m0s, by the rule in " + good + ", line 3, counted as \"user=42\"\n", ""},
-		{[]string{good, "--descriptor=usr=42", "--descriptor=user=a%2Cb"}, 1, "usr=42: no rule is for it: nothing limits it\nuser=a%2Cb: 5 per", ""},
-		{[]string{"--domain=egde", "--descriptor=user=42", good}, 1, `no rules are for domain "egde"`, ""},
+		{[]string{good, "--descriptor=usr=42", "--descriptor=user=a%2Cb"}, 1, "usr=42: no rule matches it: nothing limits it\nuser=a%2Cb: 5 per", ""},
+		{[]string{"--domain=egde", "--descriptor=user=42", good}, 1, `domain "egde" has no rules`, ""},
 		{[]string{good, "--descriptor=user"}, 2, "", `weir-node: descriptor "user": want key=value`},
 		{[]string{more}, 2, "", "weir-node: open rules: rules in " + more + `: line 3: shop.user: requests_per_unit is "0.5"`},
 		{[]string{dir}, 2, "", "more.yaml: line 3"},

@@ -35,7 +35,7 @@ type Config struct {
 	SettingsFile string `placeholder:"PATH" help:"Namespaces, overrides and tuning of a node without Redis and MySQL, as weirctl export writes them: YAML or JSON. Read again when it changes."`
 
 	EntriesMax  int           `default:"300000" help:"Most keys held in memory (1 to 100000000); a key takes about 200 B and the names."`
-	NewKeysMax  int           `default:"2000" help:"Most new keys a second that the nodes of a region begin in Redis for one namespace, in windows of 10 minutes or longer, and 30 s worth at once (1 to 1000000); further ones count at their node alone until they come back."`
+	NewKeysMax  int           `default:"2000" help:"Most new keys per second and namespace that a region's nodes create in Redis, for windows of 10 minutes or longer (1 to 1000000); bursts of 30 s worth are allowed. Each further key is counted by its node alone until it is used again."`
 	ReadTimeout time.Duration `default:"50ms" help:"How long a decision may wait for Redis, 1ms to 10s."`
 	MaxInFlight int           `default:"1024" help:"Most calls in flight (1 to 1000000); further ones are refused."`
 
@@ -45,7 +45,7 @@ type Config struct {
 	TLSCertFile     string `name:"tls-cert-file" placeholder:"PATH" help:"Certificate for calls, with its chain, in PEM. Read again when it changes."`
 	TLSKeyFile      string `name:"tls-key-file" placeholder:"PATH" help:"Key of that certificate."`
 	TLSClientCAFile string `name:"tls-client-ca-file" placeholder:"PATH" help:"CAs of callers' certificates, in PEM. Callers must then present one."`
-	TokensFile      string `placeholder:"PATH" help:"SHA-256 hashes of the bearer tokens that callers may use, one a line, as sha256sum prints them; workspaces=a,b and actions=limit,read behind one bound what it is valid for. Read again when it changes."`
+	TokensFile      string `placeholder:"PATH" help:"SHA-256 hashes of the bearer tokens that callers may use, one per line, as sha256sum prints them. workspaces=a,b and actions=limit,read after a hash restrict its token. Read again when it changes."`
 
 	RelayPeers         string `placeholder:"LIST" help:"Relays of other regions to which this node's relay sends news directly: region=host:port[,host:port] each, separated by spaces. Default: news goes through MySQL alone."`
 	RelayPeersListen   string `placeholder:"HOST:PORT" help:"Address that takes news from those relays. Beyond loopback it needs mutual TLS. Default: none."`

@@ -16,25 +16,27 @@ import (
 	"github.com/weirhq/weir/dataplane/relay"
 )
 
-// watch looks for what is wrong with a node's surroundings and loses or repeats counts although every call succeeds: a
-// Redis that evicts keys, or a name that another process or region has as well. The node goes on deciding. Each problem
-// is in its heartbeats, on /readyz, in weir_node_problem, and in the log once as it begins and once as it ends.
+// watch finds faults of the node's surroundings that make Weir lose or repeat counts although every
+// call succeeds. For example, Redis evicts keys, or another process has the same node ID, or
+// another region the same name. The node continues to decide. A problem appears in the node's
+// heartbeats, on /readyz and in weir_node_problem, and is logged once when it begins and once when
+// it ends.
 //
-// The methods of a nil watch do nothing. All may be called at once.
+// All methods may be called concurrently. The methods of a nil watch do nothing.
 type watch struct {
 	origin  watchedOrigin
 	node    string
-	process string // of this one; no other has it
+	process string // ID of this process; random, so no other process has it
 	logger  *slog.Logger
 
 	mu       sync.Mutex
-	found    map[problemKind]string // "" where there is none; absent where it is unknown
-	others   map[string]int64       // processes of this node's name, as they were seen last
-	fenced   []fence                // of the last fencedWithin
-	evictsAt time.Time              // when the policies were looked at last
+	found    map[problemKind]string // "": looked and found none; absent: unknown
+	others   map[string]int64       // other processes with this node's ID, as of the last step
+	fenced   []fence                // readings of the last fencedWithin
+	evictsAt time.Time              // when the eviction policies were last read
 }
 
-// watchedOrigin is what is looked at.
+// watchedOrigin is the part of an origin that a watch reads.
 type watchedOrigin interface {
 	Evicting(ctx context.Context) (servers []string, err error)
 	Announce(ctx context.Context, node, process string) (others map[string]int64, err error)
@@ -54,21 +56,21 @@ var problemKinds = []problemKind{problemEviction, problemNodeID, problemRegion}
 const (
 	watchEvery    = 5 * time.Second
 	watchTimeout  = 3 * time.Second
-	evictionEvery = time.Minute // a policy changes seldom
+	evictionEvery = time.Minute // a policy seldom changes
 
-	// A relay whose lease another relay took over is fenced once. Two regions of one name, each with a Redis of its own,
-	// fence each other's relays for ever, and both keep their leases.
+	// A relay is fenced once when another relay takes over its lease. If two regions have the same
+	// name and a Redis each, their relays fence each other forever while both keep their leases.
 	fencedWithin = 3 * time.Minute
 	fencedMin    = 3
 )
 
-// fence is how often a relay had been fenced at a moment.
+// fence is a reading of the relay's counter of fencings.
 type fence struct {
 	at    time.Time
 	total int64
 }
 
-// watch is nil without Redis: a node alone shares nothing.
+// watch returns nil without Redis, because such a node shares nothing.
 func (s *stores) watch(node string, logger *slog.Logger) *watch {
 	origin, ok := s.origin.(watchedOrigin)
 	if !ok {
@@ -84,7 +86,7 @@ func newWatch(origin watchedOrigin, node string, logger *slog.Logger) *watch {
 		found: make(map[problemKind]string)}
 }
 
-// run looks until ctx is done, at once and then every watchEvery.
+// run calls step at once and then every watchEvery, until ctx ends.
 func (w *watch) run(ctx context.Context) {
 	if w == nil {
 		return
@@ -102,16 +104,18 @@ func (w *watch) run(ctx context.Context) {
 	}
 }
 
-// leave tells others that this process has ended, so that its successor is not compared with it.
+// leave withdraws this process from the list of its node ID, so that the next process of this node
+// isn't taken for a duplicate.
 func (w *watch) leave() {
 	ctx, cancel := context.WithTimeout(context.Background(), watchTimeout)
 	defer cancel()
 	if err := w.origin.Withdraw(ctx, w.node, w.process); err != nil {
-		w.logger.Debug("the node's name stays listed for a minute", "error", err)
+		w.logger.Debug("cannot take this process off the list of its node-id: it stays listed for a minute",
+			"error", err)
 	}
 }
 
-// step looks once.
+// step looks for problems once.
 func (w *watch) step(ctx context.Context, now time.Time) {
 	ctx, cancel := context.WithTimeout(ctx, watchTimeout)
 	defer cancel()
@@ -127,7 +131,7 @@ func (w *watch) step(ctx context.Context, now time.Time) {
 	servers, err := w.origin.Evicting(ctx)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(servers) == 0 && err != nil { // unknown, which is no sign that the last finding is over
+	if len(servers) == 0 && err != nil { // unknown, so keep the last finding
 		return
 	}
 	w.evictsAt = now
@@ -139,7 +143,7 @@ func (w *watch) step(ctx context.Context, now time.Time) {
 	w.setLocked(problemEviction, text)
 }
 
-// seen compares the processes of this node's name with those of the last look.
+// seen compares the processes with this node's ID to those of the last step.
 func (w *watch) seen(others map[string]int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -152,14 +156,14 @@ func (w *watch) seen(others map[string]int64) {
 	w.others = others
 	switch {
 	case lives:
-		w.setLocked(problemNodeID, fmt.Sprintf("another process has the node-id %q: give each node its own, since "+
+		w.setLocked(problemNodeID, fmt.Sprintf("another process has the node-id %q: give each node its own, because "+
 			"heartbeats and leases of nodes with one name replace each other", w.node))
 	case !first || len(others) == 0:
 		w.setLocked(problemNodeID, "")
 	}
 }
 
-// relayed takes the figures of this node's relay, at each heartbeat.
+// relayed reads the figures of this node's relay. It is called for each heartbeat.
 func (w *watch) relayed(f *relay.Figures, now time.Time) {
 	if w == nil {
 		return
@@ -170,13 +174,13 @@ func (w *watch) relayed(f *relay.Figures, now time.Time) {
 	w.fenced = slices.DeleteFunc(w.fenced, func(x fence) bool { return now.Sub(x.at) > fencedWithin })
 	text := ""
 	if n := f.Fenced - w.fenced[0].total; n >= fencedMin && len(f.Held) > 0 {
-		text = fmt.Sprintf("another relay writes under this region's name, %d times within %v, while this one holds the "+
-			"lease: two regions with a Redis each have the same name", n, fencedWithin)
+		text = fmt.Sprintf("another relay took over from this one %d times within %v, while this one held the "+
+			"lease: two regions with separate Redis servers have the same name", n, fencedWithin)
 	}
 	w.setLocked(problemRegion, text)
 }
 
-// setLocked notes what a look has found, "" for nothing.
+// setLocked stores the result of a look; "" means that no problem was found. It logs each change.
 func (w *watch) setLocked(kind problemKind, text string) {
 	was := w.found[kind]
 	w.found[kind] = text
@@ -188,7 +192,7 @@ func (w *watch) setLocked(kind problemKind, text string) {
 	}
 }
 
-// texts are the problems that there are.
+// texts returns the current problems.
 func (w *watch) texts() (all []string) {
 	if w == nil {
 		return nil
@@ -203,7 +207,7 @@ func (w *watch) texts() (all []string) {
 	return all
 }
 
-// collectors are the watch, if there is one.
+// collectors returns w as a collector of metrics, or nothing if w is nil.
 func (w *watch) collectors() []prometheus.Collector {
 	if w == nil {
 		return nil
@@ -212,7 +216,7 @@ func (w *watch) collectors() []prometheus.Collector {
 }
 
 var problemDesc = prometheus.NewDesc("weir_node_problem",
-	"1 if the node has found the problem, 0 if it has looked and found none, -1 if that is not known.",
+	"1 if the node has this problem, 0 if it has not, -1 if the node could not find out.",
 	[]string{"problem"}, nil)
 
 // Describe implements prometheus.Collector.

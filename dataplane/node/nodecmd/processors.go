@@ -5,13 +5,15 @@ import (
 	"runtime"
 )
 
-// threadsMin is the least number of threads that run Go code at once. While each of them has a goroutine to run, Go
-// looks for bytes that have arrived only every 10 ms. With four, a caller who keeps one or two processors busy leaves a
-// thread to look at once, and the kernel, which prefers threads that have slept, runs it.
+// threadsMin is the least number of threads that run Go code at the same time. If every thread
+// always has a goroutine to run, Go checks for data that has arrived on connections only every 10
+// ms. With four threads, a caller that keeps one or two processors busy leaves a thread idle that
+// can check at once. The kernel runs that thread soon, because it prefers threads that have slept.
 const threadsMin = 4
 
-// spareThreads lets Go use at least threadsMin threads, also on a machine with fewer processors, and returns a function
-// that undoes it. If GOMAXPROCS is set in the environment, spareThreads does nothing.
+// spareThreads makes Go use at least threadsMin threads, also on a machine with fewer processors,
+// and returns a function that undoes it. If the environment variable GOMAXPROCS is set,
+// spareThreads changes nothing.
 func spareThreads() (end func()) {
 	before := runtime.GOMAXPROCS(0)
 	n := threadsFor(before, runtime.NumCPU())
@@ -22,9 +24,10 @@ func spareThreads() (end func()) {
 	return runtime.SetDefaultGOMAXPROCS
 }
 
-// threadsFor returns how many threads a node uses, where Go would use some by itself. Go uses fewer than there are
-// processors if a container's quota allows no more. More threads would then use up the quota early in each period, and
-// the kernel would stop them all until the next one.
+// threadsFor returns how many threads a node should use if Go's default is byGo. If a container's
+// quota makes Go use fewer threads than there are processors, threadsFor keeps Go's default: more
+// threads would use up the quota early in each period, and the kernel would then stop all of them
+// until the next period.
 func threadsFor(byGo, processors int) int {
 	if byGo < processors {
 		return byGo

@@ -34,9 +34,10 @@ const (
 
 const lastSpansTimeout = 3 * time.Second
 
-// Main is the command: it returns the process's exit code when the node has ended.
-// SIGTERM or SIGINT, the hangup of its terminal, or the end of ctx, begins the drain; a second SIGTERM or SIGINT ends
-// the process at once. Without a terminal SIGHUP has no effect: files that have changed are read again by themselves.
+// Main runs weir-node and returns the exit code of the process. The node drains and ends when ctx
+// ends or on SIGTERM, SIGINT, or the hangup of its terminal. A second SIGTERM or SIGINT ends the
+// process at once. Without a terminal, SIGHUP has no effect: the node reads changed files again by
+// itself.
 func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return weirNode.Main(ctx, args, stdout, stderr)
 }
@@ -60,7 +61,7 @@ func (p Program) Main(ctx context.Context, args []string, stdout, stderr io.Writ
 	defer spareThreads()()
 	logger := newLogger(stderr, config.LogLevel)
 	ctx, stop := signals.Context(ctx, func(s os.Signal) {
-		logger.Info("ignored a signal: files that have changed are read again by themselves", "signal", s.String())
+		logger.Info("ignored a signal: the node reads changed files again by itself", "signal", s.String())
 	})
 	defer stop()
 

@@ -34,9 +34,9 @@ func redisURLError(err error) error {
 func checkMySQLDSN(dsn string) error {
 	_, err := mysqldsn.Parse(dsn)
 	if err == nil || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
-		return err // of a file that it names
+		return err // about a file that the DSN names
 	}
-	return errors.New(strings.TrimPrefix(err.Error(), "the MySQL DSN ")) // its place takes the name of the flag
+	return errors.New(strings.TrimPrefix(err.Error(), "the MySQL DSN ")) // the caller names the flag instead
 }
 
 // mask shows a secret without its password: where, and as whom.

@@ -72,8 +72,9 @@ func openStores(config Config, logger *slog.Logger) (*stores, error) {
 // overrideConnsMax bounds the connections to MySQL of the routes that read and change overrides.
 const overrideConnsMax = 2
 
-// openOverrides opens a pool for callers. Many calls may wait for its connections, and changes for the audit log's
-// lock; the relay, the settings and the heartbeats wait for none of them.
+// openOverrides opens a pool of its own for the routes that read and change overrides. Many of
+// their calls may wait for its connections or for the audit log's lock, so the relay, settings and
+// heartbeats use another pool.
 func (s *stores) openOverrides(dsn string) error {
 	db, err := mysqlcounts.Open(dsn)
 	if err != nil {

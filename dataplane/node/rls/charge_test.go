@@ -152,8 +152,8 @@ func TestChargesAtOnce(t *testing.T) {
 
 func TestRulesThatCannotBeCharged(t *testing.T) {
 	for rule, want := range map[string]string{
-		"{key: k, charged: true}":                                                         "charged is for rules",
-		"{key: k, charged: true, rate_limit: {unlimited: true}}":                          "charged is for rules",
+		"{key: k, charged: true}":                                                         "charged needs a rule",
+		"{key: k, charged: true, rate_limit: {unlimited: true}}":                          "charged needs a rule",
 		"{key: k, charged: true, quota_mode: true, rate_limit: {unit: day, name: a}}":     "quota_mode",
 		"{key: k, charged: maybe, rate_limit: {unit: day, requests_per_unit: 1}}":         "want true or false",
 		"{key: k, rate_limit: {unit: day, requests_per_unit: 1, charged: true, name: a}}": "unknown key",

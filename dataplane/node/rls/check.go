@@ -22,9 +22,10 @@ const violationsMax = 16
 // EntriesMax bounds the entries of all descriptors of a call together.
 const EntriesMax = 10 * dataplane.BatchMax
 
-// faults are what is wrong with a call: with the configuration of the proxy that makes it, such as its domain and its
-// descriptors' limits. What a limited caller can choose (keys, values and hits) is never at fault, because a proxy may
-// let a call pass that ends with an error, and then none of its descriptors is charged.
+// faults are the errors of a call that the configuration of its proxy causes, for example a wrong
+// domain or limit. What a limited caller can choose (keys, values and hits) never causes one:
+// proxies may let a request pass if the call returns an error, and then none of its descriptors
+// would be charged.
 type faults []*errdetails.BadRequest_FieldViolation
 
 func (f *faults) add(field, format string, args ...any) {
@@ -56,7 +57,7 @@ func check(call *rlsv3.RateLimitRequest) error {
 	return found.err()
 }
 
-// check looks at a call that may have at most so many descriptors.
+// check checks a call that may have at most `most` descriptors.
 func (f *faults) check(call *rlsv3.RateLimitRequest, most int) {
 	switch n := len(call.GetDomain()); {
 	case n == 0 || n > window.NamespaceBytesMax:

@@ -11,15 +11,16 @@ import (
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 )
 
-// Explain returns in words which rule is for a descriptor, and under which identifier it is counted. The descriptor is
-// written as identifiers are: key=value,key=value, where '%' and two hexadecimal digits stand for a byte. The domain
-// may be empty if there are rules for one alone. matched is false if no rule is for it, so that nothing limits it.
+// Explain returns, as a sentence, the rule that applies to a descriptor and the identifier under
+// which it is counted. The descriptor is written like an identifier: key=value,key=value, where '%'
+// and two hexadecimal digits encode a byte. The domain may be empty if there are rules for only
+// one. matched is false if no rule applies, so that nothing limits the descriptor.
 func (s *Source) Explain(domain, descriptor string) (words string, matched bool, err error) {
 	rules := s.now.Load()
 	if domain == "" {
 		names := s.domains()
 		if len(names) != 1 {
-			return "", false, fmt.Errorf("domain is empty, and there are rules for %d domains: %s", len(names),
+			return "", false, fmt.Errorf("domain is empty, want one of the %d domains with rules: %s", len(names),
 				strings.Join(names, ", "))
 		}
 		domain = names[0]
@@ -29,11 +30,11 @@ func (s *Source) Explain(domain, descriptor string) (words string, matched bool,
 		return "", false, fmt.Errorf("descriptor %q: %w", descriptor, err)
 	}
 	if !rules.has(domain) {
-		return fmt.Sprintf("no rules are for domain %q: nothing limits it", domain), false, nil
+		return fmt.Sprintf("domain %q has no rules: nothing limits its requests", domain), false, nil
 	}
 	found := rules.rule(domain, entries)
 	if found == nil || found.limit == nil {
-		return "no rule is for it: nothing limits it", false, nil
+		return "no rule matches it: nothing limits it", false, nil
 	}
 	var patterns []string
 	if _, shared := rules.match(domain, entries); shared {
@@ -43,7 +44,7 @@ func (s *Source) Explain(domain, descriptor string) (words string, matched bool,
 	return fmt.Sprintf("%s, by the rule in %s, counted as %q", found.limit, found.at, name), true, nil
 }
 
-// Rules returns how many there are, of all domains.
+// Rules returns the number of rules in all domains.
 func (s *Source) Rules() (n int) {
 	for _, d := range s.now.Load().all() {
 		n += d.top.count()
@@ -60,7 +61,7 @@ func (r *Rules) all() map[string]*domain {
 
 func (s *Source) domains() []string { return slices.Sorted(maps.Keys(s.now.Load().all())) }
 
-// count returns how many rules with a limit there are on a level and below.
+// count returns the number of rules with a limit at this level and below.
 func (l *level) count() (n int) {
 	if l == nil {
 		return 0
@@ -80,7 +81,7 @@ func (l *level) count() (n int) {
 	return n
 }
 
-// String is the limit in words.
+// String returns the limit in words.
 func (l *Limit) String() string {
 	if l.Unlimited {
 		return "unlimited"
@@ -115,7 +116,7 @@ func readDescriptor(text string) (entries []*ratelimitv3.RateLimitDescriptor_Ent
 	return entries, nil
 }
 
-// unescaped undoes appendEscaped.
+// unescaped reverses appendEscaped.
 func unescaped(text string) (string, error) {
 	var b strings.Builder
 	for {

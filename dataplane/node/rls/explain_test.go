@@ -24,9 +24,9 @@ func TestRulesExplainADescriptor(t *testing.T) {
 		{"shop", "internal=x", "unlimited", true},
 		{"shop", "soft=%FF", `1 per 1m0s, shadow_mode, by the rule in ` + path + `, line 26, counted as "soft=%FF"`, true},
 		{"shop", "daily=", "quota_mode", true},
-		{"shop", "pln=free", "no rule is for it: nothing limits it", false},
-		{"shop", "plan=free,user=42,x=y", "no rule is for it", false},
-		{"shpo", "plan=free", `no rules are for domain "shpo": nothing limits it`, false},
+		{"shop", "pln=free", "no rule matches it: nothing limits it", false},
+		{"shop", "plan=free,user=42,x=y", "no rule matches it", false},
+		{"shpo", "plan=free", `domain "shpo" has no rules: nothing limits it`, false},
 	} {
 		words, matched, err := source.Explain(step.domain, step.descriptor)
 		if err != nil || matched != step.matched || !strings.Contains(words, step.want) {

@@ -168,7 +168,7 @@ func readEntry(m wire.Message, e *ratelimitv3.RateLimitDescriptor_Entry) (ok boo
 	return true
 }
 
-// bytesOf reads a string of any bytes: a limited caller chooses it.
+// bytesOf reads a string that may hold any bytes, because a limited caller chooses it.
 func bytesOf(m *wire.Message) (string, bool) {
 	inner, ok := m.Message()
 	return string(inner), ok

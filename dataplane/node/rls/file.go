@@ -20,8 +20,8 @@ const (
 	valueBytesMax = 8 << 10
 )
 
-// The file as it is written. Scalars stay as they are until package yamlvalue reads them: a decoder would make 0 of
-// 0.5.
+// These types are the file as it is written. Scalars stay YAML nodes until package yamlvalue reads
+// them, because a decoder would turn 0.5 into 0.
 type (
 	file struct {
 		Domain      yaml.Node    `yaml:"domain"`
@@ -36,10 +36,10 @@ type (
 		ShadowMode     yaml.Node    `yaml:"shadow_mode"`
 		QuotaMode      yaml.Node    `yaml:"quota_mode"`
 		ShareThreshold yaml.Node    `yaml:"share_threshold"`
-		Charged        yaml.Node    `yaml:"charged"` // of Weir alone
+		Charged        yaml.Node    `yaml:"charged"` // of Weir only
 
-		// Accepted and not used: they shape metrics by descriptor, which this service does not
-		// have, and dynamic metadata.
+		// Weir accepts these fields and ignores them: detailed_metric shapes metrics that Weir does
+		// not have, and the others concern dynamic metadata.
 		DetailedMetric yaml.Node      `yaml:"detailed_metric"`
 		ValueToMetric  yaml.Node      `yaml:"value_to_metric"`
 		Metadata       map[string]any `yaml:"metadata"`
@@ -57,7 +57,8 @@ type (
 	}
 )
 
-// The decoder's errors name Go types, which a file's author does not know.
+// The decoder's errors name Go types, which mean nothing to the author of a file. These patterns
+// rewrite them.
 var (
 	unknownKey = regexp.MustCompile(`field (\S+) not found in type \S+`)
 	otherKind  = regexp.MustCompile("cannot unmarshal !!(\\S+)(?: `[^`]*`)? into (\\S+)")
@@ -76,7 +77,7 @@ func plainError(err error) error {
 	return errors.New(text)
 }
 
-// readFile reads a file as it is written. Its domain is valid.
+// readFile decodes a file and checks its domain.
 func readFile(content []byte) (f file, err error) {
 	text, err := strict.Text(content)
 	if err != nil {
@@ -108,7 +109,8 @@ func readFile(content []byte) (f file, err error) {
 	return f, err
 }
 
-// valued refuses keys without a value: a limit that was left out by mistake limits nothing, or blocks everything.
+// valued returns an error for a key without a value. A limit without a value would limit nothing,
+// or block everything.
 func valued(n *yaml.Node, key string) error {
 	switch n.Kind {
 	case yaml.ScalarNode:
@@ -118,7 +120,7 @@ func valued(n *yaml.Node, key string) error {
 	case yaml.MappingNode:
 		for i := 0; i+1 < len(n.Content); i += 2 {
 			if n.Content[i].Value == "metadata" {
-				continue // it has no effect
+				continue // the key has no effect
 			}
 			if err := valued(n.Content[i+1], n.Content[i].Value); err != nil {
 				return err

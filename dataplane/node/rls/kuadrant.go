@@ -244,7 +244,7 @@ func refusal(err error) error {
 		return status.Error(codes.InvalidArgument, err.Error())
 	case errors.Is(err, dataplane.ErrReservations):
 		return status.Error(codes.ResourceExhausted, err.Error())
-	case errors.Is(err, dataplane.ErrReservationUsed): // trying again won't help
+	case errors.Is(err, dataplane.ErrReservationUsed): // a retry would fail again
 		return status.Error(codes.AlreadyExists, "the reservation ID is in use for something else")
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return status.FromContextError(err).Err()

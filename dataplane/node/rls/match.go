@@ -32,7 +32,7 @@ func (r *Rules) match(domain string, entries []*ratelimitv3.RateLimitDescriptor_
 	return nil, false
 }
 
-// rule returns the rule that a descriptor leads to, or nil.
+// rule returns the rule that matches a descriptor, or nil.
 func (r *Rules) rule(domain string, entries []*ratelimitv3.RateLimitDescriptor_Entry) (found *rule) {
 	at := r.top(domain)
 	for _, entry := range entries {

@@ -21,7 +21,7 @@ import (
 // Rules are the limits of all domains. They never change; nil Rules hold none.
 type Rules struct{ domains map[string]*domain }
 
-// domain is a domain's rules, from one file or several.
+// domain holds a domain's rules, which may come from several files.
 type domain struct{ top *level }
 
 // Limit is a rule's limit. It never changes.
@@ -36,7 +36,7 @@ type Limit struct {
 	limit    int64
 	duration time.Duration
 
-	multiplier uint32 // of the unit; 0 for a limit that a descriptor carries
+	multiplier uint32 // number of units per window; 0 for a limit that a descriptor carries
 
 	// onTheWire is current_limit of every answer about this rule: nothing writes to it.
 	onTheWire *rlsv3.RateLimitResponse_RateLimit
@@ -64,15 +64,15 @@ type rule struct {
 
 	share   bool   // all values that match the pattern share one count
 	pattern string // the value as it is in the file
-	at      string // where the rule is written, for errors
+	at      string // file and line of the rule, for errors
 }
 
 // faultsMax bounds the errors about files in which everything is wrong.
 const faultsMax = 16
 
-// Parse reads files of rules. Several files may have the same domain: its rules are theirs together, as with
-// envoyproxy/ratelimit's MERGE_DOMAIN_CONFIG, and the same key and value in two of them are an error. An error names
-// the file, the line and the rule of each fault, 16 at most.
+// Parse reads files of rules. Several files may have rules for the same domain, as with
+// envoyproxy/ratelimit's MERGE_DOMAIN_CONFIG; then the same key and value in two of them is an
+// error. The error lists up to 16 faults, each with its file, line and rule.
 func Parse(files []reload.File) (*Rules, error) {
 	rules := &Rules{domains: make(map[string]*domain, len(files))}
 	var found []error
@@ -103,7 +103,7 @@ func (r *Rules) add(f reload.File) []error {
 	return p.found
 }
 
-// parser makes rules of what one file holds, and collects all that is wrong with it.
+// parser converts the content of one file to rules, and collects all errors.
 type parser struct {
 	file  string
 	found []error
@@ -113,7 +113,7 @@ func (p *parser) wrong(at *yaml.Node, path, format string, args ...any) {
 	p.found = append(p.found, fmt.Errorf("line %d: %s: %s", at.Line, path, fmt.Sprintf(format, args...)))
 }
 
-// ok records an error that yamlvalue has made, unless there is none.
+// ok reports whether err is nil, and otherwise records it.
 func (p *parser) ok(err error) bool {
 	if err != nil {
 		p.found = append(p.found, err)
@@ -121,7 +121,7 @@ func (p *parser) ok(err error) bool {
 	return err == nil
 }
 
-// level adds descriptors to a level, which it makes if there is none. It returns nil where there are no descriptors.
+// level adds descriptors to l, or to a new level if l is nil. It returns nil if both are empty.
 // path is for errors.
 func (p *parser) level(l *level, path string, descriptors []descriptor) *level {
 	if l == nil && len(descriptors) > 0 {
@@ -158,16 +158,16 @@ func (p *parser) rule(l *level, path string, d *descriptor) {
 		return
 	}
 	if share && !isWildcard {
-		p.wrong(at, path, "share_threshold is for values with a '*'")
+		p.wrong(at, path, "share_threshold needs a value with a '*'")
 	}
 	if d.RateLimit != nil {
 		r.limit = p.limit(path, at, d.RateLimit)
 	}
 	switch {
 	case charged && (d.RateLimit == nil || r.limit != nil && r.limit.Unlimited):
-		p.wrong(at, path, "charged is for rules with a limit")
+		p.wrong(at, path, "charged needs a rule with a limit")
 	case charged && quota:
-		p.wrong(at, path, "a rule is charged or in quota_mode, not both")
+		p.wrong(at, path, "charged and quota_mode are both set: set at most one")
 	case r.limit != nil:
 		r.limit.Shadow, r.limit.Quota, r.limit.Charged = shadow, quota, charged
 	}
@@ -183,7 +183,7 @@ func (p *parser) rule(l *level, path string, d *descriptor) {
 	}
 }
 
-// entry reads a descriptor's key and value. Without a value, or with an empty one, it is for all values.
+// entry reads a descriptor's key and value. A missing or empty value matches all values.
 func (p *parser) entry(path string, d *descriptor) (key, value string, ok bool) {
 	if d.Key.IsZero() || d.Key.Kind == yaml.ScalarNode && d.Key.Value == "" {
 		p.found = append(p.found, fmt.Errorf("%s.: key is empty", path))
@@ -200,7 +200,7 @@ func (p *parser) entry(path string, d *descriptor) (key, value string, ok bool) 
 	return key, value, p.ok(err)
 }
 
-// flag reads a field that may be left out.
+// flag reads an optional boolean.
 func (p *parser) flag(path, name string, n *yaml.Node) bool {
 	if n.IsZero() {
 		return false
@@ -210,7 +210,7 @@ func (p *parser) flag(path, name string, n *yaml.Node) bool {
 	return is
 }
 
-// limit returns nil for one that is at fault.
+// limit returns nil if the limit is wrong.
 func (p *parser) limit(path string, at *yaml.Node, y *rateLimit) *Limit {
 	before := len(p.found)
 	l := new(Limit)

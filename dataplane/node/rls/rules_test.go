@@ -132,7 +132,7 @@ func TestFaultyRules(t *testing.T) {
 		"domain: a\ndescriptors: [{key: k, rate_limit: {unit: unknown}}]":                                `a.k: unit is "unknown"`,
 		"domain: a\ndescriptors: [{key: k, rate_limit: {unit: second, unlimited: true}}]":                "a.k: unlimited has no unit",
 		"domain: a\ndescriptors: [{key: k, rate_limit: {unit: second, requests_per_unit: -1}}]":          "line 2: a.k: requests_per_unit is -1 (0 to 4294967295)",
-		"domain: a\ndescriptors: [{key: k, value: v, share_threshold: true}]":                            "a.k_v: share_threshold is for values with a '*'",
+		"domain: a\ndescriptors: [{key: k, value: v, share_threshold: true}]":                            "a.k_v: share_threshold needs a value with a '*'",
 		"domain: a\ndescriptors: [{key: k, rate_limit: {unit: second, name: n, replaces: [{name: n}]}}]": `a.k: replaces "n"`,
 		"domain: a\ndescriptors: [{key: k, rate_limit: {unit: second, replaces: [{}]}}]":                 `a.k: replaces ""`,
 		"domain: a\ndescriptors: [{key: k, rate_limit: {unit: second}}]":                                 "line 2: a.k: requests_per_unit is missing (0 to 4294967295; 0 blocks)",

@@ -40,11 +40,12 @@ type Service struct {
 	Workspace string // of all keys; a domain is a namespace in it
 	Headers   Headers
 
-	// Unmatched counts and logs descriptors that nothing limits; nil: nothing does.
+	// Unmatched counts and logs descriptors that no rule matches. If it is nil, they are neither
+	// counted nor logged.
 	Unmatched *Unmatched
 
-	// ReadTimeout bounds how long all decisions of a call wait for the origin together, as Config.ReadTimeout of package
-	// dataplane bounds each of them. 0 leaves each its own time.
+	// ReadTimeout bounds how long all decisions of one call together wait for the origin. If it is
+	// 0, each decision may wait for Config.ReadTimeout of package dataplane by itself.
 	ReadTimeout time.Duration
 }
 
@@ -155,8 +156,9 @@ func (w *work) name() {
 	}
 }
 
-// hits returns the cost of a descriptor: its own hits, 0 included, or else the call's, where 0 is the default, or else
-// 1. Hits above the largest cost that a limiter counts are that cost, which is above every limit as well.
+// hits returns the cost of a descriptor: its own hits if it has any, 0 included; otherwise the
+// call's, where 0 means 1. Hits above window.LimitMax, the largest cost, become window.LimitMax,
+// which exceeds every limit as well.
 func hits(call *rlsv3.RateLimitRequest, d *ratelimitv3.RateLimitDescriptor) int64 {
 	if own := d.GetHitsAddend(); own != nil {
 		return amount(own.GetValue())
@@ -164,7 +166,7 @@ func hits(call *rlsv3.RateLimitRequest, d *ratelimitv3.RateLimitDescriptor) int6
 	return int64(max(1, call.GetHitsAddend()))
 }
 
-// amount returns hits as a cost, which has a bound.
+// amount converts hits to a cost of at most window.LimitMax.
 func amount(hits uint64) int64 { return int64(min(hits, window.LimitMax)) }
 
 // replace drops the rules whose names another rule of the call replaces.
@@ -193,7 +195,7 @@ func (s *Service) decide(ctx context.Context, w *work) (denied bool, err error) 
 		it.over = !it.decision.Allowed
 		return it.over, it.decision.Err
 	}
-	if some(items, func(it *item) bool { return it.limited() && !it.strict() }) { // else it is one batch
+	if some(items, func(it *item) bool { return it.limited() && !it.strict() }) { // otherwise the items are one batch
 		var cancel context.CancelFunc
 		ctx, cancel = s.within(ctx)
 		defer cancel()
@@ -244,8 +246,8 @@ func (s *Service) decide(ctx context.Context, w *work) (denied bool, err error) 
 	return denied, firstError(items)
 }
 
-// within bounds how long the decisions of a call wait together. One that comes when the time is over is made from what
-// the node knows, or by its namespace's outage policy.
+// within returns a context that bounds how long the decisions of a call wait together. After it has
+// ended, further decisions use this node's own counts, or their namespace's outage policy.
 func (s *Service) within(ctx context.Context) (context.Context, context.CancelFunc) {
 	if s.ReadTimeout <= 0 {
 		return ctx, func() {}

@@ -15,8 +15,7 @@ type Source struct {
 	now atomic.Pointer[Rules]
 }
 
-// OpenRules reads rules from files, see Parse; a folder stands for its *.yaml
-// and *.yml files.
+// OpenRules reads rules from files: see Parse. A folder means its *.yaml and *.yml files.
 func OpenRules(paths ...string) (*Source, error) {
 	s := new(Source)
 	files, err := reload.Open(paths, func(files []reload.File) error {

@@ -17,37 +17,38 @@ const (
 	keysShownMax      = 256 // bytes
 )
 
-// Unmatched counts the descriptors that no rule is for, and logs the first ones of each domain: nothing limits them,
-// which a misspelt domain or key brings about without any other sign. Make one with NewUnmatched; its methods may run
-// concurrently. A nil Unmatched does nothing.
+// Unmatched counts the descriptors that no rule matches, and logs the first of each domain. Nothing
+// limits such descriptors, and without this a misspelt domain or key would have no other sign. Make
+// one with NewUnmatched. All methods may be called concurrently; those of a nil Unmatched do
+// nothing.
 type Unmatched struct {
-	descriptors *prometheus.CounterVec // by domain, of those that have rules
-	elsewhere   prometheus.Counter     // of all other domains
+	descriptors *prometheus.CounterVec // by domain, for domains with rules
+	elsewhere   prometheus.Counter     // of all domains without rules
 	logger      *slog.Logger
 
-	counters sync.Map // of prometheus.Counter, by domain: as many as there ever were with rules
+	counters sync.Map // of prometheus.Counter, by domain; at most one for each domain that ever had rules
 	logged   sync.Map // by domain
 	unknown  atomic.Int32
 }
 
-// NewUnmatched makes an Unmatched.
+// NewUnmatched returns an Unmatched that logs to logger.
 func NewUnmatched(logger *slog.Logger) *Unmatched {
 	u := &Unmatched{logger: logger, descriptors: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_rls_unmatched_total",
-		Help: "Descriptors of Envoy's calls that no rule is for, so that nothing limits them, by domain. " +
-			"The domain is empty for all domains without rules.",
+		Help: "Descriptors in Envoy's calls that no rule matches, so that nothing limits them, by domain. " +
+			"All domains without rules share the empty domain.",
 	}, []string{"domain"})}
 	u.elsewhere = u.descriptors.WithLabelValues("")
 	return u
 }
 
-// Describe is prometheus.Collector's.
+// Describe implements prometheus.Collector.
 func (u *Unmatched) Describe(to chan<- *prometheus.Desc) { u.descriptors.Describe(to) }
 
-// Collect is prometheus.Collector's.
+// Collect implements prometheus.Collector.
 func (u *Unmatched) Collect(to chan<- prometheus.Metric) { u.descriptors.Collect(to) }
 
-// note records a descriptor of a domain, which has rules or not.
+// note records a descriptor that no rule matches. known reports whether its domain has rules.
 func (u *Unmatched) note(domain string, known bool, d *ratelimitv3.RateLimitDescriptor) {
 	if u == nil {
 		return
@@ -60,21 +61,21 @@ func (u *Unmatched) note(domain string, known bool, d *ratelimitv3.RateLimitDesc
 	if _, done := u.logged.Load(domain); done || !known && u.unknown.Load() >= unknownDomainsMax {
 		return
 	}
-	domain = strings.Clone(domain) // of the call, whose message is long
+	domain = strings.Clone(domain) // otherwise the map would keep the call's message in memory
 	if _, done := u.logged.LoadOrStore(domain, true); done {
 		return
 	}
 	if known {
-		u.logger.Warn("no rule is for a descriptor, so nothing limits it; this is logged once for each domain",
+		u.logger.Warn("no rule matches a descriptor, so nothing limits it; logged once for each domain",
 			"domain", domain, "keys", keysOf(d))
 		return
 	}
 	u.unknown.Add(1)
-	u.logger.Warn("no rules are for a domain, so nothing limits its requests; this is logged once for each domain",
+	u.logger.Warn("a domain has no rules, so nothing limits its requests; logged once for each domain",
 		"domain", domain, "keys", keysOf(d))
 }
 
-// counter is the counter of a domain that has rules.
+// counter returns the counter of a domain that has rules.
 func (u *Unmatched) counter(domain string) prometheus.Counter {
 	if c, ok := u.counters.Load(domain); ok {
 		return c.(prometheus.Counter)
@@ -85,7 +86,8 @@ func (u *Unmatched) counter(domain string) prometheus.Counter {
 	return c
 }
 
-// keysOf lists a descriptor's keys. Its values are the limited caller's, and not for logs.
+// keysOf lists a descriptor's keys. Its values are not logged, because they come from limited
+// callers.
 func keysOf(d *ratelimitv3.RateLimitDescriptor) string {
 	var b strings.Builder
 	for i, e := range d.GetEntries() {

@@ -28,8 +28,8 @@ const (
 // reader reads one body, and collects all that is wrong with it.
 type reader struct {
 	found []violation
-	more  int      // that were not kept
-	sent  []string // the checks' identifiers as they were sent
+	more  int      // number of errors beyond those kept
+	sent  []string // identifiers of the checks as they were sent
 }
 
 func (r *reader) wrong(location, format string, args ...any) {
@@ -139,8 +139,8 @@ func (o *object) name(field string) string {
 	return s
 }
 
-// identifier reads a name that a limited caller may have chosen: any string but an empty one. It returns the name as it
-// was sent, and the identifier under which it is counted.
+// identifier reads a name that a limited caller may have chosen: any string that is not empty. It
+// returns the name as it was sent, and the identifier under which it is counted.
 func (o *object) identifier() (sent, counted string) {
 	const field = "identifier"
 	if !o.require(field) {
@@ -158,8 +158,8 @@ func (o *object) identifier() (sent, counted string) {
 	return sent, window.BoundIdentifier(sent)
 }
 
-// string reads a string of Unicode text: without bytes that are not UTF-8, and without an escaped half of a UTF-16
-// pair.
+// string reads a string of Unicode text. Bytes that are not UTF-8, and an escaped half of a UTF-16
+// pair, are errors.
 func (o *object) string(field string) (s string, ok bool) {
 	text := o.fields[field]
 	if isString(text) {

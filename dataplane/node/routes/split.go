@@ -8,8 +8,8 @@ import (
 // A body is checked once, as a whole, and then taken apart where it lies: nothing is allocated for
 // fields that are not used.
 
-// valid reports whether text is one JSON value. Strings in it may hold bytes that are not UTF-8: object.string refuses
-// those, and object.identifier keeps them.
+// valid reports whether text is one JSON value. Its strings may hold bytes that are not UTF-8:
+// object.string refuses them, and object.identifier accepts them.
 func valid(text []byte) bool { return json.Valid(text) }
 
 // members calls each with the name and the value of each field of an object, in their order. text is

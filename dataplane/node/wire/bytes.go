@@ -8,18 +8,21 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// descriptorEntry is the message of Envoy's that holds what a limited caller has sent, such as a header's value.
+// descriptorEntry is Envoy's message for text that a limited caller has sent, such as the value of
+// a header.
 const descriptorEntry = "envoy.extensions.common.ratelimit.v3.RateLimitDescriptor.Entry"
 
-// limited reports whether a field holds text that a limited caller can choose: an identifier, gubernator's unique_key,
-// or an entry of Envoy's. Such text is bytes: a caller that could make it an error would pass wherever errors do.
+// limited reports whether a field holds text that a limited caller can choose: an identifier,
+// gubernator's unique_key, or an entry of Envoy's. Such text may be any bytes. If some bytes caused
+// an error, a caller could send them to pass wherever errors let requests pass.
 func limited(f protoreflect.FieldDescriptor) bool {
 	return f.Kind() == protoreflect.StringKind && !f.IsMap() &&
 		(f.Name() == "identifier" || f.Name() == "unique_key" || f.Parent().FullName() == descriptorEntry)
 }
 
-// Unmarshal reads a message as proto.Unmarshal does, except that fields which limited callers choose may hold bytes
-// that are not UTF-8: those are kept as they are. The message cannot be written again then.
+// Unmarshal reads a message as proto.Unmarshal does, except that fields which limited callers
+// choose may hold bytes that are not UTF-8; it keeps those bytes. Such a message cannot be
+// marshaled again.
 func Unmarshal(b []byte, m proto.Message) error {
 	err := proto.Unmarshal(b, m)
 	if err == nil {
@@ -32,7 +35,7 @@ func Unmarshal(b []byte, m proto.Message) error {
 	return nil
 }
 
-// merge reads text that callers choose by itself, and leaves all other fields to protobuf.
+// merge reads text that callers choose, and leaves all other fields to package proto.
 func merge(b []byte, m protoreflect.Message, depth int) error {
 	if depth == 0 {
 		return errors.New("messages are nested too deeply")
@@ -76,7 +79,7 @@ func set(m protoreflect.Message, f protoreflect.FieldDescriptor, v protoreflect.
 	m.Set(f, v)
 }
 
-// nestedOf returns the message that a field's next value is merged into.
+// nestedOf returns the message into which a field's next value is merged.
 func nestedOf(m protoreflect.Message, f protoreflect.FieldDescriptor) protoreflect.Message {
 	if f.IsList() {
 		return m.Mutable(f).List().AppendMutable().Message()

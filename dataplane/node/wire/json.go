@@ -15,9 +15,9 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// UnmarshalJSON reads a message as protojson.Unmarshal does, except that fields which limited callers choose may hold
-// strings that are no Unicode text: with bytes that are not UTF-8, which are kept, or with an escaped half of a UTF-16
-// pair, which becomes the three bytes that UTF-8 would have for it.
+// UnmarshalJSON reads a message as protojson.Unmarshal does, except that fields which limited
+// callers choose may hold strings that are not Unicode text. Bytes that are not UTF-8 are kept. An
+// escaped half of a UTF-16 pair becomes the three bytes to which UTF-8 would encode it.
 func UnmarshalJSON(text []byte, m proto.Message) error {
 	return UnmarshalJSONWith(protojson.UnmarshalOptions{}, text, m)
 }
@@ -27,7 +27,7 @@ func UnmarshalJSONWith(options protojson.UnmarshalOptions, text []byte, m proto.
 	if utf8.Valid(text) && !bytes.Contains(text, []byte(`\u`)) || !json.Valid(text) {
 		return options.Unmarshal(text, m)
 	}
-	// Each such string is replaced by a name that nobody can guess, and put in its place once the message is read.
+	// Each such string is replaced by a random name, and restored after the message was read.
 	kept := &oddStrings{mark: rand.Text()}
 	if err := options.Unmarshal(kept.replace(text), m); err != nil {
 		return err
@@ -38,13 +38,14 @@ func UnmarshalJSONWith(options protojson.UnmarshalOptions, text []byte, m proto.
 	return kept.restore(m.ProtoReflect())
 }
 
-// oddStrings are the strings of a JSON text that are not Unicode text.
+// oddStrings collects the strings of a JSON text that are not Unicode text.
 type oddStrings struct {
 	mark string
 	text []string
 }
 
-// replace returns valid JSON with a name in place of each value that is no Unicode text. Names of fields stay.
+// replace returns valid JSON in which a name stands for each value that is not Unicode text. The
+// names of fields stay.
 func (s *oddStrings) replace(text []byte) []byte {
 	var out []byte
 	from := 0
@@ -70,7 +71,7 @@ func (s *oddStrings) replace(text []byte) []byte {
 	return append(out, text[from:]...)
 }
 
-// restore puts the strings into the fields that have their names.
+// restore replaces the names in a message's fields by the strings for which they stand.
 func (s *oddStrings) restore(m protoreflect.Message) (err error) {
 	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 		switch {
@@ -112,8 +113,9 @@ func notText(f protoreflect.FieldDescriptor) error {
 	return fmt.Errorf("invalid UTF-8 in field %s", f.Name())
 }
 
-// String decodes a JSON string, which is to be valid JSON with its quotes. It keeps bytes that are not UTF-8, and turns
-// an escaped half of a UTF-16 pair into the three bytes that UTF-8 would have for it; unicode is false then.
+// String decodes a JSON string, which must be valid JSON and have its quotes. It keeps bytes that
+// are not UTF-8. An escaped half of a UTF-16 pair becomes the three bytes to which UTF-8 would
+// encode it, and unicode is false.
 func String(literal []byte) (text string, unicode bool) {
 	inner := literal[1 : len(literal)-1]
 	if bytes.IndexByte(inner, '\\') < 0 {
@@ -146,7 +148,7 @@ func String(literal []byte) (text string, unicode bool) {
 	return string(out), unicode
 }
 
-// escaped returns the byte that a backslash and c stand for.
+// escaped returns the byte that a backslash and c encode.
 func escaped(c byte) byte {
 	switch c {
 	case 'b':
@@ -163,13 +165,13 @@ func escaped(c byte) byte {
 	return c
 }
 
-// unit returns the UTF-16 unit of four hexadecimal digits.
+// unit returns the UTF-16 unit that four hexadecimal digits encode.
 func unit(digits []byte) rune {
-	n, _ := strconv.ParseUint(string(digits[:4]), 16, 16) // it is valid JSON
+	n, _ := strconv.ParseUint(string(digits[:4]), 16, 16) // the JSON is valid, so there is no error
 	return rune(n)
 }
 
-// nextUnit returns the unit that is escaped at the front of text, or 0.
+// nextUnit returns the escaped UTF-16 unit at the start of text, or 0.
 func nextUnit(text []byte) rune {
 	if len(text) < 6 || text[0] != '\\' || text[1] != 'u' {
 		return 0

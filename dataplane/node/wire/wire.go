@@ -52,8 +52,8 @@ func (m *Message) Message() (inner Message, ok bool) {
 	return inner, true
 }
 
-// Text reads a string that has to be UTF-8. Text that a limited caller can choose is read with Message instead, because
-// its bytes may be any.
+// Text reads a string that must be UTF-8. Use Message for text that a limited caller can choose,
+// because it may hold any bytes.
 func (m *Message) Text() (text string, ok bool) {
 	inner, ok := m.Message()
 	return string(inner), ok && utf8.ValidString(string(inner))
