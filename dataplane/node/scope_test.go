@@ -398,7 +398,7 @@ func TestLinesOfATokensFile(t *testing.T) {
 		"  workspaces=acme":        "",
 		"  workspaces=a%2Cb,c%20d": "",
 		"  gateway workspaces=acme actions=limit,read expires=2027-01-31T00:00:00Z": "",
-		"  workspace=acme":            `"workspace" is no setting`,
+		"  workspace=acme":            `"workspace" is unknown`,
 		"  workspaces=":               `"workspaces" has a name of 0 bytes`,
 		"  workspaces=a,,b":           `"workspaces" has a name of 0 bytes`,
 		"  workspaces=%zz":            `"workspaces" has "%zz"`,
