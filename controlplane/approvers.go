@@ -9,28 +9,29 @@ import (
 	"time"
 )
 
-// Approvers reports whose approvals no longer count. An approval lasts as long as the credential with which it was
-// given: it is judged when it is used, which may be days after it was given.
+// Approvers reports whose approvals no longer count. An approval is only valid as long as the
+// credential with which it was given. So it is judged when it is used, which may be days later.
 type Approvers interface {
-	// Ended returns those of the actors who may not approve any more what needs a role, each with the reason.
+	// Ended returns those of the actors who may no longer approve a step that requires a role, each
+	// with the reason.
 	Ended(ctx context.Context, actors []string, needs Role) (map[string]string, error)
 }
 
-// Credentials are the tokens, and the roles of certificates' subjects, by which a weir-control authenticates operators.
-// It implements Approvers.
+// Credentials are the tokens and certificate roles with which operators authenticate. It implements
+// Approvers.
 type Credentials struct {
 	Tokens   *Tokens
 	Subjects map[string]Role
 
-	// Required is false where the API authenticates nobody. Names of operators stand for no credential there, so no
-	// approval ends.
+	// Required is false if the API authenticates nobody. An operator's name then has no credential
+	// behind it, so no approval ends.
 	Required bool
 }
 
 var _ Approvers = Credentials{}
 
-// Ended returns those of the actors whose token was revoked, has expired or has too little of a role, and those who
-// have no credential any more.
+// Ended returns the actors whose token was revoked, has expired or has too low a role, and those
+// without a credential.
 func (c Credentials) Ended(ctx context.Context, actors []string, needs Role) (map[string]string, error) {
 	ended := map[string]string{}
 	if !c.Required {
@@ -39,7 +40,7 @@ func (c Credentials) Ended(ctx context.Context, actors []string, needs Role) (ma
 	for _, actor := range slices.Compact(slices.Sorted(slices.Values(actors))) {
 		why, err := c.ended(ctx, actor, needs)
 		if err != nil {
-			return nil, fmt.Errorf("look whether %s may still approve: %w", actor, err)
+			return nil, fmt.Errorf("check whether %s may still approve: %w", actor, err)
 		}
 		if why != "" {
 			ended[actor] = why
@@ -51,7 +52,7 @@ func (c Credentials) Ended(ctx context.Context, actors []string, needs Role) (ma
 func (c Credentials) ended(ctx context.Context, actor string, needs Role) (why string, err error) {
 	if actor == AdminTokenName {
 		if c.Tokens.admin == nil {
-			return "weir-control has no api-admin-token-file any more", nil
+			return "weir-control no longer has an api-admin-token-file", nil
 		}
 		return "", nil
 	}
@@ -62,7 +63,7 @@ func (c Credentials) ended(ctx context.Context, actor string, needs Role) (why s
 	switch {
 	case errors.Is(err, ErrNotFound):
 		if role, ok := c.Subjects[actor]; ok {
-			return fmt.Sprintf("the certificate's role is %s, which is less than %s", role, needs), nil
+			return fmt.Sprintf("the certificate's role is %s (at least %s)", role, needs), nil
 		}
 		return "there is no such token, and no certificate with a role", nil
 	case err != nil:
@@ -72,14 +73,14 @@ func (c Credentials) ended(ctx context.Context, actor string, needs Role) (why s
 	case !token.ExpiresAt.IsZero() && !token.ExpiresAt.After(now):
 		return "the token expired at " + clock(token.ExpiresAt), nil
 	case !token.Workspaces.All():
-		return "the token is valid for some workspaces alone", nil
+		return "the token is limited to some workspaces", nil
 	case !token.Role.May(needs):
-		return fmt.Sprintf("the token's role is %s, which is less than %s", token.Role, needs), nil
+		return fmt.Sprintf("the token's role is %s (at least %s)", token.Role, needs), nil
 	}
 	return "", nil
 }
 
-// actorsOf are the actors of approvals, and of one more order.
+// actorsOf returns the actors of approvals, and more.
 func actorsOf(given []Approval, more ...string) []string {
 	for _, a := range given {
 		more = append(more, a.Actor)
@@ -87,25 +88,27 @@ func actorsOf(given []Approval, more ...string) []string {
 	return more
 }
 
-// withoutEnded are the approvals of those whose credentials have not ended; void names the others with the reasons,
-// empty if there are none.
+// withoutEnded returns the approvals whose credentials have not ended. void names the other
+// approvals with the reasons; it is empty if there are none.
 func withoutEnded(given []Approval, ended map[string]string) (left []Approval, void string) {
 	var reasons []string
 	left = slices.DeleteFunc(slices.Clone(given), func(a Approval) bool {
 		why, gone := ended[a.Actor]
 		if gone {
-			reasons = append(reasons, fmt.Sprintf("the approval of %s does not count any more, because %s", a.Actor, why))
+			reasons = append(reasons, fmt.Sprintf("the approval of %s no longer counts, because %s", a.Actor, why))
 		}
 		return gone
 	})
 	return left, strings.Join(reasons, "; ")
 }
 
-// Approving are the actors who approve the stage that waits, and one more who is about to.
+// Approving returns the actors who have approved the waiting stage, and the actor of an order to
+// approve it.
 func (r *Rollout) Approving(by By) []string { return actorsOf(r.Approvals, by.Actor) }
 
-// Withdraw drops approvals whose credentials have ended and asks for the stage anew. It returns why an approval by an
-// actor is then refused; nil: nothing has ended. changed reports whether r has changed.
+// Withdraw removes approvals whose credentials have ended, and asks for the stage's approval again.
+// err says why an approval by an actor is refused, and is nil if no credential has ended. changed
+// reports whether r has changed.
 func (r *Rollout) Withdraw(ended map[string]string, by By, nowMs int64) (changed bool, err error) {
 	if why, gone := ended[by.Actor]; gone {
 		return false, r.conflict(fmt.Sprintf("%s may not approve: %s", by.Actor, why))
@@ -119,13 +122,14 @@ func (r *Rollout) Withdraw(ended map[string]string, by By, nowMs int64) (changed
 	return true, r.conflict(void + ": look at the status again")
 }
 
-// UntilApproved is the time to the next transition while the rollout waits for a person; less than 0: time brings none.
+// UntilApproved returns the time to the next transition while the rollout waits for a person. It is
+// negative if the rollout does nothing until then.
 func (r *Rollout) UntilApproved(nowMs int64) time.Duration { return r.untilApproved(nowMs) }
 
-// Approving are the actors who approve the step that waits, and more.
+// Approving returns the actors who have approved the waiting step, and more.
 func (r *Retirement) Approving(more ...string) []string { return actorsOf(r.Approvals, more...) }
 
-// Needs is the role that approving the step that waits takes.
+// Needs returns the role that is required to approve the waiting step.
 func (r *Retirement) Needs() Role {
 	if r.Phase == RetirementAwaitingFinal || r.Phase == RetirementRenamed {
 		return RoleAdmin
@@ -133,8 +137,8 @@ func (r *Retirement) Needs() Role {
 	return RoleOperator
 }
 
-// withdrawn refuses an approval while credentials have ended: that of its actor, or those of earlier approvals, which
-// the next look drops.
+// withdrawn returns an error for an approval if its actor's credentials have ended, or those of an
+// earlier approval, which the next look removes.
 func (r *Retirement) withdrawn(ended map[string]string, by By) error {
 	if why, gone := ended[by.Actor]; gone {
 		return r.conflict(fmt.Sprintf("%s may not approve: %s", by.Actor, why))
@@ -145,7 +149,8 @@ func (r *Retirement) withdrawn(ended map[string]string, by By) error {
 	return nil
 }
 
-// withdraw drops approvals whose credentials have ended, and asks for the step anew if there are any.
+// withdraw removes approvals whose credentials have ended. If there are any, it asks for the step's
+// approval again.
 func (r *Retirement) withdraw(ended map[string]string, nowMs int64) {
 	left, void := withoutEnded(r.Approvals, ended)
 	if void != "" {

@@ -32,15 +32,15 @@ func TestApprovalsEndWithTheirCredentials(t *testing.T) {
 	all := []string{"scoped", "operator", "admin", "viewer", "revoked", "expired", "expires", "nobody", AdminTokenName, "spiffe://corp/bob", "spiffe://corp/eve", "operator"}
 	for role, want := range map[Role]map[string]string{
 		RoleOperator: {
-			"scoped": "the token is valid for some workspaces alone",
-			"viewer": "the token's role is viewer, which is less than operator", "revoked": "the token was revoked at 2026-01-02 15:04:05.000Z",
+			"scoped": "the token is limited to some workspaces",
+			"viewer": "the token's role is viewer (at least operator)", "revoked": "the token was revoked at 2026-01-02 15:04:05.000Z",
 			"expired": "the token expired at 2026-01-02 15:04:05.000Z", "nobody": "there is no such token, and no certificate with a role",
-			"spiffe://corp/eve": "the certificate's role is viewer, which is less than operator",
+			"spiffe://corp/eve": "the certificate's role is viewer (at least operator)",
 		},
 		RoleAdmin: {
 			"scoped": "some workspaces alone",
 			"viewer": "viewer", "revoked": "revoked", "expired": "expired", "nobody": "no such token", "spiffe://corp/eve": "viewer",
-			"operator": "the token's role is operator, which is less than admin", "expires": "operator", "spiffe://corp/bob": "operator",
+			"operator": "the token's role is operator (at least admin)", "expires": "operator", "spiffe://corp/bob": "operator",
 		},
 	} {
 		ended, err := c.Ended(t.Context(), all, role)
@@ -89,7 +89,7 @@ func TestARolloutDropsApprovalsOfEndedCredentials(t *testing.T) {
 		t.Errorf("the one who approves: %v, %v", changed, err)
 	}
 	changed, err := r.Withdraw(map[string]string{"bob": "the token was revoked"}, ann, nowMs)
-	if !changed || !errors.Is(err, ErrConflict) || len(r.Approvals) != 0 || r.Asked != 5 || !strings.Contains(err.Error(), "the approval of bob does not count any more, because the token was revoked") {
+	if !changed || !errors.Is(err, ErrConflict) || len(r.Approvals) != 0 || r.Asked != 5 || !strings.Contains(err.Error(), "the approval of bob no longer counts, because the token was revoked") {
 		t.Errorf("an earlier one: %v, %v, %+v", changed, err, r.Approvals)
 	}
 	if last := r.Events[len(r.Events)-1]; last.What != "ask anew" || !strings.Contains(last.Text, "bob") {

@@ -92,8 +92,8 @@ func ExamineNodes(list func(context.Context) (Fleet, error)) Examiner {
 	}
 }
 
-// ExamineLiveWithin checks that nodes send heartbeats within liveWithin, by the tunings that are stored: a rollout
-// checks its own at its start.
+// ExamineLiveWithin checks, for every stored tuning, that nodes send heartbeats within liveWithin.
+// A rollout checks its own tuning when it starts.
 func ExamineLiveWithin(newest func(context.Context) ([]RegionTuning, error), liveWithin time.Duration) Examiner {
 	const name = "node-live-within"
 	return func(ctx context.Context) []Check {

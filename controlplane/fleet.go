@@ -16,7 +16,7 @@ const FleetNodesMax = 10_000
 type Fleet struct {
 	Now       time.Time // by the clock of the database
 	Nodes     []Node    // by region, then node id
-	Left      []string  // ids of nodes that have withdrawn themselves lately: leaving is not falling silent
+	Left      []string  // IDs of nodes that have left the fleet in order, so their silence is no fault
 	Truncated bool      // there are more than FleetNodesMax
 }
 
@@ -51,13 +51,13 @@ type FleetRow struct {
 	Beat   heartbeat.Beat // without Health
 	SeenAt time.Time
 	Health string // JSON
-	Left   bool   // the node has withdrawn itself; Beat has its id and region alone
+	Left   bool   // the node has left the fleet in order; Beat only has its ID and region
 }
 
 // FleetStore reads heartbeats.
 type FleetStore interface {
-	// FleetNodes returns at most rows heartbeats, by region and node id, then the nodes that have left lately,
-	// and the clock of the database.
+	// FleetNodes returns at most rows heartbeats, by region and node ID, followed by the nodes that
+	// left lately, and the database's clock.
 	FleetNodes(ctx context.Context, rows int) (now time.Time, nodes []FleetRow, err error)
 }
 

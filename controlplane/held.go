@@ -21,7 +21,7 @@ type HeldQuery struct {
 	Workspace, Namespace, Identifier string // "" for all
 	Limit                            int    // 1 to HeldMax
 
-	Visible *workspaces.Set // what other workspaces hold is left out
+	Visible *workspaces.Set // reservations of other workspaces are left out
 }
 
 // Validate reports the first field outside its bounds.

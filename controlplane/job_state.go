@@ -6,20 +6,20 @@ import (
 	"fmt"
 )
 
-// JobState is how a job stands, as MySQL keeps it beside Restate. Restate can lose its data, or be restored from a
-// backup; what an operator has ordered must not be lost with it.
+// JobState is the state of a job, saved in MySQL in addition to Restate. If Restate loses its data,
+// or is restored from a backup, the orders of operators are still known.
 type JobState struct {
 	Name  string `json:"name"`  // see PauseState and RetirementState
-	Saved int64  `json:"saved"` // of two states of a name, the one with the higher number counts; 0: there is none
+	Saved int64  `json:"saved"` // number of the save: the state with the highest counts; 0: nothing is saved
 	State string `json:"state"` // JSON
 }
 
-// JobStates keeps states of jobs. All methods may be called at once.
+// JobStates saves states of jobs. All methods may be called concurrently.
 type JobStates interface {
-	// JobState returns the state of a name; without one its Saved is 0.
+	// JobState returns the state with a name. If there is none, its Saved is 0.
 	JobState(ctx context.Context, name string) (JobState, error)
-	// SaveJobState saves a state, unless there is one with the same number or a higher one, and returns the one that is
-	// there afterwards.
+	// SaveJobState saves a state unless one with the same or a higher number exists. It returns the
+	// state that is then stored.
 	SaveJobState(ctx context.Context, s JobState) (JobState, error)
 }
 
@@ -29,13 +29,15 @@ func PauseState(job string) string { return "pause/" + job }
 // RetirementState is the name of the state that holds a table's newest Retirement.
 func RetirementState(table string) string { return "retirement/" + table }
 
-// PauseOrder is the newest order of an operator to pause a job or to resume it. The zero value is none.
+// PauseOrder is an operator's newest order to pause or resume a job. The zero value means that
+// there is none.
 type PauseOrder struct {
 	By
-	OrderedMs int64 `json:"ordered_ms"` // Unix ms by the clock of weir-control, and later than the order before
-	Paused    bool  `json:"paused"`     // else it was resumed
+	OrderedMs int64 `json:"ordered_ms"` // Unix ms by weir-control's clock, and later than the previous order
+	Paused    bool  `json:"paused"`     // false: the job was resumed
 
-	// Generation is the job's chain after the order. A build that saves no orders leaves a later one.
+	// Generation is the number of the job's chain of runs after the order. If it is lower than the
+	// job's, a build that saves no orders has given a later one.
 	Generation int64 `json:"generation,omitempty"`
 }
 
@@ -52,7 +54,7 @@ func LoadPause(ctx context.Context, states JobStates, job string) (o PauseOrder,
 	return o, nil
 }
 
-// SavePause saves an order about a job, unless a later one is there.
+// SavePause saves an order about a job, unless a later order is saved already.
 func SavePause(ctx context.Context, states JobStates, job string, o PauseOrder) error {
 	state, err := json.Marshal(o)
 	if err != nil {

@@ -57,14 +57,14 @@ type KeyWindow struct {
 	Weight            float64
 	Effective         int64 // what is compared with a limit
 
-	Limit         *int64 // nil: none is known
-	LimitReported bool   // the limit is what nodes reported
-	Reported      *int64 // cost in the window, as nodes last reported it; nil: none has lately
+	Limit         *int64 // nil: unknown
+	LimitReported bool   // the limit comes from nodes' reports
+	Reported      *int64 // cost in the window, as nodes last reported it; nil: no recent report
 	Verdict       Verdict
 }
 
-// Verdict says whether a request passes. Nodes decide that, so Judge takes it from their reports: regions store counts
-// late, and not those below the floor.
+// Verdict is whether a request would pass. Judge takes it from the reports of nodes, because nodes
+// decide: the counts that regions store are late, and small counts are not stored.
 type Verdict int
 
 const (
@@ -199,9 +199,10 @@ func windowOf(windows *[]KeyWindow, mode window.Mode, durationMs int64, reset wi
 	return &(*windows)[len(*windows)-1]
 }
 
-// Judge sets the verdict of each window by what nodes last reported of the key. A report that was made before the
-// key's reset, or as long ago as the window lasts, has nothing of the cost that counts now. Where reports are missing,
-// the cost can be more than was reported, so a request may be denied by them, but is not said to pass.
+// Judge sets the verdict of each window from what nodes last reported about the key. It ignores reports that were made
+// before the key's reset, or longer ago than the window lasts: they do not contain the cost that counts now. If reports
+// are missing, the real cost may be higher than reported: Judge then denies by the reports, but never says that a request
+// passes.
 func (r *KeyReport) Judge(q KeyQuery, top TopKeys) {
 	for i := range r.Windows {
 		w := &r.Windows[i]

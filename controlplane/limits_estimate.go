@@ -57,7 +57,8 @@ type LimitStore interface {
 	OverrideOf(ctx context.Context, workspace, namespace, identifier string) (*Override, error)
 }
 
-// EstimateLimits returns what changes would have denied. It is about the keys of the workspaces in visible alone.
+// EstimateLimits returns which requests the changes would have denied, for keys of the visible
+// workspaces.
 func EstimateLimits(ctx context.Context, store LimitStore, changes []LimitChange, visible *workspaces.Set,
 	liveWithin time.Duration) (e LimitEstimate, err error) {
 	if n := len(changes); n < 1 || n > LimitChangesMax {

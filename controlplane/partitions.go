@@ -29,17 +29,17 @@ var ErrPartitionsRefused = errors.New("the server refuses")
 // NoPartitions is why a server without partitions, or a table from before them, is cleaned in batches.
 const NoPartitions = "the table has no partitions of hours and days"
 
-// The kinds of partitions.
+// Kinds of partitions.
 const (
 	PartitionsOfHours = "hours"
 	PartitionsOfDays  = "days"
 )
 
-// MissingPartitionsAdvice is what an operator can do about missing partitions.
+// MissingPartitionsAdvice is what an operator should do about missing partitions.
 const MissingPartitionsAdvice = "Find out why the cleanup made none (weirctl cleanup status: paused, failing, or " +
 	"behind). Above 100,000 rows it leaves that to you, at a quiet time: schema/README.md, Expiry."
 
-// MissingPartitions describes the kinds of partitions that PartitionStore.PartitionsMissing returned.
+// MissingPartitions describes the result of PartitionStore.PartitionsMissing.
 func MissingPartitions(kinds []string) string {
 	return fmt.Sprintf("no partitions of %s are ahead, so the cleanup deletes their rows in batches, which is slower",
 		strings.Join(kinds, " and "))
@@ -59,7 +59,8 @@ type PartitionStore interface {
 	// AddPartitions makes partitions ahead. Missing are the classes of rows that get none, since more than rowsMax rows
 	// would have to be copied.
 	AddPartitions(ctx context.Context, rowsMax int) (missing int, err error)
-	// PartitionsMissing returns the kinds of partitions that rows which are published now do not get.
+	// PartitionsMissing returns the kinds of partitions, hours or days, that are missing for rows
+	// that are written now.
 	PartitionsMissing(ctx context.Context) (kinds []string, err error)
 	// DeleteUndated deletes at most rows window counts with expires_at < cutoff that are in no partition of an hour or
 	// a day.
@@ -107,9 +108,9 @@ func addPartitions(steps CleanupSteps, report *CleanupReport) error {
 	return err
 }
 
-// PartitionsProblem describes why rows are deleted in batches instead of by partitions, as things stand and not as the
-// newest run found them: a cleanup that is paused or fails makes no partitions either. The zero value is no
-// problem.
+// PartitionsProblem returns why expired rows are deleted in batches, instead of by dropping
+// partitions. It examines the tables now, because a cleanup that is paused or fails creates no
+// partitions either. The zero value means no problem.
 func (c *Cleanup) PartitionsProblem(ctx context.Context) (problem PartitionsProblem, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.config.StepTimeout)
 	defer cancel()
@@ -127,13 +128,14 @@ func (c *Cleanup) PartitionsProblem(ctx context.Context) (problem PartitionsProb
 	return problem, nil
 }
 
-// PartitionsProblem is why rows are deleted in batches; the zero value: they are not.
+// PartitionsProblem is the reason why rows are deleted in batches. The zero value means that they
+// are not.
 type PartitionsProblem struct {
-	Refused string // the server drops or makes no partitions for this user, or has none
-	Missing string // it does, and none are ahead
+	Refused string // the server has no partitions, or refuses this user to drop or make them
+	Missing string // partitions are possible, but none is ahead of the clock
 }
 
-// String returns the problem, or an empty string.
+// String returns the problem, or "".
 func (p PartitionsProblem) String() string { return cmp.Or(p.Refused, p.Missing) }
 
 // DropPartition is one partition, or Dropped without one: none has expired, the table is in use, or the server refuses.

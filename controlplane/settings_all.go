@@ -9,16 +9,16 @@ import (
 // OverrideName is what tells an override from all others.
 type OverrideName struct{ Workspace, Namespace, Pattern string }
 
-// AllOverrides returns the overrides of all namespaces of some workspaces after one, at most PageMax, by workspace,
-// namespace and pattern; more reports whether others follow.
+// AllOverrides returns the overrides of the given workspaces that sort after a position, at most
+// PageMax, by workspace, namespace and pattern. more reports whether others follow.
 func (s *Settings) AllOverrides(
 	ctx context.Context, of *workspaces.Set, after OverrideName,
 ) (overrides []Override, more bool, err error) {
 	return page(s.store.AllOverrides(ctx, of, after, PageMax+1))
 }
 
-// AllNamespaces returns the namespaces of some workspaces that have settings, after one, at most PageMax, by workspace
-// and name; more reports whether others follow.
+// AllNamespaces returns the namespaces with settings, of the given workspaces, that sort after a
+// position, at most PageMax, by workspace and name. more reports whether others follow.
 func (s *Settings) AllNamespaces(
 	ctx context.Context, of *workspaces.Set, afterWorkspace, afterNamespace string,
 ) (namespaces []Namespace, more bool, err error) {

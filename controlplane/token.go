@@ -30,7 +30,7 @@ const (
 	rememberFor   = 5 * time.Minute // without MySQL
 	vouchedWait   = time.Second     // for MySQL's verdict on a token that is remembered
 	remembersMost = 1000
-	strangersMax  = 16          // checks at once of tokens that MySQL has not vouched for
+	strangersMax  = 16          // concurrent checks of tokens that MySQL has not confirmed yet
 	usedWithin    = time.Minute // between two notes of a token's use
 )
 
@@ -51,9 +51,9 @@ func (r Role) May(needs Role) bool { return rank[r] > 0 && rank[needs] > 0 && ra
 
 // Identity is who makes a call.
 type Identity struct {
-	Name       string // the actor in the audit log
+	Name       string // name in the audit log
 	Role       Role
-	Workspaces *workspaces.Set // that it may see and change
+	Workspaces *workspaces.Set // that the holder may see and change
 }
 
 // Token is a token as it is kept: without its secret.
@@ -62,7 +62,7 @@ type Token struct {
 	Role      Role
 	CreatedBy string
 
-	Workspaces *workspaces.Set // that it is valid for
+	Workspaces *workspaces.Set // for which the token is valid
 
 	CreatedAt time.Time
 	RevokedAt time.Time // zero: it was not
@@ -97,8 +97,8 @@ type TokenStore interface {
 	InsertToken(ctx context.Context, t Token, secret TokenSecret, e AuditEntry) error
 	// TokenByHash finds a token in force by its secret, or the one before; ErrNotFound without one.
 	TokenByHash(ctx context.Context, hash TokenHash) (Holder, error)
-	// TokenByName finds a token by its name, in force or not, and the clock that its times are of; ErrNotFound without
-	// one.
+	// TokenByName returns the token with a name, valid or not, and the clock by which its times
+	// were set. It returns ErrNotFound if there is none.
 	TokenByName(ctx context.Context, name string) (t Token, now time.Time, err error)
 	// TokenUsed notes that a token is used, unless it was noted within a time.
 	TokenUsed(ctx context.Context, name string, within time.Duration) error
@@ -119,7 +119,7 @@ const (
 	AuthNoToken      AuthFailure = "no_token"      // none was shown: somebody who has not signed in, too
 	AuthUnknownToken AuthFailure = "unknown_token" // or a revoked one
 	AuthRole         AuthFailure = "role"          // the token's is too little
-	AuthScope        AuthFailure = "scope"         // the token is valid for other workspaces
+	AuthScope        AuthFailure = "scope"         // the token is limited to other workspaces
 )
 
 // AuthFailures are all reasons.
@@ -136,8 +136,8 @@ var ErrUnauthenticated = errors.New("not authenticated")
 // through this process is not among them.
 type Tokens struct {
 	store     TokenStore
-	admin     *TokenHash    // of the secret in a file; nil: none
-	strangers chan struct{} // full while strangersMax tokens are checked that are not remembered
+	admin     *TokenHash    // of the secret in a file; nil: no such file
+	strangers chan struct{} // holds one element for each running check of an unconfirmed token
 
 	mu    sync.Mutex
 	known map[TokenHash]vouched
@@ -187,7 +187,7 @@ func (t *Tokens) Holder(ctx context.Context, hash TokenHash) (Identity, error) {
 		asking, cancel = context.WithTimeout(ctx, vouchedWait)
 	}
 	defer cancel()
-	if !known { // while MySQL hangs, calls with made-up tokens must not hold the places of operators' calls
+	if !known { // while MySQL hangs, invented tokens must not use up the slots of operators' calls
 		select {
 		case t.strangers <- struct{}{}:
 			defer func() { <-t.strangers }()

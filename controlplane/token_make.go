@@ -21,9 +21,9 @@ const (
 	TokenOverlapDefault = 24 * time.Hour
 )
 
-// Create makes a token and returns its secret, which is stored nowhere. The token expires after expiresIn; 0: never. It
-// is valid for the workspaces named, or for all if none is named. A token with workspaces is not an admin: whatever
-// takes an admin is about the fleet.
+// Create creates a token and returns its secret, which is not stored. The token expires after
+// expiresIn, or never if that is 0. It is limited to the named workspaces; without names it is
+// valid for all. A token with workspaces can't be an admin, because admins manage the whole fleet.
 func (t *Tokens) Create(ctx context.Context, name string, role Role, expiresIn time.Duration, by By,
 	names ...string) (secret string, err error) {
 	if err := validateTokenName(name); err != nil {
@@ -100,7 +100,7 @@ func newSecret(expiresIn time.Duration) (secret string, kept TokenSecret) {
 	return secret, TokenSecret{Hash: HashToken(secret), ExpiresIn: expiresIn}
 }
 
-// tokenWorkspaces returns the workspaces that a new token is valid for.
+// tokenWorkspaces returns the workspaces of a new token.
 func tokenWorkspaces(role Role, names []string) (*workspaces.Set, error) {
 	if len(names) > TokenWorkspacesMax {
 		return nil, fmt.Errorf("%w: workspaces has %d names (at most %d)", ErrInvalid, len(names), TokenWorkspacesMax)
@@ -110,7 +110,7 @@ func tokenWorkspaces(role Role, names []string) (*workspaces.Set, error) {
 		return nil, fmt.Errorf("%w: workspaces has %w", ErrInvalid, err)
 	}
 	if !valid.All() && role == RoleAdmin {
-		return nil, fmt.Errorf("%w: role is %q (viewer or operator for a token with workspaces)", ErrInvalid, role)
+		return nil, fmt.Errorf("%w: role is %q (viewer or operator if workspaces is set)", ErrInvalid, role)
 	}
 	return valid, nil
 }

@@ -23,7 +23,7 @@ const (
 // TopQuery asks for keys.
 type TopQuery struct {
 	Workspace, Namespace string // "" for all
-	Identifier           string // "" for all
+	Identifier           string // "": all
 	Denied               bool   // else hot
 	Limit                int    // 1 to TopKeysMax
 

@@ -69,7 +69,7 @@ var FindingKinds = []FindingKind{
 // every day, and is over soon.
 var settle = map[FindingKind]time.Duration{
 	FindingCleanupFails:      2 * time.Minute, // a run that MySQL's restart ended; the next one is well
-	FindingCleanupPartitions: 5 * time.Minute, // the next run makes them, unless a transaction holds the table
+	FindingCleanupPartitions: 5 * time.Minute, // the next run creates them, unless a transaction holds the table
 	FindingTuningSkew:        2 * time.Minute, // versions travel for a settings interval
 	FindingTuningsDiffer:     2 * time.Minute, // a rollout ends before nodes and rows are read again
 	FindingRelayMissing:      unrelayedMax,    // another node takes over

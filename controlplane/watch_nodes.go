@@ -193,7 +193,7 @@ func tableFull(n Node) bool {
 	return at > 0 && time.Duration(n.SentAtMs-at)*time.Millisecond < tableFullFor
 }
 
-// surroundings are the problems that nodes report, each once.
+// surroundings lists the problems that nodes report, each once.
 func surroundings(nodes []Node) string {
 	var all []string
 	for _, n := range nodes {

@@ -29,8 +29,9 @@ func approvals(q controlplane.Quorum, given []controlplane.Approval, evidence st
 	return answer
 }
 
-// counting leaves out the approvals whose credentials have ended: the step that waits drops them when it looks next.
-// Without an answer of MySQL in time it leaves all: they are judged again when they are used.
+// counting removes approvals whose credentials have ended from an answer, as the waiting step
+// itself will at its next look. If MySQL does not answer in time, it removes none: they are judged
+// again when they are used.
 func (s *service) counting(ctx context.Context, a *controlv1.Approvals, needs controlplane.Role) {
 	if s.Approvers == nil || len(a.GetGiven()) == 0 {
 		return

@@ -84,8 +84,9 @@ func WithIdentity(ctx context.Context, identity controlplane.Identity) context.C
 	return context.WithValue(ctx, identityKey{}, identity)
 }
 
-// authenticated requires for every call a token whose role suffices and whose workspaces the call is about, and keeps
-// the token's holder in the context. Without Config.RequireTokens it asks for nothing.
+// authenticated requires a token for every call. The token's role must suffice, and its workspaces
+// must include those of the request. It stores the token's holder in the context. Without
+// Config.RequireTokens it requires nothing.
 func (s *service) authenticated() connect.UnaryInterceptorFunc {
 	return func(next connect.UnaryFunc) connect.UnaryFunc {
 		return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {

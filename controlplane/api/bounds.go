@@ -19,7 +19,7 @@ const (
 	memoryBytesMax = 32 << 20 // of bodies and answers on their way
 	probeBytesMax  = 8 << 20  // the same of probes and scrapes, which calls cannot take away
 	callsMax       = 64       // calls and pages that are worked on at a time
-	metricsMax     = 4        // scrapes at a time, 3 of them one caller's
+	metricsMax     = 4        // scrapes at a time, at most 3 of one caller
 	workTimeout    = runTimeout + healthTimeout
 )
 
@@ -48,9 +48,10 @@ func bound(refused func(bounded.Bound), b bounded.Bound) func() {
 	return func() { refused(b) }
 }
 
-// boundedRoutes gives every route of mux its bounds: bytes on the wire and unpacked, memory of all
+// boundedRoutes applies bounds to every route of mux: bytes as sent and decompressed, memory of all
 // calls together, slots, and time. Probes and scrapes have their own memory and take no slot, so
-// that calls cannot keep them out. Streams of the console may have no body, and are bounded there.
+// calls cannot block them. Streams of the console must have no body; the console bounds the
+// streams.
 func boundedRoutes(mux http.Handler, refused func(bounded.Bound)) http.Handler {
 	with := func(kind bounded.Kind, bytes int64, memory *bounded.Memory, slots *bounded.Slots) http.Handler {
 		route := bounded.Route{Bytes: bytes}
@@ -71,8 +72,8 @@ func boundedRoutes(mux http.Handler, refused func(bounded.Bound)) http.Handler {
 	return routes
 }
 
-// withoutBody refuses requests that have a body. Over HTTP/1.1 the server reads what is left of a body before it
-// answers, and a stream has no deadline for that.
+// withoutBody refuses requests that have a body. Over HTTP/1.1 the server reads the rest of a body
+// before it answers, and a stream has no deadline for that.
 func withoutBody(refused func(bounded.Bound), next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength == 0 {
@@ -83,7 +84,7 @@ func withoutBody(refused func(bounded.Bound), next http.Handler) http.Handler {
 			refused(bounded.BoundBody)
 		}
 		w.Header().Set("Connection", "close")
-		http.Error(w, "this request may have no body", http.StatusRequestEntityTooLarge)
+		http.Error(w, "this request must not have a body", http.StatusRequestEntityTooLarge)
 	})
 }
 

@@ -11,28 +11,31 @@ import (
 	"github.com/weirhq/weir/controlplane"
 )
 
-// RolloutSaves are the states of rollouts that MySQL has. All methods may be called at once.
+// RolloutSaves reads the states of rollouts that were saved in MySQL. All methods may be called
+// concurrently.
 type RolloutSaves interface {
-	// Newer returns the state of a rollout, as JSON, if it was saved more often than that, and otherwise "".
+	// Newer returns the state of a rollout, as JSON, if its save number is above saved. Otherwise
+	// it returns "".
 	Newer(ctx context.Context, id string, saved int64) (state string, err error)
-	// Traces returns the rollouts that began last.
+	// Traces returns the newest rollouts, at most rows of them.
 	Traces(ctx context.Context, rows int) ([]controlplane.TuningTrace, error)
 }
 
-// SavedRollouts answers how rollouts stand by their last saved states while Restate does not answer. Orders need
-// Restate.
+// SavedRollouts answers questions about rollouts from their last saved states while Restate does
+// not answer. It passes orders on to Restate, so they fail meanwhile.
 type SavedRollouts struct {
 	Rollouts
 	Saves RolloutSaves
 }
 
-// asSaved says of an answer that it is not Restate's.
+// asSaved marks an answer that comes from MySQL.
 const asSaved = "Restate does not answer: this is how the rollout stood when it was last saved in MySQL"
 
-// savedRowsMax is how many rollouts a list of saved ones has.
+// savedRowsMax bounds the list of saved rollouts.
 const savedRowsMax = 100
 
-// Status returns a rollout. Its Waiting says so if it is as it was last saved.
+// Status returns a rollout. If Restate does not answer, it returns the last saved state, and
+// Waiting says so.
 func (s SavedRollouts) Status(ctx context.Context, id string) (controlplane.Rollout, error) {
 	r, err := s.Rollouts.Status(ctx, id)
 	if !errors.Is(err, controlplane.ErrUnavailable) {
@@ -54,7 +57,8 @@ func (s SavedRollouts) Status(ctx context.Context, id string) (controlplane.Roll
 	return saved, nil
 }
 
-// List returns the newest rollouts, newest first. The Why of one under way says so if it is as it was last saved.
+// List returns the newest rollouts, newest first. If Restate does not answer, it returns the last
+// saved states, and Why of a running rollout says so.
 func (s SavedRollouts) List(ctx context.Context) ([]controlplane.RolloutSummary, error) {
 	list, err := s.Rollouts.List(ctx)
 	if !errors.Is(err, controlplane.ErrUnavailable) {
@@ -66,7 +70,7 @@ func (s SavedRollouts) List(ctx context.Context) ([]controlplane.RolloutSummary,
 	}
 	var saved []controlplane.RolloutSummary
 	for _, t := range traces {
-		if t.Saved == 0 { // by a build that saved no states
+		if t.Saved == 0 { // an earlier build began it, which saved no states
 			continue
 		}
 		line := controlplane.RolloutSummary{ID: t.ID, By: t.By, StartedMs: t.StartedMs, Phase: t.Phase}

@@ -12,8 +12,9 @@ import (
 	"github.com/weirhq/weir/shared/workspaces"
 )
 
-// scopes reports for each procedure whether a caller whose token has workspaces may make a request. A procedure that is
-// not here is about the fleet, and such a caller may not call it.
+// scopes reports, for each procedure, whether a caller whose token has workspaces may make a
+// request. Procedures that are missing here concern the whole fleet, and such a caller must not
+// call them.
 var scopes = map[string]func(caller *controlplane.Identity, request any) bool{
 	controlv1connect.SettingsServiceListOverridesProcedure:  inNamed,
 	controlv1connect.SettingsServiceGetOverrideProcedure:    inNamed,
@@ -29,7 +30,7 @@ var scopes = map[string]func(caller *controlplane.Identity, request any) bool{
 	controlv1connect.SettingsServiceSetOverrideProcedure:   inOverride,
 	controlv1connect.TopKeysServiceEstimateLimitsProcedure: inChanges,
 
-	// Their handlers leave out other workspaces.
+	// The handlers of these procedures leave out other workspaces themselves.
 	controlv1connect.TopKeysServiceTopKeysProcedure:            inNamedIfAny,
 	controlv1connect.TopKeysServiceListHeldProcedure:           inNamedIfAny,
 	controlv1connect.SettingsServiceListAllOverridesProcedure:  always,
@@ -39,10 +40,11 @@ var scopes = map[string]func(caller *controlplane.Identity, request any) bool{
 	controlv1connect.TokenServiceWhoAmIProcedure:    always,
 }
 
-// errScope does not depend on what exists: another workspace and one that there is not are refused alike.
-var errScope = errors.New("the token is valid for some workspaces alone, and may not do this, or not in this workspace")
+// errScope is the same whether or not the workspace exists, so it does not reveal which workspaces
+// there are.
+var errScope = errors.New("the token is limited to some workspaces: it may not do this, or not in this workspace")
 
-// inScope refuses a request outside of the workspaces that its caller's token is valid for.
+// inScope returns an error for a request outside the workspaces of its caller's token.
 func (s *service) inScope(caller *controlplane.Identity, req connect.AnyRequest) error {
 	if caller.Workspaces.All() {
 		return nil
@@ -56,13 +58,14 @@ func (s *service) inScope(caller *controlplane.Identity, req connect.AnyRequest)
 
 func always(*controlplane.Identity, any) bool { return true }
 
-// inNamed is for requests that name one workspace.
+// inNamed judges requests that name one workspace.
 func inNamed(caller *controlplane.Identity, request any) bool {
 	named, ok := request.(interface{ GetWorkspace() string })
 	return ok && caller.Workspaces.Has(named.GetWorkspace())
 }
 
-// inNamedIfAny is for requests about one workspace, or about all that the caller may see.
+// inNamedIfAny judges requests about one workspace, or about all workspaces that the caller may
+// see.
 func inNamedIfAny(caller *controlplane.Identity, request any) bool {
 	named, ok := request.(interface{ GetWorkspace() string })
 	return ok && (named.GetWorkspace() == "" || caller.Workspaces.Has(named.GetWorkspace()))
@@ -73,7 +76,7 @@ func inOverride(caller *controlplane.Identity, request any) bool {
 	return ok && caller.Workspaces.Has(set.GetOverride().GetWorkspace())
 }
 
-// inChanges is for requests about several workspaces, each of which has to be the caller's.
+// inChanges judges requests about several workspaces: all of them must be the caller's.
 func inChanges(caller *controlplane.Identity, request any) bool {
 	estimate, ok := request.(*controlv1.EstimateLimitsRequest)
 	ok = ok && len(estimate.GetChanges()) > 0
@@ -83,14 +86,15 @@ func inChanges(caller *controlplane.Identity, request any) bool {
 	return ok
 }
 
-// ofItself is for the audit log, of which a caller with workspaces may read what it has changed itself. It may not
-// filter by workspace instead: subjects are written with '/' between the names, and workspaces may have that in theirs.
+// ofItself judges requests for the audit log. A caller with workspaces may only read its own
+// changes. A filter by workspace would not do, because subjects separate the names by '/', and
+// workspaces may contain a '/'.
 func ofItself(caller *controlplane.Identity, request any) bool {
 	list, ok := request.(*controlv1.ListAuditRequest)
 	return ok && list.GetActor() == caller.Name
 }
 
-// visible returns the workspaces that the caller of a call may see.
+// visible returns the workspaces that the caller may see.
 func visible(ctx context.Context) *workspaces.Set {
 	identity, _ := ctx.Value(identityKey{}).(controlplane.Identity)
 	return identity.Workspaces

@@ -49,22 +49,23 @@ type Config struct {
 	Settings    Settings
 	// whether MySQL answers and has the tables that are needed
 	Ready func(context.Context) error
-	Lag   func(context.Context) (time.Duration, error) // of the cleanup
-	// Partitions is why the cleanup deletes rows in batches; nil: it cannot be told
+	Lag   func(context.Context) (time.Duration, error) // how far the cleanup is behind
+	// Partitions returns why the cleanup deletes rows in batches. If it is nil, that is unknown.
 	Partitions func(context.Context) (controlplane.PartitionsProblem, error)
-	Fleet      func(context.Context) (controlplane.Fleet, error) // as its nodes' heartbeats have it
-	Health     func(context.Context) controlplane.HealthDocument // as the watch has it
-	Diagnose   func(context.Context) []controlplane.Check        // of how all is set up
+	Fleet      func(context.Context) (controlplane.Fleet, error) // according to its nodes' heartbeats
+	Health     func(context.Context) controlplane.HealthDocument // according to the watch
+	Diagnose   func(context.Context) []controlplane.Check        // checks of the whole setup
 	Audit      controlplane.AuditLog
 	Metrics    prometheus.Gatherer
 	Log        *slog.Logger
 	TopKeys    func(context.Context, controlplane.TopQuery) (controlplane.TopKeys, error)
 	Held       func(context.Context, controlplane.HeldQuery) (controlplane.HeldReport, error)
 	Key        func(context.Context, controlplane.KeyQuery) (controlplane.KeyReport, error)
-	// Limits estimates what overrides would have denied of keys of some workspaces; nil: there are no estimates.
+	// Limits estimates which requests an override would have denied, for keys of some workspaces.
+	// If it is nil, there are no estimates.
 	Limits func(context.Context, []controlplane.LimitChange, *workspaces.Set) (controlplane.LimitEstimate, error)
 
-	// Approvers reports whose approvals no longer count; nil: everybody's do.
+	// Approvers reports whose approvals no longer count. If it is nil, all approvals count.
 	Approvers controlplane.Approvers
 
 	// Console makes the web console, which calls the service in this process; nil: none.
@@ -174,8 +175,8 @@ func (s *service) change(ctx context.Context, msg operatorMessage,
 	return s.withLag(ctx, status), nil
 }
 
-// withLag adds the lag and why rows are deleted in batches. It leaves both out when MySQL does not answer: how the
-// schedule stands is known all the same.
+// withLag adds how far the cleanup is behind, and why it deletes rows in batches. If MySQL does not
+// answer, the status lacks both but still has the schedule.
 func (s *service) withLag(ctx context.Context, status controlplane.CleanupStatus) *controlv1.CleanupStatus {
 	ctx, cancel := context.WithTimeout(ctx, lagTimeout)
 	defer cancel()

@@ -37,7 +37,7 @@ func (s *service) CreateToken(ctx context.Context,
 	if err != nil {
 		return nil, s.fail(ctx, "CreateToken", err)
 	}
-	if _, taken := s.Subjects[req.Msg.GetName()]; taken { // what either does is in the audit log under the same name
+	if _, taken := s.Subjects[req.Msg.GetName()]; taken { // their entries in the audit log could not be told apart
 		return nil, s.fail(ctx, "CreateToken", fmt.Errorf("%w: token name %q is the subject of a certificate with a role",
 			controlplane.ErrInvalid, req.Msg.GetName()))
 	}

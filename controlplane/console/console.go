@@ -14,7 +14,8 @@ import (
 	"github.com/weirhq/weir/shared/bounded"
 )
 
-// Config is what a console works with. All but TrustedProxies and StillValid is required.
+// Config is the configuration of a console. All fields are required except TrustedProxies and
+// StillValid.
 type Config struct {
 	Service http.Handler // the operators' API, called in process
 	Log     *slog.Logger
@@ -23,8 +24,9 @@ type Config struct {
 	// TrustedProxies are the addresses of proxies whose X-Forwarded-For and X-Forwarded-Proto are believed.
 	TrustedProxies []netip.Prefix
 
-	// StillValid reports an error if a page's connection would not be accepted now, for example because the authority of
-	// the browser's certificate has been removed. The page's stream then ends. Nil: connections stay valid.
+	// StillValid returns an error if a page's connection would not be accepted now, for example
+	// because the authority of the browser's certificate was removed. The page's stream then ends.
+	// If it is nil, connections stay valid.
 	StillValid func(*tls.ConnectionState) error
 }
 
@@ -35,11 +37,11 @@ type Console struct {
 	sessions *sessions
 	backoff  *backoff // of sign-ins
 	pulse    *Pulse
-	streams  *bounded.Slots // one for each open stream; no caller has more than three quarters of them
-	live     atomic.Int64   // streams that are open
+	streams  *bounded.Slots // one for each open stream; a caller has at most three quarters of them
+	live     atomic.Int64   // open streams
 	over     chan struct{}  // closed when Run has ended
-	once     once           // forms whose answer shows a secret
-	forgery  string         // the token against forgery where there are no sessions
+	once     once           // forms whose answers show a secret, which must not be sent twice
+	forgery  string         // token against forged requests if there are no sessions
 	mux      *http.ServeMux
 }
 

@@ -37,10 +37,10 @@ type viewer struct {
 	Open    bool   // the API asks for no tokens
 	Forgery string // what the forms of the page carry
 
-	Workspaces []string // that the viewer's token is valid for; empty: all
+	Workspaces []string // of the viewer's token; empty: all
 
 	session string
-	tls     *tls.ConnectionState // of the viewer's connection; nil: it is not encrypted
+	tls     *tls.ConnectionState // of the viewer's connection; nil: not encrypted
 	ctx     context.Context
 }
 
@@ -87,7 +87,7 @@ func (c *Console) viewer(r *http.Request) (*viewer, error) {
 	return v, nil
 }
 
-// ofFleet is for pages about the fleet, which viewers whose token has workspaces may not see.
+// ofFleet serves pages about the whole fleet, and refuses viewers whose token has workspaces.
 func (c *Console) ofFleet(next page) page {
 	return func(w http.ResponseWriter, r *http.Request, v *viewer) {
 		switch {
@@ -97,7 +97,7 @@ func (c *Console) ofFleet(next page) page {
 			http.Redirect(w, r, "/console/limits", http.StatusSeeOther)
 		default:
 			c.render(w, r, v, http.StatusForbidden, "broken", "Not available",
-				"Your token is valid for some workspaces alone, and this page is about the fleet.")
+				"Your token is limited to some workspaces, and this page shows the whole fleet.")
 		}
 	}
 }

@@ -49,7 +49,7 @@ const (
 // Begins is where the window begins.
 func (c cellsView) Begins() int64 { return c.Now - 300 }
 
-// Passes says in words whether the next request passes.
+// Passes describes whether the next request passes.
 func (c cellsView) Passes() string {
 	switch v := c.GetVerdict(); {
 	case c.Limit == nil:
@@ -64,9 +64,10 @@ func (c cellsView) Passes() string {
 		return fmt.Sprintf("By what nodes last reported, a cost of %s is denied.", count(c.Cost))
 	}
 	if c.Problem != "" {
-		return fmt.Sprintf("Whether a cost of %s passes is not known: the reports of nodes could not be read.", count(c.Cost))
+		return fmt.Sprintf("It is not known whether a cost of %s passes: the reports of nodes could not be read.",
+			count(c.Cost))
 	}
-	return fmt.Sprintf("Whether a cost of %s passes is not known: no node has reported the key lately.", count(c.Cost))
+	return fmt.Sprintf("It is not known whether a cost of %s passes: no node has reported the key lately.", count(c.Cost))
 }
 
 // drawCells draws a window of a key.

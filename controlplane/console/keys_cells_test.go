@@ -37,7 +37,7 @@ func TestAKeysCells(t *testing.T) {
 	}
 	says(keyPage, "Regions have stored <b>120</b>. No limit is known here", "previous: 75\u202f% counts", "current: 45 s left", `data-live="key"`)
 	says(keyPage+"&limit=100",
-		"Regions have stored <b>120</b>, of 100. Whether a cost of 1 passes is not known: no node has reported the key lately.", `class="slide" x="75"`,
+		"Regions have stored <b>120</b>, of 100. It is not known whether a cost of 1 passes: no node has reported the key lately.", `class="slide" x="75"`,
 		"<title>eu, current cell: 60</title>", "<title>us, current cell: 30</title>", "<title>us, previous cell: 40</title>",
 		`class="part0" x="302" y="54" width="296" height="66"`, // eu, 110 high for the limit
 		`class="part1" x="302" y="21" width="296" height="33"`, // us, on it

@@ -42,8 +42,8 @@ type reading struct {
 	Rates   map[string]rates
 }
 
-// rates are decisions a second. The zero value is unknown: nodes that have sent one heartbeat, or none for a while, may
-// decide anything.
+// rates are decisions per second. The zero value means unknown: after one heartbeat, or after a
+// long silence, a node's rates cannot be computed.
 type rates struct {
 	Known    bool    `json:"known"`
 	Allowed  float64 `json:"allowed"`
@@ -52,7 +52,7 @@ type rates struct {
 	Degraded float64 `json:"degraded"`
 }
 
-// add adds what is known of o.
+// add adds the known rates of o.
 func (r *rates) add(o rates) {
 	r.Known = r.Known || o.Known
 	r.Allowed += o.Allowed
@@ -61,7 +61,7 @@ func (r *rates) add(o rates) {
 	r.Degraded += o.Degraded
 }
 
-// Text returns one of the rates for a page.
+// Text formats one of the rates for a page.
 func (r rates) Text(v float64) string {
 	if !r.Known {
 		return "–"
@@ -69,14 +69,14 @@ func (r rates) Text(v float64) string {
 	return rate(v)
 }
 
-// point is a beat in the history, by region. A region whose rate is unknown is not there, and none is while nobody
-// measured: charts have a gap there.
+// point is one measurement of the history, by region. Regions whose rate is unknown are missing,
+// and so are all regions while nobody measured. Charts show a gap there.
 type point struct {
 	AtMs    int64            `json:"at"`
 	Regions map[string]rates `json:"regions"`
 }
 
-// gapAfter is the time between two measurements from which on a chart has a gap between them.
+// gapAfter is the time without a measurement from which a chart shows a gap.
 const gapAfter = 3 * beatEvery
 
 // node is what a heartbeat said, as rates are taken from it.
@@ -158,9 +158,10 @@ func (p *Pulse) step(ctx context.Context) {
 	p.beat = make(chan struct{})
 }
 
-// note adds a point to the history, and one without regions before it if nobody measured for a while.
+// note adds a point to the history. If nobody measured for a while, it first adds a point without
+// regions.
 func (p *Pulse) note(now time.Time, regions map[string]rates) {
-	points := append([]point(nil), p.points...) // the readers of watch keep the old slice
+	points := append([]point(nil), p.points...) // watchers still read the old slice
 	if n := len(points); n > 0 && now.Sub(time.UnixMilli(points[n-1].AtMs)) >= gapAfter {
 		points = append(points, point{AtMs: points[n-1].AtMs + beatEvery.Milliseconds()})
 	}
@@ -207,7 +208,7 @@ func (n node) since(was node) rates {
 		per(n.degraded, was.degraded)}
 }
 
-// byRegion adds up the rates that are known. A region without any is not in it.
+// byRegion adds up the known rates of each region. Regions without any are missing from the result.
 func byRegion(fleet *controlv1.FleetResponse, each map[string]rates) map[string]rates {
 	sums := make(map[string]rates)
 	for _, n := range fleet.GetNodes() {

@@ -40,9 +40,9 @@ func newSessions() *sessions {
 	return &sessions{now: time.Now, all: make(map[string]*session)}
 }
 
-// begin makes a session and answers its id, which is kept nowhere here. Where there are too many, the token with the
-// most sessions loses the one that was not seen for longest. So signing in again and again ends no session of another
-// token.
+// begin creates a session and returns its ID, of which only a hash is stored. If there are too many
+// sessions, the token with the most loses the session that was used longest ago. So nobody can end
+// sessions of another token by signing in often.
 func (s *sessions) begin(token controlplane.TokenHash) (id string) {
 	id = random() + random()
 	now := s.now()
@@ -57,7 +57,7 @@ func (s *sessions) begin(token controlplane.TokenHash) (id string) {
 	return id
 }
 
-// makeRoomLocked ends a session, but not the newest.
+// makeRoomLocked ends one session, but not the newest.
 func (s *sessions) makeRoomLocked(newest string) {
 	of := make(map[controlplane.TokenHash]int)
 	for _, o := range s.all {

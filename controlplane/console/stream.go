@@ -19,7 +19,7 @@ const (
 	streamLifetime = 30 * time.Minute // browsers connect again by themselves
 	streamWrite    = 10 * time.Second // for one event, to a reader that is slow
 	changesEvery   = 2 * time.Second
-	vouchEvery     = 500 * time.Millisecond // that the session and its token are still in force
+	vouchEvery     = 500 * time.Millisecond // how often a stream checks that its session and token are still valid
 )
 
 // events is the one stream of a page. The topic says which:
@@ -71,9 +71,9 @@ func (c *Console) inForce(ctx context.Context, v *viewer) bool {
 	return err == nil || !unauthenticated(err)
 }
 
-// wait waits until there may be something new to send. It returns false when the stream is to end: with its reader,
-// with the process, or less than a second after the reader's token was revoked, its session ended, or its certificate
-// was no longer accepted.
+// wait waits until there may be something new to send. It returns false when the stream must end:
+// the reader has gone, the process ends, or, less than a second ago, the reader's token, session or
+// certificate became invalid.
 func wait[T any](ctx context.Context, c *Console, v *viewer, next <-chan T) bool {
 	vouch := time.NewTicker(vouchEvery)
 	defer vouch.Stop()

@@ -195,7 +195,8 @@ func optionalSpan(label, text string) (time.Duration, error) {
 	return time.Duration(ms) * time.Millisecond, nil
 }
 
-// optionalWorkspaces reads names with commas between them; none: all workspaces.
+// optionalWorkspaces parses names separated by commas. Without names it returns the set of all
+// workspaces.
 func optionalWorkspaces(text string) (*workspaces.Set, error) {
 	if text == "" {
 		return nil, nil

@@ -194,8 +194,8 @@ func variableChecks(values map[string]string) (checks []controlplane.Check) {
 
 const proxyDo = "See whether a proxy before MySQL drops session settings: each connection of Weir makes them."
 
-// variableCheck judges one setting that is in force in a session. Most of them every session sets for itself, so that
-// the server's do not matter.
+// variableCheck judges one session setting. Weir sets most of them for each session, so the
+// server's defaults don't matter.
 func variableCheck(name, value string) controlplane.Check {
 	switch name {
 	case "sql_mode":

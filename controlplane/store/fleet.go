@@ -12,11 +12,12 @@ import (
 
 var _ controlplane.FleetStore = (*Store)(nil)
 
-// leftFor is how long a node that has withdrawn itself is listed as having left: a rollout looks four times a minute.
+// leftFor is how long a node that left the fleet in order stays listed. A rollout looks four times
+// a minute.
 const leftFor = time.Hour
 
-// FleetNodes returns at most rows heartbeats, by region and node id, then as many nodes that have left lately, and the
-// clock of the database.
+// FleetNodes returns at most rows heartbeats, by region and node ID, then as many nodes that have
+// left lately, and the database's clock.
 func (s *Store) FleetNodes(ctx context.Context, rows int) (now time.Time, nodes []controlplane.FleetRow, err error) {
 	found, err := s.queries.FleetNodes(ctx, int32(rows))
 	if err != nil {
@@ -29,7 +30,7 @@ func (s *Store) FleetNodes(ctx context.Context, rows int) (now time.Time, nodes 
 	}
 	if len(found) > 0 {
 		now = time.UnixMilli(found[0].NowMs)
-	} else if now, err = s.Now(ctx); err != nil { // no row to carry the clock
+	} else if now, err = s.Now(ctx); err != nil { // without rows, the clock must be read separately
 		return now, nil, err
 	}
 	for _, f := range found {

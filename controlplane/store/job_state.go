@@ -12,7 +12,7 @@ import (
 
 var _ controlplane.JobStates = (*Store)(nil)
 
-// JobState returns the state of a name; without one its Saved is 0.
+// JobState returns the state with a name. If there is none, its Saved is 0.
 func (s *Store) JobState(ctx context.Context, name string) (controlplane.JobState, error) {
 	state, err := jobState(ctx, s.queries, name)
 	if err != nil {
@@ -29,8 +29,8 @@ func jobState(ctx context.Context, q *queries, name string) (controlplane.JobSta
 	return controlplane.JobState{Name: name, Saved: int64(row.Saved), State: row.State}, err
 }
 
-// SaveJobState saves a state, unless there is one with the same number or a higher one, and returns the one that is
-// there afterwards.
+// SaveJobState saves a state unless one with the same or a higher number exists. It returns the
+// state that is then stored.
 func (s *Store) SaveJobState(ctx context.Context, state controlplane.JobState) (controlplane.JobState, error) {
 	var kept controlplane.JobState
 	err := s.inTransaction(ctx, func(q *queries) (err error) {

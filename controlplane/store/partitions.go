@@ -36,7 +36,8 @@ WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 'ratelimit_window_counts'
   AND CAST(SUBSTRING_INDEX(PARTITION_DESCRIPTION, ',', -1) AS UNSIGNED) <= UNIX_TIMESTAMP(NOW(3)) * 1000
 ORDER BY class, bound`
 
-	// The ends of the last partitions of hours and of days; 0 where there are none.
+	// lastPartitionsSQL returns the ends of the last partitions of hours and of days, or 0 if there
+	// are none.
 	lastPartitionsSQL = `SELECT
   COALESCE(MAX(IF(PARTITION_DESCRIPTION LIKE '0,%',
     CAST(SUBSTRING_INDEX(PARTITION_DESCRIPTION, ',', -1) AS UNSIGNED), 0)), 0),
@@ -223,8 +224,8 @@ func (s *Store) overPartitions(ctx context.Context) (classes [2]overPartitions, 
 	return classes, rows.Err()
 }
 
-// PartitionsMissing returns the kinds of partitions, hours or days, that rows which are published now do not get: none
-// is ahead, and the rows are in the last partition of their class.
+// PartitionsMissing returns the kinds of partitions, hours or days, of which none is ahead of the
+// clock although rows are written. Such rows are in the last partition of their class.
 func (s *Store) PartitionsMissing(ctx context.Context) (missing []string, err error) {
 	var hours, days, now int64
 	if err := s.db.QueryRowContext(ctx, lastPartitionsSQL).Scan(&hours, &days, &now); err != nil {
@@ -240,7 +241,7 @@ func (s *Store) PartitionsMissing(ctx context.Context) (missing []string, err er
 		if class.last > now+class.widthMs {
 			continue
 		}
-		var rows bool // of a new or an idle table there are none: the next cleanup makes partitions at no cost
+		var rows bool // a new or idle table has no rows, so the next cleanup makes its partitions at no cost
 		if err := s.db.QueryRowContext(ctx, fmt.Sprintf(laterSQL, class.later)).Scan(&rows); err != nil {
 			return nil, fmt.Errorf("look into %s: %w", class.later, explain(err))
 		}

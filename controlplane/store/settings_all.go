@@ -10,7 +10,8 @@ import (
 	"github.com/weirhq/weir/shared/workspaces"
 )
 
-// AllOverrides returns at most rows overrides of some workspaces after one, by workspace, namespace and pattern.
+// AllOverrides returns at most rows overrides of the given workspaces that sort after a position,
+// by workspace, namespace and pattern.
 func (s *Store) AllOverrides(
 	ctx context.Context, of *workspaces.Set, after controlplane.OverrideName, rows int,
 ) ([]controlplane.Override, error) {
@@ -34,7 +35,8 @@ func (s *Store) AllOverrides(
 	return overridesOf(found), nil
 }
 
-// AllNamespaces returns at most rows namespaces of some workspaces after one, by workspace and name.
+// AllNamespaces returns at most rows namespaces of the given workspaces that sort after a position,
+// by workspace and name.
 func (s *Store) AllNamespaces(
 	ctx context.Context, of *workspaces.Set, afterWorkspace, afterNamespace string, rows int,
 ) ([]controlplane.Namespace, error) {

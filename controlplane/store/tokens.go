@@ -65,7 +65,8 @@ func (s *Store) TokenByHash(ctx context.Context, hash controlplane.TokenHash) (c
 	return holder, nil
 }
 
-// TokenByName finds a token by its name, in force or not, and the clock of the database; ErrNotFound without one.
+// TokenByName returns the token with a name, valid or not, and the database's clock. It returns
+// ErrNotFound if there is none.
 func (s *Store) TokenByName(ctx context.Context, name string) (t controlplane.Token, now time.Time, err error) {
 	row, err := s.queries.TokenByName(ctx, []byte(name))
 	if errors.Is(err, sql.ErrNoRows) {
@@ -133,7 +134,7 @@ func (s *Store) Tokens(ctx context.Context, after string, rows int) ([]controlpl
 	var tokens []controlplane.Token
 	for _, r := range found {
 		role, valid, err := powersOf(r.Role, r.Workspaces)
-		if err != nil { // it is listed as a token without a role, so that it can be revoked
+		if err != nil { // the token is listed without a role, so that it can be revoked
 			role, valid = "", nil
 		}
 		tokens = append(tokens, controlplane.Token{
@@ -145,8 +146,8 @@ func (s *Store) Tokens(ctx context.Context, after string, rows int) ([]controlpl
 	return tokens, nil
 }
 
-// scopedPrefix begins the stored role of a token that has workspaces. A build that does not read the column of
-// workspaces knows no such role and refuses the token.
+// scopedPrefix begins the stored role of a token with workspaces. A build that does not read the
+// workspaces does not know such a role, so it refuses the token.
 const scopedPrefix = "scoped-"
 
 func storedRole(t controlplane.Token) string {
@@ -156,8 +157,8 @@ func storedRole(t controlplane.Token) string {
 	return scopedPrefix + string(t.Role)
 }
 
-// powersOf reads the stored role and workspaces of a token. It returns an error if they contradict each other: such a
-// token has no role.
+// powersOf parses the stored role and workspaces of a token. It returns an error if they contradict
+// each other; such a token has no role.
 func powersOf(role string, names []byte) (controlplane.Role, *workspaces.Set, error) {
 	bare, scoped := strings.CutPrefix(role, scopedPrefix)
 	if scoped != (len(names) > 0) {

@@ -89,8 +89,9 @@ func trialWritten(ctx context.Context, q *queries,
 // errEnded undoes a renewal.
 var errEnded = errors.New("a trial is over")
 
-// RenewTrials moves the ends of the trials that writes made, in one transaction. One that is over, by its end or by
-// another version of its region, or that a restored database does not have, undoes them all: it does not begin again.
+// RenewTrials extends the trials that the given writes began, in one transaction. It extends none
+// if one of them has ended, was replaced by another version of its region, or is missing from a
+// restored database. A trial never begins again.
 func (s *Store) RenewTrials(ctx context.Context, ids []string,
 	leaseMs int64) (renewed controlplane.TrialsRenewed, err error) {
 	err = s.inTransaction(ctx, func(q *queries) error {

@@ -312,7 +312,7 @@ func testAnApprovalOfARolloutDoesNotOutliveItsToken(t *testing.T) {
 		t.Fatal(err)
 	}
 	approvers.end("bob", "the token was revoked")
-	if _, err := approve("ann"); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "the approval of bob does not count any more, because the token was revoked") {
+	if _, err := approve("ann"); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "the approval of bob no longer counts, because the token was revoked") {
 		t.Errorf("ann, after bob's token was revoked: %v", err)
 	}
 	if r, err := approve("ann"); err != nil || r.Phase != controlplane.RolloutAwaiting || len(r.Approvals) != 1 {

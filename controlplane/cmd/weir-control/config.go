@@ -158,7 +158,8 @@ func (c *config) subjects() map[string]controlplane.Role {
 	return subjects
 }
 
-// dsn is the MySQL DSN, from the environment or else from the file. An error names where it comes from.
+// dsn returns the MySQL DSN from the environment, or else from the file. An error names which of
+// the two.
 func (c *config) dsn() (string, error) {
 	from, dsn := "WEIR_MYSQL_DSN", os.Getenv("WEIR_MYSQL_DSN")
 	if dsn == "" {

@@ -15,17 +15,18 @@ import (
 	"github.com/weirhq/weir/shared/strict/flags"
 )
 
-// migrateArgument is the first argument that makes weir-control create or upgrade the tables, and end.
+// migrateArgument is the first argument that makes weir-control create or upgrade the tables and
+// exit.
 const migrateArgument = "migrate"
 
-// migration is the command line after it.
+// migration is the command line of weir-control migrate.
 type migration struct {
 	MySQLDSNFile string        `name:"mysql-dsn-file" placeholder:"FILE" help:"File that holds the MySQL DSN, user:password@tcp(host:port)/database, of a user that may create and alter tables. The environment variable WEIR_MYSQL_DSN takes precedence."`
-	Timeout      time.Duration `env:"-" default:"10m" help:"Time after which it gives up, the wait for another migration included (1s to 24h)."`
+	Timeout      time.Duration `env:"-" default:"10m" help:"Time limit, including the wait for another process that migrates (1s to 24h)."`
 }
 
-// migrateTables applies the migrations that a database lacks. It exits with 0 if the tables are then at the version of
-// this program, or newer.
+// migrateTables applies the migrations that a database lacks. It returns 0 if the tables then have
+// this program's version or a newer one.
 func migrateTables(ctx context.Context, args []string, stdout, stderr io.Writer) (code int) {
 	defer func() {
 		switch p := recover().(type) {
@@ -79,7 +80,7 @@ func parseMigration(args []string, stdout, stderr io.Writer) (m migration, dsn s
 	return m, dsn, err
 }
 
-// migrate returns the version of the tables before and after it.
+// migrate returns the version of the tables before and after the migration.
 func (m *migration) migrate(ctx context.Context, dsn string, stderr io.Writer) (before, after int64, err error) {
 	db, err := store.Open(dsn)
 	if err != nil {
@@ -96,14 +97,14 @@ func (m *migration) migrate(ctx context.Context, dsn string, stderr io.Writer) (
 	return before, after, err
 }
 
-// lacksRights are the numbers of MySQL's errors for a statement, a database or a table that a user has no rights on.
+// lacksRights holds MySQL's error numbers for missing rights on a statement, database or table.
 var lacksRights = map[uint16]bool{1044: true, 1142: true, 1143: true, 1227: true, 1370: true, 1410: true, 1419: true}
 
-// hintRights says of a refused statement which user can run it.
+// hintRights adds to an error about missing rights which user to use.
 func hintRights(err error) error {
 	var refused *mysql.MySQLError
 	if errors.As(err, &refused) && lacksRights[refused.Number] {
-		return fmt.Errorf("%w: the DSN's user lacks a right on the tables; migrations need one that has all privileges on "+
+		return fmt.Errorf("%w: the DSN's user lacks a right on the tables; use a user that has all privileges on "+
 			"the database, such as weir_migrate of schema/README.md", err)
 	}
 	return err

@@ -21,11 +21,11 @@ import (
 // redisTimeout bounds the calls to one Redis, or to all masters of one Cluster.
 const redisTimeout = 3 * time.Second
 
-// regionBytesMax is what nodes allow.
+// regionBytesMax is the bound that nodes apply too.
 const regionBytesMax = 48
 
-// validRedisURL refuses what a node would refuse, and a password, which has no place on a command line. No error
-// repeats it.
+// validRedisURL returns an error for a URL that a node would refuse, and for a URL with a password,
+// because other users can read command lines. The error does not contain the password.
 func validRedisURL(region, list string) error {
 	if err := strict.Name("redis-url: the region", region, regionBytesMax); err != nil {
 		return err
@@ -67,7 +67,8 @@ func examineRedis(urls map[string]string, passwordFile string) controlplane.Exam
 	}
 }
 
-// examineRegion checks a region's server, or its servers one after the other, with their names.
+// examineRegion checks each of a region's servers in turn. The names of the checks contain the
+// server's name.
 func examineRegion(ctx context.Context, list, password string) (checks []controlplane.Check) {
 	quiet()
 	targets, err := redisclient.Targets(list)
@@ -121,7 +122,7 @@ func examineTarget(ctx context.Context, target redisclient.Target, password stri
 	return append(checks, examineCluster(ctx, cluster))
 }
 
-// examineServer checks one server. The names of its checks have a prefix.
+// examineServer checks one server, and puts a prefix before the names of its checks.
 func examineServer(ctx context.Context, where, prefix string, client redis.Cmdable) []controlplane.Check {
 	if err := client.Ping(ctx).Err(); err != nil {
 		c := unreachable(err)

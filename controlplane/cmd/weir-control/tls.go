@@ -11,7 +11,8 @@ import (
 	"github.com/weirhq/weir/shared/servertls"
 )
 
-// reloadEvery bounds how long a changed certificate, or an authority that is no longer accepted, goes unnoticed.
+// reloadEvery bounds the time until a changed certificate, or the removal of an authority, takes
+// effect.
 const reloadEvery = 500 * time.Millisecond
 
 // secure puts TLS on the API's listener, where it is configured.

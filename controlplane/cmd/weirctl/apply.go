@@ -68,7 +68,8 @@ func (a applyAll) Run(c *call) error {
 	return errors.Join(a.report(c, p, tuned, done), err)
 }
 
-// leaveOut removes from a document the settings of workspaces that the token is not valid for, and reports how many.
+// leaveOut removes from a document the settings of workspaces that the token may not see, and
+// prints how many.
 func (c *call) leaveOut(document *settings.Document, visible *workspaces.Set) {
 	before := len(document.Namespaces) + len(document.Overrides)
 	document.Namespaces = slices.DeleteFunc(document.Namespaces, func(n settings.Namespace) bool {

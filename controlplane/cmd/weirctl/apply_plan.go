@@ -17,9 +17,9 @@ type change struct {
 	Text    string `json:"text"`    // what changes, in words
 	Applied bool   `json:"applied"`
 
-	loses  bool                   // what is there, for good
-	blocks bool                   // every identifier that a pattern matches
-	limit  *controlv1.LimitChange // nil: it sets none
+	loses  bool                   // it deletes something for good
+	blocks bool                   // it blocks every identifier that a pattern matches
+	limit  *controlv1.LimitChange // nil: it sets no limit
 	do     func(c *call, actor, reason string) error
 }
 

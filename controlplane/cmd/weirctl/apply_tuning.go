@@ -19,7 +19,7 @@ type tuningDifference struct {
 // tuningDifferences compares the regions of which the document has a tuning: those that it names, and all if it has the
 // fleet's.
 func tuningDifferences(d *settings.Document, inForce []*controlv1.RegionTuning) (found []tuningDifference, err error) {
-	if len(inForce) == 0 { // the token may not see it
+	if len(inForce) == 0 { // the token may not see the tuning
 		return nil, nil
 	}
 	running := make(map[string]tuning.Tuning)

@@ -26,21 +26,21 @@ var losses = map[string]func(*call, context.Context, connect.AnyRequest) (string
 	controlv1connect.RetirementServiceApproveDropProcedure:  (*call).lostTable,
 }
 
-// wide are the calls that can change the answers of a whole fleet at once. Each describes what it would change, or
-// returns an empty text if it is no such change.
+// wide describes the calls that can change the decisions of a whole fleet at once. Each function
+// returns a description of the change, or "" if a call does not change that much.
 var wide = map[string]func(connect.AnyRequest) string{
 	controlv1connect.SettingsServiceChangeOverrideProcedure: blocksMany,
 	controlv1connect.RolloutServiceOperateRolloutProcedure:  rollsBack,
 	controlv1connect.TokenServiceRotateTokenProcedure:       endsSecret,
 }
 
-// Why a person is asked.
+// Reasons for asking a person.
 const (
 	undone = "cannot be undone"
 	atOnce = "takes effect at once"
 )
 
-// confirmed asks a person before a call that cannot be undone, or that changes much at once.
+// confirmed asks a person before a call that cannot be undone or that changes much at once.
 func (c *call) confirmed(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
 		loss, changes := losses[req.Spec().Procedure], wide[req.Spec().Procedure]
@@ -118,7 +118,7 @@ func blocksMany(req connect.AnyRequest) string {
 		"specific override applies", msg.GetWorkspace(), msg.GetNamespace(), msg.GetPattern()))
 }
 
-// rollsBack describes a rollback, which goes through no stages.
+// rollsBack describes a rollback, which does not go through stages.
 func rollsBack(req connect.AnyRequest) string {
 	msg := req.Any().(*controlv1.OperateRolloutRequest)
 	if msg.GetAction() != controlv1.RolloutAction_ROLLOUT_ACTION_ROLLBACK {
@@ -127,13 +127,13 @@ func rollsBack(req connect.AnyRequest) string {
 	return plain(fmt.Sprintf("all nodes of rollout %s return to the tuning from before it, without stages", msg.GetId()))
 }
 
-// endsSecret describes a rotation that leaves no time to replace the secret in use.
+// endsSecret describes a rotation that ends the current secret at once.
 func endsSecret(req connect.AnyRequest) string {
 	msg := req.Any().(*controlv1.RotateTokenRequest)
 	if msg.GetOverlapMs() > 0 {
 		return ""
 	}
-	return plain(fmt.Sprintf("calls with the secret of token %s that is in use are refused", msg.GetName()))
+	return plain(fmt.Sprintf("calls with the current secret of token %s are refused from now on", msg.GetName()))
 }
 
 // name is the fleet as a question names it.
@@ -187,7 +187,7 @@ func (c *call) lostTable(ctx context.Context, req connect.AnyRequest) (string, e
 // lossesShown is how many of the losses of one apply are listed.
 const lossesShown = 20
 
-// confirmPlan asks once before all that a plan deletes, and all overrides with which it blocks a pattern.
+// confirmPlan asks once for everything that a plan deletes, and for all patterns that it blocks.
 func (c *call) confirmPlan(p plan) error {
 	var lines []string
 	why := atOnce

@@ -221,7 +221,7 @@ overrides:
   - {workspace: "acme", namespace: "api", pattern: "user_*", limit: 100, duration_ms: 60000, candidate: 60, shadow: true}
 `
 	w.want(t, w.run(t, "export"), exitOK, acme)
-	if !strings.Contains(w.stderr.String(), "the token is valid for some workspaces alone") {
+	if !strings.Contains(w.stderr.String(), "the token is limited to some workspaces") {
 		t.Errorf("stderr %q", w.stderr.String())
 	}
 	w.want(t, w.run(t, "apply", "-f", path(t, filled), "--reason", "again"), exitOK, "nothing to change\n")
@@ -233,7 +233,7 @@ overrides:
 		t.Errorf("exit %d, %s%s: %+v", code, w.stdout.String(), w.stderr.String(), d.audit)
 	}
 	for _, command := range [][]string{{"override", "list", "zeta", "web"}, {"override", "list", "nobody", "web"}, {"fleet"}, {"rollout", "status"}} {
-		if code := w.run(t, command...); code != exitFailure || !strings.Contains(w.stderr.String(), "the token is valid for some workspaces alone") {
+		if code := w.run(t, command...); code != exitFailure || !strings.Contains(w.stderr.String(), "the token is limited to some workspaces") {
 			t.Errorf("%q: exit %d, %s%s", command, code, w.stdout.String(), w.stderr.String())
 		}
 	}

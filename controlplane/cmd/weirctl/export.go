@@ -78,7 +78,7 @@ type stored struct {
 	tunings    []*controlv1.RegionTuning
 	namespaces []*controlv1.Namespace
 	overrides  []*controlv1.Override
-	visible    *workspaces.Set // that the token is valid for; tunings is empty if it is not valid for all
+	visible    *workspaces.Set // workspaces that the token may see; tunings is empty unless it may see all
 }
 
 // stored reads all settings, page by page. A change during that may or may not be in it.
@@ -98,14 +98,15 @@ func (c *call) stored() (all stored, err error) {
 	return all, err
 }
 
-// visible returns the workspaces that the caller's token is valid for, if it is valid for some alone: it may see their
-// settings, and not the tuning of the fleet. Else it returns denied.
+// visible returns the workspaces of the caller's token, if it is limited to some: such a token may
+// see their settings but not the fleet's tuning. Otherwise it returns denied.
 func (c *call) visible(denied error) (*workspaces.Set, error) {
 	who, err := answered(c, c.tokens.WhoAmI, &controlv1.WhoAmIRequest{})
 	if err != nil || len(who.GetWorkspaces()) == 0 {
 		return nil, denied
 	}
-	_, _ = fmt.Fprintln(c.stderr, "the token is valid for some workspaces alone: without others, and without the tuning")
+	_, _ = fmt.Fprintln(c.stderr,
+		"the token is limited to some workspaces: other workspaces and the tuning are left out")
 	return workspaces.New(who.GetWorkspaces()...)
 }
 

@@ -10,19 +10,20 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// flagWords rewrites errors of the API, which name fields of its messages, in the words of the command line: a field is
-// the flag that sets it, and milliseconds are durations as the flag takes them.
+// flagWords rewrites errors of the API for the command line. It replaces names of fields by the
+// flags that set them, and milliseconds by durations as a flag takes them: for example,
+// "overlap_ms is -1 (0 to 60000)" becomes "--overlap is -1ms (0s to 1m)".
 type flagWords map[string]*kong.Flag // by field
 
-// otherFields are the fields that have another name than their flag.
+// otherFields maps fields to flags with a different name.
 var otherFields = map[string]string{"longest_window_ms": "longest-duration", "before_version": "before"}
 
 var (
-	// aClause is the beginning of an error, or of a part of one, that is about a field.
+	// aClause matches the beginning of a clause about a field.
 	aClause = regexp.MustCompile(`(^|[:;\n] )([a-z]+(?:_[a-z]+)*) (is|are) `)
-	// aField is a word that is nothing but the name of a field.
+	// aField matches a word that can only be the name of a field.
 	aField = regexp.MustCompile(`[a-z]+(?:_[a-z]+)+`)
-	// someMs are numbers of milliseconds behind a flag's name: the value, and bounds in brackets.
+	// someMs matches milliseconds after the name of a flag: the value, and its bounds in brackets.
 	someMs = regexp.MustCompile(`^ is (-?\d+) \(([^)]*)\)`)
 	number = regexp.MustCompile(`-?\d+`)
 )
@@ -90,7 +91,7 @@ func (w flagWords) rewrite(text string) string {
 	}
 }
 
-// durationOf is a number of milliseconds as a flag takes it.
+// durationOf formats milliseconds as a flag's duration.
 func durationOf(ms string) string {
 	n, err := strconv.ParseInt(ms, 10, 64)
 	if err != nil || n > (1<<63-1)/int64(time.Millisecond) || n < -(1<<63-1)/int64(time.Millisecond) {

@@ -70,7 +70,7 @@ func writeKey(w io.Writer, k *controlv1.GetKeyResponse, cost int64) {
 	head(w, "\nThese counts are what regions have stored; weirctl explain shows what a node counts.")
 }
 
-// keyVerdict is a window's verdict in words.
+// keyVerdict describes whether a request would pass a window.
 func keyVerdict(k *controlv1.KeyWindow, problem string, cost int64) string {
 	limit := digits(k.GetLimit())
 	switch {
@@ -87,9 +87,9 @@ func keyVerdict(k *controlv1.KeyWindow, problem string, cost int64) string {
 	}
 	why := "no node has reported the key lately"
 	if problem != "" {
-		why = "what nodes report could not be read: " + plain(problem)
+		why = "the reports of nodes could not be read: " + plain(problem)
 	}
-	return fmt.Sprintf("of %s: whether a cost of %s passes is not known, as %s", limit, digits(cost), why)
+	return fmt.Sprintf("of %s: it is not known whether a cost of %s passes, because %s", limit, digits(cost), why)
 }
 
 func writeKeyWindow(w io.Writer, k *controlv1.KeyWindow, of *controlv1.GetKeyResponse, cost int64) {

@@ -78,7 +78,7 @@ These counts are what regions have stored; weirctl explain shows what a node cou
 override "user_*": 100 in 1m
 reset 2026-01-02 14:04:05Z: earlier counts are forgotten
 1m: regions have stored 102, 90 + 50 x 0.250
-  of 100: whether a cost of 5 passes is not known, as no node has reported the key lately
+  of 100: it is not known whether a cost of 5 passes, because no node has reported the key lately
   CELL      FROM                  REGION  COUNT  WRITTEN
   current   2026-01-02 15:04:00Z  eu      60     4s ago
   current   2026-01-02 15:04:00Z  us      30     2s ago

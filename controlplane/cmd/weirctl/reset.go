@@ -50,15 +50,16 @@ func (r resetSet) Run(c *call) error {
 	return c.watchReset(answer.Msg.GetReset_())
 }
 
-// mayWatchReset refuses --watch for a token that may not see the fleet, before anything is reset: the command would
-// otherwise reset the key, and then end as if it had been refused.
+// mayWatchReset returns an error if --watch is used with a token that may not see the fleet. It
+// runs before the reset. Otherwise the command would reset the key and then exit as if the reset
+// had been refused.
 func (c *call) mayWatchReset() error {
 	_, err := c.api.Fleet(c.ctx, connect.NewRequest(&controlv1.FleetRequest{}))
 	if connect.CodeOf(err) != connect.CodePermissionDenied || !connect.IsWireError(err) {
 		return nil
 	}
-	return &told{errors.New("nothing was reset: --watch shows the nodes of the fleet, and this token is valid for some " +
-		"workspaces alone"), exitFailure, "Reset the key without --watch; nodes have the reset within two " +
+	return &told{errors.New("nothing was reset: --watch shows the nodes of the fleet, and this token is limited to some " +
+		"workspaces"), exitFailure, "Reset the key without --watch; nodes have the reset within two " +
 		"settings_interval_ms."}
 }
 

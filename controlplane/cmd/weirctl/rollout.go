@@ -40,7 +40,7 @@ type rolloutStart struct {
 	Watch       bool          `help:"Follow it until it is over, as status --watch does."`
 	by
 
-	question string // asked before the start; empty: none
+	question string // to ask before the start; empty: none
 }
 
 // ofPlan are the flags that make a plan together with --stage, each with its name in the document of --plan.

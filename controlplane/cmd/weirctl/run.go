@@ -213,7 +213,7 @@ func (t terminal) fail(err error, code int, hint string) int {
 	return code
 }
 
-// inFlags is an error about a value, in the words of the command line.
+// inFlags rewrites an error about a value for the command line: see flagWords.
 func inFlags(err error, flags []*kong.Flag) error {
 	text := err.Error()
 	var rpc *connect.Error

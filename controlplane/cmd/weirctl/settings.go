@@ -31,11 +31,11 @@ type overrideSet struct {
 	by
 }
 
-// Run makes an override, or changes what flags name and keeps the rest. Before, it shows on stderr what there is, and
-// what the new limit would have denied.
+// Run creates an override, or changes the fields whose flags are set and keeps the others. First it
+// prints to stderr the current override and how many requests the new limit would have denied.
 func (o overrideSet) Run(c *call) error {
 	if o.Limit == nil && o.Duration == nil && o.Candidate == nil && o.Shadow == nil {
-		return &told{errors.New("nothing to change: give --limit, --duration, --candidate or --shadow"), exitUsage,
+		return &told{errors.New("nothing to change: set --limit, --duration, --candidate or --shadow"), exitUsage,
 			"See weirctl override set --help."}
 	}
 	actor, err := c.actor(o.Actor)
@@ -62,15 +62,15 @@ func (o overrideSet) Run(c *call) error {
 	})
 }
 
-// foretell shows on stderr the override that a change is made to, and what the limit that it sets would have denied of
-// the busiest keys.
+// foretell prints to stderr the current override, and which requests of the busiest keys the new
+// limit would have denied.
 func (c *call) foretell(next *controlv1.ChangeOverrideRequest) error {
 	before, err := c.settings.GetOverride(c.ctx, connect.NewRequest(&controlv1.GetOverrideRequest{
 		Workspace: next.GetWorkspace(), Namespace: next.GetNamespace(), Pattern: next.GetPattern()}))
 	switch connect.CodeOf(err) {
 	case connect.CodeNotFound:
 		head(c.stderr, "there is no override of exactly this pattern yet")
-	case connect.CodeInvalidArgument, connect.CodeUnimplemented: // the change itself is refused; an older weir-control
+	case connect.CodeInvalidArgument, connect.CodeUnimplemented: // the change will be refused; or an older weir-control
 		return nil
 	default:
 		if err != nil {

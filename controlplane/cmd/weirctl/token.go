@@ -16,7 +16,7 @@ import (
 type tokenCreate struct {
 	Name      string        `arg:"" help:"The name of its holder, the actor in the audit log."`
 	Role      string        `required:"" enum:"viewer,operator,admin" help:"A viewer looks, an operator changes, an admin makes tokens (${enum})."`
-	Workspace []string      `placeholder:"NAME" sep:"none" help:"A workspace that the token is valid for; give it up to 32 times. Such a token is a viewer or an operator, and may not do what is about the fleet. Default: all."`
+	Workspace []string      `placeholder:"NAME" sep:"none" help:"Limit the token to this workspace; may be repeated up to 32 times. The role must be viewer or operator, and calls about the fleet are refused. Default: all workspaces."`
 	ExpiresIn time.Duration `placeholder:"DURATION" help:"When it expires, from now (1m to 87840h). Default: never."`
 	by
 }

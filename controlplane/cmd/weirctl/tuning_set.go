@@ -22,19 +22,20 @@ type tuningSet struct {
 	by
 }
 
-// Run writes a tuning to regions at once, after a question. It is a rollout all the same: one is under way at a time,
-// nodes must report it, it is in the history, and weirctl rollout rollback takes it back.
+// Run applies a tuning to regions at once, after a question. It still is a rollout: only one runs
+// at a time, nodes must report the tuning, it appears in the history, and weirctl rollout rollback
+// reverts it.
 func (s tuningSet) Run(c *call) error {
 	plan, err := s.plan()
 	if err != nil {
 		return wrongTuning(err)
 	}
-	where := "all regions, and those to come"
+	where := "all present and future regions"
 	if !s.All {
 		where = strings.Join(s.Region, ", ")
 	}
 	return rolloutStart{tuningFlags: s.tuningFlags, ID: s.ID, Force: s.Force, Watch: s.Watch, by: s.by,
-		question: "all nodes of " + where + " get this tuning without stages, and nothing is compared"}.begin(c, plan)
+		question: "all nodes of " + where + " get this tuning without stages and without a comparison"}.begin(c, plan)
 }
 
 func (s tuningSet) plan() (*controlv1.RolloutPlan, error) {
