@@ -421,9 +421,9 @@ func TestTheWorkspacesOfATokenHaveBounds(t *testing.T) {
 		names []string
 	}{
 		"role is \"admin\" (viewer or operator if workspaces is set)": {RoleAdmin, []string{"acme"}},
-		"workspaces has a name of 0 bytes (1 to 191)":                        {RoleViewer, []string{"acme", ""}},
-		"workspaces has a name of 192 bytes (1 to 191)":                      {RoleViewer, []string{strings.Repeat("x", 192)}},
-		"workspaces has 33 names (at most 32)":                               {RoleOperator, slices.Repeat([]string{"acme"}, 33)},
+		"workspaces has a name of 0 bytes (1 to 191)":                 {RoleViewer, []string{"acme", ""}},
+		"workspaces has a name of 192 bytes (1 to 191)":               {RoleViewer, []string{strings.Repeat("x", 192)}},
+		"workspaces has 33 names (at most 32)":                        {RoleOperator, slices.Repeat([]string{"acme"}, 33)},
 	} {
 		tokens, err := NewTokens(newVault(), "")
 		if err != nil {

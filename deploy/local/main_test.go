@@ -58,7 +58,7 @@ func TestAnEndedNodeIsShown(t *testing.T) {
 	if got, want := left(ended, next), "node eu-1 has ended. node eu-2 relays eu."; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
-	want := "node eu-1 has ended. No node relays eu: other regions do not learn what it accepts."
+	want := "node eu-1 has ended. No node relays eu: other regions do not receive its counts."
 	if got := left(ended, nil); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}

@@ -12,10 +12,10 @@ import (
 // did not release ends sooner.
 const relayWait = 10 * time.Second
 
-// takeOverWait is how long to wait for another node to relay the region of a node that has ended.
+// takeOverWait is how long to wait until another node relays the region of a node that has ended.
 const takeOverWait = 5 * time.Second
 
-// relayOf returns the node that relays a region, nil if none does within a time.
+// relayOf returns the node that relays a region, or nil if none does within the given time.
 func relayOf(ctx context.Context, s *stack.Stack, region string, within time.Duration) *stack.Node {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -56,7 +56,7 @@ func role(n, relay *stack.Node, hasMySQL bool) string {
 	}
 }
 
-// keptNode is a node that is started again when it has ended.
+// keptNode is a node that is restarted when it ends.
 type keptNode struct {
 	*stack.Node
 	stack *stack.Stack
@@ -69,7 +69,7 @@ func (n keptNode) ended(ctx context.Context) string {
 // left is what is printed when a node has ended; relay is nil if no node relays its region.
 func left(ended, relay *stack.Node) string {
 	if relay == nil {
-		return fmt.Sprintf("node %s has ended. No node relays %s: other regions do not learn what it accepts.",
+		return fmt.Sprintf("node %s has ended. No node relays %s: other regions do not receive its counts.",
 			ended.ID, ended.Region)
 	}
 	return fmt.Sprintf("node %s has ended. node %s relays %s.", ended.ID, relay.ID, relay.Region)

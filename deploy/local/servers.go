@@ -8,17 +8,18 @@ import (
 	"time"
 )
 
-// restartPause is how long a server that has ended stays away: long enough to see that decisions go on without it.
+// restartPause is how long a server that has ended stays down: long enough to see that decisions
+// continue without it.
 const restartPause = 10 * time.Second
 
-// server is a process that is started again when it has ended.
+// server is a process that is restarted when it ends.
 type server interface {
-	Exited() <-chan struct{} // of the run that goes on now
+	Exited() <-chan struct{} // closed when the current run ends
 	Restart(ctx context.Context) error
 }
 
-// keepServers starts each server again, restartPause after it has ended, and prints both, until ctx ends. The function
-// that it returns waits for that.
+// keepServers restarts each server restartPause after it has ended, and prints when it ends and
+// when it is back, until ctx ends. wait returns when keepServers has stopped.
 func keepServers(ctx context.Context, w io.Writer, servers map[string]server) (wait func()) {
 	var keeping sync.WaitGroup
 	for name, s := range servers {
@@ -35,7 +36,7 @@ func keep(ctx context.Context, w io.Writer, name string, s server) {
 		case <-s.Exited():
 		}
 		again := time.Now().Add(restartPause)
-		text := name + " has ended: decisions go on without it."
+		text := name + " has ended: nodes still decide without it."
 		if s, ok := s.(interface{ ended(context.Context) string }); ok {
 			text = s.ended(ctx)
 		}
@@ -54,7 +55,7 @@ func keep(ctx context.Context, w io.Writer, name string, s server) {
 			case ctx.Err() != nil:
 				return
 			case err != nil:
-				_, _ = fmt.Fprintf(w, "%s does not start, which is tried again in %v: %v\n", name, restartPause, err)
+				_, _ = fmt.Fprintf(w, "%s does not start, next attempt in %v: %v\n", name, restartPause, err)
 			default:
 				_, _ = fmt.Fprintf(w, "%s answers again.\n", name)
 				ended = false

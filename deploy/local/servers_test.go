@@ -51,10 +51,10 @@ func TestServersThatEndAreStartedAgain(t *testing.T) {
 		if len(other.starts) != 0 {
 			t.Error("a server that runs was started again")
 		}
-		const want = "\nRedis of eu has ended: decisions go on without it. It is started again in 10s.\n" +
-			"Redis of eu does not start, which is tried again in 10s: port already in use\n" +
+		const want = "\nRedis of eu has ended: nodes still decide without it. It is started again in 10s.\n" +
+			"Redis of eu does not start, next attempt in 10s: port already in use\n" +
 			"Redis of eu answers again.\n" +
-			"\nRedis of eu has ended: decisions go on without it. It is started again in 10s.\n" +
+			"\nRedis of eu has ended: nodes still decide without it. It is started again in 10s.\n" +
 			"Redis of eu answers again.\n"
 		if printed.String() != want {
 			t.Errorf("printed %q", printed.String())

@@ -1,13 +1,13 @@
-// Command release builds what is published: static programs for each system, their
-// checksums, and a list of what is in them (CycloneDX). `make release` calls it.
+// Command release builds the files of a release: static programs for each system, their checksums,
+// and a list of their components (CycloneDX). `make release` calls it.
 //
 //	release [-out DIR]
 //
-// The same commit and toolchain give the same bytes, wherever they are built. Versions
-// are those of git's tags, as the Go toolchain stamps them; without git there is no release. Restate's server is not
-// among the programs: it has a licence of its own, and comes from its own makers.
+// The same commit and toolchain produce the same bytes on every machine. The version is that of
+// git's tags, as the Go toolchain stamps it, so there is no release without git. Restate's server
+// is not included, because it has its own license and its own releases.
 //
-// It refuses a commit whose adapters nobody could get: see checkModules.
+// If users could not download the adapters of a commit, release returns an error: see checkModules.
 package main
 
 import (

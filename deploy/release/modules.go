@@ -17,14 +17,15 @@ import (
 // mainModule is the module of the repository's root.
 const mainModule = "github.com/weirhq/weir"
 
-// published are the modules below the root that users get with `go get`. Each has a tag of its own at a release, its
-// folder before the version: dataplane/adapters/golimiter/v1.2.3.
+// published are the modules below the root that users download with `go get`. Each has its own tag
+// in a release: its folder, then the version, for example dataplane/adapters/golimiter/v1.2.3.
 const published = "dataplane/adapters/*/go.mod"
 
-// released matches the version of a release. v0.0.0 is none: it stands for "the checkout" in modules that nobody gets.
+// released matches the version of a release. Modules that are not published use v0.0.0 for the
+// checkout, so v0.0.0 is not a release.
 var released = regexp.MustCompile(`^v(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z.-]+)?$`)
 
-// moduleFile is a go.mod as `go mod edit -json` writes it.
+// moduleFile is a go.mod in the form that `go mod edit -json` prints.
 type moduleFile struct {
 	Module  struct{ Path string }
 	Require []struct{ Path, Version string }
@@ -33,9 +34,9 @@ type moduleFile struct {
 	}
 }
 
-// checkModules refuses published modules that `go get` could not resolve. A replace directive has no effect for those
-// who get a module, so each must require a version of the root's module that exists: if the commit is that of a
-// release, this release. tags are all tags of the commit.
+// checkModules returns an error if `go get` could not resolve a published module. A replace
+// directive only works in this repository, so each module must require a released version of the
+// root's module: this release, if the commit has a release tag. tags are all tags of the commit.
 func checkModules(ctx context.Context, root string, tags []string) error {
 	files, err := filepath.Glob(filepath.Join(root, published))
 	if err != nil {
@@ -79,24 +80,24 @@ func checkModule(ctx context.Context, file, dir, version string, tags []string) 
 	}
 	for _, r := range m.Replace {
 		if r.Old.Path != mainModule {
-			return fmt.Errorf("%s/go.mod: %s is replaced, which has no effect for those who get the module", dir, r.Old.Path)
+			return fmt.Errorf("%s/go.mod: %s is replaced, which has no effect for users of the module", dir, r.Old.Path)
 		}
 	}
 	tag := dir + "/" + version
 	switch {
 	case !released.MatchString(required) || strings.HasPrefix(required, "v0.0.0"):
-		return fmt.Errorf("%s/go.mod: requires %s %q, want the version of a release", dir, mainModule, required)
+		return fmt.Errorf("%s/go.mod: requires %s %q, want a released version", dir, mainModule, required)
 	case version == "":
 		return nil
 	case required != version:
-		return fmt.Errorf("%s/go.mod: requires %s %s, and this is %s", dir, mainModule, required, version)
+		return fmt.Errorf("%s/go.mod: requires %s %s, want %s", dir, mainModule, required, version)
 	case !slices.Contains(tags, tag):
-		return fmt.Errorf("tag %s is missing: without it nobody gets the module of %s", tag, version)
+		return fmt.Errorf("tag %s is missing: without it, users cannot download version %s of the module", tag, version)
 	}
 	return nil
 }
 
-// tagsHere are the tags of the commit that is checked out in a directory.
+// tagsHere returns the tags of the commit that is checked out in dir.
 func tagsHere(ctx context.Context, dir string) ([]string, error) {
 	git := exec.CommandContext(ctx, "git", "tag", "--points-at", "HEAD")
 	git.Dir, git.Stderr = dir, os.Stderr

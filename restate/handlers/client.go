@@ -17,20 +17,21 @@ import (
 	"github.com/weirhq/weir/restate/orderkey"
 )
 
-// Client calls jobs through Restate's ingress. Errors wrap controlplane.ErrInvalid
-// when the caller is at fault and controlplane.ErrUnavailable when Restate is. A call
-// whose ctx ends is not taken back: what it asked for still happens, in its turn.
+// Client calls jobs through Restate's ingress. Its errors wrap controlplane.ErrInvalid if the
+// caller is at fault, and controlplane.ErrUnavailable if Restate is. If ctx ends, Restate still
+// executes a call that it has received.
 //
-// If one of several ingresses of a cluster does not answer, the client tries the next. Each call is an order that the
-// client signs, with an ID by which Restate recognizes it: a change happens once, however often its order is sent.
+// If one of several ingresses of a cluster does not answer, the client tries the next. The client
+// signs each call as an order with an ID, so Restate executes the call once, however often it
+// receives the order.
 type Client struct {
 	at        addresses
 	ingresses []*ingress.Client
 	keys      *orderkey.Keys
 }
 
-// NewClient returns a client of the ingress at url, or of a cluster's at several. The handlers must have the same keys,
-// as Options.Orders.
+// NewClient returns a client of the ingress at url, or of a cluster's ingresses at several URLs.
+// The handlers must have the same keys: see Options.Orders.
 func NewClient(client *http.Client, keys *orderkey.Keys, urls ...string) *Client {
 	c := &Client{keys: keys}
 	c.at.set(urls) // the SDK appends paths as they are
@@ -55,7 +56,7 @@ func (c *Client) Ensure(ctx context.Context, job string, interval time.Duration)
 	return request[StartRequest, State](ctx, c, job, "Ensure", StartRequest{IntervalMs: interval.Milliseconds()})
 }
 
-// restore is Ensure, and brings an order that MySQL has.
+// restore is Ensure with the order that is saved in MySQL.
 func (c *Client) restore(ctx context.Context, job string, interval time.Duration,
 	order controlplane.PauseOrder) (State, error) {
 	return request[StartRequest, State](ctx, c, job, "Ensure",
@@ -85,7 +86,7 @@ func request[I, O any](ctx context.Context, c *Client, job, handler string, in I
 	return out, nil
 }
 
-// invoke calls a handler of an object, and returns its answer.
+// invoke calls a handler of an object and returns its answer.
 func invoke[I, O any](ctx context.Context, c *Client, service, key, handler string, in I) (out O, err error) {
 	answer, err := c.send(ctx, orderkey.Order{Service: service, Key: key, Handler: handler}, in)
 	if err != nil {
@@ -97,7 +98,7 @@ func invoke[I, O any](ctx context.Context, c *Client, service, key, handler stri
 	return out, nil
 }
 
-// send signs an order and sends it to one ingress after another, until one has answered.
+// send signs an order and sends it to the ingresses in turn until one answers.
 func (c *Client) send(ctx context.Context, order orderkey.Order, in any) (answer []byte, err error) {
 	input, err := encoding.Marshal(encoding.JSONCodec, in)
 	if err != nil {

@@ -18,7 +18,7 @@ const (
 	stateKey    = "state"
 	documentKey = "document" // what a job keeps for itself
 
-	pauseTimeout = 5 * time.Second // of one attempt to read or save an order in MySQL
+	pauseTimeout = 5 * time.Second // for one attempt to read or save an order in MySQL
 )
 
 // The job's intervals and clocks on the wire.
@@ -27,7 +27,8 @@ type (
 	StartRequest struct {
 		IntervalMs int64 `json:"interval_ms"`
 
-		// Order is the newest one to pause or to resume that MySQL has; the zero value: none is known.
+		// Order is the newest order to pause or resume the job that was read from MySQL. The zero
+		// value means that none is known.
 		Order controlplane.PauseOrder `json:"order,omitzero"`
 	}
 	// Tick is the message that keeps a chain going.
@@ -41,8 +42,8 @@ type (
 type cron struct {
 	jobs  map[string]Job
 	steps *stepper
-	saves controlplane.JobStates // of pauses; nil: there are none
-	grace time.Duration          // how late a tick may be before Ensure gives it up
+	saves controlplane.JobStates // saved pauses; nil: pauses are not saved
+	grace time.Duration          // how late a tick may be before Ensure replaces it
 }
 
 func (c *cron) definition() restate.ServiceDefinition {
@@ -264,7 +265,8 @@ func (c *cron) loadFor(ctx restate.ObjectSharedContext, by controlplane.By) (Sta
 	return c.load(ctx)
 }
 
-// newest is loadFor, with a newer order of MySQL taken over: an operator's order follows it.
+// newest is loadFor, but first adopts a newer order from MySQL, so that an operator's order comes
+// after it.
 func (c *cron) newest(ctx restate.ObjectContext, by controlplane.By) (State, error) {
 	s, err := c.loadFor(ctx, by)
 	if err != nil || c.saves == nil {
@@ -280,14 +282,15 @@ func (c *cron) newest(ctx restate.ObjectContext, by controlplane.By) (State, err
 	if err != nil && !restate.IsTerminalError(err) {
 		return s, err
 	}
-	if err == nil { // else MySQL does not answer, and the operator's order counts by Restate's state
+	if err == nil { // otherwise MySQL does not answer, and Restate's state decides
 		err = c.adopt(ctx, &s, order)
 		return s, err
 	}
 	return s, nil
 }
 
-// adopt takes over an order of MySQL that is newer than the state, with an entry in the audit log.
+// adopt applies an order from MySQL that is newer than the state, and adds an entry to the audit
+// log.
 func (c *cron) adopt(ctx restate.ObjectContext, s *State, o controlplane.PauseOrder) error {
 	before := *s
 	adopted := s.adopt(o)
@@ -305,8 +308,8 @@ func (c *cron) adopt(ctx restate.ObjectContext, s *State, o controlplane.PauseOr
 	return sendAudit(ctx, by, "restore", before.condition(), s.condition())
 }
 
-// save notes that an operator has paused or resumed the job at a time, and saves that to MySQL. If MySQL does not take
-// it, [Keeper] saves it later: the order counts all the same.
+// save records when an operator paused or resumed the job, and saves the order to MySQL. If that
+// fails, the order counts all the same, and [Keeper] saves it later.
 func (c *cron) save(ctx restate.ObjectContext, s *State, at int64) error {
 	s.OrderedMs = max(at, s.OrderedMs+1)
 	if c.saves == nil {

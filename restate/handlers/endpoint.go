@@ -44,8 +44,8 @@ type Options struct {
 	Previews   *controlplane.Preview // nil: they are not held to what was measured
 	Retirement *controlplane.RetirementWork
 	Audit      controlplane.AuditStore
-	Approvers  controlplane.Approvers // whose approvals count; nil: everybody's
-	Saves      controlplane.JobStates // of jobs' pauses; nil: Restate alone has them
+	Approvers  controlplane.Approvers // whose approvals count; nil: all approvals count
+	Saves      controlplane.JobStates // pauses of jobs; nil: only Restate has them
 	Metrics    *controlplane.Metrics
 	Log        *slog.Logger
 
@@ -54,8 +54,8 @@ type Options struct {
 	// right on loopback or a network that no one else reaches.
 	IdentityKey string
 
-	// Orders are the keys that orders must be signed with, by a Client with the same keys. nil: a key that nobody has, so
-	// that every order is refused.
+	// Orders are the keys with which orders must be signed; the Client needs the same keys. If it
+	// is nil, every order is refused.
 	Orders *orderkey.Keys
 
 	// AllowedHosts are names, beside loopback ones, by which requests over HTTP/1.x may address the

@@ -35,7 +35,8 @@ type Keeper struct {
 	// what Restate may have lost. nil: not known.
 	Tunings func(ctx context.Context, rows int) ([]controlplane.TuningTrace, error)
 
-	// Saves are the states of jobs that MySQL has: what Restate may have lost. nil: not known.
+	// Saves are the states of jobs in MySQL, which Restate may have lost. If it is nil, they are
+	// unknown.
 	Saves controlplane.JobStates
 
 	// Of the last round, so that an outage is two lines in the log.
@@ -114,8 +115,8 @@ func (k *Keeper) ensureRetirement(ctx context.Context, table string) error {
 	return nil
 }
 
-// savedLater reports whether MySQL has a newer state of a table's retirement. If MySQL does not answer, the next round
-// finds out.
+// savedLater reports whether MySQL has a newer state of a table's retirement. If MySQL does not
+// answer, it returns false, and the next round checks again.
 func (k *Keeper) savedLater(ctx context.Context, table string, saved int64) bool {
 	if k.Saves == nil {
 		return false
@@ -145,7 +146,8 @@ func (k *Keeper) ensure(ctx context.Context, job string, interval time.Duration)
 	}
 	order, unread := k.newestOrder(ctx, job)
 	if unread != nil && s.Version == 0 && job == CleanupJob {
-		// An operator may have paused it before Restate lost its data. It does nothing without MySQL anyway.
+		// An operator may have paused the job before Restate lost its data. Without MySQL the job
+		// would do nothing anyway.
 		return fmt.Errorf("job %s is not started before it is known whether an operator has paused it: %w", job, unread)
 	}
 	dead, lost := s.dead(time.Now().UnixMilli(), cmp.Or(k.Grace, defaultGrace)), order.OrderedMs > s.ordered()
@@ -160,13 +162,13 @@ func (k *Keeper) ensure(ctx context.Context, job string, interval time.Duration)
 	if job == CleanupJob {
 		k.Metrics.CleanupPaused(s.Pause != nil)
 	}
-	if k.Saves != nil && unread == nil && s.ordered() > order.OrderedMs { // MySQL did not take it then
+	if k.Saves != nil && unread == nil && s.ordered() > order.OrderedMs { // MySQL did not accept it then
 		return controlplane.SavePause(ctx, k.Saves, job, s.order())
 	}
 	return nil
 }
 
-// newestOrder is the newest order to pause or to resume a job that MySQL has.
+// newestOrder returns the newest order to pause or resume a job that MySQL has.
 func (k *Keeper) newestOrder(ctx context.Context, job string) (controlplane.PauseOrder, error) {
 	if k.Saves == nil {
 		return controlplane.PauseOrder{}, nil

@@ -59,19 +59,20 @@ var operations = map[string]string{
 	RetirementService + "/List":    ordersRead,
 }
 
-// orders is the only service that Restate's ingress lets callers reach. It checks that weir-control signed an order,
-// and then calls the handler that the order names. All other services are private, so a handler that is added is out
-// of reach until it is listed in operations, and then it takes signed orders only.
+// orders is the only service that callers can reach through Restate's ingress. It checks that
+// weir-control signed an order, and then calls the handler that the order names. All other services
+// are private. So a new handler is out of reach until it is listed in operations, and then it
+// accepts signed orders only.
 type orders struct {
 	keys  *orderkey.Keys
 	steps *stepper
 }
 
 func (o *orders) definition() restate.ServiceDefinition {
-	output := restate.WithOutputCodec(encoding.BinaryCodec) // the answer passes as it is
+	output := restate.WithOutputCodec(encoding.BinaryCodec) // the answer is passed on unchanged
 	return restate.NewService(OrdersService,
 		restate.WithDocumentation("Passes on orders that weir-control signed. Operate Weir with weirctl."),
-		// The handler that an order names keeps its journal and answer. A copy here would serve nobody.
+		// The called handler keeps its own journal and answer, so this service need not.
 		restate.WithJournalRetention(0),
 		restate.WithIdempotencyRetention(0),
 		restate.WithInvocationRetryPolicy(
@@ -103,7 +104,7 @@ func (o *orders) change(ctx restate.Context, order orderkey.Order) ([]byte, erro
 	return answer, nil
 }
 
-// read passes on an order that changes nothing. Nothing of it is kept.
+// read passes on an order that changes nothing. Restate keeps nothing of it.
 func (o *orders) read(ctx restate.Context, order orderkey.Order) ([]byte, error) {
 	if err := o.check(ctx, &order, ordersRead); err != nil {
 		return nil, err
@@ -116,8 +117,8 @@ func (o *orders) read(ctx restate.Context, order orderkey.Order) ([]byte, error)
 	return answer, nil
 }
 
-// check refuses an order that is not signed, whose time is over, or that this handler does not pass on. The decision is
-// a step, because a replay may see other keys and another time.
+// check returns an error if an order is not signed, has expired, or is not for this handler. The
+// check is a step, because a replay may have other keys and another time.
 func (o *orders) check(ctx restate.Context, order *orderkey.Order, by string) error {
 	problem, err := step(ctx, o.steps, "check the signature", func(context.Context) (string, error) {
 		if refused := o.keys.Check(order, time.Now()); refused != nil {

@@ -106,7 +106,8 @@ func (o *retirement) start(ctx restate.ObjectContext, req RetirementStart) (cont
 	return *r, o.audit(ctx, req.By, "start", nil, retirementConditionOf(r))
 }
 
-// on are the steps of r in an invocation, with the actors who approve its next step and more.
+// on returns the steps of r in an invocation. They know the actors who approve its next step, and
+// more.
 func (o *retirement) on(ctx restate.Context, r *controlplane.Retirement, more ...string) *durableRetirement {
 	return &durableRetirement{ctx: ctx, work: o.work, steps: o.steps, spec: r.Spec, approvers: o.approvers,
 		approving: r.Approving(more...), needs: r.Needs()}
@@ -219,7 +220,7 @@ func (o *retirement) abort(ctx restate.ObjectContext, by controlplane.By) (contr
 		return r, failed(err)
 	}
 	r.Trouble = ""
-	if err := o.settle(ctx, &r, at, wait); away(err) { // the next transition, which needs MySQL, saves it
+	if err := o.settle(ctx, &r, at, wait); away(err) { // the next transition needs MySQL, so it will save the state
 		o.write(ctx, &r, at, wait)
 	} else if err != nil {
 		return r, err
@@ -227,8 +228,8 @@ func (o *retirement) abort(ctx restate.ObjectContext, by controlplane.By) (contr
 	return r, o.audit(ctx, by, "abort", before, retirementConditionOf(&r))
 }
 
-// ensure goes on from the state in MySQL if Restate has lost it or has an older one, and sends the timer again that is
-// lost: Restate gives up on an invocation when a person tells it to.
+// ensure continues from the state in MySQL if Restate has lost its own or has an older one. It
+// sends a lost timer again: a timer is lost, for example, if a person cancels its invocation.
 func (o *retirement) ensure(ctx restate.ObjectContext, _ restate.Void) (controlplane.Retirement, error) {
 	r, err := loadRetirement(ctx)
 	if err != nil {
@@ -262,8 +263,8 @@ func (o *retirement) ensure(ctx restate.ObjectContext, _ restate.Void) (controlp
 	return r, nil
 }
 
-// status is a snapshot. It waits for nothing. Of a table that has never been retired it is empty, and no error: it is
-// read every few seconds, and Restate's SDK logs errors.
+// status returns a snapshot without waiting. For a table that was never retired it returns an empty
+// one instead of an error, because it is read every few seconds and Restate's SDK logs errors.
 func (o *retirement) status(ctx restate.ObjectSharedContext, _ restate.Void) (controlplane.Retirement, error) {
 	return loadRetirement(ctx)
 }
@@ -281,7 +282,7 @@ func (o *retirement) list(ctx restate.ObjectSharedContext, _ restate.Void) ([]co
 	return append([]controlplane.RetirementSummary{r.Summary()}, past...), nil
 }
 
-// settle saves a transition to MySQL, writes it down and sends the next timer.
+// settle saves a transition to MySQL, stores it in Restate and sends the next timer.
 func (o *retirement) settle(ctx restate.ObjectContext, r *controlplane.Retirement, nowMs int64,
 	wait time.Duration) error {
 	r.Settle(nowMs, wait)
@@ -298,7 +299,7 @@ func (o *retirement) write(ctx restate.ObjectContext, r *controlplane.Retirement
 	o.send(ctx, r, wait)
 }
 
-// send writes a transition down and sends the next timer: both, or neither.
+// send stores a transition in Restate and sends the next timer: both or neither.
 func (o *retirement) send(ctx restate.ObjectContext, r *controlplane.Retirement, wait time.Duration) {
 	if r.UnderWay() {
 		restate.ObjectSend(ctx, RetirementService, restate.Key(ctx), "Step").

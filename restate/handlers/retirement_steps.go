@@ -23,7 +23,7 @@ type durableRetirement struct {
 	approving []string
 	needs     controlplane.Role
 
-	at int64 // what NowMs answered
+	at int64 // the last result of NowMs
 }
 
 func (d *durableRetirement) NowMs() (at int64, err error) {
@@ -65,7 +65,7 @@ func (d *durableRetirement) Newer(table string, saved int64) (string, error) {
 	})
 }
 
-// Save answers a conflict as an answer: it is not tried again.
+// Save returns a conflict as the step's answer, so that the step is not retried.
 func (d *durableRetirement) Save(s controlplane.JobState) error {
 	conflict, err := step(d.ctx, d.steps, fmt.Sprintf("save %d", s.Saved), func(ctx context.Context) (string, error) {
 		err := d.work.Save(ctx, s)

@@ -23,7 +23,7 @@ const (
 	// action waits for as long.
 	rolloutStepRetry = 15 * time.Second
 
-	approversTimeout = 5 * time.Second // of one look at tokens
+	approversTimeout = 5 * time.Second // for one check of tokens
 
 	// stepRetention is how long the journals of looks are kept. Each has the state twice, of
 	// a third of a megabyte at a thousand nodes, and there is one every half minute.
@@ -177,7 +177,7 @@ func (o *rollout) advance(ctx restate.ObjectContext) error {
 	if err := o.settle(ctx, &r, wait); err != nil {
 		return err
 	}
-	if paused == nil && r.Paused != nil { // its guardrails cannot judge it
+	if paused == nil && r.Paused != nil { // its guardrails could not judge the stage
 		return o.audit(ctx, r.Paused.By, "pause", before, condition(&r))
 	}
 	if r.Phase != before && (r.Phase == controlplane.RolloutRollingBack || r.Phase.Over()) {
@@ -269,8 +269,8 @@ func (o *rollout) operate(ctx restate.ObjectContext, order controlplane.RolloutO
 	return o.operated(ctx, r, order, before, wait, err)
 }
 
-// withdraw refuses an approval whose credential has ended. If that of an earlier approval has, the approval is dropped
-// and the stage is asked for anew.
+// withdraw returns an error for an approval whose credential has ended. If the credential of an
+// earlier approval has ended, it removes that approval and asks for the stage's approval again.
 func (o *rollout) withdraw(ctx restate.ObjectContext, r *controlplane.Rollout, order controlplane.RolloutOrder,
 	at int64) error {
 	if o.approvers == nil {
@@ -335,7 +335,7 @@ func (o *rollout) operated(ctx restate.ObjectContext, r controlplane.Rollout, or
 	return r, o.audit(ctx, order.By, string(order.Action), before, after)
 }
 
-// forget drops the state of a rollout that is over and that the list has no line of any more. MySQL keeps it.
+// forget deletes the state of an ended rollout that is no longer in the list. MySQL keeps it.
 func (o *rollout) forget(ctx restate.ObjectContext, _ restate.Void) (restate.Void, error) {
 	r, err := load(ctx)
 	if err == nil && r.Phase.Over() {

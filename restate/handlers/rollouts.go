@@ -90,7 +90,8 @@ func (o *rollouts) transition(ctx restate.ObjectContext, change func(*controlpla
 	return finally(err)
 }
 
-// forgetOld ends the state of rollouts that have fallen off the list: each has up to a third of a megabyte.
+// forgetOld deletes the state of rollouts that are no longer in the list, because each has up to a
+// third of a megabyte.
 func forgetOld(ctx restate.ObjectContext, before, after []controlplane.RolloutSummary) {
 	for _, line := range before {
 		listed := func(s controlplane.RolloutSummary) bool { return s.ID == line.ID }

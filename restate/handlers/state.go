@@ -40,7 +40,8 @@ type State struct {
 
 	Pause *Pause `json:"pause,omitempty"`
 
-	// OrderedMs is when an operator last paused or resumed the job, Unix ms; see ordered. MySQL keeps that order too.
+	// OrderedMs is when an operator last paused or resumed the job, in Unix ms: see ordered. MySQL
+	// keeps that order too.
 	OrderedMs int64 `json:"ordered_ms,omitempty"`
 
 	Runs    int64            `json:"runs"`
@@ -80,8 +81,8 @@ func (s *State) wantsChain(interval time.Duration) bool {
 	return s.Pause == nil && (!s.Running || s.IntervalMs != interval.Milliseconds())
 }
 
-// ordered is when an operator last paused or resumed the job; 0: never. A build before OrderedMs has left the time of a
-// pause.
+// ordered returns when an operator last paused or resumed the job, or 0. Builds without OrderedMs
+// only stored the time of a pause.
 func (s *State) ordered() int64 {
 	if s.Pause != nil {
 		return max(s.OrderedMs, s.Pause.AtMs)
@@ -89,7 +90,8 @@ func (s *State) ordered() int64 {
 	return s.OrderedMs
 }
 
-// order is the newest order to pause or to resume; the zero value: there was none.
+// order returns the newest order to pause or resume the job. The zero value means that there was
+// none.
 func (s *State) order() controlplane.PauseOrder {
 	o := controlplane.PauseOrder{OrderedMs: s.ordered(), Paused: s.Pause != nil, Generation: s.Generation}
 	if s.Pause != nil {
@@ -98,8 +100,9 @@ func (s *State) order() controlplane.PauseOrder {
 	return o
 }
 
-// adopt makes an order of MySQL the newest one, if it is, and reports whether it was. Restate's data was lost, or an
-// older backup restored. If a build that saves nothing has resumed the job since, that counts, and gets the next time.
+// adopt applies an order from MySQL if it is newer than the state, and reports whether it was. It
+// is newer if Restate has lost its data, or was restored from a backup. If a build that saves no
+// orders has resumed the job since, the resumption counts, and gets a later time than the order.
 func (s *State) adopt(o controlplane.PauseOrder) bool {
 	switch {
 	case o.OrderedMs <= s.ordered():

@@ -35,7 +35,8 @@ const (
 	nameBytesMax  = 512 // of an order's id, service, key and handler each
 )
 
-// ErrRefused is wrapped by errors about an order without proof that weir-control made it, or whose time is over.
+// ErrRefused is wrapped by errors about an order that weir-control has not signed, or that has
+// expired.
 var ErrRefused = errors.New("order refused")
 
 // Order is a call of a handler, as weir-control signs it.
@@ -45,7 +46,7 @@ type Order struct {
 	ID string `json:"id"`
 
 	Service string `json:"service"`
-	Key     string `json:"key"` // of the object
+	Key     string `json:"key"` // key of the object
 	Handler string `json:"handler"`
 	Input   string `json:"input"`             // JSON; empty for a handler without input
 	OneWay  bool   `json:"one_way,omitempty"` // the caller does not wait for the handler
@@ -55,7 +56,8 @@ type Order struct {
 	MAC      string `json:"mac"`       // hex
 }
 
-// Keys are the keys of a weir-control: the first signs, and all are accepted. Safe for concurrent use.
+// Keys are the signing keys of a weir-control. The first key signs, and all keys are accepted. Keys
+// may be used concurrently.
 type Keys struct {
 	now atomic.Pointer[[]key]
 }
@@ -65,14 +67,15 @@ type key struct {
 	secret []byte
 }
 
-// Random returns a key that only this process has. Orders that it signs are accepted by this process alone.
+// Random returns a key that only this process has. Only this process accepts the orders that the
+// key signs.
 func Random() *Keys {
 	k := &Keys{}
 	k.now.Store(&[]key{newKey(rand.Text() + rand.Text())})
 	return k
 }
 
-// Read returns the keys of a file.
+// Read parses the keys in the content of a file.
 func Read(text []byte) (*Keys, error) {
 	k := &Keys{}
 	if err := k.Replace(text); err != nil {
@@ -81,8 +84,8 @@ func Read(text []byte) (*Keys, error) {
 	return k, nil
 }
 
-// Replace puts the keys of a file in place of those before, or keeps them and returns an error. The file has one key a
-// line; empty lines and lines that begin with # are ignored.
+// Replace replaces the keys by those in the content of a file. After an error, the previous keys
+// stay. The file has one key per line; it ignores empty lines and lines that begin with #.
 func (k *Keys) Replace(text []byte) error {
 	var keys []key
 	for number, line := range strings.Split(string(text), "\n") {
@@ -108,7 +111,7 @@ func newKey(text string) key {
 	return key{name: hex.EncodeToString(name[:4]), secret: []byte(text)}
 }
 
-// Sign returns the order with its time and signature, and with an ID if it has none.
+// Sign returns the order with a time and a signature, and with a random ID if it has none.
 func (k *Keys) Sign(o Order, now time.Time) Order {
 	first := (*k.now.Load())[0]
 	if o.ID == "" {
@@ -119,7 +122,7 @@ func (k *Keys) Sign(o Order, now time.Time) Order {
 	return o
 }
 
-// Check reports why an order is not valid at a time; the error wraps ErrRefused.
+// Check returns an error that wraps ErrRefused if an order is not valid at the time now.
 func (k *Keys) Check(o *Order, now time.Time) error {
 	if o.MAC == "" || o.SignedBy == "" {
 		return fmt.Errorf("%w: it is not signed; only weir-control can sign orders", ErrRefused)
@@ -148,7 +151,7 @@ func (k *Keys) Check(o *Order, now time.Time) error {
 	case age > AgeMax:
 		return fmt.Errorf("%w: it was signed %v ago (at most %v): repeat it", ErrRefused, age, AgeMax)
 	case age < -AgeMax:
-		return fmt.Errorf("%w: it was signed %v in the future (at most %v): let NTP run on every machine of weir-control",
+		return fmt.Errorf("%w: it was signed %v in the future (at most %v): run NTP on every machine of weir-control",
 			ErrRefused, -age, AgeMax)
 	}
 	return nil
@@ -171,7 +174,8 @@ func (k *Keys) names() string {
 	return strings.Join(names, ", ")
 }
 
-// mac covers every field but itself. Lengths keep two orders with the same bytes in other fields apart.
+// mac covers every field except itself. It hashes the length of each field, so that bytes can't
+// move from one field to the next.
 func (o *Order) mac(secret []byte) []byte {
 	h := hmac.New(sha256.New, secret)
 	oneWay := "0"
@@ -179,7 +183,7 @@ func (o *Order) mac(secret []byte) []byte {
 		oneWay = "1"
 	}
 	for _, field := range []string{"weir order 1", o.ID, o.Service, o.Key, o.Handler, o.Input, oneWay, o.SignedBy} {
-		_ = binary.Write(h, binary.BigEndian, uint64(len(field))) // a hash takes everything
+		_ = binary.Write(h, binary.BigEndian, uint64(len(field))) // a hash never returns an error
 		_, _ = io.WriteString(h, field)
 	}
 	_ = binary.Write(h, binary.BigEndian, o.AtMs)

@@ -284,8 +284,8 @@ func (s *Stack) Stop() error {
 	return errors.Join(append(errs, below.Wait())...)
 }
 
-// Servers returns the processes that are not nodes, by their names: those that nodes decide without while they are
-// away.
+// Servers returns the processes that are not nodes, by name. Nodes decide without them while they
+// are down.
 func (s *Stack) Servers() map[string]*servers.Process {
 	all := map[string]*servers.Process{
 		s.SQL.Engine.Title(): s.SQL.Process, "Restate": s.Restate.Process, "weir-control": s.Control.Process,

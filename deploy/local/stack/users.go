@@ -76,8 +76,8 @@ func (s *Stack) redisURL(region, password string) string {
 	return "redis://" + user + "@" + s.Redis[region].Addr()
 }
 
-// redisArgs bound the memory and keep counts from being evicted, as in production, and give the user the rights that
-// the page of the nodes' Redis documents.
+// redisArgs returns the options of Redis, as recommended for production: a bound on memory, no
+// eviction, and a user with the rights that dataplane/redisorigin/README.md lists.
 func (s *Stack) redisArgs() []string {
 	args := []string{"--maxmemory", "256mb", "--maxmemory-policy", "noeviction"}
 	if s.options.Password == "" {
