@@ -33,12 +33,12 @@ func TestAnOldCopyOfSettingsUndoesNothing(t *testing.T) {
 	}{
 		{"the first copy, however old", 0, 1, time.Hour, 1, ""},
 		{"a newer one", 0, 3, 2 * time.Second, 3, ""},
-		{"an old one", 30 * time.Second, 2, time.Hour, 3, "read 1h0m0s ago, before those in force"},
-		{"the built-in tuning of an old one", 0, 0, time.Hour, 3, "read 1h0m0s ago, before those in force"},
+		{"an old one", 30 * time.Second, 2, time.Hour, 3, "read from the store 1h0m0s ago"},
+		{"the built-in tuning of an old one", 0, 0, time.Hour, 3, "read from the store 1h0m0s ago"},
 		{"the one in force, as old", 0, 3, 32 * time.Second, 3, ""},
 		{"another one of the same moment", 0, 2, 32 * time.Second, 2, ""},
 		{"the one in force, renewed", 0, 2, 0, 2, ""},
-		{"one of before that", 5 * time.Second, 3, 10 * time.Second, 2, "read 10s ago, before those in force"},
+		{"one of before that", 5 * time.Second, 3, 10 * time.Second, 2, "read from the store 10s ago"},
 		{"an older version, read since", 0, 1, 4 * time.Second, 1, ""},
 		{"after a step of the clock back", -time.Hour, 2, 0, 2, ""},
 	} {

@@ -5,24 +5,25 @@ import (
 	"time"
 )
 
-// Writes keeps whether a shard takes what nodes send it. Reads that the shard answers prove nothing about that: a Redis
-// that is full, read-only or short of replicas answers reads and refuses writes, and then no node can count for others.
+// Writes tracks whether a shard accepts writes. Successful reads do not show that: a Redis that is
+// full, read-only or short of replicas answers reads and refuses writes, and then no node's cost
+// reaches other nodes.
 //
-// A single failure says little, because a reply may be lost. From the second in a row on the shard counts as one that
-// refuses writes, until a write succeeds, or until nobody has tried one for a while.
+// A single failure may only be a lost reply. After failuresMin failures in a row the shard counts
+// as refusing writes, until a write succeeds or nobody has tried one for validFor.
 type Writes struct {
 	failures atomic.Int64
-	until    atomic.Int64  // by a steady clock, in ms: until which the last failure counts
-	refusing *atomic.Int64 // shards with failuresMin failures or more: 0 spares decisions the look at theirs
+	until    atomic.Int64  // end of validFor after the last failure, in ms of a steady clock
+	refusing *atomic.Int64 // number of shards that refuse writes; while it is 0, decisions need not look at their shard
 }
 
 const failuresMin = 2 // in a row
 
-// NewWrites starts with writes that are taken. All shards of a limiter share refusing.
+// NewWrites returns a Writes that does not refuse. All shards of a limiter share refusing.
 func NewWrites(refusing *atomic.Int64) *Writes { return &Writes{refusing: refusing} }
 
-// Note takes in what became of a write at a time by a steady clock. A failure counts for validFor, unless a success
-// comes first.
+// Note records the result of a write at a time of a steady clock. A failure counts for validFor, or
+// until a success.
 func (w *Writes) Note(err error, nowMs int64, validFor time.Duration) {
 	if err == nil {
 		if w.failures.Load() != 0 && w.failures.Swap(0) >= failuresMin {
@@ -36,7 +37,7 @@ func (w *Writes) Note(err error, nowMs int64, validFor time.Duration) {
 	}
 }
 
-// Refused reports whether the shard refuses writes, as far as is known, at a time by the steady clock of Note.
+// Refused reports whether the shard refuses writes at nowMs, by the same steady clock as in Note.
 func (w *Writes) Refused(nowMs int64) bool {
 	return w.failures.Load() >= failuresMin && nowMs < w.until.Load()
 }

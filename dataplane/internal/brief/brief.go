@@ -1,4 +1,4 @@
-// Package brief words values for people in little space.
+// Package brief formats values for people in little space.
 package brief
 
 import (
@@ -10,11 +10,11 @@ import (
 )
 
 const (
-	shownRunes    = 60 // of a name: a thousand bytes of escapes explain nothing
+	shownRunes    = 60 // of a name: a thousand bytes of escapes would explain nothing
 	errorBytesMax = 500
 )
 
-// Name is a name, cut where it is long.
+// Name shortens a long name.
 func Name(name string) string {
 	n := 0
 	for i := range name {
@@ -25,7 +25,7 @@ func Name(name string) string {
 	return name
 }
 
-// Amount has no exponent, and two decimals where it is not whole.
+// Amount formats a number without an exponent, with at most two decimals.
 func Amount(x float64) string { return strconv.FormatFloat(math.Round(100*x)/100, 'f', -1, 64) }
 
 // Error bounds an error for a heartbeat; an address it may hold is no secret,

@@ -2,9 +2,9 @@ package cell
 
 import "github.com/weirhq/weir/dataplane/store"
 
-// Charge adds own cost to a cell whatever its limit. alive is false when the entry was
-// evicted. If the cell has not begun by the entry, the clock was set back since the cell was chosen, and the cost
-// counts in the current cell, as what is carried over does.
+// Charge adds this node's cost to a cell, whatever its limit. alive is false if the entry was
+// evicted. If the cell now lies in the future because the clock was set back, the cost counts in
+// the current cell, like the other carried cost.
 func (e *Entry) Charge(sequence, cost, limit int64) (charged int64, alive bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -23,7 +23,7 @@ const (
 	flagClaiming // slot 0: ledgerExtra.claiming is more than nothing; changed under mu
 	flagClaiming1
 	flagFleet    // it has a ledger; constant
-	flagHeldBack // its key is new, and not sent: see NewKeys; under mu
+	flagHeldBack // the key is new and not sent to the origin: see NewKeys; guarded by mu
 
 	flagsOfSlot = flagPressed | flagRestore | flagStale | flagSending | flagForeign | flagClaiming
 )

@@ -17,7 +17,7 @@ const groupsMax = 1 << 12
 // group counts for a namespace.
 type group struct {
 	entries      atomic.Int64
-	spilledUntil atomic.Int64 // clock.Steady from which nothing of it in the overflow matters
+	spilledUntil atomic.Int64 // clock.Steady from which none of its cost in the overflow matters
 }
 
 // placed is where an entry is in an array.
@@ -49,8 +49,9 @@ func (t *Table) fairShareLocked(p *part, a *array, of *group, found []placed, no
 	return false
 }
 
-// keep counts an entry that had to go in the overflow, where the origin does not hold all of it: however little it has
-// counted, or a node with more keys than room would begin each of them anew again and again.
+// keep adds the counts of an evicted entry to the overflow, unless the origin holds them. It does
+// so even for small counts. Otherwise a node with more keys than room would begin each key at zero
+// again and again.
 func (t *Table) keep(e *Entry, mode window.Mode) {
 	if t.Fleet && mode == window.Exact {
 		return
@@ -90,7 +91,7 @@ func (t *Table) spilled(of *group, fresh *Entry, sequence int64) bool {
 		return false
 	}
 	return t.SpilledCost(fresh, sequence) > 0 || t.SpilledCost(fresh, sequence-1) > 0 ||
-		t.SpilledCost(fresh, sequence+1) > 0 // before the clock was set back
+		t.SpilledCost(fresh, sequence+1) > 0 // counted before the clock was set back
 }
 
 // Largest is the namespace that holds most of a part's entries, and its share of them. Which keys

@@ -31,13 +31,13 @@ type Verdict struct {
 	Unknown bool // nothing is known of the key: it passes
 }
 
-// Judge decides whether cost fits at tMs, into v, and with count set takes it, as one
-// atomic step: the swap succeeds only if the word is the one that was judged.
-// alive is false when the entry was evicted or replaced, or the time's cell is beyond the horizon; then nothing was
-// decided, and the caller looks the key up and bounds its time again.
+// Judge decides whether cost fits at tMs and stores the verdict in v. If count is set and the cost
+// fits, it also counts the cost, in the same atomic step. alive is false if the entry was evicted
+// or replaced, or if tMs is beyond the horizon. Then nothing was decided, and the caller must look
+// up the key and bound its time again.
 //
-// A time before the start of the current cell is taken to be that start: closed cells stay closed, and
-// no budget comes back. An entry whose clock was set back is replaced before: see Table.SetRight.
+// A time before the current cell counts as the start of that cell, so closed cells stay closed and
+// no budget returns. If the clock was set back, the entry is replaced first: see Table.SetRight.
 func (e *Entry) Judge(v *Verdict, h *Horizon, tMs, durationMs, limit, cost int64, count bool) (alive bool) {
 	for {
 		seq := e.seq.Load()

@@ -35,7 +35,7 @@ type ledgerExtra struct {
 	credit  [2]int64 // refunded here after others had been told; see Reservation
 	netted  [2]int64 // own cost that credit has paid for: it stays in the word, and is never sent
 	restore [2]restoring
-	carried [2]int64 // part of others that comes from cells that had not begun when the clock was set back: see SetRight
+	carried [2]int64 // the part of others from cells that became future ones when the clock was set back: see SetRight
 
 	metered  *meter    // of the estimate mode: constant, and keeps this extra for the entry's life
 	inFlight [2]int64  // own cost on its way in a send; of keys with flagShared

@@ -72,7 +72,7 @@ type CellLook struct {
 	Claiming, Unsent  int64
 	Settled, Named    int64
 	Foreign, Credit   int64
-	Carried           int64 // of others: from cells that had not begun when the clock was set back
+	Carried           int64 // the part of others from cells that became future ones when the clock was set back
 	Epoch             store.Epoch
 	Sending, Restores bool
 }

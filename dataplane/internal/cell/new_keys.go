@@ -7,42 +7,43 @@ import (
 	"github.com/weirhq/weir/dataplane/internal/clock"
 )
 
-// NewKeys bounds how many keys a node begins at the origin. A cell stays there for up to two windows, so a flood of
-// identifiers that are used once, with windows of a year, would fill it within minutes.
+// NewKeys bounds how many new keys a node creates at the origin. A cell stays there for up to two
+// windows, so a flood of identifiers that are used once, with windows of a year, would fill the
+// origin within minutes.
 //
-// A namespace may begin so many keys a second, and thirty seconds' worth at once. All namespaces together may begin
-// allParts times as many. A key that would be one too many is held back: it counts at this node alone, as in an outage,
-// and is tried again each time that it counts something. So a key that comes back gets to the origin as soon as there
-// is room, and a key that is used once costs nothing there. A key that the origin holds, in its current window or in
-// the window before, is not new.
+// A namespace may create perSecond keys per second, with a burst of 30 seconds' worth. All
+// namespaces together may create allParts times as many. A key beyond that is held back: it counts
+// at this node alone, as in an outage, and is tried again whenever it counts something. So a key
+// that is used again reaches the origin once there is room, and a key that is used once costs
+// nothing there. A key that the origin holds, in its current window or the one before, is not new.
 //
-// The zero value bounds nothing. All methods may be called concurrently.
+// The zero value has no bound. All methods may be called concurrently.
 type NewKeys struct {
-	perSecond int64 // of a namespace and all nodes of the region, in windows of newKeysWindow or longer; 0: any number
+	perSecond int64 // for one namespace on all nodes of the region, in windows of newKeysWindow or longer; 0: no bound
 
 	mu       sync.Mutex
-	spaces   map[uint16]int64 // by group: the time, in ns of the steady clock, at which all that it has begun is paid for
+	spaces   map[uint16]int64 // by group: when its budget is full again, in ns of the steady clock
 	all      int64            // the same for all namespaces
 	heldBack int64
-	last     Family // that a key of was held back
+	last     Family // family of the key that was held back last
 }
 
 const (
-	// newKeysWindow is the shortest window that counts in full. A key of a shorter one is gone from the origin sooner, and
-	// counts by as much less.
+	// newKeysWindow is the shortest window whose keys count in full. A shorter window's key leaves
+	// the origin sooner, so it counts for proportionally less.
 	newKeysWindow = 10 * time.Minute
 
 	atOnce   = 30 * time.Second
 	allParts = 8
 )
 
-// Bound lets each namespace begin so many keys a second, on all nodes of the region together. Call it before any other
-// method.
+// Bound sets how many keys per second each namespace may create, on all nodes of the region
+// together. Call it before any other method.
 func (n *NewKeys) Bound(perSecond int64) {
 	n.perSecond, n.spaces = perSecond, make(map[uint16]int64)
 }
 
-// take reports whether a key may begin, on one of so many nodes.
+// take reports whether this node, one of `nodes` in the region, may create a key now.
 func (n *NewKeys) take(f *Family, nodes int64, now clock.Steady) bool {
 	if n.perSecond == 0 {
 		return true
@@ -62,16 +63,16 @@ func (n *NewKeys) take(f *Family, nodes int64, now clock.Steady) bool {
 	return true
 }
 
-// HeldBack is how often a key was held back, and the namespace of the last one.
+// HeldBack returns how often a key was held back, and the namespace of the last one.
 func (n *NewKeys) HeldBack() (times int64, workspace, namespace string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.heldBack, n.last.Workspace, n.last.Namespace
 }
 
-// HoldsBack reports whether nothing of an entry may be sent now because its key is new, and one too many. With claims
-// set a claim is about to be sent, and otherwise what is unsent. What a guest has of other regions may be what the
-// overflow has of its key, and so does not count.
+// HoldsBack reports whether the entry's cost must not be sent now because its key is new and beyond
+// the bound. Set claims if a claim is about to be sent. An untracked key's foreign cost does not
+// show that the origin holds the key, because it may come from the overflow.
 func (t *Table) HoldsBack(e *Entry, claims bool, nodes int64) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -97,7 +98,7 @@ func (t *Table) HoldsBack(e *Entry, claims bool, nodes int64) bool {
 	return true
 }
 
-// Dequeue takes an entry off the queue, or off those that are kicked.
+// Dequeue removes an entry from the queue, or from the kicked entries.
 func (e *Entry) Dequeue(kicked bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

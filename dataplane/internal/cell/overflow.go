@@ -10,15 +10,15 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// overflow counts what the table has no room for: cost that was accepted on keys without an
-// entry, and the counts of those that had to go before their windows ended. It is a sketch of
-// fixed size (count-min with conservative update): of a cell it answers at least what was added,
-// and more where other cells fell into all of its places. So it errs towards denying those whose
-// keys fill it, and lets no key pass more than its limit.
+// overflow counts what the table has no room for: cost of keys without an entry, and the counts of
+// entries that were evicted before their windows ended. It is a sketch of fixed size (count-min
+// with conservative update). For each cell it returns at least the cost that was added, and more if
+// other cells share all of its counters. So it may deny keys too early, but never lets a key exceed
+// its limit.
 //
-// A sketch cannot forget a cell. Cells of similar durations share two generations, each for
-// twice the longest of those durations by the steady clock: what was added stays until no decision can
-// depend on it, and is gone when its generation is used again, whatever the wall clock does.
+// A sketch cannot remove a cell. So cells of similar durations share two generations, each for
+// twice the longest of those durations by the steady clock. Cost stays until no decision can depend
+// on it, and is erased when its generation is used again, whatever the wall clock does.
 type overflow struct {
 	spans [len(overflowSpans)]overflowSpan
 	width int // places in a row, a power of two; constant
@@ -30,10 +30,11 @@ var overflowSpans = [...]time.Duration{time.Minute, time.Hour, 24 * time.Hour, w
 const (
 	overflowRows     = 4
 	overflowWidthMin = 1 << 14
-	overflowWidthMax = 1 << 18 // 8 MiB a generation
+	overflowWidthMax = 1 << 18 // 8 MiB per generation
 )
 
-// overflowSpan has each of its generations once something is added to it.
+// overflowSpan is the two generations of cells of similar durations. Each is allocated when
+// something is added to it.
 type overflowSpan struct {
 	used        atomic.Bool
 	mu          sync.Mutex // of what follows; held for some memory accesses
@@ -90,7 +91,7 @@ func (o *overflow) count(id *Identity, sequence, durationMs int64, now clock.Ste
 	return min(count, mergedMax)
 }
 
-// turnLocked makes a generation the newest, and empties what it takes the place of.
+// turnLocked makes a generation the newest, and erases the generation that it replaces.
 func (s *overflowSpan) turnLocked(generation int64) {
 	if !s.used.Load() {
 		s.newest = generation

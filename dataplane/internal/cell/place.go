@@ -9,16 +9,18 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// A node numbers cells by its own clock until it has heard the origin's. What it counts meanwhile is its own cost, and
-// none of it is sent: nobody else knows the cells by their wrong numbers. Once the origin's clock is known, Place moves
-// each entry, with all of its cost that still matters, to the cell that this clock shows.
+// Until a node knows the origin's clock, it numbers cells by its own clock. Meanwhile it sends
+// nothing, because the numbers would mean other cells to other nodes. Once the clock is known,
+// Place moves each entry, with all of its cost that still matters, to the cell that the origin's
+// clock shows.
 
-// Place replaces an entry whose current cell is not that of a time by the origin's clock, and which was made before
-// that clock was known, by one in that cell; ownMs is the same moment by this node's own clock. It returns the new
-// entry, whose cost is unsent, and the cost of cells that are over. The entry is nil if e is where it should be, or the
-// table does not hold it.
+// Place replaces an entry that was made before the origin's clock was known and is in another cell
+// than that clock shows. tMs is the time by the origin's clock, and ownMs the same moment by this
+// node's clock. Place returns the new entry, whose cost is unsent, and the cost of cells that have
+// expired. The new entry is nil if e is in the right cell or not in the table.
 //
-// Where both clocks agree, but for aheadMs, no entry moves: its cell may be that of a time which a caller brought.
+// If the two clocks differ by at most aheadMs, Place moves no entry, because its cell may come from
+// a caller's own time.
 func (t *Table) Place(e *Entry, tMs, ownMs int64) (placed *Entry, expired int64) {
 	if max(tMs-ownMs, ownMs-tMs) <= aheadMs {
 		return nil, 0
@@ -64,11 +66,12 @@ func (t *Table) Place(e *Entry, tMs, ownMs int64) (placed *Entry, expired int64)
 	if f := e.flight; f != nil && f.restUntil.Load() != 0 {
 		placed.flight = f
 	}
-	place.Store(placed) // identity and tag are the same
+	place.Store(placed) // no lookup changes: identity and tag are the same
 	return placed, expired
 }
 
-// early is what was put into the overflow before the origin's clock was known: a sketch cannot move it to another cell.
+// early lists the cost that was put into the overflow before the origin's clock was known, because
+// a sketch can't move cost to another cell.
 type early struct {
 	mu  sync.Mutex
 	all []earlySpill
@@ -80,7 +83,7 @@ type earlySpill struct {
 	at   clock.Steady
 }
 
-// earlyMax bounds what is remembered of it. What is beyond counts in cells by this node's own clock.
+// earlyMax bounds the list. Further cost stays in cells of this node's own clock.
 const earlyMax = 10_000
 
 func (s *early) add(of *Entry, cost int64, at clock.Steady) {
@@ -91,8 +94,7 @@ func (s *early) add(of *Entry, cost int64, at clock.Steady) {
 	}
 }
 
-// PlaceSpilled counts what was put into the overflow before the origin's clock was known in the cells that a time by
-// this clock lies in.
+// PlaceSpilled adds the cost in the list to the cells that the origin's clock shows at tMs.
 func (t *Table) PlaceSpilled(tMs int64) {
 	t.early.mu.Lock()
 	all := t.early.all

@@ -7,15 +7,17 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// A clock that was ahead, and is put right, leaves entries whose current cells have not begun. Time would stand still
-// for their keys until the clock shows those cells again: a limited caller would be locked out for as long as the clock
-// was ahead. So such an entry makes way for one in the cell that the clock shows, in which all counts that still matter
-// are carried over: the step returns no budget, and locks nobody out for longer than two windows.
+// When a clock was ahead and is corrected, it leaves entries whose current cells lie in the future.
+// Time would stand still for their keys until the clock reaches those cells, and limited callers
+// would be locked out for as long as the clock was ahead. So SetRight replaces such an entry by one
+// in the cell that the clock shows, and carries over all counts that still matter. The correction
+// returns no budget, and locks nobody out for longer than two windows.
 //
-// The carried counts are this node's knowledge alone. They are never sent: the origin has them under the cells in which
-// they were accepted.
+// Only this node knows the carried counts. It never sends them, because the origin has them under
+// the cells in which they were accepted.
 
-// aheadMs is how much of a cell's lead over the clock is left alone: readings of a clock differ a little.
+// aheadMs is how far a cell may be ahead of the clock without being replaced, because readings of a
+// clock differ a little.
 const aheadMs = 200
 
 // Before reports whether a time lies before the entry's current cell.
@@ -23,14 +25,14 @@ func (e *Entry) Before(tMs, durationMs int64) bool {
 	return tMs < window.Start(e.seq.Load(), durationMs)
 }
 
-// isAhead reports whether the entry's current cell begins later than a time that the clock has shown, and later than
-// callers who bring times of their own have led the clock by.
+// isAhead reports whether the entry's current cell begins after the time that the clock shows, plus
+// the lead of times that callers have passed.
 func (t *Table) isAhead(e *Entry, clockMs int64) bool {
 	return e.Before(clockMs+t.wall.LeadMs()+aheadMs, e.names.durationMs())
 }
 
-// SetRight replaces an entry that is ahead of the clock; ok is false if it is not. It returns the own cost that was
-// never sent, and will not be.
+// SetRight replaces an entry that is ahead of the clock; ok is false if it is not ahead. It returns
+// this node's cost in the entry that was never sent and now never will be.
 func (t *Table) SetRight(e *Entry) (unsent int64, ok bool) {
 	if !t.isAhead(e, t.wall.ReadMs()) {
 		return 0, false
@@ -44,8 +46,9 @@ func (t *Table) SetRight(e *Entry) (unsent int64, ok bool) {
 	return unsent, true
 }
 
-// Renumber replaces an entry that was made before the clock to follow was known by one in the cell of a time by this
-// clock, if its cell is over by that, or has not begun. The entry has counted nothing that the origin knows.
+// Renumber replaces an entry that was made before the clock to follow was known, if its cell has
+// ended or has not begun by that clock. The new entry is in the cell of tMs. The origin knows none
+// of the entry's cost.
 func (t *Table) Renumber(e *Entry, h *Horizon, tMs int64) (replaced bool) {
 	p := t.part(&e.id)
 	p.mu.Lock()
@@ -60,23 +63,23 @@ func (t *Table) Renumber(e *Entry, h *Horizon, tMs int64) (replaced bool) {
 	return true
 }
 
-// setRightLocked is SetRight for the entry at a place, under its part's lock.
+// setRightLocked is SetRight for the entry at a place. The caller holds the lock of its part.
 func (t *Table) setRightLocked(place spot, e *Entry) (unsent int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	// The clock is read now that the entry moves on no more: its time may have come meanwhile.
+	// Read the clock only now that the entry can't move on: the clock may have reached its cell.
 	clockMs := t.wall.ReadMs()
 	if !t.isAhead(e, clockMs) {
 		return 0
 	}
 	fresh, unsent := t.replaceLocked(e, clockMs)
 	if fresh != e {
-		place.Store(fresh) // identity and tag are the same
+		place.Store(fresh) // no lookup changes: identity and tag are the same
 	}
 	return unsent
 }
 
-// renewLocked replaces the entry at a place by one in the cell of a time.
+// renewLocked replaces the entry at a place by one in the cell of tMs.
 func (t *Table) renewLocked(place spot, e *Entry, tMs int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -85,8 +88,8 @@ func (t *Table) renewLocked(place spot, e *Entry, tMs int64) {
 	}
 }
 
-// setGuestRight is SetRight for a guest, under its hall's lock: while a key without room is decided again and again,
-// its guest stays.
+// setGuestRight is SetRight for an untracked key, under its hall's lock: its temporary entry stays
+// for as long as decisions about the key overlap.
 func (t *Table) setGuestRight(g *guest) {
 	if !t.isAhead(g.entry, t.wall.ReadMs()) {
 		return
@@ -99,8 +102,8 @@ func (t *Table) setGuestRight(g *guest) {
 	}
 }
 
-// replaceLocked makes the entry that takes the place of another one, in the cell of a time, and ends that; it returns e
-// if that is dead or in this cell.
+// replaceLocked ends an entry and returns its replacement in the cell of tMs. It returns e itself
+// if e is dead or already in this cell.
 func (t *Table) replaceLocked(e *Entry, tMs int64) (fresh *Entry, unsent int64) {
 	seq, to := e.seq.Load(), window.Sequence(tMs, e.names.durationMs())
 	if e.flags.Load()&flagDead != 0 || to == seq {
@@ -109,11 +112,11 @@ func (t *Table) replaceLocked(e *Entry, tMs int64) (fresh *Entry, unsent int64) 
 	current, before := slotOf(seq), slotOf(seq-1)
 	e.sealLocked(current)
 	flags := e.flags.Or(flagDead)
-	e.flags.And(^uint32(flagStale | flagStale1)) // nothing reads its closed cell once more
+	e.flags.And(^uint32(flagStale | flagStale1)) // the new entry has no closed cell to read again
 	estimates := flags&flagEstimate != 0
 	carried := min(e.countLocked(current)+e.countLocked(before), mergedMax)
 	if to > seq {
-		carried = 0 // it was behind
+		carried = 0 // the entry was behind the clock
 	}
 	fresh = newEntry(&e.id, e.names, to, t.Fleet)
 	if e.ledger() != nil {
@@ -123,7 +126,7 @@ func (t *Table) replaceLocked(e *Entry, tMs int64) (fresh *Entry, unsent int64) 
 		fresh.beEstimate()
 		fresh.carryReading(e, carried)
 	}
-	if t.Fleet && to == seq-1 { // a cell that the origin has
+	if t.Fleet && to == seq-1 { // the origin has this cell
 		carried -= fresh.carryCell(e, before)
 		carried = max(0, carried)
 	}
@@ -146,7 +149,7 @@ func (t *Table) replaceLocked(e *Entry, tMs int64) (fresh *Entry, unsent int64) 
 	}
 	if flags&flagGuest != 0 {
 		fresh.flags.Or(flagInReplay | flagGuest)
-		return fresh, 0 // what it has accepted is at the origin, or in the overflow, or on its way there
+		return fresh, 0 // its cost is at the origin, in the overflow, or being sent
 	}
 	if e.names.family.Value().Mode == window.Estimate {
 		t.Tiers.Keys[e.tier()].Add(-1)
@@ -155,13 +158,13 @@ func (t *Table) replaceLocked(e *Entry, tMs int64) (fresh *Entry, unsent int64) 
 	return fresh, unsent
 }
 
-// countLocked is what a cell of the entry counts, in this region and in others.
+// countLocked returns the cost of a cell of the entry, in this region and in others.
 func (e *Entry) countLocked(slot int) int64 {
 	return max(0, wordCount(e.words[slot].Load())+e.others[slot].Load())
 }
 
-// carryCell takes over this one's current cell from another entry of the key, with nothing unsent, so that the origin's
-// totals of it are merged as before. It returns what the cell counts.
+// carryCell copies the current cell from another entry of the key, without unsent cost, so that the
+// origin's totals merge as before. It returns the cell's cost.
 func (e *Entry) carryCell(of *Entry, slot int) int64 {
 	count := wordCount(of.words[slot].Load())
 	e.words[slot].Store(liveWord(e.seq.Load(), count))
@@ -179,8 +182,8 @@ func (e *Entry) carryCell(of *Entry, slot int) int64 {
 	return of.countLocked(slot)
 }
 
-// carryReading takes over what the origin last told of another entry of the key: the leaky level drains on by the
-// steady clock, and what no sync has covered stays pending.
+// carryReading copies the last sync's result from another entry of the key. The leaky level drains
+// on by the steady clock, and cost that no sync has covered stays pending.
 func (e *Entry) carryReading(of *Entry, carried int64) {
 	r := of.ledger().meter().reading.Load()
 	if r == nil {
@@ -188,7 +191,8 @@ func (e *Entry) carryReading(of *Entry, carried int64) {
 	}
 	covered := r.at(of.seq.Load()).covered
 	pending := max(0, of.countLocked(0)+of.countLocked(1)-covered[0]-covered[1])
-	// As taken at the start of the cell: its own time may be one that is long to come, and the previous cell is read.
+	// Date it to the start of the cell: its own time may lie in the future, and the previous cell
+	// is read.
 	next := reading{sequence: e.seq.Load(), steady: r.steady, known: r.known}
 	next.atMs = min(r.atMs, window.Start(next.sequence, e.names.durationMs()))
 	next.covered[slotOf(next.sequence)] = carried - pending

@@ -7,21 +7,21 @@ import (
 
 const offsetsMax = 16
 
-// Offsets are how far another clock is ahead of this one, by its last answers. The zero value has none. It is safe for
-// concurrent use.
+// Offsets estimate how far another clock is ahead of this one, from that clock's last answers. The
+// zero value has no answers. All methods may be called concurrently.
 type Offsets struct {
 	mu      sync.Mutex
 	samples [offsetsMax]offset
 	next    int
 }
 
-// offset is what one answer shows, and how long the answer took.
+// offset is the estimate from one answer, and how long the answer took.
 type offset struct {
 	ahead, took time.Duration
 	ok          bool
 }
 
-// Add takes in an answer that took some time and shows the other clock ahead by an amount.
+// Add records an answer that took `took` and shows the other clock ahead by `ahead`.
 func (o *Offsets) Add(ahead, took time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -29,7 +29,7 @@ func (o *Offsets) Add(ahead, took time.Duration) {
 	o.next = (o.next + 1) % offsetsMax
 }
 
-// Ahead is the offset by the quickest answer; ok is false without any.
+// Ahead returns the offset of the quickest answer. ok is false if there is none.
 func (o *Offsets) Ahead() (ahead time.Duration, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

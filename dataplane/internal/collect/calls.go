@@ -37,24 +37,24 @@ const (
 
 func (t Tick) String() string { return [...]string{"replay", "sync"}[t] }
 
-// Calls counts calls to the origin, and the turns of the loops that make them. Call Init first; then methods may be
-// called at the same time.
+// Calls counts calls to the origin, and the rounds of the loops that make them. Call Init first;
+// the other methods may then be called concurrently.
 type Calls struct {
 	errors, records [ops]atomic.Int64
 	seconds, size   [ops]prometheus.Histogram
 	tickSeconds     [ticks]prometheus.Histogram
 }
 
-// Init makes the histograms.
+// Init creates the histograms.
 func (c *Calls) Init() {
 	for op := range c.seconds {
 		c.seconds[op] = prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "weir_origin_pipeline_seconds", Help: "Time one call to the origin took, failed ones included.",
+			Name: "weir_origin_pipeline_seconds", Help: "Duration of a call to the origin, including failed calls.",
 			ConstLabels: prometheus.Labels{"op": Op(op).String()},
 			Buckets:     prometheus.ExponentialBuckets(100e-6, 2.5, 11),
 		})
 		c.size[op] = prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "weir_origin_pipeline_size", Help: "Cells that one call to the origin carried, failed ones included.",
+			Name: "weir_origin_pipeline_size", Help: "Cells in one call to the origin, including failed calls.",
 			ConstLabels: prometheus.Labels{"op": Op(op).String()},
 			Buckets:     prometheus.ExponentialBuckets(1, 4, 6),
 		})
@@ -70,7 +70,7 @@ func (c *Calls) Init() {
 	}
 }
 
-// Called counts a call that carried cells.
+// Called counts a call with its number of cells.
 func (c *Calls) Called(op Op, cells int, took time.Duration, err error) {
 	c.seconds[op].Observe(took.Seconds())
 	c.size[op].Observe(float64(cells))
@@ -80,15 +80,15 @@ func (c *Calls) Called(op Op, cells int, took time.Duration, err error) {
 	}
 }
 
-// Ticked counts a loop's turn that had something to send.
+// Ticked counts a loop's round that had something to send.
 func (c *Calls) Ticked(t Tick, began time.Time) {
 	c.tickSeconds[t].Observe(time.Since(began).Seconds())
 }
 
-// Errors is how many calls of a kind have failed.
+// Errors returns how many calls of a kind have failed.
 func (c *Calls) Errors(op Op) int64 { return c.errors[op].Load() }
 
-// Collect writes the metrics for a collection.
+// Collect writes the metrics.
 func (c *Calls) Collect(ch chan<- prometheus.Metric) {
 	for op := range c.seconds {
 		c.seconds[op].Collect(ch)
@@ -101,16 +101,16 @@ func (c *Calls) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// NewDrift makes the histogram of how far syncs move levels.
+// NewDrift returns the histogram of how far syncs move levels.
 func NewDrift() prometheus.Histogram {
 	return prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name:    "weir_estimate_drift_ratio",
-		Help:    "How far a sync has moved a key's level, as a share of its limit.",
+		Help:    "Change of a key's level by a sync, as a share of its limit.",
 		Buckets: []float64{0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2},
 	})
 }
 
-// NewStaleness makes the histogram of the time between two syncs of a key.
+// NewStaleness returns the histogram of the time between two syncs of a key.
 func NewStaleness() prometheus.Histogram {
 	return prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name:    "weir_sync_staleness_seconds",

@@ -1,4 +1,4 @@
-// Package collect writes the metrics of a node, its leases and its reservations for a collection.
+// Package collect writes the metrics of a node, its leases and its reservations.
 package collect
 
 import (
@@ -9,8 +9,9 @@ import (
 	"github.com/weirhq/weir/dataplane/internal/slots"
 )
 
-// Node writes the series that names the node. Rules and dashboards join it to every other series of the same target for
-// the region, so a limiter that is embedded in a program publishes it as weir-node does.
+// Node writes the series that identifies the node. Rules and dashboards join it to the other series
+// of the same target to get the region, so a limiter that is embedded in a program publishes it
+// too.
 func Node(ch chan<- prometheus.Metric, region, id, build string) {
 	ch <- prometheus.MustNewConstMetric(descNode, prometheus.GaugeValue, 1, region, id, build)
 }

@@ -1,6 +1,6 @@
 package collect
 
-// Descriptions of what a limiter counts.
+// Descriptions of a limiter's counts.
 var (
 	Decisions = desc("weir_decisions_total", "Requests decided, items of batches among them. batch_denied: the item "+
 		"fits, and another item denied its batch, so it was not counted.", "source", "outcome")
@@ -41,7 +41,7 @@ var (
 	Restored = desc("weir_origin_restored_keys_total", "Keys sent again after the origin had lost its counts.")
 	Records  = desc("weir_origin_records_total", "Cells that calls to the origin carried, failed ones included.", "op")
 	HeldBack = desc("weir_held_back_keys_total",
-		"Times a new key was not begun at the origin because its namespace had begun too many: it counts at its node alone.")
+		"Times a new key was not created at the origin because its namespace created too many; its node alone counts it.")
 	Dropped = desc("weir_dropped_cost_total", "Accepted cost that never reached the origin.", "cause")
 
 	Tuning = desc("weir_tuning_version", "Version of the stored tuning; 0 is the built-in default.")
@@ -51,7 +51,7 @@ var (
 		"Reads of the settings that failed or held something unusable.")
 )
 
-// Descriptions of what it counts in the estimate mode.
+// Descriptions of a limiter's counts in the estimate mode.
 var (
 	Evals = desc("weir_eval_counts_total", "Requests decided in the estimate mode.", "result")
 	Cache = desc("weir_cache_counts_total",

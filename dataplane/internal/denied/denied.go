@@ -15,8 +15,9 @@ const (
 	span = time.Minute
 )
 
-// Log has a sketch of the span that is, and of the one before. Spans go by the steady clock, so no step of the wall
-// clock keeps keys for longer, or drops them. The zero Log is empty.
+// Log lists denied keys. It has a sketch of the current span and one of the span before. Spans
+// follow the steady clock, so a step of the wall clock neither keeps keys for longer nor drops
+// them. The zero Log is empty.
 type Log struct {
 	// held for some hundred nanoseconds, or by Each for some microseconds; denials never wait for it
 	mu             sync.Mutex
@@ -75,7 +76,8 @@ type Key struct {
 	More  int64 // how many more it may be
 }
 
-// Each calls f with all keys, and returns since when they were denied; 0 if none was ever.
+// Each calls f with all keys. It returns the time since which they were denied, or 0 if no key ever
+// was.
 func (l *Log) Each(now clock.Steady, f func(*Key)) (since clock.Steady) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -48,9 +48,10 @@ func (s *There) unhear(words []store.Hold) {
 	}
 }
 
-// refusal is what the origin would answer to a request for new holds, if it has just refused one of the same cells, and
-// by what they counted then this one does not fit either: a flood of such requests asks the origin for no holds. It is
-// nil where the origin has to be asked. It does not know of reservations that other nodes have made: see existing.
+// refusal returns the answers that the origin would give to a request for new holds, if it has just
+// refused holds on the same cells and these do not fit into the counts of that answer either. So a
+// flood of such requests does not reach the origin. It returns nil if the origin must be asked. It
+// does not know reservations that other nodes have made: see existing.
 func (s *There) refusal(id string, words []store.Hold) []store.HoldAnswer {
 	nowMs := s.NowMs()
 	s.mu.Lock()

@@ -117,12 +117,14 @@ func (s *There) forget(id string, k *kept) {
 	s.room.bytes -= k.bytes
 }
 
-// Reserve asks for a reservation's holds, and has judge look at the answers, and mark items that are shadowed. If it
-// refuses, or returns an error, nothing is held. An error of Reserve's own is the origin's. Where the origin has just
-// refused as much, judge is called with asked false, and the origin is asked at most whether it has a reservation of this
-// id, for the request may be a retry.
+// Reserve requests the holds of a reservation from the origin. It calls judge with the origin's
+// answers; judge may mark items as shadowed. If judge refuses or returns an error, nothing is held.
+// Other errors come from the origin. If the origin has just refused as much, Reserve calls judge
+// with asked false, and at most asks the origin for a reservation with this ID, because the request
+// may be a retry.
 //
-// It returns the reservation, which is another one if that was made before by the same id, for the same.
+// It returns the reservation. If one with this ID already exists for the same request, it returns
+// that one.
 func (s *There) Reserve(ctx context.Context, id string, r *Record,
 	judge func(answers []store.HoldAnswer, asked bool) (ok bool, err error)) (is *Record, ok bool, err error) {
 	made := false
@@ -185,8 +187,9 @@ func (s *There) Reserve(ctx context.Context, id string, r *Record,
 	return was, true, nil
 }
 
-// existing is called when holds were refused. It returns the reservation of this id if there is one for the same
-// request: made by another node, or in an earlier cell. That costs one call to the origin, and none if the id was drawn.
+// existing is called when holds were refused. It returns the reservation with this ID if there is
+// one for the same request, made by another node or in an earlier cell. That takes one call to the
+// origin, or none if the ID was drawn.
 func (s *There) existing(ctx context.Context, id string, r *Record, answers []store.HoldAnswer,
 	judge func([]store.HoldAnswer, bool) (bool, error)) (is *Record, ok bool, err error) {
 	if r.New {

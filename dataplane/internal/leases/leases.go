@@ -38,7 +38,7 @@ type Origin interface {
 type Book struct {
 	Origin Origin // nil: all leases are this process's
 	Table  *slots.Table
-	// SteadyMs is a clock in milliseconds that only goes forwards, and never shows 0.
+	// SteadyMs returns the milliseconds of a clock that never goes back and never shows 0.
 	SteadyMs func() int64
 
 	// Call makes a call to a shard that may be repeated.
@@ -79,7 +79,7 @@ type line struct {
 type Ask struct {
 	Lease
 	Limit   int64
-	Drawn   bool // the id was drawn for this request: no node has granted it before
+	Drawn   bool // the id was drawn for this request, so no node has granted it before
 	OutEnds bool // waiting ends when the origin does not answer
 	Local   bool // where it does not, this process gives away what it has
 
@@ -374,8 +374,9 @@ func (k *known) ended(nowMs int64) bool {
 	return k.endsMs <= nowMs
 }
 
-// isFull reports whether the last refusal of the key is so recent that another new lease would be refused as well. A
-// lease whose id the caller chose may be held already, granted by another node.
+// isFull reports whether the key was refused so recently that another new lease would be refused
+// too. It is false for a lease whose ID the caller chose, because another node may have granted it
+// already.
 func (b *Book) isFull(key slots.Name, nowMs int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -403,7 +404,7 @@ func (b *Book) Stats() (leases, granted, refused int64) {
 	return leases, b.granted.Load(), b.refused.Load()
 }
 
-// Each calls f with what this node knows of leases by id that are held, and in how many milliseconds they end.
+// Each calls f with each held lease that this node knows by ID, and the milliseconds until it ends.
 func (b *Book) Each(f func(l *Lease, leftMs int64)) {
 	nowMs := b.SteadyMs()
 	b.mu.Lock()

@@ -43,8 +43,8 @@ func (c *Lifecycle) Stop() bool {
 	return first
 }
 
-// Go runs a loop in a goroutine, between Start and Stop. Once stopped nothing runs: a Stop that comes while Start still
-// starts loops waits for those that it has started.
+// Go runs a loop in a goroutine, between Start and Stop. After Stop it does nothing. If Stop is
+// called while Start still starts loops, Stop waits for those that were started.
 func (c *Lifecycle) Go(f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -56,9 +56,9 @@ func (c *Lifecycle) Go(f func()) {
 // lastCallsTime bounds the last calls of a Stop whose context has ended.
 const lastCallsTime = 5 * time.Second
 
-// LastCalls returns the context of the calls with which something stops: ctx, or, if ctx has ended already, one that
-// ends after 5 s. Programs often stop because a signal has ended their context; what a limiter has counted must be sent
-// all the same.
+// LastCalls returns the context for the calls with which something stops: ctx itself, or, if ctx
+// has ended already, a context that ends after 5 s. Programs often stop because a signal has ended
+// their context, and the limiter must still send its counts.
 func LastCalls(ctx context.Context) (context.Context, context.CancelFunc) {
 	if ctx.Err() == nil {
 		return ctx, func() {}
@@ -84,7 +84,8 @@ func (g *Calls) Start(f func()) bool {
 	return true
 }
 
-// Begin counts a call that its caller makes itself, and ends with Done; false once stopped.
+// Begin counts a call that its caller makes in its own goroutine; end it with Done. It returns
+// false after a stop.
 func (g *Calls) Begin() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -95,7 +96,7 @@ func (g *Calls) Begin() bool {
 	return true
 }
 
-// Done ends a call that Begin has counted.
+// Done ends a call that Begin counted.
 func (g *Calls) Done() { g.running.Done() }
 
 // IsStopped is true from Stop on.
@@ -116,14 +117,14 @@ func (g *Calls) Stop() {
 // Wait waits for what runs.
 func (g *Calls) Wait() { g.running.Wait() }
 
-// Changes wakes the loops whose interval may have changed. The zero value is ready for use. All methods may be called
-// at once.
+// Changes wakes loops whose interval may have changed. The zero value is ready to use. All methods
+// may be called concurrently.
 type Changes struct {
 	mu   sync.Mutex
 	next chan struct{}
 }
 
-// Notify wakes the loops that wait.
+// Notify wakes the loops that are waiting.
 func (c *Changes) Notify() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

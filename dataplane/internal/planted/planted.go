@@ -1,5 +1,6 @@
-// Package planted reads bugs that are planted to prove that the searches of dataplane/hunt find them. It is apart from
-// them so that a change which moves code away from a patch fails in the tests of the module that it changes.
+// Package planted reads bugs that are planted to prove that the searches of dataplane/hunt find
+// them. It is a package of its own so that a change which breaks a patch fails in the tests of the
+// module that it changes.
 package planted
 
 import (
@@ -12,19 +13,20 @@ import (
 	"strings"
 )
 
-// Bug is a patch of one file: a unified diff below a line that says what it breaks. Its hunks apply where their lines
-// are, whatever their numbers say, so that a patch outlives changes elsewhere in its file.
+// Bug is a patch of one file: a line that says what it breaks, followed by a unified diff. Each
+// hunk applies wherever its lines occur, whatever its line numbers, so that a patch survives
+// changes elsewhere in the file.
 type Bug struct {
-	Name  string // of the patch, without .patch
-	What  string // that it breaks
-	File  string // slash-separated, below the module
+	Name  string // file name of the patch, without .patch
+	What  string // the promise that it breaks
+	File  string // path below the module, with slashes
 	Hunks []Hunk
 }
 
-// Hunk is some whole lines, and the lines that take their place.
+// Hunk is a number of whole lines, and the lines that replace them.
 type Hunk struct{ Before, After string }
 
-// ErrPatch is returned of a patch that cannot be read, or does not fit.
+// ErrPatch is wrapped by errors about a patch that cannot be parsed or does not fit.
 var ErrPatch = errors.New("patch")
 
 // Read reads every patch in a directory, by name.
@@ -50,7 +52,7 @@ func Read(dir string) ([]Bug, error) {
 	return all, nil
 }
 
-// Parse reads the text of a patch.
+// Parse parses the text of a patch.
 func Parse(text string) (p Bug, err error) {
 	what, diff, found := strings.Cut(text, "\n--- a/")
 	if !found {
@@ -65,7 +67,7 @@ func Parse(text string) (p Bug, err error) {
 		case strings.HasPrefix(line, "@@"):
 			p.Hunks = append(p.Hunks, Hunk{})
 		case n < 0 || !strings.ContainsAny(line[:1], " +-"):
-			return p, fmt.Errorf("%w: a line that is none of a hunk: %q", ErrPatch, line)
+			return p, fmt.Errorf("%w: the line %q belongs to no hunk", ErrPatch, line)
 		default:
 			p.Hunks[n].add(line[0], line[1:])
 		}
@@ -85,9 +87,9 @@ func (h *Hunk) add(kind byte, line string) {
 	}
 }
 
-// Apply returns a file's source with the bug in it. Each hunk must have exactly one place.
+// Apply returns a file's source with the bug in it. Each hunk must fit at exactly one place.
 func (p *Bug) Apply(source string) (string, error) {
-	source = "\n" + source // whole lines begin after one
+	source = "\n" + source // so that whole lines begin after a line break
 	for i, h := range p.Hunks {
 		if n := strings.Count(source, "\n"+h.Before); n != 1 {
 			return "", fmt.Errorf("%w %s: hunk %d has %d places in %s, want 1: plant the same bug in the code as it is now",
@@ -98,8 +100,8 @@ func (p *Bug) Apply(source string) (string, error) {
 	return source[1:], nil
 }
 
-// Overlay writes into scratch what go build -overlay reads to see the module in dir with the bug in it, and returns its
-// path. The module stays as it is.
+// Overlay writes files into scratch for go build -overlay, which then builds the module in dir with
+// the bug. It returns the overlay's path, and does not change the module.
 func (p *Bug) Overlay(dir, scratch string) (string, error) {
 	source, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(p.File)))
 	if err != nil {

@@ -31,7 +31,7 @@ func TestAPatchThatDoesNotFitIsRefused(t *testing.T) {
 	for text, words := range map[string]string{
 		"no diff\n":                                     "no line says --- a/FILE",
 		"what\n--- a/x.go\n+++ b/x.go\n":                "no hunk",
-		"what\n--- a/x.go\n+++ b/x.go\n@@\nodd\n":       "none of a hunk",
+		"what\n--- a/x.go\n+++ b/x.go\n@@\nodd\n":       "belongs to no hunk",
 		"what\n--- a/x.go\n+++ b/x.go\n@@\n-gone\n+b\n": "0 places",
 		"what\n--- a/x.go\n+++ b/x.go\n@@\n-a\n+b\n":    "2 places",
 	} {

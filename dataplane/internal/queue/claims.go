@@ -7,15 +7,16 @@ import (
 	"github.com/weirhq/weir/dataplane/internal/cell"
 )
 
-// Claims are the claims of a shard that no call has taken yet. One goroutine at a time has the lead: it makes the
-// calls, until it finds no claim. The zero value is empty. All methods may be called at once.
+// Claims are the claims of a shard that wait for a call. One goroutine at a time has the lead: it
+// makes the calls until no claim is left. The zero value is empty. All methods may be called
+// concurrently.
 type Claims struct {
-	mu      sync.Mutex // nothing else is locked under it
+	mu      sync.Mutex // no other lock is taken under it
 	waiting []*cell.Claim
 	leading bool
 }
 
-// Enter adds a claim. It reports whether the caller has the lead from now on.
+// Enter adds a claim. It reports whether the caller now has the lead.
 func (q *Claims) Enter(c *cell.Claim) (lead bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -23,7 +24,7 @@ func (q *Claims) Enter(c *cell.Claim) (lead bool) {
 	return q.leadLocked()
 }
 
-// Lead reports whether the caller has the lead from now on.
+// Lead reports whether the caller now has the lead.
 func (q *Claims) Lead() (lead bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -36,7 +37,7 @@ func (q *Claims) leadLocked() (lead bool) {
 	return lead
 }
 
-// Yield ends the lead unless a claim waits.
+// Yield ends the lead if no claim waits, and reports whether it did.
 func (q *Claims) Yield() (ended bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -44,7 +45,7 @@ func (q *Claims) Yield() (ended bool) {
 	return !q.leading
 }
 
-// Leave removes a claim if no call has taken it.
+// Leave removes a claim, unless a call has taken it.
 func (q *Claims) Leave(c *cell.Claim) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -53,7 +54,7 @@ func (q *Claims) Leave(c *cell.Claim) {
 	}
 }
 
-// Take removes all claims. With none the lead ends.
+// Take removes and returns all claims. If there are none, the lead ends.
 func (q *Claims) Take() []*cell.Claim {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -63,7 +64,7 @@ func (q *Claims) Take() []*cell.Claim {
 	return taken
 }
 
-// PutBack adds claims before all others.
+// PutBack inserts claims before all others.
 func (q *Claims) PutBack(later []*cell.Claim) {
 	if len(later) == 0 {
 		return
@@ -73,7 +74,7 @@ func (q *Claims) PutBack(later []*cell.Claim) {
 	q.waiting = append(later, q.waiting...)
 }
 
-// Abandon ends all claims, and the lead: the limiter is stopped.
+// Abandon ends all claims and the lead, because the limiter has stopped.
 func (q *Claims) Abandon() {
 	for _, c := range q.Take() {
 		c.Finish(cell.WayBroken)
@@ -83,7 +84,7 @@ func (q *Claims) Abandon() {
 	q.leading = false
 }
 
-// Len is how many claims wait.
+// Len returns the number of waiting claims.
 func (q *Claims) Len() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -1,4 +1,4 @@
-// Package queue has what waits for a call to a shard of the origin: entries that are to be sent at once, and claims.
+// Package queue holds entries and claims that wait for a call to a shard of the origin.
 package queue
 
 import (
@@ -8,22 +8,22 @@ import (
 	"github.com/weirhq/weir/dataplane/internal/cell"
 )
 
-// Kicks are the entries of a shard that are to be sent at once, each once: see cell.Entry.MarkKicked. Make them with
-// NewKicks. All methods may be called at once.
+// Kicks are the entries of a shard to send before the next tick. Each is in the queue at most once:
+// see cell.Entry.MarkKicked. Make Kicks with NewKicks. All methods may be called concurrently.
 type Kicks struct {
-	Woken chan struct{} // takes a value when there may be entries to send
+	Woken chan struct{} // receives a value when there may be entries to send
 
-	mu      sync.Mutex // nothing else is locked under it
+	mu      sync.Mutex // no other lock is taken under it
 	entries []*cell.Entry
-	awaited map[*cell.Entry]*cell.Flight // closed when the reply to a kick is merged
+	awaited map[*cell.Entry]*cell.Flight // each ends when the reply to its kick is merged
 }
 
-// NewKicks makes an empty queue.
+// NewKicks returns an empty queue.
 func NewKicks() *Kicks {
 	return &Kicks{Woken: make(chan struct{}, 1), awaited: make(map[*cell.Entry]*cell.Flight)}
 }
 
-// Add adds an entry, and wakes the loop that sends it.
+// Add adds an entry and wakes the loop that sends it.
 func (k *Kicks) Add(e *cell.Entry) {
 	k.mu.Lock()
 	k.entries = append(k.entries, e)
@@ -34,7 +34,7 @@ func (k *Kicks) Add(e *cell.Entry) {
 	}
 }
 
-// Take removes the first n entries, or fewer if there are fewer.
+// Take removes and returns the first n entries, or all if there are fewer.
 func (k *Kicks) Take(n int) []*cell.Entry {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -46,7 +46,8 @@ func (k *Kicks) Take(n int) []*cell.Entry {
 	return taken
 }
 
-// Await returns a flight that ends when the reply to the next send of e is merged, or when there will be none.
+// Await returns a flight that ends when the reply to the next send of e is merged, or when no reply
+// will come.
 func (k *Kicks) Await(e *cell.Entry) *cell.Flight {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -58,7 +59,7 @@ func (k *Kicks) Await(e *cell.Entry) *cell.Flight {
 	return f
 }
 
-// Answer ends the flights of entries; err is why those of failed were not sent.
+// Answer ends the flights of the kicked entries; err is why the entries in failed were not sent.
 func (k *Kicks) Answer(kicked, failed []*cell.Entry, err error) {
 	if len(kicked) == 0 {
 		return

@@ -17,7 +17,7 @@ func (t *Table) Run(ctx context.Context, goes func(func())) {
 	}
 }
 
-// runShard runs the loops of a shard until ctx ends. They may run several times at once.
+// runShard runs the loops of a shard until ctx ends. It may run several times concurrently.
 func (t *Table) runShard(ctx context.Context, sh *shard, goes func(func())) {
 	goes(func() { sh.ends.run(ctx, t.now, func() { t.endDue(sh) }) })
 	if sh.asks != nil {
@@ -238,7 +238,7 @@ func (e *entry) next(sent, now, ttl time.Duration, young bool) {
 	}
 }
 
-// End ends all leases, and answers those who wait. Nothing is granted any more.
+// End ends all leases and answers all waiting callers. After End, no lease is granted.
 func (t *Table) End() {
 	t.stopped.Store(true)
 	for i := range t.stripes {
@@ -253,7 +253,8 @@ func (t *Table) End() {
 	}
 }
 
-// Stop is End, and tells the origin so, until ctx ends. The loops have ended.
+// Stop calls End and then returns this node's slots to the origin, until ctx ends. The loops must
+// have ended.
 func (t *Table) Stop(ctx context.Context) error {
 	t.End()
 	by := make(map[*shard][]*entry)

@@ -39,7 +39,7 @@ func (s *schedule) set(a *alarm, at time.Duration) {
 	}
 }
 
-// rouse has one of those that run look when the first one is due.
+// rouse makes one of the running loops check when the first entry is due.
 func (s *schedule) rouse() {
 	select {
 	case s.wake <- struct{}{}:
@@ -70,7 +70,7 @@ func (s *schedule) next() (at time.Duration, ok bool) {
 // run calls step when something is due, until ctx ends: at once for what is due at once, and for the rest at the next
 // tick together.
 func (s *schedule) run(ctx context.Context, now func() time.Duration, step func()) {
-	defer s.rouse() // another run may have slept through what this one was woken for
+	defer s.rouse() // this run may have used up a wake-up that another run needs
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {

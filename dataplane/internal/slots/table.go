@@ -60,7 +60,7 @@ type Config struct {
 	WaitersMax    int                  // that wait for one key
 	AnswerTimeout time.Duration        // how long Try waits for the origin; 0: until its ctx ends
 	Nodes         func() int64         // of the region; nil: this one alone
-	Go            func(func()) bool    // runs loops for those who wait before Run; nil: they wait for it
+	Go            func(func()) bool    // runs loops for waiting callers before Run; nil: callers run them themselves
 	Now           func() time.Duration // a clock that only goes forwards; nil is the system's
 }
 
@@ -129,9 +129,9 @@ type shard struct {
 	index     int
 	asks      *schedule // nil without an origin
 	ends      *schedule
-	calling   sync.Mutex    // one call at a time; no decision takes it
-	number    int64         // of the last call; under calling
-	rest      time.Duration // between two calls while they fail; under calling
+	calling   sync.Mutex    // held during a call, so that one is made at a time; no decision takes it
+	number    int64         // of the last call; guarded by calling
+	rest      time.Duration // pause between two calls while they fail; guarded by calling
 	restUntil atomic.Int64
 }
 
@@ -332,7 +332,7 @@ func (t *Table) sweep() {
 	}
 }
 
-// IsStopped is true from End on.
+// IsStopped reports whether End was called.
 func (t *Table) IsStopped() bool { return t.stopped.Load() }
 
 // Out is true while the shard of a key is left alone since calls to it fail.
