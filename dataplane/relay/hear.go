@@ -11,15 +11,22 @@ import (
 // ErrIdle tells that a row is not taken in because the relay leads no shard, or has not begun to read.
 var ErrIdle = errors.New("relay: leads no shard")
 
-// Hear takes in a row of another region's that did not come through News, as if it had been read: each count is the
-// maximum of what is known and what the row tells. The cursor of the row's stream does not move, so the row is read
-// from News as well, and rows may be heard twice, in any order, or not at all.
+// Hear applies a row of another region that did not come through News, as if it had been read
+// there: each count becomes the maximum of the known count and the row's. The cursor of the row's
+// stream does not move, so the relay also reads the row from News. Hear may receive rows several
+// times, in any order, or not at all.
 //
-// Hear looks at the row's Stream and Payload. A row breaks a bound if it is of the own region, or its payload is too
-// long, cannot be read to its end, names a window that has not begun anywhere, or has a cell's number, by which a
-// writer tells it in rows that are stored; nothing of it is taken in, and the error wraps store.ErrRefused. Malformed
-// counts are left out. ErrIdle:
-// see there. Hear does no I/O, and keeps no reference to the row. Rows are merged one after the other.
+// Hear uses the row's Stream and Payload. It applies nothing and returns an error that wraps
+// store.ErrRefused if
+//
+//   - the row is of the relay's own region;
+//   - the payload is too long or cannot be decoded to its end;
+//   - the payload names a window that has not begun anywhere;
+//   - the payload refers to a cell by number, because numbers only have a meaning within stored rows.
+//
+// It leaves out malformed counts. See ErrIdle for the error of a relay that leads no shard. Hear
+// does no I/O, keeps no reference to the row, and may be called concurrently; rows are merged one
+// at a time.
 func (r *Relay) Hear(row store.NewsRow) error {
 	now := r.cfg.Clock()
 	if !r.leads(now) {
@@ -92,8 +99,9 @@ func (r *reader) hear(row *store.NewsRow, now time.Time) (open bool) {
 	return r.open
 }
 
-// Lost counts how often the relay has forgotten what it had received, because it lost its lease. A peer whose stream
-// was opened before the last loss must repeat all that it has sent: see Handed.
+// Lost returns how often the relay has forgotten the rows that it received, because it lost its
+// lease. A peer whose stream was opened before the last loss must repeat all counts that it has
+// sent: see Handed.
 func (r *Relay) Lost() int {
 	r.reader.mu.Lock()
 	defer r.reader.mu.Unlock()

@@ -49,7 +49,8 @@ func (r *Relay) noteLeftOut(row *store.NewsRow, left leftOut, now time.Time) {
 	}
 }
 
-// noteMalformed takes note of cells that were left out because no data plane can have counted in them.
+// noteMalformed counts and logs cells that were left out because no data plane can have written
+// them.
 func (r *Relay) noteMalformed(row *store.NewsRow, cells int, now time.Time) {
 	r.metrics.malformed.Add(int64(cells))
 	if cells > 0 && r.reader.malformedLogged.due(row.Region, now) {

@@ -53,7 +53,7 @@ func appendString(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
-// encode sorts counts, and makes a payload of them. An age below a millisecond is left out.
+// encode sorts counts and encodes them as a payload. It leaves out an age below a millisecond.
 func encode(counts []counted, age time.Duration) []byte {
 	s := sectionsOf(counts)
 	if ms := min(age, ageMax).Milliseconds(); ms > 0 {

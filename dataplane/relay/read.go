@@ -38,9 +38,9 @@ type reader struct {
 
 	streamsMax int
 
-	mu   sync.Mutex // guards open and lost; rows that are heard are merged with it held
+	mu   sync.Mutex // guards open and lost; held while rows from peers are merged
 	open bool       // rows that are heard are taken in
-	lost int        // how often open became false, and all that was heard was forgotten
+	lost int        // how often open became false, which forgets all rows from peers
 
 	settings   int64     // their version, as the last page has it
 	settingsAt time.Time // when that page was asked for
@@ -154,9 +154,10 @@ func (r *reader) apply(row *store.NewsRow, storeNow, now time.Time) {
 	r.after[row.Stream] = row.Cursor()
 }
 
-// leftOut counts cells that are not taken in: those of windows that have not begun anywhere, those of a region that has
-// regionCellsMax or regionLeavesMax, those that are told by numbers whose names were not read, and malformed ones. Of a
-// cell beyond // regionLeavesMax the count is taken in, and its later ones by the number are not.
+// leftOut counts cells that were not applied: cells of windows that have not begun anywhere, of a
+// region with more than regionCellsMax cells or regionLeavesMax leaves, counts by number whose
+// names were not read, and malformed cells. The first count of a cell beyond regionLeavesMax is
+// applied, but its later counts, which come by number, are not.
 type leftOut struct{ early, crowded, nameless, malformed int }
 
 // merge takes in what a row tells, except what is left out. age is that of its oldest count. After an error some of it
@@ -266,7 +267,7 @@ func (r *reader) forget() {
 	}
 }
 
-// sweep forgets names that have expired by an origin's clock.
+// sweep removes names that have expired by an origin's clock.
 func (r *reader) sweep(b *book) {
 	b.mu.Lock()
 	nowMs := b.nowMs

@@ -24,10 +24,11 @@ type Config struct {
 	// are told no settings, and their heartbeats stay there.
 	Settings store.Settings
 
-	Holder string        // the node's id, unique in the region, 1 to store.HolderBytesMax bytes
-	Tuning func() Tuning // read before each step, also concurrently; nil stands for the defaults
-	// TuningChanged returns a channel that is closed when Tuning has changed, so that no loop waits for the end of an
-	// interval that is no longer in force. Nil: loops notice a change when they next wake.
+	Holder string        // the node's ID, unique in the region, 1 to store.HolderBytesMax bytes
+	Tuning func() Tuning // called before each step, also concurrently; nil: the defaults
+	// TuningChanged returns a channel that is closed when Tuning changes, so that no loop waits for
+	// an interval of the old tuning. If it is nil, loops notice a change when their current wait
+	// ends.
 	TuningChanged func() <-chan struct{}
 
 	Clock  func() time.Time // nil is time.Now. It paces the relay; cells live by their origin's clock
@@ -47,10 +48,13 @@ type Tuning struct {
 	Interval         time.Duration
 	SnapshotEvery    time.Duration // at least, between two snapshots: 30 s. Lower: a relay starts sooner, more bytes
 	SettingsInterval time.Duration // between two reads of settings: 5 s. Lower: sooner in force, more statements
-	// share of its limit by whose multiples a count is told while no other region uses its cell, and from which it is
-	// stored; 0: every growth is told. Higher: fewer bytes, and a first contact elsewhere knows less
+	// Floor is a share of the limit. While no other region uses a cell, a count is published
+	// whenever it passes a multiple of the floor; and a count is stored from the floor on. 0
+	// publishes every growth. A higher value takes fewer bytes, but a region that begins to use a
+	// key starts from an older count.
 	Floor float64
-	// share of its limit by which a count must have grown to be stored again; 0: every growth is stored
+	// Step is a share of the limit. A count is stored again when it has grown by that much; 0
+	// stores every growth.
 	Step              float64
 	MinGlobalDuration time.Duration // shortest window that is told: 2 s
 	StoreFloor        float64       // share of its limit from which a count is stored, where Floor is lower
@@ -79,12 +83,13 @@ func (t Tuning) withDefaults() Tuning {
 	return t
 }
 
-// Relay carries counts between the origin of one region and the other regions, for each of the origin's shards whose
-// lease it has. Any number of a region's nodes may run one.
+// Relay carries counts between the origin of one region and the other regions, for each shard of
+// the origin whose lease it has. Any number of a region's nodes may run one.
 //
-// Start and Stop may both be called twice, one after the other. Step is for callers that own the time, as tests and
-// simulators do: it must not run while another Step does, or between Start and Stop. Hear, Leads, Lost, Handed and
-// Collector's figures may be called for at any time, concurrently.
+// Start and Stop may each be called twice, but not concurrently. Step is for callers that control
+// the time, such as tests and simulators: it must not run concurrently with another Step, or
+// between Start and Stop. Hear, Leads, Lost, Handed and the methods of Collector may be called at
+// any time, concurrently.
 type Relay struct {
 	cfg     Config
 	shards  []*shard
@@ -161,10 +166,10 @@ func (r *Relay) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop ends the loops, waits for them, and releases the leases, so that another relay takes over at once. What has not
-// been told stays in the origin, where that relay finds it. Heartbeats that wait are stored, as the last word of a node
-// that stops beside its relay is among them. If ctx has ended before the call, Stop tries for up to 5 s. A second Stop
-// returns nil at once.
+// Stop ends the loops, waits for them, and releases the leases, so that another relay can take over
+// at once. Counts that were not published stay in the origin, where that relay finds them. Stop
+// also stores pending heartbeats, because they include the last one of the node that stops. If ctx
+// has ended before the call, Stop tries for up to 5 s. A second Stop returns nil at once.
 func (r *Relay) Stop(ctx context.Context) error {
 	if !r.loops.Stop() {
 		return nil

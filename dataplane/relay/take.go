@@ -44,7 +44,7 @@ type pending struct {
 	rest  []*cell        // of a part of a snapshot: what the next parts have
 }
 
-// tidings is what a row tells about a cell: its total.
+// tidings is the total of a cell, as a row publishes it.
 type tidings struct {
 	cell  *cell
 	total int64
@@ -92,7 +92,7 @@ func (s *shard) tune() {
 	case !s.own.ready:
 	case was.MinGlobalDuration != is.MinGlobalDuration:
 		s.forget()
-	case was.Floor != is.Floor || was.Step != is.Step: // storing depends on both
+	case was.Floor != is.Floor || was.Step != is.Step: // StoreFloor depends on both
 		s.book.reconsider()
 	}
 }
@@ -214,7 +214,7 @@ func (s *shard) choose(now time.Time) (fit []tidings, age time.Duration, left bo
 	defer s.book.mu.Unlock()
 	fit, left = pick(s.dueLocked(), false)
 	for _, t := range fit {
-		age = max(age, time.Millisecond, now.Sub(t.cell.untoldSince)) // it is due
+		age = max(age, time.Millisecond, now.Sub(t.cell.untoldSince)) // at least 1 ms, because 0 means unknown
 	}
 	return fit, age, left
 }
@@ -238,7 +238,8 @@ func fitting(all []tidings, named bool) (fit []tidings, left bool) {
 	return all, false
 }
 
-// dueLocked lists the totals that are to be told now. The others wait until they grow or another region uses the cell.
+// dueLocked lists the totals to publish now. The others wait until they grow or another region uses
+// the cell.
 func (s *shard) dueLocked() (all []tidings) {
 	for c := range s.book.due {
 		if c.standing(c.told).isDue(s.own.tuning.Floor) {

@@ -6,7 +6,8 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// standing is all that the decision about publishing a cell's total depends on, beside the tuning's floor.
+// standing is the state of a cell on which publishing its total depends, apart from the tuning's
+// floor.
 type standing struct {
 	total, told, limit int64
 	shared             bool // another region is known to use the cell
@@ -31,7 +32,8 @@ func (s standing) passesFloor(limit int64, floor float64) bool {
 	return s.total/of > s.told/of
 }
 
-// shareOf rounds up, unless the part above a whole number is a float's error. limit is at most window.LimitMax.
+// shareOf returns the share of a limit, rounded up unless the fraction is a rounding error. limit
+// is at most window.LimitMax.
 func shareOf(limit int64, share float64) int64 {
 	return int64(math.Ceil(float64(limit) * share * (1 - 1e-12)))
 }

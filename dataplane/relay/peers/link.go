@@ -188,9 +188,9 @@ func (l *link) open(ctx context.Context, end context.CancelCauseFunc,
 	return stream, nil
 }
 
-// converse first repeats what was sent before, since the peer's relay may have received none of it, and again when the
-// queue has dropped rows. It sends what comes into the queue until the peer ends the stream or does not read, or the
-// relay leads no more.
+// converse repeats the counts that were sent before, because the peer's relay may have received
+// none of them, and does so again when the queue has dropped rows. Then it sends the rows in the
+// queue, until the peer ends the stream or stops reading, or the relay no longer leads.
 func (l *link) converse(ctx context.Context, end context.CancelCauseFunc, stream outgoing) error {
 	var watching sync.WaitGroup
 	defer watching.Wait()
@@ -235,7 +235,7 @@ func (l *link) converse(ctx context.Context, end context.CancelCauseFunc, stream
 func (l *link) send(ctx context.Context, end context.CancelCauseFunc, stream outgoing, row *store.NewsRow) (ok bool) {
 	if err := stream.Send(message(row)); err != nil {
 		l.peer.dropped.Inc()
-		if !errors.Is(err, io.EOF) { // else Recv has the reason
+		if !errors.Is(err, io.EOF) { // otherwise Recv returns the reason
 			end(err)
 		}
 		<-ctx.Done()

@@ -17,18 +17,18 @@ import (
 
 // Relay takes in what peers send. *relay.Relay is one.
 type Relay interface {
-	// Hear takes in a row of another region. An error that wraps store.ErrRefused is the row's fault. After any other
-	// error the relay takes in no rows, and the stream ends.
+	// Hear applies a row of another region. If the error wraps store.ErrRefused, only the row is
+	// refused. After any other error the relay accepts no rows, and the stream ends.
 	Hear(row store.NewsRow) error
 
 	// Leads tells whether the relay has rows to send, and takes rows in.
 	Leads() bool
 
-	// Lost counts how often the relay has forgotten what peers sent. Streams that were opened before must be opened
-	// again.
+	// Lost returns how often the relay has forgotten the rows that peers sent. Peers must then open
+	// their streams again.
 	Lost() int
 
-	// Handed returns rows that repeat all that peers were sent before. A stream begins with them.
+	// Handed returns rows that repeat all counts sent to peers before. A stream begins with them.
 	Handed() iter.Seq[store.NewsRow]
 }
 

@@ -20,7 +20,7 @@ type queue struct {
 	open  bool
 	rows  []store.NewsRow
 	bytes int
-	lacks bool          // the peer may lack rows of before: the stream is new, or rows were dropped
+	lacks bool          // the peer may lack earlier rows: the stream is new, or rows were dropped
 	more  chan struct{} // buffered: rows wait
 }
 
@@ -56,8 +56,8 @@ func (q *queue) push(row store.NewsRow) (taken bool, dropped int) {
 	return true, dropped
 }
 
-// takeLacks reports whether the peer may lack rows since the last call. All that was sent before is then repeated: rows
-// that come meanwhile are in the queue.
+// takeLacks reports whether the peer may lack rows since the last call. The caller must then repeat
+// all counts that were sent before. Rows that arrive meanwhile stay in the queue.
 func (q *queue) takeLacks() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -193,9 +193,10 @@ func isNamed(ctx context.Context, name string) bool {
 	return info.State.PeerCertificates[0].VerifyHostname(name) == nil
 }
 
-// take has the relay hear a row, one of each peer at a time. A row that the relay refuses does not end the stream: a
-// region that runs another version may have rows that this one cannot read, and MySQL brings both. open is false if the
-// relay takes in no rows: the sender has to begin again.
+// take applies a row, one row of each peer at a time. A refused row does not end the stream: a
+// region with another version may send rows that this relay cannot read, and MySQL brings their
+// counts as well. open is false if the relay accepts no rows; the sender must then open a new
+// stream.
 func (s *server) take(from *peer, row *relayv1.Row) (open bool) {
 	heard := store.NewsRow{Stream: store.Stream{Region: from.Region, Shard: int(row.GetShard())},
 		Sequence: row.GetSequence(), Payload: row.GetPayload()}
@@ -215,7 +216,7 @@ func (s *server) take(from *peer, row *relayv1.Row) (open bool) {
 	return true
 }
 
-// refuseIdle ends a stream whose rows the relay takes in no more, or not yet.
+// refuseIdle ends a stream whose rows the relay does not accept, because it leads no shard now.
 func (s *server) refuseIdle() error {
 	return s.refuse(refusedIdle, codes.FailedPrecondition, "this relay leads no shard of region %q", s.peers.cfg.Region)
 }
