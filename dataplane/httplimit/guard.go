@@ -90,7 +90,8 @@ const (
 	FaultNone Fault = iota
 	// FaultNoKey is that Key found none: the caller's fault.
 	FaultNoKey
-	// FaultBounds is that QuotaFor returned a quota out of bounds, or Cost a negative cost: the policy's fault.
+	// FaultBounds means that QuotaFor returned a quota outside its bounds, or Cost a negative cost.
+	// The policy is at fault.
 	FaultBounds
 )
 
@@ -136,8 +137,8 @@ func (o *Outcome) ask(p *Policy, call Call) Fault {
 		Limit: quota.Limit, Duration: quota.Duration, Cost: 1,
 	}
 	if p.Cost != nil {
-		request.Cost = min(p.Cost(call), window.LimitMax) // which no limit lets pass
-		request.ZeroCost = request.Cost == 0              // what a function answers was not left out
+		request.Cost = min(p.Cost(call), window.LimitMax) // no limit lets window.LimitMax pass
+		request.ZeroCost = request.Cost == 0              // a 0 from the function means 0, not the default
 	}
 	if err := request.Validate(); err != nil {
 		o.guard.config.Logger.Error("policy cannot be applied", "policy", p.Name, "path", call.Path(), "error", err)

@@ -16,8 +16,9 @@ type IPConfig struct {
 	// anywhere else is the caller itself, whatever it says.
 	Trusted []netip.Prefix
 
-	// Header is the list of addresses that they write; "" is X-Forwarded-For. Each proxy adds, on the right,
-	// the address of its caller. Forwarded (RFC 7239) is no such list, and refused.
+	// Header is the header to which the proxies append addresses; "" is X-Forwarded-For. Each proxy
+	// appends the address of its caller on the right. Forwarded (RFC 7239) has another format and
+	// is an error.
 	Header string
 
 	// IPv6Bits is how much of an IPv6 address is one caller, 32 to 128: a caller usually has
@@ -27,13 +28,15 @@ type IPConfig struct {
 
 const ipv6BitsMin = 32
 
-// ClientIP counts callers by their address. The header is read from the right, past
-// the proxies that are trusted: what stands left of the first address that is not is
-// that caller's own word, and not read. If all are trusted, the leftmost is the caller.
+// ClientIP returns a Key that identifies callers by their IP address. It reads the header from
+// right to left, past the addresses of trusted proxies. The first address that is not trusted is
+// the caller's. Text to the left of it is not read, because the caller may have written it. If all
+// addresses are trusted, the leftmost is the caller's.
 //
-// A trusted proxy without the header is the caller itself, and so is one that wrote something other than an address,
-// such as "unknown": callers behind it are counted as one. Empty elements of the list are skipped. There is no key
-// where the connection itself has no address, as on a Unix socket.
+// If a trusted proxy sends no header, or an element that is not an address, such as "unknown", the
+// proxy counts as the caller: all callers behind it share one limit. Empty elements are skipped
+// (RFC 9110, section 5.6.1.2). If the connection has no address, as on a Unix socket, there is no
+// key.
 func ClientIP(config IPConfig) (func(Call) (string, bool), error) {
 	if config.Header == "" {
 		config.Header = "X-Forwarded-For"

@@ -51,15 +51,15 @@ type Policy struct {
 	Quota    Quota
 	QuotaFor func(Call, string) (quota Quota, limited bool)
 
-	// Cost is what a call spends, 0 (nothing) or more; nil is 1 for each. More than window.LimitMax, which a caller may
-	// have asked for, is window.LimitMax.
+	// Cost returns how much a call spends: 0 (nothing) or more. If it is nil, each call costs 1. A
+	// cost above window.LimitMax, which a caller may have requested, counts as window.LimitMax.
 	Cost func(Call) int64
 
-	// Open lets calls pass this policy that it cannot be applied to, because no key was
-	// found, or because QuotaFor or Cost answered out of bounds. Otherwise they are
-	// refused: with 400 in the first case, as the caller's fault, and 500 in the others.
-	// A caller can leave out a header that is the Key, or send it twice: set Open only
-	// where another policy of the Guard, such as one by address, limits such callers.
+	// Open lets a call pass if this policy cannot be applied to it, because there is no key, or
+	// because QuotaFor or Cost returned a value outside its bounds. Otherwise such a call is
+	// denied, with status 400 if there is no key and 500 in the other cases. A caller can omit the
+	// header that is the Key, or send it twice. So set Open only if another policy of the Guard,
+	// such as one by address, limits such callers.
 	Open bool
 }
 

@@ -73,10 +73,10 @@ func (f *Faults) Hook(hook func(Op) error) { f.set(func() { f.hook = hook }) }
 // down. Fail(nil) brings it back.
 func (f *Faults) Fail(err error) { f.set(func() { f.err = err }) }
 
-// Refuse makes every call of the named kinds fail with err before anything is applied, and lets all other calls
-// through: a server that answers reads and refuses writes, for example, because its memory is full or it has become a
-// replica. Kinds that were refused before stay refused. Refuse(nil, ops...) lets the named kinds through again, and
-// Refuse(nil) all of them.
+// Refuse makes every call of the given kinds fail with err before it changes anything, and lets all
+// other calls succeed. Use it for a server that answers reads and refuses writes, for example
+// because its memory is full or it has become a replica. Calls that were refused before stay
+// refused. Refuse(nil, ops...) ends that for the given kinds, and Refuse(nil) for all.
 func (f *Faults) Refuse(err error, ops ...Op) {
 	f.set(func() {
 		if err == nil && len(ops) == 0 {
@@ -95,8 +95,8 @@ func (f *Faults) Refuse(err error, ops ...Op) {
 	})
 }
 
-// OriginWrites are the kinds of calls by which nodes write to an Origin: those that a Redis refuses that is full,
-// read-only or short of replicas.
+// OriginWrites returns the kinds of calls with which nodes write to an Origin. A Redis refuses them
+// if it is full, read-only or short of replicas.
 func OriginWrites() []Op {
 	return []Op{OpSend, OpClaim, OpHold, OpNote, OpSlots, OpLeases, OpHeartbeat}
 }

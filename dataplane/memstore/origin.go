@@ -45,7 +45,7 @@ type Origin struct {
 	holding bool
 	held    []func()
 	changes []window.Cell // by shard: the last one that Changes has returned
-	known   []store.Epoch // by shard: the last one that a call was answered in; 0: none
+	known   []store.Epoch // by shard: the epoch of the last answer; 0: none yet
 }
 
 var _ store.RelayOrigin = (*Origin)(nil)

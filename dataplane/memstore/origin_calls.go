@@ -184,8 +184,8 @@ func (h *Origin) sendKeptLocked(id resend.ID, after, next int64) {
 	}
 }
 
-// knownEpoch is the one that this way knows of a shard, as another process does: it asks for one if it knows none, and
-// does not know that the shard has lost its counts since.
+// knownEpoch returns the epoch of the last answer that this Origin value has received from a shard,
+// as another process would remember it. If it has received none, it asks for the epoch.
 func (h *Origin) knownEpoch(shard int) store.Epoch {
 	current := h.epoch(shard)
 	h.mu.Lock()
@@ -196,14 +196,14 @@ func (h *Origin) knownEpoch(shard int) store.Epoch {
 	return h.known[shard]
 }
 
-// learnEpoch takes note of an answer.
+// learnEpoch records the epoch of an answer.
 func (h *Origin) learnEpoch(shard int, epoch store.Epoch) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.known[shard] = epoch
 }
 
-// tellsNoEpoch lists the calls whose answers have no epoch.
+// tellsNoEpoch holds the calls whose answers have no epoch.
 var tellsNoEpoch = map[Op]bool{OpHear: true, OpLease: true, OpRelease: true, OpTold: true, OpScan: true, OpTell: true,
 	OpSettings: true, OpTellSettings: true, OpHeartbeat: true, OpBeats: true, OpStored: true}
 

@@ -188,7 +188,7 @@ func (h *Origin) Raise(ctx context.Context, shard int, epoch store.Epoch, totals
 		nowMs := h.clock().UnixMilli()
 		for _, t := range totals {
 			if t.Total <= 0 {
-				continue // a limit alone changes nothing
+				continue // a limit without cost is not a change
 			}
 			before := s.record(t.Cell, nowMs)
 			after := before

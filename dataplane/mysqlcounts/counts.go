@@ -42,7 +42,8 @@ type Options struct {
 	// Default 10 ms and 500 ms.
 	BackoffMin, BackoffMax time.Duration
 
-	// Logger names the first row that is left out because no relay can have written it. Default slog.Default.
+	// Logger receives the first row that is left out because no relay can have written it. The
+	// default is slog.Default().
 	Logger *slog.Logger
 }
 

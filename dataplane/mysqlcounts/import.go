@@ -42,7 +42,7 @@ func (c *Counts) importRows(ctx context.Context, nowMs int64, yield func(region 
 	return rows.Err()
 }
 
-// noteInvalid counts a row that no relay can have written, and logs the first.
+// noteInvalid counts a row that no relay can have written, and logs the first such row.
 func (c *Counts) noteInvalid(region string, cell window.Cell) {
 	c.totals.invalidRows.Inc()
 	c.invalidOnce.Do(func() {

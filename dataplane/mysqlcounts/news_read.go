@@ -113,7 +113,7 @@ func (n News) ask(ctx context.Context, q newsQuestion) (a newsAnswer, err error)
 	for rows.Next() {
 		var kind int
 		var row foundRow
-		var last int64 // another program may have written any number, and hides no other row by that
+		var last int64 // another program may have written any number; it must hide no other row
 		var writtenAtMs int64
 		if err := rows.Scan(&kind, &row.Region, &row.Shard, &row.Sequence, &row.Writer, &row.Snapshot, &last, &row.bytes,
 			&writtenAtMs, &row.Payload); err != nil {

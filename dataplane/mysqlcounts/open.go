@@ -19,17 +19,18 @@ const (
 	// settings and a heartbeat at once.
 	connsMax = 4
 
-	// lockWait is less than the 2 s that a relay waits for a call, so that one that waits for a lock is counted as that
-	// and sent again, and does not go on in a connection that nothing reads.
+	// lockWait is shorter than the 2 s for which a relay waits for a call. So a call that waits for
+	// a lock fails and is sent again, instead of running on in a connection that nobody reads.
 	lockWait = time.Second
 )
 
-// Open prepares a pool of connections for New, of a DSN in the form of go-sql-driver
-// (user:password@tcp(host:port)/database?tls=true) with the parameters for files of TLS
-// that package mysqldsn adds. No error holds the password. It connects when first used. The
-// caller closes it, and may change the pool's bounds.
+// Open prepares a pool of connections for New. The DSN has go-sql-driver's form
+// (user:password@tcp(host:port)/database?tls=true), and may have the parameters for TLS files of
+// package mysqldsn. Open does not connect. No error contains the password. The caller must close
+// the pool, and may change its bounds.
 //
-// It sets timeouts where the DSN has none; package mysqlclient sets what the statements rely on.
+// Open sets timeouts if the DSN has none. Package mysqlclient sets the session variables that the
+// statements rely on.
 func Open(dsn string) (*sql.DB, error) {
 	return mysqlclient.Open(dsn, mysqlclient.Options{ConnsMax: connsMax, IdleMax: connsMax,
 		DialTimeout: dialTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, LockWait: lockWait})

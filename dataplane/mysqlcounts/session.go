@@ -9,9 +9,9 @@ import (
 	"github.com/weirhq/weir/shared/mysqlclient"
 )
 
-// checkSession asks once what the database does with what it is sent, as a pool that
-// Open did not open may differ. It does so before the first write, since a cut name cannot be
-// told from a real one afterwards, and before the first read of news.
+// checkSession checks, once, the settings of the database's sessions, because a pool that Open did
+// not open may have others. It does so before the first write, because a truncated name can't be
+// recognized afterwards, and before the first read of news.
 func (c *Counts) checkSession(ctx context.Context) error {
 	if c.checked.Load() {
 		return nil

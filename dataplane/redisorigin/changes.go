@@ -16,8 +16,8 @@ type changesTurn struct {
 	key         string
 }
 
-// Changes implements store.RelayOrigin. It reads the server's changes in pages, by when they expire, so that no script
-// keeps a server busy for long.
+// Changes implements store.RelayOrigin. It reads the changes of a server in pages, in the order in
+// which they expire, so that no script keeps the server busy for long.
 func (h *Origin) Changes(ctx context.Context, shard, max int) (store.Changes, error) {
 	s, err := h.shard(shard, 0, nil)
 	if err == nil && max < 1 {
@@ -26,7 +26,7 @@ func (h *Origin) Changes(ctx context.Context, shard, max int) (store.Changes, er
 	if err != nil {
 		return store.Changes{}, err
 	}
-	most := store.ChangesPage * len(s.buckets) // of each bucket a page
+	most := store.ChangesPage * len(s.buckets) // one page of each bucket
 	all, there, err := s.changesPage(ctx, min(max, most))
 	if err == nil && len(all.Cells) < min(max, there) {
 		all, there, err = s.morePages(ctx, all, max)
@@ -35,22 +35,23 @@ func (h *Origin) Changes(ctx context.Context, shard, max int) (store.Changes, er
 	return all, err
 }
 
-// morePages reads pages after the first one until there are max cells, or a page has no other cells: then the changes
-// have been read once around. A cell that has changed meanwhile is returned as it was last. A Cluster's buckets have
-// more and less changes, so of each as many are read again.
+// morePages reads further pages until there are max cells, or until a page has no new cells,
+// because then all changes were read once. If a cell has changed meanwhile, its last state counts.
+// The buckets of a Cluster differ in their numbers of changes; morePages reads the same number from
+// each.
 func (s *shard) morePages(ctx context.Context, all store.Changes, max int) (_ store.Changes, there int, err error) {
 	at := make(map[window.Cell]int)
 	for i := range all.Cells {
 		at[all.Cells[i].Cell] = i
 	}
-	for range 2 * (max/store.ChangesPage + 4) { // pages of keys that are no cells bring none
+	for range 2 * (max/store.ChangesPage + 4) { // pages without cells bring nothing, so bound the number of rounds
 		ask := max - len(all.Cells)
 		if len(s.buckets) > 1 {
 			ask = max
 		}
 		page, n, err := s.changesPage(ctx, min(ask, store.ChangesPage*len(s.buckets)))
 		if err != nil || page.Epoch != all.Epoch {
-			return page, n, err // without the cells that the server has lost
+			return page, n, err // without cells of an earlier epoch, which the server has lost
 		}
 		all.Now, all.Healed, there = page.Now, page.Healed, n
 		before := len(all.Cells)
@@ -70,7 +71,8 @@ func (s *shard) morePages(ctx context.Context, all store.Changes, max int) (_ st
 	return all, there, nil
 }
 
-// changesPage reads up to max changes in one round trip; there is how many there are.
+// changesPage reads up to max changes in one round trip. there is the number of changes on the
+// server.
 func (s *shard) changesPage(ctx context.Context, max int) (_ store.Changes, there int, err error) {
 	p := s.pipeline(ctx)
 	cmds := make([]*redis.Cmd, len(s.buckets))
@@ -115,8 +117,8 @@ func (s *shard) turnOf(b *bucket) changesTurn {
 	return b.turn
 }
 
-// takeChanges reads one bucket's. Keys that are no cells are taken off, so that they hide no others: nothing can be
-// told of them.
+// takeChanges collects the changes of one bucket. Keys that are not cells are removed from the
+// changes: they can't be published, and would hide others.
 func (s *shard) takeChanges(ctx context.Context, b *bucket, r *scriptReply, max int, into *store.Changes,
 	there *int) error {
 	var junk []any

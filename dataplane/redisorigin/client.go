@@ -9,7 +9,7 @@ import (
 	"github.com/weirhq/weir/shared/redisclient"
 )
 
-// FileError is returned for a file that a Redis URL names and that cannot be used: see redisclient.FileError.
+// FileError is returned if a file named in a Redis URL cannot be used: see redisclient.FileError.
 type FileError = redisclient.FileError
 
 // ClientOptions returns the options of a client that suits New, from a URL of the forms that package redisclient

@@ -11,11 +11,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// errNoPolicy is returned for a server whose INFO has no maxmemory_policy, as some hosted ones.
+// errNoPolicy is returned for a server whose INFO lacks maxmemory_policy, as on some hosted
+// servers.
 var errNoPolicy = errors.New("INFO memory does not report maxmemory_policy")
 
-// Evicting returns the servers that may drop keys when memory is short, which loses counts without an error, each with
-// its policy. err says of which servers that is unknown: they do not answer, or the user may not run INFO.
+// Evicting returns the servers that may delete keys when their memory is full, each with its
+// policy. Such a server loses counts without an error. err names the servers whose policy is
+// unknown, because they do not answer or the user may not run INFO.
 func (h *Origin) Evicting(ctx context.Context) (servers []string, err error) {
 	var mu sync.Mutex
 	look := func(ctx context.Context, where string, client redis.Cmdable) error {

@@ -114,7 +114,7 @@ func (k keyspace) cell(key string) (window.Cell, error) {
 	if k.key(c) != key { // something that this would write otherwise, or not at all
 		return window.Cell{}, fmt.Errorf("%q: %w", key, errForeignKey)
 	}
-	if err := c.Validate(); err != nil { // one such cell would make a row of news unreadable
+	if err := c.Validate(); err != nil { // one such cell would make a whole row of news unreadable
 		return window.Cell{}, fmt.Errorf("%.100q: %w: %w", key, errForeignKey, err)
 	}
 	return c, nil

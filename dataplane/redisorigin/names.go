@@ -6,14 +6,15 @@ import (
 	"time"
 )
 
-// nameKept is how long a process is listed under a node's name after it announced itself last.
+// nameKept is how long a process stays listed under a node's name after its last Announce.
 const nameKept = time.Minute
 
-// namesMax is how many processes of one name Announce returns.
+// namesMax bounds the number of processes that Announce returns.
 const namesMax = 16
 
-// luaAnnounce takes the process, how many milliseconds it is listed, and how many others to return. It answers with the
-// processes and when each of them announced itself last, in Unix milliseconds by the server's clock.
+// luaAnnounce takes the process, for how many milliseconds to list it, and how many others to
+// return. It answers with the processes and the time of each one's last Announce, in Unix
+// milliseconds of the server's clock.
 const luaAnnounce = `
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
@@ -30,10 +31,11 @@ var (
 	withdrawScript = lua(luaWithdraw)
 )
 
-// Announce lists a process under a node's name. It returns when the other processes of that name announced themselves
-// last, by process, in Unix milliseconds of the server's clock. A process that ended without Withdraw stays listed for
-// a minute, so another one lives only if its time grows between two calls. Processes are listed at the first partition
-// alone: while it does not answer, nothing is known.
+// Announce lists a process under a node's name. It returns the other processes of that name, each
+// with the time of its last Announce, in Unix milliseconds of the server's clock. A process that
+// ended without Withdraw stays listed for a minute. So another process is alive only if its time
+// grows between two calls. The list is at the first partition; while that does not answer, Announce
+// returns an error.
 func (h *Origin) Announce(ctx context.Context, node, process string) (others map[string]int64, err error) {
 	s := h.shards[0]
 	reply, err := s.client.Eval(ctx, announceScript, []string{s.nameKey(node)}, process, nameKept.Milliseconds(),
@@ -54,7 +56,7 @@ func (h *Origin) Announce(ctx context.Context, node, process string) (others map
 	return others, nil
 }
 
-// Withdraw takes a process off the list of a node's name.
+// Withdraw removes a process from the list of a node's name.
 func (h *Origin) Withdraw(ctx context.Context, node, process string) error {
 	s := h.shards[0]
 	if err := s.client.Eval(ctx, withdrawScript, []string{s.nameKey(node)}, process).Err(); err != nil {

@@ -11,19 +11,20 @@ import (
 	"github.com/weirhq/weir/shared/redisclient"
 )
 
-// Open returns an Origin on clients of its own, of one server or of several independent ones, see New. It takes what
-// redis-url of weir-node takes, the name and the URL of each partition, in any order; a single one needs no name. Names
-// and URLs may stand in one list, separated by blanks, or be an argument each:
+// Open returns an Origin with its own clients, for one server or for several independent ones: see
+// New. It accepts the same text as weir-node's redis-url: the name and URL of each partition, in
+// any order. A single partition needs no name. Names and URLs may be in one string, separated by
+// blanks, or in one argument each:
 //
 //	origin, err := redisorigin.Open([]string{
 //		"a=redis://10.0.0.1:6379",
 //		"b=redis://10.0.0.2:6379",
 //	}, redisorigin.Options{})
 //
-// It does not wait for a server: a node starts, and decides, without it.
+// Open does not wait for a server, so a node can start and decide without it.
 //
-// The client library has one logger for the whole process; Open sets it to o.Logger,
-// at level debug: what the library reports, a call's error says too.
+// The client library has one logger for the whole process, and Open sets it to o.Logger at level
+// debug. The errors of calls contain the same information.
 func Open(namesAndURLs []string, o Options) (*Origin, error) {
 	targets, err := redisclient.Targets(namesAndURLs...)
 	if err != nil {

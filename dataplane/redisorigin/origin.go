@@ -197,5 +197,5 @@ func (s *shard) newEpoch(b *bucket) string {
 
 func formatEpoch(e store.Epoch) string { return strconv.FormatUint(uint64(e), 10) }
 
-// bounded is a number as a script takes it: Lua holds no larger integers exactly.
+// bounded limits a number to what a script can hold, because Lua holds no larger integers exactly.
 func bounded(n int64) int64 { return min(n, store.CountMax) }

@@ -6,9 +6,10 @@ import (
 	"slices"
 )
 
-// Rights returns the rules of ACL SETUSER for the commands that an Origin runs, and no others: those of its scripts,
-// those of the client, and those that look at the server's health. A Cluster needs some more, which come last. The user
-// also needs the keys and channels that begin with Options.Prefix, for example ~weir:* and &weir:*.
+// Rights returns the rules of ACL SETUSER for the commands that an Origin runs, and no others: the
+// commands of its scripts, of its client, and of checks of the server. The commands that only a
+// Cluster needs come last. The user also needs the keys and channels that begin with
+// Options.Prefix, for example ~weir:* and &weir:*.
 func Rights(cluster bool) []string {
 	commands := slices.Collect(maps.Keys(scriptCommands))
 	for _, name := range clientCommands {
@@ -27,16 +28,16 @@ func Rights(cluster bool) []string {
 	return rules
 }
 
-// clientCommands are sent outside of scripts.
+// clientCommands are the commands that the client sends outside of scripts.
 var clientCommands = []string{
-	"auth", "client|setname", "hello", "ping", "select", // as a connection begins
+	"auth", "client|setname", "hello", "ping", "select", // at the start of a connection
 	"eval", "scan", "subscribe", "info",
 }
 
-// clusterCommands are sent to the nodes of a Cluster besides.
+// clusterCommands are further commands for the nodes of a Cluster.
 var clusterCommands = []string{"cluster|info", "cluster|shards", "cluster|slots", "command", "readonly"}
 
-// scriptCommands are those that the scripts call. Func lua collects them.
+// scriptCommands are the commands in scripts. Function lua collects them.
 var scriptCommands = make(map[string]bool)
 
 var scriptCall = regexp.MustCompile(`redis\.p?call\('([A-Z]+)'`)

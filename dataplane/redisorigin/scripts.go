@@ -32,7 +32,8 @@ var (
 	clockScript   = lua(luaEpoch, `return {e, t[1], t[2]}`)
 )
 
-// lua joins parts and leaves out what only a reader needs. The commands of the script become rights: see Rights.
+// lua joins parts of a script and removes comments and indentation. It adds the script's commands
+// to Rights.
 func lua(parts ...string) string {
 	for _, part := range parts {
 		for _, call := range scriptCall.FindAllStringSubmatch(part, -1) {
@@ -322,8 +323,9 @@ if e ~= ARGV[2] then out[4] = 1 else redis.call('SET', KEYS[2], e) end
 return out
 `
 
-	// luaLease answers with the holder and how many milliseconds are left. A full server refuses only a script's first
-	// write, and only if that may need memory: so PEXPIRE renews a lease, and DEL comes before SET.
+	// luaLease answers with the holder and the remaining milliseconds. A full server only refuses a
+	// script's first write, and only if it may need memory. So PEXPIRE renews a lease, and DEL
+	// comes before SET.
 	luaLease = `
 local holder, left = redis.call('GET', KEYS[1]), redis.call('PTTL', KEYS[1])
 if holder and left >= 0 and (holder ~= ARGV[1] or left >= tonumber(ARGV[2])) then return {holder, left} end

@@ -13,9 +13,10 @@ var (
 //
 // and a set of ids, by when they end, and then by when they are forgotten.
 const (
-	// luaCarried has floor(n * uncovered / duration) for n up to 2^53 - 1 and uncovered <= duration < 2^35. The product
-	// may need 88 bits, and Lua's numbers hold 53: so n is divided first, and uncovered comes in two parts. All numbers
-	// in between are integers below 2^53, and math.fmod is exact.
+	// luaCarried computes floor(n * uncovered / duration) for n up to 2^53 - 1 and uncovered <=
+	// duration < 2^35. The product may need 88 bits, but Lua's numbers are exact up to 53. So the
+	// script divides n first and splits uncovered in two parts. All intermediate results are
+	// integers below 2^53, and math.fmod is exact.
 	luaCarried = `
 local function divide(n, by)
 	local rest = math.fmod(n, by)

@@ -37,10 +37,10 @@ const (
 	// HoldAttemptsMax is how many attempts at a hold an origin tells apart.
 	HoldAttemptsMax = 16
 
-	// HoldTTLMax is how long a hold lasts at most.
+	// HoldTTLMax bounds the duration of a hold.
 	HoldTTLMax = window.DurationMax
 
-	// NoteTTLMax is how long a note is kept at most: longer than its holds last, so that late calls find it.
+	// NoteTTLMax bounds how long a note is kept: longer than its holds, so that late calls find it.
 	NoteTTLMax = HoldTTLMax + time.Hour
 
 	// NoteBytesMax is how long a note's text may be.
@@ -85,7 +85,7 @@ type Hold struct {
 
 	Cost  int64         // counts until the hold ends
 	After int64         // counts from then on, at most Cost
-	TTL   time.Duration // from when the word arrives, at most HoldTTLMax; 0: it has ended, and After counts
+	TTL   time.Duration // from the call's arrival, at most HoldTTLMax; 0: the hold has ended, and After counts
 	Limit int64         // as Cost.Limit; of Step 0 also what the hold must fit
 	Force bool          // Step 0 is granted whatever the limit is
 
@@ -119,9 +119,9 @@ type HoldReply struct {
 // Note is a reservation as its origin keeps it, in the shard of its ID.
 type Note struct {
 	ID      string        // 1 to ReservationIDBytesMax bytes
-	Version int64         // 0 to CountMax; 0: there is none
+	Version int64         // 0 to CountMax; 0: no note
 	Text    string        // at most NoteBytesMax bytes
-	TTL     time.Duration // how long it is kept from now on: 1 ms to NoteTTLMax
+	TTL     time.Duration // how long to keep the note from now: 1 ms to NoteTTLMax
 	Again   bool          // it is stored whatever version before it there is: the origin may have lost it
 	Epoch   Epoch         // of where it is kept; of answers alone
 	Now     time.Time     // when it was looked up; of answers alone

@@ -64,7 +64,7 @@ type TrialRow struct {
 // HeartbeatsMax is how many heartbeats one call may carry.
 const HeartbeatsMax = 100
 
-// NodeLiveFor is how long a heartbeat stands for its node; see [heartbeat.StandsFor].
+// NodeLiveFor is how long a node counts as alive after a heartbeat: see [heartbeat.StandsFor].
 const NodeLiveFor = heartbeat.StandsFor
 
 // NamespaceRow is what an operator has set for a namespace. Where text is empty, the

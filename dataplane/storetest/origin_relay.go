@@ -142,8 +142,8 @@ func testChangesInTurn(h *originTest) {
 	}
 }
 
-// A relay's rows are as large as the batches that it takes: an origin that returns fewer changes than it has slows the
-// region's counts down.
+// A relay's rows hold one batch of changes each, so an origin that returns fewer changes than it
+// could slows down the region's counts.
 func testFullChanges(h *originTest) {
 	const cells = 3*store.ChangesPage + 100
 	var costs []store.Cost

@@ -64,9 +64,10 @@ func (s *Store) of(key string) dataplane.Request {
 	return r
 }
 
-// Take takes a token. Reset is Unix nanoseconds: of a request that is denied, when it would pass, and else the end of
-// the window's cell. A key is of any bytes: an empty one, and one that is longer than 255 bytes, is counted under its
-// SHA-256, because a caller may choose it.
+// Take takes a token for a key. reset is in Unix nanoseconds: the time at which a denied request
+// would pass, or the end of the window's cell for an allowed one. A key may be any bytes. An empty
+// key, or one longer than 255 bytes, is counted under its SHA-256 instead of returning an error,
+// because a caller may choose it.
 func (s *Store) Take(ctx context.Context, key string) (tokens, remaining, reset uint64, ok bool, err error) {
 	if s.closed.Load() {
 		return 0, 0, 0, false, limiter.ErrStopped

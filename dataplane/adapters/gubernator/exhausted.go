@@ -7,15 +7,16 @@ import (
 	"github.com/weirhq/weir/dataplane"
 )
 
-// exhaustedMax bounds the keys of an exhausted.
+// exhaustedMax bounds the number of keys.
 const exhaustedMax = 100_000
 
-// exhausted holds the keys for which hits were denied when nothing was left. Of such a key gubernator's token bucket
-// answers OVER_LIMIT to hits of 0, and of one that was only used up UNDER_LIMIT. The zero value holds none; its methods
-// may run concurrently. Each server knows its own denials alone. With exhaustedMax keys, an arbitrary one gives way.
+// exhausted holds the keys for which hits were denied when nothing was left. gubernator's token
+// bucket answers hits of 0 for such a key with OVER_LIMIT, and for a key that was merely used up
+// with UNDER_LIMIT. The zero value is empty. Methods may be called concurrently. Each server only
+// knows its own denials. When there are exhaustedMax keys, an arbitrary one is removed.
 type exhausted struct {
 	mu    sync.Mutex
-	until map[exhaustedKey]time.Time // a key's window has ended by then
+	until map[exhaustedKey]time.Time // an upper bound of the end of the key's window
 }
 
 type exhaustedKey struct {
@@ -33,7 +34,7 @@ func (e *exhausted) has(r *dataplane.Request) bool {
 	return time.Now().Before(e.until[keyOf(r)])
 }
 
-// note records what became of hits.
+// note records the outcome of a request with hits.
 func (e *exhausted) note(r *dataplane.Request, denied bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -96,7 +96,7 @@ func (s *Server) decide(ctx context.Context, in *v1.RateLimitReq) (*v1.RateLimit
 	}
 	r := dataplane.Request{Workspace: s.workspace, Namespace: in.GetName(), Identifier: in.GetUniqueKey(),
 		Limit: in.GetLimit(), Cost: min(max(in.GetHits(), -window.LimitMax), window.LimitMax), ZeroCost: in.GetHits() == 0}
-	if r.Identifier != "" { // gubernator refuses an empty one, too
+	if r.Identifier != "" { // gubernator returns an error for an empty key as well
 		r.Identifier = window.BoundIdentifier(r.Identifier)
 	}
 	if ms := in.GetDuration(); ms >= 0 && ms <= window.DurationMax.Milliseconds() {

@@ -42,9 +42,9 @@ func (s *Store) of(key string, rate limiter.Rate, count int64) dataplane.Request
 		Limit: rate.Limit, Duration: rate.Period, Cost: min(count, window.LimitMax), ZeroCost: count == 0}
 }
 
-// Get counts a request if it passes. A key is of any bytes: an empty one, and one that is longer than 255 bytes, is
-// counted under its SHA-256, because the middleware panics on errors and a caller may choose the key. A rate's period
-// is 1 s to 366 days, whole milliseconds.
+// Get counts a request if it passes. A key may be any bytes. An empty key, or one longer than 255
+// bytes, is counted under its SHA-256: the middleware panics on errors, and a caller may choose the
+// key. A rate's period is 1 s to 366 days, in whole milliseconds.
 func (s *Store) Get(ctx context.Context, key string, rate limiter.Rate) (limiter.Context, error) {
 	return s.Increment(ctx, key, 1, rate)
 }
