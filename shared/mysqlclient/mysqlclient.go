@@ -1,6 +1,8 @@
-// Package mysqlclient opens MySQL for every program. It is the one place that knows how a connection must be set up:
-// a setting of the server, of a proxy or of the DSN never changes the meaning of a statement, and a connection to a
-// server that has become read-only is left for another one.
+// Package mysqlclient opens MySQL for every program, and is the one place that sets up connections.
+// It ensures that
+//
+//   - no setting of the server, of a proxy or of the DSN changes the meaning of a statement;
+//   - a connection to a server that has become read-only is replaced.
 package mysqlclient
 
 import (
@@ -18,36 +20,40 @@ import (
 )
 
 const (
-	// connLifetime lets connections move to the server that a name stands for now: after a failover the former primary
-	// may go on as a replica that still answers reads.
+	// connLifetime makes connections move to the server to which a name points now. After a
+	// failover the former primary may continue as a replica that still answers reads.
 	connLifetime = 5 * time.Minute
-	// connIdle is shorter than load balancers keep silent connections.
+	// connIdle is shorter than the time after which load balancers drop silent connections.
 	connIdle = time.Minute
 
-	lockWaitDefault = 50 * time.Second // the server's
+	lockWaitDefault = 50 * time.Second // the server's default
 )
 
-// PacketBytesMin is what the server's max_allowed_packet must allow. The longest statement reads the news of 4,000
-// regions, the most of a relay, with the longest names, each byte escaped into two: 2.9 MB
-// (TestTheLongestStatementFitsIntoAPacket in dataplane/mysqlcounts). MySQL's default is 64 MiB, MariaDB's 16 MiB.
+// PacketBytesMin is the least max_allowed_packet of the server. The longest statement reads the
+// news of 4,000 regions, the most that a relay follows, with the longest names and each byte
+// escaped into two: 2.9 MB (TestTheLongestStatementFitsIntoAPacket in dataplane/mysqlcounts). The
+// default is 64 MiB in MySQL and 16 MiB in MariaDB.
 const PacketBytesMin = 4 << 20
 
-// Options are what differs between the uses of a pool. Timeouts of the DSN win; zero means none.
+// Options are the differences between the pools of Weir's programs. A timeout in the DSN takes
+// precedence. A zero timeout means none.
 type Options struct {
 	ConnsMax int // of the pool; idle ones are kept up to IdleMax
 	IdleMax  int
 
 	DialTimeout, ReadTimeout, WriteTimeout time.Duration
 
-	// LockWait is how long a statement waits for a row that another transaction has locked, in whole seconds. Zero
-	// means 50 s.
+	// LockWait is how long a statement waits for a row that another transaction has locked, in
+	// whole seconds. Zero means 50 s.
 	LockWait time.Duration
 }
 
-// Open prepares a pool of connections to a DSN in the form of package mysqldsn. It connects when first used, so that a
-// program may start before its database does. No error holds the password. The caller closes the pool.
+// Open prepares a pool of connections to a DSN in the form of package mysqldsn. It does not
+// connect, so that a program may start before its database does. No error contains the password.
+// The caller must close the pool.
 //
-// Arguments travel within the statement, which takes one round trip instead of three; []byte is a binary literal there.
+// The driver puts arguments into the text of the statement, which takes one round trip instead of
+// three; []byte becomes a binary literal.
 func Open(dsn string, o Options) (*sql.DB, error) {
 	config, err := mysqldsn.Parse(dsn)
 	if err != nil {
@@ -58,11 +64,11 @@ func Open(dsn string, o Options) (*sql.DB, error) {
 	config.WriteTimeout = cmp.Or(config.WriteTimeout, o.WriteTimeout)
 	config.InterpolateParams = true
 	config.RejectReadOnly = true
-	config.Logger = &mysql.NopLogger{} // errors are returned, and counted by whom they reach
+	config.Logger = &mysql.NopLogger{} // errors are returned, and counted by the caller
 
 	c, err := mysql.NewConnector(config)
 	if err != nil {
-		return nil, errors.New("the MySQL DSN cannot be used") // the driver's error may quote it
+		return nil, errors.New("the MySQL DSN cannot be used") // the driver's error may quote the DSN
 	}
 	db := sql.OpenDB(Connector(c, o.LockWait))
 	db.SetMaxOpenConns(o.ConnsMax)
@@ -72,33 +78,38 @@ func Open(dsn string, o Options) (*sql.DB, error) {
 	return db, nil
 }
 
-// settings are what every connection sets, after whatever the server's defaults, its init_connect and the DSN have set.
+// settings returns the statements that set up each connection. They override the server's defaults,
+// its init_connect and the DSN.
 func settings(lockWait time.Duration) []string {
 	return []string{
 		"SET " +
-			// The charset decides where a quoted text ends: under gbk, say, a byte before a
-			// backslash can eat it, and the text could end early.
+			// The charset decides where a quoted text ends. In gbk, for example, a byte before a
+			// backslash can absorb it, so that the text would end early.
 			"NAMES utf8mb4, " +
-			// Refuse a value that does not fit its column: cut names would be counted as one.
+			// Refuse a value that does not fit its column, because two truncated names would count
+			// as one.
 			"SESSION sql_mode = 'STRICT_ALL_TABLES', " +
-			// Without it no write outside of a transaction is ever committed, and reads stay at their first snapshot.
+			// Without autocommit, no write outside a transaction is ever committed, and reads see
+			// the first snapshot forever.
 			"SESSION autocommit = 1, " +
-			// NOW() of a zone with daylight saving is ambiguous for an hour a year.
+			// In a time zone with daylight saving, NOW() is ambiguous for one hour a year.
 			"SESSION time_zone = '+00:00', " +
 			fmt.Sprintf("SESSION innodb_lock_wait_timeout = %d, ", int(cmp.Or(lockWait, lockWaitDefault).Seconds())) +
-			// The defaults. A migration is one long statement, and its lock is held by a session that is silent meanwhile.
+			// These are the defaults. A migration is one long statement, and the session that holds
+			// its lock is silent meanwhile.
 			"SESSION wait_timeout = 28800, " +
 			"SESSION sql_select_limit = 18446744073709551615, SESSION sql_safe_updates = 0, SESSION sql_big_selects = 1, " +
 			"SESSION unique_checks = 1, SESSION default_storage_engine = 'InnoDB'" +
-			// A limit in time that ends every long read. MariaDB and MySQL have variables of different names, and each
-			// reads its own comment.
+			// No time limit for reads. MariaDB and MySQL have different variables for it, and each
+			// executes its own comment.
 			"/*M!100100 , SESSION max_statement_time = 0 *//*!80000 , SESSION max_execution_time = 0 */",
-		// The default of both. A server's may block other writers, read what is not committed, or take no writes.
+		// The default of both servers. Another level may block other writers or read uncommitted
+		// rows; READ ONLY takes no writes.
 		"SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ WRITE",
 	}
 }
 
-// Connector returns a connector whose connections have the settings that Open makes.
+// Connector wraps a connector so that its connections have the settings of Open.
 func Connector(inner driver.Connector, lockWait time.Duration) driver.Connector {
 	return connector{inner, settings(lockWait)}
 }
@@ -116,7 +127,7 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 	}
 	for _, statement := range c.settings {
 		if _, err := conn.(driver.ExecerContext).ExecContext(ctx, statement, nil); err != nil {
-			_ = conn.Close() // the error above says more
+			_ = conn.Close() // the error above is more useful
 			return nil, fmt.Errorf("%s: %w", statement, err)
 		}
 	}

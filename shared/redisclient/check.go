@@ -22,8 +22,8 @@ const (
 	nameMax     = 256 // bytes
 )
 
-// parameterChecks are all parameters that a URL may have. Go-redis reads some of its own leniently: 5 as 5 s, and
-// -1s as no timeout at all, for example.
+// parameterChecks holds a check for each parameter that a URL may have. go-redis reads some of its
+// own parameters leniently: for example, 5 as 5 s, and -1s as no timeout at all.
 var parameterChecks = map[string]func(name, value string) error{
 	"addr":    strict.Address,
 	"cluster": truth, "pool_fifo": truth,
@@ -34,7 +34,7 @@ var parameterChecks = map[string]func(name, value string) error{
 	"tls_ca_file": path, "tls_cert_file": path, "tls_key_file": path,
 
 	"db":       number(0, databaseMax),
-	"protocol": number(2, 3), // is accepted and has no effect: see Options
+	"protocol": number(2, 3), // accepted without effect: see Options
 
 	"pool_size": number(1, sizeMax), "min_idle_conns": number(0, sizeMax), "max_idle_conns": number(0, sizeMax),
 	"max_active_conns": number(0, sizeMax),
@@ -73,7 +73,7 @@ func path(name, value string) error {
 	return nil
 }
 
-// checkParameters refuses parameters that are unknown, have no value or the wrong one, or are given twice.
+// checkParameters returns an error for parameters that are unknown, empty, wrong, or set twice.
 func checkParameters(q url.Values) error {
 	switch {
 	case q.Has("max_retries"):
@@ -99,7 +99,8 @@ func checkParameters(q url.Values) error {
 	return nil
 }
 
-// checkAddresses refuses a list of servers where one has its place, and a database that would be ignored.
+// checkAddresses returns an error for a list of servers where only one is allowed, and for a
+// database that would be ignored.
 func (p parameters) checkAddresses(u *url.URL, o *redis.Options) error {
 	if o.Network == "unix" {
 		if p.severalServers() {

@@ -9,9 +9,8 @@ import (
 	"time"
 )
 
-// dialer connects within ctx's deadline, the TLS handshake included (go-redis's own
-// does not look at ctx there). Its errors are those of a dial, whatever went wrong:
-// so that it is known that nothing was sent.
+// dialer connects within ctx's deadline, including the TLS handshake; go-redis's own dialer ignores
+// ctx during the handshake. All its errors are dial errors, so callers know that nothing was sent.
 func dialer(timeout time.Duration,
 	config *tls.Config) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	plain := &net.Dialer{Timeout: timeout}
@@ -31,15 +30,15 @@ func dialer(timeout time.Duration,
 		case errors.As(err, &op) && op.Op == "dial":
 			return nil, err
 		case conn != nil:
-			_ = conn.Close() // the server has hung up, or is about to
+			_ = conn.Close() // the server closes the connection as well
 		}
 		return nil, fmt.Errorf("dial %s: %w", addr, &HandshakeError{err})
 	}
 }
 
-// welcomed waits for the server's first word. In TLS 1.3 a client believes itself
-// connected before the server has looked at its certificate; without this, a refusal
-// would only show as the lost reply of a command.
+// welcomed waits for the server's first answer. In TLS 1.3 a client considers itself connected
+// before the server has checked its certificate. Without welcomed, a refused certificate would look
+// like the lost reply of a command.
 func welcomed(ctx context.Context, conn net.Conn, timeout time.Duration) error {
 	deadline := time.Now().Add(timeout)
 	if earlier, ok := ctx.Deadline(); ok && earlier.Before(deadline) {
@@ -52,9 +51,9 @@ func welcomed(ctx context.Context, conn net.Conn, timeout time.Duration) error {
 		return err
 	}
 	var b [1]byte
-	for n := 0; b[0] != '\n'; n++ { // +PONG, or that it wants a password first: either will do
+	for n := 0; b[0] != '\n'; n++ { // +PONG, or an error that a password is needed: both are an answer
 		if n == wordBytesMax {
-			return errors.New("the server does not speak Redis's protocol")
+			return errors.New("the server does not answer in Redis's protocol")
 		}
 		if _, err := conn.Read(b[:]); err != nil {
 			return err
@@ -65,7 +64,7 @@ func welcomed(ctx context.Context, conn net.Conn, timeout time.Duration) error {
 
 const wordBytesMax = 1024
 
-// HandshakeError is the error of a connection that one of both sides does not trust.
+// HandshakeError is returned if the client or the server does not trust the other's certificate.
 type HandshakeError struct{ err error }
 
 func (e *HandshakeError) Error() string { return "TLS handshake: " + e.err.Error() }

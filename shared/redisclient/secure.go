@@ -14,19 +14,19 @@ import (
 	"github.com/weirhq/weir/shared/strict"
 )
 
-// FileError is a file named in a Redis URL that is of no use. It never holds what the
-// file holds.
+// FileError is returned if a file named in a Redis URL cannot be used. It never contains the file's
+// content.
 type FileError struct {
-	Parameter string // of the URL, such as "tls_ca_file"
-	Err       error  // names the file
+	Parameter string // name in the URL, such as "tls_ca_file"
+	Err       error  // contains the path of the file
 }
 
 func (e *FileError) Error() string { return e.Parameter + ": " + e.Err.Error() }
 
-// Unwrap returns what is wrong with the file.
+// Unwrap returns the reason without the parameter.
 func (e *FileError) Unwrap() error { return e.Err }
 
-// parameters are those of a Redis URL that go-redis does not know.
+// parameters are the parameters of a Redis URL that go-redis does not know.
 type parameters struct {
 	addresses []string
 	cluster   bool
@@ -38,7 +38,8 @@ type parameters struct {
 	serverName                         string
 }
 
-// takeParameters takes ours out of q, and leaves go-redis's.
+// takeParameters removes Weir's own parameters from q and returns them. q keeps go-redis's
+// parameters.
 func takeParameters(q url.Values) (p parameters, err error) {
 	if err := checkParameters(q); err != nil {
 		return p, err
@@ -68,7 +69,7 @@ func takeParameters(q url.Values) (p parameters, err error) {
 
 func (p parameters) severalServers() bool { return len(p.addresses) > 0 || p.cluster || p.master != "" }
 
-// secure makes o authenticate, both ways, as the files say.
+// secure sets up authentication in both directions, from the files in p.
 func (p parameters) secure(o *redis.Options) error {
 	if err := p.secureTLS(o.TLSConfig); err != nil {
 		return err
@@ -127,8 +128,8 @@ func (p parameters) secureTLS(config *tls.Config) error {
 	return nil
 }
 
-// certificate reads this client's certificate anew, since certificates end and are
-// replaced.
+// certificate reads the client's certificate for each connection, because certificates expire and
+// are replaced.
 func (p parameters) certificate(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 	pair, err := tls.LoadX509KeyPair(p.certFile, p.keyFile)
 	if err != nil {

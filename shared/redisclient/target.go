@@ -9,13 +9,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Target is one server, Cluster or group of Sentinels, as it is configured.
+// Target is one configured Redis server, Cluster, or group of Sentinels.
 type Target struct {
-	Name    string // "" for the only one
+	Name    string // "" if there is only one target
 	Options *redis.UniversalOptions
 }
 
-// Targets parses lists of URLs, each with a name where there are several. URLs of one list are separated by blanks:
+// Targets parses lists of URLs, separated by blanks. If there are several URLs, each has a name:
 //
 //	redis://10.0.0.1:6379
 //	a=redis://10.0.0.1:6379 b=redis://10.0.0.2:6379
@@ -44,7 +44,7 @@ func Targets(lists ...string) ([]Target, error) {
 	return targets, nil
 }
 
-// Split returns the URLs, with their names, of lists.
+// Split returns the URLs in lists, with their names.
 func Split(lists ...string) (urls []string) {
 	for _, list := range lists {
 		urls = append(urls, strings.Fields(list)...)
@@ -52,19 +52,19 @@ func Split(lists ...string) (urls []string) {
 	return urls
 }
 
-// SplitName cuts "name=redis://…" into its name, "" if there is none, and its URL.
+// SplitName splits "name=redis://…" into its name and URL. The name is "" if there is none.
 func SplitName(nameAndURL string) (name, rawURL string) {
 	name, rawURL, ok := strings.Cut(nameAndURL, "=")
-	if !ok || strings.ContainsAny(name, ":/?@") { // the parameters of a URL without a name
+	if !ok || strings.ContainsAny(name, ":/?@") { // a URL without a name whose parameters have a '='
 		return "", nameAndURL
 	}
 	return name, rawURL
 }
 
-// Open returns a client of the target. It connects when first used.
+// Open returns a client of the target. The client connects when it is first used.
 func (t Target) Open() redis.UniversalClient { return redis.NewUniversalClient(t.Options) }
 
-// Where returns the target's addresses, for people to read.
+// Where returns the target's addresses in readable form.
 func (t Target) Where() string {
 	addresses := strings.Join(t.Options.Addrs, ",")
 	if t.Options.MasterName != "" {
@@ -75,7 +75,8 @@ func (t Target) Where() string {
 
 const nameBytesMax = 64
 
-// CheckNames reports what is wrong with the names of several targets: keys are placed by them.
+// CheckNames returns an error if the names of several targets are missing, malformed or equal. Keys
+// are assigned to partitions by name.
 func CheckNames[T any](targets []T, nameOf func(T) string) error {
 	if len(targets) == 0 {
 		return errors.New("the Redis URL names no server: want at least one")
@@ -101,7 +102,7 @@ func notInName(r rune) bool {
 	return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-", r))
 }
 
-// WrapName adds the name of a partition to an error about it.
+// WrapName adds the name of a partition to an error.
 func WrapName(name string, err error) error {
 	if name == "" {
 		return err
@@ -109,17 +110,17 @@ func WrapName(name string, err error) error {
 	return fmt.Errorf("partition %s: %w", name, err)
 }
 
-// masked replaces a password, as package url does it.
+// masked replaces a password, as in package net/url.
 const masked = "xxxxx"
 
-// Mask returns a list of URLs for people to read: without passwords.
+// Mask returns a list of URLs without their passwords, for messages.
 func Mask(list string) string {
 	if list == "" {
 		return ""
 	}
 	_, err := Targets(list)
 	if file := (*FileError)(nil); err != nil && !errors.As(err, &file) {
-		return masked // any part of it may be the password
+		return masked // any part of the text may be the password
 	}
 	shown := Split(list)
 	for i, nameAndURL := range shown {
@@ -135,8 +136,8 @@ func Mask(list string) string {
 	return strings.Join(shown, " ")
 }
 
-// HoldsPassword reports whether a list of URLs has a password in it. A URL that cannot be parsed has none that is
-// known; Targets refuses it.
+// HoldsPassword reports whether a list of URLs contains a password. It returns false if a URL
+// cannot be parsed, because Targets then returns an error.
 func HoldsPassword(list string) bool {
 	for _, nameAndURL := range Split(list) {
 		_, rawURL := SplitName(nameAndURL)

@@ -1,4 +1,5 @@
-// Package signals decides what the signals of the operating system do to a program that drains before it ends.
+// Package signals handles the signals of the operating system for programs that drain before they
+// end.
 package signals
 
 import (
@@ -10,13 +11,13 @@ import (
 	"syscall"
 )
 
-// Context returns a context that ends with parent or with the first signal that asks the program to end: SIGTERM,
-// SIGINT and, if the program has a terminal, SIGHUP, which the system sends when the terminal is closed. A second
-// SIGTERM or SIGINT ends the process at once.
+// Context returns a context that ends with parent, or with the first signal that asks the program
+// to end: SIGTERM, SIGINT, or, if the program has a terminal, SIGHUP, which the system sends when
+// the terminal is closed. A second SIGTERM or SIGINT ends the process at once.
 //
-// Other signals that would end the process undrained are passed to ignored and have no effect: SIGUSR1, SIGUSR2 and,
-// without a terminal, SIGHUP, by which other servers read their files again. A signal that the process was started to
-// ignore, as nohup has it, stays ignored.
+// Other signals that would end the process without a drain are only passed to ignored: SIGUSR1,
+// SIGUSR2 and, without a terminal, SIGHUP, with which other servers reread their files. A signal
+// that the process was started to ignore, for example by nohup, stays ignored.
 //
 // stop releases the signals and waits for the goroutine that receives them.
 func Context(parent context.Context, ignored func(os.Signal)) (ctx context.Context, stop func()) {
@@ -33,7 +34,7 @@ func contextWith(parent context.Context, ignored func(os.Signal), terminal bool)
 	ends, others = slices.DeleteFunc(ends, signal.Ignored), slices.DeleteFunc(others, signal.Ignored)
 	ctx, release := context.WithCancel(parent)
 	first := make(chan os.Signal, 1)
-	if len(ends) > 0 { // Notify without signals would take all of them
+	if len(ends) > 0 { // without arguments, Notify would catch all signals
 		signal.Notify(first, ends...)
 	}
 	rest := make(chan os.Signal, 8)
@@ -50,7 +51,7 @@ func contextWith(parent context.Context, ignored func(os.Signal), terminal bool)
 			case <-first:
 				release()
 			case <-done:
-				signal.Stop(first) // from here on SIGTERM and SIGINT do what they do by default
+				signal.Stop(first) // from now on, SIGTERM and SIGINT have their default effect
 				done = nil
 			case s := <-rest:
 				ignored(s)

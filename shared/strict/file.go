@@ -15,9 +15,9 @@ const FileBytesMax = 1 << 20
 // byteOrderMark begins files that some editors write. It is no part of the text.
 const byteOrderMark = "\xef\xbb\xbf"
 
-// File returns the text of a file without a byte order mark and without the line ends at its end.
-// An empty file, one of more than FileBytesMax bytes and one in UTF-16
-// are errors. No error holds any part of the text.
+// File returns the content of a text file without a byte order mark and without line ends at its
+// end. A file that is empty, longer than FileBytesMax or in UTF-16 is an error. No error contains
+// any part of the text.
 func File(field, path string) (string, error) {
 	content, err := readBounded(path)
 	if err != nil {
@@ -30,7 +30,7 @@ func File(field, path string) (string, error) {
 	return text, nil
 }
 
-// Line is File for a file of one line, such as a password.
+// Line is File for a file with a single line, such as a password.
 func Line(field, path string) (string, error) {
 	text, err := File(field, path)
 	if err == nil && strings.ContainsAny(text, "\r\n") {
@@ -39,7 +39,7 @@ func Line(field, path string) (string, error) {
 	return text, err
 }
 
-// Text returns a file's content as text: see File.
+// Text returns a file's content as text, under the rules of File.
 func Text(content []byte) (string, error) {
 	if bytes.HasPrefix(content, []byte("\xff\xfe")) || bytes.HasPrefix(content, []byte("\xfe\xff")) ||
 		bytes.IndexByte(content, 0) >= 0 {

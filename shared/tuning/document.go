@@ -37,9 +37,10 @@ type document struct {
 	Requires []string `json:"requires,omitempty"`
 }
 
-// Parse reads a document that an operator has written. It holds every field once: a field that
-// is left out would set back what was tuned before. Fields that are left out, unknown or
-// there twice, trailing text, values outside their bounds and values that do not fit each other are errors.
+// Parse reads a document that an operator has written. The document must hold every field once,
+// because an omitted field would reset what was tuned before. Omitted, unknown and duplicate
+// fields, trailing text, values outside their bounds, and values that contradict each other are
+// errors.
 func Parse(text []byte) (Tuning, error) {
 	t, err := parse(text, true)
 	if err != nil {

@@ -8,15 +8,17 @@ import (
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
-// HeartbeatAge returns how old the newest heartbeat of a node that runs t may be in the database when no call fails.
-// A node leaves at most one interval and twice its jitter between two heartbeats, and the region's relay at most one
-// interval between two turns in which it stores them. A change of settings takes as long to reach a node.
+// HeartbeatAge returns the largest age in the database of the newest heartbeat of a live node with
+// tuning t, if no call fails. Between two heartbeats of a node, and between two rounds of the relay
+// that stores them, there is at most one interval plus jitter. A change of settings takes as long
+// to reach a node.
 func (t Tuning) HeartbeatAge() time.Duration {
 	return t.SettingsEvery() + time.Duration((1+2*t.Jitter)*float64(t.SettingsEvery()))
 }
 
-// SettingsIntervalMax returns the longest SettingsInterval with which heartbeats arrive within heartbeat.StandsFor:
-// 25 s at the default jitter. With a longer one, nodes would count as gone between two of their heartbeats.
+// SettingsIntervalMax returns the longest SettingsInterval with which heartbeats arrive within
+// heartbeat.StandsFor: 25 s at the default jitter. With a longer one, nodes would count as gone
+// between two of their heartbeats.
 func (t Tuning) SettingsIntervalMax() time.Duration {
 	return time.Duration(float64(heartbeat.StandsFor) / (2 + 2*t.Jitter)).Truncate(time.Millisecond)
 }
@@ -27,11 +29,12 @@ func (t Tuning) SettingsEvery() time.Duration {
 	return min(t.SettingsInterval.Std(), t.SettingsIntervalMax())
 }
 
-// ValidateRelations reports every field that does not fit another one, joined into one error. Parse calls it for
-// documents that operators write; Read does not, since what an earlier build stored has to stay readable.
+// ValidateRelations reports all fields that contradict another field, joined into one error. Parse
+// calls it for documents that operators write. Read does not, because documents that an earlier
+// build stored must stay readable.
 //
-// Relations to parameters that are not part of a tuning are checked where both are known: CheckTimes has those of a
-// rollout's plan and of the control plane.
+// CheckTimes checks the relations to parameters outside a tuning: those of a rollout's plan and of
+// the control plane.
 func (t Tuning) ValidateRelations() error {
 	var bad []error
 	least := func(field string, v, least time.Duration, because string) {
@@ -50,16 +53,17 @@ func (t Tuning) ValidateRelations() error {
 	return errors.Join(bad...)
 }
 
-// Times are parameters outside of a tuning that its intervals have to fit. Zero values are not checked.
+// Times are parameters outside a tuning that must fit its intervals. CheckTimes ignores zero
+// values.
 type Times struct {
 	Lease        time.Duration // of a trial, lease_ms of a rollout's plan
 	ApplyTimeout time.Duration // apply_timeout_ms of a rollout's plan
 	LiveWithin   time.Duration // --node-live-within of the control plane
 }
 
-// CheckTimes reports the first of other parameters that is too short for t: nodes would leave a trial before its
-// renewal reaches them, be given up before they can report that they run a tuning, or be listed as gone between two
-// heartbeats.
+// CheckTimes returns an error for the first parameter that is too short for t. Otherwise nodes
+// would leave a trial before its renewal reaches them, be given up before they can report a tuning,
+// or be listed as gone between two heartbeats.
 func (t Tuning) CheckTimes(of Times) error {
 	age := t.HeartbeatAge()
 	for _, c := range []struct {

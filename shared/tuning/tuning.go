@@ -30,11 +30,11 @@ type Tuning struct {
 	// of its nodes at once (floor * limit a key).
 	Floor float64 `json:"floor"`
 
-	// Step is the unit in which a count must have grown since it was last stored for good
-	// before it is stored again, as a fraction of its limit, 0 to 1: after 25 steps, so at
-	// most 1/(25 step) times a cell and region; 0: by any growth. Higher: fewer rows; a
-	// region that loses its Redis and its news restores less. What other regions are told
-	// does not depend on it.
+	// Step sets how much a count must grow before it is stored durably again: by 25 * Step of its
+	// limit, so at most 1/(25 * Step) times for each cell and region. Step is 0 to 1; 0 stores every
+	// growth. A higher value writes fewer rows, but a region that loses
+	// both its Redis and its news restores less. Step does not affect the counts that other regions
+	// receive.
 	Step float64 `json:"step"`
 
 	// NewsInterval is the time in which a region's relay tells other regions what has
@@ -42,20 +42,20 @@ type Tuning struct {
 	// more statements a second (a region and shard, not a node).
 	NewsInterval Duration `json:"news_interval_ms"`
 
-	// SettingsInterval is the time between two heartbeats of a node, and two looks for changed
-	// settings, by a relay and by a node, 100 ms to 10 min, before a node's jitter. A document
-	// that an operator writes has at most SettingsIntervalMax. Lower:
-	// overrides, resets and tunings are in force sooner (after two intervals), more
-	// statements a second (a region, not a node).
+	// SettingsInterval is the time between two heartbeats of a node, and between two reads of the
+	// settings by a node or relay: 100 ms to 10 min, before jitter. In a document that an operator
+	// writes, the maximum is SettingsIntervalMax. With a lower value, overrides, resets and tunings
+	// take effect sooner (within two intervals), at the cost of more statements per second and
+	// region.
 	SettingsInterval Duration `json:"settings_interval_ms"`
 
 	// Jitter spreads each node's settings interval and replay tick by up to this fraction
 	// either way, 0 to 0.5, so that nodes do not knock together.
 	Jitter float64 `json:"jitter"`
 
-	// MinGlobalDuration is the shortest window that is shared across regions,
-	// 1 s to 24 h. Shorter windows are limited by each region for itself: they are over
-	// before the news arrives. At least three times NewsInterval and twice ReplayTick.
+	// MinGlobalDuration is the shortest window that regions share: 1 s to 24 h. Each region limits
+	// shorter windows by itself, because they end before other regions' counts arrive. It must be
+	// at least three times NewsInterval and twice ReplayTick.
 	MinGlobalDuration Duration `json:"min_global_duration_ms"`
 
 	// ReplayTick is the time between two sends of accepted cost to the region's
@@ -63,8 +63,8 @@ type Tuning struct {
 	// fresher counts, more commands a second.
 	ReplayTick Duration `json:"replay_tick_ms"`
 
-	// FreshFor is how long a key may be decided without hearing from the origin
-	// before a decision asks it first, 100 ms to 10 min. At least ReplayTick.
+	// FreshFor is how long decisions about a key may go without an answer of the origin, 100 ms to
+	// 10 min. After that, the next decision asks the origin first. It must be at least ReplayTick.
 	FreshFor Duration `json:"fresh_for_ms"`
 
 	// StrictFor is how long after a denial a key's decisions ask the origin first:

@@ -5,11 +5,12 @@ import (
 	"encoding/hex"
 )
 
-// BoundIdentifier returns the identifier under which a name of any bytes is counted: the name itself if it has
-// 1 to IdentifierBytesMax bytes, and otherwise "sha256:" and the name's SHA-256 in hexadecimal. Use it for names that a
-// limited caller can choose: an error about such a name would let the caller pass wherever errors do.
+// BoundIdentifier returns the identifier under which a name is counted: the name itself if it has 1
+// to IdentifierBytesMax bytes, and otherwise "sha256:" and the name's SHA-256 in hexadecimal. Use
+// it for names that a limited caller can choose. If such a name caused an error instead, the caller
+// could use it to pass wherever errors let requests pass.
 //
-// It returns a name that is its own result unchanged, so it may be applied more than once.
+// A name that BoundIdentifier has returned stays the same when it is passed in again.
 func BoundIdentifier(name string) string {
 	if uint(len(name)-1) < IdentifierBytesMax {
 		return name

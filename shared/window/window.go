@@ -128,9 +128,9 @@ type Cell struct {
 // sequenceMin is the number of a cell that expires at Unix time 0.
 const sequenceMin = -2
 
-// Validate reports the first field outside its bounds, as an error that wraps ErrInvalid: a field of the key, or a
-// Sequence whose cell expires before 1970 or after the last millisecond that an int64 holds. Whatever reads a cell that
-// another process has written must call it.
+// Validate returns an error that wraps ErrInvalid if a field is outside its bounds: a field of the
+// key, or a Sequence whose cell expires before 1970 or after the last millisecond that an int64 can
+// hold. Call it on every cell that another process has written.
 func (c Cell) Validate() error {
 	if err := c.Key.Validate(); err != nil {
 		return err

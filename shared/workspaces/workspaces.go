@@ -1,5 +1,5 @@
-// Package workspaces is the set of workspaces that a token is valid for, as tokens of nodes and of weir-control have
-// it.
+// Package workspaces holds sets of workspaces, to which tokens of nodes and of weir-control can be
+// limited.
 package workspaces
 
 import (
@@ -11,11 +11,12 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Set is a set of workspaces. A nil Set has all workspaces; any other Set has at least one. A Set is constant.
-type Set struct{ names []string } // in order, each once
+// Set is a set of workspaces. A nil Set contains all workspaces; any other Set contains at least
+// one. A Set does not change.
+type Set struct{ names []string } // sorted, without duplicates
 
-// New returns the set of some workspaces, and nil, the set of all, if there are no names. It returns an error if a name
-// is outside of the bounds of workspaces.
+// New returns the set of the named workspaces. Without names it returns nil, the set of all
+// workspaces. It returns an error if a name's length is outside the bounds of workspaces.
 func New(names ...string) (*Set, error) {
 	if len(names) == 0 {
 		return nil, nil
@@ -28,8 +29,9 @@ func New(names ...string) (*Set, error) {
 	return &Set{slices.Compact(slices.Sorted(slices.Values(names)))}, nil
 }
 
-// Parse reads names that are separated by commas. Commas, white space and '%' in a name are written as %2C and so on,
-// as in a URL. Parse never returns the set of all workspaces: without names it returns an error.
+// Parse reads names separated by commas. A comma, white space or '%' within a name is written as in
+// a URL, for example as %2C. Without names it returns an error, so it never returns the set of all
+// workspaces.
 func Parse(text string) (*Set, error) {
 	names := strings.Split(text, ",")
 	for i, escaped := range names {
@@ -42,7 +44,7 @@ func Parse(text string) (*Set, error) {
 	return New(names...)
 }
 
-// String returns the names as Parse reads them; empty: all workspaces.
+// String returns the names in the form that Parse reads, or "" for all workspaces.
 func (s *Set) String() string {
 	names := s.Names()
 	for i, name := range names {
@@ -51,10 +53,10 @@ func (s *Set) String() string {
 	return strings.Join(names, ",")
 }
 
-// All reports whether the set has all workspaces.
+// All reports whether the set contains all workspaces.
 func (s *Set) All() bool { return s == nil }
 
-// Has reports whether a workspace is in the set. It allocates nothing.
+// Has reports whether the set contains a workspace. It does not allocate.
 func (s *Set) Has(workspace string) bool {
 	if s == nil {
 		return true
@@ -63,7 +65,7 @@ func (s *Set) Has(workspace string) bool {
 	return has
 }
 
-// Names returns the names in order; nil: all workspaces.
+// Names returns the sorted names, or nil for all workspaces.
 func (s *Set) Names() []string {
 	if s == nil {
 		return nil
