@@ -15,7 +15,7 @@ type tuningSet struct {
 	tuningFlags
 	Region []string `xor:"where" placeholder:"REGION" help:"Where to set it. Repeat it for several regions."`
 	All    bool     `xor:"where" help:"Set it in all regions, and in those to come."`
-	AtOnce bool     `help:"Required: confirms that no stage goes first, and that nothing is compared."`
+	AtOnce bool     `help:"Required: confirms that all nodes change at once, without stages and without a comparison."`
 	ID     string   `name:"id" placeholder:"NAME" help:"Name of that rollout."`
 	Force  bool     `help:"Set it even if the health of the fleet is critical: see weirctl health."`
 	Watch  bool     `help:"Follow it until it is over."`
