@@ -22,6 +22,7 @@
 package redisclient
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -74,7 +75,7 @@ func Options(rawURL string) (*redis.UniversalOptions, error) {
 	if err := p.secure(o); err != nil {
 		return nil, fmt.Errorf("the Redis URL: %w", err)
 	}
-	dialTimeout := or(o.DialTimeout, dialTimeout)
+	dialTimeout := cmp.Or(o.DialTimeout, dialTimeout)
 	return &redis.UniversalOptions{
 		Addrs:         append([]string{o.Addr}, p.addresses...),
 		IsClusterMode: p.cluster,
@@ -96,10 +97,10 @@ func Options(rawURL string) (*redis.UniversalOptions, error) {
 		OnConnect:             greet,
 		DialTimeout:           dialTimeout,
 		DialerRetries:         1, // a dead server is told at once, the next tick tries again
-		ReadTimeout:           or(o.ReadTimeout, ioTimeout),
-		WriteTimeout:          or(o.WriteTimeout, ioTimeout),
+		ReadTimeout:           cmp.Or(o.ReadTimeout, ioTimeout),
+		WriteTimeout:          cmp.Or(o.WriteTimeout, ioTimeout),
 
-		PoolTimeout:      or(o.PoolTimeout, poolTimeout),
+		PoolTimeout:      cmp.Or(o.PoolTimeout, poolTimeout),
 		PoolSize:         o.PoolSize,
 		PoolFIFO:         o.PoolFIFO,
 		MinIdleConns:     max(o.MinIdleConns, 1), // so that the first decision need not dial
@@ -118,13 +119,6 @@ func Options(rawURL string) (*redis.UniversalOptions, error) {
 // greet asks for a sign of life before a connection carries a script: a server closes one that sends much without
 // the password that it wants, at times before it has said why.
 func greet(ctx context.Context, c *redis.Conn) error { return c.Ping(ctx).Err() }
-
-func or(set, otherwise time.Duration) time.Duration {
-	if set == 0 {
-		return otherwise
-	}
-	return set
-}
 
 var errUnparsable = errors.New("the Redis URL cannot be parsed") // the parser's error would quote it
 

@@ -52,7 +52,7 @@ func Uint(field, text string, low, high uint64) (uint64, error) {
 // Float reads a decimal number, such as 0.5 or 1e-3, of at least low and at most high. NaN and
 // infinities are errors.
 func Float(field, text string, low, high float64) (float64, error) {
-	mantissa, exponent, scaled := cutAny(text, "eE")
+	mantissa, exponent, scaled := strings.Cut(strings.ToLower(text), "e")
 	whole, fraction, pointed := strings.Cut(mantissa, ".")
 	if why := notInt(strings.TrimPrefix(whole, "-")); why != "" || strings.HasPrefix(whole, "--") {
 		return 0, fault(field, text, strings.Replace(cmp.Or(why, wantInt), "a whole number", "a number", 1), low, high)
@@ -240,11 +240,4 @@ func durationPart(text string) (ns *big.Rat, rest string, err error) {
 		return nil, "", errors.New(wantDuration)
 	}
 	return ns.Mul(ns, new(big.Rat).SetInt64(unit)), rest[end:], nil
-}
-
-func cutAny(text, separators string) (before, after string, found bool) {
-	if i := strings.IndexAny(text, separators); i >= 0 {
-		return text[:i], text[i+1:], true
-	}
-	return text, "", false
 }

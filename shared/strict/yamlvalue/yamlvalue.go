@@ -6,7 +6,6 @@ package yamlvalue
 
 import (
 	"fmt"
-	"time"
 
 	"go.yaml.in/yaml/v3"
 
@@ -24,16 +23,6 @@ func Int(field string, n *yaml.Node, low, high int64) (int64, error) {
 	return value, at(n, err)
 }
 
-// Float reads a decimal number of at least low and at most high.
-func Float(field string, n *yaml.Node, low, high float64) (float64, error) {
-	text, err := plain(field, n, "a number")
-	if err != nil {
-		return 0, err
-	}
-	value, err := strict.Float(field, text, low, high)
-	return value, at(n, err)
-}
-
 // Bool reads true or false. Yes, on and 1 are errors.
 func Bool(field string, n *yaml.Node) (bool, error) {
 	text, err := plain(field, n, "true or false")
@@ -41,16 +30,6 @@ func Bool(field string, n *yaml.Node) (bool, error) {
 		return false, err
 	}
 	value, err := strict.Bool(field, text)
-	return value, at(n, err)
-}
-
-// Duration reads a duration such as 1m30s of at least low and at most high, quoted or not.
-func Duration(field string, n *yaml.Node, low, high time.Duration) (time.Duration, error) {
-	text, err := Text(field, n)
-	if err != nil {
-		return 0, err
-	}
-	value, err := strict.Duration(field, text, low, high)
 	return value, at(n, err)
 }
 
