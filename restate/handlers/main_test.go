@@ -254,8 +254,8 @@ func (n *counter) reached(want int) func() error {
 
 // testKeys are of the tests and of the child that they kill.
 var testKeys = func() *orderkey.Keys {
-	keys, err := orderkey.Read([]byte(strings.Repeat("a key of tests ", 4)))
-	if err != nil {
+	keys := &orderkey.Keys{}
+	if err := keys.Replace([]byte(strings.Repeat("a key of tests ", 4))); err != nil {
 		panic(err)
 	}
 	return keys

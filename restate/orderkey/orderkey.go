@@ -75,15 +75,6 @@ func Random() *Keys {
 	return k
 }
 
-// Read parses the keys in the content of a file.
-func Read(text []byte) (*Keys, error) {
-	k := &Keys{}
-	if err := k.Replace(text); err != nil {
-		return nil, err
-	}
-	return k, nil
-}
-
 // Replace replaces the keys by those in the content of a file. After an error, the previous keys
 // stay. The file has one key per line; it ignores empty lines and lines that begin with #.
 func (k *Keys) Replace(text []byte) error {

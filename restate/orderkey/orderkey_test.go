@@ -13,8 +13,8 @@ var noon = time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC)
 
 func keys(t testing.TB, text string) *Keys {
 	t.Helper()
-	k, err := Read([]byte(text))
-	if err != nil {
+	k := &Keys{}
+	if err := k.Replace([]byte(text)); err != nil {
 		t.Fatal(err)
 	}
 	return k

@@ -165,19 +165,6 @@ func (r *Restate) Leads(ctx context.Context) (int, error) {
 	return 0, errors.New("the server's metrics do not say how many partitions it leads")
 }
 
-// IngressURLs are where invocations come in: of all nodes.
-func (c *RestateCluster) IngressURLs() []string { return c.urls((*Restate).IngressURL) }
-
-// AdminURLs are the nodes' admin APIs.
-func (c *RestateCluster) AdminURLs() []string { return c.urls((*Restate).AdminURL) }
-
-func (c *RestateCluster) urls(of func(*Restate) string) (urls []string) {
-	for _, node := range c.Nodes {
-		urls = append(urls, of(node))
-	}
-	return urls
-}
-
 // Stop ends the servers that were started.
 func (c *RestateCluster) Stop() error {
 	return c.each(func(i int) error {
