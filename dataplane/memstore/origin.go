@@ -21,9 +21,6 @@ type OriginOptions struct {
 
 	// Shards is how many there are, 1 unless set.
 	Shards int
-
-	// Young makes it one that may have been emptied just now, as after Wipe: see store.ErrYoung.
-	Young bool
 }
 
 // Origin is a store.RelayOrigin in memory: one region's counts, and a way to them. Client makes
@@ -71,9 +68,6 @@ func NewOrigin(o OriginOptions) *Origin {
 	servers := &originServers{clock: o.Clock, grace: o.Grace, shards: make([]*originShard, max(1, o.Shards))}
 	for i := range servers.shards {
 		servers.shards[i] = newOriginShard()
-		if o.Young {
-			servers.shards[i].bornMs = o.Clock().UnixMilli()
-		}
 	}
 	return servers.client()
 }

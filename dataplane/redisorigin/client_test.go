@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane/redisorigin"
 	"github.com/weirhq/weir/shared/await"
+	"github.com/weirhq/weir/shared/redisclient"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -119,7 +120,7 @@ func FuzzErrorsHoldNoPassword(f *testing.F) {
 		if strings.Contains(head+tail, secret) || !strings.Contains(head, "://") {
 			return
 		}
-		if err := redisorigin.CheckURLs([]string{head + before + secret + after + tail}); err != nil && strings.Contains(err.Error(), secret) {
+		if _, err := redisclient.Targets(head + before + secret + after + tail); err != nil && strings.Contains(err.Error(), secret) {
 			t.Fatalf("%s: %v", head+before+secret+after+tail, err)
 		}
 	})

@@ -49,14 +49,6 @@ func Open(namesAndURLs []string, o Options) (*Origin, error) {
 	return origin, nil
 }
 
-// CheckURLs reports what Open would refuse, and connects to nothing.
-func CheckURLs(namesAndURLs []string) error {
-	if _, err := redisclient.Targets(namesAndURLs...); err != nil {
-		return fmt.Errorf("redisorigin: %w", err)
-	}
-	return nil
-}
-
 // libraryLogger is go-redis's logger.
 type libraryLogger struct{ *slog.Logger }
 

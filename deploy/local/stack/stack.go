@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -30,10 +29,6 @@ type Options struct {
 	Regions        []string       // default eu and us
 	NodesPerRegion int            // default 2
 	Ports          Ports          // zero: free ones
-
-	// RedisOnly are the IDs of nodes that have no MySQL. Default: us-2, so that in eu another node takes over the
-	// relay when the one that has it ends, and us has a node that needs its region's relay.
-	RedisOnly []string
 
 	// CleanupInterval is how often expired rows are deleted; 0 is the control plane's
 	// default.
@@ -104,9 +99,6 @@ func Start(ctx context.Context, o Options) (*Stack, error) {
 	}
 	if o.NodesPerRegion == 0 {
 		o.NodesPerRegion = 2
-	}
-	if o.RedisOnly == nil {
-		o.RedisOnly = []string{"us-2"}
 	}
 	s := &Stack{options: o, Redis: make(map[string]*servers.Redis)}
 	for _, step := range []func(context.Context) error{s.startServers, s.startControl, s.startNodes} {
@@ -256,8 +248,9 @@ func (s *Stack) nodeEnv(region, id string) []string {
 	return env
 }
 
-// HasMySQL is true of a node that competes for the lease of its region's relay.
-func (s *Stack) HasMySQL(id string) bool { return !slices.Contains(s.options.RedisOnly, id) }
+// HasMySQL is true of a node that competes for the lease of its region's relay. All do but one, so that in eu another
+// node takes over the relay when the node that has it ends, and us has a node that needs its region's relay.
+func (s *Stack) HasMySQL(id string) bool { return id != "us-2" }
 
 // Stop ends everything in order: the nodes drain while what they drain to is there.
 func (s *Stack) Stop() error {
