@@ -27,15 +27,7 @@ type identity struct {
 }
 
 func identityKey(args []string, stdout, stderr io.Writer) (code int) {
-	defer func() {
-		switch p := recover().(type) {
-		case nil:
-		case exited:
-			code = int(p)
-		default:
-			panic(p)
-		}
-	}()
+	defer onExit(func(status int) { code = status })
 	i, err := parseIdentity(args, stdout, stderr)
 	if err != nil {
 		_, _ = fmt.Fprintf(stderr, "weir-control: %v\nTry weir-control %s --help.\n", err, identityArgument)

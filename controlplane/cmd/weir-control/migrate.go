@@ -28,15 +28,7 @@ type migration struct {
 // migrateTables applies the migrations that a database lacks. It returns 0 if the tables then have
 // this program's version or a newer one.
 func migrateTables(ctx context.Context, args []string, stdout, stderr io.Writer) (code int) {
-	defer func() {
-		switch p := recover().(type) {
-		case nil:
-		case exited:
-			code = int(p)
-		default:
-			panic(p)
-		}
-	}()
+	defer onExit(func(status int) { code = status })
 	m, dsn, err := parseMigration(args, stdout, stderr)
 	if err != nil {
 		_, _ = fmt.Fprintf(stderr, "weir-control: %v\nTry weir-control %s --help.\n", err, migrateArgument)

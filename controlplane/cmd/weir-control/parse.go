@@ -14,21 +14,26 @@ import (
 // exited is what kong's own way out (--help, --version) is turned into.
 type exited int
 
+// onExit calls did if kong has taken its own way out. Defer it.
+func onExit(did func(status int)) {
+	switch p := recover().(type) {
+	case nil:
+	case exited:
+		did(int(p))
+	default:
+		panic(p)
+	}
+}
+
 // parse reads the configuration. done is true when a flag was itself the work.
 func parse(args []string, stdout, stderr io.Writer,
 	version string) (c *config, model *kong.Application, done bool, err error) {
-	defer func() {
-		switch p := recover().(type) {
-		case nil:
-		case exited:
-			done = true
-			if p != 0 {
-				err = fmt.Errorf("exit %d", p)
-			}
-		default:
-			panic(p)
+	defer onExit(func(status int) {
+		done = true
+		if status != 0 {
+			err = fmt.Errorf("exit %d", status)
 		}
-	}()
+	})
 	c = &config{}
 	parser, err := kong.New(c,
 		kong.Name("weir-control"),
