@@ -15,6 +15,9 @@ const (
 
 	approvalTTLDefault = 24 * time.Hour
 	approvalTTLMax     = 30 * 24 * time.Hour
+
+	// approvalAheadMax is how far the clocks of weir-control's processes may be apart.
+	approvalAheadMax = time.Minute
 )
 
 // Quorum says how many people must approve a step, and for how long what each of them said counts. The one who started
@@ -54,11 +57,21 @@ type Approval struct {
 	Evidence string `json:"evidence"`
 }
 
-// Counting are the approvals that count now: of the evidence as it stands, and not expired.
+// Counting are the approvals that count now: of the evidence as it stands, and not expired. One that was given by a clock
+// that was ahead, and has been put right, does not count: otherwise it would count for as much longer.
 func (q Quorum) Counting(given []Approval, evidence string, nowMs int64) []Approval {
 	return slices.DeleteFunc(slices.Clone(given), func(a Approval) bool {
-		return a.Evidence != evidence || nowMs-a.AtMs >= q.TTL().Milliseconds()
+		return a.Evidence != evidence || q.left(a, nowMs) == 0
 	})
+}
+
+// left is the time until an approval expires.
+func (q Quorum) left(a Approval, nowMs int64) time.Duration {
+	given := time.Duration(nowMs-a.AtMs) * time.Millisecond
+	if given < -approvalAheadMax {
+		return 0
+	}
+	return max(0, q.TTL()-max(0, given))
 }
 
 // with is the approvals given with one more; problem is why that one does not count. While one of those given has
@@ -79,7 +92,7 @@ func (q Quorum) with(given []Approval, one Approval) (after []Approval, problem 
 func (q Quorum) untilExpiry(given []Approval, nowMs int64) time.Duration {
 	first := time.Duration(-1)
 	for _, a := range given {
-		left := max(0, q.TTL()-time.Duration(nowMs-a.AtMs)*time.Millisecond)
+		left := q.left(a, nowMs)
 		if first < 0 || left < first {
 			first = left
 		}

@@ -86,6 +86,24 @@ func TestApprovalsExpire(t *testing.T) {
 	}
 }
 
+// An approval that was given while a clock was ahead counts for no longer than its time once the clock is put right.
+func TestAnApprovalDoesNotOutliveACorrectionOfTheClock(t *testing.T) {
+	const nowMs = 1_700_000_000_000
+	q := Quorum{Approvers: 2, ApprovalTTLMs: time.Hour.Milliseconds()}
+	for ahead, want := range map[time.Duration]time.Duration{
+		0: time.Hour, -time.Minute: 59 * time.Minute, -time.Hour: 0, time.Second: time.Hour,
+		10 * time.Minute: 0, 24 * time.Hour: 0,
+	} {
+		given := []Approval{{By: bob, AtMs: nowMs + ahead.Milliseconds(), Evidence: "e"}}
+		if n := len(q.Counting(given, "e", nowMs)); (n == 1) != (want > 0) {
+			t.Errorf("given %v ahead: %d count", ahead, n)
+		}
+		if left := q.untilExpiry(given, nowMs); left != want {
+			t.Errorf("given %v ahead: it expires in %v, want %v", ahead, left, want)
+		}
+	}
+}
+
 // While a rollout is paused nothing is approved, and approvals expire.
 func TestApprovalsExpireWhilePaused(t *testing.T) {
 	l, r, steps := twice(t)

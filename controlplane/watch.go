@@ -119,11 +119,16 @@ type HealthDocument struct {
 	Live bool `json:"live,omitempty"`
 }
 
-// Next is the document after a look. A finding that goes on keeps its Since.
+// Next is the document after a look. A finding that goes on keeps its Since, which is never later than the look: a clock
+// that was ahead and is put right must not hide a finding for as long as it was ahead.
 func (d HealthDocument) Next(look Look) HealthDocument {
 	before := map[[2]string]Finding{}
 	for _, f := range slices.Concat(d.Settling, d.Findings) {
 		before[f.id()] = f
+	}
+	told := map[[2]string]bool{}
+	for _, f := range d.Findings {
+		told[f.id()] = true
 	}
 	next := HealthDocument{Version: healthVersion, AtMs: look.AtMs, Overall: SeverityOK}
 	seen := map[[2]string]bool{}
@@ -135,8 +140,8 @@ func (d HealthDocument) Next(look Look) HealthDocument {
 		if was, ok := before[f.id()]; ok {
 			f.SinceMs = cmp.Or(was.SinceMs, f.SinceMs)
 		}
-		f.SinceMs = cmp.Or(f.SinceMs, look.AtMs)
-		if time.Duration(look.AtMs-f.SinceMs)*time.Millisecond < settle[f.Kind] {
+		f.SinceMs = min(cmp.Or(f.SinceMs, look.AtMs), look.AtMs)
+		if !told[f.id()] && time.Duration(look.AtMs-f.SinceMs)*time.Millisecond < settle[f.Kind] {
 			next.Settling = append(next.Settling, f)
 			return
 		}

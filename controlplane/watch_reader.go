@@ -29,7 +29,8 @@ func (h *HealthReader) Health(ctx context.Context) HealthDocument {
 	stored, err := h.stored(ctx)
 	now := h.Now()
 	age := now.Sub(time.UnixMilli(stored.AtMs))
-	if err == nil && age <= 3*h.Every+lookTimeout {
+	// one that is as far ahead was made by a clock that has been put right since, and may be of any age
+	if err == nil && age.Abs() <= 3*h.Every+lookTimeout {
 		h.remember(stored)
 		return stored
 	}
@@ -41,12 +42,15 @@ func (h *HealthReader) Health(ctx context.Context) HealthDocument {
 		look.add(watchLate(err.Error()))
 	case stored.AtMs == 0:
 		look.add(watchLate("the watch on Restate has not run yet"))
+	case age < 0:
+		look.add(watchLate("the document of the watch on Restate is ahead of the clock by " +
+			age.Abs().Round(time.Second).String()))
 	default:
 		look.add(watchLate(fmt.Sprintf("the watch on Restate last ran %v ago", age.Round(time.Second))))
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if err == nil && stored.AtMs > h.last.AtMs {
+	if err == nil && stored.AtMs > h.last.AtMs && age >= 0 {
 		h.last = stored
 	}
 	h.last = h.last.Next(look)

@@ -11,8 +11,8 @@ import (
 // its own clock.
 func (r region) relayFindings(stalled, late time.Duration) (findings []Finding) {
 	relaying := filter(r.live, relays)
-	hangs := func(n Node) bool {
-		return time.Duration(n.SentAtMs-max(n.Health.Relay.InStepAtMs, n.StartedAtMs))*time.Millisecond > stalled
+	hangs := func(n Node) bool { // a moment that is ahead is of a clock that was set back, and nothing succeeded since
+		return (time.Duration(n.SentAtMs-max(n.Health.Relay.InStepAtMs, n.StartedAtMs)) * time.Millisecond).Abs() > stalled
 	}
 	if which := filter(relaying, hangs); len(which) > 0 {
 		findings = append(findings, Finding{

@@ -294,6 +294,44 @@ func TestHealthReader(t *testing.T) {
 	}
 }
 
+// A finding that began while a clock was ahead is no longer hidden, as one that settles, once the clock is put right; and
+// one that is known already stays.
+func TestAFindingDoesNotHideForACorrectionOfTheClock(t *testing.T) {
+	look := func(after time.Duration) Look {
+		return Look{AtMs: watchNow.Add(after).UnixMilli(), Findings: []Finding{{Kind: FindingTuningSkew, Severity: SeverityWarning}}}
+	}
+	ahead := HealthDocument{}.Next(look(24 * time.Hour))
+	if len(ahead.Findings) != 0 || len(ahead.Settling) != 1 {
+		t.Fatalf("%+v", ahead)
+	}
+	d := ahead.Next(look(0)).Next(look(2 * time.Minute))
+	if len(d.Findings) != 1 || d.Findings[0].SinceMs != watchNow.UnixMilli() || d.Overall != SeverityWarning {
+		t.Errorf("two minutes after the correction: %+v", d)
+	}
+	d = ahead.Next(look(24*time.Hour + 2*time.Minute)).Next(look(0))
+	if len(d.Findings) != 1 || d.Findings[0].SinceMs != watchNow.UnixMilli() {
+		t.Errorf("known before the correction: %+v", d)
+	}
+}
+
+// A document that is ahead of the clock is not a fresh one: the watch may have ended since it wrote it.
+func TestADocumentThatIsAheadIsNotFresh(t *testing.T) {
+	for ahead, live := range map[time.Duration]bool{time.Minute: false, 3*30*time.Second + lookTimeout: false, time.Hour: true, 24 * time.Hour: true} {
+		w := &watched{fleet: Fleet{Now: watchNow}, lag: time.Hour}
+		now := watchNow
+		stored := HealthDocument{Version: healthVersion, AtMs: now.Add(ahead).UnixMilli(), Overall: SeverityOK}
+		r := &HealthReader{Watch: w.watch(), Every: 30 * time.Second, Now: func() time.Time { return now },
+			Stored: func(context.Context) (HealthDocument, error) { return stored, nil }}
+		if d := r.Health(t.Context()); d.Live != live {
+			t.Errorf("%v ahead: live is %v: %+v", ahead, d.Live, d)
+		}
+		now = now.Add(2 * time.Minute)
+		if d := r.Health(t.Context()); live && ahead > time.Hour && (len(d.Findings) == 0 || d.Overall == SeverityOK) {
+			t.Errorf("%v ahead, two minutes later: %+v", ahead, d)
+		}
+	}
+}
+
 // Counters are published at 0 from the start, one for each kind and none for others.
 func TestFindingsMetric(t *testing.T) {
 	m, registry := NewMetrics(), prometheus.NewRegistry()
