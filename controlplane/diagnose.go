@@ -77,7 +77,7 @@ func ExamineNodes(list func(context.Context) (Fleet, error)) Examiner {
 			return []Check{{Name: "heartbeats", Result: CheckWarn, What: "no node sends heartbeats",
 				Do: "Start nodes with WEIR_MYSQL_DSN; each sends a heartbeat within seconds of its start."}}
 		}
-		checks := []Check{ok("heartbeats", "%s heartbeats", countOf(len(live), "node sends", "nodes send"))}
+		checks := []Check{heartbeatCheck(fleet, live)}
 		skew := worst(live, func(n Node) time.Duration { return n.ClockSkew.Abs() })
 		clocks := ok("clock skew", "at most %v between a node and the database", skew)
 		if skew >= skewWarning {
@@ -90,6 +90,33 @@ func ExamineNodes(list func(context.Context) (Fleet, error)) Examiner {
 		}
 		return append(checks, clocks, buildCheck(live), relayCheck(fleet), convergenceCheck(live))
 	}
+}
+
+// heartbeatCheck is about nodes that are silent, and about those that a listing does not hold. At least one is live.
+func heartbeatCheck(fleet Fleet, live []Node) Check {
+	send := countOf(len(live), "node sends", "nodes send") + " heartbeats"
+	var dark []string
+	var silent []Node
+	for _, r := range regionsOf(fleet) {
+		if len(r.live) == 0 {
+			dark = append(dark, r.name)
+		}
+		silent = append(silent, filter(r.dead, func(n Node) bool { return fleet.Now.Sub(n.SeenAt) <= deadTold })...)
+	}
+	switch {
+	case len(dark) > 0:
+		return Check{Name: "heartbeats", Result: CheckFail, What: fmt.Sprintf("%s, and none of %s does any more", send,
+			strings.Join(dark, ", ")),
+			Do: "Check that those nodes run, and that one of them reaches both Redis and MySQL: it relays the heartbeats of " +
+				"the others."}
+	case len(silent) > 0:
+		return Check{Name: "heartbeats", Result: CheckWarn, What: fmt.Sprintf("%s, and no longer %s", send, names(silent)),
+			Do: "See whether those nodes run, and the log of those that do."}
+	case fleet.Truncated:
+		return Check{Name: "heartbeats", Result: CheckWarn, What: fmt.Sprintf("%s; there are more than %d nodes, and the rest "+
+			"are not checked", send, FleetNodesMax), Do: "Look at the metrics of the nodes."}
+	}
+	return ok("heartbeats", "%s", send)
 }
 
 // ExamineLiveWithin checks, for every stored tuning, that nodes send heartbeats within liveWithin.
@@ -173,6 +200,12 @@ func convergenceCheck(live []Node) Check {
 				lag, untold),
 			Do: "weirctl fleet --pairs shows which regions are late. Check MySQL's latency from there.",
 		}
+	case from == "" && len(regionsOf(Fleet{Nodes: relaying})) > 1:
+		// each relay publishes every few seconds, if only its time
+		return Check{Name: "convergence", Result: CheckWarn, What: "no region reports how old the others' news is, although " +
+			"several are relayed",
+			Do: "If they were started just now, repeat this in a minute. Otherwise see the log of the nodes that relay: they " +
+				"read no news."}
 	case from == "":
 		return ok("convergence", "no news of another region has been read lately")
 	}

@@ -31,6 +31,18 @@ func TestExamineRelays(t *testing.T) {
 			"relays ok: no node has a relay yet: a relay needs Redis and MySQL\nconvergence ok: no news"},
 		"news is late": {[]Node{with(node("n1", "eu"), func(n *Node) { n.Health.Relay.LagP99Ms["ap"] = 11_000 })},
 			"relays ok: 1 shard of 1 region is relayed\nconvergence warn: news of ap is up to 11s old when it is read, and counts wait up to 200ms to be sent"},
+		"no news of anybody": {[]Node{with(node("n1", "eu"), func(n *Node) { n.Health.Relay.LagP99Ms = nil }),
+			with(node("n2", "us"), func(n *Node) { n.Health.Relay.LagP99Ms = nil })},
+			"relays ok: 2 shards\nconvergence warn: no region reports how old the others' news is"},
+		"one region": {[]Node{with(node("n1", "eu"), func(n *Node) { n.Health.Relay.LagP99Ms = nil })},
+			"relays ok: 1 shard\nconvergence ok: no news of another region has been read lately"},
+		"all send heartbeats": {[]Node{node("n1", "eu"), node("n2", "us")}, "heartbeats ok: 2 nodes send heartbeats"},
+		"a node is silent": {[]Node{node("n1", "eu"), silent(node("n2", "eu"), time.Minute)},
+			"heartbeats warn: 1 node sends heartbeats, and no longer n2"},
+		"a node is long gone": {[]Node{node("n1", "eu"), silent(node("n2", "eu"), 2*time.Hour)},
+			"heartbeats ok: 1 node sends heartbeats"},
+		"a region is silent": {[]Node{node("n1", "eu"), silent(node("n2", "us"), time.Minute)},
+			"heartbeats fail: 1 node sends heartbeats, and none of us does any more"},
 		"counts wait": {[]Node{with(node("n1", "eu"), func(n *Node) { n.Health.Relay.UntoldMs = 11_000 })},
 			"relays ok: 1 shard\nconvergence warn: news of ap is up to 300ms old when it is read, and counts wait up to 11s to be sent"},
 	} {
@@ -73,6 +85,31 @@ func TestExamineLiveWithin(t *testing.T) {
 		if len(checks) != 1 || !strings.HasPrefix(string(checks[0].Result)+": "+checks[0].What, c.want) {
 			t.Errorf("%s: %+v, want %s", name, checks, c.want)
 		}
+	}
+}
+
+// A listing that does not hold all nodes is no word on the rest.
+func TestExamineNodesOfALargeFleet(t *testing.T) {
+	list := func(context.Context) (Fleet, error) {
+		return Fleet{Now: watchNow, Nodes: []Node{node("n1", "eu")}, Truncated: true}, nil
+	}
+	if c := ExamineNodes(list)(t.Context())[0]; c.Result != CheckWarn || !strings.Contains(c.What, "the rest are not checked") {
+		t.Errorf("%+v", c)
+	}
+}
+
+// A relay whose last success is ahead of its heartbeat has had none since its clock was set back.
+func TestARelaysStallDoesNotHideForACorrectionOfTheClock(t *testing.T) {
+	ahead := with(node("n1", "eu"), func(n *Node) { n.Health.Relay.InStepAtMs = n.SentAtMs + time.Hour.Milliseconds() })
+	if found := (region{name: "eu", live: []Node{ahead}}).relayFindings(time.Minute, time.Hour); len(found) != 1 || found[0].Kind != FindingRelayStalled {
+		t.Errorf("%+v", found)
+	}
+	if h := JudgeCounts(Fleet{Now: watchNow, Nodes: []Node{ahead}}, time.Minute.Milliseconds()); !strings.Contains(h.Problem, "was set back") {
+		t.Errorf("%+v", h)
+	}
+	soon := with(node("n1", "eu"), func(n *Node) { n.Health.Relay.InStepAtMs = n.SentAtMs + 1000 })
+	if found := (region{name: "eu", live: []Node{soon}}).relayFindings(time.Minute, time.Hour); len(found) != 0 {
+		t.Errorf("%+v", found)
 	}
 }
 
