@@ -66,6 +66,9 @@ func (b *beats) lagsOf(newest map[string]time.Duration, nowMs int64) map[string]
 	for region, p99 := range newest {
 		b.lags[region] = lag{p99.Milliseconds(), nowMs}
 	}
+	for region, l := range b.lags { // of a clock that was ahead: it stands no longer for it
+		b.lags[region] = lag{l.p99Ms, min(l.atMs, nowMs)}
+	}
 	maps.DeleteFunc(b.lags, func(_ string, l lag) bool { return nowMs-l.atMs > heartbeat.LagKeptFor.Milliseconds() })
 	slowest := slices.SortedFunc(maps.Keys(b.lags), func(x, y string) int {
 		return cmp.Or(cmp.Compare(b.lags[y].p99Ms, b.lags[x].p99Ms), cmp.Compare(x, y))

@@ -79,6 +79,19 @@ func wantRelayInHeartbeats(t *testing.T, dsn string) {
 	}
 }
 
+// A lag that was read while the node's clock was ahead stands for no longer once the clock is put right.
+func TestALagDoesNotOutliveACorrectionOfTheClock(t *testing.T) {
+	const nowMs = 1_700_000_000_000
+	b := &beats{lags: make(map[string]lag)}
+	b.lagsOf(map[string]time.Duration{"us": time.Second}, nowMs+time.Hour.Milliseconds())
+	if got := b.lagsOf(nil, nowMs); got["us"] != 1000 {
+		t.Errorf("just after the correction: %v", got)
+	}
+	if got := b.lagsOf(nil, nowMs+heartbeat.LagKeptFor.Milliseconds()+1); len(got) != 0 {
+		t.Errorf("a region that has been silent for long: %v", got)
+	}
+}
+
 // Of more regions than a heartbeat has room for it has the slowest.
 func TestHeartbeatsTellOfTheSlowestRegions(t *testing.T) {
 	b := &beats{lags: make(map[string]lag)}

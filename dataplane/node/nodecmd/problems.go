@@ -170,6 +170,11 @@ func (w *watch) relayed(f *relay.Figures, now time.Time) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	for i := range w.fenced { // of a clock that was ahead: they stand no longer for it
+		if w.fenced[i].at.After(now) {
+			w.fenced[i].at = now
+		}
+	}
 	w.fenced = append(w.fenced, fence{now, f.Fenced})
 	w.fenced = slices.DeleteFunc(w.fenced, func(x fence) bool { return now.Sub(x.at) > fencedWithin })
 	text := ""

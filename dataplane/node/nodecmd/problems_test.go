@@ -141,6 +141,17 @@ func TestTwoRegionsOfOneNameAreReported(t *testing.T) {
 	wantProblems(t, w)
 }
 
+// What was seen while the node's clock was ahead is over as soon as ever once the clock is put right.
+func TestAProblemDoesNotOutliveACorrectionOfTheClock(t *testing.T) {
+	w := newWatch(nil, "n", slog.New(slog.DiscardHandler))
+	began := time.Now()
+	w.relayed(&relay.Figures{Fenced: 10, Held: []int{0}}, began.Add(time.Hour))
+	w.relayed(&relay.Figures{Fenced: 20, Held: []int{0}}, began)
+	wantProblems(t, w, "two regions with a Redis each have the same name")
+	w.relayed(&relay.Figures{Fenced: 20, Held: []int{0}}, began.Add(fencedWithin+1))
+	wantProblems(t, w)
+}
+
 // The problems are in what a node reports of itself.
 func TestHeartbeatsHaveTheProblems(t *testing.T) {
 	server := servers.RedisForTest(t)
