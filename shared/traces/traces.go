@@ -7,7 +7,7 @@
 // slow or gone they are dropped, and no call waits. Other variables of the standard are
 // heeded too: OTEL_EXPORTER_OTLP_HEADERS and _CERTIFICATE, OTEL_SERVICE_NAME,
 // OTEL_RESOURCE_ATTRIBUTES, OTEL_SDK_DISABLED, OTEL_TRACES_EXPORTER=none and
-// OTEL_TRACES_SAMPLER.
+// OTEL_TRACES_SAMPLER. A value that is none of theirs is an error.
 //
 // Where OTEL_TRACES_SAMPLER is not set, a call is traced if its caller's trace is (the
 // traceparent header says so), and background work always: a rate limiter sees every
@@ -21,6 +21,8 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"slices"
+	"strings"
 	"sync/atomic"
 
 	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
@@ -31,6 +33,8 @@ import (
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/weirhq/weir/shared/strict"
 )
 
 // Traces makes spans. Nil makes none: all methods may be called on it, and cost nothing
@@ -53,6 +57,9 @@ func Open(ctx context.Context, p Process, log *slog.Logger) (*Traces, error) {
 	if !wanted() {
 		return nil, nil
 	}
+	if err := checkEnvironment(); err != nil {
+		return nil, err
+	}
 	exporter, err := otlptracehttp.New(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_…: %w", err)
@@ -72,11 +79,40 @@ func Open(ctx context.Context, p Process, log *slog.Logger) (*Traces, error) {
 }
 
 func wanted() bool {
-	if os.Getenv("OTEL_SDK_DISABLED") == "true" || os.Getenv("OTEL_TRACES_EXPORTER") == "none" {
+	// OpenTelemetry reads this one in any case
+	if strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") || os.Getenv("OTEL_TRACES_EXPORTER") == "none" {
 		return false
 	}
 	return os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != "" || os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != ""
 }
+
+// checkEnvironment refuses values that OpenTelemetry would replace by its defaults, which send every trace, or send
+// traces elsewhere.
+func checkEnvironment() error {
+	for _, v := range []struct {
+		name  string
+		known []string
+	}{
+		{"OTEL_TRACES_EXPORTER", []string{"otlp"}},
+		{"OTEL_EXPORTER_OTLP_PROTOCOL", []string{"http/protobuf"}},
+		{"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", []string{"http/protobuf"}},
+		{"OTEL_TRACES_SAMPLER", []string{"always_on", "always_off", "traceidratio", "parentbased_always_on",
+			"parentbased_always_off", ratioOfParent}},
+	} {
+		if value := os.Getenv(v.name); value != "" && !slices.Contains(v.known, value) {
+			return fmt.Errorf("%s is %s (one of: %s)", v.name, strict.Quote(value), strings.Join(v.known, ", "))
+		}
+	}
+	const argument = "OTEL_TRACES_SAMPLER_ARG"
+	sampler := os.Getenv("OTEL_TRACES_SAMPLER")
+	if ratio := os.Getenv(argument); ratio != "" && (sampler == "traceidratio" || sampler == ratioOfParent) {
+		_, err := strict.Float(argument, ratio, 0, 1)
+		return err
+	}
+	return nil
+}
+
+const ratioOfParent = "parentbased_traceidratio"
 
 func (p *Process) attributes() (all []attribute.KeyValue) {
 	for _, a := range []attribute.KeyValue{

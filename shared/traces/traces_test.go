@@ -122,11 +122,37 @@ func TestTracesGoOn(t *testing.T) {
 	}
 }
 
+// A value that OpenTelemetry would replace by its default is an error, which names the variable.
+func TestAVariableThatCannotBeRead(t *testing.T) {
+	for variable, values := range map[string]map[string]bool{
+		"OTEL_TRACES_EXPORTER":        {"otlp": true, "console": false, "OTLP ": false},
+		"OTEL_EXPORTER_OTLP_PROTOCOL": {"http/protobuf": true, "grpc": false},
+		"OTEL_TRACES_SAMPLER":         {"always_off": true, "traceidratio": true, "traceidration": false, "always on": false},
+		"OTEL_TRACES_SAMPLER_ARG":     {"0.5": true, "0": true, "0,5": false, "2": false, "10%": false},
+	} {
+		for value, right := range values {
+			t.Run(variable+"="+value, func(t *testing.T) {
+				t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
+				t.Setenv("OTEL_TRACES_SAMPLER", "parentbased_traceidratio")
+				t.Setenv(variable, value)
+				all, err := traces.Open(t.Context(), traces.Process{Service: "weir-test"}, slog.New(slog.DiscardHandler))
+				if (err == nil) != right || err != nil && !strings.Contains(err.Error(), variable) {
+					t.Errorf("%v", err)
+				}
+				if err := all.Close(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}
+
 // Without a collector there is nothing: no span, no wrapper, no goroutine.
 func TestWithoutACollectorNothingIsTraced(t *testing.T) {
 	for name, env := range map[string][2]string{
 		"no endpoint": {"OTEL_SERVICE_NAME", "x"},
 		"disabled":    {"OTEL_SDK_DISABLED", "true"},
+		"DISABLED":    {"OTEL_SDK_DISABLED", "TRUE"},
 		"none":        {"OTEL_TRACES_EXPORTER", "none"},
 	} {
 		t.Run(name, func(t *testing.T) {
