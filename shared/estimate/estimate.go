@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"strconv"
 	"strings"
 	"time"
@@ -76,9 +77,46 @@ func Parse(text string) (*Knobs, error) {
 		if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 			return nil, fmt.Errorf("%w: text after the document's end", ErrInvalid)
 		}
+		if err := checkNames(text); err != nil {
+			return nil, err
+		}
 	}
 	return d.knobs()
 }
+
+// checkNames refuses fields that the decoder takes although they are written otherwise, such as "Floor" for floor, and
+// fields that appear twice, of which the decoder takes the last. The document was decoded before.
+func checkNames(text string) error {
+	dec := json.NewDecoder(strings.NewReader(text))
+	_, _ = dec.Token() // the brace; of null there is nothing more
+	seen := make(map[string]bool)
+	for dec.More() {
+		token, _ := dec.Token()
+		var value json.RawMessage
+		if err := dec.Decode(&value); err != nil {
+			return fmt.Errorf("%w: %v", ErrInvalid, err) //nolint:errorlint // the parser's error is text for people
+		}
+		name, _ := token.(string)
+		if !fields[name] {
+			return fmt.Errorf("%w: there is no field %.64q", ErrInvalid, name)
+		}
+		if seen[name] {
+			return fmt.Errorf("%w: %s appears twice", ErrInvalid, name)
+		}
+		seen[name] = true
+	}
+	return nil
+}
+
+// fields are the names of a document's fields.
+var fields = func() map[string]bool {
+	names := make(map[string]bool)
+	t := reflect.TypeFor[document]()
+	for i := range t.NumField() {
+		names[t.Field(i).Tag.Get("json")] = true
+	}
+	return names
+}()
 
 func (d *document) knobs() (*Knobs, error) {
 	var bad []error

@@ -26,6 +26,25 @@ func TestOverridesText(t *testing.T) {
 	}
 }
 
+// A field has one spelling and appears once: encoding/json takes "Floor" for floor, and the last of two.
+func TestADocumentsFieldsAreThereOnce(t *testing.T) {
+	for text, says := range map[string]string{
+		`{"floor":5}`:                   "",
+		`null`:                          "",
+		`{}`:                            "",
+		`{"Floor":5}`:                   `no field "Floor"`,
+		`{"floor":5,"FLOOR":6}`:         `no field "FLOOR"`,
+		`{"floor":5,"floor":6}`:         "floor appears twice",
+		`{"flo\u006fr":5}`:              "",
+		`{"test":">","\u0074est":">="}`: "test appears twice",
+	} {
+		_, err := Parse(text)
+		if (err == nil) != (says == "") || err != nil && (!errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), says)) {
+			t.Errorf("%s: %v, want %q", text, err, says)
+		}
+	}
+}
+
 // Whatever the text, what is taken is within bounds, and each limit is one that some part
 // of the text spells.
 func FuzzOverridesText(f *testing.F) {
