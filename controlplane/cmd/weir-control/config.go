@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
 	"strings"
 	"time"
@@ -127,10 +126,10 @@ func (c *config) validate() error {
 		bad = append(bad, validRedisURL(region, url))
 	}
 	if c.PrometheusURL != "" {
-		bad = append(bad, validURL("prometheus-url", c.PrometheusURL))
+		bad = append(bad, strict.URL("prometheus-url", c.PrometheusURL))
 	}
 	if c.HandlersURL != "" {
-		bad = append(bad, validURL("handlers-url", c.HandlersURL))
+		bad = append(bad, strict.URL("handlers-url", c.HandlersURL))
 	}
 	if !hosts.Loopback(c.APIListen) && c.APIAuth == "none" {
 		bad = append(bad, fmt.Errorf("api-listen %s is not a loopback address, and any client that reaches it could do "+
@@ -191,28 +190,12 @@ func (c *config) adminToken() (string, error) {
 	return strings.TrimSpace(text), nil
 }
 
-func validURL(flag, text string) error {
-	u, err := url.Parse(text)
-	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.User != nil {
-		return fmt.Errorf("%s is not a URL like http://host:port", flag)
-	}
-	if err := strict.Host("the host of "+flag, u.Hostname()); err != nil {
-		return err
-	}
-	if port := u.Port(); port != "" {
-		if _, err := strict.Int("the port of "+flag, port, 1, 65535); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 func validURLs(flag string, texts []string) error {
 	if len(texts) < 1 || len(texts) > restateNodesMax {
 		return fmt.Errorf("%s has %d URLs (1 to %d)", flag, len(texts), restateNodesMax)
 	}
 	for _, text := range texts {
-		if err := validURL(flag, text); err != nil {
+		if err := strict.URL(flag, text); err != nil {
 			return err
 		}
 	}

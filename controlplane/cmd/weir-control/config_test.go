@@ -44,6 +44,7 @@ func TestConfigRefusals(t *testing.T) {
 		"handlers, no URL":       {[]string{"--handlers-listen", "[::]:9080", "--restate-identity-key", "publickeyv1_x"}, []string{"handlers-url is required if handlers-listen is [::]:9080"}},
 		"no port":                {[]string{"--api-listen", "127.0.0.1"}, []string{`api-listen is "127.0.0.1": want host:port`}},
 		"no URL":                 {[]string{"--restate-admin", "127.0.0.1:9070", "--restate-ingress", "ftp://x"}, []string{"restate-admin is not a URL", "restate-ingress is not a URL"}},
+		"URLs with a query":      {[]string{"--restate-ingress", "http://10.0.0.1:8080?a=b", "--restate-admin", "http://10.0.0.1:9070#x", "--prometheus-url", "http://10.0.0.1:9090/?"}, []string{"restate-ingress has a query", "restate-admin has a query", "prometheus-url has a query"}},
 		"one of two no URL":      {[]string{"--restate-ingress", "http://10.0.0.1:8080,10.0.0.2:8080"}, []string{"restate-ingress is not a URL"}},
 		"out of bounds": {[]string{"--cleanup-interval", "100ms", "--node-live-within", "25h", "--drain-timeout", "11m", "--cleanup-batches", "0"},
 			[]string{"cleanup-interval is 100ms (1s to 1h0m0s)", "node-live-within is 25h0m0s (1s to 24h0m0s)", "drain-timeout is 11m0s (0s to 10m0s)", "cleanup batches is 0 (1 to 10000)"}},

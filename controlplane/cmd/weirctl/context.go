@@ -65,7 +65,7 @@ func checkAPI(api string) error {
 	if !strings.HasPrefix(api, "http://") && !strings.HasPrefix(api, "https://") {
 		return fmt.Errorf("--api is %s, want http://host:port or https://host:port", api)
 	}
-	return nil
+	return strict.URL("--api", api)
 }
 
 type contextList struct{}

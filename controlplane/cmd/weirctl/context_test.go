@@ -123,10 +123,12 @@ func TestContextsRefuse(t *testing.T) {
 	}{
 		"a token in it":       {"contexts: [{name: a, api: 'http://a', token: weir_s3cret}]", 0o600, "list", "field token not found"},
 		"others may write it": {"contexts: []", 0o622, "list", "chmod 600"},
+		"two documents":       {"contexts: []\n---\ncontexts: [{name: a, api: 'http://a'}]", 0o600, "list", "more than one document"},
 		"one twice":           {"contexts: [{name: a, api: 'http://a'}, {name: a, api: 'http://b'}]", 0o600, "list", "context a appears twice"},
 		"no API":              {"contexts: [{name: a}]", 0o600, "list", "context a: --api is"},
 		"no name":             {"contexts: []", 0o600, "set ../a --api http://a", `a context's name is "../a"`},
 		"no URL":              {"contexts: []", 0o600, "set a --api a:7080", "want http://host:port"},
+		"a URL with a query":  {"contexts: []", 0o600, "set a --api http://a:7080?x=1", "--api has a query or a fragment"},
 		"an API is missing":   {"contexts: []", 0o600, "set a", "--api is missing"},
 		"two places":          {"contexts: []", 0o600, "set a --api http://a --token-file x --token-env Y", "set only one"},
 		"not there":           {"contexts: []", 0o600, "use a", `there is no context "a"`},

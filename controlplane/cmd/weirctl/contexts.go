@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -93,8 +94,14 @@ func (all *contexts) parse(text []byte) error {
 	}
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	decoder.KnownFields(true)
-	if err := decoder.Decode(all); err != nil && len(bytes.TrimSpace(text)) > 0 {
+	switch err := decoder.Decode(all); {
+	case errors.Is(err, io.EOF): // empty, or comments alone
+	case err != nil:
 		return err
+	default:
+		if err := decoder.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) { // it would be lost with the next context set
+			return errors.New("it has more than one document: put all contexts into one")
+		}
 	}
 	if len(all.Contexts) > contextsMax {
 		return fmt.Errorf("%d contexts (at most %d)", len(all.Contexts), contextsMax)

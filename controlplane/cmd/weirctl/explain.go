@@ -64,6 +64,11 @@ func (e explainKey) Run(c *call) error {
 	if len(e.Node) > nodesMax {
 		return &told{fmt.Errorf("%d nodes (1 to %d)", len(e.Node), nodesMax), exitUsage, "Name fewer with --node."}
 	}
+	for _, node := range e.Node {
+		if err := strict.URL("--node", node); err != nil {
+			return &told{err, exitUsage, "Name the address where the node serves calls."}
+		}
+	}
 	if !e.Leases && e.Duration == 0 {
 		return &told{errors.New("--duration is missing"), exitUsage, "Name the window, or --leases."}
 	}

@@ -1,0 +1,33 @@
+package strict
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+)
+
+// URL reports why text is not the URL of a server, to which paths are appended. It has the scheme http or https, a host,
+// perhaps a port, and no user, query or fragment. No error repeats the text, which may hold a password.
+func URL(field, text string) error {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return fmt.Errorf("%s is not a URL like http://host:port", field)
+	}
+	if u.User != nil {
+		return fmt.Errorf("%s is not a URL like http://host:port: it has a user", field)
+	}
+	if u.RawQuery != "" || u.ForceQuery || strings.Contains(text, "#") {
+		return fmt.Errorf("%s has a query or a fragment, want a URL like http://host:port", field)
+	}
+	if err := Host("the host of "+field, u.Hostname()); err != nil {
+		return err
+	}
+	if port := u.Port(); port != "" {
+		if _, err := Int("the port of "+field, port, 1, portMax); err != nil {
+			return err
+		}
+	} else if strings.HasSuffix(u.Host, ":") {
+		return fmt.Errorf("the port of %s is empty (1 to %d)", field, portMax)
+	}
+	return nil
+}
