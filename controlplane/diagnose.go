@@ -73,6 +73,9 @@ func ExamineNodes(list func(context.Context) (Fleet, error)) Examiner {
 			return []Check{{Name: "heartbeats", Result: CheckFail, What: err.Error(), Do: "See the checks of mysql."}}
 		}
 		live := filter(fleet.Nodes, func(n Node) bool { return n.Live })
+		if len(live) == 0 && len(fleet.Nodes) > 0 { // the other checks are of live nodes
+			return []Check{heartbeatCheck(fleet, live)}
+		}
 		if len(live) == 0 {
 			return []Check{{Name: "heartbeats", Result: CheckWarn, What: "no node sends heartbeats",
 				Do: "Start nodes with WEIR_MYSQL_DSN; each sends a heartbeat within seconds of its start."}}
@@ -92,9 +95,12 @@ func ExamineNodes(list func(context.Context) (Fleet, error)) Examiner {
 	}
 }
 
-// heartbeatCheck is about nodes that are silent, and about those that a listing does not hold. At least one is live.
+// heartbeatCheck is about nodes that are silent, and about those that a listing does not hold.
 func heartbeatCheck(fleet Fleet, live []Node) Check {
-	send := countOf(len(live), "node sends", "nodes send") + " heartbeats"
+	send := "no node sends heartbeats"
+	if len(live) > 0 {
+		send = countOf(len(live), "node sends", "nodes send") + " heartbeats"
+	}
 	var dark []string
 	var silent []Node
 	for _, r := range regionsOf(fleet) {

@@ -41,6 +41,8 @@ func TestExamineRelays(t *testing.T) {
 			"heartbeats warn: 1 node sends heartbeats, and no longer n2"},
 		"a node is long gone": {[]Node{node("n1", "eu"), silent(node("n2", "eu"), 2*time.Hour)},
 			"heartbeats ok: 1 node sends heartbeats"},
+		"all are silent": {[]Node{silent(node("n1", "eu"), time.Minute), silent(node("n2", "us"), 2*time.Hour)},
+			"heartbeats fail: no node sends heartbeats, and none of eu, us does any more"},
 		"a region is silent": {[]Node{node("n1", "eu"), silent(node("n2", "us"), time.Minute)},
 			"heartbeats fail: 1 node sends heartbeats, and none of us does any more"},
 		"counts wait": {[]Node{with(node("n1", "eu"), func(n *Node) { n.Health.Relay.UntoldMs = 11_000 })},
