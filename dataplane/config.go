@@ -7,7 +7,10 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"strconv"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/weirhq/weir/dataplane/internal/breaker"
 	"github.com/weirhq/weir/dataplane/store"
@@ -125,7 +128,7 @@ func (c Config) withDefaults() (Config, error) {
 // drawnID tells a node apart that has no name.
 func drawnID() string { return strconv.FormatUint(rand.Uint64(), 36) }
 
-// checkNames finds names that are too long for the columns that hold them, or missing.
+// checkNames finds names that are missing, or that the columns for them do not take.
 func (c *Config) checkNames() error {
 	if (c.Origin != nil || c.Settings != nil) && c.Region == "" {
 		return ErrRegionRequired
@@ -138,6 +141,9 @@ func (c *Config) checkNames() error {
 	} {
 		if len(f.value) > f.bytesMax {
 			return fmt.Errorf("%w: Config.%s is %d bytes long (at most %d)", ErrInvalid, f.name, len(f.value), f.bytesMax)
+		}
+		if !utf8.ValidString(f.value) || strings.ContainsFunc(f.value, unicode.IsControl) {
+			return fmt.Errorf("%w: Config.%s is %q (UTF-8 without control characters)", ErrInvalid, f.name, f.value)
 		}
 	}
 	if err := store.CheckRegion(c.Region); c.Region != "" && err != nil {

@@ -14,7 +14,7 @@ var ErrInvalid = window.ErrInvalid
 
 // ErrRegionRequired is returned by New when there is somebody to share counts
 // with and no region to share them as.
-var ErrRegionRequired = errors.New("dataplane: Config.Region is required when Origin or Counts is set")
+var ErrRegionRequired = errors.New("dataplane: Config.Region is required when Origin or Settings is set")
 
 // Request asks for leave to spend Cost on a key. Names are compared as bytes.
 //

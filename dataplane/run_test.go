@@ -288,7 +288,9 @@ func TestNewNamesWhatIsMissing(t *testing.T) {
 		want string
 	}{
 		{dataplane.Config{Origin: origin}, "Config.Region is required"},
-		{dataplane.Config{Settings: counts, NodeID: "a"}, "Config.Region is required"},
+		{dataplane.Config{Settings: counts, NodeID: "a"}, "Config.Region is required when Origin or Settings is set"},
+		{dataplane.Config{NodeID: "a\nb"}, `Config.NodeID is "a\nb" (UTF-8 without control characters)`},
+		{dataplane.Config{NodeID: "a\xff"}, `Config.NodeID is "a\xff"`}, {dataplane.Config{Build: "\x00"}, "Config.Build is"},
 		{dataplane.Config{Region: strings.Repeat("r", 49)}, "Config.Region: region is 49 bytes long (1 to 48)"},
 		{dataplane.Config{Region: "e\xffu"}, `Config.Region: region is "e\xffu", which is not UTF-8`},
 		{dataplane.Config{NodeID: strings.Repeat("r", 65)}, "Config.NodeID is 65 bytes long"},
