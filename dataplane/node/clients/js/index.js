@@ -4,6 +4,10 @@ const SERVICE = "/weir.v1.RateLimitService/";
 const LOST = ["unavailable", "deadline_exceeded", "unknown"];
 const ANSWER_MAX = 4 << 20; // bytes of an answer: a thousand decisions are some 300 KB
 
+const OPTIONS = ["url", "token", "timeoutMs", "reserveTimeoutMs", "retries", "denyCacheMs", "denyCacheSize", "fetch"];
+const REQUEST = ["workspace", "namespace", "identifier", "limit", "durationMs", "cost"];
+const RESERVE = ["id", "ttlMs", "returned", "holder"];
+
 const now = () => performance.now(); // which no clock that is set moves
 
 export class WeirError extends Error {
@@ -26,6 +30,9 @@ export class Client {
   #denials;
 
   constructor(options) {
+    for (const name of Object.keys(options ?? {})) {
+      if (!OPTIONS.includes(name)) throw new TypeError(`weir: ${brief(name)} is no option (${OPTIONS.join(", ")})`);
+    }
     const { url, token, timeoutMs = 250, reserveTimeoutMs = 5000, retries = 2, denyCacheMs = 1000, denyCacheSize = 10_000 } = options ?? {};
     const urls = typeof url === "string" ? [url] : [...(url ?? [])];
     if (urls.length === 0) throw new TypeError("weir: url is empty (one node's, or several)");
@@ -36,9 +43,9 @@ export class Client {
     });
     bounded("timeoutMs", timeoutMs, 1, 60_000);
     bounded("reserveTimeoutMs", reserveTimeoutMs, 1, 60_000);
-    bounded("retries", retries, 0, 10);
+    bounded("retries", retries, 0, 10, Number.isInteger);
     bounded("denyCacheMs", denyCacheMs, 0, 60_000);
-    bounded("denyCacheSize", denyCacheSize, 1, 1_000_000);
+    bounded("denyCacheSize", denyCacheSize, 1, 1_000_000, Number.isInteger);
     this.#headers = { "Content-Type": "application/json", "Connect-Protocol-Version": "1" };
     if (token !== undefined) {
       if (typeof token !== "string" || !/^[\x20-\x7e]+$/.test(token)) throw new TypeError("weir: token is empty, or holds a character that no header may");
@@ -78,7 +85,9 @@ export class Client {
     return refunded;
   }
 
-  async reserve(requests, { id = crypto.randomUUID(), ttlMs = 0, returned = false, holder = "" } = {}) {
+  async reserve(requests, options = {}) {
+    known("options", options, RESERVE);
+    const { id = crypto.randomUUID(), ttlMs = 0, returned = false, holder = "" } = options;
     const body = { id: text("id", id), requests: await wires(requests), ttl_ms: whole("ttlMs", ttlMs), returned: Boolean(returned), holder: text("holder", holder) };
     const answer = await this.#about("Reserve", body);
     return { id, allowed: boolean(answer, "allowed"), decisions: decisionsOf(answer, body.requests.length), endsAt: date(answer, "ends_at_ms") };
@@ -189,6 +198,7 @@ const keyOf = (body) => JSON.stringify([body.workspace, body.namespace, body.ide
 
 function wire(r, at = "") {
   if (!isObject(r)) throw wrong(at.slice(0, -1) || "request", `is ${brief(r)} (an object)`);
+  known(at.slice(0, -1) || "request", r, REQUEST);
   const { workspace, namespace, identifier, limit, durationMs } = r, cost = r.cost ?? 1;
   for (const [name, value] of Object.entries({ workspace, namespace, identifier })) text(at + name, value);
   for (const [name, value] of Object.entries({ limit, durationMs, cost })) whole(at + name, value);
@@ -222,6 +232,13 @@ function bytesOf(name) {
     size += part.length;
   }
   return bytes.subarray(0, size);
+}
+
+// A field that is misspelt would leave the one that was meant at its default, such as a cost of 1.
+function known(name, value, fields) {
+  for (const field of Object.keys(value)) {
+    if (!fields.includes(field)) throw wrong(name, `has an unknown field ${brief(field)} (${fields.join(", ")})`);
+  }
 }
 
 function whole(name, value) {
@@ -358,6 +375,6 @@ function refused(error) {
   return all.some((e) => codes.includes(e?.code) || (atConnect.includes(e?.code) && e.syscall === "connect"));
 }
 
-function bounded(name, value, least, most) {
-  if (!Number.isFinite(value) || value < least || value > most) throw new TypeError(`weir: ${name} is ${value} (${least} to ${most})`);
+function bounded(name, value, least, most, isKind = Number.isFinite) {
+  if (!isKind(value) || value < least || value > most) throw new TypeError(`weir: ${name} is ${value} (${isKind === Number.isInteger ? "a whole number, " : ""}${least} to ${most})`);
 }

@@ -71,7 +71,7 @@ test("bad input names the field", async () => {
   for (const cost of [-1, 0.5, NaN, 2 ** 53, "1"]) await assert.rejects(weir.limit(ask("x", { cost })), (e) => isError("invalid_argument")(e) && e.message.includes("cost is "));
   await assert.rejects(weir.limitMany([]), isError("invalid_argument"));
   await assert.rejects(client({ token: "other" }).limit(ask("x")), isError("unauthenticated"));
-  for (const wrong of [{}, { url: [] }, { url: "weir" }, { url, timeoutMs: 0 }, { url, reserveTimeoutMs: 0 }, { url, retries: 11 }, { url, denyCacheMs: -1 }, { url, denyCacheSize: 0 }]) {
+  for (const wrong of [{}, { url: [] }, { url: "weir" }, { url, timeoutMs: 0 }, { url, reserveTimeoutMs: 0 }, { url, retries: 11 }, { url, denyCacheMs: -1 }, { url, denyCacheSize: 0 }, { url, retries: 1.5 }, { url, denyCacheSize: 1.5 }, { url, timeout: 1 }]) {
     assert.throws(() => new Client(wrong), TypeError);
   }
 });
@@ -290,4 +290,14 @@ test("a call about a reservation is repeated with its id, whatever was lost", as
   const hangs = await fake("hang");
   await assert.rejects(client({ url: hangs.url, reserveTimeoutMs: 600, retries: 1 }).settle("x", [1]), isError("deadline_exceeded"));
   assert.equal(hangs.calls.length, 2);
+});
+
+test("a field or an option that is misspelt is an error that names it and those that there are", async () => {
+  const weir = client({ url: "http://a", fetch: async () => assert.fail("the call was sent") });
+  const ask = { workspace: "acme", namespace: "api", identifier: "x", limit: 1, durationMs: 1000 };
+  const invalid = (field) => (e) => e.code === "invalid_argument" && e.message.includes(field) && e.violations.length === 1;
+  for (const method of ["limit", "peek", "refund"]) await assert.rejects(weir[method]({ ...ask, costs: 5 }), invalid('request has an unknown field "costs" (workspace, namespace'));
+  await assert.rejects(weir.limitMany([ask, { ...ask, duration_ms: 5 }]), invalid('requests[1] has an unknown field "duration_ms"'));
+  await assert.rejects(weir.reserve([ask], { ttl: 5 }), invalid('options has an unknown field "ttl" (id, ttlMs'));
+  assert.throws(() => new Client({ url: "http://a", timeout: 1 }), (e) => e.message.includes('"timeout" is no option (url, token, timeoutMs'));
 });

@@ -133,6 +133,11 @@ class TestClient(unittest.TestCase):
         for name, value in {"timeout": 0, "retries": 11, "deny_cache": -1, "deny_cache_size": 0, "connections": 0, "url": []}.items():
             with self.assertRaisesRegex(ValueError, name):
                 weir.Client(**{"url": "http://127.0.0.1:1", name: value})
+        for name in ("retries", "deny_cache_size", "connections"):
+            with self.assertRaisesRegex(ValueError, f"{name} is 1.5 .a whole number"):
+                weir.Client("http://127.0.0.1:1", **{name: 1.5})
+        with self.assertRaisesRegex(weir.WeirError, "127.0.0.1 port 1: ConnectionRefusedError"):
+            weir.Client("http://127.0.0.1:1").limit(ask("x"))
         with self.assertRaisesRegex(ValueError, "url is 'weir'"):
             weir.Client("weir")
 

@@ -62,10 +62,10 @@ class Client:
     ):
         _bounded("timeout", timeout, 0.001, 60)
         _bounded("reserve_timeout", reserve_timeout, 0.001, 60)
-        _bounded("retries", retries, 0, 10)
+        _bounded("retries", retries, 0, 10, int)
         _bounded("deny_cache", deny_cache, 0, 60)
-        _bounded("deny_cache_size", deny_cache_size, 1, 1_000_000)
-        _bounded("connections", connections, 1, 10_000)
+        _bounded("deny_cache_size", deny_cache_size, 1, 1_000_000, int)
+        _bounded("connections", connections, 1, 10_000, int)
         try:
             urls = [url] if isinstance(url, str) else list(url)
         except TypeError:
@@ -266,6 +266,7 @@ def _wrong(name: str, said: str) -> WeirError:
     return WeirError("invalid_argument", f"{name} {said}", [FieldViolation(name, said)])
 
 
-def _bounded(name: str, value: float, least: float, most: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
-        raise ValueError(f"weir: {name} is {_answers.brief(value)} ({least} to {most})")
+def _bounded(name: str, value: float, least: float, most: float, kind: Any = (int, float)) -> None:
+    if isinstance(value, bool) or not isinstance(value, kind) or not least <= value <= most:
+        whole = "a whole number, " if kind is int else ""
+        raise ValueError(f"weir: {name} is {_answers.brief(value)} ({whole}{least} to {most})")

@@ -89,7 +89,7 @@ class Node:
             connection.open(deadline)
         except OSError as e:  # nothing was sent
             connection.close()
-            raise WeirError("unavailable", f"{type(e).__name__}: {e}") from e
+            raise WeirError("unavailable", f"{self._at[0]} port {self._at[1]}: {type(e).__name__}: {e}") from e
         except BaseException:
             connection.close()
             raise
@@ -187,7 +187,7 @@ class _Connection(http.client.HTTPConnection):
         except TimeoutError as e:
             raise WeirError("deadline_exceeded", "no answer in time") from e
         except (OSError, http.client.HTTPException, ValueError) as e:
-            raise WeirError("unknown", f"{type(e).__name__}: {e}") from e
+            raise WeirError("unknown", f"{self.host} port {self.port}: {type(e).__name__}: {e}") from e
         return answer, b"".join(parts)
 
 
