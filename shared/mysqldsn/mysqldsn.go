@@ -50,7 +50,7 @@ func Parse(dsn string) (*mysql.Config, error) {
 	}
 	config, err := mysql.ParseDSN(dsn)
 	if err != nil {
-		return fail("%s", withoutValues(err))
+		return fail("%s", withoutValues(dsn, err))
 	}
 	switch config.Net {
 	case "tcp":
@@ -169,11 +169,33 @@ func checkParameter(name, value string) error {
 
 // withoutValues keeps those of the driver's errors that are fixed sentences. The others
 // quote what they could not read.
-func withoutValues(err error) string {
+func withoutValues(dsn string, err error) string {
 	if text := err.Error(); strings.HasPrefix(text, "invalid DSN: ") {
 		return text
 	}
-	return "a parameter after the database's name is not understood"
+	if strings.HasPrefix(err.Error(), "default addr for network ") {
+		return "behind the user and the password it has no tcp(host:port) and no unix(path)"
+	}
+	const unknown = "a parameter after the database's name is not understood"
+	_, parameters, _ := strings.Cut(dsn[strings.LastIndexByte(dsn, '/')+1:], "?")
+	for pair := range strings.SplitSeq(parameters, "&") {
+		name, _, _ := strings.Cut(pair, "=")
+		if values := driverParameters[name]; values != "" {
+			if _, wrong := mysql.ParseDSN("tcp(a:1)/b?" + pair); wrong != nil {
+				return unknown + ": " + name + " is not " + values
+			}
+		}
+	}
+	return unknown
+}
+
+// driverParameters are the values of the driver's parameters that people set, by name. Only these names are shown, because
+// any other may be a part of a password.
+var driverParameters = map[string]string{
+	"tls": "true, false, skip-verify or preferred", "parseTime": "true or false", "interpolateParams": "true or false",
+	"multiStatements": "true or false", "compress": "true or false", "checkConnLiveness": "true or false",
+	"rejectReadOnly": "true or false", "clientFoundRows": "true or false", "allowNativePasswords": "true or false",
+	"allowCleartextPasswords": "true or false", "loc": "a time zone such as UTC",
 }
 
 // useFiles takes our parameters out: the driver would set them as variables of the

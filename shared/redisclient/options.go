@@ -53,6 +53,9 @@ func Options(rawURL string) (*redis.UniversalOptions, error) {
 		return nil, errors.New("the Redis URL cannot be parsed: '@', '#', '?', '/' and '%' in names and " +
 			"passwords are written %40, %23, %3F, %2F and %25")
 	}
+	if err := checkScheme(u.Scheme); err != nil {
+		return nil, err
+	}
 	q, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
 		return nil, errUnparsable
@@ -120,7 +123,17 @@ func Options(rawURL string) (*redis.UniversalOptions, error) {
 // the password that it wants, at times before it has said why.
 func greet(ctx context.Context, c *redis.Conn) error { return c.Ping(ctx).Err() }
 
-var errUnparsable = errors.New("the Redis URL cannot be parsed") // the parser's error would quote it
+// errUnparsable has nothing of the parser's error, which would quote a password.
+var errUnparsable = errors.New("the Redis URL cannot be parsed, want redis://[user:password@]host:port[/db]")
+
+// checkScheme names the schemes that there are, which redis.ParseURL does not.
+func checkScheme(scheme string) error {
+	switch scheme {
+	case "redis", "rediss", "unix":
+		return nil
+	}
+	return fmt.Errorf("the Redis URL begins with %q, want redis://, rediss:// (TLS) or unix:// (a socket)", scheme+":")
+}
 
 // delimitersOf counts the '@' of a URL, apart from those of paths: they are common there, as in
 // /run/credentials/weir-node@eu.service/ca.pem.

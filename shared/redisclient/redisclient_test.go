@@ -23,6 +23,7 @@ func TestAURLNamesOneServer(t *testing.T) {
 		"redis://a?read_timeout=3": "want a unit", "redis://a?read_timeout=-1s": "read_timeout is -1s (1ms to 10m0s)", "redis://a?read_timeout=0": "read_timeout is 0 (1ms to 10m0s)",
 		"redis://a?pool_fifo=1": "want true or false", "redis://a?x=1": "unknown parameter", "unix:///run/r.sock?cluster=true": "a socket is one server",
 		"unix:///run/r.sock?addr=a:1": "a socket is one server", "redis://a?tls_server_name=a,b": "tls_server_name is", "redis://a?%zz=1": "cannot be parsed",
+		"redsi://a": `begins with "redsi:", want redis://, rediss:// (TLS) or unix://`, "http://a": `begins with "http:"`, "redis://a:port": "want redis://[user",
 	} {
 		if _, err := Options(rawURL); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v, want %q", rawURL, err, says)
