@@ -1,6 +1,7 @@
 package rls
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -183,10 +184,22 @@ func (p *parser) rule(l *level, path string, d *descriptor) {
 	}
 }
 
+// line names the line of a descriptor that has no key, or nothing if no other field has one either.
+func (d *descriptor) line() string {
+	n := cmp.Or(d.Key.Line, d.Value.Line)
+	if n == 0 && len(d.Descriptors) > 0 {
+		n = d.Descriptors[0].Key.Line
+	}
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("line %d: ", n)
+}
+
 // entry reads a descriptor's key and value. A missing or empty value matches all values.
 func (p *parser) entry(path string, d *descriptor) (key, value string, ok bool) {
 	if d.Key.IsZero() || d.Key.Kind == yaml.ScalarNode && d.Key.Value == "" {
-		p.found = append(p.found, fmt.Errorf("%s.: key is empty", path))
+		p.found = append(p.found, fmt.Errorf("%s%s.: key is empty", d.line(), path))
 		return "", "", false
 	}
 	key, err := yamlvalue.Name(path+": key", &d.Key, keyBytesMax)

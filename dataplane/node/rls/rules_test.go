@@ -124,7 +124,7 @@ func TestFaultyRules(t *testing.T) {
 		"descriptors: []":              "domain is 0 bytes long (1 to 255)",
 		"domain: a\ndescriptor: []":    `line 2: unknown key "descriptor"`,
 		"domain: a\n---\ndomain: b":    "want one YAML document",
-		"domain: a\ndescriptors: [{}]": "a.: key is empty",
+		"domain: a\ndescriptors: [{}]": "a.: key is empty", "domain: a\ndescriptors:\n- {value: x}": "line 3: a.: key is empty",
 		"domain: a\ndescriptors: [{key: k}, {key: k}]":                                                   "a.k: appears twice",
 		"domain: a\ndescriptors: [{key: k, value: v*}, {key: k, value: v*}]":                             "a.k_v*: appears twice",
 		"domain: a\ndescriptors: [{key: k, descriptors: [{key: l, rate_limit: {unit: fortnight}}]}]":     `a.k.l: unit is "fortnight"`,
