@@ -11,7 +11,11 @@ import (
 func URL(field, text string) error {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return fmt.Errorf("%s is not a URL like http://host:port", field)
+		value := Quote(text)
+		if strings.Contains(text, "@") {
+			value = "not shown, because it may have a password"
+		}
+		return fmt.Errorf("%s is not a URL like http://host:port: the value is %s", field, value)
 	}
 	if u.User != nil {
 		return fmt.Errorf("%s is not a URL like http://host:port: it has a user", field)

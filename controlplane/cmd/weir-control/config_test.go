@@ -54,30 +54,39 @@ func TestConfigRefusals(t *testing.T) {
 		"roles, no tokens":             {[]string{"--api-client-roles", "bob=admin", "--api-tls-cert", "c", "--api-tls-key", "k", "--api-client-ca", "ca"}, []string{"api-client-roles needs api-client-ca", "api-auth=token"}},
 		"no such role":                 {[]string{"--api-client-roles", "spiffe://corp/bob=root"}, []string{`api-client-roles: invalid: subject "spiffe://corp/bob" has the role "root" (viewer, operator or admin)`}},
 		"a long subject":               {[]string{"--api-client-roles", strings.Repeat("b", 192) + "=admin"}, []string{"actor is 192 bytes long (1 to 191)"}},
-		"a Redis password":             {[]string{"--redis-url", "eu=redis://:s3cret@h:1"}, []string{"put it into redis-password-file"}},
-		"unknown flag":                 {[]string{"--bogus"}, []string{"unknown flag --bogus"}},
-		"unknown level":                {[]string{"--log-level", "loud"}, []string{"debug", "loud"}},
-		"not a duration":               {[]string{"--cleanup-grace", "soon"}, []string{"soon"}},
-		"unknown key":                  {[]string{"--config", file(t, "cleanup-gracee: 1m\nprint-config: true\n")}, []string{`unknown keys: "cleanup-gracee", "print-config"`, "known: api-listen"}},
-		"a DSN in a file":              {[]string{"--config", file(t, "mysql-dsn: "+secretDSN)}, []string{`unknown keys: "mysql-dsn"`}},
-		"a mapping":                    {[]string{"--config", file(t, "cleanup-grace: {a: 1}")}, []string{"cleanup-grace is a mapping"}},
-		"not YAML":                     {[]string{"--config", file(t, "[")}, []string{"the configuration file is not YAML"}},
-		"a key twice":                  {[]string{"--config", file(t, "migrate: true\nmigrate: false\n")}, []string{"already defined"}},
-		"octal":                        {[]string{"--cleanup-batches", "0100"}, []string{"leading zeros"}},
-		"octal in a file":              {[]string{"--config", file(t, "cleanup-batches: 0100")}, []string{"--cleanup-batches", "leading zeros"}},
-		"a number with underscores":    {[]string{"--config", file(t, "cleanup-batches: 1_000")}, []string{"decimal digits"}},
-		"no value":                     {[]string{"--config", file(t, "cleanup-batches:")}, []string{"cleanup-batches has no value"}},
-		"a region twice":               {[]string{"--redis-url", "eu=redis://a;eu=redis://b"}, []string{`the key "eu" occurs twice`}},
-		"a region with a blank":        {[]string{"--redis-url", "eu =redis://a"}, []string{"blank"}},
-		"a list of hosts":              {[]string{"--redis-url", "eu=redis://a:1,b:1"}, []string{"want one host:port"}},
-		"a list of hosts in a URL":     {[]string{"--prometheus-url", "http://a,b:9090"}, []string{"the host of prometheus-url"}},
-		"no such file":                 {[]string{"--config", filepath.Join(t.TempDir(), "none")}, []string{"none"}},
-		"DSN from nowhere":             {[]string{"--mysql-dsn-file", filepath.Join(t.TempDir(), "none")}, nil},
+		"a URL without a scheme": {[]string{"--restate-ingress", "localhost:8080"},
+			[]string{`restate-ingress is not a URL like http://host:port: the value is "localhost:8080"`}},
+		"a URL with a password": {[]string{"--prometheus-url", "http://ann:s3cret@h:9090"}, []string{"prometheus-url is not a URL"}},
+		"a Redis without its region": {[]string{"--redis-url", "redis://:s3cret@h:1"},
+			[]string{"--redis-url: item 1 has no '=', want REGION=URL;…"}},
+		"a misspelt variable":       {nil, []string{"unknown environment variable WEIR_API_LISTN, did you mean WEIR_API_LISTEN?"}},
+		"a Redis password":          {[]string{"--redis-url", "eu=redis://:s3cret@h:1"}, []string{"put it into redis-password-file"}},
+		"unknown flag":              {[]string{"--bogus"}, []string{"unknown flag --bogus"}},
+		"unknown level":             {[]string{"--log-level", "loud"}, []string{"debug", "loud"}},
+		"not a duration":            {[]string{"--cleanup-grace", "soon"}, []string{"soon"}},
+		"unknown key":               {[]string{"--config", file(t, "cleanup-gracee: 1m\nprint-config: true\n")}, []string{`unknown keys: "cleanup-gracee", "print-config"`, "known: api-listen"}},
+		"a DSN in a file":           {[]string{"--config", file(t, "mysql-dsn: "+secretDSN)}, []string{`unknown keys: "mysql-dsn"`}},
+		"a mapping":                 {[]string{"--config", file(t, "cleanup-grace: {a: 1}")}, []string{"cleanup-grace is a mapping"}},
+		"not YAML":                  {[]string{"--config", file(t, "[")}, []string{"the configuration file is not YAML"}},
+		"a key twice":               {[]string{"--config", file(t, "migrate: true\nmigrate: false\n")}, []string{"already defined"}},
+		"octal":                     {[]string{"--cleanup-batches", "0100"}, []string{"leading zeros"}},
+		"octal in a file":           {[]string{"--config", file(t, "cleanup-batches: 0100")}, []string{"--cleanup-batches", "leading zeros"}},
+		"a number with underscores": {[]string{"--config", file(t, "cleanup-batches: 1_000")}, []string{"decimal digits"}},
+		"no value":                  {[]string{"--config", file(t, "cleanup-batches:")}, []string{"cleanup-batches has no value"}},
+		"a region twice":            {[]string{"--redis-url", "eu=redis://a;eu=redis://b"}, []string{`the key "eu" occurs twice`}},
+		"a region with a blank":     {[]string{"--redis-url", "eu =redis://a"}, []string{"blank"}},
+		"a list of hosts":           {[]string{"--redis-url", "eu=redis://a:1,b:1"}, []string{"want one host:port"}},
+		"a list of hosts in a URL":  {[]string{"--prometheus-url", "http://a,b:9090"}, []string{"the host of prometheus-url"}},
+		"no such file":              {[]string{"--config", filepath.Join(t.TempDir(), "none")}, []string{"none"}},
+		"DSN from nowhere":          {[]string{"--mysql-dsn-file", filepath.Join(t.TempDir(), "none")}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if name == "DSN from nowhere" {
 				t.Setenv("WEIR_MYSQL_DSN", "")
 				tc.says = []string{"mysql-dsn-file: open"}
+			}
+			if name == "a misspelt variable" {
+				t.Setenv("WEIR_API_LISTN", "127.0.0.1:1")
 			}
 			code, stdout, stderr := tried(t, tc.args...)
 			if code != exitUsage || stdout != "" {

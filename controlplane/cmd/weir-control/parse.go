@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"os"
 	"time"
 
 	"github.com/alecthomas/kong"
@@ -51,6 +52,9 @@ func parse(args []string, stdout, stderr io.Writer,
 		return nil, nil, false, err
 	}
 	if _, err := parser.Parse(args); err != nil {
+		return nil, nil, false, err
+	}
+	if err := flags.CheckEnvironment(parser.Model, "WEIR_", os.Environ()); err != nil {
 		return nil, nil, false, err
 	}
 	return c, parser.Model, false, nil

@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime/debug"
 	"slices"
+	"strings"
 
 	"github.com/weirhq/weir/controlplane/cmd/weir-control/preview"
 	"github.com/weirhq/weir/shared/mysqldsn"
@@ -52,7 +53,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		dsn, err = c.dsn()
 	}
 	if err != nil {
-		_, _ = fmt.Fprintf(stderr, "weir-control: %v\nTry weir-control --help.\n", err)
+		for line := range strings.Lines(err.Error()) {
+			_, _ = fmt.Fprintf(stderr, "weir-control: %s\n", strings.TrimSuffix(line, "\n"))
+		}
+		_, _ = fmt.Fprintln(stderr, "Try weir-control --help.")
 		return exitUsage
 	}
 

@@ -177,7 +177,7 @@ func run(ctx context.Context, args []string, t terminal) (code int) {
 	}
 	command, err := parser.Parse(args)
 	if err != nil {
-		return t.fail(err, exitUsage, "See weirctl --help.")
+		return t.fail(err, exitUsage, "See "+helpFor(err)+".")
 	}
 	area, _, _ := strings.Cut(command.Command(), " ")
 	request := &call{terminal: t, patient: ctx, timeout: c.Timeout, form: c.Output, dryRun: c.DryRun, yes: c.Yes,
@@ -198,6 +198,20 @@ func run(ctx context.Context, args []string, t terminal) (code int) {
 		return t.fail(err, code, hint)
 	}
 	return exitOK
+}
+
+// helpFor is the command that shows the flags and arguments which the command line was to have.
+func helpFor(err error) string {
+	command := "weirctl"
+	var wrong *kong.ParseError
+	if errors.As(err, &wrong) {
+		for _, step := range wrong.Context.Path {
+			if step.Command != nil {
+				command += " " + step.Command.Name
+			}
+		}
+	}
+	return command + " --help"
 }
 
 func (t terminal) fail(err error, code int, hint string) int {
@@ -275,7 +289,7 @@ func explain(ctx context.Context, err error, api, area string) (code int, hint s
 			"token create."
 	case connect.CodePermissionDenied:
 		if connect.IsWireError(err) {
-			return exitFailure, "Use a token of that role; an admin makes one with weirctl token create."
+			return exitFailure, "Use a token that may do this; an admin makes one with weirctl token create."
 		}
 		return exitFailure, "weir-control on loopback accepts only host names that it knows; add the name of a " +
 			"proxy to its --api-allowed-hosts."

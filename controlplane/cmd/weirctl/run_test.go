@@ -328,6 +328,7 @@ func TestExitCodes(t *testing.T) {
 		says []string
 	}{
 		"no command":          {nil, nil, exitUsage, []string{"expected one of", "weirctl --help"}},
+		"a misspelt flag":     {nil, []string{"override", "set", "a", "b", "c", "--limt", "1"}, exitUsage, []string{"--limt", "See weirctl override set --help."}},
 		"no such command":     {nil, []string{"cleanup", "explode"}, exitUsage, []string{"unexpected argument explode"}},
 		"no reason":           {nil, []string{"cleanup", "pause"}, exitUsage, []string{"missing flags: --reason=TEXT"}},
 		"reason refused":      {nil, []string{"cleanup", "pause", "--reason", " "}, exitUsage, []string{"reason is empty (1 to 500 bytes)", "Correct it"}},

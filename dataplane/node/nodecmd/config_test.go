@@ -3,6 +3,7 @@ package nodecmd
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -105,6 +106,15 @@ func TestVariablesAreNamedAsTheirOptions(t *testing.T) {
 	t.Setenv("WEIR_V2_WORKSPACE", "acme")
 	if config, _, err := parse(); err != nil || config.V2Workspace != "acme" {
 		t.Errorf("v2-workspace is %q, error %v", config.V2Workspace, err)
+	}
+}
+
+// A typing error in a name must not leave a node without the MySQL, or the tokens, that were meant.
+func TestAMisspeltVariableStopsTheStart(t *testing.T) {
+	t.Setenv("WEIR_MYSQL_DNS", "weir:s3cret@tcp(db:3306)/weir")
+	_, _, err := weirNode.load(nil, io.Discard, io.Discard)
+	if err == nil || err.Error() != "unknown environment variable WEIR_MYSQL_DNS, did you mean WEIR_MYSQL_DSN?" {
+		t.Error(err)
 	}
 }
 

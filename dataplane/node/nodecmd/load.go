@@ -3,6 +3,7 @@ package nodecmd
 import (
 	"fmt"
 	"io"
+	"os"
 	"reflect"
 	"time"
 
@@ -52,6 +53,9 @@ func (p Program) load(args []string, stdout, stderr io.Writer) (config Config, d
 		return Config{}, true, nil
 	}
 	if err != nil {
+		return Config{}, false, err
+	}
+	if err := flags.CheckEnvironment(parser.Model, "WEIR_", os.Environ()); err != nil {
 		return Config{}, false, err
 	}
 	if err := refusePasswords(parsed); err != nil {

@@ -3,9 +3,12 @@
 package flags
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"reflect"
+	"regexp"
+	"strings"
 	"time"
 
 	"github.com/alecthomas/kong"
@@ -43,13 +46,20 @@ func Strict() kong.Option {
 // value is how an error names what was read: kong begins it with the flag's name.
 const value = "the value"
 
+// text is a number or a duration as it was written. A negative one behind a blank looks like a short flag to kong, but
+// no program of ours has a flag that is a digit.
 func text(ctx *kong.DecodeContext) (string, error) {
+	if negative, ok := ctx.Scan.Peek().Value.(string); ok && negativeNumber.MatchString(negative) {
+		return fmt.Sprint(ctx.Scan.Pop().Value), nil
+	}
 	token, err := ctx.Scan.PopValue("value")
 	if err != nil {
 		return "", err
 	}
 	return fmt.Sprint(token.Value), nil
 }
+
+var negativeNumber = regexp.MustCompile(`^-\.?[0-9]`)
 
 func decodeDuration(ctx *kong.DecodeContext, target reflect.Value) error {
 	written, err := text(ctx)
@@ -98,8 +108,14 @@ type uniqueKeys struct{ kong.Mapper }
 // Decode implements kong.Mapper.
 func (u uniqueKeys) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
 	if written, ok := ctx.Scan.Peek().Value.(string); ok {
-		if err := checkKeys(kong.SplitEscaped(written, ctx.Value.Tag.MapSep)); err != nil {
+		pairs := kong.SplitEscaped(written, ctx.Value.Tag.MapSep)
+		if err := checkKeys(pairs); err != nil {
 			return err
+		}
+		for i, pair := range pairs { // kong's error would quote the pair, which may be a URL with a password
+			if !strings.Contains(pair, "=") {
+				return fmt.Errorf("item %d has no '=', want %s", i+1, cmp.Or(ctx.Value.Tag.PlaceHolder, "KEY=VALUE"))
+			}
 		}
 	}
 	return u.Mapper.Decode(ctx, target)

@@ -146,3 +146,17 @@ func FuzzLoadYAML(f *testing.F) {
 		}
 	})
 }
+
+// A number is a value also where a blank precedes it, so its own bounds refuse it, and not the syntax of flags.
+func TestANegativeNumberIsAValue(t *testing.T) {
+	s, err := parse(t, "--number", "-5", "--share", "-0.5", "--wait", "-1m")
+	if err != nil || s.Number != -5 || s.Share != -0.5 || s.Wait != -time.Minute {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if _, err := parse(t, "--number", "--public"); err == nil {
+		t.Error("a flag was read as a number")
+	}
+	if _, err := parse(t, "--seed", "-1"); err == nil || !strings.Contains(err.Error(), "is -1 (0 to") {
+		t.Errorf("%v, want an error with the value and its bounds", err)
+	}
+}
