@@ -113,7 +113,7 @@ func (e evidence) of(figure int, scale float64, bounds ...sequential.Bound) sequ
 		if e.exact {
 			bound = sequential.Bound{Plus: bound.Times*before.Rate() + bound.Plus}
 		}
-		if is := sequential.Exceeds(before, since, e.first, e.watch.Past[figure], bound, scale); is.Log < least.Log {
+		if is := sequential.Exceeds(before, since, e.first, e.watch.Past[figure], bound, scale); is.Log <= least.Log {
 			least = is
 		}
 	}
