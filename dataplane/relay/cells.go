@@ -204,6 +204,18 @@ func (b *book) forgetOwn(leads bool) {
 	b.tidyLocked()
 }
 
+// hasOwn reports whether the own region is known to count in any cell.
+func (b *book) hasOwn() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for c := range b.allOwnLocked() {
+		if c.isOwn() {
+			return true
+		}
+	}
+	return false
+}
+
 // resend queues all foreign totals, for an origin that has lost them. A call that is under way meanwhile may still
 // record that the old origin has acknowledged some: they are queued all the same.
 func (b *book) resend() {

@@ -253,17 +253,20 @@ func (r *reader) wake() {
 	}
 }
 
+// forget ends the reader's part. An import that began under a lease may bring counts of other regions afterwards, which
+// the next call forgets.
 func (r *reader) forget() {
-	if r.after == nil {
-		return
+	if r.after != nil {
+		r.after, r.began = nil, time.Time{}
+		r.setOpen(false)
+		none := func(int64) bool { return false }
+		r.names.keep(none)
+		clear(r.lacking)
 	}
-	r.after, r.began = nil, time.Time{}
-	r.setOpen(false)
-	none := func(int64) bool { return false }
-	r.names.keep(none)
-	clear(r.lacking)
 	for _, s := range r.relay.shards {
-		s.book.forgetForeign()
+		if s.book.knowsRegions() {
+			s.book.forgetForeign()
+		}
 	}
 }
 
@@ -282,6 +285,13 @@ func (r *Relay) unreadable(row *store.NewsRow, err error) {
 	r.metrics.unreadable.Add(1)
 	r.cfg.Logger.Error("relay leaves out a row of news that it cannot read", "region", row.Region, "shard", row.Shard,
 		"sequence", row.Sequence, "error", err)
+}
+
+// knowsRegions reports whether another region is known to use any cell.
+func (b *book) knowsRegions() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.regions) > 0
 }
 
 // forgetForeign forgets all that other regions have told. It is for a shard that has lost its lease: take forgets the

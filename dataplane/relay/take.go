@@ -103,6 +103,7 @@ func (s *shard) sweep(now time.Time, leads bool) {
 	s.own.sweptAt = now
 	s.imported.drop(now)
 	if !leads {
+		s.leave()
 		s.book.suppose(s.relay.originMs())
 	}
 	s.book.sweep()
@@ -323,6 +324,14 @@ func (s *shard) append(ctx context.Context, row store.NewsRow) error {
 	s.own.next = row.Sequence + 1
 	s.relay.metrics.told.add(len(row.Payload))
 	return nil
+}
+
+// leave forgets the own region's side of a shard without a lease. A shard that has lost its lease before it was loaded
+// may have counts for peers, and a call that began under the lease may have brought some since.
+func (s *shard) leave() {
+	if s.book.hasOwn() {
+		s.forget()
+	}
 }
 
 // forget ends the shard's part as the writer of its stream; load begins anew. What is left to delete is left to the

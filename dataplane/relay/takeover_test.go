@@ -202,3 +202,21 @@ func TestATakeoverKnowsCountsToldByNumber(t *testing.T) {
 		t.Errorf("it told %d counts again", counts)
 	}
 }
+
+// A shard that is not loaded has counts for peers alone. Once its lease has ended it forgets these too.
+func TestARelayThatLosesItsLeaseBeforeItHasLoadedHoldsNothing(t *testing.T) {
+	w := newWorld(t, "eu")
+	eu := w.regions[0]
+	eu.toldRelay()
+	w.news.Faults.Fail(errDown)
+	eu.accept(eu.cell("k", time.Minute), 50, 100)
+	w.run(time.Second)
+	if s := relay.Sizes(eu.relay); s.Cells != 1 {
+		t.Fatalf("%d cells while it has the lease, want 1", s.Cells)
+	}
+	eu.relayOrigin.Faults.Fail(errDown)
+	w.run(10 * time.Second)
+	if s := relay.Sizes(eu.relay); s.Cells != 0 {
+		t.Errorf("%d cells without a lease", s.Cells)
+	}
+}
