@@ -114,7 +114,8 @@ var inside = map[string][]string{
 	library + "/internal/level":  {"github.com/weirhq/weir/shared/window"},
 	library + "/internal/resend": {library + "/store", "github.com/weirhq/weir/shared/"},
 
-	library + "/internal/rewind": {},
+	library + "/internal/planted": {},
+	library + "/internal/rewind":  {},
 
 	library + "/internal/anyshard": {library + "/store", "github.com/weirhq/weir/shared/"},
 	library + "/internal/slots":    {library + "/store", "github.com/weirhq/weir/shared/"},
