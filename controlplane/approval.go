@@ -57,8 +57,9 @@ type Approval struct {
 	Evidence string `json:"evidence"`
 }
 
-// Counting are the approvals that count now: of the evidence as it stands, and not expired. One that was given by a clock
-// that was ahead, and has been put right, does not count: otherwise it would count for as much longer.
+// Counting returns the approvals that count now: they are for this evidence and have not expired. An approval from more
+// than approvalAheadMax in the future does not count. It was given while the clock was ahead, and would otherwise count
+// for longer by that much.
 func (q Quorum) Counting(given []Approval, evidence string, nowMs int64) []Approval {
 	return slices.DeleteFunc(slices.Clone(given), func(a Approval) bool {
 		return a.Evidence != evidence || q.left(a, nowMs) == 0

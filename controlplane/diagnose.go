@@ -119,8 +119,8 @@ func heartbeatCheck(fleet Fleet, live []Node) Check {
 		return Check{Name: "heartbeats", Result: CheckWarn, What: fmt.Sprintf("%s, and no longer %s", send, names(silent)),
 			Do: "See whether those nodes run, and the log of those that do."}
 	case fleet.Truncated:
-		return Check{Name: "heartbeats", Result: CheckWarn, What: fmt.Sprintf("%s; there are more than %d nodes, and the rest "+
-			"are not checked", send, FleetNodesMax), Do: "Look at the metrics of the nodes."}
+		return Check{Name: "heartbeats", Result: CheckWarn, What: fmt.Sprintf("%s; there are more than %d nodes, and the "+
+			"rest are not checked", send, FleetNodesMax), Do: "Look at the metrics of the nodes."}
 	}
 	return ok("heartbeats", "%s", send)
 }
@@ -208,8 +208,8 @@ func convergenceCheck(live []Node) Check {
 		}
 	case from == "" && len(regionsOf(Fleet{Nodes: relaying})) > 1:
 		// each relay publishes every few seconds, if only its time
-		return Check{Name: "convergence", Result: CheckWarn, What: "no region reports how old the others' news is, although " +
-			"several are relayed",
+		return Check{Name: "convergence", Result: CheckWarn, What: "no region reports how old the others' news is, " +
+			"although several are relayed",
 			Do: "If they were started just now, repeat this in a minute. Otherwise see the log of the nodes that relay: they " +
 				"read no news."}
 	case from == "":

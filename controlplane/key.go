@@ -201,8 +201,7 @@ func windowOf(windows *[]KeyWindow, mode window.Mode, durationMs int64, reset wi
 
 // Judge sets the verdict of each window from what nodes last reported about the key. It ignores reports that were made
 // before the key's reset, or longer ago than the window lasts: they do not contain the cost that counts now. If reports
-// are missing, the real cost may be higher than reported: Judge then denies by the reports, but never says that a request
-// passes.
+// are missing, the real cost may be higher than reported: Judge may then set Denied, but never Passes.
 func (r *KeyReport) Judge(q KeyQuery, top TopKeys) {
 	for i := range r.Windows {
 		w := &r.Windows[i]

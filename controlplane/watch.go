@@ -119,8 +119,8 @@ type HealthDocument struct {
 	Live bool `json:"live,omitempty"`
 }
 
-// Next is the document after a look. A finding that goes on keeps its Since, which is never later than the look: a clock
-// that was ahead and is put right must not hide a finding for as long as it was ahead.
+// Next returns the document after a look. A finding that continues keeps its Since, which is never later than the look.
+// Otherwise a clock that was ahead, and has been corrected, would hide the finding for as long as it was ahead.
 func (d HealthDocument) Next(look Look) HealthDocument {
 	before := map[[2]string]Finding{}
 	for _, f := range slices.Concat(d.Settling, d.Findings) {

@@ -189,8 +189,8 @@ func withoutValues(dsn string, err error) string {
 	return unknown
 }
 
-// driverParameters are the values of the driver's parameters that people set, by name. Only these names are shown, because
-// any other may be a part of a password.
+// driverParameters are the values of the driver's parameters that people set, by name. Errors show only these names,
+// because any other name may be a part of a password.
 var driverParameters = map[string]string{
 	"tls": "true, false, skip-verify or preferred", "parseTime": "true or false", "interpolateParams": "true or false",
 	"multiStatements": "true or false", "compress": "true or false", "checkConnLiveness": "true or false",

@@ -6,8 +6,9 @@ import (
 	"strings"
 )
 
-// URL reports why text is not the URL of a server, to which paths are appended. It has the scheme http or https, a host,
-// perhaps a port, and no user, query or fragment. No error repeats the text, which may hold a password.
+// URL returns an error if text is not the URL of a server, to which paths can be appended. The URL has the scheme http
+// or https, a host, optionally a port, and no user, query or fragment. No error repeats the text, because it may hold a
+// password.
 func URL(field, text string) error {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {

@@ -28,10 +28,10 @@ func (e *Entry) beginLocked(slot int) {
 	}
 }
 
-// refusedLocked restores a cell's first cost, which was sent before the node knew an epoch of the cell and is refused as
-// of an earlier one, if another answer has brought the cell's epoch meanwhile. The refused cost alone is restored: other
-// nodes may have been answered with it. The region's cost that the node knows is of the new epoch, so the origin has it
-// and would count it twice. The same holds for cost that a claim has added meanwhile.
+// refusedLocked restores a cell's first cost, which was sent before the node knew an epoch of the cell and is refused
+// because of an earlier epoch, if another answer has brought the cell's epoch meanwhile. It restores only the refused
+// cost: other nodes may have been answered with it. The region's cost that the node knows is of the new epoch, so the
+// origin has it and would count it twice. The same holds for cost that a claim has added meanwhile.
 func (e *Entry) refusedLocked(slot int, sent *store.Cost) {
 	e.arriveLocked(slot)
 	if sent.Add <= 0 || e.flags.Load()&flagGuest != 0 {
