@@ -38,7 +38,7 @@ func TestApprovalsEndWithTheirCredentials(t *testing.T) {
 			"spiffe://corp/eve": "the certificate's role is viewer (at least operator)",
 		},
 		RoleAdmin: {
-			"scoped": "some workspaces alone",
+			"scoped": "limited to some workspaces",
 			"viewer": "viewer", "revoked": "revoked", "expired": "expired", "nobody": "no such token", "spiffe://corp/eve": "viewer",
 			"operator": "the token's role is operator (at least admin)", "expires": "operator", "spiffe://corp/bob": "operator",
 		},

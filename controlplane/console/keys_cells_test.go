@@ -42,14 +42,14 @@ func TestAKeysCells(t *testing.T) {
 		`class="part0" x="302" y="54" width="296" height="66"`, // eu, 110 high for the limit
 		`class="part1" x="302" y="21" width="296" height="33"`, // us, on it
 		"3 s ago", "2 s ago")
-	says(keyPage+"&limit=200&cost=5", "of 200. Whether a cost of 5 passes is not known")
+	says(keyPage+"&limit=200&cost=5", "of 200. It is not known whether a cost of 5 passes")
 	says(keyPage+"&limit=200&cost=201", "A cost of 201 never passes: it is more than the limit.")
 
 	w.set(func() { w.settings = []controlplane.Override{{Pattern: "user_*", Limit: 0}} })
 	says(keyPage, "The override <code>user_*</code> applies", "Nothing passes: it is blocked.")
 	w.set(func() {
 		w.settings = nil
-		w.top = controlplane.TopKeys{Now: now, Nodes: 1, Keys: []controlplane.TopKey{{Workspace: "acme", Namespace: "api", Identifier: "user_1", DurationMs: 60_000, Limit: 300, Count: 133}}}
+		w.top = controlplane.TopKeys{Now: now, Nodes: 1, Keys: []controlplane.TopKey{{Workspace: "acme", Namespace: "api", Identifier: "user_1", DurationMs: 60_000, Limit: 300, Count: 133, ReportedAt: now}}}
 	})
 	says(keyPage, "Regions have stored <b>120</b>, nodes last reported <b>133</b>, of 300, the limit that nodes report. By what nodes last reported, a cost of 1 passes.")
 	says(keyPage+"&cost=168", "By what nodes last reported, a cost of 168 is denied.")

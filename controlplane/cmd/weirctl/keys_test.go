@@ -95,7 +95,7 @@ These counts are what regions have stored; weirctl explain shows what a node cou
 		t.Errorf("asked for %+v, want %+v", w.keyQuery, want)
 	}
 	w.top = controlplane.TopKeys{Now: now, Nodes: 1, Keys: []controlplane.TopKey{
-		{Workspace: "acme", Namespace: "api", Identifier: "user_42", DurationMs: 60_000, Limit: 100, Count: 97},
+		{Workspace: "acme", Namespace: "api", Identifier: "user_42", DurationMs: 60_000, Limit: 100, Count: 97, ReportedAt: now},
 		{Workspace: "acme", Namespace: "api", Identifier: "user_43", DurationMs: 1000, Limit: 9, Count: 9},
 	}}
 	for cost, says := range map[string]string{
