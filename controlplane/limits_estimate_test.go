@@ -31,6 +31,18 @@ func (r limitRows) OverrideOf(_ context.Context, _, _, identifier string) (appli
 	return applies, r.err
 }
 
+// An estimate without the report of a node is of a part, and says so.
+func TestAnEstimateWithoutAReportIsOfAPart(t *testing.T) {
+	store := limitRows{looked: new(int), topReports: topReports{
+		reportOf(t, "eu", 99_000, heartbeat.Top{Hot: []heartbeat.TopKey{hot("user_1", 150, 100, 200)}}),
+		{Region: "us", Document: []byte("{")},
+	}}
+	e, err := EstimateLimits(t.Context(), store, []LimitChange{{Workspace: "w", Namespace: "n", Pattern: "*", Limit: 100}}, nil, time.Minute)
+	if err != nil || !e.Truncated || e.Denied != 50 {
+		t.Errorf("%+v, %v", e, err)
+	}
+}
+
 // What the window's cost has beyond a new limit is what that would have denied; a key is under the most specific
 // override, of those that change and those that stay.
 func TestEstimateLimits(t *testing.T) {
