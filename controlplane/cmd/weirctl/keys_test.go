@@ -96,7 +96,7 @@ These counts are what regions have stored; weirctl explain shows what a node cou
 	}
 	w.top = controlplane.TopKeys{Now: now, Nodes: 1, Keys: []controlplane.TopKey{
 		{Workspace: "acme", Namespace: "api", Identifier: "user_42", DurationMs: 60_000, Limit: 100, Count: 97, ReportedAt: now},
-		{Workspace: "acme", Namespace: "api", Identifier: "user_43", DurationMs: 1000, Limit: 9, Count: 9},
+		{Workspace: "acme", Namespace: "api", Identifier: "user_43", DurationMs: 1000, Limit: 9, Count: 9, ReportedAt: now},
 	}}
 	for cost, says := range map[string]string{
 		"3": "nodes last reported 97 of 100: by that a cost of 3 passes\n", "4": "by that a cost of 4 is denied\n",

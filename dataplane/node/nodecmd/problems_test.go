@@ -136,7 +136,7 @@ func TestTwoRegionsOfOneNameAreReported(t *testing.T) {
 	fence(20*time.Second, 20)    // without the lease
 	wantProblems(t, w)
 	fence(30*time.Second, 20, 0)
-	wantProblems(t, w, "two regions with a Redis each have the same name")
+	wantProblems(t, w, "two regions with separate Redis servers have the same name")
 	fence(20*time.Second+fencedWithin+1, 20, 0)
 	wantProblems(t, w)
 }
@@ -147,7 +147,7 @@ func TestAProblemDoesNotOutliveACorrectionOfTheClock(t *testing.T) {
 	began := time.Now()
 	w.relayed(&relay.Figures{Fenced: 10, Held: []int{0}}, began.Add(time.Hour))
 	w.relayed(&relay.Figures{Fenced: 20, Held: []int{0}}, began)
-	wantProblems(t, w, "two regions with a Redis each have the same name")
+	wantProblems(t, w, "two regions with separate Redis servers have the same name")
 	w.relayed(&relay.Figures{Fenced: 20, Held: []int{0}}, began.Add(fencedWithin+1))
 	wantProblems(t, w)
 }
