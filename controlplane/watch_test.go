@@ -294,8 +294,8 @@ func TestHealthReader(t *testing.T) {
 	}
 }
 
-// A finding that began while a clock was ahead is no longer hidden, as one that settles, once the clock is put right; and
-// one that is known already stays.
+// A finding that began while a clock was ahead no longer counts as settling once the clock is put right, and a finding
+// that is known already stays.
 func TestAFindingDoesNotHideForACorrectionOfTheClock(t *testing.T) {
 	look := func(after time.Duration) Look {
 		return Look{AtMs: watchNow.Add(after).UnixMilli(), Findings: []Finding{{Kind: FindingTuningSkew, Severity: SeverityWarning}}}

@@ -7,13 +7,13 @@ import (
 )
 
 // URL returns an error if text is not the URL of a server, to which paths can be appended. The URL has the scheme http
-// or https, a host, optionally a port, and no user, query or fragment. No error repeats the text, because it may hold a
-// password.
+// or https, a host, optionally a port, and no user, query or fragment. No error repeats a text with a user or a query,
+// which may hold a secret.
 func URL(field, text string) error {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		value := Quote(text)
-		if strings.Contains(text, "@") {
+		if strings.ContainsAny(text, "@?") {
 			value = "not shown, because it may have a password"
 		}
 		return fmt.Errorf("%s is not a URL like http://host:port: the value is %s", field, value)
