@@ -45,7 +45,7 @@ func wantProblems(t *testing.T, w *watch, says ...string) {
 
 func wantMetric(t *testing.T, w *watch, eviction, nodeID, region string) {
 	t.Helper()
-	want := "# HELP weir_node_problem 1 if the node has found the problem, 0 if it has looked and found none, -1 if that is not known.\n" +
+	want := "# HELP weir_node_problem 1 if the node has this problem, 0 if it has not, -1 if the node could not find out.\n" +
 		"# TYPE weir_node_problem gauge\n" +
 		`weir_node_problem{problem="redis_evicts"} ` + eviction + "\n" +
 		`weir_node_problem{problem="duplicate_node_id"} ` + nodeID + "\n" +
