@@ -67,6 +67,7 @@ type KeyWindow struct {
 // decide: the counts that regions store are late, and small counts are not stored.
 type Verdict int
 
+// The verdicts.
 const (
 	Unjudged    Verdict = iota // Judge was not called
 	Unknown                    // no limit is known, or no node has reported the key lately

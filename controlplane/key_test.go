@@ -63,7 +63,8 @@ func parts(c KeyCell) (words []string) {
 	return words
 }
 
-// A key shows its current and previous cell with each region's part, and the limit that applies: now is 15 s into cell 10 of 60 s.
+// A key shows its current and previous cell with each region's part, and the limit that applies: now is 15 s into cell
+// 10 of 60 s.
 func TestGetKey(t *testing.T) {
 	now := time.UnixMilli(10*60_000 + 15_000)
 	two := []KeyRow{published(9, "us", 40, window.Key{}), published(10, "us", 30, window.Key{}), published(10, "eu", 60, window.Key{})}

@@ -33,7 +33,8 @@ func (r *Rollout) breachOfNodes(nowMs int64) *breach {
 
 // breachOf returns which guardrail a region breaks, with the node that breaks it most. The look is at nowMs by the
 // clock of the database, gapMs after the one before. elsewhere is the share of nodes that regions without the tuning
-// have lost, borne how long a measured figure may be beyond its bound, and enough the evidence that breaks a counted one.
+// have lost, borne how long a measured figure may be beyond its bound, and enough the evidence that breaks a counted
+// one.
 func (g Guardrails) breachOf(w *RegionWatch, nowMs, gapMs int64, borne time.Duration, elsewhere,
 	enough float64) string {
 	if why := cmp.Or(g.nodesLost(w, elsewhere), g.relaysLost(w, unrelayedMax),

@@ -88,8 +88,8 @@ func TestARefusedFirstCostIsRestored(t *testing.T) {
 	}
 }
 
-// An answer to another call may bring the new epoch before the first cost is refused. The region's cost in that answer is
-// at the origin already, and so is a claim that was added: only the refused cost is restored. Cost that was accepted
+// An answer to another call may bring the new epoch before the first cost is refused. The region's cost in that answer
+// is at the origin already, and so is a claim that was added: only the refused cost is restored. Cost that was accepted
 // afterwards is added.
 func TestARefusedFirstCostRestoresNothingThatTheNewEpochHas(t *testing.T) {
 	m, slot := new(Counters), slotOf(ledgerSeq)

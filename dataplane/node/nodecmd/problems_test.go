@@ -119,7 +119,7 @@ func TestTwoProcessesOfOneNodeIDReportEachOther(t *testing.T) {
 }
 
 func nextMillisecond() {
-	for now := time.Now().UnixMilli(); time.Now().UnixMilli() == now; { //nolint:revive // it takes a millisecond at most
+	for now := time.Now().UnixMilli(); time.Now().UnixMilli() == now; {
 	}
 }
 
