@@ -120,9 +120,9 @@ func TestSweepIsBounded(t *testing.T) {
 	for i := range keys {
 		k := testKey(i)
 		id := table.IdentityOfKey(k, nil)
-		table.Add(&id, k, nil, then, 1, 0)
+		table.Add(&id, k, nil, then, ledgerSeq, 0)
 	}
-	nowMs := window.ExpiresAt(1, 60_000)
+	nowMs := window.ExpiresAt(ledgerSeq, 60_000)
 	for ticks := 0; table.Len() > 0; ticks++ {
 		if looked, _ := table.Sweep(nowMs); looked > sweepBuckets*slots {
 			t.Fatalf("one tick looked at %d entries", looked)
