@@ -1,6 +1,11 @@
 package relay
 
-import "github.com/weirhq/weir/shared/window"
+import (
+	"context"
+	"errors"
+
+	"github.com/weirhq/weir/shared/window"
+)
 
 // Sizes is how many of each thing a relay holds.
 func Sizes(r *Relay) (sizes struct{ Cells, Due, Unsent int }) {
@@ -12,6 +17,12 @@ func Sizes(r *Relay) (sizes struct{ Cells, Due, Unsent int }) {
 		s.book.mu.Unlock()
 	}
 	return sizes
+}
+
+// Take has the first shard renew its lease and take changes, as its loops do.
+func Take(ctx context.Context, r *Relay) error {
+	s, now := r.shards[0], r.cfg.Clock()
+	return errors.Join(s.renew(ctx, now), s.take(ctx, now))
 }
 
 // Stored is what a relay knows to be stored for good of the own region's count of a cell.

@@ -1,10 +1,12 @@
 package relay_test
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/memstore"
 	"github.com/weirhq/weir/dataplane/relay"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
@@ -218,5 +220,31 @@ func TestARelayThatLosesItsLeaseBeforeItHasLoadedHoldsNothing(t *testing.T) {
 	w.run(10 * time.Second)
 	if s := relay.Sizes(eu.relay); s.Cells != 0 {
 		t.Errorf("%d cells without a lease", s.Cells)
+	}
+}
+
+// An import takes long, and the lease ends meanwhile. The relay forgets the other regions' counts that it brings.
+func TestARelayThatLosesItsLeaseDuringAnImportHoldsNothing(t *testing.T) {
+	w := newWorld(t, "us")
+	us := w.regions[0]
+	us.accept(us.cell("k", time.Hour), 50, 100)
+	w.run(6 * time.Second)
+	us.away = true
+	eu := w.addRegion("eu", w.clock, 1)
+	imports := 0
+	w.counts.Faults.Hook(func(op memstore.Op) error {
+		if op == memstore.OpImport {
+			imports++
+			w.now = w.now.Add(10 * time.Second)
+			eu.relayOrigin.Faults.Fail(errDown)
+		}
+		return nil
+	})
+	if err := relay.Take(t.Context(), eu.relay); !errors.Is(err, errDown) {
+		t.Fatalf("%v, want that the origin is down", err)
+	}
+	w.run(time.Second)
+	if s := relay.Sizes(eu.relay); imports != 1 || s.Cells != 0 {
+		t.Errorf("%d imports, %d cells without a lease", imports, s.Cells)
 	}
 }
