@@ -69,6 +69,8 @@ func TestSeedsThatBrokeAnInvariantHold(t *testing.T) {
 		"a retry at a node that has just refused has its reservation":  20475,
 		"a node whose clock is set back knows less of an earlier cell": 948912390,
 		"a first cost is refused after the new epoch was read":         30761,
+		"a relay loses its lease before it has loaded":                 30205,
+		"a node decides before it knows its origin's clock":            31171,
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, err := m.play(t.Context(), seed, nil)

@@ -56,7 +56,7 @@ func (w *world) batch(l *life, keys []int, costs []int64) {
 		d := b.Decisions[i]
 		d.Allowed = b.Allowed
 		if !b.Allowed && w.plan.claims() {
-			cells := w.cellsOf(key, &d, before[i], w.judged(l, key))
+			cells := w.cellsOf(l, key, &d, before[i], w.judged(l, key))
 			w.ledger.ungranted(l.node.region, cells, costs[i]) // claimed, and then the node's credit
 		}
 		w.decidedOf(l, key, costs[i], &d, before[i], !w.plan.crowded() || !d.Source.Degraded() && !w.plan.losesCalls())

@@ -1,6 +1,7 @@
 package hunt
 
 import (
+	"slices"
 	"time"
 
 	"github.com/weirhq/weir/dataplane"
@@ -11,6 +12,7 @@ import (
 type judged struct {
 	mode  window.Mode
 	reset window.Reset
+	early bool // the life did not know its origin's clock
 }
 
 func (w *world) judged(l *life, key int) judged {
@@ -18,7 +20,9 @@ func (w *world) judged(l *life, key int) judged {
 	if err != nil {
 		w.record.violate("error", "%v explains k%d: %v", l, key, err)
 	}
-	return judgedBy(&x)
+	by := judgedBy(&x)
+	by.early = w.early(l, &x)
+	return by
 }
 
 func judgedBy(x *dataplane.Explanation) (by judged) {
@@ -29,6 +33,22 @@ func judgedBy(x *dataplane.Explanation) (by judged) {
 		by.reset = window.Reset{Generation: window.Generation(x.Reset), AtMs: x.ResetAt.UnixMilli()}
 	}
 	return by
+}
+
+// placedIn is when a life knows its origin's clock at the latest: no fault that keeps calls from its origin lasts longer.
+const placedIn = 10 * time.Second
+
+// early reports whether a life goes by its own clock yet, and not by its origin's. Once it has gone by its origin's it
+// always does.
+func (w *world) early(l *life, x *dataplane.Explanation) bool {
+	if l.timed.Load() {
+		return false
+	}
+	origins := time.Now().Add(w.plan.Fleet.Ahead[l.node.region.index])
+	own := time.Now().Add(time.Duration(l.node.ahead.Load()))
+	early := x.At.Sub(own).Abs() < x.At.Sub(origins).Abs()
+	l.timed.Store(!early)
+	return early
 }
 
 // cell is a key's cell, by the name that others know it by.
@@ -45,13 +65,24 @@ func generation(r window.Reset, sequence int64, d time.Duration) window.Generati
 	return r.Generation
 }
 
-// cellsOf are the cells that a decision may have been made in: there are two if settings came while it was made.
-func (w *world) cellsOf(key int, d *dataplane.Decision, before, after judged) []window.Cell {
+// cellsOf are the cells that a decision's cost may count in. There are two if settings came while it was made, and
+// several if the life did not know its origin's clock: it moves the cost to the cell that this clock shows later.
+func (w *world) cellsOf(l *life, key int, d *dataplane.Decision, before, after judged) []window.Cell {
 	k := w.key(w.plan.Fleet.Keys[key].Name, d.Duration)
 	sequence := d.ResetAt.UnixMilli()/d.Duration.Milliseconds() - 1
 	cells := []window.Cell{w.cell(k, sequence, before)}
 	if other := w.cell(k, sequence, after); other != cells[0] {
 		cells = append(cells, other)
+	}
+	if !before.early {
+		return cells
+	}
+	now := time.Now().Add(w.plan.Fleet.Ahead[l.node.region.index])
+	last := window.Sequence(now.Add(placedIn).UnixMilli(), k.DurationMs())
+	for s := window.Sequence(now.Add(-waits).UnixMilli(), k.DurationMs()); s <= last; s++ {
+		if other := w.cell(k, s, after); !slices.Contains(cells, other) {
+			cells = append(cells, other)
+		}
 	}
 	return cells
 }

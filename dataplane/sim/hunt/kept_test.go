@@ -138,3 +138,17 @@ func TestANodeThatHasReadTheNewEpochRestoresItsOwnCostAlone(t *testing.T) {
 	}
 	mustHold(t, p)
 }
+
+// In the estimate mode a new node decides before it knows its origin's clock. Once it does, it moves the cost to the cell
+// that this clock shows.
+func TestANewNodesFirstCostCountsInTheCellOfItsOriginsClock(t *testing.T) {
+	p := kept(Key{"k0", 1000, 2 * time.Second})
+	p.Fleet.Mode, p.Fleet.Ahead = window.Estimate, []time.Duration{-1730 * time.Millisecond, 0}
+	for i := range 40 { // one of them begins a window by the node's clock and not by its origin's
+		at := time.Duration(i) * 1500 * time.Millisecond
+		p.Steps = append(p.Steps,
+			Step{At: at, Do: Kill, Node: 1, After: 100 * time.Millisecond},
+			Step{At: at + 115*time.Millisecond, Do: Ask, Node: 1, Cost: 500})
+	}
+	mustHold(t, p)
+}

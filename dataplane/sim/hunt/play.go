@@ -194,7 +194,7 @@ func (w *world) decidedOf(l *life, key int, cost int64, d *dataplane.Decision, b
 	if d.Source == dataplane.SourceOrigin {
 		l.answered.Store(true)
 	}
-	cells = w.cellsOf(key, d, before, w.judged(l, key))
+	cells = w.cellsOf(l, key, d, before, w.judged(l, key))
 	verdict := "denied"
 	if d.Source.Degraded() && w.plan.claims() {
 		w.ledger.withoutAnswer(l.node.region, cells, cost, d.Allowed)

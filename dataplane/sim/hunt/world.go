@@ -98,6 +98,7 @@ type life struct {
 	toPeers          *network.Link
 	ended            atomic.Bool // it was killed, or stopped
 	answered         atomic.Bool // by its origin, in time for a decision
+	timed            atomic.Bool // it goes by its origin's clock
 	steps            int64       // of its node's own clock, when it began
 	sent             atomic.Bool // all that it had accepted when it was stopped is at its origin
 }
