@@ -19,6 +19,9 @@ func TestMain(m *testing.M) {
 		child()
 		return
 	}
+	// If the tests run under nohup, hangups are ignored, and children inherit that. A signal that is caught is neither
+	// ignored here nor in children.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	goleak.VerifyTestMain(m)
 }
 
