@@ -458,8 +458,10 @@ func TestReservationsInAnOutage(t *testing.T) {
 			wantSettled(t, "out", s, err, true, false, 15)
 			origin.Faults.Fail(nil)
 			time.Sleep(10 * time.Second)
+			// 25 are spent. The 5 that "out" did not spend may have been on their way to the origin already: then they count
+			// there until nodes[0] uses them.
 			wantReserved(t, nodes[1], reserveFor("more", 0, ask("k", 76, 100)), false)
-			wantReserved(t, nodes[1], reserveFor("left", 0, ask("k", 75, 100)), true)
+			wantReserved(t, nodes[1], reserveFor("left", 0, ask("k", 70, 100)), true)
 		})
 	}
 }
