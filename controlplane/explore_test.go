@@ -13,7 +13,7 @@ import (
 
 // mutant is what a test takes out of the code to see that the explorer finds it.
 type mutant struct {
-	order     func(*Rollout, *RolloutOrder)
+	order     func(r *Rollout, o *RolloutOrder, nowMs int64)
 	started   func(*RolloutList, Rollout)
 	ended     func(*RolloutSummary)
 	look      func(*world, *FleetLook)
@@ -330,20 +330,20 @@ func TestTheExplorerFindsDefects(t *testing.T) {
 		left allowance
 		want string // the rule that it breaks
 	}{
-		"an approval that comes again approves the next stage": {mutant{order: func(r *Rollout, o *RolloutOrder) {
+		"an approval that comes again approves the next stage": {mutant{order: func(r *Rollout, o *RolloutOrder, _ int64) {
 			o.Stage, o.Asked, o.Evidence = r.Stage+1, max(r.Asked, 1), r.Evidence()
 		}}, allowance{1, 0, 0}, "one approval of a, of stage"},
-		"one person is taken for two": {mutant{order: func(r *Rollout, o *RolloutOrder) {
+		"one person is taken for two": {mutant{order: func(r *Rollout, o *RolloutOrder, _ int64) {
 			if slices.ContainsFunc(r.Approvals, func(a Approval) bool { return a.Actor == o.By.Actor }) {
 				o.By.Actor += " again"
 			}
 		}}, allowance{1, 0, 0}, "one approval of a, of stage 1, approves 2 stages"},
-		"approvals that expired count": {mutant{order: func(r *Rollout, _ *RolloutOrder) {
+		"approvals that expired count": {mutant{order: func(r *Rollout, _ *RolloutOrder, nowMs int64) {
 			for i := range r.Approvals {
-				r.Approvals[i].AtMs = 1 << 60
+				r.Approvals[i].AtMs = nowMs
 			}
 		}}, allowance{1, 0, 0}, "with the approvals of 1 people of 2"},
-		"an approval that comes again is renewed": {mutant{order: func(r *Rollout, o *RolloutOrder) {
+		"an approval that comes again is renewed": {mutant{order: func(r *Rollout, o *RolloutOrder, _ int64) {
 			o.Asked = max(r.Asked, 1)
 		}}, allowance{1, 0, 0}, "one approval of a, of stage"},
 		"a rollout that is over takes the lock when it is started again": {mutant{started: func(l *RolloutList,

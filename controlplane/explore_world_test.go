@@ -313,7 +313,7 @@ func (s *run) later(err error) error {
 
 func (s *run) operate(r *Rollout, l letter, wait time.Duration, restored bool) error {
 	if s.order != nil {
-		s.order(r, &l.order)
+		s.order(r, &l.order, s.nowMs)
 	}
 	nowMs, err := s.NowMs()
 	if err != nil {

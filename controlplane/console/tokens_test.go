@@ -216,7 +216,7 @@ func TestAViewerOfSomeWorkspacesSeesNoFleet(t *testing.T) {
 			t.Errorf("the first page: %d %s", a.status, a.body)
 		}
 		for _, page := range []string{"regions/eu", "rollouts", "rollouts/new", "rollouts/at/r1", "jobs", "health", "audit", "tokens"} {
-			if a := b.get("/console/" + page); a.status != http.StatusForbidden || !strings.Contains(a.body, "this page is about the fleet") {
+			if a := b.get("/console/" + page); a.status != http.StatusForbidden || !strings.Contains(a.body, "this page shows the whole fleet") {
 				t.Errorf("%s: %d %s", page, a.status, a.body)
 			}
 		}

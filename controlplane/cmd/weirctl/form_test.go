@@ -190,8 +190,8 @@ func TestErrorsSayWhatToDoNext(t *testing.T) {
 			t.Setenv("WEIR_TOKEN", tc.token)
 			code := w.run(t, strings.Fields(tc.args)...)
 			lines := strings.Split(strings.TrimSpace(w.stderr.String()), "\n")
-			if i := slices.Index(lines, "  nothing changes"); i >= 0 {
-				lines = lines[i+1:] // what was shown before it was refused
+			if i := slices.IndexFunc(lines, func(l string) bool { return strings.HasPrefix(l, "weirctl: ") }); i >= 0 {
+				lines = lines[i:] // without the preview of what is then refused
 			}
 			if last := lines[len(lines)-1]; code != tc.code || w.stdout.Len() > 0 || len(lines) != 2 || !next.MatchString(last) || !strings.HasPrefix(lines[0], "weirctl: ") || !strings.Contains(lines[0], tc.says) {
 				t.Errorf("exit %d, want %d, %q\n%s", code, tc.code, w.stdout.String(), w.stderr.String())
