@@ -152,3 +152,20 @@ func TestANewNodesFirstCostCountsInTheCellOfItsOriginsClock(t *testing.T) {
 	}
 	mustHold(t, p)
 }
+
+// A node that reserves by itself in an outage counts as other cost does: beyond the most that was ever held at once.
+func TestAReservationOfAnOutageCountsOnTopOfWhatWasHeld(t *testing.T) {
+	p := kept(Key{"k0", 1000, time.Hour})
+	p.Fleet.Nodes, p.Fleet.Relays, p.Fleet.Late, p.Fleet.Ahead = []int{1}, []int{1}, []int{0}, []time.Duration{0}
+	p.Fleet.Held = []Key{{"h0", 1000, time.Hour}}
+	p.Steps = []Step{
+		{At: 200 * time.Millisecond, Do: Hold, ID: 1, Costs: Costs{500}, After: 2 * time.Second},
+		{At: 700 * time.Millisecond, Do: CancelHold, ID: 1, Costs: Costs{500}, After: 2 * time.Second},
+		{At: 900 * time.Millisecond, Do: RefuseCalls, Calls: "notes", After: 9 * time.Second},
+	}
+	for i := range 6 {
+		p.Steps = append(p.Steps, Step{At: time.Second + time.Duration(i)*time.Second, Do: Hold, ID: 2 + i, Costs: Costs{50},
+			Returned: true, After: 3 * time.Second})
+	}
+	mustHold(t, p)
+}

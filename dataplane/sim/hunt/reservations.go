@@ -551,15 +551,36 @@ func (g *reservations) probe(at heldCell, c *heldCount, low, high int64) {
 	}
 	total := reply.Answers[0].Total
 	used := reply.Answers[0].Used - total.Foreign
-	c.wrong = used < low || used > high || total.Region < c.least || total.Region > c.most
+	most := c.most + g.alone(at)
+	c.wrong = used < low || used > high || total.Region < c.least || total.Region > most
 	if used < low || used > high {
 		g.violate("held", "%s counts %d of %s, and %d to %d are reserved or were spent", at.region.name, used,
 			cellName(at.cell), low, high)
 	}
-	if total.Region < c.least || total.Region > c.most {
+	if total.Region < c.least || total.Region > most {
 		g.violate("held", "%s holds %d of %s, and %d to %d were reserved or spent at any moment", at.region.name,
-			total.Region, cellName(at.cell), c.least, c.most)
+			total.Region, cellName(at.cell), c.least, most)
 	}
+}
+
+// alone is what nodes may have reserved in a cell by themselves, in an outage. It counts as other cost does: on top of the
+// most that was ever held, because only holds use the room below that.
+func (g *reservations) alone(at heldCell) (cost int64) {
+	for _, r := range g.all {
+		if r.region != at.region || !r.local {
+			continue
+		}
+		for i := range costsMax {
+			most := int64(0)
+			for _, a := range r.attempts {
+				if slices.Contains(a.cells[i], at.cell) {
+					most = max(most, a.step.Costs[i], r.most[i])
+				}
+			}
+			cost += most
+		}
+	}
+	return cost
 }
 
 // rooms takes note of what is left for an attempt, at most. The mutex is held.
