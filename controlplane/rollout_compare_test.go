@@ -351,7 +351,7 @@ func TestAQuietFleetIsNotRolledBackByChance(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			seeds := 4 * runs()
+			seeds := 2 * runs()
 			back := 0
 			for seed := range seeds {
 				l := quiet(seed, c.denied, c.degraded, c.errors)

@@ -45,7 +45,7 @@ func TestClientOptions(t *testing.T) {
 
 func TestURLsThatAreRefused(t *testing.T) {
 	for rawURL, says := range map[string]string{
-		"http://u:secret@host":                   "scheme",
+		"http://u:secret@host":                   "begins with \"http:\", want redis://",
 		"redis://u:secret@host/x":                "database",
 		"redis://u:secret@host?max_retries=1":    "max_retries",
 		"redis://u:secret@host?cluster=x":        "cluster",
