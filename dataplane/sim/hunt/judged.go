@@ -35,7 +35,8 @@ func judgedBy(x *dataplane.Explanation) (by judged) {
 	return by
 }
 
-// placedIn is when a life knows its origin's clock at the latest: no fault that keeps calls from its origin lasts longer.
+// placedIn is how long a life goes without its origin's clock at most: no fault that keeps calls from its origin lasts
+// longer.
 const placedIn = 10 * time.Second
 
 // early reports whether a life goes by its own clock yet, and not by its origin's. Once it has gone by its origin's it

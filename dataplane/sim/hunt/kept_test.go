@@ -139,8 +139,8 @@ func TestANodeThatHasReadTheNewEpochRestoresItsOwnCostAlone(t *testing.T) {
 	mustHold(t, p)
 }
 
-// In the estimate mode a new node decides before it knows its origin's clock. Once it does, it moves the cost to the cell
-// that this clock shows.
+// In the estimate mode a new node decides before it knows its origin's clock. Once it does, it moves the cost to the
+// cell that this clock shows.
 func TestANewNodesFirstCostCountsInTheCellOfItsOriginsClock(t *testing.T) {
 	p := kept(Key{"k0", 1000, 2 * time.Second})
 	p.Fleet.Mode, p.Fleet.Ahead = window.Estimate, []time.Duration{-1730 * time.Millisecond, 0}

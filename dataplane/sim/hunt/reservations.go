@@ -563,8 +563,8 @@ func (g *reservations) probe(at heldCell, c *heldCount, low, high int64) {
 	}
 }
 
-// alone is what nodes may have reserved in a cell by themselves, in an outage. It counts as other cost does: on top of the
-// most that was ever held, because only holds use the room below that.
+// alone is what nodes may have reserved in a cell by themselves, in an outage. It counts as other cost does: on top of
+// the most that was ever held, because only holds use the room below that.
 func (g *reservations) alone(at heldCell) (cost int64) {
 	for _, r := range g.all {
 		if r.region != at.region || !r.local {
