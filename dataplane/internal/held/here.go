@@ -30,6 +30,7 @@ type Own struct {
 	in      *Here
 	id      string
 	bytes   int
+	ready   chan struct{} // closed once it is counted or refused; that may wait for the origin, so no lock is held
 	mu      sync.Mutex
 	record  *Record
 	counts  []Count // nil of an item that counts nothing
@@ -51,9 +52,7 @@ func (s *Here) Find(id string) *Own {
 // id: then it returns that one's answer.
 func (s *Here) Reserve(id string, r *Record,
 	count func() (counts []Count, ok bool, answer any)) (answer any, err error) {
-	own := &Own{in: s, id: id, bytes: r.bytes(), record: r}
-	own.mu.Lock()
-	defer own.mu.Unlock()
+	own := &Own{in: s, id: id, bytes: r.bytes(), record: r, ready: make(chan struct{})}
 	was, err := s.enter(own)
 	if err != nil {
 		return nil, err
@@ -61,7 +60,10 @@ func (s *Here) Reserve(id string, r *Record,
 	if was != nil {
 		return was.again(r)
 	}
-	counts, ok, answer := count()
+	defer close(own.ready)
+	counts, ok, answer := count() // it may wait for the origin
+	own.mu.Lock()
+	defer own.mu.Unlock()
 	s.Stats.reserved(ok, ok, nil)
 	if !ok {
 		own.ended = true
@@ -124,6 +126,7 @@ func (s *Here) forget(own *Own) {
 
 // again answers who asks for the same once more.
 func (o *Own) again(r *Record) (answer any, err error) {
+	<-o.ready
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	switch {
@@ -139,6 +142,7 @@ func (o *Own) again(r *Record) (answer any, err error) {
 
 // Change is There.Change.
 func (o *Own) Change(by Change) (r *Record, late bool, err error) {
+	<-o.ready
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	nowMs := o.in.NowMs()
@@ -217,6 +221,7 @@ func (s *Here) Stop() {
 	s.by, s.room = nil, room{}
 	s.mu.Unlock()
 	for _, o := range all {
+		<-o.ready
 		o.mu.Lock()
 		if o.timer != nil {
 			o.timer.Stop()
