@@ -108,8 +108,7 @@ func (r *Rollout) undecided() string {
 	}
 	g := r.Spec.Plan.Guardrails
 	if len(few) > 0 && g.counts() {
-		return fmt.Sprintf("errors, rows and shares of decisions are judged by heartbeats in at least %d parts of the "+
-			"bake; so far fewer: %s", sequential.Least, several(few))
+		return fmt.Sprintf("heartbeats in fewer than %d parts of the bake: %s", sequential.Least, several(few))
 	}
 	return cmp.Or(r.baselineTooShort(), g.queryBeyond(r.QueriesNow, r.borne(r.lastApplied())))
 }

@@ -229,7 +229,7 @@ func getAndPost(t *testing.T, base string, routes []string) (answered []string) 
 		for _, method := range []string{http.MethodGet, http.MethodPost} {
 			status, header, _ := ask(t, stranger, method, base+route, "{}", http.Header{"Content-Type": {"application/json"}, "Origin": {base}})
 			toSignIn := status/100 == 3 && strings.HasPrefix(header.Get("Location"), "/console/")
-			refused := []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusUnsupportedMediaType}
+			refused := []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusUnsupportedMediaType, http.StatusRequestEntityTooLarge}
 			if !toSignIn && !slices.Contains(refused, status) {
 				answered = append(answered, route)
 			}
