@@ -117,7 +117,7 @@ func TestABakeOutlastsThreeHeartbeatsOfEachNode(t *testing.T) {
 	from, waited := l.now, ""
 	play(t, r, steps, func() bool {
 		l.silent = l.now.Unix()%10 != 0
-		if strings.HasPrefix(r.Waiting, "errors") {
+		if strings.HasPrefix(r.Waiting, "heartbeats in") {
 			waited = r.Waiting
 		}
 		return r.Stage == 1
