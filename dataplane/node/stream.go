@@ -24,6 +24,11 @@ const (
 	streamSendMax = 20 * time.Second
 )
 
+// streamedBytes is the length of a short message, framing included. Pacing counts each message as
+// so many bytes, because messages that wait in a stream's buffer were read from the connection long
+// before.
+const streamedBytes = 100
+
 // conversation is one LimitStream, on either wire. Requests are answered one after
 // another, in order; calls about reservations beside them (stream_reserve.go). Where a
 // call is shed, a stream waits: it takes its next request when there is a slot for it,
@@ -156,6 +161,7 @@ func (g *gate) answerAll(ctx context.Context, c *conversation) error {
 			g.count(err)
 			return err
 		}
+		c.address.Pace(streamedBytes)
 		if err := g.answerNext(ctx, c, message); err != nil {
 			return err
 		}

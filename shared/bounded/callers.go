@@ -1,6 +1,7 @@
 package bounded
 
 import (
+	"cmp"
 	"container/list"
 	"net"
 	"net/netip"
@@ -18,6 +19,8 @@ type Caller struct {
 	going  [kinds]int64 // the part of bytes that is held by calls that were cut off
 	shares [kinds]share // per kind of Slots, which guard it
 	begun  [kinds]atomic.Int64
+	pace   pace
+	among  *Callers // nil for the holder of a token
 }
 
 // Begin counts a call that begins, and tells whether the caller has at most most of them. If so, call End
@@ -43,8 +46,12 @@ func (c *Caller) End(kind Kind) {
 type Callers struct {
 	mu        sync.Mutex
 	byAddress map[netip.Prefix]*present
-	away      list.List // *present without a connection, the longest gone in front; at most awayMax
+	away      list.List    // *present without a connection, the longest gone in front; at most awayMax
+	connected atomic.Int64 // callers that have a connection
+	pacing    *scheduler   // nil: Go's; a test sets it
 }
+
+func (c *Callers) scheduler() *scheduler { return cmp.Or(c.pacing, &goScheduler) }
 
 const (
 	awayFor = time.Minute // longer than any call outlives its connection
@@ -73,14 +80,16 @@ func (c *Callers) enter(address netip.Prefix) *Caller {
 		if c.byAddress == nil {
 			c.byAddress = make(map[netip.Prefix]*present)
 		}
-		who = &present{address: address}
+		who = &present{Caller: Caller{among: c}, address: address}
 		c.byAddress[address] = who
 	}
 	if who.away != nil {
 		c.away.Remove(who.away)
 		who.away = nil
 	}
-	who.connections++
+	if who.connections++; who.connections == 1 {
+		c.connected.Add(1)
+	}
 	return &who.Caller
 }
 
@@ -94,6 +103,7 @@ func (c *Callers) leave(address netip.Prefix) {
 	if who.connections--; who.connections > 0 {
 		return
 	}
+	c.connected.Add(-1)
 	now := time.Now()
 	who.left, who.away = now, c.away.PushBack(who)
 	for {

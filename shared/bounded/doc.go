@@ -4,6 +4,7 @@
 // A call passes through these files, in this order:
 //
 //	listener.go  bounds connections; it always accepts a new one, and closes one of the address with the most
+//	pace.go      delays what a caller sends while it keeps the processors from serving others
 //	memory.go    bounds the bytes that all calls hold together, and each caller's part of them
 //	body.go      reads a body whole before any work begins
 //	unpack.go    decompresses the body, up to a bound

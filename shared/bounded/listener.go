@@ -128,10 +128,16 @@ var began = time.Now()
 
 func since() int64 { return int64(time.Since(began)) }
 
+// Read delays the connections of a caller that is paced.
 func (c *Conn) Read(p []byte) (int, error) {
+	if len(p) > paceReadMax && c.caller.paced(c.heard.Load()) {
+		p = p[:paceReadMax]
+	}
 	n, err := c.Conn.Read(p)
 	if n > 0 {
-		c.heard.Store(since())
+		now := since()
+		c.heard.Store(now)
+		c.caller.arrive(c.listener.callers, now, n)
 	}
 	return n, err
 }
