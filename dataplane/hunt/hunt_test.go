@@ -102,6 +102,17 @@ func TestOneSeedHasOneExecution(t *testing.T) {
 	}
 }
 
+// Hashes are listed by seed, so that the lists of two builds can be compared.
+func TestHashesAreListedInOrder(t *testing.T) {
+	var all tally
+	for _, r := range []hunt.Result{{Seed: 12, Hash: "c"}, {Seed: 2, Hash: "a"}, {Seed: 3, Hash: "b"}} {
+		all.add(&r)
+	}
+	if list := string(all.hashList()); list != "2 a\n3 b\n12 c\n" {
+		t.Errorf("listed as %q", list)
+	}
+}
+
 func TestSeedsDiffer(t *testing.T) {
 	m := machineOf(t)
 	hashes := make(map[string]bool)

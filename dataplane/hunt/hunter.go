@@ -36,19 +36,30 @@ type tally struct {
 	faults           map[hunt.Verb]int
 	virtual          time.Duration
 	failed           int
+	hashes           map[uint64]string // by seed
 }
 
 // add counts a history.
 func (t *tally) add(r *hunt.Result) {
 	if t.faults == nil {
-		t.faults = make(map[hunt.Verb]int)
+		t.faults, t.hashes = make(map[hunt.Verb]int), make(map[uint64]string)
 	}
+	t.hashes[r.Seed] = r.Hash
 	t.seeds++
 	t.decisions += r.Decisions
 	t.virtual += r.Virtual
 	for kind, n := range r.Faults {
 		t.faults[kind] += n
 	}
+}
+
+// hashList returns a line for each seed that was played: the seed and its hash, in order of seeds.
+func (t *tally) hashList() []byte {
+	var b []byte
+	for _, seed := range slices.Sorted(maps.Keys(t.hashes)) {
+		b = fmt.Appendf(b, "%d %s\n", seed, t.hashes[seed])
+	}
+	return b
 }
 
 // kinds is how many faults there were, and of which kinds, the most frequent first.

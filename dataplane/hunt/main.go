@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,6 +30,7 @@ type cli struct {
 	Procs   int           `help:"How many histories run at once; 0: one per processor."`
 	Within  time.Duration `default:"1m" help:"How long a history may take; one that takes longer has failed."`
 	Keep    bool          `help:"Go on after a seed that fails."`
+	Hashes  string        `placeholder:"FILE" help:"Write each seed's hash to FILE: a change that keeps all behavior keeps them all."`
 	Planted string        `placeholder:"DIR" help:"Hunt for each bug of DIR/*.patch, with at most --seeds seeds; fail if one is not found."`
 	Module  string        `default:"../.." help:"Directory of the module to hunt in."`
 }
@@ -66,7 +68,11 @@ func (c *cli) run(ctx context.Context, out io.Writer) error {
 		return c.replay(ctx, out, m)
 	}
 	h := hunter{machine: m, out: out, from: c.From, seeds: c.Seeds, until: c.For, twice: c.Twice, keep: c.Keep}
-	return h.run(ctx, c.procs())
+	err = h.run(ctx, c.procs())
+	if c.Hashes != "" {
+		err = cmp.Or(err, os.WriteFile(c.Hashes, h.tally.hashList(), 0o600))
+	}
+	return err
 }
 
 func (c *cli) procs() int {
