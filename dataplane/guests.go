@@ -19,10 +19,11 @@ func (l *Limiter) meet(ctx context.Context, c *call, by *rule) (*cell.Entry, cel
 	if e := t.FindGuest(c.id); e != nil {
 		return e, cell.Untracked
 	}
-	key := c.key()
-	e, met := t.Add(c.id, &key, by.reset, c.horizon, window.Sequence(c.nowMs, c.durationMs), c.nowMs)
-	if met != cell.Untracked {
-		return e, met
+	key, sequence := c.key(), window.Sequence(c.nowMs, c.durationMs)
+	if !t.TurnsAway(c.id, &key, sequence) {
+		if e, met := t.Add(c.id, &key, by.reset, c.horizon, sequence, c.nowMs); met != cell.Untracked {
+			return e, met
+		}
 	}
 	if !c.known && by.estimate == nil {
 		within, cancel := l.within(ctx, &c.until)

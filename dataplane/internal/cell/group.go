@@ -82,16 +82,36 @@ func (t *Table) SpilledCost(e *Entry, sequence int64) int64 {
 
 // spilled is true for a key that the overflow may have counted: it has no entry until that is
 // over, which would begin empty. An exact key of a node with an origin begins with what that has.
-func (t *Table) spilled(of *group, fresh *Entry, sequence int64) bool {
-	if of.spilledUntil.Load() <= int64(t.now()) {
+func (t *Table) spilled(of *group, id *Identity, key *window.Key, sequence int64) bool {
+	if t.Fleet && key.Mode == window.Exact {
 		return false
 	}
-	f := fresh.names.family.Value()
-	if t.Fleet && f.Mode == window.Exact {
+	now := t.now()
+	if of.spilledUntil.Load() <= int64(now) {
 		return false
 	}
-	return t.SpilledCost(fresh, sequence) > 0 || t.SpilledCost(fresh, sequence-1) > 0 ||
-		t.SpilledCost(fresh, sequence+1) > 0 // counted before the clock was set back
+	for _, s := range [...]int64{sequence, sequence - 1, sequence + 1} { // the last: from before the clock was set back
+		if t.overflow.count(id, s, key.DurationMs(), now) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// TurnsAway reports whether Add would find that the overflow may have counted the key. It takes no
+// lock and allocates nothing, so a flood of such keys does not hold up first contacts with others.
+func (t *Table) TurnsAway(id *Identity, key *window.Key, sequence int64) bool {
+	if !t.spilled(&t.groups[t.groupFor(key)], id, key, sequence) {
+		return false
+	}
+	t.noRoom()
+	return true
+}
+
+// noRoom counts a first contact that found no room.
+func (t *Table) noRoom() {
+	t.Full.Add(1)
+	t.FullSince.Store(int64(t.now()))
 }
 
 // Largest is the namespace that holds most of a part's entries, and its share of them. Which keys

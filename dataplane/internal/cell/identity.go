@@ -183,6 +183,16 @@ func (t tagged) split() (time.Duration, window.Mode) {
 	return time.Duration(t & (1<<56 - 1)), window.Mode(t >> 56)
 }
 
+// groupFor is groupOf for a key's namespace, which it mostly remembers.
+func (h *Hasher) groupFor(k *window.Key) uint16 {
+	duration := tag(k.Duration, k.Mode)
+	if p := h.recent[placeOf(k.Workspace, k.Namespace, duration)].Load(); p != nil && p.namespace == k.Namespace &&
+		p.workspace == k.Workspace {
+		return p.family.Value().group
+	}
+	return h.groupOf(k.Workspace, k.Namespace)
+}
+
 // NamesOf are the names of a key and its reset, nil for none, with copies of its strings.
 func (h *Hasher) NamesOf(k *window.Key, reset *window.Reset) Names {
 	duration := tag(k.Duration, k.Mode)

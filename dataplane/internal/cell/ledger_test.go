@@ -178,13 +178,13 @@ func TestAKeyInTheOverflowHasNoEntryUntilThatIsOver(t *testing.T) {
 	over := clock.SteadyStart + clock.Steady(2*time.Minute.Milliseconds()+graceMs)
 	for at, want := range map[clock.Steady]bool{clock.SteadyStart: true, over - 1: true, over: false} {
 		now = at
-		if got := table.spilled(of, e, ledgerSeq); got != want {
+		if got := table.spilled(of, &id, &key, ledgerSeq); got != want {
 			t.Errorf("%d ms before it is over: spilled %v", over-at, got)
 		}
 	}
 	now = clock.SteadyStart
 	for by, want := range map[int64]bool{-2: false, -1: true, 0: true, 1: true, 2: false} {
-		if got := table.spilled(of, e, ledgerSeq+by); got != want {
+		if got := table.spilled(of, &id, &key, ledgerSeq+by); got != want {
 			t.Errorf("%d cells from one in the overflow: spilled %v", by, got)
 		}
 	}

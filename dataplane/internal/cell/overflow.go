@@ -1,6 +1,7 @@
 package cell
 
 import (
+	"math"
 	"math/bits"
 	"sync"
 	"sync/atomic"
@@ -18,10 +19,17 @@ import (
 //
 // A sketch cannot remove a cell. So cells of similar durations share two generations, each for
 // twice the longest of those durations by the steady clock. Cost stays until no decision can depend
-// on it, and is erased when its generation is used again, whatever the wall clock does.
+// on it, and is dropped with its generation, whatever the wall clock does.
+//
+// In a flood of new identifiers every decision reads the sketch, and most add to it. So a read takes
+// no lock, and an add takes a lock that only the keys of one stripe share. Counters grow by
+// compare-and-swap and never shrink. A cell's counters are therefore never below the cost that was
+// added to the cell, provided that adds to the same cell come one after the other. The lock of the
+// key's stripe ensures that.
 type overflow struct {
-	spans [len(overflowSpans)]overflowSpan
-	width int // places in a row, a power of two; constant
+	spans   [len(overflowSpans)]overflowSpan
+	width   int // places in a row, a power of two; constant
+	stripes [overflowStripes]overflowStripe
 }
 
 // overflowSpans are the longest durations of those that share generations.
@@ -31,15 +39,31 @@ const (
 	overflowRows     = 4
 	overflowWidthMin = 1 << 14
 	overflowWidthMax = 1 << 18 // 8 MiB per generation
+	overflowStripes  = 64      // a power of two
 )
 
-// overflowSpan is the two generations of cells of similar durations. Each is allocated when
-// something is added to it.
+// overflowStripe is the lock of some keys, on a cache line of its own.
+type overflowStripe struct {
+	sync.Mutex
+	_ [64 - 8]byte
+}
+
+// overflowSpan is the two generations of cells of similar durations; nil until something is added.
 type overflowSpan struct {
-	used        atomic.Bool
-	mu          sync.Mutex // of what follows; held for some memory accesses
-	newest      int64      // number of the newer generation
-	generations [2][]int64 // by number mod 2
+	generations atomic.Pointer[generations]
+	mu          sync.Mutex // held to replace generations
+}
+
+// generations is immutable, but the counters that it points to are not.
+type generations struct {
+	newest       int64       // number of newer
+	newer, older *generation // older is nil if nothing was added to it
+}
+
+// generation has rows of counters, and the range of the cells that were added to them.
+type generation struct {
+	counts      []atomic.Int64
+	first, last atomic.Int64 // starts of the earliest and the latest of these cells, in Unix ms
 }
 
 // init sizes the sketch for a table's capacity.
@@ -59,52 +83,81 @@ func (o *overflow) spanOf(durationMs int64) (span *overflowSpan, generationMs in
 // add counts cost in a cell.
 func (o *overflow) add(id *Identity, sequence, durationMs, cost int64, now clock.Steady) {
 	s, generationMs := o.spanOf(durationMs)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.turnLocked(int64(now) / generationMs)
-	places := o.places(id, sequence)
-	counts := s.generations[s.newest&1]
-	if counts == nil {
-		counts = make([]int64, overflowRows*o.width)
-		s.generations[s.newest&1] = counts
-	}
-	least := least(counts, &places)
-	to := min(least+cost, mergedMax)
+	g, places := s.open(int64(now)/generationMs, overflowRows*o.width), o.places(id, sequence)
+	g.note(window.Start(sequence, durationMs))
+	stripe := &o.stripes[id.a>>48&(overflowStripes-1)]
+	stripe.Lock()
+	defer stripe.Unlock()
+	to := min(g.least(&places)+cost, mergedMax)
 	for _, at := range places {
-		counts[at] = max(counts[at], to)
+		raise(&g.counts[at], to)
 	}
 }
 
 // count is at least what was added to a cell.
 func (o *overflow) count(id *Identity, sequence, durationMs int64, now clock.Steady) (count int64) {
 	s, generationMs := o.spanOf(durationMs)
-	if !s.used.Load() {
-		return 0
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.turnLocked(int64(now) / generationMs)
-	places := o.places(id, sequence)
-	for i := range s.generations {
-		count += least(s.generations[i], &places)
+	start, places := window.Start(sequence, durationMs), o.places(id, sequence)
+	newer, older := s.at(int64(now) / generationMs)
+	for _, g := range [...]*generation{newer, older} {
+		if g.has(start) {
+			count += g.least(&places)
+		}
 	}
 	return min(count, mergedMax)
 }
 
-// turnLocked makes a generation the newest, and erases the generation that it replaces.
-func (s *overflowSpan) turnLocked(generation int64) {
-	if !s.used.Load() {
-		s.newest = generation
-		s.used.Store(true)
+// at returns the generations that a decision during generation number may depend on.
+func (s *overflowSpan) at(number int64) (newer, older *generation) {
+	g := s.generations.Load()
+	switch {
+	case g == nil || number > g.newest+1:
+		return nil, nil
+	case number == g.newest+1:
+		return nil, g.newer
 	}
-	if generation <= s.newest {
-		return
+	return g.newer, g.older
+}
+
+// open returns the generation that cost is added to, and begins it if this is its first cost.
+//
+// A goroutine may still add to the generation that was the newest when it called open. That
+// generation is the older one now, and is counted. If it is dropped meanwhile too, so much time has
+// passed that no decision depends on this cost.
+func (s *overflowSpan) open(number int64, counts int) *generation {
+	if g := s.generations.Load(); g != nil && number <= g.newest {
+		return g.newer
 	}
-	clear(s.generations[generation&1])
-	if generation > s.newest+1 {
-		clear(s.generations[(generation-1)&1]) // which nothing was added to
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if g := s.generations.Load(); g != nil && number <= g.newest {
+		return g.newer
 	}
-	s.newest = generation
+	newer := &generation{counts: make([]atomic.Int64, counts)}
+	newer.first.Store(math.MaxInt64)
+	newer.last.Store(math.MinInt64)
+	_, older := s.at(number)
+	s.generations.Store(&generations{number, newer, older})
+	return newer
+}
+
+// note widens the generation's range to a cell with this start.
+func (g *generation) note(startMs int64) {
+	raise(&g.last, startMs)
+	for {
+		was := g.first.Load()
+		if was <= startMs || g.first.CompareAndSwap(was, startMs) {
+			return
+		}
+	}
+}
+
+// has reports whether a cell with this start is in the generation's range. A cell outside of the
+// range was not added. For example, nothing is added to the next cell unless the clock is set back or
+// callers bring times of their own. Without the range, such a cell would seem to have the cost of
+// others that share its counters.
+func (g *generation) has(startMs int64) bool {
+	return g != nil && g.first.Load() <= startMs && startMs <= g.last.Load()
 }
 
 // places are a cell's, one in each row. An identity is a keyed hash, so an outsider cannot know which
@@ -119,13 +172,10 @@ func (o *overflow) places(id *Identity, sequence int64) (places [overflowRows]ui
 	return places
 }
 
-func least(counts []int64, places *[overflowRows]uint32) int64 {
-	if counts == nil {
-		return 0
-	}
-	count := counts[places[0]]
+func (g *generation) least(places *[overflowRows]uint32) int64 {
+	count := g.counts[places[0]].Load()
 	for _, at := range places[1:] {
-		count = min(count, counts[at])
+		count = min(count, g.counts[at].Load())
 	}
 	return count
 }

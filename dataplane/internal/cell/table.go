@@ -211,9 +211,8 @@ func (t *Table) Add(id *Identity, key *window.Key, reset *window.Reset, h *Horiz
 		fresh = t.newEntry(id, key, reset, sequence)
 	}
 	of := &t.groups[fresh.names.family.Value().group]
-	if t.spilled(of, fresh, sequence) || int(p.size.Load()) >= p.capacity && !t.makeRoomLocked(p, of, nowMs) {
-		t.Full.Add(1)
-		t.FullSince.Store(int64(t.now()))
+	if t.spilled(of, id, key, sequence) || int(p.size.Load()) >= p.capacity && !t.makeRoomLocked(p, of, nowMs) {
+		t.noRoom()
 		return fresh, Untracked
 	}
 	if int(p.size.Load()) >= a.room {
