@@ -27,7 +27,7 @@ type guest struct {
 	users int
 }
 
-const guestHalls = 256 // a power of two
+const guestHalls = 64 // a power of two
 
 func (g *Guests) hall(id *Identity) *struct {
 	sync.Mutex

@@ -46,10 +46,11 @@ func TestAFloodLeavesMemoryBoundedAndTheBlockedBlocked(t *testing.T) {
 	if broken := r.broken(bounds{heapMax: heapMaxOf(f.entriesMax), quantileMax: time.Minute}); len(broken) > 0 {
 		t.Error(strings.Join(broken, "\n"))
 	}
-	// Every identifier beyond the table's 1,000 either takes the place of one that goes to the sketch, or shares all four
-	// of its places in the sketch with such ones, and is decided there. With 16,384 places in a row, at most a quarter do.
+	// Each identifier beyond the table's 1,000 either takes the place of an idle one, whose count goes to the sketch, or
+	// shares all four of its places there with such counts, and is decided by the sketch. If 19,000 counts are added to
+	// four rows of 16,384 places, 1,190 meet only places that are in use (6 %).
 	evicted, sketched := r.metrics["weir_evictions_total idle"], r.metrics["weir_table_full_total"]
-	if evicted+sketched < 19_000 || sketched > 19_000/4 {
+	if evicted+sketched < 19_000 || sketched > 19_000/10 {
 		t.Errorf("%v idle evictions, and %v new identifiers were decided by the sketch", evicted, sketched)
 	}
 	if r.decisions.count != 20_000 || r.heapMax < r.liveMax || r.liveMax == 0 {
