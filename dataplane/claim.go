@@ -69,12 +69,12 @@ func (l *Limiter) leaveClaim(c *cell.Claim, began time.Time) (answered bool) {
 // claims makes calls until no claim waits for one.
 func (l *Limiter) claims(sh *shard) {
 	for {
-		waiting := sh.claimants.Take()
+		waiting := sh.claimants.Take(claimsMax)
 		if len(waiting) == 0 {
 			return
 		}
 		if l.recallClaims(context.Background(), sh, sh.asks, l.cfg.ReadTimeout) != nil {
-			l.breakClaims(waiting)
+			l.breakClaims(append(waiting, sh.claimants.TakeAll()...))
 			continue
 		}
 		later := l.claimOnce(sh, waiting)
@@ -132,10 +132,7 @@ func (l *Limiter) claimOnce(sh *shard, waiting []*cell.Claim) (later []*cell.Cla
 func (l *Limiter) prepareClaims(waiting []*cell.Claim) (call *claimCall, later []*cell.Claim) {
 	call = &claimCall{}
 	set, nodes, now := l.settings.Load(), l.nodes.Load(), l.clock.ReadSteady()
-	for n, c := range waiting {
-		if len(call.of) == claimsMax {
-			return call, append(later, waiting[n:]...)
-		}
+	for _, c := range waiting {
 		if l.table.HoldsBack(c.Entry, true, nodes) {
 			l.metrics.claims[claimFailed].Add(1)
 			c.Finish(cell.WayBroken)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane/internal/breaker"
 	"github.com/weirhq/weir/dataplane/internal/cell"
+	"github.com/weirhq/weir/dataplane/internal/queue"
 )
 
 // What batches count on guests goes to the origin together, as reads of guests do: all that comes up during
@@ -14,8 +15,8 @@ import (
 // guestStream is a stream of that, with one goroutine at a time to see to its calls.
 type guestStream struct {
 	stream
-	waiting []*guestCosts // that no call has taken yet; under shard.mu, as leading
-	leading bool          // a goroutine sees to the calls
+	waiting queue.Fair[*guestCosts] // that no call has taken yet; under shard.mu, as leading
+	leading bool                    // a goroutine sees to the calls
 }
 
 // guestCosts is what a batch has counted on guests of a shard.
@@ -42,7 +43,7 @@ func (l *Limiter) enterGuests(sh *shard, all []outgoing) *guestCosts {
 		l.table.Guests.Find(o.entry.Identity()) // one use more, until it is sent
 	}
 	sh.mu.Lock()
-	sh.guests.waiting = append(sh.guests.waiting, costs)
+	sh.guests.waiting.Push(all[0].entry.Group(), costs)
 	sh.mu.Unlock()
 	if sh.leadGuests() {
 		l.startGathered(sh)
@@ -73,23 +74,25 @@ func (sh *shard) leadGuests() bool {
 func (sh *shard) yieldGuests() (ended bool) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	ended = len(sh.guests.waiting) == 0
+	ended = sh.guests.waiting.Len() == 0
 	sh.guests.leading = !ended
 	return ended
 }
 
-// takeGuests takes the next call's batches: as many as fit, and at least one. With none the lead is over.
+// takeGuests takes the next call's batches, of each namespace in turn: as many as fit, and at least one. With none the
+// lead is over.
 func (sh *shard) takeGuests() (batch []*guestCosts) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	g := &sh.guests
-	for cells := 0; len(g.waiting) > 0; g.waiting = g.waiting[1:] {
-		if cells += len(g.waiting[0].all); cells > replayChunk && len(batch) > 0 {
-			return batch
+	cells := 0
+	for next, ok := sh.guests.waiting.Peek(); ok; next, ok = sh.guests.waiting.Peek() {
+		if cells += len(next.all); cells > replayChunk && len(batch) > 0 {
+			break
 		}
-		batch = append(batch, g.waiting[0])
+		sh.guests.waiting.Pop()
+		batch = append(batch, next)
 	}
-	g.waiting, g.leading = nil, len(batch) > 0
+	sh.guests.leading = len(batch) > 0
 	return batch
 }
 

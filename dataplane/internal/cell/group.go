@@ -20,6 +20,9 @@ type group struct {
 	spilledUntil atomic.Int64 // clock.Steady from which none of its cost in the overflow matters
 }
 
+// Group stands for the namespace of an entry. By chance, two namespaces have the same group.
+func (e *Entry) Group() uint16 { return e.names.family.Value().group }
+
 // placed is where an entry is in an array.
 type placed struct {
 	bucket uint64

@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"slices"
 	"sync"
 
 	"github.com/weirhq/weir/dataplane/internal/cell"
@@ -12,7 +11,7 @@ import (
 // concurrently.
 type Claims struct {
 	mu      sync.Mutex // no other lock is taken under it
-	waiting []*cell.Claim
+	waiting Fair[*cell.Claim]
 	leading bool
 }
 
@@ -20,7 +19,7 @@ type Claims struct {
 func (q *Claims) Enter(c *cell.Claim) (lead bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.waiting = append(q.waiting, c)
+	q.waiting.Push(c.Entry.Group(), c)
 	return q.leadLocked()
 }
 
@@ -41,7 +40,7 @@ func (q *Claims) leadLocked() (lead bool) {
 func (q *Claims) Yield() (ended bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.leading = len(q.waiting) > 0
+	q.leading = q.waiting.Len() > 0
 	return !q.leading
 }
 
@@ -49,34 +48,40 @@ func (q *Claims) Yield() (ended bool) {
 func (q *Claims) Leave(c *cell.Claim) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if i := slices.Index(q.waiting, c); i >= 0 {
-		q.waiting = slices.Delete(q.waiting, i, i+1)
-	}
+	q.waiting.Remove(c.Entry.Group(), func(waiting *cell.Claim) bool { return waiting == c })
 }
 
-// Take removes and returns all claims. If there are none, the lead ends.
-func (q *Claims) Take() []*cell.Claim {
+// Take removes and returns n claims, or all if there are fewer. Namespaces take turns. If there are none, the lead ends.
+func (q *Claims) Take(n int) []*cell.Claim {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	taken := q.waiting
-	q.waiting = nil
-	q.leading = len(taken) > 0
-	return taken
+	q.leading = q.waiting.Len() > 0
+	return q.waiting.Take(n)
 }
 
-// PutBack inserts claims before all others.
+// TakeAll removes and returns all claims. The lead stays.
+func (q *Claims) TakeAll() []*cell.Claim {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.waiting.Take(q.waiting.Len())
+}
+
+// PutBack inserts claims before all others of their namespaces.
 func (q *Claims) PutBack(later []*cell.Claim) {
-	if len(later) == 0 {
-		return
+	byGroup := make(map[uint16][]*cell.Claim)
+	for _, c := range later {
+		byGroup[c.Entry.Group()] = append(byGroup[c.Entry.Group()], c)
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.waiting = append(later, q.waiting...)
+	for of, claims := range byGroup {
+		q.waiting.PushFront(of, claims...)
+	}
 }
 
 // Abandon ends all claims and the lead, because the limiter has stopped.
 func (q *Claims) Abandon() {
-	for _, c := range q.Take() {
+	for _, c := range q.TakeAll() {
 		c.Finish(cell.WayBroken)
 	}
 	q.mu.Lock()
@@ -88,5 +93,5 @@ func (q *Claims) Abandon() {
 func (q *Claims) Len() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return len(q.waiting)
+	return q.waiting.Len()
 }

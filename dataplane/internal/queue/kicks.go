@@ -14,7 +14,7 @@ type Kicks struct {
 	Woken chan struct{} // receives a value when there may be entries to send
 
 	mu      sync.Mutex // no other lock is taken under it
-	entries []*cell.Entry
+	entries Fair[*cell.Entry]
 	awaited map[*cell.Entry]*cell.Flight // each ends when the reply to its kick is merged
 }
 
@@ -26,7 +26,7 @@ func NewKicks() *Kicks {
 // Add adds an entry and wakes the loop that sends it.
 func (k *Kicks) Add(e *cell.Entry) {
 	k.mu.Lock()
-	k.entries = append(k.entries, e)
+	k.entries.Push(e.Group(), e)
 	k.mu.Unlock()
 	select {
 	case k.Woken <- struct{}{}:
@@ -34,16 +34,11 @@ func (k *Kicks) Add(e *cell.Entry) {
 	}
 }
 
-// Take removes and returns the first n entries, or all if there are fewer.
+// Take removes and returns n entries, or all if there are fewer. Namespaces take turns.
 func (k *Kicks) Take(n int) []*cell.Entry {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	n = min(n, len(k.entries))
-	taken := k.entries[:n:n]
-	if k.entries = k.entries[n:]; len(k.entries) == 0 {
-		k.entries = nil
-	}
-	return taken
+	return k.entries.Take(n)
 }
 
 // Await returns a flight that ends when the reply to the next send of e is merged, or when no reply
