@@ -20,8 +20,8 @@ import (
 // batch ever sees a part of it. Requests on its keys wait for it meanwhile, some
 // hundred nanoseconds.
 //
-// Cold keys of a batch are read from the origin in one round trip, unless what is
-// known already denies it.
+// Cold keys of a batch are read from the origin together, unless what is known already denies it: up to 250 keys of a
+// shard in one round trip while no other keys are being read there, and 32 otherwise.
 func (l *Limiter) AllowMany(ctx context.Context, requests []Request) Batch {
 	return l.AppendAllowMany(ctx, nil, requests)
 }

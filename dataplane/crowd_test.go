@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/internal/queue"
 	"github.com/weirhq/weir/dataplane/memstore"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/await"
@@ -272,15 +273,14 @@ func TestEstimatesWithoutRoomAreJudged(t *testing.T) {
 	}
 }
 
-// "Reads of guests go together": those that come up during a call are one call.
+// While as many calls read as there may be, further reads wait, and go together in the next call.
 func TestReadsOfGuestsGoTogether(t *testing.T) {
 	w := newWorld(t)
 	n := w.crowd("api")
-	arrived, let := make(chan struct{}), make(chan struct{})
+	let := make(chan struct{})
 	var reads atomic.Int64
 	w.origin("eu").Faults.Hook(func(op memstore.Op) error {
-		if op == memstore.OpRead && reads.Add(1) == 1 {
-			close(arrived)
+		if op == memstore.OpRead && reads.Add(1) <= queue.ReadCallsMax {
 			<-let
 		}
 		return nil
@@ -290,17 +290,19 @@ func TestReadsOfGuestsGoTogether(t *testing.T) {
 	decide := func(identifier string) {
 		running.Go(func() { n.Allow(context.Background(), ask(identifier, 1, 10)) })
 	}
-	decide("first")
-	<-arrived
-	const others = 40
+	for i := range int64(queue.ReadCallsMax) {
+		decide(fmt.Sprint("first", i))
+		await.True(t, "a call reads it", func() bool { return reads.Load() == i+1 })
+	}
+	const others = queue.ReadKeysMax
 	for i := range others {
 		decide(fmt.Sprint("other", i))
 	}
-	await.True(t, "all wait for a read", func() bool { return n.Guests() == 1+others && n.Gathered() == others })
+	await.True(t, "all wait for a read", func() bool { return n.WaitingReads() == others })
 	close(let)
 	running.Wait()
-	if got := reads.Load(); got != 2 {
-		t.Errorf("%d reads, want one for the first and one for the %d others", got, others)
+	if got := reads.Load(); got != queue.ReadCallsMax+1 {
+		t.Errorf("%d calls read, want %d for the first keys and one for the %d others", got, queue.ReadCallsMax, others)
 	}
 }
 

@@ -169,16 +169,12 @@ func (l *Limiter) ReportCrowd() { l.reportCrowd(l.clock.Steady()) }
 // Nodes is how many nodes of its region the limiter reckons with.
 func (l *Limiter) Nodes() int64 { return l.nodes.Load() }
 
-// Gathered is how many guests wait for the next read.
-func (l *Limiter) Gathered() (entries int) {
+// WaitingReads is how many reads wait for a call.
+func (l *Limiter) WaitingReads() (reads int) {
 	for _, sh := range l.shards {
-		sh.mu.Lock()
-		for _, g := range sh.gathered {
-			entries += len(g.entries)
-		}
-		sh.mu.Unlock()
+		reads += sh.reads.Len()
 	}
-	return entries
+	return reads
 }
 
 // CountOnly is a request that has counted, and got no further.

@@ -77,7 +77,7 @@ func (l *Limiter) judgeGuest(ctx context.Context, v *cell.Verdict, e *cell.Entry
 		if !alive || !v.Allowed && by.outage != outageOpen { // an open outage lets pass what the overflow would deny
 			return source, alive
 		}
-		if source = SourceOrigin; !l.wait(ctx, l.readGuest(l.clock.Steady(), e)) {
+		if source = SourceOrigin; !l.wait(ctx, l.read(l.clock.Steady(), e)) {
 			source = by.outage.source()
 		} else if l.settle(c) && l.table.Renumber(e, c.horizon, c.nowMs) {
 			return source, false

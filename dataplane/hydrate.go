@@ -5,9 +5,11 @@ import (
 	"errors"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/internal/breaker"
 	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/dataplane/internal/collect"
+	"github.com/weirhq/weir/dataplane/internal/queue"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -85,53 +87,38 @@ func (l *Limiter) within(ctx context.Context, until *time.Duration) (context.Con
 // read joins the read in flight of e or starts one; nil while e rests after a failed
 // one, and while the breaker of its shard's reads is open.
 func (l *Limiter) read(now clock.Steady, e *cell.Entry) *cell.Flight {
-	started := false
-	f := e.Join(now, func() *cell.Flight {
-		end, ok := l.shardOf(e).asks.Begin()
-		if !ok {
-			return nil
-		}
-		started = true
-		return cell.NewFlight(end)
-	})
-	if started {
-		l.fly(f, []*cell.Entry{e})
-	}
+	f := l.join(now, e)
+	l.startReads(l.shardOf(e))
 	return f
 }
 
-// readMany is read for several keys, at the same time and in one round trip a shard
-// for all that are not in flight yet. It returns one flight for each entry.
+// readMany is read for several keys, and returns one flight for each. On a shard where no read is under way, up to
+// queue.ReadKeysAlone keys go in one call.
 func (l *Limiter) readMany(now clock.Steady, entries []*cell.Entry) []*cell.Flight {
 	flights := make([]*cell.Flight, len(entries))
-	type voyage struct {
-		shared *cell.Flight // nil: the breaker is open
-		mine   []*cell.Entry
-	}
-	voyages := make(map[*shard]*voyage, 1)
 	for i, e := range entries {
-		sh := l.shardOf(e)
-		flights[i] = e.Join(now, func() *cell.Flight {
-			v := voyages[sh]
-			if v == nil {
-				v = &voyage{}
-				voyages[sh] = v
-				if end, ok := sh.asks.Begin(); ok {
-					v.shared = cell.NewFlight(end)
-				}
-			}
-			if v.shared != nil {
-				v.mine = append(v.mine, e)
-			}
-			return v.shared
-		})
+		flights[i] = l.join(now, e)
 	}
-	for _, v := range voyages {
-		if v.shared != nil {
-			l.fly(v.shared, v.mine)
-		}
+	for _, sh := range l.shards {
+		l.startReads(sh)
 	}
 	return flights
+}
+
+// join joins the read in flight of e, or adds one to those that wait for a call.
+func (l *Limiter) join(now clock.Steady, e *cell.Entry) *cell.Flight {
+	sh, added := l.shardOf(e), false
+	f := e.Join(now, func() *cell.Flight {
+		if sh.asks.State() == breaker.Open {
+			return nil
+		}
+		added = true
+		return cell.NewFlight()
+	})
+	if added {
+		sh.reads.Add(queue.Read{Entry: e, Flight: f, Since: now})
+	}
+	return f
 }
 
 // wait waits for f, but not past ctx. false: decide from what is known.
@@ -147,39 +134,60 @@ func (l *Limiter) wait(ctx context.Context, f *cell.Flight) bool {
 	}
 }
 
-// fly reads both cells of each entry and merges them, in a goroutine of its own: a
-// caller that gives up does not take the answer from those who wait on. A limiter
-// that is being stopped reads no more.
-func (l *Limiter) fly(f *cell.Flight, entries []*cell.Entry) {
-	if !l.calls.Start(func() { l.fetch(f, entries) }) {
-		f.End(nil)
-		f.Fail(ErrStopped, l.clock.ReadSteady())
+// startReads begins the calls that reads of a shard wait for, as many as there may be. Each runs in a goroutine of its
+// own, because a caller that gives up must not take the answer from others. A limiter that is being stopped reads no
+// more.
+func (l *Limiter) startReads(sh *shard) {
+	for reads := sh.reads.Begin(); reads != nil; reads = sh.reads.Begin() {
+		if l.calls.Start(func() { l.makeReads(sh, reads, l.fetch) }) {
+			continue
+		}
+		l.makeReads(sh, reads, func(_ *shard, reads []queue.Read) {
+			for _, r := range reads {
+				r.Flight.Skip(ErrStopped)
+			}
+		})
 	}
 }
 
-// fetch makes the call of a read; its entries are of one shard.
-func (l *Limiter) fetch(f *cell.Flight, entries []*cell.Entry) {
+// makeReads makes a call, and further calls until no read waits.
+func (l *Limiter) makeReads(sh *shard, reads []queue.Read, call func(*shard, []queue.Read)) {
+	for ; reads != nil; reads = sh.reads.Next(l.clock.ReadSteady(), l.cfg.ReadTimeout) {
+		call(sh, reads)
+	}
+}
+
+// fetch reads both cells of each entry in one call and merges them.
+func (l *Limiter) fetch(sh *shard, reads []queue.Read) {
+	end, ok := sh.asks.Begin()
+	if !ok {
+		for _, r := range reads {
+			r.Flight.Skip(breaker.ErrOpen)
+		}
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), l.cfg.ReadTimeout)
 	defer cancel()
-	cells := make([]window.Cell, 0, 2*len(entries))
-	for _, e := range entries {
-		both := e.CellsToRead()
+	cells := make([]window.Cell, 0, 2*len(reads))
+	for _, r := range reads {
+		both := r.Entry.CellsToRead()
 		cells = append(cells, both[:]...)
 	}
-	sh := l.shardOf(entries[0])
-	totals, err := l.get(ctx, sh, cells, f.End)
+	totals, err := l.get(ctx, sh, cells, end)
 	now := l.clock.ReadSteady()
 	if err != nil {
-		f.Fail(err, now)
+		for _, r := range reads {
+			r.Flight.Fail(err, now)
+		}
 		return
 	}
 	lost := make([]store.Epoch, 0, len(cells))
-	for i, e := range entries {
-		both := e.Hydrate(&l.metrics.merged, cells[2*i].Sequence, totals[2*i:2*i+2], now)
+	for i, r := range reads {
+		both := r.Entry.Hydrate(&l.metrics.merged, cells[2*i].Sequence, totals[2*i:2*i+2], now)
 		lost = append(lost, both[:]...)
+		close(r.Flight.Done)
 	}
-	close(f.Done)
-	l.lostAll(sh, lost, totals, func(i int) *cell.Entry { return entries[i/2] })
+	l.lostAll(sh, lost, totals, func(i int) *cell.Entry { return reads[i/2].Entry })
 }
 
 // get reads cells of a shard; end tells the breaker.

@@ -17,6 +17,7 @@ import (
 
 const (
 	replayChunk   = 500    // cells one call to the origin carries
+	kickedMax     = 64     // kicked keys of one call, up to two cells of each; more of them would delay the next call
 	replayTickMax = 20_000 // cells one tick sends; the rest waits for the next
 	replayTimeout = time.Second
 )
@@ -79,7 +80,7 @@ func (l *Limiter) sendLocked(ctx context.Context, sh *shard, queue []*cell.Entry
 		refused, err = l.sendPending(ctx, sh, &again)
 	}
 	for sent := 0; err == nil && sent < replayTickMax; {
-		kicked := sh.kicks.Take(replayChunk / 2)
+		kicked := sh.kicks.Take(kickedMax)
 		if len(kicked)+len(queue) == 0 {
 			break
 		}

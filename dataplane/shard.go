@@ -41,10 +41,9 @@ type shard struct {
 
 	kicks     *queue.Kicks // entries to send before the next tick
 	claimants queue.Claims
+	reads     queue.Reads
 
-	mu        sync.Mutex  // guards gathered and gathering; no other lock is taken under it
-	gathered  []*gathered // reads of untracked keys that wait for the next call
-	gathering bool        // a goroutine is making these calls
+	mu sync.Mutex // guards guests; no other lock is taken under it
 }
 
 func newShards(origin store.Origin, cfg Breaker, refusing *atomic.Int64) []*shard {

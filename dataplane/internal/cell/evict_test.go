@@ -45,7 +45,7 @@ func TestWhatKeepsAnEntry(t *testing.T) {
 		"pressed":                   flag(flagPressed << current),
 		"pressed, previous cell":    flag(flagPressed << previous),
 		"held by a batch":           func(e *Entry) func() { e.Hold(anyTime, nowMs, key.DurationMs()); return func() { e.Release(0) } },
-		"read":                      func(e *Entry) func() { e.flight = NewFlight(nil); return func() { e.flight = nil } },
+		"read":                      func(e *Entry) func() { e.flight = NewFlight(); return func() { e.flight = nil } },
 		"rests":                     func(e *Entry) func() { e.Rest(now); return func() { e.flight = nil } },
 		"counted to half its limit": func(e *Entry) func() {
 			e.noteMinLimit(current, 100)

@@ -17,11 +17,10 @@ type Flight struct {
 	Done      chan struct{} // closed when the answer is merged, or has failed
 	Err       error         // read after done
 	restUntil atomic.Int64  // clock.Steady before which its keys try no new read; 0 unless it failed
-	End       func(error)   // tells the breaker; nil where it was not asked
 }
 
-// NewFlight makes a read; end tells the breaker what became of it.
-func NewFlight(end func(error)) *Flight { return &Flight{Done: make(chan struct{}), End: end} }
+// NewFlight makes a read that has no answer yet.
+func NewFlight() *Flight { return &Flight{Done: make(chan struct{})} }
 
 // readingLocked is true while a read is in flight, or rested from.
 func (e *Entry) readingLocked(now clock.Steady) bool {
@@ -77,6 +76,13 @@ func (f *Flight) Failed() bool {
 func (f *Flight) Fail(err error, now clock.Steady) {
 	f.Err = err
 	f.restUntil.Store(int64(now) + RetryPause.Milliseconds())
+	close(f.Done)
+}
+
+// Skip ends a read that no call was made for. Its keys may be read again at once.
+func (f *Flight) Skip(err error) {
+	f.Err = err
+	f.restUntil.Store(1) // long over
 	close(f.Done)
 }
 

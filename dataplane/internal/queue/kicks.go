@@ -48,7 +48,7 @@ func (k *Kicks) Await(e *cell.Entry) *cell.Flight {
 	defer k.mu.Unlock()
 	f := k.awaited[e]
 	if f == nil {
-		f = cell.NewFlight(nil)
+		f = cell.NewFlight()
 		k.awaited[e] = f
 	}
 	return f

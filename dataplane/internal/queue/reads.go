@@ -1,0 +1,84 @@
+package queue
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/internal/cell"
+	"github.com/weirhq/weir/dataplane/internal/clock"
+)
+
+// Reads are the entries of a shard that a call should read. At most ReadCallsMax calls are under way. Entries that are
+// added meanwhile go together in the next call, and namespaces take turns. Without this bound, one caller's new keys
+// would put so many calls before those of all other callers that all of them came too late.
+//
+// The zero value is empty. All methods may be called concurrently.
+type Reads struct {
+	mu      sync.Mutex // no other lock is taken under it
+	waiting Fair[Read]
+	calls   int // under way
+}
+
+// Read is one entry to read.
+type Read struct {
+	Entry  *cell.Entry
+	Flight *cell.Flight // ends with the answer
+	Since  clock.Steady
+}
+
+// Bounds of the calls that read keys before decisions, two cells of each key. While other calls are under way, calls are
+// short: the longer they are, the later the origin learns of other namespaces' costs.
+const (
+	ReadCallsMax  = 2   // under way at one shard
+	ReadKeysMax   = 32  // of a call that begins while another is under way, or follows one
+	ReadKeysAlone = 250 // of any other call, so that a cold batch of a quiet node is read at once
+)
+
+// Add adds a read. The caller must then call Begin.
+func (q *Reads) Add(r Read) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.waiting.Push(r.Entry.Group(), r)
+}
+
+// Begin returns the reads of one more call, or nil if no read waits or ReadCallsMax calls are under way. The caller must
+// make that call, and those that Next returns.
+func (q *Reads) Begin() []Read {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.calls == ReadCallsMax || q.waiting.Len() == 0 {
+		return nil
+	}
+	q.calls++
+	if q.calls == 1 {
+		return q.waiting.Take(ReadKeysAlone)
+	}
+	return q.waiting.Take(ReadKeysMax)
+}
+
+// Next returns the reads of the call that follows one that has ended, or nil if no read waits. Reads that have waited
+// for timeout end without a call, because their callers have given up.
+func (q *Reads) Next(now clock.Steady, timeout time.Duration) []Read {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for {
+		r, ok := q.waiting.Peek()
+		if !ok {
+			q.calls--
+			return nil
+		}
+		if time.Duration(now-r.Since)*time.Millisecond < timeout {
+			return q.waiting.Take(ReadKeysMax)
+		}
+		q.waiting.Pop()
+		r.Flight.Fail(context.DeadlineExceeded, now)
+	}
+}
+
+// Len returns the number of waiting reads.
+func (q *Reads) Len() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.waiting.Len()
+}

@@ -1,0 +1,85 @@
+package queue
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/internal/cell"
+	"github.com/weirhq/weir/dataplane/internal/clock"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// entryOf makes the entry of a key.
+func entryOf(table *cell.Table, namespace string, n int) *cell.Entry {
+	key := window.Key{Workspace: "acme", Namespace: namespace, Identifier: fmt.Sprint(n), Duration: time.Minute}
+	id := table.IdentityOfKey(&key, nil)
+	e, _ := table.Add(&id, &key, nil, table.Horizon(false), 1, time.Minute.Milliseconds())
+	return e
+}
+
+func newTable() *cell.Table { return cell.NewTable(10_000, 1000, clock.New(time.Now), true) }
+
+// However many keys of one namespace are kicked, claimed or read, another namespace's key goes with the next call.
+func TestAFloodOfOneNamespaceWaitsForItself(t *testing.T) {
+	table := newTable()
+	victim := entryOf(table, "victim", 0)
+	kicks, claims, reads := NewKicks(), &Claims{}, &Reads{}
+	read := func(e *cell.Entry) { reads.Add(Read{Entry: e, Flight: cell.NewFlight(), Since: 1}) }
+	for n := range 5000 {
+		e := entryOf(table, "flood", n)
+		kicks.Add(e)
+		claims.Enter(&cell.Claim{Entry: e})
+		read(e)
+	}
+	reads.Begin()
+	kicks.Add(victim)
+	claims.Enter(&cell.Claim{Entry: victim})
+	read(victim)
+	const call = 2
+	found := map[string]bool{}
+	for _, e := range kicks.Take(call) {
+		found["kicked"] = found["kicked"] || e == victim
+	}
+	for _, c := range claims.Take(call) {
+		found["claimed"] = found["claimed"] || c.Entry == victim
+	}
+	for _, r := range reads.Begin() {
+		found["read"] = found["read"] || r.Entry == victim
+	}
+	for _, how := range []string{"kicked", "claimed", "read"} {
+		if !found[how] {
+			t.Errorf("the other namespace's key is not %s with the next call", how)
+		}
+	}
+}
+
+// At most ReadCallsMax calls read at once. A read that has waited until its callers gave up ends without a call.
+func TestReadsThatNobodyWaitsForAreNotMade(t *testing.T) {
+	const reads = 1000
+	q, table, last := &Reads{}, newTable(), cell.NewFlight()
+	for n := range reads {
+		last = cell.NewFlight()
+		q.Add(Read{Entry: entryOf(table, "flood", n), Flight: last, Since: 1000})
+	}
+	if n := len(q.Begin()); n != ReadKeysAlone {
+		t.Errorf("the first call reads %d keys, want %d", n, ReadKeysAlone)
+	}
+	for range ReadCallsMax - 1 {
+		if n := len(q.Begin()); n != ReadKeysMax {
+			t.Errorf("another call reads %d keys, want %d", n, ReadKeysMax)
+		}
+	}
+	if q.Begin() != nil {
+		t.Errorf("more than %d calls", ReadCallsMax)
+	}
+	if n := len(q.Next(1049, 50*time.Millisecond)); n != ReadKeysMax {
+		t.Errorf("the next call reads %d keys, want %d", n, ReadKeysMax)
+	}
+	if q.Next(1050, 50*time.Millisecond) != nil || q.Len() != 0 {
+		t.Errorf("%d reads wait that nobody waits for", q.Len())
+	}
+	if !last.Failed() {
+		t.Error("a read that was not made has not ended")
+	}
+}
