@@ -64,9 +64,9 @@ func (o *serialOrigin) Claim(ctx context.Context, claims store.Claims) store.Cla
 	return o.Origin.Claim(ctx, claims)
 }
 
-// A caller's flood of new keys keeps Redis busy all the time. It doesn't open the breaker that the reads of all namespaces
-// share, and it delays no other namespace's costs by more than some short calls. So another namespace's limit holds on
-// two nodes as it does without the flood.
+// A caller's flood of new keys keeps Redis busy all the time. It doesn't open the breaker that the reads of all
+// namespaces share, and it delays no other namespace's costs by more than some short calls. So another namespace's limit
+// holds on two nodes as it does without the flood.
 func TestAFloodOfColdKeysLeavesOthersTheirLimit(t *testing.T) {
 	for _, many := range []bool{false, true} {
 		t.Run(fmt.Sprintf("in batches %v", many), func(t *testing.T) {
@@ -85,8 +85,8 @@ func TestAFloodOfColdKeysLeavesOthersTheirLimit(t *testing.T) {
 	}
 }
 
-// acceptedBesideColdKeys returns how much of one key two nodes accept, and how often they were asked while a breaker was
-// open, while so many callers ask each of them about keys that no node has seen.
+// acceptedBesideColdKeys returns how much of one key two nodes accept, and how many requests met an open breaker, while
+// some callers ask each of the nodes about keys that no node has seen.
 func acceptedBesideColdKeys(t *testing.T, callers int, many bool) (accepted int, opened int64) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -115,7 +115,7 @@ func acceptedBesideColdKeys(t *testing.T, callers int, many bool) (accepted int,
 				Duration: time.Minute, Cost: 1}).Allowed {
 				accepted++
 			}
-			opened += int64(l.Health().BreakersOpen)
+			opened += l.Health().BreakersOpen
 			time.Sleep(5 * time.Millisecond)
 		}
 		stop()

@@ -51,7 +51,8 @@ func (q *Claims) Leave(c *cell.Claim) {
 	q.waiting.Remove(c.Entry.Group(), func(waiting *cell.Claim) bool { return waiting == c })
 }
 
-// Take removes and returns n claims, or all if there are fewer. Namespaces take turns. If there are none, the lead ends.
+// Take removes and returns n claims, or all if there are fewer. Namespaces take turns. If no claim waits, the lead
+// ends.
 func (q *Claims) Take(n int) []*cell.Claim {
 	q.mu.Lock()
 	defer q.mu.Unlock()

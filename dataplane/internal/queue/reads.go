@@ -27,8 +27,8 @@ type Read struct {
 	Since  clock.Steady
 }
 
-// Bounds of the calls that read keys before decisions, two cells of each key. While other calls are under way, calls are
-// short: the longer they are, the later the origin learns of other namespaces' costs.
+// Bounds of the calls that read keys before decisions, two cells of each key. On a busy shard the calls are short: the
+// longer they are, the later the costs of other namespaces come to the origin.
 const (
 	ReadCallsMax  = 2   // under way at one shard
 	ReadKeysMax   = 32  // of a call that begins while another is under way, or follows one
@@ -42,8 +42,8 @@ func (q *Reads) Add(r Read) {
 	q.waiting.Push(r.Entry.Group(), r)
 }
 
-// Begin returns the reads of one more call, or nil if no read waits or ReadCallsMax calls are under way. The caller must
-// make that call, and those that Next returns.
+// Begin returns the reads of one more call, or nil if no read waits or ReadCallsMax calls are under way. The caller
+// must make that call, and those that Next returns.
 func (q *Reads) Begin() []Read {
 	q.mu.Lock()
 	defer q.mu.Unlock()
