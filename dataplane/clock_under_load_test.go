@@ -189,3 +189,23 @@ func TestATimeReadBeforeAStepAheadCountsByTheClock(t *testing.T) {
 		}
 	}
 }
+
+// A key that is new counts in the cell that the clock shows, also if the clock was set back after the call had read its
+// time: the origin receives all of its cost.
+func TestATimeReadBeforeAStepBeginsNoKeyAhead(t *testing.T) {
+	for how, ask1 := range asks {
+		w := newWorld(t)
+		n := w.node("eu", "a", func(c *dataplane.Config) { c.Clock = w.clock.hooked })
+		w.clock.step(10*time.Minute + 15*time.Second)
+		n.take("another", 1, 100) // from here on the origin's clock is known
+		w.clock.onRead(func() { w.clock.step(-10 * time.Minute) })
+		if d := ask1(n, ask("k", 5, 100)); !d.Allowed {
+			t.Fatalf("%s: %+v", how, d)
+		}
+		n.take("k", 1, 100)
+		n.replay()
+		if got := w.published("eu", w.cell("k")); got != 6 {
+			t.Errorf("%s: the origin has %d, want 6", how, got)
+		}
+	}
+}

@@ -75,6 +75,18 @@ func TestAStepOfAFollowedClockIsNotUndone(t *testing.T) {
 	}
 }
 
+// A step back of more than 1 s is taken when it is heard of: a reading that comes much later finds no time to stand
+// still for.
+func TestAStepOfAFollowedClockIsTakenBeforeTimeIsRead(t *testing.T) {
+	clock, pass, told := turned()
+	clock.Follow(0)
+	clock.Follow(-time.Minute)
+	pass(59_500 * time.Millisecond)
+	if got := told(); got != -500 {
+		t.Errorf("%d ms when the followed clock shows -500", got)
+	}
+}
+
 // Before there is a clock to follow time is the clock's own; Own stays that afterwards.
 func TestOwnIsNotTheFollowedTime(t *testing.T) {
 	clock, pass, told := turned()

@@ -1,0 +1,135 @@
+package cell
+
+import (
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/internal/clock"
+	"github.com/weirhq/weir/dataplane/internal/level"
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// setBack is a table of a fleet's node whose clock shows the cell ledgerSeq+1, with an entry of that cell, and a
+// function that sets the clock back to the cell before.
+func setBack(mode window.Mode) (table *Table, e *Entry, back func()) {
+	nowMs := ledgerMs() + time.Minute.Milliseconds()
+	table = NewTable(100, 1000, clock.New(func() time.Time { return time.UnixMilli(nowMs) }), true)
+	key := window.Key{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: time.Minute, Mode: mode}
+	id := table.IdentityOfKey(&key, nil)
+	e, _ = table.Add(&id, &key, nil, table.Horizon(false), ledgerSeq+1, nowMs)
+	return table, e, func() { nowMs = ledgerMs() + 10_000 }
+}
+
+// replaced is the entry that SetRight puts in the place of e.
+func replaced(t *testing.T, table *Table, e *Entry) *Entry {
+	t.Helper()
+	if _, ok := table.SetRight(e); !ok {
+		t.Fatal("the entry is not ahead of the clock")
+	}
+	fresh := table.Get(e.Identity())
+	if fresh == e || fresh.seq.Load() != ledgerSeq {
+		t.Fatalf("the entry is in cell %d, want another entry in cell %d", fresh.seq.Load(), ledgerSeq)
+	}
+	return fresh
+}
+
+// Cost that credit has paid for is never sent. After a correction of the clock it still isn't, and all cost that is
+// accepted from then on is sent in full.
+func TestAClockPutRightSendsAllThatIsAcceptedFromThenOn(t *testing.T) {
+	table, e, back := setBack(window.Exact)
+	slot := slotOf(ledgerSeq)
+	e.ledger().cells[slot].settled.Add(e.addLocked(slot, 20))
+	e.GiveBack(ledgerSeq, 8)
+	e.addLocked(slot, 8)
+	e.netLocked(slot)
+	back()
+	fresh := replaced(t, table, e)
+	if got := fresh.unsentLocked(slot); got != 0 {
+		t.Errorf("%d of what was paid for is to be sent", got)
+	}
+	fresh.addLocked(slot, 5)
+	if got := fresh.unsentLocked(slot); got != 5 {
+		t.Errorf("%d of 5 is to be sent", got)
+	}
+}
+
+// Two cells whose counts have stopped growing fit into one after a correction of the clock.
+func TestAClockPutRightCarriesNoMoreThanACellHolds(t *testing.T) {
+	table, e, back := setBack(window.Exact)
+	e.seq.Store(ledgerSeq + 3) // neither cell is the one that the clock will show
+	for slot := range e.words {
+		e.words[slot].Store(liveWord(ledgerSeq+2+int64(slot), mergedMax))
+	}
+	back()
+	if l := replaced(t, table, e).LookAt(ledgerSeq); l.Others != mergedMax {
+		t.Errorf("others are %d, want %d", l.Others, int64(mergedMax))
+	}
+}
+
+// No queue takes the entry of a key without room, also after a correction of the clock: its cost would be sent by the
+// queue and by the calls for keys without room, and so count twice.
+func TestAGuestPutRightGoesIntoNoQueue(t *testing.T) {
+	nowMs := ledgerMs() + 10*time.Minute.Milliseconds()
+	table := NewTable(100, 1000, clock.New(func() time.Time { return time.UnixMilli(nowMs) }), true)
+	key := window.Key{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: time.Minute}
+	id := table.IdentityOfKey(&key, nil)
+	guest, _ := table.Host(&id, &key, nil, table.Horizon(false), ledgerSeq+10)
+	nowMs = ledgerMs()
+	fresh := table.FindGuest(&id)
+	if fresh == guest || fresh.seq.Load() != ledgerSeq {
+		t.Fatalf("the guest is in cell %d, want another one in cell %d", fresh.seq.Load(), ledgerSeq)
+	}
+	if fresh.Enqueue() {
+		t.Error("a queue takes it")
+	}
+}
+
+// The metrics of tiers count an entry once, in the tier in which it is: a correction of the clock begins with the
+// lowest one.
+func TestAClockPutRightCountsAKeyInOneTier(t *testing.T) {
+	table, e, back := setBack(window.Estimate)
+	e.MoveTier(level.Hot)
+	table.Tiers.Move(level.Idle, level.Hot)
+	back()
+	replaced(t, table, e)
+	for tier := range table.Tiers.Keys {
+		want := int64(0)
+		if level.Tier(tier) == level.Idle {
+			want = 1
+		}
+		if got := table.Tiers.Keys[tier].Load(); got != want {
+			t.Errorf("tier %d has %d keys, want %d", tier, got, want)
+		}
+	}
+}
+
+// A sync before the correction of a clock shows nothing of the time after the previous cell's end: that cell is read
+// again, since other nodes may have counted in it.
+func TestAClockPutRightHasThePreviousCellReadAgain(t *testing.T) {
+	table, e, back := setBack(window.Estimate)
+	k, h, now := new(Rules), table.Horizon(false), clock.SteadyStart
+	e.Want(100, now)
+	x := e.BeginSync(h, ledgerMs()+90_000, now, k, 200, true)
+	e.Absorb(&Counters{}, ledgerSeq+1, &store.Total{Region: 30}, now)
+	e.EndSync(h, &x, ledgerMs()+90_000, now, k)
+	back()
+	fresh := replaced(t, table, e)
+	fresh.Want(100, now+1)
+	if x := fresh.BeginSync(h, ledgerMs()+20_000, now+1, k, 200, true); !x.Read[0] {
+		t.Error("the cell before is not read")
+	}
+}
+
+// A clock that reaches an entry's cell, or passes it, before the entry is replaced leaves the entry as it is.
+func TestAClockThatCatchesUpReplacesNothing(t *testing.T) {
+	table, e, back := setBack(window.Exact)
+	e.addLocked(slotOf(ledgerSeq+1), 20)
+	back()
+	nowMs := table.wall.ReadMs()
+	table.wall.Follow(2 * time.Minute) // to the cell after the entry's
+	table.Sweep(nowMs)
+	if got := table.Get(e.Identity()); got != e || got.LookAt(ledgerSeq+1).Counted != 20 {
+		t.Errorf("another entry has its place: %v", got != e)
+	}
+}
