@@ -35,11 +35,7 @@ func Int(field, text string, low, high int64) (int64, error) {
 
 // Uint is Int for numbers that may exceed an int64, such as seeds.
 func Uint(field, text string, low, high uint64) (uint64, error) {
-	why := notInt(text)
-	if why == "" && text[0] == '-' {
-		return 0, outside(field, text, low, high)
-	}
-	if why != "" {
+	if why := notInt(text); why != "" {
 		return 0, fault(field, text, why, low, high)
 	}
 	n, err := strconv.ParseUint(text, 10, 64)
@@ -61,7 +57,7 @@ func Float(field, text string, low, high float64) (float64, error) {
 		return 0, fault(field, text, "want a number in decimal digits", low, high)
 	}
 	n, err := strconv.ParseFloat(text, 64)
-	if err != nil || math.IsNaN(n) || n < low || n > high {
+	if err != nil || n < low || n > high {
 		return 0, outside(field, text, low, high)
 	}
 	return n, nil

@@ -57,6 +57,9 @@ func TestAFractionIsANumberInDecimalDigits(t *testing.T) {
 			t.Errorf("%q is %v, %v", text, n, err)
 		}
 	}
+	if _, err := Float("share", "--1", -1, 10); err == nil || !strings.Contains(err.Error(), "want a number") {
+		t.Errorf("two signs: %v", err)
+	}
 }
 
 func TestADurationIsExact(t *testing.T) {
@@ -75,6 +78,7 @@ func TestADurationIsExact(t *testing.T) {
 		"05s":         "leading zeros", ".5s": "want a duration", "1.s": "leading zeros", "+1s": "want a duration", " 1s": "want a duration",
 		"1s ": "the unit", "1 s": "the unit", "1d": "the unit", "1S": "the unit", "s": "want a duration", "1s-1s": "the unit",
 		"NaNs": "want a duration", "1e3s": "the unit", "1_0s": "the unit", "\ufeff1s": "want a duration",
+		strings.Repeat("0s", 33): "want a duration",
 	} {
 		if d, err := Duration("ttl", text, 0, time.Hour); err == nil || d != 0 || !strings.Contains(err.Error(), says) {
 			t.Errorf("%q is %v, %v; want %q", text, d, err, says)
@@ -134,7 +138,7 @@ func TestAFileIsTextWithoutAByteOrderMark(t *testing.T) {
 		}
 	}
 	for content, says := range map[string]string{"": "is empty", "\n \n": "is empty", "\xef\xbb\xbf\n": "is empty",
-		"\xff\xfes\x00e\x00": "UTF-16", "s\x00e\x00": "UTF-16", "secret\nsecret": "several lines"} {
+		"\xff\xfes\x00e\x00": "UTF-16", "\xff\xfe\x2d\x4e": "UTF-16", "\xfe\xff\x4e\x2d": "UTF-16", "s\x00e\x00": "UTF-16", "secret\nsecret": "several lines"} {
 		write(t, path, content)
 		text, err := Line("password-file", path)
 		if err == nil || text != "" || !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), "password-file: "+path) ||
