@@ -136,6 +136,43 @@ func TestTooFewSamplesSayNothing(t *testing.T) {
 	}
 }
 
+// Fewer samples since the change than Least say nothing, however far off they are: they may be one event.
+func TestOneEventInTwoSamplesSaysNothing(t *testing.T) {
+	var s Series
+	for i := range Kept {
+		s.Before.Add(float64(i % 2))
+	}
+	for n := 1; n < Least; n++ {
+		s.Add(1e9)
+		if v := s.Judge(0, 0.01); v.Worse || v.Samples != 0 || !math.IsInf(v.Low, -1) {
+			t.Errorf("after %d: %+v", n, v)
+		}
+	}
+	if s.Add(1e9); !s.Judge(0, 0.01).Worse {
+		t.Errorf("after %d: %+v", Least, s.Judge(0, 0.01))
+	}
+}
+
+// A harm that begins late takes more evidence, also once the samples before it are dropped.
+func TestDroppedSamplesHaveHadTheirShareOfTheErrorRate(t *testing.T) {
+	var s Series
+	for i := range Kept {
+		s.Before.Add(float64(i % 2))
+	}
+	for i := range Kept {
+		s.Add(1 + float64(i%2))
+	}
+	last := s.Judge(0, 0.01).Confidence
+	for dropped := range 5 {
+		s.Dropped = 1 << (4 * dropped)
+		is := s.Judge(0, 0.01).Confidence
+		if is >= last {
+			t.Errorf("%d samples are dropped: confidence %v, and with fewer %v", s.Dropped, is, last)
+		}
+		last = is
+	}
+}
+
 // The newest samples are kept, and what is dropped still has its share of α.
 func TestSeriesIsBounded(t *testing.T) {
 	var s Series
