@@ -149,6 +149,32 @@ func (o clockless) Read(ctx context.Context, cells []window.Cell) (store.Reply, 
 	return reply, err
 }
 
+func (o clockless) Send(ctx context.Context, chunk store.Chunk) (store.Reply, error) {
+	reply, err := o.Origin.Send(ctx, chunk)
+	reply.Now = time.Time{}
+	return reply, err
+}
+
+// A node that only sends asks an origin without a clock once for its time.
+func TestAnOriginWithoutAClockIsAskedOnceBeforeCostIsSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		origin := clockless{memstore.NewOrigin(memstore.OriginOptions{})}
+		l, err := dataplane.New(dataplane.Config{Region: "eu", Origin: origin})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 5 {
+			charge(t, l)
+			if err := l.ReplayOnce(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		if got := origin.Stats().Sends; got != 6 {
+			t.Errorf("%d chunks for five costs, want one more", got)
+		}
+	})
+}
+
 // An origin without a clock has none to wait for: decisions about a fresh key are the node's own, as ever.
 func TestAnOriginWithoutAClockIsAskedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

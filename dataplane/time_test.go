@@ -60,6 +60,18 @@ func TestAnAnswerDuringAStepTellsNoTime(t *testing.T) {
 	}
 }
 
+// An answer that took longer than any call takes shows that the node's clock was set ahead meanwhile. It tells nothing,
+// also if there is no other one: half of that is no half of a round trip.
+func TestAFirstAnswerDuringAStepAheadTellsNoTime(t *testing.T) {
+	l, now := timed(t)
+	began := *now
+	*now = now.Add(10 * time.Minute)
+	l.hearTime(l.shards[0], began, began.Add(7*time.Second))
+	if got := l.nowMs() - now.UnixMilli(); got != 0 || l.clock.Known() {
+		t.Errorf("%d ms ahead, and known: %v", got, l.clock.Known())
+	}
+}
+
 // Time is the median of the shards that have answered, the lower one of two.
 func TestTimeIsTheMedianOfTheShards(t *testing.T) {
 	l, now := timed(t)

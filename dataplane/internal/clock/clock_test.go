@@ -56,6 +56,21 @@ func TestClockNear(t *testing.T) {
 	})
 }
 
+// A time that leads the clock is noted as its lead, however lately the clock was read.
+func TestClockNotesHowFarTimesLead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := New(nil)
+		for _, lead := range []time.Duration{30 * time.Second, time.Second, 40 * time.Second} {
+			if _, ok := c.Near(time.Now().Add(lead), time.Minute); !ok {
+				t.Errorf("%v ahead is far", lead)
+			}
+		}
+		if got := c.LeadMs(); got < 40_000-leadSlackMs || got > 40_000 {
+			t.Errorf("a lead of %d ms, want 40,000 less %d at most", got, leadSlackMs)
+		}
+	})
+}
+
 func TestClockOfTheConfiguration(t *testing.T) {
 	at := time.UnixMilli(1_735_000_000_123)
 	c := New(func() time.Time { return at })
