@@ -218,6 +218,70 @@ func TestACallersPartOfTheMemory(t *testing.T) {
 	})
 }
 
+// A caller whose own calls have only just begun can't make room for itself. It then waits, and no call of another one is
+// cut off for it.
+func TestACallerBeyondItsPartCutsNobodyElseOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMemory(Calls, 100)
+		greedy, old := new(Caller), slowly(new(Caller))
+		_ = m.Take(t.Context(), &old.Hold, 50)
+		time.Sleep(time.Second)
+		recent, more := slowly(greedy), slowly(greedy)
+		_ = m.Take(t.Context(), &recent.Hold, 50)
+		taken := make(chan error)
+		go func() { taken <- m.Take(t.Context(), &more.Hold, 10) }()
+		synctest.Wait()
+		if old.cut.Load() || recent.cut.Load() {
+			t.Errorf("cut off: the other caller's call %v, the own one %v", old.cut.Load(), recent.cut.Load())
+		}
+		time.Sleep(2 * graceMin)
+		if old.cut.Load() || !recent.cut.Load() {
+			t.Errorf("a while later, cut off: the other caller's call %v, the own one %v", old.cut.Load(), recent.cut.Load())
+		}
+		recent.Give()
+		if err := <-taken; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A call that wants more than any caller may have is refused at once, and cuts nothing off.
+func TestACallThatIsTooLargeIsRefusedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMemory(Calls, 100)
+		old, large := slowly(new(Caller)), slowly(new(Caller))
+		_ = m.Take(t.Context(), &old.Hold, 50)
+		time.Sleep(time.Second)
+		began := time.Now()
+		if err := m.Take(t.Context(), &large.Hold, 51); boundOf(err) != BoundMemory || time.Since(began) != 0 || old.cut.Load() {
+			t.Errorf("%v after %v, and another call is cut off: %v", err, time.Since(began), old.cut.Load())
+		}
+	})
+}
+
+// Where all places of the queue are taken by callers with one call each, a further caller gets none of them.
+func TestAFullQueueOfFairCallersTakesNoMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMemory(Calls, 100)
+		full := slowly(nil)
+		_ = m.Take(t.Context(), &full.Hold, 100)
+		full.Work(100)
+		ended := make(chan error, waitersMax)
+		for range waitersMax {
+			s := slowly(new(Caller))
+			go func() { ended <- m.Take(t.Context(), &s.Hold, 1) }()
+		}
+		synctest.Wait()
+		began, late := time.Now(), slowly(new(Caller))
+		if err := m.Take(t.Context(), &late.Hold, 1); boundOf(err) != BoundMemory || time.Since(began) != 0 || len(ended) != 0 {
+			t.Errorf("%v after %v, and %d others have lost their places", err, time.Since(began), len(ended))
+		}
+		for range waitersMax {
+			<-ended
+		}
+	})
+}
+
 // What was held is given back to the system once, after it was much and is little.
 func TestSettle(t *testing.T) {
 	m := NewMemory(Calls, 1000)

@@ -80,7 +80,7 @@ func (s *Slots) Give(c *Caller) {
 func (s *Slots) Wait(ctx context.Context, c *Caller) error {
 	s.mu.Lock()
 	of := s.shareOf(c)
-	if of.waiting.Len() == 0 && s.fitsLocked(c, of) {
+	if s.fitsLocked(c, of) { // then no message of c waits: see serveLocked
 		s.takeLocked(of)
 		s.mu.Unlock()
 		return nil

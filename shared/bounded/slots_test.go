@@ -123,6 +123,48 @@ func TestTakeAllKeepsMessagesOut(t *testing.T) {
 	})
 }
 
+// A slot that is free once TakeAll has given up goes to a message that waits, and messages of one caller keep their order.
+func TestMessagesOfOneCallerComeInTheirOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, c := NewSlots(Calls, 2), new(Caller)
+		ctx, cancel := context.WithCancel(t.Context())
+		taken, waited := make(chan error, 1), make(chan int, 2)
+		if err := s.Take(c); err != nil {
+			t.Fatal(err)
+		}
+		go func() { taken <- s.TakeAll(ctx) }()
+		synctest.Wait()
+		for i := range 2 {
+			go func() {
+				if s.Wait(t.Context(), c) == nil {
+					waited <- i
+				}
+			}()
+			synctest.Wait()
+		}
+		cancel() // one of the two gets the slot that is free, without any other being given back
+		if err := <-taken; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if len(waited) != 1 || <-waited != 0 {
+			t.Fatal("the message that came first did not get the free slot")
+		}
+		late := make(chan error, 1)
+		go func() { late <- s.Wait(t.Context(), c) }()
+		synctest.Wait()
+		s.GiveWaited(c)
+		synctest.Wait()
+		if len(waited) != 1 || len(late) != 0 {
+			t.Error("a message that came later has the slot")
+		}
+		s.GiveWaited(c)
+		if err := <-late; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // Whatever calls and messages come and go, no bound is exceeded, and no message waits that could have a slot.
 func TestSlotsKeepTheirBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
