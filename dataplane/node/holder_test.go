@@ -150,10 +150,34 @@ func TestATokenExpires(t *testing.T) {
 	default:
 		t.Error("the stream of a token that has expired goes on")
 	}
+	if len(h.gate.standing) != 0 {
+		t.Error("a stream that has ended is judged again: nobody may be left to read why it ends")
+	}
 	_, expired := tokens.admit("Bearer brief")
 	_, unknown := tokens.admit("Bearer unknown")
 	if expired == nil || unknown == nil || expired.Error() != unknown.Error() {
 		t.Errorf("a token that has expired: %v; one that is unknown: %v", expired, unknown)
+	}
+}
+
+// A token that is taken out of the file while its call is let in ends the stream that the call opens.
+func TestAStreamThatOpensWhileItsTokenGoesEnds(t *testing.T) {
+	tokens, path := openScoped(t, "revoked\nkept\n")
+	h := prepare(t, scripted{}, func(c *Config) { c.Tokens = tokens })
+	revoked := credentialsOf{procedure: streamProcedure, authorization: "Bearer revoked"}
+	by, err := h.gate.judge(&revoked)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, path, hashedLines("kept\n"))
+	if _, err := tokens.Check(); err != nil {
+		t.Fatal(err)
+	}
+	h.gate.judgeAgain(time.Now()) // before the stream is there
+	stream := h.gate.stand(revoked, by)
+	h.gate.judgeAgain(time.Now())
+	if len(stream.over) != 1 {
+		t.Error("the stream goes on")
 	}
 }
 
@@ -277,6 +301,15 @@ func TestACertificateExpiresOnAnOpenConnection(t *testing.T) {
 	}
 	if _, err := h.gate.judge(&credentialsOf{procedure: streamProcedure}); err == nil {
 		t.Error("a connection without a certificate is let in")
+	}
+	tokens, _ := openScoped(t, "brief expires=2090-01-01T00:00:00Z\n")
+	both := prepare(t, scripted{}, func(c *Config) { c.TLS, c.Tokens = files, tokens })
+	for _, ends := range []time.Time{time.Now().Add(time.Hour).Truncate(time.Second), time.Date(2091, 1, 1, 0, 0, 0, 0, time.UTC)} {
+		first := min(ends.Unix(), time.Date(2090, 1, 1, 0, 0, 0, 0, time.UTC).Unix())
+		shown := credentialsOf{procedure: streamProcedure, authorization: "Bearer brief", tls: state(ends)}
+		if by, err := both.gate.judge(&shown); err != nil || by.until.Unix() != first {
+			t.Errorf("a token until 2090 with a certificate until %v: until %v, %v", ends, by.until, err)
+		}
 	}
 	stream := h.gate.stand(valid, by)
 	stream.tls = over.tls // as if the time had passed
