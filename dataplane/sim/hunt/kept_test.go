@@ -169,3 +169,22 @@ func TestAReservationOfAnOutageCountsOnTopOfWhatWasHeld(t *testing.T) {
 	}
 	mustHold(t, p)
 }
+
+// A node sends nothing of a cost that its credit pays for: the origin has that cost already. So the node of a closed
+// namespace learns that its origin refuses to count from the chunk without costs that it sends each second. Until then
+// it grants what it knows of, and so do other nodes.
+func TestANodeThatPaysFromCreditNoticesRefusedSendsWithinASecond(t *testing.T) {
+	p := kept(Key{"k0", 10, 2 * time.Second}, Key{"k1", 10, time.Hour})
+	p.Fleet.Strict, p.Fleet.Begin = true, 1400*time.Millisecond // a window of k0 begins 1.6 s after the first step
+	p.Steps = []Step{
+		{At: time.Second, Do: Ask, Cost: 10},
+		{At: time.Second, Do: Ask, Node: 1, Key: 1, Cost: 1},
+		{At: 1200 * time.Millisecond, Do: Refund, Cost: 10},
+		{At: 1250 * time.Millisecond, Do: RefuseCalls, Calls: Sends, After: 5 * time.Second},
+		{At: 1300 * time.Millisecond, Do: Ask, Cost: 10},
+		{At: 1450 * time.Millisecond, Do: Refund, Cost: 10},
+		{At: 1950 * time.Millisecond, Do: Ask, Node: 1, Cost: 1},
+		{At: 1970 * time.Millisecond, Do: Ask, Cost: 10},
+	}
+	mustHold(t, p)
+}

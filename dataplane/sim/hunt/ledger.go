@@ -172,8 +172,15 @@ func (p Plan) noticed() time.Duration {
 	if p.changes(Cut, Refuse, Mute, Slow, Repeat) {
 		t += 2 * time.Second
 	}
+	if p.claims() || p.changes(Refund, Reserve, Hurry) {
+		t += idleEvery
+	}
 	return t
 }
+
+// idleEvery is how often a node sends a chunk without costs while it has nothing to send. A cost that its credit pays
+// for is not sent, so nothing else shows the node then that its origin refuses to count.
+const idleEvery = time.Second
 
 // strict tells whether a life's grants in a cell stay within a limit: settling may charge more than a limit, and in
 // the estimate mode leaks drain. A node that hears late of a reset begins its key anew, and knows what it has
