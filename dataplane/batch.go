@@ -268,7 +268,7 @@ func (l *Limiter) create(ctx context.Context, w *workspace, it *item, crowded bo
 	it.entry, it.met = l.meet(ctx, &it.call, it.rule)
 	w.until = it.until
 	if it.known && !w.known {
-		l.renumber(w)
+		l.renumberMany(w)
 	}
 }
 
@@ -281,7 +281,7 @@ func (l *Limiter) judgeMany(ctx context.Context, w *workspace) (allowed, alive b
 			return false, alive
 		}
 		l.refreshMany(ctx, w, wanting)
-		if !w.known && l.clock.Known() && l.renumber(w) {
+		if !w.known && l.clock.Known() && l.renumberMany(w) {
 			return false, false
 		}
 	}
@@ -297,9 +297,9 @@ func (l *Limiter) judgeMany(ctx context.Context, w *workspace) (allowed, alive b
 	return l.holdMany(w, true, true)
 }
 
-// renumber moves the batch to the origin's clock, which has become known since the batch began. It
-// reports whether it replaced any of the batch's entries.
-func (l *Limiter) renumber(w *workspace) (replaced bool) {
+// renumberMany moves the batch to the origin's clock, which has become known since the batch began. It
+// reports whether any of them must be looked up and read once more.
+func (l *Limiter) renumberMany(w *workspace) (replaced bool) {
 	w.known = true
 	for i := range w.items {
 		w.items[i].known = true
@@ -307,7 +307,7 @@ func (l *Limiter) renumber(w *workspace) (replaced bool) {
 	w.setTime(l.clock.Settle(w.items[0].nowMs, w.horizon.Given(), l.cfg.ClockSkewMax), l.clock.ReadSteady())
 	for _, i := range w.order {
 		if it := &w.items[i]; it.entry != nil {
-			replaced = l.table.Renumber(it.entry, w.horizon, it.nowMs) || replaced
+			replaced = l.renumber(it.entry, &it.call) || replaced
 		}
 	}
 	return replaced

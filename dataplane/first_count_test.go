@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,11 +21,17 @@ var skews = []time.Duration{24 * time.Hour, time.Hour, 90 * time.Second, 59 * ti
 // skewed is a node that has not heard the origin's clock yet, and has another time.
 func skewed(t *testing.T, way *memstore.Origin, skew time.Duration, row store.NamespaceRow, room int) *dataplane.Limiter {
 	t.Helper()
+	return skewedBy(t, way, &skew, row, room)
+}
+
+// skewedBy is skewed for a node whose clock is set later.
+func skewedBy(t *testing.T, way *memstore.Origin, skew *time.Duration, row store.NamespaceRow, room int) *dataplane.Limiter {
+	t.Helper()
 	counts := memstore.NewCounts(memstore.CountsOptions{})
 	row.Workspace, row.Namespace = "acme", "api"
 	counts.SetNamespaces(row)
 	l, err := dataplane.New(dataplane.Config{Region: "eu", Origin: way, Settings: counts, EntriesMax: room,
-		Clock: func() time.Time { return time.Now().Add(skew) }})
+		Clock: func() time.Time { return time.Now().Add(*skew) }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,39 +41,84 @@ func skewed(t *testing.T, way *memstore.Origin, skew time.Duration, row store.Na
 	return l
 }
 
+// early is a way to count 10 of a key before a node has heard the origin's clock.
+type early struct {
+	row   store.NamespaceRow
+	away  bool // while it is counted: decisions of the exact mode wait for the origin otherwise
+	count func(t *testing.T, l *dataplane.Limiter)
+}
+
+var earlyEstimates = store.NamespaceRow{Mode: "estimate"}
+
+var earlies = map[string]early{
+	"estimate": {row: earlyEstimates, count: func(t *testing.T, l *dataplane.Limiter) { allowN(t, l, 10) }},
+	"estimate batch": {row: earlyEstimates, count: func(t *testing.T, l *dataplane.Limiter) {
+		if b := l.AllowMany(t.Context(), []dataplane.Request{ask("k", 4, 1000), ask("k", 6, 1000)}); !b.Allowed {
+			t.Errorf("%+v", b)
+		}
+	}},
+	"charge":          {count: charge},
+	"charge estimate": {row: earlyEstimates, count: charge},
+	"charge and refund": {count: func(t *testing.T, l *dataplane.Limiter) {
+		charge(t, l)
+		charge(t, l)
+		if n, err := l.Refund(ask("k", 10, 1000)); n != 10 || err != nil {
+			t.Error(n, err)
+		}
+	}},
+	"outage":      {away: true, count: func(t *testing.T, l *dataplane.Limiter) { allowN(t, l, 10) }},
+	"outage open": {row: store.NamespaceRow{Outage: "open"}, away: true, count: func(t *testing.T, l *dataplane.Limiter) { allowN(t, l, 10) }},
+	"reservation": {away: true, count: func(t *testing.T, l *dataplane.Limiter) {
+		held, d := l.Reserve(context.Background(), ask("k", 4, 1000))
+		if change, err := held.Settle(10); !d.Allowed || change != 6 || err != nil {
+			t.Error(d, change, err)
+		}
+	}},
+}
+
+// has holds the origin and a node to the 10 that were counted early: the origin has them in its current cell alone. What
+// the node hears the origin's clock by is "send" or "decision".
+func (c early) has(t *testing.T, l *dataplane.Limiter, origin *memstore.Origin, first string) {
+	t.Helper()
+	if first == "decision" {
+		other := ask("other", 1, 10)
+		other.Namespace = "exact"
+		if d := l.Allow(t.Context(), other); d.Source != dataplane.SourceOrigin {
+			t.Errorf("%+v", d)
+		}
+	}
+	for range 2 {
+		if err := l.ReplayOnce(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if err := l.SyncOnce(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	l.AwaitCalls()
+	got := totals(origin)
+	maps.DeleteFunc(got, func(c window.Cell, n int64) bool { return c.Identifier == "other" || n == 0 })
+	key := windowKey(ask("k", 1, 10))
+	if c.row.Mode != "" {
+		key.Mode = window.Estimate
+	}
+	want := map[window.Cell]int64{{Key: key, Sequence: window.Sequence(time.Now().UnixMilli(), key.DurationMs())}: 10}
+	if !maps.Equal(got, want) {
+		t.Errorf("the origin has %v, want %v", got, want)
+	}
+	if d := l.Peek(t.Context(), ask("k", 1, 1000)); d.Current != 11 {
+		t.Errorf("the node: %+v", d)
+	}
+	if n, err := l.Refund(ask("k", 10, 1000)); n != 10 || err != nil {
+		t.Error(n, err)
+	}
+	l.AwaitCalls()
+}
+
 // What a node counts before it has heard the origin's clock is at the origin in the cell that the origin's clock shows,
 // and nowhere else, however it was counted and whatever the node's clock shows.
 func TestWhatIsCountedBeforeTheOriginsClockIsKnown(t *testing.T) {
-	estimates := store.NamespaceRow{Mode: "estimate"}
-	for name, c := range map[string]struct {
-		row   store.NamespaceRow
-		away  bool // while it is counted: decisions of the exact mode wait for the origin otherwise
-		count func(t *testing.T, l *dataplane.Limiter)
-	}{
-		"estimate": {row: estimates, count: func(t *testing.T, l *dataplane.Limiter) { allowN(t, l, 10) }},
-		"estimate batch": {row: estimates, count: func(t *testing.T, l *dataplane.Limiter) {
-			if b := l.AllowMany(t.Context(), []dataplane.Request{ask("k", 4, 1000), ask("k", 6, 1000)}); !b.Allowed {
-				t.Errorf("%+v", b)
-			}
-		}},
-		"charge":          {count: charge},
-		"charge estimate": {row: estimates, count: charge},
-		"charge and refund": {count: func(t *testing.T, l *dataplane.Limiter) {
-			charge(t, l)
-			charge(t, l)
-			if n, err := l.Refund(ask("k", 10, 1000)); n != 10 || err != nil {
-				t.Error(n, err)
-			}
-		}},
-		"outage":      {away: true, count: func(t *testing.T, l *dataplane.Limiter) { allowN(t, l, 10) }},
-		"outage open": {row: store.NamespaceRow{Outage: "open"}, away: true, count: func(t *testing.T, l *dataplane.Limiter) { allowN(t, l, 10) }},
-		"reservation": {away: true, count: func(t *testing.T, l *dataplane.Limiter) {
-			held, d := l.Reserve(context.Background(), ask("k", 4, 1000))
-			if change, err := held.Settle(10); !d.Allowed || change != 6 || err != nil {
-				t.Error(d, change, err)
-			}
-		}},
-	} {
+	for name, c := range earlies {
 		for _, skew := range skews {
 			for _, first := range []string{"send", "decision"} { // what hears the clock first
 				t.Run(fmt.Sprint(name, "/", skew, "/", first), func(t *testing.T) {
@@ -81,42 +133,144 @@ func TestWhatIsCountedBeforeTheOriginsClockIsKnown(t *testing.T) {
 						l.AwaitCalls()
 						way.Faults.Delay(0)
 						time.Sleep(2 * time.Second) // breakers and rests
-						if first == "decision" {
-							other := ask("other", 1, 10)
-							other.Namespace = "exact"
-							if d := l.Allow(t.Context(), other); d.Source != dataplane.SourceOrigin {
-								t.Errorf("%+v", d)
-							}
-						}
-						for range 2 {
-							if err := l.ReplayOnce(t.Context()); err != nil {
-								t.Error(err)
-							}
-							if err := l.SyncOnce(t.Context()); err != nil {
-								t.Error(err)
+						c.has(t, l, origin, first)
+					})
+				})
+			}
+		}
+	}
+}
+
+// Nor is anything lost of it if the node's clock is set back before the node hears the origin's, right or not: the
+// origin has none of that cost yet.
+func TestAClockThatIsSetBackBeforeTheOriginsClockIsKnownLosesNothing(t *testing.T) {
+	for name, c := range earlies {
+		for _, to := range []time.Duration{time.Hour - time.Minute, 90 * time.Second, 61 * time.Second, 100 * time.Millisecond, 0,
+			-time.Hour, -24 * time.Hour} {
+			for _, then := range []string{"nothing", "sweep", "look"} { // that meets the key before the origin answers
+				t.Run(fmt.Sprint(name, "/", to, "/", then), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						origin := memstore.NewOrigin(memstore.OriginOptions{})
+						way := origin.Client()
+						skew := time.Hour
+						l := skewedBy(t, way, &skew, c.row, 0)
+						way.Faults.Delay(time.Hour)
+						c.count(t, l)
+						skew = to
+						switch then {
+						case "sweep":
+							l.Sweep()
+						case "look":
+							if d := l.Peek(t.Context(), ask("k", 1, 1000)); d.Current != 11 {
+								t.Errorf("before the origin answers: %+v", d)
 							}
 						}
 						l.AwaitCalls()
-						got := totals(origin)
-						maps.DeleteFunc(got, func(c window.Cell, n int64) bool { return c.Identifier == "other" || n == 0 })
-						key := windowKey(ask("k", 1, 10))
-						if c.row.Mode != "" {
-							key.Mode = window.Estimate
+						way.Faults.Delay(0)
+						time.Sleep(2 * time.Second) // breakers and rests
+						c.has(t, l, origin, "send")
+					})
+				})
+			}
+		}
+	}
+}
+
+// A reservation follows its cost to the cell that a clock which was set back shows, however soon it is settled.
+func TestAReservationFollowsAClockThatIsSetBackBeforeTheOriginsClockIsKnown(t *testing.T) {
+	for _, reserved := range []int64{4, 14} {
+		for _, to := range []time.Duration{90 * time.Second, 0, -time.Hour} {
+			for _, then := range []string{"settle", "sweep, settle", "sweep, hear, settle"} {
+				t.Run(fmt.Sprint(reserved, "/", to, "/", then), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						origin := memstore.NewOrigin(memstore.OriginOptions{})
+						way := origin.Client()
+						skew := time.Hour
+						l := skewedBy(t, way, &skew, store.NamespaceRow{}, 0)
+						way.Faults.Delay(time.Hour)
+						held, d := l.Reserve(t.Context(), ask("k", reserved, 1000))
+						if !d.Allowed {
+							t.Fatalf("%+v", d)
 						}
-						want := map[window.Cell]int64{{Key: key, Sequence: window.Sequence(time.Now().UnixMilli(), key.DurationMs())}: 10}
-						if !maps.Equal(got, want) {
-							t.Errorf("the origin has %v, want %v", got, want)
+						l.AwaitCalls()
+						skew = to
+						if then != "settle" {
+							l.Sweep()
 						}
-						if d := l.Peek(t.Context(), ask("k", 1, 1000)); d.Current != 11 {
-							t.Errorf("the node: %+v", d)
+						way.Faults.Delay(0)
+						time.Sleep(2 * time.Second) // breakers and rests
+						if then == "sweep, hear, settle" {
+							if err := l.ReplayOnce(t.Context()); err != nil {
+								t.Error(err)
+							}
 						}
-						if n, err := l.Refund(ask("k", 10, 1000)); n != 10 || err != nil {
-							t.Error(n, err)
+						if change, err := held.Settle(10); change != 10-reserved || err != nil {
+							t.Error(change, err)
+						}
+						if then != "sweep, hear, settle" {
+							early{}.has(t, l, origin, "send")
+						} else if d := l.Peek(t.Context(), ask("k", 1, 1000)); d.Current != 11 {
+							t.Errorf("%+v", d)
 						}
 						l.AwaitCalls()
 					})
 				})
 			}
+		}
+	}
+}
+
+// A refund finds the cost of a key that a clock which was set back has left in a cell to come.
+func TestARefundFindsTheCostAfterAClockWasSetBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		skew := time.Hour
+		l := skewedBy(t, memstore.NewOrigin(memstore.OriginOptions{}).Client(), &skew, store.NamespaceRow{}, 0)
+		charge(t, l)
+		skew = 0
+		if n, err := l.Refund(ask("k", 4, 1000)); n != 4 || err != nil {
+			t.Error(n, err)
+		}
+	})
+}
+
+// A window may end while a node's first read is on its way. What was counted on the key meanwhile is at the origin all
+// the same, in the window in which it was counted.
+func TestAFirstReadThatOutlastsItsWindowLosesNothing(t *testing.T) {
+	for how, ask1 := range asked {
+		for _, skew := range []time.Duration{0, 40 * time.Millisecond, -40 * time.Millisecond} {
+			t.Run(fmt.Sprint(how, "/", skew), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					origin := memstore.NewOrigin(memstore.OriginOptions{})
+					way := origin.Client()
+					l, err := dataplane.New(dataplane.Config{Region: "eu", Origin: way, ReadTimeout: time.Second,
+						Clock: func() time.Time { return time.Now().Add(skew) }})
+					if err != nil {
+						t.Fatal(err)
+					}
+					time.Sleep(59800 * time.Millisecond)
+					counted := window.Sequence(time.Now().UnixMilli(), time.Minute.Milliseconds())
+					way.Faults.Delay(300 * time.Millisecond)
+					var decided sync.WaitGroup
+					decided.Go(func() {
+						if d := ask1(t, l, ask("k", 1, 1000)); !d.Allowed || d.Source != dataplane.SourceOrigin {
+							t.Errorf("%+v", d)
+						}
+					})
+					time.Sleep(50 * time.Millisecond)
+					charge(t, l)
+					decided.Wait()
+					way.Faults.Delay(0)
+					if err := l.ReplayOnce(t.Context()); err != nil {
+						t.Error(err)
+					}
+					l.AwaitCalls()
+					key := windowKey(ask("k", 1, 10))
+					want := map[window.Cell]int64{{Key: key, Sequence: counted}: 10, {Key: key, Sequence: counted + 1}: 1}
+					if got := totals(origin); !maps.Equal(got, want) {
+						t.Errorf("the origin has %v, want %v", got, want)
+					}
+				})
+			})
 		}
 	}
 }

@@ -79,7 +79,7 @@ func (l *Limiter) judgeGuest(ctx context.Context, v *cell.Verdict, e *cell.Entry
 		}
 		if source = SourceOrigin; !l.wait(ctx, l.read(l.clock.Steady(), e)) {
 			source = by.outage.source()
-		} else if l.settle(c) && l.table.Renumber(e, c.horizon, c.nowMs) {
+		} else if l.settle(c) && l.renumber(e, c) {
 			return source, false
 		}
 	}

@@ -294,7 +294,7 @@ func (l *Limiter) judgeInFleet(ctx context.Context, v *cell.Verdict, e *cell.Ent
 	if !c.known || e.WantsRefresh(now, set.freshForMs) || l.asksFirst(e, c, now, set) ||
 		by.outage == outageClosed && l.refuses(e) {
 		if source, alive = l.refreshFor(ctx, e, c, by.outage); source == SourceOrigin && l.settle(c) {
-			alive = alive && !l.table.Renumber(e, c.horizon, c.nowMs)
+			alive = alive && !l.renumber(e, c)
 		}
 	}
 	switch {

@@ -79,15 +79,15 @@ func (r *Reservation) Settle(cost int64) (change int64, err error) {
 	return r.charge(change), nil
 }
 
-// follow moves an early reservation to the entry and cell in which its cost is counted once the
-// origin's clock is known.
+// follow moves an early reservation to the entry and cell that its cost was moved to, because the origin's clock has
+// become known or this node's clock was set back before that.
 func (r *Reservation) follow() {
-	l := r.limiter
-	if !r.early || !l.clock.Known() {
+	if !r.early {
 		return
 	}
-	r.early = false
-	if e := l.table.Get(r.entry.Identity()); e != nil {
+	l := r.limiter
+	r.early = !l.clock.Known()
+	if e := l.table.Get(r.entry.Identity()); e != nil && e != r.entry {
 		r.entry, r.sequence = e, window.Sequence(l.nowMs(), e.DurationMs())
 	}
 }
@@ -166,11 +166,14 @@ func (l *Limiter) Refund(r Request) (refunded int64, err error) {
 	key.Mode = by.mode()
 	id, cost := l.table.IdentityOfKey(&key, by.reset), r.cost()
 	for known := l.clock.Known(); refunded == 0 && cost > 0; known = true {
-		e := l.table.Get(&id)
+		e, nowMs := l.table.Get(&id), l.nowMs()
+		if e != nil && e.Before(nowMs, key.DurationMs()) && l.setRight(e) {
+			e = l.table.Get(&id)
+		}
 		if e == nil {
 			break
 		}
-		refunded = e.GiveBack(window.Sequence(l.nowMs(), key.DurationMs()), cost)
+		refunded = e.GiveBack(window.Sequence(nowMs, key.DurationMs()), cost)
 		if known || !l.clock.Known() {
 			break // otherwise the key moved to another cell in between: try again
 		}

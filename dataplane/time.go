@@ -18,6 +18,11 @@ import (
 func (l *Limiter) setRight(e *cell.Entry) bool {
 	unsent, replaced := l.table.SetRight(e)
 	l.forgot(e, unsent)
+	if replaced && !l.clock.Known() { // its cost is unsent, and in no queue any more
+		if e = l.table.Get(e.Identity()); e != nil {
+			l.sendAgain(l.shardOf(e), e)
+		}
+	}
 	return replaced
 }
 
@@ -62,6 +67,15 @@ func (l *Limiter) place(e *cell.Entry) {
 		l.forgot(e, expired)
 		l.sendAgain(l.shardOf(placed), placed)
 	}
+}
+
+// renumber readies an entry for a decision that began before the origin's clock was known. again reports whether the
+// decision must look the key up and read it once more.
+func (l *Limiter) renumber(e *cell.Entry, c *call) (again bool) {
+	l.place(e)
+	unsent, again := l.table.Renumber(e, c.horizon, c.nowMs)
+	l.forgot(e, unsent)
+	return again
 }
 
 // settle has a call that has read another clock go by the origin's, and reports whether that is known since.

@@ -1,28 +1,31 @@
 package cell
 
 import (
-	"math"
 	"sync"
 
 	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/dataplane/internal/level"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
 // Until a node knows the origin's clock, it numbers cells by its own clock. Meanwhile it sends
 // nothing, because the numbers would mean other cells to other nodes. Once the clock is known,
 // Place moves each entry, with all of its cost that still matters, to the cell that the origin's
-// clock shows.
+// clock shows. If this node's clock is set back before that, SetRight moves entries likewise: the
+// origin has none of their cost yet.
 
-// Place replaces an entry that was made before the origin's clock was known and is in another cell
-// than that clock shows. tMs is the time by the origin's clock, and ownMs the same moment by this
-// node's clock. Place returns the new entry, whose cost is unsent, and the cost of cells that have
-// expired. The new entry is nil if e is in the right cell or not in the table.
+// Place replaces an entry that was numbered before the origin's clock was known and is in another cell than that clock
+// shows. tMs is the time by the origin's clock, and ownMs the same moment by this node's clock. Place returns the new
+// entry, whose cost is unsent, and the cost of cells that have expired. The new entry is nil if e is in the right cell
+// or not in the table.
 //
-// If the two clocks differ by at most aheadMs, Place moves no entry, because its cell may come from
-// a caller's own time.
+// If the two clocks differ by at most aheadMs, Place moves only entries that are ahead of the origin's clock: this
+// node's clock was set back since they were made. The cell of any other entry may come from a caller's own time.
+//
+// An entry that the origin has had an answer or a cost of is numbered by the origin's clock, and stays.
 func (t *Table) Place(e *Entry, tMs, ownMs int64) (placed *Entry, expired int64) {
-	if max(tMs-ownMs, ownMs-tMs) <= aheadMs {
+	if max(tMs-ownMs, ownMs-tMs) <= aheadMs && !t.isAhead(e, tMs) {
 		return nil, 0
 	}
 	p := t.part(&e.id)
@@ -34,6 +37,21 @@ func (t *Table) Place(e *Entry, tMs, ownMs int64) (placed *Entry, expired int64)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if e.exchangedLocked() {
+		return nil, 0
+	}
+	return t.moveLocked(place, e, tMs, ownMs)
+}
+
+// exchangedLocked reports whether an answer about the entry was merged, or its cost is on its way.
+func (e *Entry) exchangedLocked() bool {
+	return e.refreshedAt.Load() != 0 || e.ledger().epochs != [2]store.Epoch{} ||
+		e.flags.Load()&(flagSending|flagSending1) != 0
+}
+
+// moveLocked replaces the entry at a place by one in the cell of tMs, with all of its cost unsent, except for cost of
+// cells that have expired at ownMs. It returns nil if e is dead or in this cell.
+func (t *Table) moveLocked(place spot, e *Entry, tMs, ownMs int64) (moved *Entry, expired int64) {
 	durationMs := e.names.durationMs()
 	seq, to := e.seq.Load(), window.Sequence(tMs, durationMs)
 	if seq == to || e.flags.Load()&flagDead != 0 {
@@ -41,9 +59,9 @@ func (t *Table) Place(e *Entry, tMs, ownMs int64) (placed *Entry, expired int64)
 	}
 	e.sealLocked(slotOf(seq))
 	flags := e.flags.Or(flagDead)
-	placed = newEntry(&e.id, e.names, to, t.Fleet)
+	moved = newEntry(&e.id, e.names, to, t.Fleet)
 	if flags&flagEstimate != 0 {
-		placed.beEstimate()
+		moved.beEstimate()
 		t.Tiers.Keys[e.tier()].Add(-1)
 		t.Tiers.Keys[level.Idle].Add(1)
 	}
@@ -55,19 +73,10 @@ func (t *Table) Place(e *Entry, tMs, ownMs int64) (placed *Entry, expired int64)
 			cost += unsent
 		}
 	}
-	placed.words[slotOf(to)].Store(liveWord(to, min(cost, mergedMax)))
-	if limit := min(e.minLimits.get(0), e.minLimits.get(1)); limit != math.MaxInt64 {
-		placed.noteMinLimit(slotOf(to), limit)
-	}
-	if flags&(flagPressed|flagPressed1) != 0 {
-		placed.flags.Or(Pressed(to))
-	}
-	placed.flags.Or(flags & (Touched | flagShared))
-	if f := e.flight; f != nil && f.restUntil.Load() != 0 {
-		placed.flight = f
-	}
-	place.Store(placed) // no lookup changes: identity and tag are the same
-	return placed, expired
+	moved.words[slotOf(to)].Store(liveWord(to, min(cost, mergedMax)))
+	moved.inheritLocked(e, flags)
+	place.Store(moved) // no lookup changes: identity and tag are the same
+	return moved, expired
 }
 
 // early lists the cost that was put into the overflow before the origin's clock was known, because

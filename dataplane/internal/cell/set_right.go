@@ -14,7 +14,8 @@ import (
 // returns no budget, and locks nobody out for longer than two windows.
 //
 // Only this node knows the carried counts. It never sends them, because the origin has them under
-// the cells in which they were accepted.
+// the cells in which they were accepted. Until the origin's clock is known, the origin has none of
+// them: then the replacement has them as unsent cost.
 
 // aheadMs is how far a cell may be ahead of the clock without being replaced, because readings of a
 // clock differ a little.
@@ -46,21 +47,27 @@ func (t *Table) SetRight(e *Entry) (unsent int64, ok bool) {
 	return unsent, true
 }
 
-// Renumber replaces an entry that was made before the clock to follow was known, if its cell has
-// ended or has not begun by that clock. The new entry is in the cell of tMs. The origin knows none
-// of the entry's cost.
-func (t *Table) Renumber(e *Entry, h *Horizon, tMs int64) (replaced bool) {
-	p := t.part(&e.id)
-	p.mu.Lock()
-	defer p.mu.Unlock()
+// Renumber prepares an entry for a decision that began before the origin's clock was known, and has
+// read the entry's cells since. again reports whether the decision must look the key up and read it
+// once more, because the entry was replaced or has to be, or its current cell has ended by the
+// origin's clock. In the last case Renumber moves the entry on, with its counts, and marks it as not
+// read yet.
+// tMs is the decision's time by the origin's clock. unsent is cost that never was sent, and that no
+// later decision depends on.
+func (t *Table) Renumber(e *Entry, h *Horizon, tMs int64) (unsent int64, again bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	clockMs := t.wall.ReadMs()
-	if e.seq.Load() >= window.Sequence(min(tMs, clockMs), e.DurationMs()) && !t.isAhead(e, clockMs) {
-		return false
+	to := window.Sequence(min(tMs, clockMs), e.DurationMs())
+	switch {
+	case e.flags.Load()&flagDead != 0 || t.isAhead(e, clockMs):
+		return 0, true
+	case e.seq.Load() >= to:
+		return 0, false
 	}
-	if place := p.array.Load().find(e); place != nil {
-		t.renewLocked(place, e, h.Bound(tMs))
-	}
-	return true
+	unsent, _ = e.rotateLocked(h, to)
+	e.refreshedAt.Store(0)
+	return unsent, true
 }
 
 // setRightLocked is SetRight for the entry at a place. The caller holds the lock of its part.
@@ -72,20 +79,15 @@ func (t *Table) setRightLocked(place spot, e *Entry) (unsent int64) {
 	if !t.isAhead(e, clockMs) {
 		return 0
 	}
+	if !t.wall.Known() {
+		_, unsent = t.moveLocked(place, e, clockMs, clockMs)
+		return unsent
+	}
 	fresh, unsent := t.replaceLocked(e, clockMs)
 	if fresh != e {
 		place.Store(fresh) // no lookup changes: identity and tag are the same
 	}
 	return unsent
-}
-
-// renewLocked replaces the entry at a place by one in the cell of tMs.
-func (t *Table) renewLocked(place spot, e *Entry, tMs int64) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if fresh, _ := t.replaceLocked(e, tMs); fresh != e {
-		place.Store(fresh)
-	}
 }
 
 // setGuestRight is SetRight for an untracked key, under its hall's lock: its temporary entry stays
@@ -115,9 +117,6 @@ func (t *Table) replaceLocked(e *Entry, tMs int64) (fresh *Entry, unsent int64) 
 	e.flags.And(^uint32(flagStale | flagStale1)) // the new entry has no closed cell to read again
 	estimates := flags&flagEstimate != 0
 	carried := min(e.countLocked(current)+e.countLocked(before), mergedMax)
-	if to > seq {
-		carried = 0 // the entry was behind the clock
-	}
 	fresh = newEntry(&e.id, e.names, to, t.Fleet)
 	if e.ledger() != nil {
 		unsent = e.giveUpLocked(0) + e.giveUpLocked(1)
@@ -136,17 +135,7 @@ func (t *Table) replaceLocked(e *Entry, tMs int64) (fresh *Entry, unsent int64) 
 			b.needExtra().carried[slotOf(to)] += carried
 		}
 	}
-	if limit := min(e.minLimits.get(0), e.minLimits.get(1)); limit != math.MaxInt64 {
-		fresh.noteMinLimit(slotOf(to), limit)
-	}
-	if flags&(flagPressed|flagPressed1) != 0 {
-		fresh.flags.Or(Pressed(to))
-	}
-	fresh.flags.Or(flags & (Touched | flagStrict | flagShared))
-	fresh.strictUntil.Store(e.strictUntil.Load())
-	if f := e.flight; f != nil && f.restUntil.Load() != 0 {
-		fresh.flight = f
-	}
+	fresh.inheritLocked(e, flags)
 	if flags&flagGuest != 0 {
 		fresh.flags.Or(flagInReplay | flagGuest)
 		return fresh, 0 // its cost is at the origin, in the overflow, or being sent
@@ -156,6 +145,23 @@ func (t *Table) replaceLocked(e *Entry, tMs int64) (fresh *Entry, unsent int64) 
 		t.Tiers.Keys[level.Idle].Add(1)
 	}
 	return fresh, unsent
+}
+
+// inheritLocked takes over from the entry that e replaces, besides its counts: how close to its limit the key is, and
+// what decisions about it wait for. flags are that entry's.
+func (e *Entry) inheritLocked(of *Entry, flags uint32) {
+	seq := e.seq.Load()
+	if limit := min(of.minLimits.get(0), of.minLimits.get(1)); limit != math.MaxInt64 {
+		e.noteMinLimit(slotOf(seq), limit)
+	}
+	if flags&(flagPressed|flagPressed1) != 0 {
+		e.flags.Or(Pressed(seq))
+	}
+	e.flags.Or(flags & (Touched | flagStrict | flagShared))
+	e.strictUntil.Store(of.strictUntil.Load())
+	if f := of.flight; f != nil && f.restUntil.Load() != 0 {
+		e.flight = f
+	}
 }
 
 // countLocked returns the cost of a cell of the entry, in this region and in others.

@@ -437,7 +437,7 @@ func (t *Table) sweepTurn(p *part, nowMs int64, buckets int) (looked int, unsent
 		for s := range b.slots {
 			if e := b.slots[s].Load(); e != nil {
 				looked++
-				if t.isAhead(e, nowMs) {
+				if t.isAhead(e, nowMs) && t.wall.Known() { // Place finds it otherwise
 					unsent += t.setRightLocked(&b.slots[s], e)
 					continue
 				}
