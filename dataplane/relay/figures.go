@@ -1,6 +1,10 @@
 package relay
 
-import "time"
+import (
+	"time"
+
+	"github.com/weirhq/weir/dataplane/internal/clock"
+)
 
 // Figures is how a relay does. Counters are of the relay's life.
 type Figures struct {
@@ -46,18 +50,19 @@ func (r *Relay) Figures() Figures {
 	return f
 }
 
-// inStepAtMs is Figures.InStepAt; 0 if that is zero.
+// inStepAtMs is Figures.InStepAt; 0 if that is zero. What is kept is a reading of the steady clock, so a wall clock that
+// was ahead does not hide for as long that the relay stalls.
 func (r *Relay) inStepAtMs(now time.Time) int64 {
-	at, leads := r.metrics.readAtMs.Load(), false
+	at, leads := r.metrics.readAt.Load(), false
 	for _, s := range r.shards {
 		if _, held := s.term(now); held {
-			at, leads = min(at, s.tookAtMs.Load()), true
+			at, leads = min(at, s.tookAt.Load()), true
 		}
 	}
-	if !leads {
+	if !leads || at == 0 {
 		return 0
 	}
-	return at
+	return r.clock.WallOf(clock.Steady(at), now.UnixMilli()).UnixMilli()
 }
 
 // takeLags returns the percentiles of the lags since the last call.

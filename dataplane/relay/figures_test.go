@@ -1,6 +1,7 @@
 package relay_test
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/weirhq/weir/dataplane/memstore"
 	"github.com/weirhq/weir/dataplane/store"
 )
 
@@ -39,6 +41,35 @@ func TestFigures(t *testing.T) {
 	}
 	if got := us.relay.Figures().LagP99; len(got) != 0 {
 		t.Errorf("nothing was read since, and the lag is %v", got)
+	}
+}
+
+// A clock that was ahead, and is put right, does not hide for as long that a relay stalls: the time of its last success
+// is as long ago as has passed since.
+func TestARelaysLastSuccessDoesNotOutliveAClockThatWasAhead(t *testing.T) {
+	const ahead = time.Hour
+	for name, stall := range map[string]func(*region){
+		"it cannot read news":    func(r *region) { r.news.Faults.Fail(errDown) },
+		"it cannot take changes": func(r *region) { r.relayOrigin.Faults.Refuse(errDown, memstore.OpChanges) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, "eu")
+			eu := w.regions[0]
+			w.now = w.now.Add(ahead)
+			w.run(2 * time.Second)
+			w.now = w.now.Add(-ahead)
+			inStep := w.now
+			stall(eu)
+			for range 10 {
+				w.now = w.now.Add(time.Second)
+				_ = eu.relay.Step(t.Context())
+			}
+			got := eu.relay.Figures().InStepAt
+			if got.Before(inStep) || got.After(inStep.Add(time.Second)) { // how long a step took is unknown
+				t.Errorf("it was in step at %v, want %v", got, inStep)
+			}
+			wantMetric(t, eu.relay, fmt.Sprint("weir_relay_in_step_timestamp_seconds ", float64(got.UnixMilli())/1000))
+		})
 	}
 }
 

@@ -23,7 +23,7 @@ type metrics struct {
 
 	convergence prometheus.Histogram
 
-	readAtMs atomic.Int64 // last read of news without an error; at first when reading began
+	readAt atomic.Int64 // clock.Steady of the last read of news without an error; at first when reading began
 
 	mu    sync.Mutex
 	lags  map[string]lag     // by region, as labelOf has it: in the last read that had some of its rows

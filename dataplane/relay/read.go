@@ -62,7 +62,7 @@ func (r *reader) read(ctx context.Context, now time.Time) error {
 		return nil
 	}
 	if r.after == nil {
-		r.relay.metrics.readAtMs.Store(now.UnixMilli())
+		r.relay.metrics.readAt.Store(int64(r.relay.clock.ReadSteady()))
 		r.after = make(map[store.Stream]store.NewsCursor)
 		r.setOpen(true)
 	}
@@ -88,7 +88,7 @@ func (r *reader) read(ctx context.Context, now time.Time) error {
 		}
 		break
 	}
-	r.relay.metrics.readAtMs.Store(now.UnixMilli())
+	r.relay.metrics.readAt.Store(int64(r.relay.clock.ReadSteady()))
 	return nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/dataplane/internal/loop"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
@@ -92,6 +93,7 @@ func (t Tuning) withDefaults() Tuning {
 // any time, concurrently.
 type Relay struct {
 	cfg     Config
+	clock   *clock.Clock // of Config.Clock: for what lasts a while
 	shards  []*shard
 	reader  *reader
 	metrics metrics
@@ -124,13 +126,14 @@ func New(cfg Config) (*Relay, error) {
 	if cfg.Tuning == nil {
 		cfg.Tuning = DefaultTuning
 	}
+	r := &Relay{clock: clock.New(cfg.Clock), importing: make(chan struct{}, 1)}
 	if cfg.Clock == nil {
 		cfg.Clock = time.Now
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	r := &Relay{cfg: cfg, importing: make(chan struct{}, 1)}
+	r.cfg = cfg
 	r.reader = newReader(r)
 	for i := range cfg.Origin.Shards() {
 		r.shards = append(r.shards, newShard(r, i))

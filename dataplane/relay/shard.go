@@ -44,7 +44,7 @@ type shard struct {
 
 	seenTerm int          // of take: the term in which seeAll has scanned last
 	tookTerm int          // of take: the term that it took changes in last
-	tookAtMs atomic.Int64 // last take without an error; at first when the term began
+	tookAt   atomic.Int64 // clock.Steady of the last take without an error; at first when the term began
 
 	prunes atomic.Int64 // the stream's rows below it are to be deleted; 0 if none are
 }

@@ -67,12 +67,12 @@ func (s *shard) take(ctx context.Context, now time.Time) error {
 	s.own.term = term
 	if s.tookTerm != term {
 		s.tookTerm = term
-		s.tookAtMs.Store(now.UnixMilli())
+		s.tookAt.Store(int64(s.relay.clock.ReadSteady()))
 	}
 	s.tune()
 	err := s.rounds(ctx, now)
 	if err == nil {
-		s.tookAtMs.Store(now.UnixMilli())
+		s.tookAt.Store(int64(s.relay.clock.ReadSteady()))
 	}
 	if errors.Is(err, store.ErrTaken) {
 		s.relay.metrics.fenced.Add(1)
