@@ -3,11 +3,13 @@ package dataplane_test
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"pgregory.net/rapid"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/memstore"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/tuning"
 	"github.com/weirhq/weir/shared/window"
@@ -334,5 +336,46 @@ func TestAResetThatExpiresHandsOutNothing(t *testing.T) {
 		if d := n.Allow(context.Background(), r); !d.Allowed {
 			t.Errorf("origin %v: in a new window: %+v", origin, d)
 		}
+	}
+}
+
+// A node whose clock is wrong takes no reset for expired before it has heard its origin's clock: its first decisions are
+// by that one, and the caller whom an operator has let back in is not turned away.
+func TestANodeWithAWrongClockCountsByAResetFromItsFirstDecisionOn(t *testing.T) {
+	for _, skew := range skews {
+		t.Run(skew.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				origin := memstore.NewOrigin(memstore.OriginOptions{})
+				one := liveNode(t, origin.Client())
+				if d := one.Allow(t.Context(), ask("k", 100, 100)); !d.Allowed {
+					t.Fatalf("%+v", d)
+				}
+				if err := one.ReplayOnce(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				counts := memstore.NewCounts(memstore.CountsOptions{})
+				counts.SetResets(store.ResetRow{Workspace: "acme", Namespace: "api", Identifier: "k", Generation: 1,
+					AtMs: time.Now().UnixMilli(), ExpiresAtMs: time.Now().Add(3 * time.Minute).UnixMilli()})
+				two, err := dataplane.New(dataplane.Config{Region: "eu", Origin: origin.Client(), Settings: counts,
+					Clock: func() time.Time { return time.Now().Add(skew) }})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := two.LoadSettings(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if d := two.Allow(t.Context(), ask("k", 100, 100)); !d.Allowed {
+					t.Errorf("%+v", d)
+				}
+				time.Sleep(4 * time.Minute) // the reset expires by the origin's clock
+				if err := two.LoadSettings(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if x, err := two.Explain(ask("k", 0, 100)); err != nil || x.Reset != 0 {
+					t.Errorf("after it has expired reset %d is in force: %v", x.Reset, err)
+				}
+				two.AwaitCalls()
+			})
+		})
 	}
 }

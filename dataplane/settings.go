@@ -382,7 +382,10 @@ func (l *Limiter) loadSettings(ctx context.Context) error {
 		}
 		return err
 	}
-	nowMs := l.nowMs()
+	nowMs := int64(0) // no reset has expired
+	if l.clock.Known() {
+		nowMs = l.nowMs()
+	}
 	next, err := last.same(&rows, nowMs), error(nil)
 	if next == nil {
 		next, err = compile(rows, l.heldResets(last, nowMs), last, nowMs)
