@@ -50,8 +50,8 @@ func (r *Relay) Figures() Figures {
 	return f
 }
 
-// inStepAtMs is Figures.InStepAt; 0 if that is zero. What is kept is a reading of the steady clock, so a wall clock that
-// was ahead does not hide for as long that the relay stalls.
+// inStepAtMs is Figures.InStepAt; 0 if that is zero. What is kept is a reading of the steady clock, so a wall clock
+// that was ahead does not hide for as long that the relay stalls.
 func (r *Relay) inStepAtMs(now time.Time) int64 {
 	at, leads := r.metrics.readAt.Load(), false
 	for _, s := range r.shards {
