@@ -232,6 +232,42 @@ func testHeartbeatIsSeenByTheDatabasesClock(t *testing.T) {
 	}
 }
 
+// What reads withdrawn rows compares their sent_at with the database's clock: a node whose clock is wrong leaves in order
+// like any other, and a heartbeat that comes late changes nothing.
+func TestALastHeartbeatIsDatedByTheDatabasesClock(t *testing.T) {
+	servers.EachSQL(t, testALastHeartbeatIsDatedByTheDatabasesClock)
+}
+
+func testALastHeartbeatIsDatedByTheDatabasesClock(t *testing.T) {
+	c, db := openCounts(t)
+	beat := func(b heartbeat.Beat) (sentAgoMs, seenMs int64) {
+		t.Helper()
+		b.NodeID, b.Region = "n", "eu"
+		if err := c.Heartbeat(t.Context(), b); err != nil {
+			t.Fatal(err)
+		}
+		return one[int64](t, db, "SELECT UNIX_TIMESTAMP() * 1000 - CAST(sent_at AS SIGNED) FROM ratelimit_nodes"),
+			one[int64](t, db, "SELECT CAST(seen_at AS SIGNED) FROM ratelimit_nodes")
+	}
+	const started = 3 // by a clock that is decades behind
+	if ago, seen := beat(heartbeat.Beat{StartedAtMs: started, SentAtMs: 5}); ago < time.Hour.Milliseconds() || seen == 0 {
+		t.Errorf("a usual heartbeat was sent %d ms ago, seen at %d; want the node's own time", ago, seen)
+	}
+	for name, b := range map[string]heartbeat.Beat{
+		"the last":                       {StartedAtMs: started, SentAtMs: 6, Stopped: true},
+		"the last, sent twice":           {StartedAtMs: started, SentAtMs: 6, Stopped: true},
+		"an earlier one that comes late": {StartedAtMs: started, SentAtMs: 5},
+	} {
+		beat(heartbeat.Beat{StartedAtMs: started, SentAtMs: 6, Stopped: true})
+		if ago, seen := beat(b); ago < -1000 || ago > 60_000 || seen != 0 {
+			t.Errorf("%s: sent %d ms ago, seen at %d; want now, and 0", name, ago, seen)
+		}
+	}
+	if ago, seen := beat(heartbeat.Beat{StartedAtMs: started + 5, SentAtMs: 9}); ago < time.Hour.Milliseconds() || seen == 0 {
+		t.Errorf("the next process's heartbeat was sent %d ms ago, seen at %d; want the node's own time", ago, seen)
+	}
+}
+
 func TestCut(t *testing.T) {
 	for _, c := range []struct {
 		in   string
