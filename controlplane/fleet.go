@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/weirhq/weir/shared/heartbeat"
@@ -79,6 +80,34 @@ func ListFleet(ctx context.Context, store FleetStore, liveWithin time.Duration) 
 		}
 	}
 	return fleet, nil
+}
+
+// aheadMax is how far a heartbeat may be ahead of the clock of the database: a statement reads the clock when it begins.
+const aheadMax = 5 * time.Second
+
+// FleetRepair also corrects heartbeats.
+type FleetRepair interface {
+	FleetStore
+
+	// SetNodesRight dates heartbeats that are more than max ahead of the database's clock by that clock, and returns how
+	// many it has changed.
+	SetNodesRight(ctx context.Context, max time.Duration) (int64, error)
+}
+
+// SetFleetRight corrects a fleet's heartbeats after the database's clock has stepped back, such as by a failover. A
+// heartbeat from before the step is ahead of the clock, and the node that sent it would count as live until the clock
+// reaches it. From now on it ages again, so a node that has died is silent after the usual time. Live nodes replace
+// theirs within seconds, so none of them looks silent meanwhile. It returns how many it has corrected.
+func SetFleetRight(ctx context.Context, fleet Fleet, store FleetRepair) (int64, error) {
+	ahead := func(n Node) bool { return n.SeenAt.Sub(fleet.Now) > aheadMax }
+	if !fleet.Truncated && !slices.ContainsFunc(fleet.Nodes, ahead) {
+		return 0, nil
+	}
+	nodes, err := store.SetNodesRight(ctx, aheadMax)
+	if err != nil {
+		return 0, fmt.Errorf("correct heartbeats that are ahead of the database's clock: %w", err)
+	}
+	return nodes, nil
 }
 
 func readNode(row FleetRow, now time.Time, liveWithin time.Duration) Node {

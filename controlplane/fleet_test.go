@@ -71,3 +71,38 @@ func TestListFleetIsBounded(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+type fleetRepair struct {
+	fleetRows
+	asked int
+}
+
+func (f *fleetRepair) SetNodesRight(context.Context, time.Duration) (int64, error) {
+	f.asked++
+	return 1, f.err
+}
+
+// A fleet whose heartbeats are all of the past, or ahead by what a statement may take, is not written to. One that has
+// more nodes than a listing holds is: the rest may be ahead.
+func TestHeartbeatsAreCorrectedOnlyAfterAStepBack(t *testing.T) {
+	for name, c := range map[string]struct {
+		ahead     time.Duration
+		truncated bool
+		want      int
+	}{
+		"past": {-time.Second, false, 0}, "within what a statement takes": {aheadMax, false, 0},
+		"ahead": {aheadMax + time.Millisecond, false, 1}, "past, of a fleet that is cut off": {0, true, 1},
+	} {
+		f := Fleet{Now: day, Nodes: []Node{{SeenAt: day}, {SeenAt: day.Add(c.ahead)}}, Truncated: c.truncated}
+		store := &fleetRepair{}
+		if _, err := SetFleetRight(t.Context(), f, store); err != nil || store.asked != c.want {
+			t.Errorf("%s: the store was asked %d times, %v; want %d", name, store.asked, err, c.want)
+		}
+	}
+	refused := errors.New("UPDATE command denied")
+	store := &fleetRepair{fleetRows: fleetRows{err: refused}}
+	if _, err := SetFleetRight(t.Context(), Fleet{Truncated: true}, store); !errors.Is(err, refused) ||
+		!strings.Contains(err.Error(), "ahead of the database's clock") {
+		t.Errorf("a store that refuses: %v", err)
+	}
+}

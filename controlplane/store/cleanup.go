@@ -33,7 +33,7 @@ func (s *Store) OldestExpiry(ctx context.Context) (at time.Time, ok bool, err er
 
 // DeleteExpired deletes at most rows window counts with expires_at < cutoff, oldest first.
 func (s *Store) DeleteExpired(ctx context.Context, cutoff time.Time, rows int) (int64, error) {
-	return s.deleting(ctx, func(q *queries) (int64, error) { return deleteExpired(ctx, q, cutoff, rows) })
+	return s.briefly(ctx, func(q *queries) (int64, error) { return deleteExpired(ctx, q, cutoff, rows) })
 }
 
 func deleteExpired(ctx context.Context, q *queries, cutoff time.Time, rows int) (int64, error) {
@@ -43,7 +43,7 @@ func deleteExpired(ctx context.Context, q *queries, cutoff time.Time, rows int) 
 
 // DeleteDeadNodes deletes at most rows heartbeats last seen before cutoff.
 func (s *Store) DeleteDeadNodes(ctx context.Context, cutoff time.Time, rows int) (int64, error) {
-	return s.deleting(ctx, func(q *queries) (int64, error) {
+	return s.briefly(ctx, func(q *queries) (int64, error) {
 		return q.NodesDeleteDead(ctx, controlplanedb.NodesDeleteDeadParams{CutoffMs: unixMs(cutoff), Limit: int32(rows)})
 	})
 }

@@ -111,7 +111,7 @@ func testDeleteExpiredDoesNotBlockAFlush(t *testing.T) {
 	deleted, release := make(chan struct{}), make(chan struct{})
 	done := make(chan error, 1)
 	go func() {
-		_, err := store.deleting(t.Context(), func(q *queries) (int64, error) {
+		_, err := store.briefly(t.Context(), func(q *queries) (int64, error) {
 			n, err := deleteExpired(t.Context(), q, cutoff, 10)
 			close(deleted)
 			<-release

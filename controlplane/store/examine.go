@@ -18,7 +18,7 @@ import (
 // schema/README.md.
 var needed = map[string]string{
 	"ratelimit_window_counts":    "SELECT,DELETE",
-	"ratelimit_nodes":            "SELECT,DELETE",
+	"ratelimit_nodes":            "SELECT,UPDATE,DELETE",
 	"ratelimit_tuning":           "SELECT,INSERT",
 	"ratelimit_trials":           "SELECT,INSERT,UPDATE",
 	"ratelimit_rollout_promises": "SELECT,INSERT",

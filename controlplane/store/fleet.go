@@ -10,7 +10,7 @@ import (
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
-var _ controlplane.FleetStore = (*Store)(nil)
+var _ controlplane.FleetRepair = (*Store)(nil)
 
 // leftFor is how long a node that left the fleet in order stays listed. A rollout looks four times
 // a minute.
@@ -52,4 +52,9 @@ func (s *Store) FleetNodes(ctx context.Context, rows int) (now time.Time, nodes 
 			Beat: heartbeat.Beat{NodeID: string(l.NodeID), Region: string(l.Region)}})
 	}
 	return now, nodes, nil
+}
+
+// SetNodesRight implements controlplane.FleetRepair.
+func (s *Store) SetNodesRight(ctx context.Context, max time.Duration) (int64, error) {
+	return s.briefly(ctx, func(q *queries) (int64, error) { return q.NodesSetRight(ctx, max.Milliseconds()) })
 }

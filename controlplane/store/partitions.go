@@ -146,7 +146,7 @@ func (s *Store) AddPartitions(ctx context.Context, rowsMax int) (missing int, er
 // DeleteUndated deletes at most rows window counts with expires_at < cutoff that are in no partition of an hour or a
 // day.
 func (s *Store) DeleteUndated(ctx context.Context, cutoff time.Time, rows int) (int64, error) {
-	return s.deleting(ctx, func(q *queries) (int64, error) {
+	return s.briefly(ctx, func(q *queries) (int64, error) {
 		return q.WindowCountsDeleteUndated(ctx, controlplanedb.WindowCountsDeleteUndatedParams{CutoffMs: unixMs(cutoff),
 			Limit: int32(rows)})
 	})

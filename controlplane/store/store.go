@@ -53,20 +53,20 @@ func (s *Store) Now(ctx context.Context) (time.Time, error) {
 	return time.UnixMilli(ms), nil
 }
 
-// deleting runs one bounded delete in a transaction that locks no gaps.
-func (s *Store) deleting(ctx context.Context, del func(*queries) (int64, error)) (deleted int64, err error) {
+// briefly runs one bounded statement in a transaction that locks no gaps, and returns how many rows it has changed.
+func (s *Store) briefly(ctx context.Context, change func(*queries) (int64, error)) (rows int64, err error) {
 	tx, err := s.db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
 	if err != nil {
 		return 0, explain(err)
 	}
-	if deleted, err = del(s.queries.WithTx(tx)); err != nil {
+	if rows, err = change(s.queries.WithTx(tx)); err != nil {
 		_ = tx.Rollback() // the statement's own error says more
 		return 0, explain(err)
 	}
 	if err := tx.Commit(); err != nil {
 		return 0, fmt.Errorf("commit: %w", explain(err))
 	}
-	return deleted, nil
+	return rows, nil
 }
 
 // explain tells an answer of the server's from its silence, which is

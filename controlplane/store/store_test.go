@@ -75,6 +75,43 @@ func testNodeLeft(t *testing.T) {
 	}
 }
 
+// The database's clock has stepped back by an hour, and nodes had sent heartbeats before it. A node that has died since
+// is silent after the usual time, not an hour later. Live and withdrawn nodes stay what they are.
+func TestHeartbeatsFromBeforeAStepBackAgeAgain(t *testing.T) {
+	servers.EachSQL(t, testHeartbeatsFromBeforeAStepBack)
+}
+
+func testHeartbeatsFromBeforeAStepBack(t *testing.T) {
+	store, db := migrated(t)
+	now, err := store.Now(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ms := now.UnixMilli()
+	insertNode(t, db, "dead", "eu", ms, now.Add(time.Hour).UnixMilli(), "{}")
+	insertNode(t, db, "live", "eu", ms, ms, "{}")
+	insertNode(t, db, "left", "eu", ms, 0, "{}")
+	list := func() controlplane.Fleet {
+		t.Helper()
+		fleet, err := controlplane.ListFleet(t.Context(), store, time.Minute)
+		if err != nil || len(fleet.Nodes) != 2 || !slices.Equal(fleet.Left, []string{"left"}) {
+			t.Fatalf("%+v, %v", fleet, err)
+		}
+		return fleet
+	}
+	for _, want := range []int64{1, 0} {
+		fleet := list()
+		if got, err := controlplane.SetFleetRight(t.Context(), fleet, store); err != nil || got != want {
+			t.Fatalf("%d heartbeats were corrected, %v; want %d", got, err, want)
+		}
+	}
+	for _, n := range list().Nodes {
+		if ahead := n.SeenAt.Sub(now); ahead > time.Minute || !n.Live {
+			t.Errorf("%s: its heartbeat is %v ahead, live %v", n.NodeID, ahead, n.Live)
+		}
+	}
+}
+
 func TestInsertAuditKeepsEveryByte(t *testing.T) { servers.EachSQL(t, testInsertAuditKeepsEveryByte) }
 
 func testInsertAuditKeepsEveryByte(t *testing.T) {

@@ -200,7 +200,7 @@ func (p *process) build() error {
 		}
 		watchMySQL(p.ctx, cleanup, metrics, p.log)
 	})
-	p.work.Go(func() { watchFleet(p.ctx, p.config.NodeLiveWithin, steps, metrics) })
+	p.work.Go(func() { watchFleet(p.ctx, p.config.NodeLiveWithin, steps, metrics, p.log) })
 	p.work.Go(func() { watchRollouts(p.ctx, handlers.RolloutClient{Client: client}, metrics) })
 	p.work.Go(func() { watchHealth(p.ctx, health, metrics, p.log) })
 	p.log.Info("serving", "api", p.apiListener.Addr().String(), "handlers", p.handlersListener.Addr().String(),

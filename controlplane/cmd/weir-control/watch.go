@@ -2,26 +2,37 @@ package main
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
-	"github.com/weirhq/weir/controlplane/store"
 	"github.com/weirhq/weir/restate/handlers"
 )
 
 // watchTimeout bounds one look.
 const watchTimeout = 10 * time.Second
 
-// watchFleet keeps the metrics of the nodes. The watch of MySQL reports
-// that it cannot look.
-func watchFleet(ctx context.Context, liveWithin time.Duration, steps *store.Store, metrics *controlplane.Metrics) {
+// watchFleet keeps the metrics of the nodes, and corrects their heartbeats after a step of MySQL's clock. The watch of
+// MySQL reports that it cannot look.
+func watchFleet(ctx context.Context, liveWithin time.Duration, steps controlplane.FleetRepair,
+	metrics *controlplane.Metrics, log *slog.Logger) {
+	failing := false
 	controlplane.Every(ctx, watchEvery, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, watchTimeout)
 		defer cancel()
 		fleet, err := controlplane.ListFleet(ctx, steps, liveWithin)
-		if err == nil {
-			metrics.FleetSeen(fleet)
+		if err != nil {
+			return err
 		}
+		metrics.FleetSeen(fleet)
+		corrected, err := controlplane.SetFleetRight(ctx, fleet, steps)
+		if corrected > 0 {
+			log.Warn("the clock of MySQL has stepped back, and heartbeats from before count from now on", "nodes", corrected)
+		}
+		if err != nil && !failing {
+			log.Warn("a node that has died may count as live", "error", err)
+		}
+		failing = err != nil
 		return err
 	})
 }

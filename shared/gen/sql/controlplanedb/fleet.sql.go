@@ -90,7 +90,7 @@ type FleetNodesLeftRow struct {
 	Region []byte
 }
 
-// Nodes that have withdrawn themselves lately, by their own clocks; cleanup deletes their rows later.
+// Nodes that have withdrawn themselves lately, by the clock of the database; cleanup deletes their rows later.
 func (q *Queries) FleetNodesLeft(ctx context.Context, arg FleetNodesLeftParams) ([]FleetNodesLeftRow, error) {
 	rows, err := q.db.QueryContext(ctx, FleetNodesLeft, arg.WithinMs, arg.Limit)
 	if err != nil {
@@ -165,4 +165,19 @@ func (q *Queries) FleetTopKeys(ctx context.Context, arg FleetTopKeysParams) ([]F
 		return nil, err
 	}
 	return items, nil
+}
+
+const NodesSetRight = `-- name: NodesSetRight :execrows
+UPDATE ratelimit_nodes SET seen_at = UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000
+WHERE seen_at > UNIX_TIMESTAMP() * 1000 + CAST(? AS SIGNED)
+`
+
+// After the clock of the database has stepped back, heartbeats from before are ahead of it: a node that has died would
+// count as live until the clock reaches them. From now on they age again. Live nodes replace theirs in seconds.
+func (q *Queries) NodesSetRight(ctx context.Context, aheadMs int64) (int64, error) {
+	result, err := q.db.ExecContext(ctx, NodesSetRight, aheadMs)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
 }
