@@ -88,7 +88,7 @@ func (a *Admin) call(ctx context.Context, what, method, path string, in, out any
 	case err != nil:
 		return 0, err
 	case status/100 != 2:
-		return 0, fmt.Errorf("restate's admin API refused %s: %d %s: %.500s", what, status, http.StatusText(status), text)
+		return 0, &adminRefusal{what, status, string(text)}
 	}
 	if out == nil {
 		return status, nil
@@ -97,6 +97,25 @@ func (a *Admin) call(ctx context.Context, what, method, path string, in, out any
 		return 0, fmt.Errorf("read the answer of Restate's admin API: %w", err)
 	}
 	return status, nil
+}
+
+// adminRefusal is an answer of Restate's admin API that is not 2xx.
+type adminRefusal struct {
+	what   string
+	status int
+	text   string
+}
+
+// discovery reports whether Restate refused because an endpoint does not answer, or not with handlers.
+func (e *adminRefusal) discovery() bool {
+	var answer struct {
+		Code string `json:"restate_code"`
+	}
+	return json.Unmarshal([]byte(e.text), &answer) == nil && strings.HasPrefix(answer.Code, "META")
+}
+
+func (e *adminRefusal) Error() string {
+	return fmt.Sprintf("restate's admin API refused %s: %d %s: %.500s", e.what, e.status, http.StatusText(e.status), e.text)
 }
 
 func (a *Admin) once(ctx context.Context, method, url string, body []byte) (status int, answer []byte, err error) {

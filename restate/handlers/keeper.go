@@ -66,7 +66,7 @@ func (k *Keeper) Once(ctx context.Context) error {
 	if err != nil && k.registered == "" {
 		return err // Restate does not know the handlers that the rest would call
 	}
-	if err == nil {
+	if did != "" {
 		k.tellRegistered(did)
 	}
 	tasks := []func(context.Context) error{k.ensureRollout}
@@ -130,6 +130,9 @@ func (k *Keeper) tellRegistered(did Registered) {
 	case did == RegisteredNew || did == RegisteredReplaced:
 		k.Log.Info("registered with Restate", "uri", k.Registrar.uri, "deployment", did, "fingerprint",
 			k.Registrar.fingerprint)
+	case did == RegisteredTakenOver:
+		k.Log.Warn("took over the calls of another address, which does not answer", "uri", k.Registrar.uri, "from",
+			k.Registrar.from)
 	case did == RegisteredByOther && k.registered != did:
 		k.Log.Warn("another build has registered its handlers at this address: stop the older one", "uri",
 			k.Registrar.uri)
