@@ -41,7 +41,7 @@ type HeldReport struct {
 	Now        time.Time // by the clock of the database
 	Held       []Held    // longest first
 	Nodes      int       // that reported
-	Unreadable int       // nodes whose report could not be read
+	Unreadable int       // nodes whose report could not be read, in whole or in part
 	Truncated  bool      // there are more than TopReportsMax
 	Oldest     time.Duration
 }
@@ -75,6 +75,9 @@ func ListHeld(ctx context.Context, store TopStore, q HeldQuery, liveWithin time.
 			continue
 		}
 		answer.Nodes++
+		if top.Unread > 0 {
+			answer.Unreadable++
+		}
 		answer.Oldest = max(answer.Oldest, now.Sub(r.madeAt(&top)))
 		for n := range top.Held {
 			h := heldOf(&top.Held[n], &r)

@@ -54,7 +54,7 @@ type TopKeys struct {
 	Keys       []TopKey  // largest count first
 	Total      int64     // of all keys that were reported and asked for
 	Nodes      int       // that reported
-	Unreadable int       // nodes whose report could not be read
+	Unreadable int       // nodes whose report could not be read, in whole or in part
 	Truncated  bool      // there are more than TopReportsMax
 	Oldest     time.Duration
 }
@@ -126,6 +126,9 @@ func mergeTopKeys(ctx context.Context, store TopStore, q *TopQuery, liveWithin t
 			continue
 		}
 		answer.Nodes++
+		if top.Unread > 0 {
+			answer.Unreadable++
+		}
 		at := r.madeAt(&top)
 		answer.Oldest = max(answer.Oldest, now.Sub(at))
 		if q.Denied {

@@ -76,6 +76,21 @@ func TestTopKeysAreMergedOverNodes(t *testing.T) {
 	}
 }
 
+// A key that cannot be read spoils itself alone: the others of its report are merged, and the answer has that it lacks a
+// part.
+func TestAReportWithABadKeyIsReadInPart(t *testing.T) {
+	store := topReports{{Region: "eu", SeenAt: time.UnixMilli(99_000), Document: []byte(`{"hot":[{},{"w":"dw==","n":"bg==","i":"YQ==","d":1000,
+		"c":4,"r":3}],"held":[{"k":"lease","w":"dw==","n":"bg==","i":"YQ==","a":2},{}]}`)}}
+	if got, err := ListTopKeys(t.Context(), store, TopQuery{Limit: 9}, time.Minute); err != nil || len(got.Keys) != 1 || got.Nodes != 1 ||
+		got.Unreadable != 1 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if got, err := ListHeld(t.Context(), store, HeldQuery{Limit: 9}, time.Minute); err != nil || len(got.Held) != 1 || got.Nodes != 1 ||
+		got.Unreadable != 1 {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
 // A heartbeat brings a report every 15 seconds and keeps the earlier one until then. The report is as old as it is, and
 // not as the heartbeat.
 func TestAReportIsAsOldAsItIs(t *testing.T) {

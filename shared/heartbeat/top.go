@@ -26,6 +26,9 @@ type Top struct {
 
 	Refused []TopKey `json:"refused,omitempty"` // by leases refused; they have no duration
 	Held    []Held   `json:"held,omitempty"`    // what has been held longest, by what this node knows
+
+	// Unread is how many of the above ReadTop has left out, because they are malformed.
+	Unread int `json:"-"`
 }
 
 // TopKey is one of them. Names are bytes, and in base64 on their way.
@@ -83,31 +86,43 @@ func (t Top) Document() (string, error) {
 	}
 }
 
-// ReadTop reads a document of any build, and refuses what no node can have meant.
-func ReadTop(document []byte) (t Top, err error) {
+// ReadTop reads a document of any build. It leaves out what no node can have meant and counts it in Unread: a bad key
+// spoils itself alone. An error means that nothing could be read.
+func ReadTop(document []byte) (Top, error) {
 	if len(document) > TopBytesMax {
 		return Top{}, fmt.Errorf("top keys: %d bytes (at most %d)", len(document), TopBytesMax)
 	}
-	if err := json.Unmarshal(document, &t); err != nil {
+	var d struct {
+		AtMs          int64             `json:"at_ms"`
+		DeniedSinceMs int64             `json:"denied_since_ms"`
+		Hot           []json.RawMessage `json:"hot"`
+		Denied        []json.RawMessage `json:"denied"`
+		Refused       []json.RawMessage `json:"refused"`
+		Held          []json.RawMessage `json:"held"`
+	}
+	if err := json.Unmarshal(document, &d); err != nil {
 		return Top{}, fmt.Errorf("top keys: %w", err)
 	}
-	for _, of := range []struct {
-		kind  string
-		keys  []TopKey
-		least int64
-	}{{"hot", t.Hot, 1}, {"denied", t.Denied, 1}, {"refused", t.Refused, 0}} {
-		for i := range of.keys {
-			if err := of.keys[i].validate(of.least); err != nil {
-				return Top{}, fmt.Errorf("top keys: %s[%d]: %w", of.kind, i, err)
-			}
-		}
-	}
-	for i := range t.Held {
-		if err := t.Held[i].validate(); err != nil {
-			return Top{}, fmt.Errorf("top keys: held[%d]: %w", i, err)
-		}
-	}
+	t := Top{AtMs: d.AtMs, DeniedSinceMs: d.DeniedSinceMs}
+	timed, untimed := func(k *TopKey) error { return k.validate(1) }, func(k *TopKey) error { return k.validate(0) }
+	t.Hot = readEach(&t, d.Hot, timed)
+	t.Denied = readEach(&t, d.Denied, timed)
+	t.Refused = readEach(&t, d.Refused, untimed)
+	t.Held = readEach(&t, d.Held, (*Held).validate)
 	return t, nil
+}
+
+// readEach reads the elements that are valid, and counts the others in t.
+func readEach[E any](t *Top, elements []json.RawMessage, validate func(*E) error) (read []E) {
+	for _, text := range elements {
+		var e E
+		if json.Unmarshal(text, &e) != nil || validate(&e) != nil {
+			t.Unread++
+			continue
+		}
+		read = append(read, e)
+	}
+	return read
 }
 
 const countMax = 1<<62 - 1

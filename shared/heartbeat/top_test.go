@@ -30,19 +30,13 @@ func TestDocumentIsBounded(t *testing.T) {
 	}
 }
 
-// "Refuses what no node can have meant", and says which field.
+// A document of which nothing can be read is an error.
 func TestReadTopNamesWhatIsWrong(t *testing.T) {
 	for document, says := range map[string]string{
-		"":                       "unexpected end",
-		"{":                      "unexpected end",
-		`{"hot":[{}]}`:           "hot[0]: workspace is 0 bytes",
-		`{"denied":[{"w":"@"}]}`: "illegal base64",
-		`{"hot":[{"w":"YQ==","n":"YQ==","i":"YQ==","d":0}]}`:                         "duration is 0",
-		`{"hot":[{"w":"YQ==","n":"YQ==","i":"YQ==","d":1,"l":-2}]}`:                  "limit is -2",
-		`{"denied":[{"w":"YQ==","n":"YQ==","i":"YQ==","d":1,"c":-1}]}`:               "count is -1",
-		fmt.Sprintf(`{"x":"%s"}`, strings.Repeat("x", TopBytesMax)):                  "at most 16384",
-		`{"hot":[{"w":"YQ==","n":"YQ==","i":"YQ==","d":1,"r":9000000000000000000}]}`: "regional",
-		`{"denied":[{"w":"YQ==","n":"YQ==","i":"YQ==","d":1,"m":-9,"c":1}]}`:         "more is -9",
+		"":            "unexpected end",
+		"{":           "unexpected end",
+		`{"hot":"x"}`: "cannot unmarshal string",
+		fmt.Sprintf(`{"x":"%s"}`, strings.Repeat("x", TopBytesMax)): "at most 16384",
 	} {
 		if _, err := ReadTop([]byte(document)); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%.60s: %v, want %q", document, err, says)
@@ -50,10 +44,41 @@ func TestReadTopNamesWhatIsWrong(t *testing.T) {
 	}
 }
 
+// What no node can have meant is left out and counted. The keys beside it are read.
+func TestABadKeyOfAReportSpoilsItselfAlone(t *testing.T) {
+	const names = `"w":"YQ==","n":"YQ==","i":"YQ=="`
+	const good, goodHeld = `{` + names + `,"d":1,"c":7}`, `{"k":"lease",` + names + `}`
+	for _, bad := range []string{
+		`{}`, `null`, `5`, `{"w":"@","n":"YQ==","i":"YQ==","d":1}`, `{` + names + `,"d":"1"}`, `{` + names + `,"d":-1}`,
+		`{` + names + `,"d":1,"l":-2}`, `{` + names + `,"d":1,"c":-1}`, `{` + names + `,"d":1,"r":9000000000000000000}`,
+		`{` + names + `,"d":1,"m":-9}`, `{"w":"` + strings.Repeat("YWFh", 64) + `","n":"YQ==","i":"YQ==","d":1}`,
+	} {
+		for _, list := range []string{"hot", "denied", "refused"} {
+			top, err := ReadTop([]byte(`{"at_ms":9,"` + list + `":[` + good + `,` + bad + `,` + good + `],"held":[` + goodHeld + `]}`))
+			keys := len(top.Hot) + len(top.Denied) + len(top.Refused)
+			if err != nil || top.AtMs != 9 || keys != 2 || len(top.Held) != 1 || top.Unread != 1 {
+				t.Errorf("%s with %s: %d keys, %d held, %d unread, %v", list, bad, keys, len(top.Held), top.Unread, err)
+			}
+		}
+	}
+	for _, bad := range []string{`{}`, `{"k":"",` + names + `}`, `{"k":"lease",` + names + `,"s":-1}`, `{"k":"lease",` + names + `,"a":-1}`,
+		`{"k":"lease",` + names + `,"h":"` + strings.Repeat("YWFh", 22) + `"}`} {
+		top, err := ReadTop([]byte(`{"hot":[` + good + `],"held":[` + goodHeld + `,` + bad + `]}`))
+		if err != nil || len(top.Hot) != 1 || len(top.Held) != 1 || top.Unread != 1 {
+			t.Errorf("held with %s: %d hot, %d held, %d unread, %v", bad, len(top.Hot), len(top.Held), top.Unread, err)
+		}
+	}
+	top, err := ReadTop([]byte(`{"hot":[{` + names + `,"d":0}],"refused":[{` + names + `}]}`))
+	if err != nil || len(top.Hot) != 0 || len(top.Refused) != 1 || top.Unread != 1 {
+		t.Errorf("keys without a duration: %+v, %v; want them of refused leases alone", top, err)
+	}
+}
+
 // What is read can be written, and read again.
 func FuzzReadTop(f *testing.F) {
 	f.Add([]byte(`{"at_ms":1,"hot":[{"w":"YQ==","n":"Yg==","i":"Yw==","d":60000,"l":100,"c":40,"r":30}],"denied":[]}`))
 	f.Add([]byte(`{"hot":[{"w":"YQ==","n":"Yg==","i":"Yw==","d":60000,"new":[1]}]}`))
+	f.Add([]byte(`{"hot":[{"w":"YQ==","n":"Yg==","i":"Yw==","d":60000},{"w":5}],"held":[null,{"k":"lease"}]}`))
 	f.Fuzz(func(t *testing.T, document []byte) {
 		top, err := ReadTop(document)
 		if err != nil {
@@ -63,8 +88,8 @@ func FuzzReadTop(f *testing.F) {
 		if err != nil || len(written) > TopBytesMax {
 			t.Fatalf("%d bytes, %v", len(written), err)
 		}
-		if _, err := ReadTop([]byte(written)); err != nil {
-			t.Errorf("%q from %q: %v", written, document, err)
+		if again, err := ReadTop([]byte(written)); err != nil || again.Unread > 0 {
+			t.Errorf("%q from %q: %d unread, %v", written, document, again.Unread, err)
 		}
 	})
 }

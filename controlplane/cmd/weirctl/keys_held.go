@@ -54,7 +54,7 @@ func writeReporting(w io.Writer, answer interface {
 	GetTruncated() bool
 }) {
 	if n := answer.GetNodesUnreadable(); n > 0 {
-		_, _ = fmt.Fprintf(w, "the reports of %s could not be read\n", plural(int64(n), "node"))
+		_, _ = fmt.Fprintf(w, "the reports of %s could not be read, in whole or in part\n", plural(int64(n), "node"))
 	}
 	if answer.GetTruncated() {
 		_, _ = fmt.Fprintln(w, "the fleet has more nodes than one answer covers: these reported last")

@@ -26,7 +26,7 @@ acme       api        user_42     9,001       22.5 %  10,000 per 1m  eu 9,000, u
 acme       login      a?[2J       20 (to 25)  0.1 %   unknown        -
 
 shares are of all that 3 nodes reported, up to 12s ago
-the reports of 1 node could not be read
+the reports of 1 node could not be read, in whole or in part
 the fleet has more nodes than one answer covers: these reported last
 `)
 	if want := (controlplane.TopQuery{Workspace: "acme", Limit: 2}); w.topQuery != want {

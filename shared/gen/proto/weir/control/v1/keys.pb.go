@@ -532,7 +532,7 @@ type ListHeldResponse struct {
 	NowMs           int64                  `protobuf:"varint,1,opt,name=now_ms,json=nowMs,proto3" json:"now_ms,omitempty"`                               // Unix ms by the clock of the database
 	Held            []*Held                `protobuf:"bytes,2,rep,name=held,proto3" json:"held,omitempty"`                                               // longest first
 	Nodes           int32                  `protobuf:"varint,3,opt,name=nodes,proto3" json:"nodes,omitempty"`                                            // that reported
-	NodesUnreadable int32                  `protobuf:"varint,4,opt,name=nodes_unreadable,json=nodesUnreadable,proto3" json:"nodes_unreadable,omitempty"` // whose report could not be read
+	NodesUnreadable int32                  `protobuf:"varint,4,opt,name=nodes_unreadable,json=nodesUnreadable,proto3" json:"nodes_unreadable,omitempty"` // whose report could not be read, in whole or in part
 	Truncated       bool                   `protobuf:"varint,5,opt,name=truncated,proto3" json:"truncated,omitempty"`                                    // more nodes reported than an answer takes in
 	OldestMs        int64                  `protobuf:"varint,6,opt,name=oldest_ms,json=oldestMs,proto3" json:"oldest_ms,omitempty"`                      // age of the oldest report
 	unknownFields   protoimpl.UnknownFields
@@ -801,7 +801,7 @@ type TopKeysResponse struct {
 	NowMs           int64                  `protobuf:"varint,1,opt,name=now_ms,json=nowMs,proto3" json:"now_ms,omitempty"`                               // Unix ms by the clock of the database
 	Keys            []*TopKey              `protobuf:"bytes,2,rep,name=keys,proto3" json:"keys,omitempty"`                                               // largest count first
 	Nodes           int32                  `protobuf:"varint,3,opt,name=nodes,proto3" json:"nodes,omitempty"`                                            // that reported
-	NodesUnreadable int32                  `protobuf:"varint,4,opt,name=nodes_unreadable,json=nodesUnreadable,proto3" json:"nodes_unreadable,omitempty"` // whose report could not be read
+	NodesUnreadable int32                  `protobuf:"varint,4,opt,name=nodes_unreadable,json=nodesUnreadable,proto3" json:"nodes_unreadable,omitempty"` // whose report could not be read, in whole or in part
 	Truncated       bool                   `protobuf:"varint,5,opt,name=truncated,proto3" json:"truncated,omitempty"`                                    // more nodes reported than an answer takes in
 	OldestMs        int64                  `protobuf:"varint,6,opt,name=oldest_ms,json=oldestMs,proto3" json:"oldest_ms,omitempty"`                      // age of the oldest report
 	Total           int64                  `protobuf:"varint,7,opt,name=total,proto3" json:"total,omitempty"`                                            // of all that was reported and asked for: shares are of it
