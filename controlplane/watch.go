@@ -29,6 +29,7 @@ const (
 	FindingWatchLate         FindingKind = "watch_late"
 	FindingNodesDead         FindingKind = "nodes_dead"
 	FindingRegionDark        FindingKind = "region_dark"
+	FindingFleetCutOff       FindingKind = "fleet_cut_off"
 	FindingRelayMissing      FindingKind = "relay_missing"
 	FindingRelayStalled      FindingKind = "relay_stalled"
 	FindingRelayLate         FindingKind = "relay_late"
@@ -56,8 +57,8 @@ const (
 // FindingKinds are all of them.
 var FindingKinds = []FindingKind{
 	FindingMySQLDown, FindingRestateDown, FindingRestateAdminDown, FindingWatchLate,
-	FindingNodesDead, FindingRegionDark, FindingRelayMissing, FindingRelayStalled, FindingRelayLate, FindingOriginDown,
-	FindingCostDropped, FindingTableFull, FindingSettingsRefused, FindingNodeProblem, FindingTuningSkew,
+	FindingNodesDead, FindingRegionDark, FindingFleetCutOff, FindingRelayMissing, FindingRelayStalled, FindingRelayLate,
+	FindingOriginDown, FindingCostDropped, FindingTableFull, FindingSettingsRefused, FindingNodeProblem, FindingTuningSkew,
 	FindingTuningsDiffer, FindingClockSkew,
 	FindingCleanupLag, FindingCleanupPaused, FindingCleanupFails, FindingCleanupBatches, FindingCleanupPartitions,
 	FindingRolloutTrouble,

@@ -136,8 +136,8 @@ func (w *Watch) lookAtNodes(ctx context.Context, look *Look) error {
 			return nil
 		}
 	} else {
-		look.blind(FindingNodesDead, FindingRegionDark, FindingRelayMissing, FindingOriginDown, FindingCostDropped,
-			FindingTableFull, FindingSettingsRefused, FindingNodeProblem, FindingClockSkew)
+		look.blind(FindingNodesDead, FindingRegionDark, FindingFleetCutOff, FindingRelayMissing, FindingOriginDown,
+			FindingCostDropped, FindingTableFull, FindingSettingsRefused, FindingNodeProblem, FindingClockSkew)
 	}
 	look.blind(FindingTuningSkew, FindingTuningsDiffer, FindingRelayStalled, FindingRelayLate)
 	return err

@@ -38,8 +38,21 @@ func regionsOf(fleet Fleet) (regions []region) {
 
 // nodeFindings are those that heartbeats alone tell.
 func nodeFindings(fleet Fleet) (findings []Finding) {
-	for _, r := range regionsOf(fleet) {
-		findings = append(findings, r.silence(fleet.Now)...)
+	if fleet.Truncated {
+		findings = append(findings, Finding{
+			Kind: FindingFleetCutOff, Severity: SeverityWarning,
+			What: fmt.Sprintf("the fleet has more than %d nodes, and the rest are not watched: those after %s", FleetNodesMax,
+				lastOf(fleet)),
+			Do: "Rollouts and retirements wait until the fleet has fewer. Lower --node-dead-after if most of its rows are of " +
+				"nodes that are gone. Watch the other nodes by their own metrics.",
+		})
+	}
+	regions := regionsOf(fleet)
+	for i, r := range regions {
+		whole := !fleet.Truncated || i < len(regions)-1
+		if whole || len(r.live) > 0 {
+			findings = append(findings, r.silence(fleet.Now)...)
+		}
 		some := func(kind FindingKind, severity Severity, has func(Node) bool, what, do string) {
 			if which := filter(r.live, has); len(which) > 0 {
 				findings = append(findings, Finding{
@@ -48,7 +61,7 @@ func nodeFindings(fleet Fleet) (findings []Finding) {
 				})
 			}
 		}
-		if missing := relayedBy(r.live).missing(); len(missing) > 0 {
+		if missing := relayedBy(r.live).missing(); whole && len(missing) > 0 {
 			findings = append(findings, Finding{
 				Kind: FindingRelayMissing, Subject: r.name, Severity: SeverityCritical,
 				What: fmt.Sprintf("no node of %s relays %s of its Redis", r.name, shardNames(missing)),
@@ -89,6 +102,15 @@ func nodeFindings(fleet Fleet) (findings []Finding) {
 			"Let NTP run there, and on the database's machine if all nodes differ: windows begin and end by the node's clock.")
 	}
 	return findings
+}
+
+// lastOf names the last node of a listing.
+func lastOf(fleet Fleet) string {
+	if len(fleet.Nodes) == 0 {
+		return "none"
+	}
+	last := fleet.Nodes[len(fleet.Nodes)-1]
+	return last.NodeID + " in " + last.Region
 }
 
 // silence is about nodes that are not heard of.

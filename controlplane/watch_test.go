@@ -107,6 +107,10 @@ func TestLook(t *testing.T) {
 		"a shard is not relayed": {watched{fleet: Fleet{Nodes: []Node{
 			with(node("n1", "eu"), func(n *Node) { n.Health.Relay.Shards = 6 }),
 		}}}, "critical relay_missing eu", "relays shards 1, 2, 3 and 2 more"},
+		"more nodes than a listing holds": {watched{fleet: Fleet{Truncated: true, Nodes: []Node{node("n1", "eu"), relaysNothing(node("n2", "us"))}}},
+			"warning fleet_cut_off ", "the fleet has more than 10000 nodes, and the rest are not watched: those after n2 in us"},
+		"a region that a listing cuts off": {watched{fleet: Fleet{Truncated: true, Nodes: []Node{node("n1", "eu"), silent(node("n2", "us"), time.Hour)}}},
+			"warning fleet_cut_off ", ""},
 		"only a silent node relays": {watched{fleet: Fleet{Nodes: []Node{
 			relaysNothing(node("n1", "eu")), silent(node("n2", "eu"), 2*time.Hour),
 		}}}, "critical relay_missing eu", ""},
