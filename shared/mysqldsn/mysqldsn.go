@@ -17,6 +17,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/url"
 	"os"
@@ -124,6 +125,11 @@ func escaped(dsn string) (string, error) {
 		if err := checkParameter(name, value); err != nil {
 			return "", err
 		}
+		if !strings.Contains(dsn[at[1]:], "@") { // else the name may be a part of a password
+			if err := checkName(name); err != nil {
+				return "", err
+			}
+		}
 		if slices.Contains(fileParameters, name) {
 			value = strings.ReplaceAll(value, "+", "%2B")
 			if _, err := url.QueryUnescape(value); err != nil {
@@ -167,6 +173,21 @@ func checkParameter(name, value string) error {
 	return err
 }
 
+// checkName refuses a name that is a slip for one of the driver's or of ours. The driver would set it as a variable of
+// each session, which fails at every connection.
+func checkName(name string) error {
+	known := slices.Concat(slices.Sorted(maps.Keys(driverParameters)), otherParameters, fileParameters)
+	if slices.Contains(known, name) || name == "wait_timeout" { // which the server has
+		return nil
+	}
+	for _, k := range known {
+		if strict.Misspells(name, k) {
+			return fmt.Errorf("unknown parameter %s, did you mean %s?", strict.Quote(name), k)
+		}
+	}
+	return nil
+}
+
 // withoutValues keeps those of the driver's errors that are fixed sentences. The others
 // quote what they could not read.
 func withoutValues(dsn string, err error) string {
@@ -196,6 +217,12 @@ var driverParameters = map[string]string{
 	"multiStatements": "true or false", "compress": "true or false", "checkConnLiveness": "true or false",
 	"rejectReadOnly": "true or false", "clientFoundRows": "true or false", "allowNativePasswords": "true or false",
 	"allowCleartextPasswords": "true or false", "loc": "a time zone such as UTC",
+}
+
+// otherParameters are all others of the driver.
+var otherParameters = []string{
+	"allowAllFiles", "allowFallbackToPlaintext", "allowOldPasswords", "charset", "collation", "columnsWithAlias",
+	"connectionAttributes", "maxAllowedPacket", "readTimeout", "serverPubKey", "timeTruncate", "timeout", "writeTimeout",
 }
 
 // useFiles takes our parameters out: the driver would set them as variables of the

@@ -1,6 +1,7 @@
 package mysqldsn
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -59,6 +60,31 @@ func TestParseTLS(t *testing.T) {
 		if s := config.TLS; s.ServerName != "db.internal" && !s.InsecureSkipVerify || (s.RootCAs != nil) != c.ca || (len(s.Certificates) == 1) != c.pair || s.InsecureSkipVerify != c.skipsVerify {
 			t.Errorf("%s: %+v", c.params, s)
 		}
+	}
+}
+
+// The driver sets a parameter that it does not know as a variable of each session. A slip for one of its own would fail
+// at every connection, so it is refused with a suggestion.
+func TestAMisspeltParameterIsRefused(t *testing.T) {
+	for parameter, meant := range map[string]string{
+		"timeut=1s": "timeout", "Timeout=1s": "timeout", "readTimeut=1s": "readTimeout", "read_timeout=1s": "readTimeout",
+		"writetimeout=1s": "writeTimeout", "parsetime=true": "parseTime", "charst=utf8mb4": "charset", "Loc=UTC": "loc",
+		"interpolateParam=true": "interpolateParams", "multiStatement=true": "multiStatements",
+	} {
+		name, _, _ := strings.Cut(parameter, "=")
+		_, err := Parse("weir:secret@tcp(db:3306)/weir?tls=true&" + parameter)
+		if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("unknown parameter %q, did you mean %s?", name, meant)) {
+			t.Errorf("%s: %v, want an error that suggests %s", parameter, err, meant)
+		}
+	}
+	for _, variable := range []string{"sql_mode='ANSI'", "wait_timeout=60", "lock_wait_timeout=5", "time_zone='%2B00:00'", "autocommit=1",
+		"max_execution_time=1000", "net_read_timeout=30", "collation=utf8mb4_bin", "timeout=1s", "foreign_key_checks=1"} {
+		if _, err := Parse("weir:secret@tcp(db:3306)/weir?" + variable); err != nil {
+			t.Errorf("%s: %v", variable, err)
+		}
+	}
+	if _, err := Parse("weir:a/b?timeut=secret@tcp(db:3306)/weir"); err != nil && strings.Contains(err.Error(), "timeut") {
+		t.Errorf("an error shows a part of a password: %v", err)
 	}
 }
 

@@ -85,7 +85,8 @@ func checkParameters(q url.Values) error {
 	for _, name := range slices.Sorted(maps.Keys(q)) {
 		check, values := parameterChecks[name], q[name]
 		if check == nil {
-			return fmt.Errorf("an unknown parameter (known: %s)", strings.Join(slices.Sorted(maps.Keys(parameterChecks)), ", "))
+			return fmt.Errorf("an unknown parameter, %s (known: %s)", unknown(name),
+				strings.Join(slices.Sorted(maps.Keys(parameterChecks)), ", "))
 		}
 		if len(values) > 1 && name != "addr" {
 			return fmt.Errorf("%s %d times, want it once", name, len(values))
@@ -124,4 +125,15 @@ func (p parameters) checkAddresses(u *url.URL, o *redis.Options) error {
 		return fmt.Errorf("the database is %d, and a Cluster has 0 alone", o.DB)
 	}
 	return nil
+}
+
+// unknown names an unknown parameter, and the one that it may be a slip for. It is no part of a password: a URL whose
+// password has a question mark has an @ behind it, which is refused before.
+func unknown(name string) string {
+	for _, known := range slices.Sorted(maps.Keys(parameterChecks)) {
+		if strict.Misspells(name, known) {
+			return fmt.Sprintf("%s, did you mean %s?", strict.Quote(name), known)
+		}
+	}
+	return strict.Quote(name)
 }
