@@ -85,6 +85,9 @@ func (r rolloutStart) begin(c *call, plan *controlv1.RolloutPlan) error {
 	if err != nil {
 		return err
 	}
+	if err := c.knowsRegions(plan, inForce); err != nil {
+		return err
+	}
 	document, err := r.chosen(inForce)
 	if err != nil {
 		return wrong(err)
@@ -114,6 +117,46 @@ func (r rolloutStart) begin(c *call, plan *controlv1.RolloutPlan) error {
 		c.writeRollout(w, answer.Msg.GetRollout())
 		_, _ = fmt.Fprintf(w, "\nFollow it with: weirctl rollout status --watch %s\n", plain(answer.Msg.GetRollout().GetId()))
 	})
+}
+
+// knowsRegions returns an error if a plan names a region that does not exist, before the change of its tuning is shown.
+func (c *call) knowsRegions(plan *controlv1.RolloutPlan, inForce []*controlv1.RegionTuning) error {
+	var named []string
+	for _, stage := range plan.GetStages() {
+		named = append(named, stage.GetRegions()...)
+	}
+	if len(named) == 0 {
+		return nil
+	}
+	answer, err := c.api.Fleet(c.ctx, connect.NewRequest(&controlv1.FleetRequest{}))
+	if err != nil || answer.Msg.GetTruncated() {
+		return err
+	}
+	var known []string
+	for _, t := range inForce {
+		known = append(known, t.GetRegion())
+	}
+	for _, n := range answer.Msg.GetNodes() {
+		if n.GetLive() {
+			known = append(known, n.GetRegion())
+		}
+	}
+	slices.Sort(known)
+	known = slices.DeleteFunc(slices.Compact(known), func(region string) bool { return region == "" })
+	for _, region := range named {
+		if slices.Contains(known, region) {
+			continue
+		}
+		meant := ""
+		for _, k := range append(known, "all") {
+			if strict.Misspells(region, k) {
+				meant = fmt.Sprintf(", did you mean %s?", plain(k))
+			}
+		}
+		return wrong(fmt.Errorf("region %q has no live node and no tuning of its own%s (known: %s)", region, meant,
+			plain(cmp.Or(strings.Join(known, ", "), "none"))))
+	}
+	return nil
 }
 
 // errNoStage does not stop --dry-run, which only compares the tuning.

@@ -294,7 +294,7 @@ func TestRolloutActions(t *testing.T) {
 		}
 	}
 	w.rollouts.list[0].Phase = controlplane.RolloutDone
-	if code := w.run(t, "rollout", "abort", "r1", "--reason", "x"); code != exitFailure || !strings.Contains(w.stderr.String(), "rollout r1 is done: roll it back instead of aborting it") || !strings.Contains(w.stderr.String(), "weirctl rollout history") {
+	if code := w.run(t, "rollout", "abort", "r1", "--reason", "x"); code != exitFailure || !strings.Contains(w.stderr.String(), "rollout r1 is done: roll it back instead of aborting it") || !strings.Contains(w.stderr.String(), "weirctl rollout status") {
 		t.Errorf("exit %d, %s", code, w.stderr.String())
 	}
 	if code := w.run(t, "rollout", "abort", "r2", "--reason", "x"); code != exitFailure || !strings.Contains(w.stderr.String(), `there is no rollout "r2"`) {
@@ -436,6 +436,24 @@ func TestRolloutStartRefusals(t *testing.T) {
 	} {
 		if code := w.run(t, append([]string{"rollout", "start", "--reason", "x"}, args...)...); code != exitUsage || !strings.Contains(w.stderr.String(), says) {
 			t.Errorf("%v: exit %d, %s", args, code, w.stderr.String())
+		}
+	}
+}
+
+// A region that does not exist is an error before the change of its tuning is shown: there is none.
+func TestARegionThatDoesNotExistHasNoDifference(t *testing.T) {
+	for args, says := range map[string]string{
+		"rollout start --stage al":                    `weirctl: region "al" has no live node and no tuning of its own, did you mean all? (known: eu, us)`,
+		"rollout start --stage eu --stage su:1node":   `weirctl: region "su" has no live node and no tuning of its own, did you mean us? (known: eu, us)`,
+		"rollout start --stage mars --stage all":      `weirctl: region "mars" has no live node and no tuning of its own (known: eu, us)`,
+		"tuning set --region mars --at-once --yes":    `weirctl: region "mars" has no live node and no tuning of its own (known: eu, us)`,
+		"rollout start --dry-run --stage mars,eu":     `weirctl: region "mars" has no live node and no tuning of its own (known: eu, us)`,
+		"rollout start --stage eu --stage 50%:1node ": "",
+	} {
+		w := newWorld(t)
+		code := w.run(t, append(strings.Fields(args), "--set", "floor=0.3", "--reason", "x")...)
+		if says == "" && code != exitOK || says != "" && (code != exitUsage || !strings.HasPrefix(w.stderr.String(), says)) {
+			t.Errorf("%s: exit %d, %s; want %q first", args, code, w.stderr.String(), says)
 		}
 	}
 }

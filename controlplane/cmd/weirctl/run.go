@@ -251,9 +251,9 @@ type told struct {
 func (t *told) Unwrap() error { return t.error }
 
 // look names the command that shows the state of an area.
-var look = map[string]string{"cleanup": "cleanup status", "rollout": "rollout history", "retire": "retire status",
+var look = map[string]string{"cleanup": "cleanup status", "rollout": "rollout status", "retire": "retire status",
 	"tuning":   "tuning get",
-	"simulate": "rollout history", "token": "token list", "override": "override list", "namespace": "namespace list",
+	"simulate": "rollout status", "token": "token list", "override": "override list", "namespace": "namespace list",
 	"keys": "keys top", "reset": "resets", "export": "fleet", "apply": "audit", "fleet": "fleet", "health": "health",
 	"doctor": "doctor", "audit": "audit"}
 

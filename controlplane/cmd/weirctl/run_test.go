@@ -93,6 +93,9 @@ func newWorldThat(t *testing.T, asks bool) *world {
 	t.Setenv("WEIR_TOKEN", "")
 	t.Setenv("WEIR_CONTEXTS", filepath.Join(t.TempDir(), "weir", "contexts.yaml"))
 	w := &world{inForce: []controlplane.RegionTuning{{Document: tuned(t)}}}
+	for _, region := range []string{"eu", "us"} {
+		w.fleet.Nodes = append(w.fleet.Nodes, controlplane.Node{Beat: heartbeat.Beat{NodeID: region + "1", Region: region}, Live: true})
+	}
 	w.handler = api.NewHandler(api.Config{
 		Cleanup:     &w.schedule,
 		Rollouts:    &w.rollouts,

@@ -43,3 +43,14 @@ func TestCheckRules(t *testing.T) {
 		}
 	}
 }
+
+// A misspelt command is an error that names the one that was meant.
+func TestAMisspeltCommandIsAnErrorThatNamesTheRightOne(t *testing.T) {
+	for _, command := range []string{"chek-rules", "check-rule", "Check-rules"} {
+		var stdout, stderr bytes.Buffer
+		if code := Main(t.Context(), []string{command, "rules.yaml"}, &stdout, &stderr); code != exitUsage ||
+			!strings.Contains(stderr.String(), "did you mean check-rules?") {
+			t.Errorf("%s: exit code %d, %s", command, code, &stderr)
+		}
+	}
+}

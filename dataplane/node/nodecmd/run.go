@@ -22,6 +22,7 @@ import (
 	"github.com/weirhq/weir/dataplane/node"
 	"github.com/weirhq/weir/dataplane/relay"
 	"github.com/weirhq/weir/shared/signals"
+	"github.com/weirhq/weir/shared/strict"
 	"github.com/weirhq/weir/shared/traces"
 )
 
@@ -46,6 +47,10 @@ func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 func (p Program) Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if len(args) > 0 && args[0] == checkRulesCommand {
 		return runCheckRules(args[1:], stdout, stderr)
+	}
+	if len(args) > 0 && strict.Misspells(args[0], checkRulesCommand) {
+		fmt.Fprintf(stderr, "%s: unknown command %q, did you mean %s?\n", p.Name, args[0], checkRulesCommand)
+		return exitUsage
 	}
 	config, done, err := p.load(args, stdout, stderr)
 	switch {
