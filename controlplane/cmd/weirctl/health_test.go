@@ -84,6 +84,7 @@ func (i *interrupter) Write(b []byte) (int, error) {
 // an error at the first look ends it at once.
 func TestWatchLooksAgain(t *testing.T) {
 	w := newWorld(t)
+	w.fleet = controlplane.Fleet{}
 	w.health = controlplane.HealthDocument{Overall: controlplane.SeverityWarning, AtMs: now.UnixMilli()}
 	for word, tc := range map[string]struct {
 		args []string
