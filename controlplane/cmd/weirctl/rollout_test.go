@@ -443,12 +443,12 @@ func TestRolloutStartRefusals(t *testing.T) {
 // A region that does not exist is an error before the change of its tuning is shown: there is none.
 func TestARegionThatDoesNotExistHasNoDifference(t *testing.T) {
 	for args, says := range map[string]string{
-		"rollout start --stage al":                    `weirctl: region "al" has no live node and no tuning of its own, did you mean all? (known: eu, us)`,
-		"rollout start --stage eu --stage su:1node":   `weirctl: region "su" has no live node and no tuning of its own, did you mean us? (known: eu, us)`,
-		"rollout start --stage mars --stage all":      `weirctl: region "mars" has no live node and no tuning of its own (known: eu, us)`,
-		"tuning set --region mars --at-once --yes":    `weirctl: region "mars" has no live node and no tuning of its own (known: eu, us)`,
-		"rollout start --dry-run --stage mars,eu":     `weirctl: region "mars" has no live node and no tuning of its own (known: eu, us)`,
-		"rollout start --stage eu --stage 50%:1node ": "",
+		"rollout start --stage al":                  `weirctl: region "al" has no live node and no tuning of its own, did you mean all? (known: eu, us)`,
+		"rollout start --stage eu --stage su:1node": `weirctl: region "su" has no live node and no tuning of its own, did you mean us? (known: eu, us)`,
+		"rollout start --stage mars --stage all":    `weirctl: region "mars" has no live node and no tuning of its own (known: eu, us)`,
+		"tuning set --region mars --at-once --yes":  `weirctl: region "mars" has no live node and no tuning of its own (known: eu, us)`,
+		"rollout start --dry-run --stage mars,eu":   `weirctl: region "mars" has no live node and no tuning of its own (known: eu, us)`,
+		"rollout start --stage eu --stage all":      "",
 	} {
 		w := newWorld(t)
 		code := w.run(t, append(strings.Fields(args), "--set", "floor=0.3", "--reason", "x")...)
