@@ -88,7 +88,7 @@ func (l *Limiter) within(ctx context.Context, until *time.Duration) (context.Con
 // one, and while the breaker of its shard's reads is open.
 func (l *Limiter) read(now clock.Steady, e *cell.Entry) *cell.Flight {
 	f := l.join(now, e)
-	l.startReads(l.shardOf(e))
+	l.startReads(now, l.shardOf(e))
 	return f
 }
 
@@ -100,7 +100,7 @@ func (l *Limiter) readMany(now clock.Steady, entries []*cell.Entry) []*cell.Flig
 		flights[i] = l.join(now, e)
 	}
 	for _, sh := range l.shards {
-		l.startReads(sh)
+		l.startReads(now, sh)
 	}
 	return flights
 }
@@ -137,8 +137,8 @@ func (l *Limiter) wait(ctx context.Context, f *cell.Flight) bool {
 // startReads begins the calls that reads of a shard wait for, as many as there may be. Each runs in a goroutine of its
 // own, because a caller that gives up must not take the answer from others. A limiter that is being stopped reads no
 // more.
-func (l *Limiter) startReads(sh *shard) {
-	for reads := sh.reads.Begin(); reads != nil; reads = sh.reads.Begin() {
+func (l *Limiter) startReads(now clock.Steady, sh *shard) {
+	for reads := sh.reads.Begin(now); reads != nil; reads = sh.reads.Begin(now) {
 		if l.calls.Start(func() { l.makeReads(sh, reads, l.fetch) }) {
 			continue
 		}

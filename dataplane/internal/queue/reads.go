@@ -17,7 +17,9 @@ import (
 type Reads struct {
 	mu      sync.Mutex // no other lock is taken under it
 	waiting Fair[Read]
-	calls   int // under way
+	calls   int          // under way
+	newest  int          // the namespace of the newest read, plus 1
+	short   clock.Steady // calls are short until then
 }
 
 // Read is one entry to read.
@@ -27,24 +29,39 @@ type Read struct {
 	Since  clock.Steady
 }
 
-// Bounds of the calls that read keys before decisions, two cells of each key. On a busy shard the calls are short: the
-// longer they are, the later the costs of other namespaces come to the origin.
+// Bounds of the calls that read keys before decisions, two cells of each key. On a busy shard that several namespaces
+// read from, the calls are short: the longer they are, the later the costs of other namespaces come to the origin.
 const (
 	ReadCallsMax  = 2   // under way at one shard
 	ReadKeysMax   = 32  // of a call that begins while another is under way, or follows one
-	ReadKeysAlone = 250 // of any other call, so that a cold batch of a quiet node is read at once
+	ReadKeysAlone = 250 // of any other call, and of all calls while one namespace alone reads
+
+	mixedFor clock.Steady = 1000 // ms; a namespace counts as reading for as long after a read
 )
 
 // Add adds a read. The caller must then call Begin.
 func (q *Reads) Add(r Read) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.waiting.Push(r.Entry.Group(), r)
+	of := r.Entry.Group()
+	if q.newest != 0 && q.newest != int(of)+1 {
+		q.short = r.Since + mixedFor
+	}
+	q.newest = int(of) + 1
+	q.waiting.Push(of, r)
+}
+
+// keysMaxLocked returns how many keys a call of a busy shard reads.
+func (q *Reads) keysMaxLocked(now clock.Steady) int {
+	if now < q.short {
+		return ReadKeysMax
+	}
+	return ReadKeysAlone
 }
 
 // Begin returns the reads of one more call, or nil if no read waits or ReadCallsMax calls are under way. The caller
 // must make that call, and those that Next returns.
-func (q *Reads) Begin() []Read {
+func (q *Reads) Begin(now clock.Steady) []Read {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.calls == ReadCallsMax || q.waiting.Len() == 0 {
@@ -54,7 +71,7 @@ func (q *Reads) Begin() []Read {
 	if q.calls == 1 {
 		return q.waiting.Take(ReadKeysAlone)
 	}
-	return q.waiting.Take(ReadKeysMax)
+	return q.waiting.Take(q.keysMaxLocked(now))
 }
 
 // Next returns the reads of the call that follows one that has ended, or nil if no read waits. Reads that have waited
@@ -69,7 +86,7 @@ func (q *Reads) Next(now clock.Steady, timeout time.Duration) []Read {
 			return nil
 		}
 		if time.Duration(now-r.Since)*time.Millisecond < timeout {
-			return q.waiting.Take(ReadKeysMax)
+			return q.waiting.Take(q.keysMaxLocked(now))
 		}
 		q.waiting.Pop()
 		r.Flight.Fail(context.DeadlineExceeded, now)

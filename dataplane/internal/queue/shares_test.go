@@ -32,7 +32,7 @@ func TestAFloodOfOneNamespaceWaitsForItself(t *testing.T) {
 		claims.Enter(&cell.Claim{Entry: e})
 		read(e)
 	}
-	reads.Begin()
+	reads.Begin(0)
 	kicks.Add(victim)
 	claims.Enter(&cell.Claim{Entry: victim})
 	read(victim)
@@ -44,7 +44,7 @@ func TestAFloodOfOneNamespaceWaitsForItself(t *testing.T) {
 	for _, c := range claims.Take(call) {
 		found["claimed"] = found["claimed"] || c.Entry == victim
 	}
-	for _, r := range reads.Begin() {
+	for _, r := range reads.Begin(0) {
 		found["read"] = found["read"] || r.Entry == victim
 	}
 	for _, how := range []string{"kicked", "claimed", "read"} {
@@ -54,32 +54,44 @@ func TestAFloodOfOneNamespaceWaitsForItself(t *testing.T) {
 	}
 }
 
-// At most ReadCallsMax calls read at once. A read that has waited until its callers gave up ends without a call.
+// At most ReadCallsMax calls read at once. A read that has waited until its callers gave up ends without a call. Calls
+// of a busy shard are short while two namespaces read from it, and long otherwise.
 func TestReadsThatNobodyWaitsForAreNotMade(t *testing.T) {
-	const reads = 1000
-	q, table, last := &Reads{}, newTable(), cell.NewFlight()
-	for n := range reads {
-		last = cell.NewFlight()
-		q.Add(Read{Entry: entryOf(table, "flood", n), Flight: last, Since: 1000})
-	}
-	if n := len(q.Begin()); n != ReadKeysAlone {
-		t.Errorf("the first call reads %d keys, want %d", n, ReadKeysAlone)
-	}
-	for range ReadCallsMax - 1 {
-		if n := len(q.Begin()); n != ReadKeysMax {
-			t.Errorf("another call reads %d keys, want %d", n, ReadKeysMax)
-		}
-	}
-	if q.Begin() != nil {
-		t.Errorf("more than %d calls", ReadCallsMax)
-	}
-	if n := len(q.Next(1049, 50*time.Millisecond)); n != ReadKeysMax {
-		t.Errorf("the next call reads %d keys, want %d", n, ReadKeysMax)
-	}
-	if q.Next(1050, 50*time.Millisecond) != nil || q.Len() != 0 {
-		t.Errorf("%d reads wait that nobody waits for", q.Len())
-	}
-	if !last.Failed() {
-		t.Error("a read that was not made has not ended")
+	for _, of := range []struct {
+		name  string
+		other bool
+		next  int
+	}{{"one namespace", false, ReadKeysAlone}, {"two namespaces", true, ReadKeysMax}} {
+		t.Run(of.name, func(t *testing.T) {
+			const reads = 1000
+			q, table, last := &Reads{}, newTable(), cell.NewFlight()
+			if of.other {
+				q.Add(Read{Entry: entryOf(table, "other", 0), Flight: cell.NewFlight(), Since: 1000})
+			}
+			for n := range reads {
+				last = cell.NewFlight()
+				q.Add(Read{Entry: entryOf(table, "flood", n), Flight: last, Since: 1000})
+			}
+			if n := len(q.Begin(1000)); n != ReadKeysAlone {
+				t.Errorf("the first call reads %d keys, want %d", n, ReadKeysAlone)
+			}
+			for range ReadCallsMax - 1 {
+				if n := len(q.Begin(1000)); n != of.next {
+					t.Errorf("another call reads %d keys, want %d", n, of.next)
+				}
+			}
+			if q.Begin(1000) != nil {
+				t.Errorf("more than %d calls", ReadCallsMax)
+			}
+			if n := len(q.Next(1049, 50*time.Millisecond)); n != of.next {
+				t.Errorf("the next call reads %d keys, want %d", n, of.next)
+			}
+			if q.Next(1050, 50*time.Millisecond) != nil || q.Len() != 0 {
+				t.Errorf("%d reads wait that nobody waits for", q.Len())
+			}
+			if !last.Failed() {
+				t.Error("a read that was not made has not ended")
+			}
+		})
 	}
 }
