@@ -57,7 +57,11 @@ func TestWatchKeepsADocument(t *testing.T) {
 		return d
 	}
 	first := after(0)
-	if first.Overall != controlplane.SeverityCritical || len(first.Findings) != 1 || first.Findings[0].Kind != controlplane.FindingCleanupLag || first.Findings[0].SinceMs != first.AtMs {
+	if first.Overall != controlplane.SeverityCritical || len(first.Findings) != 1 {
+		t.Fatalf("%+v", first)
+	}
+	// On a busy machine this may be the second look already.
+	if f := first.Findings[0]; f.Kind != controlplane.FindingCleanupLag || f.SinceMs < 1 || f.SinceMs > first.AtMs {
 		t.Fatalf("%+v", first)
 	}
 	c.crash()
