@@ -197,13 +197,13 @@ func relayCheck(fleet Fleet) Check {
 func convergenceCheck(live []Node) Check {
 	relaying := filter(live, relays)
 	from, lag := slowest(relaying)
-	untold := worst(relaying, oldestUntold)
+	unpublished := worst(relaying, oldestUnpublished)
 	switch {
-	case lag > lateMin || untold > lateMin:
+	case lag > lateMin || unpublished > lateMin:
 		return Check{
 			Name: "convergence", Result: CheckWarn,
 			What: fmt.Sprintf("news of %s is up to %v old when it is read, and counts wait up to %v to be sent", from,
-				lag, untold),
+				lag, unpublished),
 			Do: "weirctl fleet --pairs shows which regions are late. Check MySQL's latency from there.",
 		}
 	case from == "" && len(regionsOf(Fleet{Nodes: relaying})) > 1:
@@ -216,5 +216,5 @@ func convergenceCheck(live []Node) Check {
 		return ok("convergence", "no news of another region has been read lately")
 	}
 	return ok("convergence", "news is at most %v old when it is read, and counts wait at most %v to be sent", lag,
-		untold)
+		unpublished)
 }

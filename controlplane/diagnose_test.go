@@ -45,7 +45,7 @@ func TestExamineRelays(t *testing.T) {
 			"heartbeats fail: no node sends heartbeats, and none of eu, us does any more"},
 		"a region is silent": {[]Node{node("n1", "eu"), silent(node("n2", "us"), time.Minute)},
 			"heartbeats fail: 1 node sends heartbeats, and none of us does any more"},
-		"counts wait": {[]Node{with(node("n1", "eu"), func(n *Node) { n.Health.Relay.UntoldMs = 11_000 })},
+		"counts wait": {[]Node{with(node("n1", "eu"), func(n *Node) { n.Health.Relay.UnpublishedMs = 11_000 })},
 			"relays ok: 1 shard\nconvergence warn: news of ap is up to 300ms old when it is read, and counts wait up to 11s to be sent"},
 	} {
 		list := func(context.Context) (Fleet, error) { return Fleet{Now: watchNow, Nodes: tc.nodes}, nil }

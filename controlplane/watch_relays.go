@@ -21,10 +21,10 @@ func (r region) relayFindings(stalled, late time.Duration) (findings []Finding) 
 			Do:   "Check the log of these nodes and MySQL. Meanwhile the counts that regions have of each other grow old.",
 		})
 	}
-	if which := filter(relaying, func(n Node) bool { return oldestUntold(n) > late }); len(which) > 0 {
+	if which := filter(relaying, func(n Node) bool { return oldestUnpublished(n) > late }); len(which) > 0 {
 		findings = append(findings, r.late(
 			fmt.Sprintf("%s in %s: counts have waited up to %v to be sent to other regions",
-				names(which), r.name, worst(which, oldestUntold))))
+				names(which), r.name, worst(which, oldestUnpublished))))
 	} else if from, lag := slowest(relaying); lag > late {
 		findings = append(findings, r.late(fmt.Sprintf("news of %s is up to %v old when %s reads it", from, lag, r.name)))
 	}
@@ -39,8 +39,8 @@ func (r region) late(what string) Finding {
 	}
 }
 
-func oldestUntold(n Node) time.Duration {
-	return time.Duration(n.Health.Relay.UntoldMs) * time.Millisecond
+func oldestUnpublished(n Node) time.Duration {
+	return time.Duration(n.Health.Relay.UnpublishedMs) * time.Millisecond
 }
 
 // slowest is the region whose news is read latest by these nodes, which relay.

@@ -49,7 +49,7 @@ func node(name, region string) Node {
 	ms := watchNow.UnixMilli()
 	return Node{Beat: heartbeat.Beat{
 		NodeID: name, Region: region, Build: "v1", StartedAtMs: ms - 3_600_000, SentAtMs: ms,
-		Health: heartbeat.Health{Relay: &heartbeat.Relay{Shards: 1, Held: []int{0}, InStepAtMs: ms - 1000, UntoldMs: 200, LagP99Ms: map[string]int64{"ap": 300}}},
+		Health: heartbeat.Health{Relay: &heartbeat.Relay{Shards: 1, Held: []int{0}, InStepAtMs: ms - 1000, UnpublishedMs: 200, LagP99Ms: map[string]int64{"ap": 300}}},
 	}, SeenAt: watchNow, Live: true}
 }
 
@@ -96,7 +96,7 @@ func TestLook(t *testing.T) {
 			with(node("n1", "eu"), func(n *Node) { n.Health.Relay.InStepAtMs = 0 }),
 		}}}, "critical relay_stalled eu", ""},
 		"counts wait to be told": {watched{fleet: Fleet{Nodes: []Node{
-			with(node("n1", "eu"), func(n *Node) { n.Health.Relay.UntoldMs = 11_000 }),
+			with(node("n1", "eu"), func(n *Node) { n.Health.Relay.UnpublishedMs = 11_000 }),
 		}}}, "warning relay_late eu", "n1 in eu: counts have waited up to 11s"},
 		"news is late": {watched{fleet: Fleet{Nodes: []Node{
 			with(node("n1", "eu"), func(n *Node) { n.Health.Relay.LagP99Ms = map[string]int64{"us": 12_000, "ap": 300} }),

@@ -79,7 +79,7 @@ func TestDuplicateKeysAddUp(t *testing.T) {
 // A batch asks the origin once: for both cells of each key, in the order in which the items first name them.
 func TestABatchReadsItsKeysOnceInTheOrderOfItsItems(t *testing.T) {
 	w := newWorld(t)
-	origin := &heardOrigin{Origin: w.origin("eu")}
+	origin := &recordingOrigin{Origin: w.origin("eu")}
 	n := w.node("eu", "a", func(c *dataplane.Config) { c.Origin = origin })
 	n.AllowMany(t.Context(), []dataplane.Request{ask("k3", 3, 20), ask("k2", 4, 40), ask("k0", 3, 20), ask("k1", 3, 20), ask("k3", 3, 20)})
 	var want []window.Cell
@@ -104,13 +104,13 @@ func TestReservationsAreNeverPublished(t *testing.T) {
 		t.Fatal("denied")
 	}
 	n.replay()
-	w.tell()
+	w.publish()
 	if rows, counted := w.counts.Rows(), totals(w.origin("eu")); len(rows) != 0 || counted[w.cell("k")] != 0 {
 		t.Fatalf("a reservation was published: %v, %v", rows, counted)
 	}
 	reservation.Keep()
 	n.replay()
-	w.tell()
+	w.publish()
 	if got := w.published("eu", w.cell("k")); got != 6 {
 		t.Errorf("row is %d after commit", got)
 	}

@@ -121,7 +121,7 @@ func TestATimeReadBeforeAStepMovesNoKeyOn(t *testing.T) {
 		"at": {do: func(w *world, n *node) {
 			n.AllowAt(context.Background(), w.clock.Now(), ask("k", 1, 100))
 		}},
-		"announcement": {fleet: true, do: func(w *world, n *node) { n.HearForeign(foreignOf(w, 10*time.Minute, 1)) }},
+		"announcement": {fleet: true, do: func(w *world, n *node) { n.ApplyForeign(foreignOf(w, 10*time.Minute, 1)) }},
 		"replay":       {fleet: true, do: func(_ *world, n *node) { n.replay() }},
 		"sync":         {fleet: true, do: func(_ *world, n *node) { _ = n.SyncOnce(context.Background()) }},
 	}

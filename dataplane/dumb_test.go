@@ -31,9 +31,9 @@ type dumbKey struct {
 	restore map[int64]restoring   // what the origin has lost, and is to be told again
 
 	// By the steady clock, which starts late enough for 0 to be never.
-	heardMs  int64 // when the origin last spoke of the open cell
-	strictMs int64 // until when every decision asks the origin first
-	restMs   int64 // until when the origin is not asked, after it has failed
+	refreshedMs int64 // when the origin last spoke of the open cell
+	strictMs    int64 // until when every decision asks the origin first
+	restMs      int64 // until when the origin is not asked, after it has failed
 }
 
 func newDumbKey(durationMs, nowMs int64) *dumbKey {
@@ -55,9 +55,9 @@ func (k *dumbKey) total(sequence int64) int64 {
 func (k *dumbKey) settled(sequence int64) int64 { return k.sent[sequence] + k.way[sequence] }
 func (k *dumbKey) unsent(sequence int64) int64  { return k.own[sequence] - k.settled(sequence) }
 
-// hear takes in an answer of the origin's, and returns the epoch that it has lost, 0 for none. What is not this node's
-// own, sent or on its way, is the others'.
-func (k *dumbKey) hear(sequence int64, total store.Total) (lost store.Epoch) {
+// absorb takes in an answer of the origin's, and returns the epoch that it has lost, 0 for none. What is not this
+// node's own, sent or on its way, is the others'.
+func (k *dumbKey) absorb(sequence int64, total store.Total) (lost store.Epoch) {
 	if was := k.epoch[sequence]; total.Epoch != 0 && total.Epoch != was {
 		if was != 0 {
 			k.begin(sequence)
@@ -67,12 +67,12 @@ func (k *dumbKey) hear(sequence int64, total store.Total) (lost store.Epoch) {
 	}
 	if total.Err == nil {
 		k.others[sequence] = max(k.others[sequence], total.Region-k.settled(sequence))
-		k.hearForeign(sequence, total.Foreign)
+		k.applyForeign(sequence, total.Foreign)
 	}
 	return lost
 }
 
-func (k *dumbKey) hearForeign(sequence, foreign int64) {
+func (k *dumbKey) applyForeign(sequence, foreign int64) {
 	k.foreign[sequence] = max(k.foreign[sequence], foreign)
 }
 
@@ -110,7 +110,7 @@ func (k *dumbKey) load(sequence int64) (c store.Cost, ok bool) {
 func (k *dumbKey) confirm(sent store.Cost, total store.Total) (lost store.Epoch) {
 	s := sent.Cell.Sequence
 	was := k.epoch[s]
-	lost = k.hear(s, total)
+	lost = k.absorb(s, total)
 	way, sending := k.way[s]
 	switch {
 	case !sending: // a new epoch has begun since
@@ -204,7 +204,7 @@ func (k *dumbKey) passesAt(fromMs, cost, limit int64) int64 {
 // wantsOrigin is true when a decision should ask the origin first: on a cold key, on
 // one that has heard nothing for five seconds, and in strict mode.
 func (k *dumbKey) wantsOrigin(steadyMs int64) bool {
-	return steadyMs-k.heardMs >= 5000 || steadyMs < k.strictMs
+	return steadyMs-k.refreshedMs >= 5000 || steadyMs < k.strictMs
 }
 
 // isAhead is true where the open cell begins later than a time, by more than clocks differ when they are read.

@@ -25,8 +25,8 @@ func (l *Limiter) ask(sh *shard) asking {
 // answered is for every answer of the origin, before it is merged.
 func (l *Limiter) answered(sh *shard, call asking, reply *store.Reply) {
 	sh.epochs.Forget(call.number, reply.Totals)
-	sh.epochs.Heard(reply.Totals)
-	l.hearTime(sh, call.at, reply.Now)
+	sh.epochs.Answered(reply.Totals)
+	l.observeTime(sh, call.at, reply.Now)
 }
 
 // lostAll has everything told again that was in lost epochs, 0 for none; totals has the epochs that they made way for,
@@ -38,7 +38,7 @@ func (l *Limiter) lostAll(sh *shard, lost []store.Epoch, totals []store.Total, e
 		case sh.epochs.End(epoch):
 			l.restore(sh, epoch, totals[i].Epoch)
 		case entry(i).Flags().Restores(): // it may have heard of the lost epoch after it was passed by
-			l.sendAgain(sh, entry(i))
+			l.resend(sh, entry(i))
 		}
 	}
 }
@@ -50,7 +50,7 @@ func (l *Limiter) restore(sh *shard, lost, epoch store.Epoch) {
 		n := int64(0)
 		l.table.Walk(func(e *cell.Entry) {
 			if l.shardOf(e) == sh && e.Renew(lost, epoch) {
-				l.sendAgain(sh, e)
+				l.resend(sh, e)
 				n++
 			}
 		})
@@ -61,8 +61,8 @@ func (l *Limiter) restore(sh *shard, lost, epoch store.Epoch) {
 	}
 }
 
-// sendAgain queues an entry that has something to restore.
-func (l *Limiter) sendAgain(sh *shard, e *cell.Entry) {
+// resend queues an entry that has something to restore.
+func (l *Limiter) resend(sh *shard, e *cell.Entry) {
 	if e.Flags().Estimates() {
 		l.askUnsent(sh, e)
 		return

@@ -47,10 +47,10 @@ func (l *Limiter) estimated(e *cell.Entry, met cell.Contact, v *cell.Verdict, c 
 			l.table.Tiers.Move(was, t)
 		}
 	}
-	heardMs := int64(e.RefreshedAt())
+	refreshedMs := int64(e.RefreshedAt())
 	switch {
-	case t.Overdue(int64(v.Now), heardMs, k.syncBaseMs) &&
-		(!t.Costly(heardMs) || e.Pending() >= level.EffectiveFloor(k.floor, c.limit)):
+	case t.Overdue(int64(v.Now), refreshedMs, k.syncBaseMs) &&
+		(!t.Costly(refreshedMs) || e.Pending() >= level.EffectiveFloor(k.floor, c.limit)):
 		if e.Want(c.limit, v.Now) {
 			l.syncs.queued.Add(1)
 		}
@@ -58,7 +58,7 @@ func (l *Limiter) estimated(e *cell.Entry, met cell.Contact, v *cell.Verdict, c 
 			l.askSync(e, k)
 		}
 	case !flags.Asked() && v.Counted > 0 &&
-		(t == level.Hot || e.Untold(v.Sequence) >= level.Step(k.floor, c.limit)):
+		(t == level.Hot || e.UnsentIn(v.Sequence) >= level.Step(k.floor, c.limit)):
 		l.askSync(e, k) // only to send it: the others' readings depend on it
 	}
 }

@@ -91,8 +91,8 @@ func (k *dumbEstimate) take(nowMs, steadyMs, limit, cost int64) (allowed bool, c
 	return allowed, current
 }
 
-// hear is a sync, or only a send, of which the origin's totals are all there is to know.
-func (k *dumbEstimate) hear(nowMs, steadyMs int64, full bool, totals map[window.Cell]int64, cell window.Cell) {
+// sync is a sync, or only a send, of which the origin's totals are all there is to know.
+func (k *dumbEstimate) sync(nowMs, steadyMs int64, full bool, totals map[window.Cell]int64, cell window.Cell) {
 	for _, s := range [2]int64{k.latest - 1, k.latest} {
 		wrote := k.own[s] > k.sent[s]
 		k.sent[s] = k.own[s]
@@ -169,7 +169,7 @@ func estimateHistory(t *testing.T, rt *rapid.T, settings string) {
 			unanswered = down && (unanswered || sends)
 			n.AwaitCalls()
 			if waits && !down {
-				k.hear(nowMs, steadyMs, full, totals(origin), w.estimateCell("k", 0))
+				k.sync(nowMs, steadyMs, full, totals(origin), w.estimateCell("k", 0))
 			}
 		}
 	}

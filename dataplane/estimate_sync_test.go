@@ -156,7 +156,7 @@ func TestWhatIsHeardKeepsNoCostBack(t *testing.T) {
 	n.sync()
 	cell := w.estimateCell("k", 0)
 	for i := range int64(5) { // what is heard makes the count even, and the request odd: none passes a multiple of 2
-		n.HearForeign([]store.Foreign{{Cell: cell, Count: 1 + 3*i}})
+		n.ApplyForeign([]store.Foreign{{Cell: cell, Count: 1 + 3*i}})
 		n.take("k", 1, 100)
 	}
 	if !n.Waits(cell.Key) {

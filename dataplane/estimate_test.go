@@ -178,7 +178,7 @@ func TestModesShareNothing(t *testing.T) {
 	if err := n.LoadSettings(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	n.w.tell()
+	n.w.publish()
 	if d := n.take("k", 7, 10); !d.Allowed || d.Current != 7 {
 		t.Errorf("in the estimate mode: %+v", d)
 	}
@@ -213,7 +213,7 @@ func TestOtherRegionsCountInEstimates(t *testing.T) {
 		us.sync()
 		eu.take("k", 1, 10)
 		eu.sync()
-		eu.w.tell()
+		eu.w.publish()
 		if d := eu.take("k", 1, 10); d.Allowed || d.Current != 11 {
 			t.Errorf("%q: %+v", knobs, d)
 		}

@@ -25,14 +25,14 @@ func totals(h *memstore.Origin) map[window.Cell]int64 {
 	return counts
 }
 
-// heardOrigin remembers what it was asked to read.
-type heardOrigin struct {
+// recordingOrigin remembers what it was asked to read.
+type recordingOrigin struct {
 	*memstore.Origin
 	mu    sync.Mutex
 	reads [][]window.Cell
 }
 
-func (o *heardOrigin) Read(ctx context.Context, cells []window.Cell) (store.Reply, error) {
+func (o *recordingOrigin) Read(ctx context.Context, cells []window.Cell) (store.Reply, error) {
 	o.mu.Lock()
 	o.reads = append(o.reads, slices.Clone(cells))
 	o.mu.Unlock()

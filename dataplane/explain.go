@@ -38,7 +38,7 @@ type Explanation struct {
 	Weight            float64 // of Previous, in (0, 1]
 	Leaks             bool    // the estimate mode's leaky cut-off decides: Decision.Current has its level
 
-	HeardAt     time.Time // when the origin last spoke of the current cell; zero: never
+	RefreshedAt time.Time // when the origin last spoke of the current cell; zero: never
 	StrictUntil time.Time // decisions ask the origin first until then; zero: they need not
 	AsksOrigin  bool      // a decision now would, unless it is denied by what is known
 	RestsFor    time.Duration
@@ -146,7 +146,7 @@ func (l *Limiter) explainEntry(x *Explanation, e *cell.Entry, v *cell.Verdict, c
 	at := e.Look(v.Sequence, now)
 	v.AtMs = max(v.AtMs, window.Start(at.Sequence, c.durationMs))
 	v.Sequence = at.Sequence
-	x.HeardAt, x.StrictUntil = l.clock.WallOf(at.RefreshedAt, c.nowMs), l.clock.WallOf(at.StrictUntil, c.nowMs)
+	x.RefreshedAt, x.StrictUntil = l.clock.WallOf(at.RefreshedAt, c.nowMs), l.clock.WallOf(at.StrictUntil, c.nowMs)
 	x.Current.read(&at.Current, l.table.Fleet)
 	x.Previous.read(&at.Previous, l.table.Fleet)
 }

@@ -31,8 +31,8 @@ func (l *Limiter) NowMs() int64 { return l.nowMs() }
 // KnowTime has the limiter take its own clock for the origin's, which it has not heard yet.
 func (l *Limiter) KnowTime() { l.clock.FollowNone() }
 
-// HearForeign is what a listener hears.
-func (l *Limiter) HearForeign(totals []store.Foreign) { l.hearForeign(totals) }
+// ApplyForeign is what a listener hears.
+func (l *Limiter) ApplyForeign(totals []store.Foreign) { l.applyForeign(totals) }
 
 func (l *Limiter) LoadSettings(ctx context.Context) error {
 	return l.loadSettings(ctx)

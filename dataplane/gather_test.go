@@ -85,7 +85,7 @@ func TestOvershootIsCounted(t *testing.T) {
 	c.replay()
 	for _, n := range []*node{a, c, a, c} {
 		n.replay()
-		n.w.tell()
+		n.w.publish()
 	}
 	for name, n := range map[string]*node{"a": a, "c": c} {
 		if got := gather(t, n.Limiter)[overshoot]; got != 5 {
@@ -114,7 +114,7 @@ func TestWhatTheOriginIsSentIsCounted(t *testing.T) {
 		`weir_origin_tick_seconds{loop="replay"}`: 1,
 		`weir_origin_tick_seconds{loop="sync"}`:   0,
 	} {
-		if v, told := got[name]; !told || v != want {
+		if v, there := got[name]; !there || v != want {
 			t.Errorf("%s is %g, want %g", name, v, want)
 		}
 	}

@@ -10,10 +10,10 @@ import (
 // listen merges the foreign totals that a shard announces, until ctx ends or the connection is
 // lost. Keys that this node does not hold are none of its business: their first contact reads.
 func (l *Limiter) listen(ctx context.Context, sh *shard) error {
-	return l.cfg.Origin.Listen(ctx, sh.index, l.hearForeign)
+	return l.cfg.Origin.Listen(ctx, sh.index, l.applyForeign)
 }
 
-func (l *Limiter) hearForeign(totals []store.Foreign) {
+func (l *Limiter) applyForeign(totals []store.Foreign) {
 	if !l.clock.Known() {
 		return // cells are not numbered by the origin's clock yet, so foreign totals are of other cells
 	}
@@ -27,7 +27,7 @@ func (l *Limiter) hearForeign(totals []store.Foreign) {
 		id := l.table.IdentityOfKey(&c.Key, reset)
 		if e := l.table.Get(&id); e != nil {
 			current := window.Sequence(nowMs, c.DurationMs())
-			l.forgot(e, e.HearForeign(&l.metrics.merged, l.table.Horizon(false), current, c.Sequence, totals[i].Count))
+			l.forgot(e, e.ApplyForeign(&l.metrics.merged, l.table.Horizon(false), current, c.Sequence, totals[i].Count))
 		}
 	}
 }

@@ -65,8 +65,8 @@ func (h *history) peers(rt *rapid.T) {
 
 // regions is the relay, which tells the origin what other regions have accepted: more than before, or not.
 func (h *history) regions(rt *rapid.T) {
-	told := store.Foreign{Cell: h.someCell(rt), Count: rapid.Int64Range(1, 30).Draw(rt, "count")}
-	if _, err := h.w.origin("eu").Tell(context.Background(), 0, []store.Foreign{told}); err != nil {
+	published := store.Foreign{Cell: h.someCell(rt), Count: rapid.Int64Range(1, 30).Draw(rt, "count")}
+	if _, err := h.w.origin("eu").Apply(context.Background(), 0, []store.Foreign{published}); err != nil {
 		rt.Fatal(err)
 	}
 }
@@ -78,8 +78,8 @@ func (h *history) listen(rt *rapid.T) {
 	if h.origin == nil || count == 0 {
 		return
 	}
-	heard := store.Foreign{Cell: cell, Count: rapid.Int64Range(1, count).Draw(rt, "heard")}
-	h.n.HearForeign([]store.Foreign{heard})
+	announced := store.Foreign{Cell: cell, Count: rapid.Int64Range(1, count).Draw(rt, "announced")}
+	h.n.ApplyForeign([]store.Foreign{announced})
 	k := h.known[cell.Key]
 	if k == nil {
 		return
@@ -88,7 +88,7 @@ func (h *history) listen(rt *rapid.T) {
 		k.reach(h.nowMs())
 	}
 	if slices.Contains(k.alive(), cell.Sequence) {
-		k.hearForeign(cell.Sequence, heard.Count)
+		k.applyForeign(cell.Sequence, announced.Count)
 	}
 }
 

@@ -70,8 +70,8 @@ type flying struct {
 // lost are the epochs that the origin has lost, and what each made way for.
 type lost map[store.Epoch]store.Epoch
 
-// heard takes in the answer to one read; false if there was none.
-func (h *history) heard(r spiedRead, asking []*dumbKey) bool {
+// absorbRead takes in the answer to one read; false if there was none.
+func (h *history) absorbRead(r spiedRead, asking []*dumbKey) bool {
 
 	gone := lost{}
 	for i, k := range asking {
@@ -85,11 +85,11 @@ func (h *history) heard(r spiedRead, asking []*dumbKey) bool {
 		k.restMs = 0
 		for j := range 2 {
 			if total := r.totals[2*i+j]; slices.Contains(k.alive(), r.cells[2*i+j].Sequence) {
-				gone.add(k.hear(r.cells[2*i+j].Sequence, total), total.Epoch)
+				gone.add(k.absorb(r.cells[2*i+j].Sequence, total), total.Epoch)
 			}
 		}
 		if r.cells[2*i+1].Sequence == k.latest {
-			k.heardMs = max(k.heardMs, h.steadyMs())
+			k.refreshedMs = max(k.refreshedMs, h.steadyMs())
 		}
 	}
 	h.renew(gone)
@@ -159,7 +159,7 @@ func (h *history) replay(rt *rapid.T) {
 		for i := 0; i < len(r.cells); i += 2 {
 			asking = append(asking, h.known[r.cells[i].Key])
 		}
-		h.heard(r, asking)
+		h.absorbRead(r, asking)
 	}
 	h.renew(gone)
 	got := h.n.Health().DroppedCost
@@ -220,8 +220,8 @@ func (h *history) confirm(s spiedSend, gone lost) {
 			continue
 		}
 		gone.add(k.confirm(f.cost, total), total.Epoch)
-		if total.Err == nil && f.cost.Cell.Sequence == k.latest && k.heardMs > 0 { // a reply is no hydration
-			k.heardMs = max(k.heardMs, h.steadyMs())
+		if total.Err == nil && f.cost.Cell.Sequence == k.latest && k.refreshedMs > 0 { // a reply is no hydration
+			k.refreshedMs = max(k.refreshedMs, h.steadyMs())
 		}
 	}
 	h.flight = nil

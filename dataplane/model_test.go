@@ -115,15 +115,15 @@ func (h *history) nowMs() int64 {
 	return own
 }
 
-// hearTime follows the origin's clock from its first answer on.
-func (h *history) hearTime() {
+// observeTime follows the origin's clock from its first answer on.
+func (h *history) observeTime() {
 	if h.origin != nil && h.origin.answered && !h.followed {
 		h.followed, h.floorMs = true, h.w.clock.Now().UnixMilli()
 	}
 }
 
-// hearWrites takes in what became of what was sent in the last step.
-func (h *history) hearWrites() {
+// absorbWrites takes in what became of what was sent in the last step.
+func (h *history) absorbWrites() {
 	if h.origin == nil {
 		return
 	}
@@ -152,8 +152,8 @@ func (h *history) during(atMs int64, step func()) {
 	}
 	step()
 	h.n.AwaitCalls()
-	h.hearTime()
-	h.hearWrites()
+	h.observeTime()
+	h.absorbWrites()
 	for _, key := range h.keys {
 		entry := h.n.Entry(key)
 		if entry == h.entries[key] {
@@ -403,7 +403,7 @@ func (h *history) refreshed(atMs int64, of []window.Key, ks []*dumbKey) map[wind
 	}
 	h.wantReads(asked)
 	if len(asked) > 0 {
-		if answer := h.origin.reads[0]; !h.heard(answer, asking) {
+		if answer := h.origin.reads[0]; !h.absorbRead(answer, asking) {
 			for _, c := range asked {
 				sources[c.Key] = h.degraded()
 			}

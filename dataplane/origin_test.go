@@ -89,7 +89,7 @@ func TestDenialsChangeNothing(t *testing.T) {
 	n := w.node("eu", "a")
 	n.take("k", 8, 10)
 	n.replay()
-	w.tell()
+	w.publish()
 	before, rows, counted := n.Cell(w.cell("k")), w.counts.Rows(), totals(w.origin("eu"))
 	for range 100 {
 		if n.take("k", 3, 10).Allowed {
@@ -97,7 +97,7 @@ func TestDenialsChangeNothing(t *testing.T) {
 		}
 	}
 	n.replay()
-	w.tell()
+	w.publish()
 	if after := n.Cell(w.cell("k")); after != before {
 		t.Errorf("local: %+v, was %+v", after, before)
 	}

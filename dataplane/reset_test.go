@@ -36,7 +36,7 @@ func everyone(nodes ...*node) {
 			n.replay()
 		}
 		for _, n := range nodes {
-			n.w.tell()
+			n.w.publish()
 		}
 	}
 }

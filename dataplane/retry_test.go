@@ -148,7 +148,7 @@ func newCrowd(t *testing.T, rt *rapid.T) *crowd {
 	c.fill(rt, previous)
 	into(previous+1, rapid.Int64Range(0, ms-1).Draw(rt, "elapsed"))
 	c.fill(rt, previous+1)
-	c.n.hear()
+	c.n.listen()
 	// A denial makes the key strict, and a strict key asks before it allows: now the node
 	// has heard all that there is to hear.
 	c.n.Allow(t.Context(), c.ask(0, 0))
@@ -174,7 +174,7 @@ func (c *crowd) fill(rt *rapid.T, sequence int64) {
 	for _, region := range []string{"us", "ap"} {
 		if cost := draw(region); cost > 0 {
 			c.foreign[cell] += cost
-			if _, err := c.w.origin("eu").Tell(context.Background(), 0, []store.Foreign{{Cell: cell, Count: c.foreign[cell]}}); err != nil {
+			if _, err := c.w.origin("eu").Apply(context.Background(), 0, []store.Foreign{{Cell: cell, Count: c.foreign[cell]}}); err != nil {
 				rt.Fatal(err)
 			}
 		}

@@ -57,7 +57,7 @@ func (l *Limiter) Start(ctx context.Context) error {
 	}
 	if l.shards != nil {
 		l.loop(ctx, l.at(func(*settings) time.Duration { return sweepInterval }),
-			l.watched("reservations", l.there.Tell))
+			l.watched("reservations", l.there.Send))
 	}
 	if l.cfg.Settings == nil {
 		return nil

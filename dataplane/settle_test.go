@@ -85,7 +85,7 @@ func TestSettlingAfterOthersKnow(t *testing.T) {
 		t.Errorf("origin %d, row %d, want the true 90", origin(), w.published("eu", w.cell("k")))
 	}
 	w.clock.advance(6 * time.Second)
-	us.w.tell()
+	us.w.publish()
 	for name, n := range map[string]*node{"a": a, "b": b, "us": us} {
 		wantAllowed(t, name+" knows the truth", n.take("k", 0, 100), true, 10)
 	}
@@ -269,8 +269,8 @@ func TestSettlementsKeepTheTruth(t *testing.T) {
 					return
 				}
 			},
-			"replay": func(rt *rapid.T) { pick().replay() },
-			"tell":   func(rt *rapid.T) { w.tell() },
+			"replay":  func(rt *rapid.T) { pick().replay() },
+			"publish": func(rt *rapid.T) { w.publish() },
 			"": func(rt *rapid.T) {
 				var pending int64
 				for i, n := range nodes {

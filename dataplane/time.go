@@ -20,7 +20,7 @@ func (l *Limiter) setRight(e *cell.Entry) bool {
 	l.forgot(e, unsent)
 	if replaced && !l.clock.Known() { // its cost is unsent, and in no queue any more
 		if e = l.table.Get(e.Identity()); e != nil {
-			l.sendAgain(l.shardOf(e), e)
+			l.resend(l.shardOf(e), e)
 		}
 	}
 	return replaced
@@ -35,8 +35,8 @@ func (l *Limiter) sweep() {
 // tookMax is longer than any call to an origin takes.
 const tookMax = 10 * time.Second
 
-// hearTime takes in the time at which a shard has answered a call that began at a moment.
-func (l *Limiter) hearTime(sh *shard, began, at time.Time) {
+// observeTime takes in the time at which a shard has answered a call that began at a moment.
+func (l *Limiter) observeTime(sh *shard, began, at time.Time) {
 	if at.IsZero() {
 		return
 	}
@@ -65,7 +65,7 @@ func (l *Limiter) hearTime(sh *shard, began, at time.Time) {
 func (l *Limiter) place(e *cell.Entry) {
 	if placed, expired := l.table.Place(e, l.nowMs(), l.clock.Own().UnixMilli()); placed != nil {
 		l.forgot(e, expired)
-		l.sendAgain(l.shardOf(placed), placed)
+		l.resend(l.shardOf(placed), placed)
 	}
 }
 

@@ -35,11 +35,11 @@ func TestAnAnswerIsHalfARoundTripOld(t *testing.T) {
 	l, now := timed(t)
 	began := *now
 	*now = now.Add(400 * time.Millisecond)
-	l.hearTime(l.shards[0], began, time.Time{})
+	l.observeTime(l.shards[0], began, time.Time{})
 	if got := l.nowMs() - now.UnixMilli(); got != 0 {
 		t.Errorf("%d ms ahead by an answer without a time", got)
 	}
-	l.hearTime(l.shards[0], began, now.Add(7*time.Second))
+	l.observeTime(l.shards[0], began, now.Add(7*time.Second))
 	if got := l.nowMs() - now.UnixMilli(); got != 7200 {
 		t.Errorf("%d ms ahead, want 7000 and half of 400", got)
 	}
@@ -50,10 +50,10 @@ func TestAnAnswerDuringAStepTellsNoTime(t *testing.T) {
 	for _, step := range []time.Duration{-10 * time.Minute, 10 * time.Minute} {
 		l, now := timed(t)
 		began := *now
-		l.hearTime(l.shards[0], began, now.Add(7*time.Second))
+		l.observeTime(l.shards[0], began, now.Add(7*time.Second))
 		right := *now
 		*now = now.Add(step)
-		l.hearTime(l.shards[0], began, right.Add(7*time.Second))
+		l.observeTime(l.shards[0], began, right.Add(7*time.Second))
 		if got := l.nowMs() - now.UnixMilli(); got != 7000 {
 			t.Errorf("step of %v: %d ms ahead, want the 7000 of before", step, got)
 		}
@@ -66,7 +66,7 @@ func TestAFirstAnswerDuringAStepAheadTellsNoTime(t *testing.T) {
 	l, now := timed(t)
 	began := *now
 	*now = now.Add(10 * time.Minute)
-	l.hearTime(l.shards[0], began, began.Add(7*time.Second))
+	l.observeTime(l.shards[0], began, began.Add(7*time.Second))
 	if got := l.nowMs() - now.UnixMilli(); got != 0 || l.clock.Known() {
 		t.Errorf("%d ms ahead, and known: %v", got, l.clock.Known())
 	}
@@ -83,7 +83,7 @@ func TestTimeIsTheMedianOfTheShards(t *testing.T) {
 		{1, 40 * time.Second, 20 * time.Second},
 		{2, time.Hour, 40 * time.Second},
 	} {
-		l.hearTime(l.shards[c.shard], *now, now.Add(c.ahead))
+		l.observeTime(l.shards[c.shard], *now, now.Add(c.ahead))
 		if got := time.Duration(l.nowMs()-now.UnixMilli()) * time.Millisecond; got != c.want {
 			t.Errorf("with shard %d: %v ahead, want %v", c.shard, got, c.want)
 		}
@@ -93,25 +93,25 @@ func TestTimeIsTheMedianOfTheShards(t *testing.T) {
 // A shard whose clock goes back a little lets time stand still; one that goes back by more than 1 s is followed.
 func TestTimeStandsStillWhereAnOriginGoesBack(t *testing.T) {
 	l, now := timed(t)
-	hear := func(ahead time.Duration) (told int64) {
+	observe := func(ahead time.Duration) (shown int64) {
 		for range 16 { // all that were heard before are forgotten
 			for _, sh := range l.shards {
-				l.hearTime(sh, *now, now.Add(ahead))
+				l.observeTime(sh, *now, now.Add(ahead))
 			}
 		}
 		return l.nowMs() - now.UnixMilli()
 	}
-	if got := hear(time.Minute); got != 60_000 {
+	if got := observe(time.Minute); got != 60_000 {
 		t.Fatalf("%d ms ahead", got)
 	}
-	if got := hear(time.Minute - 500*time.Millisecond); got != 60_000 {
+	if got := observe(time.Minute - 500*time.Millisecond); got != 60_000 {
 		t.Errorf("%d ms ahead after half a second back, want 60,000 still", got)
 	}
 	*now = now.Add(time.Second)
 	if got := l.nowMs() - now.UnixMilli(); got != 59_500 {
 		t.Errorf("%d ms ahead once the origin has caught up, want 59,500", got)
 	}
-	if got := hear(30 * time.Second); got != 30_000 {
+	if got := observe(30 * time.Second); got != 30_000 {
 		t.Errorf("%d ms ahead after 30 s back, want 30,000", got)
 	}
 }

@@ -88,7 +88,7 @@ func TestHotKeysKnowOtherRegions(t *testing.T) {
 	us.take("k", 0, 80)
 	eu.replay() // below a tenth of its limit others hear of a key that they use
 	us.replay()
-	eu.w.tell()
+	eu.w.publish()
 	got := eu.topKeys(dataplane.TopQuery{Limit: 1})
 	want := dataplane.TopKey{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: time.Minute, Limit: 100, Count: 12, Regional: 7}
 	if len(got.Keys) != 1 || got.Keys[0] != want || !got.At.Equal(epoch) {

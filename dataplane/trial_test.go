@@ -15,10 +15,10 @@ import (
 
 // trialSource is a source whose rows are read at a moment, and whose answers may fail or hang.
 type trialSource struct {
-	rows  store.SettingsRows
-	fails error
-	hangs bool
-	told  time.Time // rows are a copy that was told then, at their age; zero: they are as old whenever they are read
+	rows     store.SettingsRows
+	fails    error
+	hangs    bool
+	storedAt time.Time // rows are a copy that was told then, at their age; zero: they are as old whenever they are read
 }
 
 func (s *trialSource) Settings(ctx context.Context, _ string) (store.SettingsRows, error) {
@@ -27,8 +27,8 @@ func (s *trialSource) Settings(ctx context.Context, _ string) (store.SettingsRow
 		return store.SettingsRows{}, ctx.Err()
 	}
 	rows := s.rows
-	if !s.told.IsZero() {
-		rows.Age += time.Since(s.told)
+	if !s.storedAt.IsZero() {
+		rows.Age += time.Since(s.storedAt)
 	}
 	return rows, s.fails
 }
@@ -71,7 +71,7 @@ func TestATrialEndsByItself(t *testing.T) {
 	for name, dies := range map[string]func(*trialSource){
 		"the store hangs": func(s *trialSource) { s.hangs = true },
 		"the store fails": func(s *trialSource) { s.fails = errors.New("gone") },
-		"the relay stops": func(s *trialSource) { s.told = time.Now() },
+		"the relay stops": func(s *trialSource) { s.storedAt = time.Now() },
 		"nothing renews it": func(s *trialSource) {
 			s.rows.Trial.Left, s.rows.Age = 20*time.Second, 20*time.Second
 		},

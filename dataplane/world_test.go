@@ -137,19 +137,19 @@ func (w *world) relay() {
 	}
 }
 
-// tell lets the relays tell all that they have to tell, in no time.
-func (w *world) tell() {
+// publish lets the relays tell all that they have to tell, in no time.
+func (w *world) publish() {
 	w.t.Helper()
 	for range 4 {
 		w.relay()
 	}
 	for _, n := range w.nodes {
-		n.hear()
+		n.listen()
 	}
 }
 
-// hear is what a node's listener does.
-func (n *node) hear() {
+// listen is what a node's listener does.
+func (n *node) listen() {
 	if n.origin == nil {
 		return
 	}
@@ -159,7 +159,7 @@ func (n *node) hear() {
 			foreign = append(foreign, store.Foreign{Cell: c, Count: t.Foreign})
 		}
 	}
-	n.HearForeign(foreign)
+	n.ApplyForeign(foreign)
 }
 
 // converge lets the relays tell all that they have to tell.
@@ -170,7 +170,7 @@ func (w *world) converge() {
 		w.relay()
 	}
 	for _, n := range w.nodes {
-		n.hear()
+		n.listen()
 	}
 }
 

@@ -93,7 +93,7 @@ func nodeRelay(r *heartbeat.Relay) *controlv1.NodeRelay {
 		return nil
 	}
 	answer := &controlv1.NodeRelay{
-		Shards: clamp32(r.Shards), InStepAtMs: r.InStepAtMs, UntoldMs: r.UntoldMs,
+		Shards: clamp32(r.Shards), InStepAtMs: r.InStepAtMs, UnpublishedMs: r.UnpublishedMs,
 		ErrorsTotal: r.Errors, RowsTotal: r.Rows, StoredTotal: r.Stored, HealedTotal: r.Healed, FencedTotal: r.Fenced,
 	}
 	for _, shard := range r.Held[:min(len(r.Held), heartbeat.ShardsMax)] {

@@ -209,7 +209,7 @@ func TestFleet(t *testing.T) {
 			NodeID: "n1", Region: "eu", Build: "v1", TuningVersion: 4, StartedAtMs: 5,
 			Health: heartbeat.Health{AllowedTotal: 1, DeniedTotal: 2, ShadowedTotal: 3, DegradedTotal: 4, Entries: 5, PendingCost: 6, DroppedCost: 7, ReplayErrors: 8, ReplayedAtMs: 9,
 				SettingsErrors: 17, SettingsAtMs: 18, SettingsProblem: "p", BreakersOpen: 23,
-				Relay: &heartbeat.Relay{Held: []int{0, 2}, Shards: 3, InStepAtMs: 24, UntoldMs: 25, LagP99Ms: map[string]int64{"us": 26}, Errors: 27, Rows: 28, Stored: 29, Healed: 30, Fenced: 31}},
+				Relay: &heartbeat.Relay{Held: []int{0, 2}, Shards: 3, InStepAtMs: 24, UnpublishedMs: 25, LagP99Ms: map[string]int64{"us": 26}, Errors: 27, Rows: 28, Stored: 29, Healed: 30, Fenced: 31}},
 		},
 		SeenAt: at.Add(-time.Second), Age: time.Second, Live: true, ClockSkew: -2 * time.Millisecond, HealthProblem: "odd",
 	}}}
@@ -221,7 +221,7 @@ func TestFleet(t *testing.T) {
 		NodeId: "n1", Region: "eu", Build: "v1", TuningVersion: 4, StartedAtMs: 5, SeenAtMs: at.UnixMilli() - 1000, AgeMs: 1000, Live: true, ClockSkewMs: -2, HealthProblem: "odd",
 		Health: &controlv1.NodeHealth{AllowedTotal: 1, DeniedTotal: 2, ShadowedTotal: 3, DegradedTotal: 4, Entries: 5, PendingCost: 6, DroppedCostTotal: 7, ReplayErrorsTotal: 8, ReplayedAtMs: 9,
 			SettingsErrorsTotal: 17, SettingsAtMs: 18, SettingsProblem: "p", BreakersOpen: 23,
-			Relay: &controlv1.NodeRelay{Held: []int32{0, 2}, Shards: 3, InStepAtMs: 24, UntoldMs: 25, LagP99Ms: map[string]int64{"us": 26}, ErrorsTotal: 27, RowsTotal: 28, StoredTotal: 29, HealedTotal: 30, FencedTotal: 31}},
+			Relay: &controlv1.NodeRelay{Held: []int32{0, 2}, Shards: 3, InStepAtMs: 24, UnpublishedMs: 25, LagP99Ms: map[string]int64{"us": 26}, ErrorsTotal: 27, RowsTotal: 28, StoredTotal: 29, HealedTotal: 30, FencedTotal: 31}},
 	}}, Pairs: []*controlv1.ConvergencePair{{From: "us", To: "eu", P99Ms: 26, Nodes: 1}}})
 }
 

@@ -636,7 +636,7 @@ func populous(regions, nodes int, now time.Time) controlplane.Fleet {
 				SeenAt: now.Add(-time.Second), Age: time.Second, Live: n%10 != 9,
 			}
 			if n == 0 {
-				node.Health.Relay = &heartbeat.Relay{Shards: 1, Held: []int{0}, InStepAtMs: at, UntoldMs: 200, LagP99Ms: map[string]int64{"region-00": int64(900 * r)}}
+				node.Health.Relay = &heartbeat.Relay{Shards: 1, Held: []int{0}, InStepAtMs: at, UnpublishedMs: 200, LagP99Ms: map[string]int64{"region-00": int64(900 * r)}}
 			}
 			fleet.Nodes = append(fleet.Nodes, node)
 		}

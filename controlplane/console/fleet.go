@@ -40,17 +40,17 @@ type fleetView struct {
 
 // regionView is one region.
 type regionView struct {
-	Name     string
-	Nodes    []nodeView
-	Live     int
-	Now      rates
-	Delay    delay // of the slowest relay
-	Builds   []tally
-	Tunings  []tally
-	Breakers int64
-	Relays   []string // nodes that relay it
-	Untold   int64    // ms that the oldest count has waited to be told
-	State    string
+	Name        string
+	Nodes       []nodeView
+	Live        int
+	Now         rates
+	Delay       delay // of the slowest relay
+	Builds      []tally
+	Tunings     []tally
+	Breakers    int64
+	Relays      []string // nodes that relay it
+	Unpublished int64    // ms that the oldest count has waited to be told
+	State       string
 
 	shards int32 // of its Redis; 0: no node has a relay
 	held   []int32

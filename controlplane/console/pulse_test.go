@@ -79,7 +79,7 @@ func TestJudge(t *testing.T) {
 	well := func() *controlv1.Node {
 		return &controlv1.Node{NodeId: "a", Region: "eu", Live: true, StartedAtMs: now - 600_000, SeenAtMs: now - 1000,
 			Health: &controlv1.NodeHealth{ReplayedAtMs: now - 100, SettingsAtMs: now - 5000,
-				Relay: &controlv1.NodeRelay{Shards: 1, Held: []int32{0}, InStepAtMs: now - 500, UntoldMs: 200, LagP99Ms: map[string]int64{"us": 300}}}}
+				Relay: &controlv1.NodeRelay{Shards: 1, Held: []int32{0}, InStepAtMs: now - 500, UnpublishedMs: 200, LagP99Ms: map[string]int64{"us": 300}}}}
 	}
 	for name, tc := range map[string]struct {
 		change func(*controlv1.Node)
@@ -96,7 +96,7 @@ func TestJudge(t *testing.T) {
 		"never in step":  {func(n *controlv1.Node) { n.Health.Relay.InStepAtMs = 0 }, "late", "since 22:03:20 (10 min)"},
 		"just started":   {func(n *controlv1.Node) { n.Health.Relay.InStepAtMs, n.StartedAtMs = 0, now-5000 }, "ok", ""},
 		"relays nothing": {func(n *controlv1.Node) { n.Health.Relay = &controlv1.NodeRelay{Shards: 1} }, "ok", ""},
-		"untold":         {func(n *controlv1.Node) { n.Health.Relay.UntoldMs = 12_000 }, "late", "its oldest unsent count is 12 s old"},
+		"unpublished":    {func(n *controlv1.Node) { n.Health.Relay.UnpublishedMs = 12_000 }, "late", "its oldest unsent count is 12 s old"},
 		"clock ahead": {func(n *controlv1.Node) {
 			n.ClockSkewMs, n.Health.Relay.InStepAtMs, n.Health.SettingsAtMs = 3_600_000, now+3_600_000-5000, now+3_600_000
 		}, "late", "its clock is off by 1 h"},

@@ -43,8 +43,8 @@ func (n *nodeView) judgeRelay(nowMs int64, say func(state, format string, args .
 	}
 	r := n.GetHealth().GetRelay()
 	n.late(say, nowMs, r.GetInStepAtMs(), "relays "+n.Shards()+", and has exchanged no counts with other regions")
-	if state := lateness(r.GetUntoldMs()); state != "ok" {
-		say(state, "its oldest unsent count is %s old", span(time.Duration(r.GetUntoldMs())*time.Millisecond))
+	if state := lateness(r.GetUnpublishedMs()); state != "ok" {
+		say(state, "its oldest unsent count is %s old", span(time.Duration(r.GetUnpublishedMs())*time.Millisecond))
 	}
 	if n.Delay.Known && n.Delay.State != "ok" {
 		say(n.Delay.State, "counts of other regions arrive late: %s at the 99th percentile",
@@ -69,7 +69,7 @@ func (r *regionView) relayed(n *nodeView, nowMs int64) {
 	relay := n.GetHealth().GetRelay()
 	if n.Relays() {
 		r.held = append(r.held, relay.GetHeld()...)
-		r.Untold = max(r.Untold, relay.GetUntoldMs())
+		r.Unpublished = max(r.Unpublished, relay.GetUnpublishedMs())
 		r.Relays = append(r.Relays, n.GetNodeId())
 	}
 	if n.Relays() || sinceNode(n.Node, nowMs, n.GetStartedAtMs()) >= relayGrace.Milliseconds() {

@@ -140,9 +140,9 @@ func (c *Cluster) Claim(ctx context.Context, call store.Claims) store.ClaimReply
 }
 
 // Listen implements store.Origin. It ends with the first bucket's connection that is lost.
-func (c *Cluster) Listen(ctx context.Context, shard int, heard func([]store.Foreign)) error {
+func (c *Cluster) Listen(ctx context.Context, shard int, apply func([]store.Foreign)) error {
 	if err := c.inShard(shard); err != nil {
-		return opError(OpHear, err)
+		return opError(OpListen, err)
 	}
 	connected, cut := context.WithCancel(ctx)
 	defer cut()
@@ -155,7 +155,7 @@ func (c *Cluster) Listen(ctx context.Context, shard int, heard func([]store.Fore
 			errs[bucket] = c.Origin.Listen(connected, bucket, func(totals []store.Foreign) {
 				mu.Lock()
 				defer mu.Unlock()
-				heard(totals)
+				apply(totals)
 			})
 		})
 	}

@@ -84,11 +84,11 @@ func (c *Cluster) inEpoch(ctx context.Context, op Op, shard int, all store.Epoch
 	return c.inBuckets(op, shard, func(bucket int) error { return do(bucket, seen.buckets[bucket]) })
 }
 
-// Told implements store.RelayOrigin.
-func (c *Cluster) Told(ctx context.Context, shard int, cells []store.Change) error {
+// Ack implements store.RelayOrigin.
+func (c *Cluster) Ack(ctx context.Context, shard int, cells []store.Change) error {
 	split := c.split(len(cells), func(i int) *window.Key { return &cells[i].Cell.Key })
-	return c.inBuckets(OpTold, shard, func(bucket int) error {
-		return c.Origin.Told(ctx, bucket, at(cells, split[bucket]))
+	return c.inBuckets(OpAck, shard, func(bucket int) error {
+		return c.Origin.Ack(ctx, bucket, at(cells, split[bucket]))
 	})
 }
 
@@ -111,11 +111,11 @@ func (c *Cluster) Scan(ctx context.Context, shard int, cursor uint64, max int) (
 	return cells, next, nil
 }
 
-// Tell implements store.RelayOrigin.
-func (c *Cluster) Tell(ctx context.Context, shard int, totals []store.Foreign) (raised int, err error) {
+// Apply implements store.RelayOrigin.
+func (c *Cluster) Apply(ctx context.Context, shard int, totals []store.Foreign) (raised int, err error) {
 	split := c.split(len(totals), func(i int) *window.Key { return &totals[i].Cell.Key })
-	err = c.inBuckets(OpTell, shard, func(bucket int) error {
-		n, err := c.Origin.Tell(ctx, bucket, at(totals, split[bucket]))
+	err = c.inBuckets(OpApply, shard, func(bucket int) error {
+		n, err := c.Origin.Apply(ctx, bucket, at(totals, split[bucket]))
 		raised += n
 		return err
 	})

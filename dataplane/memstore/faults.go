@@ -31,19 +31,19 @@ const (
 	OpNote    Op = "note"
 	OpSlots   Op = "slots"
 	OpLeases  Op = "leases"
-	OpHear    Op = "hear" // a message to a listener; an error is a connection that is lost
+	OpListen  Op = "listen" // a message to a listener; an error is a connection that is lost
 	OpLease   Op = "lease"
 	OpRelease Op = "release"
 	OpChanges Op = "changes"
-	OpTold    Op = "told"
+	OpAck     Op = "ack"
 	OpScan    Op = "scan"
-	OpTell    Op = "tell"
+	OpApply   Op = "apply"
 	OpRaise   Op = "raise"
 	OpHealed  Op = "healed"
 
-	OpTellSettings Op = "tell settings"
-	OpBeats        Op = "beats"
-	OpStored       Op = "stored"
+	OpStoreSettings Op = "store settings"
+	OpBeats         Op = "beats"
+	OpStored        Op = "stored"
 )
 
 // Faults are what a store does besides working. The zero value does nothing; every

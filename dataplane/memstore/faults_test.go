@@ -38,8 +38,8 @@ func calls(h *memstore.Origin, c *memstore.Counts) map[memstore.Op]func(context.
 			claims := store.Claims{Stream: 2, Number: number, Claims: []store.Claim{{Cell: cell, Cost: 1, AtMost: 9}}}
 			return h.Claim(ctx, claims).Totals[0].Err
 		},
-		memstore.OpTell: func(ctx context.Context) error {
-			_, err := h.Tell(ctx, 0, []store.Foreign{{Cell: cell, Count: 1}})
+		memstore.OpApply: func(ctx context.Context) error {
+			_, err := h.Apply(ctx, 0, []store.Foreign{{Cell: cell, Count: 1}})
 			return err
 		},
 		memstore.OpPublish: func(ctx context.Context) error {

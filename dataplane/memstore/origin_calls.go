@@ -203,9 +203,9 @@ func (h *Origin) learnEpoch(shard int, epoch store.Epoch) {
 	h.known[shard] = epoch
 }
 
-// tellsNoEpoch holds the calls whose answers have no epoch.
-var tellsNoEpoch = map[Op]bool{OpHear: true, OpLease: true, OpRelease: true, OpTold: true, OpScan: true, OpTell: true,
-	OpSettings: true, OpTellSettings: true, OpHeartbeat: true, OpBeats: true, OpStored: true}
+// withoutEpoch holds the calls whose answers have no epoch.
+var withoutEpoch = map[Op]bool{OpListen: true, OpLease: true, OpRelease: true, OpAck: true, OpScan: true, OpApply: true,
+	OpSettings: true, OpStoreSettings: true, OpHeartbeat: true, OpBeats: true, OpStored: true}
 
 func (h *Origin) epoch(shard int) store.Epoch {
 	h.originServers.mu.Lock()
@@ -238,7 +238,7 @@ func (h *Origin) call(ctx context.Context, op Op, shard int,
 		answered = h.epochLocked(shard)
 		return apply(h.shards[shard], answered)
 	})
-	if !tellsNoEpoch[op] && (err == nil || errors.Is(err, store.ErrEpoch)) {
+	if !withoutEpoch[op] && (err == nil || errors.Is(err, store.ErrEpoch)) {
 		h.learnEpoch(shard, answered)
 	}
 	return err

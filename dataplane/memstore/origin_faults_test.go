@@ -88,29 +88,29 @@ func TestListenersLoseTheirConnection(t *testing.T) {
 		h := memstore.NewOrigin(memstore.OriginOptions{})
 		listener := h.Client()
 		listener.Faults.Delay(100 * time.Millisecond)
-		var heard []time.Duration
+		var delivered []time.Duration
 		began := time.Now()
 		ended := make(chan error, 1)
 		go func() {
-			ended <- listener.Listen(t.Context(), 0, func([]store.Foreign) { heard = append(heard, time.Since(began)) })
+			ended <- listener.Listen(t.Context(), 0, func([]store.Foreign) { delivered = append(delivered, time.Since(began)) })
 		}()
-		tell := func(count int64) {
+		apply := func(count int64) {
 			synctest.Wait()
-			if _, err := h.Tell(t.Context(), 0, []store.Foreign{{Cell: minuteCell("x"), Count: count}}); err != nil {
+			if _, err := h.Apply(t.Context(), 0, []store.Foreign{{Cell: minuteCell("x"), Count: count}}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		time.Sleep(time.Second)
-		tell(1)
+		apply(1)
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if len(heard) != 1 || heard[0] != 1050*time.Millisecond {
-			t.Errorf("heard after %v", heard)
+		if len(delivered) != 1 || delivered[0] != 1050*time.Millisecond {
+			t.Errorf("heard after %v", delivered)
 		}
 		listener.Faults.Fail(errDown)
-		tell(2)
-		if err := <-ended; !errors.Is(err, errDown) || len(heard) != 1 {
-			t.Errorf("ended with %v after %d messages", err, len(heard))
+		apply(2)
+		if err := <-ended; !errors.Is(err, errDown) || len(delivered) != 1 {
+			t.Errorf("ended with %v after %d messages", err, len(delivered))
 		}
 		if err := listener.Listen(context.Background(), 0, nil); !errors.Is(err, errDown) {
 			t.Errorf("with the origin down it ended with %v", err)

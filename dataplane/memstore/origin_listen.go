@@ -41,9 +41,9 @@ func (l *listener) take() (messages [][]store.Foreign) {
 
 // Listen implements store.Origin. A message takes half of Faults.Delay; one that the Faults fail ends
 // it, as a lost connection does.
-func (h *Origin) Listen(ctx context.Context, shard int, heard func([]store.Foreign)) error {
+func (h *Origin) Listen(ctx context.Context, shard int, apply func([]store.Foreign)) error {
 	l := &listener{news: make(chan struct{}, 1)}
-	err := h.call(ctx, OpHear, shard, func(s *originShard, _ store.Epoch) error {
+	err := h.call(ctx, OpListen, shard, func(s *originShard, _ store.Epoch) error {
 		s.listeners[l] = true
 		return nil
 	})
@@ -53,7 +53,7 @@ func (h *Origin) Listen(ctx context.Context, shard int, heard func([]store.Forei
 		case <-ctx.Done():
 			return nil
 		case <-l.news:
-			err = h.hear(ctx, shard, l.take(), heard)
+			err = h.deliver(ctx, shard, l.take(), apply)
 		}
 	}
 	if ctx.Err() != nil {
@@ -62,9 +62,10 @@ func (h *Origin) Listen(ctx context.Context, shard int, heard func([]store.Forei
 	return err
 }
 
-func (h *Origin) hear(ctx context.Context, shard int, messages [][]store.Foreign, heard func([]store.Foreign)) error {
+func (h *Origin) deliver(ctx context.Context, shard int, messages [][]store.Foreign,
+	apply func([]store.Foreign)) error {
 	for i, m := range messages {
-		j, err := h.depart(ctx, OpHear, shard)
+		j, err := h.depart(ctx, OpListen, shard)
 		if err != nil {
 			return err
 		}
@@ -73,7 +74,7 @@ func (h *Origin) hear(ctx context.Context, shard int, messages [][]store.Foreign
 				return err
 			}
 		}
-		heard(slices.Clone(m))
+		apply(slices.Clone(m))
 	}
 	return nil
 }

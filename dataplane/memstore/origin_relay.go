@@ -104,9 +104,9 @@ func sortChanges(changes []store.Change) {
 	slices.SortFunc(changes, func(a, b store.Change) int { return a.Cell.Compare(b.Cell) })
 }
 
-// Told implements store.RelayOrigin.
-func (h *Origin) Told(ctx context.Context, shard int, cells []store.Change) error {
-	return h.call(ctx, OpTold, shard, func(s *originShard, _ store.Epoch) error {
+// Ack implements store.RelayOrigin.
+func (h *Origin) Ack(ctx context.Context, shard int, cells []store.Change) error {
+	return h.call(ctx, OpAck, shard, func(s *originShard, _ store.Epoch) error {
 		for _, c := range cells {
 			if s.change(c.Cell) == c {
 				delete(s.changed, c.Cell)
@@ -152,10 +152,10 @@ func (h *Origin) Scan(
 	return cells, next, nil
 }
 
-// Tell implements store.RelayOrigin.
-func (h *Origin) Tell(ctx context.Context, shard int, totals []store.Foreign) (int, error) {
+// Apply implements store.RelayOrigin.
+func (h *Origin) Apply(ctx context.Context, shard int, totals []store.Foreign) (int, error) {
 	var raised []store.Foreign
-	err := h.call(ctx, OpTell, shard, func(s *originShard, _ store.Epoch) error {
+	err := h.call(ctx, OpApply, shard, func(s *originShard, _ store.Epoch) error {
 		nowMs := h.clock().UnixMilli()
 		for _, f := range totals {
 			before := s.record(f.Cell, nowMs)

@@ -45,12 +45,12 @@ func (h *Origin) Settings(ctx context.Context, _ string) (rows store.SettingsRow
 	return rows, nil
 }
 
-// TellSettings implements store.RelayOrigin.
-func (h *Origin) TellSettings(ctx context.Context, shard int, holder string, rows store.SettingsRows,
+// StoreSettings implements store.RelayOrigin.
+func (h *Origin) StoreSettings(ctx context.Context, shard int, holder string, rows store.SettingsRows,
 	asOf time.Time,
 ) error {
 	rows = cloned(rows)
-	return h.call(ctx, OpTellSettings, shard, func(s *originShard, _ store.Epoch) error {
+	return h.call(ctx, OpStoreSettings, shard, func(s *originShard, _ store.Epoch) error {
 		now := h.clock()
 		if s.lease.holder != holder || !s.lease.until.After(now) {
 			return store.ErrNoLease

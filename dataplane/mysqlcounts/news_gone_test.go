@@ -24,12 +24,12 @@ func TestR2RowsPrunedBetweenTheStatementsOfARead(t *testing.T) {
 }
 
 func testR2RowsPrunedBetweenTheStatementsOfARead(t *testing.T) {
-	two := []store.NewsRow{telling("a", us0, 1, 0, false), telling("b", us0, 2, 0, false)}
-	parts := []store.NewsRow{telling("a", us0, 1, 1, false), telling("b", us0, 2, 1, true)}
+	two := []store.NewsRow{rowOf("a", us0, 1, 0, false), rowOf("b", us0, 2, 0, false)}
+	parts := []store.NewsRow{rowOf("a", us0, 1, 1, false), rowOf("b", us0, 2, 1, true)}
 	for what, test := range map[string]struct {
 		stored     []store.NewsRow
 		after      store.NewsCursor
-		told       string // of what the reader was told up to there
+		read       string // of what the reader was told up to there
 		pruneBelow int64
 	}{
 		"a stream that is followed":    {two, two[0].Cursor(), "a", 3},
@@ -43,24 +43,24 @@ func testR2RowsPrunedBetweenTheStatementsOfARead(t *testing.T) {
 				n := New(open(t, dsn), Options{}).News()
 				appendNews(t, n, test.stored...)
 				news := New(openHooked(t, dsn, at, func() {
-					appendNews(t, n, telling("ab", us0, 3, 3, true), telling("ab", us0, 4, 4, true))
+					appendNews(t, n, rowOf("ab", us0, 3, 3, true), rowOf("ab", us0, 4, 4, true))
 					if _, err := n.Prune(t.Context(), us0, test.pruneBelow, 9); err != nil {
 						t.Error(err)
 					}
 				}), Options{}).News()
-				wantBothTold(t, news, test.after, test.told)
+				wantBothRead(t, news, test.after, test.read)
 			})
 		}
 	}
 }
 
-// telling is a row that tells of cells of one letter each.
-func telling(cells string, s store.Stream, sequence, snapshot int64, last bool) store.NewsRow {
+// rowOf is a row that tells of cells of one letter each.
+func rowOf(cells string, s store.Stream, sequence, snapshot int64, last bool) store.NewsRow {
 	return store.NewsRow{Stream: s, Sequence: sequence, Writer: 7, Snapshot: snapshot, Last: last, Payload: []byte(cells)}
 }
 
-// wantBothTold reads row by row, as a relay does that has read all up to a cursor, until nothing is left.
-func wantBothTold(t *testing.T, n News, cursor store.NewsCursor, told string) {
+// wantBothRead reads row by row, as a relay does that has read all up to a cursor, until nothing is left.
+func wantBothRead(t *testing.T, n News, cursor store.NewsCursor, read string) {
 	t.Helper()
 	after := map[store.Stream]store.NewsCursor{us0: cursor}
 	for gone := 0; after[us0].Sequence < 4; {
@@ -69,12 +69,12 @@ func wantBothTold(t *testing.T, n News, cursor store.NewsCursor, told string) {
 			t.Fatal(err)
 		}
 		for _, row := range page.Rows {
-			told += string(row.Payload)
+			read += string(row.Payload)
 			after[us0] = row.Cursor()
 		}
 	}
-	if !strings.Contains(told, "a") || !strings.Contains(told, "b") {
-		t.Errorf("the reader was told of %q, want \"a\" and \"b\"", told)
+	if !strings.Contains(read, "a") || !strings.Contains(read, "b") {
+		t.Errorf("the reader was told of %q, want \"a\" and \"b\"", read)
 	}
 }
 

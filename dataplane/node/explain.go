@@ -27,7 +27,7 @@ func writeExplanation(x *dataplane.Explanation) *weirv1.ExplainResponse {
 		Mode:       x.Mode, Overridden: x.Overridden, Shadow: x.Shadow, Outage: x.Outage, Headroom: x.Headroom,
 		ResetGeneration: x.Reset, ResetAtMs: momentMs(x.ResetAt), Known: x.Known,
 		Current: writeCell(&x.Current), Previous: writeCell(&x.Previous), Weight: x.Weight,
-		HeardAtMs: momentMs(x.HeardAt), StrictUntilMs: momentMs(x.StrictUntil), AsksOrigin: x.AsksOrigin,
+		RefreshedAtMs: momentMs(x.RefreshedAt), StrictUntilMs: momentMs(x.StrictUntil), AsksOrigin: x.AsksOrigin,
 		RestsForMs: x.RestsFor.Milliseconds(),
 		Asks:       x.Asks, Sends: x.Sends, RegionNodes: x.Nodes,
 		TuningVersion: x.TuningVersion, SettingsAtMs: momentMs(x.SettingsAt),

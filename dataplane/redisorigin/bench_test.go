@@ -68,11 +68,11 @@ func BenchmarkCallOf500(b *testing.B) {
 			}
 		}
 	})
-	b.Run("Changes and Told", func(b *testing.B) {
+	b.Run("Changes and Ack", func(b *testing.B) {
 		for b.Loop() {
 			changes, err := h.Changes(b.Context(), 0, n)
 			if err == nil {
-				err = h.Told(b.Context(), 0, changes.Cells)
+				err = h.Ack(b.Context(), 0, changes.Cells)
 			}
 			if s.send(b, costs...); err != nil {
 				b.Fatal(err)
@@ -84,7 +84,7 @@ func BenchmarkCallOf500(b *testing.B) {
 // What a relay's call of 1,000 cells costs the server: of cells that it does not have, of cells that it has with a
 // smaller total, and of cells that it has; and with nodes that listen. Each full-core-cells/s is how many a second take
 // all of a core.
-func BenchmarkTellOf1000(b *testing.B) {
+func BenchmarkApply1000(b *testing.B) {
 	const n = 1_000
 	grown := int64(0)
 	for _, c := range []struct {
@@ -98,16 +98,16 @@ func BenchmarkTellOf1000(b *testing.B) {
 			for range c.nodes {
 				drain(b, raw)
 			}
-			tell := func(from int) {
+			apply := func(from int) {
 				totals := make([]store.Foreign, n)
 				for i := range totals {
 					totals[i] = store.Foreign{Cell: cellNow(fmt.Sprint("user-", from+i), time.Hour), Count: 1 + grown}
 				}
-				if _, err := h.Tell(b.Context(), 0, totals); err != nil {
+				if _, err := h.Apply(b.Context(), 0, totals); err != nil {
 					b.Fatal(err)
 				}
 			}
-			tell(0)
+			apply(0)
 			before, calls := serverCPU(b, raw), 0
 			for b.Loop() {
 				calls++
@@ -118,7 +118,7 @@ func BenchmarkTellOf1000(b *testing.B) {
 				if c.isRaise {
 					grown++
 				}
-				tell(from)
+				apply(from)
 			}
 			perCell := (serverCPU(b, raw) - before) / float64(calls*n)
 			b.ReportMetric(perCell*1e6, "server-µs/cell")
@@ -129,18 +129,18 @@ func BenchmarkTellOf1000(b *testing.B) {
 
 // drain is a client that hears all that is published.
 func drain(b *testing.B, raw *redis.Client) {
-	heard := raw.PSubscribe(b.Context(), "*")
-	if _, err := heard.Receive(b.Context()); err != nil {
+	listening := raw.PSubscribe(b.Context(), "*")
+	if _, err := listening.Receive(b.Context()); err != nil {
 		b.Fatal(err)
 	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for range heard.Channel() {
+		for range listening.Channel() {
 		}
 	}()
 	b.Cleanup(func() {
-		if err := heard.Close(); err != nil {
+		if err := listening.Close(); err != nil {
 			b.Error(err)
 		}
 		<-done

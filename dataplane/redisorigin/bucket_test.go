@@ -54,14 +54,14 @@ func TestCountsThatNoOriginHasAreNotHeard(t *testing.T) {
 	}
 	s := newShard(&Origin{layout: layout}, Partition{}, false)
 	c := window.Cell{Key: window.Key{Workspace: "w", Namespace: "n", Identifier: "i", Duration: time.Hour}, Sequence: 1}
-	var heard []store.Foreign
+	var delivered []store.Foreign
 	payload := ""
 	for _, count := range []int64{1, store.CountMax, store.CountMax + 1, -1} {
 		payload += fmt.Sprintf("%s %d\n", s.buckets[0].keys.key(c), count)
 	}
-	s.hear(strings.TrimSuffix(payload, "\n"), func(totals []store.Foreign) { heard = append(heard, totals...) })
-	if want := []store.Foreign{{Cell: c, Count: 1}, {Cell: c, Count: store.CountMax}}; !slices.Equal(heard, want) {
-		t.Errorf("heard %v, want %v", heard, want)
+	s.deliver(strings.TrimSuffix(payload, "\n"), func(totals []store.Foreign) { delivered = append(delivered, totals...) })
+	if want := []store.Foreign{{Cell: c, Count: 1}, {Cell: c, Count: store.CountMax}}; !slices.Equal(delivered, want) {
+		t.Errorf("heard %v, want %v", delivered, want)
 	}
 	if n := layout.garbage.Load(); n != 2 {
 		t.Errorf("%d lines are garbage, want 2", n)

@@ -52,7 +52,7 @@ func TestNoChangeWaitsForOthers(t *testing.T) {
 		if len(again) > 0 {
 			s.send(t, again...) // while the row is on its way
 		}
-		if err := h.Told(t.Context(), 0, changes.Cells); err != nil {
+		if err := h.Ack(t.Context(), 0, changes.Cells); err != nil {
 			t.Fatal(err)
 		}
 	}

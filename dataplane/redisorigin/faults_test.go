@@ -45,8 +45,8 @@ func TestDeadServer(t *testing.T) {
 			if _, err := o.Read(ctx, []window.Cell{c}); err == nil {
 				t.Fatal("read: no error")
 			}
-			if _, err := o.Tell(ctx, 0, []store.Foreign{{Cell: c, Count: 1}}); err == nil {
-				t.Fatal("tell: no error")
+			if _, err := o.Apply(ctx, 0, []store.Foreign{{Cell: c, Count: 1}}); err == nil {
+				t.Fatal("apply: no error")
 			}
 		})
 	}
@@ -132,13 +132,13 @@ func TestRefusedConnections(t *testing.T) {
 			o := openOrigin(t, r.url, redisorigin.Options{})
 			command(t, raw, "CONFIG", "SET", "requirepass", r.password)
 			err := addOne(t.Context(), o, c, 1)
-			_, tellErr := o.Tell(t.Context(), 0, []store.Foreign{{Cell: c, Count: 1}})
+			_, applyErr := o.Apply(t.Context(), 0, []store.Foreign{{Cell: c, Count: 1}})
 			command(t, raw, "CONFIG", "SET", "requirepass", "")
 			if err == nil || errors.Is(err, store.ErrMaybeApplied) {
 				t.Errorf("claim: %v", err)
 			}
-			if tellErr == nil {
-				t.Error("tell: no error")
+			if applyErr == nil {
+				t.Error("apply: no error")
 			}
 			if n := raw.Exists(t.Context(), o.Key(c)).Val(); n != 0 {
 				t.Errorf("it was applied")

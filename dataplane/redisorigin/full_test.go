@@ -44,7 +44,7 @@ func TestAFullServerKeepsItsRelay(t *testing.T) {
 		t.Errorf("renewed: %+v", l)
 	}
 	rows := store.SettingsRows{Version: "2", NodesLive: 3}
-	if err := h.TellSettings(t.Context(), 0, "first", rows, time.Time{}); err != nil {
+	if err := h.StoreSettings(t.Context(), 0, "first", rows, time.Time{}); err != nil {
 		t.Errorf("settings: %v", err)
 	}
 	if got, err := h.Settings(t.Context(), "eu"); err != nil || got.NodesLive != 3 {
@@ -60,7 +60,7 @@ func TestAFullServerKeepsItsRelay(t *testing.T) {
 	for left := cells; left > 0; { // the first calls leave a place to go on after
 		changes, err := h.Changes(t.Context(), 0, cells/2)
 		if err == nil {
-			err = h.Told(t.Context(), 0, changes.Cells)
+			err = h.Ack(t.Context(), 0, changes.Cells)
 		}
 		if err != nil || len(changes.Cells) != min(left, cells/2) {
 			t.Fatalf("%d of %d changes, %v", len(changes.Cells), left, err)

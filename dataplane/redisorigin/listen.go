@@ -19,14 +19,14 @@ import (
 const listenPing = 5 * time.Second
 
 // Listen implements store.Origin, over a connection of its own.
-func (h *Origin) Listen(ctx context.Context, shard int, heard func([]store.Foreign)) error {
+func (h *Origin) Listen(ctx context.Context, shard int, apply func([]store.Foreign)) error {
 	s, err := h.shard(shard, 0, nil)
 	if err != nil {
 		return err
 	}
 	subscription := s.client.Subscribe(ctx, s.channel)
 	closed := context.AfterFunc(ctx, func() { _ = subscription.Close() }) // ends a Receive
-	err = s.listen(ctx, subscription, heard)
+	err = s.listen(ctx, subscription, apply)
 	if closed() {
 		_ = subscription.Close() // err says more
 	}
@@ -37,7 +37,7 @@ func (h *Origin) Listen(ctx context.Context, shard int, heard func([]store.Forei
 }
 
 // listen hears messages until a connection is lost.
-func (s *shard) listen(ctx context.Context, subscription *redis.PubSub, heard func([]store.Foreign)) error {
+func (s *shard) listen(ctx context.Context, subscription *redis.PubSub, apply func([]store.Foreign)) error {
 	for asked := false; ; {
 		message, err := subscription.ReceiveTimeout(ctx, listenPing)
 		var timeout net.Error
@@ -45,7 +45,7 @@ func (s *shard) listen(ctx context.Context, subscription *redis.PubSub, heard fu
 		case err == nil:
 			asked = false
 			if m, ok := message.(*redis.Message); ok {
-				s.hear(m.Payload, heard)
+				s.deliver(m.Payload, apply)
 			}
 		case ctx.Err() == nil && !asked && errors.As(err, &timeout) && timeout.Timeout():
 			asked = true
@@ -58,8 +58,8 @@ func (s *shard) listen(ctx context.Context, subscription *redis.PubSub, heard fu
 	}
 }
 
-// hear reads a message: a line for each cell, its key and its count.
-func (s *shard) hear(payload string, heard func([]store.Foreign)) {
+// deliver reads a message: a line for each cell, its key and its count.
+func (s *shard) deliver(payload string, apply func([]store.Foreign)) {
 	var totals []store.Foreign
 	for line := range strings.SplitSeq(payload, "\n") {
 		key, text, _ := strings.Cut(line, " ")
@@ -72,7 +72,7 @@ func (s *shard) hear(payload string, heard func([]store.Foreign)) {
 		totals = append(totals, store.Foreign{Cell: cell, Count: count})
 	}
 	if len(totals) > 0 {
-		heard(totals)
+		apply(totals)
 	}
 }
 

@@ -164,7 +164,7 @@ func (w *twins) count() {
 	w.calls++
 	for _, h := range []store.RelayOrigin{w.real, w.model} {
 		if n%2 == 0 {
-			if _, err := h.Tell(w.Context(), 0, []store.Foreign{{Cell: cell, Count: n}}); err != nil {
+			if _, err := h.Apply(w.Context(), 0, []store.Foreign{{Cell: cell, Count: n}}); err != nil {
 				w.Fatal(err)
 			}
 			continue

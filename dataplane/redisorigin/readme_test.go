@@ -122,11 +122,11 @@ func useOrigin(t testing.TB, url string, c window.Cell) []error {
 	changes, changesErr := h.Changes(ctx, 0, 10)
 	_, _, scanErr := h.Scan(ctx, 0, 0, 10)
 	_, leaseErr := h.Lease(ctx, 0, "a", time.Minute)
-	_, tellErr := h.Tell(ctx, 0, []store.Foreign{{Cell: c, Count: 3}})
-	errs := []error{sendErr, changesErr, scanErr, leaseErr, h.Told(ctx, 0, []store.Change{{Cell: c, Total: 1, Limit: 9}}),
+	_, applyErr := h.Apply(ctx, 0, []store.Foreign{{Cell: c, Count: 3}})
+	errs := []error{sendErr, changesErr, scanErr, leaseErr, h.Ack(ctx, 0, []store.Change{{Cell: c, Total: 1, Limit: 9}}),
 		h.Claim(ctx, claimsOf(store.Claim{Cell: c, Cost: 1, AtMost: 5, Limit: 9})).Totals[0].Err,
-		tellErr, h.Raise(ctx, 0, changes.Epoch, []store.Change{{Cell: c, Total: 5}}),
-		h.Healed(ctx, 0, changes.Epoch), h.TellSettings(ctx, 0, "a", store.SettingsRows{}, time.Time{}), h.Release(ctx, 0, "a"),
+		applyErr, h.Raise(ctx, 0, changes.Epoch, []store.Change{{Cell: c, Total: 5}}),
+		h.Healed(ctx, 0, changes.Epoch), h.StoreSettings(ctx, 0, "a", store.SettingsRows{}, time.Time{}), h.Release(ctx, 0, "a"),
 		h.Heartbeat(ctx, heartbeat.Beat{NodeID: "a", Region: "eu"})}
 	_, settingsErr := h.Settings(ctx, "eu")
 	beats, beatsErr := h.Beats(ctx, 0, 10)
@@ -139,10 +139,10 @@ func useOrigin(t testing.TB, url string, c window.Cell) []error {
 	}
 	listening, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
-	heard := make(chan struct{}, 100)
-	go func() { ended <- h.Listen(listening, 0, func([]store.Foreign) { heard <- struct{}{} }) }()
-	for count := int64(4); len(heard) == 0; count++ {
-		if _, err := h.Tell(ctx, 0, []store.Foreign{{Cell: c, Count: count}}); err != nil {
+	announced := make(chan struct{}, 100)
+	go func() { ended <- h.Listen(listening, 0, func([]store.Foreign) { announced <- struct{}{} }) }()
+	for count := int64(4); len(announced) == 0; count++ {
+		if _, err := h.Apply(ctx, 0, []store.Foreign{{Cell: c, Count: count}}); err != nil {
 			break
 		}
 		select {
@@ -162,17 +162,17 @@ func TestREADMEsMetrics(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	told := make(map[string]bool)
+	listed := make(map[string]bool)
 	for _, name := range regexp.MustCompile("(?m)^\\| `(weir_[a-z_]+)").FindAllSubmatch(readme, -1) {
-		told[string(name[1])] = true
+		listed[string(name[1])] = true
 	}
 	there := gathered(t, openAt(t, "127.0.0.1:1", redisorigin.Options{}))
 	for name := range there {
-		if !told[name] {
+		if !listed[name] {
 			t.Errorf("README does not tell of %s", name)
 		}
 	}
-	if len(told) != len(there) {
-		t.Errorf("README tells of %d metrics, there are %d", len(told), len(there))
+	if len(listed) != len(there) {
+		t.Errorf("README tells of %d metrics, there are %d", len(listed), len(there))
 	}
 }

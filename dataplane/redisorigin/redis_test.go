@@ -158,15 +158,15 @@ func TestEveryOriginCellExpires(t *testing.T) {
 	var cells []window.Cell
 	for i, d := range []time.Duration{time.Second, time.Minute, time.Hour, 24 * time.Hour, window.DurationMax} {
 		sent, claimed := cellNow(fmt.Sprint("s", i), d), cellNow(fmt.Sprint("c", i), d)
-		told, raised := cellNow(fmt.Sprint("t", i), d), cellNow(fmt.Sprint("r", i), d)
-		cells = append(cells, sent, claimed, told, raised)
+		applied, raised := cellNow(fmt.Sprint("t", i), d), cellNow(fmt.Sprint("r", i), d)
+		cells = append(cells, sent, claimed, applied, raised)
 		for range 2 {
 			s.send(t, store.Cost{Cell: sent, Add: 1, Limit: 9})
 			h.Claim(ctx, s.claims(store.Claim{Cell: claimed, Cost: 1, AtMost: 9, Limit: 9},
 				store.Claim{Cell: cellNow("refused", d), Cost: 2, AtMost: 1}))
 			changes, err := h.Changes(ctx, 0, 1)
-			_, tellErr := h.Tell(ctx, 0, []store.Foreign{{Cell: told, Count: int64(i + 1)}})
-			err = errors.Join(err, tellErr,
+			_, applyErr := h.Apply(ctx, 0, []store.Foreign{{Cell: applied, Count: int64(i + 1)}})
+			err = errors.Join(err, applyErr,
 				h.Raise(ctx, 0, changes.Epoch, []store.Change{{Cell: raised, Total: int64(i + 1), Limit: 9}}))
 			if err != nil {
 				t.Fatal(err)
@@ -310,8 +310,8 @@ func TestOriginGarbage(t *testing.T) {
 	check("send", reply.Totals, 2)
 	claimed := h.Claim(ctx, claimsOf(claims...))
 	check("claim", claimed.Totals, 3)
-	_, tellErr := h.Tell(ctx, 0, foreign)
-	err = errors.Join(err, tellErr, h.Told(ctx, 0, changed), h.Raise(ctx, 0, epoch, changed))
+	_, applyErr := h.Apply(ctx, 0, foreign)
+	err = errors.Join(err, applyErr, h.Ack(ctx, 0, changed), h.Raise(ctx, 0, epoch, changed))
 	read, readErr := h.Read(ctx, append(bad, sound))
 	check("get", read.Totals, 4)
 	command(t, raw, "ZADD", "weir:{origin}:changes", time.Now().Add(time.Hour).UnixMilli(), "no cell")
@@ -374,16 +374,16 @@ func TestOriginRefusals(t *testing.T) {
 func TestListenersOfALostServer(t *testing.T) {
 	server := servers.RedisForTest(t)
 	h := openOrigin(t, "redis://"+server.Addr(), redisorigin.Options{})
-	heard := make(chan struct{}, 1000)
+	announced := make(chan struct{}, 1000)
 	ended := make(chan error, 1)
 	go func() {
-		ended <- h.Listen(t.Context(), 0, func([]store.Foreign) { heard <- struct{}{} })
+		ended <- h.Listen(t.Context(), 0, func([]store.Foreign) { announced <- struct{}{} })
 	}()
 	count := int64(0)
 	await.True(t, "it listens", func() bool {
 		count++
-		_, err := h.Tell(t.Context(), 0, []store.Foreign{{Cell: cellNow("x", time.Hour), Count: count}})
-		return err == nil && len(heard) > 0
+		_, err := h.Apply(t.Context(), 0, []store.Foreign{{Cell: cellNow("x", time.Hour), Count: count}})
+		return err == nil && len(announced) > 0
 	})
 	if err := server.Kill(); err != nil {
 		t.Fatal(err)

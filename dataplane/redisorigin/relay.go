@@ -85,27 +85,27 @@ func (s *shard) epochsOf(all store.Epoch) []store.Epoch {
 	return s.seen.buckets
 }
 
-// Told implements store.RelayOrigin.
-func (h *Origin) Told(ctx context.Context, shard int, cells []store.Change) error {
-	return h.relay(ctx, "told", shard, len(cells), func(i int) *window.Cell { return &cells[i].Cell },
+// Ack implements store.RelayOrigin.
+func (h *Origin) Ack(ctx context.Context, shard int, cells []store.Change) error {
+	return h.relay(ctx, "ack", shard, len(cells), func(i int) *window.Cell { return &cells[i].Cell },
 		func(p *pipeline, part *part) *redis.Cmd {
 			args := make([]any, 0, 2*len(part.places))
 			for _, place := range part.places {
 				args = append(args, bounded(cells[place].Total), bounded(cells[place].Limit))
 			}
-			return p.pipe.Eval(p.ctx, toldScript, append([]string{part.changesKey}, part.keys...), args...)
+			return p.pipe.Eval(p.ctx, ackScript, append([]string{part.changesKey}, part.keys...), args...)
 		}, func(int64) {}, nil)
 }
 
-// Tell implements store.RelayOrigin.
-func (h *Origin) Tell(ctx context.Context, shard int, totals []store.Foreign) (raised int, err error) {
-	err = h.relay(ctx, "tell", shard, len(totals), func(i int) *window.Cell { return &totals[i].Cell },
+// Apply implements store.RelayOrigin.
+func (h *Origin) Apply(ctx context.Context, shard int, totals []store.Foreign) (raised int, err error) {
+	err = h.relay(ctx, "apply", shard, len(totals), func(i int) *window.Cell { return &totals[i].Cell },
 		func(p *pipeline, part *part) *redis.Cmd {
 			args := append(make([]any, 0, 1+2*len(part.places)), p.s.channel)
 			for i, place := range part.places {
 				args = append(args, bounded(totals[place].Count), p.s.expiresAtMs(totals[place].Cell, part.keys[i]))
 			}
-			return p.pipe.Eval(p.ctx, tellScript, append([]string{part.epochKey}, part.keys...), args...)
+			return p.pipe.Eval(p.ctx, applyScript, append([]string{part.epochKey}, part.keys...), args...)
 		}, func(n int64) { raised += int(n) }, nil)
 	return raised, err
 }

@@ -29,11 +29,11 @@ import (
 // history is for have a grace that ends at another time.
 type countTwins struct {
 	*rapid.T
-	test   *testing.T
-	raw    *redis.Client
-	reals  []*redisorigin.Origin
-	models []*memstore.Origin
-	heard  [2]*announced // by the server's and the model's listener
+	test      *testing.T
+	raw       *redis.Client
+	reals     []*redisorigin.Origin
+	models    []*memstore.Origin
+	announced [2]*announced // by the server's and the model's listener
 
 	began  time.Time
 	ahead  *time.Duration // of the model's clock
@@ -51,7 +51,7 @@ type announced struct {
 	all map[store.Foreign]int
 }
 
-func (a *announced) hear(totals []store.Foreign) {
+func (a *announced) add(totals []store.Foreign) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, f := range totals {
@@ -91,15 +91,15 @@ func newCountTwins(t *testing.T, grace time.Duration) *countTwins {
 	t.Cleanup(func() { cancel(); listening.Wait() })
 	ready := endCell(0)
 	for i, h := range []store.RelayOrigin{w.reals[0], w.models[0]} {
-		w.heard[i] = &announced{all: make(map[store.Foreign]int)}
-		listening.Go(func() { _ = h.Listen(ctx, 0, w.heard[i].hear) })
+		w.announced[i] = &announced{all: make(map[store.Foreign]int)}
+		listening.Go(func() { _ = h.Listen(ctx, 0, w.announced[i].add) })
 		count := int64(0)
 		await.True(t, "it listens", func() bool {
 			count++
-			if _, err := h.Tell(t.Context(), 0, []store.Foreign{{Cell: ready, Count: count}}); err != nil {
+			if _, err := h.Apply(t.Context(), 0, []store.Foreign{{Cell: ready, Count: count}}); err != nil {
 				t.Fatal(err)
 			}
-			_, ok := w.heard[i].take(ready)
+			_, ok := w.announced[i].take(ready)
 			return ok
 		})
 	}
@@ -341,11 +341,11 @@ func sameChanges(a, b []store.Change) bool {
 }
 
 // told takes some changes off that were seen, as they were or not quite.
-func (w *countTwins) told() {
+func (w *countTwins) ack() {
 	var models, reals []store.Change
 	for _, c := range slices.SortedFunc(maps.Keys(w.totals), window.Cell.Compare) {
 		change := w.totals[c]
-		if rapid.IntRange(0, 3).Draw(w.T, "told") == 0 {
+		if rapid.IntRange(0, 3).Draw(w.T, "ack") == 0 {
 			continue
 		}
 		if rapid.IntRange(0, 5).Draw(w.T, "otherwise") == 0 {
@@ -356,7 +356,7 @@ func (w *countTwins) told() {
 		reals = append(reals, change)
 	}
 	at := w.way()
-	w.sameErr("told", w.models[at].Told(w.Context(), 0, models), w.reals[at].Told(w.Context(), 0, reals))
+	w.sameErr("ack", w.models[at].Ack(w.Context(), 0, models), w.reals[at].Ack(w.Context(), 0, reals))
 }
 
 func (w *countTwins) scan() {
@@ -383,7 +383,7 @@ func (w *countTwins) scan() {
 	}
 }
 
-func (w *countTwins) tell() {
+func (w *countTwins) apply() {
 	cells, _ := w.cells()
 	var models, reals []store.Foreign
 	for _, c := range cells {
@@ -393,11 +393,11 @@ func (w *countTwins) tell() {
 		reals = append(reals, f)
 	}
 	at := w.way()
-	w.Logf("tell %+v", models)
-	a, err := w.models[at].Tell(w.Context(), 0, models)
-	b, err2 := w.reals[at].Tell(w.Context(), 0, reals)
-	if w.sameErr("tell", err, err2); a != b {
-		w.Fatalf("tell %+v: %d raised, want %d", models, b, a)
+	w.Logf("apply %+v", models)
+	a, err := w.models[at].Apply(w.Context(), 0, models)
+	b, err2 := w.reals[at].Apply(w.Context(), 0, reals)
+	if w.sameErr("apply", err, err2); a != b {
+		w.Fatalf("apply %+v: %d raised, want %d", models, b, a)
 	}
 	w.sameAnnouncements()
 }
@@ -405,23 +405,23 @@ func (w *countTwins) tell() {
 // sameAnnouncements compares what both have announced since.
 func (w *countTwins) sameAnnouncements() {
 	end := endCell(*w.ahead)
-	heard := [2]map[store.Foreign]int{}
+	announced := [2]map[store.Foreign]int{}
 	for i, h := range []store.RelayOrigin{w.reals[0], w.models[0]} {
-		if _, err := h.Tell(w.Context(), 0, []store.Foreign{{Cell: end, Count: time.Now().UnixMicro()}}); err != nil {
+		if _, err := h.Apply(w.Context(), 0, []store.Foreign{{Cell: end, Count: time.Now().UnixMicro()}}); err != nil {
 			w.Fatal(err)
 		}
 		await.True(w.test, "the end is heard", func() (ok bool) {
-			heard[i], ok = w.heard[i].take(end)
+			announced[i], ok = w.announced[i].take(end)
 			return ok
 		})
 	}
 	real := make(map[store.Foreign]int)
-	for f, n := range heard[0] {
+	for f, n := range announced[0] {
 		f.Cell = w.model(f.Cell)
 		real[f] = n
 	}
-	if !maps.Equal(real, heard[1]) {
-		w.Fatalf("announced: %+v, want %+v", real, heard[1])
+	if !maps.Equal(real, announced[1]) {
+		w.Fatalf("announced: %+v, want %+v", real, announced[1])
 	}
 }
 
@@ -476,7 +476,7 @@ func TestCountsAgreeWithTheirModel(t *testing.T) {
 		at := time.Duration(time.Now().UnixMilli()%twinWindow.Milliseconds()) * time.Millisecond
 		w := all[at < half/2 || at > twinWindow-2*slow]
 		w.begin(t)
-		calls := []func(){w.send, w.send, w.send, w.claim, w.read, w.changes, w.told, w.scan, w.tell, w.raise, w.healed, w.lease}
+		calls := []func(){w.send, w.send, w.send, w.claim, w.read, w.changes, w.ack, w.scan, w.apply, w.raise, w.healed, w.lease}
 		for range rapid.IntRange(1, 30).Draw(t, "calls") {
 			switch what := rapid.IntRange(0, 2*len(calls)+2).Draw(t, "what"); {
 			case w.late():

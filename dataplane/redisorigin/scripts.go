@@ -22,9 +22,9 @@ var (
 	sendScript    = lua(luaRecord, luaEpoch, luaStream, luaPut, luaSend)
 	readScript    = lua(luaRecord, luaEpoch, luaGet)
 	claimScript   = lua(luaRecord, luaEpoch, luaStream, luaPut, luaClaim)
-	tellScript    = lua(luaRecord, luaTell)
+	applyScript   = lua(luaRecord, luaApply)
 	changesScript = lua(luaRecord, luaEpoch, luaChanges)
-	toldScript    = lua(luaRecord, luaTold)
+	ackScript     = lua(luaRecord, luaAck)
 	raiseScript   = lua(luaRecord, luaEpoch, luaPut, luaRaise)
 	healedScript  = lua(luaEpoch, luaHealed)
 	leaseScript   = lua(luaLease)
@@ -223,9 +223,9 @@ out[7] = problem
 return out
 `
 
-	// luaTell takes the keys of cells; the channel; for each cell count and expiry. The first key is the
+	// luaApply takes the keys of cells; the channel; for each cell count and expiry. The first key is the
 	// epoch's, so that a Cluster finds the bucket.
-	luaTell = `
+	luaApply = `
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
 local raised = {}
@@ -283,15 +283,15 @@ end
 return out
 `
 
-	// luaTold takes the keys of the changes and the cells; for each cell region and limit.
-	luaTold = `
-local told = {}
+	// luaAck takes the keys of the changes and the cells; for each cell region and limit.
+	luaAck = `
+local acked = {}
 for i = 2, #KEYS do
 	local a, r, k, f, l = record(KEYS[i])
-	if a and region(a, r, k) == tonumber(ARGV[2*i-3]) and l == tonumber(ARGV[2*i-2]) then told[#told + 1] = KEYS[i] end
+	if a and region(a, r, k) == tonumber(ARGV[2*i-3]) and l == tonumber(ARGV[2*i-2]) then acked[#acked + 1] = KEYS[i] end
 end
-if #told > 0 then redis.call('ZREM', KEYS[1], unpack(told)) end
-return #told
+if #acked > 0 then redis.call('ZREM', KEYS[1], unpack(acked)) end
+return #acked
 `
 
 	// luaRaise takes the keys of what is healed, the changes and the cells; the epoch that is meant; for

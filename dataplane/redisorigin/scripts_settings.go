@@ -9,11 +9,11 @@ package redisorigin
 // same twice, and a hash with the document of each (b and the node's id), its top keys (t and its id) and its order (o
 // and its id): when its process started, when it was sent, and 1 if it is the last one.
 var (
-	settingsScript     = lua(luaSettings)
-	tellSettingsScript = lua(luaTellSettings)
-	keepBeatsScript    = lua(luaBeats, luaKeepBeats)
-	beatsScript        = lua(luaBeats, luaTakeBeats)
-	storedScript       = lua(luaBeats, luaStored)
+	settingsScript      = lua(luaSettings)
+	storeSettingsScript = lua(luaStoreSettings)
+	keepBeatsScript     = lua(luaBeats, luaKeepBeats)
+	beatsScript         = lua(luaBeats, luaTakeBeats)
+	storedScript        = lua(luaBeats, luaStored)
 )
 
 const (
@@ -36,11 +36,11 @@ if v[1] ~= ARGV[1] and long <= tonumber(ARGV[2]) then d = redis.call('HMGET', KE
 return {v[1], d, long, nodes, left, age}
 `
 
-	// luaTellSettings takes the relay, version, nodes, how many milliseconds to keep it, for how many a trial is good,
+	// luaStoreSettings takes the relay, version, nodes, how many milliseconds to keep it, for how many a trial is good,
 	// from when on in Unix milliseconds (0: now) and, unless the server may have it, the document. It answers with 0 if
 	// it does not, and with -1 if the relay does not have the lease. The first write needs no memory, so that a full
 	// server takes what operators change.
-	luaTellSettings = `
+	luaStoreSettings = `
 if redis.call('GET', KEYS[2]) ~= ARGV[1] then return -1 end
 if not ARGV[7] and redis.call('HMGET', KEYS[1], 'v')[1] ~= ARGV[2] then return 0 end
 local t = redis.call('TIME')

@@ -178,7 +178,7 @@ func (s *shard) sendAll(ctx context.Context, parts []*sending, reply *store.Clai
 		}
 	}
 	if len(behind) > 0 {
-		s.sendAgain(ctx, behind, after, reply)
+		s.resendParts(ctx, behind, after, reply)
 	}
 	var errs []error
 	for _, part := range parts {
@@ -256,10 +256,10 @@ func (s *shard) sent(p *pipeline, part *sending, reply *store.ClaimReply) (last 
 	return last, false, nil
 }
 
-// sendAgain sends what the buckets have lost of each part's stream, as far as it is kept, and then the
+// resendParts sends what the buckets have lost of each part's stream, as far as it is kept, and then the
 // part. Each follows the one before it: where one fails, so do the next. What was answered may have the part's own
 // number, where another part of its call got no answer.
-func (s *shard) sendAgain(ctx context.Context, parts []*sending, after []int64, reply *store.ClaimReply) {
+func (s *shard) resendParts(ctx context.Context, parts []*sending, after []int64, reply *store.ClaimReply) {
 	p := s.pipeline(ctx)
 	again := make([][]*sending, len(parts))
 	for i, part := range parts {
@@ -280,12 +280,12 @@ func (s *shard) sendAgain(ctx context.Context, parts []*sending, after []int64, 
 	}
 	p.exec()
 	for i, part := range parts {
-		part.err = s.sentAgain(p, again[i], reply)
+		part.err = s.readResent(p, again[i], reply)
 	}
 }
 
-// sentAgain reads the answers to a part and to what was sent before it.
-func (s *shard) sentAgain(p *pipeline, chain []*sending, reply *store.ClaimReply) error {
+// readResent reads the answers to a part and to what was sent before it.
+func (s *shard) readResent(p *pipeline, chain []*sending, reply *store.ClaimReply) error {
 	var errs []error
 	for _, one := range chain {
 		_, lost, err := s.sent(p, one, reply)

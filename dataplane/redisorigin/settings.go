@@ -16,7 +16,7 @@ const settingsKept = 7 * 24 * time.Hour
 // settingsCopy is what this process last told, and last read, so that it is neither packed nor sent again.
 type settingsCopy struct {
 	mu   sync.Mutex
-	told settingsDocument
+	last settingsDocument
 	read settingsRead
 }
 
@@ -85,8 +85,8 @@ func (c *settingsCopy) keepRead(r settingsRead) {
 	c.read = r
 }
 
-// TellSettings implements store.RelayOrigin. Rows whose document the server has already are not sent again.
-func (h *Origin) TellSettings(ctx context.Context, shard int, holder string, rows store.SettingsRows,
+// StoreSettings implements store.RelayOrigin. Rows whose document the server has already are not sent again.
+func (h *Origin) StoreSettings(ctx context.Context, shard int, holder string, rows store.SettingsRows,
 	asOf time.Time,
 ) error {
 	s, err := h.shard(shard, 0, nil)
@@ -104,7 +104,7 @@ func (h *Origin) TellSettings(ctx context.Context, shard int, holder string, row
 	args := []any{holder, document.version, strconv.Itoa(rows.NodesLive), settingsKept.Milliseconds(),
 		bounded(max(0, rows.Trial.Left.Milliseconds())), bounded(max(0, asOf.UnixMilli()))}
 	for _, args := range [][]any{args, append(args, document.bytes)} {
-		there, err := s.client.Eval(ctx, tellSettingsScript, keys, args...).Int()
+		there, err := s.client.Eval(ctx, storeSettingsScript, keys, args...).Int()
 		if err == nil && there < 0 {
 			err = store.ErrNoLease
 		}
@@ -127,12 +127,12 @@ func (c *settingsCopy) pack(rows store.SettingsRows) (settingsDocument, error) {
 	version := versionOf(plain)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.told.version != version {
+	if c.last.version != version {
 		packed, err := deflate(plain)
 		if err != nil {
 			return settingsDocument{}, err
 		}
-		c.told = settingsDocument{version, packed}
+		c.last = settingsDocument{version, packed}
 	}
-	return c.told, nil
+	return c.last, nil
 }

@@ -29,12 +29,12 @@ func manyOverrides(n int) (rows store.SettingsRows) {
 	return rows
 }
 
-// tellSettings has a relay tell them that has the lease.
-func tellSettings(t *testing.T, h *redisorigin.Origin, rows store.SettingsRows) {
+// storeSettings has a relay tell them that has the lease.
+func storeSettings(t *testing.T, h *redisorigin.Origin, rows store.SettingsRows) {
 	t.Helper()
 	_, err := h.Lease(t.Context(), 0, "relay", time.Minute)
 	if err == nil {
-		err = h.TellSettings(t.Context(), 0, "relay", rows, time.Time{})
+		err = h.StoreSettings(t.Context(), 0, "relay", rows, time.Time{})
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -52,7 +52,7 @@ func TestUnchangedSettingsStayWhereTheyAre(t *testing.T) {
 		t.Helper()
 		before := netBytes(t, raw)
 		for range calls {
-			tellSettings(t, relay, rows)
+			storeSettings(t, relay, rows)
 			got, err := node.Settings(t.Context(), "eu")
 			if err != nil || len(got.Overrides) != len(rows.Overrides) || got.NodesLive != rows.NodesLive {
 				t.Fatalf("%d overrides, %d nodes, %v", len(got.Overrides), got.NodesLive, err)
@@ -124,7 +124,7 @@ func TestStrangeSettingsAreNamed(t *testing.T) {
 	}
 	command(t, raw, "FLUSHALL")
 	command(t, raw, "HSET", settingsKey, "v", "1", "d", "nonsense")
-	tellSettings(t, h, manyOverrides(3))
+	storeSettings(t, h, manyOverrides(3))
 	if rows, err := h.Settings(t.Context(), "eu"); err != nil || len(rows.Overrides) != 3 {
 		t.Errorf("%+v, %v", rows, err)
 	}
@@ -135,7 +135,7 @@ func TestSettingsAndHeartbeatsExpire(t *testing.T) {
 	server := servers.RedisForTest(t)
 	raw := rawClient(t, server.Addr())
 	h := openOrigin(t, "redis://"+server.Addr(), redisorigin.Options{})
-	tellSettings(t, h, store.SettingsRows{})
+	storeSettings(t, h, store.SettingsRows{})
 	if err := h.Heartbeat(t.Context(), heartbeat.Beat{NodeID: "a", Region: "eu"}); err != nil {
 		t.Fatal(err)
 	}
@@ -261,7 +261,7 @@ func TestAgeOfStrangeSettings(t *testing.T) {
 	server := servers.RedisForTest(t)
 	raw := rawClient(t, server.Addr())
 	h := openOrigin(t, "redis://"+server.Addr(), redisorigin.Options{})
-	tellSettings(t, h, manyOverrides(3))
+	storeSettings(t, h, manyOverrides(3))
 	for _, at := range []string{"-1e300", "-9e15", "1", "x", "9e15", "1e300", "inf", "nan"} {
 		command(t, raw, "HSET", settingsKey, "at", at, "n", "1e300")
 		if rows, err := h.Settings(t.Context(), "eu"); err != nil || rows.Age < 7*24*time.Hour {

@@ -78,8 +78,8 @@ func certain(ctx context.Context, t *testing.T, o *redisorigin.Origin, words ...
 	_, readErr := o.Read(ctx, []window.Cell{c})
 	_, sendErr := o.Send(ctx, store.Chunk{Stream: streams.Add(1), Number: 1, Costs: []store.Cost{{Cell: c, Add: 1}}})
 	claimErr := addOne(ctx, o, c, 1)
-	_, tellErr := o.Tell(ctx, 0, []store.Foreign{{Cell: c, Count: 1}})
-	for what, err := range map[string]error{"read": readErr, "send": sendErr, "claim": claimErr, "tell": tellErr} {
+	_, applyErr := o.Apply(ctx, 0, []store.Foreign{{Cell: c, Count: 1}})
+	for what, err := range map[string]error{"read": readErr, "send": sendErr, "claim": claimErr, "apply": applyErr} {
 		if err == nil {
 			t.Errorf("%s: no error, want one that says %q", what, words)
 			continue

@@ -24,7 +24,7 @@ type stubStores struct {
 	cells   []store.Change
 	changed []store.Change // what Changes returns until they are told
 	news    stubNews
-	tells   int              // cells that it was told
+	applied int              // cells that it was told
 	clock   func() time.Time // nil is 28,000,000 minutes
 }
 
@@ -41,7 +41,7 @@ func (s *stubStores) Changes(context.Context, int, int) (store.Changes, error) {
 	return store.Changes{Cells: s.changed, Epoch: 1, Healed: true, Now: now}, nil
 }
 
-func (s *stubStores) Told(context.Context, int, []store.Change) error {
+func (s *stubStores) Ack(context.Context, int, []store.Change) error {
 	s.changed = nil
 	return nil
 }
@@ -50,8 +50,8 @@ func (s *stubStores) Scan(context.Context, int, uint64, int) ([]store.Change, ui
 	return s.cells, 0, nil
 }
 
-func (s *stubStores) Tell(_ context.Context, _ int, cells []store.Foreign) (int, error) {
-	s.tells += len(cells)
+func (s *stubStores) Apply(_ context.Context, _ int, cells []store.Foreign) (int, error) {
+	s.applied += len(cells)
 	return 0, nil
 }
 
@@ -100,8 +100,8 @@ func benchRelay(b *testing.B) (*Relay, *stubStores, time.Time) {
 	return r, stores, now
 }
 
-// BenchmarkTell is the relay's work for one changed cell that it tells, among 200,000 live ones.
-func BenchmarkTell(b *testing.B) {
+// BenchmarkApplyForeign is the relay's work for one changed cell that it tells, among 200,000 live ones.
+func BenchmarkApplyForeign(b *testing.B) {
 	r, stores, now := benchRelay(b)
 	s, n := r.shards[0], 0
 	stores.news.bytes = 0
@@ -141,7 +141,7 @@ func BenchmarkRead(b *testing.B) {
 		if err := r.reader.read(b.Context(), now); err != nil {
 			b.Fatal(err)
 		}
-		if err := r.shards[0].tell(b.Context(), now); err != nil {
+		if err := r.shards[0].applyForeign(b.Context(), now); err != nil {
 			b.Fatal(err)
 		}
 		done += n

@@ -29,14 +29,14 @@ type cell struct {
 
 // ownCount is what a relay knows of a cell that its own region has counted in.
 type ownCount struct {
-	number       uint32    // that the relay has told with the cell's name; 0 before
-	total, limit int64     // as the origin had them last; total only grows
-	told         int64     // the largest count that is stored in the news; 0 if none is; only grows
-	seen         int64     // the largest total that the origin had, in whatever epoch: for peers alone, see seeLocked
-	handed       int64     // to peers, of seen
-	stored       int64     // in the CountStore; only grows
-	refused      bool      // the CountStore takes no row of it
-	untoldSince  time.Time // when total first was more than told; zero if it is not
+	number           uint32    // that the relay has told with the cell's name; 0 before
+	total, limit     int64     // as the origin had them last; total only grows
+	published        int64     // the largest count that is stored in the news; 0 if none is; only grows
+	seen             int64     // the largest total that the origin had, in whatever epoch: for peers alone, see seeLocked
+	handed           int64     // to peers, of seen
+	stored           int64     // in the CountStore; only grows
+	refused          bool      // the CountStore takes no row of it
+	unpublishedSince time.Time // when total first was more than told; zero if it is not
 }
 
 // part is a region's component, told or stored. Its total only grows.
@@ -122,32 +122,32 @@ func (c *cell) partOf(of *region) *part {
 }
 
 func (c *cell) isOwn() bool {
-	return c.ownCount != nil && (c.total > 0 || c.told > 0 || c.stored > 0 || c.seen > 0)
+	return c.ownCount != nil && (c.total > 0 || c.published > 0 || c.stored > 0 || c.seen > 0)
 }
 
-// isUntold tells whether the own region has counted more than it has told. A cell that it has not counted in has
+// isUnpublished tells whether the own region has counted more than it has told. A cell that it has not counted in has
 // nothing to tell, whichever other region uses it.
-func (c *cell) isUntold() bool { return c.ownCount != nil && c.total > c.told }
+func (c *cell) isUnpublished() bool { return c.ownCount != nil && c.total > c.published }
 
 // standing is the cell's, of which so much is told.
-func (c *cell) standing(told int64) standing {
-	return standing{total: c.total, told: told, limit: c.limit, shared: c.shared}
+func (c *cell) standing(published int64) standing {
+	return standing{total: c.total, published: published, limit: c.limit, shared: c.shared}
 }
 
 func (c *cell) isForeign() bool { return c.first.of != nil }
 
 // book holds the cells of a shard, and lists of those that need something.
 type book struct {
-	mu      sync.Mutex
-	nowMs   int64                  // the origin's clock, when it last answered
-	heardAt time.Time              // when that was, by a clock that does not step; zero: nowMs is another shard's
-	groups  map[window.Cell]*group // by what their cells have in common
-	last    *group                 // that was looked up; nil is none
-	n       int                    // cells of all groups
-	owns    int                    // of these, cells with an ownCount
-	endings map[int64][]*group     // all groups by their expiry: a sweep looks at no others
-	due     map[*cell]struct{}     // those whose total may have to be told
-	unsaved map[*cell]struct{}     // those whose total may have to be stored for good
+	mu         sync.Mutex
+	nowMs      int64                  // the origin's clock, when it last answered
+	answeredAt time.Time              // when that was, by a clock that does not step; zero: nowMs is another shard's
+	groups     map[window.Cell]*group // by what their cells have in common
+	last       *group                 // that was looked up; nil is none
+	n          int                    // cells of all groups
+	owns       int                    // of these, cells with an ownCount
+	endings    map[int64][]*group     // all groups by their expiry: a sweep looks at no others
+	due        map[*cell]struct{}     // those whose total may have to be told
+	unsaved    map[*cell]struct{}     // those whose total may have to be stored for good
 
 	unhanded map[*cell]struct{} // those whose seen total peers may have to be told; empty without peers
 	nudge    chan struct{}      // has room for one: a cell that was kept back is found to be shared; nil without peers
@@ -264,21 +264,21 @@ func (b *book) sweep() {
 	}
 }
 
-// heard takes note of the origin's clock.
-func (b *book) heard(now time.Time) {
+// setClock takes note of the origin's clock.
+func (b *book) setClock(now time.Time) {
 	if now.IsZero() {
 		return
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.nowMs, b.heardAt = now.UnixMilli(), time.Now()
+	b.nowMs, b.answeredAt = now.UnixMilli(), time.Now()
 }
 
 // suppose has another shard's clock stand for the origin's.
 func (b *book) suppose(nowMs int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.nowMs, b.heardAt = nowMs, time.Time{}
+	b.nowMs, b.answeredAt = nowMs, time.Time{}
 }
 
 // clock is what the origin's shows now or has shown a little earlier, by as much as its answer took; zero: it is not
@@ -286,10 +286,10 @@ func (b *book) suppose(nowMs int64) {
 func (b *book) clock() time.Time {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.heardAt.IsZero() {
+	if b.answeredAt.IsZero() {
 		return time.Time{}
 	}
-	return time.UnixMilli(b.nowMs).Add(time.Since(b.heardAt))
+	return time.UnixMilli(b.nowMs).Add(time.Since(b.answeredAt))
 }
 
 // shareLocked takes note of another region that uses a cell.
@@ -298,7 +298,7 @@ func (b *book) shareLocked(c *cell, now time.Time) {
 		return
 	}
 	c.shared = true
-	b.untoldLocked(c, now)
+	b.queueLocked(c, now)
 	if b.unhandedLocked(c) {
 		wake(b.nudge)
 	}
@@ -335,7 +335,7 @@ func (b *book) growLocked(ch *store.Change, now time.Time) {
 	if c.total > c.stored {
 		b.unsaved[c] = struct{}{}
 	}
-	b.untoldLocked(c, now)
+	b.queueLocked(c, now)
 	b.seeLocked(ch)
 }
 
@@ -348,13 +348,13 @@ func (b *book) seeLocked(ch *store.Change) {
 	b.unhandedLocked(c)
 }
 
-// untoldLocked has it decided whether a cell's total is to be told.
-func (b *book) untoldLocked(c *cell, now time.Time) {
-	if !c.isUntold() {
+// queueLocked has it decided whether a cell's total is to be told.
+func (b *book) queueLocked(c *cell, now time.Time) {
+	if !c.isUnpublished() {
 		return
 	}
-	if c.untoldSince.IsZero() {
-		c.untoldSince = now
+	if c.unpublishedSince.IsZero() {
+		c.unpublishedSince = now
 	}
 	b.due[c] = struct{}{}
 }
@@ -364,7 +364,7 @@ func (b *book) reconsider() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for c := range b.allOwnLocked() {
-		if c.isUntold() {
+		if c.isUnpublished() {
 			b.due[c] = struct{}{}
 		}
 		b.unhandedLocked(c)
@@ -374,10 +374,10 @@ func (b *book) reconsider() {
 	}
 }
 
-// toldLocked takes note of what is stored in the news.
-func (b *book) toldLocked(c *cell, total int64) {
-	c.told = max(c.told, total)
-	if !c.isUntold() {
-		c.untoldSince = time.Time{}
+// publishedLocked takes note of what is stored in the news.
+func (b *book) publishedLocked(c *cell, total int64) {
+	c.published = max(c.published, total)
+	if !c.isUnpublished() {
+		c.unpublishedSince = time.Time{}
 	}
 }

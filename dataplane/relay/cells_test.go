@@ -25,8 +25,8 @@ func mergeOne(b *book, from string, c counted, now time.Time) {
 	b.merge(from, &of, []entry{{identifier: c.cell.Identifier, total: c.total}}, make([]*cell, 1), now)
 }
 
-func toSend(b *book, now time.Time) *telling {
-	var t telling
+func toSend(b *book, now time.Time) *foreignChunk {
+	var t foreignChunk
 	b.toSend(&t, now)
 	return &t
 }
@@ -54,7 +54,7 @@ func TestForeignTotals(t *testing.T) {
 func TestStoredAndToldCountsMeetByRegion(t *testing.T) {
 	r := newTestRelay(t)
 	s, x := r.shards[0], minuteCell("a")
-	s.book.heard(time.UnixMilli(x.ExpiresAtMs() - 1))
+	s.book.setClock(time.UnixMilli(x.ExpiresAtMs() - 1))
 	for region, n := range map[string]int64{"eu": 9, "us": 5, "ap": 2} {
 		if err := r.cfg.Counts.Publish(t.Context(), region, []store.Count{{Cell: x, Count: n}}); err != nil {
 			t.Fatal(err)
@@ -121,7 +121,7 @@ func TestATotalThatCouldNotBeToldIsSentAgain(t *testing.T) {
 	s.leaseUntil = now.Add(time.Hour)
 	mergeOne(&s.book, "us", counted{cell: minuteCell("a"), total: 5}, now)
 	origin.Faults.Fail(errors.New("down"))
-	if err := s.tell(t.Context(), now); err == nil {
+	if err := s.applyForeign(t.Context(), now); err == nil {
 		t.Fatal("no error")
 	}
 	if again := toSend(&s.book, now).totals; len(again) != 1 {
@@ -135,12 +135,12 @@ func TestACellOutlivesItsEndByAMinute(t *testing.T) {
 	x := minuteCell("a")
 	mergeOne(b, "us", counted{cell: x, total: 5}, now)
 	for _, past := range []time.Duration{0, keptFor - time.Millisecond} {
-		b.heard(time.UnixMilli(x.ExpiresAtMs()).Add(past))
+		b.setClock(time.UnixMilli(x.ExpiresAtMs()).Add(past))
 		if b.sweep(); b.findLocked(&x) == nil || b.unsent.len() != 1 {
 			t.Errorf("it is forgotten %v after its end", past)
 		}
 	}
-	b.heard(time.UnixMilli(x.ExpiresAtMs()).Add(keptFor))
+	b.setClock(time.UnixMilli(x.ExpiresAtMs()).Add(keptFor))
 	if b.sweep(); b.n+b.unsent.len() != 0 {
 		t.Errorf("%d cells a minute after its end", b.n)
 	}
@@ -187,10 +187,10 @@ func TestWhatIsOnItsWayWhenTheOwnSideIsForgotten(t *testing.T) {
 	for _, c := range []window.Cell{own, both} {
 		b.growLocked(&store.Change{Cell: c, Total: 100, Limit: 100}, now)
 	}
-	told := []tidings{{b.findLocked(&own), 100}, {b.findLocked(&both), 100}}
+	published := []cellTotal{{b.findLocked(&own), 100}, {b.findLocked(&both), 100}}
 	cells, counts := b.toSave(DefaultTuning())
 	b.forgetOwn(false)
-	if payload := s.forPeers(told); len(payload) == 0 || len(cells) != 2 {
+	if payload := s.forPeers(published); len(payload) == 0 || len(cells) != 2 {
 		t.Errorf("peers get %x, and %d cells are stored", payload, len(cells))
 	}
 	b.setStored(cells, counts)
@@ -221,11 +221,11 @@ func TestWhatIsForgottenOnItsWayIsNotSent(t *testing.T) {
 	s, now := newTestRelay(t).shards[0], time.Now()
 	x := minuteCell("x")
 	mergeOne(&s.book, "us", counted{x, 0, 5}, now)
-	telling := toSend(&s.book, now)
+	chunk := toSend(&s.book, now)
 	s.book.forgetForeign()
-	s.book.setSent(telling, true, now)
-	if len(telling.cells) != 1 || telling.cells[0].sent != 0 || s.book.sent.len() != 0 {
+	s.book.setSent(chunk, true, now)
+	if len(chunk.cells) != 1 || chunk.cells[0].sent != 0 || s.book.sent.len() != 0 {
 		t.Errorf("%d cells on their way, of the first %d is taken for sent, and %d wait to be repeated; want 1, 0 and 0",
-			len(telling.cells), telling.cells[0].sent, s.book.sent.len())
+			len(chunk.cells), chunk.cells[0].sent, s.book.sent.len())
 	}
 }

@@ -77,10 +77,10 @@ func TestTooManyCellsOfTheOwnRegion(t *testing.T) {
 	own := hostile{world: w, region: "eu"}
 	var stored []store.Count
 	for i := range uint32(5 * most) {
-		told, kept := eu.cell(fmt.Sprint("news-", i), time.Minute), eu.cell(fmt.Sprintf("stored-%02d", i), time.Minute)
-		eu.accepted[told], eu.accepted[kept] = 1, 50 // for R1
-		own.tell(1, relay.EncodeName(told, i+1))
-		own.tell(2, relay.EncodeName(told, 1))
+		published, kept := eu.cell(fmt.Sprint("news-", i), time.Minute), eu.cell(fmt.Sprintf("stored-%02d", i), time.Minute)
+		eu.accepted[published], eu.accepted[kept] = 1, 50 // for R1
+		own.publish(1, relay.EncodeName(published, i+1))
+		own.publish(2, relay.EncodeName(published, 1))
 		stored = append(stored, store.Count{Cell: kept, Count: 50})
 	}
 	if err := w.counts.Publish(t.Context(), "eu", stored); err != nil {
@@ -156,7 +156,7 @@ func TestTooManyStreams(t *testing.T) {
 	us.accepted[c], eu.accepted[c] = 100, 100 // for R1
 	for i := range 5 * most {
 		h := hostile{world: w, region: fmt.Sprintf("made-up-%02d", i)}
-		h.tell(1, relay.EncodeName(c, 1))
+		h.publish(1, relay.EncodeName(c, 1))
 	}
 	w.run(time.Second)
 	if n := relay.Streams(eu.relay); n != most {
@@ -175,7 +175,7 @@ func TestTooManyStreams(t *testing.T) {
 	}
 	w.run(10 * time.Second)
 	ap := hostile{world: w, region: "ap"}
-	ap.tell(1, relay.EncodeName(c, 1))
+	ap.publish(1, relay.EncodeName(c, 1))
 	w.run(interval)
 	if n := relay.Streams(eu.relay); n != 2 {
 		t.Errorf("eu follows %d streams, want us and ap", n)

@@ -10,10 +10,10 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// tellPeersWhenWoken tells peers what is new twice an interval, and as soon as another region is found to use a cell
-// whose count was kept back, but no more than eight times an interval.
-func (s *shard) tellPeersWhenWoken(ctx context.Context) {
-	tell := s.watched("tell peers", s.tellPeers)
+// publishToPeersWhenWoken tells peers what is new twice an interval, and as soon as another region is found to use a
+// cell whose count was kept back, but no more than eight times an interval.
+func (s *shard) publishToPeersWhenWoken(ctx context.Context) {
+	publish := s.watched("publish to peers", s.publishToPeers)
 	began := time.Now()
 	after := func(part time.Duration) func() time.Time {
 		return func() time.Time { return began.Add(s.relay.interval() / part) }
@@ -21,17 +21,17 @@ func (s *shard) tellPeersWhenWoken(ctx context.Context) {
 	changed := s.relay.cfg.TuningChanged
 	for {
 		began = time.Now()
-		tell(ctx)
+		publish(ctx)
 		if !loop.Sleep(ctx, after(8), changed, nil) || !loop.Sleep(ctx, after(2), changed, s.book.nudge) {
 			return
 		}
 	}
 }
 
-// tellPeers hands what peers are to know to Config.Told. It needs the lease and the origin, and neither the news nor a
-// shard that is loaded: a relay that takes over while MySQL is away exchanges with peers as its predecessor did. It
-// takes nothing off the origin's changes.
-func (s *shard) tellPeers(ctx context.Context, now time.Time) error {
+// publishToPeers hands what peers are to know to Config.Publish. It needs the lease and the origin, and neither
+// the news nor a shard that is loaded: a relay that takes over while MySQL is away exchanges with peers as its
+// predecessor did. It takes nothing off the origin's changes.
+func (s *shard) publishToPeers(ctx context.Context, now time.Time) error {
 	if _, ok := s.term(now); !ok {
 		return nil
 	}
@@ -42,9 +42,9 @@ func (s *shard) tellPeers(ctx context.Context, now time.Time) error {
 	tuning := s.relay.tuning()
 	s.see(changes.Cells, tuning.MinGlobalDuration)
 	for range roundsMax {
-		told, left := s.chooseDirect(tuning)
-		if len(told) > 0 {
-			s.relay.cfg.Told(store.NewsRow{Stream: s.stream, Payload: s.forPeers(told)})
+		totals, left := s.chooseDirect(tuning)
+		if len(totals) > 0 {
+			s.relay.cfg.Publish(store.NewsRow{Stream: s.stream, Payload: s.forPeers(totals)})
 		}
 		if !left {
 			break
@@ -63,7 +63,7 @@ func (s *shard) see(changes []store.Change, shortest time.Duration) {
 // seeAll takes note of all that the origin holds, once in a term: while MySQL is away peers may need counts of cells
 // that have not changed since a predecessor kept them back.
 func (s *shard) seeAll(ctx context.Context) {
-	if s.relay.cfg.Told == nil || s.seenTerm == s.own.term {
+	if s.relay.cfg.Publish == nil || s.seenTerm == s.own.term {
 		return
 	}
 	all, err := s.scanAll(ctx)
@@ -74,14 +74,14 @@ func (s *shard) seeAll(ctx context.Context) {
 	s.see(all, s.own.tuning.MinGlobalDuration)
 }
 
-// chooseDirect picks the tidings of a row for peers, and takes note that they have them.
-func (s *shard) chooseDirect(t Tuning) (fit []tidings, left bool) {
+// chooseDirect picks the totals of a row for peers, and takes note that they have them.
+func (s *shard) chooseDirect(t Tuning) (fit []cellTotal, left bool) {
 	s.book.mu.Lock()
 	defer s.book.mu.Unlock()
-	var all []tidings
+	var all []cellTotal
 	for c := range s.book.unhanded {
-		if (standing{total: c.seen, told: c.handed, limit: c.limit, shared: c.shared}).isDue(t.Floor) {
-			all = append(all, tidings{c, c.seen})
+		if (standing{total: c.seen, published: c.handed, limit: c.limit, shared: c.shared}).isDue(t.Floor) {
+			all = append(all, cellTotal{c, c.seen})
 		} else {
 			delete(s.book.unhanded, c)
 		}
@@ -94,10 +94,10 @@ func (s *shard) chooseDirect(t Tuning) (fit []tidings, left bool) {
 }
 
 // forPeers makes a payload that names all cells, and has no numbers: a peer may have read no row.
-func (s *shard) forPeers(told []tidings) []byte {
+func (s *shard) forPeers(totals []cellTotal) []byte {
 	s.book.mu.Lock()
 	defer s.book.mu.Unlock()
-	return encodeNamed(told, false)
+	return encodeNamed(totals, false)
 }
 
 // Handed returns rows that repeat all counts that peers or News received before, of the shards that the relay leads. It
@@ -124,10 +124,10 @@ func (r *Relay) Handed() iter.Seq[store.NewsRow] {
 func (s *shard) handedRow(cells []*cell) (row store.NewsRow, n int) {
 	s.book.mu.Lock()
 	defer s.book.mu.Unlock()
-	all := make([]tidings, 0, min(len(cells), changesMax))
+	all := make([]cellTotal, 0, min(len(cells), changesMax))
 	for ; n < len(cells) && n < changesMax; n++ {
 		if c := cells[n]; c.handedTotal() > 0 {
-			all = append(all, tidings{c, c.handedTotal()})
+			all = append(all, cellTotal{c, c.handedTotal()})
 		}
 	}
 	row.Stream = s.stream
@@ -145,7 +145,7 @@ func (c *cell) handedTotal() int64 {
 	if c.ownCount == nil {
 		return 0
 	}
-	return max(c.handed, c.told)
+	return max(c.handed, c.published)
 }
 
 // allHanded lists the cells whose total peers have, in an order that makes payloads small. It sorts without the lock,

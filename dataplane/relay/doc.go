@@ -46,8 +46,8 @@
 // snapshot.
 //
 // What does not fit into a row goes with the next, greatest share of its limit first; an interval has up to 8 rows,
-// each with 5,000 changes and 256 KiB at most. Nothing is discarded, and weir_relay_untold_age_seconds is how long the
-// oldest has waited.
+// each with 5,000 changes and 256 KiB at most. Nothing is discarded, and weir_relay_unpublished_age_seconds is how long
+// the oldest has waited.
 //
 // # Settings and heartbeats
 //
@@ -61,7 +61,7 @@
 //
 // # Peers
 //
-// Regions may also tell each other straight: Config.Told hands out what peers are to know, and Hear takes it in;
+// Regions may also tell each other straight: Config.Publish hands out what peers are to know, and Apply takes it in;
 // package peers carries it. What is told is decided as above, but by what the peers were handed: every half interval,
 // and as soon as another region is found to use a cell whose count was kept back, though no more than eight times an
 // interval. It waits for no store and makes no row of news more, and while News is out peers hear on. Handed repeats
@@ -105,7 +105,7 @@
 // Of each other region a relay holds 4,194,304 cells, in all shards; of one that tells of more, cells that the own
 // region has not counted in are left out, counted and logged. So are the numbers of cells beyond 1,048,576 leaves of 32
 // numbers of a region. What a region tells by a number whose name was not read takes no memory, and rows that are heard
-// have no numbers: Hear refuses those that do. A relay follows 4,000 streams of news, and each shard holds cells of as
+// have no numbers: Apply refuses those that do. A relay follows 4,000 streams of news, and each shard holds cells of as
 // many other regions: a party that makes regions up in News or the CountStore gains no more, and has what is left out
 // counted and logged.
 //

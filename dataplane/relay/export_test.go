@@ -165,7 +165,7 @@ func Known(r *Relay) map[window.Cell]map[string]int64 {
 				counts[p.of.name] = p.total
 			}
 			if c.ownCount != nil {
-				counts["own total"], counts["own published"] = c.total, c.told
+				counts["own total"], counts["own published"] = c.total, c.published
 				counts["own seen"], counts["own handed over"] = c.seen, c.handed
 				counts["own stored"] = c.stored
 			}

@@ -32,19 +32,19 @@ const (
 func BenchmarkFanIn(b *testing.B) {
 	for _, percent := range []int{1, 4, 16} {
 		b.Run(fmt.Sprint(percent, "%"), func(b *testing.B) {
-			cores := fanIn(b, func(f *fanInTeller, now time.Time) store.NewsRow { return f.row(now, percent) })
+			cores := fanIn(b, func(f *fanInPublisher, now time.Time) store.NewsRow { return f.row(now, percent) })
 			b.ReportMetric(cores*100*100/float64(percent), "%core/full-size")
 		})
 	}
 	for _, keys := range []int{1000, changesMax} {
 		b.Run(fmt.Sprint(keys, " hot keys"), func(b *testing.B) {
 			var hot hotRows
-			fanIn(b, func(f *fanInTeller, now time.Time) store.NewsRow { return hot.row(f, now, keys) })
+			fanIn(b, func(f *fanInPublisher, now time.Time) store.NewsRow { return hot.row(f, now, keys) })
 		})
 	}
 }
 
-func fanIn(b *testing.B, row func(*fanInTeller, time.Time) store.NewsRow) (cores float64) {
+func fanIn(b *testing.B, row func(*fanInPublisher, time.Time) store.NewsRow) (cores float64) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // or idle processors collect garbage, for nothing
 	now := time.UnixMilli(28_000_000 * 60_000)
 	clock := func() time.Time { return now }
@@ -54,15 +54,15 @@ func fanIn(b *testing.B, row func(*fanInTeller, time.Time) store.NewsRow) (cores
 	if err != nil {
 		b.Fatal(err)
 	}
-	var tellers [fanInRegions]fanInTeller
-	for i := range tellers {
-		tellers[i] = fanInTeller{stream: store.Stream{Region: fmt.Sprintf("region-%02d", i)}}
+	var publishers [fanInRegions]fanInPublisher
+	for i := range publishers {
+		publishers[i] = fanInPublisher{stream: store.Stream{Region: fmt.Sprintf("region-%02d", i)}}
 	}
 	var steps []time.Duration
 	for b.Loop() {
 		now = now.Add(fanInInterval)
-		for i := range tellers {
-			stores.news.page.Rows = append(stores.news.page.Rows, row(&tellers[i], now))
+		for i := range publishers {
+			stores.news.page.Rows = append(stores.news.page.Rows, row(&publishers[i], now))
 		}
 		before := processTime()
 		if err := r.Step(b.Context()); err != nil {
@@ -70,10 +70,10 @@ func fanIn(b *testing.B, row func(*fanInTeller, time.Time) store.NewsRow) (cores
 		}
 		steps = append(steps, processTime()-before)
 	}
-	b.ReportMetric(float64(stores.tells)/(float64(len(steps))*fanInInterval.Seconds()), "told-cells/s")
+	b.ReportMetric(float64(stores.applied)/(float64(len(steps))*fanInInterval.Seconds()), "applied-cells/s")
 	b.ReportMetric(float64(heapBytes())/float64(r.shards[0].book.n), "B/cell")
 	b.ReportMetric(float64(r.shards[0].book.n), "cells")
-	runtime.KeepAlive(&tellers)
+	runtime.KeepAlive(&publishers)
 	return reportSteps(b, steps)
 }
 
@@ -98,7 +98,7 @@ type hotRows struct {
 	payload []byte
 }
 
-func (h *hotRows) row(f *fanInTeller, now time.Time, keys int) store.NewsRow {
+func (h *hotRows) row(f *fanInPublisher, now time.Time, keys int) store.NewsRow {
 	if !now.Equal(h.at) {
 		w := window.Sequence(now.UnixMilli(), time.Minute.Milliseconds())
 		h.at, h.payload = now, hotPayload(w, w != h.window, keys, now.UnixMilli()%60_000)
@@ -147,16 +147,16 @@ func heapBytes() uint64 {
 	return m.HeapAlloc
 }
 
-// fanInTeller makes a region's rows: at any moment of a window it has named a part of its cells, and tells more of
+// fanInPublisher makes a region's rows: at any moment of a window it has named a part of its cells, and tells more of
 // these.
-type fanInTeller struct {
+type fanInPublisher struct {
 	stream   store.Stream
 	sequence int64
 	window   int64
 	named    uint32
 }
 
-func (f *fanInTeller) row(now time.Time, percent int) store.NewsRow {
+func (f *fanInPublisher) row(now time.Time, percent int) store.NewsRow {
 	f.sequence++
 	if w := window.Sequence(now.UnixMilli(), time.Minute.Milliseconds()); w != f.window {
 		f.window, f.named = w, 0

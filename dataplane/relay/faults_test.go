@@ -150,19 +150,19 @@ func TestR5NothingIsDiscarded(t *testing.T) {
 	w.run(2 * time.Second)
 	w.wantKnown(cells...)
 	rows := w.news.Rows(store.Stream{Region: "eu"})
-	told := make([]int, len(rows))
+	published := make([]int, len(rows))
 	for i, row := range rows {
 		if err := relay.Decode(row.Payload, func(c window.Cell, _ int64) {
-			told[i]++
+			published[i]++
 			hot = slices.DeleteFunc(hot, func(h window.Cell) bool { return h == c })
 		}); err != nil {
 			t.Fatal(err)
 		}
-		if told[i] > 0 && len(hot) > 0 {
-			t.Fatalf("row %d, the first of %d counts, lacks %d of the keys that are nearest to their limits", i, told[i], len(hot))
+		if published[i] > 0 && len(hot) > 0 {
+			t.Fatalf("row %d, the first of %d counts, lacks %d of the keys that are nearest to their limits", i, published[i], len(hot))
 		}
 	}
-	if slices.Max(told) == n {
+	if slices.Max(published) == n {
 		t.Error("all fit into one row: nothing was tested")
 	}
 	for _, row := range rows {
@@ -244,16 +244,16 @@ func TestAPromotedReplicaIsToldAgain(t *testing.T) {
 	w.run(store.KeepFor + 2*interval)
 	w.wantKnown(c)
 	w.run(store.KeepFor + 2*interval)
-	tells := 0
+	applies := 0
 	us.relayOrigin.Faults.Hook(func(op memstore.Op) error {
-		if op == memstore.OpTell {
-			tells++
+		if op == memstore.OpApply {
+			applies++
 		}
 		return nil
 	})
 	w.run(time.Minute)
-	if tells > 0 {
-		t.Errorf("it is told %d more times", tells)
+	if applies > 0 {
+		t.Errorf("it is told %d more times", applies)
 	}
 }
 

@@ -8,9 +8,9 @@ import (
 
 // Figures is how a relay does. Counters are of the relay's life.
 type Figures struct {
-	Held   []int         // shards whose lease it holds, ascending
-	Shards int           // that its origin has
-	Untold time.Duration // how long the oldest count that is due to be told has waited
+	Held        []int         // shards whose lease it holds, ascending
+	Shards      int           // that its origin has
+	Unpublished time.Duration // how long the oldest count that is due to be told has waited
 
 	// InStepAt is when it had last told what was due, for each shard that it holds, and read news, without an error; at
 	// first when it began to. Zero: it holds no lease, or has only just got it.
@@ -34,15 +34,15 @@ func (r *Relay) Figures() Figures {
 	m := &r.metrics
 	f := Figures{
 		LagP99: m.takeLags(), Shards: len(r.shards),
-		Errors: m.errors.Load(), Rows: m.told.rows.Load() + m.read.rows.Load() + m.saved.Load(),
+		Errors: m.errors.Load(), Rows: m.published.rows.Load() + m.read.rows.Load() + m.saved.Load(),
 		Saved: m.saved.Load(), Refused: m.refused.Load(), Healed: m.healed.Load(), Fenced: m.fenced.Load(),
 	}
 	for _, s := range r.shards {
 		if _, held := s.term(now); held {
 			f.Held = append(f.Held, s.index)
 		}
-		untold, _ := s.book.figures(now)
-		f.Untold = max(f.Untold, untold)
+		unpublished, _ := s.book.figures(now)
+		f.Unpublished = max(f.Unpublished, unpublished)
 	}
 	if at := r.inStepAtMs(now); at > 0 {
 		f.InStepAt = time.UnixMilli(at)

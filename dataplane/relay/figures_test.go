@@ -31,7 +31,7 @@ func TestFigures(t *testing.T) {
 	w.run(4 * time.Second)
 	w.news.Faults.Fail(nil)
 	got := eu.relay.Figures()
-	if !slices.Equal(got.Held, []int{0}) || !got.InStepAt.Equal(inStep) || got.Rows == 0 || got.Untold != 3800*time.Millisecond || got.Healed != 1 || got.Saved == 0 || got.Fenced != 0 {
+	if !slices.Equal(got.Held, []int{0}) || !got.InStepAt.Equal(inStep) || got.Rows == 0 || got.Unpublished != 3800*time.Millisecond || got.Healed != 1 || got.Saved == 0 || got.Fenced != 0 {
 		t.Errorf("with news down: %+v", got)
 	}
 	us.away = false

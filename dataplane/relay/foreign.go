@@ -9,23 +9,23 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-const tellMax = 1_000 // cells of one call
+const applyMax = 1_000 // cells of one call
 
-// tellWhenWoken tells the origin what the reader brings, as soon as it does, and at every interval what could not be
+// applyWhenWoken tells the origin what the reader brings, as soon as it does, and at every interval what could not be
 // told.
-func (s *shard) tellWhenWoken(ctx context.Context) {
-	tell := s.watched("tell the origin", s.tell)
+func (s *shard) applyWhenWoken(ctx context.Context) {
+	applyForeign := s.watched("apply foreign totals", s.applyForeign)
 	last := time.Now()
 	due := func() time.Time { return last.Add(s.relay.interval()) }
 	for loop.Sleep(ctx, due, s.relay.cfg.TuningChanged, s.kick) {
-		tell(ctx)
+		applyForeign(ctx)
 		last = time.Now()
 	}
 }
 
-// tell raises the origin's foreign totals.
-func (s *shard) tell(ctx context.Context, now time.Time) error {
-	t := &s.telling
+// applyForeign raises the origin's foreign totals.
+func (s *shard) applyForeign(ctx context.Context, now time.Time) error {
+	t := &s.foreignChunk
 	defer t.forget()
 	for {
 		if _, ok := s.term(now); !ok {
@@ -34,41 +34,41 @@ func (s *shard) tell(ctx context.Context, now time.Time) error {
 		if s.book.toSend(t, now); len(t.cells) == 0 {
 			return nil
 		}
-		raised, err := s.tellBatch(ctx, t.totals)
+		raised, err := s.applyChunk(ctx, t.totals)
 		if err != nil {
-			s.book.sendAgain(t.cells)
+			s.book.requeue(t.cells)
 			return err
 		}
 		s.book.setSent(t, raised > 0, now)
 	}
 }
 
-func (s *shard) tellBatch(ctx context.Context, totals []store.Foreign) (raised int, err error) {
+func (s *shard) applyChunk(ctx context.Context, totals []store.Foreign) (raised int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	raised, err = s.relay.cfg.Origin.Tell(ctx, s.index, totals)
+	raised, err = s.relay.cfg.Origin.Apply(ctx, s.index, totals)
 	if err != nil {
-		return 0, fmt.Errorf("tell shard %d the counts of %d cells: %w", s.index, len(totals), err)
+		return 0, fmt.Errorf("apply to shard %d the foreign totals of %d cells: %w", s.index, len(totals), err)
 	}
 	return raised, nil
 }
 
-// telling is what an origin is being told. A shard uses its memory for one call after the other.
-type telling struct {
+// foreignChunk is what an origin is being told. A shard uses its memory for one call after the other.
+type foreignChunk struct {
 	cells  []*cell
 	totals []store.Foreign // of cells
 	again  bool            // they were all sent before, and the origin is expected to have them
 	wiped  int             // the book's, when they were taken
 }
 
-func (t *telling) forget() {
+func (t *foreignChunk) forget() {
 	clear(t.cells)
 	clear(t.totals)
 }
 
-// toSend takes cells off those whose foreign total the origin may lack, tellMax at most: those that it has acknowledged
-// by themselves, so that it is seen whether it has lost any.
-func (b *book) toSend(t *telling, now time.Time) {
+// toSend takes cells off those whose foreign total the origin may lack, applyMax at most: those that it has
+// acknowledged by themselves, so that it is seen whether it has lost any.
+func (b *book) toSend(t *foreignChunk, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	t.cells, t.totals, t.wiped = t.cells[:0], t.totals[:0], b.wiped
@@ -76,7 +76,7 @@ func (b *book) toSend(t *telling, now time.Time) {
 	if t.again = len(t.cells) > 0; t.again {
 		return
 	}
-	n := min(tellMax, b.unsent.len())
+	n := min(applyMax, b.unsent.len())
 	t.cells = append(t.cells, b.unsent.all()[:n]...)
 	b.unsent.drop(n)
 	for _, c := range t.cells {
@@ -93,8 +93,8 @@ func (b *book) unsentLocked(c *cell) {
 	}
 }
 
-// sendAgain has cells sent again that the origin may not have been told of.
-func (b *book) sendAgain(cells []*cell) {
+// requeue has cells sent again that the origin may not have been told of.
+func (b *book) requeue(cells []*cell) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, c := range cells {
@@ -106,7 +106,7 @@ func (b *book) sendAgain(cells []*cell) {
 
 // setSent takes note of what the origin has, unless it may have lost it since. What it was sent again, and has lacked,
 // a replica may lack that is promoted next.
-func (b *book) setSent(t *telling, raised bool, now time.Time) {
+func (b *book) setSent(t *foreignChunk, raised bool, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.wiped != t.wiped {
@@ -133,10 +133,10 @@ type sentTotal struct {
 
 // repeatLocked takes totals that are to be sent once more after store.KeepFor, unless a larger one was sent since, or
 // is about to be.
-func (b *book) repeatLocked(t *telling, now time.Time) {
+func (b *book) repeatLocked(t *foreignChunk, now time.Time) {
 	n, before := 0, now.Sub(b.sentFrom)-store.KeepFor
 	for _, s := range b.sent.all() {
-		if s.at > before || len(t.cells) == tellMax {
+		if s.at > before || len(t.cells) == applyMax {
 			break
 		}
 		if n++; s.cell.sent == s.total && !s.cell.unsent && !b.expired(s.cell.expiresMs()) {

@@ -122,7 +122,7 @@ func (s *shard) recallCount(named *names, row *store.NewsRow, c *counted) (fits 
 	}
 	if !c.isNamed() {
 		if known := named.findLocked(row, &c.cell, c.number); known != nil {
-			s.book.toldLocked(known, c.total)
+			s.book.publishedLocked(known, c.total)
 		}
 		return true
 	}
@@ -130,7 +130,7 @@ func (s *shard) recallCount(named *names, row *store.NewsRow, c *counted) (fits 
 	if known == nil {
 		return false
 	}
-	s.book.toldLocked(known, c.total)
+	s.book.publishedLocked(known, c.total)
 	return c.number == 0 || named.setLocked(row, c.number, known)
 }
 
@@ -210,7 +210,7 @@ func (b *book) known() (all []store.Change) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for c := range b.allOwnLocked() {
-		if total := max(c.total, c.told, c.stored); total > 0 && !b.expired(c.expiresMs()) {
+		if total := max(c.total, c.published, c.stored); total > 0 && !b.expired(c.expiresMs()) {
 			all = append(all, store.Change{Cell: c.name(), Total: total, Limit: c.limit})
 		}
 	}

@@ -18,7 +18,7 @@ func TestStreamsThatLackedNamesAreForgotten(t *testing.T) {
 	c := eu.cell("k", time.Hour)
 	for i := range 20 {
 		h := hostile{world: w, region: fmt.Sprint("made-up-", i)}
-		h.tell(1, relay.EncodeNumber(c, 1, 7))
+		h.publish(1, relay.EncodeNumber(c, 1, 7))
 		h.row(store.NewsRow{Writer: 1, Snapshot: 2})
 	}
 	w.run(time.Second)
@@ -46,7 +46,7 @@ func TestALostLeaseForgetsTheStreamsThatLackNames(t *testing.T) {
 	eu := w.regions[0]
 	w.run(time.Second)
 	h := hostile{world: w, region: "ends"}
-	h.tell(1, relay.EncodeNumber(eu.cell("k", time.Hour), 1, 7))
+	h.publish(1, relay.EncodeNumber(eu.cell("k", time.Hour), 1, 7))
 	h.row(store.NewsRow{Writer: 1, Snapshot: 2})
 	w.run(time.Second)
 	if n := relay.Lacking(eu.relay); n != 1 {

@@ -101,18 +101,18 @@ func TestR2TwoRegionsBeginAtOnce(t *testing.T) {
 }
 
 // A relay that does not know the origin's time yet takes nothing in, and takes no row for one of the far future.
-func TestHearWithoutTheOriginsTime(t *testing.T) {
+func TestApplyWithoutTheOriginsTime(t *testing.T) {
 	w := newWorld(t, "eu", "us")
 	eu, us := w.regions[0], w.regions[1]
-	told := eu.toldRelay()
+	published := eu.publishingRelay()
 	us.relay = us.relayOver("first", speechless{us.relayOrigin}, w.news, w.counts)
 	w.run(time.Second)
 	eu.accept(eu.cell("k", time.Hour), 50, 100)
 	w.run(interval)
-	if !us.relay.Leads() || len(*told) != 1 {
-		t.Fatalf("us leads: %v, and %d rows are told", us.relay.Leads(), len(*told))
+	if !us.relay.Leads() || len(*published) != 1 {
+		t.Fatalf("us leads: %v, and %d rows are told", us.relay.Leads(), len(*published))
 	}
-	if err := us.relay.Hear((*told)[0]); !errors.Is(err, relay.ErrIdle) || errors.Is(err, store.ErrRefused) {
+	if err := us.relay.Apply((*published)[0]); !errors.Is(err, relay.ErrIdle) || errors.Is(err, store.ErrRefused) {
 		t.Errorf("%v, want ErrIdle", err)
 	}
 }

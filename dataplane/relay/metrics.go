@@ -17,7 +17,7 @@ import (
 type metrics struct {
 	relay *Relay
 
-	told, read, heard traffic
+	published, read, received traffic
 
 	saved, refused, healed, fenced, unreadable, malformed, early, crowded, full, epochs, errors atomic.Int64
 
@@ -96,14 +96,14 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	descLease  = desc("lease_held", "1 while this process relays the shard of its region's origin.", "shard")
-	descUntold = desc("untold_age_seconds",
+	descLease       = desc("lease_held", "1 while this process relays the shard of its region's origin.", "shard")
+	descUnpublished = desc("unpublished_age_seconds",
 		"How long the oldest count that is due has waited to be sent to other regions.", "shard")
 	descCells = desc("cells", "Cells that the relay holds of a shard.", "shard")
 	descRows  = desc("news_rows_total",
-		"Rows of news written for other regions (told), read, and received from a peer (heard).", "direction")
+		"Rows of news written for other regions (published), read, and received from a peer (received).", "direction")
 	descBytes = desc("news_bytes_total",
-		"Bytes of news written for other regions (told), read, and received from a peer (heard).", "direction")
+		"Bytes of news written for other regions (published), read, and received from a peer (received).", "direction")
 	descLag = desc("lag_seconds",
 		"Age of the region's oldest row in the last read that had rows of it; reported for a minute.", "from")
 	descInStep = desc("in_step_timestamp_seconds",
@@ -126,7 +126,7 @@ var (
 	descMalformed = desc("malformed_cells_total",
 		"Cells of the origin, of news or of a peer that were left out because no node can have counted in them.")
 	descErrors = desc("errors_total", "Steps of the relay's loops that failed.")
-	descsOfAll = []*prometheus.Desc{descLease, descUntold, descCells, descRows, descBytes, descLag, descInStep,
+	descsOfAll = []*prometheus.Desc{descLease, descUnpublished, descCells, descRows, descBytes, descLag, descInStep,
 		descSaved, descRefused,
 		descHealed, descFenced, descUnread, descMalformed, descEarly, descCrowded, descFull, descEpochs,
 		descErrors}
@@ -152,11 +152,11 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		_, held := s.term(now)
 		age, cells := s.book.figures(now)
 		send(descLease, prometheus.GaugeValue, oneOrZero[held], shard)
-		send(descUntold, prometheus.GaugeValue, age.Seconds(), shard)
+		send(descUnpublished, prometheus.GaugeValue, age.Seconds(), shard)
 		send(descCells, prometheus.GaugeValue, float64(cells), shard)
 	}
 	send(descInStep, prometheus.GaugeValue, float64(m.relay.inStepAtMs(now))/1000)
-	for direction, t := range map[string]*traffic{"told": &m.told, "read": &m.read, "heard": &m.heard} {
+	for direction, t := range map[string]*traffic{"published": &m.published, "read": &m.read, "received": &m.received} {
 		send(descRows, prometheus.CounterValue, float64(t.rows.Load()), direction)
 		send(descBytes, prometheus.CounterValue, float64(t.bytes.Load()), direction)
 	}
@@ -179,13 +179,13 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 
 // figures are how long the oldest total has waited to be told, and how many cells there are. Totals that may wait until
 // another region uses their cells do not count.
-func (b *book) figures(now time.Time) (untold time.Duration, cells int) {
+func (b *book) figures(now time.Time) (unpublished time.Duration, cells int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for c := range b.due {
-		if !c.untoldSince.IsZero() {
-			untold = max(untold, now.Sub(c.untoldSince))
+		if !c.unpublishedSince.IsZero() {
+			unpublished = max(unpublished, now.Sub(c.unpublishedSince))
 		}
 	}
-	return untold, b.n
+	return unpublished, b.n
 }

@@ -196,15 +196,15 @@ func TestNamesAreBounded(t *testing.T) {
 	for i := range 100 {
 		other := c
 		other.Namespace = fmt.Sprint("n", i)
-		ap.tell(1, relay.EncodeNumber(other, uint32(i+1), 7))
+		ap.publish(1, relay.EncodeNumber(other, uint32(i+1), 7))
 	}
 	w.run(interval)
 	if n := relay.Names(eu.relay); n != 0 {
 		t.Errorf("%d groups of names that were not told", n)
 	}
 	for i := range 100 {
-		ap.tell(1, relay.EncodeName(c, uint32(i+1)<<10))
-		ap.tell(uint64(i+2), relay.EncodeName(c, 1))
+		ap.publish(1, relay.EncodeName(c, uint32(i+1)<<10))
+		ap.publish(uint64(i+2), relay.EncodeName(c, 1))
 	}
 	w.run(interval)
 	if n := relay.Leaves(eu.relay); n != most {
@@ -221,7 +221,7 @@ func TestNamesAreBounded(t *testing.T) {
 	w.run(3 * time.Minute)
 	later := eu.cell("later", time.Minute)
 	w.regions[2].accept(later, 1, 1000)
-	ap.tell(200, relay.EncodeName(later, 1))
+	ap.publish(200, relay.EncodeName(later, 1))
 	w.run(interval)
 	if n := relay.Leaves(eu.relay); n != 1 {
 		t.Errorf("%d leaves after the window, want 1", n)
@@ -235,7 +235,7 @@ type hostile struct {
 	rows   int64
 }
 
-func (h *hostile) tell(writer uint64, payload []byte) {
+func (h *hostile) publish(writer uint64, payload []byte) {
 	h.Helper()
 	h.row(store.NewsRow{Writer: writer, Payload: payload})
 }

@@ -23,9 +23,9 @@ func TestARowTellsTheGreatestSharesFirst(t *testing.T) {
 	if !left || len(fit) == 0 {
 		t.Fatalf("%d of %d counts fit into a row", len(fit), n)
 	}
-	for i, told := range fit {
-		if want := int64(100 + n - 1 - i); told.total != want {
-			t.Fatalf("number %d of the row has %d of its limit, want %d", i, told.total, want)
+	for i, published := range fit {
+		if want := int64(100 + n - 1 - i); published.total != want {
+			t.Fatalf("number %d of the row has %d of its limit, want %d", i, published.total, want)
 		}
 	}
 }

@@ -79,13 +79,13 @@ func twoRelays(t *testing.T, random *rand.Rand) {
 		w.run(interval)
 	}
 	for _, c := range cells {
-		wantTold(w, c, eu, us)
+		wantPublished(w, c, eu, us)
 	}
 }
 
-// wantTold is R5 and R2 of two regions whose relays have had time: a region lacks of the other's count at most what is
-// below 10 % of the limit of 100, and that only if it does not use the cell itself.
-func wantTold(w *world, c window.Cell, a, b *region) {
+// wantPublished is R5 and R2 of two regions whose relays have had time: a region lacks of the other's count at most
+// what is below 10 % of the limit of 100, and that only if it does not use the cell itself.
+func wantPublished(w *world, c window.Cell, a, b *region) {
 	w.Helper()
 	for _, r := range []*region{a, b} {
 		lacks := w.fleet(c) - r.accepted[c] - r.total(c).Foreign
@@ -259,11 +259,11 @@ type delayedSettings struct {
 	before func()
 }
 
-func (d *delayedSettings) TellSettings(ctx context.Context, shard int, holder string, rows store.SettingsRows,
+func (d *delayedSettings) StoreSettings(ctx context.Context, shard int, holder string, rows store.SettingsRows,
 	asOf time.Time,
 ) error {
 	if d.before != nil {
 		d.before()
 	}
-	return d.RelayOrigin.TellSettings(ctx, shard, holder, rows, asOf)
+	return d.RelayOrigin.StoreSettings(ctx, shard, holder, rows, asOf)
 }

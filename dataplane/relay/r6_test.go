@@ -116,12 +116,12 @@ func emptied(t *testing.T, random *rand.Rand) {
 	for _, n := range nodes {
 		left += n.accepted
 	}
-	got, told := eu.total(c), us.total(c).Foreign
-	if least := max(left, told); got.Region < least || got.Region > eu.accepted[c] {
-		t.Errorf("R6: eu has %d of %d accepted; the nodes that are left have accepted %d, us was told %d", got.Region, eu.accepted[c], left, told)
+	got, published := eu.total(c), us.total(c).Foreign
+	if least := max(left, published); got.Region < least || got.Region > eu.accepted[c] {
+		t.Errorf("R6: eu has %d of %d accepted; the nodes that are left have accepted %d, us was told %d", got.Region, eu.accepted[c], left, published)
 	}
-	if got.Foreign != us.accepted[c] || told < got.Region {
-		t.Errorf("R2: eu knows %d of %d, us %d of %d", got.Foreign, us.accepted[c], told, got.Region)
+	if got.Foreign != us.accepted[c] || published < got.Region {
+		t.Errorf("R2: eu knows %d of %d, us %d of %d", got.Foreign, us.accepted[c], published, got.Region)
 	}
 }
 

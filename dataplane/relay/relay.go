@@ -35,11 +35,11 @@ type Config struct {
 	Clock  func() time.Time // nil is time.Now. It paces the relay; cells live by their origin's clock
 	Logger *slog.Logger     // nil discards
 
-	// Told is called with what peers are to know, twice an interval where there is any: a row of news with a Stream and
-	// a Payload, and no number. News gets the same by rows of its own. Told must neither block nor change the row, and
+	// Publish is called with what peers are to know, twice an interval where there is any: a row of news with a Stream and
+	// a Payload, and no number. News gets the same by rows of its own. Publish must neither block nor change the row, and
 	// may keep it. What a row tells is true whether or not it is stored afterwards: a relay that has been replaced may
 	// tell, and does no harm. Nil: nothing is called.
-	Told func(row store.NewsRow)
+	Publish func(row store.NewsRow)
 }
 
 // Tuning is what may change while a relay runs. A duration of 0 is its default. Floor and Step have none, since 0 has
@@ -89,7 +89,7 @@ func (t Tuning) withDefaults() Tuning {
 //
 // Start and Stop may each be called twice, but not concurrently. Step is for callers that control
 // the time, such as tests and simulators: it must not run concurrently with another Step, or
-// between Start and Stop. Hear, Leads, Lost, Handed and the methods of Collector may be called at
+// between Start and Stop. Apply, Leads, Lost, Handed and the methods of Collector may be called at
 // any time, concurrently.
 type Relay struct {
 	cfg     Config
@@ -151,12 +151,12 @@ func (r *Relay) Start(ctx context.Context) error {
 	for _, s := range r.shards {
 		r.loops.Go(func() { s.keepLease(ctx) })
 		r.loops.Go(func() { s.takeAfterReads(ctx) })
-		if r.cfg.Told != nil {
-			r.loops.Go(func() { s.tellPeersWhenWoken(ctx) })
+		if r.cfg.Publish != nil {
+			r.loops.Go(func() { s.publishToPeersWhenWoken(ctx) })
 		}
 		r.every(ctx, r.interval, s.watched("prune news", s.prune))
 		r.every(ctx, func() time.Duration { return saveEvery }, s.watched("store counts", s.save))
-		r.loops.Go(func() { s.tellWhenWoken(ctx) })
+		r.loops.Go(func() { s.applyWhenWoken(ctx) })
 	}
 	r.loops.Go(func() { r.readPausing(ctx) })
 	carry := r.watched("carry settings", r.carrySettings)
@@ -199,14 +199,14 @@ func (r *Relay) Step(ctx context.Context) error {
 		if !s.renewAt.After(now) {
 			errs = append(errs, s.renew(ctx, now))
 		}
-		if r.cfg.Told != nil {
-			errs = append(errs, s.tellPeers(ctx, now))
+		if r.cfg.Publish != nil {
+			errs = append(errs, s.publishToPeers(ctx, now))
 		}
 		errs = append(errs, s.take(ctx, now))
 	}
 	errs = append(errs, r.reader.read(ctx, now))
 	for _, s := range r.shards {
-		errs = append(errs, s.tell(ctx, now))
+		errs = append(errs, s.applyForeign(ctx, now))
 		if now.Sub(s.savedAt) >= saveEvery {
 			errs = append(errs, s.save(ctx, now))
 		}
@@ -231,7 +231,7 @@ func (r *Relay) shardOf(key *window.Key) *shard {
 	return r.shards[r.cfg.Origin.ShardOf(&asked)]
 }
 
-// Leads is true while the relay has the lease of any shard, and so takes rows in: see Hear.
+// Leads is true while the relay has the lease of any shard, and so takes rows in: see Apply.
 func (r *Relay) Leads() bool { return r.leads(r.cfg.Clock()) }
 
 // leads is true while the relay has the lease of any shard.

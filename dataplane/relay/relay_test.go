@@ -210,7 +210,7 @@ func TestMetrics(t *testing.T) {
 	w.run(4 * time.Second)
 	w.news.Faults.Fail(nil)
 	wantMetric(t, eu.relay, `weir_relay_lease_held{shard="0"} 1`, `weir_relay_cells{shard="0"} 1`,
-		`weir_relay_untold_age_seconds{shard="0"} 3.8`, `weir_relay_news_rows_total{direction="told"} 2`,
+		`weir_relay_unpublished_age_seconds{shard="0"} 3.8`, `weir_relay_news_rows_total{direction="published"} 2`,
 		`weir_relay_healed_total 1`, `weir_relay_stored_counts_total 1`,
 		fmt.Sprint("weir_relay_in_step_timestamp_seconds ", float64(inStep.UnixMilli())/1000))
 	us.away = false
@@ -239,7 +239,7 @@ func TestTheAgeOfWhatWaits(t *testing.T) {
 	w.run(10 * time.Second)
 	us.accept(c, 1, 100)
 	for range 4 {
-		wantMetric(t, eu.relay, `weir_relay_untold_age_seconds{shard="0"} 0`)
+		wantMetric(t, eu.relay, `weir_relay_unpublished_age_seconds{shard="0"} 0`)
 		w.run(interval)
 	}
 	w.wantKnown(c)

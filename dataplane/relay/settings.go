@@ -34,7 +34,7 @@ func (r *Relay) carrySettings(ctx context.Context, now time.Time) error {
 			errs = append(errs, s.storeBeats(ctx, now))
 		}
 	}
-	return errors.Join(append(errs, r.tellSettings(ctx, now))...)
+	return errors.Join(append(errs, r.storeSettings(ctx, now))...)
 }
 
 // settingsReadEvery is how often settings are read whose version is the same: a change that was made past the control
@@ -76,7 +76,7 @@ func (r *Relay) settingsRows(ctx context.Context, now time.Time) (store.Settings
 	return known.rows, nil
 }
 
-func (r *Relay) tellSettings(ctx context.Context, now time.Time) error {
+func (r *Relay) storeSettings(ctx context.Context, now time.Time) error {
 	rows, err := r.settingsRows(ctx, now)
 	if err != nil {
 		return err
@@ -93,7 +93,7 @@ func (r *Relay) tellSettings(ctx context.Context, now time.Time) error {
 			continue
 		}
 		rows.Trial.Left = max(0, left-time.Since(r.settings.asked)) // after asOf: what is left is never too much
-		if err := r.cfg.Origin.TellSettings(ctx, s.index, r.cfg.Holder, rows, asOf); err != nil {
+		if err := r.cfg.Origin.StoreSettings(ctx, s.index, r.cfg.Holder, rows, asOf); err != nil {
 			errs = append(errs, fmt.Errorf("send settings to shard %d: %w", s.index, err))
 		}
 	}
@@ -123,7 +123,7 @@ func (s *shard) storeBeats(ctx context.Context, now time.Time) error {
 		case err != nil:
 			return fmt.Errorf("store %d heartbeats: %w", len(kept), err)
 		}
-		s.relay.settings.nodes.hear(beats, now)
+		s.relay.settings.nodes.see(beats, now)
 		if err := s.relay.cfg.Origin.Stored(ctx, s.index, kept); err != nil {
 			return fmt.Errorf("drop stored heartbeats of shard %d: %w", s.index, err)
 		}
@@ -163,29 +163,29 @@ func (s *shard) beatsOf(kept []store.KeptBeat) (beats []heartbeat.Beat, strange 
 
 // liveNodes are the nodes whose heartbeats were stored lately.
 type liveNodes struct {
-	heard map[string]time.Time // by node
+	seen  map[string]time.Time // by node
 	other bool                 // they are others than when changed was called last
 }
 
-func (n *liveNodes) hear(beats []heartbeat.Beat, now time.Time) {
-	if n.heard == nil {
-		n.heard = make(map[string]time.Time)
+func (n *liveNodes) see(beats []heartbeat.Beat, now time.Time) {
+	if n.seen == nil {
+		n.seen = make(map[string]time.Time)
 	}
 	for i := range beats {
 		b := &beats[i]
-		if _, there := n.heard[b.NodeID]; there == b.Stopped {
+		if _, there := n.seen[b.NodeID]; there == b.Stopped {
 			n.other = true
 		}
-		n.heard[b.NodeID] = now.Add(-b.Age)
+		n.seen[b.NodeID] = now.Add(-b.Age)
 		if b.Stopped {
-			delete(n.heard, b.NodeID)
+			delete(n.seen, b.NodeID)
 		}
 	}
 }
 
 // changed tells whether a node has come or gone. The store has counted one out by then: its heartbeat came there later.
 func (n *liveNodes) changed(now time.Time) bool {
-	maps.DeleteFunc(n.heard, func(_ string, at time.Time) bool {
+	maps.DeleteFunc(n.seen, func(_ string, at time.Time) bool {
 		gone := now.Sub(at) > store.NodeLiveFor+settingsTimeout
 		n.other = n.other || gone
 		return gone

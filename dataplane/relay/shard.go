@@ -39,8 +39,8 @@ type shard struct {
 	unloaded atomic.Bool // it is yet to load, once it has its lease
 	imported imported    // for its next load
 
-	telling telling   // of tell
-	savedAt time.Time // of save
+	foreignChunk foreignChunk // of applyForeign
+	savedAt      time.Time    // of save
 
 	seenTerm int          // of take: the term in which seeAll has scanned last
 	tookTerm int          // of take: the term that it took changes in last
@@ -53,7 +53,7 @@ func newShard(r *Relay, index int) *shard {
 	s := &shard{relay: r, index: index, stream: store.Stream{Region: r.cfg.Region, Shard: index},
 		kick: make(chan struct{}, 1), readEnded: make(chan struct{}, 1)}
 	s.book.init(r.cfg.Origin.Shards())
-	if r.cfg.Told != nil {
+	if r.cfg.Publish != nil {
 		s.book.nudge = make(chan struct{}, 1)
 	}
 	s.unloaded.Store(true)

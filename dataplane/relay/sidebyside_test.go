@@ -155,11 +155,11 @@ func (w *sideBySide) newRelay(f *twinFleet, at, n int) {
 	c := relay.Config{Region: r.name, Holder: fmt.Sprint(n, "-", r.started), Origin: r.way, News: f.news, Counts: f.counts,
 		Clock: w.clock}
 	if w.peers {
-		c.Told = func(row store.NewsRow) {
+		c.Publish = func(row store.NewsRow) {
 			for _, other := range f.regions {
 				for _, to := range other.relays {
 					if other != r && to != nil {
-						_ = to.Hear(row) // a relay that doesn't lead refuses it
+						_ = to.Apply(row) // a relay that doesn't lead refuses it
 					}
 				}
 			}
@@ -438,9 +438,9 @@ func (h *interrupted) Changes(ctx context.Context, shard, max int) (store.Change
 	return h.RelayOrigin.Changes(ctx, shard, max)
 }
 
-func (h *interrupted) Told(ctx context.Context, shard int, cells []store.Change) error {
+func (h *interrupted) Ack(ctx context.Context, shard int, cells []store.Change) error {
 	h.call()
-	return h.RelayOrigin.Told(ctx, shard, cells)
+	return h.RelayOrigin.Ack(ctx, shard, cells)
 }
 
 func (h *interrupted) Scan(ctx context.Context, shard int, cursor uint64, max int) ([]store.Change, uint64, error) {
@@ -448,9 +448,9 @@ func (h *interrupted) Scan(ctx context.Context, shard int, cursor uint64, max in
 	return h.RelayOrigin.Scan(ctx, shard, cursor, max)
 }
 
-func (h *interrupted) Tell(ctx context.Context, shard int, totals []store.Foreign) (int, error) {
+func (h *interrupted) Apply(ctx context.Context, shard int, totals []store.Foreign) (int, error) {
 	h.call()
-	return h.RelayOrigin.Tell(ctx, shard, totals)
+	return h.RelayOrigin.Apply(ctx, shard, totals)
 }
 
 func (h *interrupted) Raise(ctx context.Context, shard int, epoch store.Epoch, totals []store.Change) error {
@@ -479,14 +479,14 @@ func (h *fullModel) Send(ctx context.Context, chunk store.Chunk) (store.Reply, e
 	return h.Origin.Send(ctx, chunk)
 }
 
-func (h *fullModel) Tell(ctx context.Context, shard int, totals []store.Foreign) (int, error) {
+func (h *fullModel) Apply(ctx context.Context, shard int, totals []store.Foreign) (int, error) {
 	known := h.Totals()
 	for _, f := range totals {
 		if *h.full && f.Cell.ExpiresAtMs() > h.clock().UnixMilli() && f.Count > known[f.Cell].Foreign {
 			return 0, errFull
 		}
 	}
-	return h.Origin.Tell(ctx, shard, totals)
+	return h.Origin.Apply(ctx, shard, totals)
 }
 
 // movedOrigin is a Redis server whose data moves back where a model's clock moves on.
@@ -556,9 +556,9 @@ func (h *movedOrigin) Scan(ctx context.Context, shard int, cursor uint64, max in
 	return cells, next, err
 }
 
-func (h *movedOrigin) Told(ctx context.Context, shard int, cells []store.Change) error {
+func (h *movedOrigin) Ack(ctx context.Context, shard int, cells []store.Change) error {
 	defer h.timed(busyCall)()
-	return h.Origin.Told(ctx, shard, h.realChanges(cells))
+	return h.Origin.Ack(ctx, shard, h.realChanges(cells))
 }
 
 func (h *movedOrigin) Raise(ctx context.Context, shard int, epoch store.Epoch, totals []store.Change) error {
@@ -566,13 +566,13 @@ func (h *movedOrigin) Raise(ctx context.Context, shard int, epoch store.Epoch, t
 	return h.Origin.Raise(ctx, shard, epoch, h.realChanges(totals))
 }
 
-func (h *movedOrigin) Tell(ctx context.Context, shard int, totals []store.Foreign) (int, error) {
+func (h *movedOrigin) Apply(ctx context.Context, shard int, totals []store.Foreign) (int, error) {
 	defer h.timed(busyCall)()
 	totals = slices.Clone(totals)
 	for i := range totals {
 		totals[i].Cell = h.real(totals[i].Cell)
 	}
-	return h.Origin.Tell(ctx, shard, totals)
+	return h.Origin.Apply(ctx, shard, totals)
 }
 
 func (h *movedOrigin) modelChanges(changes []store.Change) {

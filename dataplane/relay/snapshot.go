@@ -71,7 +71,7 @@ func (s *shard) snapshot(ctx context.Context, now time.Time) error {
 		return nil
 	}
 	if h.first == 0 {
-		h.begunAt, h.rest = now, s.book.allTold()
+		h.begunAt, h.rest = now, s.book.allPublished()
 	}
 	s.own.pending = s.part(h.rest)
 	return s.settle(ctx)
@@ -80,9 +80,9 @@ func (s *shard) snapshot(ctx context.Context, now time.Time) error {
 // part makes the next row of a snapshot.
 func (s *shard) part(cells []*cell) *pending {
 	s.book.mu.Lock()
-	var all []tidings
+	var all []cellTotal
 	for _, c := range cells {
-		all = append(all, tidings{c, c.told})
+		all = append(all, cellTotal{c, c.published})
 	}
 	s.book.mu.Unlock()
 	fit, more := fitting(all, true)
@@ -94,12 +94,12 @@ func (s *shard) part(cells []*cell) *pending {
 	return &pending{row: row, rest: cells[len(fit):]}
 }
 
-// allTold lists the cells that have been told, in an order that makes payloads small.
-func (b *book) allTold() (all []*cell) {
+// allPublished lists the cells that have been told, in an order that makes payloads small.
+func (b *book) allPublished() (all []*cell) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for c := range b.allOwnLocked() {
-		if c.told > 0 && !b.expired(c.expiresMs()) {
+		if c.published > 0 && !b.expired(c.expiresMs()) {
 			all = append(all, c)
 		}
 	}

@@ -38,14 +38,14 @@ type own struct {
 
 // pending is a row on its way, with what holds once it is stored.
 type pending struct {
-	row   store.NewsRow
-	told  []tidings
-	taken []store.Change // to be taken off the origin's changes
-	rest  []*cell        // of a part of a snapshot: what the next parts have
+	row    store.NewsRow
+	totals []cellTotal
+	taken  []store.Change // to be taken off the origin's changes
+	rest   []*cell        // of a part of a snapshot: what the next parts have
 }
 
-// tidings is the total of a cell, as a row publishes it.
-type tidings struct {
+// cellTotal is the total of a cell, as a row publishes it.
+type cellTotal struct {
 	cell  *cell
 	total int64
 }
@@ -152,7 +152,7 @@ func (s *shard) peek(ctx context.Context, max int) (store.Changes, error) {
 	if err != nil {
 		return changes, fmt.Errorf("changes of shard %d: %w", s.index, err)
 	}
-	s.book.heard(changes.Now)
+	s.book.setClock(changes.Now)
 	return changes, nil
 }
 
@@ -201,34 +201,34 @@ func (s *shard) grow(changes []store.Change, now time.Time) {
 // there is nothing to tell and nothing was taken it returns nil, and an empty row after proveEvery: the store refuses
 // that one if it has lost the row before it, and then what was told in lost rows is told again.
 func (s *shard) compose(taken []store.Change, now time.Time) (p *pending, more bool) {
-	told, age, left := s.choose(now)
-	if len(told) == 0 && len(taken) == 0 && now.Sub(s.own.madeAt) < proveEvery {
+	totals, age, left := s.choose(now)
+	if len(totals) == 0 && len(taken) == 0 && now.Sub(s.own.madeAt) < proveEvery {
 		return nil, false
 	}
 	s.own.madeAt = now
-	return &pending{row: s.row(told, age), told: told, taken: taken}, left
+	return &pending{row: s.row(totals, age), totals: totals, taken: taken}, left
 }
 
-// choose picks the tidings of a row; age is that of the oldest count. left is true when some did not fit.
-func (s *shard) choose(now time.Time) (fit []tidings, age time.Duration, left bool) {
+// choose picks the totals of a row; age is that of the oldest count. left is true when some did not fit.
+func (s *shard) choose(now time.Time) (fit []cellTotal, age time.Duration, left bool) {
 	s.book.mu.Lock()
 	defer s.book.mu.Unlock()
 	fit, left = pick(s.dueLocked(), false)
 	for _, t := range fit {
-		age = max(age, time.Millisecond, now.Sub(t.cell.untoldSince)) // at least 1 ms, because 0 means unknown
+		age = max(age, time.Millisecond, now.Sub(t.cell.unpublishedSince)) // at least 1 ms, because 0 means unknown
 	}
 	return fit, age, left
 }
 
-// pick returns the tidings that one row has room for, the greatest shares of their limits first.
-func pick(all []tidings, named bool) (fit []tidings, left bool) {
-	share := func(t tidings) float64 { return float64(t.cell.total) / float64(max(1, t.cell.limit)) }
-	slices.SortFunc(all, func(a, b tidings) int { return cmp.Compare(share(b), share(a)) })
+// pick returns the totals that one row has room for, the greatest shares of their limits first.
+func pick(all []cellTotal, named bool) (fit []cellTotal, left bool) {
+	share := func(t cellTotal) float64 { return float64(t.cell.total) / float64(max(1, t.cell.limit)) }
+	slices.SortFunc(all, func(a, b cellTotal) int { return cmp.Compare(share(b), share(a)) })
 	return fitting(all, named)
 }
 
-// fitting returns those of the first tidings that fit into one row; named has all cells told by their names.
-func fitting(all []tidings, named bool) (fit []tidings, left bool) {
+// fitting returns those of the first totals that fit into one row; named has all cells told by their names.
+func fitting(all []cellTotal, named bool) (fit []cellTotal, left bool) {
 	r := newRoom(store.NewsBytesMax)
 	for i, t := range all {
 		name := t.cell.name()
@@ -241,26 +241,26 @@ func fitting(all []tidings, named bool) (fit []tidings, left bool) {
 
 // dueLocked lists the totals to publish now. The others wait until they grow or another region uses
 // the cell.
-func (s *shard) dueLocked() (all []tidings) {
+func (s *shard) dueLocked() (all []cellTotal) {
 	for c := range s.book.due {
-		if c.standing(c.told).isDue(s.own.tuning.Floor) {
-			all = append(all, tidings{c, c.total})
+		if c.standing(c.published).isDue(s.own.tuning.Floor) {
+			all = append(all, cellTotal{c, c.total})
 			continue
 		}
 		delete(s.book.due, c)
-		c.untoldSince = time.Time{}
+		c.unpublishedSince = time.Time{}
 	}
 	return all
 }
 
-// row makes the next row of tidings. It names the cells that the relay has not named yet, and tells others by their
+// row makes the next row of totals. It names the cells that the relay has not named yet, and tells others by their
 // numbers.
-func (s *shard) row(told []tidings, age time.Duration) store.NewsRow {
-	slices.SortFunc(told, func(a, b tidings) int { return a.cell.compare(b.cell) }) // so do new numbers
+func (s *shard) row(totals []cellTotal, age time.Duration) store.NewsRow {
+	slices.SortFunc(totals, func(a, b cellTotal) int { return a.cell.compare(b.cell) }) // so do new numbers
 	s.book.mu.Lock()
 	defer s.book.mu.Unlock()
 	var counts []counted
-	for _, t := range told {
+	for _, t := range totals {
 		if c := t.cell; c.number != 0 {
 			counts = append(counts, counted{c.group.of, c.number, t.total})
 		} else {
@@ -276,9 +276,9 @@ func (s *shard) rowOf(payload []byte) store.NewsRow {
 }
 
 // encodeNamed makes a payload that can be read without the rows before it; numbered has it give the cells' numbers too.
-func encodeNamed(told []tidings, numbered bool) []byte {
+func encodeNamed(totals []cellTotal, numbered bool) []byte {
 	var counts []counted
-	for _, t := range told {
+	for _, t := range totals {
 		number := uint32(0)
 		if numbered {
 			number = t.cell.number
@@ -299,8 +299,8 @@ func (s *shard) settle(ctx context.Context) error {
 		s.prunes.Store(below)
 	}
 	s.book.mu.Lock()
-	for _, t := range p.told {
-		s.book.toldLocked(t.cell, t.total)
+	for _, t := range p.totals {
+		s.book.publishedLocked(t.cell, t.total)
 	}
 	s.book.mu.Unlock()
 	if len(p.taken) == 0 {
@@ -308,7 +308,7 @@ func (s *shard) settle(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	if err := s.relay.cfg.Origin.Told(ctx, s.index, p.taken); err != nil {
+	if err := s.relay.cfg.Origin.Ack(ctx, s.index, p.taken); err != nil {
 		return fmt.Errorf("take %d changes off shard %d: %w", len(p.taken), s.index, err)
 	}
 	return nil
@@ -322,7 +322,7 @@ func (s *shard) append(ctx context.Context, row store.NewsRow) error {
 		return fmt.Errorf("append row %d of %v: %w", row.Sequence, row.Stream, err)
 	}
 	s.own.next = row.Sequence + 1
-	s.relay.metrics.told.add(len(row.Payload))
+	s.relay.metrics.published.add(len(row.Payload))
 	return nil
 }
 

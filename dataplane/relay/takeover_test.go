@@ -26,8 +26,8 @@ func TestATakeoverTellsNoFirstCountAgain(t *testing.T) {
 	before := w.news.Stats().BytesStored
 	eu.relay = eu.newRelay("second")
 	w.run(2 * time.Second)
-	if told := w.news.Stats().BytesStored - before; told > 100 {
-		t.Errorf("it told %d bytes", told)
+	if published := w.news.Stats().BytesStored - before; published > 100 {
+		t.Errorf("it told %d bytes", published)
 	}
 }
 
@@ -168,8 +168,8 @@ func TestASnapshotTellsWhatHasBeenTold(t *testing.T) {
 	eu.relay = eu.newRelay("second")
 	w.tuning.SnapshotEvery = time.Hour
 	w.run(2 * time.Second)
-	if told := w.news.Stats().BytesStored - before; told > 100 {
-		t.Errorf("it told %d bytes", told)
+	if published := w.news.Stats().BytesStored - before; published > 100 {
+		t.Errorf("it told %d bytes", published)
 	}
 }
 
@@ -209,7 +209,7 @@ func TestATakeoverKnowsCountsToldByNumber(t *testing.T) {
 func TestARelayThatLosesItsLeaseBeforeItHasLoadedHoldsNothing(t *testing.T) {
 	w := newWorld(t, "eu")
 	eu := w.regions[0]
-	eu.toldRelay()
+	eu.publishingRelay()
 	w.news.Faults.Fail(errDown)
 	eu.accept(eu.cell("k", time.Minute), 50, 100)
 	w.run(time.Second)

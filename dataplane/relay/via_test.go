@@ -92,8 +92,8 @@ func (h viaOrigin) Changes(ctx context.Context, shard, max int) (changes store.C
 	return changes, err
 }
 
-func (h viaOrigin) Told(ctx context.Context, shard int, cells []store.Change) error {
-	return h.call(func() error { return h.RelayOrigin.Told(ctx, shard, cells) })
+func (h viaOrigin) Ack(ctx context.Context, shard int, cells []store.Change) error {
+	return h.call(func() error { return h.RelayOrigin.Ack(ctx, shard, cells) })
 }
 
 func (h viaOrigin) Scan(ctx context.Context, shard int, cursor uint64, max int) (cells []store.Change, next uint64, err error) {
@@ -101,8 +101,8 @@ func (h viaOrigin) Scan(ctx context.Context, shard int, cursor uint64, max int) 
 	return cells, next, err
 }
 
-func (h viaOrigin) Tell(ctx context.Context, shard int, totals []store.Foreign) (raised int, err error) {
-	err = h.call(func() (err error) { raised, err = h.RelayOrigin.Tell(ctx, shard, totals); return err })
+func (h viaOrigin) Apply(ctx context.Context, shard int, totals []store.Foreign) (raised int, err error) {
+	err = h.call(func() (err error) { raised, err = h.RelayOrigin.Apply(ctx, shard, totals); return err })
 	return raised, err
 }
 

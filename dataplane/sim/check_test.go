@@ -105,11 +105,11 @@ func (h doublingOrigin) Send(ctx context.Context, chunk store.Chunk) (store.Repl
 // inflating tells a region more of the others than they have accepted.
 type inflating struct{ store.RelayOrigin }
 
-func (h inflating) Tell(ctx context.Context, shard int, totals []store.Foreign) (int, error) {
+func (h inflating) Apply(ctx context.Context, shard int, totals []store.Foreign) (int, error) {
 	for i := range totals {
 		totals[i].Count += 1000
 	}
-	return h.RelayOrigin.Tell(ctx, shard, totals)
+	return h.RelayOrigin.Apply(ctx, shard, totals)
 }
 
 // What a node may publish ends with what its region accepted and what may have been
@@ -149,8 +149,8 @@ func TestDelaysAreMeasured(t *testing.T) {
 	}
 	c.used[1] = 0
 	cell := window.Cell{Key: a.key, Sequence: c.sequence}
-	l.told(1, 1, cell, 3)
-	l.told(1, 1, cell, 3) // nothing new
+	l.applied(1, 1, cell, 3)
+	l.applied(1, 1, cell, 3) // nothing new
 	all := l.all.summary()
 	if all.Samples != 3 || all.P50 < 9000 || all.P99 < 10_000 || all.P99 > 12_000 {
 		t.Errorf("%+v of three units, 10, 9 and 8 s old", all)
@@ -175,14 +175,14 @@ func TestDelaysBeginWithTheUseOfTheKey(t *testing.T) {
 	}
 	c := a.cells[0]
 	cell := window.Cell{Key: a.key, Sequence: c.sequence}
-	l.told(1, 1, cell, 1)
+	l.applied(1, 1, cell, 1)
 	if before := l.all.summary(); before.Samples != 0 || l.fromAccepted.summary().Samples != 1 {
 		t.Errorf("before the region uses the key: %+v", before)
 	}
 	l.began = l.began.Add(-20 * time.Second) // 20 s pass
 	l.enter(a, 1, 1, let)
 	l.began = l.began.Add(-time.Second)
-	l.told(1, 1, cell, 2)
+	l.applied(1, 1, cell, 2)
 	if due, all := l.all.summary(), l.fromAccepted.summary(); due.Samples != 1 || due.P99 < 1000 || due.P99 > 5000 || all.P99 < 21_000 {
 		t.Errorf("a second after the region began to use it, and 21 s after the cost: %+v, %+v", due, all)
 	}

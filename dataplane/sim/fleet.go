@@ -116,7 +116,7 @@ func (f *fleet) addRelay(r *fleetRegion) (*fleetRelay, error) {
 	made.Relay, err = relay.New(relay.Config{
 		Region: r.name, Holder: process, Origin: f.way(r, made.toOrigin), News: network.News{News: f.news, Statements: way},
 		Counts: network.Counts{CountStore: f.counts, Statements: way},
-		Tuning: func() relay.Tuning { return f.tuning }, Told: f.peersOf(r),
+		Tuning: func() relay.Tuning { return f.tuning }, Publish: f.peersOf(r),
 	})
 	r.relays = append(r.relays, made)
 	return made, err
@@ -137,7 +137,7 @@ func (f *fleet) peersOf(from *fleetRegion) func(store.NewsRow) {
 			for _, r := range f.regions {
 				for _, to := range r.relays {
 					if r != from && to.Leads() {
-						_ = to.Hear(row) // News has it too
+						_ = to.Apply(row) // News has it too
 					}
 				}
 			}

@@ -170,7 +170,7 @@ func (n *synth) read(ctx context.Context, cells []window.Cell) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for i, total := range reply.Totals {
-		n.hearLocked(n.cells[cells[i]], total)
+		n.absorbLocked(n.cells[cells[i]], total)
 	}
 }
 
@@ -230,7 +230,7 @@ func (n *synth) answeredLocked(sent *store.Cost, total store.Total) {
 		if sent.Epoch == 0 && !c.restoring {
 			c.restoring, c.restore, c.unsent = true, c.unsent, 0
 		}
-		n.hearLocked(c, total)
+		n.absorbLocked(c, total)
 		n.markLocked(c)
 		return
 	case total.Err != nil:
@@ -240,14 +240,14 @@ func (n *synth) answeredLocked(sent *store.Cost, total store.Total) {
 		c.unsent -= sent.Add
 		c.restoring = false
 	}
-	n.hearLocked(c, total)
+	n.absorbLocked(c, total)
 	if c.unsent > 0 || c.restoring {
 		n.markLocked(c)
 	}
 }
 
-// hearLocked takes in an answer. All cells of an origin have its epoch: with another one, each begins anew.
-func (n *synth) hearLocked(c *synthCell, total store.Total) {
+// absorbLocked takes in an answer. All cells of an origin have its epoch: with another one, each begins anew.
+func (n *synth) absorbLocked(c *synthCell, total store.Total) {
 	if c == nil || total.Epoch == 0 {
 		return
 	}
@@ -273,12 +273,12 @@ func (c *synthCell) begin(epoch store.Epoch) {
 // listen hears of foreign totals until ctx ends.
 func (n *synth) listen(ctx context.Context) {
 	for ctx.Err() == nil {
-		_ = n.origin.Listen(ctx, 0, n.heard)
+		_ = n.origin.Listen(ctx, 0, n.applyForeign)
 		_ = network.Pause(ctx, synthTimeout, "listen again")
 	}
 }
 
-func (n *synth) heard(totals []store.Foreign) {
+func (n *synth) applyForeign(totals []store.Foreign) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for i := range totals {

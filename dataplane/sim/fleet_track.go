@@ -122,8 +122,8 @@ func (t *tracker) count(region int, name window.Cell, total int64) {
 	}
 }
 
-// tell notes what a region's origin has been told.
-func (t *tracker) tell(region int, name window.Cell, foreign int64) {
+// applied notes what a region's origin has been told.
+func (t *tracker) applied(region int, name window.Cell, foreign int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	c := t.cellLocked(name)
@@ -284,12 +284,12 @@ func (h *watchedOrigin) Send(ctx context.Context, chunk store.Chunk) (store.Repl
 	return reply, err
 }
 
-// Tell implements store.RelayOrigin.
-func (h *watchedOrigin) Tell(ctx context.Context, shard int, totals []store.Foreign) (int, error) {
-	raised, err := h.RelayOrigin.Tell(ctx, shard, totals)
+// Apply implements store.RelayOrigin.
+func (h *watchedOrigin) Apply(ctx context.Context, shard int, totals []store.Foreign) (int, error) {
+	raised, err := h.RelayOrigin.Apply(ctx, shard, totals)
 	for _, f := range totals {
 		if err == nil {
-			h.track.tell(h.region, f.Cell, f.Count)
+			h.track.applied(h.region, f.Cell, f.Count)
 		}
 	}
 	return raised, err

@@ -184,9 +184,9 @@ func (l *ledger) ceiling(region int, cell window.Cell) int64 {
 	return 0
 }
 
-// told records that a node of region knows what others have accepted of a cell, in all. A mark is known
+// applied records that a node of region knows what others have accepted of a cell, in all. A mark is known
 // with all others' marks before it.
-func (l *ledger) told(node, region int, cell window.Cell, foreign int64) {
+func (l *ledger) applied(node, region int, cell window.Cell, foreign int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a := l.accounts[cell.Key]

@@ -30,7 +30,7 @@ type nodeOrigin struct {
 func (h *nodeOrigin) Read(ctx context.Context, cells []window.Cell) (store.Reply, error) {
 	reply, err := h.Origin.Read(ctx, cells)
 	for i, total := range reply.Totals {
-		h.told(cells[i], total.Foreign)
+		h.applied(cells[i], total.Foreign)
 	}
 	return reply, err
 }
@@ -49,7 +49,7 @@ func keysOf(cells []window.Cell) (keys int64) {
 func (h *nodeOrigin) Send(ctx context.Context, chunk store.Chunk) (store.Reply, error) {
 	reply, err := h.Origin.Send(ctx, chunk)
 	for i, total := range reply.Totals {
-		h.told(chunk.Costs[i].Cell, total.Foreign)
+		h.applied(chunk.Costs[i].Cell, total.Foreign)
 	}
 	return reply, err
 }
@@ -62,24 +62,24 @@ func (h *nodeOrigin) Claim(ctx context.Context, call store.Claims) store.ClaimRe
 			h.world.ledger.repeatable(h.node.region.index, claims[i].Cell, claims[i].Cost)
 			h.world.meters.ambiguousCost.Add(claims[i].Cost)
 		}
-		h.told(claims[i].Cell, total.Foreign)
+		h.applied(claims[i].Cell, total.Foreign)
 	}
 	return reply
 }
 
 // Listen implements store.Origin.
-func (h *nodeOrigin) Listen(ctx context.Context, shard int, heard func([]store.Foreign)) error {
+func (h *nodeOrigin) Listen(ctx context.Context, shard int, apply func([]store.Foreign)) error {
 	return h.Origin.Listen(ctx, shard, func(totals []store.Foreign) {
 		for i := range totals {
-			h.told(totals[i].Cell, totals[i].Count)
+			h.applied(totals[i].Cell, totals[i].Count)
 		}
-		heard(totals)
+		apply(totals)
 	})
 }
 
-func (h *nodeOrigin) told(cell window.Cell, foreign int64) {
+func (h *nodeOrigin) applied(cell window.Cell, foreign int64) {
 	if foreign > 0 {
-		h.world.ledger.told(h.node.index, h.node.region.index, cell, foreign)
+		h.world.ledger.applied(h.node.index, h.node.region.index, cell, foreign)
 	}
 }
 
@@ -107,8 +107,8 @@ func (h checkedOrigin) Send(ctx context.Context, chunk store.Chunk) (store.Reply
 	return h.RelayOrigin.Send(ctx, chunk)
 }
 
-// Tell implements store.RelayOrigin.
-func (h checkedOrigin) Tell(ctx context.Context, shard int, totals []store.Foreign) (int, error) {
+// Apply implements store.RelayOrigin.
+func (h checkedOrigin) Apply(ctx context.Context, shard int, totals []store.Foreign) (int, error) {
 	for _, f := range totals {
 		most := int64(0)
 		for other := range h.world.regions {
@@ -121,7 +121,7 @@ func (h checkedOrigin) Tell(ctx context.Context, shard int, totals []store.Forei
 				f.Count, f.Cell.Key, f.Cell.Sequence, most)
 		}
 	}
-	return h.RelayOrigin.Tell(ctx, shard, totals)
+	return h.RelayOrigin.Apply(ctx, shard, totals)
 }
 
 // checkedCounts holds what a region's relays store against what the region has accepted.

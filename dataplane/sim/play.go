@@ -20,10 +20,10 @@ import (
 const (
 	// stageInterval is how often the loops of a transcript's nodes read their settings,
 	// stageTurn within which time each has, and has sent what it accepted, and
-	// stageTell within which time all regions know it.
+	// stagePublish within which time all regions know it.
 	stageInterval = 100 * time.Millisecond
 	stageTurn     = 3 * stageInterval
-	stageTell     = 1500 * time.Millisecond
+	stagePublish  = 1500 * time.Millisecond
 )
 
 // stage is where a transcript plays.
@@ -112,11 +112,11 @@ func (s *stage) act(sc *Scene) (got string, err error) {
 	case "replay":
 		time.Sleep(stageTurn)
 		return s.list(nodes, sc, s.atOrigin)
-	case "tell":
-		time.Sleep(stageTell)
-		return s.list(nodes, sc, s.told)
+	case "publish":
+		time.Sleep(stagePublish)
+		return s.list(nodes, sc, s.foreign)
 	case "stored":
-		time.Sleep(stageTell)
+		time.Sleep(stagePublish)
 		return s.list(nodes, sc, s.inStore)
 	default:
 		return "", s.befall(nodes, sc)
@@ -244,7 +244,7 @@ func (s *stage) atOrigin(n *node, c window.Cell) string {
 	return some(n.region.origin.Totals()[c].Region)
 }
 
-func (s *stage) told(n *node, c window.Cell) string {
+func (s *stage) foreign(n *node, c window.Cell) string {
 	return "foreign " + some(n.region.origin.Totals()[c].Foreign)
 }
 

@@ -38,9 +38,9 @@ var (
 		2 * time.Second, 10 * time.Second}
 )
 
-// Sweep runs the scenario once for every point of its curves. told, if there is one, is
+// Sweep runs the scenario once for every point of its curves. report, if there is one, is
 // called before each run.
-func Sweep(s Scenario, o Options, told func(done, of int)) (Curves, error) {
+func Sweep(s Scenario, o Options, report func(done, of int)) (Curves, error) {
 	base, name, err := o.tuning(s)
 	if err != nil {
 		return Curves{}, err
@@ -49,8 +49,8 @@ func Sweep(s Scenario, o Options, told func(done, of int)) (Curves, error) {
 	floors, intervals := withValue(plottedFloors, base.Floor), withValue(plottedIntervals, base.NewsInterval.Std())
 	done := 0
 	measure := func(change func(*tuning.Tuning)) (Point, error) {
-		if told != nil {
-			told(done, len(floors)+len(intervals))
+		if report != nil {
+			report(done, len(floors)+len(intervals))
 		}
 		done++
 		set := base

@@ -42,13 +42,13 @@ func TestCurvesPassThroughTheirPoints(t *testing.T) {
 func TestSweepMovesOneValueAtATime(t *testing.T) {
 	defer func(f []float64, i []time.Duration) { plottedFloors, plottedIntervals = f, i }(plottedFloors, plottedIntervals)
 	plottedFloors, plottedIntervals = []float64{0.05, 0.6}, []time.Duration{100 * time.Millisecond}
-	told := 0
-	c, err := Sweep(lookup(t, "spread"), Options{Seed: 1, Duration: 2 * time.Second}, func(int, int) { told++ })
+	report := 0
+	c, err := Sweep(lookup(t, "spread"), Options{Seed: 1, Duration: 2 * time.Second}, func(int, int) { report++ })
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(c.ByFloor) != 3 || len(c.ByInterval) != 2 || told != 5 {
-		t.Fatalf("%d floors, %d intervals, told %d times", len(c.ByFloor), len(c.ByInterval), told)
+	if len(c.ByFloor) != 3 || len(c.ByInterval) != 2 || report != 5 {
+		t.Fatalf("%d floors, %d intervals, told %d times", len(c.ByFloor), len(c.ByInterval), report)
 	}
 	if !c.ByFloor[1].Here || c.ByFloor[0].Here || !c.ByInterval[1].Here || c.ByInterval[0].Here {
 		t.Errorf("the tuning stands elsewhere: %+v", c)

@@ -186,7 +186,7 @@ func (w *world) traffic(s Scenario, duration time.Duration, report *Report) {
 // and returns when the first traffic is due.
 func (w *world) bootAll(set tuning.Tuning) error {
 	time.Sleep(time.Until(w.began.Add(-bootTime(set)))) // idle loops would take time, too
-	if err := w.tellSettings(); err != nil {
+	if err := w.storeSettings(); err != nil {
 		return err
 	}
 	random := w.stream("starts", 0)

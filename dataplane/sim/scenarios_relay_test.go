@@ -159,22 +159,22 @@ func TestConvergenceIsMeasuredToTheLastOrigin(t *testing.T) {
 		}
 		tr.accept(0, c, 5, 100)
 		tr.accept(1, c, 7, 100)
-		step(func() { tr.count(0, c, 5) }) // alone: not due
-		step(func() { tr.count(1, c, 7) }) // now both are
-		step(func() { tr.tell(2, c, 7) })  // as much as there was with the 5, and not with the 7
-		step(func() { tr.tell(0, c, 7) })
-		step(func() { tr.tell(1, c, 5) }) // the 5 is known by all, 300 ms after it was due
+		step(func() { tr.count(0, c, 5) })   // alone: not due
+		step(func() { tr.count(1, c, 7) })   // now both are
+		step(func() { tr.applied(2, c, 7) }) // as much as there was with the 5, and not with the 7
+		step(func() { tr.applied(0, c, 7) })
+		step(func() { tr.applied(1, c, 5) }) // the 5 is known by all, 300 ms after it was due
 		if tr.all.known != 1 {
 			t.Errorf("%+v", tr.all.summary())
 		}
-		step(func() { tr.tell(2, c, 12) })
+		step(func() { tr.applied(2, c, 12) })
 		if tr.all.known != 2 || tr.all.quantile(0.5) != 300 || tr.all.quantile(1) != 400 {
 			t.Errorf("%+v", tr.all.summary())
 		}
 		if len(w.violations) > 0 {
 			t.Errorf("%+v", w.broken())
 		}
-		tr.tell(0, c, 8)
+		tr.applied(0, c, 8)
 		tr.count(1, c, 8)
 		tr.closeBefore(time.Now().Add(time.Hour).UnixMilli(), func(region int, cells []window.Cell) []store.Total {
 			return []store.Total{{Region: []int64{4, 9, 0}[region]}}
@@ -190,19 +190,19 @@ func TestConvergenceIsMeasuredToTheLastOrigin(t *testing.T) {
 
 // What the one region that uses a cell keeps back is unknown from the floor on.
 func TestWhatARegionKeepsBackIsLessThanTheFloor(t *testing.T) {
-	for told, unknown := range map[int64]int64{20: 1, 21: 0} {
+	for published, unknown := range map[int64]int64{20: 1, 21: 0} {
 		tr := newTracker(&world{violations: make(map[violation]*breach)}, 2, 0.1)
 		c := window.Cell{Key: fleetKeyOf("k", time.Minute), Sequence: 1}
 		tr.watch("all", c.Key)
 		tr.accept(0, c, 30, 100)
 		tr.count(0, c, 21)
-		tr.tell(1, c, told)
+		tr.applied(1, c, published)
 		tr.count(0, c, 30)
 		tr.closeBefore(time.Now().Add(time.Hour).UnixMilli(), func(region int, _ []window.Cell) []store.Total {
 			return []store.Total{{Region: []int64{30, 0}[region]}}
 		})
 		if tr.all.unknown != unknown {
-			t.Errorf("of 30 %d are told: %d costs unknown, want %d", told, tr.all.unknown, unknown)
+			t.Errorf("of 30 %d are told: %d costs unknown, want %d", published, tr.all.unknown, unknown)
 		}
 	}
 }

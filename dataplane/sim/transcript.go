@@ -215,12 +215,12 @@ func (s *Scene) parseWhat(verb string, words []string) (err error) {
 			shift != words[0] && s.Shift < 0 {
 			return fmt.Errorf("the clock's shift is %q (at most %v either way)", words[0], transcriptAtMax)
 		}
-	case "replay", "tell", "stored", "wipe", "crash", "restart":
+	case "replay", "publish", "stored", "wipe", "crash", "restart":
 		if len(words) > 0 {
 			return fmt.Errorf("%q after %s", words[0], verb)
 		}
 	default:
-		return fmt.Errorf("%q is unknown (allow, batch, peek, reset, replay, tell, stored, cut, heal, wipe, crash, "+
+		return fmt.Errorf("%q is unknown (allow, batch, peek, reset, replay, publish, stored, cut, heal, wipe, crash, "+
 			"restart, clock)", verb)
 	}
 	return nil

@@ -41,7 +41,7 @@ func TestTranscriptsCanFail(t *testing.T) {
 0s eu allow 6 -> 6 allowed
 0s us allow 6 -> denied
 5s * replay   -> eu 6, us 5
-6s * tell     -> eu foreign none, us foreign 6
+6s * publish     -> eu foreign none, us foreign 6
 7s us allow 1 -> 1 allowed
 7s us peek    -> 3 left
 8s eu replay  -> eu 7`)
@@ -74,11 +74,11 @@ func TestFaultyTranscripts(t *testing.T) {
 		"regions eu floor":                        `"floor" has no value`,
 		"regions eu roof 1":                       "",
 		"regions eu\n1x eu allow 1":               `line 2: the time is "1x"`,
-		"regions eu\n2s eu tell\n1s * wipe":       "line 3: the time is 1s, before the line above",
+		"regions eu\n2s eu publish\n1s * wipe":    "line 3: the time is 1s, before the line above",
 		"regions eu\n0s us allow 1":               `region "us" is unknown (eu, *)`,
 		"regions eu\n0s eu.2 allow 1":             `node "2" of eu is unknown (1 to 1)`,
 		"regions eu\n0s eu":                       "want TIME WHO WHAT",
-		"regions eu\n0s eu tell ->":               "nothing stands after ->",
+		"regions eu\n0s eu publish ->":            "nothing stands after ->",
 		"regions eu\n0s eu jump":                  `"jump" is unknown (allow, batch`,
 		"regions eu\n0s eu allow":                 "allow how much",
 		"regions eu\n0s eu allow -1":              `the cost is "-1" (0 to`,
@@ -93,7 +93,7 @@ func TestFaultyTranscripts(t *testing.T) {
 		"regions eu limit +1/60s":                 `limit is "+1/60s" (0 to`,
 		"regions eu limit 1/060s":                 `the duration is "060s" (1s to`,
 		"regions eu floor +0.5":                   `floor is "+0.5" (0 to 1)`,
-		"regions eu\n+1s eu tell":                 `line 2: the time is "+1s"`,
+		"regions eu\n+1s eu publish":              `line 2: the time is "+1s"`,
 		"regions eu\n0s eu.+1 allow 1":            `node "+1" of eu is unknown`,
 		"regions eu\n0s eu allow +1":              `the cost is "+1" (0 to`,
 		"regions eu\n0s eu allow 01":              `the cost is "01" (0 to`,

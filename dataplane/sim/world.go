@@ -134,8 +134,8 @@ func (w *world) set(row store.NamespaceRow) error {
 	return nil
 }
 
-// tellSettings leaves the settings at the origins, as relays of an earlier fleet have.
-func (w *world) tellSettings() error {
+// storeSettings leaves the settings at the origins, as relays of an earlier fleet have.
+func (w *world) storeSettings() error {
 	for _, r := range w.regions {
 		rows, err := w.counts.Settings(context.Background(), r.name)
 		if err != nil {

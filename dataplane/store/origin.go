@@ -70,10 +70,10 @@ type Origin interface {
 	// for "certainly not applied". No claims are no call. See Claims.
 	Claim(ctx context.Context, claims Claims) ClaimReply
 
-	// Listen calls heard for each foreign total that Tell has raised in a shard from then on,
+	// Listen calls apply for each foreign total that Apply has raised in a shard from then on,
 	// until ctx ends (nil) or the connection is lost. Messages may be missed: what they brought
-	// comes with the next answer about the cell. heard must not block or keep its argument.
-	Listen(ctx context.Context, shard int, heard func([]Foreign)) error
+	// comes with the next answer about the cell. apply must not block or keep its argument.
+	Listen(ctx context.Context, shard int, apply func([]Foreign)) error
 
 	// Settings are what the relay has last told any shard, of whatever region it is, or ErrNoSettings. Callers must not
 	// change them: they are kept, so that the same ones need not be sent again.
@@ -204,22 +204,22 @@ type RelayOrigin interface {
 	// Release ends holder's lease, if it has it.
 	Release(ctx context.Context, shard int, holder string) error
 
-	// Changes returns cells with a Limit whose region total or Limit has changed since Told last
-	// took them off: max of them, or all if there are fewer, in any order. Without Told they stay. Where there are more,
+	// Changes returns cells with a Limit whose region total or Limit has changed since Ack last
+	// took them off: max of them, or all if there are fewer, in any order. Without Ack they stay. Where there are more,
 	// calls take them in turn: one that stays comes again after all others, so none waits for longer than a turn.
 	Changes(ctx context.Context, shard, max int) (Changes, error)
 
-	// Told takes cells off the changes, each if its region total and Limit are still the given ones.
-	Told(ctx context.Context, shard int, cells []Change) error
+	// Ack takes cells off the changes, each if its region total and Limit are still the given ones.
+	Ack(ctx context.Context, shard int, cells []Change) error
 
 	// Scan returns cells with a Limit, changed or not: about max at a time, from cursor 0 on until
 	// next is 0. A cell may come twice; one that is there all the time comes at least once. A page
 	// may be empty. After an error begin again with 0.
 	Scan(ctx context.Context, shard int, cursor uint64, max int) (cells []Change, next uint64, err error)
 
-	// Tell lifts cells' foreign totals to at least the given ones, and announces those that it has
+	// Apply lifts cells' foreign totals to at least the given ones, and announces those that it has
 	// raised to listeners. It returns how many it has raised, and keeps no reference to totals.
-	Tell(ctx context.Context, shard int, totals []Foreign) (raised int, err error)
+	Apply(ctx context.Context, shard int, totals []Foreign) (raised int, err error)
 
 	// Raise lifts Known (see Cost) of cells to at least the given counts, in the epoch that Changes
 	// has reported; ErrEpoch if a part of the shard has a later one. It does nothing in a part of the

@@ -26,7 +26,7 @@ const (
 // settings and heartbeats of its own. Origin.Settings and Origin.Heartbeat use the shard that answered last, and
 // another one where that fails, so any shard will do for either.
 type SettingsRelay interface {
-	// TellSettings replaces a shard's copy of the region's settings with rows that were just read, or just found to be
+	// StoreSettings replaces a shard's copy of the region's settings with rows that were just read, or just found to be
 	// unchanged. Unless holder has the shard's lease it changes nothing, and returns ErrNoLease: what a relay has read
 	// and tells late does not replace what its successor has told. Telling the same rows again costs next to nothing,
 	// makes the copy as young, and renews the trial. The copy stays for a week after it was told last.
@@ -34,7 +34,7 @@ type SettingsRelay interface {
 	// Its age and Trial.Left count from asOf by the shard's clock (see Changes.Now), whenever the call comes: one that is
 	// late lengthens no trial. The zero time, or one that is not yet, is the moment at which it comes. Age of the rows
 	// is not heeded.
-	TellSettings(ctx context.Context, shard int, holder string, rows SettingsRows, asOf time.Time) error
+	StoreSettings(ctx context.Context, shard int, holder string, rows SettingsRows, asOf time.Time) error
 
 	// Beats returns heartbeats that a shard has received and that are not Stored, at most max, longest waiting first. A
 	// node has one, its last, with its Age; it is dropped after NodeLiveFor.

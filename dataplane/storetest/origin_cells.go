@@ -20,7 +20,7 @@ var originCellTests = map[string]func(*originTest){
 			s := newOriginStream()
 			sendTo(h, h, s.chunk(h, store.Cost{Cell: c, Add: 3, Limit: 9}))
 			h.Claim(h.Context(), h.stream.claims(store.Claim{Cell: c, Cost: 1, AtMost: 9, Limit: 9}))
-			if _, err := h.Tell(h.Context(), h.ShardOf(&c.Key), []store.Foreign{{Cell: c, Count: 2}}); err != nil {
+			if _, err := h.Apply(h.Context(), h.ShardOf(&c.Key), []store.Foreign{{Cell: c, Count: 2}}); err != nil {
 				h.Fatal(err)
 			}
 		}

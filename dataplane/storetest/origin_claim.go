@@ -260,7 +260,7 @@ func testBadClaims(h *originTest) {
 
 func testClaimForeign(h *originTest) {
 	c := h.cells(1)
-	h.tell(store.Foreign{Cell: c[0], Count: 8})
+	h.apply(store.Foreign{Cell: c[0], Count: 8})
 	for _, cost := range []int64{1, 10} {
 		r := h.Claim(h.Context(), h.stream.claims(store.Claim{Cell: c[0], Cost: cost, AtMost: 5}))
 		if r.Totals[0].Foreign != 8 || r.Totals[0].Region != 1 {

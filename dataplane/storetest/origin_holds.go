@@ -73,7 +73,7 @@ var originHoldTests = map[string]func(*originTest){
 	"fits beside what was sent and what other regions have accepted": func(h *originTest) {
 		c := h.cells(1)
 		h.send(store.Cost{Cell: c[0], Add: 30})
-		if _, err := h.Tell(h.Context(), h.shard(), []store.Foreign{{Cell: c[0], Count: 20}}); err != nil {
+		if _, err := h.Apply(h.Context(), h.shard(), []store.Foreign{{Cell: c[0], Count: 20}}); err != nil {
 			h.Fatal(err)
 		}
 		h.hold([]store.Hold{first("a", c[0], 51, 100), first("a", c[0], 50, 100)}, said{false, 50, 30}, said{true, 100, 80})
@@ -156,7 +156,7 @@ var originHoldTests = map[string]func(*originTest){
 		}
 		h.hold([]store.Hold{forced("a"), forced("b")}, said{true, store.CountMax, store.CountMax},
 			said{true, store.CountMax, store.CountMax})
-		if _, err := h.Tell(h.Context(), h.shard(), []store.Foreign{{Cell: c[0], Count: store.CountMax}}); err != nil {
+		if _, err := h.Apply(h.Context(), h.shard(), []store.Foreign{{Cell: c[0], Count: store.CountMax}}); err != nil {
 			h.Fatal(err)
 		}
 		h.hold([]store.Hold{first("c", c[0], 1, store.CountMax)}, said{false, store.CountMax, store.CountMax})

@@ -13,11 +13,11 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-func (h *originTest) tell(totals ...store.Foreign) (raised int) {
+func (h *originTest) apply(totals ...store.Foreign) (raised int) {
 	h.Helper()
-	raised, err := h.Tell(h.Context(), h.shard(), totals)
+	raised, err := h.Apply(h.Context(), h.shard(), totals)
 	if err != nil {
-		h.Fatalf("tell %d totals: %v", len(totals), err)
+		h.Fatalf("apply %d totals: %v", len(totals), err)
 	}
 	return raised
 }
@@ -32,10 +32,10 @@ func (h *originTest) changes(max int) store.Changes {
 	return changes
 }
 
-func (h *originTest) told(cells ...store.Change) {
+func (h *originTest) ack(cells ...store.Change) {
 	h.Helper()
-	if err := h.Told(h.Context(), h.shard(), cells); err != nil {
-		h.Fatalf("told %d cells: %v", len(cells), err)
+	if err := h.Ack(h.Context(), h.shard(), cells); err != nil {
+		h.Fatalf("ack %d cells: %v", len(cells), err)
 	}
 }
 
@@ -58,7 +58,7 @@ var originChangesTests = map[string]func(*originTest){
 		want := []store.Change{
 			{Cell: c[0], Total: 2, Limit: 20}, {Cell: c[2], Total: 4, Limit: 50}, {Cell: c[4], Total: 5, Limit: 9},
 		}
-		for range 2 { // "Without Told they stay"
+		for range 2 { // "Without Ack they stay"
 			wantChanges(h, want...)
 		}
 	},
@@ -69,19 +69,19 @@ var originChangesTests = map[string]func(*originTest){
 		}, yes(2), yes(2))
 		wantChanges(h, store.Change{Cell: c[0], Total: 2, Limit: 9})
 	},
-	"that are told are taken off until the next one":             testTold,
-	"that changed meanwhile stay when they are told":             testToldMeanwhile,
+	"that are told are taken off until the next one":             testAck,
+	"that changed meanwhile stay when they are told":             testAckMeanwhile,
 	"begin with a Limit, also where there was a total before it": testLateLimit,
 	"are at most max, and More says that there are others":       testManyChanges,
 	"are as many as max where there are that many":               testFullChanges,
 	"that stay come in turn":                                     testChangesInTurn,
 	"of foreign totals are none": func(h *originTest) {
 		c := h.cells(1)
-		h.tell(store.Foreign{Cell: c[0], Count: 5})
+		h.apply(store.Foreign{Cell: c[0], Count: 5})
 		wantChanges(h)
 		h.send(store.Cost{Cell: c[0], Add: 1, Limit: 10})
-		h.told(store.Change{Cell: c[0], Total: 1, Limit: 10})
-		h.tell(store.Foreign{Cell: c[0], Count: 6})
+		h.ack(store.Change{Cell: c[0], Total: 1, Limit: 10})
+		h.apply(store.Foreign{Cell: c[0], Count: 6})
 		wantChanges(h)
 	},
 	"and the scan find cells of any name, in any shard": testScan,
@@ -89,28 +89,28 @@ var originChangesTests = map[string]func(*originTest){
 		c := h.cells(1)
 		chunk := h.stream.chunk(h, store.Cost{Cell: c[0], Add: 1, Limit: 10})
 		sendTo(h, h, chunk)
-		h.told(store.Change{Cell: c[0], Total: 1, Limit: 10})
+		h.ack(store.Change{Cell: c[0], Total: 1, Limit: 10})
 		sendTo(h, h, chunk)
 		wantChanges(h)
 	},
 }
 
-func testTold(h *originTest) {
+func testAck(h *originTest) {
 	c := h.cells(2)
 	h.send(store.Cost{Cell: c[0], Add: 1, Limit: 10}, store.Cost{Cell: c[1], Add: 2, Limit: 10})
-	h.told(store.Change{Cell: c[0], Total: 1, Limit: 10}, store.Change{Cell: h.cells(3)[2], Total: 1, Limit: 1})
+	h.ack(store.Change{Cell: c[0], Total: 1, Limit: 10}, store.Change{Cell: h.cells(3)[2], Total: 1, Limit: 1})
 	wantChanges(h, store.Change{Cell: c[1], Total: 2, Limit: 10})
-	h.told(store.Change{Cell: c[1], Total: 2, Limit: 10})
+	h.ack(store.Change{Cell: c[1], Total: 2, Limit: 10})
 	wantChanges(h)
 	h.send(store.Cost{Cell: c[0], Add: 1}) // it has a Limit already
 	wantChanges(h, store.Change{Cell: c[0], Total: 2, Limit: 10})
 }
 
-func testToldMeanwhile(h *originTest) {
+func testAckMeanwhile(h *originTest) {
 	c := h.cells(2)
 	h.send(store.Cost{Cell: c[0], Add: 1, Limit: 10}, store.Cost{Cell: c[1], Add: 1, Limit: 10})
 	h.send(store.Cost{Cell: c[0], Add: 1, Limit: 10}, store.Cost{Cell: c[1], Limit: 5})
-	h.told(store.Change{Cell: c[0], Total: 1, Limit: 10}, store.Change{Cell: c[1], Total: 1, Limit: 10})
+	h.ack(store.Change{Cell: c[0], Total: 1, Limit: 10}, store.Change{Cell: c[1], Total: 1, Limit: 10})
 	wantChanges(h, store.Change{Cell: c[0], Total: 2, Limit: 10}, store.Change{Cell: c[1], Total: 1, Limit: 5})
 }
 
@@ -183,7 +183,7 @@ func testManyChanges(h *originTest) {
 			}
 			seen[c.Cell] = true
 		}
-		h.told(changes.Cells...)
+		h.ack(changes.Cells...)
 	}
 	if len(seen) != len(cells) {
 		h.Errorf("%d of %d changes came", len(seen), len(cells))
@@ -242,7 +242,7 @@ func (h *originTest) drain(shard int, into map[window.Cell]store.Change) {
 		for _, c := range changes.Cells {
 			into[c.Cell] = c
 		}
-		if err := h.Told(h.Context(), shard, changes.Cells); err != nil {
+		if err := h.Ack(h.Context(), shard, changes.Cells); err != nil {
 			h.Fatal(err)
 		}
 		if !changes.More {
@@ -251,12 +251,12 @@ func (h *originTest) drain(shard int, into map[window.Cell]store.Change) {
 	}
 }
 
-var originTellTests = map[string]func(*originTest){
+var originApplyTests = map[string]func(*originTest){
 	"lifts foreign totals, before and after the region's own cost, and never lowers them": func(h *originTest) {
 		c := h.cells(3)
-		h.tell(store.Foreign{Cell: c[0], Count: 7}, store.Foreign{Cell: c[1], Count: 1}, store.Foreign{Cell: c[0], Count: 5})
+		h.apply(store.Foreign{Cell: c[0], Count: 7}, store.Foreign{Cell: c[1], Count: 1}, store.Foreign{Cell: c[0], Count: 5})
 		h.send(store.Cost{Cell: c[0], Add: 2}, store.Cost{Cell: c[2], Add: 3})
-		h.tell(store.Foreign{Cell: c[0], Count: 6}, store.Foreign{Cell: c[1], Count: 4},
+		h.apply(store.Foreign{Cell: c[0], Count: 6}, store.Foreign{Cell: c[1], Count: 4},
 			store.Foreign{Cell: c[2], Count: 1 << 60},
 			store.Foreign{Cell: c[2], Count: -1}, store.Foreign{Cell: c[1], Count: 0})
 		want := []store.Total{{Region: 2, Foreign: 7}, {Foreign: 4}, {Region: 3, Foreign: store.CountMax}}
@@ -280,7 +280,7 @@ var originTellTests = map[string]func(*originTest){
 			{[]store.Foreign{{Cell: c[0], Count: 7}, {Cell: c[1], Count: 1}}, 0},
 			{[]store.Foreign{{Cell: c[0], Count: 6}, {Cell: c[1], Count: 2}, {Cell: expired, Count: 9}}, 1},
 		} {
-			if got := h.tell(step.totals...); got != step.want {
+			if got := h.apply(step.totals...); got != step.want {
 				h.Errorf("step %d: raised %d, want %d", i, got, step.want)
 			}
 		}
@@ -291,7 +291,7 @@ var originTellTests = map[string]func(*originTest){
 		for i, c := range cells {
 			totals = append(totals, store.Foreign{Cell: c, Count: int64(i + 1)})
 		}
-		if raised := h.tell(totals...); raised != len(totals) {
+		if raised := h.apply(totals...); raised != len(totals) {
 			h.Errorf("raised %d of %d", raised, len(totals))
 		}
 		for i, total := range get(h, h, cells...) {
@@ -304,17 +304,17 @@ var originTellTests = map[string]func(*originTest){
 }
 
 // heard collects what a listener hears.
-type heardTotals struct {
+type announcedTotals struct {
 	mu     sync.Mutex
 	totals map[window.Cell]int64
 	all    map[store.Foreign]int
 }
 
-func newHeardTotals() *heardTotals {
-	return &heardTotals{totals: make(map[window.Cell]int64), all: make(map[store.Foreign]int)}
+func newAnnouncedTotals() *announcedTotals {
+	return &announcedTotals{totals: make(map[window.Cell]int64), all: make(map[store.Foreign]int)}
 }
 
-func (l *heardTotals) hear(totals []store.Foreign) {
+func (l *announcedTotals) add(totals []store.Foreign) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, f := range totals {
@@ -323,13 +323,13 @@ func (l *heardTotals) hear(totals []store.Foreign) {
 	}
 }
 
-func (l *heardTotals) of(c window.Cell) int64 {
+func (l *announcedTotals) of(c window.Cell) int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.totals[c]
 }
 
-func (l *heardTotals) times(f store.Foreign) int {
+func (l *announcedTotals) times(f store.Foreign) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.all[f]
@@ -341,23 +341,23 @@ func testListen(h *originTest) {
 	last := cells[len(cells)-1]
 	ctx, cancel := context.WithCancel(h.Context())
 	ended := make(chan error, 2)
-	listeners := []*heardTotals{newHeardTotals(), newHeardTotals()}
+	listeners := []*announcedTotals{newAnnouncedTotals(), newAnnouncedTotals()}
 	for i, way := range []store.Origin{h, h.Client(h)} {
-		go func() { ended <- way.Listen(ctx, h.shard(), listeners[i].hear) }()
+		go func() { ended <- way.Listen(ctx, h.shard(), listeners[i].add) }()
 	}
 	count := int64(0)
 	await.True(h, "both listen", func() bool {
 		count++
-		h.tell(store.Foreign{Cell: last, Count: count})
+		h.apply(store.Foreign{Cell: last, Count: count})
 		return listeners[0].of(last) > 0 && listeners[1].of(last) > 0
 	})
 	var totals []store.Foreign
 	for i, c := range cells[:len(cells)-1] {
 		totals = append(totals, store.Foreign{Cell: c, Count: int64(i + 1)})
 	}
-	h.tell(totals...)
-	h.tell(totals...) // raises nothing
-	h.tell(store.Foreign{Cell: last, Count: count + 1})
+	h.apply(totals...)
+	h.apply(totals...) // raises nothing
+	h.apply(store.Foreign{Cell: last, Count: count + 1})
 	for _, l := range listeners { // messages of a Cluster's servers come in any order
 		await.True(h, "all was heard", func() bool {
 			return l.of(last) == count+1 && !slices.ContainsFunc(totals, func(f store.Foreign) bool { return l.times(f) == 0 })

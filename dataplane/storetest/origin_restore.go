@@ -79,7 +79,7 @@ func (w *originWorld) claim(rt *rapid.T) {
 	if err := r.Totals[0].Err; err != nil && !errors.Is(err, store.ErrEpoch) {
 		rt.Fatalf("claim: %v", err)
 	}
-	cell.hear(r.Totals[0])
+	cell.absorb(r.Totals[0])
 	if r.Added[0] {
 		cell.accepted += cost
 		w.accepted[c] += cost
@@ -89,7 +89,7 @@ func (w *originWorld) claim(rt *rapid.T) {
 func (w *originWorld) get(rt *rapid.T) {
 	n := w.node(rt)
 	for i, total := range get(rt, n.origin, w.cells...) {
-		n.cells[w.cells[i]].hear(total)
+		n.cells[w.cells[i]].absorb(total)
 	}
 }
 
@@ -165,7 +165,7 @@ func (w *originWorld) settle(rt *rapid.T) {
 			probe.Shard = n.origin.ShardOf(&w.cells[0].Key)
 			sendAny(rt, n.origin, probe)
 			for i, total := range get(rt, n.origin, w.cells...) {
-				n.cells[w.cells[i]].hear(total)
+				n.cells[w.cells[i]].absorb(total)
 			}
 		}
 	}
@@ -240,13 +240,13 @@ func (n *originNode) answered(t reporter, totals []store.Total) {
 		case total.Err != nil && !errors.Is(total.Err, store.ErrEpoch):
 			t.Fatalf("%+v: %v", cost, total.Err)
 		}
-		cell.hear(total)
+		cell.absorb(total)
 	}
 	n.pending = nil
 }
 
-// hear takes in an answer, also one without an error's counts.
-func (c *nodeCell) hear(t store.Total) {
+// absorb takes in an answer, also one without an error's counts.
+func (c *nodeCell) absorb(t store.Total) {
 	if t.Epoch != c.epoch && t.Epoch != 0 {
 		if c.epoch != 0 {
 			c.begin(t.Epoch)

@@ -12,14 +12,14 @@ import (
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
-// tellSettings has a relay tell them, which has the leases meanwhile.
-func (h *originTest) tellSettings(rows store.SettingsRows) {
+// storeSettings has a relay tell them, which has the leases meanwhile.
+func (h *originTest) storeSettings(rows store.SettingsRows) {
 	h.Helper()
 	for shard := range h.Shards() {
-		_, leaseErr := h.Lease(h.Context(), shard, "teller", time.Hour)
-		err := h.TellSettings(h.Context(), shard, "teller", rows, time.Time{})
-		if err := errors.Join(leaseErr, err, h.Release(h.Context(), shard, "teller")); err != nil {
-			h.Fatalf("tell shard %d settings: %v", shard, err)
+		_, leaseErr := h.Lease(h.Context(), shard, "relay", time.Hour)
+		err := h.StoreSettings(h.Context(), shard, "relay", rows, time.Time{})
+		if err := errors.Join(leaseErr, err, h.Release(h.Context(), shard, "relay")); err != nil {
+			h.Fatalf("store settings in shard %d: %v", shard, err)
 		}
 	}
 }
@@ -78,32 +78,32 @@ var originSettingsTests = map[string]func(*originTest){
 		if rows, err := h.Settings(h.Context(), "eu"); !errors.Is(err, store.ErrNoSettings) {
 			h.Errorf("settings that were never told: %+v, %v", rows, err)
 		}
-		h.tellSettings(store.SettingsRows{})
+		h.storeSettings(store.SettingsRows{})
 		h.wantSettings(store.SettingsRows{})
 	},
 	"are what was told, whole": func(h *originTest) {
-		h.tellSettings(fullSettings())
+		h.storeSettings(fullSettings())
 		h.wantSettings(fullSettings())
 	},
 	"are those that were told last": func(h *originTest) {
 		rows := fullSettings()
-		h.tellSettings(rows)
+		h.storeSettings(rows)
 		h.wantSettings(rows)
 		rows.Resets, rows.Problem = rows.Resets[1:], nil
-		h.tellSettings(rows)
+		h.storeSettings(rows)
 		h.wantSettings(rows)
 		rows.NodesLive++ // alone
-		h.tellSettings(rows)
+		h.storeSettings(rows)
 		h.wantSettings(rows)
 		rows.Trial.Left += time.Minute // it is renewed
-		h.tellSettings(rows)
+		h.storeSettings(rows)
 		h.wantSettings(rows)
 		rows.Trial = store.TrialRow{}
-		h.tellSettings(rows)
+		h.storeSettings(rows)
 		h.wantSettings(rows)
 	},
 	"grow old until they are told again": func(h *originTest) {
-		h.tellSettings(fullSettings())
+		h.storeSettings(fullSettings())
 		age := func() time.Duration {
 			rows, err := h.Settings(h.Context(), "eu")
 			if err != nil {
@@ -112,37 +112,37 @@ var originSettingsTests = map[string]func(*originTest){
 			return rows.Age
 		}
 		const old = 50 * time.Millisecond
-		for told := time.Now(); time.Since(told) < old; {
+		for storedAt := time.Now(); time.Since(storedAt) < old; {
 			age()
 		}
 		if last := age(); last < old-2*time.Millisecond {
 			h.Errorf("settings that were told more than %v ago are %v old", old, last)
 		}
 		began := time.Now()
-		h.tellSettings(fullSettings())
+		h.storeSettings(fullSettings())
 		if got, most := age(), time.Since(began); got > most+time.Millisecond {
 			h.Errorf("settings that were told %v ago are %v old", most, got)
 		}
 	},
 	"of any relay are heeded": func(h *originTest) {
 		rows := fullSettings()
-		h.tellSettings(rows)
+		h.storeSettings(rows)
 		other := fullSettings()
 		other.Overrides[2].Limit = 5
 		successor := &originTest{h.T, Origin{RelayOrigin: h.Client(h), Client: h.Client}, h.stream}
-		successor.tellSettings(other)
+		successor.storeSettings(other)
 		h.wantSettings(other)
-		h.tellSettings(rows) // the first one has told these before
+		h.storeSettings(rows) // the first one has told these before
 		h.wantSettings(rows)
 	},
 	"are heeded of the relay that has the lease": func(h *originTest) {
-		h.tellSettings(fullSettings())
+		h.storeSettings(fullSettings())
 		none, late := store.SettingsRows{}, fullSettings()
 		late.NodesLive++ // of a document that is there
 		refused := func(when string) {
 			h.Helper()
 			for _, rows := range []store.SettingsRows{none, late} {
-				if err := h.TellSettings(h.Context(), h.shard(), "a", rows, time.Time{}); !errors.Is(err, store.ErrNoLease) {
+				if err := h.StoreSettings(h.Context(), h.shard(), "a", rows, time.Time{}); !errors.Is(err, store.ErrNoLease) {
 					h.Errorf("%s: %v, want ErrNoLease", when, err)
 				}
 			}
@@ -172,7 +172,7 @@ var originSettingsTests = map[string]func(*originTest){
 			"no time at all": {time.Time{}, 0, time.Minute},
 		} {
 			for range 2 { // the second finds the document there
-				if err := h.TellSettings(h.Context(), h.shard(), "a", fullSettings(), c.asOf); err != nil {
+				if err := h.StoreSettings(h.Context(), h.shard(), "a", fullSettings(), c.asOf); err != nil {
 					h.Fatal(err)
 				}
 				got, err := h.Settings(h.Context(), "eu")
@@ -195,37 +195,37 @@ var originSettingsTests = map[string]func(*originTest){
 			rows.Resets = append(rows.Resets, store.ResetRow{Workspace: "w", Namespace: "n", Identifier: fmt.Sprint("user-", i),
 				Generation: 1, AtMs: int64(i)})
 		}
-		h.tellSettings(rows)
+		h.storeSettings(rows)
 		h.wantSettings(rows)
 	},
 	"that are lost with the origin are told again": func(h *originTest) {
-		h.tellSettings(fullSettings())
+		h.storeSettings(fullSettings())
 		h.wantSettings(fullSettings())
 		h.Wipe(h)
 		if _, err := h.Settings(h.Context(), "eu"); !errors.Is(err, store.ErrNoSettings) {
 			h.Errorf("settings of an emptied origin: %v", err)
 		}
-		h.tellSettings(fullSettings())
+		h.storeSettings(fullSettings())
 		h.wantSettings(fullSettings())
 	},
 	"are there though the reply to telling them was lost": func(h *originTest) {
-		h.tellSettings(store.SettingsRows{})
+		h.storeSettings(store.SettingsRows{})
 		h.lease("a", time.Hour, "a", time.Hour)
 		h.Lose(true)
-		err := h.TellSettings(h.Context(), h.shard(), "a", fullSettings(), time.Time{})
+		err := h.StoreSettings(h.Context(), h.shard(), "a", fullSettings(), time.Time{})
 		h.Lose(false)
 		if err == nil {
-			h.Error("without a reply TellSettings succeeded")
+			h.Error("without a reply StoreSettings succeeded")
 		}
 		if err := h.Release(h.Context(), h.shard(), "a"); err != nil {
 			h.Fatal(err)
 		}
-		h.tellSettings(fullSettings())
+		h.storeSettings(fullSettings())
 		h.wantSettings(fullSettings())
 	},
 	"keep no reference to what was told": func(h *originTest) {
 		rows := fullSettings()
-		h.tellSettings(rows)
+		h.storeSettings(rows)
 		rows.Overrides[0].Limit, rows.TuningDocument[0] = 1, 'x'
 		h.wantSettings(fullSettings())
 	},

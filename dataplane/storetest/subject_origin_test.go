@@ -79,7 +79,7 @@ var originFaults = map[string]string{
 	"the clock is the process's":    "Get/reports_the_shard",
 	"never looks at ctx":            "all_methods_obey_ctx",
 	"keeps no answered chunk":       "a_failover/loses_no_answered_chunk",
-	"tells smaller totals":          "Tell/lifts_foreign",
+	"tells smaller totals":          "Apply/lifts_foreign",
 	"the lease is for everybody":    "Lease/makes_holder",
 	"more changes are not told":     "Changes/are_at_most_max",
 	"changes come a page at a time": "Changes/are_as_many",
@@ -263,14 +263,14 @@ func (h *originSubject) Healed(ctx context.Context, shard int, epoch store.Epoch
 	return h.Origin.Healed(ctx, shard, epoch)
 }
 
-func (h *originSubject) Tell(ctx context.Context, shard int, totals []store.Foreign) (int, error) {
+func (h *originSubject) Apply(ctx context.Context, shard int, totals []store.Foreign) (int, error) {
 	totals = slices.Clone(totals)
 	for i := range totals {
 		if h.fault == "tells smaller totals" {
 			totals[i].Count--
 		}
 	}
-	return h.Origin.Tell(ctx, shard, totals)
+	return h.Origin.Apply(ctx, shard, totals)
 }
 
 func (h *originSubject) Lease(ctx context.Context, shard int, holder string, ttl time.Duration) (store.Lease, error) {
@@ -303,7 +303,7 @@ func (h *originSubject) Settings(ctx context.Context, region string) (store.Sett
 	return rows, err
 }
 
-func (h *originSubject) TellSettings(ctx context.Context, shard int, holder string, rows store.SettingsRows,
+func (h *originSubject) StoreSettings(ctx context.Context, shard int, holder string, rows store.SettingsRows,
 	asOf time.Time,
 ) error {
 	switch h.fault {
@@ -320,7 +320,7 @@ func (h *originSubject) TellSettings(ctx context.Context, shard int, holder stri
 	case "late settings are young":
 		asOf = time.Time{}
 	}
-	return h.Origin.TellSettings(ctx, shard, holder, rows, asOf)
+	return h.Origin.StoreSettings(ctx, shard, holder, rows, asOf)
 }
 
 func (h *originSubject) Beats(ctx context.Context, shard, max int) ([]store.KeptBeat, error) {

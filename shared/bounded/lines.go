@@ -50,11 +50,11 @@ func (l lines) WithGroup(name string) slog.Handler { return lines{l.Handler.With
 
 // budget is what a minute's records have left.
 type budget struct {
-	mu       sync.Mutex
-	since    time.Time
-	passed   map[string]int // by the message; "" for those beyond messagesMax
-	withheld int            // in this minute
-	untold   int            // in earlier ones, and not said yet
+	mu         sync.Mutex
+	since      time.Time
+	passed     map[string]int // by the message; "" for those beyond messagesMax
+	withheld   int            // in this minute
+	unreported int            // in earlier ones, and not said yet
 }
 
 // spend tells whether a record is passed, and how many before its minute were not.
@@ -63,7 +63,7 @@ func (b *budget) spend(message string, now time.Time) (ok bool, leftOut int) {
 	defer b.mu.Unlock()
 	if now.Sub(b.since) >= linesEvery {
 		b.since = now
-		b.untold += b.withheld
+		b.unreported += b.withheld
 		b.withheld = 0
 		clear(b.passed)
 	}
@@ -75,6 +75,6 @@ func (b *budget) spend(message string, now time.Time) (ok bool, leftOut int) {
 		return false, 0
 	}
 	b.passed[message]++
-	leftOut, b.untold = b.untold, 0
+	leftOut, b.unreported = b.unreported, 0
 	return true, leftOut
 }

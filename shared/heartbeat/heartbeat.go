@@ -103,7 +103,7 @@ type Relay struct {
 	// it holds; 0: it holds none.
 	InStepAtMs int64 `json:"in_step_at_ms,omitempty"`
 
-	UntoldMs int64 `json:"untold_ms"` // how long the oldest count that is due to be told has waited
+	UnpublishedMs int64 `json:"unpublished_ms"` // how long the oldest count that is due to be told has waited
 
 	// LagP99Ms has the regions whose news was read within LagKeptFor: the 99th percentile of how old it was when it
 	// was read, by the database's clock, in the newest interval between heartbeats that had some. At most RegionsMax.

@@ -60,11 +60,11 @@ func (m *merger) take(p Part) {
 // first tells whether something is set for the first time.
 func (m *merger) first(p Part, what string) bool {
 	if earlier, twice := m.of[what]; twice {
-		if len(m.told) >= problemsMax {
+		if len(m.listed) >= problemsMax {
 			m.more++
 			return false
 		}
-		m.told = append(m.told, fmt.Errorf("%w: %s: %s is in %s, too", ErrInvalid, p.Name, what, earlier))
+		m.listed = append(m.listed, fmt.Errorf("%w: %s: %s is in %s, too", ErrInvalid, p.Name, what, earlier))
 		return false
 	}
 	m.of[what] = p.Name

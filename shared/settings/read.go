@@ -24,7 +24,7 @@ func Parse(text []byte) (*Document, error) {
 	}
 	var r reader
 	r.document(root)
-	if len(r.told) == 0 {
+	if len(r.listed) == 0 {
 		r.read.check(&r.problems, r.lines)
 	}
 	if err := r.err(); err != nil {
@@ -61,10 +61,10 @@ func (r *reader) document(root *yaml.Node) {
 		}
 		return true
 	})
-	if kind != Kind && len(r.told) == 0 {
+	if kind != Kind && len(r.listed) == 0 {
 		r.add(place{field: "kind"}, "is %.64q, want %s", kind, Kind)
 	}
-	if version != Version && len(r.told) == 0 {
+	if version != Version && len(r.listed) == 0 {
 		r.add(place{field: "version"}, "is %d, want %d", version, Version)
 	}
 }

@@ -42,12 +42,12 @@ func (p place) of(field string) place {
 
 // problems are what is wrong with a document.
 type problems struct {
-	told []error
-	more int
+	listed []error
+	more   int
 }
 
 func (p *problems) add(at place, format string, args ...any) {
-	if len(p.told) >= problemsMax {
+	if len(p.listed) >= problemsMax {
 		p.more++
 		return
 	}
@@ -55,14 +55,14 @@ func (p *problems) add(at place, format string, args ...any) {
 	if at.line > 0 {
 		line = fmt.Sprintf("line %d: ", at.line)
 	}
-	p.told = append(p.told, fmt.Errorf("%w: %s%s %s", ErrInvalid, line, at, fmt.Sprintf(format, args...)))
+	p.listed = append(p.listed, fmt.Errorf("%w: %s%s %s", ErrInvalid, line, at, fmt.Sprintf(format, args...)))
 }
 
 func (p *problems) err() error {
 	if p.more > 0 {
-		return errors.Join(append(slices.Clone(p.told), fmt.Errorf("%w: and %d more", ErrInvalid, p.more))...)
+		return errors.Join(append(slices.Clone(p.listed), fmt.Errorf("%w: and %d more", ErrInvalid, p.more))...)
 	}
-	return errors.Join(p.told...)
+	return errors.Join(p.listed...)
 }
 
 // lines are where the items of a document stand; nil when it has no text.

@@ -34,12 +34,12 @@ func (a applyAll) Run(c *call) error {
 		return err
 	}
 	if a.Reason == "" && !c.dryRun {
-		return &told{errors.New("--reason is missing: the audit log records it with each change"), exitUsage,
+		return &hinted{errors.New("--reason is missing: the audit log records it with each change"), exitUsage,
 			"See weirctl apply --help."}
 	}
 	document, err := readDocument(a.File)
 	if err != nil {
-		return &told{err, exitUsage, "Correct the document, and try again."}
+		return &hinted{err, exitUsage, "Correct the document, and try again."}
 	}
 	stored, err := c.stored()
 	if err != nil {
@@ -139,7 +139,7 @@ func (p plan) partial(c *call, done int, err error) error {
 	if c.ctx.Err() != nil {
 		cause = "The command exceeded --timeout: set a longer one"
 	}
-	return &told{
+	return &hinted{
 		fmt.Errorf("%d of %s are applied, and the next one failed: %s: %s",
 			done, plural(int64(len(p.changes)), "change"), p.changes[done].line(), text),
 		code, cause + " and run it again: what is applied already stays as it is. " +

@@ -40,7 +40,7 @@ func (a auditList) Run(c *call) error {
 		}
 		at, err := parseWhen(f.text, c.now())
 		if err != nil {
-			return &told{fmt.Errorf("%s: %w", f.flag, err), exitUsage, "Correct it and try again; see weirctl audit --help."}
+			return &hinted{fmt.Errorf("%s: %w", f.flag, err), exitUsage, "Correct it and try again; see weirctl audit --help."}
 		}
 		*f.to = at.UnixMilli()
 	}

@@ -99,13 +99,13 @@ type auditVerify struct {
 // Run walks the hash chain.
 func (a auditVerify) Run(c *call) error {
 	if a.From < 0 {
-		return &told{fmt.Errorf("--from is %d, want the id of a change", a.From), exitUsage, "See weirctl audit."}
+		return &hinted{fmt.Errorf("--from is %d, want the id of a change", a.From), exitUsage, "See weirctl audit."}
 	}
 	v := auditchain.From(uint64(a.From))
 	if a.Head != "" {
 		hash, err := auditchain.ParseHash(a.Head)
 		if err != nil {
-			return &told{fmt.Errorf("--head: %w", err), exitUsage, "Name a hash that weirctl audit verify has printed."}
+			return &hinted{fmt.Errorf("--head: %w", err), exitUsage, "Name a hash that weirctl audit verify has printed."}
 		}
 		v.Expect(hash)
 	}
@@ -115,7 +115,7 @@ func (a auditVerify) Run(c *call) error {
 	}
 	err := walk(c, v)
 	if broken := (*auditchain.Broken)(nil); errors.As(err, &broken) {
-		return &told{err, exitFailure, "See it with weirctl audit --states, and compare it with an export or a backup. " +
+		return &hinted{err, exitFailure, "See it with weirctl audit --states, and compare it with an export or a backup. " +
 			"Verify the changes after it with --from."}
 	}
 	if err != nil {
@@ -149,7 +149,7 @@ func (a auditVerify) log(c *call, v *auditchain.Verifier) error {
 func (a auditVerify) file(_ *call, v *auditchain.Verifier) error {
 	f, err := os.Open(a.File)
 	if err != nil {
-		return &told{err, exitUsage, "Name a file that weirctl audit export wrote with -f."}
+		return &hinted{err, exitUsage, "Name a file that weirctl audit export wrote with -f."}
 	}
 	defer func() { _ = f.Close() }()
 	lines := bufio.NewScanner(f)
@@ -175,7 +175,7 @@ func (a auditVerify) file(_ *call, v *auditchain.Verifier) error {
 }
 
 func notExported(file string, line int, err error) error {
-	return &told{fmt.Errorf("line %d of %s: %w", line, file, err), exitUsage,
+	return &hinted{fmt.Errorf("line %d of %s: %w", line, file, err), exitUsage,
 		"Name a file that weirctl audit export wrote with -f."}
 }
 

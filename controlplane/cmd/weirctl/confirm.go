@@ -72,17 +72,17 @@ func (c *call) confirmed(next connect.UnaryFunc) connect.UnaryFunc {
 func (c *call) confirm(why, what string) error {
 	const hint = "Nothing has changed. --dry-run shows what would change; --yes confirms it."
 	if !c.interactive {
-		return &told{fmt.Errorf("this %s, and there is no terminal to ask on: %s", why,
+		return &hinted{fmt.Errorf("this %s, and there is no terminal to ask on: %s", why,
 			strings.ReplaceAll(what, "\n", "; ")), exitUsage, hint}
 	}
 	_, _ = fmt.Fprintf(c.stderr, "This %s (%s):\n  %s\nGo on? [y/N] ", why, plain(c.fleet.name()),
 		strings.ReplaceAll(what, "\n", "\n  "))
 	answer, err := c.answer()
 	if err != nil {
-		return &told{fmt.Errorf("there was no answer: %w", err), exitFailure, hint}
+		return &hinted{fmt.Errorf("there was no answer: %w", err), exitFailure, hint}
 	}
 	if answer = strings.ToLower(answer); answer != "y" && answer != "yes" {
-		return &told{errors.New("not confirmed"), exitFailure, hint}
+		return &hinted{errors.New("not confirmed"), exitFailure, hint}
 	}
 	c.cancel()
 	c.ctx, c.cancel = context.WithTimeout(c.patient, c.timeout)

@@ -212,10 +212,10 @@ func (c *call) editContexts(did string, edit func(*contexts) error) error {
 
 // wrongContext is an error of a flag or the file.
 func wrongContext(err error) error {
-	if known := (*told)(nil); errors.As(err, &known) {
+	if known := (*hinted)(nil); errors.As(err, &known) {
 		return err
 	}
-	return &told{err, exitUsage, "Correct it and try again; see weirctl context --help."}
+	return &hinted{err, exitUsage, "Correct it and try again; see weirctl context --help."}
 }
 
 // secret is the token to call with, if any. It is no flag, because every user can list the flags of processes.

@@ -123,7 +123,7 @@ func (all *contexts) parse(text []byte) error {
 func (all *contexts) named(name string) (*fleetContext, error) {
 	at := slices.IndexFunc(all.Contexts, func(f fleetContext) bool { return f.Name == name })
 	if at < 0 {
-		return nil, &told{fmt.Errorf("there is no context %q in %s", name, all.file), exitUsage,
+		return nil, &hinted{fmt.Errorf("there is no context %q in %s", name, all.file), exitUsage,
 			"See weirctl context list; weirctl context set makes one."}
 	}
 	return &all.Contexts[at], nil

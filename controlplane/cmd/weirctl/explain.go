@@ -62,23 +62,23 @@ const nodesMax = 16
 // Run asks the nodes, and shows the answers.
 func (e explainKey) Run(c *call) error {
 	if len(e.Node) > nodesMax {
-		return &told{fmt.Errorf("%d nodes (1 to %d)", len(e.Node), nodesMax), exitUsage, "Name fewer with --node."}
+		return &hinted{fmt.Errorf("%d nodes (1 to %d)", len(e.Node), nodesMax), exitUsage, "Name fewer with --node."}
 	}
 	for _, node := range e.Node {
 		if err := strict.URL("--node", node); err != nil {
-			return &told{err, exitUsage, "Name the address where the node serves calls."}
+			return &hinted{err, exitUsage, "Name the address where the node serves calls."}
 		}
 	}
 	if !e.Leases && e.Duration == 0 {
-		return &told{errors.New("--duration is missing"), exitUsage, "Name the window, or --leases."}
+		return &hinted{errors.New("--duration is missing"), exitUsage, "Name the window, or --leases."}
 	}
 	if e.Leases && (e.Duration != 0 || e.Cost != 1) {
-		return &told{errors.New("--duration and --cost are of rates, and --leases explains a concurrency limit"), exitUsage,
+		return &hinted{errors.New("--duration and --cost are of rates, and --leases explains a concurrency limit"), exitUsage,
 			"Leave them out, or --leases."}
 	}
 	token, err := e.token()
 	if err != nil {
-		return &told{err, exitUsage, "Correct --node-token-file."}
+		return &hinted{err, exitUsage, "Correct --node-token-file."}
 	}
 	client := &http.Client{Transport: bearer{c.transport, token}}
 	all := make([]asked, len(e.Node))
@@ -144,7 +144,7 @@ func nodeTold(a asked) error {
 	if rpc := (*connect.Error)(nil); errors.As(a.err, &rpc) {
 		text = rpc.Message()
 	}
-	t := &told{fmt.Errorf("%s: %s", a.node, text), exitFailure, "The cause is in the node's log."}
+	t := &hinted{fmt.Errorf("%s: %s", a.node, text), exitFailure, "The cause is in the node's log."}
 	switch connect.CodeOf(a.err) {
 	case connect.CodeInvalidArgument:
 		t.code, t.hint = exitUsage, "Correct it and try again; see weirctl explain --help."

@@ -40,9 +40,9 @@ var terms = []term{
 	{"current, since", "clock", never, func(x *weirv1.ExplainResponse) string {
 		return moment(x.GetCurrent().GetStartMs())
 	}},
-	{"  of this region", "the region's origin, and this node", heardAt, current((*weirv1.ExplainedCell).GetRegional)},
+	{"  of this region", "the region's origin, and this node", refreshedAt, current((*weirv1.ExplainedCell).GetRegional)},
 	{"  not sent yet", "this node", asOfNow, current((*weirv1.ExplainedCell).GetUnsent)},
-	{"  of other regions", "the region's origin", heardAt, current((*weirv1.ExplainedCell).GetForeign)},
+	{"  of other regions", "the region's origin", refreshedAt, current((*weirv1.ExplainedCell).GetForeign)},
 	{"  refunded", "this node", asOfNow, some(current((*weirv1.ExplainedCell).GetCredit))},
 	{"  counts", "this node", asOfNow, current((*weirv1.ExplainedCell).GetCounts)},
 	{"  to be restored", "the origin has lost it", asOfNow, func(x *weirv1.ExplainResponse) string {
@@ -84,10 +84,10 @@ var terms = []term{
 	{"key is in memory", "this node", asOfNow, func(x *weirv1.ExplainResponse) string { return yes(x.GetKnown()) }},
 }
 
-func asOfNow(x *weirv1.ExplainResponse) int64    { return x.GetAtMs() }
-func settingsAt(x *weirv1.ExplainResponse) int64 { return x.GetSettingsAtMs() }
-func heardAt(x *weirv1.ExplainResponse) int64    { return x.GetHeardAtMs() }
-func never(*weirv1.ExplainResponse) int64        { return 0 }
+func asOfNow(x *weirv1.ExplainResponse) int64     { return x.GetAtMs() }
+func settingsAt(x *weirv1.ExplainResponse) int64  { return x.GetSettingsAtMs() }
+func refreshedAt(x *weirv1.ExplainResponse) int64 { return x.GetRefreshedAtMs() }
+func never(*weirv1.ExplainResponse) int64         { return 0 }
 
 func current(count func(*weirv1.ExplainedCell) int64) func(*weirv1.ExplainResponse) string {
 	return func(x *weirv1.ExplainResponse) string { return digits(count(x.GetCurrent())) }

@@ -75,7 +75,7 @@ func explained() *weirv1.ExplainResponse {
 		Summary: "denied\x1b, because", AtMs: atMs, DurationMs: 60_000, Mode: "exact", Outage: "local", Headroom: "kick", Known: true,
 		Decision: &weirv1.LimitResponse{Limit: 10, Current: 11.5, RetryAfterMs: 15_000, Override: "user_*"},
 		Current:  &weirv1.ExplainedCell{StartMs: atMs - 5000, Regional: 6, Unsent: 1, Foreign: 4, Counts: 10, Restores: true},
-		Previous: &weirv1.ExplainedCell{Counts: 2}, Weight: 0.25, HeardAtMs: atMs - 400,
+		Previous: &weirv1.ExplainedCell{Counts: 2}, Weight: 0.25, RefreshedAtMs: atMs - 400,
 		Asks: "closed", Sends: "closed", TuningVersion: 7, SettingsAtMs: atMs - 12_000,
 	}
 }

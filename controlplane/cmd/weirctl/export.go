@@ -36,7 +36,7 @@ func (e exportAll) Run(c *call) error {
 	}
 	text, err := form()
 	if err != nil {
-		return &told{err, exitFailure,
+		return &hinted{err, exitFailure,
 			"Correct what is stored with weirctl override or weirctl namespace, or delete some of it."}
 	}
 	if e.File == "" {
@@ -44,7 +44,7 @@ func (e exportAll) Run(c *call) error {
 		return err
 	}
 	if err := replaceFile(e.File, text, 0o644); err != nil {
-		return &told{err, exitFailure, "Name a file that can be written with -f."}
+		return &hinted{err, exitFailure, "Name a file that can be written with -f."}
 	}
 	namespaces, overrides := int64(len(document.Namespaces)), int64(len(document.Overrides))
 	_, _ = fmt.Fprintf(c.stderr, "%s: %s, %s\n", e.File, plural(namespaces, "namespace"), plural(overrides, "override"))
@@ -152,7 +152,7 @@ func (c *call) allOverrides() (all []*controlv1.Override, err error) {
 
 // notListed is the error about names that are not UTF-8, which the API cannot send, or too many of them.
 func notListed(what string, most int) error {
-	return &told{fmt.Errorf("the %s cannot be written as a document: a name is not UTF-8, or there are more than %s",
+	return &hinted{fmt.Errorf("the %s cannot be written as a document: a name is not UTF-8, or there are more than %s",
 		what, digits(int64(most))), exitFailure, "See weirctl namespace list and weirctl override list."}
 }
 
@@ -176,7 +176,7 @@ func (s stored) document() (*settings.Document, error) {
 		}
 		read, err := tuning.ReadWhole([]byte(t.GetDocument()))
 		if err != nil {
-			return nil, &told{fmt.Errorf("tuning of %s: %w", orFleet(t.GetRegion()), err), exitFailure,
+			return nil, &hinted{fmt.Errorf("tuning of %s: %w", orFleet(t.GetRegion()), err), exitFailure,
 				"Upgrade weirctl to the version of weir-control."}
 		}
 		if t.GetRegion() == "" {

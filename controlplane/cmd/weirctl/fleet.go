@@ -57,7 +57,7 @@ func writeFleet(w io.Writer, f *controlv1.FleetResponse) {
 	t.flush()
 	_, _ = fmt.Fprintf(w, "\n%s, %s, %s live\n", plural(int64(len(regions)), "region"),
 		plural(int64(len(f.GetNodes())), "node"), digits(live))
-	if ms, any := oldestUntold(f); any {
+	if ms, any := oldestUnpublished(f); any {
 		_, _ = fmt.Fprintf(w, "counts wait at most %s before they are sent to other regions\n", span(ms))
 	}
 	if f.GetTruncated() {
@@ -96,11 +96,11 @@ func relayed(n *controlv1.Node) string {
 		strings.Join(names, ", ")
 }
 
-// oldestUntold is how long a count has waited to be told by any relay; any is false without one.
-func oldestUntold(f *controlv1.FleetResponse) (ms int64, any bool) {
+// oldestUnpublished is how long a count has waited to be told by any relay; any is false without one.
+func oldestUnpublished(f *controlv1.FleetResponse) (ms int64, any bool) {
 	for _, n := range f.GetNodes() {
 		if r := n.GetHealth().GetRelay(); n.GetLive() && len(r.GetHeld()) > 0 {
-			ms, any = max(ms, r.GetUntoldMs()), true
+			ms, any = max(ms, r.GetUnpublishedMs()), true
 		}
 	}
 	return ms, any

@@ -45,9 +45,9 @@ func judge(severity, text, hint string) error {
 	case "ok":
 		return nil
 	case "warning", "warn":
-		return &told{found{text}, exitWarning, hint}
+		return &hinted{found{text}, exitWarning, hint}
 	}
-	return &told{found{text}, exitCritical, hint}
+	return &hinted{found{text}, exitCritical, hint}
 }
 
 func (c *call) writeHealth(w io.Writer, d *controlv1.Health) {

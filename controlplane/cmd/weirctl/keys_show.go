@@ -41,7 +41,7 @@ func (k keysShow) Run(c *call) error {
 // counted refuses values that the API refuses, or takes for a flag that was left out.
 func counted(flag string, n int64) error {
 	if n < 1 || n > window.LimitMax {
-		return &told{fmt.Errorf("%s is %d (1 to %d)", flag, n, int64(window.LimitMax)), exitUsage,
+		return &hinted{fmt.Errorf("%s is %d (1 to %d)", flag, n, int64(window.LimitMax)), exitUsage,
 			"Correct it and try again; see weirctl keys show --help."}
 	}
 	return nil

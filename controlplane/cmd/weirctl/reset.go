@@ -58,8 +58,8 @@ func (c *call) mayWatchReset() error {
 	if connect.CodeOf(err) != connect.CodePermissionDenied || !connect.IsWireError(err) {
 		return nil
 	}
-	return &told{errors.New("nothing was reset: --watch shows the nodes of the fleet, and this token is limited to some " +
-		"workspaces"), exitFailure, "Reset the key without --watch; nodes have the reset within two " +
+	return &hinted{errors.New("nothing was reset: --watch shows the nodes of the fleet, and this token is limited " +
+		"to some workspaces"), exitFailure, "Reset the key without --watch; nodes have the reset within two " +
 		"settings_interval_ms."}
 }
 
@@ -94,7 +94,7 @@ func (c *call) watchReset(reset *controlv1.Reset) error {
 }
 
 func notHeardOf(missing []string) error {
-	return &told{errors.New("the reset is stored, but not reported yet by " + strings.Join(missing, ", ")), exitFailure,
+	return &hinted{errors.New("the reset is stored, but not reported yet by " + strings.Join(missing, ", ")), exitFailure,
 		"Relays and nodes read settings every settings_interval_ms: see weirctl fleet."}
 }
 

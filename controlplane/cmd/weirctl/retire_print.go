@@ -30,7 +30,7 @@ func retirementOutcome(r *controlv1.Retirement) error {
 	if r.GetPhase() == "dropped" {
 		return nil
 	}
-	return &told{fmt.Errorf("the retirement of %s is %s", r.GetTable(), because(r.GetPhase(), r.GetWhy())), exitFailure,
+	return &hinted{fmt.Errorf("the retirement of %s is %s", r.GetTable(), because(r.GetPhase(), r.GetWhy())), exitFailure,
 		"What happened: weirctl retire history --events."}
 }
 

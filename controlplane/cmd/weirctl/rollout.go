@@ -165,7 +165,7 @@ var errNoStage = errors.New("no stage is named: give --stage REGION for the firs
 
 // wrong is an error of a file or a flag.
 func wrong(err error) error {
-	return &told{err, exitUsage, "Correct it and try again; see weirctl rollout start --help."}
+	return &hinted{err, exitUsage, "Correct it and try again; see weirctl rollout start --help."}
 }
 
 // tuningDocument reads a file, stdin, or a built-in document.
@@ -294,7 +294,8 @@ func (r rolloutStatus) Run(c *call) error {
 // noneYet is the error of a fleet without rollouts: nothing was named that could be missing.
 func noneYet(id string, err error) error {
 	if id == "" && connect.CodeOf(err) == connect.CodeNotFound {
-		return &told{errors.New("there has been no rollout yet"), exitFailure, "Start one: see weirctl rollout start --help."}
+		return &hinted{errors.New("there has been no rollout yet"), exitFailure,
+			"Start one: see weirctl rollout start --help."}
 	}
 	return err
 }

@@ -39,7 +39,7 @@ func outcome(r *controlv1.Rollout) error {
 	if r.GetUnknown() != "" {
 		what = "Not known: " + plain(r.GetUnknown()) + ". " + what
 	}
-	return &told{fmt.Errorf("rollout %s is %s", r.GetId(), because(r.GetPhase(), r.GetWhy())), exitFailure, what}
+	return &hinted{fmt.Errorf("rollout %s is %s", r.GetId(), because(r.GetPhase(), r.GetWhy())), exitFailure, what}
 }
 
 // standing is the state of a rollout in one line.

@@ -240,15 +240,15 @@ func inFlags(err error, flags []*kong.Flag) error {
 // errRunFailed is a run that ended in an error.
 var errRunFailed = errors.New("the cleanup ended in an error")
 
-// told is an error with its exit code and what to do next.
-type told struct {
+// hinted is an error with its exit code and what to do next.
+type hinted struct {
 	error
 	code int
 	hint string
 }
 
 // Unwrap is the error that is told.
-func (t *told) Unwrap() error { return t.error }
+func (t *hinted) Unwrap() error { return t.error }
 
 // look names the command that shows the state of an area.
 var look = map[string]string{"cleanup": "cleanup status", "rollout": "rollout status", "retire": "retire status",
@@ -259,7 +259,7 @@ var look = map[string]string{"cleanup": "cleanup status", "rollout": "rollout st
 
 // explain gives an error its exit code, and says what to do next.
 func explain(ctx context.Context, err error, api, area string) (code int, hint string) {
-	var known *told
+	var known *hinted
 	if errors.As(err, &known) {
 		return known.code, known.hint
 	}

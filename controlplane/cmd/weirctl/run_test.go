@@ -271,7 +271,7 @@ func TestFleet(t *testing.T) {
 	w.fleet = controlplane.Fleet{}
 	w.want(t, w.run(t, "fleet"), exitOK, "no node has sent a heartbeat: a node with MySQL configured sends one within seconds of its start\n")
 	w.fleet = controlplane.Fleet{Now: now, Nodes: []controlplane.Node{
-		{Beat: heartbeat.Beat{NodeID: "n1", Region: "eu", Build: "v1.2.3", TuningVersion: 7, Health: heartbeat.Health{AllowedTotal: 1234567, DeniedTotal: 89, PendingCost: 4, Relay: &heartbeat.Relay{Shards: 3, Held: []int{0, 2}, UntoldMs: 400}}}, Age: 1200 * time.Millisecond, Live: true, ClockSkew: -3 * time.Millisecond},
+		{Beat: heartbeat.Beat{NodeID: "n1", Region: "eu", Build: "v1.2.3", TuningVersion: 7, Health: heartbeat.Health{AllowedTotal: 1234567, DeniedTotal: 89, PendingCost: 4, Relay: &heartbeat.Relay{Shards: 3, Held: []int{0, 2}, UnpublishedMs: 400}}}, Age: 1200 * time.Millisecond, Live: true, ClockSkew: -3 * time.Millisecond},
 		{Beat: heartbeat.Beat{NodeID: "n2", Region: "us", Build: "v1.2.3", Health: heartbeat.Health{DroppedCost: 5, SettingsProblem: "floor is 2"}}, Age: 3 * time.Hour, ClockSkew: 1500 * time.Millisecond, HealthProblem: "health: odd"},
 	}}
 	w.want(t, w.run(t, "fleet"), exitOK, `

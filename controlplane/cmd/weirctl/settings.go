@@ -35,7 +35,7 @@ type overrideSet struct {
 // prints to stderr the current override and how many requests the new limit would have denied.
 func (o overrideSet) Run(c *call) error {
 	if o.Limit == nil && o.Duration == nil && o.Candidate == nil && o.Shadow == nil {
-		return &told{errors.New("nothing to change: set --limit, --duration, --candidate or --shadow"), exitUsage,
+		return &hinted{errors.New("nothing to change: set --limit, --duration, --candidate or --shadow"), exitUsage,
 			"See weirctl override set --help."}
 	}
 	actor, err := c.actor(o.Actor)

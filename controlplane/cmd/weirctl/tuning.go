@@ -100,12 +100,12 @@ func writeDiff(w io.Writer, inForce []*controlv1.RegionTuning, document string) 
 	if err != nil {
 		return false, err
 	}
-	var told []string // documents
+	var documents []string // documents
 	for _, t := range inForce {
-		if slices.Contains(told, t.GetDocument()) {
+		if slices.Contains(documents, t.GetDocument()) {
 			continue
 		}
-		told = append(told, t.GetDocument())
+		documents = append(documents, t.GetDocument())
 		was, err := tuning.Read([]byte(t.GetDocument()))
 		if err != nil {
 			return false, err

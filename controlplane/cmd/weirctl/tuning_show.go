@@ -155,7 +155,7 @@ func wrongTuning(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &told{err, exitUsage, "Correct it and try again; see weirctl tuning --help."}
+	return &hinted{err, exitUsage, "Correct it and try again; see weirctl tuning --help."}
 }
 
 type tuningHistory struct {

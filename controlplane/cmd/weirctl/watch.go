@@ -51,7 +51,7 @@ func (c *call) watch(every time.Duration, status string, look func(context.Conte
 		select {
 		case <-tick.C:
 		case <-c.patient.Done():
-			return &told{c.patient.Err(), exitFailure, "It continues: see weirctl " + status + "."}
+			return &hinted{c.patient.Err(), exitFailure, "It continues: see weirctl " + status + "."}
 		}
 	}
 }

@@ -31,13 +31,13 @@ func TestForeignCostLeavesCreditAsItIs(t *testing.T) {
 	slot, m := slotOf(ledgerSeq), new(Counters)
 	e := ledgerEntry()
 	e.GiveBack(ledgerSeq, 15)
-	e.HearForeign(m, anyTime, ledgerSeq, ledgerSeq, 40)
+	e.ApplyForeign(m, anyTime, ledgerSeq, ledgerSeq, 40)
 	if l := e.LookAt(ledgerSeq); l.Foreign != 40 || l.Counted+l.Others != 45 {
 		t.Errorf("%+v; want 40 foreign, and 45 that decisions see", l)
 	}
 	e.addLocked(slot, 10)
 	e.netLocked(slot)
-	e.HearForeign(m, anyTime, ledgerSeq, ledgerSeq, 50)
+	e.ApplyForeign(m, anyTime, ledgerSeq, ledgerSeq, 50)
 	if l := e.LookAt(ledgerSeq); l.Foreign != 50 || l.Counted+l.Others != 65 || l.Credit != 5 {
 		t.Errorf("%+v; want 50 foreign, 65 that decisions see, and 5 of the credit", l)
 	}

@@ -33,7 +33,7 @@ func (e *Entry) GiveBack(sequence, cost int64) (given int64) {
 		e.takeLocked(slot, given)
 		return given
 	}
-	given = min(cost, e.untoldLocked(slot))
+	given = min(cost, e.neverSentLocked(slot))
 	e.takeLocked(slot, given)
 	return given + e.creditLocked(slot, cost-given)
 }
@@ -63,14 +63,14 @@ func (e *Entry) creditLocked(slot int, cost int64) (credit int64) {
 // out of others, would let a word come back to an earlier value while others has
 // changed, and a decision that was judged before count after.
 func (e *Entry) netLocked(slot int) {
-	if n := min(e.ledger().credit(slot), e.untoldLocked(slot)); n > 0 {
+	if n := min(e.ledger().credit(slot), e.neverSentLocked(slot)); n > 0 {
 		e.ledger().extra.credit[slot] -= n
 		e.ledger().extra.netted[slot] += n
 	}
 }
 
-// untoldLocked is own cost that certainly no other node and no origin knows.
-func (e *Entry) untoldLocked(slot int) int64 {
+// neverSentLocked is own cost that certainly no other node and no origin knows.
+func (e *Entry) neverSentLocked(slot int) int64 {
 	return max(0, e.unsentLocked(slot))
 }
 

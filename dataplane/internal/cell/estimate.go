@@ -166,8 +166,8 @@ func (e *Entry) Pending() int64 {
 	return pending
 }
 
-// Untold is own cost in a cell that has not been sent, roughly: it takes no lock.
-func (e *Entry) Untold(sequence int64) int64 {
+// UnsentIn is own cost in a cell that has not been sent, roughly: it takes no lock.
+func (e *Entry) UnsentIn(sequence int64) int64 {
 	slot := slotOf(sequence)
 	return wordCount(e.words[slot].Load()) - e.ledger().cells[slot].settled.Load()
 }

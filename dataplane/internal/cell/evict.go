@@ -71,8 +71,8 @@ func (e *Entry) evict(h *Horizon, nowMs int64, now clock.Steady, graceMs int64, 
 	}
 	result := goneExpired
 	if !h.past(seq, e.names.durationMs(), nowMs, graceMs) {
-		heard := e.refreshedAt.Load()
-		idle := sends && !heldBack && heard > 0 && int64(now)-heard >= idleExpiry.Milliseconds()
+		refreshed := e.refreshedAt.Load()
+		idle := sends && !heldBack && refreshed > 0 && int64(now)-refreshed >= idleExpiry.Milliseconds()
 		if why == needShare {
 			return e.endLocked(slot, word, goneShare)
 		}

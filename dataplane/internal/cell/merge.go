@@ -33,7 +33,7 @@ func (e *Entry) Absorb(m *Counters, sequence int64, total *store.Total, now cloc
 	defer e.mu.Unlock()
 	if slot, ok := e.slotLocked(sequence); ok {
 		lost = e.absorbLocked(m, slot, total)
-		e.heardLocked(sequence, total, now)
+		e.refreshLocked(sequence, total, now)
 	}
 	return lost
 }
@@ -76,12 +76,12 @@ func (e *Entry) absorbLocked(m *Counters, slot int, total *store.Total) (lost st
 		without > c.settled.Load()-unnamed {
 		b.extra.unnamed[slot] = max(0, c.settled.Load()-without)
 	}
-	e.learnLocked(m, slot, total.Foreign)
+	e.applyForeignLocked(m, slot, total.Foreign)
 	return lost
 }
 
-// learnLocked raises what all other regions are known to have counted in a cell.
-func (e *Entry) learnLocked(m *Counters, slot int, foreign int64) {
+// applyForeignLocked raises what all other regions are known to have counted in a cell.
+func (e *Entry) applyForeignLocked(m *Counters, slot int, foreign int64) {
 	foreign = min(foreign, CountMax)
 	before := e.foreignLocked(slot)
 	if foreign <= before {
@@ -91,23 +91,23 @@ func (e *Entry) learnLocked(m *Counters, slot int, foreign int64) {
 	m.exceeded(e, slot, foreign-before)
 }
 
-// heardLocked notes that the origin has answered about a cell. Only who was hydrated gets
+// refreshLocked notes that the origin has answered about a cell. Only who was hydrated gets
 // fresher by it: an answer about one cell does not tell of the other.
-func (e *Entry) heardLocked(sequence int64, total *store.Total, now clock.Steady) {
+func (e *Entry) refreshLocked(sequence int64, total *store.Total, now clock.Steady) {
 	if total.Err == nil && sequence == e.seq.Load() && e.refreshedAt.Load() != 0 && e.flags.Load()&flagEstimate == 0 {
 		e.noteRefresh(now)
 	}
 }
 
-// HearForeign merges what all other regions have counted in a cell, as it is announced.
-func (e *Entry) HearForeign(m *Counters, h *Horizon, current, sequence, foreign int64) (agedOut int64) {
+// ApplyForeign merges what all other regions have counted in a cell, as it is announced.
+func (e *Entry) ApplyForeign(m *Counters, h *Horizon, current, sequence, foreign int64) (agedOut int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if sequence > e.seq.Load() {
 		agedOut, _ = e.rotateLocked(h, current)
 	}
 	if slot, ok := e.slotLocked(sequence); ok {
-		e.learnLocked(m, slot, foreign)
+		e.applyForeignLocked(m, slot, foreign)
 	}
 	return agedOut
 }

@@ -36,7 +36,7 @@ func TestACellBeginsWithNothing(t *testing.T) {
 	m, slot := new(Counters), slotOf(ledgerSeq)
 	e := answeredEntry(m) // of 20, 12 are its own
 	e.flags.Or(flagShared)
-	e.HearForeign(m, anyTime, ledgerSeq, ledgerSeq, 40)
+	e.ApplyForeign(m, anyTime, ledgerSeq, ledgerSeq, 40)
 	e.GiveBack(ledgerSeq, 2)
 	e.noteMinLimit(slot, 9)
 	e.Renew(lostEpoch, newEpoch)

@@ -26,8 +26,8 @@ const endedMax = 1024
 
 // counted is where to ask whether an epoch goes on.
 type counted struct {
-	cell    window.Cell // that this node has cost in: of all such cells one that counts as long as any
-	heardAt time.Time   // the last answer of the epoch
+	cell       window.Cell // that this node has cost in: of all such cells one that counts as long as any
+	answeredAt time.Time   // the last answer of the epoch
 }
 
 const (
@@ -100,14 +100,14 @@ func (s *Epochs) CountedIn(totals []store.Total, cell func(i int) *window.Cell) 
 	}
 }
 
-// Heard notes the epochs of answers.
-func (s *Epochs) Heard(totals []store.Total) {
+// Answered notes the epochs of answers.
+func (s *Epochs) Answered(totals []store.Total) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
 	for i := range totals {
-		if of, ok := s.counted[totals[i].Epoch]; ok && of.heardAt != now {
-			of.heardAt = now
+		if of, ok := s.counted[totals[i].Epoch]; ok && of.answeredAt != now {
+			of.answeredAt = now
 			s.counted[totals[i].Epoch] = of
 		}
 	}
@@ -128,7 +128,7 @@ func (s *Epochs) Silent(now time.Time, nowMs int64) (epochs []store.Epoch, cells
 		switch {
 		case of.cell.ExpiresAtMs() <= nowMs:
 			delete(s.counted, epoch)
-		case now.Sub(of.heardAt) >= silentFor && len(cells) < most:
+		case now.Sub(of.answeredAt) >= silentFor && len(cells) < most:
 			epochs, cells = append(epochs, epoch), append(cells, of.cell)
 		}
 	}

@@ -265,7 +265,7 @@ func (s *There) Change(ctx context.Context, id string, by Change) (r *Record, la
 	return nil, false, fmt.Errorf("dataplane: reservation %q is changed by too many at once", id)
 }
 
-// follow says what a stored version means for the holds; if the origin does not hear it, or has lost them, Tell does.
+// follow says what a stored version means for the holds; if the origin does not hear it, or has lost them, Send does.
 // Where it was stored before, the origin may have heard of it, and have forgotten the holds since.
 func (s *There) follow(ctx context.Context, note store.Note, r *Record, stored bool) {
 	nowMs, freshMs := s.NowMs(), int64(0)
@@ -303,16 +303,16 @@ func (s *There) keep(note store.Note, r *Record, freshMs int64) *kept {
 	return k
 }
 
-// Lose has the next Tell tell everything.
+// Lose has the next Send tell everything.
 func (s *There) Lose() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lost = true
 }
 
-// Tell tells the origin what it has lost, or not heard. It is called each second. What a shard does not take now is
+// Send tells the origin what it has lost, or not heard. It is called each second. What a shard does not take now is
 // told in a later turn.
-func (s *There) Tell(ctx context.Context) error {
+func (s *There) Send(ctx context.Context) error {
 	var first error
 	away := make(map[int]bool)
 	for _, k := range s.untold() {

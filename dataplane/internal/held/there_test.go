@@ -68,7 +68,7 @@ func TestAShardThatIsAwayHoldsUpNoOther(t *testing.T) {
 	s.Lose()
 	call := s.Call
 	s.Call = thereOf(origin, 1).Call
-	if err := s.Tell(t.Context()); err == nil {
+	if err := s.Send(t.Context()); err == nil {
 		t.Error("a shard was away, and all was told")
 	}
 	s.Call = call
@@ -82,7 +82,7 @@ func TestAShardThatIsAwayHoldsUpNoOther(t *testing.T) {
 			t.Fatalf("%s was not told: %v, late %v", id, err, late)
 		}
 	}
-	if err := s.Tell(t.Context()); err != nil {
+	if err := s.Send(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for i := range n {
@@ -117,14 +117,14 @@ func TestWhatWasSaidOutlivesAnOlderVersion(t *testing.T) {
 			}
 			origin.Wipe()
 			a.Lose()
-			if err := a.Tell(ctx); err != nil {
+			if err := a.Send(ctx); err != nil {
 				t.Fatal(err)
 			}
 			if _, late, err := a.Change(ctx, "one", extend); late || err != nil {
 				t.Fatal(late, err)
 			}
 			b.Lose()
-			if err := b.Tell(ctx); err != nil {
+			if err := b.Send(ctx); err != nil {
 				t.Fatal(err)
 			}
 			r, _, err := a.Change(ctx, "one", look)

@@ -45,14 +45,14 @@ func (t Tier) IntervalMs(baseMs int64) int64 {
 // the floor, but no more than a hundredth of the limit.
 func EffectiveFloor(floor, limit int64) int64 { return min(floor, max(limit/100, 1)) }
 
-// Overdue reports whether a key that was last synced at heardMs, 0 for never, may sync
+// Overdue reports whether a key that was last synced at refreshedMs, 0 for never, may sync
 // again.
-func (t Tier) Overdue(nowMs, heardMs, baseMs int64) bool {
-	return heardMs == 0 || nowMs-heardMs >= t.IntervalMs(baseMs)
+func (t Tier) Overdue(nowMs, refreshedMs, baseMs int64) bool {
+	return refreshedMs == 0 || nowMs-refreshedMs >= t.IntervalMs(baseMs)
 }
 
 // Costly is true of keys that only sync once their local cost has reached the floor.
-func (t Tier) Costly(heardMs int64) bool { return heardMs == 0 || t == Idle }
+func (t Tier) Costly(refreshedMs int64) bool { return refreshedMs == 0 || t == Idle }
 
 // Step is how much local cost is sent whatever the tier: a fiftieth of the limit, or the
 // floor where that is more. It bounds what n nodes can keep from each other to n steps.

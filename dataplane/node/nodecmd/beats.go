@@ -51,7 +51,7 @@ func (b *beats) relay(nowMs int64) *heartbeat.Relay {
 	f := b.figures()
 	b.watch.relayed(&f, time.UnixMilli(nowMs))
 	r := &heartbeat.Relay{
-		Held: f.Held, Shards: f.Shards, UntoldMs: f.Untold.Milliseconds(), LagP99Ms: b.lagsOf(f.LagP99, nowMs),
+		Held: f.Held, Shards: f.Shards, UnpublishedMs: f.Unpublished.Milliseconds(), LagP99Ms: b.lagsOf(f.LagP99, nowMs),
 		Errors: f.Errors, Rows: f.Rows, Stored: f.Saved, Healed: f.Healed, Fenced: f.Fenced,
 	}
 	if !f.InStepAt.IsZero() {
@@ -73,9 +73,9 @@ func (b *beats) lagsOf(newest map[string]time.Duration, nowMs int64) map[string]
 	slowest := slices.SortedFunc(maps.Keys(b.lags), func(x, y string) int {
 		return cmp.Or(cmp.Compare(b.lags[y].p99Ms, b.lags[x].p99Ms), cmp.Compare(x, y))
 	})
-	told := make(map[string]int64)
+	all := make(map[string]int64)
 	for _, region := range slowest[:min(len(slowest), heartbeat.RegionsMax)] {
-		told[region] = b.lags[region].p99Ms
+		all[region] = b.lags[region].p99Ms
 	}
-	return told
+	return all
 }

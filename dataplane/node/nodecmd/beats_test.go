@@ -20,7 +20,7 @@ func TestHeartbeatsTellOfTheRelay(t *testing.T) {
 	counts := memstore.NewCounts(memstore.CountsOptions{})
 	at := time.UnixMilli(1_700_000_000_000)
 	figures := relay.Figures{
-		Held: []int{0, 2}, Shards: 3, Untold: 1500 * time.Millisecond, InStepAt: at, LagP99: map[string]time.Duration{"us": 300 * time.Millisecond},
+		Held: []int{0, 2}, Shards: 3, Unpublished: 1500 * time.Millisecond, InStepAt: at, LagP99: map[string]time.Duration{"us": 300 * time.Millisecond},
 		Errors: 4, Rows: 5, Saved: 6, Healed: 7, Fenced: 8,
 	}
 	beats := withRelay(counts, func() relay.Figures { return figures }, nil)
@@ -37,7 +37,7 @@ func TestHeartbeatsTellOfTheRelay(t *testing.T) {
 	}
 	nowMs := at.UnixMilli()
 	want := &heartbeat.Relay{
-		Held: []int{0, 2}, Shards: 3, InStepAtMs: nowMs, UntoldMs: 1500, LagP99Ms: map[string]int64{"us": 300}, Errors: 4, Rows: 5, Stored: 6, Healed: 7, Fenced: 8,
+		Held: []int{0, 2}, Shards: 3, InStepAtMs: nowMs, UnpublishedMs: 1500, LagP99Ms: map[string]int64{"us": 300}, Errors: 4, Rows: 5, Stored: 6, Healed: 7, Fenced: 8,
 	}
 	if got := send(nowMs); !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
@@ -73,8 +73,8 @@ func wantRelayInHeartbeats(t *testing.T, dsn string) {
 			if err := json.Unmarshal(text, &h); err != nil || h.Relay == nil {
 				return false
 			}
-			_, hears := h.Relay.LagP99Ms[from]
-			return hears && slices.Equal(h.Relay.Held, []int{0}) && h.Relay.InStepAtMs > 0
+			_, known := h.Relay.LagP99Ms[from]
+			return known && slices.Equal(h.Relay.Held, []int{0}) && h.Relay.InStepAtMs > 0
 		})
 	}
 }

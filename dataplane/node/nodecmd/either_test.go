@@ -18,25 +18,25 @@ import (
 func TestSettingsComeFromTheOriginOrTheStore(t *testing.T) {
 	down := errors.New("down")
 	for name, c := range map[string]struct {
-		told             bool          // to the origin
+		sent             bool          // to the origin
 		age              time.Duration // of what was told
 		origin, settings error         // what fails
 		want             int64         // version: 1 is the origin's, 2 the store's
 		says             string        // the error
 	}{
-		"the origin's":                      {told: true, age: 15 * time.Second, want: 1},
-		"old ones at the origin":            {told: true, age: 16 * time.Second, want: 2},
-		"old ones, and the store is down":   {told: true, age: time.Hour, settings: down, want: 1},
+		"the origin's":                      {sent: true, age: 15 * time.Second, want: 1},
+		"old ones at the origin":            {sent: true, age: 16 * time.Second, want: 2},
+		"old ones, and the store is down":   {sent: true, age: time.Hour, settings: down, want: 1},
 		"none at the origin":                {want: 2},
 		"none, and the store is down":       {settings: down, says: "settings: down"},
-		"the origin is down":                {told: true, origin: errors.New("gone"), want: 2},
-		"both are down":                     {told: true, origin: errors.New("gone"), settings: down, says: "gone"},
-		"the store is down, and not needed": {told: true, settings: down, want: 1},
+		"the origin is down":                {sent: true, origin: errors.New("gone"), want: 2},
+		"both are down":                     {sent: true, origin: errors.New("gone"), settings: down, says: "gone"},
+		"the store is down, and not needed": {sent: true, settings: down, want: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				e, origin, counts := newEither()
-				if c.told {
+				if c.sent {
 					origin.SetSettings(store.SettingsRows{TuningVersion: 1})
 				}
 				counts.SetTuning("", 2, []byte("{}"))

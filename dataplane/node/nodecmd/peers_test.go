@@ -13,9 +13,9 @@ import (
 )
 
 // Two regions tell each other over mutual TLS what they have accepted. With the streams cut MySQL brings it.
-func TestRegionsTellEachOther(t *testing.T) { servers.EachSQL(t, testRegionsTellEachOther) }
+func TestRegionsPublishToEachOther(t *testing.T) { servers.EachSQL(t, testRegionsPublishToEachOther) }
 
-func testRegionsTellEachOther(t *testing.T) {
+func testRegionsPublishToEachOther(t *testing.T) {
 	dsn := migrated(t, servers.SQLForTest(t))
 	tls := certificates(t, "eu", "us")
 	region := func(name, peer string) *command {
@@ -38,7 +38,7 @@ func testRegionsTellEachOther(t *testing.T) {
 		}
 	}
 	known("streamed")
-	await.True(t, "us has heard eu", func() bool { return !us.shows(t, `weir_relay_peer_rows_total{outcome="heard",peer="eu"} 0`) })
+	await.True(t, "us has heard eu", func() bool { return !us.shows(t, `weir_relay_peer_rows_total{outcome="applied",peer="eu"} 0`) })
 	streams.Cut()
 	await.True(t, "eu sees that us is gone", func() bool { return eu.shows(t, `weir_relay_peer_connected{peer="us"} 0`) })
 	known("stored")

@@ -49,7 +49,7 @@ func newRegions(config Config, stores *stores, limiter *dataplane.Limiter, logge
 		Logger:        logger,
 	}
 	if r.peers != nil {
-		c.Told = r.peers.Tell
+		c.Publish = r.peers.Publish
 	}
 	if r.relay, err = relay.New(c); err != nil {
 		return r, fmt.Errorf("make the relay: %w", err)

@@ -25,14 +25,14 @@ const attackBytesMax = 250 << 20
 // Connections of a party that a peer's certificate lets in, as many as an address may have, keep little of a relay
 // with floods of single frames; another address's stream is heard meanwhile. Plaintext stands for the certificate.
 func TestFloodsOfFrames(t *testing.T) {
-	for name, flood := range attack.Floods(relayv1.PeerService_Tell_FullMethodName, "application/grpc") {
+	for name, flood := range attack.Floods(relayv1.PeerService_Publish_FullMethodName, "application/grpc") {
 		t.Run(name, func(t *testing.T) {
 			us, err := peers.New(peers.Config{Region: "us", Listen: "127.0.0.1:0", Plaintext: true,
 				Peers: []peers.Peer{{Region: "eu", Addresses: []string{"127.0.0.1:1"}}}})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := us.Start(t.Context(), &ear{}); err != nil {
+			if err := us.Start(t.Context(), &fakeRelay{}); err != nil {
 				t.Fatal(err)
 			}
 			defer us.Stop()
@@ -52,7 +52,7 @@ func hello(t *testing.T, address string) error {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
-	stream, err := relayv1.NewPeerServiceClient(conn).Tell(t.Context())
+	stream, err := relayv1.NewPeerServiceClient(conn).Publish(t.Context())
 	if err != nil {
 		return err
 	}
@@ -103,7 +103,7 @@ func TestRowsAreOfTheirSender(t *testing.T) {
 			}
 		}
 		<-time.After(time.Second)
-		p.relay.set(func(e *ear) {
+		p.relay.set(func(e *fakeRelay) {
 			for _, row := range e.rows {
 				if row.Region != "eu" {
 					t.Errorf("a row of %q", row.Region)

@@ -78,23 +78,23 @@ func TestStartAndStop(t *testing.T) {
 			return peers.Over(p, f.network)
 		}
 		p := made()
-		p.Tell(row(1, 10)) // before Start
-		if err := p.Start(t.Context(), &ear{}); err != nil {
+		p.Publish(row(1, 10)) // before Start
+		if err := p.Start(t.Context(), &fakeRelay{}); err != nil {
 			t.Fatal(err)
 		}
-		if err := p.Start(t.Context(), &ear{}); !errors.Is(err, peers.ErrStarted) {
+		if err := p.Start(t.Context(), &fakeRelay{}); !errors.Is(err, peers.ErrStarted) {
 			t.Errorf("a second Start: %v", err)
 		}
 		for range 2 {
 			p.Stop()
 		}
-		p.Tell(row(2, 10)) // after Stop
-		if err := p.Start(t.Context(), &ear{}); !errors.Is(err, peers.ErrStarted) {
+		p.Publish(row(2, 10)) // after Stop
+		if err := p.Start(t.Context(), &fakeRelay{}); !errors.Is(err, peers.ErrStarted) {
 			t.Errorf("Start after Stop: %v", err)
 		}
 		f.network.taken = true
 		taken := made()
-		if err := taken.Start(t.Context(), &ear{}); !errors.Is(err, errTaken) || !strings.Contains(err.Error(), "listen") {
+		if err := taken.Start(t.Context(), &fakeRelay{}); !errors.Is(err, errTaken) || !strings.Contains(err.Error(), "listen") {
 			t.Errorf("with the address taken: %v", err)
 		}
 		taken.Stop()

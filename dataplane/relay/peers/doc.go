@@ -65,9 +65,9 @@
 //	connections in   256, a quarter from one address; a further one closes the one that was silent longest
 //	a connection     2 streams, 8 KiB of headers, 5 s for the handshake, a ping after 10 s of silence, an hour
 //
-// Tell, which a relay calls up to eight times an interval, takes a lock that no I/O is done under. A failing address is
-// tried again after 250 ms, then after twice as long each time up to 10 s, each time half to one and a half times as
-// long, so that relays that lost a peer together do not come back together.
+// Publish, which a relay calls up to eight times an interval, takes a lock that no I/O is done under. A failing address
+// is tried again after 250 ms, then after twice as long each time up to 10 s, each time half to one and a half times
+// as long, so that relays that lost a peer together do not come back together.
 //
 // A peer that is let in is trusted with its own region's counts, as it is in MySQL: it can claim cost that was never
 // accepted, and so have keys denied in other regions. What it can make a relay hold is bounded: see package relay.

@@ -99,7 +99,7 @@ func (r *region) start(cfg peers.Config) *node {
 	n := &node{peers: peers.Over(made, r.network), origin: r.origin.Client()}
 	n.origin.Faults.Delay(redisRTT)
 	n.relay, err = relay.New(relay.Config{Region: r.name, Holder: fmt.Sprint("relay", len(r.relays)), Origin: n.origin, News: r.news,
-		Counts: r.counts, Told: n.peers.Tell})
+		Counts: r.counts, Publish: n.peers.Publish})
 	if err != nil {
 		r.Fatal(err)
 	}

@@ -168,20 +168,20 @@ func (l *link) dial(ctx context.Context, address string) (net.Conn, error) {
 	return l.peers.network.dial(ctx, address)
 }
 
-type outgoing = grpc.BidiStreamingClient[relayv1.TellRequest, relayv1.TellResponse]
+type outgoing = grpc.BidiStreamingClient[relayv1.PublishRequest, relayv1.PublishResponse]
 
 // open says hello and waits for the answer.
 func (l *link) open(ctx context.Context, end context.CancelCauseFunc,
 	client relayv1.PeerServiceClient) (outgoing, error) {
 	late := time.AfterFunc(openTimeout, func() { end(errNotOpened) })
 	defer late.Stop()
-	stream, err := client.Tell(ctx)
+	stream, err := client.Publish(ctx)
 	if err != nil {
 		return nil, err
 	}
 	hello := &relayv1.Hello{FromRegion: l.peers.cfg.Region, ToRegion: l.peer.Region}
 	// Recv has the reason if it fails
-	_ = stream.Send(&relayv1.TellRequest{Message: &relayv1.TellRequest_Hello{Hello: hello}})
+	_ = stream.Send(&relayv1.PublishRequest{Message: &relayv1.PublishRequest_Hello{Hello: hello}})
 	if _, err := stream.Recv(); err != nil {
 		return nil, err
 	}
@@ -245,7 +245,7 @@ func (l *link) send(ctx context.Context, end context.CancelCauseFunc, stream out
 	return ctx.Err() == nil
 }
 
-func message(row *store.NewsRow) *relayv1.TellRequest {
-	return &relayv1.TellRequest{Message: &relayv1.TellRequest_Row{Row: &relayv1.Row{
+func message(row *store.NewsRow) *relayv1.PublishRequest {
+	return &relayv1.PublishRequest{Message: &relayv1.PublishRequest_Row{Row: &relayv1.Row{
 		Shard: int32(row.Shard), Sequence: row.Sequence, Payload: row.Payload}}}
 }

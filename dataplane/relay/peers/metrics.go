@@ -17,7 +17,7 @@ const (
 const (
 	rowSent    = "sent"
 	rowDropped = "dropped"
-	rowHeard   = "heard"
+	rowApplied = "applied"
 	rowRefused = "refused"
 )
 
@@ -33,7 +33,7 @@ func newMetrics() *metrics {
 		connected: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_relay_peer_connected",
 			Help: "Streams on which a relay of the peer region takes rows from this relay."}, []string{"peer"}),
 		rows: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_relay_peer_rows_total",
-			Help: "Rows of news sent to, dropped for, heard and refused from a peer region."}, []string{"peer", "outcome"}),
+			Help: "Rows of news sent to, dropped for, applied and refused from a peer region."}, []string{"peer", "outcome"}),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_relay_peer_streams_refused_total",
 			Help: "Streams of other relays that were refused, by reason."}, []string{"reason"}),
 		closed: prometheus.NewCounter(prometheus.CounterOpts{Name: "weir_relay_peer_connections_closed_total",
@@ -65,12 +65,12 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 
 // counters are one peer's.
 type counters struct {
-	connected                     prometheus.Gauge
-	sent, dropped, heard, refused prometheus.Counter
+	connected                       prometheus.Gauge
+	sent, dropped, applied, refused prometheus.Counter
 }
 
 func (m *metrics) of(region string) counters {
 	rows := m.rows.MustCurryWith(prometheus.Labels{"peer": region})
 	return counters{m.connected.WithLabelValues(region), rows.WithLabelValues(rowSent), rows.WithLabelValues(rowDropped),
-		rows.WithLabelValues(rowHeard), rows.WithLabelValues(rowRefused)}
+		rows.WithLabelValues(rowApplied), rows.WithLabelValues(rowRefused)}
 }

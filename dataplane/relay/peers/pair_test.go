@@ -17,20 +17,20 @@ import (
 	"github.com/weirhq/weir/shared/testcert"
 )
 
-// ear is a relay that only hears.
-type ear struct {
+// fakeRelay keeps the rows that it receives.
+type fakeRelay struct {
 	mu   sync.Mutex
 	idle bool
 	rows []store.NewsRow
-	err  error // of Hear
+	err  error // of Apply
 	lost int
 	sent []store.NewsRow // before a stream was opened
-	hold chan struct{}   // Hear waits for it; nil: it does not
+	hold chan struct{}   // Apply waits for it; nil: it does not
 
-	inside, insideMost int // calls of Hear at once
+	inside, insideMost int // calls of Apply at once
 }
 
-func (e *ear) Hear(row store.NewsRow) error {
+func (e *fakeRelay) Apply(row store.NewsRow) error {
 	e.mu.Lock()
 	hold := e.hold
 	e.inside++
@@ -46,31 +46,31 @@ func (e *ear) Hear(row store.NewsRow) error {
 	return e.err
 }
 
-func (e *ear) Leads() bool {
+func (e *fakeRelay) Leads() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return !e.idle
 }
 
-func (e *ear) Lost() int {
+func (e *fakeRelay) Lost() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.lost
 }
 
-func (e *ear) Handed() iter.Seq[store.NewsRow] {
+func (e *fakeRelay) Handed() iter.Seq[store.NewsRow] {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return slices.Values(e.sent)
 }
 
-func (e *ear) set(change func(*ear)) {
+func (e *fakeRelay) set(change func(*fakeRelay)) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	change(e)
 }
 
-func (e *ear) heard() (sequences []int64) {
+func (e *fakeRelay) received() (sequences []int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, row := range e.rows {
@@ -83,7 +83,7 @@ func (e *ear) heard() (sequences []int64) {
 type pair struct {
 	*fleet
 	eu, us         *peers.Peers
-	euRelay, relay *ear
+	euRelay, relay *fakeRelay
 }
 
 // inPair runs a test with a pair that change may have configured in another way.
@@ -95,7 +95,7 @@ func inPair(t *testing.T, change func(f *fleet, eu, us *peers.Config), test func
 		if change != nil {
 			change(f, &eu, &us)
 		}
-		p := &pair{fleet: f, euRelay: &ear{}, relay: &ear{}}
+		p := &pair{fleet: f, euRelay: &fakeRelay{}, relay: &fakeRelay{}}
 		p.us = f.peers(us, p.relay)
 		p.eu = f.peers(eu, p.euRelay)
 		defer f.stop()

@@ -17,9 +17,9 @@ import (
 
 // Relay takes in what peers send. *relay.Relay is one.
 type Relay interface {
-	// Hear applies a row of another region. If the error wraps store.ErrRefused, only the row is
+	// Apply applies a row of another region. If the error wraps store.ErrRefused, only the row is
 	// refused. After any other error the relay accepts no rows, and the stream ends.
-	Hear(row store.NewsRow) error
+	Apply(row store.NewsRow) error
 
 	// Leads tells whether the relay has rows to send, and takes rows in.
 	Leads() bool
@@ -33,7 +33,7 @@ type Relay interface {
 }
 
 // Peers carries rows of news between the relays of different regions. Its life is New, Start, Stop. Start and Stop may
-// be called concurrently, and both twice; Tell at any time.
+// be called concurrently, and both twice; Publish at any time.
 type Peers struct {
 	cfg     Config
 	relay   Relay
@@ -74,7 +74,7 @@ func tcp() network {
 // ErrStarted is returned by Start on Peers that were started or stopped before.
 var ErrStarted = errors.New("relay peers: were started before")
 
-// New makes peers that do nothing until they are started. Give their Tell to the relay as its Told.
+// New makes peers that do nothing until they are started. Give their Publish to the relay as its Publish.
 func New(cfg Config) (*Peers, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("relay peers: %w", err)
@@ -140,9 +140,9 @@ func (p *Peers) Addr() net.Addr {
 // Collector reports the peers to Prometheus.
 func (p *Peers) Collector() prometheus.Collector { return p.metrics }
 
-// Tell sends a row to all peers whose relay can be reached. It never blocks, and keeps row.Payload, which must not
+// Publish sends a row to all peers whose relay can be reached. It never blocks, and keeps row.Payload, which must not
 // change, until it is sent or dropped.
-func (p *Peers) Tell(row store.NewsRow) {
+func (p *Peers) Publish(row store.NewsRow) {
 	for _, to := range p.peers {
 		reached := false
 		for _, l := range to.links {

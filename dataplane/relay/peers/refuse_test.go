@@ -24,7 +24,7 @@ import (
 type stranger struct {
 	*pair
 	conn   *grpc.ClientConn
-	stream grpc.BidiStreamingClient[relayv1.TellRequest, relayv1.TellResponse]
+	stream grpc.BidiStreamingClient[relayv1.PublishRequest, relayv1.PublishResponse]
 }
 
 // call opens a stream with credentials of its own.
@@ -39,7 +39,7 @@ func (p *pair) call(secure credentials.TransportCredentials) (*stranger, error) 
 	p.Cleanup(s.close)
 	ctx, cancel := context.WithTimeout(p.Context(), 24*time.Hour)
 	p.Cleanup(cancel)
-	s.stream, err = relayv1.NewPeerServiceClient(conn).Tell(ctx)
+	s.stream, err = relayv1.NewPeerServiceClient(conn).Publish(ctx)
 	return s, err
 }
 
@@ -47,13 +47,13 @@ func (s *stranger) close() { _ = s.conn.Close() }
 
 // hello says it, and returns what the relay answers.
 func (s *stranger) hello(from, to string) error {
-	_ = s.stream.Send(&relayv1.TellRequest{Message: &relayv1.TellRequest_Hello{Hello: &relayv1.Hello{FromRegion: from, ToRegion: to}}})
+	_ = s.stream.Send(&relayv1.PublishRequest{Message: &relayv1.PublishRequest_Hello{Hello: &relayv1.Hello{FromRegion: from, ToRegion: to}}})
 	_, err := s.stream.Recv()
 	return err
 }
 
 func (s *stranger) send(payload []byte, shard int32) error {
-	return s.stream.Send(&relayv1.TellRequest{Message: &relayv1.TellRequest_Row{Row: &relayv1.Row{Shard: shard, Sequence: 1, Payload: payload}}})
+	return s.stream.Send(&relayv1.PublishRequest{Message: &relayv1.PublishRequest_Row{Row: &relayv1.Row{Shard: shard, Sequence: 1, Payload: payload}}})
 }
 
 // holding is a caller that trusts us and shows a certificate by a to names; without names it shows none.
@@ -121,20 +121,20 @@ func TestStrangersAreRefused(t *testing.T) {
 func TestGarbageOfAPeer(t *testing.T) {
 	inPair(t, nil, func(t *testing.T, p *pair) {
 		s := p.admitted()
-		p.relay.set(func(e *ear) { e.err = store.ErrRefused })
+		p.relay.set(func(e *fakeRelay) { e.err = store.ErrRefused })
 		for range 3 {
 			if err := s.send([]byte("garbage"), -7); err != nil {
 				t.Fatal(err)
 			}
 		}
 		<-time.After(time.Second)
-		p.relay.set(func(e *ear) { e.err = nil })
+		p.relay.set(func(e *fakeRelay) { e.err = nil })
 		if err := s.send([]byte("good"), 3); err != nil {
 			t.Fatal(err)
 		}
-		_ = s.stream.Send(&relayv1.TellRequest{}) // neither hello nor row
+		_ = s.stream.Send(&relayv1.PublishRequest{}) // neither hello nor row
 		<-time.After(time.Second)
-		wantMetrics(t, p.us, `weir_relay_peer_rows_total{outcome="refused",peer="eu"} 4`, `weir_relay_peer_rows_total{outcome="heard",peer="eu"} 1`)
+		wantMetrics(t, p.us, `weir_relay_peer_rows_total{outcome="refused",peer="eu"} 4`, `weir_relay_peer_rows_total{outcome="applied",peer="eu"} 1`)
 		for _, row := range p.relay.rows {
 			if row.Region != "eu" {
 				t.Errorf("a row of %q is heard from eu", row.Region)
@@ -152,7 +152,7 @@ func TestGarbageOfAPeer(t *testing.T) {
 func TestRowsOfARegionTakeOneProcessor(t *testing.T) {
 	inPair(t, nil, func(t *testing.T, p *pair) {
 		hold := make(chan struct{})
-		p.relay.set(func(e *ear) { e.hold = hold })
+		p.relay.set(func(e *fakeRelay) { e.hold = hold })
 		const streams = 4
 		for range streams {
 			if err := p.admitted().send([]byte("row"), 3); err != nil {
@@ -162,8 +162,8 @@ func TestRowsOfARegionTakeOneProcessor(t *testing.T) {
 		<-time.After(time.Second)
 		close(hold)
 		<-time.After(time.Second)
-		if p.relay.insideMost != 1 || len(p.relay.heard()) != streams {
-			t.Errorf("%d rows at once, %d in all, want 1 and %d", p.relay.insideMost, len(p.relay.heard()), streams)
+		if p.relay.insideMost != 1 || len(p.relay.received()) != streams {
+			t.Errorf("%d rows at once, %d in all, want 1 and %d", p.relay.insideMost, len(p.relay.received()), streams)
 		}
 	})
 }
@@ -226,10 +226,10 @@ func TestWrongServersAreLeft(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			inPair(t, change, func(t *testing.T, p *pair) {
-				p.eu.Tell(row(1, 10))
+				p.eu.Publish(row(1, 10))
 				<-time.After(10 * time.Second)
-				if n := connected(t, p.eu, "us"); n != 0 || len(p.relay.heard()) != 0 {
-					t.Errorf("%d streams, %d rows are heard", n, len(p.relay.heard()))
+				if n := connected(t, p.eu, "us"); n != 0 || len(p.relay.received()) != 0 {
+					t.Errorf("%d streams, %d rows are heard", n, len(p.relay.received()))
 				}
 				wantMetrics(t, p.eu, `weir_relay_peer_rows_total{outcome="dropped",peer="us"} 1`)
 			})

@@ -95,14 +95,14 @@ func (s *server) stop() {
 	s.readers.Wait()
 }
 
-type incoming = grpc.BidiStreamingServer[relayv1.TellRequest, relayv1.TellResponse]
+type incoming = grpc.BidiStreamingServer[relayv1.PublishRequest, relayv1.PublishResponse]
 
-// Tell implements relayv1.PeerServiceServer. It reads in a goroutine of its own, which ends with the stream, so that
+// Publish implements relayv1.PeerServiceServer. It reads in a goroutine of its own, which ends with the stream, so that
 // the stream can be ended while nothing comes.
-func (s *server) Tell(stream incoming) error {
+func (s *server) Publish(stream incoming) error {
 	lost := s.peers.relay.Lost()
 	admitted, ended := make(chan struct{}), make(chan error, 1)
-	s.readers.Go(func() { ended <- s.hear(stream, admitted) })
+	s.readers.Go(func() { ended <- s.receive(stream, admitted) })
 	late := time.NewTimer(helloTimeout)
 	defer late.Stop()
 	leads := time.NewTicker(leadsEvery)
@@ -124,8 +124,8 @@ func (s *server) Tell(stream incoming) error {
 	}
 }
 
-// hear admits a stream and takes in its rows until it ends.
-func (s *server) hear(stream incoming, admitted chan<- struct{}) error {
+// receive admits a stream and takes in its rows until it ends.
+func (s *server) receive(stream incoming, admitted chan<- struct{}) error {
 	from, err := s.admit(stream)
 	if err != nil {
 		return err
@@ -136,7 +136,7 @@ func (s *server) hear(stream incoming, admitted chan<- struct{}) error {
 	if open.Add(1) > streamsMax {
 		return s.refuse(refusedStreams, codes.ResourceExhausted, "region %q has %d streams already", from.Region, streamsMax)
 	}
-	if err := stream.Send(&relayv1.TellResponse{}); err != nil {
+	if err := stream.Send(&relayv1.PublishResponse{}); err != nil {
 		return err
 	}
 	for {
@@ -198,17 +198,17 @@ func isNamed(ctx context.Context, name string) bool {
 // counts as well. open is false if the relay accepts no rows; the sender must then open a new
 // stream.
 func (s *server) take(from *peer, row *relayv1.Row) (open bool) {
-	heard := store.NewsRow{Stream: store.Stream{Region: from.Region, Shard: int(row.GetShard())},
+	received := store.NewsRow{Stream: store.Stream{Region: from.Region, Shard: int(row.GetShard())},
 		Sequence: row.GetSequence(), Payload: row.GetPayload()}
-	from.taking <- struct{}{} // Hear does no I/O
-	err := s.peers.relay.Hear(heard)
+	from.taking <- struct{}{} // Apply does no I/O
+	err := s.peers.relay.Apply(received)
 	<-from.taking
 	switch {
 	case err == nil:
-		from.heard.Inc()
+		from.applied.Inc()
 	case errors.Is(err, store.ErrRefused):
 		from.refused.Inc()
-		s.peers.cfg.Logger.Debug("relay refuses a row of a peer", "peer", from.Region, "sequence", heard.Sequence,
+		s.peers.cfg.Logger.Debug("relay refuses a row of a peer", "peer", from.Region, "sequence", received.Sequence,
 			"error", err)
 	default:
 		return false

@@ -14,24 +14,24 @@ import (
 func TestRowsArrive(t *testing.T) {
 	inPair(t, nil, func(t *testing.T, p *pair) {
 		for sequence := range int64(20) {
-			p.eu.Tell(row(sequence+1, store.NewsBytesMax/16))
+			p.eu.Publish(row(sequence+1, store.NewsBytesMax/16))
 		}
-		p.eu.Tell(row(21, store.NewsBytesMax))
+		p.eu.Publish(row(21, store.NewsBytesMax))
 		<-time.After(2 * time.Second)
-		heard := p.relay.rows
-		if len(heard) != 21 {
-			t.Fatalf("%d rows are heard, want 21", len(heard))
+		received := p.relay.rows
+		if len(received) != 21 {
+			t.Fatalf("%d rows are heard, want 21", len(received))
 		}
-		for i, got := range heard {
+		for i, got := range received {
 			if want := int64(i + 1); got.Sequence != want || got.Region != "eu" || got.Shard != 3 {
 				t.Errorf("row %d of shard %d of %q, want %d of 3 of eu", got.Sequence, got.Shard, got.Region, want)
 			}
 		}
-		if n := len(heard[20].Payload); n != store.NewsBytesMax {
+		if n := len(received[20].Payload); n != store.NewsBytesMax {
 			t.Errorf("the longest row has %d bytes", n)
 		}
 		wantMetrics(t, p.eu, `weir_relay_peer_rows_total{outcome="sent",peer="us"} 21`, `weir_relay_peer_connected{peer="us"} 1`)
-		wantMetrics(t, p.us, `weir_relay_peer_rows_total{outcome="heard",peer="eu"} 21`)
+		wantMetrics(t, p.us, `weir_relay_peer_rows_total{outcome="applied",peer="eu"} 21`)
 	})
 }
 
@@ -39,18 +39,18 @@ func TestRowsArrive(t *testing.T) {
 // relay has forgotten them, or takes in no rows.
 func TestAStreamBeginsWithWhatWasSentBefore(t *testing.T) {
 	inPair(t, nil, func(t *testing.T, p *pair) {
-		p.euRelay.set(func(e *ear) { e.sent = []store.NewsRow{row(101, 9), row(102, 9)} })
-		p.relay.set(func(e *ear) { e.lost++ })
+		p.euRelay.set(func(e *fakeRelay) { e.sent = []store.NewsRow{row(101, 9), row(102, 9)} })
+		p.relay.set(func(e *fakeRelay) { e.lost++ })
 		<-time.After(3 * time.Second)
-		if got := p.relay.heard(); !slices.Equal(got, []int64{101, 102}) {
+		if got := p.relay.received(); !slices.Equal(got, []int64{101, 102}) {
 			t.Fatalf("rows %v are heard, want those that were sent before", got)
 		}
-		p.relay.set(func(e *ear) { e.err = errors.New("not open yet") })
-		p.eu.Tell(row(1, 9))
+		p.relay.set(func(e *fakeRelay) { e.err = errors.New("not open yet") })
+		p.eu.Publish(row(1, 9))
 		<-time.After(3 * time.Second)
-		p.relay.set(func(e *ear) { e.err, e.rows = nil, nil })
+		p.relay.set(func(e *fakeRelay) { e.err, e.rows = nil, nil })
 		<-time.After(3 * time.Second)
-		if got := p.relay.heard(); !slices.Equal(got, []int64{101, 102}) {
+		if got := p.relay.received(); !slices.Equal(got, []int64{101, 102}) {
 			t.Errorf("rows %v are heard, want those that were sent before", got)
 		}
 		if n := connected(t, p.eu, "us"); n != 1 {
@@ -62,69 +62,69 @@ func TestAStreamBeginsWithWhatWasSentBefore(t *testing.T) {
 // Rows that were dropped because the peer was slow are made good: all that was sent before is repeated.
 func TestWhatASlowPeerMissedIsRepeated(t *testing.T) {
 	inPair(t, nil, func(t *testing.T, p *pair) {
-		p.euRelay.set(func(e *ear) { e.sent = []store.NewsRow{row(1001, 9)} })
-		p.eu.Tell(row(1, 9))
+		p.euRelay.set(func(e *fakeRelay) { e.sent = []store.NewsRow{row(1001, 9)} })
+		p.eu.Publish(row(1, 9))
 		<-time.After(time.Second)
-		if got := p.relay.heard(); !slices.Equal(got, []int64{1}) {
+		if got := p.relay.received(); !slices.Equal(got, []int64{1}) {
 			t.Fatalf("rows %v are heard, and none was dropped", got)
 		}
 		release := make(chan struct{})
-		p.relay.set(func(e *ear) { e.hold = release })
+		p.relay.set(func(e *fakeRelay) { e.hold = release })
 		for sequence := range int64(1000) {
-			p.eu.Tell(row(sequence+2, 100<<10))
+			p.eu.Publish(row(sequence+2, 100<<10))
 		}
 		<-time.After(time.Second)
-		p.relay.set(func(e *ear) { e.hold = nil })
+		p.relay.set(func(e *fakeRelay) { e.hold = nil })
 		close(release)
 		<-time.After(peers.SendTimeout / 2)
-		if got := p.relay.heard(); !slices.Contains(got, 1001) || len(got) == 1001 {
+		if got := p.relay.received(); !slices.Contains(got, 1001) || len(got) == 1001 {
 			t.Errorf("rows %v are heard, want some of them dropped and what was sent before repeated", got)
 		}
 	})
 }
 
-// A peer that takes no rows delays no Tell: the oldest rows are dropped and counted, and the newest arrive. When it
+// A peer that takes no rows delays no Publish: the oldest rows are dropped and counted, and the newest arrive. When it
 // takes none for long, the stream is made anew.
 func TestASlowPeer(t *testing.T) {
 	inPair(t, nil, func(t *testing.T, p *pair) {
 		release := make(chan struct{})
-		p.relay.set(func(e *ear) { e.hold = release })
+		p.relay.set(func(e *fakeRelay) { e.hold = release })
 		const n = 1000
 		began := time.Now()
 		for sequence := range int64(n) {
-			p.eu.Tell(row(sequence+1, 100<<10))
+			p.eu.Publish(row(sequence+1, 100<<10))
 		}
 		if took := time.Since(began); took != 0 {
 			t.Errorf("telling takes %v of virtual time", took)
 		}
 		<-time.After(peers.SendTimeout / 2)
-		p.relay.set(func(e *ear) { e.hold = nil })
+		p.relay.set(func(e *fakeRelay) { e.hold = nil })
 		close(release)
 		<-time.After(peers.SendTimeout / 4)
-		heard := p.relay.heard()
-		if last := heard[len(heard)-1]; last != n || len(heard) > 2*peers.QueueRowsMax {
-			t.Errorf("%d rows are heard, the last is %d, want %d", len(heard), last, n)
+		received := p.relay.received()
+		if last := received[len(received)-1]; last != n || len(received) > 2*peers.QueueRowsMax {
+			t.Errorf("%d rows are heard, the last is %d, want %d", len(received), last, n)
 		}
-		if n, want := metric(t, p.eu, `weir_relay_peer_rows_total{outcome="dropped",peer="us"}`), n-len(heard); n != want {
+		if n, want := metric(t, p.eu, `weir_relay_peer_rows_total{outcome="dropped",peer="us"}`), n-len(received); n != want {
 			t.Errorf("%d rows are dropped, want %d", n, want)
 		}
 
 		dials := p.network.dials(addressOf("us", 0))
 		release = make(chan struct{})
-		p.relay.set(func(e *ear) { e.hold = release })
+		p.relay.set(func(e *fakeRelay) { e.hold = release })
 		for sequence := range int64(n) {
-			p.eu.Tell(row(n+sequence+1, 100<<10))
+			p.eu.Publish(row(n+sequence+1, 100<<10))
 		}
 		<-time.After(peers.SendTimeout + 5*time.Second)
 		if p.network.dials(addressOf("us", 0)) == dials {
 			t.Error("the stream is not made anew")
 		}
-		p.relay.set(func(e *ear) { e.hold = nil })
+		p.relay.set(func(e *fakeRelay) { e.hold = nil })
 		close(release)
-		p.eu.Tell(row(3*n, 10))
+		p.eu.Publish(row(3*n, 10))
 		<-time.After(time.Second)
-		if heard := p.relay.heard(); heard[len(heard)-1] != 3*n {
-			t.Errorf("the last row that is heard is %d", heard[len(heard)-1])
+		if received := p.relay.received(); received[len(received)-1] != 3*n {
+			t.Errorf("the last row that is heard is %d", received[len(received)-1])
 		}
 		sent := metric(t, p.eu, `weir_relay_peer_rows_total{outcome="sent",peer="us"}`)
 		if dropped := metric(t, p.eu, `weir_relay_peer_rows_total{outcome="dropped",peer="us"}`); sent+dropped != 2*n+1 {
@@ -148,8 +148,8 @@ func TestOnlyRelaysThatLeadHaveStreams(t *testing.T) {
 			{"neither", false, false, 60, 0, false}, {"both at last", true, true, 3, 1, false},
 		} {
 			dials := p.network.dials(addressOf("us", 0))
-			p.euRelay.set(func(e *ear) { e.idle = !step.eu })
-			p.relay.set(func(e *ear) { e.idle = !step.us })
+			p.euRelay.set(func(e *fakeRelay) { e.idle = !step.eu })
+			p.relay.set(func(e *fakeRelay) { e.idle = !step.us })
 			<-time.After(time.Duration(step.seconds) * time.Second)
 			if n := connected(t, p.eu, "us"); n != step.streams {
 				t.Errorf("%s: %d streams, want %d", step.what, n, step.streams)
@@ -184,10 +184,10 @@ func TestPlaintextOverLoopback(t *testing.T) {
 		us.Listen, eu.Listen = "127.0.0.1:7001", ""
 		eu.Peers[0].Addresses, us.Peers[0].Addresses = []string{"127.0.0.1:7001"}, []string{"127.0.0.1:7000"}
 	}, func(t *testing.T, p *pair) {
-		p.eu.Tell(row(1, 10))
+		p.eu.Publish(row(1, 10))
 		<-time.After(time.Second)
-		if heard := p.relay.heard(); len(heard) != 1 {
-			t.Errorf("%d rows are heard", len(heard))
+		if received := p.relay.received(); len(received) != 1 {
+			t.Errorf("%d rows are heard", len(received))
 		}
 		if p.eu.Addr() != nil || p.us.Addr().String() != "127.0.0.1:7001" {
 			t.Errorf("%v and %v", p.eu.Addr(), p.us.Addr())

@@ -14,15 +14,15 @@ type watchedOrigin struct {
 	life  *life
 }
 
-// Tell implements store.RelayOrigin.
-func (o watchedOrigin) Tell(ctx context.Context, shard int, totals []store.Foreign) (int, error) {
+// Apply implements store.RelayOrigin.
+func (o watchedOrigin) Apply(ctx context.Context, shard int, totals []store.Foreign) (int, error) {
 	for _, f := range totals {
 		if most := o.world.others(o.life.node.region, f.Cell); f.Count > most {
 			o.world.record.violate("R1", "%s believes %d of others in %s, and others accepted at most %d",
 				o.life.node.region.name, f.Count, cellName(f.Cell), most)
 		}
 	}
-	return o.RelayOrigin.Tell(ctx, shard, totals)
+	return o.RelayOrigin.Apply(ctx, shard, totals)
 }
 
 // Claim implements store.Origin. A call that is made again, to find out what was added, asks for nothing; one that

@@ -8,8 +8,8 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// told carries what a relay tells its peers: to every node of each other region, as the one that leads is not known.
-func (w *world) told(from *life) func(store.NewsRow) {
+// publish carries what a relay tells its peers: to every node of each other region, as the one that leads is not known.
+func (w *world) publish(from *life) func(store.NewsRow) {
 	return func(row store.NewsRow) {
 		row.Payload = slices.Clone(row.Payload)
 		for _, r := range w.regions {
@@ -17,19 +17,19 @@ func (w *world) told(from *life) func(store.NewsRow) {
 				continue
 			}
 			for _, n := range r.nodes {
-				from.toPeers.Post("peer", func() { w.hear(n, row) })
+				from.toPeers.Post("peer", func() { w.apply(n, row) })
 			}
 		}
 	}
 }
 
 // hear has a node's relay take a row in, if it leads.
-func (w *world) hear(n *node, row store.NewsRow) {
+func (w *world) apply(n *node, row store.NewsRow) {
 	l := n.life.Load()
 	if l == nil || l.relay == nil || l.ended.Load() {
 		return
 	}
-	if err := l.relay.Hear(row); err != nil && !errors.Is(err, relay.ErrIdle) {
+	if err := l.relay.Apply(row); err != nil && !errors.Is(err, relay.ErrIdle) {
 		w.record.violate("error", "%v hears a row of %s: %v", l, row.Region, err)
 	}
 }

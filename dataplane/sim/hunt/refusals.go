@@ -25,11 +25,11 @@ const (
 // originCalls are what an origin may refuse.
 var originCalls = map[Calls][]memstore.Op{
 	Writes: append([]memstore.Op{
-		memstore.OpTell, memstore.OpRaise, memstore.OpHealed, memstore.OpTellSettings, memstore.OpLease,
-		memstore.OpRelease, memstore.OpTold, memstore.OpStored,
+		memstore.OpApply, memstore.OpRaise, memstore.OpHealed, memstore.OpStoreSettings, memstore.OpLease,
+		memstore.OpRelease, memstore.OpAck, memstore.OpStored,
 	}, memstore.OriginWrites()...),
 	Additions: append([]memstore.Op{
-		memstore.OpTell, memstore.OpRaise, memstore.OpHealed, memstore.OpTellSettings,
+		memstore.OpApply, memstore.OpRaise, memstore.OpHealed, memstore.OpStoreSettings,
 	}, memstore.OriginWrites()...),
 	Sends:          {memstore.OpSend},
 	"reads":        {memstore.OpRead},
@@ -38,15 +38,15 @@ var originCalls = map[Calls][]memstore.Op{
 	"notes":        {memstore.OpNote},
 	"slots":        {memstore.OpSlots},
 	"leases by id": {memstore.OpLeases},
-	"messages":     {memstore.OpHear},
+	"messages":     {memstore.OpListen},
 	"relay leases": {memstore.OpLease},
 	"changes":      {memstore.OpChanges},
-	"told":         {memstore.OpTold},
+	"told":         {memstore.OpAck},
 	"scans":        {memstore.OpScan},
-	"totals":       {memstore.OpTell},
+	"totals":       {memstore.OpApply},
 	"repairs":      {memstore.OpRaise, memstore.OpHealed},
 	"settings":     {memstore.OpSettings},
-	"new settings": {memstore.OpTellSettings},
+	"new settings": {memstore.OpStoreSettings},
 	"heartbeats":   {memstore.OpHeartbeat, memstore.OpBeats, memstore.OpStored},
 }
 

@@ -30,7 +30,7 @@ func (w *world) rest() *check {
 // leftOver are what a node at rest has none of.
 var leftOver = []string{
 	"weir_entries", "weir_replay_pending_cost", "weir_origin_pending_sync", "weir_relay_cells",
-	"weir_relay_untold_age_seconds",
+	"weir_relay_unpublished_age_seconds",
 }
 
 func (c *check) empty(l *life) {

@@ -230,7 +230,7 @@ func (w *world) relay(l *life, process string, origin store.RelayOrigin) error {
 		},
 	}
 	if w.plan.Fleet.PeerTrip > 0 {
-		config.Told = w.told(l)
+		config.Publish = w.publish(l)
 	}
 	made, err := relay.New(config)
 	if err != nil {

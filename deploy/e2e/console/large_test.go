@@ -150,7 +150,7 @@ func (l *large) fleet(context.Context) (controlplane.Fleet, error) {
 			i := int64(r*largeNodes/largeRegions + n)
 			relay := &heartbeat.Relay{Shards: 1}
 			if n == 0 {
-				relay = &heartbeat.Relay{Shards: 1, Held: []int{0}, InStepAtMs: at, UntoldMs: turn % 300, LagP99Ms: from}
+				relay = &heartbeat.Relay{Shards: 1, Held: []int{0}, InStepAtMs: at, UnpublishedMs: turn % 300, LagP99Ms: from}
 			}
 			f.Nodes = append(f.Nodes, controlplane.Node{
 				Beat: heartbeat.Beat{NodeID: fmt.Sprintf("node-%02d-%02d", r, n), Region: region, Build: "v1.2.3", TuningVersion: 3, StartedAtMs: 1_700_000_000_000,

@@ -11,7 +11,7 @@ import (
 // Listen implements store.Origin. Messages travel for half a round trip and keep their order. One that
 // is sent while the link is cut, or that gets lost, never comes; one that is refused ends the
 // connection.
-func (h *Origin) Listen(ctx context.Context, shard int, heard func([]store.Foreign)) error {
+func (h *Origin) Listen(ctx context.Context, shard int, apply func([]store.Foreign)) error {
 	err := h.call(ctx, originListen, shard, 0, func(context.Context) error { return nil })
 	if err != nil {
 		return endOf(ctx, err)
@@ -31,7 +31,7 @@ func (h *Origin) Listen(ctx context.Context, shard int, heard func([]store.Forei
 	box.read(connected, func(m []store.Foreign) {
 		h.Meters.Messages.Add(1)
 		h.Meters.MessageCells.Add(int64(len(m)))
-		heard(m)
+		apply(m)
 	})
 	return endOf(ctx, context.Cause(connected))
 }
@@ -90,7 +90,7 @@ func (b *mailbox) take() (messages []message) {
 }
 
 // read hands over messages as they arrive, one after the other, until ctx ends.
-func (b *mailbox) read(ctx context.Context, heard func([]store.Foreign)) {
+func (b *mailbox) read(ctx context.Context, apply func([]store.Foreign)) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -101,7 +101,7 @@ func (b *mailbox) read(ctx context.Context, heard func([]store.Foreign)) {
 			if Pause(ctx, time.Until(m.at), originMessage) != nil {
 				return
 			}
-			heard(m.totals)
+			apply(m.totals)
 		}
 	}
 }

@@ -46,9 +46,9 @@ var (
 	originClaim = originOp{"origin claim", 8, 2} // as send, and SET stream with what was added
 	// EVAL, GET epoch, TIME, and four for the changes and the mark; HMGET
 	originChanges = originOp{"origin changes", 7, 1}
-	originTold    = originOp{"origin told", 2, 1} // EVAL, ZREM; HMGET
-	originScan    = originOp{"origin scan", 4, 1} // EVAL, GET epoch, TIME, SCAN; HMGET
-	originTell    = originOp{"origin tell", 3, 2} // EVAL, TIME, PUBLISH; HMGET, HSET
+	originAck     = originOp{"origin ack", 2, 1}   // EVAL, ZREM; HMGET
+	originScan    = originOp{"origin scan", 4, 1}  // EVAL, GET epoch, TIME, SCAN; HMGET
+	originApply   = originOp{"origin apply", 3, 2} // EVAL, TIME, PUBLISH; HMGET, HSET
 	// EVAL, GET epoch, TIME, GET mark, and two for the changes; HMGET, HSET
 	originRaise   = originOp{"origin raise", 6, 2}
 	originHealed  = originOp{"origin healed", 4, 0}  // EVAL, GET epoch, TIME, SET
@@ -61,11 +61,11 @@ var (
 	originSlots  = originOp{"origin slots", 3, 6}  // EVAL, GET epoch, TIME; of each key HGETALL, ZCARD, HSET, PEXPIRE
 	originLeases = originOp{"origin leases", 3, 6} // as slots, and ZADD
 
-	originSettings     = originOp{"origin settings", 3, 0}      // EVAL, HMGET, TIME
-	originTellSettings = originOp{"origin tell settings", 6, 0} // EVAL, GET, HMGET, TIME, HSET, PEXPIRE
-	originHeartbeat    = originOp{"origin heartbeat", 8, 0}     // EVAL, TIME, two ZRANGE, ZSCORE, ZADD, HSET, PEXPIREAT
-	originBeats        = originOp{"origin beats", 4, 1}         // EVAL, TIME, two ZRANGE; HMGET
-	originStored       = originOp{"origin stored", 2, 3}        // EVAL, TIME; ZSCORE, ZREM, HDEL
+	originSettings      = originOp{"origin settings", 3, 0}       // EVAL, HMGET, TIME
+	originStoreSettings = originOp{"origin store settings", 6, 0} // EVAL, GET, HMGET, TIME, HSET, PEXPIRE
+	originHeartbeat     = originOp{"origin heartbeat", 8, 0}      // EVAL, TIME, two ZRANGE, ZSCORE, ZADD, HSET, PEXPIREAT
+	originBeats         = originOp{"origin beats", 4, 1}          // EVAL, TIME, two ZRANGE; HMGET
+	originStored        = originOp{"origin stored", 2, 3}         // EVAL, TIME; ZSCORE, ZREM, HDEL
 )
 
 const originMessage = "origin message"
@@ -241,11 +241,11 @@ func (h *Origin) Changes(ctx context.Context, shard, max int) (store.Changes, er
 	return changes, nil
 }
 
-// Told implements store.RelayOrigin.
-func (h *Origin) Told(ctx context.Context, shard int, cells []store.Change) error {
+// Ack implements store.RelayOrigin.
+func (h *Origin) Ack(ctx context.Context, shard int, cells []store.Change) error {
 	cells = slices.Clone(cells)
-	return h.call(ctx, originTold, shard, len(cells), func(ctx context.Context) error {
-		return h.RelayOrigin.Told(ctx, shard, cells)
+	return h.call(ctx, originAck, shard, len(cells), func(ctx context.Context) error {
+		return h.RelayOrigin.Ack(ctx, shard, cells)
 	})
 }
 
@@ -264,12 +264,12 @@ func (h *Origin) Scan(ctx context.Context, shard int, cursor uint64, max int) ([
 	return cells, next, nil
 }
 
-// Tell implements store.RelayOrigin.
-func (h *Origin) Tell(ctx context.Context, shard int, totals []store.Foreign) (int, error) {
+// Apply implements store.RelayOrigin.
+func (h *Origin) Apply(ctx context.Context, shard int, totals []store.Foreign) (int, error) {
 	totals = slices.Clone(totals)
 	var raised int
-	err := h.call(ctx, originTell, shard, len(totals), func(ctx context.Context) (err error) {
-		raised, err = h.RelayOrigin.Tell(ctx, shard, totals)
+	err := h.call(ctx, originApply, shard, len(totals), func(ctx context.Context) (err error) {
+		raised, err = h.RelayOrigin.Apply(ctx, shard, totals)
 		return err
 	})
 	if err != nil {
@@ -313,12 +313,12 @@ func (h *Origin) Heartbeat(ctx context.Context, beats ...heartbeat.Beat) error {
 	})
 }
 
-// TellSettings implements store.RelayOrigin.
-func (h *Origin) TellSettings(ctx context.Context, shard int, holder string, rows store.SettingsRows,
+// StoreSettings implements store.RelayOrigin.
+func (h *Origin) StoreSettings(ctx context.Context, shard int, holder string, rows store.SettingsRows,
 	asOf time.Time,
 ) error {
-	return h.call(ctx, originTellSettings, shard, 0, func(ctx context.Context) error {
-		return h.RelayOrigin.TellSettings(ctx, shard, holder, rows, asOf)
+	return h.call(ctx, originStoreSettings, shard, 0, func(ctx context.Context) error {
+		return h.RelayOrigin.StoreSettings(ctx, shard, holder, rows, asOf)
 	})
 }
 

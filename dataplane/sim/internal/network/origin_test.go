@@ -118,28 +118,28 @@ func TestMessagesStopWhileCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, servers := farOrigin()
 		ctx, stop := context.WithCancel(t.Context())
-		type heard struct {
+		type announcement struct {
 			count int64
 			after time.Duration
 		}
-		var all []heard
-		var told time.Time
+		var all []announcement
+		var appliedAt time.Time
 		ended := make(chan error, 1)
 		go func() {
-			ended <- h.Listen(ctx, 0, func(m []store.Foreign) { all = append(all, heard{m[0].Count, time.Since(told)}) })
+			ended <- h.Listen(ctx, 0, func(m []store.Foreign) { all = append(all, announcement{m[0].Count, time.Since(appliedAt)}) })
 		}()
 		time.Sleep(time.Second)
 		c := originCell("k")
 		for i, cut := range []bool{false, true, false} {
 			h.Link.Set(func(l *Link) { l.Cut = cut })
-			told = time.Now()
-			if _, err := servers.Tell(t.Context(), 0, []store.Foreign{{Cell: c, Count: int64(i + 1)}}); err != nil {
+			appliedAt = time.Now()
+			if _, err := servers.Apply(t.Context(), 0, []store.Foreign{{Cell: c, Count: int64(i + 1)}}); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(time.Second)
 			synctest.Wait()
 		}
-		if want := (heard{1, 50 * time.Millisecond}); len(all) != 2 || all[0] != want || all[1].count != 3 {
+		if want := (announcement{1, 50 * time.Millisecond}); len(all) != 2 || all[0] != want || all[1].count != 3 {
 			t.Errorf("heard %v", all)
 		}
 		stop()
@@ -158,7 +158,7 @@ func TestListeningEndsWithTheConnection(t *testing.T) {
 		go listen()
 		time.Sleep(time.Second)
 		h.Link.Set(func(l *Link) { l.Down = true })
-		if _, err := servers.Tell(t.Context(), 0, []store.Foreign{{Cell: originCell("k"), Count: 1}}); err != nil {
+		if _, err := servers.Apply(t.Context(), 0, []store.Foreign{{Cell: originCell("k"), Count: 1}}); err != nil {
 			t.Fatal(err)
 		}
 		if err := <-ended; !errors.Is(err, errRefused) {
@@ -178,9 +178,9 @@ func TestOriginCallsAreMetered(t *testing.T) {
 		ctx, c := t.Context(), originCell("k")
 		_, sendErr := h.Send(ctx, chunkOf(1, c, 5))
 		changes, changesErr := h.Changes(ctx, 0, 10)
-		toldErr := h.Told(ctx, 0, changes.Cells)
+		ackErr := h.Ack(ctx, 0, changes.Cells)
 		_, getErr := h.Read(ctx, []window.Cell{c, originCell("other")})
-		if err := errors.Join(sendErr, changesErr, toldErr, getErr); err != nil {
+		if err := errors.Join(sendErr, changesErr, ackErr, getErr); err != nil {
 			t.Fatal(err)
 		}
 		if left, err := h.Changes(ctx, 0, 10); err != nil || len(left.Cells) != 0 {

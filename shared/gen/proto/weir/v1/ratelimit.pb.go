@@ -2345,7 +2345,7 @@ type ExplainResponse struct {
 	Current         *ExplainedCell         `protobuf:"bytes,13,opt,name=current,proto3" json:"current,omitempty"`
 	Previous        *ExplainedCell         `protobuf:"bytes,14,opt,name=previous,proto3" json:"previous,omitempty"`
 	Weight          float64                `protobuf:"fixed64,15,opt,name=weight,proto3" json:"weight,omitempty"`                                     // of previous
-	HeardAtMs       int64                  `protobuf:"varint,16,opt,name=heard_at_ms,json=heardAtMs,proto3" json:"heard_at_ms,omitempty"`             // the origin's last word on the current cell, of this region and of all others
+	RefreshedAtMs   int64                  `protobuf:"varint,16,opt,name=refreshed_at_ms,json=refreshedAtMs,proto3" json:"refreshed_at_ms,omitempty"` // the origin's last word on the current cell, of this region and of all others
 	StrictUntilMs   int64                  `protobuf:"varint,17,opt,name=strict_until_ms,json=strictUntilMs,proto3" json:"strict_until_ms,omitempty"` // decisions ask the origin first until then
 	AsksOrigin      bool                   `protobuf:"varint,18,opt,name=asks_origin,json=asksOrigin,proto3" json:"asks_origin,omitempty"`            // a decision now would
 	RestsForMs      int64                  `protobuf:"varint,19,opt,name=rests_for_ms,json=restsForMs,proto3" json:"rests_for_ms,omitempty"`          // after a read that failed
@@ -2494,9 +2494,9 @@ func (x *ExplainResponse) GetWeight() float64 {
 	return 0
 }
 
-func (x *ExplainResponse) GetHeardAtMs() int64 {
+func (x *ExplainResponse) GetRefreshedAtMs() int64 {
 	if x != nil {
-		return x.HeardAtMs
+		return x.RefreshedAtMs
 	}
 	return 0
 }
@@ -3115,7 +3115,7 @@ const file_weir_v1_ratelimit_proto_rawDesc = "" +
 	"\vduration_ms\x18\x05 \x01(\x03R\n" +
 	"durationMs\x12\x12\n" +
 	"\x04cost\x18\x06 \x01(\x03R\x04cost\x12\x1b\n" +
-	"\tzero_cost\x18\a \x01(\bR\bzeroCost\"\xb7\x06\n" +
+	"\tzero_cost\x18\a \x01(\bR\bzeroCost\"\xbf\x06\n" +
 	"\x0fExplainResponse\x12\x18\n" +
 	"\asummary\x18\x01 \x01(\tR\asummary\x122\n" +
 	"\bdecision\x18\x02 \x01(\v2\x16.weir.v1.LimitResponseR\bdecision\x12\x13\n" +
@@ -3135,8 +3135,8 @@ const file_weir_v1_ratelimit_proto_rawDesc = "" +
 	"\x05known\x18\f \x01(\bR\x05known\x120\n" +
 	"\acurrent\x18\r \x01(\v2\x16.weir.v1.ExplainedCellR\acurrent\x122\n" +
 	"\bprevious\x18\x0e \x01(\v2\x16.weir.v1.ExplainedCellR\bprevious\x12\x16\n" +
-	"\x06weight\x18\x0f \x01(\x01R\x06weight\x12\x1e\n" +
-	"\vheard_at_ms\x18\x10 \x01(\x03R\theardAtMs\x12&\n" +
+	"\x06weight\x18\x0f \x01(\x01R\x06weight\x12&\n" +
+	"\x0frefreshed_at_ms\x18\x10 \x01(\x03R\rrefreshedAtMs\x12&\n" +
 	"\x0fstrict_until_ms\x18\x11 \x01(\x03R\rstrictUntilMs\x12\x1f\n" +
 	"\vasks_origin\x18\x12 \x01(\bR\n" +
 	"asksOrigin\x12 \n" +

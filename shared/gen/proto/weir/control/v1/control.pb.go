@@ -485,7 +485,7 @@ type NodeRelay struct {
 	Held          []int32                `protobuf:"varint,1,rep,packed,name=held,proto3" json:"held,omitempty"`                                                                                              // shards of the origin that it relays; empty: another node relays them
 	Shards        int32                  `protobuf:"varint,2,opt,name=shards,proto3" json:"shards,omitempty"`                                                                                                 // that the origin has
 	InStepAtMs    int64                  `protobuf:"varint,3,opt,name=in_step_at_ms,json=inStepAtMs,proto3" json:"in_step_at_ms,omitempty"`                                                                   // when all that it does last went well, by the node's clock; 0: it relays nothing
-	UntoldMs      int64                  `protobuf:"varint,4,opt,name=untold_ms,json=untoldMs,proto3" json:"untold_ms,omitempty"`                                                                             // how long the oldest count that is due to be told has waited
+	UnpublishedMs int64                  `protobuf:"varint,4,opt,name=unpublished_ms,json=unpublishedMs,proto3" json:"unpublished_ms,omitempty"`                                                              // how long the oldest count that is due to be told has waited
 	LagP99Ms      map[string]int64       `protobuf:"bytes,5,rep,name=lag_p99_ms,json=lagP99Ms,proto3" json:"lag_p99_ms,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // by region: how old its news was when it was read
 	ErrorsTotal   int64                  `protobuf:"varint,6,opt,name=errors_total,json=errorsTotal,proto3" json:"errors_total,omitempty"`
 	RowsTotal     int64                  `protobuf:"varint,7,opt,name=rows_total,json=rowsTotal,proto3" json:"rows_total,omitempty"`        // of MySQL, written and read
@@ -547,9 +547,9 @@ func (x *NodeRelay) GetInStepAtMs() int64 {
 	return 0
 }
 
-func (x *NodeRelay) GetUntoldMs() int64 {
+func (x *NodeRelay) GetUnpublishedMs() int64 {
 	if x != nil {
-		return x.UntoldMs
+		return x.UnpublishedMs
 	}
 	return 0
 }
@@ -1268,13 +1268,13 @@ const file_weir_control_v1_control_proto_rawDesc = "" +
 	"\x10settings_problem\x18\f \x01(\tR\x0fsettingsProblem\x12#\n" +
 	"\rbreakers_open\x18\r \x01(\x03R\fbreakersOpen\x12\x1e\n" +
 	"\vreset_at_ms\x18\x0e \x01(\x03R\tresetAtMs\x120\n" +
-	"\x05relay\x18\x0f \x01(\v2\x1a.weir.control.v1.NodeRelayR\x05relay\"\xa7\x03\n" +
+	"\x05relay\x18\x0f \x01(\v2\x1a.weir.control.v1.NodeRelayR\x05relay\"\xb1\x03\n" +
 	"\tNodeRelay\x12\x12\n" +
 	"\x04held\x18\x01 \x03(\x05R\x04held\x12\x16\n" +
 	"\x06shards\x18\x02 \x01(\x05R\x06shards\x12!\n" +
 	"\rin_step_at_ms\x18\x03 \x01(\x03R\n" +
-	"inStepAtMs\x12\x1b\n" +
-	"\tuntold_ms\x18\x04 \x01(\x03R\buntoldMs\x12F\n" +
+	"inStepAtMs\x12%\n" +
+	"\x0eunpublished_ms\x18\x04 \x01(\x03R\runpublishedMs\x12F\n" +
 	"\n" +
 	"lag_p99_ms\x18\x05 \x03(\v2(.weir.control.v1.NodeRelay.LagP99MsEntryR\blagP99Ms\x12!\n" +
 	"\ferrors_total\x18\x06 \x01(\x03R\verrorsTotal\x12\x1d\n" +

@@ -23,31 +23,31 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-type TellRequest struct {
+type PublishRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Message:
 	//
-	//	*TellRequest_Hello
-	//	*TellRequest_Row
-	Message       isTellRequest_Message `protobuf_oneof:"message"`
+	//	*PublishRequest_Hello
+	//	*PublishRequest_Row
+	Message       isPublishRequest_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *TellRequest) Reset() {
-	*x = TellRequest{}
+func (x *PublishRequest) Reset() {
+	*x = PublishRequest{}
 	mi := &file_weir_relay_v1_peer_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *TellRequest) String() string {
+func (x *PublishRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*TellRequest) ProtoMessage() {}
+func (*PublishRequest) ProtoMessage() {}
 
-func (x *TellRequest) ProtoReflect() protoreflect.Message {
+func (x *PublishRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_weir_relay_v1_peer_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -59,51 +59,51 @@ func (x *TellRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use TellRequest.ProtoReflect.Descriptor instead.
-func (*TellRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use PublishRequest.ProtoReflect.Descriptor instead.
+func (*PublishRequest) Descriptor() ([]byte, []int) {
 	return file_weir_relay_v1_peer_proto_rawDescGZIP(), []int{0}
 }
 
-func (x *TellRequest) GetMessage() isTellRequest_Message {
+func (x *PublishRequest) GetMessage() isPublishRequest_Message {
 	if x != nil {
 		return x.Message
 	}
 	return nil
 }
 
-func (x *TellRequest) GetHello() *Hello {
+func (x *PublishRequest) GetHello() *Hello {
 	if x != nil {
-		if x, ok := x.Message.(*TellRequest_Hello); ok {
+		if x, ok := x.Message.(*PublishRequest_Hello); ok {
 			return x.Hello
 		}
 	}
 	return nil
 }
 
-func (x *TellRequest) GetRow() *Row {
+func (x *PublishRequest) GetRow() *Row {
 	if x != nil {
-		if x, ok := x.Message.(*TellRequest_Row); ok {
+		if x, ok := x.Message.(*PublishRequest_Row); ok {
 			return x.Row
 		}
 	}
 	return nil
 }
 
-type isTellRequest_Message interface {
-	isTellRequest_Message()
+type isPublishRequest_Message interface {
+	isPublishRequest_Message()
 }
 
-type TellRequest_Hello struct {
+type PublishRequest_Hello struct {
 	Hello *Hello `protobuf:"bytes,1,opt,name=hello,proto3,oneof"`
 }
 
-type TellRequest_Row struct {
+type PublishRequest_Row struct {
 	Row *Row `protobuf:"bytes,2,opt,name=row,proto3,oneof"`
 }
 
-func (*TellRequest_Hello) isTellRequest_Message() {}
+func (*PublishRequest_Hello) isPublishRequest_Message() {}
 
-func (*TellRequest_Row) isTellRequest_Message() {}
+func (*PublishRequest_Row) isPublishRequest_Message() {}
 
 // Hello names both ends.
 type Hello struct {
@@ -219,26 +219,26 @@ func (x *Row) GetPayload() []byte {
 	return nil
 }
 
-type TellResponse struct {
+type PublishResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *TellResponse) Reset() {
-	*x = TellResponse{}
+func (x *PublishResponse) Reset() {
+	*x = PublishResponse{}
 	mi := &file_weir_relay_v1_peer_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *TellResponse) String() string {
+func (x *PublishResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*TellResponse) ProtoMessage() {}
+func (*PublishResponse) ProtoMessage() {}
 
-func (x *TellResponse) ProtoReflect() protoreflect.Message {
+func (x *PublishResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_weir_relay_v1_peer_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -250,8 +250,8 @@ func (x *TellResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use TellResponse.ProtoReflect.Descriptor instead.
-func (*TellResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use PublishResponse.ProtoReflect.Descriptor instead.
+func (*PublishResponse) Descriptor() ([]byte, []int) {
 	return file_weir_relay_v1_peer_proto_rawDescGZIP(), []int{3}
 }
 
@@ -259,8 +259,8 @@ var File_weir_relay_v1_peer_proto protoreflect.FileDescriptor
 
 const file_weir_relay_v1_peer_proto_rawDesc = "" +
 	"\n" +
-	"\x18weir/relay/v1/peer.proto\x12\rweir.relay.v1\"n\n" +
-	"\vTellRequest\x12,\n" +
+	"\x18weir/relay/v1/peer.proto\x12\rweir.relay.v1\"q\n" +
+	"\x0ePublishRequest\x12,\n" +
 	"\x05hello\x18\x01 \x01(\v2\x14.weir.relay.v1.HelloH\x00R\x05hello\x12&\n" +
 	"\x03row\x18\x02 \x01(\v2\x12.weir.relay.v1.RowH\x00R\x03rowB\t\n" +
 	"\amessage\"E\n" +
@@ -271,10 +271,10 @@ const file_weir_relay_v1_peer_proto_rawDesc = "" +
 	"\x03Row\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\x05R\x05shard\x12\x1a\n" +
 	"\bsequence\x18\x02 \x01(\x03R\bsequence\x12\x18\n" +
-	"\apayload\x18\x03 \x01(\fR\apayload\"\x0e\n" +
-	"\fTellResponse2R\n" +
-	"\vPeerService\x12C\n" +
-	"\x04Tell\x12\x1a.weir.relay.v1.TellRequest\x1a\x1b.weir.relay.v1.TellResponse(\x010\x01B?Z=github.com/weirhq/weir/shared/gen/proto/weir/relay/v1;relayv1b\x06proto3"
+	"\apayload\x18\x03 \x01(\fR\apayload\"\x11\n" +
+	"\x0fPublishResponse2[\n" +
+	"\vPeerService\x12L\n" +
+	"\aPublish\x12\x1d.weir.relay.v1.PublishRequest\x1a\x1e.weir.relay.v1.PublishResponse(\x010\x01B?Z=github.com/weirhq/weir/shared/gen/proto/weir/relay/v1;relayv1b\x06proto3"
 
 var (
 	file_weir_relay_v1_peer_proto_rawDescOnce sync.Once
@@ -290,16 +290,16 @@ func file_weir_relay_v1_peer_proto_rawDescGZIP() []byte {
 
 var file_weir_relay_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
 var file_weir_relay_v1_peer_proto_goTypes = []any{
-	(*TellRequest)(nil),  // 0: weir.relay.v1.TellRequest
-	(*Hello)(nil),        // 1: weir.relay.v1.Hello
-	(*Row)(nil),          // 2: weir.relay.v1.Row
-	(*TellResponse)(nil), // 3: weir.relay.v1.TellResponse
+	(*PublishRequest)(nil),  // 0: weir.relay.v1.PublishRequest
+	(*Hello)(nil),           // 1: weir.relay.v1.Hello
+	(*Row)(nil),             // 2: weir.relay.v1.Row
+	(*PublishResponse)(nil), // 3: weir.relay.v1.PublishResponse
 }
 var file_weir_relay_v1_peer_proto_depIdxs = []int32{
-	1, // 0: weir.relay.v1.TellRequest.hello:type_name -> weir.relay.v1.Hello
-	2, // 1: weir.relay.v1.TellRequest.row:type_name -> weir.relay.v1.Row
-	0, // 2: weir.relay.v1.PeerService.Tell:input_type -> weir.relay.v1.TellRequest
-	3, // 3: weir.relay.v1.PeerService.Tell:output_type -> weir.relay.v1.TellResponse
+	1, // 0: weir.relay.v1.PublishRequest.hello:type_name -> weir.relay.v1.Hello
+	2, // 1: weir.relay.v1.PublishRequest.row:type_name -> weir.relay.v1.Row
+	0, // 2: weir.relay.v1.PeerService.Publish:input_type -> weir.relay.v1.PublishRequest
+	3, // 3: weir.relay.v1.PeerService.Publish:output_type -> weir.relay.v1.PublishResponse
 	3, // [3:4] is the sub-list for method output_type
 	2, // [2:3] is the sub-list for method input_type
 	2, // [2:2] is the sub-list for extension type_name
@@ -313,8 +313,8 @@ func file_weir_relay_v1_peer_proto_init() {
 		return
 	}
 	file_weir_relay_v1_peer_proto_msgTypes[0].OneofWrappers = []any{
-		(*TellRequest_Hello)(nil),
-		(*TellRequest_Row)(nil),
+		(*PublishRequest_Hello)(nil),
+		(*PublishRequest_Row)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

@@ -21,7 +21,7 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	PeerService_Tell_FullMethodName = "/weir.relay.v1.PeerService/Tell"
+	PeerService_Publish_FullMethodName = "/weir.relay.v1.PeerService/Publish"
 )
 
 // PeerServiceClient is the client API for PeerService service.
@@ -30,10 +30,10 @@ const (
 //
 // PeerService takes in another region's news before MySQL brings it.
 type PeerServiceClient interface {
-	// Tell carries rows of news to the relay that serves it. The first message is hello; the answer to it is the only one
+	// Publish carries rows of news to the relay that serves it. The first message is hello; the answer to it is the only one
 	// while the stream is open, and rows follow it. The server ends the stream with FAILED_PRECONDITION when it leads no
 	// shard of its region.
-	Tell(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[TellRequest, TellResponse], error)
+	Publish(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[PublishRequest, PublishResponse], error)
 }
 
 type peerServiceClient struct {
@@ -44,18 +44,18 @@ func NewPeerServiceClient(cc grpc.ClientConnInterface) PeerServiceClient {
 	return &peerServiceClient{cc}
 }
 
-func (c *peerServiceClient) Tell(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[TellRequest, TellResponse], error) {
+func (c *peerServiceClient) Publish(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[PublishRequest, PublishResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &PeerService_ServiceDesc.Streams[0], PeerService_Tell_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &PeerService_ServiceDesc.Streams[0], PeerService_Publish_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
-	x := &grpc.GenericClientStream[TellRequest, TellResponse]{ClientStream: stream}
+	x := &grpc.GenericClientStream[PublishRequest, PublishResponse]{ClientStream: stream}
 	return x, nil
 }
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type PeerService_TellClient = grpc.BidiStreamingClient[TellRequest, TellResponse]
+type PeerService_PublishClient = grpc.BidiStreamingClient[PublishRequest, PublishResponse]
 
 // PeerServiceServer is the server API for PeerService service.
 // All implementations must embed UnimplementedPeerServiceServer
@@ -63,10 +63,10 @@ type PeerService_TellClient = grpc.BidiStreamingClient[TellRequest, TellResponse
 //
 // PeerService takes in another region's news before MySQL brings it.
 type PeerServiceServer interface {
-	// Tell carries rows of news to the relay that serves it. The first message is hello; the answer to it is the only one
+	// Publish carries rows of news to the relay that serves it. The first message is hello; the answer to it is the only one
 	// while the stream is open, and rows follow it. The server ends the stream with FAILED_PRECONDITION when it leads no
 	// shard of its region.
-	Tell(grpc.BidiStreamingServer[TellRequest, TellResponse]) error
+	Publish(grpc.BidiStreamingServer[PublishRequest, PublishResponse]) error
 	mustEmbedUnimplementedPeerServiceServer()
 }
 
@@ -77,8 +77,8 @@ type PeerServiceServer interface {
 // pointer dereference when methods are called.
 type UnimplementedPeerServiceServer struct{}
 
-func (UnimplementedPeerServiceServer) Tell(grpc.BidiStreamingServer[TellRequest, TellResponse]) error {
-	return status.Error(codes.Unimplemented, "method Tell not implemented")
+func (UnimplementedPeerServiceServer) Publish(grpc.BidiStreamingServer[PublishRequest, PublishResponse]) error {
+	return status.Error(codes.Unimplemented, "method Publish not implemented")
 }
 func (UnimplementedPeerServiceServer) mustEmbedUnimplementedPeerServiceServer() {}
 func (UnimplementedPeerServiceServer) testEmbeddedByValue()                     {}
@@ -101,12 +101,12 @@ func RegisterPeerServiceServer(s grpc.ServiceRegistrar, srv PeerServiceServer) {
 	s.RegisterService(&PeerService_ServiceDesc, srv)
 }
 
-func _PeerService_Tell_Handler(srv interface{}, stream grpc.ServerStream) error {
-	return srv.(PeerServiceServer).Tell(&grpc.GenericServerStream[TellRequest, TellResponse]{ServerStream: stream})
+func _PeerService_Publish_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(PeerServiceServer).Publish(&grpc.GenericServerStream[PublishRequest, PublishResponse]{ServerStream: stream})
 }
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type PeerService_TellServer = grpc.BidiStreamingServer[TellRequest, TellResponse]
+type PeerService_PublishServer = grpc.BidiStreamingServer[PublishRequest, PublishResponse]
 
 // PeerService_ServiceDesc is the grpc.ServiceDesc for PeerService service.
 // It's only intended for direct use with grpc.RegisterService,
@@ -117,8 +117,8 @@ var PeerService_ServiceDesc = grpc.ServiceDesc{
 	Methods:     []grpc.MethodDesc{},
 	Streams: []grpc.StreamDesc{
 		{
-			StreamName:    "Tell",
-			Handler:       _PeerService_Tell_Handler,
+			StreamName:    "Publish",
+			Handler:       _PeerService_Publish_Handler,
 			ServerStreams: true,
 			ClientStreams: true,
 		},

@@ -9,8 +9,8 @@ import (
 // standing is the state of a cell on which publishing its total depends, apart from the tuning's
 // floor.
 type standing struct {
-	total, told, limit int64
-	shared             bool // another region is known to use the cell
+	total, published, limit int64
+	shared                  bool // another region is known to use the cell
 }
 
 // isDue reports whether the total is to be published now. Otherwise it waits until it grows, or another region uses the
@@ -18,18 +18,18 @@ type standing struct {
 func (s standing) isDue(floor float64) bool {
 	limit := min(s.limit, window.LimitMax)
 	switch {
-	case s.total <= s.told:
+	case s.total <= s.published:
 		return false
-	case s.shared, s.told == 0:
+	case s.shared, s.published == 0:
 		return true
 	}
-	return s.passesFloor(limit, floor) || s.total >= limit && s.told < limit
+	return s.passesFloor(limit, floor) || s.total >= limit && s.published < limit
 }
 
 // passesFloor reports whether the total has reached a multiple of the floor that the published one had not.
 func (s standing) passesFloor(limit int64, floor float64) bool {
 	of := max(1, shareOf(limit, floor))
-	return s.total/of > s.told/of
+	return s.total/of > s.published/of
 }
 
 // shareOf returns the share of a limit, rounded up unless the fraction is a rounding error. limit

@@ -10,10 +10,10 @@ import (
 func TestR5WhatIsTold(t *testing.T) {
 	const shared, alone = true, false
 	for _, c := range []struct {
-		what               string
-		total, told, limit int64
-		shared             bool
-		want               bool
+		what                    string
+		total, published, limit int64
+		shared                  bool
+		want                    bool
 	}{
 		{"the first cost, however small", 1, 0, 1000, alone, true},
 		{"the first cost at the largest limit", 1, 0, window.LimitMax, alone, true},
@@ -38,7 +38,7 @@ func TestR5WhatIsTold(t *testing.T) {
 		{"shared: every growth", 101, 100, window.LimitMax, shared, true},
 		{"shared, above the limit", 5000, 4999, 1000, shared, true},
 	} {
-		s := standing{total: c.total, told: c.told, limit: c.limit, shared: c.shared}
+		s := standing{total: c.total, published: c.published, limit: c.limit, shared: c.shared}
 		if got := s.isDue(0.1); got != c.want {
 			t.Errorf("%s: %+v: %v, want %v", c.what, s, got, c.want)
 		}
@@ -52,12 +52,12 @@ func TestR5WhatIsToldFollowsTheTuning(t *testing.T) {
 		s     standing
 		want  bool
 	}{
-		{0, standing{total: 2, told: 1, limit: 1000}, true},
-		{1, standing{total: 999, told: 1, limit: 1000}, false},
-		{1, standing{total: 1000, told: 1, limit: 1000}, true},
-		{0.3, standing{total: 299, told: 1, limit: 1000}, false},
-		{0.3, standing{total: 300, told: 1, limit: 1000}, true},
-		{0.07, standing{total: 7, told: 1, limit: 100}, true}, // 0.07*100 > 7
+		{0, standing{total: 2, published: 1, limit: 1000}, true},
+		{1, standing{total: 999, published: 1, limit: 1000}, false},
+		{1, standing{total: 1000, published: 1, limit: 1000}, true},
+		{0.3, standing{total: 299, published: 1, limit: 1000}, false},
+		{0.3, standing{total: 300, published: 1, limit: 1000}, true},
+		{0.07, standing{total: 7, published: 1, limit: 100}, true}, // 0.07*100 > 7
 	} {
 		if got := c.s.isDue(c.floor); got != c.want {
 			t.Errorf("%v, %+v: %v, want %v", c.floor, c.s, got, c.want)

@@ -16,41 +16,41 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// toldRelay replaces a region's relay by one whose rows are kept, as a peer's link keeps them.
-func (r *region) toldRelay() *[]store.NewsRow {
-	told := new([]store.NewsRow)
+// publishingRelay replaces a region's relay by one whose rows are kept, as a peer's link keeps them.
+func (r *region) publishingRelay() *[]store.NewsRow {
+	published := new([]store.NewsRow)
 	made, err := relay.New(relay.Config{Region: r.name, Holder: "first", Origin: r.relayOrigin, News: r.news, Counts: r.counts,
 		Clock: r.clock, Tuning: func() relay.Tuning { return r.tuning },
-		Told: func(row store.NewsRow) { *told = append(*told, row) }})
+		Publish: func(row store.NewsRow) { *published = append(*published, row) }})
 	if err != nil {
 		r.Fatal(err)
 	}
 	r.relay = made
-	return told
+	return published
 }
 
 // A row that is heard is taken in at once, once more when it is read, and moves no cursor.
 func TestARowIsHeardAndReadAllTheSame(t *testing.T) {
 	w := newWorld(t, "eu", "us")
 	eu, us := w.regions[0], w.regions[1]
-	told := eu.toldRelay()
+	published := eu.publishingRelay()
 	w.run(time.Second)
 	c := eu.cell("k", time.Hour)
 	eu.accept(c, 50, 100)
 	us.away = true
 	w.run(interval)
-	if len(*told) != 1 {
-		t.Fatalf("%d rows are told, want 1", len(*told))
+	if len(*published) != 1 {
+		t.Fatalf("%d rows are told, want 1", len(*published))
 	}
 	for range 2 {
-		if err := us.relay.Hear((*told)[0]); err != nil {
+		if err := us.relay.Apply((*published)[0]); err != nil {
 			t.Fatal(err)
 		}
 	}
 	w.news.Faults.Fail(errDown)
 	_ = us.relay.Step(t.Context())
 	w.wantKnown(c)
-	wantMetric(t, us.relay, `weir_relay_news_rows_total{direction="heard"} 2`, `weir_relay_news_rows_total{direction="read"} 1`)
+	wantMetric(t, us.relay, `weir_relay_news_rows_total{direction="received"} 2`, `weir_relay_news_rows_total{direction="read"} 1`)
 	w.news.Faults.Fail(nil)
 	us.away = false
 	w.run(2 * interval)
@@ -63,7 +63,7 @@ func TestARowIsHeardAndReadAllTheSame(t *testing.T) {
 func TestRowsAreHeardInAnyOrder(t *testing.T) {
 	w := newWorld(t, "eu", "us")
 	eu, us := w.regions[0], w.regions[1]
-	told := eu.toldRelay()
+	published := eu.publishingRelay()
 	w.run(time.Second)
 	c, few := eu.cell("k", time.Hour), eu.cell("few", time.Hour)
 	us.accept(few, 2, 100)
@@ -74,9 +74,9 @@ func TestRowsAreHeardInAnyOrder(t *testing.T) {
 		eu.accept(c, cost, 100)
 		w.run(interval)
 	}
-	slices.Reverse(*told)
-	for _, row := range *told {
-		if err := us.relay.Hear(row); err != nil {
+	slices.Reverse(*published)
+	for _, row := range *published {
+		if err := us.relay.Apply(row); err != nil {
 			t.Fatal(err)
 		}
 		_ = us.relay.Step(t.Context())
@@ -95,12 +95,12 @@ func TestRowsAreHeardInAnyOrder(t *testing.T) {
 func TestARowIsToldOnce(t *testing.T) {
 	w := newWorld(t, "eu", "us")
 	eu := w.regions[0]
-	told := eu.toldRelay()
+	published := eu.publishingRelay()
 	w.run(time.Second)
 	eu.accept(eu.cell("short", time.Second), 50, 100) // only taken off the origin's changes
 	w.run(time.Second)
-	if len(*told) != 0 {
-		t.Fatalf("%d rows are told, and nothing that is shared is accepted", len(*told))
+	if len(*published) != 0 {
+		t.Fatalf("%d rows are told, and nothing that is shared is accepted", len(*published))
 	}
 	w.news.Faults.Hook(func(op memstore.Op) error {
 		if op == memstore.OpAppend {
@@ -111,13 +111,13 @@ func TestARowIsToldOnce(t *testing.T) {
 	c := eu.cell("k", time.Hour)
 	eu.accept(c, 50, 100)
 	w.run(time.Second)
-	if len(*told) != 1 {
-		t.Errorf("%d rows are told, want 1", len(*told))
+	if len(*published) != 1 {
+		t.Errorf("%d rows are told, want 1", len(*published))
 	}
 	w.news.Faults.Hook(nil)
 	w.run(2 * time.Minute) // with snapshots
-	if len(*told) != 1 {
-		t.Errorf("%d rows are told, want 1", len(*told))
+	if len(*published) != 1 {
+		t.Errorf("%d rows are told, want 1", len(*published))
 	}
 	w.wantKnown(c)
 }
@@ -126,7 +126,7 @@ func TestARowIsToldOnce(t *testing.T) {
 func TestR1ARelayWithoutItsNumberMayTell(t *testing.T) {
 	w := newWorld(t, "eu", "us")
 	eu, us := w.regions[0], w.regions[1]
-	told := eu.toldRelay()
+	published := eu.publishingRelay()
 	w.run(time.Second)
 	rows := w.news.Rows(store.Stream{Region: "eu"})
 	taken := store.NewsRow{Stream: store.Stream{Region: "eu"}, Sequence: rows[len(rows)-1].Sequence + 1, Writer: 99, Payload: []byte{1, 0, 0}}
@@ -137,10 +137,10 @@ func TestR1ARelayWithoutItsNumberMayTell(t *testing.T) {
 	eu.accept(c, 50, 100)
 	_ = eu.relay.Step(context.Background())
 	wantMetric(t, eu.relay, "weir_relay_fenced_total 1")
-	if len(*told) != 1 {
-		t.Fatalf("%d rows are told, want the one that was refused", len(*told))
+	if len(*published) != 1 {
+		t.Fatalf("%d rows are told, want the one that was refused", len(*published))
 	}
-	if err := us.relay.Hear((*told)[0]); err != nil {
+	if err := us.relay.Apply((*published)[0]); err != nil {
 		t.Fatal(err)
 	}
 	w.step()
@@ -156,17 +156,17 @@ func TestARelayThatTakesOverWithoutMySQLExchangesWithPeers(t *testing.T) {
 	w := newWorld(t, "eu", "us")
 	eu, us := w.regions[0], w.regions[1]
 	w.tuning.Floor = 0.5
-	toldEu, toldUs := eu.toldRelay(), us.toldRelay()
+	publishedEu, publishedUs := eu.publishingRelay(), us.publishingRelay()
 	deliver := func() {
 		for range 3 {
 			w.run(interval)
-			for _, row := range *toldEu {
-				_ = us.relay.Hear(row)
+			for _, row := range *publishedEu {
+				_ = us.relay.Apply(row)
 			}
-			for _, row := range *toldUs {
-				_ = eu.relay.Hear(row)
+			for _, row := range *publishedUs {
+				_ = eu.relay.Apply(row)
 			}
-			*toldEu, *toldUs = nil, nil
+			*publishedEu, *publishedUs = nil, nil
 		}
 		w.run(interval)
 	}
@@ -183,7 +183,7 @@ func TestARelayThatTakesOverWithoutMySQLExchangesWithPeers(t *testing.T) {
 	if err := eu.relay.Stop(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	toldEu = eu.toldRelay() // what its predecessor has handed over last was lost
+	publishedEu = eu.publishingRelay() // what its predecessor has handed over last was lost
 	w.run(interval)
 	eu.accept(later, 70, 100)
 	us.accept(later, 20, 100)
@@ -202,7 +202,7 @@ func TestARelayThatTakesOverWithoutMySQLExchangesWithPeers(t *testing.T) {
 func TestARelayRepeatsWhatPeersReceivedBefore(t *testing.T) {
 	w := newWorld(t, "eu")
 	eu := w.regions[0]
-	told := eu.toldRelay()
+	published := eu.publishingRelay()
 	w.run(time.Second)
 	const n = 1_600
 	name := strings.Repeat("x", 200)
@@ -210,7 +210,7 @@ func TestARelayRepeatsWhatPeersReceivedBefore(t *testing.T) {
 		eu.accept(eu.cell(fmt.Sprint(i, name), time.Hour), 3, 100)
 	}
 	w.run(time.Second)
-	if len(*told) == 0 {
+	if len(*published) == 0 {
 		t.Fatal("peers received nothing")
 	}
 	kept := eu.cell(fmt.Sprint(7, name), time.Hour)
@@ -258,17 +258,17 @@ func TestARelayCountsHowOftenItHasForgotten(t *testing.T) {
 }
 
 // What no relay of another region can have told is refused whole.
-func TestHearRefuses(t *testing.T) {
+func TestApplyRefuses(t *testing.T) {
 	w := newWorld(t, "eu", "us")
 	eu, us := w.regions[0], w.regions[1]
-	told := eu.toldRelay()
+	published := eu.publishingRelay()
 	w.run(time.Second)
 	eu.accept(eu.cell("k", time.Hour), 50, 100)
 	next := eu.cell("next", time.Minute)
 	next.Sequence++
 	eu.accept(next, 50, 100)
 	_ = eu.relay.Step(t.Context())
-	good := (*told)[0]
+	good := (*published)[0]
 	late := eu.cell("late", time.Minute)
 	late.Sequence += 3
 	for what, spoil := range map[string]func(*store.NewsRow){
@@ -287,14 +287,14 @@ func TestHearRefuses(t *testing.T) {
 	} {
 		bad := good
 		spoil(&bad)
-		if err := us.relay.Hear(bad); !errors.Is(err, store.ErrRefused) || !strings.Contains(err.Error(), what) {
+		if err := us.relay.Apply(bad); !errors.Is(err, store.ErrRefused) || !strings.Contains(err.Error(), what) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
 	if sizes := relay.Sizes(us.relay); sizes.Cells != 0 {
 		t.Errorf("of what was refused it holds %+v", sizes)
 	}
-	if err := us.relay.Hear(good); err != nil {
+	if err := us.relay.Apply(good); err != nil {
 		t.Error(err)
 	}
 	if sizes := relay.Sizes(us.relay); sizes.Cells != 2 {
@@ -303,27 +303,27 @@ func TestHearRefuses(t *testing.T) {
 }
 
 // A relay that leads no shard takes nothing in, and holds nothing.
-func TestHearWithoutALease(t *testing.T) {
+func TestApplyWithoutALease(t *testing.T) {
 	w := newWorld(t, "eu", "us")
 	eu, us := w.regions[0], w.regions[1]
-	told := eu.toldRelay()
+	published := eu.publishingRelay()
 	w.run(time.Second)
 	eu.accept(eu.cell("k", time.Hour), 50, 100)
 	_ = eu.relay.Step(t.Context())
 	second := us.newRelay("second")
 	for range 2 {
-		if err := second.Hear((*told)[0]); !errors.Is(err, relay.ErrIdle) || second.Leads() {
+		if err := second.Apply((*published)[0]); !errors.Is(err, relay.ErrIdle) || second.Leads() {
 			t.Errorf("%v; leads: %v", err, second.Leads())
 		}
 		_ = second.Step(t.Context()) // us's first relay has the lease
 	}
-	if err := us.relay.Hear((*told)[0]); err != nil || !us.relay.Leads() {
+	if err := us.relay.Apply((*published)[0]); err != nil || !us.relay.Leads() {
 		t.Errorf("%v; leads: %v", err, us.relay.Leads())
 	}
 	us.relayOrigin.Faults.Fail(errDown)
 	w.now = w.now.Add(4 * time.Second)
 	for range 2 {
-		if err := us.relay.Hear((*told)[0]); !errors.Is(err, relay.ErrIdle) {
+		if err := us.relay.Apply((*published)[0]); !errors.Is(err, relay.ErrIdle) {
 			t.Errorf("after its lease has ended: %v", err)
 		}
 		_ = us.relay.Step(t.Context())
@@ -333,7 +333,7 @@ func TestHearWithoutALease(t *testing.T) {
 	var early []error
 	us.relayOrigin.Faults.Hook(func(op memstore.Op) error {
 		if op == memstore.OpChanges { // it has the lease, and is yet to read
-			early = append(early, us.relay.Hear((*told)[0]))
+			early = append(early, us.relay.Apply((*published)[0]))
 		}
 		return nil
 	})
@@ -341,30 +341,30 @@ func TestHearWithoutALease(t *testing.T) {
 	if len(early) == 0 || !errors.Is(early[0], relay.ErrIdle) {
 		t.Errorf("with a new lease, before it has begun to read: %v", early)
 	}
-	if err := us.relay.Hear((*told)[0]); err != nil {
+	if err := us.relay.Apply((*published)[0]); err != nil {
 		t.Errorf("after it has begun to read: %v", err)
 	}
 }
 
-// Whatever a peer sends, Hear takes it in whole or leaves it whole, and does not panic.
-func FuzzHear(f *testing.F) {
+// Whatever a peer sends, Apply takes it in whole or leaves it whole, and does not panic.
+func FuzzApply(f *testing.F) {
 	w := newWorld(f, "eu", "us")
 	eu, us := w.regions[0], w.regions[1]
-	told := eu.toldRelay()
+	published := eu.publishingRelay()
 	w.run(time.Second)
 	for _, d := range []time.Duration{time.Hour, time.Minute} {
 		eu.accept(eu.cell("k", d), 50, 100)
 		eu.accept(eu.cell("l", d), 1, 100)
 	}
 	_ = eu.relay.Step(context.Background())
-	for _, row := range *told {
+	for _, row := range *published {
 		f.Add(row.Region, row.Shard, row.Payload)
 		f.Add("us", row.Shard, row.Payload)
 		f.Add(row.Region, -1, row.Payload[:len(row.Payload)/2])
 	}
 	f.Fuzz(func(t *testing.T, region string, shard int, payload []byte) {
 		before := relay.Sizes(us.relay)
-		err := us.relay.Hear(store.NewsRow{Stream: store.Stream{Region: region, Shard: shard}, Payload: payload})
+		err := us.relay.Apply(store.NewsRow{Stream: store.Stream{Region: region, Shard: shard}, Payload: payload})
 		after := relay.Sizes(us.relay)
 		if err != nil && (!errors.Is(err, store.ErrRefused) || after != before) {
 			t.Errorf("%v; before %+v, after %+v", err, before, after)
@@ -384,7 +384,7 @@ func TestWhatIsHeardIsToldAtOnce(t *testing.T) {
 		time.Sleep(2*time.Second + interval/2)
 		c := us.cell("k", time.Hour)
 		row := store.NewsRow{Stream: store.Stream{Region: "eu"}, Sequence: 1, Writer: 1, Payload: relay.Encode(c)}
-		if err := us.relay.Hear(row); err != nil {
+		if err := us.relay.Apply(row); err != nil {
 			t.Fatal(err)
 		}
 		if synctest.Wait(); us.total(c).Foreign != 1 { // no time has passed
@@ -398,15 +398,15 @@ func TestWhatIsHeardIsToldAtOnce(t *testing.T) {
 func TestR6WhatPeersReceiveHealsNoOrigin(t *testing.T) {
 	w := newWorld(t, "eu", "us")
 	eu := w.regions[0]
-	told := eu.toldRelay()
+	published := eu.publishingRelay()
 	w.run(time.Second)
 	eu.origin.Wipe()
 	c := eu.cell("k", time.Hour)
 	eu.total(c) // the node finds out
 	eu.accept(c, 50, 100)
 	w.run(interval) // peers come first, then the changes, with which the origin is healed
-	if len(*told) != 1 {
-		t.Errorf("%d rows were handed to peers, want 1", len(*told))
+	if len(*published) != 1 {
+		t.Errorf("%d rows were handed to peers, want 1", len(*published))
 	}
 	w.run(time.Second)
 	if got := eu.total(c).Region; got != 50 {

@@ -11,12 +11,12 @@ import (
 // ErrIdle tells that a row is not taken in because the relay leads no shard, or has not begun to read.
 var ErrIdle = errors.New("relay: leads no shard")
 
-// Hear applies a row of another region that did not come through News, as if it had been read
+// Apply applies a row of another region that did not come through News, as if it had been read
 // there: each count becomes the maximum of the known count and the row's. The cursor of the row's
-// stream does not move, so the relay also reads the row from News. Hear may receive rows several
+// stream does not move, so the relay also reads the row from News. Apply may receive rows several
 // times, in any order, or not at all.
 //
-// Hear uses the row's Stream and Payload. It applies nothing and returns an error that wraps
+// Apply uses the row's Stream and Payload. It applies nothing and returns an error that wraps
 // store.ErrRefused if
 //
 //   - the row is of the relay's own region;
@@ -24,10 +24,10 @@ var ErrIdle = errors.New("relay: leads no shard")
 //   - the payload names a window that has not begun anywhere;
 //   - the payload refers to a cell by number, because numbers only have a meaning within stored rows.
 //
-// It leaves out malformed counts. See ErrIdle for the error of a relay that leads no shard. Hear
+// It leaves out malformed counts. See ErrIdle for the error of a relay that leads no shard. Apply
 // does no I/O, keeps no reference to the row, and may be called concurrently; rows are merged one
 // at a time.
-func (r *Relay) Hear(row store.NewsRow) error {
+func (r *Relay) Apply(row store.NewsRow) error {
 	now := r.cfg.Clock()
 	if !r.leads(now) {
 		return ErrIdle
@@ -36,13 +36,13 @@ func (r *Relay) Hear(row store.NewsRow) error {
 	if originMs == 0 {
 		return ErrIdle
 	}
-	if err := r.checkHeard(&row, originMs); err != nil {
+	if err := r.checkReceived(&row, originMs); err != nil {
 		return err
 	}
-	if !r.reader.hear(&row, now) {
+	if !r.reader.applyReceived(&row, now) {
 		return ErrIdle
 	}
-	r.metrics.heard.add(len(row.Payload))
+	r.metrics.received.add(len(row.Payload))
 	r.reader.wake()
 	return nil
 }
@@ -57,8 +57,8 @@ func (r *Relay) originMs() (latest int64) {
 	return latest
 }
 
-// checkHeard reads a row to its end before anything of it is merged.
-func (r *Relay) checkHeard(row *store.NewsRow, originMs int64) error {
+// checkReceived reads a row to its end before anything of it is merged.
+func (r *Relay) checkReceived(row *store.NewsRow, originMs int64) error {
 	if err := row.Stream.Validate(); err != nil {
 		return err
 	}
@@ -88,8 +88,8 @@ func isEarly(expiresMs int64, duration time.Duration, originMs int64) bool {
 	return expiresMs > originMs+aheadMax(duration)
 }
 
-// hear merges a row unless the reader has ended, and with it all that it held.
-func (r *reader) hear(row *store.NewsRow, now time.Time) (open bool) {
+// applyReceived merges a row unless the reader has ended, and with it all that it held.
+func (r *reader) applyReceived(row *store.NewsRow, now time.Time) (open bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.open {
