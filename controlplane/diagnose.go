@@ -202,19 +202,19 @@ func convergenceCheck(live []Node) Check {
 	case lag > lateMin || unpublished > lateMin:
 		return Check{
 			Name: "convergence", Result: CheckWarn,
-			What: fmt.Sprintf("news of %s is up to %v old when it is read, and counts wait up to %v to be sent", from,
+			What: fmt.Sprintf("changes of %s are up to %v old when they are read, and counts wait up to %v to be sent", from,
 				lag, unpublished),
 			Do: "weirctl fleet --pairs shows which regions are late. Check MySQL's latency from there.",
 		}
 	case from == "" && len(regionsOf(Fleet{Nodes: relaying})) > 1:
 		// each relay publishes every few seconds, if only its time
-		return Check{Name: "convergence", Result: CheckWarn, What: "no region reports how old the others' news is, " +
+		return Check{Name: "convergence", Result: CheckWarn, What: "no region reports how old the others' changes are, " +
 			"although several are relayed",
 			Do: "If they were started just now, repeat this in a minute. Otherwise see the log of the nodes that relay: they " +
-				"read no news."}
+				"read no changes."}
 	case from == "":
-		return ok("convergence", "no news of another region has been read lately")
+		return ok("convergence", "no change of another region has been read lately")
 	}
-	return ok("convergence", "news is at most %v old when it is read, and counts wait at most %v to be sent", lag,
+	return ok("convergence", "changes are at most %v old when they are read, and counts wait at most %v to be sent", lag,
 		unpublished)
 }

@@ -22,20 +22,20 @@ func TestExamineRelays(t *testing.T) {
 		want  string // "check result: what"
 	}{
 		"relayed": {[]Node{node("n1", "eu"), node("n2", "us"), relaysNothing(node("n3", "us"))},
-			"relays ok: 2 shards of 2 regions are relayed\nconvergence ok: news is at most 300ms old when it is read, and counts wait at most 200ms to be sent"},
+			"relays ok: 2 shards of 2 regions are relayed\nconvergence ok: changes are at most 300ms old when they are read, and counts wait at most 200ms to be sent"},
 		"not relayed": {[]Node{relaysNothing(node("n1", "eu")), node("n2", "us")},
-			"relays fail: no node relays shard 0 of eu\nconvergence ok: news is at most 300ms"},
+			"relays fail: no node relays shard 0 of eu\nconvergence ok: changes are at most 300ms"},
 		"just started": {[]Node{started(relaysNothing(node("n1", "eu")), 5000)},
-			"relays ok: no node has a relay yet: a relay needs Redis and MySQL\nconvergence ok: no news of another region has been read lately"},
+			"relays ok: no node has a relay yet: a relay needs Redis and MySQL\nconvergence ok: no change of another region has been read lately"},
 		"without Redis": {[]Node{with(node("n1", "eu"), func(n *Node) { n.Health.Relay = nil })},
-			"relays ok: no node has a relay yet: a relay needs Redis and MySQL\nconvergence ok: no news"},
-		"news is late": {[]Node{with(node("n1", "eu"), func(n *Node) { n.Health.Relay.LagP99Ms["ap"] = 11_000 })},
-			"relays ok: 1 shard of 1 region is relayed\nconvergence warn: news of ap is up to 11s old when it is read, and counts wait up to 200ms to be sent"},
-		"no news of anybody": {[]Node{with(node("n1", "eu"), func(n *Node) { n.Health.Relay.LagP99Ms = nil }),
+			"relays ok: no node has a relay yet: a relay needs Redis and MySQL\nconvergence ok: no change"},
+		"changes are late": {[]Node{with(node("n1", "eu"), func(n *Node) { n.Health.Relay.LagP99Ms["ap"] = 11_000 })},
+			"relays ok: 1 shard of 1 region is relayed\nconvergence warn: changes of ap are up to 11s old when they are read, and counts wait up to 200ms to be sent"},
+		"no changes of anybody": {[]Node{with(node("n1", "eu"), func(n *Node) { n.Health.Relay.LagP99Ms = nil }),
 			with(node("n2", "us"), func(n *Node) { n.Health.Relay.LagP99Ms = nil })},
-			"relays ok: 2 shards\nconvergence warn: no region reports how old the others' news is"},
+			"relays ok: 2 shards\nconvergence warn: no region reports how old the others' changes are"},
 		"one region": {[]Node{with(node("n1", "eu"), func(n *Node) { n.Health.Relay.LagP99Ms = nil })},
-			"relays ok: 1 shard\nconvergence ok: no news of another region has been read lately"},
+			"relays ok: 1 shard\nconvergence ok: no change of another region has been read lately"},
 		"all send heartbeats": {[]Node{node("n1", "eu"), node("n2", "us")}, "heartbeats ok: 2 nodes send heartbeats"},
 		"a node is silent": {[]Node{node("n1", "eu"), silent(node("n2", "eu"), time.Minute)},
 			"heartbeats warn: 1 node sends heartbeats, and no longer n2"},
@@ -46,7 +46,7 @@ func TestExamineRelays(t *testing.T) {
 		"a region is silent": {[]Node{node("n1", "eu"), silent(node("n2", "us"), time.Minute)},
 			"heartbeats fail: 1 node sends heartbeats, and none of us does any more"},
 		"counts wait": {[]Node{with(node("n1", "eu"), func(n *Node) { n.Health.Relay.UnpublishedMs = 11_000 })},
-			"relays ok: 1 shard\nconvergence warn: news of ap is up to 300ms old when it is read, and counts wait up to 11s to be sent"},
+			"relays ok: 1 shard\nconvergence warn: changes of ap are up to 300ms old when they are read, and counts wait up to 11s to be sent"},
 	} {
 		list := func(context.Context) (Fleet, error) { return Fleet{Now: watchNow, Nodes: tc.nodes}, nil }
 		checks := ExamineNodes(list)(t.Context())

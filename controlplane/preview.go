@@ -53,7 +53,7 @@ type FleetShape struct {
 type Predictions struct {
 	Old Prediction `json:"old"`
 	New Prediction `json:"new"`
-	// the new tuning with other news intervals, the shortest first: as many as there was time for
+	// the new tuning with other feed intervals, the shortest first: as many as there was time for
 	Curve []Prediction `json:"curve"`
 
 	KeysSimulated  int64    `json:"keys_simulated"`
@@ -63,7 +63,7 @@ type Predictions struct {
 
 // Prediction is what a fleet is expected to do under one tuning.
 type Prediction struct {
-	NewsIntervalMs   int64   `json:"news_interval_ms"`
+	FeedIntervalMs   int64   `json:"feed_interval_ms"`
 	RowsWrittenPerS  float64 `json:"rows_written_per_s"` // of the whole fleet
 	RowsReadPerS     float64 `json:"rows_read_per_s"`    // the same
 	ConvergenceP50Ms int64   `json:"convergence_p50_ms"`

@@ -33,7 +33,7 @@ func (p *previewed) Preview(ctx context.Context, ask PreviewAsk) (Predictions, e
 		<-ctx.Done()
 		return Predictions{}, ctx.Err()
 	}
-	return Predictions{New: Prediction{NewsIntervalMs: 300}}, nil
+	return Predictions{New: Prediction{FeedIntervalMs: 300}}, nil
 }
 
 // previewLand is a fleet of given heartbeats.

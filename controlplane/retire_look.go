@@ -98,11 +98,11 @@ func countsProblem(n Node, withinMs int64) string {
 	}
 	switch age := n.SentAtMs - n.Health.Relay.InStepAtMs; {
 	case n.Health.Relay.InStepAtMs == 0:
-		return fmt.Sprintf("%s in %s has sent and read no news yet", n.NodeID, n.Region)
+		return fmt.Sprintf("%s in %s has sent and read no changes yet", n.NodeID, n.Region)
 	case -age > withinMs:
-		return fmt.Sprintf("the clock of %s in %s was set back, and it has sent or read no news since", n.NodeID, n.Region)
+		return fmt.Sprintf("the clock of %s in %s was set back, and it has sent or read no changes since", n.NodeID, n.Region)
 	case age > withinMs:
-		return fmt.Sprintf("%s in %s has sent or read no news for %s", n.NodeID, n.Region, milliseconds(age))
+		return fmt.Sprintf("%s in %s has sent or read no changes for %s", n.NodeID, n.Region, milliseconds(age))
 	}
 	return ""
 }

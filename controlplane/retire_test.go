@@ -455,13 +455,13 @@ func TestJudgeCounts(t *testing.T) {
 	good := node("eu", true, 99_000, 0)
 	for problem, fleet := range map[string]Fleet{
 		"": {Nodes: []Node{good, node("eu", true, 0), node("us", true, 95_000, 0)}},
-		"us-1 in us has sent or read no news for 5.001s": {Nodes: []Node{good, node("us", true, 94_999, 0)}},
-		"us-1 in us has sent and read no news yet":       {Nodes: []Node{good, node("us", true, 0, 0)}},
-		"region us has no live node":                     {Nodes: []Node{good, node("us", false, 99_000, 0)}},
-		"no node of region us relays shard 0":            {Nodes: []Node{good, node("us", true, 0), node("us", false, 99_000, 0)}},
-		"no node of region us has a relay":               {Nodes: []Node{good, {Live: true, Beat: heartbeat.Beat{Region: "us"}}}},
-		"no node sends heartbeats":                       {},
-		"there are more than 10000 nodes":                {Nodes: []Node{good}, Truncated: true},
+		"us-1 in us has sent or read no changes for 5.001s": {Nodes: []Node{good, node("us", true, 94_999, 0)}},
+		"us-1 in us has sent and read no changes yet":       {Nodes: []Node{good, node("us", true, 0, 0)}},
+		"region us has no live node":                        {Nodes: []Node{good, node("us", false, 99_000, 0)}},
+		"no node of region us relays shard 0":               {Nodes: []Node{good, node("us", true, 0), node("us", false, 99_000, 0)}},
+		"no node of region us has a relay":                  {Nodes: []Node{good, {Live: true, Beat: heartbeat.Beat{Region: "us"}}}},
+		"no node sends heartbeats":                          {},
+		"there are more than 10000 nodes":                   {Nodes: []Node{good}, Truncated: true},
 	} {
 		if h := JudgeCounts(fleet, 5000); h.Problem != problem && (problem == "" || !strings.HasPrefix(h.Problem, problem)) {
 			t.Errorf("%q, want %q", h.Problem, problem)

@@ -98,9 +98,9 @@ func TestARolloutNeedsRelays(t *testing.T) {
 		}, "stage 1 (eu): no node has relayed shard 0 of the Redis of region eu for 30s"},
 		"it has one more shard": {func(_ *FleetRow, r *heartbeat.Relay) { r.Shards = 2 },
 			"stage 1 (eu): no node has relayed shard 1 of the Redis of region eu for 30s"},
-		"it reads no news": {func(_ *FleetRow, r *heartbeat.Relay) { r.LagP99Ms = nil },
+		"it reads no changes": {func(_ *FleetRow, r *heartbeat.Relay) { r.LagP99Ms = nil },
 			"stage 1 (eu): no node of region eu has measured the convergence delay for 30s (before the stage 300 ms)"},
-		"news is late": {func(_ *FleetRow, r *heartbeat.Relay) {
+		"changes are late": {func(_ *FleetRow, r *heartbeat.Relay) {
 			if r.LagP99Ms != nil {
 				r.LagP99Ms["elsewhere"] = 40_000
 			}

@@ -157,7 +157,7 @@ func tuningFindings(fleet Fleet, tunings []RegionTuning) (findings []Finding) {
 				Do: "weirctl fleet shows whether these nodes read settings (settings_at) and which they refuse.",
 			})
 		}
-		rounds := 3 * set.NewsInterval.Std()
+		rounds := 3 * set.FeedInterval.Std()
 		findings = append(findings, r.relayFindings(max(stalledMin, rounds), max(lateMin, rounds))...)
 	}
 	return findings

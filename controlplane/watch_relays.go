@@ -17,7 +17,7 @@ func (r region) relayFindings(stalled, late time.Duration) (findings []Finding) 
 	if which := filter(relaying, hangs); len(which) > 0 {
 		findings = append(findings, Finding{
 			Kind: FindingRelayStalled, Subject: r.name, Severity: SeverityCritical,
-			What: fmt.Sprintf("%s in %s: the relay has sent or read no news for more than %v", names(which), r.name, stalled),
+			What: fmt.Sprintf("%s in %s: the relay has sent or read no changes for more than %v", names(which), r.name, stalled),
 			Do:   "Check the log of these nodes and MySQL. Meanwhile the counts that regions have of each other grow old.",
 		})
 	}
@@ -26,7 +26,8 @@ func (r region) relayFindings(stalled, late time.Duration) (findings []Finding) 
 			fmt.Sprintf("%s in %s: counts have waited up to %v to be sent to other regions",
 				names(which), r.name, worst(which, oldestUnpublished))))
 	} else if from, lag := slowest(relaying); lag > late {
-		findings = append(findings, r.late(fmt.Sprintf("news of %s is up to %v old when %s reads it", from, lag, r.name)))
+		findings = append(findings, r.late(
+			fmt.Sprintf("changes of %s are up to %v old when %s reads them", from, lag, r.name)))
 	}
 	return findings
 }

@@ -73,7 +73,7 @@ func silent(n Node, ago time.Duration) Node {
 // says what to do. A look at a healthy fleet finds nothing.
 func TestLook(t *testing.T) {
 	slow := tuning.Default()
-	slow.NewsInterval = tuning.Duration(time.Minute)
+	slow.FeedInterval = tuning.Duration(time.Minute)
 	document, err := slow.Document()
 	if err != nil {
 		t.Fatal(err)
@@ -91,16 +91,16 @@ func TestLook(t *testing.T) {
 		"a region silent":                       {watched{fleet: Fleet{Nodes: []Node{silent(node("n1", "eu"), 2*time.Hour), node("n2", "us")}}}, "critical region_dark eu", "no node of eu"},
 		"a relay hangs": {watched{fleet: Fleet{Nodes: []Node{
 			with(node("n1", "eu"), func(n *Node) { n.Health.Relay.InStepAtMs = ms - 300_000 }), relaysNothing(node("n2", "eu")),
-		}}}, "critical relay_stalled eu", "n1 in eu: the relay has sent or read no news for more than 1m0s"},
+		}}}, "critical relay_stalled eu", "n1 in eu: the relay has sent or read no changes for more than 1m0s"},
 		"a relay that was never in step": {watched{fleet: Fleet{Nodes: []Node{
 			with(node("n1", "eu"), func(n *Node) { n.Health.Relay.InStepAtMs = 0 }),
 		}}}, "critical relay_stalled eu", ""},
 		"counts wait to be told": {watched{fleet: Fleet{Nodes: []Node{
 			with(node("n1", "eu"), func(n *Node) { n.Health.Relay.UnpublishedMs = 11_000 }),
 		}}}, "warning relay_late eu", "n1 in eu: counts have waited up to 11s"},
-		"news is late": {watched{fleet: Fleet{Nodes: []Node{
+		"changes are late": {watched{fleet: Fleet{Nodes: []Node{
 			with(node("n1", "eu"), func(n *Node) { n.Health.Relay.LagP99Ms = map[string]int64{"us": 12_000, "ap": 300} }),
-		}}}, "warning relay_late eu", "news of us is up to 12s old when eu reads it"},
+		}}}, "warning relay_late eu", "changes of us are up to 12s old when eu reads them"},
 		"a region is not relayed": {watched{fleet: Fleet{Nodes: []Node{
 			relaysNothing(node("n1", "eu")), relaysNothing(node("n2", "eu")), node("n3", "us"),
 		}}}, "critical relay_missing eu", "no node of eu relays shard 0"},

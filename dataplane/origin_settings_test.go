@@ -19,7 +19,7 @@ func TestSettingsComeByTheOrigin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin, counts := memstore.NewOrigin(memstore.OriginOptions{}), memstore.NewCounts(memstore.CountsOptions{})
 		carry, err := relay.New(relay.Config{Region: "eu", Holder: "relay", Origin: origin.Client(), Settings: counts, Counts: counts,
-			News: memstore.NewNews(memstore.NewsOptions{})})
+			Feed: memstore.NewFeed(memstore.FeedOptions{})})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -33,7 +33,7 @@ func Example_stores() {
 	counts := mysqlcounts.New(db, mysqlcounts.Options{})
 	carrier, err := relay.New(relay.Config{
 		Region: "eu-west-1", Holder: hostname, Origin: origin,
-		News: counts.News(), Counts: counts, Settings: counts,
+		Feed: counts.Feed(), Counts: counts, Settings: counts,
 	})
 	if err != nil {
 		log.Fatal(err)

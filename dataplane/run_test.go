@@ -36,9 +36,9 @@ func started(t *testing.T, region, id string, origin store.Origin, settings stor
 }
 
 // relayed starts a region's relay, in a synctest bubble.
-func relayed(t *testing.T, region string, origin *memstore.Origin, news *memstore.News, counts *memstore.Counts) {
+func relayed(t *testing.T, region string, origin *memstore.Origin, feed *memstore.Feed, counts *memstore.Counts) {
 	t.Helper()
-	r, err := relay.New(relay.Config{Region: region, Holder: region, Origin: origin.Client(), News: news, Counts: counts})
+	r, err := relay.New(relay.Config{Region: region, Holder: region, Origin: origin.Client(), Feed: feed, Counts: counts})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,9 +54,9 @@ func TestLoopsConverge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		counts := memstore.NewCounts(memstore.CountsOptions{})
 		eu, us := memstore.NewOrigin(memstore.OriginOptions{}), memstore.NewOrigin(memstore.OriginOptions{})
-		news := memstore.NewNews(memstore.NewsOptions{})
-		relayed(t, "eu", eu, news, counts)
-		relayed(t, "us", us, news, counts)
+		feed := memstore.NewFeed(memstore.FeedOptions{})
+		relayed(t, "eu", eu, feed, counts)
+		relayed(t, "us", us, feed, counts)
 		nodes := []*dataplane.Limiter{
 			started(t, "eu", "e1", eu, counts), started(t, "eu", "e2", eu, counts),
 			started(t, "us", "u1", us, counts), started(t, "us", "u2", us, counts),

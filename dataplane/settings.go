@@ -87,7 +87,7 @@ func (r *rule) mode() window.Mode {
 type RelayTuning struct {
 	// shares of its limit: from which a count is told and stored, and by which it must have grown since
 	Floor, Step       float64
-	NewsInterval      time.Duration // between two rounds of telling and reading
+	FeedInterval      time.Duration // between two rounds of telling and reading
 	SettingsInterval  time.Duration // between two reads of settings
 	MinGlobalDuration time.Duration // shortest window that regions share
 }
@@ -96,7 +96,7 @@ type RelayTuning struct {
 func (l *Limiter) RelayTuning() RelayTuning {
 	t := &l.settings.Load().tuning
 	return RelayTuning{
-		Floor: t.Floor, Step: t.Step, NewsInterval: t.NewsInterval.Std(), SettingsInterval: t.SettingsEvery(),
+		Floor: t.Floor, Step: t.Step, FeedInterval: t.FeedInterval.Std(), SettingsInterval: t.SettingsEvery(),
 		MinGlobalDuration: t.MinGlobalDuration.Std(),
 	}
 }

@@ -82,7 +82,7 @@ type world struct {
 	t       testing.TB
 	clock   *clock
 	counts  *memstore.Counts
-	news    *memstore.News
+	feed    *memstore.Feed
 	origins map[string]*memstore.Origin
 	relays  map[string]*relay.Relay
 	nodes   []*node
@@ -92,7 +92,7 @@ type world struct {
 func newWorld(t testing.TB) *world {
 	c := newClock()
 	return &world{t: t, clock: c, origins: make(map[string]*memstore.Origin), relays: make(map[string]*relay.Relay),
-		counts: memstore.NewCounts(memstore.CountsOptions{Clock: c.Now}), news: memstore.NewNews(memstore.NewsOptions{Clock: c.Now})}
+		counts: memstore.NewCounts(memstore.CountsOptions{Clock: c.Now}), feed: memstore.NewFeed(memstore.FeedOptions{Clock: c.Now})}
 }
 
 func (w *world) tune(change func(*tuning.Tuning)) {
@@ -122,7 +122,7 @@ func (w *world) relay() {
 	w.t.Helper()
 	for _, name := range w.names {
 		if w.relays[name] == nil {
-			made, err := relay.New(relay.Config{Region: name, Holder: name, Origin: w.origins[name].Client(), News: w.news, Counts: w.counts, Clock: w.clock.Now,
+			made, err := relay.New(relay.Config{Region: name, Holder: name, Origin: w.origins[name].Client(), Feed: w.feed, Counts: w.counts, Clock: w.clock.Now,
 				Tuning: func() relay.Tuning {
 					return relay.Tuning{Interval: interval, Floor: 0.2, Step: 0.05, MinGlobalDuration: time.Minute}
 				}})

@@ -14,10 +14,11 @@ const (
 	keyExists    = 1061
 )
 
-// alterations are the files that add to a table. ADD COLUMN knows no IF NOT EXISTS that
+// alterations are the files that add to a table or rename one. ADD COLUMN knows no IF NOT EXISTS that
 // both engines take, so an ALTER that runs again after a crash, before its version was
 // recorded, ends in an error that says its work is done: both engines do one ALTER as a
-// whole or not at all.
+// whole or not at all. A RENAME that runs again fails with noSuchTable, the former name's, on
+// MariaDB, and with tableExists, the new name's, on MySQL.
 func alterations(files fs.FS, log *slog.Logger) (all []*goose.Migration, versions []int64, err error) {
 	names, err := fs.Glob(files, "*.sql")
 	if err != nil {
@@ -29,14 +30,18 @@ func alterations(files fs.FS, log *slog.Logger) (all []*goose.Migration, version
 			return nil, nil, err
 		}
 		statement := withoutComments(string(text))
-		if !strings.HasPrefix(statement, "ALTER TABLE ") {
-			continue
-		}
 		version, err := goose.NumericComponent(name)
 		if err != nil {
 			return nil, nil, err
 		}
-		all = append(all, function(version, name, statement, log, columnExists, keyExists))
+		switch {
+		case strings.HasPrefix(statement, "ALTER TABLE "):
+			all = append(all, function(version, name, statement, log, columnExists, keyExists))
+		case strings.HasPrefix(statement, "RENAME TABLE "):
+			all = append(all, function(version, name, statement, log, noSuchTable, tableExists))
+		default:
+			continue
+		}
 		versions = append(versions, version)
 	}
 	return all, versions, nil

@@ -142,11 +142,18 @@ func created(t *testing.T) (n int) {
 // so it may run again.
 const partitionsFile = "00018_window_counts_partitions.sql"
 
+// renames matches the one form of a RENAME: one of our tables gets another name.
+var renames = regexp.MustCompile(`^RENAME TABLE ratelimit_\w+ TO ratelimit_\w+;$`)
+
 // An ALTER that runs again after a crash ends in an error that says its work is done:
 // what else an ALTER may do would not, or not on both engines.
 func TestAlterationsOnlyAdd(t *testing.T) {
 	altered, all := 0, withAlteration(t)
 	for _, m := range migrationsOf(t, all) {
+		if renames.MatchString(strings.TrimSpace(m.statements)) {
+			altered++
+			continue
+		}
 		if !strings.HasPrefix(strings.TrimSpace(m.statements), "ALTER TABLE") {
 			continue
 		}

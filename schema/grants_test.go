@@ -45,7 +45,7 @@ func testGrants(t *testing.T) {
 	}
 
 	for _, table := range append(tables(t, root), "ratelimit_new") {
-		if table != "ratelimit_news" { // which relays prune
+		if table != "ratelimit_changes" { // which relays prune
 			wantDenied(t, node, "DELETE FROM "+table)
 		}
 		for _, db := range []*sql.DB{node, control} {
@@ -59,9 +59,9 @@ func testGrants(t *testing.T) {
 		"ratelimit_resets"} {
 		wantDenied(t, node, "INSERT INTO "+table+" () VALUES ()")
 	}
-	wantDenied(t, node, "UPDATE ratelimit_news SET payload = ''")
+	wantDenied(t, node, "UPDATE ratelimit_changes SET payload = ''")
 	wantDenied(t, node, "SELECT * FROM ratelimit_audit")
-	wantDenied(t, control, "DELETE FROM ratelimit_news")
+	wantDenied(t, control, "DELETE FROM ratelimit_changes")
 	wantDenied(t, control, "UPDATE ratelimit_window_counts SET count = 0")
 	wantDenied(t, control, "INSERT INTO ratelimit_window_counts () VALUES ()")
 	for _, table := range []string{"ratelimit_tuning", "ratelimit_audit"} {
@@ -138,7 +138,7 @@ func testGrantsBeforeTheTables(t *testing.T) {
 		}
 	}
 	for _, table := range tables(t, root) {
-		if table != "ratelimit_news" {
+		if table != "ratelimit_changes" {
 			wantDenied(t, node, "DELETE FROM "+table)
 		}
 	}

@@ -76,7 +76,7 @@ func narrow(n int) *int32 {
 
 func prediction(p controlplane.Prediction, tuning string) *controlv1.PreviewPrediction {
 	return &controlv1.PreviewPrediction{
-		Tuning: tuning, NewsIntervalMs: p.NewsIntervalMs, RowsWrittenPerS: p.RowsWrittenPerS, RowsReadPerS: p.RowsReadPerS,
+		Tuning: tuning, FeedIntervalMs: p.FeedIntervalMs, RowsWrittenPerS: p.RowsWrittenPerS, RowsReadPerS: p.RowsReadPerS,
 		ConvergenceP50Ms: p.ConvergenceP50Ms, ConvergenceP99Ms: p.ConvergenceP99Ms, ConvergenceHotP99Ms: p.HotConvergeP99Ms,
 		UnknownShare: p.UnknownShare, Overshoot: p.Overshoot, OrdinaryOvershoot: p.OrdinaryOvershoot,
 	}

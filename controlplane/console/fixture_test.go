@@ -454,9 +454,9 @@ func (s auditLog) Audit(_ context.Context, before int64, rows int) (page []contr
 type previews struct{ *world }
 
 func (s previews) Preview(_ context.Context, r controlplane.PreviewRequest) (controlplane.PreviewAnswer, error) {
-	one := controlplane.Prediction{NewsIntervalMs: 200, RowsWrittenPerS: 100, RowsReadPerS: 900, ConvergenceP99Ms: 2900, Overshoot: 1.26}
+	one := controlplane.Prediction{FeedIntervalMs: 200, RowsWrittenPerS: 100, RowsReadPerS: 900, ConvergenceP99Ms: 2900, Overshoot: 1.26}
 	two := one
-	two.NewsIntervalMs, two.RowsReadPerS, two.Overshoot = 500, 450, 1.6
+	two.FeedIntervalMs, two.RowsReadPerS, two.Overshoot = 500, 450, 1.6
 	return controlplane.PreviewAnswer{OldText: "{}", NewText: r.New, Shape: controlplane.FleetShape{Nodes: []int{3, 3}, Keys: 1000, Assumed: []string{"hot_share"}},
 		Predictions: controlplane.Predictions{Old: one, New: two, Curve: []controlplane.Prediction{one, two}, Notes: []string{"scaled by 10"}}}, s.failure()
 }

@@ -146,7 +146,7 @@ func load(p *controlv1.PreviewPrediction) float64 {
 
 func (v *previewView) point(p *controlv1.PreviewPrediction) curvePoint {
 	const left, right, top, bottom = 50, 380, 15, 215
-	at := curvePoint{X: left, Y: bottom, Interval: span(time.Duration(p.GetNewsIntervalMs()) * time.Millisecond),
+	at := curvePoint{X: left, Y: bottom, Interval: span(time.Duration(p.GetFeedIntervalMs()) * time.Millisecond),
 		Load: load(p), Overshoot: p.GetOvershoot()}
 	if v.MostX > 0 {
 		at.X += int(load(p) / v.MostX * (right - left))

@@ -11,7 +11,7 @@ import (
 // drawing.
 func TestTheCurveNamesItsIntervals(t *testing.T) {
 	at := func(ms int64, load, overshoot float64) *controlv1.PreviewPrediction {
-		return &controlv1.PreviewPrediction{NewsIntervalMs: ms, RowsReadPerS: load, Overshoot: overshoot}
+		return &controlv1.PreviewPrediction{FeedIntervalMs: ms, RowsReadPerS: load, Overshoot: overshoot}
 	}
 	for _, tc := range []struct {
 		name   string

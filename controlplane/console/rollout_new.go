@@ -23,12 +23,12 @@ type knob struct{ Name, Label, Unit, Help string }
 
 var knobs = []knob{
 	{"floor", "Floor", "of the limit",
-		"Below it, other regions learn that a key is used, and its count once they use it too. Higher: less news, " +
+		"Below it, other regions learn that a key is used, and its count once they use it too. Higher: fewer changes, " +
 			"fewer rows."},
 	{"step", "Step", "of the limit",
 		"A count is stored for good again after it has grown by 25 steps. Higher: fewer rows."},
-	{"news_interval_ms", "News interval", "ms",
-		"Time between two rounds of sending news to other regions and reading theirs."},
+	{"feed_interval_ms", "Feed interval", "ms",
+		"Time between two rounds of publishing changes to other regions and reading theirs."},
 	{"settings_interval_ms", "Settings interval", "ms", "Time between two heartbeats, and between two reads of settings."},
 	{"jitter", "Jitter", "of an interval",
 		"Random spread of settings interval and replay tick, so that nodes do not all act at the same moment."},

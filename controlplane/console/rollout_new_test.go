@@ -147,8 +147,8 @@ func TestGuardrailsOfTheForm(t *testing.T) {
 func TestPreviewInWords(t *testing.T) {
 	a := start(t, false).as("operator").send("/console/rollouts/new", "/console/rollouts/preview", someTuning())
 	for _, words := range []string{
-		"What the fleet runs, with news every 200 ms, moves <b>1\u202f000</b> MySQL rows a second, and its worst caller gets <b>1.26</b> times the limit.",
-		"The new one, with news every 500 ms: <b>550</b> rows, <b>1.6</b> times.",
+		"What the fleet runs, with a feed interval of 200 ms, moves <b>1\u202f000</b> MySQL rows a second, and its worst caller gets <b>1.26</b> times the limit.",
+		"The new one, with a feed interval of 500 ms: <b>550</b> rows, <b>1.6</b> times.",
 		`<tr><th scope="row" class="n">500 ms</th><td class="n">550</td><td class="n">1.6</td></tr>`,
 		">MySQL rows a second</text>", ">times the limit, the worst caller</text>",
 	} {

@@ -1,5 +1,5 @@
 // Package memstore keeps the layers above a limiter in memory: an Origin, where the nodes
-// of a region and its relay meet, or a Cluster; News and Counts, where the relays of regions meet; and in
+// of a region and its relay meet, or a Cluster; Feed and Counts, where the relays of regions meet; and in
 // Counts the Settings.
 // They are implementations like any other, held to the same suites in storetest:
 // for a single process with several limiters, for the simulator, and for tests,

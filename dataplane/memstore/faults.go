@@ -12,17 +12,17 @@ import (
 // Op names a method of a store, for Faults and in errors.
 type Op string
 
-// The methods of Counts, of News and of Origin.
+// The methods of Counts, of Feed and of Origin.
 const (
 	OpPublish   Op = "publish"
 	OpImport    Op = "import"
 	OpSettings  Op = "settings"
 	OpHeartbeat Op = "heartbeat"
 
-	OpAppend   Op = "append news"
-	OpReadNews Op = "read news"
-	OpOwn      Op = "read own news"
-	OpPrune    Op = "prune news"
+	OpAppend   Op = "append change"
+	OpReadFeed Op = "read feed"
+	OpOwn      Op = "read own feed"
+	OpPrune    Op = "prune feed"
 
 	OpRead    Op = "read"
 	OpSend    Op = "send"
@@ -112,7 +112,7 @@ func (f *Faults) LoseReplies(lose bool) { f.set(func() { f.loseReplies = lose })
 func (f *Faults) RefuseRow(refuse func(store.Count) bool) { f.set(func() { f.refuse = refuse }) }
 
 // SlowCommits makes what a Publish writes visible only after a delay, which is asked for
-// each time. nil removes it. An Append of News holds its number back as long. It has no meaning for an Origin.
+// each time. nil removes it. An Append of Feed holds its number back as long. It has no meaning for an Origin.
 func (f *Faults) SlowCommits(delay func() time.Duration) { f.set(func() { f.slowCommits = delay }) }
 
 func (f *Faults) set(change func()) {

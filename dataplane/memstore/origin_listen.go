@@ -10,7 +10,7 @@ import (
 
 // listener is one call of Listen.
 type listener struct {
-	news chan struct{} // holds something while there are messages
+	pending chan struct{} // holds something while there are messages
 
 	mu       sync.Mutex
 	messages [][]store.Foreign
@@ -27,7 +27,7 @@ func (l *listener) announce(raised []store.Foreign) {
 	}
 	l.messages = append(l.messages, raised)
 	select {
-	case l.news <- struct{}{}:
+	case l.pending <- struct{}{}:
 	default:
 	}
 }
@@ -42,7 +42,7 @@ func (l *listener) take() (messages [][]store.Foreign) {
 // Listen implements store.Origin. A message takes half of Faults.Delay; one that the Faults fail ends
 // it, as a lost connection does.
 func (h *Origin) Listen(ctx context.Context, shard int, apply func([]store.Foreign)) error {
-	l := &listener{news: make(chan struct{}, 1)}
+	l := &listener{pending: make(chan struct{}, 1)}
 	err := h.call(ctx, OpListen, shard, func(s *originShard, _ store.Epoch) error {
 		s.listeners[l] = true
 		return nil
@@ -52,7 +52,7 @@ func (h *Origin) Listen(ctx context.Context, shard int, apply func([]store.Forei
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-l.news:
+		case <-l.pending:
 			err = h.deliver(ctx, shard, l.take(), apply)
 		}
 	}

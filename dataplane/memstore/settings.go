@@ -93,7 +93,7 @@ func (c *Counts) SetResets(rows ...store.ResetRow) {
 	c.version++
 }
 
-// SettingsVersion is another one after each change of what operators set; see NewsOptions.
+// SettingsVersion is another one after each change of what operators set; see FeedOptions.
 func (c *Counts) SettingsVersion() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,4 +1,4 @@
-// Package mysqlcounts is the store.CountStore, the store.News and the store.Settings on MySQL 8 and newer, MariaDB, and
+// Package mysqlcounts is the store.CountStore, the store.Feed and the store.Settings on MySQL 8 and newer, MariaDB, and
 // what else speaks their protocol and takes their upserts. Regions meet in its tables,
 // which package schema makes.
 //

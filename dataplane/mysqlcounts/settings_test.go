@@ -291,7 +291,7 @@ func testColumnsAreAsWideAsTheBounds(t *testing.T) {
 		"ratelimit_window_counts.workspace_id": window.WorkspaceBytesMax, "ratelimit_window_counts.namespace": window.NamespaceBytesMax,
 		"ratelimit_window_counts.identifier": window.IdentifierBytesMax, "ratelimit_window_counts.region": store.RegionBytesMax,
 		"ratelimit_nodes.region": store.RegionBytesMax, "ratelimit_nodes.node_id": nodeIDBytesMax, "ratelimit_nodes.build": buildBytesMax,
-		"ratelimit_tuning.region": store.RegionBytesMax, "ratelimit_news.region": store.RegionBytesMax,
+		"ratelimit_tuning.region": store.RegionBytesMax, "ratelimit_changes.region": store.RegionBytesMax,
 		"ratelimit_namespaces.estimate":     store.EstimateBytesMax,
 		"ratelimit_namespaces.workspace_id": window.WorkspaceBytesMax, "ratelimit_namespaces.namespace": window.NamespaceBytesMax,
 		"ratelimit_overrides.workspace_id": window.WorkspaceBytesMax, "ratelimit_overrides.namespace": window.NamespaceBytesMax,

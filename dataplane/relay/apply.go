@@ -11,9 +11,9 @@ import (
 // ErrIdle tells that a row is not taken in because the relay leads no shard, or has not begun to read.
 var ErrIdle = errors.New("relay: leads no shard")
 
-// Apply applies a row of another region that did not come through News, as if it had been read
+// Apply applies a row of another region that did not come through Feed, as if it had been read
 // there: each count becomes the maximum of the known count and the row's. The cursor of the row's
-// stream does not move, so the relay also reads the row from News. Apply may receive rows several
+// stream does not move, so the relay also reads the row from Feed. Apply may receive rows several
 // times, in any order, or not at all.
 //
 // Apply uses the row's Stream and Payload. It applies nothing and returns an error that wraps
@@ -27,7 +27,7 @@ var ErrIdle = errors.New("relay: leads no shard")
 // It leaves out malformed counts. See ErrIdle for the error of a relay that leads no shard. Apply
 // does no I/O, keeps no reference to the row, and may be called concurrently; rows are merged one
 // at a time.
-func (r *Relay) Apply(row store.NewsRow) error {
+func (r *Relay) Apply(row store.FeedRow) error {
 	now := r.cfg.Clock()
 	if !r.leads(now) {
 		return ErrIdle
@@ -58,7 +58,7 @@ func (r *Relay) originMs() (latest int64) {
 }
 
 // checkReceived reads a row to its end before anything of it is merged.
-func (r *Relay) checkReceived(row *store.NewsRow, originMs int64) error {
+func (r *Relay) checkReceived(row *store.FeedRow, originMs int64) error {
 	if err := row.Stream.Validate(); err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func isEarly(expiresMs int64, duration time.Duration, originMs int64) bool {
 }
 
 // applyReceived merges a row unless the reader has ended, and with it all that it held.
-func (r *reader) applyReceived(row *store.NewsRow, now time.Time) (open bool) {
+func (r *reader) applyReceived(row *store.FeedRow, now time.Time) (open bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.open {

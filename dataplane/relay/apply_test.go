@@ -17,11 +17,11 @@ import (
 )
 
 // publishingRelay replaces a region's relay by one whose rows are kept, as a peer's link keeps them.
-func (r *region) publishingRelay() *[]store.NewsRow {
-	published := new([]store.NewsRow)
-	made, err := relay.New(relay.Config{Region: r.name, Holder: "first", Origin: r.relayOrigin, News: r.news, Counts: r.counts,
+func (r *region) publishingRelay() *[]store.FeedRow {
+	published := new([]store.FeedRow)
+	made, err := relay.New(relay.Config{Region: r.name, Holder: "first", Origin: r.relayOrigin, Feed: r.feed, Counts: r.counts,
 		Clock: r.clock, Tuning: func() relay.Tuning { return r.tuning },
-		Publish: func(row store.NewsRow) { *published = append(*published, row) }})
+		Publish: func(row store.FeedRow) { *published = append(*published, row) }})
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -47,14 +47,14 @@ func TestARowIsHeardAndReadAllTheSame(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	w.news.Faults.Fail(errDown)
+	w.feed.Faults.Fail(errDown)
 	_ = us.relay.Step(t.Context())
 	w.wantKnown(c)
-	wantMetric(t, us.relay, `weir_relay_news_rows_total{direction="received"} 2`, `weir_relay_news_rows_total{direction="read"} 1`)
-	w.news.Faults.Fail(nil)
+	wantMetric(t, us.relay, `weir_relay_feed_rows_total{direction="received"} 2`, `weir_relay_feed_rows_total{direction="read"} 1`)
+	w.feed.Faults.Fail(nil)
 	us.away = false
 	w.run(2 * interval)
-	wantMetric(t, us.relay, `weir_relay_news_rows_total{direction="read"} 2`)
+	wantMetric(t, us.relay, `weir_relay_feed_rows_total{direction="read"} 2`)
 	w.wantKnown(c)
 	w.checkR1()
 }
@@ -102,7 +102,7 @@ func TestARowIsToldOnce(t *testing.T) {
 	if len(*published) != 0 {
 		t.Fatalf("%d rows are told, and nothing that is shared is accepted", len(*published))
 	}
-	w.news.Faults.Hook(func(op memstore.Op) error {
+	w.feed.Faults.Hook(func(op memstore.Op) error {
 		if op == memstore.OpAppend {
 			return errDown
 		}
@@ -114,7 +114,7 @@ func TestARowIsToldOnce(t *testing.T) {
 	if len(*published) != 1 {
 		t.Errorf("%d rows are told, want 1", len(*published))
 	}
-	w.news.Faults.Hook(nil)
+	w.feed.Faults.Hook(nil)
 	w.run(2 * time.Minute) // with snapshots
 	if len(*published) != 1 {
 		t.Errorf("%d rows are told, want 1", len(*published))
@@ -128,9 +128,9 @@ func TestR1ARelayWithoutItsNumberMayTell(t *testing.T) {
 	eu, us := w.regions[0], w.regions[1]
 	published := eu.publishingRelay()
 	w.run(time.Second)
-	rows := w.news.Rows(store.Stream{Region: "eu"})
-	taken := store.NewsRow{Stream: store.Stream{Region: "eu"}, Sequence: rows[len(rows)-1].Sequence + 1, Writer: 99, Payload: []byte{1, 0, 0}}
-	if err := w.news.Append(t.Context(), taken); err != nil {
+	rows := w.feed.Rows(store.Stream{Region: "eu"})
+	taken := store.FeedRow{Stream: store.Stream{Region: "eu"}, Sequence: rows[len(rows)-1].Sequence + 1, Writer: 99, Payload: []byte{1, 0, 0}}
+	if err := w.feed.Append(t.Context(), taken); err != nil {
 		t.Fatal(err)
 	}
 	c := eu.cell("k", time.Hour)
@@ -176,7 +176,7 @@ func TestARelayThatTakesOverWithoutMySQLExchangesWithPeers(t *testing.T) {
 		eu.accept(waits, cost, 100)
 		deliver()
 	}
-	w.news.Faults.Fail(errDown)
+	w.feed.Faults.Fail(errDown)
 	w.counts.Faults.Fail(errDown)
 	eu.accept(before, 60, 100)
 	w.run(interval)
@@ -197,7 +197,7 @@ func TestARelayThatTakesOverWithoutMySQLExchangesWithPeers(t *testing.T) {
 	w.wantKnown(before, waits, later)
 }
 
-// A relay repeats for a peer all that peers or News received before, in as many rows as it needs, and nothing that was
+// A relay repeats for a peer all that peers or Feed received before, in as many rows as it needs, and nothing that was
 // kept back. Without the lease it repeats nothing.
 func TestARelayRepeatsWhatPeersReceivedBefore(t *testing.T) {
 	w := newWorld(t, "eu")
@@ -219,7 +219,7 @@ func TestARelayRepeatsWhatPeersReceivedBefore(t *testing.T) {
 	rows, got := 0, make(map[window.Cell]int64)
 	for row := range eu.relay.Handed() {
 		rows++
-		if len(row.Payload) > store.NewsBytesMax || row.Region != "eu" || row.Sequence != 0 {
+		if len(row.Payload) > store.FeedBytesMax || row.Region != "eu" || row.Sequence != 0 {
 			t.Errorf("row %d is of %v and has %d bytes", row.Sequence, row.Stream, len(row.Payload))
 		}
 		if err := relay.Decode(row.Payload, func(c window.Cell, total int64) { got[c] += total }); err != nil {
@@ -271,19 +271,19 @@ func TestApplyRefuses(t *testing.T) {
 	good := (*published)[0]
 	late := eu.cell("late", time.Minute)
 	late.Sequence += 3
-	for what, spoil := range map[string]func(*store.NewsRow){
-		"own":               func(r *store.NewsRow) { r.Region = "us" },
-		"region":            func(r *store.NewsRow) { r.Region = "" },
-		"region is":         func(r *store.NewsRow) { r.Region = strings.Repeat("x", store.RegionBytesMax+1) },
-		"shard":             func(r *store.NewsRow) { r.Shard = store.NewsShardsMax },
-		"shard is":          func(r *store.NewsRow) { r.Shard = -1 },
-		"payload":           func(r *store.NewsRow) { r.Payload = nil },
-		"version":           func(r *store.NewsRow) { r.Payload = []byte{99} },
-		"bytes":             func(r *store.NewsRow) { r.Payload = make([]byte, store.NewsBytesMax+1) },
-		"more bytes than":   func(r *store.NewsRow) { r.Payload = r.Payload[:len(r.Payload)-1] },
-		"a cell expires at": func(r *store.NewsRow) { r.Payload = relay.Encode(late) },
-		"number 1,":         func(r *store.NewsRow) { r.Payload = relay.EncodeName(next, 1) },
-		"number 7,":         func(r *store.NewsRow) { r.Payload = relay.EncodeNumber(next, 7, 50) },
+	for what, spoil := range map[string]func(*store.FeedRow){
+		"own":               func(r *store.FeedRow) { r.Region = "us" },
+		"region":            func(r *store.FeedRow) { r.Region = "" },
+		"region is":         func(r *store.FeedRow) { r.Region = strings.Repeat("x", store.RegionBytesMax+1) },
+		"shard":             func(r *store.FeedRow) { r.Shard = store.FeedShardsMax },
+		"shard is":          func(r *store.FeedRow) { r.Shard = -1 },
+		"payload":           func(r *store.FeedRow) { r.Payload = nil },
+		"version":           func(r *store.FeedRow) { r.Payload = []byte{99} },
+		"bytes":             func(r *store.FeedRow) { r.Payload = make([]byte, store.FeedBytesMax+1) },
+		"more bytes than":   func(r *store.FeedRow) { r.Payload = r.Payload[:len(r.Payload)-1] },
+		"a cell expires at": func(r *store.FeedRow) { r.Payload = relay.Encode(late) },
+		"number 1,":         func(r *store.FeedRow) { r.Payload = relay.EncodeName(next, 1) },
+		"number 7,":         func(r *store.FeedRow) { r.Payload = relay.EncodeNumber(next, 7, 50) },
 	} {
 		bad := good
 		spoil(&bad)
@@ -364,7 +364,7 @@ func FuzzApply(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, region string, shard int, payload []byte) {
 		before := relay.Sizes(us.relay)
-		err := us.relay.Apply(store.NewsRow{Stream: store.Stream{Region: region, Shard: shard}, Payload: payload})
+		err := us.relay.Apply(store.FeedRow{Stream: store.Stream{Region: region, Shard: shard}, Payload: payload})
 		after := relay.Sizes(us.relay)
 		if err != nil && (!errors.Is(err, store.ErrRefused) || after != before) {
 			t.Errorf("%v; before %+v, after %+v", err, before, after)
@@ -383,7 +383,7 @@ func TestWhatIsHeardIsToldAtOnce(t *testing.T) {
 		start(t, us.relay)
 		time.Sleep(2*time.Second + interval/2)
 		c := us.cell("k", time.Hour)
-		row := store.NewsRow{Stream: store.Stream{Region: "eu"}, Sequence: 1, Writer: 1, Payload: relay.Encode(c)}
+		row := store.FeedRow{Stream: store.Stream{Region: "eu"}, Sequence: 1, Writer: 1, Payload: relay.Encode(c)}
 		if err := us.relay.Apply(row); err != nil {
 			t.Fatal(err)
 		}

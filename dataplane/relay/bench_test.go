@@ -23,13 +23,13 @@ type stubStores struct {
 	store.RelayOrigin
 	cells   []store.Change
 	changed []store.Change // what Changes returns until they are told
-	news    stubNews
+	feed    stubFeed
 	applied int              // cells that it was told
 	clock   func() time.Time // nil is 28,000,000 minutes
 }
 
-type stubNews struct {
-	page  store.NewsPage
+type stubFeed struct {
+	page  store.FeedPage
 	bytes int // of all rows
 }
 
@@ -55,18 +55,18 @@ func (s *stubStores) Apply(_ context.Context, _ int, cells []store.Foreign) (int
 	return 0, nil
 }
 
-func (s *stubNews) Append(_ context.Context, row store.NewsRow) error {
+func (s *stubFeed) Append(_ context.Context, row store.FeedRow) error {
 	s.bytes += len(row.Payload)
 	return nil
 }
 
-func (s *stubNews) Own(context.Context, store.Stream, func(store.NewsRow)) error { return nil }
+func (s *stubFeed) Own(context.Context, store.Stream, func(store.FeedRow)) error { return nil }
 
-func (s *stubNews) Prune(context.Context, store.Stream, int64, int) (int, error) { return 0, nil }
+func (s *stubFeed) Prune(context.Context, store.Stream, int64, int) (int, error) { return 0, nil }
 
-func (s *stubNews) Read(context.Context, store.NewsQuery) (store.NewsPage, error) {
+func (s *stubFeed) Read(context.Context, store.FeedQuery) (store.FeedPage, error) {
 	page := s.page
-	s.page = store.NewsPage{}
+	s.page = store.FeedPage{}
 	return page, nil
 }
 
@@ -83,7 +83,7 @@ func benchRelay(b *testing.B) (*Relay, *stubStores, time.Time) {
 		stores.cells = append(stores.cells, store.Change{Cell: benchCell(i), Total: 500, Limit: 1000})
 	}
 	now := time.Now()
-	r, err := New(Config{Region: "eu", Holder: "node", Origin: stores, News: &stores.news, Counts: memstore.NewCounts(memstore.CountsOptions{}),
+	r, err := New(Config{Region: "eu", Holder: "node", Origin: stores, Feed: &stores.feed, Counts: memstore.NewCounts(memstore.CountsOptions{}),
 		Clock: func() time.Time { return now }})
 	if err != nil {
 		b.Fatal(err)
@@ -104,7 +104,7 @@ func benchRelay(b *testing.B) (*Relay, *stubStores, time.Time) {
 func BenchmarkApplyForeign(b *testing.B) {
 	r, stores, now := benchRelay(b)
 	s, n := r.shards[0], 0
-	stores.news.bytes = 0
+	stores.feed.bytes = 0
 	for total := int64(600); b.Loop(); total++ {
 		b.StopTimer()
 		changed := make([]store.Change, changesMax)
@@ -119,7 +119,7 @@ func BenchmarkApplyForeign(b *testing.B) {
 		n += changesMax
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(n), "ns/cell")
-	b.ReportMetric(float64(stores.news.bytes)/float64(n), "B/cell")
+	b.ReportMetric(float64(stores.feed.bytes)/float64(n), "B/cell")
 }
 
 // BenchmarkRead is the relay's work for one count that it reads and tells its origin, of 50 regions with 4,000 cells
@@ -134,8 +134,8 @@ func BenchmarkRead(b *testing.B) {
 			for i := range counts {
 				counts[i] = counted{cell: benchCell(region*each + i), total: total}
 			}
-			row := store.NewsRow{Stream: store.Stream{Region: fmt.Sprint("r", region)}, Sequence: total, Payload: encode(counts, 0)}
-			stores.news.page.Rows = append(stores.news.page.Rows, row)
+			row := store.FeedRow{Stream: store.Stream{Region: fmt.Sprint("r", region)}, Sequence: total, Payload: encode(counts, 0)}
+			stores.feed.page.Rows = append(stores.feed.page.Rows, row)
 		}
 		b.StartTimer()
 		if err := r.reader.read(b.Context(), now); err != nil {

@@ -12,7 +12,7 @@ import (
 
 func newTestRelay(t testing.TB) *Relay {
 	r, err := New(Config{Region: "eu", Holder: "node", Origin: memstore.NewOrigin(memstore.OriginOptions{}),
-		News: memstore.NewNews(memstore.NewsOptions{}), Counts: memstore.NewCounts(memstore.CountsOptions{})})
+		Feed: memstore.NewFeed(memstore.FeedOptions{}), Counts: memstore.NewCounts(memstore.CountsOptions{})})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -178,7 +178,7 @@ func TestARegionRepeatsNothing(t *testing.T) {
 	w := newWorld(t, "eu", "us", "ap")
 	w.run(time.Second)
 	c := w.regions[0].cell("k", time.Hour)
-	rows := func(region string) int { return len(w.news.Rows(store.Stream{Region: region})) }
+	rows := func(region string) int { return len(w.feed.Rows(store.Stream{Region: region})) }
 	eu, us, ap := rows("eu"), rows("us"), rows("ap")
 	w.regions[0].accept(c, 50, 100)
 	w.run(5 * time.Second)

@@ -19,7 +19,7 @@ func TestARegionOfTooManyCells(t *testing.T) {
 	us, ap := w.regions[0], w.regions[1]
 	eu := w.addRegion("eu", w.clock, 1)
 	var log bytes.Buffer
-	made, err := relay.New(relay.Config{Region: "eu", Holder: "first", Origin: eu.relayOrigin, News: w.news, Counts: w.counts, Clock: w.clock,
+	made, err := relay.New(relay.Config{Region: "eu", Holder: "first", Origin: eu.relayOrigin, Feed: w.feed, Counts: w.counts, Clock: w.clock,
 		Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	if err != nil {
 		t.Fatal(err)
@@ -77,7 +77,7 @@ func TestTooManyCellsOfTheOwnRegion(t *testing.T) {
 	own := hostile{world: w, region: "eu"}
 	var stored []store.Count
 	for i := range uint32(5 * most) {
-		published, kept := eu.cell(fmt.Sprint("news-", i), time.Minute), eu.cell(fmt.Sprintf("stored-%02d", i), time.Minute)
+		published, kept := eu.cell(fmt.Sprint("feed-", i), time.Minute), eu.cell(fmt.Sprintf("stored-%02d", i), time.Minute)
 		eu.accepted[published], eu.accepted[kept] = 1, 50 // for R1
 		own.publish(1, relay.EncodeName(published, i+1))
 		own.publish(2, relay.EncodeName(published, 1))
@@ -143,7 +143,7 @@ func TestTooManyStreams(t *testing.T) {
 	w := newWorld(t, "eu", "us")
 	eu, us := w.regions[0], w.regions[1]
 	var log bytes.Buffer
-	made, err := relay.New(relay.Config{Region: "eu", Holder: "first", Origin: eu.relayOrigin, News: w.news, Counts: w.counts,
+	made, err := relay.New(relay.Config{Region: "eu", Holder: "first", Origin: eu.relayOrigin, Feed: w.feed, Counts: w.counts,
 		Clock: w.clock, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	if err != nil {
 		t.Fatal(err)
@@ -171,7 +171,7 @@ func TestTooManyStreams(t *testing.T) {
 	w.run(2 * interval)
 	w.wantKnown(shared)
 	for i := range 5 * most {
-		w.news.Lose(store.Stream{Region: fmt.Sprintf("made-up-%02d", i)}, 0)
+		w.feed.Lose(store.Stream{Region: fmt.Sprintf("made-up-%02d", i)}, 0)
 	}
 	w.run(10 * time.Second)
 	ap := hostile{world: w, region: "ap"}

@@ -17,7 +17,7 @@ var errPayload = errors.New("relay: malformed payload")
 
 // decode calls count for each count of a payload, and returns how many malformed ones it has left out. After an error
 // those called before it are still true.
-// What it allocates is bounded by store.NewsBytesMax, whatever the payload says.
+// What it allocates is bounded by store.FeedBytesMax, whatever the payload says.
 func decode(payload []byte, count func(counted)) (malformed int, err error) {
 	_, malformed, err = decodeBlocks(payload, func(of *window.Cell, entries []entry) {
 		for i := range entries {
@@ -50,8 +50,8 @@ func (e *entry) counted(of *window.Cell) counted {
 // of the payload cannot be read.
 func decodeBlocks(payload []byte, counts func(of *window.Cell, entries []entry)) (age time.Duration, malformed int,
 	err error) {
-	if len(payload) > store.NewsBytesMax {
-		return 0, 0, fmt.Errorf("%w: %d bytes (1 to %d)", errPayload, len(payload), store.NewsBytesMax)
+	if len(payload) > store.FeedBytesMax {
+		return 0, 0, fmt.Errorf("%w: %d bytes (1 to %d)", errPayload, len(payload), store.FeedBytesMax)
 	}
 	d := decoders.Get().(*decoder)
 	defer d.free()

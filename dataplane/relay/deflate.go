@@ -49,13 +49,13 @@ func inflate(into *bytes.Buffer, packed []byte) ([]byte, error) {
 		return nil, fmt.Errorf("%w: %w", errPayload, err)
 	}
 	into.Reset()
-	_, err := into.ReadFrom(io.LimitReader(r, store.NewsBytesMax))
+	_, err := into.ReadFrom(io.LimitReader(r, store.FeedBytesMax))
 	body := into.Bytes()
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", errPayload, err)
-	case len(body) == store.NewsBytesMax:
-		return nil, fmt.Errorf("%w: inflated it has %d bytes or more", errPayload, store.NewsBytesMax)
+	case len(body) == store.FeedBytesMax:
+		return nil, fmt.Errorf("%w: inflated it has %d bytes or more", errPayload, store.FeedBytesMax)
 	case source.Len() > 0:
 		return nil, fmt.Errorf("%w: %d bytes behind its end", errPayload, source.Len())
 	}

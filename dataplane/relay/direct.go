@@ -44,7 +44,7 @@ func (s *shard) publishToPeers(ctx context.Context, now time.Time) error {
 	for range roundsMax {
 		totals, left := s.chooseDirect(tuning)
 		if len(totals) > 0 {
-			s.relay.cfg.Publish(store.NewsRow{Stream: s.stream, Payload: s.forPeers(totals)})
+			s.relay.cfg.Publish(store.FeedRow{Stream: s.stream, Payload: s.forPeers(totals)})
 		}
 		if !left {
 			break
@@ -100,12 +100,12 @@ func (s *shard) forPeers(totals []cellTotal) []byte {
 	return encodeNamed(totals, false)
 }
 
-// Handed returns rows that repeat all counts that peers or News received before, of the shards that the relay leads. It
+// Handed returns rows that repeat all counts that peers or Feed received before, of the shards that the relay leads. It
 // is for a peer whose relay may have received none of them, for example because it has just taken over: a count that
 // grows afterwards says nothing about the other cells. The rows name all cells, and are made one at a time, so a caller
 // may take as long as it needs for each. Handed may be called at any time, concurrently.
-func (r *Relay) Handed() iter.Seq[store.NewsRow] {
-	return func(yield func(store.NewsRow) bool) {
+func (r *Relay) Handed() iter.Seq[store.FeedRow] {
+	return func(yield func(store.FeedRow) bool) {
 		for _, s := range r.shards {
 			for left := s.book.allHanded(); len(left) > 0; {
 				if _, ok := s.term(r.cfg.Clock()); !ok {
@@ -121,7 +121,7 @@ func (r *Relay) Handed() iter.Seq[store.NewsRow] {
 }
 
 // handedRow makes a row of the first n cells. It has no payload if peers were sent none of them.
-func (s *shard) handedRow(cells []*cell) (row store.NewsRow, n int) {
+func (s *shard) handedRow(cells []*cell) (row store.FeedRow, n int) {
 	s.book.mu.Lock()
 	defer s.book.mu.Unlock()
 	all := make([]cellTotal, 0, min(len(cells), changesMax))
@@ -140,7 +140,7 @@ func (s *shard) handedRow(cells []*cell) (row store.NewsRow, n int) {
 	return row, n
 }
 
-// handedTotal is the largest total that peers may have received, from the relay or through News.
+// handedTotal is the largest total that peers may have received, from the relay or through Feed.
 func (c *cell) handedTotal() int64 {
 	if c.ownCount == nil {
 		return 0

@@ -2,12 +2,12 @@
 //
 // # Where it stands
 //
-//	nodes ─ Send, Read, Claim ─► Origin (Redis) ◄─ relay ─► News, CountStore (MySQL) ◄─ relay ─► Origin ─► nodes
+//	nodes ─ Send, Read, Claim ─► Origin (Redis) ◄─ relay ─► Feed, CountStore (MySQL) ◄─ relay ─► Origin ─► nodes
 //	      ◄─ region, foreign ──             one lease a shard    one writer a (region, shard)
 //
 // A node talks to its region's origin and to nothing else: each answer about a cell has the region's total and that of
 // all other regions. For each shard of an origin one relay has a lease, and keeps the shard in step with MySQL. Package
-// relay knows store.RelayOrigin, store.News and store.CountStore, and nothing of the limiter.
+// relay knows store.RelayOrigin, store.Feed and store.CountStore, and nothing of the limiter.
 //
 // weir-node runs one in each node that has Redis and MySQL, and so does weir-sim.
 //
@@ -53,7 +53,7 @@
 //
 // With Config.Settings the relay also carries what operators set to its origin, every SettingsInterval (5 s), and
 // the nodes' heartbeats back, up to 100 with one statement. So nodes need no way to MySQL, and its load follows
-// regions. News brings the settings' version with each read: they are read when it has changed, when a node of the
+// regions. Feed brings the settings' version with each read: they are read when it has changed, when a node of the
 // region has come or gone, as they tell how many there are, and once a minute. While MySQL is out the origin's copy
 // stays, and grows old: store.SettingsRows.Age. While a tuning is on trial they are read each time that a third of its
 // lease is over. An origin that was emptied is told them again with the next turn.
@@ -64,11 +64,11 @@
 // Regions may also tell each other straight: Config.Publish hands out what peers are to know, and Apply takes it in;
 // package peers carries it. What is told is decided as above, but by what the peers were handed: every half interval,
 // and as soon as another region is found to use a cell whose count was kept back, though no more than eight times an
-// interval. It waits for no store and makes no row of news more, and while News is out peers hear on. Handed repeats
+// interval. It waits for no store and makes no row of news more, and while Feed is out peers hear on. Handed repeats
 // all of it for a peer's relay that has just taken over. Lost counts how often the own relay has forgotten what peers
 // sent.
 //
-// News stays the truth: all that peers are told is stored and read all the same, and no cursor moves for what is heard.
+// Feed stays the truth: all that peers are told is stored and read all the same, and no cursor moves for what is heard.
 // All that holds below holds with peers, without them, and with rows lost, repeated or out of order between them: a row
 // is a lower bound of what its region has accepted, whether or not it is ever stored.
 //
@@ -106,10 +106,10 @@
 // region has not counted in are left out, counted and logged. So are the numbers of cells beyond 1,048,576 leaves of 32
 // numbers of a region. What a region tells by a number whose name was not read takes no memory, and rows that are heard
 // have no numbers: Apply refuses those that do. A relay follows 4,000 streams of news, and each shard holds cells of as
-// many other regions: a party that makes regions up in News or the CountStore gains no more, and has what is left out
+// many other regions: a party that makes regions up in Feed or the CountStore gains no more, and has what is left out
 // counted and logged.
 //
-// Of the own region a relay takes as many cells from News and the CountStore as of another one. An emptied origin is
+// Of the own region a relay takes as many cells from Feed and the CountStore as of another one. An emptied origin is
 // not raised to what those beyond them have counted. What the origin itself holds, the relay holds.
 //
 // A load reads all that is stored, and takes as long as rows and answers come. It is given up once none has come for

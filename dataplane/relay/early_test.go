@@ -20,7 +20,7 @@ func TestCellsOfTheFarFutureAreLeftOut(t *testing.T) {
 	ahead := time.Duration(0)
 	us := w.addRegion("us", func() time.Time { return w.now.Add(ahead) }, 1)
 	var log bytes.Buffer
-	made, err := relay.New(relay.Config{Region: "eu", Holder: "first", Origin: eu.relayOrigin, News: w.news, Counts: w.counts, Clock: w.clock,
+	made, err := relay.New(relay.Config{Region: "eu", Holder: "first", Origin: eu.relayOrigin, Feed: w.feed, Counts: w.counts, Clock: w.clock,
 		Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	if err != nil {
 		t.Fatal(err)
@@ -57,16 +57,16 @@ func (speechless) Changes(context.Context, int, int) (store.Changes, error) {
 }
 
 // A relay reads no news before its origin has told the time, without which nothing is of the far future.
-func TestNewsWaitsForTheOriginsTime(t *testing.T) {
+func TestFeedWaitsForTheOriginsTime(t *testing.T) {
 	w := newWorld(t, "eu")
 	eu := w.regions[0]
 	c := eu.cell("k", time.Minute)
 	c.Sequence += 1_000_000
-	row := store.NewsRow{Stream: store.Stream{Region: "us"}, Sequence: 1, Writer: 1, Payload: relay.Encode(c)}
-	if err := w.news.Append(t.Context(), row); err != nil {
+	row := store.FeedRow{Stream: store.Stream{Region: "us"}, Sequence: 1, Writer: 1, Payload: relay.Encode(c)}
+	if err := w.feed.Append(t.Context(), row); err != nil {
 		t.Fatal(err)
 	}
-	eu.relay = eu.relayOver("first", speechless{eu.relayOrigin}, w.news, w.counts)
+	eu.relay = eu.relayOver("first", speechless{eu.relayOrigin}, w.feed, w.counts)
 	w.run(time.Second)
 	if s := relay.Sizes(eu.relay); s.Cells > 0 {
 		t.Errorf("eu holds %+v", s)

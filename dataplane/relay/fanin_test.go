@@ -32,24 +32,24 @@ const (
 func BenchmarkFanIn(b *testing.B) {
 	for _, percent := range []int{1, 4, 16} {
 		b.Run(fmt.Sprint(percent, "%"), func(b *testing.B) {
-			cores := fanIn(b, func(f *fanInPublisher, now time.Time) store.NewsRow { return f.row(now, percent) })
+			cores := fanIn(b, func(f *fanInPublisher, now time.Time) store.FeedRow { return f.row(now, percent) })
 			b.ReportMetric(cores*100*100/float64(percent), "%core/full-size")
 		})
 	}
 	for _, keys := range []int{1000, changesMax} {
 		b.Run(fmt.Sprint(keys, " hot keys"), func(b *testing.B) {
 			var hot hotRows
-			fanIn(b, func(f *fanInPublisher, now time.Time) store.NewsRow { return hot.row(f, now, keys) })
+			fanIn(b, func(f *fanInPublisher, now time.Time) store.FeedRow { return hot.row(f, now, keys) })
 		})
 	}
 }
 
-func fanIn(b *testing.B, row func(*fanInPublisher, time.Time) store.NewsRow) (cores float64) {
+func fanIn(b *testing.B, row func(*fanInPublisher, time.Time) store.FeedRow) (cores float64) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // or idle processors collect garbage, for nothing
 	now := time.UnixMilli(28_000_000 * 60_000)
 	clock := func() time.Time { return now }
 	stores := &stubStores{RelayOrigin: memstore.NewOrigin(memstore.OriginOptions{}), clock: clock}
-	r, err := New(Config{Region: "eu", Holder: "node", Origin: stores, News: &stores.news,
+	r, err := New(Config{Region: "eu", Holder: "node", Origin: stores, Feed: &stores.feed,
 		Counts: memstore.NewCounts(memstore.CountsOptions{}), Clock: clock})
 	if err != nil {
 		b.Fatal(err)
@@ -62,7 +62,7 @@ func fanIn(b *testing.B, row func(*fanInPublisher, time.Time) store.NewsRow) (co
 	for b.Loop() {
 		now = now.Add(fanInInterval)
 		for i := range publishers {
-			stores.news.page.Rows = append(stores.news.page.Rows, row(&publishers[i], now))
+			stores.feed.page.Rows = append(stores.feed.page.Rows, row(&publishers[i], now))
 		}
 		before := processTime()
 		if err := r.Step(b.Context()); err != nil {
@@ -98,14 +98,14 @@ type hotRows struct {
 	payload []byte
 }
 
-func (h *hotRows) row(f *fanInPublisher, now time.Time, keys int) store.NewsRow {
+func (h *hotRows) row(f *fanInPublisher, now time.Time, keys int) store.FeedRow {
 	if !now.Equal(h.at) {
 		w := window.Sequence(now.UnixMilli(), time.Minute.Milliseconds())
 		h.at, h.payload = now, hotPayload(w, w != h.window, keys, now.UnixMilli()%60_000)
 		h.window = w
 	}
 	f.sequence++
-	return store.NewsRow{Stream: f.stream, Sequence: f.sequence, Writer: 1, Payload: h.payload}
+	return store.FeedRow{Stream: f.stream, Sequence: f.sequence, Writer: 1, Payload: h.payload}
 }
 
 func hotPayload(window int64, named bool, keys int, total int64) []byte {
@@ -156,7 +156,7 @@ type fanInPublisher struct {
 	named    uint32
 }
 
-func (f *fanInPublisher) row(now time.Time, percent int) store.NewsRow {
+func (f *fanInPublisher) row(now time.Time, percent int) store.FeedRow {
 	f.sequence++
 	if w := window.Sequence(now.UnixMilli(), time.Minute.Milliseconds()); w != f.window {
 		f.window, f.named = w, 0
@@ -179,7 +179,7 @@ func (f *fanInPublisher) row(now time.Time, percent int) store.NewsRow {
 		cell.Identifier = fmt.Sprintf("%s/user_%d", f.stream.Region, rand.Uint32N(1<<24))
 		counts = append(counts, counted{cell, f.named, 5})
 	}
-	return store.NewsRow{Stream: f.stream, Sequence: f.sequence, Writer: 1, Payload: encode(counts, 0)}
+	return store.FeedRow{Stream: f.stream, Sequence: f.sequence, Writer: 1, Payload: encode(counts, 0)}
 }
 
 // processTime is the processor time of this process.

@@ -17,7 +17,7 @@ import (
 func TestR2WithoutMySQLForAMinute(t *testing.T) {
 	w := newWorld(t, "eu", "us", "ap")
 	w.run(time.Second)
-	w.news.Faults.Fail(errDown)
+	w.feed.Faults.Fail(errDown)
 	w.counts.Faults.Fail(errDown)
 	var cells []window.Cell
 	for i := range 60 {
@@ -29,7 +29,7 @@ func TestR2WithoutMySQLForAMinute(t *testing.T) {
 			r.accept(cells[0], 1, 1000)
 		}
 	}
-	w.news.Faults.Fail(nil)
+	w.feed.Faults.Fail(nil)
 	w.counts.Faults.Fail(nil)
 	w.run(5 * interval)
 	w.wantKnown(cells...)
@@ -74,7 +74,7 @@ func TestAReaderBehindAPruneStartsAtASnapshot(t *testing.T) {
 		eu.accept(c, 70, 100)
 		w.run(interval)
 	}
-	rows := w.news.Rows(store.Stream{Region: "eu"})
+	rows := w.feed.Rows(store.Stream{Region: "eu"})
 	if rows[0].Sequence < 50 {
 		t.Fatalf("nothing was pruned: the first of %d rows is %d", len(rows), rows[0].Sequence)
 	}
@@ -91,7 +91,7 @@ func TestAStreamStaysShort(t *testing.T) {
 	for i := range 3000 {
 		eu.accept(eu.cell(fmt.Sprint("k", i%7), time.Minute), 1, 10)
 		w.run(interval)
-		longest = max(longest, len(w.news.Rows(store.Stream{Region: "eu"})))
+		longest = max(longest, len(w.feed.Rows(store.Stream{Region: "eu"})))
 	}
 	if most := 3 * int(30*time.Second/interval); longest > most {
 		t.Errorf("up to %d rows were kept, want at most those of three snapshots, %d", longest, most)
@@ -100,7 +100,7 @@ func TestAStreamStaysShort(t *testing.T) {
 
 // R2: a store of news that was restored from a backup has lost rows that both sides know of. Readers look for that
 // every 5 s.
-func TestR2NewsRestoredFromABackup(t *testing.T) {
+func TestR2FeedRestoredFromABackup(t *testing.T) {
 	w := newWorld(t, "eu", "us")
 	w.run(time.Second)
 	eu, us := w.regions[0], w.regions[1]
@@ -111,9 +111,9 @@ func TestR2NewsRestoredFromABackup(t *testing.T) {
 		w.run(interval)
 		switch i {
 		case 10:
-			w.news.Lose(store.Stream{Region: "eu"}, 4)
+			w.feed.Lose(store.Stream{Region: "eu"}, 4)
 		case 20:
-			w.news.Wipe()
+			w.feed.Wipe()
 		}
 	}
 	w.run(6 * time.Second)
@@ -130,7 +130,7 @@ func TestR5NothingIsDiscarded(t *testing.T) {
 	w := newWorld(t, "eu", "us")
 	w.run(time.Second)
 	eu := w.regions[0]
-	w.news.Faults.Fail(errDown)
+	w.feed.Faults.Fail(errDown)
 	const n = 4000 // one batch of changes, four rows
 	long := fmt.Sprintf("%0200d", 0)
 	cells := make([]window.Cell, n)
@@ -144,12 +144,12 @@ func TestR5NothingIsDiscarded(t *testing.T) {
 		eu.accept(hot[i], 900, 1000)
 	}
 	w.run(interval)
-	w.news.Faults.Fail(nil)
+	w.feed.Faults.Fail(nil)
 	w.run(2 * interval)
 	w.wantKnown(hot...)
 	w.run(2 * time.Second)
 	w.wantKnown(cells...)
-	rows := w.news.Rows(store.Stream{Region: "eu"})
+	rows := w.feed.Rows(store.Stream{Region: "eu"})
 	published := make([]int, len(rows))
 	for i, row := range rows {
 		if err := relay.Decode(row.Payload, func(c window.Cell, _ int64) {
@@ -166,7 +166,7 @@ func TestR5NothingIsDiscarded(t *testing.T) {
 		t.Error("all fit into one row: nothing was tested")
 	}
 	for _, row := range rows {
-		if len(row.Payload) > store.NewsBytesMax {
+		if len(row.Payload) > store.FeedBytesMax {
 			t.Errorf("row %d has %d bytes", row.Sequence, len(row.Payload))
 		}
 	}
@@ -188,11 +188,11 @@ func TestATakeoverKnowsEverything(t *testing.T) {
 	if err := eu.relay.Stop(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	before := w.news.Stats()
+	before := w.feed.Stats()
 	eu.relay = eu.newRelay("second")
 	w.run(time.Second)
 	w.wantKnown(cells[1:]...)
-	if grown := w.news.Stats().BytesStored - before.BytesStored; grown > 1000 {
+	if grown := w.feed.Stats().BytesStored - before.BytesStored; grown > 1000 {
 		t.Errorf("the second relay told %d bytes of what was told before", grown)
 	}
 	eu.accept(cells[3], 1, 100)
@@ -303,7 +303,7 @@ func TestARegionThatJoinsLater(t *testing.T) {
 		w.run(interval)
 	}
 	parts := map[int64]int{}
-	for _, row := range w.news.Rows(store.Stream{Region: "eu"}) {
+	for _, row := range w.feed.Rows(store.Stream{Region: "eu"}) {
 		parts[row.Snapshot]++
 	}
 	delete(parts, 0)
@@ -333,7 +333,7 @@ func TestARegionThatJoinsLater(t *testing.T) {
 }
 
 // What a region has stored for good outlives its relay and the news.
-func TestStoredCountsOutliveTheNews(t *testing.T) {
+func TestStoredCountsOutliveTheFeed(t *testing.T) {
 	w := newWorld(t, "eu", "us")
 	w.run(time.Second)
 	us := w.regions[1]
@@ -341,7 +341,7 @@ func TestStoredCountsOutliveTheNews(t *testing.T) {
 	us.accept(c, 100, 100)
 	w.run(6 * time.Second)
 	us.away = true
-	w.news.Wipe()
+	w.feed.Wipe()
 	ap := w.addRegion("ap", w.clock, 1)
 	w.run(time.Second)
 	if got := ap.total(c).Foreign; got != 100 {
@@ -356,10 +356,10 @@ func TestARowOnItsWayNeedsNoOrigin(t *testing.T) {
 	eu := w.regions[0]
 	c := eu.cell("k", time.Hour)
 	eu.accept(c, 50, 100)
-	w.news.Faults.Fail(errDown)
+	w.feed.Faults.Fail(errDown)
 	w.run(interval)
 	eu.relayOrigin.Faults.Fail(errDown)
-	w.news.Faults.Fail(nil)
+	w.feed.Faults.Fail(nil)
 	w.run(2 * interval)
 	w.wantKnown(c)
 }
@@ -428,7 +428,7 @@ func TestAllRowsThatAreNotNeededAreDeleted(t *testing.T) {
 	w := newWorld(t, "eu", "us")
 	w.tuning.SnapshotEvery = time.Second
 	eu := w.regions[0]
-	w.news.Faults.Hook(func(op memstore.Op) error {
+	w.feed.Faults.Hook(func(op memstore.Op) error {
 		if op == memstore.OpPrune {
 			return errDown
 		}
@@ -438,12 +438,12 @@ func TestAllRowsThatAreNotNeededAreDeleted(t *testing.T) {
 		eu.accept(eu.cell(fmt.Sprint("k", i%7), time.Minute), 1, 10)
 		w.run(interval)
 	}
-	w.news.Faults.Hook(nil)
+	w.feed.Faults.Hook(nil)
 	w.tuning.SnapshotEvery = time.Hour // no further one has anything deleted
 	w.run(2 * interval)
-	before := w.news.Stats().RowsPruned
+	before := w.feed.Stats().RowsPruned
 	w.run(10 * interval)
-	rows, pruned := w.news.Rows(store.Stream{Region: "eu"}), w.news.Stats().RowsPruned
+	rows, pruned := w.feed.Rows(store.Stream{Region: "eu"}), w.feed.Stats().RowsPruned
 	if pruned < 1100 || pruned != before || len(rows) > 100 {
 		t.Errorf("%d rows are deleted, %d of them in two intervals, and %d are left", pruned, before, len(rows))
 	}

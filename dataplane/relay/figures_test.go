@@ -26,13 +26,13 @@ func TestFigures(t *testing.T) {
 	eu.accept(eu.cell("k", time.Hour), 50, 100)
 	w.run(time.Second)
 	inStep := w.now
-	w.news.Faults.Fail(errDown)
+	w.feed.Faults.Fail(errDown)
 	eu.accept(eu.cell("k", time.Hour), 20, 100)
 	w.run(4 * time.Second)
-	w.news.Faults.Fail(nil)
+	w.feed.Faults.Fail(nil)
 	got := eu.relay.Figures()
 	if !slices.Equal(got.Held, []int{0}) || !got.InStepAt.Equal(inStep) || got.Rows == 0 || got.Unpublished != 3800*time.Millisecond || got.Healed != 1 || got.Saved == 0 || got.Fenced != 0 {
-		t.Errorf("with news down: %+v", got)
+		t.Errorf("with the feed down: %+v", got)
 	}
 	us.away = false
 	w.run(interval)
@@ -49,8 +49,8 @@ func TestFigures(t *testing.T) {
 func TestARelaysLastSuccessDoesNotOutliveAClockThatWasAhead(t *testing.T) {
 	const ahead = time.Hour
 	for name, stall := range map[string]func(*region){
-		"it cannot read news":    func(r *region) { r.news.Faults.Fail(errDown) },
-		"it cannot take changes": func(r *region) { r.relayOrigin.Faults.Refuse(errDown, memstore.OpChanges) },
+		"it cannot read the feed": func(r *region) { r.feed.Faults.Fail(errDown) },
+		"it cannot take changes":  func(r *region) { r.relayOrigin.Faults.Refuse(errDown, memstore.OpChanges) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, "eu")
@@ -80,7 +80,7 @@ func TestStrangeRegionsAreReported(t *testing.T) {
 	eu := w.regions[0]
 	w.run(time.Second)
 	for _, region := range []string{"\xff", "\xfe", "us"} {
-		if err := w.news.Append(t.Context(), store.NewsRow{Stream: store.Stream{Region: region}, Sequence: 1, Writer: 1, Payload: []byte{1, 0, 0}}); err != nil {
+		if err := w.feed.Append(t.Context(), store.FeedRow{Stream: store.Stream{Region: region}, Sequence: 1, Writer: 1, Payload: []byte{1, 0, 0}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -100,9 +100,9 @@ func TestFiguresOfAFencedRelay(t *testing.T) {
 	w := newWorld(t, "eu", "us")
 	eu := w.regions[0]
 	w.run(time.Second)
-	rows := w.news.Rows(store.Stream{Region: "eu"})
-	next := store.NewsRow{Stream: store.Stream{Region: "eu"}, Sequence: rows[len(rows)-1].Sequence + 1, Writer: 99}
-	if err := w.news.Append(t.Context(), next); err != nil {
+	rows := w.feed.Rows(store.Stream{Region: "eu"})
+	next := store.FeedRow{Stream: store.Stream{Region: "eu"}, Sequence: rows[len(rows)-1].Sequence + 1, Writer: 99}
+	if err := w.feed.Append(t.Context(), next); err != nil {
 		t.Fatal(err)
 	}
 	eu.accept(eu.cell("k", time.Hour), 50, 100)

@@ -149,8 +149,8 @@ func (m *member) addRelay(holder, address string) {
 	}
 	config.Addr = toSQL.Addr()
 	counts := mysqlcounts.New(m.open(config.FormatDSN()), mysqlcounts.Options{})
-	news := watchedNews{counts.News(), &m.failed}
-	r, err := relay.New(relay.Config{Region: m.name, Holder: holder, Origin: m.openOrigin(toRedis.Addr()), News: news, Counts: counts})
+	feed := watchedFeed{counts.Feed(), &m.failed}
+	r, err := relay.New(relay.Config{Region: m.name, Holder: holder, Origin: m.openOrigin(toRedis.Addr()), Feed: feed, Counts: counts})
 	if err != nil {
 		m.Fatal(err)
 	}
@@ -158,14 +158,14 @@ func (m *member) addRelay(holder, address string) {
 	m.relays = append(m.relays, &mortal{r, []*servers.Proxy{toRedis, toSQL}})
 }
 
-// watchedNews counts the reads that fail.
-type watchedNews struct {
-	store.News
+// watchedFeed counts the reads that fail.
+type watchedFeed struct {
+	store.Feed
 	failed *atomic.Int64
 }
 
-func (n watchedNews) Read(ctx context.Context, q store.NewsQuery) (store.NewsPage, error) {
-	page, err := n.News.Read(ctx, q)
+func (n watchedFeed) Read(ctx context.Context, q store.FeedQuery) (store.FeedPage, error) {
+	page, err := n.Feed.Read(ctx, q)
 	if err != nil {
 		n.failed.Add(1)
 	}

@@ -85,7 +85,7 @@ func (s *shard) readOwn(ctx context.Context, now time.Time) error {
 	s.own.history = history{begunAt: now}
 	named := newNames()
 	err := unlessStalled(ctx, func(ctx context.Context, progressed func()) error {
-		return s.relay.cfg.News.Own(ctx, s.stream, func(row store.NewsRow) {
+		return s.relay.cfg.Feed.Own(ctx, s.stream, func(row store.FeedRow) {
 			progressed()
 			s.own.next = row.Sequence + 1
 			s.own.history.read(&row)
@@ -99,7 +99,7 @@ func (s *shard) readOwn(ctx context.Context, now time.Time) error {
 }
 
 // recallRow takes note of what a row has told.
-func (s *shard) recallRow(named *names, row *store.NewsRow, now time.Time) {
+func (s *shard) recallRow(named *names, row *store.FeedRow, now time.Time) {
 	crowded := 0
 	malformed, err := decode(row.Payload, func(c counted) {
 		if !s.recallCount(named, row, &c) {
@@ -114,7 +114,7 @@ func (s *shard) recallRow(named *names, row *store.NewsRow, now time.Time) {
 
 // recallCount takes note of a count in an own row, unless it has expired, or is told by a number whose name comes in a
 // later part of a snapshot, and with it what was told until then. It is false where there is no room for the cell.
-func (s *shard) recallCount(named *names, row *store.NewsRow, c *counted) (fits bool) {
+func (s *shard) recallCount(named *names, row *store.FeedRow, c *counted) (fits bool) {
 	s.book.mu.Lock()
 	defer s.book.mu.Unlock()
 	if s.book.expired(c.cell.ExpiresAtMs()) {

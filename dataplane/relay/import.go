@@ -52,7 +52,7 @@ func (s *shard) importStored(ctx context.Context, now time.Time) error {
 		return fmt.Errorf("import stored counts: %w", err)
 	}
 	left := leftOut{crowded: s.book.recallStored(counts)}
-	s.relay.noteLeftOut(&store.NewsRow{Stream: s.stream}, left, now)
+	s.relay.noteLeftOut(&store.FeedRow{Stream: s.stream}, left, now)
 	return nil
 }
 

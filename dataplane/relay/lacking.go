@@ -20,7 +20,7 @@ const lackingEvery = 30 * time.Second
 
 // note takes note of a row that was read with so many counts whose names were not. Within a snapshot they are in its
 // later parts.
-func (l lacking) note(row *store.NewsRow, nameless int) {
+func (l lacking) note(row *store.FeedRow, nameless int) {
 	of := l[row.Stream]
 	if row.Snapshot != 0 {
 		of.within = !row.Last
@@ -37,7 +37,7 @@ func (l lacking) note(row *store.NewsRow, nameless int) {
 
 // begin takes the cursors of streams that lack names away, at most every lackingEvery, and forgets the streams that
 // have lacked none for that long.
-func (l lacking) begin(after map[store.Stream]store.NewsCursor, now time.Time) {
+func (l lacking) begin(after map[store.Stream]store.FeedCursor, now time.Time) {
 	for s, of := range l {
 		switch {
 		case now.Sub(of.begunAt) < lackingEvery:

@@ -19,7 +19,7 @@ func TestStreamsThatLackedNamesAreForgotten(t *testing.T) {
 	for i := range 20 {
 		h := hostile{world: w, region: fmt.Sprint("made-up-", i)}
 		h.publish(1, relay.EncodeNumber(c, 1, 7))
-		h.row(store.NewsRow{Writer: 1, Snapshot: 2})
+		h.row(store.FeedRow{Writer: 1, Snapshot: 2})
 	}
 	w.run(time.Second)
 	if n := relay.Lacking(eu.relay); n != 20 {
@@ -28,10 +28,10 @@ func TestStreamsThatLackedNamesAreForgotten(t *testing.T) {
 	for i := range 20 {
 		h := hostile{world: w, region: fmt.Sprint("made-up-", i), rows: 2}
 		if i < 10 {
-			h.row(store.NewsRow{Writer: 1, Snapshot: 2, Last: true})
+			h.row(store.FeedRow{Writer: 1, Snapshot: 2, Last: true})
 			continue
 		}
-		w.news.Lose(store.Stream{Region: h.region}, 0)
+		w.feed.Lose(store.Stream{Region: h.region}, 0)
 	}
 	w.run(time.Minute + 10*time.Second)
 	if n := relay.Lacking(eu.relay); n != 0 {
@@ -47,13 +47,13 @@ func TestALostLeaseForgetsTheStreamsThatLackNames(t *testing.T) {
 	w.run(time.Second)
 	h := hostile{world: w, region: "ends"}
 	h.publish(1, relay.EncodeNumber(eu.cell("k", time.Hour), 1, 7))
-	h.row(store.NewsRow{Writer: 1, Snapshot: 2})
+	h.row(store.FeedRow{Writer: 1, Snapshot: 2})
 	w.run(time.Second)
 	if n := relay.Lacking(eu.relay); n != 1 {
 		t.Fatalf("%d streams lack names, want 1", n)
 	}
 	eu.relayOrigin.Faults.Fail(errDown)
-	w.news.Lose(store.Stream{Region: h.region}, 0)
+	w.feed.Lose(store.Stream{Region: h.region}, 0)
 	w.run(5 * time.Second)
 	if n := relay.Lacking(eu.relay); n != 0 {
 		t.Errorf("without a lease %d streams are kept", n)

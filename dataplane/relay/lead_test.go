@@ -81,8 +81,8 @@ func TestARelayThatLeadsAgainReadsEverything(t *testing.T) {
 func TestR2TwoRegionsBeginAtOnce(t *testing.T) {
 	w := newWorld(t, "eu", "us")
 	w.run(time.Second)
-	w.news.Faults.Hook(func(op memstore.Op) error {
-		if op == memstore.OpReadNews {
+	w.feed.Faults.Hook(func(op memstore.Op) error {
+		if op == memstore.OpReadFeed {
 			return errDown
 		}
 		return nil
@@ -95,7 +95,7 @@ func TestR2TwoRegionsBeginAtOnce(t *testing.T) {
 	if where := w.unknown(c); len(where) != 2 {
 		t.Fatalf("nothing was read, and the total is unknown in %v alone", where)
 	}
-	w.news.Faults.Hook(nil)
+	w.feed.Faults.Hook(nil)
 	w.run(3 * interval)
 	w.wantKnown(c)
 }
@@ -105,7 +105,7 @@ func TestApplyWithoutTheOriginsTime(t *testing.T) {
 	w := newWorld(t, "eu", "us")
 	eu, us := w.regions[0], w.regions[1]
 	published := eu.publishingRelay()
-	us.relay = us.relayOver("first", speechless{us.relayOrigin}, w.news, w.counts)
+	us.relay = us.relayOver("first", speechless{us.relayOrigin}, w.feed, w.counts)
 	w.run(time.Second)
 	eu.accept(eu.cell("k", time.Hour), 50, 100)
 	w.run(interval)

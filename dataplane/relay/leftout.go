@@ -34,24 +34,24 @@ func (l *logged) due(region string, now time.Time) bool {
 
 // noteLeftOut takes note of cells that a region whose origin's clock is ahead has told, which would be held until their
 // windows end, and of those of a region that tells of more than a relay holds of one.
-func (r *Relay) noteLeftOut(row *store.NewsRow, left leftOut, now time.Time) {
+func (r *Relay) noteLeftOut(row *store.FeedRow, left leftOut, now time.Time) {
 	r.metrics.early.Add(int64(left.early))
 	r.metrics.crowded.Add(int64(left.crowded))
 	r.noteMalformed(row, left.malformed, now)
 	if left.early > 0 && r.reader.earlyLogged.due(row.Region, now) {
-		r.cfg.Logger.Warn("relay leaves out news of windows that begin in the future: check that region's clock",
+		r.cfg.Logger.Warn("relay leaves out changes of windows that begin in the future: check that region's clock",
 			"region", row.Region,
 			"shard", row.Shard, "sequence", row.Sequence, "cells", left.early)
 	}
 	if left.crowded > 0 && r.reader.crowdedLogged.due(row.Region, now) {
-		r.cfg.Logger.Warn("relay leaves out news of a region that has too many cells", "region", row.Region,
+		r.cfg.Logger.Warn("relay leaves out changes of a region that has too many cells", "region", row.Region,
 			"shard", row.Shard, "sequence", row.Sequence, "cells", left.crowded, "cells_max", regionCellsMax)
 	}
 }
 
 // noteMalformed counts and logs cells that were left out because no data plane can have written
 // them.
-func (r *Relay) noteMalformed(row *store.NewsRow, cells int, now time.Time) {
+func (r *Relay) noteMalformed(row *store.FeedRow, cells int, now time.Time) {
 	r.metrics.malformed.Add(int64(cells))
 	if cells > 0 && r.reader.malformedLogged.due(row.Region, now) {
 		r.cfg.Logger.Error("relay leaves out malformed cells: another program writes what only Weir should", "region",
@@ -60,13 +60,13 @@ func (r *Relay) noteMalformed(row *store.NewsRow, cells int, now time.Time) {
 }
 
 // noteFull takes note of a read that has left streams out.
-func (r *Relay) noteFull(page *store.NewsPage, now time.Time) {
+func (r *Relay) noteFull(page *store.FeedPage, now time.Time) {
 	if !page.Full {
 		return
 	}
 	r.metrics.full.Add(1)
 	if r.reader.fullLogged.due("", now) {
-		r.cfg.Logger.Warn("relay leaves out streams of news because there are too many: check ratelimit_news for regions "+
-			"that do not exist", "streams_max", r.reader.streamsMax)
+		r.cfg.Logger.Warn("relay leaves out streams of the change feed because there are too many: check ratelimit_changes "+
+			"for regions that do not exist", "streams_max", r.reader.streamsMax)
 	}
 }

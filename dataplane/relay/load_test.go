@@ -38,7 +38,7 @@ func TestALoadThatFailsPauses(t *testing.T) {
 func TestALoadThatIsOvertakenDoesNotPause(t *testing.T) {
 	w := newWorld(t, "us")
 	taken := 5
-	w.news.Faults.Hook(func(op memstore.Op) error {
+	w.feed.Faults.Hook(func(op memstore.Op) error {
 		if op != memstore.OpAppend || taken == 0 {
 			return nil
 		}

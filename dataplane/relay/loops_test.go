@@ -18,7 +18,7 @@ import (
 func live(t *testing.T, names ...string) *world {
 	w := &world{TB: t, seen: map[string]map[window.Cell]int64{}}
 	w.counts = memstore.NewCounts(memstore.CountsOptions{})
-	w.news = memstore.NewNews(memstore.NewsOptions{Settings: w.counts.SettingsVersion})
+	w.feed = memstore.NewFeed(memstore.FeedOptions{Settings: w.counts.SettingsVersion})
 	w.clockFrom, w.tuning = time.Now, relay.DefaultTuning()
 	for _, name := range names {
 		w.addRegion(name, time.Now, 1)
@@ -52,7 +52,7 @@ func TestR2TheLoopsKeepTheBound(t *testing.T) {
 
 func loopsKeep(t *testing.T, mysql, redis time.Duration, offset int, first, second int64, most time.Duration) {
 	w := live(t, "eu", "us", "ap")
-	w.news.Faults.Delay(mysql)
+	w.feed.Faults.Delay(mysql)
 	for _, r := range w.regions {
 		r.relayOrigin.Faults.Delay(redis)
 		start(t, r.relay)
@@ -92,7 +92,7 @@ func TestTakeover(t *testing.T) {
 				eu, us := w.regions[0], w.regions[1]
 				start(t, eu.relay, us.relay)
 				time.Sleep(930 * time.Millisecond) // its attempts fall between those of the first
-				start(t, eu.relayOver("second", eu.origin.Client(), eu.news, eu.counts), eu.relayOver("third", eu.origin.Client(), eu.news, eu.counts))
+				start(t, eu.relayOver("second", eu.origin.Client(), eu.feed, eu.counts), eu.relayOver("third", eu.origin.Client(), eu.feed, eu.counts))
 				time.Sleep(2*time.Second + time.Duration(offset)*150*time.Millisecond)
 				cell := eu.cell("k", time.Minute)
 				c.end(eu)
@@ -115,34 +115,34 @@ func TestTakeover(t *testing.T) {
 	}
 }
 
-// timedNews notes how long after a read rows are appended.
-type timedNews struct {
-	store.News
+// timedFeed notes how long after a read rows are appended.
+type timedFeed struct {
+	store.Feed
 
 	mu     sync.Mutex
 	readAt time.Time     // when the last read ended
 	latest time.Duration // the longest that an append of no snapshot began afterwards
 }
 
-func (n *timedNews) Read(ctx context.Context, q store.NewsQuery) (store.NewsPage, error) {
-	page, err := n.News.Read(ctx, q)
+func (n *timedFeed) Read(ctx context.Context, q store.FeedQuery) (store.FeedPage, error) {
+	page, err := n.Feed.Read(ctx, q)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.readAt = time.Now()
 	return page, err
 }
 
-func (n *timedNews) Append(ctx context.Context, row store.NewsRow) error {
+func (n *timedFeed) Append(ctx context.Context, row store.FeedRow) error {
 	n.mu.Lock()
 	if row.Snapshot == 0 {
 		n.latest = max(n.latest, time.Since(n.readAt))
 	}
 	n.mu.Unlock()
-	return n.News.Append(ctx, row)
+	return n.Feed.Append(ctx, row)
 }
 
 // since returns the latest, and begins anew.
-func (n *timedNews) since() time.Duration {
+func (n *timedFeed) since() time.Duration {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	latest := n.latest
@@ -151,13 +151,13 @@ func (n *timedNews) since() time.Duration {
 }
 
 // What others have told is answered with the next row, which leaves as soon as it is read, however far MySQL is.
-func TestARowLeavesOnceTheNewsAreRead(t *testing.T) {
+func TestARowLeavesOnceTheFeedIsRead(t *testing.T) {
 	for _, mysql := range []time.Duration{time.Millisecond, 20 * time.Millisecond, 100 * time.Millisecond} {
 		synctest.Test(t, func(t *testing.T) {
 			w := live(t, "eu", "us")
-			w.news.Faults.Delay(mysql)
+			w.feed.Faults.Delay(mysql)
 			eu, us := w.regions[0], w.regions[1]
-			timed := &timedNews{News: w.news}
+			timed := &timedFeed{Feed: w.feed}
 			start(t, eu.relay, us.relayOver("timed", us.relayOrigin, timed, w.counts))
 			time.Sleep(5 * time.Second)
 			timed.since()
@@ -166,7 +166,7 @@ func TestARowLeavesOnceTheNewsAreRead(t *testing.T) {
 				us.accept(cell, 50, 1000)
 				time.Sleep(interval)
 			}
-			if rows := len(w.news.Rows(store.Stream{Region: "us"})); rows < 9 {
+			if rows := len(w.feed.Rows(store.Stream{Region: "us"})); rows < 9 {
 				t.Errorf("MySQL %v away: %d rows", mysql, rows)
 			}
 			if latest := timed.since(); latest > 5*time.Millisecond {
@@ -183,8 +183,8 @@ func TestATakeDoesNotWaitForReads(t *testing.T) {
 		eu := w.regions[0]
 		start(t, eu.relay)
 		time.Sleep(2 * time.Second)
-		w.news.Faults.Hook(func(op memstore.Op) error {
-			if op == memstore.OpReadNews {
+		w.feed.Faults.Hook(func(op memstore.Op) error {
+			if op == memstore.OpReadFeed {
 				time.Sleep(time.Hour)
 			}
 			return nil
@@ -193,15 +193,15 @@ func TestATakeDoesNotWaitForReads(t *testing.T) {
 		for total := int64(50); total < 60; total++ {
 			began := time.Now()
 			eu.accept(cell, map[bool]int64{true: 50, false: 1}[total == 50], 50)
-			rows := len(w.news.Rows(store.Stream{Region: "eu"}))
-			for len(w.news.Rows(store.Stream{Region: "eu"})) == rows && time.Since(began) < time.Minute {
+			rows := len(w.feed.Rows(store.Stream{Region: "eu"}))
+			for len(w.feed.Rows(store.Stream{Region: "eu"})) == rows && time.Since(began) < time.Minute {
 				time.Sleep(time.Millisecond)
 			}
 			if took := time.Since(began); took > interval*3/2+10*time.Millisecond {
 				t.Errorf("stored after %v", took)
 			}
 		}
-		w.news.Faults.Hook(nil)
+		w.feed.Faults.Hook(nil)
 	})
 }
 
@@ -215,9 +215,9 @@ func TestAHeldBackAppend(t *testing.T) {
 			}
 			time.Sleep(2 * time.Second)
 			eu, us, ap := w.regions[0], w.regions[1], w.regions[2]
-			rows := w.news.Rows(store.Stream{Region: "eu"})
-			next := store.NewsRow{Stream: store.Stream{Region: "eu"}, Sequence: rows[len(rows)-1].Sequence + 1, Writer: 99, Payload: []byte{1, 0, 0}}
-			commit, rollback, err := w.news.Hold(next)
+			rows := w.feed.Rows(store.Stream{Region: "eu"})
+			next := store.FeedRow{Stream: store.Stream{Region: "eu"}, Sequence: rows[len(rows)-1].Sequence + 1, Writer: 99, Payload: []byte{1, 0, 0}}
+			commit, rollback, err := w.feed.Hold(next)
 			if err != nil {
 				t.Fatal(err)
 			}

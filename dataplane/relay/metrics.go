@@ -60,7 +60,7 @@ func (m *metrics) init(r *Relay) {
 func labelOf(region string) string { return strings.ToValidUTF8(region, "\uFFFD") }
 
 // noteLag notes how old a page's rows were when they were read, by the store's clock.
-func (m *metrics) noteLag(page *store.NewsPage, now time.Time) {
+func (m *metrics) noteLag(page *store.FeedPage, now time.Time) {
 	if len(page.Rows) == 0 {
 		return
 	}
@@ -100,31 +100,32 @@ var (
 	descUnpublished = desc("unpublished_age_seconds",
 		"How long the oldest count that is due has waited to be sent to other regions.", "shard")
 	descCells = desc("cells", "Cells that the relay holds of a shard.", "shard")
-	descRows  = desc("news_rows_total",
-		"Rows of news written for other regions (published), read, and received from a peer (received).", "direction")
-	descBytes = desc("news_bytes_total",
-		"Bytes of news written for other regions (published), read, and received from a peer (received).", "direction")
+	descRows  = desc("feed_rows_total",
+		"Changes written for other regions (published), read, and received from a peer (received).", "direction")
+	descBytes = desc("feed_bytes_total",
+		"Bytes of changes written for other regions (published), read, and received from a peer (received).", "direction")
 	descLag = desc("lag_seconds",
 		"Age of the region's oldest row in the last read that had rows of it; reported for a minute.", "from")
 	descInStep = desc("in_step_timestamp_seconds",
-		"Unix time at which the relay had last sent all due counts and read news; 0 without a lease.")
+		"Unix time at which the relay had last sent all due counts and read the change feed; 0 without a lease.")
 	descSaved   = desc("stored_counts_total", "Counts that were stored for good.")
 	descRefused = desc("refused_counts_total",
 		"Counts that the store refused: each is tried once, and named in the log.")
 	descHealed = desc("healed_total", "Times that the relay restored the counts that a shard of the origin had lost.")
 	descFenced = desc("fenced_total", "Times that another relay of the same shard had written first.")
 	descEarly  = desc("early_cells_total",
-		"Cells in news that were left out because their windows begin in the future: a region's clock is ahead.")
+		"Cells in changes that were left out because their windows begin in the future: a region's clock is ahead.")
 	descCrowded = desc("crowded_cells_total",
-		"Cells of news that were left out, in whole or from their second count on, because a relay holds no more cells of "+
-			"a region, or no more regions.")
+		"Cells of changes that were left out, in whole or from their second count on, because a relay holds no more cells "+
+			"of a region, or no more regions.")
 	descFull = desc("full_reads_total",
-		"Reads of news that left streams out because a relay follows no more.")
+		"Reads of the change feed that left streams out because a relay follows no more.")
 	descEpochs = desc("epoch_changes_total",
 		"Times that a shard of the origin was found in another epoch: it, or a part of it, has lost its counts.")
-	descUnread    = desc("unreadable_rows_total", "Rows of news that were left out because this version cannot read them.")
+	descUnread = desc("unreadable_rows_total",
+		"Rows of the change feed that were left out because this version cannot read them.")
 	descMalformed = desc("malformed_cells_total",
-		"Cells of the origin, of news or of a peer that were left out because no node can have counted in them.")
+		"Cells of the origin, of the change feed or of a peer that were left out because no node can have counted in them.")
 	descErrors = desc("errors_total", "Steps of the relay's loops that failed.")
 	descsOfAll = []*prometheus.Desc{descLease, descUnpublished, descCells, descRows, descBytes, descLag, descInStep,
 		descSaved, descRefused,

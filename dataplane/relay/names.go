@@ -49,7 +49,7 @@ type leaves map[uint32]*[1 << leafBits]*cell
 const leafBits = 5
 
 // findLocked is the cell of a group that has a number in a row; nil where no name was read. It keeps nothing.
-func (n *names) findLocked(row *store.NewsRow, c *window.Cell, number uint32) *cell {
+func (n *names) findLocked(row *store.FeedRow, c *window.Cell, number uint32) *cell {
 	return n.groupLocked(numbered{row.Stream, row.Writer, groupOf(*c)}).find(number)
 }
 
@@ -61,7 +61,7 @@ func (l leaves) find(number uint32) *cell {
 }
 
 // setLocked keeps the number that a row gives a cell. It is false where the region has no room for one more leaf.
-func (n *names) setLocked(row *store.NewsRow, number uint32, c *cell) (fits bool) {
+func (n *names) setLocked(row *store.FeedRow, number uint32, c *cell) (fits bool) {
 	group := numbered{row.Stream, row.Writer, c.group.of}
 	in := n.groupLocked(group)
 	leaf := in[number>>leafBits]

@@ -79,17 +79,17 @@ func TestR2ASnapshotOfManyPagesIsReadWhole(t *testing.T) {
 	eu.acceptAll(cells, 200)
 	w.run(5 * time.Second)
 	us := w.addRegion("us", w.clock, 1)
-	us.relay = us.relayOver("first", us.relayOrigin, shortPages{us.news}, us.counts)
+	us.relay = us.relayOver("first", us.relayOrigin, shortPages{us.feed}, us.counts)
 	w.run(time.Second)
 	w.wantKnown(cells...)
 }
 
 // shortPages has a row a page.
-type shortPages struct{ store.News }
+type shortPages struct{ store.Feed }
 
-func (s shortPages) Read(ctx context.Context, q store.NewsQuery) (store.NewsPage, error) {
+func (s shortPages) Read(ctx context.Context, q store.FeedQuery) (store.FeedPage, error) {
 	q.MaxBytes = 1
-	return s.News.Read(ctx, q)
+	return s.Feed.Read(ctx, q)
 }
 
 // R1: a number stands for what its own writer has named: that of a region's next relay gives it to another cell.
@@ -99,14 +99,14 @@ func TestR1WritersDoNotShareNumbers(t *testing.T) {
 	ap.away = true
 	w.run(time.Second)
 	a, b := ap.cell("a", time.Hour), ap.cell("b", time.Hour)
-	for i, row := range []store.NewsRow{
+	for i, row := range []store.FeedRow{
 		{Writer: 1, Payload: relay.EncodeName(a, 1)},
 		{Writer: 2, Payload: relay.EncodeName(b, 1)},
 		{Writer: 2, Payload: relay.EncodeNumber(b, 1, 7)},
 		{Writer: 3, Payload: relay.EncodeNumber(b, 1, 9)},
 	} {
 		row.Stream, row.Sequence = store.Stream{Region: "ap"}, int64(i+1)
-		if err := w.news.Append(t.Context(), row); err != nil {
+		if err := w.feed.Append(t.Context(), row); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -154,10 +154,10 @@ func TestCountsByNumberAreShort(t *testing.T) {
 	}
 	eu.acceptAll(cells, 100)
 	w.run(2 * time.Second)
-	before := w.news.Stats().BytesStored
+	before := w.feed.Stats().BytesStored
 	eu.acceptAll(cells, 100)
 	w.run(time.Second)
-	if n := w.news.Stats().BytesStored - before; n > 2*int64(len(cells))+100 {
+	if n := w.feed.Stats().BytesStored - before; n > 2*int64(len(cells))+100 {
 		t.Errorf("%d counts took %d bytes", len(cells), n)
 	}
 }
@@ -237,14 +237,14 @@ type hostile struct {
 
 func (h *hostile) publish(writer uint64, payload []byte) {
 	h.Helper()
-	h.row(store.NewsRow{Writer: writer, Payload: payload})
+	h.row(store.FeedRow{Writer: writer, Payload: payload})
 }
 
-func (h *hostile) row(row store.NewsRow) {
+func (h *hostile) row(row store.FeedRow) {
 	h.Helper()
 	h.rows++
 	row.Stream, row.Sequence = store.Stream{Region: h.region}, h.rows
-	if err := h.news.Append(h.Context(), row); err != nil {
+	if err := h.feed.Append(h.Context(), row); err != nil {
 		h.Fatal(err)
 	}
 }

@@ -62,7 +62,7 @@ func TestPayloadsComeBack(t *testing.T) {
 
 // payloadOf also reports whether a room as large as the payload had space for everything.
 func payloadOf(counts map[counted]bool) (payload []byte, space bool) {
-	r, space := newRoom(store.NewsBytesMax), true
+	r, space := newRoom(store.FeedBytesMax), true
 	var c []counted
 	for one := range counts {
 		c, space = append(c, one), space && r.count(&one.cell, !one.isNamed())
@@ -114,7 +114,7 @@ func TestPayloadsAreRefused(t *testing.T) {
 	bad := map[string][]byte{
 		"another version":       append([]byte{versionDeflated + 1}, whole[1:]...),
 		"bytes at its end":      append(bytes.Clone(whole), 0),
-		"too long":              make([]byte, store.NewsBytesMax+1),
+		"too long":              make([]byte, store.FeedBytesMax+1),
 		"more than is shared":   {versionPlain, 10, 1, 1, 'w', 1, 'n', 0xe8, 7, 2, 0, 1, 4, 0, 1, 1, 7, 1, 'a'},
 		"no room for its names": {versionPlain, 10, 1, 1, 'w', 1, 'n', 0xe8, 7, 2, 0, 2, 4, 0, 0, 1, 7, 1, 'a'},
 	}
@@ -221,7 +221,7 @@ func TestDeflatedPayloads(t *testing.T) {
 	if err := decodeOnly(payload, count); err != nil || n != len(counts) {
 		t.Errorf("%d of %d came back, %v", n, len(counts), err)
 	}
-	for _, bad := range [][]byte{payload[:len(payload)/2], payload[:1], append(bytes.Clone(payload), 0), deflate(make([]byte, store.NewsBytesMax+1))} {
+	for _, bad := range [][]byte{payload[:len(payload)/2], payload[:1], append(bytes.Clone(payload), 0), deflate(make([]byte, store.FeedBytesMax+1))} {
 		if err := decodeOnly(bad, func(counted) {}); !errors.Is(err, errPayload) {
 			t.Errorf("%d bytes: %v", len(bad), err)
 		}

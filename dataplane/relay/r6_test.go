@@ -134,7 +134,7 @@ func TestR6WithoutMySQL(t *testing.T) {
 	eu.accept(c, 400, 1000)
 	us.accept(c, 100, 1000)
 	w.run(2 * time.Second)
-	w.news.Faults.Fail(errDown)
+	w.feed.Faults.Fail(errDown)
 	w.counts.Faults.Fail(errDown)
 	eu.accept(c, 30, 1000)
 	w.run(time.Second)
@@ -178,7 +178,7 @@ func TestR6ATakeoverOfAnEmptiedOrigin(t *testing.T) {
 			t.Fatal(err)
 		}
 		if what == "only stored" {
-			w.news.Wipe()
+			w.feed.Wipe()
 		}
 		eu.origin.Wipe()
 		eu.relay = eu.newRelay("second")

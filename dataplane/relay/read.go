@@ -22,7 +22,7 @@ const (
 // nothing.
 type reader struct {
 	relay *Relay
-	after map[store.Stream]store.NewsCursor // nil while it reads nothing
+	after map[store.Stream]store.FeedCursor // nil while it reads nothing
 
 	provedAt time.Time // when all cursors were found to be stored
 	began    time.Time // of the first read, by the store's clock: another relay may have read what was written before
@@ -63,7 +63,7 @@ func (r *reader) read(ctx context.Context, now time.Time) error {
 	}
 	if r.after == nil {
 		r.relay.metrics.readAt.Store(int64(r.relay.clock.ReadSteady()))
-		r.after = make(map[store.Stream]store.NewsCursor)
+		r.after = make(map[store.Stream]store.FeedCursor)
 		r.setOpen(true)
 	}
 	prove := now.Sub(r.provedAt) >= proveCursorsEvery
@@ -95,7 +95,7 @@ func (r *reader) read(ctx context.Context, now time.Time) error {
 // writerChanged tells whether a stream goes on by another writer than that of its cursor. The writer of before may only
 // have been replaced; or the store has lost its last rows, and the new one has written others with their numbers, which
 // come before what the page has. Only a proved read tells.
-func (r *reader) writerChanged(page *store.NewsPage) bool {
+func (r *reader) writerChanged(page *store.FeedPage) bool {
 	seen := store.Stream{}
 	for i := range page.Rows {
 		row := &page.Rows[i]
@@ -107,21 +107,21 @@ func (r *reader) writerChanged(page *store.NewsPage) bool {
 	return false
 }
 
-func (r *reader) page(ctx context.Context, prove bool) (store.NewsPage, error) {
+func (r *reader) page(ctx context.Context, prove bool) (store.FeedPage, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	page, err := r.relay.cfg.News.Read(ctx, store.NewsQuery{
+	page, err := r.relay.cfg.Feed.Read(ctx, store.FeedQuery{
 		Region: r.relay.cfg.Region, After: r.after, Prove: prove, Parts: r.lacking.isWithin(), MaxBytes: readBytesMax,
 		StreamsMax: r.streamsMax,
 	})
 	if err != nil {
-		return page, fmt.Errorf("read news: %w", err)
+		return page, fmt.Errorf("read the change feed: %w", err)
 	}
 	return page, nil
 }
 
 // take merges a page, and forgets streams that are no more: those of a region that was removed.
-func (r *reader) take(page *store.NewsPage, now time.Time) {
+func (r *reader) take(page *store.FeedPage, now time.Time) {
 	if r.began.IsZero() {
 		r.began = page.Now
 	}
@@ -138,7 +138,7 @@ func (r *reader) take(page *store.NewsPage, now time.Time) {
 
 // apply merges a row: twice, or after a later one, does no harm. Parts of snapshots that tell nothing new have no
 // payload.
-func (r *reader) apply(row *store.NewsRow, storeNow, now time.Time) {
+func (r *reader) apply(row *store.FeedRow, storeNow, now time.Time) {
 	r.relay.metrics.read.add(len(row.Payload))
 	if row.Snapshot == 0 || len(row.Payload) > 0 {
 		left, age, err := r.merge(row, now)
@@ -162,7 +162,7 @@ type leftOut struct{ early, crowded, nameless, malformed int }
 
 // merge takes in what a row tells, except what is left out. age is that of its oldest count. After an error some of it
 // may be taken in.
-func (r *reader) merge(row *store.NewsRow, now time.Time) (left leftOut, age time.Duration, err error) {
+func (r *reader) merge(row *store.FeedRow, now time.Time) (left leftOut, age time.Duration, err error) {
 	r.names.mu.Lock()
 	defer r.names.mu.Unlock()
 	defer clear(r.known[:])
@@ -183,7 +183,7 @@ func (r *reader) merge(row *store.NewsRow, now time.Time) (left leftOut, age tim
 
 // nameLocked takes in counts that have their cells' names, and keeps the numbers. It returns of how many the region has
 // no room for the cell, or for its number.
-func (r *reader) nameLocked(row *store.NewsRow, of *window.Cell, counts []entry, now time.Time) (crowded int) {
+func (r *reader) nameLocked(row *store.FeedRow, of *window.Cell, counts []entry, now time.Time) (crowded int) {
 	for i, part := range r.partedLocked(of, counts) {
 		known := r.known[:len(part)]
 		crowded += r.relay.shards[i].book.merge(row.Region, of, part, known, now)
@@ -217,7 +217,7 @@ func (r *reader) partedLocked(of *window.Cell, counts []entry) [][]entry {
 
 // countLocked takes in counts by their cells' numbers. It returns of how many the name was not read, unless they have
 // expired.
-func (r *reader) countLocked(row *store.NewsRow, of *window.Cell, counts []entry, now time.Time) (nameless int) {
+func (r *reader) countLocked(row *store.FeedRow, of *window.Cell, counts []entry, now time.Time) (nameless int) {
 	in, known := r.names.groupLocked(numbered{row.Stream, row.Writer, *of}), r.known[:len(counts)]
 	for i := range counts {
 		if known[i] = in.find(counts[i].number); known[i] == nil {
@@ -239,7 +239,7 @@ func (r *reader) noteSettings(version int64, at time.Time) {
 	r.settings, r.settingsAt = version, at
 }
 
-// settingsVersion is the last that News has told, and when it was asked.
+// settingsVersion is the last that Feed has told, and when it was asked.
 func (r *reader) settingsVersion() (version int64, at time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -281,9 +281,9 @@ func (r *reader) sweep(b *book) {
 
 // unreadable takes note of a row that this version cannot read. Of a cell that it named nothing more is
 // known until the cell grows and the stream is read again from its last snapshot: see lacking.
-func (r *Relay) unreadable(row *store.NewsRow, err error) {
+func (r *Relay) unreadable(row *store.FeedRow, err error) {
 	r.metrics.unreadable.Add(1)
-	r.cfg.Logger.Error("relay leaves out a row of news that it cannot read", "region", row.Region, "shard", row.Shard,
+	r.cfg.Logger.Error("relay leaves out a change that it cannot read", "region", row.Region, "shard", row.Shard,
 		"sequence", row.Sequence, "error", err)
 }
 

@@ -15,11 +15,11 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Config is all that a relay needs. Region, Origin, News, Counts and Holder have no defaults.
+// Config is all that a relay needs. Region, Origin, Feed, Counts and Holder have no defaults.
 type Config struct {
 	Region string            // see store.CheckRegion
 	Origin store.RelayOrigin // the region's
-	News   store.News        // the fleet's
+	Feed   store.Feed        // the fleet's
 	Counts store.CountStore  // the fleet's; Publish and Import are used
 	// Settings is where operators set what the fleet agrees on, and where heartbeats belong; nil: the origin's nodes
 	// are told no settings, and their heartbeats stay there.
@@ -36,10 +36,10 @@ type Config struct {
 	Logger *slog.Logger     // nil discards
 
 	// Publish is called with what peers are to know, twice an interval where there is any: a row of news with a Stream and
-	// a Payload, and no number. News gets the same by rows of its own. Publish must neither block nor change the row, and
+	// a Payload, and no number. Feed gets the same by rows of its own. Publish must neither block nor change the row, and
 	// may keep it. What a row tells is true whether or not it is stored afterwards: a relay that has been replaced may
 	// tell, and does no harm. Nil: nothing is called.
-	Publish func(row store.NewsRow)
+	Publish func(row store.FeedRow)
 }
 
 // Tuning is what may change while a relay runs. A duration of 0 is its default. Floor and Step have none, since 0 has
@@ -114,8 +114,8 @@ func New(cfg Config) (*Relay, error) {
 	switch {
 	case len(cfg.Holder) < 1 || len(cfg.Holder) > store.HolderBytesMax:
 		return nil, fmt.Errorf("relay: holder is %d bytes long (1 to %d)", len(cfg.Holder), store.HolderBytesMax)
-	case cfg.Origin == nil || cfg.News == nil || cfg.Counts == nil:
-		return nil, errors.New("relay: origin, news and counts must all be set")
+	case cfg.Origin == nil || cfg.Feed == nil || cfg.Counts == nil:
+		return nil, errors.New("relay: origin, feed and counts must all be set")
 	}
 	if err := store.CheckRegion(cfg.Region); err != nil {
 		return nil, fmt.Errorf("relay: %w", err)
@@ -154,7 +154,7 @@ func (r *Relay) Start(ctx context.Context) error {
 		if r.cfg.Publish != nil {
 			r.loops.Go(func() { s.publishToPeersWhenWoken(ctx) })
 		}
-		r.every(ctx, r.interval, s.watched("prune news", s.prune))
+		r.every(ctx, r.interval, s.watched("prune the change feed", s.prune))
 		r.every(ctx, func() time.Duration { return saveEvery }, s.watched("store counts", s.save))
 		r.loops.Go(func() { s.applyWhenWoken(ctx) })
 	}
@@ -253,7 +253,7 @@ func (r *Relay) every(ctx context.Context, interval func() time.Duration, step f
 // readPausing reads news, and again an interval after it has begun and at least three quarters of one after it has
 // ended, until ctx ends: a relay that is far from MySQL asks less often.
 func (r *Relay) readPausing(ctx context.Context) {
-	read := r.watched("read news", r.reader.read)
+	read := r.watched("read the change feed", r.reader.read)
 	began, ended := time.Now(), time.Now()
 	due := func() time.Time { return latest(began.Add(r.interval()), ended.Add(r.interval()*3/4)) }
 	for loop.Sleep(ctx, due, r.cfg.TuningChanged, nil) {

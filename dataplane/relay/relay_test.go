@@ -18,7 +18,7 @@ import (
 
 func TestNewNamesTheFieldAtFault(t *testing.T) {
 	w := newWorld(t, "eu")
-	good := relay.Config{Region: "eu", Holder: "node", Origin: w.regions[0].origin, News: w.news, Counts: w.counts}
+	good := relay.Config{Region: "eu", Holder: "node", Origin: w.regions[0].origin, Feed: w.feed, Counts: w.counts}
 	if _, err := relay.New(good); err != nil {
 		t.Fatal(err)
 	}
@@ -26,7 +26,7 @@ func TestNewNamesTheFieldAtFault(t *testing.T) {
 		"region": func(c *relay.Config) { c.Region = strings.Repeat("x", store.RegionBytesMax+1) },
 		"holder": func(c *relay.Config) { c.Holder = "" },
 		"origin": func(c *relay.Config) { c.Origin = nil },
-		"news":   func(c *relay.Config) { c.News = nil },
+		"feed":   func(c *relay.Config) { c.Feed = nil },
 		"counts": func(c *relay.Config) { c.Counts = nil },
 	} {
 		bad := good
@@ -142,7 +142,7 @@ func TestMalformedCellsHideNoOthers(t *testing.T) {
 	w := newWorld(t, "eu", "us")
 	eu := w.regions[0]
 	var log bytes.Buffer
-	made, err := relay.New(relay.Config{Region: "eu", Holder: "first", Origin: eu.relayOrigin, News: w.news, Counts: w.counts,
+	made, err := relay.New(relay.Config{Region: "eu", Holder: "first", Origin: eu.relayOrigin, Feed: w.feed, Counts: w.counts,
 		Clock: w.clock, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	if err != nil {
 		t.Fatal(err)
@@ -184,8 +184,8 @@ func TestMalformedCellsHideNoOthers(t *testing.T) {
 func TestAnUnreadableRowIsLeftOut(t *testing.T) {
 	w := newWorld(t, "eu", "us")
 	w.run(time.Second)
-	row := store.NewsRow{Stream: store.Stream{Region: "ap"}, Sequence: 1, Writer: 1, Payload: []byte{200, 1}}
-	if err := w.news.Append(t.Context(), row); err != nil {
+	row := store.FeedRow{Stream: store.Stream{Region: "ap"}, Sequence: 1, Writer: 1, Payload: []byte{200, 1}}
+	if err := w.feed.Append(t.Context(), row); err != nil {
 		t.Fatal(err)
 	}
 	c := w.regions[0].cell("k", time.Hour)
@@ -205,17 +205,17 @@ func TestMetrics(t *testing.T) {
 	eu.accept(c, 50, 100)
 	w.run(time.Second)
 	inStep := w.now
-	w.news.Faults.Fail(errDown)
+	w.feed.Faults.Fail(errDown)
 	eu.accept(c, 20, 100)
 	w.run(4 * time.Second)
-	w.news.Faults.Fail(nil)
+	w.feed.Faults.Fail(nil)
 	wantMetric(t, eu.relay, `weir_relay_lease_held{shard="0"} 1`, `weir_relay_cells{shard="0"} 1`,
-		`weir_relay_unpublished_age_seconds{shard="0"} 3.8`, `weir_relay_news_rows_total{direction="published"} 2`,
+		`weir_relay_unpublished_age_seconds{shard="0"} 3.8`, `weir_relay_feed_rows_total{direction="published"} 2`,
 		`weir_relay_healed_total 1`, `weir_relay_stored_counts_total 1`,
 		fmt.Sprint("weir_relay_in_step_timestamp_seconds ", float64(inStep.UnixMilli())/1000))
 	us.away = false
 	w.run(interval)
-	wantMetric(t, us.relay, `weir_relay_lag_seconds{from="eu"} 6`, `weir_relay_news_rows_total{direction="read"} 3`)
+	wantMetric(t, us.relay, `weir_relay_lag_seconds{from="eu"} 6`, `weir_relay_feed_rows_total{direction="read"} 3`)
 	us.away = true
 	w.run(2 * time.Minute)
 	if n := testutil.CollectAndCount(us.relay.Collector(), "weir_relay_lag_seconds"); n != 0 {

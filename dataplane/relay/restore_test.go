@@ -21,8 +21,8 @@ func TestR2ASilentRegionFindsThatItsRowsAreLost(t *testing.T) {
 	us.away = true
 	w.run(interval)
 	us.away = false
-	rows := w.news.Rows(store.Stream{Region: "eu"})
-	w.news.Lose(store.Stream{Region: "eu"}, rows[len(rows)-1].Sequence)
+	rows := w.feed.Rows(store.Stream{Region: "eu"})
+	w.feed.Lose(store.Stream{Region: "eu"}, rows[len(rows)-1].Sequence)
 	w.run(15 * time.Second)
 	w.wantKnown(c)
 }
@@ -39,8 +39,8 @@ func TestR2LostRowsThatOthersReplaceAreRead(t *testing.T) {
 		w.run(interval)
 	}
 	us.away = true
-	rows := w.news.Rows(store.Stream{Region: "eu"})
-	w.news.Lose(store.Stream{Region: "eu"}, rows[len(rows)-4].Sequence)
+	rows := w.feed.Rows(store.Stream{Region: "eu"})
+	w.feed.Lose(store.Stream{Region: "eu"}, rows[len(rows)-4].Sequence)
 	var cells []window.Cell
 	for i := range 8 {
 		c := eu.cell(fmt.Sprint("k", i), time.Hour)
@@ -58,7 +58,7 @@ func TestR2NoPruneReachesIntoARestoredStream(t *testing.T) {
 	w := newWorld(t, "eu", "us")
 	w.tuning.SnapshotEvery, w.tuning.StoreFloor = time.Second, 1 // news alone has it
 	eu, us := w.regions[0], w.regions[1]
-	w.news.Faults.Hook(func(op memstore.Op) error {
+	w.feed.Faults.Hook(func(op memstore.Op) error {
 		if op == memstore.OpPrune {
 			return errDown
 		}
@@ -69,7 +69,7 @@ func TestR2NoPruneReachesIntoARestoredStream(t *testing.T) {
 		w.run(interval)
 	}
 	us.away = true
-	w.news.Wipe()
+	w.feed.Wipe()
 	w.tuning.SnapshotEvery = time.Hour
 	var cells []window.Cell
 	for i := range 5 {
@@ -78,7 +78,7 @@ func TestR2NoPruneReachesIntoARestoredStream(t *testing.T) {
 		eu.accept(c, 15, 100)
 		w.run(interval)
 	}
-	w.news.Faults.Hook(nil)
+	w.feed.Faults.Hook(nil)
 	w.run(interval)
 	us.away = false
 	w.run(5 * time.Second)

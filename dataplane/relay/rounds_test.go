@@ -28,9 +28,9 @@ func TestAnIntervalTellsSeveralRows(t *testing.T) {
 			cells = append(cells, eu.cell(fmt.Sprint(c.name, i), time.Hour))
 			eu.accept(cells[i], 50, 100)
 		}
-		before := len(w.news.Rows(store.Stream{Region: "eu"}))
+		before := len(w.feed.Rows(store.Stream{Region: "eu"}))
 		w.run(interval)
-		if rows := len(w.news.Rows(store.Stream{Region: "eu"})) - before; rows < 2 {
+		if rows := len(w.feed.Rows(store.Stream{Region: "eu"})) - before; rows < 2 {
 			t.Errorf("%s: %d rows", what, rows)
 		}
 		w.wantKnown(cells...)
@@ -40,19 +40,19 @@ func TestAnIntervalTellsSeveralRows(t *testing.T) {
 	}
 }
 
-// rowsNews returns a row at a time.
-type rowsNews struct{ store.News }
+// rowsFeed returns a row at a time.
+type rowsFeed struct{ store.Feed }
 
-func (n rowsNews) Read(ctx context.Context, q store.NewsQuery) (store.NewsPage, error) {
+func (n rowsFeed) Read(ctx context.Context, q store.FeedQuery) (store.FeedPage, error) {
 	q.MaxBytes = 1
-	return n.News.Read(ctx, q)
+	return n.Feed.Read(ctx, q)
 }
 
 // One interval reads all pages that there are.
 func TestAnIntervalReadsSeveralPages(t *testing.T) {
 	w := newWorld(t, "eu", "us")
 	eu, us := w.regions[0], w.regions[1]
-	us.relay = us.relayOver("first", us.relayOrigin, rowsNews{w.news}, w.counts)
+	us.relay = us.relayOver("first", us.relayOrigin, rowsFeed{w.feed}, w.counts)
 	w.run(time.Second)
 	us.away = true
 	var cells []window.Cell

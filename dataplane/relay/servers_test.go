@@ -20,7 +20,7 @@ import (
 
 // With real Redis servers two regions learn of each other, and one that is emptied has all of it again.
 func TestOverRedis(t *testing.T) {
-	news, counts := memstore.NewNews(memstore.NewsOptions{}), memstore.NewCounts(memstore.CountsOptions{})
+	feed, counts := memstore.NewFeed(memstore.FeedOptions{}), memstore.NewCounts(memstore.CountsOptions{})
 	c := window.Cell{Key: window.Key{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: time.Hour}}
 	c.Sequence = window.Sequence(time.Now().UnixMilli(), c.DurationMs())
 	var origins []*redisorigin.Origin
@@ -35,7 +35,7 @@ func TestOverRedis(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = origin.Close() })
 		origins, clients = append(origins, origin), append(clients, client)
-		r, err := relay.New(relay.Config{Region: region, Holder: "node", Origin: origin, News: news, Counts: counts})
+		r, err := relay.New(relay.Config{Region: region, Holder: "node", Origin: origin, Feed: feed, Counts: counts})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -65,7 +65,7 @@ func TestOverRedis(t *testing.T) {
 // A full Redis takes no counts of other regions, and its relay goes on: its own counts reach the others, its failed
 // steps are counted, and once there is room its origin has all counts that came meanwhile, whichever relay leads then.
 func TestAFullRedisReceivesTheCountsOfOthersOnceItHasRoom(t *testing.T) {
-	news, counts := memstore.NewNews(memstore.NewsOptions{}), memstore.NewCounts(memstore.CountsOptions{})
+	feed, counts := memstore.NewFeed(memstore.FeedOptions{}), memstore.NewCounts(memstore.CountsOptions{})
 	server := servers.RedisForTest(t)
 	raw := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	t.Cleanup(func() { _ = raw.Close() })
@@ -76,7 +76,7 @@ func TestAFullRedisReceivesTheCountsOfOthersOnceItHasRoom(t *testing.T) {
 	t.Cleanup(func() { _ = full.Close() })
 	other := memstore.NewOrigin(memstore.OriginOptions{})
 	relayOf := func(region, holder string, origin store.RelayOrigin) *relay.Relay {
-		r, err := relay.New(relay.Config{Region: region, Holder: holder, Origin: origin, News: news, Counts: counts})
+		r, err := relay.New(relay.Config{Region: region, Holder: holder, Origin: origin, Feed: feed, Counts: counts})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -55,7 +55,7 @@ func (k *knownSettings) trialEnds() bool {
 	return k.rows.Trial.Number != 0 && 3*time.Since(k.asked) >= k.rows.Trial.Left
 }
 
-// settingsRows reads the settings, unless it is known that they have not changed since they were read last: News has
+// settingsRows reads the settings, unless it is known that they have not changed since they were read last: Feed has
 // told their version within the interval, the region's nodes are the same, and a trial has not to be renewed.
 func (r *Relay) settingsRows(ctx context.Context, now time.Time) (store.SettingsRows, error) {
 	known := &r.settings

@@ -30,7 +30,7 @@ func (r *region) carrierOver(holder string, settings store.Settings) *relay.Rela
 
 func (r *region) carrierAt(holder string, origin store.RelayOrigin, settings store.Settings) *relay.Relay {
 	r.Helper()
-	made, err := relay.New(relay.Config{Region: r.name, Holder: holder, Origin: origin, News: r.news, Counts: r.counts,
+	made, err := relay.New(relay.Config{Region: r.name, Holder: holder, Origin: origin, Feed: r.feed, Counts: r.counts,
 		Settings: settings, Clock: r.clock, Tuning: func() relay.Tuning { return r.tuning }})
 	if err != nil {
 		r.Fatal(err)
@@ -68,7 +68,7 @@ func TestSettingsReachTheOrigin(t *testing.T) {
 	r.wantLimit(2)
 }
 
-// Settings whose version News tells are read when it has changed, and once a minute, and are told at every interval.
+// Settings whose version Feed tells are read when it has changed, and once a minute, and are told at every interval.
 func TestSettingsAreReadWhenTheyHaveChanged(t *testing.T) {
 	r := carrier(t, 1)
 	r.override(1)
@@ -161,11 +161,11 @@ func TestNodesAreCountedAsTheyComeAndGo(t *testing.T) {
 }
 
 // While news cannot be read it is not known whether settings have changed: they are read.
-func TestSettingsAreReadWithoutNews(t *testing.T) {
+func TestSettingsAreReadWithoutTheFeed(t *testing.T) {
 	r := carrier(t, 1)
 	r.override(1)
 	r.run(10 * time.Second)
-	r.news.Faults.Fail(errDown)
+	r.feed.Faults.Fail(errDown)
 	r.run(10 * time.Second)
 	r.override(2)
 	r.run(relay.DefaultTuning().SettingsInterval)
@@ -375,7 +375,7 @@ func TestALoopOfARelayFollowsItsInterval(t *testing.T) {
 		w.tuning.Interval, w.tuning.SettingsInterval = time.Minute, time.Minute
 		r := w.addRegion("eu", time.Now, 1)
 		changed := make(chan struct{})
-		carrier, err := relay.New(relay.Config{Region: "eu", Holder: "first", Origin: r.relayOrigin, News: w.news, Counts: w.counts,
+		carrier, err := relay.New(relay.Config{Region: "eu", Holder: "first", Origin: r.relayOrigin, Feed: w.feed, Counts: w.counts,
 			Settings: w.counts, Tuning: func() relay.Tuning { return w.tuning }, TuningChanged: func() <-chan struct{} { return changed }})
 		if err != nil {
 			t.Fatal(err)

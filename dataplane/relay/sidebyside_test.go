@@ -50,7 +50,7 @@ type sideBySide struct {
 
 type twinFleet struct {
 	name    string
-	news    *memstore.News
+	feed    *memstore.Feed
 	counts  *memstore.Counts
 	regions []*twinRegion
 }
@@ -118,7 +118,7 @@ func (w *sideBySide) begin(peers bool) {
 	for i := range w.fleets {
 		f := &twinFleet{name: [2]string{"the model", "Redis"}[i]}
 		f.counts = memstore.NewCounts(memstore.CountsOptions{Clock: w.clock})
-		f.news = memstore.NewNews(memstore.NewsOptions{Clock: w.clock, Settings: f.counts.SettingsVersion})
+		f.feed = memstore.NewFeed(memstore.FeedOptions{Clock: w.clock, Settings: f.counts.SettingsVersion})
 		w.fleets[i] = f
 	}
 	for at, name := range w.names {
@@ -152,10 +152,10 @@ func (w *sideBySide) begin(peers bool) {
 func (w *sideBySide) newRelay(f *twinFleet, at, n int) {
 	r := f.regions[at]
 	r.started++
-	c := relay.Config{Region: r.name, Holder: fmt.Sprint(n, "-", r.started), Origin: r.way, News: f.news, Counts: f.counts,
+	c := relay.Config{Region: r.name, Holder: fmt.Sprint(n, "-", r.started), Origin: r.way, Feed: f.feed, Counts: f.counts,
 		Clock: w.clock}
 	if w.peers {
-		c.Publish = func(row store.NewsRow) {
+		c.Publish = func(row store.FeedRow) {
 			for _, other := range f.regions {
 				for _, to := range other.relays {
 					if other != r && to != nil {
@@ -332,7 +332,7 @@ func (w *sideBySide) mysql(away bool) {
 		if away {
 			err = errAway
 		}
-		f.news.Faults.Fail(err)
+		f.feed.Faults.Fail(err)
 		f.counts.Faults.Fail(err)
 	}
 }
@@ -356,8 +356,8 @@ func (w *sideBySide) difference() string {
 			}
 		}
 		of := store.Stream{Region: name}
-		if got, want := real.news.Rows(of), model.news.Rows(of); !slices.EqualFunc(got, want, sameRow) {
-			return fmt.Sprintf("news of %s: %d rows, and the model %d:\n%v\n%v", name, len(got), len(want), got, want)
+		if got, want := real.feed.Rows(of), model.feed.Rows(of); !slices.EqualFunc(got, want, sameRow) {
+			return fmt.Sprintf("feed of %s: %d rows, and the model %d:\n%v\n%v", name, len(got), len(want), got, want)
 		}
 	}
 	if got, want := real.counts.Rows(), model.counts.Rows(); !slices.Equal(got, want) {
@@ -367,7 +367,7 @@ func (w *sideBySide) difference() string {
 }
 
 // sameRow leaves out the writer, which each relay draws.
-func sameRow(a, b store.NewsRow) bool {
+func sameRow(a, b store.FeedRow) bool {
 	return a.Sequence == b.Sequence && a.Snapshot == b.Snapshot && a.Last == b.Last && bytes.Equal(a.Payload, b.Payload)
 }
 

@@ -30,7 +30,7 @@ type history struct {
 }
 
 // read takes note of the next of a stream's rows since its last whole snapshot.
-func (h *history) read(row *store.NewsRow) {
+func (h *history) read(row *store.FeedRow) {
 	if isFirst := h.last == 0 && h.since == 0; isFirst && row.Snapshot == row.Sequence {
 		h.last = row.Snapshot
 	}
@@ -48,7 +48,7 @@ func (h *history) due(now time.Time, every time.Duration) bool {
 
 // stored takes note of a row. When it completes a snapshot, prune is the number below which rows are not needed any
 // more: they are older than the last two snapshots.
-func (h *history) stored(row *store.NewsRow, rest []*cell) (prune int64) {
+func (h *history) stored(row *store.FeedRow, rest []*cell) (prune int64) {
 	if row.Snapshot == 0 {
 		h.since++
 		h.sinceSize += len(row.Payload)
@@ -115,7 +115,7 @@ func (s *shard) prune(ctx context.Context, _ time.Time) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	deleted, err := s.relay.cfg.News.Prune(ctx, s.stream, below, pruneMax)
+	deleted, err := s.relay.cfg.Feed.Prune(ctx, s.stream, below, pruneMax)
 	if err != nil {
 		return fmt.Errorf("prune %v below %d: %w", s.stream, below, err)
 	}

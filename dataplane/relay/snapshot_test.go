@@ -33,11 +33,11 @@ func TestWhenASnapshotIsDue(t *testing.T) {
 
 // A relay that takes over goes on where its predecessor's snapshots ended.
 func TestTheHistoryIsReadFromTheRows(t *testing.T) {
-	row := func(sequence, snapshot int64, last bool, bytes int) store.NewsRow {
-		return store.NewsRow{Sequence: sequence, Snapshot: snapshot, Last: last, Payload: make([]byte, bytes)}
+	row := func(sequence, snapshot int64, last bool, bytes int) store.FeedRow {
+		return store.FeedRow{Sequence: sequence, Snapshot: snapshot, Last: last, Payload: make([]byte, bytes)}
 	}
 	now := time.Now()
-	rows := []store.NewsRow{row(7, 7, false, 10), row(8, 0, false, 100), row(9, 7, true, 20), row(10, 0, false, 200), row(11, 11, false, 5)}
+	rows := []store.FeedRow{row(7, 7, false, 10), row(8, 0, false, 100), row(9, 7, true, 20), row(10, 0, false, 200), row(11, 11, false, 5)}
 	h := history{begunAt: now}
 	for i := range rows {
 		h.read(&rows[i])

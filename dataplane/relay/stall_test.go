@@ -24,14 +24,14 @@ func (h *hurdles) begin(ctx context.Context, call string) error {
 	return h.pause(ctx, call)
 }
 
-type hurdledNews struct {
-	store.News
+type hurdledFeed struct {
+	store.Feed
 	*hurdles
 }
 
-func (n hurdledNews) Own(ctx context.Context, stream store.Stream, yield func(store.NewsRow)) error {
-	var rows []store.NewsRow
-	err := n.News.Own(ctx, stream, func(row store.NewsRow) { rows = append(rows, row) })
+func (n hurdledFeed) Own(ctx context.Context, stream store.Stream, yield func(store.FeedRow)) error {
+	var rows []store.FeedRow
+	err := n.Feed.Own(ctx, stream, func(row store.FeedRow) { rows = append(rows, row) })
 	for i := 0; err == nil && i < len(rows); i++ {
 		if err = n.pause(ctx, "own"); err == nil {
 			yield(rows[i])
@@ -84,7 +84,7 @@ func (o hurdledOrigin) Healed(ctx context.Context, shard int, epoch store.Epoch)
 // over is a relay of the region's whose loads meet h.
 func (h *hurdles) over(r *region) *relay.Relay {
 	h.calls = make(map[string]int)
-	return r.relayOver("late", hurdledOrigin{r.origin.Client(), h}, hurdledNews{r.news, h}, hurdledCounts{r.counts, h})
+	return r.relayOver("late", hurdledOrigin{r.origin.Client(), h}, hurdledFeed{r.feed, h}, hurdledCounts{r.counts, h})
 }
 
 // A statement of a load that gets no answer costs seconds.
@@ -150,7 +150,7 @@ func TestALoadThatProgressesTakesItsTime(t *testing.T) {
 			t.Errorf("known after %v, want 2 to 4 minutes", took)
 		}
 		if calls := []int{h.calls["own"], h.calls["import"]}; !slices.Equal(calls, []int{1, 1}) {
-			t.Errorf("the own news and the stored counts were read to their ends %v times, want once each", calls)
+			t.Errorf("the own feed and the stored counts were read to their ends %v times, want once each", calls)
 		}
 	})
 }

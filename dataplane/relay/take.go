@@ -38,7 +38,7 @@ type own struct {
 
 // pending is a row on its way, with what holds once it is stored.
 type pending struct {
-	row    store.NewsRow
+	row    store.FeedRow
 	totals []cellTotal
 	taken  []store.Change // to be taken off the origin's changes
 	rest   []*cell        // of a part of a snapshot: what the next parts have
@@ -194,7 +194,7 @@ func (s *shard) grow(changes []store.Change, now time.Time) {
 		s.book.growLocked(ch, now)
 	})
 	s.book.mu.Unlock()
-	s.relay.noteMalformed(&store.NewsRow{Stream: s.stream}, malformed, now)
+	s.relay.noteMalformed(&store.FeedRow{Stream: s.stream}, malformed, now)
 }
 
 // compose makes the next row of what is to be told now and fits into it, the greatest shares of their limits first. If
@@ -229,7 +229,7 @@ func pick(all []cellTotal, named bool) (fit []cellTotal, left bool) {
 
 // fitting returns those of the first totals that fit into one row; named has all cells told by their names.
 func fitting(all []cellTotal, named bool) (fit []cellTotal, left bool) {
-	r := newRoom(store.NewsBytesMax)
+	r := newRoom(store.FeedBytesMax)
 	for i, t := range all {
 		name := t.cell.name()
 		if !r.count(&name, !named && t.cell.number != 0) {
@@ -255,7 +255,7 @@ func (s *shard) dueLocked() (all []cellTotal) {
 
 // row makes the next row of totals. It names the cells that the relay has not named yet, and tells others by their
 // numbers.
-func (s *shard) row(totals []cellTotal, age time.Duration) store.NewsRow {
+func (s *shard) row(totals []cellTotal, age time.Duration) store.FeedRow {
 	slices.SortFunc(totals, func(a, b cellTotal) int { return a.cell.compare(b.cell) }) // so do new numbers
 	s.book.mu.Lock()
 	defer s.book.mu.Unlock()
@@ -271,8 +271,8 @@ func (s *shard) row(totals []cellTotal, age time.Duration) store.NewsRow {
 	return s.rowOf(encode(counts, age))
 }
 
-func (s *shard) rowOf(payload []byte) store.NewsRow {
-	return store.NewsRow{Stream: s.stream, Sequence: s.own.next, Writer: s.own.writer, Payload: payload}
+func (s *shard) rowOf(payload []byte) store.FeedRow {
+	return store.FeedRow{Stream: s.stream, Sequence: s.own.next, Writer: s.own.writer, Payload: payload}
 }
 
 // encodeNamed makes a payload that can be read without the rows before it; numbered has it give the cells' numbers too.
@@ -315,10 +315,10 @@ func (s *shard) settle(ctx context.Context) error {
 }
 
 // append stores a row. After an error other than ErrTaken it may be stored or not.
-func (s *shard) append(ctx context.Context, row store.NewsRow) error {
+func (s *shard) append(ctx context.Context, row store.FeedRow) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	if err := s.relay.cfg.News.Append(ctx, row); err != nil {
+	if err := s.relay.cfg.Feed.Append(ctx, row); err != nil {
 		return fmt.Errorf("append row %d of %v: %w", row.Sequence, row.Stream, err)
 	}
 	s.own.next = row.Sequence + 1

@@ -23,10 +23,10 @@ func TestATakeoverTellsNoFirstCountAgain(t *testing.T) {
 	if err := eu.relay.Stop(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	before := w.news.Stats().BytesStored
+	before := w.feed.Stats().BytesStored
 	eu.relay = eu.newRelay("second")
 	w.run(2 * time.Second)
-	if published := w.news.Stats().BytesStored - before; published > 100 {
+	if published := w.feed.Stats().BytesStored - before; published > 100 {
 		t.Errorf("it told %d bytes", published)
 	}
 }
@@ -40,7 +40,7 @@ func TestR2WhatIsStoredTellsWhoUsesACell(t *testing.T) {
 	us.accept(c, 50, 100)
 	w.run(6 * time.Second)
 	us.away = true
-	w.news.Wipe()
+	w.feed.Wipe()
 	eu := w.addRegion("eu", w.clock, 1)
 	w.run(time.Second)
 	for range 2 { // the first count is told in any case
@@ -48,7 +48,7 @@ func TestR2WhatIsStoredTellsWhoUsesACell(t *testing.T) {
 		w.run(interval)
 	}
 	counts := 0
-	for _, row := range w.news.Rows(store.Stream{Region: "eu"}) {
+	for _, row := range w.feed.Rows(store.Stream{Region: "eu"}) {
 		if err := relay.Decode(row.Payload, func(window.Cell, int64) { counts++ }); err != nil {
 			t.Fatal(err)
 		}
@@ -146,7 +146,7 @@ func TestASnapshotTellsWhatHasBeenTold(t *testing.T) {
 	}
 	w.run(20 * time.Second)
 	snapshots, others := 0, 0
-	for _, row := range w.news.Rows(store.Stream{Region: "eu"}) {
+	for _, row := range w.feed.Rows(store.Stream{Region: "eu"}) {
 		if row.Snapshot != 0 {
 			snapshots++
 		}
@@ -164,11 +164,11 @@ func TestASnapshotTellsWhatHasBeenTold(t *testing.T) {
 	if err := eu.relay.Stop(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	before := w.news.Stats().BytesStored
+	before := w.feed.Stats().BytesStored
 	eu.relay = eu.newRelay("second")
 	w.tuning.SnapshotEvery = time.Hour
 	w.run(2 * time.Second)
-	if published := w.news.Stats().BytesStored - before; published > 100 {
+	if published := w.feed.Stats().BytesStored - before; published > 100 {
 		t.Errorf("it told %d bytes", published)
 	}
 }
@@ -187,12 +187,12 @@ func TestATakeoverKnowsCountsToldByNumber(t *testing.T) {
 	if err := eu.relay.Stop(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	rows := w.news.Rows(store.Stream{Region: "eu"})
+	rows := w.feed.Rows(store.Stream{Region: "eu"})
 	last := rows[len(rows)-1].Sequence
 	eu.relay = eu.newRelay("second")
 	w.run(2 * time.Second)
 	counts := 0
-	for _, row := range w.news.Rows(store.Stream{Region: "eu"}) {
+	for _, row := range w.feed.Rows(store.Stream{Region: "eu"}) {
 		if row.Sequence <= last {
 			continue
 		}
@@ -210,7 +210,7 @@ func TestARelayThatLosesItsLeaseBeforeItHasLoadedHoldsNothing(t *testing.T) {
 	w := newWorld(t, "eu")
 	eu := w.regions[0]
 	eu.publishingRelay()
-	w.news.Faults.Fail(errDown)
+	w.feed.Faults.Fail(errDown)
 	eu.accept(eu.cell("k", time.Minute), 50, 100)
 	w.run(time.Second)
 	if s := relay.Sizes(eu.relay); s.Cells != 1 {

@@ -114,26 +114,26 @@ func (h viaOrigin) Healed(ctx context.Context, shard int, epoch store.Epoch) err
 	return h.call(func() error { return h.RelayOrigin.Healed(ctx, shard, epoch) })
 }
 
-type viaNews struct {
-	store.News
+type viaFeed struct {
+	store.Feed
 	*via
 }
 
-func (n viaNews) Append(ctx context.Context, row store.NewsRow) error {
-	return n.call(func() error { return n.News.Append(ctx, row) })
+func (n viaFeed) Append(ctx context.Context, row store.FeedRow) error {
+	return n.call(func() error { return n.Feed.Append(ctx, row) })
 }
 
-func (n viaNews) Read(ctx context.Context, q store.NewsQuery) (page store.NewsPage, err error) {
-	err = n.call(func() (err error) { page, err = n.News.Read(ctx, q); return err })
+func (n viaFeed) Read(ctx context.Context, q store.FeedQuery) (page store.FeedPage, err error) {
+	err = n.call(func() (err error) { page, err = n.Feed.Read(ctx, q); return err })
 	return page, err
 }
 
-func (n viaNews) Own(ctx context.Context, stream store.Stream, yield func(store.NewsRow)) error {
-	return n.call(func() error { return n.News.Own(ctx, stream, yield) })
+func (n viaFeed) Own(ctx context.Context, stream store.Stream, yield func(store.FeedRow)) error {
+	return n.call(func() error { return n.Feed.Own(ctx, stream, yield) })
 }
 
-func (n viaNews) Prune(ctx context.Context, stream store.Stream, sequence int64, max int) (deleted int, err error) {
-	err = n.call(func() (err error) { deleted, err = n.News.Prune(ctx, stream, sequence, max); return err })
+func (n viaFeed) Prune(ctx context.Context, stream store.Stream, sequence int64, max int) (deleted int, err error) {
+	err = n.call(func() (err error) { deleted, err = n.Feed.Prune(ctx, stream, sequence, max); return err })
 	return deleted, err
 }
 
@@ -162,7 +162,7 @@ type stepper struct {
 func (r *region) stepped(holder string, leaseless bool) *stepper {
 	v := &via{}
 	s := &stepper{via: v}
-	s.relay = r.relayOver(holder, viaOrigin{r.origin.Client(), v, leaseless}, viaNews{r.news, v}, viaCounts{r.counts, v})
+	s.relay = r.relayOver(holder, viaOrigin{r.origin.Client(), v, leaseless}, viaFeed{r.feed, v}, viaCounts{r.counts, v})
 	next, stop := iter.Pull(func(yield func(done bool) bool) {
 		v.pause = func() { v.dead = v.dead || !yield(false) }
 		for !v.dead {

@@ -19,7 +19,7 @@ type world struct {
 	testing.TB
 	now       time.Time
 	clockFrom func() time.Time // replaces now; nil for none
-	news      *memstore.News
+	feed      *memstore.Feed
 	counts    *memstore.Counts
 	regions   []*region
 	tuning    relay.Tuning
@@ -41,7 +41,7 @@ type region struct {
 func newWorld(t testing.TB, names ...string) *world {
 	w := &world{TB: t, tuning: relay.DefaultTuning(), now: time.UnixMilli(1_700_000_040_000), seen: map[string]map[window.Cell]int64{}}
 	w.counts = memstore.NewCounts(memstore.CountsOptions{Clock: w.clock})
-	w.news = memstore.NewNews(memstore.NewsOptions{Clock: w.clock, Settings: w.counts.SettingsVersion})
+	w.feed = memstore.NewFeed(memstore.FeedOptions{Clock: w.clock, Settings: w.counts.SettingsVersion})
 	for _, name := range names {
 		w.addRegion(name, w.clock, 1)
 	}
@@ -64,11 +64,11 @@ func (w *world) addRegion(name string, clock func() time.Time, shards int) *regi
 }
 
 func (r *region) newRelay(holder string) *relay.Relay {
-	return r.relayOver(holder, r.relayOrigin, r.news, r.counts)
+	return r.relayOver(holder, r.relayOrigin, r.feed, r.counts)
 }
 
-func (r *region) relayOver(holder string, origin store.RelayOrigin, news store.News, counts store.CountStore) *relay.Relay {
-	made, err := relay.New(relay.Config{Region: r.name, Holder: holder, Origin: origin, News: news, Counts: counts, Clock: r.clock,
+func (r *region) relayOver(holder string, origin store.RelayOrigin, feed store.Feed, counts store.CountStore) *relay.Relay {
+	made, err := relay.New(relay.Config{Region: r.name, Holder: holder, Origin: origin, Feed: feed, Counts: counts, Clock: r.clock,
 		Tuning: func() relay.Tuning { return r.tuning }})
 	if err != nil {
 		r.Fatal(err)

@@ -21,7 +21,7 @@ type fleet struct {
 	plan    fleetPlan
 	tuning  relay.Tuning
 	until   time.Time // of traffic
-	news    *memstore.News
+	feed    *memstore.Feed
 	regions []*fleetRegion
 	synths  []*synth // of all regions
 	track   *tracker
@@ -71,8 +71,8 @@ func newFleet(s Scenario, set tuning.Tuning, began time.Time, seed uint64) *flee
 	w := &world{seed: seed, began: began, shape: s.Shape, counts: memstore.NewCounts(memstore.CountsOptions{}),
 		violations: make(map[violation]*breach)}
 	w.database.Random = w.stream("database", 0)
-	f := &fleet{world: w, plan: *s.fleet, news: memstore.NewNews(memstore.NewsOptions{})}
-	f.tuning = relay.Tuning{Interval: set.NewsInterval.Std(), Floor: set.Floor, Step: set.Step,
+	f := &fleet{world: w, plan: *s.fleet, feed: memstore.NewFeed(memstore.FeedOptions{})}
+	f.tuning = relay.Tuning{Interval: set.FeedInterval.Std(), Floor: set.Floor, Step: set.Step,
 		MinGlobalDuration: set.MinGlobalDuration.Std(),
 		StoreFloor:        relay.StoreFloor, StoreSteps: relay.StoreSteps}
 	f.until = began // until traffic is planned
@@ -114,7 +114,7 @@ func (f *fleet) addRelay(r *fleetRegion) (*fleetRelay, error) {
 	way := &network.Statements{Link: made.toMySQL, Database: &f.database, Meters: &f.mysql}
 	var err error
 	made.Relay, err = relay.New(relay.Config{
-		Region: r.name, Holder: process, Origin: f.way(r, made.toOrigin), News: network.News{News: f.news, Statements: way},
+		Region: r.name, Holder: process, Origin: f.way(r, made.toOrigin), Feed: network.Feed{Feed: f.feed, Statements: way},
 		Counts: network.Counts{CountStore: f.counts, Statements: way},
 		Tuning: func() relay.Tuning { return f.tuning }, Publish: f.peersOf(r),
 	})
@@ -127,17 +127,17 @@ const peerWay = 80 * time.Millisecond
 
 // peersOf hands a row that a region's relay is about to append to the relays of all other regions, a way later. One
 // that has no lease refuses it.
-func (f *fleet) peersOf(from *fleetRegion) func(store.NewsRow) {
+func (f *fleet) peersOf(from *fleetRegion) func(store.FeedRow) {
 	if !f.plan.peers {
 		return nil
 	}
-	return func(row store.NewsRow) {
+	return func(row store.FeedRow) {
 		f.requests.Go(func() {
 			time.Sleep(peerWay)
 			for _, r := range f.regions {
 				for _, to := range r.relays {
 					if r != from && to.Leads() {
-						_ = to.Apply(row) // News has it too
+						_ = to.Apply(row) // Feed has it too
 					}
 				}
 			}

@@ -16,7 +16,7 @@ import (
 // Point is what one tuning showed.
 type Point struct {
 	Floor             float64
-	NewsInterval      time.Duration
+	FeedInterval      time.Duration
 	AdmittedOverLimit float64
 	RowsReadPerS      float64
 	RowsWrittenPerS   float64
@@ -46,7 +46,7 @@ func Sweep(s Scenario, o Options, report func(done, of int)) (Curves, error) {
 		return Curves{}, err
 	}
 	c := Curves{Title: fmt.Sprintf("%s, seed %d, around tuning %s", s.Name, o.Seed, name)}
-	floors, intervals := withValue(plottedFloors, base.Floor), withValue(plottedIntervals, base.NewsInterval.Std())
+	floors, intervals := withValue(plottedFloors, base.Floor), withValue(plottedIntervals, base.FeedInterval.Std())
 	done := 0
 	measure := func(change func(*tuning.Tuning)) (Point, error) {
 		if report != nil {
@@ -61,7 +61,7 @@ func Sweep(s Scenario, o Options, report func(done, of int)) (Curves, error) {
 		if bubbleErr := bubble.Run(func() { r, err = Simulate(s, o) }); bubbleErr != nil {
 			return Point{}, bubbleErr
 		}
-		return Point{set.Floor, set.NewsInterval.Std(), r.AdmittedOverLimit, r.MySQLRowsReadPerS, r.MySQLRowsWrittenPerS,
+		return Point{set.Floor, set.FeedInterval.Std(), r.AdmittedOverLimit, r.MySQLRowsReadPerS, r.MySQLRowsWrittenPerS,
 			set == base}, err
 	}
 	for _, floor := range floors {
@@ -72,7 +72,7 @@ func Sweep(s Scenario, o Options, report func(done, of int)) (Curves, error) {
 		c.ByFloor = append(c.ByFloor, p)
 	}
 	for _, interval := range intervals {
-		p, err := measure(func(t *tuning.Tuning) { t.NewsInterval = tuning.Duration(interval) })
+		p, err := measure(func(t *tuning.Tuning) { t.FeedInterval = tuning.Duration(interval) })
 		if err != nil {
 			return Curves{}, err
 		}
@@ -99,14 +99,14 @@ const (
 func (c Curves) WriteText(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n", c.Title)
-	floor, seconds := func(p Point) float64 { return p.Floor }, func(p Point) float64 { return p.NewsInterval.Seconds() }
+	floor, seconds := func(p Point) float64 { return p.Floor }, func(p Point) float64 { return p.FeedInterval.Seconds() }
 	draw(&b, "most admitted / limit, by floor (share of the limit)", c.ByFloor, floor, func(p Point) float64 {
 		return p.AdmittedOverLimit
 	})
-	draw(&b, "MySQL rows read a second, by news interval (s)", c.ByInterval, seconds, func(p Point) float64 {
+	draw(&b, "MySQL rows read a second, by feed interval (s)", c.ByInterval, seconds, func(p Point) float64 {
 		return p.RowsReadPerS
 	})
-	draw(&b, "MySQL rows written a second, by news interval (s)", c.ByInterval, seconds, func(p Point) float64 {
+	draw(&b, "MySQL rows written a second, by feed interval (s)", c.ByInterval, seconds, func(p Point) float64 {
 		return p.RowsWrittenPerS
 	})
 	if _, err := io.WriteString(w, b.String()); err != nil {

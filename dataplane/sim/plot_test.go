@@ -54,7 +54,7 @@ func TestSweepMovesOneValueAtATime(t *testing.T) {
 		t.Errorf("the tuning stands elsewhere: %+v", c)
 	}
 	for _, p := range c.ByFloor {
-		if p.NewsInterval != 200*time.Millisecond {
+		if p.FeedInterval != 200*time.Millisecond {
 			t.Errorf("%+v moves two values", p)
 		}
 	}

@@ -47,7 +47,7 @@ type Report struct {
 	// of these: counts stored for good. The others are news
 	MySQLCountsWrittenPerS float64 `json:"mysql_counts_written_per_s"`
 	MySQLStatementsPerS    float64 `json:"mysql_statements_per_s"` // of any kind
-	// by relays, in rows and payloads: see newsMeters
+	// by relays, in rows and payloads: see network.MySQLMeters
 	MySQLBytesReadPerS    float64 `json:"mysql_bytes_read_per_s,omitempty"`
 	MySQLBytesWrittenPerS float64 `json:"mysql_bytes_written_per_s,omitempty"`
 	// that nodes hear from their origins, and cells in

@@ -132,7 +132,7 @@ func (o Options) tuning(s Scenario) (tuning.Tuning, string, error) {
 // what they hold by then.
 func rest(set tuning.Tuning) time.Duration {
 	const stored = 15 * time.Second
-	return stored + 4*set.NewsInterval.Std()
+	return stored + 4*set.FeedInterval.Std()
 }
 
 // live is a world's life: start, traffic, rest, stop, and the books.

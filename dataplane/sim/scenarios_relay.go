@@ -92,8 +92,8 @@ func (f *fleet) silent(g *agenda, i int, at time.Duration) {
 func relayPeersScenario() Scenario {
 	return Scenario{
 		Name:    "relay-peers",
-		Summary: "relays that hand their news to each other too, 80 ms away",
-		Doc: "3 regions of 2 nodes, 300 keys that all use. News travels by MySQL, 60 to 120 ms away, and from relay to " +
+		Summary: "relays that hand their changes to each other too, 80 ms away",
+		Doc: "3 regions of 2 nodes, 300 keys that all use. Changes travel by MySQL, 60 to 120 ms away, and from relay to " +
 			"relay in 80 ms. " +
 			"See convergence_delay_ms, and relay-partition for what holds without peers.",
 		Duration: time.Minute, Shape: relayShape(3, 2),
@@ -188,16 +188,16 @@ func (f *fleet) replace(r *fleetRegion) {
 func relayHeldBackScenario() Scenario {
 	return Scenario{
 		Name:    "relay-held-back",
-		Summary: "rows of news that become visible up to three seconds after they were written",
-		Doc: "3 regions of 2 nodes. In the second third of the run every fifth row of news takes up to 3 s to commit, " +
-			"longer than a relay waits for an answer. " +
+		Summary: "rows of the change feed that become visible up to three seconds after they were written",
+		Doc: "3 regions of 2 nodes. In the second third of the run every fifth row of the change feed takes up to 3 s to " +
+			"commit, longer than a relay waits for an answer. " +
 			"What is told later is late; nothing stays unknown.",
 		Duration: time.Minute, Shape: relayShape(3, 2),
 		fleet: &fleetPlan{plan: func(f *fleet, duration time.Duration) (g agenda) {
 			f.busy(100)
 			random := f.stream("commits", 0)
 			g.at(duration/3, func() {
-				f.news.Faults.SlowCommits(func() time.Duration {
+				f.feed.Faults.SlowCommits(func() time.Duration {
 					f.mu.Lock()
 					defer f.mu.Unlock()
 					if random.IntN(5) > 0 {
@@ -206,7 +206,7 @@ func relayHeldBackScenario() Scenario {
 					return time.Duration(random.Int64N(int64(3 * time.Second)))
 				})
 			})
-			g.at(duration*2/3, func() { f.news.Faults.SlowCommits(nil) })
+			g.at(duration*2/3, func() { f.feed.Faults.SlowCommits(nil) })
 			return g
 		}},
 	}

@@ -43,7 +43,7 @@ type world struct {
 	nodes   []*node
 
 	counts    *memstore.Counts
-	news      *memstore.News
+	feed      *memstore.Feed
 	database  network.Database
 	meters    meters
 	ledger    *ledger
@@ -91,7 +91,7 @@ func newWorld(shape Shape, document []byte, began time.Time, grace time.Duration
 		counts:     memstore.NewCounts(memstore.CountsOptions{}),
 		violations: make(map[violation]*breach),
 	}
-	w.news = memstore.NewNews(memstore.NewsOptions{Settings: w.counts.SettingsVersion})
+	w.feed = memstore.NewFeed(memstore.FeedOptions{Settings: w.counts.SettingsVersion})
 	w.counts.SetTuning("", 1, document)
 	w.database.Random = w.stream("database", 0)
 	names := shape.names
@@ -202,12 +202,12 @@ func (w *world) bootRelay(n *node, limiter *dataplane.Limiter, origin store.Rela
 	mysql *network.Statements) (err error) {
 	n.relay, err = relay.New(relay.Config{
 		Region: n.region.name, Holder: fmt.Sprintf("%d.%d", n.index, n.lives),
-		Origin: origin, News: network.News{News: w.news, Statements: mysql},
+		Origin: origin, Feed: network.Feed{Feed: w.feed, Statements: mysql},
 		Counts:   network.Counts{CountStore: checkedCounts{w.counts, w, n.region.index}, Statements: mysql},
 		Settings: &network.Settings{From: w.counts, Statements: mysql},
 		Tuning: func() relay.Tuning {
 			t := limiter.RelayTuning()
-			return relay.Tuning{Interval: t.NewsInterval, SettingsInterval: t.SettingsInterval, Floor: t.Floor, Step: t.Step,
+			return relay.Tuning{Interval: t.FeedInterval, SettingsInterval: t.SettingsInterval, Floor: t.Floor, Step: t.Step,
 				MinGlobalDuration: t.MinGlobalDuration,
 				StoreFloor:        relay.StoreFloor, StoreSteps: relay.StoreSteps}
 		},

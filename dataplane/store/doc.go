@@ -1,5 +1,5 @@
 // Package store defines the layers above a node: the Origin, where the nodes of one region
-// meet; the News that the relays of regions exchange, and the CountStore in which they keep counts
+// meet; the Feed that the relays of regions exchange, and the CountStore in which they keep counts
 // for good; and the Settings that operators make. Implementers of any of them need this package; an embedder hands an
 // implementation to dataplane.Config and needs none of it.
 //

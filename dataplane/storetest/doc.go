@@ -1,5 +1,5 @@
-// Package storetest holds every Origin, CountStore and News to the contracts that
-// package store states for them. An implementation's own tests call TestOrigin, TestCountStore or TestNews with a way
+// Package storetest holds every Origin, CountStore and Feed to the contracts that
+// package store states for them. An implementation's own tests call TestOrigin, TestCountStore or TestFeed with a way
 // to open an empty one; what they add to it is only what is theirs alone, such as how they fail.
 //
 // Each sentence of a contract is a subtest named after it. Beside those, random

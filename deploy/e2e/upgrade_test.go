@@ -71,13 +71,14 @@ func testUpgradeAndBack(t *testing.T) {
 }
 
 // earlierBuild builds the programs of the last commit that did not have the newest migration. A clone whose history
-// does not reach that far has no earlier build than its own.
+// does not reach that far has no earlier build than its own. Nor has one whose last migrations rename something: a
+// build that uses the former name must end before this one starts.
 func earlierBuild(t *testing.T) (dir string) {
 	t.Helper()
 	root := strings.TrimSpace(command(t, ".", "git", "rev-parse", "--show-toplevel"))
 	earlier := earlierCommit(t, root)
 	if earlier == "" {
-		t.Log("this clone's history begins with the newest migration: this build is replaced by itself")
+		t.Log("no earlier build can run beside this one: it is replaced by itself")
 		return bin
 	}
 	source, dir := t.TempDir(), t.TempDir()
@@ -90,16 +91,42 @@ func earlierBuild(t *testing.T) (dir string) {
 }
 
 // earlierCommit is the last one whose newest migration is not that of the working tree, which may not be committed; ""
-// if there is none.
+// if there is none, or if it lacks a migration that renames a table or a column.
 func earlierCommit(t *testing.T, root string) (commit string) {
 	t.Helper()
 	newest := newestMigration(command(t, root, "git", "ls-files", "--cached", "--others", "--exclude-standard", "schema"))
+	renamed := lastRename(t, root)
 	for _, c := range strings.Fields(command(t, root, "git", "rev-list", "HEAD")) {
-		if newestMigration(command(t, root, "git", "ls-tree", "-r", "--name-only", c, "--", "schema")) < newest {
+		had := newestMigration(command(t, root, "git", "ls-tree", "-r", "--name-only", c, "--", "schema"))
+		if had < renamed {
+			return ""
+		}
+		if had < newest {
 			return c
 		}
 	}
 	return ""
+}
+
+var renames = regexp.MustCompile(`(?m)^RENAME TABLE |\bCHANGE COLUMN `)
+
+// lastRename is the number of the last migration that renames a table or a column; "" if none does.
+func lastRename(t *testing.T, root string) (number string) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(root, "schema", "*.sql"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if renames.Match(text) {
+			number = max(number, newestMigration(f))
+		}
+	}
+	return number
 }
 
 var migrationFile = regexp.MustCompile(`(?m)/([0-9]{5})_[^/]*\.sql$`)

@@ -81,9 +81,9 @@ func (n *node) relays(r *region, origin *redisorigin.Origin, counts *mysqlcounts
 
 // relayConfig is that of a relay beside a limiter.
 func relayConfig(region, holder string, l *dataplane.Limiter, origin *redisorigin.Origin, counts *mysqlcounts.Counts) relay.Config {
-	return relay.Config{Region: region, Holder: holder, Origin: origin, News: counts.News(), Counts: counts, Tuning: func() relay.Tuning {
+	return relay.Config{Region: region, Holder: holder, Origin: origin, Feed: counts.Feed(), Counts: counts, Tuning: func() relay.Tuning {
 		set := l.RelayTuning()
-		return relay.Tuning{Interval: set.NewsInterval, Floor: set.Floor, Step: set.Step, MinGlobalDuration: set.MinGlobalDuration}
+		return relay.Tuning{Interval: set.FeedInterval, Floor: set.Floor, Step: set.Step, MinGlobalDuration: set.MinGlobalDuration}
 	}}
 }
 

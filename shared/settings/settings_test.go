@@ -32,7 +32,7 @@ func TestADocumentInBothForms(t *testing.T) {
 			{Workspace: "acme", Namespace: "api", Pattern: "abuser", Limit: 0},
 		},
 	}
-	const tuned = `"step": 0.01, "news_interval_ms": 200, "settings_interval_ms": 5000, "jitter": 0.2, "min_global_duration_ms": 2000, "replay_tick_ms": 100, "fresh_for_ms": 5000, "strict_for_ms": 0}`
+	const tuned = `"step": 0.01, "feed_interval_ms": 200, "settings_interval_ms": 5000, "jitter": 0.2, "min_global_duration_ms": 2000, "replay_tick_ms": 100, "fresh_for_ms": 5000, "strict_for_ms": 0}`
 	yaml := head + `tuning: {floor: 0.1, ` + unquoted(tuned) + `
 region_tuning:
   "eu": {floor: 0.2, ` + unquoted(tuned) + `
@@ -95,7 +95,7 @@ overrides:
 tuning:
   floor: 0.3
   step: 0.01
-  news_interval_ms: 200
+  feed_interval_ms: 200
   settings_interval_ms: 5000
   jitter: 0.2
   min_global_duration_ms: 2000

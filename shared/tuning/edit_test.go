@@ -42,7 +42,7 @@ func TestEditRefuses(t *testing.T) {
 		"floor=7":                "floor is 7 (0 to 1)",
 		"jitter=0.1|jitter=0.2":  "jitter is given twice",
 		"fast_interval_ms=6000":  `there is no field "fast_interval_ms"`,
-		"news_interval_ms=70000": "news_interval_ms is 70000 (50 to 60000)",
+		"feed_interval_ms=70000": "feed_interval_ms is 70000 (50 to 60000)",
 		"replay_tick_ms=1.5":     "whole number of milliseconds",
 	} {
 		if _, err := Edit(Default(), strings.Split(change, "|")); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), want) {

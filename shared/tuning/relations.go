@@ -47,7 +47,7 @@ func (t Tuning) ValidateRelations() error {
 		bad = append(bad, fmt.Errorf("%w: settings_interval_ms is %d (at most %d with jitter %v: nodes without a heartbeat "+
 			"for %v count as gone)", ErrInvalid, is.Milliseconds(), most.Milliseconds(), t.Jitter, heartbeat.StandsFor))
 	}
-	least("min_global_duration_ms", t.MinGlobalDuration.Std(), 3*t.NewsInterval.Std(), "three times news_interval_ms")
+	least("min_global_duration_ms", t.MinGlobalDuration.Std(), 3*t.FeedInterval.Std(), "three times feed_interval_ms")
 	least("min_global_duration_ms", t.MinGlobalDuration.Std(), 2*t.ReplayTick.Std(), "twice replay_tick_ms")
 	least("fresh_for_ms", t.FreshFor.Std(), t.ReplayTick.Std(), "replay_tick_ms")
 	return errors.Join(bad...)

@@ -16,7 +16,7 @@ func TestParseRefusesValuesThatDoNotFitEachOther(t *testing.T) {
 	for change, want := range map[string]string{
 		"settings_interval_ms=600000":           "settings_interval_ms is 600000 (at most 25000 with jitter 0.2: nodes without a heartbeat for 1m0s count as gone)",
 		"settings_interval_ms=25001":            "settings_interval_ms is 25001 (at most 25000",
-		"news_interval_ms=1000":                 "min_global_duration_ms is 2000 (at least 3000: three times news_interval_ms)",
+		"feed_interval_ms=1000":                 "min_global_duration_ms is 2000 (at least 3000: three times feed_interval_ms)",
 		"replay_tick_ms=1500":                   "min_global_duration_ms is 2000 (at least 3000: twice replay_tick_ms)",
 		"fresh_for_ms=100|replay_tick_ms=200":   "fresh_for_ms is 100 (at least 200: replay_tick_ms)",
 		"settings_interval_ms=25000|jitter=0.5": "settings_interval_ms is 25000 (at most 20000 with jitter 0.5",
@@ -25,7 +25,7 @@ func TestParseRefusesValuesThatDoNotFitEachOther(t *testing.T) {
 			t.Errorf("%s: %v, want %s", change, err, want)
 		}
 	}
-	for _, change := range []string{"settings_interval_ms=25000", "news_interval_ms=666", "replay_tick_ms=1000", "fresh_for_ms=100"} {
+	for _, change := range []string{"settings_interval_ms=25000", "feed_interval_ms=666", "replay_tick_ms=1000", "fresh_for_ms=100"} {
 		if _, err := Edit(Default(), []string{change}); err != nil {
 			t.Errorf("%s: %v", change, err)
 		}

@@ -37,10 +37,10 @@ type Tuning struct {
 	// receive.
 	Step float64 `json:"step"`
 
-	// NewsInterval is the time in which a region's relay tells other regions what has
+	// FeedInterval is the time in which a region's relay tells other regions what has
 	// changed, once, and reads once what they tell, 50 ms to 1 min. Lower: sooner told,
 	// more statements a second (a region and shard, not a node).
-	NewsInterval Duration `json:"news_interval_ms"`
+	FeedInterval Duration `json:"feed_interval_ms"`
 
 	// SettingsInterval is the time between two heartbeats of a node, and between two reads of the
 	// settings by a node or relay: 100 ms to 10 min, before jitter. In a document that an operator
@@ -55,7 +55,7 @@ type Tuning struct {
 
 	// MinGlobalDuration is the shortest window that regions share: 1 s to 24 h. Each region limits
 	// shorter windows by itself, because they end before other regions' counts arrive. It must be
-	// at least three times NewsInterval and twice ReplayTick.
+	// at least three times FeedInterval and twice ReplayTick.
 	MinGlobalDuration Duration `json:"min_global_duration_ms"`
 
 	// ReplayTick is the time between two sends of accepted cost to the region's
@@ -77,7 +77,7 @@ func Default() Tuning {
 	return Tuning{
 		Floor:             0.1,
 		Step:              0.01,
-		NewsInterval:      Duration(200 * time.Millisecond),
+		FeedInterval:      Duration(200 * time.Millisecond),
 		SettingsInterval:  Duration(5 * time.Second),
 		Jitter:            0.2,
 		MinGlobalDuration: Duration(2 * time.Second),
@@ -92,7 +92,7 @@ func Default() Tuning {
 func RFC() Tuning {
 	t := Default()
 	t.Floor, t.Step = 0.5, 0
-	t.NewsInterval, t.SettingsInterval = Duration(10*time.Second), Duration(10*time.Second)
+	t.FeedInterval, t.SettingsInterval = Duration(10*time.Second), Duration(10*time.Second)
 	t.MinGlobalDuration = Duration(time.Minute)
 	return t
 }
@@ -125,7 +125,7 @@ func (t Tuning) Validate() error {
 	fraction("floor", t.Floor, 1)
 	fraction("step", t.Step, 1)
 	fraction("jitter", t.Jitter, 0.5)
-	span("news_interval_ms", t.NewsInterval, 50*time.Millisecond, time.Minute)
+	span("feed_interval_ms", t.FeedInterval, 50*time.Millisecond, time.Minute)
 	span("settings_interval_ms", t.SettingsInterval, 100*time.Millisecond, 10*time.Minute)
 	span("min_global_duration_ms", t.MinGlobalDuration, time.Second, 24*time.Hour)
 	span("replay_tick_ms", t.ReplayTick, 10*time.Millisecond, 10*time.Second)

@@ -28,13 +28,13 @@ func TestPresetsAreValidAndSurviveARoundTrip(t *testing.T) {
 }
 
 func TestDefaultsAreTheDocumentedOnes(t *testing.T) {
-	const want = `{"floor":0.1,"step":0.01,"news_interval_ms":200,"settings_interval_ms":5000,"jitter":0.2,` +
+	const want = `{"floor":0.1,"step":0.01,"feed_interval_ms":200,"settings_interval_ms":5000,"jitter":0.2,` +
 		`"min_global_duration_ms":2000,"replay_tick_ms":100,"fresh_for_ms":5000,"strict_for_ms":0}`
 	got, err := Default().Document()
 	if err != nil || string(got) != want {
 		t.Errorf("%s %v", got, err)
 	}
-	const wantRFC = `{"floor":0.5,"step":0,"news_interval_ms":10000,"settings_interval_ms":10000,"jitter":0.2,` +
+	const wantRFC = `{"floor":0.5,"step":0,"feed_interval_ms":10000,"settings_interval_ms":10000,"jitter":0.2,` +
 		`"min_global_duration_ms":60000,"replay_tick_ms":100,"fresh_for_ms":5000,"strict_for_ms":0}`
 	if got, err := RFC().Document(); err != nil || string(got) != wantRFC {
 		t.Errorf("rfc: %s %v", got, err)
@@ -58,7 +58,7 @@ func TestParseRefusesADocumentThatIsNotWhole(t *testing.T) {
 		t.Fatal(err)
 	}
 	for doc, want := range map[string]string{
-		`{"floor":0.3}`: "lacks step, news_interval_ms, settings_interval_ms, jitter, min_global_duration_ms, replay_tick_ms, fresh_for_ms, strict_for_ms:",
+		`{"floor":0.3}`: "lacks step, feed_interval_ms, settings_interval_ms, jitter, min_global_duration_ms, replay_tick_ms, fresh_for_ms, strict_for_ms:",
 		`{}`:            "lacks floor, step",
 		`null`:          "lacks floor, step",
 		strings.Replace(string(whole), `"jitter":0.2`, `"jitter":null`, 1): "lacks jitter:",
@@ -77,8 +77,8 @@ func TestParseNamesFieldAndBound(t *testing.T) {
 		`{"floor":1.1}`:                             {"floor is 1.1", "0 to 1"},
 		`{"floor":-0.1,"step":2}`:                   {"floor is -0.1", "step is 2"},
 		`{"jitter":0.6}`:                            {"jitter", "0.5"},
-		`{"news_interval_ms":49}`:                   {"news_interval_ms is 49", "50 to 60000"},
-		`{"news_interval_ms":60001}`:                {"news_interval_ms is 60001", "50 to 60000"},
+		`{"feed_interval_ms":49}`:                   {"feed_interval_ms is 49", "50 to 60000"},
+		`{"feed_interval_ms":60001}`:                {"feed_interval_ms is 60001", "50 to 60000"},
 		`{"settings_interval_ms":99}`:               {"settings_interval_ms is 99", "100 to 600000"},
 		`{"settings_interval_ms":600001}`:           {"settings_interval_ms is 600001", "100 to 600000"},
 		`{"replay_tick_ms":9}`:                      {"replay_tick_ms", "10 to 10000"},
@@ -111,7 +111,7 @@ func TestParseNamesFieldAndBound(t *testing.T) {
 
 // Every field must be bounded: a document of absurd values names each of them.
 func TestEveryFieldIsBounded(t *testing.T) {
-	absurd := Tuning{Floor: 9, Step: 9, NewsInterval: -1, SettingsInterval: 1 << 62, Jitter: 9,
+	absurd := Tuning{Floor: 9, Step: 9, FeedInterval: -1, SettingsInterval: 1 << 62, Jitter: 9,
 		MinGlobalDuration: -1, ReplayTick: -1, FreshFor: -1, StrictFor: -1}
 	err := absurd.Validate()
 	for i := range reflect.TypeFor[Tuning]().NumField() {

@@ -15,7 +15,7 @@ const skewWorthTellingMs = 1000
 
 type fleet struct {
 	again
-	Pairs bool `help:"Show how late each region reads the news of each other region, instead of nodes."`
+	Pairs bool `help:"Show how late each region reads the changes of each other region, instead of nodes."`
 }
 
 // Run lists the nodes.
@@ -67,7 +67,7 @@ func writeFleet(w io.Writer, f *controlv1.FleetResponse) {
 
 func writePairs(w io.Writer, pairs []*controlv1.ConvergencePair) {
 	if len(pairs) == 0 {
-		head(w, "not measured: no relay has lately read news of another region")
+		head(w, "not measured: no relay has lately read changes of another region")
 		return
 	}
 	t := newTable(w)

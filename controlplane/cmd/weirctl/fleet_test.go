@@ -10,7 +10,7 @@ import (
 // Each pair of regions is as late as its slowest live node says; without any it says so.
 func TestFleetPairs(t *testing.T) {
 	w := newWorld(t)
-	w.want(t, w.run(t, "fleet", "--pairs"), exitOK, "not measured: no relay has lately read news of another region\n")
+	w.want(t, w.run(t, "fleet", "--pairs"), exitOK, "not measured: no relay has lately read changes of another region\n")
 	us := controlplane.Node{Live: true}
 	us.Region, us.Health.Relay = "us", &heartbeat.Relay{Shards: 1, Held: []int{0}, LagP99Ms: map[string]int64{"eu": 1200, "ap": 12_000}}
 	w.fleet.Nodes = []controlplane.Node{us}

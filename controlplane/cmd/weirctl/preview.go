@@ -158,7 +158,7 @@ func writePreview(w io.Writer, a *controlv1.PreviewRolloutResponse) {
 
 const curveWidth, curveHeight = 60, 12
 
-// writeCurve draws overshoot against rows: the new tuning with other news intervals, and where
+// writeCurve draws overshoot against rows: the new tuning with other feed intervals, and where
 // the two stand.
 func writeCurve(w io.Writer, a *controlv1.PreviewRolloutResponse) {
 	points := append([]*controlv1.PreviewPrediction{a.GetOld(), a.GetNew()}, a.GetCurve()...)
@@ -200,7 +200,7 @@ func writeCurve(w io.Writer, a *controlv1.PreviewRolloutResponse) {
 	_, _ = fmt.Fprintf(w, "%8s +%s\n", "", strings.Repeat("-", curveWidth))
 	left := measured(&x0)
 	_, _ = fmt.Fprintf(w, "%10s%s%*s\n", "", left, curveWidth-len(left), measured(&x1))
-	_, _ = fmt.Fprintln(w, "O old   N new   B both   * new with other news intervals")
+	_, _ = fmt.Fprintln(w, "O old   N new   B both   * new with other feed intervals")
 }
 
 // along is where v lies between from and to, on cells.

@@ -23,10 +23,10 @@ func (p *previews) Preview(_ context.Context, req controlplane.PreviewRequest) (
 		Model:   controlplane.ModelRecord{Rollouts: 2, Rows: controlplane.ModelFit{Middle: 1.5, Worst: 0.5}},
 		OldText: `{"floor":0.5}`, NewText: `{"floor":0.2}`, TookMs: 4200,
 		Predictions: controlplane.Predictions{
-			Old: controlplane.Prediction{NewsIntervalMs: 10_000, RowsWrittenPerS: 100, RowsReadPerS: 2000, ConvergenceP50Ms: 5000, ConvergenceP99Ms: 66_000, HotConvergeP99Ms: 24_641, UnknownShare: 0.471, Overshoot: 3, OrdinaryOvershoot: 1.5},
-			New: controlplane.Prediction{NewsIntervalMs: 200, RowsWrittenPerS: 250, RowsReadPerS: 1000, ConvergenceP50Ms: 1000, ConvergenceP99Ms: 2900, HotConvergeP99Ms: 900, Overshoot: 1.2, OrdinaryOvershoot: 1.1},
+			Old: controlplane.Prediction{FeedIntervalMs: 10_000, RowsWrittenPerS: 100, RowsReadPerS: 2000, ConvergenceP50Ms: 5000, ConvergenceP99Ms: 66_000, HotConvergeP99Ms: 24_641, UnknownShare: 0.471, Overshoot: 3, OrdinaryOvershoot: 1.5},
+			New: controlplane.Prediction{FeedIntervalMs: 200, RowsWrittenPerS: 250, RowsReadPerS: 1000, ConvergenceP50Ms: 1000, ConvergenceP99Ms: 2900, HotConvergeP99Ms: 900, Overshoot: 1.2, OrdinaryOvershoot: 1.1},
 			Curve: []controlplane.Prediction{
-				{NewsIntervalMs: 50, RowsWrittenPerS: 400, Overshoot: 1}, {NewsIntervalMs: 1000, RowsWrittenPerS: 150, Overshoot: 2},
+				{FeedIntervalMs: 50, RowsWrittenPerS: 400, Overshoot: 1}, {FeedIntervalMs: 1000, RowsWrittenPerS: 150, Overshoot: 2},
 			},
 			KeysSimulated: 500, NodesSimulated: 7, Notes: []string{"500 of 240000 keys were simulated"},
 		},
@@ -64,7 +64,7 @@ admitted/limit of the worst caller, by MySQL rows written and read a second
        1 |        *
          +------------------------------------------------------------
           150                                                    2,100
-O old   N new   B both   * new with other news intervals
+O old   N new   B both   * new with other feed intervals
 
 - 500 of 240000 keys were simulated
 - simulated in 4.2s

@@ -115,7 +115,7 @@ func TestRolloutStartAndStatus(t *testing.T) {
 	w.want(t, w.run(t, "rollout", "start", "--tuning", file, "--stage", "eu", "--stage", "all:approval", "--bake", "10m", "--id", "r1", "--reason", "fewer rows"), exitOK, `
 rollout r1, stage 1 of 2: measuring
 started  0s ago by os-user: fewer rows
-tuning   floor 0.3, step 0.01, news_interval_ms 200, settings_interval_ms 5000, jitter 0.2,
+tuning   floor 0.3, step 0.01, feed_interval_ms 200, settings_interval_ms 5000, jitter 0.2,
          min_global_duration_ms 2000, replay_tick_ms 100, fresh_for_ms 5000, strict_for_ms 0
 
 STAGE  REGIONS                 BAKE  APPROVAL  STATE
@@ -136,7 +136,7 @@ Follow it with: weirctl rollout status --watch r1
 rollout r1, stage 2 of 2: baking: trouble, tried again: MySQL does not answer
 started  0s ago by os-user: fewer rows
 due      in 1m30s
-tuning   floor 0.3, step 0.01, news_interval_ms 200, settings_interval_ms 5000, jitter 0.2,
+tuning   floor 0.3, step 0.01, feed_interval_ms 200, settings_interval_ms 5000, jitter 0.2,
          min_global_duration_ms 2000, replay_tick_ms 100, fresh_for_ms 5000, strict_for_ms 0
 
 STAGE  REGIONS                 BAKE  APPROVAL  STATE
@@ -427,7 +427,7 @@ func TestRolloutStartRefusals(t *testing.T) {
 		`--stage "eu,,us": a region has no name (want regions as in eu,us, a share as in 50%, or all`:                                       {"--tuning", "rfc", "--stage", "eu,,us"},
 		"unknown field":                  {"--tuning", "rfc", "--plan", path(t, `{"stage":[]}`)},
 		"floor is 2 (0 to 1)":            {"--tuning", path(t, `{"floor":2}`), "--stage", "all"},
-		"lacks step, news_interval":      {"--tuning", path(t, `{"floor":0.3}`), "--stage", "all"},
+		"lacks step, feed_interval":      {"--tuning", path(t, `{"floor":0.3}`), "--stage", "all"},
 		"no tuning is named":             {"--stage", "all"},
 		`there is no field "flor"`:       {"--set", "flor=0.3", "--stage", "all"},
 		"nothing changes":                {"--set", "floor=0.1", "--stage", "all"},

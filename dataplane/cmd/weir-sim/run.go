@@ -36,7 +36,7 @@ type runCommand struct {
 	JSON     bool          `name:"json" xor:"form" help:"Print one JSON object instead of a table."`
 	Tuning   string        `placeholder:"FILE" help:"Tuning document for the fleet, or preset:NAME (default, rfc)."`
 	Compare  string        `placeholder:"FILE" help:"Second tuning document or preset, run with the same seed and printed beside the first."`
-	Plot     bool          `xor:"form" help:"Draw overshoot against floor, and load against news interval, around the tuning. Takes a dozen more runs."`
+	Plot     bool          `xor:"form" help:"Draw overshoot against floor, and load against feed interval, around the tuning. Takes a dozen more runs."`
 	Duration time.Duration `placeholder:"DURATION" help:"How long there is traffic (1s to 24h). Default: the scenario's."`
 	Jitter   bool          `help:"Keep the limiters' own jitter: closer to a real fleet, but runs with the same seed differ."`
 }

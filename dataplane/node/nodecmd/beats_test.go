@@ -64,7 +64,7 @@ func wantRelayInHeartbeats(t *testing.T, dsn string) {
 	}
 	defer func() { _ = db.Close() }()
 	for region, from := range map[string]string{"eu": "us", "us": "eu"} {
-		await.True(t, region+" says that it relays, and reads the news of "+from, func() bool {
+		await.True(t, region+" says that it relays, and reads the changes of "+from, func() bool {
 			var text []byte
 			var h heartbeat.Health
 			if err := db.QueryRowContext(t.Context(), "SELECT health FROM ratelimit_nodes WHERE region = ?", region).Scan(&text); err != nil {

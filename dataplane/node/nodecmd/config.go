@@ -47,8 +47,8 @@ type Config struct {
 	TLSClientCAFile string `name:"tls-client-ca-file" placeholder:"PATH" help:"CAs of callers' certificates, in PEM. Callers must then present one."`
 	TokensFile      string `placeholder:"PATH" help:"SHA-256 hashes of the bearer tokens that callers may use, one per line, as sha256sum prints them. workspaces=a,b and actions=limit,read after a hash restrict its token. Read again when it changes."`
 
-	RelayPeers         string `placeholder:"LIST" help:"Relays of other regions to which this node's relay sends news directly: region=host:port[,host:port] each, separated by spaces. Default: news goes through MySQL alone."`
-	RelayPeersListen   string `placeholder:"HOST:PORT" help:"Address that takes news from those relays. Beyond loopback it needs mutual TLS. Default: none."`
+	RelayPeers         string `placeholder:"LIST" help:"Relays of other regions to which this node's relay sends changes directly: region=host:port[,host:port] each, separated by spaces. Default: changes go through MySQL alone."`
+	RelayPeersListen   string `placeholder:"HOST:PORT" help:"Address that receives changes from those relays. Beyond loopback it needs mutual TLS. Default: none."`
 	RelayPeersDomain   string `placeholder:"NAME" help:"Domain of the names in relays' certificates: the certificate of region eu names eu.NAME. Default: none, it names eu."`
 	RelayPeersCertFile string `placeholder:"PATH" help:"This region's certificate, shown to relays of other regions. Read again when it changes."`
 	RelayPeersKeyFile  string `placeholder:"PATH" help:"Key of that certificate."`

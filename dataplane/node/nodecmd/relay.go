@@ -26,7 +26,7 @@ type regions struct {
 }
 
 // relays is true of a node with both stores that a relay stands between.
-func (s *stores) relays() bool { return s.origin != nil && s.news != nil }
+func (s *stores) relays() bool { return s.origin != nil && s.feed != nil }
 
 // newRegions makes this node's relay if it has both stores. Each node of a region has one; the one that holds the lease
 // of a shard works.
@@ -39,10 +39,10 @@ func newRegions(config Config, stores *stores, limiter *dataplane.Limiter, logge
 	}
 	c := relay.Config{
 		Region: config.Region, Holder: config.NodeID,
-		Origin: stores.origin, News: stores.news, Counts: stores.counts, Settings: stores.settings,
+		Origin: stores.origin, Feed: stores.feed, Counts: stores.counts, Settings: stores.settings,
 		Tuning: func() relay.Tuning {
 			t := limiter.RelayTuning()
-			return relay.Tuning{Interval: t.NewsInterval, SettingsInterval: t.SettingsInterval, Floor: t.Floor, Step: t.Step,
+			return relay.Tuning{Interval: t.FeedInterval, SettingsInterval: t.SettingsInterval, Floor: t.Floor, Step: t.Step,
 				MinGlobalDuration: t.MinGlobalDuration, StoreFloor: relay.StoreFloor, StoreSteps: relay.StoreSteps}
 		},
 		TuningChanged: limiter.TuningChanged,

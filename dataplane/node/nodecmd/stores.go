@@ -24,7 +24,7 @@ import (
 type stores struct {
 	origin     store.RelayOrigin // nil without Redis
 	counts     store.CountStore  // nil without MySQL
-	news       store.News        // nil without MySQL
+	feed       store.Feed        // nil without MySQL
 	settings   store.Settings    // nil without MySQL, unless there is a file or the routes change overrides
 	file       *settingsFile     // nil without settings-file
 	overrides  routes.Overrides  // nil: the routes do not change any
@@ -53,7 +53,7 @@ func openStores(config Config, logger *slog.Logger) (*stores, error) {
 		s.closers = append(s.closers, db)
 		s.collectors = append(s.collectors, collectors.NewDBStatsCollector(db, "weir"))
 		counts := mysqlcounts.New(db, mysqlcounts.Options{})
-		s.counts, s.news, s.settings = counts, counts.News(), counts
+		s.counts, s.feed, s.settings = counts, counts.Feed(), counts
 		s.collectors = append(s.collectors, counts)
 		if config.V2Overrides {
 			if err := s.openOverrides(config.MySQLDSN); err != nil {

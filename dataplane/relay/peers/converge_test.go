@@ -24,7 +24,7 @@ func TestR2ThroughPeers(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					f := newFleet(t, 1, names...)
 					defer f.stop()
-					f.news.Faults.Delay(60*time.Millisecond + time.Duration(offset)*15*time.Millisecond)
+					f.feed.Faults.Delay(60*time.Millisecond + time.Duration(offset)*15*time.Millisecond)
 					<-time.After(time.Duration(offset) * interval / 5)
 					loud, quiet := f.regions[0].cell("loud", time.Hour), f.regions[0].cell("quiet", time.Hour)
 					f.regions[0].accept(loud, 10, 100)
@@ -101,7 +101,7 @@ func TestMySQLIsOut(t *testing.T) {
 		f := newFleet(t, 1, "eu", "us")
 		defer f.stop()
 		eu := f.regions[0]
-		f.news.Faults.Fail(errUnreachable)
+		f.feed.Faults.Fail(errUnreachable)
 		<-time.After(time.Second)
 		first, second := eu.cell("first", time.Hour), eu.cell("second", time.Hour)
 		for _, cell := range []window.Cell{first, second, first} {
@@ -111,7 +111,7 @@ func TestMySQLIsOut(t *testing.T) {
 			}
 		}
 		<-time.After(30 * time.Second)
-		f.news.Faults.Fail(nil)
+		f.feed.Faults.Fail(nil)
 		f.untilKnown(first, second)
 	})
 }
@@ -122,7 +122,7 @@ func TestARelayThatTakesOverReceivesWhatPeersSentBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, 2, "eu", "us", "ap")
 		defer f.stop()
-		f.news.Faults.Fail(errUnreachable)
+		f.feed.Faults.Fail(errUnreachable)
 		f.counts.Faults.Fail(errUnreachable)
 		eu, us, ap := f.regions[0], f.regions[1], f.regions[2]
 		grows, stands := eu.cell("grows", time.Hour), eu.cell("stands", time.Hour)

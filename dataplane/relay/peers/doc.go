@@ -57,7 +57,7 @@
 //
 // # Bounds
 //
-//	a row            store.NewsBytesMax, and 1 KiB around it
+//	a row            store.FeedBytesMax, and 1 KiB around it
 //	a stream out     a queue of 64 rows and 4 MiB, which drops the oldest; a row not read for 10 s ends the stream;
 //	                 rows that repeat are made one at a time, as the peer reads them
 //	a stream in      512 KiB on its way; hello within 5 s

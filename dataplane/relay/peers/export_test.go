@@ -44,7 +44,7 @@ func NewQueue() Queue { return Queue{newQueue()} }
 func (q Queue) SetOpen(open bool) int { return q.setOpen(open) }
 
 // Push is push.
-func (q Queue) Push(row store.NewsRow) (bool, int) { return q.push(row) }
+func (q Queue) Push(row store.FeedRow) (bool, int) { return q.push(row) }
 
 // Take is take.
-func (q Queue) Take(ctx context.Context) (store.NewsRow, bool) { return q.take(ctx) }
+func (q Queue) Take(ctx context.Context) (store.FeedRow, bool) { return q.take(ctx) }

@@ -27,7 +27,7 @@ const (
 type fleet struct {
 	testing.TB
 	network   *network
-	news      *memstore.News
+	feed      *memstore.Feed
 	counts    *memstore.Counts
 	authority *testcert.Authority
 	names     []string
@@ -54,8 +54,8 @@ type node struct {
 // newFleet starts relays in each region: relaysEach of them, of which the first leads.
 func newFleet(t testing.TB, relaysEach int, names ...string) *fleet {
 	f := &fleet{TB: t, network: newNetwork(oneWay), authority: testcert.New(t), names: names}
-	f.news = memstore.NewNews(memstore.NewsOptions{})
-	f.news.Faults.Delay(mysqlRTT)
+	f.feed = memstore.NewFeed(memstore.FeedOptions{})
+	f.feed.Faults.Delay(mysqlRTT)
 	f.counts = memstore.NewCounts(memstore.CountsOptions{})
 	for _, name := range names {
 		r := &region{fleet: f, name: name, origin: memstore.NewOrigin(memstore.OriginOptions{}), accepted: map[window.Cell]int64{}}
@@ -98,7 +98,7 @@ func (r *region) start(cfg peers.Config) *node {
 	}
 	n := &node{peers: peers.Over(made, r.network), origin: r.origin.Client()}
 	n.origin.Faults.Delay(redisRTT)
-	n.relay, err = relay.New(relay.Config{Region: r.name, Holder: fmt.Sprint("relay", len(r.relays)), Origin: n.origin, News: r.news,
+	n.relay, err = relay.New(relay.Config{Region: r.name, Holder: fmt.Sprint("relay", len(r.relays)), Origin: n.origin, Feed: r.feed,
 		Counts: r.counts, Publish: n.peers.Publish})
 	if err != nil {
 		r.Fatal(err)

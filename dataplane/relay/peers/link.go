@@ -212,7 +212,7 @@ func (l *link) converse(ctx context.Context, end context.CancelCauseFunc, stream
 	defer aged.Stop()
 	stuck := time.AfterFunc(sendTimeout, func() { end(errNotRead) })
 	defer stuck.Stop()
-	send := func(row *store.NewsRow) bool {
+	send := func(row *store.FeedRow) bool {
 		stuck.Reset(sendTimeout)
 		defer stuck.Stop()
 		return l.send(ctx, end, stream, row)
@@ -232,7 +232,7 @@ func (l *link) converse(ctx context.Context, end context.CancelCauseFunc, stream
 }
 
 // send sends one row. ok is false when the stream has ended.
-func (l *link) send(ctx context.Context, end context.CancelCauseFunc, stream outgoing, row *store.NewsRow) (ok bool) {
+func (l *link) send(ctx context.Context, end context.CancelCauseFunc, stream outgoing, row *store.FeedRow) (ok bool) {
 	if err := stream.Send(message(row)); err != nil {
 		l.peer.dropped.Inc()
 		if !errors.Is(err, io.EOF) { // otherwise Recv returns the reason
@@ -245,7 +245,7 @@ func (l *link) send(ctx context.Context, end context.CancelCauseFunc, stream out
 	return ctx.Err() == nil
 }
 
-func message(row *store.NewsRow) *relayv1.PublishRequest {
+func message(row *store.FeedRow) *relayv1.PublishRequest {
 	return &relayv1.PublishRequest{Message: &relayv1.PublishRequest_Row{Row: &relayv1.Row{
 		Shard: int32(row.Shard), Sequence: row.Sequence, Payload: row.Payload}}}
 }

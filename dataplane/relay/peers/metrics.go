@@ -33,7 +33,7 @@ func newMetrics() *metrics {
 		connected: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_relay_peer_connected",
 			Help: "Streams on which a relay of the peer region takes rows from this relay."}, []string{"peer"}),
 		rows: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_relay_peer_rows_total",
-			Help: "Rows of news sent to, dropped for, applied and refused from a peer region."}, []string{"peer", "outcome"}),
+			Help: "Rows of changes sent to, dropped for, applied and refused from a peer region."}, []string{"peer", "outcome"}),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_relay_peer_streams_refused_total",
 			Help: "Streams of other relays that were refused, by reason."}, []string{"reason"}),
 		closed: prometheus.NewCounter(prometheus.CounterOpts{Name: "weir_relay_peer_connections_closed_total",

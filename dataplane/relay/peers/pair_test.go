@@ -21,16 +21,16 @@ import (
 type fakeRelay struct {
 	mu   sync.Mutex
 	idle bool
-	rows []store.NewsRow
+	rows []store.FeedRow
 	err  error // of Apply
 	lost int
-	sent []store.NewsRow // before a stream was opened
+	sent []store.FeedRow // before a stream was opened
 	hold chan struct{}   // Apply waits for it; nil: it does not
 
 	inside, insideMost int // calls of Apply at once
 }
 
-func (e *fakeRelay) Apply(row store.NewsRow) error {
+func (e *fakeRelay) Apply(row store.FeedRow) error {
 	e.mu.Lock()
 	hold := e.hold
 	e.inside++
@@ -58,7 +58,7 @@ func (e *fakeRelay) Lost() int {
 	return e.lost
 }
 
-func (e *fakeRelay) Handed() iter.Seq[store.NewsRow] {
+func (e *fakeRelay) Handed() iter.Seq[store.FeedRow] {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return slices.Values(e.sent)
@@ -119,8 +119,8 @@ func (f *fleet) peers(cfg peers.Config, r peers.Relay) *peers.Peers {
 	return made
 }
 
-func row(sequence int64, bytes int) store.NewsRow {
-	return store.NewsRow{Stream: store.Stream{Region: "eu", Shard: 3}, Sequence: sequence, Payload: make([]byte, bytes)}
+func row(sequence int64, bytes int) store.FeedRow {
+	return store.FeedRow{Stream: store.Stream{Region: "eu", Shard: 3}, Sequence: sequence, Payload: make([]byte, bytes)}
 }
 
 // metricsOf are lines as Prometheus has them.

@@ -19,7 +19,7 @@ import (
 type Relay interface {
 	// Apply applies a row of another region. If the error wraps store.ErrRefused, only the row is
 	// refused. After any other error the relay accepts no rows, and the stream ends.
-	Apply(row store.NewsRow) error
+	Apply(row store.FeedRow) error
 
 	// Leads tells whether the relay has rows to send, and takes rows in.
 	Leads() bool
@@ -29,7 +29,7 @@ type Relay interface {
 	Lost() int
 
 	// Handed returns rows that repeat all counts sent to peers before. A stream begins with them.
-	Handed() iter.Seq[store.NewsRow]
+	Handed() iter.Seq[store.FeedRow]
 }
 
 // Peers carries rows of news between the relays of different regions. Its life is New, Start, Stop. Start and Stop may
@@ -142,7 +142,7 @@ func (p *Peers) Collector() prometheus.Collector { return p.metrics }
 
 // Publish sends a row to all peers whose relay can be reached. It never blocks, and keeps row.Payload, which must not
 // change, until it is sent or dropped.
-func (p *Peers) Publish(row store.NewsRow) {
+func (p *Peers) Publish(row store.FeedRow) {
 	for _, to := range p.peers {
 		reached := false
 		for _, l := range to.links {

@@ -18,7 +18,7 @@ const (
 type queue struct {
 	mu    sync.Mutex
 	open  bool
-	rows  []store.NewsRow
+	rows  []store.FeedRow
 	bytes int
 	lacks bool          // the peer may lack earlier rows: the stream is new, or rows were dropped
 	more  chan struct{} // buffered: rows wait
@@ -36,7 +36,7 @@ func (q *queue) setOpen(open bool) (dropped int) {
 }
 
 // push never blocks. taken is false while the queue is not open.
-func (q *queue) push(row store.NewsRow) (taken bool, dropped int) {
+func (q *queue) push(row store.FeedRow) (taken bool, dropped int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if !q.open {
@@ -67,16 +67,16 @@ func (q *queue) takeLacks() bool {
 }
 
 // shiftLocked takes the oldest row.
-func (q *queue) shiftLocked() store.NewsRow {
+func (q *queue) shiftLocked() store.FeedRow {
 	row := q.rows[0]
-	q.rows[0] = store.NewsRow{} // its payload is not kept
+	q.rows[0] = store.FeedRow{} // its payload is not kept
 	q.rows = q.rows[1:]
 	q.bytes -= len(row.Payload)
 	return row
 }
 
 // take waits for a row; ok is false when ctx has ended.
-func (q *queue) take(ctx context.Context) (row store.NewsRow, ok bool) {
+func (q *queue) take(ctx context.Context) (row store.FeedRow, ok bool) {
 	for ctx.Err() == nil {
 		q.mu.Lock()
 		if len(q.rows) > 0 {

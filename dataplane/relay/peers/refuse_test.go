@@ -140,7 +140,7 @@ func TestGarbageOfAPeer(t *testing.T) {
 				t.Errorf("a row of %q is heard from eu", row.Region)
 			}
 		}
-		_ = s.send(make([]byte, 2*store.NewsBytesMax), 3)
+		_ = s.send(make([]byte, 2*store.FeedBytesMax), 3)
 		if _, err := s.stream.Recv(); status.Code(err) != codes.ResourceExhausted {
 			t.Errorf("a message of twice the bound: %v", err)
 		}

@@ -23,7 +23,7 @@ import (
 
 // What others can make this relay keep.
 const (
-	messageBytesMax     = store.NewsBytesMax + 1<<10 // a row and what is around it
+	messageBytesMax     = store.FeedBytesMax + 1<<10 // a row and what is around it
 	streamWindowBytes   = 512 << 10                  // two rows ahead of the one that is merged
 	answerWindowBytes   = 64 << 10
 	answerBytesMax      = 64
@@ -198,7 +198,7 @@ func isNamed(ctx context.Context, name string) bool {
 // counts as well. open is false if the relay accepts no rows; the sender must then open a new
 // stream.
 func (s *server) take(from *peer, row *relayv1.Row) (open bool) {
-	received := store.NewsRow{Stream: store.Stream{Region: from.Region, Shard: int(row.GetShard())},
+	received := store.FeedRow{Stream: store.Stream{Region: from.Region, Shard: int(row.GetShard())},
 		Sequence: row.GetSequence(), Payload: row.GetPayload()}
 	from.taking <- struct{}{} // Apply does no I/O
 	err := s.peers.relay.Apply(received)

@@ -14,9 +14,9 @@ import (
 func TestRowsArrive(t *testing.T) {
 	inPair(t, nil, func(t *testing.T, p *pair) {
 		for sequence := range int64(20) {
-			p.eu.Publish(row(sequence+1, store.NewsBytesMax/16))
+			p.eu.Publish(row(sequence+1, store.FeedBytesMax/16))
 		}
-		p.eu.Publish(row(21, store.NewsBytesMax))
+		p.eu.Publish(row(21, store.FeedBytesMax))
 		<-time.After(2 * time.Second)
 		received := p.relay.rows
 		if len(received) != 21 {
@@ -27,7 +27,7 @@ func TestRowsArrive(t *testing.T) {
 				t.Errorf("row %d of shard %d of %q, want %d of 3 of eu", got.Sequence, got.Shard, got.Region, want)
 			}
 		}
-		if n := len(received[20].Payload); n != store.NewsBytesMax {
+		if n := len(received[20].Payload); n != store.FeedBytesMax {
 			t.Errorf("the longest row has %d bytes", n)
 		}
 		wantMetrics(t, p.eu, `weir_relay_peer_rows_total{outcome="sent",peer="us"} 21`, `weir_relay_peer_connected{peer="us"} 1`)
@@ -39,7 +39,7 @@ func TestRowsArrive(t *testing.T) {
 // relay has forgotten them, or takes in no rows.
 func TestAStreamBeginsWithWhatWasSentBefore(t *testing.T) {
 	inPair(t, nil, func(t *testing.T, p *pair) {
-		p.euRelay.set(func(e *fakeRelay) { e.sent = []store.NewsRow{row(101, 9), row(102, 9)} })
+		p.euRelay.set(func(e *fakeRelay) { e.sent = []store.FeedRow{row(101, 9), row(102, 9)} })
 		p.relay.set(func(e *fakeRelay) { e.lost++ })
 		<-time.After(3 * time.Second)
 		if got := p.relay.received(); !slices.Equal(got, []int64{101, 102}) {
@@ -62,7 +62,7 @@ func TestAStreamBeginsWithWhatWasSentBefore(t *testing.T) {
 // Rows that were dropped because the peer was slow are made good: all that was sent before is repeated.
 func TestWhatASlowPeerMissedIsRepeated(t *testing.T) {
 	inPair(t, nil, func(t *testing.T, p *pair) {
-		p.euRelay.set(func(e *fakeRelay) { e.sent = []store.NewsRow{row(1001, 9)} })
+		p.euRelay.set(func(e *fakeRelay) { e.sent = []store.FeedRow{row(1001, 9)} })
 		p.eu.Publish(row(1, 9))
 		<-time.After(time.Second)
 		if got := p.relay.received(); !slices.Equal(got, []int64{1}) {

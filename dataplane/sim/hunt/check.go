@@ -13,7 +13,7 @@ import (
 // that a cost takes to its origin and the stores take to answer.
 func (p Plan) bound() time.Duration {
 	t, f := p.slowest(), p.Fleet
-	relayed := 4*t.NewsInterval.Std() + 4*(f.MySQLTrip+f.OriginTrip)
+	relayed := 4*t.FeedInterval.Std() + 4*(f.MySQLTrip+f.OriginTrip)
 	return relayed + 2*(t.ReplayTick.Std()+f.OriginTrip)
 }
 

@@ -46,8 +46,8 @@ func Draw(seed uint64) Plan {
 	for range 10 + d.IntN(requestsMax) {
 		p.Steps = append(p.Steps, d.call(p.Fleet, calls[d.IntN(len(calls))], d.between(0, span)))
 	}
-	faults := d.some(Kill, Stop, Cut, Refuse, Mute, Slow, Repeat, CutMySQL, SlowMySQL, FailMySQL, HoldNews,
-		CutPeers, Jumble, Isolate, LagCounts, Wipe, Failover, Unlease, LoseNews, Clock, Leave, Die)
+	faults := d.some(Kill, Stop, Cut, Refuse, Mute, Slow, Repeat, CutMySQL, SlowMySQL, FailMySQL, HoldFeed,
+		CutPeers, Jumble, Isolate, LagCounts, Wipe, Failover, Unlease, LoseFeed, Clock, Leave, Die)
 	if len(faults) > 0 {
 		for range d.IntN(faultsMax + 1) {
 			fault := d.fault(p.Fleet, faults[d.IntN(len(faults))], d.between(0, span))
@@ -132,7 +132,7 @@ func (d drawer) tuning() tuning.Tuning {
 	t := tuning.Default()
 	fraction := func(choices ...float64) float64 { return choices[d.IntN(len(choices))] }
 	t.Floor, t.Step, t.Jitter = fraction(0, t.Floor, 0.5), fraction(0, t.Step, 0.1), fraction(0, t.Jitter, 0.5)
-	t.NewsInterval = tuning.Duration(d.one(50*time.Millisecond, t.NewsInterval.Std(), time.Second))
+	t.FeedInterval = tuning.Duration(d.one(50*time.Millisecond, t.FeedInterval.Std(), time.Second))
 	t.SettingsInterval = tuning.Duration(d.one(500*time.Millisecond, 2*time.Second, t.SettingsInterval.Std()))
 	t.ReplayTick = tuning.Duration(d.one(20*time.Millisecond, t.ReplayTick.Std(), 500*time.Millisecond))
 	t.FreshFor = tuning.Duration(d.one(200*time.Millisecond, time.Second, t.FreshFor.Std()))
@@ -278,7 +278,7 @@ func (d drawer) fault(f Fleet, do Verb, at time.Duration) Step {
 	s := Step{At: at, Do: do, After: d.between(10*time.Millisecond, faultTimeMax), Share: 0.2 + 0.8*d.Float64()}
 	s.Region, s.Node = d.place(f)
 	switch do {
-	case Slow, HoldNews, Jumble:
+	case Slow, HoldFeed, Jumble:
 		s.Delay = d.between(10*time.Millisecond, 3*time.Second)
 	case Repeat:
 		s.Delay = d.one(0, 20*time.Millisecond, 500*time.Millisecond)
@@ -293,7 +293,7 @@ func (d drawer) fault(f Fleet, do Verb, at time.Duration) Step {
 	case Failover:
 		s.Part = d.part(f)
 		s.After = d.between(10*time.Millisecond, failoverMax)
-	case LoseNews:
+	case LoseFeed:
 		s.Count = 1 + d.IntN(5)
 	case Clock:
 		s.Delay = d.between(-3*time.Second, 3*time.Second)

@@ -53,7 +53,7 @@ func (c *check) stored(a *account, r *region, total, stored int64) {
 // MySQL loses, no relay can raise it to; nor what a killed one has told its peers and not stored.
 func (c *check) healed(a *account, held []map[window.Cell]store.Total) {
 	forgets := func(s Step) bool {
-		return s.Do == Failover || s.Do == LoseNews || c.plan.Fleet.PeerTrip > 0 && (s.Do == Kill || s.Do == Die)
+		return s.Do == Failover || s.Do == LoseFeed || c.plan.Fleet.PeerTrip > 0 && (s.Do == Kill || s.Do == Die)
 	}
 	if !c.converges(a) || slices.ContainsFunc(c.plan.Steps, forgets) {
 		return

@@ -36,7 +36,7 @@ func (w *world) fault(r *region, n *node, s Step) {
 			l.Profile.Twice, l.Profile.Jitter = pick(bad, s.Share), pick(bad, s.Delay)
 		}))
 	case CutMySQL:
-		during(on(l.toNews, func(l *network.Link, bad bool) { l.Cut = bad }))
+		during(on(l.toMySQL, func(l *network.Link, bad bool) { l.Cut = bad }))
 	case CutPeers:
 		during(on(l.toPeers, func(l *network.Link, bad bool) { l.Cut = bad }))
 	case Jumble:
@@ -55,9 +55,9 @@ func (w *world) fault(r *region, n *node, s Step) {
 		during(r.refuse(s))
 	case RefuseStatements:
 		during(w.refuseStatements(s))
-	case HoldNews:
+	case HoldFeed:
 		slow := func() time.Duration { return s.Delay }
-		during(func() { w.news.Faults.SlowCommits(slow) }, func() { w.news.Faults.SlowCommits(nil) })
+		during(func() { w.feed.Faults.SlowCommits(slow) }, func() { w.feed.Faults.SlowCommits(nil) })
 	case Wipe:
 		w.reservations.lose(r, func() { r.parts(s, r.origin.WipeShard) })
 	case Failover:
@@ -73,11 +73,11 @@ func (w *world) fault(r *region, n *node, s Step) {
 		for shard := range w.plan.Fleet.Shards {
 			w.unlease(r, shard)
 		}
-	case LoseNews:
+	case LoseFeed:
 		for shard := range w.plan.Fleet.Shards {
 			stream := store.Stream{Region: r.name, Shard: shard}
-			if rows := w.news.Rows(stream); len(rows) > 0 {
-				w.news.Lose(stream, rows[max(0, len(rows)-s.Count)].Sequence)
+			if rows := w.feed.Rows(stream); len(rows) > 0 {
+				w.feed.Lose(stream, rows[max(0, len(rows)-s.Count)].Sequence)
 			}
 		}
 	case Clock:
@@ -108,7 +108,7 @@ func (r *region) isolation() (begin, end func()) {
 	var ends []func()
 	begin = func() {
 		for _, n := range r.here() {
-			for _, link := range []*network.Link{n.life.Load().toNews, n.life.Load().toPeers} {
+			for _, link := range []*network.Link{n.life.Load().toMySQL, n.life.Load().toPeers} {
 				cut, mend := on(link, func(l *network.Link, bad bool) { l.Cut = bad })
 				cut()
 				ends = append(ends, mend)

@@ -12,7 +12,7 @@ import (
 // kept is a small fleet of two regions whose relays have peers. Node 0 of each region relays.
 func kept(keys ...Key) Plan {
 	t := tuning.Default()
-	t.NewsInterval, t.Jitter = tuning.Duration(50*time.Millisecond), 0
+	t.FeedInterval, t.Jitter = tuning.Duration(50*time.Millisecond), 0
 	return Plan{Seed: 1, Fleet: Fleet{
 		Nodes: []int{2, 2}, Relays: []int{1, 1}, Late: []int{0, 0}, Shards: 1, Keys: keys, Mode: window.Exact,
 		OriginTrip: time.Millisecond, MySQLTrip: 10 * time.Millisecond, PeerTrip: 2 * time.Millisecond,

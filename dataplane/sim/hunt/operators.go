@@ -264,7 +264,7 @@ func (c *check) settings(l *life, key int) {
 func (p Plan) settingsBound() time.Duration {
 	t := p.slowest()
 	looks := time.Duration((2 + t.Jitter) * float64(t.SettingsInterval))
-	return looks + 2*t.NewsInterval.Std() + 8*(p.Fleet.MySQLTrip+p.Fleet.OriginTrip) + lookEvery
+	return looks + 2*t.FeedInterval.Std() + 8*(p.Fleet.MySQLTrip+p.Fleet.OriginTrip) + lookEvery
 }
 
 // versioned is MySQL's settings with a version of their rows, as an origin gives them one.

@@ -9,8 +9,8 @@ import (
 )
 
 // publish carries what a relay tells its peers: to every node of each other region, as the one that leads is not known.
-func (w *world) publish(from *life) func(store.NewsRow) {
-	return func(row store.NewsRow) {
+func (w *world) publish(from *life) func(store.FeedRow) {
+	return func(row store.FeedRow) {
 		row.Payload = slices.Clone(row.Payload)
 		for _, r := range w.regions {
 			if r == from.node.region {
@@ -24,7 +24,7 @@ func (w *world) publish(from *life) func(store.NewsRow) {
 }
 
 // hear has a node's relay take a row in, if it leads.
-func (w *world) apply(n *node, row store.NewsRow) {
+func (w *world) apply(n *node, row store.FeedRow) {
 	l := n.life.Load()
 	if l == nil || l.relay == nil || l.ended.Load() {
 		return

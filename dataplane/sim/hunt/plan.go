@@ -131,7 +131,7 @@ const (
 	LagCounts Verb = "lag counts" // the replica that counts are imported from receives nothing
 	SlowMySQL Verb = "slow mysql" // every statement takes Delay longer
 	FailMySQL Verb = "fail mysql" // a share of all statements fails
-	HoldNews  Verb = "hold news"  // rows of news are committed Delay later than they are written
+	HoldFeed  Verb = "hold news"  // rows of news are committed Delay later than they are written
 
 	RefuseCalls      Verb = "refuse calls"      // an origin, or its Part, refuses Calls of all nodes, and answers others
 	RefuseStatements Verb = "refuse statements" // MySQL refuses Calls, and executes others
@@ -142,7 +142,7 @@ const (
 	Wipe     Verb = "wipe"      // an origin, or its Part, is empty
 	Failover Verb = "failover"  // an origin, or its Part, has forgotten what it was told in the After before
 	Unlease  Verb = "unlease"   // an origin has forgotten who relays it; the relay does not know
-	LoseNews Verb = "lose news" // MySQL has lost the last Count rows of a region
+	LoseFeed Verb = "lose news" // MySQL has lost the last Count rows of a region
 	Clock    Verb = "clock"     // a node's clock moves by Delay
 )
 
@@ -205,9 +205,9 @@ func (s Step) String() string {
 		fmt.Fprintf(&b, " %.2f for %v", s.Share, s.After)
 	case Jumble, Repeat:
 		fmt.Fprintf(&b, " %.2f twice, by %v for %v", s.Share, s.Delay, s.After)
-	case Slow, SlowMySQL, HoldNews:
+	case Slow, SlowMySQL, HoldFeed:
 		fmt.Fprintf(&b, " by %v for %v", s.Delay, s.After)
-	case LoseNews:
+	case LoseFeed:
 		fmt.Fprintf(&b, " %d rows", s.Count)
 	case Clock:
 		fmt.Fprintf(&b, " by %v", s.Delay)
@@ -268,7 +268,7 @@ func (s Step) regions() string {
 func (s Step) tuned() string {
 	t := s.Tuning
 	return fmt.Sprintf(": news %v, settings %v, ticks %v, fresh for %v, strict for %v, shared from %v, floor %v, "+
-		"step %v, jitter %v", t.NewsInterval, t.SettingsInterval, t.ReplayTick, t.FreshFor, t.StrictFor, t.MinGlobalDuration,
+		"step %v, jitter %v", t.FeedInterval, t.SettingsInterval, t.ReplayTick, t.FreshFor, t.StrictFor, t.MinGlobalDuration,
 		t.Floor, t.Step, t.Jitter)
 }
 
@@ -284,7 +284,7 @@ func (p Plan) slowest() tuning.Tuning {
 		if t := s.Tuning; s.Do == Tune || s.Do == Try {
 			most.Floor, most.Step = max(most.Floor, t.Floor), max(most.Step, t.Step)
 			most.Jitter = max(most.Jitter, t.Jitter)
-			most.NewsInterval = max(most.NewsInterval, t.NewsInterval)
+			most.FeedInterval = max(most.FeedInterval, t.FeedInterval)
 			most.SettingsInterval = max(most.SettingsInterval, t.SettingsInterval)
 			most.ReplayTick = max(most.ReplayTick, t.ReplayTick)
 			most.MinGlobalDuration = max(most.MinGlobalDuration, t.MinGlobalDuration)

@@ -54,7 +54,7 @@ var originCalls = map[Calls][]memstore.Op{
 var mysqlCalls = map[Calls][]memstore.Op{
 	Writes:            {memstore.OpAppend, memstore.OpPrune, memstore.OpPublish, memstore.OpHeartbeat},
 	"rows of news":    {memstore.OpAppend},
-	"reads of news":   {memstore.OpReadNews},
+	"reads of news":   {memstore.OpReadFeed},
 	"reads of own":    {memstore.OpOwn},
 	"pruning":         {memstore.OpPrune},
 	"counts":          {memstore.OpPublish},

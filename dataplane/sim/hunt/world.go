@@ -34,7 +34,7 @@ type world struct {
 
 	counts   *memstore.Counts
 	replica  *replica // of counts
-	news     *memstore.News
+	feed     *memstore.Feed
 	database network.Database
 	origins  network.OriginMeters
 
@@ -90,17 +90,17 @@ func (r *region) here() (nodes []*node) {
 
 // life is one process: a limiter and a relay.
 type life struct {
-	node             *node
-	number           int
-	limiter          *dataplane.Limiter
-	relay            *relay.Relay // nil on a node without MySQL
-	toOrigin, toNews *network.Link
-	toPeers          *network.Link
-	ended            atomic.Bool // it was killed, or stopped
-	answered         atomic.Bool // by its origin, in time for a decision
-	timed            atomic.Bool // it goes by its origin's clock
-	steps            int64       // of its node's own clock, when it began
-	sent             atomic.Bool // all that it had accepted when it was stopped is at its origin
+	node              *node
+	number            int
+	limiter           *dataplane.Limiter
+	relay             *relay.Relay // nil on a node without MySQL
+	toOrigin, toMySQL *network.Link
+	toPeers           *network.Link
+	ended             atomic.Bool // it was killed, or stopped
+	answered          atomic.Bool // by its origin, in time for a decision
+	timed             atomic.Bool // it goes by its origin's clock
+	steps             int64       // of its node's own clock, when it began
+	sent              atomic.Bool // all that it had accepted when it was stopped is at its origin
 }
 
 // String names a life in transcripts.
@@ -123,12 +123,12 @@ func newWorld(p Plan) (*world, error) {
 	w := &world{
 		plan: p, counts: memstore.NewCounts(memstore.CountsOptions{}),
 	}
-	w.news = memstore.NewNews(memstore.NewsOptions{Settings: w.counts.SettingsVersion})
+	w.feed = memstore.NewFeed(memstore.FeedOptions{Settings: w.counts.SettingsVersion})
 	w.ledger.decided, w.ledger.asked = make(map[claimID]bool), make(map[asking]int64)
 	w.ledger.unsent = make(map[sending]time.Time)
 	w.operators.world, w.ledger.world, w.views.world, w.replica = w, w, w, &replica{Counts: w.counts}
 	w.database.Random = w.stream("database")
-	w.news.Faults.Hook(w.statements.hook(0, func() {}))
+	w.feed.Faults.Hook(w.statements.hook(0, func() {}))
 	w.counts.Faults.Hook(w.statements.hook(0, func() {}))
 	if err := w.operators.begin(); err != nil {
 		return nil, err
@@ -178,7 +178,7 @@ func (w *world) boot(n *node) error {
 		w.links = append(w.links, made)
 		return made
 	}
-	l.toOrigin, l.toNews = link("origin", w.plan.Fleet.OriginTrip), link("mysql", w.plan.Fleet.MySQLTrip)
+	l.toOrigin, l.toMySQL = link("origin", w.plan.Fleet.OriginTrip), link("mysql", w.plan.Fleet.MySQLTrip)
 	l.toPeers = link("peers", w.plan.Fleet.PeerTrip)
 	way := n.region.client()
 	n.region.refusals.ofOrigin(way.(faulty), n.region.origin.Shards(), l.toOrigin)
@@ -215,16 +215,16 @@ func (w *world) boot(n *node) error {
 
 // relay makes a life's relay.
 func (w *world) relay(l *life, process string, origin store.RelayOrigin) error {
-	way := &network.Statements{Link: l.toNews, Database: &w.database, Meters: &w.mysql}
+	way := &network.Statements{Link: l.toMySQL, Database: &w.database, Meters: &w.mysql}
 	config := relay.Config{
 		Region: l.node.region.name, Holder: process, Origin: origin,
-		News:     network.News{News: w.news, Statements: way},
+		Feed:     network.Feed{Feed: w.feed, Statements: way},
 		Counts:   network.Counts{CountStore: w.replica, Statements: way},
 		Settings: &network.Settings{From: versioned{w.counts}, Statements: way},
 		Tuning: func() relay.Tuning {
 			t := l.limiter.RelayTuning()
 			return relay.Tuning{
-				Interval: t.NewsInterval, SettingsInterval: t.SettingsInterval, Floor: t.Floor, Step: t.Step,
+				Interval: t.FeedInterval, SettingsInterval: t.SettingsInterval, Floor: t.Floor, Step: t.Step,
 				MinGlobalDuration: t.MinGlobalDuration, StoreFloor: relay.StoreFloor, StoreSteps: relay.StoreSteps,
 			}
 		},
@@ -243,7 +243,7 @@ func (w *world) relay(l *life, process string, origin store.RelayOrigin) error {
 // kill ends a life as kill -9 does.
 func (w *world) kill(l *life) {
 	l.ended.Store(true)
-	for _, link := range []*network.Link{l.toOrigin, l.toNews, l.toPeers} {
+	for _, link := range []*network.Link{l.toOrigin, l.toMySQL, l.toPeers} {
 		link.Set(func(link *network.Link) { link.Dead = true })
 	}
 	w.holders.died(l)

@@ -7,7 +7,7 @@ set -euo pipefail
 MYSQL_PWD=$(cat /run/secrets/mysql-root) mysql --user=root --socket=/var/run/mysqld/mysqld.sock <<SQL
 CREATE USER 'weir_node'@'%' IDENTIFIED BY '$(cat /run/secrets/node-password)';
 GRANT SELECT, INSERT, UPDATE ON weir.* TO 'weir_node'@'%';
-GRANT CREATE, DELETE ON weir.ratelimit_news TO 'weir_node'@'%';
+GRANT CREATE, DELETE ON weir.ratelimit_changes TO 'weir_node'@'%';
 CREATE USER 'weir_control'@'%' IDENTIFIED BY '$(cat /run/secrets/control-password)';
 GRANT ALL PRIVILEGES ON weir.* TO 'weir_control'@'%';
 SQL

@@ -12,7 +12,8 @@ import (
 )
 
 // The users as whom the programs call SQL and Redis. weir-control migrates, and may do anything with the one
-// database; nodes delete news and nothing else. schema/README.md has the narrower grants of production, table by table.
+// database; nodes delete changes and nothing else. schema/README.md has the narrower grants of production, table by
+// table.
 const (
 	controlUser = "weir_control"
 	nodeUser    = "weir_node"
@@ -23,7 +24,7 @@ const (
 var grants = []struct{ user, privileges, on string }{
 	{controlUser, "ALL PRIVILEGES", "*"},
 	{nodeUser, "SELECT, INSERT, UPDATE", "*"},
-	{nodeUser, "CREATE, DELETE", "ratelimit_news"},
+	{nodeUser, "CREATE, DELETE", "ratelimit_changes"},
 }
 
 // ControlDSN is the database's as weir-control is given it.

@@ -76,7 +76,7 @@ func TestPreviewTellsTuningsApart(t *testing.T) {
 	last.MinGlobalDuration, next.MinGlobalDuration = tuning.Duration(time.Second), tuning.Duration(time.Second)
 	var lines []line
 	ask := controlplane.PreviewAsk{Shape: shape, Old: document(t, last), New: document(t, next), TimeMaxMs: time.Hour.Milliseconds()}
-	err := work(ask, []time.Duration{5 * time.Second, next.NewsInterval.Std(), 100 * time.Millisecond}, time.Now(), func(v any) error { lines = append(lines, v.(line)); return nil })
+	err := work(ask, []time.Duration{5 * time.Second, next.FeedInterval.Std(), 100 * time.Millisecond}, time.Now(), func(v any) error { lines = append(lines, v.(line)); return nil })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +87,7 @@ func TestPreviewTellsTuningsApart(t *testing.T) {
 	if was.Overshoot <= is.Overshoot {
 		t.Errorf("overshoot: old %v, new %v: the RFC's must be larger", was.Overshoot, is.Overshoot)
 	}
-	if lax.NewsIntervalMs != 5000 || lax.Overshoot <= tight.Overshoot {
+	if lax.FeedIntervalMs != 5000 || lax.Overshoot <= tight.Overshoot {
 		t.Errorf("the curve: %+v is to be laxer than %+v", lax, tight)
 	}
 	if is.RowsWrittenPerS <= 0 || was.RowsReadPerS <= 0 || is.SimulatedDecisions == 0 {
@@ -103,10 +103,10 @@ func TestPreviewInAProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p.Old.NewsIntervalMs != 10_000 || p.New.NewsIntervalMs != 200 || p.KeysSimulated != 10 || p.NodesSimulated != 3 || p.New.SimulatedDecisions == 0 {
+	if p.Old.FeedIntervalMs != 10_000 || p.New.FeedIntervalMs != 200 || p.KeysSimulated != 10 || p.NodesSimulated != 3 || p.New.SimulatedDecisions == 0 {
 		t.Errorf("%+v", p)
 	}
-	if len(p.Curve) != 1 || p.Curve[0].NewsIntervalMs != 1000 {
+	if len(p.Curve) != 1 || p.Curve[0].FeedIntervalMs != 1000 {
 		t.Errorf("the curve: %+v", p.Curve)
 	}
 }
@@ -151,7 +151,7 @@ func TestRowsGoByRegions(t *testing.T) {
 		"twice the keys":         {scale{byKeys: 2, regions: 2, reduced: 2}, quiet, 28, 8},
 		"a thousand times":       {scale{byKeys: 1000, regions: 2, reduced: 2}, quiet, 10_010, 10},
 		"five times the regions": {scale{byKeys: 1, regions: 10, reduced: 2}, quiet, 30, 180},
-		"no news":                {scale{byKeys: 3, regions: 2, reduced: 2}, sim.Report{MySQLRowsWrittenPerS: 10, MySQLCountsWrittenPerS: 10}, 30, 0},
+		"no feed":                {scale{byKeys: 3, regions: 2, reduced: 2}, sim.Report{MySQLRowsWrittenPerS: 10, MySQLCountsWrittenPerS: 10}, 30, 0},
 		"one region":             {scale{byKeys: 2, regions: 1, reduced: 1}, sim.Report{MySQLRowsWrittenPerS: 2}, 4, 0},
 	} {
 		if written, read := tc.by.rows(tc.report, interval); written != tc.written || read != tc.read {

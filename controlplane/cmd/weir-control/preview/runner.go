@@ -77,7 +77,7 @@ func (r *Runner) Preview(ctx context.Context, ask controlplane.PreviewAsk) (cont
 		return answer, fmt.Errorf("preview: %w", caller.Err())
 	case told == nil:
 		slices.SortFunc(answer.Curve, func(a, b controlplane.Prediction) int {
-			return cmp.Compare(a.NewsIntervalMs, b.NewsIntervalMs)
+			return cmp.Compare(a.FeedIntervalMs, b.FeedIntervalMs)
 		})
 		if ctx.Err() != nil {
 			answer.Notes = append(answer.Notes, "the curve is incomplete: the time limit was reached")

@@ -92,11 +92,11 @@ func work(ask controlplane.PreviewAsk, intervals []time.Duration, began time.Tim
 		if left := time.Duration(ask.TimeMaxMs)*time.Millisecond - time.Since(began); left < each*3/2 {
 			break
 		}
-		if interval == next.NewsInterval.Std() {
+		if interval == next.FeedInterval.Std() {
 			continue // it is there
 		}
 		point := next
-		point.NewsInterval = tuning.Duration(interval)
+		point.FeedInterval = tuning.Duration(interval)
 		p, err := predict(population, by, point)
 		if err != nil {
 			return err
@@ -125,12 +125,12 @@ func shrink(shape controlplane.FleetShape) (sim.Population, scale) {
 	s.byKeys, s.regions, s.reduced = float64(shape.Keys)/float64(s.Keys), len(shape.Nodes), len(p.Nodes)
 	if s.byKeys > 1 {
 		s.Notes = append(s.Notes, fmt.Sprintf("%d of %d keys were simulated: stored counts are multiplied by "+
-			"%.4g, rows of news only up to one row a region and interval, which is enough for "+
+			"%.4g, rows of the change feed only up to one row a region and interval, which is enough for "+
 			"5,000 changed keys", s.Keys, shape.Keys, s.byKeys))
 	}
 	if s.regions > s.reduced {
-		s.Notes = append(s.Notes, fmt.Sprintf("%d of %d regions were simulated: rows of news are multiplied, because each "+
-			"region writes its own rows and reads those of all others; each region left out adds overshoot",
+		s.Notes = append(s.Notes, fmt.Sprintf("%d of %d regions were simulated: rows of the change feed are multiplied, "+
+			"because each region writes its own rows and reads those of all others; each region left out adds overshoot",
 			s.reduced, s.regions))
 	}
 	if s.Nodes < nodes {
@@ -171,9 +171,9 @@ func predict(p sim.Population, by scale, set tuning.Tuning) (controlplane.Predic
 	if err != nil {
 		return controlplane.Prediction{}, err
 	}
-	written, read := by.rows(load, set.NewsInterval.Std())
+	written, read := by.rows(load, set.FeedInterval.Std())
 	return controlplane.Prediction{
-		NewsIntervalMs:     set.NewsInterval.Std().Milliseconds(),
+		FeedIntervalMs:     set.FeedInterval.Std().Milliseconds(),
 		RowsWrittenPerS:    written,
 		RowsReadPerS:       read,
 		ConvergenceP50Ms:   load.ConvergenceDelayMs.P50,
@@ -186,22 +186,22 @@ func predict(p sim.Population, by scale, set tuning.Tuning) (controlplane.Predic
 	}, nil
 }
 
-// rows are what the whole fleet writes and reads a second. Each count that is stored is a row. News has one row a
+// rows are what the whole fleet writes and reads a second. Each count that is stored is a row. Feed has one row a
 // region and interval in which something has changed, which all other regions read.
 func (s scale) rows(r sim.Report, interval time.Duration) (written, read float64) {
-	news := max(0, r.MySQLRowsWrittenPerS-r.MySQLCountsWrittenPerS)
-	written, read = news+r.MySQLCountsWrittenPerS*s.byKeys, r.MySQLRowsReadPerS
-	if news == 0 {
+	feedRows := max(0, r.MySQLRowsWrittenPerS-r.MySQLCountsWrittenPerS)
+	written, read = feedRows+r.MySQLCountsWrittenPerS*s.byKeys, r.MySQLRowsReadPerS
+	if feedRows == 0 {
 		return written, read
 	}
 	// with all keys, more intervals have changes
-	busy := max(1, min(s.byKeys, float64(s.reduced)/interval.Seconds()/news))
+	busy := max(1, min(s.byKeys, float64(s.reduced)/interval.Seconds()/feedRows))
 	writers := float64(s.regions) / float64(s.reduced)
 	readers := 1.0
 	if s.reduced > 1 {
 		readers = float64(s.regions-1) / float64(s.reduced-1)
 	}
-	return written + news*(busy*writers-1), read * busy * writers * readers
+	return written + feedRows*(busy*writers-1), read * busy * writers * readers
 }
 
 func decided(r sim.Report) int64 { return r.Simulated.Allowed + r.Simulated.Denied }

@@ -30,7 +30,7 @@ func (c Counts) Import(ctx context.Context, nowMs int64, yield func(string, stor
 			found = append(found, component{region, n})
 		})
 		for i := range found {
-			c.Meters.BytesRead.Add(int64(len(found[i].Cell.Identifier)) + store.NewsRowBytes)
+			c.Meters.BytesRead.Add(int64(len(found[i].Cell.Identifier)) + store.FeedRowBytes)
 		}
 		return err
 	})

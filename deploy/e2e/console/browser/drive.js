@@ -220,7 +220,7 @@ const scenarios = {
     await page.getByRole("heading", { name: "What it would do" }).waitFor();
     assert.equal(await page.locator('[name="tuning.floor"]').inputValue(), "0.3");
     await page.screenshot({ path: `${world.shots}/preview.png`, fullPage: true });
-    await page.getByText(/What the fleet runs, with news every [0-9.]+ m?s, moves/).waitFor();
+    await page.getByText(/What the fleet runs, with a feed interval of [0-9.]+ m?s, moves/).waitFor();
     // One more stage and a laxer guardrail, by the keyboard; nothing that was filled in is lost.
     await page.getByRole("button", { name: "Add a stage" }).focus();
     await page.keyboard.press("Enter");

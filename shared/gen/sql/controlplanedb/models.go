@@ -49,6 +49,25 @@ type RatelimitBlocklist struct {
 	ExpiresAt uint64
 }
 
+type RatelimitChange struct {
+	Region   []byte
+	Shard    uint16
+	Sequence int64
+	// random, of a relay since it started
+	Writer uint64
+	// the first row of the snapshot that this row is a part of, 0 if none
+	Snapshot int64
+	// the last part of that snapshot
+	LastPart bool
+	// the first row of the last whole snapshot up to here, 0 if none
+	Whole        int64
+	PayloadBytes uint32
+	// at most 256 KiB
+	Payload []byte
+	// Unix ms by the clock of the database
+	WrittenAt uint64
+}
+
 type RatelimitJobState struct {
 	// of the job, for example pause/cleanup
 	Name  []byte
@@ -72,25 +91,6 @@ type RatelimitNamespace struct {
 	Estimate string
 	// Unix ms by the clock of the database
 	UpdatedAt uint64
-}
-
-type RatelimitNews struct {
-	Region   []byte
-	Shard    uint16
-	Sequence int64
-	// random, of a relay since it started
-	Writer uint64
-	// the first row of the snapshot that this row is a part of, 0 if none
-	Snapshot int64
-	// the last part of that snapshot
-	LastPart bool
-	// the first row of the last whole snapshot up to here, 0 if none
-	Whole        int64
-	PayloadBytes uint32
-	// at most 256 KiB
-	Payload []byte
-	// Unix ms by the clock of the database
-	WrittenAt uint64
 }
 
 type RatelimitNode struct {

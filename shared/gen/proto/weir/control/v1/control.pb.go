@@ -127,7 +127,7 @@ func (x *FleetResponse) GetPairs() []*ConvergencePair {
 	return nil
 }
 
-// ConvergencePair is how old news of one region was when another read it, in 99 of a hundred
+// ConvergencePair is how old changes of one region were when another read them, in 99 of a hundred
 // rows, as the slowest of the nodes that relay the other last measured it.
 type ConvergencePair struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -486,7 +486,7 @@ type NodeRelay struct {
 	Shards        int32                  `protobuf:"varint,2,opt,name=shards,proto3" json:"shards,omitempty"`                                                                                                 // that the origin has
 	InStepAtMs    int64                  `protobuf:"varint,3,opt,name=in_step_at_ms,json=inStepAtMs,proto3" json:"in_step_at_ms,omitempty"`                                                                   // when all that it does last went well, by the node's clock; 0: it relays nothing
 	UnpublishedMs int64                  `protobuf:"varint,4,opt,name=unpublished_ms,json=unpublishedMs,proto3" json:"unpublished_ms,omitempty"`                                                              // how long the oldest count that is due to be told has waited
-	LagP99Ms      map[string]int64       `protobuf:"bytes,5,rep,name=lag_p99_ms,json=lagP99Ms,proto3" json:"lag_p99_ms,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // by region: how old its news was when it was read
+	LagP99Ms      map[string]int64       `protobuf:"bytes,5,rep,name=lag_p99_ms,json=lagP99Ms,proto3" json:"lag_p99_ms,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // by region: how old its changes were when they were read
 	ErrorsTotal   int64                  `protobuf:"varint,6,opt,name=errors_total,json=errorsTotal,proto3" json:"errors_total,omitempty"`
 	RowsTotal     int64                  `protobuf:"varint,7,opt,name=rows_total,json=rowsTotal,proto3" json:"rows_total,omitempty"`        // of MySQL, written and read
 	StoredTotal   int64                  `protobuf:"varint,8,opt,name=stored_total,json=storedTotal,proto3" json:"stored_total,omitempty"`  // counts that were stored for good

@@ -30,7 +30,7 @@ type StartRetirementRequest struct {
 	Table          string                 `protobuf:"bytes,3,opt,name=table,proto3" json:"table,omitempty"`                                                  // ratelimit_blocklist; empty: that one
 	QuietMs        *int64                 `protobuf:"varint,4,opt,name=quiet_ms,json=quietMs,proto3,oneof" json:"quiet_ms,omitempty"`                        // 100 ms to 90 days without a write and with counts healthy, default 1 day
 	SoakMs         *int64                 `protobuf:"varint,5,opt,name=soak_ms,json=soakMs,proto3,oneof" json:"soak_ms,omitempty"`                           // 100 ms to 90 days under its other name, default 7 days
-	HealthWithinMs *int64                 `protobuf:"varint,6,opt,name=health_within_ms,json=healthWithinMs,proto3,oneof" json:"health_within_ms,omitempty"` // 1 s to 1 h since a relay's last round of news, default 2 min
+	HealthWithinMs *int64                 `protobuf:"varint,6,opt,name=health_within_ms,json=healthWithinMs,proto3,oneof" json:"health_within_ms,omitempty"` // 1 s to 1 h since a relay's last round on the change feed, default 2 min
 	BatchRows      *int64                 `protobuf:"varint,7,opt,name=batch_rows,json=batchRows,proto3,oneof" json:"batch_rows,omitempty"`                  // 1 to 50,000 rows of one DELETE, default 1,000
 	Approvers      *int32                 `protobuf:"varint,8,opt,name=approvers,proto3,oneof" json:"approvers,omitempty"`                                   // different people that the rename takes, and the drop, 1 to 10, default 1
 	ApprovalTtlMs  *int64                 `protobuf:"varint,9,opt,name=approval_ttl_ms,json=approvalTtlMs,proto3,oneof" json:"approval_ttl_ms,omitempty"`    // for how long an approval counts, 1 s to 30 days, default 24 h

@@ -2314,7 +2314,7 @@ type PreviewRolloutResponse struct {
 	Assumed        []string               `protobuf:"bytes,3,rep,name=assumed,proto3" json:"assumed,omitempty"` // fields of the shape that neither the request nor the fleet told
 	Old            *PreviewPrediction     `protobuf:"bytes,4,opt,name=old,proto3" json:"old,omitempty"`
 	New            *PreviewPrediction     `protobuf:"bytes,5,opt,name=new,proto3" json:"new,omitempty"`
-	Curve          []*PreviewPrediction   `protobuf:"bytes,6,rep,name=curve,proto3" json:"curve,omitempty"` // the new tuning with other news intervals, the shortest first: as many as there was time for
+	Curve          []*PreviewPrediction   `protobuf:"bytes,6,rep,name=curve,proto3" json:"curve,omitempty"` // the new tuning with other feed intervals, the shortest first: as many as there was time for
 	KeysSimulated  int64                  `protobuf:"varint,7,opt,name=keys_simulated,json=keysSimulated,proto3" json:"keys_simulated,omitempty"`
 	NodesSimulated int32                  `protobuf:"varint,8,opt,name=nodes_simulated,json=nodesSimulated,proto3" json:"nodes_simulated,omitempty"`
 	Notes          []string               `protobuf:"bytes,9,rep,name=notes,proto3" json:"notes,omitempty"` // how figures were scaled, and what is not in them
@@ -2550,7 +2550,7 @@ func (x *PreviewModelFit) GetWorst() float64 {
 type PreviewPrediction struct {
 	state               protoimpl.MessageState `protogen:"open.v1"`
 	Tuning              string                 `protobuf:"bytes,1,opt,name=tuning,proto3" json:"tuning,omitempty"` // JSON, every field present; empty in the curve
-	NewsIntervalMs      int64                  `protobuf:"varint,2,opt,name=news_interval_ms,json=newsIntervalMs,proto3" json:"news_interval_ms,omitempty"`
+	FeedIntervalMs      int64                  `protobuf:"varint,2,opt,name=feed_interval_ms,json=feedIntervalMs,proto3" json:"feed_interval_ms,omitempty"`
 	RowsWrittenPerS     float64                `protobuf:"fixed64,3,opt,name=rows_written_per_s,json=rowsWrittenPerS,proto3" json:"rows_written_per_s,omitempty"` // to MySQL
 	RowsReadPerS        float64                `protobuf:"fixed64,4,opt,name=rows_read_per_s,json=rowsReadPerS,proto3" json:"rows_read_per_s,omitempty"`          // from MySQL
 	ConvergenceP50Ms    int64                  `protobuf:"varint,5,opt,name=convergence_p50_ms,json=convergenceP50Ms,proto3" json:"convergence_p50_ms,omitempty"` // from a decision to its cost being known in another region that uses the key
@@ -2600,9 +2600,9 @@ func (x *PreviewPrediction) GetTuning() string {
 	return ""
 }
 
-func (x *PreviewPrediction) GetNewsIntervalMs() int64 {
+func (x *PreviewPrediction) GetFeedIntervalMs() int64 {
 	if x != nil {
-		return x.NewsIntervalMs
+		return x.FeedIntervalMs
 	}
 	return 0
 }
@@ -3294,7 +3294,7 @@ const file_weir_control_v1_rollout_proto_rawDesc = "" +
 	"\x05worst\x18\x02 \x01(\x01R\x05worst\"\xac\x03\n" +
 	"\x11PreviewPrediction\x12\x16\n" +
 	"\x06tuning\x18\x01 \x01(\tR\x06tuning\x12(\n" +
-	"\x10news_interval_ms\x18\x02 \x01(\x03R\x0enewsIntervalMs\x12+\n" +
+	"\x10feed_interval_ms\x18\x02 \x01(\x03R\x0efeedIntervalMs\x12+\n" +
 	"\x12rows_written_per_s\x18\x03 \x01(\x01R\x0frowsWrittenPerS\x12%\n" +
 	"\x0frows_read_per_s\x18\x04 \x01(\x01R\frowsReadPerS\x12,\n" +
 	"\x12convergence_p50_ms\x18\x05 \x01(\x03R\x10convergenceP50Ms\x12,\n" +

@@ -158,12 +158,12 @@ func (x *Hello) GetToRegion() string {
 	return ""
 }
 
-// Row is one row of news of the sender's region.
+// Row is one change of the sender's region.
 type Row struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Shard         int32                  `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`       // of the sender's origin: 0 to 65535
 	Sequence      int64                  `protobuf:"varint,2,opt,name=sequence,proto3" json:"sequence,omitempty"` // the row's number in its stream
-	Payload       []byte                 `protobuf:"bytes,3,opt,name=payload,proto3" json:"payload,omitempty"`    // as in ratelimit_news: up to 262144 bytes
+	Payload       []byte                 `protobuf:"bytes,3,opt,name=payload,proto3" json:"payload,omitempty"`    // as in ratelimit_changes: up to 262144 bytes
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

@@ -28,9 +28,9 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// PeerService takes in another region's news before MySQL brings it.
+// PeerService takes in another region's changes before MySQL brings them.
 type PeerServiceClient interface {
-	// Publish carries rows of news to the relay that serves it. The first message is hello; the answer to it is the only one
+	// Publish carries changes to the relay that serves it. The first message is hello; the answer to it is the only one
 	// while the stream is open, and rows follow it. The server ends the stream with FAILED_PRECONDITION when it leads no
 	// shard of its region.
 	Publish(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[PublishRequest, PublishResponse], error)
@@ -61,9 +61,9 @@ type PeerService_PublishClient = grpc.BidiStreamingClient[PublishRequest, Publis
 // All implementations must embed UnimplementedPeerServiceServer
 // for forward compatibility.
 //
-// PeerService takes in another region's news before MySQL brings it.
+// PeerService takes in another region's changes before MySQL brings them.
 type PeerServiceServer interface {
-	// Publish carries rows of news to the relay that serves it. The first message is hello; the answer to it is the only one
+	// Publish carries changes to the relay that serves it. The first message is hello; the answer to it is the only one
 	// while the stream is open, and rows follow it. The server ends the stream with FAILED_PRECONDITION when it leads no
 	// shard of its region.
 	Publish(grpc.BidiStreamingServer[PublishRequest, PublishResponse]) error

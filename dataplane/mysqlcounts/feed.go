@@ -14,22 +14,22 @@ import (
 	"github.com/weirhq/weir/shared/gen/sql/dataplanedb"
 )
 
-// News is the store.News in the table ratelimit_news of a Counts' database. It is always read from the primary: what
+// Feed is the store.Feed in the table ratelimit_changes of a Counts' database. It is always read from the primary: what
 // a relay reads is fresh, and Options.Replica is for imports.
 //
 // The primary key is what decides between two writers of a number, and a row is stored only if the one before it is,
 // so whatever is visible of a stream has no gaps, in whatever order transactions commit. An append that finds its
 // number written and not committed waits; it ends with its ctx, or after innodb_lock_wait_timeout and the attempts of
 // Options.
-type News struct{ c *Counts }
+type Feed struct{ c *Counts }
 
-var _ store.News = News{}
+var _ store.Feed = Feed{}
 
-// News returns the news of the same database. They share its connections and its metrics.
-func (c *Counts) News() News { return News{c} }
+// Feed returns the news of the same database. They share its connections and its metrics.
+func (c *Counts) Feed() Feed { return Feed{c} }
 
-// Append implements store.News.
-func (n News) Append(ctx context.Context, row store.NewsRow) error {
+// Append implements store.Feed.
+func (n Feed) Append(ctx context.Context, row store.FeedRow) error {
 	err := row.Validate()
 	if err == nil {
 		err = n.c.checkSession(ctx)
@@ -38,15 +38,15 @@ func (n News) Append(ctx context.Context, row store.NewsRow) error {
 		err = n.insert(ctx, row)
 	}
 	if err != nil {
-		return fmt.Errorf("append news %d of %q, shard %d: %w", row.Sequence, row.Region, row.Shard, err)
+		return fmt.Errorf("append change %d of %q, shard %d: %w", row.Sequence, row.Region, row.Shard, err)
 	}
 	return nil
 }
 
-func (n News) insert(ctx context.Context, row store.NewsRow) error {
+func (n Feed) insert(ctx context.Context, row store.FeedRow) error {
 	var stored int64
 	err := n.c.retry.do(ctx, func() (err error) {
-		stored, err = n.c.queries.NewsInsert(ctx, insertParams(row))
+		stored, err = n.c.queries.FeedInsert(ctx, insertParams(row))
 		return err
 	})
 	switch {
@@ -58,8 +58,8 @@ func (n News) insert(ctx context.Context, row store.NewsRow) error {
 	return n.compare(ctx, row)
 }
 
-func insertParams(row store.NewsRow) dataplanedb.NewsInsertParams {
-	return dataplanedb.NewsInsertParams{
+func insertParams(row store.FeedRow) dataplanedb.FeedInsertParams {
+	return dataplanedb.FeedInsertParams{
 		Region: []byte(row.Region), Shard: uint16(row.Shard), Sequence: row.Sequence, Previous: row.Sequence - 1,
 		Writer: row.Writer, Snapshot: row.Snapshot, LastPart: row.Last,
 		PayloadBytes: uint32(len(row.Payload)), Payload: append([]byte{}, row.Payload...), // nil would be NULL
@@ -67,8 +67,8 @@ func insertParams(row store.NewsRow) dataplanedb.NewsInsertParams {
 }
 
 // compare tells a row that its writer has stored before from one whose number is taken or not the next.
-func (n News) compare(ctx context.Context, row store.NewsRow) error {
-	stored, err := n.c.queries.NewsStored(ctx, dataplanedb.NewsStoredParams{
+func (n Feed) compare(ctx context.Context, row store.FeedRow) error {
+	stored, err := n.c.queries.FeedStored(ctx, dataplanedb.FeedStoredParams{
 		Region: []byte(row.Region), Shard: uint16(row.Shard), Sequence: row.Sequence})
 	if err != nil {
 		return fmt.Errorf("compare with what is stored: %w", err)
@@ -82,27 +82,27 @@ func (n News) compare(ctx context.Context, row store.NewsRow) error {
 	return store.ErrTaken
 }
 
-// Own implements store.News. It yields while the database is still sending, and so never holds more than a row.
-func (n News) Own(ctx context.Context, stream store.Stream, yield func(store.NewsRow)) error {
+// Own implements store.Feed. It yields while the database is still sending, and so never holds more than a row.
+func (n Feed) Own(ctx context.Context, stream store.Stream, yield func(store.FeedRow)) error {
 	err := stream.Validate()
 	if err == nil {
 		err = n.own(ctx, stream, yield)
 	}
 	if err != nil {
-		return fmt.Errorf("read the news of %q, shard %d: %w", stream.Region, stream.Shard, err)
+		return fmt.Errorf("read the change feed of %q, shard %d: %w", stream.Region, stream.Shard, err)
 	}
 	return nil
 }
 
-func (n News) own(ctx context.Context, stream store.Stream, yield func(store.NewsRow)) (err error) {
+func (n Feed) own(ctx context.Context, stream store.Stream, yield func(store.FeedRow)) (err error) {
 	region, shard := []byte(stream.Region), stream.Shard
-	rows, err := n.c.db.QueryContext(ctx, dataplanedb.NewsOwn, region, shard, region, shard)
+	rows, err := n.c.db.QueryContext(ctx, dataplanedb.FeedOwn, region, shard, region, shard)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, rows.Close()) }()
 	for rows.Next() {
-		row, last, writtenAtMs := store.NewsRow{Stream: stream}, int64(0), uint64(0)
+		row, last, writtenAtMs := store.FeedRow{Stream: stream}, int64(0), uint64(0)
 		if err := rows.Scan(&row.Sequence, &row.Writer, &row.Snapshot, &last, &writtenAtMs, &row.Payload); err != nil {
 			return err
 		}
@@ -112,30 +112,30 @@ func (n News) own(ctx context.Context, stream store.Stream, yield func(store.New
 	return rows.Err()
 }
 
-// Prune implements store.News.
-func (n News) Prune(ctx context.Context, stream store.Stream, sequence int64, max int) (deleted int, err error) {
+// Prune implements store.Feed.
+func (n Feed) Prune(ctx context.Context, stream store.Stream, sequence int64, max int) (deleted int, err error) {
 	if err = stream.Validate(); err == nil {
 		deleted, err = n.prune(ctx, stream, sequence, max)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("prune the news of %q, shard %d: %w", stream.Region, stream.Shard, err)
+		return 0, fmt.Errorf("prune the change feed of %q, shard %d: %w", stream.Region, stream.Shard, err)
 	}
 	return deleted, nil
 }
 
 // prune asks for the last number first. It only grows, so the row that has it then is not deleted.
-func (n News) prune(ctx context.Context, stream store.Stream, sequence int64, most int) (int, error) {
+func (n Feed) prune(ctx context.Context, stream store.Stream, sequence int64, most int) (int, error) {
 	region, shard := []byte(stream.Region), uint16(stream.Shard)
-	last, err := n.c.queries.NewsLast(ctx, dataplanedb.NewsLastParams{Region: region, Shard: shard})
+	last, err := n.c.queries.FeedLast(ctx, dataplanedb.FeedLastParams{Region: region, Shard: shard})
 	if err != nil {
 		return 0, err
 	}
 	var deleted int64
-	below := dataplanedb.NewsPruneParams{
+	below := dataplanedb.FeedPruneParams{
 		Region: region, Shard: shard, Sequence: min(sequence, last), Limit: int32(min(max(most, 0), math.MaxInt32)),
 	}
 	err = n.c.retry.do(ctx, func() (err error) {
-		deleted, err = n.c.queries.NewsPrune(ctx, below)
+		deleted, err = n.c.queries.FeedPrune(ctx, below)
 		return err
 	})
 	return int(deleted), err

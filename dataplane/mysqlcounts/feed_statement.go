@@ -10,12 +10,12 @@ import (
 	"github.com/weirhq/weir/shared/gen/sql/dataplanedb"
 )
 
-// The statement of a Read, made of the very text of NewsRead in queries/dataplane, which the generator has checked
+// The statement of a Read, made of the very text of FeedRead in queries/dataplane, which the generator has checked
 // against the tables: its predicates are repeated for each range of the primary key.
 
-// newsQuestion is one such statement.
-type newsQuestion struct {
-	ranges     []newsRange // sorted
+// feedQuery is one such statement.
+type feedQuery struct {
+	ranges     []feedRange // sorted
 	rowsMax    int
 	payloadMax int  // longer ones are left out
 	snapshots  bool // parts of snapshots come with their payload
@@ -25,8 +25,8 @@ type newsQuestion struct {
 	headsMax   int // streams of the gaps
 }
 
-// newsRange is a stream from a number on.
-type newsRange struct {
+// feedRange is a stream from a number on.
+type feedRange struct {
 	store.Stream
 	from int64
 }
@@ -47,22 +47,22 @@ var regionEnd = strings.Repeat("\xff", store.RegionBytesMax+1)
 const rowsBeside = 512
 
 // askFor asks for ranges, and for at most about maxBytes.
-func askFor(ranges []newsRange, maxBytes int) newsQuestion {
+func askFor(ranges []feedRange, maxBytes int) feedQuery {
 	slices.SortFunc(ranges, compareRanges)
 	rows := len(ranges) + rowsBeside
-	return newsQuestion{ranges: ranges, rowsMax: rows, payloadMax: maxBytes / rows}
+	return feedQuery{ranges: ranges, rowsMax: rows, payloadMax: maxBytes / rows}
 }
 
 // askAfter asks for what came after the cursors, and for the streams of other regions that have none. To prove the
 // cursors it asks for their rows as well.
-func askAfter(q store.NewsQuery) newsQuestion {
-	var ranges []newsRange
+func askAfter(q store.FeedQuery) feedQuery {
+	var ranges []feedRange
 	for s, cursor := range q.After {
 		from := cursor.Sequence + 1
 		if q.Prove {
 			from--
 		}
-		ranges = append(ranges, newsRange{s, from})
+		ranges = append(ranges, feedRange{s, from})
 	}
 	asked := askFor(ranges, q.MaxBytes)
 	asked.snapshots = q.Parts
@@ -72,7 +72,7 @@ func askAfter(q store.NewsQuery) newsQuestion {
 }
 
 // roomFor is how many streams are read beside those with a cursor.
-func roomFor(q store.NewsQuery) int {
+func roomFor(q store.FeedQuery) int {
 	if q.StreamsMax == 0 {
 		return math.MaxInt32
 	}
@@ -80,7 +80,7 @@ func roomFor(q store.NewsQuery) int {
 }
 
 // gaps are where streams lie that are neither among the ranges, which are sorted, nor of the region.
-func gaps(region string, known []newsRange) (regions []regionGap, shards []shardGap) {
+func gaps(region string, known []feedRange) (regions []regionGap, shards []shardGap) {
 	names := []string{region}
 	for from := 0; from < len(known); {
 		name, above := known[from].Region, -1
@@ -88,7 +88,7 @@ func gaps(region string, known []newsRange) (regions []regionGap, shards []shard
 			shards = appendShardGap(shards, name, above, known[from].Shard)
 			above = known[from].Shard
 		}
-		shards = appendShardGap(shards, name, above, store.NewsShardsMax)
+		shards = appendShardGap(shards, name, above, store.FeedShardsMax)
 		names = append(names, name)
 	}
 	slices.Sort(names)
@@ -107,13 +107,13 @@ func appendShardGap(gaps []shardGap, region string, above, below int) []shardGap
 	return append(gaps, shardGap{region, above, below})
 }
 
-// newsText is NewsRead without its repeated predicates.
-var newsText = func() (parts [3]string) {
+// feedText is FeedRead without its repeated predicates.
+var feedText = func() (parts [3]string) {
 	var ok, ok2 bool
-	parts[0], parts[1], ok = strings.Cut(dataplanedb.NewsRead, regionHead+streamPredicate+regionTail)
+	parts[0], parts[1], ok = strings.Cut(dataplanedb.FeedRead, regionHead+streamPredicate+regionTail)
 	parts[1], parts[2], ok2 = strings.Cut(parts[1], regionGapPredicate+or+shardGapPredicate)
 	if !ok || !ok2 {
-		panic("mysqlcounts: NewsRead lacks a predicate") // of a constant: a test would have seen it
+		panic("mysqlcounts: FeedRead lacks a predicate") // of a constant: a test would have seen it
 	}
 	return parts
 }()
@@ -129,12 +129,12 @@ const (
 )
 
 // statement passes names as []byte: see upsertArgs.
-func (q newsQuestion) statement() (query string, args []any) {
+func (q feedQuery) statement() (query string, args []any) {
 	args = make([]any, 0, 4+3*len(q.ranges)+2*len(q.regionGaps)+3*len(q.shardGaps))
 	var b strings.Builder
-	b.WriteString(newsText[0])
+	b.WriteString(feedText[0])
 	args = appendRanges(&b, append(args, q.payloadMax, q.snapshots), q.ranges)
-	b.WriteString(newsText[1])
+	b.WriteString(feedText[1])
 	args = append(args, q.rowsMax)
 	for _, g := range q.regionGaps {
 		args = append(args, []byte(g.above), []byte(g.below))
@@ -145,12 +145,12 @@ func (q newsQuestion) statement() (query string, args []any) {
 	regions := slices.Repeat([]string{regionGapPredicate}, len(q.regionGaps))
 	shards := slices.Repeat([]string{shardGapPredicate}, len(q.shardGaps))
 	b.WriteString(cmp.Or(strings.Join(append(regions, shards...), or), never))
-	b.WriteString(newsText[2])
+	b.WriteString(feedText[2])
 	return b.String(), append(args, q.headsMax)
 }
 
 // appendRanges writes a predicate for each region, with one for each of its streams within.
-func appendRanges(b *strings.Builder, args []any, ranges []newsRange) []any {
+func appendRanges(b *strings.Builder, args []any, ranges []feedRange) []any {
 	if len(ranges) == 0 {
 		b.WriteString(never)
 	}
@@ -175,13 +175,13 @@ func appendRanges(b *strings.Builder, args []any, ranges []newsRange) []any {
 	return args
 }
 
-func compareRanges(a, b newsRange) int { return compareStreams(a.Stream, b.Stream) }
+func compareRanges(a, b feedRange) int { return compareStreams(a.Stream, b.Stream) }
 
-// payloadsText is NewsPayloads without its repeated predicate.
+// payloadsText is FeedPayloads without its repeated predicate.
 var payloadsText = func() string {
-	text, rest, ok := strings.Cut(dataplanedb.NewsPayloads, rowPredicate)
+	text, rest, ok := strings.Cut(dataplanedb.FeedPayloads, rowPredicate)
 	if !ok || strings.TrimSpace(rest) != "" {
-		panic("mysqlcounts: NewsPayloads does not end with its predicate") // of a constant, as above
+		panic("mysqlcounts: FeedPayloads does not end with its predicate") // of a constant, as above
 	}
 	return text
 }()
@@ -189,7 +189,7 @@ var payloadsText = func() string {
 const rowPredicate = "(region = ? AND shard = ? AND sequence = ?)"
 
 // payloadsStatement asks for the payloads of rows.
-func payloadsStatement(rows []*store.NewsRow) (query string, args []any) {
+func payloadsStatement(rows []*store.FeedRow) (query string, args []any) {
 	for _, row := range rows {
 		args = append(args, []byte(row.Region), row.Shard, row.Sequence)
 	}

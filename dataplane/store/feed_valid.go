@@ -22,7 +22,7 @@ func CheckRegion(name string) error {
 }
 
 // Validate holds a row to the bounds of a store. Its error wraps ErrRefused and names the field and the bound.
-func (r NewsRow) Validate() error {
+func (r FeedRow) Validate() error {
 	if err := r.Stream.Validate(); err != nil {
 		return err
 	}
@@ -33,8 +33,8 @@ func (r NewsRow) Validate() error {
 		return fmt.Errorf("%w: snapshot is %d (0 to the row's sequence, %d)", ErrRefused, r.Snapshot, r.Sequence)
 	case r.Last && r.Snapshot == 0:
 		return fmt.Errorf("%w: last is set and snapshot is 0: the row is a part of no snapshot", ErrRefused)
-	case len(r.Payload) > NewsBytesMax:
-		return fmt.Errorf("%w: payload is %d bytes long (at most %d)", ErrRefused, len(r.Payload), NewsBytesMax)
+	case len(r.Payload) > FeedBytesMax:
+		return fmt.Errorf("%w: payload is %d bytes long (at most %d)", ErrRefused, len(r.Payload), FeedBytesMax)
 	}
 	return nil
 }
@@ -44,8 +44,8 @@ func (s Stream) Validate() error {
 	switch {
 	case len(s.Region) < 1 || len(s.Region) > RegionBytesMax:
 		return fmt.Errorf("%w: region is %d bytes long (1 to %d)", ErrRefused, len(s.Region), RegionBytesMax)
-	case s.Shard < 0 || s.Shard >= NewsShardsMax:
-		return fmt.Errorf("%w: shard is %d (0 to %d)", ErrRefused, s.Shard, NewsShardsMax-1)
+	case s.Shard < 0 || s.Shard >= FeedShardsMax:
+		return fmt.Errorf("%w: shard is %d (0 to %d)", ErrRefused, s.Shard, FeedShardsMax-1)
 	}
 	return nil
 }

@@ -24,48 +24,48 @@ func TestR2RowsPrunedBetweenTheStatementsOfARead(t *testing.T) {
 }
 
 func testR2RowsPrunedBetweenTheStatementsOfARead(t *testing.T) {
-	two := []store.NewsRow{rowOf("a", us0, 1, 0, false), rowOf("b", us0, 2, 0, false)}
-	parts := []store.NewsRow{rowOf("a", us0, 1, 1, false), rowOf("b", us0, 2, 1, true)}
+	two := []store.FeedRow{rowOf("a", us0, 1, 0, false), rowOf("b", us0, 2, 0, false)}
+	parts := []store.FeedRow{rowOf("a", us0, 1, 1, false), rowOf("b", us0, 2, 1, true)}
 	for what, test := range map[string]struct {
-		stored     []store.NewsRow
-		after      store.NewsCursor
+		stored     []store.FeedRow
+		after      store.FeedCursor
 		read       string // of what the reader was told up to there
 		pruneBelow int64
 	}{
 		"a stream that is followed":    {two, two[0].Cursor(), "a", 3},
-		"a stream that is new":         {two, store.NewsCursor{}, "", 3},
-		"a snapshot":                   {parts, store.NewsCursor{}, "", 3},
-		"the first part of a snapshot": {parts, store.NewsCursor{}, "", 2},
+		"a stream that is new":         {two, store.FeedCursor{}, "", 3},
+		"a snapshot":                   {parts, store.FeedCursor{}, "", 3},
+		"the first part of a snapshot": {parts, store.FeedCursor{}, "", 2},
 	} {
 		for at := range 3 { // a read is three statements at most
 			t.Run(fmt.Sprint(what, ", before statement ", at), func(t *testing.T) {
 				dsn := migrated(t)
-				n := New(open(t, dsn), Options{}).News()
-				appendNews(t, n, test.stored...)
-				news := New(openHooked(t, dsn, at, func() {
-					appendNews(t, n, rowOf("ab", us0, 3, 3, true), rowOf("ab", us0, 4, 4, true))
+				n := New(open(t, dsn), Options{}).Feed()
+				appendFeed(t, n, test.stored...)
+				feed := New(openHooked(t, dsn, at, func() {
+					appendFeed(t, n, rowOf("ab", us0, 3, 3, true), rowOf("ab", us0, 4, 4, true))
 					if _, err := n.Prune(t.Context(), us0, test.pruneBelow, 9); err != nil {
 						t.Error(err)
 					}
-				}), Options{}).News()
-				wantBothRead(t, news, test.after, test.read)
+				}), Options{}).Feed()
+				wantBothRead(t, feed, test.after, test.read)
 			})
 		}
 	}
 }
 
 // rowOf is a row that tells of cells of one letter each.
-func rowOf(cells string, s store.Stream, sequence, snapshot int64, last bool) store.NewsRow {
-	return store.NewsRow{Stream: s, Sequence: sequence, Writer: 7, Snapshot: snapshot, Last: last, Payload: []byte(cells)}
+func rowOf(cells string, s store.Stream, sequence, snapshot int64, last bool) store.FeedRow {
+	return store.FeedRow{Stream: s, Sequence: sequence, Writer: 7, Snapshot: snapshot, Last: last, Payload: []byte(cells)}
 }
 
 // wantBothRead reads row by row, as a relay does that has read all up to a cursor, until nothing is left.
-func wantBothRead(t *testing.T, n News, cursor store.NewsCursor, read string) {
+func wantBothRead(t *testing.T, n Feed, cursor store.FeedCursor, read string) {
 	t.Helper()
-	after := map[store.Stream]store.NewsCursor{us0: cursor}
+	after := map[store.Stream]store.FeedCursor{us0: cursor}
 	for gone := 0; after[us0].Sequence < 4; {
-		page, err := n.Read(t.Context(), store.NewsQuery{Region: "eu", After: after, MaxBytes: 1})
-		if gone++; err != nil && (gone > 3 || !errors.Is(err, errNewsGone)) {
+		page, err := n.Read(t.Context(), store.FeedQuery{Region: "eu", After: after, MaxBytes: 1})
+		if gone++; err != nil && (gone > 3 || !errors.Is(err, errFeedGone)) {
 			t.Fatal(err)
 		}
 		for _, row := range page.Rows {

@@ -8,20 +8,20 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-func wantOwn(t testing.TB, n News, s store.Stream, want ...store.NewsRow) {
+func wantOwn(t testing.TB, n Feed, s store.Stream, want ...store.FeedRow) {
 	t.Helper()
-	wantNews(t, "own rows of "+s.Region, ownRows(t, n, s), want...)
+	wantFeed(t, "own rows of "+s.Region, ownRows(t, n, s), want...)
 }
 
-func ownRows(t testing.TB, n News, s store.Stream) (rows []store.NewsRow) {
+func ownRows(t testing.TB, n Feed, s store.Stream) (rows []store.FeedRow) {
 	t.Helper()
-	if err := n.Own(t.Context(), s, func(row store.NewsRow) { rows = append(rows, row) }); err != nil {
+	if err := n.Own(t.Context(), s, func(row store.FeedRow) { rows = append(rows, row) }); err != nil {
 		t.Fatal(err)
 	}
 	return rows
 }
 
-func testOwn(t *testing.T, n News) {
+func testOwn(t *testing.T, n Feed) {
 	wantOwn(t, n, us0)
 	all, whole := snapshots(us0)
 	appendRows(t, n, append(upTo(us1, 3), upTo(ap0, 3)...)...)
@@ -43,14 +43,14 @@ func testOwn(t *testing.T, n News) {
 	wantOwn(t, n, us0, all[4])
 }
 
-func prune(t testing.TB, n News, s store.Stream, sequence int64, max, want int) {
+func prune(t testing.TB, n Feed, s store.Stream, sequence int64, max, want int) {
 	t.Helper()
 	if got, err := n.Prune(t.Context(), s, sequence, max); err != nil || got != want {
 		t.Errorf("prune %v below %d, at most %d: %d, %v, want %d", s, sequence, max, got, err, want)
 	}
 }
 
-func testPruneMax(t *testing.T, n News) {
+func testPruneMax(t *testing.T, n Feed) {
 	rows := upTo(us0, 9)
 	appendRows(t, n, rows...)
 	prune(t, n, us0, 6, 3, 3)
@@ -62,51 +62,51 @@ func testPruneMax(t *testing.T, n News) {
 	wantRows(t, n, rows[5:]...)
 }
 
-func testPruneLast(t *testing.T, n News) {
+func testPruneLast(t *testing.T, n Feed) {
 	prune(t, n, us0, 9, 9, 0)
 	rows := upTo(us0, 3)
 	appendRows(t, n, rows...)
 	prune(t, n, us0, 9, 9, 2)
 	prune(t, n, us0, 9, 9, 0)
-	wantTaken(t, n, news(us0, 1))
-	wantTaken(t, n, news(us0, 2)) // its writer can no longer be told
-	appendRows(t, n, rows[2], news(us0, 4))
-	wantRows(t, n, rows[2], news(us0, 4))
+	wantTaken(t, n, feed(us0, 1))
+	wantTaken(t, n, feed(us0, 2)) // its writer can no longer be told
+	appendRows(t, n, rows[2], feed(us0, 4))
+	wantRows(t, n, rows[2], feed(us0, 4))
 }
 
-func testPruneStream(t *testing.T, n News) {
+func testPruneStream(t *testing.T, n Feed) {
 	appendRows(t, n, append(append(upTo(us0, 3), upTo(us1, 3)...), upTo(ap0, 3)...)...)
 	prune(t, n, us0, 9, 9, 2)
-	wantRows(t, n, append(append(upTo(us1, 3), upTo(ap0, 3)...), news(us0, 3))...)
+	wantRows(t, n, append(append(upTo(us1, 3), upTo(ap0, 3)...), feed(us0, 3))...)
 }
 
-func testNewsNames(t *testing.T, n News) {
-	var rows []store.NewsRow
+func testFeedNames(t *testing.T, n Feed) {
+	var rows []store.FeedRow
 	for _, name := range lookalikes {
 		if len(name) == 0 || len(name) > store.RegionBytesMax {
 			continue
 		}
 		for _, shard := range []int{0, 1, 10, 11} {
-			rows = append(rows, news(store.Stream{Region: name, Shard: shard}, 1))
+			rows = append(rows, feed(store.Stream{Region: name, Shard: shard}, 1))
 		}
 	}
 	appendRows(t, n, rows...)
 	wantRows(t, n, rows...)
 	after := cursors{}
 	after.follow(rows)
-	wantNews(t, "once all are known", readNews(t, n, "other", after, plenty).Rows)
-	wantOwn(t, n, store.Stream{Region: "alice"}, news(store.Stream{Region: "alice"}, 1))
+	wantFeed(t, "once all are known", readFeed(t, n, "other", after, plenty).Rows)
+	wantOwn(t, n, store.Stream{Region: "alice"}, feed(store.Stream{Region: "alice"}, 1))
 	wantOwn(t, n, store.Stream{Region: "none"})
 }
 
-func testNewsContext(t *testing.T, n News) {
+func testFeedContext(t *testing.T, n Feed) {
 	appendRows(t, n, upTo(us0, 2)...)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, readErr := n.Read(ctx, store.NewsQuery{Region: "eu", MaxBytes: plenty})
-	ownErr := n.Own(ctx, us0, func(store.NewsRow) {})
+	_, readErr := n.Read(ctx, store.FeedQuery{Region: "eu", MaxBytes: plenty})
+	ownErr := n.Own(ctx, us0, func(store.FeedRow) {})
 	_, pruneErr := n.Prune(ctx, us0, 2, 9)
-	appendErr := n.Append(ctx, news(us0, 3))
+	appendErr := n.Append(ctx, feed(us0, 3))
 	for name, err := range map[string]error{"Append": appendErr, "Read": readErr, "Own": ownErr, "Prune": pruneErr} {
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: %v, want Canceled", name, err)

@@ -16,22 +16,22 @@ import (
 	"github.com/weirhq/weir/dataplane/storetest"
 )
 
-func TestNewsSubject(t *testing.T) {
+func TestFeedSubject(t *testing.T) {
 	fault := os.Getenv(faultVariable)
-	storetest.TestNews(t, func(testing.TB) storetest.News {
-		s := &newsSubject{
-			fault: fault, rows: make(map[store.Stream][]store.NewsRow),
+	storetest.TestFeed(t, func(testing.TB) storetest.Feed {
+		s := &feedSubject{
+			fault: fault, rows: make(map[store.Stream][]store.FeedRow),
 			held: make(map[store.Stream]chan struct{}), lost: make(map[store.Stream]int64),
 		}
-		return storetest.News{News: s, Hold: s.hold, Lose: s.lose}
+		return storetest.Feed{Feed: s, Hold: s.hold, Lose: s.lose}
 	})
 }
 
-// newsSubject is a store.News with one deliberate fault.
-type newsSubject struct {
+// feedSubject is a store.Feed with one deliberate fault.
+type feedSubject struct {
 	fault string
 	mu    sync.Mutex
-	rows  map[store.Stream][]store.NewsRow
+	rows  map[store.Stream][]store.FeedRow
 	held  map[store.Stream]chan struct{} // closed at the end of the transaction
 	lost  map[store.Stream]int64         // the last number before a loss
 
@@ -39,7 +39,7 @@ type newsSubject struct {
 	both   chan struct{}
 }
 
-func (s *newsSubject) stream(name store.Stream) store.Stream {
+func (s *feedSubject) stream(name store.Stream) store.Stream {
 	switch s.fault {
 	case "shards are one":
 		name.Shard = 0
@@ -49,14 +49,14 @@ func (s *newsSubject) stream(name store.Stream) store.Stream {
 	return name
 }
 
-func (s *newsSubject) ended(ctx context.Context) error {
+func (s *feedSubject) ended(ctx context.Context) error {
 	if s.fault == "never looks at ctx" {
 		return nil
 	}
 	return ctx.Err()
 }
 
-func (s *newsSubject) Append(ctx context.Context, row store.NewsRow) error {
+func (s *feedSubject) Append(ctx context.Context, row store.FeedRow) error {
 	if err := s.ended(ctx); err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func (s *newsSubject) Append(ctx context.Context, row store.NewsRow) error {
 }
 
 // free waits until no row of the stream is held.
-func (s *newsSubject) free(ctx context.Context, name store.Stream) error {
+func (s *feedSubject) free(ctx context.Context, name store.Stream) error {
 	s.mu.Lock()
 	over := s.held[name]
 	s.mu.Unlock()
@@ -88,9 +88,9 @@ func (s *newsSubject) free(ctx context.Context, name store.Stream) error {
 	}
 }
 
-func (s *newsSubject) store(row store.NewsRow) error {
+func (s *feedSubject) store(row store.FeedRow) error {
 	rows := s.rows[row.Stream]
-	if at := slices.IndexFunc(rows, func(r store.NewsRow) bool { return r.Sequence == row.Sequence }); at >= 0 {
+	if at := slices.IndexFunc(rows, func(r store.FeedRow) bool { return r.Sequence == row.Sequence }); at >= 0 {
 		if s.same(rows[at], row) {
 			return nil
 		}
@@ -118,7 +118,7 @@ func (s *newsSubject) store(row store.NewsRow) error {
 }
 
 // meet lets the first two writers who have looked go on together. It is called under mu, which it lets go meanwhile.
-func (s *newsSubject) meet() {
+func (s *feedSubject) meet() {
 	switch s.looked++; s.looked {
 	case 1:
 		s.both = make(chan struct{})
@@ -130,7 +130,7 @@ func (s *newsSubject) meet() {
 	}
 }
 
-func (s *newsSubject) same(a, b store.NewsRow) bool {
+func (s *feedSubject) same(a, b store.FeedRow) bool {
 	switch s.fault {
 	case "a repeated row is taken":
 		return false
@@ -142,7 +142,7 @@ func (s *newsSubject) same(a, b store.NewsRow) bool {
 	return a.Writer == b.Writer && bytes.Equal(a.Payload, b.Payload) && a.Snapshot == b.Snapshot && a.Last == b.Last
 }
 
-func (s *newsSubject) next(name store.Stream) int64 {
+func (s *feedSubject) next(name store.Stream) int64 {
 	last := int64(0)
 	if rows := s.rows[name]; len(rows) > 0 {
 		last = rows[len(rows)-1].Sequence
@@ -153,7 +153,7 @@ func (s *newsSubject) next(name store.Stream) int64 {
 	return last + 1
 }
 
-func (s *newsSubject) hold(t testing.TB, row store.NewsRow) (commit, rollback func()) {
+func (s *feedSubject) hold(t testing.TB, row store.FeedRow) (commit, rollback func()) {
 	over := make(chan struct{})
 	s.held[row.Stream] = over
 	if s.fault == "shows what is not committed" {
@@ -173,13 +173,13 @@ func (s *newsSubject) hold(t testing.TB, row store.NewsRow) (commit, rollback fu
 	return end(true), end(false)
 }
 
-func (s *newsSubject) lose(_ testing.TB, name store.Stream, from int64) {
+func (s *feedSubject) lose(_ testing.TB, name store.Stream, from int64) {
 	s.lost[name] = s.next(name) - 1
-	s.rows[name] = slices.DeleteFunc(s.rows[name], func(r store.NewsRow) bool { return r.Sequence >= from })
+	s.rows[name] = slices.DeleteFunc(s.rows[name], func(r store.FeedRow) bool { return r.Sequence >= from })
 }
 
-func (s *newsSubject) Read(ctx context.Context, q store.NewsQuery) (store.NewsPage, error) {
-	page := store.NewsPage{Now: time.Now()}
+func (s *feedSubject) Read(ctx context.Context, q store.FeedQuery) (store.FeedPage, error) {
+	page := store.FeedPage{Now: time.Now()}
 	if s.fault == "has no clock" {
 		page.Now = time.Time{}
 	}
@@ -188,7 +188,7 @@ func (s *newsSubject) Read(ctx context.Context, q store.NewsQuery) (store.NewsPa
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var found []store.NewsRow
+	var found []store.FeedRow
 	for name, rows := range s.rows {
 		if name.Region == q.Region && s.fault != "reads its own region" || s.overlooked(name, q.After) {
 			continue
@@ -201,7 +201,7 @@ func (s *newsSubject) Read(ctx context.Context, q store.NewsQuery) (store.NewsPa
 	}
 	page.Gone = s.gone(q)
 	if s.fault != "rows in any order" {
-		slices.SortFunc(found, func(a, b store.NewsRow) int {
+		slices.SortFunc(found, func(a, b store.FeedRow) int {
 			return cmp.Or(cmp.Compare(a.Region, b.Region), cmp.Compare(a.Shard, b.Shard), cmp.Compare(a.Sequence, b.Sequence))
 		})
 	}
@@ -210,7 +210,7 @@ func (s *newsSubject) Read(ctx context.Context, q store.NewsQuery) (store.NewsPa
 }
 
 // overlooked: a stream that is not known, in a region that is.
-func (s *newsSubject) overlooked(name store.Stream, after map[store.Stream]store.NewsCursor) bool {
+func (s *feedSubject) overlooked(name store.Stream, after map[store.Stream]store.FeedCursor) bool {
 	if _, known := after[name]; known || s.fault != "overlooks new shards" {
 		return false
 	}
@@ -223,7 +223,7 @@ func (s *newsSubject) overlooked(name store.Stream, after map[store.Stream]store
 }
 
 // isBeyond: StreamsMax has no room for a stream.
-func (s *newsSubject) isBeyond(name store.Stream, q store.NewsQuery) bool {
+func (s *feedSubject) isBeyond(name store.Stream, q store.FeedQuery) bool {
 	if _, known := q.After[name]; known || q.StreamsMax == 0 || s.fault == "reads all streams" {
 		return false
 	}
@@ -238,7 +238,7 @@ func (s *newsSubject) isBeyond(name store.Stream, q store.NewsQuery) bool {
 	return before >= q.StreamsMax
 }
 
-func (s *newsSubject) fitting(rows []store.NewsRow, maxBytes int) (fit []store.NewsRow, more bool) {
+func (s *feedSubject) fitting(rows []store.FeedRow, maxBytes int) (fit []store.FeedRow, more bool) {
 	bytesSum := 0
 	for _, row := range rows {
 		full := bytesSum >= maxBytes && (len(fit) > 0 || s.fault == "has no row that is too large")
@@ -246,7 +246,7 @@ func (s *newsSubject) fitting(rows []store.NewsRow, maxBytes int) (fit []store.N
 			return fit, s.fault != "never has more"
 		}
 		if bytesSum += len(row.Payload); s.fault != "counts payload alone" {
-			bytesSum += store.NewsRowBytes
+			bytesSum += store.FeedRowBytes
 		}
 		row.Payload = bytes.Clone(row.Payload)
 		fit = append(fit, row)
@@ -255,7 +255,7 @@ func (s *newsSubject) fitting(rows []store.NewsRow, maxBytes int) (fit []store.N
 }
 
 // gone are streams that lack their cursors, and all else.
-func (s *newsSubject) gone(q store.NewsQuery) (gone []store.Stream) {
+func (s *feedSubject) gone(q store.FeedQuery) (gone []store.Stream) {
 	for name, c := range q.After {
 		if q.Prove && c.Sequence > 0 && name.Region != q.Region && len(s.rows[name]) == 0 && s.fault != "never says what is gone" {
 			gone = append(gone, name)
@@ -265,8 +265,8 @@ func (s *newsSubject) gone(q store.NewsQuery) (gone []store.Stream) {
 }
 
 // after are the rows after a cursor, without the payload of snapshots if it is stored.
-func (s *newsSubject) after(rows []store.NewsRow, c store.NewsCursor, q store.NewsQuery) []store.NewsRow {
-	next := slices.IndexFunc(rows, func(r store.NewsRow) bool { return r.Sequence > c.Sequence })
+func (s *feedSubject) after(rows []store.FeedRow, c store.FeedCursor, q store.FeedQuery) []store.FeedRow {
+	next := slices.IndexFunc(rows, func(r store.FeedRow) bool { return r.Sequence > c.Sequence })
 	unproved := !q.Prove && c.Sequence > 0 && s.fault != "always looks for cursors"
 	switch {
 	case unproved && next < 0:
@@ -279,11 +279,11 @@ func (s *newsSubject) after(rows []store.NewsRow, c store.NewsCursor, q store.Ne
 	return rows[s.from(rows, c):]
 }
 
-func (s *newsSubject) isStored(rows []store.NewsRow, c store.NewsCursor) bool {
-	return slices.ContainsFunc(rows, func(r store.NewsRow) bool { return r.Cursor() == c })
+func (s *feedSubject) isStored(rows []store.FeedRow, c store.FeedCursor) bool {
+	return slices.ContainsFunc(rows, func(r store.FeedRow) bool { return r.Cursor() == c })
 }
 
-func (s *newsSubject) follow(rows []store.NewsRow, parts bool) []store.NewsRow {
+func (s *feedSubject) follow(rows []store.FeedRow, parts bool) []store.FeedRow {
 	rows = slices.Clone(rows)
 	for i := range rows {
 		wanted := parts && s.fault != "never has parts"
@@ -295,8 +295,8 @@ func (s *newsSubject) follow(rows []store.NewsRow, parts bool) []store.NewsRow {
 }
 
 // from is where the rows after a cursor begin.
-func (s *newsSubject) from(rows []store.NewsRow, c store.NewsCursor) int {
-	at := slices.IndexFunc(rows, func(r store.NewsRow) bool {
+func (s *feedSubject) from(rows []store.FeedRow, c store.FeedCursor) int {
+	at := slices.IndexFunc(rows, func(r store.FeedRow) bool {
 		return r.Sequence == c.Sequence && (r.Writer == c.Writer || s.fault == "trusts the cursor's number")
 	})
 	switch {
@@ -310,17 +310,17 @@ func (s *newsSubject) from(rows []store.NewsRow, c store.NewsCursor) int {
 	return s.whole(rows)
 }
 
-func (s *newsSubject) whole(rows []store.NewsRow) int {
+func (s *feedSubject) whole(rows []store.FeedRow) int {
 	for _, row := range slices.Backward(rows) {
 		last := row.Last || row.Snapshot > 0 && s.fault == "begins with a part of a snapshot"
 		if last && s.fault != "begins with the first row" {
-			return max(0, slices.IndexFunc(rows, func(r store.NewsRow) bool { return r.Sequence == row.Snapshot }))
+			return max(0, slices.IndexFunc(rows, func(r store.FeedRow) bool { return r.Sequence == row.Snapshot }))
 		}
 	}
 	return 0
 }
 
-func (s *newsSubject) Own(ctx context.Context, name store.Stream, yield func(store.NewsRow)) error {
+func (s *feedSubject) Own(ctx context.Context, name store.Stream, yield func(store.FeedRow)) error {
 	if err := s.ended(ctx); err != nil {
 		return err
 	}
@@ -336,7 +336,7 @@ func (s *newsSubject) Own(ctx context.Context, name store.Stream, yield func(sto
 	return nil
 }
 
-func (s *newsSubject) Prune(ctx context.Context, name store.Stream, sequence int64, max int) (deleted int, err error) {
+func (s *feedSubject) Prune(ctx context.Context, name store.Stream, sequence int64, max int) (deleted int, err error) {
 	if err := s.ended(ctx); err != nil {
 		return 0, err
 	}
@@ -350,7 +350,7 @@ func (s *newsSubject) Prune(ctx context.Context, name store.Stream, sequence int
 	return deleted, nil
 }
 
-func (s *newsSubject) prune(name store.Stream, sequence int64, most int) (deleted int) {
+func (s *feedSubject) prune(name store.Stream, sequence int64, most int) (deleted int) {
 	rows := s.rows[name]
 	bound := len(rows) - 1
 	if s.fault == "prunes the last row" {
@@ -367,8 +367,8 @@ func (s *newsSubject) prune(name store.Stream, sequence int64, most int) (delete
 	return deleted
 }
 
-// newsFaults are deliberate faults of a News: see countsFaults.
-var newsFaults = map[string]string{
+// feedFaults are deliberate faults of a Feed: see countsFaults.
+var feedFaults = map[string]string{
 	"takes gaps":                       "Append/numbers_have_no_gaps",
 	"the last writer wins":             "Append/a_number_is_taken",
 	"compares writers alone":           "Append/a_number_is_taken",

@@ -10,11 +10,11 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// Read implements store.News.
-func (n *News) Read(ctx context.Context, q store.NewsQuery) (store.NewsPage, error) {
-	n.count(func(s *NewsStats) { s.Reads++ })
-	var page store.NewsPage
-	err := n.Faults.roundTrip(ctx, OpReadNews, func(journey) error {
+// Read implements store.Feed.
+func (n *Feed) Read(ctx context.Context, q store.FeedQuery) (store.FeedPage, error) {
+	n.count(func(s *FeedStats) { s.Reads++ })
+	var page store.FeedPage
+	err := n.Faults.roundTrip(ctx, OpReadFeed, func(journey) error {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		page = n.pageLocked(q)
@@ -22,13 +22,13 @@ func (n *News) Read(ctx context.Context, q store.NewsQuery) (store.NewsPage, err
 		return nil
 	})
 	if err != nil {
-		return store.NewsPage{}, err
+		return store.FeedPage{}, err
 	}
 	return page, nil
 }
 
-func (n *News) pageLocked(q store.NewsQuery) store.NewsPage {
-	page := store.NewsPage{Now: n.clock(), Settings: n.settings()}
+func (n *Feed) pageLocked(q store.FeedQuery) store.FeedPage {
+	page := store.FeedPage{Now: n.clock(), Settings: n.settings()}
 	sum := 0
 	var names []store.Stream
 	names, page.Full = n.namesLocked(q)
@@ -39,7 +39,7 @@ func (n *News) pageLocked(q store.NewsQuery) store.NewsPage {
 				break
 			}
 			page.Rows = append(page.Rows, row)
-			sum += len(row.Payload) + store.NewsRowBytes
+			sum += len(row.Payload) + store.FeedRowBytes
 		}
 	}
 	page.Rows, page.Gone = copyRows(page.Rows), n.goneLocked(q)
@@ -47,7 +47,7 @@ func (n *News) pageLocked(q store.NewsQuery) store.NewsPage {
 }
 
 // namesLocked are the streams that are read; full is true when there are others.
-func (n *News) namesLocked(q store.NewsQuery) (names []store.Stream, full bool) {
+func (n *Feed) namesLocked(q store.FeedQuery) (names []store.Stream, full bool) {
 	room := cmp.Or(q.StreamsMax, math.MaxInt)
 	hasCursor := func(name store.Stream) bool { return n.streams[name].has(q.After[name], q.Prove) }
 	for name := range n.streams {
@@ -71,10 +71,10 @@ func (n *News) namesLocked(q store.NewsQuery) (names []store.Stream, full bool) 
 }
 
 // goneLocked are the streams with a cursor and without a stored row.
-func (n *News) goneLocked(q store.NewsQuery) (gone []store.Stream) {
+func (n *Feed) goneLocked(q store.FeedQuery) (gone []store.Stream) {
 	for name, cursor := range q.After {
 		s := n.streams[name]
-		if q.Prove && name.Region != q.Region && cursor != (store.NewsCursor{}) && (s == nil || len(s.rows) == 0) {
+		if q.Prove && name.Region != q.Region && cursor != (store.FeedCursor{}) && (s == nil || len(s.rows) == 0) {
 			gone = append(gone, name)
 		}
 	}

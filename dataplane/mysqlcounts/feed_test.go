@@ -13,15 +13,15 @@ import (
 	"github.com/weirhq/weir/shared/servers"
 )
 
-const newsTable = "ratelimit_news"
+const feedTable = "ratelimit_changes"
 
-func TestNewsKeepsTheContract(t *testing.T) { servers.EachSQL(t, testNewsKeepsTheContract) }
+func TestFeedKeepsTheContract(t *testing.T) { servers.EachSQL(t, testFeedKeepsTheContract) }
 
 // It does at both levels that the control plane's doctor takes a server with: the one locks what an append has looked
 // at, the other does not.
-func testNewsKeepsTheContract(t *testing.T) {
+func testFeedKeepsTheContract(t *testing.T) {
 	for _, level := range []string{"REPEATABLE-READ", "READ-COMMITTED"} {
-		t.Run(level, func(t *testing.T) { testNewsAt(t, isolated(t, migrated(t), level)) })
+		t.Run(level, func(t *testing.T) { testFeedAt(t, isolated(t, migrated(t), level)) })
 	}
 }
 
@@ -44,29 +44,29 @@ func isolated(t testing.TB, dsn, level string) *sql.DB {
 	return db
 }
 
-func testNewsAt(t *testing.T, db *sql.DB) {
-	storetest.TestNews(t, func(t testing.TB) storetest.News {
-		exec(t, db, "DELETE FROM "+newsTable)
-		return storetest.News{
-			News: New(db, Options{AttemptsMax: 50}).News(),
-			Hold: func(t testing.TB, row store.NewsRow) (commit, rollback func()) { return holdNews(t, db, row) },
+func testFeedAt(t *testing.T, db *sql.DB) {
+	storetest.TestFeed(t, func(t testing.TB) storetest.Feed {
+		exec(t, db, "DELETE FROM "+feedTable)
+		return storetest.Feed{
+			Feed: New(db, Options{AttemptsMax: 50}).Feed(),
+			Hold: func(t testing.TB, row store.FeedRow) (commit, rollback func()) { return holdFeed(t, db, row) },
 			Lose: func(t testing.TB, s store.Stream, from int64) {
-				exec(t, db, "DELETE FROM "+newsTable+" WHERE region = ? AND shard = ? AND sequence >= ?",
+				exec(t, db, "DELETE FROM "+feedTable+" WHERE region = ? AND shard = ? AND sequence >= ?",
 					[]byte(s.Region), s.Shard, from)
 			},
 		}
 	})
 }
 
-// holdNews appends a row in a transaction that stays open.
-func holdNews(t testing.TB, db *sql.DB, row store.NewsRow) (commit, rollback func()) {
+// holdFeed appends a row in a transaction that stays open.
+func holdFeed(t testing.TB, db *sql.DB, row store.FeedRow) (commit, rollback func()) {
 	t.Helper()
 	tx, err := db.BeginTx(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = tx.Rollback() }) // after the end: does nothing
-	if n, err := dataplanedb.New(tx).NewsInsert(t.Context(), insertParams(row)); err != nil || n != 1 {
+	if n, err := dataplanedb.New(tx).FeedInsert(t.Context(), insertParams(row)); err != nil || n != 1 {
 		t.Fatalf("hold row %d: %d stored, %v", row.Sequence, n, err)
 	}
 	end := func(f func() error) func() {
@@ -80,15 +80,15 @@ func holdNews(t testing.TB, db *sql.DB, row store.NewsRow) (commit, rollback fun
 }
 
 // A read of news has the version of the settings, which each change raises, with the one statement.
-func TestNewsHaveTheVersionOfTheSettings(t *testing.T) {
-	servers.EachSQL(t, testNewsHaveTheVersionOfTheSettings)
+func TestFeedHasTheVersionOfTheSettings(t *testing.T) {
+	servers.EachSQL(t, testFeedHasTheVersionOfTheSettings)
 }
 
-func testNewsHaveTheVersionOfTheSettings(t *testing.T) {
+func testFeedHasTheVersionOfTheSettings(t *testing.T) {
 	c, db := openCounts(t)
 	version := func() int64 {
 		t.Helper()
-		page, err := c.News().Read(t.Context(), store.NewsQuery{Region: "eu", MaxBytes: 1 << 20})
+		page, err := c.Feed().Read(t.Context(), store.FeedQuery{Region: "eu", MaxBytes: 1 << 20})
 		if err != nil {
 			t.Fatal(err)
 		}

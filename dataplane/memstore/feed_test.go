@@ -12,12 +12,12 @@ import (
 	"github.com/weirhq/weir/dataplane/storetest"
 )
 
-func TestNewsKeepsTheContract(t *testing.T) {
-	storetest.TestNews(t, func(testing.TB) storetest.News {
-		n := memstore.NewNews(memstore.NewsOptions{})
-		return storetest.News{
-			News: n,
-			Hold: func(t testing.TB, row store.NewsRow) (commit, rollback func()) {
+func TestFeedKeepsTheContract(t *testing.T) {
+	storetest.TestFeed(t, func(testing.TB) storetest.Feed {
+		n := memstore.NewFeed(memstore.FeedOptions{})
+		return storetest.Feed{
+			Feed: n,
+			Hold: func(t testing.TB, row store.FeedRow) (commit, rollback func()) {
 				commit, rollback, err := n.Hold(row)
 				if err != nil {
 					t.Fatal(err)
@@ -31,17 +31,17 @@ func TestNewsKeepsTheContract(t *testing.T) {
 
 var us = store.Stream{Region: "us"}
 
-func newsRow(sequence int64) store.NewsRow {
-	return store.NewsRow{Stream: us, Sequence: sequence, Writer: 1, Payload: []byte("x")}
+func feedRow(sequence int64) store.FeedRow {
+	return store.FeedRow{Stream: us, Sequence: sequence, Writer: 1, Payload: []byte("x")}
 }
 
-func TestNewsThatIsDownStoresNothing(t *testing.T) {
-	n := memstore.NewNews(memstore.NewsOptions{})
+func TestFeedThatIsDownStoresNothing(t *testing.T) {
+	n := memstore.NewFeed(memstore.FeedOptions{})
 	n.Faults.Fail(errDown)
-	if err := n.Append(t.Context(), newsRow(1)); !errors.Is(err, errDown) {
+	if err := n.Append(t.Context(), feedRow(1)); !errors.Is(err, errDown) {
 		t.Errorf("append: %v", err)
 	}
-	for _, call := range newsCalls(n) {
+	for _, call := range feedCalls(n) {
 		if err := call(t.Context()); !errors.Is(err, errDown) {
 			t.Errorf("while down: %v", err)
 		}
@@ -50,32 +50,32 @@ func TestNewsThatIsDownStoresNothing(t *testing.T) {
 	if rows := n.Rows(us); len(rows) != 0 {
 		t.Errorf("stored while down: %v", rows)
 	}
-	for _, call := range newsCalls(n) {
+	for _, call := range feedCalls(n) {
 		if err := call(t.Context()); err != nil {
 			t.Errorf("after it: %v", err)
 		}
 	}
 }
 
-func newsCalls(n *memstore.News) []func(context.Context) error {
+func feedCalls(n *memstore.Feed) []func(context.Context) error {
 	return []func(context.Context) error{
 		func(ctx context.Context) error {
-			_, err := n.Read(ctx, store.NewsQuery{Region: "eu", MaxBytes: 1})
+			_, err := n.Read(ctx, store.FeedQuery{Region: "eu", MaxBytes: 1})
 			return err
 		},
-		func(ctx context.Context) error { return n.Own(ctx, us, func(store.NewsRow) {}) },
+		func(ctx context.Context) error { return n.Own(ctx, us, func(store.FeedRow) {}) },
 		func(ctx context.Context) error { _, err := n.Prune(ctx, us, 1, 1); return err },
 	}
 }
 
-func TestNewsWhoseReplyWasLostIsStored(t *testing.T) {
-	n := memstore.NewNews(memstore.NewsOptions{})
+func TestRowWhoseReplyWasLostIsStored(t *testing.T) {
+	n := memstore.NewFeed(memstore.FeedOptions{})
 	n.Faults.LoseReplies(true)
-	if err := n.Append(t.Context(), newsRow(1)); err == nil || errors.Is(err, store.ErrTaken) {
+	if err := n.Append(t.Context(), feedRow(1)); err == nil || errors.Is(err, store.ErrTaken) {
 		t.Errorf("a lost reply: %v", err)
 	}
 	n.Faults.LoseReplies(false)
-	if err := n.Append(t.Context(), newsRow(1)); err != nil {
+	if err := n.Append(t.Context(), feedRow(1)); err != nil {
 		t.Errorf("the same row again: %v", err)
 	}
 	if rows := n.Rows(us); len(rows) != 1 {
@@ -84,12 +84,12 @@ func TestNewsWhoseReplyWasLostIsStored(t *testing.T) {
 }
 
 // A row is invisible until it is committed, and is committed although its caller has gone.
-func TestNewsCommitsSlowly(t *testing.T) {
+func TestFeedCommitsSlowly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := memstore.NewNews(memstore.NewsOptions{})
+		n := memstore.NewFeed(memstore.FeedOptions{})
 		n.Faults.SlowCommits(func() time.Duration { return time.Second })
 		done := make(chan error, 1)
-		go func() { done <- n.Append(t.Context(), newsRow(1)) }()
+		go func() { done <- n.Append(t.Context(), feedRow(1)) }()
 		time.Sleep(999 * time.Millisecond)
 		if rows := n.Rows(us); len(rows) != 0 {
 			t.Errorf("visible before it is committed: %v", rows)
@@ -99,32 +99,32 @@ func TestNewsCommitsSlowly(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
-		if err := n.Append(ctx, newsRow(2)); !errors.Is(err, context.DeadlineExceeded) || len(n.Rows(us)) != 2 {
+		if err := n.Append(ctx, feedRow(2)); !errors.Is(err, context.DeadlineExceeded) || len(n.Rows(us)) != 2 {
 			t.Errorf("given up: %v, %v", n.Rows(us), err)
 		}
 	})
 }
 
-func TestNewsStampsByItsClock(t *testing.T) {
+func TestFeedStampsByItsClock(t *testing.T) {
 	now := time.UnixMilli(1_700_000_000_000)
-	n := memstore.NewNews(memstore.NewsOptions{Clock: func() time.Time { return now }})
-	if err := n.Append(t.Context(), newsRow(1)); err != nil {
+	n := memstore.NewFeed(memstore.FeedOptions{Clock: func() time.Time { return now }})
+	if err := n.Append(t.Context(), feedRow(1)); err != nil {
 		t.Fatal(err)
 	}
-	page, err := n.Read(t.Context(), store.NewsQuery{Region: "eu", MaxBytes: 1})
+	page, err := n.Read(t.Context(), store.FeedQuery{Region: "eu", MaxBytes: 1})
 	if err != nil || !page.Now.Equal(now) || !page.Rows[0].WrittenAt.Equal(now) {
 		t.Errorf("%+v, %v", page, err)
 	}
 }
 
-func TestNewsForgetsWhatIsLost(t *testing.T) {
-	n := memstore.NewNews(memstore.NewsOptions{})
+func TestFeedForgetsWhatIsLost(t *testing.T) {
+	n := memstore.NewFeed(memstore.FeedOptions{})
 	for sequence := range int64(3) {
-		if err := n.Append(t.Context(), newsRow(sequence+1)); err != nil {
+		if err := n.Append(t.Context(), feedRow(sequence+1)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	commit, _, err := n.Hold(newsRow(4))
+	commit, _, err := n.Hold(feedRow(4))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +133,7 @@ func TestNewsForgetsWhatIsLost(t *testing.T) {
 	if rows := n.Rows(us); len(rows) != 0 {
 		t.Errorf("after a wipe: %v", rows)
 	}
-	want := memstore.NewsStats{Appends: 3, RowsStored: 3, BytesStored: 3}
+	want := memstore.FeedStats{Appends: 3, RowsStored: 3, BytesStored: 3}
 	if got := n.Stats(); got != want {
 		t.Errorf("stats are %+v, want %+v", got, want)
 	}

@@ -11,22 +11,22 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-func farNews() (News, *memstore.News) {
-	stored := memstore.NewNews(memstore.NewsOptions{})
+func farFeed() (Feed, *memstore.Feed) {
+	stored := memstore.NewFeed(memstore.FeedOptions{})
 	way := &Statements{Link: testLink(Profile{Delay: 100 * time.Millisecond}), Database: &Database{}, Meters: &MySQLMeters{}}
-	return News{stored, way}, stored
+	return Feed{stored, way}, stored
 }
 
-func newsRow(region string, sequence int64) store.NewsRow {
-	return store.NewsRow{Stream: store.Stream{Region: region}, Sequence: sequence, Writer: 7, Payload: make([]byte, 36)}
+func feedRow(region string, sequence int64) store.FeedRow {
+	return store.FeedRow{Stream: store.Stream{Region: region}, Sequence: sequence, Writer: 7, Payload: make([]byte, 36)}
 }
 
 // A row whose request is lost is stored when it is repeated; one whose reply is lost, or whose caller
 // gives up while MySQL takes its time, is stored already.
-func TestRowsOfNewsAreStoredOnce(t *testing.T) {
+func TestRowsOfTheFeedAreStoredOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n, stored := farNews()
-		fail := func(row store.NewsRow, rows int) {
+		n, stored := farFeed()
+		fail := func(row store.FeedRow, rows int) {
 			t.Helper()
 			if err := n.Append(within(t, time.Second), row); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("append: %v", err)
@@ -37,18 +37,18 @@ func TestRowsOfNewsAreStoredOnce(t *testing.T) {
 			}
 		}
 		n.Link.Set(func(l *Link) { l.Cut = true })
-		fail(newsRow("eu", 1), 0)
+		fail(feedRow("eu", 1), 0)
 		n.Link.Set(func(l *Link) { l.Cut = false })
-		if err := n.Append(t.Context(), newsRow("eu", 1)); err != nil {
+		if err := n.Append(t.Context(), feedRow("eu", 1)); err != nil {
 			t.Error(err)
 		}
 		n.Link.Set(func(l *Link) { l.Parts = map[int]Part{0: {Mute: 1}} })
-		fail(newsRow("eu", 2), 2)
+		fail(feedRow("eu", 2), 2)
 		n.Link.Set(func(l *Link) { l.Parts = nil })
 		n.Database.Set(3*time.Second, 0)
-		fail(newsRow("eu", 3), 3)
+		fail(feedRow("eu", 3), 3)
 		for sequence := range int64(3) {
-			if err := n.Append(t.Context(), newsRow("eu", sequence+1)); err != nil {
+			if err := n.Append(t.Context(), feedRow("eu", sequence+1)); err != nil {
 				t.Errorf("repeated: %v", err)
 			}
 		}
@@ -56,9 +56,9 @@ func TestRowsOfNewsAreStoredOnce(t *testing.T) {
 }
 
 // Statements, rows and bytes are counted as mysqlcounts causes them.
-func TestNewsAreMetered(t *testing.T) {
+func TestFeedIsMetered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n, _ := farNews()
+		n, _ := farFeed()
 		ctx := t.Context()
 		type figures struct{ statements, rowsRead, rowsWritten, bytesRead, bytesWritten int64 }
 		var before figures
@@ -70,26 +70,26 @@ func TestNewsAreMetered(t *testing.T) {
 			before = now
 			return f
 		}
-		after := map[store.Stream]store.NewsCursor{}
+		after := map[store.Stream]store.FeedCursor{}
 		for _, step := range []struct {
 			what string
 			do   func() error
 			want figures
 		}{
-			{"append two", func() error { return errors.Join(n.Append(ctx, newsRow("eu", 1)), n.Append(ctx, newsRow("eu", 2))) }, figures{2, 0, 2, 0, 200}},
+			{"append two", func() error { return errors.Join(n.Append(ctx, feedRow("eu", 1)), n.Append(ctx, feedRow("eu", 2))) }, figures{2, 0, 2, 0, 200}},
 			{"read both", func() error {
-				page, err := n.Read(ctx, store.NewsQuery{Region: "us", After: after, Prove: true, MaxBytes: 1 << 20})
+				page, err := n.Read(ctx, store.FeedQuery{Region: "us", After: after, Prove: true, MaxBytes: 1 << 20})
 				for _, row := range page.Rows {
 					after[row.Stream] = row.Cursor()
 				}
 				return err
 			}, figures{2, 2, 0, 200, 0}},
 			{"read nothing new", func() error {
-				_, err := n.Read(ctx, store.NewsQuery{Region: "us", After: after, Prove: true, MaxBytes: 1 << 20})
+				_, err := n.Read(ctx, store.FeedQuery{Region: "us", After: after, Prove: true, MaxBytes: 1 << 20})
 				return err
 			}, figures{1, 1, 0, 64, 0}},
 			{"read the own", func() error {
-				return n.Own(ctx, store.Stream{Region: "eu"}, func(store.NewsRow) {})
+				return n.Own(ctx, store.Stream{Region: "eu"}, func(store.FeedRow) {})
 			}, figures{1, 2, 0, 200, 0}},
 			{"prune one", func() error { _, err := n.Prune(ctx, store.Stream{Region: "eu"}, 2, 10); return err }, figures{2, 2, 1, 0, 0}},
 		} {

@@ -10,17 +10,17 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// NewsOptions are all optional.
-type NewsOptions struct {
-	// Clock stamps rows and is NewsPage.Now; nil is time.Now.
+// FeedOptions are all optional.
+type FeedOptions struct {
+	// Clock stamps rows and is FeedPage.Now; nil is time.Now.
 	Clock func() time.Time
 
-	// Settings is NewsPage.Settings: the SettingsVersion of the Counts beside the news. Nil is none.
+	// Settings is FeedPage.Settings: the SettingsVersion of the Counts beside the news. Nil is none.
 	Settings func() int64
 }
 
-// News is a store.News in memory. Rows stay until they are pruned.
-type News struct {
+// Feed is a store.Feed in memory. Rows stay until they are pruned.
+type Feed struct {
 	// Faults make it fail; see there. With SlowCommits an Append holds its number back as an uncommitted transaction
 	// does: reads do not see it, and others who append that number wait.
 	Faults Faults
@@ -29,33 +29,33 @@ type News struct {
 	settings func() int64
 
 	mu      sync.Mutex
-	streams map[store.Stream]*newsStream
-	stats   NewsStats
+	streams map[store.Stream]*feedStream
+	stats   FeedStats
 }
 
-var _ store.News = (*News)(nil)
+var _ store.Feed = (*Feed)(nil)
 
-// NewsStats count what was asked of a News since it was made, failed calls included, and what reads returned.
-type NewsStats struct {
+// FeedStats count what was asked of a Feed since it was made, failed calls included, and what reads returned.
+type FeedStats struct {
 	Appends, Reads, Owns, Prunes     int64
 	RowsStored, RowsRead, RowsPruned int64
 	BytesStored, BytesRead           int64 // of payload
 }
 
-// NewNews returns an empty one.
-func NewNews(o NewsOptions) *News {
+// NewFeed returns an empty one.
+func NewFeed(o FeedOptions) *Feed {
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
 	if o.Settings == nil {
 		o.Settings = func() int64 { return 0 }
 	}
-	return &News{clock: o.Clock, settings: o.Settings, streams: make(map[store.Stream]*newsStream)}
+	return &Feed{clock: o.Clock, settings: o.Settings, streams: make(map[store.Stream]*feedStream)}
 }
 
-// Append implements store.News.
-func (n *News) Append(ctx context.Context, row store.NewsRow) error {
-	n.count(func(s *NewsStats) { s.Appends++ })
+// Append implements store.Feed.
+func (n *Feed) Append(ctx context.Context, row store.FeedRow) error {
+	n.count(func(s *FeedStats) { s.Appends++ })
 	return n.Faults.roundTrip(ctx, OpAppend, func(j journey) error {
 		if err := row.Validate(); err != nil {
 			return err
@@ -72,7 +72,7 @@ func (n *News) Append(ctx context.Context, row store.NewsRow) error {
 
 // Hold begins to append a row that is the next of its stream, and keeps it uncommitted until one of the two functions
 // is called: what a writer leaves that stalls, or is killed, in the middle of a transaction.
-func (n *News) Hold(row store.NewsRow) (commit, rollback func(), err error) {
+func (n *Feed) Hold(row store.FeedRow) (commit, rollback func(), err error) {
 	commit, rollback, err = n.begin(context.Background(), row)
 	if err == nil && commit == nil {
 		return nil, nil, opError(OpAppend, fmt.Errorf("row %d of %v is stored already", row.Sequence, row.Stream))
@@ -82,7 +82,7 @@ func (n *News) Hold(row store.NewsRow) (commit, rollback func(), err error) {
 
 // begin writes a row that is not visible yet. commit is nil if the very row is stored already. It waits for a row that
 // is held.
-func (n *News) begin(ctx context.Context, row store.NewsRow) (commit, rollback func(), err error) {
+func (n *Feed) begin(ctx context.Context, row store.FeedRow) (commit, rollback func(), err error) {
 	for {
 		n.mu.Lock()
 		s := n.streamLocked(row.Stream)
@@ -100,7 +100,7 @@ func (n *News) begin(ctx context.Context, row store.NewsRow) (commit, rollback f
 	}
 }
 
-func (n *News) holdLocked(s *newsStream, row store.NewsRow) (commit, rollback func(), err error) {
+func (n *Feed) holdLocked(s *feedStream, row store.FeedRow) (commit, rollback func(), err error) {
 	if at := s.find(row.Sequence); at >= 0 && sameRow(s.rows[at], row) {
 		return nil, nil, nil
 	}
@@ -127,10 +127,10 @@ func (n *News) holdLocked(s *newsStream, row store.NewsRow) (commit, rollback fu
 	return func() { end(true) }, func() { end(false) }, nil
 }
 
-// Own implements store.News.
-func (n *News) Own(ctx context.Context, stream store.Stream, yield func(store.NewsRow)) error {
-	n.count(func(s *NewsStats) { s.Owns++ })
-	var rows []store.NewsRow
+// Own implements store.Feed.
+func (n *Feed) Own(ctx context.Context, stream store.Stream, yield func(store.FeedRow)) error {
+	n.count(func(s *FeedStats) { s.Owns++ })
+	var rows []store.FeedRow
 	err := n.Faults.roundTrip(ctx, OpOwn, func(journey) error {
 		n.mu.Lock()
 		defer n.mu.Unlock()
@@ -148,9 +148,9 @@ func (n *News) Own(ctx context.Context, stream store.Stream, yield func(store.Ne
 	return nil
 }
 
-// Prune implements store.News.
-func (n *News) Prune(ctx context.Context, stream store.Stream, sequence int64, max int) (deleted int, err error) {
-	n.count(func(s *NewsStats) { s.Prunes++ })
+// Prune implements store.Feed.
+func (n *Feed) Prune(ctx context.Context, stream store.Stream, sequence int64, max int) (deleted int, err error) {
+	n.count(func(s *FeedStats) { s.Prunes++ })
 	err = n.Faults.roundTrip(ctx, OpPrune, func(journey) error {
 		n.mu.Lock()
 		defer n.mu.Unlock()
@@ -166,14 +166,14 @@ func (n *News) Prune(ctx context.Context, stream store.Stream, sequence int64, m
 }
 
 // Lose forgets a stream's rows from a number on, as a store does that is restored from a backup.
-func (n *News) Lose(stream store.Stream, from int64) {
+func (n *Feed) Lose(stream store.Stream, from int64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.streamLocked(stream).lose(from)
 }
 
 // Wipe forgets all rows.
-func (n *News) Wipe() {
+func (n *Feed) Wipe() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, s := range n.streams {
@@ -182,35 +182,35 @@ func (n *News) Wipe() {
 }
 
 // Rows lists a stream's committed rows.
-func (n *News) Rows(stream store.Stream) []store.NewsRow {
+func (n *Feed) Rows(stream store.Stream) []store.FeedRow {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return copyRows(n.streamLocked(stream).rows)
 }
 
 // Stats is a snapshot.
-func (n *News) Stats() NewsStats {
+func (n *Feed) Stats() FeedStats {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.stats
 }
 
-func (n *News) count(change func(*NewsStats)) {
+func (n *Feed) count(change func(*FeedStats)) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	change(&n.stats)
 }
 
-func (n *News) streamLocked(name store.Stream) *newsStream {
+func (n *Feed) streamLocked(name store.Stream) *feedStream {
 	s := n.streams[name]
 	if s == nil {
-		s = &newsStream{}
+		s = &feedStream{}
 		n.streams[name] = s
 	}
 	return s
 }
 
-func (n *News) readLocked(rows []store.NewsRow) {
+func (n *Feed) readLocked(rows []store.FeedRow) {
 	n.stats.RowsRead += int64(len(rows))
 	for _, r := range rows {
 		n.stats.BytesRead += int64(len(r.Payload))

@@ -12,14 +12,14 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// Read implements store.News.
+// Read implements store.Feed.
 //
 // Known streams and the look for unknown ones are one statement. Where a cursor turns out not to be stored, the stream
 // is asked for as an unknown one; and streams that are unknown are read from the number that the first statement has
 // found.
-func (n News) Read(ctx context.Context, q store.NewsQuery) (store.NewsPage, error) {
+func (n Feed) Read(ctx context.Context, q store.FeedQuery) (store.FeedPage, error) {
 	err := store.Stream{Region: q.Region}.Validate()
-	var page store.NewsPage
+	var page store.FeedPage
 	if err == nil {
 		err = n.c.checkSession(ctx)
 	}
@@ -27,22 +27,22 @@ func (n News) Read(ctx context.Context, q store.NewsQuery) (store.NewsPage, erro
 		page, err = n.read(ctx, q)
 	}
 	if err != nil {
-		return store.NewsPage{}, fmt.Errorf("read news as %q: %w", q.Region, err)
+		return store.FeedPage{}, fmt.Errorf("read the change feed as %q: %w", q.Region, err)
 	}
 	return page, nil
 }
 
-func (n News) read(ctx context.Context, q store.NewsQuery) (store.NewsPage, error) {
+func (n Feed) read(ctx context.Context, q store.FeedQuery) (store.FeedPage, error) {
 	q.MaxBytes = max(q.MaxBytes, 1)
 	q.After = maps.Clone(q.After)
-	maps.DeleteFunc(q.After, func(s store.Stream, c store.NewsCursor) bool {
-		return s.Region == q.Region || c == store.NewsCursor{}
+	maps.DeleteFunc(q.After, func(s store.Stream, c store.FeedCursor) bool {
+		return s.Region == q.Region || c == store.FeedCursor{}
 	})
 	got, lost, err := n.askAfter(ctx, q)
 	if err != nil {
-		return store.NewsPage{}, err
+		return store.FeedPage{}, err
 	}
-	page := store.NewsPage{Now: got.now, Gone: got.gone(lost), Settings: got.settings}
+	page := store.FeedPage{Now: got.now, Gone: got.gone(lost), Settings: got.settings}
 	if room := roomFor(q); len(got.heads) > room {
 		got.heads, page.Full = got.heads[:room], true
 	}
@@ -58,19 +58,19 @@ func (n News) read(ctx context.Context, q store.NewsQuery) (store.NewsPage, erro
 	asked.snapshots = true
 	rest, err := n.ask(ctx, asked)
 	if err == nil && rest.beginLate(got.heads) {
-		err = errNewsGone
+		err = errFeedGone
 	}
 	if err != nil {
 		return page, err
 	}
 	rows, more, err := n.fill(ctx, rest, q.MaxBytes)
 	page.Rows, page.More = append(page.Rows, rows...), more
-	slices.SortFunc(page.Rows, compareNews)
+	slices.SortFunc(page.Rows, compareFeed)
 	return page, err
 }
 
 // askAfter asks for what came after the cursors, until all of them are stored. lost are those that are not.
-func (n News) askAfter(ctx context.Context, q store.NewsQuery) (got newsAnswer, lost []store.Stream, err error) {
+func (n Feed) askAfter(ctx context.Context, q store.FeedQuery) (got feedAnswer, lost []store.Stream, err error) {
 	for {
 		if got, err = n.ask(ctx, askAfter(q)); err != nil {
 			return got, nil, err
@@ -86,10 +86,10 @@ func (n News) askAfter(ctx context.Context, q store.NewsQuery) (got newsAnswer, 
 	}
 }
 
-// newsAnswer is what came back for a newsQuestion.
-type newsAnswer struct {
+// feedAnswer is what came back for a feedQuery.
+type feedAnswer struct {
 	rows  []foundRow  // sorted
-	heads []newsRange // unknown streams, and where to begin to read; sorted
+	heads []feedRange // unknown streams, and where to begin to read; sorted
 	full  bool        // there may be more rows
 	now   time.Time
 
@@ -98,12 +98,12 @@ type newsAnswer struct {
 
 // foundRow is a row whose payload may have been left out.
 type foundRow struct {
-	store.NewsRow
+	store.FeedRow
 	bytes   int // of the payload that the reader is to have
 	leftOut bool
 }
 
-func (n News) ask(ctx context.Context, q newsQuestion) (a newsAnswer, err error) {
+func (n Feed) ask(ctx context.Context, q feedQuery) (a feedAnswer, err error) {
 	query, args := q.statement()
 	rows, err := n.c.db.QueryContext(ctx, query, args...)
 	if err != nil {
@@ -121,10 +121,10 @@ func (n News) ask(ctx context.Context, q newsQuestion) (a newsAnswer, err error)
 		}
 		row.Last, row.WrittenAt = last != 0, time.UnixMilli(writtenAtMs)
 		switch kind {
-		case newsKindClock:
+		case feedKindClock:
 			a.now, a.settings = row.WrittenAt, row.Sequence
-		case newsKindHead:
-			a.heads = append(a.heads, newsRange{row.Stream, row.Snapshot})
+		case feedKindHead:
+			a.heads = append(a.heads, feedRange{row.Stream, row.Snapshot})
 		default:
 			if row.Snapshot != 0 && !q.snapshots {
 				row.bytes = 0
@@ -134,21 +134,21 @@ func (n News) ask(ctx context.Context, q newsQuestion) (a newsAnswer, err error)
 		}
 	}
 	a.full = len(a.rows) == q.rowsMax
-	slices.SortFunc(a.rows, func(a, b foundRow) int { return compareNews(a.NewsRow, b.NewsRow) })
+	slices.SortFunc(a.rows, func(a, b foundRow) int { return compareFeed(a.FeedRow, b.FeedRow) })
 	slices.SortFunc(a.heads, compareRanges)
 	return a, rows.Err()
 }
 
-// The kinds of rows of the statement NewsRead; the third is 1, rows of the ranges.
+// The kinds of rows of the statement FeedRead; the third is 1, rows of the ranges.
 const (
-	newsKindClock = 0
-	newsKindHead  = 2
+	feedKindClock = 0
+	feedKindHead  = 2
 )
 
 // lost are the streams whose first row is not the one that a stored cursor leads to. With Prove that is the row of the
 // cursor, which is taken off the rows. A full answer says nothing about the streams behind its last row.
-func (a *newsAnswer) lost(q store.NewsQuery) (lost []store.Stream) {
-	first := make(map[store.Stream]store.NewsCursor, len(q.After))
+func (a *feedAnswer) lost(q store.FeedQuery) (lost []store.Stream) {
+	first := make(map[store.Stream]store.FeedCursor, len(q.After))
 	a.rows = slices.DeleteFunc(a.rows, func(row foundRow) bool {
 		if _, seen := first[row.Stream]; seen {
 			return false
@@ -170,7 +170,7 @@ func (a *newsAnswer) lost(q store.NewsQuery) (lost []store.Stream) {
 }
 
 // end is the last stream that the answer has all about, or a part of.
-func (a *newsAnswer) end() store.Stream {
+func (a *feedAnswer) end() store.Stream {
 	if a.full && len(a.rows) > 0 {
 		return a.rows[len(a.rows)-1].Stream
 	}
@@ -178,16 +178,16 @@ func (a *newsAnswer) end() store.Stream {
 }
 
 // gone are the lost streams without a stored row.
-func (a *newsAnswer) gone(lost []store.Stream) []store.Stream {
+func (a *feedAnswer) gone(lost []store.Stream) []store.Stream {
 	return slices.DeleteFunc(lost, func(s store.Stream) bool {
-		return slices.ContainsFunc(a.heads, func(head newsRange) bool { return head.Stream == s })
+		return slices.ContainsFunc(a.heads, func(head feedRange) bool { return head.Stream == s })
 	})
 }
 
 // beginLate tells whether rows of a stream do not begin with the snapshot that was found for it: its first parts are
 // gone, and a reader of the later ones would not read the next snapshot.
-func (a *newsAnswer) beginLate(heads []newsRange) bool {
-	return slices.ContainsFunc(heads, func(head newsRange) bool {
+func (a *feedAnswer) beginLate(heads []feedRange) bool {
+	return slices.ContainsFunc(heads, func(head feedRange) bool {
 		first, found := slices.BinarySearchFunc(a.rows, head.Stream, func(row foundRow, s store.Stream) int {
 			return compareStreams(row.Stream, s)
 		})
@@ -196,32 +196,32 @@ func (a *newsAnswer) beginLate(heads []newsRange) bool {
 }
 
 // fill returns the rows that fit into maxBytes, at least one, with the payloads that were left out.
-func (n News) fill(ctx context.Context, a newsAnswer, maxBytes int) (rows []store.NewsRow, more bool, err error) {
+func (n Feed) fill(ctx context.Context, a feedAnswer, maxBytes int) (rows []store.FeedRow, more bool, err error) {
 	sum := 0
-	var long []*store.NewsRow
+	var long []*store.FeedRow
 	for i := range a.rows {
 		if i > 0 && sum >= maxBytes {
 			a.rows, a.full = a.rows[:i], true
 			break
 		}
-		if sum += a.rows[i].bytes + store.NewsRowBytes; a.rows[i].leftOut {
-			long = append(long, &a.rows[i].NewsRow)
+		if sum += a.rows[i].bytes + store.FeedRowBytes; a.rows[i].leftOut {
+			long = append(long, &a.rows[i].FeedRow)
 		}
 	}
 	if err := n.readPayloads(ctx, long); err != nil {
 		return nil, false, err
 	}
 	for i := range a.rows {
-		rows = append(rows, a.rows[i].NewsRow)
+		rows = append(rows, a.rows[i].FeedRow)
 	}
 	return rows, a.full, nil
 }
 
-// errNewsGone fails a read whose rows were deleted meanwhile; the next one begins at a snapshot.
-var errNewsGone = errors.New("rows were deleted while they were read")
+// errFeedGone fails a read whose rows were deleted meanwhile; the next one begins at a snapshot.
+var errFeedGone = errors.New("rows were deleted while they were read")
 
 // readPayloads reads payloads that were left out.
-func (n News) readPayloads(ctx context.Context, long []*store.NewsRow) (err error) {
+func (n Feed) readPayloads(ctx context.Context, long []*store.FeedRow) (err error) {
 	if len(long) == 0 {
 		return nil
 	}
@@ -233,7 +233,7 @@ func (n News) readPayloads(ctx context.Context, long []*store.NewsRow) (err erro
 	defer func() { err = errors.Join(err, rows.Close()) }()
 	found := 0
 	for rows.Next() {
-		var row store.NewsRow
+		var row store.FeedRow
 		if err := rows.Scan(&row.Region, &row.Shard, &row.Sequence, &row.Writer, &row.Payload); err != nil {
 			return err
 		}
@@ -247,17 +247,17 @@ func (n News) readPayloads(ctx context.Context, long []*store.NewsRow) (err erro
 	if err := rows.Err(); err != nil || found == len(long) {
 		return err
 	}
-	return errNewsGone
+	return errFeedGone
 }
 
-func bytesOf(rows []store.NewsRow) (sum int) {
+func bytesOf(rows []store.FeedRow) (sum int) {
 	for _, row := range rows {
-		sum += len(row.Payload) + store.NewsRowBytes
+		sum += len(row.Payload) + store.FeedRowBytes
 	}
 	return sum
 }
 
-func compareNews(a, b store.NewsRow) int {
+func compareFeed(a, b store.FeedRow) int {
 	return cmp.Or(compareStreams(a.Stream, b.Stream), cmp.Compare(a.Sequence, b.Sequence))
 }
 

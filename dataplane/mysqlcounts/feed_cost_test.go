@@ -21,39 +21,39 @@ const (
 )
 
 // manyCursors are of a reader in farAway that has all rows but the last of each stream.
-func manyCursors() map[store.Stream]store.NewsCursor {
-	after := make(map[store.Stream]store.NewsCursor)
+func manyCursors() map[store.Stream]store.FeedCursor {
+	after := make(map[store.Stream]store.FeedCursor)
 	for r := range manyRegions {
 		for shard := range manyShards {
 			s := store.Stream{Region: fmt.Sprintf("region-with-a-name-%02d", r), Shard: shard}
-			after[s] = store.NewsCursor{Sequence: rowsEach - 1, Writer: 7}
+			after[s] = store.FeedCursor{Sequence: rowsEach - 1, Writer: 7}
 		}
 	}
-	maps.DeleteFunc(after, func(s store.Stream, _ store.NewsCursor) bool { return s.Region == farAway })
+	maps.DeleteFunc(after, func(s store.Stream, _ store.FeedCursor) bool { return s.Region == farAway })
 	return after
 }
 
-// fillNews stores all rows. The last one of each stream is a whole snapshot.
-func fillNews(t testing.TB, c *Counts) {
+// fillFeed stores all rows. The last one of each stream is a whole snapshot.
+func fillFeed(t testing.TB, c *Counts) {
 	t.Helper()
-	exec(t, c.db, `INSERT INTO ratelimit_news
+	exec(t, c.db, `INSERT INTO ratelimit_changes
 		(region, shard, sequence, writer, snapshot, last_part, whole, payload_bytes, payload, written_at)
 		SELECT CONCAT('region-with-a-name-', LPAD(seq DIV 400, 2, '0')), seq DIV 50 % 8, 1 + seq % 50, 7,
 		  IF(seq % 50 = 49, 50, 0), seq % 50 = 49, IF(seq % 50 = 49, 50, 0), 100, REPEAT('x', 100), 1
 		FROM `+servers.Numbers(0, manyRegions*manyShards*rowsEach-1))
-	exec(t, c.db, "ANALYZE TABLE "+newsTable)
+	exec(t, c.db, "ANALYZE TABLE "+feedTable)
 }
 
 // What a read examines is in proportion to the streams and to what is new, not to what is stored: a range of the
 // primary key for each stream that is known, and one jump for each that is not.
-func TestNewsReadsWhatIsNew(t *testing.T) { servers.EachSQL(t, testNewsReadsWhatIsNew) }
+func TestFeedReadsWhatIsNew(t *testing.T) { servers.EachSQL(t, testFeedReadsWhatIsNew) }
 
-func testNewsReadsWhatIsNew(t *testing.T) {
+func testFeedReadsWhatIsNew(t *testing.T) {
 	c, db := openCounts(t)
-	fillNews(t, c)
+	fillFeed(t, c)
 	const streams = (manyRegions - 1) * manyShards
 	for name, reader := range map[string]struct {
-		after map[store.Stream]store.NewsCursor
+		after map[store.Stream]store.FeedCursor
 		prove bool
 		plan  []string
 		most  int64 // reads a stream
@@ -62,7 +62,7 @@ func testNewsReadsWhatIsNew(t *testing.T) {
 		"of streams that it proves": {manyCursors(), true, []string{"range, PRIMARY"}, 5},
 		"of unknown streams":        {nil, false, []string{"range, PRIMARY", "Using index for group-by", "eq_ref, PRIMARY"}, 8},
 	} {
-		q := store.NewsQuery{Region: farAway, After: reader.after, Prove: reader.prove, MaxBytes: 4 << 20}
+		q := store.FeedQuery{Region: farAway, After: reader.after, Prove: reader.prove, MaxBytes: 4 << 20}
 		query, args := askAfter(q).statement()
 		plan, err := planOf(t.Context(), db, query, args...)
 		if err != nil {
@@ -74,7 +74,7 @@ func testNewsReadsWhatIsNew(t *testing.T) {
 			}
 		}
 		before := handlerReads(t, db)
-		page, err := c.News().Read(t.Context(), q)
+		page, err := c.Feed().Read(t.Context(), q)
 		if err != nil || len(page.Rows) != streams || page.More {
 			t.Fatalf("%s: %d rows, more %t, %v; want %d", name, len(page.Rows), page.More, err, streams)
 		}
@@ -85,19 +85,19 @@ func testNewsReadsWhatIsNew(t *testing.T) {
 }
 
 // A relay follows 4,000 streams, and none of a made-up region beyond them.
-func TestNewsOfManyStreams(t *testing.T) { servers.EachSQL(t, testNewsOfManyStreams) }
+func TestFeedOfManyStreams(t *testing.T) { servers.EachSQL(t, testFeedOfManyStreams) }
 
-func testNewsOfManyStreams(t *testing.T) {
+func testFeedOfManyStreams(t *testing.T) {
 	const most = 4_000
 	c, _ := openCounts(t)
-	q := store.NewsQuery{Region: "eu", After: make(map[store.Stream]store.NewsCursor), MaxBytes: 1 << 20, StreamsMax: most}
+	q := store.FeedQuery{Region: "eu", After: make(map[store.Stream]store.FeedCursor), MaxBytes: 1 << 20, StreamsMax: most}
 	for i := range most - 1 {
 		s := store.Stream{Region: fmt.Sprint("region-", i/4), Shard: 1 + 2*(i%4)}
-		q.After[s] = store.NewsCursor{Sequence: 1, Writer: 7}
+		q.After[s] = store.FeedCursor{Sequence: 1, Writer: 7}
 	}
-	appendNews(t, c.News(), newsRow(ap0, 1), newsRow(us0, 1))
+	appendFeed(t, c.Feed(), feedRow(ap0, 1), feedRow(us0, 1))
 	for _, q.Prove = range []bool{false, true} {
-		page, err := c.News().Read(t.Context(), q)
+		page, err := c.Feed().Read(t.Context(), q)
 		if err != nil || len(page.Rows) == 0 || page.Rows[0].Stream != ap0 || page.Full == q.Prove {
 			t.Errorf("with proof %t: %d rows, full %t, %v", q.Prove, len(page.Rows), page.Full, err)
 		}
@@ -114,10 +114,10 @@ func testTheLongestStatementFitsIntoAPacket(t *testing.T) {
 	server := servers.SQLForTest(t)
 	dsn := server.DatabaseForTest(t)
 	migrate(t, dsn)
-	q := store.NewsQuery{Region: "eu", After: make(map[store.Stream]store.NewsCursor), MaxBytes: 1 << 20, StreamsMax: most, Prove: true}
+	q := store.FeedQuery{Region: "eu", After: make(map[store.Stream]store.FeedCursor), MaxBytes: 1 << 20, StreamsMax: most, Prove: true}
 	for i := range most {
 		name := strings.Repeat("'", store.RegionBytesMax-4) + fmt.Sprintf("%04d", i)
-		q.After[store.Stream{Region: name, Shard: 100}] = store.NewsCursor{Sequence: math.MaxInt32, Writer: 7}
+		q.After[store.Stream{Region: name, Shard: 100}] = store.FeedCursor{Sequence: math.MaxInt32, Writer: 7}
 	}
 	query, args := askAfter(q).statement()
 	long := len(query)
@@ -135,7 +135,7 @@ func testTheLongestStatementFitsIntoAPacket(t *testing.T) {
 	root := openPlain(t, dsn)
 	for packet, fits := range map[int]bool{mysqlclient.PacketBytesMin: true, mysqlclient.PacketBytesMin / 2: false} {
 		exec(t, root, "SET GLOBAL max_allowed_packet = ?", packet)
-		page, err := New(open(t, dsn), Options{}).News().Read(t.Context(), q)
+		page, err := New(open(t, dsn), Options{}).Feed().Read(t.Context(), q)
 		if (err == nil) != fits || fits && len(page.Gone) != most {
 			t.Errorf("in packets of %d bytes: %d streams are gone, %v", packet, len(page.Gone), err)
 		}
@@ -146,9 +146,9 @@ func testTheLongestStatementFitsIntoAPacket(t *testing.T) {
 }
 
 // "It is one statement, and further ones only when some stream has no stored cursor."
-func TestNewsReadIsOneStatement(t *testing.T) { servers.EachSQL(t, testNewsReadIsOneStatement) }
+func TestFeedReadIsOneStatement(t *testing.T) { servers.EachSQL(t, testFeedReadIsOneStatement) }
 
-func testNewsReadIsOneStatement(t *testing.T) {
+func testFeedReadIsOneStatement(t *testing.T) {
 	c, db := openCounts(t)
 	db.SetMaxOpenConns(1) // the session whose statements are counted
 	selects := func() (n int) {
@@ -159,18 +159,18 @@ func testNewsReadIsOneStatement(t *testing.T) {
 		return n
 	}
 	streams := []store.Stream{ap0, us0, us1}
-	at := func(sequence int64) map[store.Stream]store.NewsCursor {
-		after := make(map[store.Stream]store.NewsCursor)
+	at := func(sequence int64) map[store.Stream]store.FeedCursor {
+		after := make(map[store.Stream]store.FeedCursor)
 		for _, s := range streams {
-			after[s] = store.NewsCursor{Sequence: sequence, Writer: 7}
+			after[s] = store.FeedCursor{Sequence: sequence, Writer: 7}
 		}
 		return after
 	}
 	for _, s := range streams {
-		appendNews(t, c.News(), newsRow(s, 1), newsRow(s, 2), newsRow(s, 3))
+		appendFeed(t, c.Feed(), feedRow(s, 1), feedRow(s, 2), feedRow(s, 3))
 	}
 	for name, read := range map[string]struct {
-		after            map[store.Stream]store.NewsCursor
+		after            map[store.Stream]store.FeedCursor
 		prove            bool
 		maxBytes         int
 		rows, statements int
@@ -183,7 +183,7 @@ func testNewsReadIsOneStatement(t *testing.T) {
 		"cursors are not stored":      {at(4), true, 1 << 20, 9, 3},
 	} {
 		before := selects()
-		page, err := c.News().Read(t.Context(), store.NewsQuery{Region: "eu", After: read.after, Prove: read.prove, MaxBytes: read.maxBytes})
+		page, err := c.Feed().Read(t.Context(), store.FeedQuery{Region: "eu", After: read.after, Prove: read.prove, MaxBytes: read.maxBytes})
 		if err != nil || len(page.Rows) != read.rows {
 			t.Errorf("%s: %d rows, %v, want %d", name, len(page.Rows), err, read.rows)
 		}
@@ -194,8 +194,8 @@ func testNewsReadIsOneStatement(t *testing.T) {
 }
 
 // At 50 regions x 8 shards the statement is less than 32 KiB, arguments and all.
-func TestNewsStatementStaysSmall(t *testing.T) {
-	query, args := askAfter(store.NewsQuery{Region: farAway, After: manyCursors(), Prove: true, MaxBytes: 4 << 20}).statement()
+func TestFeedStatementStaysSmall(t *testing.T) {
+	query, args := askAfter(store.FeedQuery{Region: farAway, After: manyCursors(), Prove: true, MaxBytes: 4 << 20}).statement()
 	bytes := len(query)
 	for _, a := range args {
 		if name, ok := a.([]byte); ok {
@@ -211,24 +211,24 @@ func TestNewsStatementStaysSmall(t *testing.T) {
 	}
 }
 
-func TestNewsGapsAreWhereNoKnownStreamIs(t *testing.T) {
-	const end = store.NewsShardsMax
-	stream := func(region string, shard int) newsRange {
-		return newsRange{Stream: store.Stream{Region: region, Shard: shard}}
+func TestFeedGapsAreWhereNoKnownStreamIs(t *testing.T) {
+	const end = store.FeedShardsMax
+	stream := func(region string, shard int) feedRange {
+		return feedRange{Stream: store.Stream{Region: region, Shard: shard}}
 	}
 	for name, c := range map[string]struct {
-		known   []newsRange
+		known   []feedRange
 		regions []regionGap
 		shards  []shardGap
 	}{
 		"none known": {nil, []regionGap{{"", "own"}, {"own", regionEnd}}, nil},
 		"neighbours": {
-			[]newsRange{stream("a", 0), stream("a", 1)},
+			[]feedRange{stream("a", 0), stream("a", 1)},
 			[]regionGap{{"", "a"}, {"a", "own"}, {"own", regionEnd}},
 			[]shardGap{{"a", 1, end}},
 		},
 		"holes": {
-			[]newsRange{stream("a", 1), stream("a", 3), stream("z", end-1)},
+			[]feedRange{stream("a", 1), stream("a", 3), stream("z", end-1)},
 			[]regionGap{{"", "a"}, {"a", "own"}, {"own", "z"}, {"z", regionEnd}},
 			[]shardGap{{"a", -1, 1}, {"a", 1, 3}, {"a", 3, end}, {"z", -1, end - 1}},
 		},

@@ -17,11 +17,11 @@ import (
 
 var us0, us1, ap0 = store.Stream{Region: "us"}, store.Stream{Region: "us", Shard: 1}, store.Stream{Region: "ap"}
 
-func newsRow(s store.Stream, sequence int64) store.NewsRow {
-	return store.NewsRow{Stream: s, Sequence: sequence, Writer: 7, Payload: fmt.Append(nil, sequence)}
+func feedRow(s store.Stream, sequence int64) store.FeedRow {
+	return store.FeedRow{Stream: s, Sequence: sequence, Writer: 7, Payload: fmt.Append(nil, sequence)}
 }
 
-func appendNews(t testing.TB, n News, rows ...store.NewsRow) {
+func appendFeed(t testing.TB, n Feed, rows ...store.FeedRow) {
 	t.Helper()
 	for _, row := range rows {
 		if err := n.Append(t.Context(), row); err != nil {
@@ -32,34 +32,34 @@ func appendNews(t testing.TB, n News, rows ...store.NewsRow) {
 
 // A row that another session holds is waited for, then given up as something that may pass, and may be repeated. Rows
 // of other streams are not waited for.
-func TestNewsAppendGivesUpOnALock(t *testing.T) { servers.EachSQL(t, testNewsAppendGivesUpOnALock) }
+func TestFeedAppendGivesUpOnALock(t *testing.T) { servers.EachSQL(t, testFeedAppendGivesUpOnALock) }
 
-func testNewsAppendGivesUpOnALock(t *testing.T) {
+func testFeedAppendGivesUpOnALock(t *testing.T) {
 	dsn := migrated(t)
 	db := open(t, dsn)
-	n := New(db, Options{AttemptsMax: 2}).News()
-	appendNews(t, n, newsRow(us0, 1), newsRow(us1, 1), newsRow(us1, 2), newsRow(ap0, 1))
-	_, rollback := holdNews(t, openPlain(t, dsn), newsRow(us0, 2))
-	err := n.Append(t.Context(), newsRow(us0, 2))
+	n := New(db, Options{AttemptsMax: 2}).Feed()
+	appendFeed(t, n, feedRow(us0, 1), feedRow(us1, 1), feedRow(us1, 2), feedRow(ap0, 1))
+	_, rollback := holdFeed(t, openPlain(t, dsn), feedRow(us0, 2))
+	err := n.Append(t.Context(), feedRow(us0, 2))
 	var e *mysql.MySQLError
 	if !errors.As(err, &e) || e.Number != lockWaitTimeout || errors.Is(err, store.ErrTaken) {
 		t.Errorf("while it is held: %v", err)
 	}
-	appendNews(t, n, newsRow(us1, 3), newsRow(ap0, 2), newsRow(store.Stream{Region: "us", Shard: 2}, 1))
+	appendFeed(t, n, feedRow(us1, 3), feedRow(ap0, 2), feedRow(store.Stream{Region: "us", Shard: 2}, 1))
 	if deleted, err := n.Prune(t.Context(), us1, 2, 9); err != nil || deleted != 1 {
 		t.Errorf("another stream: %d rows pruned, %v", deleted, err)
 	}
 	rollback()
-	appendNews(t, n, newsRow(us0, 2))
+	appendFeed(t, n, feedRow(us0, 2))
 }
 
 // The number of a writer whose connection ends in the middle of a transaction is free again.
-func TestNewsOfAKilledWriter(t *testing.T) { servers.EachSQL(t, testNewsOfAKilledWriter) }
+func TestFeedOfAKilledWriter(t *testing.T) { servers.EachSQL(t, testFeedOfAKilledWriter) }
 
-func testNewsOfAKilledWriter(t *testing.T) {
+func testFeedOfAKilledWriter(t *testing.T) {
 	dsn := migrated(t)
-	n := New(open(t, dsn), Options{}).News()
-	appendNews(t, n, newsRow(us0, 1))
+	n := New(open(t, dsn), Options{}).Feed()
+	appendFeed(t, n, feedRow(us0, 1))
 	tx, err := openPlain(t, dsn).BeginTx(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -69,56 +69,56 @@ func testNewsOfAKilledWriter(t *testing.T) {
 	if err := tx.QueryRowContext(t.Context(), "SELECT CONNECTION_ID()").Scan(&id); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := dataplanedb.New(tx).NewsInsert(t.Context(), insertParams(newsRow(us0, 2))); err != nil {
+	if _, err := dataplanedb.New(tx).FeedInsert(t.Context(), insertParams(feedRow(us0, 2))); err != nil {
 		t.Fatal(err)
 	}
 	exec(t, openPlain(t, dsn), fmt.Sprint("KILL CONNECTION ", id))
-	other := newsRow(us0, 2)
+	other := feedRow(us0, 2)
 	other.Writer++
-	appendNews(t, n, other)
-	if err := n.Append(t.Context(), newsRow(us0, 2)); !errors.Is(err, store.ErrTaken) {
+	appendFeed(t, n, other)
+	if err := n.Append(t.Context(), feedRow(us0, 2)); !errors.Is(err, store.ErrTaken) {
 		t.Errorf("the killed writer's row: %v, want ErrTaken", err)
 	}
 }
 
 // "After any other error the row may be stored or not: append it again; one that its Writer has stored already is no
 // error."
-func TestNewsAppendWithLostReply(t *testing.T) { servers.EachSQL(t, testNewsAppendWithLostReply) }
+func TestFeedAppendWithLostReply(t *testing.T) { servers.EachSQL(t, testFeedAppendWithLostReply) }
 
-func testNewsAppendWithLostReply(t *testing.T) {
+func testFeedAppendWithLostReply(t *testing.T) {
 	c, direct, proxy := faulty(t)
-	n := c.News()
-	appendNews(t, n, newsRow(us0, 1))
+	n := c.Feed()
+	appendFeed(t, n, feedRow(us0, 1))
 	withLostReply(t, c, proxy, func(ctx context.Context) {
-		if err := n.Append(ctx, newsRow(us0, 2)); err == nil || errors.Is(err, store.ErrTaken) {
+		if err := n.Append(ctx, feedRow(us0, 2)); err == nil || errors.Is(err, store.ErrTaken) {
 			t.Errorf("a lost reply: %v", err)
 		}
 	}, func() bool {
 		rows := 0
-		if err := direct.News().Own(t.Context(), us0, func(store.NewsRow) { rows++ }); err != nil {
+		if err := direct.Feed().Own(t.Context(), us0, func(store.FeedRow) { rows++ }); err != nil {
 			t.Fatal(err)
 		}
 		return rows == 2
 	})
-	appendNews(t, direct.News(), newsRow(us0, 2))
-	other := newsRow(us0, 2)
+	appendFeed(t, direct.Feed(), feedRow(us0, 2))
+	other := feedRow(us0, 2)
 	other.Writer++
-	if err := direct.News().Append(t.Context(), other); !errors.Is(err, store.ErrTaken) {
+	if err := direct.Feed().Append(t.Context(), other); !errors.Is(err, store.ErrTaken) {
 		t.Errorf("another writer: %v, want ErrTaken", err)
 	}
 }
 
-// newsReader follows streams, and fails the test on a row that does not follow one that it has read.
-type newsReader struct {
+// feedReader follows streams, and fails the test on a row that does not follow one that it has read.
+type feedReader struct {
 	t     *testing.T
-	after map[store.Stream]store.NewsCursor
+	after map[store.Stream]store.FeedCursor
 	most  map[store.Stream]int64
 }
 
 // read returns the greatest numbers that were read so far.
-func (r *newsReader) read(n News) map[store.Stream]int64 {
+func (r *feedReader) read(n Feed) map[store.Stream]int64 {
 	r.t.Helper()
-	page, err := n.Read(r.t.Context(), store.NewsQuery{Region: "eu", After: r.after, Prove: true, MaxBytes: 1 << 20})
+	page, err := n.Read(r.t.Context(), store.FeedQuery{Region: "eu", After: r.after, Prove: true, MaxBytes: 1 << 20})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -133,15 +133,15 @@ func (r *newsReader) read(n News) map[store.Stream]int64 {
 }
 
 // A reader whose connection leads to a replica, or to one and the other in turn, is told later and skips nothing.
-func TestNewsOfALaggingReplicaAreLate(t *testing.T) {
-	servers.EachSQL(t, testNewsOfALaggingReplicaAreLate)
+func TestFeedOfALaggingReplicaIsLate(t *testing.T) {
+	servers.EachSQL(t, testFeedOfALaggingReplicaIsLate)
 }
 
-func testNewsOfALaggingReplicaAreLate(t *testing.T) {
+func testFeedOfALaggingReplicaIsLate(t *testing.T) {
 	r := replicate(t)
-	primary, replica := New(open(t, r.dsn), Options{}).News(), New(open(t, r.readerDSN()), Options{}).News()
-	reader := &newsReader{t, make(map[store.Stream]store.NewsCursor), make(map[store.Stream]int64)}
-	want := func(what string, n News, us, ap int64) {
+	primary, replica := New(open(t, r.dsn), Options{}).Feed(), New(open(t, r.readerDSN()), Options{}).Feed()
+	reader := &feedReader{t, make(map[store.Stream]store.FeedCursor), make(map[store.Stream]int64)}
+	want := func(what string, n Feed, us, ap int64) {
 		t.Helper()
 		most := map[store.Stream]int64{us0: us, ap0: ap}
 		maps.DeleteFunc(most, func(_ store.Stream, n int64) bool { return n == 0 })
@@ -150,13 +150,13 @@ func testNewsOfALaggingReplicaAreLate(t *testing.T) {
 		}
 	}
 	want("at first", replica, 0, 0)
-	appendNews(t, primary, newsRow(us0, 1), newsRow(us0, 2))
+	appendFeed(t, primary, feedRow(us0, 1), feedRow(us0, 2))
 	r.apply()
 	want("once it has two rows", replica, 2, 0)
-	appendNews(t, primary, newsRow(us0, 3), newsRow(ap0, 1))
+	appendFeed(t, primary, feedRow(us0, 3), feedRow(ap0, 1))
 	want("before it has more", replica, 2, 0)
 	want("from the primary", primary, 3, 1)
-	appendNews(t, primary, newsRow(us0, 4), newsRow(us0, 5))
+	appendFeed(t, primary, feedRow(us0, 4), feedRow(us0, 5))
 	want("from the replica, which is behind the cursor", replica, 3, 1)
 	r.apply()
 	want("once it has all", replica, 5, 1)
@@ -165,12 +165,14 @@ func testNewsOfALaggingReplicaAreLate(t *testing.T) {
 
 // A row with values that no relay writes hides no row of another stream from those that read news, and none of its own
 // stream from the relay that takes over.
-func TestAMalformedRowOfNewsHidesNoOther(t *testing.T) { servers.EachSQL(t, testAMalformedRowOfNews) }
+func TestAMalformedRowOfTheFeedHidesNoOther(t *testing.T) {
+	servers.EachSQL(t, testAMalformedRowOfTheFeed)
+}
 
-func testAMalformedRowOfNews(t *testing.T) {
+func testAMalformedRowOfTheFeed(t *testing.T) {
 	db := open(t, migrated(t))
-	n := New(db, Options{}).News()
-	const insert = "INSERT INTO " + newsTable + ` (region, shard, sequence, writer, snapshot, last_part, whole, payload_bytes,
+	n := New(db, Options{}).Feed()
+	const insert = "INSERT INTO " + feedTable + ` (region, shard, sequence, writer, snapshot, last_part, whole, payload_bytes,
 		payload, written_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 	none := []byte{}
 	for i, row := range [][]any{
@@ -183,12 +185,12 @@ func testAMalformedRowOfNews(t *testing.T) {
 		{"", 0, 1, 7, 0, 0, 0, 0, none, 1}, // of no region
 	} {
 		exec(t, db, insert, row...)
-		appendNews(t, n, newsRow(us0, int64(i+1)))
+		appendFeed(t, n, feedRow(us0, int64(i+1)))
 	}
-	after := map[store.Stream]store.NewsCursor{}
+	after := map[store.Stream]store.FeedCursor{}
 	read := 0
 	for range 3 {
-		page, err := n.Read(t.Context(), store.NewsQuery{Region: "eu", After: after, MaxBytes: 1 << 20, Prove: true})
+		page, err := n.Read(t.Context(), store.FeedQuery{Region: "eu", After: after, MaxBytes: 1 << 20, Prove: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -203,7 +205,7 @@ func testAMalformedRowOfNews(t *testing.T) {
 		t.Errorf("%d rows of another stream were read, want 7", read)
 	}
 	rows := 0
-	if err := n.Own(t.Context(), ap0, func(store.NewsRow) { rows++ }); err != nil || rows != 1 {
+	if err := n.Own(t.Context(), ap0, func(store.FeedRow) { rows++ }); err != nil || rows != 1 {
 		t.Errorf("its own stream has %d rows: %v", rows, err)
 	}
 }
