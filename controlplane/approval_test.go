@@ -108,7 +108,7 @@ func TestAnApprovalDoesNotOutliveACorrectionOfTheClock(t *testing.T) {
 func TestApprovalsExpireWhilePaused(t *testing.T) {
 	l, r, steps := twice(t)
 	approves(t, l, r, order(r, RolloutApprove, bob), "")
-	if wait := approves(t, l, r, order(r, RolloutSuspend, ann), ""); wait != time.Hour {
+	if wait := approves(t, l, r, order(r, RolloutPause, ann), ""); wait != time.Hour {
 		t.Errorf("%v", wait)
 	}
 	approves(t, l, r, order(r, RolloutApprove, cid), "nothing waits for an approval")

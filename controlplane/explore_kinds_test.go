@@ -67,15 +67,15 @@ func kinds() map[kind]bool {
 		rolloutLost, listOld, rolloutOld, backedUp, backupOld, "Start is given up"} {
 		all[k] = true
 	}
-	for _, action := range []RolloutAction{RolloutApprove, RolloutSuspend, RolloutResume, RolloutAbort, RolloutTakeBack} {
+	for _, action := range []RolloutAction{RolloutApprove, RolloutPause, RolloutResume, RolloutAbort, RolloutRollBack} {
 		all[kindOf(action)] = true
 	}
-	for _, what := range []string{"Start", "Step", "TakeBack", "Repair", "Ended", "Ensure", "Operate"} {
+	for _, what := range []string{"Start", "Step", "RollBack", "Repair", "Ended", "Ensure", "Operate"} {
 		for _, how := range []string{comes, repeated, lost} {
 			all[kind(what+" "+how)] = true
 		}
 	}
-	for _, what := range []string{"Start", "Step", "TakeBack", "Repair", "Ensure", "Operate"} {
+	for _, what := range []string{"Start", "Step", "RollBack", "Repair", "Ensure", "Operate"} {
 		for _, how := range []string{killedBefore, killedAfter, goesOn} {
 			all[kind(what+" "+how)] = true
 		}
@@ -136,7 +136,7 @@ func (w *world) kindOfOrder(r *Rollout, o RolloutOrder) kind {
 	default:
 		return approvesToo
 	}
-	if slices.ContainsFunc(w.letters, func(l letter) bool { return l.what == "Operate" || l.what == "TakeBack" }) {
+	if slices.ContainsFunc(w.letters, func(l letter) bool { return l.what == "Operate" || l.what == "RollBack" }) {
 		return orderBeside
 	}
 	return kindOf(o.Action)

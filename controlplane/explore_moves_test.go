@@ -53,8 +53,8 @@ func (w *world) resume(i int) bool {
 func (w *world) orderOf(r *Rollout, id string, action RolloutAction, actor string) letter {
 	o := RolloutOrder{Action: action, By: By{Actor: actor, Reason: id}, Stage: r.Stage + 1, Asked: max(r.Asked, 1),
 		Evidence: r.Evidence()}
-	if action == RolloutTakeBack {
-		return letter{to: fleet, what: "TakeBack", order: o}
+	if action == RolloutRollBack {
+		return letter{to: fleet, what: "RollBack", order: o}
 	}
 	w.done["orders"]++
 	return letter{to: id, what: "Operate", order: o, nonce: w.done["orders"]}
@@ -157,7 +157,7 @@ func (w *world) operators() (all []move) {
 				if cost != nil {
 					*cost(&w.left)--
 				}
-				if action != RolloutTakeBack {
+				if action != RolloutRollBack {
 					w.done["orders"] = o.nonce
 				}
 				w.letters = append(w.letters, o)
@@ -176,10 +176,10 @@ func (w *world) operators() (all []move) {
 		if w.left.orders > 0 {
 			if !r.Phase.Over() {
 				ask(RolloutAbort, orders)
-				ask(RolloutSuspend, orders)
+				ask(RolloutPause, orders)
 			}
 			if r.Phase == RolloutDone {
-				ask(RolloutTakeBack, orders)
+				ask(RolloutRollBack, orders)
 			}
 		}
 	}

@@ -243,7 +243,7 @@ func (s *run) Begin(id string, begin RolloutBegin) (Rollout, error) {
 	})
 }
 
-func (s *run) TakeBack(id string, by By) (Rollout, error) {
+func (s *run) RollBack(id string, by By) (Rollout, error) {
 	return s.ask(id, func(r *Rollout, inner *run) (time.Duration, error) {
 		wait, restored, err := r.Restore(inner, id)
 		if err == nil && r.ID == "" {
@@ -252,7 +252,7 @@ func (s *run) TakeBack(id string, by By) (Rollout, error) {
 		if err != nil {
 			return 0, err
 		}
-		took, err := r.TakeBack(inner, by)
+		took, err := r.RollBack(inner, by)
 		if err == nil {
 			inner.takesBack = true
 			return took, inner.settle(r, took)

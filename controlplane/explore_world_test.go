@@ -93,7 +93,7 @@ func (l letter) String() string {
 		return fmt.Sprintf("Ended: %s is %s, epoch %d", l.summary.ID, l.summary.Phase, l.summary.Epoch)
 	case "Start":
 		return fmt.Sprintf("Start of %s with %s", l.start.ID, l.start.Spec.Tuning[:14])
-	case "Operate", "TakeBack":
+	case "Operate", "RollBack":
 		return fmt.Sprintf("%s %s by %s, stage %d asked %d, evidence %.6s", l.order.Action, l.to, l.order.By.Actor,
 			l.order.Stage, l.order.Asked, l.order.Evidence)
 	}
@@ -184,7 +184,7 @@ func (w *world) land() *land {
 	l := &land{now: time.UnixMilli(w.nowMs), rows: w.rows, trials: w.trials, saves: w.saves}
 	for _, n := range w.nodes {
 		l.nodes = append(l.nodes, FleetRow{
-			Beat: heartbeat.Beat{NodeID: n.id, Region: n.region, TuningVersion: n.says, StartedAtMs: n.startMs,
+			Heartbeat: heartbeat.Heartbeat{NodeID: n.id, Region: n.region, TuningVersion: n.says, StartedAtMs: n.startMs,
 				SentAtMs: n.seenMs},
 			SeenAt: time.UnixMilli(n.seenMs),
 			Health: fmt.Sprintf(`{"trial":%d,"tuning_hash":%q}`, n.saysTrial, hashed(w.running(n.says, n.saysTrial))),
@@ -353,8 +353,8 @@ func (s *run) handleList(l letter) (err error) {
 		if r, err = list.Start(s, l.start); err == nil && s.started != nil {
 			s.started(&list, r)
 		}
-	case "TakeBack":
-		_, err = list.TakeBack(s, l.order.By.Reason, l.order.By)
+	case "RollBack":
+		_, err = list.RollBack(s, l.order.By.Reason, l.order.By)
 	case "Ended":
 		if s.ended != nil {
 			s.ended(&l.summary)

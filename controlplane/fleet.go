@@ -23,7 +23,7 @@ type Fleet struct {
 
 // Node is what a node last said of itself, and when.
 type Node struct {
-	heartbeat.Beat
+	heartbeat.Heartbeat
 	SeenAt time.Time     // by the clock of the database
 	Age    time.Duration // since SeenAt
 	Live   bool          // Age is within the bound
@@ -49,10 +49,10 @@ type Reported struct {
 
 // FleetRow is a heartbeat as it is stored.
 type FleetRow struct {
-	Beat   heartbeat.Beat // without Health
-	SeenAt time.Time
-	Health string // JSON
-	Left   bool   // the node has left the fleet in order; Beat only has its ID and region
+	Heartbeat heartbeat.Heartbeat // without Health
+	SeenAt    time.Time
+	Health    string // JSON
+	Left      bool   // the node has left the fleet in order; Heartbeat only has its ID and region
 }
 
 // FleetStore reads heartbeats.
@@ -72,7 +72,7 @@ func ListFleet(ctx context.Context, store FleetStore, liveWithin time.Duration) 
 	for _, row := range rows {
 		switch {
 		case row.Left:
-			fleet.Left = append(fleet.Left, row.Beat.NodeID)
+			fleet.Left = append(fleet.Left, row.Heartbeat.NodeID)
 		case len(fleet.Nodes) == FleetNodesMax:
 			fleet.Truncated = true
 		default:
@@ -111,9 +111,9 @@ func SetFleetRight(ctx context.Context, fleet Fleet, store FleetRepair) (int64, 
 }
 
 func readNode(row FleetRow, now time.Time, liveWithin time.Duration) Node {
-	node := Node{Beat: row.Beat, SeenAt: row.SeenAt, Age: max(0, now.Sub(row.SeenAt))}
+	node := Node{Heartbeat: row.Heartbeat, SeenAt: row.SeenAt, Age: max(0, now.Sub(row.SeenAt))}
 	node.Live = node.Age <= liveWithin
-	node.ClockSkew = time.UnixMilli(row.Beat.SentAtMs).Sub(row.SeenAt)
+	node.ClockSkew = time.UnixMilli(row.Heartbeat.SentAtMs).Sub(row.SeenAt)
 	node.Health, node.HealthProblem = readHealth(row.Health)
 	_ = json.Unmarshal([]byte(row.Health), &node.Reported) // what spoils it is told above
 	if ms, ok := node.Health.Relay.Lag(); ok {

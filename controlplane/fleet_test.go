@@ -22,7 +22,7 @@ func (f fleetRows) FleetNodes(_ context.Context, rows int) (time.Time, []FleetRo
 func TestListFleet(t *testing.T) {
 	row := func(id string, age, skew time.Duration, health string) FleetRow {
 		seen := day.Add(-age)
-		return FleetRow{Beat: heartbeat.Beat{NodeID: id, Region: "eu", SentAtMs: seen.Add(skew).UnixMilli()}, SeenAt: seen, Health: health}
+		return FleetRow{Heartbeat: heartbeat.Heartbeat{NodeID: id, Region: "eu", SentAtMs: seen.Add(skew).UnixMilli()}, SeenAt: seen, Health: health}
 	}
 	fleet, err := ListFleet(t.Context(), fleetRows{rows: []FleetRow{
 		row("fresh", time.Second, 3*time.Millisecond, `{"allowed_total":7,"a_field_of_a_newer_build":{}}`),

@@ -77,9 +77,9 @@ func TestCountersThatFallAreARestart(t *testing.T) {
 // What nodes report beside the rest is held to its ceiling; what they do not, is not.
 func TestReportedFigures(t *testing.T) {
 	row := FleetRow{Health: `{"relay":{"shards":1,"held":[0],"lag_p99_ms":{"us":300,"ap":40000}},"decision_p99_us":12}`, SeenAt: day}
-	row.Beat.NodeID, row.Beat.Region = "n", "eu"
+	row.Heartbeat.NodeID, row.Heartbeat.Region = "n", "eu"
 	node := readNode(row, day, 0)
-	look := TakeLook(Fleet{Nodes: []Node{node, {Live: true, Beat: node.Beat}}}, RolloutScope{Rest: true})
+	look := TakeLook(Fleet{Nodes: []Node{node, {Live: true, Heartbeat: node.Heartbeat}}}, RolloutScope{Rest: true})
 	slow := look.Nodes[0].ConvergenceMs
 	if slow == nil || *slow != 40000 || *look.Nodes[0].LatencyUs != 12 || look.Nodes[1].ConvergenceMs != nil {
 		t.Fatalf("%+v", look)

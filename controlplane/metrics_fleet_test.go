@@ -14,12 +14,12 @@ import (
 // is gone.
 func TestFleetMetrics(t *testing.T) {
 	m := NewMetrics()
-	m.FleetSeen(Fleet{Nodes: []Node{{Beat: heartbeat.Beat{Region: "gone"}, Live: true}}})
+	m.FleetSeen(Fleet{Nodes: []Node{{Heartbeat: heartbeat.Heartbeat{Region: "gone"}, Live: true}}})
 	m.FleetSeen(Fleet{Nodes: []Node{
-		{Beat: heartbeat.Beat{Region: "eu", TuningVersion: 1}, Live: true, ClockSkew: -3 * time.Second},
-		{Beat: heartbeat.Beat{Region: "eu", TuningVersion: 2}, Live: true, ClockSkew: time.Second},
-		{Beat: heartbeat.Beat{Region: "eu", TuningVersion: 9}, ClockSkew: time.Hour},
-		{Beat: heartbeat.Beat{Region: "us", TuningVersion: 7}},
+		{Heartbeat: heartbeat.Heartbeat{Region: "eu", TuningVersion: 1}, Live: true, ClockSkew: -3 * time.Second},
+		{Heartbeat: heartbeat.Heartbeat{Region: "eu", TuningVersion: 2}, Live: true, ClockSkew: time.Second},
+		{Heartbeat: heartbeat.Heartbeat{Region: "eu", TuningVersion: 9}, ClockSkew: time.Hour},
+		{Heartbeat: heartbeat.Heartbeat{Region: "us", TuningVersion: 7}},
 	}})
 	want := `
 		# HELP weir_fleet_clock_skew_seconds Largest difference between the clock of a region's live node and the database's, in either direction.
@@ -45,9 +45,9 @@ func TestFleetMetrics(t *testing.T) {
 func TestFleetMetricsOfStrangeRegions(t *testing.T) {
 	m := NewMetrics()
 	m.FleetSeen(Fleet{Nodes: []Node{
-		{Beat: heartbeat.Beat{Region: "\xff"}, Live: true, ClockSkew: time.Second},
-		{Beat: heartbeat.Beat{Region: "\xfe"}, Live: true, ClockSkew: time.Minute},
-		{Beat: heartbeat.Beat{Region: "eu\n\"<script>"}, Live: true},
+		{Heartbeat: heartbeat.Heartbeat{Region: "\xff"}, Live: true, ClockSkew: time.Second},
+		{Heartbeat: heartbeat.Heartbeat{Region: "\xfe"}, Live: true, ClockSkew: time.Minute},
+		{Heartbeat: heartbeat.Heartbeat{Region: "eu\n\"<script>"}, Live: true},
 	}})
 	want := "# HELP weir_fleet_clock_skew_seconds Largest difference between the clock of a region's live node and the database's, in either direction.\n" +
 		"# TYPE weir_fleet_clock_skew_seconds gauge\n" +

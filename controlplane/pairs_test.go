@@ -12,7 +12,7 @@ import (
 // A pair is as late as the slowest live node says that relays; others measure nothing any more.
 func TestPairs(t *testing.T) {
 	node := func(region string, live bool, from map[string]int64, held ...int) Node {
-		return Node{Live: live, Beat: heartbeat.Beat{Region: region, Health: heartbeat.Health{Relay: &heartbeat.Relay{Shards: 2, Held: held, LagP99Ms: from}}}}
+		return Node{Live: live, Heartbeat: heartbeat.Heartbeat{Region: region, Health: heartbeat.Health{Relay: &heartbeat.Relay{Shards: 2, Held: held, LagP99Ms: from}}}}
 	}
 	f := Fleet{Nodes: []Node{
 		node("us", true, map[string]int64{"eu": 900, "ap": 5}, 0), node("us", true, map[string]int64{"eu": 12_000}, 1),
@@ -29,7 +29,7 @@ func TestPairs(t *testing.T) {
 // others measure.
 func TestPairsAreBounded(t *testing.T) {
 	node := func(region string, from map[string]int64) Node {
-		return Node{Live: true, Beat: heartbeat.Beat{Region: region, Health: heartbeat.Health{Relay: &heartbeat.Relay{Shards: 1, Held: []int{0}, LagP99Ms: from}}}}
+		return Node{Live: true, Heartbeat: heartbeat.Heartbeat{Region: region, Health: heartbeat.Health{Relay: &heartbeat.Relay{Shards: 1, Held: []int{0}, LagP99Ms: from}}}}
 	}
 	f := Fleet{Nodes: []Node{node("eu", map[string]int64{"us": 5}), node("eu", map[string]int64{"us": 7})}}
 	for i := range 2 * heartbeat.RegionsMax {

@@ -17,7 +17,7 @@ func beatOf(region, node string, h heartbeat.Health, now time.Time) FleetRow {
 	if err != nil {
 		panic(err)
 	}
-	return FleetRow{Beat: heartbeat.Beat{NodeID: node, Region: region}, SeenAt: now, Health: string(text)}
+	return FleetRow{Heartbeat: heartbeat.Heartbeat{NodeID: node, Region: region}, SeenAt: now, Health: string(text)}
 }
 
 // previewed keeps what it was asked, and waits if it is to.

@@ -459,7 +459,7 @@ func TestJudgeCounts(t *testing.T) {
 		"us-1 in us has sent and read no changes yet":       {Nodes: []Node{good, node("us", true, 0, 0)}},
 		"region us has no live node":                        {Nodes: []Node{good, node("us", false, 99_000, 0)}},
 		"no node of region us relays shard 0":               {Nodes: []Node{good, node("us", true, 0), node("us", false, 99_000, 0)}},
-		"no node of region us has a relay":                  {Nodes: []Node{good, {Live: true, Beat: heartbeat.Beat{Region: "us"}}}},
+		"no node of region us has a relay":                  {Nodes: []Node{good, {Live: true, Heartbeat: heartbeat.Heartbeat{Region: "us"}}}},
 		"no node sends heartbeats":                          {},
 		"there are more than 10000 nodes":                   {Nodes: []Node{good}, Truncated: true},
 	} {

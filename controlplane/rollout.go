@@ -67,10 +67,10 @@ type Rollout struct {
 	// Approvals are of the stage that waits for one, each of another actor.
 	Approvals []Approval `json:"approvals,omitempty"`
 
-	Paused  *RolloutPause `json:"paused,omitempty"`  // no stage goes on until an operator resumes
-	Why     string        `json:"why,omitempty"`     // one line: why it is rolled back or was aborted
-	Trouble string        `json:"trouble,omitempty"` // what stands in the way of the next step, tried again
-	Waiting string        `json:"waiting,omitempty"` // what the phase waits for
+	Paused  *RolloutPaused `json:"paused,omitempty"`  // no stage goes on until an operator resumes
+	Why     string         `json:"why,omitempty"`     // one line: why it is rolled back or was aborted
+	Trouble string         `json:"trouble,omitempty"` // what stands in the way of the next step, tried again
+	Waiting string         `json:"waiting,omitempty"` // what the phase waits for
 
 	MovedMs int64 `json:"moved_ms,omitempty"` // the clock of the last transition
 
@@ -140,8 +140,8 @@ type Touched struct {
 // settled tells that the rollback has nothing left to write for the region.
 func (t Touched) settled() bool { return t.Reverted != 0 || t.Newer != 0 || t.Gone }
 
-// RolloutPause is who paused, why and since when.
-type RolloutPause struct {
+// RolloutPaused is who paused, why and since when.
+type RolloutPaused struct {
 	By
 	AtMs int64 `json:"at_ms"`
 }

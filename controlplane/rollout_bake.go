@@ -91,7 +91,7 @@ func (r *Rollout) hold(nowMs int64, lacks string) time.Duration {
 	}
 	reason := fmt.Sprintf("the guardrails of stage %d could not judge it in %s: %s", r.Stage+1,
 		figureOf(msOf(r.Bake.SpentMs)), lacks)
-	r.Paused = &RolloutPause{By: By{Actor: rolloutItself, Reason: ShortReason(reason)}, AtMs: nowMs}
+	r.Paused = &RolloutPaused{By: By{Actor: rolloutItself, Reason: ShortReason(reason)}, AtMs: nowMs}
 	r.event(nowMs, rolloutItself, "pause", reason)
 	return r.untilApproved(nowMs)
 }

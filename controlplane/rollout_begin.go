@@ -71,9 +71,9 @@ func same(a, b RolloutSpec) bool {
 	return errX == nil && errY == nil && string(x) == string(y)
 }
 
-// TakeBack is the transition of an operator who rolls back what is done. The list of rollouts, which calls it, knows
+// RollBack is the transition of an operator who rolls back what is done. The list of rollouts, which calls it, knows
 // that no other is under way; the rows say whether one has been since that the list has forgotten.
-func (r *Rollout) TakeBack(steps RolloutSteps, by By) (wait time.Duration, err error) {
+func (r *Rollout) RollBack(steps RolloutSteps, by By) (wait time.Duration, err error) {
 	if r.Phase == RolloutDone {
 		inForce, err := steps.InForce(r.Rows())
 		if err != nil {
@@ -87,7 +87,7 @@ func (r *Rollout) TakeBack(steps RolloutSteps, by By) (wait time.Duration, err e
 	if err != nil {
 		return 0, err
 	}
-	return r.Operate(RolloutOrder{Action: RolloutTakeBack, By: by}, nowMs)
+	return r.Operate(RolloutOrder{Action: RolloutRollBack, By: by}, nowMs)
 }
 
 // RolloutSends are the messages that follow from a transition.

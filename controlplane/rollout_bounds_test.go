@@ -18,7 +18,7 @@ func TestEveryTotalCounts(t *testing.T) {
 		SettingsErrors: 100, Relay: &heartbeat.Relay{Errors: 11, Rows: 12, Shards: 2, Held: []int{1}},
 	}
 	want := Tally{TallyDecisions: 111, TallyDenied: 110, TallyDegraded: 7, TallyDropped: 8, TallyErrors: 111, TallyRows: 12}
-	got := figuresOf(Node{Beat: heartbeat.Beat{Health: h}})
+	got := figuresOf(Node{Heartbeat: heartbeat.Heartbeat{Health: h}})
 	if got.Totals != want || got.Shards != 2 || !slices.Equal(got.Held, []int{1}) {
 		t.Errorf("%+v, want %v", got, want)
 	}
@@ -173,7 +173,7 @@ func TestALostApplyIsWaitedFor(t *testing.T) {
 	if _, err := copyOf(r).Advance(steps); err != nil { // made, and nobody heard
 		t.Fatal(err)
 	}
-	if _, err := r.Operate(order(r, RolloutSuspend, ann), l.now.UnixMilli()); err != nil {
+	if _, err := r.Operate(order(r, RolloutPause, ann), l.now.UnixMilli()); err != nil {
 		t.Fatal(err)
 	}
 	l.pass(time.Second)
@@ -243,7 +243,7 @@ func TestADocumentIsOfOneMoment(t *testing.T) {
 	if err := r.Overtaken(inForce); err == nil || !strings.Contains(err.Error(), "of the fleet, which has version 3 since") {
 		t.Errorf("%v", err)
 	}
-	if _, err := r.Operate(order(r, RolloutTakeBack, ann), l.now.UnixMilli()); err != nil || r.EndedMs != 0 {
+	if _, err := r.Operate(order(r, RolloutRollBack, ann), l.now.UnixMilli()); err != nil || r.EndedMs != 0 {
 		t.Errorf("%v: it is being rolled back, and ended at %d", err, r.EndedMs)
 	}
 }

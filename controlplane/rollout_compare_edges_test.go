@@ -70,9 +70,9 @@ func TestNodesThatComeAndGoAreNotCompared(t *testing.T) {
 			if first == "" {
 				first = byShare(l.land, "a")[0]
 			}
-			denied := map[bool]float64{false: 0.1, true: 0.3}[n.Beat.NodeID == first]
+			denied := map[bool]float64{false: 0.1, true: 0.3}[n.Heartbeat.NodeID == first]
 			if what == "goes" {
-				denied = map[bool]float64{false: 0.1, true: 0.9}[n.Beat.NodeID == byShare(l.land, "a")[19]]
+				denied = map[bool]float64{false: 0.1, true: 0.9}[n.Heartbeat.NodeID == byShare(l.land, "a")[19]]
 			}
 			l.second(h, n, denied, 1)
 		})
@@ -103,7 +103,7 @@ func TestAPauseForgetsWhatWasCompared(t *testing.T) {
 	s.Plan.BaselineMs = 120_000
 	r, steps := begin(t, l, s)
 	play(t, r, steps, func() bool { return len(r.Compared.Regions) > 0 && len(r.Compared.Regions[0].Beside) > 6 })
-	for _, action := range []RolloutAction{RolloutSuspend, RolloutResume} {
+	for _, action := range []RolloutAction{RolloutPause, RolloutResume} {
 		if _, err := r.Operate(order(r, action, ann), l.now.UnixMilli()); err != nil {
 			t.Fatal(err)
 		}

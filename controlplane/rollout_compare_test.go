@@ -31,7 +31,7 @@ func newTide(seed uint64, nodes int, each does, regions ...string) *tide {
 	t := &tide{newLand(), rand.New(rand.NewPCG(seed, 1)), map[string]float64{}, map[string]float64{}, time.Time{}}
 	for _, region := range regions {
 		for i := range nodes {
-			t.nodes = append(t.nodes, FleetRow{Beat: heartbeat.Beat{NodeID: fmt.Sprint(region, i), Region: region, StartedAtMs: 1}})
+			t.nodes = append(t.nodes, FleetRow{Heartbeat: heartbeat.Heartbeat{NodeID: fmt.Sprint(region, i), Region: region, StartedAtMs: 1}})
 		}
 	}
 	var now *FleetRow
@@ -54,7 +54,7 @@ func (t *tide) second(h *heartbeat.Health, n *FleetRow, denied, times float64) {
 		}
 		t.at = t.now
 	}
-	region := n.Beat.Region
+	region := n.Heartbeat.Region
 	if _, ok := t.regions[region]; !ok {
 		t.regions[region] = 0
 	}
@@ -62,7 +62,7 @@ func (t *tide) second(h *heartbeat.Health, n *FleetRow, denied, times float64) {
 	rate := 200 * day * math.Exp(t.regions[region]+0.1*t.random.NormFloat64())
 	deniedNow := int64(rate * denied * math.Exp(t.slow[region]+0.2*t.random.NormFloat64()))
 	h.AllowedTotal, h.DeniedTotal = h.AllowedTotal+int64(rate)-deniedNow, h.DeniedTotal+deniedNow
-	if strings.HasSuffix(n.Beat.NodeID, "0") {
+	if strings.HasSuffix(n.Heartbeat.NodeID, "0") {
 		relayRows(h, int64(2*rate*times))
 	}
 }
@@ -77,7 +77,7 @@ func TestNodesThatGoEverywhereAreNoBreach(t *testing.T) {
 		for _, region := range strings.Fields(where) {
 			l.dead[region+"2"] = true
 			l.nodes = append(l.nodes, FleetRow{SeenAt: l.now,
-				Beat: heartbeat.Beat{NodeID: region + "3", Region: region, StartedAtMs: l.now.UnixMilli()}})
+				Heartbeat: heartbeat.Heartbeat{NodeID: region + "3", Region: region, StartedAtMs: l.now.UnixMilli()}})
 		}
 		play(t, r, steps, nil)
 		if r.Phase != want {
@@ -178,7 +178,7 @@ func TestAStageIsComparedWithTheOtherRegions(t *testing.T) {
 			t.second(h, n, 0.1, map[bool]float64{false: 1, true: 2}[hasNew])
 		}, "MySQL rows of relays a decision of region a: "},
 		"one node of thirty dies": {30, []string{"a", "b", "c"}, func(t *tide, h *heartbeat.Health, n *FleetRow, hasNew bool) {
-			if t.second(h, n, 0.1, 1); hasNew && n.Beat.NodeID == "a7" {
+			if t.second(h, n, 0.1, 1); hasNew && n.Heartbeat.NodeID == "a7" {
 				t.dead["a7"] = true
 			}
 		}, "nodes without heartbeats: 1 of 30, more than a share of 0, of region a (a7)"},
@@ -189,7 +189,7 @@ func TestAStageIsComparedWithTheOtherRegions(t *testing.T) {
 			t.second(h, n, map[bool]float64{false: 0.1, true: 0}[hasNew], 1)
 		}, "share of allowed decisions of region a: "},
 		"no harm, while another region has three times the rows": {3, ten, func(t *tide, h *heartbeat.Health, n *FleetRow, _ bool) {
-			t.second(h, n, 0.1, map[bool]float64{false: 1, true: 3}[n.Beat.Region == "i" && t.now.Sub(day) > 5*time.Minute])
+			t.second(h, n, 0.1, map[bool]float64{false: 1, true: 3}[n.Heartbeat.Region == "i" && t.now.Sub(day) > 5*time.Minute])
 		}, ""},
 		"no harm": {3, ten, harmless, ""},
 	} {

@@ -112,8 +112,8 @@ func TestADeployUnderOtherNames(t *testing.T) {
 		r, steps := begin(t, l, s)
 		play(t, r, steps, func() bool { return r.Phase == RolloutBaking })
 		for i, id := range []string{"eu8", "eu9"} {
-			l.dead[l.nodes[i].Beat.NodeID] = true
-			l.nodes = append(l.nodes, FleetRow{Beat: heartbeat.Beat{NodeID: id, Region: "eu", StartedAtMs: l.now.UnixMilli()}, SeenAt: l.now})
+			l.dead[l.nodes[i].Heartbeat.NodeID] = true
+			l.nodes = append(l.nodes, FleetRow{Heartbeat: heartbeat.Heartbeat{NodeID: id, Region: "eu", StartedAtMs: l.now.UnixMilli()}, SeenAt: l.now})
 		}
 		if c.sick {
 			l.sick = func(h *heartbeat.Health, hasNew bool) {

@@ -38,7 +38,7 @@ func newLand(regions ...string) *land {
 	l := &land{now: day, dead: map[string]bool{}, runs: map[string]int64{}, tries: map[string]lease{}, sick: func(h *heartbeat.Health, _ bool) { h.AllowedTotal += 90; h.DeniedTotal += 10 }}
 	for _, r := range regions {
 		for _, n := range []string{"1", "2"} {
-			l.nodes = append(l.nodes, FleetRow{Beat: heartbeat.Beat{NodeID: r + n, Region: r, StartedAtMs: 1}})
+			l.nodes = append(l.nodes, FleetRow{Heartbeat: heartbeat.Heartbeat{NodeID: r + n, Region: r, StartedAtMs: 1}})
 		}
 	}
 	l.pass(time.Second)
@@ -133,18 +133,18 @@ func (l *land) pass(d time.Duration) {
 		l.now = l.now.Add(min(time.Second, end.Sub(l.now)))
 		for i := range l.nodes {
 			n := &l.nodes[i]
-			document := l.inForce(n.Beat.NodeID, n.Beat.Region)
-			if t, tries := l.tries[n.Beat.NodeID]; tries && !l.now.Before(t.until) {
-				delete(l.tries, n.Beat.NodeID)
+			document := l.inForce(n.Heartbeat.NodeID, n.Heartbeat.Region)
+			if t, tries := l.tries[n.Heartbeat.NodeID]; tries && !l.now.Before(t.until) {
+				delete(l.tries, n.Heartbeat.NodeID)
 			}
-			if l.fate != nil && !l.dead[n.Beat.NodeID] {
+			if l.fate != nil && !l.dead[n.Heartbeat.NodeID] {
 				l.fate(n, document)
 			}
-			if l.dead[n.Beat.NodeID] {
+			if l.dead[n.Heartbeat.NodeID] {
 				continue
 			}
 			if !l.stubborn {
-				l.take(n.Beat.NodeID, n.Beat.Region)
+				l.take(n.Heartbeat.NodeID, n.Heartbeat.Region)
 			}
 			if l.silent {
 				continue
@@ -152,11 +152,11 @@ func (l *land) pass(d time.Duration) {
 			var h heartbeat.Health
 			_ = json.Unmarshal([]byte(n.Health), &h)
 			l.sick(&h, document == string(document30))
-			runs, trial := l.run(n.Beat.NodeID)
+			runs, trial := l.run(n.Heartbeat.NodeID)
 			h.Trial, h.TuningHash = trial, hashed(runs)
 			text, _ := json.Marshal(h)
-			n.Beat.TuningVersion = l.runs[n.Beat.NodeID]
-			n.Health, n.SeenAt, n.Beat.SentAtMs = string(text), l.now.Add(l.skew), l.now.UnixMilli()
+			n.Heartbeat.TuningVersion = l.runs[n.Heartbeat.NodeID]
+			n.Health, n.SeenAt, n.Heartbeat.SentAtMs = string(text), l.now.Add(l.skew), l.now.UnixMilli()
 		}
 	}
 }
@@ -164,8 +164,8 @@ func (l *land) pass(d time.Duration) {
 func (l *land) FleetNodes(context.Context, int) (time.Time, []FleetRow, error) {
 	rows := slices.Clone(l.nodes)
 	for _, id := range l.left {
-		rows = slices.DeleteFunc(rows, func(n FleetRow) bool { return n.Beat.NodeID == id })
-		rows = append(rows, FleetRow{Left: true, Beat: heartbeat.Beat{NodeID: id}})
+		rows = slices.DeleteFunc(rows, func(n FleetRow) bool { return n.Heartbeat.NodeID == id })
+		rows = append(rows, FleetRow{Left: true, Heartbeat: heartbeat.Heartbeat{NodeID: id}})
 	}
 	return l.now.Add(l.skew), rows, l.err
 }

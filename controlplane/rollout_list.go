@@ -39,8 +39,8 @@ type RolloutListSteps interface {
 	Restore(id string) (Rollout, error)
 	// Begin is [Rollout.Begin] of a rollout.
 	Begin(id string, begin RolloutBegin) (Rollout, error)
-	// TakeBack is [Rollout.TakeBack] of a rollout.
-	TakeBack(id string, by By) (Rollout, error)
+	// RollBack is [Rollout.RollBack] of a rollout.
+	RollBack(id string, by By) (Rollout, error)
 }
 
 // RolloutStart asks for a rollout.
@@ -135,9 +135,9 @@ func (l *RolloutList) began(s RolloutSummary) {
 	}
 }
 
-// TakeBack rolls the newest rollout that is done back. An older one's previous tuning is not what was in force before
+// RollBack rolls the newest rollout that is done back. An older one's previous tuning is not what was in force before
 // the newest.
-func (l *RolloutList) TakeBack(steps RolloutListSteps, id string, by By) (Rollout, error) {
+func (l *RolloutList) RollBack(steps RolloutListSteps, id string, by By) (Rollout, error) {
 	if l.Active == id { // unless it is over: then the list was restored, and another rollout may have begun since
 		r, err := ask(steps, TuningTrace{ID: id})
 		if err != nil {
@@ -155,7 +155,7 @@ func (l *RolloutList) TakeBack(steps RolloutListSteps, id string, by By) (Rollou
 		return Rollout{}, fmt.Errorf("%w: rollout %s is done since: roll that one back first, or start a rollout of the "+
 			"tuning you want", ErrConflict, l.List[done].ID)
 	}
-	r, err := steps.TakeBack(id, by)
+	r, err := steps.RollBack(id, by)
 	if err == nil {
 		l.lock(r.Summary())
 	}

@@ -14,14 +14,14 @@ type RolloutAction string
 // The actions.
 const (
 	RolloutApprove  RolloutAction = "approve"  // let the stage begin that waits for it
-	RolloutSuspend  RolloutAction = "pause"    // stand still, at whatever has been applied
+	RolloutPause    RolloutAction = "pause"    // stand still, at whatever has been applied
 	RolloutResume   RolloutAction = "resume"   // go on: the phase that was paused begins again
 	RolloutAbort    RolloutAction = "abort"    // give up, and roll back what was applied
-	RolloutTakeBack RolloutAction = "rollback" // of a rollout that is done
+	RolloutRollBack RolloutAction = "rollback" // of a rollout that is done
 )
 
 // Stops tells that an action only stops a rollout: it takes effect while MySQL is away, too.
-func (a RolloutAction) Stops() bool { return a == RolloutSuspend || a == RolloutAbort }
+func (a RolloutAction) Stops() bool { return a == RolloutPause || a == RolloutAbort }
 
 // RolloutOrder is what an operator asks for, and why.
 type RolloutOrder struct {
@@ -71,14 +71,14 @@ func (r *Rollout) operate(o RolloutOrder, nowMs int64) (time.Duration, error) {
 	switch o.Action {
 	case RolloutApprove:
 		return r.approve(o, nowMs)
-	case RolloutSuspend:
+	case RolloutPause:
 		return r.pause(o.By, nowMs)
 	case RolloutResume:
 		return r.resume(o.By, nowMs)
 	case RolloutAbort:
 		return r.abort(o.By, nowMs)
-	case RolloutTakeBack:
-		return r.takeBack(o.By, nowMs)
+	case RolloutRollBack:
+		return r.rollBackDone(o.By, nowMs)
 	}
 	return 0, fmt.Errorf("%w: there is no action %q", ErrInvalid, o.Action)
 }
@@ -165,7 +165,7 @@ func (r *Rollout) pause(by By, nowMs int64) (time.Duration, error) {
 	case r.Paused != nil:
 		return 0, r.conflict("resume or abort it")
 	}
-	r.Paused = &RolloutPause{By: by, AtMs: nowMs}
+	r.Paused = &RolloutPaused{By: by, AtMs: nowMs}
 	r.event(nowMs, by.Actor, "pause", by.Reason)
 	return r.untilApproved(nowMs), nil
 }
@@ -235,7 +235,7 @@ func (r *Rollout) abort(by By, nowMs int64) (time.Duration, error) {
 	return r.turn(nowMs, RolloutAborted, by.Actor, fmt.Sprintf("aborted by %s: %s", by.Actor, by.Reason)), nil
 }
 
-func (r *Rollout) takeBack(by By, nowMs int64) (time.Duration, error) {
+func (r *Rollout) rollBackDone(by By, nowMs int64) (time.Duration, error) {
 	switch {
 	case !r.Phase.Over():
 		return 0, r.conflict("abort it, which rolls back too")

@@ -18,7 +18,7 @@ func TestApprovalsOutOfOrder(t *testing.T) {
 	if _, err := r.Operate(wrong, 1); !errors.Is(err, ErrConflict) || r.Phase != RolloutAwaiting {
 		t.Errorf("of another stage: %s, %v", r.Phase, err)
 	}
-	if _, err := r.Operate(order(r, RolloutSuspend, ann), 1); err != nil {
+	if _, err := r.Operate(order(r, RolloutPause, ann), 1); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := r.Operate(order(r, RolloutApprove, ann), 1); !errors.Is(err, ErrConflict) || r.Phase != RolloutAwaiting {
@@ -38,7 +38,7 @@ func TestAPauseGivesPhasesTheirTime(t *testing.T) {
 			l.stubborn = l.stubborn || r.Phase == RolloutApplying && c.phase == RolloutConverging
 			return r.Phase == c.phase && r.DueMs > 0
 		})
-		if _, err := r.Operate(order(r, RolloutSuspend, ann), l.now.UnixMilli()); err != nil {
+		if _, err := r.Operate(order(r, RolloutPause, ann), l.now.UnixMilli()); err != nil {
 			t.Fatal(err)
 		}
 		r.Blind = 1
@@ -78,8 +78,8 @@ func TestOrdersThatComeAtTheWrongTime(t *testing.T) {
 		phase  RolloutPhase
 		action RolloutAction
 	}{
-		{RolloutRollingBack, RolloutSuspend}, {RolloutRollingBack, RolloutAbort}, {RolloutRollingBack, RolloutTakeBack},
-		{RolloutBaking, RolloutTakeBack}, {RolloutConverging, RolloutApprove},
+		{RolloutRollingBack, RolloutPause}, {RolloutRollingBack, RolloutAbort}, {RolloutRollingBack, RolloutRollBack},
+		{RolloutBaking, RolloutRollBack}, {RolloutConverging, RolloutApprove},
 	} {
 		r.Phase = c.phase
 		if _, err := r.Operate(order(&r, c.action, ann), 9); !errors.Is(err, ErrConflict) || r.Paused != nil || r.Phase != c.phase || r.MovedMs != 7 {
@@ -109,7 +109,7 @@ func TestAHeartbeatOfTheMomentOfARollback(t *testing.T) {
 
 // A rollback waits for heartbeats of after its own last write, whatever an earlier bake has waited for.
 func TestARollbackWaitsForItsOwnHeartbeats(t *testing.T) {
-	for action, phase := range map[RolloutAction]RolloutPhase{RolloutAbort: RolloutConverging, RolloutTakeBack: RolloutDone} {
+	for action, phase := range map[RolloutAction]RolloutPhase{RolloutAbort: RolloutConverging, RolloutRollBack: RolloutDone} {
 		r := Rollout{ID: "r1", Stages: []StagePlan{{BakeMs: 1000}}, Phase: phase, SinceMs: 5000, Touched: []Touched{{Region: "eu", Applied: 3}}}
 		if _, err := r.Operate(order(&r, action, ann), 9000); err != nil {
 			t.Fatal(err)

@@ -21,7 +21,7 @@ func TestRolloutHasOneOutcome(t *testing.T) {
 		gated.Approval = rapid.Bool().Draw(t, "gated")
 		r, steps := beginRapid(t, l, spec(canary, RolloutStage{SharePercent: 50, BakeMs: 5_000}, gated))
 		outcomes := 0
-		actions := []RolloutAction{"", "", "", "", RolloutApprove, RolloutSuspend, RolloutResume, RolloutAbort, "sick", "stubborn", "mute", "kill", "fail", "lose"}
+		actions := []RolloutAction{"", "", "", "", RolloutApprove, RolloutPause, RolloutResume, RolloutAbort, "sick", "stubborn", "mute", "kill", "fail", "lose"}
 		over := func() bool { return r.Phase.Over() }
 		for range rapid.IntRange(0, 60).Draw(t, "moves") {
 			if over() {
@@ -45,7 +45,7 @@ func TestRolloutHasOneOutcome(t *testing.T) {
 				l.pass(time.Duration(rapid.IntRange(1, 5).Draw(t, "seconds")) * time.Second)
 				l.silent = false
 			case "kill":
-				l.dead[l.nodes[rapid.IntRange(0, len(l.nodes)-1).Draw(t, "victim")].Beat.NodeID] = true
+				l.dead[l.nodes[rapid.IntRange(0, len(l.nodes)-1).Draw(t, "victim")].Heartbeat.NodeID] = true
 			case "fail": // nothing is written down of a step that fails
 				l.err = errors.New("MySQL is down")
 				if _, err := clone(t, r).Advance(steps); err == nil && r.Takes(r.Epoch) {
@@ -89,8 +89,8 @@ func TestRolloutHasOneOutcome(t *testing.T) {
 			want = string(document30)
 		}
 		for _, n := range l.nodes { // what is said of nodes is so
-			if ran, _ := l.run(n.Beat.NodeID); l.now.Sub(n.SeenAt) < 30*time.Second && ran != want {
-				t.Fatalf("%s, and %s runs %s", r.Phase, n.Beat.NodeID, ran)
+			if ran, _ := l.run(n.Heartbeat.NodeID); l.now.Sub(n.SeenAt) < 30*time.Second && ran != want {
+				t.Fatalf("%s, and %s runs %s", r.Phase, n.Heartbeat.NodeID, ran)
 			}
 		}
 		for _, region := range []string{"eu", "us", "ap", ""} {

@@ -53,7 +53,7 @@ func TestWhatIsOverOrWaitsStaysAsItIs(t *testing.T) {
 		l := newLand("eu", "us")
 		r, steps := begin(t, l, spec(c.stage))
 		if c.pause {
-			operate(t, r, steps, RolloutSuspend)
+			operate(t, r, steps, RolloutPause)
 		}
 		play(t, r, steps, nil)
 		rows := len(l.rows)
@@ -73,7 +73,7 @@ func TestAPauseBeforeTheApply(t *testing.T) {
 	l := newLand("eu", "us")
 	r, steps := begin(t, l, spec(canary, all))
 	play(t, r, steps, func() bool { return r.Phase == RolloutApplying })
-	operate(t, r, steps, RolloutSuspend)
+	operate(t, r, steps, RolloutPause)
 	playFor(t, r, steps, 5*time.Minute)
 	if r.Phase != RolloutApplying || len(l.trials) != 0 {
 		t.Fatalf("%s, %d trials written", r.Phase, len(l.trials))
@@ -96,7 +96,7 @@ func TestAResumedBakeBeginsAnew(t *testing.T) {
 		return r.SinceMs > 0
 	})
 	l.silent = false
-	operate(t, r, steps, RolloutSuspend)
+	operate(t, r, steps, RolloutPause)
 	playFor(t, r, steps, time.Minute)
 	operate(t, r, steps, RolloutResume)
 	if _, err := r.Advance(steps); err != nil {
@@ -118,7 +118,7 @@ func TestAResumedBaselineBeginsAnew(t *testing.T) {
 	play(t, r, steps, func() bool { return r.Stage == 1 && r.Phase == RolloutMeasuring && r.DueMs > 0 })
 	l.sick = func(h *heartbeat.Health, _ bool) { well(h); h.SettingsErrors++ }
 	playFor(t, r, steps, 30*time.Second)
-	operate(t, r, steps, RolloutSuspend)
+	operate(t, r, steps, RolloutPause)
 	playFor(t, r, steps, time.Minute)
 	l.sick = func(h *heartbeat.Health, _ bool) { well(h) }
 	operate(t, r, steps, RolloutResume)
@@ -256,7 +256,7 @@ func TestARegionThatComesLaterIsWatched(t *testing.T) {
 		r, steps := begin(t, l, spec(RolloutStage{All: true, BakeMs: (5 * time.Minute).Milliseconds()}))
 		play(t, r, steps, func() bool { return r.Phase == RolloutBaking })
 		for _, id := range []string{"ap1", "ap2"} {
-			l.nodes = append(l.nodes, FleetRow{Beat: heartbeat.Beat{NodeID: id, Region: "ap", StartedAtMs: l.now.UnixMilli()}, SeenAt: l.now})
+			l.nodes = append(l.nodes, FleetRow{Heartbeat: heartbeat.Heartbeat{NodeID: id, Region: "ap", StartedAtMs: l.now.UnixMilli()}, SeenAt: l.now})
 		}
 		playFor(t, r, steps, time.Minute)
 		l.dead[victim] = true

@@ -15,7 +15,7 @@ func relaysOf(l *land, change func(n *FleetRow, r *heartbeat.Relay)) {
 	for i := range l.nodes {
 		n := &l.nodes[i]
 		r := &heartbeat.Relay{Shards: 1}
-		if n.Beat.NodeID == n.Beat.Region+"1" {
+		if n.Heartbeat.NodeID == n.Heartbeat.Region+"1" {
 			r.Held, r.LagP99Ms = []int{0}, map[string]int64{"elsewhere": 300}
 		}
 		change(n, r)
@@ -62,7 +62,7 @@ func TestARolloutNeedsOrigins(t *testing.T) {
 		var now *FleetRow
 		l.fate = func(n *FleetRow, _ string) { now = n }
 		l.sick = func(h *heartbeat.Health, _ bool) {
-			if well(h); slices.Contains(c.down, now.Beat.NodeID) {
+			if well(h); slices.Contains(c.down, now.Heartbeat.NodeID) {
 				h.BreakersOpen = 1
 			}
 		}
@@ -87,12 +87,12 @@ func TestARolloutNeedsRelays(t *testing.T) {
 	}{
 		"as before": {func(*FleetRow, *heartbeat.Relay) {}, ""},
 		"another node takes over": {func(n *FleetRow, r *heartbeat.Relay) {
-			if r.Held = nil; n.Beat.NodeID == n.Beat.Region+"2" {
+			if r.Held = nil; n.Heartbeat.NodeID == n.Heartbeat.Region+"2" {
 				r.Held, r.LagP99Ms = []int{0}, map[string]int64{"elsewhere": 400}
 			}
 		}, ""},
 		"no node relays it": {func(n *FleetRow, r *heartbeat.Relay) {
-			if n.Beat.Region == "eu" {
+			if n.Heartbeat.Region == "eu" {
 				r.Held = nil
 			}
 		}, "stage 1 (eu): no node has relayed shard 0 of the Redis of region eu for 30s"},

@@ -34,7 +34,7 @@ func (r *Rollout) standing() string {
 		Stage              int
 		Asked              int64
 		Approvals          []Approval
-		Paused             *RolloutPause
+		Paused             *RolloutPaused
 		Touched            []Touched
 		Keeps, TrialsEnded bool
 	}{r.Phase, r.Wanted, r.Stage, r.Asked, r.Approvals, r.Paused, r.Touched, r.Keeps, r.TrialsEnded})

@@ -17,8 +17,8 @@ import (
 // byShare are the nodes of a region in the order in which shares take them in.
 func byShare(l *land, region string) (ids []string) {
 	for _, n := range l.nodes {
-		if n.Beat.Region == region {
-			ids = append(ids, n.Beat.NodeID)
+		if n.Heartbeat.Region == region {
+			ids = append(ids, n.Heartbeat.NodeID)
 		}
 	}
 	slices.SortFunc(ids, func(a, b string) int { return int(tuning.TrialShare(a) - tuning.TrialShare(b)) })
@@ -38,7 +38,7 @@ func landOf(nodes int, regions ...string) *land {
 }
 
 func (l *land) join(id, region string) {
-	l.nodes = append(l.nodes, FleetRow{Beat: heartbeat.Beat{NodeID: id, Region: region, StartedAtMs: l.now.UnixMilli()}})
+	l.nodes = append(l.nodes, FleetRow{Heartbeat: heartbeat.Heartbeat{NodeID: id, Region: region, StartedAtMs: l.now.UnixMilli()}})
 }
 
 // grown is what a heartbeat says after a change.
@@ -55,8 +55,8 @@ func wantTried(t *testing.T, l *land, want ...string) {
 	t.Helper()
 	var tried []string
 	for _, n := range l.nodes {
-		if document, trial := l.run(n.Beat.NodeID); trial != 0 && document == string(document30) {
-			tried = append(tried, n.Beat.NodeID)
+		if document, trial := l.run(n.Heartbeat.NodeID); trial != 0 && document == string(document30) {
+			tried = append(tried, n.Heartbeat.NodeID)
 		}
 	}
 	slices.Sort(tried)
@@ -229,13 +229,13 @@ func TestANodeJoinsAShare(t *testing.T) {
 		}
 		l.join(id, "eu")
 		l.fate = func(n *FleetRow, _ string) { // it speaks, and reads nothing
-			if n.Beat.NodeID == id {
-				n.Health, n.SeenAt, n.Beat.SentAtMs = `{"tuning_hash":"`+hashed(defaultDocument())+`"}`, l.now, l.now.UnixMilli()
+			if n.Heartbeat.NodeID == id {
+				n.Health, n.SeenAt, n.Heartbeat.SentAtMs = `{"tuning_hash":"`+hashed(defaultDocument())+`"}`, l.now, l.now.UnixMilli()
 				l.dead[id] = true
 			}
 			for i := range l.nodes {
-				if l.dead[l.nodes[i].Beat.NodeID] {
-					l.nodes[i].SeenAt, l.nodes[i].Beat.SentAtMs = l.now, l.now.UnixMilli()
+				if l.dead[l.nodes[i].Heartbeat.NodeID] {
+					l.nodes[i].SeenAt, l.nodes[i].Heartbeat.SentAtMs = l.now, l.now.UnixMilli()
 				}
 			}
 		}
@@ -291,7 +291,7 @@ func TestTheRailsOfAShare(t *testing.T) {
 			who := c.who(byShare(l, "eu"))
 			ill := false
 			l.fate = func(n *FleetRow, _ string) {
-				if ill && n.Beat.NodeID == who {
+				if ill && n.Heartbeat.NodeID == who {
 					n.Health = grown(n.Health, func(h *heartbeat.Health) { h.DeniedTotal += 90 })
 				}
 			}

@@ -15,7 +15,7 @@ func TestARollbackOutlastsTheLeasesOfSilentNodes(t *testing.T) {
 	r, steps := begin(t, l, spec(canary, all))
 	play(t, r, steps, func() bool { return r.Stage == 1 && r.Phase == RolloutBaking })
 	for _, n := range l.nodes {
-		l.dead[n.Beat.NodeID] = true
+		l.dead[n.Heartbeat.NodeID] = true
 	}
 	waited := ""
 	play(t, r, steps, func() bool {
@@ -48,7 +48,7 @@ func TestAnOutcomeNamesTheNodesThatAreSilent(t *testing.T) {
 	if last := r.Events[len(r.Events)-1]; r.Phase != RolloutDone || r.Unknown != unknown || !strings.Contains(last.Text, unknown) {
 		t.Errorf("%s, unknown %q, %+v", r.Phase, r.Unknown, last)
 	}
-	if _, err := r.Operate(order(r, RolloutTakeBack, ann), l.now.UnixMilli()); err != nil {
+	if _, err := r.Operate(order(r, RolloutRollBack, ann), l.now.UnixMilli()); err != nil {
 		t.Fatal(err)
 	}
 	if play(t, r, steps, nil); r.Phase != RolloutRolledBack || r.Unknown != unknown {
@@ -59,7 +59,7 @@ func TestAnOutcomeNamesTheNodesThatAreSilent(t *testing.T) {
 // A node that was silent before the rollout began holds no rollback up.
 func TestANodeThatWasSilentBeforeIsNotWaitedFor(t *testing.T) {
 	l := newLand("eu", "us")
-	l.nodes = append(l.nodes, FleetRow{Beat: heartbeat.Beat{NodeID: "eu9", Region: "eu"}, SeenAt: l.now.Add(-10 * time.Minute)})
+	l.nodes = append(l.nodes, FleetRow{Heartbeat: heartbeat.Heartbeat{NodeID: "eu9", Region: "eu"}, SeenAt: l.now.Add(-10 * time.Minute)})
 	l.dead["eu9"] = true
 	r, steps := begin(t, l, spec(canary, all))
 	play(t, r, steps, func() bool { return r.Phase == RolloutBaking })
@@ -78,7 +78,7 @@ func TestARolloutThatWaitsForAPersonIsInNoHurry(t *testing.T) {
 	for name, wait := range map[string]func(*Rollout, *land){
 		"an approval": nil,
 		"a resumption": func(r *Rollout, l *land) {
-			if _, err := r.Operate(order(r, RolloutSuspend, ann), l.now.UnixMilli()); err != nil {
+			if _, err := r.Operate(order(r, RolloutPause, ann), l.now.UnixMilli()); err != nil {
 				t.Fatal(err)
 			}
 		},

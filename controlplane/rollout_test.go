@@ -124,7 +124,7 @@ func TestRestartsDuringABake(t *testing.T) {
 	r, steps := begin(t, l, spec(canary))
 	play(t, r, steps, func() bool { return r.Phase == RolloutBaking })
 	for i := range l.nodes {
-		l.nodes[i].Beat.StartedAtMs, l.nodes[i].Health = 2, `{}`
+		l.nodes[i].Heartbeat.StartedAtMs, l.nodes[i].Health = 2, `{}`
 	}
 	play(t, r, steps, nil)
 	if r.Phase != RolloutDone {
@@ -164,10 +164,10 @@ func TestRolloutPause(t *testing.T) {
 	l := newLand("eu", "us")
 	r, steps := begin(t, l, spec(canary, all))
 	play(t, r, steps, func() bool { return r.Phase == RolloutBaking && l.now.Sub(day) > 60*time.Second })
-	if wait, err := r.Operate(order(r, RolloutSuspend, ann), l.now.UnixMilli()); wait <= 0 || err != nil || !r.Takes(r.Epoch) {
+	if wait, err := r.Operate(order(r, RolloutPause, ann), l.now.UnixMilli()); wait <= 0 || err != nil || !r.Takes(r.Epoch) {
 		t.Errorf("%v, %v", wait, err)
 	}
-	if _, err := r.Operate(order(r, RolloutSuspend, ann), 1); !errors.Is(err, ErrConflict) || !strings.Contains(err.Error(), "baking, paused by ann") {
+	if _, err := r.Operate(order(r, RolloutPause, ann), 1); !errors.Is(err, ErrConflict) || !strings.Contains(err.Error(), "baking, paused by ann") {
 		t.Errorf("paused twice: %v", err)
 	}
 	paused := l.now
@@ -196,7 +196,7 @@ func TestAFinishedRolloutIsRolledBack(t *testing.T) {
 	if _, err := r.Operate(order(r, RolloutAbort, ann), 1); !errors.Is(err, ErrConflict) || !strings.Contains(err.Error(), "roll it back instead of aborting it") {
 		t.Errorf("%v", err)
 	}
-	if _, err := r.Operate(order(r, RolloutTakeBack, ann), l.now.UnixMilli()); err != nil {
+	if _, err := r.Operate(order(r, RolloutRollBack, ann), l.now.UnixMilli()); err != nil {
 		t.Fatal(err)
 	}
 	play(t, r, steps, nil)
@@ -211,7 +211,7 @@ func TestAFinishedRolloutIsRolledBack(t *testing.T) {
 		t.Errorf("reverted in the order %q", reverted)
 	}
 	wantFleet(t, l, defaultDocument(), "eu", "us")
-	for _, action := range []RolloutAction{RolloutApprove, RolloutSuspend, RolloutResume, RolloutAbort, RolloutTakeBack} {
+	for _, action := range []RolloutAction{RolloutApprove, RolloutPause, RolloutResume, RolloutAbort, RolloutRollBack} {
 		if _, err := r.Operate(order(r, action, ann), 1); !errors.Is(err, ErrConflict) {
 			t.Errorf("%s of one that is rolled back: %v", action, err)
 		}
@@ -248,9 +248,9 @@ func TestRolloutIsDeadWhenItsTimerIsLate(t *testing.T) {
 		{"due", func(*Rollout) {}, 0, false},
 		{"a little late", func(*Rollout) {}, 10, false},
 		{"too late", func(*Rollout) {}, 11, true},
-		{"paused", func(r *Rollout) { r.Paused = &RolloutPause{} }, 11, false},
+		{"paused", func(r *Rollout) { r.Paused = &RolloutPaused{} }, 11, false},
 		{"waits for a person", func(r *Rollout) { r.Phase = RolloutAwaiting }, 11, false},
-		{"paused, with something to watch", func(r *Rollout) { r.Paused, r.Touched = &RolloutPause{}, []Touched{{}} }, 11, true},
+		{"paused, with something to watch", func(r *Rollout) { r.Paused, r.Touched = &RolloutPaused{}, []Touched{{}} }, 11, true},
 		{"waits for a person, with something to watch", func(r *Rollout) { r.Phase, r.Touched = RolloutAwaiting, []Touched{{}} }, 11, true},
 		{"over", func(r *Rollout) { r.Phase = RolloutDone }, 11, false},
 		{"written by an older build", func(r *Rollout) { r.TimerMs = 0 }, 0, true},

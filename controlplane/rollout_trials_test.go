@@ -116,7 +116,7 @@ func TestARolloutIsDoneWhenEachNodeHasKeptIt(t *testing.T) {
 		if want := "0 of 4 live nodes have applied it; eu1 in eu runs trial 1, not version 1"; r.Phase != RolloutKeeping || r.Waiting != want {
 			t.Errorf("%s, waiting for %q, want %q", r.Phase, r.Waiting, want)
 		}
-		if _, err := r.Operate(order(r, RolloutSuspend, ann), l.now.UnixMilli()); !errors.Is(err, ErrConflict) {
+		if _, err := r.Operate(order(r, RolloutPause, ann), l.now.UnixMilli()); !errors.Is(err, ErrConflict) {
 			t.Errorf("paused while it is kept: %v", err)
 		}
 		if follows {

@@ -43,7 +43,7 @@ func TestNodesThatDieAsTheyApplyAreABreach(t *testing.T) {
 	r, steps := begin(t, l, spec(canary, RolloutStage{Regions: []string{"us"}, BakeMs: 60_000}, all))
 	l.fate = func(n *FleetRow, document string) {
 		if document == string(document30) {
-			l.dead[n.Beat.NodeID] = true
+			l.dead[n.Heartbeat.NodeID] = true
 		}
 	}
 	play(t, r, steps, nil)
@@ -116,8 +116,8 @@ func TestACrashLoopIsABreach(t *testing.T) {
 	l := newLand("eu", "us")
 	r, steps := begin(t, l, spec(RolloutStage{Regions: []string{"eu"}, BakeMs: time.Hour.Milliseconds()}, all))
 	l.fate = func(n *FleetRow, document string) {
-		if n.Beat.NodeID == "eu2" && document == string(document30) && l.now.Unix()%60 == 0 {
-			n.Beat.StartedAtMs, n.Health = l.now.UnixMilli(), `{}`
+		if n.Heartbeat.NodeID == "eu2" && document == string(document30) && l.now.Unix()%60 == 0 {
+			n.Heartbeat.StartedAtMs, n.Health = l.now.UnixMilli(), `{}`
 		}
 	}
 	play(t, r, steps, nil)
@@ -158,7 +158,7 @@ func TestOneSickRegionOrNodeIsNotDiluted(t *testing.T) {
 		var now *FleetRow
 		l.fate = func(n *FleetRow, _ string) { now = n }
 		l.sick = func(h *heartbeat.Health, _ bool) {
-			if strings.HasPrefix(now.Beat.NodeID, ill) {
+			if strings.HasPrefix(now.Heartbeat.NodeID, ill) {
 				h.AllowedTotal, h.DeniedTotal = h.AllowedTotal+4, h.DeniedTotal+196
 			} else {
 				well(h)
@@ -204,7 +204,7 @@ func TestEverythingTouchedIsWatched(t *testing.T) {
 			r, steps := begin(t, l, spec(canary, c.last))
 			play(t, r, steps, func() bool { return c.until(r) })
 			if c.pause {
-				wait, err := r.Operate(order(r, RolloutSuspend, ann), l.now.UnixMilli())
+				wait, err := r.Operate(order(r, RolloutPause, ann), l.now.UnixMilli())
 				if wait <= 0 || err != nil {
 					t.Fatalf("it is looked at in %v, %v", wait, err)
 				}
@@ -212,7 +212,7 @@ func TestEverythingTouchedIsWatched(t *testing.T) {
 			var now *FleetRow
 			l.fate = func(n *FleetRow, _ string) { now = n }
 			l.sick = func(h *heartbeat.Health, _ bool) {
-				if well(h); now.Beat.Region == "eu" {
+				if well(h); now.Heartbeat.Region == "eu" {
 					h.SettingsErrors += 2
 				}
 			}
@@ -233,7 +233,7 @@ func TestNothingTouchedIsNotWatched(t *testing.T) {
 	if r.Takes(r.Epoch) || r.Overdue(1<<60, 0) {
 		t.Error("a timer is waited for")
 	}
-	if wait, err := r.Operate(order(r, RolloutSuspend, ann), 1); wait >= 0 || err != nil {
+	if wait, err := r.Operate(order(r, RolloutPause, ann), 1); wait >= 0 || err != nil {
 		t.Errorf("%v, %v", wait, err)
 	}
 	if wait, err := r.Operate(order(r, RolloutResume, ann), 2); wait >= 0 || err != nil {
@@ -292,7 +292,7 @@ func TestADarkRegionIsNoBaseline(t *testing.T) {
 	} {
 		l := newLand("eu", "us")
 		r, steps := begin(t, l, spec(canary, all))
-		l.fate = func(n *FleetRow, _ string) { l.dead[n.Beat.NodeID] = n.Beat.Region == c.dark }
+		l.fate = func(n *FleetRow, _ string) { l.dead[n.Heartbeat.NodeID] = n.Heartbeat.Region == c.dark }
 		waited := false
 		play(t, r, steps, func() bool {
 			waited = waited || strings.Contains(r.Waiting, "is dark")
@@ -359,7 +359,7 @@ func TestDoneIsWhatEveryNodeRuns(t *testing.T) {
 	play(t, r, steps, func() bool { return r.Stage == 1 && r.Phase == RolloutBaking })
 	frozen := false
 	l.fate = func(n *FleetRow, _ string) {
-		if n.Beat.NodeID == "eu1" {
+		if n.Heartbeat.NodeID == "eu1" {
 			frozen = true
 			delete(l.tries, "eu1")
 		}
@@ -386,7 +386,7 @@ func TestARollbackLeavesWhatIsNewer(t *testing.T) {
 	if err := r.Overtaken(inForce); !errors.Is(err, ErrConflict) || !strings.Contains(err.Error(), "rollout r1 wrote version 2 of region us, which has version 4 since") {
 		t.Errorf("%v", err)
 	}
-	if _, err := r.Operate(order(r, RolloutTakeBack, ann), l.now.UnixMilli()); err != nil { // it came after that look
+	if _, err := r.Operate(order(r, RolloutRollBack, ann), l.now.UnixMilli()); err != nil { // it came after that look
 		t.Fatal(err)
 	}
 	play(t, r, steps, nil)
@@ -457,7 +457,7 @@ func TestTheStateOfAThousandNodesIsBounded(t *testing.T) {
 	l := newLand()
 	for region := range 10 {
 		for n := range 100 {
-			l.nodes = append(l.nodes, FleetRow{Beat: heartbeat.Beat{
+			l.nodes = append(l.nodes, FleetRow{Heartbeat: heartbeat.Heartbeat{
 				NodeID: fmt.Sprintf("node-%d-%02d.eu-west-1.example", region, n), Region: fmt.Sprintf("region-%d", region), StartedAtMs: day.UnixMilli(),
 			}})
 		}

@@ -47,7 +47,7 @@ func (w *watched) watch() *Watch {
 // node is a live one with nothing wrong.
 func node(name, region string) Node {
 	ms := watchNow.UnixMilli()
-	return Node{Beat: heartbeat.Beat{
+	return Node{Heartbeat: heartbeat.Heartbeat{
 		NodeID: name, Region: region, Build: "v1", StartedAtMs: ms - 3_600_000, SentAtMs: ms,
 		Health: heartbeat.Health{Relay: &heartbeat.Relay{Shards: 1, Held: []int{0}, InStepAtMs: ms - 1000, UnpublishedMs: 200, LagP99Ms: map[string]int64{"ap": 300}}},
 	}, SeenAt: watchNow, Live: true}
@@ -165,7 +165,7 @@ func TestLook(t *testing.T) {
 		"cleanup failed before":  {watched{cleanup: CleanupStatus{History: []CleanupRun{{}, {Error: "disk is full"}}}}, "", ""},
 		"rollout in trouble":     {watched{rollout: &Rollout{ID: "r1", Phase: RolloutApplying, Trouble: "table is locked"}}, "critical rollout_trouble r1", "table is locked"},
 		"rollout rolls back":     {watched{rollout: &Rollout{ID: "r1", Phase: RolloutRollingBack, Why: "errors"}}, "warning rollout_trouble r1 rolls back", "errors"},
-		"rollout paused":         {watched{rollout: &Rollout{ID: "r1", Phase: RolloutBaking, Paused: &RolloutPause{By: By{Actor: "ann", Reason: "lunch"}}}}, "warning rollout_waits r1", "lunch"},
+		"rollout paused":         {watched{rollout: &Rollout{ID: "r1", Phase: RolloutBaking, Paused: &RolloutPaused{By: By{Actor: "ann", Reason: "lunch"}}}}, "warning rollout_waits r1", "lunch"},
 		"rollout waits":          {watched{rollout: &Rollout{ID: "r1", Phase: RolloutAwaiting}}, "info rollout_waits r1", "approval of stage 1"},
 		"retirement waits":       {watched{retirement: &Retirement{ID: "t1", Table: "old", Phase: RetirementAwaiting}}, "info retirement_waits old", "weirctl retire approve rename"},
 		"retirement waits again": {watched{retirement: &Retirement{ID: "t1", Table: "old", Phase: RetirementAwaitingFinal}}, "info retirement_waits old", "weirctl retire approve drop"},

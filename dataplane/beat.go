@@ -18,7 +18,7 @@ func (l *Limiter) beat(ctx context.Context, stopped bool) error {
 	if now-l.top.reportedAt.Load() >= reportEvery.Milliseconds() {
 		report = l.topReport()
 	}
-	err := l.cfg.Settings.Heartbeat(ctx, heartbeat.Beat{
+	err := l.cfg.Settings.Heartbeat(ctx, heartbeat.Heartbeat{
 		NodeID:        l.cfg.NodeID,
 		Region:        l.cfg.Region,
 		Build:         l.cfg.Build,

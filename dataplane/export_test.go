@@ -41,7 +41,7 @@ func (l *Limiter) LoadSettings(ctx context.Context) error {
 // MeasureShape measures what callers are like, at a time.
 func (l *Limiter) MeasureShape(now time.Time) { l.measureShape(l.settings.Load(), now.UnixMilli()) }
 
-func (l *Limiter) Beat(ctx context.Context) error { return l.beat(ctx, false) }
+func (l *Limiter) Heartbeat(ctx context.Context) error { return l.beat(ctx, false) }
 
 // SetSteady replaces the steady reading of a limiter that was made with a Clock; nil puts it back.
 func (l *Limiter) SetSteady(elapsed func() time.Duration) {

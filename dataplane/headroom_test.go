@@ -411,7 +411,7 @@ func TestHeadroomFiguresAndBounds(t *testing.T) {
 func TestLiveNodesAreCountedByTheirHeartbeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		counts := memstore.NewCounts(memstore.CountsOptions{})
-		for _, b := range []heartbeat.Beat{{NodeID: "a", Region: "eu"}, {NodeID: "b", Region: "eu"}, {NodeID: "c", Region: "us"}} {
+		for _, b := range []heartbeat.Heartbeat{{NodeID: "a", Region: "eu"}, {NodeID: "b", Region: "eu"}, {NodeID: "c", Region: "us"}} {
 			if err := counts.Heartbeat(t.Context(), b); err != nil {
 				t.Fatal(err)
 			}

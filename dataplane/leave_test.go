@@ -58,7 +58,7 @@ func TestBeingStoppedIsNoProblem(t *testing.T) {
 		for err := range problems {
 			t.Errorf("a turn ended with %v", err)
 		}
-		h := counts.Beats()[0].Health
+		h := counts.Heartbeats()[0].Health
 		if h.SettingsProblem != "" || h.SettingsErrors != 0 {
 			t.Errorf("the last heartbeat tells of %q, and %d errors", h.SettingsProblem, h.SettingsErrors)
 		}

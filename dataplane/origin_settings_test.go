@@ -36,7 +36,7 @@ func TestSettingsComeByTheOrigin(t *testing.T) {
 		}
 		time.Sleep(15 * time.Second)
 		wantAllowed(t, "with it", l.Allow(t.Context(), ask("x", 1, 10)), true, 5)
-		if beats := counts.Beats(); len(beats) != 1 || beats[0].NodeID == "" || beats[0].Region != "eu" {
+		if beats := counts.Heartbeats(); len(beats) != 1 || beats[0].NodeID == "" || beats[0].Region != "eu" {
 			t.Errorf("heartbeats %+v", beats)
 		}
 
@@ -47,7 +47,7 @@ func TestSettingsComeByTheOrigin(t *testing.T) {
 		if err := errors.Join(l.Stop(context.Background()), carry.Stop(context.Background())); err != nil {
 			t.Error(err)
 		}
-		if beats := counts.Beats(); len(beats) != 1 || !beats[0].Stopped {
+		if beats := counts.Heartbeats(); len(beats) != 1 || !beats[0].Stopped {
 			t.Errorf("the last heartbeat is %+v", beats)
 		}
 	})

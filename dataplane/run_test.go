@@ -80,7 +80,7 @@ func TestLoopsConverge(t *testing.T) {
 				t.Errorf("node %d: %+v", i, d)
 			}
 		}
-		if got := len(counts.Beats()); got != 4 {
+		if got := len(counts.Heartbeats()); got != 4 {
 			t.Errorf("%d nodes reported", got)
 		}
 	})
@@ -242,7 +242,7 @@ func TestTuningIsAppliedAndKept(t *testing.T) {
 		l := started(t, "eu", "a", nil, counts)
 		version := func() int64 {
 			time.Sleep(7 * time.Second)
-			beats := counts.Beats()
+			beats := counts.Heartbeats()
 			return beats[len(beats)-1].TuningVersion
 		}
 		doc, err := tuning.RFC().Document()

@@ -25,7 +25,7 @@ func (r *rewritten) Settings(context.Context, string) (store.SettingsRows, error
 	return rows, nil
 }
 
-func (*rewritten) Heartbeat(context.Context, ...heartbeat.Beat) error { return nil }
+func (*rewritten) Heartbeat(context.Context, ...heartbeat.Heartbeat) error { return nil }
 
 // A limiter that is not started yet decides by settings as soon as RefreshSettings has returned.
 func TestRefreshSettings(t *testing.T) {

@@ -157,7 +157,7 @@ func TestSettingsOfWhichAPartIsMissing(t *testing.T) {
 		if d := l.Allow(t.Context(), ask("k", 1, 10)); d.Limit != 3 {
 			t.Errorf("the limit is %d, want the override's", d.Limit)
 		}
-		beats := counts.Beats()
+		beats := counts.Heartbeats()
 		if got := beats[len(beats)-1].Health.SettingsProblem; got != problem.Error() {
 			t.Errorf("the heartbeat says %q", got)
 		}

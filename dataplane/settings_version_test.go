@@ -14,7 +14,7 @@ type versioned struct{ rows store.SettingsRows }
 
 func (v *versioned) Settings(context.Context, string) (store.SettingsRows, error) { return v.rows, nil }
 
-func (*versioned) Heartbeat(context.Context, ...heartbeat.Beat) error { return nil }
+func (*versioned) Heartbeat(context.Context, ...heartbeat.Heartbeat) error { return nil }
 
 // Rows of the version in force are not compiled again: the snapshot is the same one. Other nodes, another version, a
 // reset that has expired and rows at fault are in force after one read.

@@ -278,10 +278,10 @@ func TestHeartbeatsTellOfKeys(t *testing.T) {
 	n := w.node("eu", "a")
 	beat := func() (top heartbeat.Top) {
 		t.Helper()
-		if err := n.Beat(t.Context()); err != nil {
+		if err := n.Heartbeat(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		top, err := heartbeat.ReadTop([]byte(w.counts.Beats()[0].Top))
+		top, err := heartbeat.ReadTop([]byte(w.counts.Heartbeats()[0].Top))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -33,7 +33,7 @@ func (s *trialSource) Settings(ctx context.Context, _ string) (store.SettingsRow
 	return rows, s.fails
 }
 
-func (*trialSource) Heartbeat(context.Context, ...heartbeat.Beat) error { return nil }
+func (*trialSource) Heartbeat(context.Context, ...heartbeat.Heartbeat) error { return nil }
 
 func withTrial(version string, left, age time.Duration) store.SettingsRows {
 	return store.SettingsRows{
@@ -193,7 +193,7 @@ func (s *countedSource) Settings(ctx context.Context, region string) (store.Sett
 	return s.trialSource.Settings(ctx, region)
 }
 
-func (s *countedSource) Heartbeat(context.Context, ...heartbeat.Beat) error {
+func (s *countedSource) Heartbeat(context.Context, ...heartbeat.Heartbeat) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.beats++

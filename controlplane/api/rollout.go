@@ -106,10 +106,10 @@ func (s *service) rolloutStatus(ctx context.Context, id string) (r controlplane.
 
 var rolloutActions = map[controlv1.RolloutAction]controlplane.RolloutAction{
 	controlv1.RolloutAction_ROLLOUT_ACTION_APPROVE:  controlplane.RolloutApprove,
-	controlv1.RolloutAction_ROLLOUT_ACTION_PAUSE:    controlplane.RolloutSuspend,
+	controlv1.RolloutAction_ROLLOUT_ACTION_PAUSE:    controlplane.RolloutPause,
 	controlv1.RolloutAction_ROLLOUT_ACTION_RESUME:   controlplane.RolloutResume,
 	controlv1.RolloutAction_ROLLOUT_ACTION_ABORT:    controlplane.RolloutAbort,
-	controlv1.RolloutAction_ROLLOUT_ACTION_ROLLBACK: controlplane.RolloutTakeBack,
+	controlv1.RolloutAction_ROLLOUT_ACTION_ROLLBACK: controlplane.RolloutRollBack,
 }
 
 func (s *service) OperateRollout(ctx context.Context,

@@ -205,7 +205,7 @@ func TestCleanupCalls(t *testing.T) {
 func TestFleet(t *testing.T) {
 	f := serve(t)
 	f.fleet = controlplane.Fleet{Now: at, Truncated: true, Nodes: []controlplane.Node{{
-		Beat: heartbeat.Beat{
+		Heartbeat: heartbeat.Heartbeat{
 			NodeID: "n1", Region: "eu", Build: "v1", TuningVersion: 4, StartedAtMs: 5,
 			Health: heartbeat.Health{AllowedTotal: 1, DeniedTotal: 2, ShadowedTotal: 3, DegradedTotal: 4, Entries: 5, PendingCost: 6, DroppedCost: 7, ReplayErrors: 8, ReplayedAtMs: 9,
 				SettingsErrors: 17, SettingsAtMs: 18, SettingsProblem: "p", BreakersOpen: 23,
@@ -228,7 +228,7 @@ func TestFleet(t *testing.T) {
 // "One odd node must not hide the fleet."
 func TestFleetWithBytesThatAreNoText(t *testing.T) {
 	f := serve(t)
-	f.fleet = controlplane.Fleet{Nodes: []controlplane.Node{{Beat: heartbeat.Beat{NodeID: "n\xff", Region: "eu"}, HealthProblem: "\xfe"}}}
+	f.fleet = controlplane.Fleet{Nodes: []controlplane.Node{{Heartbeat: heartbeat.Heartbeat{NodeID: "n\xff", Region: "eu"}, HealthProblem: "\xfe"}}}
 	answer, err := f.client.Fleet(t.Context(), connect.NewRequest(&controlv1.FleetRequest{}))
 	if err != nil || answer.Msg.GetNodes()[0].GetNodeId() != "n\uFFFD" {
 		t.Errorf("%v, %v", answer, err)

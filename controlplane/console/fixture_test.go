@@ -631,7 +631,7 @@ func populous(regions, nodes int, now time.Time) controlplane.Fleet {
 		for n := range nodes {
 			at := now.Add(-time.Second).UnixMilli()
 			node := controlplane.Node{
-				Beat: heartbeat.Beat{NodeID: fmt.Sprintf("node-%02d-%03d", r, n), Region: fmt.Sprintf("region-%02d", r), Build: "v1.2.3", TuningVersion: int64(n % 2), StartedAtMs: at - 60_000,
+				Heartbeat: heartbeat.Heartbeat{NodeID: fmt.Sprintf("node-%02d-%03d", r, n), Region: fmt.Sprintf("region-%02d", r), Build: "v1.2.3", TuningVersion: int64(n % 2), StartedAtMs: at - 60_000,
 					Health: heartbeat.Health{AllowedTotal: int64(1000 * n), DeniedTotal: int64(10 * n), ReplayedAtMs: at, SettingsAtMs: at, Relay: &heartbeat.Relay{Shards: 1}}},
 				SeenAt: now.Add(-time.Second), Age: time.Second, Live: n%10 != 9,
 			}

@@ -213,7 +213,7 @@ func TestTheWorstNodesAreNamed(t *testing.T) {
 func TestNamesAreEscaped(t *testing.T) {
 	const evil = `<img src=x onerror=alert(1)>"'`
 	w := start(t, false)
-	w.fleet = controlplane.Fleet{Now: time.Now(), Nodes: []controlplane.Node{{Beat: heartbeat.Beat{NodeID: evil, Region: evil, Build: evil, Health: heartbeat.Health{SettingsProblem: evil}}, Live: true}}}
+	w.fleet = controlplane.Fleet{Now: time.Now(), Nodes: []controlplane.Node{{Heartbeat: heartbeat.Heartbeat{NodeID: evil, Region: evil, Build: evil, Health: heartbeat.Health{SettingsProblem: evil}}, Live: true}}}
 	w.settings = []controlplane.Override{{Workspace: "acme", Namespace: "api", Pattern: evil}}
 	b := w.as("operator")
 	for _, path := range append(everyPage, "/console/regions/"+url.PathEscape(evil), "/console/sign-in?next="+url.QueryEscape(evil), "/console/limits/namespace?"+url.Values{"workspace": {evil}, "namespace": {evil}, "after": {evil}, "pattern": {evil}}.Encode()) {

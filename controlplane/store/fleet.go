@@ -35,7 +35,7 @@ func (s *Store) FleetNodes(ctx context.Context, rows int) (now time.Time, nodes 
 	}
 	for _, f := range found {
 		nodes = append(nodes, controlplane.FleetRow{
-			Beat: heartbeat.Beat{
+			Heartbeat: heartbeat.Heartbeat{
 				NodeID:        string(f.NodeID),
 				Region:        string(f.Region),
 				Build:         f.Build,
@@ -49,7 +49,7 @@ func (s *Store) FleetNodes(ctx context.Context, rows int) (now time.Time, nodes 
 	}
 	for _, l := range left {
 		nodes = append(nodes, controlplane.FleetRow{Left: true,
-			Beat: heartbeat.Beat{NodeID: string(l.NodeID), Region: string(l.Region)}})
+			Heartbeat: heartbeat.Heartbeat{NodeID: string(l.NodeID), Region: string(l.Region)}})
 	}
 	return now, nodes, nil
 }

@@ -40,10 +40,10 @@ func testFleetNodes(t *testing.T) {
 	if err != nil || len(nodes) != 3 || time.Since(now).Abs() > time.Minute {
 		t.Fatalf("%v, %v, %v", now, nodes, err)
 	}
-	order := nodes[0].Beat.NodeID + nodes[1].Beat.NodeID + nodes[2].Beat.NodeID
+	order := nodes[0].Heartbeat.NodeID + nodes[1].Heartbeat.NodeID + nodes[2].Heartbeat.NodeID
 	b := nodes[2]
-	if order != "cab" || b.Beat.Region != "us" || b.Beat.Build != "v1" || b.Beat.TuningVersion != 7 || b.Beat.StartedAtMs != 500 ||
-		b.Beat.SentAtMs != 1500 || b.SeenAt.UnixMilli() != 2000 || b.Health != `{"allowed_total":3}` {
+	if order != "cab" || b.Heartbeat.Region != "us" || b.Heartbeat.Build != "v1" || b.Heartbeat.TuningVersion != 7 || b.Heartbeat.StartedAtMs != 500 ||
+		b.Heartbeat.SentAtMs != 1500 || b.SeenAt.UnixMilli() != 2000 || b.Health != `{"allowed_total":3}` {
 		t.Errorf("order %s, b is %+v", order, b)
 	}
 	if _, nodes, err := store.FleetNodes(t.Context(), 2); err != nil || len(nodes) != 2 {

@@ -21,7 +21,7 @@ type CountsOptions struct {
 
 // Counts is a store.CountStore and store.Settings in memory: the counts of all regions, beside
 // what operators set (SetTuning, SetNamespaces, SetOverrides, SetResets) and nodes report
-// (Beats).
+// (Heartbeats).
 type Counts struct {
 	// Faults make it fail; see there.
 	Faults Faults
@@ -40,8 +40,8 @@ type Counts struct {
 	namespaces []store.NamespaceRow
 	overrides  []store.OverrideRow
 	resets     []store.ResetRow
-	beats      map[string]heartbeat.Beat // by node
-	seen       map[string]time.Time      // by node: when its beat came
+	beats      map[string]heartbeat.Heartbeat // by node
+	seen       map[string]time.Time           // by node: when its beat came
 }
 
 var (
@@ -66,7 +66,7 @@ func NewCounts(o CountsOptions) *Counts {
 		sweepAt: sweepMin,
 		version: 1,
 		trials:  make(map[string]Trial), tunings: make(map[string]tuningRow),
-		beats: make(map[string]heartbeat.Beat),
+		beats: make(map[string]heartbeat.Heartbeat),
 		seen:  make(map[string]time.Time),
 	}
 }

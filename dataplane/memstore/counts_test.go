@@ -27,7 +27,7 @@ func TestCountsKeepTheContract(t *testing.T) {
 			PutNamespaces: func(_ testing.TB, rows ...store.NamespaceRow) { c.SetNamespaces(rows...) },
 			PutOverrides:  func(_ testing.TB, rows ...store.OverrideRow) { c.SetOverrides(rows...) },
 			PutResets:     func(_ testing.TB, rows ...store.ResetRow) { c.SetResets(rows...) },
-			Beats:         func(testing.TB) []heartbeat.Beat { return c.Beats() },
+			Heartbeats:    func(testing.TB) []heartbeat.Heartbeat { return c.Heartbeats() },
 		}
 	})
 }

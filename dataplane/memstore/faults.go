@@ -42,7 +42,7 @@ const (
 	OpHealed  Op = "healed"
 
 	OpStoreSettings Op = "store settings"
-	OpBeats         Op = "beats"
+	OpHeartbeats    Op = "beats"
 	OpStored        Op = "stored"
 )
 

@@ -49,7 +49,7 @@ func calls(h *memstore.Origin, c *memstore.Counts) map[memstore.Op]func(context.
 			return c.Import(ctx, 0, func(string, store.Count) {})
 		},
 		memstore.OpSettings:  func(ctx context.Context) error { _, err := c.Settings(ctx, "eu"); return err },
-		memstore.OpHeartbeat: func(ctx context.Context) error { return c.Heartbeat(ctx, heartbeat.Beat{NodeID: "n"}) },
+		memstore.OpHeartbeat: func(ctx context.Context) error { return c.Heartbeat(ctx, heartbeat.Heartbeat{NodeID: "n"}) },
 	}
 }
 
@@ -62,7 +62,7 @@ func TestFailFailsEveryCallUntilItIsTakenBack(t *testing.T) {
 		if err := call(t.Context()); !errors.Is(err, errDown) || errors.Is(err, store.ErrMaybeApplied) {
 			t.Errorf("%s while down: %v", op, err)
 		}
-		if len(h.Totals()) != 0 || len(c.Rows()) != 0 || len(c.Beats()) != 0 {
+		if len(h.Totals()) != 0 || len(c.Rows()) != 0 || len(c.Heartbeats()) != 0 {
 			t.Errorf("%s while down was applied", op)
 		}
 		h.Faults.Fail(nil)
@@ -72,7 +72,7 @@ func TestFailFailsEveryCallUntilItIsTakenBack(t *testing.T) {
 		}
 		h.Wipe()
 		c.Wipe()
-		if len(h.Totals()) != 0 || len(c.Rows()) != 0 || len(c.Beats()) != 0 != (op == memstore.OpHeartbeat) {
+		if len(h.Totals()) != 0 || len(c.Rows()) != 0 || len(c.Heartbeats()) != 0 != (op == memstore.OpHeartbeat) {
 			t.Errorf("%s: a wipe forgets counts and nothing else", op)
 		}
 	}

@@ -205,7 +205,7 @@ func (h *Origin) learnEpoch(shard int, epoch store.Epoch) {
 
 // withoutEpoch holds the calls whose answers have no epoch.
 var withoutEpoch = map[Op]bool{OpListen: true, OpLease: true, OpRelease: true, OpAck: true, OpScan: true, OpApply: true,
-	OpSettings: true, OpStoreSettings: true, OpHeartbeat: true, OpBeats: true, OpStored: true}
+	OpSettings: true, OpStoreSettings: true, OpHeartbeat: true, OpHeartbeats: true, OpStored: true}
 
 func (h *Origin) epoch(shard int) store.Epoch {
 	h.originServers.mu.Lock()

@@ -20,9 +20,9 @@ type settingsCopy struct {
 	readAt time.Time
 }
 
-// keptBeat is a heartbeat that waits for the relay.
-type keptBeat struct {
-	store.KeptBeat
+// waitingHeartbeat is a heartbeat that waits for the relay.
+type waitingHeartbeat struct {
+	store.StoredHeartbeat
 	at time.Time
 }
 
@@ -81,15 +81,15 @@ func cloned(rows store.SettingsRows) store.SettingsRows {
 }
 
 // Heartbeat implements store.Origin.
-func (h *Origin) Heartbeat(ctx context.Context, beats ...heartbeat.Beat) error {
+func (h *Origin) Heartbeat(ctx context.Context, beats ...heartbeat.Heartbeat) error {
 	if len(beats) == 0 {
 		return nil
 	}
 	return h.last.Call(ctx, h.keyless, func(shard int) error {
 		return h.call(ctx, OpHeartbeat, shard, func(s *originShard, _ store.Epoch) error {
-			s.dropBeats(h.clock())
+			s.dropHeartbeats(h.clock())
 			for _, b := range beats {
-				if err := s.keepBeat(b, h.clock()); err != nil {
+				if err := s.saveHeartbeat(b, h.clock()); err != nil {
 					return err
 				}
 			}
@@ -98,23 +98,23 @@ func (h *Origin) Heartbeat(ctx context.Context, beats ...heartbeat.Beat) error {
 	})
 }
 
-func (s *originShard) keepBeat(b heartbeat.Beat, now time.Time) error {
+func (s *originShard) saveHeartbeat(b heartbeat.Heartbeat, now time.Time) error {
 	was, known := s.beats[b.NodeID]
-	if !known && len(s.beats) >= store.BeatsMax {
+	if !known && len(s.beats) >= store.WaitingHeartbeatsMax {
 		return fmt.Errorf("heartbeat of %q: the origin keeps heartbeats of at most %d nodes for the relay", b.NodeID,
-			store.BeatsMax)
+			store.WaitingHeartbeatsMax)
 	}
-	if known && b.Precedes(&was.Beat) {
+	if known && b.Precedes(&was.Heartbeat) {
 		return nil
 	}
 	b.Top = cmp.Or(b.Top, was.Top)
 	s.marks++
-	s.beats[b.NodeID] = keptBeat{store.KeptBeat{Beat: b, Mark: s.marks}, now}
+	s.beats[b.NodeID] = waitingHeartbeat{store.StoredHeartbeat{Heartbeat: b, Mark: s.marks}, now}
 	return nil
 }
 
-// dropBeats drops those that no relay has taken for too long.
-func (s *originShard) dropBeats(now time.Time) {
+// dropHeartbeats drops those that no relay has taken for too long.
+func (s *originShard) dropHeartbeats(now time.Time) {
 	for id, b := range s.beats {
 		if now.Sub(b.at) > store.NodeLiveFor {
 			delete(s.beats, id)
@@ -122,18 +122,18 @@ func (s *originShard) dropBeats(now time.Time) {
 	}
 }
 
-// Beats implements store.RelayOrigin.
-func (h *Origin) Beats(ctx context.Context, shard, max int) (beats []store.KeptBeat, err error) {
+// Heartbeats implements store.RelayOrigin.
+func (h *Origin) Heartbeats(ctx context.Context, shard, max int) (beats []store.StoredHeartbeat, err error) {
 	if max < 1 {
-		return nil, opError(OpBeats, fmt.Errorf("max is %d, want >= 1", max))
+		return nil, opError(OpHeartbeats, fmt.Errorf("max is %d, want >= 1", max))
 	}
-	err = h.call(ctx, OpBeats, shard, func(s *originShard, _ store.Epoch) error {
-		s.dropBeats(h.clock())
+	err = h.call(ctx, OpHeartbeats, shard, func(s *originShard, _ store.Epoch) error {
+		s.dropHeartbeats(h.clock())
 		for _, b := range s.beats {
 			b.Age = h.clock().Sub(b.at)
-			beats = append(beats, b.KeptBeat)
+			beats = append(beats, b.StoredHeartbeat)
 		}
-		slices.SortFunc(beats, func(a, b store.KeptBeat) int { return cmp.Compare(a.Mark, b.Mark) })
+		slices.SortFunc(beats, func(a, b store.StoredHeartbeat) int { return cmp.Compare(a.Mark, b.Mark) })
 		beats = beats[:min(len(beats), max)]
 		return nil
 	})
@@ -143,8 +143,8 @@ func (h *Origin) Beats(ctx context.Context, shard, max int) (beats []store.KeptB
 	return beats, nil
 }
 
-// Stored implements store.RelayOrigin.
-func (h *Origin) Stored(ctx context.Context, shard int, beats []store.KeptBeat) error {
+// AckHeartbeats implements store.RelayOrigin.
+func (h *Origin) AckHeartbeats(ctx context.Context, shard int, beats []store.StoredHeartbeat) error {
 	return h.call(ctx, OpStored, shard, func(s *originShard, _ store.Epoch) error {
 		for _, b := range beats {
 			if s.beats[b.NodeID].Mark == b.Mark {

@@ -26,8 +26,8 @@ type originShard struct {
 	bornMs  int64 // Unix ms when it lost what it had; 0: long ago
 
 	settings settingsCopy
-	beats    map[string]keptBeat // by node
-	marks    int64               // of beats, so far
+	beats    map[string]waitingHeartbeat // by node
+	marks    int64                       // of beats, so far
 
 	listeners    map[*listener]bool
 	sweepAt      int // size of cells and streams at which what has expired is removed
@@ -80,7 +80,7 @@ func newOriginShard() *originShard {
 		notes:        make(map[string]keptNote),
 		slots:        make(map[window.Key]map[uint64]slotsHeld),
 		leases:       make(map[window.Key]map[string]int64),
-		beats:        make(map[string]keptBeat),
+		beats:        make(map[string]waitingHeartbeat),
 		listeners:    make(map[*listener]bool),
 		sweepAt:      sweepMin,
 		sweepNotesAt: sweepMin,

@@ -139,7 +139,7 @@ func (c *Counts) nodesLiveLocked(region string) (nodes int) {
 }
 
 // Heartbeat implements store.Settings.
-func (c *Counts) Heartbeat(ctx context.Context, beats ...heartbeat.Beat) error {
+func (c *Counts) Heartbeat(ctx context.Context, beats ...heartbeat.Heartbeat) error {
 	if len(beats) == 0 {
 		return nil
 	}
@@ -148,13 +148,13 @@ func (c *Counts) Heartbeat(ctx context.Context, beats ...heartbeat.Beat) error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		for _, beat := range beats {
-			c.beatLocked(beat)
+			c.heartbeatLocked(beat)
 		}
 		return nil
 	})
 }
 
-func (c *Counts) beatLocked(beat heartbeat.Beat) {
+func (c *Counts) heartbeatLocked(beat heartbeat.Heartbeat) {
 	was := c.beats[beat.NodeID]
 	if was.Stopped && beat.Precedes(&was) {
 		return
@@ -169,11 +169,11 @@ func (c *Counts) beatLocked(beat heartbeat.Beat) {
 	}
 }
 
-// Beats lists what each node last said of itself, sorted by node.
-func (c *Counts) Beats() []heartbeat.Beat {
+// Heartbeats lists what each node last said of itself, sorted by node.
+func (c *Counts) Heartbeats() []heartbeat.Heartbeat {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var beats []heartbeat.Beat
+	var beats []heartbeat.Heartbeat
 	for _, id := range slices.Sorted(maps.Keys(c.beats)) {
 		beats = append(beats, c.beats[id])
 	}

@@ -55,20 +55,20 @@ func operated(db *sql.DB) storetest.Store {
 					[]byte(r.Workspace), []byte(r.Namespace), []byte(r.Identifier), r.Generation, r.AtMs, r.ExpiresAtMs)
 			}
 		},
-		Beats: func(t testing.TB) []heartbeat.Beat { return beats(t, db) },
+		Heartbeats: func(t testing.TB) []heartbeat.Heartbeat { return beats(t, db) },
 	}
 }
 
-func beats(t testing.TB, db *sql.DB) []heartbeat.Beat {
+func beats(t testing.TB, db *sql.DB) []heartbeat.Heartbeat {
 	t.Helper()
 	rows, err := db.QueryContext(t.Context(), `SELECT node_id, region, build, tuning_version, started_at, sent_at, health, COALESCE(top_keys, '') FROM ratelimit_nodes`)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer rows.Close()
-	var all []heartbeat.Beat
+	var all []heartbeat.Heartbeat
 	for rows.Next() {
-		var b heartbeat.Beat
+		var b heartbeat.Heartbeat
 		var health []byte
 		if err := rows.Scan(&b.NodeID, &b.Region, &b.Build, &b.TuningVersion, &b.StartedAtMs, &b.SentAtMs, &health, &b.Top); err != nil {
 			t.Fatal(err)

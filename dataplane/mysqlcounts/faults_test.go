@@ -186,7 +186,7 @@ func calls(c *Counts) map[string]func(context.Context) error {
 			return err
 		},
 		"Heartbeat": func(ctx context.Context) error {
-			return c.Heartbeat(ctx, heartbeat.Beat{NodeID: "n", Region: "eu"})
+			return c.Heartbeat(ctx, heartbeat.Heartbeat{NodeID: "n", Region: "eu"})
 		},
 	}
 }

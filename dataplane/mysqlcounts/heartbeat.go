@@ -21,21 +21,21 @@ import (
 // (65,535 bytes).
 const problemBytesMax = 2000
 
-// beatRows is the statement that records several nodes' heartbeats at once.
-var beatRows = mustSplit(dataplanedb.NodeBeat)
+// heartbeatRows is the statement that records several nodes' heartbeats at once.
+var heartbeatRows = mustSplit(dataplanedb.NodeBeat)
 
 // Heartbeat implements store.Settings, as one statement. Text for people (Build and
 // Health.SettingsProblem) is cut where it is too long, as are the figures of a relay, and Top is left out, as a node
 // that says too much is still alive; what identifies the node is not.
-func (c *Counts) Heartbeat(ctx context.Context, beats ...heartbeat.Beat) error {
+func (c *Counts) Heartbeat(ctx context.Context, beats ...heartbeat.Heartbeat) error {
 	if len(beats) > store.HeartbeatsMax {
 		return fmt.Errorf("%d heartbeats (at most %d)", len(beats), store.HeartbeatsMax)
 	}
-	args, refused := beatArgs(beats)
+	args, refused := heartbeatArgs(beats)
 	if len(args) == 0 {
 		return refused
 	}
-	statement := beatRows.statement(len(args) / beatColumns)
+	statement := heartbeatRows.statement(len(args) / heartbeatColumns)
 	err := c.retry.do(ctx, func() error {
 		_, err := c.db.ExecContext(ctx, statement, args...)
 		return classify(err)
@@ -50,7 +50,7 @@ func (c *Counts) Heartbeat(ctx context.Context, beats ...heartbeat.Beat) error {
 }
 
 // heartbeatEach records each word by itself, after the server has refused all of them for the sake of one.
-func (c *Counts) heartbeatEach(ctx context.Context, beats []heartbeat.Beat) (refused error) {
+func (c *Counts) heartbeatEach(ctx context.Context, beats []heartbeat.Heartbeat) (refused error) {
 	for _, b := range beats {
 		err := c.Heartbeat(ctx, b)
 		if err != nil && !errors.Is(err, store.ErrRefused) {
@@ -61,16 +61,16 @@ func (c *Counts) heartbeatEach(ctx context.Context, beats []heartbeat.Beat) (ref
 	return refused
 }
 
-// beatColumns is how many arguments a row takes, in the order of dataplanedb.NodeBeatParams.
-const beatColumns = 10
+// heartbeatColumns is how many arguments a row takes, in the order of dataplanedb.NodeBeatParams.
+const heartbeatColumns = 10
 
-// beatArgs are those of all rows that the table can hold, and why it cannot hold the others. Rows are written in the
+// heartbeatArgs are those of all rows that the table can hold, and why it cannot hold the others. Rows are written in the
 // order of their keys, so that two relays do not wait for each other.
-func beatArgs(beats []heartbeat.Beat) (args []any, refused error) {
+func heartbeatArgs(beats []heartbeat.Heartbeat) (args []any, refused error) {
 	beats = slices.Clone(beats)
-	slices.SortStableFunc(beats, func(a, b heartbeat.Beat) int { return cmp.Compare(a.NodeID, b.NodeID) })
+	slices.SortStableFunc(beats, func(a, b heartbeat.Heartbeat) int { return cmp.Compare(a.NodeID, b.NodeID) })
 	for _, b := range beats {
-		r, err := beatRow(b)
+		r, err := heartbeatRow(b)
 		if err != nil {
 			refused = errors.Join(refused, fmt.Errorf("heartbeat of %q: %w", b.NodeID, err))
 			continue
@@ -81,7 +81,7 @@ func beatArgs(beats []heartbeat.Beat) (args []any, refused error) {
 	return args, refused
 }
 
-func beatRow(b heartbeat.Beat) (row dataplanedb.NodeBeatParams, err error) {
+func heartbeatRow(b heartbeat.Heartbeat) (row dataplanedb.NodeBeatParams, err error) {
 	switch {
 	case len(b.NodeID) < 1 || len(b.NodeID) > nodeIDBytesMax:
 		return row, fmt.Errorf("%w: node id is %d bytes long (1 to %d)", store.ErrRefused, len(b.NodeID), nodeIDBytesMax)

@@ -110,7 +110,7 @@ func TestHeartbeatCutsText(t *testing.T) { servers.EachSQL(t, testHeartbeatCutsT
 
 func testHeartbeatCutsText(t *testing.T) {
 	c, db := openCounts(t)
-	b := heartbeat.Beat{NodeID: "n", Region: "eu", Build: strings.Repeat("b", 63) + "éé\xff"}
+	b := heartbeat.Heartbeat{NodeID: "n", Region: "eu", Build: strings.Repeat("b", 63) + "éé\xff"}
 	b.Health.SettingsProblem = "\xff\x00" + strings.Repeat("\x01", 1<<20)
 	if err := c.Heartbeat(t.Context(), b); err != nil {
 		t.Fatal(err)
@@ -122,7 +122,7 @@ func testHeartbeatCutsText(t *testing.T) {
 	if want := "\uFFFD\x00" + strings.Repeat("\x01", problemBytesMax-4); got.Health.SettingsProblem != want {
 		t.Errorf("%d bytes of problem, want %d", len(got.Health.SettingsProblem), len(want))
 	}
-	for says, bad := range map[string]heartbeat.Beat{
+	for says, bad := range map[string]heartbeat.Heartbeat{
 		"node id is 0": {Region: "eu"}, "node id is 65": {NodeID: strings.Repeat("n", 65), Region: "eu"},
 		"region is 0": {NodeID: "n"}, "region is 49": {NodeID: "n", Region: strings.Repeat("r", 49)},
 		"negative": {NodeID: "n", Region: "eu", SentAtMs: -1},
@@ -153,7 +153,7 @@ func testHeartbeatBoundsTheRelaysFigures(t *testing.T) {
 		"c names":   {LagP99Ms: lags(1, strings.Repeat("r", 65_000))},
 		"d most":    {Held: slices.Repeat([]int{math.MinInt}, heartbeat.ShardsMax), LagP99Ms: lags(heartbeat.RegionsMax, long)},
 	} {
-		b := heartbeat.Beat{NodeID: id, Region: "eu", Health: heartbeat.Health{Relay: &relay}}
+		b := heartbeat.Heartbeat{NodeID: id, Region: "eu", Health: heartbeat.Health{Relay: &relay}}
 		b.Health.SettingsProblem = strings.Repeat("\x01", problemBytesMax)
 		before := len(relay.Held)
 		if err := c.Heartbeat(t.Context(), b); err != nil {
@@ -188,23 +188,23 @@ func testARefusedHeartbeatKeepsBackNoOther(t *testing.T) {
 	c, db := openCounts(t)
 	exec(t, db, "ALTER TABLE ratelimit_nodes ADD CONSTRAINT small CHECK (tuning_version < 100)")
 	wantRefused(t, c.Heartbeat(t.Context(),
-		heartbeat.Beat{NodeID: "c", Region: "eu"}, heartbeat.Beat{NodeID: "b"}, heartbeat.Beat{NodeID: "a", Region: "eu"}), "region is 0 bytes long")
+		heartbeat.Heartbeat{NodeID: "c", Region: "eu"}, heartbeat.Heartbeat{NodeID: "b"}, heartbeat.Heartbeat{NodeID: "a", Region: "eu"}), "region is 0 bytes long")
 	wantRefused(t, c.Heartbeat(t.Context(),
-		heartbeat.Beat{NodeID: "d", Region: "eu", TuningVersion: 100}, heartbeat.Beat{NodeID: "e", Region: "eu"}), "heartbeats of 1 nodes")
+		heartbeat.Heartbeat{NodeID: "d", Region: "eu", TuningVersion: 100}, heartbeat.Heartbeat{NodeID: "e", Region: "eu"}), "heartbeats of 1 nodes")
 	if n := one[int](t, db, "SELECT COUNT(*) FROM ratelimit_nodes WHERE node_id IN ('a', 'c', 'e')"); n != 3 {
 		t.Errorf("%d of 3 heartbeats are recorded", n)
 	}
-	if err := c.Heartbeat(t.Context(), make([]heartbeat.Beat, store.HeartbeatsMax+1)...); err == nil || !strings.Contains(err.Error(), "at most 100") {
+	if err := c.Heartbeat(t.Context(), make([]heartbeat.Heartbeat, store.HeartbeatsMax+1)...); err == nil || !strings.Contains(err.Error(), "at most 100") {
 		t.Errorf("too many heartbeats: %v", err)
 	}
 }
 
 // The statement takes as many arguments as the generator has checked.
 func TestHeartbeatArguments(t *testing.T) {
-	if want := reflect.TypeFor[dataplanedb.NodeBeatParams]().NumField(); beatColumns != want {
-		t.Errorf("%d arguments a row, the checked statement takes %d", beatColumns, want)
+	if want := reflect.TypeFor[dataplanedb.NodeBeatParams]().NumField(); heartbeatColumns != want {
+		t.Errorf("%d arguments a row, the checked statement takes %d", heartbeatColumns, want)
 	}
-	if got := beatRows.statement(1); got != dataplanedb.NodeBeat {
+	if got := heartbeatRows.statement(1); got != dataplanedb.NodeBeat {
 		t.Errorf("one row is\n%s\nwant\n%s", got, dataplanedb.NodeBeat)
 	}
 }
@@ -216,14 +216,14 @@ func TestHeartbeatIsSeenByTheDatabasesClock(t *testing.T) {
 
 func testHeartbeatIsSeenByTheDatabasesClock(t *testing.T) {
 	c, db := openCounts(t)
-	if err := c.Heartbeat(t.Context(), heartbeat.Beat{NodeID: "n", Region: "eu", SentAtMs: 5}); err != nil {
+	if err := c.Heartbeat(t.Context(), heartbeat.Heartbeat{NodeID: "n", Region: "eu", SentAtMs: 5}); err != nil {
 		t.Fatal(err)
 	}
 	if skew := one[int64](t, db, "SELECT UNIX_TIMESTAMP() * 1000 - CAST(seen_at AS SIGNED) FROM ratelimit_nodes"); skew < -1000 || skew > 60_000 {
 		t.Errorf("seen %d ms ago", skew)
 	}
 	// One that came by an origin has waited there: it shows no skew of its node's clock.
-	if err := c.Heartbeat(t.Context(), heartbeat.Beat{NodeID: "n", Region: "eu", SentAtMs: 5, Age: time.Hour}); err != nil {
+	if err := c.Heartbeat(t.Context(), heartbeat.Heartbeat{NodeID: "n", Region: "eu", SentAtMs: 5, Age: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 	hour := time.Hour.Milliseconds()
@@ -240,7 +240,7 @@ func TestALastHeartbeatIsDatedByTheDatabasesClock(t *testing.T) {
 
 func testALastHeartbeatIsDatedByTheDatabasesClock(t *testing.T) {
 	c, db := openCounts(t)
-	beat := func(b heartbeat.Beat) (sentAgoMs, seenMs int64) {
+	beat := func(b heartbeat.Heartbeat) (sentAgoMs, seenMs int64) {
 		t.Helper()
 		b.NodeID, b.Region = "n", "eu"
 		if err := c.Heartbeat(t.Context(), b); err != nil {
@@ -250,20 +250,20 @@ func testALastHeartbeatIsDatedByTheDatabasesClock(t *testing.T) {
 			one[int64](t, db, "SELECT CAST(seen_at AS SIGNED) FROM ratelimit_nodes")
 	}
 	const started = 3 // by a clock that is decades behind
-	if ago, seen := beat(heartbeat.Beat{StartedAtMs: started, SentAtMs: 5}); ago < time.Hour.Milliseconds() || seen == 0 {
+	if ago, seen := beat(heartbeat.Heartbeat{StartedAtMs: started, SentAtMs: 5}); ago < time.Hour.Milliseconds() || seen == 0 {
 		t.Errorf("a usual heartbeat was sent %d ms ago, seen at %d; want the node's own time", ago, seen)
 	}
-	for name, b := range map[string]heartbeat.Beat{
+	for name, b := range map[string]heartbeat.Heartbeat{
 		"the last":                       {StartedAtMs: started, SentAtMs: 6, Stopped: true},
 		"the last, sent twice":           {StartedAtMs: started, SentAtMs: 6, Stopped: true},
 		"an earlier one that comes late": {StartedAtMs: started, SentAtMs: 5},
 	} {
-		beat(heartbeat.Beat{StartedAtMs: started, SentAtMs: 6, Stopped: true})
+		beat(heartbeat.Heartbeat{StartedAtMs: started, SentAtMs: 6, Stopped: true})
 		if ago, seen := beat(b); ago < -1000 || ago > 60_000 || seen != 0 {
 			t.Errorf("%s: sent %d ms ago, seen at %d; want now, and 0", name, ago, seen)
 		}
 	}
-	if ago, seen := beat(heartbeat.Beat{StartedAtMs: started + 5, SentAtMs: 9}); ago < time.Hour.Milliseconds() || seen == 0 {
+	if ago, seen := beat(heartbeat.Heartbeat{StartedAtMs: started + 5, SentAtMs: 9}); ago < time.Hour.Milliseconds() || seen == 0 {
 		t.Errorf("the next process's heartbeat was sent %d ms ago, seen at %d; want the node's own time", ago, seen)
 	}
 }

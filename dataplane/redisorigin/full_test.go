@@ -23,7 +23,7 @@ func TestAFullServerKeepsItsRelay(t *testing.T) {
 		costs = append(costs, store.Cost{Cell: cellNow(fmt.Sprint(i), time.Hour), Add: 1, Limit: 9})
 	}
 	s.send(t, costs...)
-	if err := h.Heartbeat(t.Context(), heartbeat.Beat{NodeID: "node", Region: "eu"}); err != nil {
+	if err := h.Heartbeat(t.Context(), heartbeat.Heartbeat{NodeID: "node", Region: "eu"}); err != nil {
 		t.Fatal(err)
 	}
 	lease := func(holder string, ttl time.Duration) store.Lease {
@@ -50,9 +50,9 @@ func TestAFullServerKeepsItsRelay(t *testing.T) {
 	if got, err := h.Settings(t.Context(), "eu"); err != nil || got.NodesLive != 3 {
 		t.Errorf("the settings are %+v, %v", got, err)
 	}
-	beats, err := h.Beats(t.Context(), 0, 9)
+	beats, err := h.Heartbeats(t.Context(), 0, 9)
 	if err == nil {
-		err = h.Stored(t.Context(), 0, beats)
+		err = h.AckHeartbeats(t.Context(), 0, beats)
 	}
 	if err != nil || len(beats) != 1 {
 		t.Errorf("%d heartbeats, %v", len(beats), err)

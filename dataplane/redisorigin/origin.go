@@ -71,18 +71,18 @@ type shard struct {
 
 // bucket is a part of a shard that scripts handle as a whole: all of it, but on a Cluster.
 type bucket struct {
-	n                    int
-	keys                 keyspace
-	epochKey, changesKey string
-	healedKey, leaseKey  string
-	settingsKey          string // of the first bucket, as the next two
-	beatsKey, beatKey    string // when each node's heartbeat came; the heartbeats
-	bornKey              string // when it was first seen in its epoch
-	streamHead           string
-	heldHead             string        // of what reservations have
-	epoch                atomic.Uint32 // the last that was answered, 0 if none
-	first                atomic.Uint32 // of all that were answered
-	turn                 changesTurn   // under the shard's mu
+	n                           int
+	keys                        keyspace
+	epochKey, changesKey        string
+	healedKey, leaseKey         string
+	settingsKey                 string // of the first bucket, as the next two
+	heartbeatsKey, heartbeatKey string // when each node's heartbeat came; the heartbeats
+	bornKey                     string // when it was first seen in its epoch
+	streamHead                  string
+	heldHead                    string        // of what reservations have
+	epoch                       atomic.Uint32 // the last that was answered, 0 if none
+	first                       atomic.Uint32 // of all that were answered
+	turn                        changesTurn   // under the shard's mu
 }
 
 // seenEpochs is what Changes has reported of a shard: one for all, and each bucket's.
@@ -127,10 +127,10 @@ func newBucket(prefix string, n int) *bucket {
 		healedKey:  prefix + ":healed",
 		leaseKey:   prefix + ":lease",
 
-		settingsKey: prefix + ":settings",
-		beatsKey:    prefix + ":beats",
-		beatKey:     prefix + ":beat",
-		bornKey:     prefix + ":born",
+		settingsKey:   prefix + ":settings",
+		heartbeatsKey: prefix + ":heartbeats",
+		heartbeatKey:  prefix + ":heartbeat",
+		bornKey:       prefix + ":born",
 
 		streamHead: prefix + ":stream:",
 		heldHead:   prefix + ":",

@@ -127,10 +127,10 @@ func useOrigin(t testing.TB, url string, c window.Cell) []error {
 		h.Claim(ctx, claimsOf(store.Claim{Cell: c, Cost: 1, AtMost: 5, Limit: 9})).Totals[0].Err,
 		applyErr, h.Raise(ctx, 0, changes.Epoch, []store.Change{{Cell: c, Total: 5}}),
 		h.Healed(ctx, 0, changes.Epoch), h.StoreSettings(ctx, 0, "a", store.SettingsRows{}, time.Time{}), h.Release(ctx, 0, "a"),
-		h.Heartbeat(ctx, heartbeat.Beat{NodeID: "a", Region: "eu"})}
+		h.Heartbeat(ctx, heartbeat.Heartbeat{NodeID: "a", Region: "eu"})}
 	_, settingsErr := h.Settings(ctx, "eu")
-	beats, beatsErr := h.Beats(ctx, 0, 10)
-	errs = append(errs, settingsErr, beatsErr, h.Stored(ctx, 0, beats))
+	beats, beatsErr := h.Heartbeats(ctx, 0, 10)
+	errs = append(errs, settingsErr, beatsErr, h.AckHeartbeats(ctx, 0, beats))
 	for _, total := range sent.Totals {
 		errs = append(errs, total.Err)
 	}

@@ -9,11 +9,11 @@ package redisorigin
 // same twice, and a hash with the document of each (b and the node's id), its top keys (t and its id) and its order (o
 // and its id): when its process started, when it was sent, and 1 if it is the last one.
 var (
-	settingsScript      = lua(luaSettings)
-	storeSettingsScript = lua(luaStoreSettings)
-	keepBeatsScript     = lua(luaBeats, luaKeepBeats)
-	beatsScript         = lua(luaBeats, luaTakeBeats)
-	storedScript        = lua(luaBeats, luaStored)
+	settingsScript       = lua(luaSettings)
+	storeSettingsScript  = lua(luaStoreSettings)
+	saveHeartbeatsScript = lua(luaHeartbeats, luaSaveHeartbeats)
+	heartbeatsScript     = lua(luaHeartbeats, luaAckHeartbeats)
+	storedScript         = lua(luaHeartbeats, luaStored)
 )
 
 const (
@@ -56,7 +56,7 @@ return 1
 `
 
 	// luaBeats drops those that have waited for too long, and those of the future, some with each call.
-	luaBeats = `
+	luaHeartbeats = `
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
 local function drop(id)
@@ -75,8 +75,8 @@ end
 
 	// luaKeepBeats takes how many nodes' to keep and for how many microseconds; id, document, top keys and order of
 	// each. It answers with for how many there was room. What a process sent before the one that is kept changes
-	// nothing: see heartbeat.Beat.Precedes.
-	luaKeepBeats = `
+	// nothing: see heartbeat.Heartbeat.Precedes.
+	luaSaveHeartbeats = `
 local function precedes(order, kept)
 	local started, sent, last = string.match(order, '(%d+) (%d+) (%d)')
 	local keptStarted, keptSent, keptLast = string.match(kept or '', '(%d+) (%d+) (%d)')
@@ -105,7 +105,7 @@ return kept
 
 	// luaTakeBeats takes how many at most, for how many microseconds they are kept, and how long one may be. It answers
 	// with id, mark, age in microseconds, document and top keys of each; of one that is too long both are empty.
-	luaTakeBeats = `
+	luaAckHeartbeats = `
 prune(tonumber(ARGV[2]))
 local out = {}
 local ids = redis.call('ZRANGE', KEYS[1], 0, ARGV[1] - 1, 'WITHSCORES')

@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	settingsKey = "weir:{origin}:settings"
-	beatsKey    = "weir:{origin}:beats"
-	beatKey     = "weir:{origin}:beat"
+	settingsKey   = "weir:{origin}:settings"
+	heartbeatsKey = "weir:{origin}:heartbeats"
+	heartbeatKey  = "weir:{origin}:heartbeat"
 )
 
 func manyOverrides(n int) (rows store.SettingsRows) {
@@ -136,24 +136,24 @@ func TestSettingsAndHeartbeatsExpire(t *testing.T) {
 	raw := rawClient(t, server.Addr())
 	h := openOrigin(t, "redis://"+server.Addr(), redisorigin.Options{})
 	storeSettings(t, h, store.SettingsRows{})
-	if err := h.Heartbeat(t.Context(), heartbeat.Beat{NodeID: "a", Region: "eu"}); err != nil {
+	if err := h.Heartbeat(t.Context(), heartbeat.Heartbeat{NodeID: "a", Region: "eu"}); err != nil {
 		t.Fatal(err)
 	}
-	for key, want := range map[string]time.Duration{settingsKey: 7 * 24 * time.Hour, beatsKey: store.NodeLiveFor, beatKey: store.NodeLiveFor} {
+	for key, want := range map[string]time.Duration{settingsKey: 7 * 24 * time.Hour, heartbeatsKey: store.NodeLiveFor, heartbeatKey: store.NodeLiveFor} {
 		left, err := raw.PTTL(t.Context(), key).Result()
 		if err != nil || left > want || left < want/2 {
 			t.Errorf("%s expires in %v, want %v: %v", key, left, want, err)
 		}
 	}
 	// A node that was heard of long ago goes when another one is heard of.
-	command(t, raw, "ZADD", beatsKey, "1000000", "a")
-	if err := h.Heartbeat(t.Context(), heartbeat.Beat{NodeID: "b", Region: "eu"}); err != nil {
+	command(t, raw, "ZADD", heartbeatsKey, "1000000", "a")
+	if err := h.Heartbeat(t.Context(), heartbeat.Heartbeat{NodeID: "b", Region: "eu"}); err != nil {
 		t.Fatal(err)
 	}
-	if beats, err := h.Beats(t.Context(), 0, 9); err != nil || len(beats) != 1 || beats[0].NodeID != "b" {
+	if beats, err := h.Heartbeats(t.Context(), 0, 9); err != nil || len(beats) != 1 || beats[0].NodeID != "b" {
 		t.Errorf("%+v, %v", beats, err)
 	}
-	if n, err := raw.HLen(t.Context(), beatKey).Result(); err != nil || n != 2 { // document and order of b
+	if n, err := raw.HLen(t.Context(), heartbeatKey).Result(); err != nil || n != 2 { // document and order of b
 		t.Errorf("%d fields are left, %v", n, err)
 	}
 }
@@ -163,25 +163,25 @@ func TestHeartbeatsAreBounded(t *testing.T) {
 	server := servers.RedisForTest(t)
 	raw := rawClient(t, server.Addr())
 	h := openOrigin(t, "redis://"+server.Addr(), redisorigin.Options{})
-	large := heartbeat.Beat{NodeID: "large", Region: "eu", Build: strings.Repeat("x", store.BeatBytesMax)}
+	large := heartbeat.Heartbeat{NodeID: "large", Region: "eu", Build: strings.Repeat("x", store.HeartbeatBytesMax)}
 	if err := h.Heartbeat(t.Context(), large); err == nil || !strings.Contains(err.Error(), `"large": it is 13`) {
 		t.Errorf("a heartbeat too large: %v", err)
 	}
 	now := time.Now().UnixMicro()
-	for i := range store.BeatsMax / 1000 {
-		nodes := []any{"ZADD", beatsKey}
+	for i := range store.WaitingHeartbeatsMax / 1000 {
+		nodes := []any{"ZADD", heartbeatsKey}
 		for j := range 1000 {
 			nodes = append(nodes, now, fmt.Sprint(i, "-", j))
 		}
 		command(t, raw, nodes...)
 	}
-	if err := h.Heartbeat(t.Context(), heartbeat.Beat{NodeID: "one more", Region: "eu"}); err == nil || !strings.Contains(err.Error(), "10000 nodes") {
+	if err := h.Heartbeat(t.Context(), heartbeat.Heartbeat{NodeID: "one more", Region: "eu"}); err == nil || !strings.Contains(err.Error(), "10000 nodes") {
 		t.Errorf("one node too many: %v", err)
 	}
-	if err := h.Heartbeat(t.Context(), heartbeat.Beat{NodeID: "3-3", Region: "eu"}); err != nil {
+	if err := h.Heartbeat(t.Context(), heartbeat.Heartbeat{NodeID: "3-3", Region: "eu"}); err != nil {
 		t.Errorf("a node that is there: %v", err)
 	}
-	beats, err := h.Beats(t.Context(), 0, store.BeatsMax)
+	beats, err := h.Heartbeats(t.Context(), 0, store.WaitingHeartbeatsMax)
 	if err != nil || len(beats) != 1 || beats[0].NodeID != "3-3" {
 		t.Errorf("among 9,999 that are no heartbeats: %+v, %v", beats, err)
 	}
@@ -196,44 +196,44 @@ func TestStrangeHeartbeatsAreDropped(t *testing.T) {
 	for name, plant := range map[string]func(){
 		"no documents": func() {
 			for i := range 2 * store.HeartbeatsMax {
-				command(t, raw, "ZADD", beatsKey, now+int64(i), fmt.Sprint("strange-", i))
+				command(t, raw, "ZADD", heartbeatsKey, now+int64(i), fmt.Sprint("strange-", i))
 			}
 		},
 		"of another node": func() {
 			for i := range 2 * store.HeartbeatsMax {
-				command(t, raw, "ZADD", beatsKey, now+int64(i), fmt.Sprint("strange-", i))
-				command(t, raw, "HSET", beatKey, fmt.Sprint("bstrange-", i), `{"node":"YQ=="}`)
+				command(t, raw, "ZADD", heartbeatsKey, now+int64(i), fmt.Sprint("strange-", i))
+				command(t, raw, "HSET", heartbeatKey, fmt.Sprint("bstrange-", i), `{"node":"YQ=="}`)
 			}
 		},
 		"too long": func() {
-			command(t, raw, "ZADD", beatsKey, now, "large")
-			command(t, raw, "HSET", beatKey, "blarge", `{"node":"bGFyZ2U=","build":"`+strings.Repeat("x", store.BeatBytesMax)+`"}`)
+			command(t, raw, "ZADD", heartbeatsKey, now, "large")
+			command(t, raw, "HSET", heartbeatKey, "blarge", `{"node":"bGFyZ2U=","build":"`+strings.Repeat("x", store.HeartbeatBytesMax)+`"}`)
 		},
 		"top keys too long": func() {
-			command(t, raw, "ZADD", beatsKey, now, "large")
-			command(t, raw, "HSET", beatKey, "blarge", `{"node":"bGFyZ2U="}`, "tlarge", strings.Repeat("x", store.BeatBytesMax))
+			command(t, raw, "ZADD", heartbeatsKey, now, "large")
+			command(t, raw, "HSET", heartbeatKey, "blarge", `{"node":"bGFyZ2U="}`, "tlarge", strings.Repeat("x", store.HeartbeatBytesMax))
 		},
-		"of no time":        func() { command(t, raw, "ZADD", beatsKey, "+inf", "strange", now, "large") },
-		"of the far future": func() { command(t, raw, "ZADD", beatsKey, "1e300", "strange", now+1e12, "large") },
-		"of the far past":   func() { command(t, raw, "ZADD", beatsKey, "-inf", "strange", "-1e300", "large") },
+		"of no time":        func() { command(t, raw, "ZADD", heartbeatsKey, "+inf", "strange", now, "large") },
+		"of the far future": func() { command(t, raw, "ZADD", heartbeatsKey, "1e300", "strange", now+1e12, "large") },
+		"of the far past":   func() { command(t, raw, "ZADD", heartbeatsKey, "-inf", "strange", "-1e300", "large") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			command(t, raw, "FLUSHALL")
 			plant()
-			if err := h.Heartbeat(t.Context(), heartbeat.Beat{NodeID: "node", Region: "eu"}); err != nil {
+			if err := h.Heartbeat(t.Context(), heartbeat.Heartbeat{NodeID: "node", Region: "eu"}); err != nil {
 				t.Fatal(err)
 			}
-			kept, err := h.Beats(t.Context(), 0, store.HeartbeatsMax)
+			kept, err := h.Heartbeats(t.Context(), 0, store.HeartbeatsMax)
 			if err != nil || len(kept) != 1 || kept[0].NodeID != "node" {
 				t.Errorf("heartbeats of %d nodes, want that of one: %v", len(kept), err)
 			}
-			if err := h.Stored(t.Context(), 0, kept); err != nil {
+			if err := h.AckHeartbeats(t.Context(), 0, kept); err != nil {
 				t.Fatal(err)
 			}
-			if n, err := raw.ZCard(t.Context(), beatsKey).Result(); n != 0 || err != nil {
+			if n, err := raw.ZCard(t.Context(), heartbeatsKey).Result(); n != 0 || err != nil {
 				t.Errorf("%d are left, %v", n, err)
 			}
-			if n, err := raw.HLen(t.Context(), beatKey).Result(); n != 0 || err != nil {
+			if n, err := raw.HLen(t.Context(), heartbeatKey).Result(); n != 0 || err != nil {
 				t.Errorf("%d fields are left, %v", n, err)
 			}
 		})

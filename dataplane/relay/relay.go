@@ -185,7 +185,7 @@ func (r *Relay) Stop(ctx context.Context) error {
 		errs = append(errs, s.release(ctx))
 	}
 	if led {
-		r.storeLastBeats(ctx)
+		r.storeLastHeartbeats(ctx)
 	}
 	return errors.Join(errs...)
 }

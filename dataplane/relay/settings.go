@@ -31,7 +31,7 @@ func (r *Relay) carrySettings(ctx context.Context, now time.Time) error {
 	var errs []error
 	for _, s := range r.shards {
 		if _, ok := s.term(now); ok {
-			errs = append(errs, s.storeBeats(ctx, now))
+			errs = append(errs, s.storeHeartbeats(ctx, now))
 		}
 	}
 	return errors.Join(append(errs, r.storeSettings(ctx, now))...)
@@ -100,19 +100,19 @@ func (r *Relay) storeSettings(ctx context.Context, now time.Time) error {
 	return errors.Join(errs...)
 }
 
-// storeBeats stores what nodes of the region have said, some at a time. A node says more within the interval; what is
+// storeHeartbeats stores what nodes of the region have said, some at a time. A node says more within the interval; what is
 // stored twice does no harm.
-func (s *shard) storeBeats(ctx context.Context, now time.Time) error {
+func (s *shard) storeHeartbeats(ctx context.Context, now time.Time) error {
 	var refused error
-	for range store.BeatsMax / store.HeartbeatsMax {
-		kept, err := s.relay.cfg.Origin.Beats(ctx, s.index, store.HeartbeatsMax)
+	for range store.WaitingHeartbeatsMax / store.HeartbeatsMax {
+		kept, err := s.relay.cfg.Origin.Heartbeats(ctx, s.index, store.HeartbeatsMax)
 		if err != nil {
 			return fmt.Errorf("take heartbeats of shard %d: %w", s.index, err)
 		}
 		if len(kept) == 0 {
 			break
 		}
-		beats, strange := s.beatsOf(kept)
+		beats, strange := s.heartbeatsOf(kept)
 		err = s.relay.cfg.Settings.Heartbeat(ctx, beats...)
 		if strange != nil && refused == nil {
 			refused = strange
@@ -124,7 +124,7 @@ func (s *shard) storeBeats(ctx context.Context, now time.Time) error {
 			return fmt.Errorf("store %d heartbeats: %w", len(kept), err)
 		}
 		s.relay.settings.nodes.see(beats, now)
-		if err := s.relay.cfg.Origin.Stored(ctx, s.index, kept); err != nil {
+		if err := s.relay.cfg.Origin.AckHeartbeats(ctx, s.index, kept); err != nil {
 			return fmt.Errorf("drop stored heartbeats of shard %d: %w", s.index, err)
 		}
 		if len(kept) < store.HeartbeatsMax {
@@ -134,24 +134,24 @@ func (s *shard) storeBeats(ctx context.Context, now time.Time) error {
 	return refused
 }
 
-// storeLastBeats is for a relay that has just released its leases; two that store a heartbeat do no harm. What fails is
+// storeLastHeartbeats is for a relay that has just released its leases; two that store a heartbeat do no harm. What fails is
 // left to the next relay.
-func (r *Relay) storeLastBeats(ctx context.Context) {
+func (r *Relay) storeLastHeartbeats(ctx context.Context) {
 	if r.cfg.Settings == nil {
 		return
 	}
 	for _, s := range r.shards {
-		if err := s.storeBeats(ctx, r.cfg.Clock()); err != nil {
+		if err := s.storeHeartbeats(ctx, r.cfg.Clock()); err != nil {
 			r.cfg.Logger.Warn("the last heartbeats are left to the next relay", "error", err)
 		}
 	}
 }
 
-// beatsOf are the heartbeats of nodes of the own region, and why others are left out: a region speaks for itself alone.
-func (s *shard) beatsOf(kept []store.KeptBeat) (beats []heartbeat.Beat, strange error) {
+// heartbeatsOf are the heartbeats of nodes of the own region, and why others are left out: a region speaks for itself alone.
+func (s *shard) heartbeatsOf(kept []store.StoredHeartbeat) (beats []heartbeat.Heartbeat, strange error) {
 	for _, b := range kept {
 		if own := s.relay.cfg.Region; b.Region == own {
-			beats = append(beats, b.Beat)
+			beats = append(beats, b.Heartbeat)
 		} else if strange == nil {
 			strange = fmt.Errorf("%w: heartbeats at shard %d: %.80q says that its region is %.80q, and this is %q",
 				store.ErrRefused,
@@ -167,7 +167,7 @@ type liveNodes struct {
 	other bool                 // they are others than when changed was called last
 }
 
-func (n *liveNodes) see(beats []heartbeat.Beat, now time.Time) {
+func (n *liveNodes) see(beats []heartbeat.Heartbeat, now time.Time) {
 	if n.seen == nil {
 		n.seen = make(map[string]time.Time)
 	}

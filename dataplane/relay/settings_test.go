@@ -131,7 +131,7 @@ func TestNodesAreCountedAsTheyComeAndGo(t *testing.T) {
 	const every = 5 * time.Second
 	say := func(node string, stopped bool) {
 		t.Helper()
-		if err := r.origin.Heartbeat(context.Background(), heartbeat.Beat{NodeID: node, Region: "eu", Stopped: stopped}); err != nil {
+		if err := r.origin.Heartbeat(context.Background(), heartbeat.Heartbeat{NodeID: node, Region: "eu", Stopped: stopped}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -199,7 +199,7 @@ func TestHeartbeatsAreStoredTogether(t *testing.T) {
 		before := r.counts.Stats()
 		for range rounds {
 			for i := range nodes {
-				if err := r.origin.Heartbeat(context.Background(), heartbeat.Beat{NodeID: fmt.Sprint("node-", i), Region: "eu"}); err != nil {
+				if err := r.origin.Heartbeat(context.Background(), heartbeat.Heartbeat{NodeID: fmt.Sprint("node-", i), Region: "eu"}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -210,14 +210,14 @@ func TestHeartbeatsAreStoredTogether(t *testing.T) {
 	if n := statements(10); n < 10 || n > 11 {
 		t.Errorf("%d statements in 10 intervals", n)
 	}
-	if n := len(r.counts.Beats()); n != nodes {
+	if n := len(r.counts.Heartbeats()); n != nodes {
 		t.Errorf("%d of %d nodes are known", n, nodes)
 	}
 	rows, err := r.origin.Settings(context.Background(), "eu")
 	if err != nil || rows.NodesLive != nodes {
 		t.Errorf("the origin tells of %d live nodes, %v", rows.NodesLive, err)
 	}
-	if kept, err := r.origin.Beats(context.Background(), 0, 9); err != nil || len(kept) > 0 {
+	if kept, err := r.origin.Heartbeats(context.Background(), 0, 9); err != nil || len(kept) > 0 {
 		t.Errorf("%d heartbeats wait that are stored, %v", len(kept), err)
 	}
 }
@@ -230,20 +230,20 @@ func TestHeartbeatsWaitForTheStore(t *testing.T) {
 	r.run(interval)
 	r.counts.Faults.Fail(errors.New("down"))
 	for _, id := range []string{"bad", "a", "b"} {
-		if err := r.origin.Heartbeat(context.Background(), heartbeat.Beat{NodeID: id, Region: "eu"}); err != nil {
+		if err := r.origin.Heartbeat(context.Background(), heartbeat.Heartbeat{NodeID: id, Region: "eu"}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	r.run(20 * time.Second)
-	if n := len(r.counts.Beats()); n != 0 {
+	if n := len(r.counts.Heartbeats()); n != 0 {
 		t.Fatalf("%d heartbeats reached a store that is down", n)
 	}
 	r.counts.Faults.Fail(nil)
 	r.run(relay.DefaultTuning().SettingsInterval)
-	if beats := r.counts.Beats(); len(beats) != 2 || beats[0].NodeID != "a" || beats[1].NodeID != "b" {
+	if beats := r.counts.Heartbeats(); len(beats) != 2 || beats[0].NodeID != "a" || beats[1].NodeID != "b" {
 		t.Errorf("stored are %+v", beats)
 	}
-	if kept, err := r.origin.Beats(context.Background(), 0, 9); err != nil || len(kept) > 0 {
+	if kept, err := r.origin.Heartbeats(context.Background(), 0, 9); err != nil || len(kept) > 0 {
 		t.Errorf("%d heartbeats wait, %v", len(kept), err)
 	}
 }
@@ -254,9 +254,9 @@ type refusing struct {
 	node string
 }
 
-func (c refusing) Heartbeat(ctx context.Context, beats ...heartbeat.Beat) error {
+func (c refusing) Heartbeat(ctx context.Context, beats ...heartbeat.Heartbeat) error {
 	var refused error
-	var taken []heartbeat.Beat
+	var taken []heartbeat.Heartbeat
 	for _, b := range beats {
 		if b.NodeID == c.node {
 			refused = store.ErrRefused
@@ -318,7 +318,7 @@ func TestLoopsCarrySettings(t *testing.T) {
 func TestHeartbeatsOfOtherRegionsAreLeftOut(t *testing.T) {
 	r := carrier(t, 1)
 	for i := range 3 * store.HeartbeatsMax {
-		beat := heartbeat.Beat{NodeID: fmt.Sprint("node-", i), Region: "us"}
+		beat := heartbeat.Heartbeat{NodeID: fmt.Sprint("node-", i), Region: "us"}
 		if i%50 == 0 {
 			beat.Region = "eu"
 		}
@@ -330,7 +330,7 @@ func TestHeartbeatsOfOtherRegionsAreLeftOut(t *testing.T) {
 	if !errors.Is(err, store.ErrRefused) || !strings.Contains(err.Error(), `"node-1" says that its region is "us"`) {
 		t.Errorf("heartbeats of us: %v", err)
 	}
-	beats := r.counts.Beats()
+	beats := r.counts.Heartbeats()
 	for _, b := range beats {
 		if b.Region != "eu" {
 			t.Errorf("%q of %q is stored by a relay of eu", b.NodeID, b.Region)
@@ -339,7 +339,7 @@ func TestHeartbeatsOfOtherRegionsAreLeftOut(t *testing.T) {
 	if len(beats) != 6 {
 		t.Errorf("%d nodes of eu are known, want 6", len(beats))
 	}
-	if kept, err := r.origin.Beats(context.Background(), 0, 9); err != nil || len(kept) > 0 {
+	if kept, err := r.origin.Heartbeats(context.Background(), 0, 9); err != nil || len(kept) > 0 {
 		t.Errorf("%d heartbeats wait, %v", len(kept), err)
 	}
 }
@@ -356,11 +356,11 @@ func TestHeartbeatsAreStoredOnceASettingsInterval(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		for range 6 {
 			at := time.Now().UnixMilli()
-			if err := r.origin.Client().Heartbeat(t.Context(), heartbeat.Beat{NodeID: "n", Region: "eu", SentAtMs: at}); err != nil {
+			if err := r.origin.Client().Heartbeat(t.Context(), heartbeat.Heartbeat{NodeID: "n", Region: "eu", SentAtMs: at}); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(w.tuning.SettingsInterval + time.Second)
-			if beats := r.counts.Beats(); len(beats) != 1 || beats[0].SentAtMs < at {
+			if beats := r.counts.Heartbeats(); len(beats) != 1 || beats[0].SentAtMs < at {
 				t.Fatalf("after a settings interval MySQL has %+v, want the heartbeat of %d", beats, at)
 			}
 		}
@@ -387,11 +387,11 @@ func TestALoopOfARelayFollowsItsInterval(t *testing.T) {
 		w.tuning, changed = relay.DefaultTuning(), make(chan struct{})
 		close(old)
 		reads := w.counts.Stats().SettingsReads
-		if err := r.origin.Client().Heartbeat(t.Context(), heartbeat.Beat{NodeID: "n", Region: "eu", SentAtMs: 1}); err != nil {
+		if err := r.origin.Client().Heartbeat(t.Context(), heartbeat.Heartbeat{NodeID: "n", Region: "eu", SentAtMs: 1}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(w.tuning.SettingsInterval + time.Second)
-		if beats := w.counts.Beats(); len(beats) != 1 || w.counts.Stats().SettingsReads == reads {
+		if beats := w.counts.Heartbeats(); len(beats) != 1 || w.counts.Stats().SettingsReads == reads {
 			t.Errorf("an interval of 5 s is in force for 6 s, and MySQL has %d heartbeats and was read %d times", len(beats),
 				w.counts.Stats().SettingsReads-reads)
 		}

@@ -18,7 +18,7 @@ type Settings interface {
 	// Heartbeat records what nodes say of themselves, at most HeartbeatsMax of them, each replacing the node's earlier
 	// word. One that has Stopped is not counted among the live nodes from then on. An error that wraps ErrRefused means
 	// that some are out of bounds and will never be recorded, and all others are. No beats are no call.
-	Heartbeat(ctx context.Context, beats ...heartbeat.Beat) error
+	Heartbeat(ctx context.Context, beats ...heartbeat.Heartbeat) error
 }
 
 // SettingsRows are the stored settings, unread: the limiter parses and validates

@@ -15,11 +15,11 @@ var ErrNoSettings = errors.New("origin: no relay has sent it settings yet")
 var ErrNoLease = errors.New("origin: the relay does not have the shard's lease")
 
 const (
-	// BeatsMax is how many nodes' heartbeats a shard keeps for its relay; those of further nodes are refused.
-	BeatsMax = 10_000
+	// WaitingHeartbeatsMax is how many nodes' heartbeats a shard keeps for its relay; those of further nodes are refused.
+	WaitingHeartbeatsMax = 10_000
 
-	// BeatBytesMax is how long a heartbeat may be in the form in which an origin keeps it.
-	BeatBytesMax = 128 << 10
+	// HeartbeatBytesMax is how long a heartbeat may be in the form in which an origin keeps it.
+	HeartbeatBytesMax = 128 << 10
 )
 
 // SettingsRelay is an origin's part in carrying settings to nodes, and heartbeats back. Each shard has a copy of the
@@ -36,16 +36,16 @@ type SettingsRelay interface {
 	// is not heeded.
 	StoreSettings(ctx context.Context, shard int, holder string, rows SettingsRows, asOf time.Time) error
 
-	// Beats returns heartbeats that a shard has received and that are not Stored, at most max, longest waiting first. A
-	// node has one, its last, with its Age; it is dropped after NodeLiveFor.
-	Beats(ctx context.Context, shard, max int) ([]KeptBeat, error)
+	// Heartbeats returns at most max heartbeats that a shard has received and that were not acked, longest waiting
+	// first. A node has one, its last, with its Age; it is dropped after NodeLiveFor.
+	Heartbeats(ctx context.Context, shard, max int) ([]StoredHeartbeat, error)
 
-	// Stored drops heartbeats, each unless its node has sent another one since.
-	Stored(ctx context.Context, shard int, beats []KeptBeat) error
+	// AckHeartbeats drops heartbeats, each unless its node has sent another one since.
+	AckHeartbeats(ctx context.Context, shard int, beats []StoredHeartbeat) error
 }
 
-// KeptBeat is a heartbeat on its way to the store. Its Top is the newest that the node has sent since one was Stored.
-type KeptBeat struct {
-	heartbeat.Beat
+// StoredHeartbeat is a heartbeat on its way to the store. Its Top is the newest that the node has sent since the last ack.
+type StoredHeartbeat struct {
+	heartbeat.Heartbeat
 	Mark int64 // the origin's: tells two heartbeats of one node apart
 }

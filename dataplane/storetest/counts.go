@@ -37,8 +37,8 @@ type Store struct {
 	PutOverrides  func(t testing.TB, rows ...store.OverrideRow)
 	PutResets     func(t testing.TB, rows ...store.ResetRow)
 
-	// Beats lists the stored heartbeats, in any order.
-	Beats func(t testing.TB) []heartbeat.Beat
+	// Heartbeats lists the stored heartbeats, in any order.
+	Heartbeats func(t testing.TB) []heartbeat.Heartbeat
 }
 
 // TestCountStore runs the contracts of store.CountStore and store.Settings against what open

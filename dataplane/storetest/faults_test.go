@@ -51,7 +51,7 @@ func TestCountsSubject(t *testing.T) {
 			PutNamespaces: func(_ testing.TB, rows ...store.NamespaceRow) { s.namespaces = append(s.namespaces, rows...) },
 			PutOverrides:  func(_ testing.TB, rows ...store.OverrideRow) { s.overrides = append(s.overrides, rows...) },
 			PutResets:     func(_ testing.TB, rows ...store.ResetRow) { s.resets = append(s.resets, rows...) },
-			Beats:         func(testing.TB) []heartbeat.Beat { return s.beats },
+			Heartbeats:    func(testing.TB) []heartbeat.Heartbeat { return s.beats },
 		}
 	})
 }

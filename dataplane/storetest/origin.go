@@ -63,7 +63,7 @@ func TestOrigin(t *testing.T, open func(t testing.TB) Origin) {
 	group("Raise", originRaiseTests)
 	group("Lease", originLeaseTests)
 	group("Settings", originSettingsTests)
-	group("Beats", originBeatTests)
+	group("Heartbeats", originHeartbeatTests)
 	group("a failover", originFailoverTests)
 	group("cells", originCellTests)
 	t.Run("all methods obey ctx", func(t *testing.T) { testOriginContext(newOriginTest(t, open(t))) })
@@ -294,8 +294,8 @@ func callOrigin(h *originTest, ctx context.Context) map[string]error {
 	errs["Healed"] = h.Healed(ctx, shard, 1)
 	_, errs["Settings"] = h.Settings(ctx, "eu")
 	errs["StoreSettings"] = h.StoreSettings(ctx, shard, "a", store.SettingsRows{}, time.Time{})
-	errs["Heartbeat"] = h.Heartbeat(ctx, heartbeat.Beat{NodeID: "a", Region: "eu"})
-	_, errs["Beats"] = h.Beats(ctx, shard, 1)
-	errs["Stored"] = h.Stored(ctx, shard, []store.KeptBeat{{Beat: heartbeat.Beat{NodeID: "a"}, Mark: 1}})
+	errs["Heartbeat"] = h.Heartbeat(ctx, heartbeat.Heartbeat{NodeID: "a", Region: "eu"})
+	_, errs["Heartbeats"] = h.Heartbeats(ctx, shard, 1)
+	errs["AckHeartbeats"] = h.AckHeartbeats(ctx, shard, []store.StoredHeartbeat{{Heartbeat: heartbeat.Heartbeat{NodeID: "a"}, Mark: 1}})
 	return errs
 }

@@ -231,11 +231,11 @@ var originSettingsTests = map[string]func(*originTest){
 	},
 }
 
-// keptBeats are those of all shards.
-func (h *originTest) keptBeats(max int) (beats []store.KeptBeat) {
+// storedHeartbeats are those of all shards.
+func (h *originTest) storedHeartbeats(max int) (beats []store.StoredHeartbeat) {
 	h.Helper()
 	for shard := range h.Shards() {
-		some, err := h.Beats(h.Context(), shard, max)
+		some, err := h.Heartbeats(h.Context(), shard, max)
 		if err != nil || len(some) > max {
 			h.Fatalf("beats of shard %d: %d of at most %d, %v", shard, len(some), max, err)
 		}
@@ -244,85 +244,85 @@ func (h *originTest) keptBeats(max int) (beats []store.KeptBeat) {
 	return beats
 }
 
-func (h *originTest) stored(beats ...store.KeptBeat) {
+func (h *originTest) stored(beats ...store.StoredHeartbeat) {
 	h.Helper()
 	for shard := range h.Shards() {
-		if err := h.Stored(h.Context(), shard, beats); err != nil {
+		if err := h.AckHeartbeats(h.Context(), shard, beats); err != nil {
 			h.Fatalf("stored %d beats: %v", len(beats), err)
 		}
 	}
 }
 
-func (h *originTest) wantKept(want ...heartbeat.Beat) {
+func (h *originTest) wantKept(want ...heartbeat.Heartbeat) {
 	h.Helper()
-	var got []heartbeat.Beat
-	for _, b := range h.keptBeats(100) {
+	var got []heartbeat.Heartbeat
+	for _, b := range h.storedHeartbeats(100) {
 		if b.Age < 0 || b.Age > time.Since(began) {
 			h.Errorf("the beat of %q is %v old", b.NodeID, b.Age)
 		}
 		b.Age = 0
-		got = append(got, b.Beat)
+		got = append(got, b.Heartbeat)
 	}
 	if got, want := worded(h, got), worded(h, want); !sameRows(got, want) {
 		h.Errorf("beats:\n got %q\nwant %q", got, want)
 	}
 }
 
-// fullBeat has a value in each field.
-func fullBeat(t *testing.T, id string) heartbeat.Beat {
-	b := heartbeat.Beat{NodeID: id, Region: "eu\xff", Build: "v1.2.3", TuningVersion: 7, StartedAtMs: 1_700_000_000_000,
+// fullHeartbeat has a value in each field.
+func fullHeartbeat(t *testing.T, id string) heartbeat.Heartbeat {
+	b := heartbeat.Heartbeat{NodeID: id, Region: "eu\xff", Build: "v1.2.3", TuningVersion: 7, StartedAtMs: 1_700_000_000_000,
 		SentAtMs: 1_700_000_060_000, Stopped: true, Top: `{"hot":[]}`}
 	fill(t, &b.Health)
 	return b
 }
 
-var originBeatTests = map[string]func(*originTest){
+var originHeartbeatTests = map[string]func(*originTest){
 	"are what nodes said of themselves, until they are stored": func(h *originTest) {
-		a, b := fullBeat(h.T, "a"), fullBeat(h.T, "\xff b")
+		a, b := fullHeartbeat(h.T, "a"), fullHeartbeat(h.T, "\xff b")
 		beat(h, h, a)
 		beat(h, h, b)
 		for range 2 {
 			h.wantKept(a, b)
 		}
-		h.stored(h.keptBeats(100)...)
+		h.stored(h.storedHeartbeats(100)...)
 		h.wantKept()
 	},
 	"grow old while they wait": func(h *originTest) {
-		beat(h, h, heartbeat.Beat{NodeID: "a", Region: "eu"})
-		await.True(h, "it is 20 ms old", func() bool { return h.keptBeats(1)[0].Age >= 20*time.Millisecond })
+		beat(h, h, heartbeat.Heartbeat{NodeID: "a", Region: "eu"})
+		await.True(h, "it is 20 ms old", func() bool { return h.storedHeartbeats(1)[0].Age >= 20*time.Millisecond })
 	},
 	"are a node's last": func(h *originTest) {
-		first := fullBeat(h.T, "a")
-		second := heartbeat.Beat{NodeID: "a", Region: "us", StartedAtMs: first.StartedAtMs + 1, SentAtMs: 5, Top: "{}"}
+		first := fullHeartbeat(h.T, "a")
+		second := heartbeat.Heartbeat{NodeID: "a", Region: "us", StartedAtMs: first.StartedAtMs + 1, SentAtMs: 5, Top: "{}"}
 		beat(h, h, first)
-		kept := h.keptBeats(100)
+		kept := h.storedHeartbeats(100)
 		beat(h, h, second)
 		h.wantKept(second)
 		h.stored(kept...) // the earlier one
 		h.wantKept(second)
 	},
 	"are not replaced by what a process sent before, that comes late": func(h *originTest) {
-		early := heartbeat.Beat{NodeID: "a", Region: "eu", StartedAtMs: 10, SentAtMs: 20}
+		early := heartbeat.Heartbeat{NodeID: "a", Region: "eu", StartedAtMs: 10, SentAtMs: 20}
 		late, last, next := early, early, early
 		late.SentAtMs, last.SentAtMs, last.Stopped = 30, 25, true // the node's clock has stepped back
 		next.StartedAtMs, next.SentAtMs = 5, 6                    // and so it has before the next process
-		for i, step := range []struct{ sent, want heartbeat.Beat }{
+		for i, step := range []struct{ sent, want heartbeat.Heartbeat }{
 			{late, late}, {early, late}, {late, late}, {last, last}, {late, last}, {next, next},
 		} {
 			beat(h, h, step.sent)
-			if kept := h.keptBeats(9); len(kept) != 1 || kept[0].SentAtMs != step.want.SentAtMs {
+			if kept := h.storedHeartbeats(9); len(kept) != 1 || kept[0].SentAtMs != step.want.SentAtMs {
 				h.Errorf("step %d: %+v are kept, want the one of %d ms", i, kept, step.want.SentAtMs)
 			}
 		}
 	},
 	"keep the top keys that were told before": func(h *originTest) {
-		b := fullBeat(h.T, "a")
+		b := fullHeartbeat(h.T, "a")
 		beat(h, h, b)
-		later := heartbeat.Beat{NodeID: "a", Region: "eu", StartedAtMs: b.StartedAtMs + 1, SentAtMs: 5}
+		later := heartbeat.Heartbeat{NodeID: "a", Region: "eu", StartedAtMs: b.StartedAtMs + 1, SentAtMs: 5}
 		beat(h, h, later)
 		later.Top = b.Top
 		h.wantKept(later)
-		h.stored(h.keptBeats(100)...)
+		h.stored(h.storedHeartbeats(100)...)
 		later.Top = ""
 		beat(h, h, later)
 		h.wantKept(later)
@@ -331,10 +331,10 @@ var originBeatTests = map[string]func(*originTest){
 		var ids []string
 		for i := range 5 {
 			ids = append(ids, fmt.Sprint("node-", i))
-			beat(h, h, heartbeat.Beat{NodeID: ids[i], Region: "eu"})
+			beat(h, h, heartbeat.Heartbeat{NodeID: ids[i], Region: "eu"})
 		}
 		for len(ids) > 0 {
-			some := h.keptBeats(2)
+			some := h.storedHeartbeats(2)
 			if len(some) == 0 {
 				h.Fatalf("%d beats never came", len(ids))
 			}
@@ -348,7 +348,7 @@ var originBeatTests = map[string]func(*originTest){
 		}
 	},
 	"may be several at once": func(h *originTest) {
-		a, b := heartbeat.Beat{NodeID: "a", Region: "eu"}, heartbeat.Beat{NodeID: "b", Region: "eu"}
+		a, b := heartbeat.Heartbeat{NodeID: "a", Region: "eu"}, heartbeat.Heartbeat{NodeID: "b", Region: "eu"}
 		if err := h.Heartbeat(h.Context(), a, b); err != nil {
 			h.Fatal(err)
 		}
@@ -358,16 +358,16 @@ var originBeatTests = map[string]func(*originTest){
 		h.wantKept(a, b)
 	},
 	"are there though a reply was lost": func(h *originTest) {
-		a := heartbeat.Beat{NodeID: "a", Region: "eu"}
+		a := heartbeat.Heartbeat{NodeID: "a", Region: "eu"}
 		h.Lose(true)
 		if err := h.Heartbeat(h.Context(), a); err == nil {
 			h.Error("without a reply Heartbeat succeeded")
 		}
-		if _, err := h.Beats(h.Context(), h.shard(), 9); err == nil {
+		if _, err := h.Heartbeats(h.Context(), h.shard(), 9); err == nil {
 			h.Error("without a reply Beats succeeded")
 		}
 		h.Lose(false)
-		kept := h.keptBeats(9)
+		kept := h.storedHeartbeats(9)
 		for _, b := range kept { // each shard was tried
 			if b.NodeID != "a" {
 				h.Errorf("a beat of %q", b.NodeID)
@@ -378,7 +378,7 @@ var originBeatTests = map[string]func(*originTest){
 		}
 	},
 	"are for the relay alone": func(h *originTest) {
-		beat(h, h, heartbeat.Beat{NodeID: "a", Region: "eu"})
+		beat(h, h, heartbeat.Heartbeat{NodeID: "a", Region: "eu"})
 		if _, err := h.Settings(h.Context(), "eu"); !errors.Is(err, store.ErrNoSettings) {
 			h.Errorf("after a heartbeat settings are: %v", err)
 		}

@@ -222,28 +222,28 @@ func sameRows[T comparable](a, b []T) bool {
 
 func testHeartbeat(t *testing.T, open func(t testing.TB) Store) {
 	hooks := open(t)
-	if hooks.Beats == nil {
+	if hooks.Heartbeats == nil {
 		return
 	}
-	full := heartbeat.Beat{NodeID: "node-1", Region: "eu", Build: "v1.2.3", TuningVersion: 7,
+	full := heartbeat.Heartbeat{NodeID: "node-1", Region: "eu", Build: "v1.2.3", TuningVersion: 7,
 		StartedAtMs: 1_700_000_000_000, SentAtMs: 1_700_000_060_000}
 	fill(t, &full.Health)
 
 	t.Run("records what a node says of itself", func(t *testing.T) {
 		s := open(t)
 		beat(t, s, full)
-		wantBeats(t, s, full)
+		wantHeartbeats(t, s, full)
 	})
 	t.Run("records several nodes' words at once", func(t *testing.T) {
 		s := open(t)
 		second, third := full, full
 		second.NodeID, third.NodeID, third.Top = "node-0", "node-2", `{"hot":[]}`
 		beat(t, s, full, second, third)
-		wantBeats(t, s, full, second, third)
+		wantHeartbeats(t, s, full, second, third)
 		full := full
 		full.SentAtMs++
 		beat(t, s, full, third)
-		wantBeats(t, s, full, second, third)
+		wantHeartbeats(t, s, full, second, third)
 		beat(t, s)
 	})
 	t.Run("counts a node as live until it says that it has stopped", func(t *testing.T) {
@@ -274,11 +274,11 @@ func testHeartbeat(t *testing.T, open func(t testing.TB) Store) {
 	})
 	t.Run("replaces its earlier word", func(t *testing.T) {
 		s := open(t)
-		later := heartbeat.Beat{NodeID: full.NodeID, Region: "us", Build: "v1.2.4", TuningVersion: 6,
+		later := heartbeat.Heartbeat{NodeID: full.NodeID, Region: "us", Build: "v1.2.4", TuningVersion: 6,
 			StartedAtMs: 1_700_000_090_000, SentAtMs: 1_700_000_091_000}
 		beat(t, s, full)
 		beat(t, s, later)
-		wantBeats(t, s, later)
+		wantHeartbeats(t, s, later)
 	})
 	t.Run("keeps its top keys until it tells of others", func(t *testing.T) {
 		s := open(t)
@@ -286,25 +286,25 @@ func testHeartbeat(t *testing.T, open func(t testing.TB) Store) {
 		later.SentAtMs, later.Top = full.SentAtMs+1, `{"hot":[{"w":"/w=="}]}`
 		after.SentAtMs = full.SentAtMs + 2
 		beat(t, s, full)
-		wantBeats(t, s, full)
+		wantHeartbeats(t, s, full)
 		beat(t, s, later)
 		beat(t, s, after)
 		after.Top = later.Top
-		wantBeats(t, s, after)
+		wantHeartbeats(t, s, after)
 		after.Top = `{"hot":[]}`
 		beat(t, s, after)
-		wantBeats(t, s, after)
+		wantHeartbeats(t, s, after)
 	})
 	t.Run("nodes are apart", func(t *testing.T) {
 		s := open(t)
-		var want []heartbeat.Beat
+		var want []heartbeat.Heartbeat
 		for _, id := range []string{"n", "N", "n ", "\xff", strings.Repeat("n", 64)} {
 			b := full
 			b.NodeID, b.Region = id, strings.Repeat("r", 48)
 			beat(t, s, b)
 			want = append(want, b)
 		}
-		wantBeats(t, s, want...)
+		wantHeartbeats(t, s, want...)
 	})
 }
 
@@ -349,22 +349,22 @@ func fillFields(t *testing.T, v reflect.Value) {
 	}
 }
 
-func beat(t testing.TB, s store.Settings, beats ...heartbeat.Beat) {
+func beat(t testing.TB, s store.Settings, beats ...heartbeat.Heartbeat) {
 	t.Helper()
 	if err := s.Heartbeat(t.Context(), beats...); err != nil {
 		t.Fatalf("%d heartbeats: %v", len(beats), err)
 	}
 }
 
-func wantBeats(t testing.TB, s Store, want ...heartbeat.Beat) {
+func wantHeartbeats(t testing.TB, s Store, want ...heartbeat.Heartbeat) {
 	t.Helper()
-	if got, want := worded(t, s.Beats(t)), worded(t, want); !sameRows(got, want) {
+	if got, want := worded(t, s.Heartbeats(t)), worded(t, want); !sameRows(got, want) {
 		t.Errorf("beats:\n got %s\nwant %s", strings.Join(got, "\n     "), strings.Join(want, "\n     "))
 	}
 }
 
 // worded is beats in a form that can be compared, whatever they point at.
-func worded(t testing.TB, beats []heartbeat.Beat) (all []string) {
+func worded(t testing.TB, beats []heartbeat.Heartbeat) (all []string) {
 	t.Helper()
 	for _, b := range beats {
 		health, err := json.Marshal(b.Health)
@@ -401,7 +401,7 @@ func testCountContext(t *testing.T, s Store) {
 			return err
 		}},
 		{"Heartbeat", func(ctx context.Context) error {
-			return s.Heartbeat(ctx, heartbeat.Beat{NodeID: "n", Region: "eu"})
+			return s.Heartbeat(ctx, heartbeat.Heartbeat{NodeID: "n", Region: "eu"})
 		}},
 	} {
 		if err := call.do(cancelled); !errors.Is(err, context.Canceled) || errors.Is(err, store.ErrRefused) {

@@ -25,7 +25,7 @@ type countsSubject struct {
 	namespaces []store.NamespaceRow
 	overrides  []store.OverrideRow
 	resets     []store.ResetRow
-	beats      []heartbeat.Beat
+	beats      []heartbeat.Heartbeat
 }
 
 type countsComponent struct {
@@ -254,7 +254,7 @@ func (s *countsSubject) Settings(ctx context.Context, region string) (store.Sett
 	return out, nil
 }
 
-func (s *countsSubject) Heartbeat(ctx context.Context, beats ...heartbeat.Beat) error {
+func (s *countsSubject) Heartbeat(ctx context.Context, beats ...heartbeat.Heartbeat) error {
 	if err := s.ended(ctx); err != nil {
 		return err
 	}
@@ -267,11 +267,11 @@ func (s *countsSubject) Heartbeat(ctx context.Context, beats ...heartbeat.Beat) 
 	return nil
 }
 
-func (s *countsSubject) beat(beat heartbeat.Beat) {
+func (s *countsSubject) beat(beat heartbeat.Heartbeat) {
 	if s.fault == "a health figure is lost" {
 		beat.Health.SettingsProblem = ""
 	}
-	at := slices.IndexFunc(s.beats, func(b heartbeat.Beat) bool {
+	at := slices.IndexFunc(s.beats, func(b heartbeat.Heartbeat) bool {
 		return fold(s.fault, "nodes", b.NodeID) == fold(s.fault, "nodes", beat.NodeID)
 	})
 	if at >= 0 && s.beats[at].Stopped && beat.Precedes(&s.beats[at]) && s.fault != "an earlier word after the last" {

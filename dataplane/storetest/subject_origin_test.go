@@ -90,9 +90,9 @@ var originFaults = map[string]string{
 	"late settings are young":            "Settings/are_as_old_as_the_moment",
 	"problems of settings are lost":      "Settings/are_what_was_told",
 	"settings are never old":             "Settings/grow_old",
-	"beats are taken when they are read": "Beats/are_what_nodes_said",
-	"any beat of a node is stored":       "Beats/are_a_node's_last",
-	"top keys of beats are lost":         "Beats/keep_the_top_keys",
+	"beats are taken when they are read": "Heartbeats/are_what_nodes_said",
+	"any beat of a node is stored":       "Heartbeats/are_a_node's_last",
+	"top keys of beats are lost":         "Heartbeats/keep_the_top_keys",
 }
 
 // originSubject is a memstore.Origin with one fault.
@@ -323,11 +323,11 @@ func (h *originSubject) StoreSettings(ctx context.Context, shard int, holder str
 	return h.Origin.StoreSettings(ctx, shard, holder, rows, asOf)
 }
 
-func (h *originSubject) Beats(ctx context.Context, shard, max int) ([]store.KeptBeat, error) {
-	beats, err := h.Origin.Beats(ctx, shard, max)
+func (h *originSubject) Heartbeats(ctx context.Context, shard, max int) ([]store.StoredHeartbeat, error) {
+	beats, err := h.Origin.Heartbeats(ctx, shard, max)
 	switch h.fault {
 	case "beats are taken when they are read":
-		return beats, errors.Join(err, h.Origin.Stored(ctx, shard, beats))
+		return beats, errors.Join(err, h.Origin.AckHeartbeats(ctx, shard, beats))
 	case "top keys of beats are lost":
 		for i := range beats {
 			beats[i].Top = ""
@@ -336,13 +336,13 @@ func (h *originSubject) Beats(ctx context.Context, shard, max int) ([]store.Kept
 	return beats, err
 }
 
-func (h *originSubject) Stored(ctx context.Context, shard int, beats []store.KeptBeat) error {
+func (h *originSubject) AckHeartbeats(ctx context.Context, shard int, beats []store.StoredHeartbeat) error {
 	if h.fault == "any beat of a node is stored" {
-		kept, err := h.Origin.Beats(ctx, shard, 100)
+		kept, err := h.Origin.Heartbeats(ctx, shard, 100)
 		if err != nil {
 			return err
 		}
 		beats = append(kept, beats...)
 	}
-	return h.Origin.Stored(ctx, shard, beats)
+	return h.Origin.AckHeartbeats(ctx, shard, beats)
 }

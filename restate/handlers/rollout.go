@@ -76,7 +76,7 @@ func (o *rollout) definition() restate.ServiceDefinition {
 		Handler("Begin", restate.NewObjectHandler(o.begin)).
 		Handler("Restore", restate.NewObjectHandler(o.restore)).
 		Handler("Step", restate.NewObjectHandler(o.step, restate.WithJournalRetention(stepRetention))).
-		Handler("TakeBack", restate.NewObjectHandler(o.takeBack)).
+		Handler("TakeBack", restate.NewObjectHandler(o.rollBack)).
 		Handler("Forget", restate.NewObjectHandler(o.forget)).
 		Handler("Ensure", restate.NewObjectHandler(o.ensure)).
 		Handler("Operate", restate.NewObjectHandler(o.operate)).
@@ -236,7 +236,7 @@ func (o *rollout) ensure(ctx restate.ObjectContext, t RolloutTimer) (restate.Voi
 
 // operate is an operator's transition.
 func (o *rollout) operate(ctx restate.ObjectContext, order controlplane.RolloutOrder) (controlplane.Rollout, error) {
-	if order.Action == controlplane.RolloutTakeBack {
+	if order.Action == controlplane.RolloutRollBack {
 		return controlplane.Rollout{},
 			failed(fmt.Errorf("%w: a rollback goes through %s", controlplane.ErrInvalid, RolloutsService))
 	}
@@ -305,8 +305,8 @@ func away(err error) bool {
 	return failed != nil && failed.Code() == http.StatusInternalServerError
 }
 
-// takeBack is called by the list of rollouts, which knows that no other is under way.
-func (o *rollout) takeBack(ctx restate.ObjectContext, by controlplane.By) (controlplane.Rollout, error) {
+// rollBack is called by the list of rollouts, which knows that no other is under way.
+func (o *rollout) rollBack(ctx restate.ObjectContext, by controlplane.By) (controlplane.Rollout, error) {
 	r, err := o.restored(ctx)
 	if err == nil {
 		err = known(ctx, &r)
@@ -315,8 +315,8 @@ func (o *rollout) takeBack(ctx restate.ObjectContext, by controlplane.By) (contr
 		return r, err
 	}
 	before := condition(&r)
-	wait, err := r.TakeBack(o.on(ctx), by)
-	return o.operated(ctx, r, controlplane.RolloutOrder{Action: controlplane.RolloutTakeBack, By: by}, before, wait, err)
+	wait, err := r.RollBack(o.on(ctx), by)
+	return o.operated(ctx, r, controlplane.RolloutOrder{Action: controlplane.RolloutRollBack, By: by}, before, wait, err)
 }
 
 // operated writes an operator's transition down.

@@ -26,9 +26,9 @@ func (c RolloutClient) Operate(ctx context.Context, id string,
 	if err := controlplane.ValidateRolloutID(id); err != nil { // it becomes part of a URL
 		return controlplane.Rollout{}, err
 	}
-	if order.Action == controlplane.RolloutTakeBack {
-		return askRollout[RolloutTakeBack, controlplane.Rollout](ctx, c.Client, RolloutsService, rolloutScope, "TakeBack",
-			RolloutTakeBack{ID: id, By: order.By})
+	if order.Action == controlplane.RolloutRollBack {
+		return askRollout[RolloutRollBack, controlplane.Rollout](ctx, c.Client, RolloutsService, rolloutScope, "TakeBack",
+			RolloutRollBack{ID: id, By: order.By})
 	}
 	return askRollout[controlplane.RolloutOrder, controlplane.Rollout](ctx, c.Client, RolloutService, id, "Operate", order)
 }

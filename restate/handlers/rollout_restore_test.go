@@ -100,7 +100,7 @@ func testAnOldStateOfARolloutDoesNothing(t *testing.T) {
 	}
 	reaches(t, c, "old", "the end", over)
 	cl.putState(RolloutService, "old", rolloutKey, json.RawMessage(baking))
-	if r, err := c.Operate(t.Context(), "old", order(controlplane.RolloutSuspend)); err == nil {
+	if r, err := c.Operate(t.Context(), "old", order(controlplane.RolloutPause)); err == nil {
 		t.Errorf("it is paused: %+v", r)
 	}
 	if r, err := c.Status(t.Context(), "old"); err != nil || r.Phase != controlplane.RolloutAborted {

@@ -306,7 +306,7 @@ func testRolloutHappyPath(t *testing.T) {
 		return err
 	})
 
-	if _, err := c.Operate(t.Context(), "one", order(controlplane.RolloutTakeBack)); err != nil {
+	if _, err := c.Operate(t.Context(), "one", order(controlplane.RolloutRollBack)); err != nil {
 		t.Fatal(err)
 	}
 	if r := reaches(t, c, "one", "the rollback", over); r.Phase != controlplane.RolloutRolledBack || r.Why != "rolled back by ann: deploy" {
@@ -379,7 +379,7 @@ func testRolloutByOperators(t *testing.T) {
 		return r
 	}
 	reaches(t, c, "gated", "the canary bakes", in(controlplane.RolloutBaking, 0))
-	paused := do(controlplane.RolloutSuspend)
+	paused := do(controlplane.RolloutPause)
 	if paused.Paused == nil || paused.Paused.By != operator {
 		t.Errorf("%+v", paused.Paused)
 	}

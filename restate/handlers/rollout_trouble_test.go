@@ -55,7 +55,7 @@ func testARolloutInTrouble(t *testing.T) {
 		t.Errorf("%s, trouble %q, timer at %d", first.Phase, first.Trouble, first.TimerMs)
 	}
 	reaches(t, c, "troubled", "it is tried again", func(r controlplane.Rollout) bool { return inTrouble(r) && r.Epoch > first.Epoch })
-	paused, err := c.Operate(t.Context(), "troubled", order(controlplane.RolloutSuspend))
+	paused, err := c.Operate(t.Context(), "troubled", order(controlplane.RolloutPause))
 	if err != nil || paused.Paused == nil || paused.Trouble != "" {
 		t.Errorf("%v: paused %+v, trouble %q", err, paused.Paused, paused.Trouble)
 	}
@@ -74,7 +74,7 @@ func testARolloutInTrouble(t *testing.T) {
 	if written, err := s.WriteTunings(t.Context(), []controlplane.TuningWrite{other}); err != nil || written.Refused != nil {
 		t.Fatalf("%+v, %v", written, err)
 	}
-	_, err = c.Operate(t.Context(), "troubled", order(controlplane.RolloutTakeBack))
+	_, err = c.Operate(t.Context(), "troubled", order(controlplane.RolloutRollBack))
 	if !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "of region eu, which has version ") {
 		t.Errorf("a rollback over what something else wrote: %v", err)
 	}
@@ -106,7 +106,7 @@ func testWhatRolloutsAreAskedWrongly(t *testing.T) {
 		t.Fatal(err)
 	}
 	bakes := reaches(t, c, "one", "the canary bakes", in(controlplane.RolloutBaking, 0))
-	_, err = askRollout[controlplane.RolloutOrder, controlplane.Rollout](t.Context(), c.Client, RolloutService, "one", "Operate", order(controlplane.RolloutTakeBack))
+	_, err = askRollout[controlplane.RolloutOrder, controlplane.Rollout](t.Context(), c.Client, RolloutService, "one", "Operate", order(controlplane.RolloutRollBack))
 	want("a rollback beside the list", err, controlplane.ErrInvalid, "a rollback goes through "+RolloutsService)
 	if err := c.Ensure(t.Context(), "one", bakes.Epoch-1); err != nil {
 		t.Fatal(err)

@@ -17,8 +17,8 @@ const (
 	rolloutsKey  = "rollouts"
 )
 
-// RolloutTakeBack asks for a finished rollout to be rolled back.
-type RolloutTakeBack struct {
+// RolloutRollBack asks for a finished rollout to be rolled back.
+type RolloutRollBack struct {
 	ID string          `json:"id"`
 	By controlplane.By `json:"by"`
 }
@@ -38,7 +38,7 @@ func (o *rollouts) definition() restate.ServiceDefinition {
 	return restate.NewObject(RolloutsService,
 		durable("The list of rollouts; one is under way at a time. Operate them with weirctl.")...).
 		Handler("Start", restate.NewObjectHandler(o.start)).
-		Handler("TakeBack", restate.NewObjectHandler(o.takeBack)).
+		Handler("TakeBack", restate.NewObjectHandler(o.rollBack)).
 		Handler("Ended", restate.NewObjectHandler(o.ended)).
 		Handler("Repair", restate.NewObjectHandler(o.repair)).
 		Handler("Standing", restate.NewObjectSharedHandler(o.standing, readOnly...)).
@@ -53,9 +53,9 @@ func (o *rollouts) start(ctx restate.ObjectContext, req controlplane.RolloutStar
 	return r, err
 }
 
-func (o *rollouts) takeBack(ctx restate.ObjectContext, req RolloutTakeBack) (r controlplane.Rollout, err error) {
+func (o *rollouts) rollBack(ctx restate.ObjectContext, req RolloutRollBack) (r controlplane.Rollout, err error) {
 	err = o.transition(ctx, func(l *controlplane.RolloutList) (err error) {
-		r, err = l.TakeBack(o.on(ctx), req.ID, req.By)
+		r, err = l.RollBack(o.on(ctx), req.ID, req.By)
 		return err
 	})
 	return r, err

@@ -71,7 +71,7 @@ func testARolloutThatFellOffTheList(t *testing.T) {
 	}
 	start("newer", otherTuning)
 	cl.putState(RolloutsService, rolloutScope, rolloutsKey, controlplane.RolloutList{})
-	if _, err := c.Operate(t.Context(), "old", order(controlplane.RolloutTakeBack)); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "rollout newer is done since") {
+	if _, err := c.Operate(t.Context(), "old", order(controlplane.RolloutRollBack)); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "rollout newer is done since") {
 		t.Errorf("%v", err)
 	}
 	wantInForce(t, db, otherTuning)
@@ -142,7 +142,7 @@ func testStartFindsTheRolloutThatTheListHasLost(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		cl.putState(RolloutsService, rolloutScope, rolloutsKey, controlplane.RolloutList{List: list})
-		if _, err := c.Operate(t.Context(), "done", order(controlplane.RolloutTakeBack)); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "rollout first is under way") {
+		if _, err := c.Operate(t.Context(), "done", order(controlplane.RolloutRollBack)); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "rollout first is under way") {
 			t.Errorf("%s, taking back another: %v", name, err)
 		}
 		if s, err := c.Standing(t.Context()); err != nil || s.Active != "first" {

@@ -58,7 +58,7 @@ func (d *durableList) Begin(id string, begin controlplane.RolloutBegin) (control
 	return askOf[controlplane.Rollout](d, id, "Begin", begin)
 }
 
-func (d *durableList) TakeBack(id string, by controlplane.By) (controlplane.Rollout, error) {
+func (d *durableList) RollBack(id string, by controlplane.By) (controlplane.Rollout, error) {
 	return askOf[controlplane.Rollout](d, id, "TakeBack", by)
 }
 

@@ -9,8 +9,8 @@ import "time"
 // for that long.
 const StandsFor = time.Minute
 
-// Beat identifies a node and what it runs, and carries its health figures.
-type Beat struct {
+// Heartbeat identifies a node and what it runs, and carries its health figures.
+type Heartbeat struct {
 	NodeID        string // unique in the fleet, 1 to 64 bytes
 	Region        string // 1 to 48 bytes
 	Build         string // version of the binary, at most 64 bytes
@@ -29,7 +29,7 @@ type Beat struct {
 
 // Precedes is true of a heartbeat that its process has sent before another one of its own: what has Stopped says no
 // more.
-func (b *Beat) Precedes(other *Beat) bool {
+func (b *Heartbeat) Precedes(other *Heartbeat) bool {
 	switch {
 	case b.StartedAtMs != other.StartedAtMs:
 		return false

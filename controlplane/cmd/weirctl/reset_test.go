@@ -13,7 +13,7 @@ import (
 func TestResetCommands(t *testing.T) {
 	w := newWorld(t)
 	node := func(id string, live bool, resetAt time.Time) controlplane.Node {
-		return controlplane.Node{Live: live, Beat: heartbeat.Beat{NodeID: id, Region: "eu", Health: heartbeat.Health{ResetAtMs: resetAt.UnixMilli()}}}
+		return controlplane.Node{Live: live, Heartbeat: heartbeat.Heartbeat{NodeID: id, Region: "eu", Health: heartbeat.Health{ResetAtMs: resetAt.UnixMilli()}}}
 	}
 	w.fleet = controlplane.Fleet{Nodes: []controlplane.Node{node("a", true, now), node("b", true, now.Add(time.Second)), node("dead", false, time.UnixMilli(0))}}
 	reset := []string{"reset", "acme", "api", "u1", "--reason", "ticket 7", "--longest-duration", "1h", "--watch", "--yes"}

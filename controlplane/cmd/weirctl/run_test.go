@@ -94,7 +94,7 @@ func newWorldThat(t *testing.T, asks bool) *world {
 	t.Setenv("WEIR_CONTEXTS", filepath.Join(t.TempDir(), "weir", "contexts.yaml"))
 	w := &world{inForce: []controlplane.RegionTuning{{Document: tuned(t)}}}
 	for _, region := range []string{"eu", "us"} {
-		w.fleet.Nodes = append(w.fleet.Nodes, controlplane.Node{Beat: heartbeat.Beat{NodeID: region + "1", Region: region}, Live: true})
+		w.fleet.Nodes = append(w.fleet.Nodes, controlplane.Node{Heartbeat: heartbeat.Heartbeat{NodeID: region + "1", Region: region}, Live: true})
 	}
 	w.handler = api.NewHandler(api.Config{
 		Cleanup:     &w.schedule,
@@ -271,8 +271,8 @@ func TestFleet(t *testing.T) {
 	w.fleet = controlplane.Fleet{}
 	w.want(t, w.run(t, "fleet"), exitOK, "no node has sent a heartbeat: a node with MySQL configured sends one within seconds of its start\n")
 	w.fleet = controlplane.Fleet{Now: now, Nodes: []controlplane.Node{
-		{Beat: heartbeat.Beat{NodeID: "n1", Region: "eu", Build: "v1.2.3", TuningVersion: 7, Health: heartbeat.Health{AllowedTotal: 1234567, DeniedTotal: 89, PendingCost: 4, Relay: &heartbeat.Relay{Shards: 3, Held: []int{0, 2}, UnpublishedMs: 400}}}, Age: 1200 * time.Millisecond, Live: true, ClockSkew: -3 * time.Millisecond},
-		{Beat: heartbeat.Beat{NodeID: "n2", Region: "us", Build: "v1.2.3", Health: heartbeat.Health{DroppedCost: 5, SettingsProblem: "floor is 2"}}, Age: 3 * time.Hour, ClockSkew: 1500 * time.Millisecond, HealthProblem: "health: odd"},
+		{Heartbeat: heartbeat.Heartbeat{NodeID: "n1", Region: "eu", Build: "v1.2.3", TuningVersion: 7, Health: heartbeat.Health{AllowedTotal: 1234567, DeniedTotal: 89, PendingCost: 4, Relay: &heartbeat.Relay{Shards: 3, Held: []int{0, 2}, UnpublishedMs: 400}}}, Age: 1200 * time.Millisecond, Live: true, ClockSkew: -3 * time.Millisecond},
+		{Heartbeat: heartbeat.Heartbeat{NodeID: "n2", Region: "us", Build: "v1.2.3", Health: heartbeat.Health{DroppedCost: 5, SettingsProblem: "floor is 2"}}, Age: 3 * time.Hour, ClockSkew: 1500 * time.Millisecond, HealthProblem: "health: odd"},
 	}}
 	w.want(t, w.run(t, "fleet"), exitOK, `
 REGION  NODE  STATE     SEEN      BUILD   TUNING   SKEW  ALLOWED    DENIED  PENDING  RELAYS       PROBLEMS

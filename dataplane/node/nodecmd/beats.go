@@ -36,7 +36,7 @@ func (b *beats) Settings(ctx context.Context, region string) (store.SettingsRows
 }
 
 // Heartbeat implements store.Settings.
-func (b *beats) Heartbeat(ctx context.Context, beats ...heartbeat.Beat) error {
+func (b *beats) Heartbeat(ctx context.Context, beats ...heartbeat.Heartbeat) error {
 	beats = slices.Clone(beats)
 	for i := range beats {
 		if b.figures != nil {

@@ -26,10 +26,10 @@ func TestHeartbeatsTellOfTheRelay(t *testing.T) {
 	beats := withRelay(counts, func() relay.Figures { return figures }, nil)
 	send := func(nowMs int64) *heartbeat.Relay {
 		t.Helper()
-		if err := beats.Heartbeat(t.Context(), heartbeat.Beat{NodeID: "a", Region: "eu", SentAtMs: nowMs, Health: heartbeat.Health{Entries: 9}}); err != nil {
+		if err := beats.Heartbeat(t.Context(), heartbeat.Heartbeat{NodeID: "a", Region: "eu", SentAtMs: nowMs, Health: heartbeat.Health{Entries: 9}}); err != nil {
 			t.Fatal(err)
 		}
-		health := counts.Beats()[0].Health
+		health := counts.Heartbeats()[0].Health
 		if health.Entries != 9 {
 			t.Errorf("the limiter's own figures: %+v", health)
 		}

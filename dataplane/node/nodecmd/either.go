@@ -55,8 +55,8 @@ func (e *either) fromOrigin(ctx context.Context, region string) (store.SettingsR
 
 // Heartbeat implements store.Settings. What no relay takes from the origin goes to MySQL: a region without a relay is
 // not silent.
-func (e *either) Heartbeat(ctx context.Context, beats ...heartbeat.Beat) error {
-	ways := []func(context.Context, ...heartbeat.Beat) error{e.toOrigin, e.store.Heartbeat}
+func (e *either) Heartbeat(ctx context.Context, beats ...heartbeat.Heartbeat) error {
+	ways := []func(context.Context, ...heartbeat.Heartbeat) error{e.toOrigin, e.store.Heartbeat}
 	if !e.relayed.Load() {
 		ways[0], ways[1] = e.toStore, e.origin.Heartbeat
 	}
@@ -70,13 +70,13 @@ func (e *either) Heartbeat(ctx context.Context, beats ...heartbeat.Beat) error {
 	return nil
 }
 
-func (e *either) toOrigin(ctx context.Context, beats ...heartbeat.Beat) error {
+func (e *either) toOrigin(ctx context.Context, beats ...heartbeat.Heartbeat) error {
 	ctx, cancel := context.WithTimeout(ctx, eitherTimeout)
 	defer cancel()
 	return e.origin.Heartbeat(ctx, beats...)
 }
 
-func (e *either) toStore(ctx context.Context, beats ...heartbeat.Beat) error {
+func (e *either) toStore(ctx context.Context, beats ...heartbeat.Heartbeat) error {
 	ctx, cancel := context.WithTimeout(ctx, eitherTimeout)
 	defer cancel()
 	return e.store.Heartbeat(ctx, beats...)

@@ -71,8 +71,8 @@ func TestAnOriginThatHangsLeavesTimeForTheStore(t *testing.T) {
 		if rows, err := e.Settings(ctx, "eu"); err != nil || rows.TuningVersion != 2 {
 			t.Errorf("version %d, %v", rows.TuningVersion, err)
 		}
-		if err := e.Heartbeat(ctx, heartbeat.Beat{NodeID: "a", Region: "eu"}); err != nil || len(counts.Beats()) != 1 {
-			t.Errorf("%d heartbeats are stored, %v", len(counts.Beats()), err)
+		if err := e.Heartbeat(ctx, heartbeat.Heartbeat{NodeID: "a", Region: "eu"}); err != nil || len(counts.Heartbeats()) != 1 {
+			t.Errorf("%d heartbeats are stored, %v", len(counts.Heartbeats()), err)
 		}
 	})
 }
@@ -98,14 +98,14 @@ func TestHeartbeatsGoToTheOriginOrTheStore(t *testing.T) {
 			}
 			origin.Faults.Fail(c.origin)
 			counts.Faults.Fail(c.store)
-			err := e.Heartbeat(t.Context(), heartbeat.Beat{NodeID: "a", Region: "eu"})
+			err := e.Heartbeat(t.Context(), heartbeat.Heartbeat{NodeID: "a", Region: "eu"})
 			origin.Faults.Fail(nil)
-			kept, keptErr := origin.Beats(t.Context(), 0, 9)
+			kept, keptErr := origin.Heartbeats(t.Context(), 0, 9)
 			if keptErr != nil {
 				t.Fatal(keptErr)
 			}
-			if len(kept) != c.kept || len(counts.Beats()) != c.stored || (err != nil) != c.failed {
-				t.Errorf("%d at the origin, %d stored, %v", len(kept), len(counts.Beats()), err)
+			if len(kept) != c.kept || len(counts.Heartbeats()) != c.stored || (err != nil) != c.failed {
+				t.Errorf("%d at the origin, %d stored, %v", len(kept), len(counts.Heartbeats()), err)
 			}
 		})
 	}

@@ -159,10 +159,10 @@ func TestHeartbeatsHaveTheProblems(t *testing.T) {
 	w.setLocked(problemEviction, "Redis may drop counts")
 	origin := w.origin.(store.RelayOrigin)
 	settings := withRelay(origin, nil, w)
-	if err := settings.Heartbeat(t.Context(), heartbeat.Beat{NodeID: "n", Region: "eu", SentAtMs: time.Now().UnixMilli()}); err != nil {
+	if err := settings.Heartbeat(t.Context(), heartbeat.Heartbeat{NodeID: "n", Region: "eu", SentAtMs: time.Now().UnixMilli()}); err != nil {
 		t.Fatal(err)
 	}
-	kept, err := origin.Beats(t.Context(), 0, 1)
+	kept, err := origin.Heartbeats(t.Context(), 0, 1)
 	if err != nil || len(kept) != 1 || len(kept[0].Health.Problems) != 1 || kept[0].Health.Problems[0] != "Redis may drop counts" {
 		t.Errorf("%+v, %v", kept, err)
 	}

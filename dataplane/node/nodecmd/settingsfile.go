@@ -100,4 +100,4 @@ func (f *settingsFile) Settings(_ context.Context, region string) (store.Setting
 }
 
 // Heartbeat implements store.Settings. It does nothing: a node on its own has no fleet.
-func (*settingsFile) Heartbeat(context.Context, ...heartbeat.Beat) error { return nil }
+func (*settingsFile) Heartbeat(context.Context, ...heartbeat.Heartbeat) error { return nil }

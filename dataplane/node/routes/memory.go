@@ -105,4 +105,4 @@ func (m *Memory) Settings(context.Context, string) (store.SettingsRows, error) {
 }
 
 // Heartbeat implements store.Settings: a node alone has no one to report to.
-func (*Memory) Heartbeat(context.Context, ...heartbeat.Beat) error { return nil }
+func (*Memory) Heartbeat(context.Context, ...heartbeat.Heartbeat) error { return nil }

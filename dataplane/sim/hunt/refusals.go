@@ -47,7 +47,7 @@ var originCalls = map[Calls][]memstore.Op{
 	"repairs":      {memstore.OpRaise, memstore.OpHealed},
 	"settings":     {memstore.OpSettings},
 	"new settings": {memstore.OpStoreSettings},
-	"heartbeats":   {memstore.OpHeartbeat, memstore.OpBeats, memstore.OpStored},
+	"heartbeats":   {memstore.OpHeartbeat, memstore.OpHeartbeats, memstore.OpStored},
 }
 
 // mysqlCalls are what MySQL may refuse.

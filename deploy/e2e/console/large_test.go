@@ -153,7 +153,7 @@ func (l *large) fleet(context.Context) (controlplane.Fleet, error) {
 				relay = &heartbeat.Relay{Shards: 1, Held: []int{0}, InStepAtMs: at, UnpublishedMs: turn % 300, LagP99Ms: from}
 			}
 			f.Nodes = append(f.Nodes, controlplane.Node{
-				Beat: heartbeat.Beat{NodeID: fmt.Sprintf("node-%02d-%02d", r, n), Region: region, Build: "v1.2.3", TuningVersion: 3, StartedAtMs: 1_700_000_000_000,
+				Heartbeat: heartbeat.Heartbeat{NodeID: fmt.Sprintf("node-%02d-%02d", r, n), Region: region, Build: "v1.2.3", TuningVersion: 3, StartedAtMs: 1_700_000_000_000,
 					Health: heartbeat.Health{AllowedTotal: at * (i%9 + 1) / 10, DeniedTotal: at * (i % 5) / 300, ShadowedTotal: at * (i % 3) / 900, Entries: 10_000 + i*turn%1000,
 						ReplayedAtMs: at, SettingsAtMs: at, Relay: relay}},
 				SeenAt: seen, Age: now.Sub(seen), Live: (i+turn)%97 != 0,

@@ -64,7 +64,7 @@ var (
 	originSettings      = originOp{"origin settings", 3, 0}       // EVAL, HMGET, TIME
 	originStoreSettings = originOp{"origin store settings", 6, 0} // EVAL, GET, HMGET, TIME, HSET, PEXPIRE
 	originHeartbeat     = originOp{"origin heartbeat", 8, 0}      // EVAL, TIME, two ZRANGE, ZSCORE, ZADD, HSET, PEXPIREAT
-	originBeats         = originOp{"origin beats", 4, 1}          // EVAL, TIME, two ZRANGE; HMGET
+	originHeartbeats    = originOp{"origin beats", 4, 1}          // EVAL, TIME, two ZRANGE; HMGET
 	originStored        = originOp{"origin stored", 2, 3}         // EVAL, TIME; ZSCORE, ZREM, HDEL
 )
 
@@ -307,7 +307,7 @@ func (h *Origin) Settings(ctx context.Context, region string) (store.SettingsRow
 }
 
 // Heartbeat implements store.Origin.
-func (h *Origin) Heartbeat(ctx context.Context, beats ...heartbeat.Beat) error {
+func (h *Origin) Heartbeat(ctx context.Context, beats ...heartbeat.Heartbeat) error {
 	return h.call(ctx, originHeartbeat, 0, 0, func(ctx context.Context) error {
 		return h.RelayOrigin.Heartbeat(ctx, beats...)
 	})
@@ -322,12 +322,12 @@ func (h *Origin) StoreSettings(ctx context.Context, shard int, holder string, ro
 	})
 }
 
-// Beats implements store.RelayOrigin.
-func (h *Origin) Beats(ctx context.Context, shard, max int) ([]store.KeptBeat, error) {
-	var beats []store.KeptBeat
-	err := h.call(ctx, originBeats, shard, 0, func(ctx context.Context) (err error) {
-		beats, err = h.RelayOrigin.Beats(ctx, shard, max)
-		h.Meters.Commands.Add(originBeats.perTouch * int64(len(beats)))
+// Heartbeats implements store.RelayOrigin.
+func (h *Origin) Heartbeats(ctx context.Context, shard, max int) ([]store.StoredHeartbeat, error) {
+	var beats []store.StoredHeartbeat
+	err := h.call(ctx, originHeartbeats, shard, 0, func(ctx context.Context) (err error) {
+		beats, err = h.RelayOrigin.Heartbeats(ctx, shard, max)
+		h.Meters.Commands.Add(originHeartbeats.perTouch * int64(len(beats)))
 		return err
 	})
 	if err != nil {
@@ -336,9 +336,9 @@ func (h *Origin) Beats(ctx context.Context, shard, max int) ([]store.KeptBeat, e
 	return beats, nil
 }
 
-// Stored implements store.RelayOrigin.
-func (h *Origin) Stored(ctx context.Context, shard int, beats []store.KeptBeat) error {
+// AckHeartbeats implements store.RelayOrigin.
+func (h *Origin) AckHeartbeats(ctx context.Context, shard int, beats []store.StoredHeartbeat) error {
 	return h.call(ctx, originStored, shard, len(beats), func(ctx context.Context) error {
-		return h.RelayOrigin.Stored(ctx, shard, beats)
+		return h.RelayOrigin.AckHeartbeats(ctx, shard, beats)
 	})
 }

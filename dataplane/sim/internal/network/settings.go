@@ -32,7 +32,7 @@ func (c *Settings) Settings(ctx context.Context, region string) (store.SettingsR
 }
 
 // Heartbeat implements store.Settings.
-func (c *Settings) Heartbeat(ctx context.Context, beats ...heartbeat.Beat) error {
+func (c *Settings) Heartbeat(ctx context.Context, beats ...heartbeat.Heartbeat) error {
 	return c.call(ctx, "heartbeat", func(ctx context.Context) error { return c.From.Heartbeat(ctx, beats...) })
 }
 
