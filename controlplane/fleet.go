@@ -82,7 +82,8 @@ func ListFleet(ctx context.Context, store FleetStore, liveWithin time.Duration) 
 	return fleet, nil
 }
 
-// aheadMax is how far a heartbeat may be ahead of the clock of the database: a statement reads the clock when it begins.
+// aheadMax is how far a heartbeat may be ahead of the clock of the database: a statement reads the clock when it
+// begins.
 const aheadMax = 5 * time.Second
 
 // FleetRepair also corrects heartbeats.

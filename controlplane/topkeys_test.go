@@ -76,8 +76,8 @@ func TestTopKeysAreMergedOverNodes(t *testing.T) {
 	}
 }
 
-// A key that cannot be read spoils itself alone: the others of its report are merged, and the answer has that it lacks a
-// part.
+// A key that cannot be read spoils itself alone: the others of its report are merged, and the answer has that it lacks
+// a part.
 func TestAReportWithABadKeyIsReadInPart(t *testing.T) {
 	store := topReports{{Region: "eu", SeenAt: time.UnixMilli(99_000), Document: []byte(`{"hot":[{},{"w":"dw==","n":"bg==","i":"YQ==","d":1000,
 		"c":4,"r":3}],"held":[{"k":"lease","w":"dw==","n":"bg==","i":"YQ==","a":2},{}]}`)}}

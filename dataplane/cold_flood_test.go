@@ -65,8 +65,8 @@ func (o *serialOrigin) Claim(ctx context.Context, claims store.Claims) store.Cla
 }
 
 // A caller's flood of new keys keeps Redis busy all the time. It doesn't open the breaker that the reads of all
-// namespaces share, and it delays no other namespace's costs by more than some short calls. So another namespace's limit
-// holds on two nodes as it does without the flood.
+// namespaces share, and it delays no other namespace's costs by more than some short calls. So another namespace's
+// limit holds on two nodes as it does without the flood.
 func TestAFloodOfColdKeysLeavesOthersTheirLimit(t *testing.T) {
 	for _, many := range []bool{false, true} {
 		t.Run(fmt.Sprintf("in batches %v", many), func(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,17 +22,20 @@ var skews = []time.Duration{24 * time.Hour, time.Hour, 90 * time.Second, 59 * ti
 // skewed is a node that has not heard the origin's clock yet, and has another time.
 func skewed(t *testing.T, way *memstore.Origin, skew time.Duration, row store.NamespaceRow, room int) *dataplane.Limiter {
 	t.Helper()
-	return skewedBy(t, way, &skew, row, room)
+	var by atomic.Int64
+	by.Store(int64(skew))
+	return skewedBy(t, way, &by, row, room)
 }
 
 // skewedBy is skewed for a node whose clock is set later.
-func skewedBy(t *testing.T, way *memstore.Origin, skew *time.Duration, row store.NamespaceRow, room int) *dataplane.Limiter {
+func skewedBy(t *testing.T, way *memstore.Origin, skew *atomic.Int64, row store.NamespaceRow,
+	room int) *dataplane.Limiter {
 	t.Helper()
 	counts := memstore.NewCounts(memstore.CountsOptions{})
 	row.Workspace, row.Namespace = "acme", "api"
 	counts.SetNamespaces(row)
 	l, err := dataplane.New(dataplane.Config{Region: "eu", Origin: way, Settings: counts, EntriesMax: room,
-		Clock: func() time.Time { return time.Now().Add(*skew) }})
+		Clock: func() time.Time { return time.Now().Add(time.Duration(skew.Load())) }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +54,7 @@ type early struct {
 
 var earlyEstimates = store.NamespaceRow{Mode: "estimate"}
 
-var earlies = map[string]early{
+var earlyCounts = map[string]early{
 	"estimate": {row: earlyEstimates, count: func(t *testing.T, l *dataplane.Limiter) { allowN(t, l, 10) }},
 	"estimate batch": {row: earlyEstimates, count: func(t *testing.T, l *dataplane.Limiter) {
 		if b := l.AllowMany(t.Context(), []dataplane.Request{ask("k", 4, 1000), ask("k", 6, 1000)}); !b.Allowed {
@@ -76,8 +80,8 @@ var earlies = map[string]early{
 	}},
 }
 
-// has holds the origin and a node to the 10 that were counted early: the origin has them in its current cell alone. What
-// the node hears the origin's clock by is "send" or "decision".
+// has holds the origin and a node to the 10 that were counted early: the origin has them in its current cell alone.
+// What the node hears the origin's clock by is "send" or "decision".
 func (c early) has(t *testing.T, l *dataplane.Limiter, origin *memstore.Origin, first string) {
 	t.Helper()
 	if first == "decision" {
@@ -118,7 +122,7 @@ func (c early) has(t *testing.T, l *dataplane.Limiter, origin *memstore.Origin, 
 // What a node counts before it has heard the origin's clock is at the origin in the cell that the origin's clock shows,
 // and nowhere else, however it was counted and whatever the node's clock shows.
 func TestWhatIsCountedBeforeTheOriginsClockIsKnown(t *testing.T) {
-	for name, c := range earlies {
+	for name, c := range earlyCounts {
 		for _, skew := range skews {
 			for _, first := range []string{"send", "decision"} { // what hears the clock first
 				t.Run(fmt.Sprint(name, "/", skew, "/", first), func(t *testing.T) {
@@ -144,7 +148,7 @@ func TestWhatIsCountedBeforeTheOriginsClockIsKnown(t *testing.T) {
 // Nor is anything lost of it if the node's clock is set back before the node hears the origin's, right or not: the
 // origin has none of that cost yet.
 func TestAClockThatIsSetBackBeforeTheOriginsClockIsKnownLosesNothing(t *testing.T) {
-	for name, c := range earlies {
+	for name, c := range earlyCounts {
 		for _, to := range []time.Duration{time.Hour - time.Minute, 90 * time.Second, 61 * time.Second, 100 * time.Millisecond, 0,
 			-time.Hour, -24 * time.Hour} {
 			for _, then := range []string{"nothing", "sweep", "look"} { // that meets the key before the origin answers
@@ -152,11 +156,12 @@ func TestAClockThatIsSetBackBeforeTheOriginsClockIsKnownLosesNothing(t *testing.
 					synctest.Test(t, func(t *testing.T) {
 						origin := memstore.NewOrigin(memstore.OriginOptions{})
 						way := origin.Client()
-						skew := time.Hour
+						var skew atomic.Int64
+						skew.Store(int64(time.Hour))
 						l := skewedBy(t, way, &skew, c.row, 0)
 						way.Faults.Delay(time.Hour)
 						c.count(t, l)
-						skew = to
+						skew.Store(int64(to))
 						switch then {
 						case "sweep":
 							l.Sweep()
@@ -185,7 +190,8 @@ func TestAReservationFollowsAClockThatIsSetBackBeforeTheOriginsClockIsKnown(t *t
 					synctest.Test(t, func(t *testing.T) {
 						origin := memstore.NewOrigin(memstore.OriginOptions{})
 						way := origin.Client()
-						skew := time.Hour
+						var skew atomic.Int64
+						skew.Store(int64(time.Hour))
 						l := skewedBy(t, way, &skew, store.NamespaceRow{}, 0)
 						way.Faults.Delay(time.Hour)
 						held, d := l.Reserve(t.Context(), ask("k", reserved, 1000))
@@ -193,7 +199,7 @@ func TestAReservationFollowsAClockThatIsSetBackBeforeTheOriginsClockIsKnown(t *t
 							t.Fatalf("%+v", d)
 						}
 						l.AwaitCalls()
-						skew = to
+						skew.Store(int64(to))
 						if then != "settle" {
 							l.Sweep()
 						}
@@ -223,10 +229,11 @@ func TestAReservationFollowsAClockThatIsSetBackBeforeTheOriginsClockIsKnown(t *t
 // A refund finds the cost of a key that a clock which was set back has left in a cell to come.
 func TestARefundFindsTheCostAfterAClockWasSetBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		skew := time.Hour
+		var skew atomic.Int64
+		skew.Store(int64(time.Hour))
 		l := skewedBy(t, memstore.NewOrigin(memstore.OriginOptions{}).Client(), &skew, store.NamespaceRow{}, 0)
 		charge(t, l)
-		skew = 0
+		skew.Store(0)
 		if n, err := l.Refund(ask("k", 4, 1000)); n != 4 || err != nil {
 			t.Error(n, err)
 		}

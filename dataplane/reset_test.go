@@ -339,8 +339,8 @@ func TestAResetThatExpiresHandsOutNothing(t *testing.T) {
 	}
 }
 
-// A node whose clock is wrong takes no reset for expired before it has heard its origin's clock: its first decisions are
-// by that one, and the caller whom an operator has let back in is not turned away.
+// A node whose clock is wrong takes no reset for expired before it has heard its origin's clock: its first decisions
+// are by that one, and the caller whom an operator has let back in is not turned away.
 func TestANodeWithAWrongClockCountsByAResetFromItsFirstDecisionOn(t *testing.T) {
 	for _, skew := range skews {
 		t.Run(skew.String(), func(t *testing.T) {

@@ -64,8 +64,8 @@ func (c *Counts) heartbeatEach(ctx context.Context, beats []heartbeat.Heartbeat)
 // heartbeatColumns is how many arguments a row takes, in the order of dataplanedb.NodeBeatParams.
 const heartbeatColumns = 10
 
-// heartbeatArgs are those of all rows that the table can hold, and why it cannot hold the others. Rows are written in the
-// order of their keys, so that two relays do not wait for each other.
+// heartbeatArgs are those of all rows that the table can hold, and why it cannot hold the others. Rows are written in
+// the order of their keys, so that two relays do not wait for each other.
 func heartbeatArgs(beats []heartbeat.Heartbeat) (args []any, refused error) {
 	beats = slices.Clone(beats)
 	slices.SortStableFunc(beats, func(a, b heartbeat.Heartbeat) int { return cmp.Compare(a.NodeID, b.NodeID) })

@@ -232,8 +232,8 @@ func testHeartbeatIsSeenByTheDatabasesClock(t *testing.T) {
 	}
 }
 
-// What reads withdrawn rows compares their sent_at with the database's clock: a node whose clock is wrong leaves in order
-// like any other, and a heartbeat that comes late changes nothing.
+// What reads withdrawn rows compares their sent_at with the database's clock: a node whose clock is wrong leaves in
+// order like any other, and a heartbeat that comes late changes nothing.
 func TestALastHeartbeatIsDatedByTheDatabasesClock(t *testing.T) {
 	servers.EachSQL(t, testALastHeartbeatIsDatedByTheDatabasesClock)
 }

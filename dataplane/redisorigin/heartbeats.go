@@ -14,8 +14,8 @@ import (
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
-// heartbeatJSON is a heartbeat as a server keeps it, without the top keys, which are beside it. Readers must accept those of
-// older and newer builds, so fields are only ever added.
+// heartbeatJSON is a heartbeat as a server keeps it, without the top keys, which are beside it. Readers must accept
+// those of older and newer builds, so fields are only ever added.
 type heartbeatJSON struct {
 	NodeID        []byte           `json:"node"`
 	Region        []byte           `json:"region"`
@@ -108,7 +108,8 @@ func (h *Origin) Heartbeats(ctx context.Context, shard, max int) ([]store.Stored
 
 // beats takes some heartbeats, and drops as many as junk that are none.
 func (s *shard) beats(ctx context.Context, max int) (beats []store.StoredHeartbeat, junk int, err error) {
-	reply, err := s.heartbeatsCall(ctx, heartbeatsScript, max, store.NodeLiveFor.Microseconds(), store.HeartbeatBytesMax).Slice()
+	reply, err := s.heartbeatsCall(ctx, heartbeatsScript, max, store.NodeLiveFor.Microseconds(),
+		store.HeartbeatBytesMax).Slice()
 	if err != nil {
 		return nil, 0, err
 	}
@@ -120,7 +121,8 @@ func (s *shard) beats(ctx context.Context, max int) (beats []store.StoredHeartbe
 		}
 		b, err := storedHeartbeat(id, mark, waited, document, top)
 		if err != nil {
-			s.noteJunk(fmt.Errorf("redisorigin: %s: the heartbeat of %.80q: %w: %w", s.buckets[0].heartbeatsKey, id, errJunk, err))
+			s.noteJunk(fmt.Errorf("redisorigin: %s: the heartbeat of %.80q: %w: %w", s.buckets[0].heartbeatsKey, id,
+				errJunk, err))
 			drop = append(drop, id, mark)
 			continue
 		}

@@ -100,8 +100,8 @@ func (r *Relay) storeSettings(ctx context.Context, now time.Time) error {
 	return errors.Join(errs...)
 }
 
-// storeHeartbeats stores what nodes of the region have said, some at a time. A node says more within the interval; what is
-// stored twice does no harm.
+// storeHeartbeats stores what nodes of the region have said, some at a time. A node says more within the interval;
+// what is stored twice does no harm.
 func (s *shard) storeHeartbeats(ctx context.Context, now time.Time) error {
 	var refused error
 	for range store.WaitingHeartbeatsMax / store.HeartbeatsMax {
@@ -134,8 +134,8 @@ func (s *shard) storeHeartbeats(ctx context.Context, now time.Time) error {
 	return refused
 }
 
-// storeLastHeartbeats is for a relay that has just released its leases; two that store a heartbeat do no harm. What fails is
-// left to the next relay.
+// storeLastHeartbeats is for a relay that has just released its leases; two that store a heartbeat do no harm. What
+// fails is left to the next relay.
 func (r *Relay) storeLastHeartbeats(ctx context.Context) {
 	if r.cfg.Settings == nil {
 		return
@@ -147,7 +147,8 @@ func (r *Relay) storeLastHeartbeats(ctx context.Context) {
 	}
 }
 
-// heartbeatsOf are the heartbeats of nodes of the own region, and why others are left out: a region speaks for itself alone.
+// heartbeatsOf are the heartbeats of nodes of the own region, and why others are left out: a region speaks for itself
+// alone.
 func (s *shard) heartbeatsOf(kept []store.StoredHeartbeat) (beats []heartbeat.Heartbeat, strange error) {
 	for _, b := range kept {
 		if own := s.relay.cfg.Region; b.Region == own {

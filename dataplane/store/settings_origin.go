@@ -44,7 +44,8 @@ type SettingsRelay interface {
 	AckHeartbeats(ctx context.Context, shard int, beats []StoredHeartbeat) error
 }
 
-// StoredHeartbeat is a heartbeat on its way to the store. Its Top is the newest that the node has sent since the last ack.
+// StoredHeartbeat is a heartbeat on its way to the store. Its Top is the newest that the node has sent since the last
+// ack.
 type StoredHeartbeat struct {
 	heartbeat.Heartbeat
 	Mark int64 // the origin's: tells two heartbeats of one node apart

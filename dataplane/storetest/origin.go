@@ -296,6 +296,7 @@ func callOrigin(h *originTest, ctx context.Context) map[string]error {
 	errs["StoreSettings"] = h.StoreSettings(ctx, shard, "a", store.SettingsRows{}, time.Time{})
 	errs["Heartbeat"] = h.Heartbeat(ctx, heartbeat.Heartbeat{NodeID: "a", Region: "eu"})
 	_, errs["Heartbeats"] = h.Heartbeats(ctx, shard, 1)
-	errs["AckHeartbeats"] = h.AckHeartbeats(ctx, shard, []store.StoredHeartbeat{{Heartbeat: heartbeat.Heartbeat{NodeID: "a"}, Mark: 1}})
+	errs["AckHeartbeats"] = h.AckHeartbeats(ctx, shard,
+		[]store.StoredHeartbeat{{Heartbeat: heartbeat.Heartbeat{NodeID: "a"}, Mark: 1}})
 	return errs
 }

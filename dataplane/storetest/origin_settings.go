@@ -270,8 +270,8 @@ func (h *originTest) wantKept(want ...heartbeat.Heartbeat) {
 
 // fullHeartbeat has a value in each field.
 func fullHeartbeat(t *testing.T, id string) heartbeat.Heartbeat {
-	b := heartbeat.Heartbeat{NodeID: id, Region: "eu\xff", Build: "v1.2.3", TuningVersion: 7, StartedAtMs: 1_700_000_000_000,
-		SentAtMs: 1_700_000_060_000, Stopped: true, Top: `{"hot":[]}`}
+	b := heartbeat.Heartbeat{NodeID: id, Region: "eu\xff", Build: "v1.2.3", TuningVersion: 7,
+		StartedAtMs: 1_700_000_000_000, SentAtMs: 1_700_000_060_000, Stopped: true, Top: `{"hot":[]}`}
 	fill(t, &b.Health)
 	return b
 }

@@ -115,7 +115,8 @@ func (e *adminRefusal) discovery() bool {
 }
 
 func (e *adminRefusal) Error() string {
-	return fmt.Sprintf("restate's admin API refused %s: %d %s: %.500s", e.what, e.status, http.StatusText(e.status), e.text)
+	return fmt.Sprintf("restate's admin API refused %s: %d %s: %.500s", e.what, e.status, http.StatusText(e.status),
+		e.text)
 }
 
 func (a *Admin) once(ctx context.Context, method, url string, body []byte) (status int, answer []byte, err error) {

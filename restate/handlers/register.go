@@ -147,7 +147,8 @@ func (r *Registrar) takeOver(ctx context.Context, ours deployment) (Registered, 
 	if newest.Metadata[fingerprintKey] != r.fingerprint {
 		return RegisteredTakenOver, nil // what began there is of another build, whose steps may differ
 	}
-	if _, err := r.call(ctx, http.MethodPatch, "/deployments/"+newest.ID, map[string]string{"uri": r.uri}, nil); err != nil {
+	to := map[string]string{"uri": r.uri}
+	if _, err := r.call(ctx, http.MethodPatch, "/deployments/"+newest.ID, to, nil); err != nil {
 		return RegisteredTakenOver, fmt.Errorf("continue the calls that had begun at %s: %w", newest.URI, err)
 	}
 	return RegisteredTakenOver, nil

@@ -218,8 +218,8 @@ func TestACallersPartOfTheMemory(t *testing.T) {
 	})
 }
 
-// A caller whose own calls have only just begun can't make room for itself. It then waits, and no call of another one is
-// cut off for it.
+// A caller whose own calls have only just begun can't make room for itself. It then waits, and no call of another one
+// is cut off for it.
 func TestACallerBeyondItsPartCutsNobodyElseOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := NewMemory(Calls, 100)
@@ -277,7 +277,9 @@ func TestAFullQueueOfFairCallersTakesNoMore(t *testing.T) {
 			t.Errorf("%v after %v, and %d others have lost their places", err, time.Since(began), len(ended))
 		}
 		for range waitersMax {
-			<-ended
+			if err := <-ended; err == nil {
+				t.Error("a call got memory that was never free")
+			}
 		}
 	})
 }

@@ -123,7 +123,8 @@ func TestTakeAllKeepsMessagesOut(t *testing.T) {
 	})
 }
 
-// A slot that is free once TakeAll has given up goes to a message that waits, and messages of one caller keep their order.
+// A slot that is free once TakeAll has given up goes to a message that waits, and messages of one caller keep their
+// order.
 func TestMessagesOfOneCallerComeInTheirOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, c := NewSlots(Calls, 2), new(Caller)
