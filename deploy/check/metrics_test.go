@@ -226,9 +226,18 @@ func (p published) checkLine(t *testing.T, path, line string, greps bool) {
 					t.Errorf("%s: %s has no label %s", path, name, label[1])
 				}
 			}
+			for _, m := range regexp.MustCompile(`([a-z_]+)="([^"{}<>…]+)"`).FindAllStringSubmatch(wanted, -1) {
+				if values := known[m[1]]; isRunbook(path) && values != nil && !values[m[2]] {
+					t.Errorf("%s: %s is never %s; it is one of %q", path, name, m[0], keys(values))
+				}
+			}
 		}
 	}
 }
+
+// isRunbook reports whether a page is read while something fails, so that each value of a label on it must be right.
+// Other pages also name values that only other programs, or other settings, publish.
+func isRunbook(path string) bool { return strings.Contains(strings.ToLower(path), "runbook") }
 
 // expand writes the alternatives of a_{b,c}_d out. Braces after a whole name hold labels.
 func expand(text string) []string {
