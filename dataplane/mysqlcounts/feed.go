@@ -14,8 +14,8 @@ import (
 	"github.com/weirhq/weir/shared/gen/sql/dataplanedb"
 )
 
-// Feed is the store.Feed in the table ratelimit_changes of a Counts' database. It is always read from the primary: what
-// a relay reads is fresh, and Options.Replica is for imports.
+// Feed is the store.Feed in the table ratelimit_changes of a Counts' database. It is always read from the primary,
+// as are imports.
 //
 // The primary key is what decides between two writers of a number, and a row is stored only if the one before it is,
 // so whatever is visible of a stream has no gaps, in whatever order transactions commit. An append that finds its

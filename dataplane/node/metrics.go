@@ -32,7 +32,7 @@ var codesPublished = []string{
 	connect.CodeUnimplemented.String(),     // wrong HTTP method, media type or compression
 	connect.CodeInternal.String(),
 	connect.CodeUnauthenticated.String(),  // no token, or an unknown one
-	connect.CodeUnavailable.String(),      // shed
+	connect.CodeUnavailable.String(),      // see the Help of weir_rpc_requests_total
 	connect.CodeNotFound.String(),         // an override that is not there
 	connect.CodePermissionDenied.String(), // overrides on a node that does not change them
 }
@@ -61,7 +61,8 @@ type callMetrics struct {
 func newMetrics(registerer prometheus.Registerer, further map[string]string) (*metrics, error) {
 	requests := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_rpc_requests_total",
-		Help: "Calls answered, by method and code. A denial is ok; unavailable was shed.",
+		Help: "Calls answered, by method and code. A denial is ok. unavailable: no slot or memory was left, the origin " +
+			"did not answer a call about a reservation or lease, or the connection's certificate is no longer accepted.",
 	}, []string{"method", "code"})
 	seconds := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "weir_rpc_seconds",

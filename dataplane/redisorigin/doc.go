@@ -16,8 +16,9 @@
 // a decision needs are always on one node.
 //
 // What it promises: a count and its expiry are one script, applied as a whole
-// or not at all, so no key is ever without an expiry. Every call is one round trip,
-// or one to each node of a Cluster that is concerned, and is sent
+// or not at all, so no key is ever without an expiry. A decision's read is one round trip, or one
+// to each node of a Cluster that is concerned. So are a chunk and a claim, but they take a second round trip for a
+// first send or after a failover. A relay's calls take a round trip for each page. Each command is sent
 // once: a chunk is sent again by its node, under the number that makes it count once, and a claim whose reply
 // was lost is told as store.ErrMaybeApplied. New refuses a client that sends commands again. A
 // partition that is down fails its own keys, and no key is ever looked for in another
@@ -25,6 +26,6 @@
 // with zeros.
 //
 // What it gives up: durability, beyond what the server itself has (what is lost is restored by nodes and relay, see
-// store.Epoch); and, on a Cluster, redirections: while a slot moves, its
-// cells fail, and work again once the client has learnt where the slot is.
+// store.Epoch); and, on a Cluster, redirections: while a slot moves,
+// calls that name one of its cells fail, and work again once the client has learnt where the slot is.
 package redisorigin

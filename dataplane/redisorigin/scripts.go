@@ -16,7 +16,7 @@ import "strings"
 // on there.
 // Later writes of single cells are tried one by one: a cell that cannot be written is answered as such.
 //
-// All but tell, told and the lease's begin with the epoch's key and a token for one, and answer with a head:
+// All but apply, ack and the lease's begin with the epoch's key and a token for one, and answer with a head:
 // epoch, seconds and microseconds of the server's clock, what the operation adds.
 var (
 	sendScript    = lua(luaRecord, luaEpoch, luaStream, luaPut, luaSend)

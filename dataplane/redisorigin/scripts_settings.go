@@ -55,7 +55,7 @@ redis.call('PEXPIREAT', KEYS[1], ends)
 return 1
 `
 
-	// luaBeats drops those that have waited for too long, and those of the future, some with each call.
+	// luaHeartbeats drops those that have waited for too long, and those of the future, some with each call.
 	luaHeartbeats = `
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
@@ -73,7 +73,7 @@ local function prune(keep)
 end
 `
 
-	// luaKeepBeats takes how many nodes' to keep and for how many microseconds; id, document, top keys and order of
+	// luaSaveHeartbeats takes how many nodes' to keep and for how many microseconds; id, document, top keys and order of
 	// each. It answers with for how many there was room. What a process sent before the one that is kept changes
 	// nothing: see heartbeat.Heartbeat.Precedes.
 	luaSaveHeartbeats = `
@@ -103,7 +103,7 @@ for i = 1, 2 do redis.call('PEXPIREAT', KEYS[i], string.format('%.0f', math.floo
 return kept
 `
 
-	// luaTakeBeats takes how many at most, for how many microseconds they are kept, and how long one may be. It answers
+	// luaAckHeartbeats takes how many at most, for how many microseconds they are kept, and how long one may be. It answers
 	// with id, mark, age in microseconds, document and top keys of each; of one that is too long both are empty.
 	luaAckHeartbeats = `
 prune(tonumber(ARGV[2]))

@@ -33,8 +33,8 @@ func nothing(string, *load) int64 { return 0 }
 func retried(_ string, l *load) int64 { return l.retried.Load() }
 
 // regionTick is the cost that a region's load accepts in two replay ticks, one for the tick and one
-// for the call that it takes: a second's worth is 300. The dataplane promises a quarter of it, one tick of what the
-// killed node alone accepts, which is half of its region's load. The rest is room for ticks and calls that wait for a
+// for the call that it takes: a second's worth is 300. The dataplane promises half of it, two ticks of the load that
+// the killed node alone accepts, which is half of its region's. The rest is room for ticks and calls that wait for a
 // processor, since one machine runs the whole fleet and its load.
 func regionTick(of string) func(string, *load) int64 {
 	return func(region string, _ *load) int64 {
