@@ -15,10 +15,10 @@
 //	tls_cert_file, tls_key_file                          a certificate of this client; read for each connection
 //	tls_server_name         the name in the server's certificate, if it is not the host
 //
-// and go-redis's own parameters, such as pool_size, min_idle_conns, dial_timeout and
-// read_timeout; but neither max_retries, as every command is sent once, nor
-// skip_verify. Files that cannot be read are an error, a FileError. Errors never
-// hold the password.
+// and go-redis's own parameters, such as pool_size, min_idle_conns, dial_timeout,
+// read_timeout and conn_max_lifetime (5 minutes unless set, 0 for none); but neither
+// max_retries, as every command is sent once, nor skip_verify. Files that cannot be
+// read are an error, a FileError. Errors never hold the password.
 package redisclient
 
 import (
@@ -40,6 +40,14 @@ const (
 	dialTimeout = time.Second
 	ioTimeout   = time.Second
 	poolTimeout = time.Second
+)
+
+// A connection ends after connLifetime, more or less by up to connLifetimeJitter, unless the URL has
+// conn_max_lifetime. So connections move to the server to which a name points now, as those of MySQL do.
+// The jitter spreads the new connections of nodes that were started at the same time.
+const (
+	connLifetime       = 5 * time.Minute
+	connLifetimeJitter = time.Minute
 )
 
 // Options returns the options of a client from a URL. Every command is sent once, and deadlines of a context hold.
@@ -79,6 +87,10 @@ func Options(rawURL string) (*redis.UniversalOptions, error) {
 		return nil, fmt.Errorf("the Redis URL: %w", err)
 	}
 	dialTimeout := cmp.Or(o.DialTimeout, dialTimeout)
+	lifetime, jitter := o.ConnMaxLifetime, time.Duration(0)
+	if lifetime == 0 { // the parser makes -1 of a 0 in the URL
+		lifetime, jitter = connLifetime, connLifetimeJitter
+	}
 	return &redis.UniversalOptions{
 		Addrs:         append([]string{o.Addr}, p.addresses...),
 		IsClusterMode: p.cluster,
@@ -110,8 +122,10 @@ func Options(rawURL string) (*redis.UniversalOptions, error) {
 		MaxIdleConns:     o.MaxIdleConns,
 		MaxActiveConns:   o.MaxActiveConns,
 		ConnMaxIdleTime:  o.ConnMaxIdleTime,
-		ConnMaxLifetime:  o.ConnMaxLifetime,
+		ConnMaxLifetime:  lifetime,
 		PipelinePoolSize: -1, // everything is a pipeline: a second pool would only be another to fill
+
+		ConnMaxLifetimeJitter: jitter,
 
 		Protocol:                 2, // nothing here needs version 3, in which servers may speak unasked
 		DisableIdentity:          true,

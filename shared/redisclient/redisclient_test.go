@@ -64,6 +64,26 @@ func TestAPathMayHoldDelimiters(t *testing.T) {
 	}
 }
 
+// A connection that never ends by its age stays at a server to which the name no longer points.
+func TestConnectionsEndByTheirAge(t *testing.T) {
+	for rawURL, want := range map[string]struct{ age, jitter time.Duration }{
+		"redis://a":                          {5 * time.Minute, time.Minute},
+		"redis://a?cluster=true":             {5 * time.Minute, time.Minute},
+		"redis://a?master=m&addr=b:1":        {5 * time.Minute, time.Minute},
+		"redis://a?conn_max_lifetime=1h":     {time.Hour, 0},
+		"redis://a?max_conn_age=1h":          {time.Hour, 0},
+		"redis://a?conn_max_lifetime=0":      {-1, 0}, // never
+		"redis://a?conn_max_idle_time=1m":    {5 * time.Minute, time.Minute},
+		"redis://a?conn_max_lifetime=1500ms": {1500 * time.Millisecond, 0},
+	} {
+		o, err := Options(rawURL)
+		if err != nil || o.ConnMaxLifetime != want.age || o.ConnMaxLifetimeJitter != want.jitter {
+			t.Errorf("%s: connections end after %v ± %v, %v, want %v ± %v", rawURL, o.ConnMaxLifetime,
+				o.ConnMaxLifetimeJitter, err, want.age, want.jitter)
+		}
+	}
+}
+
 func TestTargetsAreOneListOrSeveral(t *testing.T) {
 	for _, lists := range [][]string{{"b=redis://b:1 a=redis://a:1"}, {"b=redis://b:1", "a=redis://a:1"}, {" b=redis://b:1\n a=redis://a:1\n"}} {
 		targets, err := Targets(lists...)
