@@ -21,6 +21,9 @@ import (
 // redisTimeout bounds the calls to one Redis, or to all masters of one Cluster.
 const redisTimeout = 3 * time.Second
 
+// targetsAtOnce bounds how many targets are examined at a time.
+const targetsAtOnce = 16
+
 // regionBytesMax is the bound that nodes apply too.
 const regionBytesMax = 48
 
@@ -44,7 +47,7 @@ func validRedisURL(region, list string) error {
 // examineRedis checks the regions' Redis. The control plane has no other use for them,
 // so who may not reach them is not told to this process at all, and nothing is checked.
 func examineRedis(urls map[string]string, passwordFile string) controlplane.Examiner {
-	return func(ctx context.Context) (checks []controlplane.Check) {
+	return func(ctx context.Context) []controlplane.Check {
 		if len(urls) == 0 {
 			return []controlplane.Check{{Name: "configured", Result: controlplane.CheckWarn,
 				What: "no region's Redis is known to weir-control",
@@ -57,43 +60,56 @@ func examineRedis(urls map[string]string, passwordFile string) controlplane.Exam
 				return []controlplane.Check{redisFail("password", err.Error(), "Correct redis-password-file.")}
 			}
 		}
-		for _, region := range slices.Sorted(maps.Keys(urls)) {
-			for _, c := range examineRegion(ctx, urls[region], password) {
-				c.Name = region + " " + c.Name
-				checks = append(checks, c)
-			}
-		}
-		return checks
+		slots := make(chan struct{}, targetsAtOnce)
+		return examineEach(slices.Sorted(maps.Keys(urls)), func(region string) (string, []controlplane.Check) {
+			return region, examineRegion(ctx, urls[region], password, slots)
+		})
 	}
 }
 
-// examineRegion checks each of a region's servers in turn. The names of the checks contain the
+// examineEach examines all of a list at once, so that one that hangs uses up only its own time. It returns the checks
+// in the order of the list. examine returns a name to put before those of its checks, or "".
+func examineEach[T any](list []T, examine func(T) (string, []controlplane.Check)) []controlplane.Check {
+	found := make([][]controlplane.Check, len(list))
+	var examining sync.WaitGroup
+	for i, of := range list {
+		examining.Go(func() {
+			name, checks := examine(of)
+			for _, c := range checks {
+				if name != "" {
+					c.Name = name + " " + c.Name
+				}
+				found[i] = append(found[i], c)
+			}
+		})
+	}
+	examining.Wait()
+	return slices.Concat(found...)
+}
+
+// examineRegion checks a region's servers, each in a slot of its own. The names of the checks contain the
 // server's name.
-func examineRegion(ctx context.Context, list, password string) (checks []controlplane.Check) {
+func examineRegion(ctx context.Context, list, password string, slots chan struct{}) []controlplane.Check {
 	quiet()
 	targets, err := redisclient.Targets(list)
 	if err != nil {
 		return []controlplane.Check{redisFail("reachable", "redis-url cannot be used: "+err.Error(), "Correct redis-url.")}
 	}
-	for _, target := range targets {
-		for _, c := range examineTarget(ctx, target, password) {
-			if target.Name != "" {
-				c.Name = target.Name + " " + c.Name
-			}
-			checks = append(checks, c)
-		}
-	}
-	return checks
+	return examineEach(targets, func(target redisclient.Target) (string, []controlplane.Check) {
+		slots <- struct{}{}
+		defer func() { <-slots }()
+		return target.Name, examineTarget(ctx, target, password)
+	})
 }
 
 // examineTarget checks one server, or the masters of a Cluster.
-func examineTarget(ctx context.Context, target redisclient.Target, password string) []controlplane.Check {
+func examineTarget(area context.Context, target redisclient.Target, password string) []controlplane.Check {
 	if o := target.Options; password != "" && o.CredentialsProviderContext == nil {
 		o.Password = password
 	}
 	// a pool as small as its errors would dial on behind our back
 	target.Options.PoolSize, target.Options.MinIdleConns = 4, 0
-	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
+	ctx, cancel := context.WithTimeout(area, redisTimeout)
 	defer cancel()
 	client := target.Open()
 	defer func() { _ = client.Close() }()
@@ -119,6 +135,8 @@ func examineTarget(ctx context.Context, target redisclient.Target, password stri
 	slices.SortStableFunc(checks, func(a, b controlplane.Check) int {
 		return strings.Compare(strings.SplitN(a.Name, " ", 2)[0], strings.SplitN(b.Name, " ", 2)[0])
 	})
+	ctx, cancel = context.WithTimeout(area, redisTimeout) // a master that hangs has used up the other one
+	defer cancel()
 	return append(checks, examineCluster(ctx, cluster))
 }
 
@@ -134,7 +152,7 @@ func examineServer(ctx context.Context, where, prefix string, client redis.Cmdab
 	info := readInfo(text)
 	switch {
 	case err != nil:
-		checks = append(checks, redisWarn("info", err.Error()+": version, writes, eviction and memory are not checked",
+		checks = append(checks, unanswered("info", err, ": version, writes, eviction and memory are not checked",
 			"Grant the user +info: dataplane/redisorigin/README.md has all its rights."))
 	default:
 		checks = append(checks, infoChecks(info)...)
@@ -151,9 +169,21 @@ func examineServer(ctx context.Context, where, prefix string, client redis.Cmdab
 func examineCluster(ctx context.Context, client redis.Cmdable) controlplane.Check {
 	state, err := client.ClusterInfo(ctx).Result()
 	if err != nil {
-		return redisWarn("cluster", err.Error(), "Grant the Redis user +cluster|info.")
+		return unanswered("cluster", err, "", "Grant the Redis user +cluster|info.")
 	}
 	return clusterCheck(readInfo(state))
+}
+
+// unanswered reports that a command after PING has failed. Only a missing right is mended by a grant.
+func unanswered(name string, err error, missing, grant string) controlplane.Check {
+	var refusal redis.Error
+	switch {
+	case redis.HasErrorPrefix(err, "NOPERM"):
+		return redisWarn(name, err.Error()+missing, grant)
+	case errors.As(err, &refusal):
+		return redisWarn(name, err.Error()+missing, "See why that Redis refuses the command.")
+	}
+	return redisFail(name, err.Error()+missing, "See the load and the log of that Redis, and the network to it.")
 }
 
 func unreachable(err error) controlplane.Check {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"net"
 	"os"
@@ -248,6 +249,83 @@ func TestExamineAClusterThatLacksSlots(t *testing.T) {
 		}
 	}
 }
+
+// Ten regions' servers take connections and never answer, each for longer than a tenth of an area's time.
+func TestARedisThatHangsHidesNoOtherRegion(t *testing.T) {
+	server := servers.RedisForTest(t)
+	proxy := servers.ProxyForTest(t, server.Addr())
+	proxy.BlackHole(true)
+	urls := map[string]string{"z": "redis://" + server.Addr()}
+	for _, region := range strings.Split("abcdefghij", "") {
+		urls[region] = "redis://" + proxy.Addr() + "?read_timeout=5s"
+	}
+	checks := controlplane.Diagnose(t.Context(), map[string]controlplane.Examiner{"redis": examineRedis(urls, "")})
+	var hang []string
+	for _, c := range checks {
+		if region, name, _ := strings.Cut(c.Name, " "); region != "z" {
+			hang = append(hang, region)
+			if name != "reachable" || c.Result != controlplane.CheckFail {
+				t.Errorf("of a region that hangs: %+v", c)
+			}
+		}
+	}
+	if got := strings.Join(hang, ""); got != "abcdefghij" {
+		t.Errorf("the regions that hang are %q, want each once, in order", got)
+	}
+	if got := resultOf(checks, "z reachable"); !strings.EqualFold(got, "z reachable OK") {
+		t.Errorf("%s: %+v", got, checks[len(checks)-1])
+	}
+}
+
+// silentAfterPing answers PING alone, like a server that hangs after the examination has begun.
+type silentAfterPing struct {
+	redis.Cmdable
+	err error
+}
+
+func (silentAfterPing) Ping(context.Context) *redis.StatusCmd {
+	return redis.NewStatusResult("PONG", nil)
+}
+
+func (s silentAfterPing) Info(context.Context, ...string) *redis.StringCmd {
+	return redis.NewStringResult("", s.err)
+}
+
+func (s silentAfterPing) ClusterInfo(context.Context) *redis.StringCmd {
+	return redis.NewStringResult("", s.err)
+}
+
+func TestATimeoutIsNoMissingRight(t *testing.T) {
+	for _, c := range []struct {
+		err   error
+		grant bool
+	}{
+		{context.DeadlineExceeded, false},
+		{os.ErrDeadlineExceeded, false},
+		{errors.New("NOPERM is not from the server"), false},
+		{redisError("LOADING Redis is loading the dataset in memory"), false},
+		{redisError("NOPERM User weir has no permissions to run the 'info' command"), true},
+	} {
+		client := silentAfterPing{err: c.err}
+		found := examineServer(t.Context(), "redis.test:6379", "", client)
+		found = append(found[1:], examineCluster(t.Context(), client))
+		for _, check := range found {
+			if check.Result == controlplane.CheckOK || check.Do == "" || strings.Contains(check.Do, "Grant") != c.grant ||
+				!strings.Contains(check.What, c.err.Error()) {
+				t.Errorf("%v: %+v, want advice to grant: %v", c.err, check, c.grant)
+			}
+		}
+		if len(found) != 2 {
+			t.Errorf("%v: %+v, want a check of INFO and one of the Cluster", c.err, found)
+		}
+	}
+}
+
+// redisError is an error that a server answered.
+type redisError string
+
+func (e redisError) Error() string { return string(e) }
+func (redisError) RedisError()     {}
 
 // Whatever it is that answers, it is judged.
 func FuzzReadInfo(f *testing.F) {
