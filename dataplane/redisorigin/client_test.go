@@ -49,7 +49,7 @@ func TestURLsThatAreRefused(t *testing.T) {
 		"redis://u:secret@host/x":                "database",
 		"redis://u:secret@host?max_retries=1":    "max_retries",
 		"redis://u:secret@host?cluster=x":        "cluster",
-		"redis://u:secret@host?colour=blue":      `an unknown parameter, "colour" (known: addr, client_name, cluster`,
+		"redis://u:secret@host?colour=blue":      `an unknown parameter (known: addr, client_name, cluster`,
 		"redis://u:secret@host?Read_timeuot=1s":  `an unknown parameter, "Read_timeuot", did you mean read_timeout? (known`,
 		"redis://u:secret/x@host:port:6379":      "cannot be parsed",
 		"redis://u:secret@ho st":                 "cannot be parsed",

@@ -12,7 +12,7 @@ var (
 	settingsScript       = lua(luaSettings)
 	storeSettingsScript  = lua(luaStoreSettings)
 	saveHeartbeatsScript = lua(luaHeartbeats, luaSaveHeartbeats)
-	heartbeatsScript     = lua(luaHeartbeats, luaAckHeartbeats)
+	heartbeatsScript     = lua(luaHeartbeats, luaReadHeartbeats)
 	storedScript         = lua(luaHeartbeats, luaStored)
 )
 
@@ -103,9 +103,9 @@ for i = 1, 2 do redis.call('PEXPIREAT', KEYS[i], string.format('%.0f', math.floo
 return kept
 `
 
-	// luaAckHeartbeats takes how many at most, for how many microseconds they are kept, and how long one may be. It answers
-	// with id, mark, age in microseconds, document and top keys of each; of one that is too long both are empty.
-	luaAckHeartbeats = `
+	// luaReadHeartbeats takes how many at most, for how many microseconds they are kept, and how long one may be. It
+	// answers with id, mark, age in microseconds, document and top keys of each; of one that is too long both are empty.
+	luaReadHeartbeats = `
 prune(tonumber(ARGV[2]))
 local out = {}
 local ids = redis.call('ZRANGE', KEYS[1], 0, ARGV[1] - 1, 'WITHSCORES')

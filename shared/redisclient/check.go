@@ -85,7 +85,7 @@ func checkParameters(q url.Values) error {
 	for _, name := range slices.Sorted(maps.Keys(q)) {
 		check, values := parameterChecks[name], q[name]
 		if check == nil {
-			return fmt.Errorf("an unknown parameter, %s (known: %s)", unknown(name),
+			return fmt.Errorf("an unknown parameter%s (known: %s)", slip(name),
 				strings.Join(slices.Sorted(maps.Keys(parameterChecks)), ", "))
 		}
 		if len(values) > 1 && name != "addr" {
@@ -127,13 +127,13 @@ func (p parameters) checkAddresses(u *url.URL, o *redis.Options) error {
 	return nil
 }
 
-// unknown names an unknown parameter, and the one that it may be a slip for. It is no part of a password: a URL whose
-// password has a question mark has an @ behind it, which is refused before.
-func unknown(name string) string {
+// slip names an unknown parameter and the known one that it is probably a slip for, if there is one. Other names are not
+// repeated: they may be parts of a password.
+func slip(name string) string {
 	for _, known := range slices.Sorted(maps.Keys(parameterChecks)) {
 		if strict.Misspells(name, known) {
-			return fmt.Sprintf("%s, did you mean %s?", strict.Quote(name), known)
+			return fmt.Sprintf(", %s, did you mean %s?", strict.Quote(name), known)
 		}
 	}
-	return strict.Quote(name)
+	return ""
 }

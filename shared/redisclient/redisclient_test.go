@@ -21,7 +21,7 @@ func TestAURLNamesOneServer(t *testing.T) {
 		"redis://a?master=": "master is empty", "redis://a?addr=": "addr is empty", "redis://a?password_file=": "password_file is empty",
 		"redis://a?pool_size=010": "leading zeros", "redis://a?pool_size=0": "pool_size is 0 (1 to 1000000)", "redis://a?pool_size=1&pool_size=2": "pool_size 2 times, want it once",
 		"redis://a?read_timeout=3": "want a unit", "redis://a?read_timeout=-1s": "read_timeout is -1s (1ms to 10m0s)", "redis://a?read_timeout=0": "read_timeout is 0 (1ms to 10m0s)",
-		"redis://a?pool_fifo=1": "want true or false", "redis://a?x=1": `unknown parameter, "x" (known`, "unix:///run/r.sock?cluster=true": "a socket is one server",
+		"redis://a?pool_fifo=1": "want true or false", "redis://a?x=1": "unknown parameter (known", "unix:///run/r.sock?cluster=true": "a socket is one server",
 		"unix:///run/r.sock?addr=a:1": "a socket is one server", "redis://a?tls_server_name=a,b": "tls_server_name is", "redis://a?%zz=1": "cannot be parsed",
 		"redsi://a": `begins with "redsi:", want redis://, rediss:// (TLS) or unix://`, "http://a": `begins with "http:"`, "redis://a:port": "want redis://[user",
 	} {
