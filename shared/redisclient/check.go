@@ -127,8 +127,8 @@ func (p parameters) checkAddresses(u *url.URL, o *redis.Options) error {
 	return nil
 }
 
-// slip names an unknown parameter and the known one that it is probably a slip for, if there is one. Other names are not
-// repeated: they may be parts of a password.
+// slip names an unknown parameter and the known one that it is probably a slip for, if there is one. Other names are
+// not repeated: they may be parts of a password.
 func slip(name string) string {
 	for _, known := range slices.Sorted(maps.Keys(parameterChecks)) {
 		if strict.Misspells(name, known) {
