@@ -15,7 +15,8 @@ import (
 // there were many, so that Go looks at the other connections. Meanwhile the caller's data stays in
 // the kernel's buffers, and TCP slows the caller down.
 //
-// Pacing leaves alone callers that send little, and a caller that is the only one.
+// Pacing leaves alone callers that send little, and a caller that is the only one. A turn lasts restMax at most, so a
+// paced caller of n connections and streams may wait n times as long for its next turn.
 const (
 	paceWindow   = 10 * time.Millisecond
 	paceBytesMin = 8 << 10 // within paceWindow: a caller that sends less is not paced; about 80 short calls
@@ -24,7 +25,7 @@ const (
 	busyAfter = 200 * time.Microsecond // the processors are busy if a goroutine waits longer than this
 	probeGap  = time.Millisecond       // between two measurements of that wait
 	restFor   = time.Millisecond
-	restMax   = 10 * time.Millisecond // the longest delay of one read or one message
+	restMax   = 10 * time.Millisecond // the longest turn
 )
 
 // pace is a caller's part of pacing. The zero value is ready to use. Times are in nanoseconds since
@@ -84,7 +85,7 @@ func (p *pace) probe(s *scheduler, now int64) {
 	}
 }
 
-// wait returns when the processors have caught up, or after restMax.
+// wait takes the turn, and returns when the processors have caught up or the turn has lasted restMax.
 func (p *pace) wait(s *scheduler) {
 	p.turn.Lock()
 	defer p.turn.Unlock()

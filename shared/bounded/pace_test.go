@@ -127,8 +127,8 @@ func TestProcessorsThatAreNotBusyDelayNoCaller(t *testing.T) {
 	}
 }
 
-// However busy the processors stay, no read is delayed for longer than restMax and one yield.
-func TestADelayHasABound(t *testing.T) {
+// However busy the processors stay, no turn lasts longer than restMax and one yield.
+func TestATurnHasABound(t *testing.T) {
 	c, among, s := paced(2)
 	s.busy(1000)
 	c.arrive(among, s.since(), paceBytesMin)
