@@ -72,8 +72,9 @@ ALONE = ./deploy/faults
 # one, the commit says, so that what failed fails again. SQL=mariadb, mysql or both chooses.
 SQL ?= $(if $(filter %0 %2 %4 %6 %8 %a %c %e,$(shell git rev-parse HEAD)),mariadb,mysql)
 
-# make test and make soak play histories of drawn faults from a seed that the commit's hash gives, so that each commit
-# plays others. make test plays a fixed number of them, and make soak as many as an hour allows.
+# make test and make soak play histories of drawn faults, and properties' drawn values, from a seed that the commit's
+# hash gives: each commit plays others, and what failed fails again. make test plays a fixed number of them, and make
+# soak as many as an hour allows.
 HUNT_FROM ?= $(shell printf '%d' 0x$$(git rev-parse HEAD | cut -c1-8))
 
 .PHONY: hunt
@@ -91,7 +92,7 @@ hunt-proof: ## Hunt for each planted bug; one that is not found is a failure
 test: setup ## Run every test; a skipped one is a failure
 	$(GO) vet ./...
 	@echo "whole systems run on $(SQL) (SQL=mariadb, mysql or both to choose)"
-	WEIR_LONG=1 WEIR_HUNT_FROM=$(HUNT_FROM) WEIR_SQL_TURN=$(SQL) GO="$(GO)" .ci/test \
+	WEIR_LONG=1 WEIR_HUNT_FROM=$(HUNT_FROM) RAPID_SEED=$(HUNT_FROM) WEIR_SQL_TURN=$(SQL) GO="$(GO)" .ci/test \
 	  -- -race -vet=off -p $(AT_ONCE) -parallel $(AT_ONCE) -timeout 15m $(LONGEST) $$($(GO) list ./... | grep -v -e /deploy/e2e -e /deploy/faults) \
 	  -- -race -vet=off -parallel $(AT_ONCE) -timeout 15m $(ALONE) \
 	  $(if $(UNRACED),-- -vet=off -timeout 10m $(UNRACED)) \

@@ -32,8 +32,7 @@ type sideBySide struct {
 	test   testing.TB
 	names  []string
 	raws   []*redis.Client // by region
-	nodes  [][2]*redisorigin.Origin
-	relays []*redisorigin.Origin
+	opened []*redisorigin.Origin
 
 	now    time.Time     // of both fleets
 	moved  time.Duration // of this, by how much the servers' data has been moved
@@ -88,19 +87,28 @@ func newSideBySide(t testing.TB, names ...string) *sideBySide {
 		server := servers.RedisForTest(t)
 		raw := redis.NewClient(&redis.Options{Addr: server.Addr()})
 		t.Cleanup(func() { _ = raw.Close() })
-		open := func() *redisorigin.Origin {
-			origin, err := redisorigin.Open([]string{"redis://" + server.Addr()}, redisorigin.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = origin.Close() })
-			return origin
-		}
 		w.raws = append(w.raws, raw)
-		w.nodes = append(w.nodes, [2]*redisorigin.Origin{open(), open()})
-		w.relays = append(w.relays, open())
 	}
+	t.Cleanup(w.closeOrigins)
 	return w
+}
+
+// open returns a client of a region's server that has had no answer yet: one of an earlier history remembers its
+// epoch, which the model's doesn't.
+func (w *sideBySide) open(at int) *redisorigin.Origin {
+	origin, err := redisorigin.Open([]string{"redis://" + w.raws[at].Options().Addr}, redisorigin.Options{})
+	if err != nil {
+		w.test.Fatal(err)
+	}
+	w.opened = append(w.opened, origin)
+	return origin
+}
+
+func (w *sideBySide) closeOrigins() {
+	for _, origin := range w.opened {
+		_ = origin.Close()
+	}
+	w.opened = nil
 }
 
 func (w *sideBySide) clock() time.Time { return w.now }
@@ -109,6 +117,7 @@ func (w *sideBySide) clock() time.Time { return w.now }
 func (w *sideBySide) begin(peers bool) {
 	w.now, w.moved, w.cells, w.busy, w.peers = time.Now().Truncate(time.Millisecond), 0, nil, false, peers
 	w.seen = make(map[window.Cell]bool)
+	w.closeOrigins()
 	for w.window = time.Hour; ; w.window += time.Minute {
 		if at := w.now.UnixMilli() % (2 * w.window).Milliseconds(); at >= w.window.Milliseconds()/4 &&
 			at <= w.window.Milliseconds()/2 {
@@ -127,18 +136,18 @@ func (w *sideBySide) begin(peers bool) {
 		model := memstore.NewOrigin(memstore.OriginOptions{Clock: w.clock})
 		lease := new(movedLease)
 		for i, f := range w.fleets {
-			way := func(model *memstore.Origin, real *redisorigin.Origin) store.RelayOrigin {
+			way := func(model *memstore.Origin) store.RelayOrigin {
 				if i == 0 {
 					return &fullModel{Origin: model, full: &w.full[at], clock: w.clock}
 				}
-				return &movedOrigin{Origin: real, w: w, raw: w.raws[at], lease: lease}
+				return &movedOrigin{Origin: w.open(at), w: w, raw: w.raws[at], lease: lease}
 			}
-			r := &twinRegion{name: name, way: &interrupted{RelayOrigin: way(model, w.relays[at])}, wipe: model.Wipe}
+			r := &twinRegion{name: name, way: &interrupted{RelayOrigin: way(model)}, wipe: model.Wipe}
 			if i == 1 {
 				r.wipe = func() { w.flush(at) }
 			}
 			for n := range r.nodes {
-				r.nodes[n] = &twinNode{way: way(model.Client(), w.nodes[at][n]), cells: make(map[window.Cell]*twinCell)}
+				r.nodes[n] = &twinNode{way: way(model.Client()), cells: make(map[window.Cell]*twinCell)}
 			}
 			f.regions = append(f.regions, r)
 			for n := range r.relays {
