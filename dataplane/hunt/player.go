@@ -68,6 +68,7 @@ func (p *player) play(ctx context.Context, o order) (hunt.Result, error) {
 	tick := func() int64 { ns += 100; return ns }
 	config := wazero.NewModuleConfig().WithName("").
 		WithArgs("guest", strconv.FormatUint(o.Seed, 10), o.Without).
+		WithEnv("GOGC", "off").WithEnv("GOMEMLIMIT", "1GiB"). // a collection may change which goroutine runs first
 		WithStdout(&stdout).WithStderr(&stderr).
 		WithFSConfig(wazero.NewFSConfig().WithDirMount(p.root, "/")).
 		WithRandSource(rand.NewChaCha8(chaChaSeed(o.Seed))).
