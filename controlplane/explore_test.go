@@ -38,7 +38,7 @@ var inShares = func() []RolloutStart {
 	all := starts(1)
 	plan := &all[0].Spec.Plan
 	plan.Stages = slices.Clone(plan.Stages)
-	plan.Stages[0] = RolloutStage{All: true, NodeShare: NodeShare{Nodes: 1}, BakeMs: 100, Approval: true}
+	plan.Stages[0] = RolloutStage{All: true, StageNodes: StageNodes{Nodes: 1}, BakeMs: 100, Approval: true}
 	return all
 }()
 

@@ -127,7 +127,7 @@ func TestARolloutOfAllIsMeasured(t *testing.T) {
 		want   bool
 	}{
 		{"all", []RolloutStage{some, all}, false, true},
-		{"one node first", []RolloutStage{{Regions: []string{"eu"}, NodeShare: NodeShare{Nodes: 1}, BakeMs: 60_000}, all}, false, true},
+		{"one node first", []RolloutStage{{Regions: []string{"eu"}, StageNodes: StageNodes{Nodes: 1}, BakeMs: 60_000}, all}, false, true},
 		{"one region", []RolloutStage{some}, false, false},
 		{"rolled back", []RolloutStage{some, all}, true, false},
 	} {

@@ -28,7 +28,7 @@ func inTide(t *testing.T, baselineMs int64, second does) (*tide, *Rollout, inLan
 	l := newTide(1, 20, second, "a")
 	plan := DefaultRolloutPlan()
 	plan.BaselineMs, plan.Guardrails.DeniedShareShift = baselineMs, 1
-	plan.Stages = []RolloutStage{part(NodeShare{Nodes: 1}), {All: true}}
+	plan.Stages = []RolloutStage{part(StageNodes{Nodes: 1}), {All: true}}
 	for i := range plan.Stages {
 		plan.Stages[i].BakeMs = 300_000
 	}
@@ -99,7 +99,7 @@ func TestNodesThatComeAndGoAreNotCompared(t *testing.T) {
 // "A baseline … begins again" after a pause: what was compared before it is forgotten.
 func TestAPauseForgetsWhatWasCompared(t *testing.T) {
 	l := landOf(20, "a")
-	s := spec(part(NodeShare{Nodes: 1}), all)
+	s := spec(part(StageNodes{Nodes: 1}), all)
 	s.Plan.BaselineMs = 120_000
 	r, steps := begin(t, l, s)
 	play(t, r, steps, func() bool { return len(r.Compared.Regions) > 0 && len(r.Compared.Regions[0].Beside) > 6 })
@@ -143,8 +143,8 @@ func TestNodesThatComeAndGoAreForgotten(t *testing.T) {
 // All series that there ever are share the error rate, those of regions that come later as well.
 func TestTheErrorRateIsSharedByAll(t *testing.T) {
 	l := landOf(4, "eu")
-	r, steps := begin(t, l, spec(part(NodeShare{NodesPercent: 25}), part(NodeShare{NodesPercent: 50}),
-		part(NodeShare{NodesPercent: 75}), all))
+	r, steps := begin(t, l, spec(part(StageNodes{NodesPercent: 25}), part(StageNodes{NodesPercent: 50}),
+		part(StageNodes{NodesPercent: 75}), all))
 	play(t, r, steps, func() bool { return r.Phase == RolloutBaking })
 	for i := range 6 {
 		for j := range 4 {
@@ -170,7 +170,7 @@ func TestTheErrorRateIsSharedByAll(t *testing.T) {
 // A stage that is applied ends the comparison of nodes of those before, and what they were held against is forgotten.
 func TestNodesOfEarlierStagesAreForgotten(t *testing.T) {
 	l := landOf(20, "a")
-	r, steps := begin(t, l, spec(part(NodeShare{Nodes: 1}), part(NodeShare{NodesPercent: 50}), all))
+	r, steps := begin(t, l, spec(part(StageNodes{Nodes: 1}), part(StageNodes{NodesPercent: 50}), all))
 	play(t, r, steps, func() bool { return r.Stage == 1 && r.Phase == RolloutBaking })
 	if len(r.Compared.Stages) != 2 || r.Compared.Stages[0].Nodes != nil || len(r.Compared.Stages[1].Nodes) != 1 {
 		t.Errorf("%+v", r.Compared.Stages)

@@ -240,7 +240,7 @@ func TestNodesAreComparedWithThoseBesideThem(t *testing.T) {
 				l := newTide(seed, 20, c.harm, "a")
 				plan := DefaultRolloutPlan()
 				plan.Guardrails.DeniedShareShift, plan.Guardrails.ErrorsPerMinute.Off = 1, true
-				stages := []RolloutStage{part(NodeShare{Nodes: 1}), part(NodeShare{NodesPercent: 50}), {All: true}}
+				stages := []RolloutStage{part(StageNodes{Nodes: 1}), part(StageNodes{NodesPercent: 50}), {All: true}}
 				for i := range stages {
 					stages[i].BakeMs = 300_000
 				}
@@ -298,7 +298,7 @@ func TestWhileAStageIsCompared(t *testing.T) {
 // Nodes are compared with those that the baseline was of: without those that have come since, and not while one is
 // gone.
 func TestWhileNodesAreCompared(t *testing.T) {
-	r := atBake(t, part(NodeShare{Nodes: 1}, "a"), RolloutStage{All: true, BakeMs: 60_000})
+	r := atBake(t, part(StageNodes{Nodes: 1}, "a"), RolloutStage{All: true, BakeMs: 60_000})
 	nodes := &r.Compared.Stages[0].Nodes[0]
 	if got := r.slot(nodes); got != 1 || nodes.Against != 2 {
 		t.Errorf("%d samples against %d nodes, want 1 against 2", got, nodes.Against)

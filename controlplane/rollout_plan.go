@@ -58,7 +58,7 @@ type RolloutStage struct {
 	SharePercent int      `json:"share_percent,omitempty"` // of all regions, earlier stages included, 1 to 100
 	All          bool     `json:"all,omitempty"`           // all the others, and regions to come
 
-	NodeShare
+	StageNodes
 
 	BakeMs   int64 `json:"bake_ms"`            // how long health is watched, 100 ms to 7 days
 	Approval bool  `json:"approval,omitempty"` // a person must approve before the stage begins
@@ -84,7 +84,7 @@ func (p RolloutPlan) Validate() error {
 		if err := s.validate(); err != nil {
 			return fmt.Errorf("stage %d: %w", i+1, err)
 		}
-		if s.All && s.NodeShare.All() && i < len(p.Stages)-1 {
+		if s.All && s.StageNodes.All() && i < len(p.Stages)-1 {
 			return fmt.Errorf("%w: stage %d covers all regions and is not the last", ErrInvalid, i+1)
 		}
 	}
@@ -141,7 +141,7 @@ func (s RolloutStage) validate() error {
 			return err
 		}
 	}
-	if err := s.NodeShare.Validate(); err != nil {
+	if err := s.StageNodes.Validate(); err != nil {
 		return err
 	}
 	return validateMs("bake_ms", s.BakeMs, 100*time.Millisecond, 7*24*time.Hour)
@@ -214,26 +214,26 @@ func (p RolloutPlan) resolve(known []string) ([]StagePlan, error) {
 		return nil, fmt.Errorf("%w: the fleet has %d regions (at most %d)", ErrInvalid, len(known), RolloutRegionsMax)
 	}
 	var stages []StagePlan
-	reached := coverage{of: map[string]NodeShare{}}
+	reached := coverage{of: map[string]StageNodes{}}
 	for i, s := range p.Stages {
 		want, err := s.regions(i+1, known, reached.order)
 		if err != nil {
 			return nil, err
 		}
-		take := reached.new(want, s.NodeShare)
+		take := reached.new(want, s.StageNodes)
 		rest := s.All && (reached.rest == nil || s.more(*reached.rest))
 		if len(take) == 0 && !rest {
-			if !s.NodeShare.All() {
+			if !s.StageNodes.All() {
 				return nil, fmt.Errorf("%w: stage %d takes in nothing new: earlier stages take in as many nodes of %s, or more",
 					ErrInvalid, i+1, strings.Join(want, ", "))
 			}
 			continue
 		}
 		stages = append(stages, StagePlan{
-			Scope: RolloutScope{Regions: take, Rest: rest, Not: reached.but(take)}, NodeShare: s.NodeShare,
+			Scope: RolloutScope{Regions: take, Rest: rest, Not: reached.but(take)}, StageNodes: s.StageNodes,
 			BakeMs: s.BakeMs, Approval: s.Approval, Named: len(s.Regions) > 0,
 		})
-		reached.add(take, rest, s.NodeShare)
+		reached.add(take, rest, s.StageNodes)
 	}
 	if len(stages) == 0 {
 		return nil, fmt.Errorf("%w: no stage of the plan covers a region", ErrInvalid)
@@ -265,13 +265,13 @@ func (s RolloutStage) regions(stage int, known, reached []string) (names []strin
 
 // coverage is what stages have reached.
 type coverage struct {
-	order []string             // regions, as they were reached
-	of    map[string]NodeShare // their nodes
-	rest  *NodeShare           // of all other regions, known or to come; nil: not reached
+	order []string              // regions, as they were reached
+	of    map[string]StageNodes // their nodes
+	rest  *StageNodes           // of all other regions, known or to come; nil: not reached
 }
 
 // new are the regions of which a share takes in nodes that have not been reached.
-func (c *coverage) new(regions []string, share NodeShare) (take []string) {
+func (c *coverage) new(regions []string, share StageNodes) (take []string) {
 	for _, r := range regions {
 		if was, reached := c.of[r]; !reached || share.more(was) {
 			take = append(take, r)
@@ -285,7 +285,7 @@ func (c *coverage) but(some []string) []string {
 	return slices.DeleteFunc(slices.Clone(c.order), func(r string) bool { return slices.Contains(some, r) })
 }
 
-func (c *coverage) add(regions []string, rest bool, share NodeShare) {
+func (c *coverage) add(regions []string, rest bool, share StageNodes) {
 	c.order = append(c.but(regions), regions...)
 	for _, r := range regions {
 		c.of[r] = share
@@ -298,7 +298,7 @@ func (c *coverage) add(regions []string, rest bool, share NodeShare) {
 // ends refuses what leaves nodes of a region without the tuning: it is stored for all of them, and those would get it
 // unwatched.
 func (c *coverage) ends() error {
-	refuse := func(share NodeShare, name string) error {
+	refuse := func(share StageNodes, name string) error {
 		return fmt.Errorf("%w: the plan ends with %s of %s: the last stage of a region takes in all of its nodes", ErrInvalid,
 			share, name)
 	}
@@ -316,7 +316,7 @@ func (c *coverage) ends() error {
 // StagePlan is a stage in a fleet: its regions by name.
 type StagePlan struct {
 	Scope RolloutScope `json:"scope"`
-	NodeShare
+	StageNodes
 	BakeMs   int64 `json:"bake_ms"`
 	Approval bool  `json:"approval,omitempty"`
 	Named    bool  `json:"named,omitempty"` // by the plan, region by region
@@ -328,9 +328,9 @@ func (s StagePlan) String() string {
 	case s.All():
 		return s.Scope.String()
 	case s.Scope.Rest || len(s.Scope.Regions) > 1:
-		return fmt.Sprintf("%s each of %s", s.NodeShare, s.Scope)
+		return fmt.Sprintf("%s each of %s", s.StageNodes, s.Scope)
 	}
-	return fmt.Sprintf("%s of %s", s.NodeShare, s.Scope)
+	return fmt.Sprintf("%s of %s", s.StageNodes, s.Scope)
 }
 
 // RolloutScope is a set of regions.

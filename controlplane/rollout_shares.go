@@ -7,17 +7,17 @@ import (
 	"github.com/weirhq/weir/shared/tuning"
 )
 
-// NodeShare is how many of a region's nodes a stage has try the tuning, those of earlier stages included: at most one
+// StageNodes is how many of a region's nodes a stage has try the tuning, those of earlier stages included: at most one
 // of the fields is set, and the zero value is all nodes. Nodes are drawn by tuning.TrialShare: the least share of a
 // region that takes in as many of the nodes that are live when the stage's baseline begins. A node that joins later
 // and falls into the share tries the tuning, too.
-type NodeShare struct {
+type StageNodes struct {
 	NodesPercent int `json:"nodes_percent,omitempty"` // 1 to 100, rounded up to whole nodes
 	Nodes        int `json:"nodes,omitempty"`         // 1 to FleetNodesMax; all of a region that has fewer
 }
 
 // Validate reports the first field outside its bounds.
-func (s NodeShare) Validate() error {
+func (s StageNodes) Validate() error {
 	switch {
 	case s.NodesPercent != 0 && s.Nodes != 0:
 		return fmt.Errorf("%w: nodes_percent is %d and nodes is %d: want one of them at most", ErrInvalid, s.NodesPercent,
@@ -31,9 +31,9 @@ func (s NodeShare) Validate() error {
 }
 
 // All tells that it is all nodes of a region.
-func (s NodeShare) All() bool { return s.Nodes == 0 && (s.NodesPercent == 0 || s.NodesPercent == 100) }
+func (s StageNodes) All() bool { return s.Nodes == 0 && (s.NodesPercent == 0 || s.NodesPercent == 100) }
 
-func (s NodeShare) String() string {
+func (s StageNodes) String() string {
 	switch {
 	case s.All():
 		return "all nodes"
@@ -45,7 +45,7 @@ func (s NodeShare) String() string {
 
 // more tells that it may take in nodes that another share does not: of a number and a part of the nodes it is not known
 // before the nodes are.
-func (s NodeShare) more(than NodeShare) bool {
+func (s StageNodes) more(than StageNodes) bool {
 	switch {
 	case s.All() || than.All():
 		return !than.All()
@@ -59,7 +59,7 @@ func (s NodeShare) more(than NodeShare) bool {
 
 // below is the least bound, as a trial has it, that takes in the share of these nodes. Without nodes it is that part of
 // all shares, and next to none for a number of nodes.
-func (s NodeShare) below(nodes []NodeFigures) int64 {
+func (s StageNodes) below(nodes []NodeFigures) int64 {
 	want := s.Nodes
 	if s.NodesPercent > 0 {
 		want = (len(nodes)*s.NodesPercent + 99) / 100

@@ -66,13 +66,13 @@ func wantTried(t *testing.T, l *land, want ...string) {
 	}
 }
 
-func part(share NodeShare, regions ...string) RolloutStage {
-	return RolloutStage{Regions: regions, All: len(regions) == 0, NodeShare: share, BakeMs: 60_000}
+func part(share StageNodes, regions ...string) RolloutStage {
+	return RolloutStage{Regions: regions, All: len(regions) == 0, StageNodes: share, BakeMs: 60_000}
 }
 
 // "At most one of the fields is set", each within its bounds.
 func TestTheBoundsOfANodeShare(t *testing.T) {
-	for want, share := range map[string]NodeShare{
+	for want, share := range map[string]StageNodes{
 		"nodes_percent is 5 and nodes is 1: want one of them at most": {NodesPercent: 5, Nodes: 1},
 		"nodes_percent is -1 (1 to 100)":                              {NodesPercent: -1},
 		"nodes_percent is 101 (1 to 100)":                             {NodesPercent: 101},
@@ -84,7 +84,7 @@ func TestTheBoundsOfANodeShare(t *testing.T) {
 			t.Errorf("%+v: %v, want %q", share, err, want)
 		}
 	}
-	for _, share := range []NodeShare{{}, {NodesPercent: 1}, {NodesPercent: 100}, {Nodes: 1}, {Nodes: FleetNodesMax}} {
+	for _, share := range []StageNodes{{}, {NodesPercent: 1}, {NodesPercent: 100}, {Nodes: 1}, {Nodes: FleetNodesMax}} {
 		if err := spec(part(share, "eu"), all).Validate(); err != nil {
 			t.Errorf("%+v: %v", share, err)
 		}
@@ -93,24 +93,24 @@ func TestTheBoundsOfANodeShare(t *testing.T) {
 
 // What a plan of shares comes to in a fleet, and what is wrong with it.
 func TestStagesOfShares(t *testing.T) {
-	one, three, tenth, half := NodeShare{Nodes: 1}, NodeShare{Nodes: 3}, NodeShare{NodesPercent: 10}, NodeShare{NodesPercent: 50}
+	one, three, tenth, half := StageNodes{Nodes: 1}, StageNodes{Nodes: 3}, StageNodes{NodesPercent: 10}, StageNodes{NodesPercent: 50}
 	for name, c := range map[string]struct {
 		stages []RolloutStage
 		want   string // the stages, or the error
 	}{
 		"one node, then all": {[]RolloutStage{part(one, "eu"), all}, "1 node of eu; all regions"},
-		"wider and wider": {[]RolloutStage{part(one, "eu"), part(tenth, "eu"), part(half, "eu"), part(NodeShare{NodesPercent: 100}, "eu"), all},
+		"wider and wider": {[]RolloutStage{part(one, "eu"), part(tenth, "eu"), part(half, "eu"), part(StageNodes{NodesPercent: 100}, "eu"), all},
 			"1 node of eu; 10% of the nodes of eu; 50% of the nodes of eu; eu; all other regions"},
 		"of all regions":   {[]RolloutStage{part(tenth), part(half), all}, "10% of the nodes each of all regions; 50% of the nodes each of all regions; all regions"},
 		"of some and all":  {[]RolloutStage{canary, part(three, "us", "ap"), part(half), all}, "eu; 3 nodes each of us, ap; 50% of the nodes each of all other regions; all other regions"},
-		"a share of both":  {[]RolloutStage{{SharePercent: 50, NodeShare: one, BakeMs: 100}, {SharePercent: 50, BakeMs: 100}, all}, "1 node each of ap, eu; ap, eu; all other regions"},
+		"a share of both":  {[]RolloutStage{{SharePercent: 50, StageNodes: one, BakeMs: 100}, {SharePercent: 50, BakeMs: 100}, all}, "1 node each of ap, eu; ap, eu; all other regions"},
 		"not of the rest":  {[]RolloutStage{part(one, "eu"), canary}, "1 node of eu; eu"},
 		"the same again":   {[]RolloutStage{part(tenth, "eu"), part(tenth, "eu"), all}, "invalid: stage 2 takes in nothing new: earlier stages take in as many nodes of eu, or more"},
 		"narrower":         {[]RolloutStage{part(three, "eu"), part(one, "eu"), all}, "invalid: stage 2 takes in nothing new"},
 		"of what has it":   {[]RolloutStage{canary, part(half, "eu"), all}, "invalid: stage 2 takes in nothing new"},
 		"ends in one node": {[]RolloutStage{canary, part(one, "us")}, "invalid: the plan ends with 1 node of region us: the last stage of a region takes in all of its nodes"},
 		"ends in a part":   {[]RolloutStage{part(half)}, "invalid: the plan ends with 50% of the nodes of region ap"},
-		"rest in a part":   {[]RolloutStage{part(half), part(NodeShare{}, "ap", "eu", "us", "za")}, "invalid: the plan ends with 50% of the nodes of all other regions"},
+		"rest in a part":   {[]RolloutStage{part(half), part(StageNodes{}, "ap", "eu", "us", "za")}, "invalid: the plan ends with 50% of the nodes of all other regions"},
 		"all is not last":  {[]RolloutStage{all, canary}, "invalid: stage 1 covers all regions and is not the last"},
 	} {
 		s := spec(c.stages...)
@@ -136,10 +136,10 @@ func TestTheLeastShare(t *testing.T) {
 		nodes = append(nodes, NodeFigures{ID: fmt.Sprint("node-", i)})
 	}
 	for _, c := range []struct {
-		share NodeShare
+		share StageNodes
 		want  int
-	}{{NodeShare{Nodes: 1}, 1}, {NodeShare{Nodes: 7}, 7}, {NodeShare{Nodes: 20}, 20}, {NodeShare{NodesPercent: 1}, 1}, {NodeShare{NodesPercent: 10}, 2},
-		{NodeShare{NodesPercent: 11}, 3}, {NodeShare{NodesPercent: 99}, 20}} {
+	}{{StageNodes{Nodes: 1}, 1}, {StageNodes{Nodes: 7}, 7}, {StageNodes{Nodes: 20}, 20}, {StageNodes{NodesPercent: 1}, 1}, {StageNodes{NodesPercent: 10}, 2},
+		{StageNodes{NodesPercent: 11}, 3}, {StageNodes{NodesPercent: 99}, 20}} {
 		below := c.share.below(nodes)
 		in, greatest := 0, int64(0)
 		for _, n := range nodes {
@@ -151,15 +151,15 @@ func TestTheLeastShare(t *testing.T) {
 			t.Errorf("%s: %d nodes below %d, the greatest %d", c.share, in, below, greatest)
 		}
 	}
-	for _, share := range []NodeShare{{Nodes: 21}, {}, {NodesPercent: 100}} {
+	for _, share := range []StageNodes{{Nodes: 21}, {}, {NodesPercent: 100}} {
 		if got := share.below(nodes); got != tuning.TrialShares {
 			t.Errorf("%s: %d", share, got)
 		}
 	}
-	if got := (NodeShare{NodesPercent: 50}).below(nil); got < tuning.TrialShares*49/100 || got > tuning.TrialShares/2 {
+	if got := (StageNodes{NodesPercent: 50}).below(nil); got < tuning.TrialShares*49/100 || got > tuning.TrialShares/2 {
 		t.Errorf("50%% of no nodes: %d", got)
 	}
-	if got := (NodeShare{Nodes: 5}).below(nil); got != 1 {
+	if got := (StageNodes{Nodes: 5}).below(nil); got != 1 {
 		t.Errorf("5 of no nodes: %d", got)
 	}
 }
@@ -168,7 +168,7 @@ func TestTheLeastShare(t *testing.T) {
 // one trial of the region that is widened.
 func TestARolloutOfShares(t *testing.T) {
 	l := landOf(10, "eu", "us")
-	r, steps := begin(t, l, spec(part(NodeShare{Nodes: 1}, "eu"), part(NodeShare{NodesPercent: 30}, "eu"), canary, all))
+	r, steps := begin(t, l, spec(part(StageNodes{Nodes: 1}, "eu"), part(StageNodes{NodesPercent: 30}, "eu"), canary, all))
 	ids := byShare(l, "eu")
 	for stage, want := range [][]string{ids[:1], ids[:3], ids} {
 		play(t, r, steps, func() bool { return r.Phase == RolloutBaking && r.Stage == stage })
@@ -193,7 +193,7 @@ func TestARolloutOfShares(t *testing.T) {
 // A share of all regions, that regions to come follow, and that is widened.
 func TestAShareOfAllRegions(t *testing.T) {
 	l := landOf(4, "eu", "us")
-	r, steps := begin(t, l, spec(part(NodeShare{NodesPercent: 50}), all))
+	r, steps := begin(t, l, spec(part(StageNodes{NodesPercent: 50}), all))
 	play(t, r, steps, func() bool { return r.Phase == RolloutBaking })
 	want := slices.Concat(byShare(l, "eu")[:2], byShare(l, "us")[:2])
 	wantTried(t, l, want...)
@@ -219,7 +219,7 @@ func TestAShareOfAllRegions(t *testing.T) {
 func TestANodeJoinsAShare(t *testing.T) {
 	for _, falls := range []bool{true, false} {
 		l := landOf(6, "eu", "us")
-		r, steps := begin(t, l, spec(part(NodeShare{NodesPercent: 50}, "eu"), all))
+		r, steps := begin(t, l, spec(part(StageNodes{NodesPercent: 50}, "eu"), all))
 		play(t, r, steps, func() bool { return r.Phase == RolloutBaking })
 		id := ""
 		for i := 0; id == ""; i++ {
@@ -253,7 +253,7 @@ func TestANodeJoinsAShare(t *testing.T) {
 // A rollback waits for the nodes that may run the trial, and names those that still do.
 func TestARollbackOfAShare(t *testing.T) {
 	l := landOf(10, "eu", "us")
-	r, steps := begin(t, l, spec(part(NodeShare{Nodes: 2}, "eu"), all))
+	r, steps := begin(t, l, spec(part(StageNodes{Nodes: 2}, "eu"), all))
 	play(t, r, steps, func() bool { return r.Phase == RolloutBaking })
 	l.stubborn = true
 	operate(t, r, steps, RolloutAbort)
@@ -285,7 +285,7 @@ func TestTheRailsOfAShare(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := landOf(8, "eu", "us")
-			s := spec(part(NodeShare{Nodes: 1}, "eu"), part(NodeShare{Nodes: 3}, "eu"), all)
+			s := spec(part(StageNodes{Nodes: 1}, "eu"), part(StageNodes{Nodes: 3}, "eu"), all)
 			s.Plan.Guardrails.Comparison.Off = true
 			r, steps := begin(t, l, s)
 			who := c.who(byShare(l, "eu"))
@@ -312,7 +312,7 @@ func TestTheRailsOfAShare(t *testing.T) {
 func TestANodeOfAShareIsLost(t *testing.T) {
 	for at, want := range map[int]string{0: "stage 1 (2 nodes of eu): nodes without heartbeats: 1 of 2", 7: ""} {
 		l := landOf(8, "eu", "us")
-		r, steps := begin(t, l, spec(part(NodeShare{Nodes: 2}, "eu"), all))
+		r, steps := begin(t, l, spec(part(StageNodes{Nodes: 2}, "eu"), all))
 		play(t, r, steps, func() bool { return r.Phase == RolloutBaking })
 		l.dead[byShare(l, "eu")[at]] = true
 		play(t, r, steps, func() bool { return r.Phase.Over() || r.Stage > 0 })

@@ -73,16 +73,16 @@ type Namespace struct {
 	Workspace string    `json:"workspace"`
 	Namespace string    `json:"namespace"`
 	Shadow    bool      `json:"shadow"`
-	Mode      string    `json:"mode"`     // exact or estimate
-	Outage    string    `json:"outage"`   // local, open or closed
-	Headroom  string    `json:"headroom"` // kick or wait
-	Estimate  string    `json:"estimate"` // JSON: knobs of the estimate mode; empty for its defaults
-	UpdatedAt time.Time `json:"-"`        // of a listing
+	Mode      string    `json:"mode"`       // exact or estimate
+	Outage    string    `json:"outage"`     // local, open or closed
+	NodeShare string    `json:"node_share"` // flush or wait
+	Estimate  string    `json:"estimate"`   // JSON: knobs of the estimate mode; empty for its defaults
+	UpdatedAt time.Time `json:"-"`          // of a listing
 }
 
 // DefaultNamespace is a namespace without settings.
 func DefaultNamespace(workspace, namespace string) Namespace {
-	return Namespace{Workspace: workspace, Namespace: namespace, Mode: "exact", Outage: "local", Headroom: "kick"}
+	return Namespace{Workspace: workspace, Namespace: namespace, Mode: "exact", Outage: "local", NodeShare: "flush"}
 }
 
 // Validate reports the first field that nodes would refuse.
@@ -96,7 +96,7 @@ func (n Namespace) Validate() error {
 	}{
 		{"mode", n.Mode, []string{"exact", "estimate"}},
 		{"outage", n.Outage, []string{"local", "open", "closed"}},
-		{"headroom", n.Headroom, []string{"kick", "wait"}},
+		{"node_share", n.NodeShare, []string{"flush", "wait"}},
 	} {
 		if err := validateChoice(f.name, f.value, f.choices); err != nil {
 			return err
@@ -114,11 +114,11 @@ func validateChoice(field, value string, choices []string) error {
 
 // NamespaceChange is what of a namespace's settings is to change; nil stays as it is.
 type NamespaceChange struct {
-	Shadow   *bool
-	Mode     *string
-	Outage   *string
-	Headroom *string
-	Estimate *string
+	Shadow    *bool
+	Mode      *string
+	Outage    *string
+	NodeShare *string
+	Estimate  *string
 
 	IfUpdatedMs *int64 // as of OverrideChange
 }
@@ -127,7 +127,7 @@ func (c NamespaceChange) apply(n *Namespace) {
 	given(&n.Shadow, c.Shadow)
 	given(&n.Mode, c.Mode)
 	given(&n.Outage, c.Outage)
-	given(&n.Headroom, c.Headroom)
+	given(&n.NodeShare, c.NodeShare)
 	given(&n.Estimate, c.Estimate)
 }
 
@@ -240,7 +240,7 @@ func (s *Settings) SetNamespace(ctx context.Context, workspace, namespace string
 		return after, err
 	}
 	if change == (NamespaceChange{IfUpdatedMs: change.IfUpdatedMs}) {
-		return after, fmt.Errorf("%w: nothing to change: set shadow, mode, outage, headroom or estimate", ErrInvalid)
+		return after, fmt.Errorf("%w: nothing to change: set shadow, mode, outage, node_share or estimate", ErrInvalid)
 	}
 	err = s.store.ChangeNamespace(ctx, workspace, namespace, func(before *Namespace) (Namespace, AuditEntry, error) {
 		after = DefaultNamespace(workspace, namespace)

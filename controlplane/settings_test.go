@@ -47,7 +47,7 @@ func TestNamespaceValidate(t *testing.T) {
 		"namespace is empty":                               func(n *Namespace) { n.Namespace = " " },
 		`mode is "" (exact, estimate)`:                     func(n *Namespace) { n.Mode = "" },
 		`outage is "maybe" (local, open, closed)`:          func(n *Namespace) { n.Outage = "maybe" },
-		`headroom is "x" (kick, wait)`:                     func(n *Namespace) { n.Headroom = "x" },
+		`node_share is "x" (flush, wait)`:                  func(n *Namespace) { n.NodeShare = "x" },
 		"the document is 4097 bytes long (at most 4096)":   func(n *Namespace) { n.Estimate = strings.Repeat(" ", 4097) },
 		`unknown field "flor"`:                             func(n *Namespace) { n.Estimate = `{"flor":1}` },
 		"text after the document's end":                    func(n *Namespace) { n.Estimate = `{} {}` },
@@ -85,7 +85,7 @@ func FuzzEstimate(f *testing.F) {
 func TestAChangeChangesSomething(t *testing.T) {
 	settings := NewSettings(nil)
 	_, err := settings.SetNamespace(t.Context(), "acme", "api", NamespaceChange{IfUpdatedMs: new(int64)}, By{Actor: "ann", Reason: "x"})
-	wantInvalid(t, err, "nothing to change: set shadow, mode, outage, headroom or estimate")
+	wantInvalid(t, err, "nothing to change: set shadow, mode, outage, node_share or estimate")
 	_, err = settings.ChangeOverride(t.Context(), "acme", "api", "u", OverrideChange{IfUpdatedMs: new(int64)}, By{Actor: "ann", Reason: "x"})
 	wantInvalid(t, err, "nothing to change: set limit, duration_ms, candidate or shadow")
 }

@@ -30,7 +30,7 @@ func (l *Limiter) AllowMany(ctx context.Context, requests []Request) Batch {
 // appended to decisions, and Batch.Decisions is the result. With room for them, warm
 // keys and at most 24 requests, nothing is allocated.
 func (l *Limiter) AppendAllowMany(ctx context.Context, decisions []Decision, requests []Request) (b Batch) {
-	l.allowMany(ctx, l.clock.Now(), decisions, requests, nil, &b)
+	l.allowBatch(ctx, l.clock.Now(), decisions, requests, nil, &b)
 	return b
 }
 
@@ -38,7 +38,7 @@ func (l *Limiter) AppendAllowMany(ctx context.Context, decisions []Decision, req
 func (l *Limiter) AllowManyAt(ctx context.Context, now time.Time, requests []Request) (b Batch) {
 	var at clock.Stamp
 	if at, b.Err = l.stamp(now); b.Err == nil {
-		l.allowMany(ctx, at, nil, requests, nil, &b)
+		l.allowBatch(ctx, at, nil, requests, nil, &b)
 	}
 	return b
 }
@@ -46,19 +46,19 @@ func (l *Limiter) AllowManyAt(ctx context.Context, now time.Time, requests []Req
 // item is one request of a batch on its way.
 type item struct {
 	call
-	rule      *rule
-	ident     cell.Identity
-	entry     *cell.Entry // nil for a cost above the limit on a key that is not held
-	met       cell.Contact
-	source    Source
-	first     int   // index of the first item on the same key
-	before    int64 // of the first: cost of the key's items judged so far
-	wants     bool  // of the first: the key should hear from the origin before the batch is decided
-	verdict   cell.Verdict
-	refusal   time.Duration // > 0: the outage policy denies it, for so long
-	crowdedMs int64
-	crowded   bool         // it leaves too little room for what other nodes may have accepted
-	claimed   cell.Claimed // of the first: what the origin has added for the batch
+	rule        *rule
+	ident       cell.Identity
+	entry       *cell.Entry // nil for a cost above the limit on a key that is not held
+	met         cell.Contact
+	source      Source
+	first       int   // index of the first item on the same key
+	before      int64 // of the first: cost of the key's items judged so far
+	wants       bool  // of the first: the key should hear from the origin before the batch is decided
+	verdict     cell.Verdict
+	refusal     time.Duration // > 0: the outage policy denies it, for so long
+	overShareMs int64
+	overShare   bool         // it leaves too little room for what other nodes may have accepted
+	claimed     cell.Claimed // of the first: what the origin has added for the batch
 }
 
 // passes is true when the item does not stand in the batch's way. In shadow mode no item
@@ -98,7 +98,7 @@ const enterRoundsMax = 3
 
 const fewItems = 24 // up to which pairs are compared; above, a map is made
 
-func (l *Limiter) allowMany(ctx context.Context, at clock.Stamp, decisions []Decision,
+func (l *Limiter) allowBatch(ctx context.Context, at clock.Stamp, decisions []Decision,
 	requests []Request, held []Reservation, b *Batch) {
 	if len(requests) == 0 || len(requests) > BatchMax {
 		b.Err = fmt.Errorf("%w: requests holds %d items (1 to %d)", ErrInvalid, len(requests), BatchMax)
@@ -108,10 +108,10 @@ func (l *Limiter) allowMany(ctx context.Context, at clock.Stamp, decisions []Dec
 	w.take(len(requests))
 	w.cached, w.known, w.horizon, w.until = at.Cached, at.Known, l.table.Horizon(at.Given), 0
 	if b.Err = l.prepare(w, requests, at.Ms); b.Err == nil {
-		b.Allowed = l.decideMany(ctx, w)
-		l.settleGuests(ctx, w, b.Allowed)
+		b.Allowed = l.decideBatch(ctx, w)
+		l.settleUntracked(ctx, w, b.Allowed)
 		w.settleClaims(b.Allowed)
-		b.Decisions = l.answerMany(w.items, b.Allowed, decisions)
+		b.Decisions = l.answerBatch(w.items, b.Allowed, decisions)
 		if b.Allowed && held != nil {
 			l.holdItems(w.items, held)
 		}
@@ -122,7 +122,7 @@ func (l *Limiter) allowMany(ctx context.Context, at clock.Stamp, decisions []Dec
 				}
 			}
 		}
-		l.leaveGuests(w)
+		l.releaseUntracked(w)
 	}
 	w.put()
 }
@@ -137,13 +137,13 @@ func (l *Limiter) holdItems(items []item, held []Reservation) {
 	}
 }
 
-func (l *Limiter) decideMany(ctx context.Context, w *workspace) (allowed bool) {
+func (l *Limiter) decideBatch(ctx context.Context, w *workspace) (allowed bool) {
 	for round := 0; ; round++ {
 		l.enter(ctx, w, round >= enterRoundsMax)
-		allowed, alive := l.judgeMany(ctx, w)
+		allowed, alive := l.judgeBatch(ctx, w)
 		switch {
 		case !alive: // an entry was evicted meanwhile, or the clock was set back: look all keys up and the time again
-			l.leaveGuests(w)
+			l.releaseUntracked(w)
 			w.bound(l.clock.ReadSteady())
 		case !allowed && w.cached: // the clock may be a little further: see soon
 			w.cached = false
@@ -200,7 +200,7 @@ func (l *Limiter) prepare(w *workspace, requests []Request, nowMs int64) error {
 // sort finds for each item the first one on its key, and the order of those.
 func (w *workspace) sort() {
 	if len(w.items) > fewItems {
-		w.sortMany()
+		w.sortBatch()
 		return
 	}
 	for i := range w.items {
@@ -224,7 +224,7 @@ func (w *workspace) sort() {
 	}
 }
 
-func (w *workspace) sortMany() {
+func (w *workspace) sortBatch() {
 	firsts := make(map[cell.Identity]int, len(w.items))
 	for i := range w.items {
 		it := &w.items[i]
@@ -243,7 +243,7 @@ func (w *workspace) sortMany() {
 // enter finds or makes every item's entry: one for a key, also where the table has no
 // room for it; none for a key that is not held and gets only costs above their
 // limits.
-func (l *Limiter) enter(ctx context.Context, w *workspace, crowded bool) {
+func (l *Limiter) enter(ctx context.Context, w *workspace, untracked bool) {
 	for i := range w.items {
 		it := &w.items[i]
 		first := &w.items[it.first]
@@ -254,47 +254,47 @@ func (l *Limiter) enter(ctx context.Context, w *workspace, crowded bool) {
 			}
 		}
 		if first.entry == nil && (it.cost <= it.limit || it.rule.estimate != nil) {
-			l.create(ctx, w, first, crowded)
+			l.create(ctx, w, first, untracked)
 		}
 	}
 }
 
-func (l *Limiter) create(ctx context.Context, w *workspace, it *item, crowded bool) {
-	if crowded {
-		it.entry, it.met = l.host(&it.call, it.rule, window.Sequence(it.nowMs, it.durationMs))
+func (l *Limiter) create(ctx context.Context, w *workspace, it *item, untracked bool) {
+	if untracked {
+		it.entry, it.met = l.addUntracked(&it.call, it.rule, window.Sequence(it.nowMs, it.durationMs))
 		return
 	}
 	it.until = w.until
-	it.entry, it.met = l.meet(ctx, &it.call, it.rule)
+	it.entry, it.met = l.findOrAdd(ctx, &it.call, it.rule)
 	w.until = it.until
 	if it.known && !w.known {
 		l.renumberMany(w)
 	}
 }
 
-// judgeMany decides the batch, after hearing from the origin what it should, unless
+// judgeBatch decides the batch, after hearing from the origin what it should, unless
 // what is known denies it: that costs no I/O.
-func (l *Limiter) judgeMany(ctx context.Context, w *workspace) (allowed, alive bool) {
+func (l *Limiter) judgeBatch(ctx context.Context, w *workspace) (allowed, alive bool) {
 	if wanting := l.wantingRefresh(w); len(wanting) > 0 {
 		wanting = l.foresee(w.items, wanting)
 		if denied, alive := l.foredeny(w); denied || !alive {
 			return false, alive
 		}
-		l.refreshMany(ctx, w, wanting)
+		l.refreshBatch(ctx, w, wanting)
 		if !w.known && l.clock.Known() && l.renumberMany(w) {
 			return false, false
 		}
 	}
-	for _, guests := range [...]bool{false, true} { // a guest keeps no credit of a batch that fails: it claims last
-		if l.shards == nil || !w.anyWaits(guests) {
+	for _, untracked := range [...]bool{false, true} { // they keep no credit of a batch that fails
+		if l.shards == nil || !w.anyWaits(untracked) {
 			continue
 		}
 		if denied, alive := l.foredeny(w); denied || !alive {
 			return false, alive
 		}
-		l.shareMany(ctx, w, guests)
+		l.shareBatch(ctx, w, untracked)
 	}
-	return l.holdMany(w, true, true)
+	return l.holdBatch(w, true, true)
 }
 
 // renumberMany moves the batch to the origin's clock, which has become known since the batch began. It
@@ -317,7 +317,7 @@ func (l *Limiter) renumberMany(w *workspace) (replaced bool) {
 // may come back.
 func (l *Limiter) foredeny(w *workspace) (denied, alive bool) {
 	final := !w.anyClaiming()
-	allowed, alive := l.holdMany(w, false, final)
+	allowed, alive := l.holdBatch(w, false, final)
 	return alive && !allowed && final, alive
 }
 
@@ -331,9 +331,9 @@ func (w *workspace) anyClaiming() bool {
 	return false
 }
 
-// holdMany judges the batch at one instant and, with count set, counts it if all items
+// holdBatch judges the batch at one instant and, with count set, counts it if all items
 // pass. final is set when a denial is its answer.
-func (l *Limiter) holdMany(w *workspace, count, final bool) (allowed, alive bool) {
+func (l *Limiter) holdBatch(w *workspace, count, final bool) (allowed, alive bool) {
 	for n, i := range w.order {
 		it := &w.items[i]
 		it.before = 0
@@ -356,18 +356,18 @@ func (l *Limiter) holdMany(w *workspace, count, final bool) (allowed, alive bool
 		allowed = allowed && it.passes()
 	}
 	if allowed && count {
-		w.noteLows()
+		w.lowerMinLimits()
 	}
 	w.release(w.order, allowed && count, !allowed && final && !w.cached)
 	return allowed, true
 }
 
-// noteLows notes the limits of a batch that is about to be counted.
-func (w *workspace) noteLows() {
+// lowerMinLimits notes the limits of a batch that is about to be counted.
+func (w *workspace) lowerMinLimits() {
 	for i := range w.items {
 		it := &w.items[i]
 		if e := w.items[it.first].entry; e != nil && it.cost > 0 && it.verdict.Allowed {
-			e.NoteLimit(it.verdict.Sequence, it.limit)
+			e.LowerMinLimit(it.verdict.Sequence, it.limit)
 		}
 	}
 }
@@ -377,7 +377,7 @@ func (w *workspace) noteLows() {
 func (it *item) judge(first *item) {
 	it.source = max(it.source, SourceLocal)
 	it.ahead = first.before
-	it.verdict.Refused, it.verdict.Crowded = false, false
+	it.verdict.Refused, it.verdict.OverShare = false, false
 	switch {
 	case it.rule.estimate != nil:
 		first.entry.EstimateHeld(&it.verdict, it.nowMs, it.durationMs, it.limit, it.ahead+it.cost, &it.rule.estimate.Rules)
@@ -391,8 +391,8 @@ func (it *item) judge(first *item) {
 		it.verdict.Refuse(it.nowMs, it.refusal)
 	case it.source == SourceDegradedOpen && it.ahead+it.cost <= it.limit:
 		it.verdict.Allowed = true
-	case it.crowded && it.verdict.Allowed && it.cost > 0:
-		it.verdict.Crowd(it.nowMs, it.crowdedMs)
+	case it.overShare && it.verdict.Allowed && it.cost > 0:
+		it.verdict.DenyOverShare(it.nowMs, it.overShareMs)
 	}
 	if it.verdict.Allowed || !it.shadow() || it.rule.offered() {
 		first.before = min(first.before+it.cost, aheadMax)
@@ -415,18 +415,18 @@ func (w *workspace) release(order []int, count, offered bool) {
 	}
 }
 
-// anyWaits is true when the namespace of a guest, or of a key that is none, waits for its share.
-func (w *workspace) anyWaits(guests bool) bool {
+// anyWaits is true when the namespace of an untracked key, or of a key that is none, waits for its share.
+func (w *workspace) anyWaits(untracked bool) bool {
 	for _, i := range w.order {
-		if w.items[i].waits(guests) {
+		if w.items[i].waits(untracked) {
 			return true
 		}
 	}
 	return false
 }
 
-func (it *item) waits(guests bool) bool {
-	return it.rule.waits && it.rule.estimate == nil && it.entry != nil && guests == (it.met == cell.Untracked)
+func (it *item) waits(untracked bool) bool {
+	return it.rule.waits && it.rule.estimate == nil && it.entry != nil && untracked == (it.met == cell.Untracked)
 }
 
 // wantingRefresh lists the keys that should hear from the origin before they decide.
@@ -493,8 +493,8 @@ func sourceOf(items []item, first int, source Source, refusal time.Duration) {
 	}
 }
 
-// refreshMany asks the origin about keys in one round trip.
-func (l *Limiter) refreshMany(ctx context.Context, w *workspace, wanting []int) {
+// refreshBatch asks the origin about keys in one round trip.
+func (l *Limiter) refreshBatch(ctx context.Context, w *workspace, wanting []int) {
 	ctx, cancel := l.within(ctx, &w.until)
 	defer cancel()
 	items := w.items
@@ -502,7 +502,7 @@ func (l *Limiter) refreshMany(ctx context.Context, w *workspace, wanting []int) 
 	for n, i := range wanting {
 		entries[n] = items[i].entry
 	}
-	for n, f := range l.readMany(l.clock.Steady(), entries) {
+	for n, f := range l.readEntries(l.clock.Steady(), entries) {
 		it := &items[wanting[n]]
 		source, refusal := SourceOrigin, time.Duration(0)
 		if !l.wait(ctx, f) {
@@ -515,8 +515,8 @@ func (l *Limiter) refreshMany(ctx context.Context, w *workspace, wanting []int) 
 	}
 }
 
-// answerMany words every item's verdict.
-func (l *Limiter) answerMany(items []item, kept bool, decisions []Decision) []Decision {
+// answerBatch words every item's verdict.
+func (l *Limiter) answerBatch(items []item, kept bool, decisions []Decision) []Decision {
 	at := len(decisions)
 	if cap(decisions)-at < len(items) {
 		decisions = slices.Grow(decisions, len(items))
@@ -572,6 +572,6 @@ func (l *Limiter) answerItem(it *item, kept bool, first *item, d *Decision) outc
 	case it.rule.estimate != nil && !kept:
 		it.ahead = 0 // was not counted either
 	}
-	l.leave(first.entry, first.met, v, c, it.rule)
+	l.mark(first.entry, first.met, v, c, it.rule)
 	return out
 }

@@ -228,7 +228,7 @@ func TestABatchLetsGoOfItsKeysWhenOneOfThemIsEvicted(t *testing.T) {
 	var once sync.Once
 	w.origin("eu").Faults.Hook(func(op memstore.Op) error {
 		if op == memstore.OpRead { // of the held key
-			once.Do(func() { n.Crowd(); n.Crowd() }) // and no request of the other key comes between the two
+			once.Do(func() { n.MakeRoom(); n.MakeRoom() }) // and no request of the other key comes between the two
 		}
 		return nil
 	})

@@ -52,7 +52,7 @@ func TestAPersistentCallerGetsASmallLimitInFull(t *testing.T) {
 			}
 		},
 		"claims": func(t *testing.T, w *world) asker {
-			w.counts.SetNamespaces(store.NamespaceRow{Workspace: "acme", Namespace: "api", Headroom: "wait"})
+			w.counts.SetNamespaces(store.NamespaceRow{Workspace: "acme", Namespace: "api", NodeShare: "wait"})
 			n := w.node("eu", "a", func(c *dataplane.Config) { c.RegionNodes = 5 })
 			return func(r dataplane.Request) bool { return n.Allow(t.Context(), r).Allowed }
 		},

@@ -16,9 +16,9 @@ import (
 // What was spent counts past the limit, on each node of the region, in both modes, whatever an override or a policy
 // for outages says, and from the next request on.
 func TestAChargeCountsWhateverTheLimitSays(t *testing.T) {
-	for _, row := range []store.NamespaceRow{{}, {Outage: "closed"}, {Shadow: true}, {Headroom: "wait"},
+	for _, row := range []store.NamespaceRow{{}, {Outage: "closed"}, {Shadow: true}, {NodeShare: "wait"},
 		{Mode: "estimate"}} {
-		t.Run(fmt.Sprintf("%s%s%s%v", row.Mode, row.Outage, row.Headroom, row.Shadow), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%s%s%s%v", row.Mode, row.Outage, row.NodeShare, row.Shadow), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				nodes := region(t, 2, memstore.NewOrigin(memstore.OriginOptions{Shards: 2}), row)
 				defer stopAll(nodes)

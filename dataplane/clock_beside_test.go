@@ -74,11 +74,11 @@ func TestAClockPutRightReportsKeysOnTime(t *testing.T) {
 func TestAClockPutRightReportsWhenThingsHappened(t *testing.T) {
 	for _, ahead := range wasAhead {
 		w := newWorld(t)
-		n := w.node("eu", "a", func(c *dataplane.Config) { c.EntriesMax = crowdCap })
+		n := w.node("eu", "a", func(c *dataplane.Config) { c.EntriesMax = fullCap })
 		w.clock.step(ahead)
 		n.loadSettings()
 		n.replay()
-		n.pin("api", 0, 2*crowdCap)
+		n.pin("api", 0, 2*fullCap)
 		w.clock.step(-ahead)
 		w.clock.advance(time.Minute)
 		h := n.Health()

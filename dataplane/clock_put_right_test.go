@@ -84,7 +84,7 @@ func TestAClockThatWasAheadLocksNobodyOut(t *testing.T) {
 func TestAClockThatWasAheadLocksNoKeyWithoutRoomOut(t *testing.T) {
 	for _, ahead := range []time.Duration{time.Second, 30 * time.Second, 10 * time.Minute, 24 * time.Hour} {
 		w := newWorld(t)
-		n := w.crowd("api", withoutOrigin)
+		n := w.fullTable("api", withoutOrigin)
 		w.clock.step(ahead)
 		r := ask("without room", 3, 3)
 		if d := n.Allow(context.Background(), r); !d.Allowed {

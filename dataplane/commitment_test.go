@@ -19,7 +19,7 @@ import (
 
 // waiting is n nodes of a region whose namespace waits, all of which know the key.
 func waiting(t *testing.T, n int, origin store.Origin, limit int64, row store.NamespaceRow, change ...func(*dataplane.Config)) []*dataplane.Limiter {
-	row.Headroom = "wait"
+	row.NodeShare = "wait"
 	nodes := region(t, n, origin, row, change...)
 	for _, l := range nodes {
 		l.Peek(t.Context(), ask("k", 0, limit))
@@ -136,7 +136,7 @@ func TestADecisionHasOneDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{})
 		origin.Faults.Delay(45 * time.Millisecond)
-		nodes := region(t, 2, origin, store.NamespaceRow{Headroom: "wait"})
+		nodes := region(t, 2, origin, store.NamespaceRow{NodeShare: "wait"})
 		defer stopAll(nodes)
 		for name, decide := range map[string]func(identifier string) bool{
 			"single": func(id string) bool { return nodes[0].Allow(context.Background(), ask(id, 2, 3)).Allowed },

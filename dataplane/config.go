@@ -39,7 +39,7 @@ type Config struct {
 	// EntriesMax bounds the keys held in memory; 0 means 300,000. They use about EntriesMax * (200
 	// B + the bytes of an identifier). When the table is full, it evicts idle keys that are far
 	// from their limits. If there are still more keys than room, decisions about the rest are less
-	// precise and take longer: see Crowded.
+	// precise and take longer: see TableFull.
 	EntriesMax int
 
 	// NewKeysMax bounds how many new keys per second the nodes of a region create at Origin for one

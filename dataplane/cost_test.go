@@ -95,7 +95,7 @@ func TestPeekAnswersWhatAllowWould(t *testing.T) {
 	for _, mode := range []string{"exact", "estimate"} {
 		t.Run(mode, func(t *testing.T) {
 			rapid.Check(t, func(rt *rapid.T) {
-				c := newCrowd(t, rt)
+				c := newInformed(t, rt)
 				if mode == "estimate" {
 					c.w.estimates("")
 					c.n = c.w.node("eu", "b")

@@ -71,7 +71,7 @@ func fitsCandidate(v *cell.Verdict, c *call, candidate int64, source Source, bel
 
 // setRetry sets PassesAtMs of a denial, exactly by the formula that the level was found by.
 func setRetry(v *cell.Verdict, c *call, by *rule) {
-	if v.Refused || v.Crowded {
+	if v.Refused || v.OverShare {
 		return
 	}
 	cost, below := c.ahead+c.cost, by.estimate != nil && by.estimate.Below

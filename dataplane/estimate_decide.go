@@ -22,7 +22,7 @@ func (l *Limiter) steadyFor(cached bool) clock.Steady {
 }
 
 // estimated leaves on the entry what an estimate means for those who come later: marks for
-// the sweep, its tier, and whether it should hear from the origin. A guest's no queue takes.
+// the sweep, its tier, and whether it should hear from the origin. An untracked key's no queue takes.
 func (l *Limiter) estimated(e *cell.Entry, met cell.Contact, v *cell.Verdict, c *call, k *estimateSettings) {
 	if met == cell.Untracked {
 		return
@@ -30,11 +30,11 @@ func (l *Limiter) estimated(e *cell.Entry, met cell.Contact, v *cell.Verdict, c 
 	flags := e.Flags()
 	var marks uint32
 	if met == cell.Known {
-		marks = cell.Touched
+		marks = cell.Used
 	}
 	t := level.TierOf(v.At+float64(c.ahead+v.Counted), c.limit)
 	if t >= level.Normal || !v.Allowed {
-		marks |= cell.Pressed(v.Sequence)
+		marks |= cell.Denied(v.Sequence)
 	}
 	if !flags.Have(marks) {
 		l.dirty.Mark(e, marks)

@@ -24,12 +24,12 @@ type Explanation struct {
 	Decision Decision
 
 	// Overridden tells that an override set the limit; Decision.Override is its pattern.
-	Overridden       bool
-	Candidate        int64     // limit judged beside it, see Decision.CandidateDenied; 0 for none
-	Shadow           bool      // the namespace, the override or the request lets pass what is over its limit
-	Outage, Headroom string    // the namespace's policies
-	Reset            int64     // generation of the identifier's reset in force; 0: none is
-	ResetAt          time.Time // when that one was made, by the count store's clock
+	Overridden        bool
+	Candidate         int64     // limit judged beside it, see Decision.CandidateDenied; 0 for none
+	Shadow            bool      // the namespace, the override or the request lets pass what is over its limit
+	Outage, NodeShare string    // the namespace's policies
+	Reset             int64     // generation of the identifier's reset in force; 0: none is
+	ResetAt           time.Time // when that one was made, by the count store's clock
 
 	// Known tells that this node holds the key. Of one that it does not, no count is
 	// known here; a decision would ask the origin, and Explain does not.
@@ -122,7 +122,7 @@ func (l *Limiter) Explain(r Request) (x Explanation, err error) {
 
 func (l *Limiter) explainSettings(x *Explanation, set *settings, by *rule) {
 	x.Overridden, x.Candidate = by.pattern != "", by.candidate
-	x.Outage, x.Headroom = by.outage.String(), headroomName(by.waits)
+	x.Outage, x.NodeShare = by.outage.String(), nodeShareName(by.waits)
 	x.Nodes, x.SettingsResets = l.nodes.Load(), len(set.resets.known)
 	x.TuningVersion, x.Trial = set.version, set.number
 	x.SettingsAt = moment(l.wallMs(l.metrics.settingsAt.Load()))
@@ -183,9 +183,9 @@ func moment(ms int64) time.Time {
 	return time.UnixMilli(ms)
 }
 
-func headroomName(waits bool) string {
+func nodeShareName(waits bool) string {
 	if waits {
 		return "wait"
 	}
-	return "kick"
+	return "flush"
 }

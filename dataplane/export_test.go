@@ -59,16 +59,16 @@ func (l *Limiter) Sweep() {
 	}
 }
 
-// Crowd asks every entry to make room for another, as first contacts of a full table do.
-func (l *Limiter) Crowd() { l.table.EvictIdle(l.nowMs()) }
+// MakeRoom asks every entry to make room for another, as first contacts of a full table do.
+func (l *Limiter) MakeRoom() { l.table.EvictIdle(l.nowMs()) }
 
 // AwaitCalls waits for reads and heals in flight.
 func (l *Limiter) AwaitCalls() { l.calls.Wait() }
 
 // CellState is what a limiter holds of one cell.
 type CellState struct {
-	Held, Sending                                           bool
-	Count, Global, Settled, Named, Credit, Unsent, Claiming int64
+	Held, Sending                                            bool
+	Count, Foreign, Settled, Named, Credit, Unsent, Claiming int64
 }
 
 // Cell looks into a cell.
@@ -79,9 +79,9 @@ func (l *Limiter) Cell(c window.Cell) CellState {
 	}
 	at := e.LookAt(c.Sequence)
 	if !l.table.Fleet {
-		return CellState{Held: at.Held, Count: at.Counted, Global: at.Others}
+		return CellState{Held: at.Held, Count: at.Counted, Foreign: at.Others}
 	}
-	return CellState{Held: at.Held, Sending: at.Sending, Count: at.Accepted, Global: at.Foreign, Settled: at.Settled, Named: at.Named,
+	return CellState{Held: at.Held, Sending: at.Sending, Count: at.Accepted, Foreign: at.Foreign, Settled: at.Settled, Named: at.Named,
 		Credit: at.Credit, Unsent: at.Unsent, Claiming: at.Claiming}
 }
 
@@ -149,10 +149,10 @@ func (h *Hold) Allowed() bool { return h.w.items[0].verdict.Allowed }
 func (h *Hold) Undo()         { h.w.release(h.w.order, false, false) }
 func (h *Hold) Keep() {
 	it := &h.w.items[0]
-	h.w.noteLows()
+	h.w.lowerMinLimits()
 	h.w.release(h.w.order, true, true)
 	it.verdict.Counted = it.cost
-	h.limiter.leave(it.entry, cell.Known, &it.verdict, &it.call, it.rule)
+	h.limiter.mark(it.entry, cell.Known, &it.verdict, &it.call, it.rule)
 }
 
 // Evicted is how many entries have gone for a cause.
@@ -160,11 +160,11 @@ func (l *Limiter) Evicted(cause string) int64 {
 	return map[string]int64{"expired": l.table.Evicted.Expired.Load(), "idle": l.table.Evicted.Idle.Load(), "share": l.table.Evicted.Share.Load()}[cause]
 }
 
-// Guests is how many keys are decided on without a place in the table.
-func (l *Limiter) Guests() int64 { return l.table.Guests.Present.Load() }
+// UntrackedKeys is how many keys are decided on without a place in the table.
+func (l *Limiter) UntrackedKeys() int64 { return l.table.UntrackedKeys.Present.Load() }
 
-// ReportCrowd is the sweep's word on a full table.
-func (l *Limiter) ReportCrowd() { l.reportCrowd(l.clock.Steady()) }
+// ReportFull is the sweep's word on a full table.
+func (l *Limiter) ReportFull() { l.reportFull(l.clock.Steady()) }
 
 // Nodes is how many nodes of its region the limiter reckons with.
 func (l *Limiter) Nodes() int64 { return l.nodes.Load() }

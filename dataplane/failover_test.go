@@ -61,14 +61,14 @@ func streams() map[string]stream {
 		},
 		"claims": {
 			func(w *world) *node {
-				w.counts.SetNamespaces(store.NamespaceRow{Workspace: "acme", Namespace: "api", Headroom: "wait"})
+				w.counts.SetNamespaces(store.NamespaceRow{Workspace: "acme", Namespace: "api", NodeShare: "wait"})
 				return w.node("eu", "a")
 			},
 			func(f *failover) { f.take("k", 7, 10) },
 			func(w *world) int64 { return totals(w.origin("eu"))[w.cell("k")] },
 		},
-		"guests": {
-			func(w *world) *node { return w.crowd("api") },
+		"untracked keys": {
+			func(w *world) *node { return w.fullTable("api") },
 			func(f *failover) {
 				f.AllowMany(context.Background(), []dataplane.Request{ask("k", 7, 10), ask("l", 1, 10)})
 			},
@@ -166,7 +166,7 @@ func TestASilentNodeRestoresAnEmptiedOrigin(t *testing.T) {
 	for name, row := range map[string]store.NamespaceRow{
 		"exact":             {},
 		"estimate":          {Mode: "estimate"},
-		"waits for a share": {Headroom: "wait"},
+		"waits for a share": {NodeShare: "wait"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

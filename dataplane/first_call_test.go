@@ -43,10 +43,10 @@ func TestTheFirstDecisionIsByTheOriginsClock(t *testing.T) {
 		},
 	}
 	for how, allowed := range ways {
-		for _, headroom := range []string{"kick", "wait"} {
+		for _, nodeShare := range []string{"flush", "wait"} {
 			for _, skew := range []time.Duration{24 * time.Hour, time.Hour, 90 * time.Second, -90 * time.Second, -time.Hour} {
-				firstDecision(t, fmt.Sprint(how, "/", headroom, "/", skew), headroom, skew, 0, allowed)
-				firstDecision(t, fmt.Sprint(how, "/", headroom, "/", skew, "/without room"), headroom, skew, 1, allowed)
+				firstDecision(t, fmt.Sprint(how, "/", nodeShare, "/", skew), nodeShare, skew, 0, allowed)
+				firstDecision(t, fmt.Sprint(how, "/", nodeShare, "/", skew, "/without room"), nodeShare, skew, 1, allowed)
 			}
 		}
 	}
@@ -54,12 +54,12 @@ func TestTheFirstDecisionIsByTheOriginsClock(t *testing.T) {
 
 // firstDecision asks a node whose clock is wrong for a key that another node has brought to its limit. With room set
 // the node's table has room for so many keys, and they are taken.
-func firstDecision(t *testing.T, name, headroom string, skew time.Duration, room int,
+func firstDecision(t *testing.T, name, nodeShare string, skew time.Duration, room int,
 	allowed func(*dataplane.Limiter, dataplane.Request) bool) {
 	t.Run(name, func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			origin := memstore.NewOrigin(memstore.OriginOptions{})
-			row := store.NamespaceRow{Headroom: headroom}
+			row := store.NamespaceRow{NodeShare: nodeShare}
 			one, two := skewed(t, origin.Client(), 0, row, 0), skewed(t, origin.Client(), skew, row, room)
 			for i := range room { // without a call: the node has not heard the clock yet
 				if _, err := two.Charge(ask(fmt.Sprint("taken", i), 1, 1)); err != nil {

@@ -112,7 +112,7 @@ func heapInUse() int64 {
 
 // A request that has counted, and not got to what follows, is no less there: its key is at its
 // limit by its count.
-func TestAKeyIsPressedByItsCount(t *testing.T) {
+func TestAKeyIsDeniedByItsCount(t *testing.T) {
 	for name, n := range map[string]*node{
 		"alone": newWorld(t).alone(func(c *dataplane.Config) { c.EntriesMax = 10 }),
 		"fleet": newWorld(t).node("eu", "a", func(c *dataplane.Config) { c.EntriesMax = 10; c.Origin = nil }),

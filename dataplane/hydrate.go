@@ -92,9 +92,9 @@ func (l *Limiter) read(now clock.Steady, e *cell.Entry) *cell.Flight {
 	return f
 }
 
-// readMany is read for several keys, and returns one flight for each. On a shard where no read is under way, up to
+// readEntries is read for several keys, and returns one flight for each. On a shard where no read is under way, up to
 // queue.ReadKeysAlone keys go in one call.
-func (l *Limiter) readMany(now clock.Steady, entries []*cell.Entry) []*cell.Flight {
+func (l *Limiter) readEntries(now clock.Steady, entries []*cell.Entry) []*cell.Flight {
 	flights := make([]*cell.Flight, len(entries))
 	for i, e := range entries {
 		flights[i] = l.join(now, e)

@@ -299,7 +299,7 @@ func (c *commotion) watching() func() {
 					c.checkBooks(i, cell, last[place{i, cell}], s)
 					last[place{i, cell}] = s
 					c.checkBounds(fmt.Sprint("node ", i), regionOf(i), key, in, s.Count)
-					c.checkBounds(fmt.Sprint("abroad of node ", i), 1-regionOf(i), key, in, s.Global)
+					c.checkBounds(fmt.Sprint("abroad of node ", i), 1-regionOf(i), key, in, s.Foreign)
 				}
 				for region, name := range []string{"eu", "us"} {
 					total, row := totals(c.w.origin(name))[cell], c.w.published(name, cell)
@@ -316,7 +316,7 @@ func (c *commotion) checkBooks(node int, cell window.Cell, before, now dataplane
 	switch {
 	case now.Unsent < 0 || now.Settled < 0:
 		c.wrong.add("node %d, %v: 0 <= settled <= C: %+v", node, cell, now)
-	case now.Count < before.Count, now.Global < before.Global, !before.Sending && now.Settled < before.Settled:
+	case now.Count < before.Count, now.Foreign < before.Foreign, !before.Sending && now.Settled < before.Settled:
 		c.wrong.add("node %d, %v: %+v, and before %+v", node, cell, now, before)
 	}
 }

@@ -29,15 +29,15 @@ type Limiter struct {
 	clock *clock.Clock
 	table *cell.Table
 
-	settings atomic.Pointer[settings]
-	loading  chan struct{}  // full while settings are read and put in force: a slow read does not undo a later one
-	asOf     asof.Settings  // versions of the settings read so far; only the loop that loads settings uses it
-	tries    chan struct{}  // full when a trial may have begun or been renewed
-	tunings  loop.Changes   // wakes loops when the tuning changes
-	dirty    cell.DirtyList // entries whose counts changed
-	marks    uint32         // flags that a request leaves on its entry; constant
-	farShift atomic.Uint32  // a cost below limit >> farShift is far from its share; 0: with no origin all are
-	nodes    atomic.Int64   // of the region, >= 1
+	settings  atomic.Pointer[settings]
+	loading   chan struct{}  // full while settings are read and put in force: a slow read does not undo a later one
+	asOf      asof.Settings  // versions of the settings read so far; only the loop that loads settings uses it
+	tries     chan struct{}  // full when a trial may have begun or been renewed
+	tunings   loop.Changes   // wakes loops when the tuning changes
+	dirty     cell.DirtyList // entries whose counts changed
+	marks     uint32         // flags that a request leaves on its entry; constant
+	nearShift atomic.Uint32  // a cost below limit >> nearShift is far from its share; 0: with no origin all are
+	nodes     atomic.Int64   // of the region, >= 1
 
 	queues struct {
 		sync.Mutex // the shards' queues
@@ -53,7 +53,7 @@ type Limiter struct {
 	shape    atomic.Pointer[shape]
 	top      top
 	loops    loop.Lifecycle
-	stopping atomic.Bool // nothing is kicked or asked to be synced any more
+	stopping atomic.Bool // nothing is flushed or asked to be synced any more
 	calls    loop.Calls  // to the origin, on behalf of decisions
 
 	there held.There // reservations at the origin
@@ -69,7 +69,7 @@ func New(cfg Config) (*Limiter, error) {
 	}
 	fleet := cfg.Origin != nil
 	wall := clock.New(cfg.Clock)
-	l := &Limiter{cfg: cfg, clock: wall, marks: cell.Touched,
+	l := &Limiter{cfg: cfg, clock: wall, marks: cell.Used,
 		loading: make(chan struct{}, 1), tries: make(chan struct{}, 1),
 		table: cell.NewTable(cfg.EntriesMax, cfg.ClockSkewMax.Milliseconds(), wall, fleet)}
 	if fleet {
@@ -196,7 +196,7 @@ func (l *Limiter) decideCall(ctx context.Context, c *call, by *rule, e *cell.Ent
 				l.oversized(c, by, d)
 				return nil
 			}
-			e, met = l.meet(ctx, c, by)
+			e, met = l.findOrAdd(ctx, c, by)
 		} else if e.Before(c.nowMs, c.durationMs) && l.setRight(e) {
 			e = l.table.Get(c.id)
 			continue
@@ -217,7 +217,7 @@ func (l *Limiter) decideCall(ctx context.Context, c *call, by *rule, e *cell.Ent
 		}
 		if !alive { // evicted or moved to another cell, or the clock was set back: look up the key and the time again
 			if met == cell.Untracked {
-				l.table.Guests.Leave(c.id)
+				l.table.UntrackedKeys.Release(c.id)
 			}
 			e, met = l.table.Get(c.id), cell.Known
 			c.nowMs = c.horizon.Bound(c.nowMs)
@@ -239,7 +239,7 @@ func (l *Limiter) decideCall(ctx context.Context, c *call, by *rule, e *cell.Ent
 		if met == cell.Untracked && !v.Claimed {
 			l.spill(e, v.Sequence, v.Counted)
 		}
-		l.leave(e, met, &v, c, by)
+		l.mark(e, met, &v, c, by)
 		if !c.known && l.clock.Known() {
 			l.place(e) // the cost came too late to be moved with the other entries
 		}
@@ -288,7 +288,7 @@ func (l *Limiter) judgeInFleet(ctx context.Context, v *cell.Verdict, e *cell.Ent
 	by *rule) (source Source, alive bool) {
 	source, alive = SourceLocal, true
 	if met == cell.Untracked {
-		return l.judgeGuest(ctx, v, e, c, by)
+		return l.judgeUntracked(ctx, v, e, c, by)
 	}
 	now, set := l.clock.Steady(), l.settings.Load()
 	if !c.known || e.WantsRefresh(now, set.freshForMs) || l.asksFirst(e, c, now, set) ||
@@ -301,7 +301,7 @@ func (l *Limiter) judgeInFleet(ctx context.Context, v *cell.Verdict, e *cell.Ent
 	case !alive:
 		return source, false
 	case by.waits && !source.Degraded():
-		return l.share(ctx, v, e, c, source, by)
+		return l.judgeByNodeShare(ctx, v, e, c, source, by)
 	case source.Degraded() && source != SourceDegraded:
 		return source, l.judgeOut(v, e, c, source)
 	}
@@ -329,9 +329,9 @@ func (l *Limiter) oversized(c *call, by *rule, d *Decision) {
 	}
 }
 
-// leave leaves on the entry what a decision means for those who come later. An outage policy's refusal says nothing
-// about the key.
-func (l *Limiter) leave(e *cell.Entry, met cell.Contact, v *cell.Verdict, c *call, by *rule) {
+// mark flags the entry for later requests: dirty if the decision counted, strict if it was a denial. A refusal by the
+// outage policy sets no flag.
+func (l *Limiter) mark(e *cell.Entry, met cell.Contact, v *cell.Verdict, c *call, by *rule) {
 	switch {
 	case v.Refused:
 		return
@@ -340,7 +340,7 @@ func (l *Limiter) leave(e *cell.Entry, met cell.Contact, v *cell.Verdict, c *cal
 		return
 	case !v.Allowed:
 		if c.ahead+c.cost <= c.limit && !c.request.peek { // else: denied on an empty key too, or leaves it as it is
-			l.denied(e, v.Sequence, c)
+			l.markStrict(e, v.Sequence, c)
 		}
 		return
 	case v.Counted == 0 || met == cell.Untracked:
@@ -348,20 +348,20 @@ func (l *Limiter) leave(e *cell.Entry, met cell.Contact, v *cell.Verdict, c *cal
 	}
 	marks := l.marks
 	if met == cell.Created {
-		marks &^= cell.Touched // only a second contact tells a caller from a one-shot
+		marks &^= cell.Used // only a second contact tells a caller from a one-shot
 	}
 	flags := e.Flags()
 	if !flags.Have(marks) {
 		l.dirty.Mark(e, marks)
 	}
-	if shift := l.farShift.Load(); shift != 0 && v.Previous+v.Current+c.ahead+c.cost >= c.limit>>shift {
-		l.crowds(e, v, c)
+	if shift := l.nearShift.Load(); shift != 0 && v.Previous+v.Current+c.ahead+c.cost >= c.limit>>shift {
+		l.flushOverHalf(e, v, c)
 	}
 }
 
-// denied makes the key strict. A denial changes no count.
-func (l *Limiter) denied(e *cell.Entry, sequence int64, c *call) {
-	marks := cell.Touched | cell.Pressed(sequence)
+// markStrict makes the key strict. A denial changes no count.
+func (l *Limiter) markStrict(e *cell.Entry, sequence int64, c *call) {
+	marks := cell.Used | cell.Denied(sequence)
 	flags := e.Flags()
 	if !flags.Have(marks) {
 		l.dirty.Mark(e, marks)

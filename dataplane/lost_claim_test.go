@@ -54,7 +54,7 @@ type lostClaim struct {
 
 func loseClaim(t *testing.T, outage string, arrived, gone bool) *lostClaim {
 	w := newWorld(t)
-	w.counts.SetNamespaces(store.NamespaceRow{Workspace: "acme", Namespace: "api", Headroom: "wait", Outage: outage})
+	w.counts.SetNamespaces(store.NamespaceRow{Workspace: "acme", Namespace: "api", NodeShare: "wait", Outage: outage})
 	loser := &claimLoser{Origin: w.origin("eu")}
 	loser.arrive.Store(arrived)
 	n := w.node("eu", "a", func(c *dataplane.Config) { c.Origin = loser })
@@ -208,7 +208,7 @@ func TestAClaimThatFindsAnEmptiedOriginRestoresIt(t *testing.T) {
 		t.Run(outage, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
-				row := store.NamespaceRow{Workspace: "acme", Namespace: "api", Headroom: "wait", Outage: outage}
+				row := store.NamespaceRow{Workspace: "acme", Namespace: "api", NodeShare: "wait", Outage: outage}
 				w.counts.SetNamespaces(row)
 				f := &failover{w.node("eu", "a"), w}
 				f.take("k", 7, 10)

@@ -14,7 +14,7 @@ import (
 func TestALostClaimCountsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{})
-		nodes := region(t, 5, origin, store.NamespaceRow{Headroom: "wait"})
+		nodes := region(t, 5, origin, store.NamespaceRow{NodeShare: "wait"})
 		defer stopAll(nodes)
 		accepted, without := int64(0), 0
 		for i := range 60 {
@@ -39,11 +39,11 @@ func TestALostClaimCountsOnce(t *testing.T) {
 	})
 }
 
-// What a batch counted on a guest and got no answer for is at the origin once; its node alone takes the key for that
-// much more, until the window ends.
-func TestALostReplyAboutGuestsIsCountedOnceAtTheOrigin(t *testing.T) {
+// What a batch counted on an untracked key and got no answer for is at the origin once; its node alone takes the key
+// for that much more, until the window ends.
+func TestALostReplyAboutUntrackedKeysIsCountedOnceAtTheOrigin(t *testing.T) {
 	w := newWorld(t)
-	n := w.crowd("api")
+	n := w.fullTable("api")
 	w.origin("eu").Faults.Hook(func(op memstore.Op) error {
 		w.origin("eu").Faults.LoseReplies(op == memstore.OpSend)
 		return nil

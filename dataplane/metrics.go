@@ -84,13 +84,13 @@ type metrics struct {
 	latency   latency.Latency
 
 	strictActivations atomic.Int64
-	crowd             crowd
+	untracked         untracked
 
 	origin        collect.Calls
 	merged        cell.Counters
 	replayedCells atomic.Int64
 	restored      atomic.Int64
-	kicks         atomic.Int64
+	flushes       atomic.Int64
 	waits         [waitResults]atomic.Int64
 	claims        [claimResults]atomic.Int64
 	dropped       [droppedCauses]atomic.Int64

@@ -29,9 +29,9 @@ func TestStopWhileStartRuns(t *testing.T) {
 // Without a context a decision waits for the origin as long as ReadTimeout lets it.
 func TestADecisionWithoutAContext(t *testing.T) {
 	var none context.Context
-	for _, headroom := range []string{"kick", "wait"} {
+	for _, nodeShare := range []string{"flush", "wait"} {
 		l, err := dataplane.New(dataplane.Config{Region: "eu", Origin: memstore.NewOrigin(memstore.OriginOptions{}),
-			Settings: settingsOf("", headroom), ReadTimeout: 5 * time.Second})
+			Settings: settingsOf("", nodeShare), ReadTimeout: 5 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -43,13 +43,13 @@ func TestADecisionWithoutAContext(t *testing.T) {
 			t.Fatal(err)
 		}
 		if d := l.Allow(none, ask("single", 6, 10)); !d.Allowed {
-			t.Errorf("%s: %+v", headroom, d)
+			t.Errorf("%s: %+v", nodeShare, d)
 		}
 		if b := l.AllowMany(none, []dataplane.Request{ask("batch", 6, 10)}); !b.Allowed {
-			t.Errorf("%s: %+v", headroom, b)
+			t.Errorf("%s: %+v", nodeShare, b)
 		}
 		if d := h.Allow(none, 10, 6); !d.Allowed {
-			t.Errorf("%s: %+v", headroom, d)
+			t.Errorf("%s: %+v", nodeShare, d)
 		}
 		l.AwaitCalls()
 	}

@@ -50,10 +50,10 @@ func (h *history) sweep(rt *rapid.T) {
 	}
 }
 
-// crowd has every key asked to make room. It may take away what during lets go, and nothing else.
-func (h *history) crowd(rt *rapid.T) {
+// makeRoom has every key asked to make room. It may take away what during lets go, and nothing else.
+func (h *history) makeRoom(rt *rapid.T) {
 	h.rt = rt
-	h.during(h.nowMs(), h.n.Crowd)
+	h.during(h.nowMs(), h.n.MakeRoom)
 }
 
 // peers is another node of the region.
@@ -158,7 +158,7 @@ func (h *history) checkCell(rt *rapid.T, cell window.Cell, k *dumbKey) (pending 
 	if h.origin == nil {
 		foreign += k.carried[s]
 	}
-	if !got.Held || got.Count != k.regional(s) || got.Global != foreign || got.Sending != sending {
+	if !got.Held || got.Count != k.regional(s) || got.Foreign != foreign || got.Sending != sending {
 		rt.Fatalf("%v, cell %d: %+v, the dumb limiter has %d and %d of others, on its way: %v: %+v",
 			cell, s, got, k.regional(s), k.foreign[s], sending, *k)
 	}

@@ -25,20 +25,20 @@ func TestAnyHistoryAgreesWithTheDumbLimiter(t *testing.T) {
 		ok := t.Run(fmt.Sprint(round), rapid.MakeCheck(func(rt *rapid.T) {
 			h := newHistory(t, rt)
 			rt.Repeat(map[string]func(*rapid.T){
-				"single":  h.single,
-				"again":   h.single, // decisions are what most of a history should be made of
-				"batch":   h.batch,
-				"pass":    h.pass,
-				"jump":    h.jump,
-				"step":    h.step,
-				"replay":  h.replay,
-				"sweep":   h.sweep,
-				"crowd":   h.crowd,
-				"peers":   h.peers,
-				"regions": h.regions,
-				"listen":  h.listen,
-				"faults":  h.faults,
-				"":        h.check,
+				"single":    h.single,
+				"again":     h.single, // decisions are what most of a history should be made of
+				"batch":     h.batch,
+				"pass":      h.pass,
+				"jump":      h.jump,
+				"step":      h.step,
+				"replay":    h.replay,
+				"sweep":     h.sweep,
+				"make room": h.makeRoom,
+				"peers":     h.peers,
+				"regions":   h.regions,
+				"listen":    h.listen,
+				"faults":    h.faults,
+				"":          h.check,
 			})
 		}))
 		if !ok {

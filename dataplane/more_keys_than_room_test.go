@@ -12,9 +12,9 @@ import (
 )
 
 // More keys than the table has room for, each used a little at a time: none passes its limit, however often its entry
-// makes room for another one before it is at half of it. The node says that it is crowded.
+// makes room for another one before it is at half of it. The node says that its table is full.
 func TestMoreKeysThanRoomKeepTheirLimits(t *testing.T) {
-	const users, room, limit = 3 * crowdCap, crowdCap, 10
+	const users, room, limit = 3 * fullCap, fullCap, 10
 	estimates := func(c *dataplane.Config) {
 		counts := memstore.NewCounts(memstore.CountsOptions{})
 		counts.SetNamespaces(store.NamespaceRow{Workspace: "acme", Namespace: "api", Mode: "estimate"})
@@ -61,7 +61,7 @@ func TestMoreKeysThanRoomKeepTheirLimits(t *testing.T) {
 			if all < users*limit/2 {
 				t.Errorf("%d passes of %d in all: the sketch denies too many", all, users*limit)
 			}
-			if !n.Crowded() {
+			if !n.TableFull() {
 				t.Error("the node does not say that its table is full")
 			}
 		})
@@ -73,7 +73,7 @@ func TestMoreKeysThanRoomKeepTheirLimits(t *testing.T) {
 func TestAFloodBeginsNoKeyAnew(t *testing.T) {
 	for _, reserves := range []bool{false, true} {
 		w := newWorld(t)
-		n := w.alone(func(c *dataplane.Config) { c.EntriesMax = crowdCap })
+		n := w.alone(func(c *dataplane.Config) { c.EntriesMax = fullCap })
 		r := ask("me", 49, 100)
 		r.Duration = time.Hour
 		var accepted int64
@@ -85,7 +85,7 @@ func TestAFloodBeginsNoKeyAnew(t *testing.T) {
 			} else if n.Allow(t.Context(), r).Allowed {
 				accepted += r.Cost
 			}
-			for i := range 5 * crowdCap {
+			for i := range 5 * fullCap {
 				other := ask(fmt.Sprint(round, "-", i), 1, 100)
 				other.Duration = time.Hour
 				n.Allow(t.Context(), other)

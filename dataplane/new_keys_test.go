@@ -151,7 +151,7 @@ func TestKeysOfTheWindowBeforeAreNotNew(t *testing.T) {
 // A claim of a new key is held back as what is unsent is: the decision is the namespace's outage policy's.
 func TestClaimsOfNewKeysAreHeldBack(t *testing.T) {
 	w := newWorld(t)
-	w.counts.SetNamespaces(store.NamespaceRow{Workspace: "acme", Namespace: "flood", Headroom: "wait"})
+	w.counts.SetNamespaces(store.NamespaceRow{Workspace: "acme", Namespace: "flood", NodeShare: "wait"})
 	n := w.node("eu", "a", fewNewKeys)
 	n.flooded("flood", 300, year)
 	for i := range 100 {

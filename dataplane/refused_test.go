@@ -73,7 +73,7 @@ func TestOtherRegionsHearOfTheCellAfterAReset(t *testing.T) {
 func TestAClaimFollowsTheOneThatFoundANewEpoch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{})
-		nodes := region(t, 5, origin, store.NamespaceRow{Headroom: "wait"})
+		nodes := region(t, 5, origin, store.NamespaceRow{NodeShare: "wait"})
 		defer stopAll(nodes)
 		nodes[0].Allow(t.Context(), ask("k", 1, 6))
 		time.Sleep(50 * time.Millisecond) // too little for a read of its own
@@ -101,7 +101,7 @@ func TestWhatARefusedClaimDoesNotPayForIsSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{})
 		patient := func(c *dataplane.Config) { c.ReadTimeout = 5 * time.Second }
-		nodes := region(t, 5, slowClaims{origin}, store.NamespaceRow{Headroom: "wait"}, patient)
+		nodes := region(t, 5, slowClaims{origin}, store.NamespaceRow{NodeShare: "wait"}, patient)
 		defer stopAll(nodes)
 		nodes[0].Allow(t.Context(), ask("k", 0, 4))
 		c := window.Cell{Key: window.Key{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: time.Minute},

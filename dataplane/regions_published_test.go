@@ -28,7 +28,7 @@ func TestWhatTwoNodesAcceptIsToldAsTheirSum(t *testing.T) {
 		b.replay()
 		w.converge()
 		us.take("k", 0, 1000)
-		if got := us.Cell(w.cell("k")).Global; got != 900 {
+		if got := us.Cell(w.cell("k")).Foreign; got != 900 {
 			t.Errorf("shared before %v: us knows of %d of 900", shared, got)
 		}
 	}
@@ -71,8 +71,8 @@ func TestARegionAheadAtTheTurnOfAWindowIsHeard(t *testing.T) {
 		t.Errorf("%d more passed of 100, of which eu had taken 90 in the same cell", got)
 	}
 	next := w.cell("k")
-	if next.Sequence != window.Sequence(epoch.UnixMilli(), 60_000)+1 || us.Cell(next).Global != 90 {
-		t.Errorf("us knows of %d of 90 in cell %d", us.Cell(next).Global, next.Sequence)
+	if next.Sequence != window.Sequence(epoch.UnixMilli(), 60_000)+1 || us.Cell(next).Foreign != 90 {
+		t.Errorf("us knows of %d of 90 in cell %d", us.Cell(next).Foreign, next.Sequence)
 	}
 }
 
@@ -91,7 +91,7 @@ func TestManyToldKeysKeepNoneBack(t *testing.T) {
 	eu.take("k", 90, 100)
 	eu.replay()
 	w.converge()
-	if got := us.Cell(w.cell("k")).Global; got != 90 {
+	if got := us.Cell(w.cell("k")).Foreign; got != 90 {
 		t.Errorf("us knows of %d of 90", got)
 	}
 }
@@ -112,7 +112,7 @@ func TestARegionThatIsGoneHoldsUpNoOther(t *testing.T) {
 		eu.take(key, 80, 100)
 		eu.replay()
 		w.converge()
-		if got := us.Cell(w.cell(key)).Global; got != 80 {
+		if got := us.Cell(w.cell(key)).Foreign; got != 80 {
 			t.Errorf("minute %d: us knows of %d of 80", minute, got)
 		}
 		w.clock.advance(time.Minute)
@@ -134,7 +134,7 @@ func TestAClosedCellIsToldToo(t *testing.T) {
 	eu.replay()
 	w.converge()
 	us.take("k", 0, 100)
-	if got := us.Cell(closed).Global; got != 70 {
+	if got := us.Cell(closed).Foreign; got != 70 {
 		t.Errorf("us knows of %d of the 70 of the closed cell", got)
 	}
 }

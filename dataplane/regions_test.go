@@ -59,7 +59,7 @@ func TestWhatOneRegionAcceptsAllKnow(t *testing.T) {
 	us.replay()
 	w.converge()
 	wantAllowed(t, "a key that is new", ap.take("k", 0, 100), true, 49)
-	if s := eu.Cell(w.cell("k")); s.Count != 40 || s.Global != 11 {
+	if s := eu.Cell(w.cell("k")); s.Count != 40 || s.Foreign != 11 {
 		t.Errorf("%+v", s)
 	}
 }

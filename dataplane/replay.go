@@ -17,7 +17,7 @@ import (
 
 const (
 	replayChunk   = 500    // cells one call to the origin carries
-	kickedMax     = 64     // kicked keys of one call, up to two cells of each; more of them would delay the next call
+	flushesMax    = 64     // flushed keys of one call, up to two cells of each; more of them would delay the next call
 	replayTickMax = 20_000 // cells one tick sends; the rest waits for the next
 	replayTimeout = time.Second
 )
@@ -57,21 +57,21 @@ func (l *Limiter) replayQueued(ctx context.Context, sh *shard) (err error) {
 
 // proveIdle finds out whether the origin still has what it has answered, where nothing is to be sent.
 func (l *Limiter) proveIdle(ctx context.Context, sh *shard) (err error) {
-	for _, prove := range []func(context.Context, *shard) error{l.proveIdleGuests, l.proveIdleClaims, l.probe} {
+	for _, prove := range []func(context.Context, *shard) error{l.proveIdleUntracked, l.proveIdleClaims, l.probe} {
 		err = cmpErr(err, prove(ctx, sh))
 	}
 	return cmpErr(err, l.idle(ctx, sh, &sh.replays))
 }
 
-// replayKicked sends what is kicked, and nothing else.
-func (l *Limiter) replayKicked(ctx context.Context, sh *shard) {
+// replayFlushes sends what is flushed, and nothing else.
+func (l *Limiter) replayFlushes(ctx context.Context, sh *shard) {
 	sh.begin()
 	defer sh.end()
 	_, _ = l.sendLocked(ctx, sh, nil, l.nowMs()) // what failed is in the queue, and the tick reports it
 }
 
-// sendLocked sends a chunk that got no answer again, then what is kicked, and a queue; each chunk takes what was kicked
-// meanwhile first. It returns what it has not got to, which is in the shard's queue.
+// sendLocked sends a chunk that got no answer again, then what is flushed, and a queue; each chunk takes what was
+// flushed meanwhile first. It returns what it has not got to, which is in the shard's queue.
 func (l *Limiter) sendLocked(ctx context.Context, sh *shard, queue []*cell.Entry, nowMs int64) ([]*cell.Entry, error) {
 	var again []*cell.Entry
 	var refused error
@@ -80,18 +80,18 @@ func (l *Limiter) sendLocked(ctx context.Context, sh *shard, queue []*cell.Entry
 		refused, err = l.sendPending(ctx, sh, &again)
 	}
 	for sent := 0; err == nil && sent < replayTickMax; {
-		kicked := sh.kicks.Take(kickedMax)
-		if len(kicked)+len(queue) == 0 {
+		flushing := sh.flushes.Take(flushesMax)
+		if len(flushing)+len(queue) == 0 {
 			break
 		}
 		if sh.sends.State() == breaker.Open {
 			err = breaker.ErrOpen
 			l.wrote(sh, err)
-			l.forgo(sh, kicked)
+			l.forgo(sh, flushing)
 			break
 		}
 		c := &chunk{}
-		queue = l.pack(c, kicked, queue, nowMs)
+		queue = l.pack(c, flushing, queue, nowMs)
 		sent += len(c.costs)
 		var failed []*cell.Entry
 		if len(c.costs) > 0 {
@@ -100,14 +100,14 @@ func (l *Limiter) sendLocked(ctx context.Context, sh *shard, queue []*cell.Entry
 			again, refused = append(again, failed...), cmpErr(refused, no)
 		}
 		if err != nil {
-			failed = kicked // the chunk keeps their cost
+			failed = flushing // the chunk keeps their cost
 		}
-		sh.kicks.Answer(c.held, c.held, errHeldBack)
-		sh.kicks.Answer(kicked, failed, cmpErr(refused, err))
+		sh.flushes.Answer(c.held, c.held, errHeldBack)
+		sh.flushes.Answer(flushing, failed, cmpErr(refused, err))
 		l.readStale(c.stale)
 	}
 	if err != nil {
-		l.forgo(sh, sh.kicks.Take(replayChunk))
+		l.forgo(sh, sh.flushes.Take(replayChunk))
 	}
 	l.putBack(sh, queue)
 	l.requeue(sh, again) // behind the rest: what always fails must not keep others from being tried
@@ -150,15 +150,15 @@ func (l *Limiter) deliver(ctx context.Context, sh *shard, s *stream,
 	return failed, refused, nil
 }
 
-// forgo lets what is kicked wait for its tick.
-func (l *Limiter) forgo(sh *shard, kicked []*cell.Entry) {
-	for len(kicked) > 0 {
-		for _, e := range kicked {
-			e.Unkick()
+// forgo lets what is flushed wait for its tick.
+func (l *Limiter) forgo(sh *shard, flushing []*cell.Entry) {
+	for len(flushing) > 0 {
+		for _, e := range flushing {
+			e.UnmarkFlush()
 		}
-		l.requeue(sh, kicked)
-		sh.kicks.Answer(kicked, kicked, breaker.ErrOpen)
-		kicked = sh.kicks.Take(replayChunk)
+		l.requeue(sh, flushing)
+		sh.flushes.Answer(flushing, flushing, breaker.ErrOpen)
+		flushing = sh.flushes.Take(replayChunk)
 	}
 }
 
@@ -171,10 +171,10 @@ func (l *Limiter) takeQueue(sh *shard) []*cell.Entry {
 	return queue
 }
 
-// pack fills a chunk with what is kicked and from the queue, and returns the rest of
-// that. Few enough are kicked to fit.
-func (l *Limiter) pack(c *chunk, kicked, queue []*cell.Entry, nowMs int64) []*cell.Entry {
-	for _, e := range kicked {
+// pack fills a chunk with what is flushed and from the queue, and returns the rest of
+// that. Few enough are flushed to fit.
+func (l *Limiter) pack(c *chunk, flushing, queue []*cell.Entry, nowMs int64) []*cell.Entry {
+	for _, e := range flushing {
 		l.load(c, e, nowMs, true)
 	}
 	for len(queue) > 0 && len(c.costs) < replayChunk-1 {
@@ -188,13 +188,13 @@ func (l *Limiter) pack(c *chunk, kicked, queue []*cell.Entry, nowMs int64) []*ce
 }
 
 // load puts an entry's unsent cost into a chunk. stale is true when its previous cell should be read once more.
-func (l *Limiter) load(c *chunk, e *cell.Entry, nowMs int64, kicked bool) (stale bool) {
+func (l *Limiter) load(c *chunk, e *cell.Entry, nowMs int64, flushing bool) (stale bool) {
 	set := l.settings.Load()
-	if e.Dequeue(kicked); l.table.HoldsBack(e, false, l.nodes.Load()) {
+	if e.Dequeue(flushing); l.table.HoldsBack(e, false, l.nodes.Load()) {
 		c.held = append(c.held, e)
 		return false
 	}
-	in := e.Load(l.table.Horizon(false), kicked, set.shares(e.Names()), nowMs, set.twoTicksMs)
+	in := e.Load(l.table.Horizon(false), flushing, set.shares(e.Names()), nowMs, set.twoTicksMs)
 	l.metrics.dropped[droppedExpired].Add(in.Expired)
 	for i, sends := range in.Sends {
 		if sends {
@@ -242,7 +242,7 @@ func (l *Limiter) requeue(sh *shard, entries []*cell.Entry) {
 // readStale reads closed cells once more, in the background and in one round trip.
 func (l *Limiter) readStale(entries []*cell.Entry) {
 	if len(entries) > 0 {
-		l.readMany(l.clock.ReadSteady(), slices.Clone(entries))
+		l.readEntries(l.clock.ReadSteady(), slices.Clone(entries))
 	}
 }
 

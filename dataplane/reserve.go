@@ -198,7 +198,7 @@ func (l *Limiter) reserveHere(ctx context.Context, r *ReserveRequest, rec *held.
 	answer, err := l.here.Reserve(id, rec, func() ([]held.Count, bool, any) {
 		by := make([]Reservation, len(r.Requests))
 		var b Batch
-		l.allowMany(ctx, l.clock.Now(), nil, r.Requests, by, &b)
+		l.allowBatch(ctx, l.clock.Now(), nil, r.Requests, by, &b)
 		out := Reserved{ID: id, Allowed: b.Allowed, Decisions: b.Decisions, Err: b.Err}
 		if !out.Allowed {
 			return nil, false, out

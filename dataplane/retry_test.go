@@ -18,7 +18,7 @@ import (
 // or the next or the one after, for singles and for items of a batch.
 func TestRetryAfterIsExactWhateverTheCountsAre(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		c := newCrowd(t, rt)
+		c := newInformed(t, rt)
 		r := c.ask(rapid.Int64Range(0, 60).Draw(rt, "limit"), rapid.Int64Range(0, 60).Draw(rt, "cost"))
 		d := c.n.Allow(t.Context(), r)
 		if d.Allowed || r.Cost > r.Limit {
@@ -81,7 +81,7 @@ func TestRetryAfterInThisWindowTheNextAndTheOneAfter(t *testing.T) {
 // not a millisecond before; an item that has none never will.
 func TestRetryAfterOfItemsIsExact(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		c := newCrowd(t, rt)
+		c := newInformed(t, rt)
 		limit, before := rapid.Int64Range(0, 60).Draw(rt, "limit"), rapid.Int64Range(0, 60).Draw(rt, "before")
 		r := c.ask(limit, rapid.Int64Range(0, 60).Draw(rt, "cost"))
 		free := c.ask(window.LimitMax, 1)
@@ -127,18 +127,18 @@ func TestAnItemThatCannotFollowThoseBeforeItHasNoRetryTime(t *testing.T) {
 	}
 }
 
-// crowd is a node that knows of cost from everywhere in the current and the previous
+// informed is a node that knows of cost from everywhere in the current and the previous
 // cell of one key.
-type crowd struct {
+type informed struct {
 	w        *world
 	n        *node
 	duration time.Duration
 	foreign  map[window.Cell]int64
 }
 
-func newCrowd(t *testing.T, rt *rapid.T) *crowd {
+func newInformed(t *testing.T, rt *rapid.T) *informed {
 	ms := rapid.OneOf(rapid.Int64Range(1000, 5000), rapid.Int64Range(1000, window.DurationMax.Milliseconds()), rapid.Just[int64](60_000)).Draw(rt, "duration")
-	c := &crowd{w: newWorld(t), duration: time.Duration(ms) * time.Millisecond, foreign: make(map[window.Cell]int64)}
+	c := &informed{w: newWorld(t), duration: time.Duration(ms) * time.Millisecond, foreign: make(map[window.Cell]int64)}
 	c.n = c.w.node("eu", "a")
 	into := func(sequence, elapsedMs int64) {
 		c.w.clock.advance(time.UnixMilli(sequence*ms + elapsedMs).Sub(c.w.clock.Now()))
@@ -157,7 +157,7 @@ func newCrowd(t *testing.T, rt *rapid.T) *crowd {
 }
 
 // fill counts cost in the clock's cell: the node's own, the region's, other regions'.
-func (c *crowd) fill(rt *rapid.T, sequence int64) {
+func (c *informed) fill(rt *rapid.T, sequence int64) {
 	draw := func(who string) int64 { return rapid.Int64Range(0, 25).Draw(rt, who) }
 	cell := window.Cell{Key: c.key(), Sequence: sequence}
 	if cost := draw("own"); cost > 0 {
@@ -181,17 +181,17 @@ func (c *crowd) fill(rt *rapid.T, sequence int64) {
 	}
 }
 
-func (c *crowd) key() window.Key {
+func (c *informed) key() window.Key {
 	return window.Key{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: c.duration}
 }
 
-func (c *crowd) ask(limit, cost int64) dataplane.Request {
+func (c *informed) ask(limit, cost int64) dataplane.Request {
 	return dataplane.Request{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: c.duration, Limit: limit, Cost: cost, ZeroCost: cost == 0}
 }
 
 // wantExact tries r again at moments before it may pass, the last of them a
 // millisecond too early, and then in time.
-func (c *crowd) wantExact(rt *rapid.T, r dataplane.Request, d dataplane.Decision) {
+func (c *informed) wantExact(rt *rapid.T, r dataplane.Request, d dataplane.Decision) {
 	at := c.w.clock.Now().Add(d.RetryAfter)
 	if d.RetryAfter < time.Millisecond || d.NeverPasses {
 		rt.Fatalf("%+v: retry after %v, never %v", r, d.RetryAfter, d.NeverPasses)

@@ -31,7 +31,7 @@ func (l *Limiter) Start(ctx context.Context) error {
 	l.slots.Run(ctx, l.loops.Go)
 	l.loop(ctx, l.at(func(s *settings) time.Duration { return sweepInterval }), func(context.Context) {
 		l.sweep()
-		l.reportCrowd(l.clock.Steady())
+		l.reportFull(l.clock.Steady())
 		l.reportHeldBack(l.clock.Steady())
 	})
 	tick := func(s *settings) time.Duration { return s.tuning.ReplayTick.Std() }
@@ -46,7 +46,7 @@ func (l *Limiter) Start(ctx context.Context) error {
 		}))
 	}
 	for _, sh := range l.shards {
-		l.loops.Go(func() { l.sendKicked(ctx, sh) })
+		l.loops.Go(func() { l.sendFlushes(ctx, sh) })
 	}
 	for _, sh := range l.shards {
 		l.loops.Go(func() {
@@ -71,14 +71,14 @@ func (l *Limiter) Start(ctx context.Context) error {
 	return nil
 }
 
-// sendKicked sends what is kicked as soon as it is, until ctx ends.
-func (l *Limiter) sendKicked(ctx context.Context, sh *shard) {
+// sendFlushes sends what is flushed as soon as it is, until ctx ends.
+func (l *Limiter) sendFlushes(ctx context.Context, sh *shard) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-sh.kicks.Woken:
-			l.replayKicked(context.WithoutCancel(ctx), sh)
+		case <-sh.flushes.Woken:
+			l.replayFlushes(context.WithoutCancel(ctx), sh)
 		}
 	}
 }

@@ -50,7 +50,7 @@ type space struct {
 	exact     map[string]*override
 	wildcards []override       // those with '*', by window.ComparePatterns
 	patterns  *window.Patterns // of the wildcards, by their places
-	crowded   []int            // wildcards that it leaves out
+	leftOut   []int            // wildcards that it leaves out
 }
 
 // override is the namespace's rule with a limit, and a duration, of its own.
@@ -67,7 +67,7 @@ type rule struct {
 	shadow    bool
 	candidate int64 // limit that is judged beside the one in force, and decides nothing; 0 for none
 	outage    outagePolicy
-	waits     bool              // for its share; see headroom.go
+	waits     bool              // for its share; see node_share.go
 	estimate  *estimateSettings // nil in the exact mode
 	reset     *window.Reset     // of the one identifier; nil for none
 }
@@ -184,7 +184,7 @@ func compile(rows store.SettingsRows, held map[resetName]bool, last *settings, n
 		if sp.outage, err = parseOutage(n.Outage); err != nil {
 			problems = append(problems, fmt.Errorf("namespace %q/%q: %w", n.Workspace, n.Namespace, err))
 		}
-		if sp.waits, err = parseHeadroom(n.Headroom); err != nil {
+		if sp.waits, err = parseNodeShare(n.NodeShare); err != nil {
 			problems = append(problems, fmt.Errorf("namespace %q/%q: %w", n.Workspace, n.Namespace, err))
 		}
 		if err := sp.setMode(&n, last.spaces[spaceName{n.Workspace, n.Namespace}]); err != nil {
@@ -240,20 +240,20 @@ func (sp *space) index(last *space) error {
 	slices.SortFunc(sp.wildcards, func(a, b override) int { return window.ComparePatterns(a.pattern, b.pattern) })
 	same := func(a, b override) bool { return a.pattern == b.pattern }
 	if last != nil && slices.EqualFunc(sp.wildcards, last.wildcards, same) {
-		sp.patterns, sp.crowded = last.patterns, last.crowded
+		sp.patterns, sp.leftOut = last.patterns, last.leftOut
 	} else if len(sp.wildcards) > 0 {
 		patterns := make([]string, len(sp.wildcards))
 		for i := range patterns {
 			patterns[i] = sp.wildcards[i].pattern
 		}
-		sp.patterns, sp.crowded = window.NewPatterns(patterns)
+		sp.patterns, sp.leftOut = window.NewPatterns(patterns)
 	}
-	if len(sp.crowded) == 0 {
+	if len(sp.leftOut) == 0 {
 		return nil
 	}
 	return fmt.Errorf("%w: %d overrides are ignored, such as that of %q: more than %d patterns with several '*' "+
 		"begin alike",
-		ErrInvalid, len(sp.crowded), sp.wildcards[sp.crowded[0]].pattern, window.PatternsAlikeMax)
+		ErrInvalid, len(sp.leftOut), sp.wildcards[sp.leftOut[0]].pattern, window.PatternsAlikeMax)
 }
 
 // settle gives every override what is set for the namespace, once all is known. The error

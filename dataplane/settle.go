@@ -40,7 +40,7 @@ type Reservation struct {
 	sequence int64
 	limit    int64
 	held     int64 // cost that was accepted; 0 once settled
-	outside  bool  // the table had no room for the key: entry is a guest's
+	outside  bool  // the table had no room for the key: entry is an untracked key's
 	early    bool  // the origin's clock was not known when sequence was set
 }
 
@@ -92,7 +92,7 @@ func (r *Reservation) follow() {
 	}
 }
 
-// charge charges cost on top, to the key's entry of today if its own was evicted or a guest's.
+// charge charges cost on top, to the key's entry of today if its own was evicted or an untracked key's.
 func (r *Reservation) charge(cost int64) (charged int64) {
 	l, e := r.limiter, r.entry
 	for gone := r.outside; ; gone = false {
@@ -122,10 +122,10 @@ func (r *Reservation) charge(cost int64) (charged int64) {
 // the next to come.
 func (l *Limiter) chargeOutside(e *cell.Entry, sequence, cost, limit int64) {
 	l.spill(e, sequence, cost)
-	if guest := l.table.Guests.Find(e.Identity()); guest != nil {
-		guest.Charge(sequence, cost, limit)
-		guest.SettleUnnamed(sequence, cost)
-		l.table.Guests.Leave(e.Identity())
+	if untracked := l.table.UntrackedKeys.Find(e.Identity()); untracked != nil {
+		untracked.Charge(sequence, cost, limit)
+		untracked.SettleUnnamed(sequence, cost)
+		l.table.UntrackedKeys.Release(e.Identity())
 	}
 }
 

@@ -188,7 +188,7 @@ func TestSettlingMoreWhereNothingCanBeCharged(t *testing.T) {
 		n.take(fmt.Sprint("flood", i), 1, 1000)
 	}
 	for i := range 20 {
-		n.take(fmt.Sprint("pressed", i), 1000, 1000)
+		n.take(fmt.Sprint("denied", i), 1000, 1000)
 	}
 	settle(t, full, 9, 8)
 	if n.take("full", 3, 10).Allowed {
@@ -305,7 +305,7 @@ func TestSettlingMoreOnAKeyWithoutRoom(t *testing.T) {
 	for name, change := range map[string][]func(*dataplane.Config){"with an origin": nil, "alone": {withoutOrigin}} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			n := w.crowd("api", change...)
+			n := w.fullTable("api", change...)
 			r := n.reserve("victim", 1, 10)
 			if r.Held() != 1 {
 				t.Errorf("the reservation holds %d of 1", r.Held())
@@ -352,8 +352,8 @@ func TestSettlingMoreIsSeenByThoseWhoDecide(t *testing.T) {
 		decided := make(chan dataplane.Decision)
 		go func() { decided <- l.Allow(t.Context(), ask("victim", 5, 10)) }()
 		synctest.Wait() // it reads the origin
-		if l.Guests() != 1 {
-			t.Fatalf("%d keys without an entry are decided on, want 1", l.Guests())
+		if l.UntrackedKeys() != 1 {
+			t.Fatalf("%d keys without an entry are decided on, want 1", l.UntrackedKeys())
 		}
 		settle(t, r, 10, 9)
 		if d := <-decided; d.Allowed {

@@ -41,7 +41,7 @@ func (l *Limiter) measureShape(set *settings, nowMs int64) {
 		if share >= shapeHot {
 			s.hot++
 		}
-		if e.Foreign() {
+		if e.HasOthers() {
 			s.shared++
 		}
 	})

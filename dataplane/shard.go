@@ -31,7 +31,7 @@ type shard struct {
 	queue     []*cell.Entry // to be sent at the next tick, each once; under Limiter.queues
 	replays   stream        // of replay; its own
 	syncs     syncQueue     // of the estimate mode
-	guests    guestStream
+	untracked untrackedStream
 	claims    claimStream
 
 	epochs  epochs.Epochs
@@ -39,11 +39,11 @@ type shard struct {
 
 	replayedAt atomic.Int64 // clock.Steady when the origin last confirmed all cost in queue; 0: never
 
-	kicks     *queue.Kicks // entries to send before the next tick
+	flushes   *queue.Flushes // entries to send before the next tick
 	claimants queue.Claims
 	reads     queue.Reads
 
-	mu sync.Mutex // guards guests; no other lock is taken under it
+	mu sync.Mutex // guards untracked keys; no other lock is taken under it
 }
 
 func newShards(origin store.Origin, cfg Breaker, refusing *atomic.Int64) []*shard {
@@ -54,10 +54,10 @@ func newShards(origin store.Origin, cfg Breaker, refusing *atomic.Int64) []*shar
 	for i := range shards {
 		shards[i] = &shard{index: i, label: strconv.Itoa(i), asks: breaker.New(breaker.Config(cfg)),
 			sends: breaker.New(breaker.Config(cfg)), writes: breaker.NewWrites(refusing),
-			twice: make(chan struct{}, twiceMax()), replaying: make(chan struct{}, 1), kicks: queue.NewKicks()}
+			twice: make(chan struct{}, twiceMax()), replaying: make(chan struct{}, 1), flushes: queue.NewFlushes()}
 		shards[i].replays.init(shards[i].sends)
 		shards[i].syncs.stream.init(shards[i].sends)
-		shards[i].guests.init(shards[i].asks)
+		shards[i].untracked.init(shards[i].asks)
 		shards[i].claims.init(shards[i].asks)
 	}
 	return shards

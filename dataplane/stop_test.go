@@ -15,7 +15,7 @@ import (
 // Stop sends what was accepted before it, and returns, however much is accepted while it sends.
 func TestStopReturnsUnderTraffic(t *testing.T) {
 	for name, row := range map[string]store.NamespaceRow{
-		"exact": {}, "waits": {Headroom: "wait"}, "estimate": {Mode: "estimate", Estimate: posthog},
+		"exact": {}, "waits": {NodeShare: "wait"}, "estimate": {Mode: "estimate", Estimate: posthog},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			origin := memstore.NewOrigin(memstore.OriginOptions{})

@@ -152,15 +152,15 @@ func TestStopAnswersThoseWhoWait(t *testing.T) {
 // before.
 func TestAClosedNamespaceIsClosedAfterStop(t *testing.T) {
 	for policy, want := range map[string]bool{"closed": false, "local": true} {
-		for _, headroom := range []string{"kick", "wait"} {
+		for _, nodeShare := range []string{"flush", "wait"} {
 			for how, ask1 := range asked {
 				for _, refused := range []bool{false, true} {
 					for _, room := range []int{0, 1} {
-						name := fmt.Sprintf("%s/%s/%s/refused=%v/room=%d", policy, headroom, how, refused, room)
+						name := fmt.Sprintf("%s/%s/%s/refused=%v/room=%d", policy, nodeShare, how, refused, room)
 						t.Run(name, func(t *testing.T) {
 							synctest.Test(t, func(t *testing.T) {
 								way := memstore.NewOrigin(memstore.OriginOptions{}).Client()
-								l := startedFor(t, dataplane.Config{Origin: way, Settings: settingsOf(policy, headroom), EntriesMax: room})
+								l := startedFor(t, dataplane.Config{Origin: way, Settings: settingsOf(policy, nodeShare), EntriesMax: room})
 								if room > 0 {
 									l.Allow(t.Context(), ask("blocked", 1, 1))
 								}

@@ -45,7 +45,7 @@ func TestIdleKeysLeaveAndComeBack(t *testing.T) {
 		return n.Allow(t.Context(), r)
 	}
 	day("idle", 4)
-	day("pressed", 6)
+	day("denied", 6)
 	n.replay()
 	w.clock.advance(9 * time.Minute)
 	n.Sweep()

@@ -16,9 +16,9 @@ import (
 var errFull = errors.New("OOM command not allowed when used memory > 'maxmemory'")
 
 // settingsOf is a source of settings with one namespace, "acme"/"api".
-func settingsOf(policy, headroom string) *memstore.Counts {
+func settingsOf(policy, nodeShare string) *memstore.Counts {
 	counts := memstore.NewCounts(memstore.CountsOptions{})
-	counts.SetNamespaces(store.NamespaceRow{Workspace: "acme", Namespace: "api", Outage: policy, Headroom: headroom})
+	counts.SetNamespaces(store.NamespaceRow{Workspace: "acme", Namespace: "api", Outage: policy, NodeShare: nodeShare})
 	return counts
 }
 
@@ -64,12 +64,12 @@ var asked = map[string]func(*testing.T, *dataplane.Limiter, dataplane.Request) d
 // A Redis that answers reads and refuses writes is an outage for a closed namespace: what its nodes accept reaches no
 // other, so four of them would accept four limits.
 func TestAClosedNamespaceIsClosedWhileWritesAreRefused(t *testing.T) {
-	for _, headroom := range []string{"kick", "wait"} {
+	for _, nodeShare := range []string{"flush", "wait"} {
 		for how, ask1 := range asked {
 			for _, room := range []int{0, 1} { // 1: the keys find no place in the table
-				t.Run(fmt.Sprintf("%s/%s/room=%d", headroom, how, room), func(t *testing.T) {
+				t.Run(fmt.Sprintf("%s/%s/room=%d", nodeShare, how, room), func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
-						origin, settings := memstore.NewOrigin(memstore.OriginOptions{}), settingsOf("closed", headroom)
+						origin, settings := memstore.NewOrigin(memstore.OriginOptions{}), settingsOf("closed", nodeShare)
 						var nodes []*dataplane.Limiter
 						var ways []*memstore.Origin
 						for i := range 4 {
@@ -132,7 +132,7 @@ func TestPoliciesWhileOneShardRefusesWrites(t *testing.T) {
 			t.Run(policy+"/"+how, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					origin := memstore.NewOrigin(memstore.OriginOptions{Shards: 2})
-					l := startedFor(t, dataplane.Config{Origin: origin, Settings: settingsOf(policy, "kick")})
+					l := startedFor(t, dataplane.Config{Origin: origin, Settings: settingsOf(policy, "flush")})
 					keys := [2]string{}
 					for i := 0; keys[0] == "" || keys[1] == ""; i++ {
 						key := windowKey(ask(fmt.Sprint("k", i), 1, 4))

@@ -11,6 +11,7 @@ import (
 // Errors of an ALTER that finds its work done.
 const (
 	columnExists = 1060
+	columnGone   = 1054 // a column that was renamed before
 	keyExists    = 1061
 )
 
@@ -36,7 +37,7 @@ func alterations(files fs.FS, log *slog.Logger) (all []*goose.Migration, version
 		}
 		switch {
 		case strings.HasPrefix(statement, "ALTER TABLE "):
-			all = append(all, function(version, name, statement, log, columnExists, keyExists))
+			all = append(all, function(version, name, statement, log, columnExists, keyExists, columnGone))
 		case strings.HasPrefix(statement, "RENAME TABLE "):
 			all = append(all, function(version, name, statement, log, noSuchTable, tableExists))
 		default:

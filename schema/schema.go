@@ -6,7 +6,8 @@
 // mistake is mended by the next migration. Each one leaves the tables usable by the
 // nodes of the release before it, so the order of an upgrade is: migrate, then nodes.
 //
-// One file is one change and holds one statement of DDL. Neither MySQL nor MariaDB can
+// One file is one change and holds one statement of DDL, or one UPDATE that finds nothing to change when it runs
+// again. Neither MySQL nor MariaDB can
 // take two back together, so a file with two could stop half-way; and one that runs
 // again after a crash, before its version was recorded, must find its work done
 // (IF NOT EXISTS). Statements keep to what MySQL 8 and 9 and MariaDB all take.

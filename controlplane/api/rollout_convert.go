@@ -22,7 +22,7 @@ func rolloutPlan(p *controlv1.RolloutPlan) controlplane.RolloutPlan {
 		stage := controlplane.RolloutStage{
 			Regions: s.GetRegions(), SharePercent: int(s.GetSharePercent()), All: s.GetAll(),
 			BakeMs: bakeDefault.Milliseconds(), Approval: s.GetApproval(),
-			NodeShare: controlplane.NodeShare{NodesPercent: int(s.GetNodesPercent()), Nodes: int(s.GetNodes())},
+			StageNodes: controlplane.StageNodes{NodesPercent: int(s.GetNodesPercent()), Nodes: int(s.GetNodes())},
 		}
 		set(&stage.BakeMs, s.GetBakeMs(), s.BakeMs != nil)
 		plan.Stages = append(plan.Stages, stage)

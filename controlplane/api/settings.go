@@ -127,7 +127,7 @@ func (s *service) SetNamespace(ctx context.Context,
 	if err == nil {
 		after, err = s.Settings.SetNamespace(ctx, req.Msg.GetWorkspace(), req.Msg.GetNamespace(),
 			controlplane.NamespaceChange{
-				Shadow: req.Msg.Shadow, Mode: req.Msg.Mode, Outage: req.Msg.Outage, Headroom: req.Msg.Headroom,
+				Shadow: req.Msg.Shadow, Mode: req.Msg.Mode, Outage: req.Msg.Outage, NodeShare: req.Msg.NodeShare,
 				Estimate:    req.Msg.Estimate,
 				IfUpdatedMs: req.Msg.IfUpdatedAtMs,
 			}, by)
@@ -167,8 +167,8 @@ func (s *service) GetNamespace(ctx context.Context,
 func namespaceAnswer(n controlplane.Namespace) *controlv1.Namespace {
 	return &controlv1.Namespace{
 		Workspace: valid(n.Workspace), Namespace: valid(n.Namespace), Shadow: n.Shadow, Mode: valid(n.Mode),
-		Outage:   valid(n.Outage),
-		Headroom: valid(n.Headroom), Estimate: valid(n.Estimate), UpdatedAtMs: unixMs(n.UpdatedAt),
+		Outage:    valid(n.Outage),
+		NodeShare: valid(n.NodeShare), Estimate: valid(n.Estimate), UpdatedAtMs: unixMs(n.UpdatedAt),
 	}
 }
 

@@ -140,7 +140,7 @@ func TestSettingsCalls(t *testing.T) {
 		}
 	}
 	c := f.settings.change
-	if c.Shadow == nil || *c.Shadow || c.Estimate == nil || *c.Estimate != "" || c.IfUpdatedMs == nil || *c.IfUpdatedMs != 0 || c.Mode != nil || c.Outage != nil || c.Headroom != nil {
+	if c.Shadow == nil || *c.Shadow || c.Estimate == nil || *c.Estimate != "" || c.IfUpdatedMs == nil || *c.IfUpdatedMs != 0 || c.Mode != nil || c.Outage != nil || c.NodeShare != nil {
 		t.Errorf("%+v: what was given is not what arrived", c)
 	}
 	if c := f.settings.overrideChange; *c.Limit != 5 || c.DurationMs == nil || *c.DurationMs != 0 || c.Shadow == nil || *c.Shadow || c.Candidate != nil {

@@ -85,7 +85,7 @@ func (c *Console) namespacePage(w http.ResponseWriter, r *http.Request, v *viewe
 
 func newNamespaceView(workspace, namespace string) namespaceView {
 	return namespaceView{Namespace: &controlv1.Namespace{Workspace: workspace, Namespace: namespace, Mode: "exact",
-		Outage: "local", Headroom: "kick"}}
+		Outage: "local", NodeShare: "flush"}}
 }
 
 func (c *Console) showNamespace(w http.ResponseWriter, r *http.Request, v *viewer, code int, problem string,
@@ -134,12 +134,12 @@ func (c *Console) changeNamespace(w http.ResponseWriter, r *http.Request, v *vie
 	f := r.PostForm
 	page := newNamespaceView(f.Get("workspace"), f.Get("namespace"))
 	page.Form = &controlv1.Namespace{Shadow: f.Get("shadow") != "", Mode: f.Get("mode"), Outage: f.Get("outage"),
-		Headroom: f.Get("headroom"), Estimate: strings.TrimSpace(f.Get("estimate"))}
+		NodeShare: f.Get("node_share"), Estimate: strings.TrimSpace(f.Get("estimate"))}
 	seen := seenMs(f)
 	msg := &controlv1.SetNamespaceRequest{
 		Workspace: page.GetWorkspace(), Namespace: page.Namespace.GetNamespace(), Shadow: &page.Form.Shadow,
 		Mode:   &page.Form.Mode,
-		Outage: &page.Form.Outage, Headroom: &page.Form.Headroom, Estimate: &page.Form.Estimate, IfUpdatedAtMs: &seen,
+		Outage: &page.Form.Outage, NodeShare: &page.Form.NodeShare, Estimate: &page.Form.Estimate, IfUpdatedAtMs: &seen,
 	}
 	msg.Actor, msg.Reason = c.by(w, r, v)
 	if _, err := ask(v.ctx, c.backend.settings.SetNamespace, msg); err != nil {

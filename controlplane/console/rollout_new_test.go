@@ -89,7 +89,7 @@ func TestStagesOfNodes(t *testing.T) {
 		t.Fatalf("%d\n%s", a.status, a.body)
 	}
 	got := w.one.Spec.Plan.Stages
-	if len(got) != 3 || got[0].Nodes != 1 || got[1].NodesPercent != 10 || !got[2].NodeShare.All() {
+	if len(got) != 3 || got[0].Nodes != 1 || got[1].NodesPercent != 10 || !got[2].StageNodes.All() {
 		t.Errorf("%+v", got)
 	}
 	page := b.get("/console/rollouts/at/r1").body

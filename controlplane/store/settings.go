@@ -143,7 +143,7 @@ func (s *Store) ChangeNamespace(ctx context.Context, workspace, namespace string
 		for _, r := range rows {
 			before = &controlplane.Namespace{
 				Workspace: workspace, Namespace: namespace, Shadow: r.Shadow,
-				Mode: r.Mode, Outage: r.Outage, Headroom: r.Headroom, Estimate: r.Estimate,
+				Mode: r.Mode, Outage: r.Outage, NodeShare: r.NodeShare, Estimate: r.Estimate,
 				UpdatedAt: time.UnixMilli(int64(r.UpdatedAt)),
 			}
 		}
@@ -154,12 +154,12 @@ func (s *Store) ChangeNamespace(ctx context.Context, workspace, namespace string
 		if before == nil {
 			err = q.NamespaceInsert(ctx, controlplanedb.NamespaceInsertParams{
 				WorkspaceID: []byte(workspace), Namespace: []byte(namespace), Shadow: after.Shadow,
-				Mode: after.Mode, Outage: after.Outage, Headroom: after.Headroom, Estimate: after.Estimate,
+				Mode: after.Mode, Outage: after.Outage, NodeShare: after.NodeShare, Estimate: after.Estimate,
 			})
 		} else {
 			err = q.NamespaceUpdate(ctx, controlplanedb.NamespaceUpdateParams{
 				WorkspaceID: []byte(workspace), Namespace: []byte(namespace), Shadow: after.Shadow,
-				Mode: after.Mode, Outage: after.Outage, Headroom: after.Headroom, Estimate: after.Estimate,
+				Mode: after.Mode, Outage: after.Outage, NodeShare: after.NodeShare, Estimate: after.Estimate,
 			})
 		}
 		if err != nil {
@@ -190,7 +190,7 @@ func (s *Store) Namespace(ctx context.Context, workspace, namespace string) (*co
 	for _, r := range rows {
 		return &controlplane.Namespace{
 			Workspace: workspace, Namespace: namespace, Shadow: r.Shadow,
-			Mode: r.Mode, Outage: r.Outage, Headroom: r.Headroom, Estimate: r.Estimate,
+			Mode: r.Mode, Outage: r.Outage, NodeShare: r.NodeShare, Estimate: r.Estimate,
 			UpdatedAt: time.UnixMilli(int64(r.UpdatedAt)),
 		}, nil
 	}

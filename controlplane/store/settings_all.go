@@ -81,7 +81,7 @@ func namespacesOf(rows []controlplanedb.RatelimitNamespace) (namespaces []contro
 	for _, r := range rows {
 		namespaces = append(namespaces, controlplane.Namespace{
 			Workspace: string(r.WorkspaceID), Namespace: string(r.Namespace), Shadow: r.Shadow,
-			Mode: r.Mode, Outage: r.Outage, Headroom: r.Headroom, Estimate: r.Estimate,
+			Mode: r.Mode, Outage: r.Outage, NodeShare: r.NodeShare, Estimate: r.Estimate,
 			UpdatedAt: time.UnixMilli(int64(r.UpdatedAt)),
 		})
 	}

@@ -461,10 +461,10 @@ func testNamespaces(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := settings.SetNamespace(t.Context(), "acme", "api", controlplane.NamespaceChange{Headroom: &odd}, operator); !errors.Is(err, controlplane.ErrInvalid) {
+	if _, err := settings.SetNamespace(t.Context(), "acme", "api", controlplane.NamespaceChange{NodeShare: &odd}, operator); !errors.Is(err, controlplane.ErrInvalid) {
 		t.Errorf("%v", err)
 	}
-	want := controlplane.Namespace{Workspace: "acme", Namespace: "api", Shadow: true, Mode: "estimate", Outage: "closed", Headroom: "kick", Estimate: knobs}
+	want := controlplane.Namespace{Workspace: "acme", Namespace: "api", Shadow: true, Mode: "estimate", Outage: "closed", NodeShare: "flush", Estimate: knobs}
 	list, more, err := settings.Namespaces(t.Context(), "acme", "")
 	if err != nil || more || len(list) != 1 || list[0].UpdatedAt.IsZero() {
 		t.Fatalf("%+v, %v", list, err)

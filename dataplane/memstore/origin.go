@@ -133,7 +133,7 @@ func (s *originServers) WipeShard(shard int) {
 	listeners := s.shards[shard].listeners
 	s.shards[shard] = newOriginShard()
 	s.shards[shard].listeners = listeners
-	s.shards[shard].bornMs = s.clock().UnixMilli()
+	s.shards[shard].lostMs = s.clock().UnixMilli()
 }
 
 // OriginState is all that an Origin held at a moment.

@@ -45,18 +45,18 @@ func (s *originShard) leaseLocked(word *store.LeaseWord, nowMs int64) (a store.L
 		s.leases[word.Key] = leases
 	}
 	_, is := leases[word.ID]
-	young := time.Duration(s.bornMs+word.TTL.Milliseconds()-nowMs) * time.Millisecond
+	recovering := time.Duration(s.lostMs+word.TTL.Milliseconds()-nowMs) * time.Millisecond
 	switch {
 	case word.Verb == store.LeaseRelease:
 		delete(leases, word.ID)
 		if is {
 			a.Slots--
 		}
-	case is || word.Verb == store.LeaseRenew && young > 0:
+	case is || word.Verb == store.LeaseRenew && recovering > 0:
 		a.Held = true
 	case word.Verb == store.LeaseRenew:
-	case young > 0:
-		a.Err, a.RetryIn = store.ErrYoung, young
+	case recovering > 0:
+		a.Err, a.RetryIn = store.ErrRecovering, recovering
 	case a.Slots < word.Limit:
 		a.Held = true
 	default:

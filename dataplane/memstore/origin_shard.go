@@ -23,7 +23,7 @@ type originShard struct {
 	slots   map[window.Key]map[uint64]slotsHeld // by node; 0 stands for all leases by id that were refused
 	leases  map[window.Key]map[string]int64     // when those by id end, Unix ms
 	lease   heldLease
-	bornMs  int64 // Unix ms when it lost what it had; 0: long ago
+	lostMs  int64 // Unix ms when it lost what it had; 0: long ago
 
 	settings settingsCopy
 	beats    map[string]waitingHeartbeat // by node

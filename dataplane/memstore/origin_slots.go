@@ -75,10 +75,10 @@ func (s *originShard) slotsLocked(node uint64, number int64, ask *store.SlotsAsk
 	next := slotsHeld{number: number, endsMs: nowMs + ask.TTL.Milliseconds()}
 	keep := min(ask.Have, was.slots)
 	want := ask.Have - keep + ask.Want
-	if young := s.bornMs + ask.TTL.Milliseconds() - nowMs; young > 0 {
+	if recovering := s.lostMs + ask.TTL.Milliseconds() - nowMs; recovering > 0 {
 		keep, want = ask.Have, ask.Want
 		if want > 0 {
-			a.Err, a.RetryIn = store.ErrYoung, time.Duration(young)*time.Millisecond
+			a.Err, a.RetryIn = store.ErrRecovering, time.Duration(recovering)*time.Millisecond
 		}
 		next.slots = keep
 	} else {

@@ -39,8 +39,8 @@ func operated(db *sql.DB) storetest.Store {
 		},
 		PutNamespaces: func(t testing.TB, rows ...store.NamespaceRow) {
 			for _, r := range rows {
-				exec(t, db, `INSERT INTO ratelimit_namespaces (workspace_id, namespace, shadow, mode, outage, headroom, estimate, updated_at)
-					VALUES (?, ?, ?, ?, ?, ?, ?, 1)`, []byte(r.Workspace), []byte(r.Namespace), r.Shadow, r.Mode, r.Outage, r.Headroom, r.Estimate)
+				exec(t, db, `INSERT INTO ratelimit_namespaces (workspace_id, namespace, shadow, mode, outage, node_share, estimate, updated_at)
+					VALUES (?, ?, ?, ?, ?, ?, ?, 1)`, []byte(r.Workspace), []byte(r.Namespace), r.Shadow, r.Mode, r.Outage, r.NodeShare, r.Estimate)
 			}
 		},
 		PutOverrides: func(t testing.TB, rows ...store.OverrideRow) {

@@ -86,7 +86,7 @@ func (c *Counts) readNamespaces(ctx context.Context, s *store.SettingsRows) erro
 	for _, r := range rows {
 		s.Namespaces = append(s.Namespaces, store.NamespaceRow{
 			Workspace: string(r.WorkspaceID), Namespace: string(r.Namespace), Shadow: r.Shadow != 0,
-			Mode: r.Mode, Outage: r.Outage, Headroom: r.Headroom, Estimate: r.Estimate,
+			Mode: r.Mode, Outage: r.Outage, NodeShare: r.NodeShare, Estimate: r.Estimate,
 		})
 	}
 	return err

@@ -34,7 +34,7 @@ func testSettingsOfAnyNumber(t *testing.T) {
 			t.Errorf("%+v", n)
 		}
 		// What a row leaves out has its default.
-		if n.Mode != "exact" || n.Outage != "local" || n.Headroom != "kick" || n.Estimate != "" {
+		if n.Mode != "exact" || n.Outage != "local" || n.NodeShare != "flush" || n.Estimate != "" {
 			t.Errorf("the defaults are %+v", n)
 		}
 	}

@@ -24,7 +24,7 @@ func writeExplanation(x *dataplane.Explanation) *weirv1.ExplainResponse {
 	return &weirv1.ExplainResponse{
 		Summary: x.String(), Decision: writeDecision(x.Decision), AtMs: x.At.UnixMilli(),
 		DurationMs: x.Duration.Milliseconds(),
-		Mode:       x.Mode, Overridden: x.Overridden, Shadow: x.Shadow, Outage: x.Outage, Headroom: x.Headroom,
+		Mode:       x.Mode, Overridden: x.Overridden, Shadow: x.Shadow, Outage: x.Outage, NodeShare: x.NodeShare,
 		ResetGeneration: x.Reset, ResetAtMs: momentMs(x.ResetAt), Known: x.Known,
 		Current: writeCell(&x.Current), Previous: writeCell(&x.Previous), Weight: x.Weight,
 		RefreshedAtMs: momentMs(x.RefreshedAt), StrictUntilMs: momentMs(x.StrictUntil), AsksOrigin: x.AsksOrigin,

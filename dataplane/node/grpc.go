@@ -34,7 +34,7 @@ func describe(s service, g *gate) *grpc.ServiceDesc {
 					response, _, err := s.limit(ctx, m)
 					return response, err
 				}),
-			unary(g, weirv1connect.RateLimitServiceLimitManyProcedure, s.fastpathMany, s.limitMany),
+			unary(g, weirv1connect.RateLimitServiceLimitManyProcedure, s.fastpathBatch, s.limitMany),
 			unary(g, weirv1connect.RateLimitServicePeekProcedure, nil, s.peek),
 			unary(g, weirv1connect.RateLimitServiceRefundProcedure, nil, s.refund),
 			unary(g, weirv1connect.RateLimitServiceReserveProcedure, nil, s.reserve),

@@ -39,27 +39,27 @@ func (s service) fastpathLimit(ctx context.Context, message string) (answer any,
 }
 
 // many is what one batch works on, kept for the next one.
-type many struct {
+type fastBatch struct {
 	requests  []dataplane.Request
 	decisions []dataplane.Decision
 }
 
-var manies = sync.Pool{New: func() any { return new(many) }}
+var fastBatches = sync.Pool{New: func() any { return new(fastBatch) }}
 
 // keptMax is how many items there may be space for in what is kept.
 const keptMax = 256
 
-func (m *many) put() {
+func (m *fastBatch) put() {
 	if cap(m.requests) > keptMax || cap(m.decisions) > keptMax {
 		return
 	}
 	clear(m.requests)
 	clear(m.decisions)
-	manies.Put(m)
+	fastBatches.Put(m)
 }
 
-func (s service) fastpathMany(ctx context.Context, message string) (answer any, ok bool, err error) {
-	m, _ := manies.Get().(*many)
+func (s service) fastpathBatch(ctx context.Context, message string) (answer any, ok bool, err error) {
+	m, _ := fastBatches.Get().(*fastBatch)
 	defer m.put()
 	if !m.read(wire.Message(message)) {
 		return nil, false, nil
@@ -73,16 +73,16 @@ func (s service) fastpathMany(ctx context.Context, message string) (answer any, 
 	for i := range batch.Decisions {
 		override := batch.Decisions[i].Override
 		if !utf8.ValidString(override) {
-			return writeMany(batch), true, nil
+			return writeBatch(batch), true, nil
 		}
 		n += responseBytesMax + len(override)
 	}
 	b := room(n)
-	*b = appendMany(*b, &batch)
+	*b = appendBatch(*b, &batch)
 	return written(b), true, nil
 }
 
-func (m *many) read(batch wire.Message) (ok bool) {
+func (m *fastBatch) read(batch wire.Message) (ok bool) {
 	m.requests = m.requests[:0]
 	for len(batch) > 0 {
 		tag, ok := batch.Varint()
@@ -153,7 +153,7 @@ const (
 	responseBytesMax = 1 + 3 + decisionBytesMax
 )
 
-func appendMany(b []byte, batch *dataplane.Batch) []byte {
+func appendBatch(b []byte, batch *dataplane.Batch) []byte {
 	b = appendBool(b, 1, batch.Allowed)
 	for i := range batch.Decisions {
 		b = append(b, byte(wire.Tag(2, wire.Bytes)), 0)

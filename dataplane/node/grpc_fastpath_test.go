@@ -43,13 +43,13 @@ func wireOf(t testing.TB, m proto.Message) []byte {
 
 // What is read by hand is what protobuf and the service's own checks make of the same
 // bytes; what either of them refuses is not read.
-func FuzzFastpathMany(f *testing.F) {
+func FuzzFastpathBatch(f *testing.F) {
 	f.Add(wireOf(f, batchOf(2)))
 	f.Add(wireOf(f, &weirv1.LimitManyRequest{Requests: []*weirv1.LimitRequest{{Workspace: "a", Namespace: "b", Identifier: "\xc3\xa9", DurationMs: 1000, Cost: 0}}}))
 	f.Add([]byte("\x0a\x00"))
 	f.Add([]byte("\x0a\x15\x0a\x01a\x12\x01b\x1a\x01c\x20\x05\x28\xe8\x07\x38\x01\x0a\x01z"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		var m many
+		var m fastBatch
 		if !m.read(wire.Message(b)) {
 			return
 		}
@@ -92,7 +92,7 @@ func TestFastpathManyReads(t *testing.T) {
 		{"window below 0", valid(func(m *weirv1.LimitRequest) { m.DurationMs = -1 }), false},
 		{"unknown field", valid(func(m *weirv1.LimitRequest) { m.ProtoReflect().SetUnknown([]byte{0x78, 0x01}) }), false},
 	} {
-		var m many
+		var m fastBatch
 		if got := m.read(wire.Message(wireOf(t, step.batch))); got != step.read {
 			t.Errorf("%s: read %v, want %v", step.name, got, step.read)
 		}
@@ -116,7 +116,7 @@ func FuzzFastpathAnswer(f *testing.F) {
 			t.Errorf("%+v:\n%x\nwant\n%x", d, got, want)
 		}
 		batch := dataplane.Batch{Allowed: yes, Decisions: []dataplane.Decision{d, {}, d}}
-		if got, want := appendMany(nil, &batch), wireOf(t, writeMany(batch)); !bytes.Equal(got, want) {
+		if got, want := appendBatch(nil, &batch), wireOf(t, writeBatch(batch)); !bytes.Equal(got, want) {
 			t.Errorf("a batch of %+v:\n%x\nwant\n%x", d, got, want)
 		}
 	})
@@ -164,7 +164,7 @@ func TestBatchAllocations(t *testing.T) {
 	s := service{all: newLimiter(t, nil)}
 	message := string(wireOf(t, batchOf(10)))
 	allocs := testing.AllocsPerRun(1000, func() {
-		answer, ok, _ := s.fastpathMany(t.Context(), message)
+		answer, ok, _ := s.fastpathBatch(t.Context(), message)
 		if !ok {
 			t.Fatal("was left to protobuf")
 		}

@@ -31,8 +31,8 @@ func (p phase) String() string {
 // be unready at once, although each can still decide. A full table of keys, or a problem of the
 // node's surroundings, only adds a line to the answer.
 type readiness struct {
-	phase   atomic.Int32
-	crowded func() bool // the limiter's table is full; nil: unknown
+	phase     atomic.Int32
+	tableFull func() bool // the limiter's table is full; nil: unknown
 
 	problems func() []string // see Config.Problems
 }
@@ -50,7 +50,7 @@ func (r *readiness) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
 	fmt.Fprintln(w, now)
-	if r.crowded != nil && r.crowded() {
+	if r.tableFull != nil && r.tableFull() {
 		fmt.Fprintln(w, "the table of keys is full: raise entries-max, or see who fills it (weir_untracked_decisions_total)")
 	}
 	if r.problems != nil {

@@ -185,8 +185,8 @@ func New(config Config) (*Server, error) {
 		mux.Handle("/v2/", routesGate{s.gate, config.Routes})
 	}
 	s.handleAPI(mux)
-	if l, ok := s.limiter.(interface{ Crowded() bool }); ok {
-		s.ready.crowded = l.Crowded
+	if l, ok := s.limiter.(interface{ TableFull() bool }); ok {
+		s.ready.tableFull = l.TableFull
 	}
 	s.ready.problems = config.Problems
 	s.handleHealth(mux)

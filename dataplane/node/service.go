@@ -61,7 +61,7 @@ func (s service) limitMany(ctx context.Context, m *weirv1.LimitManyRequest) (*we
 	if batch.Err != nil {
 		return nil, refusal(batch.Err)
 	}
-	return writeMany(batch), nil
+	return writeBatch(batch), nil
 }
 
 func (s service) peek(ctx context.Context, m *weirv1.PeekRequest) (*weirv1.PeekResponse, error) {
@@ -119,7 +119,7 @@ func writeDecision(d dataplane.Decision) *weirv1.LimitResponse {
 	}
 }
 
-func writeMany(batch dataplane.Batch) *weirv1.LimitManyResponse {
+func writeBatch(batch dataplane.Batch) *weirv1.LimitManyResponse {
 	answer := &weirv1.LimitManyResponse{
 		Allowed:   batch.Allowed,
 		Responses: make([]*weirv1.LimitResponse, len(batch.Decisions)),

@@ -137,7 +137,7 @@ func grow(t testing.TB, servers []*redis.Client) {
 			if n >= 0 {
 				bucket = fmt.Sprintf("weir:{origin%d}:", n)
 			}
-			err := s.Eval(t.Context(), script, []string{bucket + "epoch", bucket + "born"}, n+1024).Err()
+			err := s.Eval(t.Context(), script, []string{bucket + "epoch", bucket + "since"}, n+1024).Err()
 			if err != nil && !errors.Is(err, redis.Nil) && !strings.HasPrefix(err.Error(), "MOVED") {
 				t.Fatal(err)
 			}

@@ -53,7 +53,7 @@ func queueLeases(p *pipeline, part *part, words []store.LeaseWord) *redis.Cmd {
 		w := &words[place]
 		args = append(args, w.ID, int(w.Verb), w.Limit, bounded(w.TTL.Milliseconds()))
 	}
-	return p.eval(part.bucket, leasesScript, []string{part.bornKey}, part.keys, args)
+	return p.eval(part.bucket, leasesScript, []string{part.sinceKey}, part.keys, args)
 }
 
 // leaseAnswers reads a part's answers into their places.

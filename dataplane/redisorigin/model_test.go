@@ -91,9 +91,9 @@ for _, key in ipairs(redis.call('KEYS', '*')) do
 			refused = math.max(0, refused - d)
 			redis.call('HSET', key, all[i], slots .. ' ' .. text(at - d) .. ' ' .. n .. ' ' .. text(refused))
 		end
-	elseif what == 'born' then
-		local of, born = string.match(redis.call('GET', key), '^(%d+) (%d+)$')
-		redis.call('SET', key, of .. ' ' .. text(born - d))
+	elseif what == 'since' then
+		local of, since = string.match(redis.call('GET', key), '^(%d+) (%d+)$')
+		redis.call('SET', key, of .. ' ' .. text(since - d))
 	end
 	if what == 'slots' or what == 'leases' or what == 'note' then
 		redis.call('PEXPIRE', key, redis.call('PTTL', key) - d)
@@ -103,7 +103,7 @@ end`
 // wantEnds fails if a key beside the epoch's and the birth's would stay for ever.
 func (w *twins) wantEnds() {
 	for _, key := range w.raw.Keys(w.Context(), "*").Val() {
-		if key != "weir:{origin}:epoch" && key != "weir:{origin}:born" && key != "weir:{origin}:changes" &&
+		if key != "weir:{origin}:epoch" && key != "weir:{origin}:since" && key != "weir:{origin}:changes" &&
 			w.raw.PTTL(w.Context(), key).Val() <= 0 {
 			w.Errorf("%s does not expire", key)
 		}
@@ -235,7 +235,7 @@ func (w *twins) sameErr(what string, real, model error, realIn, modelIn time.Dur
 	if w.late() {
 		return
 	}
-	for _, err := range []error{store.ErrYoung, store.ErrSlotsLate} {
+	for _, err := range []error{store.ErrRecovering, store.ErrSlotsLate} {
 		if errors.Is(real, err) != errors.Is(model, err) {
 			w.Fatalf("%s: %v, want %v", what, real, model)
 		}
@@ -351,16 +351,16 @@ func TestJunkBeforeAHoldCountsNothing(t *testing.T) {
 	}
 }
 
-// A bucket whose epoch is another one than that of its birth is young.
+// A bucket whose epoch is another one than that of its birth is recovering.
 func TestABucketIsBornWithItsEpoch(t *testing.T) {
 	server := servers.RedisForTest(t)
 	real, raw := openAt(t, server.Addr(), redisorigin.Options{}), rawClient(t, server.Addr())
 	grow(t, []*redis.Client{raw})
 	word := store.LeaseWord{Key: twinKey, ID: "a", Limit: 1, TTL: time.Minute}
-	for _, young := range []bool{false, true} {
+	for _, recovering := range []bool{false, true} {
 		reply, err := real.Leases(t.Context(), 0, []store.LeaseWord{word})
-		if err != nil || reply.Answers[0].Held == young || errors.Is(reply.Answers[0].Err, store.ErrYoung) != young {
-			t.Errorf("young %t: %+v: %v", young, reply, err)
+		if err != nil || reply.Answers[0].Held == recovering || errors.Is(reply.Answers[0].Err, store.ErrRecovering) != recovering {
+			t.Errorf("recovering %t: %+v: %v", recovering, reply, err)
 		}
 		command(t, raw, "FLUSHALL")
 		grow(t, []*redis.Client{raw})

@@ -77,7 +77,7 @@ type bucket struct {
 	healedKey, leaseKey         string
 	settingsKey                 string // of the first bucket, as the next two
 	heartbeatsKey, heartbeatKey string // when each node's heartbeat came; the heartbeats
-	bornKey                     string // when it was first seen in its epoch
+	sinceKey                    string // when it was first seen in its epoch
 	streamHead                  string
 	heldHead                    string        // of what reservations have
 	epoch                       atomic.Uint32 // the last that was answered, 0 if none
@@ -130,7 +130,7 @@ func newBucket(prefix string, n int) *bucket {
 		settingsKey:   prefix + ":settings",
 		heartbeatsKey: prefix + ":heartbeats",
 		heartbeatKey:  prefix + ":heartbeat",
-		bornKey:       prefix + ":born",
+		sinceKey:      prefix + ":since",
 
 		streamHead: prefix + ":stream:",
 		heldHead:   prefix + ":",

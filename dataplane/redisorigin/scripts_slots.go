@@ -9,16 +9,16 @@ var (
 // until when the node counts as refused. Leases by id are a set of ids beside it, by when they end.
 //
 // A bucket's birth is the epoch that it belongs to and when that was first seen here. A bucket without one is just
-// born: whether its epoch is as young cannot be told.
+// born: whether its epoch is as recent cannot be told.
 const (
 	// luaHolders takes the key of the birth second. look returns what a node holds of a key and its number, what all
 	// others do, whether one of them is refused, when the first of theirs ends, and the last end of all nodes; nothing
 	// of junk.
 	luaHolders = `
 local function text(n) return string.format('%.0f', n) end
-local of, born = string.match(redis.call('GET', KEYS[2]) or '', '^(%d+) (%d+)$')
+local of, since = string.match(redis.call('GET', KEYS[2]) or '', '^(%d+) (%d+)$')
 if of ~= e then
-	born = now
+	since = now
 	redis.call('SET', KEYS[2], e .. ' ' .. text(now))
 end
 local function look(key, leases, node)
@@ -53,7 +53,7 @@ end
 
 	// luaSlots takes the keys of the birth, and the slots and the leases of each key; node, number and for how long a
 	// node counts as refused; for each key limit, have, want, spare and time to live. It answers with a state (0;
-	// 1: young; 2: late; 3: not slots), held, others, starved and retry in milliseconds of each key.
+	// 1: recovering; 2: late; 3: not slots), held, others, starved and retry in milliseconds of each key.
 	luaSlots = `
 local node, number = ARGV[2], tonumber(ARGV[3])
 for i = 3, #KEYS, 2 do
@@ -68,12 +68,12 @@ for i = 3, #KEYS, 2 do
 		if number < last then state = 2
 		elseif number == last then held = mine
 		else
-			local refused, young = 0, born + ttl - now
+			local refused, recovering = 0, since + ttl - now
 			held = math.min(have, mine)
 			local need = have - held + want
-			if young > 0 then
+			if recovering > 0 then
 				held = have
-				if want > 0 then state, retry = 1, young end
+				if want > 0 then state, retry = 1, recovering end
 			else
 				local room = math.max(0, limit - others - held)
 				local granted = math.min(need, room)
@@ -104,11 +104,11 @@ for i = 3, #KEYS, 2 do
 	else
 		if first > 0 then retry = first - now end
 		local is = redis.call('ZSCORE', leases, id)
-		local young = born + ttl - now
+		local recovering = since + ttl - now
 		if verb == '2' then
 			if redis.call('ZREM', leases, id) == 1 then others = others - 1 end
-		elseif is or verb == '1' and young > 0 then held = 1
-		elseif verb == '0' and young > 0 then state, retry = 1, young
+		elseif is or verb == '1' and recovering > 0 then held = 1
+		elseif verb == '0' and recovering > 0 then state, retry = 1, recovering
 		elseif verb == '0' and others < limit then held = 1
 		elseif verb == '0' then
 			local refused = now + tonumber(ARGV[2])

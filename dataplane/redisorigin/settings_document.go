@@ -59,11 +59,11 @@ func spaceOf(workspace, namespace string) spaceJSON {
 
 type namespaceJSON struct {
 	spaceJSON
-	Shadow   bool   `json:"shadow,omitempty"`
-	Mode     string `json:"mode,omitempty"`
-	Outage   string `json:"outage,omitempty"`
-	Headroom string `json:"headroom,omitempty"`
-	Estimate string `json:"estimate,omitempty"`
+	Shadow    bool   `json:"shadow,omitempty"`
+	Mode      string `json:"mode,omitempty"`
+	Outage    string `json:"outage,omitempty"`
+	NodeShare string `json:"node_share,omitempty"`
+	Estimate  string `json:"estimate,omitempty"`
 }
 
 type overrideJSON struct {
@@ -123,7 +123,7 @@ func plainSettings(rows store.SettingsRows) ([]byte, error) {
 	}
 	for _, r := range rows.Namespaces {
 		j.Namespaces = append(j.Namespaces, namespaceJSON{spaceOf(r.Workspace, r.Namespace), r.Shadow, r.Mode,
-			r.Outage, r.Headroom, r.Estimate})
+			r.Outage, r.NodeShare, r.Estimate})
 	}
 	for _, r := range rows.Overrides {
 		j.Overrides = append(j.Overrides, overrideJSON{
@@ -151,7 +151,7 @@ func (j *settingsJSON) rows() store.SettingsRows {
 	for _, r := range j.Namespaces {
 		rows.Namespaces = append(rows.Namespaces, store.NamespaceRow{Workspace: string(r.Workspace),
 			Namespace: string(r.Namespace),
-			Shadow:    r.Shadow, Mode: r.Mode, Outage: r.Outage, Headroom: r.Headroom, Estimate: r.Estimate})
+			Shadow:    r.Shadow, Mode: r.Mode, Outage: r.Outage, NodeShare: r.NodeShare, Estimate: r.Estimate})
 	}
 	for _, r := range j.Overrides {
 		rows.Overrides = append(rows.Overrides,

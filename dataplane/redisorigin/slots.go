@@ -15,7 +15,7 @@ import (
 // States of a script's answer about slots.
 const (
 	slotsApplied = iota
-	slotsYoung
+	slotsRecovering
 	slotsLate
 	slotsJunk
 )
@@ -96,15 +96,15 @@ func (s *shard) queueSlots(p *pipeline, part *part, call *store.SlotsCall) *redi
 		a := &call.Asks[place]
 		args = append(args, a.Limit, a.Have, a.Want, a.Spare, a.TTL.Milliseconds())
 	}
-	return p.eval(part.bucket, slotsScript, []string{part.bornKey}, part.keys, args)
+	return p.eval(part.bucket, slotsScript, []string{part.sinceKey}, part.keys, args)
 }
 
 // slotsProblem is what a state says about the slots of a key.
 func (s *shard) slotsProblem(key string, state int64, r *scriptReply) (err error) {
 	switch state {
 	case slotsApplied:
-	case slotsYoung:
-		err = store.ErrYoung
+	case slotsRecovering:
+		err = store.ErrRecovering
 	case slotsLate:
 		err = store.ErrSlotsLate
 	case slotsJunk:

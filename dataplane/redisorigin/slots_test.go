@@ -135,7 +135,7 @@ func TestSlotsExpire(t *testing.T) {
 	if err != nil || reply.Answers[0].Err == nil || !strings.Contains(reply.Answers[0].Err.Error(), name) {
 		t.Errorf("%+v: %v", reply, err)
 	}
-	if errors.Is(reply.Answers[0].Err, store.ErrYoung) || reply.Answers[0].Held != 0 {
+	if errors.Is(reply.Answers[0].Err, store.ErrRecovering) || reply.Answers[0].Held != 0 {
 		t.Errorf("%+v", reply)
 	}
 }

@@ -17,7 +17,7 @@ func (s *shard) applyWhenWoken(ctx context.Context) {
 	applyForeign := s.watched("apply foreign totals", s.applyForeign)
 	last := time.Now()
 	due := func() time.Time { return last.Add(s.relay.interval()) }
-	for loop.Sleep(ctx, due, s.relay.cfg.TuningChanged, s.kick) {
+	for loop.Sleep(ctx, due, s.relay.cfg.TuningChanged, s.woken) {
 		applyForeign(ctx)
 		last = time.Now()
 	}

@@ -100,16 +100,16 @@ func (s *shard) readOwn(ctx context.Context, now time.Time) error {
 
 // recallRow takes note of what a row has told.
 func (s *shard) recallRow(named *names, row *store.FeedRow, now time.Time) {
-	crowded := 0
+	excess := 0
 	malformed, err := decode(row.Payload, func(c counted) {
 		if !s.recallCount(named, row, &c) {
-			crowded++
+			excess++
 		}
 	})
 	if err != nil {
 		s.relay.unreadable(row, err)
 	}
-	s.relay.noteLeftOut(row, leftOut{crowded: crowded, malformed: malformed}, now)
+	s.relay.noteLeftOut(row, leftOut{excess: excess, malformed: malformed}, now)
 }
 
 // recallCount takes note of a count in an own row, unless it has expired, or is told by a number whose name comes in a

@@ -51,23 +51,23 @@ func (s *shard) importStored(ctx context.Context, now time.Time) error {
 	if err != nil {
 		return fmt.Errorf("import stored counts: %w", err)
 	}
-	left := leftOut{crowded: s.book.recallStored(counts)}
+	left := leftOut{excess: s.book.recallStored(counts)}
 	s.relay.noteLeftOut(&store.FeedRow{Stream: s.stream}, left, now)
 	return nil
 }
 
 // recallStored takes note of what is stored of the own region's, and returns for how many cells there is no room.
-func (b *book) recallStored(counts []store.Count) (crowded int) {
+func (b *book) recallStored(counts []store.Count) (excess int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i := range counts {
 		if c := b.storedLocked(&counts[i].Cell); c != nil {
 			c.stored = max(c.stored, counts[i].Count)
 		} else {
-			crowded++
+			excess++
 		}
 	}
-	return crowded
+	return excess
 }
 
 // importFor is the own region's stored counts of a shard. An import reads all that is stored, so one at a time runs,
@@ -112,7 +112,7 @@ func (r *Relay) importAll(ctx context.Context, nowMs int64, own map[*shard][]sto
 			}
 			own[of] = append(counts, n)
 		case !of.book.mergeStored(region, n):
-			r.metrics.crowded.Add(1)
+			r.metrics.excess.Add(1)
 		}
 	}
 	return unlessStalled(ctx, func(ctx context.Context, progressed func()) error {

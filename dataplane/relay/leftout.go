@@ -36,16 +36,16 @@ func (l *logged) due(region string, now time.Time) bool {
 // windows end, and of those of a region that tells of more than a relay holds of one.
 func (r *Relay) noteLeftOut(row *store.FeedRow, left leftOut, now time.Time) {
 	r.metrics.early.Add(int64(left.early))
-	r.metrics.crowded.Add(int64(left.crowded))
+	r.metrics.excess.Add(int64(left.excess))
 	r.noteMalformed(row, left.malformed, now)
 	if left.early > 0 && r.reader.earlyLogged.due(row.Region, now) {
 		r.cfg.Logger.Warn("relay leaves out changes of windows that begin in the future: check that region's clock",
 			"region", row.Region,
 			"shard", row.Shard, "sequence", row.Sequence, "cells", left.early)
 	}
-	if left.crowded > 0 && r.reader.crowdedLogged.due(row.Region, now) {
+	if left.excess > 0 && r.reader.excessLogged.due(row.Region, now) {
 		r.cfg.Logger.Warn("relay leaves out changes of a region that has too many cells", "region", row.Region,
-			"shard", row.Shard, "sequence", row.Sequence, "cells", left.crowded, "cells_max", regionCellsMax)
+			"shard", row.Shard, "sequence", row.Sequence, "cells", left.excess, "cells_max", regionCellsMax)
 	}
 }
 

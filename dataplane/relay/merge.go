@@ -11,7 +11,7 @@ import (
 
 // merge raises another region's components of cells of a group, and sets known to the cells: nil where they have
 // expired, or the region has no room for one more.
-func (b *book) merge(from string, of *window.Cell, counts []entry, known []*cell, now time.Time) (crowded int) {
+func (b *book) merge(from string, of *window.Cell, counts []entry, known []*cell, now time.Time) (excess int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	clear(known)
@@ -29,13 +29,13 @@ func (b *book) merge(from string, of *window.Cell, counts []entry, known []*cell
 			known[i] = b.foreignInLocked(g, counts[i].identifier, counts[i].hash, r)
 		}
 		if known[i] == nil {
-			crowded++
+			excess++
 			continue
 		}
 		b.raiseLocked(known[i], r, counts[i].total)
 		b.shareLocked(known[i], now)
 	}
-	return crowded
+	return excess
 }
 
 // raise raises another region's components of the cells of a group that are the book's; nil ones are left out.

@@ -19,7 +19,7 @@ type metrics struct {
 
 	published, read, received traffic
 
-	saved, refused, healed, fenced, unreadable, malformed, early, crowded, full, epochs, errors atomic.Int64
+	saved, refused, healed, fenced, unreadable, malformed, early, excess, full, epochs, errors atomic.Int64
 
 	convergence prometheus.Histogram
 
@@ -115,7 +115,7 @@ var (
 	descFenced = desc("fenced_total", "Times that another relay of the same shard had written first.")
 	descEarly  = desc("early_cells_total",
 		"Cells in changes that were left out because their windows begin in the future: a region's clock is ahead.")
-	descCrowded = desc("crowded_cells_total",
+	descExcess = desc("excess_cells_total",
 		"Cells of changes that were left out, in whole or from their second count on, because a relay holds no more cells "+
 			"of a region, or no more regions.")
 	descFull = desc("full_reads_total",
@@ -129,7 +129,7 @@ var (
 	descErrors = desc("errors_total", "Steps of the relay's loops that failed.")
 	descsOfAll = []*prometheus.Desc{descLease, descUnpublished, descCells, descRows, descBytes, descLag, descInStep,
 		descSaved, descRefused,
-		descHealed, descFenced, descUnread, descMalformed, descEarly, descCrowded, descFull, descEpochs,
+		descHealed, descFenced, descUnread, descMalformed, descEarly, descExcess, descFull, descEpochs,
 		descErrors}
 	oneOrZero = map[bool]float64{true: 1}
 )
@@ -164,8 +164,8 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	for d, n := range map[*prometheus.Desc]*atomic.Int64{descSaved: &m.saved, descRefused: &m.refused,
 		descHealed: &m.healed,
 		descFenced: &m.fenced, descUnread: &m.unreadable, descMalformed: &m.malformed, descEarly: &m.early,
-		descCrowded: &m.crowded,
-		descFull:    &m.full, descEpochs: &m.epochs, descErrors: &m.errors} {
+		descExcess: &m.excess,
+		descFull:   &m.full, descEpochs: &m.epochs, descErrors: &m.errors} {
 		send(d, prometheus.CounterValue, float64(n.Load()))
 	}
 	m.convergence.Collect(ch)

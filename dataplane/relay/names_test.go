@@ -210,7 +210,7 @@ func TestNamesAreBounded(t *testing.T) {
 	if n := relay.Leaves(eu.relay); n != most {
 		t.Errorf("%d leaves of one region, want %d", n, most)
 	}
-	wantMetric(t, eu.relay, fmt.Sprint("weir_relay_crowded_cells_total ", 200-most))
+	wantMetric(t, eu.relay, fmt.Sprint("weir_relay_excess_cells_total ", 200-most))
 	for _, cost := range []int64{20, 600} {
 		us.accept(c, cost, 1000)
 		w.run(2 * interval)

@@ -34,7 +34,7 @@ type reader struct {
 	parts [][]entry // by shard
 	known [blockMax]*cell
 
-	earlyLogged, crowdedLogged, fullLogged, malformedLogged logged
+	earlyLogged, excessLogged, fullLogged, malformedLogged logged
 
 	streamsMax int
 
@@ -158,7 +158,7 @@ func (r *reader) apply(row *store.FeedRow, storeNow, now time.Time) {
 // region with more than regionCellsMax cells or regionLeavesMax leaves, counts by number whose
 // names were not read, and malformed cells. The first count of a cell beyond regionLeavesMax is
 // applied, but its later counts, which come by number, are not.
-type leftOut struct{ early, crowded, nameless, malformed int }
+type leftOut struct{ early, excess, nameless, malformed int }
 
 // merge takes in what a row tells, except what is left out. age is that of its oldest count. After an error some of it
 // may be taken in.
@@ -173,7 +173,7 @@ func (r *reader) merge(row *store.FeedRow, now time.Time) (left leftOut, age tim
 		case isEarly(of.ExpiresAtMs(), of.Duration, originMs):
 			left.early += len(counts)
 		case counts[0].identifier != "":
-			left.crowded += r.nameLocked(row, of, counts, now)
+			left.excess += r.nameLocked(row, of, counts, now)
 		default:
 			left.nameless += r.countLocked(row, of, counts, now)
 		}
@@ -183,18 +183,18 @@ func (r *reader) merge(row *store.FeedRow, now time.Time) (left leftOut, age tim
 
 // nameLocked takes in counts that have their cells' names, and keeps the numbers. It returns of how many the region has
 // no room for the cell, or for its number.
-func (r *reader) nameLocked(row *store.FeedRow, of *window.Cell, counts []entry, now time.Time) (crowded int) {
+func (r *reader) nameLocked(row *store.FeedRow, of *window.Cell, counts []entry, now time.Time) (excess int) {
 	for i, part := range r.partedLocked(of, counts) {
 		known := r.known[:len(part)]
-		crowded += r.relay.shards[i].book.merge(row.Region, of, part, known, now)
+		excess += r.relay.shards[i].book.merge(row.Region, of, part, known, now)
 		for j, c := range known {
 			if c != nil && part[j].number != 0 && !r.names.setLocked(row, part[j].number, c) {
-				crowded++
+				excess++
 			}
 		}
 		clear(part) // the identifiers are of this row's names
 	}
-	return crowded
+	return excess
 }
 
 // partedLocked are counts by the shards of their cells.
@@ -249,7 +249,7 @@ func (r *reader) settingsVersion() (version int64, at time.Time) {
 // wake has the shards tell their origins what is new.
 func (r *reader) wake() {
 	for _, s := range r.relay.shards {
-		wake(s.kick)
+		wake(s.woken)
 	}
 }
 

@@ -23,7 +23,7 @@ type shard struct {
 	book   book
 
 	// Each has room for one.
-	kick      chan struct{} // foreign totals wait to be told
+	woken     chan struct{} // foreign totals wait to be told
 	readEnded chan struct{} // the news have been read
 
 	mu         sync.Mutex // guards the lease
@@ -51,7 +51,7 @@ type shard struct {
 
 func newShard(r *Relay, index int) *shard {
 	s := &shard{relay: r, index: index, stream: store.Stream{Region: r.cfg.Region, Shard: index},
-		kick: make(chan struct{}, 1), readEnded: make(chan struct{}, 1)}
+		woken: make(chan struct{}, 1), readEnded: make(chan struct{}, 1)}
 	s.book.init(r.cfg.Origin.Shards())
 	if r.cfg.Publish != nil {
 		s.book.nudge = make(chan struct{}, 1)

@@ -24,7 +24,7 @@ type Scenario struct {
 	Tune func(*tuning.Tuning)
 
 	// Namespace is what is set for the namespace that all requests are in, whose names
-	// need not be filled in: headroom, mode, knobs. The zero value sets nothing.
+	// need not be filled in: node share, mode, knobs. The zero value sets nothing.
 	Namespace store.NamespaceRow
 
 	// SyncedEvery is the interval between two syncs of a key of normal pressure in the
@@ -45,8 +45,8 @@ type Scenario struct {
 // Scenarios lists all of them.
 func Scenarios() []Scenario {
 	return []Scenario{
-		steadyScenario(), burstScenario("burst", headroomKick), burstScenario("burst-wait", headroomWait),
-		surgeScenario("surge", headroomKick), surgeScenario("surge-wait", headroomWait), spreadScenario(),
+		steadyScenario(), burstScenario("burst", nodeShareFlush), burstScenario("burst-wait", nodeShareWait),
+		surgeScenario("surge", nodeShareFlush), surgeScenario("surge-wait", nodeShareWait), spreadScenario(),
 		flashScenario(),
 		rfcScenario("rfc", 1, 1, 2*time.Minute), rfcScenario("rfc10x", 10, 5, 75*time.Second),
 		tiersScenario("tiers", tiersKeys, 0), tiersScenario("tiers-counting", tiersKeys, 1),

@@ -9,16 +9,16 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// The settings of a namespace's headroom: what becomes of a decision past its node's
+// The settings of a namespace's node share: what becomes of a decision past its node's
 // share of what is left.
 const (
-	headroomKick = "kick" // it is made, and its key is sent at once
-	headroomWait = "wait" // it waits until the origin has counted what the node accepted
+	nodeShareFlush = "flush" // it is made, and its key is sent at once
+	nodeShareWait  = "wait"  // it waits until the origin has counted what the node accepted
 )
 
-// crowded is a region of five nodes that are 1 ms from their origin. They know by
+// burstShape is a region of five nodes that are 1 ms from their origin. They know by
 // heartbeats how many they are.
-var crowded = Shape{Nodes: []int{5}, Origin: Profile{Delay: time.Millisecond}, Counts: farMySQL}
+var burstShape = Shape{Nodes: []int{5}, Origin: Profile{Delay: time.Millisecond}, Counts: farMySQL}
 
 // rushes are what comes at once: a limit, and what each request costs of it.
 var rushes = []struct{ limit, cost int64 }{{10, 1}, {100, 1}, {10_000, 1}, {10_000, 100}}
@@ -33,17 +33,17 @@ func rush(random *rand.Rand, i int) time.Duration {
 	return time.Duration(i)*part + soon(random, part)
 }
 
-func burstScenario(name, headroom string) Scenario {
+func burstScenario(name, nodeShare string) Scenario {
 	return Scenario{
 		Name:    name,
-		Summary: "everything at once, on all five nodes of a region; headroom " + headroom,
+		Summary: "everything at once, on all five nodes of a region; node_share " + nodeShare,
 		Doc: "1 region of 5 nodes, 1 ms from its origin. Callers with limits of 10, 100 and 10,000 a minute, costs of 1 " +
 			"and of 1 % of the limit, send a whole limit's worth to each node in one moment, " +
 			"over at most 64 connections a node; on a cold key, and again 61 s later, when the nodes know it. Without " +
 			"anything shared, 5 times the limit would pass. " +
-			"Decisions take no time here, so that with headroom kick all are made before anything could be heard: 5 times is " +
-			"what it must show. With wait it must not exceed 1.2.",
-		Duration: 2 * time.Minute, Shape: crowded, Namespace: store.NamespaceRow{Headroom: headroom},
+			"Decisions take no time here, so that with node_share flush all are made before anything could be heard: " +
+			"5 times is what it must show. With wait it must not exceed 1.2.",
+		Duration: 2 * time.Minute, Shape: burstShape, Namespace: store.NamespaceRow{NodeShare: nodeShare},
 		plan: func(w *world, _ time.Duration) (g agenda) {
 			random := w.stream("bursts", 0)
 			for _, r := range rushes {
@@ -59,13 +59,13 @@ func burstScenario(name, headroom string) Scenario {
 	}
 }
 
-func surgeScenario(name, headroom string) Scenario {
+func surgeScenario(name, nodeShare string) Scenario {
 	return Scenario{
 		Name:    name,
-		Summary: "five times the limit within a second, on five nodes of a region; headroom " + headroom,
+		Summary: "five times the limit within a second, on five nodes of a region; node_share " + nodeShare,
 		Doc: "As burst, but once, and spread over one second, so that what nodes tell each other within milliseconds " +
 			"can matter.",
-		Duration: time.Minute, Shape: crowded, Namespace: store.NamespaceRow{Headroom: headroom},
+		Duration: time.Minute, Shape: burstShape, Namespace: store.NamespaceRow{NodeShare: nodeShare},
 		plan: func(w *world, _ time.Duration) (g agenda) {
 			random := w.stream("surges", 0)
 			for n, r := range rushes {

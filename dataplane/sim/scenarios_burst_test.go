@@ -7,10 +7,10 @@ import (
 )
 
 // A burst that lands on all nodes at once is admitted up to about the limit with wait:
-// at most 1.2 times, at any limit and cost. With kick it is bounded by nothing but what
+// at most 1.2 times, at any limit and cost. With flush it is bounded by nothing but what
 // nodes can decide before they hear of each other, which in a moment is everything; once
 // it takes a second, by a few costs.
-func TestBurstsByHeadroom(t *testing.T) {
+func TestBurstsByNodeShare(t *testing.T) {
 	for _, c := range []struct {
 		scenario    string
 		least, most float64
@@ -36,7 +36,7 @@ func TestBurstsByHeadroom(t *testing.T) {
 }
 
 // Two nodes of a region that are offered 1.6 times a limit of 500 a second, and replay
-// every 0.2 s, admit the limit: kicks tell each other in time. Not even for a moment do
+// every 0.2 s, admit the limit: flushes tell each other in time. Not even for a moment do
 // they admit more than 3 % beyond it.
 func TestTwoNodesShareALimit(t *testing.T) {
 	for seed := uint64(1); seed <= 8; seed++ {

@@ -47,7 +47,7 @@ type LeaseAnswer struct {
 	Slots   int64 // of the key that are held in all
 	RetryIn time.Duration
 
-	// Err is nil, ErrYoung (see there: LeaseAcquire grants nothing then), or any other for a word that did nothing.
+	// Err is nil, ErrRecovering (see there: LeaseAcquire grants nothing then), or any other for a word that did nothing.
 	Err error
 }
 

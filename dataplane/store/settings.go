@@ -74,7 +74,7 @@ type NamespaceRow struct {
 	Shadow               bool   // decide and count, but let denied requests pass
 	Mode                 string // "exact" or "estimate"
 	Outage               string // "local", "open" or "closed"
-	Headroom             string // "kick" or "wait"
+	NodeShare            string // "flush" or "wait"
 	// settings of the estimate mode as JSON, at most EstimateBytesMax; empty for their defaults
 	Estimate string
 }

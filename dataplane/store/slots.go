@@ -30,9 +30,9 @@ const (
 )
 
 var (
-	// ErrYoung answers an ask for further slots while the origin is younger than the ask's TTL: it has lost what nodes
-	// held, and waits until all of them have said it again or hold nothing any more. RetryIn is how long that takes.
-	ErrYoung = errors.New("origin: has lost who held slots, and grants none yet")
+	// ErrRecovering answers an ask for further slots while the origin is younger than the ask's TTL: it has lost what
+	// nodes held, and waits until all of them have said it again or hold nothing any more. RetryIn is how long that takes.
+	ErrRecovering = errors.New("origin: has lost who held slots, and grants none yet")
 
 	// ErrSlotsLate answers an ask after which a later one of the node was applied. It has changed nothing.
 	ErrSlotsLate = errors.New("origin: a later call of the node was applied")
@@ -54,8 +54,8 @@ type SlotsCall struct {
 // the largest Limit among their asks, unless Limit has been lowered: what is held then stays until it is handed
 // back.
 //
-// An origin younger than TTL takes Have as it is, and grants nothing: see ErrYoung. That keeps the limit where all asks
-// for a key have the same TTL. A holding with a longer one, whose node has not called since, may be granted again.
+// An origin younger than TTL takes Have as it is, and grants nothing: see ErrRecovering. That keeps the limit where all
+// asks for a key have the same TTL. A holding with a longer one, whose node has not called since, may be granted again.
 type SlotsAsk struct {
 	Key   window.Key    // see SlotsKey
 	Limit int64         // 0 to CountMax
@@ -67,7 +67,7 @@ type SlotsAsk struct {
 
 // SlotsAnswer is what the origin answers to an ask.
 type SlotsAnswer struct {
-	Held   int64 // by this node from now on; 0 with an Err other than ErrYoung
+	Held   int64 // by this node from now on; 0 with an Err other than ErrRecovering
 	Others int64 // by all other nodes
 
 	// Starved is true when another node was refused lately: spare slots should be handed back.
@@ -77,8 +77,8 @@ type SlotsAnswer struct {
 	// enough; 0 if there is none.
 	RetryIn time.Duration
 
-	// Err is nil, ErrYoung (Have is held all the same, and nothing else), ErrSlotsLate, or any other for an ask that was
-	// not applied.
+	// Err is nil, ErrRecovering (Have is held all the same, and nothing else), ErrSlotsLate, or any other for an ask that
+	// was not applied.
 	Err error
 }
 

@@ -32,7 +32,8 @@ type Origin struct {
 	// promoted before it had received what came since.
 	State func(t testing.TB) (rollback func(t testing.TB))
 
-	// Grow, if set, makes servers that were just emptied as old as they need to be to grant slots: see store.ErrYoung.
+	// Grow, if set, makes servers that were just emptied as old as they need to be to grant slots: see
+	// store.ErrRecovering.
 	Grow func(t testing.TB)
 
 	// Clock reads the servers' clock.

@@ -128,8 +128,8 @@ var originLeasesTests = map[string]func(*originTest){
 		h.wantLease(acquires(k, "b", 2), true, 2)
 		h.Wipe(h)
 		a := h.leasesOf(brief(acquires(k, "c", 2)))[0]
-		if !errors.Is(a.Err, store.ErrYoung) || a.Held || a.RetryIn <= 0 || a.RetryIn > 400*time.Millisecond {
-			h.Errorf("young: %+v", a)
+		if !errors.Is(a.Err, store.ErrRecovering) || a.Held || a.RetryIn <= 0 || a.RetryIn > 400*time.Millisecond {
+			h.Errorf("recovering: %+v", a)
 		}
 		h.wantLease(renews(k, "a"), true, 1)
 		h.wantLease(acquires(k, "a", 2), true, 1)

@@ -61,7 +61,7 @@ func fullSettings() store.SettingsRows {
 	for i, name := range []string{"a", "A", "a ", "\xff\x00", `"`, "🙂"} {
 		n := int64(i + 1)
 		rows.Namespaces = append(rows.Namespaces, store.NamespaceRow{
-			Workspace: name, Namespace: "n" + name, Shadow: i%2 == 0, Mode: "estimate", Outage: "open", Headroom: "wait",
+			Workspace: name, Namespace: "n" + name, Shadow: i%2 == 0, Mode: "estimate", Outage: "open", NodeShare: "wait",
 			Estimate: `{"drain":"leaky"}`})
 		rows.Overrides = append(rows.Overrides, store.OverrideRow{
 			Workspace: name, Namespace: "n" + name, Pattern: name + "*", Limit: store.CountMax - n, DurationMs: n,

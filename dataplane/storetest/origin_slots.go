@@ -276,11 +276,11 @@ var originSlotsTests = map[string]func(*originTest){
 		h.Wipe(h)
 		start := h.Clock(h)
 		a := h.slotsOf(2, 1, brief(0, 3))[0]
-		if !errors.Is(a.Err, store.ErrYoung) || a.Held != 0 || a.RetryIn <= 0 || a.RetryIn > brief(0, 0).TTL {
+		if !errors.Is(a.Err, store.ErrRecovering) || a.Held != 0 || a.RetryIn <= 0 || a.RetryIn > brief(0, 0).TTL {
 			h.Errorf("a wish, just after: %+v", a)
 		}
 		a = h.slotsOf(1, 2, brief(4, 2))[0] // 6 would be above the limit
-		if !errors.Is(a.Err, store.ErrYoung) || a.Held != 4 {
+		if !errors.Is(a.Err, store.ErrRecovering) || a.Held != 4 {
 			h.Errorf("what is held, and a wish: %+v", a)
 		}
 		h.wantSlots(3, 1, brief(3, 0), 3, 4) // whatever the limit is

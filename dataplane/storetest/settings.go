@@ -138,9 +138,9 @@ func testNamespaces(t *testing.T, s Store) {
 	var want []store.NamespaceRow
 	for i, name := range lookalikes {
 		row := store.NamespaceRow{Workspace: "w", Namespace: name, Shadow: i%2 == 0, Mode: "exact", Outage: "closed",
-			Headroom: "wait"}
+			NodeShare: "wait"}
 		if i%3 == 0 {
-			row.Mode, row.Outage, row.Headroom, row.Estimate = "estimate", "open", "kick",
+			row.Mode, row.Outage, row.NodeShare, row.Estimate = "estimate", "open", "flush",
 				fmt.Sprintf(`{"count":"offered 🙂","n":%d}`, i)
 		}
 		want = append(want, row)
@@ -149,7 +149,7 @@ func testNamespaces(t *testing.T, s Store) {
 		store.NamespaceRow{Workspace: "W", Namespace: "n"},
 		store.NamespaceRow{Workspace: strings.Repeat("w", window.WorkspaceBytesMax),
 			Namespace: strings.Repeat("\xff", window.NamespaceBytesMax), Shadow: true,
-			Mode: "of a newer build", Outage: "no such thing", Headroom: "whatever",
+			Mode: "of a newer build", Outage: "no such thing", NodeShare: "whatever",
 			Estimate: strings.Repeat("x", store.EstimateBytesMax)})
 	want = withoutRepeats(want)
 	s.PutNamespaces(t, want...)

@@ -46,43 +46,43 @@ func TestOriginSubject(t *testing.T) {
 
 // originFaults are faults of an Origin, each with the beginning of the name of the subtest that must find it.
 var originFaults = map[string]string{
-	"repetitions count":             "Send/a_chunk_is_applied",
-	"answers from the back":         "Send/adds_each_cost",
-	"limits are lost":               "Changes/are_cells_with_a_Limit",
-	"an earlier epoch fits":         "an_epoch/changes_when",
-	"Restore is lost":               "an_epoch/the_total",
-	"Known is added":                "an_emptied_origin_ends",
-	"claims past AtMost":            "Claim/adds_each_cost",
-	"claims are decided each time":  "Claim/the_same_again",
-	"what was added is forgotten":   "Claim/the_same_again",
-	"keeps no answered claim":       "a_failover/loses_no_answered_claim",
-	"holds past the limit":          "Hold/is_granted_while",
-	"holds never return":            "Hold/ends_with_its_time",
-	"holds are new each time":       "Hold/the_same_again",
-	"an attempt undoes any hold":    "Hold/Undo_ends",
-	"holds that are again add":      "Hold/one_that_was_lost",
-	"notes are always stored":       "Note/is_stored_after",
-	"slots past the limit":          "Slots/are_granted_while",
-	"slots are new each time":       "Slots/are_granted_once",
-	"late slots are applied":        "Slots/stay_as_they_are",
-	"slots never end":               "Slots/end_with",
-	"all said slots are held":       "Slots/that_the_origin_does_not",
-	"young origins grant":           "Slots/that_an_emptied",
-	"starved nodes are not told":    "Slots/are_spare",
-	"leases past the limit":         "Leases/are_granted_while",
-	"leases are new each time":      "Leases/are_one",
-	"leases never end":              "Leases/end_with",
-	"renewals acquire":              "Leases/end_with",
-	"young origins grant leases":    "Leases/that_an_emptied",
-	"nodes do not see leases":       "Leases/and_slots",
-	"heals any epoch":               "Raise/in_another_epoch",
-	"the clock is the process's":    "Get/reports_the_shard",
-	"never looks at ctx":            "all_methods_obey_ctx",
-	"keeps no answered chunk":       "a_failover/loses_no_answered_chunk",
-	"tells smaller totals":          "Apply/lifts_foreign",
-	"the lease is for everybody":    "Lease/makes_holder",
-	"more changes are not told":     "Changes/are_at_most_max",
-	"changes come a page at a time": "Changes/are_as_many",
+	"repetitions count":               "Send/a_chunk_is_applied",
+	"answers from the back":           "Send/adds_each_cost",
+	"limits are lost":                 "Changes/are_cells_with_a_Limit",
+	"an earlier epoch fits":           "an_epoch/changes_when",
+	"Restore is lost":                 "an_epoch/the_total",
+	"Known is added":                  "an_emptied_origin_ends",
+	"claims past AtMost":              "Claim/adds_each_cost",
+	"claims are decided each time":    "Claim/the_same_again",
+	"what was added is forgotten":     "Claim/the_same_again",
+	"keeps no answered claim":         "a_failover/loses_no_answered_claim",
+	"holds past the limit":            "Hold/is_granted_while",
+	"holds never return":              "Hold/ends_with_its_time",
+	"holds are new each time":         "Hold/the_same_again",
+	"an attempt undoes any hold":      "Hold/Undo_ends",
+	"holds that are again add":        "Hold/one_that_was_lost",
+	"notes are always stored":         "Note/is_stored_after",
+	"slots past the limit":            "Slots/are_granted_while",
+	"slots are new each time":         "Slots/are_granted_once",
+	"late slots are applied":          "Slots/stay_as_they_are",
+	"slots never end":                 "Slots/end_with",
+	"all said slots are held":         "Slots/that_the_origin_does_not",
+	"recovering origins grant":        "Slots/that_an_emptied",
+	"starved nodes are not told":      "Slots/are_spare",
+	"leases past the limit":           "Leases/are_granted_while",
+	"leases are new each time":        "Leases/are_one",
+	"leases never end":                "Leases/end_with",
+	"renewals acquire":                "Leases/end_with",
+	"recovering origins grant leases": "Leases/that_an_emptied",
+	"nodes do not see leases":         "Leases/and_slots",
+	"heals any epoch":                 "Raise/in_another_epoch",
+	"the clock is the process's":      "Get/reports_the_shard",
+	"never looks at ctx":              "all_methods_obey_ctx",
+	"keeps no answered chunk":         "a_failover/loses_no_answered_chunk",
+	"tells smaller totals":            "Apply/lifts_foreign",
+	"the lease is for everybody":      "Lease/makes_holder",
+	"more changes are not told":       "Changes/are_at_most_max",
+	"changes come a page at a time":   "Changes/are_as_many",
 
 	"told settings are never replaced":   "Settings/are_those_that_were_told_last",
 	"no settings are empty ones":         "Settings/are_ErrNoSettings",
@@ -141,7 +141,7 @@ func (h *originSubject) Slots(ctx context.Context, shard int, c store.SlotsCall)
 			a.TTL = max(a.TTL, time.Minute)
 		case "all said slots are held":
 			a.Limit += a.Have
-		case "young origins grant":
+		case "recovering origins grant":
 			a.TTL = min(a.TTL, time.Millisecond)
 		case "never looks at ctx":
 			ctx = context.Background()
@@ -179,7 +179,7 @@ func (h *originSubject) Leases(ctx context.Context, shard int, words []store.Lea
 		case "renewals acquire":
 			w.Verb = min(w.Verb, 2*(w.Verb/2))
 			w.Limit = max(w.Limit, 9)
-		case "young origins grant leases":
+		case "recovering origins grant leases":
 			w.TTL = min(w.TTL, time.Millisecond)
 		case "nodes do not see leases":
 			w.Key.Identifier += "'"

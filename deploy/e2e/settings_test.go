@@ -22,8 +22,8 @@ import (
 const reviewed = `kind: weir-settings
 version: 1
 namespaces:
-  - {workspace: "acme", namespace: "api", mode: "exact", outage: "open", headroom: "kick"}
-  - {workspace: "acme", namespace: "trial", mode: "exact", outage: "local", headroom: "kick", shadow: true}
+  - {workspace: "acme", namespace: "api", mode: "exact", outage: "open", node_share: "flush"}
+  - {workspace: "acme", namespace: "trial", mode: "exact", outage: "local", node_share: "flush", shadow: true}
 overrides:
   - {workspace: "acme", namespace: "api", pattern: "user_*", limit: 3}
 `

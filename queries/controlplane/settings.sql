@@ -69,27 +69,27 @@ WHERE workspace_id = ? AND namespace = ? AND pattern = ?;
 
 -- name: NamespaceInsert :exec
 -- As OverrideInsert.
-INSERT INTO ratelimit_namespaces (workspace_id, namespace, shadow, mode, outage, headroom, estimate, updated_at)
+INSERT INTO ratelimit_namespaces (workspace_id, namespace, shadow, mode, outage, node_share, estimate, updated_at)
 VALUES (?, ?, ?, ?, ?, ?, ?, UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000);
 
 -- name: NamespaceUpdate :exec
 -- As OverrideUpdate.
-UPDATE ratelimit_namespaces SET shadow = ?, mode = ?, outage = ?, headroom = ?, estimate = ?,
+UPDATE ratelimit_namespaces SET shadow = ?, mode = ?, outage = ?, node_share = ?, estimate = ?,
   updated_at = GREATEST(UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000, updated_at + 1)
 WHERE workspace_id = ? AND namespace = ?;
 
 -- name: NamespaceGet :many
 -- None or one, as OverrideGet.
-SELECT shadow, mode, outage, headroom, estimate, updated_at FROM ratelimit_namespaces
+SELECT shadow, mode, outage, node_share, estimate, updated_at FROM ratelimit_namespaces
 WHERE workspace_id = ? AND namespace = ? FOR UPDATE;
 
 -- name: NamespaceList :many
-SELECT workspace_id, namespace, shadow, mode, outage, headroom, estimate, updated_at
+SELECT workspace_id, namespace, shadow, mode, outage, estimate, updated_at, node_share
 FROM ratelimit_namespaces WHERE workspace_id = ? AND namespace > sqlc.arg(after_namespace) ORDER BY namespace LIMIT ?;
 
 -- name: NamespaceListAll :many
 -- As OverrideListAll.
-SELECT workspace_id, namespace, shadow, mode, outage, headroom, estimate, updated_at
+SELECT workspace_id, namespace, shadow, mode, outage, estimate, updated_at, node_share
 FROM ratelimit_namespaces
 WHERE workspace_id > sqlc.arg(after_workspace)
   OR (workspace_id = sqlc.arg(after_workspace) AND namespace > sqlc.arg(after_namespace))
@@ -97,7 +97,7 @@ ORDER BY workspace_id, namespace LIMIT ?;
 
 -- name: NamespaceListOfWorkspaces :many
 -- As OverrideListOfWorkspaces.
-SELECT workspace_id, namespace, shadow, mode, outage, headroom, estimate, updated_at
+SELECT workspace_id, namespace, shadow, mode, outage, estimate, updated_at, node_share
 FROM ratelimit_namespaces
 WHERE workspace_id IN (sqlc.slice(workspaces))
   AND (workspace_id > sqlc.arg(after_workspace)
@@ -106,7 +106,7 @@ ORDER BY workspace_id, namespace LIMIT ?;
 
 -- name: NamespaceLook :many
 -- None or one, to show it.
-SELECT shadow, mode, outage, headroom, estimate, updated_at FROM ratelimit_namespaces
+SELECT shadow, mode, outage, node_share, estimate, updated_at FROM ratelimit_namespaces
 WHERE workspace_id = ? AND namespace = ?;
 
 -- name: SettingsChanged :exec

@@ -22,7 +22,7 @@ WHERE number IN (
 ) AND ends_at > UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000;
 
 -- name: Namespaces :many
-SELECT workspace_id, namespace, CAST(shadow <> 0 AS SIGNED) AS shadow, mode, outage, headroom, estimate
+SELECT workspace_id, namespace, CAST(shadow <> 0 AS SIGNED) AS shadow, mode, outage, node_share, estimate
 FROM ratelimit_namespaces;
 
 -- name: Overrides :many

@@ -7,7 +7,7 @@
 //	region_tuning:                         # of regions that have their own
 //	  "eu": {floor: 0.2, …}
 //	namespaces:
-//	  - {workspace: "acme", namespace: "api", mode: exact, outage: open, headroom: kick, shadow: true}
+//	  - {workspace: "acme", namespace: "api", mode: exact, outage: open, node_share: flush, shadow: true}
 //	  - {workspace: "acme", namespace: "ai", mode: estimate, estimate: "{\"preset\":\"posthog\"}"}
 //	overrides:
 //	  - {workspace: "acme", namespace: "api", pattern: "user_*", limit: 100, duration_ms: 60000, shadow: true}
@@ -56,7 +56,7 @@ type Namespace struct {
 	Shadow               bool   // lets denied requests pass
 	Mode                 string // exact (default) or estimate
 	Outage               string // local (default), open or closed
-	Headroom             string // kick (default) or wait
+	NodeShare            string // flush (default) or wait
 	Estimate             string // JSON: settings of the estimate mode; empty for their defaults
 }
 
@@ -72,7 +72,7 @@ type Override struct {
 
 // DefaultNamespace is a namespace without settings.
 func DefaultNamespace(workspace, namespace string) Namespace {
-	return Namespace{Workspace: workspace, Namespace: namespace, Mode: "exact", Outage: "local", Headroom: "kick"}
+	return Namespace{Workspace: workspace, Namespace: namespace, Mode: "exact", Outage: "local", NodeShare: "flush"}
 }
 
 // IsDefault is true of a namespace that decides as one without settings does.

@@ -87,7 +87,7 @@ func sortedLines[T any](w *writer, items []T, compare func(a, b T) int, members 
 func (n Namespace) members() []member {
 	m := []member{
 		quoted("workspace", n.Workspace), quoted("namespace", n.Namespace),
-		quoted("mode", n.Mode), quoted("outage", n.Outage), quoted("headroom", n.Headroom),
+		quoted("mode", n.Mode), quoted("outage", n.Outage), quoted("node_share", n.NodeShare),
 	}
 	if n.Shadow {
 		m = append(m, member{"shadow", []byte("true")})

@@ -84,8 +84,8 @@ func (r *reader) namespace(item *yaml.Node, at place) {
 			n.Mode = r.text(value, at)
 		case "outage":
 			n.Outage = r.text(value, at)
-		case "headroom":
-			n.Headroom = r.text(value, at)
+		case "node_share":
+			n.NodeShare = r.text(value, at)
 		case "estimate":
 			n.Estimate = r.text(value, at)
 		default:

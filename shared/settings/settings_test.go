@@ -24,8 +24,8 @@ func TestADocumentInBothForms(t *testing.T) {
 	d := Document{
 		Tuning: &fleet, RegionTuning: map[string]tuning.Tuning{"eu": eu},
 		Namespaces: []Namespace{
-			{Workspace: "acme", Namespace: "ai", Mode: "estimate", Outage: "local", Headroom: "wait", Estimate: `{"preset":"posthog"}`},
-			{Workspace: "acme", Namespace: "007", Mode: "exact", Outage: "open", Headroom: "kick", Shadow: true},
+			{Workspace: "acme", Namespace: "ai", Mode: "estimate", Outage: "local", NodeShare: "wait", Estimate: `{"preset":"posthog"}`},
+			{Workspace: "acme", Namespace: "007", Mode: "exact", Outage: "open", NodeShare: "flush", Shadow: true},
 		},
 		Overrides: []Override{
 			{Workspace: "acme", Namespace: "api", Pattern: "user_*", Limit: 100, DurationMs: 60_000, Candidate: 60, Shadow: true},
@@ -37,8 +37,8 @@ func TestADocumentInBothForms(t *testing.T) {
 region_tuning:
   "eu": {floor: 0.2, ` + unquoted(tuned) + `
 namespaces:
-  - {workspace: "acme", namespace: "007", mode: "exact", outage: "open", headroom: "kick", shadow: true}
-  - {workspace: "acme", namespace: "ai", mode: "estimate", outage: "local", headroom: "wait", estimate: "{\"preset\":\"posthog\"}"}
+  - {workspace: "acme", namespace: "007", mode: "exact", outage: "open", node_share: "flush", shadow: true}
+  - {workspace: "acme", namespace: "ai", mode: "estimate", outage: "local", node_share: "wait", estimate: "{\"preset\":\"posthog\"}"}
 overrides:
   - {workspace: "acme", namespace: "api", pattern: "abuser", limit: 0}
   - {workspace: "acme", namespace: "api", pattern: "user_*", limit: 100, duration_ms: 60000, candidate: 60, shadow: true}
@@ -51,8 +51,8 @@ overrides:
     "eu": {"floor": 0.2, ` + tuned + `
   },
   "namespaces": [
-    {"workspace": "acme", "namespace": "007", "mode": "exact", "outage": "open", "headroom": "kick", "shadow": true},
-    {"workspace": "acme", "namespace": "ai", "mode": "estimate", "outage": "local", "headroom": "wait", "estimate": "{\"preset\":\"posthog\"}"}
+    {"workspace": "acme", "namespace": "007", "mode": "exact", "outage": "open", "node_share": "flush", "shadow": true},
+    {"workspace": "acme", "namespace": "ai", "mode": "estimate", "outage": "local", "node_share": "wait", "estimate": "{\"preset\":\"posthog\"}"}
   ],
   "overrides": [
     {"workspace": "acme", "namespace": "api", "pattern": "abuser", "limit": 0},
@@ -106,7 +106,7 @@ tuning:
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Namespace{Workspace: "acme", Namespace: "on", Mode: "exact", Outage: "closed", Headroom: "kick"}
+	want := Namespace{Workspace: "acme", Namespace: "on", Mode: "exact", Outage: "closed", NodeShare: "flush"}
 	if len(read.Namespaces) != 1 || read.Namespaces[0] != want {
 		t.Errorf("%+v", read.Namespaces)
 	}
@@ -169,7 +169,7 @@ func TestErrorsNameThePlace(t *testing.T) {
 		strings.Replace(item(", limit: 1"), "pattern: d", "pattern: "+strings.Repeat("d", 256), 1):    "overrides[1].pattern is 256 bytes long (1 to 255)",
 		space(", mode: fast"):                       `line 4: namespaces[0].mode is "fast" (exact, estimate)`,
 		space(", outage: no"):                       `namespaces[0].outage is "no" (local, open, closed)`,
-		space(", headroom: ''"):                     `namespaces[0].headroom is "" (kick, wait)`,
+		space(", node_share: ''"):                   `namespaces[0].node_share is "" (flush, wait)`,
 		space(", estimate: '{\"flor\":1}'"):         `namespaces[0].estimate is refused: estimate: json: unknown field "flor"`,
 		space("}\n  - {workspace: a, namespace: b"): "line 5: namespaces[1] repeats namespaces[0]",
 		space(", mode: estimate, estimate: '{\"drain\":\"leaky\"}'") + "overrides: [{workspace: a, namespace: b, pattern: c, limit: 1, candidate: 2}]": "line 5: overrides[0].candidate is 2 (0 in a namespace that estimates with a leaky drain",
@@ -247,7 +247,7 @@ func documents() *rapid.Generator[Document] {
 			return Namespace{
 				Workspace: name.Draw(t, "workspace"), Namespace: name.Draw(t, "namespace"), Shadow: rapid.Bool().Draw(t, "shadow"),
 				Mode:   rapid.SampledFrom([]string{"exact", "estimate"}).Draw(t, "mode"),
-				Outage: rapid.SampledFrom([]string{"local", "open", "closed"}).Draw(t, "outage"), Headroom: rapid.SampledFrom([]string{"kick", "wait"}).Draw(t, "headroom"),
+				Outage: rapid.SampledFrom([]string{"local", "open", "closed"}).Draw(t, "outage"), NodeShare: rapid.SampledFrom([]string{"flush", "wait"}).Draw(t, "node_share"),
 				Estimate: rapid.SampledFrom([]string{"", `{"floor":3}`, `{ "preset": "default",
 	"overrides": "user = 7" }`}).Draw(t, "estimate"),
 			}

@@ -57,7 +57,7 @@ func (d *Document) checkPatterns(p *problems, at lines) {
 			several[name] = append(several[name], i)
 		}
 	}
-	var crowded []int
+	var leftOut []int
 	for _, places := range several {
 		slices.SortFunc(places, func(a, b int) int {
 			return window.ComparePatterns(d.Overrides[a].Pattern, d.Overrides[b].Pattern)
@@ -68,11 +68,11 @@ func (d *Document) checkPatterns(p *problems, at lines) {
 		}
 		_, left := window.NewPatterns(patterns)
 		for _, i := range left {
-			crowded = append(crowded, places[i])
+			leftOut = append(leftOut, places[i])
 		}
 	}
-	slices.Sort(crowded)
-	for _, i := range crowded {
+	slices.Sort(leftOut)
+	for _, i := range leftOut {
 		p.add(place{list: "overrides", at: i, field: "pattern", line: lineOf(at.overrides, i)},
 			"is one of more than %d patterns with several '*' that begin alike", window.PatternsAlikeMax)
 	}

@@ -122,7 +122,7 @@ func (n *Namespace) check(p *problems, at place) {
 	checkText(p, at.of("namespace"), n.Namespace, window.NamespaceBytesMax)
 	checkChoice(p, at.of("mode"), n.Mode, "exact", "estimate")
 	checkChoice(p, at.of("outage"), n.Outage, "local", "open", "closed")
-	checkChoice(p, at.of("headroom"), n.Headroom, "kick", "wait")
+	checkChoice(p, at.of("node_share"), n.NodeShare, "flush", "wait")
 	if _, err := estimate.Parse(n.Estimate); err != nil {
 		p.add(at.of("estimate"), "is refused: %v", err)
 	}

@@ -53,14 +53,14 @@ type severalStars struct {
 
 const noPlace = math.MaxInt32
 
-// NewPatterns makes an index of patterns that are sorted by ComparePatterns. crowded lists those, by
+// NewPatterns makes an index of patterns that are sorted by ComparePatterns. leftOut lists those, by
 // their places, that are left out because PatternsAlikeMax before them may have to be tried first.
-func NewPatterns(patterns []string) (p *Patterns, crowded []int) {
+func NewPatterns(patterns []string) (p *Patterns, leftOut []int) {
 	p = &Patterns{}
 	headOf := p.setHeads(patterns)
 	var tails []tailed
 	several := make(map[int32][]severalStars)
-	room := newCrowd(p.head)
+	room := newHeadCounts(p.head)
 	for i, pattern := range patterns {
 		head, place := headOf[i], int32(i)
 		switch last := strings.LastIndexByte(pattern, '*'); {
@@ -71,12 +71,12 @@ func NewPatterns(patterns []string) (p *Patterns, crowded []int) {
 		case room.take(head):
 			several[head] = append(several[head], severalStars{place, PatternParts(pattern)})
 		default:
-			crowded = append(crowded, i)
+			leftOut = append(leftOut, i)
 		}
 	}
 	p.inherit(several)
 	p.setTails(tails)
-	return p, crowded
+	return p, leftOut
 }
 
 // setHeads returns each pattern's head.
@@ -269,19 +269,19 @@ func reversed(s string) string {
 	return string(b)
 }
 
-// crowd counts the patterns with several '*' by their heads.
-type crowd struct {
+// headCounts counts the patterns with several '*' by their heads.
+type headCounts struct {
 	head []patternHead
 	own  []int // by head
 	most []int // by head: the most that an identifier meets in longer heads
 }
 
-func newCrowd(head []patternHead) *crowd {
-	return &crowd{head, make([]int, len(head)), make([]int, len(head))}
+func newHeadCounts(head []patternHead) *headCounts {
+	return &headCounts{head, make([]int, len(head)), make([]int, len(head))}
 }
 
 // take counts one more, unless some identifier would then meet more than PatternsAlikeMax.
-func (c *crowd) take(head int32) bool {
+func (c *headCounts) take(head int32) bool {
 	met := c.most[head]
 	for at := head; at >= 0; at = c.head[at].shorter {
 		met += c.own[at]

@@ -51,9 +51,9 @@ func TestPatternsAgreeWithTryingAll(t *testing.T) {
 			patterns = append(patterns, randomPattern(r, stars))
 		}
 		slices.SortFunc(patterns, ComparePatterns)
-		index, crowded := NewPatterns(patterns)
-		if len(crowded) != 0 {
-			t.Fatalf("seed %d: %v are crowded out", seed, crowded)
+		index, leftOut := NewPatterns(patterns)
+		if len(leftOut) != 0 {
+			t.Fatalf("seed %d: %v are crowded out", seed, leftOut)
 		}
 		for range 200 {
 			s := randomText(r, r.IntN(12))
@@ -76,9 +76,9 @@ func FuzzPatterns(f *testing.F) {
 		patterns := strings.Split(text, ",")
 		patterns = slices.DeleteFunc(patterns, func(p string) bool { return !strings.Contains(p, "*") })
 		slices.SortFunc(patterns, ComparePatterns)
-		index, crowded := NewPatterns(patterns)
+		index, leftOut := NewPatterns(patterns)
 		kept := slices.Clone(patterns)
-		for _, at := range crowded {
+		for _, at := range leftOut {
 			kept[at] = patterns[at] + "\x00crowded out"
 		}
 		got := ""
@@ -96,12 +96,12 @@ func FuzzPatterns(f *testing.F) {
 func TestPatternsWithSeveralStarsAreBounded(t *testing.T) {
 	leftOut := func(patterns ...string) (out []string) {
 		slices.SortFunc(patterns, ComparePatterns)
-		index, crowded := NewPatterns(patterns)
-		for _, at := range crowded {
+		index, leftOut := NewPatterns(patterns)
+		for _, at := range leftOut {
 			out = append(out, patterns[at])
 		}
 		for at, pattern := range patterns {
-			if got := index.Find(strings.ReplaceAll(pattern, "*", "7")); got != at && !slices.Contains(crowded, at) {
+			if got := index.Find(strings.ReplaceAll(pattern, "*", "7")); got != at && !slices.Contains(leftOut, at) {
 				t.Errorf("%q: found %d, want %d", pattern, got, at)
 			}
 		}
@@ -126,11 +126,11 @@ func TestPatternsWithSeveralStarsAreBounded(t *testing.T) {
 // PatternsAlike counts what an identifier meets beside a pattern at most: one more fits exactly if the index then
 // leaves nothing out that it took before.
 func TestPatternsAlikeAgreesWithTheIndex(t *testing.T) {
-	fit, crowd := 0, 0
+	fit, headCounts := 0, 0
 	for seed := range uint64(3000) {
 		r := rand.New(rand.NewPCG(seed, 2))
 		var patterns []string
-		add := func(pattern string) (crowded bool) {
+		add := func(pattern string) (leftOut bool) {
 			sorted := slices.Sorted(slices.Values(append(slices.Clone(patterns), pattern)))
 			slices.SortFunc(sorted, ComparePatterns)
 			_, out := NewPatterns(sorted)
@@ -138,20 +138,20 @@ func TestPatternsAlikeAgreesWithTheIndex(t *testing.T) {
 		}
 		for range 90 {
 			pattern := randomPattern(r, 3) + fmt.Sprint(len(patterns))
-			alike, crowded := PatternsAlike(pattern, patterns), add(pattern)
-			if (alike >= PatternsAlikeMax) != crowded {
-				t.Fatalf("seed %d: %q meets %d of %q; crowded: %t", seed, pattern, alike, patterns, crowded)
+			alike, leftOut := PatternsAlike(pattern, patterns), add(pattern)
+			if (alike >= PatternsAlikeMax) != leftOut {
+				t.Fatalf("seed %d: %q meets %d of %q; crowded: %t", seed, pattern, alike, patterns, leftOut)
 			}
-			if crowded {
-				crowd++
+			if leftOut {
+				headCounts++
 				break
 			}
 			fit++
 			patterns = append(patterns, pattern)
 		}
 	}
-	if fit == 0 || crowd == 0 {
-		t.Errorf("%d fit, %d do not", fit, crowd)
+	if fit == 0 || headCounts == 0 {
+		t.Errorf("%d fit, %d do not", fit, headCounts)
 	}
 }
 

@@ -123,7 +123,7 @@ func changeOfNamespace(n settings.Namespace, was *controlv1.Namespace) *change {
 		Action: action, Subject: fmt.Sprintf("namespace %s/%s", n.Workspace, n.Namespace),
 		Text: differences([]pair{
 			{"mode", before.Mode, n.Mode}, {"outage", before.Outage, n.Outage},
-			{"headroom", before.Headroom, n.Headroom},
+			{"node_share", before.NodeShare, n.NodeShare},
 			{"shadow", strconv.FormatBool(before.Shadow), strconv.FormatBool(n.Shadow)},
 			{"estimate", orNone(before.Estimate), orNone(n.Estimate)},
 		}),
@@ -131,7 +131,7 @@ func changeOfNamespace(n settings.Namespace, was *controlv1.Namespace) *change {
 			_, err := answered(c, c.settings.SetNamespace, &controlv1.SetNamespaceRequest{
 				Actor: actor, Reason: reason, IfUpdatedAtMs: &seenMs,
 				Workspace: n.Workspace, Namespace: n.Namespace,
-				Shadow: &n.Shadow, Mode: &n.Mode, Outage: &n.Outage, Headroom: &n.Headroom, Estimate: &n.Estimate,
+				Shadow: &n.Shadow, Mode: &n.Mode, Outage: &n.Outage, NodeShare: &n.NodeShare, Estimate: &n.Estimate,
 			})
 			return err
 		},

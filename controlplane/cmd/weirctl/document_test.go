@@ -149,8 +149,8 @@ func newDrawerWorld(t *testing.T, asks ...bool) (*world, *drawer) {
 const filled = `kind: weir-settings
 version: 1
 namespaces:
-  - {workspace: "acme", namespace: "api", mode: "exact", outage: "open", headroom: "kick"}
-  - {workspace: "beta", namespace: "ai", mode: "estimate", outage: "local", headroom: "wait", shadow: true, estimate: "{\"preset\":\"posthog\"}"}
+  - {workspace: "acme", namespace: "api", mode: "exact", outage: "open", node_share: "flush"}
+  - {workspace: "beta", namespace: "ai", mode: "estimate", outage: "local", node_share: "wait", shadow: true, estimate: "{\"preset\":\"posthog\"}"}
 overrides:
   - {workspace: "acme", namespace: "api", pattern: "user_*", limit: 100, duration_ms: 60000, candidate: 60, shadow: true}
   - {workspace: "zeta", namespace: "web", pattern: "evil", limit: 0}
@@ -161,7 +161,7 @@ func TestApplyAndExport(t *testing.T) {
 	w, d := newDrawerWorld(t)
 	document := path(t, filled)
 	const plan = `+ namespace acme/api: outage local -> open
-+ namespace beta/ai: mode exact -> estimate, headroom kick -> wait, shadow false -> true, estimate - -> {"preset":"posthog"}
++ namespace beta/ai: mode exact -> estimate, node_share flush -> wait, shadow false -> true, estimate - -> {"preset":"posthog"}
 + override acme/api/user_*: limit 100, window 1m, candidate 60, shadow
 + override zeta/web/evil: limit 0 (blocks), window of the request
 `
@@ -216,7 +216,7 @@ func TestApplyAndExportOfSomeWorkspaces(t *testing.T) {
 	const acme = `kind: weir-settings
 version: 1
 namespaces:
-  - {workspace: "acme", namespace: "api", mode: "exact", outage: "open", headroom: "kick"}
+  - {workspace: "acme", namespace: "api", mode: "exact", outage: "open", node_share: "flush"}
 overrides:
   - {workspace: "acme", namespace: "api", pattern: "user_*", limit: 100, duration_ms: 60000, candidate: 60, shadow: true}
 `
@@ -256,7 +256,7 @@ overrides:
 	}
 	w.want(t, w.run(t, "apply", "-f", document, "--prune", "--yes", "--reason", "clean"), exitOK, `
 ~ namespace acme/api: outage open -> local
-~ namespace beta/ai: mode estimate -> exact, headroom wait -> kick, shadow true -> false, estimate {"preset":"posthog"} -> -
+~ namespace beta/ai: mode estimate -> exact, node_share wait -> flush, shadow true -> false, estimate {"preset":"posthog"} -> -
 - override zeta/web/evil: limit 0 (blocks), window of the request
 3 of 3 changes applied; `+travels+"\n")
 	w.want(t, w.run(t, "apply", "-f", document, "--prune", "--yes", "--reason", "clean"), exitOK, "nothing to change\n")

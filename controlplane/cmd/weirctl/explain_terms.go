@@ -68,7 +68,7 @@ var terms = []term{
 		return x.GetAsks() + ", " + x.GetSends()
 	}},
 	{"mode", "settings", settingsAt, func(x *weirv1.ExplainResponse) string {
-		return fmt.Sprintf("%s, outage %s, headroom %s", x.GetMode(), x.GetOutage(), x.GetHeadroom())
+		return fmt.Sprintf("%s, outage %s, node share %s", x.GetMode(), x.GetOutage(), x.GetNodeShare())
 	}},
 	{"tuning", "settings", settingsAt, func(x *weirv1.ExplainResponse) string {
 		return fmt.Sprint("version ", x.GetTuningVersion())

@@ -202,7 +202,7 @@ func (s stored) document() (*settings.Document, error) {
 func namespaceOf(n *controlv1.Namespace) settings.Namespace {
 	return settings.Namespace{
 		Workspace: n.GetWorkspace(), Namespace: n.GetNamespace(), Shadow: n.GetShadow(),
-		Mode: n.GetMode(), Outage: n.GetOutage(), Headroom: n.GetHeadroom(), Estimate: n.GetEstimate(),
+		Mode: n.GetMode(), Outage: n.GetOutage(), NodeShare: n.GetNodeShare(), Estimate: n.GetEstimate(),
 	}
 }
 

@@ -167,15 +167,15 @@ restarts of a node an hour  -       -     1       -       -
 
 // A share of each region's nodes stands behind the regions, and approval at the end.
 func TestStagesOfNodes(t *testing.T) {
-	share := func(percent, nodes int) controlplane.NodeShare {
-		return controlplane.NodeShare{NodesPercent: percent, Nodes: nodes}
+	share := func(percent, nodes int) controlplane.StageNodes {
+		return controlplane.StageNodes{NodesPercent: percent, Nodes: nodes}
 	}
 	for text, want := range map[string]controlplane.RolloutStage{
-		"eu:1node":           {Regions: []string{"eu"}, NodeShare: share(0, 1)},
-		"eu,us:3nodes":       {Regions: []string{"eu", "us"}, NodeShare: share(0, 3)},
-		"eu:10%:approval":    {Regions: []string{"eu"}, NodeShare: share(10, 0), Approval: true},
-		"50%:1node:approval": {SharePercent: 50, NodeShare: share(0, 1), Approval: true},
-		"all:100%":           {All: true, NodeShare: share(100, 0)},
+		"eu:1node":           {Regions: []string{"eu"}, StageNodes: share(0, 1)},
+		"eu,us:3nodes":       {Regions: []string{"eu", "us"}, StageNodes: share(0, 3)},
+		"eu:10%:approval":    {Regions: []string{"eu"}, StageNodes: share(10, 0), Approval: true},
+		"50%:1node:approval": {SharePercent: 50, StageNodes: share(0, 1), Approval: true},
+		"all:100%":           {All: true, StageNodes: share(100, 0)},
 	} {
 		got, err := parseStage(text)
 		if err != nil {
@@ -183,7 +183,7 @@ func TestStagesOfNodes(t *testing.T) {
 			continue
 		}
 		is := controlplane.RolloutStage{Regions: got.GetRegions(), SharePercent: int(got.GetSharePercent()), All: got.GetAll(),
-			NodeShare: share(int(got.GetNodesPercent()), int(got.GetNodes())), Approval: got.GetApproval()}
+			StageNodes: share(int(got.GetNodesPercent()), int(got.GetNodes())), Approval: got.GetApproval()}
 		if fmt.Sprint(is) != fmt.Sprint(want) {
 			t.Errorf("%s: %+v, want %+v", text, is, want)
 		}

@@ -199,11 +199,11 @@ func none(after, first string) string {
 
 type namespaceSet struct {
 	space
-	Shadow   *bool   `negatable:"" help:"Decide and report, but let everything pass. What would be denied is not counted. --no-shadow ends it."`
-	Mode     *string `enum:"exact,estimate" help:"How it counts: ${enum}."`
-	Outage   *string `enum:"local,open,closed" help:"What it does without an answer from Redis: decide by local counts, let all pass, or deny all (${enum})."`
-	Headroom *string `enum:"kick,wait" help:"What it does once a node has used up its share of a limit: send at once, or wait for Redis (${enum})."`
-	Estimate *string `placeholder:"JSON" help:"Settings of the estimate mode; empty for its defaults."`
+	Shadow    *bool   `negatable:"" help:"Decide and report, but let everything pass. What would be denied is not counted. --no-shadow ends it."`
+	Mode      *string `enum:"exact,estimate" help:"How it counts: ${enum}."`
+	Outage    *string `enum:"local,open,closed" help:"What it does without an answer from Redis: decide by local counts, let all pass, or deny all (${enum})."`
+	NodeShare *string `enum:"flush,wait" help:"What it does once a node has used up its share of a limit: send at once, or wait for Redis (${enum})."`
+	Estimate  *string `placeholder:"JSON" help:"Settings of the estimate mode; empty for its defaults."`
 	by
 }
 
@@ -215,7 +215,7 @@ func (n namespaceSet) Run(c *call) error {
 	}
 	answer, err := c.settings.SetNamespace(c.ctx, connect.NewRequest(&controlv1.SetNamespaceRequest{
 		Actor: actor, Reason: n.Reason, Workspace: n.Workspace, Namespace: n.Namespace,
-		Shadow: n.Shadow, Mode: n.Mode, Outage: n.Outage, Headroom: n.Headroom, Estimate: n.Estimate,
+		Shadow: n.Shadow, Mode: n.Mode, Outage: n.Outage, NodeShare: n.NodeShare, Estimate: n.Estimate,
 	}))
 	if err != nil {
 		return err
@@ -248,13 +248,13 @@ func (n namespaceList) Run(c *call) error {
 
 func writeNamespaces(w io.Writer, namespaces []*controlv1.Namespace) {
 	t := newTable(w)
-	t.row("NAMESPACE", "MODE", "OUTAGE", "HEADROOM", "SHADOW", "ESTIMATE")
+	t.row("NAMESPACE", "MODE", "OUTAGE", "NODE SHARE", "SHADOW", "ESTIMATE")
 	for _, n := range namespaces {
 		estimate := n.GetEstimate()
 		if estimate == "" {
 			estimate = "-"
 		}
-		t.row(n.GetNamespace(), n.GetMode(), n.GetOutage(), n.GetHeadroom(), yes(n.GetShadow()), estimate)
+		t.row(n.GetNamespace(), n.GetMode(), n.GetOutage(), n.GetNodeShare(), yes(n.GetShadow()), estimate)
 	}
 	t.flush()
 }

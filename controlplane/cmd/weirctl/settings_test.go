@@ -194,8 +194,8 @@ func TestOverrideDeleteOfWhatWasSeen(t *testing.T) {
 func TestNamespaceCommands(t *testing.T) {
 	w := newWorld(t)
 	const want = `
-NAMESPACE  MODE   OUTAGE  HEADROOM  SHADOW  ESTIMATE
-api        exact  closed  kick      yes     -
+NAMESPACE  MODE   OUTAGE  NODE SHARE  SHADOW  ESTIMATE
+api        exact  closed  flush       yes     -
 `
 	w.want(t, w.run(t, "namespace", "set", "acme", "api", "--shadow", "--outage", "closed", "--reason", "trial"), exitOK, want)
 	w.want(t, w.run(t, "namespace", "list", "acme"), exitOK, want)

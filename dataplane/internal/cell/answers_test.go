@@ -48,7 +48,7 @@ func TestOnlyTheCurrentCellsAnswerMakesItFresh(t *testing.T) {
 	const later = clock.SteadyStart + 1000
 	e := ledgerEntry()
 	e.rotate(anyTime, ledgerSeq+1)
-	e.noteRefresh(clock.SteadyStart)
+	e.markRefreshed(clock.SteadyStart)
 	e.Absorb(&Counters{}, ledgerSeq, &store.Total{Region: 20}, later)
 	e.Absorb(&Counters{}, ledgerSeq+1, &store.Total{Err: errors.New("refused")}, later)
 	if got := e.RefreshedAt(); got != clock.SteadyStart {
@@ -73,8 +73,8 @@ func TestARefusedCostIsSentAgain(t *testing.T) {
 	wantRestore(t, "again", loaded(e), lostEpoch, 0, 0, 4)
 }
 
-// Of a guest's cost a total names as much as it is more than what was named, and no more.
-func TestATotalNamesAsMuchOfAGuestsCostAsItHolds(t *testing.T) {
+// Of an untracked key's cost a total names as much as it is more than what was named, and no more.
+func TestATotalNamesAsMuchOfAnUntrackedKeysCostAsItHolds(t *testing.T) {
 	e := ledgerEntry() // 20 are at the origin
 	e.addLocked(slotOf(ledgerSeq), 3)
 	e.SettleUnnamed(ledgerSeq, 3)
@@ -102,7 +102,7 @@ func TestAKeyLeavesRoomAgainOnceOthersAreHeard(t *testing.T) {
 	}
 	c, _ := claim(clock.SteadyStart)
 	e.MergeClaim(&Counters{}, c, &store.Total{Region: 20}, false, clock.SteadyStart)
-	if c.Way != WayCrowded {
+	if c.Way != WayOverShare {
 		t.Fatal(c.Way)
 	}
 	c, atMost := claim(clock.SteadyStart + quietMs)

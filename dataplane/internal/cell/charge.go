@@ -15,7 +15,7 @@ func (e *Entry) Charge(sequence, cost, limit int64) (charged int64, alive bool) 
 	if !ok {
 		return 0, true
 	}
-	e.noteMinLimit(slot, limit) // past half of it no flood washes the entry away
+	e.lowerMinLimit(slot, limit) // past half of it no flood washes the entry away
 	return e.addLocked(slot, cost), true
 }
 
@@ -53,7 +53,7 @@ func (e *Entry) creditLocked(slot int, cost int64) (credit int64) {
 	credit = max(0, min(cost, e.acceptedLocked(slot)-b.credit(slot), creditMax-b.credit(slot)-b.netted(slot)))
 	if credit > 0 {
 		b.needExtra().credit[slot] += credit
-		e.foreign(slot).Add(-credit)
+		e.othersOf(slot).Add(-credit)
 	}
 	return credit
 }
@@ -80,13 +80,13 @@ func (e *Entry) Force(sequence, limit, cost int64) bool {
 	defer e.mu.Unlock()
 	slot, ok := e.slotLocked(sequence)
 	if ok {
-		e.noteMinLimit(slot, limit)
+		e.lowerMinLimit(slot, limit)
 		e.addLocked(slot, cost)
 	}
 	return ok
 }
 
-// SettleUnnamed takes own cost of a guest for settled, though the origin has not named it: it is
+// SettleUnnamed takes own cost of an untracked key for settled, though the origin has not named it: it is
 // on its way there, or in the overflow. No claim waits for it to be sent, and no total that lacks
 // it is taken for a loss.
 func (e *Entry) SettleUnnamed(sequence, cost int64) {
@@ -101,8 +101,8 @@ func (e *Entry) SettleUnnamed(sequence, cost int64) {
 	}
 }
 
-// LoadGuest puts own cost of a guest on its way. See SettleUnnamed.
-func (e *Entry) LoadGuest(sequence, cost int64, shared bool) store.Cost {
+// LoadUntracked puts own cost of an untracked key on its way. See SettleUnnamed.
+func (e *Entry) LoadUntracked(sequence, cost int64, shared bool) store.Cost {
 	e.SettleUnnamed(sequence, cost)
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -116,8 +116,8 @@ func (e *Entry) LoadGuest(sequence, cost int64, shared bool) store.Cost {
 	return c
 }
 
-// Unpaid is what credit does not pay for of a cost that was counted on a guest: claims of batches that failed and of
-// callers who left have become that.
+// Unpaid is what credit does not pay for of a cost that was counted on an untracked key: claims of batches that failed
+// and of callers who left have become that.
 func (e *Entry) Unpaid(sequence, cost int64) int64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -53,22 +53,22 @@ func (e *Entry) LoseClaim(c *Claim) (lent bool) {
 	return c.Lent
 }
 
-// leaveLocked lends the caller the cost that is committed. A guest is lent nothing: what it accepts without the
-// origin's answer is in the overflow.
+// leaveLocked lends the caller the cost that is committed. An untracked key is lent nothing: what it accepts without
+// the origin's answer is in the overflow.
 func (e *Entry) leaveLocked(c *Claim) {
 	if c.left {
 		return
 	}
 	c.left = true
 	slot, ok := e.slotLocked(c.Verdict.Sequence)
-	if !ok || !c.lends || !c.committed || e.flags.Load()&flagGuest != 0 {
+	if !ok || !c.lends || !c.committed || e.flags.Load()&flagUntracked != 0 {
 		return
 	}
 	if b := e.ledger(); b.credit(slot)+b.netted(slot)+c.Cost <= creditMax {
 		r := b.needExtra()
 		c.Lent, c.next, r.lent[slot] = true, r.lent[slot], c
 		r.credit[slot] += c.Cost
-		e.foreign(slot).Add(-c.Cost)
+		e.othersOf(slot).Add(-c.Cost)
 	}
 }
 
@@ -119,7 +119,7 @@ func (e *Entry) PrepareClaim(c *Claim, shared bool, nodes, quietMs int64, now cl
 	c.committed = true
 	e.flags.Or(flagClaiming << slot)
 	atMost := c.atMost
-	if c.spares && (r.crowded == 0 || int64(now-r.crowded) < quietMs) {
+	if c.spares && (r.overShare == 0 || int64(now-r.overShare) < quietMs) {
 		atMost -= roomForOthers(room-known, c.limit, nodes)
 	}
 	call = store.Claim{Cell: e.Cell(c.Verdict.Sequence), Epoch: e.ledger().epochs[slot], Cost: c.Cost, AtMost: atMost}
@@ -215,9 +215,9 @@ func (e *Entry) MergeClaim(m *Counters, c *Claim, total *store.Total, added bool
 	case added:
 		w = WayMade
 	case ok && total.Region+c.Cost <= c.atMost:
-		w = WayCrowded
-		if r := e.ledger().needExtra(); r.crowded == 0 {
-			r.crowded = now
+		w = WayOverShare
+		if r := e.ledger().needExtra(); r.overShare == 0 {
+			r.overShare = now
 		}
 	}
 	if ok {
@@ -237,7 +237,7 @@ func (e *Entry) mergeAnswerLocked(m *Counters, slot int, c *Claim, total *store.
 		if epoch := e.ledger().epochs[slot]; epoch == 0 || epoch == total.Epoch {
 			e.ledger().cells[slot].settled.Add(c.Cost) // else it was added in an epoch that is lost, and is unsent
 		}
-		e.noteMinLimit(slot, c.limit)
+		e.lowerMinLimit(slot, c.limit)
 	}
 	lost = e.absorbLocked(m, slot, total)
 	switch {

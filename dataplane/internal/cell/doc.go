@@ -10,10 +10,10 @@
 //	ledger.go merge.go            what a fleet needs beside the counts, and how totals are merged
 //	read.go replay.go claim.go    refresh, replay and claims
 //	restore.go                    what an origin is told that has lost its counts
-//	share.go charge.go            shares of a limit; settlements, refunds and charges
+//	node_share.go charge.go       node shares of a limit; settlements, refunds and charges
 //	estimate.go sync.go           the estimate mode
 //	table.go evict.go group.go    the table, what goes, and the share of a namespace
-//	guests.go overflow.go         keys without a place in the table
+//	untracked.go overflow.go      keys without a place in the table
 //	identity.go                   identities and names of keys
 //	look.go                       readings for people and tests
 package cell

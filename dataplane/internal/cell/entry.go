@@ -42,7 +42,7 @@ type Entry struct {
 // because lines that are read lie twice as close without it: with many keys, a decision costs
 // what the misses of cache and address translation cost.
 type behind struct {
-	// all other regions' cost in the cell, less credit: added to the count when judging; 0 without flagForeign
+	// all other regions' cost in the cell, less credit: added to the count when judging; 0 without flagOthers
 	others      [2]atomic.Int64
 	strictUntil atomic.Int64 // clock.Steady; survives the sequence's rollover; 0 without flagStrict
 	names       Names        // constant
@@ -161,14 +161,14 @@ func (e *Entry) IsStrict(now clock.Steady) bool {
 	return e.flags.Load()&flagStrict != 0 && int64(now) < e.strictUntil.Load()
 }
 
-// foreign sets flagForeign, with which decisions add others; call it before changing others.
-func (e *Entry) foreign(slot int) *atomic.Int64 {
-	e.flags.Or(flagForeign << slot)
+// foreign sets flagOthers, with which decisions add others; call it before changing others.
+func (e *Entry) othersOf(slot int) *atomic.Int64 {
+	e.flags.Or(flagOthers << slot)
 	return &e.others[slot]
 }
 
-// noteRefresh records that the origin has spoken about the current cell.
-func (e *Entry) noteRefresh(now clock.Steady) { raise(&e.refreshedAt, int64(now)) }
+// markRefreshed records that the origin has spoken about the current cell.
+func (e *Entry) markRefreshed(now clock.Steady) { raise(&e.refreshedAt, int64(now)) }
 
 // raise moves v up to n, never down.
 func raise(v *atomic.Int64, n int64) bool {

@@ -95,7 +95,7 @@ func (e *Entry) Estimate(v *Verdict, h *Horizon, tMs, durationMs, limit, cost in
 		sum := word
 		if v.Counted = 0; (v.Allowed || k.Offered) && !peek {
 			sum, v.Counted = plus(word, cost, mergedMax)
-			e.noteMinLimit(slot, limit)
+			e.lowerMinLimit(slot, limit)
 		}
 		switch {
 		case v.Counted > 0:

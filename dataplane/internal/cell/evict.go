@@ -54,7 +54,7 @@ func (e *Entry) evict(h *Horizon, nowMs int64, now clock.Steady, graceMs int64, 
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	flags := e.flags.Load()
-	if flags&(Dirty|flagInReplay|flagKicked|flagRestore|flagRestore1|flagSending|flagSending1|flagAsked|flagClaiming|
+	if flags&(Dirty|flagInReplay|flagFlush|flagRestore|flagRestore1|flagSending|flagSending1|flagAsked|flagClaiming|
 		flagClaiming1) != 0 || e.readingLocked(now) {
 		return stays
 	}
@@ -79,11 +79,11 @@ func (e *Entry) evict(h *Horizon, nowMs int64, now clock.Steady, graceMs int64, 
 		if why == needNone && !idle {
 			return stays
 		}
-		if !idle && flags&Touched != 0 {
-			e.flags.And(^uint32(Touched))
+		if !idle && flags&Used != 0 {
+			e.flags.And(^uint32(Used))
 			return stays
 		}
-		if e.pressedLocked(flags) {
+		if e.deniedLocked(flags) {
 			return stays
 		}
 		result = goneIdle
@@ -91,12 +91,12 @@ func (e *Entry) evict(h *Horizon, nowMs int64, now clock.Steady, graceMs int64, 
 	return e.endLocked(slot, word, result)
 }
 
-// pressedLocked is true when a cell has counted half its limit or more, or was denied. It goes by
+// deniedLocked is true when a cell has counted half its limit or more, or was denied. It goes by
 // the counts, whose limit is noted before they grow: a request that has counted, and not
 // got to what follows, is no less there. A cell in which nothing was accepted here has no limit:
 // what the origin holds of it is read again.
-func (e *Entry) pressedLocked(flags uint32) bool {
-	if flags&(flagPressed|flagPressed1) != 0 {
+func (e *Entry) deniedLocked(flags uint32) bool {
+	if flags&(flagDenied|flagDenied1) != 0 {
 		return true
 	}
 	for slot := range e.words {

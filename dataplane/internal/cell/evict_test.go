@@ -25,7 +25,7 @@ func TestWhatKeepsAnEntry(t *testing.T) {
 	}
 	count := func(slot int) func(e *Entry) func() {
 		return func(e *Entry) func() {
-			e.noteMinLimit(slot, 100)
+			e.lowerMinLimit(slot, 100)
 			e.addLocked(slot, 1)
 			return func() { e.ledger().cells[slot].settled.Add(1) } // sent
 		}
@@ -33,7 +33,7 @@ func TestWhatKeepsAnEntry(t *testing.T) {
 	for name, keep := range map[string]func(e *Entry) (end func()){
 		"dirty":                     flag(Dirty),
 		"to be sent":                flag(flagInReplay),
-		"to be sent at once":        flag(flagKicked),
+		"to be sent at once":        flag(flagFlush),
 		"to be restored":            flag(flagRestore << current),
 		"being sent":                flag(flagSending << current),
 		"being sent, previous cell": flag(flagSending << previous),
@@ -42,18 +42,18 @@ func TestWhatKeepsAnEntry(t *testing.T) {
 		"to be synced":              flag(flagAsked),
 		"unsent":                    count(current),
 		"unsent, previous cell":     count(previous),
-		"pressed":                   flag(flagPressed << current),
-		"pressed, previous cell":    flag(flagPressed << previous),
+		"denied":                    flag(flagDenied << current),
+		"denied, previous cell":     flag(flagDenied << previous),
 		"held by a batch":           func(e *Entry) func() { e.Hold(anyTime, nowMs, key.DurationMs()); return func() { e.Release(0) } },
 		"read":                      func(e *Entry) func() { e.flight = NewFlight(); return func() { e.flight = nil } },
 		"rests":                     func(e *Entry) func() { e.Rest(now); return func() { e.flight = nil } },
 		"counted to half its limit": func(e *Entry) func() {
-			e.noteMinLimit(current, 100)
+			e.lowerMinLimit(current, 100)
 			e.ledger().cells[current].settled.Add(e.addLocked(current, 50))
 			return func() { e.takeLocked(current, 1) }
 		},
 		"counted to half its limit elsewhere": func(e *Entry) func() {
-			e.noteMinLimit(current, 100)
+			e.lowerMinLimit(current, 100)
 			e.others[current].Store(50)
 			return func() { e.others[current].Store(49) }
 		},

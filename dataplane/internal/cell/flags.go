@@ -3,29 +3,29 @@ package cell
 // Flags of an entry. The ones of a slot stand for the cell in it and end with it.
 const (
 	Dirty        = 1 << iota // in the dirty list: its counts changed since a collector last took it
-	Touched                  // a request came since the hand of the sweep last passed
+	Used                     // a request came since the hand of the sweep last passed
 	flagDead                 // evicted: a holder must look its key up again
 	flagInReplay             // in the replay queue; under mu
-	flagPressed              // slot 0: denied; see pressedLocked
-	flagPressed1
+	flagDenied               // slot 0: denied; see deniedLocked
+	flagDenied1
 	flagRestore // slot 0: the origin has lost it, see restoring; under mu
 	flagRestore1
 	flagStale // slot 0: closed, and the origin last spoke of it before its end
 	flagStale1
 	flagSending // slot 0: own cost is on its way to the origin; under mu
 	flagSending1
-	flagKicked  // among those that are sent at once
-	flagShared  // asked about in a namespace that waits for its share
-	flagForeign // slot 0: others is, or is about to be, more or less than nothing
-	flagForeign1
-	flagGuest    // it has no place in the table, see Guests; constant
-	flagStrict   // strictUntil is set; ends with the entry
-	flagClaiming // slot 0: ledgerExtra.claiming is more than nothing; changed under mu
+	flagFlush  // among those that are sent at once
+	flagWaits  // asked about in a namespace that waits for its share
+	flagOthers // slot 0: others is, or is about to be, more or less than nothing
+	flagOthers1
+	flagUntracked // it has no place in the table, see UntrackedKeys; constant
+	flagStrict    // strictUntil is set; ends with the entry
+	flagClaiming  // slot 0: ledgerExtra.claiming is more than nothing; changed under mu
 	flagClaiming1
 	flagFleet    // it has a ledger; constant
 	flagHeldBack // the key is new and not sent to the origin: see NewKeys; guarded by mu
 
-	flagsOfSlot = flagPressed | flagRestore | flagStale | flagSending | flagForeign | flagClaiming
+	flagsOfSlot = flagDenied | flagRestore | flagStale | flagSending | flagOthers | flagClaiming
 )
 
 // Flags is a reading of an entry's flags.
@@ -46,8 +46,8 @@ func (f Flags) Asked() bool { return f&flagAsked != 0 }
 // Claiming is true while a claim of a cell is on its way.
 func (f Flags) Claiming() bool { return f&(flagClaiming|flagClaiming1) != 0 }
 
-// Pressed is the mark of a cell that was denied.
-func Pressed(sequence int64) uint32 { return flagPressed << slotOf(sequence) }
+// Denied is the mark of a cell that was denied.
+func Denied(sequence int64) uint32 { return flagDenied << slotOf(sequence) }
 
 // Enqueue puts the entry into the queue of replay; first is false if it is there.
 func (e *Entry) Enqueue() (first bool) {

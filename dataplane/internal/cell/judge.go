@@ -12,7 +12,7 @@ import (
 type Verdict struct {
 	Sequence int64
 	AtMs     int64 // the time judged by: the request's, or the start of the current cell if that is later
-	Current  int64 // regional + global in the cell, without the cost
+	Current  int64 // regional + foreign in the cell, without the cost
 	Previous int64 // the same of the cell before
 	Against  int64 // limit of the request, where a smaller one is judged by; 0: it is that
 	AgedOut  int64 // own cost that was still unsent when its cell made way for this one
@@ -23,12 +23,12 @@ type Verdict struct {
 	Now        clock.Steady // of the estimate mode: when it was judged
 	PassesAtMs int64        // of a denial: when the cost would pass if nothing else were counted; 0: never
 
-	Allowed bool
-	Refused bool // the counts would allow it, the outage policy does not
-	Claimed bool // the origin has counted it
-	Crowded bool // the counts would allow it, the room that other nodes may need does not
-	Leaky   bool // what Level was found by
-	Unknown bool // nothing is known of the key: it passes
+	Allowed   bool
+	Refused   bool // the counts would allow it, the outage policy does not
+	Claimed   bool // the origin has counted it
+	OverShare bool // the counts would allow it, the room that other nodes may need does not
+	Leaky     bool // what Level was found by
+	Unknown   bool // nothing is known of the key: it passes
 }
 
 // Judge decides whether cost fits at tMs and stores the verdict in v. If count is set and the cost
@@ -63,14 +63,14 @@ func (e *Entry) Judge(v *Verdict, h *Horizon, tMs, durationMs, limit, cost int64
 			continue
 		}
 		v.Current, v.Previous = wordCount(word), wordCount(e.words[previousSlot(slot)].Load())
-		if e.flags.Load()&(flagForeign|flagForeign1) == 0 { // as weigh, without the call
+		if e.flags.Load()&(flagOthers|flagOthers1) == 0 { // as weigh, without the call
 			v.Allowed = window.Fits(v.Current, v.Previous, cost, limit, start+durationMs-v.AtMs, durationMs)
 		} else {
 			e.weigh(v, slot, word, limit, cost, start+durationMs-v.AtMs, durationMs)
 		}
 		switch {
 		case v.Allowed && count && cost > 0:
-			e.noteMinLimit(slot, max(limit, v.Against))
+			e.lowerMinLimit(slot, max(limit, v.Against))
 			if e.words[slot].CompareAndSwap(word, word+uint64(cost)) {
 				return true
 			}
@@ -80,15 +80,15 @@ func (e *Entry) Judge(v *Verdict, h *Horizon, tMs, durationMs, limit, cost int64
 	}
 }
 
-// noteMinLimit notes the limit of a cost before that is counted.
-func (e *Entry) noteMinLimit(slot int, limit int64) {
+// lowerMinLimit notes the limit of a cost before that is counted.
+func (e *Entry) lowerMinLimit(slot int, limit int64) {
 	if limit < e.minLimits.get(slot) {
-		e.minLimits.note(slot, limit)
+		e.minLimits.lower(slot, limit)
 	}
 }
 
-// NoteLimit is noteMinLimit by a cell's sequence.
-func (e *Entry) NoteLimit(sequence, limit int64) { e.noteMinLimit(slotOf(sequence), limit) }
+// LowerMinLimit is lowerMinLimit by a cell's sequence.
+func (e *Entry) LowerMinLimit(sequence, limit int64) { e.lowerMinLimit(slotOf(sequence), limit) }
 
 // weigh is the arithmetic of a verdict on the cell whose word was read.
 func (e *Entry) weigh(v *Verdict, slot int, word uint64, limit, cost, uncoveredMs, durationMs int64) {
@@ -96,7 +96,7 @@ func (e *Entry) weigh(v *Verdict, slot int, word uint64, limit, cost, uncoveredM
 	// other adds before it takes away, so that none is overlooked.
 	before := previousSlot(slot)
 	v.Current, v.Previous = wordCount(word), wordCount(e.words[before].Load())
-	if e.flags.Load()&(flagForeign|flagForeign1) != 0 {
+	if e.flags.Load()&(flagOthers|flagOthers1) != 0 {
 		v.Current = max(0, v.Current+e.others[slot].Load())
 		v.Previous = max(0, v.Previous+e.others[before].Load())
 	}
@@ -120,9 +120,9 @@ func (v *Verdict) carried(durationMs int64) int64 {
 	return window.Carried(v.Previous, window.Start(v.Sequence+1, durationMs)-v.AtMs, durationMs)
 }
 
-// Crowd denies for as long as other nodes need to be heard.
-func (v *Verdict) Crowd(nowMs, forMs int64) {
-	v.Allowed, v.Crowded, v.PassesAtMs = false, true, nowMs+forMs
+// DenyOverShare denies for as long as other nodes need to be heard.
+func (v *Verdict) DenyOverShare(nowMs, forMs int64) {
+	v.Allowed, v.OverShare, v.PassesAtMs = false, true, nowMs+forMs
 }
 
 // Refuse denies what the counts would have allowed.

@@ -28,21 +28,21 @@ type cellLedger struct {
 }
 
 // ledgerExtra is what few keys ever have: those that were refunded after others had been
-// told, or are guests, or are near their limits in a namespace that waits for its share,
+// told, or are untracked keys, or are near their limits in a namespace that waits for its share,
 // and those that the origin has lost. By slot. And all of the estimate mode.
 type ledgerExtra struct {
-	unnamed [2]int64 // part of settled that the origin has not named: a guest's
+	unnamed [2]int64 // part of settled that the origin has not named: an untracked key's
 	credit  [2]int64 // refunded here after others had been told; see Reservation
 	netted  [2]int64 // own cost that credit has paid for: it stays in the word, and is never sent
 	restore [2]restoring
 	carried [2]int64 // the part of others from cells that became future ones when the clock was set back: see SetRight
 
 	metered  *meter    // of the estimate mode: constant, and keeps this extra for the entry's life
-	inFlight [2]int64  // own cost on its way in a send; of keys with flagShared
+	inFlight [2]int64  // own cost on its way in a send; of keys with flagWaits
 	claiming [2]int64  // cost on its way in claims: in the count, though not accepted yet, and perhaps in the totals
 	lent     [2]*Claim // those among them that have lent their cost to callers who have left
 	// since when a claim is refused for the room that others may need, while nothing of theirs was heard; 0: not
-	crowded clock.Steady
+	overShare clock.Steady
 }
 
 // meter may be asked for without a lock, of entries with flagEstimate.
@@ -150,7 +150,7 @@ func (e *Entry) foreignLocked(slot int) int64 {
 // sendLocked puts n of the unsent cost on its way; returnLocked takes it back: the
 // origin will not have it.
 func (e *Entry) sendLocked(slot int, n int64) {
-	if e.flags.Or(flagSending<<slot)&flagShared != 0 {
+	if e.flags.Or(flagSending<<slot)&flagWaits != 0 {
 		e.ledger().needExtra().inFlight[slot] = n
 	}
 	e.ledger().cells[slot].settled.Add(n)

@@ -37,7 +37,7 @@ func TestAClaimLeavesOutWhatItsTotalDoesNotHold(t *testing.T) {
 		atMost int64
 	}{
 		"nothing else":        {func(*Entry) {}, 100},
-		"other regions' cost": {func(e *Entry) { e.foreign(slot).Store(40) }, 60},
+		"other regions' cost": {func(e *Entry) { e.othersOf(slot).Store(40) }, 60},
 		"credit":              {func(e *Entry) { e.GiveBack(ledgerSeq, 15) }, 115},
 		"credit that has paid": {func(e *Entry) {
 			e.GiveBack(ledgerSeq, 15)
@@ -139,7 +139,7 @@ func TestAShareTakesNothingThatTheOriginLacks(t *testing.T) {
 	}{
 		"held by the origin":                 {func(*Entry) {}, goneShare},
 		"and strict":                         {func(e *Entry) { e.BeStrict(clock.SteadyStart + 1000) }, goneShare},
-		"counted in other regions":           {func(e *Entry) { e.foreign(slot).Store(1) }, goneShare},
+		"counted in other regions":           {func(e *Entry) { e.othersOf(slot).Store(1) }, goneShare},
 		"to be restored":                     {func(e *Entry) { e.flags.Or(flagRestore << slot) }, stays},
 		"unsent":                             {func(e *Entry) { e.addLocked(slot, 1) }, stays},
 		"to be restored, of the cell before": {func(e *Entry) { e.flags.Or(flagRestore << previousSlot(slot)) }, stays},
@@ -219,8 +219,8 @@ func TestAClaimNotesItsLimit(t *testing.T) {
 }
 
 // A claim is refused for the room of others only where its total fits the limit without that.
-func TestARefusedClaimIsCrowdedOnlyWhereItWouldFit(t *testing.T) {
-	for total, want := range map[int64]Way{20: WayCrowded, 90: WayCrowded, 91: WayReply} {
+func TestARefusedClaimIsOverShareOnlyWhereItWouldFit(t *testing.T) {
+	for total, want := range map[int64]Way{20: WayOverShare, 90: WayOverShare, 91: WayReply} {
 		e := ledgerEntry()
 		c := ledgerClaim(e, 10, 100)
 		e.PrepareClaim(c, false, 1, 200, clock.SteadyStart)
@@ -232,7 +232,7 @@ func TestARefusedClaimIsCrowdedOnlyWhereItWouldFit(t *testing.T) {
 }
 
 // A total that is answered while a claim is on its way may hold the claim's cost. What the origin does not have of a
-// guest's cost is not taken to be in it: with the claim's own answer it would seem to be lost.
+// untracked key's cost is not taken to be in it: with the claim's own answer it would seem to be lost.
 func TestATotalWithAClaimInItConfirmsNothingElse(t *testing.T) {
 	slot := slotOf(ledgerSeq)
 	e := ledgerEntry() // 20 are at the origin
@@ -261,7 +261,7 @@ func TestAClaimWaitsForWhatIsUnsent(t *testing.T) {
 // What the cell before carries over is no room for a claim.
 func TestAClaimLeavesOutWhatIsCarriedOver(t *testing.T) {
 	e := ledgerEntry()
-	e.foreign(slotOf(ledgerSeq - 1)).Store(30)
+	e.othersOf(slotOf(ledgerSeq - 1)).Store(30)
 	if got, way := e.PrepareClaim(ledgerClaim(e, 10, 100), false, 1, 200, clock.SteadyStart); way != WayClaim || got.AtMost != 70 {
 		t.Errorf("way %d, at most %d; want 70, as all 30 of the cell before still weigh", way, got.AtMost)
 	}
@@ -334,11 +334,11 @@ func TestWhatALostClaimHasLentIsRestored(t *testing.T) {
 	}
 }
 
-// A guest is lent nothing: what it accepts without the origin is in the overflow, and a claim that was added after all
-// is credit.
-func TestAGuestIsLentNothing(t *testing.T) {
+// An untracked key is lent nothing: what it accepts without the origin is in the overflow, and a claim that was added
+// after all is credit.
+func TestAnUntrackedKeyIsLentNothing(t *testing.T) {
 	e := ledgerEntry()
-	e.flags.Or(flagGuest)
+	e.flags.Or(flagUntracked)
 	c := ledgerClaim(e, 10, 100)
 	c.lends = true
 	e.PrepareClaim(c, false, 1, 200, clock.SteadyStart)

@@ -20,8 +20,8 @@ func (e *Entry) ActiveShare(sequence int64) (share float64) {
 	return share
 }
 
-// Foreign is true when other regions have counted in a cell.
-func (e *Entry) Foreign() bool { return e.others[0].Load() > 0 || e.others[1].Load() > 0 }
+// HasOthers is true when other regions have counted in a cell.
+func (e *Entry) HasOthers() bool { return e.others[0].Load() > 0 || e.others[1].Load() > 0 }
 
 // InWindow is the cost in the sliding window that ends at nowMs, and the region's own part
 // of it. It takes no lock: cost that moves meanwhile may be missed, or seen twice.

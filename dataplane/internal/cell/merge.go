@@ -65,7 +65,7 @@ func (e *Entry) absorbLocked(m *Counters, slot int, total *store.Total) (lost st
 		c.settled.Add(added)
 		c.peers += added
 		if b.extra != nil {
-			b.extra.crowded = 0
+			b.extra.overShare = 0
 		}
 		m.exceeded(e, slot, added)
 		if b.extra != nil && b.extra.metered != nil {
@@ -87,7 +87,7 @@ func (e *Entry) applyForeignLocked(m *Counters, slot int, foreign int64) {
 	if foreign <= before {
 		return
 	}
-	e.foreign(slot).Add(foreign - before)
+	e.othersOf(slot).Add(foreign - before)
 	m.exceeded(e, slot, foreign-before)
 }
 
@@ -95,7 +95,7 @@ func (e *Entry) applyForeignLocked(m *Counters, slot int, foreign int64) {
 // fresher by it: an answer about one cell does not tell of the other.
 func (e *Entry) refreshLocked(sequence int64, total *store.Total, now clock.Steady) {
 	if total.Err == nil && sequence == e.seq.Load() && e.refreshedAt.Load() != 0 && e.flags.Load()&flagEstimate == 0 {
-		e.noteRefresh(now)
+		e.markRefreshed(now)
 	}
 }
 

@@ -38,7 +38,7 @@ func (l *minLimits) most(slot int) int64 {
 }
 
 // note keeps limit if it is the lowest.
-func (l *minLimits) note(slot int, limit int64) {
+func (l *minLimits) lower(slot int, limit int64) {
 	for limit < l.get(slot) {
 		shift := max(0, bits.Len64(uint64(limit))-mantissaBits)
 		if l.swap(slot, uint32(shift)<<mantissaBits|uint32(limit>>shift)) {

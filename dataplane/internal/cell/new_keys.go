@@ -82,7 +82,7 @@ func (t *Table) HoldsBack(e *Entry, claims bool, nodes int64) bool {
 	}
 	for slot := range e.words {
 		b := e.ledger()
-		if b.cells[slot].settled.Load() > b.unnamed(slot) || flags&flagGuest == 0 && e.foreignLocked(slot) > 0 {
+		if b.cells[slot].settled.Load() > b.unnamed(slot) || flags&flagUntracked == 0 && e.foreignLocked(slot) > 0 {
 			return false
 		}
 		sends = sends || e.unsentLocked(slot) > 0
@@ -98,12 +98,12 @@ func (t *Table) HoldsBack(e *Entry, claims bool, nodes int64) bool {
 	return true
 }
 
-// Dequeue removes an entry from the queue, or from the kicked entries.
-func (e *Entry) Dequeue(kicked bool) {
+// Dequeue removes an entry from the queue, or from the flushed entries.
+func (e *Entry) Dequeue(flushing bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if kicked {
-		e.Unkick()
+	if flushing {
+		e.UnmarkFlush()
 		return
 	}
 	e.flags.And(^uint32(flagInReplay))

@@ -84,7 +84,7 @@ func (o *overflow) spanOf(durationMs int64) (span *overflowSpan, generationMs in
 func (o *overflow) add(id *Identity, sequence, durationMs, cost int64, now clock.Steady) {
 	s, generationMs := o.spanOf(durationMs)
 	g, places := s.open(int64(now)/generationMs, overflowRows*o.width), o.places(id, sequence)
-	g.note(window.Start(sequence, durationMs))
+	g.lower(window.Start(sequence, durationMs))
 	stripe := &o.stripes[id.a>>48&(overflowStripes-1)]
 	stripe.Lock()
 	defer stripe.Unlock()
@@ -142,7 +142,7 @@ func (s *overflowSpan) open(number int64, counts int) *generation {
 }
 
 // note widens the generation's range to a cell with this start.
-func (g *generation) note(startMs int64) {
+func (g *generation) lower(startMs int64) {
 	raise(&g.last, startMs)
 	for {
 		was := g.first.Load()

@@ -122,7 +122,7 @@ func (e *Entry) Hydrate(m *Counters, sequence int64, totals []store.Total, now c
 		}
 	}
 	if sequence+1 == e.seq.Load() {
-		e.noteRefresh(now)
+		e.markRefreshed(now)
 	}
 	return lost
 }

@@ -57,16 +57,16 @@ type Loaded struct {
 	Stale    bool          // the previous cell should be read once more
 }
 
-// Load takes an entry off the queue, or off those that are kicked, and puts its unsent cost, if any, on the way. With
+// Load takes an entry off the queue, or off those that are flushed, and puts its unsent cost, if any, on the way. With
 // shared set other regions are to hear of it. The previous cell should be read once more, after graceMs, since others
 // may have added to it after the origin last spoke of it here.
-func (e *Entry) Load(h *Horizon, kicked, shared bool, nowMs, graceMs int64) (l Loaded) {
+func (e *Entry) Load(h *Horizon, flushing, shared bool, nowMs, graceMs int64) (l Loaded) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	nowMs = h.Bound(nowMs) // or what is unsent of a cell that the clock shows again would be given up
 	from := uint32(flagInReplay)
-	if kicked {
-		from = flagKicked
+	if flushing {
+		from = flagFlush
 	}
 	e.flags.And(^from)
 	l.Sequence = e.seq.Load()
@@ -78,7 +78,7 @@ func (e *Entry) Load(h *Horizon, kicked, shared bool, nowMs, graceMs int64) (l L
 			l.Expired += e.giveUpLocked(slotOf(s))
 		}
 	}
-	if kicked {
+	if flushing {
 		return l
 	}
 	stale := uint32(flagStale) << slotOf(l.Sequence-1)
@@ -145,8 +145,8 @@ func (e *Entry) Unsent() (cost int64) {
 	return cost
 }
 
-// MarkKicked puts an entry among those that are sent at once; first is false if it is there.
-func (e *Entry) MarkKicked() (first bool) { return e.flags.Or(flagKicked)&flagKicked == 0 }
+// MarkFlush puts an entry among those that are sent at once; first is false if it is there.
+func (e *Entry) MarkFlush() (first bool) { return e.flags.Or(flagFlush)&flagFlush == 0 }
 
-// Unkick takes it out again.
-func (e *Entry) Unkick() { e.flags.And(^uint32(flagKicked)) }
+// UnmarkFlush takes it out again.
+func (e *Entry) UnmarkFlush() { e.flags.And(^uint32(flagFlush)) }

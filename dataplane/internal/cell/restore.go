@@ -12,13 +12,14 @@ type restoring struct {
 }
 
 // beginLocked begins a new epoch of a cell. What is on its way, and what is unsent, is restored
-// with the rest: no answer to what was sent before counts any more. A guest is gone before it could restore anything.
+// with the rest: no answer to what was sent before counts any more. An untracked key is gone before it could restore
+// anything.
 func (e *Entry) beginLocked(slot int) {
 	e.revokeAllLocked(slot)
 	c := &e.ledger().cells[slot]
-	own, known := e.ownLocked(slot), c.settled.Load() // a guest alone has unnamed cost
+	own, known := e.ownLocked(slot), c.settled.Load() // an untracked key alone has unnamed cost
 	e.arriveLocked(slot)
-	if own <= 0 && known <= 0 || e.flags.Load()&flagGuest != 0 {
+	if own <= 0 && known <= 0 || e.flags.Load()&flagUntracked != 0 {
 		return
 	}
 	e.ledger().needExtra().restore[slot] = restoring{own, max(0, known)}
@@ -34,7 +35,7 @@ func (e *Entry) beginLocked(slot int) {
 // origin has it and would count it twice. The same holds for cost that a claim has added meanwhile.
 func (e *Entry) refusedLocked(slot int, sent *store.Cost) {
 	e.arriveLocked(slot)
-	if sent.Add <= 0 || e.flags.Load()&flagGuest != 0 {
+	if sent.Add <= 0 || e.flags.Load()&flagUntracked != 0 {
 		return
 	}
 	e.ledger().needExtra().restore[slot] = restoring{own: sent.Add}

@@ -169,10 +169,10 @@ func TestWhatIsToBeRestoredIsUnsent(t *testing.T) {
 	}
 }
 
-// A guest restores nothing: it is gone before it could.
-func TestAGuestRestoresNothing(t *testing.T) {
+// An untracked key restores nothing: it is gone before it could.
+func TestAnUntrackedKeyRestoresNothing(t *testing.T) {
 	e := answeredEntry(new(Counters))
-	e.flags.Or(flagGuest)
+	e.flags.Or(flagUntracked)
 	if e.Renew(lostEpoch, newEpoch); e.Unsent() != 0 || loaded(e) != (store.Cost{}) {
 		t.Errorf("%d unsent", e.Unsent())
 	}

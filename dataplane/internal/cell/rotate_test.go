@@ -35,10 +35,10 @@ func TestALateAnswerCountsInTheCellBefore(t *testing.T) {
 func TestACellBeginsWithNothing(t *testing.T) {
 	m, slot := new(Counters), slotOf(ledgerSeq)
 	e := answeredEntry(m) // of 20, 12 are its own
-	e.flags.Or(flagShared)
+	e.flags.Or(flagWaits)
 	e.ApplyForeign(m, anyTime, ledgerSeq, ledgerSeq, 40)
 	e.GiveBack(ledgerSeq, 2)
-	e.noteMinLimit(slot, 9)
+	e.lowerMinLimit(slot, 9)
 	e.Renew(lostEpoch, newEpoch)
 	e.addLocked(slot, 3)
 	loaded(e)

@@ -90,9 +90,9 @@ func (t *Table) setRightLocked(place spot, e *Entry) (unsent int64) {
 	return unsent
 }
 
-// setGuestRight is SetRight for an untracked key, under its hall's lock: its temporary entry stays
+// setUntrackedRight is SetRight for an untracked key, under its hall's lock: its temporary entry stays
 // for as long as decisions about the key overlap.
-func (t *Table) setGuestRight(g *guest) {
+func (t *Table) setUntrackedRight(g *temporary) {
 	if !t.isAhead(g.entry, t.wall.ReadMs()) {
 		return
 	}
@@ -130,14 +130,14 @@ func (t *Table) replaceLocked(e *Entry, tMs int64) (fresh *Entry, unsent int64) 
 		carried = max(0, carried)
 	}
 	if carried > 0 {
-		fresh.foreign(slotOf(to)).Add(carried)
+		fresh.othersOf(slotOf(to)).Add(carried)
 		if b := fresh.ledger(); b != nil {
 			b.needExtra().carried[slotOf(to)] += carried
 		}
 	}
 	fresh.inheritLocked(e, flags)
-	if flags&flagGuest != 0 {
-		fresh.flags.Or(flagInReplay | flagGuest)
+	if flags&flagUntracked != 0 {
+		fresh.flags.Or(flagInReplay | flagUntracked)
 		return fresh, 0 // its cost is at the origin, in the overflow, or being sent
 	}
 	if e.names.family.Value().Mode == window.Estimate {
@@ -152,12 +152,12 @@ func (t *Table) replaceLocked(e *Entry, tMs int64) (fresh *Entry, unsent int64) 
 func (e *Entry) inheritLocked(of *Entry, flags uint32) {
 	seq := e.seq.Load()
 	if limit := min(of.minLimits.get(0), of.minLimits.get(1)); limit != math.MaxInt64 {
-		e.noteMinLimit(slotOf(seq), limit)
+		e.lowerMinLimit(slotOf(seq), limit)
 	}
-	if flags&(flagPressed|flagPressed1) != 0 {
-		e.flags.Or(Pressed(seq))
+	if flags&(flagDenied|flagDenied1) != 0 {
+		e.flags.Or(Denied(seq))
 	}
-	e.flags.Or(flags & (Touched | flagStrict | flagShared))
+	e.flags.Or(flags & (Used | flagStrict | flagWaits))
 	e.strictUntil.Store(of.strictUntil.Load())
 	if f := of.flight; f != nil && f.restUntil.Load() != 0 {
 		e.flight = f
@@ -183,7 +183,7 @@ func (e *Entry) carryCell(of *Entry, slot int) int64 {
 		x.carried[slot] = was.carried(slot)
 	}
 	if others := of.others[slot].Load(); others != 0 {
-		e.foreign(slot).Store(others)
+		e.othersOf(slot).Store(others)
 	}
 	return of.countLocked(slot)
 }

@@ -69,16 +69,16 @@ func TestAClockPutRightCarriesNoMoreThanACellHolds(t *testing.T) {
 
 // No queue takes the entry of a key without room, also after a correction of the clock: its cost would be sent by the
 // queue and by the calls for keys without room, and so count twice.
-func TestAGuestPutRightGoesIntoNoQueue(t *testing.T) {
+func TestAnUntrackedKeyPutRightGoesIntoNoQueue(t *testing.T) {
 	nowMs := ledgerMs() + 10*time.Minute.Milliseconds()
 	table := NewTable(100, 1000, clock.New(func() time.Time { return time.UnixMilli(nowMs) }), true)
 	key := window.Key{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: time.Minute}
 	id := table.IdentityOfKey(&key, nil)
-	guest, _ := table.Host(&id, &key, nil, table.Horizon(false), ledgerSeq+10)
+	untracked, _ := table.AddUntracked(&id, &key, nil, table.Horizon(false), ledgerSeq+10)
 	nowMs = ledgerMs()
-	fresh := table.FindGuest(&id)
-	if fresh == guest || fresh.seq.Load() != ledgerSeq {
-		t.Fatalf("the guest is in cell %d, want another one in cell %d", fresh.seq.Load(), ledgerSeq)
+	fresh := table.FindUntracked(&id)
+	if fresh == untracked || fresh.seq.Load() != ledgerSeq {
+		t.Fatalf("the untracked key is in cell %d, want another one in cell %d", fresh.seq.Load(), ledgerSeq)
 	}
 	if fresh.Enqueue() {
 		t.Error("a queue takes it")

@@ -116,7 +116,7 @@ func (e *Entry) takeReadingLocked(nowMs int64, now clock.Steady) {
 	uncovered := window.Start(seq+1, durationMs) - r.atMs
 	r.known = level.Mul(r.covered[slot], durationMs).Plus(level.Mul(r.covered[previousSlot(slot)], max(0, uncovered)))
 	e.ledger().meter().reading.Store(r)
-	e.noteRefresh(now)
+	e.markRefreshed(now)
 }
 
 // levelLocked is the level that a request would be judged by.

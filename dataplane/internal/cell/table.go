@@ -41,11 +41,11 @@ type Table struct {
 	Full      atomic.Int64 // first contacts that found no room
 	FullSince atomic.Int64 // clock.Steady of the last one; 0: there was none
 
-	NewKeys  NewKeys
-	groups   []group  // of namespaces
-	overflow overflow // what there is no room for
-	early    early    // of that: what was counted before the origin's clock was known
-	Guests   Guests
+	NewKeys       NewKeys
+	groups        []group  // of namespaces
+	overflow      overflow // what there is no room for
+	early         early    // of that: what was counted before the origin's clock was known
+	UntrackedKeys UntrackedKeys
 
 	Tiers TierCounts // of the estimate mode
 }
@@ -218,7 +218,7 @@ func (t *Table) Add(id *Identity, key *window.Key, reset *window.Reset, h *Horiz
 	if int(p.size.Load()) >= a.room {
 		a = p.growLocked(a)
 	}
-	if !t.Guests.admit(id, a, fresh) {
+	if !t.UntrackedKeys.insert(id, a, fresh) {
 		return fresh, Untracked
 	}
 	p.size.Add(1)

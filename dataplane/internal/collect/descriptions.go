@@ -13,8 +13,8 @@ var (
 	Evictions = desc("weir_evictions_total",
 		"Keys forgotten: expired, idle when room was needed, or of a namespace that had more than its share of a full table.",
 		"cause")
-	Full  = desc("weir_table_full_total", "First requests of a key that found the table full.")
-	Crowd = desc("weir_untracked_decisions_total",
+	Full      = desc("weir_table_full_total", "First requests of a key that found the table full.")
+	Untracked = desc("weir_untracked_decisions_total",
 		"Decisions on keys without room in the table, by what counted them: the origin, or the overflow sketch, which errs "+
 			"towards denying.", "by")
 	Windows   = desc("weir_windows_created_total", "Keys that requests added to memory.")
@@ -33,9 +33,9 @@ var (
 	Pending    = desc("weir_replay_pending_cost", "Accepted cost that the origin has not confirmed yet.")
 	ReplayedAt = desc("weir_replay_last_success_timestamp_seconds",
 		"Unix time at which the origin had last confirmed all pending cost; 0 for never.")
-	Kicks = desc("weir_headroom_kicks_total",
+	Flushes = desc("weir_node_share_flushes_total",
 		"Times a key was sent at once because its unsent cost was past half its share.")
-	Waits = desc("weir_headroom_waits_total",
+	Waits = desc("weir_node_share_waits_total",
 		"Decisions that waited until the origin had confirmed the key's unsent cost.", "result")
 	Claims   = desc("weir_origin_claims_total", "Costs that were decided at the origin.", "result")
 	Restored = desc("weir_origin_restored_keys_total", "Keys sent again after the origin had lost its counts.")

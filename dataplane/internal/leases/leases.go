@@ -120,7 +120,7 @@ func (b *Book) ask(ctx context.Context, a *Ask) (r slots.Result) {
 	}
 	if err != nil {
 		r.Out = true
-		if errors.Is(err, store.ErrYoung) {
+		if errors.Is(err, store.ErrRecovering) {
 			r.RetryIn = answers[0].RetryIn
 		}
 		return r

@@ -20,26 +20,26 @@ func entryOf(table *cell.Table, namespace string, n int) *cell.Entry {
 
 func newTable() *cell.Table { return cell.NewTable(10_000, 1000, clock.New(time.Now), true) }
 
-// However many keys of one namespace are kicked, claimed or read, another namespace's key goes with the next call.
+// However many keys of one namespace are flushed, claimed or read, another namespace's key goes with the next call.
 func TestAFloodOfOneNamespaceWaitsForItself(t *testing.T) {
 	table := newTable()
 	victim := entryOf(table, "victim", 0)
-	kicks, claims, reads := NewKicks(), &Claims{}, &Reads{}
+	flushes, claims, reads := NewFlushes(), &Claims{}, &Reads{}
 	read := func(e *cell.Entry) { reads.Add(Read{Entry: e, Flight: cell.NewFlight(), Since: 1}) }
 	for n := range 5000 {
 		e := entryOf(table, "flood", n)
-		kicks.Add(e)
+		flushes.Add(e)
 		claims.Enter(&cell.Claim{Entry: e})
 		read(e)
 	}
 	reads.Begin(0)
-	kicks.Add(victim)
+	flushes.Add(victim)
 	claims.Enter(&cell.Claim{Entry: victim})
 	read(victim)
 	const call = 2
 	found := map[string]bool{}
-	for _, e := range kicks.Take(call) {
-		found["kicked"] = found["kicked"] || e == victim
+	for _, e := range flushes.Take(call) {
+		found["flushed"] = found["flushed"] || e == victim
 	}
 	for _, c := range claims.Take(call) {
 		found["claimed"] = found["claimed"] || c.Entry == victim
@@ -47,7 +47,7 @@ func TestAFloodOfOneNamespaceWaitsForItself(t *testing.T) {
 	for _, r := range reads.Begin(0) {
 		found["read"] = found["read"] || r.Entry == victim
 	}
-	for _, how := range []string{"kicked", "claimed", "read"} {
+	for _, how := range []string{"flushed", "claimed", "read"} {
 		if !found[how] {
 			t.Errorf("the other namespace's key is not %s with the next call", how)
 		}

@@ -184,8 +184,8 @@ func (e *entry) failed(now, again time.Duration) {
 
 // hear takes in an answer.
 func (e *entry) hear(sent, now time.Duration, ask *store.SlotsAsk, a *store.SlotsAnswer) {
-	young := errors.Is(a.Err, store.ErrYoung)
-	if a.Err != nil && !young {
+	recovering := errors.Is(a.Err, store.ErrRecovering)
+	if a.Err != nil && !recovering {
 		e.failed(now, now+jittered(retryMax))
 		return
 	}
@@ -198,28 +198,28 @@ func (e *entry) hear(sent, now time.Duration, ask *store.SlotsAsk, a *store.Slot
 	ttl := ask.TTL - Margin
 	e.held, e.validUntil, e.told = a.Held, sent+ttl, a.Held > 0
 	e.serve(now)
-	refused := Result{Out: young, Asked: !young, Held: e.busy + e.others, RetryIn: a.RetryIn}
+	refused := Result{Out: recovering, Asked: !recovering, Held: e.busy + e.others, RetryIn: a.RetryIn}
 	e.answer(refused, func(w *waiter) bool {
-		if w.number > 0 && (w.once || young && w.ask.OutEnds) {
+		if w.number > 0 && (w.once || recovering && w.ask.OutEnds) {
 			e.stripe.stats.Refused++
 			return true
 		}
 		return false
 	})
-	if !young && a.Held < ask.Have+ask.Want {
+	if !recovering && a.Held < ask.Have+ask.Want {
 		e.fullUntil = now + retryMin
 	}
-	e.next(sent, now, ttl, young)
+	e.next(sent, now, ttl, recovering)
 }
 
 // next schedules the key's next call.
-func (e *entry) next(sent, now, ttl time.Duration, young bool) {
+func (e *entry) next(sent, now, ttl time.Duration, recovering bool) {
 	if e.waiters.first == nil {
 		e.backoff = 0
 	} else {
 		e.backoff = min(max(retryMin, 2*e.backoff), retryMax)
 		again := now + jittered(e.backoff)
-		if young {
+		if recovering {
 			again = now + max(e.retryIn, retryMin)
 		}
 		for w := e.waiters.first; w != nil; w = w.next {

@@ -97,8 +97,8 @@ func TestAllOfASettingsFileIsInForce(t *testing.T) {
 	export(t, path, settings.Document{
 		Tuning: &fleet, RegionTuning: map[string]tuning.Tuning{"eu": eu},
 		Namespaces: []settings.Namespace{
-			{Workspace: "acme", Namespace: "try", Mode: "exact", Outage: "closed", Headroom: "wait", Shadow: true},
-			{Workspace: "acme", Namespace: "ai", Mode: "estimate", Outage: "local", Headroom: "kick", Estimate: `{"preset":"posthog"}`},
+			{Workspace: "acme", Namespace: "try", Mode: "exact", Outage: "closed", NodeShare: "wait", Shadow: true},
+			{Workspace: "acme", Namespace: "ai", Mode: "estimate", Outage: "local", NodeShare: "flush", Estimate: `{"preset":"posthog"}`},
 		},
 		Overrides: []settings.Override{{Workspace: "acme", Namespace: "api", Pattern: "k", Limit: 8, DurationMs: 2_000, Candidate: 1}},
 	})
@@ -129,7 +129,7 @@ func TestAllOfASettingsFileIsInForce(t *testing.T) {
 		t.Errorf("the region's floor is %v", floor)
 	}
 	rows, err := f.Settings(t.Context(), "us")
-	if err != nil || rows.Namespaces[1].Outage != "closed" || rows.Namespaces[1].Headroom != "wait" || !strings.Contains(string(rows.TuningDocument), `"floor":0.2`) {
+	if err != nil || rows.Namespaces[1].Outage != "closed" || rows.Namespaces[1].NodeShare != "wait" || !strings.Contains(string(rows.TuningDocument), `"floor":0.2`) {
 		t.Errorf("%+v, %v", rows, err)
 	}
 

@@ -24,7 +24,7 @@ type Override struct {
 // compared and sorted as bytes.
 type Overrides interface {
 	// Set stores an override, in place of an earlier one of the same pattern. A new pattern that nodes would leave out
-	// is an error that wraps ErrCrowded.
+	// is an error that wraps ErrPatternsAlike.
 	Set(ctx context.Context, workspace, namespace string, o Override) error
 	// Get finds the one of exactly this pattern.
 	Get(ctx context.Context, workspace, namespace, pattern string) (o Override, found bool, err error)
@@ -88,8 +88,8 @@ func (s *Service) setOverride(ctx context.Context, body []byte) (answer, *Fault)
 		return answer{}, fault
 	}
 	switch err := s.Overrides.Set(ctx, s.Workspace, namespace, o); {
-	case errors.Is(err, ErrCrowded):
-		r.wrong("body.identifier", "%v", ErrCrowded)
+	case errors.Is(err, ErrPatternsAlike):
+		r.wrong("body.identifier", "%v", ErrPatternsAlike)
 		return answer{}, r.fault()
 	case err != nil:
 		return answer{}, failed(err)

@@ -69,7 +69,7 @@ func testMySQLKeepsOverrides(t *testing.T) {
 // At most 32 begin alike: the 33rd pattern with more than one '*' is a 400 that names the field and the bound, and is
 // not stored; those that are there can be changed.
 func TestAPatternWithoutRoomIsRefused(t *testing.T) {
-	t.Run("memory", func(t *testing.T) { refusesCrowded(t, new(routes.Memory)) })
+	t.Run("memory", func(t *testing.T) { refusesPatternsAlike(t, new(routes.Memory)) })
 	servers.EachSQL(t, func(t *testing.T) {
 		db, err := mysqlcounts.Open(servers.SQLForTest(t).DatabaseForTest(t))
 		if err != nil {
@@ -79,7 +79,7 @@ func TestAPatternWithoutRoomIsRefused(t *testing.T) {
 		if err := schema.Migrate(t.Context(), db, slog.New(slog.DiscardHandler)); err != nil {
 			t.Fatal(err)
 		}
-		refusesCrowded(t, routes.MySQL{DB: db})
+		refusesPatternsAlike(t, routes.MySQL{DB: db})
 		takesPlacesOnce(t, routes.MySQL{DB: db})
 	})
 }
@@ -100,7 +100,7 @@ func takesPlacesOnce(t *testing.T, overrides routes.Overrides) {
 		go func() { errs <- set(2*i + 1) }()
 	}
 	for range 8 {
-		if err := <-errs; err != nil && !errors.Is(err, routes.ErrCrowded) {
+		if err := <-errs; err != nil && !errors.Is(err, routes.ErrPatternsAlike) {
 			t.Error(err)
 		}
 	}
@@ -109,7 +109,7 @@ func takesPlacesOnce(t *testing.T, overrides routes.Overrides) {
 	}
 }
 
-func refusesCrowded(t *testing.T, overrides routes.Overrides) {
+func refusesPatternsAlike(t *testing.T, overrides routes.Overrides) {
 	t.Helper()
 	set := func(namespace, pattern string) (int, string) {
 		body := fmt.Sprintf(`{"namespace":%q,"identifier":%q,"limit":1,"duration":1000}`, namespace, pattern)

@@ -42,7 +42,7 @@ func (w *world) batch(l *life, keys []int, costs []int64) {
 	for i, key := range keys {
 		requests[i], before[i] = w.request(key, costs[i]), w.judged(l, key)
 	}
-	if w.plan.crowded() {
+	if w.plan.mayFill() {
 		defer w.ledger.batch(l.node.region, keys, costs)()
 	}
 	over := w.wait(l)
@@ -59,7 +59,7 @@ func (w *world) batch(l *life, keys []int, costs []int64) {
 			cells := w.cellsOf(l, key, &d, before[i], w.judged(l, key))
 			w.ledger.ungranted(l.node.region, cells, costs[i]) // claimed, and then the node's credit
 		}
-		w.decidedOf(l, key, costs[i], &d, before[i], !w.plan.crowded() || !d.Source.Degraded() && !w.plan.losesCalls())
+		w.decidedOf(l, key, costs[i], &d, before[i], !w.plan.mayFill() || !d.Source.Degraded() && !w.plan.losesCalls())
 	}
 }
 

@@ -103,7 +103,7 @@ func (c *check) unsent(a *account, r *region) (most int64) {
 	if a.cell.Mode == window.Exact {
 		return 0
 	}
-	if len(c.regions) > 1 || c.plan.changes(Reserve, Refund, Override, Unset) || c.plan.crowded() || c.ledger.forgets(r) {
+	if len(c.regions) > 1 || c.plan.changes(Reserve, Refund, Override, Unset) || c.plan.mayFill() || c.ledger.forgets(r) {
 		return window.LimitMax // anything
 	}
 	step := max(1, c.plan.Fleet.Keys[a.key].Limit/50)
@@ -148,7 +148,7 @@ func (c *check) node(n *node, a *account, total store.Total) {
 		return // by its region's clock the cell is over, or has not begun; or the node decides by another one
 	}
 	_, high := c.ledger.bounds(n.region, a.cell) // what the origin has lost with a node, others may still know
-	if c.plan.crowded() {
+	if c.plan.mayFill() {
 		high = math.MaxInt64 // of a sketch, too, which may over-count
 		if !x.Known {
 			return // it asks

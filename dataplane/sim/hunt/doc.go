@@ -60,7 +60,7 @@
 //	stored    MySQL has what is to be stored for good, and no more than was accepted
 //	taken     relays have taken all changes off their origins
 //
-//	set       every node decides by what operators have set: limits, windows, resets, mode, headroom and tuning; in a
+//	set       every node decides by what operators have set: limits, windows, resets, mode, node share and tuning; in a
 //	          history without faults it does within the time that news and two looks take
 //	memory    no node has more entries than it may have, and no relay more cells than were accepted in of late
 //

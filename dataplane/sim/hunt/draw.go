@@ -13,24 +13,24 @@ import (
 
 // Bounds of what is drawn. Histories are small: a fault that needs ten nodes needs two, and more seeds find it.
 const (
-	regionsMax    = 3
-	nodesMax      = 3 // a region
-	bucketsMax    = 3
-	keysMax       = 4
-	keysCrowded   = 20 // of tables that have room for roomMin to roomMax of them
-	roomMin       = 3
-	roomMax       = 10
-	requestsMax   = 120
-	bulkMax       = 40
-	hurryMax      = 20 * time.Millisecond
-	faultsMax     = 8
-	operationsMax = 6
-	trialMax      = 10 * time.Second
-	renewalsMax   = 6
-	trafficMin    = 4 * time.Second
-	trafficMax    = 20 * time.Second
-	failoverMax   = 4 * time.Second // below store.KeepFor: what an origin forgets, nodes still hold
-	faultTimeMax  = 8 * time.Second
+	regionsMax       = 3
+	nodesMax         = 3 // a region
+	bucketsMax       = 3
+	keysMax          = 4
+	keysOfFullTables = 20 // of tables that have room for roomMin to roomMax of them
+	roomMin          = 3
+	roomMax          = 10
+	requestsMax      = 120
+	bulkMax          = 40
+	hurryMax         = 20 * time.Millisecond
+	faultsMax        = 8
+	operationsMax    = 6
+	trialMax         = 10 * time.Second
+	renewalsMax      = 6
+	trafficMin       = 4 * time.Second
+	trafficMax       = 20 * time.Second
+	failoverMax      = 4 * time.Second // below store.KeepFor: what an origin forgets, nodes still hold
+	faultTimeMax     = 8 * time.Second
 )
 
 // Draw makes the plan of a seed. Each plan has some kinds of requests, some kinds of faults and some shapes, and not
@@ -189,7 +189,7 @@ func (d drawer) fleet() Fleet {
 	f.Tuning.Jitter = float64(d.IntN(2)) * 0.2
 	keys := 1 + d.IntN(keysMax)
 	if d.IntN(6) == 0 {
-		f.Room, keys = roomMin+d.IntN(roomMax-roomMin+1), keysCrowded
+		f.Room, keys = roomMin+d.IntN(roomMax-roomMin+1), keysOfFullTables
 	}
 	for i := range keys {
 		f.Keys = append(f.Keys, Key{

@@ -304,7 +304,7 @@ func (o watchedOrigin) Slots(ctx context.Context, shard int, call store.SlotsCal
 		h.taken = make(map[slotOf]taken)
 	}
 	for i := range reply.Answers {
-		if a := &reply.Answers[i]; a.Err == nil || errors.Is(a.Err, store.ErrYoung) {
+		if a := &reply.Answers[i]; a.Err == nil || errors.Is(a.Err, store.ErrRecovering) {
 			h.taken[slotOf{o.life, call.Asks[i].Key}] = taken{a.Held, time.Now()}
 		}
 	}

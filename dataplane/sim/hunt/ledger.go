@@ -189,7 +189,7 @@ const idleEvery = time.Second
 func (g *ledger) strict(cell window.Cell) bool {
 	p := g.world.plan
 	alone := p.losesCalls() || p.changes(Wipe, Failover, Hurry)
-	late := alone && p.changes(Reset) || p.crowded() && (alone || p.changes(Kill, Die, Stop, Leave))
+	late := alone && p.changes(Reset) || p.mayFill() && (alone || p.changes(Kill, Die, Stop, Leave))
 	return cell.Mode == window.Exact && !p.changes(Reserve) && !late
 }
 
@@ -213,7 +213,7 @@ func (g *ledger) remembers(cell window.Cell) bool {
 func (g *ledger) settle(l *life, cells []window.Cell, change int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.changeLocked(l, cells, change, !g.world.plan.crowded())
+	g.changeLocked(l, cells, change, !g.world.plan.mayFill())
 }
 
 // changeLocked adds to what is accepted in one of some cells: if there are two, none of them need have it.
@@ -346,7 +346,7 @@ func (g *ledger) bounds(r *region, cell window.Cell) (low, high int64) {
 		high += e.high
 		low += g.kept(e)
 	}
-	if g.world.plan.crowded() && g.forgets(r) {
+	if g.world.plan.mayFill() && g.forgets(r) {
 		low = 0 // what a full table has forgotten it does not restore
 	}
 	return low, high

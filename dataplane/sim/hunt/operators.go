@@ -122,10 +122,10 @@ func (o *operators) tuned(region string) int64 {
 
 func (o *operators) setRule(mode window.Mode, waits bool) {
 	o.rule = store.NamespaceRow{
-		Workspace: workspace, Namespace: namespace, Mode: mode.String(), Headroom: "kick",
+		Workspace: workspace, Namespace: namespace, Mode: mode.String(), NodeShare: "flush",
 	}
 	if waits {
-		o.rule.Headroom = "wait"
+		o.rule.NodeShare = "wait"
 	}
 	if o.world.plan.Fleet.Strict {
 		o.rule.Outage = "closed"
@@ -242,8 +242,8 @@ func (c *check) settings(l *life, key int) {
 		c.violate("set", "%v decides on k%d by %d in %v, and %d in %v is set", l, key, x.Decision.Limit, x.Duration,
 			limit, duration)
 	}
-	if rule := c.operators.ruled(); x.Mode != rule.Mode || x.Headroom != rule.Headroom {
-		c.violate("set", "%v decides by %s, %s, and %s, %s is set", l, x.Mode, x.Headroom, rule.Mode, rule.Headroom)
+	if rule := c.operators.ruled(); x.Mode != rule.Mode || x.NodeShare != rule.NodeShare {
+		c.violate("set", "%v decides by %s, %s, and %s, %s is set", l, x.Mode, x.NodeShare, rule.Mode, rule.NodeShare)
 	}
 	if version := c.operators.tuned(l.node.region.name); x.TuningVersion != version {
 		c.violate("set", "%v is tuned by version %d, and %d is set", l, x.TuningVersion, version)

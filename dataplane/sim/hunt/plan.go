@@ -31,7 +31,7 @@ type Fleet struct {
 	Closed  bool   // an outage grants nothing of Held and Slots
 	Strict  bool   // an outage grants nothing of Keys
 	Mode    window.Mode
-	Share   bool // the namespace waits for its share: store.NamespaceRow.Headroom
+	Share   bool // the namespace waits for its share: store.NamespaceRow.NodeShare
 
 	Room int // keys that a node's table holds: dataplane.Config.EntriesMax; 0: more than there are
 
@@ -293,13 +293,13 @@ func (p Plan) slowest() tuning.Tuning {
 	return most
 }
 
-// crowded tells whether nodes' tables may be full. Keys without an entry are claimed, like shares.
-func (p Plan) crowded() bool { return p.Fleet.Room > 0 }
+// mayFill tells whether nodes' tables may be full. Keys without an entry are claimed, like shares.
+func (p Plan) mayFill() bool { return p.Fleet.Room > 0 }
 
 // claims tells whether nodes ever claim what they grant.
 func (p Plan) claims() bool {
 	waits := func(s Step) bool { return s.Do == Rule && s.Waits }
-	return p.Fleet.Share || p.crowded() || slices.ContainsFunc(p.Steps, waits)
+	return p.Fleet.Share || p.mayFill() || slices.ContainsFunc(p.Steps, waits)
 }
 
 // losesCalls reports whether calls to an origin ever fail. Then the sketch of a full table may have to take a batch's

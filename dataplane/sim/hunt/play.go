@@ -176,7 +176,7 @@ func (w *world) request(key int, cost int64) dataplane.Request {
 
 // decided writes down the decision of a single request.
 func (w *world) decided(l *life, key int, cost int64, d *dataplane.Decision, before judged) (cells []window.Cell) {
-	return w.decidedOf(l, key, cost, d, before, !w.plan.crowded() || !d.Source.Degraded())
+	return w.decidedOf(l, key, cost, d, before, !w.plan.mayFill() || !d.Source.Degraded())
 }
 
 // decidedOf writes down a decision. Its cost reaches the origin if known is true, and else perhaps the sketch of a full

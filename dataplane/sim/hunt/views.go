@@ -63,5 +63,5 @@ func (v *views) foreignLocked(l *life, x *dataplane.Explanation, c *dataplane.Ex
 // replaces the entry of a key whose cell has not begun, and the new entry lacks the cell before its own, which it reads
 // again: see cell.Table.SetRight.
 func (v *views) mayForget(l *life) bool {
-	return v.world.plan.crowded() || l.steps != l.node.steps.Load()
+	return v.world.plan.mayFill() || l.steps != l.node.steps.Load()
 }

@@ -73,8 +73,8 @@ func serve(t testing.TB, state string) (url string) {
 	by := controlplane.By{Actor: "ann", Reason: "fewer rows"}
 	plan := controlplane.DefaultRolloutPlan()
 	plan.Stages = []controlplane.RolloutStage{
-		{Regions: l.regions[:1], NodeShare: controlplane.NodeShare{Nodes: 1}, BakeMs: 3_600_000},
-		{Regions: l.regions[:1], NodeShare: controlplane.NodeShare{NodesPercent: 10}, BakeMs: 3_600_000},
+		{Regions: l.regions[:1], StageNodes: controlplane.StageNodes{Nodes: 1}, BakeMs: 3_600_000},
+		{Regions: l.regions[:1], StageNodes: controlplane.StageNodes{NodesPercent: 10}, BakeMs: 3_600_000},
 		{All: true, BakeMs: 3_600_000, Approval: true},
 	}
 	plan.Approvers = 2

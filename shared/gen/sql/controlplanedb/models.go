@@ -85,12 +85,12 @@ type RatelimitNamespace struct {
 	Mode string
 	// local, open or closed
 	Outage string
-	// kick or wait
-	Headroom string
 	// JSON: knobs of the estimate mode, empty for its defaults
 	Estimate string
 	// Unix ms by the clock of the database
 	UpdatedAt uint64
+	// flush or wait
+	NodeShare string
 }
 
 type RatelimitNode struct {

@@ -11,7 +11,7 @@ import (
 )
 
 const NamespaceGet = `-- name: NamespaceGet :many
-SELECT shadow, mode, outage, headroom, estimate, updated_at FROM ratelimit_namespaces
+SELECT shadow, mode, outage, node_share, estimate, updated_at FROM ratelimit_namespaces
 WHERE workspace_id = ? AND namespace = ? FOR UPDATE
 `
 
@@ -24,7 +24,7 @@ type NamespaceGetRow struct {
 	Shadow    bool
 	Mode      string
 	Outage    string
-	Headroom  string
+	NodeShare string
 	Estimate  string
 	UpdatedAt uint64
 }
@@ -43,7 +43,7 @@ func (q *Queries) NamespaceGet(ctx context.Context, arg NamespaceGetParams) ([]N
 			&i.Shadow,
 			&i.Mode,
 			&i.Outage,
-			&i.Headroom,
+			&i.NodeShare,
 			&i.Estimate,
 			&i.UpdatedAt,
 		); err != nil {
@@ -61,7 +61,7 @@ func (q *Queries) NamespaceGet(ctx context.Context, arg NamespaceGetParams) ([]N
 }
 
 const NamespaceInsert = `-- name: NamespaceInsert :exec
-INSERT INTO ratelimit_namespaces (workspace_id, namespace, shadow, mode, outage, headroom, estimate, updated_at)
+INSERT INTO ratelimit_namespaces (workspace_id, namespace, shadow, mode, outage, node_share, estimate, updated_at)
 VALUES (?, ?, ?, ?, ?, ?, ?, UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000)
 `
 
@@ -71,7 +71,7 @@ type NamespaceInsertParams struct {
 	Shadow      bool
 	Mode        string
 	Outage      string
-	Headroom    string
+	NodeShare   string
 	Estimate    string
 }
 
@@ -83,14 +83,14 @@ func (q *Queries) NamespaceInsert(ctx context.Context, arg NamespaceInsertParams
 		arg.Shadow,
 		arg.Mode,
 		arg.Outage,
-		arg.Headroom,
+		arg.NodeShare,
 		arg.Estimate,
 	)
 	return err
 }
 
 const NamespaceList = `-- name: NamespaceList :many
-SELECT workspace_id, namespace, shadow, mode, outage, headroom, estimate, updated_at
+SELECT workspace_id, namespace, shadow, mode, outage, estimate, updated_at, node_share
 FROM ratelimit_namespaces WHERE workspace_id = ? AND namespace > ? ORDER BY namespace LIMIT ?
 `
 
@@ -115,9 +115,9 @@ func (q *Queries) NamespaceList(ctx context.Context, arg NamespaceListParams) ([
 			&i.Shadow,
 			&i.Mode,
 			&i.Outage,
-			&i.Headroom,
 			&i.Estimate,
 			&i.UpdatedAt,
+			&i.NodeShare,
 		); err != nil {
 			return nil, err
 		}
@@ -133,7 +133,7 @@ func (q *Queries) NamespaceList(ctx context.Context, arg NamespaceListParams) ([
 }
 
 const NamespaceListAll = `-- name: NamespaceListAll :many
-SELECT workspace_id, namespace, shadow, mode, outage, headroom, estimate, updated_at
+SELECT workspace_id, namespace, shadow, mode, outage, estimate, updated_at, node_share
 FROM ratelimit_namespaces
 WHERE workspace_id > ?
   OR (workspace_id = ? AND namespace > ?)
@@ -167,9 +167,9 @@ func (q *Queries) NamespaceListAll(ctx context.Context, arg NamespaceListAllPara
 			&i.Shadow,
 			&i.Mode,
 			&i.Outage,
-			&i.Headroom,
 			&i.Estimate,
 			&i.UpdatedAt,
+			&i.NodeShare,
 		); err != nil {
 			return nil, err
 		}
@@ -185,7 +185,7 @@ func (q *Queries) NamespaceListAll(ctx context.Context, arg NamespaceListAllPara
 }
 
 const NamespaceListOfWorkspaces = `-- name: NamespaceListOfWorkspaces :many
-SELECT workspace_id, namespace, shadow, mode, outage, headroom, estimate, updated_at
+SELECT workspace_id, namespace, shadow, mode, outage, estimate, updated_at, node_share
 FROM ratelimit_namespaces
 WHERE workspace_id IN (/*SLICE:workspaces*/?)
   AND (workspace_id > ?
@@ -230,9 +230,9 @@ func (q *Queries) NamespaceListOfWorkspaces(ctx context.Context, arg NamespaceLi
 			&i.Shadow,
 			&i.Mode,
 			&i.Outage,
-			&i.Headroom,
 			&i.Estimate,
 			&i.UpdatedAt,
+			&i.NodeShare,
 		); err != nil {
 			return nil, err
 		}
@@ -248,7 +248,7 @@ func (q *Queries) NamespaceListOfWorkspaces(ctx context.Context, arg NamespaceLi
 }
 
 const NamespaceLook = `-- name: NamespaceLook :many
-SELECT shadow, mode, outage, headroom, estimate, updated_at FROM ratelimit_namespaces
+SELECT shadow, mode, outage, node_share, estimate, updated_at FROM ratelimit_namespaces
 WHERE workspace_id = ? AND namespace = ?
 `
 
@@ -261,7 +261,7 @@ type NamespaceLookRow struct {
 	Shadow    bool
 	Mode      string
 	Outage    string
-	Headroom  string
+	NodeShare string
 	Estimate  string
 	UpdatedAt uint64
 }
@@ -280,7 +280,7 @@ func (q *Queries) NamespaceLook(ctx context.Context, arg NamespaceLookParams) ([
 			&i.Shadow,
 			&i.Mode,
 			&i.Outage,
-			&i.Headroom,
+			&i.NodeShare,
 			&i.Estimate,
 			&i.UpdatedAt,
 		); err != nil {
@@ -298,7 +298,7 @@ func (q *Queries) NamespaceLook(ctx context.Context, arg NamespaceLookParams) ([
 }
 
 const NamespaceUpdate = `-- name: NamespaceUpdate :exec
-UPDATE ratelimit_namespaces SET shadow = ?, mode = ?, outage = ?, headroom = ?, estimate = ?,
+UPDATE ratelimit_namespaces SET shadow = ?, mode = ?, outage = ?, node_share = ?, estimate = ?,
   updated_at = GREATEST(UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000, updated_at + 1)
 WHERE workspace_id = ? AND namespace = ?
 `
@@ -307,7 +307,7 @@ type NamespaceUpdateParams struct {
 	Shadow      bool
 	Mode        string
 	Outage      string
-	Headroom    string
+	NodeShare   string
 	Estimate    string
 	WorkspaceID []byte
 	Namespace   []byte
@@ -319,7 +319,7 @@ func (q *Queries) NamespaceUpdate(ctx context.Context, arg NamespaceUpdateParams
 		arg.Shadow,
 		arg.Mode,
 		arg.Outage,
-		arg.Headroom,
+		arg.NodeShare,
 		arg.Estimate,
 		arg.WorkspaceID,
 		arg.Namespace,

@@ -10,7 +10,7 @@ import (
 )
 
 const Namespaces = `-- name: Namespaces :many
-SELECT workspace_id, namespace, CAST(shadow <> 0 AS SIGNED) AS shadow, mode, outage, headroom, estimate
+SELECT workspace_id, namespace, CAST(shadow <> 0 AS SIGNED) AS shadow, mode, outage, node_share, estimate
 FROM ratelimit_namespaces
 `
 
@@ -20,7 +20,7 @@ type NamespacesRow struct {
 	Shadow      int64
 	Mode        string
 	Outage      string
-	Headroom    string
+	NodeShare   string
 	Estimate    string
 }
 
@@ -39,7 +39,7 @@ func (q *Queries) Namespaces(ctx context.Context) ([]NamespacesRow, error) {
 			&i.Shadow,
 			&i.Mode,
 			&i.Outage,
-			&i.Headroom,
+			&i.NodeShare,
 			&i.Estimate,
 		); err != nil {
 			return nil, err

@@ -2338,7 +2338,7 @@ type ExplainResponse struct {
 	Overridden      bool                   `protobuf:"varint,6,opt,name=overridden,proto3" json:"overridden,omitempty"`                   // decision.override is the pattern, and set the limit
 	Shadow          bool                   `protobuf:"varint,7,opt,name=shadow,proto3" json:"shadow,omitempty"`
 	Outage          string                 `protobuf:"bytes,8,opt,name=outage,proto3" json:"outage,omitempty"`                                            // local, open or closed
-	Headroom        string                 `protobuf:"bytes,9,opt,name=headroom,proto3" json:"headroom,omitempty"`                                        // kick or wait
+	NodeShare       string                 `protobuf:"bytes,9,opt,name=node_share,json=nodeShare,proto3" json:"node_share,omitempty"`                     // flush or wait
 	ResetGeneration int64                  `protobuf:"varint,10,opt,name=reset_generation,json=resetGeneration,proto3" json:"reset_generation,omitempty"` // of the reset in force; 0 for none
 	ResetAtMs       int64                  `protobuf:"varint,11,opt,name=reset_at_ms,json=resetAtMs,proto3" json:"reset_at_ms,omitempty"`
 	Known           bool                   `protobuf:"varint,12,opt,name=known,proto3" json:"known,omitempty"` // this node holds the key
@@ -2445,9 +2445,9 @@ func (x *ExplainResponse) GetOutage() string {
 	return ""
 }
 
-func (x *ExplainResponse) GetHeadroom() string {
+func (x *ExplainResponse) GetNodeShare() string {
 	if x != nil {
-		return x.Headroom
+		return x.NodeShare
 	}
 	return ""
 }
@@ -3115,7 +3115,7 @@ const file_weir_v1_ratelimit_proto_rawDesc = "" +
 	"\vduration_ms\x18\x05 \x01(\x03R\n" +
 	"durationMs\x12\x12\n" +
 	"\x04cost\x18\x06 \x01(\x03R\x04cost\x12\x1b\n" +
-	"\tzero_cost\x18\a \x01(\bR\bzeroCost\"\xbf\x06\n" +
+	"\tzero_cost\x18\a \x01(\bR\bzeroCost\"\xc2\x06\n" +
 	"\x0fExplainResponse\x12\x18\n" +
 	"\asummary\x18\x01 \x01(\tR\asummary\x122\n" +
 	"\bdecision\x18\x02 \x01(\v2\x16.weir.v1.LimitResponseR\bdecision\x12\x13\n" +
@@ -3127,8 +3127,9 @@ const file_weir_v1_ratelimit_proto_rawDesc = "" +
 	"overridden\x18\x06 \x01(\bR\n" +
 	"overridden\x12\x16\n" +
 	"\x06shadow\x18\a \x01(\bR\x06shadow\x12\x16\n" +
-	"\x06outage\x18\b \x01(\tR\x06outage\x12\x1a\n" +
-	"\bheadroom\x18\t \x01(\tR\bheadroom\x12)\n" +
+	"\x06outage\x18\b \x01(\tR\x06outage\x12\x1d\n" +
+	"\n" +
+	"node_share\x18\t \x01(\tR\tnodeShare\x12)\n" +
 	"\x10reset_generation\x18\n" +
 	" \x01(\x03R\x0fresetGeneration\x12\x1e\n" +
 	"\vreset_at_ms\x18\v \x01(\x03R\tresetAtMs\x12\x14\n" +

@@ -949,10 +949,10 @@ type SetNamespaceRequest struct {
 	Workspace string                 `protobuf:"bytes,3,opt,name=workspace,proto3" json:"workspace,omitempty"`
 	Namespace string                 `protobuf:"bytes,4,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	Shadow    *bool                  `protobuf:"varint,5,opt,name=shadow,proto3,oneof" json:"shadow,omitempty"`
-	Mode      *string                `protobuf:"bytes,6,opt,name=mode,proto3,oneof" json:"mode,omitempty"`         // exact or estimate
-	Outage    *string                `protobuf:"bytes,7,opt,name=outage,proto3,oneof" json:"outage,omitempty"`     // local, open or closed
-	Headroom  *string                `protobuf:"bytes,8,opt,name=headroom,proto3,oneof" json:"headroom,omitempty"` // kick or wait
-	Estimate  *string                `protobuf:"bytes,9,opt,name=estimate,proto3,oneof" json:"estimate,omitempty"` // JSON: knobs of the estimate mode; empty: its defaults
+	Mode      *string                `protobuf:"bytes,6,opt,name=mode,proto3,oneof" json:"mode,omitempty"`                            // exact or estimate
+	Outage    *string                `protobuf:"bytes,7,opt,name=outage,proto3,oneof" json:"outage,omitempty"`                        // local, open or closed
+	NodeShare *string                `protobuf:"bytes,8,opt,name=node_share,json=nodeShare,proto3,oneof" json:"node_share,omitempty"` // flush or wait
+	Estimate  *string                `protobuf:"bytes,9,opt,name=estimate,proto3,oneof" json:"estimate,omitempty"`                    // JSON: knobs of the estimate mode; empty: its defaults
 	// if_updated_at_ms is as of ChangeOverrideRequest; 0: nothing was set yet.
 	IfUpdatedAtMs *int64 `protobuf:"varint,10,opt,name=if_updated_at_ms,json=ifUpdatedAtMs,proto3,oneof" json:"if_updated_at_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1038,9 +1038,9 @@ func (x *SetNamespaceRequest) GetOutage() string {
 	return ""
 }
 
-func (x *SetNamespaceRequest) GetHeadroom() string {
-	if x != nil && x.Headroom != nil {
-		return *x.Headroom
+func (x *SetNamespaceRequest) GetNodeShare() string {
+	if x != nil && x.NodeShare != nil {
+		return *x.NodeShare
 	}
 	return ""
 }
@@ -1310,7 +1310,7 @@ type Namespace struct {
 	Shadow        bool                   `protobuf:"varint,3,opt,name=shadow,proto3" json:"shadow,omitempty"`
 	Mode          string                 `protobuf:"bytes,4,opt,name=mode,proto3" json:"mode,omitempty"`
 	Outage        string                 `protobuf:"bytes,5,opt,name=outage,proto3" json:"outage,omitempty"`
-	Headroom      string                 `protobuf:"bytes,6,opt,name=headroom,proto3" json:"headroom,omitempty"`
+	NodeShare     string                 `protobuf:"bytes,6,opt,name=node_share,json=nodeShare,proto3" json:"node_share,omitempty"`
 	Estimate      string                 `protobuf:"bytes,7,opt,name=estimate,proto3" json:"estimate,omitempty"`
 	UpdatedAtMs   int64                  `protobuf:"varint,8,opt,name=updated_at_ms,json=updatedAtMs,proto3" json:"updated_at_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1382,9 +1382,9 @@ func (x *Namespace) GetOutage() string {
 	return ""
 }
 
-func (x *Namespace) GetHeadroom() string {
+func (x *Namespace) GetNodeShare() string {
 	if x != nil {
-		return x.Headroom
+		return x.NodeShare
 	}
 	return ""
 }
@@ -1792,7 +1792,7 @@ const file_weir_control_v1_settings_proto_rawDesc = "" +
 	"\n" +
 	"namespaces\x18\x01 \x03(\v2\x1a.weir.control.v1.NamespaceR\n" +
 	"namespaces\x12\x19\n" +
-	"\bhas_more\x18\x02 \x01(\bR\ahasMore\"\x90\x03\n" +
+	"\bhas_more\x18\x02 \x01(\bR\ahasMore\"\x95\x03\n" +
 	"\x13SetNamespaceRequest\x12\x14\n" +
 	"\x05actor\x18\x01 \x01(\tR\x05actor\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x1c\n" +
@@ -1800,15 +1800,16 @@ const file_weir_control_v1_settings_proto_rawDesc = "" +
 	"\tnamespace\x18\x04 \x01(\tR\tnamespace\x12\x1b\n" +
 	"\x06shadow\x18\x05 \x01(\bH\x00R\x06shadow\x88\x01\x01\x12\x17\n" +
 	"\x04mode\x18\x06 \x01(\tH\x01R\x04mode\x88\x01\x01\x12\x1b\n" +
-	"\x06outage\x18\a \x01(\tH\x02R\x06outage\x88\x01\x01\x12\x1f\n" +
-	"\bheadroom\x18\b \x01(\tH\x03R\bheadroom\x88\x01\x01\x12\x1f\n" +
+	"\x06outage\x18\a \x01(\tH\x02R\x06outage\x88\x01\x01\x12\"\n" +
+	"\n" +
+	"node_share\x18\b \x01(\tH\x03R\tnodeShare\x88\x01\x01\x12\x1f\n" +
 	"\bestimate\x18\t \x01(\tH\x04R\bestimate\x88\x01\x01\x12,\n" +
 	"\x10if_updated_at_ms\x18\n" +
 	" \x01(\x03H\x05R\rifUpdatedAtMs\x88\x01\x01B\t\n" +
 	"\a_shadowB\a\n" +
 	"\x05_modeB\t\n" +
-	"\a_outageB\v\n" +
-	"\t_headroomB\v\n" +
+	"\a_outageB\r\n" +
+	"\v_node_shareB\v\n" +
 	"\t_estimateB\x13\n" +
 	"\x11_if_updated_at_ms\"P\n" +
 	"\x14SetNamespaceResponse\x128\n" +
@@ -1825,14 +1826,15 @@ const file_weir_control_v1_settings_proto_rawDesc = "" +
 	"\tworkspace\x18\x01 \x01(\tR\tworkspace\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\"P\n" +
 	"\x14GetNamespaceResponse\x128\n" +
-	"\tnamespace\x18\x01 \x01(\v2\x1a.weir.control.v1.NamespaceR\tnamespace\"\xe7\x01\n" +
+	"\tnamespace\x18\x01 \x01(\v2\x1a.weir.control.v1.NamespaceR\tnamespace\"\xea\x01\n" +
 	"\tNamespace\x12\x1c\n" +
 	"\tworkspace\x18\x01 \x01(\tR\tworkspace\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x16\n" +
 	"\x06shadow\x18\x03 \x01(\bR\x06shadow\x12\x12\n" +
 	"\x04mode\x18\x04 \x01(\tR\x04mode\x12\x16\n" +
-	"\x06outage\x18\x05 \x01(\tR\x06outage\x12\x1a\n" +
-	"\bheadroom\x18\x06 \x01(\tR\bheadroom\x12\x1a\n" +
+	"\x06outage\x18\x05 \x01(\tR\x06outage\x12\x1d\n" +
+	"\n" +
+	"node_share\x18\x06 \x01(\tR\tnodeShare\x12\x1a\n" +
 	"\bestimate\x18\a \x01(\tR\bestimate\x12\"\n" +
 	"\rupdated_at_ms\x18\b \x01(\x03R\vupdatedAtMs\"\xc7\x01\n" +
 	"\x0fResetKeyRequest\x12\x14\n" +

@@ -20,7 +20,7 @@ import (
 	"github.com/weirhq/weir/shared/tuning"
 )
 
-// region is n started nodes that share an origin and a namespace's headroom.
+// region is n started nodes that share an origin and a namespace's node share.
 func region(t testing.TB, n int, origin store.Origin, row store.NamespaceRow, change ...func(*dataplane.Config)) []*dataplane.Limiter {
 	t.Helper()
 	counts := memstore.NewCounts(memstore.CountsOptions{})
@@ -74,18 +74,18 @@ func burst(nodes []*dataplane.Limiter, callers int, limit, cost int64) int64 {
 }
 
 // A burst that lands on all nodes at once is admitted up to about the limit with wait:
-// at most 1.2 times; with kick it is bounded by what a round trip lets in.
+// at most 1.2 times; with flush it is bounded by what a round trip lets in.
 func TestABurstOnFiveNodes(t *testing.T) {
 	for _, limit := range []int64{10, 100, 10_000} {
 		for _, cost := range []int64{1, limit / 100} {
-			for _, headroom := range []string{"wait", "kick"} {
+			for _, nodeShare := range []string{"wait", "flush"} {
 				if cost == 0 {
 					continue
 				}
 				synctest.Test(t, func(t *testing.T) {
 					origin := memstore.NewOrigin(memstore.OriginOptions{})
 					origin.Faults.Delay(time.Millisecond)
-					nodes := region(t, 5, origin, store.NamespaceRow{Headroom: headroom})
+					nodes := region(t, 5, origin, store.NamespaceRow{NodeShare: nodeShare})
 					defer stopAll(nodes)
 					for _, n := range nodes { // nobody begins cold
 						n.Allow(t.Context(), ask("k", 0, limit))
@@ -93,9 +93,9 @@ func TestABurstOnFiveNodes(t *testing.T) {
 					began := time.Now()
 					admitted := burst(nodes, 4, limit, cost)
 					ratio := float64(admitted) / float64(limit)
-					t.Logf("%s, limit %d, cost %d: %.2f of the limit in %v", headroom, limit, cost, ratio, time.Since(began))
-					if headroom == "wait" && (ratio > 1.2 || ratio < 1) || ratio > 5 || headroom == "wait" && limit <= 10 && admitted != limit {
-						t.Errorf("%s, limit %d, cost %d: %d admitted", headroom, limit, cost, admitted)
+					t.Logf("%s, limit %d, cost %d: %.2f of the limit in %v", nodeShare, limit, cost, ratio, time.Since(began))
+					if nodeShare == "wait" && (ratio > 1.2 || ratio < 1) || ratio > 5 || nodeShare == "wait" && limit <= 10 && admitted != limit {
+						t.Errorf("%s, limit %d, cost %d: %d admitted", nodeShare, limit, cost, admitted)
 					}
 				})
 			}
@@ -114,7 +114,7 @@ func TestSmallLimitsAreExactAcrossNodes(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			origin := memstore.NewOrigin(memstore.OriginOptions{})
 			slow := &uneven{Origin: origin, delays: delays}
-			nodes := region(t, 5, slow, store.NamespaceRow{Headroom: "wait", Outage: "closed"})
+			nodes := region(t, 5, slow, store.NamespaceRow{NodeShare: "wait", Outage: "closed"})
 			defer stopAll(nodes)
 			want := limit
 			if spent := limit / 2; cells && spent > 0 { // a moment later one unit of it is gone
@@ -162,14 +162,14 @@ func (o *uneven) Claim(ctx context.Context, claims store.Claims) store.ClaimRepl
 	return o.Origin.Claim(ctx, claims)
 }
 
-// A sustained burst converges within a round trip, not a tick, with kick: two nodes,
+// A sustained burst converges within a round trip, not a tick, with flush: two nodes,
 // limit 500 per second, 800 offered, a tick of 200 ms: 0.97 to 1.03 of the limit.
 func TestASustainedLoadOnTwoNodes(t *testing.T) {
-	for _, headroom := range []string{"kick", "wait"} {
+	for _, nodeShare := range []string{"flush", "wait"} {
 		synctest.Test(t, func(t *testing.T) {
 			origin := memstore.NewOrigin(memstore.OriginOptions{})
 			origin.Faults.Delay(time.Millisecond)
-			nodes := region(t, 2, origin, store.NamespaceRow{Headroom: headroom}, tick(t, 200*time.Millisecond))
+			nodes := region(t, 2, origin, store.NamespaceRow{NodeShare: nodeShare}, tick(t, 200*time.Millisecond))
 			defer stopAll(nodes)
 			r := ask("k", 1, 500)
 			r.Duration = time.Second
@@ -186,21 +186,21 @@ func TestASustainedLoadOnTwoNodes(t *testing.T) {
 			}
 			asking.Wait()
 			ratio := float64(admitted.Load()) / (500 * seconds)
-			t.Logf("%s: %.3f of the limit, %+v", headroom, ratio, origin.Stats())
+			t.Logf("%s: %.3f of the limit, %+v", nodeShare, ratio, origin.Stats())
 			if ratio < 0.97 || ratio > 1.03 {
-				t.Errorf("%s: %.3f of the limit", headroom, ratio)
+				t.Errorf("%s: %.3f of the limit", nodeShare, ratio)
 			}
 		})
 	}
 }
 
-// A key far from its limit never waits and never kicks.
+// A key far from its limit never waits and never flushes.
 func TestAKeyFarFromItsLimitIsLeftAlone(t *testing.T) {
-	for _, headroom := range []string{"kick", "wait"} {
+	for _, nodeShare := range []string{"flush", "wait"} {
 		synctest.Test(t, func(t *testing.T) {
 			origin := memstore.NewOrigin(memstore.OriginOptions{})
 			origin.Faults.Delay(10 * time.Millisecond)
-			nodes := region(t, 5, origin, store.NamespaceRow{Headroom: headroom})
+			nodes := region(t, 5, origin, store.NamespaceRow{NodeShare: nodeShare})
 			defer stopAll(nodes)
 			nodes[0].Allow(t.Context(), ask("k", 1, 10_000))
 			began := time.Now()
@@ -208,15 +208,15 @@ func TestAKeyFarFromItsLimitIsLeftAlone(t *testing.T) {
 				nodes[0].Allow(t.Context(), ask("k", 1, 10_000))
 			}
 			m := gather(t, nodes[0])
-			if time.Since(began) != 0 || m["weir_headroom_kicks_total"] != 0 || m[`weir_headroom_waits_total{result="replied"}`] != 0 {
-				t.Errorf("%s: took %v, %v kicks", headroom, time.Since(began), m["weir_headroom_kicks_total"])
+			if time.Since(began) != 0 || m["weir_node_share_flushes_total"] != 0 || m[`weir_node_share_waits_total{result="replied"}`] != 0 {
+				t.Errorf("%s: took %v, %v flushes", nodeShare, time.Since(began), m["weir_node_share_flushes_total"])
 			}
 		})
 	}
 }
 
 // "share = max(cost, (limit - confirmed) / 2n)": what the previous cell still weighs is
-// confirmed too, so that a key that has filled it kicks from its first costs in the next.
+// confirmed too, so that a key that has filled it flushes from its first costs in the next.
 func TestThePreviousCellLeavesASmallShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{})
@@ -228,15 +228,15 @@ func TestThePreviousCellLeavesASmallShare(t *testing.T) {
 		}
 		time.Sleep(time.Minute + 3*time.Second)
 		synctest.Wait()
-		before := gather(t, nodes[0])["weir_headroom_kicks_total"]
+		before := gather(t, nodes[0])["weir_node_share_flushes_total"]
 		for range 20 { // of 50 that are left, and so of a share of 12
 			if !nodes[0].Allow(t.Context(), r).Allowed {
 				t.Fatal("denied")
 			}
 			synctest.Wait()
 		}
-		if kicks := gather(t, nodes[0])["weir_headroom_kicks_total"] - before; kicks < 2 {
-			t.Errorf("%v kicks for 20 of 50 that were left", kicks)
+		if flushes := gather(t, nodes[0])["weir_node_share_flushes_total"] - before; flushes < 2 {
+			t.Errorf("%v flushes for 20 of 50 that were left", flushes)
 		}
 	})
 }
@@ -249,7 +249,7 @@ func TestWaitingInVainIsAnOutage(t *testing.T) {
 		for _, limit := range []int64{5, 100} { // a claim, and a reply
 			synctest.Test(t, func(t *testing.T) {
 				origin := memstore.NewOrigin(memstore.OriginOptions{})
-				nodes := region(t, 5, origin, store.NamespaceRow{Headroom: "wait", Outage: policy})
+				nodes := region(t, 5, origin, store.NamespaceRow{NodeShare: "wait", Outage: policy})
 				defer stopAll(nodes)
 				n := nodes[0]
 				n.Allow(t.Context(), ask("k", 0, limit))
@@ -277,7 +277,7 @@ func TestWaitingInVainIsAnOutage(t *testing.T) {
 func TestASendWithoutAnAnswerIsNoReply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{})
-		nodes := region(t, 1, origin, store.NamespaceRow{Headroom: "wait"}, func(c *dataplane.Config) { c.RegionNodes = 5 }, tick(t, 10*time.Second))
+		nodes := region(t, 1, origin, store.NamespaceRow{NodeShare: "wait"}, func(c *dataplane.Config) { c.RegionNodes = 5 }, tick(t, 10*time.Second))
 		defer stopAll(nodes)
 		n := nodes[0]
 		n.Allow(t.Context(), ask("k", 0, 100)) // hears that the origin has nothing
@@ -292,8 +292,8 @@ func TestASendWithoutAnAnswerIsNoReply(t *testing.T) {
 		}
 		origin.Faults.Hook(nil)
 		m := gather(t, n)
-		if m[`weir_headroom_waits_total{result="replied"}`] != 0 || m[`weir_headroom_waits_total{result="outage"}`] == 0 {
-			t.Errorf("%v replied, %v in vain", m[`weir_headroom_waits_total{result="replied"}`], m[`weir_headroom_waits_total{result="outage"}`])
+		if m[`weir_node_share_waits_total{result="replied"}`] != 0 || m[`weir_node_share_waits_total{result="outage"}`] == 0 {
+			t.Errorf("%v replied, %v in vain", m[`weir_node_share_waits_total{result="replied"}`], m[`weir_node_share_waits_total{result="outage"}`])
 		}
 	})
 }
@@ -303,7 +303,7 @@ func TestASendWithoutAnAnswerIsNoReply(t *testing.T) {
 func TestALostClaimErrsOnTheSafeSide(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{})
-		nodes := region(t, 5, origin, store.NamespaceRow{Headroom: "wait"})
+		nodes := region(t, 5, origin, store.NamespaceRow{NodeShare: "wait"})
 		defer stopAll(nodes)
 		admitted := int64(0)
 		take := func(n *dataplane.Limiter) {
@@ -331,7 +331,7 @@ func TestALostClaimErrsOnTheSafeSide(t *testing.T) {
 func TestABatchWaitsForFreshTotals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{})
-		nodes := region(t, 5, origin, store.NamespaceRow{Headroom: "wait"})
+		nodes := region(t, 5, origin, store.NamespaceRow{NodeShare: "wait"})
 		defer stopAll(nodes)
 		batch := []dataplane.Request{ask("small", 1, 5), ask("big", 10, 1000)}
 		nodes[0].AllowMany(t.Context(), batch)
@@ -385,21 +385,21 @@ func TestReplayUnderLoadLosesNothing(t *testing.T) {
 }
 
 // Every figure is there from the start, at 0; settings name what they cannot use.
-func TestHeadroomFiguresAndBounds(t *testing.T) {
+func TestNodeShareFiguresAndBounds(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a")
 	m := gather(t, n.Limiter)
 	for _, name := range []string{
-		`weir_origin_breaker_state{calls="asks",shard="0"}`, `weir_origin_breaker_state{calls="sends",shard="0"}`, `weir_origin_pending_sync{shard="0"}`, "weir_headroom_kicks_total",
-		`weir_headroom_waits_total{result="replied"}`, `weir_headroom_waits_total{result="outage"}`,
+		`weir_origin_breaker_state{calls="asks",shard="0"}`, `weir_origin_breaker_state{calls="sends",shard="0"}`, `weir_origin_pending_sync{shard="0"}`, "weir_node_share_flushes_total",
+		`weir_node_share_waits_total{result="replied"}`, `weir_node_share_waits_total{result="outage"}`,
 		`weir_origin_claims_total{result="added"}`, `weir_origin_claims_total{result="refused"}`, `weir_origin_claims_total{result="failed"}`,
 	} {
 		if got, there := m[name]; !there || got != 0 {
 			t.Errorf("%s: %v, %v", name, got, there)
 		}
 	}
-	w.counts.SetNamespaces(store.NamespaceRow{Workspace: "acme", Namespace: "api", Headroom: "shove"})
-	if err := n.LoadSettings(t.Context()); err == nil || !strings.Contains(err.Error(), `headroom is "shove" (kick or wait)`) {
+	w.counts.SetNamespaces(store.NamespaceRow{Workspace: "acme", Namespace: "api", NodeShare: "shove"})
+	if err := n.LoadSettings(t.Context()); err == nil || !strings.Contains(err.Error(), `node_share is "shove" (flush or wait)`) {
 		t.Errorf("%v", err)
 	}
 	if _, err := dataplane.New(dataplane.Config{RegionNodes: -1}); !errors.Is(err, dataplane.ErrInvalid) || !strings.Contains(err.Error(), "Config.RegionNodes") {

@@ -15,14 +15,14 @@ import (
 	"github.com/weirhq/weir/shared/await"
 )
 
-const crowdCap = 1000
+const fullCap = 1000
 
-// crowd is a node whose table other keys fill, each of them at its limit: none of them is idle.
-func (w *world) crowd(namespace string, change ...func(*dataplane.Config)) *node {
+// fullTable is a node whose table other keys fill, each of them at its limit: none of them is idle.
+func (w *world) fullTable(namespace string, change ...func(*dataplane.Config)) *node {
 	w.t.Helper()
-	small := func(c *dataplane.Config) { c.Settings, c.EntriesMax = nil, crowdCap }
+	small := func(c *dataplane.Config) { c.Settings, c.EntriesMax = nil, fullCap }
 	n := w.node("eu", "a", append([]func(*dataplane.Config){small}, change...)...)
-	n.pin(namespace, 0, 2*crowdCap)
+	n.pin(namespace, 0, 2*fullCap)
 	return n
 }
 
@@ -84,10 +84,10 @@ func TestAFloodOfPinnedKeysLeavesOthersTheirLimit(t *testing.T) {
 			for _, sent := range []bool{true, false} {
 				t.Run(fmt.Sprintf("%s, %s, sent %v", where, how, sent), func(t *testing.T) {
 					w := newWorld(t)
-					n := w.crowd("flood", change...)
+					n := w.fullTable("flood", change...)
 					if sent && change == nil {
 						n.replay()
-						n.pin("flood", 2*crowdCap, 3*crowdCap) // and it goes on
+						n.pin("flood", 2*fullCap, 3*fullCap) // and it goes on
 					}
 					most := int64(10)
 					if change != nil {
@@ -96,7 +96,7 @@ func TestAFloodOfPinnedKeysLeavesOthersTheirLimit(t *testing.T) {
 					if passed := try(n, "victim"); passed < 10 || passed > most {
 						t.Errorf("%d of 50 passed, want 10", passed)
 					}
-					if got := n.Entries(); got > crowdCap {
+					if got := n.Entries(); got > fullCap {
 						t.Errorf("%d entries", got)
 					}
 				})
@@ -115,7 +115,7 @@ func TestAKeyWithoutRoomIsJudged(t *testing.T) {
 		for how, try := range tries {
 			t.Run(where+", "+how, func(t *testing.T) {
 				w := newWorld(t)
-				n := w.crowd("api", c.change...)
+				n := w.fullTable("api", c.change...)
 				passed := try(n, "victim")
 				if passed > 10 || c.exact && passed != 10 {
 					t.Errorf("%d of 50 passed, want 10", passed)
@@ -136,20 +136,20 @@ func TestAKeyThatHadToGoIsNotWashedClean(t *testing.T) {
 	for where, change := range map[string][]func(*dataplane.Config){"with an origin": nil, "alone": {withoutOrigin}} {
 		t.Run(where, func(t *testing.T) {
 			w := newWorld(t)
-			n := w.crowd("flood", change...)
+			n := w.fullTable("flood", change...)
 			if change == nil {
 				n.replay()
 			}
-			n.pin("api", 0, crowdCap) // which needs its share
+			n.pin("api", 0, fullCap) // which needs its share
 			if change == nil {
 				n.replay()
 			}
-			n.pin("api", 0, crowdCap)
-			if got := n.Evicted("share"); got < crowdCap/4 {
+			n.pin("api", 0, fullCap)
+			if got := n.Evicted("share"); got < fullCap/4 {
 				t.Fatalf("%d keys had to go: nothing is proved", got)
 			}
 			for _, when := range []string{"in its window", "in the next"} {
-				for i := range crowdCap {
+				for i := range fullCap {
 					r := ask(fmt.Sprint("pinned", i), 1, 1)
 					if r.Namespace = "flood"; n.Allow(t.Context(), r).Allowed {
 						t.Fatalf("%s: key %d passes again", when, i)
@@ -165,11 +165,11 @@ func TestAKeyThatHadToGoIsNotWashedClean(t *testing.T) {
 // make room for each other.
 func TestAFloodLeavesTheEntriesOfOthers(t *testing.T) {
 	w := newWorld(t)
-	n := w.alone(func(c *dataplane.Config) { c.EntriesMax = crowdCap })
+	n := w.alone(func(c *dataplane.Config) { c.EntriesMax = fullCap })
 	for i := range 20 {
 		n.take(fmt.Sprint("few", i), 4, 10)
 	}
-	for i := range 20 * crowdCap {
+	for i := range 20 * fullCap {
 		r := ask(fmt.Sprint("one-shot", i), 1, 1000)
 		r.Namespace = "flood"
 		if d := n.Allow(t.Context(), r); !d.Allowed || d.Remaining < 990 {
@@ -183,11 +183,11 @@ func TestAFloodLeavesTheEntriesOfOthers(t *testing.T) {
 
 // Requests of one key that are decided at the same time share what is known of it, and so do
 // batches: none slips past its limit.
-func TestGuestsAreExactTogether(t *testing.T) {
+func TestUntrackedKeysAreExactTogether(t *testing.T) {
 	for where, change := range map[string][]func(*dataplane.Config){"with an origin": nil, "alone": {withoutOrigin}} {
 		t.Run(where, func(t *testing.T) {
 			w := newWorld(t)
-			n := w.crowd("api", change...)
+			n := w.fullTable("api", change...)
 			var passed atomic.Int64
 			together(8, func(worker int) {
 				for i := range 50 {
@@ -207,19 +207,19 @@ func TestGuestsAreExactTogether(t *testing.T) {
 			if total := totals(w.origin("eu"))[w.cell("victim")]; change == nil && total != passed.Load() {
 				t.Errorf("the origin has %d of %d", total, passed.Load())
 			}
-			if got := n.Guests(); got != 0 {
-				t.Errorf("%d guests stayed", got)
+			if got := n.UntrackedKeys(); got != 0 {
+				t.Errorf("%d untracked keys stayed", got)
 			}
 		})
 	}
 }
 
 // Nodes of a region whose tables are full meet at the origin.
-func TestGuestsOfTwoNodesShareTheirLimit(t *testing.T) {
+func TestUntrackedKeysOfTwoNodesShareTheirLimit(t *testing.T) {
 	w := newWorld(t)
-	one := w.crowd("api")
-	other := w.node("eu", "b", func(c *dataplane.Config) { c.Settings, c.EntriesMax = nil, crowdCap })
-	other.pin("api", 4*crowdCap, 6*crowdCap)
+	one := w.fullTable("api")
+	other := w.node("eu", "b", func(c *dataplane.Config) { c.Settings, c.EntriesMax = nil, fullCap })
+	other.pin("api", 4*fullCap, 6*fullCap)
 	passed := 0
 	for range 50 {
 		for _, n := range []*node{one, other} {
@@ -235,12 +235,12 @@ func TestGuestsOfTwoNodesShareTheirLimit(t *testing.T) {
 
 // Where the origin does not answer, the namespace's policy decides about a key without room as
 // about any other; what is known locally is in the overflow.
-func TestGuestsInAnOutage(t *testing.T) {
+func TestUntrackedKeysInAnOutage(t *testing.T) {
 	for policy, want := range map[string]int64{"local": 10, "open": 50, "closed": 0} {
 		t.Run(policy, func(t *testing.T) {
 			w := newWorld(t)
 			w.counts.SetNamespaces(store.NamespaceRow{Workspace: "acme", Namespace: "api", Outage: policy})
-			n := w.crowd("api", func(c *dataplane.Config) { c.Settings = w.counts })
+			n := w.fullTable("api", func(c *dataplane.Config) { c.Settings = w.counts })
 			n.replay() // all that is held is confirmed, and at its limit
 			w.origin("eu").Faults.Fail(errDown)
 			if passed := tries["singles"](n, "victim"); passed > want || want == 50 && passed != 50 || want > 0 && passed == 0 {
@@ -257,9 +257,9 @@ func TestEstimatesWithoutRoomAreJudged(t *testing.T) {
 			t.Run(fmt.Sprintf("%q, %s", settings, how), func(t *testing.T) {
 				w := newWorld(t)
 				w.estimates(settings)
-				n := w.node("eu", "a", func(c *dataplane.Config) { c.EntriesMax = crowdCap })
+				n := w.node("eu", "a", func(c *dataplane.Config) { c.EntriesMax = fullCap })
 				for range 2 {
-					n.pin("api", 0, 2*crowdCap)
+					n.pin("api", 0, 2*fullCap)
 				}
 				before := w.origin("eu").Stats().Calls()
 				if passed := try(n, "victim"); passed > 10 {
@@ -274,9 +274,9 @@ func TestEstimatesWithoutRoomAreJudged(t *testing.T) {
 }
 
 // While as many calls read as there may be, further reads wait, and go together in the next call.
-func TestReadsOfGuestsGoTogether(t *testing.T) {
+func TestReadsOfUntrackedKeysGoTogether(t *testing.T) {
 	w := newWorld(t)
-	n := w.crowd("api")
+	n := w.fullTable("api")
 	let := make(chan struct{})
 	var reads atomic.Int64
 	w.origin("eu").Faults.Hook(func(op memstore.Op) error {

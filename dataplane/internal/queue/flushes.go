@@ -8,23 +8,23 @@ import (
 	"github.com/weirhq/weir/dataplane/internal/cell"
 )
 
-// Kicks are the entries of a shard to send before the next tick. Each is in the queue at most once:
-// see cell.Entry.MarkKicked. Make Kicks with NewKicks. All methods may be called concurrently.
-type Kicks struct {
+// Flushes are the entries of a shard to send before the next tick. Each is in the queue at most once:
+// see cell.Entry.MarkFlush. Make Flushes with NewFlushes. All methods may be called concurrently.
+type Flushes struct {
 	Woken chan struct{} // receives a value when there may be entries to send
 
 	mu      sync.Mutex // no other lock is taken under it
 	entries Fair[*cell.Entry]
-	awaited map[*cell.Entry]*cell.Flight // each ends when the reply to its kick is merged
+	awaited map[*cell.Entry]*cell.Flight // each ends when the reply to its flush is merged
 }
 
-// NewKicks returns an empty queue.
-func NewKicks() *Kicks {
-	return &Kicks{Woken: make(chan struct{}, 1), awaited: make(map[*cell.Entry]*cell.Flight)}
+// NewFlushes returns an empty queue.
+func NewFlushes() *Flushes {
+	return &Flushes{Woken: make(chan struct{}, 1), awaited: make(map[*cell.Entry]*cell.Flight)}
 }
 
 // Add adds an entry and wakes the loop that sends it.
-func (k *Kicks) Add(e *cell.Entry) {
+func (k *Flushes) Add(e *cell.Entry) {
 	k.mu.Lock()
 	k.entries.Push(e.Group(), e)
 	k.mu.Unlock()
@@ -35,7 +35,7 @@ func (k *Kicks) Add(e *cell.Entry) {
 }
 
 // Take removes and returns n entries, or all if there are fewer. Namespaces take turns.
-func (k *Kicks) Take(n int) []*cell.Entry {
+func (k *Flushes) Take(n int) []*cell.Entry {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.entries.Take(n)
@@ -43,7 +43,7 @@ func (k *Kicks) Take(n int) []*cell.Entry {
 
 // Await returns a flight that ends when the reply to the next send of e is merged, or when no reply
 // will come.
-func (k *Kicks) Await(e *cell.Entry) *cell.Flight {
+func (k *Flushes) Await(e *cell.Entry) *cell.Flight {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	f := k.awaited[e]
@@ -54,14 +54,14 @@ func (k *Kicks) Await(e *cell.Entry) *cell.Flight {
 	return f
 }
 
-// Answer ends the flights of the kicked entries; err is why the entries in failed were not sent.
-func (k *Kicks) Answer(kicked, failed []*cell.Entry, err error) {
-	if len(kicked) == 0 {
+// Answer ends the flights of the flushed entries; err is why the entries in failed were not sent.
+func (k *Flushes) Answer(flushing, failed []*cell.Entry, err error) {
+	if len(flushing) == 0 {
 		return
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for _, e := range kicked {
+	for _, e := range flushing {
 		if f := k.awaited[e]; f != nil {
 			delete(k.awaited, e)
 			if slices.Contains(failed, e) {

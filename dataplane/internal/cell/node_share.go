@@ -7,17 +7,17 @@ type Way uint8
 
 // Ways of a decision.
 const (
-	WayMade    Way = iota // it is: the verdict stands, and was counted if it allows
-	WayReply              // once the reply to what is unsent is here
-	WayClaim              // at the origin
-	WayCrowded            // denied for now: it leaves too little room for what other nodes may have accepted
-	WayBroken             // by the outage policy: the origin does not answer, or the caller waits no longer
+	WayMade      Way = iota // it is: the verdict stands, and was counted if it allows
+	WayReply                // once the reply to what is unsent is here
+	WayClaim                // at the origin
+	WayOverShare            // denied for now: it leaves too little room for what other nodes may have accepted
+	WayBroken               // by the outage policy: the origin does not answer, or the caller waits no longer
 )
 
-// JudgeShare judges, and counts what fits both the limit and the node's share: in one
+// JudgeNodeShare judges, and counts what fits both the limit and the node's share: in one
 // step for all who wait for their share, and against other requests by the word's
 // compare-and-swap.
-func (e *Entry) JudgeShare(v *Verdict, h *Horizon, tMs, durationMs, limit, cost int64, count bool,
+func (e *Entry) JudgeNodeShare(v *Verdict, h *Horizon, tMs, durationMs, limit, cost int64, count bool,
 	nodes int64) (w Way, alive bool) {
 	for {
 		if !e.Judge(v, h, tMs, durationMs, limit, cost, false) {
@@ -27,7 +27,7 @@ func (e *Entry) JudgeShare(v *Verdict, h *Horizon, tMs, durationMs, limit, cost 
 			return WayMade, true
 		}
 		e.mu.Lock()
-		w, done := e.shareLocked(v, durationMs, limit, cost, nodes)
+		w, done := e.nodeShareLocked(v, durationMs, limit, cost, nodes)
 		e.mu.Unlock()
 		if done {
 			return w, true
@@ -35,7 +35,7 @@ func (e *Entry) JudgeShare(v *Verdict, h *Horizon, tMs, durationMs, limit, cost 
 	}
 }
 
-func (e *Entry) shareLocked(v *Verdict, durationMs, limit, cost, nodes int64) (w Way, done bool) {
+func (e *Entry) nodeShareLocked(v *Verdict, durationMs, limit, cost, nodes int64) (w Way, done bool) {
 	slot, ok := e.slotLocked(v.Sequence)
 	if !ok || v.Sequence != e.seq.Load() {
 		return WayMade, false
@@ -49,7 +49,7 @@ func (e *Entry) shareLocked(v *Verdict, durationMs, limit, cost, nodes int64) (w
 	e.weigh(v, slot, word, limit, cost, uncovered, durationMs)
 	w = e.wayLocked(v, slot, word, limit, cost, durationMs, nodes)
 	if v.Allowed && w == WayMade {
-		e.noteMinLimit(slot, limit)
+		e.lowerMinLimit(slot, limit)
 	}
 	if v.Allowed && w == WayMade && !e.words[slot].CompareAndSwap(word, word+uint64(cost)) {
 		return WayMade, false
@@ -92,18 +92,18 @@ func (e *Entry) unconfirmedLocked(slot int, word uint64) int64 {
 	return unconfirmed
 }
 
-// BeShared notes that the entry is asked about in a namespace that waits for its share.
-func (e *Entry) BeShared() {
-	if e.flags.Load()&flagShared == 0 {
-		e.flags.Or(flagShared)
+// MarkWaits notes that the entry is asked about in a namespace that waits for its share.
+func (e *Entry) MarkWaits() {
+	if e.flags.Load()&flagWaits == 0 {
+		e.flags.Or(flagWaits)
 	}
 }
 
-// OverHalfShare is true when own cost that is neither sent nor on its way, or kicked, is more than half of the node's
-// share of what the counts leave of the limit. ahead is cost of a batch before v's on the same key.
-func (e *Entry) OverHalfShare(v *Verdict, durationMs, limit, ahead, cost, nodes int64) bool {
+// OverHalfNodeShare is true when own cost that is neither sent nor on its way, or flushed, is more than half of the
+// node's share of what the counts leave of the limit. ahead is cost of a batch before v's on the same key.
+func (e *Entry) OverHalfNodeShare(v *Verdict, durationMs, limit, ahead, cost, nodes int64) bool {
 	slot := slotOf(v.Sequence)
-	if e.flags.Load()&(flagKicked|flagSending<<slot) != 0 {
+	if e.flags.Load()&(flagFlush|flagSending<<slot) != 0 {
 		return false
 	}
 	unsent := wordCount(e.words[slot].Load()) - e.ledger().cells[slot].settled.Load()
@@ -111,11 +111,11 @@ func (e *Entry) OverHalfShare(v *Verdict, durationMs, limit, ahead, cost, nodes 
 	return 2*unsent > max(cost, left/(2*nodes))
 }
 
-// WayOfMany is the way of all that a batch asks of the entry and has not claimed: sum adds up what it asks, by what
+// WayOfBatch is the way of all that a batch asks of the entry and has not claimed: sum adds up what it asks, by what
 // counts, v, which is current without what the batch has claimed.
-func (e *Entry) WayOfMany(v *Verdict, h *Horizon, tMs, durationMs, limit, nodes int64, guest bool, own *Claimed,
+func (e *Entry) WayOfBatch(v *Verdict, h *Horizon, tMs, durationMs, limit, nodes int64, untracked bool, own *Claimed,
 	sum func(v *Verdict, uncoveredMs int64) (limit, cost int64)) (Way, int64, int64) {
-	e.BeShared()
+	e.MarkWaits()
 	if !e.Judge(v, h, tMs, durationMs, limit, 0, false) {
 		return WayMade, 0, 0
 	}
@@ -135,14 +135,14 @@ func (e *Entry) WayOfMany(v *Verdict, h *Horizon, tMs, durationMs, limit, nodes 
 	}
 	cost -= mine
 	e.weigh(v, slot, word, limit, cost, uncovered, durationMs)
-	if v.Allowed && guest {
-		return e.guestWayLocked(slot, word, cost), limit, cost
+	if v.Allowed && untracked {
+		return e.untrackedWayLocked(slot, word, cost), limit, cost
 	}
 	return e.wayLocked(v, slot, word, limit, cost, durationMs, nodes), limit, cost
 }
 
-// guestWayLocked is the way of a cost that fits: a guest has no share, and credit only by chance.
-func (e *Entry) guestWayLocked(slot int, word uint64, cost int64) Way {
+// untrackedWayLocked is the way of a cost that fits: an untracked key has no share, and credit only by chance.
+func (e *Entry) untrackedWayLocked(slot int, word uint64, cost int64) Way {
 	if e.ledger().credit(slot)-e.unconfirmedLocked(slot, word) >= cost {
 		return WayMade
 	}

@@ -8,15 +8,15 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// meet finds or adds the entry of a call's key. If the table has no room, it returns a temporary
+// findOrAdd finds or adds the entry of a call's key. If the table has no room, it returns a temporary
 // entry and cell.Untracked; the caller must then call used when it has decided.
 //
-// A temporary entry must be for a cell of the origin's clock. If that clock is not known yet, meet
+// A temporary entry must be for a cell of the origin's clock. If that clock is not known yet, findOrAdd
 // first reads it from the origin. Estimates do not wait for it, because the origin never receives
 // the cost of a temporary entry.
-func (l *Limiter) meet(ctx context.Context, c *call, by *rule) (*cell.Entry, cell.Contact) {
+func (l *Limiter) findOrAdd(ctx context.Context, c *call, by *rule) (*cell.Entry, cell.Contact) {
 	t := l.table
-	if e := t.FindGuest(c.id); e != nil {
+	if e := t.FindUntracked(c.id); e != nil {
 		return e, cell.Untracked
 	}
 	key, sequence := c.key(), window.Sequence(c.nowMs, c.durationMs)
@@ -31,29 +31,29 @@ func (l *Limiter) meet(ctx context.Context, c *call, by *rule) (*cell.Entry, cel
 		cancel()
 		l.settle(c)
 	}
-	return l.host(c, by, window.Sequence(c.nowMs, c.durationMs))
+	return l.addUntracked(c, by, window.Sequence(c.nowMs, c.durationMs))
 }
 
 // used ends a decision's use of its entry, and returns it if the table holds it.
 func (l *Limiter) used(e *cell.Entry, met cell.Contact, c *call, source Source) *cell.Entry {
 	if met == cell.Untracked {
-		return l.usedGuest(c, source)
+		return l.usedUntracked(c, source)
 	}
 	return e
 }
 
-func (l *Limiter) usedGuest(c *call, source Source) *cell.Entry {
-	l.metrics.crowd.decided(source)
-	l.table.Guests.Leave(c.id)
+func (l *Limiter) usedUntracked(c *call, source Source) *cell.Entry {
+	l.metrics.untracked.decided(source)
+	l.table.UntrackedKeys.Release(c.id)
 	return nil
 }
 
-func (l *Limiter) host(c *call, by *rule, sequence int64) (*cell.Entry, cell.Contact) {
+func (l *Limiter) addUntracked(c *call, by *rule, sequence int64) (*cell.Entry, cell.Contact) {
 	key := c.key()
-	return l.table.Host(c.id, &key, by.reset, c.horizon, sequence)
+	return l.table.AddUntracked(c.id, &key, by.reset, c.horizon, sequence)
 }
 
-// spill counts in the overflow what was accepted on a guest and is at no origin.
+// spill counts in the overflow what was accepted on an untracked key and is at no origin.
 func (l *Limiter) spill(e *cell.Entry, sequence, cost int64) {
 	if cost <= 0 {
 		return
@@ -63,9 +63,9 @@ func (l *Limiter) spill(e *cell.Entry, sequence, cost int64) {
 	e.SettleUnnamed(sequence, cost)
 }
 
-// judgeGuest is judgeInFleet for a guest: within one deadline it hears what the origin has, unless
+// judgeUntracked is judgeInFleet for an untracked key: within one deadline it hears what the origin has, unless
 // what is known denies, and has the origin count.
-func (l *Limiter) judgeGuest(ctx context.Context, v *cell.Verdict, e *cell.Entry, c *call,
+func (l *Limiter) judgeUntracked(ctx context.Context, v *cell.Verdict, e *cell.Entry, c *call,
 	by *rule) (source Source, alive bool) {
 	ctx, cancel := l.within(ctx, &c.until)
 	defer cancel()
@@ -94,23 +94,23 @@ func (l *Limiter) judgeGuest(ctx context.Context, v *cell.Verdict, e *cell.Entry
 		if !alive || !v.Allowed || !c.counting() {
 			return source, alive
 		}
-		// a guest would not remember that it was refused for others' room
+		// an untracked key would not remember that it was refused for others' room
 		switch l.claim(ctx, v, e, c, by.outage, false) {
 		case cell.WayMade:
 			v.Claimed = true
 			return SourceOrigin, true
 		case cell.WayBroken:
-			return l.shareBroken(v, e, c, by.outage)
+			return l.nodeShareBroken(v, e, c, by.outage)
 		}
 		runtime.Gosched() // a batch is about to say that its cost is on its way
 	}
-	return l.shareBroken(v, e, c, by.outage)
+	return l.nodeShareBroken(v, e, c, by.outage)
 }
 
-// settleGuests counts elsewhere what a batch has counted on guests and not claimed: at the origin, in one call a
-// shard, since no replay would send it, or else in the overflow. It waits for that like for anything that a decision
-// waits for; until then the keys stay guests.
-func (l *Limiter) settleGuests(ctx context.Context, w *workspace, allowed bool) {
+// settleUntracked counts elsewhere what a batch has counted on untracked keys and not claimed: at the origin, in one
+// call a shard, since no replay would send it, or else in the overflow. It waits for that like for anything that a
+// decision waits for; until then the keys stay untracked keys.
+func (l *Limiter) settleUntracked(ctx context.Context, w *workspace, allowed bool) {
 	var sent map[*shard][]outgoing
 	for _, i := range w.order {
 		it := &w.items[i]
@@ -133,9 +133,9 @@ func (l *Limiter) settleGuests(ctx context.Context, w *workspace, allowed bool) 
 	if sent == nil {
 		return
 	}
-	var done []*guestCosts
+	var done []*untrackedCosts
 	for sh, all := range sent {
-		done = append(done, l.enterGuests(sh, all))
+		done = append(done, l.enterUntracked(sh, all))
 	}
 	ctx, cancel := l.within(ctx, &w.until)
 	defer cancel()
@@ -148,12 +148,12 @@ func (l *Limiter) settleGuests(ctx context.Context, w *workspace, allowed bool) 
 	}
 }
 
-// leaveGuests ends a batch's use of guests.
-func (l *Limiter) leaveGuests(w *workspace) {
+// releaseUntracked ends a batch's use of untracked keys.
+func (l *Limiter) releaseUntracked(w *workspace) {
 	for _, i := range w.order {
 		if it := &w.items[i]; it.met == cell.Untracked {
-			l.metrics.crowd.decided(it.source)
-			l.table.Guests.Leave(it.id)
+			l.metrics.untracked.decided(it.source)
+			l.table.UntrackedKeys.Release(it.id)
 			it.entry, it.met = nil, cell.Known
 		}
 	}

@@ -9,9 +9,9 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// ErrCrowded is a pattern with several '*' that nodes would leave out, since window.PatternsAlikeMax others of the
-// namespace begin alike.
-var ErrCrowded = fmt.Errorf("begins like others with more than one '*' (at most %d begin alike)",
+// ErrPatternsAlike is a pattern with several '*' that nodes would leave out, since window.PatternsAlikeMax others of
+// the namespace begin alike.
+var ErrPatternsAlike = fmt.Errorf("begins like others with more than one '*' (at most %d begin alike)",
 	window.PatternsAlikeMax)
 
 // alikeRowsMax bounds the patterns that one look for room takes in.
@@ -49,7 +49,7 @@ func roomFor(ctx context.Context, tx *sql.Tx, workspace, namespace, pattern stri
 		return err
 	}
 	if len(others) > alikeRowsMax || window.PatternsAlike(pattern, others) >= window.PatternsAlikeMax {
-		return ErrCrowded
+		return ErrPatternsAlike
 	}
 	return nil
 }
@@ -65,7 +65,7 @@ func (m *Memory) roomForLocked(workspace, namespace, pattern string) error {
 		others = append(others, m.rows[i].Pattern)
 	}
 	if window.PatternsAlike(pattern, others) >= window.PatternsAlikeMax {
-		return ErrCrowded
+		return ErrPatternsAlike
 	}
 	return nil
 }

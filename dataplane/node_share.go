@@ -9,14 +9,14 @@ import (
 	"github.com/weirhq/weir/dataplane/internal/cell"
 )
 
-// Headroom bounds what other nodes cannot know: the cost that a node has accepted and
+// The node share bounds what other nodes cannot know: the cost that a node has accepted and
 // the origin has not confirmed. With n nodes in the region, a key's share of what is
 // left of its limit is
 //
 //	share = max(cost, (limit - confirmed) / 2n)
 //
 // so that all nodes together stay within half of what is left, and within all of it
-// while a share holds one cost. Past half its share a key is kicked: it is sent at
+// while a share holds one cost. Past half its share a key is flushed: it is sent at
 // once, not at the next tick. Past its share a namespace set to "wait" lets the next
 // decision wait for that reply; and once a share would not hold more than the cost, the
 // decision is made where the count is, by a claim at the origin. A limit of up to 2n
@@ -29,14 +29,14 @@ import (
 // regionNodesMax bounds n; more would leave no share worth having.
 const regionNodesMax = 10_000
 
-func parseHeadroom(text string) (waits bool, err error) {
+func parseNodeShare(text string) (waits bool, err error) {
 	switch text {
-	case "", "kick":
+	case "", "flush":
 		return false, nil
 	case "wait":
 		return true, nil
 	}
-	return false, fmt.Errorf("%w: headroom is %q (kick or wait)", ErrInvalid, text)
+	return false, fmt.Errorf("%w: node_share is %q (flush or wait)", ErrInvalid, text)
 }
 
 // nodesOf is how many nodes the region has, by its heartbeats or by configuration.
@@ -55,41 +55,41 @@ func (l *Limiter) setNodes(set *settings) {
 	if l.shards == nil {
 		return
 	}
-	l.farShift.Store(uint32(bits.Len64(uint64(4*n - 1)))) // 2^shift >= 4n
+	l.nearShift.Store(uint32(bits.Len64(uint64(4*n - 1)))) // 2^shift >= 4n
 }
 
-// crowds kicks a key whose unsent cost is past half its share. It is called for costs
+// flushOverHalf flushes a key whose unsent cost is past half its share. It is called for costs
 // past 1/4n of the limit only, the previous cell's included: at the start of a cell it is
 // what leaves little to share.
-func (l *Limiter) crowds(e *cell.Entry, v *cell.Verdict, c *call) {
-	if e.OverHalfShare(v, c.durationMs, c.limit, c.ahead, c.cost, l.nodes.Load()) {
-		l.kick(l.shardOf(e), e)
+func (l *Limiter) flushOverHalf(e *cell.Entry, v *cell.Verdict, c *call) {
+	if e.OverHalfNodeShare(v, c.durationMs, c.limit, c.ahead, c.cost, l.nodes.Load()) {
+		l.flush(l.shardOf(e), e)
 	}
 }
 
-// kick has e sent at once, with whatever else is kicked meanwhile.
-func (l *Limiter) kick(sh *shard, e *cell.Entry) {
-	if l.stopping.Load() || !e.MarkKicked() {
+// flush sends e at once, with all other entries that are flushed meanwhile.
+func (l *Limiter) flush(sh *shard, e *cell.Entry) {
+	if l.stopping.Load() || !e.MarkFlush() {
 		return // it is about to be
 	}
-	l.metrics.kicks.Add(1)
-	sh.kicks.Add(e)
+	l.metrics.flushes.Add(1)
+	sh.flushes.Add(e)
 }
 
-// share decides in a namespace that waits, into v, and counts.
-func (l *Limiter) share(ctx context.Context, v *cell.Verdict, e *cell.Entry, c *call, source Source,
+// judgeByNodeShare decides in a namespace that waits, into v, and counts.
+func (l *Limiter) judgeByNodeShare(ctx context.Context, v *cell.Verdict, e *cell.Entry, c *call, source Source,
 	by *rule) (Source, bool) {
-	e.BeShared()
+	e.MarkWaits()
 	n := l.nodes.Load()
 	v.Against = c.limit
-	far := max(0, c.limit/(2*n)-1)
-	if alive := e.Judge(v, c.horizon, c.nowMs, c.durationMs, far, c.cost, c.counting()); !alive || v.Allowed {
+	safe := max(0, c.limit/(2*n)-1)
+	if alive := e.Judge(v, c.horizon, c.nowMs, c.durationMs, safe, c.cost, c.counting()); !alive || v.Allowed {
 		return source, alive // far from the limit, or the entry is gone
 	}
 	ctx, cancel := l.within(ctx, &c.until)
 	defer cancel()
 	for {
-		w, alive := e.JudgeShare(v, c.horizon, c.nowMs, c.durationMs, c.limit, c.cost, c.counting(), n)
+		w, alive := e.JudgeNodeShare(v, c.horizon, c.nowMs, c.durationMs, c.limit, c.cost, c.counting(), n)
 		switch {
 		case !alive:
 			return source, false
@@ -103,18 +103,18 @@ func (l *Limiter) share(ctx context.Context, v *cell.Verdict, e *cell.Entry, c *
 		switch w {
 		case cell.WayMade:
 			return SourceOrigin, true
-		case cell.WayCrowded:
-			v.Crowd(c.nowMs, l.settings.Load().twoTicksMs)
+		case cell.WayOverShare:
+			v.DenyOverShare(c.nowMs, l.settings.Load().twoTicksMs)
 			return SourceOrigin, true
 		case cell.WayBroken:
-			return l.shareBroken(v, e, c, by.outage)
+			return l.nodeShareBroken(v, e, c, by.outage)
 		}
 		source = SourceOrigin
 	}
 }
 
-// shareBroken decides by the outage policy.
-func (l *Limiter) shareBroken(v *cell.Verdict, e *cell.Entry, c *call,
+// nodeShareBroken decides by the outage policy.
+func (l *Limiter) nodeShareBroken(v *cell.Verdict, e *cell.Entry, c *call,
 	outage outagePolicy) (source Source, alive bool) {
 	source = outage.source()
 	if outage != outageLocal {
@@ -130,8 +130,8 @@ func (l *Limiter) awaitReply(ctx context.Context, e *cell.Entry) cell.Way {
 		return cell.WayBroken
 	}
 	sh := l.shardOf(e)
-	f := sh.kicks.Await(e)
-	l.kick(sh, e)
+	f := sh.flushes.Await(e)
+	l.flush(sh, e)
 	return l.replied(ctx, f, e, time.Now())
 }
 

@@ -45,7 +45,7 @@ func TestARegionOfTooManyCells(t *testing.T) {
 	if s := relay.Sizes(eu.relay); s.Cells != most+2 {
 		t.Errorf("eu holds %+v", s)
 	}
-	wantMetric(t, eu.relay, "weir_relay_crowded_cells_total 40")
+	wantMetric(t, eu.relay, "weir_relay_excess_cells_total 40")
 	if n := strings.Count(log.String(), "region=us"); n != 1 {
 		t.Errorf("us was named %d times:\n%s", n, log.String())
 	}
@@ -91,7 +91,7 @@ func TestTooManyCellsOfTheOwnRegion(t *testing.T) {
 	if n := relay.Owns(eu.relay); n != most {
 		t.Errorf("eu holds %d cells of its own, want %d", n, most)
 	}
-	wantMetric(t, eu.relay, "weir_relay_crowded_cells_total 91") // 80 rows, and 11 stored counts of 50
+	wantMetric(t, eu.relay, "weir_relay_excess_cells_total 91") // 80 rows, and 11 stored counts of 50
 	c := eu.cell("k", time.Minute)
 	eu.accept(c, 50, 100)
 	w.run(2 * interval)
@@ -126,7 +126,7 @@ func TestTooManyRegions(t *testing.T) {
 	}
 	eu.away = false
 	w.run(interval)
-	wantMetric(t, eu.relay, "weir_relay_crowded_cells_total 11")
+	wantMetric(t, eu.relay, "weir_relay_excess_cells_total 11")
 	if n := relay.Regions(eu.relay); n != most {
 		t.Errorf("eu holds cells of %d regions, want %d", n, most)
 	}

@@ -14,12 +14,12 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// crowdedRegion is n started nodes whose namespace waits, each with a table that other keys fill, all of them at their
+// fullRegion is n started nodes whose namespace waits, each with a table that other keys fill, all of them at their
 // limits.
-func crowdedRegion(t *testing.T, n int, origin *memstore.Origin) []*dataplane.Limiter {
+func fullRegion(t *testing.T, n int, origin *memstore.Origin) []*dataplane.Limiter {
 	t.Helper()
 	const entries = 20
-	nodes := region(t, n, origin, store.NamespaceRow{Headroom: "wait", Outage: "closed"}, func(c *dataplane.Config) { c.EntriesMax = entries })
+	nodes := region(t, n, origin, store.NamespaceRow{NodeShare: "wait", Outage: "closed"}, func(c *dataplane.Config) { c.EntriesMax = entries })
 	together(n, func(node int) {
 		for i := range 4 * entries {
 			nodes[node].Allow(context.Background(), ask(fmt.Sprint("pinned ", node, " ", i), 1, 1))
@@ -85,9 +85,9 @@ func TestSmallLimitsAreExactHoweverAsked(t *testing.T) {
 func nodesWithRoom(t *testing.T, n int, origin *memstore.Origin, room bool) []*dataplane.Limiter {
 	t.Helper()
 	if !room {
-		return crowdedRegion(t, n, origin)
+		return fullRegion(t, n, origin)
 	}
-	return region(t, n, origin, store.NamespaceRow{Headroom: "wait", Outage: "closed"})
+	return region(t, n, origin, store.NamespaceRow{NodeShare: "wait", Outage: "closed"})
 }
 
 // A large cost of a key without room is claimed once and granted if it fits: nobody is there to remember that nothing
@@ -103,7 +103,7 @@ func TestALargeClaimOfAKeyWithoutRoomIsGranted(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			origin := memstore.NewOrigin(memstore.OriginOptions{})
-			nodes := crowdedRegion(t, 5, origin)
+			nodes := fullRegion(t, 5, origin)
 			defer stopAll(nodes)
 			origin.Faults.Delay(4 * time.Millisecond)
 			before := origin.Stats().Claims
@@ -154,7 +154,7 @@ func TestABatchThatIsDecidedAnewClaimsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const entries = 20
 		origin := memstore.NewOrigin(memstore.OriginOptions{})
-		nodes := region(t, 1, origin, store.NamespaceRow{Headroom: "wait"}, func(c *dataplane.Config) { c.EntriesMax = entries })
+		nodes := region(t, 1, origin, store.NamespaceRow{NodeShare: "wait"}, func(c *dataplane.Config) { c.EntriesMax = entries })
 		defer stopAll(nodes)
 		n := nodes[0]
 		for i := range 4 * entries {
@@ -171,7 +171,7 @@ func TestABatchThatIsDecidedAnewClaimsOnce(t *testing.T) {
 		var once sync.Once
 		origin.Faults.Hook(func(op memstore.Op) error {
 			if op == memstore.OpClaim {
-				once.Do(func() { n.Crowd(); n.Crowd() })
+				once.Do(func() { n.MakeRoom(); n.MakeRoom() })
 			}
 			return nil
 		})

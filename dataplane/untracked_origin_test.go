@@ -17,11 +17,11 @@ func pair(cost int64) []dataplane.Request {
 	return []dataplane.Request{ask("victim", cost, 10), ask("beside", 1, 1000)}
 }
 
-// A single is decided at the origin while a batch's cost of the same guest is on its way there, and both are counted
-// once.
-func TestASingleBesideABatchOfItsGuest(t *testing.T) {
+// A single is decided at the origin while a batch's cost of the same untracked key is on its way there, and both are
+// counted once.
+func TestASingleBesideABatchOfItsUntrackedKey(t *testing.T) {
 	w := newWorld(t)
-	n := w.crowd("api", func(c *dataplane.Config) { c.ReadTimeout = 200 * time.Millisecond })
+	n := w.fullTable("api", func(c *dataplane.Config) { c.ReadTimeout = 200 * time.Millisecond })
 	var single dataplane.Decision
 	var once sync.Once
 	w.origin("eu").Faults.Hook(func(op memstore.Op) error {
@@ -39,10 +39,10 @@ func TestASingleBesideABatchOfItsGuest(t *testing.T) {
 	}
 }
 
-// What the origin does not take of a batch's guests is in the overflow, and is counted as dropped.
-func TestWhatTheOriginDoesNotTakeOfGuestsIsInTheOverflow(t *testing.T) {
+// What the origin does not take of a batch's untracked keys is in the overflow, and is counted as dropped.
+func TestWhatTheOriginDoesNotTakeOfUntrackedKeysIsInTheOverflow(t *testing.T) {
 	w := newWorld(t)
-	n := w.crowd("api")
+	n := w.fullTable("api")
 	before := n.Health().DroppedCost
 	w.origin("eu").Faults.Hook(func(op memstore.Op) error {
 		if op == memstore.OpSend {
@@ -61,9 +61,9 @@ func TestWhatTheOriginDoesNotTakeOfGuestsIsInTheOverflow(t *testing.T) {
 }
 
 // The same while the breaker is open: no call is made.
-func TestWhatABreakerKeepsBackOfGuestsIsInTheOverflow(t *testing.T) {
+func TestWhatABreakerKeepsBackOfUntrackedKeysIsInTheOverflow(t *testing.T) {
 	w := newWorld(t)
-	n := w.crowd("api", func(c *dataplane.Config) {
+	n := w.fullTable("api", func(c *dataplane.Config) {
 		c.Breaker = dataplane.Breaker{CallsMin: 1, FailureRatio: 0.0001, OpenFor: time.Hour}
 	})
 	var open bool
@@ -89,11 +89,11 @@ func TestWhatABreakerKeepsBackOfGuestsIsInTheOverflow(t *testing.T) {
 	wantAllowed(t, "3 of 10 are in the overflow", n.take("victim", 0, 10), true, 7)
 }
 
-// What batches count on guests during one call goes to the origin in the next one, all of it together.
-func TestCostsOfGuestsGoTogether(t *testing.T) {
+// What batches count on untracked keys during one call goes to the origin in the next one, all of it together.
+func TestCostsOfUntrackedKeysGoTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		n := w.crowd("api")
+		n := w.fullTable("api")
 		held := make(chan struct{})
 		sends := 0
 		w.origin("eu").Faults.Hook(func(op memstore.Op) error {
@@ -129,13 +129,14 @@ func TestCostsOfGuestsGoTogether(t *testing.T) {
 	})
 }
 
-// A batch waits for its cost of guests as long as for anything, ReadTimeout in all, also where the call of another one
-// is before it. Its keys stay guests until the cost is at the origin: a request that comes meanwhile knows it.
-func TestABatchWaitsForItsGuestsNoLongerThanForAnything(t *testing.T) {
+// A batch waits for its cost of untracked keys as long as for anything, ReadTimeout in all, also where the call of
+// another one is before it. Its keys stay untracked keys until the cost is at the origin: a request that comes
+// meanwhile knows it.
+func TestABatchWaitsForItsUntrackedKeysNoLongerThanForAnything(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		const timeout = 50 * time.Millisecond
-		n := w.crowd("api", func(c *dataplane.Config) { c.ReadTimeout = timeout })
+		n := w.fullTable("api", func(c *dataplane.Config) { c.ReadTimeout = timeout })
 		held := make(chan struct{})
 		w.origin("eu").Faults.Hook(func(op memstore.Op) error {
 			if op == memstore.OpSend {
@@ -165,12 +166,12 @@ func TestABatchWaitsForItsGuestsNoLongerThanForAnything(t *testing.T) {
 	})
 }
 
-// A tick of replay that sends a batch's costs of guests again leaves those that come up meanwhile to another goroutine:
-// as long as batches go on, other keys' costs would not be sent.
-func TestReplaySendsNoGuestsOfBatches(t *testing.T) {
+// A tick of replay that sends a batch's costs of untracked keys again leaves those that come up meanwhile to another
+// goroutine: as long as batches go on, other keys' costs would not be sent.
+func TestReplaySendsNoUntrackedKeysOfBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		n := w.crowd("api")
+		n := w.fullTable("api")
 		n.replay()
 		var batches sync.WaitGroup
 		again, held, sends := make(chan struct{}), make(chan struct{}), 0
@@ -213,10 +214,10 @@ func TestReplaySendsNoGuestsOfBatches(t *testing.T) {
 	})
 }
 
-// An origin that takes nothing of guests opens the breaker of what decisions wait for.
-func TestFailingAddsOfGuestsOpenTheBreaker(t *testing.T) {
+// An origin that takes nothing of untracked keys opens the breaker of what decisions wait for.
+func TestFailingAddsOfUntrackedKeysOpenTheBreaker(t *testing.T) {
 	w := newWorld(t)
-	n := w.crowd("api", func(c *dataplane.Config) {
+	n := w.fullTable("api", func(c *dataplane.Config) {
 		c.Breaker = dataplane.Breaker{CallsMin: 1, FailureRatio: 0.0001, OpenFor: time.Hour}
 	})
 	w.origin("eu").Faults.Hook(func(op memstore.Op) error {
@@ -233,7 +234,7 @@ func TestFailingAddsOfGuestsOpenTheBreaker(t *testing.T) {
 
 // waitsAlone is a node of a region of five, in a namespace that waits; the others say nothing.
 func (w *world) waitsAlone(change ...func(*dataplane.Config)) *node {
-	w.counts.SetNamespaces(store.NamespaceRow{Workspace: "acme", Namespace: "api", Headroom: "wait"})
+	w.counts.SetNamespaces(store.NamespaceRow{Workspace: "acme", Namespace: "api", NodeShare: "wait"})
 	return w.node("eu", "a", append(change, func(c *dataplane.Config) { c.RegionNodes = 5 })...)
 }
 

@@ -12,8 +12,8 @@ import (
 // several keys. What is added is counted, as a single's is, and the batch is decided by the rest in one step with
 // everything else. A batch that is decided anew keeps what was added. If it fails after all, that becomes this node's
 // credit, and pays for what the node accepts there next. Keys without room claim whatever their share, as their singles
-// do, once all other keys have what they wait for: a guest's credit ends with its last user, which errs on the safe
-// side.
+// do, once all other keys have what they wait for: an untracked key's credit ends with its last user, which errs on the
+// safe side.
 
 // unclaimed is what a batch asks of a key and no claim has counted yet; it is the first item on the key.
 func (it *item) unclaimed() int64 { return max(0, it.before-it.claimed.In(it.verdict.Sequence)) }
@@ -50,14 +50,14 @@ type pledge struct {
 	claim *cell.Claim
 }
 
-// shareMany lets a batch wait until each of its guests, or of its other keys, is within its share, or has the origin's
-// word for the cost.
-func (l *Limiter) shareMany(ctx context.Context, w *workspace, guests bool) {
+// shareBatch lets a batch wait until each of its untracked keys, or of its other keys, is within its share, or has the
+// origin's word for the cost.
+func (l *Limiter) shareBatch(ctx context.Context, w *workspace, untracked bool) {
 	var cancel context.CancelFunc
 	for {
 		var pledges []pledge
 		for _, i := range w.order { // all of them before any is waited for
-			if p, waits := l.pledge(w, i, guests); waits {
+			if p, waits := l.pledge(w, i, untracked); waits {
 				pledges = append(pledges, p)
 			}
 		}
@@ -76,9 +76,9 @@ func (l *Limiter) shareMany(ctx context.Context, w *workspace, guests bool) {
 }
 
 // pledge begins to wait for a key; waits is false when there is nothing to wait for.
-func (l *Limiter) pledge(w *workspace, i int, guests bool) (p pledge, waits bool) {
+func (l *Limiter) pledge(w *workspace, i int, untracked bool) (p pledge, waits bool) {
 	it := &w.items[i]
-	if !it.waits(guests) || it.source.Degraded() || it.crowded {
+	if !it.waits(untracked) || it.source.Degraded() || it.overShare {
 		return p, false
 	}
 	e := it.entry
@@ -92,10 +92,10 @@ func (l *Limiter) pledge(w *workspace, i int, guests bool) (p pledge, waits bool
 	}
 	p.first = i
 	if sh := l.shardOf(e); way == cell.WayReply {
-		p.reply = sh.kicks.Await(e)
-		l.kick(sh, e)
+		p.reply = sh.flushes.Await(e)
+		l.flush(sh, e)
 	} else {
-		p.claim = l.enterClaim(e, cell.NewClaim(e, &v, limit, cost, !guests, it.rule.outage != outageClosed))
+		p.claim = l.enterClaim(e, cell.NewClaim(e, &v, limit, cost, !untracked, it.rule.outage != outageClosed))
 	}
 	return p, true
 }
@@ -118,11 +118,11 @@ func (l *Limiter) redeem(ctx context.Context, w *workspace, p pledge, began time
 	switch way {
 	case cell.WayBroken:
 		l.breakItem(w, p.first)
-	case cell.WayCrowded:
+	case cell.WayOverShare:
 		sourceOf(w.items, p.first, SourceOrigin, 0)
 		for i := range w.items {
 			if w.items[i].first == p.first {
-				w.items[i].crowded, w.items[i].crowdedMs = true, l.settings.Load().twoTicksMs
+				w.items[i].overShare, w.items[i].overShareMs = true, l.settings.Load().twoTicksMs
 			}
 		}
 	case cell.WayMade:
@@ -141,7 +141,7 @@ func (l *Limiter) breakItem(w *workspace, i int) {
 
 // wayOfKey is the way of all that a batch asks of one key and has not claimed, which is cost against limit.
 func (l *Limiter) wayOfKey(w *workspace, first *item) (way cell.Way, v cell.Verdict, limit, cost int64) {
-	way, limit, cost = first.entry.WayOfMany(&v, w.horizon, first.nowMs, first.durationMs, first.limit, l.nodes.Load(),
+	way, limit, cost = first.entry.WayOfBatch(&v, w.horizon, first.nowMs, first.durationMs, first.limit, l.nodes.Load(),
 		first.met == cell.Untracked, &first.claimed, func(v *cell.Verdict, uncoveredMs int64) (limit, cost int64) {
 			return w.sumOfKey(first, v, uncoveredMs)
 		})

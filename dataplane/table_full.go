@@ -7,12 +7,12 @@ import (
 	"github.com/weirhq/weir/dataplane/internal/clock"
 )
 
-// crowdEvery is how often a full table is logged, and for how long the last key without room
+// fullLogEvery is how often a full table is logged, and for how long the last key without room
 // makes it one.
-const crowdEvery = time.Minute
+const fullLogEvery = time.Minute
 
-// crowd counts what is decided without a place in the table.
-type crowd struct {
+// untracked counts what is decided without a place in the table.
+type untracked struct {
 	byOrigin, byOverflow atomic.Int64
 
 	held               int64 // NewKeys.HeldBack when it was last logged; only the sweep uses it
@@ -20,18 +20,18 @@ type crowd struct {
 	logged, heldLogged clock.Steady
 }
 
-// Crowded is true when, in the last minute, a key found no room in the table: too many keys are
+// TableFull is true when, in the last minute, a key found no room in the table: too many keys are
 // at their limits, or their cost is not sent. Such keys are decided by what the origin has, or by
 // a sketch that may take them for more than they are. It is cheap, and needs no lock.
-func (l *Limiter) Crowded() bool {
+func (l *Limiter) TableFull() bool {
 	at := l.table.FullSince.Load()
-	return at != 0 && int64(l.clock.Steady())-at < crowdEvery.Milliseconds()
+	return at != 0 && int64(l.clock.Steady())-at < fullLogEvery.Milliseconds()
 }
 
-// reportCrowd logs a full table, once a period.
-func (l *Limiter) reportCrowd(now clock.Steady) {
-	c, full := &l.metrics.crowd, l.table.Full.Load()
-	if full == c.full || c.logged != 0 && int64(now-c.logged) < crowdEvery.Milliseconds() {
+// reportFull logs a full table, once a period.
+func (l *Limiter) reportFull(now clock.Steady) {
+	c, full := &l.metrics.untracked, l.table.Full.Load()
+	if full == c.full || c.logged != 0 && int64(now-c.logged) < fullLogEvery.Milliseconds() {
 		return
 	}
 	workspace, namespace, share := l.table.Largest()
@@ -42,11 +42,11 @@ func (l *Limiter) reportCrowd(now clock.Steady) {
 	c.full, c.logged = full, now
 }
 
-// reportHeldBack logs, at most once per crowdEvery, that new keys were held back.
+// reportHeldBack logs, at most once per fullLogEvery, that new keys were held back.
 func (l *Limiter) reportHeldBack(now clock.Steady) {
-	c := &l.metrics.crowd
+	c := &l.metrics.untracked
 	times, workspace, namespace := l.table.NewKeys.HeldBack()
-	if times == c.held || c.heldLogged != 0 && int64(now-c.heldLogged) < crowdEvery.Milliseconds() {
+	if times == c.held || c.heldLogged != 0 && int64(now-c.heldLogged) < fullLogEvery.Milliseconds() {
 		return
 	}
 	l.cfg.Logger.Warn("too many new keys: some are not created at the origin and count at this node alone until they "+
@@ -54,8 +54,8 @@ func (l *Limiter) reportHeldBack(now clock.Steady) {
 	c.held, c.heldLogged = times, now
 }
 
-// decided counts a decision on a guest.
-func (c *crowd) decided(source Source) {
+// decided counts a decision on an untracked key.
+func (c *untracked) decided(source Source) {
 	if source == SourceOrigin {
 		c.byOrigin.Add(1)
 		return

@@ -17,8 +17,8 @@ const spillSeq = int64(1000)
 
 func spillMs() int64 { return window.Start(spillSeq, time.Minute.Milliseconds()) }
 
-// guestLimiter is a limiter with an origin, and a guest of its in the current cell.
-func guestLimiter(t *testing.T, change ...func(*Config)) (*Limiter, *cell.Entry) {
+// untrackedLimiter is a limiter with an origin, and an untracked key of its in the current cell.
+func untrackedLimiter(t *testing.T, change ...func(*Config)) (*Limiter, *cell.Entry) {
 	t.Helper()
 	now := time.UnixMilli(spillMs())
 	cfg := Config{Region: "eu", NodeID: "a", Clock: func() time.Time { return now },
@@ -32,24 +32,25 @@ func guestLimiter(t *testing.T, change ...func(*Config)) (*Limiter, *cell.Entry)
 	}
 	key := window.Key{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: time.Minute}
 	id := l.table.IdentityOfKey(&key, nil)
-	e, _ := l.table.Host(&id, &key, nil, l.table.Horizon(false), spillSeq)
+	e, _ := l.table.AddUntracked(&id, &key, nil, l.table.Horizon(false), spillSeq)
 	return l, e
 }
 
-// The answer to a guest's cost tells of others', and a short one is a failure: what it leaves out is in the overflow.
-func TestTheAnswerToAGuestsCostIsMerged(t *testing.T) {
-	l, e := guestLimiter(t)
+// The answer to an untracked key's cost tells of others', and a short one is a failure: what it leaves out is in the
+// overflow.
+func TestTheAnswerToAnUntrackedKeysCostIsMerged(t *testing.T) {
+	l, e := untrackedLimiter(t)
 	sh := l.shards[0]
 	// another node's
 	_, _ = l.cfg.Origin.Send(t.Context(), store.Chunk{Stream: 1, Number: 1, Costs: []store.Cost{{Cell: e.Cell(spillSeq), Add: 4}}})
 	e.Charge(spillSeq, 5, 100)
-	l.sendGuests(sh, []outgoing{{e, spillSeq, 5}})
+	l.sendUntracked(sh, []outgoing{{e, spillSeq, 5}})
 	if got := e.LookAt(spillSeq).Counted; got != 9 {
 		t.Errorf("%d are counted of its own 5 and others' 4", got)
 	}
 	l.cfg.Origin = silent{l.cfg.Origin}
 	e.Charge(spillSeq, 2, 100)
-	l.sendGuests(sh, []outgoing{{e, spillSeq, 2}})
+	l.sendUntracked(sh, []outgoing{{e, spillSeq, 2}})
 	if got := l.table.SpilledCost(e, spillSeq); got != 2 {
 		t.Errorf("the overflow has %d of the 2 that were not answered", got)
 	}
@@ -62,7 +63,7 @@ func (silent) Send(context.Context, store.Chunk) (store.Reply, error) { return s
 
 // What was claimed in a cell that has made way before the batch is decided is credit there.
 func TestAClaimOfTheCellBeforeBecomesCredit(t *testing.T) {
-	_, e := guestLimiter(t)
+	_, e := untrackedLimiter(t)
 	e.Charge(spillSeq, 4, 100)
 	it := item{entry: e, claimed: cell.Claimed{Sequence: spillSeq, Cost: 4}}
 	var next cell.Verdict
@@ -77,7 +78,7 @@ func TestAClaimOfTheCellBeforeBecomesCredit(t *testing.T) {
 
 // What is spilled is in the overflow, is counted as dropped, and is settled; nothing leaves no trace.
 func TestASpillIsInTheOverflow(t *testing.T) {
-	l, e := guestLimiter(t)
+	l, e := untrackedLimiter(t)
 	l.spill(e, spillSeq, 0)
 	if got := l.Health().DroppedCost; got != 0 {
 		t.Errorf("nothing is spilled, and %d are counted as dropped", got)
@@ -95,12 +96,12 @@ func TestASpillIsInTheOverflow(t *testing.T) {
 	}
 }
 
-// "The shard is there, whatever it thinks of some cells": one cost of guests that it refuses opens no breaker.
-func TestAnOriginThatTakesSomeCostsOfGuestsIsThere(t *testing.T) {
-	l, e := guestLimiter(t, func(c *Config) { c.Breaker = Breaker{CallsMin: 1, FailureRatio: 0.0001} })
+// "The shard is there, whatever it thinks of some cells": one cost of untracked keys that it refuses opens no breaker.
+func TestAnOriginThatTakesSomeCostsOfUntrackedKeysIsThere(t *testing.T) {
+	l, e := untrackedLimiter(t, func(c *Config) { c.Breaker = Breaker{CallsMin: 1, FailureRatio: 0.0001} })
 	l.cfg.Origin = partial{l.cfg.Origin}
 	e.Charge(spillSeq, 5, 100)
-	l.sendGuests(l.shards[0], []outgoing{{e, spillSeq, 2}, {e, spillSeq, 3}})
+	l.sendUntracked(l.shards[0], []outgoing{{e, spillSeq, 2}, {e, spillSeq, 3}})
 	if _, ok := l.shards[0].asks.Begin(); !ok {
 		t.Error("the breaker is open")
 	}
@@ -119,9 +120,9 @@ func (o partial) Send(ctx context.Context, c store.Chunk) (store.Reply, error) {
 	return reply, err
 }
 
-// A key without room that is decided without a pause keeps its guest. If the clock is put right, the key still goes by
-// the clock, and what was counted still counts.
-func TestAClockPutRightLocksNoGuestOut(t *testing.T) {
+// A key without room that is decided without a pause keeps its untracked key. If the clock is put right, the key still
+// goes by the clock, and what was counted still counts.
+func TestAClockPutRightLocksNoUntrackedKeyOut(t *testing.T) {
 	for _, origin := range []bool{false, true} {
 		var ms atomic.Int64
 		ms.Store(spillMs() + 24*time.Hour.Milliseconds())
@@ -136,7 +137,7 @@ func TestAClockPutRightLocksNoGuestOut(t *testing.T) {
 		}
 		key := window.Key{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: time.Minute}
 		id := l.table.IdentityOfKey(&key, nil)
-		l.table.Host(&id, &key, nil, l.table.Horizon(false), window.Sequence(l.nowMs(), 60_000)) // a use that does not end
+		l.table.AddUntracked(&id, &key, nil, l.table.Horizon(false), window.Sequence(l.nowMs(), 60_000)) // a use that does not end
 		r := Request{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: time.Minute, Limit: 10, Cost: 9}
 		if d := l.Allow(t.Context(), r); !d.Allowed {
 			t.Fatalf("origin %v: %+v", origin, d)

@@ -13,22 +13,22 @@ import (
 )
 
 // A full table is in the log once a period, with who fills it, in metrics, in the heartbeat and in
-// Crowded, for as long as keys find no room and a minute more.
+// TableFull, for as long as keys find no room and a minute more.
 func TestAFullTableIsReported(t *testing.T) {
 	var log bytes.Buffer
 	w := newWorld(t)
 	n := w.node("eu", "a", func(c *dataplane.Config) {
-		c.EntriesMax, c.Logger = crowdCap, slog.New(slog.NewTextHandler(&log, nil))
+		c.EntriesMax, c.Logger = fullCap, slog.New(slog.NewTextHandler(&log, nil))
 	})
 	n.take("first", 1, 10)
-	n.ReportCrowd()
-	if h := n.Health(); n.Crowded() || h.TableFull != 0 || !h.TableFullAt.IsZero() || log.Len() != 0 {
-		t.Fatalf("before: crowded %v, %+v, %q", n.Crowded(), h, log.String())
+	n.ReportFull()
+	if h := n.Health(); n.TableFull() || h.TableFull != 0 || !h.TableFullAt.IsZero() || log.Len() != 0 {
+		t.Fatalf("before: full %v, %+v, %q", n.TableFull(), h, log.String())
 	}
-	n.pin("flood", 0, 2*crowdCap)
+	n.pin("flood", 0, 2*fullCap)
 	for range 3 {
-		n.ReportCrowd()
-		n.pin("flood", 2*crowdCap, 2*crowdCap+10)
+		n.ReportFull()
+		n.pin("flood", 2*fullCap, 2*fullCap+10)
 	}
 	if got := strings.Count(log.String(), "the table is full"); got != 1 {
 		t.Errorf("%d lines: %s", got, log.String())
@@ -36,8 +36,8 @@ func TestAFullTableIsReported(t *testing.T) {
 	if !strings.Contains(log.String(), "largest_workspace=acme largest_namespace=flood") {
 		t.Errorf("who fills it is not in %s", log.String())
 	}
-	if h := n.Health(); !n.Crowded() || h.TableFull < crowdCap || !h.TableFullAt.Equal(epoch) {
-		t.Errorf("crowded %v, %d at %v", n.Crowded(), h.TableFull, h.TableFullAt)
+	if h := n.Health(); !n.TableFull() || h.TableFull < fullCap || !h.TableFullAt.Equal(epoch) {
+		t.Errorf("full %v, %d at %v", n.TableFull(), h.TableFull, h.TableFullAt)
 	}
 	want := `
 # HELP weir_untracked_decisions_total Decisions on keys without room in the table, by what counted them: the origin, or the overflow sketch, which errs towards denying.
@@ -49,11 +49,11 @@ weir_untracked_decisions_total{by="overflow"} 0
 		t.Error(err)
 	}
 	w.clock.advance(time.Minute)
-	n.ReportCrowd()
-	if got := strings.Count(log.String(), "the table is full"); got != 2 || n.Crowded() {
-		t.Errorf("%d lines after a minute; crowded %v", got, n.Crowded())
+	n.ReportFull()
+	if got := strings.Count(log.String(), "the table is full"); got != 2 || n.TableFull() {
+		t.Errorf("%d lines after a minute; full %v", got, n.TableFull())
 	}
-	n.ReportCrowd()
+	n.ReportFull()
 	if got := strings.Count(log.String(), "the table is full"); got != 2 {
 		t.Errorf("%d lines though nothing is new", got)
 	}

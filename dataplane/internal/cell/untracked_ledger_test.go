@@ -9,9 +9,9 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Own cost of a guest is settled before its origin has named it: no claim waits for it, and no total that holds it
-// is taken for others' cost.
-func TestAGuestsOwnCostIsSettledUnnamed(t *testing.T) {
+// Own cost of an untracked key is settled before its origin has named it: no claim waits for it, and no total that
+// holds it is taken for others' cost.
+func TestAnUntrackedKeysOwnCostIsSettledUnnamed(t *testing.T) {
 	e, slot := ledgerEntry(), slotOf(ledgerSeq)
 	e.addLocked(slot, 7)
 	e.SettleUnnamed(ledgerSeq, 7)
@@ -35,13 +35,13 @@ func TestAGuestsOwnCostIsSettledUnnamed(t *testing.T) {
 	}
 }
 
-// Credit of a guest pays for what a batch counts on it, once, and the rest is to be sent.
-func TestCreditPaysForWhatABatchCountsOnAGuest(t *testing.T) {
+// Credit of an untracked key pays for what a batch counts on it, once, and the rest is to be sent.
+func TestCreditPaysForWhatABatchCountsOnAnUntrackedKey(t *testing.T) {
 	e, slot := ledgerEntry(), slotOf(ledgerSeq)
 	e.CreditClaim(ledgerSeq, 8)
 	for _, c := range []struct{ cost, unpaid, credit int64 }{{5, 0, 3}, {7, 4, 0}, {1, 1, 0}} {
 		word := e.words[slot].Load()
-		made := e.guestWayLocked(slot, word, c.cost) == WayMade
+		made := e.untrackedWayLocked(slot, word, c.cost) == WayMade
 		if e.addLocked(slot, c.cost); made != (c.unpaid == 0) {
 			t.Errorf("cost %d needs a claim: %v", c.cost, !made)
 		}
@@ -51,7 +51,7 @@ func TestCreditPaysForWhatABatchCountsOnAGuest(t *testing.T) {
 		e.SettleUnnamed(ledgerSeq, c.unpaid)
 	}
 	e.CreditClaim(ledgerSeq, 3)
-	if e.guestWayLocked(slot, e.words[slot].Load(), 3) != WayMade {
+	if e.untrackedWayLocked(slot, e.words[slot].Load(), 3) != WayMade {
 		t.Error("credit of 3 needs a claim for 3")
 	}
 	if got := e.Unpaid(ledgerSeq-2, 3); got != 3 {
@@ -59,38 +59,38 @@ func TestCreditPaysForWhatABatchCountsOnAGuest(t *testing.T) {
 	}
 }
 
-// guestTable is a table, of a node with an origin or without, and an entry that is not in it.
-func guestTable(fleet bool) (*Table, *Entry) {
+// untrackedTable is a table, of a node with an origin or without, and an entry that is not in it.
+func untrackedTable(fleet bool) (*Table, *Entry) {
 	t := NewTable(100, 1000, clock.New(nil), fleet)
 	key := window.Key{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: time.Minute}
 	id := t.IdentityOfKey(&key, nil)
 	return t, t.newEntry(&id, &key, nil, ledgerSeq)
 }
 
-// A key is a guest or has an entry, not both: what is on its way from the one the other would not know, and two
-// requests at one moment would be judged by two counts.
-func TestAKeyIsAGuestOrHasAnEntry(t *testing.T) {
+// A key is an untracked key or has an entry, not both: what is on its way from the one the other would not know, and
+// two requests at one moment would be judged by two counts.
+func TestAKeyIsUntrackedOrHasAnEntry(t *testing.T) {
 	table := NewTable(100, 1000, clock.New(nil), true)
 	key := window.Key{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: time.Minute}
 	id := table.IdentityOfKey(&key, nil)
-	guest, met := table.Host(&id, &key, nil, then, ledgerSeq)
+	temporary, met := table.AddUntracked(&id, &key, nil, then, ledgerSeq)
 	if met != Untracked {
 		t.Fatalf("a key that the table does not hold is %v", met)
 	}
 	if _, met := table.Add(&id, &key, nil, then, ledgerSeq, ledgerMs()); met != Untracked || table.Get(&id) != nil {
-		t.Errorf("the table takes a guest in: %v", met)
+		t.Errorf("the table takes an untracked key in: %v", met)
 	}
-	if again, met := table.Host(&id, &key, nil, then, ledgerSeq); again != guest || met != Untracked {
-		t.Errorf("a guest is another one the next time: %v", met)
+	if again, met := table.AddUntracked(&id, &key, nil, then, ledgerSeq); again != temporary || met != Untracked {
+		t.Errorf("an untracked key is another one the next time: %v", met)
 	}
-	table.Guests.Leave(&id)
-	table.Guests.Leave(&id)
+	table.UntrackedKeys.Release(&id)
+	table.UntrackedKeys.Release(&id)
 	e, met := table.Add(&id, &key, nil, then, ledgerSeq, ledgerMs())
 	if met != Created || table.Get(&id) != e {
-		t.Errorf("the table does not take in a key that was a guest: %v", met)
+		t.Errorf("the table does not take in a key that was an untracked key: %v", met)
 	}
-	if held, met := table.Host(&id, &key, nil, then, ledgerSeq); held != e || met != Known || table.Guests.Present.Load() != 0 {
-		t.Errorf("a key that the table holds becomes a guest: %v", met)
+	if held, met := table.AddUntracked(&id, &key, nil, then, ledgerSeq); held != e || met != Known || table.UntrackedKeys.Present.Load() != 0 {
+		t.Errorf("a key that the table holds becomes an untracked key: %v", met)
 	}
 }
 
@@ -107,10 +107,10 @@ func TestWhatHadToGoIsKept(t *testing.T) {
 		"estimate, with an origin": {window.Estimate, true, [2]int64{4, 9}},
 		"estimate, without":        {window.Estimate, false, [2]int64{4, 9}},
 	} {
-		table, e := guestTable(c.fleet)
+		table, e := untrackedTable(c.fleet)
 		e.addLocked(slotOf(ledgerSeq-1), 4)
 		e.addLocked(slotOf(ledgerSeq), 7)
-		e.foreign(slotOf(ledgerSeq)).Store(2)
+		e.othersOf(slotOf(ledgerSeq)).Store(2)
 		table.keep(e, c.mode)
 		for i, want := range c.want {
 			if got := table.overflow.count(&e.id, ledgerSeq-1+int64(i), time.Minute.Milliseconds(), table.now()); got != want {
@@ -122,7 +122,7 @@ func TestWhatHadToGoIsKept(t *testing.T) {
 
 // An entry with nothing in a cell leaves nothing of it in the overflow.
 func TestWhatHadNothingIsNotKept(t *testing.T) {
-	table, e := guestTable(false)
+	table, e := untrackedTable(false)
 	e.addLocked(slotOf(ledgerSeq-1), 4)
 	table.keep(e, window.Exact)
 	if got := table.overflow.count(&e.id, ledgerSeq-1, time.Minute.Milliseconds(), table.now()); got != 4 {
