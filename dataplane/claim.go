@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -184,7 +185,7 @@ func (l *Limiter) claimed(sh *shard, call *claimCall, reply *store.ClaimReply, e
 	now, going := l.clock.ReadSteady(), slices.Clone(call.of)
 	lost := make([]store.Epoch, len(going))
 	for i, c := range going {
-		answer := claimAnswer{total: store.Total{Err: cmpErr(err, errShortAnswer)}}
+		answer := claimAnswer{total: store.Total{Err: cmp.Or(err, errShortAnswer)}}
 		if err == nil && i < len(reply.Totals) && i < len(reply.Added) {
 			answer = claimAnswer{reply.Totals[i], reply.Added[i]}
 		}

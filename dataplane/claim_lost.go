@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -35,7 +36,7 @@ func (c *claimCall) failures(reply *store.ClaimReply) (failed int, first error) 
 	for i := range reply.Totals {
 		if err := reply.Totals[i].Err; err != nil && !errors.Is(err, store.ErrEpoch) {
 			failed++
-			first = cmpErr(first, err)
+			first = cmp.Or(first, err)
 		}
 	}
 	return failed, first
@@ -70,7 +71,7 @@ func (l *Limiter) recallClaims(ctx context.Context, sh *shard, by *breaker.Break
 	l.claimed(sh, call, &reply, err)
 	if call.isOpen() {
 		_, first := call.failures(&reply)
-		return cmpErr(cmpErr(err, first), errShortAnswer)
+		return cmp.Or(err, first, errShortAnswer)
 	}
 	sh.claims.lost = nil
 	sh.claims.pendingCost.Store(0)

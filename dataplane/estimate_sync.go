@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -63,7 +64,7 @@ func (l *Limiter) syncShard(ctx context.Context, sh *shard) (firstErr error) {
 	for len(batch) > 0 {
 		n := min(len(batch), replayChunk/2)
 		failed, err := l.syncChunk(ctx, sh, batch[:n])
-		firstErr = cmpErr(firstErr, err)
+		firstErr = cmp.Or(firstErr, err)
 		s.add(failed...)
 		// no use in trying the rest now
 		if batch = batch[n:]; len(batch) > 0 && (len(failed) == n || s.stream.pending != nil) {
@@ -71,7 +72,7 @@ func (l *Limiter) syncShard(ctx context.Context, sh *shard) (firstErr error) {
 			break
 		}
 	}
-	return cmpErr(firstErr, l.prove(ctx, sh, &s.stream))
+	return cmp.Or(firstErr, l.prove(ctx, sh, &s.stream))
 }
 
 // exchange is one key's part in a sync.
@@ -102,7 +103,7 @@ func (l *Limiter) syncChunk(ctx context.Context, sh *shard, batch []wanted) (fai
 		markFailed(exchanges, lost)
 	}
 	if len(reads.cells) > 0 {
-		err = cmpErr(err, l.readCells(ctx, sh, &reads))
+		err = cmp.Or(err, l.readCells(ctx, sh, &reads))
 	}
 	return l.finishAll(exchanges), err
 }

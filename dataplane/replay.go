@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -58,9 +59,9 @@ func (l *Limiter) replayQueued(ctx context.Context, sh *shard) (err error) {
 // proveIdle finds out whether the origin still has what it has answered, where nothing is to be sent.
 func (l *Limiter) proveIdle(ctx context.Context, sh *shard) (err error) {
 	for _, prove := range []func(context.Context, *shard) error{l.proveIdleUntracked, l.proveIdleClaims, l.probe} {
-		err = cmpErr(err, prove(ctx, sh))
+		err = cmp.Or(err, prove(ctx, sh))
 	}
-	return cmpErr(err, l.idle(ctx, sh, &sh.replays))
+	return cmp.Or(err, l.idle(ctx, sh, &sh.replays))
 }
 
 // replayFlushes sends what is flushed, and nothing else.
@@ -97,13 +98,13 @@ func (l *Limiter) sendLocked(ctx context.Context, sh *shard, queue []*cell.Entry
 		if len(c.costs) > 0 {
 			var no error
 			failed, no, err = l.deliver(ctx, sh, &sh.replays, c)
-			again, refused = append(again, failed...), cmpErr(refused, no)
+			again, refused = append(again, failed...), cmp.Or(refused, no)
 		}
 		if err != nil {
 			failed = flushing // the chunk keeps their cost
 		}
 		sh.flushes.Answer(c.held, c.held, errHeldBack)
-		sh.flushes.Answer(flushing, failed, cmpErr(refused, err))
+		sh.flushes.Answer(flushing, failed, cmp.Or(refused, err))
 		l.readStale(c.stale)
 	}
 	if err != nil {
@@ -111,7 +112,7 @@ func (l *Limiter) sendLocked(ctx context.Context, sh *shard, queue []*cell.Entry
 	}
 	l.putBack(sh, queue)
 	l.requeue(sh, again) // behind the rest: what always fails must not keep others from being tried
-	return queue, cmpErr(err, refused)
+	return queue, cmp.Or(err, refused)
 }
 
 // sendPending sends a chunk again that got no answer.
@@ -141,7 +142,7 @@ func (l *Limiter) deliver(ctx context.Context, sh *shard, s *stream,
 			failed = append(failed, e)
 		}
 		if no := reply.Totals[i].Err; !errors.Is(no, store.ErrEpoch) {
-			refused = cmpErr(refused, no)
+			refused = cmp.Or(refused, no)
 		}
 		lost = append(lost, epoch)
 	}
@@ -207,13 +208,6 @@ func (l *Limiter) load(c *chunk, e *cell.Entry, nowMs int64, flushing bool) (sta
 // shares is true of keys that other regions hear of.
 func (s *settings) shares(n *cell.Names) bool {
 	return milliseconds(n.Family().DurationMs) >= s.tuning.MinGlobalDuration.Std()
-}
-
-func cmpErr(first, next error) error {
-	if first != nil {
-		return first
-	}
-	return next
 }
 
 // putBack returns what a tick has not got to: entries that were never taken off the

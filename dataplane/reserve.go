@@ -410,11 +410,11 @@ func (l *Limiter) twice(ctx context.Context, sh *shard, op collect.Op, items int
 	}
 	for range 2 {
 		if ctx.Err() != nil {
-			return cmpErr(err, ctx.Err())
+			return cmp.Or(err, ctx.Err())
 		}
 		end, ok := sh.asks.Begin()
 		if !ok {
-			return cmpErr(err, breaker.ErrOpen)
+			return cmp.Or(err, breaker.ErrOpen)
 		}
 		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), reserveWithin)
 		asking := l.ask(sh)

@@ -1,6 +1,7 @@
 package redisorigin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,7 +24,7 @@ func (h *Origin) Claim(ctx context.Context, call store.Claims) store.ClaimReply 
 	}
 	places := make([]int, 0, len(claims)) // of those that may be sent
 	for i := range claims {
-		if reply.Totals[i].Err = cmpErr(err, checkClaim(&claims[i])); reply.Totals[i].Err == nil {
+		if reply.Totals[i].Err = cmp.Or(err, checkClaim(&claims[i])); reply.Totals[i].Err == nil {
 			places = append(places, i)
 		}
 	}
@@ -35,13 +36,6 @@ func (h *Origin) Claim(ctx context.Context, call store.Claims) store.ClaimReply 
 
 func newReply(cells int) *store.ClaimReply {
 	return &store.ClaimReply{Reply: store.Reply{Totals: make([]store.Total, cells)}, Added: make([]bool, cells)}
-}
-
-func cmpErr(first, next error) error {
-	if first != nil {
-		return first
-	}
-	return next
 }
 
 func checkClaim(c *store.Claim) error {

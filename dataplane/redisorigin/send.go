@@ -1,6 +1,7 @@
 package redisorigin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -236,7 +237,7 @@ func (s *shard) sent(p *pipeline, part *sending, reply *store.ClaimReply) (last 
 	case state == numberLost:
 		return last, true, r.end()
 	case state == numberLate:
-		return last, false, cmpErr(r.end(), errLate)
+		return last, false, cmp.Or(r.end(), errLate)
 	case !noted && part.claims != nil: // the claims stand
 		s.noteJunk(fmt.Errorf("redisorigin: %s: %w", part.changesKey, errJunk))
 	case !noted:
