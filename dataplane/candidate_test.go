@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/metrics"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -32,7 +33,7 @@ func (n *node) wantCompared(allowed, denied int) {
 weir_candidate_decisions_total{outcome="allowed"} %d
 weir_candidate_decisions_total{outcome="denied"} %d
 `, allowed, denied)
-	if err := testutil.CollectAndCompare(n.Collector(), strings.NewReader(want), "weir_candidate_decisions_total"); err != nil {
+	if err := testutil.CollectAndCompare(metrics.New(n.Limiter), strings.NewReader(want), "weir_candidate_decisions_total"); err != nil {
 		n.w.t.Error(err)
 	}
 }

@@ -17,7 +17,7 @@
 //  8. [Limiter.Handle] is for a key that you decide about many times, such as a connection's.
 //  9. [Limiter.ReserveAll] is for costs that are known only afterwards: [Limiter.Settle] says what they were, at any
 //     node of the region. [Limiter.Reserve] is the same within one process, and waits for nothing.
-//  10. [Limiter.Collector] and [Limiter.Health] show how the limiter is.
+//  10. [Limiter.Metrics] and [Limiter.Health] show how the limiter is.
 //
 // Everything else is for special cases: [Limiter.Explain] and [Limiter.TopKeys] for support, AllowAt and AllowManyAt
 // for callers with a time of their own. The middleware of packages httplimit and connectlimit does steps 3 to 5. Limits

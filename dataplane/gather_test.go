@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/metrics"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -16,7 +17,7 @@ import (
 func gather(t testing.TB, l *dataplane.Limiter) map[string]float64 {
 	t.Helper()
 	r := prometheus.NewPedanticRegistry()
-	r.MustRegister(l.Collector())
+	r.MustRegister(metrics.New(l))
 	families, err := r.Gather()
 	if err != nil {
 		t.Fatal(err)

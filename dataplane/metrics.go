@@ -73,11 +73,9 @@ type stripe struct {
 	_ [128 - ((sources+1)*int(outcomes)+8)*8%128]byte
 }
 
-// metrics are plain atomics that the loops and the request path own; Collect turns
-// them into Prometheus' form when it is asked, so nothing is looked up by label on
-// the way of a request.
+// metrics are plain atomics that the loops and the request path own; Limiter.Metrics names
+// them when it is asked, so nothing is looked up by label on the way of a request.
 type metrics struct {
-	limiter     *Limiter
 	startedAtMs int64
 
 	decisions [stripes]stripe
@@ -103,7 +101,7 @@ type metrics struct {
 }
 
 func newMetrics(l *Limiter) *metrics {
-	m := &metrics{limiter: l, startedAtMs: l.nowMs()}
+	m := &metrics{startedAtMs: l.nowMs()}
 	m.estimateMetrics.init()
 	m.latency.Init(m.startedAtMs)
 	m.origin.Init()

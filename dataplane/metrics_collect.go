@@ -1,77 +1,130 @@
 package dataplane
 
 import (
-	"github.com/prometheus/client_golang/prometheus"
+	"iter"
+	"math"
 
 	"github.com/weirhq/weir/dataplane/internal/collect"
+	"github.com/weirhq/weir/dataplane/internal/histogram"
 )
 
-// Collector is the limiter's metrics, all of whose names begin with weir_. Every counter is there from the start, at 0.
-// A collection reads counters and queues; decisions do not wait for it.
-func (l *Limiter) Collector() prometheus.Collector { return l.metrics }
+// MetricKind is how a Metric changes.
+type MetricKind uint8
 
-// Describe implements prometheus.Collector.
-func (m *metrics) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(m, ch) }
+// Kinds of metrics.
+const (
+	KindCounter   = MetricKind(collect.Counter)   // only grows, from 0
+	KindGauge     = MetricKind(collect.Gauge)     // may fall
+	KindHistogram = MetricKind(collect.Histogram) // counts values by their size
+)
 
-// Collect implements prometheus.Collector.
-func (m *metrics) Collect(ch chan<- prometheus.Metric) {
-	l := m.limiter
-	counter := func(d *prometheus.Desc, v int64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+// Metric is one series of a limiter's metrics at one moment. Series of the same Name have the same Help, Kind and names
+// of labels.
+type Metric struct {
+	Name, Help string
+	Kind       MetricKind
+	Labels     []MetricLabel
+
+	Value float64 // of a counter or a gauge
+
+	// Of a histogram: how many values are at most each bound, the last of which is +Inf, and the sum of all values.
+	Buckets []MetricBucket
+	Sum     float64
+}
+
+// MetricLabel is a label of a Metric.
+type MetricLabel struct{ Name, Value string }
+
+// MetricBucket has how many values are at most UpTo.
+type MetricBucket struct {
+	UpTo  float64
+	Count uint64
+}
+
+// Metrics iterates over the limiter's metrics, all of whose names begin with weir_. Every series is there from the
+// start, at 0. Reading them reads counters and queues; decisions do not wait for it. Package metrics has a collector
+// for Prometheus; for another monitoring system read them here.
+func (l *Limiter) Metrics() iter.Seq[Metric] {
+	return func(yield func(Metric) bool) {
+		more := true
+		l.eachSeries(func(d *collect.Desc, value float64, counted *histogram.Snapshot, labels ...string) {
+			if more {
+				more = yield(metricOf(d, value, counted, labels))
+			}
+		})
 	}
-	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
-	}
+}
 
+func metricOf(d *collect.Desc, value float64, counted *histogram.Snapshot, labels []string) Metric {
+	m := Metric{Name: d.Name, Help: d.Help, Kind: MetricKind(d.Kind), Value: value}
+	for i, name := range d.Labels {
+		m.Labels = append(m.Labels, MetricLabel{name, labels[i]})
+	}
+	if counted == nil {
+		return m
+	}
+	m.Sum = counted.Sum
+	for i, n := range counted.Counts {
+		upTo := math.Inf(1)
+		if i < len(counted.Bounds) {
+			upTo = counted.Bounds[i]
+		}
+		m.Buckets = append(m.Buckets, MetricBucket{upTo, n})
+	}
+	return m
+}
+
+func (l *Limiter) eachSeries(to collect.Sink) {
+	m := l.metrics
 	m.eachDecision(func(source Source, out outcome, n int64) {
-		counter(collect.Decisions, n, source.String(), out.String())
+		to.Value(collect.Decisions, n, source.String(), out.String())
 	})
 	for _, out := range []outcome{outcomeAllowed, outcomeDenied} {
-		counter(collect.Candidates, m.comparedAll(out), out.String())
+		to.Value(collect.Candidates, m.comparedAll(out), out.String())
 	}
-	m.latency.Local.Collect(ch)
-	m.latency.Origin.Collect(ch)
-	gauge(collect.Entries, float64(l.table.Len()))
-	gauge(collect.Cap, float64(l.cfg.EntriesMax))
-	gauge(collect.Nodes, float64(l.nodes.Load()))
-	counter(collect.Evictions, l.table.Evicted.Expired.Load(), "expired")
-	counter(collect.Evictions, l.table.Evicted.Idle.Load(), "idle")
-	counter(collect.Evictions, l.table.Evicted.Share.Load(), "share")
-	counter(collect.Full, l.table.Full.Load())
-	counter(collect.Untracked, m.untracked.byOrigin.Load(), "origin")
-	counter(collect.Untracked, m.untracked.byOverflow.Load(), "overflow")
-	counter(collect.Windows, l.table.Created.Load())
-	counter(collect.Strict, m.strictActivations.Load())
-	counter(collect.Overshoot, m.merged.Overshoot.Load())
+	to.Histogram(collect.Latency, m.latency.Local, "local")
+	to.Histogram(collect.Latency, m.latency.Origin, "origin")
+	to.Value(collect.Entries, int64(l.table.Len()))
+	to.Value(collect.Cap, int64(l.cfg.EntriesMax))
+	to.Value(collect.Nodes, l.nodes.Load())
+	to.Value(collect.Evictions, l.table.Evicted.Expired.Load(), "expired")
+	to.Value(collect.Evictions, l.table.Evicted.Idle.Load(), "idle")
+	to.Value(collect.Evictions, l.table.Evicted.Share.Load(), "share")
+	to.Value(collect.Full, l.table.Full.Load())
+	to.Value(collect.Untracked, m.untracked.byOrigin.Load(), "origin")
+	to.Value(collect.Untracked, m.untracked.byOverflow.Load(), "overflow")
+	to.Value(collect.Windows, l.table.Created.Load())
+	to.Value(collect.Strict, m.strictActivations.Load())
+	to.Value(collect.Overshoot, m.merged.Overshoot.Load())
 
-	m.origin.Collect(ch)
+	m.origin.Collect(to)
 	for _, sh := range l.shards {
-		gauge(collect.Breaker, float64(sh.asks.State()), sh.label, "asks")
-		gauge(collect.Breaker, float64(sh.sends.State()), sh.label, "sends")
-		gauge(collect.PendingSync, float64(l.pendingKeys(sh)+sh.syncs.size()), sh.label)
+		to.Value(collect.Breaker, int64(sh.asks.State()), sh.label, "asks")
+		to.Value(collect.Breaker, int64(sh.sends.State()), sh.label, "sends")
+		to.Value(collect.PendingSync, int64(l.pendingKeys(sh)+sh.syncs.size()), sh.label)
 	}
-	counter(collect.Flushes, m.flushes.Load())
-	counter(collect.Waits, m.waits[waitReplied].Load(), "replied")
-	counter(collect.Waits, m.waits[waitOutage].Load(), "outage")
-	counter(collect.Claims, m.claims[claimAdded].Load(), "added")
-	counter(collect.Claims, m.claims[claimRefused].Load(), "refused")
-	counter(collect.Claims, m.claims[claimFailed].Load(), "failed")
-	counter(collect.Replayed, m.replayedCells.Load())
-	gauge(collect.Pending, float64(l.pendingCost()))
-	gauge(collect.ReplayedAt, float64(l.replayedAtMs())/1000)
-	counter(collect.Restored, m.restored.Load())
-	counter(collect.Dropped, m.dropped[droppedExpired].Load(), "expired")
-	counter(collect.Dropped, m.dropped[droppedFull].Load(), "full")
+	to.Value(collect.Flushes, m.flushes.Load())
+	to.Value(collect.Waits, m.waits[waitReplied].Load(), "replied")
+	to.Value(collect.Waits, m.waits[waitOutage].Load(), "outage")
+	to.Value(collect.Claims, m.claims[claimAdded].Load(), "added")
+	to.Value(collect.Claims, m.claims[claimRefused].Load(), "refused")
+	to.Value(collect.Claims, m.claims[claimFailed].Load(), "failed")
+	to.Value(collect.Replayed, m.replayedCells.Load())
+	to.Value(collect.Pending, l.pendingCost())
+	to(collect.ReplayedAt, float64(l.replayedAtMs())/1000, nil)
+	to.Value(collect.Restored, m.restored.Load())
+	to.Value(collect.Dropped, m.dropped[droppedExpired].Load(), "expired")
+	to.Value(collect.Dropped, m.dropped[droppedFull].Load(), "full")
 	heldBack, _, _ := l.table.NewKeys.HeldBack()
-	counter(collect.HeldBack, heldBack)
+	to.Value(collect.HeldBack, heldBack)
 
 	set := l.settings.Load()
-	gauge(collect.Tuning, float64(set.version))
-	gauge(collect.Trial, float64(set.number))
-	counter(collect.SettingsErrors, m.settingsErrors.Load())
-	l.collectEstimate(ch)
+	to.Value(collect.Tuning, set.version)
+	to.Value(collect.Trial, set.number)
+	to.Value(collect.SettingsErrors, m.settingsErrors.Load())
+	l.collectEstimate(to)
 
-	collect.Node(ch, l.cfg.Region, l.cfg.NodeID, l.cfg.Build)
-	collect.Leases(ch, l.slots.Stats(), &l.leases)
-	collect.Reservations(ch, &l.here, &l.there)
+	collect.Node(to, l.cfg.Region, l.cfg.NodeID, l.cfg.Build)
+	collect.Leases(to, l.slots.Stats(), &l.leases)
+	collect.Reservations(to, &l.here, &l.there)
 }

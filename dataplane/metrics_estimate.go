@@ -3,18 +3,17 @@ package dataplane
 import (
 	"sync/atomic"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/internal/collect"
+	"github.com/weirhq/weir/dataplane/internal/histogram"
 	"github.com/weirhq/weir/dataplane/internal/level"
 )
 
 // estimateMetrics are the estimate mode's; see metrics.
 type estimateMetrics struct {
 	unsynced  atomic.Int64 // cost below its floor that expired unsent
-	drift     prometheus.Histogram
-	staleness prometheus.Histogram
+	drift     *histogram.Histogram
+	staleness *histogram.Histogram
 }
 
 func (m *estimateMetrics) init() {
@@ -47,10 +46,7 @@ func (m *metrics) estimates() (n [outcomes]int64, misses int64) {
 	return n, misses
 }
 
-func (l *Limiter) collectEstimate(ch chan<- prometheus.Metric) {
-	count := func(d *prometheus.Desc, kind prometheus.ValueType, v int64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, kind, float64(v), labels...)
-	}
+func (l *Limiter) collectEstimate(sink collect.Sink) {
 	evals, misses := l.metrics.estimates()
 	hits := -misses
 	for out, n := range evals {
@@ -59,21 +55,21 @@ func (l *Limiter) collectEstimate(ch chan<- prometheus.Metric) {
 		if outcome(out) == outcomeDenied {
 			result = "limited"
 		}
-		count(collect.Evals, prometheus.CounterValue, n, result)
+		sink.Value(collect.Evals, n, result)
 	}
-	count(collect.Cache, prometheus.CounterValue, max(0, hits), "hit")
-	count(collect.Cache, prometheus.CounterValue, misses, "miss")
-	count(collect.Cache, prometheus.CounterValue, l.syncs.queued.Load(), "sync_queued")
-	count(collect.SyncRefused, prometheus.CounterValue, l.syncs.refused.Load())
-	count(collect.Unsynced, prometheus.CounterValue, l.metrics.unsynced.Load())
+	sink.Value(collect.Cache, max(0, hits), "hit")
+	sink.Value(collect.Cache, misses, "miss")
+	sink.Value(collect.Cache, l.syncs.queued.Load(), "sync_queued")
+	sink.Value(collect.SyncRefused, l.syncs.refused.Load())
+	sink.Value(collect.Unsynced, l.metrics.unsynced.Load())
 	for from := range level.Tiers {
-		count(collect.TierKeys, prometheus.GaugeValue, l.table.Tiers.Keys[from].Load(), from.String())
+		sink.Value(collect.TierKeys, l.table.Tiers.Keys[from].Load(), from.String())
 		for to := range level.Tiers {
 			if from != to {
-				count(collect.TierMoves, prometheus.CounterValue, l.table.Tiers.Moves[from][to].Load(), from.String(), to.String())
+				sink.Value(collect.TierMoves, l.table.Tiers.Moves[from][to].Load(), from.String(), to.String())
 			}
 		}
 	}
-	l.metrics.drift.Collect(ch)
-	l.metrics.staleness.Collect(ch)
+	sink.Histogram(collect.Drift, l.metrics.drift)
+	sink.Histogram(collect.Staleness, l.metrics.staleness)
 }

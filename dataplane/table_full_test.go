@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/metrics"
 )
 
 // A full table is in the log once a period, with who fills it, in metrics, in the heartbeat and in
@@ -45,7 +46,7 @@ func TestAFullTableIsReported(t *testing.T) {
 weir_untracked_decisions_total{by="origin"} 1031
 weir_untracked_decisions_total{by="overflow"} 0
 `
-	if err := testutil.CollectAndCompare(n.Collector(), strings.NewReader(want), "weir_untracked_decisions_total"); err != nil {
+	if err := testutil.CollectAndCompare(metrics.New(n.Limiter), strings.NewReader(want), "weir_untracked_decisions_total"); err != nil {
 		t.Error(err)
 	}
 	w.clock.advance(time.Minute)

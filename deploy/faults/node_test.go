@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/metrics"
 	"github.com/weirhq/weir/dataplane/mysqlcounts"
 	"github.com/weirhq/weir/dataplane/redisorigin"
 	"github.com/weirhq/weir/dataplane/relay"
@@ -52,7 +53,7 @@ func (r *region) start() *node {
 	limiter, err := dataplane.New(config)
 	must(t, err)
 	n.Limiter = limiter
-	must(t, errors.Join(n.registry.Register(limiter.Collector()), n.registry.Register(counts)))
+	must(t, errors.Join(n.registry.Register(metrics.New(limiter)), n.registry.Register(counts)))
 	must(t, limiter.Start(t.Context()))
 	n.relays(r, origin, counts)
 	t.Cleanup(func() { // a node that the test has stopped is not stopped again

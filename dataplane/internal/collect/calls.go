@@ -4,7 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
+	"github.com/weirhq/weir/dataplane/internal/histogram"
 )
 
 // Op is a kind of call to the origin.
@@ -41,32 +41,18 @@ func (t Tick) String() string { return [...]string{"replay", "sync"}[t] }
 // the other methods may then be called concurrently.
 type Calls struct {
 	errors, records [ops]atomic.Int64
-	seconds, size   [ops]prometheus.Histogram
-	tickSeconds     [ticks]prometheus.Histogram
+	seconds, size   [ops]*histogram.Histogram
+	tickSeconds     [ticks]*histogram.Histogram
 }
 
 // Init creates the histograms.
 func (c *Calls) Init() {
 	for op := range c.seconds {
-		c.seconds[op] = prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "weir_origin_pipeline_seconds", Help: "Duration of a call to the origin, including failed calls.",
-			ConstLabels: prometheus.Labels{"op": Op(op).String()},
-			Buckets:     prometheus.ExponentialBuckets(100e-6, 2.5, 11),
-		})
-		c.size[op] = prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "weir_origin_pipeline_size", Help: "Cells in one call to the origin, including failed calls.",
-			ConstLabels: prometheus.Labels{"op": Op(op).String()},
-			Buckets:     prometheus.ExponentialBuckets(1, 4, 6),
-		})
+		c.seconds[op] = histogram.New(histogram.Exponential(100e-6, 2.5, 11)...)
+		c.size[op] = histogram.New(histogram.Exponential(1, 4, 6)...)
 	}
 	for t := range c.tickSeconds {
-		c.tickSeconds[t] = prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "weir_origin_tick_seconds",
-			Help: "Time of one round of a loop that had something to send, for one shard of the origin, all its calls " +
-				"together.",
-			ConstLabels: prometheus.Labels{"loop": Tick(t).String()},
-			Buckets:     prometheus.ExponentialBuckets(100e-6, 2.5, 11),
-		})
+		c.tickSeconds[t] = histogram.New(histogram.Exponential(100e-6, 2.5, 11)...)
 	}
 }
 
@@ -89,32 +75,37 @@ func (c *Calls) Ticked(t Tick, began time.Time) {
 func (c *Calls) Errors(op Op) int64 { return c.errors[op].Load() }
 
 // Collect writes the metrics.
-func (c *Calls) Collect(ch chan<- prometheus.Metric) {
+func (c *Calls) Collect(to Sink) {
 	for op := range c.seconds {
-		c.seconds[op].Collect(ch)
-		c.size[op].Collect(ch)
-		counter(ch, Records, c.records[op].Load(), Op(op).String())
-		counter(ch, OriginErrors, c.errors[op].Load(), Op(op).String())
+		name := Op(op).String()
+		to.Histogram(descCallSeconds, c.seconds[op], name)
+		to.Histogram(descCallSize, c.size[op], name)
+		to.Value(descRecords, c.records[op].Load(), name)
+		to.Value(descCallErrors, c.errors[op].Load(), name)
 	}
 	for t := range c.tickSeconds {
-		c.tickSeconds[t].Collect(ch)
+		to.Histogram(descTickSeconds, c.tickSeconds[t], Tick(t).String())
 	}
 }
 
-// NewDrift returns the histogram of how far syncs move levels.
-func NewDrift() prometheus.Histogram {
-	return prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name:    "weir_estimate_drift_ratio",
-		Help:    "Change of a key's level by a sync, as a share of its limit.",
-		Buckets: []float64{0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2},
-	})
+var (
+	descCallSeconds = counts("weir_origin_pipeline_seconds",
+		"Duration of a call to the origin, including failed calls.", "op")
+	descCallSize    = counts("weir_origin_pipeline_size", "Cells in one call to the origin, including failed calls.", "op")
+	descTickSeconds = counts("weir_origin_tick_seconds",
+		"Time of one round of a loop that had something to send, for one shard of the origin, all its calls together.",
+		"loop")
+	descCallErrors = counter("weir_origin_errors_total", "Calls to the origin that failed, in whole or in part.", "op")
+	descRecords    = counter("weir_origin_records_total", "Cells that calls to the origin carried, failed ones included.",
+		"op")
+)
+
+// NewDrift returns the histogram of how far syncs move levels, as Drift describes it.
+func NewDrift() *histogram.Histogram {
+	return histogram.New(0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2)
 }
 
-// NewStaleness returns the histogram of the time between two syncs of a key.
-func NewStaleness() prometheus.Histogram {
-	return prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name:    "weir_sync_staleness_seconds",
-		Help:    "Time since a key's previous sync, at each sync.",
-		Buckets: []float64{1, 2.5, 5, 7.5, 10, 15, 20, 30, 60, 120, 300},
-	})
+// NewStaleness returns the histogram of the time between two syncs of a key, as Staleness describes it.
+func NewStaleness() *histogram.Histogram {
+	return histogram.New(1, 2.5, 5, 7.5, 10, 15, 20, 30, 60, 120, 300)
 }

@@ -2,64 +2,66 @@ package collect
 
 // Descriptions of a limiter's counts.
 var (
-	Decisions = desc("weir_decisions_total", "Requests decided, items of batches among them. batch_denied: the item "+
+	Decisions = counter("weir_decisions_total", "Requests decided, items of batches among them. batch_denied: the item "+
 		"fits, and another item denied its batch, so it was not counted.", "source", "outcome")
-	Candidates = desc("weir_candidate_decisions_total",
+	Candidates = counter("weir_candidate_decisions_total",
 		"Requests for which a candidate limit was evaluated beside the live one, by the candidate's outcome.", "outcome")
-	Entries = desc("weir_entries", "Keys held in memory.")
-	Cap     = desc("weir_entries_max", "Most keys that may be held in memory.")
-	Nodes   = desc("weir_region_nodes",
+	Latency = counts("weir_decision_seconds",
+		"Time of one decision, from memory (local) or with a call to the origin (origin); one in 256 is measured.", "source")
+	Entries = gauge("weir_entries", "Keys held in memory.")
+	Cap     = gauge("weir_entries_max", "Most keys that may be held in memory.")
+	Nodes   = gauge("weir_region_nodes",
 		"Nodes that share the rest of a limit: the nodes of the region by their heartbeats, or as configured.")
-	Evictions = desc("weir_evictions_total",
+	Evictions = counter("weir_evictions_total",
 		"Keys forgotten: expired, idle when room was needed, or of a namespace that had more than its share of a full table.",
 		"cause")
-	Full      = desc("weir_table_full_total", "First requests of a key that found the table full.")
-	Untracked = desc("weir_untracked_decisions_total",
+	Full      = counter("weir_table_full_total", "First requests of a key that found the table full.")
+	Untracked = counter("weir_untracked_decisions_total",
 		"Decisions on keys without room in the table, by what counted them: the origin, or the overflow sketch, which errs "+
 			"towards denying.", "by")
-	Windows   = desc("weir_windows_created_total", "Keys that requests added to memory.")
-	Overshoot = desc("weir_overshoot_cost_total",
+	Windows   = counter("weir_windows_created_total", "Keys that requests added to memory.")
+	Overshoot = counter("weir_overshoot_cost_total",
 		"Cost above its key's limit, found when counts of others were merged: the fleet's overshoot is at least this. "+
 			"Every node that counts a key reports all of it.")
-	Strict = desc("weir_strict_mode_activations_total", "Times a key entered strict mode.")
+	Strict = counter("weir_strict_mode_activations_total", "Times a key entered strict mode.")
 
-	OriginErrors = desc("weir_origin_errors_total", "Calls to the origin that failed, in whole or in part.", "op")
-	Replayed     = desc("weir_replay_cells_total", "Increments that the origin confirmed.")
-	Breaker      = desc("weir_origin_breaker_state",
+	Replayed = counter("weir_replay_cells_total", "Increments that the origin confirmed.")
+	Breaker  = gauge("weir_origin_breaker_state",
 		"State of the breakers of each shard of the origin: of calls that decisions wait for (asks) and of background "+
 			"sends (sends). 0 closed, 1 half-open, 2 open.", "shard", "calls")
-	PendingSync = desc("weir_origin_pending_sync",
+	PendingSync = gauge("weir_origin_pending_sync",
 		"Keys that wait to be sent to a shard of the origin, or for a sync with it.", "shard")
-	Pending    = desc("weir_replay_pending_cost", "Accepted cost that the origin has not confirmed yet.")
-	ReplayedAt = desc("weir_replay_last_success_timestamp_seconds",
+	Pending    = gauge("weir_replay_pending_cost", "Accepted cost that the origin has not confirmed yet.")
+	ReplayedAt = gauge("weir_replay_last_success_timestamp_seconds",
 		"Unix time at which the origin had last confirmed all pending cost; 0 for never.")
-	Flushes = desc("weir_node_share_flushes_total",
+	Flushes = counter("weir_node_share_flushes_total",
 		"Times a key was sent at once because its unsent cost was past half its share.")
-	Waits = desc("weir_node_share_waits_total",
+	Waits = counter("weir_node_share_waits_total",
 		"Decisions that waited until the origin had confirmed the key's unsent cost.", "result")
-	Claims   = desc("weir_origin_claims_total", "Costs that were decided at the origin.", "result")
-	Restored = desc("weir_origin_restored_keys_total", "Keys sent again after the origin had lost its counts.")
-	Records  = desc("weir_origin_records_total", "Cells that calls to the origin carried, failed ones included.", "op")
-	HeldBack = desc("weir_held_back_keys_total",
+	Claims   = counter("weir_origin_claims_total", "Costs that were decided at the origin.", "result")
+	Restored = counter("weir_origin_restored_keys_total", "Keys sent again after the origin had lost its counts.")
+	HeldBack = counter("weir_held_back_keys_total",
 		"Times a new key was not created at the origin because its namespace created too many; its node alone counts it.")
-	Dropped = desc("weir_dropped_cost_total", "Accepted cost that never reached the origin.", "cause")
+	Dropped = counter("weir_dropped_cost_total", "Accepted cost that never reached the origin.", "cause")
 
-	Tuning = desc("weir_tuning_version", "Version of the stored tuning; 0 is the built-in default.")
-	Trial  = desc("weir_tuning_trial",
+	Tuning = gauge("weir_tuning_version", "Version of the stored tuning; 0 is the built-in default.")
+	Trial  = gauge("weir_tuning_trial",
 		"Number of the trial whose tuning is in force instead of the stored one; 0 without a trial.")
-	SettingsErrors = desc("weir_settings_errors_total",
+	SettingsErrors = counter("weir_settings_errors_total",
 		"Reads of the settings that failed or held something unusable.")
 )
 
 // Descriptions of a limiter's counts in the estimate mode.
 var (
-	Evals = desc("weir_eval_counts_total", "Requests decided in the estimate mode.", "result")
-	Cache = desc("weir_cache_counts_total",
+	Evals = counter("weir_eval_counts_total", "Requests decided in the estimate mode.", "result")
+	Cache = counter("weir_cache_counts_total",
 		"Keys of the estimate mode that requests found in memory, or did not, and syncs that they asked for.", "result")
-	SyncRefused = desc("weir_sync_refused_total",
+	SyncRefused = counter("weir_sync_refused_total",
 		"Syncs that were refused because pending_max keys of the namespace were waiting.")
-	TierKeys  = desc("weir_sync_tier_keys", "Keys of the estimate mode, by pressure.", "tier")
-	TierMoves = desc("weir_tier_transitions_total", "Keys that went from one tier to another.", "from", "to")
-	Unsynced  = desc("weir_estimate_unsynced_cost_total",
+	TierKeys  = gauge("weir_sync_tier_keys", "Keys of the estimate mode, by pressure.", "tier")
+	TierMoves = counter("weir_tier_transitions_total", "Keys that went from one tier to another.", "from", "to")
+	Unsynced  = counter("weir_estimate_unsynced_cost_total",
 		"Cost of the estimate mode that expired below its floor, and so was never sent.")
+	Drift     = counts("weir_estimate_drift_ratio", "Change of a key's level by a sync, as a share of its limit.")
+	Staleness = counts("weir_sync_staleness_seconds", "Time since a key's previous sync, at each sync.")
 )

@@ -6,8 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
+	"github.com/weirhq/weir/dataplane/internal/histogram"
 )
 
 // Timing a decision costs as much as making it, so a few are. Batches and handles are not: they have no part in
@@ -29,7 +28,7 @@ var bounds = []float64{100e-9, 200e-9, 500e-9, 1e-6, 2e-6, 5e-6, 10e-6, 50e-6, 1
 // Latency holds the times of sampled decisions: of those that were made from memory, and apart from them of those
 // that wanted an answer of the origin, which take as long as a network does.
 type Latency struct {
-	Local, Origin prometheus.Histogram
+	Local, Origin *histogram.Histogram
 
 	mu           sync.Mutex
 	older, newer counts // of Local, half a minute apart
@@ -41,16 +40,7 @@ type counts []uint64
 
 // Init makes the histograms.
 func (c *Latency) Init(nowMs int64) {
-	of := func(source string) prometheus.Histogram {
-		return prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "weir_decision_seconds",
-			Help: "Time of one decision, from memory (local) or with a call to the origin (origin); one in 256 is " +
-				"measured.",
-			ConstLabels: prometheus.Labels{"source": source},
-			Buckets:     bounds,
-		})
-	}
-	c.Local, c.Origin = of("local"), of("origin")
+	c.Local, c.Origin = histogram.New(bounds...), histogram.New(bounds...)
 	c.older, c.newer, c.turnedMs = make(counts, len(bounds)+1),
 		make(counts, len(bounds)+1), nowMs
 }
@@ -81,17 +71,7 @@ func (c *Latency) P99Us() float64 {
 	return countsOf(c.Local).since(older).quantile(0.99) * 1e6
 }
 
-func countsOf(h prometheus.Histogram) counts {
-	var m dto.Metric
-	if h.Write(&m) != nil { // it has no exemplars to go wrong
-		return make(counts, len(bounds)+1)
-	}
-	counts := make(counts, 0, len(bounds)+1)
-	for _, b := range m.GetHistogram().GetBucket() {
-		counts = append(counts, b.GetCumulativeCount())
-	}
-	return append(counts, m.GetHistogram().GetSampleCount())
-}
+func countsOf(h *histogram.Histogram) counts { return h.Snapshot().Counts }
 
 func (n counts) since(older counts) counts {
 	grown := make(counts, len(n))

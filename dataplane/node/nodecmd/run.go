@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/metrics"
 	"github.com/weirhq/weir/dataplane/node"
 	"github.com/weirhq/weir/dataplane/relay"
 	"github.com/weirhq/weir/shared/signals"
@@ -142,7 +143,7 @@ func (p Program) run(ctx context.Context, config Config, stdout io.Writer, logge
 		return err
 	}
 	registry, err := newRegistry(slices.Concat(stores.collectors, regions.collectors(), surroundings.collectors(),
-		[]prometheus.Collector{limiter.Collector(), envoy.Unmatched}))
+		[]prometheus.Collector{metrics.New(limiter), envoy.Unmatched}))
 	if err != nil {
 		return err
 	}

@@ -22,6 +22,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/httplimit"
+	"github.com/weirhq/weir/dataplane/metrics"
 )
 
 // newService serves the rules from a file, over a real limiter.
@@ -206,7 +207,7 @@ func TestShadowedCallsAreCounted(t *testing.T) {
 func decisions(t *testing.T, s *Service, outcome string) (sum float64) {
 	t.Helper()
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(s.Limiter.(*dataplane.Limiter).Collector())
+	registry.MustRegister(metrics.New(s.Limiter.(*dataplane.Limiter)))
 	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)

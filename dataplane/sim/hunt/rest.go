@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirhq/weir/dataplane/metrics"
 )
 
 const (
@@ -63,7 +65,7 @@ func (c *check) bounded(l *life) {
 // figures are a life's gauges, each the sum of all its shards.
 func (c *check) figures(l *life) map[string]float64 {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(l.limiter.Collector())
+	registry.MustRegister(metrics.New(l.limiter))
 	if l.relay != nil {
 		registry.MustRegister(l.relay.Collector())
 	}

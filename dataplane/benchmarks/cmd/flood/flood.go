@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/metrics"
 )
 
 // flood is what is sent through which limiter.
@@ -97,7 +98,7 @@ func (f flood) send(ctx context.Context, l *dataplane.Limiter) (all histogram, d
 // metricsOf reads the limiter's own counters, those of one name added up by label.
 func metricsOf(l *dataplane.Limiter) (map[string]float64, error) {
 	registry := prometheus.NewRegistry()
-	if err := registry.Register(l.Collector()); err != nil {
+	if err := registry.Register(metrics.New(l)); err != nil {
 		return nil, fmt.Errorf("register the limiter's metrics: %w", err)
 	}
 	families, err := registry.Gather()
