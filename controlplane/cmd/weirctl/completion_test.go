@@ -57,7 +57,7 @@ func TestBashCompletes(t *testing.T) {
 		{"weirctl|token|create|ci|--role|=|o", "operator"},
 		{"weirctl|token|create|ci|--role|=", "admin operator viewer"},
 		{"weirctl|token|create|ci|--role=v", "--role=viewer"},
-		{"weirctl|namespace|set|acme|api|--no", "--no-shadow"},
+		{"weirctl|namespace|set|acme|api|--no-s", "--no-shadow"},
 		{"weirctl|namespace|set|acme|api|--outage|", "closed local open"},
 		{"weirctl|rollout|status|--w", "--watch"},
 		{"weirctl|rollout|start|--tuning|", ""}, // a file
@@ -82,7 +82,7 @@ var completed = [][2]string{
 	{"weirctl cleanup ", "pause resume run status"},
 	{"weirctl --api http://h:1 retire approve ", "drop rename"},
 	{"weirctl token create ci --role ", "admin operator viewer"},
-	{"weirctl namespace set acme api --no", "--no-shadow"},
+	{"weirctl namespace set acme api --no-s", "--no-shadow"},
 	{"weirctl completion ", "bash fish zsh"},
 }
 
