@@ -31,7 +31,7 @@ func TestMoreKeysThanRoomKeepTheirLimits(t *testing.T) {
 			small := func(c *dataplane.Config) { c.Settings, c.EntriesMax = nil, room }
 			n := w.node("eu", "a", append([]func(*dataplane.Config){small}, change...)...)
 			passed := map[string]int{}
-			for round := range 30 {
+			for round := range 16 {
 				for i := range users {
 					id := fmt.Sprint("user", i)
 					r := ask(id, 1, limit)

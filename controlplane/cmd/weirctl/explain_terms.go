@@ -68,8 +68,9 @@ var terms = []term{
 		return x.GetAsks() + ", " + x.GetSends()
 	}},
 	{"mode", "settings", settingsAt, func(x *weirv1.ExplainResponse) string {
-		return fmt.Sprintf("%s, outage %s, node share %s", x.GetMode(), x.GetOutage(), x.GetNodeShare())
+		return fmt.Sprintf("%s, outage %s", x.GetMode(), x.GetOutage())
 	}},
+	{"node share", "settings", settingsAt, (*weirv1.ExplainResponse).GetNodeShare},
 	{"tuning", "settings", settingsAt, func(x *weirv1.ExplainResponse) string {
 		return fmt.Sprint("version ", x.GetTuningVersion())
 	}},

@@ -87,23 +87,24 @@ func TestExplain(t *testing.T) {
 	eu := &oneNode{answer: explained()}
 	ask := []string{"explain", "acme", "api", "user_42", "--limit=10", "--duration=1m"}
 	w.want(t, w.run(t, append(ask, "--node", eu.start(t))...), exitOK, `
-TERM                VALUE                                  AGE    FROM
-verdict             denied                                 0s     this node
-compared            11.5 of 10 per 1m                      0s     current + carried whole units, with the request
-passes in           15s                                    -      without other requests
-override            user_*                                 12s    settings
-current, since      2026-01-02 15:04:00Z                   -      clock
-  of this region    6                                      400ms  the region's origin, and this node
-  not sent yet      1                                      0s     this node
-  of other regions  4                                      400ms  the region's origin
-  counts            10                                     0s     this node
-  to be restored    yes                                    0s     the origin has lost it
-previous            2 by 25 %                              -      as current
-asks the origin     -                                      0s     this node
-origin              closed, closed                         0s     breakers of decisions, of background sends
-mode                exact, outage local, node share flush  12s    settings
-tuning              version 7                              12s    settings
-key is in memory    yes                                    0s     this node
+TERM                VALUE                 AGE    FROM
+verdict             denied                0s     this node
+compared            11.5 of 10 per 1m     0s     current + carried whole units, with the request
+passes in           15s                   -      without other requests
+override            user_*                12s    settings
+current, since      2026-01-02 15:04:00Z  -      clock
+  of this region    6                     400ms  the region's origin, and this node
+  not sent yet      1                     0s     this node
+  of other regions  4                     400ms  the region's origin
+  counts            10                    0s     this node
+  to be restored    yes                   0s     the origin has lost it
+previous            2 by 25 %             -      as current
+asks the origin     -                     0s     this node
+origin              closed, closed        0s     breakers of decisions, of background sends
+mode                exact, outage local   12s    settings
+node share          flush                 12s    settings
+tuning              version 7             12s    settings
+key is in memory    yes                   0s     this node
 
 denied?, because
 `)
