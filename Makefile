@@ -72,9 +72,9 @@ ALONE = ./deploy/faults
 # one, the commit says, so that what failed fails again. SQL=mariadb, mysql or both chooses.
 SQL ?= $(if $(filter %0 %2 %4 %6 %8 %a %c %e,$(shell git rev-parse HEAD)),mariadb,mysql)
 
-# make test and make soak play histories of drawn faults, and properties' drawn values, from a seed that the commit's
-# hash gives: each commit plays others, and what failed fails again. make test plays a fixed number of them, and make
-# soak as many as an hour allows.
+# make test and make soak play histories of drawn faults from a seed that the commit's hash gives, so that each commit
+# plays others, and what failed fails again. make test plays a fixed number of them, and make soak as many as an hour
+# allows. make test draws the values of property tests from the same seed.
 HUNT_FROM ?= $(shell printf '%d' 0x$$(git rev-parse HEAD | cut -c1-8))
 
 .PHONY: hunt

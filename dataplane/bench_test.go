@@ -175,7 +175,7 @@ func BenchmarkOverrides(b *testing.B) {
 	}
 }
 
-// One warm key of a node with an origin: far from its limit, where node share costs a
+// One warm key of a node with an origin: far from its limit, where the node share costs a
 // comparison, and past 1/4n of it, where it is looked at.
 func BenchmarkFleetHotKey(b *testing.B) {
 	ctx := b.Context()

@@ -22,7 +22,7 @@ func (l *Limiter) steadyFor(cached bool) clock.Steady {
 }
 
 // estimated leaves on the entry what an estimate means for those who come later: marks for
-// the sweep, its tier, and whether it should hear from the origin. An untracked key's no queue takes.
+// the sweep, its tier, and whether it should hear from the origin. No queue takes an untracked key.
 func (l *Limiter) estimated(e *cell.Entry, met cell.Contact, v *cell.Verdict, c *call, k *estimateSettings) {
 	if met == cell.Untracked {
 		return

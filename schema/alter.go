@@ -10,16 +10,17 @@ import (
 
 // Errors of an ALTER that finds its work done.
 const (
-	columnExists = 1060
-	columnGone   = 1054 // a column that was renamed before
-	keyExists    = 1061
+	columnExists  = 1060
+	keyExists     = 1061
+	unknownColumn = 1054 // of a CHANGE COLUMN alone: elsewhere it is a mistake in the statement
 )
 
 // alterations are the files that add to a table or rename one. ADD COLUMN knows no IF NOT EXISTS that
 // both engines take, so an ALTER that runs again after a crash, before its version was
 // recorded, ends in an error that says its work is done: both engines do one ALTER as a
-// whole or not at all. A RENAME that runs again fails with noSuchTable, the former name's, on
-// MariaDB, and with tableExists, the new name's, on MySQL.
+// whole or not at all. A CHANGE COLUMN that runs again no longer finds the former name. A RENAME
+// that runs again fails with noSuchTable, the former name's, on MariaDB, and with tableExists, the
+// new name's, on MySQL.
 func alterations(files fs.FS, log *slog.Logger) (all []*goose.Migration, versions []int64, err error) {
 	names, err := fs.Glob(files, "*.sql")
 	if err != nil {
@@ -36,8 +37,10 @@ func alterations(files fs.FS, log *slog.Logger) (all []*goose.Migration, version
 			return nil, nil, err
 		}
 		switch {
+		case renamesColumn(statement):
+			all = append(all, function(version, name, statement, log, unknownColumn))
 		case strings.HasPrefix(statement, "ALTER TABLE "):
-			all = append(all, function(version, name, statement, log, columnExists, keyExists, columnGone))
+			all = append(all, function(version, name, statement, log, columnExists, keyExists))
 		case strings.HasPrefix(statement, "RENAME TABLE "):
 			all = append(all, function(version, name, statement, log, noSuchTable, tableExists))
 		default:
@@ -46,6 +49,10 @@ func alterations(files fs.FS, log *slog.Logger) (all []*goose.Migration, version
 		versions = append(versions, version)
 	}
 	return all, versions, nil
+}
+
+func renamesColumn(statement string) bool {
+	return strings.HasPrefix(statement, "ALTER TABLE ") && strings.Contains(statement, "CHANGE COLUMN ")
 }
 
 // withoutComments leaves the statement of a file: comments fill whole lines there.

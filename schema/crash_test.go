@@ -5,8 +5,11 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"fmt"
+	"maps"
 	"sync/atomic"
 	"testing"
+	"testing/fstest"
 
 	"github.com/go-sql-driver/mysql"
 
@@ -45,6 +48,22 @@ func testMigrateAfterACrashAtEveryStatement(t *testing.T) {
 		}
 		wantVersion(t, db, latest)
 	}
+}
+
+// A migration that names a column that is not there has failed, though a renamed column's former name is not there
+// either.
+func TestAMistakenAlterationIsNotTakenForDone(t *testing.T) {
+	servers.EachSQL(t, func(t *testing.T) {
+		db, _ := emptyDatabase(t)
+		migrate(t, db)
+		later, name := maps.Clone(withAlteration(t).(fstest.MapFS)), fmt.Sprintf("%05d_nodes_later.sql", Latest()+1)
+		later[name] = &fstest.MapFile{Data: []byte("-- +goose Up\n" +
+			"ALTER TABLE ratelimit_nodes ADD COLUMN later BIGINT NULL DEFAULT NULL AFTER missing;\n")}
+		if err := apply(t.Context(), db, later, quiet); !isNumber(err, unknownColumn) {
+			t.Errorf("error %v, want one of an unknown column", err)
+		}
+		wantVersion(t, db, Latest())
+	})
 }
 
 var errCrashed = errors.New("crashed")
