@@ -1,5 +1,5 @@
-// Package collect describes the metrics of a limiter, and counts its calls to the origin. It knows no monitoring
-// system: whoever collects passes a Sink.
+// Package collect describes a limiter's metrics and counts its calls to the origin. It emits metrics to a Sink, so it
+// depends on no monitoring system.
 package collect
 
 import (
@@ -26,14 +26,14 @@ type Desc struct {
 	Labels     []string // names
 }
 
-// Sink takes the series, one at a time: for each the values of its labels, and its value or what a histogram has
-// counted.
+// Sink receives one series: its description, the values of its labels in the order of Desc.Labels, and its value.
+// A histogram has counts instead of a value; for other kinds counted is nil.
 type Sink func(d *Desc, value float64, counted *histogram.Snapshot, labels ...string)
 
-// Value passes a counter or a gauge on.
+// Value emits a counter or a gauge.
 func (s Sink) Value(d *Desc, v int64, labels ...string) { s(d, float64(v), nil, labels...) }
 
-// Histogram passes a histogram on.
+// Histogram emits a histogram's counts so far.
 func (s Sink) Histogram(d *Desc, h *histogram.Histogram, labels ...string) {
 	counted := h.Snapshot()
 	s(d, 0, &counted, labels...)

@@ -41,7 +41,7 @@ func (h *Histogram) Observe(v float64) {
 	}
 }
 
-// Snapshot is a histogram at one moment. The sum may include values that are not counted yet, and the other way round.
+// Snapshot is a histogram at one moment. While values are being observed, Sum and Counts can differ by a few of them.
 type Snapshot struct {
 	Bounds []float64 // shared: not to be changed
 	Counts []uint64  // of the values up to each bound, and of all values
