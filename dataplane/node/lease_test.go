@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -180,37 +181,80 @@ func as[T any](token string, m *T) *connect.Request[T] {
 	return r
 }
 
-// "A quarter of its calls may wait": of a node's, whichever port they come to, and what is beyond is counted.
-func TestFewWaitOnAllPortsTogether(t *testing.T) {
+// waitsCounted counts the calls that wait for a lease. Each of them has its place among those that may: the node's count
+// of calls in flight has some that are about to be refused, too.
+type waitsCounted struct {
+	*dataplane.Limiter
+	waits atomic.Int64
+}
+
+func (l *waitsCounted) AcquireToken(ctx context.Context, r dataplane.ConcurrencyRequest, id string,
+	wait bool) (string, dataplane.ConcurrencyDecision) {
+	if wait {
+		l.waits.Add(1)
+		defer l.waits.Add(-1)
+	}
+	return l.Limiter.AcquireToken(ctx, r, id, wait)
+}
+
+// acquirer acquires a lease through a node.
+type acquirer func(context.Context, *weirv1.AcquireRequest) error
+
+// waitForLeases returns when all callers wait, which they do until the test ends.
+func waitForLeases(t *testing.T, limiter *waitsCounted, callers ...acquirer) {
+	t.Helper()
+	ctx, leave := context.WithCancel(t.Context())
+	var waits sync.WaitGroup
+	t.Cleanup(waits.Wait)
+	t.Cleanup(leave)
+	want := limiter.waits.Load() + int64(len(callers))
+	for _, acquire := range callers {
+		waits.Go(func() { _ = acquire(ctx, waitingSlot()) })
+	}
+	await.True(t, "all callers wait", func() bool { return limiter.waits.Load() == want })
+}
+
+// waitingSlot is a request that waits for longer than a test takes.
+func waitingSlot() *weirv1.AcquireRequest {
+	m := slotOf("k", "", 1)
+	m.WaitMs = 10_000
+	return m
+}
+
+// fullKey returns a node of whose key "k" the only lease is held.
+func fullKey(t *testing.T, adjust ...func(*Config)) (*waitsCounted, *harness) {
+	t.Helper()
 	limiter, err := dataplane.New(dataplane.Config{Region: "eu", Origin: memstore.NewOrigin(memstore.OriginOptions{})})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = limiter.Stop(context.Background()) })
-	h := start(t, limiter, func(c *Config) { c.MaxInFlight = 4 * waitsShare }, withTokens(t, "one", "two"))
-	c, ctx := doors[0].open(t, h), t.Context()
-	if first, err := c.Acquire(ctx, as("one", slotOf("k", "first", 1))); err != nil || !first.Msg.GetAllowed() {
-		t.Fatal(first, err)
+	_, first := limiter.Acquire(t.Context(), dataplane.ConcurrencyRequest{
+		Workspace: "acme", Namespace: "exports", Identifier: "k", Limit: 1, TTL: time.Minute})
+	if !first.Allowed {
+		t.Fatal(first)
 	}
-	waiting, leave := context.WithCancel(ctx)
-	var waits sync.WaitGroup
-	defer waits.Wait()
-	defer leave()
-	wait := func(ctx context.Context, d door, token string) error {
-		m := slotOf("k", "", 1)
-		m.WaitMs = 10_000
-		_, err := d.open(t, h).Acquire(ctx, as(token, m))
+	counted := &waitsCounted{Limiter: limiter}
+	return counted, start(t, counted, adjust...)
+}
+
+// acquiring returns a caller that shows a token, if it has one, at a door.
+func acquiring(t *testing.T, h *harness, d door, token string) acquirer {
+	c := d.open(t, h)
+	return func(ctx context.Context, m *weirv1.AcquireRequest) error {
+		_, err := c.Acquire(ctx, as(token, m))
 		return err
 	}
-	for i, token := range []string{"one", "one", "one", "two"} {
-		waits.Go(func() { _ = wait(waiting, doors[7*(i%2)], token) })
-	}
-	await.True(t, "four wait", func() bool {
-		x, err := limiter.ExplainConcurrency(dataplane.ConcurrencyRequest{Workspace: "acme", Namespace: "exports", Identifier: "k"})
-		return err == nil && value(h.gate.metrics.inFlight) == 4 && x.Leases == 0
-	})
+}
+
+// "A quarter of its calls may wait": of a node's, whichever port they come to, and what is beyond is counted.
+func TestFewWaitOnAllPortsTogether(t *testing.T) {
+	limiter, h := fullKey(t, func(c *Config) { c.MaxInFlight = 4 * waitsShare }, withTokens(t, "one", "two"))
+	waitForLeases(t, limiter, acquiring(t, h, doors[0], "one"), acquiring(t, h, doors[7], "one"),
+		acquiring(t, h, doors[0], "one"), acquiring(t, h, doors[7], "two"))
 	for i, d := range []door{doors[0], doors[7]} {
-		wantCode(t, d.name, wait(ctx, d, "two"), connect.CodeResourceExhausted, "too many wait")
+		err := acquiring(t, h, d, "two")(t.Context(), waitingSlot())
+		wantCode(t, d.name, err, connect.CodeResourceExhausted, "too many wait")
 		if n := value(h.bounds.refused[bounded.BoundSlots]); n != float64(i+1) {
 			t.Errorf("%s: %v refusals are counted, want %d", d.name, n, i+1)
 		}
@@ -222,40 +266,17 @@ func TestWhoWaitsLeavesRoomForOthers(t *testing.T) {
 	for _, d := range []door{doors[0], doors[7]} {
 		for _, token := range []string{"", "one"} {
 			t.Run(d.name+" with token "+token, func(t *testing.T) {
-				limiter, err := dataplane.New(dataplane.Config{Region: "eu", Origin: memstore.NewOrigin(memstore.OriginOptions{})})
-				if err != nil {
-					t.Fatal(err)
-				}
-				t.Cleanup(func() { _ = limiter.Stop(context.Background()) })
-				h := start(t, limiter, func(c *Config) {
+				limiter, h := fullKey(t, func(c *Config) {
 					if c.MaxInFlight = 4 * waitsShare; token != "" {
 						withTokens(t, "one", "two")(c)
 					}
 				})
-				c := d.open(t, h)
-				if first, err := c.Acquire(t.Context(), as(token, slotOf("k", "first", 1))); err != nil || !first.Msg.GetAllowed() {
-					t.Fatal(first, err)
-				}
-				ends := make(chan error, 4)
-				wait := func(token string) {
-					m := slotOf("k", "", 1)
-					m.WaitMs = 300
-					_, err := c.Acquire(t.Context(), as(token, m))
-					ends <- err
-				}
-				for range 4 {
-					go wait(token)
-				}
-				wantCode(t, "the fourth", <-ends, connect.CodeResourceExhausted, "too many wait")
-				left := 3
+				caller := acquiring(t, h, d, token)
+				waitForLeases(t, limiter, caller, caller, caller)
+				err := caller(t.Context(), waitingSlot())
+				wantCode(t, "the fourth", err, connect.CodeResourceExhausted, "too many wait")
 				if token != "" {
-					go wait("two")
-					left++
-				}
-				for range left {
-					if err := <-ends; err != nil {
-						t.Error(err)
-					}
+					waitForLeases(t, limiter, acquiring(t, h, d, "two"))
 				}
 				if n := value(h.bounds.refused[bounded.BoundCaller]); n != 1 {
 					t.Errorf("%v refusals are counted", n)
@@ -267,37 +288,13 @@ func TestWhoWaitsLeavesRoomForOthers(t *testing.T) {
 
 // Calls that wait for a lease are a part of those in flight, so others find room.
 func TestFewWaitForLeases(t *testing.T) {
-	origin := memstore.NewOrigin(memstore.OriginOptions{})
-	limiter, err := dataplane.New(dataplane.Config{Region: "eu", Origin: origin})
-	if err != nil {
-		t.Fatal(err)
+	limiter, h := fullKey(t, func(c *Config) { c.MaxInFlight = 2 * waitsShare })
+	caller := acquiring(t, h, doors[0], "")
+	waitForLeases(t, limiter, caller, caller)
+	for range 2 {
+		wantCode(t, "waits", caller(t.Context(), waitingSlot()), connect.CodeResourceExhausted, "too many wait")
 	}
-	t.Cleanup(func() { _ = limiter.Stop(context.Background()) })
-	h := start(t, limiter, func(c *Config) { c.MaxInFlight = 2 * waitsShare })
-	c := doors[0].open(t, h)
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-	defer cancel()
-	first, err := c.Acquire(ctx, connect.NewRequest(slotOf("k", "first", 1)))
-	if err != nil || !first.Msg.GetAllowed() {
-		t.Fatal(first, err)
-	}
-	ends := make(chan error, 4)
-	for range 4 {
-		go func() {
-			m := slotOf("k", "", 1)
-			m.WaitMs = 300
-			_, err := c.Acquire(ctx, connect.NewRequest(m))
-			ends <- err
-		}()
-	}
-	refused := 0
-	for range 4 {
-		if err := <-ends; err != nil {
-			wantCode(t, "waits", err, connect.CodeResourceExhausted, "too many wait")
-			refused++
-		}
-	}
-	if refused != 2 {
-		t.Errorf("%d were refused, want 2", refused)
+	if err := caller(t.Context(), slotOf("k", "", 1)); err != nil {
+		t.Errorf("a call that does not wait: %v", err)
 	}
 }
