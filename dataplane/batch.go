@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/internal/clock"
+	"github.com/weirhq/weir/dataplane/internal/outbox"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -118,7 +119,7 @@ func (l *Limiter) allowBatch(ctx context.Context, at clock.Stamp, decisions []De
 		if !w.known && l.clock.Known() { // as in decideCall
 			for _, i := range w.order {
 				if e := w.items[i].entry; e != nil {
-					l.place(e)
+					l.out.Place(e)
 				}
 			}
 		}
@@ -249,7 +250,7 @@ func (l *Limiter) enter(ctx context.Context, w *workspace, untracked bool) {
 		first := &w.items[it.first]
 		if it.first == i && it.met != cell.Untracked {
 			it.entry, it.met = l.table.Get(it.id), cell.Known
-			if it.entry != nil && it.entry.Before(it.nowMs, it.durationMs) && l.setRight(it.entry) {
+			if it.entry != nil && it.entry.Before(it.nowMs, it.durationMs) && l.out.SetRight(it.entry) {
 				it.entry = l.table.Get(it.id)
 			}
 		}
@@ -286,7 +287,7 @@ func (l *Limiter) judgeBatch(ctx context.Context, w *workspace) (allowed, alive 
 		}
 	}
 	for _, untracked := range [...]bool{false, true} { // they keep no credit of a batch that fails
-		if l.shards == nil || !w.anyWaits(untracked) {
+		if l.alone() || !w.anyWaits(untracked) {
 			continue
 		}
 		if denied, alive := l.foredeny(w); denied || !alive {
@@ -307,7 +308,7 @@ func (l *Limiter) renumberMany(w *workspace) (replaced bool) {
 	w.setTime(l.clock.Settle(w.items[0].nowMs, w.horizon.Given(), l.cfg.ClockSkewMax), l.clock.ReadSteady())
 	for _, i := range w.order {
 		if it := &w.items[i]; it.entry != nil {
-			replaced = l.renumber(it.entry, &it.call) || replaced
+			replaced = l.out.Renumber(it.entry, it.horizon, it.nowMs) || replaced
 		}
 	}
 	return replaced
@@ -342,7 +343,7 @@ func (l *Limiter) holdBatch(w *workspace, count, final bool) (allowed, alive boo
 		}
 		agedOut, alive := it.entry.Hold(w.horizon, it.nowMs, it.durationMs)
 		if agedOut > 0 {
-			l.forgot(it.entry, agedOut)
+			l.out.ForgetUnsent(it.entry, agedOut)
 		}
 		if !alive {
 			w.release(w.order[:n], false, false)
@@ -440,7 +441,8 @@ func (l *Limiter) wantingRefresh(w *workspace) (wanting []int) {
 		first := &w.items[it.first]
 		if first == it {
 			it.before, it.wants = 0, it.entry != nil && it.rule.estimate == nil &&
-				(!w.known || it.entry.WantsRefresh(now, set.freshForMs) || it.rule.outage == outageClosed && l.refuses(it.entry))
+				(!w.known || it.entry.WantsRefresh(now, set.freshForMs) ||
+					it.rule.outage == outageClosed && l.out.Refuses(it.entry))
 		}
 		first.wants = first.wants || l.itemAsksFirst(it, first, now, set)
 	}
@@ -473,10 +475,10 @@ func (l *Limiter) foresee(items []item, wanting []int) (reads []int) {
 	now := l.clock.Steady()
 	for _, n := range wanting {
 		switch it := &items[n]; {
-		case it.rule.outage != outageLocal && l.refuses(it.entry):
-			sourceOf(items, n, it.rule.outage.source(), l.refusal(it.entry, now))
+		case it.rule.outage != outageLocal && l.out.Refuses(it.entry):
+			sourceOf(items, n, it.rule.outage.source(), l.out.RetryAfter(it.entry, now))
 			continue
-		case it.rule.outage == outageOpen && l.outOf(it.entry, now):
+		case it.rule.outage == outageOpen && l.out.OutOf(it.entry, now):
 			sourceOf(items, n, SourceDegradedOpen, 0)
 		}
 		reads = append(reads, n)
@@ -502,14 +504,14 @@ func (l *Limiter) refreshBatch(ctx context.Context, w *workspace, wanting []int)
 	for n, i := range wanting {
 		entries[n] = items[i].entry
 	}
-	for n, f := range l.readEntries(l.clock.Steady(), entries) {
+	for n, f := range l.out.ReadAll(l.clock.Steady(), entries) {
 		it := &items[wanting[n]]
 		source, refusal := SourceOrigin, time.Duration(0)
-		if !l.wait(ctx, f) {
+		if !outbox.Wait(ctx, f) {
 			source = it.rule.outage.source()
 		}
 		if source == SourceDegradedClosed {
-			refusal = l.refusal(it.entry, l.clock.Steady())
+			refusal = l.out.RetryAfter(it.entry, l.clock.Steady())
 		}
 		sourceOf(items, wanting[n], source, refusal)
 	}

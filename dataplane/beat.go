@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/weirhq/weir/dataplane/internal/breaker"
+	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/dataplane/internal/collect"
 	"github.com/weirhq/weir/shared/heartbeat"
 )
@@ -45,25 +45,18 @@ func (l *Limiter) figures() heartbeat.Health {
 	h := heartbeat.Health{
 		Entries:        int64(l.table.Len()),
 		TableFull:      l.table.Full.Load(),
-		TableFullAtMs:  l.wallMs(l.table.FullSince.Load()),
-		PendingCost:    l.pendingCost(),
-		ReplayErrors:   m.origin.Errors(collect.OpSend),
-		ReplayedAtMs:   l.replayedAtMs(),
+		TableFullAtMs:  l.wallMs(clock.Steady(l.table.FullSince.Load())),
+		PendingCost:    l.out.PendingCost(),
+		ReplayErrors:   l.out.Stats.Origin.Errors(collect.OpSend),
+		ReplayedAtMs:   l.wallMs(l.out.ReplayedAt()),
 		SettingsErrors: m.settingsErrors.Load(),
-		SettingsAtMs:   l.wallMs(m.settingsAt.Load()),
+		SettingsAtMs:   l.wallMs(clock.Steady(m.settingsAt.Load())),
 		ResetAtMs:      set.resets.atMs,
 		Trial:          set.number,
 		TuningHash:     set.hash,
 		DecisionP99Us:  m.latency.P99Us(),
-	}
-	for _, sh := range l.shards {
-		if sh.asks.State() != breaker.Closed || sh.sends.State() != breaker.Closed ||
-			sh.writes.Refused(int64(l.clock.Steady())) {
-			h.BreakersOpen++
-		}
-	}
-	for cause := range m.dropped {
-		h.DroppedCost += m.dropped[cause].Load()
+		BreakersOpen:   l.out.BreakersOpen(),
+		DroppedCost:    l.out.Stats.DroppedCost(),
 	}
 	if s := l.shape.Load(); s != nil {
 		h.ActiveKeys, h.HotKeys = s.keys, s.hot

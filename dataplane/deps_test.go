@@ -38,7 +38,7 @@ const library = "github.com/weirhq/weir/dataplane"
 var own = append([]string{library + "/store", library + "/internal/cell", library + "/internal/level",
 	library + "/internal/held", library + "/internal/slots", library + "/internal/leases", library + "/internal/holders",
 	library + "/internal/denied", library + "/internal/epochs", library + "/internal/asof", library + "/internal/collect",
-	library + "/internal/queue", library + "/internal/latency"}, leaves...)
+	library + "/internal/queue", library + "/internal/latency", library + "/internal/outbox"}, leaves...)
 
 // leaves import nothing of ours.
 var leaves = []string{
@@ -109,9 +109,8 @@ var inside = map[string][]string{
 	library + "/internal/cell": append([]string{"github.com/weirhq/weir/shared/window", library + "/internal/level", library + "/store",
 		"github.com/weirhq/weir/shared/estimate", "github.com/weirhq/weir/shared/strict",
 		"github.com/weirhq/weir/shared/heartbeat"}, leaves...),
-	library + "/internal/held": {library + "/store", "github.com/weirhq/weir/shared/"},
-	library + "/internal/collect": {library + "/internal/held", library + "/internal/histogram", library + "/internal/leases",
-		library + "/internal/slots", library + "/store", "github.com/weirhq/weir/shared/"},
+	library + "/internal/held":    {library + "/store", "github.com/weirhq/weir/shared/"},
+	library + "/internal/collect": {library + "/internal/histogram"},
 	library + "/internal/latency": {library + "/internal/histogram"},
 
 	library + "/internal/level":  {"github.com/weirhq/weir/shared/window"},
@@ -129,8 +128,12 @@ var inside = map[string][]string{
 		library + "/internal/level", "github.com/weirhq/weir/shared/"}, leaves...),
 	library + "/internal/queue": append([]string{library + "/store", library + "/internal/cell",
 		library + "/internal/level", "github.com/weirhq/weir/shared/"}, leaves...),
+	// what sends knows the counts and the wire, and no decision: not the limiter, nor its settings
+	library + "/internal/outbox": append([]string{library + "/store", library + "/internal/cell", library + "/internal/level",
+		library + "/internal/queue", library + "/internal/epochs", library + "/internal/collect",
+		"github.com/weirhq/weir/shared/"}, leaves...),
 	library + "/internal/holders": {library + "/store", library + "/internal/held", library + "/internal/leases",
-		library + "/internal/slots", library + "/internal/topk", "github.com/weirhq/weir/shared/"},
+		library + "/internal/slots", library + "/internal/collect", library + "/internal/histogram", library + "/internal/topk", "github.com/weirhq/weir/shared/"},
 }
 
 func TestDependencyRulesOfTheInside(t *testing.T) {

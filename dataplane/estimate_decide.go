@@ -13,7 +13,7 @@ import (
 // steadyFor is the steady time of a decision: as late as the decision's own, see soon.
 func (l *Limiter) steadyFor(cached bool) clock.Steady {
 	switch {
-	case l.shards == nil:
+	case l.alone():
 		return 0 // nothing lasts for a while on a node without an origin
 	case cached:
 		return l.clock.Steady()
@@ -49,16 +49,16 @@ func (l *Limiter) estimated(e *cell.Entry, met cell.Contact, v *cell.Verdict, c 
 	}
 	refreshedMs := int64(e.RefreshedAt())
 	switch {
-	case t.Overdue(int64(v.Now), refreshedMs, k.syncBaseMs) &&
+	case t.Overdue(int64(v.Now), refreshedMs, k.BaseMs) &&
 		(!t.Costly(refreshedMs) || e.Pending() >= level.EffectiveFloor(k.floor, c.limit)):
 		if e.Want(c.limit, v.Now) {
-			l.syncs.queued.Add(1)
+			l.out.Stats.SyncsQueued.Add(1)
 		}
 		if !flags.Asked() {
-			l.askSync(e, k)
+			l.out.AskSync(e, &k.SyncRules)
 		}
 	case !flags.Asked() && v.Counted > 0 &&
 		(t == level.Hot || e.UnsentIn(v.Sequence) >= level.Step(k.floor, c.limit)):
-		l.askSync(e, k) // only to send it: the others' readings depend on it
+		l.out.AskSync(e, &k.SyncRules) // only to send it: the others' readings depend on it
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/weirhq/weir/dataplane/internal/cell"
+	"github.com/weirhq/weir/dataplane/internal/outbox"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/estimate"
 	"github.com/weirhq/weir/shared/window"
@@ -12,16 +13,10 @@ import (
 
 // estimateSettings are what an operator can set for a namespace in the estimate mode. Immutable.
 type estimateSettings struct {
-	cell.Rules
+	outbox.SyncRules
 
-	syncBaseMs int64 // what the tiers' intervals are multiples of
-	floor      int64 // local cost below which an idle key is not synced
-	pendingMax int64 // keys that may wait for a sync
-	batchMax   int   // keys that one tick syncs
-
+	floor     int64            // local cost below which an idle key is not synced
 	overrides map[string]int64 // limits of single identifiers
-
-	waiting *atomic.Int64 // keys that wait for a sync; the same for all settings of a namespace
 }
 
 // parseEstimate reads store.NamespaceRow.Estimate.
@@ -34,9 +29,10 @@ func parseEstimate(document string) (*estimateSettings, error) {
 		return nil, err
 	}
 	return &estimateSettings{
-		Rules:      cell.Rules{Leaky: set.Leaky, Offered: set.Offered, Below: set.Below, OutageMs: set.ReadOutageMs},
-		syncBaseMs: set.SyncBaseMs, floor: set.Floor, pendingMax: set.PendingMax, batchMax: set.BatchMax,
-		overrides: set.Overrides, waiting: new(atomic.Int64),
+		SyncRules: outbox.SyncRules{
+			Rules:  cell.Rules{Leaky: set.Leaky, Offered: set.Offered, Below: set.Below, OutageMs: set.ReadOutageMs},
+			BaseMs: set.SyncBaseMs, PendingMax: set.PendingMax, BatchMax: set.BatchMax, Waiting: new(atomic.Int64)},
+		floor: set.Floor, overrides: set.Overrides,
 	}, err
 }
 
@@ -59,7 +55,7 @@ func (sp *space) setMode(row *store.NamespaceRow, last *space) error {
 	switch {
 	case k != nil:
 		if last.estimate != nil {
-			k.waiting = last.estimate.waiting
+			k.Waiting = last.estimate.Waiting
 		}
 	case last.estimate != nil:
 		k = last.estimate
@@ -73,14 +69,22 @@ func (sp *space) setMode(row *store.NamespaceRow, last *space) error {
 	return nil
 }
 
-// estimateOf is what is set for a key of the estimate mode; the defaults if its namespace has left it.
-func (s *settings) estimateOf(n *cell.Names) *estimateSettings {
+// TwoTicksMs implements outbox.Rules.
+func (s *settings) TwoTicksMs() int64 { return s.twoTicksMs }
+
+// Shares implements outbox.Rules.
+func (s *settings) Shares(n *cell.Names) bool {
+	return milliseconds(n.Family().DurationMs) >= s.tuning.MinGlobalDuration.Std()
+}
+
+// SyncsOf is what is set for a key of the estimate mode; the defaults if its namespace has left it.
+func (s *settings) SyncsOf(n *cell.Names) *outbox.SyncRules {
 	f := n.Family()
 	if sp := s.spaces[spaceName{f.Workspace, f.Namespace}]; sp != nil && sp.estimate != nil {
-		return sp.estimate
+		return &sp.estimate.SyncRules
 	}
 	k, _ := parseEstimate("")
-	return k
+	return &k.SyncRules
 }
 
 // estimateBy comes before the stored overrides are applied: of one identifier they win.

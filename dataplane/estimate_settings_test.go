@@ -10,11 +10,11 @@ import (
 
 func TestEstimateSettings(t *testing.T) {
 	k, err := parseEstimate("")
-	if err != nil || k.Leaky || k.Offered || k.Below || k.syncBaseMs != 15_000 || k.floor != 10 || k.pendingMax != 10_000 || k.OutageOf(60_000) != 60_000 {
+	if err != nil || k.Leaky || k.Offered || k.Below || k.BaseMs != 15_000 || k.floor != 10 || k.PendingMax != 10_000 || k.OutageOf(60_000) != 60_000 {
 		t.Errorf("defaults: %+v, %v", k, err)
 	}
 	k, err = parseEstimate(`{"preset":"posthog","sync_base_ms":1000,"floor":0,"pending_max":2,"batch_max":10,"max_read_outage_ms":5000,"overrides":"a=1"}`)
-	if err != nil || !k.Leaky || !k.Offered || !k.Below || k.syncBaseMs != 1000 || k.floor != 0 || k.pendingMax != 2 || k.batchMax != 10 ||
+	if err != nil || !k.Leaky || !k.Offered || !k.Below || k.BaseMs != 1000 || k.floor != 0 || k.PendingMax != 2 || k.BatchMax != 10 ||
 		k.OutageOf(60_000) != 5000 || k.overrides["a"] != 1 {
 		t.Errorf("posthog: %+v, %v", k, err)
 	}
@@ -69,7 +69,7 @@ func TestBadEstimateSettingsKeepWhatWasInForce(t *testing.T) {
 		}
 	}
 	again, err := compile(store.SettingsRows{Namespaces: []store.NamespaceRow{row}}, nil, good, 0)
-	if err != nil || again.spaces[name].estimate.waiting != good.spaces[name].estimate.waiting {
+	if err != nil || again.spaces[name].estimate.Waiting != good.spaces[name].estimate.Waiting {
 		t.Error("keys that wait are counted anew with each reading of the settings")
 	}
 }

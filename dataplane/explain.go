@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane/internal/cell"
+	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/dataplane/internal/level"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -114,7 +115,7 @@ func (l *Limiter) Explain(r Request) (x Explanation, err error) {
 		setRetry(&v, &c, by)
 	}
 	x.Decision.answer(&v, &c, by, SourceLocal)
-	if l.shards != nil && by.estimate == nil {
+	if !l.alone() && by.estimate == nil {
 		x.AsksOrigin = v.Allowed && (e == nil || e.WantsRefresh(l.clock.Steady(), set.freshForMs))
 	}
 	return x, nil
@@ -125,7 +126,7 @@ func (l *Limiter) explainSettings(x *Explanation, set *settings, by *rule) {
 	x.Outage, x.NodeShare = by.outage.String(), nodeShareName(by.waits)
 	x.Nodes, x.SettingsResets = l.nodes.Load(), len(set.resets.known)
 	x.TuningVersion, x.Trial = set.version, set.number
-	x.SettingsAt = moment(l.wallMs(l.metrics.settingsAt.Load()))
+	x.SettingsAt = moment(l.wallMs(clock.Steady(l.metrics.settingsAt.Load())))
 }
 
 // explainCell is where a cell lies.
@@ -137,9 +138,8 @@ func (l *Limiter) explainCell(x *ExplainedCell, key window.Key, sequence int64, 
 
 func (l *Limiter) explainEntry(x *Explanation, e *cell.Entry, v *cell.Verdict, c *call) {
 	x.Known = true
-	if l.shards != nil {
-		sh := l.shardOf(e)
-		x.Asks, x.Sends = sh.asks.State().String(), sh.sends.State().String()
+	if !l.alone() {
+		x.Asks, x.Sends = l.out.ShardOf(e).States()
 		x.RestsFor = e.RestsFor(l.clock.Steady())
 	}
 	now := l.clock.Steady()

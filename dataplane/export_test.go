@@ -2,11 +2,11 @@ package dataplane
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/internal/clock"
+	"github.com/weirhq/weir/dataplane/internal/outbox"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -14,16 +14,14 @@ import (
 // The loops' steps, for tests that turn them by hand.
 
 // ReplayOnce sends what is unsent, once, to all shards at the same time.
-func (l *Limiter) ReplayOnce(ctx context.Context) error { return l.once(ctx, l.replayShard) }
+func (l *Limiter) ReplayOnce(ctx context.Context) error { return l.once(ctx, (*outbox.Shard).Replay) }
 
-func (l *Limiter) once(ctx context.Context, step func(context.Context, *shard) error) error {
-	errs := make([]error, len(l.shards))
-	l.eachShard(func(sh *shard) { errs[sh.index] = step(ctx, sh) })
-	return errors.Join(errs...)
+func (l *Limiter) once(ctx context.Context, step func(*outbox.Shard, context.Context) error) error {
+	return l.out.Each(func(sh *outbox.Shard) error { return step(sh, ctx) })
 }
 
 // ReplayStream is the stream in which replay sends to the first shard.
-func (l *Limiter) ReplayStream() uint64 { return l.shards[0].replays.id }
+func (l *Limiter) ReplayStream() uint64 { return l.out.Shards()[0].ReplayStream() }
 
 // NowMs is the time that the limiter goes by.
 func (l *Limiter) NowMs() int64 { return l.nowMs() }
@@ -32,7 +30,7 @@ func (l *Limiter) NowMs() int64 { return l.nowMs() }
 func (l *Limiter) KnowTime() { l.clock.FollowNone() }
 
 // ApplyForeign is what a listener hears.
-func (l *Limiter) ApplyForeign(totals []store.Foreign) { l.applyForeign(totals) }
+func (l *Limiter) ApplyForeign(totals []store.Foreign) { l.out.ApplyForeign(totals) }
 
 func (l *Limiter) LoadSettings(ctx context.Context) error {
 	return l.loadSettings(ctx)
@@ -171,8 +169,8 @@ func (l *Limiter) Nodes() int64 { return l.nodes.Load() }
 
 // WaitingReads is how many reads wait for a call.
 func (l *Limiter) WaitingReads() (reads int) {
-	for _, sh := range l.shards {
-		reads += sh.reads.Len()
+	for _, sh := range l.out.Shards() {
+		reads += sh.WaitingReads()
 	}
 	return reads
 }
@@ -205,21 +203,20 @@ func (l *Limiter) SweepTick() (looked int) {
 
 // BreakersOff lets every call to the origin through.
 func (l *Limiter) BreakersOff() {
-	for _, sh := range l.shards {
-		sh.asks.TurnOff()
-		sh.sends.TurnOff()
+	for _, sh := range l.out.Shards() {
+		sh.TurnBreakersOff()
 	}
 }
 
 // SyncOnce syncs the keys of the estimate mode that wait, in all shards.
-func (l *Limiter) SyncOnce(ctx context.Context) error { return l.once(ctx, l.syncShard) }
+func (l *Limiter) SyncOnce(ctx context.Context) error { return l.once(ctx, (*outbox.Shard).Sync) }
 
 // Waiting is how many keys wait for a sync, and how many were not taken.
 func (l *Limiter) Waiting() (keys int, refused int64) {
-	for _, sh := range l.shards {
-		keys += sh.syncs.size()
+	for _, sh := range l.out.Shards() {
+		keys += sh.WaitingSyncs()
 	}
-	return keys, l.syncs.refused.Load()
+	return keys, l.out.Stats.SyncsRefused.Load()
 }
 
 // Asked is true while a key waits for a sync, and not only to be sent.
@@ -236,8 +233,8 @@ func (l *Limiter) Waits(k window.Key) bool {
 
 // Claimants is how many costs wait for the next call that claims.
 func (l *Limiter) Claimants() (n int) {
-	for _, sh := range l.shards {
-		n += sh.claimants.Len()
+	for _, sh := range l.out.Shards() {
+		n += sh.WaitingClaims()
 	}
 	return n
 }

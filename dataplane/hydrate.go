@@ -2,16 +2,11 @@ package dataplane
 
 import (
 	"context"
-	"errors"
 	"time"
 
-	"github.com/weirhq/weir/dataplane/internal/breaker"
 	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/internal/clock"
-	"github.com/weirhq/weir/dataplane/internal/collect"
-	"github.com/weirhq/weir/dataplane/internal/queue"
-	"github.com/weirhq/weir/dataplane/store"
-	"github.com/weirhq/weir/shared/window"
+	"github.com/weirhq/weir/dataplane/internal/outbox"
 )
 
 // Reading from the origin before a decision: a cold key (hydration), a key that has
@@ -19,7 +14,7 @@ import (
 
 // ErrStopped is returned by calls about reservations, tokens of leases and settings after
 // Limiter.Stop, because a stopped limiter makes no calls to the origin.
-var ErrStopped = errors.New("dataplane: limiter is stopped")
+var ErrStopped = outbox.ErrStopped
 
 // asksFirst is true when a cost is so large that what other nodes may have been granted lately
 // matters: with what a batch asks before it on the same key, it is more than a share of what its limit leaves, on a
@@ -47,23 +42,23 @@ func (l *Limiter) refreshFor(ctx context.Context, e *cell.Entry, c *call,
 	outage outagePolicy) (source Source, alive bool) {
 	var v cell.Verdict
 	alive = e.Judge(&v, c.horizon, c.nowMs, c.durationMs, c.limit, c.cost, false)
-	l.metrics.dropped[droppedExpired].Add(v.AgedOut)
-	refuses := outage != outageLocal && l.refuses(e)
+	l.out.Stats.Dropped[outbox.DroppedExpired].Add(v.AgedOut)
+	refuses := outage != outageLocal && l.out.Refuses(e)
 	switch {
-	case alive && outage == outageOpen && (refuses || !v.Allowed && l.outOf(e, l.clock.Steady())):
+	case alive && outage == outageOpen && (refuses || !v.Allowed && l.out.OutOf(e, l.clock.Steady())):
 		return SourceDegradedOpen, true
 	case !alive || !v.Allowed:
 		return SourceLocal, alive
 	case refuses:
 		return SourceDegradedClosed, true // without writes, other nodes' cost may be missing from the answer
 	}
-	f := l.read(l.clock.Steady(), e)
+	f := l.out.Read(l.clock.Steady(), e)
 	if f == nil {
 		return outage.source(), true
 	}
 	ctx, cancel := l.within(ctx, &c.until)
 	defer cancel()
-	if l.wait(ctx, f) {
+	if outbox.Wait(ctx, f) {
 		return SourceOrigin, true
 	}
 	return outage.source(), true
@@ -82,129 +77,4 @@ func (l *Limiter) within(ctx context.Context, until *time.Duration) (context.Con
 		ctx = context.Background()
 	}
 	return context.WithTimeout(ctx, *until-now)
-}
-
-// read joins the read in flight of e or starts one; nil while e rests after a failed
-// one, and while the breaker of its shard's reads is open.
-func (l *Limiter) read(now clock.Steady, e *cell.Entry) *cell.Flight {
-	f := l.join(now, e)
-	l.startReads(now, l.shardOf(e))
-	return f
-}
-
-// readEntries is read for several keys, and returns one flight for each. On a shard where no read is under way, up to
-// queue.ReadKeysAlone keys go in one call.
-func (l *Limiter) readEntries(now clock.Steady, entries []*cell.Entry) []*cell.Flight {
-	flights := make([]*cell.Flight, len(entries))
-	for i, e := range entries {
-		flights[i] = l.join(now, e)
-	}
-	for _, sh := range l.shards {
-		l.startReads(now, sh)
-	}
-	return flights
-}
-
-// join joins the read in flight of e, or adds one to those that wait for a call.
-func (l *Limiter) join(now clock.Steady, e *cell.Entry) *cell.Flight {
-	sh, added := l.shardOf(e), false
-	f := e.Join(now, func() *cell.Flight {
-		if sh.asks.State() == breaker.Open {
-			return nil
-		}
-		added = true
-		return cell.NewFlight()
-	})
-	if added {
-		sh.reads.Add(queue.Read{Entry: e, Flight: f, Since: now})
-	}
-	return f
-}
-
-// wait waits for f, but not past ctx. false: decide from what is known.
-func (l *Limiter) wait(ctx context.Context, f *cell.Flight) bool {
-	if f == nil {
-		return false
-	}
-	select {
-	case <-f.Done:
-		return f.Err == nil
-	case <-ctx.Done():
-		return false
-	}
-}
-
-// startReads begins the calls that reads of a shard wait for, as many as there may be. Each runs in a goroutine of its
-// own, because a caller that gives up must not take the answer from others. A limiter that is being stopped reads no
-// more.
-func (l *Limiter) startReads(now clock.Steady, sh *shard) {
-	for reads := sh.reads.Begin(now); reads != nil; reads = sh.reads.Begin(now) {
-		if l.calls.Start(func() { l.makeReads(sh, reads, l.fetch) }) {
-			continue
-		}
-		l.makeReads(sh, reads, func(_ *shard, reads []queue.Read) {
-			for _, r := range reads {
-				r.Flight.Skip(ErrStopped)
-			}
-		})
-	}
-}
-
-// makeReads makes a call, and further calls until no read waits.
-func (l *Limiter) makeReads(sh *shard, reads []queue.Read, call func(*shard, []queue.Read)) {
-	for ; reads != nil; reads = sh.reads.Next(l.clock.ReadSteady(), l.cfg.ReadTimeout) {
-		call(sh, reads)
-	}
-}
-
-// fetch reads both cells of each entry in one call and merges them.
-func (l *Limiter) fetch(sh *shard, reads []queue.Read) {
-	end, ok := sh.asks.Begin()
-	if !ok {
-		for _, r := range reads {
-			r.Flight.Skip(breaker.ErrOpen)
-		}
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), l.cfg.ReadTimeout)
-	defer cancel()
-	cells := make([]window.Cell, 0, 2*len(reads))
-	for _, r := range reads {
-		both := r.Entry.CellsToRead()
-		cells = append(cells, both[:]...)
-	}
-	totals, err := l.get(ctx, sh, cells, end)
-	now := l.clock.ReadSteady()
-	if err != nil {
-		for _, r := range reads {
-			r.Flight.Fail(err, now)
-		}
-		return
-	}
-	lost := make([]store.Epoch, 0, len(cells))
-	for i, r := range reads {
-		both := r.Entry.Hydrate(&l.metrics.merged, cells[2*i].Sequence, totals[2*i:2*i+2], now)
-		lost = append(lost, both[:]...)
-		close(r.Flight.Done)
-	}
-	l.lostAll(sh, lost, totals, func(i int) *cell.Entry { return reads[i/2].Entry })
-}
-
-// get reads cells of a shard; end tells the breaker.
-func (l *Limiter) get(ctx context.Context, sh *shard, cells []window.Cell, end func(error)) ([]store.Total, error) {
-	call := l.ask(sh)
-	reply, err := l.cfg.Origin.Read(ctx, cells)
-	if err == nil && len(reply.Totals) != len(cells) {
-		err = errShortAnswer
-	}
-	end(err)
-	l.metrics.origin.Called(collect.OpRead, len(cells), time.Since(call.began), err)
-	if err != nil {
-		return nil, err
-	}
-	l.answered(sh, call, &reply)
-	if reply.Now.IsZero() {
-		l.clock.FollowNone()
-	}
-	return reply.Totals, nil
 }

@@ -69,6 +69,6 @@ func (l *Limiter) newSlots() {
 			return ErrStopped
 		}
 		defer l.calls.Done()
-		return l.twice(ctx, l.shards[shard], collect.OpLease, n, call)
+		return l.out.Shards()[shard].CallTwice(ctx, collect.OpLease, n, reserveWithin, call)
 	}
 }

@@ -3,16 +3,17 @@ package dataplane
 import (
 	"context"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/internal/asof"
+	"github.com/weirhq/weir/dataplane/internal/breaker"
 	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/dataplane/internal/held"
 	"github.com/weirhq/weir/dataplane/internal/leases"
 	"github.com/weirhq/weir/dataplane/internal/loop"
+	"github.com/weirhq/weir/dataplane/internal/outbox"
 	"github.com/weirhq/weir/dataplane/internal/slots"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -39,22 +40,16 @@ type Limiter struct {
 	nearShift atomic.Uint32  // a cost below limit >> nearShift is far from its share; 0: with no origin all are
 	nodes     atomic.Int64   // of the region, >= 1
 
-	queues struct {
-		sync.Mutex // the shards' queues
-	}
-	shards   []*shard     // of the origin; constant
-	refusing atomic.Int64 // number of shards that refuse writes
-	syncs    syncCounts   // of the estimate mode
+	out *outbox.Outbox // to the origin
 
 	slots  *slots.Table // of concurrency limits
 	leases leases.Book  // of holders outside of this process
 
-	metrics  *metrics
-	shape    atomic.Pointer[shape]
-	top      top
-	loops    loop.Lifecycle
-	stopping atomic.Bool // nothing is flushed or asked to be synced any more
-	calls    loop.Calls  // to the origin, on behalf of decisions
+	metrics *metrics
+	shape   atomic.Pointer[shape]
+	top     top
+	loops   loop.Lifecycle
+	calls   loop.Calls // to the origin, on behalf of decisions
 
 	there held.There // reservations at the origin
 	here  held.Here  // reservations of this process
@@ -77,7 +72,10 @@ func New(cfg Config) (*Limiter, error) {
 		l.marks |= cell.Dirty
 		l.table.NewKeys.Bound(int64(cfg.NewKeysMax))
 	}
-	l.shards = newShards(cfg.Origin, cfg.Breaker, &l.refusing)
+	l.out = outbox.New(outbox.Config{Origin: cfg.Origin, Breaker: breaker.Config(cfg.Breaker),
+		ReadTimeout: cfg.ReadTimeout,
+		Table:       l.table, Dirty: &l.dirty, Clock: wall, Nodes: &l.nodes, Calls: &l.calls, Trace: cfg.TraceBackground,
+		Rules: func() outbox.Rules { return l.settings.Load() }, EpochLost: func() { l.there.Lose() }})
 	l.settings.Store(defaultSettings())
 	l.setNodes(l.settings.Load())
 	l.metrics = newMetrics(l)
@@ -197,7 +195,7 @@ func (l *Limiter) decideCall(ctx context.Context, c *call, by *rule, e *cell.Ent
 				return nil
 			}
 			e, met = l.findOrAdd(ctx, c, by)
-		} else if e.Before(c.nowMs, c.durationMs) && l.setRight(e) {
+		} else if e.Before(c.nowMs, c.durationMs) && l.out.SetRight(e) {
 			e = l.table.Get(c.id)
 			continue
 		}
@@ -207,13 +205,13 @@ func (l *Limiter) decideCall(ctx context.Context, c *call, by *rule, e *cell.Ent
 		case by.estimate != nil:
 			v.Now = l.steadyFor(c.cached)
 			alive = e.Estimate(&v, c.horizon, c.nowMs, c.durationMs, c.limit, c.cost, c.request.peek, &by.estimate.Rules)
-		case l.shards == nil:
+		case l.alone():
 			alive = e.Judge(&v, c.horizon, c.nowMs, c.durationMs, c.limit, c.cost, c.counting())
 		default:
 			source, alive = l.judgeInFleet(ctx, &v, e, met, c, by)
 		}
 		if v.AgedOut > 0 {
-			l.forgot(e, v.AgedOut)
+			l.out.ForgetUnsent(e, v.AgedOut)
 		}
 		if !alive { // evicted or moved to another cell, or the clock was set back: look up the key and the time again
 			if met == cell.Untracked {
@@ -237,11 +235,11 @@ func (l *Limiter) decideCall(ctx context.Context, c *call, by *rule, e *cell.Ent
 		}
 		out := d.answer(&v, c, by, source)
 		if met == cell.Untracked && !v.Claimed {
-			l.spill(e, v.Sequence, v.Counted)
+			l.out.Spill(e, v.Sequence, v.Counted)
 		}
 		l.mark(e, met, &v, c, by)
 		if !c.known && l.clock.Known() {
-			l.place(e) // the cost came too late to be moved with the other entries
+			l.out.Place(e) // the cost came too late to be moved with the other entries
 		}
 		switch {
 		case c.request.peek:
@@ -292,9 +290,9 @@ func (l *Limiter) judgeInFleet(ctx context.Context, v *cell.Verdict, e *cell.Ent
 	}
 	now, set := l.clock.Steady(), l.settings.Load()
 	if !c.known || e.WantsRefresh(now, set.freshForMs) || l.asksFirst(e, c, now, set) ||
-		by.outage == outageClosed && l.refuses(e) {
+		by.outage == outageClosed && l.out.Refuses(e) {
 		if source, alive = l.refreshFor(ctx, e, c, by.outage); source == SourceOrigin && l.settle(c) {
-			alive = alive && !l.renumber(e, c)
+			alive = alive && !l.out.Renumber(e, c.horizon, c.nowMs)
 		}
 	}
 	switch {
@@ -380,23 +378,8 @@ func (l *Limiter) markStrict(e *cell.Entry, sequence int64, c *call) {
 	}
 }
 
-// collect moves the dirty entries to the queues of replay.
-func (l *Limiter) collect() {
-	l.queues.Lock()
-	defer l.queues.Unlock()
-	l.dirty.Take(func(e *cell.Entry) {
-		if !e.Flags().Estimates() {
-			queueLocked(l.shardOf(e), e)
-		}
-	})
-}
-
-// queueLocked puts an entry into a shard's queue, once.
-func queueLocked(sh *shard, e *cell.Entry) {
-	if e.Enqueue() {
-		sh.queue = append(sh.queue, e)
-	}
-}
+// alone reports whether the limiter has no origin.
+func (l *Limiter) alone() bool { return l.cfg.Origin == nil }
 
 func (l *Limiter) nowMs() int64 {
 	return l.clock.ReadMs()

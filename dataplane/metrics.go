@@ -5,9 +5,7 @@ import (
 	"unsafe"
 
 	"github.com/weirhq/weir/dataplane/internal/brief"
-	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/internal/clock"
-	"github.com/weirhq/weir/dataplane/internal/collect"
 	"github.com/weirhq/weir/dataplane/internal/latency"
 )
 
@@ -25,28 +23,6 @@ const (
 func (o outcome) String() string {
 	return [...]string{"allowed", "denied", "shadowed", "batch_denied"}[o]
 }
-
-// What became of a decision that waited for its share.
-const (
-	waitReplied = iota
-	waitOutage  // no reply in time, or none to be expected
-	waitResults
-)
-
-// What became of a claim.
-const (
-	claimAdded = iota
-	claimRefused
-	claimFailed
-	claimResults
-)
-
-// Causes for which accepted cost never reaches the origin.
-const (
-	droppedExpired = iota // its cell expired while the origin was away
-	droppedFull           // the table had no room for its key
-	droppedCauses
-)
 
 const (
 	sources     = 6   // Source values
@@ -84,17 +60,6 @@ type metrics struct {
 	strictActivations atomic.Int64
 	untracked         untracked
 
-	origin        collect.Calls
-	merged        cell.Counters
-	replayedCells atomic.Int64
-	restored      atomic.Int64
-	flushes       atomic.Int64
-	waits         [waitResults]atomic.Int64
-	claims        [claimResults]atomic.Int64
-	dropped       [droppedCauses]atomic.Int64
-
-	estimateMetrics
-
 	settingsErrors  atomic.Int64
 	settingsAt      atomic.Int64 // clock.Steady of the last read without an error; 0: never
 	settingsProblem atomic.Pointer[string]
@@ -102,9 +67,7 @@ type metrics struct {
 
 func newMetrics(l *Limiter) *metrics {
 	m := &metrics{startedAtMs: l.nowMs()}
-	m.estimateMetrics.init()
 	m.latency.Init(m.startedAtMs)
-	m.origin.Init()
 	return m
 }
 

@@ -95,26 +95,8 @@ func (l *Limiter) eachSeries(to collect.Sink) {
 	to.Value(collect.Untracked, m.untracked.byOverflow.Load(), "overflow")
 	to.Value(collect.Windows, l.table.Created.Load())
 	to.Value(collect.Strict, m.strictActivations.Load())
-	to.Value(collect.Overshoot, m.merged.Overshoot.Load())
-
-	m.origin.Collect(to)
-	for _, sh := range l.shards {
-		to.Value(collect.Breaker, int64(sh.asks.State()), sh.label, "asks")
-		to.Value(collect.Breaker, int64(sh.sends.State()), sh.label, "sends")
-		to.Value(collect.PendingSync, int64(l.pendingKeys(sh)+sh.syncs.size()), sh.label)
-	}
-	to.Value(collect.Flushes, m.flushes.Load())
-	to.Value(collect.Waits, m.waits[waitReplied].Load(), "replied")
-	to.Value(collect.Waits, m.waits[waitOutage].Load(), "outage")
-	to.Value(collect.Claims, m.claims[claimAdded].Load(), "added")
-	to.Value(collect.Claims, m.claims[claimRefused].Load(), "refused")
-	to.Value(collect.Claims, m.claims[claimFailed].Load(), "failed")
-	to.Value(collect.Replayed, m.replayedCells.Load())
-	to.Value(collect.Pending, l.pendingCost())
-	to(collect.ReplayedAt, float64(l.replayedAtMs())/1000, nil)
-	to.Value(collect.Restored, m.restored.Load())
-	to.Value(collect.Dropped, m.dropped[droppedExpired].Load(), "expired")
-	to.Value(collect.Dropped, m.dropped[droppedFull].Load(), "full")
+	l.out.Collect(to)
+	to(collect.ReplayedAt, float64(l.wallMs(l.out.ReplayedAt()))/1000, nil)
 	heldBack, _, _ := l.table.NewKeys.HeldBack()
 	to.Value(collect.HeldBack, heldBack)
 
@@ -125,6 +107,5 @@ func (l *Limiter) eachSeries(to collect.Sink) {
 	l.collectEstimate(to)
 
 	collect.Node(to, l.cfg.Region, l.cfg.NodeID, l.cfg.Build)
-	collect.Leases(to, l.slots.Stats(), &l.leases)
-	collect.Reservations(to, &l.here, &l.there)
+	l.holders().Collect(to)
 }

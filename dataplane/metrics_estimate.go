@@ -1,24 +1,10 @@
 package dataplane
 
 import (
-	"sync/atomic"
-
 	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/internal/collect"
-	"github.com/weirhq/weir/dataplane/internal/histogram"
 	"github.com/weirhq/weir/dataplane/internal/level"
 )
-
-// estimateMetrics are the estimate mode's; see metrics.
-type estimateMetrics struct {
-	unsynced  atomic.Int64 // cost below its floor that expired unsent
-	drift     *histogram.Histogram
-	staleness *histogram.Histogram
-}
-
-func (m *estimateMetrics) init() {
-	m.drift, m.staleness = collect.NewDrift(), collect.NewStaleness()
-}
 
 // estimated counts a decision of the estimate mode, and returns how many there have been
 // of its kind.
@@ -59,9 +45,6 @@ func (l *Limiter) collectEstimate(sink collect.Sink) {
 	}
 	sink.Value(collect.Cache, max(0, hits), "hit")
 	sink.Value(collect.Cache, misses, "miss")
-	sink.Value(collect.Cache, l.syncs.queued.Load(), "sync_queued")
-	sink.Value(collect.SyncRefused, l.syncs.refused.Load())
-	sink.Value(collect.Unsynced, l.metrics.unsynced.Load())
 	for from := range level.Tiers {
 		sink.Value(collect.TierKeys, l.table.Tiers.Keys[from].Load(), from.String())
 		for to := range level.Tiers {
@@ -70,6 +53,4 @@ func (l *Limiter) collectEstimate(sink collect.Sink) {
 			}
 		}
 	}
-	sink.Histogram(collect.Drift, l.metrics.drift)
-	sink.Histogram(collect.Staleness, l.metrics.staleness)
 }

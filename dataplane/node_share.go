@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/bits"
-	"time"
 
 	"github.com/weirhq/weir/dataplane/internal/cell"
 )
@@ -52,7 +51,7 @@ func (l *Limiter) nodesOf(set *settings) int64 {
 func (l *Limiter) setNodes(set *settings) {
 	n := l.nodesOf(set)
 	l.nodes.Store(n)
-	if l.shards == nil {
+	if l.alone() {
 		return
 	}
 	l.nearShift.Store(uint32(bits.Len64(uint64(4*n - 1)))) // 2^shift >= 4n
@@ -63,17 +62,8 @@ func (l *Limiter) setNodes(set *settings) {
 // what leaves little to share.
 func (l *Limiter) flushOverHalf(e *cell.Entry, v *cell.Verdict, c *call) {
 	if e.OverHalfNodeShare(v, c.durationMs, c.limit, c.ahead, c.cost, l.nodes.Load()) {
-		l.flush(l.shardOf(e), e)
+		l.out.Flush(e)
 	}
-}
-
-// flush sends e at once, with all other entries that are flushed meanwhile.
-func (l *Limiter) flush(sh *shard, e *cell.Entry) {
-	if l.stopping.Load() || !e.MarkFlush() {
-		return // it is about to be
-	}
-	l.metrics.flushes.Add(1)
-	sh.flushes.Add(e)
 }
 
 // judgeByNodeShare decides in a namespace that waits, into v, and counts.
@@ -94,9 +84,9 @@ func (l *Limiter) judgeByNodeShare(ctx context.Context, v *cell.Verdict, e *cell
 		case !alive:
 			return source, false
 		case w == cell.WayReply:
-			w = l.awaitReply(ctx, e)
+			w = l.out.FlushAndWait(ctx, e)
 		case w == cell.WayClaim:
-			w = l.claim(ctx, v, e, c, by.outage, true)
+			w = l.out.Claim(ctx, v, e, c.limit, c.cost, true, by.outage != outageClosed)
 		default:
 			return source, true
 		}
@@ -121,36 +111,4 @@ func (l *Limiter) nodeShareBroken(v *cell.Verdict, e *cell.Entry, c *call,
 		return source, l.judgeOut(v, e, c, source)
 	}
 	return source, e.Judge(v, c.horizon, c.nowMs, c.durationMs, c.limit, c.cost, c.counting())
-}
-
-// awaitReply has e sent, and waits for the reply.
-func (l *Limiter) awaitReply(ctx context.Context, e *cell.Entry) cell.Way {
-	if l.calls.IsStopped() || l.outOf(e, l.clock.Steady()) {
-		l.metrics.waits[waitOutage].Add(1)
-		return cell.WayBroken
-	}
-	sh := l.shardOf(e)
-	f := sh.flushes.Await(e)
-	l.flush(sh, e)
-	return l.replied(ctx, f, e, time.Now())
-}
-
-// replied waits for a reply, since began.
-func (l *Limiter) replied(ctx context.Context, f *cell.Flight, e *cell.Entry, began time.Time) cell.Way {
-	if l.wait(ctx, f) {
-		l.metrics.waits[waitReplied].Add(1)
-		return cell.WayReply
-	}
-	l.metrics.waits[waitOutage].Add(1)
-	l.gaveUp(e, f, began)
-	return cell.WayBroken
-}
-
-// gaveUp lets a key rest, as after a read, whose answer the origin has failed to give, or not
-// given in all of ReadTimeout. A caller that waits no longer says nothing about the origin.
-func (l *Limiter) gaveUp(e *cell.Entry, f *cell.Flight, began time.Time) {
-	failed := time.Since(began) >= l.cfg.ReadTimeout || f != nil && f.Failed()
-	if failed {
-		e.Rest(l.clock.ReadSteady())
-	}
 }

@@ -86,16 +86,15 @@ func (l *Limiter) pledge(w *workspace, i int, untracked bool) (p pledge, waits b
 	switch {
 	case way == cell.WayMade:
 		return p, false
-	case l.calls.IsStopped() || l.outOf(e, l.clock.Steady()):
+	case l.calls.IsStopped() || l.out.OutOf(e, l.clock.Steady()):
 		l.breakItem(w, i)
 		return p, false
 	}
 	p.first = i
-	if sh := l.shardOf(e); way == cell.WayReply {
-		p.reply = sh.flushes.Await(e)
-		l.flush(sh, e)
+	if way == cell.WayReply {
+		p.reply = l.out.BeginFlush(e)
 	} else {
-		p.claim = l.enterClaim(e, cell.NewClaim(e, &v, limit, cost, !untracked, it.rule.outage != outageClosed))
+		p.claim = l.out.BeginClaim(cell.NewClaim(e, &v, limit, cost, !untracked, it.rule.outage != outageClosed))
 	}
 	return p, true
 }
@@ -104,13 +103,13 @@ func (l *Limiter) pledge(w *workspace, i int, untracked bool) (p pledge, waits b
 func (l *Limiter) redeem(ctx context.Context, w *workspace, p pledge, began time.Time) {
 	it, way := &w.items[p.first], cell.WayBroken
 	if p.reply != nil {
-		way = l.replied(ctx, p.reply, it.entry, began)
+		way = l.out.WaitForReply(ctx, p.reply, it.entry, began)
 	} else {
 		select {
 		case <-p.claim.Done:
 			way = p.claim.Way
 		case <-ctx.Done():
-			if l.leaveClaim(p.claim, began) {
+			if l.out.LeaveClaim(p.claim, began) {
 				way = p.claim.Way
 			}
 		}
@@ -136,7 +135,7 @@ func (l *Limiter) redeem(ctx context.Context, w *workspace, p pledge, began time
 // breakItem leaves a key to its outage policy.
 func (l *Limiter) breakItem(w *workspace, i int) {
 	it := &w.items[i]
-	sourceOf(w.items, i, it.rule.outage.source(), l.refusal(it.entry, l.clock.Steady()))
+	sourceOf(w.items, i, it.rule.outage.source(), l.out.RetryAfter(it.entry, l.clock.Steady()))
 }
 
 // wayOfKey is the way of all that a batch asks of one key and has not claimed, which is cost against limit.

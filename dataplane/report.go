@@ -21,10 +21,9 @@ func (l *Limiter) topReport() string {
 	denied := l.denials(&TopQuery{Limit: heartbeat.TopKeysMax}, hot.At.UnixMilli())
 	leases := func(k TopKey) bool { return k.Duration == 0 }
 	refused := slices.DeleteFunc(slices.Clone(denied.Keys), func(k TopKey) bool { return !leases(k) })
-	holders := holders.Node{Slots: l.slots, Leases: &l.leases, There: &l.there, Here: &l.here}
 	document, err := heartbeat.Top{AtMs: hot.At.UnixMilli(), DeniedSinceMs: denied.Since.UnixMilli(),
 		Hot: reported(hot.Keys), Denied: reported(slices.DeleteFunc(denied.Keys, leases)), Refused: reported(refused),
-		Held: holders.Oldest(heartbeat.TopKeysMax, hot.At.UnixMilli())}.Document()
+		Held: l.holders().Oldest(heartbeat.TopKeysMax, hot.At.UnixMilli())}.Document()
 	if err != nil { // of text and numbers: cannot be
 		return ""
 	}
@@ -39,4 +38,9 @@ func reported(keys []TopKey) []heartbeat.TopKey {
 			DurationMs: k.Duration.Milliseconds(), Limit: k.Limit, Count: k.Count, Regional: k.Regional, More: k.More}
 	}
 	return report
+}
+
+// holders returns what this node holds for others.
+func (l *Limiter) holders() holders.Node {
+	return holders.Node{Slots: l.slots, Leases: &l.leases, There: &l.there, Here: &l.here}
 }

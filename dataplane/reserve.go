@@ -7,14 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"runtime"
 	"slices"
 	"time"
 
-	"github.com/weirhq/weir/dataplane/internal/breaker"
 	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/internal/collect"
 	"github.com/weirhq/weir/dataplane/internal/held"
+	"github.com/weirhq/weir/dataplane/internal/outbox"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -128,9 +127,9 @@ func (l *Limiter) ReserveAll(ctx context.Context, r ReserveRequest) (out Reserve
 	}
 	defer l.calls.Done()
 	first := asks[0].key()
-	l.learnTime(ctx, &first)
+	l.out.LearnTime(ctx, &first)
 	rec := l.recordOf(&r, asks)
-	if l.shards == nil || l.here.Find(out.ID) != nil {
+	if l.alone() || l.here.Find(out.ID) != nil {
 		return l.reserveHere(ctx, &r, rec, out.ID)
 	}
 	if out.Err = l.reserveThere(ctx, asks, rec, &out); errors.As(out.Err, new(held.Away)) && ctx.Err() == nil {
@@ -362,7 +361,7 @@ func (l *Limiter) change(ctx context.Context, id string, by held.Change) (Settle
 	err := ErrNoReservation
 	if own := l.here.Find(id); own != nil {
 		r, late, err = own.Change(by)
-	} else if l.shards != nil {
+	} else if !l.alone() {
 		r, late, err = l.there.Change(ctx, id, by)
 	} else {
 		l.here.Stats.Unknown.Add(1)
@@ -387,68 +386,27 @@ func (l *Limiter) holds() {
 	l.there.Origin, l.there.Heard = l.cfg.Origin, l.hearHolds
 	l.there.Call = func(ctx context.Context, shard int, what held.What, items int,
 		call func(context.Context) (store.Reply, error)) error {
-		return l.twice(ctx, l.shards[shard], collect.OpHold+collect.Op(what), items, call)
+		return l.out.Shards()[shard].CallTwice(ctx, collect.OpHold+collect.Op(what), items, reserveWithin, call)
 	}
-}
-
-// twiceMax leaves half of an origin's connections, as go-redis has them, to decisions and replay.
-func twiceMax() int { return 5 * runtime.GOMAXPROCS(0) }
-
-var errBusy = errors.New("dataplane: too many calls about reservations and leases are under way")
-
-// twice makes a call that may be repeated, and repeats it once: a reply that is lost is no outage. Nor is a caller that
-// leaves, so a call that has begun goes on without it.
-func (l *Limiter) twice(ctx context.Context, sh *shard, op collect.Op, items int,
-	call func(context.Context) (store.Reply, error)) (err error) {
-	select {
-	case sh.twice <- struct{}{}:
-		defer func() { <-sh.twice }()
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(reserveWithin):
-		return errBusy
-	}
-	for range 2 {
-		if ctx.Err() != nil {
-			return cmp.Or(err, ctx.Err())
-		}
-		end, ok := sh.asks.Begin()
-		if !ok {
-			return cmp.Or(err, breaker.ErrOpen)
-		}
-		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), reserveWithin)
-		asking := l.ask(sh)
-		var reply store.Reply
-		reply, err = call(within)
-		cancel()
-		end(err)
-		l.metrics.origin.Called(op, items, time.Since(asking.began), err)
-		if err == nil {
-			l.answered(sh, asking, &reply)
-			return nil
-		}
-	}
-	return err
 }
 
 // hearHolds merges the totals that came with holds: what this node reserves is for its other decisions as what other
 // nodes accept, and an origin that loses it is told again by each node that has heard of it.
 func (l *Limiter) hearHolds(shard int, words []store.Hold, totals []store.Total) {
-	sh := l.shards[shard]
-	sh.epochs.CountedIn(totals, func(i int) *window.Cell { return &words[i].Cell })
+	sh := l.out.Shards()[shard]
+	sh.CountedIn(totals, func(i int) *window.Cell { return &words[i].Cell })
 	set, nowMs := l.settings.Load(), l.nowMs()
 	for i := range words {
 		c := &words[i].Cell
-		if reset, ok := set.inForce(c); ok && totals[i].Err == nil {
-			l.hearHold(sh, c, reset, totals[i:i+1], nowMs)
+		if reset, ok := set.InForce(c); ok && totals[i].Err == nil {
+			l.hearHold(sh, c, reset, &totals[i], nowMs)
 		}
 	}
 }
 
-func (l *Limiter) hearHold(sh *shard, c *window.Cell, reset *window.Reset, total []store.Total, nowMs int64) {
+func (l *Limiter) hearHold(sh *outbox.Shard, c *window.Cell, reset *window.Reset, total *store.Total, nowMs int64) {
 	id := l.table.IdentityOfKey(&c.Key, reset)
 	if e, met, _, alive := l.current(&id, &c.Key, reset, nowMs); alive && met != cell.Untracked {
-		lost := e.Absorb(&l.metrics.merged, c.Sequence, &total[0], l.clock.ReadSteady())
-		l.lostAll(sh, []store.Epoch{lost}, total, func(int) *cell.Entry { return e })
+		sh.Absorb(e, c.Sequence, total)
 	}
 }

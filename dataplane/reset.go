@@ -154,10 +154,10 @@ func (s *settings) resetOf(k *window.Key) *window.Reset {
 	return nil
 }
 
-// inForce finds the reset of a cell's key, by the name that others know the cell by. ok
+// InForce finds the reset of a cell's key, by the name that others know the cell by. ok
 // is false when it counts no more, or not yet: its generation is not the one that
 // this node goes by.
-func (s *settings) inForce(c *window.Cell) (reset *window.Reset, ok bool) {
+func (s *settings) InForce(c *window.Cell) (reset *window.Reset, ok bool) {
 	if reset = s.resetOf(&c.Key); reset == nil {
 		return nil, c.Generation == 0
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/internal/loop"
@@ -35,27 +34,27 @@ func (l *Limiter) Start(ctx context.Context) error {
 		l.reportHeldBack(l.clock.Steady())
 	})
 	tick := func(s *settings) time.Duration { return s.tuning.ReplayTick.Std() }
-	for _, sh := range l.shards {
-		l.loop(ctx, l.at(tick), l.watched("replay to shard "+sh.label, func(ctx context.Context) error {
+	for _, sh := range l.out.Shards() {
+		l.loop(ctx, l.at(tick), l.watched("replay to shard "+sh.Label(), func(ctx context.Context) error {
 			// Stop must not cut a send short: its increments may have been applied, and
-			// would be sent again. replayTimeout bounds the wait.
-			return l.replayShard(context.WithoutCancel(ctx), sh)
+			// would be sent again. The outbox bounds the wait.
+			return sh.Replay(context.WithoutCancel(ctx))
 		}))
-		l.loop(ctx, l.at(tick), l.watched("sync with shard "+sh.label, func(ctx context.Context) error {
-			return l.syncShard(context.WithoutCancel(ctx), sh)
+		l.loop(ctx, l.at(tick), l.watched("sync with shard "+sh.Label(), func(ctx context.Context) error {
+			return sh.Sync(context.WithoutCancel(ctx))
 		}))
 	}
-	for _, sh := range l.shards {
-		l.loops.Go(func() { l.sendFlushes(ctx, sh) })
+	for _, sh := range l.out.Shards() {
+		l.loops.Go(func() { sh.SendFlushes(ctx) })
 	}
-	for _, sh := range l.shards {
+	for _, sh := range l.out.Shards() {
 		l.loops.Go(func() {
-			listen := l.watched("listening to shard "+sh.label, func(ctx context.Context) error { return l.listen(ctx, sh) })
+			listen := l.watched("listening to shard "+sh.Label(), sh.Listen)
 			listen(ctx)
 			loop.Every(ctx, l.at(func(*settings) time.Duration { return listenPause }), nil, listen)
 		})
 	}
-	if l.shards != nil {
+	if !l.alone() {
 		l.loop(ctx, l.at(func(*settings) time.Duration { return sweepInterval }),
 			l.watched("reservations", l.there.Send))
 	}
@@ -69,18 +68,6 @@ func (l *Limiter) Start(ctx context.Context) error {
 		loop.Every(ctx, l.at(func(s *settings) time.Duration { return s.tuning.SettingsEvery() }), l.TuningChanged, tend)
 	})
 	return nil
-}
-
-// sendFlushes sends what is flushed as soon as it is, until ctx ends.
-func (l *Limiter) sendFlushes(ctx context.Context, sh *shard) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-sh.flushes.Woken:
-			l.replayFlushes(context.WithoutCancel(ctx), sh)
-		}
-	}
 }
 
 // Stop ends the loops and all leases. It then sends the remaining accepted cost to the origin and
@@ -99,15 +86,13 @@ func (l *Limiter) Stop(ctx context.Context) error {
 	}
 	l.slots.End() // first, because waiting callers may be inside calls that Stop waits for
 	l.calls.Stop()
-	l.stopping.Store(true)
-	l.refusing.Add(1) // from here on, refuses takes every shard for one that refuses writes
+	l.out.Stop()
 	l.here.Stop()
 	ctx, done := loop.LastCalls(ctx)
 	defer done()
 	var errs []error
 	if l.cfg.Origin != nil {
-		l.askAll()
-		errs = append(errs, l.drainReplay(ctx))
+		errs = append(errs, l.out.Drain(ctx))
 	}
 	if err := l.slots.Stop(ctx); err != nil { // they end by themselves; counts would be lost, and so go first
 		errs = append(errs, fmt.Errorf("hand slots back: %w", err))
@@ -118,46 +103,6 @@ func (l *Limiter) Stop(ctx context.Context) error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// drainReplay sends what there is until nothing of it is left or ctx ends, to all shards at the
-// same time: one that is gone keeps nothing from the others. What is accepted meanwhile is no
-// part of it, or there would be no end.
-func (l *Limiter) drainReplay(ctx context.Context) error {
-	l.collect()
-	errs := make([]error, len(l.shards))
-	l.eachShard(func(sh *shard) {
-		sh.asks.TurnOff() // it is now or never
-		sh.sends.TurnOff()
-		errs[sh.index] = errors.Join(
-			l.drainShard(ctx, sh, "final replay", l.replayQueued, func() int64 { return l.pendingIn(sh) }),
-			l.drainShard(ctx, sh, "final sync", l.syncShard, func() int64 { return l.unsyncedIn(sh) }))
-	})
-	return errors.Join(errs...)
-}
-
-func (l *Limiter) drainShard(ctx context.Context, sh *shard, what string,
-	step func(context.Context, *shard) error, left func() int64) error {
-	var last error // of an attempt that ctx did not cut short
-	for before := int64(math.MaxInt64); ; {
-		err := step(ctx, sh)
-		pending := left()
-		switch {
-		case pending == 0:
-			return nil
-		case ctx.Err() != nil:
-			return fmt.Errorf("%s to shard %d: cost %d was not confirmed: %w", what, sh.index, pending,
-				errors.Join(last, ctx.Err()))
-		case err == nil && pending < before:
-			before = pending
-			continue // more than one tick's worth
-		}
-		last = err
-		select {
-		case <-ctx.Done():
-		case <-time.After(drainPause):
-		}
-	}
 }
 
 func (l *Limiter) loop(ctx context.Context, cadence func() (time.Duration, float64), step func(context.Context)) {

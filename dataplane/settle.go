@@ -121,7 +121,7 @@ func (r *Reservation) charge(cost int64) (charged int64) {
 // chargeOutside charges a key without an entry: those who decide on it now see it, and so does
 // the next to come.
 func (l *Limiter) chargeOutside(e *cell.Entry, sequence, cost, limit int64) {
-	l.spill(e, sequence, cost)
+	l.out.Spill(e, sequence, cost)
 	if untracked := l.table.UntrackedKeys.Find(e.Identity()); untracked != nil {
 		untracked.Charge(sequence, cost, limit)
 		untracked.SettleUnnamed(sequence, cost)
@@ -143,10 +143,10 @@ func (l *Limiter) Charge(r Request) (charged int64, err error) {
 	held := Reservation{l, e, sequence, r.Limit, 0, met == cell.Untracked, !known}
 	held.follow()
 	if charged = held.charge(r.cost()); !known && l.clock.Known() {
-		l.place(held.entry)
+		l.out.Place(held.entry)
 	}
 	if by.estimate != nil && met != cell.Untracked && e.Flags().Estimates() && !e.Flags().Asked() {
-		l.askSync(e, by.estimate) // to send it
+		l.out.AskSync(e, &by.estimate.SyncRules) // to send it
 	}
 	return charged, nil
 }
@@ -167,7 +167,7 @@ func (l *Limiter) Refund(r Request) (refunded int64, err error) {
 	id, cost := l.table.IdentityOfKey(&key, by.reset), r.cost()
 	for known := l.clock.Known(); refunded == 0 && cost > 0; known = true {
 		e, nowMs := l.table.Get(&id), l.nowMs()
-		if e != nil && e.Before(nowMs, key.DurationMs()) && l.setRight(e) {
+		if e != nil && e.Before(nowMs, key.DurationMs()) && l.out.SetRight(e) {
 			e = l.table.Get(&id)
 		}
 		if e == nil {
@@ -188,12 +188,12 @@ func (l *Limiter) current(id *cell.Identity, key *window.Key, reset *window.Rese
 	h, durationMs := l.table.Horizon(false), key.DurationMs()
 	for range currentTriesMax {
 		sequence = window.Sequence(nowMs, durationMs)
-		if e, met = l.table.Add(id, key, reset, h, sequence, nowMs); e.Before(nowMs, durationMs) && l.setRight(e) {
+		if e, met = l.table.Add(id, key, reset, h, sequence, nowMs); e.Before(nowMs, durationMs) && l.out.SetRight(e) {
 			continue
 		}
 		var v cell.Verdict
 		alive = e.Judge(&v, h, nowMs, durationMs, 0, 0, false)
-		if l.forgot(e, v.AgedOut); alive {
+		if l.out.ForgetUnsent(e, v.AgedOut); alive {
 			return e, met, v.Sequence, true
 		}
 		nowMs = h.Bound(nowMs)

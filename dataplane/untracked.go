@@ -5,6 +5,7 @@ import (
 	"runtime"
 
 	"github.com/weirhq/weir/dataplane/internal/cell"
+	"github.com/weirhq/weir/dataplane/internal/outbox"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -27,7 +28,7 @@ func (l *Limiter) findOrAdd(ctx context.Context, c *call, by *rule) (*cell.Entry
 	}
 	if !c.known && by.estimate == nil {
 		within, cancel := l.within(ctx, &c.until)
-		l.learnTime(within, &key)
+		l.out.LearnTime(within, &key)
 		cancel()
 		l.settle(c)
 	}
@@ -53,16 +54,6 @@ func (l *Limiter) addUntracked(c *call, by *rule, sequence int64) (*cell.Entry, 
 	return l.table.AddUntracked(c.id, &key, by.reset, c.horizon, sequence)
 }
 
-// spill counts in the overflow what was accepted on an untracked key and is at no origin.
-func (l *Limiter) spill(e *cell.Entry, sequence, cost int64) {
-	if cost <= 0 {
-		return
-	}
-	l.table.Spill(e, sequence, cost)
-	l.metrics.dropped[droppedFull].Add(cost)
-	e.SettleUnnamed(sequence, cost)
-}
-
 // judgeUntracked is judgeInFleet for an untracked key: within one deadline it hears what the origin has, unless
 // what is known denies, and has the origin count.
 func (l *Limiter) judgeUntracked(ctx context.Context, v *cell.Verdict, e *cell.Entry, c *call,
@@ -70,16 +61,16 @@ func (l *Limiter) judgeUntracked(ctx context.Context, v *cell.Verdict, e *cell.E
 	ctx, cancel := l.within(ctx, &c.until)
 	defer cancel()
 	source = SourceLocal
-	if by.outage == outageClosed && l.refuses(e) {
+	if by.outage == outageClosed && l.out.Refuses(e) {
 		source = SourceDegradedClosed
 	} else if e.RefreshedAt() == 0 {
 		alive = e.Judge(v, c.horizon, c.nowMs, c.durationMs, c.limit, c.cost, false)
 		if !alive || !v.Allowed && by.outage != outageOpen { // an open outage lets pass what the overflow would deny
 			return source, alive
 		}
-		if source = SourceOrigin; !l.wait(ctx, l.read(l.clock.Steady(), e)) {
+		if source = SourceOrigin; !outbox.Wait(ctx, l.out.Read(l.clock.Steady(), e)) {
 			source = by.outage.source()
-		} else if l.settle(c) && l.renumber(e, c) {
+		} else if l.settle(c) && l.out.Renumber(e, c.horizon, c.nowMs) {
 			return source, false
 		}
 	}
@@ -95,7 +86,7 @@ func (l *Limiter) judgeUntracked(ctx context.Context, v *cell.Verdict, e *cell.E
 			return source, alive
 		}
 		// an untracked key would not remember that it was refused for others' room
-		switch l.claim(ctx, v, e, c, by.outage, false) {
+		switch l.out.Claim(ctx, v, e, c.limit, c.cost, false, by.outage != outageClosed) {
 		case cell.WayMade:
 			v.Claimed = true
 			return SourceOrigin, true
@@ -111,41 +102,27 @@ func (l *Limiter) judgeUntracked(ctx context.Context, v *cell.Verdict, e *cell.E
 // call a shard, since no replay would send it, or else in the overflow. It waits for that like for anything that a
 // decision waits for; until then the keys stay untracked keys.
 func (l *Limiter) settleUntracked(ctx context.Context, w *workspace, allowed bool) {
-	var sent map[*shard][]outgoing
+	var sent []outbox.UntrackedCost
 	for _, i := range w.order {
 		it := &w.items[i]
 		switch {
 		case it.met != cell.Untracked || it.before == 0 || !allowed && !it.rule.offered():
-		case it.rule.estimate != nil || l.shards == nil || it.source.Degraded():
-			l.spill(it.entry, it.verdict.Sequence, it.unclaimed())
+		case it.rule.estimate != nil || l.alone() || it.source.Degraded():
+			l.out.Spill(it.entry, it.verdict.Sequence, it.unclaimed())
 		default:
 			cost := it.entry.Unpaid(it.verdict.Sequence, it.unclaimed())
 			if cost == 0 {
 				continue
 			}
-			if sent == nil {
-				sent = make(map[*shard][]outgoing, 1)
-			}
-			sh := l.shardOf(it.entry)
-			sent[sh] = append(sent[sh], outgoing{it.entry, it.verdict.Sequence, cost})
+			sent = append(sent, outbox.UntrackedCost{Entry: it.entry, Sequence: it.verdict.Sequence, Cost: cost})
 		}
 	}
 	if sent == nil {
 		return
 	}
-	var done []*untrackedCosts
-	for sh, all := range sent {
-		done = append(done, l.enterUntracked(sh, all))
-	}
 	ctx, cancel := l.within(ctx, &w.until)
 	defer cancel()
-	for _, costs := range done {
-		select {
-		case <-costs.ended:
-		case <-ctx.Done():
-			return
-		}
-	}
+	l.out.SendUntracked(ctx, sent)
 }
 
 // releaseUntracked ends a batch's use of untracked keys.

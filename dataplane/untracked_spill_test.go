@@ -1,7 +1,6 @@
 package dataplane
 
 import (
-	"context"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -9,7 +8,6 @@ import (
 	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/dataplane/memstore"
-	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -36,31 +34,6 @@ func untrackedLimiter(t *testing.T, change ...func(*Config)) (*Limiter, *cell.En
 	return l, e
 }
 
-// The answer to an untracked key's cost tells of others', and a short one is a failure: what it leaves out is in the
-// overflow.
-func TestTheAnswerToAnUntrackedKeysCostIsMerged(t *testing.T) {
-	l, e := untrackedLimiter(t)
-	sh := l.shards[0]
-	// another node's
-	_, _ = l.cfg.Origin.Send(t.Context(), store.Chunk{Stream: 1, Number: 1, Costs: []store.Cost{{Cell: e.Cell(spillSeq), Add: 4}}})
-	e.Charge(spillSeq, 5, 100)
-	l.sendUntracked(sh, []outgoing{{e, spillSeq, 5}})
-	if got := e.LookAt(spillSeq).Counted; got != 9 {
-		t.Errorf("%d are counted of its own 5 and others' 4", got)
-	}
-	l.cfg.Origin = silent{l.cfg.Origin}
-	e.Charge(spillSeq, 2, 100)
-	l.sendUntracked(sh, []outgoing{{e, spillSeq, 2}})
-	if got := l.table.SpilledCost(e, spillSeq); got != 2 {
-		t.Errorf("the overflow has %d of the 2 that were not answered", got)
-	}
-}
-
-// silent answers no chunk.
-type silent struct{ store.Origin }
-
-func (silent) Send(context.Context, store.Chunk) (store.Reply, error) { return store.Reply{}, nil }
-
 // What was claimed in a cell that has made way before the batch is decided is credit there.
 func TestAClaimOfTheCellBeforeBecomesCredit(t *testing.T) {
 	_, e := untrackedLimiter(t)
@@ -74,50 +47,6 @@ func TestAClaimOfTheCellBeforeBecomesCredit(t *testing.T) {
 	if got := e.LookAt(spillSeq).Credit; got != 4 || it.claimed != (cell.Claimed{Sequence: spillSeq + 1, Cost: 3}) {
 		t.Errorf("credit %d; claimed %+v", got, it.claimed)
 	}
-}
-
-// What is spilled is in the overflow, is counted as dropped, and is settled; nothing leaves no trace.
-func TestASpillIsInTheOverflow(t *testing.T) {
-	l, e := untrackedLimiter(t)
-	l.spill(e, spillSeq, 0)
-	if got := l.Health().DroppedCost; got != 0 {
-		t.Errorf("nothing is spilled, and %d are counted as dropped", got)
-	}
-	e.Charge(spillSeq, 5, 100)
-	l.spill(e, spillSeq, 5)
-	if got := l.table.SpilledCost(e, spillSeq); got != 5 {
-		t.Errorf("the overflow has %d of 5", got)
-	}
-	if got := l.Health().DroppedCost; got != 5 {
-		t.Errorf("%d are counted as dropped", got)
-	}
-	if got := e.Unsent(); got != 0 {
-		t.Errorf("%d are to be sent, which nobody does", got)
-	}
-}
-
-// "The shard is there, whatever it thinks of some cells": one cost of untracked keys that it refuses opens no breaker.
-func TestAnOriginThatTakesSomeCostsOfUntrackedKeysIsThere(t *testing.T) {
-	l, e := untrackedLimiter(t, func(c *Config) { c.Breaker = Breaker{CallsMin: 1, FailureRatio: 0.0001} })
-	l.cfg.Origin = partial{l.cfg.Origin}
-	e.Charge(spillSeq, 5, 100)
-	l.sendUntracked(l.shards[0], []outgoing{{e, spillSeq, 2}, {e, spillSeq, 3}})
-	if _, ok := l.shards[0].asks.Begin(); !ok {
-		t.Error("the breaker is open")
-	}
-	if got := l.table.SpilledCost(e, spillSeq); got != 3 {
-		t.Errorf("the overflow has %d, want the 3 that were refused", got)
-	}
-}
-
-// partial takes the first cost only.
-type partial struct{ store.Origin }
-
-func (o partial) Send(ctx context.Context, c store.Chunk) (store.Reply, error) {
-	c.Costs = c.Costs[:1]
-	reply, err := o.Origin.Send(ctx, c)
-	reply.Totals = append(reply.Totals, store.Total{Err: errShortAnswer})
-	return reply, err
 }
 
 // A key without room that is decided without a pause keeps its untracked key. If the clock is put right, the key still

@@ -95,8 +95,9 @@ var (
 	descTickSeconds = counts("weir_origin_tick_seconds",
 		"Time of one round of a loop that had something to send, for one shard of the origin, all its calls together.",
 		"loop")
-	descCallErrors = counter("weir_origin_errors_total", "Calls to the origin that failed, in whole or in part.", "op")
-	descRecords    = counter("weir_origin_records_total", "Cells that calls to the origin carried, failed ones included.",
+	descCallErrors = NewCounter("weir_origin_errors_total", "Calls to the origin that failed, in whole or in part.", "op")
+	descRecords    = NewCounter("weir_origin_records_total",
+		"Cells that calls to the origin carried, failed ones included.",
 		"op")
 )
 

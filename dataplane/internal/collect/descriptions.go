@@ -2,65 +2,66 @@ package collect
 
 // Descriptions of a limiter's counts.
 var (
-	Decisions = counter("weir_decisions_total", "Requests decided, items of batches among them. batch_denied: the item "+
-		"fits, and another item denied its batch, so it was not counted.", "source", "outcome")
-	Candidates = counter("weir_candidate_decisions_total",
+	Decisions = NewCounter("weir_decisions_total",
+		"Requests decided, items of batches among them. batch_denied: the item "+
+			"fits, and another item denied its batch, so it was not counted.", "source", "outcome")
+	Candidates = NewCounter("weir_candidate_decisions_total",
 		"Requests for which a candidate limit was evaluated beside the live one, by the candidate's outcome.", "outcome")
 	Latency = counts("weir_decision_seconds",
 		"Time of one decision, from memory (local) or with a call to the origin (origin); one in 256 is measured.", "source")
-	Entries = gauge("weir_entries", "Keys held in memory.")
-	Cap     = gauge("weir_entries_max", "Most keys that may be held in memory.")
-	Nodes   = gauge("weir_region_nodes",
+	Entries = NewGauge("weir_entries", "Keys held in memory.")
+	Cap     = NewGauge("weir_entries_max", "Most keys that may be held in memory.")
+	Nodes   = NewGauge("weir_region_nodes",
 		"Nodes that share the rest of a limit: the nodes of the region by their heartbeats, or as configured.")
-	Evictions = counter("weir_evictions_total",
+	Evictions = NewCounter("weir_evictions_total",
 		"Keys forgotten: expired, idle when room was needed, or of a namespace that had more than its share of a full table.",
 		"cause")
-	Full      = counter("weir_table_full_total", "First requests of a key that found the table full.")
-	Untracked = counter("weir_untracked_decisions_total",
+	Full      = NewCounter("weir_table_full_total", "First requests of a key that found the table full.")
+	Untracked = NewCounter("weir_untracked_decisions_total",
 		"Decisions on keys without room in the table, by what counted them: the origin, or the overflow sketch, which errs "+
 			"towards denying.", "by")
-	Windows   = counter("weir_windows_created_total", "Keys that requests added to memory.")
-	Overshoot = counter("weir_overshoot_cost_total",
+	Windows   = NewCounter("weir_windows_created_total", "Keys that requests added to memory.")
+	Overshoot = NewCounter("weir_overshoot_cost_total",
 		"Cost above its key's limit, found when counts of others were merged: the fleet's overshoot is at least this. "+
 			"Every node that counts a key reports all of it.")
-	Strict = counter("weir_strict_mode_activations_total", "Times a key entered strict mode.")
+	Strict = NewCounter("weir_strict_mode_activations_total", "Times a key entered strict mode.")
 
-	Replayed = counter("weir_replay_cells_total", "Increments that the origin confirmed.")
-	Breaker  = gauge("weir_origin_breaker_state",
+	Replayed = NewCounter("weir_replay_cells_total", "Increments that the origin confirmed.")
+	Breaker  = NewGauge("weir_origin_breaker_state",
 		"State of the breakers of each shard of the origin: of calls that decisions wait for (asks) and of background "+
 			"sends (sends). 0 closed, 1 half-open, 2 open.", "shard", "calls")
-	PendingSync = gauge("weir_origin_pending_sync",
+	PendingSync = NewGauge("weir_origin_pending_sync",
 		"Keys that wait to be sent to a shard of the origin, or for a sync with it.", "shard")
-	Pending    = gauge("weir_replay_pending_cost", "Accepted cost that the origin has not confirmed yet.")
-	ReplayedAt = gauge("weir_replay_last_success_timestamp_seconds",
+	Pending    = NewGauge("weir_replay_pending_cost", "Accepted cost that the origin has not confirmed yet.")
+	ReplayedAt = NewGauge("weir_replay_last_success_timestamp_seconds",
 		"Unix time at which the origin had last confirmed all pending cost; 0 for never.")
-	Flushes = counter("weir_node_share_flushes_total",
+	Flushes = NewCounter("weir_node_share_flushes_total",
 		"Times a key was sent at once because its unsent cost was past half its share.")
-	Waits = counter("weir_node_share_waits_total",
+	Waits = NewCounter("weir_node_share_waits_total",
 		"Decisions that waited until the origin had confirmed the key's unsent cost.", "result")
-	Claims   = counter("weir_origin_claims_total", "Costs that were decided at the origin.", "result")
-	Restored = counter("weir_origin_restored_keys_total", "Keys sent again after the origin had lost its counts.")
-	HeldBack = counter("weir_held_back_keys_total",
+	Claims   = NewCounter("weir_origin_claims_total", "Costs that were decided at the origin.", "result")
+	Restored = NewCounter("weir_origin_restored_keys_total", "Keys sent again after the origin had lost its counts.")
+	HeldBack = NewCounter("weir_held_back_keys_total",
 		"Times a new key was not created at the origin because its namespace created too many; its node alone counts it.")
-	Dropped = counter("weir_dropped_cost_total", "Accepted cost that never reached the origin.", "cause")
+	Dropped = NewCounter("weir_dropped_cost_total", "Accepted cost that never reached the origin.", "cause")
 
-	Tuning = gauge("weir_tuning_version", "Version of the stored tuning; 0 is the built-in default.")
-	Trial  = gauge("weir_tuning_trial",
+	Tuning = NewGauge("weir_tuning_version", "Version of the stored tuning; 0 is the built-in default.")
+	Trial  = NewGauge("weir_tuning_trial",
 		"Number of the trial whose tuning is in force instead of the stored one; 0 without a trial.")
-	SettingsErrors = counter("weir_settings_errors_total",
+	SettingsErrors = NewCounter("weir_settings_errors_total",
 		"Reads of the settings that failed or held something unusable.")
 )
 
 // Descriptions of a limiter's counts in the estimate mode.
 var (
-	Evals = counter("weir_eval_counts_total", "Requests decided in the estimate mode.", "result")
-	Cache = counter("weir_cache_counts_total",
+	Evals = NewCounter("weir_eval_counts_total", "Requests decided in the estimate mode.", "result")
+	Cache = NewCounter("weir_cache_counts_total",
 		"Keys of the estimate mode that requests found in memory, or did not, and syncs that they asked for.", "result")
-	SyncRefused = counter("weir_sync_refused_total",
+	SyncRefused = NewCounter("weir_sync_refused_total",
 		"Syncs that were refused because pending_max keys of the namespace were waiting.")
-	TierKeys  = gauge("weir_sync_tier_keys", "Keys of the estimate mode, by pressure.", "tier")
-	TierMoves = counter("weir_tier_transitions_total", "Keys that went from one tier to another.", "from", "to")
-	Unsynced  = counter("weir_estimate_unsynced_cost_total",
+	TierKeys  = NewGauge("weir_sync_tier_keys", "Keys of the estimate mode, by pressure.", "tier")
+	TierMoves = NewCounter("weir_tier_transitions_total", "Keys that went from one tier to another.", "from", "to")
+	Unsynced  = NewCounter("weir_estimate_unsynced_cost_total",
 		"Cost of the estimate mode that expired below its floor, and so was never sent.")
 	Drift     = counts("weir_estimate_drift_ratio", "Change of a key's level by a sync, as a share of its limit.")
 	Staleness = counts("weir_sync_staleness_seconds", "Time since a key's previous sync, at each sync.")

@@ -1,4 +1,4 @@
-package dataplane
+package outbox
 
 import (
 	"cmp"
@@ -15,13 +15,6 @@ import (
 // shard, at the next tick at the latest, the same call is made again, with room for nothing: it adds nothing, and finds
 // out what the first one has added. That has paid for what the caller was allowed, or else this is sent as any
 // accepted cost is.
-
-// claimStream is a shard's stream of claims. Only the goroutine that makes the shard's claim calls
-// may use it: see queue.Claims.
-type claimStream struct {
-	stream
-	lost *claimCall // that was sent, and has claims without an answer; nil: none
-}
 
 // claimCall is what one call claims.
 type claimCall struct {
@@ -48,9 +41,9 @@ func (a *claimAnswer) decides() bool {
 }
 
 // keep keeps a call for a claim of it whose answer is lost; what is lent is accepted cost, and perhaps at no origin.
-func (s *claimStream) keep(call *claimCall, lent bool, cost int64) {
-	if s.lost = call; lent {
-		s.pendingCost.Add(cost)
+func (q *claims) keep(call *claimCall, lent bool, cost int64) {
+	if q.lost = call; lent {
+		q.unanswered.Add(cost)
 	}
 	if call.recalled {
 		return
@@ -61,20 +54,20 @@ func (s *claimStream) keep(call *claimCall, lent bool, cost int64) {
 	}
 }
 
-// recallClaims finds out what became of claims whose answers are lost. An error means that some are still unknown.
-func (l *Limiter) recallClaims(ctx context.Context, sh *shard, by *breaker.Breaker, within time.Duration) error {
-	call := sh.claims.lost
+// recall finds out what became of claims whose answers are lost. An error means that some are still unknown.
+func (q *claims) recall(ctx context.Context, by *breaker.Breaker, within time.Duration) error {
+	call := q.lost
 	if call == nil {
 		return nil
 	}
-	reply, err := l.sendClaims(ctx, sh, by, within, call)
-	l.claimed(sh, call, &reply, err)
+	reply, err := q.send(ctx, by, within, call)
+	q.merge(call, &reply, err)
 	if call.isOpen() {
 		_, first := call.failures(&reply)
 		return cmp.Or(err, first, errShortAnswer)
 	}
-	sh.claims.lost = nil
-	sh.claims.pendingCost.Store(0)
+	q.lost = nil
+	q.unanswered.Store(0)
 	return nil
 }
 

@@ -1,10 +1,14 @@
-package dataplane
+package outbox
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/internal/cell"
+	"github.com/weirhq/weir/dataplane/internal/clock"
+	"github.com/weirhq/weir/dataplane/internal/loop"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -19,28 +23,50 @@ func (threeShards) Listen(ctx context.Context, _ int, _ func([]store.Foreign)) e
 	return nil
 }
 
-// timed is a limiter with three shards, on a clock that the test sets.
-func timed(t *testing.T) (l *Limiter, now *time.Time) {
+// testOutbox is an outbox on a clock of its own, whose limiter is not there.
+func testOutbox(t *testing.T, origin store.Origin, now func() time.Time, change ...func(*Config)) *Outbox {
+	t.Helper()
+	wall := clock.New(now)
+	wall.WillFollow()
+	cfg := Config{Origin: origin, ReadTimeout: time.Second, Table: cell.NewTable(1000, 1000, wall, true),
+		Dirty: new(cell.DirtyList), Clock: wall, Nodes: new(atomic.Int64), Calls: new(loop.Calls),
+		Rules: func() Rules { return testRules{} }, EpochLost: func() {},
+		Trace: func(ctx context.Context, _ string) (context.Context, func(error)) { return ctx, func(error) {} }}
+	cfg.Nodes.Store(1)
+	for _, f := range change {
+		f(&cfg)
+	}
+	o := New(cfg)
+	t.Cleanup(cfg.Calls.Wait)
+	return o
+}
+
+// testRules are the settings of a region whose counts no other region receives.
+type testRules struct{}
+
+func (testRules) TwoTicksMs() int64                          { return 100 }
+func (testRules) Shares(*cell.Names) bool                    { return false }
+func (testRules) SyncsOf(*cell.Names) *SyncRules             { return &SyncRules{Waiting: new(atomic.Int64)} }
+func (testRules) InForce(*window.Cell) (*window.Reset, bool) { return nil, true }
+
+// timed is an outbox with three shards, on a clock that the test sets.
+func timed(t *testing.T) (o *Outbox, now *time.Time) {
 	t.Helper()
 	at := time.UnixMilli(1_735_000_000_000)
-	l, err := New(Config{Region: "eu", Origin: threeShards{}, Clock: func() time.Time { return at }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l, &at
+	return testOutbox(t, threeShards{}, func() time.Time { return at }), &at
 }
 
 // An answer is half a round trip old, and one without a time tells none.
 func TestAnAnswerIsHalfARoundTripOld(t *testing.T) {
-	l, now := timed(t)
+	o, now := timed(t)
 	began := *now
 	*now = now.Add(400 * time.Millisecond)
-	l.observeTime(l.shards[0], began, time.Time{})
-	if got := l.nowMs() - now.UnixMilli(); got != 0 {
+	o.shards[0].observeTime(began, time.Time{})
+	if got := o.cfg.Clock.ReadMs() - now.UnixMilli(); got != 0 {
 		t.Errorf("%d ms ahead by an answer without a time", got)
 	}
-	l.observeTime(l.shards[0], began, now.Add(7*time.Second))
-	if got := l.nowMs() - now.UnixMilli(); got != 7200 {
+	o.shards[0].observeTime(began, now.Add(7*time.Second))
+	if got := o.cfg.Clock.ReadMs() - now.UnixMilli(); got != 7200 {
 		t.Errorf("%d ms ahead, want 7000 and half of 400", got)
 	}
 }
@@ -48,13 +74,13 @@ func TestAnAnswerIsHalfARoundTripOld(t *testing.T) {
 // A node's own clock that is set while an answer is on its way tells nothing of the time.
 func TestAnAnswerDuringAStepTellsNoTime(t *testing.T) {
 	for _, step := range []time.Duration{-10 * time.Minute, 10 * time.Minute} {
-		l, now := timed(t)
+		o, now := timed(t)
 		began := *now
-		l.observeTime(l.shards[0], began, now.Add(7*time.Second))
+		o.shards[0].observeTime(began, now.Add(7*time.Second))
 		right := *now
 		*now = now.Add(step)
-		l.observeTime(l.shards[0], began, right.Add(7*time.Second))
-		if got := l.nowMs() - now.UnixMilli(); got != 7000 {
+		o.shards[0].observeTime(began, right.Add(7*time.Second))
+		if got := o.cfg.Clock.ReadMs() - now.UnixMilli(); got != 7000 {
 			t.Errorf("step of %v: %d ms ahead, want the 7000 of before", step, got)
 		}
 	}
@@ -63,18 +89,18 @@ func TestAnAnswerDuringAStepTellsNoTime(t *testing.T) {
 // An answer that took longer than any call takes shows that the node's clock was set ahead meanwhile. It tells nothing,
 // also if there is no other one: half of that is no half of a round trip.
 func TestAFirstAnswerDuringAStepAheadTellsNoTime(t *testing.T) {
-	l, now := timed(t)
+	o, now := timed(t)
 	began := *now
 	*now = now.Add(10 * time.Minute)
-	l.observeTime(l.shards[0], began, began.Add(7*time.Second))
-	if got := l.nowMs() - now.UnixMilli(); got != 0 || l.clock.Known() {
-		t.Errorf("%d ms ahead, and known: %v", got, l.clock.Known())
+	o.shards[0].observeTime(began, began.Add(7*time.Second))
+	if got := o.cfg.Clock.ReadMs() - now.UnixMilli(); got != 0 || o.cfg.Clock.Known() {
+		t.Errorf("%d ms ahead, and known: %v", got, o.cfg.Clock.Known())
 	}
 }
 
 // Time is the median of the shards that have answered, the lower one of two.
 func TestTimeIsTheMedianOfTheShards(t *testing.T) {
-	l, now := timed(t)
+	o, now := timed(t)
 	for _, c := range []struct {
 		shard       int
 		ahead, want time.Duration
@@ -83,8 +109,8 @@ func TestTimeIsTheMedianOfTheShards(t *testing.T) {
 		{1, 40 * time.Second, 20 * time.Second},
 		{2, time.Hour, 40 * time.Second},
 	} {
-		l.observeTime(l.shards[c.shard], *now, now.Add(c.ahead))
-		if got := time.Duration(l.nowMs()-now.UnixMilli()) * time.Millisecond; got != c.want {
+		o.shards[c.shard].observeTime(*now, now.Add(c.ahead))
+		if got := time.Duration(o.cfg.Clock.ReadMs()-now.UnixMilli()) * time.Millisecond; got != c.want {
 			t.Errorf("with shard %d: %v ahead, want %v", c.shard, got, c.want)
 		}
 	}
@@ -92,14 +118,14 @@ func TestTimeIsTheMedianOfTheShards(t *testing.T) {
 
 // A shard whose clock goes back a little lets time stand still; one that goes back by more than 1 s is followed.
 func TestTimeStandsStillWhereAnOriginGoesBack(t *testing.T) {
-	l, now := timed(t)
+	o, now := timed(t)
 	observe := func(ahead time.Duration) (shown int64) {
 		for range 16 { // all that were heard before are forgotten
-			for _, sh := range l.shards {
-				l.observeTime(sh, *now, now.Add(ahead))
+			for _, sh := range o.shards {
+				sh.observeTime(*now, now.Add(ahead))
 			}
 		}
-		return l.nowMs() - now.UnixMilli()
+		return o.cfg.Clock.ReadMs() - now.UnixMilli()
 	}
 	if got := observe(time.Minute); got != 60_000 {
 		t.Fatalf("%d ms ahead", got)
@@ -108,7 +134,7 @@ func TestTimeStandsStillWhereAnOriginGoesBack(t *testing.T) {
 		t.Errorf("%d ms ahead after half a second back, want 60,000 still", got)
 	}
 	*now = now.Add(time.Second)
-	if got := l.nowMs() - now.UnixMilli(); got != 59_500 {
+	if got := o.cfg.Clock.ReadMs() - now.UnixMilli(); got != 59_500 {
 		t.Errorf("%d ms ahead once the origin has caught up, want 59,500", got)
 	}
 	if got := observe(30 * time.Second); got != 30_000 {

@@ -1,4 +1,4 @@
-package dataplane
+package outbox
 
 import (
 	"context"
@@ -22,10 +22,13 @@ type stream struct {
 	number  int64  // of the last chunk
 	pending *chunk // that was sent and got no answer; nil: none
 
-	pendingCost atomic.Int64 // in it
-	sentAt      time.Time    // of the last chunk that was answered
-	costsAt     time.Time    // of the last one with costs
+	unanswered atomic.Int64 // cost in pending
+	sentAt     time.Time    // of the last chunk that was answered
+	costsAt    time.Time    // of the last one with costs
 }
+
+// sendTimeout bounds what the loops send.
+const sendTimeout = time.Second
 
 // idleEvery is how late a stream without costs to send finds that the origin has lost some that it had answered.
 const idleEvery = time.Second
@@ -53,10 +56,11 @@ func (c *chunk) cost() (sum int64) {
 }
 
 // ship sends a chunk of a stream. Without an answer the chunk is the stream's pending one, if it has costs.
-func (l *Limiter) ship(ctx context.Context, sh *shard, s *stream, c *chunk) (store.Reply, error) {
+func (sh *Shard) ship(ctx context.Context, s *stream, c *chunk) (store.Reply, error) {
+	o := sh.out
 	end, ok := s.calls.Begin()
 	if !ok {
-		l.wrote(sh, breaker.ErrOpen)
+		sh.wrote(breaker.ErrOpen)
 		s.keep(c)
 		return store.Reply{}, breaker.ErrOpen
 	}
@@ -64,24 +68,24 @@ func (l *Limiter) ship(ctx context.Context, sh *shard, s *stream, c *chunk) (sto
 		s.number++
 		c.number = s.number
 	}
-	ctx, cancel := context.WithTimeout(ctx, replayTimeout)
+	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
 	defer cancel()
-	call := l.ask(sh)
-	reply, err := l.cfg.Origin.Send(ctx, store.Chunk{Shard: sh.index, Stream: s.id, Number: c.number, Costs: c.costs})
+	call := sh.ask()
+	reply, err := o.cfg.Origin.Send(ctx, store.Chunk{Shard: sh.index, Stream: s.id, Number: c.number, Costs: c.costs})
 	if err == nil && len(reply.Totals) != len(c.costs) {
 		err = errShortAnswer
 	}
 	end(err)
-	l.wrote(sh, err)
-	l.metrics.origin.Called(collect.OpSend, len(c.costs), time.Since(call.began), err)
+	sh.wrote(err)
+	o.Stats.Origin.Called(collect.OpSend, len(c.costs), time.Since(call.began), err)
 	if err != nil {
 		s.keep(c)
 		return reply, err
 	}
 	s.pending = nil
-	s.pendingCost.Store(0)
+	s.unanswered.Store(0)
 	s.answered(len(c.entries) > 0 || reply.Repeated)
-	l.answered(sh, call, &reply)
+	sh.answered(call, &reply)
 	sh.epochs.CountedIn(reply.Totals, func(i int) *window.Cell { return &c.costs[i].Cell })
 	return reply, nil
 }
@@ -97,22 +101,22 @@ func (s *stream) answered(costs bool) {
 // prove sends a chunk without costs where nothing was sent for idleEvery: the Origin value repeats what the origin has
 // lost of the stream. Once one was answered store.KeepFor after the last costs came, or came again, nothing of them is
 // kept.
-func (l *Limiter) prove(ctx context.Context, sh *shard, s *stream) error {
+func (sh *Shard) prove(ctx context.Context, s *stream) error {
 	if s.costsAt.IsZero() || s.sentAt.Sub(s.costsAt) >= store.KeepFor+idleEvery {
 		return nil
 	}
-	return l.idle(ctx, sh, s)
+	return sh.idle(ctx, s)
 }
 
 // idle sends a chunk without costs if none was sent for idleEvery. In contrast to prove, it never
 // stops doing so, because its stream also reads the origin's clock. While the stream's breaker is
 // half-open, idle sends at once: namespaces with the policy closed stay closed until a write
 // succeeds.
-func (l *Limiter) idle(ctx context.Context, sh *shard, s *stream) error {
+func (sh *Shard) idle(ctx context.Context, s *stream) error {
 	if s.pending != nil || time.Since(s.sentAt) < idleEvery && s.calls.State() == breaker.Closed {
 		return nil
 	}
-	_, err := l.ship(ctx, sh, s, &chunk{})
+	_, err := sh.ship(ctx, s, &chunk{})
 	return err
 }
 
@@ -122,5 +126,5 @@ func (s *stream) keep(c *chunk) {
 		return
 	}
 	s.pending = c
-	s.pendingCost.Store(c.cost())
+	s.unanswered.Store(c.cost())
 }

@@ -1,4 +1,4 @@
-package dataplane
+package outbox
 
 import (
 	"context"
@@ -13,8 +13,9 @@ import (
 
 // probe finds out whether the epochs go on in which this node has cost. What it has accepted in those that do not, it
 // restores.
-func (l *Limiter) probe(ctx context.Context, sh *shard) error {
-	epochs, cells := sh.epochs.Silent(time.Now(), l.nowMs())
+func (sh *Shard) probe(ctx context.Context) error {
+	o := sh.out
+	epochs, cells := sh.epochs.Silent(time.Now(), o.cfg.Clock.ReadMs())
 	if len(cells) == 0 {
 		return nil
 	}
@@ -22,12 +23,12 @@ func (l *Limiter) probe(ctx context.Context, sh *shard) error {
 	if !ok {
 		return breaker.ErrOpen
 	}
-	ctx, cancel := context.WithTimeout(ctx, replayTimeout)
+	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
 	defer cancel()
-	totals, err := l.get(ctx, sh, cells, end)
+	totals, err := sh.get(ctx, cells, end)
 	for i := range totals {
 		if epoch := totals[i].Epoch; epoch != 0 && epoch != epochs[i] && sh.epochs.End(epochs[i]) {
-			l.restore(sh, epochs[i], epoch)
+			sh.restore(epochs[i], epoch)
 		}
 	}
 	return err

@@ -1,0 +1,262 @@
+package outbox
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/internal/breaker"
+	"github.com/weirhq/weir/dataplane/internal/cell"
+	"github.com/weirhq/weir/dataplane/internal/clock"
+	"github.com/weirhq/weir/dataplane/internal/collect"
+	"github.com/weirhq/weir/dataplane/internal/queue"
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// claims decide where the count is: the origin adds a cost only if the cell's total
+// stays within what the limit leaves. Those of all keys of a shard that come up during
+// one call go together in the next. Only the goroutine that leads may use the stream: see
+// queue.Claims.
+type claims struct {
+	stream
+	queue.Claims
+	sh   *Shard
+	lost *claimCall // that was sent, and has claims without an answer; nil: none
+}
+
+func (q *claims) init(sh *Shard) {
+	q.stream.init(sh.asks)
+	q.sh = sh
+}
+
+// Claim claims a cost at the origin, and waits for the answer. With cell.WayMade it is counted.
+// spares leaves room for other nodes; lends has the cost as this node's credit if ctx ends before
+// the answer. v is the verdict so far, and then the claim's.
+func (o *Outbox) Claim(ctx context.Context, v *cell.Verdict, e *cell.Entry, limit, cost int64,
+	spares, lends bool) cell.Way {
+	if o.OutOf(e, o.cfg.Clock.Steady()) {
+		return cell.WayBroken
+	}
+	began := time.Now()
+	claim := o.BeginClaim(cell.NewClaim(e, v, limit, cost, spares, lends))
+	select {
+	case <-claim.Done:
+	case <-ctx.Done():
+		if !o.LeaveClaim(claim, began) {
+			return cell.WayBroken
+		}
+	}
+	*v = claim.Verdict
+	return claim.Way
+}
+
+// BeginClaim lets c wait for the next call, and returns it. A goroutine makes the call.
+func (o *Outbox) BeginClaim(c *cell.Claim) *cell.Claim {
+	if q := &o.ShardOf(c.Entry).claims; q.Enter(c) {
+		q.start()
+	}
+	return c
+}
+
+// LeaveClaim is for a caller that has waited since began and waits no longer. answered is true when the answer came
+// before. A policy that goes on without the origin decides by what is known here, and has the cost that is committed as
+// credit: if the claim is added after all, it has paid for it.
+func (o *Outbox) LeaveClaim(c *cell.Claim, began time.Time) (answered bool) {
+	o.ShardOf(c.Entry).claims.Leave(c)
+	if answered = c.Entry.LeaveClaim(c); !answered {
+		o.gaveUp(c.Entry, nil, began)
+	}
+	return answered
+}
+
+// start has a goroutine take the lead; none does in a limiter that is stopped.
+func (q *claims) start() {
+	if !q.sh.out.cfg.Calls.Start(q.run) {
+		q.Abandon()
+	}
+}
+
+// run makes calls until no claim waits for one.
+func (q *claims) run() {
+	for {
+		waiting := q.Take(chunkCells)
+		if len(waiting) == 0 {
+			return
+		}
+		if q.recall(context.Background(), q.sh.asks, q.sh.out.cfg.ReadTimeout) != nil {
+			q.fail(append(waiting, q.TakeAll()...))
+			continue
+		}
+		later := q.claimOnce(waiting)
+		q.PutBack(later)
+	}
+}
+
+// fail ends claims that no call can be made for.
+func (q *claims) fail(waiting []*cell.Claim) {
+	o := q.sh.out
+	now := o.cfg.Clock.ReadSteady()
+	for _, c := range waiting {
+		o.Stats.claims[claimFailed].Add(1)
+		c.Entry.Rest(now)
+		c.Finish(cell.WayBroken)
+	}
+}
+
+// proveIdle recalls lost claims, or proves the stream, where no claim is on its way.
+func (q *claims) proveIdle(ctx context.Context) error {
+	if !q.Lead() {
+		return nil
+	}
+	err := q.recall(ctx, q.sh.sends, sendTimeout)
+	if err == nil {
+		ctx, cancel := context.WithTimeout(ctx, q.sh.out.cfg.ReadTimeout)
+		defer cancel()
+		err = q.sh.prove(ctx, &q.stream)
+	}
+	if !q.Yield() {
+		q.start()
+	}
+	return err
+}
+
+// claimOnce makes one call. Claims of one key that do not fit beside each other by
+// what is known here wait for the next.
+func (q *claims) claimOnce(waiting []*cell.Claim) (later []*cell.Claim) {
+	call, later := q.prepare(waiting)
+	if len(call.claims) == 0 {
+		return later
+	}
+	reply, err := q.send(context.Background(), q.sh.asks, q.sh.out.cfg.ReadTimeout, call)
+	going := slices.Clone(call.of)
+	q.merge(call, &reply, err)
+	for i, c := range going {
+		if call.of[i] != nil {
+			q.keep(call, c.Entry.LoseClaim(c), c.Cost)
+		}
+		close(c.Done)
+	}
+	return later
+}
+
+// prepare puts those claims on their way that one call carries.
+func (q *claims) prepare(waiting []*cell.Claim) (call *claimCall, later []*cell.Claim) {
+	o := q.sh.out
+	call = &claimCall{}
+	rules, nodes, now := o.cfg.Rules(), o.cfg.Nodes.Load(), o.cfg.Clock.ReadSteady()
+	for _, c := range waiting {
+		if o.cfg.Table.HoldsBack(c.Entry, true, nodes) {
+			o.Stats.claims[claimFailed].Add(1)
+			c.Finish(cell.WayBroken)
+			continue
+		}
+		switch cl, way := c.Entry.PrepareClaim(c, rules.Shares(c.Entry.Names()), nodes, rules.TwoTicksMs(), now); {
+		case way == cell.WayClaim:
+			call.claims, call.of = append(call.claims, cl), append(call.of, c)
+		case len(call.of) > 0 && c.Entry.Claiming(c.Verdict.Sequence):
+			later = append(later, c)
+		default:
+			c.Finish(way)
+		}
+	}
+	return call, later
+}
+
+// send makes the call. An error means that none of it left.
+func (q *claims) send(ctx context.Context, by *breaker.Breaker, within time.Duration,
+	call *claimCall) (reply store.ClaimReply, err error) {
+	o := q.sh.out
+	end, ok := by.Begin()
+	if !ok {
+		return reply, breaker.ErrOpen
+	}
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	asking := q.sh.ask()
+	if call.number == 0 {
+		q.number++
+		call.number = q.number
+	}
+	reply = o.cfg.Origin.Claim(ctx, store.Claims{Stream: q.id, Number: call.number, Claims: call.claims})
+	failed, first := call.failures(&reply)
+	if failed == len(reply.Totals) {
+		end(first)
+	} else {
+		end(nil)
+		q.answered(slices.Contains(reply.Added, true) || reply.Repeated)
+	}
+	o.Stats.Origin.Called(collect.OpClaim, len(call.claims), time.Since(asking.began), first)
+	q.sh.answered(asking, &reply.Reply)
+	q.sh.epochs.CountedIn(reply.Totals, func(i int) *window.Cell { return &call.claims[i].Cell })
+	return reply, nil
+}
+
+// merge hands answers to the claims of a call, and takes them off it: all of a call that is made for the first time,
+// except for those whose answers are lost.
+func (q *claims) merge(call *claimCall, reply *store.ClaimReply, err error) {
+	now, going := q.sh.out.cfg.Clock.ReadSteady(), slices.Clone(call.of)
+	lost := make([]store.Epoch, len(going))
+	for i, c := range going {
+		answer := claimAnswer{total: store.Total{Err: cmp.Or(err, errShortAnswer)}}
+		if err == nil && i < len(reply.Totals) && i < len(reply.Added) {
+			answer = claimAnswer{reply.Totals[i], reply.Added[i]}
+		}
+		switch {
+		case c == nil:
+			continue
+		case !call.recalled:
+			q.count(c, &answer, now)
+			if errors.Is(answer.total.Err, store.ErrMaybeApplied) {
+				continue
+			}
+		case !answer.decides():
+			continue
+		}
+		call.of[i] = nil
+		lost[i] = q.end(c, &answer, now)
+	}
+	if err == nil && len(reply.Totals) >= len(lost) {
+		q.sh.lostAll(lost, reply.Totals, func(i int) *cell.Entry { return going[i].Entry })
+	}
+}
+
+// claimAnswer is the answer to one claim.
+type claimAnswer struct {
+	total store.Total
+	added bool
+}
+
+// count counts what came of a claim for its caller. A key that the origin has not decided on rests.
+func (q *claims) count(c *cell.Claim, answer *claimAnswer, now clock.Steady) {
+	stats := &q.sh.out.Stats
+	switch err := answer.total.Err; {
+	case err != nil:
+		stats.claims[claimFailed].Add(1)
+		if !errors.Is(err, store.ErrEpoch) {
+			c.Entry.Rest(now)
+		}
+	case answer.added:
+		stats.claims[claimAdded].Add(1)
+	default:
+		stats.claims[claimRefused].Add(1)
+	}
+}
+
+// end merges the answer to one claim, and ends the claim. A claim that an origin without its counts has not decided is
+// decided without it, and sent to it first. What the credit of a claim that was not added has paid for is sent.
+func (q *claims) end(c *cell.Claim, answer *claimAnswer, now clock.Steady) (lost store.Epoch) {
+	merged := &q.sh.out.Stats.Merged
+	if answer.total.Err != nil {
+		c.Entry.EndClaim(c, cell.WayBroken)
+		lost = c.Entry.Absorb(merged, c.Verdict.Sequence, &answer.total, now)
+	} else {
+		lost = c.Entry.MergeClaim(merged, c, &answer.total, answer.added, now)
+	}
+	if c.Lent && !answer.added {
+		q.sh.replay.requeue([]*cell.Entry{c.Entry})
+	}
+	return lost
+}

@@ -1,0 +1,223 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/internal/breaker"
+	"github.com/weirhq/weir/dataplane/internal/cell"
+	"github.com/weirhq/weir/dataplane/internal/clock"
+	"github.com/weirhq/weir/dataplane/internal/loop"
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// ErrStopped is the error of reads that an outbox does not make because it is stopped.
+var ErrStopped = errors.New("dataplane: limiter is stopped")
+
+// Config is what an Outbox works on. All fields are required, except for Origin and Breaker.
+type Config struct {
+	Origin      store.Origin // nil: there are no shards, and nothing is sent
+	Breaker     breaker.Config
+	ReadTimeout time.Duration // of reads and claims
+
+	Table *cell.Table
+	Dirty *cell.DirtyList // entries whose counts changed
+	Clock *clock.Clock
+	Nodes *atomic.Int64 // of the region, at least 1
+	Calls *loop.Calls   // counts the goroutines that make calls
+	Rules func() Rules  // returns the settings in force
+
+	// Trace is called when a tick of that name begins, and the function that it returns when it ends.
+	Trace func(ctx context.Context, name string) (context.Context, func(error))
+
+	// EpochLost is called when a shard has lost an epoch's counts, before the entries' counts are restored.
+	EpochLost func()
+}
+
+// Rules are the settings that sending depends on, at one moment.
+type Rules interface {
+	// TwoTicksMs returns twice the interval between two ticks of replay.
+	TwoTicksMs() int64
+
+	// Shares reports whether other regions receive the counts of a key.
+	Shares(*cell.Names) bool
+
+	// SyncsOf returns how a key of the estimate mode is synced.
+	SyncsOf(*cell.Names) *SyncRules
+
+	// InForce returns the reset that a cell's key has now. ok is false if the cell is from before it.
+	InForce(*window.Cell) (reset *window.Reset, ok bool)
+}
+
+// Outbox sends what a node has accepted to the shards of its origin, reads from them, and merges
+// their answers into the node's table. All methods may be called concurrently. The zero value of
+// Config.Origin makes an Outbox without shards.
+type Outbox struct {
+	Stats Stats
+
+	cfg      Config
+	shards   []*Shard
+	stopping atomic.Bool  // nothing is flushed or asked to be synced any more
+	refusing atomic.Int64 // number of shards that refuse writes
+
+	queues sync.Mutex // guards the queues of all shards' replays
+}
+
+// New makes an outbox. It makes no calls.
+func New(cfg Config) *Outbox {
+	o := &Outbox{cfg: cfg}
+	o.Stats.init()
+	if cfg.Origin != nil {
+		o.shards = make([]*Shard, cfg.Origin.Shards())
+	}
+	for i := range o.shards {
+		o.shards[i] = newShard(o, i)
+	}
+	return o
+}
+
+// Shards returns all shards, in the origin's order. It is empty without an origin.
+func (o *Outbox) Shards() []*Shard { return o.shards }
+
+// ShardOf returns the shard of an entry's key. It is called when an entry is queued or about to be
+// read, never for a decision from memory, so an entry does not store its shard.
+func (o *Outbox) ShardOf(e *cell.Entry) *Shard {
+	if len(o.shards) == 1 {
+		return o.shards[0]
+	}
+	key := e.Names().Key()
+	return o.ShardOfKey(&key)
+}
+
+// ShardOfKey returns the shard of a key.
+func (o *Outbox) ShardOfKey(key *window.Key) *Shard { return o.shards[o.cfg.Origin.ShardOf(key)] }
+
+// Each runs f for all shards at the same time, and returns what went wrong.
+func (o *Outbox) Each(f func(*Shard) error) error {
+	if len(o.shards) == 1 {
+		return f(o.shards[0])
+	}
+	errs := make([]error, len(o.shards))
+	var running sync.WaitGroup
+	for i, sh := range o.shards {
+		running.Go(func() { errs[i] = f(sh) })
+	}
+	running.Wait()
+	return errors.Join(errs...)
+}
+
+// OutOf reports whether a decision about e that needs the origin's answer would not get it, as far
+// as that is known without a call.
+func (o *Outbox) OutOf(e *cell.Entry, now clock.Steady) bool {
+	return e.RestsFor(now) > 0 || o.ShardOf(e).asks.State() != breaker.Closed
+}
+
+// Refuses reports whether the shard of e is known to refuse writes. After Stop it is always true,
+// because a stopped outbox writes nothing.
+func (o *Outbox) Refuses(e *cell.Entry) bool {
+	return o.refusing.Load() > 0 && (o.stopping.Load() || o.ShardOf(e).writes.Refused(int64(o.cfg.Clock.Steady())))
+}
+
+// RetryAfter returns how long the origin is not called about e, as far as that is known.
+func (o *Outbox) RetryAfter(e *cell.Entry, now clock.Steady) time.Duration {
+	wait := max(e.RestsFor(now), o.ShardOf(e).asks.OpensFor().Round(time.Millisecond))
+	if wait <= 0 {
+		return cell.RetryPause // its read is still out
+	}
+	return wait
+}
+
+// ForgetUnsent counts own cost that its cell has taken along unsent. In the estimate mode cost below the floor
+// ends so, which is no loss.
+func (o *Outbox) ForgetUnsent(e *cell.Entry, cost int64) {
+	if flags := e.Flags(); flags.Estimates() && !flags.Asked() {
+		o.Stats.Unsynced.Add(cost)
+		return
+	}
+	o.Stats.Dropped[DroppedExpired].Add(cost)
+}
+
+// Spill counts in the overflow what was accepted on an untracked key and is at no origin.
+func (o *Outbox) Spill(e *cell.Entry, sequence, cost int64) {
+	if cost <= 0 {
+		return
+	}
+	o.cfg.Table.Spill(e, sequence, cost)
+	o.Stats.Dropped[DroppedFull].Add(cost)
+	e.SettleUnnamed(sequence, cost)
+}
+
+// collect moves the dirty entries to the queues of replay.
+func (o *Outbox) collect() {
+	o.queues.Lock()
+	defer o.queues.Unlock()
+	o.cfg.Dirty.Take(func(e *cell.Entry) {
+		if !e.Flags().Estimates() {
+			o.ShardOf(e).replay.queueLocked(e)
+		}
+	})
+}
+
+// Resend queues an entry that has something to restore.
+func (o *Outbox) Resend(e *cell.Entry) { o.ShardOf(e).resend(e) }
+
+// PendingCost returns the accepted cost that the origin has not confirmed.
+func (o *Outbox) PendingCost() (cost int64) {
+	if len(o.shards) == 0 {
+		return 0
+	}
+	o.collect()
+	for _, sh := range o.shards {
+		cost += sh.pendingCost()
+	}
+	return cost
+}
+
+// ReplayedAt returns when all shards had last confirmed everything pending; 0 for never.
+func (o *Outbox) ReplayedAt() clock.Steady {
+	var first int64
+	for i, sh := range o.shards {
+		if at := sh.replay.confirmedAt.Load(); i == 0 || at < first {
+			first = at
+		}
+	}
+	return clock.Steady(first)
+}
+
+// BreakersOpen returns how many shards are not called now, are called only as a trial, or refuse
+// writes.
+func (o *Outbox) BreakersOpen() (n int64) {
+	now := int64(o.cfg.Clock.Steady())
+	for _, sh := range o.shards {
+		if sh.asks.State() != breaker.Closed || sh.sends.State() != breaker.Closed || sh.writes.Refused(now) {
+			n++
+		}
+	}
+	return n
+}
+
+// ApplyForeign merges the foreign totals that a shard announces. Keys that this node does not hold
+// are ignored: their first contact reads them.
+func (o *Outbox) ApplyForeign(totals []store.Foreign) {
+	if !o.cfg.Clock.Known() {
+		return // cells are not numbered by the origin's clock yet, so foreign totals are of other cells
+	}
+	rules, nowMs := o.cfg.Rules(), o.cfg.Clock.ReadMs()
+	for i := range totals {
+		c := &totals[i].Cell
+		reset, ok := rules.InForce(c)
+		if !ok {
+			continue
+		}
+		id := o.cfg.Table.IdentityOfKey(&c.Key, reset)
+		if e := o.cfg.Table.Get(&id); e != nil {
+			current := window.Sequence(nowMs, c.DurationMs())
+			horizon := o.cfg.Table.Horizon(false)
+			o.ForgetUnsent(e, e.ApplyForeign(&o.Stats.Merged, horizon, current, c.Sequence, totals[i].Count))
+		}
+	}
+}

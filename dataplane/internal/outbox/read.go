@@ -1,0 +1,128 @@
+package outbox
+
+import (
+	"context"
+
+	"github.com/weirhq/weir/dataplane/internal/breaker"
+	"github.com/weirhq/weir/dataplane/internal/cell"
+	"github.com/weirhq/weir/dataplane/internal/clock"
+	"github.com/weirhq/weir/dataplane/internal/queue"
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// reads are the reads of a shard that decisions wait for: of a cold key, of one that has heard nothing for a while, and
+// of one in strict mode.
+type reads struct {
+	sh *Shard
+	queue.Reads
+}
+
+// Read joins the read in flight of e or starts one; nil while e rests after a failed
+// one, and while the breaker of its shard's reads is open.
+func (o *Outbox) Read(now clock.Steady, e *cell.Entry) *cell.Flight {
+	sh := o.ShardOf(e)
+	f := sh.reads.join(now, e)
+	sh.reads.start(now)
+	return f
+}
+
+// ReadAll is Read for several keys, and returns one flight for each. On a shard where no read is under way, up to
+// queue.ReadKeysAlone keys go in one call.
+func (o *Outbox) ReadAll(now clock.Steady, entries []*cell.Entry) []*cell.Flight {
+	flights := make([]*cell.Flight, len(entries))
+	for i, e := range entries {
+		flights[i] = o.ShardOf(e).reads.join(now, e)
+	}
+	for _, sh := range o.shards {
+		sh.reads.start(now)
+	}
+	return flights
+}
+
+// join joins the read in flight of e, or adds one to those that wait for a call.
+func (r *reads) join(now clock.Steady, e *cell.Entry) *cell.Flight {
+	added := false
+	f := e.Join(now, func() *cell.Flight {
+		if r.sh.asks.State() == breaker.Open {
+			return nil
+		}
+		added = true
+		return cell.NewFlight()
+	})
+	if added {
+		r.Add(queue.Read{Entry: e, Flight: f, Since: now})
+	}
+	return f
+}
+
+// Wait waits for f, but not past ctx. false: decide from what is known.
+func Wait(ctx context.Context, f *cell.Flight) bool {
+	if f == nil {
+		return false
+	}
+	select {
+	case <-f.Done:
+		return f.Err == nil
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// start begins the calls that reads of a shard wait for, as many as there may be. Each runs in a goroutine of its
+// own, because a caller that gives up must not take the answer from others. A limiter that is being stopped reads no
+// more.
+func (r *reads) start(now clock.Steady) {
+	for reads := r.Begin(now); reads != nil; reads = r.Begin(now) {
+		if r.sh.out.cfg.Calls.Start(func() { r.make(reads, r.fetch) }) {
+			continue
+		}
+		r.make(reads, func(reads []queue.Read) {
+			for _, read := range reads {
+				read.Flight.Skip(ErrStopped)
+			}
+		})
+	}
+}
+
+// make makes a call, and further calls until no read waits.
+func (r *reads) make(reads []queue.Read, call func([]queue.Read)) {
+	cfg := &r.sh.out.cfg
+	for ; reads != nil; reads = r.Next(cfg.Clock.ReadSteady(), cfg.ReadTimeout) {
+		call(reads)
+	}
+}
+
+// fetch reads both cells of each entry in one call and merges them.
+func (r *reads) fetch(reads []queue.Read) {
+	sh, o := r.sh, r.sh.out
+	end, ok := sh.asks.Begin()
+	if !ok {
+		for _, read := range reads {
+			read.Flight.Skip(breaker.ErrOpen)
+		}
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), o.cfg.ReadTimeout)
+	defer cancel()
+	cells := make([]window.Cell, 0, 2*len(reads))
+	for _, read := range reads {
+		both := read.Entry.CellsToRead()
+		cells = append(cells, both[:]...)
+	}
+	totals, err := sh.get(ctx, cells, end)
+	now := o.cfg.Clock.ReadSteady()
+	if err != nil {
+		for _, read := range reads {
+			read.Flight.Fail(err, now)
+		}
+		return
+	}
+	lost := make([]store.Epoch, 0, len(cells))
+	for i, read := range reads {
+		both := read.Entry.Hydrate(&o.Stats.Merged, cells[2*i].Sequence, totals[2*i:2*i+2], now)
+		lost = append(lost, both[:]...)
+		close(read.Flight.Done)
+	}
+	sh.lostAll(lost, totals, func(i int) *cell.Entry { return reads[i/2].Entry })
+}

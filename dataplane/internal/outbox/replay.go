@@ -1,0 +1,328 @@
+package outbox
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/internal/breaker"
+	"github.com/weirhq/weir/dataplane/internal/cell"
+	"github.com/weirhq/weir/dataplane/internal/collect"
+	"github.com/weirhq/weir/dataplane/internal/queue"
+	"github.com/weirhq/weir/dataplane/store"
+)
+
+const (
+	chunkCells    = 500    // that one call to the origin carries
+	flushesMax    = 64     // flushed keys of one call, up to two cells of each; more of them would delay the next call
+	replayTickMax = 20_000 // cells one tick sends; the rest waits for the next
+)
+
+var errHeldBack = errors.New("the key is new, and its namespace has begun too many")
+
+// replay sends accepted cost to the origin, in chunks of a stream. The queue holds entries, each
+// once, so however many requests a key takes in a tick, it costs one increment. Nothing can
+// overflow.
+type replay struct {
+	stream
+	sh          *Shard
+	running     chan struct{}  // holds one while a step runs, I/O and all: no mutex
+	queue       []*cell.Entry  // to be sent at the next tick, each once; under Outbox.queues
+	flushes     *queue.Flushes // entries to send before the next tick
+	confirmedAt atomic.Int64   // clock.Steady when the origin last confirmed all cost in queue; 0: never
+}
+
+func (r *replay) init(sh *Shard) {
+	r.sh, r.running, r.flushes = sh, make(chan struct{}, 1), queue.NewFlushes()
+	r.stream.init(sh.sends)
+}
+
+// begin waits for the step that runs, if one does; end lets the next one run.
+func (r *replay) begin() { r.running <- struct{}{} }
+func (r *replay) end()   { <-r.running }
+
+// Replay sends what is unsent, once. It returns the first error; what failed stays in its entries
+// and in the queue.
+func (sh *Shard) Replay(ctx context.Context) (err error) {
+	sh.out.collect()
+	return sh.replay.tick(ctx)
+}
+
+// tick sends what was collected before.
+func (r *replay) tick(ctx context.Context) (err error) {
+	o := r.sh.out
+	r.begin()
+	defer r.end()
+	queue := r.takeQueue()
+	if len(queue) > 0 {
+		within, end := o.cfg.Trace(ctx, collect.TickReplay.String())
+		ctx = within
+		defer func(began time.Time) { o.Stats.Origin.Ticked(collect.TickReplay, began); end(err) }(time.Now())
+	}
+	nowMs, now := o.cfg.Clock.ReadMs(), o.cfg.Clock.ReadSteady()
+	queue, err = r.sendLocked(ctx, queue, nowMs)
+	if err == nil {
+		err = r.sh.proveIdle(ctx)
+	}
+	if err == nil && len(queue) == 0 {
+		r.confirmedAt.Store(int64(now))
+	}
+	return err
+}
+
+// proveIdle finds out whether the origin still has what it has answered, where nothing is to be sent.
+func (sh *Shard) proveIdle(ctx context.Context) (err error) {
+	for _, prove := range []func(context.Context) error{sh.untracked.proveIdle, sh.claims.proveIdle, sh.probe} {
+		err = cmp.Or(err, prove(ctx))
+	}
+	return cmp.Or(err, sh.idle(ctx, &sh.replay.stream))
+}
+
+// SendFlushes sends what is flushed as soon as it is, until ctx ends.
+func (sh *Shard) SendFlushes(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-sh.replay.flushes.Woken:
+			sh.replay.sendFlushes(context.WithoutCancel(ctx))
+		}
+	}
+}
+
+// sendFlushes sends what is flushed, and nothing else.
+func (r *replay) sendFlushes(ctx context.Context) {
+	r.begin()
+	defer r.end()
+	_, _ = r.sendLocked(ctx, nil, r.sh.out.cfg.Clock.ReadMs()) // what failed is in the queue, and the tick reports it
+}
+
+// sendLocked sends a chunk that got no answer again, then what is flushed, and a queue; each chunk takes what was
+// flushed meanwhile first. It returns what it has not got to, which is in the shard's queue.
+func (r *replay) sendLocked(ctx context.Context, queue []*cell.Entry, nowMs int64) ([]*cell.Entry, error) {
+	var again []*cell.Entry
+	var refused error
+	err := r.sh.askTime(ctx, &r.stream)
+	if err == nil {
+		refused, err = r.sendPending(ctx, &again)
+	}
+	for sent := 0; err == nil && sent < replayTickMax; {
+		flushing := r.flushes.Take(flushesMax)
+		if len(flushing)+len(queue) == 0 {
+			break
+		}
+		if r.sh.sends.State() == breaker.Open {
+			err = breaker.ErrOpen
+			r.sh.wrote(err)
+			r.forgo(flushing)
+			break
+		}
+		c := &chunk{}
+		queue = r.pack(c, flushing, queue, nowMs)
+		sent += len(c.costs)
+		var failed []*cell.Entry
+		if len(c.costs) > 0 {
+			var no error
+			failed, no, err = r.sh.deliver(ctx, &r.stream, c)
+			again, refused = append(again, failed...), cmp.Or(refused, no)
+		}
+		if err != nil {
+			failed = flushing // the chunk keeps their cost
+		}
+		r.flushes.Answer(c.held, c.held, errHeldBack)
+		r.flushes.Answer(flushing, failed, cmp.Or(refused, err))
+		if len(c.stale) > 0 { // closed cells are read once more, in the background and in one round trip
+			r.sh.out.ReadAll(r.sh.out.cfg.Clock.ReadSteady(), slices.Clone(c.stale))
+		}
+	}
+	if err != nil {
+		r.forgo(r.flushes.Take(chunkCells))
+	}
+	r.putBack(queue)
+	r.requeue(again) // behind the rest: what always fails must not keep others from being tried
+	return queue, cmp.Or(err, refused)
+}
+
+// sendPending sends a chunk again that got no answer.
+func (r *replay) sendPending(ctx context.Context, again *[]*cell.Entry) (refused, err error) {
+	if r.pending == nil {
+		return nil, nil
+	}
+	failed, refused, err := r.sh.deliver(ctx, &r.stream, r.pending)
+	*again = append(*again, failed...)
+	return refused, err
+}
+
+// deliver sends a chunk and merges the answers. It returns whose cost is unsent again and why: none if there was no
+// answer (err), for then the chunk is sent again as it was.
+func (sh *Shard) deliver(ctx context.Context, s *stream, c *chunk) (failed []*cell.Entry, refused, err error) {
+	reply, err := sh.ship(ctx, s, c)
+	if err != nil {
+		return nil, nil, err
+	}
+	stats, now := &sh.out.Stats, sh.out.cfg.Clock.ReadSteady()
+	var lost []store.Epoch
+	for i, e := range c.entries {
+		back, epoch := e.Confirm(&stats.Merged, &c.costs[i], &reply.Totals[i], now)
+		if back {
+			failed = append(failed, e)
+		}
+		if no := reply.Totals[i].Err; !errors.Is(no, store.ErrEpoch) {
+			refused = cmp.Or(refused, no)
+		}
+		lost = append(lost, epoch)
+	}
+	sh.lostAll(lost, reply.Totals, func(i int) *cell.Entry { return c.entries[i] })
+	stats.replayedCells.Add(int64(len(c.entries) - len(failed)))
+	return failed, refused, nil
+}
+
+// forgo lets what is flushed wait for its tick.
+func (r *replay) forgo(flushing []*cell.Entry) {
+	for len(flushing) > 0 {
+		for _, e := range flushing {
+			e.UnmarkFlush()
+		}
+		r.requeue(flushing)
+		r.flushes.Answer(flushing, flushing, breaker.ErrOpen)
+		flushing = r.flushes.Take(chunkCells)
+	}
+}
+
+// pack fills a chunk with what is flushed and from the queue, and returns the rest of
+// that. Few enough are flushed to fit.
+func (r *replay) pack(c *chunk, flushing, queue []*cell.Entry, nowMs int64) []*cell.Entry {
+	for _, e := range flushing {
+		r.load(c, e, nowMs, true)
+	}
+	for len(queue) > 0 && len(c.costs) < chunkCells-1 {
+		e := queue[0]
+		queue = queue[1:]
+		if r.load(c, e, nowMs, false) {
+			c.stale = append(c.stale, e)
+		}
+	}
+	return queue
+}
+
+// load puts an entry's unsent cost into a chunk. stale is true when its previous cell should be read once more.
+func (r *replay) load(c *chunk, e *cell.Entry, nowMs int64, flushing bool) (stale bool) {
+	o := r.sh.out
+	rules := o.cfg.Rules()
+	if e.Dequeue(flushing); o.cfg.Table.HoldsBack(e, false, o.cfg.Nodes.Load()) {
+		c.held = append(c.held, e)
+		return false
+	}
+	in := e.Load(o.cfg.Table.Horizon(false), flushing, rules.Shares(e.Names()), nowMs, rules.TwoTicksMs())
+	o.Stats.Dropped[DroppedExpired].Add(in.Expired)
+	for i, sends := range in.Sends {
+		if sends {
+			c.add(e, in.Costs[i])
+		}
+	}
+	return in.Stale
+}
+
+// takeQueue takes what is to be sent.
+func (r *replay) takeQueue() []*cell.Entry {
+	r.sh.out.queues.Lock()
+	defer r.sh.out.queues.Unlock()
+	queue := r.queue
+	r.queue = nil
+	return queue
+}
+
+// queueLocked puts an entry into the queue, once.
+func (r *replay) queueLocked(e *cell.Entry) {
+	if e.Enqueue() {
+		r.queue = append(r.queue, e)
+	}
+}
+
+// putBack returns what a tick has not got to: entries that were never taken off the
+// queue, by their flags.
+func (r *replay) putBack(rest []*cell.Entry) {
+	if len(rest) == 0 {
+		return
+	}
+	r.sh.out.queues.Lock()
+	defer r.sh.out.queues.Unlock()
+	r.queue = append(rest, r.queue...)
+}
+
+// requeue puts entries back for the next tick.
+func (r *replay) requeue(entries []*cell.Entry) {
+	if len(entries) == 0 {
+		return
+	}
+	r.sh.out.queues.Lock()
+	defer r.sh.out.queues.Unlock()
+	for _, e := range entries {
+		r.queueLocked(e)
+	}
+}
+
+// pendingCost is the accepted cost that the shard has not confirmed.
+func (sh *Shard) pendingCost() (cost int64) {
+	sh.out.queues.Lock()
+	defer sh.out.queues.Unlock()
+	for _, e := range sh.replay.queue {
+		cost += e.Unsent()
+	}
+	return cost + sh.replay.unanswered.Load() + sh.claims.unanswered.Load()
+}
+
+// pendingKeys is how many keys wait for their turn.
+func (r *replay) pendingKeys() int {
+	r.sh.out.queues.Lock()
+	defer r.sh.out.queues.Unlock()
+	return len(r.queue)
+}
+
+// Flush sends e at once, with all other entries that are flushed meanwhile.
+func (o *Outbox) Flush(e *cell.Entry) {
+	if o.stopping.Load() || !e.MarkFlush() {
+		return // it is about to be
+	}
+	o.Stats.flushes.Add(1)
+	o.ShardOf(e).replay.flushes.Add(e)
+}
+
+// BeginFlush flushes e, and returns a flight that the reply ends.
+func (o *Outbox) BeginFlush(e *cell.Entry) *cell.Flight {
+	f := o.ShardOf(e).replay.flushes.Await(e)
+	o.Flush(e)
+	return f
+}
+
+// FlushAndWait flushes e, and waits for the reply.
+func (o *Outbox) FlushAndWait(ctx context.Context, e *cell.Entry) cell.Way {
+	if o.cfg.Calls.IsStopped() || o.OutOf(e, o.cfg.Clock.Steady()) {
+		o.Stats.waits[waitOutage].Add(1)
+		return cell.WayBroken
+	}
+	return o.WaitForReply(ctx, o.BeginFlush(e), e, time.Now())
+}
+
+// WaitForReply waits for the reply to a flush, since began.
+func (o *Outbox) WaitForReply(ctx context.Context, f *cell.Flight, e *cell.Entry, began time.Time) cell.Way {
+	if Wait(ctx, f) {
+		o.Stats.waits[waitReplied].Add(1)
+		return cell.WayReply
+	}
+	o.Stats.waits[waitOutage].Add(1)
+	o.gaveUp(e, f, began)
+	return cell.WayBroken
+}
+
+// gaveUp lets a key rest, as after a read, whose answer the origin has failed to give, or not
+// given in all of ReadTimeout. A caller that waits no longer says nothing about the origin.
+func (o *Outbox) gaveUp(e *cell.Entry, f *cell.Flight, began time.Time) {
+	failed := time.Since(began) >= o.cfg.ReadTimeout || f != nil && f.Failed()
+	if failed {
+		e.Rest(o.cfg.Clock.ReadSteady())
+	}
+}

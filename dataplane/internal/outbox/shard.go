@@ -1,0 +1,184 @@
+package outbox
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"runtime"
+	"strconv"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/internal/breaker"
+	"github.com/weirhq/weir/dataplane/internal/cell"
+	"github.com/weirhq/weir/dataplane/internal/clock"
+	"github.com/weirhq/weir/dataplane/internal/collect"
+	"github.com/weirhq/weir/dataplane/internal/epochs"
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
+)
+
+var errShortAnswer = errors.New("origin: fewer answers than cells")
+
+// ErrBusy is returned by Shard.CallTwice if as many calls are under way as may be.
+var ErrBusy = errors.New("dataplane: too many calls about reservations and leases are under way")
+
+// Shard exchanges counts with one of the origin's shards.
+type Shard struct {
+	out   *Outbox
+	index int
+	label string // of metrics
+
+	// An origin that answers later than decisions may wait can still take what they
+	// have accepted: a breaker for each kind of call.
+	asks   *breaker.Breaker // reads and claims, which decisions wait for, under Config.ReadTimeout
+	sends  *breaker.Breaker // what the loops send, under sendTimeout
+	writes *breaker.Writes  // whether the shard refuses writes
+
+	replay    replay
+	syncs     syncs
+	untracked untracked
+	claims    claims
+	reads     reads
+
+	epochs  epochs.Epochs
+	offsets clock.Offsets
+
+	twice chan struct{} // holds one for each call of CallTwice: a caller may make many at once
+}
+
+func newShard(o *Outbox, index int) *Shard {
+	sh := &Shard{out: o, index: index, label: strconv.Itoa(index), asks: breaker.New(o.cfg.Breaker),
+		sends: breaker.New(o.cfg.Breaker), writes: breaker.NewWrites(&o.refusing), twice: make(chan struct{}, twiceMax())}
+	sh.replay.init(sh)
+	sh.syncs.init(sh)
+	sh.untracked.init(sh)
+	sh.claims.init(sh)
+	sh.reads.sh = sh
+	return sh
+}
+
+// Label returns the shard's number in the origin's order, as metrics and logs have it.
+func (sh *Shard) Label() string { return sh.label }
+
+// States returns the states of the breakers for calls that decisions wait for, and for what is sent.
+func (sh *Shard) States() (asks, sends string) {
+	return sh.asks.State().String(), sh.sends.State().String()
+}
+
+// ReplayStream returns the number of the stream that carries accepted cost.
+func (sh *Shard) ReplayStream() uint64 { return sh.replay.id }
+
+// WaitingReads returns how many reads wait for a call.
+func (sh *Shard) WaitingReads() int { return sh.reads.Len() }
+
+// WaitingClaims returns how many costs wait for the next call that claims.
+func (sh *Shard) WaitingClaims() int { return sh.claims.Len() }
+
+// WaitingSyncs returns how many keys wait for a sync.
+func (sh *Shard) WaitingSyncs() int { return sh.syncs.size() }
+
+// TurnBreakersOff lets every call through from now on.
+func (sh *Shard) TurnBreakersOff() {
+	sh.asks.TurnOff()
+	sh.sends.TurnOff()
+}
+
+// Listen applies the foreign totals that the shard announces, until ctx ends or the connection is
+// lost.
+func (sh *Shard) Listen(ctx context.Context) error {
+	return sh.out.cfg.Origin.Listen(ctx, sh.index, sh.out.ApplyForeign)
+}
+
+// asking is a call that has begun.
+type asking struct {
+	number uint64
+	at     time.Time // by the clock's own reading
+	began  time.Time
+}
+
+// ask begins a call, whose answer goes through answered.
+func (sh *Shard) ask() asking {
+	return asking{sh.epochs.Begin(), sh.out.cfg.Clock.Own(), time.Now()}
+}
+
+// answered is for every answer of the origin, before it is merged.
+func (sh *Shard) answered(call asking, reply *store.Reply) {
+	sh.epochs.Forget(call.number, reply.Totals)
+	sh.epochs.Answered(reply.Totals)
+	sh.observeTime(call.at, reply.Now)
+}
+
+// wrote records the result of a write.
+func (sh *Shard) wrote(err error) {
+	o := sh.out
+	lasts := time.Duration(o.cfg.Rules().TwoTicksMs())*time.Millisecond + sendTimeout
+	sh.writes.Note(err, int64(o.cfg.Clock.ReadSteady()), lasts)
+}
+
+// get reads cells of the shard; end takes its result to the breaker.
+func (sh *Shard) get(ctx context.Context, cells []window.Cell, end func(error)) ([]store.Total, error) {
+	o, call := sh.out, sh.ask()
+	reply, err := o.cfg.Origin.Read(ctx, cells)
+	if err == nil && len(reply.Totals) != len(cells) {
+		err = errShortAnswer
+	}
+	end(err)
+	o.Stats.Origin.Called(collect.OpRead, len(cells), time.Since(call.began), err)
+	if err != nil {
+		return nil, err
+	}
+	sh.answered(call, &reply)
+	if reply.Now.IsZero() {
+		o.cfg.Clock.FollowNone()
+	}
+	return reply.Totals, nil
+}
+
+// twiceMax leaves half of an origin's connections, as go-redis has them, to decisions and replay.
+func twiceMax() int { return 5 * runtime.GOMAXPROCS(0) }
+
+// CallTwice makes a call that may be repeated, and repeats it once: a reply that is lost is no outage. Nor is a caller
+// that leaves, so a call that has begun goes on without it. Each try takes at most within.
+func (sh *Shard) CallTwice(ctx context.Context, op collect.Op, items int, within time.Duration,
+	call func(context.Context) (store.Reply, error)) (err error) {
+	select {
+	case sh.twice <- struct{}{}:
+		defer func() { <-sh.twice }()
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(within):
+		return ErrBusy
+	}
+	for range 2 {
+		if ctx.Err() != nil {
+			return cmp.Or(err, ctx.Err())
+		}
+		end, ok := sh.asks.Begin()
+		if !ok {
+			return cmp.Or(err, breaker.ErrOpen)
+		}
+		try, cancel := context.WithTimeout(context.WithoutCancel(ctx), within)
+		asking := sh.ask()
+		var reply store.Reply
+		reply, err = call(try)
+		cancel()
+		end(err)
+		sh.out.Stats.Origin.Called(op, items, time.Since(asking.began), err)
+		if err == nil {
+			sh.answered(asking, &reply)
+			return nil
+		}
+	}
+	return err
+}
+
+// CountedIn notes the epochs of totals that came with a call of CallTwice, of these cells.
+func (sh *Shard) CountedIn(totals []store.Total, cell func(i int) *window.Cell) {
+	sh.epochs.CountedIn(totals, cell)
+}
+
+// Absorb merges a total that came with a call of CallTwice.
+func (sh *Shard) Absorb(e *cell.Entry, sequence int64, total *store.Total) {
+	lost := e.Absorb(&sh.out.Stats.Merged, sequence, total, sh.out.cfg.Clock.ReadSteady())
+	sh.lostAll([]store.Epoch{lost}, []store.Total{*total}, func(int) *cell.Entry { return e })
+}

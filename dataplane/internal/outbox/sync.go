@@ -1,0 +1,313 @@
+package outbox
+
+import (
+	"cmp"
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/internal/breaker"
+	"github.com/weirhq/weir/dataplane/internal/cell"
+	"github.com/weirhq/weir/dataplane/internal/clock"
+	"github.com/weirhq/weir/dataplane/internal/collect"
+	"github.com/weirhq/weir/dataplane/internal/level"
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// syncs exchanges the counts of the estimate mode. A request that finds its key due puts it into the set of
+// those that wait; each replay tick takes some of them and sends their cost. The reply of
+// an increment is the region's total, and is used as such: only a cell that had nothing
+// to send is read.
+//
+// Sending is one thing and hearing another. What a hot key has counted is sent with every
+// tick, and what others have when it comes to a step, so that readings are true when they
+// are taken; when that is, the tier says.
+type syncs struct {
+	stream // under running
+	sh     *Shard
+
+	running sync.Mutex // one step at a time
+	waits   []exchange // of the stream's pending chunk; under running
+
+	mu      sync.Mutex // never held across I/O
+	waiting []wanted   // in the order in which they asked, each key at most once
+}
+
+func (s *syncs) init(sh *Shard) {
+	s.stream.init(sh.sends)
+	s.sh = sh
+}
+
+// SyncRules are how the keys of a namespace in the estimate mode are synced. All but Waiting is constant.
+type SyncRules struct {
+	cell.Rules
+
+	BaseMs     int64 // what the tiers' intervals are multiples of
+	PendingMax int64 // keys that may wait for a sync
+	BatchMax   int   // keys that one tick syncs
+
+	Waiting *atomic.Int64 // keys that wait for a sync; the same for all settings of a namespace
+}
+
+// wanted is a key that waits, and the settings that it asked under.
+type wanted struct {
+	entry *cell.Entry
+	rules *SyncRules
+}
+
+// AskSync queues a key for a sync, unless its namespace has too many there: then it may
+// ask again with its next request.
+func (o *Outbox) AskSync(e *cell.Entry, rules *SyncRules) {
+	if o.stopping.Load() || !e.Ask() {
+		return
+	}
+	if rules.Waiting.Add(1) > rules.PendingMax {
+		rules.Waiting.Add(-1)
+		e.Unask()
+		o.Stats.SyncsRefused.Add(1)
+		return
+	}
+	o.ShardOf(e).syncs.add(wanted{e, rules})
+}
+
+// Sync syncs the keys that wait, once. What failed waits for the next tick, behind the others.
+func (sh *Shard) Sync(ctx context.Context) error { return sh.syncs.tick(ctx) }
+
+func (s *syncs) tick(ctx context.Context) (firstErr error) {
+	sh, o := s.sh, s.sh.out
+	s.running.Lock()
+	defer s.running.Unlock()
+	if sh.sends.State() == breaker.Open {
+		return nil // replay says so already
+	}
+	if err := s.resend(ctx); err != nil {
+		return err
+	}
+	if s.size() > 0 {
+		if err := sh.askTime(ctx, &s.stream); err != nil {
+			return err
+		}
+	}
+	batch := s.take()
+	if len(batch) > 0 {
+		within, end := o.cfg.Trace(ctx, collect.TickSync.String())
+		ctx = within
+		defer func(began time.Time) { o.Stats.Origin.Ticked(collect.TickSync, began); end(firstErr) }(time.Now())
+	}
+	for len(batch) > 0 {
+		n := min(len(batch), chunkCells/2)
+		failed, err := s.exchangeAll(ctx, batch[:n])
+		firstErr = cmp.Or(firstErr, err)
+		s.add(failed...)
+		// no use in trying the rest now
+		if batch = batch[n:]; len(batch) > 0 && (len(failed) == n || s.pending != nil) {
+			s.add(batch...)
+			break
+		}
+	}
+	return cmp.Or(firstErr, sh.prove(ctx, &s.stream))
+}
+
+func (s *syncs) add(w ...wanted) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waiting = append(s.waiting, w...)
+}
+
+// take removes the first keys of each namespace, as many as its batch_max; the rest is
+// carried over.
+func (s *syncs) take() (batch []wanted) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.waiting) == 0 {
+		return nil
+	}
+	taken := make(map[*atomic.Int64]int) // by namespace
+	kept := s.waiting[:0]
+	for _, w := range s.waiting {
+		if taken[w.rules.Waiting] < w.rules.BatchMax {
+			taken[w.rules.Waiting]++
+			batch = append(batch, w)
+		} else {
+			kept = append(kept, w)
+		}
+	}
+	clear(s.waiting[len(kept):])
+	s.waiting = kept
+	return batch
+}
+
+func (s *syncs) size() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.waiting)
+}
+
+// exchange is one key's part in a sync.
+type exchange struct {
+	wanted
+	cell.SyncPart
+	failed bool
+}
+
+// exchangeAll makes at most one increment and one read, for all keys that are given. Without an answer
+// to the increment the keys wait for that of the next turn.
+func (s *syncs) exchangeAll(ctx context.Context, batch []wanted) (failed []wanted, err error) {
+	o := s.sh.out
+	nowMs, now := o.cfg.Clock.ReadMs(), o.cfg.Clock.ReadSteady()
+	exchanges := make([]exchange, len(batch))
+	writes := &chunk{}
+	var reads inquiry
+	for i, w := range batch {
+		exchanges[i].wanted = w
+		s.prepare(&exchanges[i], nowMs, now, writes, &reads)
+	}
+	if len(writes.costs) > 0 {
+		lost, refused, no := s.sh.deliver(ctx, &s.stream, writes)
+		if no != nil {
+			s.waits = exchanges
+			return nil, no
+		}
+		err = refused
+		markFailed(exchanges, lost)
+	}
+	if len(reads.cells) > 0 {
+		err = cmp.Or(err, s.read(ctx, &reads))
+	}
+	return s.finishAll(exchanges), err
+}
+
+// resend sends the increment again that got no answer. Its keys ask again: what they know would be as old as the
+// increment.
+func (s *syncs) resend(ctx context.Context) error {
+	if s.pending == nil {
+		return nil
+	}
+	if _, _, err := s.sh.deliver(ctx, &s.stream, s.pending); err != nil {
+		return err
+	}
+	for i := range s.waits {
+		s.add(s.waits[i].wanted)
+	}
+	s.waits = nil
+	return nil
+}
+
+func (s *syncs) finishAll(exchanges []exchange) (failed []wanted) {
+	o := s.sh.out
+	nowMs, now := o.cfg.Clock.ReadMs(), o.cfg.Clock.ReadSteady()
+	for i := range exchanges {
+		if x := &exchanges[i]; x.failed {
+			failed = append(failed, x.wanted)
+		} else {
+			s.finish(x, nowMs, now)
+		}
+	}
+	return failed
+}
+
+func markFailed(exchanges []exchange, lost []*cell.Entry) {
+	if len(lost) == 0 {
+		return
+	}
+	of := make(map[*cell.Entry]bool, len(lost))
+	for _, e := range lost {
+		of[e] = true
+	}
+	for i := range exchanges {
+		exchanges[i].failed = exchanges[i].failed || of[exchanges[i].entry]
+	}
+}
+
+// prepare puts a key's unsent cost on its way, and lists what has to be read. A cell
+// that is over is not written: its cost cannot influence anybody any more.
+func (s *syncs) prepare(x *exchange, nowMs int64, now clock.Steady, writes *chunk, reads *inquiry) {
+	o, e := s.sh.out, x.entry
+	if o.cfg.Table.HoldsBack(e, false, o.cfg.Nodes.Load()) {
+		return
+	}
+	late := level.Low.IntervalMs(x.rules.BaseMs) + sendTimeout.Milliseconds()
+	shares := o.cfg.Rules().Shares(e.Names())
+	x.SyncPart = e.BeginSync(o.cfg.Table.Horizon(false), nowMs, now, &x.rules.Rules, late, shares)
+	o.ForgetUnsent(e, x.AgedOut)
+	for i, sends := range x.Sends {
+		if sends {
+			writes.add(e, x.Costs[i])
+		} else if x.Read[i] {
+			reads.cells = append(reads.cells, e.Cell(x.Sequence-1+int64(i)))
+			reads.of = append(reads.of, x)
+		}
+	}
+}
+
+// inquiry is the cells that one call reads, and whose they are.
+type inquiry struct {
+	cells []window.Cell
+	of    []*exchange
+}
+
+// read reads the cells that nothing was sent for, and merges them.
+func (s *syncs) read(ctx context.Context, r *inquiry) error {
+	o := s.sh.out
+	totals, err := s.totals(ctx, r.cells)
+	if err != nil {
+		for _, x := range r.of {
+			x.failed = true
+		}
+		return err
+	}
+	now := o.cfg.Clock.ReadSteady()
+	lost := make([]store.Epoch, len(r.of))
+	for i, x := range r.of {
+		lost[i] = x.entry.Absorb(&o.Stats.Merged, r.cells[i].Sequence, &totals[i], now)
+	}
+	s.sh.lostAll(lost, totals, func(i int) *cell.Entry { return r.of[i].entry })
+	return nil
+}
+
+func (s *syncs) totals(ctx context.Context, cells []window.Cell) ([]store.Total, error) {
+	end, ok := s.sh.sends.Begin()
+	if !ok {
+		return nil, breaker.ErrOpen
+	}
+	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
+	defer cancel()
+	return s.sh.get(ctx, cells, end)
+}
+
+// finish takes the reading that requests are judged by from now on. A sync whose
+// answer came after its cell was over has told too little of the one that is current:
+// the key asks again.
+func (s *syncs) finish(x *exchange, nowMs int64, now clock.Steady) {
+	o := s.sh.out
+	x.rules.Waiting.Add(-1)
+	if last, drift := x.entry.EndSync(o.cfg.Table.Horizon(false), &x.SyncPart, nowMs, now, &x.rules.Rules); last > 0 {
+		o.Stats.drift.Observe(drift)
+		o.Stats.staleness.Observe(float64(now-last) / 1000)
+	}
+	if x.entry.Flags().Restores() { // the origin has lost its counts meanwhile
+		s.askUnsent(x.entry)
+	}
+}
+
+// askUnsent makes unsent cost of the estimate mode wait for a sync, by its namespace's settings. No bound of those
+// refuses it: nothing else would have it sent.
+func (s *syncs) askUnsent(e *cell.Entry) {
+	if e.AskUnsent() {
+		rules := s.sh.out.cfg.Rules().SyncsOf(e.Names())
+		rules.Waiting.Add(1)
+		s.add(wanted{e, rules})
+	}
+}
+
+// unsynced is the cost of the keys that wait for a sync.
+func (s *syncs) unsynced() (cost int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, w := range s.waiting {
+		cost += w.entry.Unsent()
+	}
+	return cost + s.unanswered.Load()
+}

@@ -1,0 +1,100 @@
+package outbox
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/internal/cell"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// Cells are numbered by the origin's clock, so that the nodes of a region agree on them whatever their own clocks say.
+// Each answer has the time at which it was made; with half of its round trip it tells how far this node's clock is from
+// that, by at most the other half. Of the last answers the one that took least time is taken.
+
+// SetRight replaces an entry whose cell has not begun by the clock, which was set back; false if it is as it should be.
+func (o *Outbox) SetRight(e *cell.Entry) bool {
+	unsent, replaced := o.cfg.Table.SetRight(e)
+	o.ForgetUnsent(e, unsent)
+	if replaced && !o.cfg.Clock.Known() { // its cost is unsent, and in no queue any more
+		if e = o.cfg.Table.Get(e.Identity()); e != nil {
+			o.Resend(e)
+		}
+	}
+	return replaced
+}
+
+// tookMax is longer than any call to an origin takes.
+const tookMax = 10 * time.Second
+
+// observeTime takes in the time at which a shard has answered a call that began at a moment.
+func (sh *Shard) observeTime(began, at time.Time) {
+	o := sh.out
+	if at.IsZero() {
+		return
+	}
+	now := o.cfg.Clock.Own()
+	took := now.Sub(began)
+	if took < 0 || took > tookMax {
+		return // this node's own clock was set meanwhile: half of that is no half of a round trip
+	}
+	sh.offsets.Add(at.Sub(now)+took/2, took)
+	var all []time.Duration
+	for _, each := range o.shards {
+		if ahead, ok := each.offsets.Ahead(); ok {
+			all = append(all, ahead)
+		}
+	}
+	slices.Sort(all)
+	known := o.cfg.Clock.Known()
+	if o.cfg.Clock.Follow(all[(len(all)-1)/2]); !known {
+		o.cfg.Table.Walk(o.Place)
+		o.cfg.Table.PlaceSpilled(o.cfg.Clock.ReadMs())
+	}
+}
+
+// Place has the cost of an entry that was counted in before the origin's clock was known sent in the cell that this
+// clock shows.
+func (o *Outbox) Place(e *cell.Entry) {
+	if placed, expired := o.cfg.Table.Place(e, o.cfg.Clock.ReadMs(), o.cfg.Clock.Own().UnixMilli()); placed != nil {
+		o.ForgetUnsent(e, expired)
+		o.Resend(placed)
+	}
+}
+
+// Renumber readies an entry for a decision that began before the origin's clock was known. again reports whether the
+// decision must look the key up and read it once more.
+func (o *Outbox) Renumber(e *cell.Entry, horizon *cell.Horizon, nowMs int64) (again bool) {
+	o.Place(e)
+	unsent, again := o.cfg.Table.Renumber(e, horizon, nowMs)
+	o.ForgetUnsent(e, unsent)
+	return again
+}
+
+// LearnTime has the origin tell its time, if it has not yet, by a read of a key.
+func (o *Outbox) LearnTime(ctx context.Context, key *window.Key) {
+	if o.cfg.Clock.Known() || !o.cfg.Calls.Begin() {
+		return
+	}
+	defer o.cfg.Calls.Done()
+	ctx, cancel := context.WithTimeout(ctx, o.cfg.ReadTimeout)
+	defer cancel()
+	sh := o.ShardOfKey(key)
+	if end, ok := sh.asks.Begin(); ok {
+		_, _ = sh.get(ctx, []window.Cell{{Key: *key, Sequence: window.Sequence(o.cfg.Clock.ReadMs(), key.DurationMs())}}, end)
+	}
+}
+
+// askTime has the origin tell its time, if it has not yet, by a chunk without costs: until then none is sent.
+func (sh *Shard) askTime(ctx context.Context, s *stream) error {
+	o := sh.out
+	if o.cfg.Clock.Known() {
+		return nil
+	}
+	reply, err := sh.ship(ctx, s, &chunk{})
+	if err == nil && reply.Now.IsZero() {
+		o.cfg.Clock.FollowNone()
+	}
+	return err
+}

@@ -1,0 +1,239 @@
+package outbox
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/weirhq/weir/dataplane/internal/breaker"
+	"github.com/weirhq/weir/dataplane/internal/cell"
+	"github.com/weirhq/weir/dataplane/internal/queue"
+)
+
+// untracked sends what batches count on untracked keys. As with reads of untracked keys, all that
+// comes up during one call is the next. One goroutine at a time leads: it makes the calls.
+type untracked struct {
+	stream // of who leads
+	sh     *Shard
+
+	mu      sync.Mutex                  // no other lock is taken under it
+	waiting queue.Fair[*untrackedCosts] // that no call has taken yet
+	leading bool                        // a goroutine sees to the calls
+}
+
+func (u *untracked) init(sh *Shard) {
+	u.stream.init(sh.asks)
+	u.sh = sh
+}
+
+// UntrackedCost is a cost that is counted on an untracked key.
+type UntrackedCost struct {
+	Entry          *cell.Entry
+	Sequence, Cost int64
+}
+
+// untrackedCosts is what a batch has counted on untracked keys of a shard.
+type untrackedCosts struct {
+	all   []UntrackedCost
+	ended chan struct{} // closed when it is at the origin, or in the overflow
+}
+
+// SendUntracked sends what a batch has counted on untracked keys, which no replay would send, in one call a shard. It
+// waits until all of it is at the origin or in the overflow, but not past ctx; what is sent goes on without it.
+func (o *Outbox) SendUntracked(ctx context.Context, all []UntrackedCost) {
+	if len(all) == 0 {
+		return
+	}
+	sent := make(map[*Shard][]UntrackedCost, 1)
+	for _, c := range all {
+		sh := o.ShardOf(c.Entry)
+		sent[sh] = append(sent[sh], c)
+	}
+	var done []*untrackedCosts
+	for sh, costs := range sent {
+		done = append(done, sh.untracked.enter(costs))
+	}
+	for _, costs := range done {
+		select {
+		case <-costs.ended:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// enter has costs sent with the next call, or puts them into the overflow while the breaker is open.
+func (u *untracked) enter(all []UntrackedCost) *untrackedCosts {
+	costs := &untrackedCosts{all, make(chan struct{})}
+	if u.sh.asks.State() == breaker.Open {
+		u.spill(all)
+		close(costs.ended)
+		return costs
+	}
+	for _, c := range all {
+		u.sh.out.cfg.Table.UntrackedKeys.Find(c.Entry.Identity()) // one use more, until it is sent
+	}
+	u.mu.Lock()
+	u.waiting.Push(all[0].Entry.Group(), costs)
+	u.mu.Unlock()
+	if u.lead() {
+		u.start()
+	}
+	return costs
+}
+
+// start has a goroutine take the lead; none does in a limiter that is stopped.
+func (u *untracked) start() {
+	if u.sh.out.cfg.Calls.Start(u.run) {
+		return
+	}
+	for batch := u.take(); len(batch) > 0; batch = u.take() {
+		u.end(batch, false)
+	}
+}
+
+// lead is true for the one who has to see to the calls, until take finds nothing.
+func (u *untracked) lead() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	lead := !u.leading
+	u.leading = true
+	return lead
+}
+
+// yield ends the lead unless a batch waits.
+func (u *untracked) yield() (ended bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	ended = u.waiting.Len() == 0
+	u.leading = !ended
+	return ended
+}
+
+// take takes the next call's batches, of each namespace in turn: as many as fit, and at least one. With none
+// the lead is over.
+func (u *untracked) take() (batch []*untrackedCosts) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	cells := 0
+	for next, ok := u.waiting.Peek(); ok; next, ok = u.waiting.Peek() {
+		if cells += len(next.all); cells > chunkCells && len(batch) > 0 {
+			break
+		}
+		u.waiting.Pop()
+		batch = append(batch, next)
+	}
+	u.leading = len(batch) > 0
+	return batch
+}
+
+// run makes calls until no batch waits for one.
+func (u *untracked) run() {
+	for batch := u.take(); len(batch) > 0; batch = u.take() {
+		u.end(batch, u.send(merged(batch)))
+	}
+}
+
+// end lets batches and their untracked keys go; what was not sent is in the overflow.
+func (u *untracked) end(batch []*untrackedCosts, sent bool) {
+	for _, costs := range batch {
+		if !sent {
+			u.spill(costs.all)
+		}
+		for _, c := range costs.all {
+			u.sh.out.cfg.Table.UntrackedKeys.Release(c.Entry.Identity())
+		}
+		close(costs.ended)
+	}
+}
+
+// merged is what batches have counted, each cell once.
+func merged(batch []*untrackedCosts) (all []UntrackedCost) {
+	type cellOf struct {
+		entry    *cell.Entry
+		sequence int64
+	}
+	places := make(map[cellOf]int)
+	for _, costs := range batch {
+		for _, c := range costs.all {
+			at, ok := places[cellOf{c.Entry, c.Sequence}]
+			if !ok {
+				places[cellOf{c.Entry, c.Sequence}] = len(all)
+				all = append(all, c)
+				continue
+			}
+			all[at].Cost += c.Cost
+		}
+	}
+	return all
+}
+
+// send makes one call, after one that got no answer. sent is false if it could not be made. What gets no
+// answer is in the overflow at once, and goes to the origin later: the key is taken for more than it is until its
+// window is over.
+func (u *untracked) send(all []UntrackedCost) (sent bool) {
+	o := u.sh.out
+	ctx, cancel := context.WithTimeout(context.Background(), o.cfg.ReadTimeout)
+	defer cancel()
+	if u.resend(ctx) != nil {
+		return false
+	}
+	chunk, rules := &chunk{}, o.cfg.Rules()
+	all = slices.DeleteFunc(all, func(c UntrackedCost) bool {
+		held := o.cfg.Table.HoldsBack(c.Entry, true, o.cfg.Nodes.Load())
+		if held {
+			o.Spill(c.Entry, c.Sequence, c.Cost)
+		} else {
+			chunk.add(c.Entry, c.Entry.LoadUntracked(c.Sequence, c.Cost, rules.Shares(c.Entry.Names())))
+		}
+		return held
+	})
+	if len(all) == 0 {
+		return true
+	}
+	reply, err := u.sh.ship(ctx, &u.stream, chunk)
+	now := o.cfg.Clock.ReadSteady()
+	for i, c := range all {
+		if err == nil {
+			c.Entry.Absorb(&o.Stats.Merged, c.Sequence, &reply.Totals[i], now)
+		}
+		if err != nil || reply.Totals[i].Err != nil {
+			o.cfg.Table.Spill(c.Entry, c.Sequence, c.Cost)
+		}
+		if err == nil && reply.Totals[i].Err != nil {
+			o.Stats.Dropped[DroppedFull].Add(c.Cost)
+		}
+	}
+	return true
+}
+
+// resend sends a chunk that got no answer again. Its untracked keys are gone.
+func (u *untracked) resend(ctx context.Context) error {
+	if u.pending == nil {
+		return nil
+	}
+	_, err := u.sh.ship(ctx, &u.stream, u.pending)
+	return err
+}
+
+// proveIdle is resend and prove where no batch sends. Batches that come up meanwhile are another
+// goroutine's: they may go on for long, and the caller has other keys' costs to send.
+func (u *untracked) proveIdle(ctx context.Context) error {
+	if !u.lead() {
+		return nil
+	}
+	err := u.resend(ctx)
+	if err == nil {
+		err = u.sh.prove(ctx, &u.stream)
+	}
+	if !u.yield() {
+		u.start()
+	}
+	return err
+}
+
+func (u *untracked) spill(all []UntrackedCost) {
+	for _, c := range all {
+		u.sh.out.Spill(c.Entry, c.Sequence, c.Cost)
+	}
+}
