@@ -130,7 +130,7 @@ generate: ## Write shared/gen anew from schema/, queries/ and shared/proto/
 	rm -rf shared/gen/sql
 	$(SQLC) generate
 	$(BUF) generate shared/proto --template shared/proto/buf.gen.yaml --output shared/gen/proto --exclude-path shared/proto/weir/relay --exclude-path shared/proto/kuadrant --exclude-path shared/proto/envoy
-	$(BUF) generate shared/proto --template shared/proto/buf.gen.grpc.yaml --output shared/gen/proto --path shared/proto/weir/v1 --path shared/proto/weir/relay --path shared/proto/kuadrant
+	$(BUF) generate shared/proto --template shared/proto/buf.gen.grpc.yaml --output shared/gen/proto --path shared/proto/weir/relay --path shared/proto/kuadrant
 
 .PHONY: verify
 verify: generate ## Check that what is committed is generated, formatted, tidy and vetted

@@ -198,7 +198,7 @@ func TestATokenKeepsItsShareAcrossChanges(t *testing.T) {
 }
 
 // A connection whose certificate is no longer accepted ends: its calls and its streams, on both ports. The caller comes
-// back with a new certificate.
+// back with a new certificate. Over gRPC the caller is grpc-go's own client.
 func TestAConnectionEndsWithItsAuthority(t *testing.T) {
 	ours, former, next, folder := testcert.New(t), testcert.New(t), testcert.New(t), t.TempDir()
 	paths := []string{filepath.Join(folder, "cert"), filepath.Join(folder, "key"), filepath.Join(folder, "ca")}
@@ -232,35 +232,37 @@ func TestAConnectionEndsWithItsAuthority(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	client := weirv1.NewRateLimitServiceClient(conn)
-	stream, err := client.LimitStream(t.Context())
+	limit := func() error {
+		return conn.Invoke(t.Context(), weirv1connect.RateLimitServiceLimitProcedure, askedOnTheWire,
+			new(weirv1.LimitResponse))
+	}
+	stream, err := conn.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true},
+		weirv1connect.RateLimitServiceLimitStreamProcedure)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := stream.Send(&weirv1.LimitStreamRequest{Request: numbered(1)}); err != nil {
+	if err := stream.SendMsg(&weirv1.LimitStreamRequest{Request: numbered(1)}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := stream.Recv(); err != nil {
-		t.Fatal(err)
+	answer := new(weirv1.LimitStreamResponse)
+	if err := stream.RecvMsg(answer); err != nil || answer.GetResponse() == nil {
+		t.Fatalf("the stream's first answer: %v, error %v", answer, err)
 	}
 	if code := overHTTP(); code != http.StatusOK {
 		t.Fatalf("over HTTP: %d", code)
 	}
 	write(t, paths[2], string(next.PEM))
-	if _, err := stream.Recv(); status.Code(err) != codes.Unavailable {
+	if err := stream.RecvMsg(new(weirv1.LimitStreamResponse)); status.Code(err) != codes.Unavailable {
 		t.Errorf("the stream: %v", err)
 	}
 	if code := overHTTP(); code != http.StatusServiceUnavailable {
 		t.Errorf("a call on the connection over HTTP: %d, want 503", code)
 	}
-	if _, err := client.Limit(t.Context(), askedOnTheWire); status.Code(err) != codes.Unavailable {
+	if err := limit(); status.Code(err) != codes.Unavailable {
 		t.Errorf("a call on the connection by gRPC: %v", err)
 	}
 	pair = keyPair(t, next.Issue(t, "client"))
-	await.True(t, "calls with a new certificate pass", func() bool {
-		_, err := client.Limit(t.Context(), askedOnTheWire)
-		return err == nil
-	})
+	await.True(t, "calls with a new certificate pass", func() bool { return limit() == nil })
 	transport.TLSClientConfig.GetClientCertificate = config.GetClientCertificate
 	await.True(t, "and over HTTP", func() bool { return overHTTP() == http.StatusOK })
 }

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
+	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
 )
 
 // testCase is a way into a server.
@@ -95,7 +96,7 @@ func allowed(yes bool, err error) error {
 func limitBy(address func(*server) string) func(context.Context, *server, int) (callers, error) {
 	return func(_ context.Context, s *server, n int) (callers, error) {
 		return dial(address(s), n, func(conn *grpc.ClientConn, i int) call {
-			return invoke(conn, weirv1.RateLimitService_Limit_FullMethodName, encoded(request(i)), limitAllowed)
+			return invoke(conn, weirv1connect.RateLimitServiceLimitProcedure, encoded(request(i)), limitAllowed)
 		})
 	}
 }
@@ -106,7 +107,7 @@ func limitMany(_ context.Context, s *server, n int) (callers, error) {
 		for j := range 10 {
 			message.Requests = append(message.Requests, request(10*i+j))
 		}
-		return invoke(conn, weirv1.RateLimitService_LimitMany_FullMethodName, encoded(message), allAllowed(10))
+		return invoke(conn, weirv1connect.RateLimitServiceLimitManyProcedure, encoded(message), allAllowed(10))
 	})
 }
 
@@ -132,8 +133,8 @@ func limitStream(ctx context.Context, s *server, n int) (callers, error) {
 	var shared []*turns
 	c, err := dial(s.grpc, n, func(conn *grpc.ClientConn, i int) call {
 		if i < connections {
-			stream, err := conn.NewStream(ctx, &weirv1.RateLimitService_ServiceDesc.Streams[0],
-				weirv1.RateLimitService_LimitStream_FullMethodName, grpc.ForceCodecV2(asIs{}))
+			stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true},
+				weirv1connect.RateLimitServiceLimitStreamProcedure, grpc.ForceCodecV2(asIs{}))
 			failed = errors.Join(failed, err)
 			shared = append(shared, newTurns(stream))
 		}
@@ -150,7 +151,7 @@ func postJSON(_ context.Context, s *server, n int) (c callers, err error) {
 			`{"workspace":"acme","namespace":"api","identifier":"user_%d","limit":1000000000000000,"duration_ms":60000}`, i)
 		c.call = append(c.call, func(ctx context.Context) error {
 			r, err := http.NewRequestWithContext(ctx, http.MethodPost,
-				"http://"+s.http+weirv1.RateLimitService_Limit_FullMethodName, bytes.NewReader(body))
+				"http://"+s.http+weirv1connect.RateLimitServiceLimitProcedure, bytes.NewReader(body))
 			if err != nil {
 				return err
 			}

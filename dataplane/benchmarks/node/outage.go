@@ -12,7 +12,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 	"google.golang.org/grpc"
 
-	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
+	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
 	"github.com/weirhq/weir/shared/servers"
 )
 
@@ -127,7 +127,7 @@ func limitOften(s *server, n int, window time.Duration) (callers, error) {
 		for j := range asks {
 			message := request(outageIdentifiers*i + j)
 			message.DurationMs = window.Milliseconds()
-			asks[j] = invoke(conn, weirv1.RateLimitService_Limit_FullMethodName, encoded(message), limitAllowed)
+			asks[j] = invoke(conn, weirv1connect.RateLimitServiceLimitProcedure, encoded(message), limitAllowed)
 		}
 		next := 0
 		return func(ctx context.Context) error {

@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -23,6 +24,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane/node/nodecmd"
 	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
+	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
 	"github.com/weirhq/weir/shared/servers"
 )
 
@@ -163,19 +165,24 @@ func serve(kind string) error {
 	return nil
 }
 
-// bare and bareRLS answer always the same, by what the libraries do by themselves.
-type (
-	bare struct {
-		weirv1.UnimplementedRateLimitServiceServer
-	}
-	bareRLS struct {
-		rlsv3.UnimplementedRateLimitServiceServer
-	}
-)
+// bareLimit returns the same response to each request, as a handler that is generated for grpc-go does.
+var bareLimit = grpc.ServiceDesc{
+	ServiceName: weirv1connect.RateLimitServiceName,
+	Methods: []grpc.MethodDesc{{
+		MethodName: path.Base(weirv1connect.RateLimitServiceLimitProcedure),
+		Handler: func(_ any, _ context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+			if err := decode(new(weirv1.LimitRequest)); err != nil {
+				return nil, err
+			}
+			return &weirv1.LimitResponse{Allowed: true, Limit: 1e15, Remaining: 1e15 - 1, ResetAtMs: 1_795_203_540_000,
+				Current: 1, Source: weirv1.Source_SOURCE_LOCAL}, nil
+		},
+	}},
+}
 
-func (bare) Limit(context.Context, *weirv1.LimitRequest) (*weirv1.LimitResponse, error) {
-	return &weirv1.LimitResponse{Allowed: true, Limit: 1e15, Remaining: 1e15 - 1, ResetAtMs: 1_795_203_540_000, Current: 1,
-		Source: weirv1.Source_SOURCE_LOCAL}, nil
+// bareRLS returns the same response to each request of Envoy.
+type bareRLS struct {
+	rlsv3.UnimplementedRateLimitServiceServer
 }
 
 func (bareRLS) ShouldRateLimit(context.Context, *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, error) {
@@ -199,7 +206,7 @@ func serveBare(string) (httpAddr, grpcAddr net.Addr, err error) {
 	})
 	go func() { fail((&http.Server{Handler: echo}).Serve(forHTTP)) }()
 	server := grpc.NewServer()
-	weirv1.RegisterRateLimitServiceServer(server, bare{})
+	server.RegisterService(&bareLimit, nil)
 	rlsv3.RegisterRateLimitServiceServer(server, bareRLS{})
 	go func() { fail(server.Serve(forGRPC)) }()
 	return forHTTP.Addr(), forGRPC.Addr(), nil
@@ -214,11 +221,11 @@ descriptors:
 // serveWeir is the command weir-node as it comes, with Envoy's rules: in memory or with a Redis. It ends with the
 // process.
 func serveWeir(folder string) (httpAddr, grpcAddr net.Addr, err error) {
-	path := filepath.Join(folder, "rules.yaml")
-	if err := os.WriteFile(path, []byte(rules), 0o600); err != nil {
+	file := filepath.Join(folder, "rules.yaml")
+	if err := os.WriteFile(file, []byte(rules), 0o600); err != nil {
 		return nil, nil, err
 	}
-	args := []string{"--rls-rules=" + path, "--listen=127.0.0.1:0", "--grpc-listen=127.0.0.1:0",
+	args := []string{"--rls-rules=" + file, "--listen=127.0.0.1:0", "--grpc-listen=127.0.0.1:0",
 		"--admin-listen=127.0.0.1:0"}
 	if redis := os.Getenv(serverRedis); redis != "" {
 		args = append(args, "--region=eu", "--redis-url=redis://"+redis)

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
+	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
 	"github.com/weirhq/weir/shared/servers"
 	"github.com/weirhq/weir/shared/traces/tracestest"
 )
@@ -74,8 +75,9 @@ func (c *command) peek(ctx context.Context, t *testing.T) {
 		t.Fatal(err)
 	}
 	defer connection.Close()
-	if _, err := weirv1.NewRateLimitServiceClient(connection).Peek(ctx,
-		&weirv1.PeekRequest{Workspace: "acme", Namespace: "api", Identifier: "k", Limit: 10, DurationMs: 60_000}); err != nil {
+	request := &weirv1.PeekRequest{Workspace: "acme", Namespace: "api", Identifier: "k", Limit: 10, DurationMs: 60_000}
+	if err := connection.Invoke(ctx, weirv1connect.RateLimitServicePeekProcedure, request,
+		new(weirv1.PeekResponse)); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -31,18 +31,19 @@ import (
 	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
 )
 
-const callTimeout = 5 * time.Second
-
-type client = weirv1.RateLimitServiceClient
+const (
+	callTimeout = 5 * time.Second
+	service     = "/weir.v1.RateLimitService/"
+)
 
 // floods are the kinds of flood: how many goroutines repeat do, on how many connections.
 var floods = map[string]struct {
 	workers, connections int
-	do                   func(context.Context, client) error
+	do                   func(context.Context, *grpc.ClientConn) error
 }{
 	"streams": {1000, 20, stream},
-	"calls":   {1000, 20, func(ctx context.Context, c client) error { return call(ctx, c, newIdentifier()) }},
-	"few":     {64, 4, func(ctx context.Context, c client) error { return call(ctx, c, newIdentifier()) }},
+	"calls":   {1000, 20, func(ctx context.Context, c *grpc.ClientConn) error { return call(ctx, c, newIdentifier()) }},
+	"few":     {64, 4, func(ctx context.Context, c *grpc.ClientConn) error { return call(ctx, c, newIdentifier()) }},
 	"batches": {32, 4, batch},
 }
 
@@ -62,7 +63,7 @@ func main() {
 	}
 }
 
-func dial(address, from string) (client, error) {
+func dial(address, from string) (*grpc.ClientConn, error) {
 	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
 	open := func(ctx context.Context, to string) (net.Conn, error) { return dialer.DialContext(ctx, "tcp", to) }
 	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithContextDialer(open),
@@ -70,7 +71,7 @@ func dial(address, from string) (client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", address, err)
 	}
-	return weirv1.NewRateLimitServiceClient(conn), nil
+	return conn, nil
 }
 
 // beVictim calls at a fixed rate for a thousand keys. It measures each call from the time at which
@@ -112,7 +113,7 @@ func beFlood(address, name string, length time.Duration) error {
 	if !ok {
 		return fmt.Errorf("-flood is %q (streams, calls, few or batches)", name)
 	}
-	clients := make([]client, flood.connections)
+	clients := make([]*grpc.ClientConn, flood.connections)
 	for i := range clients {
 		var err error
 		if clients[i], err = dial(address, "127.0.0.66"); err != nil {
@@ -146,40 +147,39 @@ func request(identifier string) *weirv1.LimitRequest {
 		DurationMs: time.Minute.Milliseconds()}
 }
 
-func call(ctx context.Context, c client, identifier string) error {
+func call(ctx context.Context, c *grpc.ClientConn, identifier string) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	_, err := c.Limit(ctx, request(identifier))
-	return err //nolint:wrapcheck // counted by its text
+	return c.Invoke(ctx, service+"Limit", request(identifier), new(weirv1.LimitResponse))
 }
 
-func batch(ctx context.Context, c client) error {
+func batch(ctx context.Context, c *grpc.ClientConn) error {
 	requests := &weirv1.LimitManyRequest{}
 	for range 1000 {
 		requests.Requests = append(requests.Requests, request(newIdentifier()))
 	}
-	_, err := c.LimitMany(ctx, requests)
-	return err //nolint:wrapcheck // counted by its text
+	return c.Invoke(ctx, service+"LimitMany", requests, new(weirv1.LimitManyResponse))
 }
 
 // stream sends as fast as the node reads, and receives the answers meanwhile.
-func stream(ctx context.Context, c client) error {
+func stream(ctx context.Context, c *grpc.ClientConn) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	s, err := c.LimitStream(ctx)
+	both := &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}
+	s, err := c.NewStream(ctx, both, service+"LimitStream")
 	if err != nil {
 		return err //nolint:wrapcheck // counted by its text
 	}
 	ended := make(chan error, 1)
 	go func() {
 		for {
-			if _, err := s.Recv(); err != nil {
+			if err := s.RecvMsg(new(weirv1.LimitStreamResponse)); err != nil {
 				ended <- err
 				return
 			}
 		}
 	}()
-	for s.Send(&weirv1.LimitStreamRequest{Request: request(newIdentifier())}) == nil {
+	for s.SendMsg(&weirv1.LimitStreamRequest{Request: request(newIdentifier())}) == nil {
 	}
 	return <-ended
 }
