@@ -82,7 +82,6 @@ type PreviewRequest struct {
 	Old       string // tuning document; empty: the one in force
 	New       string
 	NoFleet   bool // look at no fleet: shapes that do not exist
-	Force     bool // though previews of this fleet have been far off
 	Given     GivenShape
 	TimeMaxMs int64 // of real time; 0: PreviewTimeDefault
 }
@@ -99,7 +98,6 @@ type PreviewAnswer struct {
 	Predictions
 	Shape            FleetShape
 	OldText, NewText string // the tunings, every field present
-	Model            ModelRecord
 	TookMs           int64
 }
 
@@ -108,17 +106,16 @@ type PreviewAnswer struct {
 type Preview struct {
 	previewer Previewer
 	work      *RolloutWork
-	promises  PromiseStore
 	busy      chan struct{} // full while one runs
 }
 
 // NewPreview returns previews of the fleet that work sees.
-func NewPreview(previewer Previewer, work *RolloutWork, promises PromiseStore) *Preview {
-	return &Preview{previewer: previewer, work: work, promises: promises, busy: make(chan struct{}, 1)}
+func NewPreview(previewer Previewer, work *RolloutWork) *Preview {
+	return &Preview{previewer: previewer, work: work, busy: make(chan struct{}, 1)}
 }
 
 // Preview answers a request. Errors wrap ErrInvalid, ErrConflict where another preview
-// is under way or previews of this fleet have been off by more than a factor of two, or the context's.
+// is under way, or the context's.
 func (p *Preview) Preview(ctx context.Context, req PreviewRequest) (answer PreviewAnswer, err error) {
 	timeMax := time.Duration(req.TimeMaxMs) * time.Millisecond
 	if req.TimeMaxMs == 0 {
@@ -148,20 +145,11 @@ func (p *Preview) Preview(ctx context.Context, req PreviewRequest) (answer Previ
 	if answer.Shape, err = shapeOf(fleet, req.Given); err != nil {
 		return answer, err
 	}
-	if answer.Model, err = p.model(ctx); err != nil {
-		return answer, err
-	}
-	if !req.NoFleet && !req.Force {
-		if err := answer.Model.refuse(); err != nil {
-			return answer, err
-		}
-	}
 	if answer.OldText, err = p.old(ctx, req, fleet); err != nil {
 		return answer, err
 	}
 	answer.Predictions, err = p.previewer.Preview(ctx, PreviewAsk{Shape: answer.Shape, Old: answer.OldText,
 		New: answer.NewText, TimeMaxMs: timeMax.Milliseconds()})
-	answer.Notes = append(answer.Notes, answer.Model.notes()...)
 	answer.TookMs = time.Since(began).Milliseconds()
 	return answer, err
 }

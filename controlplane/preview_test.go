@@ -85,7 +85,7 @@ func TestPreviewTakesTheFleetsShape(t *testing.T) {
 	} {
 		p := &previewed{}
 		c.req.New = string(document30)
-		a, err := NewPreview(p, NewRolloutWork(previewLand{l, c.rows}, 30*time.Second), &promises{}).Preview(t.Context(), c.req)
+		a, err := NewPreview(p, NewRolloutWork(previewLand{l, c.rows}, 30*time.Second)).Preview(t.Context(), c.req)
 		if err != nil {
 			t.Errorf("%s: %v", c.what, err)
 			continue
@@ -104,7 +104,7 @@ func TestPreviewTakesTheFleetsShape(t *testing.T) {
 // Previews run one at a time: a second caller gets a clear error, and the first one's end frees it.
 func TestPreviewsTakeTurns(t *testing.T) {
 	p := &previewed{began: make(chan struct{})}
-	previews := NewPreview(p, NewRolloutWork(newLand("eu"), 30*time.Second), &promises{})
+	previews := NewPreview(p, NewRolloutWork(newLand("eu"), 30*time.Second))
 	ctx, cancel := context.WithCancel(t.Context())
 	first := make(chan error, 1)
 	go func() { _, err := previews.Preview(ctx, PreviewRequest{New: string(document30)}); first <- err }()
@@ -123,7 +123,7 @@ func TestPreviewsTakeTurns(t *testing.T) {
 }
 
 func TestPreviewRefusals(t *testing.T) {
-	previews := NewPreview(&previewed{}, NewRolloutWork(newLand("eu"), 30*time.Second), &promises{})
+	previews := NewPreview(&previewed{}, NewRolloutWork(newLand("eu"), 30*time.Second))
 	for want, req := range map[string]PreviewRequest{
 		"floor is 2":                          {New: `{"floor":2}`},
 		"step is 3":                           {New: string(document30), Old: `{"step":3}`},

@@ -102,9 +102,6 @@ type Rollout struct {
 	Baseline HealthRates `json:"baseline"`
 	Now      HealthRates `json:"now"` // in the newest window
 
-	// Measured is what all regions did at the end, where all of them have the tuning: what previews are held to.
-	Measured Measured `json:"measured,omitzero"`
-
 	// What the queries of the plan answered before the stage of each region, and last.
 	QueriesBefore []QueryValue `json:"queries_before,omitempty"`
 	QueriesNow    []QueryValue `json:"queries_now,omitempty"`

@@ -171,7 +171,6 @@ func (r *Rollout) finish(nowMs int64, look FleetLook) time.Duration {
 		if silent := r.silentNodes(look); silent != "" {
 			r.Unknown = silent + ", so it is not known which tuning they run"
 		}
-		r.Measured = r.measureAll()
 		return r.end(nowMs, RolloutDone, rolloutItself)
 	}
 	r.Waiting = kept.String()

@@ -25,7 +25,7 @@ func (s *service) PreviewRollout(ctx context.Context,
 	msg := req.Msg
 	shape := msg.GetShape()
 	ask := controlplane.PreviewRequest{Old: msg.GetOldTuning(), New: msg.GetTuning(), NoFleet: msg.GetWithoutFleet(),
-		TimeMaxMs: msg.GetTimeMaxMs(), Force: msg.GetForce()}
+		TimeMaxMs: msg.GetTimeMaxMs()}
 	if shape != nil {
 		ask.Given = controlplane.GivenShape{
 			Regions: shape.Regions, NodesPerRegion: shape.NodesPerRegion, Keys: shape.Keys, Limit: shape.Limit,
@@ -53,20 +53,11 @@ func previewAnswer(a controlplane.PreviewAnswer) *controlv1.PreviewRolloutRespon
 		},
 		Nodes: *narrow(nodes), Assumed: a.Shape.Assumed, Old: prediction(a.Old, a.OldText), New: prediction(a.New, a.NewText),
 		KeysSimulated: a.KeysSimulated, NodesSimulated: *narrow(a.NodesSimulated), Notes: a.Notes, TookMs: a.TookMs,
-		Model: &controlv1.PreviewModel{Rollouts: *narrow(a.Model.Rollouts), Rows: modelFit(a.Model.Rows),
-			Delay: modelFit(a.Model.Delay)},
 	}
 	for _, p := range a.Curve {
 		answer.Curve = append(answer.Curve, prediction(p, ""))
 	}
 	return answer
-}
-
-func modelFit(f controlplane.ModelFit) *controlv1.PreviewModelFit {
-	if f.Middle == 0 {
-		return nil
-	}
-	return &controlv1.PreviewModelFit{Middle: f.Middle, Worst: f.Worst}
 }
 
 func narrow(n int) *int32 {

@@ -77,8 +77,7 @@ func (c *Console) previewRollout(w http.ResponseWriter, r *http.Request, v *view
 		c.renderWith(w, r, v, http.StatusBadRequest, "rollout-new", "New rollout", err.Error(), form)
 		return
 	}
-	answer, err := ask(v.ctx, c.backend.rollouts.PreviewRollout, &controlv1.PreviewRolloutRequest{Tuning: document,
-		Force: form.Force})
+	answer, err := ask(v.ctx, c.backend.rollouts.PreviewRollout, &controlv1.PreviewRolloutRequest{Tuning: document})
 	if err != nil {
 		c.renderWith(w, r, v, status(err), "rollout-new", "New rollout", words(err), form)
 		return

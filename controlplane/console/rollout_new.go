@@ -100,7 +100,7 @@ type planForm struct {
 	Shift    field        // by how much the share of denied decisions may differ
 	Lost     field        // the share of nodes that may fall silent
 	Restarts field        // of one node, that are borne
-	Force    bool         // start although the fleet's health is critical, preview although previews are far off
+	Force    bool         // start although the fleet's health is critical
 	Preview  *previewView // nil: none was asked for
 }
 

@@ -21,7 +21,6 @@ var needed = map[string]string{
 	"ratelimit_nodes":            "SELECT,UPDATE,DELETE",
 	"ratelimit_tuning":           "SELECT,INSERT",
 	"ratelimit_trials":           "SELECT,INSERT,UPDATE",
-	"ratelimit_rollout_promises": "SELECT,INSERT",
 	"ratelimit_rollouts":         "SELECT,INSERT,UPDATE",
 	"ratelimit_namespaces":       "SELECT,INSERT,UPDATE,DELETE",
 	"ratelimit_overrides":        "SELECT,INSERT,UPDATE,DELETE",

@@ -93,11 +93,3 @@ FROM ratelimit_trials t WHERE t.write_id = ?;
 -- One that has not begun is written as over: it does not begin later.
 INSERT INTO ratelimit_trials (region, document, below, over_version, ends_at, write_id) VALUES (?, ?, ?, ?, 0, ?)
 ON DUPLICATE KEY UPDATE ends_at = 0;
-
--- name: PromiseKept :exec
--- Fails on the primary key when the rollout has one already.
-INSERT INTO ratelimit_rollout_promises (id, ended_at, figures) VALUES (?, ?, ?);
-
--- name: PromisesKept :many
--- Those of the rollouts that ended last, newest first.
-SELECT id, ended_at, figures FROM ratelimit_rollout_promises ORDER BY ended_at DESC LIMIT ?;

@@ -49,8 +49,7 @@ func (a *Admin) Troubled(ctx context.Context) ([]controlplane.Invocation, error)
 	}
 	query := fmt.Sprintf(`SELECT id, target, status, retry_count, modified_at, last_failure FROM sys_invocation
 		WHERE status IN ('paused', 'backing-off') AND target_service_name IN ('%s') ORDER BY status DESC, modified_at LIMIT %d`,
-		strings.Join([]string{CronService, RolloutsService, RolloutService, RetirementService, AuditService, OrdersService,
-			PromisesService},
+		strings.Join([]string{CronService, RolloutsService, RolloutService, RetirementService, AuditService, OrdersService},
 			"', '"), troubledMax)
 	if _, err := a.call(ctx, "a query", http.MethodPost, "/query", map[string]string{"query": query},
 		&answer); err != nil {

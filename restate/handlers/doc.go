@@ -6,7 +6,7 @@
 //	Client ──Pause, …──► Restate's ingress ─┤
 //	                                        ▼
 //	            Endpoint: WeirOrders ──► WeirCron, WeirRollouts, WeirRollout, ──steps──► package controlplane
-//	                                     WeirRetirement, WeirAudit, WeirPromises
+//	                                     WeirRetirement, WeirAudit
 //
 // # WeirOrders
 //

@@ -41,7 +41,6 @@ type Options struct {
 	Cleanup    *controlplane.Cleanup
 	Watch      *controlplane.Watch
 	Rollouts   *controlplane.RolloutWork
-	Previews   *controlplane.Preview // nil: they are not held to what was measured
 	Retirement *controlplane.RetirementWork
 	Audit      controlplane.AuditStore
 	Approvers  controlplane.Approvers // whose approvals count; nil: all approvals count
@@ -121,7 +120,6 @@ func newEndpoint(o Options, jobs func(*stepper) map[string]Job) (*Endpoint, erro
 		}).definition(),
 		(&orders{keys: o.orderKeys(), steps: e.steps}).definition(),
 		(&audit{store: o.Audit, steps: e.steps}).definition(),
-		(&promises{previews: o.Previews, steps: e.steps, log: o.Log}).definition(),
 	}
 	handler, err := sdkHandler(definitions, bounded.Lines(onlyWarnings{o.Log.Handler()}), o.IdentityKey)
 	if err != nil {

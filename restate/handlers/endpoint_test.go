@@ -6,6 +6,7 @@ import (
 	"crypto/ed25519"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"io"
 	"log/slog"
 	"math/big"
@@ -27,11 +28,14 @@ import (
 )
 
 // What a build before ours serves: the cron without most of its handlers.
-func oldBuild(t *testing.T, address string) *httptest.Server {
+func oldBuild(t *testing.T, address string, more ...restate.ServiceDefinition) *httptest.Server {
 	t.Helper()
-	handler, err := server.NewRestate().WithLogger(slog.DiscardHandler, true).Bind(restate.NewObject(CronService).
-		Handler("Status", restate.NewObjectSharedHandler(func(restate.ObjectSharedContext, restate.Void) (State, error) { return State{}, nil }))).
-		Handler()
+	build := server.NewRestate().WithLogger(slog.DiscardHandler, true).Bind(restate.NewObject(CronService).
+		Handler("Status", restate.NewObjectSharedHandler(func(restate.ObjectSharedContext, restate.Void) (State, error) { return State{}, nil })))
+	for _, service := range more {
+		build.Bind(service)
+	}
+	handler, err := build.Handler()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,6 +46,54 @@ func oldBuild(t *testing.T, address string) *httptest.Server {
 	s.Config.Protocols.SetUnencryptedHTTP2(true)
 	s.Start()
 	return s
+}
+
+// A call of a service that the new build no longer has ends as that service set it, and holds nothing up.
+func TestACallOfAServiceThatIsGoneEnds(t *testing.T) {
+	t.Parallel()
+	var n counter
+	c := newCluster(t, Options{}, func(s *stepper) map[string]Job { return map[string]Job{"n": n.job(s)} })
+	c.down()
+	old := oldBuild(t, c.address, restate.NewService("WeirGone", restate.WithInvocationRetryPolicy(
+		restate.WithInitialRetryInterval(100*time.Millisecond), restate.WithRetryIntervalFactor(1),
+		restate.WithMaxRetryAttempts(20), restate.KillOnMaxAttempts())).
+		Handler("Keep", restate.NewServiceHandler(func(restate.Context, string) (restate.Void, error) {
+			return restate.Void{}, errors.New("not yet")
+		})))
+	older := NewRegistrar(c.adminClient(), "http://"+c.address, "of the older build")
+	if did, err := older.Register(t.Context()); err != nil || did != RegisteredReplaced {
+		t.Fatalf("the older build: %q, %v", did, err)
+	}
+	if status, answer := c.post("/WeirGone/Keep/send", "x"); status != http.StatusAccepted {
+		t.Fatalf("%d %s", status, answer)
+	}
+	failures := func() (all []string) {
+		var calls struct {
+			Rows []struct {
+				Failure string `json:"last_failure"`
+			} `json:"rows"`
+		}
+		c.admin(http.MethodPost, "/query", map[string]string{"query": `SELECT last_failure FROM sys_invocation
+			WHERE target_service_name = 'WeirGone' AND status <> 'completed'`}, &calls)
+		for _, call := range calls.Rows {
+			all = append(all, call.Failure)
+		}
+		return all
+	}
+	if calls := failures(); len(calls) != 1 {
+		t.Fatalf("%q are under way in the older build", calls)
+	}
+	old.CloseClientConnections()
+	old.Close()
+
+	c.up()
+	if did, err := c.registrar().Register(t.Context()); err != nil || did != RegisteredReplaced {
+		t.Fatalf("%q, %v", did, err)
+	}
+	if run, err := c.client.TriggerNow(t.Context(), "n", operator); err != nil || run.Error != "" {
+		t.Errorf("a call of a service that stays: %+v, %v", run, err)
+	}
+	await.True(t, "the call has ended", func() bool { return len(failures()) == 0 })
 }
 
 // "A new build at the old address would run with the options and without the handlers

@@ -185,9 +185,6 @@ func (o *rollout) advance(ctx restate.ObjectContext) error {
 		if r.Why != "" {
 			itself.Reason = clip(r.Why)
 		}
-		if ask, ok := r.Promises(); ok {
-			restate.ServiceSend(ctx, PromisesService, "Keep").Send(ask)
-		}
 		return o.audit(ctx, itself, string(r.Phase), before, condition(&r))
 	}
 	return nil

@@ -114,7 +114,7 @@ func (p *process) build() error {
 	if err != nil {
 		return err
 	}
-	previews := controlplane.NewPreview(simulator, rollouts, steps)
+	previews := controlplane.NewPreview(simulator, rollouts)
 	adminToken, err := p.config.adminToken()
 	if err != nil {
 		return err
@@ -126,7 +126,7 @@ func (p *process) build() error {
 	approvers := controlplane.Credentials{Tokens: tokens, Subjects: p.config.subjects(),
 		Required: p.config.APIAuth == "token"}
 	p.endpoint, err = handlers.NewEndpoint(handlers.Options{
-		Cleanup: cleanup, Watch: watch, Rollouts: rollouts, Previews: previews,
+		Cleanup: cleanup, Watch: watch, Rollouts: rollouts,
 		Retirement: controlplane.NewRetirementWork(steps, p.config.NodeLiveWithin, p.config.CleanupGrace, metrics),
 		Audit:      steps, Saves: steps, Metrics: metrics, Log: p.log, IdentityKey: p.config.RestateIdentityKey,
 		Traces:       p.traces,

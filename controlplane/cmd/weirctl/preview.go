@@ -37,8 +37,7 @@ func (f shapeFlags) shape() *controlv1.PreviewShape {
 
 type rolloutPreview struct {
 	tuningFlags
-	Old   string `placeholder:"FILE" help:"The tuning to compare with. Default: the one in force."`
-	Force bool   `help:"Preview even if previews of the last rollouts were off by more than a factor of two."`
+	Old string `placeholder:"FILE" help:"The tuning to compare with. Default: the one in force."`
 	shapeFlags
 }
 
@@ -55,7 +54,7 @@ func (r rolloutPreview) Run(c *call) error {
 	if err != nil {
 		return wrong(err)
 	}
-	return c.preview(document, r.Old, false, r.Force, r.shapeFlags)
+	return c.preview(document, r.Old, false, r.shapeFlags)
 }
 
 type simulate struct {
@@ -71,11 +70,11 @@ func (s simulate) Run(c *call) error {
 	if err != nil {
 		return wrong(err)
 	}
-	return c.preview(document, s.Old, true, false, s.shapeFlags)
+	return c.preview(document, s.Old, true, s.shapeFlags)
 }
 
-func (c *call) preview(document, old string, withoutFleet, force bool, f shapeFlags) error {
-	req := &controlv1.PreviewRolloutRequest{Tuning: document, WithoutFleet: withoutFleet, Force: force, Shape: f.shape(),
+func (c *call) preview(document, old string, withoutFleet bool, f shapeFlags) error {
+	req := &controlv1.PreviewRolloutRequest{Tuning: document, WithoutFleet: withoutFleet, Shape: f.shape(),
 		TimeMaxMs: f.Within.Milliseconds()}
 	if old != "" {
 		var err error

@@ -10,50 +10,6 @@ import (
 	"database/sql"
 )
 
-const PromiseKept = `-- name: PromiseKept :exec
-INSERT INTO ratelimit_rollout_promises (id, ended_at, figures) VALUES (?, ?, ?)
-`
-
-type PromiseKeptParams struct {
-	ID      []byte
-	EndedAt uint64
-	Figures string
-}
-
-// Fails on the primary key when the rollout has one already.
-func (q *Queries) PromiseKept(ctx context.Context, arg PromiseKeptParams) error {
-	_, err := q.db.ExecContext(ctx, PromiseKept, arg.ID, arg.EndedAt, arg.Figures)
-	return err
-}
-
-const PromisesKept = `-- name: PromisesKept :many
-SELECT id, ended_at, figures FROM ratelimit_rollout_promises ORDER BY ended_at DESC LIMIT ?
-`
-
-// Those of the rollouts that ended last, newest first.
-func (q *Queries) PromisesKept(ctx context.Context, limit int32) ([]RatelimitRolloutPromise, error) {
-	rows, err := q.db.QueryContext(ctx, PromisesKept, limit)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []RatelimitRolloutPromise{}
-	for rows.Next() {
-		var i RatelimitRolloutPromise
-		if err := rows.Scan(&i.ID, &i.EndedAt, &i.Figures); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Close(); err != nil {
-		return nil, err
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const RolloutBegan = `-- name: RolloutBegan :exec
 INSERT INTO ratelimit_rollouts (id, actor, reason, started_at, saved, phase, state) VALUES (?, ?, ?, ?, ?, ?, ?)
 `

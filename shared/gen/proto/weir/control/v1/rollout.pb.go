@@ -2137,7 +2137,6 @@ type PreviewRolloutRequest struct {
 	WithoutFleet  bool                   `protobuf:"varint,3,opt,name=without_fleet,json=withoutFleet,proto3" json:"without_fleet,omitempty"` // take nothing from the fleet: for shapes that do not exist
 	Shape         *PreviewShape          `protobuf:"bytes,4,opt,name=shape,proto3" json:"shape,omitempty"`                                    // what is left out comes from the fleet's heartbeats, and else is assumed
 	TimeMaxMs     int64                  `protobuf:"varint,5,opt,name=time_max_ms,json=timeMaxMs,proto3" json:"time_max_ms,omitempty"`        // real time, 5 s to 1 min; 0: 10 s
-	Force         bool                   `protobuf:"varint,6,opt,name=force,proto3" json:"force,omitempty"`                                   // also where previews of this fleet have been off by more than a factor of two lately
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2205,13 +2204,6 @@ func (x *PreviewRolloutRequest) GetTimeMaxMs() int64 {
 		return x.TimeMaxMs
 	}
 	return 0
-}
-
-func (x *PreviewRolloutRequest) GetForce() bool {
-	if x != nil {
-		return x.Force
-	}
-	return false
 }
 
 // PreviewShape is a fleet in the few figures that predictions start from.
@@ -2319,7 +2311,6 @@ type PreviewRolloutResponse struct {
 	NodesSimulated int32                  `protobuf:"varint,8,opt,name=nodes_simulated,json=nodesSimulated,proto3" json:"nodes_simulated,omitempty"`
 	Notes          []string               `protobuf:"bytes,9,rep,name=notes,proto3" json:"notes,omitempty"` // how figures were scaled, and what is not in them
 	TookMs         int64                  `protobuf:"varint,10,opt,name=took_ms,json=tookMs,proto3" json:"took_ms,omitempty"`
-	Model          *PreviewModel          `protobuf:"bytes,11,opt,name=model,proto3" json:"model,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -2424,128 +2415,6 @@ func (x *PreviewRolloutResponse) GetTookMs() int64 {
 	return 0
 }
 
-func (x *PreviewRolloutResponse) GetModel() *PreviewModel {
-	if x != nil {
-		return x.Model
-	}
-	return nil
-}
-
-// PreviewModel is how far previews of this fleet were off, by the last rollouts of all regions that were measured when
-// they were done: at most ten. Overshoot is not measured.
-type PreviewModel struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Rollouts      int32                  `protobuf:"varint,1,opt,name=rollouts,proto3" json:"rollouts,omitempty"` // that were measured; 0: none was
-	Rows          *PreviewModelFit       `protobuf:"bytes,2,opt,name=rows,proto3" json:"rows,omitempty"`          // MySQL rows a second; absent: not measured
-	Delay         *PreviewModelFit       `protobuf:"bytes,3,opt,name=delay,proto3" json:"delay,omitempty"`        // convergence delay, 99th percentile; absent: not measured
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *PreviewModel) Reset() {
-	*x = PreviewModel{}
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[27]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *PreviewModel) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*PreviewModel) ProtoMessage() {}
-
-func (x *PreviewModel) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[27]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use PreviewModel.ProtoReflect.Descriptor instead.
-func (*PreviewModel) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{27}
-}
-
-func (x *PreviewModel) GetRollouts() int32 {
-	if x != nil {
-		return x.Rollouts
-	}
-	return 0
-}
-
-func (x *PreviewModel) GetRows() *PreviewModelFit {
-	if x != nil {
-		return x.Rows
-	}
-	return nil
-}
-
-func (x *PreviewModel) GetDelay() *PreviewModelFit {
-	if x != nil {
-		return x.Delay
-	}
-	return nil
-}
-
-// PreviewModelFit is how many times as much was measured as was predicted.
-type PreviewModelFit struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Middle        float64                `protobuf:"fixed64,1,opt,name=middle,proto3" json:"middle,omitempty"` // the median
-	Worst         float64                `protobuf:"fixed64,2,opt,name=worst,proto3" json:"worst,omitempty"`   // the furthest from 1
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *PreviewModelFit) Reset() {
-	*x = PreviewModelFit{}
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[28]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *PreviewModelFit) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*PreviewModelFit) ProtoMessage() {}
-
-func (x *PreviewModelFit) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[28]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use PreviewModelFit.ProtoReflect.Descriptor instead.
-func (*PreviewModelFit) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{28}
-}
-
-func (x *PreviewModelFit) GetMiddle() float64 {
-	if x != nil {
-		return x.Middle
-	}
-	return 0
-}
-
-func (x *PreviewModelFit) GetWorst() float64 {
-	if x != nil {
-		return x.Worst
-	}
-	return 0
-}
-
 // PreviewPrediction is what the whole fleet is expected to do under one tuning.
 type PreviewPrediction struct {
 	state               protoimpl.MessageState `protogen:"open.v1"`
@@ -2565,7 +2434,7 @@ type PreviewPrediction struct {
 
 func (x *PreviewPrediction) Reset() {
 	*x = PreviewPrediction{}
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[29]
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2577,7 +2446,7 @@ func (x *PreviewPrediction) String() string {
 func (*PreviewPrediction) ProtoMessage() {}
 
 func (x *PreviewPrediction) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[29]
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2590,7 +2459,7 @@ func (x *PreviewPrediction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreviewPrediction.ProtoReflect.Descriptor instead.
 func (*PreviewPrediction) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{29}
+	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *PreviewPrediction) GetTuning() string {
@@ -2671,7 +2540,7 @@ type GetTuningRequest struct {
 
 func (x *GetTuningRequest) Reset() {
 	*x = GetTuningRequest{}
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[30]
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2683,7 +2552,7 @@ func (x *GetTuningRequest) String() string {
 func (*GetTuningRequest) ProtoMessage() {}
 
 func (x *GetTuningRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[30]
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2696,7 +2565,7 @@ func (x *GetTuningRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTuningRequest.ProtoReflect.Descriptor instead.
 func (*GetTuningRequest) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{30}
+	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{28}
 }
 
 type GetTuningResponse struct {
@@ -2708,7 +2577,7 @@ type GetTuningResponse struct {
 
 func (x *GetTuningResponse) Reset() {
 	*x = GetTuningResponse{}
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[31]
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2720,7 +2589,7 @@ func (x *GetTuningResponse) String() string {
 func (*GetTuningResponse) ProtoMessage() {}
 
 func (x *GetTuningResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[31]
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2733,7 +2602,7 @@ func (x *GetTuningResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTuningResponse.ProtoReflect.Descriptor instead.
 func (*GetTuningResponse) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{31}
+	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *GetTuningResponse) GetTunings() []*RegionTuning {
@@ -2754,7 +2623,7 @@ type ListTuningsRequest struct {
 
 func (x *ListTuningsRequest) Reset() {
 	*x = ListTuningsRequest{}
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[32]
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2766,7 +2635,7 @@ func (x *ListTuningsRequest) String() string {
 func (*ListTuningsRequest) ProtoMessage() {}
 
 func (x *ListTuningsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[32]
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2779,7 +2648,7 @@ func (x *ListTuningsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTuningsRequest.ProtoReflect.Descriptor instead.
 func (*ListTuningsRequest) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{32}
+	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ListTuningsRequest) GetRegion() string {
@@ -2813,7 +2682,7 @@ type ListTuningsResponse struct {
 
 func (x *ListTuningsResponse) Reset() {
 	*x = ListTuningsResponse{}
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[33]
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2825,7 +2694,7 @@ func (x *ListTuningsResponse) String() string {
 func (*ListTuningsResponse) ProtoMessage() {}
 
 func (x *ListTuningsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[33]
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2838,7 +2707,7 @@ func (x *ListTuningsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTuningsResponse.ProtoReflect.Descriptor instead.
 func (*ListTuningsResponse) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{33}
+	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ListTuningsResponse) GetVersions() []*TuningVersion {
@@ -2871,7 +2740,7 @@ type TuningVersion struct {
 
 func (x *TuningVersion) Reset() {
 	*x = TuningVersion{}
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[34]
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2883,7 +2752,7 @@ func (x *TuningVersion) String() string {
 func (*TuningVersion) ProtoMessage() {}
 
 func (x *TuningVersion) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[34]
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2896,7 +2765,7 @@ func (x *TuningVersion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TuningVersion.ProtoReflect.Descriptor instead.
 func (*TuningVersion) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{34}
+	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *TuningVersion) GetVersion() int64 {
@@ -2966,7 +2835,7 @@ type RegionTuning struct {
 
 func (x *RegionTuning) Reset() {
 	*x = RegionTuning{}
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[35]
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2978,7 +2847,7 @@ func (x *RegionTuning) String() string {
 func (*RegionTuning) ProtoMessage() {}
 
 func (x *RegionTuning) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[35]
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2991,7 +2860,7 @@ func (x *RegionTuning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegionTuning.ProtoReflect.Descriptor instead.
 func (*RegionTuning) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{35}
+	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *RegionTuning) GetRegion() string {
@@ -3245,15 +3114,14 @@ const file_weir_control_v1_rollout_proto_rawDesc = "" +
 	"\x05at_ms\x18\x01 \x01(\x03R\x04atMs\x12\x14\n" +
 	"\x05actor\x18\x02 \x01(\tR\x05actor\x12\x12\n" +
 	"\x04what\x18\x03 \x01(\tR\x04what\x12\x12\n" +
-	"\x04text\x18\x04 \x01(\tR\x04text\"\xde\x01\n" +
+	"\x04text\x18\x04 \x01(\tR\x04text\"\xd5\x01\n" +
 	"\x15PreviewRolloutRequest\x12\x16\n" +
 	"\x06tuning\x18\x01 \x01(\tR\x06tuning\x12\x1d\n" +
 	"\n" +
 	"old_tuning\x18\x02 \x01(\tR\toldTuning\x12#\n" +
 	"\rwithout_fleet\x18\x03 \x01(\bR\fwithoutFleet\x123\n" +
 	"\x05shape\x18\x04 \x01(\v2\x1d.weir.control.v1.PreviewShapeR\x05shape\x12\x1e\n" +
-	"\vtime_max_ms\x18\x05 \x01(\x03R\ttimeMaxMs\x12\x14\n" +
-	"\x05force\x18\x06 \x01(\bR\x05force\"\xe0\x02\n" +
+	"\vtime_max_ms\x18\x05 \x01(\x03R\ttimeMaxMsJ\x04\b\x06\x10\aR\x05force\"\xe0\x02\n" +
 	"\fPreviewShape\x12\x1d\n" +
 	"\aregions\x18\x01 \x01(\x05H\x00R\aregions\x88\x01\x01\x12-\n" +
 	"\x10nodes_per_region\x18\x02 \x01(\x05H\x01R\x0enodesPerRegion\x88\x01\x01\x12\x17\n" +
@@ -3271,7 +3139,7 @@ const file_weir_control_v1_rollout_proto_rawDesc = "" +
 	"\x0e_overlap_shareB\b\n" +
 	"\x06_limitB\f\n" +
 	"\n" +
-	"_window_ms\"\xd7\x03\n" +
+	"_window_ms\"\xaf\x03\n" +
 	"\x16PreviewRolloutResponse\x123\n" +
 	"\x05shape\x18\x01 \x01(\v2\x1d.weir.control.v1.PreviewShapeR\x05shape\x12\x14\n" +
 	"\x05nodes\x18\x02 \x01(\x05R\x05nodes\x12\x18\n" +
@@ -3283,15 +3151,7 @@ const file_weir_control_v1_rollout_proto_rawDesc = "" +
 	"\x0fnodes_simulated\x18\b \x01(\x05R\x0enodesSimulated\x12\x14\n" +
 	"\x05notes\x18\t \x03(\tR\x05notes\x12\x17\n" +
 	"\atook_ms\x18\n" +
-	" \x01(\x03R\x06tookMs\x123\n" +
-	"\x05model\x18\v \x01(\v2\x1d.weir.control.v1.PreviewModelR\x05model\"\x98\x01\n" +
-	"\fPreviewModel\x12\x1a\n" +
-	"\brollouts\x18\x01 \x01(\x05R\brollouts\x124\n" +
-	"\x04rows\x18\x02 \x01(\v2 .weir.control.v1.PreviewModelFitR\x04rows\x126\n" +
-	"\x05delay\x18\x03 \x01(\v2 .weir.control.v1.PreviewModelFitR\x05delay\"?\n" +
-	"\x0fPreviewModelFit\x12\x16\n" +
-	"\x06middle\x18\x01 \x01(\x01R\x06middle\x12\x14\n" +
-	"\x05worst\x18\x02 \x01(\x01R\x05worst\"\xac\x03\n" +
+	" \x01(\x03R\x06tookMsJ\x04\b\v\x10\fR\x05model\"\xac\x03\n" +
 	"\x11PreviewPrediction\x12\x16\n" +
 	"\x06tuning\x18\x01 \x01(\tR\x06tuning\x12(\n" +
 	"\x10feed_interval_ms\x18\x02 \x01(\x03R\x0efeedIntervalMs\x12+\n" +
@@ -3357,7 +3217,7 @@ func file_weir_control_v1_rollout_proto_rawDescGZIP() []byte {
 }
 
 var file_weir_control_v1_rollout_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_weir_control_v1_rollout_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
+var file_weir_control_v1_rollout_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
 var file_weir_control_v1_rollout_proto_goTypes = []any{
 	(RolloutAction)(0),             // 0: weir.control.v1.RolloutAction
 	(*StartRolloutRequest)(nil),    // 1: weir.control.v1.StartRolloutRequest
@@ -3387,15 +3247,13 @@ var file_weir_control_v1_rollout_proto_goTypes = []any{
 	(*PreviewRolloutRequest)(nil),  // 25: weir.control.v1.PreviewRolloutRequest
 	(*PreviewShape)(nil),           // 26: weir.control.v1.PreviewShape
 	(*PreviewRolloutResponse)(nil), // 27: weir.control.v1.PreviewRolloutResponse
-	(*PreviewModel)(nil),           // 28: weir.control.v1.PreviewModel
-	(*PreviewModelFit)(nil),        // 29: weir.control.v1.PreviewModelFit
-	(*PreviewPrediction)(nil),      // 30: weir.control.v1.PreviewPrediction
-	(*GetTuningRequest)(nil),       // 31: weir.control.v1.GetTuningRequest
-	(*GetTuningResponse)(nil),      // 32: weir.control.v1.GetTuningResponse
-	(*ListTuningsRequest)(nil),     // 33: weir.control.v1.ListTuningsRequest
-	(*ListTuningsResponse)(nil),    // 34: weir.control.v1.ListTuningsResponse
-	(*TuningVersion)(nil),          // 35: weir.control.v1.TuningVersion
-	(*RegionTuning)(nil),           // 36: weir.control.v1.RegionTuning
+	(*PreviewPrediction)(nil),      // 28: weir.control.v1.PreviewPrediction
+	(*GetTuningRequest)(nil),       // 29: weir.control.v1.GetTuningRequest
+	(*GetTuningResponse)(nil),      // 30: weir.control.v1.GetTuningResponse
+	(*ListTuningsRequest)(nil),     // 31: weir.control.v1.ListTuningsRequest
+	(*ListTuningsResponse)(nil),    // 32: weir.control.v1.ListTuningsResponse
+	(*TuningVersion)(nil),          // 33: weir.control.v1.TuningVersion
+	(*RegionTuning)(nil),           // 34: weir.control.v1.RegionTuning
 }
 var file_weir_control_v1_rollout_proto_depIdxs = []int32{
 	10, // 0: weir.control.v1.StartRolloutRequest.plan:type_name -> weir.control.v1.RolloutPlan
@@ -3427,33 +3285,30 @@ var file_weir_control_v1_rollout_proto_depIdxs = []int32{
 	22, // 26: weir.control.v1.RolloutRegion.now:type_name -> weir.control.v1.RolloutRates
 	26, // 27: weir.control.v1.PreviewRolloutRequest.shape:type_name -> weir.control.v1.PreviewShape
 	26, // 28: weir.control.v1.PreviewRolloutResponse.shape:type_name -> weir.control.v1.PreviewShape
-	30, // 29: weir.control.v1.PreviewRolloutResponse.old:type_name -> weir.control.v1.PreviewPrediction
-	30, // 30: weir.control.v1.PreviewRolloutResponse.new:type_name -> weir.control.v1.PreviewPrediction
-	30, // 31: weir.control.v1.PreviewRolloutResponse.curve:type_name -> weir.control.v1.PreviewPrediction
-	28, // 32: weir.control.v1.PreviewRolloutResponse.model:type_name -> weir.control.v1.PreviewModel
-	29, // 33: weir.control.v1.PreviewModel.rows:type_name -> weir.control.v1.PreviewModelFit
-	29, // 34: weir.control.v1.PreviewModel.delay:type_name -> weir.control.v1.PreviewModelFit
-	36, // 35: weir.control.v1.GetTuningResponse.tunings:type_name -> weir.control.v1.RegionTuning
-	35, // 36: weir.control.v1.ListTuningsResponse.versions:type_name -> weir.control.v1.TuningVersion
-	1,  // 37: weir.control.v1.RolloutService.StartRollout:input_type -> weir.control.v1.StartRolloutRequest
-	3,  // 38: weir.control.v1.RolloutService.RolloutStatus:input_type -> weir.control.v1.RolloutStatusRequest
-	5,  // 39: weir.control.v1.RolloutService.OperateRollout:input_type -> weir.control.v1.OperateRolloutRequest
-	7,  // 40: weir.control.v1.RolloutService.ListRollouts:input_type -> weir.control.v1.ListRolloutsRequest
-	25, // 41: weir.control.v1.RolloutService.PreviewRollout:input_type -> weir.control.v1.PreviewRolloutRequest
-	31, // 42: weir.control.v1.RolloutService.GetTuning:input_type -> weir.control.v1.GetTuningRequest
-	33, // 43: weir.control.v1.RolloutService.ListTunings:input_type -> weir.control.v1.ListTuningsRequest
-	2,  // 44: weir.control.v1.RolloutService.StartRollout:output_type -> weir.control.v1.StartRolloutResponse
-	4,  // 45: weir.control.v1.RolloutService.RolloutStatus:output_type -> weir.control.v1.RolloutStatusResponse
-	6,  // 46: weir.control.v1.RolloutService.OperateRollout:output_type -> weir.control.v1.OperateRolloutResponse
-	8,  // 47: weir.control.v1.RolloutService.ListRollouts:output_type -> weir.control.v1.ListRolloutsResponse
-	27, // 48: weir.control.v1.RolloutService.PreviewRollout:output_type -> weir.control.v1.PreviewRolloutResponse
-	32, // 49: weir.control.v1.RolloutService.GetTuning:output_type -> weir.control.v1.GetTuningResponse
-	34, // 50: weir.control.v1.RolloutService.ListTunings:output_type -> weir.control.v1.ListTuningsResponse
-	44, // [44:51] is the sub-list for method output_type
-	37, // [37:44] is the sub-list for method input_type
-	37, // [37:37] is the sub-list for extension type_name
-	37, // [37:37] is the sub-list for extension extendee
-	0,  // [0:37] is the sub-list for field type_name
+	28, // 29: weir.control.v1.PreviewRolloutResponse.old:type_name -> weir.control.v1.PreviewPrediction
+	28, // 30: weir.control.v1.PreviewRolloutResponse.new:type_name -> weir.control.v1.PreviewPrediction
+	28, // 31: weir.control.v1.PreviewRolloutResponse.curve:type_name -> weir.control.v1.PreviewPrediction
+	34, // 32: weir.control.v1.GetTuningResponse.tunings:type_name -> weir.control.v1.RegionTuning
+	33, // 33: weir.control.v1.ListTuningsResponse.versions:type_name -> weir.control.v1.TuningVersion
+	1,  // 34: weir.control.v1.RolloutService.StartRollout:input_type -> weir.control.v1.StartRolloutRequest
+	3,  // 35: weir.control.v1.RolloutService.RolloutStatus:input_type -> weir.control.v1.RolloutStatusRequest
+	5,  // 36: weir.control.v1.RolloutService.OperateRollout:input_type -> weir.control.v1.OperateRolloutRequest
+	7,  // 37: weir.control.v1.RolloutService.ListRollouts:input_type -> weir.control.v1.ListRolloutsRequest
+	25, // 38: weir.control.v1.RolloutService.PreviewRollout:input_type -> weir.control.v1.PreviewRolloutRequest
+	29, // 39: weir.control.v1.RolloutService.GetTuning:input_type -> weir.control.v1.GetTuningRequest
+	31, // 40: weir.control.v1.RolloutService.ListTunings:input_type -> weir.control.v1.ListTuningsRequest
+	2,  // 41: weir.control.v1.RolloutService.StartRollout:output_type -> weir.control.v1.StartRolloutResponse
+	4,  // 42: weir.control.v1.RolloutService.RolloutStatus:output_type -> weir.control.v1.RolloutStatusResponse
+	6,  // 43: weir.control.v1.RolloutService.OperateRollout:output_type -> weir.control.v1.OperateRolloutResponse
+	8,  // 44: weir.control.v1.RolloutService.ListRollouts:output_type -> weir.control.v1.ListRolloutsResponse
+	27, // 45: weir.control.v1.RolloutService.PreviewRollout:output_type -> weir.control.v1.PreviewRolloutResponse
+	30, // 46: weir.control.v1.RolloutService.GetTuning:output_type -> weir.control.v1.GetTuningResponse
+	32, // 47: weir.control.v1.RolloutService.ListTunings:output_type -> weir.control.v1.ListTuningsResponse
+	41, // [41:48] is the sub-list for method output_type
+	34, // [34:41] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_weir_control_v1_rollout_proto_init() }
@@ -3471,14 +3326,14 @@ func file_weir_control_v1_rollout_proto_init() {
 	file_weir_control_v1_rollout_proto_msgTypes[21].OneofWrappers = []any{}
 	file_weir_control_v1_rollout_proto_msgTypes[22].OneofWrappers = []any{}
 	file_weir_control_v1_rollout_proto_msgTypes[25].OneofWrappers = []any{}
-	file_weir_control_v1_rollout_proto_msgTypes[32].OneofWrappers = []any{}
+	file_weir_control_v1_rollout_proto_msgTypes[30].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_control_v1_rollout_proto_rawDesc), len(file_weir_control_v1_rollout_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   36,
+			NumMessages:   34,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
