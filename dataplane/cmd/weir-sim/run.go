@@ -82,22 +82,27 @@ func run(args []string, stdout, stderr io.Writer) int {
 	return exitFailed
 }
 
-// Run simulates, once or side by side.
+// Run simulates, once or side by side. Both tunings are read first, so that a fault in the second one shows at once.
 func (r runCommand) Run(c *console) error {
 	scenario, err := sim.Lookup(r.Scenario)
 	if err != nil {
 		return err
 	}
-	reports := make([]sim.Report, 0, 2)
-	for _, name := range []string{r.Tuning, r.Compare} {
-		if name == "" && len(reports) == 1 {
-			break
-		}
-		report, err := r.simulate(scenario, name)
-		if err != nil {
+	names := []string{r.Tuning}
+	if r.Compare != "" {
+		names = append(names, r.Compare)
+	}
+	runs := make([]sim.Options, len(names))
+	for i, name := range names {
+		if runs[i], err = r.options(name); err != nil {
 			return err
 		}
-		reports = append(reports, report)
+	}
+	reports := make([]sim.Report, len(runs))
+	for i, o := range runs {
+		if reports[i], err = sim.Run(scenario, o); err != nil {
+			return err
+		}
 	}
 	if err := r.print(c.stdout, reports); err != nil {
 		return err
@@ -111,14 +116,6 @@ func (r runCommand) Run(c *console) error {
 		}
 	}
 	return nil
-}
-
-func (r runCommand) simulate(s sim.Scenario, name string) (sim.Report, error) {
-	o, err := r.options(name)
-	if err != nil {
-		return sim.Report{}, err
-	}
-	return sim.Run(s, o)
 }
 
 func (r runCommand) options(name string) (sim.Options, error) {
