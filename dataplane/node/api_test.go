@@ -341,8 +341,8 @@ func TestConnectionsEndAtTheirAge(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	conn.Connect()
 	for state := conn.GetState(); state != connectivity.Ready; state = conn.GetState() {
+		conn.Connect() // again if a connection has come to its age unnoticed
 		conn.WaitForStateChange(t.Context(), state)
 	}
 	conn.WaitForStateChange(t.Context(), connectivity.Ready)

@@ -146,8 +146,9 @@ type Server struct {
 	scrapes http.Handler
 	running sync.WaitGroup
 	failed  chan error
-	abandon context.CancelFunc // cancels the context of every call still in flight
-	life    context.Context    // ends with abandon
+	abandon context.CancelFunc  // cancels the context of every call still in flight
+	life    context.Context     // ends with abandon
+	pause   func(time.Duration) // sleeps for DrainDelay; a test ends it by hand
 }
 
 // New registers the server's metrics and prepares its ports.
@@ -172,6 +173,7 @@ func New(config Config) (*Server, error) {
 		metrics: m,
 		bounds:  newBounds(m),
 		failed:  make(chan error, 4), // one for each port
+		pause:   time.Sleep,
 	}
 	base, abandon := context.WithCancel(context.Background())
 	s.life, s.abandon = base, abandon
@@ -324,7 +326,7 @@ func (s *Server) Wait(ctx context.Context) error {
 func (s *Server) Drain() error {
 	s.enter(draining)
 	s.logger.Info("draining", "delay", s.config.DrainDelay.String(), "timeout", s.config.DrainTimeout.String())
-	<-time.After(s.config.DrainDelay)
+	s.pause(s.config.DrainDelay)
 
 	ctx, cancel := context.WithTimeout(context.Background(), s.config.DrainTimeout)
 	defer cancel()
