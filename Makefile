@@ -26,10 +26,9 @@ MODULES = $(shell git ls-files --cached --others --exclude-standard '*/go.mod' |
 # One only pins a rival's program, and has nothing to test.
 TESTED = $(filter-out dataplane/benchmarks/ratelimit,$(MODULES))
 
-# Tests that are wrong under the race detector (they count allocations or need full
-# speed) say so with a build tag; their packages are run without it as well.
-UNRACED = $(filter-out $(MODULES:%=./%%),$(shell git grep --untracked -l \
-	'^//go:build.*!race' -- '*_test.go' | $(folders) | sed 's|^|./|'))
+# The race detector slows a test down about tenfold. Tests that work on one goroutine, count
+# allocations or need full speed run without it: .ci/unraced lists them and says how.
+UNRACED = .ci/unraced
 
 .PHONY: help
 help: ## List the targets
@@ -85,7 +84,7 @@ hunt: ## Search histories of drawn faults for one that breaks an invariant (ARGS
 hunt-proof: ## Hunt for each planted bug; one that is not found is a failure
 	$(GO) -C dataplane/hunt run . --planted planted --seeds 2000 $(ARGS)
 
-# Every test once under the race detector, those of UNRACED without it as well, then
+# Every test once under the race detector or, if .ci/unraced lists it, without it; some with both. Then
 # the whole system. Each of its tests starts all the processes; two packages at a time find room.
 # Modules below deploy/ read files outside of themselves, which Go's cache does not know about.
 .PHONY: test
@@ -93,9 +92,9 @@ test: setup ## Run every test; a skipped one is a failure
 	$(GO) vet ./...
 	@echo "whole systems run on $(SQL) (SQL=mariadb, mysql or both to choose)"
 	WEIR_LONG=1 WEIR_HUNT_FROM=$(HUNT_FROM) RAPID_SEED=$(HUNT_FROM) WEIR_SQL_TURN=$(SQL) GO="$(GO)" .ci/test \
-	  -- -race -vet=off -p $(AT_ONCE) -parallel $(AT_ONCE) -timeout 15m $(LONGEST) $$($(GO) list ./... | grep -v -e /deploy/e2e -e /deploy/faults) \
+	  -- -race -vet=off -skip "$$($(UNRACED) alone)" -p $(AT_ONCE) -parallel $(AT_ONCE) -timeout 15m $(LONGEST) $$($(GO) list ./... | grep -v -e /deploy/e2e -e /deploy/faults) \
 	  -- -race -vet=off -parallel $(AT_ONCE) -timeout 15m $(ALONE) \
-	  $(if $(UNRACED),-- -vet=off -timeout 10m $(UNRACED)) \
+	  -- -vet=off -run "$$($(UNRACED) tests)" -timeout 15m $$($(UNRACED) packages) \
 	  $(foreach module,$(TESTED),-- -C $(module) $(if $(filter deploy/%,$(module)),-count=1) -timeout 10m ./...) \
 	  -- -count=1 -p 2 -vet=off -timeout 15m ./deploy/e2e/...
 

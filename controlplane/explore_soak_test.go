@@ -20,6 +20,8 @@ func deeper(i, statesMax int) search {
 }
 
 // Searches that go deep: a few, or with WEIR_SOAK=10m as many as ten minutes have room for.
+//
+//weir:unraced
 func TestExploreRolloutsSoak(t *testing.T) {
 	began, long := time.Now(), soakTime()
 	states, deepest, taken := 0, 0, map[kind]int{}

@@ -258,6 +258,8 @@ func (e *exploration) path(at int) string {
 // Two operators, messages that come late, twice or not at all, steps that are killed and made again, nodes that die,
 // hang, start anew and are told an older version, and a Restate that loses its state: whatever happens, the rules hold.
 // Whatever may happen does, in one search or another.
+//
+//weir:unraced
 func TestExploreRollouts(t *testing.T) {
 	taken := map[kind]int{}
 	for _, left := range allowances {
@@ -293,6 +295,8 @@ func exploreOne(t *testing.T, s search, taken map[kind]int) *exploration {
 }
 
 // The same of a rollout that takes in a node of each region first.
+//
+//weir:unraced
 func TestTheExplorerFindsDefectsOfShares(t *testing.T) {
 	for name, c := range map[string]struct {
 		mutant
@@ -324,6 +328,8 @@ func TestTheExplorerFindsDefectsOfShares(t *testing.T) {
 }
 
 // What mended a defect is taken out, and the explorer finds the defect again.
+//
+//weir:unraced
 func TestTheExplorerFindsDefects(t *testing.T) {
 	for name, c := range map[string]struct {
 		mutant

@@ -37,6 +37,8 @@ func (l *ledger) Save(s JobState) error {
 
 // Whatever Restate loses on the way, all of the state or the changes since some backup, the retirement has one outcome,
 // and drops nothing without both approvals.
+//
+//weir:unraced
 func TestARetirementGoesOnFromItsSavedState(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		l := &ledger{town: newTown()}

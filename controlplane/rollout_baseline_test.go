@@ -20,6 +20,8 @@ func unevenly(random *rand.Rand) func(*heartbeat.Health, bool) {
 
 // Errors that come at an uneven rate prove nothing beside a short baseline. The stage does not pass for that: it is
 // left to a person.
+//
+//weir:unraced
 func TestAShortBaselineLetsNoHarmPass(t *testing.T) {
 	for seed := range uint64(20) {
 		for baseline, least := range map[time.Duration]float64{100 * time.Millisecond: 6, 200 * time.Millisecond: 0,

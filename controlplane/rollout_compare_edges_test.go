@@ -38,6 +38,8 @@ func inTide(t *testing.T, baselineMs int64, second does) (*tide, *Rollout, inLan
 
 // One error, or two, of a node that had none for a long time is chance, whatever the test makes of samples that never
 // varied.
+//
+//weir:unraced
 func TestOneErrorIsNoHarm(t *testing.T) {
 	for _, errors := range []int{1, 2} {
 		for _, baselineMs := range []int64{120_000, 300_000} {
@@ -97,6 +99,8 @@ func TestNodesThatComeAndGoAreNotCompared(t *testing.T) {
 }
 
 // "A baseline … begins again" after a pause: what was compared before it is forgotten.
+//
+//weir:unraced
 func TestAPauseForgetsWhatWasCompared(t *testing.T) {
 	l := landOf(20, "a")
 	s := spec(part(StageNodes{Nodes: 1}), all)

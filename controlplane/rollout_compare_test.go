@@ -340,6 +340,8 @@ func quiet(seed uint64, denied, degraded, errors float64) *land {
 
 // A harmless rollout of a quiet fleet goes through, and waits for a person for a night: at most the stated share of
 // rollouts is rolled back by chance, 1 in 100. Of 80 for each kind of noise, as in a soak, two may be.
+//
+//weir:unraced
 func TestAQuietFleetIsNotRolledBackByChance(t *testing.T) {
 	for name, c := range map[string]struct{ denied, degraded, errors float64 }{
 		"4 in 1,000 decisions without the origin": {0, 0.004, 0},
@@ -373,6 +375,8 @@ func TestAQuietFleetIsNotRolledBackByChance(t *testing.T) {
 }
 
 // Harm to a quiet fleet stops its first stage, as far as so few decisions show it.
+//
+//weir:unraced
 func TestHarmStopsTheFirstStageOfAQuietFleet(t *testing.T) {
 	for name, harm := range map[string]func(h *heartbeat.Health){
 		"most decisions are without the origin": func(h *heartbeat.Health) { h.DegradedTotal++ },

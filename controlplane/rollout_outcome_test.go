@@ -14,6 +14,8 @@ import (
 // Exactly one outcome, with the fleet's tuning consistent with it: whatever operators
 // do at whatever moment, whichever steps fail or are executed twice, and however sick
 // nodes become.
+//
+//weir:unraced
 func TestRolloutHasOneOutcome(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := newLand("eu", "us", "ap")

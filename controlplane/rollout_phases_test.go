@@ -37,6 +37,8 @@ func wantNewWindows(t *testing.T, r *Rollout, nowMs int64) {
 }
 
 // "Less than 0: not before an operator acts": time alone moves nothing that is over, or waits with nothing to watch.
+//
+//weir:unraced
 func TestWhatIsOverOrWaitsStaysAsItIs(t *testing.T) {
 	gated := canary
 	gated.Approval = true

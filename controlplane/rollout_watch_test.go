@@ -453,6 +453,8 @@ func TestADocumentOfAnOlderBuild(t *testing.T) {
 }
 
 // "Some 300 bytes of state a node": windows are bounded, whatever the length of a bake.
+//
+//weir:unraced
 func TestTheStateOfAThousandNodesIsBounded(t *testing.T) {
 	l := newLand()
 	for region := range 10 {

@@ -136,7 +136,7 @@ func TestSendsNeverSeeReservations(t *testing.T) {
 		})
 	}
 	reads := 2_000_000
-	if testing.Short() {
+	if raced || testing.Short() {
 		reads = 100_000
 	}
 	for range reads {

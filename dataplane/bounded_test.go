@@ -18,6 +18,8 @@ import (
 // Eviction never drops a key at or over its limit before its window ends:
 // however it got there, in whichever cell, and in the next window too while the
 // previous cell weighs.
+//
+//weir:unraced
 func TestAKeyAtItsLimitOutlivesAFlood(t *testing.T) {
 	ctx := context.Background()
 	for how, fill := range map[string]func(n *node){
@@ -107,6 +109,8 @@ func TestUnsentCostIsNotEvicted(t *testing.T) {
 
 // Each tick looks at a bounded number of entries, whatever their total, and after
 // enough ticks at all of them.
+//
+//weir:unraced
 func TestASweepTickIsBounded(t *testing.T) {
 	const tickMax = 30_000
 	for _, entries := range []int{1000, 20_000, 160_000} {

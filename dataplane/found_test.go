@@ -186,6 +186,8 @@ func TestABatchLargerThanTheTableIsAnswered(t *testing.T) {
 }
 
 // Keys come and go and look-ups still end.
+//
+//weir:unraced
 func TestAFullTableGoesOn(t *testing.T) {
 	for _, entriesMax := range []int{96, 1536, 10_000, 12_288} {
 		w := newWorld(t)

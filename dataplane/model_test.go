@@ -20,6 +20,8 @@ import (
 // of a batch, what is read from the origin and what is not, what is sent to it, restored and sent again,
 // and what is held in memory. The histories have other nodes and regions, an origin that fails, loses replies
 // and forgets, a wall clock that steps both ways by hours, and tables that are full.
+//
+//weir:unraced
 func TestAnyHistoryAgreesWithTheDumbLimiter(t *testing.T) {
 	for round := range 10 { // of a hundred histories
 		ok := t.Run(fmt.Sprint(round), rapid.MakeCheck(func(rt *rapid.T) {

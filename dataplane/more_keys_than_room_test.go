@@ -13,6 +13,8 @@ import (
 
 // More keys than the table has room for, each used a little at a time: none passes its limit, however often its entry
 // makes room for another one before it is at half of it. The node says that its table is full.
+//
+//weir:unraced
 func TestMoreKeysThanRoomKeepTheirLimits(t *testing.T) {
 	const users, room, limit = 3 * fullCap, fullCap, 10
 	estimates := func(c *dataplane.Config) {
@@ -70,6 +72,8 @@ func TestMoreKeysThanRoomKeepTheirLimits(t *testing.T) {
 
 // The same with a flood of new identifiers between two requests of one caller, and for what is reserved in this
 // process.
+//
+//weir:unraced
 func TestAFloodBeginsNoKeyAnew(t *testing.T) {
 	for _, reserves := range []bool{false, true} {
 		w := newWorld(t)

@@ -116,6 +116,8 @@ func TestManyNamespacesBeginFewKeys(t *testing.T) {
 }
 
 // By default hundreds of thousands of new keys a minute, in windows of a minute, all reach the origin.
+//
+//weir:unraced
 func TestHonestKeysOfAMinuteConverge(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a", func(c *dataplane.Config) { c.RegionNodes = 1 })

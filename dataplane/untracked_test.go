@@ -78,6 +78,8 @@ var tries = map[string]func(n *node, identifier string) (passed int64){
 // No namespace takes more than its share of a full table while others need it: a flood of keys
 // at their limits leaves a key of another namespace its limit, and no more than that, whatever
 // is behind the node.
+//
+//weir:unraced
 func TestAFloodOfPinnedKeysLeavesOthersTheirLimit(t *testing.T) {
 	for where, change := range map[string][]func(*dataplane.Config){"with an origin": nil, "alone": {withoutOrigin}} {
 		for how, try := range tries {
@@ -107,6 +109,8 @@ func TestAFloodOfPinnedKeysLeavesOthersTheirLimit(t *testing.T) {
 
 // In the very namespace of the flood a key finds no room, and is judged: by the origin's count, or
 // by a sketch that may take it for more than it is, and never for less.
+//
+//weir:unraced
 func TestAKeyWithoutRoomIsJudged(t *testing.T) {
 	for where, c := range map[string]struct {
 		change []func(*dataplane.Config)
@@ -132,6 +136,8 @@ func TestAKeyWithoutRoomIsJudged(t *testing.T) {
 
 // A key that had to go is still known for what it is: it is denied when it comes back, by the
 // origin or by the overflow, in its window and in the next one while it weighs.
+//
+//weir:unraced
 func TestAKeyThatHadToGoIsNotWashedClean(t *testing.T) {
 	for where, change := range map[string][]func(*dataplane.Config){"with an origin": nil, "alone": {withoutOrigin}} {
 		t.Run(where, func(t *testing.T) {
@@ -251,6 +257,8 @@ func TestUntrackedKeysInAnOutage(t *testing.T) {
 }
 
 // The estimate mode asks no origin, whatever the room: the overflow judges.
+//
+//weir:unraced
 func TestEstimatesWithoutRoomAreJudged(t *testing.T) {
 	for _, settings := range []string{"", posthog} {
 		for how, try := range tries {

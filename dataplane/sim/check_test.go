@@ -12,6 +12,8 @@ import (
 )
 
 // Every check finds the fault that it is there for, and names it.
+//
+//weir:unraced
 func TestChecksFindPlantedFaults(t *testing.T) {
 	for name, c := range map[string]struct {
 		plant  plant

@@ -39,6 +39,8 @@ func TestCurvesPassThroughTheirPoints(t *testing.T) {
 }
 
 // A sweep moves one value at a time, and comes by the tuning itself once in each cut.
+//
+//weir:unraced
 func TestSweepMovesOneValueAtATime(t *testing.T) {
 	defer func(f []float64, i []time.Duration) { plottedFloors, plottedIntervals = f, i }(plottedFloors, plottedIntervals)
 	plottedFloors, plottedIntervals = []float64{0.05, 0.6}, []time.Duration{100 * time.Millisecond}

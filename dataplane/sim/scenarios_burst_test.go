@@ -10,6 +10,8 @@ import (
 // at most 1.2 times, at any limit and cost. With flush it is bounded by nothing but what
 // nodes can decide before they hear of each other, which in a moment is everything; once
 // it takes a second, by a few costs.
+//
+//weir:unraced
 func TestBurstsByNodeShare(t *testing.T) {
 	for _, c := range []struct {
 		scenario    string
@@ -38,6 +40,8 @@ func TestBurstsByNodeShare(t *testing.T) {
 // Two nodes of a region that are offered 1.6 times a limit of 500 a second, and replay
 // every 0.2 s, admit the limit: flushes tell each other in time. Not even for a moment do
 // they admit more than 3 % beyond it.
+//
+//weir:unraced
 func TestTwoNodesShareALimit(t *testing.T) {
 	for seed := uint64(1); seed <= 8; seed++ {
 		r := simulate(t, lookup(t, "twonodes"), Options{Seed: seed, Duration: 12 * time.Second})
@@ -49,6 +53,8 @@ func TestTwoNodesShareALimit(t *testing.T) {
 
 // A flash crowd on one key from n regions is admitted 1 + delay * rate * (n-1)/n of the limit, at most n: a region
 // knows of none of the others until the delay is over, which is two intervals and the time that the stores take.
+//
+//weir:unraced
 func TestAFlashCrowdIsAdmittedWhatComesWithinTheDelay(t *testing.T) {
 	const delay = 0.7 // seconds: twice 0.2, and MySQL's 0.06 to 0.12 twice, rounded up
 	r := simulate(t, lookup(t, "flash"), Options{Seed: 1, Duration: 6 * time.Second})

@@ -30,6 +30,8 @@ func TestTiersSpareTheOrigin(t *testing.T) {
 
 // 20,000 accepted a second reach the origin whole at any latency, by one increment a tick
 // and active key.
+//
+//weir:unraced
 func TestReplayGoesWithActiveKeys(t *testing.T) {
 	for _, c := range []struct {
 		delay time.Duration
@@ -49,6 +51,8 @@ func TestReplayGoesWithActiveKeys(t *testing.T) {
 // A shard that is down degrades its keys only: a shard that hangs, one that refuses and one that
 // loses replies concern nobody elsewhere; what waited for them is sent afterwards, and
 // counted once.
+//
+//weir:unraced
 func TestADeadShardConcernsItsKeysOnly(t *testing.T) {
 	r := simulate(t, lookup(t, "shards"), Options{Seed: 1, Duration: 80 * time.Second})
 	if len(r.Groups) != 4 {

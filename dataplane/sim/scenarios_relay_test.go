@@ -50,6 +50,8 @@ func TestRegionsInTurn(t *testing.T) {
 
 // Conformance 51: "A key falls silent at its limit at once after its first second of life: every region
 // denies it within 3 s."
+//
+//weir:unraced
 func TestSilentKeysAreDeniedEverywhere(t *testing.T) {
 	_, r := simulateRelays(t, lookup(t, "relay-silent"), 30*time.Second)
 	if r.AdmittedOverLimit != 1 || r.Simulated.Denied == 0 {
@@ -59,6 +61,8 @@ func TestSilentKeysAreDeniedEverywhere(t *testing.T) {
 
 // Conformance 52: "Windows of 5 s, 100 keys at 1.5 x their limits over two regions: at most 1.1 x
 // admitted, steadily." Windows of 2 s are nearly over when the news is there.
+//
+//weir:unraced
 func TestShortWindowsAreShared(t *testing.T) {
 	_, r := simulateRelays(t, lookup(t, "relay-short"), 30*time.Second)
 	for name, most := range map[string]float64{"1000 in 5s, 2 regions": 1.1, "1000 in 2s, 2 regions": 1.2} {
@@ -75,6 +79,8 @@ func TestShortWindowsAreShared(t *testing.T) {
 }
 
 // R6, from outside: all that nodes accepted is there after the origin was emptied twice, and no more.
+//
+//weir:unraced
 func TestAnEmptiedOriginLosesNothing(t *testing.T) {
 	f, _ := simulateRelays(t, lookup(t, "relay-wipe"), time.Minute)
 	if f.longest() > 5*time.Second {
@@ -83,6 +89,8 @@ func TestAnEmptiedOriginLosesNothing(t *testing.T) {
 }
 
 // Another relay takes over within the lease's 3 s, and reads what it needs in a second or so.
+//
+//weir:unraced
 func TestAKilledRelayIsReplaced(t *testing.T) {
 	f, r := simulateRelays(t, lookup(t, "relay-killed"), time.Minute)
 	if longest := f.longest(); longest < time.Second || longest > 4500*time.Millisecond {
@@ -91,6 +99,8 @@ func TestAKilledRelayIsReplaced(t *testing.T) {
 }
 
 // Rows that are held back delay what they tell, and hide nothing.
+//
+//weir:unraced
 func TestRowsHeldBackHideNothing(t *testing.T) {
 	f, _ := simulateRelays(t, lookup(t, "relay-held-back"), time.Minute)
 	if longest := f.longest(); longest < 2*time.Second || longest > 10*time.Second {
@@ -99,6 +109,8 @@ func TestRowsHeldBackHideNothing(t *testing.T) {
 }
 
 // What a partition keeps back is told once it is over.
+//
+//weir:unraced
 func TestAPartitionOnlyDelays(t *testing.T) {
 	f, _ := simulateRelays(t, lookup(t, "relay-partition"), 4*time.Minute)
 	if longest := f.longest(); longest < 55*time.Second || longest > 70*time.Second {
@@ -108,6 +120,8 @@ func TestAPartitionOnlyDelays(t *testing.T) {
 
 // With MySQL 60 to 120 ms away 99 % of what is due is known everywhere within a second, and what
 // MySQL is asked for depends on regions, and not on nodes.
+//
+//weir:unraced
 func TestConvergenceAndLoadOfRelays(t *testing.T) {
 	_, few := simulateRelays(t, relayRFCScenario("33", relayKeys/20, 1), 20*time.Second)
 	_, many := simulateRelays(t, relayRFCScenario("330", relayKeys/20, 10), 20*time.Second)
@@ -123,6 +137,8 @@ func TestConvergenceAndLoadOfRelays(t *testing.T) {
 
 // Two regions of the largest fleet, at their size: as large as the origin's pages of changes and the rows are, what is
 // due is known within 1.5 s.
+//
+//weir:unraced
 func TestTwoLargeRegionsConverge(t *testing.T) {
 	_, r := simulateRelays(t, relayPairScenario(400_000), 5*time.Second)
 	if r.ConvergenceDelayMs.P99 > 1500 {
@@ -131,6 +147,8 @@ func TestTwoLargeRegionsConverge(t *testing.T) {
 }
 
 // With peers 80 ms away 99 % of what is due is known everywhere within 300 ms.
+//
+//weir:unraced
 func TestConvergenceThroughPeers(t *testing.T) {
 	_, r := simulateRelays(t, lookup(t, "relay-peers"), 20*time.Second)
 	if r.ConvergenceDelayMs.P99 > 300 || r.ConvergenceDelayHotMs.P99 > 300 {
@@ -139,6 +157,8 @@ func TestConvergenceThroughPeers(t *testing.T) {
 }
 
 // A thousandth of a large fleet's keys: 50 relays, one of them metered.
+//
+//weir:unraced
 func TestFiftyRegions(t *testing.T) {
 	_, r := simulateRelays(t, relayScaleScenario("scale", 0.1), 10*time.Second)
 	if r.ConvergenceDelayMs.P99 > 1500 || r.MySQLBytesReadPerS == 0 || threadTime() > 0 && r.RelayCPUShare == 0 {

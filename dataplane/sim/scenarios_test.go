@@ -47,6 +47,8 @@ func TestScenariosKeepPromises(t *testing.T) {
 
 // A node that is killed loses at most what it accepted within a replay tick and a round
 // trip: of 200 requests a minute on 100 keys, one of six nodes gets 6 in 100 ms.
+//
+//weir:unraced
 func TestKilledNodesLoseATick(t *testing.T) {
 	r := simulate(t, lookup(t, "crash"), Options{Seed: 1, Duration: time.Minute})
 	const kills, perTick = 5, 6
@@ -56,6 +58,8 @@ func TestKilledNodesLoseATick(t *testing.T) {
 }
 
 // What is sent again after a lost reply is counted once, and nothing is lost.
+//
+//weir:unraced
 func TestLostRepliesAreCountedOnce(t *testing.T) {
 	r := simulate(t, lookup(t, "lossy"), Options{Seed: 1, Duration: time.Minute})
 	if r.LostCost != 0 || r.DoubledCost > r.AmbiguousCost {
@@ -64,6 +68,8 @@ func TestLostRepliesAreCountedOnce(t *testing.T) {
 }
 
 // A caller at the limit stays denied while others' identifiers flood the table.
+//
+//weir:unraced
 func TestAFloodClearsNoCounts(t *testing.T) {
 	r := simulate(t, lookup(t, "rotation"), Options{Seed: 1, Duration: 30 * time.Second})
 	for _, g := range r.Groups {
@@ -75,6 +81,8 @@ func TestAFloodClearsNoCounts(t *testing.T) {
 
 // A caller who spreads evenly over all regions is admitted little more than the limit: what arrives
 // within a convergence delay.
+//
+//weir:unraced
 func TestSpread(t *testing.T) {
 	r := simulate(t, lookup(t, "spread"), Options{Seed: 1, Duration: 30 * time.Second})
 	if got := r.AdmittedOverLimit; got > 1.15 {
@@ -86,6 +94,8 @@ func TestSpread(t *testing.T) {
 }
 
 // Of callers by a power law, three in ten of whom all of ten regions share, costs are known within a second.
+//
+//weir:unraced
 func TestPowerLawOverTenRegions(t *testing.T) {
 	r := simulate(t, lookup(t, "zipf10"), Options{Seed: 1, Duration: 10 * time.Second})
 	if r.ConvergenceDelayMs.P99 > 1000 {
@@ -94,6 +104,8 @@ func TestPowerLawOverTenRegions(t *testing.T) {
 }
 
 // Limiters, relays and origins that serve: what a region has admitted, no other admits again.
+//
+//weir:unraced
 func TestRegionsShareALimit(t *testing.T) {
 	for name, most := range map[string]float64{"hop": 1.02, "silent": 1, "late": 1.01} {
 		r := simulate(t, lookup(t, name), Options{Seed: 1, Duration: 30 * time.Second})
@@ -104,6 +116,8 @@ func TestRegionsShareALimit(t *testing.T) {
 }
 
 // Windows of 5 s at 1.5 times their limits over two regions: at most 1.1 times the limit is admitted, steadily.
+//
+//weir:unraced
 func TestRegionsShareShortWindows(t *testing.T) {
 	r := simulate(t, lookup(t, "short"), Options{Seed: 1, Duration: 18 * time.Second})
 	for _, g := range r.Groups {
@@ -114,6 +128,8 @@ func TestRegionsShareShortWindows(t *testing.T) {
 }
 
 // Two nodes 2 s apart, windows of 6 s: at most one too many.
+//
+//weir:unraced
 func TestNodesWithWrongClocksAgree(t *testing.T) {
 	r := simulate(t, lookup(t, "skew"), Options{Seed: 1, Duration: 80 * time.Second})
 	for _, g := range r.Groups {
@@ -124,6 +140,8 @@ func TestNodesWithWrongClocksAgree(t *testing.T) {
 }
 
 // A wiped origin gets back all that was accepted, once.
+//
+//weir:unraced
 func TestAWipedOriginIsRestored(t *testing.T) {
 	r := simulate(t, lookup(t, "wipe"), Options{Seed: 1})
 	if r.LostCost != 0 || r.DoubledCost != 0 {

@@ -51,6 +51,8 @@ func TestReportHasItsFields(t *testing.T) {
 }
 
 // The same seed shows the same run, to the last digit; another one another.
+//
+//weir:unraced
 func TestASeedRepeats(t *testing.T) {
 	for _, name := range []string{"steady", "twonodes", "crash"} {
 		run := func(seed uint64) string {

@@ -125,6 +125,8 @@ func TestPatternsWithSeveralStarsAreBounded(t *testing.T) {
 
 // PatternsAlike counts what an identifier meets beside a pattern at most: one more fits exactly if the index then
 // leaves nothing out that it took before.
+//
+//weir:unraced
 func TestPatternsAlikeAgreesWithTheIndex(t *testing.T) {
 	fit, headCounts := 0, 0
 	for seed := range uint64(3000) {

@@ -15,6 +15,8 @@ import (
 
 // "Of a cell it answers at least what was added", as long as a decision can depend on it, however
 // full it is and however the clock moves on; "and is gone when its generation is used again".
+//
+//weir:unraced
 func TestTheOverflowNeverUnderCounts(t *testing.T) {
 	for seed := range uint64(30) {
 		r := rand.New(rand.NewPCG(seed, 7))

@@ -194,6 +194,8 @@ func FuzzIdentity(f *testing.F) {
 
 // A flood of one-shot keys through a full table leaves it as even as it was: look-ups
 // stay short however long it lasts. How even that is depends on the hashes, so these are the same in every run.
+//
+//weir:unraced
 func TestAFloodDoesNotClusterTheTable(t *testing.T) {
 	const capacity = 20_000
 	table, hashes := NewTable(capacity, 0, clock.New(nil), false), rand.New(rand.NewPCG(1, 2))
