@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -25,17 +26,29 @@ const (
 // TestMain lets a machine start its workers: they are processes of the program that it runs in.
 func TestMain(m *testing.M) {
 	beWorker()
-	os.Exit(m.Run())
+	code := m.Run()
+	if built, err := shared(); err == nil {
+		built.close()
+	}
+	os.Exit(code)
 }
+
+// shared is the machine of the module as it is. It takes some seconds to build, so tests share it. Histories share
+// nothing: each runs in an instance of its own.
+var shared = sync.OnceValues(func() (*machine, error) {
+	m, err := newMachine(context.Background(), "../..", nil)
+	if err == nil {
+		m.within = 5 * time.Minute // beside everything else that runs
+	}
+	return m, err
+})
 
 func machineOf(t *testing.T) *machine {
 	t.Helper()
-	m, err := newMachine(t.Context(), "../..", nil)
+	m, err := shared()
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(m.close)
-	m.within = 5 * time.Minute // beside everything else that runs
 	return m
 }
 
@@ -73,6 +86,7 @@ func TestSeedsThatBrokeAnInvariantHold(t *testing.T) {
 		"a node decides before it knows its origin's clock":            31171,
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			r, err := m.play(t.Context(), seed, nil)
 			if err != nil || len(r.Violations) > 0 {
 				t.Errorf("seed %d: %v, %v", seed, r.Violations, err)

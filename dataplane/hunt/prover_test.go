@@ -26,16 +26,18 @@ func plantedBugs(t *testing.T) []planted.Bug {
 
 func TestEachPlantedBugCompiles(t *testing.T) {
 	for _, bug := range plantedBugs(t) {
-		overlay, err := bug.Overlay("../..", t.TempDir())
-		if err != nil {
-			t.Error(err)
-			continue
-		}
-		cmd := exec.CommandContext(t.Context(), "go", "build", "-overlay="+overlay, "./"+path.Dir(bug.File))
-		cmd.Dir = "../.."
-		if text, err := cmd.CombinedOutput(); err != nil {
-			t.Errorf("%s: %v: %s", bug.Name, err, text)
-		}
+		t.Run(bug.Name, func(t *testing.T) {
+			t.Parallel()
+			overlay, err := bug.Overlay("../..", t.TempDir())
+			if err != nil {
+				t.Fatal(err)
+			}
+			cmd := exec.CommandContext(t.Context(), "go", "build", "-overlay="+overlay, "./"+path.Dir(bug.File))
+			cmd.Dir = "../.."
+			if text, err := cmd.CombinedOutput(); err != nil {
+				t.Errorf("%v: %s", err, text)
+			}
+		})
 	}
 }
 
