@@ -43,6 +43,8 @@ func wantOutput(t *testing.T, want, shell string, args ...string) {
 
 // What bash offers after a line, by the script that weirctl prints and bash's own
 // function call: commands, sub-commands, flags and values. | is between bash's words.
+//
+//weir:unraced
 func TestBashCompletes(t *testing.T) {
 	lines := [][2]string{
 		{"weirctl|ro", "rollout"},
@@ -87,6 +89,8 @@ var completed = [][2]string{
 }
 
 // fish is asked for its own completions of a line.
+//
+//weir:unraced
 func TestFishCompletes(t *testing.T) {
 	script, want := "weirctl completion fish | source\n", ""
 	for _, line := range completed {
@@ -98,6 +102,8 @@ func TestFishCompletes(t *testing.T) {
 
 // zsh completes in its line editor alone, so the function is called as that would, with
 // what it calls in turn replaced: compadd prints.
+//
+//weir:unraced
 func TestZshCompletes(t *testing.T) {
 	script := `compdef() { print -- "compdef $*" }
 compadd() { print -- "$line -> ${(P)2}" }

@@ -20,6 +20,8 @@ import (
 
 // "-o json and -o yaml print the API's own answer": every command, called as the README has it, prints one document and
 // nothing else.
+//
+//weir:unraced
 func TestEveryCommandHasEachForm(t *testing.T) {
 	forEveryCommand(t, func(t *testing.T, leaf string, w *world, args []string) {
 		if leaf == "completion" || leaf == "audit export" { // a script and JSON lines have no other form
@@ -45,6 +47,8 @@ func TestEveryCommandHasEachForm(t *testing.T) {
 }
 
 // With --dry-run no command changes anything; each that does without it prints the call.
+//
+//weir:unraced
 func TestEveryCommandHasDryRun(t *testing.T) {
 	changing := 0
 	forEveryCommand(t, func(t *testing.T, leaf string, w *world, args []string) {
