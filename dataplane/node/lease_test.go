@@ -181,8 +181,8 @@ func as[T any](token string, m *T) *connect.Request[T] {
 	return r
 }
 
-// waitsCounted counts the calls that wait for a lease. Each of them has its place among those that may: the node's count
-// of calls in flight has some that are about to be refused, too.
+// waitsCounted counts the calls that wait for a lease. Each of them has its place among those that
+// may wait: the count of calls in flight has some that are about to be refused, too.
 type waitsCounted struct {
 	*dataplane.Limiter
 	waits atomic.Int64
