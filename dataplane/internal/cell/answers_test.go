@@ -35,7 +35,7 @@ func TestForeignCostLeavesCreditAsItIs(t *testing.T) {
 	if l := e.LookAt(ledgerSeq); l.Foreign != 40 || l.Counted+l.Others != 45 {
 		t.Errorf("%+v; want 40 foreign, and 45 that decisions see", l)
 	}
-	e.addLocked(slot, 10)
+	e.counter.add(slot, 10)
 	e.netLocked(slot)
 	e.ApplyForeign(m, anyTime, ledgerSeq, ledgerSeq, 50)
 	if l := e.LookAt(ledgerSeq); l.Foreign != 50 || l.Counted+l.Others != 65 || l.Credit != 5 {
@@ -64,7 +64,7 @@ func TestOnlyTheCurrentCellsAnswerMakesItFresh(t *testing.T) {
 func TestARefusedCostIsSentAgain(t *testing.T) {
 	m := new(Counters)
 	e := answeredEntry(m)
-	e.addLocked(slotOf(ledgerSeq), 4)
+	e.counter.add(slotOf(ledgerSeq), 4)
 	sent := loaded(e)
 	refused := &store.Total{Epoch: lostEpoch, Err: errors.New("cannot be written")}
 	if again, _ := e.Confirm(m, &sent, refused, clock.SteadyStart); !again || e.Unsent() != 4 {
@@ -76,7 +76,7 @@ func TestARefusedCostIsSentAgain(t *testing.T) {
 // Of an untracked key's cost a total names as much as it is more than what was named, and no more.
 func TestATotalNamesAsMuchOfAnUntrackedKeysCostAsItHolds(t *testing.T) {
 	e := ledgerEntry() // 20 are at the origin
-	e.addLocked(slotOf(ledgerSeq), 3)
+	e.counter.add(slotOf(ledgerSeq), 3)
 	e.SettleUnnamed(ledgerSeq, 3)
 	for _, step := range []struct{ total, named int64 }{{20, 20}, {21, 21}, {20, 21}, {23, 23}, {24, 24}} {
 		e.Absorb(&Counters{}, ledgerSeq, &store.Total{Region: step.total}, clock.SteadyStart)

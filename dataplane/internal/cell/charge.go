@@ -11,12 +11,12 @@ func (e *Entry) Charge(sequence, cost, limit int64) (charged int64, alive bool) 
 	if e.flags.Load()&flagDead != 0 {
 		return 0, false
 	}
-	slot, ok := e.slotLocked(min(sequence, e.seq.Load()))
+	slot, ok := e.slotLocked(min(sequence, e.counter.sequence()))
 	if !ok {
 		return 0, true
 	}
 	e.lowerMinLimit(slot, limit) // past half of it no flood washes the entry away
-	return e.addLocked(slot, cost), true
+	return e.counter.add(slot, cost), true
 }
 
 // GiveBack takes up to cost back from a cell: first what was not sent yet,
@@ -29,12 +29,12 @@ func (e *Entry) GiveBack(sequence, cost int64) (given int64) {
 		return 0
 	}
 	if e.ledger() == nil { // all of it is this node's own, and never sent
-		given = min(cost, wordCount(e.words[slot].Load()))
-		e.takeLocked(slot, given)
+		given = min(cost, e.counter.count(slot))
+		e.counter.take(slot, given)
 		return given
 	}
 	given = min(cost, e.neverSentLocked(slot))
-	e.takeLocked(slot, given)
+	e.counter.take(slot, given)
 	return given + e.creditLocked(slot, cost-given)
 }
 
@@ -81,7 +81,7 @@ func (e *Entry) Force(sequence, limit, cost int64) bool {
 	slot, ok := e.slotLocked(sequence)
 	if ok {
 		e.lowerMinLimit(slot, limit)
-		e.addLocked(slot, cost)
+		e.counter.add(slot, cost)
 	}
 	return ok
 }

@@ -90,14 +90,14 @@ func (e *Entry) PrepareClaim(c *Claim, shared bool, nodes, quietMs int64, now cl
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	slot, ok := e.slotLocked(c.Verdict.Sequence)
-	if !ok || c.Verdict.Sequence != e.seq.Load() || c.left {
+	if !ok || c.Verdict.Sequence != e.counter.sequence() || c.left {
 		return call, WayReply
 	}
 	durationMs := e.names.durationMs()
 	uncovered := window.Start(c.Verdict.Sequence+1, durationMs) - c.Verdict.AtMs
 	for {
-		e.awaitRelease(slot)
-		word := e.words[slot].Load()
+		e.counter.awaitRelease(slot)
+		word := e.counter.word(slot)
 		if e.unconfirmedLocked(slot, word) > 0 {
 			return call, WayReply // what is unsent goes first: no total holds it
 		}
@@ -105,7 +105,7 @@ func (e *Entry) PrepareClaim(c *Claim, shared bool, nodes, quietMs int64, now cl
 			return call, WayReply
 		}
 		if sum, _ := plus(word, c.Cost, CountMax); wordIsLive(word, c.Verdict.Sequence) &&
-			e.words[slot].CompareAndSwap(word, sum) {
+			e.counter.swap(slot, word, sum) {
 			break
 		}
 	}
@@ -167,7 +167,7 @@ func (e *Entry) releaseClaimLocked(slot int, c *Claim) {
 		e.revokeLocked(slot, c.Cost)
 		return
 	}
-	e.takeLocked(slot, c.Cost)
+	e.counter.take(slot, c.Cost)
 }
 
 // revokeLocked takes back credit that was lent. The cost in the word stays there, and so does
@@ -246,7 +246,7 @@ func (e *Entry) mergeAnswerLocked(m *Counters, slot int, c *Claim, total *store.
 		e.creditLocked(slot, c.Cost)
 	case added:
 		c.Verdict.Allowed = true
-		c.Verdict.Current = max(0, wordCount(e.words[slot].Load())+e.others[slot].Load()-c.Cost)
+		c.Verdict.Current = max(0, e.counter.count(slot)+e.others[slot].Load()-c.Cost)
 	}
 	return lost
 }

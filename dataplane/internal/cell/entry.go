@@ -17,21 +17,17 @@ import (
 //
 // Who writes what, and which way it moves:
 //
-//	words        requests and batches (+cost); merges (+); claims (+cost, and - again when it
+//	counter      its words: requests and batches (+cost); merges (+); claims (+cost, and - again when it
 //	             is refused); refunds (-), of own cost that was not sent yet
+//	             its sequence: rotate   grows, within a Horizon; an entry ahead of the clock is replaced: SetRight
 //	others       merges (+); refunds (-) of cost that was sent
-//	seq          rotate                 grows, within a Horizon; an entry ahead of the clock is replaced: SetRight
 //	minLimits    requests (down); rotate (back to none)
 //	refreshedAt  refresh, replay        grows
 //	strictUntil  denials                grows; flagStrict is set before it is looked at
 //	ledger       background and refunds, under mu
-//
-// The slot of a cell is reset when the sequence moves two on; a late write to the
-// old cell finds another sequence and does nothing.
 type Entry struct {
 	id          Identity // constant
-	words       [2]atomic.Uint64
-	seq         atomic.Int64 // sequence of the current cell
+	counter     counter
 	flags       atomic.Uint32
 	minLimits   minLimits    // lowest limits that were counted against
 	refreshedAt atomic.Int64 // clock.Steady of the origin's last word on the current cell; 0: never
@@ -75,9 +71,9 @@ func newEntry(id *Identity, names Names, sequence int64, fleet bool) *Entry {
 		e.behind = &behind{}
 	}
 	e.names = names
-	e.seq.Store(sequence)
-	e.words[slotOf(sequence)].Store(liveWord(sequence, 0))
-	e.words[slotOf(sequence-1)].Store(liveWord(sequence-1, 0) | sealed)
+	e.counter.advance(sequence)
+	e.counter.put(slotOf(sequence), liveWord(sequence, 0))
+	e.counter.put(slotOf(sequence-1), liveWord(sequence-1, 0)|sealed)
 	e.minLimits.init()
 	return e
 }
@@ -95,35 +91,22 @@ func (e *Entry) rotateLocked(h *Horizon, sequence int64) (agedOut int64, ok bool
 	if e.flags.Load()&flagDead != 0 {
 		return 0, false
 	}
-	seq := e.seq.Load()
+	seq := e.counter.sequence()
 	if seq >= sequence {
 		return 0, true
 	}
 	if !h.shows(sequence, e.names.durationMs()) {
 		return 0, false
 	}
-	e.sealLocked(slotOf(seq))
+	e.counter.seal(slotOf(seq))
 	if sequence == seq+1 {
 		e.flags.Or(flagStale << slotOf(seq))
 	} else {
 		agedOut = e.resetLocked(slotOf(sequence-1), liveWord(sequence-1, 0)|sealed)
 	}
 	agedOut += e.resetLocked(slotOf(sequence), liveWord(sequence, 0))
-	e.seq.Store(sequence)
+	e.counter.advance(sequence)
 	return agedOut, true
-}
-
-func (e *Entry) sealLocked(slot int) {
-	for {
-		word := e.words[slot].Load()
-		if word&held != 0 {
-			e.awaitRelease(slot)
-			continue
-		}
-		if word&sealed != 0 || e.words[slot].CompareAndSwap(word, word|sealed) {
-			return
-		}
-	}
 }
 
 // resetLocked hands a sealed slot to another cell.
@@ -135,13 +118,13 @@ func (e *Entry) resetLocked(slot int, word uint64) (agedOut int64) {
 	e.others[slot].Store(0)
 	e.flags.And(^uint32(flagsOfSlot << slot))
 	e.minLimits.reset(slot)
-	e.words[slot].Store(word)
+	e.counter.put(slot, word)
 	return agedOut
 }
 
 // slotLocked finds the slot of a cell, if the entry still holds that cell.
 func (e *Entry) slotLocked(sequence int64) (slot int, ok bool) {
-	if seq := e.seq.Load(); sequence != seq && sequence != seq-1 {
+	if seq := e.counter.sequence(); sequence != seq && sequence != seq-1 {
 		return 0, false
 	}
 	return slotOf(sequence), e.flags.Load()&flagDead == 0
@@ -199,5 +182,5 @@ func (e *Entry) DurationMs() int64 { return e.names.durationMs() }
 
 // Expired is true when no decision can depend on the entry's cells any more.
 func (e *Entry) Expired(nowMs int64) bool {
-	return expiredAt(e.seq.Load(), e.names.durationMs(), nowMs)
+	return expiredAt(e.counter.sequence(), e.names.durationMs(), nowMs)
 }

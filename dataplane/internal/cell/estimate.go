@@ -69,7 +69,7 @@ func (e *Entry) Want(limit int64, now clock.Steady) (first bool) {
 func (e *Entry) Estimate(v *Verdict, h *Horizon, tMs, durationMs, limit, cost int64, peek bool,
 	k *Rules) (alive bool) {
 	for {
-		seq := e.seq.Load()
+		seq := e.counter.sequence()
 		v.Sequence, v.AtMs = seq, tMs
 		start := window.Start(seq, durationMs)
 		switch elapsed := tMs - start; {
@@ -84,7 +84,7 @@ func (e *Entry) Estimate(v *Verdict, h *Horizon, tMs, durationMs, limit, cost in
 			continue
 		}
 		slot := slotOf(seq)
-		word := e.words[slot].Load()
+		word := e.counter.word(slot)
 		if !wordIsLive(word, seq) {
 			if !e.awaitTurn(slot) {
 				return false
@@ -99,10 +99,10 @@ func (e *Entry) Estimate(v *Verdict, h *Horizon, tMs, durationMs, limit, cost in
 		}
 		switch {
 		case v.Counted > 0:
-			if e.words[slot].CompareAndSwap(word, sum) {
+			if e.counter.swap(slot, word, sum) {
 				return true
 			}
-		case wordIsLive(e.words[slot].Load(), seq):
+		case wordIsLive(e.counter.word(slot), seq):
 			return true
 		}
 	}
@@ -111,10 +111,10 @@ func (e *Entry) Estimate(v *Verdict, h *Horizon, tMs, durationMs, limit, cost in
 // EstimateHeld is estimate for a batch that holds the entry; it counts nothing. Before the current cell and after it
 // the key is judged as at its start and its end.
 func (e *Entry) EstimateHeld(v *Verdict, tMs, durationMs, limit, cost int64, k *Rules) {
-	v.Sequence = e.seq.Load()
+	v.Sequence = e.counter.sequence()
 	v.AtMs = min(max(tMs, window.Start(v.Sequence, durationMs)), window.Start(v.Sequence+1, durationMs))
 	slot := slotOf(v.Sequence)
-	e.gauge(v, slot, e.words[slot].Load(), limit, cost, durationMs, k)
+	e.gauge(v, slot, e.counter.word(slot), limit, cost, durationMs, k)
 }
 
 // gauge is the arithmetic of an estimate on the cell whose word was read. A sync that
@@ -123,7 +123,7 @@ func (e *Entry) EstimateHeld(v *Verdict, tMs, durationMs, limit, cost int64, k *
 func (e *Entry) gauge(v *Verdict, slot int, word uint64, limit, cost, durationMs int64, k *Rules) {
 	before := previousSlot(slot)
 	v.Current = max(0, wordCount(word)+e.others[slot].Load())
-	v.Previous = max(0, wordCount(e.words[before].Load())+e.others[before].Load())
+	v.Previous = max(0, e.counter.count(before)+e.others[before].Load())
 	metered := e.flags.Load()&flagEstimate != 0
 	if v.Leaky = metered && k.Leaky; v.Leaky {
 		v.Unknown = e.leak(v, slot, limit, durationMs, k)
@@ -154,11 +154,11 @@ func (e *Entry) leak(v *Verdict, slot int, limit, durationMs int64, k *Rules) (u
 
 // Pending is local cost that no sync has covered, roughly: it takes no lock.
 func (e *Entry) Pending() int64 {
-	seq := e.seq.Load()
+	seq := e.counter.sequence()
 	slot := slotOf(seq)
 	r := e.ledger().meter().reading.Load()
-	pending := wordCount(e.words[slot].Load()) + e.others[slot].Load() +
-		wordCount(e.words[previousSlot(slot)].Load()) + e.others[previousSlot(slot)].Load()
+	pending := e.counter.count(slot) + e.others[slot].Load() +
+		e.counter.count(previousSlot(slot)) + e.others[previousSlot(slot)].Load()
 	if r != nil {
 		covered := r.at(seq).covered
 		pending -= covered[0] + covered[1]
@@ -169,7 +169,7 @@ func (e *Entry) Pending() int64 {
 // UnsentIn is own cost in a cell that has not been sent, roughly: it takes no lock.
 func (e *Entry) UnsentIn(sequence int64) int64 {
 	slot := slotOf(sequence)
-	return wordCount(e.words[slot].Load()) - e.ledger().cells[slot].settled.Load()
+	return e.counter.count(slot) - e.ledger().cells[slot].settled.Load()
 }
 
 // beEstimate gives a new entry what the estimate mode needs, in one piece of memory.

@@ -58,9 +58,9 @@ func (e *Entry) evict(h *Horizon, nowMs int64, now clock.Steady, graceMs int64, 
 		flagClaiming1) != 0 || e.readingLocked(now) {
 		return stays
 	}
-	seq := e.seq.Load()
+	seq := e.counter.sequence()
 	slot := slotOf(seq)
-	word := e.words[slot].Load()
+	word := e.counter.word(slot)
 	if word&held != 0 {
 		return stays
 	}
@@ -99,8 +99,8 @@ func (e *Entry) deniedLocked(flags uint32) bool {
 	if flags&(flagDenied|flagDenied1) != 0 {
 		return true
 	}
-	for slot := range e.words {
-		count := wordCount(e.words[slot].Load()) + e.others[slot].Load()
+	for slot := range 2 {
+		count := e.counter.count(slot) + e.others[slot].Load()
 		if limit := e.minLimits.get(slot); count > 0 && limit != math.MaxInt64 && count >= limit-count {
 			return true
 		}
@@ -111,7 +111,7 @@ func (e *Entry) deniedLocked(flags uint32) bool {
 // endLocked ends the entry's life, unless a request has counted since its word was read.
 func (e *Entry) endLocked(slot int, word uint64, result eviction) eviction {
 	e.flags.Or(flagDead)
-	if !e.words[slot].CompareAndSwap(word, word|sealed) {
+	if !e.counter.swap(slot, word, word|sealed) {
 		e.flags.And(^uint32(flagDead))
 		return stays
 	}

@@ -26,7 +26,7 @@ func TestWhatKeepsAnEntry(t *testing.T) {
 	count := func(slot int) func(e *Entry) func() {
 		return func(e *Entry) func() {
 			e.lowerMinLimit(slot, 100)
-			e.addLocked(slot, 1)
+			e.counter.add(slot, 1)
 			return func() { e.ledger().cells[slot].settled.Add(1) } // sent
 		}
 	}
@@ -49,8 +49,8 @@ func TestWhatKeepsAnEntry(t *testing.T) {
 		"rests":                     func(e *Entry) func() { e.Rest(now); return func() { e.flight = nil } },
 		"counted to half its limit": func(e *Entry) func() {
 			e.lowerMinLimit(current, 100)
-			e.ledger().cells[current].settled.Add(e.addLocked(current, 50))
-			return func() { e.takeLocked(current, 1) }
+			e.ledger().cells[current].settled.Add(e.counter.add(current, 50))
+			return func() { e.counter.take(current, 1) }
 		},
 		"counted to half its limit elsewhere": func(e *Entry) func() {
 			e.lowerMinLimit(current, 100)

@@ -110,24 +110,9 @@ func (b *ledger) reset(slot int) {
 	}
 }
 
-// addLocked adds to a cell's count, sealed or held or not, and stops at mergedMax.
-func (e *Entry) addLocked(slot int, n int64) (added int64) {
-	for {
-		word := e.words[slot].Load()
-		sum, added := plus(word, n, mergedMax)
-		if e.words[slot].CompareAndSwap(word, sum) {
-			return added
-		}
-	}
-}
-
-// takeLocked takes n away from a cell's count, which must hold as much: no borrow
-// reaches the tag.
-func (e *Entry) takeLocked(slot int, n int64) { e.words[slot].Add(-uint64(n)) }
-
 // acceptedLocked is what may be told to others.
 func (e *Entry) acceptedLocked(slot int) int64 {
-	return wordCount(e.words[slot].Load()) - e.ledger().netted(slot) - e.ledger().claiming(slot)
+	return e.counter.count(slot) - e.ledger().netted(slot) - e.ledger().claiming(slot)
 }
 
 // unsentLocked is this node's own accepted cost that the origin has not confirmed

@@ -18,7 +18,7 @@ func ledgerEntry() *Entry {
 	key := window.Key{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: time.Minute}
 	id := h.IdentityOfKey(&key, nil)
 	e := newEntry(&id, h.NamesOf(&key, nil), ledgerSeq, true)
-	e.ledger().cells[slotOf(ledgerSeq)].settled.Add(e.addLocked(slotOf(ledgerSeq), 20))
+	e.ledger().cells[slotOf(ledgerSeq)].settled.Add(e.counter.add(slotOf(ledgerSeq), 20))
 	return e
 }
 
@@ -41,7 +41,7 @@ func TestAClaimLeavesOutWhatItsTotalDoesNotHold(t *testing.T) {
 		"credit":              {func(e *Entry) { e.GiveBack(ledgerSeq, 15) }, 115},
 		"credit that has paid": {func(e *Entry) {
 			e.GiveBack(ledgerSeq, 15)
-			e.addLocked(slot, 15)
+			e.counter.add(slot, 15)
 			e.netLocked(slot)
 		}, 100},
 	} {
@@ -76,10 +76,10 @@ func TestAFailedClaimTakesBackWhatItLent(t *testing.T) {
 		if _, way := e.PrepareClaim(c, false, 1, 200, clock.SteadyStart); way != WayClaim || e.LeaveClaim(c) {
 			t.Fatal("it is on its way")
 		}
-		e.addLocked(slot, spent) // by the policy
+		e.counter.add(slot, spent) // by the policy
 		e.netLocked(slot)
 		e.EndClaim(c, WayBroken)
-		if known := wordCount(e.words[slot].Load()) + e.others[slot].Load(); known != 15+spent {
+		if known := e.counter.count(slot) + e.others[slot].Load(); known != 15+spent {
 			t.Errorf("%d spent: %d are known, want the 15 before and these", spent, known)
 		}
 		if e.ledger().credit(slot) != want.credit || e.unsentLocked(slot) != want.unsent {
@@ -100,7 +100,7 @@ func TestWhatACellLendsIsBounded(t *testing.T) {
 		}
 		e.LeaveClaim(c)
 		e.EndClaim(c, WayBroken)
-		if known := wordCount(e.words[slot].Load()) + e.others[slot].Load(); known != 20 || e.ledger().credit(slot)+e.ledger().netted(slot) > creditMax {
+		if known := e.counter.count(slot) + e.others[slot].Load(); known != 20 || e.ledger().credit(slot)+e.ledger().netted(slot) > creditMax {
 			t.Fatalf("%d are known, want 20; credit %d, netted %d", known, e.ledger().credit(slot), e.ledger().netted(slot))
 		}
 	}
@@ -141,7 +141,7 @@ func TestAShareTakesNothingThatTheOriginLacks(t *testing.T) {
 		"and strict":                         {func(e *Entry) { e.BeStrict(clock.SteadyStart + 1000) }, goneShare},
 		"counted in other regions":           {func(e *Entry) { e.othersOf(slot).Store(1) }, goneShare},
 		"to be restored":                     {func(e *Entry) { e.flags.Or(flagRestore << slot) }, stays},
-		"unsent":                             {func(e *Entry) { e.addLocked(slot, 1) }, stays},
+		"unsent":                             {func(e *Entry) { e.counter.add(slot, 1) }, stays},
 		"to be restored, of the cell before": {func(e *Entry) { e.flags.Or(flagRestore << previousSlot(slot)) }, stays},
 	} {
 		e := ledgerEntry()
@@ -236,7 +236,7 @@ func TestARefusedClaimIsOverShareOnlyWhereItWouldFit(t *testing.T) {
 func TestATotalWithAClaimInItConfirmsNothingElse(t *testing.T) {
 	slot := slotOf(ledgerSeq)
 	e := ledgerEntry() // 20 are at the origin
-	e.addLocked(slot, 1)
+	e.counter.add(slot, 1)
 	e.SettleUnnamed(ledgerSeq, 1) // and 1 is in the overflow
 	c := ledgerClaim(e, 1, 100)
 	if _, way := e.PrepareClaim(c, false, 1, 200, clock.SteadyStart); way != WayClaim {
@@ -252,7 +252,7 @@ func TestATotalWithAClaimInItConfirmsNothingElse(t *testing.T) {
 // No claim is decided by a total that lacks what its node has accepted: what is unsent goes first.
 func TestAClaimWaitsForWhatIsUnsent(t *testing.T) {
 	e := ledgerEntry()
-	e.addLocked(slotOf(ledgerSeq), 1)
+	e.counter.add(slotOf(ledgerSeq), 1)
 	if _, way := e.PrepareClaim(ledgerClaim(e, 10, 100), false, 1, 200, clock.SteadyStart); way != WayReply {
 		t.Errorf("way %d", way)
 	}
@@ -321,7 +321,7 @@ func TestWhatALostClaimHasLentIsRestored(t *testing.T) {
 		if _, way := e.PrepareClaim(c, false, 1, 200, clock.SteadyStart); way != WayClaim || !e.LoseClaim(c) {
 			t.Fatalf("way %d", way)
 		}
-		e.addLocked(slot, 10) // by the policy
+		e.counter.add(slot, 10) // by the policy
 		e.netLocked(slot)
 		e.Absorb(m, ledgerSeq, &store.Total{Epoch: newEpoch}, clock.SteadyStart)
 		if got := loaded(e); got.Restore != before+10 || got.Add != 0 {

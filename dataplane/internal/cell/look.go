@@ -11,10 +11,10 @@ import (
 // ActiveShare is the larger of two cells' shares of their limits; 0 when nothing was
 // accepted here. It takes no lock: a rotation in between makes it a little wrong, once.
 func (e *Entry) ActiveShare(sequence int64) (share float64) {
-	seq := e.seq.Load()
+	seq := e.counter.sequence()
 	for _, s := range []int64{seq - 1, seq} {
 		if limit := e.minLimits.get(slotOf(s)); limit != math.MaxInt64 && s >= sequence-1 {
-			share = max(share, float64(1+wordCount(e.words[slotOf(s)].Load()))/float64(max(1, limit)))
+			share = max(share, float64(1+e.counter.count(slotOf(s)))/float64(max(1, limit)))
 		}
 	}
 	return share
@@ -27,21 +27,21 @@ func (e *Entry) HasOthers() bool { return e.others[0].Load() > 0 || e.others[1].
 // of it. It takes no lock: cost that moves meanwhile may be missed, or seen twice.
 func (e *Entry) InWindow(nowMs int64) (count, regional int64) {
 	durationMs := e.names.durationMs()
-	seq := e.seq.Load()
+	seq := e.counter.sequence()
 	current, previous := slotOf(seq), slotOf(seq-1)
 	elapsed := max(0, nowMs-window.Start(seq, durationMs))
 	sum := func(slot int, uncoveredMs int64) {
 		if uncoveredMs <= 0 {
 			return
 		}
-		own := wordCount(e.words[slot].Load())
+		own := e.counter.count(slot)
 		all := max(0, own+e.others[slot].Load())
 		count += window.Carried(all, uncoveredMs, durationMs)
 		regional += window.Carried(min(own, all), uncoveredMs, durationMs)
 	}
 	sum(current, min(durationMs, 2*durationMs-elapsed))
 	sum(previous, durationMs-elapsed)
-	if e.seq.Load() != seq { // others decide about it right now
+	if e.counter.sequence() != seq { // others decide about it right now
 		return e.InWindow(nowMs)
 	}
 	return count, regional
@@ -83,7 +83,7 @@ func (e *Entry) Look(sequence int64, now clock.Steady) (l Look) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	l.Sequence = sequence
-	if seq := e.seq.Load(); seq >= sequence {
+	if seq := e.counter.sequence(); seq >= sequence {
 		l.Sequence, l.RefreshedAt = seq, e.RefreshedAt()
 	}
 	l.Current, l.Previous = e.lookLocked(l.Sequence), e.lookLocked(l.Sequence-1)
@@ -105,7 +105,7 @@ func (e *Entry) lookLocked(sequence int64) (c CellLook) {
 	if !ok {
 		return c
 	}
-	c.Held, c.Counted, c.Others = true, wordCount(e.words[slot].Load()), e.others[slot].Load()
+	c.Held, c.Counted, c.Others = true, e.counter.count(slot), e.others[slot].Load()
 	c.Accepted = c.Counted
 	if e.ledger() == nil {
 		return c

@@ -21,7 +21,7 @@ func (m *Counters) exceeded(e *Entry, slot int, grown int64) {
 		return
 	}
 	limit := e.minLimits.most(slot)
-	if over := wordCount(e.words[slot].Load()) + e.others[slot].Load() - limit; over > 0 {
+	if over := e.counter.count(slot) + e.others[slot].Load() - limit; over > 0 {
 		m.Overshoot.Add(min(over, grown))
 	}
 }
@@ -61,7 +61,7 @@ func (e *Entry) absorbLocked(m *Counters, slot int, total *store.Total) (lost st
 		return lost
 	}
 	if others := total.Region - c.settled.Load() - b.claiming(slot); others > 0 {
-		added := e.addLocked(slot, others)
+		added := e.counter.add(slot, others)
 		c.settled.Add(added)
 		c.peers += added
 		if b.extra != nil {
@@ -69,7 +69,7 @@ func (e *Entry) absorbLocked(m *Counters, slot int, total *store.Total) (lost st
 		}
 		m.exceeded(e, slot, added)
 		if b.extra != nil && b.extra.metered != nil {
-			b.extra.metered.cover(e.seq.Load(), slot, added)
+			b.extra.metered.cover(e.counter.sequence(), slot, added)
 		}
 	}
 	if unnamed, without := b.unnamed(slot), total.Region-b.claiming(slot); unnamed > 0 &&
@@ -94,7 +94,7 @@ func (e *Entry) applyForeignLocked(m *Counters, slot int, foreign int64) {
 // refreshLocked notes that the origin has answered about a cell. Only who was hydrated gets
 // fresher by it: an answer about one cell does not tell of the other.
 func (e *Entry) refreshLocked(sequence int64, total *store.Total, now clock.Steady) {
-	if total.Err == nil && sequence == e.seq.Load() && e.refreshedAt.Load() != 0 && e.flags.Load()&flagEstimate == 0 {
+	if total.Err == nil && sequence == e.counter.sequence() && e.refreshedAt.Load() != 0 && e.flags.Load()&flagEstimate == 0 {
 		e.markRefreshed(now)
 	}
 }
@@ -103,7 +103,7 @@ func (e *Entry) refreshLocked(sequence int64, total *store.Total, now clock.Stea
 func (e *Entry) ApplyForeign(m *Counters, h *Horizon, current, sequence, foreign int64) (agedOut int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if sequence > e.seq.Load() {
+	if sequence > e.counter.sequence() {
 		agedOut, _ = e.rotateLocked(h, current)
 	}
 	if slot, ok := e.slotLocked(sequence); ok {

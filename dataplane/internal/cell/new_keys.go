@@ -80,7 +80,7 @@ func (t *Table) HoldsBack(e *Entry, claims bool, nodes int64) bool {
 	if flags&(flagRestore|flagRestore1) != 0 {
 		return false
 	}
-	for slot := range e.words {
+	for slot := range 2 {
 		b := e.ledger()
 		if b.cells[slot].settled.Load() > b.unnamed(slot) || flags&flagUntracked == 0 && e.foreignLocked(slot) > 0 {
 			return false

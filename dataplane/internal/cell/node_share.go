@@ -37,12 +37,12 @@ func (e *Entry) JudgeNodeShare(v *Verdict, h *Horizon, tMs, durationMs, limit, c
 
 func (e *Entry) nodeShareLocked(v *Verdict, durationMs, limit, cost, nodes int64) (w Way, done bool) {
 	slot, ok := e.slotLocked(v.Sequence)
-	if !ok || v.Sequence != e.seq.Load() {
+	if !ok || v.Sequence != e.counter.sequence() {
 		return WayMade, false
 	}
-	word := e.words[slot].Load()
+	word := e.counter.word(slot)
 	if !wordIsLive(word, v.Sequence) {
-		e.awaitRelease(slot)
+		e.counter.awaitRelease(slot)
 		return WayMade, false
 	}
 	uncovered := window.Start(v.Sequence+1, durationMs) - v.AtMs
@@ -51,7 +51,7 @@ func (e *Entry) nodeShareLocked(v *Verdict, durationMs, limit, cost, nodes int64
 	if v.Allowed && w == WayMade {
 		e.lowerMinLimit(slot, limit)
 	}
-	if v.Allowed && w == WayMade && !e.words[slot].CompareAndSwap(word, word+uint64(cost)) {
+	if v.Allowed && w == WayMade && !e.counter.swap(slot, word, word+uint64(cost)) {
 		return WayMade, false
 	}
 	return w, true
@@ -106,7 +106,7 @@ func (e *Entry) OverHalfNodeShare(v *Verdict, durationMs, limit, ahead, cost, no
 	if e.flags.Load()&(flagFlush|flagSending<<slot) != 0 {
 		return false
 	}
-	unsent := wordCount(e.words[slot].Load()) - e.ledger().cells[slot].settled.Load()
+	unsent := e.counter.count(slot) - e.ledger().cells[slot].settled.Load()
 	left := limit - (v.Current + ahead + cost - unsent) - v.carried(durationMs)
 	return 2*unsent > max(cost, left/(2*nodes))
 }
@@ -125,7 +125,7 @@ func (e *Entry) WayOfBatch(v *Verdict, h *Horizon, tMs, durationMs, limit, nodes
 	if !ok {
 		return WayMade, 0, 0
 	}
-	word, uncovered := e.words[slot].Load(), window.Start(v.Sequence+1, durationMs)-v.AtMs
+	word, uncovered := e.counter.word(slot), window.Start(v.Sequence+1, durationMs)-v.AtMs
 	mine := own.In(v.Sequence)
 	e.weigh(v, slot, word, limit, 0, uncovered, durationMs)
 	v.Current = max(0, v.Current-mine)

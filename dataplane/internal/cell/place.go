@@ -53,11 +53,11 @@ func (e *Entry) exchangedLocked() bool {
 // cells that have expired at ownMs. It returns nil if e is dead or in this cell.
 func (t *Table) moveLocked(place spot, e *Entry, tMs, ownMs int64) (moved *Entry, expired int64) {
 	durationMs := e.names.durationMs()
-	seq, to := e.seq.Load(), window.Sequence(tMs, durationMs)
+	seq, to := e.counter.sequence(), window.Sequence(tMs, durationMs)
 	if seq == to || e.flags.Load()&flagDead != 0 {
 		return nil, 0
 	}
-	e.sealLocked(slotOf(seq))
+	e.counter.seal(slotOf(seq))
 	flags := e.flags.Or(flagDead)
 	moved = newEntry(&e.id, e.names, to, t.Fleet)
 	if flags&flagEstimate != 0 {
@@ -73,7 +73,7 @@ func (t *Table) moveLocked(place spot, e *Entry, tMs, ownMs int64) (moved *Entry
 			cost += unsent
 		}
 	}
-	moved.words[slotOf(to)].Store(liveWord(to, min(cost, mergedMax)))
+	moved.counter.put(slotOf(to), liveWord(to, min(cost, mergedMax)))
 	moved.inheritLocked(e, flags)
 	place.Store(moved) // no lookup changes: identity and tag are the same
 	return moved, expired

@@ -50,10 +50,10 @@ func (e *Entry) WantsRefresh(now clock.Steady, freshForMs int64) bool {
 
 // Known is what counts against a limit at nowMs, as far as is known here, without a claim to be of one instant.
 func (e *Entry) Known(nowMs, durationMs int64) int64 {
-	seq := e.seq.Load()
+	seq := e.counter.sequence()
 	slot := slotOf(seq)
-	known := wordCount(e.words[slot].Load()) + e.others[slot].Load()
-	if before := wordCount(e.words[previousSlot(slot)].Load()) + e.others[previousSlot(slot)].Load(); before > 0 {
+	known := e.counter.count(slot) + e.others[slot].Load()
+	if before := e.counter.count(previousSlot(slot)) + e.others[previousSlot(slot)].Load(); before > 0 {
 		start := window.Start(seq, durationMs)
 		if uncovered := durationMs - max(0, nowMs-start); uncovered > 0 {
 			known += window.Carried(before, uncovered, durationMs)
@@ -103,7 +103,7 @@ func (e *Entry) Join(now clock.Steady, begin func() *Flight) *Flight {
 
 // CellsToRead are the previous cell and the current one.
 func (e *Entry) CellsToRead() [2]window.Cell {
-	seq := e.seq.Load()
+	seq := e.counter.sequence()
 	return [2]window.Cell{e.Cell(seq - 1), e.Cell(seq)}
 }
 
@@ -121,7 +121,7 @@ func (e *Entry) Hydrate(m *Counters, sequence int64, totals []store.Total, now c
 			lost[i] = e.absorbLocked(m, slot, &totals[i])
 		}
 	}
-	if sequence+1 == e.seq.Load() {
+	if sequence+1 == e.counter.sequence() {
 		e.markRefreshed(now)
 	}
 	return lost

@@ -69,7 +69,7 @@ func (e *Entry) Load(h *Horizon, flushing, shared bool, nowMs, graceMs int64) (l
 		from = flagFlush
 	}
 	e.flags.And(^from)
-	l.Sequence = e.seq.Load()
+	l.Sequence = e.counter.sequence()
 	durationMs := e.names.durationMs()
 	for i, s := range [2]int64{l.Sequence - 1, l.Sequence} {
 		if !expiredAt(s, durationMs, nowMs) {

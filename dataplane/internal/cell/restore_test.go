@@ -15,7 +15,7 @@ const (
 // answeredEntry is an entry that the origin has answered in an epoch: of its 20, 12 are this node's.
 func answeredEntry(m *Counters) *Entry {
 	e := bareEntry()
-	e.addLocked(slotOf(ledgerSeq), 12)
+	e.counter.add(slotOf(ledgerSeq), 12)
 	sent := loaded(e)
 	e.Confirm(m, &sent, &store.Total{Region: 20, Epoch: lostEpoch}, clock.SteadyStart)
 	return e
@@ -25,7 +25,7 @@ func answeredEntry(m *Counters) *Entry {
 func bareEntry() *Entry {
 	e := ledgerEntry()
 	slot := slotOf(ledgerSeq)
-	e.takeLocked(slot, 20)
+	e.counter.take(slot, 20)
 	e.ledger().reset(slot)
 	return e
 }
@@ -49,9 +49,9 @@ func TestANewEpochRestoresWhatWasAccepted(t *testing.T) {
 		own, known int64
 	}{
 		"confirmed":              {func(*Entry) {}, 12, 20},
-		"and unsent":             {func(e *Entry) { e.addLocked(slot, 3) }, 15, 20},
-		"and on its way":         {func(e *Entry) { e.addLocked(slot, 3); loaded(e) }, 15, 23},
-		"on its way, and unsent": {func(e *Entry) { e.addLocked(slot, 3); loaded(e); e.addLocked(slot, 2) }, 17, 23},
+		"and unsent":             {func(e *Entry) { e.counter.add(slot, 3) }, 15, 20},
+		"and on its way":         {func(e *Entry) { e.counter.add(slot, 3); loaded(e) }, 15, 23},
+		"on its way, and unsent": {func(e *Entry) { e.counter.add(slot, 3); loaded(e); e.counter.add(slot, 2) }, 17, 23},
 	} {
 		m := new(Counters)
 		e := answeredEntry(m)
@@ -59,14 +59,14 @@ func TestANewEpochRestoresWhatWasAccepted(t *testing.T) {
 		if lost := e.Absorb(m, ledgerSeq, &store.Total{Region: 1, Epoch: newEpoch}, clock.SteadyStart); lost != lostEpoch {
 			t.Errorf("%s: epoch %d is lost, want %d", name, lost, lostEpoch)
 		}
-		e.addLocked(slot, 5)
+		e.counter.add(slot, 5)
 		sent := loaded(e)
 		wantRestore(t, name, sent, newEpoch, c.own, c.known, 5)
 		e.Confirm(m, &sent, &store.Total{Region: 40, Epoch: newEpoch}, clock.SteadyStart)
 		if again := loaded(e); again != (store.Cost{}) {
 			t.Errorf("%s: once more %+v", name, again)
 		}
-		e.addLocked(slot, 1)
+		e.counter.add(slot, 1)
 		wantRestore(t, name+", afterwards", loaded(e), newEpoch, 0, 0, 1)
 	}
 }
@@ -76,7 +76,7 @@ func TestANewEpochRestoresWhatWasAccepted(t *testing.T) {
 func TestARefusedFirstCostIsRestored(t *testing.T) {
 	m := new(Counters)
 	e := bareEntry()
-	e.addLocked(slotOf(ledgerSeq), 4)
+	e.counter.add(slotOf(ledgerSeq), 4)
 	sent := loaded(e)
 	wantRestore(t, "the first", sent, 0, 0, 0, 4)
 	if back, _ := e.Confirm(m, &sent, &store.Total{Epoch: newEpoch, Err: store.ErrEpoch}, clock.SteadyStart); !back {
@@ -94,7 +94,7 @@ func TestARefusedFirstCostIsRestored(t *testing.T) {
 func TestARefusedFirstCostRestoresNothingThatTheNewEpochHas(t *testing.T) {
 	m, slot := new(Counters), slotOf(ledgerSeq)
 	e := bareEntry()
-	e.addLocked(slot, 4)
+	e.counter.add(slot, 4)
 	sent := loaded(e)
 	e.Absorb(m, ledgerSeq, &store.Total{Region: 567, Epoch: newEpoch}, clock.SteadyStart)
 	c := ledgerClaim(e, 10, 1000)
@@ -102,7 +102,7 @@ func TestARefusedFirstCostRestoresNothingThatTheNewEpochHas(t *testing.T) {
 		t.Fatal(way)
 	}
 	e.MergeClaim(m, c, &store.Total{Region: 577, Epoch: newEpoch}, true, clock.SteadyStart)
-	e.addLocked(slot, 3)
+	e.counter.add(slot, 3)
 	if back, _ := e.Confirm(m, &sent, &store.Total{Epoch: newEpoch, Err: store.ErrEpoch}, clock.SteadyStart); !back {
 		t.Error("nothing is to be sent again")
 	}
@@ -118,7 +118,7 @@ func TestARefusedFirstCostRestoresNothingThatTheNewEpochHas(t *testing.T) {
 func TestARefusedFirstCostLeavesClaimsOnTheirWay(t *testing.T) {
 	m := new(Counters)
 	e := bareEntry()
-	e.addLocked(slotOf(ledgerSeq), 4)
+	e.counter.add(slotOf(ledgerSeq), 4)
 	sent := loaded(e)
 	e.Absorb(m, ledgerSeq, &store.Total{Region: 20, Epoch: newEpoch}, clock.SteadyStart)
 	c := ledgerClaim(e, 10, 1000)
@@ -163,7 +163,7 @@ func TestWhatIsToBeRestoredIsUnsent(t *testing.T) {
 		t.Errorf("%d unsent, want the 12 to be restored", got)
 	}
 	loaded(e)
-	e.addLocked(slotOf(ledgerSeq), 3)
+	e.counter.add(slotOf(ledgerSeq), 3)
 	if got := e.Unsent(); got != 3 {
 		t.Errorf("%d unsent while the 12 are on their way, want 3", got)
 	}

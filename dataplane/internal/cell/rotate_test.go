@@ -11,9 +11,9 @@ import (
 func TestAClosedCellTakesNoCount(t *testing.T) {
 	slot := slotOf(ledgerSeq)
 	e := ledgerEntry()
-	word := e.words[slot].Load()
+	word := e.counter.word(slot)
 	e.rotate(anyTime, ledgerSeq+1)
-	if e.words[slot].CompareAndSwap(word, word+1) {
+	if e.counter.swap(slot, word, word+1) {
 		t.Error("a cost was counted in it")
 	}
 }
@@ -40,17 +40,17 @@ func TestACellBeginsWithNothing(t *testing.T) {
 	e.GiveBack(ledgerSeq, 2)
 	e.lowerMinLimit(slot, 9)
 	e.Renew(lostEpoch, newEpoch)
-	e.addLocked(slot, 3)
+	e.counter.add(slot, 3)
 	loaded(e)
 	e.PrepareClaim(ledgerClaim(e, 10, 1000), false, 1, 200, clock.SteadyStart)
 	for seq := ledgerSeq + 1; seq <= ledgerSeq+2; seq++ {
 		e.rotate(anyTime, seq)
 	}
-	if l := e.LookAt(ledgerSeq + 2); l != (CellLook{Held: true}) || e.unconfirmedLocked(slot, e.words[slot].Load()) != 0 {
+	if l := e.LookAt(ledgerSeq + 2); l != (CellLook{Held: true}) || e.unconfirmedLocked(slot, e.counter.word(slot)) != 0 {
 		t.Errorf("it begins with %+v", l)
 	}
 	e.Renew(newEpoch, 9)
-	e.addLocked(slot, 5)
+	e.counter.add(slot, 5)
 	if c, _ := e.loadLocked(ledgerSeq+2, true); c != (store.Cost{Cell: e.Cell(ledgerSeq + 2), Add: 5}) {
 		t.Errorf("%+v is sent, want 5 in no epoch and against no limit", c)
 	}

@@ -23,7 +23,7 @@ const aheadMs = 200
 
 // Before reports whether a time lies before the entry's current cell.
 func (e *Entry) Before(tMs, durationMs int64) bool {
-	return tMs < window.Start(e.seq.Load(), durationMs)
+	return tMs < window.Start(e.counter.sequence(), durationMs)
 }
 
 // isAhead reports whether the entry's current cell begins after the time that the clock shows, plus
@@ -62,7 +62,7 @@ func (t *Table) Renumber(e *Entry, h *Horizon, tMs int64) (unsent int64, again b
 	switch {
 	case e.flags.Load()&flagDead != 0 || t.isAhead(e, clockMs):
 		return 0, true
-	case e.seq.Load() >= to:
+	case e.counter.sequence() >= to:
 		return 0, false
 	}
 	unsent, _ = e.rotateLocked(h, to)
@@ -107,12 +107,12 @@ func (t *Table) setUntrackedRight(g *temporary) {
 // replaceLocked ends an entry and returns its replacement in the cell of tMs. It returns e itself
 // if e is dead or already in this cell.
 func (t *Table) replaceLocked(e *Entry, tMs int64) (fresh *Entry, unsent int64) {
-	seq, to := e.seq.Load(), window.Sequence(tMs, e.names.durationMs())
+	seq, to := e.counter.sequence(), window.Sequence(tMs, e.names.durationMs())
 	if e.flags.Load()&flagDead != 0 || to == seq {
 		return e, 0
 	}
 	current, before := slotOf(seq), slotOf(seq-1)
-	e.sealLocked(current)
+	e.counter.seal(current)
 	flags := e.flags.Or(flagDead)
 	e.flags.And(^uint32(flagStale | flagStale1)) // the new entry has no closed cell to read again
 	estimates := flags&flagEstimate != 0
@@ -150,7 +150,7 @@ func (t *Table) replaceLocked(e *Entry, tMs int64) (fresh *Entry, unsent int64) 
 // inheritLocked takes over from the entry that e replaces, besides its counts: how close to its limit the key is, and
 // what decisions about it wait for. flags are that entry's.
 func (e *Entry) inheritLocked(of *Entry, flags uint32) {
-	seq := e.seq.Load()
+	seq := e.counter.sequence()
 	if limit := min(of.minLimits.get(0), of.minLimits.get(1)); limit != math.MaxInt64 {
 		e.lowerMinLimit(slotOf(seq), limit)
 	}
@@ -166,14 +166,14 @@ func (e *Entry) inheritLocked(of *Entry, flags uint32) {
 
 // countLocked returns the cost of a cell of the entry, in this region and in others.
 func (e *Entry) countLocked(slot int) int64 {
-	return max(0, wordCount(e.words[slot].Load())+e.others[slot].Load())
+	return max(0, e.counter.count(slot)+e.others[slot].Load())
 }
 
 // carryCell copies the current cell from another entry of the key, without unsent cost, so that the
 // origin's totals merge as before. It returns the cell's cost.
 func (e *Entry) carryCell(of *Entry, slot int) int64 {
-	count := wordCount(of.words[slot].Load())
-	e.words[slot].Store(liveWord(e.seq.Load(), count))
+	count := of.counter.count(slot)
+	e.counter.put(slot, liveWord(e.counter.sequence(), count))
 	b, was := e.ledger(), of.ledger()
 	b.cells[slot].settled.Store(count - was.netted(slot))
 	b.cells[slot].peers, b.epochs[slot] = was.cells[slot].peers, was.epochs[slot]
@@ -195,11 +195,11 @@ func (e *Entry) carryReading(of *Entry, carried int64) {
 	if r == nil {
 		return
 	}
-	covered := r.at(of.seq.Load()).covered
+	covered := r.at(of.counter.sequence()).covered
 	pending := max(0, of.countLocked(0)+of.countLocked(1)-covered[0]-covered[1])
 	// Date it to the start of the cell: its own time may lie in the future, and the previous cell
 	// is read.
-	next := reading{sequence: e.seq.Load(), steady: r.steady, known: r.known}
+	next := reading{sequence: e.counter.sequence(), steady: r.steady, known: r.known}
 	next.atMs = min(r.atMs, window.Start(next.sequence, e.names.durationMs()))
 	next.covered[slotOf(next.sequence)] = carried - pending
 	e.ledger().meter().reading.Store(&next)

@@ -28,8 +28,8 @@ func replaced(t *testing.T, table *Table, e *Entry) *Entry {
 		t.Fatal("the entry is not ahead of the clock")
 	}
 	fresh := table.Get(e.Identity())
-	if fresh == e || fresh.seq.Load() != ledgerSeq {
-		t.Fatalf("the entry is in cell %d, want another entry in cell %d", fresh.seq.Load(), ledgerSeq)
+	if fresh == e || fresh.counter.sequence() != ledgerSeq {
+		t.Fatalf("the entry is in cell %d, want another entry in cell %d", fresh.counter.sequence(), ledgerSeq)
 	}
 	return fresh
 }
@@ -39,16 +39,16 @@ func replaced(t *testing.T, table *Table, e *Entry) *Entry {
 func TestAClockPutRightSendsAllThatIsAcceptedFromThenOn(t *testing.T) {
 	table, e, back := setBack(window.Exact)
 	slot := slotOf(ledgerSeq)
-	e.ledger().cells[slot].settled.Add(e.addLocked(slot, 20))
+	e.ledger().cells[slot].settled.Add(e.counter.add(slot, 20))
 	e.GiveBack(ledgerSeq, 8)
-	e.addLocked(slot, 8)
+	e.counter.add(slot, 8)
 	e.netLocked(slot)
 	back()
 	fresh := replaced(t, table, e)
 	if got := fresh.unsentLocked(slot); got != 0 {
 		t.Errorf("%d of what was paid for is to be sent", got)
 	}
-	fresh.addLocked(slot, 5)
+	fresh.counter.add(slot, 5)
 	if got := fresh.unsentLocked(slot); got != 5 {
 		t.Errorf("%d of 5 is to be sent", got)
 	}
@@ -57,9 +57,9 @@ func TestAClockPutRightSendsAllThatIsAcceptedFromThenOn(t *testing.T) {
 // Two cells whose counts have stopped growing fit into one after a correction of the clock.
 func TestAClockPutRightCarriesNoMoreThanACellHolds(t *testing.T) {
 	table, e, back := setBack(window.Exact)
-	e.seq.Store(ledgerSeq + 3) // neither cell is the one that the clock will show
-	for slot := range e.words {
-		e.words[slot].Store(liveWord(ledgerSeq+2+int64(slot), mergedMax))
+	e.counter.advance(ledgerSeq + 3) // neither cell is the one that the clock will show
+	for slot := range 2 {
+		e.counter.put(slot, liveWord(ledgerSeq+2+int64(slot), mergedMax))
 	}
 	back()
 	if l := replaced(t, table, e).LookAt(ledgerSeq); l.Others != mergedMax {
@@ -77,8 +77,8 @@ func TestAnUntrackedKeyPutRightGoesIntoNoQueue(t *testing.T) {
 	untracked, _ := table.AddUntracked(&id, &key, nil, table.Horizon(false), ledgerSeq+10)
 	nowMs = ledgerMs()
 	fresh := table.FindUntracked(&id)
-	if fresh == untracked || fresh.seq.Load() != ledgerSeq {
-		t.Fatalf("the untracked key is in cell %d, want another one in cell %d", fresh.seq.Load(), ledgerSeq)
+	if fresh == untracked || fresh.counter.sequence() != ledgerSeq {
+		t.Fatalf("the untracked key is in cell %d, want another one in cell %d", fresh.counter.sequence(), ledgerSeq)
 	}
 	if fresh.Enqueue() {
 		t.Error("a queue takes it")
@@ -124,7 +124,7 @@ func TestAClockPutRightHasThePreviousCellReadAgain(t *testing.T) {
 // A clock that reaches an entry's cell, or passes it, before the entry is replaced leaves the entry as it is.
 func TestAClockThatCatchesUpReplacesNothing(t *testing.T) {
 	table, e, back := setBack(window.Exact)
-	e.addLocked(slotOf(ledgerSeq+1), 20)
+	e.counter.add(slotOf(ledgerSeq+1), 20)
 	back()
 	nowMs := table.wall.ReadMs()
 	table.wall.Follow(2 * time.Minute) // to the cell after the entry's

@@ -66,7 +66,7 @@ func (e *Entry) BeginSync(h *Horizon, nowMs int64, now clock.Steady, k *Rules, l
 	}
 	nowMs = h.Bound(nowMs)
 	x.AgedOut, _ = e.rotateLocked(h, window.Sequence(nowMs, durationMs)) // or it is in its cell, as the clock was set back
-	x.Sequence = e.seq.Load()
+	x.Sequence = e.counter.sequence()
 	x.full = e.ledger().meter().wantSince.Load() != 0
 	x.before = e.levelLocked(nowMs, now, k)
 	for i, s := range [2]int64{x.Sequence - 1, x.Sequence} {
@@ -83,7 +83,7 @@ func (e *Entry) EndSync(h *Horizon, x *SyncPart, nowMs int64, now clock.Steady,
 	k *Rules) (last clock.Steady, drift float64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if x.full && x.alive && e.seq.Load() == x.Sequence {
+	if x.full && x.alive && e.counter.sequence() == x.Sequence {
 		was := e.RefreshedAt()
 		nowMs = h.Bound(nowMs)
 		e.takeReadingLocked(nowMs, now)
@@ -107,10 +107,10 @@ func (e *Entry) settledFor(sequence, durationMs, lateMs int64) bool {
 // takeReadingLocked makes a reading of what is known now. Only cost that the origin has
 // confirmed is covered by it: what came in during the round trip stays pending.
 func (e *Entry) takeReadingLocked(nowMs int64, now clock.Steady) {
-	seq, durationMs := e.seq.Load(), e.names.durationMs()
+	seq, durationMs := e.counter.sequence(), e.names.durationMs()
 	r := &reading{sequence: seq, atMs: max(nowMs, window.Start(seq, durationMs)), steady: now}
 	for slot := range r.covered {
-		r.covered[slot] = max(0, wordCount(e.words[slot].Load())+e.others[slot].Load()-max(0, e.unsentLocked(slot)))
+		r.covered[slot] = max(0, e.counter.count(slot)+e.others[slot].Load()-max(0, e.unsentLocked(slot)))
 	}
 	slot := slotOf(seq)
 	uncovered := window.Start(seq+1, durationMs) - r.atMs

@@ -13,24 +13,24 @@ import (
 // holds it is taken for others' cost.
 func TestAnUntrackedKeysOwnCostIsSettledUnnamed(t *testing.T) {
 	e, slot := ledgerEntry(), slotOf(ledgerSeq)
-	e.addLocked(slot, 7)
+	e.counter.add(slot, 7)
 	e.SettleUnnamed(ledgerSeq, 7)
 	if _, way := e.PrepareClaim(ledgerClaim(e, 10, 100), false, 1, 200, 0); way != WayClaim {
 		t.Errorf("way %d: a claim waits for what nobody sends", way)
 	}
 	e = ledgerEntry()
-	e.addLocked(slot, 7)
+	e.counter.add(slot, 7)
 	e.SettleUnnamed(ledgerSeq, 7)
 	e.Absorb(&Counters{}, ledgerSeq, &store.Total{Region: 20}, 0)
-	if got := wordCount(e.words[slot].Load()); got != 27 {
+	if got := e.counter.count(slot); got != 27 {
 		t.Errorf("%d counted after a total without it, want 27", got)
 	}
 	e.Absorb(&Counters{}, ledgerSeq, &store.Total{Region: 20 + 7 + 3}, 0)
-	if got := wordCount(e.words[slot].Load()); got != 30 || e.ledger().unnamed(slot) != 0 {
+	if got := e.counter.count(slot); got != 30 || e.ledger().unnamed(slot) != 0 {
 		t.Errorf("%d counted of 27 and others' 3, of which %d are not named", got, e.ledger().unnamed(slot))
 	}
 	e.Absorb(&Counters{}, ledgerSeq-2, &store.Total{Region: 1000}, 0)
-	if got := wordCount(e.words[slot].Load()); got != 30 {
+	if got := e.counter.count(slot); got != 30 {
 		t.Errorf("%d counted by the answer to another cell", got)
 	}
 }
@@ -40,9 +40,9 @@ func TestCreditPaysForWhatABatchCountsOnAnUntrackedKey(t *testing.T) {
 	e, slot := ledgerEntry(), slotOf(ledgerSeq)
 	e.CreditClaim(ledgerSeq, 8)
 	for _, c := range []struct{ cost, unpaid, credit int64 }{{5, 0, 3}, {7, 4, 0}, {1, 1, 0}} {
-		word := e.words[slot].Load()
+		word := e.counter.word(slot)
 		made := e.untrackedWayLocked(slot, word, c.cost) == WayMade
-		if e.addLocked(slot, c.cost); made != (c.unpaid == 0) {
+		if e.counter.add(slot, c.cost); made != (c.unpaid == 0) {
 			t.Errorf("cost %d needs a claim: %v", c.cost, !made)
 		}
 		if got := e.Unpaid(ledgerSeq, c.cost); got != c.unpaid || e.ledger().credit(slot) != c.credit {
@@ -51,7 +51,7 @@ func TestCreditPaysForWhatABatchCountsOnAnUntrackedKey(t *testing.T) {
 		e.SettleUnnamed(ledgerSeq, c.unpaid)
 	}
 	e.CreditClaim(ledgerSeq, 3)
-	if e.untrackedWayLocked(slot, e.words[slot].Load(), 3) != WayMade {
+	if e.untrackedWayLocked(slot, e.counter.word(slot), 3) != WayMade {
 		t.Error("credit of 3 needs a claim for 3")
 	}
 	if got := e.Unpaid(ledgerSeq-2, 3); got != 3 {
@@ -108,8 +108,8 @@ func TestWhatHadToGoIsKept(t *testing.T) {
 		"estimate, without":        {window.Estimate, false, [2]int64{4, 9}},
 	} {
 		table, e := untrackedTable(c.fleet)
-		e.addLocked(slotOf(ledgerSeq-1), 4)
-		e.addLocked(slotOf(ledgerSeq), 7)
+		e.counter.add(slotOf(ledgerSeq-1), 4)
+		e.counter.add(slotOf(ledgerSeq), 7)
 		e.othersOf(slotOf(ledgerSeq)).Store(2)
 		table.keep(e, c.mode)
 		for i, want := range c.want {
@@ -123,7 +123,7 @@ func TestWhatHadToGoIsKept(t *testing.T) {
 // An entry with nothing in a cell leaves nothing of it in the overflow.
 func TestWhatHadNothingIsNotKept(t *testing.T) {
 	table, e := untrackedTable(false)
-	e.addLocked(slotOf(ledgerSeq-1), 4)
+	e.counter.add(slotOf(ledgerSeq-1), 4)
 	table.keep(e, window.Exact)
 	if got := table.overflow.count(&e.id, ledgerSeq-1, time.Minute.Milliseconds(), table.now()); got != 4 {
 		t.Errorf("%d are kept of the 4 of the cell before", got)
