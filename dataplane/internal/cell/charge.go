@@ -53,7 +53,7 @@ func (e *Entry) creditLocked(slot int, cost int64) (credit int64) {
 	credit = max(0, min(cost, e.acceptedLocked(slot)-b.credit(slot), creditMax-b.credit(slot)-b.netted(slot)))
 	if credit > 0 {
 		b.needExtra().credit[slot] += credit
-		e.othersOf(slot).Add(-credit)
+		e.addOthers(slot, -credit)
 	}
 	return credit
 }

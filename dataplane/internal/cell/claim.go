@@ -68,7 +68,7 @@ func (e *Entry) leaveLocked(c *Claim) {
 		r := b.needExtra()
 		c.Lent, c.next, r.lent[slot] = true, r.lent[slot], c
 		r.credit[slot] += c.Cost
-		e.othersOf(slot).Add(-c.Cost)
+		e.addOthers(slot, -c.Cost)
 	}
 }
 
@@ -114,7 +114,7 @@ func (e *Entry) PrepareClaim(c *Claim, shared bool, nodes, quietMs int64, now cl
 	// What the totals hold is what is known here without the claims on their way, and with the
 	// credit, which the origin has counted.
 	known := c.Verdict.Current - r.claiming[slot] + r.credit[slot]
-	c.atMost = room - e.others[slot].Load() - r.netted[slot]
+	c.atMost = room - e.othersIn(slot) - r.netted[slot]
 	r.claiming[slot] += c.Cost
 	c.committed = true
 	e.flags.Or(flagClaiming << slot)
@@ -246,7 +246,7 @@ func (e *Entry) mergeAnswerLocked(m *Counters, slot int, c *Claim, total *store.
 		e.creditLocked(slot, c.Cost)
 	case added:
 		c.Verdict.Allowed = true
-		c.Verdict.Current = max(0, e.counter.count(slot)+e.others[slot].Load()-c.Cost)
+		c.Verdict.Current = max(0, e.countIn(slot)-c.Cost)
 	}
 	return lost
 }

@@ -144,11 +144,18 @@ func (e *Entry) IsStrict(now clock.Steady) bool {
 	return e.flags.Load()&flagStrict != 0 && int64(now) < e.strictUntil.Load()
 }
 
-// foreign sets flagOthers, with which decisions add others; call it before changing others.
-func (e *Entry) othersOf(slot int) *atomic.Int64 {
+// othersIn returns all other regions' cost in a cell, less credit.
+func (e *Entry) othersIn(slot int) int64 { return e.others[slot].Load() }
+
+// addOthers changes othersIn. It sets flagOthers first, with which decisions add them.
+func (e *Entry) addOthers(slot int, n int64) {
 	e.flags.Or(flagOthers << slot)
-	return &e.others[slot]
+	e.others[slot].Add(n)
 }
+
+// countIn returns the cost of a cell in all regions, as far as this node knows it, less credit; callers take less than
+// nothing for nothing. It reads the word first: a move of cost from the word to the others adds before it takes away.
+func (e *Entry) countIn(slot int) int64 { return e.counter.count(slot) + e.others[slot].Load() }
 
 // markRefreshed records that the origin has spoken about the current cell.
 func (e *Entry) markRefreshed(now clock.Steady) { raise(&e.refreshedAt, int64(now)) }

@@ -122,8 +122,8 @@ func (e *Entry) EstimateHeld(v *Verdict, tMs, durationMs, limit, cost int64, k *
 // one decision.
 func (e *Entry) gauge(v *Verdict, slot int, word uint64, limit, cost, durationMs int64, k *Rules) {
 	before := previousSlot(slot)
-	v.Current = max(0, wordCount(word)+e.others[slot].Load())
-	v.Previous = max(0, e.counter.count(before)+e.others[before].Load())
+	v.Current = max(0, wordCount(word)+e.othersIn(slot))
+	v.Previous = max(0, e.countIn(before))
 	metered := e.flags.Load()&flagEstimate != 0
 	if v.Leaky = metered && k.Leaky; v.Leaky {
 		v.Unknown = e.leak(v, slot, limit, durationMs, k)
@@ -157,8 +157,7 @@ func (e *Entry) Pending() int64 {
 	seq := e.counter.sequence()
 	slot := slotOf(seq)
 	r := e.ledger().meter().reading.Load()
-	pending := e.counter.count(slot) + e.others[slot].Load() +
-		e.counter.count(previousSlot(slot)) + e.others[previousSlot(slot)].Load()
+	pending := e.countIn(slot) + e.countIn(previousSlot(slot))
 	if r != nil {
 		covered := r.at(seq).covered
 		pending -= covered[0] + covered[1]

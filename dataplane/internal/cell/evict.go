@@ -100,7 +100,7 @@ func (e *Entry) deniedLocked(flags uint32) bool {
 		return true
 	}
 	for slot := range 2 {
-		count := e.counter.count(slot) + e.others[slot].Load()
+		count := e.countIn(slot)
 		if limit := e.minLimits.get(slot); count > 0 && limit != math.MaxInt64 && count >= limit-count {
 			return true
 		}

@@ -54,8 +54,8 @@ func TestWhatKeepsAnEntry(t *testing.T) {
 		},
 		"counted to half its limit elsewhere": func(e *Entry) func() {
 			e.lowerMinLimit(current, 100)
-			e.others[current].Store(50)
-			return func() { e.others[current].Store(49) }
+			e.addOthers(current, 50)
+			return func() { e.addOthers(current, -1) }
 		},
 	} {
 		id := h.IdentityOfKey(&key, nil)

@@ -62,7 +62,7 @@ func (t *Table) keep(e *Entry, mode window.Mode) {
 	seq := e.counter.sequence()
 	for _, s := range []int64{seq - 1, seq} {
 		slot := slotOf(s)
-		if count := e.counter.count(slot) + e.others[slot].Load(); count > 0 {
+		if count := e.countIn(slot); count > 0 {
 			t.Spill(e, s, count)
 		}
 	}

@@ -97,8 +97,8 @@ func (e *Entry) weigh(v *Verdict, slot int, word uint64, limit, cost, uncoveredM
 	before := previousSlot(slot)
 	v.Current, v.Previous = wordCount(word), e.counter.count(before)
 	if e.flags.Load()&(flagOthers|flagOthers1) != 0 {
-		v.Current = max(0, v.Current+e.others[slot].Load())
-		v.Previous = max(0, v.Previous+e.others[before].Load())
+		v.Current = max(0, v.Current+e.othersIn(slot))
+		v.Previous = max(0, v.Previous+e.othersIn(before))
 	}
 	v.Allowed = window.Fits(v.Current, v.Previous, cost, limit, uncoveredMs, durationMs)
 }

@@ -129,7 +129,7 @@ func (e *Entry) ownLocked(slot int) int64 {
 // foreignLocked is what all other regions have reported for the cell.
 func (e *Entry) foreignLocked(slot int) int64 {
 	b := e.ledger()
-	return e.others[slot].Load() + b.credit(slot) + b.netted(slot) - b.carried(slot)
+	return e.othersIn(slot) + b.credit(slot) + b.netted(slot) - b.carried(slot)
 }
 
 // sendLocked puts n of the unsent cost on its way; returnLocked takes it back: the

@@ -37,7 +37,7 @@ func TestAClaimLeavesOutWhatItsTotalDoesNotHold(t *testing.T) {
 		atMost int64
 	}{
 		"nothing else":        {func(*Entry) {}, 100},
-		"other regions' cost": {func(e *Entry) { e.othersOf(slot).Store(40) }, 60},
+		"other regions' cost": {func(e *Entry) { e.addOthers(slot, 40) }, 60},
 		"credit":              {func(e *Entry) { e.GiveBack(ledgerSeq, 15) }, 115},
 		"credit that has paid": {func(e *Entry) {
 			e.GiveBack(ledgerSeq, 15)
@@ -79,7 +79,7 @@ func TestAFailedClaimTakesBackWhatItLent(t *testing.T) {
 		e.counter.add(slot, spent) // by the policy
 		e.netLocked(slot)
 		e.EndClaim(c, WayBroken)
-		if known := e.counter.count(slot) + e.others[slot].Load(); known != 15+spent {
+		if known := e.countIn(slot); known != 15+spent {
 			t.Errorf("%d spent: %d are known, want the 15 before and these", spent, known)
 		}
 		if e.ledger().credit(slot) != want.credit || e.unsentLocked(slot) != want.unsent {
@@ -100,7 +100,7 @@ func TestWhatACellLendsIsBounded(t *testing.T) {
 		}
 		e.LeaveClaim(c)
 		e.EndClaim(c, WayBroken)
-		if known := e.counter.count(slot) + e.others[slot].Load(); known != 20 || e.ledger().credit(slot)+e.ledger().netted(slot) > creditMax {
+		if known := e.countIn(slot); known != 20 || e.ledger().credit(slot)+e.ledger().netted(slot) > creditMax {
 			t.Fatalf("%d are known, want 20; credit %d, netted %d", known, e.ledger().credit(slot), e.ledger().netted(slot))
 		}
 	}
@@ -139,7 +139,7 @@ func TestAShareTakesNothingThatTheOriginLacks(t *testing.T) {
 	}{
 		"held by the origin":                 {func(*Entry) {}, goneShare},
 		"and strict":                         {func(e *Entry) { e.BeStrict(clock.SteadyStart + 1000) }, goneShare},
-		"counted in other regions":           {func(e *Entry) { e.othersOf(slot).Store(1) }, goneShare},
+		"counted in other regions":           {func(e *Entry) { e.addOthers(slot, 1) }, goneShare},
 		"to be restored":                     {func(e *Entry) { e.flags.Or(flagRestore << slot) }, stays},
 		"unsent":                             {func(e *Entry) { e.counter.add(slot, 1) }, stays},
 		"to be restored, of the cell before": {func(e *Entry) { e.flags.Or(flagRestore << previousSlot(slot)) }, stays},
@@ -261,7 +261,7 @@ func TestAClaimWaitsForWhatIsUnsent(t *testing.T) {
 // What the cell before carries over is no room for a claim.
 func TestAClaimLeavesOutWhatIsCarriedOver(t *testing.T) {
 	e := ledgerEntry()
-	e.othersOf(slotOf(ledgerSeq - 1)).Store(30)
+	e.addOthers(slotOf(ledgerSeq-1), 30)
 	if got, way := e.PrepareClaim(ledgerClaim(e, 10, 100), false, 1, 200, clock.SteadyStart); way != WayClaim || got.AtMost != 70 {
 		t.Errorf("way %d, at most %d; want 70, as all 30 of the cell before still weigh", way, got.AtMost)
 	}

@@ -21,7 +21,7 @@ func (e *Entry) ActiveShare(sequence int64) (share float64) {
 }
 
 // HasOthers is true when other regions have counted in a cell.
-func (e *Entry) HasOthers() bool { return e.others[0].Load() > 0 || e.others[1].Load() > 0 }
+func (e *Entry) HasOthers() bool { return e.othersIn(0) > 0 || e.othersIn(1) > 0 }
 
 // InWindow is the cost in the sliding window that ends at nowMs, and the region's own part
 // of it. It takes no lock: cost that moves meanwhile may be missed, or seen twice.
@@ -35,7 +35,7 @@ func (e *Entry) InWindow(nowMs int64) (count, regional int64) {
 			return
 		}
 		own := e.counter.count(slot)
-		all := max(0, own+e.others[slot].Load())
+		all := max(0, own+e.othersIn(slot))
 		count += window.Carried(all, uncoveredMs, durationMs)
 		regional += window.Carried(min(own, all), uncoveredMs, durationMs)
 	}
@@ -105,7 +105,7 @@ func (e *Entry) lookLocked(sequence int64) (c CellLook) {
 	if !ok {
 		return c
 	}
-	c.Held, c.Counted, c.Others = true, e.counter.count(slot), e.others[slot].Load()
+	c.Held, c.Counted, c.Others = true, e.counter.count(slot), e.othersIn(slot)
 	c.Accepted = c.Counted
 	if e.ledger() == nil {
 		return c

@@ -21,7 +21,7 @@ func (m *Counters) exceeded(e *Entry, slot int, grown int64) {
 		return
 	}
 	limit := e.minLimits.most(slot)
-	if over := e.counter.count(slot) + e.others[slot].Load() - limit; over > 0 {
+	if over := e.countIn(slot) - limit; over > 0 {
 		m.Overshoot.Add(min(over, grown))
 	}
 }
@@ -87,7 +87,7 @@ func (e *Entry) applyForeignLocked(m *Counters, slot int, foreign int64) {
 	if foreign <= before {
 		return
 	}
-	e.othersOf(slot).Add(foreign - before)
+	e.addOthers(slot, foreign-before)
 	m.exceeded(e, slot, foreign-before)
 }
 

@@ -52,8 +52,8 @@ func (e *Entry) WantsRefresh(now clock.Steady, freshForMs int64) bool {
 func (e *Entry) Known(nowMs, durationMs int64) int64 {
 	seq := e.counter.sequence()
 	slot := slotOf(seq)
-	known := e.counter.count(slot) + e.others[slot].Load()
-	if before := e.counter.count(previousSlot(slot)) + e.others[previousSlot(slot)].Load(); before > 0 {
+	known := e.countIn(slot)
+	if before := e.countIn(previousSlot(slot)); before > 0 {
 		start := window.Start(seq, durationMs)
 		if uncovered := durationMs - max(0, nowMs-start); uncovered > 0 {
 			known += window.Carried(before, uncovered, durationMs)

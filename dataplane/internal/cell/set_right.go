@@ -116,7 +116,7 @@ func (t *Table) replaceLocked(e *Entry, tMs int64) (fresh *Entry, unsent int64) 
 	flags := e.flags.Or(flagDead)
 	e.flags.And(^uint32(flagStale | flagStale1)) // the new entry has no closed cell to read again
 	estimates := flags&flagEstimate != 0
-	carried := min(e.countLocked(current)+e.countLocked(before), mergedMax)
+	carried := min(max(0, e.countIn(current))+max(0, e.countIn(before)), mergedMax)
 	fresh = newEntry(&e.id, e.names, to, t.Fleet)
 	if e.ledger() != nil {
 		unsent = e.giveUpLocked(0) + e.giveUpLocked(1)
@@ -130,7 +130,7 @@ func (t *Table) replaceLocked(e *Entry, tMs int64) (fresh *Entry, unsent int64) 
 		carried = max(0, carried)
 	}
 	if carried > 0 {
-		fresh.othersOf(slotOf(to)).Add(carried)
+		fresh.addOthers(slotOf(to), carried)
 		if b := fresh.ledger(); b != nil {
 			b.needExtra().carried[slotOf(to)] += carried
 		}
@@ -164,11 +164,6 @@ func (e *Entry) inheritLocked(of *Entry, flags uint32) {
 	}
 }
 
-// countLocked returns the cost of a cell of the entry, in this region and in others.
-func (e *Entry) countLocked(slot int) int64 {
-	return max(0, e.counter.count(slot)+e.others[slot].Load())
-}
-
 // carryCell copies the current cell from another entry of the key, without unsent cost, so that the
 // origin's totals merge as before. It returns the cell's cost.
 func (e *Entry) carryCell(of *Entry, slot int) int64 {
@@ -182,10 +177,10 @@ func (e *Entry) carryCell(of *Entry, slot int) int64 {
 		x.unnamed[slot], x.credit[slot], x.netted[slot] = was.unnamed(slot), was.credit(slot), was.netted(slot)
 		x.carried[slot] = was.carried(slot)
 	}
-	if others := of.others[slot].Load(); others != 0 {
-		e.othersOf(slot).Store(others)
+	if others := of.othersIn(slot); others != 0 {
+		e.addOthers(slot, others)
 	}
-	return of.countLocked(slot)
+	return max(0, of.countIn(slot))
 }
 
 // carryReading copies the last sync's result from another entry of the key. The leaky level drains
@@ -196,7 +191,7 @@ func (e *Entry) carryReading(of *Entry, carried int64) {
 		return
 	}
 	covered := r.at(of.counter.sequence()).covered
-	pending := max(0, of.countLocked(0)+of.countLocked(1)-covered[0]-covered[1])
+	pending := max(0, max(0, of.countIn(0))+max(0, of.countIn(1))-covered[0]-covered[1])
 	// Date it to the start of the cell: its own time may lie in the future, and the previous cell
 	// is read.
 	next := reading{sequence: e.counter.sequence(), steady: r.steady, known: r.known}

@@ -110,7 +110,7 @@ func (e *Entry) takeReadingLocked(nowMs int64, now clock.Steady) {
 	seq, durationMs := e.counter.sequence(), e.names.durationMs()
 	r := &reading{sequence: seq, atMs: max(nowMs, window.Start(seq, durationMs)), steady: now}
 	for slot := range r.covered {
-		r.covered[slot] = max(0, e.counter.count(slot)+e.others[slot].Load()-max(0, e.unsentLocked(slot)))
+		r.covered[slot] = max(0, e.countIn(slot)-max(0, e.unsentLocked(slot)))
 	}
 	slot := slotOf(seq)
 	uncovered := window.Start(seq+1, durationMs) - r.atMs

@@ -110,7 +110,7 @@ func TestWhatHadToGoIsKept(t *testing.T) {
 		table, e := untrackedTable(c.fleet)
 		e.counter.add(slotOf(ledgerSeq-1), 4)
 		e.counter.add(slotOf(ledgerSeq), 7)
-		e.othersOf(slotOf(ledgerSeq)).Store(2)
+		e.addOthers(slotOf(ledgerSeq), 2)
 		table.keep(e, c.mode)
 		for i, want := range c.want {
 			if got := table.overflow.count(&e.id, ledgerSeq-1+int64(i), time.Minute.Milliseconds(), table.now()); got != want {
