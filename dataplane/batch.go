@@ -441,7 +441,7 @@ func (l *Limiter) wantingRefresh(w *workspace) (wanting []int) {
 		first := &w.items[it.first]
 		if first == it {
 			it.before, it.wants = 0, it.entry != nil && it.rule.estimate == nil &&
-				(!w.known || it.entry.WantsRefresh(now, set.freshForMs) ||
+				(!w.known || it.entry.Reads().WantsRefresh(now, set.freshForMs) ||
 					it.rule.outage == outageClosed && l.out.Refuses(it.entry))
 		}
 		first.wants = first.wants || l.itemAsksFirst(it, first, now, set)

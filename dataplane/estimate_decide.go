@@ -47,7 +47,7 @@ func (l *Limiter) estimated(e *cell.Entry, met cell.Contact, v *cell.Verdict, c 
 			l.table.Tiers.Move(was, t)
 		}
 	}
-	refreshedMs := int64(e.RefreshedAt())
+	refreshedMs := int64(e.Reads().RefreshedAt())
 	switch {
 	case t.Overdue(int64(v.Now), refreshedMs, k.BaseMs) &&
 		(!t.Costly(refreshedMs) || e.Pending() >= level.EffectiveFloor(k.floor, c.limit)):

@@ -27,7 +27,7 @@ func (l *Limiter) asksFirst(e *cell.Entry, c *call, now clock.Steady, set *setti
 	if l.cfg.RegionNodes == 0 {
 		n = max(n, 2)
 	}
-	if n < 2 || int64(now-e.RefreshedAt()) <= set.twoTicksMs {
+	if n < 2 || int64(now-e.Reads().RefreshedAt()) <= set.twoTicksMs {
 		return false
 	}
 	return c.ahead+c.cost > (c.limit-e.Known(c.nowMs, c.durationMs))/(2*n)

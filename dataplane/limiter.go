@@ -289,7 +289,7 @@ func (l *Limiter) judgeInFleet(ctx context.Context, v *cell.Verdict, e *cell.Ent
 		return l.judgeUntracked(ctx, v, e, c, by)
 	}
 	now, set := l.clock.Steady(), l.settings.Load()
-	if !c.known || e.WantsRefresh(now, set.freshForMs) || l.asksFirst(e, c, now, set) ||
+	if !c.known || e.Reads().WantsRefresh(now, set.freshForMs) || l.asksFirst(e, c, now, set) ||
 		by.outage == outageClosed && l.out.Refuses(e) {
 		if source, alive = l.refreshFor(ctx, e, c, by.outage); source == SourceOrigin && l.settle(c) {
 			alive = alive && !l.out.Renumber(e, c.horizon, c.nowMs)
@@ -372,8 +372,8 @@ func (l *Limiter) markStrict(e *cell.Entry, sequence int64, c *call) {
 		strictMs = c.durationMs
 	}
 	now := l.clock.Steady()
-	wasStrict := e.IsStrict(now)
-	if e.BeStrict(now+clock.Steady(strictMs)) && !wasStrict {
+	wasStrict := e.Reads().IsStrict(now)
+	if e.Reads().BeStrict(now+clock.Steady(strictMs)) && !wasStrict {
 		l.metrics.strictActivations.Add(1)
 	}
 }

@@ -63,7 +63,7 @@ func (l *Limiter) judgeUntracked(ctx context.Context, v *cell.Verdict, e *cell.E
 	source = SourceLocal
 	if by.outage == outageClosed && l.out.Refuses(e) {
 		source = SourceDegradedClosed
-	} else if e.RefreshedAt() == 0 {
+	} else if e.Reads().RefreshedAt() == 0 {
 		alive = e.Judge(v, c.horizon, c.nowMs, c.durationMs, c.limit, c.cost, false)
 		if !alive || !v.Allowed && by.outage != outageOpen { // an open outage lets pass what the overflow would deny
 			return source, alive

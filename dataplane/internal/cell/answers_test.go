@@ -48,14 +48,14 @@ func TestOnlyTheCurrentCellsAnswerMakesItFresh(t *testing.T) {
 	const later = clock.SteadyStart + 1000
 	e := ledgerEntry()
 	e.rotate(anyTime, ledgerSeq+1)
-	e.markRefreshed(clock.SteadyStart)
+	e.Reads().markRefreshed(clock.SteadyStart)
 	e.Absorb(&Counters{}, ledgerSeq, &store.Total{Region: 20}, later)
 	e.Absorb(&Counters{}, ledgerSeq+1, &store.Total{Err: errors.New("refused")}, later)
-	if got := e.RefreshedAt(); got != clock.SteadyStart {
+	if got := e.Reads().RefreshedAt(); got != clock.SteadyStart {
 		t.Errorf("heard at %d", got-clock.SteadyStart)
 	}
 	e.Absorb(&Counters{}, ledgerSeq+1, &store.Total{}, later)
-	if got := e.RefreshedAt(); got != later {
+	if got := e.Reads().RefreshedAt(); got != later {
 		t.Errorf("heard at %d, want %d", got-clock.SteadyStart, later-clock.SteadyStart)
 	}
 }

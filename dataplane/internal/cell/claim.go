@@ -222,7 +222,7 @@ func (e *Entry) MergeClaim(m *Counters, c *Claim, total *store.Total, added bool
 	}
 	if ok {
 		lost = e.mergeAnswerLocked(m, slot, c, total, added)
-		e.refreshLocked(c.Verdict.Sequence, total, now)
+		e.Reads().refreshLocked(c.Verdict.Sequence, total, now)
 	}
 	c.answer(w)
 	return lost

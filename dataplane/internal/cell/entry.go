@@ -5,7 +5,6 @@ import (
 	"sync/atomic"
 	"unsafe"
 
-	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -130,20 +129,6 @@ func (e *Entry) slotLocked(sequence int64) (slot int, ok bool) {
 	return slotOf(sequence), e.flags.Load()&flagDead == 0
 }
 
-// BeStrict makes the key's decisions ask the origin first until then. An
-// earlier moment never replaces a later one.
-func (e *Entry) BeStrict(until clock.Steady) (entered bool) {
-	if e.flags.Load()&flagStrict == 0 {
-		e.flags.Or(flagStrict)
-	}
-	return raise(&e.strictUntil, int64(until))
-}
-
-// IsStrict is true while the key asks the origin before it passes.
-func (e *Entry) IsStrict(now clock.Steady) bool {
-	return e.flags.Load()&flagStrict != 0 && int64(now) < e.strictUntil.Load()
-}
-
 // othersIn returns all other regions' cost in a cell, less credit.
 func (e *Entry) othersIn(slot int) int64 { return e.others[slot].Load() }
 
@@ -156,9 +141,6 @@ func (e *Entry) addOthers(slot int, n int64) {
 // countIn returns the cost of a cell in all regions, as far as this node knows it, less credit; callers take less than
 // nothing for nothing. It reads the word first: a move of cost from the word to the others adds before it takes away.
 func (e *Entry) countIn(slot int) int64 { return e.counter.count(slot) + e.others[slot].Load() }
-
-// markRefreshed records that the origin has spoken about the current cell.
-func (e *Entry) markRefreshed(now clock.Steady) { raise(&e.refreshedAt, int64(now)) }
 
 // raise moves v up to n, never down.
 func raise(v *atomic.Int64, n int64) bool {

@@ -129,7 +129,7 @@ func (e *Entry) gauge(v *Verdict, slot int, word uint64, limit, cost, durationMs
 		v.Unknown = e.leak(v, slot, limit, durationMs, k)
 	} else {
 		v.Level = level.OfCells(v.Current, v.Previous, window.Start(v.Sequence+1, durationMs)-v.AtMs, durationMs)
-		v.Unknown = metered && v.Current == 0 && v.Previous == 0 && e.refreshedAt.Load() == 0
+		v.Unknown = metered && v.Current == 0 && v.Previous == 0 && e.Reads().RefreshedAt() == 0
 	}
 	v.Allowed = v.Unknown && limit > 0 || v.Level.Fits(cost, limit, durationMs, k.Below)
 }

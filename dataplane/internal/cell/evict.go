@@ -48,14 +48,14 @@ const idleExpiry = 10 * time.Minute
 // So a key at its limit stays until its window ends, or is still known for what it is: no flood
 // of one-shot identifiers can wash a blocked caller clean.
 func (e *Entry) evict(h *Horizon, nowMs int64, now clock.Steady, graceMs int64, why need) eviction {
-	if e.flags.Load()&Dirty != 0 || why != needShare && e.IsStrict(now) {
+	if e.flags.Load()&Dirty != 0 || why != needShare && e.Reads().IsStrict(now) {
 		return stays // without the lock: most entries that stay do so here
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	flags := e.flags.Load()
 	if flags&(Dirty|flagInReplay|flagFlush|flagRestore|flagRestore1|flagSending|flagSending1|flagAsked|flagClaiming|
-		flagClaiming1) != 0 || e.readingLocked(now) {
+		flagClaiming1) != 0 || e.Reads().readingLocked(now) {
 		return stays
 	}
 	seq := e.counter.sequence()
@@ -71,8 +71,8 @@ func (e *Entry) evict(h *Horizon, nowMs int64, now clock.Steady, graceMs int64, 
 	}
 	result := goneExpired
 	if !h.past(seq, e.names.durationMs(), nowMs, graceMs) {
-		refreshed := e.refreshedAt.Load()
-		idle := sends && !heldBack && refreshed > 0 && int64(now)-refreshed >= idleExpiry.Milliseconds()
+		refreshed := e.Reads().RefreshedAt()
+		idle := sends && !heldBack && refreshed > 0 && int64(now-refreshed) >= idleExpiry.Milliseconds()
 		if why == needShare {
 			return e.endLocked(slot, word, goneShare)
 		}

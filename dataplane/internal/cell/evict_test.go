@@ -46,7 +46,7 @@ func TestWhatKeepsAnEntry(t *testing.T) {
 		"denied, previous cell":     flag(flagDenied << previous),
 		"held by a batch":           func(e *Entry) func() { e.Hold(anyTime, nowMs, key.DurationMs()); return func() { e.Release(0) } },
 		"read":                      func(e *Entry) func() { e.flight = NewFlight(); return func() { e.flight = nil } },
-		"rests":                     func(e *Entry) func() { e.Rest(now); return func() { e.flight = nil } },
+		"rests":                     func(e *Entry) func() { e.Reads().Rest(now); return func() { e.flight = nil } },
 		"counted to half its limit": func(e *Entry) func() {
 			e.lowerMinLimit(current, 100)
 			e.ledger().cells[current].settled.Add(e.counter.add(current, 50))

@@ -120,12 +120,12 @@ func TestAClaimOfACellThatIsOverIsJudgedAgain(t *testing.T) {
 func TestALateReadMakesNoCellFresh(t *testing.T) {
 	e := ledgerEntry()
 	e.rotate(anyTime, ledgerSeq+1)
-	e.Hydrate(&Counters{}, ledgerSeq-1, []store.Total{{}, {Region: 20}}, clock.SteadyStart)
-	if got := e.refreshedAt.Load(); got != 0 {
+	e.Reads().Hydrate(&Counters{}, ledgerSeq-1, []store.Total{{}, {Region: 20}}, clock.SteadyStart)
+	if got := e.Reads().RefreshedAt(); got != 0 {
 		t.Errorf("heard at %d", got)
 	}
-	e.Hydrate(&Counters{}, ledgerSeq, []store.Total{{Region: 20}, {}}, clock.SteadyStart)
-	if got := e.refreshedAt.Load(); got != int64(clock.SteadyStart) {
+	e.Reads().Hydrate(&Counters{}, ledgerSeq, []store.Total{{Region: 20}, {}}, clock.SteadyStart)
+	if got := e.Reads().RefreshedAt(); got != clock.SteadyStart {
 		t.Errorf("heard at %d of the current cell", got)
 	}
 }
@@ -138,7 +138,7 @@ func TestAShareTakesNothingThatTheOriginLacks(t *testing.T) {
 		want eviction
 	}{
 		"held by the origin":                 {func(*Entry) {}, goneShare},
-		"and strict":                         {func(e *Entry) { e.BeStrict(clock.SteadyStart + 1000) }, goneShare},
+		"and strict":                         {func(e *Entry) { e.Reads().BeStrict(clock.SteadyStart + 1000) }, goneShare},
 		"counted in other regions":           {func(e *Entry) { e.addOthers(slot, 1) }, goneShare},
 		"to be restored":                     {func(e *Entry) { e.flags.Or(flagRestore << slot) }, stays},
 		"unsent":                             {func(e *Entry) { e.counter.add(slot, 1) }, stays},

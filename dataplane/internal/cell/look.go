@@ -84,11 +84,11 @@ func (e *Entry) Look(sequence int64, now clock.Steady) (l Look) {
 	defer e.mu.Unlock()
 	l.Sequence = sequence
 	if seq := e.counter.sequence(); seq >= sequence {
-		l.Sequence, l.RefreshedAt = seq, e.RefreshedAt()
+		l.Sequence, l.RefreshedAt = seq, e.Reads().RefreshedAt()
 	}
 	l.Current, l.Previous = e.lookLocked(l.Sequence), e.lookLocked(l.Sequence-1)
-	if e.IsStrict(now) {
-		l.StrictUntil = clock.Steady(e.strictUntil.Load())
+	if e.Reads().IsStrict(now) {
+		l.StrictUntil = e.Reads().strictUntil()
 	}
 	return l
 }

@@ -33,7 +33,7 @@ func (e *Entry) Absorb(m *Counters, sequence int64, total *store.Total, now cloc
 	defer e.mu.Unlock()
 	if slot, ok := e.slotLocked(sequence); ok {
 		lost = e.absorbLocked(m, slot, total)
-		e.refreshLocked(sequence, total, now)
+		e.Reads().refreshLocked(sequence, total, now)
 	}
 	return lost
 }
@@ -89,14 +89,6 @@ func (e *Entry) applyForeignLocked(m *Counters, slot int, foreign int64) {
 	}
 	e.addOthers(slot, foreign-before)
 	m.exceeded(e, slot, foreign-before)
-}
-
-// refreshLocked notes that the origin has answered about a cell. Only who was hydrated gets
-// fresher by it: an answer about one cell does not tell of the other.
-func (e *Entry) refreshLocked(sequence int64, total *store.Total, now clock.Steady) {
-	if total.Err == nil && sequence == e.counter.sequence() && e.refreshedAt.Load() != 0 && e.flags.Load()&flagEstimate == 0 {
-		e.markRefreshed(now)
-	}
 }
 
 // ApplyForeign merges what all other regions have counted in a cell, as it is announced.

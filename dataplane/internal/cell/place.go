@@ -45,7 +45,7 @@ func (t *Table) Place(e *Entry, tMs, ownMs int64) (placed *Entry, expired int64)
 
 // exchangedLocked reports whether an answer about the entry was merged, or its cost is on its way.
 func (e *Entry) exchangedLocked() bool {
-	return e.refreshedAt.Load() != 0 || e.ledger().epochs != [2]store.Epoch{} ||
+	return e.Reads().RefreshedAt() != 0 || e.ledger().epochs != [2]store.Epoch{} ||
 		e.flags.Load()&(flagSending|flagSending1) != 0
 }
 

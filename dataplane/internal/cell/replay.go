@@ -20,7 +20,7 @@ func (e *Entry) Confirm(m *Counters, sent *store.Cost, total *store.Total,
 	}
 	was := e.ledger().epochs[slot]
 	lost = e.absorbLocked(m, slot, total)
-	e.refreshLocked(sent.Cell.Sequence, total, now)
+	e.Reads().refreshLocked(sent.Cell.Sequence, total, now)
 	if e.flags.Load()&(flagSending<<slot) == 0 {
 		return e.flags.Load()&(flagRestore<<slot) != 0, lost // a new epoch has begun since, and all of it is restored
 	}

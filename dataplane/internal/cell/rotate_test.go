@@ -82,8 +82,8 @@ func TestAnEvictedEntryGivesNothingBack(t *testing.T) {
 // An earlier end of strictness never replaces a later one.
 func TestStrictnessOnlyGrows(t *testing.T) {
 	e := ledgerEntry()
-	e.BeStrict(clock.SteadyStart + 100)
-	if e.BeStrict(clock.SteadyStart+50) || !e.IsStrict(clock.SteadyStart+99) || e.IsStrict(clock.SteadyStart+100) {
+	e.Reads().BeStrict(clock.SteadyStart + 100)
+	if e.Reads().BeStrict(clock.SteadyStart+50) || !e.Reads().IsStrict(clock.SteadyStart+99) || e.Reads().IsStrict(clock.SteadyStart+100) {
 		t.Error("an earlier end has replaced a later one")
 	}
 }

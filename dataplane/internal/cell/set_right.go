@@ -66,7 +66,7 @@ func (t *Table) Renumber(e *Entry, h *Horizon, tMs int64) (unsent int64, again b
 		return 0, false
 	}
 	unsent, _ = e.rotateLocked(h, to)
-	e.refreshedAt.Store(0)
+	e.Reads().forgetLocked()
 	return unsent, true
 }
 
@@ -158,10 +158,7 @@ func (e *Entry) inheritLocked(of *Entry, flags uint32) {
 		e.flags.Or(Denied(seq))
 	}
 	e.flags.Or(flags & (Used | flagStrict | flagWaits))
-	e.strictUntil.Store(of.strictUntil.Load())
-	if f := of.flight; f != nil && f.restUntil.Load() != 0 {
-		e.flight = f
-	}
+	e.Reads().inheritLocked(of.Reads())
 }
 
 // carryCell copies the current cell from another entry of the key, without unsent cost, so that the

@@ -84,7 +84,7 @@ func (e *Entry) EndSync(h *Horizon, x *SyncPart, nowMs int64, now clock.Steady,
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if x.full && x.alive && e.counter.sequence() == x.Sequence {
-		was := e.RefreshedAt()
+		was := e.Reads().RefreshedAt()
 		nowMs = h.Bound(nowMs)
 		e.takeReadingLocked(nowMs, now)
 		m := e.ledger().meter()
@@ -116,7 +116,7 @@ func (e *Entry) takeReadingLocked(nowMs int64, now clock.Steady) {
 	uncovered := window.Start(seq+1, durationMs) - r.atMs
 	r.known = level.Mul(r.covered[slot], durationMs).Plus(level.Mul(r.covered[previousSlot(slot)], max(0, uncovered)))
 	e.ledger().meter().reading.Store(r)
-	e.markRefreshed(now)
+	e.Reads().markRefreshed(now)
 }
 
 // levelLocked is the level that a request would be judged by.

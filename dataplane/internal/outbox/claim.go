@@ -101,7 +101,7 @@ func (q *claims) fail(waiting []*cell.Claim) {
 	now := o.cfg.Clock.ReadSteady()
 	for _, c := range waiting {
 		o.Stats.claims[claimFailed].Add(1)
-		c.Entry.Rest(now)
+		c.Entry.Reads().Rest(now)
 		c.Finish(cell.WayBroken)
 	}
 }
@@ -236,7 +236,7 @@ func (q *claims) count(c *cell.Claim, answer *claimAnswer, now clock.Steady) {
 	case err != nil:
 		stats.claims[claimFailed].Add(1)
 		if !errors.Is(err, store.ErrEpoch) {
-			c.Entry.Rest(now)
+			c.Entry.Reads().Rest(now)
 		}
 	case answer.added:
 		stats.claims[claimAdded].Add(1)

@@ -113,7 +113,7 @@ func (o *Outbox) Each(f func(*Shard) error) error {
 // OutOf reports whether a decision about e that needs the origin's answer would not get it, as far
 // as that is known without a call.
 func (o *Outbox) OutOf(e *cell.Entry, now clock.Steady) bool {
-	return e.RestsFor(now) > 0 || o.ShardOf(e).asks.State() != breaker.Closed
+	return e.Reads().RestsFor(now) > 0 || o.ShardOf(e).asks.State() != breaker.Closed
 }
 
 // Refuses reports whether the shard of e is known to refuse writes. After Stop it is always true,
@@ -124,7 +124,7 @@ func (o *Outbox) Refuses(e *cell.Entry) bool {
 
 // RetryAfter returns how long the origin is not called about e, as far as that is known.
 func (o *Outbox) RetryAfter(e *cell.Entry, now clock.Steady) time.Duration {
-	wait := max(e.RestsFor(now), o.ShardOf(e).asks.OpensFor().Round(time.Millisecond))
+	wait := max(e.Reads().RestsFor(now), o.ShardOf(e).asks.OpensFor().Round(time.Millisecond))
 	if wait <= 0 {
 		return cell.RetryPause // its read is still out
 	}

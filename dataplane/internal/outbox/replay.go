@@ -323,6 +323,6 @@ func (o *Outbox) WaitForReply(ctx context.Context, f *cell.Flight, e *cell.Entry
 func (o *Outbox) gaveUp(e *cell.Entry, f *cell.Flight, began time.Time) {
 	failed := time.Since(began) >= o.cfg.ReadTimeout || f != nil && f.Failed()
 	if failed {
-		e.Rest(o.cfg.Clock.ReadSteady())
+		e.Reads().Rest(o.cfg.Clock.ReadSteady())
 	}
 }
