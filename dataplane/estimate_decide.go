@@ -58,7 +58,7 @@ func (l *Limiter) estimated(e *cell.Entry, met cell.Contact, v *cell.Verdict, c 
 			l.out.AskSync(e, &k.SyncRules)
 		}
 	case !flags.Asked() && v.Counted > 0 &&
-		(t == level.Hot || e.UnsentIn(v.Sequence) >= level.Step(k.floor, c.limit)):
+		(t == level.Hot || e.Ledger().UnsentIn(v.Sequence) >= level.Step(k.floor, c.limit)):
 		l.out.AskSync(e, &k.SyncRules) // only to send it: the others' readings depend on it
 	}
 }

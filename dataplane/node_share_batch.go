@@ -29,7 +29,7 @@ func (w *workspace) settleClaims(used bool) {
 		if used {
 			left -= min(it.before, it.claimed.In(it.verdict.Sequence))
 		}
-		it.entry.CreditClaim(it.claimed.Sequence, left)
+		it.entry.Ledger().Credit(it.claimed.Sequence, left)
 		it.claimed = cell.Claimed{}
 	}
 }
@@ -37,7 +37,7 @@ func (w *workspace) settleClaims(used bool) {
 // keepClaim notes a claim that was added. One of a cell that has made way is of no use to the batch any more.
 func (it *item) keepClaim(c *cell.Claim) {
 	if it.claimed.Sequence != c.Verdict.Sequence {
-		it.entry.CreditClaim(it.claimed.Sequence, it.claimed.Cost)
+		it.entry.Ledger().Credit(it.claimed.Sequence, it.claimed.Cost)
 		it.claimed = cell.Claimed{Sequence: c.Verdict.Sequence}
 	}
 	it.claimed.Cost += c.Cost

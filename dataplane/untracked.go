@@ -110,7 +110,7 @@ func (l *Limiter) settleUntracked(ctx context.Context, w *workspace, allowed boo
 		case it.rule.estimate != nil || l.alone() || it.source.Degraded():
 			l.out.Spill(it.entry, it.verdict.Sequence, it.unclaimed())
 		default:
-			cost := it.entry.Unpaid(it.verdict.Sequence, it.unclaimed())
+			cost := it.entry.Ledger().Unpaid(it.verdict.Sequence, it.unclaimed())
 			if cost == 0 {
 				continue
 			}

@@ -64,7 +64,7 @@ func (e *Entry) leaveLocked(c *Claim) {
 	if !ok || !c.lends || !c.committed || e.flags.Load()&flagUntracked != 0 {
 		return
 	}
-	if b := e.ledger(); b.credit(slot)+b.netted(slot)+c.Cost <= creditMax {
+	if b := e.Ledger(); b.credit(slot)+b.netted(slot)+c.Cost <= creditMax {
 		r := b.needExtra()
 		c.Lent, c.next, r.lent[slot] = true, r.lent[slot], c
 		r.credit[slot] += c.Cost
@@ -98,7 +98,7 @@ func (e *Entry) PrepareClaim(c *Claim, shared bool, nodes, quietMs int64, now cl
 	for {
 		e.counter.awaitRelease(slot)
 		word := e.counter.word(slot)
-		if e.unconfirmedLocked(slot, word) > 0 {
+		if e.Ledger().unconfirmedLocked(slot, word) > 0 {
 			return call, WayReply // what is unsent goes first: no total holds it
 		}
 		if e.weigh(&c.Verdict, slot, word, c.limit, c.Cost, uncovered, durationMs); !c.Verdict.Allowed {
@@ -109,7 +109,7 @@ func (e *Entry) PrepareClaim(c *Claim, shared bool, nodes, quietMs int64, now cl
 			break
 		}
 	}
-	r := e.ledger().needExtra()
+	r := e.Ledger().needExtra()
 	room := c.limit - c.Verdict.carried(durationMs)
 	// What the totals hold is what is known here without the claims on their way, and with the
 	// credit, which the origin has counted.
@@ -122,7 +122,7 @@ func (e *Entry) PrepareClaim(c *Claim, shared bool, nodes, quietMs int64, now cl
 	if c.spares && (r.overShare == 0 || int64(now-r.overShare) < quietMs) {
 		atMost -= roomForOthers(room-known, c.limit, nodes)
 	}
-	call = store.Claim{Cell: e.Cell(c.Verdict.Sequence), Epoch: e.ledger().epochs[slot], Cost: c.Cost, AtMost: atMost}
+	call = store.Claim{Cell: e.Cell(c.Verdict.Sequence), Epoch: e.Ledger().epochs[slot], Cost: c.Cost, AtMost: atMost}
 	if shared {
 		call.Limit = c.limit
 	}
@@ -141,11 +141,11 @@ func roomForOthers(left, limit, nodes int64) int64 {
 }
 
 // Claiming is true while a claim of the cell is on its way.
-func (e *Entry) Claiming(sequence int64) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	slot, ok := e.slotLocked(sequence)
-	return ok && e.ledger().claiming(slot) > 0
+func (l Ledger) Claiming(sequence int64) bool {
+	l.e.mu.Lock()
+	defer l.e.mu.Unlock()
+	slot, ok := l.e.slotLocked(sequence)
+	return ok && l.claiming(slot) > 0
 }
 
 // EndClaim takes a claim that was not added off its way, and its cost out of the count.
@@ -164,7 +164,7 @@ func (e *Entry) releaseClaimLocked(slot int, c *Claim) {
 	}
 	e.unclaimLocked(slot, c)
 	if c.Lent {
-		e.revokeLocked(slot, c.Cost)
+		e.Ledger().revokeLocked(slot, c.Cost)
 		return
 	}
 	e.counter.take(slot, c.Cost)
@@ -173,8 +173,8 @@ func (e *Entry) releaseClaimLocked(slot int, c *Claim) {
 // revokeLocked takes back credit that was lent. The cost in the word stays there, and so does
 // what makes up for it in others: see netLocked for why. What the credit has paid for becomes
 // unsent.
-func (e *Entry) revokeLocked(slot int, cost int64) {
-	r := e.ledger().needExtra()
+func (l Ledger) revokeLocked(slot int, cost int64) {
+	r := l.needExtra()
 	left := min(r.credit[slot], cost)
 	r.credit[slot] -= left
 	r.netted[slot] += left
@@ -182,7 +182,7 @@ func (e *Entry) revokeLocked(slot int, cost int64) {
 
 // unclaimLocked takes a claim off its way.
 func (e *Entry) unclaimLocked(slot int, c *Claim) {
-	r := e.ledger().needExtra()
+	r := e.Ledger().needExtra()
 	c.committed = false
 	for at := &r.lent[slot]; *at != nil; at = &(*at).next {
 		if *at == c {
@@ -198,9 +198,9 @@ func (e *Entry) unclaimLocked(slot int, c *Claim) {
 
 // revokeAllLocked is for an epoch that is lost, and with it what claims on their way have added or will: what they have
 // lent is accepted cost like any other.
-func (e *Entry) revokeAllLocked(slot int) {
-	for b := e.ledger(); b.extra != nil && b.extra.lent[slot] != nil; {
-		e.releaseClaimLocked(slot, b.extra.lent[slot])
+func (l Ledger) revokeAllLocked(slot int) {
+	for l.extra != nil && l.extra.lent[slot] != nil {
+		l.e.releaseClaimLocked(slot, l.extra.lent[slot])
 	}
 }
 
@@ -216,7 +216,7 @@ func (e *Entry) MergeClaim(m *Counters, c *Claim, total *store.Total, added bool
 		w = WayMade
 	case ok && total.Region+c.Cost <= c.atMost:
 		w = WayOverShare
-		if r := e.ledger().needExtra(); r.overShare == 0 {
+		if r := e.Ledger().needExtra(); r.overShare == 0 {
 			r.overShare = now
 		}
 	}
@@ -234,16 +234,16 @@ func (e *Entry) mergeAnswerLocked(m *Counters, slot int, c *Claim, total *store.
 		e.releaseClaimLocked(slot, c)
 	case c.committed: // else it was added in an epoch that is lost, and is restored
 		e.unclaimLocked(slot, c)
-		if epoch := e.ledger().epochs[slot]; epoch == 0 || epoch == total.Epoch {
-			e.ledger().cells[slot].settled.Add(c.Cost) // else it was added in an epoch that is lost, and is unsent
+		if epoch := e.Ledger().epochs[slot]; epoch == 0 || epoch == total.Epoch {
+			e.Ledger().cells[slot].settled.Add(c.Cost) // else it was added in an epoch that is lost, and is unsent
 		}
 		e.lowerMinLimit(slot, c.limit)
 	}
-	lost = e.absorbLocked(m, slot, total)
+	lost = e.Ledger().absorbLocked(m, slot, total)
 	switch {
 	case c.Lent:
 	case added && c.left:
-		e.creditLocked(slot, c.Cost)
+		e.Ledger().creditLocked(slot, c.Cost)
 	case added:
 		c.Verdict.Allowed = true
 		c.Verdict.Current = max(0, e.countIn(slot)-c.Cost)

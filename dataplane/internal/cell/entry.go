@@ -3,7 +3,6 @@ package cell
 import (
 	"sync"
 	"sync/atomic"
-	"unsafe"
 
 	"github.com/weirhq/weir/shared/window"
 )
@@ -48,17 +47,8 @@ type behind struct {
 // behindOfFleet is behind an entry of a node with an origin: one piece of memory without a
 // pointer in between, 112 bytes, which is what the allocator gives.
 type behindOfFleet struct {
-	behind // the first field: see Entry.ledger
-	books  ledger
-}
-
-// ledger is what a fleet needs of the entry, nil on a node alone.
-func (e *Entry) ledger() *ledger {
-	if e.flags.Load()&flagFleet == 0 {
-		return nil
-	}
-	// newEntry sets flagFleet only where behind is the first field of a behindOfFleet.
-	return &(*behindOfFleet)(unsafe.Pointer(e.behind)).books
+	behind // the first field: see Entry.keeps
+	books  books
 }
 
 func newEntry(id *Identity, names Names, sequence int64, fleet bool) *Entry {
@@ -110,10 +100,7 @@ func (e *Entry) rotateLocked(h *Horizon, sequence int64) (agedOut int64, ok bool
 
 // resetLocked hands a sealed slot to another cell.
 func (e *Entry) resetLocked(slot int, word uint64) (agedOut int64) {
-	if e.ledger() != nil {
-		agedOut = max(0, e.unsentLocked(slot))
-		e.ledger().reset(slot)
-	}
+	agedOut = e.Ledger().resetLocked(slot)
 	e.others[slot].Store(0)
 	e.flags.And(^uint32(flagsOfSlot << slot))
 	e.minLimits.reset(slot)

@@ -56,7 +56,7 @@ type meter struct {
 
 // Want notes that a sync is wanted, and by which limit; first is false if one was already.
 func (e *Entry) Want(limit int64, now clock.Steady) (first bool) {
-	m := e.ledger().meter()
+	m := e.Ledger().meter()
 	if m.wantSince.Load() != 0 || !m.wantSince.CompareAndSwap(0, int64(now)) {
 		return false
 	}
@@ -137,7 +137,7 @@ func (e *Entry) gauge(v *Verdict, slot int, word uint64, limit, cost, durationMs
 // leak is the leaky level. Without any word from the origin it is all local cost, and
 // says nothing about the region: unknown.
 func (e *Entry) leak(v *Verdict, slot int, limit, durationMs int64, k *Rules) (unknown bool) {
-	m := e.ledger().meter()
+	m := e.Ledger().meter()
 	r := m.reading.Load()
 	if r == nil {
 		v.Level = level.Local(v.Current + v.Previous)
@@ -156,7 +156,7 @@ func (e *Entry) leak(v *Verdict, slot int, limit, durationMs int64, k *Rules) (u
 func (e *Entry) Pending() int64 {
 	seq := e.counter.sequence()
 	slot := slotOf(seq)
-	r := e.ledger().meter().reading.Load()
+	r := e.Ledger().meter().reading.Load()
 	pending := e.countIn(slot) + e.countIn(previousSlot(slot))
 	if r != nil {
 		covered := r.at(seq).covered
@@ -166,9 +166,9 @@ func (e *Entry) Pending() int64 {
 }
 
 // UnsentIn is own cost in a cell that has not been sent, roughly: it takes no lock.
-func (e *Entry) UnsentIn(sequence int64) int64 {
+func (l Ledger) UnsentIn(sequence int64) int64 {
 	slot := slotOf(sequence)
-	return e.counter.count(slot) - e.ledger().cells[slot].settled.Load()
+	return l.e.counter.count(slot) - l.cells[slot].settled.Load()
 }
 
 // beEstimate gives a new entry what the estimate mode needs, in one piece of memory.
@@ -178,7 +178,7 @@ func (e *Entry) beEstimate() {
 		meter meter
 	}{}
 	whole.rare.metered = &whole.meter
-	e.ledger().extra = &whole.rare
+	e.Ledger().extra = &whole.rare
 	e.flags.Or(flagEstimate)
 }
 

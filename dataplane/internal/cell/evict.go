@@ -66,7 +66,7 @@ func (e *Entry) evict(h *Horizon, nowMs int64, now clock.Steady, graceMs int64, 
 	}
 	sends := flags&(flagFleet|flagEstimate) == flagFleet
 	heldBack := flags&flagHeldBack != 0
-	if sends && !heldBack && (e.unsentLocked(slot) > 0 || e.unsentLocked(previousSlot(slot)) > 0) {
+	if sends && !heldBack && (e.Ledger().unsentLocked(slot) > 0 || e.Ledger().unsentLocked(previousSlot(slot)) > 0) {
 		return stays // accepted, and about to be marked dirty
 	}
 	result := goneExpired

@@ -27,7 +27,7 @@ func TestWhatKeepsAnEntry(t *testing.T) {
 		return func(e *Entry) func() {
 			e.lowerMinLimit(slot, 100)
 			e.counter.add(slot, 1)
-			return func() { e.ledger().cells[slot].settled.Add(1) } // sent
+			return func() { e.Ledger().cells[slot].settled.Add(1) } // sent
 		}
 	}
 	for name, keep := range map[string]func(e *Entry) (end func()){
@@ -49,7 +49,7 @@ func TestWhatKeepsAnEntry(t *testing.T) {
 		"rests":                     func(e *Entry) func() { e.Reads().Rest(now); return func() { e.flight = nil } },
 		"counted to half its limit": func(e *Entry) func() {
 			e.lowerMinLimit(current, 100)
-			e.ledger().cells[current].settled.Add(e.counter.add(current, 50))
+			e.Ledger().cells[current].settled.Add(e.counter.add(current, 50))
 			return func() { e.counter.take(current, 1) }
 		},
 		"counted to half its limit elsewhere": func(e *Entry) func() {

@@ -50,8 +50,8 @@ func (f Flags) Claiming() bool { return f&(flagClaiming|flagClaiming1) != 0 }
 func Denied(sequence int64) uint32 { return flagDenied << slotOf(sequence) }
 
 // Enqueue puts the entry into the queue of replay; first is false if it is there.
-func (e *Entry) Enqueue() (first bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.flags.Or(flagInReplay)&flagInReplay == 0
+func (l Ledger) Enqueue() (first bool) {
+	l.e.mu.Lock()
+	defer l.e.mu.Unlock()
+	return l.e.flags.Or(flagInReplay)&flagInReplay == 0
 }

@@ -2,13 +2,35 @@ package cell
 
 import (
 	"sync/atomic"
+	"unsafe"
 
 	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// ledger is what a fleet needs beside the counts. Guarded by Entry.mu.
-type ledger struct {
+// Ledger is the part of an entry that a fleet needs: what was sent to the origin, what it has confirmed, what other nodes
+// and regions have added, credit, and what is to be restored. A node alone keeps none of it.
+//
+// It owns its books. Methods whose names end in Locked are called under Entry.mu; the others take it.
+type Ledger struct {
+	*books // nil on a node alone
+	e      *Entry
+}
+
+// Ledger returns the part of the entry that a fleet needs.
+func (e *Entry) Ledger() Ledger { return Ledger{e.keeps(), e} }
+
+// keeps returns the books of the entry, nil on a node alone.
+func (e *Entry) keeps() *books {
+	if e.flags.Load()&flagFleet == 0 {
+		return nil
+	}
+	// newEntry sets flagFleet only where behind is the first field of a behindOfFleet.
+	return &(*behindOfFleet)(unsafe.Pointer(e.behind)).books
+}
+
+// books are what a fleet needs beside the counts: the data of a Ledger. Guarded by Entry.mu.
+type books struct {
 	cells  [2]cellLedger
 	epochs [2]store.Epoch // by slot: of the origin's last answer about the cell; 0: there was none
 	next   *Entry         // dirty list; belongs to the owner of Dirty, then to the collector
@@ -46,51 +68,51 @@ type ledgerExtra struct {
 }
 
 // meter may be asked for without a lock, of entries with flagEstimate.
-func (b *ledger) meter() *meter { return b.extra.metered }
+func (b *books) meter() *meter { return b.extra.metered }
 
-func (b *ledger) unnamed(slot int) int64 {
+func (b *books) unnamed(slot int) int64 {
 	if b.extra == nil {
 		return 0
 	}
 	return b.extra.unnamed[slot]
 }
 
-func (b *ledger) credit(slot int) int64 {
+func (b *books) credit(slot int) int64 {
 	if b.extra == nil {
 		return 0
 	}
 	return b.extra.credit[slot]
 }
 
-func (b *ledger) carried(slot int) int64 {
+func (b *books) carried(slot int) int64 {
 	if b.extra == nil {
 		return 0
 	}
 	return b.extra.carried[slot]
 }
 
-func (b *ledger) netted(slot int) int64 {
+func (b *books) netted(slot int) int64 {
 	if b.extra == nil {
 		return 0
 	}
 	return b.extra.netted[slot]
 }
 
-func (b *ledger) inFlight(slot int) int64 {
+func (b *books) inFlight(slot int) int64 {
 	if b.extra == nil {
 		return 0
 	}
 	return b.extra.inFlight[slot]
 }
 
-func (b *ledger) claiming(slot int) int64 {
+func (b *books) claiming(slot int) int64 {
 	if b.extra == nil {
 		return 0
 	}
 	return b.extra.claiming[slot]
 }
 
-func (b *ledger) needExtra() *ledgerExtra {
+func (b *books) needExtra() *ledgerExtra {
 	if b.extra == nil {
 		b.extra = &ledgerExtra{}
 	}
@@ -98,7 +120,7 @@ func (b *ledger) needExtra() *ledgerExtra {
 }
 
 // reset forgets a cell, and extra with the last cell that needed it.
-func (b *ledger) reset(slot int) {
+func (b *books) reset(slot int) {
 	b.cells[slot].settled.Store(0)
 	b.cells[slot].peers, b.epochs[slot] = 0, 0
 	if r := b.extra; r != nil {
@@ -110,46 +132,58 @@ func (b *ledger) reset(slot int) {
 	}
 }
 
+// resetLocked forgets a cell, and returns its unsent cost.
+func (l Ledger) resetLocked(slot int) (unsent int64) {
+	if l.books == nil {
+		return 0
+	}
+	unsent = max(0, l.unsentLocked(slot))
+	l.books.reset(slot)
+	return unsent
+}
+
+// namedLocked returns the cost of a cell that the origin has named, or is being sent.
+func (l Ledger) namedLocked(slot int) int64 { return l.cells[slot].settled.Load() - l.unnamed(slot) }
+
 // acceptedLocked is what may be told to others.
-func (e *Entry) acceptedLocked(slot int) int64 {
-	return e.counter.count(slot) - e.ledger().netted(slot) - e.ledger().claiming(slot)
+func (l Ledger) acceptedLocked(slot int) int64 {
+	return l.e.counter.count(slot) - l.netted(slot) - l.claiming(slot)
 }
 
 // unsentLocked is this node's own accepted cost that the origin has not confirmed
 // and that is neither on its way nor to be restored.
-func (e *Entry) unsentLocked(slot int) int64 {
-	return e.acceptedLocked(slot) - e.ledger().cells[slot].settled.Load()
+func (l Ledger) unsentLocked(slot int) int64 {
+	return l.acceptedLocked(slot) - l.cells[slot].settled.Load()
 }
 
 // ownLocked is what this node has accepted, sent or not.
-func (e *Entry) ownLocked(slot int) int64 {
-	return max(0, e.acceptedLocked(slot)-e.ledger().cells[slot].peers)
+func (l Ledger) ownLocked(slot int) int64 {
+	return max(0, l.acceptedLocked(slot)-l.cells[slot].peers)
 }
 
 // foreignLocked is what all other regions have reported for the cell.
-func (e *Entry) foreignLocked(slot int) int64 {
-	b := e.ledger()
-	return e.othersIn(slot) + b.credit(slot) + b.netted(slot) - b.carried(slot)
+func (l Ledger) foreignLocked(slot int) int64 {
+	return l.e.othersIn(slot) + l.credit(slot) + l.netted(slot) - l.carried(slot)
 }
 
 // sendLocked puts n of the unsent cost on its way; returnLocked takes it back: the
 // origin will not have it.
-func (e *Entry) sendLocked(slot int, n int64) {
-	if e.flags.Or(flagSending<<slot)&flagWaits != 0 {
-		e.ledger().needExtra().inFlight[slot] = n
+func (l Ledger) sendLocked(slot int, n int64) {
+	if l.e.flags.Or(flagSending<<slot)&flagWaits != 0 {
+		l.needExtra().inFlight[slot] = n
 	}
-	e.ledger().cells[slot].settled.Add(n)
+	l.cells[slot].settled.Add(n)
 }
 
-func (e *Entry) returnLocked(slot int, n int64) {
-	e.arriveLocked(slot)
-	e.ledger().cells[slot].settled.Add(-n)
+func (l Ledger) returnLocked(slot int, n int64) {
+	l.arriveLocked(slot)
+	l.cells[slot].settled.Add(-n)
 }
 
 // arriveLocked ends a send.
-func (e *Entry) arriveLocked(slot int) {
-	e.flags.And(^uint32(flagSending << slot))
-	if e.ledger().extra != nil {
-		e.ledger().extra.inFlight[slot] = 0
+func (l Ledger) arriveLocked(slot int) {
+	l.e.flags.And(^uint32(flagSending << slot))
+	if l.extra != nil {
+		l.extra.inFlight[slot] = 0
 	}
 }

@@ -18,7 +18,7 @@ func ledgerEntry() *Entry {
 	key := window.Key{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: time.Minute}
 	id := h.IdentityOfKey(&key, nil)
 	e := newEntry(&id, h.NamesOf(&key, nil), ledgerSeq, true)
-	e.ledger().cells[slotOf(ledgerSeq)].settled.Add(e.counter.add(slotOf(ledgerSeq), 20))
+	e.Ledger().cells[slotOf(ledgerSeq)].settled.Add(e.counter.add(slotOf(ledgerSeq), 20))
 	return e
 }
 
@@ -38,11 +38,11 @@ func TestAClaimLeavesOutWhatItsTotalDoesNotHold(t *testing.T) {
 	}{
 		"nothing else":        {func(*Entry) {}, 100},
 		"other regions' cost": {func(e *Entry) { e.addOthers(slot, 40) }, 60},
-		"credit":              {func(e *Entry) { e.GiveBack(ledgerSeq, 15) }, 115},
+		"credit":              {func(e *Entry) { e.Ledger().GiveBack(ledgerSeq, 15) }, 115},
 		"credit that has paid": {func(e *Entry) {
-			e.GiveBack(ledgerSeq, 15)
+			e.Ledger().GiveBack(ledgerSeq, 15)
 			e.counter.add(slot, 15)
-			e.netLocked(slot)
+			e.Ledger().netLocked(slot)
 		}, 100},
 	} {
 		e := ledgerEntry()
@@ -56,7 +56,7 @@ func TestAClaimLeavesOutWhatItsTotalDoesNotHold(t *testing.T) {
 // Room for the shares of others is of what the totals leave, in which credit counts as spent.
 func TestCreditTakesNoRoomFromOthers(t *testing.T) {
 	e := ledgerEntry()
-	e.GiveBack(ledgerSeq, 20)
+	e.Ledger().GiveBack(ledgerSeq, 20)
 	c := ledgerClaim(e, 10, 100)
 	c.spares = true
 	if got, _ := e.PrepareClaim(c, false, 5, 200, clock.SteadyStart); got.AtMost != 120-4*8 {
@@ -70,20 +70,20 @@ func TestAFailedClaimTakesBackWhatItLent(t *testing.T) {
 	for spent, want := range map[int64]struct{ credit, unsent int64 }{0: {5, 0}, 5: {0, 0}, 12: {0, 7}, 15: {0, 10}} {
 		slot := slotOf(ledgerSeq)
 		e := ledgerEntry()
-		e.GiveBack(ledgerSeq, 5)
+		e.Ledger().GiveBack(ledgerSeq, 5)
 		c := ledgerClaim(e, 10, 100)
 		c.lends = true
 		if _, way := e.PrepareClaim(c, false, 1, 200, clock.SteadyStart); way != WayClaim || e.LeaveClaim(c) {
 			t.Fatal("it is on its way")
 		}
 		e.counter.add(slot, spent) // by the policy
-		e.netLocked(slot)
+		e.Ledger().netLocked(slot)
 		e.EndClaim(c, WayBroken)
 		if known := e.countIn(slot); known != 15+spent {
 			t.Errorf("%d spent: %d are known, want the 15 before and these", spent, known)
 		}
-		if e.ledger().credit(slot) != want.credit || e.unsentLocked(slot) != want.unsent {
-			t.Errorf("%d spent: credit %d, unsent %d; want %+v", spent, e.ledger().credit(slot), e.unsentLocked(slot), want)
+		if e.Ledger().credit(slot) != want.credit || e.Ledger().unsentLocked(slot) != want.unsent {
+			t.Errorf("%d spent: credit %d, unsent %d; want %+v", spent, e.Ledger().credit(slot), e.Ledger().unsentLocked(slot), want)
 		}
 	}
 }
@@ -100,8 +100,8 @@ func TestWhatACellLendsIsBounded(t *testing.T) {
 		}
 		e.LeaveClaim(c)
 		e.EndClaim(c, WayBroken)
-		if known := e.countIn(slot); known != 20 || e.ledger().credit(slot)+e.ledger().netted(slot) > creditMax {
-			t.Fatalf("%d are known, want 20; credit %d, netted %d", known, e.ledger().credit(slot), e.ledger().netted(slot))
+		if known := e.countIn(slot); known != 20 || e.Ledger().credit(slot)+e.Ledger().netted(slot) > creditMax {
+			t.Fatalf("%d are known, want 20; credit %d, netted %d", known, e.Ledger().credit(slot), e.Ledger().netted(slot))
 		}
 	}
 }
@@ -237,12 +237,12 @@ func TestATotalWithAClaimInItConfirmsNothingElse(t *testing.T) {
 	slot := slotOf(ledgerSeq)
 	e := ledgerEntry() // 20 are at the origin
 	e.counter.add(slot, 1)
-	e.SettleUnnamed(ledgerSeq, 1) // and 1 is in the overflow
+	e.Ledger().SettleUnnamed(ledgerSeq, 1) // and 1 is in the overflow
 	c := ledgerClaim(e, 1, 100)
 	if _, way := e.PrepareClaim(c, false, 1, 200, clock.SteadyStart); way != WayClaim {
 		t.Fatal(way)
 	}
-	e.Absorb(&Counters{}, ledgerSeq, &store.Total{Region: 21}, 0)
+	e.Ledger().Absorb(&Counters{}, ledgerSeq, &store.Total{Region: 21}, 0)
 	e.MergeClaim(&Counters{}, c, &store.Total{Region: 21}, true, clock.SteadyStart)
 	if named := e.LookAt(ledgerSeq).Named; named != 21 {
 		t.Errorf("the origin is known to have %d, want 21", named)
@@ -277,7 +277,7 @@ func TestAClaimBelongsToItsCellsEpoch(t *testing.T) {
 	if way != WayClaim || got.Epoch != lostEpoch {
 		t.Fatalf("way %d, epoch %d", way, got.Epoch)
 	}
-	e.Absorb(m, ledgerSeq, &store.Total{Epoch: newEpoch}, clock.SteadyStart)
+	e.Ledger().Absorb(m, ledgerSeq, &store.Total{Epoch: newEpoch}, clock.SteadyStart)
 	e.MergeClaim(m, c, &store.Total{Region: 30, Epoch: 0}, true, clock.SteadyStart)
 	if unsent := e.LookAt(ledgerSeq).Unsent; unsent != 10 {
 		t.Errorf("%d are unsent, want the claim's 10", unsent)
@@ -315,15 +315,15 @@ func TestWhatALostClaimHasLentIsRestored(t *testing.T) {
 	for _, added := range []bool{true, false} {
 		m, slot := new(Counters), slotOf(ledgerSeq)
 		e := answeredEntry(m)
-		before := e.ownLocked(slot)
+		before := e.Ledger().ownLocked(slot)
 		c := ledgerClaim(e, 10, 1000)
 		c.lends = true
 		if _, way := e.PrepareClaim(c, false, 1, 200, clock.SteadyStart); way != WayClaim || !e.LoseClaim(c) {
 			t.Fatalf("way %d", way)
 		}
 		e.counter.add(slot, 10) // by the policy
-		e.netLocked(slot)
-		e.Absorb(m, ledgerSeq, &store.Total{Epoch: newEpoch}, clock.SteadyStart)
+		e.Ledger().netLocked(slot)
+		e.Ledger().Absorb(m, ledgerSeq, &store.Total{Epoch: newEpoch}, clock.SteadyStart)
 		if got := loaded(e); got.Restore != before+10 || got.Add != 0 {
 			t.Errorf("%+v: want %d restored", got, before+10)
 		}

@@ -107,16 +107,19 @@ func (e *Entry) lookLocked(sequence int64) (c CellLook) {
 	}
 	c.Held, c.Counted, c.Others = true, e.counter.count(slot), e.othersIn(slot)
 	c.Accepted = c.Counted
-	if e.ledger() == nil {
-		return c
-	}
-	cell := &e.ledger().cells[slot]
-	c.Claiming = e.ledger().claiming(slot)
-	c.Accepted -= e.ledger().netted(slot) + c.Claiming
-	c.Settled, c.Epoch = cell.settled.Load(), e.ledger().epochs[slot]
-	c.Unsent, c.Named = c.Accepted-c.Settled, c.Settled-e.ledger().unnamed(slot)
-	c.Foreign, c.Credit, c.Carried = e.foreignLocked(slot), e.ledger().credit(slot), e.ledger().carried(slot)
-	flags := e.flags.Load()
-	c.Sending, c.Restores = flags&(flagSending<<slot) != 0, flags&(flagRestore<<slot) != 0
+	e.Ledger().lookLocked(slot, &c)
 	return c
+}
+
+func (l Ledger) lookLocked(slot int, c *CellLook) {
+	if l.books == nil {
+		return
+	}
+	c.Claiming = l.claiming(slot)
+	c.Accepted -= l.netted(slot) + c.Claiming
+	c.Settled, c.Epoch = l.cells[slot].settled.Load(), l.epochs[slot]
+	c.Unsent, c.Named = c.Accepted-c.Settled, l.namedLocked(slot)
+	c.Foreign, c.Credit, c.Carried = l.foreignLocked(slot), l.credit(slot), l.carried(slot)
+	flags := l.e.flags.Load()
+	c.Sending, c.Restores = flags&(flagSending<<slot) != 0, flags&(flagRestore<<slot) != 0
 }

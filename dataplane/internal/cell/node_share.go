@@ -61,7 +61,7 @@ func (e *Entry) nodeShareLocked(v *Verdict, durationMs, limit, cost, nodes int64
 // its way in claims included, is one quantity; what its credit covers, the origin has
 // counted already. A cost that fits if claims on their way are refused waits for them.
 func (e *Entry) wayLocked(v *Verdict, slot int, word uint64, limit, cost, durationMs, nodes int64) Way {
-	claiming := e.ledger().claiming(slot)
+	claiming := e.Ledger().claiming(slot)
 	if !v.Allowed {
 		uncovered := window.Start(v.Sequence+1, durationMs) - v.AtMs
 		if claiming > 0 && window.Fits(max(0, v.Current-claiming), v.Previous, cost, limit, uncovered, durationMs) {
@@ -69,8 +69,8 @@ func (e *Entry) wayLocked(v *Verdict, slot int, word uint64, limit, cost, durati
 		}
 		return WayMade
 	}
-	unconfirmed := e.unconfirmedLocked(slot, word)
-	committed := unconfirmed + claiming - e.ledger().credit(slot)
+	unconfirmed := e.Ledger().unconfirmedLocked(slot, word)
+	committed := unconfirmed + claiming - e.Ledger().credit(slot)
 	left := limit - (v.Current - committed) - v.carried(durationMs)
 	switch share := left / (2 * nodes); {
 	case committed+cost <= 0, share > cost && committed+cost <= share:
@@ -83,11 +83,10 @@ func (e *Entry) wayLocked(v *Verdict, slot int, word uint64, limit, cost, durati
 
 // unconfirmedLocked is own cost that was accepted and that the origin has not confirmed, on
 // its way or not, and what the origin has lost.
-func (e *Entry) unconfirmedLocked(slot int, word uint64) int64 {
-	b := e.ledger()
-	unconfirmed := max(0, wordCount(word)-b.netted(slot)-b.claiming(slot)-b.cells[slot].settled.Load()) + b.inFlight(slot)
-	if e.flags.Load()&(flagRestore<<slot) != 0 {
-		unconfirmed += max(1, b.extra.restore[slot].own) // no claim is decided by a total that lacks it
+func (l Ledger) unconfirmedLocked(slot int, word uint64) int64 {
+	unconfirmed := max(0, wordCount(word)-l.netted(slot)-l.claiming(slot)-l.cells[slot].settled.Load()) + l.inFlight(slot)
+	if l.e.flags.Load()&(flagRestore<<slot) != 0 {
+		unconfirmed += max(1, l.extra.restore[slot].own) // no claim is decided by a total that lacks it
 	}
 	return unconfirmed
 }
@@ -106,7 +105,7 @@ func (e *Entry) OverHalfNodeShare(v *Verdict, durationMs, limit, ahead, cost, no
 	if e.flags.Load()&(flagFlush|flagSending<<slot) != 0 {
 		return false
 	}
-	unsent := e.counter.count(slot) - e.ledger().cells[slot].settled.Load()
+	unsent := e.Ledger().UnsentIn(v.Sequence)
 	left := limit - (v.Current + ahead + cost - unsent) - v.carried(durationMs)
 	return 2*unsent > max(cost, left/(2*nodes))
 }
@@ -143,7 +142,7 @@ func (e *Entry) WayOfBatch(v *Verdict, h *Horizon, tMs, durationMs, limit, nodes
 
 // untrackedWayLocked is the way of a cost that fits: an untracked key has no share, and credit only by chance.
 func (e *Entry) untrackedWayLocked(slot int, word uint64, cost int64) Way {
-	if e.ledger().credit(slot)-e.unconfirmedLocked(slot, word) >= cost {
+	if e.Ledger().credit(slot)-e.Ledger().unconfirmedLocked(slot, word) >= cost {
 		return WayMade
 	}
 	return WayClaim

@@ -37,16 +37,16 @@ func (t *Table) Place(e *Entry, tMs, ownMs int64) (placed *Entry, expired int64)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.exchangedLocked() {
+	if e.Ledger().exchangedLocked() {
 		return nil, 0
 	}
 	return t.moveLocked(place, e, tMs, ownMs)
 }
 
 // exchangedLocked reports whether an answer about the entry was merged, or its cost is on its way.
-func (e *Entry) exchangedLocked() bool {
-	return e.Reads().RefreshedAt() != 0 || e.ledger().epochs != [2]store.Epoch{} ||
-		e.flags.Load()&(flagSending|flagSending1) != 0
+func (l Ledger) exchangedLocked() bool {
+	return l.e.Reads().RefreshedAt() != 0 || l.epochs != [2]store.Epoch{} ||
+		l.e.flags.Load()&(flagSending|flagSending1) != 0
 }
 
 // moveLocked replaces the entry at a place by one in the cell of tMs, with all of its cost unsent, except for cost of
@@ -67,7 +67,7 @@ func (t *Table) moveLocked(place spot, e *Entry, tMs, ownMs int64) (moved *Entry
 	}
 	var cost int64
 	for _, s := range [2]int64{seq - 1, seq} {
-		if unsent := e.giveUpLocked(slotOf(s)); expiredAt(s, durationMs, ownMs) {
+		if unsent := e.Ledger().giveUpLocked(slotOf(s)); expiredAt(s, durationMs, ownMs) {
 			expired += unsent
 		} else {
 			cost += unsent

@@ -127,7 +127,7 @@ func (r Reads) Hydrate(m *Counters, sequence int64, totals []store.Total, now cl
 	r.e.flight = nil
 	for i := range lost {
 		if slot, ok := r.e.slotLocked(sequence + int64(i)); ok {
-			lost[i] = r.e.absorbLocked(m, slot, &totals[i])
+			lost[i] = r.e.Ledger().absorbLocked(m, slot, &totals[i])
 		}
 	}
 	if sequence+1 == r.e.counter.sequence() {

@@ -118,22 +118,19 @@ func (t *Table) replaceLocked(e *Entry, tMs int64) (fresh *Entry, unsent int64) 
 	estimates := flags&flagEstimate != 0
 	carried := min(max(0, e.countIn(current))+max(0, e.countIn(before)), mergedMax)
 	fresh = newEntry(&e.id, e.names, to, t.Fleet)
-	if e.ledger() != nil {
-		unsent = e.giveUpLocked(0) + e.giveUpLocked(1)
+	if e.Ledger().books != nil {
+		unsent = e.Ledger().giveUpLocked(0) + e.Ledger().giveUpLocked(1)
 	}
 	if estimates {
 		fresh.beEstimate()
 		fresh.carryReading(e, carried)
 	}
 	if t.Fleet && to == seq-1 { // the origin has this cell
-		carried -= fresh.carryCell(e, before)
+		carried -= fresh.Ledger().carryLocked(e, before)
 		carried = max(0, carried)
 	}
 	if carried > 0 {
-		fresh.addOthers(slotOf(to), carried)
-		if b := fresh.ledger(); b != nil {
-			b.needExtra().carried[slotOf(to)] += carried
-		}
+		fresh.Ledger().carryOthersLocked(slotOf(to), carried)
 	}
 	fresh.inheritLocked(e, flags)
 	if flags&flagUntracked != 0 {
@@ -161,29 +158,37 @@ func (e *Entry) inheritLocked(of *Entry, flags uint32) {
 	e.Reads().inheritLocked(of.Reads())
 }
 
-// carryCell copies the current cell from another entry of the key, without unsent cost, so that the
+// carryLocked copies the current cell from another entry of the key, without unsent cost, so that the
 // origin's totals merge as before. It returns the cell's cost.
-func (e *Entry) carryCell(of *Entry, slot int) int64 {
+func (l Ledger) carryLocked(of *Entry, slot int) int64 {
 	count := of.counter.count(slot)
-	e.counter.put(slot, liveWord(e.counter.sequence(), count))
-	b, was := e.ledger(), of.ledger()
-	b.cells[slot].settled.Store(count - was.netted(slot))
-	b.cells[slot].peers, b.epochs[slot] = was.cells[slot].peers, was.epochs[slot]
+	l.e.counter.put(slot, liveWord(l.e.counter.sequence(), count))
+	was := of.Ledger()
+	l.cells[slot].settled.Store(count - was.netted(slot))
+	l.cells[slot].peers, l.epochs[slot] = was.cells[slot].peers, was.epochs[slot]
 	if was.extra != nil {
-		x := b.needExtra()
+		x := l.needExtra()
 		x.unnamed[slot], x.credit[slot], x.netted[slot] = was.unnamed(slot), was.credit(slot), was.netted(slot)
 		x.carried[slot] = was.carried(slot)
 	}
 	if others := of.othersIn(slot); others != 0 {
-		e.addOthers(slot, others)
+		l.e.addOthers(slot, others)
 	}
 	return max(0, of.countIn(slot))
+}
+
+// carryOthersLocked adds cost of cells that became future ones to the others.
+func (l Ledger) carryOthersLocked(slot int, cost int64) {
+	l.e.addOthers(slot, cost)
+	if l.books != nil {
+		l.needExtra().carried[slot] += cost
+	}
 }
 
 // carryReading copies the last sync's result from another entry of the key. The leaky level drains
 // on by the steady clock, and cost that no sync has covered stays pending.
 func (e *Entry) carryReading(of *Entry, carried int64) {
-	r := of.ledger().meter().reading.Load()
+	r := of.Ledger().meter().reading.Load()
 	if r == nil {
 		return
 	}
@@ -194,5 +199,5 @@ func (e *Entry) carryReading(of *Entry, carried int64) {
 	next := reading{sequence: e.counter.sequence(), steady: r.steady, known: r.known}
 	next.atMs = min(r.atMs, window.Start(next.sequence, e.names.durationMs()))
 	next.covered[slotOf(next.sequence)] = carried - pending
-	e.ledger().meter().reading.Store(&next)
+	e.Ledger().meter().reading.Store(&next)
 }

@@ -39,17 +39,17 @@ func replaced(t *testing.T, table *Table, e *Entry) *Entry {
 func TestAClockPutRightSendsAllThatIsAcceptedFromThenOn(t *testing.T) {
 	table, e, back := setBack(window.Exact)
 	slot := slotOf(ledgerSeq)
-	e.ledger().cells[slot].settled.Add(e.counter.add(slot, 20))
-	e.GiveBack(ledgerSeq, 8)
+	e.Ledger().cells[slot].settled.Add(e.counter.add(slot, 20))
+	e.Ledger().GiveBack(ledgerSeq, 8)
 	e.counter.add(slot, 8)
-	e.netLocked(slot)
+	e.Ledger().netLocked(slot)
 	back()
 	fresh := replaced(t, table, e)
-	if got := fresh.unsentLocked(slot); got != 0 {
+	if got := fresh.Ledger().unsentLocked(slot); got != 0 {
 		t.Errorf("%d of what was paid for is to be sent", got)
 	}
 	fresh.counter.add(slot, 5)
-	if got := fresh.unsentLocked(slot); got != 5 {
+	if got := fresh.Ledger().unsentLocked(slot); got != 5 {
 		t.Errorf("%d of 5 is to be sent", got)
 	}
 }
@@ -80,7 +80,7 @@ func TestAnUntrackedKeyPutRightGoesIntoNoQueue(t *testing.T) {
 	if fresh == untracked || fresh.counter.sequence() != ledgerSeq {
 		t.Fatalf("the untracked key is in cell %d, want another one in cell %d", fresh.counter.sequence(), ledgerSeq)
 	}
-	if fresh.Enqueue() {
+	if fresh.Ledger().Enqueue() {
 		t.Error("a queue takes it")
 	}
 }
@@ -111,7 +111,7 @@ func TestAClockPutRightHasThePreviousCellReadAgain(t *testing.T) {
 	k, h, now := new(Rules), table.Horizon(false), clock.SteadyStart
 	e.Want(100, now)
 	x := e.BeginSync(h, ledgerMs()+90_000, now, k, 200, true)
-	e.Absorb(&Counters{}, ledgerSeq+1, &store.Total{Region: 30}, now)
+	e.Ledger().Absorb(&Counters{}, ledgerSeq+1, &store.Total{Region: 30}, now)
 	e.EndSync(h, &x, ledgerMs()+90_000, now, k)
 	back()
 	fresh := replaced(t, table, e)

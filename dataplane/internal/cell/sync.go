@@ -67,10 +67,10 @@ func (e *Entry) BeginSync(h *Horizon, nowMs int64, now clock.Steady, k *Rules, l
 	nowMs = h.Bound(nowMs)
 	x.AgedOut, _ = e.rotateLocked(h, window.Sequence(nowMs, durationMs)) // or it is in its cell, as the clock was set back
 	x.Sequence = e.counter.sequence()
-	x.full = e.ledger().meter().wantSince.Load() != 0
+	x.full = e.Ledger().meter().wantSince.Load() != 0
 	x.before = e.levelLocked(nowMs, now, k)
 	for i, s := range [2]int64{x.Sequence - 1, x.Sequence} {
-		if x.Costs[i], x.Sends[i] = e.loadLocked(s, shared); !x.Sends[i] {
+		if x.Costs[i], x.Sends[i] = e.Ledger().loadLocked(s, shared); !x.Sends[i] {
 			x.Read[i] = x.full && (s == x.Sequence || !e.settledFor(x.Sequence, durationMs, lateMs))
 		}
 	}
@@ -87,7 +87,7 @@ func (e *Entry) EndSync(h *Horizon, x *SyncPart, nowMs int64, now clock.Steady,
 		was := e.Reads().RefreshedAt()
 		nowMs = h.Bound(nowMs)
 		e.takeReadingLocked(nowMs, now)
-		m := e.ledger().meter()
+		m := e.Ledger().meter()
 		if limit := m.limit.Load(); was > 0 && limit > 0 {
 			last, drift = was, math.Abs(e.levelLocked(nowMs, now, k)-x.before)/float64(limit)
 		}
@@ -100,7 +100,7 @@ func (e *Entry) EndSync(h *Horizon, x *SyncPart, nowMs int64, now clock.Steady,
 // settledFor is true once the origin has answered about the previous cell so late that every
 // other node must have sent what it had for it: lateMs after its end.
 func (e *Entry) settledFor(sequence, durationMs, lateMs int64) bool {
-	r := e.ledger().meter().reading.Load()
+	r := e.Ledger().meter().reading.Load()
 	return r != nil && r.atMs >= window.Start(sequence, durationMs)+lateMs
 }
 
@@ -110,12 +110,12 @@ func (e *Entry) takeReadingLocked(nowMs int64, now clock.Steady) {
 	seq, durationMs := e.counter.sequence(), e.names.durationMs()
 	r := &reading{sequence: seq, atMs: max(nowMs, window.Start(seq, durationMs)), steady: now}
 	for slot := range r.covered {
-		r.covered[slot] = max(0, e.countIn(slot)-max(0, e.unsentLocked(slot)))
+		r.covered[slot] = max(0, e.countIn(slot)-max(0, e.Ledger().unsentLocked(slot)))
 	}
 	slot := slotOf(seq)
 	uncovered := window.Start(seq+1, durationMs) - r.atMs
 	r.known = level.Mul(r.covered[slot], durationMs).Plus(level.Mul(r.covered[previousSlot(slot)], max(0, uncovered)))
-	e.ledger().meter().reading.Store(r)
+	e.Ledger().meter().reading.Store(r)
 	e.Reads().markRefreshed(now)
 }
 
@@ -123,7 +123,7 @@ func (e *Entry) takeReadingLocked(nowMs int64, now clock.Steady) {
 func (e *Entry) levelLocked(nowMs int64, now clock.Steady, k *Rules) float64 {
 	durationMs := e.names.durationMs()
 	v := Verdict{Now: now}
-	e.EstimateHeld(&v, nowMs, durationMs, e.ledger().meter().limit.Load(), 0, k)
+	e.EstimateHeld(&v, nowMs, durationMs, e.Ledger().meter().limit.Load(), 0, k)
 	return v.Level.Float(durationMs)
 }
 
@@ -140,10 +140,10 @@ func (e *Entry) AskUnsent() (first bool) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return (e.Flags().Restores() || e.unsentLocked(0)+e.unsentLocked(1) > 0) && e.Ask()
+	return (e.Flags().Restores() || e.Ledger().unsentLocked(0)+e.Ledger().unsentLocked(1) > 0) && e.Ask()
 }
 
 // WantsSync is true while a sync is wanted, and not only that the cost is sent.
 func (e *Entry) WantsSync() bool {
-	return e.Flags().Asked() && e.ledger().meter().wantSince.Load() != 0
+	return e.Flags().Asked() && e.Ledger().meter().wantSince.Load() != 0
 }

@@ -156,7 +156,7 @@ func (q *claims) prepare(waiting []*cell.Claim) (call *claimCall, later []*cell.
 		switch cl, way := c.Entry.PrepareClaim(c, rules.Shares(c.Entry.Names()), nodes, rules.TwoTicksMs(), now); {
 		case way == cell.WayClaim:
 			call.claims, call.of = append(call.claims, cl), append(call.of, c)
-		case len(call.of) > 0 && c.Entry.Claiming(c.Verdict.Sequence):
+		case len(call.of) > 0 && c.Entry.Ledger().Claiming(c.Verdict.Sequence):
 			later = append(later, c)
 		default:
 			c.Finish(way)
@@ -251,7 +251,7 @@ func (q *claims) end(c *cell.Claim, answer *claimAnswer, now clock.Steady) (lost
 	merged := &q.sh.out.Stats.Merged
 	if answer.total.Err != nil {
 		c.Entry.EndClaim(c, cell.WayBroken)
-		lost = c.Entry.Absorb(merged, c.Verdict.Sequence, &answer.total, now)
+		lost = c.Entry.Ledger().Absorb(merged, c.Verdict.Sequence, &answer.total, now)
 	} else {
 		lost = c.Entry.MergeClaim(merged, c, &answer.total, answer.added, now)
 	}

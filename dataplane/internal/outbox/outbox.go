@@ -148,7 +148,7 @@ func (o *Outbox) Spill(e *cell.Entry, sequence, cost int64) {
 	}
 	o.cfg.Table.Spill(e, sequence, cost)
 	o.Stats.Dropped[DroppedFull].Add(cost)
-	e.SettleUnnamed(sequence, cost)
+	e.Ledger().SettleUnnamed(sequence, cost)
 }
 
 // collect moves the dirty entries to the queues of replay.
@@ -217,7 +217,7 @@ func (o *Outbox) ApplyForeign(totals []store.Foreign) {
 		if e := o.cfg.Table.Get(&id); e != nil {
 			current := window.Sequence(nowMs, c.DurationMs())
 			horizon := o.cfg.Table.Horizon(false)
-			o.ForgetUnsent(e, e.ApplyForeign(&o.Stats.Merged, horizon, current, c.Sequence, totals[i].Count))
+			o.ForgetUnsent(e, e.Ledger().ApplyForeign(&o.Stats.Merged, horizon, current, c.Sequence, totals[i].Count))
 		}
 	}
 }

@@ -166,7 +166,7 @@ func (sh *Shard) deliver(ctx context.Context, s *stream, c *chunk) (failed []*ce
 	stats, now := &sh.out.Stats, sh.out.cfg.Clock.ReadSteady()
 	var lost []store.Epoch
 	for i, e := range c.entries {
-		back, epoch := e.Confirm(&stats.Merged, &c.costs[i], &reply.Totals[i], now)
+		back, epoch := e.Ledger().Confirm(&stats.Merged, &c.costs[i], &reply.Totals[i], now)
 		if back {
 			failed = append(failed, e)
 		}
@@ -184,7 +184,7 @@ func (sh *Shard) deliver(ctx context.Context, s *stream, c *chunk) (failed []*ce
 func (r *replay) forgo(flushing []*cell.Entry) {
 	for len(flushing) > 0 {
 		for _, e := range flushing {
-			e.UnmarkFlush()
+			e.Ledger().UnmarkFlush()
 		}
 		r.requeue(flushing)
 		r.flushes.Answer(flushing, flushing, breaker.ErrOpen)
@@ -212,11 +212,11 @@ func (r *replay) pack(c *chunk, flushing, queue []*cell.Entry, nowMs int64) []*c
 func (r *replay) load(c *chunk, e *cell.Entry, nowMs int64, flushing bool) (stale bool) {
 	o := r.sh.out
 	rules := o.cfg.Rules()
-	if e.Dequeue(flushing); o.cfg.Table.HoldsBack(e, false, o.cfg.Nodes.Load()) {
+	if e.Ledger().Dequeue(flushing); o.cfg.Table.HoldsBack(e, false, o.cfg.Nodes.Load()) {
 		c.held = append(c.held, e)
 		return false
 	}
-	in := e.Load(o.cfg.Table.Horizon(false), flushing, rules.Shares(e.Names()), nowMs, rules.TwoTicksMs())
+	in := e.Ledger().Load(o.cfg.Table.Horizon(false), flushing, rules.Shares(e.Names()), nowMs, rules.TwoTicksMs())
 	o.Stats.Dropped[DroppedExpired].Add(in.Expired)
 	for i, sends := range in.Sends {
 		if sends {
@@ -237,7 +237,7 @@ func (r *replay) takeQueue() []*cell.Entry {
 
 // queueLocked puts an entry into the queue, once.
 func (r *replay) queueLocked(e *cell.Entry) {
-	if e.Enqueue() {
+	if e.Ledger().Enqueue() {
 		r.queue = append(r.queue, e)
 	}
 }
@@ -270,7 +270,7 @@ func (sh *Shard) pendingCost() (cost int64) {
 	sh.out.queues.Lock()
 	defer sh.out.queues.Unlock()
 	for _, e := range sh.replay.queue {
-		cost += e.Unsent()
+		cost += e.Ledger().Unsent()
 	}
 	return cost + sh.replay.unanswered.Load() + sh.claims.unanswered.Load()
 }
@@ -284,7 +284,7 @@ func (r *replay) pendingKeys() int {
 
 // Flush sends e at once, with all other entries that are flushed meanwhile.
 func (o *Outbox) Flush(e *cell.Entry) {
-	if o.stopping.Load() || !e.MarkFlush() {
+	if o.stopping.Load() || !e.Ledger().MarkFlush() {
 		return // it is about to be
 	}
 	o.Stats.flushes.Add(1)

@@ -261,7 +261,7 @@ func (s *syncs) read(ctx context.Context, r *inquiry) error {
 	now := o.cfg.Clock.ReadSteady()
 	lost := make([]store.Epoch, len(r.of))
 	for i, x := range r.of {
-		lost[i] = x.entry.Absorb(&o.Stats.Merged, r.cells[i].Sequence, &totals[i], now)
+		lost[i] = x.entry.Ledger().Absorb(&o.Stats.Merged, r.cells[i].Sequence, &totals[i], now)
 	}
 	s.sh.lostAll(lost, totals, func(i int) *cell.Entry { return r.of[i].entry })
 	return nil
@@ -307,7 +307,7 @@ func (s *syncs) unsynced() (cost int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, w := range s.waiting {
-		cost += w.entry.Unsent()
+		cost += w.entry.Ledger().Unsent()
 	}
 	return cost + s.unanswered.Load()
 }
