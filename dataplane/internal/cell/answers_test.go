@@ -12,12 +12,12 @@ import (
 func TestATotalWithAClaimInItCountsTheClaimOnce(t *testing.T) {
 	e := ledgerEntry() // 20 are at the origin
 	c := ledgerClaim(e, 10, 100)
-	if _, way := e.PrepareClaim(c, false, 1, 200, clock.SteadyStart); way != WayClaim {
+	if _, way := c.Prepare(false, 1, 200, clock.SteadyStart); way != WayClaim {
 		t.Fatal(way)
 	}
 	for _, answer := range []func(total *store.Total){
 		func(total *store.Total) { e.Ledger().Absorb(&Counters{}, ledgerSeq, total, clock.SteadyStart) },
-		func(total *store.Total) { e.MergeClaim(&Counters{}, c, total, true, clock.SteadyStart) },
+		func(total *store.Total) { c.Merge(&Counters{}, total, true, clock.SteadyStart) },
 	} {
 		answer(&store.Total{Region: 30})
 		if counted := e.LookAt(ledgerSeq).Counted; counted != 30 {
@@ -94,14 +94,14 @@ func TestAKeyLeavesRoomAgainOnceOthersAreHeard(t *testing.T) {
 	claim := func(now clock.Steady) (*Claim, int64) {
 		c := ledgerClaim(e, 10, 100)
 		c.spares = true
-		call, way := e.PrepareClaim(c, false, nodes, quietMs, now)
+		call, way := c.Prepare(false, nodes, quietMs, now)
 		if way != WayClaim {
 			t.Fatal(way)
 		}
 		return c, call.AtMost
 	}
 	c, _ := claim(clock.SteadyStart)
-	e.MergeClaim(&Counters{}, c, &store.Total{Region: 20}, false, clock.SteadyStart)
+	c.Merge(&Counters{}, &store.Total{Region: 20}, false, clock.SteadyStart)
 	if c.Way != WayOverShare {
 		t.Fatal(c.Way)
 	}
@@ -109,7 +109,7 @@ func TestAKeyLeavesRoomAgainOnceOthersAreHeard(t *testing.T) {
 	if atMost != 100 {
 		t.Errorf("at most %d after a quiet time, want all", atMost)
 	}
-	e.EndClaim(c, WayBroken)
+	c.End(WayBroken)
 	e.Ledger().Absorb(&Counters{}, ledgerSeq, &store.Total{Region: 21}, clock.SteadyStart+quietMs)
 	if _, atMost = claim(clock.SteadyStart + quietMs); atMost != 100-4*7 {
 		t.Errorf("at most %d, as others are heard; of the 79 that are left each of four others has a share of 7", atMost)

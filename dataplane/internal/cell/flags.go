@@ -20,7 +20,7 @@ const (
 	flagOthers1
 	flagUntracked // it has no place in the table, see UntrackedKeys; constant
 	flagStrict    // strictUntil is set; ends with the entry
-	flagClaiming  // slot 0: ledgerExtra.claiming is more than nothing; changed under mu
+	flagClaiming  // slot 0: claims.cost is more than nothing; changed under mu
 	flagClaiming1
 	flagFleet    // it has a ledger; constant
 	flagHeldBack // the key is new and not sent to the origin: see NewKeys; guarded by mu

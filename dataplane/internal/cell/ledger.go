@@ -4,7 +4,6 @@ import (
 	"sync/atomic"
 	"unsafe"
 
-	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/dataplane/store"
 )
 
@@ -38,7 +37,7 @@ type books struct {
 }
 
 // cellLedger is the background's part of a cell. With C for the word's count, U for
-// ledgerExtra.unnamed, N for ledgerExtra.netted and K for ledgerExtra.claiming, all nearly always 0:
+// ledgerExtra.unnamed, N for ledgerExtra.netted and K for claims.cost, all nearly always 0:
 //
 //	0 <= settled - U         what the origin has named, or is being told
 //	settled <= C - N - K     own cost not yet on its way: never negative
@@ -59,12 +58,9 @@ type ledgerExtra struct {
 	restore [2]restoring
 	carried [2]int64 // the part of others from cells that became future ones when the clock was set back: see SetRight
 
-	metered  *meter    // of the estimate mode: constant, and keeps this extra for the entry's life
-	inFlight [2]int64  // own cost on its way in a send; of keys with flagWaits
-	claiming [2]int64  // cost on its way in claims: in the count, though not accepted yet, and perhaps in the totals
-	lent     [2]*Claim // those among them that have lent their cost to callers who have left
-	// since when a claim is refused for the room that others may need, while nothing of theirs was heard; 0: not
-	overShare clock.Steady
+	metered  *meter   // of the estimate mode: constant, and keeps this extra for the entry's life
+	inFlight [2]int64 // own cost on its way in a send; of keys with flagWaits
+	claims   claims
 }
 
 // meter may be asked for without a lock, of entries with flagEstimate.
@@ -109,7 +105,7 @@ func (b *books) claiming(slot int) int64 {
 	if b.extra == nil {
 		return 0
 	}
-	return b.extra.claiming[slot]
+	return b.extra.claims.cost[slot]
 }
 
 func (b *books) needExtra() *ledgerExtra {
@@ -124,8 +120,9 @@ func (b *books) reset(slot int) {
 	b.cells[slot].settled.Store(0)
 	b.cells[slot].peers, b.epochs[slot] = 0, 0
 	if r := b.extra; r != nil {
-		r.unnamed[slot], r.credit[slot], r.netted[slot], r.inFlight[slot], r.claiming[slot] = 0, 0, 0, 0, 0
-		r.restore[slot], r.lent[slot], r.carried[slot] = restoring{}, nil, 0
+		r.unnamed[slot], r.credit[slot], r.netted[slot], r.inFlight[slot] = 0, 0, 0, 0
+		r.restore[slot], r.carried[slot] = restoring{}, 0
+		r.claims.reset(slot)
 		if *r == (ledgerExtra{}) {
 			b.extra = nil
 		}
@@ -144,6 +141,9 @@ func (l Ledger) resetLocked(slot int) (unsent int64) {
 
 // namedLocked returns the cost of a cell that the origin has named, or is being sent.
 func (l Ledger) namedLocked(slot int) int64 { return l.cells[slot].settled.Load() - l.unnamed(slot) }
+
+// epochLocked returns the epoch of the origin's last answer about a cell, 0 if there was none.
+func (l Ledger) epochLocked(slot int) store.Epoch { return l.epochs[slot] }
 
 // acceptedLocked is what may be told to others.
 func (l Ledger) acceptedLocked(slot int) int64 {

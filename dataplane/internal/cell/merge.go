@@ -64,7 +64,7 @@ func (l Ledger) absorbLocked(m *Counters, slot int, total *store.Total) (lost st
 		c.settled.Add(added)
 		c.peers += added
 		if l.extra != nil {
-			l.extra.overShare = 0
+			l.extra.claims.heard()
 		}
 		m.exceeded(l.e, slot, added)
 		if l.extra != nil && l.extra.metered != nil {

@@ -100,10 +100,10 @@ func TestARefusedFirstCostRestoresNothingThatTheNewEpochHas(t *testing.T) {
 	sent := loaded(e)
 	e.Ledger().Absorb(m, ledgerSeq, &store.Total{Region: 567, Epoch: newEpoch}, clock.SteadyStart)
 	c := ledgerClaim(e, 10, 1000)
-	if _, way := e.PrepareClaim(c, false, 1, 200, clock.SteadyStart); way != WayClaim {
+	if _, way := c.Prepare(false, 1, 200, clock.SteadyStart); way != WayClaim {
 		t.Fatal(way)
 	}
-	e.MergeClaim(m, c, &store.Total{Region: 577, Epoch: newEpoch}, true, clock.SteadyStart)
+	c.Merge(m, &store.Total{Region: 577, Epoch: newEpoch}, true, clock.SteadyStart)
 	e.counter.add(slot, 3)
 	if back, _ := e.Ledger().Confirm(m, &sent, &store.Total{Epoch: newEpoch, Err: store.ErrEpoch}, clock.SteadyStart); !back {
 		t.Error("nothing is to be sent again")
@@ -124,10 +124,10 @@ func TestARefusedFirstCostLeavesClaimsOnTheirWay(t *testing.T) {
 	sent := loaded(e)
 	e.Ledger().Absorb(m, ledgerSeq, &store.Total{Region: 20, Epoch: newEpoch}, clock.SteadyStart)
 	c := ledgerClaim(e, 10, 1000)
-	if _, way := e.PrepareClaim(c, false, 1, 200, clock.SteadyStart); way != WayClaim {
+	if _, way := c.Prepare(false, 1, 200, clock.SteadyStart); way != WayClaim {
 		t.Fatal(way)
 	}
-	e.LoseClaim(c)
+	c.Lose()
 	e.Ledger().Confirm(m, &sent, &store.Total{Epoch: newEpoch, Err: store.ErrEpoch}, clock.SteadyStart)
 	if !e.Ledger().Claiming(ledgerSeq) {
 		t.Error("the claim is taken for lost")

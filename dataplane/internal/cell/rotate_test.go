@@ -42,7 +42,7 @@ func TestACellBeginsWithNothing(t *testing.T) {
 	e.Ledger().Renew(lostEpoch, newEpoch)
 	e.counter.add(slot, 3)
 	loaded(e)
-	e.PrepareClaim(ledgerClaim(e, 10, 1000), false, 1, 200, clock.SteadyStart)
+	ledgerClaim(e, 10, 1000).Prepare(false, 1, 200, clock.SteadyStart)
 	for seq := ledgerSeq + 1; seq <= ledgerSeq+2; seq++ {
 		e.rotate(anyTime, seq)
 	}

@@ -15,7 +15,7 @@ func TestAnUntrackedKeysOwnCostIsSettledUnnamed(t *testing.T) {
 	e, slot := ledgerEntry(), slotOf(ledgerSeq)
 	e.counter.add(slot, 7)
 	e.Ledger().SettleUnnamed(ledgerSeq, 7)
-	if _, way := e.PrepareClaim(ledgerClaim(e, 10, 100), false, 1, 200, 0); way != WayClaim {
+	if _, way := ledgerClaim(e, 10, 100).Prepare(false, 1, 200, 0); way != WayClaim {
 		t.Errorf("way %d: a claim waits for what nobody sends", way)
 	}
 	e = ledgerEntry()
