@@ -43,15 +43,15 @@ func (l *Limiter) estimated(e *cell.Entry, met cell.Contact, v *cell.Verdict, c 
 		return
 	}
 	if was := flags.Tier(); was != t {
-		if was = e.MoveTier(t); was != t {
+		if was = e.Estimates().MoveTier(t); was != t {
 			l.table.Tiers.Move(was, t)
 		}
 	}
 	refreshedMs := int64(e.Reads().RefreshedAt())
 	switch {
 	case t.Overdue(int64(v.Now), refreshedMs, k.BaseMs) &&
-		(!t.Costly(refreshedMs) || e.Pending() >= level.EffectiveFloor(k.floor, c.limit)):
-		if e.Want(c.limit, v.Now) {
+		(!t.Costly(refreshedMs) || e.Estimates().Pending() >= level.EffectiveFloor(k.floor, c.limit)):
+		if e.Estimates().Want(c.limit, v.Now) {
 			l.out.Stats.SyncsQueued.Add(1)
 		}
 		if !flags.Asked() {

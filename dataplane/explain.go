@@ -169,7 +169,7 @@ func (l *Limiter) explainLevel(e *cell.Entry, v *cell.Verdict, c *call, by *rule
 	v.Level = level.OfCells(v.Current, v.Previous, window.Start(v.Sequence+1, c.durationMs)-v.AtMs, c.durationMs)
 	v.Unknown = l.table.Fleet && v.Current == 0 && v.Previous == 0 && (e == nil || e.Reads().RefreshedAt() == 0)
 	if e != nil {
-		if unknown, leaks := e.ExplainLeak(v, c.limit, c.durationMs, &by.estimate.Rules); leaks {
+		if unknown, leaks := e.Estimates().Explain(v, c.limit, c.durationMs, &by.estimate.Rules); leaks {
 			v.Leaky, v.Unknown = true, unknown
 		}
 	}

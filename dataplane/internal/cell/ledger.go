@@ -66,6 +66,16 @@ type ledgerExtra struct {
 // meter may be asked for without a lock, of entries with flagEstimate.
 func (b *books) meter() *meter { return b.extra.metered }
 
+// beginMeter makes a meter, with an extra in the same piece of memory.
+func (b *books) beginMeter() {
+	whole := &struct {
+		rare  ledgerExtra
+		meter meter
+	}{}
+	whole.rare.metered = &whole.meter
+	b.extra = &whole.rare
+}
+
 func (b *books) unnamed(slot int) int64 {
 	if b.extra == nil {
 		return 0

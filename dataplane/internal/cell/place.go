@@ -61,8 +61,8 @@ func (t *Table) moveLocked(place spot, e *Entry, tMs, ownMs int64) (moved *Entry
 	flags := e.flags.Or(flagDead)
 	moved = newEntry(&e.id, e.names, to, t.Fleet)
 	if flags&flagEstimate != 0 {
-		moved.beEstimate()
-		t.Tiers.Keys[e.tier()].Add(-1)
+		moved.Estimates().begin()
+		t.Tiers.Keys[e.Estimates().tier()].Add(-1)
 		t.Tiers.Keys[level.Idle].Add(1)
 	}
 	var cost int64

@@ -122,8 +122,8 @@ func (t *Table) replaceLocked(e *Entry, tMs int64) (fresh *Entry, unsent int64) 
 		unsent = e.Ledger().giveUpLocked(0) + e.Ledger().giveUpLocked(1)
 	}
 	if estimates {
-		fresh.beEstimate()
-		fresh.carryReading(e, carried)
+		fresh.Estimates().begin()
+		fresh.Estimates().carryLocked(e, carried)
 	}
 	if t.Fleet && to == seq-1 { // the origin has this cell
 		carried -= fresh.Ledger().carryLocked(e, before)
@@ -138,7 +138,7 @@ func (t *Table) replaceLocked(e *Entry, tMs int64) (fresh *Entry, unsent int64) 
 		return fresh, 0 // its cost is at the origin, in the overflow, or being sent
 	}
 	if e.names.family.Value().Mode == window.Estimate {
-		t.Tiers.Keys[e.tier()].Add(-1)
+		t.Tiers.Keys[e.Estimates().tier()].Add(-1)
 		t.Tiers.Keys[level.Idle].Add(1)
 	}
 	return fresh, unsent
@@ -185,9 +185,9 @@ func (l Ledger) carryOthersLocked(slot int, cost int64) {
 	}
 }
 
-// carryReading copies the last sync's result from another entry of the key. The leaky level drains
+// carryLocked copies the last sync's result from another entry of the key. The leaky level drains
 // on by the steady clock, and cost that no sync has covered stays pending.
-func (e *Entry) carryReading(of *Entry, carried int64) {
+func (es Estimates) carryLocked(of *Entry, carried int64) {
 	r := of.Ledger().meter().reading.Load()
 	if r == nil {
 		return
@@ -196,8 +196,8 @@ func (e *Entry) carryReading(of *Entry, carried int64) {
 	pending := max(0, max(0, of.countIn(0))+max(0, of.countIn(1))-covered[0]-covered[1])
 	// Date it to the start of the cell: its own time may lie in the future, and the previous cell
 	// is read.
-	next := reading{sequence: e.counter.sequence(), steady: r.steady, known: r.known}
-	next.atMs = min(r.atMs, window.Start(next.sequence, e.names.durationMs()))
+	next := reading{sequence: es.e.counter.sequence(), steady: r.steady, known: r.known}
+	next.atMs = min(r.atMs, window.Start(next.sequence, es.e.names.durationMs()))
 	next.covered[slotOf(next.sequence)] = carried - pending
-	e.Ledger().meter().reading.Store(&next)
+	es.e.Ledger().meter().reading.Store(&next)
 }

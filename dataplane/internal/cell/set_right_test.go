@@ -89,7 +89,7 @@ func TestAnUntrackedKeyPutRightGoesIntoNoQueue(t *testing.T) {
 // lowest one.
 func TestAClockPutRightCountsAKeyInOneTier(t *testing.T) {
 	table, e, back := setBack(window.Estimate)
-	e.MoveTier(level.Hot)
+	e.Estimates().MoveTier(level.Hot)
 	table.Tiers.Move(level.Idle, level.Hot)
 	back()
 	replaced(t, table, e)
@@ -109,14 +109,14 @@ func TestAClockPutRightCountsAKeyInOneTier(t *testing.T) {
 func TestAClockPutRightHasThePreviousCellReadAgain(t *testing.T) {
 	table, e, back := setBack(window.Estimate)
 	k, h, now := new(Rules), table.Horizon(false), clock.SteadyStart
-	e.Want(100, now)
-	x := e.BeginSync(h, ledgerMs()+90_000, now, k, 200, true)
+	e.Estimates().Want(100, now)
+	x := e.Estimates().BeginSync(h, ledgerMs()+90_000, now, k, 200, true)
 	e.Ledger().Absorb(&Counters{}, ledgerSeq+1, &store.Total{Region: 30}, now)
-	e.EndSync(h, &x, ledgerMs()+90_000, now, k)
+	e.Estimates().EndSync(h, &x, ledgerMs()+90_000, now, k)
 	back()
 	fresh := replaced(t, table, e)
-	fresh.Want(100, now+1)
-	if x := fresh.BeginSync(h, ledgerMs()+20_000, now+1, k, 200, true); !x.Read[0] {
+	fresh.Estimates().Want(100, now+1)
+	if x := fresh.Estimates().BeginSync(h, ledgerMs()+20_000, now+1, k, 200, true); !x.Read[0] {
 		t.Error("the cell before is not read")
 	}
 }

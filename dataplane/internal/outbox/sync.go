@@ -60,12 +60,12 @@ type wanted struct {
 // AskSync queues a key for a sync, unless its namespace has too many there: then it may
 // ask again with its next request.
 func (o *Outbox) AskSync(e *cell.Entry, rules *SyncRules) {
-	if o.stopping.Load() || !e.Ask() {
+	if o.stopping.Load() || !e.Estimates().Ask() {
 		return
 	}
 	if rules.Waiting.Add(1) > rules.PendingMax {
 		rules.Waiting.Add(-1)
-		e.Unask()
+		e.Estimates().Unask()
 		o.Stats.SyncsRefused.Add(1)
 		return
 	}
@@ -230,7 +230,7 @@ func (s *syncs) prepare(x *exchange, nowMs int64, now clock.Steady, writes *chun
 	}
 	late := level.Low.IntervalMs(x.rules.BaseMs) + sendTimeout.Milliseconds()
 	shares := o.cfg.Rules().Shares(e.Names())
-	x.SyncPart = e.BeginSync(o.cfg.Table.Horizon(false), nowMs, now, &x.rules.Rules, late, shares)
+	x.SyncPart = e.Estimates().BeginSync(o.cfg.Table.Horizon(false), nowMs, now, &x.rules.Rules, late, shares)
 	o.ForgetUnsent(e, x.AgedOut)
 	for i, sends := range x.Sends {
 		if sends {
@@ -283,7 +283,7 @@ func (s *syncs) totals(ctx context.Context, cells []window.Cell) ([]store.Total,
 func (s *syncs) finish(x *exchange, nowMs int64, now clock.Steady) {
 	o := s.sh.out
 	x.rules.Waiting.Add(-1)
-	if last, drift := x.entry.EndSync(o.cfg.Table.Horizon(false), &x.SyncPart, nowMs, now, &x.rules.Rules); last > 0 {
+	if last, drift := x.entry.Estimates().EndSync(o.cfg.Table.Horizon(false), &x.SyncPart, nowMs, now, &x.rules.Rules); last > 0 {
 		o.Stats.drift.Observe(drift)
 		o.Stats.staleness.Observe(float64(now-last) / 1000)
 	}
@@ -295,7 +295,7 @@ func (s *syncs) finish(x *exchange, nowMs int64, now clock.Steady) {
 // askUnsent makes unsent cost of the estimate mode wait for a sync, by its namespace's settings. No bound of those
 // refuses it: nothing else would have it sent.
 func (s *syncs) askUnsent(e *cell.Entry) {
-	if e.AskUnsent() {
+	if e.Estimates().AskUnsent() {
 		rules := s.sh.out.cfg.Rules().SyncsOf(e.Names())
 		rules.Waiting.Add(1)
 		s.add(wanted{e, rules})
