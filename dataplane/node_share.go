@@ -61,7 +61,7 @@ func (l *Limiter) setNodes(set *settings) {
 // past 1/4n of the limit only, the previous cell's included: at the start of a cell it is
 // what leaves little to share.
 func (l *Limiter) flushOverHalf(e *cell.Entry, v *cell.Verdict, c *call) {
-	if e.OverHalfNodeShare(v, c.durationMs, c.limit, c.ahead, c.cost, l.nodes.Load()) {
+	if e.NodeShare().OverHalf(v, c.durationMs, c.limit, c.ahead, c.cost, l.nodes.Load()) {
 		l.out.Flush(e)
 	}
 }
@@ -69,7 +69,7 @@ func (l *Limiter) flushOverHalf(e *cell.Entry, v *cell.Verdict, c *call) {
 // judgeByNodeShare decides in a namespace that waits, into v, and counts.
 func (l *Limiter) judgeByNodeShare(ctx context.Context, v *cell.Verdict, e *cell.Entry, c *call, source Source,
 	by *rule) (Source, bool) {
-	e.MarkWaits()
+	e.NodeShare().Mark()
 	n := l.nodes.Load()
 	v.Against = c.limit
 	safe := max(0, c.limit/(2*n)-1)
@@ -79,7 +79,7 @@ func (l *Limiter) judgeByNodeShare(ctx context.Context, v *cell.Verdict, e *cell
 	ctx, cancel := l.within(ctx, &c.until)
 	defer cancel()
 	for {
-		w, alive := e.JudgeNodeShare(v, c.horizon, c.nowMs, c.durationMs, c.limit, c.cost, c.counting(), n)
+		w, alive := e.NodeShare().Judge(v, c.horizon, c.nowMs, c.durationMs, c.limit, c.cost, c.counting(), n)
 		switch {
 		case !alive:
 			return source, false

@@ -171,6 +171,16 @@ func (l Ledger) ownLocked(slot int) int64 {
 	return max(0, l.acceptedLocked(slot)-l.cells[slot].peers)
 }
 
+// unconfirmedLocked is own cost that was accepted and that the origin has not confirmed, on
+// its way or not, and what the origin has lost.
+func (l Ledger) unconfirmedLocked(slot int, word uint64) int64 {
+	unconfirmed := max(0, wordCount(word)-l.netted(slot)-l.claiming(slot)-l.cells[slot].settled.Load()) + l.inFlight(slot)
+	if l.e.flags.Load()&(flagRestore<<slot) != 0 {
+		unconfirmed += max(1, l.extra.restore[slot].own) // no claim is decided by a total that lacks it
+	}
+	return unconfirmed
+}
+
 // foreignLocked is what all other regions have reported for the cell.
 func (l Ledger) foreignLocked(slot int) int64 {
 	return l.e.othersIn(slot) + l.credit(slot) + l.netted(slot) - l.carried(slot)

@@ -41,7 +41,7 @@ func TestCreditPaysForWhatABatchCountsOnAnUntrackedKey(t *testing.T) {
 	e.Ledger().Credit(ledgerSeq, 8)
 	for _, c := range []struct{ cost, unpaid, credit int64 }{{5, 0, 3}, {7, 4, 0}, {1, 1, 0}} {
 		word := e.counter.word(slot)
-		made := e.untrackedWayLocked(slot, word, c.cost) == WayMade
+		made := e.NodeShare().untrackedWayLocked(slot, word, c.cost) == WayMade
 		if e.counter.add(slot, c.cost); made != (c.unpaid == 0) {
 			t.Errorf("cost %d needs a claim: %v", c.cost, !made)
 		}
@@ -51,7 +51,7 @@ func TestCreditPaysForWhatABatchCountsOnAnUntrackedKey(t *testing.T) {
 		e.Ledger().SettleUnnamed(ledgerSeq, c.unpaid)
 	}
 	e.Ledger().Credit(ledgerSeq, 3)
-	if e.untrackedWayLocked(slot, e.counter.word(slot), 3) != WayMade {
+	if e.NodeShare().untrackedWayLocked(slot, e.counter.word(slot), 3) != WayMade {
 		t.Error("credit of 3 needs a claim for 3")
 	}
 	if got := e.Ledger().Unpaid(ledgerSeq-2, 3); got != 3 {
