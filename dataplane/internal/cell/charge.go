@@ -57,16 +57,8 @@ func (l Ledger) creditLocked(slot int, cost int64) (credit int64) {
 	return credit
 }
 
-// netLocked pays what this node has accepted and not sent from its credit. What a
-// decision reads stays as it is: taking the cost out of the word instead, and the credit
-// out of others, would let a word come back to an earlier value while others has
-// changed, and a decision that was judged before count after.
-func (l Ledger) netLocked(slot int) {
-	if n := min(l.credit(slot), l.neverSentLocked(slot)); n > 0 {
-		l.extra.credit[slot] -= n
-		l.extra.netted[slot] += n
-	}
-}
+// netLocked pays what this node has accepted and not sent from its credit.
+func (l Ledger) netLocked(slot int) { l.pay(slot, l.neverSentLocked(slot)) }
 
 // neverSentLocked is own cost that certainly no other node and no origin knows.
 func (l Ledger) neverSentLocked(slot int) int64 {
@@ -124,10 +116,5 @@ func (l Ledger) Unpaid(sequence, cost int64) int64 {
 	if !ok {
 		return cost
 	}
-	n := min(l.credit(slot), cost)
-	if n > 0 {
-		l.extra.credit[slot] -= n
-		l.extra.netted[slot] += n
-	}
-	return cost - n
+	return cost - l.pay(slot, cost)
 }

@@ -168,7 +168,7 @@ func (c *Claim) Prepare(shared bool, nodes, quietMs int64, now clock.Steady) (ca
 	if c.spares && !claims.quiet(now, quietMs) {
 		atMost -= roomForOthers(room-known, c.limit, nodes)
 	}
-	call = store.Claim{Cell: e.Cell(c.Verdict.Sequence), Epoch: l.epochLocked(slot), Cost: c.Cost, AtMost: atMost}
+	call = store.Claim{Cell: e.Cell(c.Verdict.Sequence), Epoch: l.epoch(slot), Cost: c.Cost, AtMost: atMost}
 	if shared {
 		call.Limit = c.limit
 	}
@@ -212,7 +212,7 @@ func (c *Claim) releaseLocked(slot int) {
 	}
 	c.unclaimLocked(slot)
 	if c.Lent {
-		e.Ledger().revokeLocked(slot, c.Cost)
+		e.Ledger().pay(slot, c.Cost) // what the credit has paid for before becomes unsent
 		return
 	}
 	e.counter.take(slot, c.Cost)
@@ -231,19 +231,9 @@ func (l Ledger) lendLocked(slot int, cost int64) bool {
 // settleClaimedLocked settles cost that the origin has added for a claim in an epoch. If that epoch is lost, it is
 // unsent.
 func (l Ledger) settleClaimedLocked(slot int, cost int64, in store.Epoch) {
-	if epoch := l.epochLocked(slot); epoch == 0 || epoch == in {
+	if epoch := l.epoch(slot); epoch == 0 || epoch == in {
 		l.cells[slot].settled.Add(cost)
 	}
-}
-
-// revokeLocked takes back credit that was lent. The cost in the word stays there, and so does
-// what makes up for it in others: see netLocked for why. What the credit has paid for becomes
-// unsent.
-func (l Ledger) revokeLocked(slot int, cost int64) {
-	r := l.needExtra()
-	left := min(r.credit[slot], cost)
-	r.credit[slot] -= left
-	r.netted[slot] += left
 }
 
 // unclaimLocked takes a claim off its way.
@@ -252,14 +242,6 @@ func (c *Claim) unclaimLocked(slot int) {
 	c.committed = false
 	if e.Ledger().needExtra().claims.end(slot, c) == 0 {
 		e.flags.And(^uint32(flagClaiming << slot))
-	}
-}
-
-// revokeAllLocked is for an epoch that is lost, and with it what claims on their way have added or will: what they have
-// lent is accepted cost like any other.
-func (l Ledger) revokeAllLocked(slot int) {
-	for l.extra != nil && l.extra.claims.lentIn(slot) != nil {
-		l.extra.claims.lentIn(slot).releaseLocked(slot)
 	}
 }
 

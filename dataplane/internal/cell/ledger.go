@@ -90,6 +90,23 @@ func (b *books) credit(slot int) int64 {
 	return b.extra.credit[slot]
 }
 
+// named returns the cost of a cell that the origin has named, or is being sent.
+func (b *books) named(slot int) int64 { return b.cells[slot].settled.Load() - b.unnamed(slot) }
+
+// epoch returns the epoch of the origin's last answer about a cell, 0 if there was none.
+func (b *books) epoch(slot int) store.Epoch { return b.epochs[slot] }
+
+// pay pays for cost from a cell's credit, and returns for how much of it. The cost in the word stays there, and so does
+// what makes up for it in others. Taking both out instead would let a word come back to an earlier value while others
+// has changed, and a decision that was judged before count after.
+func (b *books) pay(slot int, cost int64) (paid int64) {
+	if paid = min(b.credit(slot), cost); paid > 0 {
+		b.extra.credit[slot] -= paid
+		b.extra.netted[slot] += paid
+	}
+	return paid
+}
+
 func (b *books) carried(slot int) int64 {
 	if b.extra == nil {
 		return 0
@@ -148,12 +165,6 @@ func (l Ledger) resetLocked(slot int) (unsent int64) {
 	l.books.reset(slot)
 	return unsent
 }
-
-// namedLocked returns the cost of a cell that the origin has named, or is being sent.
-func (l Ledger) namedLocked(slot int) int64 { return l.cells[slot].settled.Load() - l.unnamed(slot) }
-
-// epochLocked returns the epoch of the origin's last answer about a cell, 0 if there was none.
-func (l Ledger) epochLocked(slot int) store.Epoch { return l.epochs[slot] }
 
 // acceptedLocked is what may be told to others.
 func (l Ledger) acceptedLocked(slot int) int64 {

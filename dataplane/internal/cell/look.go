@@ -118,7 +118,7 @@ func (l Ledger) lookLocked(slot int, c *CellLook) {
 	c.Claiming = l.claiming(slot)
 	c.Accepted -= l.netted(slot) + c.Claiming
 	c.Settled, c.Epoch = l.cells[slot].settled.Load(), l.epochs[slot]
-	c.Unsent, c.Named = c.Accepted-c.Settled, l.namedLocked(slot)
+	c.Unsent, c.Named = c.Accepted-c.Settled, l.named(slot)
 	c.Foreign, c.Credit, c.Carried = l.foreignLocked(slot), l.credit(slot), l.carried(slot)
 	flags := l.e.flags.Load()
 	c.Sending, c.Restores = flags&(flagSending<<slot) != 0, flags&(flagRestore<<slot) != 0

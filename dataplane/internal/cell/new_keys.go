@@ -82,7 +82,7 @@ func (t *Table) HoldsBack(e *Entry, claims bool, nodes int64) bool {
 	}
 	for slot := range 2 {
 		l := e.Ledger()
-		if l.namedLocked(slot) > 0 || flags&flagUntracked == 0 && l.foreignLocked(slot) > 0 {
+		if l.named(slot) > 0 || flags&flagUntracked == 0 && l.foreignLocked(slot) > 0 {
 			return false
 		}
 		sends = sends || l.unsentLocked(slot) > 0

@@ -15,7 +15,9 @@ type restoring struct {
 // with the rest: no answer to what was sent before counts any more. An untracked key is gone before it could restore
 // anything.
 func (l Ledger) beginLocked(slot int) {
-	l.revokeAllLocked(slot)
+	for l.extra != nil && l.extra.claims.lentIn(slot) != nil { // what claims have lent is accepted cost like any other
+		l.extra.claims.lentIn(slot).releaseLocked(slot)
+	}
 	c := &l.cells[slot]
 	own, known := l.ownLocked(slot), c.settled.Load() // an untracked key alone has unnamed cost
 	l.arriveLocked(slot)
