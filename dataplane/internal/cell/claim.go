@@ -41,6 +41,9 @@ type claims struct {
 	overShare clock.Steady
 }
 
+// of returns what claims of a cell have in the count.
+func (c *claims) of(slot int) int64 { return c.cost[slot] }
+
 func (c *claims) begin(slot int, cost int64) { c.cost[slot] += cost }
 
 // end takes a claim off its way, and returns the cost of the others.
@@ -112,7 +115,7 @@ func (c *Claim) leaveLocked() {
 	}
 	if l := e.Ledger(); l.lendLocked(slot, c.Cost) {
 		c.Lent = true
-		l.extra.claims.lend(slot, c)
+		l.needExtra().claims.lend(slot, c)
 	}
 }
 

@@ -132,7 +132,7 @@ func (b *books) claiming(slot int) int64 {
 	if b.extra == nil {
 		return 0
 	}
-	return b.extra.claims.cost[slot]
+	return b.extra.claims.of(slot)
 }
 
 func (b *books) needExtra() *ledgerExtra {
