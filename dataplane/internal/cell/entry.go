@@ -11,7 +11,7 @@ import (
 // before it, in two slots (slot = sequence mod 2), so that a decision is one look-up.
 // It is one cache line, and all that most decisions read: of a key that other regions use
 // too, or that was denied, they read what is behind it as well. What only a fleet needs is
-// in ledger, 56 bytes more, which lie next to that.
+// in books, 56 bytes more, which lie next to that: see Ledger.
 //
 // Who writes what, and which way it moves:
 //
@@ -22,7 +22,7 @@ import (
 //	minLimits    requests (down); rotate (back to none)
 //	refreshedAt  refresh, replay        grows
 //	strictUntil  denials                grows; flagStrict is set before it is looked at
-//	ledger       background and refunds, under mu
+//	books        background and refunds, under mu: Ledger
 type Entry struct {
 	id          Identity // constant
 	counter     counter

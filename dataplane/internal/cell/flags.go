@@ -22,7 +22,7 @@ const (
 	flagStrict    // strictUntil is set; ends with the entry
 	flagClaiming  // slot 0: claims.cost is more than nothing; changed under mu
 	flagClaiming1
-	flagFleet    // it has a ledger; constant
+	flagFleet    // it has books, see Ledger; constant
 	flagHeldBack // the key is new and not sent to the origin: see NewKeys; guarded by mu
 
 	flagsOfSlot = flagDenied | flagRestore | flagStale | flagSending | flagOthers | flagClaiming
