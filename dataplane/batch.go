@@ -381,7 +381,8 @@ func (it *item) judge(first *item) {
 	it.verdict.Refused, it.verdict.OverShare = false, false
 	switch {
 	case it.rule.estimate != nil:
-		first.entry.Estimates().JudgeHeld(&it.verdict, it.nowMs, it.durationMs, it.limit, it.ahead+it.cost, &it.rule.estimate.Rules)
+		first.entry.Estimates().JudgeHeld(&it.verdict, it.nowMs, it.durationMs, it.limit, it.ahead+it.cost,
+			&it.rule.estimate.Rules)
 	case first.entry == nil:
 		it.verdict = cell.Verdict{Sequence: window.Sequence(it.nowMs, it.durationMs), AtMs: it.nowMs}
 	default:

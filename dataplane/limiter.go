@@ -204,7 +204,8 @@ func (l *Limiter) decideCall(ctx context.Context, c *call, by *rule, e *cell.Ent
 		switch {
 		case by.estimate != nil:
 			v.Now = l.steadyFor(c.cached)
-			alive = e.Estimates().Judge(&v, c.horizon, c.nowMs, c.durationMs, c.limit, c.cost, c.request.peek, &by.estimate.Rules)
+			alive = e.Estimates().Judge(&v, c.horizon, c.nowMs, c.durationMs, c.limit, c.cost, c.request.peek,
+				&by.estimate.Rules)
 		case l.alone():
 			alive = e.Judge(&v, c.horizon, c.nowMs, c.durationMs, c.limit, c.cost, c.counting())
 		default:

@@ -140,8 +140,9 @@ func (l *Limiter) breakItem(w *workspace, i int) {
 
 // wayOfKey is the way of all that a batch asks of one key and has not claimed, which is cost against limit.
 func (l *Limiter) wayOfKey(w *workspace, first *item) (way cell.Way, v cell.Verdict, limit, cost int64) {
-	way, limit, cost = first.entry.NodeShare().WayOfBatch(&v, w.horizon, first.nowMs, first.durationMs, first.limit, l.nodes.Load(),
-		first.met == cell.Untracked, &first.claimed, func(v *cell.Verdict, uncoveredMs int64) (limit, cost int64) {
+	way, limit, cost = first.entry.NodeShare().WayOfBatch(&v, w.horizon, first.nowMs, first.durationMs, first.limit,
+		l.nodes.Load(), first.met == cell.Untracked, &first.claimed,
+		func(v *cell.Verdict, uncoveredMs int64) (limit, cost int64) {
 			return w.sumOfKey(first, v, uncoveredMs)
 		})
 	return way, v, limit, cost

@@ -16,8 +16,8 @@
 //	Reads       reads from the origin: freshness, the read in flight, strictness
 //	Estimates   the estimate mode: judging by estimates, syncs
 //
-// A part is reached by a method of Entry, for example Entry.Ledger; it is a pointer or two, made anew for each call. All
-// parts share the entry's flags and its lock. Methods whose names end in Locked are called under that lock.
+// A part is reached by a method of Entry, for example Entry.Ledger. It holds one or two pointers, and is made for each
+// call. All parts share the entry's flags and its lock. Methods whose names end in Locked are called under that lock.
 //
 //	entry.go word.go flags.go     an entry, the word that counts, its flags
 //	counter.go                    the words of both cells

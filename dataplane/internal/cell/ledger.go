@@ -7,8 +7,8 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// Ledger is the part of an entry that a fleet needs: what was sent to the origin, what it has confirmed, what other nodes
-// and regions have added, credit, and what is to be restored. A node alone keeps none of it.
+// Ledger is the part of an entry that a fleet needs: cost that was sent to the origin and that it has confirmed, cost
+// of other nodes and regions, credit, and cost to be restored. A node alone keeps none of it.
 //
 // It owns its books. Methods whose names end in Locked are called under Entry.mu; the others take it.
 type Ledger struct {

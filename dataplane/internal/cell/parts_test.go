@@ -42,7 +42,7 @@ var owners = map[string][]string{
 	"meter.limit":          {"Estimates", "meter"},
 }
 
-// Each part of an entry changes its own fields alone, so what may happen to a field is found in the methods of one type.
+// Each part of an entry changes its own fields alone, so the methods of one type show all that can happen to a field.
 func TestOnlyTheOwnerOfAFieldTouchesIt(t *testing.T) {
 	for _, trespass := range trespasses(t, "") {
 		t.Error(trespass)

@@ -65,7 +65,8 @@ func (es Estimates) BeginSync(h *Horizon, nowMs int64, now clock.Steady, k *Rule
 		return x
 	}
 	nowMs = h.Bound(nowMs)
-	x.AgedOut, _ = es.e.rotateLocked(h, window.Sequence(nowMs, durationMs)) // or it is in its cell, as the clock was set back
+	// Or it stays in its cell, as the clock was set back.
+	x.AgedOut, _ = es.e.rotateLocked(h, window.Sequence(nowMs, durationMs))
 	x.Sequence = es.e.counter.sequence()
 	x.full = es.e.Ledger().meter().wantSince.Load() != 0
 	x.before = es.levelLocked(nowMs, now, k)

@@ -283,7 +283,8 @@ func (s *syncs) totals(ctx context.Context, cells []window.Cell) ([]store.Total,
 func (s *syncs) finish(x *exchange, nowMs int64, now clock.Steady) {
 	o := s.sh.out
 	x.rules.Waiting.Add(-1)
-	if last, drift := x.entry.Estimates().EndSync(o.cfg.Table.Horizon(false), &x.SyncPart, nowMs, now, &x.rules.Rules); last > 0 {
+	last, drift := x.entry.Estimates().EndSync(o.cfg.Table.Horizon(false), &x.SyncPart, nowMs, now, &x.rules.Rules)
+	if last > 0 {
 		o.Stats.drift.Observe(drift)
 		o.Stats.staleness.Observe(float64(now-last) / 1000)
 	}
