@@ -132,14 +132,14 @@ func (l *Limiter) claimOnce(sh *shard, waiting []*cell.Claim) (later []*cell.Cla
 // prepareClaims puts those claims on their way that one call carries.
 func (l *Limiter) prepareClaims(waiting []*cell.Claim) (call *claimCall, later []*cell.Claim) {
 	call = &claimCall{}
-	set, nodes, now := l.settings.Load(), l.nodes.Load(), l.clock.ReadSteady()
+	set, now := l.settings.Load(), l.clock.ReadSteady()
 	for _, c := range waiting {
-		if l.table.HoldsBack(c.Entry, true, nodes) {
+		if l.table.HoldsBack(c.Entry, true, set.nodes) {
 			l.metrics.claims[claimFailed].Add(1)
 			c.Finish(cell.WayBroken)
 			continue
 		}
-		switch cl, way := c.Entry.PrepareClaim(c, set.shares(c.Entry.Names()), nodes, set.twoTicksMs, now); {
+		switch cl, way := c.Entry.PrepareClaim(c, set.shares(c.Entry.Names()), set.nodes, set.twoTicksMs, now); {
 		case way == cell.WayClaim:
 			call.claims, call.of = append(call.claims, cl), append(call.of, c)
 		case len(call.of) > 0 && c.Entry.Claiming(c.Verdict.Sequence):

@@ -154,11 +154,12 @@ func markFailed(exchanges []exchange, lost []*cell.Entry) {
 // that is over is not written: its cost cannot influence anybody any more.
 func (l *Limiter) prepareSync(x *exchange, nowMs int64, now clock.Steady, writes *chunk, reads *inquiry) {
 	e := x.entry
-	if l.table.HoldsBack(e, false, l.nodes.Load()) {
+	set := l.settings.Load()
+	if l.table.HoldsBack(e, false, set.nodes) {
 		return
 	}
 	late := level.Low.IntervalMs(x.set.syncBaseMs) + replayTimeout.Milliseconds()
-	x.SyncPart = e.BeginSync(l.table.Horizon(false), nowMs, now, &x.set.Rules, late, l.settings.Load().shares(e.Names()))
+	x.SyncPart = e.BeginSync(l.table.Horizon(false), nowMs, now, &x.set.Rules, late, set.shares(e.Names()))
 	l.forgot(e, x.AgedOut)
 	for i, sends := range x.Sends {
 		if sends {

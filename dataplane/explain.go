@@ -123,7 +123,7 @@ func (l *Limiter) Explain(r Request) (x Explanation, err error) {
 func (l *Limiter) explainSettings(x *Explanation, set *settings, by *rule) {
 	x.Overridden, x.Candidate = by.pattern != "", by.candidate
 	x.Outage, x.NodeShare = by.outage.String(), nodeShareName(by.waits)
-	x.Nodes, x.SettingsResets = l.nodes.Load(), len(set.resets.known)
+	x.Nodes, x.SettingsResets = set.nodes, len(set.resets.known)
 	x.TuningVersion, x.Trial = set.version, set.number
 	x.SettingsAt = moment(l.wallMs(l.metrics.settingsAt.Load()))
 }

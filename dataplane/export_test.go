@@ -167,7 +167,7 @@ func (l *Limiter) UntrackedKeys() int64 { return l.table.UntrackedKeys.Present.L
 func (l *Limiter) ReportFull() { l.reportFull(l.clock.Steady()) }
 
 // Nodes is how many nodes of its region the limiter reckons with.
-func (l *Limiter) Nodes() int64 { return l.nodes.Load() }
+func (l *Limiter) Nodes() int64 { return l.settings.Load().nodes }
 
 // WaitingReads is how many reads wait for a call.
 func (l *Limiter) WaitingReads() (reads int) {

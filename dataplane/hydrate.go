@@ -28,7 +28,7 @@ var ErrStopped = errors.New("dataplane: limiter is stopped")
 // has no other to hear of. Heartbeats tell of a node only after it has begun to count, so until they do one other is
 // supposed.
 func (l *Limiter) asksFirst(e *cell.Entry, c *call, now clock.Steady, set *settings) bool {
-	n := l.nodes.Load()
+	n := set.nodes
 	if l.cfg.RegionNodes == 0 {
 		n = max(n, 2)
 	}

@@ -29,15 +29,13 @@ type Limiter struct {
 	clock *clock.Clock
 	table *cell.Table
 
-	settings  atomic.Pointer[settings]
-	loading   chan struct{}  // full while settings are read and put in force: a slow read does not undo a later one
-	asOf      asof.Settings  // versions of the settings read so far; only the loop that loads settings uses it
-	tries     chan struct{}  // full when a trial may have begun or been renewed
-	tunings   loop.Changes   // wakes loops when the tuning changes
-	dirty     cell.DirtyList // entries whose counts changed
-	marks     uint32         // flags that a request leaves on its entry; constant
-	nearShift atomic.Uint32  // a cost below limit >> nearShift is far from its share; 0: with no origin all are
-	nodes     atomic.Int64   // of the region, >= 1
+	settings atomic.Pointer[settings]
+	loading  chan struct{}  // full while settings are read and put in force: a slow read does not undo a later one
+	asOf     asof.Settings  // versions of the settings read so far; only the loop that loads settings uses it
+	tries    chan struct{}  // full when a trial may have begun or been renewed
+	tunings  loop.Changes   // wakes loops when the tuning changes
+	dirty    cell.DirtyList // entries whose counts changed
+	marks    uint32         // flags that a request leaves on its entry; constant
 
 	queues struct {
 		sync.Mutex // the shards' queues
@@ -78,8 +76,9 @@ func New(cfg Config) (*Limiter, error) {
 		l.table.NewKeys.Bound(int64(cfg.NewKeysMax))
 	}
 	l.shards = newShards(cfg.Origin, cfg.Breaker, &l.refusing)
-	l.settings.Store(defaultSettings())
-	l.setNodes(l.settings.Load())
+	first := defaultSettings()
+	first.setNodes(0, &l.cfg)
+	l.settings.Store(first)
 	l.metrics = newMetrics(l)
 	l.holds()
 	l.newSlots()
@@ -354,7 +353,7 @@ func (l *Limiter) mark(e *cell.Entry, met cell.Contact, v *cell.Verdict, c *call
 	if !flags.Have(marks) {
 		l.dirty.Mark(e, marks)
 	}
-	if shift := l.nearShift.Load(); shift != 0 && v.Previous+v.Current+c.ahead+c.cost >= c.limit>>shift {
+	if shift := l.settings.Load().nearShift; shift != 0 && v.Previous+v.Current+c.ahead+c.cost >= c.limit>>shift {
 		l.flushOverHalf(e, v, c)
 	}
 }

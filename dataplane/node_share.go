@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/bits"
@@ -39,30 +40,21 @@ func parseNodeShare(text string) (waits bool, err error) {
 	return false, fmt.Errorf("%w: node_share is %q (flush or wait)", ErrInvalid, text)
 }
 
-// nodesOf is how many nodes the region has, by its heartbeats or by configuration.
-func (l *Limiter) nodesOf(set *settings) int64 {
-	n := l.cfg.RegionNodes
-	if n == 0 {
-		n = set.nodes
+// setNodes sets how many nodes the region has: by configuration, or else by its heartbeats. Settings in force are not
+// changed, so it is called before.
+func (s *settings) setNodes(live int, cfg *Config) {
+	s.live = live
+	s.nodes = int64(min(max(1, cmp.Or(cfg.RegionNodes, live)), regionNodesMax))
+	if cfg.Origin != nil {
+		s.nearShift = uint32(bits.Len64(uint64(4*s.nodes - 1))) // 2^nearShift >= 4 nodes
 	}
-	return int64(min(max(1, n), regionNodesMax))
-}
-
-// setNodes takes the settings' number of nodes into what decisions go by.
-func (l *Limiter) setNodes(set *settings) {
-	n := l.nodesOf(set)
-	l.nodes.Store(n)
-	if l.shards == nil {
-		return
-	}
-	l.nearShift.Store(uint32(bits.Len64(uint64(4*n - 1)))) // 2^shift >= 4n
 }
 
 // flushOverHalf flushes a key whose unsent cost is past half its share. It is called for costs
 // past 1/4n of the limit only, the previous cell's included: at the start of a cell it is
 // what leaves little to share.
 func (l *Limiter) flushOverHalf(e *cell.Entry, v *cell.Verdict, c *call) {
-	if e.OverHalfNodeShare(v, c.durationMs, c.limit, c.ahead, c.cost, l.nodes.Load()) {
+	if e.OverHalfNodeShare(v, c.durationMs, c.limit, c.ahead, c.cost, l.settings.Load().nodes) {
 		l.flush(l.shardOf(e), e)
 	}
 }
@@ -80,7 +72,7 @@ func (l *Limiter) flush(sh *shard, e *cell.Entry) {
 func (l *Limiter) judgeByNodeShare(ctx context.Context, v *cell.Verdict, e *cell.Entry, c *call, source Source,
 	by *rule) (Source, bool) {
 	e.MarkWaits()
-	n := l.nodes.Load()
+	n := l.settings.Load().nodes
 	v.Against = c.limit
 	safe := max(0, c.limit/(2*n)-1)
 	if alive := e.Judge(v, c.horizon, c.nowMs, c.durationMs, safe, c.cost, c.counting()); !alive || v.Allowed {

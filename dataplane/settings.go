@@ -19,6 +19,14 @@ const settingsTimeout = 5 * time.Second // of reading settings, and of a heartbe
 // settings is what operators have set, as one immutable snapshot: a request sees
 // all of a version or nothing of it.
 type settings struct {
+	// What the request path reads comes first, to share a cache line.
+	spaces                  map[spaceName]*space
+	freshForMs, strictForMs int64 // from tuning
+	// of replay: within which nodes of a region hear of each other; from tuning
+	twoTicksMs int64
+	nodes      int64  // of the region, 1 to regionNodesMax
+	nearShift  uint32 // a cost below limit >> nearShift is far from its share; 0: with no origin all are
+
 	tuned         // in force: what is stored, or on trial
 	stored tuned  // for the region
 	trial  *trial // nil: this node has none
@@ -26,13 +34,8 @@ type settings struct {
 	version int64 // of the stored document; 0 is the built-in default
 	// rows is store.SettingsRows.Version of what this was compiled from without an error; empty: unknown
 	rows   string
-	spaces map[spaceName]*space
 	resets resets
-	nodes  int // alive in the region, by their heartbeats; 0: unknown
-
-	freshForMs, strictForMs int64 // from tuning, in the unit of the request path
-	// of replay: within which nodes of a region hear of each other; from tuning, in the unit of the request path
-	twoTicksMs int64
+	live   int // nodes of the region by their heartbeats; 0: unknown
 }
 
 // tuned is a tuning.
@@ -175,7 +178,6 @@ func compile(rows store.SettingsRows, held map[resetName]bool, last *settings, n
 			next = newSettings(t, rows.TuningVersion)
 		}
 	}
-	next.nodes = rows.NodesLive
 	next.spaces = make(map[spaceName]*space)
 	for _, n := range rows.Namespaces {
 		sp := next.space(n.Workspace, n.Namespace)
@@ -210,10 +212,10 @@ func compile(rows store.SettingsRows, held map[resetName]bool, last *settings, n
 	return next, joinFirst(problems, 5)
 }
 
-// same returns s if compiling the rows would give the same settings, or a copy if only the number
-// of nodes differs. It returns nil if the rows must be compiled: their version differs, a reset has
-// expired since, or a reset that was skipped as expired has not expired after all, because the
-// clock was ahead then.
+// same returns s if compiling the rows would give the same settings, or a copy, in which the nodes
+// are not counted yet, if only their number differs. It returns nil if the rows must be compiled:
+// their version differs, a reset has expired since, or a reset that was skipped as expired has not
+// expired after all, because the clock was ahead then.
 func (s *settings) same(rows *store.SettingsRows, nowMs int64) *settings {
 	if rows.Version == "" || rows.Version != s.rows || rows.Problem != nil {
 		return nil
@@ -226,11 +228,10 @@ func (s *settings) same(rows *store.SettingsRows, nowMs int64) *settings {
 			return nil
 		}
 	}
-	if rows.NodesLive == s.nodes {
+	if rows.NodesLive == s.live {
 		return s
 	}
 	next := *s
-	next.nodes = rows.NodesLive
 	return &next
 }
 
@@ -329,7 +330,6 @@ func joinFirst(errs []error, most int) error {
 // apply puts settings in force.
 func (l *Limiter) apply(next *settings) {
 	l.tuned(l.settings.Swap(next), next)
-	l.setNodes(next)
 	select {
 	case l.tries <- struct{}{}:
 	default: // endTrials is about to look
@@ -392,6 +392,9 @@ func (l *Limiter) loadSettings(ctx context.Context) error {
 		if problem := next.try(&rows.Trial, last, l.cfg.NodeID); problem != nil {
 			next.rows, err = "", errors.Join(err, problem)
 		}
+	}
+	if next != last {
+		next.setNodes(rows.NodesLive, &l.cfg)
 	}
 	next.trial.renew(&rows, asked)
 	l.apply(next.at(l.clock.ReadSteady()))

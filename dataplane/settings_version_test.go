@@ -44,7 +44,7 @@ func TestSettingsOfTheSameVersionAreNotCompiled(t *testing.T) {
 		t.Errorf("nothing has changed, and the snapshot is another one: %+v", first)
 	}
 	source.rows.NodesLive = 5
-	if s := read(); s.nodes != 5 || first.nodes != 2 || limit(s) != 3 || read() != s {
+	if s := read(); s.live != 5 || first.live != 2 || limit(s) != 3 || read() != s {
 		t.Errorf("with other nodes: %+v", s)
 	}
 	source.rows.Version = "2"

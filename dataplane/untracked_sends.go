@@ -148,7 +148,7 @@ func (l *Limiter) sendUntracked(sh *shard, all []outgoing) (sent bool) {
 	}
 	c, set := &chunk{}, l.settings.Load()
 	all = slices.DeleteFunc(all, func(o outgoing) bool {
-		held := l.table.HoldsBack(o.entry, true, l.nodes.Load())
+		held := l.table.HoldsBack(o.entry, true, set.nodes)
 		if held {
 			l.unsent([]outgoing{o})
 		} else {
