@@ -34,7 +34,6 @@ type resetName struct{ workspace, namespace, identifier string }
 // resets are those that a node knows of.
 type resets struct {
 	known  map[resetName]knownReset
-	taken  int64 // number of resets applied so far
 	atMs   int64 // of the newest
 	overMs int64 // latest expiry of the resets that were skipped as expired; 0: none
 }
@@ -49,7 +48,6 @@ type knownReset struct {
 // expires. So rows may be read twice, late, or from a store that was restored. Their times order them, and not
 // their generations: a store that was restored to before a reset may give its generation to a later one.
 func (s *settings) setResets(rows []store.ResetRow, held map[resetName]bool, last *settings, nowMs int64) error {
-	s.resets.taken = last.resets.taken
 	s.resets.known = make(map[resetName]knownReset, len(rows))
 	for name, r := range last.resets.known {
 		if r.expiresAtMs > nowMs || held[name] {
@@ -112,7 +110,6 @@ func (s *resets) take(row *store.ResetRow, nowMs int64) error {
 	}
 	s.known[name] = knownReset{window.Reset{Generation: window.Generation(row.Generation), AtMs: row.AtMs},
 		row.ExpiresAtMs}
-	s.taken++
 	return nil
 }
 
