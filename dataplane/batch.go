@@ -175,22 +175,18 @@ func (l *Limiter) prepare(w *workspace, requests []Request, nowMs int64) error {
 		if !r.valid() {
 			return fmt.Errorf("requests[%d]: %w", i, r.Validate())
 		}
-		it.rule = &noRule
-		if len(set.spaces) > 0 { // the caller's slice is not ours to change
-			own := *r
-			it.rule = set.resolve(&own)
-			r = &own
-		}
+		limit, duration := r.Limit, r.Duration // the caller's slice is not ours to change
+		it.rule = set.resolve(r.Workspace, r.Namespace, r.Identifier, &limit, &duration)
 		if it.mode = it.rule.mode(); it.mode == window.Estimate {
 			it.verdict.Now = l.steadyFor(w.cached)
 		}
-		it.ident = l.table.IdentityOf(r.Workspace, r.Namespace, r.Identifier, r.Duration, it.mode)
+		it.ident = l.table.IdentityOf(r.Workspace, r.Namespace, r.Identifier, duration, it.mode)
 		if it.rule.reset != nil {
 			it.ident.Renew(it.rule.reset)
 		}
 		it.id, it.request = &it.ident, &requests[i]
 		it.known = w.known
-		it.nowMs, it.durationMs, it.limit, it.cost = nowMs, r.Duration.Milliseconds(), r.Limit, r.cost()
+		it.nowMs, it.durationMs, it.limit, it.cost = nowMs, duration.Milliseconds(), limit, r.cost()
 		it.horizon = w.horizon
 	}
 	w.sort()

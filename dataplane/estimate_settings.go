@@ -90,6 +90,6 @@ func (sp *space) estimateBy(k *estimateSettings) {
 		return
 	}
 	for identifier, limit := range k.overrides {
-		sp.exact[identifier] = &override{rule: rule{pattern: identifier}, limit: limit}
+		sp.exact[identifier] = &rule{pattern: identifier, limit: limit}
 	}
 }

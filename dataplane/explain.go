@@ -79,7 +79,7 @@ func (l *Limiter) Explain(r Request) (x Explanation, err error) {
 	}
 	set, nowMs := l.settings.Load(), l.nowMs()
 	named := r.key()
-	by := set.resolve(&r)
+	by := r.resolve(set)
 	c := call{request: &r, nowMs: nowMs, durationMs: r.Duration.Milliseconds(), limit: r.Limit, cost: r.cost(),
 		mode: by.mode()}
 	id := l.table.IdentityOf(named.Workspace, named.Namespace, named.Identifier, r.Duration, c.mode)

@@ -29,8 +29,6 @@ type target struct {
 	id         cell.Identity
 	durationMs int64
 	rule       *rule
-	override   bool
-	limit      int64 // of the override
 	entry      *cell.Entry
 }
 
@@ -96,8 +94,8 @@ func (k *Handle) decide(ctx context.Context, at clock.Stamp, limit int64, cost C
 	if t == nil || t.set != l.settings.Load() {
 		t = k.resolve()
 	}
-	if t.override {
-		c.limit = t.limit
+	if t.rule.limit != keep {
+		c.limit = t.rule.limit
 	}
 	counts := l.metrics.stripe(&c)
 	c.id, c.request, c.counts = &t.id, &t.request, counts
@@ -115,9 +113,7 @@ func (k *Handle) decide(ctx context.Context, at clock.Stamp, limit int64, cost C
 func (k *Handle) resolve() *target {
 	set := k.limiter.settings.Load()
 	r := k.request
-	r.Limit = -1
-	t := &target{set: set, rule: set.resolve(&r)}
-	t.override, t.limit = r.Limit >= 0, r.Limit
+	t := &target{set: set, rule: r.resolve(set)}
 	t.request = r
 	t.durationMs = r.Duration.Milliseconds()
 	t.id = k.limiter.table.IdentityOf(r.Workspace, r.Namespace, r.Identifier, r.Duration, t.rule.mode())

@@ -160,7 +160,7 @@ func (l *Limiter) decide(ctx context.Context, at clock.Stamp, r *Request, held *
 		d.Err = r.Validate()
 		return
 	}
-	by := l.settings.Load().resolve(r)
+	by := r.resolve(l.settings.Load())
 	var c call // set field by field: a literal would be made elsewhere and copied
 	c.mode = by.mode()
 	id := l.table.IdentityOf(r.Workspace, r.Namespace, r.Identifier, r.Duration, c.mode)

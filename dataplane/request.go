@@ -75,6 +75,11 @@ func (r *Request) key() window.Key {
 	return window.Key{Workspace: r.Workspace, Namespace: r.Namespace, Identifier: r.Identifier, Duration: r.Duration}
 }
 
+// resolve finds what is set for r, and changes its limit and duration if an override says so.
+func (r *Request) resolve(set *settings) *rule {
+	return set.resolve(r.Workspace, r.Namespace, r.Identifier, &r.Limit, &r.Duration)
+}
+
 func validateAmounts(limit, cost int64) error {
 	if limit < 0 || limit > window.LimitMax {
 		return fmt.Errorf("%w: limit is %d (0 to %d)", ErrInvalid, limit, int64(window.LimitMax))

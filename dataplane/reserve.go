@@ -263,7 +263,7 @@ func (l *Limiter) resolveAll(requests []Request) ([]ask, error) {
 	set, asks := l.settings.Load(), make([]ask, len(requests))
 	for i := range requests {
 		asks[i].Request = requests[i]
-		asks[i].rule = set.resolve(&asks[i].Request)
+		asks[i].rule = asks[i].resolve(set)
 		if asks[i].rule.estimate != nil {
 			return nil, fmt.Errorf("requests[%d]: %w: namespace %q is in the estimate mode (reservations are exact)", i,
 				ErrInvalid, requests[i].Namespace)

@@ -27,7 +27,7 @@ import (
 // origin, as others need what it has of cell 8. A Reservation made before the reset is
 // settled there.
 
-const keep = -1 // as override.limit: that of the request
+const keep = -1 // as rule.limit: that of the request
 
 type resetName struct{ workspace, namespace, identifier string }
 
@@ -134,9 +134,9 @@ func (sp *space) reset(identifier string, r window.Reset) {
 	case sp.match(identifier) != nil:
 		o = new(*sp.match(identifier))
 	default:
-		o = &override{rule: sp.rule, limit: keep}
+		o = new(sp.rule)
 	}
-	o.rule.reset = &r
+	o.reset = &r
 	sp.exact[strings.Clone(identifier)] = o
 }
 

@@ -50,23 +50,18 @@ type spaceName struct{ workspace, namespace string }
 // space is what is set for one namespace.
 type space struct {
 	rule      // of identifiers without an override
-	exact     map[string]*override
-	wildcards []override       // those with '*', by window.ComparePatterns
+	exact     map[string]*rule
+	wildcards []rule           // those with '*', by window.ComparePatterns
 	patterns  *window.Patterns // of the wildcards, by their places
 	leftOut   []int            // wildcards that it leaves out
-}
-
-// override is the namespace's rule with a limit, and a duration, of its own.
-type override struct {
-	rule
-	limit    int64         // keep: the request's
-	duration time.Duration // 0 keeps the request's
 }
 
 // rule is what the settings say about one request. Requests are handed a pointer into
 // the snapshot.
 type rule struct {
-	pattern   string // of the override that applied, "" for none
+	pattern   string        // of the override that applied, "" for none
+	limit     int64         // of the override; keep: the request's
+	duration  time.Duration // of the override; 0 keeps the request's
 	shadow    bool
 	candidate int64 // limit that is judged beside the one in force, and decides nothing; 0 for none
 	outage    outagePolicy
@@ -75,7 +70,7 @@ type rule struct {
 	reset     *window.Reset     // of the one identifier; nil for none
 }
 
-var noRule rule // of namespaces without settings
+var noRule = rule{limit: keep} // of namespaces without settings
 
 func (r *rule) offered() bool { return r.estimate != nil && r.estimate.Offered }
 
@@ -124,34 +119,34 @@ func (s *settings) run(t tuned) {
 	s.twoTicksMs = 2 * t.tuning.ReplayTick.Std().Milliseconds()
 }
 
-// resolve finds what is set for r and changes its limit and duration if an override
-// says so. Without any namespace or override stored it costs one comparison.
-func (s *settings) resolve(r *Request) *rule {
+// resolve finds what is set for an identifier, and changes a request's limit and duration if an
+// override says so. Without any namespace or override stored it costs one comparison.
+func (s *settings) resolve(workspace, namespace, identifier string, limit *int64, duration *time.Duration) *rule {
 	if len(s.spaces) == 0 {
 		return &noRule
 	}
-	sp := s.spaces[spaceName{r.Workspace, r.Namespace}]
+	sp := s.spaces[spaceName{workspace, namespace}]
 	if sp == nil {
 		return &noRule
 	}
-	o := sp.exact[r.Identifier]
-	if o == nil {
-		o = sp.match(r.Identifier)
+	by := sp.exact[identifier]
+	if by == nil {
+		by = sp.match(identifier)
 	}
-	if o == nil {
+	if by == nil {
 		return &sp.rule
 	}
-	if o.limit != keep {
-		r.Limit = o.limit
+	if by.limit != keep {
+		*limit = by.limit
 	}
-	if o.duration > 0 {
-		r.Duration = o.duration
+	if by.duration > 0 {
+		*duration = by.duration
 	}
-	return &o.rule
+	return by
 }
 
 // match finds the most specific wildcard, at a cost that does not depend on their number.
-func (sp *space) match(identifier string) *override {
+func (sp *space) match(identifier string) *rule {
 	if at := sp.patterns.Find(identifier); at >= 0 {
 		return &sp.wildcards[at]
 	}
@@ -238,8 +233,8 @@ func (s *settings) same(rows *store.SettingsRows, nowMs int64) *settings {
 // index makes the wildcards' index, or takes that of the last snapshot if they are the same. The
 // error says which are left out.
 func (sp *space) index(last *space) error {
-	slices.SortFunc(sp.wildcards, func(a, b override) int { return window.ComparePatterns(a.pattern, b.pattern) })
-	same := func(a, b override) bool { return a.pattern == b.pattern }
+	slices.SortFunc(sp.wildcards, func(a, b rule) int { return window.ComparePatterns(a.pattern, b.pattern) })
+	same := func(a, b rule) bool { return a.pattern == b.pattern }
 	if last != nil && slices.EqualFunc(sp.wildcards, last.wildcards, same) {
 		sp.patterns, sp.leftOut = last.patterns, last.leftOut
 	} else if len(sp.wildcards) > 0 {
@@ -262,10 +257,11 @@ func (sp *space) index(last *space) error {
 // limit that was in force, so no other can be judged by it.
 func (sp *space) settle() error {
 	var left []string
-	inherit := func(o *override) {
-		own := o.rule
-		o.rule = sp.rule
-		o.pattern, o.candidate, o.shadow = own.pattern, own.candidate, own.shadow || sp.shadow
+	inherit := func(o *rule) {
+		own := *o
+		*o = sp.rule
+		o.pattern, o.limit, o.duration = own.pattern, own.limit, own.duration
+		o.candidate, o.shadow = own.candidate, own.shadow || sp.shadow
 		if o.candidate != 0 && sp.estimate != nil && sp.estimate.Leaky {
 			o.candidate, left = 0, append(left, o.pattern)
 		}
@@ -286,7 +282,7 @@ func (sp *space) settle() error {
 func (s *settings) space(workspace, namespace string) *space {
 	name := spaceName{workspace, namespace}
 	if s.spaces[name] == nil {
-		s.spaces[name] = &space{exact: make(map[string]*override)}
+		s.spaces[name] = &space{rule: noRule, exact: make(map[string]*rule)}
 	}
 	return s.spaces[name]
 }
@@ -308,8 +304,8 @@ func (s *settings) override(row store.OverrideRow) error {
 		return fmt.Errorf("override %q: %w: candidate is %d (0 to %d; 0 for none)", row.Pattern, ErrInvalid, row.Candidate,
 			int64(window.LimitMax))
 	}
-	o := override{rule: rule{pattern: row.Pattern, candidate: row.Candidate, shadow: row.Shadow}, limit: row.Limit,
-		duration: milliseconds(row.DurationMs)}
+	o := rule{pattern: row.Pattern, limit: row.Limit, duration: milliseconds(row.DurationMs),
+		candidate: row.Candidate, shadow: row.Shadow}
 	sp := s.space(row.Workspace, row.Namespace)
 	if !strings.Contains(row.Pattern, "*") {
 		sp.exact[row.Pattern] = &o

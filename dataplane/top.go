@@ -141,7 +141,7 @@ func (s *settings) enforce(keys []TopKey) {
 		k := &keys[i]
 		r := Request{Workspace: k.Workspace, Namespace: k.Namespace, Identifier: k.Identifier, Limit: k.Limit,
 			Duration: k.Duration}
-		if s.resolve(&r); r.Duration == k.Duration {
+		if r.resolve(s); r.Duration == k.Duration {
 			k.Limit = r.Limit
 		}
 	}
