@@ -130,7 +130,7 @@ func (l *Limiter) prepareLease(r *ConcurrencyRequest, ask *slots.Ask, d *Concurr
 	if d.Err = r.check(&resolved); d.Err != nil {
 		return nil
 	}
-	by := resolved.resolve(l.settings.Load())
+	by := resolved.resolve(l.rules.InForce())
 	d.Limit, d.Override = resolved.Limit, by.pattern
 	ask.Name.Workspace, ask.Name.Namespace, ask.Name.Identifier = r.Workspace, r.Namespace, r.Identifier
 	ask.Limit, ask.AgeMax, ask.Holder = d.Limit, r.AgeMax, r.Holder

@@ -169,7 +169,7 @@ func (w *workspace) setTime(nowMs int64, now clock.Steady) {
 
 // prepare validates a batch, applies overrides, and finds items on the same key.
 func (l *Limiter) prepare(w *workspace, requests []Request, nowMs int64) error {
-	set := l.settings.Load()
+	set := l.rules.InForce()
 	for i := range w.items {
 		it, r := &w.items[i], &requests[i]
 		if !r.valid() {
@@ -430,7 +430,7 @@ func (l *Limiter) wantingRefresh(w *workspace) (wanting []int) {
 	if l.cfg.Origin == nil {
 		return nil
 	}
-	now, set := l.clock.Steady(), l.settings.Load()
+	now, set := l.clock.Steady(), l.rules.InForce()
 	for i := range w.items {
 		it := &w.items[i]
 		first := &w.items[it.first]

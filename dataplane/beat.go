@@ -3,15 +3,18 @@ package dataplane
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/weirhq/weir/dataplane/internal/breaker"
 	"github.com/weirhq/weir/dataplane/internal/collect"
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
+const heartbeatTimeout = 5 * time.Second
+
 // beat reports this node; a stopped one for the last time.
 func (l *Limiter) beat(ctx context.Context, stopped bool) error {
-	ctx, cancel := context.WithTimeout(ctx, settingsTimeout)
+	ctx, cancel := context.WithTimeout(ctx, heartbeatTimeout)
 	defer cancel()
 	nowMs, now := l.nowMs(), int64(l.clock.ReadSteady())
 	report := ""
@@ -22,7 +25,7 @@ func (l *Limiter) beat(ctx context.Context, stopped bool) error {
 		NodeID:        l.cfg.NodeID,
 		Region:        l.cfg.Region,
 		Build:         l.cfg.Build,
-		TuningVersion: l.settings.Load().version,
+		TuningVersion: l.rules.InForce().version,
 		StartedAtMs:   l.metrics.startedAtMs,
 		SentAtMs:      nowMs,
 		Health:        l.figures(),
@@ -41,20 +44,21 @@ func (l *Limiter) beat(ctx context.Context, stopped bool) error {
 
 // figures are this node's own, as its heartbeat reports them.
 func (l *Limiter) figures() heartbeat.Health {
-	m, set := l.metrics, l.settings.Load()
+	m, set := l.metrics, l.rules.InForce()
 	h := heartbeat.Health{
-		Entries:        int64(l.table.Len()),
-		TableFull:      l.table.Full.Load(),
-		TableFullAtMs:  l.wallMs(l.table.FullSince.Load()),
-		PendingCost:    l.pendingCost(),
-		ReplayErrors:   m.origin.Errors(collect.OpSend),
-		ReplayedAtMs:   l.replayedAtMs(),
-		SettingsErrors: m.settingsErrors.Load(),
-		SettingsAtMs:   l.wallMs(m.settingsAt.Load()),
-		ResetAtMs:      set.resets.atMs,
-		Trial:          set.number,
-		TuningHash:     set.hash,
-		DecisionP99Us:  m.latency.P99Us(),
+		Entries:         int64(l.table.Len()),
+		TableFull:       l.table.Full.Load(),
+		TableFullAtMs:   l.wallMs(l.table.FullSince.Load()),
+		PendingCost:     l.pendingCost(),
+		ReplayErrors:    m.origin.Errors(collect.OpSend),
+		ReplayedAtMs:    l.replayedAtMs(),
+		SettingsErrors:  l.rules.Errors(),
+		SettingsProblem: l.rules.Problem(),
+		SettingsAtMs:    l.wallMs(int64(l.rules.ReadAt())),
+		ResetAtMs:       set.resets.atMs,
+		Trial:           set.number,
+		TuningHash:      set.hash,
+		DecisionP99Us:   m.latency.P99Us(),
 	}
 	for _, sh := range l.shards {
 		if sh.asks.State() != breaker.Closed || sh.sends.State() != breaker.Closed ||
@@ -70,9 +74,6 @@ func (l *Limiter) figures() heartbeat.Health {
 		if l.table.Fleet {
 			h.SharedKeys = &s.shared
 		}
-	}
-	if problem := m.settingsProblem.Load(); problem != nil {
-		h.SettingsProblem = *problem
 	}
 	m.eachDecision(func(source Source, out outcome, n int64) {
 		if source.Degraded() {

@@ -132,7 +132,7 @@ func (l *Limiter) claimOnce(sh *shard, waiting []*cell.Claim) (later []*cell.Cla
 // prepareClaims puts those claims on their way that one call carries.
 func (l *Limiter) prepareClaims(waiting []*cell.Claim) (call *claimCall, later []*cell.Claim) {
 	call = &claimCall{}
-	set, now := l.settings.Load(), l.clock.ReadSteady()
+	set, now := l.rules.InForce(), l.clock.ReadSteady()
 	for _, c := range waiting {
 		if l.table.HoldsBack(c.Entry, true, set.nodes) {
 			l.metrics.claims[claimFailed].Add(1)

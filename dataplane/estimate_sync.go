@@ -154,7 +154,7 @@ func markFailed(exchanges []exchange, lost []*cell.Entry) {
 // that is over is not written: its cost cannot influence anybody any more.
 func (l *Limiter) prepareSync(x *exchange, nowMs int64, now clock.Steady, writes *chunk, reads *inquiry) {
 	e := x.entry
-	set := l.settings.Load()
+	set := l.rules.InForce()
 	if l.table.HoldsBack(e, false, set.nodes) {
 		return
 	}
@@ -239,7 +239,7 @@ func (l *Limiter) askAll() {
 // refuses it: nothing else would have it sent.
 func (l *Limiter) askUnsent(sh *shard, e *cell.Entry) {
 	if e.AskUnsent() {
-		k := l.settings.Load().estimateOf(e.Names())
+		k := l.rules.InForce().estimateOf(e.Names())
 		k.waiting.Add(1)
 		sh.syncs.add(wanted{e, k})
 	}

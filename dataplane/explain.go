@@ -77,7 +77,7 @@ func (l *Limiter) Explain(r Request) (x Explanation, err error) {
 	if err := r.Validate(); err != nil {
 		return x, err
 	}
-	set, nowMs := l.settings.Load(), l.nowMs()
+	set, nowMs := l.rules.InForce(), l.nowMs()
 	named := r.key()
 	by := r.resolve(set)
 	c := call{request: &r, nowMs: nowMs, durationMs: r.Duration.Milliseconds(), limit: r.Limit, cost: r.cost(),
@@ -125,7 +125,7 @@ func (l *Limiter) explainSettings(x *Explanation, set *settings, by *rule) {
 	x.Outage, x.NodeShare = by.outage.String(), nodeShareName(by.waits)
 	x.Nodes, x.SettingsResets = set.nodes, len(set.resets.known)
 	x.TuningVersion, x.Trial = set.version, set.number
-	x.SettingsAt = moment(l.wallMs(l.metrics.settingsAt.Load()))
+	x.SettingsAt = moment(l.wallMs(int64(l.rules.ReadAt())))
 }
 
 // explainCell is where a cell lies.

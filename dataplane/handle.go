@@ -91,7 +91,7 @@ func (k *Handle) decide(ctx context.Context, at clock.Stamp, limit int64, cost C
 	c.limit, c.cost = limit, int64(max(1, cost))
 	c.nowMs, c.cached, c.known, c.horizon = at.Ms, at.Cached, at.Known, l.table.Horizon(at.Given)
 	t := k.target.Load()
-	if t == nil || t.set != l.settings.Load() {
+	if t == nil || t.set != l.rules.InForce() {
 		t = k.resolve()
 	}
 	if t.rule.limit != keep {
@@ -111,7 +111,7 @@ func (k *Handle) decide(ctx context.Context, at clock.Stamp, limit int64, cost C
 
 // resolve makes the target under the settings in force.
 func (k *Handle) resolve() *target {
-	set := k.limiter.settings.Load()
+	set := k.limiter.rules.InForce()
 	r := k.request
 	t := &target{set: set, rule: r.resolve(set)}
 	t.request = r

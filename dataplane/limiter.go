@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weirhq/weir/dataplane/internal/asof"
 	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/dataplane/internal/held"
@@ -29,13 +28,9 @@ type Limiter struct {
 	clock *clock.Clock
 	table *cell.Table
 
-	settings atomic.Pointer[settings]
-	loading  chan struct{}  // full while settings are read and put in force: a slow read does not undo a later one
-	asOf     asof.Settings  // versions of the settings read so far; only the loop that loads settings uses it
-	tries    chan struct{}  // full when a trial may have begun or been renewed
-	tunings  loop.Changes   // wakes loops when the tuning changes
-	dirty    cell.DirtyList // entries whose counts changed
-	marks    uint32         // flags that a request leaves on its entry; constant
+	rules rules          // the settings in force
+	dirty cell.DirtyList // entries whose counts changed
+	marks uint32         // flags that a request leaves on its entry; constant
 
 	queues struct {
 		sync.Mutex // the shards' queues
@@ -68,7 +63,6 @@ func New(cfg Config) (*Limiter, error) {
 	fleet := cfg.Origin != nil
 	wall := clock.New(cfg.Clock)
 	l := &Limiter{cfg: cfg, clock: wall, marks: cell.Used,
-		loading: make(chan struct{}, 1), tries: make(chan struct{}, 1),
 		table: cell.NewTable(cfg.EntriesMax, cfg.ClockSkewMax.Milliseconds(), wall, fleet)}
 	if fleet {
 		wall.WillFollow()
@@ -76,9 +70,8 @@ func New(cfg Config) (*Limiter, error) {
 		l.table.NewKeys.Bound(int64(cfg.NewKeysMax))
 	}
 	l.shards = newShards(cfg.Origin, cfg.Breaker, &l.refusing)
-	first := defaultSettings()
-	first.setNodes(0, &l.cfg)
-	l.settings.Store(first)
+	l.rules.Init(rulesConfig{Source: cfg.Settings, Region: cfg.Region, NodeID: cfg.NodeID, RegionNodes: cfg.RegionNodes,
+		Fleet: fleet, Clock: wall, Walk: l.table.Walk, Logger: cfg.Logger})
 	l.metrics = newMetrics(l)
 	l.holds()
 	l.newSlots()
@@ -160,7 +153,7 @@ func (l *Limiter) decide(ctx context.Context, at clock.Stamp, r *Request, held *
 		d.Err = r.Validate()
 		return
 	}
-	by := r.resolve(l.settings.Load())
+	by := r.resolve(l.rules.InForce())
 	var c call // set field by field: a literal would be made elsewhere and copied
 	c.mode = by.mode()
 	id := l.table.IdentityOf(r.Workspace, r.Namespace, r.Identifier, r.Duration, c.mode)
@@ -289,7 +282,7 @@ func (l *Limiter) judgeInFleet(ctx context.Context, v *cell.Verdict, e *cell.Ent
 	if met == cell.Untracked {
 		return l.judgeUntracked(ctx, v, e, c, by)
 	}
-	now, set := l.clock.Steady(), l.settings.Load()
+	now, set := l.clock.Steady(), l.rules.InForce()
 	if !c.known || e.WantsRefresh(now, set.freshForMs) || l.asksFirst(e, c, now, set) ||
 		by.outage == outageClosed && l.refuses(e) {
 		if source, alive = l.refreshFor(ctx, e, c, by.outage); source == SourceOrigin && l.settle(c) {
@@ -353,7 +346,7 @@ func (l *Limiter) mark(e *cell.Entry, met cell.Contact, v *cell.Verdict, c *call
 	if !flags.Have(marks) {
 		l.dirty.Mark(e, marks)
 	}
-	if shift := l.settings.Load().nearShift; shift != 0 && v.Previous+v.Current+c.ahead+c.cost >= c.limit>>shift {
+	if shift := l.rules.InForce().nearShift; shift != 0 && v.Previous+v.Current+c.ahead+c.cost >= c.limit>>shift {
 		l.flushOverHalf(e, v, c)
 	}
 }
@@ -368,7 +361,7 @@ func (l *Limiter) markStrict(e *cell.Entry, sequence int64, c *call) {
 	if !l.table.Fleet {
 		return // no origin to read
 	}
-	strictMs := l.settings.Load().strictForMs
+	strictMs := l.rules.InForce().strictForMs
 	if strictMs == 0 {
 		strictMs = c.durationMs
 	}

@@ -17,7 +17,7 @@ func (l *Limiter) applyForeign(totals []store.Foreign) {
 	if !l.clock.Known() {
 		return // cells are not numbered by the origin's clock yet, so foreign totals are of other cells
 	}
-	set, nowMs := l.settings.Load(), l.nowMs()
+	set, nowMs := l.rules.InForce(), l.nowMs()
 	for i := range totals {
 		c := &totals[i].Cell
 		reset, ok := set.inForce(c)

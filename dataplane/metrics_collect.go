@@ -86,7 +86,7 @@ func (l *Limiter) eachSeries(to collect.Sink) {
 	to.Histogram(collect.Latency, m.latency.Origin, "origin")
 	to.Value(collect.Entries, int64(l.table.Len()))
 	to.Value(collect.Cap, int64(l.cfg.EntriesMax))
-	set := l.settings.Load()
+	set := l.rules.InForce()
 	to.Value(collect.Nodes, set.nodes)
 	to.Value(collect.Evictions, l.table.Evicted.Expired.Load(), "expired")
 	to.Value(collect.Evictions, l.table.Evicted.Idle.Load(), "idle")
@@ -121,7 +121,7 @@ func (l *Limiter) eachSeries(to collect.Sink) {
 
 	to.Value(collect.Tuning, set.version)
 	to.Value(collect.Trial, set.number)
-	to.Value(collect.SettingsErrors, m.settingsErrors.Load())
+	to.Value(collect.SettingsErrors, l.rules.Errors())
 	l.collectEstimate(to)
 
 	collect.Node(to, l.cfg.Region, l.cfg.NodeID, l.cfg.Build)

@@ -42,10 +42,10 @@ func parseNodeShare(text string) (waits bool, err error) {
 
 // setNodes sets how many nodes the region has: by configuration, or else by its heartbeats. Settings in force are not
 // changed, so it is called before.
-func (s *settings) setNodes(live int, cfg *Config) {
+func (s *settings) setNodes(live int, cfg *rulesConfig) {
 	s.live = live
 	s.nodes = int64(min(max(1, cmp.Or(cfg.RegionNodes, live)), regionNodesMax))
-	if cfg.Origin != nil {
+	if cfg.Fleet {
 		s.nearShift = uint32(bits.Len64(uint64(4*s.nodes - 1))) // 2^nearShift >= 4 nodes
 	}
 }
@@ -54,7 +54,7 @@ func (s *settings) setNodes(live int, cfg *Config) {
 // past 1/4n of the limit only, the previous cell's included: at the start of a cell it is
 // what leaves little to share.
 func (l *Limiter) flushOverHalf(e *cell.Entry, v *cell.Verdict, c *call) {
-	if e.OverHalfNodeShare(v, c.durationMs, c.limit, c.ahead, c.cost, l.settings.Load().nodes) {
+	if e.OverHalfNodeShare(v, c.durationMs, c.limit, c.ahead, c.cost, l.rules.InForce().nodes) {
 		l.flush(l.shardOf(e), e)
 	}
 }
@@ -72,7 +72,7 @@ func (l *Limiter) flush(sh *shard, e *cell.Entry) {
 func (l *Limiter) judgeByNodeShare(ctx context.Context, v *cell.Verdict, e *cell.Entry, c *call, source Source,
 	by *rule) (Source, bool) {
 	e.MarkWaits()
-	n := l.settings.Load().nodes
+	n := l.rules.InForce().nodes
 	v.Against = c.limit
 	safe := max(0, c.limit/(2*n)-1)
 	if alive := e.Judge(v, c.horizon, c.nowMs, c.durationMs, safe, c.cost, c.counting()); !alive || v.Allowed {
@@ -96,7 +96,7 @@ func (l *Limiter) judgeByNodeShare(ctx context.Context, v *cell.Verdict, e *cell
 		case cell.WayMade:
 			return SourceOrigin, true
 		case cell.WayOverShare:
-			v.DenyOverShare(c.nowMs, l.settings.Load().twoTicksMs)
+			v.DenyOverShare(c.nowMs, l.rules.InForce().twoTicksMs)
 			return SourceOrigin, true
 		case cell.WayBroken:
 			return l.nodeShareBroken(v, e, c, by.outage)

@@ -122,7 +122,7 @@ func (l *Limiter) redeem(ctx context.Context, w *workspace, p pledge, began time
 		sourceOf(w.items, p.first, SourceOrigin, 0)
 		for i := range w.items {
 			if w.items[i].first == p.first {
-				w.items[i].overShare, w.items[i].overShareMs = true, l.settings.Load().twoTicksMs
+				w.items[i].overShare, w.items[i].overShareMs = true, l.rules.InForce().twoTicksMs
 			}
 		}
 	case cell.WayMade:
@@ -141,7 +141,7 @@ func (l *Limiter) breakItem(w *workspace, i int) {
 
 // wayOfKey is the way of all that a batch asks of one key and has not claimed, which is cost against limit.
 func (l *Limiter) wayOfKey(w *workspace, first *item) (way cell.Way, v cell.Verdict, limit, cost int64) {
-	way, limit, cost = first.entry.WayOfBatch(&v, w.horizon, first.nowMs, first.durationMs, first.limit, l.settings.Load().nodes,
+	way, limit, cost = first.entry.WayOfBatch(&v, w.horizon, first.nowMs, first.durationMs, first.limit, l.rules.InForce().nodes,
 		first.met == cell.Untracked, &first.claimed, func(v *cell.Verdict, uncoveredMs int64) (limit, cost int64) {
 			return w.sumOfKey(first, v, uncoveredMs)
 		})

@@ -65,7 +65,7 @@ func (l *Limiter) refuses(e *cell.Entry) bool {
 
 // wrote records the result of a write to a shard.
 func (l *Limiter) wrote(sh *shard, err error) {
-	sh.writes.Note(err, int64(l.clock.ReadSteady()), milliseconds(l.settings.Load().twoTicksMs)+replayTimeout)
+	sh.writes.Note(err, int64(l.clock.ReadSteady()), milliseconds(l.rules.InForce().twoTicksMs)+replayTimeout)
 }
 
 // refusal is how long a closed namespace tells its callers to stay away: until the

@@ -190,7 +190,7 @@ func (l *Limiter) pack(c *chunk, flushing, queue []*cell.Entry, nowMs int64) []*
 
 // load puts an entry's unsent cost into a chunk. stale is true when its previous cell should be read once more.
 func (l *Limiter) load(c *chunk, e *cell.Entry, nowMs int64, flushing bool) (stale bool) {
-	set := l.settings.Load()
+	set := l.rules.InForce()
 	if e.Dequeue(flushing); l.table.HoldsBack(e, false, set.nodes) {
 		c.held = append(c.held, e)
 		return false

@@ -260,7 +260,7 @@ type ask struct {
 }
 
 func (l *Limiter) resolveAll(requests []Request) ([]ask, error) {
-	set, asks := l.settings.Load(), make([]ask, len(requests))
+	set, asks := l.rules.InForce(), make([]ask, len(requests))
 	for i := range requests {
 		asks[i].Request = requests[i]
 		asks[i].rule = asks[i].resolve(set)
@@ -436,7 +436,7 @@ func (l *Limiter) twice(ctx context.Context, sh *shard, op collect.Op, items int
 func (l *Limiter) hearHolds(shard int, words []store.Hold, totals []store.Total) {
 	sh := l.shards[shard]
 	sh.epochs.CountedIn(totals, func(i int) *window.Cell { return &words[i].Cell })
-	set, nowMs := l.settings.Load(), l.nowMs()
+	set, nowMs := l.rules.InForce(), l.nowMs()
 	for i := range words {
 		c := &words[i].Cell
 		if reset, ok := set.inForce(c); ok && totals[i].Err == nil {

@@ -71,16 +71,16 @@ func (s *settings) setResets(rows []store.ResetRow, held map[resetName]bool, las
 // has their identity, and without them another one would begin empty in the same window. They
 // stay in force here until that is over. Its cells have their own names again, so for others
 // nothing is different.
-func (l *Limiter) heldResets(last *settings, nowMs int64) map[resetName]bool {
+func (r *rules) heldResets(last *settings, nowMs int64) map[resetName]bool {
 	expired := false
-	for _, r := range last.resets.known {
-		expired = expired || r.expiresAtMs <= nowMs
+	for _, known := range last.resets.known {
+		expired = expired || known.expiresAtMs <= nowMs
 	}
 	if !expired {
 		return nil
 	}
 	held := make(map[resetName]bool)
-	l.table.Walk(func(e *cell.Entry) {
+	r.cfg.Walk(func(e *cell.Entry) {
 		f := e.Names().Family()
 		if f.Reset.Generation == 0 || e.Expired(nowMs) {
 			return

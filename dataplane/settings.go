@@ -1,20 +1,16 @@
 package dataplane
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/weirhq/weir/dataplane/internal/asof"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/tuning"
 	"github.com/weirhq/weir/shared/window"
 )
-
-const settingsTimeout = 5 * time.Second // of reading settings, and of a heartbeat
 
 // settings is what operators have set, as one immutable snapshot: a request sees
 // all of a version or nothing of it.
@@ -80,28 +76,6 @@ func (r *rule) mode() window.Mode {
 	}
 	return window.Exact
 }
-
-// RelayTuning is what the tuning in force means to a relay that runs beside a Limiter.
-type RelayTuning struct {
-	// shares of its limit: from which a count is told and stored, and by which it must have grown since
-	Floor, Step       float64
-	FeedInterval      time.Duration // between two rounds of telling and reading
-	SettingsInterval  time.Duration // between two reads of settings
-	MinGlobalDuration time.Duration // shortest window that regions share
-}
-
-// RelayTuning is from what operators have set, or the built-in default.
-func (l *Limiter) RelayTuning() RelayTuning {
-	t := &l.settings.Load().tuning
-	return RelayTuning{
-		Floor: t.Floor, Step: t.Step, FeedInterval: t.FeedInterval.Std(), SettingsInterval: t.SettingsEvery(),
-		MinGlobalDuration: t.MinGlobalDuration.Std(),
-	}
-}
-
-// TuningChanged returns a channel that is closed when the tuning changes. Loops that read an
-// interval of RelayTuning should wait for it beside their timers.
-func (l *Limiter) TuningChanged() <-chan struct{} { return l.tunings.Next() }
 
 func defaultSettings() *settings { return newSettings(tuning.Default(), 0) }
 
@@ -321,79 +295,4 @@ func joinFirst(errs []error, most int) error {
 		errs = append(errs[:most:most], fmt.Errorf("and %d more", len(errs)-most))
 	}
 	return errors.Join(errs...)
-}
-
-// apply puts settings in force.
-func (l *Limiter) apply(next *settings) {
-	l.tuned(l.settings.Swap(next), next)
-	select {
-	case l.tries <- struct{}{}:
-	default: // endTrials is about to look
-	}
-}
-
-// ErrOldSettings is returned when the settings just read are older than those in use, which are
-// kept. That happens if a relay has stopped and the read returned its last copy.
-var ErrOldSettings = asof.ErrOld
-
-// ErrNoSettings is returned by RefreshSettings on a limiter without Config.Settings.
-var ErrNoSettings = errors.New("dataplane: Config.Settings is nil")
-
-// RefreshSettings reads settings now, before Start or between two of its reads: for a source that knows when they
-// change. An error names what is not in force; everything else is.
-func (l *Limiter) RefreshSettings(ctx context.Context) error {
-	if l.cfg.Settings == nil {
-		return ErrNoSettings
-	}
-	if l.calls.IsStopped() {
-		return ErrStopped
-	}
-	return l.loadSettings(ctx)
-}
-
-// loadSettings reads and applies what is stored. On any failure what is in force
-// stays in force, as it does where it was read from the store later.
-func (l *Limiter) loadSettings(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, settingsTimeout)
-	defer cancel()
-	select {
-	case l.loading <- struct{}{}:
-		defer func() { <-l.loading }()
-	case <-ctx.Done():
-		return fmt.Errorf("read settings: %w", ctx.Err())
-	}
-	asked := l.clock.ReadSteady()
-	rows, err := l.cfg.Settings.Settings(ctx, l.cfg.Region)
-	if errors.Is(err, store.ErrNoSettings) {
-		return nil // what is in force stays: the region's relay has not begun
-	}
-	last := l.settings.Load()
-	if err == nil {
-		err = l.asOf.Take(&rows, last.rows, asked, l.clock.ReadSteady())
-	}
-	if err != nil {
-		err = fmt.Errorf("read settings: %w", err)
-		if !stopped(ctx) {
-			l.metrics.settings(err, l.clock.ReadSteady())
-		}
-		return err
-	}
-	nowMs := int64(0) // no reset has expired
-	if l.clock.Known() {
-		nowMs = l.nowMs()
-	}
-	next, err := last.same(&rows, nowMs), error(nil)
-	if next == nil {
-		next, err = compile(rows, l.heldResets(last, nowMs), last, nowMs)
-		if problem := next.try(&rows.Trial, last, l.cfg.NodeID); problem != nil {
-			next.rows, err = "", errors.Join(err, problem)
-		}
-	}
-	if next != last {
-		next.setNodes(rows.NodesLive, &l.cfg)
-	}
-	next.trial.renew(&rows, asked)
-	l.apply(next.at(l.clock.ReadSteady()))
-	l.metrics.settings(err, l.clock.ReadSteady())
-	return err
 }

@@ -44,7 +44,7 @@ func TestAnOldCopyOfSettingsUndoesNothing(t *testing.T) {
 	} {
 		now = now.Add(c.pass)
 		err := read(c.version, c.age)
-		if got := l.settings.Load().version; got != c.want {
+		if got := l.rules.InForce().version; got != c.want {
 			t.Errorf("%s: version %d is in force, want %d", c.name, got, c.want)
 		}
 		if (err == nil) != (c.problem == "") || err != nil && !strings.Contains(err.Error(), c.problem) {

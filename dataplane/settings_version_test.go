@@ -36,7 +36,7 @@ func TestSettingsOfTheSameVersionAreNotCompiled(t *testing.T) {
 		if err := l.RefreshSettings(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		return l.settings.Load()
+		return l.rules.InForce()
 	}
 	limit := func(s *settings) int64 { return s.spaces[spaceName{"w", "n"}].wildcards[0].limit }
 	first := read()

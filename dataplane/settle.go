@@ -135,7 +135,7 @@ func (l *Limiter) Charge(r Request) (charged int64, err error) {
 	if err := r.Validate(); err != nil {
 		return 0, err
 	}
-	by := r.resolve(l.settings.Load())
+	by := r.resolve(l.rules.InForce())
 	key, known := r.key(), l.clock.Known()
 	key.Mode = by.mode()
 	id := l.table.IdentityOfKey(&key, by.reset)
@@ -161,7 +161,7 @@ func (l *Limiter) Refund(r Request) (refunded int64, err error) {
 	if err := r.Validate(); err != nil {
 		return 0, err
 	}
-	by := r.resolve(l.settings.Load())
+	by := r.resolve(l.rules.InForce())
 	key := r.key()
 	key.Mode = by.mode()
 	id, cost := l.table.IdentityOfKey(&key, by.reset), r.cost()

@@ -119,7 +119,7 @@ func (l *Limiter) hottest(q *TopQuery, due bool) (TopKeys, error) {
 			return
 		}
 		f := e.Names().Family()
-		if !q.wants(&f) || l.settings.Load().superseded(e.Names()) {
+		if !q.wants(&f) || l.rules.InForce().superseded(e.Names()) {
 			return
 		}
 		k.Workspace, k.Namespace, k.Identifier, k.Duration = f.Workspace, f.Namespace, e.Names().Identifier(),
@@ -130,7 +130,7 @@ func (l *Limiter) hottest(q *TopQuery, due bool) (TopKeys, error) {
 	if took := time.Since(began); took > walkFree {
 		t.restEnd = began.Add((walkRest + 1) * took)
 	}
-	l.settings.Load().enforce(found.Items)
+	l.rules.InForce().enforce(found.Items)
 	return TopKeys{At: time.UnixMilli(nowMs), Keys: found.Items}, nil
 }
 

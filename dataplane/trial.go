@@ -66,43 +66,43 @@ func (s *settings) at(now clock.Steady) *settings {
 	return &next
 }
 
-// endTrials returns to the stored tuning when a trial ends, until ctx does. It is apart from the reading of settings,
+// EndTrials returns to the stored tuning when a trial ends, until ctx does. It is apart from the reading of settings,
 // which may hang.
-func (l *Limiter) endTrials(ctx context.Context) {
+func (r *rules) EndTrials(ctx context.Context) {
 	for {
 		var ends <-chan time.Time
-		if left := l.settings.Load().trial.left(l.clock.ReadSteady()); left > 0 {
+		if left := r.InForce().trial.left(r.cfg.Clock.ReadSteady()); left > 0 {
 			ends = time.After(left)
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-l.tries:
+		case <-r.tries:
 		case <-ends:
-			l.endTrial()
+			r.endTrial()
 		}
 	}
 }
 
 // endTrial puts the stored tuning in force if a trial is over.
-func (l *Limiter) endTrial() {
+func (r *rules) endTrial() {
 	for {
-		last := l.settings.Load()
-		next := last.at(l.clock.ReadSteady())
+		last := r.InForce()
+		next := last.at(r.cfg.Clock.ReadSteady())
 		if next == last {
 			return
 		}
-		if l.settings.CompareAndSwap(last, next) {
-			l.tuned(last, next)
+		if r.inForce.CompareAndSwap(last, next) {
+			r.tuned(last, next)
 			return
 		}
 	}
 }
 
 // tuned logs a change of the tuning and wakes the loops.
-func (l *Limiter) tuned(last, next *settings) {
+func (r *rules) tuned(last, next *settings) {
 	if next.version != last.version || next.number != last.number {
-		l.tunings.Notify()
-		l.cfg.Logger.Info("tuning applied", "version", next.version, "was", last.version, "trial", next.number)
+		r.changes.Notify()
+		r.cfg.Logger.Info("tuning applied", "version", next.version, "was", last.version, "trial", next.number)
 	}
 }

@@ -55,7 +55,7 @@ func newTrialLimiter(t *testing.T, source store.Settings, nodeID string) *Limite
 // wantTuning holds a node to the trial in force, 0 for the stored tuning.
 func wantTuning(t *testing.T, l *Limiter, number int64, floor float64, freshForMs int64) {
 	t.Helper()
-	s := l.settings.Load()
+	s := l.rules.InForce()
 	if s.number != number || s.tuning.Floor != floor || s.freshForMs != freshForMs || s.version != 3 {
 		t.Errorf("trial %d is in force (floor %g, fresh for %d ms) over version %d; want %d (%g, %d) over 3",
 			s.number, s.tuning.Floor, s.freshForMs, s.version, number, floor, freshForMs)
@@ -115,7 +115,7 @@ func TestATrialIsRenewed(t *testing.T) {
 			if err := l.RefreshSettings(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			return l.settings.Load()
+			return l.rules.InForce()
 		}
 		first := read()
 		for range 10 {
@@ -126,14 +126,14 @@ func TestATrialIsRenewed(t *testing.T) {
 			wantTuning(t, l, 7, 0.25, 2000)
 		}
 		time.Sleep(30 * time.Second)
-		l.endTrial()
+		l.rules.endTrial()
 		wantTuning(t, l, 0, 0.5, 1000)
 		read() // renewed after it was over
 		wantTuning(t, l, 7, 0.25, 2000)
 		source.rows.Age = 25 * time.Second // an old copy makes it no shorter
 		read()
 		time.Sleep(20 * time.Second)
-		l.endTrial()
+		l.rules.endTrial()
 		wantTuning(t, l, 7, 0.25, 2000)
 		source.rows.Version, source.rows.Age, source.rows.Trial = "2", 0, store.TrialRow{} // it is withdrawn
 		read()
@@ -153,7 +153,7 @@ func TestNodesTryATuningByTheirShare(t *testing.T) {
 		if err := l.RefreshSettings(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if got := l.settings.Load().number; got != c.want {
+		if got := l.rules.InForce().number; got != c.want {
 			t.Errorf("nodes below %d try it: %q runs %d, want %d", c.below, id, got, c.want)
 		}
 	}
@@ -215,7 +215,7 @@ func TestTheIntervalOfATrialEndsWithIt(t *testing.T) {
 		}
 		defer stopNow(l)
 		time.Sleep(time.Second)
-		if s := l.settings.Load(); s.number != 7 {
+		if s := l.rules.InForce(); s.number != 7 {
 			t.Fatalf("trial %d is in force", s.number)
 		}
 		_, before := source.counted()
@@ -225,7 +225,7 @@ func TestTheIntervalOfATrialEndsWithIt(t *testing.T) {
 		source.mu.Unlock()
 		time.Sleep(59*time.Second + 10*time.Millisecond)
 		reads, beats := source.counted()
-		if s := l.settings.Load(); s.number != 0 || beats-before < 2 {
+		if s := l.rules.InForce(); s.number != 0 || beats-before < 2 {
 			t.Fatalf("after the lease trial %d is in force, and %d heartbeats were sent in it", s.number, beats-before)
 		}
 		time.Sleep(time.Minute)

@@ -146,7 +146,7 @@ func (l *Limiter) sendUntracked(sh *shard, all []outgoing) (sent bool) {
 	if l.resendUntracked(ctx, sh) != nil {
 		return false
 	}
-	c, set := &chunk{}, l.settings.Load()
+	c, set := &chunk{}, l.rules.InForce()
 	all = slices.DeleteFunc(all, func(o outgoing) bool {
 		held := l.table.HoldsBack(o.entry, true, set.nodes)
 		if held {
