@@ -25,7 +25,7 @@ func (l *Limiter) beat(ctx context.Context, stopped bool) error {
 		NodeID:        l.cfg.NodeID,
 		Region:        l.cfg.Region,
 		Build:         l.cfg.Build,
-		TuningVersion: l.rules.InForce().version,
+		TuningVersion: l.rules.InForce().Version,
 		StartedAtMs:   l.metrics.startedAtMs,
 		SentAtMs:      nowMs,
 		Health:        l.figures(),
@@ -55,9 +55,9 @@ func (l *Limiter) figures() heartbeat.Health {
 		SettingsErrors:  l.rules.Errors(),
 		SettingsProblem: l.rules.Problem(),
 		SettingsAtMs:    l.wallMs(int64(l.rules.ReadAt())),
-		ResetAtMs:       set.resets.atMs,
-		Trial:           set.number,
-		TuningHash:      set.hash,
+		ResetAtMs:       set.ResetAtMs(),
+		Trial:           set.TrialNumber,
+		TuningHash:      set.Hash,
 		DecisionP99Us:   m.latency.P99Us(),
 	}
 	for _, sh := range l.shards {

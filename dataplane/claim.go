@@ -11,6 +11,7 @@ import (
 	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/dataplane/internal/collect"
+	"github.com/weirhq/weir/dataplane/internal/rules"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -22,13 +23,13 @@ import (
 const claimsMax = replayChunk // that one call to the origin carries
 
 // claim asks the origin for c's cost, with spares set for what leaves room for other nodes. With wayMade it is counted.
-func (l *Limiter) claim(ctx context.Context, v *cell.Verdict, e *cell.Entry, c *call, outage outagePolicy,
+func (l *Limiter) claim(ctx context.Context, v *cell.Verdict, e *cell.Entry, c *call, outage rules.Outage,
 	spares bool) cell.Way {
 	if l.outOf(e, l.clock.Steady()) {
 		return cell.WayBroken
 	}
 	began := time.Now()
-	claim := l.enterClaim(e, cell.NewClaim(e, v, c.limit, c.cost, spares, outage != outageClosed))
+	claim := l.enterClaim(e, cell.NewClaim(e, v, c.limit, c.cost, spares, outage != rules.OutageClosed))
 	select {
 	case <-claim.Done:
 	case <-ctx.Done():
@@ -134,12 +135,12 @@ func (l *Limiter) prepareClaims(waiting []*cell.Claim) (call *claimCall, later [
 	call = &claimCall{}
 	set, now := l.rules.InForce(), l.clock.ReadSteady()
 	for _, c := range waiting {
-		if l.table.HoldsBack(c.Entry, true, set.nodes) {
+		if l.table.HoldsBack(c.Entry, true, set.Nodes) {
 			l.metrics.claims[claimFailed].Add(1)
 			c.Finish(cell.WayBroken)
 			continue
 		}
-		switch cl, way := c.Entry.PrepareClaim(c, set.shares(c.Entry.Names()), set.nodes, set.twoTicksMs, now); {
+		switch cl, way := c.Entry.PrepareClaim(c, set.Shares(c.Entry.Names()), set.Nodes, set.TwoTicksMs, now); {
 		case way == cell.WayClaim:
 			call.claims, call.of = append(call.claims, cl), append(call.of, c)
 		case len(call.of) > 0 && c.Entry.Claiming(c.Verdict.Sequence):

@@ -38,7 +38,7 @@ const library = "github.com/weirhq/weir/dataplane"
 var own = append([]string{library + "/store", library + "/internal/cell", library + "/internal/level",
 	library + "/internal/held", library + "/internal/slots", library + "/internal/leases", library + "/internal/holders",
 	library + "/internal/denied", library + "/internal/epochs", library + "/internal/asof", library + "/internal/collect",
-	library + "/internal/queue", library + "/internal/latency"}, leaves...)
+	library + "/internal/queue", library + "/internal/latency", library + "/internal/rules"}, leaves...)
 
 // leaves import nothing of ours.
 var leaves = []string{
@@ -129,6 +129,8 @@ var inside = map[string][]string{
 		library + "/internal/level", "github.com/weirhq/weir/shared/"}, leaves...),
 	library + "/internal/queue": append([]string{library + "/store", library + "/internal/cell",
 		library + "/internal/level", "github.com/weirhq/weir/shared/"}, leaves...),
+	library + "/internal/rules": append([]string{library + "/store", library + "/internal/asof", library + "/internal/cell",
+		library + "/internal/level", "github.com/weirhq/weir/shared/"}, leaves...),
 	library + "/internal/holders": {library + "/store", library + "/internal/held", library + "/internal/leases",
 		library + "/internal/slots", library + "/internal/topk", "github.com/weirhq/weir/shared/"},
 }
@@ -152,6 +154,7 @@ func TestDependencyRulesOfTheInsideNoticeABreach(t *testing.T) {
 		{"/internal/resend", "/relay"},
 		{"/internal/anyshard", "/relay"},
 		{"/internal/slots", "/memstore"},
+		{"/internal/rules", "/internal/queue"},
 		{"/internal/cell", "/memstore"},
 		{"/internal/cell", "/internal/resend"},
 		{"/internal/level", "/internal/cell"},

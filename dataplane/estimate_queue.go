@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/weirhq/weir/dataplane/internal/cell"
+	"github.com/weirhq/weir/dataplane/internal/rules"
 )
 
 // syncSet holds the keys of a shard that wait for a sync, each at most once.
@@ -20,7 +21,7 @@ type syncQueue struct {
 // wanted is a key that waits, and the settings that it asked under.
 type wanted struct {
 	entry *cell.Entry
-	set   *estimateSettings
+	set   *rules.Estimate
 }
 
 type syncCounts struct {
@@ -45,8 +46,8 @@ func (s *syncQueue) take() (batch []wanted) {
 	taken := make(map[*atomic.Int64]int) // by namespace
 	kept := s.waiting[:0]
 	for _, w := range s.waiting {
-		if taken[w.set.waiting] < w.set.batchMax {
-			taken[w.set.waiting]++
+		if taken[w.set.Waiting] < w.set.BatchMax {
+			taken[w.set.Waiting]++
 			batch = append(batch, w)
 		} else {
 			kept = append(kept, w)

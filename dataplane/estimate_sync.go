@@ -10,6 +10,7 @@ import (
 	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/dataplane/internal/collect"
 	"github.com/weirhq/weir/dataplane/internal/level"
+	"github.com/weirhq/weir/dataplane/internal/rules"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -25,12 +26,12 @@ import (
 
 // askSync puts a key into the set, unless its namespace has too many there: then it may
 // ask again with its next request.
-func (l *Limiter) askSync(e *cell.Entry, k *estimateSettings) {
+func (l *Limiter) askSync(e *cell.Entry, k *rules.Estimate) {
 	if l.stopping.Load() || !e.Ask() {
 		return
 	}
-	if k.waiting.Add(1) > k.pendingMax {
-		k.waiting.Add(-1)
+	if k.Waiting.Add(1) > k.PendingMax {
+		k.Waiting.Add(-1)
 		e.Unask()
 		l.syncs.refused.Add(1)
 		return
@@ -155,11 +156,11 @@ func markFailed(exchanges []exchange, lost []*cell.Entry) {
 func (l *Limiter) prepareSync(x *exchange, nowMs int64, now clock.Steady, writes *chunk, reads *inquiry) {
 	e := x.entry
 	set := l.rules.InForce()
-	if l.table.HoldsBack(e, false, set.nodes) {
+	if l.table.HoldsBack(e, false, set.Nodes) {
 		return
 	}
-	late := level.Low.IntervalMs(x.set.syncBaseMs) + replayTimeout.Milliseconds()
-	x.SyncPart = e.BeginSync(l.table.Horizon(false), nowMs, now, &x.set.Rules, late, set.shares(e.Names()))
+	late := level.Low.IntervalMs(x.set.SyncBaseMs) + replayTimeout.Milliseconds()
+	x.SyncPart = e.BeginSync(l.table.Horizon(false), nowMs, now, &x.set.Rules, late, set.Shares(e.Names()))
 	l.forgot(e, x.AgedOut)
 	for i, sends := range x.Sends {
 		if sends {
@@ -209,7 +210,7 @@ func (l *Limiter) readTotals(ctx context.Context, sh *shard, cells []window.Cell
 // answer came after its cell was over has told too little of the one that is current:
 // the key asks again.
 func (l *Limiter) finishSync(x *exchange, nowMs int64, now clock.Steady) {
-	x.set.waiting.Add(-1)
+	x.set.Waiting.Add(-1)
 	if last, drift := x.entry.EndSync(l.table.Horizon(false), &x.SyncPart, nowMs, now, &x.set.Rules); last > 0 {
 		l.metrics.drift.Observe(drift)
 		l.metrics.staleness.Observe(float64(now-last) / 1000)
@@ -239,8 +240,8 @@ func (l *Limiter) askAll() {
 // refuses it: nothing else would have it sent.
 func (l *Limiter) askUnsent(sh *shard, e *cell.Entry) {
 	if e.AskUnsent() {
-		k := l.rules.InForce().estimateOf(e.Names())
-		k.waiting.Add(1)
+		k := l.rules.InForce().EstimateOf(e.Names())
+		k.Waiting.Add(1)
 		sh.syncs.add(wanted{e, k})
 	}
 }

@@ -86,7 +86,7 @@ func (l *Limiter) Cell(c window.Cell) CellState {
 }
 
 func (l *Limiter) entryOf(k window.Key) *cell.Entry {
-	id := l.table.IdentityOfKey(&k, l.rules.InForce().resetOf(&k))
+	id := l.table.IdentityOfKey(&k, l.rules.InForce().ResetOf(&k))
 	return l.table.Get(&id)
 }
 
@@ -167,7 +167,7 @@ func (l *Limiter) UntrackedKeys() int64 { return l.table.UntrackedKeys.Present.L
 func (l *Limiter) ReportFull() { l.reportFull(l.clock.Steady()) }
 
 // Nodes is how many nodes of its region the limiter reckons with.
-func (l *Limiter) Nodes() int64 { return l.rules.InForce().nodes }
+func (l *Limiter) Nodes() int64 { return l.rules.InForce().Nodes }
 
 // WaitingReads is how many reads wait for a call.
 func (l *Limiter) WaitingReads() (reads int) {

@@ -12,6 +12,7 @@ import (
 	"github.com/weirhq/weir/dataplane/internal/held"
 	"github.com/weirhq/weir/dataplane/internal/leases"
 	"github.com/weirhq/weir/dataplane/internal/loop"
+	"github.com/weirhq/weir/dataplane/internal/rules"
 	"github.com/weirhq/weir/dataplane/internal/slots"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -28,7 +29,7 @@ type Limiter struct {
 	clock *clock.Clock
 	table *cell.Table
 
-	rules rules          // the settings in force
+	rules rules.Rules    // the settings in force
 	dirty cell.DirtyList // entries whose counts changed
 	marks uint32         // flags that a request leaves on its entry; constant
 
@@ -70,7 +71,7 @@ func New(cfg Config) (*Limiter, error) {
 		l.table.NewKeys.Bound(int64(cfg.NewKeysMax))
 	}
 	l.shards = newShards(cfg.Origin, cfg.Breaker, &l.refusing)
-	l.rules.Init(rulesConfig{Source: cfg.Settings, Region: cfg.Region, NodeID: cfg.NodeID, RegionNodes: cfg.RegionNodes,
+	l.rules.Init(rules.Config{Source: cfg.Settings, Region: cfg.Region, NodeID: cfg.NodeID, RegionNodes: cfg.RegionNodes,
 		Fleet: fleet, Clock: wall, Walk: l.table.Walk, Logger: cfg.Logger})
 	l.metrics = newMetrics(l)
 	l.holds()
@@ -155,10 +156,10 @@ func (l *Limiter) decide(ctx context.Context, at clock.Stamp, r *Request, held *
 	}
 	by := r.resolve(l.rules.InForce())
 	var c call // set field by field: a literal would be made elsewhere and copied
-	c.mode = by.mode()
+	c.mode = by.Mode()
 	id := l.table.IdentityOf(r.Workspace, r.Namespace, r.Identifier, r.Duration, c.mode)
-	if by.reset != nil {
-		id.Renew(by.reset)
+	if by.Reset != nil {
+		id.Renew(by.Reset)
 	}
 	c.id, c.request, c.nowMs, c.cached, c.known = &id, r, at.Ms, at.Cached, at.Known
 	c.horizon = l.table.Horizon(at.Given)
@@ -170,7 +171,7 @@ func (l *Limiter) decide(ctx context.Context, at clock.Stamp, r *Request, held *
 	l.decideCall(ctx, &c, by, l.table.Get(&id), held, d)
 }
 
-func (l *Limiter) decideTimed(ctx context.Context, c *call, by *rule, held *Reservation, d *Decision) {
+func (l *Limiter) decideTimed(ctx context.Context, c *call, by *rules.Rule, held *Reservation, d *Decision) {
 	began := l.clock.Elapsed()
 	l.decideCall(ctx, c, by, l.table.Get(c.id), held, d)
 	l.metrics.latency.Observe(d.Source == SourceLocal, l.clock.Elapsed()-began)
@@ -179,12 +180,12 @@ func (l *Limiter) decideTimed(ctx context.Context, c *call, by *rule, held *Rese
 // decideCall is the second half: entry → (refresh) → judge → answer, into d. e is the key's
 // entry if the caller has it; the one that was used is returned if the table holds it.
 // held, if there is one, takes what was counted.
-func (l *Limiter) decideCall(ctx context.Context, c *call, by *rule, e *cell.Entry, held *Reservation,
+func (l *Limiter) decideCall(ctx context.Context, c *call, by *rules.Rule, e *cell.Entry, held *Reservation,
 	d *Decision) *cell.Entry {
 	met := cell.Known
 	for {
 		if e == nil {
-			if c.cost > c.limit && by.estimate == nil {
+			if c.cost > c.limit && by.Estimate == nil {
 				l.oversized(c, by, d)
 				return nil
 			}
@@ -196,9 +197,9 @@ func (l *Limiter) decideCall(ctx context.Context, c *call, by *rule, e *cell.Ent
 		var v cell.Verdict
 		source, alive := SourceLocal, false
 		switch {
-		case by.estimate != nil:
+		case by.Estimate != nil:
 			v.Now = l.steadyFor(c.cached)
-			alive = e.Estimate(&v, c.horizon, c.nowMs, c.durationMs, c.limit, c.cost, c.request.peek, &by.estimate.Rules)
+			alive = e.Estimate(&v, c.horizon, c.nowMs, c.durationMs, c.limit, c.cost, c.request.peek, &by.Estimate.Rules)
 		case l.shards == nil:
 			alive = e.Judge(&v, c.horizon, c.nowMs, c.durationMs, c.limit, c.cost, c.counting())
 		default:
@@ -221,7 +222,7 @@ func (l *Limiter) decideCall(ctx context.Context, c *call, by *rule, e *cell.Ent
 			if c.cached && v.Counted == 0 && !v.Refused && l.soon(&v, c) {
 				continue
 			}
-		case by.estimate == nil && c.counting():
+		case by.Estimate == nil && c.counting():
 			v.Counted = c.cost
 		}
 		if held != nil && v.Allowed && v.Counted > 0 {
@@ -249,15 +250,15 @@ func (l *Limiter) decideCall(ctx context.Context, c *call, by *rule, e *cell.Ent
 }
 
 // plain is true of decisions that are counted by their source and outcome alone.
-func plain(v *cell.Verdict, by *rule) bool {
-	return !v.Refused && by.estimate == nil && by.candidate == 0
+func plain(v *cell.Verdict, by *rules.Rule) bool {
+	return !v.Refused && by.Estimate == nil && by.Candidate == 0
 }
 
 // count puts a decision into the metrics and among the keys that are denied.
-func (l *Limiter) count(e *cell.Entry, met cell.Contact, v *cell.Verdict, c *call, by *rule, source Source, d *Decision,
-	out outcome) {
+func (l *Limiter) count(e *cell.Entry, met cell.Contact, v *cell.Verdict, c *call, by *rules.Rule, source Source,
+	d *Decision, out outcome) {
 	var n int64
-	if by.estimate != nil {
+	if by.Estimate != nil {
 		n = c.counts.estimated(out, met)
 	} else {
 		n = c.counts.decided(source, out, 1)
@@ -268,7 +269,7 @@ func (l *Limiter) count(e *cell.Entry, met cell.Contact, v *cell.Verdict, c *cal
 	case !v.Allowed:
 		l.tally(e, c, n)
 	}
-	if by.candidate != 0 {
+	if by.Candidate != 0 {
 		c.counts.compared(d)
 	}
 }
@@ -277,22 +278,22 @@ func (l *Limiter) count(e *cell.Entry, met cell.Contact, v *cell.Verdict, c *cal
 // key that is cold, stale or strict, and where a namespace waits for its share. What it
 // could not ask is judged by the namespace's outage policy.
 func (l *Limiter) judgeInFleet(ctx context.Context, v *cell.Verdict, e *cell.Entry, met cell.Contact, c *call,
-	by *rule) (source Source, alive bool) {
+	by *rules.Rule) (source Source, alive bool) {
 	source, alive = SourceLocal, true
 	if met == cell.Untracked {
 		return l.judgeUntracked(ctx, v, e, c, by)
 	}
 	now, set := l.clock.Steady(), l.rules.InForce()
-	if !c.known || e.WantsRefresh(now, set.freshForMs) || l.asksFirst(e, c, now, set) ||
-		by.outage == outageClosed && l.refuses(e) {
-		if source, alive = l.refreshFor(ctx, e, c, by.outage); source == SourceOrigin && l.settle(c) {
+	if !c.known || e.WantsRefresh(now, set.FreshForMs) || l.asksFirst(e, c, now, set) ||
+		by.Outage == rules.OutageClosed && l.refuses(e) {
+		if source, alive = l.refreshFor(ctx, e, c, by.Outage); source == SourceOrigin && l.settle(c) {
 			alive = alive && !l.renumber(e, c)
 		}
 	}
 	switch {
 	case !alive:
 		return source, false
-	case by.waits && !source.Degraded():
+	case by.Waits && !source.Degraded():
 		return l.judgeByNodeShare(ctx, v, e, c, source, by)
 	case source.Degraded() && source != SourceDegraded:
 		return source, l.judgeOut(v, e, c, source)
@@ -314,7 +315,7 @@ func (l *Limiter) soon(v *cell.Verdict, c *call) bool {
 
 // oversized answers a cost above the limit on a key that is not held: denied
 // whatever is known elsewhere, and nothing to remember.
-func (l *Limiter) oversized(c *call, by *rule, d *Decision) {
+func (l *Limiter) oversized(c *call, by *rules.Rule, d *Decision) {
 	v := cell.Verdict{Sequence: window.Sequence(c.nowMs, c.durationMs), AtMs: c.nowMs}
 	if out := d.answer(&v, c, by, SourceLocal); !c.request.peek {
 		l.count(nil, cell.Known, &v, c, by, SourceLocal, d, out)
@@ -323,12 +324,12 @@ func (l *Limiter) oversized(c *call, by *rule, d *Decision) {
 
 // mark flags the entry for later requests: dirty if the decision counted, strict if it was a denial. A refusal by the
 // outage policy sets no flag.
-func (l *Limiter) mark(e *cell.Entry, met cell.Contact, v *cell.Verdict, c *call, by *rule) {
+func (l *Limiter) mark(e *cell.Entry, met cell.Contact, v *cell.Verdict, c *call, by *rules.Rule) {
 	switch {
 	case v.Refused:
 		return
-	case by.estimate != nil:
-		l.estimated(e, met, v, c, by.estimate)
+	case by.Estimate != nil:
+		l.estimated(e, met, v, c, by.Estimate)
 		return
 	case !v.Allowed:
 		if c.ahead+c.cost <= c.limit && !c.request.peek { // else: denied on an empty key too, or leaves it as it is
@@ -346,7 +347,7 @@ func (l *Limiter) mark(e *cell.Entry, met cell.Contact, v *cell.Verdict, c *call
 	if !flags.Have(marks) {
 		l.dirty.Mark(e, marks)
 	}
-	if shift := l.rules.InForce().nearShift; shift != 0 && v.Previous+v.Current+c.ahead+c.cost >= c.limit>>shift {
+	if shift := l.rules.InForce().NearShift; shift != 0 && v.Previous+v.Current+c.ahead+c.cost >= c.limit>>shift {
 		l.flushOverHalf(e, v, c)
 	}
 }
@@ -361,7 +362,7 @@ func (l *Limiter) markStrict(e *cell.Entry, sequence int64, c *call) {
 	if !l.table.Fleet {
 		return // no origin to read
 	}
-	strictMs := l.rules.InForce().strictForMs
+	strictMs := l.rules.InForce().StrictForMs
 	if strictMs == 0 {
 		strictMs = c.durationMs
 	}

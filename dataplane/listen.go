@@ -20,7 +20,7 @@ func (l *Limiter) applyForeign(totals []store.Foreign) {
 	set, nowMs := l.rules.InForce(), l.nowMs()
 	for i := range totals {
 		c := &totals[i].Cell
-		reset, ok := set.inForce(c)
+		reset, ok := set.ResetOfCell(c)
 		if !ok {
 			continue
 		}

@@ -87,7 +87,7 @@ func (l *Limiter) eachSeries(to collect.Sink) {
 	to.Value(collect.Entries, int64(l.table.Len()))
 	to.Value(collect.Cap, int64(l.cfg.EntriesMax))
 	set := l.rules.InForce()
-	to.Value(collect.Nodes, set.nodes)
+	to.Value(collect.Nodes, set.Nodes)
 	to.Value(collect.Evictions, l.table.Evicted.Expired.Load(), "expired")
 	to.Value(collect.Evictions, l.table.Evicted.Idle.Load(), "idle")
 	to.Value(collect.Evictions, l.table.Evicted.Share.Load(), "share")
@@ -119,8 +119,8 @@ func (l *Limiter) eachSeries(to collect.Sink) {
 	heldBack, _, _ := l.table.NewKeys.HeldBack()
 	to.Value(collect.HeldBack, heldBack)
 
-	to.Value(collect.Tuning, set.version)
-	to.Value(collect.Trial, set.number)
+	to.Value(collect.Tuning, set.Version)
+	to.Value(collect.Trial, set.TrialNumber)
 	to.Value(collect.SettingsErrors, l.rules.Errors())
 	l.collectEstimate(to)
 

@@ -1,13 +1,11 @@
 package dataplane
 
 import (
-	"cmp"
 	"context"
-	"fmt"
-	"math/bits"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/internal/cell"
+	"github.com/weirhq/weir/dataplane/internal/rules"
 )
 
 // The node share bounds what other nodes cannot know: the cost that a node has accepted and
@@ -27,34 +25,11 @@ import (
 // A key far from its limit, below 1/4n of it with all of its previous cell, costs a shift
 // and a comparison.
 
-// regionNodesMax bounds n; more would leave no share worth having.
-const regionNodesMax = 10_000
-
-func parseNodeShare(text string) (waits bool, err error) {
-	switch text {
-	case "", "flush":
-		return false, nil
-	case "wait":
-		return true, nil
-	}
-	return false, fmt.Errorf("%w: node_share is %q (flush or wait)", ErrInvalid, text)
-}
-
-// setNodes sets how many nodes the region has: by configuration, or else by its heartbeats. Settings in force are not
-// changed, so it is called before.
-func (s *settings) setNodes(live int, cfg *rulesConfig) {
-	s.live = live
-	s.nodes = int64(min(max(1, cmp.Or(cfg.RegionNodes, live)), regionNodesMax))
-	if cfg.Fleet {
-		s.nearShift = uint32(bits.Len64(uint64(4*s.nodes - 1))) // 2^nearShift >= 4 nodes
-	}
-}
-
 // flushOverHalf flushes a key whose unsent cost is past half its share. It is called for costs
 // past 1/4n of the limit only, the previous cell's included: at the start of a cell it is
 // what leaves little to share.
 func (l *Limiter) flushOverHalf(e *cell.Entry, v *cell.Verdict, c *call) {
-	if e.OverHalfNodeShare(v, c.durationMs, c.limit, c.ahead, c.cost, l.rules.InForce().nodes) {
+	if e.OverHalfNodeShare(v, c.durationMs, c.limit, c.ahead, c.cost, l.rules.InForce().Nodes) {
 		l.flush(l.shardOf(e), e)
 	}
 }
@@ -70,9 +45,9 @@ func (l *Limiter) flush(sh *shard, e *cell.Entry) {
 
 // judgeByNodeShare decides in a namespace that waits, into v, and counts.
 func (l *Limiter) judgeByNodeShare(ctx context.Context, v *cell.Verdict, e *cell.Entry, c *call, source Source,
-	by *rule) (Source, bool) {
+	by *rules.Rule) (Source, bool) {
 	e.MarkWaits()
-	n := l.rules.InForce().nodes
+	n := l.rules.InForce().Nodes
 	v.Against = c.limit
 	safe := max(0, c.limit/(2*n)-1)
 	if alive := e.Judge(v, c.horizon, c.nowMs, c.durationMs, safe, c.cost, c.counting()); !alive || v.Allowed {
@@ -88,7 +63,7 @@ func (l *Limiter) judgeByNodeShare(ctx context.Context, v *cell.Verdict, e *cell
 		case w == cell.WayReply:
 			w = l.awaitReply(ctx, e)
 		case w == cell.WayClaim:
-			w = l.claim(ctx, v, e, c, by.outage, true)
+			w = l.claim(ctx, v, e, c, by.Outage, true)
 		default:
 			return source, true
 		}
@@ -96,10 +71,10 @@ func (l *Limiter) judgeByNodeShare(ctx context.Context, v *cell.Verdict, e *cell
 		case cell.WayMade:
 			return SourceOrigin, true
 		case cell.WayOverShare:
-			v.DenyOverShare(c.nowMs, l.rules.InForce().twoTicksMs)
+			v.DenyOverShare(c.nowMs, l.rules.InForce().TwoTicksMs)
 			return SourceOrigin, true
 		case cell.WayBroken:
-			return l.nodeShareBroken(v, e, c, by.outage)
+			return l.nodeShareBroken(v, e, c, by.Outage)
 		}
 		source = SourceOrigin
 	}
@@ -107,9 +82,9 @@ func (l *Limiter) judgeByNodeShare(ctx context.Context, v *cell.Verdict, e *cell
 
 // nodeShareBroken decides by the outage policy.
 func (l *Limiter) nodeShareBroken(v *cell.Verdict, e *cell.Entry, c *call,
-	outage outagePolicy) (source Source, alive bool) {
-	source = outage.source()
-	if outage != outageLocal {
+	outage rules.Outage) (source Source, alive bool) {
+	source = sourceOut(outage)
+	if outage != rules.OutageLocal {
 		return source, l.judgeOut(v, e, c, source)
 	}
 	return source, e.Judge(v, c.horizon, c.nowMs, c.durationMs, c.limit, c.cost, c.counting())

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane/internal/cell"
+	"github.com/weirhq/weir/dataplane/internal/rules"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -95,7 +96,7 @@ func (l *Limiter) pledge(w *workspace, i int, untracked bool) (p pledge, waits b
 		p.reply = sh.flushes.Await(e)
 		l.flush(sh, e)
 	} else {
-		p.claim = l.enterClaim(e, cell.NewClaim(e, &v, limit, cost, !untracked, it.rule.outage != outageClosed))
+		p.claim = l.enterClaim(e, cell.NewClaim(e, &v, limit, cost, !untracked, it.rule.Outage != rules.OutageClosed))
 	}
 	return p, true
 }
@@ -122,7 +123,7 @@ func (l *Limiter) redeem(ctx context.Context, w *workspace, p pledge, began time
 		sourceOf(w.items, p.first, SourceOrigin, 0)
 		for i := range w.items {
 			if w.items[i].first == p.first {
-				w.items[i].overShare, w.items[i].overShareMs = true, l.rules.InForce().twoTicksMs
+				w.items[i].overShare, w.items[i].overShareMs = true, l.rules.InForce().TwoTicksMs
 			}
 		}
 	case cell.WayMade:
@@ -136,12 +137,13 @@ func (l *Limiter) redeem(ctx context.Context, w *workspace, p pledge, began time
 // breakItem leaves a key to its outage policy.
 func (l *Limiter) breakItem(w *workspace, i int) {
 	it := &w.items[i]
-	sourceOf(w.items, i, it.rule.outage.source(), l.refusal(it.entry, l.clock.Steady()))
+	sourceOf(w.items, i, sourceOut(it.rule.Outage), l.refusal(it.entry, l.clock.Steady()))
 }
 
 // wayOfKey is the way of all that a batch asks of one key and has not claimed, which is cost against limit.
 func (l *Limiter) wayOfKey(w *workspace, first *item) (way cell.Way, v cell.Verdict, limit, cost int64) {
-	way, limit, cost = first.entry.WayOfBatch(&v, w.horizon, first.nowMs, first.durationMs, first.limit, l.rules.InForce().nodes,
+	nodes := l.rules.InForce().Nodes
+	way, limit, cost = first.entry.WayOfBatch(&v, w.horizon, first.nowMs, first.durationMs, first.limit, nodes,
 		first.met == cell.Untracked, &first.claimed, func(v *cell.Verdict, uncoveredMs int64) (limit, cost int64) {
 			return w.sumOfKey(first, v, uncoveredMs)
 		})

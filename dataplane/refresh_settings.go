@@ -19,7 +19,7 @@ type RelayTuning struct {
 
 // RelayTuning is from what operators have set, or the built-in default.
 func (l *Limiter) RelayTuning() RelayTuning {
-	t := &l.rules.InForce().tuning
+	t := &l.rules.InForce().Tuning
 	return RelayTuning{
 		Floor: t.Floor, Step: t.Step, FeedInterval: t.FeedInterval.Std(), SettingsInterval: t.SettingsEvery(),
 		MinGlobalDuration: t.MinGlobalDuration.Std(),

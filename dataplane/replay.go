@@ -191,11 +191,11 @@ func (l *Limiter) pack(c *chunk, flushing, queue []*cell.Entry, nowMs int64) []*
 // load puts an entry's unsent cost into a chunk. stale is true when its previous cell should be read once more.
 func (l *Limiter) load(c *chunk, e *cell.Entry, nowMs int64, flushing bool) (stale bool) {
 	set := l.rules.InForce()
-	if e.Dequeue(flushing); l.table.HoldsBack(e, false, set.nodes) {
+	if e.Dequeue(flushing); l.table.HoldsBack(e, false, set.Nodes) {
 		c.held = append(c.held, e)
 		return false
 	}
-	in := e.Load(l.table.Horizon(false), flushing, set.shares(e.Names()), nowMs, set.twoTicksMs)
+	in := e.Load(l.table.Horizon(false), flushing, set.Shares(e.Names()), nowMs, set.TwoTicksMs)
 	l.metrics.dropped[droppedExpired].Add(in.Expired)
 	for i, sends := range in.Sends {
 		if sends {
@@ -203,11 +203,6 @@ func (l *Limiter) load(c *chunk, e *cell.Entry, nowMs int64, flushing bool) (sta
 		}
 	}
 	return in.Stale
-}
-
-// shares is true of keys that other regions hear of.
-func (s *settings) shares(n *cell.Names) bool {
-	return milliseconds(n.Family().DurationMs) >= s.tuning.MinGlobalDuration.Std()
 }
 
 // putBack returns what a tick has not got to: entries that were never taken off the

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/internal/rules"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -76,8 +77,8 @@ func (r *Request) key() window.Key {
 }
 
 // resolve finds what is set for r, and changes its limit and duration if an override says so.
-func (r *Request) resolve(set *settings) *rule {
-	return set.resolve(r.Workspace, r.Namespace, r.Identifier, &r.Limit, &r.Duration)
+func (r *Request) resolve(set *rules.Settings) *rules.Rule {
+	return set.Resolve(r.Workspace, r.Namespace, r.Identifier, &r.Limit, &r.Duration)
 }
 
 func validateAmounts(limit, cost int64) error {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane/internal/loop"
+	"github.com/weirhq/weir/dataplane/internal/rules"
 )
 
 const (
@@ -29,12 +30,12 @@ func (l *Limiter) Start(ctx context.Context) error {
 	}
 	l.loops.Go(func() { l.clock.Run(ctx) })
 	l.slots.Run(ctx, l.loops.Go)
-	l.loop(ctx, l.rules.Cadence(func(s *settings) time.Duration { return sweepInterval }), func(context.Context) {
+	l.loop(ctx, l.rules.Cadence(func(s *rules.Settings) time.Duration { return sweepInterval }), func(context.Context) {
 		l.sweep()
 		l.reportFull(l.clock.Steady())
 		l.reportHeldBack(l.clock.Steady())
 	})
-	tick := func(s *settings) time.Duration { return s.tuning.ReplayTick.Std() }
+	tick := func(s *rules.Settings) time.Duration { return s.Tuning.ReplayTick.Std() }
 	for _, sh := range l.shards {
 		l.loop(ctx, l.rules.Cadence(tick), l.watched("replay to shard "+sh.label, func(ctx context.Context) error {
 			// Stop must not cut a send short: its increments may have been applied, and
@@ -52,11 +53,11 @@ func (l *Limiter) Start(ctx context.Context) error {
 		l.loops.Go(func() {
 			listen := l.watched("listening to shard "+sh.label, func(ctx context.Context) error { return l.listen(ctx, sh) })
 			listen(ctx)
-			loop.Every(ctx, l.rules.Cadence(func(*settings) time.Duration { return listenPause }), nil, listen)
+			loop.Every(ctx, l.rules.Cadence(func(*rules.Settings) time.Duration { return listenPause }), nil, listen)
 		})
 	}
 	if l.shards != nil {
-		l.loop(ctx, l.rules.Cadence(func(*settings) time.Duration { return sweepInterval }),
+		l.loop(ctx, l.rules.Cadence(func(*rules.Settings) time.Duration { return sweepInterval }),
 			l.watched("reservations", l.there.Send))
 	}
 	if l.cfg.Settings == nil {
@@ -66,7 +67,7 @@ func (l *Limiter) Start(ctx context.Context) error {
 	l.loops.Go(func() {
 		tend := l.background("settings", l.tend)
 		tend(ctx)
-		every := l.rules.Cadence(func(s *settings) time.Duration { return s.tuning.SettingsEvery() })
+		every := l.rules.Cadence(func(s *rules.Settings) time.Duration { return s.Tuning.SettingsEvery() })
 		loop.Every(ctx, every, l.rules.Changed, tend)
 	})
 	return nil

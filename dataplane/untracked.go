@@ -5,6 +5,7 @@ import (
 	"runtime"
 
 	"github.com/weirhq/weir/dataplane/internal/cell"
+	"github.com/weirhq/weir/dataplane/internal/rules"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -14,18 +15,18 @@ import (
 // A temporary entry must be for a cell of the origin's clock. If that clock is not known yet, findOrAdd
 // first reads it from the origin. Estimates do not wait for it, because the origin never receives
 // the cost of a temporary entry.
-func (l *Limiter) findOrAdd(ctx context.Context, c *call, by *rule) (*cell.Entry, cell.Contact) {
+func (l *Limiter) findOrAdd(ctx context.Context, c *call, by *rules.Rule) (*cell.Entry, cell.Contact) {
 	t := l.table
 	if e := t.FindUntracked(c.id); e != nil {
 		return e, cell.Untracked
 	}
 	key, sequence := c.key(), window.Sequence(c.nowMs, c.durationMs)
 	if !t.TurnsAway(c.id, &key, sequence) {
-		if e, met := t.Add(c.id, &key, by.reset, c.horizon, sequence, c.nowMs); met != cell.Untracked {
+		if e, met := t.Add(c.id, &key, by.Reset, c.horizon, sequence, c.nowMs); met != cell.Untracked {
 			return e, met
 		}
 	}
-	if !c.known && by.estimate == nil {
+	if !c.known && by.Estimate == nil {
 		within, cancel := l.within(ctx, &c.until)
 		l.learnTime(within, &key)
 		cancel()
@@ -48,9 +49,9 @@ func (l *Limiter) usedUntracked(c *call, source Source) *cell.Entry {
 	return nil
 }
 
-func (l *Limiter) addUntracked(c *call, by *rule, sequence int64) (*cell.Entry, cell.Contact) {
+func (l *Limiter) addUntracked(c *call, by *rules.Rule, sequence int64) (*cell.Entry, cell.Contact) {
 	key := c.key()
-	return l.table.AddUntracked(c.id, &key, by.reset, c.horizon, sequence)
+	return l.table.AddUntracked(c.id, &key, by.Reset, c.horizon, sequence)
 }
 
 // spill counts in the overflow what was accepted on an untracked key and is at no origin.
@@ -66,19 +67,19 @@ func (l *Limiter) spill(e *cell.Entry, sequence, cost int64) {
 // judgeUntracked is judgeInFleet for an untracked key: within one deadline it hears what the origin has, unless
 // what is known denies, and has the origin count.
 func (l *Limiter) judgeUntracked(ctx context.Context, v *cell.Verdict, e *cell.Entry, c *call,
-	by *rule) (source Source, alive bool) {
+	by *rules.Rule) (source Source, alive bool) {
 	ctx, cancel := l.within(ctx, &c.until)
 	defer cancel()
 	source = SourceLocal
-	if by.outage == outageClosed && l.refuses(e) {
+	if by.Outage == rules.OutageClosed && l.refuses(e) {
 		source = SourceDegradedClosed
 	} else if e.RefreshedAt() == 0 {
 		alive = e.Judge(v, c.horizon, c.nowMs, c.durationMs, c.limit, c.cost, false)
-		if !alive || !v.Allowed && by.outage != outageOpen { // an open outage lets pass what the overflow would deny
+		if !alive || !v.Allowed && by.Outage != rules.OutageOpen { // an open outage lets pass what the overflow would deny
 			return source, alive
 		}
 		if source = SourceOrigin; !l.wait(ctx, l.read(l.clock.Steady(), e)) {
-			source = by.outage.source()
+			source = sourceOut(by.Outage)
 		} else if l.settle(c) && l.renumber(e, c) {
 			return source, false
 		}
@@ -95,16 +96,16 @@ func (l *Limiter) judgeUntracked(ctx context.Context, v *cell.Verdict, e *cell.E
 			return source, alive
 		}
 		// an untracked key would not remember that it was refused for others' room
-		switch l.claim(ctx, v, e, c, by.outage, false) {
+		switch l.claim(ctx, v, e, c, by.Outage, false) {
 		case cell.WayMade:
 			v.Claimed = true
 			return SourceOrigin, true
 		case cell.WayBroken:
-			return l.nodeShareBroken(v, e, c, by.outage)
+			return l.nodeShareBroken(v, e, c, by.Outage)
 		}
 		runtime.Gosched() // a batch is about to say that its cost is on its way
 	}
-	return l.nodeShareBroken(v, e, c, by.outage)
+	return l.nodeShareBroken(v, e, c, by.Outage)
 }
 
 // settleUntracked counts elsewhere what a batch has counted on untracked keys and not claimed: at the origin, in one
@@ -115,8 +116,8 @@ func (l *Limiter) settleUntracked(ctx context.Context, w *workspace, allowed boo
 	for _, i := range w.order {
 		it := &w.items[i]
 		switch {
-		case it.met != cell.Untracked || it.before == 0 || !allowed && !it.rule.offered():
-		case it.rule.estimate != nil || l.shards == nil || it.source.Degraded():
+		case it.met != cell.Untracked || it.before == 0 || !allowed && !it.rule.Offered():
+		case it.rule.Estimate != nil || l.shards == nil || it.source.Degraded():
 			l.spill(it.entry, it.verdict.Sequence, it.unclaimed())
 		default:
 			cost := it.entry.Unpaid(it.verdict.Sequence, it.unclaimed())

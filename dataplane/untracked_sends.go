@@ -148,11 +148,11 @@ func (l *Limiter) sendUntracked(sh *shard, all []outgoing) (sent bool) {
 	}
 	c, set := &chunk{}, l.rules.InForce()
 	all = slices.DeleteFunc(all, func(o outgoing) bool {
-		held := l.table.HoldsBack(o.entry, true, set.nodes)
+		held := l.table.HoldsBack(o.entry, true, set.Nodes)
 		if held {
 			l.unsent([]outgoing{o})
 		} else {
-			c.add(o.entry, o.entry.LoadUntracked(o.sequence, o.cost, set.shares(o.entry.Names())))
+			c.add(o.entry, o.entry.LoadUntracked(o.sequence, o.cost, set.Shares(o.entry.Names())))
 		}
 		return held
 	})

@@ -1,4 +1,4 @@
-package dataplane
+package rules
 
 import (
 	"context"
@@ -18,11 +18,11 @@ type trial struct {
 }
 
 // try takes a trial from rows, if this node is among those that run it.
-func (s *settings) try(row *store.TrialRow, last *settings, nodeID string) error {
+func (s *Settings) try(row *store.TrialRow, last *Settings, nodeID string) error {
 	switch {
 	case row.Number == 0 || tuning.TrialShare(nodeID) >= row.Below:
 		return nil
-	case last.trial != nil && last.trial.number == row.Number:
+	case last.trial != nil && last.trial.TrialNumber == row.Number:
 		s.trial = last.trial
 		return nil
 	}
@@ -53,12 +53,12 @@ func (t *trial) left(now clock.Steady) time.Duration {
 }
 
 // at is s, or a copy, with the tuning in force at a time.
-func (s *settings) at(now clock.Steady) *settings {
+func (s *Settings) at(now clock.Steady) *Settings {
 	want := s.stored
 	if s.trial.left(now) > 0 {
 		want = s.trial.tuned
 	}
-	if want.number == s.number {
+	if want.TrialNumber == s.TrialNumber {
 		return s
 	}
 	next := *s
@@ -68,7 +68,7 @@ func (s *settings) at(now clock.Steady) *settings {
 
 // EndTrials returns to the stored tuning when a trial ends, until ctx does. It is apart from the reading of settings,
 // which may hang.
-func (r *rules) EndTrials(ctx context.Context) {
+func (r *Rules) EndTrials(ctx context.Context) {
 	for {
 		var ends <-chan time.Time
 		if left := r.InForce().trial.left(r.cfg.Clock.ReadSteady()); left > 0 {
@@ -85,7 +85,7 @@ func (r *rules) EndTrials(ctx context.Context) {
 }
 
 // endTrial puts the stored tuning in force if a trial is over.
-func (r *rules) endTrial() {
+func (r *Rules) endTrial() {
 	for {
 		last := r.InForce()
 		next := last.at(r.cfg.Clock.ReadSteady())
@@ -100,9 +100,9 @@ func (r *rules) endTrial() {
 }
 
 // tuned logs a change of the tuning and wakes the loops.
-func (r *rules) tuned(last, next *settings) {
-	if next.version != last.version || next.number != last.number {
+func (r *Rules) tuned(last, next *Settings) {
+	if next.Version != last.Version || next.TrialNumber != last.TrialNumber {
 		r.changes.Notify()
-		r.cfg.Logger.Info("tuning applied", "version", next.version, "was", last.version, "trial", next.number)
+		r.cfg.Logger.Info("tuning applied", "version", next.Version, "was", last.Version, "trial", next.TrialNumber)
 	}
 }

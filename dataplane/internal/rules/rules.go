@@ -1,4 +1,7 @@
-package dataplane
+// Package rules has the settings in force on a node: the tuning or the trial that takes its place, and for each
+// namespace the overrides, resets, mode, outage policy and node share that operators have set. Rules reads them and
+// puts them in force; a request looks its Rule up in the Settings of that moment.
+package rules
 
 import (
 	"context"
@@ -16,14 +19,14 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-const rulesTimeout = 5 * time.Second // of reading settings
+const readTimeout = 5 * time.Second // of reading settings
 
-// rules holds the settings in force on one node, and replaces them by those that it reads. Call Init before any
+// Rules holds the settings in force on one node, and replaces them by those that it reads. Call Init before any
 // other method; after that all methods may be called concurrently. Requests read the settings in force with one atomic
 // load, and never wait for a read of new ones.
-type rules struct {
-	inForce atomic.Pointer[settings]
-	cfg     rulesConfig
+type Rules struct {
+	inForce atomic.Pointer[Settings]
+	cfg     Config
 	loading chan struct{} // full while settings are read and put in force: a slow read does not undo a later one
 	asOf    asof.Settings // when the settings in force were read; only the holder of loading uses it
 	tries   chan struct{} // full when a trial may have begun or been renewed
@@ -34,11 +37,14 @@ type rules struct {
 	problem atomic.Pointer[string]
 }
 
-// rulesConfig is what rules needs of its node.
-type rulesConfig struct {
-	Source interface {
-		Settings(ctx context.Context, region string) (store.SettingsRows, error)
-	} // of settings; without one, only the built-in default is ever in force
+// Source is where settings come from: the part of store.Settings that Rules uses.
+type Source interface {
+	Settings(ctx context.Context, region string) (store.SettingsRows, error)
+}
+
+// Config is what Rules needs of its node.
+type Config struct {
+	Source         Source // nil: the built-in default stays in force
 	Region, NodeID string
 	RegionNodes    int  // nodes of the region; 0 goes by heartbeats
 	Fleet          bool // the node has an origin
@@ -48,7 +54,7 @@ type rulesConfig struct {
 }
 
 // Init puts the built-in default in force.
-func (r *rules) Init(cfg rulesConfig) {
+func (r *Rules) Init(cfg Config) {
 	r.cfg, r.loading, r.tries = cfg, make(chan struct{}, 1), make(chan struct{}, 1)
 	first := defaultSettings()
 	first.setNodes(0, &r.cfg)
@@ -56,27 +62,27 @@ func (r *rules) Init(cfg rulesConfig) {
 }
 
 // InForce returns the settings in force.
-func (r *rules) InForce() *settings { return r.inForce.Load() }
+func (r *Rules) InForce() *Settings { return r.inForce.Load() }
 
 // Changed returns a channel that is closed when the tuning changes.
-func (r *rules) Changed() <-chan struct{} { return r.changes.Next() }
+func (r *Rules) Changed() <-chan struct{} { return r.changes.Next() }
 
 // Cadence returns a function for loop.Every, which returns an interval of the settings in force and its jitter.
-func (r *rules) Cadence(interval func(*settings) time.Duration) func() (time.Duration, float64) {
+func (r *Rules) Cadence(interval func(*Settings) time.Duration) func() (time.Duration, float64) {
 	return func() (time.Duration, float64) {
 		s := r.InForce()
-		return interval(s), s.tuning.Jitter
+		return interval(s), s.Tuning.Jitter
 	}
 }
 
 // Errors returns how many reads have failed, or have read something that is not in force.
-func (r *rules) Errors() int64 { return r.errors.Load() }
+func (r *Rules) Errors() int64 { return r.errors.Load() }
 
 // ReadAt returns when settings were last read without an error, or 0 for never.
-func (r *rules) ReadAt() clock.Steady { return clock.Steady(r.readAt.Load()) }
+func (r *Rules) ReadAt() clock.Steady { return clock.Steady(r.readAt.Load()) }
 
 // Problem returns the error of the last read, or "".
-func (r *rules) Problem() string {
+func (r *Rules) Problem() string {
 	if p := r.problem.Load(); p != nil {
 		return *p
 	}
@@ -84,7 +90,7 @@ func (r *rules) Problem() string {
 }
 
 // note records how a read has ended.
-func (r *rules) note(err error, now clock.Steady) {
+func (r *Rules) note(err error, now clock.Steady) {
 	if err != nil {
 		r.errors.Add(1)
 		text := brief.Error(err)
@@ -97,8 +103,8 @@ func (r *rules) note(err error, now clock.Steady) {
 
 // Load reads and applies what is stored. On any failure what is in force
 // stays in force, as it does where it was read from the store later.
-func (r *rules) Load(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, rulesTimeout)
+func (r *Rules) Load(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	select {
 	case r.loading <- struct{}{}:
@@ -143,7 +149,7 @@ func (r *rules) Load(ctx context.Context) error {
 }
 
 // apply puts settings in force.
-func (r *rules) apply(next *settings) {
+func (r *Rules) apply(next *Settings) {
 	r.tuned(r.inForce.Swap(next), next)
 	select {
 	case r.tries <- struct{}{}:

@@ -1,33 +1,35 @@
-package dataplane
+package rules
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/tuning"
 	"github.com/weirhq/weir/shared/window"
 )
 
-// settings is what operators have set, as one immutable snapshot: a request sees
+// Settings is what operators have set, as one immutable snapshot: a request sees
 // all of a version or nothing of it.
-type settings struct {
+type Settings struct {
 	// What the request path reads comes first, to share a cache line.
 	spaces                  map[spaceName]*space
-	freshForMs, strictForMs int64 // from tuning
+	FreshForMs, StrictForMs int64 // from tuning
 	// of replay: within which nodes of a region hear of each other; from tuning
-	twoTicksMs int64
-	nodes      int64  // of the region, 1 to regionNodesMax
-	nearShift  uint32 // a cost below limit >> nearShift is far from its share; 0: with no origin all are
+	TwoTicksMs int64
+	Nodes      int64  // of the region, 1 to NodesMax
+	NearShift  uint32 // a cost below limit >> NearShift is far from its share; 0: with no origin all are
 
 	tuned         // in force: what is stored, or on trial
 	stored tuned  // for the region
 	trial  *trial // nil: this node has none
 
-	version int64 // of the stored document; 0 is the built-in default
+	Version int64 // of the stored document; 0 is the built-in default
 	// rows is store.SettingsRows.Version of what this was compiled from without an error; empty: unknown
 	rows   string
 	resets resets
@@ -36,66 +38,68 @@ type settings struct {
 
 // tuned is a tuning.
 type tuned struct {
-	tuning tuning.Tuning
-	hash   string
-	number int64 // of the trial that it is on; 0: it is stored
+	Tuning      tuning.Tuning
+	Hash        string
+	TrialNumber int64 // of the trial that it is on; 0: it is stored
 }
 
 type spaceName struct{ workspace, namespace string }
 
 // space is what is set for one namespace.
 type space struct {
-	rule      // of identifiers without an override
-	exact     map[string]*rule
-	wildcards []rule           // those with '*', by window.ComparePatterns
+	Rule      // of identifiers without an override
+	exact     map[string]*Rule
+	wildcards []Rule           // those with '*', by window.ComparePatterns
 	patterns  *window.Patterns // of the wildcards, by their places
 	leftOut   []int            // wildcards that it leaves out
 }
 
-// rule is what the settings say about one request. Requests are handed a pointer into
+// Rule is what the settings say about one request. Requests are handed a pointer into
 // the snapshot.
-type rule struct {
-	pattern   string        // of the override that applied, "" for none
-	limit     int64         // of the override; keep: the request's
-	duration  time.Duration // of the override; 0 keeps the request's
-	shadow    bool
-	candidate int64 // limit that is judged beside the one in force, and decides nothing; 0 for none
-	outage    outagePolicy
-	waits     bool              // for its share; see node_share.go
-	estimate  *estimateSettings // nil in the exact mode
-	reset     *window.Reset     // of the one identifier; nil for none
+type Rule struct {
+	Pattern   string        // of the override that applied, "" for none
+	Limit     int64         // of the override; Keep: the request's
+	Duration  time.Duration // of the override; 0 keeps the request's
+	Shadow    bool
+	Candidate int64 // limit that is judged beside the one in force, and decides nothing; 0 for none
+	Outage    Outage
+	Waits     bool          // for its share; see node_share.go of package dataplane
+	Estimate  *Estimate     // nil in the exact mode
+	Reset     *window.Reset // of the one identifier; nil for none
 }
 
-var noRule = rule{limit: keep} // of namespaces without settings
+var noRule = Rule{Limit: Keep} // of namespaces without settings
 
-func (r *rule) offered() bool { return r.estimate != nil && r.estimate.Offered }
+// Offered reports whether refused cost is counted too.
+func (r *Rule) Offered() bool { return r.Estimate != nil && r.Estimate.Offered }
 
-func (r *rule) mode() window.Mode {
-	if r.estimate != nil {
+// Mode returns the mode of the rule's namespace.
+func (r *Rule) Mode() window.Mode {
+	if r.Estimate != nil {
 		return window.Estimate
 	}
 	return window.Exact
 }
 
-func defaultSettings() *settings { return newSettings(tuning.Default(), 0) }
+func defaultSettings() *Settings { return newSettings(tuning.Default(), 0) }
 
-func newSettings(t tuning.Tuning, version int64) *settings {
-	s := &settings{stored: tuned{tuning: t, hash: t.Hash()}, version: version}
+func newSettings(t tuning.Tuning, version int64) *Settings {
+	s := &Settings{stored: tuned{Tuning: t, Hash: t.Hash()}, Version: version}
 	s.run(s.stored)
 	return s
 }
 
 // run puts a tuning in force.
-func (s *settings) run(t tuned) {
+func (s *Settings) run(t tuned) {
 	s.tuned = t
-	s.freshForMs = t.tuning.FreshFor.Std().Milliseconds()
-	s.strictForMs = t.tuning.StrictFor.Std().Milliseconds()
-	s.twoTicksMs = 2 * t.tuning.ReplayTick.Std().Milliseconds()
+	s.FreshForMs = t.Tuning.FreshFor.Std().Milliseconds()
+	s.StrictForMs = t.Tuning.StrictFor.Std().Milliseconds()
+	s.TwoTicksMs = 2 * t.Tuning.ReplayTick.Std().Milliseconds()
 }
 
-// resolve finds what is set for an identifier, and changes a request's limit and duration if an
+// Resolve finds what is set for an identifier, and changes a request's limit and duration if an
 // override says so. Without any namespace or override stored it costs one comparison.
-func (s *settings) resolve(workspace, namespace, identifier string, limit *int64, duration *time.Duration) *rule {
+func (s *Settings) Resolve(workspace, namespace, identifier string, limit *int64, duration *time.Duration) *Rule {
 	if len(s.spaces) == 0 {
 		return &noRule
 	}
@@ -108,19 +112,24 @@ func (s *settings) resolve(workspace, namespace, identifier string, limit *int64
 		by = sp.match(identifier)
 	}
 	if by == nil {
-		return &sp.rule
+		return &sp.Rule
 	}
-	if by.limit != keep {
-		*limit = by.limit
+	if by.Limit != Keep {
+		*limit = by.Limit
 	}
-	if by.duration > 0 {
-		*duration = by.duration
+	if by.Duration > 0 {
+		*duration = by.Duration
 	}
 	return by
 }
 
+// Shares reports whether other regions share the counts of a key.
+func (s *Settings) Shares(n *cell.Names) bool {
+	return milliseconds(n.Family().DurationMs) >= s.Tuning.MinGlobalDuration.Std()
+}
+
 // match finds the most specific wildcard, at a cost that does not depend on their number.
-func (sp *space) match(identifier string) *rule {
+func (sp *space) match(identifier string) *Rule {
 	if at := sp.patterns.Find(identifier); at >= 0 {
 		return &sp.wildcards[at]
 	}
@@ -131,8 +140,8 @@ func (sp *space) match(identifier string) *rule {
 // or is out of bounds leaves the last good one in force, and a row that makes no
 // sense is left out; either way the error says so and the snapshot is usable. Resets that
 // have expired at nowMs are left out, too, except for held ones; see heldResets.
-func compile(rows store.SettingsRows, held map[resetName]bool, last *settings, nowMs int64) (*settings, error) {
-	next := newSettings(last.stored.tuning, last.version)
+func compile(rows store.SettingsRows, held map[resetName]bool, last *Settings, nowMs int64) (*Settings, error) {
+	next := newSettings(last.stored.Tuning, last.Version)
 	var problems []error
 	if rows.Problem != nil {
 		problems = append(problems, rows.Problem)
@@ -140,7 +149,7 @@ func compile(rows store.SettingsRows, held map[resetName]bool, last *settings, n
 	switch {
 	case rows.TuningVersion == 0:
 		next = defaultSettings()
-	case rows.TuningVersion != last.version:
+	case rows.TuningVersion != last.Version:
 		if t, err := tuning.Read(rows.TuningDocument); err != nil {
 			problems = append(problems, fmt.Errorf("tuning version %d: %w", rows.TuningVersion, err))
 		} else {
@@ -150,12 +159,12 @@ func compile(rows store.SettingsRows, held map[resetName]bool, last *settings, n
 	next.spaces = make(map[spaceName]*space)
 	for _, n := range rows.Namespaces {
 		sp := next.space(n.Workspace, n.Namespace)
-		sp.shadow = n.Shadow
+		sp.Shadow = n.Shadow
 		var err error
-		if sp.outage, err = parseOutage(n.Outage); err != nil {
+		if sp.Outage, err = parseOutage(n.Outage); err != nil {
 			problems = append(problems, fmt.Errorf("namespace %q/%q: %w", n.Workspace, n.Namespace, err))
 		}
-		if sp.waits, err = parseNodeShare(n.NodeShare); err != nil {
+		if sp.Waits, err = parseNodeShare(n.NodeShare); err != nil {
 			problems = append(problems, fmt.Errorf("namespace %q/%q: %w", n.Workspace, n.Namespace, err))
 		}
 		if err := sp.setMode(&n, last.spaces[spaceName{n.Workspace, n.Namespace}]); err != nil {
@@ -185,7 +194,7 @@ func compile(rows store.SettingsRows, held map[resetName]bool, last *settings, n
 // are not counted yet, if only their number differs. It returns nil if the rows must be compiled:
 // their version differs, a reset has expired since, or a reset that was skipped as expired has not
 // expired after all, because the clock was ahead then.
-func (s *settings) same(rows *store.SettingsRows, nowMs int64) *settings {
+func (s *Settings) same(rows *store.SettingsRows, nowMs int64) *Settings {
 	if rows.Version == "" || rows.Version != s.rows || rows.Problem != nil {
 		return nil
 	}
@@ -207,14 +216,14 @@ func (s *settings) same(rows *store.SettingsRows, nowMs int64) *settings {
 // index makes the wildcards' index, or takes that of the last snapshot if they are the same. The
 // error says which are left out.
 func (sp *space) index(last *space) error {
-	slices.SortFunc(sp.wildcards, func(a, b rule) int { return window.ComparePatterns(a.pattern, b.pattern) })
-	same := func(a, b rule) bool { return a.pattern == b.pattern }
+	slices.SortFunc(sp.wildcards, func(a, b Rule) int { return window.ComparePatterns(a.Pattern, b.Pattern) })
+	same := func(a, b Rule) bool { return a.Pattern == b.Pattern }
 	if last != nil && slices.EqualFunc(sp.wildcards, last.wildcards, same) {
 		sp.patterns, sp.leftOut = last.patterns, last.leftOut
 	} else if len(sp.wildcards) > 0 {
 		patterns := make([]string, len(sp.wildcards))
 		for i := range patterns {
-			patterns[i] = sp.wildcards[i].pattern
+			patterns[i] = sp.wildcards[i].Pattern
 		}
 		sp.patterns, sp.leftOut = window.NewPatterns(patterns)
 	}
@@ -223,7 +232,7 @@ func (sp *space) index(last *space) error {
 	}
 	return fmt.Errorf("%w: %d overrides are ignored, such as that of %q: more than %d patterns with several '*' "+
 		"begin alike",
-		ErrInvalid, len(sp.leftOut), sp.wildcards[sp.leftOut[0]].pattern, window.PatternsAlikeMax)
+		window.ErrInvalid, len(sp.leftOut), sp.wildcards[sp.leftOut[0]].Pattern, window.PatternsAlikeMax)
 }
 
 // settle gives every override what is set for the namespace, once all is known. The error
@@ -231,13 +240,13 @@ func (sp *space) index(last *space) error {
 // limit that was in force, so no other can be judged by it.
 func (sp *space) settle() error {
 	var left []string
-	inherit := func(o *rule) {
+	inherit := func(o *Rule) {
 		own := *o
-		*o = sp.rule
-		o.pattern, o.limit, o.duration = own.pattern, own.limit, own.duration
-		o.candidate, o.shadow = own.candidate, own.shadow || sp.shadow
-		if o.candidate != 0 && sp.estimate != nil && sp.estimate.Leaky {
-			o.candidate, left = 0, append(left, o.pattern)
+		*o = sp.Rule
+		o.Pattern, o.Limit, o.Duration = own.Pattern, own.Limit, own.Duration
+		o.Candidate, o.Shadow = own.Candidate, own.Shadow || sp.Shadow
+		if o.Candidate != 0 && sp.Estimate != nil && sp.Estimate.Leaky {
+			o.Candidate, left = 0, append(left, o.Pattern)
 		}
 	}
 	for _, o := range sp.exact {
@@ -247,45 +256,52 @@ func (sp *space) settle() error {
 		inherit(&sp.wildcards[i])
 	}
 	if len(left) > 0 {
-		return fmt.Errorf("%w: %d candidates are ignored, such as that of %q: drain is leaky", ErrInvalid, len(left),
+		return fmt.Errorf("%w: %d candidates are ignored, such as that of %q: drain is leaky", window.ErrInvalid, len(left),
 			slices.Min(left))
 	}
 	return nil
 }
 
-func (s *settings) space(workspace, namespace string) *space {
+func (s *Settings) space(workspace, namespace string) *space {
 	name := spaceName{workspace, namespace}
 	if s.spaces[name] == nil {
-		s.spaces[name] = &space{rule: noRule, exact: make(map[string]*rule)}
+		s.spaces[name] = &space{Rule: noRule, exact: make(map[string]*Rule)}
 	}
 	return s.spaces[name]
 }
 
-func (s *settings) override(row store.OverrideRow) error {
-	probe := Request{Workspace: row.Workspace, Namespace: row.Namespace, Identifier: row.Pattern, Limit: row.Limit,
-		Duration: time.Second}
+func (s *Settings) override(row store.OverrideRow) error {
+	probe := window.Key{Workspace: row.Workspace, Namespace: row.Namespace, Identifier: row.Pattern, Duration: time.Second}
 	if row.DurationMs < 0 || row.DurationMs > window.DurationMax.Milliseconds() {
-		return fmt.Errorf("override %q: %w: duration_ms is %d (0, or %d to %d)", row.Pattern, ErrInvalid, row.DurationMs,
-			window.DurationMin.Milliseconds(), window.DurationMax.Milliseconds())
+		return fmt.Errorf("override %q: %w: duration_ms is %d (0, or %d to %d)", row.Pattern, window.ErrInvalid,
+			row.DurationMs, window.DurationMin.Milliseconds(), window.DurationMax.Milliseconds())
 	}
 	if row.DurationMs > 0 {
 		probe.Duration = time.Duration(row.DurationMs) * time.Millisecond
 	}
-	if err := errors.Join(probe.Validate(), window.ValidatePattern(row.Pattern)); err != nil {
+	problem := cmp.Or(probe.Validate(), validateLimit(row.Limit))
+	if err := errors.Join(problem, window.ValidatePattern(row.Pattern)); err != nil {
 		return fmt.Errorf("override %q: %w", row.Pattern, err)
 	}
 	if row.Candidate < 0 || row.Candidate > window.LimitMax {
-		return fmt.Errorf("override %q: %w: candidate is %d (0 to %d; 0 for none)", row.Pattern, ErrInvalid, row.Candidate,
-			int64(window.LimitMax))
+		return fmt.Errorf("override %q: %w: candidate is %d (0 to %d; 0 for none)", row.Pattern, window.ErrInvalid,
+			row.Candidate, int64(window.LimitMax))
 	}
-	o := rule{pattern: row.Pattern, limit: row.Limit, duration: milliseconds(row.DurationMs),
-		candidate: row.Candidate, shadow: row.Shadow}
+	o := Rule{Pattern: row.Pattern, Limit: row.Limit, Duration: milliseconds(row.DurationMs),
+		Candidate: row.Candidate, Shadow: row.Shadow}
 	sp := s.space(row.Workspace, row.Namespace)
 	if !strings.Contains(row.Pattern, "*") {
 		sp.exact[row.Pattern] = &o
 		return nil
 	}
 	sp.wildcards = append(sp.wildcards, o)
+	return nil
+}
+
+func validateLimit(limit int64) error {
+	if limit < 0 || limit > window.LimitMax {
+		return fmt.Errorf("%w: limit is %d (0 to %d)", window.ErrInvalid, limit, int64(window.LimitMax))
+	}
 	return nil
 }
 
@@ -296,3 +312,5 @@ func joinFirst(errs []error, most int) error {
 	}
 	return errors.Join(errs...)
 }
+
+func milliseconds(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }

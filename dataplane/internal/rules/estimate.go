@@ -1,4 +1,4 @@
-package dataplane
+package rules
 
 import (
 	"fmt"
@@ -10,33 +10,33 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// estimateSettings are what an operator can set for a namespace in the estimate mode. Immutable.
-type estimateSettings struct {
+// Estimate are what an operator can set for a namespace in the estimate mode. Immutable.
+type Estimate struct {
 	cell.Rules
 
-	syncBaseMs int64 // what the tiers' intervals are multiples of
-	floor      int64 // local cost below which an idle key is not synced
-	pendingMax int64 // keys that may wait for a sync
-	batchMax   int   // keys that one tick syncs
+	SyncBaseMs int64 // what the tiers' intervals are multiples of
+	Floor      int64 // local cost below which an idle key is not synced
+	PendingMax int64 // keys that may wait for a sync
+	BatchMax   int   // keys that one tick syncs
 
 	overrides map[string]int64 // limits of single identifiers
 
-	waiting *atomic.Int64 // keys that wait for a sync; the same for all settings of a namespace
+	Waiting *atomic.Int64 // keys that wait for a sync; the same for all settings of a namespace
 }
 
 // parseEstimate reads store.NamespaceRow.Estimate.
-func parseEstimate(document string) (*estimateSettings, error) {
+func parseEstimate(document string) (*Estimate, error) {
 	set, err := estimate.Parse(document)
 	if err != nil {
-		err = fmt.Errorf("%w: %w", ErrInvalid, err)
+		err = fmt.Errorf("%w: %w", window.ErrInvalid, err)
 	}
 	if set == nil {
 		return nil, err
 	}
-	return &estimateSettings{
+	return &Estimate{
 		Rules:      cell.Rules{Leaky: set.Leaky, Offered: set.Offered, Below: set.Below, OutageMs: set.ReadOutageMs},
-		syncBaseMs: set.SyncBaseMs, floor: set.Floor, pendingMax: set.PendingMax, batchMax: set.BatchMax,
-		overrides: set.Overrides, waiting: new(atomic.Int64),
+		SyncBaseMs: set.SyncBaseMs, Floor: set.Floor, PendingMax: set.PendingMax, BatchMax: set.BatchMax,
+		overrides: set.Overrides, Waiting: new(atomic.Int64),
 	}, err
 }
 
@@ -49,7 +49,7 @@ func (sp *space) setMode(row *store.NamespaceRow, last *space) error {
 	name := fmt.Sprintf("namespace %q/%q", row.Workspace, row.Namespace)
 	mode, err := window.ParseMode(row.Mode)
 	if err != nil {
-		sp.estimateBy(last.estimate)
+		sp.estimateBy(last.Estimate)
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	if mode == window.Exact {
@@ -58,11 +58,11 @@ func (sp *space) setMode(row *store.NamespaceRow, last *space) error {
 	k, err := parseEstimate(row.Estimate)
 	switch {
 	case k != nil:
-		if last.estimate != nil {
-			k.waiting = last.estimate.waiting
+		if last.Estimate != nil {
+			k.Waiting = last.Estimate.Waiting
 		}
-	case last.estimate != nil:
-		k = last.estimate
+	case last.Estimate != nil:
+		k = last.Estimate
 	default:
 		k, _ = parseEstimate("")
 	}
@@ -73,23 +73,23 @@ func (sp *space) setMode(row *store.NamespaceRow, last *space) error {
 	return nil
 }
 
-// estimateOf is what is set for a key of the estimate mode; the defaults if its namespace has left it.
-func (s *settings) estimateOf(n *cell.Names) *estimateSettings {
+// EstimateOf is what is set for a key of the estimate mode; the defaults if its namespace has left it.
+func (s *Settings) EstimateOf(n *cell.Names) *Estimate {
 	f := n.Family()
-	if sp := s.spaces[spaceName{f.Workspace, f.Namespace}]; sp != nil && sp.estimate != nil {
-		return sp.estimate
+	if sp := s.spaces[spaceName{f.Workspace, f.Namespace}]; sp != nil && sp.Estimate != nil {
+		return sp.Estimate
 	}
 	k, _ := parseEstimate("")
 	return k
 }
 
 // estimateBy comes before the stored overrides are applied: of one identifier they win.
-func (sp *space) estimateBy(k *estimateSettings) {
-	sp.estimate = k
+func (sp *space) estimateBy(k *Estimate) {
+	sp.Estimate = k
 	if k == nil {
 		return
 	}
 	for identifier, limit := range k.overrides {
-		sp.exact[identifier] = &rule{pattern: identifier, limit: limit}
+		sp.exact[identifier] = &Rule{Pattern: identifier, Limit: limit}
 	}
 }
