@@ -37,7 +37,7 @@ const library = "github.com/weirhq/weir/dataplane"
 // own are the packages below dataplane/ that the library may link.
 var own = append([]string{library + "/store", library + "/internal/cell", library + "/internal/level",
 	library + "/internal/held", library + "/internal/slots", library + "/internal/leases", library + "/internal/holders",
-	library + "/internal/denied", library + "/internal/epochs", library + "/internal/asof", library + "/internal/collect",
+	library + "/internal/denied", library + "/internal/epochs", library + "/internal/collect",
 	library + "/internal/queue", library + "/internal/latency", library + "/internal/rules"}, leaves...)
 
 // leaves import nothing of ours.
@@ -123,13 +123,12 @@ var inside = map[string][]string{
 	library + "/internal/anyshard": {library + "/store", "github.com/weirhq/weir/shared/"},
 	library + "/internal/slots":    {library + "/store", "github.com/weirhq/weir/shared/"},
 	library + "/internal/leases":   {library + "/store", library + "/internal/slots", "github.com/weirhq/weir/shared/"},
-	library + "/internal/asof":     append([]string{library + "/store", "github.com/weirhq/weir/shared/"}, leaves...),
 	library + "/internal/epochs":   {library + "/store", "github.com/weirhq/weir/shared/"},
 	library + "/internal/denied": append([]string{library + "/store", library + "/internal/cell",
 		library + "/internal/level", "github.com/weirhq/weir/shared/"}, leaves...),
 	library + "/internal/queue": append([]string{library + "/store", library + "/internal/cell",
 		library + "/internal/level", "github.com/weirhq/weir/shared/"}, leaves...),
-	library + "/internal/rules": append([]string{library + "/store", library + "/internal/asof", library + "/internal/cell",
+	library + "/internal/rules": append([]string{library + "/store", library + "/internal/cell",
 		library + "/internal/level", "github.com/weirhq/weir/shared/"}, leaves...),
 	library + "/internal/holders": {library + "/store", library + "/internal/held", library + "/internal/leases",
 		library + "/internal/slots", library + "/internal/topk", "github.com/weirhq/weir/shared/"},

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/weirhq/weir/dataplane/internal/asof"
+	"github.com/weirhq/weir/dataplane/internal/rules"
 )
 
 // RelayTuning is what the tuning in force means to a relay that runs beside a Limiter.
@@ -32,7 +32,7 @@ func (l *Limiter) TuningChanged() <-chan struct{} { return l.rules.Changed() }
 
 // ErrOldSettings is returned when the settings just read are older than those in use, which are
 // kept. That happens if a relay has stopped and the read returned its last copy.
-var ErrOldSettings = asof.ErrOld
+var ErrOldSettings = rules.ErrOld
 
 // ErrNoSettings is returned by RefreshSettings on a limiter without Config.Settings.
 var ErrNoSettings = errors.New("dataplane: Config.Settings is nil")

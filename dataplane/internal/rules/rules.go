@@ -11,7 +11,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weirhq/weir/dataplane/internal/asof"
 	"github.com/weirhq/weir/dataplane/internal/brief"
 	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/internal/clock"
@@ -28,7 +27,7 @@ type Rules struct {
 	inForce atomic.Pointer[Settings]
 	cfg     Config
 	loading chan struct{} // full while settings are read and put in force: a slow read does not undo a later one
-	asOf    asof.Settings // when the settings in force were read; only the holder of loading uses it
+	asOf    readTime      // when the settings in force were read; only the holder of loading uses it
 	tries   chan struct{} // full when a trial may have begun or been renewed
 	changes loop.Changes  // wakes loops when the tuning changes
 
@@ -119,7 +118,7 @@ func (r *Rules) Load(ctx context.Context) error {
 	}
 	last := r.InForce()
 	if err == nil {
-		err = r.asOf.Take(&rows, last.rows, asked, r.cfg.Clock.ReadSteady())
+		err = r.asOf.take(&rows, last.rows, asked, r.cfg.Clock.ReadSteady())
 	}
 	if err != nil {
 		err = fmt.Errorf("read settings: %w", err)
