@@ -61,8 +61,7 @@ first-run: setup ## Time a new user's first decision and first rollout, on a bar
 # cores. Packages begin in the order in which they are named, so the ones that take longest
 # come first, or one of them would end alone.
 AT_ONCE := $(shell expr 1 + $$(getconf _NPROCESSORS_ONLN))
-LONGEST  = ./restate/handlers ./dataplane/mysqlcounts ./controlplane ./deploy/scale ./dataplane ./dataplane/sim \
-	./controlplane/store ./dataplane/redisorigin ./schema ./dataplane/node/nodecmd ./dataplane/node ./dataplane/relay
+LONGEST  = ./restate/handlers ./dataplane ./dataplane/mysqlcounts ./deploy/scale ./dataplane/sim
 
 # What these prove is how regions behave while some part is slow or gone. On a machine that is
 # busy with other packages all parts are.
@@ -91,6 +90,7 @@ hunt-proof: ## Hunt for each planted bug; one that is not found is a failure
 .PHONY: test
 test: setup ## Run every test; a skipped one is a failure
 	$(GO) vet ./...
+	@$(UNRACED) alone >/dev/null
 	@echo "whole systems run on $(SQL) (SQL=mariadb, mysql or both to choose)"
 	WEIR_LONG=1 WEIR_HUNT_FROM=$(HUNT_FROM) RAPID_SEED=$(HUNT_FROM) WEIR_SQL_TURN=$(SQL) GO="$(GO)" .ci/test \
 	  -- -race -vet=off -skip "$$($(UNRACED) alone)" -p $(AT_ONCE) -parallel $(AT_ONCE) -timeout 15m $(LONGEST) $$($(GO) list ./... | grep -v -e /deploy/e2e -e /deploy/faults) \
