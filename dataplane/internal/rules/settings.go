@@ -103,6 +103,10 @@ func (s *Settings) Resolve(workspace, namespace, identifier string, limit *int64
 	if len(s.spaces) == 0 {
 		return &noRule
 	}
+	return s.find(workspace, namespace, identifier, limit, duration)
+}
+
+func (s *Settings) find(workspace, namespace, identifier string, limit *int64, duration *time.Duration) *Rule {
 	sp := s.spaces[spaceName{workspace, namespace}]
 	if sp == nil {
 		return &noRule
