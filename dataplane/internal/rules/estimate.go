@@ -19,7 +19,6 @@ type Estimate struct {
 	PendingMax int64 // keys that may wait for a sync
 	BatchMax   int   // keys that one tick syncs
 
-	floor     int64            // local cost below which an idle key is not synced
 	overrides map[string]int64 // limits of single identifiers
 
 	Waiting *atomic.Int64 // keys that wait for a sync; the same for all settings of a namespace
