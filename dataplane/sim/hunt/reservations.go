@@ -582,8 +582,8 @@ func (g *reservations) probe(at heldCell, c *heldCount, low, high int64) {
 	}
 }
 
-// byThemselves is what nodes may have reserved in a cell by themselves, in an outage. It counts as other cost does: on top of
-// the most that was ever held, because only holds use the room below that.
+// byThemselves is what nodes may have reserved in a cell by themselves, in an outage. It counts as other cost does: on
+// top of the most that was ever held, because only holds use the room below that.
 func (g *reservations) byThemselves(at heldCell) (cost int64) {
 	for _, r := range g.all {
 		if r.region != at.region || !r.local {
