@@ -11,6 +11,7 @@ import (
 	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/dataplane/internal/loop"
+	"github.com/weirhq/weir/dataplane/internal/rules"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -27,30 +28,14 @@ type Config struct {
 	Table *cell.Table
 	Dirty *cell.DirtyList // entries whose counts changed
 	Clock *clock.Clock
-	Nodes *atomic.Int64 // of the region, at least 1
-	Calls *loop.Calls   // counts the goroutines that make calls
-	Rules func() Rules  // returns the settings in force
+	Calls *loop.Calls // counts the goroutines that make calls
+	Rules *rules.Rules
 
 	// Trace is called when a tick of that name begins, and the function that it returns when it ends.
 	Trace func(ctx context.Context, name string) (context.Context, func(error))
 
 	// EpochLost is called when a shard has lost an epoch's counts, before the entries' counts are restored.
 	EpochLost func()
-}
-
-// Rules are the settings that sending depends on, at one moment.
-type Rules interface {
-	// TwoTicksMs returns twice the interval between two ticks of replay.
-	TwoTicksMs() int64
-
-	// Shares reports whether other regions receive the counts of a key.
-	Shares(*cell.Names) bool
-
-	// SyncsOf returns how a key of the estimate mode is synced.
-	SyncsOf(*cell.Names) *SyncRules
-
-	// InForce returns the reset that a cell's key has now. ok is false if the cell is from before it.
-	InForce(*window.Cell) (reset *window.Reset, ok bool)
 }
 
 // Outbox sends what a node has accepted to the shards of its origin, reads from them, and merges
@@ -206,10 +191,10 @@ func (o *Outbox) ApplyForeign(totals []store.Foreign) {
 	if !o.cfg.Clock.Known() {
 		return // cells are not numbered by the origin's clock yet, so foreign totals are of other cells
 	}
-	rules, nowMs := o.cfg.Rules(), o.cfg.Clock.ReadMs()
+	set, nowMs := o.cfg.Rules.InForce(), o.cfg.Clock.ReadMs()
 	for i := range totals {
 		c := &totals[i].Cell
-		reset, ok := rules.InForce(c)
+		reset, ok := set.ResetOfCell(c)
 		if !ok {
 			continue
 		}

@@ -211,12 +211,12 @@ func (r *replay) pack(c *chunk, flushing, queue []*cell.Entry, nowMs int64) []*c
 // load puts an entry's unsent cost into a chunk. stale is true when its previous cell should be read once more.
 func (r *replay) load(c *chunk, e *cell.Entry, nowMs int64, flushing bool) (stale bool) {
 	o := r.sh.out
-	rules := o.cfg.Rules()
-	if e.Dequeue(flushing); o.cfg.Table.HoldsBack(e, false, o.cfg.Nodes.Load()) {
+	set := o.cfg.Rules.InForce()
+	if e.Dequeue(flushing); o.cfg.Table.HoldsBack(e, false, set.Nodes) {
 		c.held = append(c.held, e)
 		return false
 	}
-	in := e.Load(o.cfg.Table.Horizon(false), flushing, rules.Shares(e.Names()), nowMs, rules.TwoTicksMs())
+	in := e.Load(o.cfg.Table.Horizon(false), flushing, set.Shares(e.Names()), nowMs, set.TwoTicksMs)
 	o.Stats.Dropped[DroppedExpired].Add(in.Expired)
 	for i, sends := range in.Sends {
 		if sends {

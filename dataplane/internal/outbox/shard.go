@@ -111,7 +111,7 @@ func (sh *Shard) answered(call asking, reply *store.Reply) {
 // wrote records the result of a write.
 func (sh *Shard) wrote(err error) {
 	o := sh.out
-	lasts := time.Duration(o.cfg.Rules().TwoTicksMs())*time.Millisecond + sendTimeout
+	lasts := time.Duration(o.cfg.Rules.InForce().TwoTicksMs)*time.Millisecond + sendTimeout
 	sh.writes.Note(err, int64(o.cfg.Clock.ReadSteady()), lasts)
 }
 
