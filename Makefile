@@ -90,6 +90,7 @@ hunt-proof: ## Hunt for each planted bug; one that is not found is a failure
 .PHONY: test
 test: setup ## Run every test; a skipped one is a failure
 	$(GO) vet ./...
+	@$(UNRACED) alone >/dev/null
 	@echo "whole systems run on $(SQL) (SQL=mariadb, mysql or both to choose)"
 	WEIR_LONG=1 WEIR_HUNT_FROM=$(HUNT_FROM) RAPID_SEED=$(HUNT_FROM) WEIR_SQL_TURN=$(SQL) GO="$(GO)" .ci/test \
 	  -- -race -vet=off -skip "$$($(UNRACED) alone)" -p $(AT_ONCE) -parallel $(AT_ONCE) -timeout 15m $(LONGEST) $$($(GO) list ./... | grep -v -e /deploy/e2e -e /deploy/faults) \

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane/internal/leases"
+	"github.com/weirhq/weir/dataplane/internal/rules"
 	"github.com/weirhq/weir/dataplane/internal/slots"
 )
 
@@ -111,10 +112,10 @@ func (l *Limiter) acquire(ctx context.Context, r *ConcurrencyRequest, wait bool)
 		return lease, d
 	}
 	var result slots.Result
-	if by.outage == outageClosed && l.slots.Out(&ask.Name) {
+	if by.Outage == rules.OutageClosed && l.slots.Out(&ask.Name) {
 		result.Out = true
 	} else {
-		l.slots.Acquire(ctx, &ask, wait && !by.shadow, &result)
+		l.slots.Acquire(ctx, &ask, wait && !by.Shadow, &result)
 	}
 	l.answerLease(&d, &ask, &result, by)
 	lease.slot = result.Lease
@@ -123,18 +124,18 @@ func (l *Limiter) acquire(ctx context.Context, r *ConcurrencyRequest, wait bool)
 
 // prepareLease makes an ask of a request, by the settings in force. It is nil, and Err is set, if the request is
 // invalid.
-func (l *Limiter) prepareLease(r *ConcurrencyRequest, ask *slots.Ask, d *ConcurrencyDecision) *rule {
+func (l *Limiter) prepareLease(r *ConcurrencyRequest, ask *slots.Ask, d *ConcurrencyDecision) *rules.Rule {
 	var resolved Request // set field by field, as ask is: a literal would be made elsewhere and copied
 	resolved.Workspace, resolved.Namespace, resolved.Identifier = r.Workspace, r.Namespace, r.Identifier
 	resolved.Limit, resolved.Duration = r.Limit, time.Second
 	if d.Err = r.check(&resolved); d.Err != nil {
 		return nil
 	}
-	by := l.settings.Load().resolve(&resolved)
-	d.Limit, d.Override = resolved.Limit, by.pattern
+	by := resolved.resolve(l.rules.InForce())
+	d.Limit, d.Override = resolved.Limit, by.Pattern
 	ask.Name.Workspace, ask.Name.Namespace, ask.Name.Identifier = r.Workspace, r.Namespace, r.Identifier
 	ask.Limit, ask.AgeMax, ask.Holder = d.Limit, r.AgeMax, r.Holder
-	ask.Unattended, ask.OutEnds = r.RenewedByHolder, by.outage == outageOpen
+	ask.Unattended, ask.OutEnds = r.RenewedByHolder, by.Outage == rules.OutageOpen
 	if ask.TTL = r.TTL; ask.TTL == 0 {
 		ask.TTL = LeaseTTLDefault
 	}
@@ -157,7 +158,7 @@ func (r *ConcurrencyRequest) check(named *Request) error {
 }
 
 // answerLease makes a decision of what has become of the ask.
-func (l *Limiter) answerLease(d *ConcurrencyDecision, ask *slots.Ask, r *slots.Result, by *rule) {
+func (l *Limiter) answerLease(d *ConcurrencyDecision, ask *slots.Ask, r *slots.Result, by *rules.Rule) {
 	if !r.Granted && !r.Out {
 		key := ask.Name.SlotsKey()
 		l.refused(&key, nil, ask.Limit)
@@ -165,14 +166,14 @@ func (l *Limiter) answerLease(d *ConcurrencyDecision, ask *slots.Ask, r *slots.R
 	d.take(r, by)
 }
 
-func (d *ConcurrencyDecision) take(r *slots.Result, by *rule) {
+func (d *ConcurrencyDecision) take(r *slots.Result, by *rules.Rule) {
 	d.Held, d.Remaining = r.Held, max(0, d.Limit-r.Held)
 	d.Source = SourceLocal
 	switch {
 	case r.Asked:
 		d.Source = SourceOrigin
 	case r.Out:
-		d.Source = by.outage.source()
+		d.Source = sourceOut(by.Outage)
 	}
 	switch {
 	case r.Granted:
@@ -183,9 +184,9 @@ func (d *ConcurrencyDecision) take(r *slots.Result, by *rule) {
 		d.Err = ErrTooManyWaiters
 	case errors.Is(r.Err, slots.ErrLeases):
 		d.Err = ErrTooManyLeases
-	case by.shadow:
+	case by.Shadow:
 		d.Allowed, d.Shadowed = true, true
-	case r.Out && by.outage == outageOpen:
+	case r.Out && by.Outage == rules.OutageOpen:
 		d.Allowed = d.Limit > 0
 	}
 	if !d.Allowed {

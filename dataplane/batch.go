@@ -10,6 +10,7 @@ import (
 	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/dataplane/internal/outbox"
+	"github.com/weirhq/weir/dataplane/internal/rules"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -47,7 +48,7 @@ func (l *Limiter) AllowManyAt(ctx context.Context, now time.Time, requests []Req
 // item is one request of a batch on its way.
 type item struct {
 	call
-	rule        *rule
+	rule        *rules.Rule
 	ident       cell.Identity
 	entry       *cell.Entry // nil for a cost above the limit on a key that is not held
 	met         cell.Contact
@@ -66,7 +67,7 @@ type item struct {
 // does; one that is over its limit is just not counted.
 func (it *item) passes() bool { return it.verdict.Allowed || it.shadow() }
 
-func (it *item) shadow() bool { return it.rule.shadow || it.request.Shadow }
+func (it *item) shadow() bool { return it.rule.Shadow || it.request.Shadow }
 
 // workspace is what one batch works on, kept for the next one.
 type workspace struct {
@@ -170,28 +171,24 @@ func (w *workspace) setTime(nowMs int64, now clock.Steady) {
 
 // prepare validates a batch, applies overrides, and finds items on the same key.
 func (l *Limiter) prepare(w *workspace, requests []Request, nowMs int64) error {
-	set := l.settings.Load()
+	set := l.rules.InForce()
 	for i := range w.items {
 		it, r := &w.items[i], &requests[i]
 		if !r.valid() {
 			return fmt.Errorf("requests[%d]: %w", i, r.Validate())
 		}
-		it.rule = &noRule
-		if len(set.spaces) > 0 { // the caller's slice is not ours to change
-			own := *r
-			it.rule = set.resolve(&own)
-			r = &own
-		}
-		if it.mode = it.rule.mode(); it.mode == window.Estimate {
+		limit, duration := r.Limit, r.Duration // the caller's slice is not ours to change
+		it.rule = set.Resolve(r.Workspace, r.Namespace, r.Identifier, &limit, &duration)
+		if it.mode = it.rule.Mode(); it.mode == window.Estimate {
 			it.verdict.Now = l.steadyFor(w.cached)
 		}
-		it.ident = l.table.IdentityOf(r.Workspace, r.Namespace, r.Identifier, r.Duration, it.mode)
-		if it.rule.reset != nil {
-			it.ident.Renew(it.rule.reset)
+		it.ident = l.table.IdentityOf(r.Workspace, r.Namespace, r.Identifier, duration, it.mode)
+		if it.rule.Reset != nil {
+			it.ident.Renew(it.rule.Reset)
 		}
 		it.id, it.request = &it.ident, &requests[i]
 		it.known = w.known
-		it.nowMs, it.durationMs, it.limit, it.cost = nowMs, r.Duration.Milliseconds(), r.Limit, r.cost()
+		it.nowMs, it.durationMs, it.limit, it.cost = nowMs, duration.Milliseconds(), limit, r.cost()
 		it.horizon = w.horizon
 	}
 	w.sort()
@@ -254,7 +251,7 @@ func (l *Limiter) enter(ctx context.Context, w *workspace, untracked bool) {
 				it.entry = l.table.Get(it.id)
 			}
 		}
-		if first.entry == nil && (it.cost <= it.limit || it.rule.estimate != nil) {
+		if first.entry == nil && (it.cost <= it.limit || it.rule.Estimate != nil) {
 			l.create(ctx, w, first, untracked)
 		}
 	}
@@ -380,9 +377,9 @@ func (it *item) judge(first *item) {
 	it.ahead = first.before
 	it.verdict.Refused, it.verdict.OverShare = false, false
 	switch {
-	case it.rule.estimate != nil:
+	case it.rule.Estimate != nil:
 		first.entry.Estimates().JudgeHeld(&it.verdict, it.nowMs, it.durationMs, it.limit, it.ahead+it.cost,
-			&it.rule.estimate.Rules)
+			&it.rule.Estimate.Rules)
 	case first.entry == nil:
 		it.verdict = cell.Verdict{Sequence: window.Sequence(it.nowMs, it.durationMs), AtMs: it.nowMs}
 	default:
@@ -396,7 +393,7 @@ func (it *item) judge(first *item) {
 	case it.overShare && it.verdict.Allowed && it.cost > 0:
 		it.verdict.DenyOverShare(it.nowMs, it.overShareMs)
 	}
-	if it.verdict.Allowed || !it.shadow() || it.rule.offered() {
+	if it.verdict.Allowed || !it.shadow() || it.rule.Offered() {
 		first.before = min(first.before+it.cost, aheadMax)
 	}
 }
@@ -409,7 +406,7 @@ func (w *workspace) release(order []int, count, offered bool) {
 	for _, i := range order {
 		switch it := &w.items[i]; {
 		case it.entry == nil:
-		case count || offered && it.rule.offered():
+		case count || offered && it.rule.Offered():
 			it.entry.Release(it.unclaimed())
 		default:
 			it.entry.Release(0)
@@ -428,7 +425,7 @@ func (w *workspace) anyWaits(untracked bool) bool {
 }
 
 func (it *item) waits(untracked bool) bool {
-	return it.rule.waits && it.rule.estimate == nil && it.entry != nil && untracked == (it.met == cell.Untracked)
+	return it.rule.Waits && it.rule.Estimate == nil && it.entry != nil && untracked == (it.met == cell.Untracked)
 }
 
 // wantingRefresh lists the keys that should hear from the origin before they decide.
@@ -436,14 +433,14 @@ func (l *Limiter) wantingRefresh(w *workspace) (wanting []int) {
 	if l.cfg.Origin == nil {
 		return nil
 	}
-	now, set := l.clock.Steady(), l.settings.Load()
+	now, set := l.clock.Steady(), l.rules.InForce()
 	for i := range w.items {
 		it := &w.items[i]
 		first := &w.items[it.first]
 		if first == it {
-			it.before, it.wants = 0, it.entry != nil && it.rule.estimate == nil &&
-				(!w.known || it.entry.Reads().WantsRefresh(now, set.freshForMs) ||
-					it.rule.outage == outageClosed && l.out.Refuses(it.entry))
+			it.before, it.wants = 0, it.entry != nil && it.rule.Estimate == nil &&
+				(!w.known || it.entry.Reads().WantsRefresh(now, set.FreshForMs) ||
+					it.rule.Outage == rules.OutageClosed && l.out.Refuses(it.entry))
 		}
 		first.wants = first.wants || l.itemAsksFirst(it, first, now, set)
 	}
@@ -457,8 +454,8 @@ func (l *Limiter) wantingRefresh(w *workspace) (wanting []int) {
 
 // itemAsksFirst is asksFirst for an item; first is the first item on its key. What shadow mode would let pass over
 // its limit is not counted, and so asks for nothing.
-func (l *Limiter) itemAsksFirst(it, first *item, now clock.Steady, set *settings) bool {
-	if it.cost == 0 || first.entry == nil || it.rule.estimate != nil || first.met == cell.Untracked {
+func (l *Limiter) itemAsksFirst(it, first *item, now clock.Steady, set *rules.Settings) bool {
+	if it.cost == 0 || first.entry == nil || it.rule.Estimate != nil || first.met == cell.Untracked {
 		return false
 	}
 	it.ahead = first.before
@@ -476,10 +473,10 @@ func (l *Limiter) foresee(items []item, wanting []int) (reads []int) {
 	now := l.clock.Steady()
 	for _, n := range wanting {
 		switch it := &items[n]; {
-		case it.rule.outage != outageLocal && l.out.Refuses(it.entry):
-			sourceOf(items, n, it.rule.outage.source(), l.out.RetryAfter(it.entry, now))
+		case it.rule.Outage != rules.OutageLocal && l.out.Refuses(it.entry):
+			sourceOf(items, n, sourceOut(it.rule.Outage), l.out.RetryAfter(it.entry, now))
 			continue
-		case it.rule.outage == outageOpen && l.out.OutOf(it.entry, now):
+		case it.rule.Outage == rules.OutageOpen && l.out.OutOf(it.entry, now):
 			sourceOf(items, n, SourceDegradedOpen, 0)
 		}
 		reads = append(reads, n)
@@ -509,7 +506,7 @@ func (l *Limiter) refreshBatch(ctx context.Context, w *workspace, wanting []int)
 		it := &items[wanting[n]]
 		source, refusal := SourceOrigin, time.Duration(0)
 		if !outbox.Wait(ctx, f) {
-			source = it.rule.outage.source()
+			source = sourceOut(it.rule.Outage)
 		}
 		if source == SourceDegradedClosed {
 			refusal = l.out.RetryAfter(it.entry, l.clock.Steady())
@@ -564,15 +561,15 @@ func (l *Limiter) answerItem(it *item, kept bool, first *item, d *Decision) outc
 	}
 	out := d.answer(v, c, it.rule, it.source)
 	if !kept {
-		d.Remaining = v.Level.Remaining(c.limit, c.durationMs, it.rule.estimate != nil && it.rule.estimate.Below)
+		d.Remaining = v.Level.Remaining(c.limit, c.durationMs, it.rule.Estimate != nil && it.rule.Estimate.Below)
 	}
 	if first.entry == nil {
 		return out
 	}
 	switch {
-	case it.rule.offered(), kept && v.Allowed:
+	case it.rule.Offered(), kept && v.Allowed:
 		v.Counted = it.cost
-	case it.rule.estimate != nil && !kept:
+	case it.rule.Estimate != nil && !kept:
 		it.ahead = 0 // was not counted either
 	}
 	l.mark(first.entry, first.met, v, c, it.rule)

@@ -3,15 +3,18 @@ package dataplane
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/dataplane/internal/collect"
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
+const heartbeatTimeout = 5 * time.Second
+
 // beat reports this node; a stopped one for the last time.
 func (l *Limiter) beat(ctx context.Context, stopped bool) error {
-	ctx, cancel := context.WithTimeout(ctx, settingsTimeout)
+	ctx, cancel := context.WithTimeout(ctx, heartbeatTimeout)
 	defer cancel()
 	nowMs, now := l.nowMs(), int64(l.clock.ReadSteady())
 	report := ""
@@ -22,7 +25,7 @@ func (l *Limiter) beat(ctx context.Context, stopped bool) error {
 		NodeID:        l.cfg.NodeID,
 		Region:        l.cfg.Region,
 		Build:         l.cfg.Build,
-		TuningVersion: l.settings.Load().version,
+		TuningVersion: l.rules.InForce().Version,
 		StartedAtMs:   l.metrics.startedAtMs,
 		SentAtMs:      nowMs,
 		Health:        l.figures(),
@@ -41,31 +44,29 @@ func (l *Limiter) beat(ctx context.Context, stopped bool) error {
 
 // figures are this node's own, as its heartbeat reports them.
 func (l *Limiter) figures() heartbeat.Health {
-	m, set := l.metrics, l.settings.Load()
+	m, set := l.metrics, l.rules.InForce()
 	h := heartbeat.Health{
-		Entries:        int64(l.table.Len()),
-		TableFull:      l.table.Full.Load(),
-		TableFullAtMs:  l.wallMs(clock.Steady(l.table.FullSince.Load())),
-		PendingCost:    l.out.PendingCost(),
-		ReplayErrors:   l.out.Stats.Origin.Errors(collect.OpSend),
-		ReplayedAtMs:   l.wallMs(l.out.ReplayedAt()),
-		SettingsErrors: m.settingsErrors.Load(),
-		SettingsAtMs:   l.wallMs(clock.Steady(m.settingsAt.Load())),
-		ResetAtMs:      set.resets.atMs,
-		Trial:          set.number,
-		TuningHash:     set.hash,
-		DecisionP99Us:  m.latency.P99Us(),
-		BreakersOpen:   l.out.BreakersOpen(),
-		DroppedCost:    l.out.Stats.DroppedCost(),
+		Entries:         int64(l.table.Len()),
+		TableFull:       l.table.Full.Load(),
+		TableFullAtMs:   l.wallMs(clock.Steady(l.table.FullSince.Load())),
+		PendingCost:     l.out.PendingCost(),
+		ReplayErrors:    l.out.Stats.Origin.Errors(collect.OpSend),
+		ReplayedAtMs:    l.wallMs(l.out.ReplayedAt()),
+		SettingsErrors:  l.rules.Errors(),
+		SettingsProblem: l.rules.Problem(),
+		SettingsAtMs:    l.wallMs(l.rules.ReadAt()),
+		ResetAtMs:       set.ResetAtMs(),
+		Trial:           set.TrialNumber,
+		TuningHash:      set.Hash,
+		DecisionP99Us:   m.latency.P99Us(),
+		BreakersOpen:    l.out.BreakersOpen(),
+		DroppedCost:     l.out.Stats.DroppedCost(),
 	}
 	if s := l.shape.Load(); s != nil {
 		h.ActiveKeys, h.HotKeys = s.keys, s.hot
 		if l.table.Fleet {
 			h.SharedKeys = &s.shared
 		}
-	}
-	if problem := m.settingsProblem.Load(); problem != nil {
-		h.SettingsProblem = *problem
 	}
 	m.eachDecision(func(source Source, out outcome, n int64) {
 		if source.Degraded() {

@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/weirhq/weir/dataplane/internal/breaker"
+	"github.com/weirhq/weir/dataplane/internal/rules"
 	"github.com/weirhq/weir/dataplane/store"
 )
 
@@ -166,8 +167,8 @@ func (c *Config) checkBounds() error {
 		return problem("ReadTimeout is %v (0 for %v, at most %v)", c.ReadTimeout, readTimeoutDefault, readTimeoutMax)
 	case c.ClockSkewMax < 0:
 		return problem("ClockSkewMax is %v (0 for %v, or more)", c.ClockSkewMax, clockSkewMaxDefault)
-	case c.RegionNodes < 0 || c.RegionNodes > regionNodesMax:
-		return problem("RegionNodes is %d (1 to %d, 0 for as many as send heartbeats)", c.RegionNodes, regionNodesMax)
+	case c.RegionNodes < 0 || c.RegionNodes > rules.NodesMax:
+		return problem("RegionNodes is %d (1 to %d, 0 for as many as send heartbeats)", c.RegionNodes, rules.NodesMax)
 	case c.Origin != nil && c.Origin.Shards() < 1:
 		return problem("Origin has %d shards (1 or more)", c.Origin.Shards())
 	}

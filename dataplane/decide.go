@@ -5,30 +5,31 @@ import (
 
 	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/internal/level"
+	"github.com/weirhq/weir/dataplane/internal/rules"
 	"github.com/weirhq/weir/shared/window"
 )
 
 // answer turns what a decision saw, and what operators have set, into what the caller
 // gets. It is pure, and the only place where answers are worded. The modes differ in the level that they answer by.
-func (d *Decision) answer(v *cell.Verdict, c *call, by *rule, source Source) outcome {
+func (d *Decision) answer(v *cell.Verdict, c *call, by *rules.Rule, source Source) outcome {
 	end := window.Start(v.Sequence+1, c.durationMs)
 	below, cost := false, c.ahead+c.cost
-	if by.estimate == nil {
+	if by.Estimate == nil {
 		at := level.OfCells(v.Current, v.Previous, end-v.AtMs, c.durationMs)
 		v.Level, d.Current, d.Remaining = at, at.Float(c.durationMs), at.Remaining(c.limit, c.durationMs, false)
 	} else {
-		below = by.estimate.Below
+		below = by.Estimate.Below
 		d.Current, d.Remaining = v.Level.Float(c.durationMs), v.Level.Remaining(c.limit, c.durationMs, below)
 		v.At = d.Current
 	}
 	d.Source, d.Limit, d.Duration = source, c.limit, milliseconds(c.durationMs)
-	if by.pattern != "" { // d is zero, and a store of a string is dear
-		d.Override = by.pattern
+	if by.Pattern != "" { // d is zero, and a store of a string is dear
+		d.Override = by.Pattern
 	}
 	d.Current += float64(cost)
 	d.ResetAt = time.UnixMilli(end)
-	if by.candidate != 0 {
-		d.CandidateDenied = !fitsCandidate(v, c, by.candidate, source, below)
+	if by.Candidate != 0 {
+		d.CandidateDenied = !fitsCandidate(v, c, by.Candidate, source, below)
 	}
 	if v.Allowed {
 		d.Allowed = true
@@ -36,7 +37,7 @@ func (d *Decision) answer(v *cell.Verdict, c *call, by *rule, source Source) out
 		return outcomeAllowed
 	}
 	d.Remaining = max(0, d.Remaining-c.ahead)
-	if by.shadow || c.request.Shadow {
+	if by.Shadow || c.request.Shadow {
 		d.Allowed, d.Shadowed = true, true
 		return outcomeShadowed
 	}
@@ -70,11 +71,11 @@ func fitsCandidate(v *cell.Verdict, c *call, candidate int64, source Source, bel
 }
 
 // setRetry sets PassesAtMs of a denial, exactly by the formula that the level was found by.
-func setRetry(v *cell.Verdict, c *call, by *rule) {
+func setRetry(v *cell.Verdict, c *call, by *rules.Rule) {
 	if v.Refused || v.OverShare {
 		return
 	}
-	cost, below := c.ahead+c.cost, by.estimate != nil && by.estimate.Below
+	cost, below := c.ahead+c.cost, by.Estimate != nil && by.Estimate.Below
 	v.PassesAtMs = 0
 	if !v.Leaky {
 		start := window.Start(v.Sequence, c.durationMs)

@@ -76,6 +76,6 @@ func (l *Limiter) denials(q *TopQuery, nowMs int64) TopKeys {
 		answer.Since = l.clock.WallOf(since, nowMs)
 	}
 	answer.Keys = found.Items
-	l.settings.Load().enforce(answer.Keys)
+	enforce(l.rules.InForce(), answer.Keys)
 	return answer
 }

@@ -37,8 +37,8 @@ const library = "github.com/weirhq/weir/dataplane"
 // own are the packages below dataplane/ that the library may link.
 var own = append([]string{library + "/store", library + "/internal/cell", library + "/internal/level",
 	library + "/internal/held", library + "/internal/slots", library + "/internal/leases", library + "/internal/holders",
-	library + "/internal/denied", library + "/internal/epochs", library + "/internal/asof", library + "/internal/collect",
-	library + "/internal/queue", library + "/internal/latency", library + "/internal/outbox"}, leaves...)
+	library + "/internal/denied", library + "/internal/epochs", library + "/internal/collect",
+	library + "/internal/queue", library + "/internal/latency", library + "/internal/outbox", library + "/internal/rules"}, leaves...)
 
 // leaves import nothing of ours.
 var leaves = []string{
@@ -122,16 +122,17 @@ var inside = map[string][]string{
 	library + "/internal/anyshard": {library + "/store", "github.com/weirhq/weir/shared/"},
 	library + "/internal/slots":    {library + "/store", "github.com/weirhq/weir/shared/"},
 	library + "/internal/leases":   {library + "/store", library + "/internal/slots", "github.com/weirhq/weir/shared/"},
-	library + "/internal/asof":     append([]string{library + "/store", "github.com/weirhq/weir/shared/"}, leaves...),
 	library + "/internal/epochs":   {library + "/store", "github.com/weirhq/weir/shared/"},
 	library + "/internal/denied": append([]string{library + "/store", library + "/internal/cell",
 		library + "/internal/level", "github.com/weirhq/weir/shared/"}, leaves...),
 	library + "/internal/queue": append([]string{library + "/store", library + "/internal/cell",
 		library + "/internal/level", "github.com/weirhq/weir/shared/"}, leaves...),
-	// what sends knows the counts and the wire, and no decision: not the limiter, nor its settings
+	library + "/internal/rules": append([]string{library + "/store", library + "/internal/cell",
+		library + "/internal/level", "github.com/weirhq/weir/shared/"}, leaves...),
+	// what sends knows the counts, the wire and the settings, and no decision
 	library + "/internal/outbox": append([]string{library + "/store", library + "/internal/cell", library + "/internal/level",
 		library + "/internal/queue", library + "/internal/epochs", library + "/internal/collect",
-		"github.com/weirhq/weir/shared/"}, leaves...),
+		library + "/internal/rules", "github.com/weirhq/weir/shared/"}, leaves...),
 	library + "/internal/holders": {library + "/store", library + "/internal/held", library + "/internal/leases",
 		library + "/internal/slots", library + "/internal/collect", library + "/internal/histogram", library + "/internal/topk", "github.com/weirhq/weir/shared/"},
 }
@@ -155,6 +156,7 @@ func TestDependencyRulesOfTheInsideNoticeABreach(t *testing.T) {
 		{"/internal/resend", "/relay"},
 		{"/internal/anyshard", "/relay"},
 		{"/internal/slots", "/memstore"},
+		{"/internal/rules", "/internal/queue"},
 		{"/internal/cell", "/memstore"},
 		{"/internal/cell", "/internal/resend"},
 		{"/internal/level", "/internal/cell"},

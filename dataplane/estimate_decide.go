@@ -4,6 +4,7 @@ import (
 	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/dataplane/internal/level"
+	"github.com/weirhq/weir/dataplane/internal/rules"
 )
 
 // The estimate mode's half of the request path. It decides at once by what is known,
@@ -23,7 +24,7 @@ func (l *Limiter) steadyFor(cached bool) clock.Steady {
 
 // estimated leaves on the entry what an estimate means for those who come later: marks for
 // the sweep, its tier, and whether it should hear from the origin. No queue takes an untracked key.
-func (l *Limiter) estimated(e *cell.Entry, met cell.Contact, v *cell.Verdict, c *call, k *estimateSettings) {
+func (l *Limiter) estimated(e *cell.Entry, met cell.Contact, v *cell.Verdict, c *call, k *rules.Estimate) {
 	if met == cell.Untracked {
 		return
 	}
@@ -49,16 +50,16 @@ func (l *Limiter) estimated(e *cell.Entry, met cell.Contact, v *cell.Verdict, c 
 	}
 	refreshedMs := int64(e.Reads().RefreshedAt())
 	switch {
-	case t.Overdue(int64(v.Now), refreshedMs, k.BaseMs) &&
-		(!t.Costly(refreshedMs) || e.Estimates().Pending() >= level.EffectiveFloor(k.floor, c.limit)):
+	case t.Overdue(int64(v.Now), refreshedMs, k.SyncBaseMs) &&
+		(!t.Costly(refreshedMs) || e.Estimates().Pending() >= level.EffectiveFloor(k.Floor, c.limit)):
 		if e.Estimates().Want(c.limit, v.Now) {
 			l.out.Stats.SyncsQueued.Add(1)
 		}
 		if !flags.Asked() {
-			l.out.AskSync(e, &k.SyncRules)
+			l.out.AskSync(e, k)
 		}
 	case !flags.Asked() && v.Counted > 0 &&
-		(t == level.Hot || e.Ledger().UnsentIn(v.Sequence) >= level.Step(k.floor, c.limit)):
-		l.out.AskSync(e, &k.SyncRules) // only to send it: the others' readings depend on it
+		(t == level.Hot || e.Ledger().UnsentIn(v.Sequence) >= level.Step(k.Floor, c.limit)):
+		l.out.AskSync(e, k) // only to send it: the others' readings depend on it
 	}
 }

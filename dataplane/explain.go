@@ -4,8 +4,8 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane/internal/cell"
-	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/dataplane/internal/level"
+	"github.com/weirhq/weir/dataplane/internal/rules"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -78,22 +78,22 @@ func (l *Limiter) Explain(r Request) (x Explanation, err error) {
 	if err := r.Validate(); err != nil {
 		return x, err
 	}
-	set, nowMs := l.settings.Load(), l.nowMs()
+	set, nowMs := l.rules.InForce(), l.nowMs()
 	named := r.key()
-	by := set.resolve(&r)
+	by := r.resolve(set)
 	c := call{request: &r, nowMs: nowMs, durationMs: r.Duration.Milliseconds(), limit: r.Limit, cost: r.cost(),
-		mode: by.mode()}
+		mode: by.Mode()}
 	id := l.table.IdentityOf(named.Workspace, named.Namespace, named.Identifier, r.Duration, c.mode)
 	var reset window.Reset
-	if by.reset != nil {
-		id.Renew(by.reset)
-		reset = *by.reset
+	if by.Reset != nil {
+		id.Renew(by.Reset)
+		reset = *by.Reset
 		x.Reset, x.ResetAt = int64(reset.Generation), time.UnixMilli(reset.AtMs)
 	}
 	key := c.key()
 	x.At, x.Duration, x.Mode = time.UnixMilli(nowMs), key.Duration, key.Mode.String()
 	x.Workspace, x.Namespace, x.Identifier = key.Workspace, key.Namespace, key.Identifier
-	x.Shadow = by.shadow || r.Shadow
+	x.Shadow = by.Shadow || r.Shadow
 	l.explainSettings(&x, set, by)
 	v := cell.Verdict{Sequence: window.Sequence(nowMs, c.durationMs), AtMs: nowMs}
 	e := l.table.Get(&id)
@@ -105,7 +105,7 @@ func (l *Limiter) Explain(r Request) (x Explanation, err error) {
 	uncovered := window.Start(v.Sequence+1, c.durationMs) - v.AtMs
 	x.Weight = float64(uncovered) / float64(c.durationMs)
 	v.Current, v.Previous = max(0, x.Current.Counts), max(0, x.Previous.Counts)
-	if by.estimate != nil {
+	if by.Estimate != nil {
 		l.explainLevel(e, &v, &c, by)
 		x.Leaks = v.Leaky
 	} else {
@@ -115,18 +115,18 @@ func (l *Limiter) Explain(r Request) (x Explanation, err error) {
 		setRetry(&v, &c, by)
 	}
 	x.Decision.answer(&v, &c, by, SourceLocal)
-	if !l.alone() && by.estimate == nil {
-		x.AsksOrigin = v.Allowed && (e == nil || e.Reads().WantsRefresh(l.clock.Steady(), set.freshForMs))
+	if !l.alone() && by.Estimate == nil {
+		x.AsksOrigin = v.Allowed && (e == nil || e.Reads().WantsRefresh(l.clock.Steady(), set.FreshForMs))
 	}
 	return x, nil
 }
 
-func (l *Limiter) explainSettings(x *Explanation, set *settings, by *rule) {
-	x.Overridden, x.Candidate = by.pattern != "", by.candidate
-	x.Outage, x.NodeShare = by.outage.String(), nodeShareName(by.waits)
-	x.Nodes, x.SettingsResets = l.nodes.Load(), len(set.resets.known)
-	x.TuningVersion, x.Trial = set.version, set.number
-	x.SettingsAt = moment(l.wallMs(clock.Steady(l.metrics.settingsAt.Load())))
+func (l *Limiter) explainSettings(x *Explanation, set *rules.Settings, by *rules.Rule) {
+	x.Overridden, x.Candidate = by.Pattern != "", by.Candidate
+	x.Outage, x.NodeShare = by.Outage.String(), rules.NodeShareName(by.Waits)
+	x.Nodes, x.SettingsResets = set.Nodes, set.Resets()
+	x.TuningVersion, x.Trial = set.Version, set.TrialNumber
+	x.SettingsAt = moment(l.wallMs(l.rules.ReadAt()))
 }
 
 // explainCell is where a cell lies.
@@ -164,16 +164,16 @@ func (c *ExplainedCell) read(at *cell.CellLook, fleet bool) {
 }
 
 // explainLevel is the verdict of the estimate mode, where a first contact is allowed.
-func (l *Limiter) explainLevel(e *cell.Entry, v *cell.Verdict, c *call, by *rule) {
+func (l *Limiter) explainLevel(e *cell.Entry, v *cell.Verdict, c *call, by *rules.Rule) {
 	v.Now = l.clock.ReadSteady()
 	v.Level = level.OfCells(v.Current, v.Previous, window.Start(v.Sequence+1, c.durationMs)-v.AtMs, c.durationMs)
 	v.Unknown = l.table.Fleet && v.Current == 0 && v.Previous == 0 && (e == nil || e.Reads().RefreshedAt() == 0)
 	if e != nil {
-		if unknown, leaks := e.Estimates().Explain(v, c.limit, c.durationMs, &by.estimate.Rules); leaks {
+		if unknown, leaks := e.Estimates().Explain(v, c.limit, c.durationMs, &by.Estimate.Rules); leaks {
 			v.Leaky, v.Unknown = true, unknown
 		}
 	}
-	v.Allowed = v.Unknown && c.limit > 0 || v.Level.Fits(c.cost, c.limit, c.durationMs, by.estimate.Below)
+	v.Allowed = v.Unknown && c.limit > 0 || v.Level.Fits(c.cost, c.limit, c.durationMs, by.Estimate.Below)
 }
 
 func moment(ms int64) time.Time {
@@ -181,11 +181,4 @@ func moment(ms int64) time.Time {
 		return time.Time{}
 	}
 	return time.UnixMilli(ms)
-}
-
-func nodeShareName(waits bool) string {
-	if waits {
-		return "wait"
-	}
-	return "flush"
 }

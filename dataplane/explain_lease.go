@@ -38,7 +38,7 @@ func (l *Limiter) ExplainConcurrency(r ConcurrencyRequest) (x ConcurrencyExplana
 	if by == nil {
 		return ConcurrencyExplanation{}, x.Decision.Err
 	}
-	x.At, x.Overridden, x.Shadow, x.Outage = time.UnixMilli(l.nowMs()), by.pattern != "", by.shadow, by.outage.String()
+	x.At, x.Overridden, x.Shadow, x.Outage = time.UnixMilli(l.nowMs()), by.Pattern != "", by.Shadow, by.Outage.String()
 	var result slots.Result
 	at, known := l.slots.Look(&ask, &result)
 	x.Known, x.Leases, x.Slots, x.Others, x.Waiters = known, at.Leases, at.Slots, at.Others, at.Waiters

@@ -33,11 +33,11 @@ func (l *Limiter) KnowTime() { l.clock.FollowNone() }
 func (l *Limiter) ApplyForeign(totals []store.Foreign) { l.out.ApplyForeign(totals) }
 
 func (l *Limiter) LoadSettings(ctx context.Context) error {
-	return l.loadSettings(ctx)
+	return l.rules.Load(ctx)
 }
 
 // MeasureShape measures what callers are like, at a time.
-func (l *Limiter) MeasureShape(now time.Time) { l.measureShape(l.settings.Load(), now.UnixMilli()) }
+func (l *Limiter) MeasureShape(now time.Time) { l.measureShape(l.rules.InForce(), now.UnixMilli()) }
 
 func (l *Limiter) Heartbeat(ctx context.Context) error { return l.beat(ctx, false) }
 
@@ -84,7 +84,7 @@ func (l *Limiter) Cell(c window.Cell) CellState {
 }
 
 func (l *Limiter) entryOf(k window.Key) *cell.Entry {
-	id := l.table.IdentityOfKey(&k, l.settings.Load().resetOf(&k))
+	id := l.table.IdentityOfKey(&k, l.rules.InForce().ResetOf(&k))
 	return l.table.Get(&id)
 }
 
@@ -165,7 +165,7 @@ func (l *Limiter) UntrackedKeys() int64 { return l.table.UntrackedKeys.Present.L
 func (l *Limiter) ReportFull() { l.reportFull(l.clock.Steady()) }
 
 // Nodes is how many nodes of its region the limiter reckons with.
-func (l *Limiter) Nodes() int64 { return l.nodes.Load() }
+func (l *Limiter) Nodes() int64 { return l.rules.InForce().Nodes }
 
 // WaitingReads is how many reads wait for a call.
 func (l *Limiter) WaitingReads() (reads int) {

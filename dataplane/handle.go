@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/internal/clock"
+	"github.com/weirhq/weir/dataplane/internal/rules"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -24,13 +25,11 @@ type Handle struct {
 
 // target is what a Handle's names resolve to under one snapshot of the settings.
 type target struct {
-	set        *settings
+	set        *rules.Settings
 	request    Request // names and duration
 	id         cell.Identity
 	durationMs int64
-	rule       *rule
-	override   bool
-	limit      int64 // of the override
+	rule       *rules.Rule
 	entry      *cell.Entry
 }
 
@@ -93,15 +92,15 @@ func (k *Handle) decide(ctx context.Context, at clock.Stamp, limit int64, cost C
 	c.limit, c.cost = limit, int64(max(1, cost))
 	c.nowMs, c.cached, c.known, c.horizon = at.Ms, at.Cached, at.Known, l.table.Horizon(at.Given)
 	t := k.target.Load()
-	if t == nil || t.set != l.settings.Load() {
+	if t == nil || t.set != l.rules.InForce() {
 		t = k.resolve()
 	}
-	if t.override {
-		c.limit = t.limit
+	if t.rule.Limit != rules.Keep {
+		c.limit = t.rule.Limit
 	}
 	counts := l.metrics.stripe(&c)
 	c.id, c.request, c.counts = &t.id, &t.request, counts
-	c.durationMs, c.mode = t.durationMs, t.rule.mode()
+	c.durationMs, c.mode = t.durationMs, t.rule.Mode()
 	e := t.entry
 	if e == nil {
 		e = l.table.Get(&t.id)
@@ -113,16 +112,14 @@ func (k *Handle) decide(ctx context.Context, at clock.Stamp, limit int64, cost C
 
 // resolve makes the target under the settings in force.
 func (k *Handle) resolve() *target {
-	set := k.limiter.settings.Load()
+	set := k.limiter.rules.InForce()
 	r := k.request
-	r.Limit = -1
-	t := &target{set: set, rule: set.resolve(&r)}
-	t.override, t.limit = r.Limit >= 0, r.Limit
+	t := &target{set: set, rule: r.resolve(set)}
 	t.request = r
 	t.durationMs = r.Duration.Milliseconds()
-	t.id = k.limiter.table.IdentityOf(r.Workspace, r.Namespace, r.Identifier, r.Duration, t.rule.mode())
-	if t.rule.reset != nil {
-		t.id.Renew(t.rule.reset)
+	t.id = k.limiter.table.IdentityOf(r.Workspace, r.Namespace, r.Identifier, r.Duration, t.rule.Mode())
+	if t.rule.Reset != nil {
+		t.id.Renew(t.rule.Reset)
 	}
 	k.target.Store(t)
 	return t

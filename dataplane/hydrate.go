@@ -7,6 +7,7 @@ import (
 	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/dataplane/internal/outbox"
+	"github.com/weirhq/weir/dataplane/internal/rules"
 )
 
 // Reading from the origin before a decision: a cold key (hydration), a key that has
@@ -22,12 +23,12 @@ var ErrStopped = outbox.ErrStopped
 // for a rest. A key far from its limit has shares that hold its costs, and a node that is configured as the only one
 // has no other to hear of. Heartbeats tell of a node only after it has begun to count, so until they do one other is
 // supposed.
-func (l *Limiter) asksFirst(e *cell.Entry, c *call, now clock.Steady, set *settings) bool {
-	n := l.nodes.Load()
+func (l *Limiter) asksFirst(e *cell.Entry, c *call, now clock.Steady, set *rules.Settings) bool {
+	n := set.Nodes
 	if l.cfg.RegionNodes == 0 {
 		n = max(n, 2)
 	}
-	if n < 2 || int64(now-e.Reads().RefreshedAt()) <= set.twoTicksMs {
+	if n < 2 || int64(now-e.Reads().RefreshedAt()) <= set.TwoTicksMs {
 		return false
 	}
 	return c.ahead+c.cost > (c.limit-e.Known(c.nowMs, c.durationMs))/(2*n)
@@ -39,13 +40,13 @@ func (l *Limiter) asksFirst(e *cell.Entry, c *call, now clock.Steady, set *setti
 // in an outage, not even then is anything read, but an outage that is known of lets
 // it pass.)
 func (l *Limiter) refreshFor(ctx context.Context, e *cell.Entry, c *call,
-	outage outagePolicy) (source Source, alive bool) {
+	outage rules.Outage) (source Source, alive bool) {
 	var v cell.Verdict
 	alive = e.Judge(&v, c.horizon, c.nowMs, c.durationMs, c.limit, c.cost, false)
 	l.out.Stats.Dropped[outbox.DroppedExpired].Add(v.AgedOut)
-	refuses := outage != outageLocal && l.out.Refuses(e)
+	refuses := outage != rules.OutageLocal && l.out.Refuses(e)
 	switch {
-	case alive && outage == outageOpen && (refuses || !v.Allowed && l.out.OutOf(e, l.clock.Steady())):
+	case alive && outage == rules.OutageOpen && (refuses || !v.Allowed && l.out.OutOf(e, l.clock.Steady())):
 		return SourceDegradedOpen, true
 	case !alive || !v.Allowed:
 		return SourceLocal, alive
@@ -54,14 +55,14 @@ func (l *Limiter) refreshFor(ctx context.Context, e *cell.Entry, c *call,
 	}
 	f := l.out.Read(l.clock.Steady(), e)
 	if f == nil {
-		return outage.source(), true
+		return sourceOut(outage), true
 	}
 	ctx, cancel := l.within(ctx, &c.until)
 	defer cancel()
 	if outbox.Wait(ctx, f) {
 		return SourceOrigin, true
 	}
-	return outage.source(), true
+	return sourceOut(outage), true
 }
 
 // within bounds how long one decision waits in all: until ReadTimeout after its first wait began.

@@ -55,8 +55,8 @@ func (l Lease) Err() error { return l.slot.Err() }
 
 // newSlots makes the limiter's table of slots, and the book of leases by id.
 func (l *Limiter) newSlots() {
-	cfg := slots.Config{EntriesMax: l.cfg.EntriesMax, Nodes: l.nodes.Load, AnswerTimeout: l.cfg.ReadTimeout,
-		Go: l.calls.Start}
+	cfg := slots.Config{EntriesMax: l.cfg.EntriesMax, Nodes: func() int64 { return l.rules.InForce().Nodes },
+		AnswerTimeout: l.cfg.ReadTimeout, Go: l.calls.Start}
 	if l.cfg.Origin != nil { // an interface of a nil interface is none
 		cfg.Origin = l.cfg.Origin
 		l.leases.Origin = l.cfg.Origin

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane/internal/leases"
+	"github.com/weirhq/weir/dataplane/internal/rules"
 	"github.com/weirhq/weir/dataplane/internal/slots"
 	"github.com/weirhq/weir/dataplane/store"
 )
@@ -48,10 +49,10 @@ func (l *Limiter) AcquireToken(ctx context.Context, r ConcurrencyRequest, id str
 	if drawn {
 		id = cryptorand.Text()
 	}
-	of := leases.Ask{Limit: ask.Limit, Drawn: drawn, OutEnds: ask.OutEnds, Local: by.outage == outageLocal,
+	of := leases.Ask{Limit: ask.Limit, Drawn: drawn, OutEnds: ask.OutEnds, Local: by.Outage == rules.OutageLocal,
 		Lease: leases.Lease{Key: ask.Name, ID: id, TTL: ask.TTL, SinceMs: l.nowMs(), Holder: ask.Holder}}
 	began := time.Now()
-	result := l.leases.Acquire(ctx, &of, wait && !by.shadow)
+	result := l.leases.Acquire(ctx, &of, wait && !by.Shadow)
 	if l.answerLease(&d, &ask, &result, by); result.Granted {
 		token, d.TTL = of.Lease.Token(), of.Sent.Sub(began)+ask.TTL
 	}

@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weirhq/weir/dataplane/internal/asof"
 	"github.com/weirhq/weir/dataplane/internal/breaker"
 	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/internal/clock"
@@ -14,6 +13,7 @@ import (
 	"github.com/weirhq/weir/dataplane/internal/leases"
 	"github.com/weirhq/weir/dataplane/internal/loop"
 	"github.com/weirhq/weir/dataplane/internal/outbox"
+	"github.com/weirhq/weir/dataplane/internal/rules"
 	"github.com/weirhq/weir/dataplane/internal/slots"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -30,15 +30,9 @@ type Limiter struct {
 	clock *clock.Clock
 	table *cell.Table
 
-	settings  atomic.Pointer[settings]
-	loading   chan struct{}  // full while settings are read and put in force: a slow read does not undo a later one
-	asOf      asof.Settings  // versions of the settings read so far; only the loop that loads settings uses it
-	tries     chan struct{}  // full when a trial may have begun or been renewed
-	tunings   loop.Changes   // wakes loops when the tuning changes
-	dirty     cell.DirtyList // entries whose counts changed
-	marks     uint32         // flags that a request leaves on its entry; constant
-	nearShift atomic.Uint32  // a cost below limit >> nearShift is far from its share; 0: with no origin all are
-	nodes     atomic.Int64   // of the region, >= 1
+	rules rules.Rules    // the settings in force
+	dirty cell.DirtyList // entries whose counts changed
+	marks uint32         // flags that a request leaves on its entry; constant
 
 	out *outbox.Outbox // to the origin
 
@@ -65,19 +59,17 @@ func New(cfg Config) (*Limiter, error) {
 	fleet := cfg.Origin != nil
 	wall := clock.New(cfg.Clock)
 	l := &Limiter{cfg: cfg, clock: wall, marks: cell.Used,
-		loading: make(chan struct{}, 1), tries: make(chan struct{}, 1),
 		table: cell.NewTable(cfg.EntriesMax, cfg.ClockSkewMax.Milliseconds(), wall, fleet)}
 	if fleet {
 		wall.WillFollow()
 		l.marks |= cell.Dirty
 		l.table.NewKeys.Bound(int64(cfg.NewKeysMax))
 	}
-	l.out = outbox.New(outbox.Config{Origin: cfg.Origin, Breaker: breaker.Config(cfg.Breaker),
-		ReadTimeout: cfg.ReadTimeout,
-		Table:       l.table, Dirty: &l.dirty, Clock: wall, Nodes: &l.nodes, Calls: &l.calls, Trace: cfg.TraceBackground,
-		Rules: func() outbox.Rules { return l.settings.Load() }, EpochLost: func() { l.there.Lose() }})
-	l.settings.Store(defaultSettings())
-	l.setNodes(l.settings.Load())
+	l.out = outbox.New(outbox.Config{Origin: cfg.Origin, Breaker: breaker.Config(cfg.Breaker), Rules: &l.rules,
+		ReadTimeout: cfg.ReadTimeout, Table: l.table, Dirty: &l.dirty, Clock: wall, Calls: &l.calls,
+		Trace: cfg.TraceBackground, EpochLost: func() { l.there.Lose() }})
+	l.rules.Init(rules.Config{Source: cfg.Settings, Region: cfg.Region, NodeID: cfg.NodeID, RegionNodes: cfg.RegionNodes,
+		Fleet: fleet, Clock: wall, Walk: l.table.Walk, Logger: cfg.Logger})
 	l.metrics = newMetrics(l)
 	l.holds()
 	l.newSlots()
@@ -159,12 +151,12 @@ func (l *Limiter) decide(ctx context.Context, at clock.Stamp, r *Request, held *
 		d.Err = r.Validate()
 		return
 	}
-	by := l.settings.Load().resolve(r)
+	by := r.resolve(l.rules.InForce())
 	var c call // set field by field: a literal would be made elsewhere and copied
-	c.mode = by.mode()
+	c.mode = by.Mode()
 	id := l.table.IdentityOf(r.Workspace, r.Namespace, r.Identifier, r.Duration, c.mode)
-	if by.reset != nil {
-		id.Renew(by.reset)
+	if by.Reset != nil {
+		id.Renew(by.Reset)
 	}
 	c.id, c.request, c.nowMs, c.cached, c.known = &id, r, at.Ms, at.Cached, at.Known
 	c.horizon = l.table.Horizon(at.Given)
@@ -176,7 +168,7 @@ func (l *Limiter) decide(ctx context.Context, at clock.Stamp, r *Request, held *
 	l.decideCall(ctx, &c, by, l.table.Get(&id), held, d)
 }
 
-func (l *Limiter) decideTimed(ctx context.Context, c *call, by *rule, held *Reservation, d *Decision) {
+func (l *Limiter) decideTimed(ctx context.Context, c *call, by *rules.Rule, held *Reservation, d *Decision) {
 	began := l.clock.Elapsed()
 	l.decideCall(ctx, c, by, l.table.Get(c.id), held, d)
 	l.metrics.latency.Observe(d.Source == SourceLocal, l.clock.Elapsed()-began)
@@ -185,12 +177,12 @@ func (l *Limiter) decideTimed(ctx context.Context, c *call, by *rule, held *Rese
 // decideCall is the second half: entry → (refresh) → judge → answer, into d. e is the key's
 // entry if the caller has it; the one that was used is returned if the table holds it.
 // held, if there is one, takes what was counted.
-func (l *Limiter) decideCall(ctx context.Context, c *call, by *rule, e *cell.Entry, held *Reservation,
+func (l *Limiter) decideCall(ctx context.Context, c *call, by *rules.Rule, e *cell.Entry, held *Reservation,
 	d *Decision) *cell.Entry {
 	met := cell.Known
 	for {
 		if e == nil {
-			if c.cost > c.limit && by.estimate == nil {
+			if c.cost > c.limit && by.Estimate == nil {
 				l.oversized(c, by, d)
 				return nil
 			}
@@ -202,10 +194,10 @@ func (l *Limiter) decideCall(ctx context.Context, c *call, by *rule, e *cell.Ent
 		var v cell.Verdict
 		source, alive := SourceLocal, false
 		switch {
-		case by.estimate != nil:
+		case by.Estimate != nil:
 			v.Now = l.steadyFor(c.cached)
 			alive = e.Estimates().Judge(&v, c.horizon, c.nowMs, c.durationMs, c.limit, c.cost, c.request.peek,
-				&by.estimate.Rules)
+				&by.Estimate.Rules)
 		case l.alone():
 			alive = e.Judge(&v, c.horizon, c.nowMs, c.durationMs, c.limit, c.cost, c.counting())
 		default:
@@ -228,7 +220,7 @@ func (l *Limiter) decideCall(ctx context.Context, c *call, by *rule, e *cell.Ent
 			if c.cached && v.Counted == 0 && !v.Refused && l.soon(&v, c) {
 				continue
 			}
-		case by.estimate == nil && c.counting():
+		case by.Estimate == nil && c.counting():
 			v.Counted = c.cost
 		}
 		if held != nil && v.Allowed && v.Counted > 0 {
@@ -256,15 +248,15 @@ func (l *Limiter) decideCall(ctx context.Context, c *call, by *rule, e *cell.Ent
 }
 
 // plain is true of decisions that are counted by their source and outcome alone.
-func plain(v *cell.Verdict, by *rule) bool {
-	return !v.Refused && by.estimate == nil && by.candidate == 0
+func plain(v *cell.Verdict, by *rules.Rule) bool {
+	return !v.Refused && by.Estimate == nil && by.Candidate == 0
 }
 
 // count puts a decision into the metrics and among the keys that are denied.
-func (l *Limiter) count(e *cell.Entry, met cell.Contact, v *cell.Verdict, c *call, by *rule, source Source, d *Decision,
-	out outcome) {
+func (l *Limiter) count(e *cell.Entry, met cell.Contact, v *cell.Verdict, c *call, by *rules.Rule, source Source,
+	d *Decision, out outcome) {
 	var n int64
-	if by.estimate != nil {
+	if by.Estimate != nil {
 		n = c.counts.estimated(out, met)
 	} else {
 		n = c.counts.decided(source, out, 1)
@@ -275,7 +267,7 @@ func (l *Limiter) count(e *cell.Entry, met cell.Contact, v *cell.Verdict, c *cal
 	case !v.Allowed:
 		l.tally(e, c, n)
 	}
-	if by.candidate != 0 {
+	if by.Candidate != 0 {
 		c.counts.compared(d)
 	}
 }
@@ -284,22 +276,22 @@ func (l *Limiter) count(e *cell.Entry, met cell.Contact, v *cell.Verdict, c *cal
 // key that is cold, stale or strict, and where a namespace waits for its share. What it
 // could not ask is judged by the namespace's outage policy.
 func (l *Limiter) judgeInFleet(ctx context.Context, v *cell.Verdict, e *cell.Entry, met cell.Contact, c *call,
-	by *rule) (source Source, alive bool) {
+	by *rules.Rule) (source Source, alive bool) {
 	source, alive = SourceLocal, true
 	if met == cell.Untracked {
 		return l.judgeUntracked(ctx, v, e, c, by)
 	}
-	now, set := l.clock.Steady(), l.settings.Load()
-	if !c.known || e.Reads().WantsRefresh(now, set.freshForMs) || l.asksFirst(e, c, now, set) ||
-		by.outage == outageClosed && l.out.Refuses(e) {
-		if source, alive = l.refreshFor(ctx, e, c, by.outage); source == SourceOrigin && l.settle(c) {
+	now, set := l.clock.Steady(), l.rules.InForce()
+	if !c.known || e.Reads().WantsRefresh(now, set.FreshForMs) || l.asksFirst(e, c, now, set) ||
+		by.Outage == rules.OutageClosed && l.out.Refuses(e) {
+		if source, alive = l.refreshFor(ctx, e, c, by.Outage); source == SourceOrigin && l.settle(c) {
 			alive = alive && !l.out.Renumber(e, c.horizon, c.nowMs)
 		}
 	}
 	switch {
 	case !alive:
 		return source, false
-	case by.waits && !source.Degraded():
+	case by.Waits && !source.Degraded():
 		return l.judgeByNodeShare(ctx, v, e, c, source, by)
 	case source.Degraded() && source != SourceDegraded:
 		return source, l.judgeOut(v, e, c, source)
@@ -321,7 +313,7 @@ func (l *Limiter) soon(v *cell.Verdict, c *call) bool {
 
 // oversized answers a cost above the limit on a key that is not held: denied
 // whatever is known elsewhere, and nothing to remember.
-func (l *Limiter) oversized(c *call, by *rule, d *Decision) {
+func (l *Limiter) oversized(c *call, by *rules.Rule, d *Decision) {
 	v := cell.Verdict{Sequence: window.Sequence(c.nowMs, c.durationMs), AtMs: c.nowMs}
 	if out := d.answer(&v, c, by, SourceLocal); !c.request.peek {
 		l.count(nil, cell.Known, &v, c, by, SourceLocal, d, out)
@@ -330,12 +322,12 @@ func (l *Limiter) oversized(c *call, by *rule, d *Decision) {
 
 // mark flags the entry for later requests: dirty if the decision counted, strict if it was a denial. A refusal by the
 // outage policy sets no flag.
-func (l *Limiter) mark(e *cell.Entry, met cell.Contact, v *cell.Verdict, c *call, by *rule) {
+func (l *Limiter) mark(e *cell.Entry, met cell.Contact, v *cell.Verdict, c *call, by *rules.Rule) {
 	switch {
 	case v.Refused:
 		return
-	case by.estimate != nil:
-		l.estimated(e, met, v, c, by.estimate)
+	case by.Estimate != nil:
+		l.estimated(e, met, v, c, by.Estimate)
 		return
 	case !v.Allowed:
 		if c.ahead+c.cost <= c.limit && !c.request.peek { // else: denied on an empty key too, or leaves it as it is
@@ -353,7 +345,7 @@ func (l *Limiter) mark(e *cell.Entry, met cell.Contact, v *cell.Verdict, c *call
 	if !flags.Have(marks) {
 		l.dirty.Mark(e, marks)
 	}
-	if shift := l.nearShift.Load(); shift != 0 && v.Previous+v.Current+c.ahead+c.cost >= c.limit>>shift {
+	if shift := l.rules.InForce().NearShift; shift != 0 && v.Previous+v.Current+c.ahead+c.cost >= c.limit>>shift {
 		l.flushOverHalf(e, v, c)
 	}
 }
@@ -368,7 +360,7 @@ func (l *Limiter) markStrict(e *cell.Entry, sequence int64, c *call) {
 	if !l.table.Fleet {
 		return // no origin to read
 	}
-	strictMs := l.settings.Load().strictForMs
+	strictMs := l.rules.InForce().StrictForMs
 	if strictMs == 0 {
 		strictMs = c.durationMs
 	}

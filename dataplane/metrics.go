@@ -4,8 +4,6 @@ import (
 	"sync/atomic"
 	"unsafe"
 
-	"github.com/weirhq/weir/dataplane/internal/brief"
-	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/dataplane/internal/latency"
 )
 
@@ -59,10 +57,6 @@ type metrics struct {
 
 	strictActivations atomic.Int64
 	untracked         untracked
-
-	settingsErrors  atomic.Int64
-	settingsAt      atomic.Int64 // clock.Steady of the last read without an error; 0: never
-	settingsProblem atomic.Pointer[string]
 }
 
 func newMetrics(l *Limiter) *metrics {
@@ -138,15 +132,4 @@ func (m *metrics) eachDecision(f func(Source, outcome, int64)) {
 			f(source, out, n)
 		}
 	}
-}
-
-func (m *metrics) settings(err error, now clock.Steady) {
-	if err != nil {
-		m.settingsErrors.Add(1)
-		text := brief.Error(err)
-		m.settingsProblem.Store(&text)
-		return
-	}
-	m.settingsAt.Store(int64(now))
-	m.settingsProblem.Store(nil)
 }

@@ -86,7 +86,8 @@ func (l *Limiter) eachSeries(to collect.Sink) {
 	to.Histogram(collect.Latency, m.latency.Origin, "origin")
 	to.Value(collect.Entries, int64(l.table.Len()))
 	to.Value(collect.Cap, int64(l.cfg.EntriesMax))
-	to.Value(collect.Nodes, l.nodes.Load())
+	set := l.rules.InForce()
+	to.Value(collect.Nodes, set.Nodes)
 	to.Value(collect.Evictions, l.table.Evicted.Expired.Load(), "expired")
 	to.Value(collect.Evictions, l.table.Evicted.Idle.Load(), "idle")
 	to.Value(collect.Evictions, l.table.Evicted.Share.Load(), "share")
@@ -100,10 +101,9 @@ func (l *Limiter) eachSeries(to collect.Sink) {
 	heldBack, _, _ := l.table.NewKeys.HeldBack()
 	to.Value(collect.HeldBack, heldBack)
 
-	set := l.settings.Load()
-	to.Value(collect.Tuning, set.version)
-	to.Value(collect.Trial, set.number)
-	to.Value(collect.SettingsErrors, m.settingsErrors.Load())
+	to.Value(collect.Tuning, set.Version)
+	to.Value(collect.Trial, set.TrialNumber)
+	to.Value(collect.SettingsErrors, l.rules.Errors())
 	l.collectEstimate(to)
 
 	collect.Node(to, l.cfg.Region, l.cfg.NodeID, l.cfg.Build)

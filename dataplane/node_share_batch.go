@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane/internal/cell"
+	"github.com/weirhq/weir/dataplane/internal/rules"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -94,7 +95,7 @@ func (l *Limiter) pledge(w *workspace, i int, untracked bool) (p pledge, waits b
 	if way == cell.WayReply {
 		p.reply = l.out.BeginFlush(e)
 	} else {
-		p.claim = l.out.BeginClaim(cell.NewClaim(e, &v, limit, cost, !untracked, it.rule.outage != outageClosed))
+		p.claim = l.out.BeginClaim(cell.NewClaim(e, &v, limit, cost, !untracked, it.rule.Outage != rules.OutageClosed))
 	}
 	return p, true
 }
@@ -121,7 +122,7 @@ func (l *Limiter) redeem(ctx context.Context, w *workspace, p pledge, began time
 		sourceOf(w.items, p.first, SourceOrigin, 0)
 		for i := range w.items {
 			if w.items[i].first == p.first {
-				w.items[i].overShare, w.items[i].overShareMs = true, l.settings.Load().twoTicksMs
+				w.items[i].overShare, w.items[i].overShareMs = true, l.rules.InForce().TwoTicksMs
 			}
 		}
 	case cell.WayMade:
@@ -135,14 +136,14 @@ func (l *Limiter) redeem(ctx context.Context, w *workspace, p pledge, began time
 // breakItem leaves a key to its outage policy.
 func (l *Limiter) breakItem(w *workspace, i int) {
 	it := &w.items[i]
-	sourceOf(w.items, i, it.rule.outage.source(), l.out.RetryAfter(it.entry, l.clock.Steady()))
+	sourceOf(w.items, i, sourceOut(it.rule.Outage), l.out.RetryAfter(it.entry, l.clock.Steady()))
 }
 
 // wayOfKey is the way of all that a batch asks of one key and has not claimed, which is cost against limit.
 func (l *Limiter) wayOfKey(w *workspace, first *item) (way cell.Way, v cell.Verdict, limit, cost int64) {
-	way, limit, cost = first.entry.NodeShare().WayOfBatch(&v, w.horizon, first.nowMs, first.durationMs, first.limit,
-		l.nodes.Load(), first.met == cell.Untracked, &first.claimed,
-		func(v *cell.Verdict, uncoveredMs int64) (limit, cost int64) {
+	nodes := l.rules.InForce().Nodes
+	way, limit, cost = first.entry.NodeShare().WayOfBatch(&v, w.horizon, first.nowMs, first.durationMs, first.limit, nodes,
+		first.met == cell.Untracked, &first.claimed, func(v *cell.Verdict, uncoveredMs int64) (limit, cost int64) {
 			return w.sumOfKey(first, v, uncoveredMs)
 		})
 	return way, v, limit, cost

@@ -1,50 +1,14 @@
 package dataplane
 
 import (
-	"fmt"
-
 	"github.com/weirhq/weir/dataplane/internal/cell"
+	"github.com/weirhq/weir/dataplane/internal/rules"
 )
 
-// outagePolicy decides in place of the origin when a decision needed the origin's answer and did
-// not get it: the read failed or timed out, the key rests after a failed read, or the breaker of
-// its shard is open. The policies open and closed also apply while the shard refuses writes,
-// because its answers then lack other nodes' cost. See breaker.Writes.
-type outagePolicy uint8
-
-const (
-	// outageLocal decides from what this node knows.
-	outageLocal outagePolicy = iota
-
-	// outageOpen lets every cost pass that its limit could ever hold, also past what
-	// this node knows. It is counted here and sent when the origin is back, so that
-	// the counts tell the truth afterwards.
-	outageOpen
-
-	// outageClosed denies, whatever this node knows, and changes nothing.
-	outageClosed
-)
-
-func parseOutage(text string) (outagePolicy, error) {
-	switch text {
-	case "", "local":
-		return outageLocal, nil
-	case "open":
-		return outageOpen, nil
-	case "closed":
-		return outageClosed, nil
-	}
-	return outageLocal, fmt.Errorf("%w: outage is %q (local, open or closed)", ErrInvalid, text)
-}
-
-// String is the inverse of parseOutage.
-func (p outagePolicy) String() string {
-	return [...]string{outageLocal: "local", outageOpen: "open", outageClosed: "closed"}[p]
-}
-
-// source is what such a decision tells of itself.
-func (p outagePolicy) source() Source {
-	return [...]Source{outageLocal: SourceDegraded, outageOpen: SourceDegradedOpen, outageClosed: SourceDegradedClosed}[p]
+// sourceOut is what a decision by an outage policy tells of itself.
+func sourceOut(p rules.Outage) Source {
+	return [...]Source{rules.OutageLocal: SourceDegraded, rules.OutageOpen: SourceDegradedOpen,
+		rules.OutageClosed: SourceDegradedClosed}[p]
 }
 
 // judgeOut is judge for a decision that goes by an outage policy other than local.

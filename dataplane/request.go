@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/internal/rules"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -73,6 +74,11 @@ func (r *Request) valid() bool {
 
 func (r *Request) key() window.Key {
 	return window.Key{Workspace: r.Workspace, Namespace: r.Namespace, Identifier: r.Identifier, Duration: r.Duration}
+}
+
+// resolve finds what is set for r, and changes its limit and duration if an override says so.
+func (r *Request) resolve(set *rules.Settings) *rules.Rule {
+	return set.Resolve(r.Workspace, r.Namespace, r.Identifier, &r.Limit, &r.Duration)
 }
 
 func validateAmounts(limit, cost int64) error {

@@ -14,6 +14,7 @@ import (
 	"github.com/weirhq/weir/dataplane/internal/collect"
 	"github.com/weirhq/weir/dataplane/internal/held"
 	"github.com/weirhq/weir/dataplane/internal/outbox"
+	"github.com/weirhq/weir/dataplane/internal/rules"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -165,7 +166,7 @@ func (l *Limiter) reserveThere(ctx context.Context, asks []ask, rec *held.Record
 	}
 	for i := range out.Decisions {
 		if d, key := &out.Decisions[i], rec.Items[i].Cell().Key; !d.Allowed || d.Shadowed {
-			l.refused(&key, asks[i].rule.reset, d.Limit)
+			l.refused(&key, asks[i].rule.Reset, d.Limit)
 		}
 	}
 	return err
@@ -174,7 +175,7 @@ func (l *Limiter) reserveThere(ctx context.Context, asks []ask, rec *held.Record
 // reserveOut reserves in an outage: here, unless a namespace's policy is closed.
 func (l *Limiter) reserveOut(ctx context.Context, r *ReserveRequest, asks []ask, rec *held.Record,
 	id string) (out Reserved) {
-	if !slices.ContainsFunc(asks, func(q ask) bool { return q.rule.outage == outageClosed }) {
+	if !slices.ContainsFunc(asks, func(q ask) bool { return q.rule.Outage == rules.OutageClosed }) {
 		out = l.reserveHere(ctx, r, rec, id)
 		for i := range out.Decisions {
 			out.Decisions[i].Source = max(out.Decisions[i].Source, SourceDegraded)
@@ -255,15 +256,15 @@ func checkTTL(ttl, least, most time.Duration) error {
 // ask is one request of a reservation, as settings have it.
 type ask struct {
 	Request
-	rule *rule
+	rule *rules.Rule
 }
 
 func (l *Limiter) resolveAll(requests []Request) ([]ask, error) {
-	set, asks := l.settings.Load(), make([]ask, len(requests))
+	set, asks := l.rules.InForce(), make([]ask, len(requests))
 	for i := range requests {
 		asks[i].Request = requests[i]
-		asks[i].rule = set.resolve(&asks[i].Request)
-		if asks[i].rule.estimate != nil {
+		asks[i].rule = asks[i].resolve(set)
+		if asks[i].rule.Estimate != nil {
 			return nil, fmt.Errorf("requests[%d]: %w: namespace %q is in the estimate mode (reservations are exact)", i,
 				ErrInvalid, requests[i].Namespace)
 		}
@@ -282,9 +283,9 @@ func (l *Limiter) recordOf(r *ReserveRequest, asks []ask) *held.Record {
 		it := held.Item{Workspace: q.Workspace, Namespace: q.Namespace, Identifier: q.Identifier,
 			DurationMs: q.Duration.Milliseconds(), Limit: q.Limit, Held: q.cost()}
 		it.Sequence = window.Sequence(nowMs, it.DurationMs)
-		if q.rule.reset != nil {
-			it.Generation = uint16(q.rule.reset.GenerationOf(it.Sequence, it.DurationMs))
-			it.GenerationBefore = uint16(q.rule.reset.GenerationOf(it.Sequence-1, it.DurationMs))
+		if q.rule.Reset != nil {
+			it.Generation = uint16(q.rule.Reset.GenerationOf(it.Sequence, it.DurationMs))
+			it.GenerationBefore = uint16(q.rule.Reset.GenerationOf(it.Sequence-1, it.DurationMs))
 		}
 		rec.Items[i] = it
 	}
@@ -395,10 +396,10 @@ func (l *Limiter) holds() {
 func (l *Limiter) hearHolds(shard int, words []store.Hold, totals []store.Total) {
 	sh := l.out.Shards()[shard]
 	sh.CountedIn(totals, func(i int) *window.Cell { return &words[i].Cell })
-	set, nowMs := l.settings.Load(), l.nowMs()
+	set, nowMs := l.rules.InForce(), l.nowMs()
 	for i := range words {
 		c := &words[i].Cell
-		if reset, ok := set.InForce(c); ok && totals[i].Err == nil {
+		if reset, ok := set.ResetOfCell(c); ok && totals[i].Err == nil {
 			l.hearHold(sh, c, reset, &totals[i], nowMs)
 		}
 	}

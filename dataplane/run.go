@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane/internal/loop"
+	"github.com/weirhq/weir/dataplane/internal/rules"
 )
 
 const (
@@ -28,19 +29,19 @@ func (l *Limiter) Start(ctx context.Context) error {
 	}
 	l.loops.Go(func() { l.clock.Run(ctx) })
 	l.slots.Run(ctx, l.loops.Go)
-	l.loop(ctx, l.at(func(s *settings) time.Duration { return sweepInterval }), func(context.Context) {
+	l.loop(ctx, l.rules.Cadence(func(s *rules.Settings) time.Duration { return sweepInterval }), func(context.Context) {
 		l.sweep()
 		l.reportFull(l.clock.Steady())
 		l.reportHeldBack(l.clock.Steady())
 	})
-	tick := func(s *settings) time.Duration { return s.tuning.ReplayTick.Std() }
+	tick := func(s *rules.Settings) time.Duration { return s.Tuning.ReplayTick.Std() }
 	for _, sh := range l.out.Shards() {
-		l.loop(ctx, l.at(tick), l.watched("replay to shard "+sh.Label(), func(ctx context.Context) error {
+		l.loop(ctx, l.rules.Cadence(tick), l.watched("replay to shard "+sh.Label(), func(ctx context.Context) error {
 			// Stop must not cut a send short: its increments may have been applied, and
 			// would be sent again. The outbox bounds the wait.
 			return sh.Replay(context.WithoutCancel(ctx))
 		}))
-		l.loop(ctx, l.at(tick), l.watched("sync with shard "+sh.Label(), func(ctx context.Context) error {
+		l.loop(ctx, l.rules.Cadence(tick), l.watched("sync with shard "+sh.Label(), func(ctx context.Context) error {
 			return sh.Sync(context.WithoutCancel(ctx))
 		}))
 	}
@@ -51,21 +52,22 @@ func (l *Limiter) Start(ctx context.Context) error {
 		l.loops.Go(func() {
 			listen := l.watched("listening to shard "+sh.Label(), sh.Listen)
 			listen(ctx)
-			loop.Every(ctx, l.at(func(*settings) time.Duration { return listenPause }), nil, listen)
+			loop.Every(ctx, l.rules.Cadence(func(*rules.Settings) time.Duration { return listenPause }), nil, listen)
 		})
 	}
 	if !l.alone() {
-		l.loop(ctx, l.at(func(*settings) time.Duration { return sweepInterval }),
+		l.loop(ctx, l.rules.Cadence(func(*rules.Settings) time.Duration { return sweepInterval }),
 			l.watched("reservations", l.there.Send))
 	}
 	if l.cfg.Settings == nil {
 		return nil
 	}
-	l.loops.Go(func() { l.endTrials(ctx) })
+	l.loops.Go(func() { l.rules.EndTrials(ctx) })
 	l.loops.Go(func() {
 		tend := l.background("settings", l.tend)
 		tend(ctx)
-		loop.Every(ctx, l.at(func(s *settings) time.Duration { return s.tuning.SettingsEvery() }), l.TuningChanged, tend)
+		every := l.rules.Cadence(func(s *rules.Settings) time.Duration { return s.Tuning.SettingsEvery() })
+		loop.Every(ctx, every, l.rules.Changed, tend)
 	})
 	return nil
 }
@@ -106,21 +108,13 @@ func (l *Limiter) Stop(ctx context.Context) error {
 }
 
 func (l *Limiter) loop(ctx context.Context, cadence func() (time.Duration, float64), step func(context.Context)) {
-	l.loops.Go(func() { loop.Every(ctx, cadence, l.TuningChanged, step) })
-}
-
-// at makes a cadence of one interval of the tuning in force.
-func (l *Limiter) at(interval func(*settings) time.Duration) func() (time.Duration, float64) {
-	return func() (time.Duration, float64) {
-		s := l.settings.Load()
-		return interval(s), s.tuning.Jitter
-	}
+	l.loops.Go(func() { loop.Every(ctx, cadence, l.rules.Changed, step) })
 }
 
 // tend applies new settings and reports this node.
 func (l *Limiter) tend(ctx context.Context) error {
-	err := l.loadSettings(ctx)
-	l.measureShape(l.settings.Load(), l.nowMs())
+	err := l.rules.Load(ctx)
+	l.measureShape(l.rules.InForce(), l.nowMs())
 	return errors.Join(err, l.beat(ctx, false))
 }
 

@@ -135,18 +135,18 @@ func (l *Limiter) Charge(r Request) (charged int64, err error) {
 	if err := r.Validate(); err != nil {
 		return 0, err
 	}
-	by := l.settings.Load().resolve(&r)
+	by := r.resolve(l.rules.InForce())
 	key, known := r.key(), l.clock.Known()
-	key.Mode = by.mode()
-	id := l.table.IdentityOfKey(&key, by.reset)
-	e, met, sequence, _ := l.current(&id, &key, by.reset, l.nowMs())
+	key.Mode = by.Mode()
+	id := l.table.IdentityOfKey(&key, by.Reset)
+	e, met, sequence, _ := l.current(&id, &key, by.Reset, l.nowMs())
 	held := Reservation{l, e, sequence, r.Limit, 0, met == cell.Untracked, !known}
 	held.follow()
 	if charged = held.charge(r.cost()); !known && l.clock.Known() {
 		l.out.Place(held.entry)
 	}
-	if by.estimate != nil && met != cell.Untracked && e.Flags().Estimates() && !e.Flags().Asked() {
-		l.out.AskSync(e, &by.estimate.SyncRules) // to send it
+	if by.Estimate != nil && met != cell.Untracked && e.Flags().Estimates() && !e.Flags().Asked() {
+		l.out.AskSync(e, by.Estimate) // to send it
 	}
 	return charged, nil
 }
@@ -161,10 +161,10 @@ func (l *Limiter) Refund(r Request) (refunded int64, err error) {
 	if err := r.Validate(); err != nil {
 		return 0, err
 	}
-	by := l.settings.Load().resolve(&r)
+	by := r.resolve(l.rules.InForce())
 	key := r.key()
-	key.Mode = by.mode()
-	id, cost := l.table.IdentityOfKey(&key, by.reset), r.cost()
+	key.Mode = by.Mode()
+	id, cost := l.table.IdentityOfKey(&key, by.Reset), r.cost()
 	for known := l.clock.Known(); refunded == 0 && cost > 0; known = true {
 		e, nowMs := l.table.Get(&id), l.nowMs()
 		if e != nil && e.Before(nowMs, key.DurationMs()) && l.out.SetRight(e) {

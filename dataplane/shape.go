@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane/internal/cell"
+	"github.com/weirhq/weir/dataplane/internal/rules"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -22,7 +23,7 @@ type shape struct {
 }
 
 // measureShape measures anew if the last time is long enough ago.
-func (l *Limiter) measureShape(set *settings, nowMs int64) {
+func (l *Limiter) measureShape(set *rules.Settings, nowMs int64) {
 	last := l.shape.Load()
 	if last != nil && nowMs >= last.atMs && nowMs-last.atMs < shapeEvery.Milliseconds() {
 		return
@@ -30,7 +31,7 @@ func (l *Limiter) measureShape(set *settings, nowMs int64) {
 	s := &shape{atMs: nowMs}
 	l.table.Walk(func(e *cell.Entry) {
 		durationMs := e.DurationMs()
-		if milliseconds(durationMs) < set.tuning.MinGlobalDuration.Std() {
+		if milliseconds(durationMs) < set.Tuning.MinGlobalDuration.Std() {
 			return
 		}
 		share := e.ActiveShare(window.Sequence(nowMs, durationMs))

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/internal/denied"
+	"github.com/weirhq/weir/dataplane/internal/rules"
 	"github.com/weirhq/weir/dataplane/internal/topk"
 )
 
@@ -119,7 +120,7 @@ func (l *Limiter) hottest(q *TopQuery, due bool) (TopKeys, error) {
 			return
 		}
 		f := e.Names().Family()
-		if !q.wants(&f) || l.settings.Load().superseded(e.Names()) {
+		if !q.wants(&f) || l.rules.InForce().Superseded(e.Names()) {
 			return
 		}
 		k.Workspace, k.Namespace, k.Identifier, k.Duration = f.Workspace, f.Namespace, e.Names().Identifier(),
@@ -130,18 +131,18 @@ func (l *Limiter) hottest(q *TopQuery, due bool) (TopKeys, error) {
 	if took := time.Since(began); took > walkFree {
 		t.restEnd = began.Add((walkRest + 1) * took)
 	}
-	l.settings.Load().enforce(found.Items)
+	enforce(l.rules.InForce(), found.Items)
 	return TopKeys{At: time.UnixMilli(nowMs), Keys: found.Items}, nil
 }
 
 // enforce sets the limits of the overrides that apply to the keys. One of another window counts other cells: the key
 // keeps what its own were counted against.
-func (s *settings) enforce(keys []TopKey) {
+func enforce(s *rules.Settings, keys []TopKey) {
 	for i := range keys {
 		k := &keys[i]
 		r := Request{Workspace: k.Workspace, Namespace: k.Namespace, Identifier: k.Identifier, Limit: k.Limit,
 			Duration: k.Duration}
-		if s.resolve(&r); r.Duration == k.Duration {
+		if r.resolve(s); r.Duration == k.Duration {
 			k.Limit = r.Limit
 		}
 	}

@@ -55,13 +55,13 @@ func newTrialLimiter(t *testing.T, source store.Settings, nodeID string) *Limite
 // wantTuning holds a node to the trial in force, 0 for the stored tuning.
 func wantTuning(t *testing.T, l *Limiter, number int64, floor float64, freshForMs int64) {
 	t.Helper()
-	s := l.settings.Load()
-	if s.number != number || s.tuning.Floor != floor || s.freshForMs != freshForMs || s.version != 3 {
+	s := l.rules.InForce()
+	if s.TrialNumber != number || s.Tuning.Floor != floor || s.FreshForMs != freshForMs || s.Version != 3 {
 		t.Errorf("trial %d is in force (floor %g, fresh for %d ms) over version %d; want %d (%g, %d) over 3",
-			s.number, s.tuning.Floor, s.freshForMs, s.version, number, floor, freshForMs)
+			s.TrialNumber, s.Tuning.Floor, s.FreshForMs, s.Version, number, floor, freshForMs)
 	}
-	if h := l.figures(); h.Trial != number || h.TuningHash != s.tuning.Hash() || h.TuningHash == "" {
-		t.Errorf("the node reports trial %d and tuning %q, and runs %d, %q", h.Trial, h.TuningHash, number, s.tuning.Hash())
+	if h := l.figures(); h.Trial != number || h.TuningHash != s.Tuning.Hash() || h.TuningHash == "" {
+		t.Errorf("the node reports trial %d and tuning %q, and runs %d, %q", h.Trial, h.TuningHash, number, s.Tuning.Hash())
 	}
 }
 
@@ -103,73 +103,6 @@ func stopNow(l *Limiter) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	_ = l.Stop(ctx) // nothing is left to send
-}
-
-// A trial goes on while it is renewed, and its end is no compilation: rows of one version are one snapshot.
-func TestATrialIsRenewed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		source := &trialSource{rows: withTrial("1", 30*time.Second, 0)}
-		l := newTrialLimiter(t, source, "a")
-		read := func() *settings {
-			t.Helper()
-			if err := l.RefreshSettings(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			return l.settings.Load()
-		}
-		first := read()
-		for range 10 {
-			time.Sleep(20 * time.Second)
-			if read() != first {
-				t.Error("a renewal makes another snapshot")
-			}
-			wantTuning(t, l, 7, 0.25, 2000)
-		}
-		time.Sleep(30 * time.Second)
-		l.endTrial()
-		wantTuning(t, l, 0, 0.5, 1000)
-		read() // renewed after it was over
-		wantTuning(t, l, 7, 0.25, 2000)
-		source.rows.Age = 25 * time.Second // an old copy makes it no shorter
-		read()
-		time.Sleep(20 * time.Second)
-		l.endTrial()
-		wantTuning(t, l, 7, 0.25, 2000)
-		source.rows.Version, source.rows.Age, source.rows.Trial = "2", 0, store.TrialRow{} // it is withdrawn
-		read()
-		wantTuning(t, l, 0, 0.5, 1000)
-	})
-}
-
-// Nodes try it by a share that their ids draw, so a wider share takes in all who tried it before.
-func TestNodesTryATuningByTheirShare(t *testing.T) {
-	const id = "node-1"
-	for _, c := range []struct{ below, want int64 }{
-		{0, 0}, {1, 0}, {tuning.TrialShare(id), 0}, {tuning.TrialShare(id) + 1, 7}, {tuning.TrialShares, 7},
-	} {
-		source := &trialSource{rows: withTrial("1", time.Minute, 0)}
-		source.rows.Trial.Below = c.below
-		l := newTrialLimiter(t, source, id)
-		if err := l.RefreshSettings(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if got := l.settings.Load().number; got != c.want {
-			t.Errorf("nodes below %d try it: %q runs %d, want %d", c.below, id, got, c.want)
-		}
-	}
-}
-
-// A document on trial that makes no sense is an error each time, and the stored tuning is in force.
-func TestATrialThatCannotBeRead(t *testing.T) {
-	source := &trialSource{rows: withTrial("1", time.Minute, 0)}
-	source.rows.Trial.Document = []byte(`{"floor":2}`)
-	l := newTrialLimiter(t, source, "a")
-	for range 2 {
-		if err := l.RefreshSettings(t.Context()); err == nil {
-			t.Error("a floor of 2 is no error")
-		}
-		wantTuning(t, l, 0, 0.5, 1000)
-	}
 }
 
 // countedSource counts readings and heartbeats.
@@ -215,8 +148,8 @@ func TestTheIntervalOfATrialEndsWithIt(t *testing.T) {
 		}
 		defer stopNow(l)
 		time.Sleep(time.Second)
-		if s := l.settings.Load(); s.number != 7 {
-			t.Fatalf("trial %d is in force", s.number)
+		if s := l.rules.InForce(); s.TrialNumber != 7 {
+			t.Fatalf("trial %d is in force", s.TrialNumber)
 		}
 		_, before := source.counted()
 		source.mu.Lock()
@@ -225,8 +158,8 @@ func TestTheIntervalOfATrialEndsWithIt(t *testing.T) {
 		source.mu.Unlock()
 		time.Sleep(59*time.Second + 10*time.Millisecond)
 		reads, beats := source.counted()
-		if s := l.settings.Load(); s.number != 0 || beats-before < 2 {
-			t.Fatalf("after the lease trial %d is in force, and %d heartbeats were sent in it", s.number, beats-before)
+		if s := l.rules.InForce(); s.TrialNumber != 0 || beats-before < 2 {
+			t.Fatalf("after the lease trial %d is in force, and %d heartbeats were sent in it", s.TrialNumber, beats-before)
 		}
 		time.Sleep(time.Minute)
 		readsAfter, beatsAfter := source.counted()

@@ -6,6 +6,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/internal/outbox"
+	"github.com/weirhq/weir/dataplane/internal/rules"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -15,18 +16,18 @@ import (
 // A temporary entry must be for a cell of the origin's clock. If that clock is not known yet, findOrAdd
 // first reads it from the origin. Estimates do not wait for it, because the origin never receives
 // the cost of a temporary entry.
-func (l *Limiter) findOrAdd(ctx context.Context, c *call, by *rule) (*cell.Entry, cell.Contact) {
+func (l *Limiter) findOrAdd(ctx context.Context, c *call, by *rules.Rule) (*cell.Entry, cell.Contact) {
 	t := l.table
 	if e := t.FindUntracked(c.id); e != nil {
 		return e, cell.Untracked
 	}
 	key, sequence := c.key(), window.Sequence(c.nowMs, c.durationMs)
 	if !t.TurnsAway(c.id, &key, sequence) {
-		if e, met := t.Add(c.id, &key, by.reset, c.horizon, sequence, c.nowMs); met != cell.Untracked {
+		if e, met := t.Add(c.id, &key, by.Reset, c.horizon, sequence, c.nowMs); met != cell.Untracked {
 			return e, met
 		}
 	}
-	if !c.known && by.estimate == nil {
+	if !c.known && by.Estimate == nil {
 		within, cancel := l.within(ctx, &c.until)
 		l.out.LearnTime(within, &key)
 		cancel()
@@ -49,27 +50,27 @@ func (l *Limiter) usedUntracked(c *call, source Source) *cell.Entry {
 	return nil
 }
 
-func (l *Limiter) addUntracked(c *call, by *rule, sequence int64) (*cell.Entry, cell.Contact) {
+func (l *Limiter) addUntracked(c *call, by *rules.Rule, sequence int64) (*cell.Entry, cell.Contact) {
 	key := c.key()
-	return l.table.AddUntracked(c.id, &key, by.reset, c.horizon, sequence)
+	return l.table.AddUntracked(c.id, &key, by.Reset, c.horizon, sequence)
 }
 
 // judgeUntracked is judgeInFleet for an untracked key: within one deadline it hears what the origin has, unless
 // what is known denies, and has the origin count.
 func (l *Limiter) judgeUntracked(ctx context.Context, v *cell.Verdict, e *cell.Entry, c *call,
-	by *rule) (source Source, alive bool) {
+	by *rules.Rule) (source Source, alive bool) {
 	ctx, cancel := l.within(ctx, &c.until)
 	defer cancel()
 	source = SourceLocal
-	if by.outage == outageClosed && l.out.Refuses(e) {
+	if by.Outage == rules.OutageClosed && l.out.Refuses(e) {
 		source = SourceDegradedClosed
 	} else if e.Reads().RefreshedAt() == 0 {
 		alive = e.Judge(v, c.horizon, c.nowMs, c.durationMs, c.limit, c.cost, false)
-		if !alive || !v.Allowed && by.outage != outageOpen { // an open outage lets pass what the overflow would deny
+		if !alive || !v.Allowed && by.Outage != rules.OutageOpen { // an open outage lets pass what the overflow would deny
 			return source, alive
 		}
 		if source = SourceOrigin; !outbox.Wait(ctx, l.out.Read(l.clock.Steady(), e)) {
-			source = by.outage.source()
+			source = sourceOut(by.Outage)
 		} else if l.settle(c) && l.out.Renumber(e, c.horizon, c.nowMs) {
 			return source, false
 		}
@@ -86,16 +87,16 @@ func (l *Limiter) judgeUntracked(ctx context.Context, v *cell.Verdict, e *cell.E
 			return source, alive
 		}
 		// an untracked key would not remember that it was refused for others' room
-		switch l.out.Claim(ctx, v, e, c.limit, c.cost, false, by.outage != outageClosed) {
+		switch l.out.Claim(ctx, v, e, c.limit, c.cost, false, by.Outage != rules.OutageClosed) {
 		case cell.WayMade:
 			v.Claimed = true
 			return SourceOrigin, true
 		case cell.WayBroken:
-			return l.nodeShareBroken(v, e, c, by.outage)
+			return l.nodeShareBroken(v, e, c, by.Outage)
 		}
 		runtime.Gosched() // a batch is about to say that its cost is on its way
 	}
-	return l.nodeShareBroken(v, e, c, by.outage)
+	return l.nodeShareBroken(v, e, c, by.Outage)
 }
 
 // settleUntracked counts elsewhere what a batch has counted on untracked keys and not claimed: at the origin, in one
@@ -106,8 +107,8 @@ func (l *Limiter) settleUntracked(ctx context.Context, w *workspace, allowed boo
 	for _, i := range w.order {
 		it := &w.items[i]
 		switch {
-		case it.met != cell.Untracked || it.before == 0 || !allowed && !it.rule.offered():
-		case it.rule.estimate != nil || l.alone() || it.source.Degraded():
+		case it.met != cell.Untracked || it.before == 0 || !allowed && !it.rule.Offered():
+		case it.rule.Estimate != nil || l.alone() || it.source.Degraded():
 			l.out.Spill(it.entry, it.verdict.Sequence, it.unclaimed())
 		default:
 			cost := it.entry.Ledger().Unpaid(it.verdict.Sequence, it.unclaimed())

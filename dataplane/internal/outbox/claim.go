@@ -146,14 +146,14 @@ func (q *claims) claimOnce(waiting []*cell.Claim) (later []*cell.Claim) {
 func (q *claims) prepare(waiting []*cell.Claim) (call *claimCall, later []*cell.Claim) {
 	o := q.sh.out
 	call = &claimCall{}
-	rules, nodes, now := o.cfg.Rules(), o.cfg.Nodes.Load(), o.cfg.Clock.ReadSteady()
+	set, now := o.cfg.Rules.InForce(), o.cfg.Clock.ReadSteady()
 	for _, c := range waiting {
-		if o.cfg.Table.HoldsBack(c.Entry, true, nodes) {
+		if o.cfg.Table.HoldsBack(c.Entry, true, set.Nodes) {
 			o.Stats.claims[claimFailed].Add(1)
 			c.Finish(cell.WayBroken)
 			continue
 		}
-		switch cl, way := c.Prepare(rules.Shares(c.Entry.Names()), nodes, rules.TwoTicksMs(), now); {
+		switch cl, way := c.Prepare(set.Shares(c.Entry.Names()), set.Nodes, set.TwoTicksMs, now); {
 		case way == cell.WayClaim:
 			call.claims, call.of = append(call.claims, cl), append(call.of, c)
 		case len(call.of) > 0 && c.Entry.Ledger().Claiming(c.Verdict.Sequence):

@@ -5,24 +5,24 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// An origin that has lost its counts answers another epoch. The first answer that tells has all
-// keys of the lost epoch told again; cell/restore.go has what of them.
+// An origin that has lost its counts answers with another epoch. After the first such answer this node sends the cost
+// of all keys of the lost epoch again; cell/restore.go describes which part of it.
 
-// lostAll has everything told again that was in lost epochs, 0 for none; totals has the epochs that they made way for,
-// and entry whose they are.
+// lostAll sends again the cost that was in lost epochs. lost[i] is the epoch that the i-th answer showed to be lost, or
+// 0; totals[i] has the epoch that replaced it, and entry(i) is the entry that the answer was for.
 func (sh *Shard) lostAll(lost []store.Epoch, totals []store.Total, entry func(i int) *cell.Entry) {
 	for i, epoch := range lost {
 		switch {
 		case epoch == 0:
 		case sh.epochs.End(epoch):
 			sh.restore(epoch, totals[i].Epoch)
-		case entry(i).Flags().Restores(): // it may have heard of the lost epoch after it was passed by
+		case entry(i).Flags().Restores(): // the walk may have passed it before it joined the lost epoch
 			sh.resend(entry(i))
 		}
 	}
 }
 
-// restore walks the table once, in the background.
+// restore queues all entries of a lost epoch, in the background.
 func (sh *Shard) restore(lost, epoch store.Epoch) {
 	o := sh.out
 	o.cfg.EpochLost()
@@ -41,7 +41,7 @@ func (sh *Shard) restore(lost, epoch store.Epoch) {
 	}
 }
 
-// resend queues an entry that has something to restore.
+// resend queues an entry whose unsent or lost cost must be sent.
 func (sh *Shard) resend(e *cell.Entry) {
 	if e.Flags().Estimates() {
 		sh.syncs.askUnsent(e)

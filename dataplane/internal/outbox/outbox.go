@@ -11,14 +11,15 @@ import (
 	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/dataplane/internal/loop"
+	"github.com/weirhq/weir/dataplane/internal/rules"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
-// ErrStopped is the error of reads that an outbox does not make because it is stopped.
+// ErrStopped is the error of reads after the limiter was stopped.
 var ErrStopped = errors.New("dataplane: limiter is stopped")
 
-// Config is what an Outbox works on. All fields are required, except for Origin and Breaker.
+// Config configures an Outbox. All fields are required except Origin and Breaker.
 type Config struct {
 	Origin      store.Origin // nil: there are no shards, and nothing is sent
 	Breaker     breaker.Config
@@ -27,9 +28,8 @@ type Config struct {
 	Table *cell.Table
 	Dirty *cell.DirtyList // entries whose counts changed
 	Clock *clock.Clock
-	Nodes *atomic.Int64 // of the region, at least 1
-	Calls *loop.Calls   // counts the goroutines that make calls
-	Rules func() Rules  // returns the settings in force
+	Calls *loop.Calls // counts the goroutines that make calls
+	Rules *rules.Rules
 
 	// Trace is called when a tick of that name begins, and the function that it returns when it ends.
 	Trace func(ctx context.Context, name string) (context.Context, func(error))
@@ -38,24 +38,9 @@ type Config struct {
 	EpochLost func()
 }
 
-// Rules are the settings that sending depends on, at one moment.
-type Rules interface {
-	// TwoTicksMs returns twice the interval between two ticks of replay.
-	TwoTicksMs() int64
-
-	// Shares reports whether other regions receive the counts of a key.
-	Shares(*cell.Names) bool
-
-	// SyncsOf returns how a key of the estimate mode is synced.
-	SyncsOf(*cell.Names) *SyncRules
-
-	// InForce returns the reset that a cell's key has now. ok is false if the cell is from before it.
-	InForce(*window.Cell) (reset *window.Reset, ok bool)
-}
-
 // Outbox sends what a node has accepted to the shards of its origin, reads from them, and merges
-// their answers into the node's table. All methods may be called concurrently. The zero value of
-// Config.Origin makes an Outbox without shards.
+// their answers into the node's table. All methods may be called concurrently. Without an origin an
+// Outbox has no shards, and only methods that need no shard may be called.
 type Outbox struct {
 	Stats Stats
 
@@ -96,7 +81,7 @@ func (o *Outbox) ShardOf(e *cell.Entry) *Shard {
 // ShardOfKey returns the shard of a key.
 func (o *Outbox) ShardOfKey(key *window.Key) *Shard { return o.shards[o.cfg.Origin.ShardOf(key)] }
 
-// Each runs f for all shards at the same time, and returns what went wrong.
+// Each runs f for all shards concurrently and returns their errors, joined.
 func (o *Outbox) Each(f func(*Shard) error) error {
 	if len(o.shards) == 1 {
 		return f(o.shards[0])
@@ -131,8 +116,8 @@ func (o *Outbox) RetryAfter(e *cell.Entry, now clock.Steady) time.Duration {
 	return wait
 }
 
-// ForgetUnsent counts own cost that its cell has taken along unsent. In the estimate mode cost below the floor
-// ends so, which is no loss.
+// ForgetUnsent counts cost that can no longer be sent because its cell has expired. In the estimate mode that is the
+// normal end of cost below the floor, so it counts as unsynced and not as dropped.
 func (o *Outbox) ForgetUnsent(e *cell.Entry, cost int64) {
 	if flags := e.Flags(); flags.Estimates() && !flags.Asked() {
 		o.Stats.Unsynced.Add(cost)
@@ -141,7 +126,7 @@ func (o *Outbox) ForgetUnsent(e *cell.Entry, cost int64) {
 	o.Stats.Dropped[DroppedExpired].Add(cost)
 }
 
-// Spill counts in the overflow what was accepted on an untracked key and is at no origin.
+// Spill adds cost of an untracked key to the overflow, because it could not be sent to the origin.
 func (o *Outbox) Spill(e *cell.Entry, sequence, cost int64) {
 	if cost <= 0 {
 		return
@@ -162,7 +147,7 @@ func (o *Outbox) collect() {
 	})
 }
 
-// Resend queues an entry that has something to restore.
+// Resend queues an entry whose unsent or lost cost must be sent.
 func (o *Outbox) Resend(e *cell.Entry) { o.ShardOf(e).resend(e) }
 
 // PendingCost returns the accepted cost that the origin has not confirmed.
@@ -206,10 +191,10 @@ func (o *Outbox) ApplyForeign(totals []store.Foreign) {
 	if !o.cfg.Clock.Known() {
 		return // cells are not numbered by the origin's clock yet, so foreign totals are of other cells
 	}
-	rules, nowMs := o.cfg.Rules(), o.cfg.Clock.ReadMs()
+	set, nowMs := o.cfg.Rules.InForce(), o.cfg.Clock.ReadMs()
 	for i := range totals {
 		c := &totals[i].Cell
-		reset, ok := rules.InForce(c)
+		reset, ok := set.ResetOfCell(c)
 		if !ok {
 			continue
 		}

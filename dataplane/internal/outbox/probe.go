@@ -7,12 +7,12 @@ import (
 	"github.com/weirhq/weir/dataplane/internal/breaker"
 )
 
-// A node whose keys are all silent hears nothing of an origin that has lost its counts. So it reads, each second, a
-// cell of each epoch in which it has cost and of which no answer has told for a second. A server has one epoch; on a
-// Redis Cluster each bucket of cells has its own.
+// A node without traffic gets no answers that would show a lost epoch. So each second it reads one cell of each epoch
+// that has cost of this node and was in no answer for a second. A server has one epoch; on a Redis Cluster each bucket
+// of cells has its own.
 
-// probe finds out whether the epochs go on in which this node has cost. What it has accepted in those that do not, it
-// restores.
+// probe checks that the origin still has the epochs that hold cost of this node, and restores the cost of those that it
+// has lost.
 func (sh *Shard) probe(ctx context.Context) error {
 	o := sh.out
 	epochs, cells := sh.epochs.Silent(time.Now(), o.cfg.Clock.ReadMs())

@@ -11,15 +11,15 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// reads are the reads of a shard that decisions wait for: of a cold key, of one that has heard nothing for a while, and
-// of one in strict mode.
+// reads are the reads of a shard that decisions wait for, for example of a cold key, of a key without a recent answer,
+// or of a key in strict mode.
 type reads struct {
 	sh *Shard
 	queue.Reads
 }
 
-// Read joins the read in flight of e or starts one; nil while e rests after a failed
-// one, and while the breaker of its shard's reads is open.
+// Read joins the read of e that is in flight, or starts a read. It returns nil while e rests after a
+// failed read, and while the breaker of the shard's reads is open.
 func (o *Outbox) Read(now clock.Steady, e *cell.Entry) *cell.Flight {
 	sh := o.ShardOf(e)
 	f := sh.reads.join(now, e)
@@ -56,7 +56,7 @@ func (r *reads) join(now clock.Steady, e *cell.Entry) *cell.Flight {
 	return f
 }
 
-// Wait waits for f, but not past ctx. false: decide from what is known.
+// Wait waits until f ends, but not past ctx. It reports whether f brought an answer; a nil f brings none.
 func Wait(ctx context.Context, f *cell.Flight) bool {
 	if f == nil {
 		return false
@@ -70,8 +70,7 @@ func Wait(ctx context.Context, f *cell.Flight) bool {
 }
 
 // start begins the calls that reads of a shard wait for, as many as there may be. Each runs in a goroutine of its
-// own, because a caller that gives up must not take the answer from others. A limiter that is being stopped reads no
-// more.
+// own, because a caller that gives up must not take the answer from others. A stopped limiter makes no calls.
 func (r *reads) start(now clock.Steady) {
 	for reads := r.Begin(now); reads != nil; reads = r.Begin(now) {
 		if r.sh.out.cfg.Calls.Start(func() { r.make(reads, r.fetch) }) {

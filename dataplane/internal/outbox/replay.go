@@ -40,18 +40,18 @@ func (r *replay) init(sh *Shard) {
 	r.stream.init(sh.sends)
 }
 
-// begin waits for the step that runs, if one does; end lets the next one run.
+// begin waits until no other step runs; end lets the next step run.
 func (r *replay) begin() { r.running <- struct{}{} }
 func (r *replay) end()   { <-r.running }
 
-// Replay sends what is unsent, once. It returns the first error; what failed stays in its entries
-// and in the queue.
+// Replay sends all unsent cost once, and returns the first error. Cost that could not be sent stays
+// in its entries, and the entries stay in the queue.
 func (sh *Shard) Replay(ctx context.Context) (err error) {
 	sh.out.collect()
 	return sh.replay.tick(ctx)
 }
 
-// tick sends what was collected before.
+// tick is Replay for entries that are in the queue already.
 func (r *replay) tick(ctx context.Context) (err error) {
 	o := r.sh.out
 	r.begin()
@@ -73,7 +73,7 @@ func (r *replay) tick(ctx context.Context) (err error) {
 	return err
 }
 
-// proveIdle finds out whether the origin still has what it has answered, where nothing is to be sent.
+// proveIdle checks, when nothing is to be sent, that the origin still has the costs that it confirmed.
 func (sh *Shard) proveIdle(ctx context.Context) (err error) {
 	for _, prove := range []func(context.Context) error{sh.untracked.proveIdle, sh.claims.proveIdle, sh.probe} {
 		err = cmp.Or(err, prove(ctx))
@@ -93,7 +93,7 @@ func (sh *Shard) SendFlushes(ctx context.Context) {
 	}
 }
 
-// sendFlushes sends what is flushed, and nothing else.
+// sendFlushes sends the flushed entries only.
 func (r *replay) sendFlushes(ctx context.Context) {
 	r.begin()
 	defer r.end()
@@ -101,7 +101,7 @@ func (r *replay) sendFlushes(ctx context.Context) {
 }
 
 // sendLocked sends a chunk that got no answer again, then what is flushed, and a queue; each chunk takes what was
-// flushed meanwhile first. It returns what it has not got to, which is in the shard's queue.
+// flushed meanwhile first. It returns the entries that it did not reach; they stay in the queue.
 func (r *replay) sendLocked(ctx context.Context, queue []*cell.Entry, nowMs int64) ([]*cell.Entry, error) {
 	var again []*cell.Entry
 	var refused error
@@ -156,8 +156,8 @@ func (r *replay) sendPending(ctx context.Context, again *[]*cell.Entry) (refused
 	return refused, err
 }
 
-// deliver sends a chunk and merges the answers. It returns whose cost is unsent again and why: none if there was no
-// answer (err), for then the chunk is sent again as it was.
+// deliver sends a chunk and merges the answers. failed are the entries whose cost is unsent again, and refused is the
+// reason. Without an answer (err) there are none, because the chunk is sent again unchanged.
 func (sh *Shard) deliver(ctx context.Context, s *stream, c *chunk) (failed []*cell.Entry, refused, err error) {
 	reply, err := sh.ship(ctx, s, c)
 	if err != nil {
@@ -180,7 +180,7 @@ func (sh *Shard) deliver(ctx context.Context, s *stream, c *chunk) (failed []*ce
 	return failed, refused, nil
 }
 
-// forgo lets what is flushed wait for its tick.
+// forgo puts flushed entries into the queue, so that they wait for the next tick.
 func (r *replay) forgo(flushing []*cell.Entry) {
 	for len(flushing) > 0 {
 		for _, e := range flushing {
@@ -211,12 +211,12 @@ func (r *replay) pack(c *chunk, flushing, queue []*cell.Entry, nowMs int64) []*c
 // load puts an entry's unsent cost into a chunk. stale is true when its previous cell should be read once more.
 func (r *replay) load(c *chunk, e *cell.Entry, nowMs int64, flushing bool) (stale bool) {
 	o := r.sh.out
-	rules := o.cfg.Rules()
-	if e.Ledger().Dequeue(flushing); o.cfg.Table.HoldsBack(e, false, o.cfg.Nodes.Load()) {
+	set := o.cfg.Rules.InForce()
+	if e.Ledger().Dequeue(flushing); o.cfg.Table.HoldsBack(e, false, set.Nodes) {
 		c.held = append(c.held, e)
 		return false
 	}
-	in := e.Ledger().Load(o.cfg.Table.Horizon(false), flushing, rules.Shares(e.Names()), nowMs, rules.TwoTicksMs())
+	in := e.Ledger().Load(o.cfg.Table.Horizon(false), flushing, set.Shares(e.Names()), nowMs, set.TwoTicksMs)
 	o.Stats.Dropped[DroppedExpired].Add(in.Expired)
 	for i, sends := range in.Sends {
 		if sends {
@@ -226,7 +226,7 @@ func (r *replay) load(c *chunk, e *cell.Entry, nowMs int64, flushing bool) (stal
 	return in.Stale
 }
 
-// takeQueue takes what is to be sent.
+// takeQueue empties the queue and returns its entries.
 func (r *replay) takeQueue() []*cell.Entry {
 	r.sh.out.queues.Lock()
 	defer r.sh.out.queues.Unlock()
@@ -242,8 +242,7 @@ func (r *replay) queueLocked(e *cell.Entry) {
 	}
 }
 
-// putBack returns what a tick has not got to: entries that were never taken off the
-// queue, by their flags.
+// putBack returns entries that a tick did not reach. Their flags still say that they are queued.
 func (r *replay) putBack(rest []*cell.Entry) {
 	if len(rest) == 0 {
 		return
@@ -282,23 +281,29 @@ func (r *replay) pendingKeys() int {
 	return len(r.queue)
 }
 
-// Flush sends e at once, with all other entries that are flushed meanwhile.
-func (o *Outbox) Flush(e *cell.Entry) {
+// Flush sends the unsent cost of e before the next tick. Entries that are flushed while a call is on
+// its way share the next call.
+func (o *Outbox) Flush(e *cell.Entry) { o.ShardOf(e).replay.flush(e) }
+
+func (r *replay) flush(e *cell.Entry) {
+	o := r.sh.out
 	if o.stopping.Load() || !e.Ledger().MarkFlush() {
-		return // it is about to be
+		return // stopped, or already waiting to be sent
 	}
 	o.Stats.flushes.Add(1)
-	o.ShardOf(e).replay.flushes.Add(e)
+	r.flushes.Add(e)
 }
 
-// BeginFlush flushes e, and returns a flight that the reply ends.
+// BeginFlush flushes e. The flight that it returns ends with the reply.
 func (o *Outbox) BeginFlush(e *cell.Entry) *cell.Flight {
-	f := o.ShardOf(e).replay.flushes.Await(e)
-	o.Flush(e)
+	r := &o.ShardOf(e).replay
+	f := r.flushes.Await(e)
+	r.flush(e)
 	return f
 }
 
-// FlushAndWait flushes e, and waits for the reply.
+// FlushAndWait flushes e and waits for the reply, at most until ctx ends. It returns cell.WayReply
+// if the reply came, and cell.WayBroken if it did not or is not to be expected.
 func (o *Outbox) FlushAndWait(ctx context.Context, e *cell.Entry) cell.Way {
 	if o.cfg.Calls.IsStopped() || o.OutOf(e, o.cfg.Clock.Steady()) {
 		o.Stats.waits[waitOutage].Add(1)
@@ -307,7 +312,8 @@ func (o *Outbox) FlushAndWait(ctx context.Context, e *cell.Entry) cell.Way {
 	return o.WaitForReply(ctx, o.BeginFlush(e), e, time.Now())
 }
 
-// WaitForReply waits for the reply to a flush, since began.
+// WaitForReply is the second half of FlushAndWait: f is the flight of e that BeginFlush returned, and
+// began is when the caller started to wait.
 func (o *Outbox) WaitForReply(ctx context.Context, f *cell.Flight, e *cell.Entry, began time.Time) cell.Way {
 	if Wait(ctx, f) {
 		o.Stats.waits[waitReplied].Add(1)
@@ -318,8 +324,8 @@ func (o *Outbox) WaitForReply(ctx context.Context, f *cell.Flight, e *cell.Entry
 	return cell.WayBroken
 }
 
-// gaveUp lets a key rest, as after a read, whose answer the origin has failed to give, or not
-// given in all of ReadTimeout. A caller that waits no longer says nothing about the origin.
+// gaveUp lets a key rest, as after a failed read, if the origin failed or did not answer within
+// ReadTimeout. If the caller's own context ended earlier, the key does not rest.
 func (o *Outbox) gaveUp(e *cell.Entry, f *cell.Flight, began time.Time) {
 	failed := time.Since(began) >= o.cfg.ReadTimeout || f != nil && f.Failed()
 	if failed {

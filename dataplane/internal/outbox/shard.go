@@ -28,8 +28,8 @@ type Shard struct {
 	index int
 	label string // of metrics
 
-	// An origin that answers later than decisions may wait can still take what they
-	// have accepted: a breaker for each kind of call.
+	// A breaker for each kind of call: an origin that is too slow for decisions can still
+	// receive the cost that they accept.
 	asks   *breaker.Breaker // reads and claims, which decisions wait for, under Config.ReadTimeout
 	sends  *breaker.Breaker // what the loops send, under sendTimeout
 	writes *breaker.Writes  // whether the shard refuses writes
@@ -101,7 +101,7 @@ func (sh *Shard) ask() asking {
 	return asking{sh.epochs.Begin(), sh.out.cfg.Clock.Own(), time.Now()}
 }
 
-// answered is for every answer of the origin, before it is merged.
+// answered takes the epochs and the time from an answer. Call it for every answer, before merging it.
 func (sh *Shard) answered(call asking, reply *store.Reply) {
 	sh.epochs.Forget(call.number, reply.Totals)
 	sh.epochs.Answered(reply.Totals)
@@ -111,11 +111,11 @@ func (sh *Shard) answered(call asking, reply *store.Reply) {
 // wrote records the result of a write.
 func (sh *Shard) wrote(err error) {
 	o := sh.out
-	lasts := time.Duration(o.cfg.Rules().TwoTicksMs())*time.Millisecond + sendTimeout
+	lasts := time.Duration(o.cfg.Rules.InForce().TwoTicksMs)*time.Millisecond + sendTimeout
 	sh.writes.Note(err, int64(o.cfg.Clock.ReadSteady()), lasts)
 }
 
-// get reads cells of the shard; end takes its result to the breaker.
+// get reads cells of the shard. It passes the result to end, which the breaker returned.
 func (sh *Shard) get(ctx context.Context, cells []window.Cell, end func(error)) ([]store.Total, error) {
 	o, call := sh.out, sh.ask()
 	reply, err := o.cfg.Origin.Read(ctx, cells)
@@ -137,8 +137,9 @@ func (sh *Shard) get(ctx context.Context, cells []window.Cell, end func(error)) 
 // twiceMax leaves half of an origin's connections, as go-redis has them, to decisions and replay.
 func twiceMax() int { return 5 * runtime.GOMAXPROCS(0) }
 
-// CallTwice makes a call that may be repeated, and repeats it once: a reply that is lost is no outage. Nor is a caller
-// that leaves, so a call that has begun goes on without it. Each try takes at most within.
+// CallTwice makes a call that is safe to repeat, and repeats it once if it fails, because one lost reply is no outage.
+// Each try takes at most within. A try that has begun goes on after ctx ends. The error is ErrBusy if no call could
+// begin within that time because too many are under way, and otherwise that of the context, the breaker or the call.
 func (sh *Shard) CallTwice(ctx context.Context, op collect.Op, items int, within time.Duration,
 	call func(context.Context) (store.Reply, error)) (err error) {
 	select {

@@ -12,6 +12,7 @@ import (
 	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/dataplane/internal/collect"
 	"github.com/weirhq/weir/dataplane/internal/level"
+	"github.com/weirhq/weir/dataplane/internal/rules"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -40,36 +41,25 @@ func (s *syncs) init(sh *Shard) {
 	s.sh = sh
 }
 
-// SyncRules are how the keys of a namespace in the estimate mode are synced. All but Waiting is constant.
-type SyncRules struct {
-	cell.Rules
-
-	BaseMs     int64 // what the tiers' intervals are multiples of
-	PendingMax int64 // keys that may wait for a sync
-	BatchMax   int   // keys that one tick syncs
-
-	Waiting *atomic.Int64 // keys that wait for a sync; the same for all settings of a namespace
-}
-
 // wanted is a key that waits, and the settings that it asked under.
 type wanted struct {
 	entry *cell.Entry
-	rules *SyncRules
+	set   *rules.Estimate
 }
 
 // AskSync queues a key for a sync, unless its namespace has too many there: then it may
 // ask again with its next request.
-func (o *Outbox) AskSync(e *cell.Entry, rules *SyncRules) {
+func (o *Outbox) AskSync(e *cell.Entry, set *rules.Estimate) {
 	if o.stopping.Load() || !e.Estimates().Ask() {
 		return
 	}
-	if rules.Waiting.Add(1) > rules.PendingMax {
-		rules.Waiting.Add(-1)
+	if set.Waiting.Add(1) > set.PendingMax {
+		set.Waiting.Add(-1)
 		e.Estimates().Unask()
 		o.Stats.SyncsRefused.Add(1)
 		return
 	}
-	o.ShardOf(e).syncs.add(wanted{e, rules})
+	o.ShardOf(e).syncs.add(wanted{e, set})
 }
 
 // Sync syncs the keys that wait, once. What failed waits for the next tick, behind the others.
@@ -127,8 +117,8 @@ func (s *syncs) take() (batch []wanted) {
 	taken := make(map[*atomic.Int64]int) // by namespace
 	kept := s.waiting[:0]
 	for _, w := range s.waiting {
-		if taken[w.rules.Waiting] < w.rules.BatchMax {
-			taken[w.rules.Waiting]++
+		if taken[w.set.Waiting] < w.set.BatchMax {
+			taken[w.set.Waiting]++
 			batch = append(batch, w)
 		} else {
 			kept = append(kept, w)
@@ -225,12 +215,13 @@ func markFailed(exchanges []exchange, lost []*cell.Entry) {
 // that is over is not written: its cost cannot influence anybody any more.
 func (s *syncs) prepare(x *exchange, nowMs int64, now clock.Steady, writes *chunk, reads *inquiry) {
 	o, e := s.sh.out, x.entry
-	if o.cfg.Table.HoldsBack(e, false, o.cfg.Nodes.Load()) {
+	inForce := o.cfg.Rules.InForce()
+	if o.cfg.Table.HoldsBack(e, false, inForce.Nodes) {
 		return
 	}
-	late := level.Low.IntervalMs(x.rules.BaseMs) + sendTimeout.Milliseconds()
-	shares := o.cfg.Rules().Shares(e.Names())
-	x.SyncPart = e.Estimates().BeginSync(o.cfg.Table.Horizon(false), nowMs, now, &x.rules.Rules, late, shares)
+	late := level.Low.IntervalMs(x.set.SyncBaseMs) + sendTimeout.Milliseconds()
+	shares := inForce.Shares(e.Names())
+	x.SyncPart = e.Estimates().BeginSync(o.cfg.Table.Horizon(false), nowMs, now, &x.set.Rules, late, shares)
 	o.ForgetUnsent(e, x.AgedOut)
 	for i, sends := range x.Sends {
 		if sends {
@@ -282,8 +273,8 @@ func (s *syncs) totals(ctx context.Context, cells []window.Cell) ([]store.Total,
 // the key asks again.
 func (s *syncs) finish(x *exchange, nowMs int64, now clock.Steady) {
 	o := s.sh.out
-	x.rules.Waiting.Add(-1)
-	last, drift := x.entry.Estimates().EndSync(o.cfg.Table.Horizon(false), &x.SyncPart, nowMs, now, &x.rules.Rules)
+	x.set.Waiting.Add(-1)
+	last, drift := x.entry.Estimates().EndSync(o.cfg.Table.Horizon(false), &x.SyncPart, nowMs, now, &x.set.Rules)
 	if last > 0 {
 		o.Stats.drift.Observe(drift)
 		o.Stats.staleness.Observe(float64(now-last) / 1000)
@@ -297,9 +288,9 @@ func (s *syncs) finish(x *exchange, nowMs int64, now clock.Steady) {
 // refuses it: nothing else would have it sent.
 func (s *syncs) askUnsent(e *cell.Entry) {
 	if e.Estimates().AskUnsent() {
-		rules := s.sh.out.cfg.Rules().SyncsOf(e.Names())
-		rules.Waiting.Add(1)
-		s.add(wanted{e, rules})
+		set := s.sh.out.cfg.Rules.InForce().EstimateOf(e.Names())
+		set.Waiting.Add(1)
+		s.add(wanted{e, set})
 	}
 }
 

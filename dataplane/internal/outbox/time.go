@@ -10,10 +10,10 @@ import (
 )
 
 // Cells are numbered by the origin's clock, so that the nodes of a region agree on them whatever their own clocks say.
-// Each answer has the time at which it was made; with half of its round trip it tells how far this node's clock is from
-// that, by at most the other half. Of the last answers the one that took least time is taken.
+// Each answer has the time at which the origin made it. That time plus half of the round trip gives the origin's time
+// now, with an error of at most the other half. Of the last answers the one with the shortest round trip is used.
 
-// SetRight replaces an entry whose cell has not begun by the clock, which was set back; false if it is as it should be.
+// SetRight replaces an entry whose cell lies in the future because the clock was set back. It reports whether it did.
 func (o *Outbox) SetRight(e *cell.Entry) bool {
 	unsent, replaced := o.cfg.Table.SetRight(e)
 	o.ForgetUnsent(e, unsent)
@@ -28,7 +28,7 @@ func (o *Outbox) SetRight(e *cell.Entry) bool {
 // tookMax is longer than any call to an origin takes.
 const tookMax = 10 * time.Second
 
-// observeTime takes in the time at which a shard has answered a call that began at a moment.
+// observeTime updates the clock: a call that began at began was answered at the shard's time at.
 func (sh *Shard) observeTime(began, at time.Time) {
 	o := sh.out
 	if at.IsZero() {
@@ -54,8 +54,7 @@ func (sh *Shard) observeTime(began, at time.Time) {
 	}
 }
 
-// Place has the cost of an entry that was counted in before the origin's clock was known sent in the cell that this
-// clock shows.
+// Place moves cost that was counted before the origin's clock was known to the cell of that clock, and queues it.
 func (o *Outbox) Place(e *cell.Entry) {
 	if placed, expired := o.cfg.Table.Place(e, o.cfg.Clock.ReadMs(), o.cfg.Clock.Own().UnixMilli()); placed != nil {
 		o.ForgetUnsent(e, expired)
@@ -72,7 +71,7 @@ func (o *Outbox) Renumber(e *cell.Entry, horizon *cell.Horizon, nowMs int64) (ag
 	return again
 }
 
-// LearnTime has the origin tell its time, if it has not yet, by a read of a key.
+// LearnTime reads a key to learn the origin's time, unless it is known.
 func (o *Outbox) LearnTime(ctx context.Context, key *window.Key) {
 	if o.cfg.Clock.Known() || !o.cfg.Calls.Begin() {
 		return
@@ -86,7 +85,7 @@ func (o *Outbox) LearnTime(ctx context.Context, key *window.Key) {
 	}
 }
 
-// askTime has the origin tell its time, if it has not yet, by a chunk without costs: until then none is sent.
+// askTime sends a chunk without costs to learn the origin's time, unless it is known. No cost is sent before that.
 func (sh *Shard) askTime(ctx context.Context, s *stream) error {
 	o := sh.out
 	if o.cfg.Clock.Known() {

@@ -2,13 +2,13 @@ package outbox
 
 import (
 	"context"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/dataplane/internal/loop"
+	"github.com/weirhq/weir/dataplane/internal/rules"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -29,10 +29,9 @@ func testOutbox(t *testing.T, origin store.Origin, now func() time.Time, change 
 	wall := clock.New(now)
 	wall.WillFollow()
 	cfg := Config{Origin: origin, ReadTimeout: time.Second, Table: cell.NewTable(1000, 1000, wall, true),
-		Dirty: new(cell.DirtyList), Clock: wall, Nodes: new(atomic.Int64), Calls: new(loop.Calls),
-		Rules: func() Rules { return testRules{} }, EpochLost: func() {},
+		Dirty: new(cell.DirtyList), Clock: wall, Rules: new(rules.Rules), Calls: new(loop.Calls), EpochLost: func() {},
 		Trace: func(ctx context.Context, _ string) (context.Context, func(error)) { return ctx, func(error) {} }}
-	cfg.Nodes.Store(1)
+	cfg.Rules.Init(rules.Config{Fleet: true, Clock: wall, Walk: cfg.Table.Walk})
 	for _, f := range change {
 		f(&cfg)
 	}
@@ -40,14 +39,6 @@ func testOutbox(t *testing.T, origin store.Origin, now func() time.Time, change 
 	t.Cleanup(cfg.Calls.Wait)
 	return o
 }
-
-// testRules are the settings of a region whose counts no other region receives.
-type testRules struct{}
-
-func (testRules) TwoTicksMs() int64                          { return 100 }
-func (testRules) Shares(*cell.Names) bool                    { return false }
-func (testRules) SyncsOf(*cell.Names) *SyncRules             { return &SyncRules{Waiting: new(atomic.Int64)} }
-func (testRules) InForce(*window.Cell) (*window.Reset, bool) { return nil, true }
 
 // timed is an outbox with three shards, on a clock that the test sets.
 func timed(t *testing.T) (o *Outbox, now *time.Time) {

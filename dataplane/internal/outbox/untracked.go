@@ -178,13 +178,13 @@ func (u *untracked) send(all []UntrackedCost) (sent bool) {
 	if u.resend(ctx) != nil {
 		return false
 	}
-	chunk, rules := &chunk{}, o.cfg.Rules()
+	chunk, set := &chunk{}, o.cfg.Rules.InForce()
 	all = slices.DeleteFunc(all, func(c UntrackedCost) bool {
-		held := o.cfg.Table.HoldsBack(c.Entry, true, o.cfg.Nodes.Load())
+		held := o.cfg.Table.HoldsBack(c.Entry, true, set.Nodes)
 		if held {
 			o.Spill(c.Entry, c.Sequence, c.Cost)
 		} else {
-			chunk.add(c.Entry, c.Entry.Ledger().LoadUntracked(c.Sequence, c.Cost, rules.Shares(c.Entry.Names())))
+			chunk.add(c.Entry, c.Entry.Ledger().LoadUntracked(c.Sequence, c.Cost, set.Shares(c.Entry.Names())))
 		}
 		return held
 	})

@@ -188,3 +188,16 @@ func TestANodeThatPaysFromCreditNoticesRefusedSendsWithinASecond(t *testing.T) {
 	}
 	mustHold(t, p)
 }
+
+// A node decides on a reservation by itself some seconds after it was asked, maybe in the next window. If it is stopped
+// meanwhile, its caller has no answer, and the cost counts there all the same.
+func TestAStoppedNodeSendsWhatItReservedByItselfInALaterWindow(t *testing.T) {
+	p := kept(Key{"k0", 1000, time.Hour})
+	p.Fleet.Held = []Key{{"h0", 10, 5 * time.Second}}
+	p.Steps = []Step{
+		{At: 1500 * time.Millisecond, Do: Cut, Region: 1, Node: 1, After: 6200 * time.Millisecond},
+		{At: 3200 * time.Millisecond, Do: Hold, Region: 1, Node: 1, ID: 1, Costs: Costs{2}, After: 3 * time.Second},
+		{At: 3250 * time.Millisecond, Do: Stop, Region: 1, Node: 1, After: 2 * time.Second},
+	}
+	mustHold(t, p)
+}

@@ -204,6 +204,7 @@ func (g *reservations) hold(l *life, s Step) {
 	defer g.count()
 	defer func() { g.asks = slices.DeleteFunc(g.asks, func(other *attempt) bool { return other == a }) }()
 	if l.ended.Load() {
+		g.alone(a, &out)
 		return // its caller has ended with it
 	}
 	g.count() // as it is under way
@@ -216,21 +217,39 @@ func (g *reservations) hold(l *life, s Step) {
 	g.heard(l, a, &out)
 }
 
+// placed is the cell that an item of an attempt was decided in.
+func (a *attempt) placed(item int, d *dataplane.Decision) (cell window.Cell, placed bool) {
+	if d.ResetAt.IsZero() || d.Duration == 0 {
+		return window.Cell{}, false
+	}
+	cell = a.cells[item][0]
+	cell.Sequence = d.ResetAt.UnixMilli()/d.Duration.Milliseconds() - 1
+	return cell, true
+}
+
+// alone takes in what a node has decided without its origin. It does so some seconds after it was asked, maybe in a
+// later cell. A node that is stopped meanwhile sends the cost as well, although its caller never has the answer.
+func (g *reservations) alone(a *attempt, out *dataplane.Reserved) {
+	for i := range out.Decisions {
+		d := &out.Decisions[i]
+		if !d.Source.Degraded() {
+			continue
+		}
+		a.of.local = a.of.local || out.Allowed
+		if cell, placed := a.placed(i, d); placed && !slices.Contains(a.cells[i], cell) {
+			a.cells[i] = append(a.cells[i], cell)
+		}
+	}
+}
+
 // heard takes in what an attempt was answered.
 func (g *reservations) heard(l *life, a *attempt, out *dataplane.Reserved) {
 	r := a.of
+	g.alone(a, out)
 	for i := range out.Decisions {
 		d := &out.Decisions[i]
-		r.local = r.local || d.Source.Degraded() && out.Allowed
-		if d.ResetAt.IsZero() || d.Duration == 0 {
-			continue
-		}
-		cell := a.cells[i][0]
-		cell.Sequence = d.ResetAt.UnixMilli()/d.Duration.Milliseconds() - 1
-		if d.Source.Degraded() { // some seconds after it was asked
-			if !slices.Contains(a.cells[i], cell) {
-				a.cells[i] = append(a.cells[i], cell)
-			}
+		cell, placed := a.placed(i, d)
+		if !placed || d.Source.Degraded() {
 			continue
 		}
 		if !slices.Contains(a.cells[i], cell) {
@@ -551,7 +570,7 @@ func (g *reservations) probe(at heldCell, c *heldCount, low, high int64) {
 	}
 	total := reply.Answers[0].Total
 	used := reply.Answers[0].Used - total.Foreign
-	most := c.most + g.alone(at)
+	most := c.most + g.byThemselves(at)
 	c.wrong = used < low || used > high || total.Region < c.least || total.Region > most
 	if used < low || used > high {
 		g.violate("held", "%s counts %d of %s, and %d to %d are reserved or were spent", at.region.name, used,
@@ -563,9 +582,9 @@ func (g *reservations) probe(at heldCell, c *heldCount, low, high int64) {
 	}
 }
 
-// alone is what nodes may have reserved in a cell by themselves, in an outage. It counts as other cost does: on top of
-// the most that was ever held, because only holds use the room below that.
-func (g *reservations) alone(at heldCell) (cost int64) {
+// byThemselves is what nodes may have reserved in a cell by themselves, in an outage. It counts as other cost does: on
+// top of the most that was ever held, because only holds use the room below that.
+func (g *reservations) byThemselves(at heldCell) (cost int64) {
 	for _, r := range g.all {
 		if r.region != at.region || !r.local {
 			continue

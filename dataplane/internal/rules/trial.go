@@ -1,4 +1,4 @@
-package dataplane
+package rules
 
 import (
 	"context"
@@ -18,11 +18,11 @@ type trial struct {
 }
 
 // try takes a trial from rows, if this node is among those that run it.
-func (s *settings) try(row *store.TrialRow, last *settings, nodeID string) error {
+func (s *Settings) try(row *store.TrialRow, last *Settings, nodeID string) error {
 	switch {
 	case row.Number == 0 || tuning.TrialShare(nodeID) >= row.Below:
 		return nil
-	case last.trial != nil && last.trial.number == row.Number:
+	case last.trial != nil && last.trial.TrialNumber == row.Number:
 		s.trial = last.trial
 		return nil
 	}
@@ -53,12 +53,12 @@ func (t *trial) left(now clock.Steady) time.Duration {
 }
 
 // at is s, or a copy, with the tuning in force at a time.
-func (s *settings) at(now clock.Steady) *settings {
+func (s *Settings) at(now clock.Steady) *Settings {
 	want := s.stored
 	if s.trial.left(now) > 0 {
 		want = s.trial.tuned
 	}
-	if want.number == s.number {
+	if want.TrialNumber == s.TrialNumber {
 		return s
 	}
 	next := *s
@@ -66,43 +66,43 @@ func (s *settings) at(now clock.Steady) *settings {
 	return &next
 }
 
-// endTrials returns to the stored tuning when a trial ends, until ctx does. It is apart from the reading of settings,
+// EndTrials returns to the stored tuning when a trial ends, until ctx does. It is apart from the reading of settings,
 // which may hang.
-func (l *Limiter) endTrials(ctx context.Context) {
+func (r *Rules) EndTrials(ctx context.Context) {
 	for {
 		var ends <-chan time.Time
-		if left := l.settings.Load().trial.left(l.clock.ReadSteady()); left > 0 {
+		if left := r.InForce().trial.left(r.cfg.Clock.ReadSteady()); left > 0 {
 			ends = time.After(left)
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-l.tries:
+		case <-r.tries:
 		case <-ends:
-			l.endTrial()
+			r.endTrial()
 		}
 	}
 }
 
 // endTrial puts the stored tuning in force if a trial is over.
-func (l *Limiter) endTrial() {
+func (r *Rules) endTrial() {
 	for {
-		last := l.settings.Load()
-		next := last.at(l.clock.ReadSteady())
+		last := r.InForce()
+		next := last.at(r.cfg.Clock.ReadSteady())
 		if next == last {
 			return
 		}
-		if l.settings.CompareAndSwap(last, next) {
-			l.tuned(last, next)
+		if r.inForce.CompareAndSwap(last, next) {
+			r.tuned(last, next)
 			return
 		}
 	}
 }
 
 // tuned logs a change of the tuning and wakes the loops.
-func (l *Limiter) tuned(last, next *settings) {
-	if next.version != last.version || next.number != last.number {
-		l.tunings.Notify()
-		l.cfg.Logger.Info("tuning applied", "version", next.version, "was", last.version, "trial", next.number)
+func (r *Rules) tuned(last, next *Settings) {
+	if next.Version != last.Version || next.TrialNumber != last.TrialNumber {
+		r.changes.Notify()
+		r.cfg.Logger.Info("tuning applied", "version", next.Version, "was", last.Version, "trial", next.TrialNumber)
 	}
 }

@@ -1,4 +1,4 @@
-package dataplane
+package rules
 
 import (
 	"context"
@@ -6,15 +6,12 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane/store"
-	"github.com/weirhq/weir/shared/heartbeat"
 )
 
 // versioned is a source of settings that knows their version.
 type versioned struct{ rows store.SettingsRows }
 
 func (v *versioned) Settings(context.Context, string) (store.SettingsRows, error) { return v.rows, nil }
-
-func (*versioned) Heartbeat(context.Context, ...heartbeat.Heartbeat) error { return nil }
 
 // Rows of the version in force are not compiled again: the snapshot is the same one. Other nodes, another version, a
 // reset that has expired and rows at fault are in force after one read.
@@ -27,24 +24,21 @@ func TestSettingsOfTheSameVersionAreNotCompiled(t *testing.T) {
 		Resets: []store.ResetRow{
 			{Workspace: "w", Namespace: "n", Identifier: "u", Generation: 1, AtMs: 1, ExpiresAtMs: ends}},
 	}}
-	l, err := New(Config{Region: "eu", NodeID: "a", Settings: source, Clock: func() time.Time { return now }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	read := func() *settings {
+	r := newRules(source, "a", func() time.Time { return now })
+	read := func() *Settings {
 		t.Helper()
-		if err := l.RefreshSettings(t.Context()); err != nil {
+		if err := r.Load(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		return l.settings.Load()
+		return r.InForce()
 	}
-	limit := func(s *settings) int64 { return s.spaces[spaceName{"w", "n"}].wildcards[0].limit }
+	limit := func(s *Settings) int64 { return s.spaces[spaceName{"w", "n"}].wildcards[0].Limit }
 	first := read()
 	if read() != first || limit(first) != 3 || len(first.resets.known) != 1 {
 		t.Errorf("nothing has changed, and the snapshot is another one: %+v", first)
 	}
 	source.rows.NodesLive = 5
-	if s := read(); s.nodes != 5 || first.nodes != 2 || limit(s) != 3 || read() != s {
+	if s := read(); s.live != 5 || first.live != 2 || limit(s) != 3 || read() != s {
 		t.Errorf("with other nodes: %+v", s)
 	}
 	source.rows.Version = "2"
@@ -58,7 +52,7 @@ func TestSettingsOfTheSameVersionAreNotCompiled(t *testing.T) {
 	}
 	source.rows.Version, source.rows.Overrides[0].Limit = "3", -1
 	for range 2 { // the error is there each time
-		if err := l.RefreshSettings(t.Context()); err == nil {
+		if err := r.Load(t.Context()); err == nil {
 			t.Error("a limit of -1 is no error")
 		}
 	}

@@ -1,4 +1,4 @@
-package dataplane
+package rules
 
 import (
 	"strings"
@@ -14,14 +14,11 @@ import (
 func TestAnOldCopyOfSettingsUndoesNothing(t *testing.T) {
 	now := time.UnixMilli(1_700_000_000_000)
 	source := &versioned{}
-	l, err := New(Config{Region: "eu", NodeID: "a", Settings: source, Clock: func() time.Time { return now }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := newRules(source, "a", func() time.Time { return now })
 	read := func(version int64, age time.Duration) error {
 		source.rows = store.SettingsRows{Version: string(rune('0' + version)), TuningVersion: version,
 			TuningDocument: []byte(`{}`), Age: age}
-		return l.RefreshSettings(t.Context())
+		return r.Load(t.Context())
 	}
 	for _, c := range []struct {
 		name    string
@@ -44,7 +41,7 @@ func TestAnOldCopyOfSettingsUndoesNothing(t *testing.T) {
 	} {
 		now = now.Add(c.pass)
 		err := read(c.version, c.age)
-		if got := l.settings.Load().version; got != c.want {
+		if got := r.InForce().Version; got != c.want {
 			t.Errorf("%s: version %d is in force, want %d", c.name, got, c.want)
 		}
 		if (err == nil) != (c.problem == "") || err != nil && !strings.Contains(err.Error(), c.problem) {

@@ -1,4 +1,4 @@
-package dataplane
+package rules
 
 import (
 	"fmt"
@@ -27,14 +27,14 @@ import (
 // origin, as others need what it has of cell 8. A Reservation made before the reset is
 // settled there.
 
-const keep = -1 // as override.limit: that of the request
+// Keep as Rule.Limit keeps that of the request.
+const Keep = -1
 
 type resetName struct{ workspace, namespace, identifier string }
 
 // resets are those that a node knows of.
 type resets struct {
 	known  map[resetName]knownReset
-	taken  int64 // number of resets applied so far
 	atMs   int64 // of the newest
 	overMs int64 // latest expiry of the resets that were skipped as expired; 0: none
 }
@@ -48,8 +48,7 @@ type knownReset struct {
 // one holds: a row that is older than what is known, or missing, changes nothing until the known one
 // expires. So rows may be read twice, late, or from a store that was restored. Their times order them, and not
 // their generations: a store that was restored to before a reset may give its generation to a later one.
-func (s *settings) setResets(rows []store.ResetRow, held map[resetName]bool, last *settings, nowMs int64) error {
-	s.resets.taken = last.resets.taken
+func (s *Settings) setResets(rows []store.ResetRow, held map[resetName]bool, last *Settings, nowMs int64) error {
 	s.resets.known = make(map[resetName]knownReset, len(rows))
 	for name, r := range last.resets.known {
 		if r.expiresAtMs > nowMs || held[name] {
@@ -73,16 +72,16 @@ func (s *settings) setResets(rows []store.ResetRow, held map[resetName]bool, las
 // has their identity, and without them another one would begin empty in the same window. They
 // stay in force here until that is over. Its cells have their own names again, so for others
 // nothing is different.
-func (l *Limiter) heldResets(last *settings, nowMs int64) map[resetName]bool {
+func (r *Rules) heldResets(last *Settings, nowMs int64) map[resetName]bool {
 	expired := false
-	for _, r := range last.resets.known {
-		expired = expired || r.expiresAtMs <= nowMs
+	for _, known := range last.resets.known {
+		expired = expired || known.expiresAtMs <= nowMs
 	}
 	if !expired {
 		return nil
 	}
 	held := make(map[resetName]bool)
-	l.table.Walk(func(e *cell.Entry) {
+	r.cfg.Walk(func(e *cell.Entry) {
 		f := e.Names().Family()
 		if f.Reset.Generation == 0 || e.Expired(nowMs) {
 			return
@@ -108,11 +107,10 @@ func (s *resets) take(row *store.ResetRow, nowMs int64) error {
 	case ok && was.AtMs >= row.AtMs:
 		return nil
 	case !ok && len(s.known) >= store.ResetsMax:
-		return fmt.Errorf("%w: there are more than %d resets", ErrInvalid, store.ResetsMax)
+		return fmt.Errorf("%w: there are more than %d resets", window.ErrInvalid, store.ResetsMax)
 	}
 	s.known[name] = knownReset{window.Reset{Generation: window.Generation(row.Generation), AtMs: row.AtMs},
 		row.ExpiresAtMs}
-	s.taken++
 	return nil
 }
 
@@ -121,9 +119,9 @@ func validateReset(row *store.ResetRow) error {
 		Duration: time.Second}
 	switch {
 	case row.Generation < 1 || row.Generation > int64(window.GenerationMax):
-		return fmt.Errorf("%w: generation is %d (1 to %d)", ErrInvalid, row.Generation, window.GenerationMax)
+		return fmt.Errorf("%w: generation is %d (1 to %d)", window.ErrInvalid, row.Generation, window.GenerationMax)
 	case row.AtMs < 0:
-		return fmt.Errorf("%w: it was made at %d ms", ErrInvalid, row.AtMs)
+		return fmt.Errorf("%w: it was made at %d ms", window.ErrInvalid, row.AtMs)
 	}
 	return probe.Validate()
 }
@@ -137,43 +135,49 @@ func (sp *space) reset(identifier string, r window.Reset) {
 	case sp.match(identifier) != nil:
 		o = new(*sp.match(identifier))
 	default:
-		o = &override{rule: sp.rule, limit: keep}
+		o = new(sp.Rule)
 	}
-	o.rule.reset = &r
+	o.Reset = &r
 	sp.exact[strings.Clone(identifier)] = o
 }
 
-// resetOf is the reset that is in force for a key; nil for none.
-func (s *settings) resetOf(k *window.Key) *window.Reset {
+// ResetOf is the reset that is in force for a key; nil for none.
+func (s *Settings) ResetOf(k *window.Key) *window.Reset {
 	if len(s.resets.known) == 0 {
 		return nil
 	}
 	if o := s.spaces[spaceName{k.Workspace, k.Namespace}]; o != nil && o.exact[k.Identifier] != nil {
-		return o.exact[k.Identifier].reset
+		return o.exact[k.Identifier].Reset
 	}
 	return nil
 }
 
-// InForce finds the reset of a cell's key, by the name that others know the cell by. ok
+// ResetOfCell finds the reset of a cell's key, by the name that others know the cell by. ok
 // is false when it counts no more, or not yet: its generation is not the one that
 // this node goes by.
-func (s *settings) InForce(c *window.Cell) (reset *window.Reset, ok bool) {
-	if reset = s.resetOf(&c.Key); reset == nil {
+func (s *Settings) ResetOfCell(c *window.Cell) (reset *window.Reset, ok bool) {
+	if reset = s.ResetOf(&c.Key); reset == nil {
 		return nil, c.Generation == 0
 	}
 	return reset, c.Generation == reset.GenerationOf(c.Sequence, c.DurationMs())
 }
 
-// superseded is true of an entry from before its key was reset, or from before a reset of
+// Superseded is true of an entry from before its key was reset, or from before a reset of
 // it expired: another one speaks for the key.
-func (s *settings) superseded(n *cell.Names) bool {
+func (s *Settings) Superseded(n *cell.Names) bool {
 	f := n.Family()
 	if len(s.resets.known) == 0 {
 		return f.Reset.Generation != 0
 	}
-	reset := s.resetOf(&window.Key{Workspace: f.Workspace, Namespace: f.Namespace, Identifier: n.Identifier()})
+	reset := s.ResetOf(&window.Key{Workspace: f.Workspace, Namespace: f.Namespace, Identifier: n.Identifier()})
 	if reset == nil {
 		return f.Reset.Generation != 0
 	}
 	return *reset != f.Reset
 }
+
+// Resets returns how many resets are known.
+func (s *Settings) Resets() int { return len(s.resets.known) }
+
+// ResetAtMs returns when the newest of them was made, or 0.
+func (s *Settings) ResetAtMs() int64 { return s.resets.atMs }

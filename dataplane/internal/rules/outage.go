@@ -1,0 +1,43 @@
+package rules
+
+import (
+	"fmt"
+
+	"github.com/weirhq/weir/shared/window"
+)
+
+// Outage decides in place of the origin when a decision needed the origin's answer and did
+// not get it: the read failed or timed out, the key rests after a failed read, or the breaker of
+// its shard is open. The policies open and closed also apply while the shard refuses writes,
+// because its answers then lack other nodes' cost. See breaker.Writes.
+type Outage uint8
+
+const (
+	// OutageLocal decides from what this node knows.
+	OutageLocal Outage = iota
+
+	// OutageOpen lets every cost pass that its limit could ever hold, also past what
+	// this node knows. It is counted here and sent when the origin is back, so that
+	// the counts tell the truth afterwards.
+	OutageOpen
+
+	// OutageClosed denies, whatever this node knows, and changes nothing.
+	OutageClosed
+)
+
+func parseOutage(text string) (Outage, error) {
+	switch text {
+	case "", "local":
+		return OutageLocal, nil
+	case "open":
+		return OutageOpen, nil
+	case "closed":
+		return OutageClosed, nil
+	}
+	return OutageLocal, fmt.Errorf("%w: outage is %q (local, open or closed)", window.ErrInvalid, text)
+}
+
+// String is the inverse of parseOutage.
+func (p Outage) String() string {
+	return [...]string{OutageLocal: "local", OutageOpen: "open", OutageClosed: "closed"}[p]
+}

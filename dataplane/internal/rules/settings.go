@@ -1,0 +1,320 @@
+package rules
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/internal/cell"
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/tuning"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// Settings is what operators have set, as one immutable snapshot: a request sees
+// all of a version or nothing of it.
+type Settings struct {
+	// What the request path reads comes first, to share a cache line.
+	spaces                  map[spaceName]*space
+	FreshForMs, StrictForMs int64 // from tuning
+	// of replay: within which nodes of a region hear of each other; from tuning
+	TwoTicksMs int64
+	Nodes      int64  // of the region, 1 to NodesMax
+	NearShift  uint32 // a cost below limit >> NearShift is far from its share; 0: with no origin all are
+
+	tuned         // in force: what is stored, or on trial
+	stored tuned  // for the region
+	trial  *trial // nil: this node has none
+
+	Version int64 // of the stored document; 0 is the built-in default
+	// rows is store.SettingsRows.Version of what this was compiled from without an error; empty: unknown
+	rows   string
+	resets resets
+	live   int // nodes of the region by their heartbeats; 0: unknown
+}
+
+// tuned is a tuning.
+type tuned struct {
+	Tuning      tuning.Tuning
+	Hash        string
+	TrialNumber int64 // of the trial that it is on; 0: it is stored
+}
+
+type spaceName struct{ workspace, namespace string }
+
+// space is what is set for one namespace.
+type space struct {
+	Rule      // of identifiers without an override
+	exact     map[string]*Rule
+	wildcards []Rule           // those with '*', by window.ComparePatterns
+	patterns  *window.Patterns // of the wildcards, by their places
+	leftOut   []int            // wildcards that it leaves out
+}
+
+// Rule is what the settings say about one request. Requests are handed a pointer into
+// the snapshot.
+type Rule struct {
+	Pattern   string        // of the override that applied, "" for none
+	Limit     int64         // of the override; Keep: the request's
+	Duration  time.Duration // of the override; 0 keeps the request's
+	Shadow    bool
+	Candidate int64 // limit that is judged beside the one in force, and decides nothing; 0 for none
+	Outage    Outage
+	Waits     bool          // for its share; see node_share.go of package dataplane
+	Estimate  *Estimate     // nil in the exact mode
+	Reset     *window.Reset // of the one identifier; nil for none
+}
+
+var noRule = Rule{Limit: Keep} // of namespaces without settings
+
+// Offered reports whether refused cost is counted too.
+func (r *Rule) Offered() bool { return r.Estimate != nil && r.Estimate.Offered }
+
+// Mode returns the mode of the rule's namespace.
+func (r *Rule) Mode() window.Mode {
+	if r.Estimate != nil {
+		return window.Estimate
+	}
+	return window.Exact
+}
+
+func defaultSettings() *Settings { return newSettings(tuning.Default(), 0) }
+
+func newSettings(t tuning.Tuning, version int64) *Settings {
+	s := &Settings{stored: tuned{Tuning: t, Hash: t.Hash()}, Version: version}
+	s.run(s.stored)
+	return s
+}
+
+// run puts a tuning in force.
+func (s *Settings) run(t tuned) {
+	s.tuned = t
+	s.FreshForMs = t.Tuning.FreshFor.Std().Milliseconds()
+	s.StrictForMs = t.Tuning.StrictFor.Std().Milliseconds()
+	s.TwoTicksMs = 2 * t.Tuning.ReplayTick.Std().Milliseconds()
+}
+
+// Resolve finds what is set for an identifier, and changes a request's limit and duration if an
+// override says so. Without any namespace or override stored it costs one comparison.
+func (s *Settings) Resolve(workspace, namespace, identifier string, limit *int64, duration *time.Duration) *Rule {
+	if len(s.spaces) == 0 {
+		return &noRule
+	}
+	return s.find(workspace, namespace, identifier, limit, duration)
+}
+
+func (s *Settings) find(workspace, namespace, identifier string, limit *int64, duration *time.Duration) *Rule {
+	sp := s.spaces[spaceName{workspace, namespace}]
+	if sp == nil {
+		return &noRule
+	}
+	by := sp.exact[identifier]
+	if by == nil {
+		by = sp.match(identifier)
+	}
+	if by == nil {
+		return &sp.Rule
+	}
+	if by.Limit != Keep {
+		*limit = by.Limit
+	}
+	if by.Duration > 0 {
+		*duration = by.Duration
+	}
+	return by
+}
+
+// Shares reports whether other regions share the counts of a key.
+func (s *Settings) Shares(n *cell.Names) bool {
+	return milliseconds(n.Family().DurationMs) >= s.Tuning.MinGlobalDuration.Std()
+}
+
+// match finds the most specific wildcard, at a cost that does not depend on their number.
+func (sp *space) match(identifier string) *Rule {
+	if at := sp.patterns.Find(identifier); at >= 0 {
+		return &sp.wildcards[at]
+	}
+	return nil
+}
+
+// compile turns stored rows into a snapshot. A tuning document that cannot be read
+// or is out of bounds leaves the last good one in force, and a row that makes no
+// sense is left out; either way the error says so and the snapshot is usable. Resets that
+// have expired at nowMs are left out, too, except for held ones; see heldResets.
+func compile(rows store.SettingsRows, held map[resetName]bool, last *Settings, nowMs int64) (*Settings, error) {
+	next := newSettings(last.stored.Tuning, last.Version)
+	var problems []error
+	if rows.Problem != nil {
+		problems = append(problems, rows.Problem)
+	}
+	switch {
+	case rows.TuningVersion == 0:
+		next = defaultSettings()
+	case rows.TuningVersion != last.Version:
+		if t, err := tuning.Read(rows.TuningDocument); err != nil {
+			problems = append(problems, fmt.Errorf("tuning version %d: %w", rows.TuningVersion, err))
+		} else {
+			next = newSettings(t, rows.TuningVersion)
+		}
+	}
+	next.spaces = make(map[spaceName]*space)
+	for _, n := range rows.Namespaces {
+		sp := next.space(n.Workspace, n.Namespace)
+		sp.Shadow = n.Shadow
+		var err error
+		if sp.Outage, err = parseOutage(n.Outage); err != nil {
+			problems = append(problems, fmt.Errorf("namespace %q/%q: %w", n.Workspace, n.Namespace, err))
+		}
+		if sp.Waits, err = parseNodeShare(n.NodeShare); err != nil {
+			problems = append(problems, fmt.Errorf("namespace %q/%q: %w", n.Workspace, n.Namespace, err))
+		}
+		if err := sp.setMode(&n, last.spaces[spaceName{n.Workspace, n.Namespace}]); err != nil {
+			problems = append(problems, err)
+		}
+	}
+	for _, o := range rows.Overrides {
+		if err := next.override(o); err != nil {
+			problems = append(problems, err)
+		}
+	}
+	for name, sp := range next.spaces {
+		if err := errors.Join(sp.index(last.spaces[name]), sp.settle()); err != nil {
+			problems = append(problems, fmt.Errorf("namespace %q/%q: %w", name.workspace, name.namespace, err))
+		}
+	}
+	if err := next.setResets(rows.Resets, held, last, nowMs); err != nil {
+		problems = append(problems, err)
+	}
+	if len(problems) == 0 {
+		next.rows = rows.Version
+	}
+	return next, joinFirst(problems, 5)
+}
+
+// same returns s if compiling the rows would give the same settings, or a copy, in which the nodes
+// are not counted yet, if only their number differs. It returns nil if the rows must be compiled:
+// their version differs, a reset has expired since, or a reset that was skipped as expired has not
+// expired after all, because the clock was ahead then.
+func (s *Settings) same(rows *store.SettingsRows, nowMs int64) *Settings {
+	if rows.Version == "" || rows.Version != s.rows || rows.Problem != nil {
+		return nil
+	}
+	if s.resets.overMs > nowMs {
+		return nil
+	}
+	for _, r := range s.resets.known {
+		if r.expiresAtMs <= nowMs {
+			return nil
+		}
+	}
+	if rows.NodesLive == s.live {
+		return s
+	}
+	next := *s
+	return &next
+}
+
+// index makes the wildcards' index, or takes that of the last snapshot if they are the same. The
+// error says which are left out.
+func (sp *space) index(last *space) error {
+	slices.SortFunc(sp.wildcards, func(a, b Rule) int { return window.ComparePatterns(a.Pattern, b.Pattern) })
+	same := func(a, b Rule) bool { return a.Pattern == b.Pattern }
+	if last != nil && slices.EqualFunc(sp.wildcards, last.wildcards, same) {
+		sp.patterns, sp.leftOut = last.patterns, last.leftOut
+	} else if len(sp.wildcards) > 0 {
+		patterns := make([]string, len(sp.wildcards))
+		for i := range patterns {
+			patterns[i] = sp.wildcards[i].Pattern
+		}
+		sp.patterns, sp.leftOut = window.NewPatterns(patterns)
+	}
+	if len(sp.leftOut) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: %d overrides are ignored, such as that of %q: more than %d patterns with several '*' "+
+		"begin alike",
+		window.ErrInvalid, len(sp.leftOut), sp.wildcards[sp.leftOut[0]].Pattern, window.PatternsAlikeMax)
+}
+
+// settle gives every override what is set for the namespace, once all is known. The error
+// says which candidates are left out: what a leaky level has drained to depends on the
+// limit that was in force, so no other can be judged by it.
+func (sp *space) settle() error {
+	var left []string
+	inherit := func(o *Rule) {
+		own := *o
+		*o = sp.Rule
+		o.Pattern, o.Limit, o.Duration = own.Pattern, own.Limit, own.Duration
+		o.Candidate, o.Shadow = own.Candidate, own.Shadow || sp.Shadow
+		if o.Candidate != 0 && sp.Estimate != nil && sp.Estimate.Leaky {
+			o.Candidate, left = 0, append(left, o.Pattern)
+		}
+	}
+	for _, o := range sp.exact {
+		inherit(o)
+	}
+	for i := range sp.wildcards {
+		inherit(&sp.wildcards[i])
+	}
+	if len(left) > 0 {
+		return fmt.Errorf("%w: %d candidates are ignored, such as that of %q: drain is leaky", window.ErrInvalid, len(left),
+			slices.Min(left))
+	}
+	return nil
+}
+
+func (s *Settings) space(workspace, namespace string) *space {
+	name := spaceName{workspace, namespace}
+	if s.spaces[name] == nil {
+		s.spaces[name] = &space{Rule: noRule, exact: make(map[string]*Rule)}
+	}
+	return s.spaces[name]
+}
+
+func (s *Settings) override(row store.OverrideRow) error {
+	probe := window.Key{Workspace: row.Workspace, Namespace: row.Namespace, Identifier: row.Pattern, Duration: time.Second}
+	if row.DurationMs < 0 || row.DurationMs > window.DurationMax.Milliseconds() {
+		return fmt.Errorf("override %q: %w: duration_ms is %d (0, or %d to %d)", row.Pattern, window.ErrInvalid,
+			row.DurationMs, window.DurationMin.Milliseconds(), window.DurationMax.Milliseconds())
+	}
+	if row.DurationMs > 0 {
+		probe.Duration = time.Duration(row.DurationMs) * time.Millisecond
+	}
+	problem := cmp.Or(probe.Validate(), validateLimit(row.Limit))
+	if err := errors.Join(problem, window.ValidatePattern(row.Pattern)); err != nil {
+		return fmt.Errorf("override %q: %w", row.Pattern, err)
+	}
+	if row.Candidate < 0 || row.Candidate > window.LimitMax {
+		return fmt.Errorf("override %q: %w: candidate is %d (0 to %d; 0 for none)", row.Pattern, window.ErrInvalid,
+			row.Candidate, int64(window.LimitMax))
+	}
+	o := Rule{Pattern: row.Pattern, Limit: row.Limit, Duration: milliseconds(row.DurationMs),
+		Candidate: row.Candidate, Shadow: row.Shadow}
+	sp := s.space(row.Workspace, row.Namespace)
+	if !strings.Contains(row.Pattern, "*") {
+		sp.exact[row.Pattern] = &o
+		return nil
+	}
+	sp.wildcards = append(sp.wildcards, o)
+	return nil
+}
+
+func validateLimit(limit int64) error {
+	if limit < 0 || limit > window.LimitMax {
+		return fmt.Errorf("%w: limit is %d (0 to %d)", window.ErrInvalid, limit, int64(window.LimitMax))
+	}
+	return nil
+}
+
+// joinFirst joins the first few errors, and says how many there were.
+func joinFirst(errs []error, most int) error {
+	if len(errs) > most {
+		errs = append(errs[:most:most], fmt.Errorf("and %d more", len(errs)-most))
+	}
+	return errors.Join(errs...)
+}
+
+func milliseconds(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }

@@ -1,0 +1,23 @@
+package bubble
+
+import (
+	"flag"
+	"testing"
+)
+
+// A simulation runs whatever tests `go test -skip` leaves out, and leaves the flag as it was.
+func TestSkippedTestsDoNotSkipSimulations(t *testing.T) {
+	skip := flag.Lookup("test.skip").Value
+	was := skip.String()
+	defer func() { _ = skip.Set(was) }()
+	if err := skip.Set("."); err != nil {
+		t.Fatal(err)
+	}
+	ran := false
+	if err := Run(func() { ran = true }); err != nil || !ran {
+		t.Errorf("ran: %v, error: %v", ran, err)
+	}
+	if got := skip.String(); got != "." {
+		t.Errorf("-skip is %q afterwards", got)
+	}
+}
