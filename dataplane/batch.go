@@ -378,7 +378,8 @@ func (it *item) judge(first *item) {
 	it.verdict.Refused, it.verdict.OverShare = false, false
 	switch {
 	case it.rule.Estimate != nil:
-		first.entry.EstimateHeld(&it.verdict, it.nowMs, it.durationMs, it.limit, it.ahead+it.cost, &it.rule.Estimate.Rules)
+		first.entry.Estimates().JudgeHeld(&it.verdict, it.nowMs, it.durationMs, it.limit, it.ahead+it.cost,
+			&it.rule.Estimate.Rules)
 	case first.entry == nil:
 		it.verdict = cell.Verdict{Sequence: window.Sequence(it.nowMs, it.durationMs), AtMs: it.nowMs}
 	default:
@@ -438,7 +439,7 @@ func (l *Limiter) wantingRefresh(w *workspace) (wanting []int) {
 		first := &w.items[it.first]
 		if first == it {
 			it.before, it.wants = 0, it.entry != nil && it.rule.Estimate == nil &&
-				(!w.known || it.entry.WantsRefresh(now, set.FreshForMs) ||
+				(!w.known || it.entry.Reads().WantsRefresh(now, set.FreshForMs) ||
 					it.rule.Outage == rules.OutageClosed && l.out.Refuses(it.entry))
 		}
 		first.wants = first.wants || l.itemAsksFirst(it, first, now, set)

@@ -44,22 +44,22 @@ func (l *Limiter) estimated(e *cell.Entry, met cell.Contact, v *cell.Verdict, c 
 		return
 	}
 	if was := flags.Tier(); was != t {
-		if was = e.MoveTier(t); was != t {
+		if was = e.Estimates().MoveTier(t); was != t {
 			l.table.Tiers.Move(was, t)
 		}
 	}
-	refreshedMs := int64(e.RefreshedAt())
+	refreshedMs := int64(e.Reads().RefreshedAt())
 	switch {
 	case t.Overdue(int64(v.Now), refreshedMs, k.SyncBaseMs) &&
-		(!t.Costly(refreshedMs) || e.Pending() >= level.EffectiveFloor(k.Floor, c.limit)):
-		if e.Want(c.limit, v.Now) {
+		(!t.Costly(refreshedMs) || e.Estimates().Pending() >= level.EffectiveFloor(k.Floor, c.limit)):
+		if e.Estimates().Want(c.limit, v.Now) {
 			l.out.Stats.SyncsQueued.Add(1)
 		}
 		if !flags.Asked() {
 			l.out.AskSync(e, k)
 		}
 	case !flags.Asked() && v.Counted > 0 &&
-		(t == level.Hot || e.UnsentIn(v.Sequence) >= level.Step(k.Floor, c.limit)):
+		(t == level.Hot || e.Ledger().UnsentIn(v.Sequence) >= level.Step(k.Floor, c.limit)):
 		l.out.AskSync(e, k) // only to send it: the others' readings depend on it
 	}
 }

@@ -116,7 +116,7 @@ func (l *Limiter) Explain(r Request) (x Explanation, err error) {
 	}
 	x.Decision.answer(&v, &c, by, SourceLocal)
 	if !l.alone() && by.Estimate == nil {
-		x.AsksOrigin = v.Allowed && (e == nil || e.WantsRefresh(l.clock.Steady(), set.FreshForMs))
+		x.AsksOrigin = v.Allowed && (e == nil || e.Reads().WantsRefresh(l.clock.Steady(), set.FreshForMs))
 	}
 	return x, nil
 }
@@ -140,7 +140,7 @@ func (l *Limiter) explainEntry(x *Explanation, e *cell.Entry, v *cell.Verdict, c
 	x.Known = true
 	if !l.alone() {
 		x.Asks, x.Sends = l.out.ShardOf(e).States()
-		x.RestsFor = e.RestsFor(l.clock.Steady())
+		x.RestsFor = e.Reads().RestsFor(l.clock.Steady())
 	}
 	now := l.clock.Steady()
 	at := e.Look(v.Sequence, now)
@@ -167,9 +167,9 @@ func (c *ExplainedCell) read(at *cell.CellLook, fleet bool) {
 func (l *Limiter) explainLevel(e *cell.Entry, v *cell.Verdict, c *call, by *rules.Rule) {
 	v.Now = l.clock.ReadSteady()
 	v.Level = level.OfCells(v.Current, v.Previous, window.Start(v.Sequence+1, c.durationMs)-v.AtMs, c.durationMs)
-	v.Unknown = l.table.Fleet && v.Current == 0 && v.Previous == 0 && (e == nil || e.RefreshedAt() == 0)
+	v.Unknown = l.table.Fleet && v.Current == 0 && v.Previous == 0 && (e == nil || e.Reads().RefreshedAt() == 0)
 	if e != nil {
-		if unknown, leaks := e.ExplainLeak(v, c.limit, c.durationMs, &by.Estimate.Rules); leaks {
+		if unknown, leaks := e.Estimates().Explain(v, c.limit, c.durationMs, &by.Estimate.Rules); leaks {
 			v.Leaky, v.Unknown = true, unknown
 		}
 	}

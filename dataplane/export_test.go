@@ -222,7 +222,7 @@ func (l *Limiter) Waiting() (keys int, refused int64) {
 // Asked is true while a key waits for a sync, and not only to be sent.
 func (l *Limiter) Asked(k window.Key) bool {
 	e := l.entryOf(k)
-	return e != nil && e.WantsSync()
+	return e != nil && e.Estimates().WantsSync()
 }
 
 // Waits is true while a key waits to be sent or synced.

@@ -28,7 +28,7 @@ func (l *Limiter) asksFirst(e *cell.Entry, c *call, now clock.Steady, set *rules
 	if l.cfg.RegionNodes == 0 {
 		n = max(n, 2)
 	}
-	if n < 2 || int64(now-e.RefreshedAt()) <= set.TwoTicksMs {
+	if n < 2 || int64(now-e.Reads().RefreshedAt()) <= set.TwoTicksMs {
 		return false
 	}
 	return c.ahead+c.cost > (c.limit-e.Known(c.nowMs, c.durationMs))/(2*n)

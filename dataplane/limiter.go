@@ -196,7 +196,8 @@ func (l *Limiter) decideCall(ctx context.Context, c *call, by *rules.Rule, e *ce
 		switch {
 		case by.Estimate != nil:
 			v.Now = l.steadyFor(c.cached)
-			alive = e.Estimate(&v, c.horizon, c.nowMs, c.durationMs, c.limit, c.cost, c.request.peek, &by.Estimate.Rules)
+			alive = e.Estimates().Judge(&v, c.horizon, c.nowMs, c.durationMs, c.limit, c.cost, c.request.peek,
+				&by.Estimate.Rules)
 		case l.alone():
 			alive = e.Judge(&v, c.horizon, c.nowMs, c.durationMs, c.limit, c.cost, c.counting())
 		default:
@@ -281,7 +282,7 @@ func (l *Limiter) judgeInFleet(ctx context.Context, v *cell.Verdict, e *cell.Ent
 		return l.judgeUntracked(ctx, v, e, c, by)
 	}
 	now, set := l.clock.Steady(), l.rules.InForce()
-	if !c.known || e.WantsRefresh(now, set.FreshForMs) || l.asksFirst(e, c, now, set) ||
+	if !c.known || e.Reads().WantsRefresh(now, set.FreshForMs) || l.asksFirst(e, c, now, set) ||
 		by.Outage == rules.OutageClosed && l.out.Refuses(e) {
 		if source, alive = l.refreshFor(ctx, e, c, by.Outage); source == SourceOrigin && l.settle(c) {
 			alive = alive && !l.out.Renumber(e, c.horizon, c.nowMs)
@@ -364,8 +365,8 @@ func (l *Limiter) markStrict(e *cell.Entry, sequence int64, c *call) {
 		strictMs = c.durationMs
 	}
 	now := l.clock.Steady()
-	wasStrict := e.IsStrict(now)
-	if e.BeStrict(now+clock.Steady(strictMs)) && !wasStrict {
+	wasStrict := e.Reads().IsStrict(now)
+	if e.Reads().BeStrict(now+clock.Steady(strictMs)) && !wasStrict {
 		l.metrics.strictActivations.Add(1)
 	}
 }

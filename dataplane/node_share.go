@@ -28,7 +28,7 @@ import (
 // past 1/4n of the limit only, the previous cell's included: at the start of a cell it is
 // what leaves little to share.
 func (l *Limiter) flushOverHalf(e *cell.Entry, v *cell.Verdict, c *call) {
-	if e.OverHalfNodeShare(v, c.durationMs, c.limit, c.ahead, c.cost, l.rules.InForce().Nodes) {
+	if e.NodeShare().OverHalf(v, c.durationMs, c.limit, c.ahead, c.cost, l.rules.InForce().Nodes) {
 		l.out.Flush(e)
 	}
 }
@@ -36,7 +36,7 @@ func (l *Limiter) flushOverHalf(e *cell.Entry, v *cell.Verdict, c *call) {
 // judgeByNodeShare decides in a namespace that waits, into v, and counts.
 func (l *Limiter) judgeByNodeShare(ctx context.Context, v *cell.Verdict, e *cell.Entry, c *call, source Source,
 	by *rules.Rule) (Source, bool) {
-	e.MarkWaits()
+	e.NodeShare().Mark()
 	n := l.rules.InForce().Nodes
 	v.Against = c.limit
 	safe := max(0, c.limit/(2*n)-1)
@@ -46,7 +46,7 @@ func (l *Limiter) judgeByNodeShare(ctx context.Context, v *cell.Verdict, e *cell
 	ctx, cancel := l.within(ctx, &c.until)
 	defer cancel()
 	for {
-		w, alive := e.JudgeNodeShare(v, c.horizon, c.nowMs, c.durationMs, c.limit, c.cost, c.counting(), n)
+		w, alive := e.NodeShare().Judge(v, c.horizon, c.nowMs, c.durationMs, c.limit, c.cost, c.counting(), n)
 		switch {
 		case !alive:
 			return source, false

@@ -30,7 +30,7 @@ func (w *workspace) settleClaims(used bool) {
 		if used {
 			left -= min(it.before, it.claimed.In(it.verdict.Sequence))
 		}
-		it.entry.CreditClaim(it.claimed.Sequence, left)
+		it.entry.Ledger().Credit(it.claimed.Sequence, left)
 		it.claimed = cell.Claimed{}
 	}
 }
@@ -38,7 +38,7 @@ func (w *workspace) settleClaims(used bool) {
 // keepClaim notes a claim that was added. One of a cell that has made way is of no use to the batch any more.
 func (it *item) keepClaim(c *cell.Claim) {
 	if it.claimed.Sequence != c.Verdict.Sequence {
-		it.entry.CreditClaim(it.claimed.Sequence, it.claimed.Cost)
+		it.entry.Ledger().Credit(it.claimed.Sequence, it.claimed.Cost)
 		it.claimed = cell.Claimed{Sequence: c.Verdict.Sequence}
 	}
 	it.claimed.Cost += c.Cost
@@ -142,7 +142,7 @@ func (l *Limiter) breakItem(w *workspace, i int) {
 // wayOfKey is the way of all that a batch asks of one key and has not claimed, which is cost against limit.
 func (l *Limiter) wayOfKey(w *workspace, first *item) (way cell.Way, v cell.Verdict, limit, cost int64) {
 	nodes := l.rules.InForce().Nodes
-	way, limit, cost = first.entry.WayOfBatch(&v, w.horizon, first.nowMs, first.durationMs, first.limit, nodes,
+	way, limit, cost = first.entry.NodeShare().WayOfBatch(&v, w.horizon, first.nowMs, first.durationMs, first.limit, nodes,
 		first.met == cell.Untracked, &first.claimed, func(v *cell.Verdict, uncoveredMs int64) (limit, cost int64) {
 			return w.sumOfKey(first, v, uncoveredMs)
 		})

@@ -225,7 +225,7 @@ func (r *reserved) Charge(cost int64) { (*Reservation)(r).charge(cost) }
 
 func (r *reserved) Return(cost int64) {
 	if !r.outside {
-		r.entry.GiveBack(r.sequence, cost)
+		r.entry.Ledger().GiveBack(r.sequence, cost)
 	}
 }
 

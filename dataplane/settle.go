@@ -74,7 +74,7 @@ func (r *Reservation) Settle(cost int64) (change int64, err error) {
 		return 0, nil
 	}
 	if change <= 0 {
-		return -r.entry.GiveBack(r.sequence, -change), nil
+		return -r.entry.Ledger().GiveBack(r.sequence, -change), nil
 	}
 	return r.charge(change), nil
 }
@@ -124,7 +124,7 @@ func (l *Limiter) chargeOutside(e *cell.Entry, sequence, cost, limit int64) {
 	l.out.Spill(e, sequence, cost)
 	if untracked := l.table.UntrackedKeys.Find(e.Identity()); untracked != nil {
 		untracked.Charge(sequence, cost, limit)
-		untracked.SettleUnnamed(sequence, cost)
+		untracked.Ledger().SettleUnnamed(sequence, cost)
 		l.table.UntrackedKeys.Release(e.Identity())
 	}
 }
@@ -173,7 +173,7 @@ func (l *Limiter) Refund(r Request) (refunded int64, err error) {
 		if e == nil {
 			break
 		}
-		refunded = e.GiveBack(window.Sequence(nowMs, key.DurationMs()), cost)
+		refunded = e.Ledger().GiveBack(window.Sequence(nowMs, key.DurationMs()), cost)
 		if known || !l.clock.Known() {
 			break // otherwise the key moved to another cell in between: try again
 		}

@@ -64,7 +64,7 @@ func (l *Limiter) judgeUntracked(ctx context.Context, v *cell.Verdict, e *cell.E
 	source = SourceLocal
 	if by.Outage == rules.OutageClosed && l.out.Refuses(e) {
 		source = SourceDegradedClosed
-	} else if e.RefreshedAt() == 0 {
+	} else if e.Reads().RefreshedAt() == 0 {
 		alive = e.Judge(v, c.horizon, c.nowMs, c.durationMs, c.limit, c.cost, false)
 		if !alive || !v.Allowed && by.Outage != rules.OutageOpen { // an open outage lets pass what the overflow would deny
 			return source, alive
@@ -111,7 +111,7 @@ func (l *Limiter) settleUntracked(ctx context.Context, w *workspace, allowed boo
 		case it.rule.Estimate != nil || l.alone() || it.source.Degraded():
 			l.out.Spill(it.entry, it.verdict.Sequence, it.unclaimed())
 		default:
-			cost := it.entry.Unpaid(it.verdict.Sequence, it.unclaimed())
+			cost := it.entry.Ledger().Unpaid(it.verdict.Sequence, it.unclaimed())
 			if cost == 0 {
 				continue
 			}

@@ -12,12 +12,12 @@ import (
 func TestATotalWithAClaimInItCountsTheClaimOnce(t *testing.T) {
 	e := ledgerEntry() // 20 are at the origin
 	c := ledgerClaim(e, 10, 100)
-	if _, way := e.PrepareClaim(c, false, 1, 200, clock.SteadyStart); way != WayClaim {
+	if _, way := c.Prepare(false, 1, 200, clock.SteadyStart); way != WayClaim {
 		t.Fatal(way)
 	}
 	for _, answer := range []func(total *store.Total){
-		func(total *store.Total) { e.Absorb(&Counters{}, ledgerSeq, total, clock.SteadyStart) },
-		func(total *store.Total) { e.MergeClaim(&Counters{}, c, total, true, clock.SteadyStart) },
+		func(total *store.Total) { e.Ledger().Absorb(&Counters{}, ledgerSeq, total, clock.SteadyStart) },
+		func(total *store.Total) { c.Merge(&Counters{}, total, true, clock.SteadyStart) },
 	} {
 		answer(&store.Total{Region: 30})
 		if counted := e.LookAt(ledgerSeq).Counted; counted != 30 {
@@ -30,14 +30,14 @@ func TestATotalWithAClaimInItCountsTheClaimOnce(t *testing.T) {
 func TestForeignCostLeavesCreditAsItIs(t *testing.T) {
 	slot, m := slotOf(ledgerSeq), new(Counters)
 	e := ledgerEntry()
-	e.GiveBack(ledgerSeq, 15)
-	e.ApplyForeign(m, anyTime, ledgerSeq, ledgerSeq, 40)
+	e.Ledger().GiveBack(ledgerSeq, 15)
+	e.Ledger().ApplyForeign(m, anyTime, ledgerSeq, ledgerSeq, 40)
 	if l := e.LookAt(ledgerSeq); l.Foreign != 40 || l.Counted+l.Others != 45 {
 		t.Errorf("%+v; want 40 foreign, and 45 that decisions see", l)
 	}
-	e.addLocked(slot, 10)
-	e.netLocked(slot)
-	e.ApplyForeign(m, anyTime, ledgerSeq, ledgerSeq, 50)
+	e.counter.add(slot, 10)
+	e.Ledger().netLocked(slot)
+	e.Ledger().ApplyForeign(m, anyTime, ledgerSeq, ledgerSeq, 50)
 	if l := e.LookAt(ledgerSeq); l.Foreign != 50 || l.Counted+l.Others != 65 || l.Credit != 5 {
 		t.Errorf("%+v; want 50 foreign, 65 that decisions see, and 5 of the credit", l)
 	}
@@ -48,14 +48,14 @@ func TestOnlyTheCurrentCellsAnswerMakesItFresh(t *testing.T) {
 	const later = clock.SteadyStart + 1000
 	e := ledgerEntry()
 	e.rotate(anyTime, ledgerSeq+1)
-	e.markRefreshed(clock.SteadyStart)
-	e.Absorb(&Counters{}, ledgerSeq, &store.Total{Region: 20}, later)
-	e.Absorb(&Counters{}, ledgerSeq+1, &store.Total{Err: errors.New("refused")}, later)
-	if got := e.RefreshedAt(); got != clock.SteadyStart {
+	e.Reads().markRefreshed(clock.SteadyStart)
+	e.Ledger().Absorb(&Counters{}, ledgerSeq, &store.Total{Region: 20}, later)
+	e.Ledger().Absorb(&Counters{}, ledgerSeq+1, &store.Total{Err: errors.New("refused")}, later)
+	if got := e.Reads().RefreshedAt(); got != clock.SteadyStart {
 		t.Errorf("heard at %d", got-clock.SteadyStart)
 	}
-	e.Absorb(&Counters{}, ledgerSeq+1, &store.Total{}, later)
-	if got := e.RefreshedAt(); got != later {
+	e.Ledger().Absorb(&Counters{}, ledgerSeq+1, &store.Total{}, later)
+	if got := e.Reads().RefreshedAt(); got != later {
 		t.Errorf("heard at %d, want %d", got-clock.SteadyStart, later-clock.SteadyStart)
 	}
 }
@@ -64,11 +64,11 @@ func TestOnlyTheCurrentCellsAnswerMakesItFresh(t *testing.T) {
 func TestARefusedCostIsSentAgain(t *testing.T) {
 	m := new(Counters)
 	e := answeredEntry(m)
-	e.addLocked(slotOf(ledgerSeq), 4)
+	e.counter.add(slotOf(ledgerSeq), 4)
 	sent := loaded(e)
 	refused := &store.Total{Epoch: lostEpoch, Err: errors.New("cannot be written")}
-	if again, _ := e.Confirm(m, &sent, refused, clock.SteadyStart); !again || e.Unsent() != 4 {
-		t.Errorf("to be sent again: %v; %d unsent, want 4", again, e.Unsent())
+	if again, _ := e.Ledger().Confirm(m, &sent, refused, clock.SteadyStart); !again || e.Ledger().Unsent() != 4 {
+		t.Errorf("to be sent again: %v; %d unsent, want 4", again, e.Ledger().Unsent())
 	}
 	wantRestore(t, "again", loaded(e), lostEpoch, 0, 0, 4)
 }
@@ -76,10 +76,10 @@ func TestARefusedCostIsSentAgain(t *testing.T) {
 // Of an untracked key's cost a total names as much as it is more than what was named, and no more.
 func TestATotalNamesAsMuchOfAnUntrackedKeysCostAsItHolds(t *testing.T) {
 	e := ledgerEntry() // 20 are at the origin
-	e.addLocked(slotOf(ledgerSeq), 3)
-	e.SettleUnnamed(ledgerSeq, 3)
+	e.counter.add(slotOf(ledgerSeq), 3)
+	e.Ledger().SettleUnnamed(ledgerSeq, 3)
 	for _, step := range []struct{ total, named int64 }{{20, 20}, {21, 21}, {20, 21}, {23, 23}, {24, 24}} {
-		e.Absorb(&Counters{}, ledgerSeq, &store.Total{Region: step.total}, clock.SteadyStart)
+		e.Ledger().Absorb(&Counters{}, ledgerSeq, &store.Total{Region: step.total}, clock.SteadyStart)
 		if named := e.LookAt(ledgerSeq).Named; named != step.named {
 			t.Errorf("a total of %d: %d are named, want %d", step.total, named, step.named)
 		}
@@ -94,14 +94,14 @@ func TestAKeyLeavesRoomAgainOnceOthersAreHeard(t *testing.T) {
 	claim := func(now clock.Steady) (*Claim, int64) {
 		c := ledgerClaim(e, 10, 100)
 		c.spares = true
-		call, way := e.PrepareClaim(c, false, nodes, quietMs, now)
+		call, way := c.Prepare(false, nodes, quietMs, now)
 		if way != WayClaim {
 			t.Fatal(way)
 		}
 		return c, call.AtMost
 	}
 	c, _ := claim(clock.SteadyStart)
-	e.MergeClaim(&Counters{}, c, &store.Total{Region: 20}, false, clock.SteadyStart)
+	c.Merge(&Counters{}, &store.Total{Region: 20}, false, clock.SteadyStart)
 	if c.Way != WayOverShare {
 		t.Fatal(c.Way)
 	}
@@ -109,8 +109,8 @@ func TestAKeyLeavesRoomAgainOnceOthersAreHeard(t *testing.T) {
 	if atMost != 100 {
 		t.Errorf("at most %d after a quiet time, want all", atMost)
 	}
-	e.EndClaim(c, WayBroken)
-	e.Absorb(&Counters{}, ledgerSeq, &store.Total{Region: 21}, clock.SteadyStart+quietMs)
+	c.End(WayBroken)
+	e.Ledger().Absorb(&Counters{}, ledgerSeq, &store.Total{Region: 21}, clock.SteadyStart+quietMs)
 	if _, atMost = claim(clock.SteadyStart + quietMs); atMost != 100-4*7 {
 		t.Errorf("at most %d, as others are heard; of the 79 that are left each of four others has a share of 7", atMost)
 	}
@@ -126,7 +126,7 @@ func TestAClosedCellIsReadAgainAfterItsGrace(t *testing.T) {
 		atMs  int64
 		stale bool
 	}{{0, false}, {graceMs - 1, false}, {graceMs, true}, {graceMs + 1, false}} {
-		if l := e.Load(anyTime, false, true, closedMs+step.atMs, graceMs); l.Stale != step.stale {
+		if l := e.Ledger().Load(anyTime, false, true, closedMs+step.atMs, graceMs); l.Stale != step.stale {
 			t.Errorf("%d ms after its end: read again %v, want %v", step.atMs, l.Stale, step.stale)
 		}
 	}

@@ -11,67 +11,58 @@ func (e *Entry) Charge(sequence, cost, limit int64) (charged int64, alive bool) 
 	if e.flags.Load()&flagDead != 0 {
 		return 0, false
 	}
-	slot, ok := e.slotLocked(min(sequence, e.seq.Load()))
+	slot, ok := e.slotLocked(min(sequence, e.counter.sequence()))
 	if !ok {
 		return 0, true
 	}
 	e.lowerMinLimit(slot, limit) // past half of it no flood washes the entry away
-	return e.addLocked(slot, cost), true
+	return e.counter.add(slot, cost), true
 }
 
 // GiveBack takes up to cost back from a cell: first what was not sent yet,
 // the rest as credit.
-func (e *Entry) GiveBack(sequence, cost int64) (given int64) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	slot, ok := e.slotLocked(sequence)
+func (l Ledger) GiveBack(sequence, cost int64) (given int64) {
+	l.e.mu.Lock()
+	defer l.e.mu.Unlock()
+	slot, ok := l.e.slotLocked(sequence)
 	if !ok {
 		return 0
 	}
-	if e.ledger() == nil { // all of it is this node's own, and never sent
-		given = min(cost, wordCount(e.words[slot].Load()))
-		e.takeLocked(slot, given)
+	if l.books == nil { // all of it is this node's own, and never sent
+		given = min(cost, l.e.counter.count(slot))
+		l.e.counter.take(slot, given)
 		return given
 	}
-	given = min(cost, e.neverSentLocked(slot))
-	e.takeLocked(slot, given)
-	return given + e.creditLocked(slot, cost-given)
+	given = min(cost, l.neverSentLocked(slot))
+	l.e.counter.take(slot, given)
+	return given + l.creditLocked(slot, cost-given)
 }
 
-// CreditClaim turns what others know of, and is not spent after all, into this node's credit.
-func (e *Entry) CreditClaim(sequence, cost int64) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if slot, ok := e.slotLocked(sequence); ok {
-		e.creditLocked(slot, cost)
+// Credit turns what others know of, and is not spent after all, into this node's credit.
+func (l Ledger) Credit(sequence, cost int64) {
+	l.e.mu.Lock()
+	defer l.e.mu.Unlock()
+	if slot, ok := l.e.slotLocked(sequence); ok {
+		l.creditLocked(slot, cost)
 	}
 }
 
 // creditLocked turns up to cost that others know of into this node's credit.
-func (e *Entry) creditLocked(slot int, cost int64) (credit int64) {
-	b := e.ledger()
-	credit = max(0, min(cost, e.acceptedLocked(slot)-b.credit(slot), creditMax-b.credit(slot)-b.netted(slot)))
+func (l Ledger) creditLocked(slot int, cost int64) (credit int64) {
+	credit = max(0, min(cost, l.acceptedLocked(slot)-l.credit(slot), creditMax-l.credit(slot)-l.netted(slot)))
 	if credit > 0 {
-		b.needExtra().credit[slot] += credit
-		e.othersOf(slot).Add(-credit)
+		l.needExtra().credit[slot] += credit
+		l.e.addOthers(slot, -credit)
 	}
 	return credit
 }
 
-// netLocked pays what this node has accepted and not sent from its credit. What a
-// decision reads stays as it is: taking the cost out of the word instead, and the credit
-// out of others, would let a word come back to an earlier value while others has
-// changed, and a decision that was judged before count after.
-func (e *Entry) netLocked(slot int) {
-	if n := min(e.ledger().credit(slot), e.neverSentLocked(slot)); n > 0 {
-		e.ledger().extra.credit[slot] -= n
-		e.ledger().extra.netted[slot] += n
-	}
-}
+// netLocked pays what this node has accepted and not sent from its credit.
+func (l Ledger) netLocked(slot int) { l.pay(slot, l.neverSentLocked(slot)) }
 
 // neverSentLocked is own cost that certainly no other node and no origin knows.
-func (e *Entry) neverSentLocked(slot int) int64 {
-	return max(0, e.unsentLocked(slot))
+func (l Ledger) neverSentLocked(slot int) int64 {
+	return max(0, l.unsentLocked(slot))
 }
 
 // Force counts cost in a cell whatever its limit; false if the entry has moved on.
@@ -81,7 +72,7 @@ func (e *Entry) Force(sequence, limit, cost int64) bool {
 	slot, ok := e.slotLocked(sequence)
 	if ok {
 		e.lowerMinLimit(slot, limit)
-		e.addLocked(slot, cost)
+		e.counter.add(slot, cost)
 	}
 	return ok
 }
@@ -89,28 +80,28 @@ func (e *Entry) Force(sequence, limit, cost int64) bool {
 // SettleUnnamed takes own cost of an untracked key for settled, though the origin has not named it: it is
 // on its way there, or in the overflow. No claim waits for it to be sent, and no total that lacks
 // it is taken for a loss.
-func (e *Entry) SettleUnnamed(sequence, cost int64) {
-	if e.ledger() == nil {
+func (l Ledger) SettleUnnamed(sequence, cost int64) {
+	if l.books == nil {
 		return
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if slot, ok := e.slotLocked(sequence); ok {
-		e.ledger().cells[slot].settled.Add(cost)
-		e.ledger().needExtra().unnamed[slot] += cost
+	l.e.mu.Lock()
+	defer l.e.mu.Unlock()
+	if slot, ok := l.e.slotLocked(sequence); ok {
+		l.cells[slot].settled.Add(cost)
+		l.needExtra().unnamed[slot] += cost
 	}
 }
 
 // LoadUntracked puts own cost of an untracked key on its way. See SettleUnnamed.
-func (e *Entry) LoadUntracked(sequence, cost int64, shared bool) store.Cost {
-	e.SettleUnnamed(sequence, cost)
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	c := store.Cost{Cell: e.Cell(sequence), Add: cost}
-	if slot, ok := e.slotLocked(sequence); ok {
-		c.Epoch = e.ledger().epochs[slot]
+func (l Ledger) LoadUntracked(sequence, cost int64, shared bool) store.Cost {
+	l.SettleUnnamed(sequence, cost)
+	l.e.mu.Lock()
+	defer l.e.mu.Unlock()
+	c := store.Cost{Cell: l.e.Cell(sequence), Add: cost}
+	if slot, ok := l.e.slotLocked(sequence); ok {
+		c.Epoch = l.epochs[slot]
 		if shared {
-			c.Limit = e.limitLocked(slot)
+			c.Limit = l.e.minLimits.lowest(slot)
 		}
 	}
 	return c
@@ -118,17 +109,12 @@ func (e *Entry) LoadUntracked(sequence, cost int64, shared bool) store.Cost {
 
 // Unpaid is what credit does not pay for of a cost that was counted on an untracked key: claims of batches that failed
 // and of callers who left have become that.
-func (e *Entry) Unpaid(sequence, cost int64) int64 {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	slot, ok := e.slotLocked(sequence)
+func (l Ledger) Unpaid(sequence, cost int64) int64 {
+	l.e.mu.Lock()
+	defer l.e.mu.Unlock()
+	slot, ok := l.e.slotLocked(sequence)
 	if !ok {
 		return cost
 	}
-	n := min(e.ledger().credit(slot), cost)
-	if n > 0 {
-		e.ledger().extra.credit[slot] -= n
-		e.ledger().extra.netted[slot] += n
-	}
-	return cost - n
+	return cost - l.pay(slot, cost)
 }

@@ -10,7 +10,7 @@ import (
 // the call that took it until done is closed, except for what Entry.mu guards.
 //
 // From when a claim is prepared its cost is in the count, where singles, batches and handles
-// see it, and in ledgerExtra.claiming. An answer takes it out of that: what was added is own cost that
+// see it, and in claims.cost. An answer takes it out of that: what was added is own cost that
 // the origin has confirmed, what was not is taken back out of the count. What was added for
 // a caller who has left is this node's credit: nothing of it is lost, and no other decision pays
 // for it.
@@ -27,35 +27,84 @@ type Claim struct {
 	Lent      bool   // who has left has its cost as credit; under Entry.mu, constant once it is answered
 	answered  bool   // way is decided; under Entry.mu
 	atMost    int64  // the origin's total that fits the limit, without room for others
-	next      *Claim // in ledgerExtra.lent; under Entry.mu
+	next      *Claim // in claims.lent; under Entry.mu
 
 	Done chan struct{}
 	Way  Way // wayReply: judge again
 }
 
-// LeaveClaim is for a caller that waits no longer. answered is true when it need not have left.
-func (e *Entry) LeaveClaim(c *Claim) (answered bool) {
+// claims are an entry's claims on their way, by slot. Guarded by Entry.mu.
+type claims struct {
+	cost [2]int64  // in the count, though not accepted yet, and perhaps in the totals
+	lent [2]*Claim // those among them that have lent their cost to callers who have left
+	// since when a claim is refused for the room that others may need, while nothing of theirs was heard; 0: not
+	overShare clock.Steady
+}
+
+// of returns what claims of a cell have in the count.
+func (c *claims) of(slot int) int64 { return c.cost[slot] }
+
+func (c *claims) begin(slot int, cost int64) { c.cost[slot] += cost }
+
+// end takes a claim off its way, and returns the cost of the others.
+func (c *claims) end(slot int, one *Claim) (left int64) {
+	for at := &c.lent[slot]; *at != nil; at = &(*at).next {
+		if *at == one {
+			*at = one.next
+			break
+		}
+	}
+	c.cost[slot] = max(0, c.cost[slot]-one.Cost)
+	return c.cost[slot]
+}
+
+func (c *claims) lend(slot int, one *Claim) { one.next, c.lent[slot] = c.lent[slot], one }
+
+// lentIn returns a claim that has lent its cost, nil if there is none.
+func (c *claims) lentIn(slot int) *Claim { return c.lent[slot] }
+
+// refuse notes that a claim was refused for the room of others; heard, that cost of theirs has turned up since.
+func (c *claims) refuse(now clock.Steady) {
+	if c.overShare == 0 {
+		c.overShare = now
+	}
+}
+
+func (c *claims) heard() { c.overShare = 0 }
+
+// quiet reports whether claims were refused for quietMs, and no cost of others has turned up.
+func (c *claims) quiet(now clock.Steady, quietMs int64) bool {
+	return c.overShare != 0 && int64(now-c.overShare) >= quietMs
+}
+
+func (c *claims) reset(slot int) { c.cost[slot], c.lent[slot] = 0, nil }
+
+// Leave is for a caller that waits no longer. answered is true when it need not have left.
+func (c *Claim) Leave() (answered bool) {
+	e := c.Entry
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if !c.answered {
-		e.leaveLocked(c)
+		c.leaveLocked()
 	}
 	return c.answered
 }
 
-// LoseClaim sends the caller of a claim away whose answer is lost. It stays on its way until another call has found out
+// Lose sends the caller of a claim away whose answer is lost. It stays on its way until another call has found out
 // what became of it.
-func (e *Entry) LoseClaim(c *Claim) (lent bool) {
+func (c *Claim) Lose() (lent bool) {
+	e := c.Entry
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.leaveLocked(c)
+	c.leaveLocked()
 	c.Way = WayBroken
 	return c.Lent
 }
 
 // leaveLocked lends the caller the cost that is committed. An untracked key is lent nothing: what it accepts without
 // the origin's answer is in the overflow.
-func (e *Entry) leaveLocked(c *Claim) {
+func (c *Claim) leaveLocked() {
+	e := c.Entry
 	if c.left {
 		return
 	}
@@ -64,11 +113,9 @@ func (e *Entry) leaveLocked(c *Claim) {
 	if !ok || !c.lends || !c.committed || e.flags.Load()&flagUntracked != 0 {
 		return
 	}
-	if b := e.ledger(); b.credit(slot)+b.netted(slot)+c.Cost <= creditMax {
-		r := b.needExtra()
-		c.Lent, c.next, r.lent[slot] = true, r.lent[slot], c
-		r.credit[slot] += c.Cost
-		e.othersOf(slot).Add(-c.Cost)
+	if l := e.Ledger(); l.lendLocked(slot, c.Cost) {
+		c.Lent = true
+		l.needExtra().claims.lend(slot, c)
 	}
 }
 
@@ -85,44 +132,46 @@ func (c *Claim) answer(w Way) {
 	}
 }
 
-// PrepareClaim commits to a claim's cost, and puts it on its way, if it still is one.
-func (e *Entry) PrepareClaim(c *Claim, shared bool, nodes, quietMs int64, now clock.Steady) (call store.Claim, w Way) {
+// Prepare commits to a claim's cost, and puts it on its way, if it still is one.
+func (c *Claim) Prepare(shared bool, nodes, quietMs int64, now clock.Steady) (call store.Claim, w Way) {
+	e := c.Entry
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	slot, ok := e.slotLocked(c.Verdict.Sequence)
-	if !ok || c.Verdict.Sequence != e.seq.Load() || c.left {
+	if !ok || c.Verdict.Sequence != e.counter.sequence() || c.left {
 		return call, WayReply
 	}
 	durationMs := e.names.durationMs()
 	uncovered := window.Start(c.Verdict.Sequence+1, durationMs) - c.Verdict.AtMs
 	for {
-		e.awaitRelease(slot)
-		word := e.words[slot].Load()
-		if e.unconfirmedLocked(slot, word) > 0 {
+		e.counter.awaitRelease(slot)
+		word := e.counter.word(slot)
+		if e.Ledger().unconfirmedLocked(slot, word) > 0 {
 			return call, WayReply // what is unsent goes first: no total holds it
 		}
 		if e.weigh(&c.Verdict, slot, word, c.limit, c.Cost, uncovered, durationMs); !c.Verdict.Allowed {
 			return call, WayReply
 		}
 		if sum, _ := plus(word, c.Cost, CountMax); wordIsLive(word, c.Verdict.Sequence) &&
-			e.words[slot].CompareAndSwap(word, sum) {
+			e.counter.swap(slot, word, sum) {
 			break
 		}
 	}
-	r := e.ledger().needExtra()
+	l := e.Ledger()
 	room := c.limit - c.Verdict.carried(durationMs)
 	// What the totals hold is what is known here without the claims on their way, and with the
 	// credit, which the origin has counted.
-	known := c.Verdict.Current - r.claiming[slot] + r.credit[slot]
-	c.atMost = room - e.others[slot].Load() - r.netted[slot]
-	r.claiming[slot] += c.Cost
+	known := c.Verdict.Current - l.claiming(slot) + l.credit(slot)
+	c.atMost = room - e.othersIn(slot) - l.netted(slot)
+	claims := &l.needExtra().claims
+	claims.begin(slot, c.Cost)
 	c.committed = true
 	e.flags.Or(flagClaiming << slot)
 	atMost := c.atMost
-	if c.spares && (r.overShare == 0 || int64(now-r.overShare) < quietMs) {
+	if c.spares && !claims.quiet(now, quietMs) {
 		atMost -= roomForOthers(room-known, c.limit, nodes)
 	}
-	call = store.Claim{Cell: e.Cell(c.Verdict.Sequence), Epoch: e.ledger().epochs[slot], Cost: c.Cost, AtMost: atMost}
+	call = store.Claim{Cell: e.Cell(c.Verdict.Sequence), Epoch: l.epoch(slot), Cost: c.Cost, AtMost: atMost}
 	if shared {
 		call.Limit = c.limit
 	}
@@ -141,72 +190,68 @@ func roomForOthers(left, limit, nodes int64) int64 {
 }
 
 // Claiming is true while a claim of the cell is on its way.
-func (e *Entry) Claiming(sequence int64) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	slot, ok := e.slotLocked(sequence)
-	return ok && e.ledger().claiming(slot) > 0
+func (l Ledger) Claiming(sequence int64) bool {
+	l.e.mu.Lock()
+	defer l.e.mu.Unlock()
+	slot, ok := l.e.slotLocked(sequence)
+	return ok && l.claiming(slot) > 0
 }
 
-// EndClaim takes a claim that was not added off its way, and its cost out of the count.
-func (e *Entry) EndClaim(c *Claim, w Way) {
+// End takes a claim that was not added off its way, and its cost out of the count.
+func (c *Claim) End(w Way) {
+	e := c.Entry
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if slot, ok := e.slotLocked(c.Verdict.Sequence); ok {
-		e.releaseClaimLocked(slot, c)
+		c.releaseLocked(slot)
 	}
 	c.answer(w)
 }
 
-func (e *Entry) releaseClaimLocked(slot int, c *Claim) {
+func (c *Claim) releaseLocked(slot int) {
+	e := c.Entry
 	if !c.committed {
 		return
 	}
-	e.unclaimLocked(slot, c)
+	c.unclaimLocked(slot)
 	if c.Lent {
-		e.revokeLocked(slot, c.Cost)
+		e.Ledger().pay(slot, c.Cost) // what the credit has paid for before becomes unsent
 		return
 	}
-	e.takeLocked(slot, c.Cost)
+	e.counter.take(slot, c.Cost)
 }
 
-// revokeLocked takes back credit that was lent. The cost in the word stays there, and so does
-// what makes up for it in others: see netLocked for why. What the credit has paid for becomes
+// lendLocked turns a claim's cost into credit, if there is room for that.
+func (l Ledger) lendLocked(slot int, cost int64) bool {
+	if l.credit(slot)+l.netted(slot)+cost > creditMax {
+		return false
+	}
+	l.needExtra().credit[slot] += cost
+	l.e.addOthers(slot, -cost)
+	return true
+}
+
+// settleClaimedLocked settles cost that the origin has added for a claim in an epoch. If that epoch is lost, it is
 // unsent.
-func (e *Entry) revokeLocked(slot int, cost int64) {
-	r := e.ledger().needExtra()
-	left := min(r.credit[slot], cost)
-	r.credit[slot] -= left
-	r.netted[slot] += left
+func (l Ledger) settleClaimedLocked(slot int, cost int64, in store.Epoch) {
+	if epoch := l.epoch(slot); epoch == 0 || epoch == in {
+		l.cells[slot].settled.Add(cost)
+	}
 }
 
 // unclaimLocked takes a claim off its way.
-func (e *Entry) unclaimLocked(slot int, c *Claim) {
-	r := e.ledger().needExtra()
+func (c *Claim) unclaimLocked(slot int) {
+	e := c.Entry
 	c.committed = false
-	for at := &r.lent[slot]; *at != nil; at = &(*at).next {
-		if *at == c {
-			*at = c.next
-			break
-		}
-	}
-	if r.claiming[slot] -= c.Cost; r.claiming[slot] <= 0 {
-		r.claiming[slot] = 0
+	if e.Ledger().needExtra().claims.end(slot, c) == 0 {
 		e.flags.And(^uint32(flagClaiming << slot))
 	}
 }
 
-// revokeAllLocked is for an epoch that is lost, and with it what claims on their way have added or will: what they have
-// lent is accepted cost like any other.
-func (e *Entry) revokeAllLocked(slot int) {
-	for b := e.ledger(); b.extra != nil && b.extra.lent[slot] != nil; {
-		e.releaseClaimLocked(slot, b.extra.lent[slot])
-	}
-}
-
-// MergeClaim merges an answer: a cost that was added is own cost, counted and confirmed
+// Merge merges an answer: a cost that was added is own cost, counted and confirmed
 // in the same step, so that it is never sent.
-func (e *Entry) MergeClaim(m *Counters, c *Claim, total *store.Total, added bool, now clock.Steady) (lost store.Epoch) {
+func (c *Claim) Merge(m *Counters, total *store.Total, added bool, now clock.Steady) (lost store.Epoch) {
+	e := c.Entry
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	w := WayReply
@@ -216,44 +261,41 @@ func (e *Entry) MergeClaim(m *Counters, c *Claim, total *store.Total, added bool
 		w = WayMade
 	case ok && total.Region+c.Cost <= c.atMost:
 		w = WayOverShare
-		if r := e.ledger().needExtra(); r.overShare == 0 {
-			r.overShare = now
-		}
+		e.Ledger().needExtra().claims.refuse(now)
 	}
 	if ok {
-		lost = e.mergeAnswerLocked(m, slot, c, total, added)
-		e.refreshLocked(c.Verdict.Sequence, total, now)
+		lost = c.mergeLocked(m, slot, total, added)
+		e.Reads().refreshLocked(c.Verdict.Sequence, total, now)
 	}
 	c.answer(w)
 	return lost
 }
 
-func (e *Entry) mergeAnswerLocked(m *Counters, slot int, c *Claim, total *store.Total, added bool) (lost store.Epoch) {
+func (c *Claim) mergeLocked(m *Counters, slot int, total *store.Total, added bool) (lost store.Epoch) {
+	e := c.Entry
 	switch {
 	case !added:
-		e.releaseClaimLocked(slot, c)
+		c.releaseLocked(slot)
 	case c.committed: // else it was added in an epoch that is lost, and is restored
-		e.unclaimLocked(slot, c)
-		if epoch := e.ledger().epochs[slot]; epoch == 0 || epoch == total.Epoch {
-			e.ledger().cells[slot].settled.Add(c.Cost) // else it was added in an epoch that is lost, and is unsent
-		}
+		c.unclaimLocked(slot)
+		e.Ledger().settleClaimedLocked(slot, c.Cost, total.Epoch)
 		e.lowerMinLimit(slot, c.limit)
 	}
-	lost = e.absorbLocked(m, slot, total)
+	lost = e.Ledger().absorbLocked(m, slot, total)
 	switch {
 	case c.Lent:
 	case added && c.left:
-		e.creditLocked(slot, c.Cost)
+		e.Ledger().creditLocked(slot, c.Cost)
 	case added:
 		c.Verdict.Allowed = true
-		c.Verdict.Current = max(0, wordCount(e.words[slot].Load())+e.others[slot].Load()-c.Cost)
+		c.Verdict.Current = max(0, e.countIn(slot)-c.Cost)
 	}
 	return lost
 }
 
 // Finish sends away a claimant that was never prepared.
 func (c *Claim) Finish(w Way) {
-	c.Entry.EndClaim(c, w)
+	c.End(w)
 	close(c.Done)
 }
 

@@ -12,7 +12,7 @@ func (d *DirtyList) Mark(e *Entry, flags uint32) {
 	}
 	for {
 		head := d.head.Load()
-		e.ledger().next = head
+		e.Ledger().next = head
 		if d.head.CompareAndSwap(head, e) {
 			return
 		}
@@ -23,8 +23,8 @@ func (d *DirtyList) Mark(e *Entry, flags uint32) {
 // next, or marks it again: the flag is cleared before any count is read.
 func (d *DirtyList) Take(visit func(*Entry)) {
 	for e := d.head.Swap(nil); e != nil; {
-		next := e.ledger().next
-		e.ledger().next = nil
+		next := e.Ledger().next
+		e.Ledger().next = nil
 		visit(e)
 		e.flags.And(^uint32(Dirty))
 		e = next

@@ -3,9 +3,7 @@ package cell
 import (
 	"sync"
 	"sync/atomic"
-	"unsafe"
 
-	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -13,25 +11,21 @@ import (
 // before it, in two slots (slot = sequence mod 2), so that a decision is one look-up.
 // It is one cache line, and all that most decisions read: of a key that other regions use
 // too, or that was denied, they read what is behind it as well. What only a fleet needs is
-// in ledger, 56 bytes more, which lie next to that.
+// in books, 56 bytes more, which lie next to that: see Ledger.
 //
 // Who writes what, and which way it moves:
 //
-//	words        requests and batches (+cost); merges (+); claims (+cost, and - again when it
+//	counter      its words: requests and batches (+cost); merges (+); claims (+cost, and - again when it
 //	             is refused); refunds (-), of own cost that was not sent yet
+//	             its sequence: rotate   grows, within a Horizon; an entry ahead of the clock is replaced: SetRight
 //	others       merges (+); refunds (-) of cost that was sent
-//	seq          rotate                 grows, within a Horizon; an entry ahead of the clock is replaced: SetRight
 //	minLimits    requests (down); rotate (back to none)
 //	refreshedAt  refresh, replay        grows
 //	strictUntil  denials                grows; flagStrict is set before it is looked at
-//	ledger       background and refunds, under mu
-//
-// The slot of a cell is reset when the sequence moves two on; a late write to the
-// old cell finds another sequence and does nothing.
+//	books        background and refunds, under mu: Ledger
 type Entry struct {
 	id          Identity // constant
-	words       [2]atomic.Uint64
-	seq         atomic.Int64 // sequence of the current cell
+	counter     counter
 	flags       atomic.Uint32
 	minLimits   minLimits    // lowest limits that were counted against
 	refreshedAt atomic.Int64 // clock.Steady of the origin's last word on the current cell; 0: never
@@ -53,17 +47,8 @@ type behind struct {
 // behindOfFleet is behind an entry of a node with an origin: one piece of memory without a
 // pointer in between, 112 bytes, which is what the allocator gives.
 type behindOfFleet struct {
-	behind // the first field: see Entry.ledger
-	books  ledger
-}
-
-// ledger is what a fleet needs of the entry, nil on a node alone.
-func (e *Entry) ledger() *ledger {
-	if e.flags.Load()&flagFleet == 0 {
-		return nil
-	}
-	// newEntry sets flagFleet only where behind is the first field of a behindOfFleet.
-	return &(*behindOfFleet)(unsafe.Pointer(e.behind)).books
+	behind // the first field: see Entry.keeps
+	books  books
 }
 
 func newEntry(id *Identity, names Names, sequence int64, fleet bool) *Entry {
@@ -75,9 +60,9 @@ func newEntry(id *Identity, names Names, sequence int64, fleet bool) *Entry {
 		e.behind = &behind{}
 	}
 	e.names = names
-	e.seq.Store(sequence)
-	e.words[slotOf(sequence)].Store(liveWord(sequence, 0))
-	e.words[slotOf(sequence-1)].Store(liveWord(sequence-1, 0) | sealed)
+	e.counter.advance(sequence)
+	e.counter.put(slotOf(sequence), liveWord(sequence, 0))
+	e.counter.put(slotOf(sequence-1), liveWord(sequence-1, 0)|sealed)
 	e.minLimits.init()
 	return e
 }
@@ -95,80 +80,54 @@ func (e *Entry) rotateLocked(h *Horizon, sequence int64) (agedOut int64, ok bool
 	if e.flags.Load()&flagDead != 0 {
 		return 0, false
 	}
-	seq := e.seq.Load()
+	seq := e.counter.sequence()
 	if seq >= sequence {
 		return 0, true
 	}
 	if !h.shows(sequence, e.names.durationMs()) {
 		return 0, false
 	}
-	e.sealLocked(slotOf(seq))
+	e.counter.seal(slotOf(seq))
 	if sequence == seq+1 {
 		e.flags.Or(flagStale << slotOf(seq))
 	} else {
 		agedOut = e.resetLocked(slotOf(sequence-1), liveWord(sequence-1, 0)|sealed)
 	}
 	agedOut += e.resetLocked(slotOf(sequence), liveWord(sequence, 0))
-	e.seq.Store(sequence)
+	e.counter.advance(sequence)
 	return agedOut, true
-}
-
-func (e *Entry) sealLocked(slot int) {
-	for {
-		word := e.words[slot].Load()
-		if word&held != 0 {
-			e.awaitRelease(slot)
-			continue
-		}
-		if word&sealed != 0 || e.words[slot].CompareAndSwap(word, word|sealed) {
-			return
-		}
-	}
 }
 
 // resetLocked hands a sealed slot to another cell.
 func (e *Entry) resetLocked(slot int, word uint64) (agedOut int64) {
-	if e.ledger() != nil {
-		agedOut = max(0, e.unsentLocked(slot))
-		e.ledger().reset(slot)
-	}
+	agedOut = e.Ledger().resetLocked(slot)
 	e.others[slot].Store(0)
 	e.flags.And(^uint32(flagsOfSlot << slot))
 	e.minLimits.reset(slot)
-	e.words[slot].Store(word)
+	e.counter.put(slot, word)
 	return agedOut
 }
 
 // slotLocked finds the slot of a cell, if the entry still holds that cell.
 func (e *Entry) slotLocked(sequence int64) (slot int, ok bool) {
-	if seq := e.seq.Load(); sequence != seq && sequence != seq-1 {
+	if seq := e.counter.sequence(); sequence != seq && sequence != seq-1 {
 		return 0, false
 	}
 	return slotOf(sequence), e.flags.Load()&flagDead == 0
 }
 
-// BeStrict makes the key's decisions ask the origin first until then. An
-// earlier moment never replaces a later one.
-func (e *Entry) BeStrict(until clock.Steady) (entered bool) {
-	if e.flags.Load()&flagStrict == 0 {
-		e.flags.Or(flagStrict)
-	}
-	return raise(&e.strictUntil, int64(until))
-}
+// othersIn returns all other regions' cost in a cell, less credit.
+func (e *Entry) othersIn(slot int) int64 { return e.others[slot].Load() }
 
-// IsStrict is true while the key asks the origin before it passes.
-func (e *Entry) IsStrict(now clock.Steady) bool {
-	return e.flags.Load()&flagStrict != 0 && int64(now) < e.strictUntil.Load()
-}
-
-// foreign sets flagOthers, with which decisions add others; call it before changing others.
-func (e *Entry) othersOf(slot int) *atomic.Int64 {
+// addOthers changes othersIn. It sets flagOthers first, with which decisions add them.
+func (e *Entry) addOthers(slot int, n int64) {
 	e.flags.Or(flagOthers << slot)
-	return &e.others[slot]
+	e.others[slot].Add(n)
 }
 
-// markRefreshed records that the origin has spoken about the current cell.
-func (e *Entry) markRefreshed(now clock.Steady) { raise(&e.refreshedAt, int64(now)) }
+// countIn returns the cost of a cell in all regions, as far as this node knows it, less credit; callers take less than
+// nothing for nothing. It reads the word first: a move of cost from the word to the others adds before it takes away.
+func (e *Entry) countIn(slot int) int64 { return e.counter.count(slot) + e.others[slot].Load() }
 
 // raise moves v up to n, never down.
 func raise(v *atomic.Int64, n int64) bool {
@@ -199,5 +158,5 @@ func (e *Entry) DurationMs() int64 { return e.names.durationMs() }
 
 // Expired is true when no decision can depend on the entry's cells any more.
 func (e *Entry) Expired(nowMs int64) bool {
-	return expiredAt(e.seq.Load(), e.names.durationMs(), nowMs)
+	return expiredAt(e.counter.sequence(), e.names.durationMs(), nowMs)
 }

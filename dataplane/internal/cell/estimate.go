@@ -29,19 +29,29 @@ const (
 	flagsOfTier  = 3 << tierShift
 )
 
-func (e *Entry) tier() level.Tier { return e.Flags().Tier() }
+// Estimates is the part of an entry that the estimate mode needs: it judges by estimates, and reads the key from the
+// origin by syncs.
+//
+// It owns the meter, which an entry with flagEstimate has, and the flags of tiers and syncs. An entry without a meter,
+// on a node alone, is judged by its two cells.
+type Estimates struct{ e *Entry }
+
+// Estimates returns the part of the entry that the estimate mode needs.
+func (e *Entry) Estimates() Estimates { return Estimates{e} }
+
+func (es Estimates) tier() level.Tier { return es.e.Flags().Tier() }
 
 // Tier is that of an entry of the estimate mode.
 func (f Flags) Tier() level.Tier { return level.Tier(f >> tierShift) }
 
 // MoveTier returns where the key was. One that was evicted stays where it was counted.
-func (e *Entry) MoveTier(to level.Tier) (from level.Tier) {
+func (es Estimates) MoveTier(to level.Tier) (from level.Tier) {
 	for {
-		flags := e.flags.Load()
+		flags := es.e.flags.Load()
 		if flags&flagDead != 0 {
 			return to
 		}
-		if e.flags.CompareAndSwap(flags, flags&^uint32(flagsOfTier)|uint32(to)<<tierShift) {
+		if es.e.flags.CompareAndSwap(flags, flags&^uint32(flagsOfTier)|uint32(to)<<tierShift) {
 			return level.Tier(flags >> tierShift)
 		}
 	}
@@ -55,8 +65,8 @@ type meter struct {
 }
 
 // Want notes that a sync is wanted, and by which limit; first is false if one was already.
-func (e *Entry) Want(limit int64, now clock.Steady) (first bool) {
-	m := e.ledger().meter()
+func (es Estimates) Want(limit int64, now clock.Steady) (first bool) {
+	m := es.e.Ledger().meter()
 	if m.wantSince.Load() != 0 || !m.wantSince.CompareAndSwap(0, int64(now)) {
 		return false
 	}
@@ -64,19 +74,19 @@ func (e *Entry) Want(limit int64, now clock.Steady) (first bool) {
 	return true
 }
 
-// Estimate is judge in the estimate mode: it judges a cost, and counts it if it is
+// Judge is Entry.Judge in the estimate mode: it judges a cost, and counts it if it is
 // allowed or if all that is offered counts, as one atomic step. alive is as Judge has it.
-func (e *Entry) Estimate(v *Verdict, h *Horizon, tMs, durationMs, limit, cost int64, peek bool,
+func (es Estimates) Judge(v *Verdict, h *Horizon, tMs, durationMs, limit, cost int64, peek bool,
 	k *Rules) (alive bool) {
 	for {
-		seq := e.seq.Load()
+		seq := es.e.counter.sequence()
 		v.Sequence, v.AtMs = seq, tMs
 		start := window.Start(seq, durationMs)
 		switch elapsed := tMs - start; {
 		case elapsed < 0:
 			v.AtMs = start
 		case elapsed >= durationMs:
-			lost, alive := e.rotate(h, window.Sequence(tMs, durationMs))
+			lost, alive := es.e.rotate(h, window.Sequence(tMs, durationMs))
 			v.AgedOut += lost
 			if !alive {
 				return false
@@ -84,60 +94,60 @@ func (e *Entry) Estimate(v *Verdict, h *Horizon, tMs, durationMs, limit, cost in
 			continue
 		}
 		slot := slotOf(seq)
-		word := e.words[slot].Load()
+		word := es.e.counter.word(slot)
 		if !wordIsLive(word, seq) {
-			if !e.awaitTurn(slot) {
+			if !es.e.awaitTurn(slot) {
 				return false
 			}
 			continue
 		}
-		e.gauge(v, slot, word, limit, cost, durationMs, k)
+		es.gauge(v, slot, word, limit, cost, durationMs, k)
 		sum := word
 		if v.Counted = 0; (v.Allowed || k.Offered) && !peek {
 			sum, v.Counted = plus(word, cost, mergedMax)
-			e.lowerMinLimit(slot, limit)
+			es.e.lowerMinLimit(slot, limit)
 		}
 		switch {
 		case v.Counted > 0:
-			if e.words[slot].CompareAndSwap(word, sum) {
+			if es.e.counter.swap(slot, word, sum) {
 				return true
 			}
-		case wordIsLive(e.words[slot].Load(), seq):
+		case wordIsLive(es.e.counter.word(slot), seq):
 			return true
 		}
 	}
 }
 
-// EstimateHeld is estimate for a batch that holds the entry; it counts nothing. Before the current cell and after it
+// JudgeHeld is Judge for a batch that holds the entry; it counts nothing. Before the current cell and after it
 // the key is judged as at its start and its end.
-func (e *Entry) EstimateHeld(v *Verdict, tMs, durationMs, limit, cost int64, k *Rules) {
-	v.Sequence = e.seq.Load()
+func (es Estimates) JudgeHeld(v *Verdict, tMs, durationMs, limit, cost int64, k *Rules) {
+	v.Sequence = es.e.counter.sequence()
 	v.AtMs = min(max(tMs, window.Start(v.Sequence, durationMs)), window.Start(v.Sequence+1, durationMs))
 	slot := slotOf(v.Sequence)
-	e.gauge(v, slot, e.words[slot].Load(), limit, cost, durationMs, k)
+	es.gauge(v, slot, es.e.counter.word(slot), limit, cost, durationMs, k)
 }
 
 // gauge is the arithmetic of an estimate on the cell whose word was read. A sync that
 // comes in between its reads can make the level too high, by what it brings, for this
 // one decision.
-func (e *Entry) gauge(v *Verdict, slot int, word uint64, limit, cost, durationMs int64, k *Rules) {
+func (es Estimates) gauge(v *Verdict, slot int, word uint64, limit, cost, durationMs int64, k *Rules) {
 	before := previousSlot(slot)
-	v.Current = max(0, wordCount(word)+e.others[slot].Load())
-	v.Previous = max(0, wordCount(e.words[before].Load())+e.others[before].Load())
-	metered := e.flags.Load()&flagEstimate != 0
+	v.Current = max(0, wordCount(word)+es.e.othersIn(slot))
+	v.Previous = max(0, es.e.countIn(before))
+	metered := es.e.flags.Load()&flagEstimate != 0
 	if v.Leaky = metered && k.Leaky; v.Leaky {
-		v.Unknown = e.leak(v, slot, limit, durationMs, k)
+		v.Unknown = es.leak(v, slot, limit, durationMs, k)
 	} else {
 		v.Level = level.OfCells(v.Current, v.Previous, window.Start(v.Sequence+1, durationMs)-v.AtMs, durationMs)
-		v.Unknown = metered && v.Current == 0 && v.Previous == 0 && e.refreshedAt.Load() == 0
+		v.Unknown = metered && v.Current == 0 && v.Previous == 0 && es.e.Reads().RefreshedAt() == 0
 	}
 	v.Allowed = v.Unknown && limit > 0 || v.Level.Fits(cost, limit, durationMs, k.Below)
 }
 
 // leak is the leaky level. Without any word from the origin it is all local cost, and
 // says nothing about the region: unknown.
-func (e *Entry) leak(v *Verdict, slot int, limit, durationMs int64, k *Rules) (unknown bool) {
-	m := e.ledger().meter()
+func (es Estimates) leak(v *Verdict, slot int, limit, durationMs int64, k *Rules) (unknown bool) {
+	m := es.e.Ledger().meter()
 	r := m.reading.Load()
 	if r == nil {
 		v.Level = level.Local(v.Current + v.Previous)
@@ -153,12 +163,11 @@ func (e *Entry) leak(v *Verdict, slot int, limit, durationMs int64, k *Rules) (u
 }
 
 // Pending is local cost that no sync has covered, roughly: it takes no lock.
-func (e *Entry) Pending() int64 {
-	seq := e.seq.Load()
+func (es Estimates) Pending() int64 {
+	seq := es.e.counter.sequence()
 	slot := slotOf(seq)
-	r := e.ledger().meter().reading.Load()
-	pending := wordCount(e.words[slot].Load()) + e.others[slot].Load() +
-		wordCount(e.words[previousSlot(slot)].Load()) + e.others[previousSlot(slot)].Load()
+	r := es.e.Ledger().meter().reading.Load()
+	pending := es.e.countIn(slot) + es.e.countIn(previousSlot(slot))
 	if r != nil {
 		covered := r.at(seq).covered
 		pending -= covered[0] + covered[1]
@@ -167,20 +176,15 @@ func (e *Entry) Pending() int64 {
 }
 
 // UnsentIn is own cost in a cell that has not been sent, roughly: it takes no lock.
-func (e *Entry) UnsentIn(sequence int64) int64 {
+func (l Ledger) UnsentIn(sequence int64) int64 {
 	slot := slotOf(sequence)
-	return wordCount(e.words[slot].Load()) - e.ledger().cells[slot].settled.Load()
+	return l.e.counter.count(slot) - l.cells[slot].settled.Load()
 }
 
-// beEstimate gives a new entry what the estimate mode needs, in one piece of memory.
-func (e *Entry) beEstimate() {
-	whole := &struct {
-		rare  ledgerExtra
-		meter meter
-	}{}
-	whole.rare.metered = &whole.meter
-	e.ledger().extra = &whole.rare
-	e.flags.Or(flagEstimate)
+// begin gives a new entry what the estimate mode needs.
+func (es Estimates) begin() {
+	es.e.Ledger().beginMeter()
+	es.e.flags.Or(flagEstimate)
 }
 
 // Rules are what a namespace sets for the judgement of estimates. Immutable.
@@ -199,10 +203,10 @@ func (k *Rules) OutageOf(durationMs int64) int64 {
 	return k.OutageMs
 }
 
-// ExplainLeak is the leaky level of a verdict; leaks is false where the level is that by cells.
-func (e *Entry) ExplainLeak(v *Verdict, limit, durationMs int64, k *Rules) (unknown, leaks bool) {
-	if !k.Leaky || !e.Flags().Estimates() {
+// Explain is the leaky level of a verdict; leaks is false where the level is that by cells.
+func (es Estimates) Explain(v *Verdict, limit, durationMs int64, k *Rules) (unknown, leaks bool) {
+	if !k.Leaky || !es.e.Flags().Estimates() {
 		return false, false
 	}
-	return e.leak(v, slotOf(v.Sequence), limit, durationMs, k), true
+	return es.leak(v, slotOf(v.Sequence), limit, durationMs, k), true
 }

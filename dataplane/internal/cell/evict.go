@@ -48,31 +48,31 @@ const idleExpiry = 10 * time.Minute
 // So a key at its limit stays until its window ends, or is still known for what it is: no flood
 // of one-shot identifiers can wash a blocked caller clean.
 func (e *Entry) evict(h *Horizon, nowMs int64, now clock.Steady, graceMs int64, why need) eviction {
-	if e.flags.Load()&Dirty != 0 || why != needShare && e.IsStrict(now) {
+	if e.flags.Load()&Dirty != 0 || why != needShare && e.Reads().IsStrict(now) {
 		return stays // without the lock: most entries that stay do so here
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	flags := e.flags.Load()
 	if flags&(Dirty|flagInReplay|flagFlush|flagRestore|flagRestore1|flagSending|flagSending1|flagAsked|flagClaiming|
-		flagClaiming1) != 0 || e.readingLocked(now) {
+		flagClaiming1) != 0 || e.Reads().readingLocked(now) {
 		return stays
 	}
-	seq := e.seq.Load()
+	seq := e.counter.sequence()
 	slot := slotOf(seq)
-	word := e.words[slot].Load()
+	word := e.counter.word(slot)
 	if word&held != 0 {
 		return stays
 	}
 	sends := flags&(flagFleet|flagEstimate) == flagFleet
 	heldBack := flags&flagHeldBack != 0
-	if sends && !heldBack && (e.unsentLocked(slot) > 0 || e.unsentLocked(previousSlot(slot)) > 0) {
+	if sends && !heldBack && (e.Ledger().unsentLocked(slot) > 0 || e.Ledger().unsentLocked(previousSlot(slot)) > 0) {
 		return stays // accepted, and about to be marked dirty
 	}
 	result := goneExpired
 	if !h.past(seq, e.names.durationMs(), nowMs, graceMs) {
-		refreshed := e.refreshedAt.Load()
-		idle := sends && !heldBack && refreshed > 0 && int64(now)-refreshed >= idleExpiry.Milliseconds()
+		refreshed := e.Reads().RefreshedAt()
+		idle := sends && !heldBack && refreshed > 0 && int64(now-refreshed) >= idleExpiry.Milliseconds()
 		if why == needShare {
 			return e.endLocked(slot, word, goneShare)
 		}
@@ -99,8 +99,8 @@ func (e *Entry) deniedLocked(flags uint32) bool {
 	if flags&(flagDenied|flagDenied1) != 0 {
 		return true
 	}
-	for slot := range e.words {
-		count := wordCount(e.words[slot].Load()) + e.others[slot].Load()
+	for slot := range 2 {
+		count := e.countIn(slot)
 		if limit := e.minLimits.get(slot); count > 0 && limit != math.MaxInt64 && count >= limit-count {
 			return true
 		}
@@ -111,7 +111,7 @@ func (e *Entry) deniedLocked(flags uint32) bool {
 // endLocked ends the entry's life, unless a request has counted since its word was read.
 func (e *Entry) endLocked(slot int, word uint64, result eviction) eviction {
 	e.flags.Or(flagDead)
-	if !e.words[slot].CompareAndSwap(word, word|sealed) {
+	if !e.counter.swap(slot, word, word|sealed) {
 		e.flags.And(^uint32(flagDead))
 		return stays
 	}

@@ -26,8 +26,8 @@ func TestWhatKeepsAnEntry(t *testing.T) {
 	count := func(slot int) func(e *Entry) func() {
 		return func(e *Entry) func() {
 			e.lowerMinLimit(slot, 100)
-			e.addLocked(slot, 1)
-			return func() { e.ledger().cells[slot].settled.Add(1) } // sent
+			e.counter.add(slot, 1)
+			return func() { e.Ledger().cells[slot].settled.Add(1) } // sent
 		}
 	}
 	for name, keep := range map[string]func(e *Entry) (end func()){
@@ -46,16 +46,16 @@ func TestWhatKeepsAnEntry(t *testing.T) {
 		"denied, previous cell":     flag(flagDenied << previous),
 		"held by a batch":           func(e *Entry) func() { e.Hold(anyTime, nowMs, key.DurationMs()); return func() { e.Release(0) } },
 		"read":                      func(e *Entry) func() { e.flight = NewFlight(); return func() { e.flight = nil } },
-		"rests":                     func(e *Entry) func() { e.Rest(now); return func() { e.flight = nil } },
+		"rests":                     func(e *Entry) func() { e.Reads().Rest(now); return func() { e.flight = nil } },
 		"counted to half its limit": func(e *Entry) func() {
 			e.lowerMinLimit(current, 100)
-			e.ledger().cells[current].settled.Add(e.addLocked(current, 50))
-			return func() { e.takeLocked(current, 1) }
+			e.Ledger().cells[current].settled.Add(e.counter.add(current, 50))
+			return func() { e.counter.take(current, 1) }
 		},
 		"counted to half its limit elsewhere": func(e *Entry) func() {
 			e.lowerMinLimit(current, 100)
-			e.others[current].Store(50)
-			return func() { e.others[current].Store(49) }
+			e.addOthers(current, 50)
+			return func() { e.addOthers(current, -1) }
 		},
 	} {
 		id := h.IdentityOfKey(&key, nil)

@@ -20,9 +20,9 @@ const (
 	flagOthers1
 	flagUntracked // it has no place in the table, see UntrackedKeys; constant
 	flagStrict    // strictUntil is set; ends with the entry
-	flagClaiming  // slot 0: ledgerExtra.claiming is more than nothing; changed under mu
+	flagClaiming  // slot 0: claims.cost is more than nothing; changed under mu
 	flagClaiming1
-	flagFleet    // it has a ledger; constant
+	flagFleet    // it has books, see Ledger; constant
 	flagHeldBack // the key is new and not sent to the origin: see NewKeys; guarded by mu
 
 	flagsOfSlot = flagDenied | flagRestore | flagStale | flagSending | flagOthers | flagClaiming
@@ -50,8 +50,8 @@ func (f Flags) Claiming() bool { return f&(flagClaiming|flagClaiming1) != 0 }
 func Denied(sequence int64) uint32 { return flagDenied << slotOf(sequence) }
 
 // Enqueue puts the entry into the queue of replay; first is false if it is there.
-func (e *Entry) Enqueue() (first bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.flags.Or(flagInReplay)&flagInReplay == 0
+func (l Ledger) Enqueue() (first bool) {
+	l.e.mu.Lock()
+	defer l.e.mu.Unlock()
+	return l.e.flags.Or(flagInReplay)&flagInReplay == 0
 }

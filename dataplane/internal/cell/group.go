@@ -59,10 +59,10 @@ func (t *Table) keep(e *Entry, mode window.Mode) {
 	if t.Fleet && mode == window.Exact {
 		return
 	}
-	seq := e.seq.Load()
+	seq := e.counter.sequence()
 	for _, s := range []int64{seq - 1, seq} {
 		slot := slotOf(s)
-		if count := wordCount(e.words[slot].Load()) + e.others[slot].Load(); count > 0 {
+		if count := e.countIn(slot); count > 0 {
 			t.Spill(e, s, count)
 		}
 	}

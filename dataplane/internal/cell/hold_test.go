@@ -9,7 +9,7 @@ func TestAHeldCellKeepsWhatIsMerged(t *testing.T) {
 		if _, alive := e.Hold(anyTime, ledgerMs(), e.DurationMs()); !alive {
 			t.Fatal("not alive")
 		}
-		e.addLocked(slotOf(ledgerSeq), 5)
+		e.counter.add(slotOf(ledgerSeq), 5)
 		e.Release(cost)
 	}
 	if got := e.LookAt(ledgerSeq).Counted; got != 20+5+5+3 {

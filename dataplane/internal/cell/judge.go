@@ -40,7 +40,7 @@ type Verdict struct {
 // no budget returns. If the clock was set back, the entry is replaced first: see Table.SetRight.
 func (e *Entry) Judge(v *Verdict, h *Horizon, tMs, durationMs, limit, cost int64, count bool) (alive bool) {
 	for {
-		seq := e.seq.Load()
+		seq := e.counter.sequence()
 		v.Sequence, v.AtMs = seq, tMs
 		start := window.Start(seq, durationMs)
 		switch elapsed := tMs - start; {
@@ -55,14 +55,14 @@ func (e *Entry) Judge(v *Verdict, h *Horizon, tMs, durationMs, limit, cost int64
 			continue
 		}
 		slot := slotOf(seq)
-		word := e.words[slot].Load()
+		word := e.counter.word(slot)
 		if !wordIsLive(word, seq) {
 			if !e.awaitTurn(slot) {
 				return false
 			}
 			continue
 		}
-		v.Current, v.Previous = wordCount(word), wordCount(e.words[previousSlot(slot)].Load())
+		v.Current, v.Previous = wordCount(word), e.counter.count(previousSlot(slot))
 		if e.flags.Load()&(flagOthers|flagOthers1) == 0 { // as weigh, without the call
 			v.Allowed = window.Fits(v.Current, v.Previous, cost, limit, start+durationMs-v.AtMs, durationMs)
 		} else {
@@ -71,10 +71,10 @@ func (e *Entry) Judge(v *Verdict, h *Horizon, tMs, durationMs, limit, cost int64
 		switch {
 		case v.Allowed && count && cost > 0:
 			e.lowerMinLimit(slot, max(limit, v.Against))
-			if e.words[slot].CompareAndSwap(word, word+uint64(cost)) {
+			if e.counter.swap(slot, word, word+uint64(cost)) {
 				return true
 			}
-		case wordIsLive(e.words[slot].Load(), seq): // no rotation came between the reads
+		case wordIsLive(e.counter.word(slot), seq): // no rotation came between the reads
 			return true
 		}
 	}
@@ -95,10 +95,10 @@ func (e *Entry) weigh(v *Verdict, slot int, word uint64, limit, cost, uncoveredM
 	// Of each cell first the word, then the others: a move of cost from one to the
 	// other adds before it takes away, so that none is overlooked.
 	before := previousSlot(slot)
-	v.Current, v.Previous = wordCount(word), wordCount(e.words[before].Load())
+	v.Current, v.Previous = wordCount(word), e.counter.count(before)
 	if e.flags.Load()&(flagOthers|flagOthers1) != 0 {
-		v.Current = max(0, v.Current+e.others[slot].Load())
-		v.Previous = max(0, v.Previous+e.others[before].Load())
+		v.Current = max(0, v.Current+e.othersIn(slot))
+		v.Previous = max(0, v.Previous+e.othersIn(before))
 	}
 	v.Allowed = window.Fits(v.Current, v.Previous, cost, limit, uncoveredMs, durationMs)
 }
@@ -106,7 +106,7 @@ func (e *Entry) weigh(v *Verdict, slot int, word uint64, limit, cost, uncoveredM
 // awaitTurn waits for a batch, a rotation or an eviction that is under way, and reports
 // whether the entry is still alive.
 func (e *Entry) awaitTurn(slot int) bool {
-	e.awaitRelease(slot)
+	e.counter.awaitRelease(slot)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.flags.Load()&flagDead == 0

@@ -2,13 +2,34 @@ package cell
 
 import (
 	"sync/atomic"
+	"unsafe"
 
-	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// ledger is what a fleet needs beside the counts. Guarded by Entry.mu.
-type ledger struct {
+// Ledger is the part of an entry that a fleet needs: cost that was sent to the origin and that it has confirmed, cost
+// of other nodes and regions, credit, and cost to be restored. A node alone keeps none of it.
+//
+// It owns its books. Methods whose names end in Locked are called under Entry.mu; the others take it.
+type Ledger struct {
+	*books // nil on a node alone
+	e      *Entry
+}
+
+// Ledger returns the part of the entry that a fleet needs.
+func (e *Entry) Ledger() Ledger { return Ledger{e.keeps(), e} }
+
+// keeps returns the books of the entry, nil on a node alone.
+func (e *Entry) keeps() *books {
+	if e.flags.Load()&flagFleet == 0 {
+		return nil
+	}
+	// newEntry sets flagFleet only where behind is the first field of a behindOfFleet.
+	return &(*behindOfFleet)(unsafe.Pointer(e.behind)).books
+}
+
+// books are what a fleet needs beside the counts: the data of a Ledger. Guarded by Entry.mu.
+type books struct {
 	cells  [2]cellLedger
 	epochs [2]store.Epoch // by slot: of the origin's last answer about the cell; 0: there was none
 	next   *Entry         // dirty list; belongs to the owner of Dirty, then to the collector
@@ -16,7 +37,7 @@ type ledger struct {
 }
 
 // cellLedger is the background's part of a cell. With C for the word's count, U for
-// ledgerExtra.unnamed, N for ledgerExtra.netted and K for ledgerExtra.claiming, all nearly always 0:
+// ledgerExtra.unnamed, N for ledgerExtra.netted and K for claims.cost, all nearly always 0:
 //
 //	0 <= settled - U         what the origin has named, or is being told
 //	settled <= C - N - K     own cost not yet on its way: never negative
@@ -37,60 +58,84 @@ type ledgerExtra struct {
 	restore [2]restoring
 	carried [2]int64 // the part of others from cells that became future ones when the clock was set back: see SetRight
 
-	metered  *meter    // of the estimate mode: constant, and keeps this extra for the entry's life
-	inFlight [2]int64  // own cost on its way in a send; of keys with flagWaits
-	claiming [2]int64  // cost on its way in claims: in the count, though not accepted yet, and perhaps in the totals
-	lent     [2]*Claim // those among them that have lent their cost to callers who have left
-	// since when a claim is refused for the room that others may need, while nothing of theirs was heard; 0: not
-	overShare clock.Steady
+	metered  *meter   // of the estimate mode: constant, and keeps this extra for the entry's life
+	inFlight [2]int64 // own cost on its way in a send; of keys with flagWaits
+	claims   claims
 }
 
 // meter may be asked for without a lock, of entries with flagEstimate.
-func (b *ledger) meter() *meter { return b.extra.metered }
+func (b *books) meter() *meter { return b.extra.metered }
 
-func (b *ledger) unnamed(slot int) int64 {
+// beginMeter makes a meter, with an extra in the same piece of memory.
+func (b *books) beginMeter() {
+	whole := &struct {
+		rare  ledgerExtra
+		meter meter
+	}{}
+	whole.rare.metered = &whole.meter
+	b.extra = &whole.rare
+}
+
+func (b *books) unnamed(slot int) int64 {
 	if b.extra == nil {
 		return 0
 	}
 	return b.extra.unnamed[slot]
 }
 
-func (b *ledger) credit(slot int) int64 {
+func (b *books) credit(slot int) int64 {
 	if b.extra == nil {
 		return 0
 	}
 	return b.extra.credit[slot]
 }
 
-func (b *ledger) carried(slot int) int64 {
+// named returns the cost of a cell that the origin has named, or is being sent.
+func (b *books) named(slot int) int64 { return b.cells[slot].settled.Load() - b.unnamed(slot) }
+
+// epoch returns the epoch of the origin's last answer about a cell, 0 if there was none.
+func (b *books) epoch(slot int) store.Epoch { return b.epochs[slot] }
+
+// pay pays for cost from a cell's credit, and returns for how much of it. The cost in the word stays there, and so does
+// what makes up for it in others. Taking both out instead would let a word come back to an earlier value while others
+// has changed, and a decision that was judged before count after.
+func (b *books) pay(slot int, cost int64) (paid int64) {
+	if paid = min(b.credit(slot), cost); paid > 0 {
+		b.extra.credit[slot] -= paid
+		b.extra.netted[slot] += paid
+	}
+	return paid
+}
+
+func (b *books) carried(slot int) int64 {
 	if b.extra == nil {
 		return 0
 	}
 	return b.extra.carried[slot]
 }
 
-func (b *ledger) netted(slot int) int64 {
+func (b *books) netted(slot int) int64 {
 	if b.extra == nil {
 		return 0
 	}
 	return b.extra.netted[slot]
 }
 
-func (b *ledger) inFlight(slot int) int64 {
+func (b *books) inFlight(slot int) int64 {
 	if b.extra == nil {
 		return 0
 	}
 	return b.extra.inFlight[slot]
 }
 
-func (b *ledger) claiming(slot int) int64 {
+func (b *books) claiming(slot int) int64 {
 	if b.extra == nil {
 		return 0
 	}
-	return b.extra.claiming[slot]
+	return b.extra.claims.of(slot)
 }
 
-func (b *ledger) needExtra() *ledgerExtra {
+func (b *books) needExtra() *ledgerExtra {
 	if b.extra == nil {
 		b.extra = &ledgerExtra{}
 	}
@@ -98,73 +143,78 @@ func (b *ledger) needExtra() *ledgerExtra {
 }
 
 // reset forgets a cell, and extra with the last cell that needed it.
-func (b *ledger) reset(slot int) {
+func (b *books) reset(slot int) {
 	b.cells[slot].settled.Store(0)
 	b.cells[slot].peers, b.epochs[slot] = 0, 0
 	if r := b.extra; r != nil {
-		r.unnamed[slot], r.credit[slot], r.netted[slot], r.inFlight[slot], r.claiming[slot] = 0, 0, 0, 0, 0
-		r.restore[slot], r.lent[slot], r.carried[slot] = restoring{}, nil, 0
+		r.unnamed[slot], r.credit[slot], r.netted[slot], r.inFlight[slot] = 0, 0, 0, 0
+		r.restore[slot], r.carried[slot] = restoring{}, 0
+		r.claims.reset(slot)
 		if *r == (ledgerExtra{}) {
 			b.extra = nil
 		}
 	}
 }
 
-// addLocked adds to a cell's count, sealed or held or not, and stops at mergedMax.
-func (e *Entry) addLocked(slot int, n int64) (added int64) {
-	for {
-		word := e.words[slot].Load()
-		sum, added := plus(word, n, mergedMax)
-		if e.words[slot].CompareAndSwap(word, sum) {
-			return added
-		}
+// resetLocked forgets a cell, and returns its unsent cost.
+func (l Ledger) resetLocked(slot int) (unsent int64) {
+	if l.books == nil {
+		return 0
 	}
+	unsent = max(0, l.unsentLocked(slot))
+	l.books.reset(slot)
+	return unsent
 }
 
-// takeLocked takes n away from a cell's count, which must hold as much: no borrow
-// reaches the tag.
-func (e *Entry) takeLocked(slot int, n int64) { e.words[slot].Add(-uint64(n)) }
-
 // acceptedLocked is what may be told to others.
-func (e *Entry) acceptedLocked(slot int) int64 {
-	return wordCount(e.words[slot].Load()) - e.ledger().netted(slot) - e.ledger().claiming(slot)
+func (l Ledger) acceptedLocked(slot int) int64 {
+	return l.e.counter.count(slot) - l.netted(slot) - l.claiming(slot)
 }
 
 // unsentLocked is this node's own accepted cost that the origin has not confirmed
 // and that is neither on its way nor to be restored.
-func (e *Entry) unsentLocked(slot int) int64 {
-	return e.acceptedLocked(slot) - e.ledger().cells[slot].settled.Load()
+func (l Ledger) unsentLocked(slot int) int64 {
+	return l.acceptedLocked(slot) - l.cells[slot].settled.Load()
 }
 
 // ownLocked is what this node has accepted, sent or not.
-func (e *Entry) ownLocked(slot int) int64 {
-	return max(0, e.acceptedLocked(slot)-e.ledger().cells[slot].peers)
+func (l Ledger) ownLocked(slot int) int64 {
+	return max(0, l.acceptedLocked(slot)-l.cells[slot].peers)
+}
+
+// unconfirmedLocked is own cost that was accepted and that the origin has not confirmed, on
+// its way or not, and what the origin has lost.
+func (l Ledger) unconfirmedLocked(slot int, word uint64) int64 {
+	unconfirmed := max(0, wordCount(word)-l.netted(slot)-l.claiming(slot)-l.cells[slot].settled.Load()) + l.inFlight(slot)
+	if l.e.flags.Load()&(flagRestore<<slot) != 0 {
+		unconfirmed += max(1, l.extra.restore[slot].own) // no claim is decided by a total that lacks it
+	}
+	return unconfirmed
 }
 
 // foreignLocked is what all other regions have reported for the cell.
-func (e *Entry) foreignLocked(slot int) int64 {
-	b := e.ledger()
-	return e.others[slot].Load() + b.credit(slot) + b.netted(slot) - b.carried(slot)
+func (l Ledger) foreignLocked(slot int) int64 {
+	return l.e.othersIn(slot) + l.credit(slot) + l.netted(slot) - l.carried(slot)
 }
 
 // sendLocked puts n of the unsent cost on its way; returnLocked takes it back: the
 // origin will not have it.
-func (e *Entry) sendLocked(slot int, n int64) {
-	if e.flags.Or(flagSending<<slot)&flagWaits != 0 {
-		e.ledger().needExtra().inFlight[slot] = n
+func (l Ledger) sendLocked(slot int, n int64) {
+	if l.e.flags.Or(flagSending<<slot)&flagWaits != 0 {
+		l.needExtra().inFlight[slot] = n
 	}
-	e.ledger().cells[slot].settled.Add(n)
+	l.cells[slot].settled.Add(n)
 }
 
-func (e *Entry) returnLocked(slot int, n int64) {
-	e.arriveLocked(slot)
-	e.ledger().cells[slot].settled.Add(-n)
+func (l Ledger) returnLocked(slot int, n int64) {
+	l.arriveLocked(slot)
+	l.cells[slot].settled.Add(-n)
 }
 
 // arriveLocked ends a send.
-func (e *Entry) arriveLocked(slot int) {
-	e.flags.And(^uint32(flagSending << slot))
-	if e.ledger().extra != nil {
-		e.ledger().extra.inFlight[slot] = 0
+func (l Ledger) arriveLocked(slot int) {
+	l.e.flags.And(^uint32(flagSending << slot))
+	if l.extra != nil {
+		l.extra.inFlight[slot] = 0
 	}
 }

@@ -18,7 +18,7 @@ func ledgerEntry() *Entry {
 	key := window.Key{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: time.Minute}
 	id := h.IdentityOfKey(&key, nil)
 	e := newEntry(&id, h.NamesOf(&key, nil), ledgerSeq, true)
-	e.ledger().cells[slotOf(ledgerSeq)].settled.Add(e.addLocked(slotOf(ledgerSeq), 20))
+	e.Ledger().cells[slotOf(ledgerSeq)].settled.Add(e.counter.add(slotOf(ledgerSeq), 20))
 	return e
 }
 
@@ -37,17 +37,17 @@ func TestAClaimLeavesOutWhatItsTotalDoesNotHold(t *testing.T) {
 		atMost int64
 	}{
 		"nothing else":        {func(*Entry) {}, 100},
-		"other regions' cost": {func(e *Entry) { e.othersOf(slot).Store(40) }, 60},
-		"credit":              {func(e *Entry) { e.GiveBack(ledgerSeq, 15) }, 115},
+		"other regions' cost": {func(e *Entry) { e.addOthers(slot, 40) }, 60},
+		"credit":              {func(e *Entry) { e.Ledger().GiveBack(ledgerSeq, 15) }, 115},
 		"credit that has paid": {func(e *Entry) {
-			e.GiveBack(ledgerSeq, 15)
-			e.addLocked(slot, 15)
-			e.netLocked(slot)
+			e.Ledger().GiveBack(ledgerSeq, 15)
+			e.counter.add(slot, 15)
+			e.Ledger().netLocked(slot)
 		}, 100},
 	} {
 		e := ledgerEntry()
 		c.before(e)
-		if got, way := e.PrepareClaim(ledgerClaim(e, 10, 100), false, 1, 200, clock.SteadyStart); way != WayClaim || got.AtMost != c.atMost {
+		if got, way := ledgerClaim(e, 10, 100).Prepare(false, 1, 200, clock.SteadyStart); way != WayClaim || got.AtMost != c.atMost {
 			t.Errorf("%s: way %d, at most %d; want %d", name, way, got.AtMost, c.atMost)
 		}
 	}
@@ -56,10 +56,10 @@ func TestAClaimLeavesOutWhatItsTotalDoesNotHold(t *testing.T) {
 // Room for the shares of others is of what the totals leave, in which credit counts as spent.
 func TestCreditTakesNoRoomFromOthers(t *testing.T) {
 	e := ledgerEntry()
-	e.GiveBack(ledgerSeq, 20)
+	e.Ledger().GiveBack(ledgerSeq, 20)
 	c := ledgerClaim(e, 10, 100)
 	c.spares = true
-	if got, _ := e.PrepareClaim(c, false, 5, 200, clock.SteadyStart); got.AtMost != 120-4*8 {
+	if got, _ := c.Prepare(false, 5, 200, clock.SteadyStart); got.AtMost != 120-4*8 {
 		t.Errorf("at most %d; of the 80 that are left each of four others has a share of 8", got.AtMost)
 	}
 }
@@ -70,20 +70,20 @@ func TestAFailedClaimTakesBackWhatItLent(t *testing.T) {
 	for spent, want := range map[int64]struct{ credit, unsent int64 }{0: {5, 0}, 5: {0, 0}, 12: {0, 7}, 15: {0, 10}} {
 		slot := slotOf(ledgerSeq)
 		e := ledgerEntry()
-		e.GiveBack(ledgerSeq, 5)
+		e.Ledger().GiveBack(ledgerSeq, 5)
 		c := ledgerClaim(e, 10, 100)
 		c.lends = true
-		if _, way := e.PrepareClaim(c, false, 1, 200, clock.SteadyStart); way != WayClaim || e.LeaveClaim(c) {
+		if _, way := c.Prepare(false, 1, 200, clock.SteadyStart); way != WayClaim || c.Leave() {
 			t.Fatal("it is on its way")
 		}
-		e.addLocked(slot, spent) // by the policy
-		e.netLocked(slot)
-		e.EndClaim(c, WayBroken)
-		if known := wordCount(e.words[slot].Load()) + e.others[slot].Load(); known != 15+spent {
+		e.counter.add(slot, spent) // by the policy
+		e.Ledger().netLocked(slot)
+		c.End(WayBroken)
+		if known := e.countIn(slot); known != 15+spent {
 			t.Errorf("%d spent: %d are known, want the 15 before and these", spent, known)
 		}
-		if e.ledger().credit(slot) != want.credit || e.unsentLocked(slot) != want.unsent {
-			t.Errorf("%d spent: credit %d, unsent %d; want %+v", spent, e.ledger().credit(slot), e.unsentLocked(slot), want)
+		if e.Ledger().credit(slot) != want.credit || e.Ledger().unsentLocked(slot) != want.unsent {
+			t.Errorf("%d spent: credit %d, unsent %d; want %+v", spent, e.Ledger().credit(slot), e.Ledger().unsentLocked(slot), want)
 		}
 	}
 }
@@ -95,13 +95,13 @@ func TestWhatACellLendsIsBounded(t *testing.T) {
 	for range 40 {
 		c := ledgerClaim(e, window.LimitMax-20, window.LimitMax)
 		c.lends = true
-		if _, way := e.PrepareClaim(c, false, 1, 200, clock.SteadyStart); way != WayClaim {
+		if _, way := c.Prepare(false, 1, 200, clock.SteadyStart); way != WayClaim {
 			t.Fatalf("way %d", way)
 		}
-		e.LeaveClaim(c)
-		e.EndClaim(c, WayBroken)
-		if known := wordCount(e.words[slot].Load()) + e.others[slot].Load(); known != 20 || e.ledger().credit(slot)+e.ledger().netted(slot) > creditMax {
-			t.Fatalf("%d are known, want 20; credit %d, netted %d", known, e.ledger().credit(slot), e.ledger().netted(slot))
+		c.Leave()
+		c.End(WayBroken)
+		if known := e.countIn(slot); known != 20 || e.Ledger().credit(slot)+e.Ledger().netted(slot) > creditMax {
+			t.Fatalf("%d are known, want 20; credit %d, netted %d", known, e.Ledger().credit(slot), e.Ledger().netted(slot))
 		}
 	}
 }
@@ -111,7 +111,7 @@ func TestAClaimOfACellThatIsOverIsJudgedAgain(t *testing.T) {
 	e := ledgerEntry()
 	c := ledgerClaim(e, 10, 100)
 	e.rotate(anyTime, ledgerSeq+1)
-	if _, way := e.PrepareClaim(c, false, 1, 200, clock.SteadyStart); way != WayReply || c.committed {
+	if _, way := c.Prepare(false, 1, 200, clock.SteadyStart); way != WayReply || c.committed {
 		t.Errorf("way %d, committed %v", way, c.committed)
 	}
 }
@@ -120,12 +120,12 @@ func TestAClaimOfACellThatIsOverIsJudgedAgain(t *testing.T) {
 func TestALateReadMakesNoCellFresh(t *testing.T) {
 	e := ledgerEntry()
 	e.rotate(anyTime, ledgerSeq+1)
-	e.Hydrate(&Counters{}, ledgerSeq-1, []store.Total{{}, {Region: 20}}, clock.SteadyStart)
-	if got := e.refreshedAt.Load(); got != 0 {
+	e.Reads().Hydrate(&Counters{}, ledgerSeq-1, []store.Total{{}, {Region: 20}}, clock.SteadyStart)
+	if got := e.Reads().RefreshedAt(); got != 0 {
 		t.Errorf("heard at %d", got)
 	}
-	e.Hydrate(&Counters{}, ledgerSeq, []store.Total{{Region: 20}, {}}, clock.SteadyStart)
-	if got := e.refreshedAt.Load(); got != int64(clock.SteadyStart) {
+	e.Reads().Hydrate(&Counters{}, ledgerSeq, []store.Total{{Region: 20}, {}}, clock.SteadyStart)
+	if got := e.Reads().RefreshedAt(); got != clock.SteadyStart {
 		t.Errorf("heard at %d of the current cell", got)
 	}
 }
@@ -138,10 +138,10 @@ func TestAShareTakesNothingThatTheOriginLacks(t *testing.T) {
 		want eviction
 	}{
 		"held by the origin":                 {func(*Entry) {}, goneShare},
-		"and strict":                         {func(e *Entry) { e.BeStrict(clock.SteadyStart + 1000) }, goneShare},
-		"counted in other regions":           {func(e *Entry) { e.othersOf(slot).Store(1) }, goneShare},
+		"and strict":                         {func(e *Entry) { e.Reads().BeStrict(clock.SteadyStart + 1000) }, goneShare},
+		"counted in other regions":           {func(e *Entry) { e.addOthers(slot, 1) }, goneShare},
 		"to be restored":                     {func(e *Entry) { e.flags.Or(flagRestore << slot) }, stays},
-		"unsent":                             {func(e *Entry) { e.addLocked(slot, 1) }, stays},
+		"unsent":                             {func(e *Entry) { e.counter.add(slot, 1) }, stays},
 		"to be restored, of the cell before": {func(e *Entry) { e.flags.Or(flagRestore << previousSlot(slot)) }, stays},
 	} {
 		e := ledgerEntry()
@@ -211,8 +211,8 @@ func TestTheOverflowsGenerations(t *testing.T) {
 func TestAClaimNotesItsLimit(t *testing.T) {
 	e := ledgerEntry()
 	c := ledgerClaim(e, 10, 100)
-	e.PrepareClaim(c, false, 1, 200, clock.SteadyStart)
-	e.MergeClaim(&Counters{}, c, &store.Total{Region: 30}, true, clock.SteadyStart)
+	c.Prepare(false, 1, 200, clock.SteadyStart)
+	c.Merge(&Counters{}, &store.Total{Region: 30}, true, clock.SteadyStart)
 	if got := e.minLimits.get(slotOf(ledgerSeq)); got > 128 || c.Way != WayMade {
 		t.Errorf("limit %d noted, way %d", got, c.Way)
 	}
@@ -223,8 +223,8 @@ func TestARefusedClaimIsOverShareOnlyWhereItWouldFit(t *testing.T) {
 	for total, want := range map[int64]Way{20: WayOverShare, 90: WayOverShare, 91: WayReply} {
 		e := ledgerEntry()
 		c := ledgerClaim(e, 10, 100)
-		e.PrepareClaim(c, false, 1, 200, clock.SteadyStart)
-		e.MergeClaim(&Counters{}, c, &store.Total{Region: total}, false, clock.SteadyStart)
+		c.Prepare(false, 1, 200, clock.SteadyStart)
+		c.Merge(&Counters{}, &store.Total{Region: total}, false, clock.SteadyStart)
 		if c.Way != want {
 			t.Errorf("total %d: way %d, want %d", total, c.Way, want)
 		}
@@ -236,14 +236,14 @@ func TestARefusedClaimIsOverShareOnlyWhereItWouldFit(t *testing.T) {
 func TestATotalWithAClaimInItConfirmsNothingElse(t *testing.T) {
 	slot := slotOf(ledgerSeq)
 	e := ledgerEntry() // 20 are at the origin
-	e.addLocked(slot, 1)
-	e.SettleUnnamed(ledgerSeq, 1) // and 1 is in the overflow
+	e.counter.add(slot, 1)
+	e.Ledger().SettleUnnamed(ledgerSeq, 1) // and 1 is in the overflow
 	c := ledgerClaim(e, 1, 100)
-	if _, way := e.PrepareClaim(c, false, 1, 200, clock.SteadyStart); way != WayClaim {
+	if _, way := c.Prepare(false, 1, 200, clock.SteadyStart); way != WayClaim {
 		t.Fatal(way)
 	}
-	e.Absorb(&Counters{}, ledgerSeq, &store.Total{Region: 21}, 0)
-	e.MergeClaim(&Counters{}, c, &store.Total{Region: 21}, true, clock.SteadyStart)
+	e.Ledger().Absorb(&Counters{}, ledgerSeq, &store.Total{Region: 21}, 0)
+	c.Merge(&Counters{}, &store.Total{Region: 21}, true, clock.SteadyStart)
 	if named := e.LookAt(ledgerSeq).Named; named != 21 {
 		t.Errorf("the origin is known to have %d, want 21", named)
 	}
@@ -252,8 +252,8 @@ func TestATotalWithAClaimInItConfirmsNothingElse(t *testing.T) {
 // No claim is decided by a total that lacks what its node has accepted: what is unsent goes first.
 func TestAClaimWaitsForWhatIsUnsent(t *testing.T) {
 	e := ledgerEntry()
-	e.addLocked(slotOf(ledgerSeq), 1)
-	if _, way := e.PrepareClaim(ledgerClaim(e, 10, 100), false, 1, 200, clock.SteadyStart); way != WayReply {
+	e.counter.add(slotOf(ledgerSeq), 1)
+	if _, way := ledgerClaim(e, 10, 100).Prepare(false, 1, 200, clock.SteadyStart); way != WayReply {
 		t.Errorf("way %d", way)
 	}
 }
@@ -261,8 +261,8 @@ func TestAClaimWaitsForWhatIsUnsent(t *testing.T) {
 // What the cell before carries over is no room for a claim.
 func TestAClaimLeavesOutWhatIsCarriedOver(t *testing.T) {
 	e := ledgerEntry()
-	e.othersOf(slotOf(ledgerSeq - 1)).Store(30)
-	if got, way := e.PrepareClaim(ledgerClaim(e, 10, 100), false, 1, 200, clock.SteadyStart); way != WayClaim || got.AtMost != 70 {
+	e.addOthers(slotOf(ledgerSeq-1), 30)
+	if got, way := ledgerClaim(e, 10, 100).Prepare(false, 1, 200, clock.SteadyStart); way != WayClaim || got.AtMost != 70 {
 		t.Errorf("way %d, at most %d; want 70, as all 30 of the cell before still weigh", way, got.AtMost)
 	}
 }
@@ -273,12 +273,12 @@ func TestAClaimBelongsToItsCellsEpoch(t *testing.T) {
 	m := new(Counters)
 	e := answeredEntry(m)
 	c := ledgerClaim(e, 10, 100)
-	got, way := e.PrepareClaim(c, false, 1, 200, clock.SteadyStart)
+	got, way := c.Prepare(false, 1, 200, clock.SteadyStart)
 	if way != WayClaim || got.Epoch != lostEpoch {
 		t.Fatalf("way %d, epoch %d", way, got.Epoch)
 	}
-	e.Absorb(m, ledgerSeq, &store.Total{Epoch: newEpoch}, clock.SteadyStart)
-	e.MergeClaim(m, c, &store.Total{Region: 30, Epoch: 0}, true, clock.SteadyStart)
+	e.Ledger().Absorb(m, ledgerSeq, &store.Total{Epoch: newEpoch}, clock.SteadyStart)
+	c.Merge(m, &store.Total{Region: 30, Epoch: 0}, true, clock.SteadyStart)
 	if unsent := e.LookAt(ledgerSeq).Unsent; unsent != 10 {
 		t.Errorf("%d are unsent, want the claim's 10", unsent)
 	}
@@ -288,12 +288,12 @@ func TestAClaimBelongsToItsCellsEpoch(t *testing.T) {
 func TestAClaimEndsWithItsAnswer(t *testing.T) {
 	e := ledgerEntry()
 	c := ledgerClaim(e, 10, 100)
-	e.PrepareClaim(c, false, 1, 200, clock.SteadyStart)
+	c.Prepare(false, 1, 200, clock.SteadyStart)
 	if !e.Flags().Claiming() {
 		t.Error("it is not on its way")
 	}
-	e.LeaveClaim(c)
-	e.MergeClaim(&Counters{}, c, &store.Total{Region: 30}, true, clock.SteadyStart)
+	c.Leave()
+	c.Merge(&Counters{}, &store.Total{Region: 30}, true, clock.SteadyStart)
 	if l := e.LookAt(ledgerSeq); e.Flags().Claiming() || l.Claiming != 0 || l.Credit != 10 || l.Counted+l.Others != 20 {
 		t.Errorf("on its way: %v; %+v, want a credit of 10, and 20 that decisions see", e.Flags().Claiming(), l)
 	}
@@ -303,8 +303,8 @@ func TestAClaimEndsWithItsAnswer(t *testing.T) {
 func TestACallerWhoHasLeftClaimsNothing(t *testing.T) {
 	e := ledgerEntry()
 	c := ledgerClaim(e, 10, 100)
-	e.LeaveClaim(c)
-	if _, way := e.PrepareClaim(c, false, 1, 200, clock.SteadyStart); way == WayClaim {
+	c.Leave()
+	if _, way := c.Prepare(false, 1, 200, clock.SteadyStart); way == WayClaim {
 		t.Error("the claim is on its way")
 	}
 }
@@ -315,19 +315,19 @@ func TestWhatALostClaimHasLentIsRestored(t *testing.T) {
 	for _, added := range []bool{true, false} {
 		m, slot := new(Counters), slotOf(ledgerSeq)
 		e := answeredEntry(m)
-		before := e.ownLocked(slot)
+		before := e.Ledger().ownLocked(slot)
 		c := ledgerClaim(e, 10, 1000)
 		c.lends = true
-		if _, way := e.PrepareClaim(c, false, 1, 200, clock.SteadyStart); way != WayClaim || !e.LoseClaim(c) {
+		if _, way := c.Prepare(false, 1, 200, clock.SteadyStart); way != WayClaim || !c.Lose() {
 			t.Fatalf("way %d", way)
 		}
-		e.addLocked(slot, 10) // by the policy
-		e.netLocked(slot)
-		e.Absorb(m, ledgerSeq, &store.Total{Epoch: newEpoch}, clock.SteadyStart)
+		e.counter.add(slot, 10) // by the policy
+		e.Ledger().netLocked(slot)
+		e.Ledger().Absorb(m, ledgerSeq, &store.Total{Epoch: newEpoch}, clock.SteadyStart)
 		if got := loaded(e); got.Restore != before+10 || got.Add != 0 {
 			t.Errorf("%+v: want %d restored", got, before+10)
 		}
-		e.MergeClaim(m, c, &store.Total{}, added, clock.SteadyStart)
+		c.Merge(m, &store.Total{}, added, clock.SteadyStart)
 		if l := e.LookAt(ledgerSeq); l.Unsent != 0 || l.Claiming != 0 || l.Credit != 0 {
 			t.Errorf("added %v: %+v", added, l)
 		}
@@ -341,11 +341,11 @@ func TestAnUntrackedKeyIsLentNothing(t *testing.T) {
 	e.flags.Or(flagUntracked)
 	c := ledgerClaim(e, 10, 100)
 	c.lends = true
-	e.PrepareClaim(c, false, 1, 200, clock.SteadyStart)
-	if e.LoseClaim(c) || e.LookAt(ledgerSeq).Credit != 0 {
+	c.Prepare(false, 1, 200, clock.SteadyStart)
+	if c.Lose() || e.LookAt(ledgerSeq).Credit != 0 {
 		t.Error("it has credit")
 	}
-	e.MergeClaim(&Counters{}, c, &store.Total{Region: 30}, true, clock.SteadyStart)
+	c.Merge(&Counters{}, &store.Total{Region: 30}, true, clock.SteadyStart)
 	if l := e.LookAt(ledgerSeq); l.Credit != 10 || c.Way != WayBroken {
 		t.Errorf("way %d, %+v; want a credit of 10", c.Way, l)
 	}

@@ -11,37 +11,37 @@ import (
 // ActiveShare is the larger of two cells' shares of their limits; 0 when nothing was
 // accepted here. It takes no lock: a rotation in between makes it a little wrong, once.
 func (e *Entry) ActiveShare(sequence int64) (share float64) {
-	seq := e.seq.Load()
+	seq := e.counter.sequence()
 	for _, s := range []int64{seq - 1, seq} {
 		if limit := e.minLimits.get(slotOf(s)); limit != math.MaxInt64 && s >= sequence-1 {
-			share = max(share, float64(1+wordCount(e.words[slotOf(s)].Load()))/float64(max(1, limit)))
+			share = max(share, float64(1+e.counter.count(slotOf(s)))/float64(max(1, limit)))
 		}
 	}
 	return share
 }
 
 // HasOthers is true when other regions have counted in a cell.
-func (e *Entry) HasOthers() bool { return e.others[0].Load() > 0 || e.others[1].Load() > 0 }
+func (e *Entry) HasOthers() bool { return e.othersIn(0) > 0 || e.othersIn(1) > 0 }
 
 // InWindow is the cost in the sliding window that ends at nowMs, and the region's own part
 // of it. It takes no lock: cost that moves meanwhile may be missed, or seen twice.
 func (e *Entry) InWindow(nowMs int64) (count, regional int64) {
 	durationMs := e.names.durationMs()
-	seq := e.seq.Load()
+	seq := e.counter.sequence()
 	current, previous := slotOf(seq), slotOf(seq-1)
 	elapsed := max(0, nowMs-window.Start(seq, durationMs))
 	sum := func(slot int, uncoveredMs int64) {
 		if uncoveredMs <= 0 {
 			return
 		}
-		own := wordCount(e.words[slot].Load())
-		all := max(0, own+e.others[slot].Load())
+		own := e.counter.count(slot)
+		all := max(0, own+e.othersIn(slot))
 		count += window.Carried(all, uncoveredMs, durationMs)
 		regional += window.Carried(min(own, all), uncoveredMs, durationMs)
 	}
 	sum(current, min(durationMs, 2*durationMs-elapsed))
 	sum(previous, durationMs-elapsed)
-	if e.seq.Load() != seq { // others decide about it right now
+	if e.counter.sequence() != seq { // others decide about it right now
 		return e.InWindow(nowMs)
 	}
 	return count, regional
@@ -83,12 +83,12 @@ func (e *Entry) Look(sequence int64, now clock.Steady) (l Look) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	l.Sequence = sequence
-	if seq := e.seq.Load(); seq >= sequence {
-		l.Sequence, l.RefreshedAt = seq, e.RefreshedAt()
+	if seq := e.counter.sequence(); seq >= sequence {
+		l.Sequence, l.RefreshedAt = seq, e.Reads().RefreshedAt()
 	}
 	l.Current, l.Previous = e.lookLocked(l.Sequence), e.lookLocked(l.Sequence-1)
-	if e.IsStrict(now) {
-		l.StrictUntil = clock.Steady(e.strictUntil.Load())
+	if e.Reads().IsStrict(now) {
+		l.StrictUntil = e.Reads().strictUntil()
 	}
 	return l
 }
@@ -105,18 +105,21 @@ func (e *Entry) lookLocked(sequence int64) (c CellLook) {
 	if !ok {
 		return c
 	}
-	c.Held, c.Counted, c.Others = true, wordCount(e.words[slot].Load()), e.others[slot].Load()
+	c.Held, c.Counted, c.Others = true, e.counter.count(slot), e.othersIn(slot)
 	c.Accepted = c.Counted
-	if e.ledger() == nil {
-		return c
-	}
-	cell := &e.ledger().cells[slot]
-	c.Claiming = e.ledger().claiming(slot)
-	c.Accepted -= e.ledger().netted(slot) + c.Claiming
-	c.Settled, c.Epoch = cell.settled.Load(), e.ledger().epochs[slot]
-	c.Unsent, c.Named = c.Accepted-c.Settled, c.Settled-e.ledger().unnamed(slot)
-	c.Foreign, c.Credit, c.Carried = e.foreignLocked(slot), e.ledger().credit(slot), e.ledger().carried(slot)
-	flags := e.flags.Load()
-	c.Sending, c.Restores = flags&(flagSending<<slot) != 0, flags&(flagRestore<<slot) != 0
+	e.Ledger().lookLocked(slot, &c)
 	return c
+}
+
+func (l Ledger) lookLocked(slot int, c *CellLook) {
+	if l.books == nil {
+		return
+	}
+	c.Claiming = l.claiming(slot)
+	c.Accepted -= l.netted(slot) + c.Claiming
+	c.Settled, c.Epoch = l.cells[slot].settled.Load(), l.epochs[slot]
+	c.Unsent, c.Named = c.Accepted-c.Settled, l.named(slot)
+	c.Foreign, c.Credit, c.Carried = l.foreignLocked(slot), l.credit(slot), l.carried(slot)
+	flags := l.e.flags.Load()
+	c.Sending, c.Restores = flags&(flagSending<<slot) != 0, flags&(flagRestore<<slot) != 0
 }

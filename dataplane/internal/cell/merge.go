@@ -21,19 +21,19 @@ func (m *Counters) exceeded(e *Entry, slot int, grown int64) {
 		return
 	}
 	limit := e.minLimits.most(slot)
-	if over := wordCount(e.words[slot].Load()) + e.others[slot].Load() - limit; over > 0 {
+	if over := e.countIn(slot) - limit; over > 0 {
 		m.Overshoot.Add(min(over, grown))
 	}
 }
 
 // Absorb merges the origin's answer about a cell: every answer comes through here or through
 // an operation that ends what asked for it. It returns the epoch that the origin has lost, 0 for none.
-func (e *Entry) Absorb(m *Counters, sequence int64, total *store.Total, now clock.Steady) (lost store.Epoch) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if slot, ok := e.slotLocked(sequence); ok {
-		lost = e.absorbLocked(m, slot, total)
-		e.refreshLocked(sequence, total, now)
+func (l Ledger) Absorb(m *Counters, sequence int64, total *store.Total, now clock.Steady) (lost store.Epoch) {
+	l.e.mu.Lock()
+	defer l.e.mu.Unlock()
+	if slot, ok := l.e.slotLocked(sequence); ok {
+		lost = l.absorbLocked(m, slot, total)
+		l.e.Reads().refreshLocked(sequence, total, now)
 	}
 	return lost
 }
@@ -47,67 +47,58 @@ func (e *Entry) Absorb(m *Counters, sequence int64, total *store.Total, now cloc
 //
 // Whether a total holds claims on their way is unknown. It is taken to: what
 // others have contributed, and what the origin has of unnamed cost, is then found a little later, and not twice.
-func (e *Entry) absorbLocked(m *Counters, slot int, total *store.Total) (lost store.Epoch) {
-	b := e.ledger()
-	c := &b.cells[slot]
-	if was := b.epochs[slot]; total.Epoch != 0 && total.Epoch != was {
+func (l Ledger) absorbLocked(m *Counters, slot int, total *store.Total) (lost store.Epoch) {
+	c := &l.cells[slot]
+	if was := l.epochs[slot]; total.Epoch != 0 && total.Epoch != was {
 		if was != 0 {
-			e.beginLocked(slot)
+			l.beginLocked(slot)
 			lost = was
 		}
-		b.epochs[slot] = total.Epoch
+		l.epochs[slot] = total.Epoch
 	}
 	if total.Err != nil {
 		return lost
 	}
-	if others := total.Region - c.settled.Load() - b.claiming(slot); others > 0 {
-		added := e.addLocked(slot, others)
+	if others := total.Region - c.settled.Load() - l.claiming(slot); others > 0 {
+		added := l.e.counter.add(slot, others)
 		c.settled.Add(added)
 		c.peers += added
-		if b.extra != nil {
-			b.extra.overShare = 0
+		if l.extra != nil {
+			l.extra.claims.heard()
 		}
-		m.exceeded(e, slot, added)
-		if b.extra != nil && b.extra.metered != nil {
-			b.extra.metered.cover(e.seq.Load(), slot, added)
+		m.exceeded(l.e, slot, added)
+		if l.extra != nil && l.extra.metered != nil {
+			l.extra.metered.cover(l.e.counter.sequence(), slot, added)
 		}
 	}
-	if unnamed, without := b.unnamed(slot), total.Region-b.claiming(slot); unnamed > 0 &&
+	if unnamed, without := l.unnamed(slot), total.Region-l.claiming(slot); unnamed > 0 &&
 		without > c.settled.Load()-unnamed {
-		b.extra.unnamed[slot] = max(0, c.settled.Load()-without)
+		l.extra.unnamed[slot] = max(0, c.settled.Load()-without)
 	}
-	e.applyForeignLocked(m, slot, total.Foreign)
+	l.applyForeignLocked(m, slot, total.Foreign)
 	return lost
 }
 
 // applyForeignLocked raises what all other regions are known to have counted in a cell.
-func (e *Entry) applyForeignLocked(m *Counters, slot int, foreign int64) {
+func (l Ledger) applyForeignLocked(m *Counters, slot int, foreign int64) {
 	foreign = min(foreign, CountMax)
-	before := e.foreignLocked(slot)
+	before := l.foreignLocked(slot)
 	if foreign <= before {
 		return
 	}
-	e.othersOf(slot).Add(foreign - before)
-	m.exceeded(e, slot, foreign-before)
-}
-
-// refreshLocked notes that the origin has answered about a cell. Only who was hydrated gets
-// fresher by it: an answer about one cell does not tell of the other.
-func (e *Entry) refreshLocked(sequence int64, total *store.Total, now clock.Steady) {
-	if total.Err == nil && sequence == e.seq.Load() && e.refreshedAt.Load() != 0 && e.flags.Load()&flagEstimate == 0 {
-		e.markRefreshed(now)
-	}
+	l.e.addOthers(slot, foreign-before)
+	m.exceeded(l.e, slot, foreign-before)
 }
 
 // ApplyForeign merges what all other regions have counted in a cell, as it is announced.
-func (e *Entry) ApplyForeign(m *Counters, h *Horizon, current, sequence, foreign int64) (agedOut int64) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if sequence > e.seq.Load() {
-		agedOut, _ = e.rotateLocked(h, current)
+func (l Ledger) ApplyForeign(m *Counters, h *Horizon, current, sequence, foreign int64) (agedOut int64) {
+	l.e.mu.Lock()
+	defer l.e.mu.Unlock()
+	if sequence > l.e.counter.sequence() {
+		agedOut, _ = l.e.rotateLocked(h, current)
 	}
-	if slot, ok := e.slotLocked(sequence); ok {
-		e.applyForeignLocked(m, slot, foreign)
+	if slot, ok := l.e.slotLocked(sequence); ok {
+		l.applyForeignLocked(m, slot, foreign)
 	}
 	return agedOut
 }

@@ -4,6 +4,8 @@ import (
 	"math"
 	"math/bits"
 	"sync/atomic"
+
+	"github.com/weirhq/weir/shared/window"
 )
 
 // minLimits holds, for each slot, the lowest limit that cost was counted against in
@@ -26,6 +28,14 @@ func (l *minLimits) get(slot int) int64 {
 		return math.MaxInt64
 	}
 	return int64(code&(1<<mantissaBits-1)) << (code >> mantissaBits)
+}
+
+// lowest is get, but 0 where nothing was counted.
+func (l *minLimits) lowest(slot int) int64 {
+	if limit := l.get(slot); limit <= window.LimitMax {
+		return limit
+	}
+	return 0
 }
 
 // most is the highest limit that get may stand for.

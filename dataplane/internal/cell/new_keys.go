@@ -80,12 +80,12 @@ func (t *Table) HoldsBack(e *Entry, claims bool, nodes int64) bool {
 	if flags&(flagRestore|flagRestore1) != 0 {
 		return false
 	}
-	for slot := range e.words {
-		b := e.ledger()
-		if b.cells[slot].settled.Load() > b.unnamed(slot) || flags&flagUntracked == 0 && e.foreignLocked(slot) > 0 {
+	for slot := range 2 {
+		l := e.Ledger()
+		if l.named(slot) > 0 || flags&flagUntracked == 0 && l.foreignLocked(slot) > 0 {
 			return false
 		}
-		sends = sends || e.unsentLocked(slot) > 0
+		sends = sends || l.unsentLocked(slot) > 0
 	}
 	f := e.names.Family()
 	if !sends || t.NewKeys.take(&f, nodes, t.now()) {
@@ -99,12 +99,12 @@ func (t *Table) HoldsBack(e *Entry, claims bool, nodes int64) bool {
 }
 
 // Dequeue removes an entry from the queue, or from the flushed entries.
-func (e *Entry) Dequeue(flushing bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+func (l Ledger) Dequeue(flushing bool) {
+	l.e.mu.Lock()
+	defer l.e.mu.Unlock()
 	if flushing {
-		e.UnmarkFlush()
+		l.UnmarkFlush()
 		return
 	}
-	e.flags.And(^uint32(flagInReplay))
+	l.e.flags.And(^uint32(flagInReplay))
 }

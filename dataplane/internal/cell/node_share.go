@@ -14,44 +14,53 @@ const (
 	WayBroken               // by the outage policy: the origin does not answer, or the caller waits no longer
 )
 
-// JudgeNodeShare judges, and counts what fits both the limit and the node's share: in one
+// NodeShare is the part of an entry by which a node decides within its share of a limit: the part of the remaining
+// limit that the node may use unseen. Other costs wait for the origin's answer.
+//
+// It has no data of its own, but flagWaits.
+type NodeShare struct{ e *Entry }
+
+// NodeShare returns the part of the entry by which a node decides within its share of a limit.
+func (e *Entry) NodeShare() NodeShare { return NodeShare{e} }
+
+// Judge judges, and counts what fits both the limit and the node's share: in one
 // step for all who wait for their share, and against other requests by the word's
 // compare-and-swap.
-func (e *Entry) JudgeNodeShare(v *Verdict, h *Horizon, tMs, durationMs, limit, cost int64, count bool,
+func (n NodeShare) Judge(v *Verdict, h *Horizon, tMs, durationMs, limit, cost int64, count bool,
 	nodes int64) (w Way, alive bool) {
 	for {
-		if !e.Judge(v, h, tMs, durationMs, limit, cost, false) {
+		if !n.e.Judge(v, h, tMs, durationMs, limit, cost, false) {
 			return WayMade, false
 		}
-		if !count || !v.Allowed && e.flags.Load()&(flagClaiming<<slotOf(v.Sequence)) == 0 {
+		if !count || !v.Allowed && n.e.flags.Load()&(flagClaiming<<slotOf(v.Sequence)) == 0 {
 			return WayMade, true
 		}
-		e.mu.Lock()
-		w, done := e.nodeShareLocked(v, durationMs, limit, cost, nodes)
-		e.mu.Unlock()
+		n.e.mu.Lock()
+		w, done := n.judgeLocked(v, durationMs, limit, cost, nodes)
+		n.e.mu.Unlock()
 		if done {
 			return w, true
 		}
 	}
 }
 
-func (e *Entry) nodeShareLocked(v *Verdict, durationMs, limit, cost, nodes int64) (w Way, done bool) {
-	slot, ok := e.slotLocked(v.Sequence)
-	if !ok || v.Sequence != e.seq.Load() {
+func (n NodeShare) judgeLocked(v *Verdict, durationMs, limit, cost, nodes int64) (w Way, done bool) {
+	slot, ok := n.e.slotLocked(v.Sequence)
+	if !ok || v.Sequence != n.e.counter.sequence() {
 		return WayMade, false
 	}
-	word := e.words[slot].Load()
+	word := n.e.counter.word(slot)
 	if !wordIsLive(word, v.Sequence) {
-		e.awaitRelease(slot)
+		n.e.counter.awaitRelease(slot)
 		return WayMade, false
 	}
 	uncovered := window.Start(v.Sequence+1, durationMs) - v.AtMs
-	e.weigh(v, slot, word, limit, cost, uncovered, durationMs)
-	w = e.wayLocked(v, slot, word, limit, cost, durationMs, nodes)
+	n.e.weigh(v, slot, word, limit, cost, uncovered, durationMs)
+	w = n.wayLocked(v, slot, word, limit, cost, durationMs, nodes)
 	if v.Allowed && w == WayMade {
-		e.lowerMinLimit(slot, limit)
+		n.e.lowerMinLimit(slot, limit)
 	}
-	if v.Allowed && w == WayMade && !e.words[slot].CompareAndSwap(word, word+uint64(cost)) {
+	if v.Allowed && w == WayMade && !n.e.counter.swap(slot, word, word+uint64(cost)) {
 		return WayMade, false
 	}
 	return w, true
@@ -60,8 +69,8 @@ func (e *Entry) nodeShareLocked(v *Verdict, durationMs, limit, cost, nodes int64
 // wayLocked is the way of a cost that was weighed. What this node is committed to, cost on
 // its way in claims included, is one quantity; what its credit covers, the origin has
 // counted already. A cost that fits if claims on their way are refused waits for them.
-func (e *Entry) wayLocked(v *Verdict, slot int, word uint64, limit, cost, durationMs, nodes int64) Way {
-	claiming := e.ledger().claiming(slot)
+func (n NodeShare) wayLocked(v *Verdict, slot int, word uint64, limit, cost, durationMs, nodes int64) Way {
+	claiming := n.e.Ledger().claiming(slot)
 	if !v.Allowed {
 		uncovered := window.Start(v.Sequence+1, durationMs) - v.AtMs
 		if claiming > 0 && window.Fits(max(0, v.Current-claiming), v.Previous, cost, limit, uncovered, durationMs) {
@@ -69,8 +78,8 @@ func (e *Entry) wayLocked(v *Verdict, slot int, word uint64, limit, cost, durati
 		}
 		return WayMade
 	}
-	unconfirmed := e.unconfirmedLocked(slot, word)
-	committed := unconfirmed + claiming - e.ledger().credit(slot)
+	unconfirmed := n.e.Ledger().unconfirmedLocked(slot, word)
+	committed := unconfirmed + claiming - n.e.Ledger().credit(slot)
 	left := limit - (v.Current - committed) - v.carried(durationMs)
 	switch share := left / (2 * nodes); {
 	case committed+cost <= 0, share > cost && committed+cost <= share:
@@ -81,69 +90,58 @@ func (e *Entry) wayLocked(v *Verdict, slot int, word uint64, limit, cost, durati
 	return WayClaim
 }
 
-// unconfirmedLocked is own cost that was accepted and that the origin has not confirmed, on
-// its way or not, and what the origin has lost.
-func (e *Entry) unconfirmedLocked(slot int, word uint64) int64 {
-	b := e.ledger()
-	unconfirmed := max(0, wordCount(word)-b.netted(slot)-b.claiming(slot)-b.cells[slot].settled.Load()) + b.inFlight(slot)
-	if e.flags.Load()&(flagRestore<<slot) != 0 {
-		unconfirmed += max(1, b.extra.restore[slot].own) // no claim is decided by a total that lacks it
-	}
-	return unconfirmed
-}
-
-// MarkWaits notes that the entry is asked about in a namespace that waits for its share.
-func (e *Entry) MarkWaits() {
-	if e.flags.Load()&flagWaits == 0 {
-		e.flags.Or(flagWaits)
+// Mark notes that the entry is asked about in a namespace that waits for its share.
+func (n NodeShare) Mark() {
+	if n.e.flags.Load()&flagWaits == 0 {
+		n.e.flags.Or(flagWaits)
 	}
 }
 
-// OverHalfNodeShare is true when own cost that is neither sent nor on its way, or flushed, is more than half of the
+// OverHalf is true when own cost that is neither sent nor on its way, or flushed, is more than half of the
 // node's share of what the counts leave of the limit. ahead is cost of a batch before v's on the same key.
-func (e *Entry) OverHalfNodeShare(v *Verdict, durationMs, limit, ahead, cost, nodes int64) bool {
+func (n NodeShare) OverHalf(v *Verdict, durationMs, limit, ahead, cost, nodes int64) bool {
 	slot := slotOf(v.Sequence)
-	if e.flags.Load()&(flagFlush|flagSending<<slot) != 0 {
+	if n.e.flags.Load()&(flagFlush|flagSending<<slot) != 0 {
 		return false
 	}
-	unsent := wordCount(e.words[slot].Load()) - e.ledger().cells[slot].settled.Load()
+	unsent := n.e.Ledger().UnsentIn(v.Sequence)
 	left := limit - (v.Current + ahead + cost - unsent) - v.carried(durationMs)
 	return 2*unsent > max(cost, left/(2*nodes))
 }
 
 // WayOfBatch is the way of all that a batch asks of the entry and has not claimed: sum adds up what it asks, by what
 // counts, v, which is current without what the batch has claimed.
-func (e *Entry) WayOfBatch(v *Verdict, h *Horizon, tMs, durationMs, limit, nodes int64, untracked bool, own *Claimed,
+func (n NodeShare) WayOfBatch(v *Verdict, h *Horizon, tMs, durationMs, limit, nodes int64, untracked bool, own *Claimed,
 	sum func(v *Verdict, uncoveredMs int64) (limit, cost int64)) (Way, int64, int64) {
-	e.MarkWaits()
-	if !e.Judge(v, h, tMs, durationMs, limit, 0, false) {
+	n.Mark()
+	if !n.e.Judge(v, h, tMs, durationMs, limit, 0, false) {
 		return WayMade, 0, 0
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	slot, ok := e.slotLocked(v.Sequence)
+	n.e.mu.Lock()
+	defer n.e.mu.Unlock()
+	slot, ok := n.e.slotLocked(v.Sequence)
 	if !ok {
 		return WayMade, 0, 0
 	}
-	word, uncovered := e.words[slot].Load(), window.Start(v.Sequence+1, durationMs)-v.AtMs
+	word, uncovered := n.e.counter.word(slot), window.Start(v.Sequence+1, durationMs)-v.AtMs
 	mine := own.In(v.Sequence)
-	e.weigh(v, slot, word, limit, 0, uncovered, durationMs)
+	n.e.weigh(v, slot, word, limit, 0, uncovered, durationMs)
 	v.Current = max(0, v.Current-mine)
 	limit, cost := sum(v, uncovered)
 	if cost <= mine {
 		return WayMade, limit, cost
 	}
 	cost -= mine
-	e.weigh(v, slot, word, limit, cost, uncovered, durationMs)
+	n.e.weigh(v, slot, word, limit, cost, uncovered, durationMs)
 	if v.Allowed && untracked {
-		return e.untrackedWayLocked(slot, word, cost), limit, cost
+		return n.untrackedWayLocked(slot, word, cost), limit, cost
 	}
-	return e.wayLocked(v, slot, word, limit, cost, durationMs, nodes), limit, cost
+	return n.wayLocked(v, slot, word, limit, cost, durationMs, nodes), limit, cost
 }
 
 // untrackedWayLocked is the way of a cost that fits: an untracked key has no share, and credit only by chance.
-func (e *Entry) untrackedWayLocked(slot int, word uint64, cost int64) Way {
-	if e.ledger().credit(slot)-e.unconfirmedLocked(slot, word) >= cost {
+func (n NodeShare) untrackedWayLocked(slot int, word uint64, cost int64) Way {
+	if n.e.Ledger().credit(slot)-n.e.Ledger().unconfirmedLocked(slot, word) >= cost {
 		return WayMade
 	}
 	return WayClaim

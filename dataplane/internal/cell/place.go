@@ -37,43 +37,43 @@ func (t *Table) Place(e *Entry, tMs, ownMs int64) (placed *Entry, expired int64)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.exchangedLocked() {
+	if e.Ledger().exchangedLocked() {
 		return nil, 0
 	}
 	return t.moveLocked(place, e, tMs, ownMs)
 }
 
 // exchangedLocked reports whether an answer about the entry was merged, or its cost is on its way.
-func (e *Entry) exchangedLocked() bool {
-	return e.refreshedAt.Load() != 0 || e.ledger().epochs != [2]store.Epoch{} ||
-		e.flags.Load()&(flagSending|flagSending1) != 0
+func (l Ledger) exchangedLocked() bool {
+	return l.e.Reads().RefreshedAt() != 0 || l.epochs != [2]store.Epoch{} ||
+		l.e.flags.Load()&(flagSending|flagSending1) != 0
 }
 
 // moveLocked replaces the entry at a place by one in the cell of tMs, with all of its cost unsent, except for cost of
 // cells that have expired at ownMs. It returns nil if e is dead or in this cell.
 func (t *Table) moveLocked(place spot, e *Entry, tMs, ownMs int64) (moved *Entry, expired int64) {
 	durationMs := e.names.durationMs()
-	seq, to := e.seq.Load(), window.Sequence(tMs, durationMs)
+	seq, to := e.counter.sequence(), window.Sequence(tMs, durationMs)
 	if seq == to || e.flags.Load()&flagDead != 0 {
 		return nil, 0
 	}
-	e.sealLocked(slotOf(seq))
+	e.counter.seal(slotOf(seq))
 	flags := e.flags.Or(flagDead)
 	moved = newEntry(&e.id, e.names, to, t.Fleet)
 	if flags&flagEstimate != 0 {
-		moved.beEstimate()
-		t.Tiers.Keys[e.tier()].Add(-1)
+		moved.Estimates().begin()
+		t.Tiers.Keys[e.Estimates().tier()].Add(-1)
 		t.Tiers.Keys[level.Idle].Add(1)
 	}
 	var cost int64
 	for _, s := range [2]int64{seq - 1, seq} {
-		if unsent := e.giveUpLocked(slotOf(s)); expiredAt(s, durationMs, ownMs) {
+		if unsent := e.Ledger().giveUpLocked(slotOf(s)); expiredAt(s, durationMs, ownMs) {
 			expired += unsent
 		} else {
 			cost += unsent
 		}
 	}
-	moved.words[slotOf(to)].Store(liveWord(to, min(cost, mergedMax)))
+	moved.counter.put(slotOf(to), liveWord(to, min(cost, mergedMax)))
 	moved.inheritLocked(e, flags)
 	place.Store(moved) // no lookup changes: identity and tag are the same
 	return moved, expired

@@ -15,9 +15,9 @@ const (
 // answeredEntry is an entry that the origin has answered in an epoch: of its 20, 12 are this node's.
 func answeredEntry(m *Counters) *Entry {
 	e := bareEntry()
-	e.addLocked(slotOf(ledgerSeq), 12)
+	e.counter.add(slotOf(ledgerSeq), 12)
 	sent := loaded(e)
-	e.Confirm(m, &sent, &store.Total{Region: 20, Epoch: lostEpoch}, clock.SteadyStart)
+	e.Ledger().Confirm(m, &sent, &store.Total{Region: 20, Epoch: lostEpoch}, clock.SteadyStart)
 	return e
 }
 
@@ -25,13 +25,15 @@ func answeredEntry(m *Counters) *Entry {
 func bareEntry() *Entry {
 	e := ledgerEntry()
 	slot := slotOf(ledgerSeq)
-	e.takeLocked(slot, 20)
-	e.ledger().reset(slot)
+	e.counter.take(slot, 20)
+	e.Ledger().reset(slot)
 	return e
 }
 
 // loaded is what goes to the origin of the current cell; the zero value if nothing does.
-func loaded(e *Entry) store.Cost { return e.Load(anyTime, false, true, ledgerMs(), 200).Costs[1] }
+func loaded(e *Entry) store.Cost {
+	return e.Ledger().Load(anyTime, false, true, ledgerMs(), 200).Costs[1]
+}
 
 func wantRestore(t *testing.T, what string, c store.Cost, epoch store.Epoch, restore, known, add int64) {
 	t.Helper()
@@ -49,24 +51,24 @@ func TestANewEpochRestoresWhatWasAccepted(t *testing.T) {
 		own, known int64
 	}{
 		"confirmed":              {func(*Entry) {}, 12, 20},
-		"and unsent":             {func(e *Entry) { e.addLocked(slot, 3) }, 15, 20},
-		"and on its way":         {func(e *Entry) { e.addLocked(slot, 3); loaded(e) }, 15, 23},
-		"on its way, and unsent": {func(e *Entry) { e.addLocked(slot, 3); loaded(e); e.addLocked(slot, 2) }, 17, 23},
+		"and unsent":             {func(e *Entry) { e.counter.add(slot, 3) }, 15, 20},
+		"and on its way":         {func(e *Entry) { e.counter.add(slot, 3); loaded(e) }, 15, 23},
+		"on its way, and unsent": {func(e *Entry) { e.counter.add(slot, 3); loaded(e); e.counter.add(slot, 2) }, 17, 23},
 	} {
 		m := new(Counters)
 		e := answeredEntry(m)
 		c.before(e)
-		if lost := e.Absorb(m, ledgerSeq, &store.Total{Region: 1, Epoch: newEpoch}, clock.SteadyStart); lost != lostEpoch {
+		if lost := e.Ledger().Absorb(m, ledgerSeq, &store.Total{Region: 1, Epoch: newEpoch}, clock.SteadyStart); lost != lostEpoch {
 			t.Errorf("%s: epoch %d is lost, want %d", name, lost, lostEpoch)
 		}
-		e.addLocked(slot, 5)
+		e.counter.add(slot, 5)
 		sent := loaded(e)
 		wantRestore(t, name, sent, newEpoch, c.own, c.known, 5)
-		e.Confirm(m, &sent, &store.Total{Region: 40, Epoch: newEpoch}, clock.SteadyStart)
+		e.Ledger().Confirm(m, &sent, &store.Total{Region: 40, Epoch: newEpoch}, clock.SteadyStart)
 		if again := loaded(e); again != (store.Cost{}) {
 			t.Errorf("%s: once more %+v", name, again)
 		}
-		e.addLocked(slot, 1)
+		e.counter.add(slot, 1)
 		wantRestore(t, name+", afterwards", loaded(e), newEpoch, 0, 0, 1)
 	}
 }
@@ -76,10 +78,10 @@ func TestANewEpochRestoresWhatWasAccepted(t *testing.T) {
 func TestARefusedFirstCostIsRestored(t *testing.T) {
 	m := new(Counters)
 	e := bareEntry()
-	e.addLocked(slotOf(ledgerSeq), 4)
+	e.counter.add(slotOf(ledgerSeq), 4)
 	sent := loaded(e)
 	wantRestore(t, "the first", sent, 0, 0, 0, 4)
-	if back, _ := e.Confirm(m, &sent, &store.Total{Epoch: newEpoch, Err: store.ErrEpoch}, clock.SteadyStart); !back {
+	if back, _ := e.Ledger().Confirm(m, &sent, &store.Total{Epoch: newEpoch, Err: store.ErrEpoch}, clock.SteadyStart); !back {
 		t.Error("nothing is to be sent again")
 	}
 	again := loaded(e)
@@ -94,23 +96,23 @@ func TestARefusedFirstCostIsRestored(t *testing.T) {
 func TestARefusedFirstCostRestoresNothingThatTheNewEpochHas(t *testing.T) {
 	m, slot := new(Counters), slotOf(ledgerSeq)
 	e := bareEntry()
-	e.addLocked(slot, 4)
+	e.counter.add(slot, 4)
 	sent := loaded(e)
-	e.Absorb(m, ledgerSeq, &store.Total{Region: 567, Epoch: newEpoch}, clock.SteadyStart)
+	e.Ledger().Absorb(m, ledgerSeq, &store.Total{Region: 567, Epoch: newEpoch}, clock.SteadyStart)
 	c := ledgerClaim(e, 10, 1000)
-	if _, way := e.PrepareClaim(c, false, 1, 200, clock.SteadyStart); way != WayClaim {
+	if _, way := c.Prepare(false, 1, 200, clock.SteadyStart); way != WayClaim {
 		t.Fatal(way)
 	}
-	e.MergeClaim(m, c, &store.Total{Region: 577, Epoch: newEpoch}, true, clock.SteadyStart)
-	e.addLocked(slot, 3)
-	if back, _ := e.Confirm(m, &sent, &store.Total{Epoch: newEpoch, Err: store.ErrEpoch}, clock.SteadyStart); !back {
+	c.Merge(m, &store.Total{Region: 577, Epoch: newEpoch}, true, clock.SteadyStart)
+	e.counter.add(slot, 3)
+	if back, _ := e.Ledger().Confirm(m, &sent, &store.Total{Epoch: newEpoch, Err: store.ErrEpoch}, clock.SteadyStart); !back {
 		t.Error("nothing is to be sent again")
 	}
 	again := loaded(e)
 	wantRestore(t, "refused", again, newEpoch, 4, 0, 3)
-	e.Confirm(m, &again, &store.Total{Region: 584, Epoch: newEpoch}, clock.SteadyStart)
-	if got := e.LookAt(ledgerSeq).Counted; got != 584 || e.Unsent() != 0 {
-		t.Errorf("%d are counted and %d unsent, want 567 of others, and 17 here", got, e.Unsent())
+	e.Ledger().Confirm(m, &again, &store.Total{Region: 584, Epoch: newEpoch}, clock.SteadyStart)
+	if got := e.LookAt(ledgerSeq).Counted; got != 584 || e.Ledger().Unsent() != 0 {
+		t.Errorf("%d are counted and %d unsent, want 567 of others, and 17 here", got, e.Ledger().Unsent())
 	}
 }
 
@@ -118,16 +120,16 @@ func TestARefusedFirstCostRestoresNothingThatTheNewEpochHas(t *testing.T) {
 func TestARefusedFirstCostLeavesClaimsOnTheirWay(t *testing.T) {
 	m := new(Counters)
 	e := bareEntry()
-	e.addLocked(slotOf(ledgerSeq), 4)
+	e.counter.add(slotOf(ledgerSeq), 4)
 	sent := loaded(e)
-	e.Absorb(m, ledgerSeq, &store.Total{Region: 20, Epoch: newEpoch}, clock.SteadyStart)
+	e.Ledger().Absorb(m, ledgerSeq, &store.Total{Region: 20, Epoch: newEpoch}, clock.SteadyStart)
 	c := ledgerClaim(e, 10, 1000)
-	if _, way := e.PrepareClaim(c, false, 1, 200, clock.SteadyStart); way != WayClaim {
+	if _, way := c.Prepare(false, 1, 200, clock.SteadyStart); way != WayClaim {
 		t.Fatal(way)
 	}
-	e.LoseClaim(c)
-	e.Confirm(m, &sent, &store.Total{Epoch: newEpoch, Err: store.ErrEpoch}, clock.SteadyStart)
-	if !e.Claiming(ledgerSeq) {
+	c.Lose()
+	e.Ledger().Confirm(m, &sent, &store.Total{Epoch: newEpoch, Err: store.ErrEpoch}, clock.SteadyStart)
+	if !e.Ledger().Claiming(ledgerSeq) {
 		t.Error("the claim is taken for lost")
 	}
 	wantRestore(t, "refused", loaded(e), newEpoch, 4, 0, 0)
@@ -137,17 +139,17 @@ func TestARefusedFirstCostLeavesClaimsOnTheirWay(t *testing.T) {
 func TestRenewConcernsTheLostEpoch(t *testing.T) {
 	m := new(Counters)
 	e := answeredEntry(m)
-	if e.Renew(newEpoch, 9) {
+	if e.Ledger().Renew(newEpoch, 9) {
 		t.Error("it was never in that epoch")
 	}
-	if !e.Renew(lostEpoch, newEpoch) {
+	if !e.Ledger().Renew(lostEpoch, newEpoch) {
 		t.Fatal("nothing to restore")
 	}
 	wantRestore(t, "renewed", loaded(e), newEpoch, 12, 20, 0)
-	if e.Renew(lostEpoch, newEpoch) {
+	if e.Ledger().Renew(lostEpoch, newEpoch) {
 		t.Error("what is on its way is to be restored once more")
 	}
-	if fresh := bareEntry(); fresh.Renew(lostEpoch, newEpoch) {
+	if fresh := bareEntry(); fresh.Ledger().Renew(lostEpoch, newEpoch) {
 		t.Error("an entry without an answer has something to restore")
 	}
 }
@@ -155,16 +157,16 @@ func TestRenewConcernsTheLostEpoch(t *testing.T) {
 // An entry that has something to restore stays, and counts it as unsent.
 func TestWhatIsToBeRestoredIsUnsent(t *testing.T) {
 	e := answeredEntry(new(Counters))
-	if got := e.Unsent(); got != 0 {
+	if got := e.Ledger().Unsent(); got != 0 {
 		t.Errorf("%d unsent before", got)
 	}
-	e.Renew(lostEpoch, newEpoch)
-	if got := e.Unsent(); got != 12 || !Flags(e.flags.Load()).Restores() {
+	e.Ledger().Renew(lostEpoch, newEpoch)
+	if got := e.Ledger().Unsent(); got != 12 || !Flags(e.flags.Load()).Restores() {
 		t.Errorf("%d unsent, want the 12 to be restored", got)
 	}
 	loaded(e)
-	e.addLocked(slotOf(ledgerSeq), 3)
-	if got := e.Unsent(); got != 3 {
+	e.counter.add(slotOf(ledgerSeq), 3)
+	if got := e.Ledger().Unsent(); got != 3 {
 		t.Errorf("%d unsent while the 12 are on their way, want 3", got)
 	}
 }
@@ -173,23 +175,23 @@ func TestWhatIsToBeRestoredIsUnsent(t *testing.T) {
 func TestAnUntrackedKeyRestoresNothing(t *testing.T) {
 	e := answeredEntry(new(Counters))
 	e.flags.Or(flagUntracked)
-	if e.Renew(lostEpoch, newEpoch); e.Unsent() != 0 || loaded(e) != (store.Cost{}) {
-		t.Errorf("%d unsent", e.Unsent())
+	if e.Ledger().Renew(lostEpoch, newEpoch); e.Ledger().Unsent() != 0 || loaded(e) != (store.Cost{}) {
+		t.Errorf("%d unsent", e.Ledger().Unsent())
 	}
 }
 
 // What an expired cell would have restored is given up with its cell: the entry need not stay for it.
 func TestAnExpiredCellRestoresNothing(t *testing.T) {
 	e := answeredEntry(new(Counters))
-	if !e.Renew(lostEpoch, newEpoch) {
+	if !e.Ledger().Renew(lostEpoch, newEpoch) {
 		t.Fatal("nothing to restore")
 	}
 	late := ledgerMs() + 2*e.DurationMs()
-	if l := e.Load(anyTime, false, true, late, 200); l.Sends[1] {
+	if l := e.Ledger().Load(anyTime, false, true, late, 200); l.Sends[1] {
 		t.Errorf("%+v is sent of an expired cell", l.Costs[1])
 	}
-	if e.Unsent() != 0 || Flags(e.flags.Load()).Restores() {
-		t.Errorf("%d are still to be restored", e.Unsent())
+	if e.Ledger().Unsent() != 0 || Flags(e.flags.Load()).Restores() {
+		t.Errorf("%d are still to be restored", e.Ledger().Unsent())
 	}
 	if gone := e.evict(anyTime, late, clock.SteadyStart, 0, needNone); gone != goneExpired {
 		t.Errorf("the entry stays: %v", gone)
@@ -201,11 +203,11 @@ func TestAnExpiredCellRestoresNothing(t *testing.T) {
 func TestTheAnswerToWhatWasGivenUpRestoresNothing(t *testing.T) {
 	m := new(Counters)
 	e := answeredEntry(m)
-	e.Renew(lostEpoch, newEpoch)
+	e.Ledger().Renew(lostEpoch, newEpoch)
 	sent := loaded(e)
-	e.Load(anyTime, false, true, ledgerMs()+2*e.DurationMs(), 200)
+	e.Ledger().Load(anyTime, false, true, ledgerMs()+2*e.DurationMs(), 200)
 	e.rotate(anyTime, ledgerSeq+1) // by a request whose time is a little late
-	if back, _ := e.Confirm(m, &sent, &store.Total{Region: 20, Epoch: newEpoch}, clock.SteadyStart); back || e.Unsent() != 0 {
-		t.Errorf("to be sent again: %v; %d unsent", back, e.Unsent())
+	if back, _ := e.Ledger().Confirm(m, &sent, &store.Total{Region: 20, Epoch: newEpoch}, clock.SteadyStart); back || e.Ledger().Unsent() != 0 {
+		t.Errorf("to be sent again: %v; %d unsent", back, e.Ledger().Unsent())
 	}
 }

@@ -11,9 +11,9 @@ import (
 func TestAClosedCellTakesNoCount(t *testing.T) {
 	slot := slotOf(ledgerSeq)
 	e := ledgerEntry()
-	word := e.words[slot].Load()
+	word := e.counter.word(slot)
 	e.rotate(anyTime, ledgerSeq+1)
-	if e.words[slot].CompareAndSwap(word, word+1) {
+	if e.counter.swap(slot, word, word+1) {
 		t.Error("a cost was counted in it")
 	}
 }
@@ -22,7 +22,7 @@ func TestAClosedCellTakesNoCount(t *testing.T) {
 func TestALateAnswerCountsInTheCellBefore(t *testing.T) {
 	e := ledgerEntry()
 	e.rotate(anyTime, ledgerSeq+1)
-	e.Absorb(&Counters{}, ledgerSeq, &store.Total{Region: 30, Foreign: 7}, clock.SteadyStart)
+	e.Ledger().Absorb(&Counters{}, ledgerSeq, &store.Total{Region: 30, Foreign: 7}, clock.SteadyStart)
 	if l := e.LookAt(ledgerSeq); l.Counted != 30 || l.Foreign != 7 {
 		t.Errorf("%+v, want 30 and 7", l)
 	}
@@ -36,25 +36,25 @@ func TestACellBeginsWithNothing(t *testing.T) {
 	m, slot := new(Counters), slotOf(ledgerSeq)
 	e := answeredEntry(m) // of 20, 12 are its own
 	e.flags.Or(flagWaits)
-	e.ApplyForeign(m, anyTime, ledgerSeq, ledgerSeq, 40)
-	e.GiveBack(ledgerSeq, 2)
+	e.Ledger().ApplyForeign(m, anyTime, ledgerSeq, ledgerSeq, 40)
+	e.Ledger().GiveBack(ledgerSeq, 2)
 	e.lowerMinLimit(slot, 9)
-	e.Renew(lostEpoch, newEpoch)
-	e.addLocked(slot, 3)
+	e.Ledger().Renew(lostEpoch, newEpoch)
+	e.counter.add(slot, 3)
 	loaded(e)
-	e.PrepareClaim(ledgerClaim(e, 10, 1000), false, 1, 200, clock.SteadyStart)
+	ledgerClaim(e, 10, 1000).Prepare(false, 1, 200, clock.SteadyStart)
 	for seq := ledgerSeq + 1; seq <= ledgerSeq+2; seq++ {
 		e.rotate(anyTime, seq)
 	}
-	if l := e.LookAt(ledgerSeq + 2); l != (CellLook{Held: true}) || e.unconfirmedLocked(slot, e.words[slot].Load()) != 0 {
+	if l := e.LookAt(ledgerSeq + 2); l != (CellLook{Held: true}) || e.Ledger().unconfirmedLocked(slot, e.counter.word(slot)) != 0 {
 		t.Errorf("it begins with %+v", l)
 	}
-	e.Renew(newEpoch, 9)
-	e.addLocked(slot, 5)
-	if c, _ := e.loadLocked(ledgerSeq+2, true); c != (store.Cost{Cell: e.Cell(ledgerSeq + 2), Add: 5}) {
+	e.Ledger().Renew(newEpoch, 9)
+	e.counter.add(slot, 5)
+	if c, _ := e.Ledger().loadLocked(ledgerSeq+2, true); c != (store.Cost{Cell: e.Cell(ledgerSeq + 2), Add: 5}) {
 		t.Errorf("%+v is sent, want 5 in no epoch and against no limit", c)
 	}
-	if got := e.ownLocked(slot); got != 5 {
+	if got := e.Ledger().ownLocked(slot); got != 5 {
 		t.Errorf("%d are its own, want 5", got)
 	}
 }
@@ -74,7 +74,7 @@ func TestAnEvictedEntryGivesNothingBack(t *testing.T) {
 	if gone := e.evict(anyTime, ledgerMs()+3*e.DurationMs(), clock.SteadyStart, 0, needNone); gone != goneExpired {
 		t.Fatal(gone)
 	}
-	if given := e.GiveBack(ledgerSeq, 5); given != 0 {
+	if given := e.Ledger().GiveBack(ledgerSeq, 5); given != 0 {
 		t.Errorf("%d are given back", given)
 	}
 }
@@ -82,8 +82,8 @@ func TestAnEvictedEntryGivesNothingBack(t *testing.T) {
 // An earlier end of strictness never replaces a later one.
 func TestStrictnessOnlyGrows(t *testing.T) {
 	e := ledgerEntry()
-	e.BeStrict(clock.SteadyStart + 100)
-	if e.BeStrict(clock.SteadyStart+50) || !e.IsStrict(clock.SteadyStart+99) || e.IsStrict(clock.SteadyStart+100) {
+	e.Reads().BeStrict(clock.SteadyStart + 100)
+	if e.Reads().BeStrict(clock.SteadyStart+50) || !e.Reads().IsStrict(clock.SteadyStart+99) || e.Reads().IsStrict(clock.SteadyStart+100) {
 		t.Error("an earlier end has replaced a later one")
 	}
 }

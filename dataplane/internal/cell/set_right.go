@@ -23,7 +23,7 @@ const aheadMs = 200
 
 // Before reports whether a time lies before the entry's current cell.
 func (e *Entry) Before(tMs, durationMs int64) bool {
-	return tMs < window.Start(e.seq.Load(), durationMs)
+	return tMs < window.Start(e.counter.sequence(), durationMs)
 }
 
 // isAhead reports whether the entry's current cell begins after the time that the clock shows, plus
@@ -62,11 +62,11 @@ func (t *Table) Renumber(e *Entry, h *Horizon, tMs int64) (unsent int64, again b
 	switch {
 	case e.flags.Load()&flagDead != 0 || t.isAhead(e, clockMs):
 		return 0, true
-	case e.seq.Load() >= to:
+	case e.counter.sequence() >= to:
 		return 0, false
 	}
 	unsent, _ = e.rotateLocked(h, to)
-	e.refreshedAt.Store(0)
+	e.Reads().forgetLocked()
 	return unsent, true
 }
 
@@ -107,33 +107,30 @@ func (t *Table) setUntrackedRight(g *temporary) {
 // replaceLocked ends an entry and returns its replacement in the cell of tMs. It returns e itself
 // if e is dead or already in this cell.
 func (t *Table) replaceLocked(e *Entry, tMs int64) (fresh *Entry, unsent int64) {
-	seq, to := e.seq.Load(), window.Sequence(tMs, e.names.durationMs())
+	seq, to := e.counter.sequence(), window.Sequence(tMs, e.names.durationMs())
 	if e.flags.Load()&flagDead != 0 || to == seq {
 		return e, 0
 	}
 	current, before := slotOf(seq), slotOf(seq-1)
-	e.sealLocked(current)
+	e.counter.seal(current)
 	flags := e.flags.Or(flagDead)
 	e.flags.And(^uint32(flagStale | flagStale1)) // the new entry has no closed cell to read again
 	estimates := flags&flagEstimate != 0
-	carried := min(e.countLocked(current)+e.countLocked(before), mergedMax)
+	carried := min(max(0, e.countIn(current))+max(0, e.countIn(before)), mergedMax)
 	fresh = newEntry(&e.id, e.names, to, t.Fleet)
-	if e.ledger() != nil {
-		unsent = e.giveUpLocked(0) + e.giveUpLocked(1)
+	if e.Ledger().books != nil {
+		unsent = e.Ledger().giveUpLocked(0) + e.Ledger().giveUpLocked(1)
 	}
 	if estimates {
-		fresh.beEstimate()
-		fresh.carryReading(e, carried)
+		fresh.Estimates().begin()
+		fresh.Estimates().carryLocked(e, carried)
 	}
 	if t.Fleet && to == seq-1 { // the origin has this cell
-		carried -= fresh.carryCell(e, before)
+		carried -= fresh.Ledger().carryLocked(e, before)
 		carried = max(0, carried)
 	}
 	if carried > 0 {
-		fresh.othersOf(slotOf(to)).Add(carried)
-		if b := fresh.ledger(); b != nil {
-			b.needExtra().carried[slotOf(to)] += carried
-		}
+		fresh.Ledger().carryOthersLocked(slotOf(to), carried)
 	}
 	fresh.inheritLocked(e, flags)
 	if flags&flagUntracked != 0 {
@@ -141,7 +138,7 @@ func (t *Table) replaceLocked(e *Entry, tMs int64) (fresh *Entry, unsent int64) 
 		return fresh, 0 // its cost is at the origin, in the overflow, or being sent
 	}
 	if e.names.family.Value().Mode == window.Estimate {
-		t.Tiers.Keys[e.tier()].Add(-1)
+		t.Tiers.Keys[e.Estimates().tier()].Add(-1)
 		t.Tiers.Keys[level.Idle].Add(1)
 	}
 	return fresh, unsent
@@ -150,7 +147,7 @@ func (t *Table) replaceLocked(e *Entry, tMs int64) (fresh *Entry, unsent int64) 
 // inheritLocked takes over from the entry that e replaces, besides its counts: how close to its limit the key is, and
 // what decisions about it wait for. flags are that entry's.
 func (e *Entry) inheritLocked(of *Entry, flags uint32) {
-	seq := e.seq.Load()
+	seq := e.counter.sequence()
 	if limit := min(of.minLimits.get(0), of.minLimits.get(1)); limit != math.MaxInt64 {
 		e.lowerMinLimit(slotOf(seq), limit)
 	}
@@ -158,49 +155,49 @@ func (e *Entry) inheritLocked(of *Entry, flags uint32) {
 		e.flags.Or(Denied(seq))
 	}
 	e.flags.Or(flags & (Used | flagStrict | flagWaits))
-	e.strictUntil.Store(of.strictUntil.Load())
-	if f := of.flight; f != nil && f.restUntil.Load() != 0 {
-		e.flight = f
-	}
+	e.Reads().inheritLocked(of.Reads())
 }
 
-// countLocked returns the cost of a cell of the entry, in this region and in others.
-func (e *Entry) countLocked(slot int) int64 {
-	return max(0, wordCount(e.words[slot].Load())+e.others[slot].Load())
-}
-
-// carryCell copies the current cell from another entry of the key, without unsent cost, so that the
+// carryLocked copies the current cell from another entry of the key, without unsent cost, so that the
 // origin's totals merge as before. It returns the cell's cost.
-func (e *Entry) carryCell(of *Entry, slot int) int64 {
-	count := wordCount(of.words[slot].Load())
-	e.words[slot].Store(liveWord(e.seq.Load(), count))
-	b, was := e.ledger(), of.ledger()
-	b.cells[slot].settled.Store(count - was.netted(slot))
-	b.cells[slot].peers, b.epochs[slot] = was.cells[slot].peers, was.epochs[slot]
+func (l Ledger) carryLocked(of *Entry, slot int) int64 {
+	count := of.counter.count(slot)
+	l.e.counter.put(slot, liveWord(l.e.counter.sequence(), count))
+	was := of.Ledger()
+	l.cells[slot].settled.Store(count - was.netted(slot))
+	l.cells[slot].peers, l.epochs[slot] = was.cells[slot].peers, was.epochs[slot]
 	if was.extra != nil {
-		x := b.needExtra()
+		x := l.needExtra()
 		x.unnamed[slot], x.credit[slot], x.netted[slot] = was.unnamed(slot), was.credit(slot), was.netted(slot)
 		x.carried[slot] = was.carried(slot)
 	}
-	if others := of.others[slot].Load(); others != 0 {
-		e.othersOf(slot).Store(others)
+	if others := of.othersIn(slot); others != 0 {
+		l.e.addOthers(slot, others)
 	}
-	return of.countLocked(slot)
+	return max(0, of.countIn(slot))
 }
 
-// carryReading copies the last sync's result from another entry of the key. The leaky level drains
+// carryOthersLocked adds cost of cells that became future ones to the others.
+func (l Ledger) carryOthersLocked(slot int, cost int64) {
+	l.e.addOthers(slot, cost)
+	if l.books != nil {
+		l.needExtra().carried[slot] += cost
+	}
+}
+
+// carryLocked copies the last sync's result from another entry of the key. The leaky level drains
 // on by the steady clock, and cost that no sync has covered stays pending.
-func (e *Entry) carryReading(of *Entry, carried int64) {
-	r := of.ledger().meter().reading.Load()
+func (es Estimates) carryLocked(of *Entry, carried int64) {
+	r := of.Ledger().meter().reading.Load()
 	if r == nil {
 		return
 	}
-	covered := r.at(of.seq.Load()).covered
-	pending := max(0, of.countLocked(0)+of.countLocked(1)-covered[0]-covered[1])
+	covered := r.at(of.counter.sequence()).covered
+	pending := max(0, max(0, of.countIn(0))+max(0, of.countIn(1))-covered[0]-covered[1])
 	// Date it to the start of the cell: its own time may lie in the future, and the previous cell
 	// is read.
-	next := reading{sequence: e.seq.Load(), steady: r.steady, known: r.known}
-	next.atMs = min(r.atMs, window.Start(next.sequence, e.names.durationMs()))
+	next := reading{sequence: es.e.counter.sequence(), steady: r.steady, known: r.known}
+	next.atMs = min(r.atMs, window.Start(next.sequence, es.e.names.durationMs()))
 	next.covered[slotOf(next.sequence)] = carried - pending
-	e.ledger().meter().reading.Store(&next)
+	es.e.Ledger().meter().reading.Store(&next)
 }

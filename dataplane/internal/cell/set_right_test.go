@@ -28,8 +28,8 @@ func replaced(t *testing.T, table *Table, e *Entry) *Entry {
 		t.Fatal("the entry is not ahead of the clock")
 	}
 	fresh := table.Get(e.Identity())
-	if fresh == e || fresh.seq.Load() != ledgerSeq {
-		t.Fatalf("the entry is in cell %d, want another entry in cell %d", fresh.seq.Load(), ledgerSeq)
+	if fresh == e || fresh.counter.sequence() != ledgerSeq {
+		t.Fatalf("the entry is in cell %d, want another entry in cell %d", fresh.counter.sequence(), ledgerSeq)
 	}
 	return fresh
 }
@@ -39,17 +39,17 @@ func replaced(t *testing.T, table *Table, e *Entry) *Entry {
 func TestAClockPutRightSendsAllThatIsAcceptedFromThenOn(t *testing.T) {
 	table, e, back := setBack(window.Exact)
 	slot := slotOf(ledgerSeq)
-	e.ledger().cells[slot].settled.Add(e.addLocked(slot, 20))
-	e.GiveBack(ledgerSeq, 8)
-	e.addLocked(slot, 8)
-	e.netLocked(slot)
+	e.Ledger().cells[slot].settled.Add(e.counter.add(slot, 20))
+	e.Ledger().GiveBack(ledgerSeq, 8)
+	e.counter.add(slot, 8)
+	e.Ledger().netLocked(slot)
 	back()
 	fresh := replaced(t, table, e)
-	if got := fresh.unsentLocked(slot); got != 0 {
+	if got := fresh.Ledger().unsentLocked(slot); got != 0 {
 		t.Errorf("%d of what was paid for is to be sent", got)
 	}
-	fresh.addLocked(slot, 5)
-	if got := fresh.unsentLocked(slot); got != 5 {
+	fresh.counter.add(slot, 5)
+	if got := fresh.Ledger().unsentLocked(slot); got != 5 {
 		t.Errorf("%d of 5 is to be sent", got)
 	}
 }
@@ -57,9 +57,9 @@ func TestAClockPutRightSendsAllThatIsAcceptedFromThenOn(t *testing.T) {
 // Two cells whose counts have stopped growing fit into one after a correction of the clock.
 func TestAClockPutRightCarriesNoMoreThanACellHolds(t *testing.T) {
 	table, e, back := setBack(window.Exact)
-	e.seq.Store(ledgerSeq + 3) // neither cell is the one that the clock will show
-	for slot := range e.words {
-		e.words[slot].Store(liveWord(ledgerSeq+2+int64(slot), mergedMax))
+	e.counter.advance(ledgerSeq + 3) // neither cell is the one that the clock will show
+	for slot := range 2 {
+		e.counter.put(slot, liveWord(ledgerSeq+2+int64(slot), mergedMax))
 	}
 	back()
 	if l := replaced(t, table, e).LookAt(ledgerSeq); l.Others != mergedMax {
@@ -77,10 +77,10 @@ func TestAnUntrackedKeyPutRightGoesIntoNoQueue(t *testing.T) {
 	untracked, _ := table.AddUntracked(&id, &key, nil, table.Horizon(false), ledgerSeq+10)
 	nowMs = ledgerMs()
 	fresh := table.FindUntracked(&id)
-	if fresh == untracked || fresh.seq.Load() != ledgerSeq {
-		t.Fatalf("the untracked key is in cell %d, want another one in cell %d", fresh.seq.Load(), ledgerSeq)
+	if fresh == untracked || fresh.counter.sequence() != ledgerSeq {
+		t.Fatalf("the untracked key is in cell %d, want another one in cell %d", fresh.counter.sequence(), ledgerSeq)
 	}
-	if fresh.Enqueue() {
+	if fresh.Ledger().Enqueue() {
 		t.Error("a queue takes it")
 	}
 }
@@ -89,7 +89,7 @@ func TestAnUntrackedKeyPutRightGoesIntoNoQueue(t *testing.T) {
 // lowest one.
 func TestAClockPutRightCountsAKeyInOneTier(t *testing.T) {
 	table, e, back := setBack(window.Estimate)
-	e.MoveTier(level.Hot)
+	e.Estimates().MoveTier(level.Hot)
 	table.Tiers.Move(level.Idle, level.Hot)
 	back()
 	replaced(t, table, e)
@@ -109,14 +109,14 @@ func TestAClockPutRightCountsAKeyInOneTier(t *testing.T) {
 func TestAClockPutRightHasThePreviousCellReadAgain(t *testing.T) {
 	table, e, back := setBack(window.Estimate)
 	k, h, now := new(Rules), table.Horizon(false), clock.SteadyStart
-	e.Want(100, now)
-	x := e.BeginSync(h, ledgerMs()+90_000, now, k, 200, true)
-	e.Absorb(&Counters{}, ledgerSeq+1, &store.Total{Region: 30}, now)
-	e.EndSync(h, &x, ledgerMs()+90_000, now, k)
+	e.Estimates().Want(100, now)
+	x := e.Estimates().BeginSync(h, ledgerMs()+90_000, now, k, 200, true)
+	e.Ledger().Absorb(&Counters{}, ledgerSeq+1, &store.Total{Region: 30}, now)
+	e.Estimates().EndSync(h, &x, ledgerMs()+90_000, now, k)
 	back()
 	fresh := replaced(t, table, e)
-	fresh.Want(100, now+1)
-	if x := fresh.BeginSync(h, ledgerMs()+20_000, now+1, k, 200, true); !x.Read[0] {
+	fresh.Estimates().Want(100, now+1)
+	if x := fresh.Estimates().BeginSync(h, ledgerMs()+20_000, now+1, k, 200, true); !x.Read[0] {
 		t.Error("the cell before is not read")
 	}
 }
@@ -124,7 +124,7 @@ func TestAClockPutRightHasThePreviousCellReadAgain(t *testing.T) {
 // A clock that reaches an entry's cell, or passes it, before the entry is replaced leaves the entry as it is.
 func TestAClockThatCatchesUpReplacesNothing(t *testing.T) {
 	table, e, back := setBack(window.Exact)
-	e.addLocked(slotOf(ledgerSeq+1), 20)
+	e.counter.add(slotOf(ledgerSeq+1), 20)
 	back()
 	nowMs := table.wall.ReadMs()
 	table.wall.Follow(2 * time.Minute) // to the cell after the entry's

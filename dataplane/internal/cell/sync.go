@@ -56,22 +56,23 @@ type SyncPart struct {
 
 // BeginSync puts unsent cost on its way. The previous cell need not be read once the origin has answered about it
 // lateMs after its end.
-func (e *Entry) BeginSync(h *Horizon, nowMs int64, now clock.Steady, k *Rules, lateMs int64,
+func (es Estimates) BeginSync(h *Horizon, nowMs int64, now clock.Steady, k *Rules, lateMs int64,
 	shared bool) (x SyncPart) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	durationMs := e.names.durationMs()
-	if x.alive = e.flags.Load()&flagDead == 0; !x.alive {
+	es.e.mu.Lock()
+	defer es.e.mu.Unlock()
+	durationMs := es.e.names.durationMs()
+	if x.alive = es.e.flags.Load()&flagDead == 0; !x.alive {
 		return x
 	}
 	nowMs = h.Bound(nowMs)
-	x.AgedOut, _ = e.rotateLocked(h, window.Sequence(nowMs, durationMs)) // or it is in its cell, as the clock was set back
-	x.Sequence = e.seq.Load()
-	x.full = e.ledger().meter().wantSince.Load() != 0
-	x.before = e.levelLocked(nowMs, now, k)
+	// Or it stays in its cell, as the clock was set back.
+	x.AgedOut, _ = es.e.rotateLocked(h, window.Sequence(nowMs, durationMs))
+	x.Sequence = es.e.counter.sequence()
+	x.full = es.e.Ledger().meter().wantSince.Load() != 0
+	x.before = es.levelLocked(nowMs, now, k)
 	for i, s := range [2]int64{x.Sequence - 1, x.Sequence} {
-		if x.Costs[i], x.Sends[i] = e.loadLocked(s, shared); !x.Sends[i] {
-			x.Read[i] = x.full && (s == x.Sequence || !e.settledFor(x.Sequence, durationMs, lateMs))
+		if x.Costs[i], x.Sends[i] = es.e.Ledger().loadLocked(s, shared); !x.Sends[i] {
+			x.Read[i] = x.full && (s == x.Sequence || !es.settledFor(x.Sequence, durationMs, lateMs))
 		}
 	}
 	return x
@@ -79,71 +80,71 @@ func (e *Entry) BeginSync(h *Horizon, nowMs int64, now clock.Steady, k *Rules, l
 
 // EndSync takes the reading that requests are judged by from now on, if x is full and its cell is current. It returns
 // when the one before was taken, 0 for never, and how far the level has moved as a share of the limit it was asked by.
-func (e *Entry) EndSync(h *Horizon, x *SyncPart, nowMs int64, now clock.Steady,
+func (es Estimates) EndSync(h *Horizon, x *SyncPart, nowMs int64, now clock.Steady,
 	k *Rules) (last clock.Steady, drift float64) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if x.full && x.alive && e.seq.Load() == x.Sequence {
-		was := e.RefreshedAt()
+	es.e.mu.Lock()
+	defer es.e.mu.Unlock()
+	if x.full && x.alive && es.e.counter.sequence() == x.Sequence {
+		was := es.e.Reads().RefreshedAt()
 		nowMs = h.Bound(nowMs)
-		e.takeReadingLocked(nowMs, now)
-		m := e.ledger().meter()
+		es.takeReadingLocked(nowMs, now)
+		m := es.e.Ledger().meter()
 		if limit := m.limit.Load(); was > 0 && limit > 0 {
-			last, drift = was, math.Abs(e.levelLocked(nowMs, now, k)-x.before)/float64(limit)
+			last, drift = was, math.Abs(es.levelLocked(nowMs, now, k)-x.before)/float64(limit)
 		}
 		m.wantSince.Store(0)
 	}
-	e.Unask()
+	es.Unask()
 	return last, drift
 }
 
 // settledFor is true once the origin has answered about the previous cell so late that every
 // other node must have sent what it had for it: lateMs after its end.
-func (e *Entry) settledFor(sequence, durationMs, lateMs int64) bool {
-	r := e.ledger().meter().reading.Load()
+func (es Estimates) settledFor(sequence, durationMs, lateMs int64) bool {
+	r := es.e.Ledger().meter().reading.Load()
 	return r != nil && r.atMs >= window.Start(sequence, durationMs)+lateMs
 }
 
 // takeReadingLocked makes a reading of what is known now. Only cost that the origin has
 // confirmed is covered by it: what came in during the round trip stays pending.
-func (e *Entry) takeReadingLocked(nowMs int64, now clock.Steady) {
-	seq, durationMs := e.seq.Load(), e.names.durationMs()
+func (es Estimates) takeReadingLocked(nowMs int64, now clock.Steady) {
+	seq, durationMs := es.e.counter.sequence(), es.e.names.durationMs()
 	r := &reading{sequence: seq, atMs: max(nowMs, window.Start(seq, durationMs)), steady: now}
 	for slot := range r.covered {
-		r.covered[slot] = max(0, wordCount(e.words[slot].Load())+e.others[slot].Load()-max(0, e.unsentLocked(slot)))
+		r.covered[slot] = max(0, es.e.countIn(slot)-max(0, es.e.Ledger().unsentLocked(slot)))
 	}
 	slot := slotOf(seq)
 	uncovered := window.Start(seq+1, durationMs) - r.atMs
 	r.known = level.Mul(r.covered[slot], durationMs).Plus(level.Mul(r.covered[previousSlot(slot)], max(0, uncovered)))
-	e.ledger().meter().reading.Store(r)
-	e.markRefreshed(now)
+	es.e.Ledger().meter().reading.Store(r)
+	es.e.Reads().markRefreshed(now)
 }
 
 // levelLocked is the level that a request would be judged by.
-func (e *Entry) levelLocked(nowMs int64, now clock.Steady, k *Rules) float64 {
-	durationMs := e.names.durationMs()
+func (es Estimates) levelLocked(nowMs int64, now clock.Steady, k *Rules) float64 {
+	durationMs := es.e.names.durationMs()
 	v := Verdict{Now: now}
-	e.EstimateHeld(&v, nowMs, durationMs, e.ledger().meter().limit.Load(), 0, k)
+	es.JudgeHeld(&v, nowMs, durationMs, es.e.Ledger().meter().limit.Load(), 0, k)
 	return v.Level.Float(durationMs)
 }
 
 // Ask marks the entry as one that waits for a sync; first is false if it was already.
-func (e *Entry) Ask() (first bool) { return e.flags.Or(flagAsked)&flagAsked == 0 }
+func (es Estimates) Ask() (first bool) { return es.e.flags.Or(flagAsked)&flagAsked == 0 }
 
 // Unask takes the mark back.
-func (e *Entry) Unask() { e.flags.And(^uint32(flagAsked)) }
+func (es Estimates) Unask() { es.e.flags.And(^uint32(flagAsked)) }
 
 // AskUnsent asks for an entry of the estimate mode with unsent cost.
-func (e *Entry) AskUnsent() (first bool) {
-	if !e.Flags().Estimates() {
+func (es Estimates) AskUnsent() (first bool) {
+	if !es.e.Flags().Estimates() {
 		return false
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return (e.Flags().Restores() || e.unsentLocked(0)+e.unsentLocked(1) > 0) && e.Ask()
+	es.e.mu.Lock()
+	defer es.e.mu.Unlock()
+	return (es.e.Flags().Restores() || es.e.Ledger().unsentLocked(0)+es.e.Ledger().unsentLocked(1) > 0) && es.Ask()
 }
 
 // WantsSync is true while a sync is wanted, and not only that the cost is sent.
-func (e *Entry) WantsSync() bool {
-	return e.Flags().Asked() && e.ledger().meter().wantSince.Load() != 0
+func (es Estimates) WantsSync() bool {
+	return es.e.Flags().Asked() && es.e.Ledger().meter().wantSince.Load() != 0
 }

@@ -243,7 +243,7 @@ func (t *Table) Again(gone *Entry, h *Horizon, sequence, nowMs int64) (*Entry, C
 func (t *Table) newEntry(id *Identity, key *window.Key, reset *window.Reset, sequence int64) *Entry {
 	e := newEntry(id, t.NamesOf(key, reset), sequence, t.Fleet)
 	if key.Mode == window.Estimate && t.Fleet {
-		e.beEstimate()
+		e.Estimates().begin()
 	}
 	return e
 }
@@ -380,7 +380,7 @@ func (t *Table) tryEvictLocked(p *part, a *array, at placed, nowMs int64, why ne
 	f := e.names.family.Value()
 	t.groups[f.group].entries.Add(-1)
 	if f.Mode == window.Estimate {
-		t.Tiers.Keys[e.tier()].Add(-1)
+		t.Tiers.Keys[e.Estimates().tier()].Add(-1)
 	}
 	switch gone {
 	case goneShare:

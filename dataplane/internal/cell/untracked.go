@@ -126,7 +126,7 @@ func (t *Table) temporary(id *Identity, key *window.Key, reset *window.Reset, se
 	e.flags.Or(flagInReplay | flagUntracked)
 	for _, s := range []int64{sequence - 1, sequence, sequence + 1} {
 		if count := t.SpilledCost(e, s); count > 0 {
-			e.othersOf(slotOf(min(s, sequence))).Add(count)
+			e.addOthers(slotOf(min(s, sequence)), count)
 		}
 	}
 	return e

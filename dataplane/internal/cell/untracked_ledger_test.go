@@ -13,24 +13,24 @@ import (
 // holds it is taken for others' cost.
 func TestAnUntrackedKeysOwnCostIsSettledUnnamed(t *testing.T) {
 	e, slot := ledgerEntry(), slotOf(ledgerSeq)
-	e.addLocked(slot, 7)
-	e.SettleUnnamed(ledgerSeq, 7)
-	if _, way := e.PrepareClaim(ledgerClaim(e, 10, 100), false, 1, 200, 0); way != WayClaim {
+	e.counter.add(slot, 7)
+	e.Ledger().SettleUnnamed(ledgerSeq, 7)
+	if _, way := ledgerClaim(e, 10, 100).Prepare(false, 1, 200, 0); way != WayClaim {
 		t.Errorf("way %d: a claim waits for what nobody sends", way)
 	}
 	e = ledgerEntry()
-	e.addLocked(slot, 7)
-	e.SettleUnnamed(ledgerSeq, 7)
-	e.Absorb(&Counters{}, ledgerSeq, &store.Total{Region: 20}, 0)
-	if got := wordCount(e.words[slot].Load()); got != 27 {
+	e.counter.add(slot, 7)
+	e.Ledger().SettleUnnamed(ledgerSeq, 7)
+	e.Ledger().Absorb(&Counters{}, ledgerSeq, &store.Total{Region: 20}, 0)
+	if got := e.counter.count(slot); got != 27 {
 		t.Errorf("%d counted after a total without it, want 27", got)
 	}
-	e.Absorb(&Counters{}, ledgerSeq, &store.Total{Region: 20 + 7 + 3}, 0)
-	if got := wordCount(e.words[slot].Load()); got != 30 || e.ledger().unnamed(slot) != 0 {
-		t.Errorf("%d counted of 27 and others' 3, of which %d are not named", got, e.ledger().unnamed(slot))
+	e.Ledger().Absorb(&Counters{}, ledgerSeq, &store.Total{Region: 20 + 7 + 3}, 0)
+	if got := e.counter.count(slot); got != 30 || e.Ledger().unnamed(slot) != 0 {
+		t.Errorf("%d counted of 27 and others' 3, of which %d are not named", got, e.Ledger().unnamed(slot))
 	}
-	e.Absorb(&Counters{}, ledgerSeq-2, &store.Total{Region: 1000}, 0)
-	if got := wordCount(e.words[slot].Load()); got != 30 {
+	e.Ledger().Absorb(&Counters{}, ledgerSeq-2, &store.Total{Region: 1000}, 0)
+	if got := e.counter.count(slot); got != 30 {
 		t.Errorf("%d counted by the answer to another cell", got)
 	}
 }
@@ -38,23 +38,23 @@ func TestAnUntrackedKeysOwnCostIsSettledUnnamed(t *testing.T) {
 // Credit of an untracked key pays for what a batch counts on it, once, and the rest is to be sent.
 func TestCreditPaysForWhatABatchCountsOnAnUntrackedKey(t *testing.T) {
 	e, slot := ledgerEntry(), slotOf(ledgerSeq)
-	e.CreditClaim(ledgerSeq, 8)
+	e.Ledger().Credit(ledgerSeq, 8)
 	for _, c := range []struct{ cost, unpaid, credit int64 }{{5, 0, 3}, {7, 4, 0}, {1, 1, 0}} {
-		word := e.words[slot].Load()
-		made := e.untrackedWayLocked(slot, word, c.cost) == WayMade
-		if e.addLocked(slot, c.cost); made != (c.unpaid == 0) {
+		word := e.counter.word(slot)
+		made := e.NodeShare().untrackedWayLocked(slot, word, c.cost) == WayMade
+		if e.counter.add(slot, c.cost); made != (c.unpaid == 0) {
 			t.Errorf("cost %d needs a claim: %v", c.cost, !made)
 		}
-		if got := e.Unpaid(ledgerSeq, c.cost); got != c.unpaid || e.ledger().credit(slot) != c.credit {
-			t.Errorf("cost %d: %d is to be sent, %d is credit; want %+v", c.cost, got, e.ledger().credit(slot), c)
+		if got := e.Ledger().Unpaid(ledgerSeq, c.cost); got != c.unpaid || e.Ledger().credit(slot) != c.credit {
+			t.Errorf("cost %d: %d is to be sent, %d is credit; want %+v", c.cost, got, e.Ledger().credit(slot), c)
 		}
-		e.SettleUnnamed(ledgerSeq, c.unpaid)
+		e.Ledger().SettleUnnamed(ledgerSeq, c.unpaid)
 	}
-	e.CreditClaim(ledgerSeq, 3)
-	if e.untrackedWayLocked(slot, e.words[slot].Load(), 3) != WayMade {
+	e.Ledger().Credit(ledgerSeq, 3)
+	if e.NodeShare().untrackedWayLocked(slot, e.counter.word(slot), 3) != WayMade {
 		t.Error("credit of 3 needs a claim for 3")
 	}
-	if got := e.Unpaid(ledgerSeq-2, 3); got != 3 {
+	if got := e.Ledger().Unpaid(ledgerSeq-2, 3); got != 3 {
 		t.Errorf("%d of 3 is to be sent of a cell that has made way", got)
 	}
 }
@@ -108,9 +108,9 @@ func TestWhatHadToGoIsKept(t *testing.T) {
 		"estimate, without":        {window.Estimate, false, [2]int64{4, 9}},
 	} {
 		table, e := untrackedTable(c.fleet)
-		e.addLocked(slotOf(ledgerSeq-1), 4)
-		e.addLocked(slotOf(ledgerSeq), 7)
-		e.othersOf(slotOf(ledgerSeq)).Store(2)
+		e.counter.add(slotOf(ledgerSeq-1), 4)
+		e.counter.add(slotOf(ledgerSeq), 7)
+		e.addOthers(slotOf(ledgerSeq), 2)
 		table.keep(e, c.mode)
 		for i, want := range c.want {
 			if got := table.overflow.count(&e.id, ledgerSeq-1+int64(i), time.Minute.Milliseconds(), table.now()); got != want {
@@ -123,7 +123,7 @@ func TestWhatHadToGoIsKept(t *testing.T) {
 // An entry with nothing in a cell leaves nothing of it in the overflow.
 func TestWhatHadNothingIsNotKept(t *testing.T) {
 	table, e := untrackedTable(false)
-	e.addLocked(slotOf(ledgerSeq-1), 4)
+	e.counter.add(slotOf(ledgerSeq-1), 4)
 	table.keep(e, window.Exact)
 	if got := table.overflow.count(&e.id, ledgerSeq-1, time.Minute.Milliseconds(), table.now()); got != 4 {
 		t.Errorf("%d are kept of the 4 of the cell before", got)
@@ -163,7 +163,7 @@ func TestAChargeKeepsAnEntryForWhatItCounts(t *testing.T) {
 	for cost, want := range map[int64]eviction{1: goneIdle, 60: stays, 1000: stays} {
 		e, slot := ledgerEntry(), slotOf(ledgerSeq)
 		e.Charge(ledgerSeq, cost, 100)
-		e.ledger().cells[slot].settled.Add(cost) // sent
+		e.Ledger().cells[slot].settled.Add(cost) // sent
 		if got := e.evict(anyTime, ledgerMs(), 0, 0, needRoom); got != want {
 			t.Errorf("20 and %d charged, of 100: %d, want %d", cost, got, want)
 		}

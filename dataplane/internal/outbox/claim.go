@@ -66,7 +66,7 @@ func (o *Outbox) BeginClaim(c *cell.Claim) *cell.Claim {
 // credit: if the claim is added after all, it has paid for it.
 func (o *Outbox) LeaveClaim(c *cell.Claim, began time.Time) (answered bool) {
 	o.ShardOf(c.Entry).claims.Leave(c)
-	if answered = c.Entry.LeaveClaim(c); !answered {
+	if answered = c.Leave(); !answered {
 		o.gaveUp(c.Entry, nil, began)
 	}
 	return answered
@@ -101,7 +101,7 @@ func (q *claims) fail(waiting []*cell.Claim) {
 	now := o.cfg.Clock.ReadSteady()
 	for _, c := range waiting {
 		o.Stats.claims[claimFailed].Add(1)
-		c.Entry.Rest(now)
+		c.Entry.Reads().Rest(now)
 		c.Finish(cell.WayBroken)
 	}
 }
@@ -135,7 +135,7 @@ func (q *claims) claimOnce(waiting []*cell.Claim) (later []*cell.Claim) {
 	q.merge(call, &reply, err)
 	for i, c := range going {
 		if call.of[i] != nil {
-			q.keep(call, c.Entry.LoseClaim(c), c.Cost)
+			q.keep(call, c.Lose(), c.Cost)
 		}
 		close(c.Done)
 	}
@@ -153,10 +153,10 @@ func (q *claims) prepare(waiting []*cell.Claim) (call *claimCall, later []*cell.
 			c.Finish(cell.WayBroken)
 			continue
 		}
-		switch cl, way := c.Entry.PrepareClaim(c, set.Shares(c.Entry.Names()), set.Nodes, set.TwoTicksMs, now); {
+		switch cl, way := c.Prepare(set.Shares(c.Entry.Names()), set.Nodes, set.TwoTicksMs, now); {
 		case way == cell.WayClaim:
 			call.claims, call.of = append(call.claims, cl), append(call.of, c)
-		case len(call.of) > 0 && c.Entry.Claiming(c.Verdict.Sequence):
+		case len(call.of) > 0 && c.Entry.Ledger().Claiming(c.Verdict.Sequence):
 			later = append(later, c)
 		default:
 			c.Finish(way)
@@ -236,7 +236,7 @@ func (q *claims) count(c *cell.Claim, answer *claimAnswer, now clock.Steady) {
 	case err != nil:
 		stats.claims[claimFailed].Add(1)
 		if !errors.Is(err, store.ErrEpoch) {
-			c.Entry.Rest(now)
+			c.Entry.Reads().Rest(now)
 		}
 	case answer.added:
 		stats.claims[claimAdded].Add(1)
@@ -250,10 +250,10 @@ func (q *claims) count(c *cell.Claim, answer *claimAnswer, now clock.Steady) {
 func (q *claims) end(c *cell.Claim, answer *claimAnswer, now clock.Steady) (lost store.Epoch) {
 	merged := &q.sh.out.Stats.Merged
 	if answer.total.Err != nil {
-		c.Entry.EndClaim(c, cell.WayBroken)
-		lost = c.Entry.Absorb(merged, c.Verdict.Sequence, &answer.total, now)
+		c.End(cell.WayBroken)
+		lost = c.Entry.Ledger().Absorb(merged, c.Verdict.Sequence, &answer.total, now)
 	} else {
-		lost = c.Entry.MergeClaim(merged, c, &answer.total, answer.added, now)
+		lost = c.Merge(merged, &answer.total, answer.added, now)
 	}
 	if c.Lent && !answer.added {
 		q.sh.replay.requeue([]*cell.Entry{c.Entry})

@@ -29,7 +29,7 @@ func (sh *Shard) restore(lost, epoch store.Epoch) {
 	walk := func() {
 		n := int64(0)
 		o.cfg.Table.Walk(func(e *cell.Entry) {
-			if o.ShardOf(e) == sh && e.Renew(lost, epoch) {
+			if o.ShardOf(e) == sh && e.Ledger().Renew(lost, epoch) {
 				sh.resend(e)
 				n++
 			}

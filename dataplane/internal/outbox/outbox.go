@@ -98,7 +98,7 @@ func (o *Outbox) Each(f func(*Shard) error) error {
 // OutOf reports whether a decision about e that needs the origin's answer would not get it, as far
 // as that is known without a call.
 func (o *Outbox) OutOf(e *cell.Entry, now clock.Steady) bool {
-	return e.RestsFor(now) > 0 || o.ShardOf(e).asks.State() != breaker.Closed
+	return e.Reads().RestsFor(now) > 0 || o.ShardOf(e).asks.State() != breaker.Closed
 }
 
 // Refuses reports whether the shard of e is known to refuse writes. After Stop it is always true,
@@ -109,7 +109,7 @@ func (o *Outbox) Refuses(e *cell.Entry) bool {
 
 // RetryAfter returns how long the origin is not called about e, as far as that is known.
 func (o *Outbox) RetryAfter(e *cell.Entry, now clock.Steady) time.Duration {
-	wait := max(e.RestsFor(now), o.ShardOf(e).asks.OpensFor().Round(time.Millisecond))
+	wait := max(e.Reads().RestsFor(now), o.ShardOf(e).asks.OpensFor().Round(time.Millisecond))
 	if wait <= 0 {
 		return cell.RetryPause // its read is still out
 	}
@@ -133,7 +133,7 @@ func (o *Outbox) Spill(e *cell.Entry, sequence, cost int64) {
 	}
 	o.cfg.Table.Spill(e, sequence, cost)
 	o.Stats.Dropped[DroppedFull].Add(cost)
-	e.SettleUnnamed(sequence, cost)
+	e.Ledger().SettleUnnamed(sequence, cost)
 }
 
 // collect moves the dirty entries to the queues of replay.
@@ -202,7 +202,7 @@ func (o *Outbox) ApplyForeign(totals []store.Foreign) {
 		if e := o.cfg.Table.Get(&id); e != nil {
 			current := window.Sequence(nowMs, c.DurationMs())
 			horizon := o.cfg.Table.Horizon(false)
-			o.ForgetUnsent(e, e.ApplyForeign(&o.Stats.Merged, horizon, current, c.Sequence, totals[i].Count))
+			o.ForgetUnsent(e, e.Ledger().ApplyForeign(&o.Stats.Merged, horizon, current, c.Sequence, totals[i].Count))
 		}
 	}
 }

@@ -43,7 +43,7 @@ func (o *Outbox) ReadAll(now clock.Steady, entries []*cell.Entry) []*cell.Flight
 // join joins the read in flight of e, or adds one to those that wait for a call.
 func (r *reads) join(now clock.Steady, e *cell.Entry) *cell.Flight {
 	added := false
-	f := e.Join(now, func() *cell.Flight {
+	f := e.Reads().Join(now, func() *cell.Flight {
 		if r.sh.asks.State() == breaker.Open {
 			return nil
 		}
@@ -106,7 +106,7 @@ func (r *reads) fetch(reads []queue.Read) {
 	defer cancel()
 	cells := make([]window.Cell, 0, 2*len(reads))
 	for _, read := range reads {
-		both := read.Entry.CellsToRead()
+		both := read.Entry.Reads().Cells()
 		cells = append(cells, both[:]...)
 	}
 	totals, err := sh.get(ctx, cells, end)
@@ -119,7 +119,7 @@ func (r *reads) fetch(reads []queue.Read) {
 	}
 	lost := make([]store.Epoch, 0, len(cells))
 	for i, read := range reads {
-		both := read.Entry.Hydrate(&o.Stats.Merged, cells[2*i].Sequence, totals[2*i:2*i+2], now)
+		both := read.Entry.Reads().Hydrate(&o.Stats.Merged, cells[2*i].Sequence, totals[2*i:2*i+2], now)
 		lost = append(lost, both[:]...)
 		close(read.Flight.Done)
 	}

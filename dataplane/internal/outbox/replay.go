@@ -166,7 +166,7 @@ func (sh *Shard) deliver(ctx context.Context, s *stream, c *chunk) (failed []*ce
 	stats, now := &sh.out.Stats, sh.out.cfg.Clock.ReadSteady()
 	var lost []store.Epoch
 	for i, e := range c.entries {
-		back, epoch := e.Confirm(&stats.Merged, &c.costs[i], &reply.Totals[i], now)
+		back, epoch := e.Ledger().Confirm(&stats.Merged, &c.costs[i], &reply.Totals[i], now)
 		if back {
 			failed = append(failed, e)
 		}
@@ -184,7 +184,7 @@ func (sh *Shard) deliver(ctx context.Context, s *stream, c *chunk) (failed []*ce
 func (r *replay) forgo(flushing []*cell.Entry) {
 	for len(flushing) > 0 {
 		for _, e := range flushing {
-			e.UnmarkFlush()
+			e.Ledger().UnmarkFlush()
 		}
 		r.requeue(flushing)
 		r.flushes.Answer(flushing, flushing, breaker.ErrOpen)
@@ -212,11 +212,11 @@ func (r *replay) pack(c *chunk, flushing, queue []*cell.Entry, nowMs int64) []*c
 func (r *replay) load(c *chunk, e *cell.Entry, nowMs int64, flushing bool) (stale bool) {
 	o := r.sh.out
 	set := o.cfg.Rules.InForce()
-	if e.Dequeue(flushing); o.cfg.Table.HoldsBack(e, false, set.Nodes) {
+	if e.Ledger().Dequeue(flushing); o.cfg.Table.HoldsBack(e, false, set.Nodes) {
 		c.held = append(c.held, e)
 		return false
 	}
-	in := e.Load(o.cfg.Table.Horizon(false), flushing, set.Shares(e.Names()), nowMs, set.TwoTicksMs)
+	in := e.Ledger().Load(o.cfg.Table.Horizon(false), flushing, set.Shares(e.Names()), nowMs, set.TwoTicksMs)
 	o.Stats.Dropped[DroppedExpired].Add(in.Expired)
 	for i, sends := range in.Sends {
 		if sends {
@@ -237,7 +237,7 @@ func (r *replay) takeQueue() []*cell.Entry {
 
 // queueLocked puts an entry into the queue, once.
 func (r *replay) queueLocked(e *cell.Entry) {
-	if e.Enqueue() {
+	if e.Ledger().Enqueue() {
 		r.queue = append(r.queue, e)
 	}
 }
@@ -269,7 +269,7 @@ func (sh *Shard) pendingCost() (cost int64) {
 	sh.out.queues.Lock()
 	defer sh.out.queues.Unlock()
 	for _, e := range sh.replay.queue {
-		cost += e.Unsent()
+		cost += e.Ledger().Unsent()
 	}
 	return cost + sh.replay.unanswered.Load() + sh.claims.unanswered.Load()
 }
@@ -287,7 +287,7 @@ func (o *Outbox) Flush(e *cell.Entry) { o.ShardOf(e).replay.flush(e) }
 
 func (r *replay) flush(e *cell.Entry) {
 	o := r.sh.out
-	if o.stopping.Load() || !e.MarkFlush() {
+	if o.stopping.Load() || !e.Ledger().MarkFlush() {
 		return // stopped, or already waiting to be sent
 	}
 	o.Stats.flushes.Add(1)
@@ -329,6 +329,6 @@ func (o *Outbox) WaitForReply(ctx context.Context, f *cell.Flight, e *cell.Entry
 func (o *Outbox) gaveUp(e *cell.Entry, f *cell.Flight, began time.Time) {
 	failed := time.Since(began) >= o.cfg.ReadTimeout || f != nil && f.Failed()
 	if failed {
-		e.Rest(o.cfg.Clock.ReadSteady())
+		e.Reads().Rest(o.cfg.Clock.ReadSteady())
 	}
 }

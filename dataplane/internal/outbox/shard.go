@@ -180,6 +180,6 @@ func (sh *Shard) CountedIn(totals []store.Total, cell func(i int) *window.Cell) 
 
 // Absorb merges a total that came with a call of CallTwice.
 func (sh *Shard) Absorb(e *cell.Entry, sequence int64, total *store.Total) {
-	lost := e.Absorb(&sh.out.Stats.Merged, sequence, total, sh.out.cfg.Clock.ReadSteady())
+	lost := e.Ledger().Absorb(&sh.out.Stats.Merged, sequence, total, sh.out.cfg.Clock.ReadSteady())
 	sh.lostAll([]store.Epoch{lost}, []store.Total{*total}, func(int) *cell.Entry { return e })
 }

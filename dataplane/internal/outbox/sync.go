@@ -50,12 +50,12 @@ type wanted struct {
 // AskSync queues a key for a sync, unless its namespace has too many there: then it may
 // ask again with its next request.
 func (o *Outbox) AskSync(e *cell.Entry, set *rules.Estimate) {
-	if o.stopping.Load() || !e.Ask() {
+	if o.stopping.Load() || !e.Estimates().Ask() {
 		return
 	}
 	if set.Waiting.Add(1) > set.PendingMax {
 		set.Waiting.Add(-1)
-		e.Unask()
+		e.Estimates().Unask()
 		o.Stats.SyncsRefused.Add(1)
 		return
 	}
@@ -221,7 +221,7 @@ func (s *syncs) prepare(x *exchange, nowMs int64, now clock.Steady, writes *chun
 	}
 	late := level.Low.IntervalMs(x.set.SyncBaseMs) + sendTimeout.Milliseconds()
 	shares := inForce.Shares(e.Names())
-	x.SyncPart = e.BeginSync(o.cfg.Table.Horizon(false), nowMs, now, &x.set.Rules, late, shares)
+	x.SyncPart = e.Estimates().BeginSync(o.cfg.Table.Horizon(false), nowMs, now, &x.set.Rules, late, shares)
 	o.ForgetUnsent(e, x.AgedOut)
 	for i, sends := range x.Sends {
 		if sends {
@@ -252,7 +252,7 @@ func (s *syncs) read(ctx context.Context, r *inquiry) error {
 	now := o.cfg.Clock.ReadSteady()
 	lost := make([]store.Epoch, len(r.of))
 	for i, x := range r.of {
-		lost[i] = x.entry.Absorb(&o.Stats.Merged, r.cells[i].Sequence, &totals[i], now)
+		lost[i] = x.entry.Ledger().Absorb(&o.Stats.Merged, r.cells[i].Sequence, &totals[i], now)
 	}
 	s.sh.lostAll(lost, totals, func(i int) *cell.Entry { return r.of[i].entry })
 	return nil
@@ -274,7 +274,8 @@ func (s *syncs) totals(ctx context.Context, cells []window.Cell) ([]store.Total,
 func (s *syncs) finish(x *exchange, nowMs int64, now clock.Steady) {
 	o := s.sh.out
 	x.set.Waiting.Add(-1)
-	if last, drift := x.entry.EndSync(o.cfg.Table.Horizon(false), &x.SyncPart, nowMs, now, &x.set.Rules); last > 0 {
+	last, drift := x.entry.Estimates().EndSync(o.cfg.Table.Horizon(false), &x.SyncPart, nowMs, now, &x.set.Rules)
+	if last > 0 {
 		o.Stats.drift.Observe(drift)
 		o.Stats.staleness.Observe(float64(now-last) / 1000)
 	}
@@ -286,7 +287,7 @@ func (s *syncs) finish(x *exchange, nowMs int64, now clock.Steady) {
 // askUnsent makes unsent cost of the estimate mode wait for a sync, by its namespace's settings. No bound of those
 // refuses it: nothing else would have it sent.
 func (s *syncs) askUnsent(e *cell.Entry) {
-	if e.AskUnsent() {
+	if e.Estimates().AskUnsent() {
 		set := s.sh.out.cfg.Rules.InForce().EstimateOf(e.Names())
 		set.Waiting.Add(1)
 		s.add(wanted{e, set})
@@ -298,7 +299,7 @@ func (s *syncs) unsynced() (cost int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, w := range s.waiting {
-		cost += w.entry.Unsent()
+		cost += w.entry.Ledger().Unsent()
 	}
 	return cost + s.unanswered.Load()
 }

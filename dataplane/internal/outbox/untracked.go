@@ -184,7 +184,7 @@ func (u *untracked) send(all []UntrackedCost) (sent bool) {
 		if held {
 			o.Spill(c.Entry, c.Sequence, c.Cost)
 		} else {
-			chunk.add(c.Entry, c.Entry.LoadUntracked(c.Sequence, c.Cost, set.Shares(c.Entry.Names())))
+			chunk.add(c.Entry, c.Entry.Ledger().LoadUntracked(c.Sequence, c.Cost, set.Shares(c.Entry.Names())))
 		}
 		return held
 	})
@@ -195,7 +195,7 @@ func (u *untracked) send(all []UntrackedCost) (sent bool) {
 	now := o.cfg.Clock.ReadSteady()
 	for i, c := range all {
 		if err == nil {
-			c.Entry.Absorb(&o.Stats.Merged, c.Sequence, &reply.Totals[i], now)
+			c.Entry.Ledger().Absorb(&o.Stats.Merged, c.Sequence, &reply.Totals[i], now)
 		}
 		if err != nil || reply.Totals[i].Err != nil {
 			o.cfg.Table.Spill(c.Entry, c.Sequence, c.Cost)

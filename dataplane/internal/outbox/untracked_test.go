@@ -65,7 +65,7 @@ func TestASpillIsInTheOverflow(t *testing.T) {
 	if got := o.Stats.DroppedCost(); got != 5 {
 		t.Errorf("%d are counted as dropped", got)
 	}
-	if got := e.Unsent(); got != 0 {
+	if got := e.Ledger().Unsent(); got != 0 {
 		t.Errorf("%d are to be sent, which nobody does", got)
 	}
 }
