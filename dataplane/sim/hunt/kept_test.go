@@ -201,3 +201,17 @@ func TestAStoppedNodeSendsWhatItReservedByItselfInALaterWindow(t *testing.T) {
 	}
 	mustHold(t, p)
 }
+
+// A network repeats the call that makes a reservation. Another node settles the reservation before the call is repeated,
+// so the caller is answered that the reservation is over, and its cost counts.
+func TestAReservationThatIsOverBeforeItsCallerIsAnsweredCounts(t *testing.T) {
+	p := kept(Key{"k0", 1000, time.Hour})
+	p.Fleet.Nodes, p.Fleet.Relays, p.Fleet.Late, p.Fleet.Ahead = []int{2}, []int{1}, []int{0}, []time.Duration{0}
+	p.Fleet.Held = []Key{{"h0", 100, time.Hour}}
+	p.Steps = []Step{
+		{At: time.Second, Do: Repeat, Node: 1, Share: 1, Delay: 20 * time.Millisecond, After: 5 * time.Second},
+		{At: 2 * time.Second, Do: Hold, Node: 1, ID: 1, Costs: Costs{1}, Returned: true, After: 4 * time.Second},
+		{At: 2019 * time.Millisecond, Do: SettleHold, ID: 1, Costs: Costs{1}},
+	}
+	mustHold(t, p)
+}

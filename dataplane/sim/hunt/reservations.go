@@ -83,6 +83,7 @@ type attempt struct {
 	began    time.Time
 	returned time.Time // zero: no answer yet
 	clean    bool      // all calls to the origin were answered
+	over     bool      // it was answered that its reservation is over: it, or a repeated call of it, may have made that
 	cells    [costsMax][]window.Cell
 	room     [costsMax]map[window.Cell]int64 // what was left of its cells at most, at each moment while it was under way
 }
@@ -262,8 +263,8 @@ func (g *reservations) heard(l *life, a *attempt, out *dataplane.Reserved) {
 	case out.Err != nil:
 		used := errors.Is(out.Err, dataplane.ErrReservationUsed)
 		differ := slices.ContainsFunc(r.attempts, func(other *attempt) bool { return !other.same(a) })
-		over := errors.Is(out.Err, dataplane.ErrReservationOver) && !g.open(r)
-		if a.clean && keeps && !over && (!used || !differ) {
+		a.over = errors.Is(out.Err, dataplane.ErrReservationOver)
+		if a.clean && keeps && !(a.over && !g.open(r)) && (!used || !differ) {
 			g.violate("id", "%v reserves %v, which gets no answer: %v", l, r, out.Err)
 		}
 		return
@@ -491,6 +492,8 @@ func (g *reservations) strays(a *attempt) bool {
 	switch {
 	case a.returned.IsZero():
 		return true // it is under way, or its caller has ended
+	case a.over && r.acked == nil:
+		return true
 	case a.clean:
 		return false
 	case a.step.Returned && time.Since(a.returned) > a.step.After+g.slack()+10*time.Second:
