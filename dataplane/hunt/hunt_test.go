@@ -72,8 +72,8 @@ func TestNoSeedBreaksAnInvariant(t *testing.T) {
 	t.Log(out.String())
 }
 
-// Seeds that broke an invariant once are played in each run. Which execution a seed has moves with the code, so what each of
-// them found also has a history without chance in package sim/hunt.
+// Seeds that broke an invariant once are played in each run. Which execution a seed has moves with the code, so each
+// defect that they found also has a history without chance in package sim/hunt.
 func TestSeedsThatBrokeAnInvariantHold(t *testing.T) {
 	m := machineOf(t)
 	for name, seed := range map[string]uint64{
@@ -216,7 +216,7 @@ func TestAHistoryThatDiesIsShrunk(t *testing.T) {
 		Name: "dies", File: "dataplane/sim/hunt/play.go",
 		Hunks: []planted.Hunk{{Before: "\t\tw.peek(n.life.Load(), s)\n", After: "\t\tpanic(\"peeked\")\n"}},
 	}
-	m, err := newMachine(t.Context(), "../..", &bug)
+	m, err := newMachine(t.Context(), "../..", bug.Overlay)
 	if err != nil {
 		t.Fatal(err)
 	}

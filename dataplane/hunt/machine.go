@@ -13,7 +13,6 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/weirhq/weir/dataplane/internal/planted"
 	"github.com/weirhq/weir/dataplane/sim/hunt"
 )
 
@@ -43,25 +42,29 @@ func build(ctx context.Context, dir, overlay, to string) error {
 	return nil
 }
 
-// newMachine builds and compiles the guest of the module in dir, with a bug if there is one. close removes what it
-// leaves.
-func newMachine(ctx context.Context, dir string, bug *planted.Bug) (*machine, error) {
+// newMachine builds and compiles the guest of the module in dir; change, unless it is nil, changes files of the build.
+// close removes the files that it leaves.
+func newMachine(ctx context.Context, dir string, change changer) (*machine, error) {
 	scratch, err := os.MkdirTemp("", "weir-hunt")
 	if err != nil {
 		return nil, err
 	}
 	m := &machine{scratch: scratch}
-	if err := m.compile(ctx, dir, bug); err != nil {
+	if err := m.compile(ctx, dir, change); err != nil {
 		m.close()
 		return nil, err
 	}
 	return m, nil
 }
 
-func (m *machine) compile(ctx context.Context, dir string, bug *planted.Bug) (err error) {
+// A changer writes files that a build takes in place of others into a directory, and the overlay that go build needs
+// for that, whose path it returns.
+type changer func(dir, scratch string) (overlay string, err error)
+
+func (m *machine) compile(ctx context.Context, dir string, change changer) (err error) {
 	overlay := ""
-	if bug != nil {
-		if overlay, err = bug.Overlay(dir, m.scratch); err != nil {
+	if change != nil {
+		if overlay, err = change(dir, m.scratch); err != nil {
 			return err
 		}
 	}

@@ -30,7 +30,8 @@ type cli struct {
 	Procs   int           `help:"How many histories run at once; 0: one per processor."`
 	Within  time.Duration `default:"1m" help:"How long a history may take; one that takes longer has failed."`
 	Keep    bool          `help:"Go on after a seed that fails."`
-	Hashes  string        `placeholder:"FILE" help:"Write each seed's hash to FILE: a change that keeps all behavior keeps them all."`
+	Hashes  string        `placeholder:"FILE" help:"Write each seed's hash to FILE, to compare builds with --steady."`
+	Steady  bool          `help:"Have no order drawn by Go's runtime: builds that behave alike have the same hashes."`
 	Planted string        `placeholder:"DIR" help:"Hunt for each bug of DIR/*.patch, with at most --seeds seeds; fail if one is not found."`
 	Module  string        `default:"../.." help:"Directory of the module to hunt in."`
 }
@@ -55,10 +56,17 @@ func (c *cli) run(ctx context.Context, out io.Writer) error {
 	if c.Seeds == 0 && c.For <= 0 && c.Seed == nil {
 		return errors.New("--seeds 0 needs --for")
 	}
+	if c.Steady && c.Planted != "" {
+		return errors.New("--steady compares builds, and --planted hunts: give one of them")
+	}
 	if c.Planted != "" {
 		return c.prove(ctx, out)
 	}
-	m, err := newMachine(ctx, c.Module, nil)
+	var change changer
+	if c.Steady {
+		change = steady
+	}
+	m, err := newMachine(ctx, c.Module, change)
 	if err != nil {
 		return err
 	}

@@ -99,7 +99,7 @@ func (p *prover) say(ctx context.Context, bug *planted.Bug) {
 
 // hunt plays seeds with a bug until one breaks an invariant, or does not end.
 func (p *prover) hunt(ctx context.Context, bug *planted.Bug) (f finding, err error) {
-	m, err := newMachine(ctx, p.module, bug)
+	m, err := newMachine(ctx, p.module, bug.Overlay)
 	if err != nil {
 		return f, err
 	}
