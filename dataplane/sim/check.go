@@ -61,7 +61,7 @@ func (w *world) checkTables() {
 		return
 	}
 	for _, n := range w.nodes {
-		if held := n.limiter.Load().Health().Entries; held > int64(w.shape.EntriesMax) {
+		if held := n.limiter().Health().Entries; held > int64(w.shape.EntriesMax) {
 			w.violate(violationTable, "node %d holds %d keys of %d", n.index, held, w.shape.EntriesMax)
 		}
 	}
@@ -85,7 +85,7 @@ func (b *balance) add(c balance) {
 // checkLost holds what is missing against what the nodes say that they have dropped.
 func (w *world) checkLost(r *Report) {
 	for _, n := range w.nodes {
-		r.DroppedCost += n.limiter.Load().Health().DroppedCost
+		r.DroppedCost += n.limiter().Health().DroppedCost
 	}
 	if r.LostCost > r.DroppedCost && !w.losesCost {
 		w.violate(violationLost, "cost %d never reached an origin, and nodes count %d as dropped: first %s", r.LostCost,

@@ -37,7 +37,7 @@ func rfcRate(draw, hot float64) float64 {
 const rfcRateMax = 1.5
 
 // populate gives every node the traffic of its region's keys.
-func (f *fleet) populate(p callers) {
+func (f *relayWorld) populate(p callers) {
 	random := f.stream("population", 0)
 	byRegion := make([][]fleetKey, len(f.regions))
 	offered := make([]float64, len(f.regions)) // limits in a window

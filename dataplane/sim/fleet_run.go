@@ -15,12 +15,12 @@ const fleetRest = 5 * time.Second
 
 // simulateFleet runs a scenario of relays.
 func simulateFleet(s Scenario, o Options, duration time.Duration, report *Report) error {
-	f := newFleet(s, report.Tuning.Document, firstTraffic(report.Tuning.Document), o.Seed)
+	f := newRelayWorld(s, report.Tuning.Document, firstTraffic(report.Tuning.Document), o.Seed)
 	return f.live(s, duration, report)
 }
 
 // live is a fleet's life: start, traffic, rest, stop, and the books.
-func (f *fleet) live(s Scenario, duration time.Duration, report *Report) error {
+func (f *relayWorld) live(s Scenario, duration time.Duration, report *Report) error {
 	time.Sleep(time.Until(f.began.Add(-2 * time.Second))) // idle loops would take time, too
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -34,22 +34,20 @@ func (f *fleet) live(s Scenario, duration time.Duration, report *Report) error {
 	f.requests.Wait()
 	stop()
 	f.loops.Wait()
+	var stops []func()
 	for _, r := range f.regions {
 		for _, made := range r.relays {
-			f.stop(made)
+			stops = append(stops, func() { made.Stop(stopTimeout) })
 		}
 	}
-	f.retired.Wait()
-	for _, l := range f.links {
-		l.Calls.Wait()
-	}
+	f.End(stops...)
 	f.audit(time.Now().Add(24 * time.Hour))
 	f.sum(report)
 	return nil
 }
 
 // traffic plays the scenario, and measures what it asks of the servers once it is warm.
-func (f *fleet) traffic(g agenda, s Scenario, duration time.Duration, report *Report) {
+func (f *relayWorld) traffic(g agenda, s Scenario, duration time.Duration, report *Report) {
 	warmup := s.Warmup
 	if warmup >= duration {
 		warmup = 0
@@ -64,7 +62,7 @@ func (f *fleet) traffic(g agenda, s Scenario, duration time.Duration, report *Re
 }
 
 // audit compares the books with the origins for every cell that has expired before a moment.
-func (f *fleet) audit(before time.Time) {
+func (f *relayWorld) audit(before time.Time) {
 	f.track.closeBefore(before.UnixMilli(), func(region int, cells []window.Cell) []store.Total {
 		reply, err := f.regions[region].origin.Read(context.Background(), cells) // no network in between
 		if err != nil {
@@ -81,8 +79,8 @@ type fleetReading struct {
 	statements, rowsRead, rowsWritten, bytesRead, bytesWritten, spent int64
 }
 
-func (f *fleet) read() fleetReading {
-	h, m, s := &f.origins, &f.mysql, f.counts.Stats()
+func (f *relayWorld) read() fleetReading {
+	h, m, s := &f.Origins, &f.MySQL, f.Counts.Stats()
 	return fleetReading{
 		h.Trips.Load(), h.Commands.Load(), h.Messages.Load(), h.MessageCells.Load(),
 		m.Statements.Load() + s.Statements, m.RowsRead.Load() + s.RowsRead, m.RowsWritten.Load() + s.RowsWritten,
@@ -90,7 +88,7 @@ func (f *fleet) read() fleetReading {
 	}
 }
 
-func (f *fleet) rates(r *Report, from, to fleetReading, span time.Duration) {
+func (f *relayWorld) rates(r *Report, from, to fleetReading, span time.Duration) {
 	perS := func(n int64) float64 { return round(float64(n)/span.Seconds(), 2) }
 	r.RedisRoundTripsPerS = perS(to.trips - from.trips)
 	r.RedisCommandsPerS = perS(to.commands - from.commands)
@@ -105,7 +103,7 @@ func (f *fleet) rates(r *Report, from, to fleetReading, span time.Duration) {
 }
 
 // sum fills in what the books say at the end.
-func (f *fleet) sum(r *Report) {
+func (f *relayWorld) sum(r *Report) {
 	d, t, s := &f.decisions, f.track, &r.Simulated
 	s.Regions, s.Nodes, s.Keys = len(f.regions), len(f.synths), f.keys
 	s.Allowed, s.Denied = d.allowed.Load(), d.denied.Load()

@@ -124,8 +124,8 @@ type reading struct {
 }
 
 func (w *world) read() reading {
-	m, s := &w.meters, w.counts.Stats()
-	h, q := &m.origins, &m.mysql
+	m, s := &w.meters, w.Counts.Stats()
+	h, q := &w.Origins, &w.MySQL
 	return reading{
 		h.Commands.Load(), h.Trips.Load(), h.Messages.Load(), h.MessageCells.Load(), m.keysRead.Load(), m.increments.Load(),
 		q.Statements.Load() + s.Statements, q.RowsRead.Load() + s.RowsRead, q.RowsWritten.Load() + s.RowsWritten,

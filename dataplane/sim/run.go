@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -208,18 +207,9 @@ func (w *world) bootAll(set tuning.Tuning) error {
 const stopTimeout = 20 * time.Second
 
 func (w *world) stopAll() {
-	var stopping sync.WaitGroup
+	var stops []func()
 	for _, n := range w.nodes {
-		stopping.Go(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
-			defer cancel()
-			_ = n.limiter.Load().Stop(ctx) // what it could not send is found by the audit
-			_ = n.relay.Stop(ctx)          // the lease ends by itself
-		})
+		stops = append(stops, func() { n.life.Load().Stop(stopTimeout) })
 	}
-	stopping.Wait()
-	w.retired.Wait()
-	for _, l := range w.ways {
-		l.Calls.Wait()
-	}
+	w.End(stops...)
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/sim/internal/fleet"
 	"github.com/weirhq/weir/dataplane/sim/internal/network"
 )
 
@@ -36,17 +37,16 @@ func partitionScenario() Scenario {
 		Shape:    Shape{Nodes: each(3, 2), Origin: nearRedis, Counts: farMySQL},
 		plan: func(w *world, duration time.Duration) agenda {
 			g := w.shared(100, 2)
-			cut := func(l func(*node) *network.Link, nodes []*node, cut bool) func() {
+			cut := func(l func(*fleet.Process) *network.Link, nodes []*node, cut bool) func() {
 				return func() {
 					for _, n := range nodes {
-						l(n).Set(func(l *network.Link) { l.Cut = cut })
+						l(n.life.Load()).Set(func(l *network.Link) { l.Cut = cut })
 					}
 				}
 			}
 			first := w.regions[0].nodes
-			toCounts, toOrigin := func(n *node) *network.Link { return n.toCounts }, func(n *node) *network.Link {
-				return n.toOrigin
-			}
+			toCounts := func(p *fleet.Process) *network.Link { return p.ToMySQL }
+			toOrigin := func(p *fleet.Process) *network.Link { return p.ToOrigin }
 			g.at(duration/4, cut(toCounts, first, true))
 			g.at(duration/2, cut(toCounts, first, false))
 			g.at(duration/2, cut(toOrigin, first[:1], true))
@@ -79,7 +79,7 @@ func shardsScenario() Scenario {
 			suffer := func(parts map[int]network.Part) func() {
 				return func() {
 					for _, n := range w.nodes {
-						n.toOrigin.Set(func(l *network.Link) { l.Parts = parts })
+						n.life.Load().ToOrigin.Set(func(l *network.Link) { l.Parts = parts })
 					}
 				}
 			}
@@ -104,7 +104,7 @@ func crashScenario() Scenario {
 			const every = 10 * time.Second
 			g.push(event{every, &recurrent{every, func() {
 				n := w.nodes[random.IntN(len(w.nodes))]
-				w.kill(n)
+				w.Kill(n.life.Load())
 				if err := w.boot(n); err != nil {
 					w.violate(violationError, "%v", err)
 				}
@@ -143,9 +143,9 @@ func slowDatabaseScenario() Scenario {
 		Shape:    Shape{Nodes: each(3, 2), Origin: nearRedis, Counts: farMySQL},
 		plan: func(w *world, duration time.Duration) agenda {
 			g := w.shared(100, 1.5)
-			g.at(duration/4, func() { w.database.Set(3*time.Second, 0) })
-			g.at(duration/2, func() { w.database.Set(0, 0.5) })
-			g.at(duration*3/4, func() { w.database.Set(0, 0) })
+			g.at(duration/4, func() { w.Database.Set(3*time.Second, 0) })
+			g.at(duration/2, func() { w.Database.Set(0, 0.5) })
+			g.at(duration*3/4, func() { w.Database.Set(0, 0) })
 			return g
 		},
 	}

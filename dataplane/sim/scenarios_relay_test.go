@@ -11,12 +11,12 @@ import (
 )
 
 // simulateRelays runs a scenario of relays, and holds it to the promises of all of them.
-func simulateRelays(t *testing.T, s Scenario, duration time.Duration) (f *fleet, r Report) {
+func simulateRelays(t *testing.T, s Scenario, duration time.Duration) (f *relayWorld, r Report) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		set := tuning.Default()
 		r.Tuning.Document = set
-		f = newFleet(s, set, firstTraffic(set), 1)
+		f = newRelayWorld(s, set, firstTraffic(set), 1)
 		if err := f.live(s, duration, &r); err != nil {
 			t.Fatal(err)
 		}
@@ -31,7 +31,7 @@ func simulateRelays(t *testing.T, s Scenario, duration time.Duration) (f *fleet,
 }
 
 // longest is the longest that a cost took to be known everywhere.
-func (f *fleet) longest() time.Duration {
+func (f *relayWorld) longest() time.Duration {
 	return time.Duration(f.track.all.quantile(1)) * time.Millisecond
 }
 

@@ -24,23 +24,23 @@ func (w *world) fault(r *region, n *node, s Step) {
 	case Leave, Die:
 		w.leave(n, s.Do)
 	case Cut:
-		during(on(l.toOrigin, func(l *network.Link, bad bool) { l.Cut = bad }))
+		during(on(l.ToOrigin, func(l *network.Link, bad bool) { l.Cut = bad }))
 	case Refuse:
-		during(on(l.toOrigin, func(l *network.Link, bad bool) { l.Down = bad }))
+		during(on(l.ToOrigin, func(l *network.Link, bad bool) { l.Down = bad }))
 	case Mute:
-		during(on(l.toOrigin, func(l *network.Link, bad bool) { l.Profile.Loss = pick(bad, s.Share) }))
+		during(on(l.ToOrigin, func(l *network.Link, bad bool) { l.Profile.Loss = pick(bad, s.Share) }))
 	case Slow:
-		during(on(l.toOrigin, func(l *network.Link, bad bool) { l.Profile.Jitter = pick(bad, s.Delay) }))
+		during(on(l.ToOrigin, func(l *network.Link, bad bool) { l.Profile.Jitter = pick(bad, s.Delay) }))
 	case Repeat:
-		during(on(l.toOrigin, func(l *network.Link, bad bool) {
+		during(on(l.ToOrigin, func(l *network.Link, bad bool) {
 			l.Profile.Twice, l.Profile.Jitter = pick(bad, s.Share), pick(bad, s.Delay)
 		}))
 	case CutMySQL:
-		during(on(l.toMySQL, func(l *network.Link, bad bool) { l.Cut = bad }))
+		during(on(l.ToMySQL, func(l *network.Link, bad bool) { l.Cut = bad }))
 	case CutPeers:
-		during(on(l.toPeers, func(l *network.Link, bad bool) { l.Cut = bad }))
+		during(on(l.ToPeers, func(l *network.Link, bad bool) { l.Cut = bad }))
 	case Jumble:
-		during(on(l.toPeers, func(l *network.Link, bad bool) {
+		during(on(l.ToPeers, func(l *network.Link, bad bool) {
 			l.Profile.Twice, l.Profile.Jitter = pick(bad, s.Share), pick(bad, s.Delay)
 		}))
 	case Isolate:
@@ -48,16 +48,16 @@ func (w *world) fault(r *region, n *node, s Step) {
 	case LagCounts:
 		during(func() { w.replica.lag(true) }, func() { w.replica.lag(false) })
 	case SlowMySQL:
-		during(func() { w.database.Set(s.Delay, 0) }, func() { w.database.Set(0, 0) })
+		during(func() { w.Database.Set(s.Delay, 0) }, func() { w.Database.Set(0, 0) })
 	case FailMySQL:
-		during(func() { w.database.Set(0, s.Share) }, func() { w.database.Set(0, 0) })
+		during(func() { w.Database.Set(0, s.Share) }, func() { w.Database.Set(0, 0) })
 	case RefuseCalls:
 		during(r.refuse(s))
 	case RefuseStatements:
 		during(w.refuseStatements(s))
 	case HoldFeed:
 		slow := func() time.Duration { return s.Delay }
-		during(func() { w.feed.Faults.SlowCommits(slow) }, func() { w.feed.Faults.SlowCommits(nil) })
+		during(func() { w.Feed.Faults.SlowCommits(slow) }, func() { w.Feed.Faults.SlowCommits(nil) })
 	case Wipe:
 		w.reservations.lose(r, func() { r.parts(s, r.origin.WipeShard) })
 	case Failover:
@@ -76,8 +76,8 @@ func (w *world) fault(r *region, n *node, s Step) {
 	case LoseFeed:
 		for shard := range w.plan.Fleet.Shards {
 			stream := store.Stream{Region: r.name, Shard: shard}
-			if rows := w.feed.Rows(stream); len(rows) > 0 {
-				w.feed.Lose(stream, rows[max(0, len(rows)-s.Count)].Sequence)
+			if rows := w.Feed.Rows(stream); len(rows) > 0 {
+				w.Feed.Lose(stream, rows[max(0, len(rows)-s.Count)].Sequence)
 			}
 		}
 	case Clock:
@@ -108,7 +108,7 @@ func (r *region) isolation() (begin, end func()) {
 	var ends []func()
 	begin = func() {
 		for _, n := range r.here() {
-			for _, link := range []*network.Link{n.life.Load().toMySQL, n.life.Load().toPeers} {
+			for _, link := range []*network.Link{n.life.Load().ToMySQL, n.life.Load().ToPeers} {
 				cut, mend := on(link, func(l *network.Link, bad bool) { l.Cut = bad })
 				cut()
 				ends = append(ends, mend)
@@ -152,7 +152,7 @@ func (w *world) leave(n *node, how Verb) {
 	if how == Die {
 		w.kill(l)
 	} else {
-		w.stop(l, stopWithin)
+		w.stop(l)
 	}
 }
 
@@ -174,7 +174,7 @@ func (w *world) restart(n *node, s Step) {
 	if s.Do == Kill {
 		w.kill(l)
 	} else {
-		w.stop(l, stopWithin)
+		w.stop(l)
 	}
 	time.Sleep(s.After)
 	if err := w.boot(n); err != nil {
