@@ -124,7 +124,8 @@ func (v voyage) homeward(ctx context.Context, op string) error {
 
 // carry is a whole call: serve runs where it arrives, when it arrives. A caller whose ctx ends while
 // the call is away gets ctx's error, and serve runs all the same; its own context has no end.
-func (v voyage) carry(ctx context.Context, op string, serve func(context.Context) error) error {
+func carry[R any](ctx context.Context, v voyage, op string,
+	serve func(context.Context) (R, error)) (reply R, err error) {
 	answered := false
 	defer func() {
 		if !answered {
@@ -132,27 +133,34 @@ func (v voyage) carry(ctx context.Context, op string, serve func(context.Context
 		}
 	}()
 	if v.sunk {
-		return v.wreck(ctx, op)
+		return reply, v.wreck(ctx, op)
 	}
-	served := make(chan error, 1)
+	type answer struct {
+		reply R
+		err   error
+	}
+	served := make(chan answer, 1)
 	v.link.Calls.Go(func() {
+		var a answer
 		time.Sleep(v.there)
-		err := serve(context.WithoutCancel(ctx))
+		a.reply, a.err = serve(context.WithoutCancel(ctx))
 		if v.again > 0 {
 			time.Sleep(v.again)
-			err = serve(context.WithoutCancel(ctx))
+			a.reply, a.err = serve(context.WithoutCancel(ctx))
 		}
-		served <- err
+		served <- a
 	})
 	select {
 	case <-ctx.Done():
-		return fmt.Errorf("%s: %w", op, ctx.Err())
-	case err := <-served:
+		return reply, fmt.Errorf("%s: %w", op, ctx.Err())
+	case a := <-served:
 		if gone := v.homeward(ctx, op); gone != nil {
-			return gone
+			return reply, gone
 		}
-		answered = true
-		return err
+		if answered = true; a.err != nil {
+			return reply, a.err
+		}
+		return a.reply, nil
 	}
 }
 
