@@ -24,7 +24,6 @@ type relayWorld struct {
 	regions []*fleetRegion
 	synths  []*synth // of all regions
 	track   *tracker
-	cpu     cpuMeter
 	loops   sync.WaitGroup
 	keys    int // opened
 }
@@ -157,7 +156,7 @@ func (f *relayWorld) metered(r *fleetRegion) bool { return f.plan.metered && r.i
 // run has a relay work until ctx ends.
 func (f *relayWorld) run(ctx context.Context, r *fleetRegion, made *fleet.Process) {
 	if f.metered(r) {
-		f.cpu.run(ctx, made.Relay)
+		f.meters.cpu.run(ctx, made.Relay)
 		return
 	}
 	if err := made.Start(); err != nil {

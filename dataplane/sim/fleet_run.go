@@ -29,7 +29,8 @@ func (f *relayWorld) live(s Scenario, duration time.Duration, report *Report) er
 	if err := f.bootAll(ctx); err != nil {
 		return err
 	}
-	f.traffic(g, s, duration, report)
+	audit := func() { f.audit(time.Now().Add(-fleetRest)) }
+	f.traffic(g, s, duration, func() {}, audit, report)
 	time.Sleep(fleetRest)
 	f.requests.Wait()
 	stop()
@@ -46,21 +47,6 @@ func (f *relayWorld) live(s Scenario, duration time.Duration, report *Report) er
 	return nil
 }
 
-// traffic plays the scenario, and measures what it asks of the servers once it is warm.
-func (f *relayWorld) traffic(g agenda, s Scenario, duration time.Duration, report *Report) {
-	warmup := s.Warmup
-	if warmup >= duration {
-		warmup = 0
-	}
-	var before fleetReading
-	g.at(warmup, func() { before = f.read() })
-	g.push(event{auditAfter, &recurrent{auditAfter, func() { f.audit(time.Now().Add(-fleetRest)) }}})
-	f.play(g, duration)
-	f.rates(report, before, f.read(), duration-warmup)
-	report.Simulated.DurationS = duration.Seconds()
-	report.Simulated.MeasuredS = (duration - warmup).Seconds()
-}
-
 // audit compares the books with the origins for every cell that has expired before a moment.
 func (f *relayWorld) audit(before time.Time) {
 	f.track.closeBefore(before.UnixMilli(), func(region int, cells []window.Cell) []store.Total {
@@ -71,35 +57,6 @@ func (f *relayWorld) audit(before time.Time) {
 		}
 		return reply.Totals
 	})
-}
-
-// fleetReading is the meters at one moment.
-type fleetReading struct {
-	trips, commands, messages, messageCells                           int64
-	statements, rowsRead, rowsWritten, bytesRead, bytesWritten, spent int64
-}
-
-func (f *relayWorld) read() fleetReading {
-	h, m, s := &f.Origins, &f.MySQL, f.Counts.Stats()
-	return fleetReading{
-		h.Trips.Load(), h.Commands.Load(), h.Messages.Load(), h.MessageCells.Load(),
-		m.Statements.Load() + s.Statements, m.RowsRead.Load() + s.RowsRead, m.RowsWritten.Load() + s.RowsWritten,
-		m.BytesRead.Load(), m.BytesWritten.Load(), f.cpu.spent.Load(),
-	}
-}
-
-func (f *relayWorld) rates(r *Report, from, to fleetReading, span time.Duration) {
-	perS := func(n int64) float64 { return round(float64(n)/span.Seconds(), 2) }
-	r.RedisRoundTripsPerS = perS(to.trips - from.trips)
-	r.RedisCommandsPerS = perS(to.commands - from.commands)
-	r.OriginMessagesPerS = perS(to.messages - from.messages)
-	r.OriginMessageCellsPerS = perS(to.messageCells - from.messageCells)
-	r.MySQLStatementsPerS = perS(to.statements - from.statements)
-	r.MySQLRowsReadPerS = perS(to.rowsRead - from.rowsRead)
-	r.MySQLRowsWrittenPerS = perS(to.rowsWritten - from.rowsWritten)
-	r.MySQLBytesReadPerS = perS(to.bytesRead - from.bytesRead)
-	r.MySQLBytesWrittenPerS = perS(to.bytesWritten - from.bytesWritten)
-	r.RelayCPUShare = round(float64(to.spent-from.spent)/float64(span), 4)
 }
 
 // sum fills in what the books say at the end.

@@ -9,8 +9,10 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// meters count what origins are asked for besides what fleet.World counts, all nodes and relays together.
+// meters count what fleet.World does not, of all nodes and relays together.
 type meters struct {
+	cpu cpuMeter // of one relay
+
 	keysRead, increments atomic.Int64 // by limiters
 	ambiguousCost        atomic.Int64 // of claims
 }

@@ -120,7 +120,7 @@ type reading struct {
 	commands, trips, messages, messageCells                    int64
 	keysRead, increments                                       int64
 	statements, rowsRead, rowsWritten, bytesRead, bytesWritten int64
-	countsWritten                                              int64
+	countsWritten, spent                                       int64
 }
 
 func (w *world) read() reading {
@@ -130,7 +130,7 @@ func (w *world) read() reading {
 		h.Commands.Load(), h.Trips.Load(), h.Messages.Load(), h.MessageCells.Load(), m.keysRead.Load(), m.increments.Load(),
 		q.Statements.Load() + s.Statements, q.RowsRead.Load() + s.RowsRead, q.RowsWritten.Load() + s.RowsWritten,
 		q.BytesRead.Load(), q.BytesWritten.Load(),
-		s.RowsWritten,
+		s.RowsWritten, m.cpu.spent.Load(),
 	}
 }
 
@@ -141,11 +141,15 @@ func (w *world) rates(r *Report, from, to reading, span time.Duration) {
 	r.MySQLStatementsPerS = perS(to.statements - from.statements)
 	r.MySQLRowsReadPerS = perS(to.rowsRead - from.rowsRead)
 	r.MySQLRowsWrittenPerS = perS(to.rowsWritten - from.rowsWritten)
-	r.MySQLCountsWrittenPerS = perS(to.countsWritten - from.countsWritten)
 	r.MySQLBytesReadPerS = perS(to.bytesRead - from.bytesRead)
 	r.MySQLBytesWrittenPerS = perS(to.bytesWritten - from.bytesWritten)
 	r.OriginMessagesPerS = perS(to.messages - from.messages)
 	r.OriginMessageCellsPerS = perS(to.messageCells - from.messageCells)
+	r.RelayCPUShare = round(float64(to.spent-from.spent)/float64(span), 4)
+	if len(w.nodes) == 0 {
+		return // relays alone
+	}
+	r.MySQLCountsWrittenPerS = perS(to.countsWritten - from.countsWritten)
 	ticks := float64(len(w.nodes)) * span.Seconds() / r.Tuning.Document.ReplayTick.Std().Seconds()
 	r.OriginReadsPerTick = round(float64(to.keysRead-from.keysRead)/ticks, 3)
 	r.OriginIncrementsPerTick = round(float64(to.increments-from.increments)/ticks, 3)

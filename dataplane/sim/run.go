@@ -139,23 +139,32 @@ func (w *world) live(s Scenario, duration time.Duration, set tuning.Tuning, repo
 	if err := w.bootAll(set); err != nil {
 		return err
 	}
-	w.traffic(s, duration, report)
+	audit := func(end bool) {
+		b := w.audit(end)
+		report.LostCost += b.lost
+		report.DoubledCost += b.doubled
+	}
+	g := s.plan(w, duration)
+	g.push(event{time.Second, &recurrent{time.Second, w.checkTables}})
+	w.traffic(g, s, duration, w.ledger.warmedUp, func() { audit(false) }, report)
+	if s.SyncedEvery > 0 {
+		ticks := s.SyncedEvery.Seconds() / report.Tuning.Document.ReplayTick.Std().Seconds()
+		report.OriginReadsPerTickUntiered = round(float64(len(w.ledger.order))/ticks, 3)
+	}
 
 	// Traffic is over. Counts still travel for a while, and then nodes stop as they should.
 	time.Sleep(rest(set))
 	w.requests.Wait()
 	w.stopAll()
-	b := w.audit(true)
-	report.LostCost += b.lost
-	report.DoubledCost += b.doubled
+	audit(true)
 	w.checkLost(report)
 	w.sum(report)
 	return nil
 }
 
-// traffic plays the scenario, and measures what it asks of the servers once it is warm.
-func (w *world) traffic(s Scenario, duration time.Duration, report *Report) {
-	g := s.plan(w, duration)
+// traffic plays what is planned, and measures what that asks of the servers once it is warm. audit closes the books on
+// cells that are over.
+func (w *world) traffic(g agenda, s Scenario, duration time.Duration, warmedUp, audit func(), report *Report) {
 	warmup := s.Warmup
 	if warmup >= duration {
 		warmup = 0
@@ -163,20 +172,11 @@ func (w *world) traffic(s Scenario, duration time.Duration, report *Report) {
 	var before reading
 	g.at(warmup, func() {
 		before = w.read()
-		w.ledger.warmedUp()
+		warmedUp()
 	})
-	g.push(event{time.Second, &recurrent{time.Second, w.checkTables}})
-	g.push(event{auditAfter, &recurrent{auditAfter, func() {
-		b := w.audit(false)
-		report.LostCost += b.lost
-		report.DoubledCost += b.doubled
-	}}})
+	g.push(event{auditAfter, &recurrent{auditAfter, audit}})
 	w.play(g, duration)
 	w.rates(report, before, w.read(), duration-warmup)
-	if s.SyncedEvery > 0 {
-		ticks := s.SyncedEvery.Seconds() / report.Tuning.Document.ReplayTick.Std().Seconds()
-		report.OriginReadsPerTickUntiered = round(float64(len(w.ledger.order))/ticks, 3)
-	}
 	report.Simulated.DurationS = duration.Seconds()
 	report.Simulated.MeasuredS = (duration - warmup).Seconds()
 }
