@@ -95,7 +95,7 @@ func (w *world) checkLost(r *Report) {
 
 // audit compares the books with the origins for every cell that is over, and closes
 // them. At the end of a run all are over.
-func (w *world) audit(end bool) balance {
+func (w *world) audit(end bool) {
 	w.ledger.mu.Lock()
 	defer w.ledger.mu.Unlock()
 	dueMs := time.Now().Add(-auditAfter).UnixMilli()
@@ -117,11 +117,9 @@ func (w *world) audit(end bool) balance {
 			w.ledger.missed(a, c, w.nodesOf)
 		}
 	}
-	var b balance
 	for i := range open {
-		w.compare(i, &open[i], &b)
+		w.compare(i, &open[i])
 	}
-	return b
 }
 
 type auditBatch struct {
@@ -130,24 +128,27 @@ type auditBatch struct {
 	accounts []*account
 }
 
-func (w *world) compare(region int, batch *auditBatch, b *balance) {
+func (w *world) compare(region int, batch *auditBatch) {
 	held := w.regions[region].origin.Totals() // no network in between
 	for i := range batch.cells {
 		total := held[batch.cells[i]].Region
 		c := batch.accepted[i]
 		accepted := c.accepted[region]
-		found := balance{max(0, accepted-total), max(0, total-accepted)}
-		b.add(found)
-		batch.accounts[i].books.add(found)
-		if total < accepted && w.firstLost == "" {
-			w.firstLost = fmt.Sprintf("the origin of %s holds %d of %v, cell %d, and %d were accepted", w.regions[region].name,
-				total, batch.cells[i].Key, c.sequence, accepted)
-		}
+		batch.accounts[i].books.add(w.balance(region, &batch.cells[i], total, accepted))
 		if most := accepted + c.twice[region]; total > most {
 			w.violate(violationCounted, "the origin of %s holds %d of %v, cell %d, and at most %d can have been sent",
 				w.regions[region].name, total, batch.cells[i].Key, c.sequence, most)
 		}
 	}
+}
+
+// balance compares what a region's origin holds of a cell with what was accepted.
+func (w *world) balance(region int, cell *window.Cell, total, accepted int64) balance {
+	if total < accepted && w.firstLost == "" {
+		w.firstLost = fmt.Sprintf("the origin of %s holds %d of %v, cell %d, and %d were accepted", w.regions[region].name,
+			total, cell.Key, cell.Sequence, accepted)
+	}
+	return balance{max(0, accepted-total), max(0, total-accepted)}
 }
 
 func (w *world) nodesOf(region int) []int {

@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weirhq/weir/dataplane/memstore"
 	"github.com/weirhq/weir/dataplane/relay"
 	"github.com/weirhq/weir/dataplane/sim/internal/fleet"
 	"github.com/weirhq/weir/dataplane/sim/internal/network"
@@ -17,15 +16,14 @@ import (
 // relayWorld is regions of real relays, each over an origin of its own, and one MySQL. Its nodes are
 // synthetic: see synth.
 type relayWorld struct {
-	*world  // it has no limiters
-	plan    fleetPlan
-	tuning  relay.Tuning
-	until   time.Time // of traffic
-	regions []*fleetRegion
-	synths  []*synth // of all regions
-	track   *tracker
-	loops   sync.WaitGroup
-	keys    int // opened
+	*world // it has no limiters
+	plan   fleetPlan
+	tuning relay.Tuning
+	until  time.Time // of traffic
+	synths []*synth  // of all regions
+	track  *tracker
+	loops  sync.WaitGroup
+	keys   int // opened
 }
 
 // fleetPlan is what a scenario of relays has beside its Shape.
@@ -38,37 +36,16 @@ type fleetPlan struct {
 	plan func(f *relayWorld, duration time.Duration) agenda
 }
 
-// fleetRegion is an origin, its relays and its nodes.
-type fleetRegion struct {
-	index  int
-	name   string
-	origin *memstore.Origin
-	relays []*fleet.Process
-	killed int // of relays, the first ones
-	nodes  []*synth
-}
-
-// fleetName is how the i-th region is called.
-func fleetName(i int) string {
-	if i < len(regionNames) {
-		return regionNames[i]
-	}
-	return fmt.Sprintf("region-%02d", i)
-}
-
 func newRelayWorld(s Scenario, set tuning.Tuning, began time.Time, seed uint64) *relayWorld {
-	w := newEmptyWorld(s.Shape, began, seed)
+	w := newWorld(s.Shape, began, 3*auditAfter, seed)
 	f := &relayWorld{world: w, plan: *s.fleet}
 	f.tuning = relay.Tuning{Interval: set.FeedInterval.Std(), Floor: set.Floor, Step: set.Step,
 		MinGlobalDuration: set.MinGlobalDuration.Std(),
 		StoreFloor:        relay.StoreFloor, StoreSteps: relay.StoreSteps}
 	f.until = began // until traffic is planned
 	f.track = newTracker(w, len(s.Shape.Nodes), set.Floor)
-	for i, nodes := range s.Shape.Nodes {
-		origin := memstore.NewOrigin(memstore.OriginOptions{Grace: 3 * auditAfter})
-		r := &fleetRegion{index: i, name: fleetName(i), origin: origin}
-		f.regions = append(f.regions, r)
-		for range nodes {
+	for _, r := range f.regions {
+		for range s.Shape.Nodes[r.index] {
 			f.addNode(r)
 		}
 	}
@@ -81,7 +58,7 @@ func (f *relayWorld) link(p Profile, process string, index int) *network.Link {
 }
 
 // addRelay makes a relay of a region; it does nothing yet.
-func (f *relayWorld) addRelay(r *fleetRegion) (*fleet.Process, error) {
+func (f *relayWorld) addRelay(r *region) (*fleet.Process, error) {
 	process := fmt.Sprintf("relay %d of %s", len(r.relays), r.name)
 	far := f.shape.Counts
 	if f.metered(r) {
@@ -97,7 +74,7 @@ func (f *relayWorld) addRelay(r *fleetRegion) (*fleet.Process, error) {
 }
 
 // watched is a region's origin, whose answers the tracker takes note of.
-func (f *relayWorld) watched(r *fleetRegion) store.RelayOrigin {
+func (f *relayWorld) watched(r *region) store.RelayOrigin {
 	return &watchedOrigin{r.origin.Client(), f.track, r.index}
 }
 
@@ -106,7 +83,7 @@ const peerWay = 80 * time.Millisecond
 
 // peersOf hands a row that a region's relay is about to append to the relays of all other regions, a way later. One
 // that has no lease refuses it.
-func (f *relayWorld) peersOf(from *fleetRegion) func(store.FeedRow) {
+func (f *relayWorld) peersOf(from *region) func(store.FeedRow) {
 	if !f.plan.peers {
 		return nil
 	}
@@ -139,7 +116,7 @@ func (f *relayWorld) bootAll(ctx context.Context) error {
 				f.run(ctx, r, made)
 			})
 		}
-		for _, n := range r.nodes {
+		for _, n := range r.synths {
 			f.loops.Go(func() { n.run(ctx) })
 			if !f.plan.deaf {
 				f.loops.Go(func() { n.listen(ctx) })
@@ -151,10 +128,10 @@ func (f *relayWorld) bootAll(ctx context.Context) error {
 }
 
 // metered tells whether a region's relay is the one whose processor time is measured.
-func (f *relayWorld) metered(r *fleetRegion) bool { return f.plan.metered && r.index == 0 }
+func (f *relayWorld) metered(r *region) bool { return f.plan.metered && r.index == 0 }
 
 // run has a relay work until ctx ends.
-func (f *relayWorld) run(ctx context.Context, r *fleetRegion, made *fleet.Process) {
+func (f *relayWorld) run(ctx context.Context, r *region, made *fleet.Process) {
 	if f.metered(r) {
 		f.meters.cpu.run(ctx, made.Relay)
 		return
@@ -165,7 +142,7 @@ func (f *relayWorld) run(ctx context.Context, r *fleetRegion, made *fleet.Proces
 }
 
 // toMySQL changes the way to MySQL of all of a region's relays.
-func (r *fleetRegion) toMySQL(change func(*network.Link)) {
+func (r *region) toMySQL(change func(*network.Link)) {
 	for _, made := range r.relays {
 		made.ToMySQL.Set(change)
 	}

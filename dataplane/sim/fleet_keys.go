@@ -58,8 +58,8 @@ func (f *relayWorld) populate(p callers) {
 	f.keys += p.keys
 	for _, r := range f.regions {
 		keys := byRegion[r.index]
-		perS := offered[r.index] * float64(p.limit) / float64(p.cost) / p.window.Seconds() / float64(len(r.nodes))
-		for _, n := range r.nodes {
+		perS := offered[r.index] * float64(p.limit) / float64(p.cost) / p.window.Seconds() / float64(len(r.synths))
+		for _, n := range r.synths {
 			n.traffic = append(n.traffic, func(n *synth, passed time.Duration) { n.crowd(p, keys, perS*passed.Seconds()) })
 		}
 	}

@@ -18,7 +18,7 @@ import (
 // once a tick.
 type synth struct {
 	world   *relayWorld
-	region  *fleetRegion
+	region  *region
 	origin  *network.Origin
 	random  *rand.Rand
 	traffic []func(n *synth, passed time.Duration) // before each tick
@@ -56,12 +56,12 @@ const (
 	synthAsk     = 10    // ticks between two looks for an origin's epoch
 )
 
-func (f *relayWorld) addNode(r *fleetRegion) {
+func (f *relayWorld) addNode(r *region) {
 	index := len(f.synths)
 	n := &synth{world: f, region: r, random: f.stream("node", index), cells: make(map[window.Cell]*synthCell)}
 	n.origin = f.NewProcess(f.watched(r), f.link(f.shape.Origin, "node to origin", index), nil).Origin
 	f.synths = append(f.synths, n)
-	r.nodes = append(r.nodes, n)
+	r.synths = append(r.synths, n)
 }
 
 // run sends, once a tick, until ctx ends.

@@ -2,8 +2,6 @@ package sim
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/store"
@@ -43,7 +41,7 @@ func (f *relayWorld) live(s Scenario, duration time.Duration, report *Report) er
 	}
 	f.End(stops...)
 	f.audit(time.Now().Add(24 * time.Hour))
-	f.sum(report)
+	f.sum(report, f.keys, f.track.groups, &f.track.convergence)
 	return nil
 }
 
@@ -57,26 +55,4 @@ func (f *relayWorld) audit(before time.Time) {
 		}
 		return reply.Totals
 	})
-}
-
-// sum fills in what the books say at the end.
-func (f *relayWorld) sum(r *Report) {
-	d, t, s := &f.decisions, f.track, &r.Simulated
-	s.Regions, s.Nodes, s.Keys = len(f.regions), len(f.synths), f.keys
-	s.Allowed, s.Denied = d.allowed.Load(), d.denied.Load()
-	s.OfferedCost, s.AdmittedCost = d.offeredCost.Load(), d.admittedCost.Load()
-	r.ConvergenceDelayMs, r.ConvergenceDelayHotMs = t.all.summary(), t.hot.summary()
-	all := fleetTally{}
-	for _, name := range slices.Sorted(maps.Keys(t.groups)) {
-		g := t.groups[name]
-		all.add(g)
-		r.Groups = append(r.Groups, g.report(name))
-	}
-	total := all.report("")
-	r.AdmittedOverLimit, r.AdmittedOverLimitMean = total.AdmittedOverLimit, total.AdmittedOverLimitMean
-	r.LostCost, r.DoubledCost = total.LostCost, total.DoubledCost
-	if r.LostCost > 0 {
-		f.violate(violationLost, "cost %d never reached an origin: first %s", r.LostCost, f.firstLost)
-	}
-	r.Violations = f.broken()
 }

@@ -53,7 +53,7 @@ func PlayHere(t *Transcript) (mismatches []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	w := newWorld(Shape{Nodes: each(len(t.Regions), t.Nodes), names: t.Regions}, document, firstTraffic(set),
+	w := newLimiterWorld(Shape{Nodes: each(len(t.Regions), t.Nodes), names: t.Regions}, document, firstTraffic(set),
 		transcriptAtMax, 1)
 	w.began = w.began.Truncate(t.Duration).Add(t.Duration) // 0s is the start of a window
 	w.ledger.began = w.began

@@ -91,7 +91,7 @@ func Simulate(s Scenario, o Options) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	w := newWorld(s.Shape, document, firstTraffic(set), rest(set)+3*auditAfter, o.Seed)
+	w := newLimiterWorld(s.Shape, document, firstTraffic(set), rest(set)+3*auditAfter, o.Seed)
 	w.plant, w.losesCost = o.plant, s.LosesCost
 	if err := w.set(s.Namespace); err != nil {
 		return Report{}, err
@@ -139,14 +139,9 @@ func (w *world) live(s Scenario, duration time.Duration, set tuning.Tuning, repo
 	if err := w.bootAll(set); err != nil {
 		return err
 	}
-	audit := func(end bool) {
-		b := w.audit(end)
-		report.LostCost += b.lost
-		report.DoubledCost += b.doubled
-	}
 	g := s.plan(w, duration)
 	g.push(event{time.Second, &recurrent{time.Second, w.checkTables}})
-	w.traffic(g, s, duration, w.ledger.warmedUp, func() { audit(false) }, report)
+	w.traffic(g, s, duration, w.ledger.warmedUp, func() { w.audit(false) }, report)
 	if s.SyncedEvery > 0 {
 		ticks := s.SyncedEvery.Seconds() / report.Tuning.Document.ReplayTick.Std().Seconds()
 		report.OriginReadsPerTickUntiered = round(float64(len(w.ledger.order))/ticks, 3)
@@ -156,9 +151,9 @@ func (w *world) live(s Scenario, duration time.Duration, set tuning.Tuning, repo
 	time.Sleep(rest(set))
 	w.requests.Wait()
 	w.stopAll()
-	audit(true)
-	w.checkLost(report)
-	w.sum(report)
+	w.audit(true)
+	w.sum(report, len(w.ledger.order), w.ledger.groups(report.Simulated.MeasuredS), &w.ledger.convergence)
+	report.SinceAcceptedMs = w.ledger.fromAccepted.summary()
 	return nil
 }
 

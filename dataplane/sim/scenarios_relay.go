@@ -22,7 +22,7 @@ func (f *relayWorld) tour(g *agenda, name string, window time.Duration, limit in
 	f.keys++
 	turn := 0
 	g.push(event{begin, &recurrent{every, func() {
-		n := f.regions[turn%len(f.regions)].nodes[0]
+		n := f.regions[turn%len(f.regions)].synths[0]
 		turn++
 		f.requests.Go(func() {
 			if !n.visit(context.Background(), &key, 1, limit) {
@@ -81,10 +81,10 @@ func (f *relayWorld) silent(g *agenda, i int, at time.Duration) {
 	f.track.watch("taken at once", key)
 	f.keys++
 	home := f.regions[i%len(f.regions)]
-	g.at(at, func() { f.requests.Go(func() { home.nodes[0].visit(context.Background(), &key, limit, limit) }) })
+	g.at(at, func() { f.requests.Go(func() { home.synths[0].visit(context.Background(), &key, limit, limit) }) })
 	g.at(at+3*time.Second, func() {
 		for _, r := range f.regions {
-			f.requests.Go(func() { r.nodes[0].visit(context.Background(), &key, 1, limit) })
+			f.requests.Go(func() { r.synths[0].visit(context.Background(), &key, 1, limit) })
 		}
 	})
 }
@@ -173,7 +173,7 @@ func relayKilledScenario() Scenario {
 }
 
 // replace kills the oldest relay of a region, and starts another.
-func (f *relayWorld) replace(r *fleetRegion) {
+func (f *relayWorld) replace(r *region) {
 	f.Kill(r.relays[r.killed])
 	r.killed++
 	made, err := f.addRelay(r)

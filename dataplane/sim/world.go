@@ -29,7 +29,26 @@ type Shape struct {
 	names []string // of the regions; nil for the usual ones
 }
 
-// regionNames are where the simulated regions stand, as many as there can be.
+// nodes is how many there are in all.
+func (s *Shape) nodes() (n int) {
+	for _, of := range s.Nodes {
+		n += of
+	}
+	return n
+}
+
+// name is how the i-th region is called.
+func (s *Shape) name(i int) string {
+	switch {
+	case s.names != nil:
+		return s.names[i]
+	case i < len(regionNames):
+		return regionNames[i]
+	}
+	return fmt.Sprintf("region-%02d", i)
+}
+
+// regionNames are where simulated regions stand.
 var regionNames = []string{
 	"eu-west", "us-east", "ap-south", "us-west", "eu-north", "ap-east", "sa-east", "me-south", "af-south", "ca-central",
 }
@@ -60,6 +79,10 @@ type region struct {
 	name   string
 	origin *memstore.Origin
 	nodes  []*node
+
+	synths []*synth         // instead of nodes, in a relayWorld
+	relays []*fleet.Process // the same
+	killed int              // of relays, the first ones
 }
 
 // node is one machine. When its process is killed another takes its place, under the same index.
@@ -78,31 +101,27 @@ type decisions struct {
 	allowed, denied, degraded, offeredCost, admittedCost atomic.Int64
 }
 
-// newEmptyWorld returns a world without regions.
-func newEmptyWorld(shape Shape, began time.Time, seed uint64) *world {
-	return &world{
+// newWorld returns a world whose regions have no nodes. grace is how long origins keep cells that have expired.
+func newWorld(shape Shape, began time.Time, grace time.Duration, seed uint64) *world {
+	w := &world{
 		World: fleet.NewWorld(seed, purpose("database", 0)), began: began, shape: shape,
 		violations: make(map[violation]*breach),
 	}
+	for i := range shape.Nodes {
+		r := &region{index: i, name: shape.name(i)}
+		r.origin = memstore.NewOrigin(memstore.OriginOptions{Grace: grace, Shards: shape.Shards})
+		w.regions = append(w.regions, r)
+	}
+	return w
 }
 
-func newWorld(shape Shape, document []byte, began time.Time, grace time.Duration, seed uint64) *world {
-	w := newEmptyWorld(shape, began, seed)
+// newLimiterWorld returns a world of nodes that have limiters.
+func newLimiterWorld(shape Shape, document []byte, began time.Time, grace time.Duration, seed uint64) *world {
+	w := newWorld(shape, began, grace, seed)
 	w.Counts.SetTuning("", 1, document)
-	names := shape.names
-	if names == nil {
-		names = regionNames
-	}
-	total := 0
-	for _, n := range shape.Nodes {
-		total += n
-	}
-	w.ledger = newLedger(w.began, len(shape.Nodes), total)
-	for i, n := range shape.Nodes {
-		r := &region{index: i, name: names[i],
-			origin: memstore.NewOrigin(memstore.OriginOptions{Grace: grace, Shards: shape.Shards})}
-		w.regions = append(w.regions, r)
-		for range n {
+	w.ledger = newLedger(w.began, len(shape.Nodes), shape.nodes())
+	for _, r := range w.regions {
+		for range shape.Nodes[r.index] {
 			nd := &node{index: len(w.nodes), region: r}
 			if shape.Skew > 0 {
 				nd.skew.Store(w.stream("skew", nd.index).Int64N(int64(2*shape.Skew)+1) - int64(shape.Skew))
