@@ -13,11 +13,10 @@ import (
 
 // Profile is how a way through the network behaves.
 type Profile struct {
-	Delay   time.Duration // round trip, 2 µs at least: what is sent and what comes of it are never one moment
-	Jitter  time.Duration // added to it, 0 to this, evenly
-	Loss    float64       // share of calls that get lost, request or reply at even odds
-	Refused float64       // share of calls that fail at once, for certain
-	Twice   float64       // share of posts, and of an origin's calls, that arrive twice
+	Delay  time.Duration // round trip, 2 µs at least: what is sent and what comes of it are never one moment
+	Jitter time.Duration // added to it, 0 to this, evenly
+	Loss   float64       // share of calls that get lost, request or reply at even odds
+	Twice  float64       // share of posts, and of an origin's calls, that arrive twice
 }
 
 var (
@@ -77,7 +76,7 @@ func (l *Link) embarkTo(op string, shard int) (voyage, error) {
 	}
 	v := voyage{there: trip / 2, back: trip - trip/2, link: l}
 	switch {
-	case l.Dead, l.Down, there.Down, l.Profile.Refused > 0 && random.Float64() < l.Profile.Refused:
+	case l.Dead, l.Down, there.Down:
 		l.failed = time.Now()
 		return v, fmt.Errorf("%s: %w", op, errRefused)
 	case l.Cut, there.Cut:

@@ -28,7 +28,6 @@ var _ store.RelayOrigin = (*Origin)(nil)
 // OriginMeters count what origins are asked for.
 type OriginMeters struct {
 	Trips, Commands atomic.Int64
-	Cells           atomic.Int64 // named in calls
 	Messages        atomic.Int64 // that listeners heard
 	MessageCells    atomic.Int64 // in those messages
 }
@@ -72,7 +71,6 @@ const originMessage = "origin message"
 
 func (m *OriginMeters) count(op originOp, cells int) {
 	m.Trips.Add(1)
-	m.Cells.Add(int64(cells))
 	m.Commands.Add(op.perCall + op.perTouch*int64(cells))
 }
 
