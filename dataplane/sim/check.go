@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -99,7 +100,10 @@ func (w *world) audit(end bool) {
 	w.ledger.mu.Lock()
 	defer w.ledger.mu.Unlock()
 	dueMs := time.Now().Add(-auditAfter).UnixMilli()
-	open := make([]auditBatch, len(w.regions))
+	held := make([]map[window.Cell]store.Total, len(w.regions))
+	for i, r := range w.regions {
+		held[i] = r.origin.Totals() // no network in between
+	}
 	for _, a := range w.ledger.order {
 		for len(a.cells) > 0 {
 			c := a.cells[0]
@@ -107,38 +111,23 @@ func (w *world) audit(end bool) {
 				break
 			}
 			a.cells = a.cells[1:]
-			for i := range open {
-				if c.accepted[i] > 0 {
-					open[i].cells = append(open[i].cells, window.Cell{Key: a.key, Sequence: c.sequence})
-					open[i].accepted = append(open[i].accepted, c)
-					open[i].accounts = append(open[i].accounts, a)
+			name := window.Cell{Key: a.key, Sequence: c.sequence}
+			for i, accepted := range c.accepted {
+				if accepted > 0 {
+					w.compare(i, a, &name, held[i][name].Region, accepted, c.twice[i])
 				}
 			}
 			w.ledger.missed(a, c, w.nodesOf)
 		}
 	}
-	for i := range open {
-		w.compare(i, &open[i])
-	}
 }
 
-type auditBatch struct {
-	cells    []window.Cell
-	accepted []*cellAccount
-	accounts []*account
-}
-
-func (w *world) compare(region int, batch *auditBatch) {
-	held := w.regions[region].origin.Totals() // no network in between
-	for i := range batch.cells {
-		total := held[batch.cells[i]].Region
-		c := batch.accepted[i]
-		accepted := c.accepted[region]
-		batch.accounts[i].books.add(w.balance(region, &batch.cells[i], total, accepted))
-		if most := accepted + c.twice[region]; total > most {
-			w.violate(violationCounted, "the origin of %s holds %d of %v, cell %d, and at most %d can have been sent",
-				w.regions[region].name, total, batch.cells[i].Key, c.sequence, most)
-		}
+// compare holds a region's origin to what it accepted of a cell, and to what may have been sent twice.
+func (w *world) compare(region int, a *account, name *window.Cell, total, accepted, twice int64) {
+	a.books.add(w.balance(region, name, total, accepted))
+	if most := accepted + twice; total > most {
+		w.violate(violationCounted, "the origin of %s holds %d of %v, cell %d, and at most %d can have been sent",
+			w.regions[region].name, total, name.Key, name.Sequence, most)
 	}
 }
 
