@@ -140,10 +140,3 @@ func (f *relayWorld) run(ctx context.Context, r *region, made *fleet.Process) {
 		f.violate(violationError, "a relay of %s: %v", r.name, err)
 	}
 }
-
-// toMySQL changes the way to MySQL of all of a region's relays.
-func (r *region) toMySQL(change func(*network.Link)) {
-	for _, made := range r.relays {
-		made.ToMySQL.Set(change)
-	}
-}

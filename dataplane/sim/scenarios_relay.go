@@ -223,11 +223,9 @@ func relayPartitionScenario() Scenario {
 		Duration: 4 * time.Minute, Shape: relayShape(3, 2),
 		fleet: &fleetPlan{plan: func(f *relayWorld, duration time.Duration) (g agenda) {
 			f.busy(100)
-			g.at(duration/8, func() { f.regions[0].toMySQL(func(l *network.Link) { l.Cut = true }) })
-			g.at(duration*3/8, func() { f.regions[0].toMySQL(func(l *network.Link) { l.Cut = false }) })
+			g.during(duration/8, duration*3/8, f.regions[0].toMySQL, network.Cut)
 			for _, r := range f.regions {
-				g.at(duration/2, func() { r.toMySQL(func(l *network.Link) { l.Down = true }) })
-				g.at(duration*3/4, func() { r.toMySQL(func(l *network.Link) { l.Down = false }) })
+				g.during(duration/2, duration*3/4, r.toMySQL, network.Down)
 			}
 			return g
 		}},

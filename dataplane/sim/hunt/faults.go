@@ -24,27 +24,23 @@ func (w *world) fault(r *region, n *node, s Step) {
 	case Leave, Die:
 		w.leave(n, s.Do)
 	case Cut:
-		during(on(l.ToOrigin, func(l *network.Link, bad bool) { l.Cut = bad }))
+		during(on(l.ToOrigin, network.Cut))
 	case Refuse:
-		during(on(l.ToOrigin, func(l *network.Link, bad bool) { l.Down = bad }))
+		during(on(l.ToOrigin, network.Down))
 	case Mute:
 		during(on(l.ToOrigin, func(l *network.Link, bad bool) { l.Profile.Loss = pick(bad, s.Share) }))
 	case Slow:
 		during(on(l.ToOrigin, func(l *network.Link, bad bool) { l.Profile.Jitter = pick(bad, s.Delay) }))
 	case Repeat:
-		during(on(l.ToOrigin, func(l *network.Link, bad bool) {
-			l.Profile.Twice, l.Profile.Jitter = pick(bad, s.Share), pick(bad, s.Delay)
-		}))
+		during(on(l.ToOrigin, s.repeat))
 	case CutMySQL:
-		during(on(l.ToMySQL, func(l *network.Link, bad bool) { l.Cut = bad }))
+		during(on(l.ToMySQL, network.Cut))
 	case CutPeers:
-		during(on(l.ToPeers, func(l *network.Link, bad bool) { l.Cut = bad }))
+		during(on(l.ToPeers, network.Cut))
 	case Jumble:
-		during(on(l.ToPeers, func(l *network.Link, bad bool) {
-			l.Profile.Twice, l.Profile.Jitter = pick(bad, s.Share), pick(bad, s.Delay)
-		}))
+		during(on(l.ToPeers, s.repeat))
 	case Isolate:
-		during(r.isolation())
+		during(network.Fault(r.outward, network.Cut))
 	case LagCounts:
 		during(func() { w.replica.lag(true) }, func() { w.replica.lag(false) })
 	case SlowMySQL:
@@ -97,29 +93,22 @@ func (r *region) parts(s Step, do func(part int)) {
 	})
 }
 
-// on is a change of a link, and its end.
+// on is a fault of one link.
 func on(link *network.Link, change func(link *network.Link, bad bool)) (begin, end func()) {
-	return func() { link.Set(func(link *network.Link) { change(link, true) }) },
-		func() { link.Set(func(link *network.Link) { change(link, false) }) }
+	return network.Fault(func() []*network.Link { return []*network.Link{link} }, change)
 }
 
-// isolation cuts the nodes that a region has now off from all that is outside of it.
-func (r *region) isolation() (begin, end func()) {
-	var ends []func()
-	begin = func() {
-		for _, n := range r.here() {
-			for _, link := range []*network.Link{n.life.Load().ToMySQL, n.life.Load().ToPeers} {
-				cut, mend := on(link, func(l *network.Link, bad bool) { l.Cut = bad })
-				cut()
-				ends = append(ends, mend)
-			}
-		}
+// repeat has a link deliver a share of all messages twice, and all later.
+func (s Step) repeat(l *network.Link, bad bool) {
+	l.Profile.Twice, l.Profile.Jitter = pick(bad, s.Share), pick(bad, s.Delay)
+}
+
+// outward are the links to all that is outside of a region, of the nodes that it has now.
+func (r *region) outward() (links []*network.Link) {
+	for _, n := range r.here() {
+		links = append(links, n.life.Load().ToMySQL, n.life.Load().ToPeers)
 	}
-	return begin, func() {
-		for _, mend := range ends {
-			mend()
-		}
-	}
+	return links
 }
 
 // pick is n, or 0.

@@ -214,6 +214,23 @@ func (l *Link) Set(change func(*Link)) {
 	change(l)
 }
 
+// Fault has links behave otherwise for a time: begin asks which links, and end mends the same ones.
+func Fault(which func() []*Link, change func(l *Link, bad bool)) (begin, end func()) {
+	var links []*Link
+	set := func(bad bool) {
+		for _, l := range links {
+			l.Set(func(l *Link) { change(l, bad) })
+		}
+	}
+	return func() { links = which(); set(true) }, func() { set(false) }
+}
+
+// Cut is a Fault: nothing arrives.
+func Cut(l *Link, bad bool) { l.Cut = bad }
+
+// Down is a Fault: every call is refused.
+func Down(l *Link, bad bool) { l.Down = bad }
+
 // Failed notes that the server has refused a call.
 func (l *Link) Failed() { l.Set(func(l *Link) { l.failed = time.Now() }) }
 
