@@ -215,14 +215,21 @@ func (l *ledger) repeatable(region int, cell window.Cell, cost int64) {
 	}
 }
 
+// foundLocked is a cell in which something was accepted, or nil.
+func (l *ledger) foundLocked(cell *window.Cell) (*account, *cellAccount) {
+	a := l.accounts[cell.Key]
+	if a == nil {
+		return nil, nil
+	}
+	return a, a.find(cell.Sequence)
+}
+
 // ceiling is the most that a region may publish of a cell.
 func (l *ledger) ceiling(region int, cell window.Cell) int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if a := l.accounts[cell.Key]; a != nil {
-		if c := a.find(cell.Sequence); c != nil {
-			return c.accepted[region] + c.twice[region]
-		}
+	if _, c := l.foundLocked(&cell); c != nil {
+		return c.accepted[region] + c.twice[region]
 	}
 	return 0
 }
@@ -231,12 +238,8 @@ func (l *ledger) ceiling(region int, cell window.Cell) int64 {
 func (l *ledger) applied(node, region int, cell window.Cell, foreign int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	a := l.accounts[cell.Key]
-	if a == nil || a.homes == nil || !a.homes[region] {
-		return
-	}
-	c := a.find(cell.Sequence)
-	if c == nil {
+	a, c := l.foundLocked(&cell)
+	if c == nil || a.homes == nil || !a.homes[region] {
 		return
 	}
 	now := time.Since(l.began)

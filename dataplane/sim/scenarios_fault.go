@@ -10,10 +10,7 @@ import (
 // shared is the load of the scenarios in which something fails: callers with limits of
 // 100 a minute in all regions, at some share of their limits in all.
 func (w *world) shared(callers int, offered float64) (g agenda) {
-	var homes []int
-	for i := range w.regions {
-		homes = append(homes, i)
-	}
+	homes := w.everyRegion()
 	for i := range callers {
 		a := w.ledger.open(fmt.Sprintf("offered %gx", offered), request(fmt.Sprintf("caller-%d-%g", i, offered), 100,
 			time.Minute), homes...)
