@@ -87,8 +87,8 @@ func (p *progress) advance(marks []mark, region int, foreign int64, learned func
 	}
 }
 
-// convergence is how long it took until costs were known elsewhere: all of them, and those of keys that were past hotShare of
-// their limits.
+// convergence is how long it took until costs were known elsewhere: all of them, and the ones of keys that were past
+// hotShare of their limits.
 type convergence struct{ all, hot delays }
 
 func (n *convergence) add(m *mark, d time.Duration) {

@@ -16,7 +16,8 @@ func relayShape(regions, nodes int) Shape {
 }
 
 // tour has a caller go from region to region, all of them in turn, and try asks requests in each.
-func (f *relayWorld) tour(g *agenda, name string, window time.Duration, limit int64, asks int, begin, every time.Duration) {
+func (f *relayWorld) tour(g *agenda, name string, window time.Duration, limit int64, asks int,
+	begin, every time.Duration) {
 	key := fleetKeyOf(name, window)
 	f.track.watch(fmt.Sprintf("%d asked in each region", asks), key)
 	f.keys++

@@ -24,8 +24,7 @@ type Process struct {
 	Sent atomic.Bool
 }
 
-// NewProcess returns a process that has neither limiter nor relay yet. origin is its region's origin as it is behind
-// the link.
+// NewProcess returns a process that has neither limiter nor relay yet. It calls origin over toOrigin.
 func (w *World) NewProcess(origin store.RelayOrigin, toOrigin, toMySQL *network.Link) *Process {
 	return &Process{
 		Origin:   &network.Origin{RelayOrigin: origin, Link: toOrigin, Meters: &w.Origins},
@@ -33,8 +32,8 @@ func (w *World) NewProcess(origin store.RelayOrigin, toOrigin, toMySQL *network.
 	}
 }
 
-// AddRelay gives a process a relay, which reads the settings that c names, if any, and stores counts there, over the
-// process's links. Beside a limiter it goes by the limiter's tuning.
+// AddRelay gives a process a relay. The relay reads c.Settings, if set, stores counts in c.Counts, and calls its origin
+// and the feed, all over the process's links. Beside a limiter it has the limiter's tuning.
 func (w *World) AddRelay(p *Process, c relay.Config) (err error) {
 	way := &network.Statements{Link: p.ToMySQL, Database: &w.Database, Meters: &w.MySQL}
 	c.Origin, c.Feed = p.Origin, network.Feed{Feed: w.Feed, Statements: way}
@@ -70,7 +69,7 @@ func (p *Process) Start() error {
 	return nil
 }
 
-// Kill ends a process as kill -9 does: it sends nothing more, and what it had not sent is gone. Its loops are ended too.
+// Kill ends a process as kill -9 does: it sends nothing more, and what it had not sent is gone. Its loops end, too.
 func (w *World) Kill(p *Process) {
 	for _, l := range []*network.Link{p.ToOrigin, p.ToMySQL, p.ToPeers} {
 		if l != nil {
@@ -80,8 +79,8 @@ func (w *World) Kill(p *Process) {
 	w.killed.Go(func() { p.Stop(0) })
 }
 
-// Stop ends a process in order, within a time. Checks find what it could not send; a lease that it could not release
-// ends by itself.
+// Stop ends a process in order, within a time. It returns no error: checks find what the limiter could not send, and a
+// lease that the relay could not release ends by itself.
 func (p *Process) Stop(within time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()

@@ -1,5 +1,5 @@
-// Package fleet is what all simulated fleets stand on: one MySQL, the network, and processes that are started, stopped
-// and killed. What a fleet looks like, what happens to it and what is checked is the simulations' own.
+// Package fleet has what all simulated fleets stand on: one MySQL, the network, and processes that are started, stopped
+// and killed. Each simulation decides what its fleet looks like, what happens to it, and what is checked.
 package fleet
 
 import (
@@ -27,7 +27,8 @@ type World struct {
 	links []*network.Link // of all processes that ever were
 }
 
-// NewWorld returns a World without processes. database is what the MySQL's own failures are drawn for: see Stream.
+// NewWorld returns a World without processes. database is the purpose of the stream that MySQL's failures are drawn
+// from.
 func NewWorld(seed uint64, database string) *World {
 	w := &World{seed: seed, Counts: memstore.NewCounts(memstore.CountsOptions{})}
 	w.Feed = memstore.NewFeed(memstore.FeedOptions{Settings: w.Counts.SettingsVersion})
@@ -43,8 +44,8 @@ func (w *World) Stream(purpose string) *rand.Rand {
 	return rand.New(rand.NewPCG(w.seed, h.Sum64()))
 }
 
-// Link makes a process's way to a server. Each kind of call draws from a stream of its own, whose purpose is given by
-// purpose.
+// Link makes a process's way to a server. Each kind of call draws from a stream of its own: purpose returns the
+// stream's purpose.
 func (w *World) Link(p network.Profile, purpose func(op string) string) *network.Link {
 	l := &network.Link{Profile: p, Stream: func(op string) *rand.Rand { return w.Stream(purpose(op)) }}
 	w.mu.Lock()
@@ -53,8 +54,8 @@ func (w *World) Link(p network.Profile, purpose func(op string) string) *network
 	return l
 }
 
-// End makes calls that stop processes, side by side, and waits for everything that still moves: for these, for killed
-// processes, and for calls whose callers have gone.
+// End runs stops, which stop processes, side by side. It then waits for everything that still moves: killed processes,
+// and calls whose callers have gone.
 func (w *World) End(stops ...func()) {
 	var stopping sync.WaitGroup
 	for _, stop := range stops {
