@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -61,7 +62,7 @@ func (w *world) checkTables() {
 		return
 	}
 	for _, n := range w.nodes {
-		if held := n.limiter.Load().Health().Entries; held > int64(w.shape.EntriesMax) {
+		if held := n.limiter().Health().Entries; held > int64(w.shape.EntriesMax) {
 			w.violate(violationTable, "node %d holds %d keys of %d", n.index, held, w.shape.EntriesMax)
 		}
 	}
@@ -85,7 +86,7 @@ func (b *balance) add(c balance) {
 // checkLost holds what is missing against what the nodes say that they have dropped.
 func (w *world) checkLost(r *Report) {
 	for _, n := range w.nodes {
-		r.DroppedCost += n.limiter.Load().Health().DroppedCost
+		r.DroppedCost += n.limiter().Health().DroppedCost
 	}
 	if r.LostCost > r.DroppedCost && !w.losesCost {
 		w.violate(violationLost, "cost %d never reached an origin, and nodes count %d as dropped: first %s", r.LostCost,
@@ -95,11 +96,14 @@ func (w *world) checkLost(r *Report) {
 
 // audit compares the books with the origins for every cell that is over, and closes
 // them. At the end of a run all are over.
-func (w *world) audit(end bool) balance {
+func (w *world) audit(end bool) {
 	w.ledger.mu.Lock()
 	defer w.ledger.mu.Unlock()
 	dueMs := time.Now().Add(-auditAfter).UnixMilli()
-	open := make([]auditBatch, len(w.regions))
+	held := make([]map[window.Cell]store.Total, len(w.regions))
+	for i, r := range w.regions {
+		held[i] = r.origin.Totals() // no network in between
+	}
 	for _, a := range w.ledger.order {
 		for len(a.cells) > 0 {
 			c := a.cells[0]
@@ -107,47 +111,33 @@ func (w *world) audit(end bool) balance {
 				break
 			}
 			a.cells = a.cells[1:]
-			for i := range open {
-				if c.accepted[i] > 0 {
-					open[i].cells = append(open[i].cells, window.Cell{Key: a.key, Sequence: c.sequence})
-					open[i].accepted = append(open[i].accepted, c)
-					open[i].accounts = append(open[i].accounts, a)
+			name := window.Cell{Key: a.key, Sequence: c.sequence}
+			for i, accepted := range c.accepted {
+				if accepted > 0 {
+					w.compare(i, a, &name, held[i][name].Region, accepted, c.twice[i])
 				}
 			}
 			w.ledger.missed(a, c, w.nodesOf)
 		}
 	}
-	var b balance
-	for i := range open {
-		w.compare(i, &open[i], &b)
-	}
-	return b
 }
 
-type auditBatch struct {
-	cells    []window.Cell
-	accepted []*cellAccount
-	accounts []*account
+// compare holds a region's origin to what it accepted of a cell, and to what may have been sent twice.
+func (w *world) compare(region int, a *account, name *window.Cell, total, accepted, twice int64) {
+	a.books.add(w.balance(region, name, total, accepted))
+	if most := accepted + twice; total > most {
+		w.violate(violationCounted, "the origin of %s holds %d of %v, cell %d, and at most %d can have been sent",
+			w.regions[region].name, total, name.Key, name.Sequence, most)
+	}
 }
 
-func (w *world) compare(region int, batch *auditBatch, b *balance) {
-	held := w.regions[region].origin.Totals() // no network in between
-	for i := range batch.cells {
-		total := held[batch.cells[i]].Region
-		c := batch.accepted[i]
-		accepted := c.accepted[region]
-		found := balance{max(0, accepted-total), max(0, total-accepted)}
-		b.add(found)
-		batch.accounts[i].books.add(found)
-		if total < accepted && w.firstLost == "" {
-			w.firstLost = fmt.Sprintf("the origin of %s holds %d of %v, cell %d, and %d were accepted", w.regions[region].name,
-				total, batch.cells[i].Key, c.sequence, accepted)
-		}
-		if most := accepted + c.twice[region]; total > most {
-			w.violate(violationCounted, "the origin of %s holds %d of %v, cell %d, and at most %d can have been sent",
-				w.regions[region].name, total, batch.cells[i].Key, c.sequence, most)
-		}
+// balance compares what a region's origin holds of a cell with what was accepted.
+func (w *world) balance(region int, cell *window.Cell, total, accepted int64) balance {
+	if total < accepted && w.firstLost == "" {
+		w.firstLost = fmt.Sprintf("the origin of %s holds %d of %v, cell %d, and %d were accepted", w.regions[region].name,
+			total, cell.Key, cell.Sequence, accepted)
 	}
+	return balance{max(0, accepted-total), max(0, total-accepted)}
 }
 
 func (w *world) nodesOf(region int) []int {

@@ -8,6 +8,8 @@
 // minutes take seconds. Origins and the count store are those of package memstore, each
 // node behind a simulated network of its own: delay, jitter, loss, partition.
 //
+// MySQL, links and processes are made, started, stopped and killed by package internal/fleet, for package hunt as well.
+//
 // In the scenarios of relays, relay.Relays are real and run in the same way, each over an origin of package
 // memstore and one store of news; their nodes are synthetic.
 //

@@ -20,7 +20,7 @@ type ledger struct {
 	accounts map[window.Key]*account
 	order    []*account // as they were opened
 
-	all, hot     delays // since the later of the acceptance and the other region's first use of the cell
+	convergence         // since the later of the acceptance and the other region's first use of the cell
 	fromAccepted delays // since the acceptance, whenever the other region begins to use the cell
 }
 
@@ -55,12 +55,55 @@ type cellAccount struct {
 
 const neverUsed time.Duration = -1
 
-// mark is a cost that a region has accepted.
+// mark is a cost that a region has accepted, or that has reached its origin.
 type mark struct {
 	region      int
-	amount, sum int64 // sum is of all regions in this cell, this cost included
-	at          time.Duration
-	hot         bool // the key was past hotShare of its limit
+	amount, sum int64         // sum is of all regions in this cell, this cost included
+	at          time.Duration // since traffic began
+	hot         bool          // the key was past hotShare of its limit
+	missing     int           // in a tracker: other origins that do not know it yet
+}
+
+// progress is the first mark that a node or an origin does not know yet, and what its own region had counted before
+// that.
+type progress struct {
+	next int
+	own  int64
+}
+
+// advance passes the marks that are known in a region that knows foreign, and calls learned for those of other regions.
+// A mark is known with all others' marks before it: the first that is not ends it.
+func (p *progress) advance(marks []mark, region int, foreign int64, learned func(*mark)) {
+	for ; p.next < len(marks); p.next++ {
+		m := &marks[p.next]
+		if m.region == region {
+			p.own += m.amount
+			continue
+		}
+		if foreign < m.sum-p.own {
+			return
+		}
+		learned(m)
+	}
+}
+
+// convergence is how long it took until costs were known elsewhere: all of them, and the ones of keys that were past
+// hotShare of their limits.
+type convergence struct{ all, hot delays }
+
+func (n *convergence) add(m *mark, d time.Duration) {
+	n.all.add(d)
+	if m.hot {
+		n.hot.add(d)
+	}
+}
+
+// miss counts a cost that did not become known.
+func (n *convergence) miss(m *mark) {
+	n.all.unknown++
+	if m.hot {
+		n.hot.unknown++
+	}
 }
 
 // hotShare is where a key begins to be close to its limit, in all regions together.
@@ -128,7 +171,7 @@ func (l *ledger) enter(a *account, region int, cost int64, d *dataplane.Decision
 		if c.used[region] == neverUsed {
 			c.used[region] = at
 		}
-		c.marks = append(c.marks, mark{region, cost, c.total, at, share >= hotShare})
+		c.marks = append(c.marks, mark{region: region, amount: cost, sum: c.total, at: at, hot: share >= hotShare})
 	}
 }
 
@@ -172,55 +215,42 @@ func (l *ledger) repeatable(region int, cell window.Cell, cost int64) {
 	}
 }
 
+// foundLocked is a cell in which something was accepted, or nil.
+func (l *ledger) foundLocked(cell *window.Cell) (*account, *cellAccount) {
+	a := l.accounts[cell.Key]
+	if a == nil {
+		return nil, nil
+	}
+	return a, a.find(cell.Sequence)
+}
+
 // ceiling is the most that a region may publish of a cell.
 func (l *ledger) ceiling(region int, cell window.Cell) int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if a := l.accounts[cell.Key]; a != nil {
-		if c := a.find(cell.Sequence); c != nil {
-			return c.accepted[region] + c.twice[region]
-		}
+	if _, c := l.foundLocked(&cell); c != nil {
+		return c.accepted[region] + c.twice[region]
 	}
 	return 0
 }
 
-// applied records that a node of region knows what others have accepted of a cell, in all. A mark is known
-// with all others' marks before it.
+// applied records that a node of region knows what others have accepted of a cell, in all.
 func (l *ledger) applied(node, region int, cell window.Cell, foreign int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	a := l.accounts[cell.Key]
-	if a == nil || a.homes == nil || !a.homes[region] {
-		return
-	}
-	c := a.find(cell.Sequence)
-	if c == nil {
+	a, c := l.foundLocked(&cell)
+	if c == nil || a.homes == nil || !a.homes[region] {
 		return
 	}
 	now := time.Since(l.began)
-	for p := &c.known[node]; p.next < len(c.marks); p.next++ {
-		m := &c.marks[p.next]
-		if m.region == region {
-			p.own += m.amount
-			continue
-		}
-		if foreign < m.sum-p.own {
-			return
-		}
-		l.observe(m, c.used[region], now)
-	}
+	c.known[node].advance(c.marks, region, foreign, func(m *mark) { l.observe(m, c.used[region], now) })
 }
 
 // observe notes that a node got to know a mark. What it knew before its region began to use the cell is no delay.
 func (l *ledger) observe(m *mark, used, now time.Duration) {
 	l.fromAccepted.add(now - m.at)
-	if used == neverUsed {
-		return
-	}
-	d := now - max(m.at, used)
-	l.all.add(d)
-	if m.hot {
-		l.hot.add(d)
+	if used != neverUsed {
+		l.convergence.add(m, now-max(m.at, used))
 	}
 }
 
@@ -233,19 +263,30 @@ func (l *ledger) missed(a *account, c *cellAccount, nodesOf func(region int) []i
 				if m.region == to {
 					continue
 				}
-				l.miss(&m, c.used[to] != neverUsed)
+				l.fromAccepted.unknown++
+				if c.used[to] != neverUsed {
+					l.miss(&m)
+				}
 			}
 		}
 	}
 }
 
-func (l *ledger) miss(m *mark, used bool) {
-	l.fromAccepted.unknown++
-	if !used {
-		return
+// groups adds up accounts by their groups.
+func (l *ledger) groups(measuredS float64) map[string]*tally {
+	groups := make(map[string]*tally)
+	for _, a := range l.order {
+		t := groups[a.group]
+		if t == nil {
+			t = &tally{}
+			groups[a.group] = t
+		}
+		t.add(&tally{keys: 1, offered: a.offered, admitted: a.admitted, degraded: a.degraded, books: a.books})
+		full := a.denied > 0 || a.peak >= 1
+		t.peaked(a.peak, full)
+		if full {
+			t.rate += float64(a.admitted-a.warm) / (float64(max(1, a.limit)) * measuredS / a.key.Duration.Seconds())
+		}
 	}
-	l.all.unknown++
-	if m.hot {
-		l.hot.unknown++
-	}
+	return groups
 }

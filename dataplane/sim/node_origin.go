@@ -5,15 +5,13 @@ import (
 	"errors"
 	"sync/atomic"
 
-	"github.com/weirhq/weir/dataplane/sim/internal/network"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
-// meters count what origins and MySQL are asked for, all nodes and relays together.
+// meters count what fleet.World does not, of all nodes and relays together.
 type meters struct {
-	origins network.OriginMeters
-	mysql   network.MySQLMeters
+	cpu cpuMeter // of one relay
 
 	keysRead, increments atomic.Int64 // by limiters
 	ambiguousCost        atomic.Int64 // of claims

@@ -53,7 +53,7 @@ func PlayHere(t *Transcript) (mismatches []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	w := newWorld(Shape{Nodes: each(len(t.Regions), t.Nodes), names: t.Regions}, document, firstTraffic(set),
+	w := newLimiterWorld(Shape{Nodes: each(len(t.Regions), t.Nodes), names: t.Regions}, document, firstTraffic(set),
 		transcriptAtMax, 1)
 	w.began = w.began.Truncate(t.Duration).Add(t.Duration) // 0s is the start of a window
 	w.ledger.began = w.began
@@ -102,7 +102,7 @@ func (s *stage) act(sc *Scene) (got string, err error) {
 	case "peek":
 		r := s.request(sc.Items[0])
 		r.Cost, r.ZeroCost = 0, true
-		d := nodes[0].limiter.Load().Peek(s.ctx, r)
+		d := nodes[0].limiter().Peek(s.ctx, r)
 		return fmt.Sprintf("%d left", d.Remaining), d.Err
 	case "batch":
 		return s.batch(nodes[0], sc)
@@ -170,7 +170,7 @@ func (s *stage) batch(n *node, sc *Scene) (string, error) {
 	for _, i := range sc.Items {
 		requests = append(requests, s.request(i))
 	}
-	b := n.limiter.Load().AllowMany(s.ctx, requests)
+	b := n.limiter().AllowMany(s.ctx, requests)
 	if b.Err != nil {
 		return "", b.Err
 	}
@@ -190,7 +190,7 @@ func (s *stage) reset(key string) {
 		Workspace: r.Workspace, Namespace: r.Namespace, Identifier: key, Generation: int64(len(s.resets)) + 1,
 		AtMs: nowMs, ExpiresAtMs: nowMs + 2*transcriptAtMax.Milliseconds(),
 	})
-	s.counts.SetResets(s.resets...)
+	s.Counts.SetResets(s.resets...)
 	time.Sleep(stageTurn)
 }
 
@@ -249,7 +249,7 @@ func (s *stage) foreign(n *node, c window.Cell) string {
 }
 
 func (s *stage) inStore(n *node, c window.Cell) string {
-	for _, row := range s.counts.Rows() {
+	for _, row := range s.Counts.Rows() {
 		if row.Cell == c && row.Region == n.region.name {
 			return some(row.Count)
 		}
@@ -270,9 +270,9 @@ func (s *stage) befall(nodes []*node, sc *Scene) error {
 	for _, n := range nodes {
 		switch sc.Verb {
 		case "cut", "heal":
-			way := n.toOrigin
+			way := n.life.Load().ToOrigin
 			if sc.Server == "mysql" {
-				way = n.toCounts
+				way = n.life.Load().ToMySQL
 			}
 			way.Set(func(l *network.Link) { l.Down = sc.Verb == "cut" })
 		case "wipe":
@@ -280,13 +280,10 @@ func (s *stage) befall(nodes []*node, sc *Scene) error {
 		case "clock":
 			n.skew.Add(int64(sc.Shift))
 		case "crash":
-			s.kill(n)
+			s.Kill(n.life.Load())
 			errs = append(errs, s.boot(n))
 		case "restart":
-			ctx, cancel := context.WithTimeout(s.ctx, stopTimeout)
-			_ = n.limiter.Load().Stop(ctx) // what it could not send is what the next lines are about
-			_ = n.relay.Stop(ctx)          // the lease ends by itself
-			cancel()
+			n.life.Load().Stop(stopTimeout) // what it could not send is what the next lines are about
 			errs = append(errs, s.boot(n))
 		}
 	}

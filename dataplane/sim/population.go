@@ -126,10 +126,7 @@ func (p Population) ordinary(w *world) (g agenda) {
 }
 
 func (p Population) spread(w *world, keys int) (g agenda) {
-	homes := make([]int, len(p.Nodes))
-	for i := range homes {
-		homes[i] = i
-	}
+	homes := w.everyRegion()
 	cost := max(1, p.Limit/200)
 	for i := range keys {
 		a := w.ledger.open("spread", request(fmt.Sprintf("spread-%d", i), p.Limit, p.Window), slices.Clone(homes)...)

@@ -1,7 +1,7 @@
 package sim
 
 import (
-	"cmp"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -120,17 +120,17 @@ type reading struct {
 	commands, trips, messages, messageCells                    int64
 	keysRead, increments                                       int64
 	statements, rowsRead, rowsWritten, bytesRead, bytesWritten int64
-	countsWritten                                              int64
+	countsWritten, spent                                       int64
 }
 
 func (w *world) read() reading {
-	m, s := &w.meters, w.counts.Stats()
-	h, q := &m.origins, &m.mysql
+	m, s := &w.meters, w.Counts.Stats()
+	h, q := &w.Origins, &w.MySQL
 	return reading{
 		h.Commands.Load(), h.Trips.Load(), h.Messages.Load(), h.MessageCells.Load(), m.keysRead.Load(), m.increments.Load(),
 		q.Statements.Load() + s.Statements, q.RowsRead.Load() + s.RowsRead, q.RowsWritten.Load() + s.RowsWritten,
 		q.BytesRead.Load(), q.BytesWritten.Load(),
-		s.RowsWritten,
+		s.RowsWritten, m.cpu.spent.Load(),
 	}
 }
 
@@ -141,70 +141,69 @@ func (w *world) rates(r *Report, from, to reading, span time.Duration) {
 	r.MySQLStatementsPerS = perS(to.statements - from.statements)
 	r.MySQLRowsReadPerS = perS(to.rowsRead - from.rowsRead)
 	r.MySQLRowsWrittenPerS = perS(to.rowsWritten - from.rowsWritten)
-	r.MySQLCountsWrittenPerS = perS(to.countsWritten - from.countsWritten)
 	r.MySQLBytesReadPerS = perS(to.bytesRead - from.bytesRead)
 	r.MySQLBytesWrittenPerS = perS(to.bytesWritten - from.bytesWritten)
 	r.OriginMessagesPerS = perS(to.messages - from.messages)
 	r.OriginMessageCellsPerS = perS(to.messageCells - from.messageCells)
+	r.RelayCPUShare = round(float64(to.spent-from.spent)/float64(span), 4)
+	if len(w.nodes) == 0 {
+		return // relays alone
+	}
+	r.MySQLCountsWrittenPerS = perS(to.countsWritten - from.countsWritten)
 	ticks := float64(len(w.nodes)) * span.Seconds() / r.Tuning.Document.ReplayTick.Std().Seconds()
 	r.OriginReadsPerTick = round(float64(to.keysRead-from.keysRead)/ticks, 3)
 	r.OriginIncrementsPerTick = round(float64(to.increments-from.increments)/ticks, 3)
 }
 
-// sum fills in what the books and the meters say at the end.
-func (w *world) sum(r *Report) {
-	d := &w.decisions
-	s := &r.Simulated
-	s.Regions, s.Nodes, s.Keys = len(w.regions), len(w.nodes), len(w.ledger.order)
+// sum fills in what the books and the meters say at the end. groups are of keys, by what reports call them.
+func (w *world) sum(r *Report, keys int, groups map[string]*tally, n *convergence) {
+	d, s := &w.decisions, &r.Simulated
+	s.Regions, s.Nodes, s.Keys = len(w.regions), w.shape.nodes(), keys
 	s.Allowed, s.Denied, s.Degraded = d.allowed.Load(), d.denied.Load(), d.degraded.Load()
 	s.OfferedCost, s.AdmittedCost = d.offeredCost.Load(), d.admittedCost.Load()
 	r.AmbiguousCost = w.meters.ambiguousCost.Load()
-	r.ConvergenceDelayMs, r.ConvergenceDelayHotMs = w.ledger.all.summary(), w.ledger.hot.summary()
-	r.SinceAcceptedMs = w.ledger.fromAccepted.summary()
-
+	r.ConvergenceDelayMs, r.ConvergenceDelayHotMs = n.all.summary(), n.hot.summary()
 	all := tally{}
-	groups := make(map[string]*tally)
-	for _, a := range w.ledger.order {
-		g := groups[a.group]
-		if g == nil {
-			g = &tally{}
-			groups[a.group] = g
-		}
-		g.add(a, s.MeasuredS)
-		all.add(a, s.MeasuredS)
+	for _, name := range slices.Sorted(maps.Keys(groups)) {
+		all.add(groups[name])
+		r.Groups = append(r.Groups, groups[name].report(name))
 	}
 	total := all.report("")
 	r.AdmittedOverLimit, r.AdmittedOverLimitMean, r.AdmittedRateOverLimit = total.AdmittedOverLimit,
 		total.AdmittedOverLimitMean, total.AdmittedRateOverLimit
-	for name, g := range groups {
-		r.Groups = append(r.Groups, g.report(name))
-	}
-	slices.SortFunc(r.Groups, func(a, b GroupReport) int { return cmp.Compare(a.Name, b.Name) })
+	r.LostCost, r.DoubledCost = total.LostCost, total.DoubledCost
+	w.checkLost(r)
 	r.Violations = w.broken()
 }
 
-// tally adds up accounts.
+// tally adds up keys.
 type tally struct {
-	keys, atLimit      int
+	keys, atLimit      int // relays' scenarios count cells that took their limit whole
 	worst, peaks, rate float64
 	offered, admitted  int64
 	degraded           int64
 	books              balance
 }
 
-func (t *tally) add(a *account, measuredS float64) {
-	t.keys++
-	t.offered += a.offered
-	t.admitted += a.admitted
-	t.degraded += a.degraded
-	t.books.add(a.books)
-	t.worst = max(t.worst, a.peak)
-	if a.denied == 0 && a.peak < 1 {
-		return
+func (t *tally) add(o *tally) {
+	t.keys += o.keys
+	t.atLimit += o.atLimit
+	t.worst = max(t.worst, o.worst)
+	t.peaks += o.peaks
+	t.rate += o.rate
+	t.offered += o.offered
+	t.admitted += o.admitted
+	t.degraded += o.degraded
+	t.books.add(o.books)
+}
+
+// peaked adds something at its highest share of its limit. full: it was at its limit.
+func (t *tally) peaked(peak float64, full bool) {
+	t.worst = max(t.worst, peak)
+	if full {
+		t.atLimit++
+		t.peaks += peak
 	}
-	t.atLimit++
-	t.peaks += a.peak
-	t.rate += float64(a.admitted-a.warm) / (float64(max(1, a.limit)) * measuredS / a.key.Duration.Seconds())
 }
 
 func (t *tally) report(name string) GroupReport {

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -92,7 +91,7 @@ func Simulate(s Scenario, o Options) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	w := newWorld(s.Shape, document, firstTraffic(set), rest(set)+3*auditAfter, o.Seed)
+	w := newLimiterWorld(s.Shape, document, firstTraffic(set), rest(set)+3*auditAfter, o.Seed)
 	w.plant, w.losesCost = o.plant, s.LosesCost
 	if err := w.set(s.Namespace); err != nil {
 		return Report{}, err
@@ -140,23 +139,27 @@ func (w *world) live(s Scenario, duration time.Duration, set tuning.Tuning, repo
 	if err := w.bootAll(set); err != nil {
 		return err
 	}
-	w.traffic(s, duration, report)
+	g := s.plan(w, duration)
+	g.push(event{time.Second, &recurrent{time.Second, w.checkTables}})
+	w.traffic(g, s, duration, w.ledger.warmedUp, func() { w.audit(false) }, report)
+	if s.SyncedEvery > 0 {
+		ticks := s.SyncedEvery.Seconds() / report.Tuning.Document.ReplayTick.Std().Seconds()
+		report.OriginReadsPerTickUntiered = round(float64(len(w.ledger.order))/ticks, 3)
+	}
 
 	// Traffic is over. Counts still travel for a while, and then nodes stop as they should.
 	time.Sleep(rest(set))
 	w.requests.Wait()
 	w.stopAll()
-	b := w.audit(true)
-	report.LostCost += b.lost
-	report.DoubledCost += b.doubled
-	w.checkLost(report)
-	w.sum(report)
+	w.audit(true)
+	w.sum(report, len(w.ledger.order), w.ledger.groups(report.Simulated.MeasuredS), &w.ledger.convergence)
+	report.SinceAcceptedMs = w.ledger.fromAccepted.summary()
 	return nil
 }
 
-// traffic plays the scenario, and measures what it asks of the servers once it is warm.
-func (w *world) traffic(s Scenario, duration time.Duration, report *Report) {
-	g := s.plan(w, duration)
+// traffic plays what is planned, and measures what that asks of the servers once it is warm. audit closes the books on
+// cells that are over.
+func (w *world) traffic(g agenda, s Scenario, duration time.Duration, warmedUp, audit func(), report *Report) {
 	warmup := s.Warmup
 	if warmup >= duration {
 		warmup = 0
@@ -164,20 +167,11 @@ func (w *world) traffic(s Scenario, duration time.Duration, report *Report) {
 	var before reading
 	g.at(warmup, func() {
 		before = w.read()
-		w.ledger.warmedUp()
+		warmedUp()
 	})
-	g.push(event{time.Second, &recurrent{time.Second, w.checkTables}})
-	g.push(event{auditAfter, &recurrent{auditAfter, func() {
-		b := w.audit(false)
-		report.LostCost += b.lost
-		report.DoubledCost += b.doubled
-	}}})
+	g.push(event{auditAfter, &recurrent{auditAfter, audit}})
 	w.play(g, duration)
 	w.rates(report, before, w.read(), duration-warmup)
-	if s.SyncedEvery > 0 {
-		ticks := s.SyncedEvery.Seconds() / report.Tuning.Document.ReplayTick.Std().Seconds()
-		report.OriginReadsPerTickUntiered = round(float64(len(w.ledger.order))/ticks, 3)
-	}
 	report.Simulated.DurationS = duration.Seconds()
 	report.Simulated.MeasuredS = (duration - warmup).Seconds()
 }
@@ -208,18 +202,9 @@ func (w *world) bootAll(set tuning.Tuning) error {
 const stopTimeout = 20 * time.Second
 
 func (w *world) stopAll() {
-	var stopping sync.WaitGroup
+	var stops []func()
 	for _, n := range w.nodes {
-		stopping.Go(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
-			defer cancel()
-			_ = n.limiter.Load().Stop(ctx) // what it could not send is found by the audit
-			_ = n.relay.Stop(ctx)          // the lease ends by itself
-		})
+		stops = append(stops, func() { n.life.Load().Stop(stopTimeout) })
 	}
-	stopping.Wait()
-	w.retired.Wait()
-	for _, l := range w.ways {
-		l.Calls.Wait()
-	}
+	w.End(stops...)
 }

@@ -10,10 +10,7 @@ import (
 // shared is the load of the scenarios in which something fails: callers with limits of
 // 100 a minute in all regions, at some share of their limits in all.
 func (w *world) shared(callers int, offered float64) (g agenda) {
-	var homes []int
-	for i := range w.regions {
-		homes = append(homes, i)
-	}
+	homes := w.everyRegion()
 	for i := range callers {
 		a := w.ledger.open(fmt.Sprintf("offered %gx", offered), request(fmt.Sprintf("caller-%d-%g", i, offered), 100,
 			time.Minute), homes...)
@@ -23,6 +20,34 @@ func (w *world) shared(callers int, offered float64) (g agenda) {
 }
 
 func (g *agenda) at(when time.Duration, do func()) { g.push(event{when, &incident{when, do}}) }
+
+// during has links behave otherwise for a time.
+func (g *agenda) during(from, to time.Duration, which func() []*network.Link, change func(*network.Link, bool)) {
+	begin, end := network.Fault(which, change)
+	g.at(from, begin)
+	g.at(to, end)
+}
+
+// toMySQL are the links of a region's processes to MySQL.
+func (r *region) toMySQL() (links []*network.Link) {
+	for _, n := range r.nodes {
+		links = append(links, n.life.Load().ToMySQL)
+	}
+	for _, p := range r.relays {
+		links = append(links, p.ToMySQL)
+	}
+	return links
+}
+
+// toOrigin are nodes' links to their origins.
+func toOrigin(nodes []*node) func() []*network.Link {
+	return func() (links []*network.Link) {
+		for _, n := range nodes {
+			links = append(links, n.life.Load().ToOrigin)
+		}
+		return links
+	}
+}
 
 func partitionScenario() Scenario {
 	return Scenario{
@@ -36,21 +61,8 @@ func partitionScenario() Scenario {
 		Shape:    Shape{Nodes: each(3, 2), Origin: nearRedis, Counts: farMySQL},
 		plan: func(w *world, duration time.Duration) agenda {
 			g := w.shared(100, 2)
-			cut := func(l func(*node) *network.Link, nodes []*node, cut bool) func() {
-				return func() {
-					for _, n := range nodes {
-						l(n).Set(func(l *network.Link) { l.Cut = cut })
-					}
-				}
-			}
-			first := w.regions[0].nodes
-			toCounts, toOrigin := func(n *node) *network.Link { return n.toCounts }, func(n *node) *network.Link {
-				return n.toOrigin
-			}
-			g.at(duration/4, cut(toCounts, first, true))
-			g.at(duration/2, cut(toCounts, first, false))
-			g.at(duration/2, cut(toOrigin, first[:1], true))
-			g.at(duration*3/4, cut(toOrigin, first[:1], false))
+			g.during(duration/4, duration/2, w.regions[0].toMySQL, network.Cut)
+			g.during(duration/2, duration*3/4, toOrigin(w.nodes[:1]), network.Cut)
 			return g
 		},
 	}
@@ -76,15 +88,12 @@ func shardsScenario() Scenario {
 				a := w.ledger.open(fmt.Sprintf("shard %d", w.regions[0].origin.ShardOf(&key)), r, 0)
 				g.push(w.caller(a, i, []int{0}, 200, 1))
 			}
-			suffer := func(parts map[int]network.Part) func() {
-				return func() {
-					for _, n := range w.nodes {
-						n.toOrigin.Set(func(l *network.Link) { l.Parts = parts })
-					}
+			suffering := map[int]network.Part{1: {Cut: true}, 2: {Down: true}, 3: {Mute: 0.1}}
+			g.during(duration/4, duration/4+duration/6, toOrigin(w.nodes), func(l *network.Link, bad bool) {
+				if l.Parts = nil; bad {
+					l.Parts = suffering
 				}
-			}
-			g.at(duration/4, suffer(map[int]network.Part{1: {Cut: true}, 2: {Down: true}, 3: {Mute: 0.1}}))
-			g.at(duration/4+duration/6, suffer(nil))
+			})
 			return g
 		},
 	}
@@ -104,7 +113,7 @@ func crashScenario() Scenario {
 			const every = 10 * time.Second
 			g.push(event{every, &recurrent{every, func() {
 				n := w.nodes[random.IntN(len(w.nodes))]
-				w.kill(n)
+				w.Kill(n.life.Load())
 				if err := w.boot(n); err != nil {
 					w.violate(violationError, "%v", err)
 				}
@@ -143,9 +152,9 @@ func slowDatabaseScenario() Scenario {
 		Shape:    Shape{Nodes: each(3, 2), Origin: nearRedis, Counts: farMySQL},
 		plan: func(w *world, duration time.Duration) agenda {
 			g := w.shared(100, 1.5)
-			g.at(duration/4, func() { w.database.Set(3*time.Second, 0) })
-			g.at(duration/2, func() { w.database.Set(0, 0.5) })
-			g.at(duration*3/4, func() { w.database.Set(0, 0) })
+			g.at(duration/4, func() { w.Database.Set(3*time.Second, 0) })
+			g.at(duration/2, func() { w.Database.Set(0, 0.5) })
+			g.at(duration*3/4, func() { w.Database.Set(0, 0) })
 			return g
 		},
 	}

@@ -75,10 +75,7 @@ func spreadScenario() Scenario {
 		Duration: 3 * time.Minute, Warmup: time.Minute,
 		Shape: Shape{Nodes: each(regions, 2), Origin: nearRedis, Counts: farMySQL},
 		plan: func(w *world, _ time.Duration) (g agenda) {
-			var homes []int
-			for i := range regions {
-				homes = append(homes, i)
-			}
+			homes := w.everyRegion()
 			for i := range 30 {
 				rate := []float64{1.5, 3, 10}[i%3]
 				a := w.ledger.open(fmt.Sprintf("offered %gx", rate),

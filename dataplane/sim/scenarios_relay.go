@@ -16,13 +16,14 @@ func relayShape(regions, nodes int) Shape {
 }
 
 // tour has a caller go from region to region, all of them in turn, and try asks requests in each.
-func (f *fleet) tour(g *agenda, name string, window time.Duration, limit int64, asks int, begin, every time.Duration) {
+func (f *relayWorld) tour(g *agenda, name string, window time.Duration, limit int64, asks int,
+	begin, every time.Duration) {
 	key := fleetKeyOf(name, window)
 	f.track.watch(fmt.Sprintf("%d asked in each region", asks), key)
 	f.keys++
 	turn := 0
 	g.push(event{begin, &recurrent{every, func() {
-		n := f.regions[turn%len(f.regions)].nodes[0]
+		n := f.regions[turn%len(f.regions)].synths[0]
 		turn++
 		f.requests.Go(func() {
 			if !n.visit(context.Background(), &key, 1, limit) {
@@ -44,7 +45,7 @@ func relayHopScenario() Scenario {
 			"or 200 in one region, 2 s later in the next one, and so on. Each is at its limit after at most 200 s. " +
 			"A node decides by what its origin answers. admitted_over_limit must not exceed 1.02.",
 		Duration: 4 * time.Minute, Shape: relayShape(10, 1),
-		fleet: &fleetPlan{plan: func(f *fleet, _ time.Duration) (g agenda) {
+		fleet: &fleetPlan{plan: func(f *relayWorld, _ time.Duration) (g agenda) {
 			random := f.stream("tours", 0)
 			for i, n := range asks {
 				for k := range 5 {
@@ -65,7 +66,7 @@ func relaySilentScenario() Scenario {
 			"once. 3 s later it is asked for in all others, for the first time there. " +
 			"Everything must be denied: admitted_over_limit must be 1.",
 		Duration: time.Minute, Shape: relayShape(10, 1),
-		fleet: &fleetPlan{plan: func(f *fleet, duration time.Duration) (g agenda) {
+		fleet: &fleetPlan{plan: func(f *relayWorld, duration time.Duration) (g agenda) {
 			for i := range int(duration / every) {
 				f.silent(&g, i, time.Duration(i)*every)
 			}
@@ -75,16 +76,16 @@ func relaySilentScenario() Scenario {
 }
 
 // silent has the i-th key take its limit at a moment.
-func (f *fleet) silent(g *agenda, i int, at time.Duration) {
+func (f *relayWorld) silent(g *agenda, i int, at time.Duration) {
 	const limit = 100
 	key := fleetKeyOf(fmt.Sprintf("silent-%d", i), time.Hour)
 	f.track.watch("taken at once", key)
 	f.keys++
 	home := f.regions[i%len(f.regions)]
-	g.at(at, func() { f.requests.Go(func() { home.nodes[0].visit(context.Background(), &key, limit, limit) }) })
+	g.at(at, func() { f.requests.Go(func() { home.synths[0].visit(context.Background(), &key, limit, limit) }) })
 	g.at(at+3*time.Second, func() {
 		for _, r := range f.regions {
-			f.requests.Go(func() { r.nodes[0].visit(context.Background(), &key, 1, limit) })
+			f.requests.Go(func() { r.synths[0].visit(context.Background(), &key, 1, limit) })
 		}
 	})
 }
@@ -97,7 +98,7 @@ func relayPeersScenario() Scenario {
 			"relay in 80 ms. " +
 			"See convergence_delay_ms, and relay-partition for what holds without peers.",
 		Duration: time.Minute, Shape: relayShape(3, 2),
-		fleet: &fleetPlan{peers: true, plan: func(f *fleet, _ time.Duration) agenda {
+		fleet: &fleetPlan{peers: true, plan: func(f *relayWorld, _ time.Duration) agenda {
 			f.busy(300)
 			return nil
 		}},
@@ -112,7 +113,7 @@ func relayShortScenario() Scenario {
 			"times as much, half of it in each region, in costs of 10. " +
 			"See admitted_over_limit_mean: windows are fixed, so that 1 is exact.",
 		Duration: time.Minute, Warmup: 10 * time.Second, Shape: relayShape(2, 2),
-		fleet: &fleetPlan{plan: func(f *fleet, _ time.Duration) agenda {
+		fleet: &fleetPlan{plan: func(f *relayWorld, _ time.Duration) agenda {
 			for _, window := range []time.Duration{2 * time.Second, 5 * time.Second} {
 				f.populate(callers{keys: 100, sharedBy: everywhere, limit: 1000, cost: 10, window: window, rate: fixedRate})
 			}
@@ -127,7 +128,7 @@ func fixedRate(float64, float64) float64 { return 1.5 }
 
 // busy is the load of the scenarios in which something fails: some hundred keys that all regions use, at
 // all pressures.
-func (f *fleet) busy(keys int) {
+func (f *relayWorld) busy(keys int) {
 	f.populate(callers{keys: keys, sharedBy: everywhere, limit: 100, cost: 1, window: time.Minute,
 		rate: func(draw, _ float64) float64 { return 1.5 * draw }})
 }
@@ -141,7 +142,7 @@ func relayWipeScenario() Scenario {
 			"doubled_cost must be 0.",
 
 		Duration: time.Minute, Shape: relayShape(2, 2),
-		fleet: &fleetPlan{plan: func(f *fleet, duration time.Duration) (g agenda) {
+		fleet: &fleetPlan{plan: func(f *relayWorld, duration time.Duration) (g agenda) {
 			f.busy(480)
 			g.at(duration/3, f.regions[0].origin.Wipe)
 			g.at(duration*2/3, f.regions[0].origin.Wipe)
@@ -159,7 +160,7 @@ func relayKilledScenario() Scenario {
 			"and a fresh one begins to wait for the lease. " +
 			"Another relay takes over within 3 s; nothing is lost, and nothing stays unknown.",
 		Duration: time.Minute, Shape: relayShape(3, 2),
-		fleet: &fleetPlan{relays: 2, plan: func(f *fleet, _ time.Duration) (g agenda) {
+		fleet: &fleetPlan{relays: 2, plan: func(f *relayWorld, _ time.Duration) (g agenda) {
 			f.busy(100)
 			turn := 0
 			g.push(event{every, &recurrent{every, func() {
@@ -173,12 +174,12 @@ func relayKilledScenario() Scenario {
 }
 
 // replace kills the oldest relay of a region, and starts another.
-func (f *fleet) replace(r *fleetRegion) {
-	f.kill(r.relays[r.killed])
+func (f *relayWorld) replace(r *region) {
+	f.Kill(r.relays[r.killed])
 	r.killed++
 	made, err := f.addRelay(r)
 	if err == nil {
-		err = made.Start(context.Background())
+		err = made.Start()
 	}
 	if err != nil {
 		f.violate(violationError, "a relay of %s: %v", r.name, err)
@@ -193,11 +194,11 @@ func relayHeldBackScenario() Scenario {
 			"commit, longer than a relay waits for an answer. " +
 			"What is told later is late; nothing stays unknown.",
 		Duration: time.Minute, Shape: relayShape(3, 2),
-		fleet: &fleetPlan{plan: func(f *fleet, duration time.Duration) (g agenda) {
+		fleet: &fleetPlan{plan: func(f *relayWorld, duration time.Duration) (g agenda) {
 			f.busy(100)
 			random := f.stream("commits", 0)
 			g.at(duration/3, func() {
-				f.feed.Faults.SlowCommits(func() time.Duration {
+				f.Feed.Faults.SlowCommits(func() time.Duration {
 					f.mu.Lock()
 					defer f.mu.Unlock()
 					if random.IntN(5) > 0 {
@@ -206,7 +207,7 @@ func relayHeldBackScenario() Scenario {
 					return time.Duration(random.Int64N(int64(3 * time.Second)))
 				})
 			})
-			g.at(duration*2/3, func() { f.feed.Faults.SlowCommits(nil) })
+			g.at(duration*2/3, func() { f.Feed.Faults.SlowCommits(nil) })
 			return g
 		}},
 	}
@@ -221,13 +222,11 @@ func relayPartitionScenario() Scenario {
 			"Each region goes on with what it knows, and tells the rest afterwards: no cut is longer than a count is alive, " +
 			"so nothing stays unknown.",
 		Duration: 4 * time.Minute, Shape: relayShape(3, 2),
-		fleet: &fleetPlan{plan: func(f *fleet, duration time.Duration) (g agenda) {
+		fleet: &fleetPlan{plan: func(f *relayWorld, duration time.Duration) (g agenda) {
 			f.busy(100)
-			g.at(duration/8, func() { f.regions[0].toMySQL(func(l *network.Link) { l.Cut = true }) })
-			g.at(duration*3/8, func() { f.regions[0].toMySQL(func(l *network.Link) { l.Cut = false }) })
+			g.during(duration/8, duration*3/8, f.regions[0].toMySQL, network.Cut)
 			for _, r := range f.regions {
-				g.at(duration/2, func() { r.toMySQL(func(l *network.Link) { l.Down = true }) })
-				g.at(duration*3/4, func() { r.toMySQL(func(l *network.Link) { l.Down = false }) })
+				g.during(duration/2, duration*3/4, r.toMySQL, network.Down)
 			}
 			return g
 		}},
@@ -250,7 +249,7 @@ func relayRFCScenario(name string, keys, factor int) Scenario {
 			"What MySQL is asked for must not depend on how many nodes there are.", 33*factor),
 		Duration: 2 * time.Minute, Warmup: time.Minute,
 		Shape: Shape{Nodes: nodes, Origin: nearRedis, Counts: farMySQL},
-		fleet: &fleetPlan{deaf: factor > 1, plan: func(f *fleet, _ time.Duration) agenda {
+		fleet: &fleetPlan{deaf: factor > 1, plan: func(f *relayWorld, _ time.Duration) agenda {
 			f.populate(callers{keys: keys, sharedBy: oneInTwenty, limit: 100, cost: 1, window: time.Minute, rate: rfcRate,
 				watched: func(i int) bool { return i%20 == 0 }})
 			return nil
@@ -277,7 +276,7 @@ func relayPairScenario(keys int) Scenario {
 			"of fifty each of 50 relays reads 49 times as much.",
 		Duration: 2 * time.Minute, Warmup: time.Minute,
 		Shape: relayShape(2, 1),
-		fleet: &fleetPlan{metered: true, deaf: true, plan: func(f *fleet, _ time.Duration) agenda {
+		fleet: &fleetPlan{metered: true, deaf: true, plan: func(f *relayWorld, _ time.Duration) agenda {
 			f.populate(callers{keys: keys, sharedBy: oneInTwenty, limit: 100, cost: 5, window: time.Minute, rate: rfcRate,
 				watched: func(i int) bool { return i%200 == 0 }})
 			return nil
@@ -299,7 +298,7 @@ func relayScaleScenario(name string, percent float64) Scenario {
 			"near as its origin.",
 		Duration: 90 * time.Second, Warmup: 30 * time.Second,
 		Shape: relayShape(regions, nodes),
-		fleet: &fleetPlan{metered: true, deaf: true, plan: func(f *fleet, _ time.Duration) agenda {
+		fleet: &fleetPlan{metered: true, deaf: true, plan: func(f *relayWorld, _ time.Duration) agenda {
 			f.populate(callers{keys: keys, sharedBy: oneInTwenty, limit: 100, cost: 5, window: time.Minute, rate: rfcRate,
 				watched: func(i int) bool { return i%200 == 0 }})
 			return nil

@@ -11,12 +11,12 @@ import (
 )
 
 // simulateRelays runs a scenario of relays, and holds it to the promises of all of them.
-func simulateRelays(t *testing.T, s Scenario, duration time.Duration) (f *fleet, r Report) {
+func simulateRelays(t *testing.T, s Scenario, duration time.Duration) (f *relayWorld, r Report) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		set := tuning.Default()
 		r.Tuning.Document = set
-		f = newFleet(s, set, firstTraffic(set), 1)
+		f = newRelayWorld(s, set, firstTraffic(set), 1)
 		if err := f.live(s, duration, &r); err != nil {
 			t.Fatal(err)
 		}
@@ -31,7 +31,7 @@ func simulateRelays(t *testing.T, s Scenario, duration time.Duration) (f *fleet,
 }
 
 // longest is the longest that a cost took to be known everywhere.
-func (f *fleet) longest() time.Duration {
+func (f *relayWorld) longest() time.Duration {
 	return time.Duration(f.track.all.quantile(1)) * time.Millisecond
 }
 
@@ -169,7 +169,7 @@ func TestFiftyRegions(t *testing.T) {
 // A cost counts as known once every other origin has all that the fleet had accepted when it was counted.
 func TestConvergenceIsMeasuredToTheLastOrigin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{violations: make(map[violation]*breach)}
+		w := newWorld(Shape{Nodes: each(3, 1)}, time.Now(), time.Minute, 1)
 		tr := newTracker(w, 3, 0.1)
 		c := window.Cell{Key: fleetKeyOf("k", time.Minute), Sequence: 1}
 		tr.watch("all", c.Key)
@@ -211,7 +211,7 @@ func TestConvergenceIsMeasuredToTheLastOrigin(t *testing.T) {
 // What the one region that uses a cell keeps back is unknown from the floor on.
 func TestWhatARegionKeepsBackIsLessThanTheFloor(t *testing.T) {
 	for published, unknown := range map[int64]int64{20: 1, 21: 0} {
-		tr := newTracker(&world{violations: make(map[violation]*breach)}, 2, 0.1)
+		tr := newTracker(newWorld(Shape{Nodes: each(2, 1)}, time.Now(), time.Minute, 1), 2, 0.1)
 		c := window.Cell{Key: fleetKeyOf("k", time.Minute), Sequence: 1}
 		tr.watch("all", c.Key)
 		tr.accept(0, c, 30, 100)

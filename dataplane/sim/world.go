@@ -3,7 +3,6 @@ package sim
 import (
 	"context"
 	"fmt"
-	"hash/fnv"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -12,6 +11,7 @@ import (
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/memstore"
 	"github.com/weirhq/weir/dataplane/relay"
+	"github.com/weirhq/weir/dataplane/sim/internal/fleet"
 	"github.com/weirhq/weir/dataplane/sim/internal/network"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
@@ -29,35 +29,49 @@ type Shape struct {
 	names []string // of the regions; nil for the usual ones
 }
 
-// regionNames are where the simulated regions stand, as many as there can be.
+// nodes is how many there are in all.
+func (s *Shape) nodes() (n int) {
+	for _, of := range s.Nodes {
+		n += of
+	}
+	return n
+}
+
+// name is how the i-th region is called.
+func (s *Shape) name(i int) string {
+	switch {
+	case s.names != nil:
+		return s.names[i]
+	case i < len(regionNames):
+		return regionNames[i]
+	}
+	return fmt.Sprintf("region-%02d", i)
+}
+
+// regionNames are where simulated regions stand.
 var regionNames = []string{
 	"eu-west", "us-east", "ap-south", "us-west", "eu-north", "ap-east", "sa-east", "me-south", "af-south", "ca-central",
 }
 
 // world is regions of nodes over one count store. Everything in it lives in one bubble.
 type world struct {
-	seed    uint64
+	*fleet.World
 	began   time.Time // of traffic
 	shape   Shape
 	regions []*region
 	nodes   []*node
 
-	counts    *memstore.Counts
-	feed      *memstore.Feed
-	database  network.Database
 	meters    meters
 	ledger    *ledger
 	plant     plant
-	losesCost bool            // no wonder here: see Scenario
-	firstLost string          // the first cell of which something is missing
-	ways      []*network.Link // of all nodes that ever were
+	losesCost bool   // no wonder here: see Scenario
+	firstLost string // the first cell of which something is missing
 
 	requests  sync.WaitGroup // on their way
 	decisions decisions
 
 	mu         sync.Mutex
 	violations map[violation]*breach
-	retired    sync.WaitGroup // killed limiters that are coming to rest
 }
 
 type region struct {
@@ -65,49 +79,49 @@ type region struct {
 	name   string
 	origin *memstore.Origin
 	nodes  []*node
+
+	synths []*synth         // instead of nodes, in a relayWorld
+	relays []*fleet.Process // the same
+	killed int              // of relays, the first ones
 }
 
-// node is one machine: a limiter, a relay that waits for its region's lease, and their ways to the servers. When it is
-// killed another takes its place, under the same index.
+// node is one machine. When its process is killed another takes its place, under the same index.
 type node struct {
-	index   int
-	region  *region
-	lives   int
-	skew    atomic.Int64 // ns that its clock is ahead
-	limiter atomic.Pointer[dataplane.Limiter]
-	relay   *relay.Relay
-
-	toOrigin, toCounts *network.Link
+	index  int
+	region *region
+	lives  int
+	skew   atomic.Int64 // ns that its clock is ahead
+	life   atomic.Pointer[fleet.Process]
 }
+
+func (n *node) limiter() *dataplane.Limiter { return n.life.Load().Limiter }
 
 // decisions count what was decided.
 type decisions struct {
 	allowed, denied, degraded, offeredCost, admittedCost atomic.Int64
 }
 
-func newWorld(shape Shape, document []byte, began time.Time, grace time.Duration, seed uint64) *world {
+// newWorld returns a world whose regions have no nodes. grace is how long origins keep cells that have expired.
+func newWorld(shape Shape, began time.Time, grace time.Duration, seed uint64) *world {
 	w := &world{
-		seed: seed, began: began, shape: shape,
-		counts:     memstore.NewCounts(memstore.CountsOptions{}),
+		World: fleet.NewWorld(seed, purpose("database", 0)), began: began, shape: shape,
 		violations: make(map[violation]*breach),
 	}
-	w.feed = memstore.NewFeed(memstore.FeedOptions{Settings: w.counts.SettingsVersion})
-	w.counts.SetTuning("", 1, document)
-	w.database.Random = w.stream("database", 0)
-	names := shape.names
-	if names == nil {
-		names = regionNames
-	}
-	total := 0
-	for _, n := range shape.Nodes {
-		total += n
-	}
-	w.ledger = newLedger(w.began, len(shape.Nodes), total)
-	for i, n := range shape.Nodes {
-		r := &region{index: i, name: names[i],
-			origin: memstore.NewOrigin(memstore.OriginOptions{Grace: grace, Shards: shape.Shards})}
+	for i := range shape.Nodes {
+		r := &region{index: i, name: shape.name(i)}
+		r.origin = memstore.NewOrigin(memstore.OriginOptions{Grace: grace, Shards: shape.Shards})
 		w.regions = append(w.regions, r)
-		for range n {
+	}
+	return w
+}
+
+// newLimiterWorld returns a world of nodes that have limiters.
+func newLimiterWorld(shape Shape, document []byte, began time.Time, grace time.Duration, seed uint64) *world {
+	w := newWorld(shape, began, grace, seed)
+	w.Counts.SetTuning("", 1, document)
+	w.ledger = newLedger(w.began, len(shape.Nodes), shape.nodes())
+	for _, r := range w.regions {
+		for range shape.Nodes[r.index] {
 			nd := &node{index: len(w.nodes), region: r}
 			if shape.Skew > 0 {
 				nd.skew.Store(w.stream("skew", nd.index).Int64N(int64(2*shape.Skew)+1) - int64(shape.Skew))
@@ -129,7 +143,7 @@ func (w *world) set(row store.NamespaceRow) error {
 	if row != (store.NamespaceRow{}) {
 		names := request("", 0, 0)
 		row.Workspace, row.Namespace = names.Workspace, names.Namespace
-		w.counts.SetNamespaces(row)
+		w.Counts.SetNamespaces(row)
 	}
 	return nil
 }
@@ -137,7 +151,7 @@ func (w *world) set(row store.NamespaceRow) error {
 // storeSettings leaves the settings at the origins, as relays of an earlier fleet have.
 func (w *world) storeSettings() error {
 	for _, r := range w.regions {
-		rows, err := w.counts.Settings(context.Background(), r.name)
+		rows, err := w.Counts.Settings(context.Background(), r.name)
 		if err != nil {
 			return fmt.Errorf("settings of %s: %w", r.name, err)
 		}
@@ -146,35 +160,28 @@ func (w *world) storeSettings() error {
 	return nil
 }
 
-// stream is a source of random numbers of its own for each purpose and index, so that
-// what one actor draws changes nothing for the others.
-func (w *world) stream(purpose string, index int) *rand.Rand {
-	h := fnv.New64a()
-	_, _ = fmt.Fprintf(h, "%s/%d", purpose, index)
-	return rand.New(rand.NewPCG(w.seed, h.Sum64()))
-}
+// purpose names what random numbers are for: each purpose and index has a source of its own.
+func purpose(of string, index int) string { return fmt.Sprintf("%s/%d", of, index) }
 
-// boot starts a limiter on a node. The node before it under this index, if there was
-// one, has been killed or stopped.
-func (w *world) boot(n *node) error {
+func (w *world) stream(of string, index int) *rand.Rand { return w.Stream(purpose(of, index)) }
+
+// boot starts a process on a node: a limiter, and a relay that waits for its region's lease. The process before it
+// under this index, if there was one, has been killed or stopped.
+func (w *world) boot(n *node) (err error) {
 	n.lives++
 	life := n.lives // a link may still draw when its node lives again
-	stream := func(to string) func(op string) *rand.Rand {
-		return func(op string) *rand.Rand {
-			return w.stream(fmt.Sprint("link to ", to, " ", life, " ", op), n.index)
-		}
+	link := func(to string, p Profile) *network.Link {
+		return w.Link(p, func(op string) string { return purpose(fmt.Sprint("link to ", to, " ", life, " ", op), n.index) })
 	}
-	n.toOrigin = &network.Link{Profile: w.shape.Origin, Stream: stream("origin")}
-	n.toCounts = &network.Link{Profile: w.shape.Counts, Stream: stream("counts")}
-	w.mu.Lock()
-	w.ways = append(w.ways, n.toOrigin, n.toCounts)
-	w.mu.Unlock()
-	origin := w.originOf(n)
-	mysql := &network.Statements{Link: n.toCounts, Database: &w.database, Meters: &w.meters.mysql}
-	limiter, err := dataplane.New(dataplane.Config{
+	var origin store.RelayOrigin = checkedOrigin{n.region.origin.Client(), w, n.region.index}
+	if w.plant.origin != nil {
+		origin = w.plant.origin(origin)
+	}
+	p := w.NewProcess(origin, link("origin", w.shape.Origin), link("counts", w.shape.Counts))
+	p.Limiter, err = dataplane.New(dataplane.Config{
 		Region: n.region.name,
 		NodeID: fmt.Sprintf("%s-%d.%d", n.region.name, n.index, n.lives),
-		Origin: &nodeOrigin{Origin: origin, world: w, node: n},
+		Origin: &nodeOrigin{Origin: p.Origin, world: w, node: n},
 
 		EntriesMax: w.shape.EntriesMax,
 		Clock:      func() time.Time { return time.Now().Add(time.Duration(n.skew.Load())) },
@@ -182,55 +189,15 @@ func (w *world) boot(n *node) error {
 	if err != nil {
 		return fmt.Errorf("start a node of %s: %w", n.region.name, err)
 	}
-	n.limiter.Store(limiter)
-	if err := limiter.Start(context.Background()); err != nil {
-		return err
-	}
-	return w.bootRelay(n, limiter, origin, mysql)
-}
-
-// originOf is the origin of a node's region over the node's link.
-func (w *world) originOf(n *node) store.RelayOrigin {
-	var origin store.RelayOrigin = checkedOrigin{n.region.origin.Client(), w, n.region.index}
-	if w.plant.origin != nil {
-		origin = w.plant.origin(origin)
-	}
-	return &network.Origin{RelayOrigin: origin, Link: n.toOrigin, Meters: &w.meters.origins}
-}
-
-func (w *world) bootRelay(n *node, limiter *dataplane.Limiter, origin store.RelayOrigin,
-	mysql *network.Statements) (err error) {
-	n.relay, err = relay.New(relay.Config{
+	err = w.AddRelay(p, relay.Config{
 		Region: n.region.name, Holder: fmt.Sprintf("%d.%d", n.index, n.lives),
-		Origin: origin, Feed: network.Feed{Feed: w.feed, Statements: mysql},
-		Counts:   network.Counts{CountStore: checkedCounts{w.counts, w, n.region.index}, Statements: mysql},
-		Settings: &network.Settings{From: w.counts, Statements: mysql},
-		Tuning: func() relay.Tuning {
-			t := limiter.RelayTuning()
-			return relay.Tuning{Interval: t.FeedInterval, SettingsInterval: t.SettingsInterval, Floor: t.Floor, Step: t.Step,
-				MinGlobalDuration: t.MinGlobalDuration,
-				StoreFloor:        relay.StoreFloor, StoreSteps: relay.StoreSteps}
-		},
+		Counts: checkedCounts{w.Counts, w, n.region.index}, Settings: w.Counts,
 	})
 	if err != nil {
-		return fmt.Errorf("start a relay of %s: %w", n.region.name, err)
+		return err
 	}
-	return n.relay.Start(context.Background())
-}
-
-// kill ends a node as kill -9 does: nothing is sent any more, and what had not been
-// sent is gone. The loops of its limiter are ended too, without anybody to talk to.
-func (w *world) kill(n *node) {
-	limiter, relayed := n.limiter.Load(), n.relay
-	for _, l := range []*network.Link{n.toOrigin, n.toCounts} {
-		l.Set(func(l *network.Link) { l.Dead = true })
-	}
-	w.retired.Go(func() {
-		ctx, cancel := context.WithCancel(context.Background())
-		cancel()
-		_ = limiter.Stop(ctx) // says what it could not send, which is the point
-		_ = relayed.Stop(ctx) // its lease ends by itself
-	})
+	n.life.Store(p)
+	return p.Start()
 }
 
 // ask sends one request to a node and writes down what came of it.
@@ -240,7 +207,7 @@ func (w *world) ask(n *node, a *account, cost int64) {
 
 func (w *world) decide(n *node, a *account, cost int64) dataplane.Decision {
 	k := &a.key
-	d := n.limiter.Load().Allow(context.Background(), dataplane.Request{
+	d := n.limiter().Allow(context.Background(), dataplane.Request{
 		Workspace: k.Workspace, Namespace: k.Namespace, Identifier: k.Identifier, Duration: k.Duration, Limit: a.limit,
 		Cost: cost, ZeroCost: cost == 0,
 	})

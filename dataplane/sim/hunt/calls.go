@@ -11,7 +11,7 @@ import (
 
 func (w *world) ask(l *life, key int, cost int64) {
 	before, over := w.judged(l, key), w.wait(l)
-	d := l.limiter.Allow(context.Background(), w.request(key, cost))
+	d := l.Limiter.Allow(context.Background(), w.request(key, cost))
 	over()
 	w.decided(l, key, cost, &d, before)
 }
@@ -21,7 +21,7 @@ func (w *world) hurry(l *life, s Step) {
 	ctx, leave := context.WithTimeout(context.Background(), s.After)
 	defer leave()
 	before, began := w.judged(l, s.Key), time.Now()
-	d := l.limiter.Allow(ctx, w.request(s.Key, s.Cost))
+	d := l.Limiter.Allow(ctx, w.request(s.Key, s.Cost))
 	if waited := time.Since(began); waited > s.After {
 		w.record.violate("wait", "%v has decided after %v, and its caller had %v", l, waited, s.After)
 	}
@@ -46,7 +46,7 @@ func (w *world) batch(l *life, keys []int, costs []int64) {
 		defer w.ledger.batch(l.node.region, keys, costs)()
 	}
 	over := w.wait(l)
-	b := l.limiter.AllowMany(context.Background(), requests)
+	b := l.Limiter.AllowMany(context.Background(), requests)
 	over()
 	if b.Err != nil {
 		w.record.violate("error", "%v decided on a batch: %v", l, b.Err)
@@ -66,7 +66,7 @@ func (w *world) batch(l *life, keys []int, costs []int64) {
 // peek is of no account: what it counts, no caller was granted.
 func (w *world) peek(l *life, s Step) {
 	over := w.wait(l)
-	d := l.limiter.Peek(context.Background(), w.request(s.Key, s.Cost))
+	d := l.Limiter.Peek(context.Background(), w.request(s.Key, s.Cost))
 	over()
 	if d.Err != nil {
 		w.record.violate("error", "%v peeks at k%d: %v", l, s.Key, d.Err)
@@ -77,8 +77,8 @@ func (w *world) peek(l *life, s Step) {
 
 // refund gives back what was accepted, also by other nodes, in the cell that is the current one at this moment.
 func (w *world) refund(l *life, s Step) {
-	refunded, err := l.limiter.Refund(w.request(s.Key, s.Cost))
-	x, err2 := l.limiter.Explain(w.request(s.Key, 0))
+	refunded, err := l.Limiter.Refund(w.request(s.Key, s.Cost))
+	x, err2 := l.Limiter.Explain(w.request(s.Key, 0))
 	if err := errors.Join(err, err2); err != nil {
 		w.record.violate("error", "%v refunds %d of k%d: %v", l, s.Cost, s.Key, err)
 		return
@@ -93,7 +93,7 @@ func (w *world) refund(l *life, s Step) {
 
 func (w *world) reserve(l *life, s Step) {
 	before, over := w.judged(l, s.Key), w.wait(l)
-	held, d := l.limiter.Reserve(context.Background(), w.request(s.Key, s.Cost))
+	held, d := l.Limiter.Reserve(context.Background(), w.request(s.Key, s.Cost))
 	over()
 	cells := w.decided(l, s.Key, s.Cost, &d, before)
 	if !d.Allowed || d.Err != nil {

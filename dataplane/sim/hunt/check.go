@@ -135,7 +135,7 @@ func (c *check) foreign(a *account, held []map[window.Cell]store.Total) {
 
 func (c *check) node(n *node, a *account, total store.Total) {
 	c.ask(n.life.Load(), a.key, 0) // it was over its limit when it was last asked, and may be no more
-	x, err := n.life.Load().limiter.Explain(c.request(a.key, 0))
+	x, err := n.life.Load().Limiter.Explain(c.request(a.key, 0))
 	if err != nil {
 		c.violate("error", "%v explains k%d: %v", n.life.Load(), a.key, err)
 		return

@@ -12,7 +12,7 @@ import (
 // durable holds what relays keep in MySQL and at their origins to what package relay says of it.
 func (c *check) durable(held []map[window.Cell]store.Total) {
 	stored := make(map[window.Cell]map[string]int64)
-	for _, row := range c.counts.Rows() {
+	for _, row := range c.Counts.Rows() {
 		if stored[row.Cell] == nil {
 			stored[row.Cell] = make(map[string]int64)
 		}

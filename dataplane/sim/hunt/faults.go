@@ -24,40 +24,36 @@ func (w *world) fault(r *region, n *node, s Step) {
 	case Leave, Die:
 		w.leave(n, s.Do)
 	case Cut:
-		during(on(l.toOrigin, func(l *network.Link, bad bool) { l.Cut = bad }))
+		during(on(l.ToOrigin, network.Cut))
 	case Refuse:
-		during(on(l.toOrigin, func(l *network.Link, bad bool) { l.Down = bad }))
+		during(on(l.ToOrigin, network.Down))
 	case Mute:
-		during(on(l.toOrigin, func(l *network.Link, bad bool) { l.Profile.Loss = pick(bad, s.Share) }))
+		during(on(l.ToOrigin, func(l *network.Link, bad bool) { l.Profile.Loss = pick(bad, s.Share) }))
 	case Slow:
-		during(on(l.toOrigin, func(l *network.Link, bad bool) { l.Profile.Jitter = pick(bad, s.Delay) }))
+		during(on(l.ToOrigin, func(l *network.Link, bad bool) { l.Profile.Jitter = pick(bad, s.Delay) }))
 	case Repeat:
-		during(on(l.toOrigin, func(l *network.Link, bad bool) {
-			l.Profile.Twice, l.Profile.Jitter = pick(bad, s.Share), pick(bad, s.Delay)
-		}))
+		during(on(l.ToOrigin, s.repeat))
 	case CutMySQL:
-		during(on(l.toMySQL, func(l *network.Link, bad bool) { l.Cut = bad }))
+		during(on(l.ToMySQL, network.Cut))
 	case CutPeers:
-		during(on(l.toPeers, func(l *network.Link, bad bool) { l.Cut = bad }))
+		during(on(l.ToPeers, network.Cut))
 	case Jumble:
-		during(on(l.toPeers, func(l *network.Link, bad bool) {
-			l.Profile.Twice, l.Profile.Jitter = pick(bad, s.Share), pick(bad, s.Delay)
-		}))
+		during(on(l.ToPeers, s.repeat))
 	case Isolate:
-		during(r.isolation())
+		during(network.Fault(r.outward, network.Cut))
 	case LagCounts:
 		during(func() { w.replica.lag(true) }, func() { w.replica.lag(false) })
 	case SlowMySQL:
-		during(func() { w.database.Set(s.Delay, 0) }, func() { w.database.Set(0, 0) })
+		during(func() { w.Database.Set(s.Delay, 0) }, func() { w.Database.Set(0, 0) })
 	case FailMySQL:
-		during(func() { w.database.Set(0, s.Share) }, func() { w.database.Set(0, 0) })
+		during(func() { w.Database.Set(0, s.Share) }, func() { w.Database.Set(0, 0) })
 	case RefuseCalls:
 		during(r.refuse(s))
 	case RefuseStatements:
 		during(w.refuseStatements(s))
 	case HoldFeed:
 		slow := func() time.Duration { return s.Delay }
-		during(func() { w.feed.Faults.SlowCommits(slow) }, func() { w.feed.Faults.SlowCommits(nil) })
+		during(func() { w.Feed.Faults.SlowCommits(slow) }, func() { w.Feed.Faults.SlowCommits(nil) })
 	case Wipe:
 		w.reservations.lose(r, func() { r.parts(s, r.origin.WipeShard) })
 	case Failover:
@@ -76,8 +72,8 @@ func (w *world) fault(r *region, n *node, s Step) {
 	case LoseFeed:
 		for shard := range w.plan.Fleet.Shards {
 			stream := store.Stream{Region: r.name, Shard: shard}
-			if rows := w.feed.Rows(stream); len(rows) > 0 {
-				w.feed.Lose(stream, rows[max(0, len(rows)-s.Count)].Sequence)
+			if rows := w.Feed.Rows(stream); len(rows) > 0 {
+				w.Feed.Lose(stream, rows[max(0, len(rows)-s.Count)].Sequence)
 			}
 		}
 	case Clock:
@@ -97,29 +93,22 @@ func (r *region) parts(s Step, do func(part int)) {
 	})
 }
 
-// on is a change of a link, and its end.
+// on is a fault of one link.
 func on(link *network.Link, change func(link *network.Link, bad bool)) (begin, end func()) {
-	return func() { link.Set(func(link *network.Link) { change(link, true) }) },
-		func() { link.Set(func(link *network.Link) { change(link, false) }) }
+	return network.Fault(func() []*network.Link { return []*network.Link{link} }, change)
 }
 
-// isolation cuts the nodes that a region has now off from all that is outside of it.
-func (r *region) isolation() (begin, end func()) {
-	var ends []func()
-	begin = func() {
-		for _, n := range r.here() {
-			for _, link := range []*network.Link{n.life.Load().toMySQL, n.life.Load().toPeers} {
-				cut, mend := on(link, func(l *network.Link, bad bool) { l.Cut = bad })
-				cut()
-				ends = append(ends, mend)
-			}
-		}
+// repeat has a link deliver a share of all messages twice, and all later.
+func (s Step) repeat(l *network.Link, bad bool) {
+	l.Profile.Twice, l.Profile.Jitter = pick(bad, s.Share), pick(bad, s.Delay)
+}
+
+// outward are the links to all that is outside of a region, of the nodes that it has now.
+func (r *region) outward() (links []*network.Link) {
+	for _, n := range r.here() {
+		links = append(links, n.life.Load().ToMySQL, n.life.Load().ToPeers)
 	}
-	return begin, func() {
-		for _, mend := range ends {
-			mend()
-		}
-	}
+	return links
 }
 
 // pick is n, or 0.
@@ -152,7 +141,7 @@ func (w *world) leave(n *node, how Verb) {
 	if how == Die {
 		w.kill(l)
 	} else {
-		w.stop(l, stopWithin)
+		w.stop(l)
 	}
 }
 
@@ -174,7 +163,7 @@ func (w *world) restart(n *node, s Step) {
 	if s.Do == Kill {
 		w.kill(l)
 	} else {
-		w.stop(l, stopWithin)
+		w.stop(l)
 	}
 	time.Sleep(s.After)
 	if err := w.boot(n); err != nil {

@@ -88,14 +88,14 @@ func (h *holders) acquire(l *life, s Step) {
 	holder := &holder{name: fmt.Sprint("#", s.ID), region: l.node.region, key: s.Key, life: l, waits: s.Delay > 0,
 		began: time.Now()}
 	h.add(holder)
-	over, ask := h.world.wait(l), l.limiter.Acquire
+	over, ask := h.world.wait(l), l.Limiter.Acquire
 	ctx, leave := context.WithCancel(context.Background())
 	defer leave()
 	if s.Delay > 0 {
 		leave()
 		ctx, leave = context.WithTimeout(context.Background(), s.Delay)
 		defer leave()
-		over, ask = func() {}, l.limiter.AcquireWait
+		over, ask = func() {}, l.Limiter.AcquireWait
 	}
 	lease, d := ask(ctx, h.request(s.Key, holder.name))
 	over()
@@ -216,7 +216,7 @@ func (h *holders) byID(l *life, s Step) {
 		ctx, leave = context.WithTimeout(context.Background(), s.Delay)
 		defer leave()
 	}
-	token, d := l.limiter.AcquireToken(ctx, h.request(s.Key, holder.name), holder.name, s.Delay > 0)
+	token, d := l.Limiter.AcquireToken(ctx, h.request(s.Key, holder.name), holder.name, s.Delay > 0)
 	h.hears(l, holder, began)
 	h.answered(l, holder, &d, func() bool {
 		if token == "" {
@@ -245,7 +245,7 @@ func (h *holders) renew(l *life, s Step) {
 	if token == "" {
 		return
 	}
-	err := l.limiter.RenewTokens(context.Background(), 0, token)[0]
+	err := l.Limiter.RenewTokens(context.Background(), 0, token)[0]
 	h.hears(l, holder, began)
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -279,7 +279,7 @@ func (h *holders) release(l *life, s Step) {
 	}
 	holder.asked, holder.released = began, true
 	h.mu.Unlock()
-	err := l.limiter.ReleaseTokens(context.Background(), token)[0]
+	err := l.Limiter.ReleaseTokens(context.Background(), token)[0]
 	h.hears(l, holder, began)
 	h.world.record.note("%v  %s releases its lease: %v", l, holder.name, err)
 }
@@ -401,7 +401,7 @@ func (h *holders) whole(l *life, key int) {
 		all.Go(func() {
 			ctx, leave := context.WithTimeout(context.Background(), slot.TTL+freeWithin)
 			defer leave()
-			lease, d := l.limiter.AcquireWait(ctx, h.request(key, got[i].name))
+			lease, d := l.Limiter.AcquireWait(ctx, h.request(key, got[i].name))
 			h.answered(l, got[i], &d, func() bool { got[i].lease = lease; return lease != (dataplane.Lease{}) })
 		})
 	}

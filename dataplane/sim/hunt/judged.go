@@ -16,7 +16,7 @@ type judged struct {
 }
 
 func (w *world) judged(l *life, key int) judged {
-	x, err := l.limiter.Explain(w.request(key, 0))
+	x, err := l.Limiter.Explain(w.request(key, 0))
 	if err != nil {
 		w.record.violate("error", "%v explains k%d: %v", l, key, err)
 	}

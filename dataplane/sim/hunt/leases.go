@@ -61,7 +61,7 @@ func (o watchedOrigin) Lease(ctx context.Context, shard int, holder string, ttl 
 func (o watchedOrigin) retired(shard int, holder, next string) {
 	for _, n := range o.life.node.region.nodes {
 		l := n.life.Load()
-		if l != nil && l.relay != nil && l.process() == holder && slices.Contains(l.relay.Figures().Held, shard) {
+		if l != nil && l.Relay != nil && l.process() == holder && slices.Contains(l.Relay.Figures().Held, shard) {
 			o.world.record.violate("lease", "shard %d of %s is relayed by %s, and %s believes to relay it",
 				shard, o.life.node.region.name, next, holder)
 		}

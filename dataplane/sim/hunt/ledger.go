@@ -316,7 +316,7 @@ func (g *ledger) kept(e *entry) int64 {
 	switch {
 	case !e.life.ended.Load():
 		return e.low
-	case e.life.sent.Load() && !g.forgets(e.life.node.region):
+	case e.life.Sent.Load() && !g.forgets(e.life.node.region):
 		return min(e.atStop, e.low)
 	}
 	return 0

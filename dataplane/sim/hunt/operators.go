@@ -95,7 +95,7 @@ func (o *operators) override(s Step) {
 		}
 		o.limits[s.Limit] = true
 	}
-	o.world.counts.SetOverrides(o.overrides...)
+	o.world.Counts.SetOverrides(o.overrides...)
 }
 
 // tune stores a new version of the tuning.
@@ -109,7 +109,7 @@ func (o *operators) tune(region string, t tuning.Tuning) error {
 	}
 	o.version++
 	o.versions[region] = o.version
-	o.world.counts.SetTuning(region, o.version, document)
+	o.world.Counts.SetTuning(region, o.version, document)
 	return nil
 }
 
@@ -130,7 +130,7 @@ func (o *operators) setRule(mode window.Mode, waits bool) {
 	if o.world.plan.Fleet.Strict {
 		o.rule.Outage = "closed"
 	}
-	o.world.counts.SetNamespaces(append(heldRules(o.world.plan.Fleet), o.rule)...)
+	o.world.Counts.SetNamespaces(append(heldRules(o.world.plan.Fleet), o.rule)...)
 }
 
 // ruled is what is set for the namespace.
@@ -157,7 +157,7 @@ func (o *operators) reset(identifier string) {
 		return old.Identifier == identifier
 	})
 	o.resets = append(o.resets, row)
-	o.world.counts.SetResets(o.resets...)
+	o.world.Counts.SetResets(o.resets...)
 }
 
 // lastReset is the last one of an identifier.
@@ -232,7 +232,7 @@ func (o *operators) arrive(within time.Duration) *check {
 
 // settings holds a node to what operators have set.
 func (c *check) settings(l *life, key int) {
-	x, err := l.limiter.Explain(c.request(key, 0))
+	x, err := l.Limiter.Explain(c.request(key, 0))
 	if err != nil {
 		c.violate("error", "%v explains k%d: %v", l, key, err)
 		return

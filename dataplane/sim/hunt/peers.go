@@ -17,7 +17,7 @@ func (w *world) publish(from *life) func(store.FeedRow) {
 				continue
 			}
 			for _, n := range r.nodes {
-				from.toPeers.Post("peer", func() { w.apply(n, row) })
+				from.ToPeers.Post("peer", func() { w.apply(n, row) })
 			}
 		}
 	}
@@ -26,10 +26,10 @@ func (w *world) publish(from *life) func(store.FeedRow) {
 // hear has a node's relay take a row in, if it leads.
 func (w *world) apply(n *node, row store.FeedRow) {
 	l := n.life.Load()
-	if l == nil || l.relay == nil || l.ended.Load() {
+	if l == nil || l.Relay == nil || l.ended.Load() {
 		return
 	}
-	if err := l.relay.Apply(row); err != nil && !errors.Is(err, relay.ErrIdle) {
+	if err := l.Relay.Apply(row); err != nil && !errors.Is(err, relay.ErrIdle) {
 		w.record.violate("error", "%v hears a row of %s: %v", l, row.Region, err)
 	}
 }

@@ -98,7 +98,7 @@ func (v Verb) isOperators() bool {
 }
 
 func (w *world) bootAll() error {
-	rows, err := versioned{w.counts}.Settings(context.Background(), "")
+	rows, err := versioned{w.Counts}.Settings(context.Background(), "")
 	if err != nil {
 		return err
 	}
@@ -253,13 +253,11 @@ func (w *world) look() *check {
 
 // end stops all nodes, and waits for everything that still moves.
 func (w *world) end() {
+	var stops []func()
 	for _, r := range w.regions {
 		for _, n := range r.here() {
-			w.retired.Go(func() { w.stop(n.life.Load(), stopWithin) })
+			stops = append(stops, func() { w.stop(n.life.Load()) })
 		}
 	}
-	w.retired.Wait()
-	for _, link := range w.links {
-		link.Calls.Wait()
-	}
+	w.End(stops...)
 }

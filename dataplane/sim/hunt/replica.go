@@ -13,22 +13,14 @@ type replica struct {
 	*memstore.Counts
 
 	mu    sync.Mutex
-	stale []component // nil while it does not lag
-}
-
-type component struct {
-	region string
-	count  store.Count
+	stale []memstore.Row // nil while it does not lag
 }
 
 // lag has the replica receive nothing more, or all that it has missed.
 func (r *replica) lag(lags bool) {
-	var found []component
+	var found []memstore.Row
 	if lags {
-		found = []component{}
-		for _, row := range r.Counts.Rows() {
-			found = append(found, component{row.Region, store.Count{Cell: row.Cell, Count: row.Count}})
-		}
+		found = append([]memstore.Row{}, r.Counts.Rows()...)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -43,9 +35,9 @@ func (r *replica) Import(ctx context.Context, nowMs int64, yield func(region str
 	if stale == nil {
 		return r.Counts.Import(ctx, nowMs, yield)
 	}
-	for _, c := range stale {
-		if c.count.Cell.ExpiresAtMs() > nowMs {
-			yield(c.region, c.count)
+	for _, row := range stale {
+		if row.Cell.ExpiresAtMs() > nowMs {
+			yield(row.Region, store.Count{Cell: row.Cell, Count: row.Count})
 		}
 	}
 	return nil

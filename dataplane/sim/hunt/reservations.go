@@ -137,7 +137,7 @@ func (g *reservations) origins(r *region, t time.Time) time.Time {
 // a node may leave an origin alone that has not answered.
 func (l *life) answersSince(began time.Time) bool {
 	const alone = 5 * time.Second
-	return !l.ended.Load() && l.toOrigin.WorksSince(began.Add(-alone))
+	return !l.ended.Load() && l.ToOrigin.WorksSince(began.Add(-alone))
 }
 
 // cellsOf are the cells that an attempt may be of: its node's clock decides.
@@ -197,7 +197,7 @@ func (g *reservations) hold(l *life, s Step) {
 	g.asks = append(g.asks, a)
 	g.count()
 	g.mu.Unlock()
-	out := l.limiter.ReserveAll(context.Background(), dataplane.ReserveRequest{
+	out := l.Limiter.ReserveAll(context.Background(), dataplane.ReserveRequest{
 		ID: r.id, Requests: g.requests(s), TTL: s.After, Returned: s.Returned,
 	})
 	g.mu.Lock()
@@ -349,13 +349,13 @@ func (g *reservations) change(l *life, s Step) {
 	ctx := context.Background()
 	switch s.Do {
 	case SpendHold:
-		is, err = l.limiter.Spend(ctx, r.id, costs...)
+		is, err = l.Limiter.Spend(ctx, r.id, costs...)
 	case SettleHold:
-		is, err = l.limiter.Settle(ctx, r.id, costs...)
+		is, err = l.Limiter.Settle(ctx, r.id, costs...)
 	case CancelHold:
-		is, err = l.limiter.Cancel(ctx, r.id)
+		is, err = l.Limiter.Cancel(ctx, r.id)
 	default:
-		is, err = l.limiter.Extend(ctx, r.id, s.After)
+		is, err = l.Limiter.Extend(ctx, r.id, s.After)
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -65,9 +65,9 @@ func (c *check) bounded(l *life) {
 // figures are a life's gauges, each the sum of all its shards.
 func (c *check) figures(l *life) map[string]float64 {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(metrics.New(l.limiter))
-	if l.relay != nil {
-		registry.MustRegister(l.relay.Collector())
+	registry.MustRegister(metrics.New(l.Limiter))
+	if l.Relay != nil {
+		registry.MustRegister(l.Relay.Collector())
 	}
 	families, err := registry.Gather()
 	if err != nil {

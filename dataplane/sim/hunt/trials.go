@@ -28,7 +28,7 @@ func (o *operators) try(s Step) error {
 		},
 		Over: o.versions[region], Ends: ends,
 	}
-	o.world.counts.SetTrial(region, o.trials[region])
+	o.world.Counts.SetTrial(region, o.trials[region])
 	return nil
 }
 
@@ -45,7 +45,7 @@ func (o *operators) renew(s Step) {
 		if t := o.trials[region]; t.Number == number {
 			t.Ends = time.Now().Add(s.After)
 			o.trials[region], o.ends[number-1] = t, t.Ends
-			o.world.counts.RenewTrial(region, t.Ends)
+			o.world.Counts.RenewTrial(region, t.Ends)
 		}
 		o.mu.Unlock()
 	}

@@ -25,7 +25,7 @@ type view struct {
 func (v *views) look(l *life, key int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	x, err := l.limiter.Explain(v.world.request(key, 0))
+	x, err := l.Limiter.Explain(v.world.request(key, 0))
 	if err != nil {
 		v.world.record.violate("error", "%v explains k%d: %v", l, key, err)
 		return

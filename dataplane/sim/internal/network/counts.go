@@ -24,21 +24,17 @@ func (c Counts) Import(ctx context.Context, nowMs int64, yield func(string, stor
 		region string
 		store.Count
 	}
-	var found []component
-	err := c.call(ctx, "import", func(ctx context.Context) error {
-		err := c.CountStore.Import(ctx, nowMs, func(region string, n store.Count) {
+	read, err := query(ctx, c.Statements, "import", func(ctx context.Context) (found []component, err error) {
+		err = c.CountStore.Import(ctx, nowMs, func(region string, n store.Count) {
 			found = append(found, component{region, n})
 		})
 		for i := range found {
 			c.Meters.BytesRead.Add(int64(len(found[i].Cell.Identifier)) + store.FeedRowBytes)
 		}
-		return err
+		return found, err
 	})
-	if err != nil {
-		return err
-	}
-	for _, in := range found {
+	for _, in := range read {
 		yield(in.region, in.Count)
 	}
-	return nil
+	return err
 }

@@ -34,18 +34,25 @@ type MySQLMeters struct {
 	BytesRead, BytesWritten           atomic.Int64
 }
 
-// call is one call's way there and back around what it does.
-func (s *Statements) call(ctx context.Context, op string, do func(context.Context) error) error {
+// query is one call's way there and back around what it does.
+func query[R any](ctx context.Context, s *Statements, op string,
+	do func(context.Context) (R, error)) (reply R, err error) {
 	v, err := s.Link.embark(op)
 	if err != nil {
-		return err
+		return reply, err
 	}
-	return v.carry(ctx, op, func(ctx context.Context) error {
+	return carry(ctx, v, op, func(ctx context.Context) (R, error) {
 		if err := s.Database.embark(ctx, op); err != nil {
-			return err
+			return reply, err
 		}
 		return do(ctx)
 	})
+}
+
+// call is query for no more than an acknowledgment.
+func (s *Statements) call(ctx context.Context, op string, do func(context.Context) error) error {
+	_, err := query(ctx, s, op, unanswered(do))
+	return err
 }
 
 // Append implements store.Feed. It is one statement.
@@ -66,9 +73,8 @@ func (n Feed) Append(ctx context.Context, row store.FeedRow) error {
 // them, the row of each cursor; and a second one for streams that have no cursor.
 func (n Feed) Read(ctx context.Context, q store.FeedQuery) (store.FeedPage, error) {
 	q.After = maps.Clone(q.After)
-	var page store.FeedPage
-	err := n.call(ctx, "read feed", func(ctx context.Context) (err error) {
-		page, err = n.Feed.Read(ctx, q)
+	return query(ctx, n.Statements, "read feed", func(ctx context.Context) (store.FeedPage, error) {
+		page, err := n.Feed.Read(ctx, q)
 		n.Meters.Statements.Add(1)
 		n.Meters.RowsRead.Add(int64(len(page.Rows)))
 		if q.Prove {
@@ -79,12 +85,8 @@ func (n Feed) Read(ctx context.Context, q store.FeedQuery) (store.FeedPage, erro
 		if slices.ContainsFunc(page.Rows, func(r store.FeedRow) bool { _, ok := q.After[r.Stream]; return !ok }) {
 			n.Meters.Statements.Add(1)
 		}
-		return err
+		return page, err
 	})
-	if err != nil {
-		return store.FeedPage{}, err
-	}
-	return page, nil
 }
 
 func (n Feed) received(rows []store.FeedRow) {
@@ -95,37 +97,26 @@ func (n Feed) received(rows []store.FeedRow) {
 
 // Own implements store.Feed. It is one statement, which the caller reads only if it is still there.
 func (n Feed) Own(ctx context.Context, stream store.Stream, yield func(store.FeedRow)) error {
-	read := make(chan []store.FeedRow, 1)
-	err := n.call(ctx, "read own feed", func(ctx context.Context) error {
+	read, err := query(ctx, n.Statements, "read own feed", func(ctx context.Context) (rows []store.FeedRow, err error) {
 		n.Meters.Statements.Add(1)
-		var rows []store.FeedRow
-		err := n.Feed.Own(ctx, stream, func(row store.FeedRow) { rows = append(rows, row) })
+		err = n.Feed.Own(ctx, stream, func(row store.FeedRow) { rows = append(rows, row) })
 		n.Meters.RowsRead.Add(int64(len(rows)))
 		n.received(rows)
-		read <- rows
-		return err
+		return rows, err
 	})
-	if err != nil {
-		return err
-	}
-	for _, row := range <-read {
+	for _, row := range read {
 		yield(row)
 	}
-	return nil
+	return err
 }
 
 // Prune implements store.Feed. It is two statements: it looks for the stream's last row first.
 func (n Feed) Prune(ctx context.Context, stream store.Stream, sequence int64, max int) (int, error) {
-	deleted := 0
-	err := n.call(ctx, "prune feed", func(ctx context.Context) (err error) {
-		deleted, err = n.Feed.Prune(ctx, stream, sequence, max)
+	return query(ctx, n.Statements, "prune feed", func(ctx context.Context) (int, error) {
+		deleted, err := n.Feed.Prune(ctx, stream, sequence, max)
 		n.Meters.Statements.Add(2)
 		n.Meters.RowsRead.Add(int64(deleted) + 1)
 		n.Meters.RowsWritten.Add(int64(deleted))
-		return err
+		return deleted, err
 	})
-	if err != nil {
-		return 0, err
-	}
-	return deleted, nil
 }

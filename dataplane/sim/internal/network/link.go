@@ -13,11 +13,10 @@ import (
 
 // Profile is how a way through the network behaves.
 type Profile struct {
-	Delay   time.Duration // round trip, 2 µs at least: what is sent and what comes of it are never one moment
-	Jitter  time.Duration // added to it, 0 to this, evenly
-	Loss    float64       // share of calls that get lost, request or reply at even odds
-	Refused float64       // share of calls that fail at once, for certain
-	Twice   float64       // share of posts, and of an origin's calls, that arrive twice
+	Delay  time.Duration // round trip, 2 µs at least: what is sent and what comes of it are never one moment
+	Jitter time.Duration // added to it, 0 to this, evenly
+	Loss   float64       // share of calls that get lost, request or reply at even odds
+	Twice  float64       // share of posts, and of an origin's calls, that arrive twice
 }
 
 var (
@@ -77,7 +76,7 @@ func (l *Link) embarkTo(op string, shard int) (voyage, error) {
 	}
 	v := voyage{there: trip / 2, back: trip - trip/2, link: l}
 	switch {
-	case l.Dead, l.Down, there.Down, l.Profile.Refused > 0 && random.Float64() < l.Profile.Refused:
+	case l.Dead, l.Down, there.Down:
 		l.failed = time.Now()
 		return v, fmt.Errorf("%s: %w", op, errRefused)
 	case l.Cut, there.Cut:
@@ -124,7 +123,8 @@ func (v voyage) homeward(ctx context.Context, op string) error {
 
 // carry is a whole call: serve runs where it arrives, when it arrives. A caller whose ctx ends while
 // the call is away gets ctx's error, and serve runs all the same; its own context has no end.
-func (v voyage) carry(ctx context.Context, op string, serve func(context.Context) error) error {
+func carry[R any](ctx context.Context, v voyage, op string,
+	serve func(context.Context) (R, error)) (reply R, err error) {
 	answered := false
 	defer func() {
 		if !answered {
@@ -132,27 +132,34 @@ func (v voyage) carry(ctx context.Context, op string, serve func(context.Context
 		}
 	}()
 	if v.sunk {
-		return v.wreck(ctx, op)
+		return reply, v.wreck(ctx, op)
 	}
-	served := make(chan error, 1)
+	type answer struct {
+		reply R
+		err   error
+	}
+	served := make(chan answer, 1)
 	v.link.Calls.Go(func() {
+		var a answer
 		time.Sleep(v.there)
-		err := serve(context.WithoutCancel(ctx))
+		a.reply, a.err = serve(context.WithoutCancel(ctx))
 		if v.again > 0 {
 			time.Sleep(v.again)
-			err = serve(context.WithoutCancel(ctx))
+			a.reply, a.err = serve(context.WithoutCancel(ctx))
 		}
-		served <- err
+		served <- a
 	})
 	select {
 	case <-ctx.Done():
-		return fmt.Errorf("%s: %w", op, ctx.Err())
-	case err := <-served:
+		return reply, fmt.Errorf("%s: %w", op, ctx.Err())
+	case a := <-served:
 		if gone := v.homeward(ctx, op); gone != nil {
-			return gone
+			return reply, gone
 		}
-		answered = true
-		return err
+		if answered = true; a.err != nil {
+			return reply, a.err
+		}
+		return a.reply, nil
 	}
 }
 
@@ -206,6 +213,23 @@ func (l *Link) Set(change func(*Link)) {
 	defer l.mu.Unlock()
 	change(l)
 }
+
+// Fault has links behave otherwise for a time: begin asks which links, and end mends the same ones.
+func Fault(which func() []*Link, change func(l *Link, bad bool)) (begin, end func()) {
+	var links []*Link
+	set := func(bad bool) {
+		for _, l := range links {
+			l.Set(func(l *Link) { change(l, bad) })
+		}
+	}
+	return func() { links = which(); set(true) }, func() { set(false) }
+}
+
+// Cut is a Fault: nothing arrives.
+func Cut(l *Link, bad bool) { l.Cut = bad }
+
+// Down is a Fault: every call is refused.
+func Down(l *Link, bad bool) { l.Down = bad }
 
 // Failed notes that the server has refused a call.
 func (l *Link) Failed() { l.Set(func(l *Link) { l.failed = time.Now() }) }

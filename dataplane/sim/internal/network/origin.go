@@ -28,7 +28,6 @@ var _ store.RelayOrigin = (*Origin)(nil)
 // OriginMeters count what origins are asked for.
 type OriginMeters struct {
 	Trips, Commands atomic.Int64
-	Cells           atomic.Int64 // named in calls
 	Messages        atomic.Int64 // that listeners heard
 	MessageCells    atomic.Int64 // in those messages
 }
@@ -72,21 +71,31 @@ const originMessage = "origin message"
 
 func (m *OriginMeters) count(op originOp, cells int) {
 	m.Trips.Add(1)
-	m.Cells.Add(int64(cells))
 	m.Commands.Add(op.perCall + op.perTouch*int64(cells))
 }
 
-// call is one round trip to a shard. serve runs when the call arrives, with a context that its
-// caller does not end; what it sets may be read only after nil.
-func (h *Origin) call(ctx context.Context, op originOp, shard, cells int, serve func(context.Context) error) error {
+// ask is one round trip to a shard. serve runs when the call arrives, with a context that its caller does not end.
+func ask[R any](ctx context.Context, h *Origin, op originOp, shard, cells int,
+	serve func(context.Context) (R, error)) (reply R, err error) {
 	v, err := h.Link.embarkCall(op.name, shard)
 	if err != nil {
-		return err
+		return reply, err
 	}
-	return v.carry(ctx, op.name, func(ctx context.Context) error {
+	return carry(ctx, v, op.name, func(ctx context.Context) (R, error) {
 		h.Meters.count(op, cells)
 		return serve(ctx)
 	})
+}
+
+// call is ask for no more than an acknowledgment.
+func (h *Origin) call(ctx context.Context, op originOp, shard, cells int, serve func(context.Context) error) error {
+	_, err := ask(ctx, h, op, shard, cells, unanswered(serve))
+	return err
+}
+
+// unanswered serves a call that is answered by no more than an acknowledgment.
+func unanswered(serve func(context.Context) error) func(context.Context) (struct{}, error) {
+	return func(ctx context.Context) (struct{}, error) { return struct{}{}, serve(ctx) }
 }
 
 // Hold implements store.Origin.
@@ -127,18 +136,14 @@ func (h *Origin) Leases(ctx context.Context, shard int, words []store.LeaseWord)
 	})
 }
 
-// ask is call for a reply.
-func ask[R any](ctx context.Context, h *Origin, op originOp, shard, cells int,
-	serve func(context.Context) (R, error)) (reply R, err error) {
-	var served R // of a call whose caller has gone, too
-	err = h.call(ctx, op, shard, cells, func(ctx context.Context) (err error) {
-		served, err = serve(ctx)
-		return err
+// list is ask for a list, whose cells are known once it is there.
+func list[E any](ctx context.Context, h *Origin, op originOp, shard int,
+	serve func(context.Context) ([]E, error)) ([]E, error) {
+	return ask(ctx, h, op, shard, 0, func(ctx context.Context) ([]E, error) {
+		found, err := serve(ctx)
+		h.Meters.Commands.Add(op.perTouch * int64(len(found)))
+		return found, err
 	})
-	if err != nil {
-		return reply, err
-	}
-	return served, nil
 }
 
 // Read implements store.Origin.
@@ -147,29 +152,17 @@ func (h *Origin) Read(ctx context.Context, cells []window.Cell) (store.Reply, er
 		return store.Reply{}, nil
 	}
 	cells = slices.Clone(cells)
-	var reply store.Reply
-	err := h.call(ctx, originRead, h.ShardOf(&cells[0].Key), len(cells), func(ctx context.Context) (err error) {
-		reply, err = h.RelayOrigin.Read(ctx, cells)
-		return err
+	return ask(ctx, h, originRead, h.ShardOf(&cells[0].Key), len(cells), func(ctx context.Context) (store.Reply, error) {
+		return h.RelayOrigin.Read(ctx, cells)
 	})
-	if err != nil {
-		return store.Reply{}, err
-	}
-	return reply, nil
 }
 
 // Send implements store.Origin.
 func (h *Origin) Send(ctx context.Context, chunk store.Chunk) (store.Reply, error) {
 	chunk.Costs = slices.Clone(chunk.Costs)
-	var reply store.Reply
-	err := h.call(ctx, originSend, chunk.Shard, len(chunk.Costs), func(ctx context.Context) (err error) {
-		reply, err = h.RelayOrigin.Send(ctx, chunk)
-		return err
+	return ask(ctx, h, originSend, chunk.Shard, len(chunk.Costs), func(ctx context.Context) (store.Reply, error) {
+		return h.RelayOrigin.Send(ctx, chunk)
 	})
-	if err != nil {
-		return store.Reply{}, err
-	}
-	return reply, nil
 }
 
 // Claim implements store.Origin. A call that the link refuses has changed nothing; after any other
@@ -178,20 +171,17 @@ func (h *Origin) Claim(ctx context.Context, call store.Claims) store.ClaimReply 
 	if len(call.Claims) == 0 {
 		return store.ClaimReply{}
 	}
-	claims := slices.Clone(call.Claims)
-	call.Claims = claims
-	v, err := h.Link.embarkCall(originClaim.name, h.ShardOf(&claims[0].Cell.Key))
+	call.Claims = slices.Clone(call.Claims)
+	v, err := h.Link.embarkCall(originClaim.name, h.ShardOf(&call.Claims[0].Cell.Key))
 	if err != nil {
-		return refusedClaims(err, len(claims))
+		return refusedClaims(err, len(call.Claims))
 	}
-	var reply store.ClaimReply
-	err = v.carry(ctx, originClaim.name, func(ctx context.Context) error {
-		h.Meters.count(originClaim, len(claims))
-		reply = h.RelayOrigin.Claim(ctx, call)
-		return nil
+	reply, err := carry(ctx, v, originClaim.name, func(ctx context.Context) (store.ClaimReply, error) {
+		h.Meters.count(originClaim, len(call.Claims))
+		return h.RelayOrigin.Claim(ctx, call), nil
 	})
-	if err != nil {
-		return refusedClaims(maybeApplied(err), len(claims))
+	if err != nil { // it has left
+		return refusedClaims(fmt.Errorf("%w: %w", store.ErrMaybeApplied, err), len(call.Claims))
 	}
 	return reply
 }
@@ -201,20 +191,11 @@ func refusedClaims(err error, n int) store.ClaimReply {
 	return store.ClaimReply{Reply: store.Reply{Totals: totals}, Added: make([]bool, n)}
 }
 
-// maybeApplied is what is known of a claim that has left and was not answered.
-func maybeApplied(err error) error { return fmt.Errorf("%w: %w", store.ErrMaybeApplied, err) }
-
 // Lease implements store.RelayOrigin.
 func (h *Origin) Lease(ctx context.Context, shard int, holder string, ttl time.Duration) (store.Lease, error) {
-	var lease store.Lease
-	err := h.call(ctx, originLease, shard, 0, func(ctx context.Context) (err error) {
-		lease, err = h.RelayOrigin.Lease(ctx, shard, holder, ttl)
-		return err
+	return ask(ctx, h, originLease, shard, 0, func(ctx context.Context) (store.Lease, error) {
+		return h.RelayOrigin.Lease(ctx, shard, holder, ttl)
 	})
-	if err != nil {
-		return store.Lease{}, err
-	}
-	return lease, nil
 }
 
 // Release implements store.RelayOrigin.
@@ -226,11 +207,10 @@ func (h *Origin) Release(ctx context.Context, shard int, holder string) error {
 
 // Changes implements store.RelayOrigin.
 func (h *Origin) Changes(ctx context.Context, shard, max int) (store.Changes, error) {
-	var changes store.Changes
-	err := h.call(ctx, originChanges, shard, 0, func(ctx context.Context) (err error) {
-		changes, err = h.RelayOrigin.Changes(ctx, shard, max)
+	changes, err := ask(ctx, h, originChanges, shard, 0, func(ctx context.Context) (store.Changes, error) {
+		changes, err := h.RelayOrigin.Changes(ctx, shard, max)
 		h.Meters.Commands.Add(originChanges.perTouch * int64(len(changes.Cells)))
-		return err
+		return changes, err
 	})
 	for read := store.ChangesPage; err == nil && read < len(changes.Cells); read += store.ChangesPage {
 		err = h.call(ctx, originChanges, shard, 0, func(context.Context) error { return nil }) // another page
@@ -251,12 +231,10 @@ func (h *Origin) Ack(ctx context.Context, shard int, cells []store.Change) error
 
 // Scan implements store.RelayOrigin.
 func (h *Origin) Scan(ctx context.Context, shard int, cursor uint64, max int) ([]store.Change, uint64, error) {
-	var cells []store.Change
 	var next uint64
-	err := h.call(ctx, originScan, shard, 0, func(ctx context.Context) (err error) {
+	cells, err := list(ctx, h, originScan, shard, func(ctx context.Context) (cells []store.Change, err error) {
 		cells, next, err = h.RelayOrigin.Scan(ctx, shard, cursor, max)
-		h.Meters.Commands.Add(originScan.perTouch * int64(len(cells)))
-		return err
+		return cells, err
 	})
 	if err != nil {
 		return nil, 0, err
@@ -267,15 +245,9 @@ func (h *Origin) Scan(ctx context.Context, shard int, cursor uint64, max int) ([
 // Apply implements store.RelayOrigin.
 func (h *Origin) Apply(ctx context.Context, shard int, totals []store.Foreign) (int, error) {
 	totals = slices.Clone(totals)
-	var raised int
-	err := h.call(ctx, originApply, shard, len(totals), func(ctx context.Context) (err error) {
-		raised, err = h.RelayOrigin.Apply(ctx, shard, totals)
-		return err
+	return ask(ctx, h, originApply, shard, len(totals), func(ctx context.Context) (int, error) {
+		return h.RelayOrigin.Apply(ctx, shard, totals)
 	})
-	if err != nil {
-		return 0, err
-	}
-	return raised, nil
 }
 
 // Raise implements store.RelayOrigin.
@@ -295,15 +267,9 @@ func (h *Origin) Healed(ctx context.Context, shard int, epoch store.Epoch) error
 
 // Settings implements store.Origin. Which shard answers is of no account.
 func (h *Origin) Settings(ctx context.Context, region string) (store.SettingsRows, error) {
-	var rows store.SettingsRows
-	err := h.call(ctx, originSettings, 0, 0, func(ctx context.Context) (err error) {
-		rows, err = h.RelayOrigin.Settings(ctx, region)
-		return err
+	return ask(ctx, h, originSettings, 0, 0, func(ctx context.Context) (store.SettingsRows, error) {
+		return h.RelayOrigin.Settings(ctx, region)
 	})
-	if err != nil {
-		return store.SettingsRows{}, err
-	}
-	return rows, nil
 }
 
 // Heartbeat implements store.Origin.
@@ -324,16 +290,9 @@ func (h *Origin) StoreSettings(ctx context.Context, shard int, holder string, ro
 
 // Heartbeats implements store.RelayOrigin.
 func (h *Origin) Heartbeats(ctx context.Context, shard, max int) ([]store.StoredHeartbeat, error) {
-	var beats []store.StoredHeartbeat
-	err := h.call(ctx, originHeartbeats, shard, 0, func(ctx context.Context) (err error) {
-		beats, err = h.RelayOrigin.Heartbeats(ctx, shard, max)
-		h.Meters.Commands.Add(originHeartbeats.perTouch * int64(len(beats)))
-		return err
+	return list(ctx, h, originHeartbeats, shard, func(ctx context.Context) ([]store.StoredHeartbeat, error) {
+		return h.RelayOrigin.Heartbeats(ctx, shard, max)
 	})
-	if err != nil {
-		return nil, err
-	}
-	return beats, nil
 }
 
 // AckHeartbeats implements store.RelayOrigin.

@@ -239,3 +239,24 @@ func TestAnOriginHearsARepeatedCallTwice(t *testing.T) {
 		}
 	})
 }
+
+// A process that takes the place of another has links of its own: a fault mends those that it has harmed.
+func TestAFaultMendsTheLinksThatItBeganWith(t *testing.T) {
+	first, second := testLink(Profile{}), testLink(Profile{})
+	now := []*Link{first}
+	begin, end := Fault(func() []*Link { return now }, Cut)
+	if begin(); !first.Cut {
+		t.Error("the link is not cut")
+	}
+	now = []*Link{second}
+	if end(); first.Cut {
+		t.Error("the link stays cut")
+	}
+	begin, end = Fault(func() []*Link { return now }, Down)
+	if begin(); !second.Down || second.Cut {
+		t.Errorf("down: %t, cut: %t", second.Down, second.Cut)
+	}
+	if end(); second.Down {
+		t.Error("the link stays down")
+	}
+}

@@ -20,15 +20,9 @@ type Settings struct {
 
 // Settings implements store.Settings.
 func (c *Settings) Settings(ctx context.Context, region string) (store.SettingsRows, error) {
-	var found store.SettingsRows
-	err := c.call(ctx, "settings", func(ctx context.Context) (err error) {
-		found, err = c.From.Settings(ctx, region)
-		return err
+	return query(ctx, c.Statements, "settings", func(ctx context.Context) (store.SettingsRows, error) {
+		return c.From.Settings(ctx, region)
 	})
-	if err != nil {
-		return store.SettingsRows{}, err
-	}
-	return found, nil
 }
 
 // Heartbeat implements store.Settings.

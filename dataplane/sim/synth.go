@@ -17,8 +17,8 @@ import (
 // accepts cost while what it has heard of the cell is below the limit, in fixed windows, and sends
 // once a tick.
 type synth struct {
-	fleet   *fleet
-	region  *fleetRegion
+	world   *relayWorld
+	region  *region
 	origin  *network.Origin
 	random  *rand.Rand
 	traffic []func(n *synth, passed time.Duration) // before each tick
@@ -56,12 +56,12 @@ const (
 	synthAsk     = 10    // ticks between two looks for an origin's epoch
 )
 
-func (f *fleet) addNode(r *fleetRegion) {
+func (f *relayWorld) addNode(r *region) {
 	index := len(f.synths)
-	n := &synth{fleet: f, region: r, random: f.stream("node", index), cells: make(map[window.Cell]*synthCell)}
-	n.origin = f.way(r, f.newLink(f.shape.Origin, "node to origin", index))
+	n := &synth{world: f, region: r, random: f.stream("node", index), cells: make(map[window.Cell]*synthCell)}
+	n.origin = f.NewProcess(f.watched(r), f.link(f.shape.Origin, "node to origin", index), nil).Origin
 	f.synths = append(f.synths, n)
-	r.nodes = append(r.nodes, n)
+	r.synths = append(r.synths, n)
 }
 
 // run sends, once a tick, until ctx ends.
@@ -90,11 +90,11 @@ func (n *synth) run(ctx context.Context) {
 // generate makes the traffic of the time that has passed.
 func (n *synth) generate() {
 	now := time.Now()
-	if now.Before(n.fleet.began) || now.After(n.fleet.until) {
+	if now.Before(n.world.began) || now.After(n.world.until) {
 		return
 	}
 	if n.lasted.IsZero() {
-		n.lasted = n.fleet.began
+		n.lasted = n.world.began
 	}
 	for _, traffic := range n.traffic {
 		traffic(n, now.Sub(n.lasted))
@@ -107,7 +107,7 @@ func (n *synth) charge(key *window.Key, cost, limit int64) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	c := n.cellLocked(key)
-	t := &n.fleet.decisions
+	t := &n.world.decisions
 	t.offeredCost.Add(cost)
 	if c.region+c.foreign+c.unsent+cost > limit {
 		t.denied.Add(1)
@@ -115,7 +115,7 @@ func (n *synth) charge(key *window.Key, cost, limit int64) bool {
 	}
 	t.allowed.Add(1)
 	t.admittedCost.Add(cost)
-	n.fleet.track.accept(n.region.index, c.name, cost, limit)
+	n.world.track.accept(n.region.index, c.name, cost, limit)
 	c.limit = limit
 	c.accepted, c.unsent = c.accepted+cost, c.unsent+cost
 	n.markLocked(c)
@@ -234,7 +234,7 @@ func (n *synth) answeredLocked(sent *store.Cost, total store.Total) {
 		n.markLocked(c)
 		return
 	case total.Err != nil:
-		n.fleet.violate(violationError, "an origin refused %+v: %v", *sent, total.Err)
+		n.world.violate(violationError, "an origin refused %+v: %v", *sent, total.Err)
 		return
 	case sent.Epoch == c.epoch, sent.Epoch == 0 && c.epoch == total.Epoch:
 		c.unsent -= sent.Add

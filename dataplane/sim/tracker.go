@@ -2,7 +2,6 @@ package sim
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 
@@ -22,11 +21,11 @@ type tracker struct {
 	world   *world
 	regions int
 
-	mu       sync.Mutex
-	watched  map[window.Key]*fleetTally // by key: its group's
-	groups   map[string]*fleetTally
-	cells    map[window.Cell]*tracked
-	all, hot delays
+	mu      sync.Mutex
+	watched map[window.Key]*tally // by key: its group's
+	groups  map[string]*tally
+	cells   map[window.Cell]*tracked
+	convergence
 }
 
 // tracked is one cell. Slices are by region.
@@ -36,31 +35,15 @@ type tracked struct {
 	counted  []int64 // by the origin; only grows
 	foreign  []int64 // told to the origin
 	known    []progress
-	marks    []fleetMark
+	marks    []mark
 	dated    int // marks before it have been due
 	users    int // regions that have counted
 	sum      int64
 }
 
-// fleetMark is a cost that has reached its origin.
-type fleetMark struct {
-	at      time.Time // when it was due
-	region  int
-	amount  int64
-	sum     int64 // of all origins, this cost included
-	missing int   // other origins that do not know it yet
-	hot     bool
-}
-
-// progress is the first mark that an origin does not know yet, and what it had counted itself before that.
-type progress struct {
-	next int
-	own  int64
-}
-
 func newTracker(w *world, regions int, floor float64) *tracker {
-	return &tracker{floor: floor, world: w, regions: regions, watched: make(map[window.Key]*fleetTally),
-		groups: make(map[string]*fleetTally), cells: make(map[window.Cell]*tracked)}
+	return &tracker{floor: floor, world: w, regions: regions, watched: make(map[window.Key]*tally),
+		groups: make(map[string]*tally), cells: make(map[window.Cell]*tracked)}
 }
 
 // watch makes a key one that is tracked, as a part of a group.
@@ -69,7 +52,7 @@ func (t *tracker) watch(group string, key window.Key) {
 	defer t.mu.Unlock()
 	g := t.groups[group]
 	if g == nil {
-		g = &fleetTally{}
+		g = &tally{}
 		t.groups[group] = g
 	}
 	g.keys++
@@ -113,11 +96,11 @@ func (t *tracker) count(region int, name window.Cell, total int64) {
 		c.users++
 	}
 	c.counted[region], c.sum = total, c.sum+amount
-	c.marks = append(c.marks, fleetMark{region: region, amount: amount, sum: c.sum, missing: t.regions - 1,
+	c.marks = append(c.marks, mark{region: region, amount: amount, sum: c.sum, missing: t.regions - 1, at: neverUsed,
 		hot: float64(c.sum) >= hotShare*float64(c.limit)})
 	if c.users > 1 || total >= c.limit {
 		for ; c.dated < len(c.marks); c.dated++ {
-			c.marks[c.dated].at = time.Now()
+			c.marks[c.dated].at = time.Since(t.world.began)
 		}
 	}
 }
@@ -142,29 +125,11 @@ func (t *tracker) applied(region int, name window.Cell, foreign int64) {
 			name.Sequence, others)
 	}
 	c.foreign[region] = foreign
-	t.advanceLocked(c, region)
-}
-
-// advanceLocked passes the marks that an origin knows by now. What others have counted, mark by mark, only
-// grows: the first that it does not know ends it.
-func (t *tracker) advanceLocked(c *tracked, region int) {
-	p := &c.known[region]
-	for ; p.next < len(c.marks); p.next++ {
-		m := &c.marks[p.next]
-		if m.region == region {
-			p.own += m.amount
-			continue
+	c.known[region].advance(c.marks, region, foreign, func(m *mark) {
+		if m.missing--; m.missing == 0 && m.at != neverUsed {
+			t.convergence.add(m, time.Since(t.world.began)-m.at)
 		}
-		if c.foreign[region] < m.sum-p.own {
-			return
-		}
-		if m.missing--; m.missing == 0 && !m.at.IsZero() {
-			t.all.add(time.Since(m.at))
-			if m.hot {
-				t.hot.add(time.Since(m.at))
-			}
-		}
-	}
+	})
 }
 
 // closeBefore closes the books on cells that have expired, all of them at the end. held is what a
@@ -193,77 +158,33 @@ func (t *tracker) closeBefore(beforeMs int64, held func(region int, cells []wind
 }
 
 func (t *tracker) compareLocked(region int, name window.Cell, total int64) {
-	accepted := t.cells[name].accepted[region]
-	found := balance{max(0, accepted-total), max(0, total-accepted)}
-	t.watched[name.Key].books.add(found)
-	if found.lost > 0 && t.world.firstLost == "" {
-		t.world.firstLost = fmt.Sprintf("the origin of region %d holds %d of %v, cell %d, and %d were accepted", region,
-			total, name.Key, name.Sequence, accepted)
-	}
+	t.watched[name.Key].books.add(t.world.balance(region, &name, total, t.cells[name].accepted[region]))
 }
 
-func (t *tracker) closeLocked(c *tracked, group *fleetTally) {
+func (t *tracker) closeLocked(c *tracked, group *tally) {
 	for i := range c.marks {
-		if m := &c.marks[i]; m.missing > 0 && (!m.at.IsZero() || t.isLate(c, m)) {
-			t.all.unknown++
-			if m.hot {
-				t.hot.unknown++
-			}
+		if m := &c.marks[i]; m.missing > 0 && (m.at != neverUsed || t.isLate(c, m)) {
+			t.miss(m)
 		}
 	}
 	accepted := int64(0)
 	for _, n := range c.accepted {
 		accepted += n
 	}
-	group.close(accepted, c.limit)
+	peak := float64(accepted) / float64(max(1, c.limit))
+	group.admitted += accepted
+	group.peaked(peak, peak >= 1)
 }
 
 // isLate tells whether an origin lacks a floor or more of what there was with a cost in the one region that uses its
 // cell.
-func (t *tracker) isLate(c *tracked, m *fleetMark) bool {
+func (t *tracker) isLate(c *tracked, m *mark) bool {
 	for region, foreign := range c.foreign {
 		if region != m.region && float64(m.sum-foreign) >= max(1, t.floor*float64(c.limit)) {
 			return true
 		}
 	}
 	return false
-}
-
-// fleetTally adds up the cells of a group of keys.
-type fleetTally struct {
-	keys, atLimit int // keys, and cells that took their limit whole
-	admitted      int64
-	worst, peaks  float64 // accepted over the limit: the largest, and the sum over those at their limits
-	books         balance
-}
-
-func (t *fleetTally) close(accepted, limit int64) {
-	peak := float64(accepted) / float64(max(1, limit))
-	t.admitted += accepted
-	t.worst = max(t.worst, peak)
-	if peak >= 1 {
-		t.atLimit++
-		t.peaks += peak
-	}
-}
-
-func (t *fleetTally) add(o *fleetTally) {
-	t.keys += o.keys
-	t.atLimit += o.atLimit
-	t.admitted += o.admitted
-	t.worst = max(t.worst, o.worst)
-	t.peaks += o.peaks
-	t.books.add(o.books)
-}
-
-func (t *fleetTally) report(name string) GroupReport {
-	g := GroupReport{Name: name, Keys: t.keys, KeysAtLimit: t.atLimit, AdmittedOverLimit: round(t.worst, 4),
-		AdmittedCost: t.admitted,
-		LostCost:     t.books.lost, DoubledCost: t.books.doubled}
-	if t.atLimit > 0 {
-		g.AdmittedOverLimitMean = round(t.peaks/float64(t.atLimit), 4)
-	}
-	return g
 }
 
 // watchedOrigin tells the tracker what an origin does, as it does it.

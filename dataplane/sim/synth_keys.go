@@ -37,7 +37,7 @@ func rfcRate(draw, hot float64) float64 {
 const rfcRateMax = 1.5
 
 // populate gives every node the traffic of its region's keys.
-func (f *fleet) populate(p callers) {
+func (f *relayWorld) populate(p callers) {
 	random := f.stream("population", 0)
 	byRegion := make([][]fleetKey, len(f.regions))
 	offered := make([]float64, len(f.regions)) // limits in a window
@@ -58,8 +58,8 @@ func (f *fleet) populate(p callers) {
 	f.keys += p.keys
 	for _, r := range f.regions {
 		keys := byRegion[r.index]
-		perS := offered[r.index] * float64(p.limit) / float64(p.cost) / p.window.Seconds() / float64(len(r.nodes))
-		for _, n := range r.nodes {
+		perS := offered[r.index] * float64(p.limit) / float64(p.cost) / p.window.Seconds() / float64(len(r.synths))
+		for _, n := range r.synths {
 			n.traffic = append(n.traffic, func(n *synth, passed time.Duration) { n.crowd(p, keys, perS*passed.Seconds()) })
 		}
 	}
