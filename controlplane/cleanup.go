@@ -161,12 +161,12 @@ func deleteBatches(steps CleanupSteps, plan CleanupPlan, report *CleanupReport) 
 type Cleanup struct {
 	config  CleanupConfig
 	store   CleanupStore
-	metrics *Metrics
+	metrics *CleanupMetrics
 	clock   func() time.Time // of this process
 }
 
 // NewCleanup returns the steps for a configuration, or what is wrong with it.
-func NewCleanup(config CleanupConfig, store CleanupStore, metrics *Metrics) (*Cleanup, error) {
+func NewCleanup(config CleanupConfig, store CleanupStore, metrics *CleanupMetrics) (*Cleanup, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
@@ -189,7 +189,7 @@ func (c *Cleanup) Plan(ctx context.Context) (CleanupPlan, error) {
 	if err != nil {
 		return CleanupPlan{}, fmt.Errorf("plan the cleanup: %w", err)
 	}
-	c.metrics.partitionsRefused.Set(oneIf(refused != ""))
+	c.metrics.partitionsRefused.Set(OneIf(refused != ""))
 	return CleanupPlan{
 		Partitioned:  refused == "",
 		Refused:      refused,

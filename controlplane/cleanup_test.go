@@ -4,13 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
@@ -209,9 +207,9 @@ func config(change func(*CleanupConfig)) CleanupConfig {
 	return c
 }
 
-func newCleanup(t *testing.T, store CleanupStore, change func(*CleanupConfig)) (*Cleanup, *Metrics) {
+func newCleanup(t *testing.T, store CleanupStore, change func(*CleanupConfig)) (*Cleanup, *CleanupMetrics) {
 	t.Helper()
-	metrics := NewMetrics()
+	metrics := NewCleanupMetrics()
 	c, err := NewCleanup(config(change), store, metrics)
 	if err != nil {
 		t.Fatal(err)
@@ -345,52 +343,11 @@ func TestCleanupConfigValidate(t *testing.T) {
 		"step timeout is 5m0.001s (100ms to 5m0s)":      func(c *CleanupConfig) { c.StepTimeout = 5*time.Minute + time.Millisecond },
 		"grace is 168h0m0.000000001s (0s to 168h0m0s)":  func(c *CleanupConfig) { c.Grace = 7*24*time.Hour + 1 },
 	} {
-		_, err := NewCleanup(config(change), &table{}, NewMetrics())
+		_, err := NewCleanup(config(change), &table{}, NewCleanupMetrics())
 		wantInvalid(t, err, field)
 	}
 	if err := DefaultCleanupConfig().Validate(); err != nil {
 		t.Errorf("the defaults: %v", err)
-	}
-}
-
-// "Counters start at 0 with the process and are there from its start."
-func TestMetricsAreThereFromTheStart(t *testing.T) {
-	registry := prometheus.NewPedanticRegistry()
-	if err := registry.Register(NewMetrics()); err != nil {
-		t.Fatal(err)
-	}
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var names []string
-	for _, f := range families {
-		names = append(names, f.GetName())
-	}
-	want := []string{
-		"weir_cleanup_batch_errors_total", "weir_cleanup_batch_seconds", "weir_cleanup_dead_nodes_deleted_total",
-		"weir_cleanup_lag_seconds",
-		"weir_cleanup_partition_rows_total", "weir_cleanup_partitions_busy_total", "weir_cleanup_partitions_dropped_total",
-		"weir_cleanup_partitions_missing", "weir_cleanup_partitions_refused", "weir_cleanup_paused", "weir_cleanup_rows_deleted_total", "weir_cleanup_run_errors_total",
-		"weir_cleanup_runs_total", "weir_control_auth_failures_total", "weir_control_chain_repairs_total", "weir_control_dependency_up", "weir_control_refused_total",
-		"weir_fleet_tuning_versions", "weir_handlers_refused_total",
-		"weir_retirement_awaiting_approval", "weir_retirement_rows_deleted_total", "weir_retirement_trouble", "weir_retirement_under_way", "weir_rollout_phase", "weir_rollout_trouble",
-		"weir_watch_findings", "weir_watch_looked_at_seconds", "weir_watch_severity",
-	}
-	if !slices.Equal(names, want) {
-		t.Errorf("metrics %v\nwant    %v", names, want)
-	}
-	readme, err := os.ReadFile("../restate/RUNBOOK.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range names {
-		if !strings.Contains(string(readme), "`"+name) {
-			t.Errorf("restate/RUNBOOK.md does not say what %s means", name)
-		}
-	}
-	if problems, err := testutil.GatherAndLint(registry); err != nil || len(problems) > 0 {
-		t.Errorf("%v %v", problems, err)
 	}
 }
 

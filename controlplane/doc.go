@@ -85,6 +85,6 @@
 //
 // # Metrics
 //
-// [Metrics] lists every metric of this process. They count what this process did;
+// [Metrics], [CleanupMetrics] and [WatchMetrics] are the metrics of this process. They count what this process did;
 // the totals that survive it are in the job's own state (`weirctl cleanup status`).
 package controlplane

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 )
 
 const (
@@ -204,36 +202,4 @@ func (c *Cleanup) AddPartitions(ctx context.Context) (Added, error) {
 	}
 	c.metrics.partitionsMissing.Set(float64(missing))
 	return Added{Missing: missing}, nil
-}
-
-type partitionMetrics struct {
-	partitionsDropped prometheus.Counter
-	partitionRows     prometheus.Counter
-	partitionsBusy    prometheus.Counter
-	partitionsMissing prometheus.Gauge
-	partitionsRefused prometheus.Gauge
-}
-
-func newPartitionMetrics(counter func(name, help string) prometheus.Counter,
-	gauge func(name, help string) prometheus.Gauge) partitionMetrics {
-	return partitionMetrics{
-		partitionsDropped: counter("weir_cleanup_partitions_dropped_total",
-			"Partitions of expired window counts dropped by this process."),
-		partitionRows: counter("weir_cleanup_partition_rows_total",
-			"Estimated window counts in the dropped partitions, by the statistics of the database."),
-		partitionsBusy: counter("weir_cleanup_partitions_busy_total",
-			"Partitions not dropped or made because a transaction held the table for a second; the next run retries."),
-		partitionsMissing: gauge("weir_cleanup_partitions_missing",
-			"Classes of window counts without partitions made ahead, since too many rows would have to be copied."),
-		partitionsRefused: gauge("weir_cleanup_partitions_refused",
-			"1 while the cleanup deletes rows in batches, since the table has no partitions or the server drops or adds none."),
-	}
-}
-
-func (m *Metrics) dropped(d Dropped) {
-	if d.Partition == "" {
-		return
-	}
-	m.partitionsDropped.Inc()
-	m.partitionRows.Add(float64(d.Rows))
 }

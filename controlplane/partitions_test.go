@@ -52,7 +52,7 @@ func TestCleanupDeletesInBatchesWhatTheServerRefusesToDrop(t *testing.T) {
 			if err != nil || report.Rows != 1 || report.Refused != c.why || len(store.expiries) != 0 || store.made != c.made {
 				t.Errorf("%+v, %v; %d rows are left, partitions made %d times", report, err, len(store.expiries), store.made)
 			}
-			if got := testutil.ToFloat64(metrics.partitionsRefused); got != oneIf(c.why != "") {
+			if got := testutil.ToFloat64(metrics.partitionsRefused); got != OneIf(c.why != "") {
 				t.Errorf("weir_cleanup_partitions_refused is %g", got)
 			}
 			store.dropsRefused, store.addsRefused, store.partitioned = false, false, true

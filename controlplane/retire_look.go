@@ -121,3 +121,9 @@ func regionProblem(region string, live []Node) string {
 	}
 	return ""
 }
+
+// Record records in the metrics how the retirement stands.
+func (r *Retirement) Record(m *Metrics) {
+	waits := r.Phase == RetirementAwaiting || r.Phase == RetirementAwaitingFinal
+	m.RetirementSeen(r.UnderWay(), waits, r.UnderWay() && r.Trouble != "")
+}

@@ -73,7 +73,7 @@ func (w *RetirementWork) Drain(ctx context.Context, table string, rows int) (Bat
 	if err != nil {
 		return Batch{}, err
 	}
-	w.metrics.retired(deleted)
+	w.metrics.RowsRetired(deleted)
 	return Batch{Rows: deleted, Took: time.Since(start)}, nil
 }
 

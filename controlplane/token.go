@@ -111,20 +111,6 @@ type TokenStore interface {
 	Tokens(ctx context.Context, after string, rows int) ([]Token, error)
 }
 
-// AuthFailure is why a call is refused. The list is fixed: it is a label of metrics.
-type AuthFailure string
-
-// Why calls are refused.
-const (
-	AuthNoToken      AuthFailure = "no_token"      // none was shown: somebody who has not signed in, too
-	AuthUnknownToken AuthFailure = "unknown_token" // or a revoked one
-	AuthRole         AuthFailure = "role"          // the token's is too little
-	AuthScope        AuthFailure = "scope"         // the token is limited to other workspaces
-)
-
-// AuthFailures are all reasons.
-var AuthFailures = []AuthFailure{AuthNoToken, AuthUnknownToken, AuthRole, AuthScope}
-
 // ErrUnauthenticated is wrapped by errors about a token that opens nothing.
 var ErrUnauthenticated = errors.New("not authenticated")
 

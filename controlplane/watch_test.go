@@ -338,7 +338,7 @@ func TestADocumentThatIsAheadIsNotFresh(t *testing.T) {
 
 // Counters are published at 0 from the start, one for each kind and none for others.
 func TestFindingsMetric(t *testing.T) {
-	m, registry := NewMetrics(), prometheus.NewRegistry()
+	m, registry := NewWatchMetrics(), prometheus.NewRegistry()
 	registry.MustRegister(m)
 	if n, err := testutil.GatherAndCount(registry, "weir_watch_findings"); err != nil || n != len(FindingKinds) {
 		t.Errorf("%d series, %v", n, err)

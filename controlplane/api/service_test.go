@@ -125,7 +125,7 @@ func serve(t *testing.T, opts ...connect.ClientOption) *fixture {
 	t.Helper()
 	f := &fixture{schedule: &schedule{status: controlplane.CleanupStatus{Running: true, Interval: time.Minute, NextAt: at, Runs: 7, Errors: 2, Rows: 100, DeadNodes: 3, History: []controlplane.CleanupRun{run}}}}
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(controlplane.NewMetrics())
+	registry.MustRegister(controlplane.NewMetrics(), controlplane.NewCleanupMetrics(), controlplane.NewWatchMetrics())
 	server := httptest.NewServer(NewHandler(Config{
 		Cleanup:     f.schedule,
 		Rollouts:    &f.rollouts,

@@ -47,7 +47,7 @@ func testCleanupOnRealRows(t *testing.T) {
 	insertCounts(t, db, "live", live)
 	config := controlplane.DefaultCleanupConfig()
 	config.Limits.BatchRowsMax, config.Limits.BatchesMax = 50, 3
-	cleanup, err := controlplane.NewCleanup(config, store, controlplane.NewMetrics())
+	cleanup, err := controlplane.NewCleanup(config, store, controlplane.NewCleanupMetrics())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -38,7 +38,7 @@ func testCleanupOfPartitions(t *testing.T) {
 		t.Errorf("oldest %v %v %v, want the first partition's end, %v", at, ok, err, bounds[0])
 	}
 
-	cleanup, err := controlplane.NewCleanup(controlplane.DefaultCleanupConfig(), store, controlplane.NewMetrics())
+	cleanup, err := controlplane.NewCleanup(controlplane.DefaultCleanupConfig(), store, controlplane.NewCleanupMetrics())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func testCleanupKeepsPartitions(t *testing.T) {
 	insertCounts(t, db, "live", []time.Time{now.Add(time.Hour)})
 	config := controlplane.DefaultCleanupConfig()
 	config.Grace, config.Keep = 0, 24*time.Hour
-	cleanup, err := controlplane.NewCleanup(config, store, controlplane.NewMetrics())
+	cleanup, err := controlplane.NewCleanup(config, store, controlplane.NewCleanupMetrics())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,7 +209,7 @@ func testCleanupWithoutPartitions(t *testing.T) {
 			now := databaseNow(t, store)
 			insertCounts(t, db, "expired", []time.Time{now.Add(-time.Hour), now.Add(-2 * time.Hour)})
 			insertCounts(t, db, "live", []time.Time{now.Add(time.Hour)})
-			cleanup, err := controlplane.NewCleanup(controlplane.DefaultCleanupConfig(), store, controlplane.NewMetrics())
+			cleanup, err := controlplane.NewCleanup(controlplane.DefaultCleanupConfig(), store, controlplane.NewCleanupMetrics())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -281,7 +281,7 @@ func TestMissingPartitionsAreReported(t *testing.T) { servers.EachSQL(t, testMis
 
 func testMissingPartitions(t *testing.T) {
 	store, db := migrated(t)
-	cleanup, err := controlplane.NewCleanup(controlplane.DefaultCleanupConfig(), store, controlplane.NewMetrics())
+	cleanup, err := controlplane.NewCleanup(controlplane.DefaultCleanupConfig(), store, controlplane.NewCleanupMetrics())
 	if err != nil {
 		t.Fatal(err)
 	}

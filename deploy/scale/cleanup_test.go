@@ -160,7 +160,7 @@ func (d *table) clean(tb testing.TB) (total controlplane.CleanupReport) {
 	tb.Helper()
 	config := controlplane.DefaultCleanupConfig()
 	config.Limits.BatchRowsMax = cmp.Or(d.batchRowsMax, config.Limits.BatchRowsMax)
-	cleanup, err := controlplane.NewCleanup(config, operators.New(d.db), controlplane.NewMetrics())
+	cleanup, err := controlplane.NewCleanup(config, operators.New(d.db), controlplane.NewCleanupMetrics())
 	must(tb, err)
 	for {
 		r, err := controlplane.RunCleanup(once{tb.Context(), cleanup})

@@ -179,7 +179,7 @@ func cleanupOptions(s cleanupStore) Options {
 	config := controlplane.DefaultCleanupConfig()
 	config.Limits.BatchRowsMax, config.Grace = 10, 0
 	metrics := controlplane.NewMetrics()
-	cleanup, err := controlplane.NewCleanup(config, s, metrics)
+	cleanup, err := controlplane.NewCleanup(config, s, controlplane.NewCleanupMetrics())
 	if err != nil {
 		panic(err)
 	}

@@ -110,7 +110,7 @@ func (k *Keeper) ensureRetirement(ctx context.Context, table string) error {
 		r = after
 	}
 	if r.ID != "" {
-		k.Metrics.Retirement(&r)
+		r.Record(k.Metrics)
 	}
 	return nil
 }

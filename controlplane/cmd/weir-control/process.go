@@ -77,11 +77,12 @@ func start(ctx context.Context, c *config, dsn string, log *slog.Logger) (*proce
 func (p *process) build() error {
 	metrics := controlplane.NewMetrics()
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(metrics, collectors.NewGoCollector(),
+	cleanups, watched := controlplane.NewCleanupMetrics(), controlplane.NewWatchMetrics()
+	registry.MustRegister(metrics, cleanups, watched, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	steps := store.New(p.db)
 	tables := store.SchemaCheck{Version: schema.Version, Latest: schema.Latest(), Migrates: p.config.Migrate}
-	cleanup, err := controlplane.NewCleanup(p.config.cleanup(), steps, metrics)
+	cleanup, err := controlplane.NewCleanup(p.config.cleanup(), steps, cleanups)
 	if err != nil {
 		return err
 	}
@@ -200,9 +201,9 @@ func (p *process) build() error {
 		}
 		watchMySQL(p.ctx, cleanup, metrics, p.log)
 	})
-	p.work.Go(func() { watchFleet(p.ctx, p.config.NodeLiveWithin, steps, metrics, p.log) })
-	p.work.Go(func() { watchRollouts(p.ctx, handlers.RolloutClient{Client: client}, metrics) })
-	p.work.Go(func() { watchHealth(p.ctx, health, metrics, p.log) })
+	p.work.Go(func() { watchFleet(p.ctx, p.config.NodeLiveWithin, steps, watched, p.log) })
+	p.work.Go(func() { watchRollouts(p.ctx, handlers.RolloutClient{Client: client}, watched) })
+	p.work.Go(func() { watchHealth(p.ctx, health, watched, p.log) })
 	p.log.Info("serving", "api", p.apiListener.Addr().String(), "handlers", p.handlersListener.Addr().String(),
 		"version", version())
 	return nil
@@ -314,7 +315,7 @@ func watchMySQL(ctx context.Context, cleanup *controlplane.Cleanup, metrics *con
 
 // watchHealth keeps the metrics of the watch's findings, and logs each change for the
 // worse or the better of the whole once.
-func watchHealth(ctx context.Context, health *controlplane.HealthReader, metrics *controlplane.Metrics,
+func watchHealth(ctx context.Context, health *controlplane.HealthReader, metrics *controlplane.WatchMetrics,
 	log *slog.Logger) {
 	was := controlplane.SeverityOK
 	controlplane.Every(ctx, watchEvery, func(ctx context.Context) error {

@@ -1,15 +1,20 @@
 package controlplane
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// fleetMetrics are what the control plane's process sees of nodes and of rollouts. While
-// it cannot look they keep their last values; that it cannot is in
+// WatchMetrics are what the control plane's process sees of nodes and of rollouts, and what the watch finds: one
+// prometheus.Collector. While it cannot look they keep their last values; that it cannot is in
 // weir_control_dependency_up.
-type fleetMetrics struct {
+type WatchMetrics struct {
+	Collectors
+	findings       map[FindingKind]prometheus.Gauge
+	overall        prometheus.Gauge
+	lookedAt       prometheus.Gauge
 	nodes          *prometheus.GaugeVec
 	skewSeconds    *prometheus.GaugeVec
 	tuningVersions prometheus.Gauge
@@ -17,8 +22,9 @@ type fleetMetrics struct {
 	rolloutTrouble prometheus.Gauge
 }
 
-func newFleetMetrics() fleetMetrics {
-	m := fleetMetrics{
+// NewWatchMetrics returns metrics that are registered nowhere yet.
+func NewWatchMetrics() *WatchMetrics {
+	m := &WatchMetrics{
 		nodes: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "weir_fleet_nodes",
 			Help: "Nodes by region and state: live, or silent without a recent heartbeat. A node that was stopped in " +
@@ -41,16 +47,24 @@ func newFleetMetrics() fleetMetrics {
 			Help: "1 while a step of the rollout under way fails and is retried.",
 		}),
 	}
-	m.rollout(nil)
+	findings := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "weir_watch_findings",
+		Help: "Findings of the watch at the moment, by kind.",
+	}, []string{"kind"})
+	m.findings = make(map[FindingKind]prometheus.Gauge, len(FindingKinds))
+	for _, kind := range FindingKinds {
+		m.findings[kind] = findings.WithLabelValues(string(kind))
+	}
+	m.overall = m.Gauge("weir_watch_severity", "The worst of the watch's findings: 0 none, 1 warning, 2 critical.")
+	m.lookedAt = m.Gauge("weir_watch_looked_at_seconds",
+		"Unix time of the check that made the watch's findings; 0 before the first.")
+	m.Add(m.nodes, m.skewSeconds, m.tuningVersions, m.rolloutPhase, m.rolloutTrouble, findings)
+	m.RolloutSeen(nil)
 	return m
 }
 
-func (m *fleetMetrics) all() []prometheus.Collector {
-	return []prometheus.Collector{m.nodes, m.skewSeconds, m.tuningVersions, m.rolloutPhase, m.rolloutTrouble}
-}
-
 // FleetSeen records the nodes as a listing has them.
-func (m *Metrics) FleetSeen(fleet Fleet) {
+func (m *WatchMetrics) FleetSeen(fleet Fleet) {
 	m.nodes.Reset()
 	m.skewSeconds.Reset()
 	versions := make(map[int64]bool)
@@ -73,12 +87,23 @@ func (m *Metrics) FleetSeen(fleet Fleet) {
 }
 
 // RolloutSeen records the rollout that is under way; nil: none is.
-func (m *Metrics) RolloutSeen(r *Rollout) { m.rollout(r) }
-
-func (m *fleetMetrics) rollout(r *Rollout) {
+func (m *WatchMetrics) RolloutSeen(r *Rollout) {
 	for _, phase := range []RolloutPhase{RolloutAwaiting, RolloutMeasuring, RolloutApplying, RolloutConverging,
 		RolloutBaking, RolloutKeeping, RolloutRollingBack} {
-		m.rolloutPhase.WithLabelValues(string(phase)).Set(oneIf(r != nil && r.Phase == phase))
+		m.rolloutPhase.WithLabelValues(string(phase)).Set(OneIf(r != nil && r.Phase == phase))
 	}
-	m.rolloutTrouble.Set(oneIf(r != nil && r.Trouble != "" && !r.Phase.Over()))
+	m.rolloutTrouble.Set(OneIf(r != nil && r.Trouble != "" && !r.Phase.Over()))
+}
+
+// Health records what the watch finds.
+func (m *WatchMetrics) Health(d HealthDocument) {
+	found := map[FindingKind]int{}
+	for _, f := range d.Findings {
+		found[f.Kind]++
+	}
+	for kind, gauge := range m.findings { // a kind of a newer build has none
+		gauge.Set(float64(found[kind]))
+	}
+	m.overall.Set(float64(max(0, slices.Index([]Severity{SeverityOK, SeverityWarning, SeverityCritical}, d.Overall))))
+	m.lookedAt.Set(float64(d.AtMs) / 1000)
 }
