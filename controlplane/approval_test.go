@@ -98,7 +98,7 @@ func TestAnApprovalDoesNotOutliveACorrectionOfTheClock(t *testing.T) {
 		if n := len(q.Counting(given, "e", nowMs)); (n == 1) != (want > 0) {
 			t.Errorf("given %v ahead: %d count", ahead, n)
 		}
-		if left := q.untilExpiry(given, nowMs); left != want {
+		if left := q.UntilExpiry(given, nowMs); left != want {
 			t.Errorf("given %v ahead: it expires in %v, want %v", ahead, left, want)
 		}
 	}

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
-	"time"
 )
 
 // Approvers reports whose approvals no longer count. An approval is only valid as long as the
@@ -69,92 +67,13 @@ func (c Credentials) ended(ctx context.Context, actor string, needs Role) (why s
 	case err != nil:
 		return "", err
 	case !token.RevokedAt.IsZero():
-		return "the token was revoked at " + clock(token.RevokedAt), nil
+		return "the token was revoked at " + Clock(token.RevokedAt), nil
 	case !token.ExpiresAt.IsZero() && !token.ExpiresAt.After(now):
-		return "the token expired at " + clock(token.ExpiresAt), nil
+		return "the token expired at " + Clock(token.ExpiresAt), nil
 	case !token.Workspaces.All():
 		return "the token is limited to some workspaces", nil
 	case !token.Role.May(needs):
 		return fmt.Sprintf("the token's role is %s (at least %s)", token.Role, needs), nil
 	}
 	return "", nil
-}
-
-// actorsOf returns the actors of approvals, and more.
-func actorsOf(given []Approval, more ...string) []string {
-	for _, a := range given {
-		more = append(more, a.Actor)
-	}
-	return more
-}
-
-// withoutEnded returns the approvals whose credentials have not ended. void names the other
-// approvals with the reasons; it is empty if there are none.
-func withoutEnded(given []Approval, ended map[string]string) (left []Approval, void string) {
-	var reasons []string
-	left = slices.DeleteFunc(slices.Clone(given), func(a Approval) bool {
-		why, gone := ended[a.Actor]
-		if gone {
-			reasons = append(reasons, fmt.Sprintf("the approval of %s no longer counts, because %s", a.Actor, why))
-		}
-		return gone
-	})
-	return left, strings.Join(reasons, "; ")
-}
-
-// Approving returns the actors who have approved the waiting stage, and the actor of an order to
-// approve it.
-func (r *Rollout) Approving(by By) []string { return actorsOf(r.Approvals, by.Actor) }
-
-// Withdraw removes approvals whose credentials have ended, and asks for the stage's approval again.
-// err says why an approval by an actor is refused, and is nil if no credential has ended. changed
-// reports whether r has changed.
-func (r *Rollout) Withdraw(ended map[string]string, by By, nowMs int64) (changed bool, err error) {
-	if why, gone := ended[by.Actor]; gone {
-		return false, r.conflict(fmt.Sprintf("%s may not approve: %s", by.Actor, why))
-	}
-	left, void := withoutEnded(r.Approvals, ended)
-	if void == "" || r.Phase != RolloutAwaiting {
-		return false, nil
-	}
-	r.Approvals, r.Asked, r.MovedMs = left, r.Epoch+1, nowMs
-	r.event(nowMs, rolloutItself, "ask anew", fmt.Sprintf("stage %d: %s", r.Stage+1, void))
-	return true, r.conflict(void + ": look at the status again")
-}
-
-// UntilApproved returns the time to the next transition while the rollout waits for a person. It is
-// negative if the rollout does nothing until then.
-func (r *Rollout) UntilApproved(nowMs int64) time.Duration { return r.untilApproved(nowMs) }
-
-// Approving returns the actors who have approved the waiting step, and more.
-func (r *Retirement) Approving(more ...string) []string { return actorsOf(r.Approvals, more...) }
-
-// Needs returns the role that is required to approve the waiting step.
-func (r *Retirement) Needs() Role {
-	if r.Phase == RetirementAwaitingFinal || r.Phase == RetirementRenamed {
-		return RoleAdmin
-	}
-	return RoleOperator
-}
-
-// withdrawn returns an error for an approval if its actor's credentials have ended, or those of an
-// earlier approval, which the next look removes.
-func (r *Retirement) withdrawn(ended map[string]string, by By) error {
-	if why, gone := ended[by.Actor]; gone {
-		return r.conflict(fmt.Sprintf("%s may not approve: %s", by.Actor, why))
-	}
-	if _, void := withoutEnded(r.Approvals, ended); void != "" {
-		return r.conflict(void + ": look at the status again in a moment")
-	}
-	return nil
-}
-
-// withdraw removes approvals whose credentials have ended. If there are any, it asks for the step's
-// approval again.
-func (r *Retirement) withdraw(ended map[string]string, nowMs int64) {
-	left, void := withoutEnded(r.Approvals, ended)
-	if void != "" {
-		r.Approvals, r.Asked = left, r.Epoch+1
-		r.event(nowMs, rolloutItself, "ask anew", void)
-	}
 }

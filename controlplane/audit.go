@@ -38,7 +38,7 @@ func (e AuditEntry) Validate() error {
 	if err := e.By.Validate(); err != nil {
 		return err
 	}
-	if err := validateText("action", e.Action, AuditActionBytesMax); err != nil {
+	if err := ValidateText("action", e.Action, AuditActionBytesMax); err != nil {
 		return err
 	}
 	if n := len(e.Subject); n == 0 || n > AuditSubjectBytesMax {

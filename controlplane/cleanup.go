@@ -14,6 +14,8 @@ const (
 	deadMost    = 90 * 24 * time.Hour
 	keepMin     = 1 * time.Hour
 	keepMost    = 7 * 24 * time.Hour
+	resetGrace  = 24 * time.Hour // that a reset outlives its expiry, for clocks that are behind
+	resetsRun   = 1000           // resets one run deletes
 )
 
 // CleanupConfig says what the expiry cleanup deletes. Start from DefaultCleanupConfig.
@@ -55,18 +57,18 @@ func (c CleanupConfig) Validate() error {
 	if err := c.Limits.Validate(); err != nil {
 		return err
 	}
-	if err := validateSpan("cleanup grace", c.Grace, 0, graceMost); err != nil {
+	if err := ValidateSpan("cleanup grace", c.Grace, 0, graceMost); err != nil {
 		return err
 	}
 	if c.Keep != 0 {
-		if err := validateSpan("cleanup keep, unless 0,", c.Keep, keepMin, keepMost); err != nil {
+		if err := ValidateSpan("cleanup keep, unless 0,", c.Keep, keepMin, keepMost); err != nil {
 			return err
 		}
 	}
-	if err := validateSpan("node dead after", c.NodeDeadAfter, nodesMin, deadMost); err != nil {
+	if err := ValidateSpan("node dead after", c.NodeDeadAfter, nodesMin, deadMost); err != nil {
 		return err
 	}
-	return validateSpan("cleanup step timeout", c.StepTimeout, 100*time.Millisecond, 5*time.Minute)
+	return ValidateSpan("cleanup step timeout", c.StepTimeout, 100*time.Millisecond, 5*time.Minute)
 }
 
 // CleanupStore is what the cleanup needs of MySQL. All methods may be called at once.

@@ -51,7 +51,7 @@ func Diagnose(ctx context.Context, examiners map[string]Examiner) []Check {
 	for i, area := range areas {
 		asking.Go(func() {
 			for _, c := range examiners[area](ctx) {
-				c.Area, c.What, c.Do = area, clip(c.What), clip(c.Do)
+				c.Area, c.What, c.Do = area, Clip(c.What), Clip(c.Do)
 				found[i] = append(found[i], c)
 			}
 		})
@@ -99,7 +99,7 @@ func ExamineNodes(list func(context.Context) (Fleet, error)) Examiner {
 func heartbeatCheck(fleet Fleet, live []Node) Check {
 	send := "no node sends heartbeats"
 	if len(live) > 0 {
-		send = countOf(len(live), "node sends", "nodes send") + " heartbeats"
+		send = CountOf(len(live), "node sends", "nodes send") + " heartbeats"
 	}
 	var dark []string
 	var silent []Node
@@ -140,7 +140,7 @@ func ExamineLiveWithin(newest func(context.Context) ([]RegionTuning, error), liv
 				err = set.CheckTimes(tuning.Times{LiveWithin: liveWithin})
 			}
 			if err != nil {
-				return []Check{{Name: name, Result: CheckFail, What: fmt.Sprintf("the tuning of %s: %v", rowName(t.Region), err),
+				return []Check{{Name: name, Result: CheckFail, What: fmt.Sprintf("the tuning of %s: %v", RowName(t.Region), err),
 					Do: "Start weir-control with a longer --node-live-within, or roll out a shorter settings_interval_ms."}}
 			}
 		}
@@ -189,8 +189,8 @@ func relayCheck(fleet Fleet) Check {
 	if regions == 0 {
 		return ok("relays", "no node has a relay yet: a relay needs Redis and MySQL")
 	}
-	return ok("relays", "%s of %s relayed", countOf(shards, "shard", "shards"),
-		countOf(regions, "region is", "regions are"))
+	return ok("relays", "%s of %s relayed", CountOf(shards, "shard", "shards"),
+		CountOf(regions, "region is", "regions are"))
 }
 
 // convergenceCheck is about how late regions hear of one another.

@@ -208,7 +208,7 @@ func (w *world) misfortunes() (all []move) {
 	}
 	fault(leaseLapses, "nothing is done for as long as a lease", func(w *world) { w.pass(w.nowMs + leaseMs) })
 	for _, region := range []string{"eu", ""} {
-		fault(directChange, "an operator changes the tuning of "+rowName(region)+" directly", func(w *world) {
+		fault(directChange, "an operator changes the tuning of "+RowName(region)+" directly", func(w *world) {
 			w.rows = append(w.rows, TuningWrite{Region: region, Document: directDocument, Over: w.land().own(region)})
 		})
 	}

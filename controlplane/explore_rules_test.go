@@ -137,10 +137,10 @@ func outcomeIsSo(w *world, before, r *Rollout) string {
 			continue // an operator has changed it since
 		}
 		if r.Phase == RolloutDone && document != r.Document {
-			return fmt.Sprintf("%s is done, and version %d of %s is of another document", r.ID, version, rowName(t.Region))
+			return fmt.Sprintf("%s is done, and version %d of %s is of another document", r.ID, version, RowName(t.Region))
 		}
 		if r.Phase != RolloutDone && w.wroteBy(r.ID, version) {
-			return fmt.Sprintf("%s is %s, and its version %d is in force for %s", r.ID, r.Phase, version, rowName(t.Region))
+			return fmt.Sprintf("%s is %s, and its version %d is in force for %s", r.ID, r.Phase, version, RowName(t.Region))
 		}
 	}
 	for _, n := range w.nodes {
@@ -203,7 +203,7 @@ func directChangesStay(w *world) string {
 			direct[row.Region] = int64(i + 1)
 		} else if row.Over < direct[row.Region] {
 			return fmt.Sprintf("version %d of %s was written directly, and %s replaces it", direct[row.Region],
-				rowName(row.Region), row.ID)
+				RowName(row.Region), row.ID)
 		}
 	}
 	return ""

@@ -147,15 +147,3 @@ func (h held) bound() (was, most float64) {
 	}
 	return was, most
 }
-
-// figure is a number with the precision that people want of it. The largest stands for what has no end; see
-// QueryRail.worst.
-func figure(v float64) string {
-	switch {
-	case math.Abs(v) == math.MaxFloat64:
-		return fmt.Sprint(math.Inf(int(math.Copysign(1, v))))
-	case v >= 1000:
-		return fmt.Sprintf("%.0f", v)
-	}
-	return fmt.Sprintf("%.4g", v)
-}

@@ -78,12 +78,10 @@ func asSeen(subject string, seenMs *int64, is time.Time) error {
 	case is.IsZero():
 		return fmt.Errorf("%w: %s does not exist any more", ErrConflict, subject)
 	case *seenMs == 0:
-		return fmt.Errorf("%w: %s exists already, since %s", ErrConflict, subject, clock(is))
+		return fmt.Errorf("%w: %s exists already, since %s", ErrConflict, subject, Clock(is))
 	}
-	return fmt.Errorf("%w: %s was changed at %s, after it was looked at", ErrConflict, subject, clock(is))
+	return fmt.Errorf("%w: %s was changed at %s, after it was looked at", ErrConflict, subject, Clock(is))
 }
-
-func clock(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.000Z") }
 
 // Override is the override of exactly this pattern; ErrNotFound where there is none.
 func (s *Settings) Override(ctx context.Context, workspace, namespace, pattern string) (o Override, err error) {

@@ -156,7 +156,7 @@ func (c *Cleanup) DropPartition(ctx context.Context, cutoffMs int64) (Dropped, e
 		return Dropped{}, nil
 	case errors.Is(err, ErrPartitionsRefused):
 		c.metrics.partitionsRefused.Set(1)
-		return Dropped{Refused: clip("drop a partition: " + err.Error())}, nil
+		return Dropped{Refused: Clip("drop a partition: " + err.Error())}, nil
 	case err != nil:
 		return Dropped{}, fmt.Errorf("drop a partition that expired before %d: %w", cutoffMs, err)
 	}
@@ -196,7 +196,7 @@ func (c *Cleanup) AddPartitions(ctx context.Context) (Added, error) {
 		return Added{}, nil
 	case errors.Is(err, ErrPartitionsRefused):
 		c.metrics.partitionsRefused.Set(1)
-		return Added{Refused: clip("make partitions ahead: " + err.Error())}, nil
+		return Added{Refused: Clip("make partitions ahead: " + err.Error())}, nil
 	case err != nil:
 		return Added{}, fmt.Errorf("make partitions ahead: %w", err)
 	}

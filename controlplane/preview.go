@@ -240,7 +240,7 @@ func (s FleetShape) Validate() error {
 	case s.Limit < 1 || s.Limit > 1_000_000:
 		return fmt.Errorf("%w: limit is %d (1 to 1000000)", ErrInvalid, s.Limit)
 	}
-	return validateMs("window_ms", s.WindowMs, time.Second, time.Hour)
+	return ValidateMs("window_ms", s.WindowMs, time.Second, time.Hour)
 }
 
 // choose is the first of given, seen and assumed that is there.

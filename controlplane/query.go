@@ -92,7 +92,7 @@ func validateQueries(rails []QueryRail) error {
 }
 
 func (q QueryRail) validate() error {
-	if err := validateText("name", q.Name, queryNameMax); err != nil {
+	if err := ValidateText("name", q.Name, queryNameMax); err != nil {
 		return err
 	}
 	if n := len(q.Query); n < 1 || n > QueryBytesMax {
@@ -122,11 +122,11 @@ func (q QueryRail) validate() error {
 func (q QueryRail) Bound() string {
 	switch {
 	case q.Above != nil:
-		return "at most " + figure(*q.Above)
+		return "at most " + Figure(*q.Above)
 	case q.Below != nil:
-		return "at least " + figure(*q.Below)
+		return "at least " + Figure(*q.Below)
 	case q.TimesBaseline != nil:
-		return "at most " + figure(*q.TimesBaseline) + " times before"
+		return "at most " + Figure(*q.TimesBaseline) + " times before"
 	}
 	return ""
 }
@@ -166,7 +166,7 @@ func (q QueryRail) beyond(was, is QueryValue) string {
 		broken = v < *q.Below
 	case q.TimesBaseline != nil && was.Value != nil:
 		broken = v > *q.TimesBaseline*(*was.Value) || v == math.MaxFloat64 // +Inf: no multiple of anything
-		before = fmt.Sprintf(" (before the stage %s)", figure(*was.Value))
+		before = fmt.Sprintf(" (before the stage %s)", Figure(*was.Value))
 	}
 	if !broken {
 		return ""
@@ -175,7 +175,7 @@ func (q QueryRail) beyond(was, is QueryValue) string {
 	if is.Region != "" {
 		where = " in " + is.Region
 	}
-	return fmt.Sprintf("%s%s is %s, want %s%s", q.Name, where, figure(v), q.Bound(), before)
+	return fmt.Sprintf("%s%s is %s, want %s%s", q.Name, where, Figure(v), q.Bound(), before)
 }
 
 // noteQueries takes in a look, gapMs after the one before, which answered last: how long values have been beyond their
@@ -212,7 +212,7 @@ func (g Guardrails) queryBeyond(now []QueryValue, borne time.Duration) string {
 		for _, is := range now {
 			if is.Name == q.Name && is.Over > 0 {
 				return fmt.Sprintf("guardrail %s is beyond its bound for %s, and is broken after %s", q.Name,
-					figureOf(is.Over.time()), borne)
+					Seconds(is.Over.time()), borne)
 			}
 		}
 	}
@@ -292,7 +292,7 @@ func (w *RolloutWork) query(ctx context.Context, q QueryRail, region string) Que
 	}
 	values, err := w.prometheus.Query(ctx, q.of(region))
 	if err != nil {
-		v.Problem = cut(err.Error(), queryProblemMax)
+		v.Problem = Cut(err.Error(), queryProblemMax)
 		return v
 	}
 	switch v.Value, v.NaN = q.worst(values); {
@@ -326,7 +326,7 @@ func (w *RolloutWork) CheckSpec(ctx context.Context, spec RolloutSpec) (problem 
 	defer cancel()
 	for _, q := range rails {
 		if _, err := w.prometheus.Query(ctx, q.of("region")); errors.Is(err, ErrInvalid) {
-			return fmt.Sprintf("query of %s: %s", q.Name, cut(err.Error(), 2*queryProblemMax)), nil
+			return fmt.Sprintf("query of %s: %s", q.Name, Cut(err.Error(), 2*queryProblemMax)), nil
 		}
 	}
 	return "", nil

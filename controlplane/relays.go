@@ -14,6 +14,9 @@ import (
 // takes over within seconds, and says so with its next heartbeat.
 const unrelayedMax = 30 * time.Second
 
+// shardsTold is how many shards are named.
+const shardsTold = 3
+
 // relayed is how a region's origin is relayed, as its live nodes say together.
 type relayed struct {
 	shards int // of the origin; 0: no node has a relay
@@ -51,7 +54,7 @@ func relays(n Node) bool { return n.Health.Relay != nil && len(n.Health.Relay.He
 // shardNames puts shards into words: of many, the first few.
 func shardNames(shards []int) string {
 	var names []string
-	for _, shard := range shards[:min(len(shards), namesTold)] {
+	for _, shard := range shards[:min(len(shards), shardsTold)] {
 		names = append(names, strconv.Itoa(shard))
 	}
 	if len(shards) == 1 {
@@ -62,4 +65,15 @@ func shardNames(shards []int) string {
 		text += fmt.Sprintf(" and %d more", more)
 	}
 	return text
+}
+
+func originDown(n Node) bool { return n.Health.BreakersOpen > 0 }
+
+func filter(nodes []Node, has func(Node) bool) (found []Node) {
+	for _, n := range nodes {
+		if has(n) {
+			found = append(found, n)
+		}
+	}
+	return found
 }

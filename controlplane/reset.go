@@ -17,9 +17,6 @@ const (
 	// ResetsMax is how many resets there may be at a time: every node reads all of them
 	// with each read of settings.
 	ResetsMax = 100_000
-
-	resetGrace = 24 * time.Hour // that a row outlives its expiry, for clocks that are behind
-	resetsRun  = 1000           // rows one run of the cleanup deletes
 )
 
 // Reset forgets what was counted of an identifier before it was made, in all regions.
@@ -98,13 +95,13 @@ func validateReset(workspace, namespace, identifier string, longest time.Duratio
 	if err := validateSpace(workspace, namespace); err != nil {
 		return err
 	}
-	if err := validateText("identifier", identifier, window.IdentifierBytesMax); err != nil {
+	if err := ValidateText("identifier", identifier, window.IdentifierBytesMax); err != nil {
 		return err
 	}
 	if strings.Contains(identifier, "*") {
 		return fmt.Errorf("%w: identifier is %q (one identifier, not a pattern)", ErrInvalid, identifier)
 	}
-	return validateSpan("longest window", longest, window.DurationMin, window.DurationMax)
+	return ValidateSpan("longest window", longest, window.DurationMin, window.DurationMax)
 }
 
 // Resets are those of a namespace that still matter, the newest first, at most ResetsPageMax.

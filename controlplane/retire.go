@@ -138,7 +138,7 @@ func NewRetirement(table string, spec RetirementSpec, by By, look RetirementLook
 		Version: retirementVersion, ID: time.UnixMilli(nowMs).UTC().Format("20060102-150405"), Table: table, Dated: dated,
 		Spec: spec, By: by, StartedMs: nowMs, Mark: look.Table.Mark,
 	}
-	r.event(nowMs, by.Actor, "start", by.Reason)
+	r.AddEvent(nowMs, by.Actor, "start", by.Reason)
 	r.Evidence.QuietSinceMs = nowMs
 	r.note(look, look.Table, nowMs)
 	r.Phase = RetirementObserving
@@ -157,7 +157,7 @@ func (r *Retirement) Check() error {
 
 // Takes tells whether a timer is the one that the retirement waits for.
 func (r *Retirement) Takes(epoch int64) bool {
-	return r.UnderWay() && r.takes(epoch)
+	return r.UnderWay() && r.IsCurrent(epoch)
 }
 
 // UnderWay tells whether there is a retirement, and it is not over.
@@ -165,7 +165,7 @@ func (r *Retirement) UnderWay() bool { return r.ID != "" && !r.Phase.Over() }
 
 // Overdue tells whether the next timer should have come for longer than grace: it is lost.
 func (r *Retirement) Overdue(nowMs int64, grace time.Duration) bool {
-	return r.UnderWay() && r.overdueBy(nowMs, grace)
+	return r.UnderWay() && r.OverdueBy(nowMs, grace)
 }
 
 // Advance makes the transition that is due, and answers after how long the next one is;
@@ -346,7 +346,7 @@ func (r *Retirement) drop(steps RetirementSteps, nowMs int64) (time.Duration, er
 	}
 	switch {
 	case !did.Dated:
-		return r.end(nowMs, RetirementDropped, rolloutItself), nil
+		return r.end(nowMs, RetirementDropped, Itself), nil
 	case did.Rows > 0:
 		return r.turn(RetirementObserving, nowMs, "a row is in it after the rename"), nil
 	}
@@ -364,17 +364,17 @@ func (r *Retirement) restore(steps RetirementSteps, nowMs int64) (time.Duration,
 		if r.Next == RetirementObserving {
 			return r.back(nowMs, r.Why), nil
 		}
-		return r.end(nowMs, RetirementAborted, rolloutItself), nil
+		return r.end(nowMs, RetirementAborted, Itself), nil
 	case TableNames{Table: true, Dated: true}:
-		r.Why = cut(fmt.Sprintf("%s; %s was left as it is, since %s has been made anew", r.Why, r.Dated, r.Table),
+		r.Why = Cut(fmt.Sprintf("%s; %s was left as it is, since %s has been made anew", r.Why, r.Dated, r.Table),
 			ReasonBytesMax)
-		return r.end(nowMs, RetirementAborted, rolloutItself), nil
+		return r.end(nowMs, RetirementAborted, Itself), nil
 	case TableNames{}:
 		if r.Drop != nil { // the drop was faster
-			return r.end(nowMs, RetirementDropped, rolloutItself), nil
+			return r.end(nowMs, RetirementDropped, Itself), nil
 		}
-		r.Why = cut(fmt.Sprintf("%s; neither %s nor %s is there any more", r.Why, r.Table, r.Dated), ReasonBytesMax)
-		return r.end(nowMs, RetirementAborted, rolloutItself), nil
+		r.Why = Cut(fmt.Sprintf("%s; neither %s nor %s is there any more", r.Why, r.Table, r.Dated), ReasonBytesMax)
+		return r.end(nowMs, RetirementAborted, Itself), nil
 	}
 	return r.waits("the rename back to " + r.Table + " has not happened"), nil
 }
@@ -405,37 +405,37 @@ func (r *Retirement) enter(phase RetirementPhase, nowMs int64, text string) time
 	if phase == RetirementRenamed {
 		r.DueMs = nowMs + r.Spec.SoakMs
 	}
-	r.event(nowMs, rolloutItself, string(phase), text)
+	r.AddEvent(nowMs, Itself, string(phase), text)
 	return 0
 }
 
 // back begins to observe again: nothing is renamed, and no approval holds any more.
 func (r *Retirement) back(nowMs int64, why string) time.Duration {
-	r.Phase, r.Next, r.Why, r.DueMs = RetirementObserving, "", cut(why, ReasonBytesMax), 0
+	r.Phase, r.Next, r.Why, r.DueMs = RetirementObserving, "", Cut(why, ReasonBytesMax), 0
 	r.Rename, r.Drop, r.Approvals = nil, nil, nil
 	r.Evidence.QuietSinceMs = nowMs
-	r.event(nowMs, rolloutItself, "back to observing", r.Why)
+	r.AddEvent(nowMs, Itself, "back to observing", r.Why)
 	return 0
 }
 
 // turn gives the table its name back first, wherever a rename has been tried.
 func (r *Retirement) turn(next RetirementPhase, nowMs int64, why string) time.Duration {
-	r.Phase, r.Next, r.Why, r.DueMs, r.Waiting = RetirementRestoring, next, cut(why, ReasonBytesMax), 0, ""
+	r.Phase, r.Next, r.Why, r.DueMs, r.Waiting = RetirementRestoring, next, Cut(why, ReasonBytesMax), 0, ""
 	r.Approvals = nil
 	r.raiseFence(nowMs)
-	r.event(nowMs, rolloutItself, "restore", r.Why)
+	r.AddEvent(nowMs, Itself, "restore", r.Why)
 	return 0
 }
 
 // Settle makes a transition the newest one: timers of before are stale, and the next one
 // is due after wait.
-func (r *Retirement) Settle(nowMs int64, wait time.Duration) { r.settle(nowMs, wait) }
+func (r *Retirement) Settle(nowMs int64, wait time.Duration) { r.EndTransition(nowMs, wait) }
 
 func (r *Retirement) raiseFence(nowMs int64) { r.Fence = max(r.Fence+1, nowMs) }
 
 func (r *Retirement) end(nowMs int64, outcome RetirementPhase, actor string) time.Duration {
 	r.Phase, r.EndedMs, r.DueMs, r.Waiting = outcome, nowMs, 0, ""
-	r.event(nowMs, actor, string(outcome), r.Why)
+	r.AddEvent(nowMs, actor, string(outcome), r.Why)
 	return -1
 }
 

@@ -6,7 +6,7 @@ import "fmt"
 // and the request. Figures that move by themselves are not in it; that counts are healthy and nothing was written is
 // looked at again when the approval comes.
 func (r *Retirement) EvidenceHash() string {
-	return digest(struct {
+	return Digest(struct {
 		Shown string
 		Asked int64
 	}{r.shown(), r.Asked})
@@ -18,7 +18,7 @@ func (r *Retirement) shown() string {
 	if r.Rename != nil {
 		renamedMs = r.Rename.AtMs
 	}
-	return digest(struct {
+	return Digest(struct {
 		ID, Table, Dated                                string
 		Phase                                           RetirementPhase
 		Rows, LastWriteMs, QuietSinceMs, RenameApproved int64
@@ -30,7 +30,7 @@ func (r *Retirement) approvedBy(o RetirementOrder, nowMs int64) ([]Approval, err
 	if o.Evidence != r.EvidenceHash() {
 		return nil, r.conflict("the evidence has changed since it was shown: look at the status again")
 	}
-	given, problem := r.Spec.with(r.Approvals, Approval{By: o.By, AtMs: nowMs, Evidence: r.shown()})
+	given, problem := r.Spec.With(r.Approvals, Approval{By: o.By, AtMs: nowMs, Evidence: r.shown()})
 	if problem != "" {
 		return nil, r.conflict(problem)
 	}
@@ -53,7 +53,40 @@ func (r *Retirement) askAnew(nowMs int64) {
 	counting := r.Spec.Counting(r.Approvals, r.shown(), nowMs)
 	if void := len(r.Approvals) - len(counting); void > 0 {
 		r.Approvals, r.Asked = counting, r.Epoch+1
-		r.event(nowMs, rolloutItself, "ask anew", fmt.Sprintf("%d of %d approvals left: the others expired, or the evidence "+
+		r.AddEvent(nowMs, Itself, "ask anew", fmt.Sprintf("%d of %d approvals left: the others expired, or the evidence "+
 			"changed", len(counting), len(counting)+void))
+	}
+}
+
+// Approving returns the actors who have approved the waiting step, and more.
+func (r *Retirement) Approving(more ...string) []string { return ActorsOf(r.Approvals, more...) }
+
+// Needs returns the role that is required to approve the waiting step.
+func (r *Retirement) Needs() Role {
+	if r.Phase == RetirementAwaitingFinal || r.Phase == RetirementRenamed {
+		return RoleAdmin
+	}
+	return RoleOperator
+}
+
+// withdrawn returns an error for an approval if its actor's credentials have ended, or those of an
+// earlier approval, which the next look removes.
+func (r *Retirement) withdrawn(ended map[string]string, by By) error {
+	if why, gone := ended[by.Actor]; gone {
+		return r.conflict(fmt.Sprintf("%s may not approve: %s", by.Actor, why))
+	}
+	if _, void := WithoutEnded(r.Approvals, ended); void != "" {
+		return r.conflict(void + ": look at the status again in a moment")
+	}
+	return nil
+}
+
+// withdraw removes approvals whose credentials have ended. If there are any, it asks for the step's
+// approval again.
+func (r *Retirement) withdraw(ended map[string]string, nowMs int64) {
+	left, void := WithoutEnded(r.Approvals, ended)
+	if void != "" {
+		r.Approvals, r.Asked = left, r.Epoch+1
+		r.AddEvent(nowMs, Itself, "ask anew", void)
 	}
 }

@@ -88,7 +88,7 @@ func JudgeCounts(fleet Fleet, withinMs int64) RetirementHealth {
 	case fleet.Truncated && h.Problem == "":
 		h.Problem = fmt.Sprintf("there are more than %d nodes, and the rest were not checked", FleetNodesMax)
 	}
-	h.Problem = cut(h.Problem, ReasonBytesMax)
+	h.Problem = Cut(h.Problem, ReasonBytesMax)
 	return h
 }
 

@@ -46,7 +46,7 @@ func (r *Retirement) ApproveRename(o RetirementOrder, look RetirementLook,
 	if problem := r.Evidence.Problem; problem != "" {
 		return 0, r.conflict("counts are not healthy: " + problem)
 	}
-	if r.event(nowMs, o.Actor, "approve rename", r.counted(given, o)); r.lacks(given) {
+	if r.AddEvent(nowMs, o.Actor, "approve rename", r.counted(given, o)); r.lacks(given) {
 		return r.waits(r.Waiting), nil
 	}
 	r.Rename = &RetirementApproval{By: o.By, AtMs: nowMs}
@@ -79,7 +79,7 @@ func (r *Retirement) ApproveDrop(o RetirementOrder, look RetirementLook, nowMs i
 	case r.Evidence.Problem != "":
 		return 0, r.conflict("counts are not healthy: " + r.Evidence.Problem)
 	}
-	if r.event(nowMs, o.Actor, "approve drop", r.counted(given, o)); r.lacks(given) {
+	if r.AddEvent(nowMs, o.Actor, "approve drop", r.counted(given, o)); r.lacks(given) {
 		return r.waits(r.Waiting), nil
 	}
 	r.Drop = &RetirementApproval{By: o.By, AtMs: nowMs}
@@ -94,14 +94,14 @@ func (r *Retirement) Abort(by By, nowMs int64) (wait time.Duration, err error) {
 	if err := by.Validate(); err != nil {
 		return 0, err
 	}
-	why := cut(fmt.Sprintf("aborted by %s: %s", by.Actor, by.Reason), ReasonBytesMax)
+	why := Cut(fmt.Sprintf("aborted by %s: %s", by.Actor, by.Reason), ReasonBytesMax)
 	switch {
 	case !r.UnderWay():
 		return 0, r.conflict("nothing is left to abort")
 	case r.Phase == RetirementRestoring && r.Next == RetirementAborted:
 		return 0, r.conflict("it is being aborted")
 	}
-	r.event(nowMs, by.Actor, "abort", by.Reason)
+	r.AddEvent(nowMs, by.Actor, "abort", by.Reason)
 	switch r.Phase {
 	case RetirementObserving, RetirementDraining, RetirementAwaiting:
 		r.Why = why

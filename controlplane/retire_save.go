@@ -51,7 +51,7 @@ func (r *Retirement) Restore(steps RetirementSaves, table string) (wait time.Dur
 		saved.Saved = often
 	}
 	saved.Epoch, saved.Trouble = max(saved.Epoch, r.Epoch), "" // timers of before are stale
-	saved.event(nowMs, rolloutItself, "restore", "Restate had lost its state, or had an older one than MySQL")
+	saved.AddEvent(nowMs, Itself, "restore", "Restate had lost its state, or had an older one than MySQL")
 	*r = saved
 	if !r.UnderWay() {
 		return -1, true, nil

@@ -54,7 +54,7 @@ func DefaultRetirementSpec() RetirementSpec {
 		SoakMs:         (7 * 24 * time.Hour).Milliseconds(),
 		HealthWithinMs: (2 * time.Minute).Milliseconds(),
 		BatchRows:      1000,
-		Quorum:         Quorum{Approvers: 1, ApprovalTTLMs: approvalTTLDefault.Milliseconds()},
+		Quorum:         Quorum{Approvers: 1, ApprovalTTLMs: ApprovalTTLDefault.Milliseconds()},
 	}
 }
 

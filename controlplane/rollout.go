@@ -35,9 +35,6 @@ func (p RolloutPhase) Over() bool {
 
 const (
 	rolloutVersion = 3
-
-	// The actor, in the audit log, of what no operator asked for.
-	rolloutItself = "weir-control"
 )
 
 // Rollout is everything that is known of a rollout: one document, so that no half of it
@@ -188,7 +185,7 @@ func NewRollout(id string, spec RolloutSpec, by By, regions []string, nowMs int6
 		Version: rolloutVersion, ID: id, Spec: spec, Document: document, Stages: stages, By: by,
 		StartedMs: nowMs, MovedMs: nowMs,
 	}
-	r.event(nowMs, by.Actor, "start", by.Reason)
+	r.AddEvent(nowMs, by.Actor, "start", by.Reason)
 	r.enter(0)
 	return r, nil
 }
@@ -228,7 +225,7 @@ func (r *Rollout) Upgrade() {
 }
 
 // Takes tells whether a timer is the one that the rollout waits for.
-func (r *Rollout) Takes(epoch int64) bool { return r.ticks() && r.takes(epoch) }
+func (r *Rollout) Takes(epoch int64) bool { return r.ticks() && r.IsCurrent(epoch) }
 
 // ticks tells whether time brings the next transition. While a rollout waits for a person
 // it does so as long as there is something to watch, or an approval that may expire.
@@ -243,7 +240,7 @@ func (r *Rollout) waits() bool { return r.Phase == RolloutAwaiting || r.Paused !
 // document that an older build wrote it is not known when it is due, and one timer too many
 // does no harm.
 func (r *Rollout) Overdue(nowMs int64, grace time.Duration) bool {
-	return r.ticks() && r.overdueBy(nowMs, grace)
+	return r.ticks() && r.OverdueBy(nowMs, grace)
 }
 
 func (r *Rollout) stage() StagePlan { return r.Stages[r.Stage] }

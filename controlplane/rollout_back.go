@@ -2,18 +2,14 @@ package controlplane
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 )
 
-// laggardsMax is how many nodes are named of those that are waited for.
-const laggardsMax = 5
-
 // fail turns the rollout around, by itself. The stage is the one at fault.
 func (r *Rollout) fail(nowMs int64, stage int, why string) time.Duration {
 	text := fmt.Sprintf("stage %d (%s): %s", stage+1, r.Stages[stage], why)
-	return r.turn(nowMs, RolloutRolledBack, rolloutItself, shorten(text, 2*ReasonBytesMax))
+	return r.turn(nowMs, RolloutRolledBack, Itself, Shorten(text, 2*ReasonBytesMax))
 }
 
 func (r *Rollout) turn(nowMs int64, wanted RolloutPhase, actor, why string) time.Duration {
@@ -21,7 +17,7 @@ func (r *Rollout) turn(nowMs int64, wanted RolloutPhase, actor, why string) time
 	r.Paused, r.Watch, r.DueMs, r.SinceMs, r.Waiting, r.EndedMs = nil, nil, 0, 0, "", 0
 	r.Bake = Bake{}
 	r.Compared, r.TrialsEnded, r.LeasesMs, r.Unknown = Compared{}, false, 0, ""
-	r.event(nowMs, actor, "roll back", why)
+	r.AddEvent(nowMs, actor, "roll back", why)
 	return 0
 }
 
@@ -30,7 +26,7 @@ func (r *Rollout) turn(nowMs int64, wanted RolloutPhase, actor, why string) time
 // withdrawn.
 func (r *Rollout) rollBack(steps RolloutSteps, nowMs int64) (time.Duration, error) {
 	if len(r.Touched) == 0 {
-		return r.end(nowMs, r.Wanted, rolloutItself), nil
+		return r.end(nowMs, r.Wanted, Itself), nil
 	}
 	if !r.TrialsEnded {
 		return 0, r.endTrials(steps)
@@ -63,7 +59,7 @@ func (r *Rollout) rollBack(steps RolloutSteps, nowMs int64) (time.Duration, erro
 func (r *Rollout) revert(steps RolloutSteps, nowMs int64, t *Touched) error {
 	writes := []TuningWrite{{
 		ID: r.ID + "/revert/" + t.Region, Region: t.Region, Document: t.Previous, Over: t.Applied,
-		By: By{Actor: r.By.Actor, Reason: shorten(fmt.Sprintf("rollout %s rolled back: %s", r.ID, r.Why), ReasonBytesMax)},
+		By: By{Actor: r.By.Actor, Reason: Shorten(fmt.Sprintf("rollout %s rolled back: %s", r.ID, r.Why), ReasonBytesMax)},
 	}}
 	if t.Applied == 0 {
 		writes = append([]TuningWrite{r.applyWrite(*t)}, writes...)
@@ -74,7 +70,7 @@ func (r *Rollout) revert(steps RolloutSteps, nowMs int64, t *Touched) error {
 	}
 	if refused := written.Refused; refused != nil {
 		t.Newer, t.Gone = refused.Newest, refused.Newest == 0
-		r.event(nowMs, rolloutItself, "leave", "not rolled back: "+refused.over(writes[0].Over))
+		r.AddEvent(nowMs, Itself, "leave", "not rolled back: "+refused.over(writes[0].Over))
 		return nil
 	}
 	t.Reverted = written.Versions[len(written.Versions)-1]
@@ -106,12 +102,12 @@ func (r *Rollout) withdraw(nowMs int64, look FleetLook) time.Duration {
 	case silent == "":
 	case nowMs < r.LeasesMs:
 		r.Waiting = fmt.Sprintf("%s, and may run the tuning until their leases end in %s", silent,
-			figureOf(time.Duration(r.LeasesMs-nowMs)*time.Millisecond))
+			Seconds(time.Duration(r.LeasesMs-nowMs)*time.Millisecond))
 		return r.poll()
 	case r.Keeps: // they have the version stored, which has no lease
 		r.Unknown = silent + ", so it is not known which tuning they run"
 	}
-	return r.end(nowMs, r.Wanted, rolloutItself)
+	return r.end(nowMs, r.Wanted, Itself)
 }
 
 // silentNodes names the nodes that may run what the rollout wrote, and have sent no heartbeat for too long; empty:
@@ -127,7 +123,7 @@ func (r *Rollout) silentNodes(look FleetLook) string {
 	if len(names) == 0 {
 		return ""
 	}
-	return countOf(len(names), "node is silent: ", "nodes are silent: ") + several(names)
+	return CountOf(len(names), "node is silent: ", "nodes are silent: ") + Several(names)
 }
 
 // laggards names the live nodes that report a withdrawn trial or version, or have not been heard of
@@ -157,20 +153,12 @@ func (r *Rollout) laggards(look FleetLook) string {
 	switch {
 	case len(names) > 0:
 		return fmt.Sprintf("%d of %d live nodes still run the withdrawn tuning: %s", len(names), max(live, len(names)),
-			several(names))
+			Several(names))
 	case len(unheard) > 0:
 		return fmt.Sprintf("%d of %d live nodes have sent no heartbeat since the tuning was withdrawn: %s", len(unheard),
-			live, several(unheard))
+			live, Several(unheard))
 	}
 	return ""
-}
-
-// several joins the first few of names and counts the rest.
-func several(names []string) string {
-	if more := len(names) - laggardsMax; more > 0 {
-		names = append(slices.Clone(names[:laggardsMax]), fmt.Sprintf("and %d more", more))
-	}
-	return strings.Join(names, ", ")
 }
 
 func (r *Rollout) applyWrite(t Touched) TuningWrite {
@@ -181,12 +169,12 @@ func (r *Rollout) applyWrite(t Touched) TuningWrite {
 
 // writtenBy is who wrote the rollout's tuning.
 func (r *Rollout) writtenBy() By {
-	return By{Actor: r.By.Actor, Reason: shorten(fmt.Sprintf("rollout %s: %s", r.ID, r.By.Reason), ReasonBytesMax)}
+	return By{Actor: r.By.Actor, Reason: Shorten(fmt.Sprintf("rollout %s: %s", r.ID, r.By.Reason), ReasonBytesMax)}
 }
 
 func (r *Rollout) end(nowMs int64, outcome RolloutPhase, actor string) time.Duration {
 	r.Phase, r.EndedMs, r.DueMs, r.Waiting, r.Watch, r.Compared = outcome, nowMs, 0, "", nil, Compared{}
-	r.event(nowMs, actor, string(outcome), strings.Trim(r.Why+"; "+r.Unknown, "; "))
+	r.AddEvent(nowMs, actor, string(outcome), strings.Trim(r.Why+"; "+r.Unknown, "; "))
 	return -1
 }
 
@@ -197,7 +185,7 @@ func (r *Rollout) Overtaken(inForce []RegionTuning) error {
 		if i < len(inForce) && inForce[i].Version != t.Applied {
 			return fmt.Errorf("%w: rollout %s wrote version %d of %s, which has version %d since: roll that one back first, "+
 				"or start a rollout of the tuning you want",
-				ErrConflict, r.ID, t.Applied, rowName(t.Region), inForce[i].Version)
+				ErrConflict, r.ID, t.Applied, RowName(t.Region), inForce[i].Version)
 		}
 	}
 	return nil
@@ -209,11 +197,4 @@ func (r *Rollout) Rows() (regions []string) {
 		regions = append(regions, t.Region)
 	}
 	return regions
-}
-
-func rowName(region string) string {
-	if region == "" {
-		return "the fleet"
-	}
-	return "region " + region
 }

@@ -90,9 +90,9 @@ func (r *Rollout) hold(nowMs int64, lacks string) time.Duration {
 		return r.poll()
 	}
 	reason := fmt.Sprintf("the guardrails of stage %d could not judge it in %s: %s", r.Stage+1,
-		figureOf(msOf(r.Bake.SpentMs)), lacks)
-	r.Paused = &RolloutPaused{By: By{Actor: rolloutItself, Reason: ShortReason(reason)}, AtMs: nowMs}
-	r.event(nowMs, rolloutItself, "pause", reason)
+		Seconds(msOf(r.Bake.SpentMs)), lacks)
+	r.Paused = &RolloutPaused{By: By{Actor: Itself, Reason: ShortReason(reason)}, AtMs: nowMs}
+	r.AddEvent(nowMs, Itself, "pause", reason)
 	return r.untilApproved(nowMs)
 }
 
@@ -108,7 +108,7 @@ func (r *Rollout) undecided() string {
 	}
 	g := r.Spec.Plan.Guardrails
 	if len(few) > 0 && g.counts() {
-		return fmt.Sprintf("heartbeats in fewer than %d parts of the bake: %s", sequential.Least, several(few))
+		return fmt.Sprintf("heartbeats in fewer than %d parts of the bake: %s", sequential.Least, Several(few))
 	}
 	return cmp.Or(r.baselineTooShort(), g.queryBeyond(r.QueriesNow, r.borne(r.lastApplied())))
 }
@@ -195,7 +195,7 @@ func (w *RegionWatch) beyond(borne time.Duration) string {
 		}{{"convergence delay in ms", n.Over.Convergence}, {"decision latency in µs", n.Over.Latency}} {
 			if f.over > 0 {
 				return fmt.Sprintf("%s is beyond its bound for %s, and breaks it after %s, of node %s in %s", f.words,
-					figureOf(f.over.time()), borne, n.ID, w.Region)
+					Seconds(f.over.time()), borne, n.ID, w.Region)
 			}
 		}
 	}

@@ -61,8 +61,8 @@ func (r *Rollout) force(critical string) {
 	if critical == "" {
 		return
 	}
-	r.Forced = shorten(critical, forcedBytesMax)
-	r.event(r.StartedMs, r.By.Actor, "forced", "the health of the fleet was critical: "+r.Forced)
+	r.Forced = Shorten(critical, forcedBytesMax)
+	r.AddEvent(r.StartedMs, r.By.Actor, "forced", "the health of the fleet was critical: "+r.Forced)
 }
 
 func same(a, b RolloutSpec) bool {
@@ -99,7 +99,7 @@ type RolloutSends struct {
 // Settle ends a transition: timers of before are stale, and the next one is due after wait; less than 0: not before an
 // operator acts.
 func (r *Rollout) Settle(wait time.Duration) RolloutSends {
-	r.settle(r.MovedMs, wait)
+	r.EndTransition(r.MovedMs, wait)
 	return RolloutSends{Timer: wait >= 0, Outcome: r.Phase.Over()}
 }
 

@@ -232,11 +232,11 @@ func TestADocumentIsOfOneMoment(t *testing.T) {
 	if r.Takes(r.Epoch-1) || r.Takes(r.Epoch+1) || !r.Takes(r.Epoch) {
 		t.Error("a stale timer is taken")
 	}
-	for range 2 * eventsMax {
-		r.event(1, "ann", "resume", "x")
+	for range 2 * EventsMax {
+		r.AddEvent(1, "ann", "resume", "x")
 	}
 	play(t, r, steps, nil)
-	if len(r.Events) != eventsMax || r.Events[len(r.Events)-1].What != string(RolloutDone) {
+	if len(r.Events) != EventsMax || r.Events[len(r.Events)-1].What != string(RolloutDone) {
 		t.Errorf("%d events", len(r.Events))
 	}
 	inForce := []RegionTuning{{Region: "eu", Version: r.Touched[0].Applied}, {Version: r.Touched[1].Applied + 1}}

@@ -79,10 +79,10 @@ type comparedRail struct {
 
 func (c Comparison) rails() []comparedRail {
 	as := func(added float64) float64 { return added }
-	more := func(added float64) string { return figure(added) + " more than in" }
+	more := func(added float64) string { return Figure(added) + " more than in" }
 	return []comparedRail{
 		{"rows_against_control", "MySQL rows of relays a decision", sampleRows, 1, math.Log(c.RowsTimes), math.Exp,
-			func(times float64) string { return figure(times) + " times those of" }},
+			func(times float64) string { return Figure(times) + " times those of" }},
 		{"denied_against_control", "share of denied decisions", sampleDenied, 1, c.DeniedShift, as, more},
 		{"allowed_against_control", "share of allowed decisions", sampleDenied, -1, c.DeniedShift, as, more},
 		{"degraded_against_control", "share of decisions without the origin", sampleDegraded, 1, c.DegradedShift, as, more},
@@ -566,15 +566,15 @@ func (r *Rollout) breachOfComparison() *breach {
 }
 
 func (v ComparedVerdict) String() string {
-	where, others := "region "+v.Region, countOf(v.Against, "region", "regions")
+	where, others := "region "+v.Region, CountOf(v.Against, "region", "regions")
 	switch {
 	case v.Nodes:
 		where = "the nodes of region " + v.Region + " that the stage takes in"
-		others = countOf(v.Against, "node", "nodes") + " of it"
+		others = CountOf(v.Against, "node", "nodes") + " of it"
 	case v.Region == "":
 		where = "all regions of the stage"
 	}
 	return fmt.Sprintf("%s of %s: %s the %s without the tuning at the same time (%s to %s, bound %s), with a "+
-		"confidence of %s", v.words, where, v.unit, others, figure(v.Low), figure(v.High), figure(v.Bound),
-		figure(v.Confidence))
+		"confidence of %s", v.words, where, v.unit, others, Figure(v.Low), Figure(v.High), Figure(v.Bound),
+		Figure(v.Confidence))
 }

@@ -226,14 +226,14 @@ func (j *judgement) worst() (why string, by float64) {
 	for _, h := range j.ceilings(j.baseline, j.now) {
 		if is, broken := j.broken(h); broken {
 			was, most := h.bound()
-			worse(fmt.Sprintf("%s: %s, more than %s (before the stage %s)", h.words, figure(is), figure(most), figure(was)), is,
+			worse(fmt.Sprintf("%s: %s, more than %s (before the stage %s)", h.words, Figure(is), Figure(most), Figure(was)), is,
 				most)
 		}
 	}
 	if j.deniedBroken() {
 		is, was := *j.now.DeniedShare, *j.baseline.DeniedShare
-		worse(fmt.Sprintf("share of denied decisions: %s, off by more than %s (before the stage %s)", figure(is),
-			figure(j.DeniedShareShift), figure(was)), max(math.Abs(is-was), math.SmallestNonzeroFloat64), j.DeniedShareShift)
+		worse(fmt.Sprintf("share of denied decisions: %s, off by more than %s (before the stage %s)", Figure(is),
+			Figure(j.DeniedShareShift), Figure(was)), max(math.Abs(is-was), math.SmallestNonzeroFloat64), j.DeniedShareShift)
 	}
 	return why, by
 }

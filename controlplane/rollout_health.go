@@ -24,7 +24,7 @@ func RefuseCritical(d HealthDocument) error {
 
 // Forced is what a rollout that starts by force leaves out of account, for RolloutStart.Forced: the critical findings.
 // Empty: none are, so nothing was forced.
-func Forced(d HealthDocument) string { return shorten(criticalFindings(d), forcedBytesMax) }
+func Forced(d HealthDocument) string { return Shorten(criticalFindings(d), forcedBytesMax) }
 
 // criticalFindings names the first critical findings; empty: the health is not critical.
 func criticalFindings(d HealthDocument) string {
@@ -41,7 +41,7 @@ func criticalFindings(d HealthDocument) string {
 			more++
 			continue
 		}
-		named = append(named, strings.TrimSpace(string(f.Kind)+" "+f.Subject)+": "+strings.TrimSuffix(clip(f.What), "."))
+		named = append(named, strings.TrimSpace(string(f.Kind)+" "+f.Subject)+": "+strings.TrimSuffix(Clip(f.What), "."))
 	}
 	if more > 0 {
 		named = append(named, fmt.Sprintf("and %d more", more))

@@ -143,10 +143,10 @@ func (g Guardrails) nodesLost(w *RegionWatch, elsewhere float64) string {
 		return ""
 	case float64(len(gone)) > max(g.NodesLostShare, elsewhere)*float64(were)+shareSlack:
 		return fmt.Sprintf("nodes without heartbeats: %d of %d, more than a share of %s, of %s (%s)",
-			len(gone), were, figure(max(g.NodesLostShare, elsewhere)), w.name(), several(gone))
+			len(gone), were, Figure(max(g.NodesLostShare, elsewhere)), w.name(), Several(gone))
 	case left == 0:
 		return fmt.Sprintf("nodes without heartbeats: %d of %d, and none is left (1 or more), of %s (%s)",
-			len(gone), were, w.name(), several(gone))
+			len(gone), were, w.name(), Several(gone))
 	}
 	return ""
 }

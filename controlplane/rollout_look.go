@@ -116,8 +116,8 @@ func figuresOf(n Node) NodeFigures {
 	f := NodeFigures{
 		ID: n.NodeID, Region: n.Region, Version: n.TuningVersion,
 		StartedMs: n.StartedAtMs, SentMs: n.SentAtMs, SeenMs: n.SeenAt.UnixMilli(),
-		Trial: h.Trial, Hash: cut(h.TuningHash, hashBytesMax),
-		ConvergenceMs: n.Reported.ConvergenceMs, LatencyUs: n.Reported.LatencyUs, Problem: shorten(h.SettingsProblem, 200),
+		Trial: h.Trial, Hash: Cut(h.TuningHash, hashBytesMax),
+		ConvergenceMs: n.Reported.ConvergenceMs, LatencyUs: n.Reported.LatencyUs, Problem: Shorten(h.SettingsProblem, 200),
 	}
 	f.Down = originDown(n)
 	f.Totals[TallyDecisions] = h.AllowedTotal + h.DeniedTotal + h.ShadowedTotal

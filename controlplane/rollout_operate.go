@@ -3,9 +3,7 @@ package controlplane
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
-	"unicode/utf8"
 )
 
 // RolloutAction is what an operator can do to a rollout.
@@ -96,11 +94,11 @@ func (r *Rollout) approve(o RolloutOrder, nowMs int64) (time.Duration, error) {
 		return 0, r.conflict("the evidence has changed since it was shown: look at the status again")
 	}
 	quorum := r.Spec.Plan.Quorum
-	given, problem := quorum.with(r.Approvals, Approval{By: o.By, AtMs: nowMs, Evidence: o.Evidence})
+	given, problem := quorum.With(r.Approvals, Approval{By: o.By, AtMs: nowMs, Evidence: o.Evidence})
 	if problem != "" {
 		return 0, r.conflict(problem)
 	}
-	r.event(nowMs, o.By.Actor, "approve",
+	r.AddEvent(nowMs, o.By.Actor, "approve",
 		fmt.Sprintf("stage %d, %d of %d, evidence %s: %s", r.Stage+1, len(given), quorum.Need(), ShortEvidence(o.Evidence),
 			o.By.Reason))
 	if len(given) < quorum.Need() {
@@ -114,7 +112,7 @@ func (r *Rollout) approve(o RolloutOrder, nowMs int64) (time.Duration, error) {
 // untilApproved is the time to the next transition while the rollout waits for a person; less than 0: time brings none.
 func (r *Rollout) untilApproved(nowMs int64) time.Duration {
 	if len(r.Touched) == 0 {
-		return r.Spec.Plan.untilExpiry(r.Approvals, nowMs)
+		return r.Spec.Plan.UntilExpiry(r.Approvals, nowMs)
 	}
 	return r.waitEvery()
 }
@@ -124,7 +122,7 @@ func (r *Rollout) waitOn(nowMs int64) time.Duration {
 	counting := r.Spec.Plan.Counting(r.Approvals, r.Evidence(), nowMs)
 	if void := len(r.Approvals) - len(counting); void > 0 {
 		r.Approvals, r.Asked = counting, r.Epoch+1
-		r.event(nowMs, rolloutItself, "ask anew", fmt.Sprintf("stage %d: %d of %d approvals left: the others expired, or "+
+		r.AddEvent(nowMs, Itself, "ask anew", fmt.Sprintf("stage %d: %d of %d approvals left: the others expired, or "+
 			"the evidence changed", r.Stage+1, len(counting), len(counting)+void))
 	}
 	return r.untilApproved(nowMs)
@@ -142,7 +140,7 @@ func (r *Rollout) Evidence() string {
 	for i := range r.Watch {
 		losses = append(losses, lost{r.Watch[i].Region, r.Watch[i].now().NodesLost})
 	}
-	return digest(struct {
+	return Digest(struct {
 		ID, Tuning string
 		Stage      int
 		Of         StagePlan
@@ -166,14 +164,14 @@ func (r *Rollout) pause(by By, nowMs int64) (time.Duration, error) {
 		return 0, r.conflict("resume or abort it")
 	}
 	r.Paused = &RolloutPaused{By: by, AtMs: nowMs}
-	r.event(nowMs, by.Actor, "pause", by.Reason)
+	r.AddEvent(nowMs, by.Actor, "pause", by.Reason)
 	return r.untilApproved(nowMs), nil
 }
 
 // Revive goes on with a rollout whose timer was lost, from where it stands.
 func (r *Rollout) Revive(nowMs int64) (wait time.Duration) {
 	r.MovedMs = nowMs
-	r.event(nowMs, rolloutItself, "revive", "its timer was lost")
+	r.AddEvent(nowMs, Itself, "revive", "its timer was lost")
 	return 0
 }
 
@@ -187,7 +185,7 @@ func (r *Rollout) resume(by By, nowMs int64) (time.Duration, error) {
 		r.Paused = nil
 		r.restart(nowMs)
 	}
-	r.event(nowMs, by.Actor, "resume", by.Reason)
+	r.AddEvent(nowMs, by.Actor, "resume", by.Reason)
 	if r.Phase == RolloutAwaiting && len(r.Touched) == 0 {
 		return r.untilApproved(nowMs), nil
 	}
@@ -270,30 +268,26 @@ func (r *Rollout) Summary() RolloutSummary {
 		Epoch: r.Epoch}
 }
 
-// shorten is text of at most bytesMax bytes, which ends after a word where it is cut, with an ellipsis.
-func shorten(text string, bytesMax int) string {
-	const ellipsis = "…"
-	if len(text) <= bytesMax {
-		return text
+// Approving returns the actors who have approved the waiting stage, and the actor of an order to
+// approve it.
+func (r *Rollout) Approving(by By) []string { return ActorsOf(r.Approvals, by.Actor) }
+
+// Withdraw removes approvals whose credentials have ended, and asks for the stage's approval again.
+// err says why an approval by an actor is refused, and is nil if no credential has ended. changed
+// reports whether r has changed.
+func (r *Rollout) Withdraw(ended map[string]string, by By, nowMs int64) (changed bool, err error) {
+	if why, gone := ended[by.Actor]; gone {
+		return false, r.conflict(fmt.Sprintf("%s may not approve: %s", by.Actor, why))
 	}
-	text = cut(text, bytesMax-len(ellipsis))
-	if i := strings.LastIndexByte(text, ' '); i > len(text)/2 {
-		text = text[:i]
+	left, void := WithoutEnded(r.Approvals, ended)
+	if void == "" || r.Phase != RolloutAwaiting {
+		return false, nil
 	}
-	return text + ellipsis
+	r.Approvals, r.Asked, r.MovedMs = left, r.Epoch+1, nowMs
+	r.AddEvent(nowMs, Itself, "ask anew", fmt.Sprintf("stage %d: %s", r.Stage+1, void))
+	return true, r.conflict(void + ": look at the status again")
 }
 
-// ShortReason makes a reason for the audit log out of a line.
-func ShortReason(line string) string { return shorten(line, ReasonBytesMax) }
-
-// cut shortens text to at most bytesMax bytes, at a rune's border.
-func cut(text string, bytesMax int) string {
-	if len(text) <= bytesMax {
-		return text
-	}
-	text = text[:bytesMax]
-	for !utf8.ValidString(text) {
-		text = text[:len(text)-1]
-	}
-	return text
-}
+// UntilApproved returns the time to the next transition while the rollout waits for a person. It is
+// negative if the rollout does nothing until then.
+func (r *Rollout) UntilApproved(nowMs int64) time.Duration { return r.untilApproved(nowMs) }

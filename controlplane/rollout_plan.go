@@ -71,7 +71,7 @@ func DefaultRolloutPlan() RolloutPlan {
 		ApplyTimeoutMs: (2 * time.Minute).Milliseconds(),
 		LeaseMs:        leaseDefault.Milliseconds(),
 		Guardrails:     DefaultGuardrails(),
-		Quorum:         Quorum{Approvers: 1, ApprovalTTLMs: approvalTTLDefault.Milliseconds()},
+		Quorum:         Quorum{Approvers: 1, ApprovalTTLMs: ApprovalTTLDefault.Milliseconds()},
 	}
 }
 
@@ -88,10 +88,10 @@ func (p RolloutPlan) Validate() error {
 			return fmt.Errorf("%w: stage %d covers all regions and is not the last", ErrInvalid, i+1)
 		}
 	}
-	if err := validateMs("baseline_ms", p.BaselineMs, 0, time.Hour); err != nil {
+	if err := ValidateMs("baseline_ms", p.BaselineMs, 0, time.Hour); err != nil {
 		return err
 	}
-	if err := validateMs("apply_timeout_ms", p.ApplyTimeoutMs, time.Second, 24*time.Hour); err != nil {
+	if err := ValidateMs("apply_timeout_ms", p.ApplyTimeoutMs, time.Second, 24*time.Hour); err != nil {
 		return err
 	}
 	if err := p.validateLease(); err != nil {
@@ -109,7 +109,7 @@ func (p RolloutPlan) validateLease() error {
 	for _, s := range p.Stages {
 		least = max(least, leaseLooks*lookEvery(s.BakeMs))
 	}
-	return validateMs("lease_ms", p.LeaseMs, least, leaseMax)
+	return ValidateMs("lease_ms", p.LeaseMs, least, leaseMax)
 }
 
 // pollEvery is the time between two looks at nodes that are waited for.
@@ -137,26 +137,19 @@ func (s RolloutStage) validate() error {
 		return fmt.Errorf("%w: share_percent is %d (1 to 100)", ErrInvalid, s.SharePercent)
 	}
 	for _, r := range s.Regions {
-		if err := validateText("region", r, regionBytesMax); err != nil {
+		if err := ValidateText("region", r, regionBytesMax); err != nil {
 			return err
 		}
 	}
 	if err := s.StageNodes.Validate(); err != nil {
 		return err
 	}
-	return validateMs("bake_ms", s.BakeMs, 100*time.Millisecond, 7*24*time.Hour)
-}
-
-func validateMs(field string, ms int64, least, most time.Duration) error {
-	if ms < least.Milliseconds() || ms > most.Milliseconds() {
-		return fmt.Errorf("%w: %s is %d (%d to %d)", ErrInvalid, field, ms, least.Milliseconds(), most.Milliseconds())
-	}
-	return nil
+	return ValidateMs("bake_ms", s.BakeMs, 100*time.Millisecond, 7*24*time.Hour)
 }
 
 // ValidateRolloutID says what a rollout may be called: letters, digits, '-', '_' and '.'.
 func ValidateRolloutID(id string) error {
-	if err := validateText("id", id, RolloutIDBytesMax); err != nil {
+	if err := ValidateText("id", id, RolloutIDBytesMax); err != nil {
 		return err
 	}
 	odd := func(r rune) bool {

@@ -48,7 +48,7 @@ func (g Guardrails) originLost(w *RegionWatch, borne time.Duration) string {
 		return ""
 	}
 	return fmt.Sprintf("the Redis of region %s, or a part of it, has answered no node for %s", w.Region,
-		figureOf(w.Down.time()))
+		Seconds(w.Down.time()))
 }
 
 // relaysLost tells that a region has been without a relay, or a figure of one, for as long as is not borne. A plan that
@@ -60,14 +60,11 @@ func (g Guardrails) relaysLost(w *RegionWatch, borne time.Duration) string {
 	if w.Unrelayed.reaches(borne) {
 		missing := w.relayed().missing()
 		return fmt.Sprintf("no node has relayed %s of the Redis of region %s for %s", shardNames(missing), w.Region,
-			figureOf(w.Unrelayed.time()))
+			Seconds(w.Unrelayed.time()))
 	}
 	if w.Unmeasured.reaches(borne) {
 		return fmt.Sprintf("no node of region %s has measured the convergence delay for %s (before the stage %s ms)",
-			w.Region, figureOf(w.Unmeasured.time()), figure(*w.ConvergenceMs))
+			w.Region, Seconds(w.Unmeasured.time()), Figure(*w.ConvergenceMs))
 	}
 	return ""
 }
-
-// figureOf is a time for people.
-func figureOf(d time.Duration) string { return d.Round(time.Second).String() }

@@ -29,7 +29,7 @@ type RolloutSaves interface {
 // standing names all of a rollout that must not be lost: what it has touched, and what operators have said. What is
 // left out is as good after an outage as before it: figures of nodes, which are measured on, and times to wait until.
 func (r *Rollout) standing() string {
-	return digest(struct {
+	return Digest(struct {
 		Phase, Wanted      RolloutPhase
 		Stage              int
 		Asked              int64
@@ -85,7 +85,7 @@ func (r *Rollout) Restore(steps RolloutSaves, id string) (wait time.Duration, re
 	}
 	saved.Upgrade()
 	saved.MovedMs, saved.Epoch = nowMs, max(saved.Epoch, r.Epoch) // timers of before are stale
-	saved.event(nowMs, rolloutItself, "restore", "Restate had lost its state, or had another one than MySQL")
+	saved.AddEvent(nowMs, Itself, "restore", "Restate had lost its state, or had another one than MySQL")
 	saved.restart(nowMs)
 	*r = saved
 	if !r.ticks() {

@@ -38,7 +38,7 @@ func (s StageNodes) String() string {
 	case s.All():
 		return "all nodes"
 	case s.Nodes > 0:
-		return countOf(s.Nodes, "node", "nodes")
+		return CountOf(s.Nodes, "node", "nodes")
 	}
 	return fmt.Sprintf("%d%% of the nodes", s.NodesPercent)
 }

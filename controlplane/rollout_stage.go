@@ -121,7 +121,7 @@ func (r *Rollout) apply(steps RolloutSteps, nowMs int64) (time.Duration, error) 
 	for i, number := range written.Numbers {
 		touched[i].Trial = number
 	}
-	r.event(nowMs, rolloutItself, "apply", fmt.Sprintf("stage %d: %s", r.Stage+1, r.stage()))
+	r.AddEvent(nowMs, Itself, "apply", fmt.Sprintf("stage %d: %s", r.Stage+1, r.stage()))
 	r.beginWindows(nowMs)
 	r.Phase, r.DueMs = RolloutConverging, nowMs+r.Spec.Plan.ApplyTimeoutMs
 	return 0, nil
@@ -139,7 +139,7 @@ func (r *Rollout) converge(nowMs int64, look FleetLook) time.Duration {
 	}
 	r.Phase, r.Waiting = RolloutBaking, ""
 	r.beginBake(nowMs)
-	r.event(nowMs, rolloutItself, "bake", fmt.Sprintf("stage %d: applied by %d live nodes", r.Stage+1, applied.Live))
+	r.AddEvent(nowMs, Itself, "bake", fmt.Sprintf("stage %d: applied by %d live nodes", r.Stage+1, applied.Live))
 	return r.untilDue(nowMs)
 }
 
@@ -159,7 +159,7 @@ func (r *Rollout) keep(steps RolloutSteps, nowMs int64) (time.Duration, error) {
 	for i, v := range written.Versions {
 		r.Touched[i].Applied = v
 	}
-	r.event(nowMs, rolloutItself, "keep", "stored for "+r.touchedScope().String())
+	r.AddEvent(nowMs, Itself, "keep", "stored for "+r.touchedScope().String())
 	r.DueMs = nowMs + r.Spec.Plan.ApplyTimeoutMs
 	return 0, nil
 }
@@ -171,7 +171,7 @@ func (r *Rollout) finish(nowMs int64, look FleetLook) time.Duration {
 		if silent := r.silentNodes(look); silent != "" {
 			r.Unknown = silent + ", so it is not known which tuning they run"
 		}
-		return r.end(nowMs, RolloutDone, rolloutItself)
+		return r.end(nowMs, RolloutDone, Itself)
 	}
 	r.Waiting = kept.String()
 	if nowMs >= r.DueMs {

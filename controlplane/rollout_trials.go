@@ -48,10 +48,10 @@ func (e TrialEnded) String() string {
 	}
 	if e.Newer != 0 {
 		return fmt.Sprintf("%s has version %d, which something else wrote meanwhile, and nodes run it",
-			rowName(e.Region), e.Newer)
+			RowName(e.Region), e.Newer)
 	}
 	return fmt.Sprintf("the trial of %s was not renewed in time, and nodes have returned to the tuning before",
-		rowName(e.Region))
+		RowName(e.Region))
 }
 
 // TrialStore keeps trials. All methods may be called at once.

@@ -383,7 +383,7 @@ func (r *Rollout) unheard(heard func(*RegionWatch, *WatchedNode) bool) string {
 			}
 		}
 	}
-	return several(silent)
+	return Several(silent)
 }
 
 // since begins to wait for a heartbeat of each node, and begins anew if the clock of the

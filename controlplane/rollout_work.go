@@ -51,7 +51,7 @@ func (r TuningRefusal) String() string {
 	if r.IDTaken {
 		return fmt.Sprintf("the id of write %s was used before, for another tuning: choose another id", r.ID)
 	}
-	return fmt.Sprintf("%s has version %d, which something else wrote meanwhile", rowName(r.Region), r.Newest)
+	return fmt.Sprintf("%s has version %d, which something else wrote meanwhile", RowName(r.Region), r.Newest)
 }
 
 // over is the refusal of a write over a version.
@@ -60,7 +60,7 @@ func (r TuningRefusal) over(version int64) string {
 		return r.String()
 	}
 	return fmt.Sprintf("%s has version %d, which is older than version %d: MySQL was restored from an older copy",
-		rowName(r.Region), r.Newest, version)
+		RowName(r.Region), r.Newest, version)
 }
 
 // TuningTrace is what MySQL knows of a rollout: that it began, and which versions it wrote.
@@ -193,7 +193,7 @@ func (w *RolloutWork) Used(ctx context.Context, id string) (string, error) {
 		return fmt.Sprintf("a rollout %s began before, and its state is lost: choose another id", id), nil
 	}
 	return fmt.Sprintf("the id %s was used before, and version %d of %s has it: choose another id", id, wrote[0].Version,
-		rowName(wrote[0].Region)), nil
+		RowName(wrote[0].Region)), nil
 }
 
 // Save writes a rollout down.

@@ -15,8 +15,6 @@ import (
 )
 
 const (
-	// PageMax is the most overrides, namespaces or tokens that one listing holds.
-	PageMax = 1000
 	// EstimateBytesMax bounds Namespace.Estimate.
 	EstimateBytesMax = estimate.DocumentBytesMax
 )
@@ -58,14 +56,14 @@ func validateKey(workspace, namespace, pattern string) error {
 	if err := validateSpace(workspace, namespace); err != nil {
 		return err
 	}
-	return validateText("pattern", pattern, window.IdentifierBytesMax)
+	return ValidateText("pattern", pattern, window.IdentifierBytesMax)
 }
 
 func validateSpace(workspace, namespace string) error {
-	if err := validateText("workspace", workspace, window.WorkspaceBytesMax); err != nil {
+	if err := ValidateText("workspace", workspace, window.WorkspaceBytesMax); err != nil {
 		return err
 	}
-	return validateText("namespace", namespace, window.NamespaceBytesMax)
+	return ValidateText("namespace", namespace, window.NamespaceBytesMax)
 }
 
 // Namespace is what is set for a namespace; one that has no row runs DefaultNamespace.
@@ -220,16 +218,7 @@ func (s *Settings) Overrides(ctx context.Context, workspace, namespace,
 	if err := validateSpace(workspace, namespace); err != nil {
 		return nil, false, err
 	}
-	return page(s.store.Overrides(ctx, workspace, namespace, after, PageMax+1))
-}
-
-// page is at most PageMax of what was listed, and whether there is more. One row more than
-// a page is listed, to tell.
-func page[T any](listed []T, err error) (rows []T, more bool, _ error) {
-	if len(listed) > PageMax {
-		return listed[:PageMax], true, err
-	}
-	return listed, false, err
+	return Page(s.store.Overrides(ctx, workspace, namespace, after, PageMax+1))
 }
 
 // SetNamespace changes a namespace's settings, and answers all of them. It is ErrConflict
@@ -266,10 +255,10 @@ func (s *Settings) SetNamespace(ctx context.Context, workspace, namespace string
 // by name; more tells whether there are others behind them.
 func (s *Settings) Namespaces(ctx context.Context, workspace,
 	after string) (namespaces []Namespace, more bool, err error) {
-	if err := validateText("workspace", workspace, window.WorkspaceBytesMax); err != nil {
+	if err := ValidateText("workspace", workspace, window.WorkspaceBytesMax); err != nil {
 		return nil, false, err
 	}
-	return page(s.store.Namespaces(ctx, workspace, after, PageMax+1))
+	return Page(s.store.Namespaces(ctx, workspace, after, PageMax+1))
 }
 
 // Namespace is the settings of one; ErrNotFound where it has none.

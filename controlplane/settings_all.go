@@ -14,7 +14,7 @@ type OverrideName struct{ Workspace, Namespace, Pattern string }
 func (s *Settings) AllOverrides(
 	ctx context.Context, of *workspaces.Set, after OverrideName,
 ) (overrides []Override, more bool, err error) {
-	return page(s.store.AllOverrides(ctx, of, after, PageMax+1))
+	return Page(s.store.AllOverrides(ctx, of, after, PageMax+1))
 }
 
 // AllNamespaces returns the namespaces with settings, of the given workspaces, that sort after a
@@ -22,5 +22,5 @@ func (s *Settings) AllOverrides(
 func (s *Settings) AllNamespaces(
 	ctx context.Context, of *workspaces.Set, afterWorkspace, afterNamespace string,
 ) (namespaces []Namespace, more bool, err error) {
-	return page(s.store.AllNamespaces(ctx, of, afterWorkspace, afterNamespace, PageMax+1))
+	return Page(s.store.AllNamespaces(ctx, of, afterWorkspace, afterNamespace, PageMax+1))
 }

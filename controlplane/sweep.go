@@ -49,17 +49,10 @@ func (l SweepLimits) Validate() error {
 	if l.BatchesMax < 1 || l.BatchesMax > batchesLimit {
 		return fmt.Errorf("%w: cleanup batches is %d (1 to %d)", ErrInvalid, l.BatchesMax, batchesLimit)
 	}
-	if err := validateSpan("cleanup batch slow", l.BatchSlow, time.Millisecond, time.Minute); err != nil {
+	if err := ValidateSpan("cleanup batch slow", l.BatchSlow, time.Millisecond, time.Minute); err != nil {
 		return err
 	}
-	return validateSpan("cleanup run time", l.RunTimeMax, time.Second, 10*time.Minute)
-}
-
-func validateSpan(field string, d, least, most time.Duration) error {
-	if d < least || d > most {
-		return fmt.Errorf("%w: %s is %v (%v to %v)", ErrInvalid, field, d, least, most)
-	}
-	return nil
+	return ValidateSpan("cleanup run time", l.RunTimeMax, time.Second, 10*time.Minute)
 }
 
 // Batch is what one bounded DELETE did.

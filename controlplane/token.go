@@ -257,14 +257,14 @@ func (t *Tokens) Revoke(ctx context.Context, name string, by By) error {
 // List is the tokens behind a name, revoked ones too, at most PageMax, by name; more tells
 // whether there are others behind them.
 func (t *Tokens) List(ctx context.Context, after string) (tokens []Token, more bool, err error) {
-	return page(t.store.Tokens(ctx, after, PageMax+1))
+	return Page(t.store.Tokens(ctx, after, PageMax+1))
 }
 
 func validateTokenName(name string) error {
-	if err := validateText("token name", name, TokenNameBytesMax); err != nil {
+	if err := ValidateText("token name", name, TokenNameBytesMax); err != nil {
 		return err
 	}
-	if name == AdminTokenName || strings.HasPrefix(name, TokenPrefix) || name == rolloutItself {
+	if name == AdminTokenName || strings.HasPrefix(name, TokenPrefix) || name == Itself {
 		return fmt.Errorf("%w: token name %q is taken", ErrInvalid, name)
 	}
 	return nil

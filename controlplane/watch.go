@@ -83,8 +83,6 @@ const (
 
 	// findingsMax bounds a document; the worst stay.
 	findingsMax = 100
-	// findingTextMax bounds each text of a finding, in bytes.
-	findingTextMax = 500
 )
 
 // Finding is one thing that a person should know of.
@@ -190,16 +188,4 @@ func (f Finding) id() [2]string { return [2]string{string(f.Kind), f.Subject} }
 
 func (s Severity) rank() int {
 	return slices.Index([]Severity{SeverityOK, SeverityInfo, SeverityWarning, SeverityCritical}, s)
-}
-
-// clip bounds a text that may quote what others wrote.
-func clip(text string) string {
-	if len(text) <= findingTextMax {
-		return text
-	}
-	cut := findingTextMax
-	for cut > 0 && text[cut]&0xC0 == 0x80 { // within a rune
-		cut--
-	}
-	return text[:cut] + "…"
 }

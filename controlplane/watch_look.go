@@ -81,7 +81,7 @@ func (w *Watch) Look(ctx context.Context, now time.Time) Look {
 	for _, part := range seen {
 		look.Blind = append(look.Blind, part.Blind...)
 		for _, f := range part.Findings[:min(len(part.Findings), findingsMax)] {
-			f.What, f.Do = clip(f.What), clip(f.Do)
+			f.What, f.Do = Clip(f.What), Clip(f.Do)
 			look.add(f)
 		}
 	}

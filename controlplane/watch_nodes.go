@@ -138,7 +138,7 @@ func (r region) silence(now time.Time) []Finding {
 	return []Finding{{
 		Kind: FindingNodesDead, Subject: r.name, Severity: SeverityWarning,
 		SinceMs: since(lately, func(a, b Node) int { return a.SeenAt.Compare(b.SeenAt) }),
-		What: fmt.Sprintf("in %s %s no heartbeats any more: %s", r.name, countOf(len(lately), "node sends", "nodes send"),
+		What: fmt.Sprintf("in %s %s no heartbeats any more: %s", r.name, CountOf(len(lately), "node sends", "nodes send"),
 			names(lately)),
 		Do: fmt.Sprintf("Check that it runs and reaches MySQL. A node removed on purpose leaves this list after %v.",
 			deadTold),
@@ -180,7 +180,7 @@ func differences(fleet Fleet, tunings []RegionTuning) []Finding {
 	})
 	var text []string
 	for _, g := range groups {
-		text = append(text, several(g))
+		text = append(text, Several(g))
 	}
 	return []Finding{{
 		Kind: FindingTuningsDiffer, Severity: SeverityWarning,
@@ -204,8 +204,6 @@ func inForce(tunings []RegionTuning, name string) (version int64, set tuning.Tun
 	}
 	return version, set
 }
-
-func originDown(n Node) bool { return n.Health.BreakersOpen > 0 }
 
 // tableFullFor is how long the last key without room makes a table a full one.
 const tableFullFor = 5 * time.Minute
@@ -244,15 +242,6 @@ func worst(nodes []Node, of func(Node) time.Duration) (d time.Duration) {
 	return d
 }
 
-func filter(nodes []Node, has func(Node) bool) (found []Node) {
-	for _, n := range nodes {
-		if has(n) {
-			found = append(found, n)
-		}
-	}
-	return found
-}
-
 func count(nodes []Node, has func(Node) bool) int { return len(filter(nodes, has)) }
 
 // names names some nodes.
@@ -266,11 +255,4 @@ func names(nodes []Node) string {
 		text += fmt.Sprintf(" and %d more", more)
 	}
 	return text
-}
-
-func countOf(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
 }

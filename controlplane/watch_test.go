@@ -251,7 +251,7 @@ func TestHealthDocumentIsBounded(t *testing.T) {
 	look := w.watch().Look(t.Context(), watchNow)
 	look.Findings = append(look.Findings, look.Findings[0], Finding{Kind: FindingClockSkew, Severity: SeverityWarning})
 	d := HealthDocument{}.Next(look)
-	if len(d.Findings) != findingsMax || d.LeftOut != 2 || d.Overall != SeverityCritical || len(d.Findings[0].What) > findingTextMax+3 || d.Findings[findingsMax-1].Severity != SeverityCritical {
+	if len(d.Findings) != findingsMax || d.LeftOut != 2 || d.Overall != SeverityCritical || len(d.Findings[0].What) > TextBytesMax+3 || d.Findings[findingsMax-1].Severity != SeverityCritical {
 		t.Errorf("%d findings, %d left out, %s, %+v", len(d.Findings), d.LeftOut, d.Overall, d.Findings[0])
 	}
 	if err := (HealthDocument{Version: healthVersion + 1}).Check(); !errors.Is(err, ErrConflict) {
