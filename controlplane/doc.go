@@ -77,11 +77,9 @@
 //  3. Rows that have not expired are never deleted.
 //  4. An effect that was given up does nothing once another has come: each has a fence.
 //
-// # Settings and tokens
+// # Tokens
 //
-// [Settings] are overrides and namespaces: rows that nodes read within a settings interval
-// of settings, each changed in one transaction with its audit row. [Tokens] are who may
-// do all this, by [Role].
+// [Tokens] are who may do all this, by [Role].
 //
 // # Metrics
 //

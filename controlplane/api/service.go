@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/limits"
 	"github.com/weirhq/weir/shared/bounded"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
@@ -58,12 +59,12 @@ type Config struct {
 	Audit      controlplane.AuditLog
 	Metrics    prometheus.Gatherer
 	Log        *slog.Logger
-	TopKeys    func(context.Context, controlplane.TopQuery) (controlplane.TopKeys, error)
-	Held       func(context.Context, controlplane.HeldQuery) (controlplane.HeldReport, error)
-	Key        func(context.Context, controlplane.KeyQuery) (controlplane.KeyReport, error)
+	TopKeys    func(context.Context, limits.TopQuery) (limits.TopKeys, error)
+	Held       func(context.Context, limits.HeldQuery) (limits.HeldReport, error)
+	Key        func(context.Context, limits.KeyQuery) (limits.KeyReport, error)
 	// Limits estimates which requests an override would have denied, for keys of some workspaces.
 	// If it is nil, there are no estimates.
-	Limits func(context.Context, []controlplane.LimitChange, *workspaces.Set) (controlplane.LimitEstimate, error)
+	Limits func(context.Context, []limits.LimitChange, *workspaces.Set) (limits.LimitEstimate, error)
 
 	// Approvers reports whose approvals no longer count. If it is nil, all approvals count.
 	Approvers controlplane.Approvers

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/limits"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
 	"github.com/weirhq/weir/shared/heartbeat"
@@ -76,10 +77,10 @@ type fixture struct {
 	links      controlplane.AuditLinks
 
 	versionsAsked string
-	key           controlplane.KeyReport
-	keyAsked      controlplane.KeyQuery
-	top           controlplane.TopKeys
-	topAsked      controlplane.TopQuery
+	key           limits.KeyReport
+	keyAsked      limits.KeyQuery
+	top           limits.TopKeys
+	topAsked      limits.TopQuery
 	schedule      *schedule
 	rollouts      rollouts
 	retirements   retirements
@@ -138,11 +139,11 @@ func serve(t *testing.T, opts ...connect.ClientOption) *fixture {
 		Lag:   func(context.Context) (time.Duration, error) { return 3 * time.Second, f.lagErr },
 		Fleet: func(context.Context) (controlplane.Fleet, error) { return f.fleet, f.fleetErr },
 		Audit: f, Tunings: f,
-		Key: func(_ context.Context, q controlplane.KeyQuery) (controlplane.KeyReport, error) {
+		Key: func(_ context.Context, q limits.KeyQuery) (limits.KeyReport, error) {
 			f.keyAsked = q
 			return f.key, f.fleetErr
 		},
-		TopKeys: func(_ context.Context, q controlplane.TopQuery) (controlplane.TopKeys, error) {
+		TopKeys: func(_ context.Context, q limits.TopQuery) (limits.TopKeys, error) {
 			f.topAsked = q
 			return f.top, f.fleetErr
 		},

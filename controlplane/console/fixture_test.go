@@ -23,6 +23,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/api"
+	"github.com/weirhq/weir/controlplane/limits"
 	"github.com/weirhq/weir/shared/heartbeat"
 	"github.com/weirhq/weir/shared/window"
 	"github.com/weirhq/weir/shared/workspaces"
@@ -43,7 +44,7 @@ type world struct {
 	fleet    controlplane.Fleet
 	cleanup  controlplane.CleanupStatus
 	one      *controlplane.Rollout
-	settings []controlplane.Override
+	settings []limits.Override
 	inForce  []controlplane.RegionTuning
 	overall  controlplane.Severity // of its health; empty: a warning
 	// namespaces are those with settings, beside api.
@@ -55,13 +56,13 @@ type world struct {
 	retire     *controlplane.Retirement
 	found      []controlplane.Finding
 	audit      []controlplane.AuditRecord
-	resets     []controlplane.Reset
-	top        controlplane.TopKeys
-	held       controlplane.HeldReport
+	resets     []limits.Reset
+	top        limits.TopKeys
+	held       limits.HeldReport
 	noTop      error
 	refused    error     // of connections' certificates
 	now        time.Time // the database's, of a key
-	rows       []controlplane.KeyRow
+	rows       []limits.KeyRow
 	tokens     []controlplane.Token // by name
 	listDown   error                // of tokens
 	made       int                  // secrets
@@ -69,8 +70,8 @@ type world struct {
 
 	overridePages int // of all namespaces, that were read
 
-	estimate   controlplane.LimitEstimate
-	estimated  []controlplane.LimitChange
+	estimate   limits.LimitEstimate
+	estimated  []limits.LimitChange
 	noEstimate error
 }
 
@@ -88,29 +89,29 @@ func start(t testing.TB, open bool) *world {
 			defer w.mu.Unlock()
 			return controlplane.HealthDocument{Overall: cmp.Or(w.overall, controlplane.SeverityWarning), AtMs: 1_700_000_000_000, Findings: w.found}
 		},
-		TopKeys: func(_ context.Context, q controlplane.TopQuery) (controlplane.TopKeys, error) {
+		TopKeys: func(_ context.Context, q limits.TopQuery) (limits.TopKeys, error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			return w.top, cmp.Or(w.noTop, w.down)
 		},
-		Held: func(_ context.Context, q controlplane.HeldQuery) (controlplane.HeldReport, error) {
+		Held: func(_ context.Context, q limits.HeldQuery) (limits.HeldReport, error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			return w.held, cmp.Or(w.noTop, w.down)
 		},
-		Limits: func(_ context.Context, changes []controlplane.LimitChange, _ *workspaces.Set) (controlplane.LimitEstimate, error) {
+		Limits: func(_ context.Context, changes []limits.LimitChange, _ *workspaces.Set) (limits.LimitEstimate, error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.estimated = changes
 			return w.estimate, cmp.Or(w.noEstimate, w.down)
 		},
-		Key: func(_ context.Context, q controlplane.KeyQuery) (controlplane.KeyReport, error) {
+		Key: func(_ context.Context, q limits.KeyQuery) (limits.KeyReport, error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			if w.down != nil {
-				return controlplane.KeyReport{}, w.down
+				return limits.KeyReport{}, w.down
 			}
-			return controlplane.GetKey(context.Background(), keyRows{w}, q)
+			return limits.GetKey(context.Background(), keyRows{w}, q)
 		},
 		Diagnose: func(context.Context) []controlplane.Check {
 			return []controlplane.Check{{Area: "mysql", Name: "version", Result: controlplane.CheckOK, What: "10.11"}, {Area: "redis", Name: "policy", Result: "fail", What: "evicts", Do: "set noeviction"}}
@@ -247,11 +248,11 @@ type settings struct {
 	*world
 }
 
-func (s settings) ChangeOverride(_ context.Context, workspace, namespace, pattern string, change controlplane.OverrideChange, by controlplane.By) (controlplane.Override, error) {
+func (s settings) ChangeOverride(_ context.Context, workspace, namespace, pattern string, change limits.OverrideChange, by controlplane.By) (limits.Override, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	at := slices.IndexFunc(s.world.settings, func(o controlplane.Override) bool { return o.Pattern == pattern })
-	o := controlplane.Override{Workspace: workspace, Namespace: namespace, Pattern: pattern}
+	at := slices.IndexFunc(s.world.settings, func(o limits.Override) bool { return o.Pattern == pattern })
+	o := limits.Override{Workspace: workspace, Namespace: namespace, Pattern: pattern}
 	if at >= 0 {
 		o = s.world.settings[at]
 	}
@@ -272,7 +273,7 @@ func (s settings) ChangeOverride(_ context.Context, workspace, namespace, patter
 	return o, s.down
 }
 
-func (s settings) Override(_ context.Context, _, _, pattern string) (controlplane.Override, error) {
+func (s settings) Override(_ context.Context, _, _, pattern string) (limits.Override, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, o := range s.world.settings {
@@ -280,7 +281,7 @@ func (s settings) Override(_ context.Context, _, _, pattern string) (controlplan
 			return o, s.down
 		}
 	}
-	return controlplane.Override{}, fmt.Errorf("%w: there is no override %q", controlplane.ErrNotFound, pattern)
+	return limits.Override{}, fmt.Errorf("%w: there is no override %q", controlplane.ErrNotFound, pattern)
 }
 
 func (s settings) DeleteOverride(_ context.Context, _, _, pattern string, ifUpdatedMs *int64, by controlplane.By) error {
@@ -298,7 +299,7 @@ func (s settings) DeleteOverride(_ context.Context, _, _, pattern string, ifUpda
 	return fmt.Errorf("%w: there is no override %q", controlplane.ErrNotFound, pattern)
 }
 
-func (s settings) Overrides(_ context.Context, _, _, after string) (page []controlplane.Override, more bool, err error) {
+func (s settings) Overrides(_ context.Context, _, _, after string) (page []limits.Override, more bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, o := range s.world.settings {
@@ -309,34 +310,34 @@ func (s settings) Overrides(_ context.Context, _, _, after string) (page []contr
 	return page[:min(len(page), 1000)], len(page) > 1000, s.down
 }
 
-func (s settings) SetNamespace(_ context.Context, workspace, namespace string, _ controlplane.NamespaceChange, by controlplane.By) (controlplane.Namespace, error) {
+func (s settings) SetNamespace(_ context.Context, workspace, namespace string, _ limits.NamespaceChange, by controlplane.By) (limits.Namespace, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.by = by
-	return controlplane.DefaultNamespace(workspace, namespace), s.down
+	return limits.DefaultNamespace(workspace, namespace), s.down
 }
 
-func (s settings) Namespace(_ context.Context, workspace, namespace string) (controlplane.Namespace, error) {
+func (s settings) Namespace(_ context.Context, workspace, namespace string) (limits.Namespace, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.down == nil && namespace != "api" && !slices.Contains(s.namespaces, namespace) {
-		return controlplane.Namespace{}, fmt.Errorf("%w: namespace %s has no settings", controlplane.ErrNotFound, namespace)
+		return limits.Namespace{}, fmt.Errorf("%w: namespace %s has no settings", controlplane.ErrNotFound, namespace)
 	}
-	return controlplane.DefaultNamespace(workspace, namespace), s.down
+	return limits.DefaultNamespace(workspace, namespace), s.down
 }
 
-func (s settings) Namespaces(_ context.Context, workspace, after string) (page []controlplane.Namespace, more bool, err error) {
+func (s settings) Namespaces(_ context.Context, workspace, after string) (page []limits.Namespace, more bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, name := range append([]string{"api"}, s.namespaces...) {
 		if name > after {
-			page = append(page, controlplane.DefaultNamespace(workspace, name))
+			page = append(page, limits.DefaultNamespace(workspace, name))
 		}
 	}
 	return page[:min(len(page), 1000)], len(page) > 1000, s.down
 }
 
-func (s settings) AllOverrides(_ context.Context, _ *workspaces.Set, after controlplane.OverrideName) (page []controlplane.Override, more bool, err error) {
+func (s settings) AllOverrides(_ context.Context, _ *workspaces.Set, after limits.OverrideName) (page []limits.Override, more bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.overridePages++
@@ -348,24 +349,24 @@ func (s settings) AllOverrides(_ context.Context, _ *workspaces.Set, after contr
 	return page[:min(len(page), 1000)], len(page) > 1000, s.down
 }
 
-func (s settings) AllNamespaces(context.Context, *workspaces.Set, string, string) (page []controlplane.Namespace, more bool, err error) {
+func (s settings) AllNamespaces(context.Context, *workspaces.Set, string, string) (page []limits.Namespace, more bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, name := range s.namespaces {
-		page = append(page, controlplane.DefaultNamespace("acme", name))
+		page = append(page, limits.DefaultNamespace("acme", name))
 	}
 	return page[:min(len(page), 1000)], len(page) > 1000, s.down
 }
 
-func (s settings) ResetKey(_ context.Context, workspace, namespace, identifier string, _ time.Duration, by controlplane.By) (controlplane.Reset, error) {
+func (s settings) ResetKey(_ context.Context, workspace, namespace, identifier string, _ time.Duration, by controlplane.By) (limits.Reset, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	reset := controlplane.Reset{Workspace: workspace, Namespace: namespace, Identifier: identifier, Generation: 1, SetAt: time.UnixMilli(1_700_000_000_000)}
+	reset := limits.Reset{Workspace: workspace, Namespace: namespace, Identifier: identifier, Generation: 1, SetAt: time.UnixMilli(1_700_000_000_000)}
 	s.resets, s.by = append(s.resets, reset), by
 	return reset, s.down
 }
 
-func (s settings) Resets(context.Context, string, string) ([]controlplane.Reset, error) {
+func (s settings) Resets(context.Context, string, string) ([]limits.Reset, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.resets, s.down
@@ -374,11 +375,11 @@ func (s settings) Resets(context.Context, string, string) ([]controlplane.Reset,
 // keyRows are the rows of every key; the world is locked.
 type keyRows struct{ *world }
 
-func (s keyRows) KeyRows(context.Context, string, string, string, int) (time.Time, []controlplane.KeyRow, error) {
+func (s keyRows) KeyRows(context.Context, string, string, string, int) (time.Time, []limits.KeyRow, error) {
 	return s.now, s.rows, nil
 }
 
-func (s keyRows) KeyReset(_ context.Context, _, _, identifier string) (*controlplane.Reset, error) {
+func (s keyRows) KeyReset(_ context.Context, _, _, identifier string) (*limits.Reset, error) {
 	for i := range s.resets {
 		if s.resets[i].Identifier == identifier {
 			return &s.resets[i], nil
@@ -387,7 +388,7 @@ func (s keyRows) KeyReset(_ context.Context, _, _, identifier string) (*controlp
 	return nil, nil
 }
 
-func (s keyRows) OverrideOf(_ context.Context, _, _, identifier string) (applies *controlplane.Override, err error) {
+func (s keyRows) OverrideOf(_ context.Context, _, _, identifier string) (applies *limits.Override, err error) {
 	for i, o := range s.world.settings {
 		if window.MatchesParts(window.PatternParts(o.Pattern), identifier) && (applies == nil || window.ComparePatterns(o.Pattern, applies.Pattern) < 0) {
 			applies = &s.world.settings[i]

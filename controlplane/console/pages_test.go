@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/limits"
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
@@ -98,7 +99,7 @@ func full(t testing.TB) *world {
 	now := time.Now()
 	w.fleet = populous(20, 50, now)
 	for i := range 10_000 {
-		w.settings = append(w.settings, controlplane.Override{Workspace: "acme", Namespace: "api", Pattern: fmt.Sprintf("user_%05d", i), Limit: int64(i), UpdatedAt: now})
+		w.settings = append(w.settings, limits.Override{Workspace: "acme", Namespace: "api", Pattern: fmt.Sprintf("user_%05d", i), Limit: int64(i), UpdatedAt: now})
 	}
 	for i := range 50 {
 		w.cleanup.History = append(w.cleanup.History, controlplane.CleanupRun{StartedAt: now, Took: time.Second, Trigger: "schedule", CleanupReport: controlplane.CleanupReport{Rows: int64(i)}})
@@ -114,7 +115,7 @@ func full(t testing.TB) *world {
 		t.Fatal(err)
 	}
 	w.found = []controlplane.Finding{{Severity: controlplane.SeverityCritical, Subject: "eu", What: "no node of it is live", Do: "start one", SinceMs: now.UnixMilli()}}
-	w.resets = []controlplane.Reset{{Workspace: "acme", Namespace: "api", Identifier: "user_1", Generation: 3, SetAt: now, ExpiresAt: now}}
+	w.resets = []limits.Reset{{Workspace: "acme", Namespace: "api", Identifier: "user_1", Generation: 3, SetAt: now, ExpiresAt: now}}
 	for i := range int64(120) {
 		w.audit = append(w.audit, controlplane.AuditRecord{Row: 120 - i, At: now, AuditEntry: controlplane.AuditEntry{By: controlplane.By{Actor: "ann", Reason: "deploy"}, Action: "override.set", Subject: fmt.Sprint("entry ", 120-i), After: "{}"}})
 	}
@@ -214,7 +215,7 @@ func TestNamesAreEscaped(t *testing.T) {
 	const evil = `<img src=x onerror=alert(1)>"'`
 	w := start(t, false)
 	w.fleet = controlplane.Fleet{Now: time.Now(), Nodes: []controlplane.Node{{Heartbeat: heartbeat.Heartbeat{NodeID: evil, Region: evil, Build: evil, Health: heartbeat.Health{SettingsProblem: evil}}, Live: true}}}
-	w.settings = []controlplane.Override{{Workspace: "acme", Namespace: "api", Pattern: evil}}
+	w.settings = []limits.Override{{Workspace: "acme", Namespace: "api", Pattern: evil}}
 	b := w.as("operator")
 	for _, path := range append(everyPage, "/console/regions/"+url.PathEscape(evil), "/console/sign-in?next="+url.QueryEscape(evil), "/console/limits/namespace?"+url.Values{"workspace": {evil}, "namespace": {evil}, "after": {evil}, "pattern": {evil}}.Encode()) {
 		if a := b.get(path); strings.Contains(a.body, "<img") {
@@ -323,8 +324,8 @@ func BenchmarkPages(b *testing.B) {
 // the two cells at this moment.
 func TestAHotKey(t *testing.T) {
 	w := start(t, false)
-	w.top = controlplane.TopKeys{Now: time.UnixMilli(1_700_000_015_000 / 60_000 * 60_000).Add(15 * time.Second), Nodes: 4, Keys: []controlplane.TopKey{
-		{Workspace: "acme", Namespace: "api", Identifier: "user_1", DurationMs: 60_000, Limit: 100, Count: 90, Regions: []controlplane.TopKeyRegion{{Region: "eu", Count: 60}, {Region: "us", Count: 30}}},
+	w.top = limits.TopKeys{Now: time.UnixMilli(1_700_000_015_000 / 60_000 * 60_000).Add(15 * time.Second), Nodes: 4, Keys: []limits.TopKey{
+		{Workspace: "acme", Namespace: "api", Identifier: "user_1", DurationMs: 60_000, Limit: 100, Count: 90, Regions: []limits.TopKeyRegion{{Region: "eu", Count: 60}, {Region: "us", Count: 30}}},
 	}}
 	a := w.as("viewer").get("/console/keys?workspace=acme&namespace=api&identifier=user_1")
 	for _, words := range []string{
@@ -344,13 +345,13 @@ func TestAHotKey(t *testing.T) {
 func TestWhatIsHeld(t *testing.T) {
 	w := start(t, false)
 	at := time.UnixMilli(1_700_000_000_000)
-	w.held = controlplane.HeldReport{Now: at, Nodes: 2, Oldest: 4 * time.Second, Held: []controlplane.Held{
+	w.held = limits.HeldReport{Now: at, Nodes: 2, Oldest: 4 * time.Second, Held: []limits.Held{
 		{Kind: "lease", Workspace: "acme", Namespace: "exports", Identifier: "org_7", Holder: "<b>job", Region: "eu", Node: "eu-1", Amount: 1,
 			SinceMs: at.Add(-time.Hour).UnixMilli()},
 		{Kind: "reservation", Workspace: "acme", Namespace: "tokens", Identifier: "org_8", Region: "us", Node: "us-1", Amount: 4000,
 			SinceMs: at.Add(-time.Minute).UnixMilli(), EndsMs: at.Add(30 * time.Second).UnixMilli()},
 	}}
-	w.top = controlplane.TopKeys{Now: at, Nodes: 1, Keys: []controlplane.TopKey{
+	w.top = limits.TopKeys{Now: at, Nodes: 1, Keys: []limits.TopKey{
 		{Workspace: "acme", Namespace: "exports", Identifier: "org_7", Limit: 3, Count: 9}}}
 	a := w.as("viewer").get("/console/keys")
 	for _, words := range []string{"org_7", "&lt;b&gt;job", "eu-1", "when released", "<td>reservation</td>", "4\u202f000", "30 s",

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/limits"
 	"github.com/weirhq/weir/schema"
 	"github.com/weirhq/weir/shared/servers"
 )
@@ -347,8 +348,8 @@ func execAll(t *testing.T, db *sql.DB, statements ...string) {
 
 func setLimit(t *testing.T, s *Store, limit int64) error {
 	return s.ChangeOverride(t.Context(), "acme", "api", "u*",
-		func(*controlplane.Override) (*controlplane.Override, controlplane.AuditEntry, error) {
-			return &controlplane.Override{Workspace: "acme", Namespace: "api", Pattern: "u*", Limit: limit},
+		func(*limits.Override) (*limits.Override, controlplane.AuditEntry, error) {
+			return &limits.Override{Workspace: "acme", Namespace: "api", Pattern: "u*", Limit: limit},
 				controlplane.AuditEntry{By: controlplane.By{Actor: "ann", Reason: "test"}, Action: "override.set", Subject: "acme/api/u*"}, nil
 		})
 }

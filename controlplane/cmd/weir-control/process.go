@@ -18,6 +18,7 @@ import (
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/api"
 	"github.com/weirhq/weir/controlplane/cmd/weir-control/preview"
+	"github.com/weirhq/weir/controlplane/limits"
 	"github.com/weirhq/weir/controlplane/store"
 	"github.com/weirhq/weir/restate/handlers"
 	"github.com/weirhq/weir/schema"
@@ -142,24 +143,24 @@ func (p *process) build() error {
 		Rollouts:    api.SavedRollouts{Rollouts: handlers.RolloutClient{Client: client}, Saves: rollouts},
 		Retirements: handlers.RetirementClient{Client: client},
 		Previews:    previews,
-		Settings:    controlplane.NewSettings(steps),
+		Settings:    limits.NewSettings(steps),
 		Tuning: func(ctx context.Context) ([]controlplane.RegionTuning, error) {
 			return controlplane.TuningInForce(ctx, steps.NewestTunings)
 		},
 		Tunings: steps,
 		Tokens:  tokens, RequireTokens: p.config.APIAuth == "token", Subjects: p.config.subjects(),
-		TopKeys: func(ctx context.Context, q controlplane.TopQuery) (controlplane.TopKeys, error) {
-			return controlplane.ListTopKeys(ctx, steps, q, p.config.NodeLiveWithin)
+		TopKeys: func(ctx context.Context, q limits.TopQuery) (limits.TopKeys, error) {
+			return limits.ListTopKeys(ctx, steps, q, p.config.NodeLiveWithin)
 		},
-		Held: func(ctx context.Context, q controlplane.HeldQuery) (controlplane.HeldReport, error) {
-			return controlplane.ListHeld(ctx, steps, q, p.config.NodeLiveWithin)
+		Held: func(ctx context.Context, q limits.HeldQuery) (limits.HeldReport, error) {
+			return limits.ListHeld(ctx, steps, q, p.config.NodeLiveWithin)
 		},
-		Key: func(ctx context.Context, q controlplane.KeyQuery) (controlplane.KeyReport, error) {
-			return controlplane.GetKey(ctx, steps, q)
+		Key: func(ctx context.Context, q limits.KeyQuery) (limits.KeyReport, error) {
+			return limits.GetKey(ctx, steps, q)
 		},
-		Limits: func(ctx context.Context, changes []controlplane.LimitChange,
-			visible *workspaces.Set) (controlplane.LimitEstimate, error) {
-			return controlplane.EstimateLimits(ctx, steps, changes, visible, p.config.NodeLiveWithin)
+		Limits: func(ctx context.Context, changes []limits.LimitChange,
+			visible *workspaces.Set) (limits.LimitEstimate, error) {
+			return limits.EstimateLimits(ctx, steps, changes, visible, p.config.NodeLiveWithin)
 		},
 		Ready: func(ctx context.Context) error { return steps.Ready(ctx, tables) },
 		Lag:   cleanup.Lag, Partitions: cleanup.PartitionsProblem, Fleet: fleet, Health: health.Health, Audit: steps,

@@ -20,6 +20,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/api"
+	"github.com/weirhq/weir/controlplane/limits"
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
@@ -62,12 +63,12 @@ type world struct {
 	lag         time.Duration
 	lagErr      error
 	fleet       controlplane.Fleet
-	top         controlplane.TopKeys
-	topQuery    controlplane.TopQuery
-	held        controlplane.HeldReport
-	heldQuery   controlplane.HeldQuery
-	key         controlplane.KeyReport
-	keyQuery    controlplane.KeyQuery
+	top         limits.TopKeys
+	topQuery    limits.TopQuery
+	held        limits.HeldReport
+	heldQuery   limits.HeldQuery
+	key         limits.KeyReport
+	keyQuery    limits.KeyQuery
 	rollouts    rollouts
 	retirements retirements
 	previews    previews
@@ -110,15 +111,15 @@ func newWorldThat(t *testing.T, asks bool) *world {
 		Health:   func(context.Context) controlplane.HealthDocument { return w.health },
 		Diagnose: func(context.Context) []controlplane.Check { return w.checks },
 		Audit:    w,
-		TopKeys: func(_ context.Context, q controlplane.TopQuery) (controlplane.TopKeys, error) {
+		TopKeys: func(_ context.Context, q limits.TopQuery) (limits.TopKeys, error) {
 			w.topQuery = q
 			return w.top, w.schedule.err
 		},
-		Held: func(_ context.Context, q controlplane.HeldQuery) (controlplane.HeldReport, error) {
+		Held: func(_ context.Context, q limits.HeldQuery) (limits.HeldReport, error) {
 			w.heldQuery = q
 			return w.held, w.schedule.err
 		},
-		Key: func(_ context.Context, q controlplane.KeyQuery) (controlplane.KeyReport, error) {
+		Key: func(_ context.Context, q limits.KeyQuery) (limits.KeyReport, error) {
 			w.keyQuery = q
 			return w.key, w.schedule.err
 		},

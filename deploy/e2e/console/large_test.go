@@ -16,6 +16,7 @@ import (
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/api"
 	"github.com/weirhq/weir/controlplane/console"
+	"github.com/weirhq/weir/controlplane/limits"
 	"github.com/weirhq/weir/shared/heartbeat"
 	"github.com/weirhq/weir/shared/tuning"
 	"github.com/weirhq/weir/shared/window"
@@ -26,7 +27,7 @@ import (
 // which runs: everything that it tells is a function of the time, and changes each second.
 type large struct {
 	regions   []string
-	overrides []controlplane.Override // by pattern
+	overrides []limits.Override // by pattern
 	rollout   *controlplane.Rollout
 	retire    *controlplane.Retirement
 	down      error // of everything below the API
@@ -68,7 +69,7 @@ func serve(t testing.TB, state string) (url string) {
 	}
 	now := time.Now()
 	for i := range largeOverrides {
-		l.overrides = append(l.overrides, controlplane.Override{Workspace: "acme", Namespace: "api", Pattern: fmt.Sprintf("user_%05d", i), Limit: int64(100 * i), DurationMs: 60_000, UpdatedAt: now})
+		l.overrides = append(l.overrides, limits.Override{Workspace: "acme", Namespace: "api", Pattern: fmt.Sprintf("user_%05d", i), Limit: int64(100 * i), DurationMs: 60_000, UpdatedAt: now})
 	}
 	by := controlplane.By{Actor: "ann", Reason: "fewer rows"}
 	plan := controlplane.DefaultRolloutPlan()
@@ -104,8 +105,8 @@ func serve(t testing.TB, state string) (url string) {
 		Tokens: largeTokens{large: l},
 		Limits: l.limits,
 		Fleet:  l.fleet, Health: l.health, TopKeys: l.topKeys, Lag: func(context.Context) (time.Duration, error) { return 3 * time.Second, nil },
-		Key: func(ctx context.Context, q controlplane.KeyQuery) (controlplane.KeyReport, error) {
-			return controlplane.GetKey(ctx, l, q)
+		Key: func(ctx context.Context, q limits.KeyQuery) (limits.KeyReport, error) {
+			return limits.GetKey(ctx, l, q)
 		},
 		Tuning: func(context.Context) ([]controlplane.RegionTuning, error) {
 			return []controlplane.RegionTuning{{Version: 7, Document: l.rollout.Document}}, l.down
@@ -174,16 +175,16 @@ func (l *large) health(context.Context) controlplane.HealthDocument {
 	}}
 }
 
-func (l *large) topKeys(context.Context, controlplane.TopQuery) (controlplane.TopKeys, error) {
+func (l *large) topKeys(context.Context, limits.TopQuery) (limits.TopKeys, error) {
 	now := time.Now()
 	if l.empty || l.down != nil {
-		return controlplane.TopKeys{Now: now}, l.down
+		return limits.TopKeys{Now: now}, l.down
 	}
-	top := controlplane.TopKeys{Now: now, Nodes: largeNodes, Oldest: 2 * time.Second}
+	top := limits.TopKeys{Now: now, Nodes: largeNodes, Oldest: 2 * time.Second}
 	for i := range int64(100) {
-		key := controlplane.TopKey{Workspace: "acme", Namespace: "api", Identifier: fmt.Sprintf("user_%05d", 41+i), DurationMs: 60_000, Limit: 1000, Count: 10_000 - 50*i + now.Unix()%50}
+		key := limits.TopKey{Workspace: "acme", Namespace: "api", Identifier: fmt.Sprintf("user_%05d", 41+i), DurationMs: 60_000, Limit: 1000, Count: 10_000 - 50*i + now.Unix()%50}
 		for _, region := range l.regions[:4] {
-			key.Regions = append(key.Regions, controlplane.TopKeyRegion{Region: region, Count: key.Count / 4})
+			key.Regions = append(key.Regions, limits.TopKeyRegion{Region: region, Count: key.Count / 4})
 		}
 		top.Keys = append(top.Keys, key)
 	}
@@ -191,22 +192,22 @@ func (l *large) topKeys(context.Context, controlplane.TopQuery) (controlplane.To
 }
 
 // limits would have denied a little of what ten keys have spent. A deletion leaves them to their callers' limits.
-func (l *large) limits(_ context.Context, changes []controlplane.LimitChange, _ *workspaces.Set) (controlplane.LimitEstimate, error) {
+func (l *large) limits(_ context.Context, changes []limits.LimitChange, _ *workspaces.Set) (limits.LimitEstimate, error) {
 	if l.empty || l.down != nil {
-		return controlplane.LimitEstimate{}, l.down
+		return limits.LimitEstimate{}, l.down
 	}
-	e := controlplane.LimitEstimate{Reported: 14_210, Nodes: largeNodes, Oldest: 2 * time.Second, Matched: 10, Unknown: 10}
+	e := limits.LimitEstimate{Reported: 14_210, Nodes: largeNodes, Oldest: 2 * time.Second, Matched: 10, Unknown: 10}
 	if !changes[0].Deleted {
 		e.Unknown, e.Cost, e.Denied, e.Keys = 2, 80_000, 2_500, 4
 		for i := range int64(4) {
-			e.Worst = append(e.Worst, controlplane.LimitKey{Workspace: "acme", Namespace: "api", Identifier: fmt.Sprintf("user_%05d", 41+i), Cost: 10_000 - 50*i, Limit: changes[0].Limit})
+			e.Worst = append(e.Worst, limits.LimitKey{Workspace: "acme", Namespace: "api", Identifier: fmt.Sprintf("user_%05d", 41+i), Cost: 10_000 - 50*i, Limit: changes[0].Limit})
 		}
 	}
 	return e, nil
 }
 
 // KeyRows are a key's parts of all regions: the current cell fills as time goes by.
-func (l *large) KeyRows(context.Context, string, string, string, int) (now time.Time, rows []controlplane.KeyRow, err error) {
+func (l *large) KeyRows(context.Context, string, string, string, int) (now time.Time, rows []limits.KeyRow, err error) {
 	now = time.Now()
 	if l.empty || l.down != nil {
 		return now, nil, l.down
@@ -216,8 +217,8 @@ func (l *large) KeyRows(context.Context, string, string, string, int) (now time.
 	for r, region := range l.regions {
 		most := int64(1000 + 100*r)
 		for _, part := range []struct{ sequence, count int64 }{{sequence - 1, most}, {sequence, most * (now.UnixMilli() - sequence*d) / d}} {
-			rows = append(rows, controlplane.KeyRow{
-				KeyPart:        controlplane.KeyPart{Region: region, Count: part.count, UpdatedAt: now.Add(-300 * time.Millisecond)},
+			rows = append(rows, limits.KeyRow{
+				KeyPart:        limits.KeyPart{Region: region, Count: part.count, UpdatedAt: now.Add(-300 * time.Millisecond)},
 				StoredDuration: window.StoredDuration(&k), Sequence: part.sequence,
 			})
 		}
@@ -225,11 +226,11 @@ func (l *large) KeyRows(context.Context, string, string, string, int) (now time.
 	return now, rows, nil
 }
 
-func (l *large) KeyReset(context.Context, string, string, string) (*controlplane.Reset, error) {
+func (l *large) KeyReset(context.Context, string, string, string) (*limits.Reset, error) {
 	return nil, nil
 }
 
-func (l *large) OverrideOf(_ context.Context, _, _, identifier string) (*controlplane.Override, error) {
+func (l *large) OverrideOf(_ context.Context, _, _, identifier string) (*limits.Override, error) {
 	if l.empty || l.down != nil {
 		return nil, l.down
 	}
@@ -241,11 +242,11 @@ func (l *large) OverrideOf(_ context.Context, _, _, identifier string) (*control
 	return nil, nil
 }
 
-func (l *large) Overrides(_ context.Context, _, _, after string, rows int) ([]controlplane.Override, error) {
+func (l *large) Overrides(_ context.Context, _, _, after string, rows int) ([]limits.Override, error) {
 	if l.empty || l.down != nil {
 		return nil, l.down
 	}
-	from, _ := slices.BinarySearchFunc(l.overrides, after+"\x00", func(o controlplane.Override, after string) int {
+	from, _ := slices.BinarySearchFunc(l.overrides, after+"\x00", func(o limits.Override, after string) int {
 		if o.Pattern < after {
 			return -1
 		}
@@ -342,45 +343,45 @@ type largeSettings struct {
 	*large
 }
 
-func (s largeSettings) Overrides(ctx context.Context, workspace, namespace, after string) ([]controlplane.Override, bool, error) {
+func (s largeSettings) Overrides(ctx context.Context, workspace, namespace, after string) ([]limits.Override, bool, error) {
 	const most = 1000
 	page, err := s.large.Overrides(ctx, workspace, namespace, after, most+1)
 	return page[:min(len(page), most)], len(page) > most, err
 }
 
-func (s largeSettings) Namespaces(_ context.Context, workspace, after string) (list []controlplane.Namespace, more bool, err error) {
+func (s largeSettings) Namespaces(_ context.Context, workspace, after string) (list []limits.Namespace, more bool, err error) {
 	if s.empty || s.down != nil {
 		return nil, false, s.down
 	}
 	for i := range 50 {
 		if name := fmt.Sprintf("api-%02d", i); name > after {
-			list = append(list, controlplane.DefaultNamespace(workspace, name))
+			list = append(list, limits.DefaultNamespace(workspace, name))
 		}
 	}
 	return list, false, nil
 }
 
-func (s largeSettings) AllOverrides(ctx context.Context, _ *workspaces.Set, after controlplane.OverrideName) ([]controlplane.Override, bool, error) {
+func (s largeSettings) AllOverrides(ctx context.Context, _ *workspaces.Set, after limits.OverrideName) ([]limits.Override, bool, error) {
 	return s.Overrides(ctx, "acme", "api", after.Pattern)
 }
 
-func (s largeSettings) AllNamespaces(ctx context.Context, _ *workspaces.Set, _, _ string) (list []controlplane.Namespace, more bool, err error) {
+func (s largeSettings) AllNamespaces(ctx context.Context, _ *workspaces.Set, _, _ string) (list []limits.Namespace, more bool, err error) {
 	return s.Namespaces(ctx, "acme", "")
 }
 
-func (s largeSettings) Namespace(_ context.Context, workspace, namespace string) (controlplane.Namespace, error) {
+func (s largeSettings) Namespace(_ context.Context, workspace, namespace string) (limits.Namespace, error) {
 	if s.empty {
-		return controlplane.Namespace{}, fmt.Errorf("%w: no settings", controlplane.ErrNotFound)
+		return limits.Namespace{}, fmt.Errorf("%w: no settings", controlplane.ErrNotFound)
 	}
-	return controlplane.DefaultNamespace(workspace, namespace), s.down
+	return limits.DefaultNamespace(workspace, namespace), s.down
 }
 
-func (s largeSettings) Resets(context.Context, string, string) (list []controlplane.Reset, err error) {
+func (s largeSettings) Resets(context.Context, string, string) (list []limits.Reset, err error) {
 	if s.empty || s.down != nil {
 		return nil, s.down
 	}
 	for i := range 100 {
-		list = append(list, controlplane.Reset{Workspace: "acme", Namespace: "api", Identifier: fmt.Sprintf("user_%05d", 100+i), Generation: 1, SetAt: time.UnixMilli(1_700_000_000_000), ExpiresAt: time.UnixMilli(1_800_000_000_000)})
+		list = append(list, limits.Reset{Workspace: "acme", Namespace: "api", Identifier: fmt.Sprintf("user_%05d", 100+i), Generation: 1, SetAt: time.UnixMilli(1_700_000_000_000), ExpiresAt: time.UnixMilli(1_800_000_000_000)})
 	}
 	return list, nil
 }

@@ -1,4 +1,4 @@
-package controlplane
+package limits
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/shared/heartbeat"
 	"github.com/weirhq/weir/shared/workspaces"
 )
@@ -173,7 +174,7 @@ func TestTopQueryNamesWhatIsWrong(t *testing.T) {
 		"workspace is 192": {Workspace: strings.Repeat("w", 192), Limit: 1},
 		"namespace is 256": {Namespace: strings.Repeat("n", 256), Limit: 1},
 	} {
-		if _, err := ListTopKeys(t.Context(), topReports{}, q, time.Minute); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), says) {
+		if _, err := ListTopKeys(t.Context(), topReports{}, q, time.Minute); !errors.Is(err, controlplane.ErrInvalid) || !strings.Contains(err.Error(), says) {
 			t.Errorf("%+v: %v, want %q", q, err, says)
 		}
 	}
@@ -210,7 +211,7 @@ func TestHeldIsMergedOverNodes(t *testing.T) {
 	}
 	for words, q := range map[string]HeldQuery{"limit is 0": {}, "identifier is 256": {Limit: 1, Identifier: strings.Repeat("x", 256)},
 		"workspace is 192": {Limit: 1, Workspace: strings.Repeat("x", 192)}} {
-		if _, err := ListHeld(t.Context(), store, q, time.Minute); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), words) {
+		if _, err := ListHeld(t.Context(), store, q, time.Minute); !errors.Is(err, controlplane.ErrInvalid) || !strings.Contains(err.Error(), words) {
 			t.Errorf("%+v: %v", q, err)
 		}
 	}

@@ -1,16 +1,18 @@
-package controlplane
+package limits
 
 import (
 	"encoding/json"
 	"strings"
 	"testing"
 
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/internal/controltest"
 	"github.com/weirhq/weir/shared/window"
 )
 
 func TestOverrideValidate(t *testing.T) {
 	good := Override{Workspace: "acme", Namespace: "api", Pattern: "user_*", Limit: 0, DurationMs: 0}
-	for _, o := range []Override{good, {"a", "b", "c", window.LimitMax, 1000, window.LimitMax, true, day}, {"a", "b", "*", 1, window.DurationMax.Milliseconds(), 1, false, day}} {
+	for _, o := range []Override{good, {"a", "b", "c", window.LimitMax, 1000, window.LimitMax, true, controltest.Day}, {"a", "b", "*", 1, window.DurationMax.Milliseconds(), 1, false, controltest.Day}} {
 		if err := o.Validate(); err != nil {
 			t.Errorf("%+v: %v", o, err)
 		}
@@ -30,7 +32,7 @@ func TestOverrideValidate(t *testing.T) {
 	} {
 		bad := good
 		change(&bad)
-		wantInvalid(t, bad.Validate(), words)
+		controltest.WantInvalid(t, bad.Validate(), words)
 	}
 }
 
@@ -60,7 +62,7 @@ func TestNamespaceValidate(t *testing.T) {
 	} {
 		bad := good
 		change(&bad)
-		wantInvalid(t, bad.Validate(), words)
+		controltest.WantInvalid(t, bad.Validate(), words)
 	}
 }
 
@@ -84,8 +86,8 @@ func FuzzEstimate(f *testing.F) {
 // an audit entry for it.
 func TestAChangeChangesSomething(t *testing.T) {
 	settings := NewSettings(nil)
-	_, err := settings.SetNamespace(t.Context(), "acme", "api", NamespaceChange{IfUpdatedMs: new(int64)}, By{Actor: "ann", Reason: "x"})
-	wantInvalid(t, err, "nothing to change: set shadow, mode, outage, node_share or estimate")
-	_, err = settings.ChangeOverride(t.Context(), "acme", "api", "u", OverrideChange{IfUpdatedMs: new(int64)}, By{Actor: "ann", Reason: "x"})
-	wantInvalid(t, err, "nothing to change: set limit, duration_ms, candidate or shadow")
+	_, err := settings.SetNamespace(t.Context(), "acme", "api", NamespaceChange{IfUpdatedMs: new(int64)}, controlplane.By{Actor: "ann", Reason: "x"})
+	controltest.WantInvalid(t, err, "nothing to change: set shadow, mode, outage, node_share or estimate")
+	_, err = settings.ChangeOverride(t.Context(), "acme", "api", "u", OverrideChange{IfUpdatedMs: new(int64)}, controlplane.By{Actor: "ann", Reason: "x"})
+	controltest.WantInvalid(t, err, "nothing to change: set limit, duration_ms, candidate or shadow")
 }

@@ -1,4 +1,4 @@
-package controlplane
+package limits
 
 import (
 	"cmp"
@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/shared/heartbeat"
 	"github.com/weirhq/weir/shared/window"
 	"github.com/weirhq/weir/shared/workspaces"
@@ -34,16 +35,16 @@ type TopQuery struct {
 func (q TopQuery) Validate() error {
 	switch {
 	case len(q.Workspace) > window.WorkspaceBytesMax:
-		return fmt.Errorf("%w: workspace is %d bytes long (at most %d)", ErrInvalid, len(q.Workspace),
+		return fmt.Errorf("%w: workspace is %d bytes long (at most %d)", controlplane.ErrInvalid, len(q.Workspace),
 			window.WorkspaceBytesMax)
 	case len(q.Namespace) > window.NamespaceBytesMax:
-		return fmt.Errorf("%w: namespace is %d bytes long (at most %d)", ErrInvalid, len(q.Namespace),
+		return fmt.Errorf("%w: namespace is %d bytes long (at most %d)", controlplane.ErrInvalid, len(q.Namespace),
 			window.NamespaceBytesMax)
 	case len(q.Identifier) > window.IdentifierBytesMax:
-		return fmt.Errorf("%w: identifier is %d bytes long (at most %d)", ErrInvalid, len(q.Identifier),
+		return fmt.Errorf("%w: identifier is %d bytes long (at most %d)", controlplane.ErrInvalid, len(q.Identifier),
 			window.IdentifierBytesMax)
 	case q.Limit < 1 || q.Limit > TopKeysMax:
-		return fmt.Errorf("%w: limit is %d (1 to %d)", ErrInvalid, q.Limit, TopKeysMax)
+		return fmt.Errorf("%w: limit is %d (1 to %d)", controlplane.ErrInvalid, q.Limit, TopKeysMax)
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package controlplane
+package limits
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -29,14 +30,15 @@ func (c OverrideChange) apply(o *Override) {
 }
 
 // ChangeOverride changes an override, or makes it, and answers what it is then. It is
-// ErrConflict where it is not the one that was seen.
+// controlplane.ErrConflict where it is not the one that was seen.
 func (s *Settings) ChangeOverride(ctx context.Context, workspace, namespace, pattern string, change OverrideChange,
-	by By) (after Override, err error) {
+	by controlplane.By) (after Override, err error) {
 	if err := errors.Join(by.Validate(), validateKey(workspace, namespace, pattern)); err != nil {
 		return after, err
 	}
 	if change == (OverrideChange{IfUpdatedMs: change.IfUpdatedMs}) {
-		return after, fmt.Errorf("%w: nothing to change: set limit, duration_ms, candidate or shadow", ErrInvalid)
+		return after, fmt.Errorf("%w: nothing to change: set limit, duration_ms, candidate or shadow",
+			controlplane.ErrInvalid)
 	}
 	if change.Candidate != nil && *change.Candidate != 0 {
 		if err := s.canJudge(ctx, workspace, namespace); err != nil {
@@ -45,23 +47,25 @@ func (s *Settings) ChangeOverride(ctx context.Context, workspace, namespace, pat
 	}
 	subject := overrideSubject(workspace, namespace, pattern)
 	err = s.store.ChangeOverride(ctx, workspace, namespace, pattern,
-		func(before *Override) (*Override, AuditEntry, error) {
+		func(before *Override) (*Override, controlplane.AuditEntry, error) {
 			after = Override{Workspace: workspace, Namespace: namespace, Pattern: pattern}
 			seen := time.Time{}
 			if before != nil {
 				after, seen = *before, before.UpdatedAt
 			}
 			if err := asSeen(subject, change.IfUpdatedMs, seen); err != nil {
-				return nil, AuditEntry{}, err
+				return nil, controlplane.AuditEntry{}, err
 			}
 			if before == nil && change.Limit == nil {
-				return nil, AuditEntry{}, fmt.Errorf("%w: limit is missing (0 to %d; 0 blocks), and override %q of %s/%s does "+
-					"not exist, so there is none to keep", ErrInvalid, int64(window.LimitMax), pattern, workspace, namespace)
+				return nil, controlplane.AuditEntry{},
+					fmt.Errorf("%w: limit is missing (0 to %d; 0 blocks), and override %q of %s/%s does "+
+						"not exist, so there is none to keep", controlplane.ErrInvalid, int64(window.LimitMax), pattern, workspace,
+						namespace)
 			}
 			change.apply(&after)
 			after.UpdatedAt = time.Time{} // the database's to say
 			if err := after.Validate(); err != nil {
-				return nil, AuditEntry{}, err
+				return nil, controlplane.AuditEntry{}, err
 			}
 			e, err := settingEntry(by, "override.set", subject, before, &after)
 			return &after, e, err
@@ -76,14 +80,15 @@ func asSeen(subject string, seenMs *int64, is time.Time) error {
 	case seenMs == nil, is.IsZero() && *seenMs == 0, !is.IsZero() && is.UnixMilli() == *seenMs:
 		return nil
 	case is.IsZero():
-		return fmt.Errorf("%w: %s does not exist any more", ErrConflict, subject)
+		return fmt.Errorf("%w: %s does not exist any more", controlplane.ErrConflict, subject)
 	case *seenMs == 0:
-		return fmt.Errorf("%w: %s exists already, since %s", ErrConflict, subject, Clock(is))
+		return fmt.Errorf("%w: %s exists already, since %s", controlplane.ErrConflict, subject, controlplane.Clock(is))
 	}
-	return fmt.Errorf("%w: %s was changed at %s, after it was looked at", ErrConflict, subject, Clock(is))
+	return fmt.Errorf("%w: %s was changed at %s, after it was looked at", controlplane.ErrConflict, subject,
+		controlplane.Clock(is))
 }
 
-// Override is the override of exactly this pattern; ErrNotFound where there is none.
+// Override is the override of exactly this pattern; controlplane.ErrNotFound where there is none.
 func (s *Settings) Override(ctx context.Context, workspace, namespace, pattern string) (o Override, err error) {
 	if err := validateKey(workspace, namespace, pattern); err != nil {
 		return o, err
@@ -99,5 +104,5 @@ func (s *Settings) Override(ctx context.Context, workspace, namespace, pattern s
 }
 
 func noOverride(workspace, namespace, pattern string) error {
-	return fmt.Errorf("%w: there is no override %q of %s/%s", ErrNotFound, pattern, workspace, namespace)
+	return fmt.Errorf("%w: there is no override %q of %s/%s", controlplane.ErrNotFound, pattern, workspace, namespace)
 }

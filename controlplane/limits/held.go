@@ -1,4 +1,4 @@
-package controlplane
+package limits
 
 import (
 	"cmp"
@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/shared/heartbeat"
 	"github.com/weirhq/weir/shared/window"
 	"github.com/weirhq/weir/shared/workspaces"
@@ -28,10 +29,10 @@ type HeldQuery struct {
 func (q HeldQuery) Validate() error {
 	switch {
 	case len(q.Identifier) > window.IdentifierBytesMax:
-		return fmt.Errorf("%w: identifier is %d bytes long (at most %d)", ErrInvalid, len(q.Identifier),
+		return fmt.Errorf("%w: identifier is %d bytes long (at most %d)", controlplane.ErrInvalid, len(q.Identifier),
 			window.IdentifierBytesMax)
 	case q.Limit < 1 || q.Limit > HeldMax:
-		return fmt.Errorf("%w: limit is %d (1 to %d)", ErrInvalid, q.Limit, HeldMax)
+		return fmt.Errorf("%w: limit is %d (1 to %d)", controlplane.ErrInvalid, q.Limit, HeldMax)
 	}
 	return TopQuery{Workspace: q.Workspace, Namespace: q.Namespace, Limit: 1}.Validate()
 }

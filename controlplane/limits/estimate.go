@@ -1,8 +1,9 @@
-package controlplane
+package limits
 
 import (
 	"fmt"
 
+	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/shared/estimate"
 )
 
@@ -10,7 +11,7 @@ import (
 // and not from a heartbeat.
 func validateEstimate(document string) error {
 	if _, err := estimate.Parse(document); err != nil {
-		return fmt.Errorf("%w: %w", ErrInvalid, err)
+		return fmt.Errorf("%w: %w", controlplane.ErrInvalid, err)
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package controlplane
+package limits
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -59,7 +60,7 @@ func latest(a, b time.Time) time.Time {
 // how many resets there are, before is nil where there is none of the identifier.
 type ResetStore interface {
 	ChangeReset(ctx context.Context, workspace, namespace, identifier string,
-		change func(before *Reset, live int64, now time.Time) (Reset, AuditEntry, error)) error
+		change func(before *Reset, live int64, now time.Time) (Reset, controlplane.AuditEntry, error)) error
 	Resets(ctx context.Context, workspace, namespace string, rows int) ([]Reset, error)
 }
 
@@ -67,7 +68,7 @@ type ResetStore interface {
 // identifier. longest is the longest window that it is limited by, 0 for any: so long the
 // reset is remembered, and a smaller one than the truth lets old counts come back.
 func (s *Settings) ResetKey(ctx context.Context, workspace, namespace, identifier string, longest time.Duration,
-	by By) (reset Reset, err error) {
+	by controlplane.By) (reset Reset, err error) {
 	if longest == 0 {
 		longest = window.DurationMax
 	}
@@ -75,13 +76,14 @@ func (s *Settings) ResetKey(ctx context.Context, workspace, namespace, identifie
 		return reset, err
 	}
 	err = s.store.ChangeReset(ctx, workspace, namespace, identifier,
-		func(before *Reset, live int64, now time.Time) (Reset, AuditEntry, error) {
+		func(before *Reset, live int64, now time.Time) (Reset, controlplane.AuditEntry, error) {
 			reset = Reset{Workspace: workspace, Namespace: namespace, Identifier: identifier}
 			if before != nil {
 				reset = *before
 			} else if live >= ResetsMax {
-				return reset, AuditEntry{}, fmt.Errorf("%w: there are %d resets, and %d is the most; name the longest window so "+
-					"that they expire sooner", ErrConflict, live, ResetsMax)
+				return reset, controlplane.AuditEntry{},
+					fmt.Errorf("%w: there are %d resets, and %d is the most; name the longest window so "+
+						"that they expire sooner", controlplane.ErrConflict, live, ResetsMax)
 			}
 			reset = reset.next(now, longest)
 			e, err := settingEntry(by, "key.reset", fmt.Sprintf("key %s/%s/%s", workspace, namespace, identifier),
@@ -95,13 +97,13 @@ func validateReset(workspace, namespace, identifier string, longest time.Duratio
 	if err := validateSpace(workspace, namespace); err != nil {
 		return err
 	}
-	if err := ValidateText("identifier", identifier, window.IdentifierBytesMax); err != nil {
+	if err := controlplane.ValidateText("identifier", identifier, window.IdentifierBytesMax); err != nil {
 		return err
 	}
 	if strings.Contains(identifier, "*") {
-		return fmt.Errorf("%w: identifier is %q (one identifier, not a pattern)", ErrInvalid, identifier)
+		return fmt.Errorf("%w: identifier is %q (one identifier, not a pattern)", controlplane.ErrInvalid, identifier)
 	}
-	return ValidateSpan("longest window", longest, window.DurationMin, window.DurationMax)
+	return controlplane.ValidateSpan("longest window", longest, window.DurationMin, window.DurationMax)
 }
 
 // Resets are those of a namespace that still matter, the newest first, at most ResetsPageMax.

@@ -1,4 +1,4 @@
-package controlplane
+package limits
 
 import (
 	"cmp"
@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -28,12 +29,13 @@ func (q KeyQuery) Validate() error {
 	}
 	switch {
 	case q.Identifier == "" || len(q.Identifier) > window.IdentifierBytesMax:
-		return fmt.Errorf("%w: identifier is %d bytes long (1 to %d)", ErrInvalid, len(q.Identifier),
+		return fmt.Errorf("%w: identifier is %d bytes long (1 to %d)", controlplane.ErrInvalid, len(q.Identifier),
 			window.IdentifierBytesMax)
 	case q.Limit < 0 || q.Limit > window.LimitMax:
-		return fmt.Errorf("%w: limit is %d (0 to %d; 0 for the override's)", ErrInvalid, q.Limit, int64(window.LimitMax))
+		return fmt.Errorf("%w: limit is %d (0 to %d; 0 for the override's)", controlplane.ErrInvalid, q.Limit,
+			int64(window.LimitMax))
 	case q.Cost < 1 || q.Cost > window.LimitMax:
-		return fmt.Errorf("%w: cost is %d (1 to %d)", ErrInvalid, q.Cost, int64(window.LimitMax))
+		return fmt.Errorf("%w: cost is %d (1 to %d)", controlplane.ErrInvalid, q.Cost, int64(window.LimitMax))
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package controlplane
+package limits
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/shared/heartbeat"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -114,7 +115,7 @@ func TestEstimateLimitsIsBounded(t *testing.T) {
 		"changes has 65 (1 to 64)": slices.Repeat([]LimitChange{one}, 65),
 		"changes[1]: ":             {one, bad},
 	} {
-		if _, err := EstimateLimits(t.Context(), store, changes, nil, time.Minute); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), says) {
+		if _, err := EstimateLimits(t.Context(), store, changes, nil, time.Minute); !errors.Is(err, controlplane.ErrInvalid) || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v, want %s", err, says)
 		}
 	}

@@ -1,4 +1,4 @@
-package controlplane
+package limits
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/shared/estimate"
 	"github.com/weirhq/weir/shared/window"
 	"github.com/weirhq/weir/shared/workspaces"
@@ -37,17 +38,18 @@ func (o Override) Validate() error {
 		return err
 	}
 	if stars := strings.Count(o.Pattern, "*"); stars > window.PatternStarsMax {
-		return fmt.Errorf("%w: pattern has %d '*' (0 to %d)", ErrInvalid, stars, window.PatternStarsMax)
+		return fmt.Errorf("%w: pattern has %d '*' (0 to %d)", controlplane.ErrInvalid, stars, window.PatternStarsMax)
 	}
 	if o.Limit < 0 || o.Limit > window.LimitMax {
-		return fmt.Errorf("%w: limit is %d (0 to %d; 0 blocks)", ErrInvalid, o.Limit, int64(window.LimitMax))
+		return fmt.Errorf("%w: limit is %d (0 to %d; 0 blocks)", controlplane.ErrInvalid, o.Limit, int64(window.LimitMax))
 	}
 	if least, most := window.DurationMin.Milliseconds(), window.DurationMax.Milliseconds(); o.DurationMs != 0 &&
 		(o.DurationMs < least || o.DurationMs > most) {
-		return fmt.Errorf("%w: duration_ms is %d (0, or %d to %d)", ErrInvalid, o.DurationMs, least, most)
+		return fmt.Errorf("%w: duration_ms is %d (0, or %d to %d)", controlplane.ErrInvalid, o.DurationMs, least, most)
 	}
 	if o.Candidate < 0 || o.Candidate > window.LimitMax {
-		return fmt.Errorf("%w: candidate is %d (0 to %d; 0 for none)", ErrInvalid, o.Candidate, int64(window.LimitMax))
+		return fmt.Errorf("%w: candidate is %d (0 to %d; 0 for none)", controlplane.ErrInvalid, o.Candidate,
+			int64(window.LimitMax))
 	}
 	return nil
 }
@@ -56,14 +58,14 @@ func validateKey(workspace, namespace, pattern string) error {
 	if err := validateSpace(workspace, namespace); err != nil {
 		return err
 	}
-	return ValidateText("pattern", pattern, window.IdentifierBytesMax)
+	return controlplane.ValidateText("pattern", pattern, window.IdentifierBytesMax)
 }
 
 func validateSpace(workspace, namespace string) error {
-	if err := ValidateText("workspace", workspace, window.WorkspaceBytesMax); err != nil {
+	if err := controlplane.ValidateText("workspace", workspace, window.WorkspaceBytesMax); err != nil {
 		return err
 	}
-	return ValidateText("namespace", namespace, window.NamespaceBytesMax)
+	return controlplane.ValidateText("namespace", namespace, window.NamespaceBytesMax)
 }
 
 // Namespace is what is set for a namespace; one that has no row runs DefaultNamespace.
@@ -105,7 +107,7 @@ func (n Namespace) Validate() error {
 
 func validateChoice(field, value string, choices []string) error {
 	if !slices.Contains(choices, value) {
-		return fmt.Errorf("%w: %s is %q (%s)", ErrInvalid, field, value, strings.Join(choices, ", "))
+		return fmt.Errorf("%w: %s is %q (%s)", controlplane.ErrInvalid, field, value, strings.Join(choices, ", "))
 	}
 	return nil
 }
@@ -140,12 +142,12 @@ func given[T any](to *T, value *T) {
 // others change the same it may be asked again. All methods may be called at once.
 type SettingsStore interface {
 	ChangeOverride(ctx context.Context, workspace, namespace, pattern string,
-		change func(before *Override) (after *Override, e AuditEntry, err error)) error
+		change func(before *Override) (after *Override, e controlplane.AuditEntry, err error)) error
 	Override(ctx context.Context, workspace, namespace, pattern string) (*Override, error) // nil for none
 	Overrides(ctx context.Context, workspace, namespace, after string, rows int) ([]Override, error)
 	AllOverrides(ctx context.Context, of *workspaces.Set, after OverrideName, rows int) ([]Override, error)
 	ChangeNamespace(ctx context.Context, workspace, namespace string,
-		change func(before *Namespace) (after Namespace, e AuditEntry, err error)) error
+		change func(before *Namespace) (after Namespace, e controlplane.AuditEntry, err error)) error
 	Namespace(ctx context.Context, workspace, namespace string) (*Namespace, error) // nil for none
 	Namespaces(ctx context.Context, workspace, after string, rows int) ([]Namespace, error)
 	AllNamespaces(ctx context.Context, of *workspaces.Set, afterWorkspace, afterNamespace string,
@@ -160,7 +162,7 @@ type Settings struct{ store SettingsStore }
 func NewSettings(store SettingsStore) *Settings { return &Settings{store} }
 
 // SetOverride sets an override, whatever was there.
-func (s *Settings) SetOverride(ctx context.Context, o Override, by By) error {
+func (s *Settings) SetOverride(ctx context.Context, o Override, by controlplane.By) error {
 	if err := errors.Join(by.Validate(), o.Validate()); err != nil {
 		return err
 	}
@@ -170,7 +172,7 @@ func (s *Settings) SetOverride(ctx context.Context, o Override, by By) error {
 		}
 	}
 	return s.store.ChangeOverride(ctx, o.Workspace, o.Namespace, o.Pattern,
-		func(before *Override) (*Override, AuditEntry, error) {
+		func(before *Override) (*Override, controlplane.AuditEntry, error) {
 			e, err := settingEntry(by, "override.set", overrideSubject(o.Workspace, o.Namespace, o.Pattern), before, &o)
 			return &o, e, err
 		})
@@ -185,65 +187,67 @@ func (s *Settings) canJudge(ctx context.Context, workspace, namespace string) er
 	}
 	if knobs, _ := estimate.Parse(n.Estimate); knobs != nil && knobs.Leaky {
 		return fmt.Errorf("%w: candidate is set, and %s/%s estimates with a leaky drain: what has drained depends on "+
-			"the limit", ErrInvalid, workspace, namespace)
+			"the limit", controlplane.ErrInvalid, workspace, namespace)
 	}
 	return nil
 }
 
-// DeleteOverride takes an override away; ErrNotFound where there is none, and ErrConflict where its UpdatedAt is not
-// ifUpdatedMs. nil takes whatever is there.
+// DeleteOverride takes an override away; controlplane.ErrNotFound where there is none, and controlplane.ErrConflict
+// where its UpdatedAt is not ifUpdatedMs. nil takes whatever is there.
 func (s *Settings) DeleteOverride(ctx context.Context, workspace, namespace, pattern string, ifUpdatedMs *int64,
-	by By) error {
+	by controlplane.By) error {
 	if err := errors.Join(by.Validate(), validateKey(workspace, namespace, pattern)); err != nil {
 		return err
 	}
 	subject := overrideSubject(workspace, namespace, pattern)
 	return s.store.ChangeOverride(ctx, workspace, namespace, pattern,
-		func(before *Override) (*Override, AuditEntry, error) {
+		func(before *Override) (*Override, controlplane.AuditEntry, error) {
 			if before == nil {
-				return nil, AuditEntry{}, noOverride(workspace, namespace, pattern)
+				return nil, controlplane.AuditEntry{}, noOverride(workspace, namespace, pattern)
 			}
 			if err := asSeen(subject, ifUpdatedMs, before.UpdatedAt); err != nil {
-				return nil, AuditEntry{}, err
+				return nil, controlplane.AuditEntry{}, err
 			}
 			e, err := settingEntry(by, "override.delete", subject, before, (*Override)(nil))
 			return nil, e, err
 		})
 }
 
-// Overrides are those of a namespace behind a pattern, at most PageMax, by
+// Overrides are those of a namespace behind a pattern, at most controlplane.PageMax, by
 // pattern; more tells whether there are others behind them.
 func (s *Settings) Overrides(ctx context.Context, workspace, namespace,
 	after string) (overrides []Override, more bool, err error) {
 	if err := validateSpace(workspace, namespace); err != nil {
 		return nil, false, err
 	}
-	return Page(s.store.Overrides(ctx, workspace, namespace, after, PageMax+1))
+	return controlplane.Page(s.store.Overrides(ctx, workspace, namespace, after, controlplane.PageMax+1))
 }
 
-// SetNamespace changes a namespace's settings, and answers all of them. It is ErrConflict
+// SetNamespace changes a namespace's settings, and answers all of them. It is controlplane.ErrConflict
 // where they are not those that were seen.
 func (s *Settings) SetNamespace(ctx context.Context, workspace, namespace string, change NamespaceChange,
-	by By) (after Namespace, err error) {
+	by controlplane.By) (after Namespace, err error) {
 	if err := errors.Join(by.Validate(), validateSpace(workspace, namespace)); err != nil {
 		return after, err
 	}
 	if change == (NamespaceChange{IfUpdatedMs: change.IfUpdatedMs}) {
-		return after, fmt.Errorf("%w: nothing to change: set shadow, mode, outage, node_share or estimate", ErrInvalid)
+		return after, fmt.Errorf("%w: nothing to change: set shadow, mode, outage, node_share or estimate",
+			controlplane.ErrInvalid)
 	}
-	err = s.store.ChangeNamespace(ctx, workspace, namespace, func(before *Namespace) (Namespace, AuditEntry, error) {
+	err = s.store.ChangeNamespace(ctx, workspace, namespace, func(before *Namespace) (Namespace, controlplane.AuditEntry,
+		error) {
 		after = DefaultNamespace(workspace, namespace)
 		seen := time.Time{}
 		if before != nil {
 			after, seen = *before, before.UpdatedAt
 		}
 		if err := asSeen(namespaceSubject(workspace, namespace), change.IfUpdatedMs, seen); err != nil {
-			return after, AuditEntry{}, err
+			return after, controlplane.AuditEntry{}, err
 		}
 		change.apply(&after)
 		after.UpdatedAt = time.Time{} // the database's to say
 		if err := after.Validate(); err != nil {
-			return after, AuditEntry{}, err
+			return after, controlplane.AuditEntry{}, err
 		}
 		e, err := settingEntry(by, "namespace.set", namespaceSubject(workspace, namespace), before, &after)
 		return after, e, err
@@ -251,24 +255,24 @@ func (s *Settings) SetNamespace(ctx context.Context, workspace, namespace string
 	return after, err
 }
 
-// Namespaces are those of a workspace that have settings behind a name, at most PageMax,
+// Namespaces are those of a workspace that have settings behind a name, at most controlplane.PageMax,
 // by name; more tells whether there are others behind them.
 func (s *Settings) Namespaces(ctx context.Context, workspace,
 	after string) (namespaces []Namespace, more bool, err error) {
-	if err := ValidateText("workspace", workspace, window.WorkspaceBytesMax); err != nil {
+	if err := controlplane.ValidateText("workspace", workspace, window.WorkspaceBytesMax); err != nil {
 		return nil, false, err
 	}
-	return Page(s.store.Namespaces(ctx, workspace, after, PageMax+1))
+	return controlplane.Page(s.store.Namespaces(ctx, workspace, after, controlplane.PageMax+1))
 }
 
-// Namespace is the settings of one; ErrNotFound where it has none.
+// Namespace is the settings of one; controlplane.ErrNotFound where it has none.
 func (s *Settings) Namespace(ctx context.Context, workspace, namespace string) (Namespace, error) {
 	if err := validateSpace(workspace, namespace); err != nil {
 		return Namespace{}, err
 	}
 	n, err := s.store.Namespace(ctx, workspace, namespace)
 	if err == nil && n == nil {
-		err = fmt.Errorf("%w: namespace %s/%s has no settings of its own", ErrNotFound, workspace, namespace)
+		err = fmt.Errorf("%w: namespace %s/%s has no settings of its own", controlplane.ErrNotFound, workspace, namespace)
 	}
 	if err != nil {
 		return Namespace{}, err
@@ -285,8 +289,9 @@ func namespaceSubject(workspace, namespace string) string {
 }
 
 // settingEntry is the audit row of a change; nil is nothing there.
-func settingEntry[T any](by By, action, subject string, before, after *T) (e AuditEntry, err error) {
-	e = AuditEntry{By: by, Action: action, Subject: subject}
+func settingEntry[T any](by controlplane.By, action, subject string, before, after *T) (e controlplane.AuditEntry,
+	err error) {
+	e = controlplane.AuditEntry{By: by, Action: action, Subject: subject}
 	for to, v := range map[*string]*T{&e.Before: before, &e.After: after} {
 		if v == nil {
 			continue

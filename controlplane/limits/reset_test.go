@@ -1,4 +1,4 @@
-package controlplane
+package limits
 
 import (
 	"testing"

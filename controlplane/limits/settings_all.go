@@ -1,8 +1,9 @@
-package controlplane
+package limits
 
 import (
 	"context"
 
+	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/shared/workspaces"
 )
 
@@ -10,17 +11,17 @@ import (
 type OverrideName struct{ Workspace, Namespace, Pattern string }
 
 // AllOverrides returns the overrides of the given workspaces that sort after a position, at most
-// PageMax, by workspace, namespace and pattern. more reports whether others follow.
+// controlplane.PageMax, by workspace, namespace and pattern. more reports whether others follow.
 func (s *Settings) AllOverrides(
 	ctx context.Context, of *workspaces.Set, after OverrideName,
 ) (overrides []Override, more bool, err error) {
-	return Page(s.store.AllOverrides(ctx, of, after, PageMax+1))
+	return controlplane.Page(s.store.AllOverrides(ctx, of, after, controlplane.PageMax+1))
 }
 
 // AllNamespaces returns the namespaces with settings, of the given workspaces, that sort after a
-// position, at most PageMax, by workspace and name. more reports whether others follow.
+// position, at most controlplane.PageMax, by workspace and name. more reports whether others follow.
 func (s *Settings) AllNamespaces(
 	ctx context.Context, of *workspaces.Set, afterWorkspace, afterNamespace string,
 ) (namespaces []Namespace, more bool, err error) {
-	return Page(s.store.AllNamespaces(ctx, of, afterWorkspace, afterNamespace, PageMax+1))
+	return controlplane.Page(s.store.AllNamespaces(ctx, of, afterWorkspace, afterNamespace, controlplane.PageMax+1))
 }

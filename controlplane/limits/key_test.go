@@ -1,4 +1,4 @@
-package controlplane
+package limits
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -188,7 +189,7 @@ func TestGetKeyIsBounded(t *testing.T) {
 		"workspace": {"", "n", "i", 0, 1}, "namespace": {"w", strings.Repeat("n", 256), "i", 0, 1}, "identifier": {"w", "n", "", 0, 1},
 		"limit": {"w", "n", "i", -1, 1}, "cost": {"w", "n", "i", 1, 0},
 	} {
-		if _, err := GetKey(t.Context(), s, q); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), field) {
+		if _, err := GetKey(t.Context(), s, q); !errors.Is(err, controlplane.ErrInvalid) || !strings.Contains(err.Error(), field) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}

@@ -1,4 +1,4 @@
-package controlplane
+package limits
 
 import (
 	"cmp"
@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/shared/window"
 	"github.com/weirhq/weir/shared/workspaces"
 )
@@ -62,7 +63,7 @@ type LimitStore interface {
 func EstimateLimits(ctx context.Context, store LimitStore, changes []LimitChange, visible *workspaces.Set,
 	liveWithin time.Duration) (e LimitEstimate, err error) {
 	if n := len(changes); n < 1 || n > LimitChangesMax {
-		return e, fmt.Errorf("%w: changes has %d (1 to %d)", ErrInvalid, n, LimitChangesMax)
+		return e, fmt.Errorf("%w: changes has %d (1 to %d)", controlplane.ErrInvalid, n, LimitChangesMax)
 	}
 	for i := range changes {
 		if err := changes[i].validate(); err != nil {
