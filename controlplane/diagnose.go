@@ -72,7 +72,7 @@ func ExamineNodes(list func(context.Context) (Fleet, error)) Examiner {
 		if err != nil {
 			return []Check{{Name: "heartbeats", Result: CheckFail, What: err.Error(), Do: "See the checks of mysql."}}
 		}
-		live := filter(fleet.Nodes, func(n Node) bool { return n.Live })
+		live := Select(fleet.Nodes, func(n Node) bool { return n.Live })
 		if len(live) == 0 && len(fleet.Nodes) > 0 { // the other checks are of live nodes
 			return []Check{heartbeatCheck(fleet, live)}
 		}
@@ -84,7 +84,7 @@ func ExamineNodes(list func(context.Context) (Fleet, error)) Examiner {
 		skew := worst(live, func(n Node) time.Duration { return n.ClockSkew.Abs() })
 		clocks := ok("clock skew", "at most %v between a node and the database", skew)
 		if skew >= skewWarning {
-			off := filter(live, func(n Node) bool { return n.ClockSkew.Abs() >= skewWarning })
+			off := Select(live, func(n Node) bool { return n.ClockSkew.Abs() >= skewWarning })
 			clocks = Check{Name: "clock skew", Result: CheckWarn, What: fmt.Sprintf("up to %v between the database and %s", skew,
 				names(off)), Do: "Let NTP run there, and on the database's machine if all nodes differ."}
 			if skew >= skewCritical {
@@ -107,7 +107,7 @@ func heartbeatCheck(fleet Fleet, live []Node) Check {
 		if len(r.live) == 0 {
 			dark = append(dark, r.name)
 		}
-		silent = append(silent, filter(r.dead, func(n Node) bool { return fleet.Now.Sub(n.SeenAt) <= deadTold })...)
+		silent = append(silent, Select(r.dead, func(n Node) bool { return fleet.Now.Sub(n.SeenAt) <= deadTold })...)
 	}
 	switch {
 	case len(dark) > 0:
@@ -169,14 +169,14 @@ func relayCheck(fleet Fleet) Check {
 	var without []string
 	regions, shards := 0, 0
 	for _, r := range regionsOf(fleet) {
-		by := relayedBy(filter(r.live, func(n Node) bool {
-			return relays(n) || n.SentAtMs-n.StartedAtMs >= unrelayedMax.Milliseconds()
+		by := RelayedBy(Select(r.live, func(n Node) bool {
+			return Relays(n) || n.SentAtMs-n.StartedAtMs >= UnrelayedMax.Milliseconds()
 		}))
-		if by.shards > 0 {
-			regions, shards = regions+1, shards+by.shards
+		if by.Shards > 0 {
+			regions, shards = regions+1, shards+by.Shards
 		}
-		if missing := by.missing(); len(missing) > 0 {
-			without = append(without, shardNames(missing)+" of "+r.name)
+		if missing := by.Missing(); len(missing) > 0 {
+			without = append(without, ShardNames(missing)+" of "+r.name)
 		}
 	}
 	if len(without) > 0 {
@@ -195,7 +195,7 @@ func relayCheck(fleet Fleet) Check {
 
 // convergenceCheck is about how late regions hear of one another.
 func convergenceCheck(live []Node) Check {
-	relaying := filter(live, relays)
+	relaying := Select(live, Relays)
 	from, lag := slowest(relaying)
 	unpublished := worst(relaying, oldestUnpublished)
 	switch {

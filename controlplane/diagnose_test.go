@@ -131,7 +131,7 @@ func TestExamineNodesWithoutHeartbeats(t *testing.T) {
 // However many shards a heartbeat claims, no more are looked at than an origin has.
 func TestShardsOfAHeartbeatAreBounded(t *testing.T) {
 	odd := Node{Live: true, Heartbeat: heartbeat.Heartbeat{Health: heartbeat.Health{Relay: &heartbeat.Relay{Shards: 1 << 40, Held: []int{-1, 0, 1 << 40}}}}}
-	if missing := relayedBy([]Node{odd}).missing(); len(missing) != heartbeat.ShardsMax-1 || missing[0] != 1 {
+	if missing := RelayedBy([]Node{odd}).Missing(); len(missing) != heartbeat.ShardsMax-1 || missing[0] != 1 {
 		t.Errorf("%d shards are missing", len(missing))
 	}
 }

@@ -25,7 +25,7 @@ func (f *Fleet) Pairs() (pairs []Pair) {
 	found := make(map[way]Pair)
 	for i := range f.Nodes {
 		n := &f.Nodes[i]
-		if !n.Live || !relays(*n) || len(n.Health.Relay.LagP99Ms) > heartbeat.RegionsMax {
+		if !n.Live || !Relays(*n) || len(n.Health.Relay.LagP99Ms) > heartbeat.RegionsMax {
 			continue
 		}
 		for from, ms := range n.Health.Relay.LagP99Ms {

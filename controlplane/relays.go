@@ -10,27 +10,28 @@ import (
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
-// unrelayedMax is how long a shard of a region's origin may be without a relay before something is wrong: another node
+// UnrelayedMax is how long a shard of a region's origin may be without a relay before something is wrong: another node
 // takes over within seconds, and says so with its next heartbeat.
-const unrelayedMax = 30 * time.Second
+const UnrelayedMax = 30 * time.Second
 
 // shardsTold is how many shards are named.
 const shardsTold = 3
 
-// relayed is how a region's origin is relayed, as its live nodes say together.
-type relayed struct {
-	shards int // of the origin; 0: no node has a relay
+// Relayed is how a region's origin is relayed, as its live nodes say together.
+type Relayed struct {
+	Shards int // of the origin; 0: no node has a relay
 	held   []int
 }
 
-func (r *relayed) add(shards int, held []int) {
-	r.shards = max(r.shards, min(shards, heartbeat.ShardsMax))
+// Add takes in a node: the shards of its origin, and those that it relays.
+func (r *Relayed) Add(shards int, held []int) {
+	r.Shards = max(r.Shards, min(shards, heartbeat.ShardsMax))
 	r.held = append(r.held, held...)
 }
 
-// missing are the shards that no node relays, ascending.
-func (r relayed) missing() (shards []int) {
-	for shard := range r.shards {
+// Missing are the shards that no node relays, ascending.
+func (r Relayed) Missing() (shards []int) {
+	for shard := range r.Shards {
 		if !slices.Contains(r.held, shard) {
 			shards = append(shards, shard)
 		}
@@ -38,21 +39,21 @@ func (r relayed) missing() (shards []int) {
 	return shards
 }
 
-// relayedBy is how live nodes of one region relay it.
-func relayedBy(nodes []Node) (r relayed) {
+// RelayedBy is how live nodes of one region relay it.
+func RelayedBy(nodes []Node) (r Relayed) {
 	for i := range nodes {
 		if n := nodes[i].Health.Relay; n != nil && nodes[i].Live {
-			r.add(n.Shards, n.Held)
+			r.Add(n.Shards, n.Held)
 		}
 	}
 	return r
 }
 
-// relays is true of a node that relays a shard.
-func relays(n Node) bool { return n.Health.Relay != nil && len(n.Health.Relay.Held) > 0 }
+// Relays reports whether a node relays a shard.
+func Relays(n Node) bool { return n.Health.Relay != nil && len(n.Health.Relay.Held) > 0 }
 
-// shardNames puts shards into words: of many, the first few.
-func shardNames(shards []int) string {
+// ShardNames puts shards into words: of many, the first few.
+func ShardNames(shards []int) string {
 	var names []string
 	for _, shard := range shards[:min(len(shards), shardsTold)] {
 		names = append(names, strconv.Itoa(shard))
@@ -67,9 +68,11 @@ func shardNames(shards []int) string {
 	return text
 }
 
-func originDown(n Node) bool { return n.Health.BreakersOpen > 0 }
+// OriginDown reports whether the origin, or a part of it, gives the node no answer.
+func OriginDown(n Node) bool { return n.Health.BreakersOpen > 0 }
 
-func filter(nodes []Node, has func(Node) bool) (found []Node) {
+// Select returns the nodes for which has is true.
+func Select(nodes []Node, has func(Node) bool) (found []Node) {
 	for _, n := range nodes {
 		if has(n) {
 			found = append(found, n)

@@ -79,7 +79,7 @@ func JudgeCounts(fleet Fleet, withinMs int64) RetirementHealth {
 	h.Regions = len(regions)
 	for _, region := range regions {
 		if h.Problem == "" {
-			h.Problem = regionProblem(region, filter(fleet.Nodes, func(n Node) bool { return n.Live && n.Region == region }))
+			h.Problem = regionProblem(region, Select(fleet.Nodes, func(n Node) bool { return n.Live && n.Region == region }))
 		}
 	}
 	switch {
@@ -93,7 +93,7 @@ func JudgeCounts(fleet Fleet, withinMs int64) RetirementHealth {
 }
 
 func countsProblem(n Node, withinMs int64) string {
-	if !relays(n) {
+	if !Relays(n) {
 		return ""
 	}
 	switch age := n.SentAtMs - n.Health.Relay.InStepAtMs; {
@@ -112,12 +112,12 @@ func regionProblem(region string, live []Node) string {
 	if len(live) == 0 {
 		return fmt.Sprintf("region %s has no live node", region)
 	}
-	by := relayedBy(live)
-	if by.shards == 0 {
+	by := RelayedBy(live)
+	if by.Shards == 0 {
 		return fmt.Sprintf("no node of region %s has a relay", region)
 	}
-	if missing := by.missing(); len(missing) > 0 {
-		return fmt.Sprintf("no node of region %s relays %s", region, shardNames(missing))
+	if missing := by.Missing(); len(missing) > 0 {
+		return fmt.Sprintf("no node of region %s relays %s", region, ShardNames(missing))
 	}
 	return ""
 }

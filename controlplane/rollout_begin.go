@@ -6,6 +6,9 @@ import (
 	"time"
 )
 
+// ForcedBytesMax bounds Rollout.Forced.
+const ForcedBytesMax = 400
+
 // RolloutBegin makes an object a rollout.
 type RolloutBegin struct {
 	Spec    RolloutSpec `json:"spec"`
@@ -61,7 +64,7 @@ func (r *Rollout) force(critical string) {
 	if critical == "" {
 		return
 	}
-	r.Forced = Shorten(critical, forcedBytesMax)
+	r.Forced = Shorten(critical, ForcedBytesMax)
 	r.AddEvent(r.StartedMs, r.By.Actor, "forced", "the health of the fleet was critical: "+r.Forced)
 }
 

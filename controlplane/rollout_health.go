@@ -8,9 +8,6 @@ import (
 // criticalShown is how many findings a refusal names.
 const criticalShown = 5
 
-// forcedBytesMax bounds Rollout.Forced.
-const forcedBytesMax = 400
-
 // RefuseCritical refuses a change of tuning while the health of the fleet is critical, and names the findings: what the
 // change does to a fleet that does not work cannot be told from what was broken before. The error wraps ErrConflict.
 func RefuseCritical(d HealthDocument) error {
@@ -24,7 +21,7 @@ func RefuseCritical(d HealthDocument) error {
 
 // Forced is what a rollout that starts by force leaves out of account, for RolloutStart.Forced: the critical findings.
 // Empty: none are, so nothing was forced.
-func Forced(d HealthDocument) string { return Shorten(criticalFindings(d), forcedBytesMax) }
+func Forced(d HealthDocument) string { return Shorten(criticalFindings(d), ForcedBytesMax) }
 
 // criticalFindings names the first critical findings; empty: the health is not critical.
 func criticalFindings(d HealthDocument) string {

@@ -37,8 +37,8 @@ func (r *Rollout) breachOfNodes(nowMs int64) *breach {
 // one.
 func (g Guardrails) breachOf(w *RegionWatch, nowMs, gapMs int64, borne time.Duration, elsewhere,
 	enough float64) string {
-	if why := cmp.Or(g.nodesLost(w, elsewhere), g.relaysLost(w, unrelayedMax),
-		g.originLost(w, unrelayedMax)); why != "" {
+	if why := cmp.Or(g.nodesLost(w, elsewhere), g.relaysLost(w, UnrelayedMax),
+		g.originLost(w, UnrelayedMax)); why != "" {
 		return why
 	}
 	var worst breach

@@ -119,7 +119,7 @@ func figuresOf(n Node) NodeFigures {
 		Trial: h.Trial, Hash: Cut(h.TuningHash, hashBytesMax),
 		ConvergenceMs: n.Reported.ConvergenceMs, LatencyUs: n.Reported.LatencyUs, Problem: Shorten(h.SettingsProblem, 200),
 	}
-	f.Down = originDown(n)
+	f.Down = OriginDown(n)
 	f.Totals[TallyDecisions] = h.AllowedTotal + h.DeniedTotal + h.ShadowedTotal
 	f.Totals[TallyDenied] = h.DeniedTotal + h.ShadowedTotal
 	f.Totals[TallyDegraded] = h.DegradedTotal

@@ -6,10 +6,10 @@ import (
 )
 
 // relayed is how the region's origin is relayed, by its nodes' newest heartbeats.
-func (w *RegionWatch) relayed() (all relayed) {
+func (w *RegionWatch) relayed() (all Relayed) {
 	for i := range w.Nodes {
 		if n := &w.Nodes[i]; !n.Gone {
-			all.add(n.Shards, n.Held)
+			all.Add(n.Shards, n.Held)
 		}
 	}
 	return all
@@ -22,9 +22,9 @@ func (w *RegionWatch) observeRelays(gapMs int64, measuring, unsure bool) {
 		if unsure {
 			*l = 0
 		}
-		l.see(lacks, gapMs, unrelayedMax)
+		l.see(lacks, gapMs, UnrelayedMax)
 	}
-	see(&w.Unrelayed, len(w.relayed().missing()) > 0)
+	see(&w.Unrelayed, len(w.relayed().Missing()) > 0)
 	see(&w.Down, w.down())
 	see(&w.Unmeasured, !measuring && w.ConvergenceMs != nil && w.now().ConvergenceMs == nil)
 }
@@ -58,8 +58,8 @@ func (g Guardrails) relaysLost(w *RegionWatch, borne time.Duration) string {
 		return ""
 	}
 	if w.Unrelayed.reaches(borne) {
-		missing := w.relayed().missing()
-		return fmt.Sprintf("no node has relayed %s of the Redis of region %s for %s", shardNames(missing), w.Region,
+		missing := w.relayed().Missing()
+		return fmt.Sprintf("no node has relayed %s of the Redis of region %s for %s", ShardNames(missing), w.Region,
 			Seconds(w.Unrelayed.time()))
 	}
 	if w.Unmeasured.reaches(borne) {

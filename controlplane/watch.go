@@ -73,7 +73,7 @@ var settle = map[FindingKind]time.Duration{
 	FindingCleanupPartitions: 5 * time.Minute, // the next run creates them, unless a transaction holds the table
 	FindingTuningSkew:        2 * time.Minute, // versions travel for a settings interval
 	FindingTuningsDiffer:     2 * time.Minute, // a rollout ends before nodes and rows are read again
-	FindingRelayMissing:      unrelayedMax,    // another node takes over
+	FindingRelayMissing:      UnrelayedMax,    // another node takes over
 	FindingInvocationBackoff: time.Minute,     // a step that fails once is tried again
 	FindingWatchLate:         time.Minute,     // the schedule is started again within seconds
 }

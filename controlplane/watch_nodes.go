@@ -54,26 +54,26 @@ func nodeFindings(fleet Fleet) (findings []Finding) {
 			findings = append(findings, r.silence(fleet.Now)...)
 		}
 		some := func(kind FindingKind, severity Severity, has func(Node) bool, what, do string) {
-			if which := filter(r.live, has); len(which) > 0 {
+			if which := Select(r.live, has); len(which) > 0 {
 				findings = append(findings, Finding{
 					Kind: kind, Subject: r.name, Severity: severity,
 					What: fmt.Sprintf("%s in %s: %s", names(which), r.name, what), Do: do,
 				})
 			}
 		}
-		if missing := relayedBy(r.live).missing(); whole && len(missing) > 0 {
+		if missing := RelayedBy(r.live).Missing(); whole && len(missing) > 0 {
 			findings = append(findings, Finding{
 				Kind: FindingRelayMissing, Subject: r.name, Severity: SeverityCritical,
-				What: fmt.Sprintf("no node of %s relays %s of its Redis", r.name, shardNames(missing)),
+				What: fmt.Sprintf("no node of %s relays %s of its Redis", r.name, ShardNames(missing)),
 				Do: "The region and all others exchange no counts. The log of the nodes says why none gets the lease. The lease " +
 					"is in that Redis; a relay needs MySQL as well.",
 			})
 		}
 		down := SeverityWarning
-		if count(r.live, originDown) == len(r.live) {
+		if count(r.live, OriginDown) == len(r.live) {
 			down = SeverityCritical
 		}
-		some(FindingOriginDown, down, originDown, "no answer from the region's Redis, or from a part of it",
+		some(FindingOriginDown, down, OriginDown, "no answer from the region's Redis, or from a part of it",
 			"Start that Redis, or let the nodes reach it. Meanwhile they decide by the outage policy of each "+
 				"namespace.")
 		some(FindingCostDropped, SeverityWarning, func(n Node) bool {
@@ -131,7 +131,7 @@ func (r region) silence(now time.Time) []Finding {
 				"heartbeats of the others. Nodes that run still decide, by their region's counts.",
 		}}
 	}
-	lately := filter(r.dead, func(n Node) bool { return now.Sub(n.SeenAt) <= deadTold })
+	lately := Select(r.dead, func(n Node) bool { return now.Sub(n.SeenAt) <= deadTold })
 	if len(lately) == 0 {
 		return nil
 	}
@@ -149,7 +149,7 @@ func (r region) silence(now time.Time) []Finding {
 func tuningFindings(fleet Fleet, tunings []RegionTuning) (findings []Finding) {
 	for _, r := range regionsOf(fleet) {
 		version, set := inForce(tunings, r.name)
-		if others := filter(r.live, func(n Node) bool { return n.TuningVersion != version }); len(others) > 0 {
+		if others := Select(r.live, func(n Node) bool { return n.TuningVersion != version }); len(others) > 0 {
 			findings = append(findings, Finding{
 				Kind: FindingTuningSkew, Subject: r.name, Severity: SeverityWarning,
 				What: fmt.Sprintf("%s in %s: not running version %d of the tuning, which the region has", names(others),
@@ -242,7 +242,7 @@ func worst(nodes []Node, of func(Node) time.Duration) (d time.Duration) {
 	return d
 }
 
-func count(nodes []Node, has func(Node) bool) int { return len(filter(nodes, has)) }
+func count(nodes []Node, has func(Node) bool) int { return len(Select(nodes, has)) }
 
 // names names some nodes.
 func names(nodes []Node) string {

@@ -10,18 +10,18 @@ import (
 // relayFindings are about the nodes that relay a region: one that hangs, and news that is late. Times of a node are by
 // its own clock.
 func (r region) relayFindings(stalled, late time.Duration) (findings []Finding) {
-	relaying := filter(r.live, relays)
+	relaying := Select(r.live, Relays)
 	hangs := func(n Node) bool { // a moment that is ahead is of a clock that was set back, and nothing succeeded since
 		return (time.Duration(n.SentAtMs-max(n.Health.Relay.InStepAtMs, n.StartedAtMs)) * time.Millisecond).Abs() > stalled
 	}
-	if which := filter(relaying, hangs); len(which) > 0 {
+	if which := Select(relaying, hangs); len(which) > 0 {
 		findings = append(findings, Finding{
 			Kind: FindingRelayStalled, Subject: r.name, Severity: SeverityCritical,
 			What: fmt.Sprintf("%s in %s: the relay has sent or read no changes for more than %v", names(which), r.name, stalled),
 			Do:   "Check the log of these nodes and MySQL. Meanwhile the counts that regions have of each other grow old.",
 		})
 	}
-	if which := filter(relaying, func(n Node) bool { return oldestUnpublished(n) > late }); len(which) > 0 {
+	if which := Select(relaying, func(n Node) bool { return oldestUnpublished(n) > late }); len(which) > 0 {
 		findings = append(findings, r.late(
 			fmt.Sprintf("%s in %s: counts have waited up to %v to be sent to other regions",
 				names(which), r.name, worst(which, oldestUnpublished))))
