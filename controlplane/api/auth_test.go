@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/watch"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
 	"github.com/weirhq/weir/shared/workspaces"
@@ -89,8 +90,8 @@ func guarded(t *testing.T) (*fixture, *ring) {
 		Lag:   func(context.Context) (time.Duration, error) { return 0, nil },
 		Fleet: func(context.Context) (controlplane.Fleet, error) { return controlplane.Fleet{}, nil },
 		Audit: f, Tunings: f,
-		Health:   func(context.Context) controlplane.HealthDocument { return controlplane.HealthDocument{} },
-		Diagnose: func(context.Context) []controlplane.Check { return nil },
+		Health:   func(context.Context) watch.HealthDocument { return watch.HealthDocument{} },
+		Diagnose: func(context.Context) []watch.Check { return nil },
 		Metrics:  prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
 		AuthFailed: func(reason controlplane.AuthFailure) { f.failures = append(f.failures, reason) },
 	}))

@@ -12,6 +12,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/watch"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
 )
@@ -58,7 +59,7 @@ func (s *service) startRollout(ctx context.Context,
 	cancel()
 	forced := ""
 	if msg.GetForce() {
-		forced = controlplane.Forced(health)
+		forced = watch.Forced(health)
 	} else if err := s.refuseCritical(ctx, health, msg.GetId()); err != nil {
 		return r, err
 	}
@@ -66,8 +67,8 @@ func (s *service) startRollout(ctx context.Context,
 }
 
 // refuseCritical refuses to begin a rollout while the fleet does not work. One that has begun under this id stays.
-func (s *service) refuseCritical(ctx context.Context, health controlplane.HealthDocument, id string) error {
-	refused := controlplane.RefuseCritical(health)
+func (s *service) refuseCritical(ctx context.Context, health watch.HealthDocument, id string) error {
+	refused := watch.RefuseCritical(health)
 	if refused == nil || id == "" {
 		return refused
 	}

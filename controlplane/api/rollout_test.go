@@ -9,6 +9,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/watch"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
 	"github.com/weirhq/weir/shared/tuning"
@@ -155,7 +156,7 @@ func TestGetTuning(t *testing.T) {
 func TestStartOnACriticalFleet(t *testing.T) {
 	f := serve(t)
 	client := controlv1connect.NewRolloutServiceClient(f.http, f.url)
-	f.health = controlplane.HealthDocument{Overall: controlplane.SeverityCritical, Findings: []controlplane.Finding{{Kind: controlplane.FindingRegionDark, Subject: "eu", Severity: controlplane.SeverityCritical, What: "No node is live."}}}
+	f.health = watch.HealthDocument{Overall: watch.SeverityCritical, Findings: []watch.Finding{{Kind: watch.FindingRegionDark, Subject: "eu", Severity: watch.SeverityCritical, What: "No node is live."}}}
 	start := &controlv1.StartRolloutRequest{Actor: "ann", Reason: "r", Id: "r1", Tuning: wholeTuning(), Plan: &controlv1.RolloutPlan{Stages: []*controlv1.RolloutStage{{All: true}}}}
 	_, err := client.StartRollout(t.Context(), connect.NewRequest(start))
 	if connect.CodeOf(err) != connect.CodeFailedPrecondition || !strings.Contains(err.Error(), "critical (region_dark eu: No node is live); force") {

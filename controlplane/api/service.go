@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/limits"
+	"github.com/weirhq/weir/controlplane/watch"
 	"github.com/weirhq/weir/shared/bounded"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
@@ -54,8 +55,8 @@ type Config struct {
 	// Partitions returns why the cleanup deletes rows in batches. If it is nil, that is unknown.
 	Partitions func(context.Context) (controlplane.PartitionsProblem, error)
 	Fleet      func(context.Context) (controlplane.Fleet, error) // according to its nodes' heartbeats
-	Health     func(context.Context) controlplane.HealthDocument // according to the watch
-	Diagnose   func(context.Context) []controlplane.Check        // checks of the whole setup
+	Health     func(context.Context) watch.HealthDocument        // according to the watch
+	Diagnose   func(context.Context) []watch.Check               // checks of the whole setup
 	Audit      controlplane.AuditLog
 	Metrics    prometheus.Gatherer
 	Log        *slog.Logger

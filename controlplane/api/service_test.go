@@ -21,6 +21,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/limits"
+	"github.com/weirhq/weir/controlplane/watch"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
 	"github.com/weirhq/weir/shared/heartbeat"
@@ -69,8 +70,8 @@ var run = controlplane.CleanupRun{
 
 // fixture serves the API with everything it needs in memory.
 type fixture struct {
-	health controlplane.HealthDocument
-	checks []controlplane.Check
+	health watch.HealthDocument
+	checks []watch.Check
 
 	auditAsked [2]int64
 	audited    []controlplane.AuditRecord // newest first; nil: one entry, on each page
@@ -126,7 +127,7 @@ func serve(t *testing.T, opts ...connect.ClientOption) *fixture {
 	t.Helper()
 	f := &fixture{schedule: &schedule{status: controlplane.CleanupStatus{Running: true, Interval: time.Minute, NextAt: at, Runs: 7, Errors: 2, Rows: 100, DeadNodes: 3, History: []controlplane.CleanupRun{run}}}}
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(controlplane.NewMetrics(), controlplane.NewCleanupMetrics(), controlplane.NewWatchMetrics())
+	registry.MustRegister(controlplane.NewMetrics(), controlplane.NewCleanupMetrics(), watch.NewWatchMetrics())
 	server := httptest.NewServer(NewHandler(Config{
 		Cleanup:     f.schedule,
 		Rollouts:    &f.rollouts,
@@ -147,8 +148,8 @@ func serve(t *testing.T, opts ...connect.ClientOption) *fixture {
 			f.topAsked = q
 			return f.top, f.fleetErr
 		},
-		Health:   func(context.Context) controlplane.HealthDocument { return f.health },
-		Diagnose: func(context.Context) []controlplane.Check { return f.checks },
+		Health:   func(context.Context) watch.HealthDocument { return f.health },
+		Diagnose: func(context.Context) []watch.Check { return f.checks },
 		Metrics:  registry, Log: slog.New(slog.NewTextHandler(&f.log, nil)), AllowedHosts: []string{"weir.example"},
 	}))
 	t.Cleanup(server.Close)

@@ -24,6 +24,7 @@ import (
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/api"
 	"github.com/weirhq/weir/controlplane/limits"
+	"github.com/weirhq/weir/controlplane/watch"
 	"github.com/weirhq/weir/shared/heartbeat"
 	"github.com/weirhq/weir/shared/window"
 	"github.com/weirhq/weir/shared/workspaces"
@@ -46,7 +47,7 @@ type world struct {
 	one      *controlplane.Rollout
 	settings []limits.Override
 	inForce  []controlplane.RegionTuning
-	overall  controlplane.Severity // of its health; empty: a warning
+	overall  watch.Severity // of its health; empty: a warning
 	// namespaces are those with settings, beside api.
 	namespaces []string
 	by         controlplane.By
@@ -54,7 +55,7 @@ type world struct {
 	order      controlplane.RolloutOrder
 	revoked    bool
 	retire     *controlplane.Retirement
-	found      []controlplane.Finding
+	found      []watch.Finding
 	audit      []controlplane.AuditRecord
 	resets     []limits.Reset
 	top        limits.TopKeys
@@ -84,10 +85,10 @@ func start(t testing.TB, open bool) *world {
 	service := api.NewHandler(api.Config{
 		Cleanup: schedule{world: w}, Rollouts: rollouts{world: w}, Settings: settings{world: w}, Tokens: ring{world: w}, RequireTokens: !open,
 		Retirements: retirements{world: w}, Previews: previews{w}, Audit: auditLog{w},
-		Health: func(context.Context) controlplane.HealthDocument {
+		Health: func(context.Context) watch.HealthDocument {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			return controlplane.HealthDocument{Overall: cmp.Or(w.overall, controlplane.SeverityWarning), AtMs: 1_700_000_000_000, Findings: w.found}
+			return watch.HealthDocument{Overall: cmp.Or(w.overall, watch.SeverityWarning), AtMs: 1_700_000_000_000, Findings: w.found}
 		},
 		TopKeys: func(_ context.Context, q limits.TopQuery) (limits.TopKeys, error) {
 			w.mu.Lock()
@@ -113,8 +114,8 @@ func start(t testing.TB, open bool) *world {
 			}
 			return limits.GetKey(context.Background(), keyRows{w}, q)
 		},
-		Diagnose: func(context.Context) []controlplane.Check {
-			return []controlplane.Check{{Area: "mysql", Name: "version", Result: controlplane.CheckOK, What: "10.11"}, {Area: "redis", Name: "policy", Result: "fail", What: "evicts", Do: "set noeviction"}}
+		Diagnose: func(context.Context) []watch.Check {
+			return []watch.Check{{Area: "mysql", Name: "version", Result: watch.CheckOK, What: "10.11"}, {Area: "redis", Name: "policy", Result: "fail", What: "evicts", Do: "set noeviction"}}
 		},
 		Lag: func(context.Context) (time.Duration, error) { return 3 * time.Second, w.failure() },
 		Fleet: func(context.Context) (controlplane.Fleet, error) {

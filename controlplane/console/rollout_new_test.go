@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/watch"
 	"github.com/weirhq/weir/shared/tuning"
 )
 
@@ -210,8 +211,8 @@ func TestTheFormEditsWhatIsInForce(t *testing.T) {
 func TestARolloutOnACriticalFleet(t *testing.T) {
 	w := start(t, false)
 	w.set(func() {
-		w.overall = controlplane.SeverityCritical
-		w.found = []controlplane.Finding{{Kind: controlplane.FindingRegionDark, Subject: "eu", Severity: controlplane.SeverityCritical, What: "No node of eu is live."}}
+		w.overall = watch.SeverityCritical
+		w.found = []watch.Finding{{Kind: watch.FindingRegionDark, Subject: "eu", Severity: watch.SeverityCritical, What: "No node of eu is live."}}
 	})
 	b, plan := w.as("operator"), someTuning()
 	plan.Set("regions.1", "all")

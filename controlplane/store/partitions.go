@@ -12,6 +12,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/watch"
 	"github.com/weirhq/weir/shared/gen/sql/controlplanedb"
 )
 
@@ -253,13 +254,13 @@ func (s *Store) PartitionsMissing(ctx context.Context) (missing []string, err er
 }
 
 // examinePartitions reports whether the cleanup drops partitions or deletes rows in batches.
-func (s *Store) examinePartitions(ctx context.Context) ([]controlplane.Check, error) {
+func (s *Store) examinePartitions(ctx context.Context) ([]watch.Check, error) {
 	why, err := s.PartitionsRefused(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if why != "" {
-		return []controlplane.Check{warn("partitions", "the cleanup deletes rows in batches: "+why,
+		return []watch.Check{warn("partitions", "the cleanup deletes rows in batches: "+why,
 			"Grant EXECUTE on both procedures as schema/README.md has it, if the server knows partitions.")}, nil
 	}
 	missing, err := s.PartitionsMissing(ctx)
@@ -267,8 +268,8 @@ func (s *Store) examinePartitions(ctx context.Context) ([]controlplane.Check, er
 		return nil, err
 	}
 	if len(missing) > 0 {
-		return []controlplane.Check{warn("partitions", controlplane.MissingPartitions(missing),
+		return []watch.Check{warn("partitions", controlplane.MissingPartitions(missing),
 			controlplane.MissingPartitionsAdvice)}, nil
 	}
-	return []controlplane.Check{pass("partitions", "the cleanup drops whole hours and days")}, nil
+	return []watch.Check{pass("partitions", "the cleanup drops whole hours and days")}, nil
 }

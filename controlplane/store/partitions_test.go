@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/watch"
 	"github.com/weirhq/weir/shared/servers"
 )
 
@@ -292,7 +293,7 @@ func testMissingPartitions(t *testing.T) {
 			t.Errorf("%s the cleanup reports %q, %v; want %q", when, problem, err, want)
 		}
 		checks, err := store.examinePartitions(t.Context())
-		if err != nil || len(checks) != 1 || (checks[0].Result == controlplane.CheckOK) != (want == "") || !strings.Contains(checks[0].What, want) {
+		if err != nil || len(checks) != 1 || (checks[0].Result == watch.CheckOK) != (want == "") || !strings.Contains(checks[0].What, want) {
 			t.Errorf("%s the doctor reports %+v, %v; want %q", when, checks, err, want)
 		}
 	}

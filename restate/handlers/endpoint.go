@@ -19,6 +19,7 @@ import (
 	"github.com/restatedev/sdk-go/server"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/watch"
 	"github.com/weirhq/weir/restate/orderkey"
 	"github.com/weirhq/weir/shared/bounded"
 	"github.com/weirhq/weir/shared/hosts"
@@ -39,7 +40,7 @@ const (
 // Metrics and Log are required.
 type Options struct {
 	Cleanup    *controlplane.Cleanup
-	Watch      *controlplane.Watch
+	Watch      *watch.Watch
 	Rollouts   *controlplane.RolloutWork
 	Retirement *controlplane.RetirementWork
 	Audit      controlplane.AuditStore

@@ -20,6 +20,7 @@ import (
 	"github.com/weirhq/weir/controlplane/cmd/weir-control/preview"
 	"github.com/weirhq/weir/controlplane/limits"
 	"github.com/weirhq/weir/controlplane/store"
+	"github.com/weirhq/weir/controlplane/watch"
 	"github.com/weirhq/weir/restate/handlers"
 	"github.com/weirhq/weir/schema"
 	"github.com/weirhq/weir/shared/hosts"
@@ -78,7 +79,7 @@ func start(ctx context.Context, c *config, dsn string, log *slog.Logger) (*proce
 func (p *process) build() error {
 	metrics := controlplane.NewMetrics()
 	registry := prometheus.NewRegistry()
-	cleanups, watched := controlplane.NewCleanupMetrics(), controlplane.NewWatchMetrics()
+	cleanups, watched := controlplane.NewCleanupMetrics(), watch.NewWatchMetrics()
 	registry.MustRegister(metrics, cleanups, watched, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	steps := store.New(p.db)
@@ -99,7 +100,7 @@ func (p *process) build() error {
 	fleet := func(ctx context.Context) (controlplane.Fleet, error) {
 		return controlplane.ListFleet(ctx, steps, p.config.NodeLiveWithin)
 	}
-	watch := controlplane.NewWatch(controlplane.WatchSources{
+	watching := watch.NewWatch(watch.WatchSources{
 		Fleet: fleet, Tunings: steps.NewestTunings, Lag: cleanup.Lag, Partitions: cleanup.PartitionsProblem,
 		Cleanup: handlers.CleanupClient{Client: client}.Status,
 		Rollout: handlers.RolloutClient{Client: client}.UnderWay,
@@ -128,7 +129,7 @@ func (p *process) build() error {
 	approvers := controlplane.Credentials{Tokens: tokens, Subjects: p.config.subjects(),
 		Required: p.config.APIAuth == "token"}
 	p.endpoint, err = handlers.NewEndpoint(handlers.Options{
-		Cleanup: cleanup, Watch: watch, Rollouts: rollouts,
+		Cleanup: cleanup, Watch: watching, Rollouts: rollouts,
 		Retirement: controlplane.NewRetirementWork(steps, p.config.NodeLiveWithin, p.config.CleanupGrace, metrics),
 		Audit:      steps, Saves: steps, Metrics: metrics, Log: p.log, IdentityKey: p.config.RestateIdentityKey,
 		Traces:       p.traces,
@@ -137,7 +138,7 @@ func (p *process) build() error {
 	if err != nil {
 		return fmt.Errorf("restate-identity-key: %w", err)
 	}
-	health := &controlplane.HealthReader{Stored: client.Health, Watch: watch, Every: p.config.WatchInterval, Now: time.Now}
+	health := &watch.HealthReader{Stored: client.Health, Watch: watching, Every: p.config.WatchInterval, Now: time.Now}
 	service := api.Config{
 		Cleanup:     handlers.CleanupClient{Client: client},
 		Rollouts:    api.SavedRollouts{Rollouts: handlers.RolloutClient{Client: client}, Saves: rollouts},
@@ -316,9 +317,9 @@ func watchMySQL(ctx context.Context, cleanup *controlplane.Cleanup, metrics *con
 
 // watchHealth keeps the metrics of the watch's findings, and logs each change for the
 // worse or the better of the whole once.
-func watchHealth(ctx context.Context, health *controlplane.HealthReader, metrics *controlplane.WatchMetrics,
+func watchHealth(ctx context.Context, health *watch.HealthReader, metrics *watch.WatchMetrics,
 	log *slog.Logger) {
-	was := controlplane.SeverityOK
+	was := watch.SeverityOK
 	controlplane.Every(ctx, watchEvery, func(ctx context.Context) error {
 		d := health.Health(ctx)
 		if ctx.Err() != nil {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/watch"
 	"github.com/weirhq/weir/restate/handlers"
 )
 
@@ -15,7 +16,7 @@ const watchTimeout = 10 * time.Second
 // watchFleet keeps the metrics of the nodes, and corrects their heartbeats after a step of MySQL's clock. The watch of
 // MySQL reports that it cannot look.
 func watchFleet(ctx context.Context, liveWithin time.Duration, steps controlplane.FleetRepair,
-	metrics *controlplane.WatchMetrics, log *slog.Logger) {
+	metrics *watch.WatchMetrics, log *slog.Logger) {
 	failing := false
 	controlplane.Every(ctx, watchEvery, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, watchTimeout)
@@ -39,7 +40,7 @@ func watchFleet(ctx context.Context, liveWithin time.Duration, steps controlplan
 
 // watchRollouts keeps the metrics of the rollout under way; at most one is. The
 // keeper of the schedules reports that it cannot look.
-func watchRollouts(ctx context.Context, rollouts handlers.RolloutClient, metrics *controlplane.WatchMetrics) {
+func watchRollouts(ctx context.Context, rollouts handlers.RolloutClient, metrics *watch.WatchMetrics) {
 	controlplane.Every(ctx, watchEvery, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, watchTimeout)
 		defer cancel()

@@ -15,6 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/watch"
 	"github.com/weirhq/weir/shared/manual"
 )
 
@@ -103,7 +104,7 @@ func forEveryCommand(t *testing.T, one func(t *testing.T, leaf string, w *world,
 		name := strings.Join(named(leaf), " ")
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			w.health.Overall = controlplane.SeverityOK
+			w.health.Overall = watch.SeverityOK
 			one(t, name, w, examples[name])
 		})
 	}

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/watch"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/tuning"
 )
@@ -462,7 +463,7 @@ func TestARegionThatDoesNotExistHasNoDifference(t *testing.T) {
 func TestStartOnACriticalFleet(t *testing.T) {
 	for _, line := range []string{"rollout start --stage all", "tuning set --all --at-once --yes"} {
 		w := newWorld(t)
-		w.health = controlplane.HealthDocument{Overall: controlplane.SeverityCritical, Findings: []controlplane.Finding{{Kind: controlplane.FindingRegionDark, Subject: "eu", Severity: controlplane.SeverityCritical, What: "No node is live."}}}
+		w.health = watch.HealthDocument{Overall: watch.SeverityCritical, Findings: []watch.Finding{{Kind: watch.FindingRegionDark, Subject: "eu", Severity: watch.SeverityCritical, What: "No node is live."}}}
 		args := append(strings.Fields(line), "--set", "floor=0.3", "--reason", "x")
 		if code := w.run(t, args...); code != exitFailure || !strings.Contains(w.stderr.String(), "region_dark eu: No node is live") {
 			t.Errorf("%s: exit %d, %s", line, code, w.stderr.String())

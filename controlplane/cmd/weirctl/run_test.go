@@ -21,6 +21,7 @@ import (
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/api"
 	"github.com/weirhq/weir/controlplane/limits"
+	"github.com/weirhq/weir/controlplane/watch"
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
@@ -73,8 +74,8 @@ type world struct {
 	retirements retirements
 	previews    previews
 	shelf       shelf
-	health      controlplane.HealthDocument
-	checks      []controlplane.Check
+	health      watch.HealthDocument
+	checks      []watch.Check
 	audit       []controlplane.AuditRecord
 	links       controlplane.AuditLinks // the whole log, oldest first
 	url         string
@@ -108,8 +109,8 @@ func newWorldThat(t *testing.T, asks bool) *world {
 		Settings: &w.shelf,
 		Lag:      func(context.Context) (time.Duration, error) { return w.lag, w.lagErr },
 		Fleet:    func(context.Context) (controlplane.Fleet, error) { return w.fleet, w.schedule.err },
-		Health:   func(context.Context) controlplane.HealthDocument { return w.health },
-		Diagnose: func(context.Context) []controlplane.Check { return w.checks },
+		Health:   func(context.Context) watch.HealthDocument { return w.health },
+		Diagnose: func(context.Context) []watch.Check { return w.checks },
 		Audit:    w,
 		TopKeys: func(_ context.Context, q limits.TopQuery) (limits.TopKeys, error) {
 			w.topQuery = q

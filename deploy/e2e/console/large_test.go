@@ -17,6 +17,7 @@ import (
 	"github.com/weirhq/weir/controlplane/api"
 	"github.com/weirhq/weir/controlplane/console"
 	"github.com/weirhq/weir/controlplane/limits"
+	"github.com/weirhq/weir/controlplane/watch"
 	"github.com/weirhq/weir/shared/heartbeat"
 	"github.com/weirhq/weir/shared/tuning"
 	"github.com/weirhq/weir/shared/window"
@@ -164,14 +165,14 @@ func (l *large) fleet(context.Context) (controlplane.Fleet, error) {
 	return f, nil
 }
 
-func (l *large) health(context.Context) controlplane.HealthDocument {
+func (l *large) health(context.Context) watch.HealthDocument {
 	now := time.Now()
 	if l.empty {
-		return controlplane.HealthDocument{Overall: controlplane.SeverityOK, AtMs: now.UnixMilli()}
+		return watch.HealthDocument{Overall: watch.SeverityOK, AtMs: now.UnixMilli()}
 	}
 	region := l.regions[now.Unix()/5%largeRegions]
-	return controlplane.HealthDocument{Overall: controlplane.SeverityWarning, AtMs: now.UnixMilli(), Findings: []controlplane.Finding{
-		{Severity: controlplane.SeverityWarning, Subject: region, What: "2 of its 50 nodes are not heard of", Do: "look at their processes", SinceMs: now.Truncate(5 * time.Second).UnixMilli()},
+	return watch.HealthDocument{Overall: watch.SeverityWarning, AtMs: now.UnixMilli(), Findings: []watch.Finding{
+		{Severity: watch.SeverityWarning, Subject: region, What: "2 of its 50 nodes are not heard of", Do: "look at their processes", SinceMs: now.Truncate(5 * time.Second).UnixMilli()},
 	}}
 }
 

@@ -1,17 +1,19 @@
-package controlplane
+package watch
 
 import (
 	"slices"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirhq/weir/controlplane"
 )
 
 // WatchMetrics are what the control plane's process sees of nodes and of rollouts, and what the watch finds: one
 // prometheus.Collector. While it cannot look they keep their last values; that it cannot is in
 // weir_control_dependency_up.
 type WatchMetrics struct {
-	Collectors
+	controlplane.Collectors
 	findings       map[FindingKind]prometheus.Gauge
 	overall        prometheus.Gauge
 	lookedAt       prometheus.Gauge
@@ -64,7 +66,7 @@ func NewWatchMetrics() *WatchMetrics {
 }
 
 // FleetSeen records the nodes as a listing has them.
-func (m *WatchMetrics) FleetSeen(fleet Fleet) {
+func (m *WatchMetrics) FleetSeen(fleet controlplane.Fleet) {
 	m.nodes.Reset()
 	m.skewSeconds.Reset()
 	versions := make(map[int64]bool)
@@ -87,12 +89,13 @@ func (m *WatchMetrics) FleetSeen(fleet Fleet) {
 }
 
 // RolloutSeen records the rollout that is under way; nil: none is.
-func (m *WatchMetrics) RolloutSeen(r *Rollout) {
-	for _, phase := range []RolloutPhase{RolloutAwaiting, RolloutMeasuring, RolloutApplying, RolloutConverging,
-		RolloutBaking, RolloutKeeping, RolloutRollingBack} {
-		m.rolloutPhase.WithLabelValues(string(phase)).Set(OneIf(r != nil && r.Phase == phase))
+func (m *WatchMetrics) RolloutSeen(r *controlplane.Rollout) {
+	for _, phase := range []controlplane.RolloutPhase{controlplane.RolloutAwaiting, controlplane.RolloutMeasuring,
+		controlplane.RolloutApplying, controlplane.RolloutConverging,
+		controlplane.RolloutBaking, controlplane.RolloutKeeping, controlplane.RolloutRollingBack} {
+		m.rolloutPhase.WithLabelValues(string(phase)).Set(controlplane.OneIf(r != nil && r.Phase == phase))
 	}
-	m.rolloutTrouble.Set(OneIf(r != nil && r.Trouble != "" && !r.Phase.Over()))
+	m.rolloutTrouble.Set(controlplane.OneIf(r != nil && r.Trouble != "" && !r.Phase.Over()))
 }
 
 // Health records what the watch finds.

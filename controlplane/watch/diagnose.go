@@ -1,4 +1,4 @@
-package controlplane
+package watch
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/shared/tuning"
 )
 
@@ -51,7 +52,7 @@ func Diagnose(ctx context.Context, examiners map[string]Examiner) []Check {
 	for i, area := range areas {
 		asking.Go(func() {
 			for _, c := range examiners[area](ctx) {
-				c.Area, c.What, c.Do = area, Clip(c.What), Clip(c.Do)
+				c.Area, c.What, c.Do = area, controlplane.Clip(c.What), controlplane.Clip(c.Do)
 				found[i] = append(found[i], c)
 			}
 		})
@@ -66,13 +67,13 @@ func ok(name, format string, args ...any) Check {
 }
 
 // ExamineNodes checks clocks and builds by the nodes' heartbeats.
-func ExamineNodes(list func(context.Context) (Fleet, error)) Examiner {
+func ExamineNodes(list func(context.Context) (controlplane.Fleet, error)) Examiner {
 	return func(ctx context.Context) []Check {
 		fleet, err := list(ctx)
 		if err != nil {
 			return []Check{{Name: "heartbeats", Result: CheckFail, What: err.Error(), Do: "See the checks of mysql."}}
 		}
-		live := Select(fleet.Nodes, func(n Node) bool { return n.Live })
+		live := controlplane.Select(fleet.Nodes, func(n controlplane.Node) bool { return n.Live })
 		if len(live) == 0 && len(fleet.Nodes) > 0 { // the other checks are of live nodes
 			return []Check{heartbeatCheck(fleet, live)}
 		}
@@ -81,10 +82,10 @@ func ExamineNodes(list func(context.Context) (Fleet, error)) Examiner {
 				Do: "Start nodes with WEIR_MYSQL_DSN; each sends a heartbeat within seconds of its start."}}
 		}
 		checks := []Check{heartbeatCheck(fleet, live)}
-		skew := worst(live, func(n Node) time.Duration { return n.ClockSkew.Abs() })
+		skew := worst(live, func(n controlplane.Node) time.Duration { return n.ClockSkew.Abs() })
 		clocks := ok("clock skew", "at most %v between a node and the database", skew)
 		if skew >= skewWarning {
-			off := Select(live, func(n Node) bool { return n.ClockSkew.Abs() >= skewWarning })
+			off := controlplane.Select(live, func(n controlplane.Node) bool { return n.ClockSkew.Abs() >= skewWarning })
 			clocks = Check{Name: "clock skew", Result: CheckWarn, What: fmt.Sprintf("up to %v between the database and %s", skew,
 				names(off)), Do: "Let NTP run there, and on the database's machine if all nodes differ."}
 			if skew >= skewCritical {
@@ -96,18 +97,19 @@ func ExamineNodes(list func(context.Context) (Fleet, error)) Examiner {
 }
 
 // heartbeatCheck is about nodes that are silent, and about those that a listing does not hold.
-func heartbeatCheck(fleet Fleet, live []Node) Check {
+func heartbeatCheck(fleet controlplane.Fleet, live []controlplane.Node) Check {
 	send := "no node sends heartbeats"
 	if len(live) > 0 {
-		send = CountOf(len(live), "node sends", "nodes send") + " heartbeats"
+		send = controlplane.CountOf(len(live), "node sends", "nodes send") + " heartbeats"
 	}
 	var dark []string
-	var silent []Node
+	var silent []controlplane.Node
 	for _, r := range regionsOf(fleet) {
 		if len(r.live) == 0 {
 			dark = append(dark, r.name)
 		}
-		silent = append(silent, Select(r.dead, func(n Node) bool { return fleet.Now.Sub(n.SeenAt) <= deadTold })...)
+		silent = append(silent,
+			controlplane.Select(r.dead, func(n controlplane.Node) bool { return fleet.Now.Sub(n.SeenAt) <= deadTold })...)
 	}
 	switch {
 	case len(dark) > 0:
@@ -120,17 +122,18 @@ func heartbeatCheck(fleet Fleet, live []Node) Check {
 			Do: "See whether those nodes run, and the log of those that do."}
 	case fleet.Truncated:
 		return Check{Name: "heartbeats", Result: CheckWarn, What: fmt.Sprintf("%s; there are more than %d nodes, and the "+
-			"rest are not checked", send, FleetNodesMax), Do: "Look at the metrics of the nodes."}
+			"rest are not checked", send, controlplane.FleetNodesMax), Do: "Look at the metrics of the nodes."}
 	}
 	return ok("heartbeats", "%s", send)
 }
 
 // ExamineLiveWithin checks, for every stored tuning, that nodes send heartbeats within liveWithin.
 // A rollout checks its own tuning when it starts.
-func ExamineLiveWithin(newest func(context.Context) ([]RegionTuning, error), liveWithin time.Duration) Examiner {
+func ExamineLiveWithin(newest func(context.Context) ([]controlplane.RegionTuning, error),
+	liveWithin time.Duration) Examiner {
 	const name = "node-live-within"
 	return func(ctx context.Context) []Check {
-		tunings, err := TuningInForce(ctx, newest)
+		tunings, err := controlplane.TuningInForce(ctx, newest)
 		if err != nil {
 			return []Check{{Name: name, Result: CheckFail, What: err.Error(), Do: "See the checks of mysql."}}
 		}
@@ -140,7 +143,8 @@ func ExamineLiveWithin(newest func(context.Context) ([]RegionTuning, error), liv
 				err = set.CheckTimes(tuning.Times{LiveWithin: liveWithin})
 			}
 			if err != nil {
-				return []Check{{Name: name, Result: CheckFail, What: fmt.Sprintf("the tuning of %s: %v", RowName(t.Region), err),
+				return []Check{{Name: name, Result: CheckFail, What: fmt.Sprintf("the tuning of %s: %v",
+					controlplane.RowName(t.Region), err),
 					Do: "Start weir-control with a longer --node-live-within, or roll out a shorter settings_interval_ms."}}
 			}
 		}
@@ -148,7 +152,7 @@ func ExamineLiveWithin(newest func(context.Context) ([]RegionTuning, error), liv
 	}
 }
 
-func buildCheck(live []Node) Check {
+func buildCheck(live []controlplane.Node) Check {
 	var builds []string
 	for _, n := range live {
 		if !slices.Contains(builds, n.Build) {
@@ -165,18 +169,18 @@ func buildCheck(live []Node) Check {
 
 // relayCheck is about regions with a shard that no node relays. Nodes that have only just started get the lease
 // within seconds.
-func relayCheck(fleet Fleet) Check {
+func relayCheck(fleet controlplane.Fleet) Check {
 	var without []string
 	regions, shards := 0, 0
 	for _, r := range regionsOf(fleet) {
-		by := RelayedBy(Select(r.live, func(n Node) bool {
-			return Relays(n) || n.SentAtMs-n.StartedAtMs >= UnrelayedMax.Milliseconds()
+		by := controlplane.RelayedBy(controlplane.Select(r.live, func(n controlplane.Node) bool {
+			return controlplane.Relays(n) || n.SentAtMs-n.StartedAtMs >= controlplane.UnrelayedMax.Milliseconds()
 		}))
 		if by.Shards > 0 {
 			regions, shards = regions+1, shards+by.Shards
 		}
 		if missing := by.Missing(); len(missing) > 0 {
-			without = append(without, ShardNames(missing)+" of "+r.name)
+			without = append(without, controlplane.ShardNames(missing)+" of "+r.name)
 		}
 	}
 	if len(without) > 0 {
@@ -189,13 +193,13 @@ func relayCheck(fleet Fleet) Check {
 	if regions == 0 {
 		return ok("relays", "no node has a relay yet: a relay needs Redis and MySQL")
 	}
-	return ok("relays", "%s of %s relayed", CountOf(shards, "shard", "shards"),
-		CountOf(regions, "region is", "regions are"))
+	return ok("relays", "%s of %s relayed", controlplane.CountOf(shards, "shard", "shards"),
+		controlplane.CountOf(regions, "region is", "regions are"))
 }
 
 // convergenceCheck is about how late regions hear of one another.
-func convergenceCheck(live []Node) Check {
-	relaying := Select(live, Relays)
+func convergenceCheck(live []controlplane.Node) Check {
+	relaying := controlplane.Select(live, controlplane.Relays)
 	from, lag := slowest(relaying)
 	unpublished := worst(relaying, oldestUnpublished)
 	switch {
@@ -206,7 +210,7 @@ func convergenceCheck(live []Node) Check {
 				lag, unpublished),
 			Do: "weirctl fleet --pairs shows which regions are late. Check MySQL's latency from there.",
 		}
-	case from == "" && len(regionsOf(Fleet{Nodes: relaying})) > 1:
+	case from == "" && len(regionsOf(controlplane.Fleet{Nodes: relaying})) > 1:
 		// each relay publishes every few seconds, if only its time
 		return Check{Name: "convergence", Result: CheckWarn, What: "no region reports how old the others' changes are, " +
 			"although several are relayed",

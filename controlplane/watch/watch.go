@@ -1,10 +1,12 @@
-package controlplane
+package watch
 
 import (
 	"cmp"
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/weirhq/weir/controlplane"
 )
 
 // Severity is how much a finding matters.
@@ -69,13 +71,13 @@ var FindingKinds = []FindingKind{
 // settle is how long something must be seen before it is a finding: what a fleet does
 // every day, and is over soon.
 var settle = map[FindingKind]time.Duration{
-	FindingCleanupFails:      2 * time.Minute, // a run that MySQL's restart ended; the next one is well
-	FindingCleanupPartitions: 5 * time.Minute, // the next run creates them, unless a transaction holds the table
-	FindingTuningSkew:        2 * time.Minute, // versions travel for a settings interval
-	FindingTuningsDiffer:     2 * time.Minute, // a rollout ends before nodes and rows are read again
-	FindingRelayMissing:      UnrelayedMax,    // another node takes over
-	FindingInvocationBackoff: time.Minute,     // a step that fails once is tried again
-	FindingWatchLate:         time.Minute,     // the schedule is started again within seconds
+	FindingCleanupFails:      2 * time.Minute,           // a run that MySQL's restart ended; the next one is well
+	FindingCleanupPartitions: 5 * time.Minute,           // the next run creates them, unless a transaction holds the table
+	FindingTuningSkew:        2 * time.Minute,           // versions travel for a settings interval
+	FindingTuningsDiffer:     2 * time.Minute,           // a rollout ends before nodes and rows are read again
+	FindingRelayMissing:      controlplane.UnrelayedMax, // another node takes over
+	FindingInvocationBackoff: time.Minute,               // a step that fails once is tried again
+	FindingWatchLate:         time.Minute,               // the schedule is started again within seconds
 }
 
 const (
@@ -163,7 +165,7 @@ func (d HealthDocument) Next(look Look) HealthDocument {
 func (d HealthDocument) Check() error {
 	if d.Version > healthVersion {
 		return fmt.Errorf("%w: the health document is version %d and this build knows %d: run the newer weir-control",
-			ErrConflict, d.Version, healthVersion)
+			controlplane.ErrConflict, d.Version, healthVersion)
 	}
 	return nil
 }

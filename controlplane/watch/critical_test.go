@@ -1,4 +1,4 @@
-package controlplane
+package watch
 
 import (
 	"errors"
@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/weirhq/weir/controlplane"
 )
 
 // Critical findings alone refuse a start; the refusal names at most five of them, and says how many more there are.
@@ -26,7 +28,7 @@ func TestRefuseCritical(t *testing.T) {
 	const want = "not now: the health of the fleet is critical (region_dark r0: No node is live; region_dark r1: No node is " +
 		"live; region_dark r2: No node is live; region_dark r3: No node is live; region_dark r4: No node is live; and 3 " +
 		"more); force starts it anyway"
-	if err := RefuseCritical(d); !errors.Is(err, ErrConflict) || err.Error() != want {
+	if err := RefuseCritical(d); !errors.Is(err, controlplane.ErrConflict) || err.Error() != want {
 		t.Errorf("%v", err)
 	}
 }
@@ -45,7 +47,7 @@ func TestForced(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	d.Findings = slices.Repeat([]Finding{{Kind: FindingRegionDark, Severity: SeverityCritical, What: strings.Repeat("é", 200)}}, 5)
-	if got := Forced(d); len(got) > ForcedBytesMax || !utf8.ValidString(got) {
+	if got := Forced(d); len(got) > controlplane.ForcedBytesMax || !utf8.ValidString(got) {
 		t.Errorf("%d bytes, %q", len(got), got)
 	}
 }

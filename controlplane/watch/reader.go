@@ -1,4 +1,4 @@
-package controlplane
+package watch
 
 import (
 	"context"
@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/weirhq/weir/controlplane"
 )
 
 // HealthReader answers with the document of the watch on Restate, and looks itself
@@ -36,7 +38,7 @@ func (h *HealthReader) Health(ctx context.Context) HealthDocument {
 	}
 	look := h.Watch.Look(ctx, now)
 	switch {
-	case errors.Is(err, ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, controlplane.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
 		look.add(restateDown(err))
 	case err != nil:
 		look.add(watchLate(err.Error()))

@@ -1,4 +1,4 @@
-package controlplane
+package watch
 
 import (
 	"strings"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
@@ -14,8 +15,8 @@ import (
 // is gone.
 func TestFleetMetrics(t *testing.T) {
 	m := NewWatchMetrics()
-	m.FleetSeen(Fleet{Nodes: []Node{{Heartbeat: heartbeat.Heartbeat{Region: "gone"}, Live: true}}})
-	m.FleetSeen(Fleet{Nodes: []Node{
+	m.FleetSeen(controlplane.Fleet{Nodes: []controlplane.Node{{Heartbeat: heartbeat.Heartbeat{Region: "gone"}, Live: true}}})
+	m.FleetSeen(controlplane.Fleet{Nodes: []controlplane.Node{
 		{Heartbeat: heartbeat.Heartbeat{Region: "eu", TuningVersion: 1}, Live: true, ClockSkew: -3 * time.Second},
 		{Heartbeat: heartbeat.Heartbeat{Region: "eu", TuningVersion: 2}, Live: true, ClockSkew: time.Second},
 		{Heartbeat: heartbeat.Heartbeat{Region: "eu", TuningVersion: 9}, ClockSkew: time.Hour},
@@ -44,7 +45,7 @@ func TestFleetMetrics(t *testing.T) {
 // ends nothing.
 func TestFleetMetricsOfStrangeRegions(t *testing.T) {
 	m := NewWatchMetrics()
-	m.FleetSeen(Fleet{Nodes: []Node{
+	m.FleetSeen(controlplane.Fleet{Nodes: []controlplane.Node{
 		{Heartbeat: heartbeat.Heartbeat{Region: "\xff"}, Live: true, ClockSkew: time.Second},
 		{Heartbeat: heartbeat.Heartbeat{Region: "\xfe"}, Live: true, ClockSkew: time.Minute},
 		{Heartbeat: heartbeat.Heartbeat{Region: "eu\n\"<script>"}, Live: true},
@@ -65,13 +66,13 @@ func TestFleetMetricsOfStrangeRegions(t *testing.T) {
 func TestRolloutMetrics(t *testing.T) {
 	m := NewWatchMetrics()
 	for _, step := range []struct {
-		rollout         *Rollout
+		rollout         *controlplane.Rollout
 		baking, trouble float64
 	}{
 		{nil, 0, 0},
-		{&Rollout{Phase: RolloutBaking}, 1, 0},
-		{&Rollout{Phase: RolloutBaking, Trouble: "MySQL does not answer"}, 1, 1},
-		{&Rollout{Phase: RolloutDone, Trouble: "of long ago"}, 0, 0},
+		{&controlplane.Rollout{Phase: controlplane.RolloutBaking}, 1, 0},
+		{&controlplane.Rollout{Phase: controlplane.RolloutBaking, Trouble: "MySQL does not answer"}, 1, 1},
+		{&controlplane.Rollout{Phase: controlplane.RolloutDone, Trouble: "of long ago"}, 0, 0},
 		{nil, 0, 0},
 	} {
 		m.RolloutSeen(step.rollout)

@@ -1,4 +1,4 @@
-package controlplane
+package watch
 
 import (
 	"cmp"
@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/weirhq/weir/controlplane"
 )
 
 // lookTimeout bounds a look.
@@ -44,13 +46,13 @@ type Invocation struct {
 // WatchSources are what a look asks. Each may fail: that is a finding, too. All
 // methods may be called at once.
 type WatchSources struct {
-	Fleet       func(context.Context) (Fleet, error)
-	Tunings     func(context.Context) ([]RegionTuning, error)
+	Fleet       func(context.Context) (controlplane.Fleet, error)
+	Tunings     func(context.Context) ([]controlplane.RegionTuning, error)
 	Lag         func(context.Context) (time.Duration, error)
-	Partitions  func(context.Context) (PartitionsProblem, error)
-	Cleanup     func(context.Context) (CleanupStatus, error)
-	Rollout     func(context.Context) (*Rollout, error)    // the one under way, or nil
-	Retirement  func(context.Context) (*Retirement, error) // the newest, or nil
+	Partitions  func(context.Context) (controlplane.PartitionsProblem, error)
+	Cleanup     func(context.Context) (controlplane.CleanupStatus, error)
+	Rollout     func(context.Context) (*controlplane.Rollout, error)    // the one under way, or nil
+	Retirement  func(context.Context) (*controlplane.Retirement, error) // the newest, or nil
 	Invocations func(context.Context) ([]Invocation, error)
 }
 
@@ -81,7 +83,7 @@ func (w *Watch) Look(ctx context.Context, now time.Time) Look {
 	for _, part := range seen {
 		look.Blind = append(look.Blind, part.Blind...)
 		for _, f := range part.Findings[:min(len(part.Findings), findingsMax)] {
-			f.What, f.Do = Clip(f.What), Clip(f.Do)
+			f.What, f.Do = controlplane.Clip(f.What), controlplane.Clip(f.Do)
 			look.add(f)
 		}
 	}
@@ -129,7 +131,7 @@ func (w *Watch) lookAtNodes(ctx context.Context, look *Look) error {
 	fleet, err := w.sources.Fleet(ctx)
 	if err == nil {
 		look.Findings = append(look.Findings, nodeFindings(fleet)...)
-		var tunings []RegionTuning
+		var tunings []controlplane.RegionTuning
 		if tunings, err = w.sources.Tunings(ctx); err == nil {
 			look.Findings = append(look.Findings, tuningFindings(fleet, tunings)...)
 			w.lookAtTunings(ctx, look, fleet, tunings)
@@ -145,7 +147,8 @@ func (w *Watch) lookAtNodes(ctx context.Context, look *Look) error {
 
 // lookAtTunings tells that regions have different tunings although no rollout is under way: what is left of one that
 // was lost looks like this, and so does a region that is to have a tuning of its own.
-func (w *Watch) lookAtTunings(ctx context.Context, look *Look, fleet Fleet, tunings []RegionTuning) {
+func (w *Watch) lookAtTunings(ctx context.Context, look *Look, fleet controlplane.Fleet,
+	tunings []controlplane.RegionTuning) {
 	r, err := w.sources.Rollout(ctx)
 	switch {
 	case err != nil: // which is a finding already
@@ -174,7 +177,7 @@ func (w *Watch) lookAtCleanup(ctx context.Context, look *Look) error {
 	}
 	if partitions.Missing != "" {
 		look.add(Finding{Kind: FindingCleanupPartitions, Subject: "cleanup", Severity: SeverityWarning,
-			What: partitions.Missing, Do: MissingPartitionsAdvice})
+			What: partitions.Missing, Do: controlplane.MissingPartitionsAdvice})
 	}
 	lag, err := w.sources.Lag(ctx)
 	if err != nil {
@@ -196,7 +199,7 @@ func (w *Watch) lookAtCleanup(ctx context.Context, look *Look) error {
 }
 
 // scheduleFindings are about the cleanup's schedule and its newest run.
-func scheduleFindings(status CleanupStatus) (findings []Finding) {
+func scheduleFindings(status controlplane.CleanupStatus) (findings []Finding) {
 	if p := status.Paused; p != nil {
 		findings = append(findings, Finding{
 			Kind: FindingCleanupPaused, Subject: "cleanup", Severity: SeverityWarning, SinceMs: p.At.UnixMilli(),
@@ -218,7 +221,8 @@ func scheduleFindings(status CleanupStatus) (findings []Finding) {
 		What: "the newest run of the cleanup ended in an error: " + status.History[0].Error,
 		Do:   "Expired rows pile up. The error names the cause; see also weirctl cleanup status and weirctl doctor.",
 	}
-	if strings.Contains(status.History[0].Error, ErrClocksDiffer.Error()) { // it has come through Restate as text
+	if strings.Contains(status.History[0].Error,
+		controlplane.ErrClocksDiffer.Error()) { // it has come through Restate as text
 		f.Severity = SeverityCritical
 	}
 	return append(findings, f)
@@ -231,7 +235,7 @@ func batchesFinding(why string) Finding {
 		What: "the cleanup deletes rows in batches, which is slower than dropping partitions: " + why,
 		Do:   "Fix the named cause; schema/README.md, Expiry, says how. Rows are still deleted.",
 	}
-	if why == NoPartitions {
+	if why == controlplane.NoPartitions {
 		f.Severity = SeverityInfo
 	}
 	return f
@@ -254,7 +258,7 @@ func (w *Watch) lookAtRollout(ctx context.Context, look *Look) error {
 		})
 	}
 	switch {
-	case r.Phase == RolloutRollingBack:
+	case r.Phase == controlplane.RolloutRollingBack:
 		look.add(Finding{
 			Kind: FindingRolloutTrouble, Subject: r.ID + " rolls back", Severity: SeverityWarning,
 			What: fmt.Sprintf("rollout %s is being rolled back: %s", r.ID, cmp.Or(r.Why, "no reason is known")),
@@ -266,7 +270,7 @@ func (w *Watch) lookAtRollout(ctx context.Context, look *Look) error {
 			What: fmt.Sprintf("rollout %s is paused by %s: %s", r.ID, r.Paused.Actor, r.Paused.Reason),
 			Do:   fmt.Sprintf("The fleet runs two tunings meanwhile: weirctl rollout resume %s, or abort.", r.ID),
 		})
-	case r.Phase == RolloutAwaiting:
+	case r.Phase == controlplane.RolloutAwaiting:
 		look.add(Finding{
 			Kind: FindingRolloutWaits, Subject: r.ID, Severity: SeverityInfo,
 			What: fmt.Sprintf("rollout %s waits for an approval of stage %d", r.ID, r.Stage+1),
@@ -277,8 +281,8 @@ func (w *Watch) lookAtRollout(ctx context.Context, look *Look) error {
 	return nil
 }
 
-func troubleOfRollout(r *Rollout) string {
-	if r.Phase == RolloutRollingBack && r.DueMs > 0 {
+func troubleOfRollout(r *controlplane.Rollout) string {
+	if r.Phase == controlplane.RolloutRollingBack && r.DueMs > 0 {
 		return fmt.Sprintf(
 			"Restart or stop the nodes that it names, or give them up: weirctl rollout abort %s --reason TEXT.", r.ID)
 	}
@@ -302,7 +306,8 @@ func (w *Watch) lookAtRetirement(ctx context.Context, look *Look) error {
 			Do:   "The step is retried. Fix the named cause, or: weirctl retire abort --reason TEXT.",
 		})
 	}
-	step := map[RetirementPhase]string{RetirementAwaiting: "rename", RetirementAwaitingFinal: "drop"}[r.Phase]
+	step := map[controlplane.RetirementPhase]string{controlplane.RetirementAwaiting: "rename",
+		controlplane.RetirementAwaitingFinal: "drop"}[r.Phase]
 	if step != "" {
 		look.add(Finding{
 			Kind: FindingRetirementWaits, Subject: r.Table, Severity: SeverityInfo,
