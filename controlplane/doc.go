@@ -65,18 +65,6 @@
 // TestExploreRolloutsSoak goes on for ten minutes, with larger fleets and more orders and faults, and says how many
 // worlds it has visited.
 //
-// # Retirement
-//
-// [Retirement] is one document and its transitions, [RetirementWork] the steps, [TableMark]
-// how a write is noticed. What must hold:
-//
-//  1. Nothing is dropped that was not renamed before, without an approval of the rename
-//     and one of the drop, by as many different people as the spec asks for, and with a row in it.
-//  2. Until the drop an abort gives the table its name back, and nothing is renamed over
-//     what has that name.
-//  3. Rows that have not expired are never deleted.
-//  4. An effect that was given up does nothing once another has come: each has a fence.
-//
 // # Tokens
 //
 // [Tokens] are who may do all this, by [Role].

@@ -396,7 +396,10 @@ func mustTuning(document string) tuning.Tuning {
 	return t
 }
 
-var ann = By{Actor: "ann", Reason: "fewer rows"}
+var (
+	ann = By{Actor: "ann", Reason: "fewer rows"}
+	bob = By{Actor: "bob", Reason: "looked at it"}
+)
 
 func spec(stages ...RolloutStage) RolloutSpec {
 	plan := DefaultRolloutPlan()

@@ -10,8 +10,10 @@ const (
 	// unless BatchRowsMax is smaller.
 	BatchRowsMin = 100
 
-	batchRowsLimit = 50_000
-	batchesLimit   = 10_000
+	// BatchRowsLimit is the most rows that operators may let one DELETE take.
+	BatchRowsLimit = 50_000
+
+	batchesLimit = 10_000
 )
 
 // SweepLimits bound one run of batches. They are recorded with the run they belong
@@ -43,8 +45,8 @@ func DefaultSweepLimits() SweepLimits {
 
 // Validate reports the first field outside its bounds.
 func (l SweepLimits) Validate() error {
-	if l.BatchRowsMax < 1 || l.BatchRowsMax > batchRowsLimit {
-		return fmt.Errorf("%w: cleanup batch rows is %d (1 to %d)", ErrInvalid, l.BatchRowsMax, batchRowsLimit)
+	if l.BatchRowsMax < 1 || l.BatchRowsMax > BatchRowsLimit {
+		return fmt.Errorf("%w: cleanup batch rows is %d (1 to %d)", ErrInvalid, l.BatchRowsMax, BatchRowsLimit)
 	}
 	if l.BatchesMax < 1 || l.BatchesMax > batchesLimit {
 		return fmt.Errorf("%w: cleanup batches is %d (1 to %d)", ErrInvalid, l.BatchesMax, batchesLimit)

@@ -24,6 +24,7 @@ import (
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/api"
 	"github.com/weirhq/weir/controlplane/limits"
+	"github.com/weirhq/weir/controlplane/retire"
 	"github.com/weirhq/weir/controlplane/watch"
 	"github.com/weirhq/weir/shared/heartbeat"
 	"github.com/weirhq/weir/shared/window"
@@ -54,7 +55,7 @@ type world struct {
 	evidence   string // of the newest approval of a retirement
 	order      controlplane.RolloutOrder
 	revoked    bool
-	retire     *controlplane.Retirement
+	retire     *retire.Retirement
 	found      []watch.Finding
 	audit      []controlplane.AuditRecord
 	resets     []limits.Reset
@@ -403,33 +404,33 @@ type retirements struct {
 	*world
 }
 
-func (s retirements) Status(context.Context, string) (controlplane.Retirement, error) {
+func (s retirements) Status(context.Context, string) (retire.Retirement, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.down != nil {
-		return controlplane.Retirement{}, s.down
+		return retire.Retirement{}, s.down
 	}
 	if s.retire == nil {
-		return controlplane.Retirement{}, fmt.Errorf("%w: there has been no retirement", controlplane.ErrNotFound)
+		return retire.Retirement{}, fmt.Errorf("%w: there has been no retirement", controlplane.ErrNotFound)
 	}
 	return *s.retire, nil
 }
 
-func (s retirements) Start(_ context.Context, table string, spec controlplane.RetirementSpec, by controlplane.By) (controlplane.Retirement, error) {
+func (s retirements) Start(_ context.Context, table string, spec retire.RetirementSpec, by controlplane.By) (retire.Retirement, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.by, s.retire = by, &controlplane.Retirement{ID: "t1", Table: table, Spec: spec, By: by, Phase: controlplane.RetirementObserving}
+	s.by, s.retire = by, &retire.Retirement{ID: "t1", Table: table, Spec: spec, By: by, Phase: retire.RetirementObserving}
 	return *s.retire, s.down
 }
 
-func (s retirements) ApproveRename(_ context.Context, _ string, o controlplane.RetirementOrder) (controlplane.Retirement, error) {
+func (s retirements) ApproveRename(_ context.Context, _ string, o retire.RetirementOrder) (retire.Retirement, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.by, s.evidence = o.By, o.Evidence
 	return *s.retire, s.down
 }
 
-func (s retirements) ApproveDrop(_ context.Context, _ string, o controlplane.RetirementOrder) (controlplane.Retirement, error) {
+func (s retirements) ApproveDrop(_ context.Context, _ string, o retire.RetirementOrder) (retire.Retirement, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.by, s.evidence = o.By, o.Evidence

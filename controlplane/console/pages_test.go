@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/limits"
+	"github.com/weirhq/weir/controlplane/retire"
 	"github.com/weirhq/weir/controlplane/watch"
 	"github.com/weirhq/weir/shared/heartbeat"
 )
@@ -111,7 +112,7 @@ func full(t testing.TB) *world {
 		t.Fatal(err)
 	}
 	w.one = r
-	w.retire, err = controlplane.NewRetirement(controlplane.Blocklist, controlplane.DefaultRetirementSpec(), controlplane.By{Actor: "ann", Reason: "unused"}, controlplane.RetirementLook{Table: &controlplane.TableFigures{Rows: 7}}, now.UnixMilli())
+	w.retire, err = retire.NewRetirement(retire.Blocklist, retire.DefaultRetirementSpec(), controlplane.By{Actor: "ann", Reason: "unused"}, retire.RetirementLook{Table: &retire.TableFigures{Rows: 7}}, now.UnixMilli())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/retire"
 )
 
 // An approval is of what the page showed: its form holds the stage and what was asked, and
@@ -49,7 +50,7 @@ func TestApprovalsAreShown(t *testing.T) {
 	quorum := controlplane.Quorum{Approvers: 2}
 	w.set(func() {
 		w.one.Phase, w.one.Approvals, w.one.Spec.Plan.Quorum, w.one.Paused = controlplane.RolloutAwaiting, []controlplane.Approval{given}, quorum, nil
-		w.retire.Phase, w.retire.Approvals, w.retire.Spec.Quorum = controlplane.RetirementAwaiting, []controlplane.Approval{given}, quorum
+		w.retire.Phase, w.retire.Approvals, w.retire.Spec.Quorum = retire.RetirementAwaiting, []controlplane.Approval{given}, quorum
 	})
 	for _, page := range []string{"/console/rollouts/at/r1", "/console/jobs"} {
 		if shown := b.get(page).body; !strings.Contains(shown, "1 of 2 people have approved it. <b>bob</b>") {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/retire"
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
@@ -111,7 +112,7 @@ func TestARelaysStallDoesNotHideForACorrectionOfTheClock(t *testing.T) {
 	if found := (region{name: "eu", live: []controlplane.Node{ahead}}).relayFindings(time.Minute, time.Hour); len(found) != 1 || found[0].Kind != FindingRelayStalled {
 		t.Errorf("%+v", found)
 	}
-	if h := controlplane.JudgeCounts(controlplane.Fleet{Now: watchNow, Nodes: []controlplane.Node{ahead}}, time.Minute.Milliseconds()); !strings.Contains(h.Problem, "was set back") {
+	if h := retire.JudgeCounts(controlplane.Fleet{Now: watchNow, Nodes: []controlplane.Node{ahead}}, time.Minute.Milliseconds()); !strings.Contains(h.Problem, "was set back") {
 		t.Errorf("%+v", h)
 	}
 	soon := with(node("n1", "eu"), func(n *controlplane.Node) { n.Health.Relay.InStepAtMs = n.SentAtMs + 1000 })

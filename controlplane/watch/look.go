@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/retire"
 )
 
 // lookTimeout bounds a look.
@@ -51,8 +52,8 @@ type WatchSources struct {
 	Lag         func(context.Context) (time.Duration, error)
 	Partitions  func(context.Context) (controlplane.PartitionsProblem, error)
 	Cleanup     func(context.Context) (controlplane.CleanupStatus, error)
-	Rollout     func(context.Context) (*controlplane.Rollout, error)    // the one under way, or nil
-	Retirement  func(context.Context) (*controlplane.Retirement, error) // the newest, or nil
+	Rollout     func(context.Context) (*controlplane.Rollout, error) // the one under way, or nil
+	Retirement  func(context.Context) (*retire.Retirement, error)    // the newest, or nil
 	Invocations func(context.Context) ([]Invocation, error)
 }
 
@@ -306,8 +307,8 @@ func (w *Watch) lookAtRetirement(ctx context.Context, look *Look) error {
 			Do:   "The step is retried. Fix the named cause, or: weirctl retire abort --reason TEXT.",
 		})
 	}
-	step := map[controlplane.RetirementPhase]string{controlplane.RetirementAwaiting: "rename",
-		controlplane.RetirementAwaitingFinal: "drop"}[r.Phase]
+	step := map[retire.RetirementPhase]string{retire.RetirementAwaiting: "rename",
+		retire.RetirementAwaitingFinal: "drop"}[r.Phase]
 	if step != "" {
 		look.add(Finding{
 			Kind: FindingRetirementWaits, Subject: r.Table, Severity: SeverityInfo,

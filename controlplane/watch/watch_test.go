@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/retire"
 	"github.com/weirhq/weir/shared/heartbeat"
 	"github.com/weirhq/weir/shared/tuning"
 )
@@ -26,7 +27,7 @@ type watched struct {
 	partitions  controlplane.PartitionsProblem
 	cleanup     controlplane.CleanupStatus
 	rollout     *controlplane.Rollout
-	retirement  *controlplane.Retirement
+	retirement  *retire.Retirement
 	invocations []Invocation
 
 	mysql, restate, admin error
@@ -40,7 +41,7 @@ func (w *watched) watch() *Watch {
 		Partitions:  func(context.Context) (controlplane.PartitionsProblem, error) { return w.partitions, w.mysql },
 		Cleanup:     func(context.Context) (controlplane.CleanupStatus, error) { return w.cleanup, w.restate },
 		Rollout:     func(context.Context) (*controlplane.Rollout, error) { return w.rollout, w.restate },
-		Retirement:  func(context.Context) (*controlplane.Retirement, error) { return w.retirement, w.restate },
+		Retirement:  func(context.Context) (*retire.Retirement, error) { return w.retirement, w.restate },
 		Invocations: func(context.Context) ([]Invocation, error) { return w.invocations, w.admin },
 	})
 }
@@ -168,12 +169,12 @@ func TestLook(t *testing.T) {
 		"rollout rolls back":     {watched{rollout: &controlplane.Rollout{ID: "r1", Phase: controlplane.RolloutRollingBack, Why: "errors"}}, "warning rollout_trouble r1 rolls back", "errors"},
 		"rollout paused":         {watched{rollout: &controlplane.Rollout{ID: "r1", Phase: controlplane.RolloutBaking, Paused: &controlplane.RolloutPaused{By: controlplane.By{Actor: "ann", Reason: "lunch"}}}}, "warning rollout_waits r1", "lunch"},
 		"rollout waits":          {watched{rollout: &controlplane.Rollout{ID: "r1", Phase: controlplane.RolloutAwaiting}}, "info rollout_waits r1", "approval of stage 1"},
-		"retirement waits":       {watched{retirement: &controlplane.Retirement{ID: "t1", Table: "old", Phase: controlplane.RetirementAwaiting}}, "info retirement_waits old", "weirctl retire approve rename"},
-		"retirement waits again": {watched{retirement: &controlplane.Retirement{ID: "t1", Table: "old", Phase: controlplane.RetirementAwaitingFinal}}, "info retirement_waits old", "weirctl retire approve drop"},
-		"retirement in trouble":  {watched{retirement: &controlplane.Retirement{ID: "t1", Table: "old", Phase: controlplane.RetirementRenaming, Trouble: "access denied"}}, "warning retirement_trouble old", "access denied"},
-		"retirement goes on":     {watched{retirement: &controlplane.Retirement{ID: "t1", Table: "old", Phase: controlplane.RetirementObserving}}, "", ""},
-		"retirement over":        {watched{retirement: &controlplane.Retirement{ID: "t1", Table: "old", Phase: controlplane.RetirementAborted, Trouble: "old"}}, "", ""},
-		"no retirement yet":      {watched{retirement: &controlplane.Retirement{}}, "", ""},
+		"retirement waits":       {watched{retirement: &retire.Retirement{ID: "t1", Table: "old", Phase: retire.RetirementAwaiting}}, "info retirement_waits old", "weirctl retire approve rename"},
+		"retirement waits again": {watched{retirement: &retire.Retirement{ID: "t1", Table: "old", Phase: retire.RetirementAwaitingFinal}}, "info retirement_waits old", "weirctl retire approve drop"},
+		"retirement in trouble":  {watched{retirement: &retire.Retirement{ID: "t1", Table: "old", Phase: retire.RetirementRenaming, Trouble: "access denied"}}, "warning retirement_trouble old", "access denied"},
+		"retirement goes on":     {watched{retirement: &retire.Retirement{ID: "t1", Table: "old", Phase: retire.RetirementObserving}}, "", ""},
+		"retirement over":        {watched{retirement: &retire.Retirement{ID: "t1", Table: "old", Phase: retire.RetirementAborted, Trouble: "old"}}, "", ""},
+		"no retirement yet":      {watched{retirement: &retire.Retirement{}}, "", ""},
 		"rollout over":           {watched{rollout: &controlplane.Rollout{ID: "r1", Phase: controlplane.RolloutDone, Trouble: "old"}}, "", ""},
 		"invocations": {watched{invocations: []Invocation{
 			{ID: "inv_1", Target: "WeirAudit/Write", Paused: true, Retries: 500, Failure: "denied"}, {ID: "inv_2", Target: "WeirCron/cleanup/Tick", Retries: 3}, {ID: "inv_3", Retries: 2},

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/retire"
 	"github.com/weirhq/weir/controlplane/store"
 )
 
@@ -55,7 +56,7 @@ func childServe(address, dsn string, what ...string) error {
 		options = retirementOptions(stuck.Store)
 	case slices.Contains(what, "stuck-retirement"):
 		options = retirementOptions(stuck.Store)
-		options.Retirement = controlplane.NewRetirementWork(stuckTables{stuck.Store}, 30*time.Second, 0, options.Metrics)
+		options.Retirement = retire.NewRetirementWork(stuckTables{stuck.Store}, 30*time.Second, 0, options.Metrics)
 	}
 	options.Orders = testKeys
 	endpoint, err := NewEndpoint(options)
@@ -157,7 +158,7 @@ type stuckTables struct{ *store.Store }
 
 const childStuckTables = "table changed, not journaled"
 
-func (s stuckTables) RenameTable(ctx context.Context, table, from, to string, fence int64) (controlplane.TableNames, error) {
+func (s stuckTables) RenameTable(ctx context.Context, table, from, to string, fence int64) (retire.TableNames, error) {
 	if names, err := s.Store.RenameTable(ctx, table, from, to, fence); err != nil {
 		return names, err
 	}
@@ -165,7 +166,7 @@ func (s stuckTables) RenameTable(ctx context.Context, table, from, to string, fe
 	select {}
 }
 
-func (s stuckTables) DropTable(ctx context.Context, table, dated string, fence int64) (controlplane.TableDrop, error) {
+func (s stuckTables) DropTable(ctx context.Context, table, dated string, fence int64) (retire.TableDrop, error) {
 	if did, err := s.Store.DropTable(ctx, table, dated, fence); err != nil {
 		return did, err
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/restatedev/sdk-go/server"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/retire"
 	"github.com/weirhq/weir/controlplane/watch"
 	"github.com/weirhq/weir/restate/orderkey"
 	"github.com/weirhq/weir/shared/bounded"
@@ -42,7 +43,7 @@ type Options struct {
 	Cleanup    *controlplane.Cleanup
 	Watch      *watch.Watch
 	Rollouts   *controlplane.RolloutWork
-	Retirement *controlplane.RetirementWork
+	Retirement *retire.RetirementWork
 	Audit      controlplane.AuditStore
 	Approvers  controlplane.Approvers // whose approvals count; nil: all approvals count
 	Saves      controlplane.JobStates // pauses of jobs; nil: only Restate has them

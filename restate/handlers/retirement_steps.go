@@ -9,14 +9,15 @@ import (
 	restate "github.com/restatedev/sdk-go"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/retire"
 )
 
-// durableRetirement is controlplane.RetirementSteps for one invocation.
+// durableRetirement is retire.RetirementSteps for one invocation.
 type durableRetirement struct {
 	ctx   restate.Context
-	work  *controlplane.RetirementWork
+	work  *retire.RetirementWork
 	steps *stepper
-	spec  controlplane.RetirementSpec
+	spec  retire.RetirementSpec
 
 	// Of a step that waits for approvals: who reports whose count no more (nil: nobody), who approves, and the role.
 	approvers controlplane.Approvers
@@ -31,8 +32,8 @@ func (d *durableRetirement) NowMs() (at int64, err error) {
 	return d.at, err
 }
 
-func (d *durableRetirement) Look(table, dated string) (controlplane.RetirementLook, error) {
-	return step(d.ctx, d.steps, "look", func(ctx context.Context) (controlplane.RetirementLook, error) {
+func (d *durableRetirement) Look(table, dated string) (retire.RetirementLook, error) {
+	return step(d.ctx, d.steps, "look", func(ctx context.Context) (retire.RetirementLook, error) {
 		look, err := d.work.Look(ctx, table, dated, d.spec)
 		if err == nil && d.approvers != nil && len(d.approving) > 0 {
 			look.Ended, err = d.approvers.Ended(ctx, d.approving, d.needs)
@@ -47,14 +48,14 @@ func (d *durableRetirement) Drain(table string, rows int) (controlplane.Batch, e
 	})
 }
 
-func (d *durableRetirement) Rename(table, from, to string, fence int64) (controlplane.TableNames, error) {
-	return step(d.ctx, d.steps, "rename "+from, func(ctx context.Context) (controlplane.TableNames, error) {
+func (d *durableRetirement) Rename(table, from, to string, fence int64) (retire.TableNames, error) {
+	return step(d.ctx, d.steps, "rename "+from, func(ctx context.Context) (retire.TableNames, error) {
 		return d.work.Rename(ctx, table, from, to, fence)
 	})
 }
 
-func (d *durableRetirement) Drop(table, dated string, fence int64) (controlplane.TableDrop, error) {
-	return step(d.ctx, d.steps, "drop "+dated, func(ctx context.Context) (controlplane.TableDrop, error) {
+func (d *durableRetirement) Drop(table, dated string, fence int64) (retire.TableDrop, error) {
+	return step(d.ctx, d.steps, "drop "+dated, func(ctx context.Context) (retire.TableDrop, error) {
 		return d.work.Drop(ctx, table, dated, fence)
 	})
 }

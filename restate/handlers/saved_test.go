@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/retire"
 	"github.com/weirhq/weir/controlplane/store"
 	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/servers"
@@ -158,12 +159,12 @@ func testARetirementOutlivesRestate(t *testing.T) {
 	if _, err := c.Start(t.Context(), retired, briefly(), operator); err != nil {
 		t.Fatal(err)
 	}
-	retires(t, c, "it is empty", at(controlplane.RetirementAwaiting))
+	retires(t, c, "it is empty", at(retire.RetirementAwaiting))
 	old := cl.state(RetirementService, retired, retirementKey)
 	if _, err := c.ApproveRename(t.Context(), retired, shown(t, c, operator)); err != nil {
 		t.Fatal(err)
 	}
-	before := retires(t, c, "the soak ends", at(controlplane.RetirementAwaitingFinal))
+	before := retires(t, c, "the soak ends", at(retire.RetirementAwaitingFinal))
 	for _, lost := range []json.RawMessage{nil, json.RawMessage(old)} {
 		if lost == nil {
 			cl.lost(RetirementService, retired, retirementKey)
@@ -171,7 +172,7 @@ func testARetirementOutlivesRestate(t *testing.T) {
 			cl.putState(RetirementService, retired, retirementKey, lost)
 		}
 		once()
-		r := retires(t, c, "it stands where it stood", at(controlplane.RetirementAwaitingFinal))
+		r := retires(t, c, "it stands where it stood", at(retire.RetirementAwaitingFinal))
 		if r.ID != before.ID || r.Dated != before.Dated || r.Rename == nil || r.Rename.By != operator || r.Events[len(r.Events)-1].What != "restore" {
 			t.Errorf("%+v", r)
 		}
@@ -179,13 +180,13 @@ func testARetirementOutlivesRestate(t *testing.T) {
 	if _, err := c.ApproveDrop(t.Context(), retired, shown(t, c, operator)); err != nil {
 		t.Fatal(err)
 	}
-	retires(t, c, "the end", at(controlplane.RetirementDropped))
+	retires(t, c, "the end", at(retire.RetirementDropped))
 	if names := blocklistTables(t, db); names != "" {
 		t.Errorf("tables %s", names)
 	}
 	cl.lost(RetirementService, retired, retirementKey)
 	once()
-	retires(t, c, "it stays as it ended", at(controlplane.RetirementDropped))
+	retires(t, c, "it stays as it ended", at(retire.RetirementDropped))
 }
 
 // A retirement of the last build, which saved none, goes on from its state, and is saved from then on.
@@ -206,7 +207,7 @@ func testARetirementOfTheLastBuildGoesOn(t *testing.T) {
 	if err := keeper.Once(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	r := retires(t, c, "it is empty", at(controlplane.RetirementAwaiting))
+	r := retires(t, c, "it is empty", at(retire.RetirementAwaiting))
 	saved, err := store.New(db).JobState(t.Context(), controlplane.RetirementState(retired))
 	if err != nil || saved.Saved == 0 || r.ID != "20260102-150405" {
 		t.Errorf("%+v saved, %v: %+v", saved, err, r)
@@ -256,7 +257,7 @@ func testApprovalsOfRevokedTokensDoNotCount(t *testing.T) {
 	if _, err := c.Start(t.Context(), retired, spec, operator); err != nil {
 		t.Fatal(err)
 	}
-	retires(t, c, "it is empty", at(controlplane.RetirementAwaiting))
+	retires(t, c, "it is empty", at(retire.RetirementAwaiting))
 	approve := func(actor string) error {
 		_, err := c.ApproveRename(t.Context(), retired, shown(t, c, controlplane.By{Actor: actor, Reason: "empty"}))
 		return err
@@ -269,19 +270,19 @@ func testApprovalsOfRevokedTokensDoNotCount(t *testing.T) {
 	if err := approve("eve"); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "eve may not approve: the token has expired") {
 		t.Errorf("by eve: %v", err)
 	}
-	retires(t, c, "the approval of bob is dropped", func(r controlplane.Retirement) bool {
-		return r.Phase == controlplane.RetirementAwaiting && len(r.Approvals) == 0
+	retires(t, c, "the approval of bob is dropped", func(r retire.Retirement) bool {
+		return r.Phase == retire.RetirementAwaiting && len(r.Approvals) == 0
 	})
 	if err := approve("ann"); err != nil {
 		t.Fatal(err)
 	}
-	if r := retires(t, c, "one of two", func(controlplane.Retirement) bool { return true }); r.Phase != controlplane.RetirementAwaiting || len(r.Approvals) != 1 || r.Rename != nil {
+	if r := retires(t, c, "one of two", func(retire.Retirement) bool { return true }); r.Phase != retire.RetirementAwaiting || len(r.Approvals) != 1 || r.Rename != nil {
 		t.Errorf("%s, %+v", r.Phase, r.Approvals)
 	}
 	if err := approve("joe"); err != nil {
 		t.Fatal(err)
 	}
-	retires(t, c, "the soak", func(r controlplane.Retirement) bool { return r.Rename != nil })
+	retires(t, c, "the soak", func(r retire.Retirement) bool { return r.Rename != nil })
 }
 
 func TestAnApprovalOfARolloutDoesNotOutliveItsToken(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	restate "github.com/restatedev/sdk-go"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/retire"
 	"github.com/weirhq/weir/controlplane/watch"
 	"github.com/weirhq/weir/shared/await"
 )
@@ -28,7 +29,7 @@ func newWatchCluster(t *testing.T, lag *atomic.Int64) *cluster {
 		},
 		Cleanup:     func(context.Context) (controlplane.CleanupStatus, error) { return controlplane.CleanupStatus{}, nil },
 		Rollout:     func(context.Context) (*controlplane.Rollout, error) { return nil, nil },
-		Retirement:  func(context.Context) (*controlplane.Retirement, error) { return nil, nil },
+		Retirement:  func(context.Context) (*retire.Retirement, error) { return nil, nil },
 		Invocations: func(context.Context) ([]watch.Invocation, error) { return nil, nil },
 	})
 	return newCluster(t, Options{}, func(s *stepper) map[string]Job { return map[string]Job{WatchJob: watchJob(watch, s)} })

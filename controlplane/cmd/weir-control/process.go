@@ -19,6 +19,7 @@ import (
 	"github.com/weirhq/weir/controlplane/api"
 	"github.com/weirhq/weir/controlplane/cmd/weir-control/preview"
 	"github.com/weirhq/weir/controlplane/limits"
+	"github.com/weirhq/weir/controlplane/retire"
 	"github.com/weirhq/weir/controlplane/store"
 	"github.com/weirhq/weir/controlplane/watch"
 	"github.com/weirhq/weir/restate/handlers"
@@ -104,7 +105,7 @@ func (p *process) build() error {
 		Fleet: fleet, Tunings: steps.NewestTunings, Lag: cleanup.Lag, Partitions: cleanup.PartitionsProblem,
 		Cleanup: handlers.CleanupClient{Client: client}.Status,
 		Rollout: handlers.RolloutClient{Client: client}.UnderWay,
-		Retirement: func(ctx context.Context) (*controlplane.Retirement, error) {
+		Retirement: func(ctx context.Context) (*retire.Retirement, error) {
 			return retirementUnderWay(ctx, handlers.RetirementClient{Client: client})
 		},
 		Invocations: admin.Troubled,
@@ -130,7 +131,7 @@ func (p *process) build() error {
 		Required: p.config.APIAuth == "token"}
 	p.endpoint, err = handlers.NewEndpoint(handlers.Options{
 		Cleanup: cleanup, Watch: watching, Rollouts: rollouts,
-		Retirement: controlplane.NewRetirementWork(steps, p.config.NodeLiveWithin, p.config.CleanupGrace, metrics),
+		Retirement: retire.NewRetirementWork(steps, p.config.NodeLiveWithin, p.config.CleanupGrace, metrics),
 		Audit:      steps, Saves: steps, Metrics: metrics, Log: p.log, IdentityKey: p.config.RestateIdentityKey,
 		Traces:       p.traces,
 		AllowedHosts: p.config.APIAllowedHosts, Orders: orders, Approvers: approvers,
@@ -185,7 +186,7 @@ func (p *process) build() error {
 		Client:    client,
 		Jobs: map[string]time.Duration{handlers.CleanupJob: p.config.CleanupInterval,
 			handlers.WatchJob: p.config.WatchInterval},
-		Retiring: []string{controlplane.Blocklist},
+		Retiring: []string{retire.Blocklist},
 		Tunings:  steps.TracesOfTunings,
 		Saves:    steps,
 		Every:    keepEvery,

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/retire"
 	"github.com/weirhq/weir/controlplane/watch"
 	"github.com/weirhq/weir/restate/handlers"
 )
@@ -54,11 +55,11 @@ func watchRollouts(ctx context.Context, rollouts handlers.RolloutClient, metrics
 
 // retirementUnderWay asks for the list first: that a table has never been retired is an
 // error of Status, and a line in the log.
-func retirementUnderWay(ctx context.Context, retirements handlers.RetirementClient) (*controlplane.Retirement, error) {
-	newest, err := retirements.List(ctx, controlplane.Blocklist)
+func retirementUnderWay(ctx context.Context, retirements handlers.RetirementClient) (*retire.Retirement, error) {
+	newest, err := retirements.List(ctx, retire.Blocklist)
 	if err != nil || len(newest) == 0 || newest[0].Phase.Over() {
 		return nil, err
 	}
-	r, err := retirements.Status(ctx, controlplane.Blocklist)
+	r, err := retirements.Status(ctx, retire.Blocklist)
 	return &r, err
 }

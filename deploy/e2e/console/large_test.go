@@ -17,6 +17,7 @@ import (
 	"github.com/weirhq/weir/controlplane/api"
 	"github.com/weirhq/weir/controlplane/console"
 	"github.com/weirhq/weir/controlplane/limits"
+	"github.com/weirhq/weir/controlplane/retire"
 	"github.com/weirhq/weir/controlplane/watch"
 	"github.com/weirhq/weir/shared/heartbeat"
 	"github.com/weirhq/weir/shared/tuning"
@@ -30,7 +31,7 @@ type large struct {
 	regions   []string
 	overrides []limits.Override // by pattern
 	rollout   *controlplane.Rollout
-	retire    *controlplane.Retirement
+	retire    *retire.Retirement
 	down      error // of everything below the API
 	empty     bool
 }
@@ -95,8 +96,8 @@ func serve(t testing.TB, state string) (url string) {
 		watch.Nodes = append(watch.Nodes, controlplane.WatchedNode{ID: fmt.Sprintf("node-00-%02d", n)})
 	}
 	l.rollout.Watch = []controlplane.RegionWatch{watch}
-	look := controlplane.RetirementLook{Table: &controlplane.TableFigures{Rows: 7}}
-	if l.retire, err = controlplane.NewRetirement(controlplane.Blocklist, controlplane.DefaultRetirementSpec(), by, look, now.UnixMilli()); err != nil {
+	look := retire.RetirementLook{Table: &retire.TableFigures{Rows: 7}}
+	if l.retire, err = retire.NewRetirement(retire.Blocklist, retire.DefaultRetirementSpec(), by, look, now.UnixMilli()); err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
@@ -392,9 +393,9 @@ type largeRetirements struct {
 	*large
 }
 
-func (r largeRetirements) Status(context.Context, string) (controlplane.Retirement, error) {
+func (r largeRetirements) Status(context.Context, string) (retire.Retirement, error) {
 	if r.empty {
-		return controlplane.Retirement{}, fmt.Errorf("%w: there has been no retirement", controlplane.ErrNotFound)
+		return retire.Retirement{}, fmt.Errorf("%w: there has been no retirement", controlplane.ErrNotFound)
 	}
 	return *r.retire, r.down
 }

@@ -1,13 +1,15 @@
-package controlplane
+package retire
 
 import (
 	"fmt"
 	"time"
+
+	"github.com/weirhq/weir/controlplane"
 )
 
 // RetirementOrder is an operator's approval of a step, why, and of what: Retirement.EvidenceHash as it was shown.
 type RetirementOrder struct {
-	By
+	controlplane.By
 	Evidence string `json:"evidence"`
 }
 
@@ -17,14 +19,14 @@ func (o RetirementOrder) Validate() error {
 		return err
 	}
 	if o.Evidence == "" {
-		return fmt.Errorf("%w: evidence is empty: an approval names the evidence that status showed", ErrInvalid)
+		return fmt.Errorf("%w: evidence is empty: an approval names the evidence that status showed", controlplane.ErrInvalid)
 	}
 	return nil
 }
 
 // ApproveRename lets the table be renamed once as many people as Spec asks for have approved it, if the evidence is the
 // one that was shown and holds in the very look that is given. wait is as of Advance. With an error that wraps
-// ErrConflict r may have changed all the same: a write that comes to light sends it back to observing.
+// controlplane.ErrConflict r may have changed all the same: a write that comes to light sends it back to observing.
 func (r *Retirement) ApproveRename(o RetirementOrder, look RetirementLook,
 	nowMs int64) (wait time.Duration, err error) {
 	if err := o.Validate(); err != nil {
@@ -90,11 +92,11 @@ func (r *Retirement) ApproveDrop(o RetirementOrder, look RetirementLook, nowMs i
 
 // Abort gives up. The table gets its name back, unless the drop was faster or somebody
 // has made the name anew.
-func (r *Retirement) Abort(by By, nowMs int64) (wait time.Duration, err error) {
+func (r *Retirement) Abort(by controlplane.By, nowMs int64) (wait time.Duration, err error) {
 	if err := by.Validate(); err != nil {
 		return 0, err
 	}
-	why := Cut(fmt.Sprintf("aborted by %s: %s", by.Actor, by.Reason), ReasonBytesMax)
+	why := controlplane.Cut(fmt.Sprintf("aborted by %s: %s", by.Actor, by.Reason), controlplane.ReasonBytesMax)
 	switch {
 	case !r.UnderWay():
 		return 0, r.conflict("nothing is left to abort")
@@ -111,13 +113,13 @@ func (r *Retirement) Abort(by By, nowMs int64) (wait time.Duration, err error) {
 }
 
 func (r *Retirement) conflict(what string) error {
-	return fmt.Errorf("%w: the retirement of %s is %s: %s", ErrConflict, r.Table, r.Phase, what)
+	return fmt.Errorf("%w: the retirement of %s is %s: %s", controlplane.ErrConflict, r.Table, r.Phase, what)
 }
 
 // RetirementSummary is a line of the list of retirements.
 type RetirementSummary struct {
 	ID        string          `json:"id"`
-	By        By              `json:"by"`
+	By        controlplane.By `json:"by"`
 	StartedMs int64           `json:"started_ms"`
 	EndedMs   int64           `json:"ended_ms,omitempty"`
 	Phase     RetirementPhase `json:"phase"`

@@ -1,8 +1,10 @@
-package controlplane
+package retire
 
 import (
 	"fmt"
 	"slices"
+
+	"github.com/weirhq/weir/controlplane"
 )
 
 // RetirementLook is how a table and the fleet are at one moment.
@@ -61,7 +63,7 @@ type RetirementEvidence struct {
 // JudgeCounts tells whether every region that was heard of lately has a live node, each shard
 // of its origin a node that relays it, and each such node has told and read news, without an
 // error, within withinMs before its last heartbeat. Both times are by the node's own clock.
-func JudgeCounts(fleet Fleet, withinMs int64) RetirementHealth {
+func JudgeCounts(fleet controlplane.Fleet, withinMs int64) RetirementHealth {
 	var h RetirementHealth
 	var regions []string
 	for _, n := range fleet.Nodes {
@@ -79,21 +81,22 @@ func JudgeCounts(fleet Fleet, withinMs int64) RetirementHealth {
 	h.Regions = len(regions)
 	for _, region := range regions {
 		if h.Problem == "" {
-			h.Problem = regionProblem(region, Select(fleet.Nodes, func(n Node) bool { return n.Live && n.Region == region }))
+			h.Problem = regionProblem(region, controlplane.Select(fleet.Nodes,
+				func(n controlplane.Node) bool { return n.Live && n.Region == region }))
 		}
 	}
 	switch {
 	case h.Nodes == 0 && h.Problem == "":
 		h.Problem = "no node sends heartbeats"
 	case fleet.Truncated && h.Problem == "":
-		h.Problem = fmt.Sprintf("there are more than %d nodes, and the rest were not checked", FleetNodesMax)
+		h.Problem = fmt.Sprintf("there are more than %d nodes, and the rest were not checked", controlplane.FleetNodesMax)
 	}
-	h.Problem = Cut(h.Problem, ReasonBytesMax)
+	h.Problem = controlplane.Cut(h.Problem, controlplane.ReasonBytesMax)
 	return h
 }
 
-func countsProblem(n Node, withinMs int64) string {
-	if !Relays(n) {
+func countsProblem(n controlplane.Node, withinMs int64) string {
+	if !controlplane.Relays(n) {
 		return ""
 	}
 	switch age := n.SentAtMs - n.Health.Relay.InStepAtMs; {
@@ -108,22 +111,22 @@ func countsProblem(n Node, withinMs int64) string {
 }
 
 // regionProblem is why a region with these live nodes does not share its counts.
-func regionProblem(region string, live []Node) string {
+func regionProblem(region string, live []controlplane.Node) string {
 	if len(live) == 0 {
 		return fmt.Sprintf("region %s has no live node", region)
 	}
-	by := RelayedBy(live)
+	by := controlplane.RelayedBy(live)
 	if by.Shards == 0 {
 		return fmt.Sprintf("no node of region %s has a relay", region)
 	}
 	if missing := by.Missing(); len(missing) > 0 {
-		return fmt.Sprintf("no node of region %s relays %s", region, ShardNames(missing))
+		return fmt.Sprintf("no node of region %s relays %s", region, controlplane.ShardNames(missing))
 	}
 	return ""
 }
 
 // Record records in the metrics how the retirement stands.
-func (r *Retirement) Record(m *Metrics) {
+func (r *Retirement) Record(m *controlplane.Metrics) {
 	waits := r.Phase == RetirementAwaiting || r.Phase == RetirementAwaitingFinal
 	m.RetirementSeen(r.UnderWay(), waits, r.UnderWay() && r.Trouble != "")
 }

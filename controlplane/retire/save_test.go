@@ -1,4 +1,4 @@
-package controlplane
+package retire
 
 import (
 	"context"
@@ -8,12 +8,15 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/internal/controltest"
 )
 
 // ledger is MySQL's part of a retirement, in memory.
 type ledger struct {
 	*town
-	saved JobState
+	saved controlplane.JobState
 	down  bool
 }
 
@@ -24,12 +27,12 @@ func (l *ledger) Newer(_ string, saved int64) (string, error) {
 	return l.saved.State, nil
 }
 
-func (l *ledger) Save(s JobState) error {
+func (l *ledger) Save(s controlplane.JobState) error {
 	switch {
 	case l.down:
 		return errors.New("MySQL does not answer")
 	case s.Saved <= l.saved.Saved:
-		return ErrConflict
+		return controlplane.ErrConflict
 	}
 	l.saved = s
 	return nil
@@ -43,7 +46,7 @@ func TestARetirementGoesOnFromItsSavedState(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		l := &ledger{town: newTown()}
 		look, _ := l.Look(Blocklist, DatedName(Blocklist, l.nowMs))
-		r, err := NewRetirement(Blocklist, DefaultRetirementSpec(), ann, look, l.nowMs)
+		r, err := NewRetirement(Blocklist, DefaultRetirementSpec(), controltest.Ann, look, l.nowMs)
 		if err != nil {
 			rt.Fatal(err)
 		}
@@ -81,7 +84,7 @@ func TestARetirementGoesOnFromItsSavedState(t *testing.T) {
 				r.Settle(l.nowMs, 0)
 			}
 			l.nowMs += 3_600_000
-			order := RetirementOrder{By: ann, Evidence: r.EvidenceHash()}
+			order := RetirementOrder{By: controltest.Ann, Evidence: r.EvidenceHash()}
 			look, _ := l.Look(r.Table, r.Dated)
 			switch r.Phase {
 			case RetirementAwaiting:
@@ -109,7 +112,7 @@ func TestARetirementGoesOnFromItsSavedState(t *testing.T) {
 func TestAnOlderRetirementIsNotSaved(t *testing.T) {
 	l := &ledger{town: newTown()}
 	look, _ := l.Look(Blocklist, DatedName(Blocklist, l.nowMs))
-	r, err := NewRetirement(Blocklist, DefaultRetirementSpec(), ann, look, l.nowMs)
+	r, err := NewRetirement(Blocklist, DefaultRetirementSpec(), controltest.Ann, look, l.nowMs)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +120,7 @@ func TestAnOlderRetirementIsNotSaved(t *testing.T) {
 	if err := errors.Join(r.Save(l), r.Save(l)); err != nil {
 		t.Fatal(err)
 	}
-	if err := old.Save(l); !errors.Is(err, ErrConflict) {
+	if err := old.Save(l); !errors.Is(err, controlplane.ErrConflict) {
 		t.Errorf("%v", err)
 	}
 	gone := old // by a build that saves nothing
@@ -126,11 +129,11 @@ func TestAnOlderRetirementIsNotSaved(t *testing.T) {
 		t.Errorf("restored %v, %v: %+v", restored, err, gone)
 	}
 	l.saved.State = `{"version":2}`
-	if _, _, err := old.Restore(l, Blocklist); !errors.Is(err, ErrConflict) || !strings.Contains(err.Error(), "run the newer weir-control") {
+	if _, _, err := old.Restore(l, Blocklist); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "run the newer weir-control") {
 		t.Errorf("of a newer build: %v", err)
 	}
 	old.Saved, l.saved.State = 0, "{"
-	if _, _, err := old.Restore(l, Blocklist); !errors.Is(err, ErrConflict) {
+	if _, _, err := old.Restore(l, Blocklist); !errors.Is(err, controlplane.ErrConflict) {
 		t.Errorf("not JSON: %v", err)
 	}
 }
@@ -138,7 +141,7 @@ func TestAnOlderRetirementIsNotSaved(t *testing.T) {
 func FuzzLoadPause(f *testing.F) {
 	f.Add(`{"actor":"ann","reason":"x","ordered_ms":5,"paused":true}`)
 	f.Fuzz(func(t *testing.T, state string) {
-		o, err := LoadPause(t.Context(), oneState{JobState{Saved: 7, State: state}}, "cleanup")
+		o, err := controlplane.LoadPause(t.Context(), oneState{controlplane.JobState{Saved: 7, State: state}}, "cleanup")
 		if err == nil && o.OrderedMs != 7 {
 			t.Errorf("%+v", o)
 		}
@@ -146,8 +149,12 @@ func FuzzLoadPause(f *testing.F) {
 }
 
 // oneState has one state for every name.
-type oneState struct{ state JobState }
+type oneState struct{ state controlplane.JobState }
 
-func (o oneState) JobState(context.Context, string) (JobState, error) { return o.state, nil }
+func (o oneState) JobState(context.Context, string) (controlplane.JobState, error) {
+	return o.state, nil
+}
 
-func (o oneState) SaveJobState(context.Context, JobState) (JobState, error) { return o.state, nil }
+func (o oneState) SaveJobState(context.Context, controlplane.JobState) (controlplane.JobState, error) {
+	return o.state, nil
+}

@@ -1,8 +1,10 @@
-package controlplane
+package retire
 
 import (
 	"fmt"
 	"time"
+
+	"github.com/weirhq/weir/controlplane"
 )
 
 // RetirementPhase is where a retirement stands.
@@ -43,7 +45,7 @@ type Retirement struct {
 	Table   string `json:"table"`
 	Dated   string `json:"dated"` // the name that the table gets; nothing had it when this began
 
-	Transitions // the epoch goes on from one retirement of a table to the next
+	controlplane.Transitions // the epoch goes on from one retirement of a table to the next
 
 	// Saved is how often the document was saved to MySQL, see Retirement.Save; 0: by a build that does not.
 	Saved int64 `json:"saved,omitempty"`
@@ -53,10 +55,10 @@ type Retirement struct {
 	// so when this document is lost.
 	Fence int64 `json:"fence"`
 
-	Spec      RetirementSpec `json:"spec"`
-	By        By             `json:"by"` // who started it
-	StartedMs int64          `json:"started_ms"`
-	EndedMs   int64          `json:"ended_ms,omitempty"`
+	Spec      RetirementSpec  `json:"spec"`
+	By        controlplane.By `json:"by"` // who started it
+	StartedMs int64           `json:"started_ms"`
+	EndedMs   int64           `json:"ended_ms,omitempty"`
 
 	Phase   RetirementPhase `json:"phase"`
 	Next    RetirementPhase `json:"next,omitempty"`    // while restoring: observing or aborted
@@ -71,8 +73,8 @@ type Retirement struct {
 	RowsDeleted int64              `json:"rows_deleted"`
 
 	// Approvals are of the step that waits for one, each of another actor; Asked is the epoch that asked for them.
-	Approvals []Approval `json:"approvals,omitempty"`
-	Asked     int64      `json:"asked,omitempty"`
+	Approvals []controlplane.Approval `json:"approvals,omitempty"`
+	Asked     int64                   `json:"asked,omitempty"`
 
 	// Without Rename nothing is renamed, and without Drop nothing is dropped. Both are
 	// void once the table has its name back.
@@ -82,7 +84,7 @@ type Retirement struct {
 
 // RetirementApproval is who let the next thing happen, why and when.
 type RetirementApproval struct {
-	By
+	controlplane.By
 	AtMs int64 `json:"at_ms"`
 }
 
@@ -94,7 +96,7 @@ type RetirementSteps interface {
 	// Look tells how the table and the fleet are.
 	Look(table, dated string) (RetirementLook, error)
 	// Drain deletes at most rows rows of the table that have expired.
-	Drain(table string, rows int) (Batch, error)
+	Drain(table string, rows int) (controlplane.Batch, error)
 	// Rename gives the table named from the name to, if there is one of the first name
 	// and none of the other, and tells which are there afterwards.
 	Rename(table, from, to string, fence int64) (TableNames, error)
@@ -117,7 +119,8 @@ type TableDrop struct {
 
 // NewRetirement is a retirement before its first transition. The look is of the table
 // and of the name that it is to get, see DatedName.
-func NewRetirement(table string, spec RetirementSpec, by By, look RetirementLook, nowMs int64) (*Retirement, error) {
+func NewRetirement(table string, spec RetirementSpec, by controlplane.By, look RetirementLook,
+	nowMs int64) (*Retirement, error) {
 	if err := ValidateRetirable(table); err != nil {
 		return nil, err
 	}
@@ -130,9 +133,9 @@ func NewRetirement(table string, spec RetirementSpec, by By, look RetirementLook
 	dated := DatedName(table, nowMs)
 	switch {
 	case look.Table == nil:
-		return nil, fmt.Errorf("%w: there is no table %s: nothing is left to retire", ErrNotFound, table)
+		return nil, fmt.Errorf("%w: there is no table %s: nothing is left to retire", controlplane.ErrNotFound, table)
 	case look.Dated != nil:
-		return nil, fmt.Errorf("%w: table %s exists already: try again in a second", ErrConflict, dated)
+		return nil, fmt.Errorf("%w: table %s exists already: try again in a second", controlplane.ErrConflict, dated)
 	}
 	r := &Retirement{
 		Version: retirementVersion, ID: time.UnixMilli(nowMs).UTC().Format("20060102-150405"), Table: table, Dated: dated,
@@ -150,7 +153,7 @@ func NewRetirement(table string, spec RetirementSpec, by By, look RetirementLook
 func (r *Retirement) Check() error {
 	if r.Version > retirementVersion {
 		return fmt.Errorf("%w: the retirement's state is version %d and this build knows %d: run the newer weir-control",
-			ErrConflict, r.Version, retirementVersion)
+			controlplane.ErrConflict, r.Version, retirementVersion)
 	}
 	return nil
 }
@@ -346,7 +349,7 @@ func (r *Retirement) drop(steps RetirementSteps, nowMs int64) (time.Duration, er
 	}
 	switch {
 	case !did.Dated:
-		return r.end(nowMs, RetirementDropped, Itself), nil
+		return r.end(nowMs, RetirementDropped, controlplane.Itself), nil
 	case did.Rows > 0:
 		return r.turn(RetirementObserving, nowMs, "a row is in it after the rename"), nil
 	}
@@ -364,17 +367,19 @@ func (r *Retirement) restore(steps RetirementSteps, nowMs int64) (time.Duration,
 		if r.Next == RetirementObserving {
 			return r.back(nowMs, r.Why), nil
 		}
-		return r.end(nowMs, RetirementAborted, Itself), nil
+		return r.end(nowMs, RetirementAborted, controlplane.Itself), nil
 	case TableNames{Table: true, Dated: true}:
-		r.Why = Cut(fmt.Sprintf("%s; %s was left as it is, since %s has been made anew", r.Why, r.Dated, r.Table),
-			ReasonBytesMax)
-		return r.end(nowMs, RetirementAborted, Itself), nil
+		r.Why = controlplane.Cut(fmt.Sprintf("%s; %s was left as it is, since %s has been made anew", r.Why, r.Dated,
+			r.Table),
+			controlplane.ReasonBytesMax)
+		return r.end(nowMs, RetirementAborted, controlplane.Itself), nil
 	case TableNames{}:
 		if r.Drop != nil { // the drop was faster
-			return r.end(nowMs, RetirementDropped, Itself), nil
+			return r.end(nowMs, RetirementDropped, controlplane.Itself), nil
 		}
-		r.Why = Cut(fmt.Sprintf("%s; neither %s nor %s is there any more", r.Why, r.Table, r.Dated), ReasonBytesMax)
-		return r.end(nowMs, RetirementAborted, Itself), nil
+		r.Why = controlplane.Cut(fmt.Sprintf("%s; neither %s nor %s is there any more", r.Why, r.Table, r.Dated),
+			controlplane.ReasonBytesMax)
+		return r.end(nowMs, RetirementAborted, controlplane.Itself), nil
 	}
 	return r.waits("the rename back to " + r.Table + " has not happened"), nil
 }
@@ -405,25 +410,26 @@ func (r *Retirement) enter(phase RetirementPhase, nowMs int64, text string) time
 	if phase == RetirementRenamed {
 		r.DueMs = nowMs + r.Spec.SoakMs
 	}
-	r.AddEvent(nowMs, Itself, string(phase), text)
+	r.AddEvent(nowMs, controlplane.Itself, string(phase), text)
 	return 0
 }
 
 // back begins to observe again: nothing is renamed, and no approval holds any more.
 func (r *Retirement) back(nowMs int64, why string) time.Duration {
-	r.Phase, r.Next, r.Why, r.DueMs = RetirementObserving, "", Cut(why, ReasonBytesMax), 0
+	r.Phase, r.Next, r.Why, r.DueMs = RetirementObserving, "", controlplane.Cut(why, controlplane.ReasonBytesMax), 0
 	r.Rename, r.Drop, r.Approvals = nil, nil, nil
 	r.Evidence.QuietSinceMs = nowMs
-	r.AddEvent(nowMs, Itself, "back to observing", r.Why)
+	r.AddEvent(nowMs, controlplane.Itself, "back to observing", r.Why)
 	return 0
 }
 
 // turn gives the table its name back first, wherever a rename has been tried.
 func (r *Retirement) turn(next RetirementPhase, nowMs int64, why string) time.Duration {
-	r.Phase, r.Next, r.Why, r.DueMs, r.Waiting = RetirementRestoring, next, Cut(why, ReasonBytesMax), 0, ""
+	r.Phase, r.Next, r.Why, r.DueMs, r.Waiting = RetirementRestoring, next,
+		controlplane.Cut(why, controlplane.ReasonBytesMax), 0, ""
 	r.Approvals = nil
 	r.raiseFence(nowMs)
-	r.AddEvent(nowMs, Itself, "restore", r.Why)
+	r.AddEvent(nowMs, controlplane.Itself, "restore", r.Why)
 	return 0
 }
 

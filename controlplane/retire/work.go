@@ -1,9 +1,11 @@
-package controlplane
+package retire
 
 import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/weirhq/weir/controlplane"
 )
 
 // retirementStepTimeout bounds one step: longer than a rename waits for its locks.
@@ -11,8 +13,8 @@ const retirementStepTimeout = 15 * time.Second
 
 // RetirementStore is what a retirement needs of MySQL. All methods may be called at once.
 type RetirementStore interface {
-	FleetStore
-	JobStates
+	controlplane.FleetStore
+	controlplane.JobStates
 	// Now is the clock of the database.
 	Now(ctx context.Context) (time.Time, error)
 	// TableFigures are of a table of the blocklist's form; nil: there is none.
@@ -29,12 +31,13 @@ type RetirementWork struct {
 	store      RetirementStore
 	liveWithin time.Duration
 	grace      time.Duration
-	metrics    *Metrics
+	metrics    *controlplane.Metrics
 }
 
 // NewRetirementWork returns the steps. A node not heard of for longer than liveWithin is
 // not live; rows are kept for grace after they have expired, as the cleanup keeps them.
-func NewRetirementWork(store RetirementStore, liveWithin, grace time.Duration, metrics *Metrics) *RetirementWork {
+func NewRetirementWork(store RetirementStore, liveWithin, grace time.Duration,
+	metrics *controlplane.Metrics) *RetirementWork {
 	return &RetirementWork{store: store, liveWithin: liveWithin, grace: grace, metrics: metrics}
 }
 
@@ -49,7 +52,7 @@ func (w *RetirementWork) Look(ctx context.Context, table, dated string,
 	if look.Dated, err = w.store.TableFigures(ctx, dated); err != nil {
 		return look, err
 	}
-	fleet, err := ListFleet(ctx, w.store, w.liveWithin)
+	fleet, err := controlplane.ListFleet(ctx, w.store, w.liveWithin)
 	if err != nil {
 		return look, err
 	}
@@ -58,23 +61,23 @@ func (w *RetirementWork) Look(ctx context.Context, table, dated string,
 }
 
 // Drain deletes at most rows rows of the table that have expired.
-func (w *RetirementWork) Drain(ctx context.Context, table string, rows int) (Batch, error) {
+func (w *RetirementWork) Drain(ctx context.Context, table string, rows int) (controlplane.Batch, error) {
 	ctx, cancel := context.WithTimeout(ctx, retirementStepTimeout)
 	defer cancel()
 	if table != Blocklist {
-		return Batch{}, fmt.Errorf("%w: rows of %s are not deleted", ErrInvalid, table)
+		return controlplane.Batch{}, fmt.Errorf("%w: rows of %s are not deleted", controlplane.ErrInvalid, table)
 	}
 	now, err := w.store.Now(ctx)
 	if err != nil {
-		return Batch{}, err
+		return controlplane.Batch{}, err
 	}
 	start := time.Now()
 	deleted, err := w.store.DeleteExpiredBlocklist(ctx, now.Add(-w.grace), rows)
 	if err != nil {
-		return Batch{}, err
+		return controlplane.Batch{}, err
 	}
 	w.metrics.RowsRetired(deleted)
-	return Batch{Rows: deleted, Took: time.Since(start)}, nil
+	return controlplane.Batch{Rows: deleted, Took: time.Since(start)}, nil
 }
 
 // Rename gives a table another name.

@@ -1,9 +1,11 @@
-package controlplane
+package retire
 
 import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/weirhq/weir/controlplane"
 )
 
 // Blocklist is the table through which verdicts were shared before counts were.
@@ -16,7 +18,7 @@ var retirable = []string{Blocklist}
 // ValidateRetirable refuses tables that are in use, or not ours.
 func ValidateRetirable(table string) error {
 	if !slices.Contains(retirable, table) {
-		return fmt.Errorf("%w: table is %q (%s)", ErrInvalid, table, Blocklist)
+		return fmt.Errorf("%w: table is %q (%s)", controlplane.ErrInvalid, table, Blocklist)
 	}
 	return nil
 }
@@ -44,7 +46,7 @@ type RetirementSpec struct {
 	// BatchRows is the most rows that one DELETE takes, 1 to 50,000; default 1,000.
 	BatchRows int `json:"batch_rows"`
 
-	Quorum // of the rename, and of the drop
+	controlplane.Quorum // of the rename, and of the drop
 }
 
 // DefaultRetirementSpec are the defaults named at the fields.
@@ -54,7 +56,7 @@ func DefaultRetirementSpec() RetirementSpec {
 		SoakMs:         (7 * 24 * time.Hour).Milliseconds(),
 		HealthWithinMs: (2 * time.Minute).Milliseconds(),
 		BatchRows:      1000,
-		Quorum:         Quorum{Approvers: 1, ApprovalTTLMs: ApprovalTTLDefault.Milliseconds()},
+		Quorum:         controlplane.Quorum{Approvers: 1, ApprovalTTLMs: controlplane.ApprovalTTLDefault.Milliseconds()},
 	}
 }
 
@@ -71,11 +73,12 @@ func (s RetirementSpec) Validate() error {
 		{"health_within_ms", s.HealthWithinMs, time.Second, time.Hour},
 	} {
 		if f.ms < f.least.Milliseconds() || f.ms > f.most.Milliseconds() {
-			return fmt.Errorf("%w: %s is %d (%d to %d)", ErrInvalid, f.name, f.ms, f.least.Milliseconds(), f.most.Milliseconds())
+			return fmt.Errorf("%w: %s is %d (%d to %d)", controlplane.ErrInvalid, f.name, f.ms, f.least.Milliseconds(),
+				f.most.Milliseconds())
 		}
 	}
-	if s.BatchRows < 1 || s.BatchRows > batchRowsLimit {
-		return fmt.Errorf("%w: batch_rows is %d (1 to %d)", ErrInvalid, s.BatchRows, batchRowsLimit)
+	if s.BatchRows < 1 || s.BatchRows > controlplane.BatchRowsLimit {
+		return fmt.Errorf("%w: batch_rows is %d (1 to %d)", controlplane.ErrInvalid, s.BatchRows, controlplane.BatchRowsLimit)
 	}
 	return s.Quorum.Validate()
 }

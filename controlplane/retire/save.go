@@ -1,10 +1,12 @@
-package controlplane
+package retire
 
 import (
 	"context"
 	"encoding/json"
 	"fmt"
 	"time"
+
+	"github.com/weirhq/weir/controlplane"
 )
 
 // RetirementSaves keeps a retirement in MySQL, beside Restate. Each step may be executed more than once.
@@ -12,8 +14,9 @@ type RetirementSaves interface {
 	NowMs() (int64, error)
 	// Newer returns the state of a table's retirement that was saved more often than that; empty: there is none.
 	Newer(table string, saved int64) (state string, err error)
-	// Save saves a state. The error wraps ErrConflict if MySQL has a newer state, or another one with the same number.
-	Save(s JobState) error
+	// Save saves a state. The error wraps controlplane.ErrConflict if MySQL has a newer state, or another one with the
+	// same number.
+	Save(s controlplane.JobState) error
 }
 
 // Save saves the retirement to MySQL. It ends a transition, after [Retirement.Settle] and before anything follows from
@@ -24,7 +27,8 @@ func (r *Retirement) Save(steps RetirementSaves) error {
 	if err != nil {
 		return fmt.Errorf("write the state of the retirement of %s: %w", r.Table, err)
 	}
-	return steps.Save(JobState{Name: RetirementState(r.Table), Saved: r.Saved, State: string(state)})
+	return steps.Save(controlplane.JobState{Name: controlplane.RetirementState(r.Table), Saved: r.Saved,
+		State: string(state)})
 }
 
 // Restore replaces a document that is empty, or older than the one in MySQL, by that one: Restate has lost the
@@ -36,7 +40,8 @@ func (r *Retirement) Restore(steps RetirementSaves, table string) (wait time.Dur
 	}
 	var saved Retirement
 	if err := json.Unmarshal([]byte(state), &saved); err != nil {
-		return 0, false, fmt.Errorf("%w: read the state of the retirement of %s in MySQL: %w", ErrConflict, table, err)
+		return 0, false, fmt.Errorf("%w: read the state of the retirement of %s in MySQL: %w", controlplane.ErrConflict,
+			table, err)
 	}
 	if err := saved.Check(); err != nil {
 		return 0, false, err
@@ -51,7 +56,7 @@ func (r *Retirement) Restore(steps RetirementSaves, table string) (wait time.Dur
 		saved.Saved = often
 	}
 	saved.Epoch, saved.Trouble = max(saved.Epoch, r.Epoch), "" // timers of before are stale
-	saved.AddEvent(nowMs, Itself, "restore", "Restate had lost its state, or had an older one than MySQL")
+	saved.AddEvent(nowMs, controlplane.Itself, "restore", "Restate had lost its state, or had an older one than MySQL")
 	*r = saved
 	if !r.UnderWay() {
 		return -1, true, nil
@@ -63,15 +68,16 @@ func (r *Retirement) Restore(steps RetirementSaves, table string) (wait time.Dur
 func (w *RetirementWork) Newer(ctx context.Context, table string, saved int64) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, retirementStepTimeout)
 	defer cancel()
-	s, err := w.store.JobState(ctx, RetirementState(table))
+	s, err := w.store.JobState(ctx, controlplane.RetirementState(table))
 	if err != nil || s.Saved <= saved {
 		return "", err
 	}
 	return s.State, nil
 }
 
-// Save saves a state. The error wraps ErrConflict if MySQL has a newer state, or another one with the same number.
-func (w *RetirementWork) Save(ctx context.Context, s JobState) error {
+// Save saves a state. The error wraps controlplane.ErrConflict if MySQL has a newer state, or another one with the same
+// number.
+func (w *RetirementWork) Save(ctx context.Context, s controlplane.JobState) error {
 	ctx, cancel := context.WithTimeout(ctx, retirementStepTimeout)
 	defer cancel()
 	kept, err := w.store.SaveJobState(ctx, s)
@@ -80,7 +86,7 @@ func (w *RetirementWork) Save(ctx context.Context, s JobState) error {
 	}
 	if kept != s {
 		return fmt.Errorf("%w: MySQL has a newer state of %s, which replaces this one within a minute: try again then",
-			ErrConflict, s.Name)
+			controlplane.ErrConflict, s.Name)
 	}
 	return nil
 }

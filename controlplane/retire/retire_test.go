@@ -1,4 +1,4 @@
-package controlplane
+package retire
 
 import (
 	"errors"
@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/internal/controltest"
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
@@ -67,14 +69,14 @@ func (w *town) answer() error {
 	return nil
 }
 
-func (w *town) Drain(table string, rows int) (Batch, error) {
+func (w *town) Drain(table string, rows int) (controlplane.Batch, error) {
 	if w.err != nil {
-		return Batch{}, w.err
+		return controlplane.Batch{}, w.err
 	}
 	t := w.tables[table]
 	n := min(int64(rows), t.expired)
 	t.expired -= n
-	return Batch{Rows: n, Took: time.Millisecond}, w.answer()
+	return controlplane.Batch{Rows: n, Took: time.Millisecond}, w.answer()
 }
 
 func (w *town) fenced(fence int64) error {
@@ -82,7 +84,7 @@ func (w *town) fenced(fence int64) error {
 		return w.err
 	}
 	if fence < w.fence {
-		return fmt.Errorf("%w: was given up", ErrConflict)
+		return fmt.Errorf("%w: was given up", controlplane.ErrConflict)
 	}
 	w.fence = fence
 	return nil
@@ -120,10 +122,10 @@ func (w *town) Drop(table, dated string, fence int64) (did TableDrop, err error)
 	return did, w.answer()
 }
 
-var bob = By{Actor: "bob", Reason: "looked at it"}
+var bob = controlplane.By{Actor: "bob", Reason: "looked at it"}
 
 // shows is an approval by an operator who has just looked.
-func (r *Retirement) shows(by By) RetirementOrder {
+func (r *Retirement) shows(by controlplane.By) RetirementOrder {
 	return RetirementOrder{By: by, Evidence: r.EvidenceHash()}
 }
 
@@ -135,7 +137,7 @@ func quickly() RetirementSpec {
 func (w *town) retire(t *testing.T) *Retirement {
 	t.Helper()
 	look, _ := w.Look(Blocklist, DatedName(Blocklist, w.nowMs))
-	r, err := NewRetirement(Blocklist, quickly(), ann, look, w.nowMs)
+	r, err := NewRetirement(Blocklist, quickly(), controltest.Ann, look, w.nowMs)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,7 +209,7 @@ func TestRetirementHappyPath(t *testing.T) {
 	if w.play(t, r, 50); r.Phase != RetirementAwaiting || r.Evidence.AtMs < began+1_000_000 {
 		t.Fatalf("%s", r.Phase)
 	}
-	if _, err := r.ApproveDrop(r.shows(bob), w.look(r), w.nowMs); !errors.Is(err, ErrConflict) {
+	if _, err := r.ApproveDrop(r.shows(bob), w.look(r), w.nowMs); !errors.Is(err, controlplane.ErrConflict) {
 		t.Errorf("the drop before the rename: %v", err)
 	}
 	if _, err := r.ApproveRename(r.shows(bob), w.look(r), w.nowMs); err != nil {
@@ -216,7 +218,7 @@ func TestRetirementHappyPath(t *testing.T) {
 	if w.play(t, r, 1); r.Phase != RetirementRenamed || w.tables[Blocklist] != nil || w.tables[r.Dated] == nil {
 		t.Fatalf("%s, %v", r.Phase, w.tables)
 	}
-	if _, err := r.ApproveDrop(r.shows(bob), w.look(r), w.nowMs); !errors.Is(err, ErrConflict) {
+	if _, err := r.ApproveDrop(r.shows(bob), w.look(r), w.nowMs); !errors.Is(err, controlplane.ErrConflict) {
 		t.Errorf("the drop during the soak: %v", err)
 	}
 	renamed := w.nowMs
@@ -226,7 +228,7 @@ func TestRetirementHappyPath(t *testing.T) {
 	if w.play(t, r, 50); r.Phase != RetirementAwaitingFinal || w.drops != 0 {
 		t.Fatalf("%s, %d drops", r.Phase, w.drops)
 	}
-	if _, err := r.ApproveRename(r.shows(bob), w.look(r), w.nowMs); !errors.Is(err, ErrConflict) || r.Phase != RetirementAwaitingFinal {
+	if _, err := r.ApproveRename(r.shows(bob), w.look(r), w.nowMs); !errors.Is(err, controlplane.ErrConflict) || r.Phase != RetirementAwaitingFinal {
 		t.Errorf("the first approval once more: %v", err)
 	}
 	if _, err := r.ApproveDrop(r.shows(bob), w.look(r), w.nowMs); err != nil {
@@ -248,7 +250,7 @@ func TestRetirementHappyPath(t *testing.T) {
 // What happens in a phase, and where it leads: one row each.
 func TestRetirementTransitions(t *testing.T) {
 	write := func(w *town, _ *Retirement) { w.write(1) }
-	abort := func(w *town, r *Retirement) { _, _ = r.Abort(ann, w.nowMs) }
+	abort := func(w *town, r *Retirement) { _, _ = r.Abort(controltest.Ann, w.nowMs) }
 	anew := func(w *town, _ *Retirement) { w.tables[Blocklist] = &townTable{mark: TableMark{NextKey: 1}} }
 	rowInside := func(w *town, r *Retirement) { w.tables[r.Dated].live++ }
 	for _, tc := range []struct {
@@ -344,18 +346,18 @@ func TestApprovalsLookForThemselves(t *testing.T) {
 			return w, r
 		}
 		w, r := at()
-		if _, err := tc.approve(r, r.shows(By{Actor: "ann"}), w.look(r), w.nowMs); !errors.Is(err, ErrInvalid) || r.Phase != tc.in {
+		if _, err := tc.approve(r, r.shows(controlplane.By{Actor: "ann"}), w.look(r), w.nowMs); !errors.Is(err, controlplane.ErrInvalid) || r.Phase != tc.in {
 			t.Errorf("%s without a reason: %s, %v", tc.in, r.Phase, err)
 		}
 		w.problem = "us-1 in us has not imported for 3m"
-		if _, err := tc.approve(r, r.shows(ann), w.look(r), w.nowMs); !errors.Is(err, ErrConflict) || !strings.Contains(err.Error(), w.problem) || r.Phase != tc.in {
+		if _, err := tc.approve(r, r.shows(controltest.Ann), w.look(r), w.nowMs); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), w.problem) || r.Phase != tc.in {
 			t.Errorf("%s while counts fail: %s, %v", tc.in, r.Phase, err)
 		}
 		w, r = at()
 		for _, table := range w.tables {
 			table.mark.NextKey++ // a row that came and went
 		}
-		if _, err := tc.approve(r, r.shows(ann), w.look(r), w.nowMs); !errors.Is(err, ErrConflict) || !strings.Contains(err.Error(), "does not hold any more") {
+		if _, err := tc.approve(r, r.shows(controltest.Ann), w.look(r), w.nowMs); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "does not hold any more") {
 			t.Errorf("%s after a write: %v", tc.in, err)
 		}
 		w.until(t, r, RetirementObserving)
@@ -397,17 +399,17 @@ func TestRetirementRefusals(t *testing.T) {
 	for says, tc := range map[string]struct {
 		table string
 		spec  RetirementSpec
-		by    By
+		by    controlplane.By
 		look  RetirementLook
 	}{
-		`table is "ratelimit_window_counts" (ratelimit_blocklist)`: {"ratelimit_window_counts", DefaultRetirementSpec(), ann, look},
-		"reason is empty":                         {Blocklist, DefaultRetirementSpec(), By{Actor: "ann"}, look},
-		"quiet_ms is 99 (100 to 7776000000)":      {Blocklist, change(func(s *RetirementSpec) { s.QuietMs = 99 }), ann, look},
-		"soak_ms is -1 (100 to":                   {Blocklist, change(func(s *RetirementSpec) { s.SoakMs = -1 }), ann, look},
-		"health_within_ms is 0 (1000 to 3600000)": {Blocklist, change(func(s *RetirementSpec) { s.HealthWithinMs = 0 }), ann, look},
-		"batch_rows is 50001 (1 to 50000)":        {Blocklist, change(func(s *RetirementSpec) { s.BatchRows = 50_001 }), ann, look},
-		"there is no table ratelimit_blocklist":   {Blocklist, DefaultRetirementSpec(), ann, RetirementLook{}},
-		"_retired_20231114_221320 exists already": {Blocklist, DefaultRetirementSpec(), ann, RetirementLook{Table: look.Table, Dated: look.Table}},
+		`table is "ratelimit_window_counts" (ratelimit_blocklist)`: {"ratelimit_window_counts", DefaultRetirementSpec(), controltest.Ann, look},
+		"reason is empty":                         {Blocklist, DefaultRetirementSpec(), controlplane.By{Actor: "ann"}, look},
+		"quiet_ms is 99 (100 to 7776000000)":      {Blocklist, change(func(s *RetirementSpec) { s.QuietMs = 99 }), controltest.Ann, look},
+		"soak_ms is -1 (100 to":                   {Blocklist, change(func(s *RetirementSpec) { s.SoakMs = -1 }), controltest.Ann, look},
+		"health_within_ms is 0 (1000 to 3600000)": {Blocklist, change(func(s *RetirementSpec) { s.HealthWithinMs = 0 }), controltest.Ann, look},
+		"batch_rows is 50001 (1 to 50000)":        {Blocklist, change(func(s *RetirementSpec) { s.BatchRows = 50_001 }), controltest.Ann, look},
+		"there is no table ratelimit_blocklist":   {Blocklist, DefaultRetirementSpec(), controltest.Ann, RetirementLook{}},
+		"_retired_20231114_221320 exists already": {Blocklist, DefaultRetirementSpec(), controltest.Ann, RetirementLook{Table: look.Table, Dated: look.Table}},
 	} {
 		if _, err := NewRetirement(tc.table, tc.spec, tc.by, tc.look, w.nowMs); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v, want %q", err, says)
@@ -415,7 +417,7 @@ func TestRetirementRefusals(t *testing.T) {
 	}
 	r := w.retire(t)
 	r.Version++
-	if err := r.Check(); !errors.Is(err, ErrConflict) {
+	if err := r.Check(); !errors.Is(err, controlplane.ErrConflict) {
 		t.Errorf("a newer build's: %v", err)
 	}
 }
@@ -431,11 +433,11 @@ func TestRetirementTimers(t *testing.T) {
 	if r.Overdue(w.nowMs+6000, time.Second) || !r.Overdue(w.nowMs+6001, time.Second) {
 		t.Error("overdue at another time")
 	}
-	_, _ = r.Abort(ann, w.nowMs)
+	_, _ = r.Abort(controltest.Ann, w.nowMs)
 	if r.Takes(1) || r.Overdue(w.nowMs+1e9, 0) {
 		t.Error("one that is over waits for a timer")
 	}
-	if _, err := r.Abort(ann, w.nowMs); !errors.Is(err, ErrConflict) {
+	if _, err := r.Abort(controltest.Ann, w.nowMs); !errors.Is(err, controlplane.ErrConflict) {
 		t.Errorf("abort again: %v", err)
 	}
 	if none := (&Retirement{}); none.UnderWay() || none.Overdue(1e15, 0) {
@@ -446,28 +448,28 @@ func TestRetirementTimers(t *testing.T) {
 // Every region that was heard of lately has a live node and a relay, which has told and read within withinMs before its
 // last heartbeat.
 func TestJudgeCounts(t *testing.T) {
-	node := func(region string, live bool, inStep int64, held ...int) Node {
-		n := Node{Live: live}
+	node := func(region string, live bool, inStep int64, held ...int) controlplane.Node {
+		n := controlplane.Node{Live: live}
 		n.NodeID, n.Region, n.SentAtMs = region+"-1", region, 100_000
 		n.Health = heartbeat.Health{Relay: &heartbeat.Relay{Shards: 1, Held: held, InStepAtMs: inStep}}
 		return n
 	}
 	good := node("eu", true, 99_000, 0)
-	for problem, fleet := range map[string]Fleet{
-		"": {Nodes: []Node{good, node("eu", true, 0), node("us", true, 95_000, 0)}},
-		"us-1 in us has sent or read no changes for 5.001s": {Nodes: []Node{good, node("us", true, 94_999, 0)}},
-		"us-1 in us has sent and read no changes yet":       {Nodes: []Node{good, node("us", true, 0, 0)}},
-		"region us has no live node":                        {Nodes: []Node{good, node("us", false, 99_000, 0)}},
-		"no node of region us relays shard 0":               {Nodes: []Node{good, node("us", true, 0), node("us", false, 99_000, 0)}},
-		"no node of region us has a relay":                  {Nodes: []Node{good, {Live: true, Heartbeat: heartbeat.Heartbeat{Region: "us"}}}},
+	for problem, fleet := range map[string]controlplane.Fleet{
+		"": {Nodes: []controlplane.Node{good, node("eu", true, 0), node("us", true, 95_000, 0)}},
+		"us-1 in us has sent or read no changes for 5.001s": {Nodes: []controlplane.Node{good, node("us", true, 94_999, 0)}},
+		"us-1 in us has sent and read no changes yet":       {Nodes: []controlplane.Node{good, node("us", true, 0, 0)}},
+		"region us has no live node":                        {Nodes: []controlplane.Node{good, node("us", false, 99_000, 0)}},
+		"no node of region us relays shard 0":               {Nodes: []controlplane.Node{good, node("us", true, 0), node("us", false, 99_000, 0)}},
+		"no node of region us has a relay":                  {Nodes: []controlplane.Node{good, {Live: true, Heartbeat: heartbeat.Heartbeat{Region: "us"}}}},
 		"no node sends heartbeats":                          {},
-		"there are more than 10000 nodes":                   {Nodes: []Node{good}, Truncated: true},
+		"there are more than 10000 nodes":                   {Nodes: []controlplane.Node{good}, Truncated: true},
 	} {
 		if h := JudgeCounts(fleet, 5000); h.Problem != problem && (problem == "" || !strings.HasPrefix(h.Problem, problem)) {
 			t.Errorf("%q, want %q", h.Problem, problem)
 		}
 	}
-	if h := JudgeCounts(Fleet{Nodes: []Node{good, node("eu", false, 0), node("us", true, 99_000, 0)}}, 5000); h != (RetirementHealth{Regions: 2, Nodes: 2}) {
+	if h := JudgeCounts(controlplane.Fleet{Nodes: []controlplane.Node{good, node("eu", false, 0), node("us", true, 99_000, 0)}}, 5000); h != (RetirementHealth{Regions: 2, Nodes: 2}) {
 		t.Errorf("%+v", h)
 	}
 }

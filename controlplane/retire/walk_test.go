@@ -1,4 +1,4 @@
-package controlplane
+package retire
 
 import (
 	"errors"
@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/internal/controltest"
 )
 
 // A table is never dropped without both approvals, an abort always restores, rows that have not
@@ -20,8 +23,8 @@ func TestRetirementWalk(t *testing.T) {
 		w := newTown()
 		look, _ := w.Look(Blocklist, DatedName(Blocklist, w.nowMs))
 		spec := quickly()
-		spec.Quorum = Quorum{Approvers: 2, ApprovalTTLMs: 60_000}
-		r, err := NewRetirement(Blocklist, spec, ann, look, w.nowMs)
+		spec.Quorum = controlplane.Quorum{Approvers: 2, ApprovalTTLMs: 60_000}
+		r, err := NewRetirement(Blocklist, spec, controltest.Ann, look, w.nowMs)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -73,7 +76,7 @@ func (w *walker) move() {
 		w.approve((*Retirement).ApproveDrop, w.drops)
 	case 7:
 		if rapid.IntRange(0, 4).Draw(w.T, "abort") == 0 {
-			_, _ = w.r.Abort(ann, w.town.nowMs)
+			_, _ = w.r.Abort(controltest.Ann, w.town.nowMs)
 		}
 	case 8:
 		if len(w.late) > 0 { // one that was given up comes now
@@ -92,7 +95,7 @@ func (w *walker) move() {
 // approve is by one of two people, of what is shown, or of what was shown before.
 func (w *walker) approve(how func(*Retirement, RetirementOrder, RetirementLook, int64) (time.Duration, error),
 	taken map[string]int64) {
-	o := w.r.shows(rapid.SampledFrom([]By{ann, bob}).Draw(w.T, "who"))
+	o := w.r.shows(rapid.SampledFrom([]controlplane.By{controltest.Ann, bob}).Draw(w.T, "who"))
 	if len(w.shown) > 0 && rapid.IntRange(0, 3).Draw(w.T, "late") == 0 {
 		o = rapid.SampledFrom(w.shown).Draw(w.T, "which")
 	}
@@ -103,7 +106,7 @@ func (w *walker) approve(how func(*Retirement, RetirementOrder, RetirementLook, 
 		return
 	}
 	w.r.Settle(w.town.nowMs, wait)
-	if slices.ContainsFunc(asked, func(a Approval) bool { return a.Actor == o.Actor }) {
+	if slices.ContainsFunc(asked, func(a controlplane.Approval) bool { return a.Actor == o.Actor }) {
 		w.Fatalf("%s approves twice: %v", o.Actor, asked)
 	}
 	if w.counted[o] {
@@ -113,7 +116,7 @@ func (w *walker) approve(how func(*Retirement, RetirementOrder, RetirementLook, 
 	if w.r.Phase == before {
 		return
 	}
-	for _, by := range []By{ann, bob} {
+	for _, by := range []controlplane.By{controltest.Ann, bob} {
 		if at, approved := taken[by.Actor]; !approved || w.town.nowMs-at >= w.r.Spec.TTL().Milliseconds() {
 			w.Fatalf("%s after %s, without an approval by %s", w.r.Phase, before, by.Actor)
 		}
@@ -200,7 +203,7 @@ func (w *walker) finish() {
 		w.step()
 		w.check()
 	}
-	if _, err := w.r.Abort(ann, w.town.nowMs); err != nil && w.r.UnderWay() && w.r.Next != RetirementAborted {
+	if _, err := w.r.Abort(controltest.Ann, w.town.nowMs); err != nil && w.r.UnderWay() && w.r.Next != RetirementAborted {
 		w.Fatal(err)
 	}
 	for range 10 {
