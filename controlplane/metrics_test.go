@@ -10,13 +10,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/cleanup"
 	"github.com/weirhq/weir/controlplane/watch"
 )
 
 // "Counters start at 0 with the process and are there from its start."
 func TestMetricsAreThereFromTheStart(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
-	registry.MustRegister(controlplane.NewMetrics(), controlplane.NewCleanupMetrics(), watch.NewWatchMetrics())
+	registry.MustRegister(controlplane.NewMetrics(), cleanup.NewCleanupMetrics(), watch.NewWatchMetrics())
 	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)

@@ -5,11 +5,12 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/cleanup"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
-func cleanupStatus(s controlplane.CleanupStatus) *controlv1.CleanupStatus {
+func cleanupStatus(s cleanup.CleanupStatus) *controlv1.CleanupStatus {
 	answer := &controlv1.CleanupStatus{
 		Running:               s.Running,
 		IntervalMs:            s.Interval.Milliseconds(),
@@ -28,13 +29,13 @@ func cleanupStatus(s controlplane.CleanupStatus) *controlv1.CleanupStatus {
 	return answer
 }
 
-func runRecord(r controlplane.CleanupRun) *controlv1.CleanupRunRecord {
+func runRecord(r cleanup.CleanupRun) *controlv1.CleanupRunRecord {
 	return &controlv1.CleanupRunRecord{
 		StartedAtMs:      unixMs(r.StartedAt),
 		DurationMs:       r.Took.Milliseconds(),
 		RowsDeleted:      r.Rows,
 		Batches:          int64(r.Batches),
-		Capped:           r.StoppedBy != controlplane.StoppedByNothing,
+		Capped:           r.StoppedBy != cleanup.StoppedByNothing,
 		StoppedBy:        string(r.StoppedBy),
 		Trigger:          r.Trigger,
 		Error:            r.Error,

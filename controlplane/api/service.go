@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/cleanup"
 	"github.com/weirhq/weir/controlplane/limits"
 	"github.com/weirhq/weir/controlplane/watch"
 	"github.com/weirhq/weir/shared/bounded"
@@ -32,10 +33,10 @@ const (
 // Cleanup is the schedule of the expiry cleanup. Errors wrap controlplane.ErrInvalid,
 // controlplane.ErrUnavailable or the context's. All methods may be called at once.
 type Cleanup interface {
-	Status(ctx context.Context) (controlplane.CleanupStatus, error)
-	RunNow(ctx context.Context, by controlplane.By) (controlplane.CleanupRun, error)
-	Pause(ctx context.Context, by controlplane.By) (controlplane.CleanupStatus, error)
-	Resume(ctx context.Context, by controlplane.By) (controlplane.CleanupStatus, error)
+	Status(ctx context.Context) (cleanup.CleanupStatus, error)
+	RunNow(ctx context.Context, by controlplane.By) (cleanup.CleanupRun, error)
+	Pause(ctx context.Context, by controlplane.By) (cleanup.CleanupStatus, error)
+	Resume(ctx context.Context, by controlplane.By) (cleanup.CleanupStatus, error)
 }
 
 // Config is what the service works with. All but Console, Previews, RequireTokens,
@@ -53,7 +54,7 @@ type Config struct {
 	Ready func(context.Context) error
 	Lag   func(context.Context) (time.Duration, error) // how far the cleanup is behind
 	// Partitions returns why the cleanup deletes rows in batches. If it is nil, that is unknown.
-	Partitions func(context.Context) (controlplane.PartitionsProblem, error)
+	Partitions func(context.Context) (cleanup.PartitionsProblem, error)
 	Fleet      func(context.Context) (controlplane.Fleet, error) // according to its nodes' heartbeats
 	Health     func(context.Context) watch.HealthDocument        // according to the watch
 	Diagnose   func(context.Context) []watch.Check               // checks of the whole setup
@@ -165,7 +166,7 @@ func (s *service) CleanupResume(ctx context.Context,
 }
 
 func (s *service) change(ctx context.Context, msg operatorMessage,
-	do func(context.Context, controlplane.By) (controlplane.CleanupStatus, error)) (*controlv1.CleanupStatus, error) {
+	do func(context.Context, controlplane.By) (cleanup.CleanupStatus, error)) (*controlv1.CleanupStatus, error) {
 	by, err := byOf(ctx, msg)
 	if err != nil {
 		return nil, err
@@ -179,7 +180,7 @@ func (s *service) change(ctx context.Context, msg operatorMessage,
 
 // withLag adds how far the cleanup is behind, and why it deletes rows in batches. If MySQL does not
 // answer, the status lacks both but still has the schedule.
-func (s *service) withLag(ctx context.Context, status controlplane.CleanupStatus) *controlv1.CleanupStatus {
+func (s *service) withLag(ctx context.Context, status cleanup.CleanupStatus) *controlv1.CleanupStatus {
 	ctx, cancel := context.WithTimeout(ctx, lagTimeout)
 	defer cancel()
 	answer := cleanupStatus(status)

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/cleanup"
 	"github.com/weirhq/weir/controlplane/limits"
 	"github.com/weirhq/weir/controlplane/watch"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
@@ -31,40 +32,40 @@ var at = time.UnixMilli(1_700_000_000_000)
 
 // schedule is a cleanup's schedule in memory.
 type schedule struct {
-	status controlplane.CleanupStatus
+	status cleanup.CleanupStatus
 	runBy  controlplane.By
 	err    error
 	panics bool
 }
 
-func (s *schedule) Status(context.Context) (controlplane.CleanupStatus, error) {
+func (s *schedule) Status(context.Context) (cleanup.CleanupStatus, error) {
 	if s.panics {
 		panic("boom")
 	}
 	return s.status, s.err
 }
 
-func (s *schedule) RunNow(_ context.Context, by controlplane.By) (controlplane.CleanupRun, error) {
+func (s *schedule) RunNow(_ context.Context, by controlplane.By) (cleanup.CleanupRun, error) {
 	s.runBy = by
 	return run, s.err
 }
 
-func (s *schedule) Pause(_ context.Context, by controlplane.By) (controlplane.CleanupStatus, error) {
+func (s *schedule) Pause(_ context.Context, by controlplane.By) (cleanup.CleanupStatus, error) {
 	if s.err == nil {
-		s.status.Running, s.status.Paused = false, &controlplane.Pause{By: by, At: at}
+		s.status.Running, s.status.Paused = false, &cleanup.Pause{By: by, At: at}
 	}
 	return s.status, s.err
 }
 
-func (s *schedule) Resume(_ context.Context, _ controlplane.By) (controlplane.CleanupStatus, error) {
+func (s *schedule) Resume(_ context.Context, _ controlplane.By) (cleanup.CleanupStatus, error) {
 	if s.err == nil {
 		s.status.Running, s.status.Paused = true, nil
 	}
 	return s.status, s.err
 }
 
-var run = controlplane.CleanupRun{
-	CleanupReport: controlplane.CleanupReport{Rows: 12, Batches: 3, DeadNodes: 1, Lag: time.Minute, StoppedBy: controlplane.StoppedBySlow},
+var run = cleanup.CleanupRun{
+	CleanupReport: cleanup.CleanupReport{Rows: 12, Batches: 3, DeadNodes: 1, Lag: time.Minute, StoppedBy: cleanup.StoppedBySlow},
 	StartedAt:     at, Took: 1500 * time.Millisecond, Trigger: "ann", Error: "boom",
 }
 
@@ -125,9 +126,9 @@ func (f *fixture) AuditLinks(_ context.Context, after int64, rows int) (controlp
 
 func serve(t *testing.T, opts ...connect.ClientOption) *fixture {
 	t.Helper()
-	f := &fixture{schedule: &schedule{status: controlplane.CleanupStatus{Running: true, Interval: time.Minute, NextAt: at, Runs: 7, Errors: 2, Rows: 100, DeadNodes: 3, History: []controlplane.CleanupRun{run}}}}
+	f := &fixture{schedule: &schedule{status: cleanup.CleanupStatus{Running: true, Interval: time.Minute, NextAt: at, Runs: 7, Errors: 2, Rows: 100, DeadNodes: 3, History: []cleanup.CleanupRun{run}}}}
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(controlplane.NewMetrics(), controlplane.NewCleanupMetrics(), watch.NewWatchMetrics())
+	registry.MustRegister(controlplane.NewMetrics(), cleanup.NewCleanupMetrics(), watch.NewWatchMetrics())
 	server := httptest.NewServer(NewHandler(Config{
 		Cleanup:     f.schedule,
 		Rollouts:    &f.rollouts,

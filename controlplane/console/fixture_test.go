@@ -23,6 +23,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/api"
+	"github.com/weirhq/weir/controlplane/cleanup"
 	"github.com/weirhq/weir/controlplane/limits"
 	"github.com/weirhq/weir/controlplane/retire"
 	"github.com/weirhq/weir/controlplane/watch"
@@ -44,7 +45,7 @@ type world struct {
 	mu       sync.Mutex
 	down     error // of everything below the API
 	fleet    controlplane.Fleet
-	cleanup  controlplane.CleanupStatus
+	cleanup  cleanup.CleanupStatus
 	one      *controlplane.Rollout
 	settings []limits.Override
 	inForce  []controlplane.RegionTuning
@@ -169,28 +170,28 @@ type schedule struct {
 	*world
 }
 
-func (s schedule) Status(context.Context) (controlplane.CleanupStatus, error) {
+func (s schedule) Status(context.Context) (cleanup.CleanupStatus, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.cleanup, s.down
 }
 
-func (s schedule) RunNow(_ context.Context, by controlplane.By) (controlplane.CleanupRun, error) {
+func (s schedule) RunNow(_ context.Context, by controlplane.By) (cleanup.CleanupRun, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.by = by
-	return controlplane.CleanupRun{}, s.down
+	return cleanup.CleanupRun{}, s.down
 }
 
-func (s schedule) Pause(_ context.Context, by controlplane.By) (controlplane.CleanupStatus, error) {
+func (s schedule) Pause(_ context.Context, by controlplane.By) (cleanup.CleanupStatus, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.by = by
-	s.cleanup.Running, s.cleanup.Paused = false, &controlplane.Pause{By: by, At: time.UnixMilli(1_700_000_000_000)}
+	s.cleanup.Running, s.cleanup.Paused = false, &cleanup.Pause{By: by, At: time.UnixMilli(1_700_000_000_000)}
 	return s.cleanup, s.down
 }
 
-func (s schedule) Resume(_ context.Context, by controlplane.By) (controlplane.CleanupStatus, error) {
+func (s schedule) Resume(_ context.Context, by controlplane.By) (cleanup.CleanupStatus, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.by = by

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/cleanup"
 	"github.com/weirhq/weir/controlplane/limits"
 	"github.com/weirhq/weir/controlplane/retire"
 	"github.com/weirhq/weir/controlplane/watch"
@@ -104,7 +105,7 @@ func full(t testing.TB) *world {
 		w.settings = append(w.settings, limits.Override{Workspace: "acme", Namespace: "api", Pattern: fmt.Sprintf("user_%05d", i), Limit: int64(i), UpdatedAt: now})
 	}
 	for i := range 50 {
-		w.cleanup.History = append(w.cleanup.History, controlplane.CleanupRun{StartedAt: now, Took: time.Second, Trigger: "schedule", CleanupReport: controlplane.CleanupReport{Rows: int64(i)}})
+		w.cleanup.History = append(w.cleanup.History, cleanup.CleanupRun{StartedAt: now, Took: time.Second, Trigger: "schedule", CleanupReport: cleanup.CleanupReport{Rows: int64(i)}})
 	}
 	w.cleanup.Running, w.cleanup.Interval = true, time.Minute
 	r, err := controlplane.NewRollout("r1", controlplane.RolloutSpec{Tuning: wholeTuning(t, "floor=0.5"), Plan: plan()}, controlplane.By{Actor: "ann", Reason: "fewer rows"}, []string{"eu", "us"}, now.UnixMilli())

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/cleanup"
 )
 
 // RetirementPhase is where a retirement stands.
@@ -96,7 +97,7 @@ type RetirementSteps interface {
 	// Look tells how the table and the fleet are.
 	Look(table, dated string) (RetirementLook, error)
 	// Drain deletes at most rows rows of the table that have expired.
-	Drain(table string, rows int) (controlplane.Batch, error)
+	Drain(table string, rows int) (cleanup.Batch, error)
 	// Rename gives the table named from the name to, if there is one of the first name
 	// and none of the other, and tells which are there afterwards.
 	Rename(table, from, to string, fence int64) (TableNames, error)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/cleanup"
 	"github.com/weirhq/weir/controlplane/internal/controltest"
 	"github.com/weirhq/weir/shared/heartbeat"
 )
@@ -69,14 +70,14 @@ func (w *town) answer() error {
 	return nil
 }
 
-func (w *town) Drain(table string, rows int) (controlplane.Batch, error) {
+func (w *town) Drain(table string, rows int) (cleanup.Batch, error) {
 	if w.err != nil {
-		return controlplane.Batch{}, w.err
+		return cleanup.Batch{}, w.err
 	}
 	t := w.tables[table]
 	n := min(int64(rows), t.expired)
 	t.expired -= n
-	return controlplane.Batch{Rows: n, Took: time.Millisecond}, w.answer()
+	return cleanup.Batch{Rows: n, Took: time.Millisecond}, w.answer()
 }
 
 func (w *town) fenced(fence int64) error {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/cleanup"
 )
 
 // Blocklist is the table through which verdicts were shared before counts were.
@@ -77,8 +78,8 @@ func (s RetirementSpec) Validate() error {
 				f.most.Milliseconds())
 		}
 	}
-	if s.BatchRows < 1 || s.BatchRows > controlplane.BatchRowsLimit {
-		return fmt.Errorf("%w: batch_rows is %d (1 to %d)", controlplane.ErrInvalid, s.BatchRows, controlplane.BatchRowsLimit)
+	if s.BatchRows < 1 || s.BatchRows > cleanup.BatchRowsLimit {
+		return fmt.Errorf("%w: batch_rows is %d (1 to %d)", controlplane.ErrInvalid, s.BatchRows, cleanup.BatchRowsLimit)
 	}
 	return s.Quorum.Validate()
 }

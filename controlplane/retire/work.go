@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/cleanup"
 )
 
 // retirementStepTimeout bounds one step: longer than a rename waits for its locks.
@@ -61,23 +62,23 @@ func (w *RetirementWork) Look(ctx context.Context, table, dated string,
 }
 
 // Drain deletes at most rows rows of the table that have expired.
-func (w *RetirementWork) Drain(ctx context.Context, table string, rows int) (controlplane.Batch, error) {
+func (w *RetirementWork) Drain(ctx context.Context, table string, rows int) (cleanup.Batch, error) {
 	ctx, cancel := context.WithTimeout(ctx, retirementStepTimeout)
 	defer cancel()
 	if table != Blocklist {
-		return controlplane.Batch{}, fmt.Errorf("%w: rows of %s are not deleted", controlplane.ErrInvalid, table)
+		return cleanup.Batch{}, fmt.Errorf("%w: rows of %s are not deleted", controlplane.ErrInvalid, table)
 	}
 	now, err := w.store.Now(ctx)
 	if err != nil {
-		return controlplane.Batch{}, err
+		return cleanup.Batch{}, err
 	}
 	start := time.Now()
 	deleted, err := w.store.DeleteExpiredBlocklist(ctx, now.Add(-w.grace), rows)
 	if err != nil {
-		return controlplane.Batch{}, err
+		return cleanup.Batch{}, err
 	}
 	w.metrics.RowsRetired(deleted)
-	return controlplane.Batch{Rows: deleted, Took: time.Since(start)}, nil
+	return cleanup.Batch{Rows: deleted, Took: time.Since(start)}, nil
 }
 
 // Rename gives a table another name.

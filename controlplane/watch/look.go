@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/cleanup"
 	"github.com/weirhq/weir/controlplane/retire"
 )
 
@@ -50,8 +51,8 @@ type WatchSources struct {
 	Fleet       func(context.Context) (controlplane.Fleet, error)
 	Tunings     func(context.Context) ([]controlplane.RegionTuning, error)
 	Lag         func(context.Context) (time.Duration, error)
-	Partitions  func(context.Context) (controlplane.PartitionsProblem, error)
-	Cleanup     func(context.Context) (controlplane.CleanupStatus, error)
+	Partitions  func(context.Context) (cleanup.PartitionsProblem, error)
+	Cleanup     func(context.Context) (cleanup.CleanupStatus, error)
 	Rollout     func(context.Context) (*controlplane.Rollout, error) // the one under way, or nil
 	Retirement  func(context.Context) (*retire.Retirement, error)    // the newest, or nil
 	Invocations func(context.Context) ([]Invocation, error)
@@ -178,7 +179,7 @@ func (w *Watch) lookAtCleanup(ctx context.Context, look *Look) error {
 	}
 	if partitions.Missing != "" {
 		look.add(Finding{Kind: FindingCleanupPartitions, Subject: "cleanup", Severity: SeverityWarning,
-			What: partitions.Missing, Do: controlplane.MissingPartitionsAdvice})
+			What: partitions.Missing, Do: cleanup.MissingPartitionsAdvice})
 	}
 	lag, err := w.sources.Lag(ctx)
 	if err != nil {
@@ -200,7 +201,7 @@ func (w *Watch) lookAtCleanup(ctx context.Context, look *Look) error {
 }
 
 // scheduleFindings are about the cleanup's schedule and its newest run.
-func scheduleFindings(status controlplane.CleanupStatus) (findings []Finding) {
+func scheduleFindings(status cleanup.CleanupStatus) (findings []Finding) {
 	if p := status.Paused; p != nil {
 		findings = append(findings, Finding{
 			Kind: FindingCleanupPaused, Subject: "cleanup", Severity: SeverityWarning, SinceMs: p.At.UnixMilli(),
@@ -236,7 +237,7 @@ func batchesFinding(why string) Finding {
 		What: "the cleanup deletes rows in batches, which is slower than dropping partitions: " + why,
 		Do:   "Fix the named cause; schema/README.md, Expiry, says how. Rows are still deleted.",
 	}
-	if why == controlplane.NoPartitions {
+	if why == cleanup.NoPartitions {
 		f.Severity = SeverityInfo
 	}
 	return f

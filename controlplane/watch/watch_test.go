@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/cleanup"
 	"github.com/weirhq/weir/controlplane/retire"
 	"github.com/weirhq/weir/shared/heartbeat"
 	"github.com/weirhq/weir/shared/tuning"
@@ -24,8 +25,8 @@ type watched struct {
 	fleet       controlplane.Fleet
 	tunings     []controlplane.RegionTuning
 	lag         time.Duration
-	partitions  controlplane.PartitionsProblem
-	cleanup     controlplane.CleanupStatus
+	partitions  cleanup.PartitionsProblem
+	cleanup     cleanup.CleanupStatus
 	rollout     *controlplane.Rollout
 	retirement  *retire.Retirement
 	invocations []Invocation
@@ -38,8 +39,8 @@ func (w *watched) watch() *Watch {
 		Fleet:       func(context.Context) (controlplane.Fleet, error) { return w.fleet, w.mysql },
 		Tunings:     func(context.Context) ([]controlplane.RegionTuning, error) { return w.tunings, w.mysql },
 		Lag:         func(context.Context) (time.Duration, error) { return w.lag, w.mysql },
-		Partitions:  func(context.Context) (controlplane.PartitionsProblem, error) { return w.partitions, w.mysql },
-		Cleanup:     func(context.Context) (controlplane.CleanupStatus, error) { return w.cleanup, w.restate },
+		Partitions:  func(context.Context) (cleanup.PartitionsProblem, error) { return w.partitions, w.mysql },
+		Cleanup:     func(context.Context) (cleanup.CleanupStatus, error) { return w.cleanup, w.restate },
 		Rollout:     func(context.Context) (*controlplane.Rollout, error) { return w.rollout, w.restate },
 		Retirement:  func(context.Context) (*retire.Retirement, error) { return w.retirement, w.restate },
 		Invocations: func(context.Context) ([]Invocation, error) { return w.invocations, w.admin },
@@ -157,14 +158,14 @@ func TestLook(t *testing.T) {
 		"a problem nearby":       {watched{fleet: controlplane.Fleet{Nodes: []controlplane.Node{with(node("n1", "eu"), func(n *controlplane.Node) { n.Health.Problems = []string{"Redis may drop counts"} })}}}, "warning node_problem eu", "n1 in eu: Redis may drop counts"},
 		"cleanup late":           {watched{lag: 20 * time.Minute}, "warning cleanup_lag cleanup", "20m0s"},
 		"cleanup very late":      {watched{lag: 3 * time.Hour}, "critical cleanup_lag cleanup", "3h0m0s"},
-		"cleanup paused":         {watched{cleanup: controlplane.CleanupStatus{Paused: &controlplane.Pause{By: controlplane.By{Actor: "ann", Reason: "deploy"}, At: watchNow}}}, "warning cleanup_paused cleanup", "paused by ann: deploy"},
-		"cleanup fails":          {watched{cleanup: controlplane.CleanupStatus{History: []controlplane.CleanupRun{{Error: "disk is full"}, {}}}}, "warning cleanup_fails cleanup", "disk is full"},
-		"clocks differ":          {watched{cleanup: controlplane.CleanupStatus{History: []controlplane.CleanupRun{{Error: "plan: " + controlplane.ErrClocksDiffer.Error() + " by 2m"}}}}, "critical cleanup_fails cleanup", "by 2m"},
-		"cleanup is refused":     {watched{cleanup: controlplane.CleanupStatus{History: []controlplane.CleanupRun{{CleanupReport: controlplane.CleanupReport{Refused: "no such definer"}}}}}, "warning cleanup_in_batches cleanup", "partitions: no such definer"},
-		"no partitions":          {watched{cleanup: controlplane.CleanupStatus{History: []controlplane.CleanupRun{{CleanupReport: controlplane.CleanupReport{Refused: controlplane.NoPartitions}}}}}, "info cleanup_in_batches cleanup", controlplane.NoPartitions},
-		"no partitions ahead":    {watched{partitions: controlplane.PartitionsProblem{Missing: controlplane.MissingPartitions([]string{controlplane.PartitionsOfHours})}}, "warning cleanup_partitions_missing cleanup", "no partitions of hours are ahead"},
-		"a server without any":   {watched{partitions: controlplane.PartitionsProblem{Refused: controlplane.NoPartitions}}, "info cleanup_in_batches cleanup", controlplane.NoPartitions},
-		"cleanup failed before":  {watched{cleanup: controlplane.CleanupStatus{History: []controlplane.CleanupRun{{}, {Error: "disk is full"}}}}, "", ""},
+		"cleanup paused":         {watched{cleanup: cleanup.CleanupStatus{Paused: &cleanup.Pause{By: controlplane.By{Actor: "ann", Reason: "deploy"}, At: watchNow}}}, "warning cleanup_paused cleanup", "paused by ann: deploy"},
+		"cleanup fails":          {watched{cleanup: cleanup.CleanupStatus{History: []cleanup.CleanupRun{{Error: "disk is full"}, {}}}}, "warning cleanup_fails cleanup", "disk is full"},
+		"clocks differ":          {watched{cleanup: cleanup.CleanupStatus{History: []cleanup.CleanupRun{{Error: "plan: " + controlplane.ErrClocksDiffer.Error() + " by 2m"}}}}, "critical cleanup_fails cleanup", "by 2m"},
+		"cleanup is refused":     {watched{cleanup: cleanup.CleanupStatus{History: []cleanup.CleanupRun{{CleanupReport: cleanup.CleanupReport{Refused: "no such definer"}}}}}, "warning cleanup_in_batches cleanup", "partitions: no such definer"},
+		"no partitions":          {watched{cleanup: cleanup.CleanupStatus{History: []cleanup.CleanupRun{{CleanupReport: cleanup.CleanupReport{Refused: cleanup.NoPartitions}}}}}, "info cleanup_in_batches cleanup", cleanup.NoPartitions},
+		"no partitions ahead":    {watched{partitions: cleanup.PartitionsProblem{Missing: cleanup.MissingPartitions([]string{cleanup.PartitionsOfHours})}}, "warning cleanup_partitions_missing cleanup", "no partitions of hours are ahead"},
+		"a server without any":   {watched{partitions: cleanup.PartitionsProblem{Refused: cleanup.NoPartitions}}, "info cleanup_in_batches cleanup", cleanup.NoPartitions},
+		"cleanup failed before":  {watched{cleanup: cleanup.CleanupStatus{History: []cleanup.CleanupRun{{}, {Error: "disk is full"}}}}, "", ""},
 		"rollout in trouble":     {watched{rollout: &controlplane.Rollout{ID: "r1", Phase: controlplane.RolloutApplying, Trouble: "table is locked"}}, "critical rollout_trouble r1", "table is locked"},
 		"rollout rolls back":     {watched{rollout: &controlplane.Rollout{ID: "r1", Phase: controlplane.RolloutRollingBack, Why: "errors"}}, "warning rollout_trouble r1 rolls back", "errors"},
 		"rollout paused":         {watched{rollout: &controlplane.Rollout{ID: "r1", Phase: controlplane.RolloutBaking, Paused: &controlplane.RolloutPaused{By: controlplane.By{Actor: "ann", Reason: "lunch"}}}}, "warning rollout_waits r1", "lunch"},

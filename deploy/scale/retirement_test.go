@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/cleanup"
 	"github.com/weirhq/weir/controlplane/retire"
 	operators "github.com/weirhq/weir/controlplane/store"
 	"github.com/weirhq/weir/shared/gen/sql/dataplanedb"
@@ -117,7 +118,7 @@ func (r *retiring) Look(table, dated string) (retire.RetirementLook, error) {
 	return r.work.Look(r.ctx, table, dated, r.spec)
 }
 
-func (r *retiring) Drain(table string, rows int) (controlplane.Batch, error) {
+func (r *retiring) Drain(table string, rows int) (cleanup.Batch, error) {
 	return r.work.Drain(r.ctx, table, rows)
 }
 

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/cleanup"
 	"github.com/weirhq/weir/controlplane/retire"
 	"github.com/weirhq/weir/controlplane/store"
 )
@@ -177,10 +178,10 @@ func (s stuckTables) DropTable(ctx context.Context, table, dated string, fence i
 // cleanupOptions are handlers whose cleanup deletes ten rows a batch, and those that
 // expired this very moment too.
 func cleanupOptions(s cleanupStore) Options {
-	config := controlplane.DefaultCleanupConfig()
+	config := cleanup.DefaultCleanupConfig()
 	config.Limits.BatchRowsMax, config.Grace = 10, 0
 	metrics := controlplane.NewMetrics()
-	cleanup, err := controlplane.NewCleanup(config, s, controlplane.NewCleanupMetrics())
+	cleanup, err := cleanup.NewCleanup(config, s, cleanup.NewCleanupMetrics())
 	if err != nil {
 		panic(err)
 	}
@@ -188,6 +189,6 @@ func cleanupOptions(s cleanupStore) Options {
 }
 
 type cleanupStore interface {
-	controlplane.CleanupStore
+	cleanup.CleanupStore
 	controlplane.AuditStore
 }

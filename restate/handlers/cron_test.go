@@ -13,6 +13,7 @@ import (
 	restate "github.com/restatedev/sdk-go"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/cleanup"
 	"github.com/weirhq/weir/shared/await"
 )
 
@@ -54,7 +55,7 @@ func TestTwentyStartsLeaveOneChain(t *testing.T) {
 	s := c.status("n")
 	slots := map[int64]int{} // by when ticks were taken: their runs may be late
 	for _, run := range s.History {
-		if slots[(run.StartedMs-s.SlotMs%s.IntervalMs)/s.IntervalMs]++; run.Trigger != controlplane.TriggerSchedule {
+		if slots[(run.StartedMs-s.SlotMs%s.IntervalMs)/s.IntervalMs]++; run.Trigger != cleanup.TriggerSchedule {
 			t.Errorf("%+v", run)
 		}
 	}
@@ -249,7 +250,7 @@ func TestErrorsAreRecorded(t *testing.T) {
 		t.Fatal(err)
 	}
 	await.NoError(t, "the chain goes on after errors", func() error {
-		if s := c.status("n"); s.Errors < 3 || s.History[0].Trigger != controlplane.TriggerSchedule {
+		if s := c.status("n"); s.Errors < 3 || s.History[0].Trigger != cleanup.TriggerSchedule {
 			return fmt.Errorf("%+v", s)
 		}
 		return nil

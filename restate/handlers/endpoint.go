@@ -19,6 +19,7 @@ import (
 	"github.com/restatedev/sdk-go/server"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/cleanup"
 	"github.com/weirhq/weir/controlplane/retire"
 	"github.com/weirhq/weir/controlplane/watch"
 	"github.com/weirhq/weir/restate/orderkey"
@@ -40,7 +41,7 @@ const (
 // Options are what the handlers work with. Cleanup, Watch, Rollouts, Retirement, Audit,
 // Metrics and Log are required.
 type Options struct {
-	Cleanup    *controlplane.Cleanup
+	Cleanup    *cleanup.Cleanup
 	Watch      *watch.Watch
 	Rollouts   *controlplane.RolloutWork
 	Retirement *retire.RetirementWork

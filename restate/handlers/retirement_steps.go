@@ -9,6 +9,7 @@ import (
 	restate "github.com/restatedev/sdk-go"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/cleanup"
 	"github.com/weirhq/weir/controlplane/retire"
 )
 
@@ -42,8 +43,8 @@ func (d *durableRetirement) Look(table, dated string) (retire.RetirementLook, er
 	})
 }
 
-func (d *durableRetirement) Drain(table string, rows int) (controlplane.Batch, error) {
-	return step(d.ctx, d.steps, "delete expired rows", func(ctx context.Context) (controlplane.Batch, error) {
+func (d *durableRetirement) Drain(table string, rows int) (cleanup.Batch, error) {
+	return step(d.ctx, d.steps, "delete expired rows", func(ctx context.Context) (cleanup.Batch, error) {
 		return d.work.Drain(ctx, table, rows)
 	})
 }

@@ -12,6 +12,7 @@ import (
 	restate "github.com/restatedev/sdk-go"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/cleanup"
 	"github.com/weirhq/weir/controlplane/retire"
 	"github.com/weirhq/weir/controlplane/watch"
 	"github.com/weirhq/weir/shared/await"
@@ -24,10 +25,10 @@ func newWatchCluster(t *testing.T, lag *atomic.Int64) *cluster {
 		Fleet:   func(context.Context) (controlplane.Fleet, error) { return controlplane.Fleet{}, nil },
 		Tunings: func(context.Context) ([]controlplane.RegionTuning, error) { return nil, nil },
 		Lag:     func(context.Context) (time.Duration, error) { return time.Duration(lag.Load()), nil },
-		Partitions: func(context.Context) (controlplane.PartitionsProblem, error) {
-			return controlplane.PartitionsProblem{}, nil
+		Partitions: func(context.Context) (cleanup.PartitionsProblem, error) {
+			return cleanup.PartitionsProblem{}, nil
 		},
-		Cleanup:     func(context.Context) (controlplane.CleanupStatus, error) { return controlplane.CleanupStatus{}, nil },
+		Cleanup:     func(context.Context) (cleanup.CleanupStatus, error) { return cleanup.CleanupStatus{}, nil },
 		Rollout:     func(context.Context) (*controlplane.Rollout, error) { return nil, nil },
 		Retirement:  func(context.Context) (*retire.Retirement, error) { return nil, nil },
 		Invocations: func(context.Context) ([]watch.Invocation, error) { return nil, nil },

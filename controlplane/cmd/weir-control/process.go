@@ -17,6 +17,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/api"
+	"github.com/weirhq/weir/controlplane/cleanup"
 	"github.com/weirhq/weir/controlplane/cmd/weir-control/preview"
 	"github.com/weirhq/weir/controlplane/limits"
 	"github.com/weirhq/weir/controlplane/retire"
@@ -80,12 +81,12 @@ func start(ctx context.Context, c *config, dsn string, log *slog.Logger) (*proce
 func (p *process) build() error {
 	metrics := controlplane.NewMetrics()
 	registry := prometheus.NewRegistry()
-	cleanups, watched := controlplane.NewCleanupMetrics(), watch.NewWatchMetrics()
+	cleanups, watched := cleanup.NewCleanupMetrics(), watch.NewWatchMetrics()
 	registry.MustRegister(metrics, cleanups, watched, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	steps := store.New(p.db)
 	tables := store.SchemaCheck{Version: schema.Version, Latest: schema.Latest(), Migrates: p.config.Migrate}
-	cleanup, err := controlplane.NewCleanup(p.config.cleanup(), steps, cleanups)
+	cleanup, err := cleanup.NewCleanup(p.config.cleanup(), steps, cleanups)
 	if err != nil {
 		return err
 	}
@@ -297,7 +298,7 @@ func migrate(ctx context.Context, db *sql.DB, log *slog.Logger) {
 
 // watchMySQL keeps the lag's metric and whether MySQL answers. An outage is two lines
 // in the log.
-func watchMySQL(ctx context.Context, cleanup *controlplane.Cleanup, metrics *controlplane.Metrics, log *slog.Logger) {
+func watchMySQL(ctx context.Context, cleanup *cleanup.Cleanup, metrics *controlplane.Metrics, log *slog.Logger) {
 	down := false
 	controlplane.Every(ctx, watchEvery, func(ctx context.Context) error {
 		_, err := cleanup.Lag(ctx)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/api"
+	"github.com/weirhq/weir/controlplane/cleanup"
 	"github.com/weirhq/weir/controlplane/console"
 	"github.com/weirhq/weir/controlplane/limits"
 	"github.com/weirhq/weir/controlplane/retire"
@@ -282,15 +283,15 @@ type largeCleanup struct {
 	*large
 }
 
-func (c largeCleanup) Status(context.Context) (controlplane.CleanupStatus, error) {
+func (c largeCleanup) Status(context.Context) (cleanup.CleanupStatus, error) {
 	if c.empty || c.down != nil {
-		return controlplane.CleanupStatus{}, c.down
+		return cleanup.CleanupStatus{}, c.down
 	}
 	slot := time.Now().Truncate(5 * time.Second)
-	s := controlplane.CleanupStatus{Running: true, Interval: 5 * time.Second, NextAt: slot.Add(5 * time.Second), Runs: slot.Unix() / 5 % 1_000_000, Rows: slot.Unix() / 5}
+	s := cleanup.CleanupStatus{Running: true, Interval: 5 * time.Second, NextAt: slot.Add(5 * time.Second), Runs: slot.Unix() / 5 % 1_000_000, Rows: slot.Unix() / 5}
 	for i := range 50 {
 		at := slot.Add(time.Duration(-5*i) * time.Second)
-		run := controlplane.CleanupRun{StartedAt: at, Took: 300 * time.Millisecond, Trigger: controlplane.TriggerSchedule, CleanupReport: controlplane.CleanupReport{Rows: at.Unix() / 5 * 7919 % 5000}}
+		run := cleanup.CleanupRun{StartedAt: at, Took: 300 * time.Millisecond, Trigger: cleanup.TriggerSchedule, CleanupReport: cleanup.CleanupReport{Rows: at.Unix() / 5 * 7919 % 5000}}
 		if at.Unix()/5%17 == 0 {
 			run.Error = "MySQL does not answer"
 		}

@@ -1,6 +1,10 @@
-package controlplane
+package cleanup
 
-import "time"
+import (
+	"time"
+
+	"github.com/weirhq/weir/controlplane"
+)
 
 // CleanupStatus is how the schedule of the cleanup stands, and what it did lately.
 type CleanupStatus struct {
@@ -18,7 +22,7 @@ type CleanupStatus struct {
 // Pause is an operator's will that a job does not run by itself. Nothing but an
 // operator ends it.
 type Pause struct {
-	By
+	controlplane.By
 	At time.Time
 }
 

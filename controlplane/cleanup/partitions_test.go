@@ -1,4 +1,4 @@
-package controlplane
+package cleanup
 
 import (
 	"fmt"
@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/weirhq/weir/controlplane"
 )
 
 // With partitions a run drops each that has expired, deletes what is in none in batches, and then makes some ahead.
@@ -52,7 +54,7 @@ func TestCleanupDeletesInBatchesWhatTheServerRefusesToDrop(t *testing.T) {
 			if err != nil || report.Rows != 1 || report.Refused != c.why || len(store.expiries) != 0 || store.made != c.made {
 				t.Errorf("%+v, %v; %d rows are left, partitions made %d times", report, err, len(store.expiries), store.made)
 			}
-			if got := testutil.ToFloat64(metrics.partitionsRefused); got != OneIf(c.why != "") {
+			if got := testutil.ToFloat64(metrics.partitionsRefused); got != controlplane.OneIf(c.why != "") {
 				t.Errorf("weir_cleanup_partitions_refused is %g", got)
 			}
 			store.dropsRefused, store.addsRefused, store.partitioned = false, false, true

@@ -1,14 +1,16 @@
-package controlplane
+package cleanup
 
 import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirhq/weir/controlplane"
 )
 
 // CleanupMetrics are those of the cleanup's steps in this process, one prometheus.Collector.
 type CleanupMetrics struct {
-	Collectors
+	controlplane.Collectors
 	lagSeconds        prometheus.Gauge
 	rowsDeleted       prometheus.Counter
 	batchSeconds      prometheus.Histogram

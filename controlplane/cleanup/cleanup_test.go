@@ -1,4 +1,4 @@
-package controlplane
+package cleanup
 
 import (
 	"context"
@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/weirhq/weir/controlplane"
 )
 
 var day = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -188,7 +190,7 @@ func TestCleanupDeletesNothingWhileTheClocksDiffer(t *testing.T) {
 			cleanup, _ := newCleanup(t, store, func(config *CleanupConfig) { config.Grace = c.grace })
 			cleanup.clock = func() time.Time { return day }
 			_, err := RunCleanup(plain{t.Context(), cleanup})
-			if errors.Is(err, ErrClocksDiffer) != c.refused || (err != nil) != c.refused {
+			if errors.Is(err, controlplane.ErrClocksDiffer) != c.refused || (err != nil) != c.refused {
 				t.Errorf("error %v", err)
 			}
 			if left := len(store.expiries) + len(store.seen) + len(store.resets); (left == 3) != c.refused {
@@ -353,7 +355,7 @@ func TestCleanupConfigValidate(t *testing.T) {
 
 func wantInvalid(t *testing.T, err error, words string) {
 	t.Helper()
-	if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), words) {
+	if !errors.Is(err, controlplane.ErrInvalid) || !strings.Contains(err.Error(), words) {
 		t.Errorf("error %v; want one that is ErrInvalid and says %q", err, words)
 	}
 }

@@ -1,4 +1,4 @@
-package controlplane
+package cleanup
 
 import (
 	"cmp"
@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/weirhq/weir/controlplane"
 )
 
 const (
@@ -156,7 +158,7 @@ func (c *Cleanup) DropPartition(ctx context.Context, cutoffMs int64) (Dropped, e
 		return Dropped{}, nil
 	case errors.Is(err, ErrPartitionsRefused):
 		c.metrics.partitionsRefused.Set(1)
-		return Dropped{Refused: Clip("drop a partition: " + err.Error())}, nil
+		return Dropped{Refused: controlplane.Clip("drop a partition: " + err.Error())}, nil
 	case err != nil:
 		return Dropped{}, fmt.Errorf("drop a partition that expired before %d: %w", cutoffMs, err)
 	}
@@ -196,7 +198,7 @@ func (c *Cleanup) AddPartitions(ctx context.Context) (Added, error) {
 		return Added{}, nil
 	case errors.Is(err, ErrPartitionsRefused):
 		c.metrics.partitionsRefused.Set(1)
-		return Added{Refused: Clip("make partitions ahead: " + err.Error())}, nil
+		return Added{Refused: controlplane.Clip("make partitions ahead: " + err.Error())}, nil
 	case err != nil:
 		return Added{}, fmt.Errorf("make partitions ahead: %w", err)
 	}

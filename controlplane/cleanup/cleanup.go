@@ -1,9 +1,11 @@
-package controlplane
+package cleanup
 
 import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/weirhq/weir/controlplane"
 )
 
 const (
@@ -57,18 +59,18 @@ func (c CleanupConfig) Validate() error {
 	if err := c.Limits.Validate(); err != nil {
 		return err
 	}
-	if err := ValidateSpan("cleanup grace", c.Grace, 0, graceMost); err != nil {
+	if err := controlplane.ValidateSpan("cleanup grace", c.Grace, 0, graceMost); err != nil {
 		return err
 	}
 	if c.Keep != 0 {
-		if err := ValidateSpan("cleanup keep, unless 0,", c.Keep, keepMin, keepMost); err != nil {
+		if err := controlplane.ValidateSpan("cleanup keep, unless 0,", c.Keep, keepMin, keepMost); err != nil {
 			return err
 		}
 	}
-	if err := ValidateSpan("node dead after", c.NodeDeadAfter, nodesMin, deadMost); err != nil {
+	if err := controlplane.ValidateSpan("node dead after", c.NodeDeadAfter, nodesMin, deadMost); err != nil {
 		return err
 	}
-	return ValidateSpan("cleanup step timeout", c.StepTimeout, 100*time.Millisecond, 5*time.Minute)
+	return controlplane.ValidateSpan("cleanup step timeout", c.StepTimeout, 100*time.Millisecond, 5*time.Minute)
 }
 
 // CleanupStore is what the cleanup needs of MySQL. All methods may be called at once.
@@ -175,7 +177,7 @@ func NewCleanup(config CleanupConfig, store CleanupStore, metrics *CleanupMetric
 	return &Cleanup{config: config, store: store, metrics: metrics, clock: time.Now}, nil
 }
 
-// Plan reads the clock of the database and the lag. Clocks that differ are ErrClocksDiffer.
+// Plan reads the clock of the database and the lag. Clocks that differ are controlplane.ErrClocksDiffer.
 func (c *Cleanup) Plan(ctx context.Context) (CleanupPlan, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.config.StepTimeout)
 	defer cancel()
@@ -191,7 +193,7 @@ func (c *Cleanup) Plan(ctx context.Context) (CleanupPlan, error) {
 	if err != nil {
 		return CleanupPlan{}, fmt.Errorf("plan the cleanup: %w", err)
 	}
-	c.metrics.partitionsRefused.Set(OneIf(refused != ""))
+	c.metrics.partitionsRefused.Set(controlplane.OneIf(refused != ""))
 	return CleanupPlan{
 		Partitioned:  refused == "",
 		Refused:      refused,
@@ -284,7 +286,7 @@ func (c *Cleanup) trustedNow(ctx context.Context) (time.Time, error) {
 	bound := max(c.config.Grace, clocksApart)
 	if ahead, behind := now.Sub(c.clock()), before.Sub(now); ahead > bound || behind > bound {
 		return time.Time{}, fmt.Errorf("%w by %v, more than %v: nothing is deleted until both follow NTP (weirctl doctor)",
-			ErrClocksDiffer, max(ahead, behind).Round(time.Millisecond), bound)
+			controlplane.ErrClocksDiffer, max(ahead, behind).Round(time.Millisecond), bound)
 	}
 	return now, nil
 }

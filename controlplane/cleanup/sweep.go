@@ -1,8 +1,10 @@
-package controlplane
+package cleanup
 
 import (
 	"fmt"
 	"time"
+
+	"github.com/weirhq/weir/controlplane"
 )
 
 const (
@@ -46,15 +48,15 @@ func DefaultSweepLimits() SweepLimits {
 // Validate reports the first field outside its bounds.
 func (l SweepLimits) Validate() error {
 	if l.BatchRowsMax < 1 || l.BatchRowsMax > BatchRowsLimit {
-		return fmt.Errorf("%w: cleanup batch rows is %d (1 to %d)", ErrInvalid, l.BatchRowsMax, BatchRowsLimit)
+		return fmt.Errorf("%w: cleanup batch rows is %d (1 to %d)", controlplane.ErrInvalid, l.BatchRowsMax, BatchRowsLimit)
 	}
 	if l.BatchesMax < 1 || l.BatchesMax > batchesLimit {
-		return fmt.Errorf("%w: cleanup batches is %d (1 to %d)", ErrInvalid, l.BatchesMax, batchesLimit)
+		return fmt.Errorf("%w: cleanup batches is %d (1 to %d)", controlplane.ErrInvalid, l.BatchesMax, batchesLimit)
 	}
-	if err := ValidateSpan("cleanup batch slow", l.BatchSlow, time.Millisecond, time.Minute); err != nil {
+	if err := controlplane.ValidateSpan("cleanup batch slow", l.BatchSlow, time.Millisecond, time.Minute); err != nil {
 		return err
 	}
-	return ValidateSpan("cleanup run time", l.RunTimeMax, time.Second, 10*time.Minute)
+	return controlplane.ValidateSpan("cleanup run time", l.RunTimeMax, time.Second, 10*time.Minute)
 }
 
 // Batch is what one bounded DELETE did.
