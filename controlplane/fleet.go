@@ -111,6 +111,7 @@ func SetFleetRight(ctx context.Context, fleet Fleet, store FleetRepair) (int64, 
 	return nodes, nil
 }
 
+// ReadNode reads the row of a node.
 func readNode(row FleetRow, now time.Time, liveWithin time.Duration) Node {
 	node := Node{Heartbeat: row.Heartbeat, SeenAt: row.SeenAt, Age: max(0, now.Sub(row.SeenAt))}
 	node.Live = node.Age <= liveWithin

@@ -115,7 +115,7 @@ func (g Guardrails) Validate() error {
 	if err := g.Comparison.Validate(); err != nil {
 		return err
 	}
-	return validateQueries(g.Queries)
+	return ValidateQueries(g.Queries)
 }
 
 // held is a ceiling with the figures that are held against it; nil is not measured.

@@ -16,41 +16,50 @@ type HealthRates struct {
 	DroppedCost     int64    `json:"dropped_cost,omitempty"`
 }
 
-// ratesOf are the rates of nodes that were heard of for the time of sum, all together. The
+// RatesOf are the rates of nodes that were heard of for the time of sum, all together. The
 // time of a node counts as least where it is shorter.
-func ratesOf(sum Span, nodes int, least time.Duration, decisionsLeast int64) HealthRates {
-	rates := HealthRates{Nodes: nodes, DroppedCost: sum.of(TallyDropped)}
+func RatesOf(sum Span, nodes int, least time.Duration, decisionsLeast int64) HealthRates {
+	rates := HealthRates{Nodes: nodes, DroppedCost: sum.Of(TallyDropped)}
 	if sum[0] <= 0 {
 		return HealthRates{}
 	}
 	spoken := max(time.Duration(sum[0])*time.Millisecond, time.Duration(nodes)*least)
-	rates.ErrorsPerMinute = quotient(float64(sum.of(TallyErrors)), spoken.Minutes())
-	rates.RowsPerSecond = quotient(float64(sum.of(TallyRows)), spoken.Seconds()/float64(nodes))
-	if decisions := sum.of(TallyDecisions); decisions >= decisionsLeast {
-		rates.DegradedShare = quotient(float64(sum.of(TallyDegraded)), float64(decisions))
-		rates.DeniedShare = quotient(float64(sum.of(TallyDenied)), float64(decisions))
+	rates.ErrorsPerMinute = Quotient(float64(sum.Of(TallyErrors)), spoken.Minutes())
+	rates.RowsPerSecond = Quotient(float64(sum.Of(TallyRows)), spoken.Seconds()/float64(nodes))
+	if decisions := sum.Of(TallyDecisions); decisions >= decisionsLeast {
+		rates.DegradedShare = Quotient(float64(sum.Of(TallyDegraded)), float64(decisions))
+		rates.DeniedShare = Quotient(float64(sum.Of(TallyDenied)), float64(decisions))
 	}
 	return rates
 }
 
-// worstOf shows several regions in one line: the sum of their nodes and the worst of their
+// WorstOf shows several regions in one line: the sum of their nodes and the worst of their
 // figures.
-func worstOf(regions []HealthRates) (all HealthRates) {
+func WorstOf(regions []HealthRates) (all HealthRates) {
 	for _, r := range regions {
 		all.Nodes += r.Nodes
 		all.NodesLost += r.NodesLost
 		all.DroppedCost += r.DroppedCost
-		all.ErrorsPerMinute = larger(all.ErrorsPerMinute, r.ErrorsPerMinute)
-		all.RowsPerSecond = larger(all.RowsPerSecond, r.RowsPerSecond)
-		all.DegradedShare = larger(all.DegradedShare, r.DegradedShare)
-		all.DeniedShare = larger(all.DeniedShare, r.DeniedShare)
-		all.ConvergenceMs = larger(all.ConvergenceMs, r.ConvergenceMs)
-		all.LatencyUs = larger(all.LatencyUs, r.LatencyUs)
+		all.ErrorsPerMinute = Larger(all.ErrorsPerMinute, r.ErrorsPerMinute)
+		all.RowsPerSecond = Larger(all.RowsPerSecond, r.RowsPerSecond)
+		all.DegradedShare = Larger(all.DegradedShare, r.DegradedShare)
+		all.DeniedShare = Larger(all.DeniedShare, r.DeniedShare)
+		all.ConvergenceMs = Larger(all.ConvergenceMs, r.ConvergenceMs)
+		all.LatencyUs = Larger(all.LatencyUs, r.LatencyUs)
 	}
 	return all
 }
 
-func quotient(a, b float64) *float64 {
+// Quotient returns a divided by b.
+func Quotient(a, b float64) *float64 {
 	q := a / b
 	return &q
+}
+
+// Larger returns the larger of two figures; nil is not measured.
+func Larger(a, b *float64) *float64 {
+	if a == nil || b != nil && *b > *a {
+		return b
+	}
+	return a
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 )
 
+var ann = By{Actor: "ann", Reason: "fewer rows"}
+
 var day = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 func wantInvalid(t *testing.T, err error, words string) {

@@ -125,7 +125,7 @@ func (p *Preview) Preview(ctx context.Context, req PreviewRequest) (answer Previ
 		return answer, fmt.Errorf("%w: time_max_ms is %d (%d to %d)", ErrInvalid, req.TimeMaxMs,
 			PreviewTimeMin.Milliseconds(), PreviewTimeMax.Milliseconds())
 	}
-	if answer.NewText, err = (RolloutSpec{Tuning: req.New}).document(); err != nil {
+	if answer.NewText, err = (RolloutSpec{Tuning: req.New}).WholeTuning(); err != nil {
 		return answer, err
 	}
 	select {
@@ -138,7 +138,7 @@ func (p *Preview) Preview(ctx context.Context, req PreviewRequest) (answer Previ
 	began := time.Now()
 	var fleet Fleet
 	if !req.NoFleet {
-		if fleet, err = p.work.fleet(ctx); err != nil {
+		if fleet, err = p.work.Fleet(ctx); err != nil {
 			return answer, err
 		}
 	}
@@ -159,7 +159,7 @@ func (p *Preview) Preview(ctx context.Context, req PreviewRequest) (answer Previ
 func (p *Preview) old(ctx context.Context, req PreviewRequest, fleet Fleet) (string, error) {
 	switch {
 	case req.Old != "":
-		return (RolloutSpec{Tuning: req.Old}).document()
+		return (RolloutSpec{Tuning: req.Old}).WholeTuning()
 	case req.NoFleet:
 		b, err := tuning.Default().Document()
 		return string(b), err
@@ -314,10 +314,10 @@ func seenShape(fleet Fleet) (s seen) {
 	if keys == 0 {
 		return s
 	}
-	s.hot = quotient(float64(min(hot, keys)), float64(keys))
+	s.hot = Quotient(float64(min(hot, keys)), float64(keys))
 	if told > 0 {
 		twice := min(float64(shared)/float64(told), 1) / 2
-		s.overlap = quotient(twice, 1-twice) // of the keys counted once
+		s.overlap = Quotient(twice, 1-twice) // of the keys counted once
 		keys = int64(math.Round(float64(keys) * (1 - twice)))
 	}
 	keys = max(1, keys)

@@ -38,20 +38,21 @@ func (p *previewed) Preview(ctx context.Context, ask PreviewAsk) (Predictions, e
 
 // previewLand is a fleet of given heartbeats.
 type previewLand struct {
-	*land
+	RolloutStore
+	now  time.Time
 	rows []FleetRow
 }
+
+func (l previewLand) NewestTunings(context.Context) ([]RegionTuning, error) { return nil, nil }
 
 func (l previewLand) FleetNodes(context.Context, int) (time.Time, []FleetRow, error) {
 	return l.now, l.rows, nil
 }
 
-func ptr[T any](v T) *T { return &v }
-
 // Previews run on the fleet's own recorded shape: from heartbeats where they have it, else from flags
 // with honest defaults which the output names as assumed.
 func TestPreviewTakesTheFleetsShape(t *testing.T) {
-	l := newLand()
+	l := previewLand{now: day}
 	shared := int64(300)
 	rows := []FleetRow{
 		beatOf("eu", "eu-1", heartbeat.Health{ActiveKeys: 1000, HotKeys: 100, SharedKeys: &shared}, l.now),
@@ -75,17 +76,17 @@ func TestPreviewTakesTheFleetsShape(t *testing.T) {
 			FleetShape{Nodes: []int{1}, Keys: 24_000, HotShare: 0.1, OverlapShare: 0.05, Limit: 100, WindowMs: 60_000, Assumed: []string{"keys", "hot_share", "overlap_share", "limit", "window_ms"}},
 		},
 		{
-			"what is given comes first", rows, PreviewRequest{Given: GivenShape{Regions: ptr(int32(3)), Keys: ptr(int64(7)), Limit: ptr(int64(5))}},
+			"what is given comes first", rows, PreviewRequest{Given: GivenShape{Regions: new(int32(3)), Keys: new(int64(7)), Limit: new(int64(5))}},
 			FleetShape{Nodes: []int{2, 2, 2}, Keys: 7, HotShare: 0.1, OverlapShare: 0.25, Limit: 5, WindowMs: 60_000, Assumed: []string{"window_ms"}},
 		},
 		{
-			"no fleet", rows, PreviewRequest{NoFleet: true, Given: GivenShape{Regions: ptr(int32(1)), HotShare: ptr(0.0)}},
+			"no fleet", rows, PreviewRequest{NoFleet: true, Given: GivenShape{Regions: new(int32(1)), HotShare: new(0.0)}},
 			FleetShape{Nodes: []int{3}, Keys: 24_000, HotShare: 0, OverlapShare: 0.05, Limit: 100, WindowMs: 60_000, Assumed: []string{"nodes_per_region", "keys", "overlap_share", "limit", "window_ms"}},
 		},
 	} {
 		p := &previewed{}
 		c.req.New = string(document30)
-		a, err := NewPreview(p, NewRolloutWork(previewLand{l, c.rows}, 30*time.Second)).Preview(t.Context(), c.req)
+		a, err := NewPreview(p, NewRolloutWork(previewLand{now: l.now, rows: c.rows}, 30*time.Second)).Preview(t.Context(), c.req)
 		if err != nil {
 			t.Errorf("%s: %v", c.what, err)
 			continue
@@ -104,7 +105,7 @@ func TestPreviewTakesTheFleetsShape(t *testing.T) {
 // Previews run one at a time: a second caller gets a clear error, and the first one's end frees it.
 func TestPreviewsTakeTurns(t *testing.T) {
 	p := &previewed{began: make(chan struct{})}
-	previews := NewPreview(p, NewRolloutWork(newLand("eu"), 30*time.Second))
+	previews := NewPreview(p, NewRolloutWork(previewLand{now: day, rows: []FleetRow{beatOf("eu", "eu-1", heartbeat.Health{}, day)}}, 30*time.Second))
 	ctx, cancel := context.WithCancel(t.Context())
 	first := make(chan error, 1)
 	go func() { _, err := previews.Preview(ctx, PreviewRequest{New: string(document30)}); first <- err }()
@@ -123,19 +124,19 @@ func TestPreviewsTakeTurns(t *testing.T) {
 }
 
 func TestPreviewRefusals(t *testing.T) {
-	previews := NewPreview(&previewed{}, NewRolloutWork(newLand("eu"), 30*time.Second))
+	previews := NewPreview(&previewed{}, NewRolloutWork(previewLand{now: day, rows: []FleetRow{beatOf("eu", "eu-1", heartbeat.Health{}, day)}}, 30*time.Second))
 	for want, req := range map[string]PreviewRequest{
 		"floor is 2":                          {New: `{"floor":2}`},
 		"step is 3":                           {New: string(document30), Old: `{"step":3}`},
 		"time_max_ms is 4999 (5000 to 60000)": {New: string(document30), TimeMaxMs: 4999},
 		"time_max_ms is 60001":                {New: string(document30), TimeMaxMs: 60_001},
-		"regions is 0":                        {New: string(document30), Given: GivenShape{Regions: ptr(int32(0))}},
-		"nodes_per_region is 20000":           {New: string(document30), Given: GivenShape{NodesPerRegion: ptr(int32(20_000))}},
-		"keys is 0":                           {New: string(document30), Given: GivenShape{Keys: ptr(int64(0))}},
-		"hot_share is 1.5":                    {New: string(document30), Given: GivenShape{HotShare: ptr(1.5)}},
-		"overlap_share is -1":                 {New: string(document30), Given: GivenShape{OverlapShare: ptr(-1.0)}},
-		"limit is -4":                         {New: string(document30), Given: GivenShape{Limit: ptr(int64(-4))}},
-		"window_ms is 10":                     {New: string(document30), Given: GivenShape{WindowMs: ptr(int64(10))}},
+		"regions is 0":                        {New: string(document30), Given: GivenShape{Regions: new(int32(0))}},
+		"nodes_per_region is 20000":           {New: string(document30), Given: GivenShape{NodesPerRegion: new(int32(20_000))}},
+		"keys is 0":                           {New: string(document30), Given: GivenShape{Keys: new(int64(0))}},
+		"hot_share is 1.5":                    {New: string(document30), Given: GivenShape{HotShare: new(1.5)}},
+		"overlap_share is -1":                 {New: string(document30), Given: GivenShape{OverlapShare: new(-1.0)}},
+		"limit is -4":                         {New: string(document30), Given: GivenShape{Limit: new(int64(-4))}},
+		"window_ms is 10":                     {New: string(document30), Given: GivenShape{WindowMs: new(int64(10))}},
 	} {
 		if _, err := previews.Preview(t.Context(), req); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("want %q: %v", want, err)

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -55,11 +53,11 @@ func TestQueriesRollBack(t *testing.T) {
 		bad  []float64
 		why  string // empty: it is done
 	}{
-		{"above", QueryRail{Name: "errors", Query: query, Above: ptr(0.5)}, []float64{0.1, 0.7}, "stage 1 (eu): errors in eu is 0.7, want at most 0.5"},
-		{"below", QueryRail{Name: "hits", Query: query, Below: ptr(0.05)}, []float64{0.1, 0.01}, "stage 1 (eu): hits in eu is 0.01, want at least 0.05"},
-		{"times", QueryRail{Name: "errors", Query: query, TimesBaseline: ptr(3.0)}, []float64{0.4}, "stage 1 (eu): errors in eu is 0.4, want at most 3 times before (before the stage 0.1)"},
-		{"within", QueryRail{Name: "errors", Query: query, TimesBaseline: ptr(3.0)}, []float64{0.3}, ""},
-		{"nothing", QueryRail{Name: "errors", Query: query, Above: ptr(0.5)}, nil, ""},
+		{"above", QueryRail{Name: "errors", Query: query, Above: new(0.5)}, []float64{0.1, 0.7}, "stage 1 (eu): errors in eu is 0.7, want at most 0.5"},
+		{"below", QueryRail{Name: "hits", Query: query, Below: new(0.05)}, []float64{0.1, 0.01}, "stage 1 (eu): hits in eu is 0.01, want at least 0.05"},
+		{"times", QueryRail{Name: "errors", Query: query, TimesBaseline: new(3.0)}, []float64{0.4}, "stage 1 (eu): errors in eu is 0.4, want at most 3 times before (before the stage 0.1)"},
+		{"within", QueryRail{Name: "errors", Query: query, TimesBaseline: new(3.0)}, []float64{0.3}, ""},
+		{"nothing", QueryRail{Name: "errors", Query: query, Above: new(0.5)}, nil, ""},
 	} {
 		o := &oracle{answers: map[string][]float64{`errors{region="eu"}`: {0.1}, `errors{region="us"}`: {0.1}}}
 		r := playGuarded(t, o, func(r *Rollout) {
@@ -79,7 +77,7 @@ func TestQueriesRollBack(t *testing.T) {
 // A value that is beyond its bound for a moment breaks nothing, and one that stays there breaks its guardrail after two
 // minutes, or half the bake if that is shorter. Looks without an answer neither prolong that time nor end it.
 func TestAQueryBreaksByTimeAndNotByALook(t *testing.T) {
-	rail := QueryRail{Name: "errors", Query: "errors", Above: ptr(0.5)}
+	rail := QueryRail{Name: "errors", Query: "errors", Above: new(0.5)}
 	for name, c := range map[string]struct {
 		bad  func(look int) bool
 		down func(look int) bool
@@ -112,7 +110,7 @@ func TestAQueryBreaksByTimeAndNotByALook(t *testing.T) {
 // A query without an answer is not held against the rollout by default; for a required one the stage waits, and
 // rolls back after a time.
 func TestPrometheusIsDown(t *testing.T) {
-	rail := QueryRail{Name: "errors", Query: "errors", Above: ptr(0.5)}
+	rail := QueryRail{Name: "errors", Query: "errors", Above: new(0.5)}
 	from := func(o *oracle, phase RolloutPhase) func(*Rollout) {
 		return func(r *Rollout) { o.down = o.down || r.Phase == phase }
 	}
@@ -149,7 +147,7 @@ func TestPrometheusIsDown(t *testing.T) {
 }
 
 func TestQueriesAreCheckedAtTheStart(t *testing.T) {
-	bad := QueryRail{Name: "errors", Query: "sum((", Above: ptr(0.5)}
+	bad := QueryRail{Name: "errors", Query: "sum((", Above: new(0.5)}
 	asks := spec(all)
 	asks.Plan.Guardrails.Queries = []QueryRail{bad}
 	w := NewRolloutWork(newLand("eu"), 30*time.Second)
@@ -166,85 +164,33 @@ func TestQueriesAreCheckedAtTheStart(t *testing.T) {
 		t.Errorf("down: %q, %v", problem, err)
 	}
 	for want, q := range map[string]QueryRail{
-		"name is empty":                           {Query: "x", Above: ptr(1.0)},
-		"query of a is 0 bytes long (1 to 2000)":  {Name: "a", Above: ptr(1.0)},
+		"name is empty":                           {Query: "x", Above: new(1.0)},
+		"query of a is 0 bytes long (1 to 2000)":  {Name: "a", Above: new(1.0)},
 		"exactly one of above, below and times":   {Name: "a", Query: "x"},
-		"a: want exactly one of above":            {Name: "a", Query: "x", Above: ptr(1.0), Below: ptr(1.0)},
-		"times_baseline of a is 0 (0.01 to 1000)": {Name: "a", Query: "x", TimesBaseline: ptr(0.0)},
+		"a: want exactly one of above":            {Name: "a", Query: "x", Above: new(1.0), Below: new(1.0)},
+		"times_baseline of a is 0 (0.01 to 1000)": {Name: "a", Query: "x", TimesBaseline: new(0.0)},
 	} {
 		if err := guarded(q).Validate(); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("want %q: %v", want, err)
 		}
 	}
-	one := QueryRail{Name: "a", Query: "x", Above: ptr(1.0)}
+	one := QueryRail{Name: "a", Query: "x", Above: new(1.0)}
 	if err := guarded(one, one).Validate(); err == nil || !strings.Contains(err.Error(), `two queries are called "a"`) {
 		t.Error(err)
 	}
 	if err := guarded(slices.Repeat([]QueryRail{one}, 21)...).Validate(); err == nil || !strings.Contains(err.Error(), "21 queries (at most 20)") {
 		t.Error(err)
 	}
-	if got := (QueryRail{Query: `x{region="{{region}}"}`}).of("a\"b\\\n"); got != `x{region="a\"b\\\n"}` {
+	if got := (QueryRail{Query: `x{region="{{region}}"}`}).Of("a\"b\\\n"); got != `x{region="a\"b\\\n"}` {
 		t.Errorf("a region's name ends its string: %s", got)
 	}
-}
-
-// The instant-query API, as its documentation has it.
-func TestPrometheusClient(t *testing.T) {
-	status, body := http.StatusOK, ""
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/prom/api/v1/query" || r.FormValue("query") != `up{a="b&c"}` {
-			t.Errorf("%s %q", r.URL, r.FormValue("query"))
-		}
-		w.WriteHeader(status)
-		_, _ = w.Write([]byte(body))
-	}))
-	defer server.Close()
-	client := NewPrometheusClient(server.Client(), server.URL+"/prom/")
-	for _, c := range []struct {
-		status int
-		body   string
-		want   []float64
-		err    error
-	}{
-		{200, `{"status":"success","data":{"resultType":"scalar","result":[1.5,"2.5"]}}`, []float64{2.5}, nil},
-		{200, `{"status":"success","data":{"resultType":"vector","result":[{"metric":{"a":"b"},"value":[1,"1"]},{"metric":{},"value":[1,"+Inf"]}]}}`, nil, nil},
-		{200, `{"status":"success","data":{"resultType":"vector","result":[]}}`, nil, nil},
-		{200, `{"status":"success","data":{"resultType":"matrix","result":[]}}`, nil, ErrInvalid},
-		{200, `{"status":"success","data":{"resultType":"scalar","result":[1]}}`, nil, ErrUnavailable},
-		{400, `{"status":"error","errorType":"bad_data","error":"parse error"}`, nil, ErrInvalid},
-		{503, `{"status":"error","errorType":"timeout","error":"too slow"}`, nil, ErrUnavailable},
-		{502, `<html>`, nil, ErrUnavailable},
-		{200, `"` + strings.Repeat("x", prometheusBytesMax) + `"`, nil, ErrUnavailable},
-	} {
-		status, body = c.status, c.body
-		got, err := client.Query(t.Context(), `up{a="b&c"}`)
-		if !errors.Is(err, c.err) || c.want != nil && !slices.Equal(got, c.want) {
-			t.Errorf("%.80s: %v, %v", c.body, got, err)
-		}
-	}
-	server.Close()
-	if _, err := client.Query(t.Context(), "up"); !errors.Is(err, ErrUnavailable) {
-		t.Error(err)
-	}
-}
-
-func FuzzPrometheusAnswer(f *testing.F) {
-	f.Add(200, []byte(`{"status":"success","data":{"resultType":"scalar","result":[1.5,"2.5"]}}`))
-	f.Add(400, []byte(`{"status":"error","errorType":"bad_data","error":"x"}`))
-	f.Fuzz(func(t *testing.T, status int, body []byte) {
-		values, err := parseAnswer(status, body)
-		if err != nil && !errors.Is(err, ErrInvalid) && !errors.Is(err, ErrUnavailable) {
-			t.Fatalf("untyped error %v", err)
-		}
-		(QueryRail{Name: "x"}).worst(values)
-	})
 }
 
 // A required query that no region is asked for has no value, and one that is asked for more
 // regions than it may be lacks some: neither passes.
 func TestARequiredQueryOverNothingIsBlind(t *testing.T) {
 	g := DefaultGuardrails()
-	g.Queries = []QueryRail{{Name: "errors", Query: `errors{region="{{region}}"}`, Above: ptr(1.0), Required: true}}
+	g.Queries = []QueryRail{{Name: "errors", Query: `errors{region="{{region}}"}`, Above: new(1.0), Required: true}}
 	o := &oracle{answers: map[string][]float64{}}
 	regions := make([]string, queryRegionsMax+1)
 	for i := range regions {
@@ -264,31 +210,11 @@ func TestARequiredQueryOverNothingIsBlind(t *testing.T) {
 	}
 }
 
-// Of the elements of a vector the worst is held against the bound, wherever it stands; a value that meets the bound
-// breaks nothing.
-func TestTheWorstElement(t *testing.T) {
-	above, below := QueryRail{Name: "a", Above: ptr(0.5)}, QueryRail{Name: "a", Below: ptr(0.5)}
-	for _, c := range []struct {
-		rail   QueryRail
-		values []float64
-		worst  float64
-		broken bool
-	}{
-		{above, []float64{0.7, 0.1}, 0.7, true}, {above, []float64{0.1, 0.7}, 0.7, true}, {above, []float64{0.5, 0.1}, 0.5, false},
-		{below, []float64{0.3, 0.9}, 0.3, true}, {below, []float64{0.9, 0.3}, 0.3, true}, {below, []float64{0.5, 0.9}, 0.5, false},
-	} {
-		worst, _ := c.rail.worst(c.values)
-		if why := c.rail.beyond(QueryValue{}, QueryValue{Name: "a", Value: worst}); *worst != c.worst || (why != "") != c.broken {
-			t.Errorf("%s, %v: %v, %q", c.rail.Bound(), c.values, *worst, why)
-		}
-	}
-}
-
 // Each region has its own baseline, of before its own stage, and no more than one. One that had no value then is not
 // held against one; the region of a later stage is, as soon as there is a value.
 func TestEachRegionHasItsBaseline(t *testing.T) {
-	rail := QueryRail{Name: "errors", Query: `errors{region="{{region}}"}`, TimesBaseline: ptr(2.0)}
-	fleet := QueryRail{Name: "all", Query: "all", TimesBaseline: ptr(2.0)}
+	rail := QueryRail{Name: "errors", Query: `errors{region="{{region}}"}`, TimesBaseline: new(2.0)}
+	fleet := QueryRail{Name: "all", Query: "all", TimesBaseline: new(2.0)}
 	for _, c := range []struct {
 		before, since map[string][]float64
 		why           string // empty: done

@@ -173,7 +173,7 @@ func NewRollout(id string, spec RolloutSpec, by By, regions []string, nowMs int6
 	if err := spec.Validate(); err != nil {
 		return nil, err
 	}
-	document, err := spec.document()
+	document, err := spec.WholeTuning()
 	if err != nil {
 		return nil, err
 	}

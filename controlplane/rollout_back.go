@@ -70,7 +70,7 @@ func (r *Rollout) revert(steps RolloutSteps, nowMs int64, t *Touched) error {
 	}
 	if refused := written.Refused; refused != nil {
 		t.Newer, t.Gone = refused.Newest, refused.Newest == 0
-		r.AddEvent(nowMs, Itself, "leave", "not rolled back: "+refused.over(writes[0].Over))
+		r.AddEvent(nowMs, Itself, "leave", "not rolled back: "+refused.Over(writes[0].Over))
 		return nil
 	}
 	t.Reverted = written.Versions[len(written.Versions)-1]
@@ -145,7 +145,7 @@ func (r *Rollout) laggards(look FleetLook) string {
 		switch {
 		case trials[n.Trial] || n.Trial == 0 && versions[n.Version],
 			mayRun && n.Trial != 0 && n.Hash == hash: // a restored MySQL may have given its trial another number
-			names = append(names, fmt.Sprintf("%s in %s runs %s", n.ID, n.Region, n.runs())+n.problem())
+			names = append(names, fmt.Sprintf("%s in %s runs %s", n.ID, n.Region, n.Runs())+n.ProblemSuffix())
 		case mayRun && n.SeenMs <= r.SinceMs:
 			unheard = append(unheard, n.ID+" in "+n.Region)
 		}

@@ -195,7 +195,7 @@ func (w *RegionWatch) beyond(borne time.Duration) string {
 		}{{"convergence delay in ms", n.Over.Convergence}, {"decision latency in µs", n.Over.Latency}} {
 			if f.over > 0 {
 				return fmt.Sprintf("%s is beyond its bound for %s, and breaks it after %s, of node %s in %s", f.words,
-					Seconds(f.over.time()), borne, n.ID, w.Region)
+					Seconds(f.over.Time()), borne, n.ID, w.Region)
 			}
 		}
 	}
@@ -204,25 +204,3 @@ func (w *RegionWatch) beyond(borne time.Duration) string {
 
 // borne is how long a figure of a stage that is measured, and not counted, may be beyond its bound.
 func (r *Rollout) borne(stage int) time.Duration { return min(msOf(r.window(stage))/2, gaugeLasts) }
-
-// Lasting is how long looks have found something, in ms; 0: the newest look did not find it. Time without a look
-// does not count in full: see Lasting.see.
-type Lasting int64
-
-// see takes in a look, gapMs after the look before. A gap counts for at most half of the time that is borne, so that at
-// least three looks in a row find what is not borne.
-func (l *Lasting) see(found bool, gapMs int64, borne time.Duration) {
-	switch {
-	case !found:
-		*l = 0
-	case *l == 0:
-		*l = 1 // how long it was so before this look is not known
-	default:
-		*l += Lasting(min(gapMs, borne.Milliseconds()/2))
-	}
-}
-
-func (l Lasting) time() time.Duration { return msOf(int64(l)) }
-
-// reaches reports whether it has lasted for as long as is not borne.
-func (l Lasting) reaches(borne time.Duration) bool { return l > 0 && l.time() >= borne }

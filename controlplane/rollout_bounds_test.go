@@ -18,7 +18,7 @@ func TestEveryTotalCounts(t *testing.T) {
 		SettingsErrors: 100, Relay: &heartbeat.Relay{Errors: 11, Rows: 12, Shards: 2, Held: []int{1}},
 	}
 	want := Tally{TallyDecisions: 111, TallyDenied: 110, TallyDegraded: 7, TallyDropped: 8, TallyErrors: 111, TallyRows: 12}
-	got := figuresOf(Node{Heartbeat: heartbeat.Heartbeat{Health: h}})
+	got := FiguresOf(Node{Heartbeat: heartbeat.Heartbeat{Health: h}})
 	if got.Totals != want || got.Shards != 2 || !slices.Equal(got.Held, []int{1}) {
 		t.Errorf("%+v, want %v", got, want)
 	}
@@ -27,9 +27,9 @@ func TestEveryTotalCounts(t *testing.T) {
 // spans is a node that did so much in a minute, before and in each part of the window.
 func spans(id string, before, since Tally) WatchedNode {
 	n := WatchedNode{ID: id, Window: make([]Span, watchBuckets)}
-	n.Before.add(60_000, before)
+	n.Before.Add(60_000, before)
 	for i := range n.Window {
-		n.Window[i].add(60_000, since)
+		n.Window[i].Add(60_000, since)
 	}
 	return n
 }
@@ -43,7 +43,7 @@ func breachIn(g Guardrails, w *RegionWatch, nowMs int64, borne time.Duration) st
 				continue
 			}
 			at := &w.Parts[watchBuckets-len(w.Nodes[i].Window)+part]
-			at.Did.add(s[0], Tally(s[1:]))
+			at.Did.Add(s[0], Tally(s[1:]))
 			at.Nodes++
 		}
 	}

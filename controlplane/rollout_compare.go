@@ -237,16 +237,16 @@ func (c *ComparedRegion) sample(has func(id string) bool) (_ *Sample, nodes int)
 			return nil, 0
 		}
 		nodes++
-		sum.add(n.Slot[0], Tally(n.Slot[1:]))
+		sum.Add(n.Slot[0], Tally(n.Slot[1:]))
 	}
-	decisions := float64(sum.of(TallyDecisions))
+	decisions := float64(sum.Of(TallyDecisions))
 	if decisions < decisionsMin {
 		return nil, 0
 	}
-	s[sampleRows] = math.Log(float64(1+sum.of(TallyRows)) / decisions)
-	s[sampleDenied] = float64(sum.of(TallyDenied)) / decisions
-	s[sampleDegraded] = float64(sum.of(TallyDegraded)) / decisions
-	s[sampleErrors] = float64(sum.of(TallyErrors)) / (float64(sum[0]) / 60_000)
+	s[sampleRows] = math.Log(float64(1+sum.Of(TallyRows)) / decisions)
+	s[sampleDenied] = float64(sum.Of(TallyDenied)) / decisions
+	s[sampleDegraded] = float64(sum.Of(TallyDegraded)) / decisions
+	s[sampleErrors] = float64(sum.Of(TallyErrors)) / (float64(sum[0]) / 60_000)
 	return &s, nodes
 }
 

@@ -34,9 +34,9 @@ func TestAnEndlessValueBreaksItsRail(t *testing.T) {
 		rail QueryRail
 		bad  float64
 	}{
-		"errors is +Inf, want at most 0.5":                               {QueryRail{Name: "errors", Query: "errors", Above: ptr(0.5)}, math.Inf(1)},
-		"errors is -Inf, want at least 0.05":                             {QueryRail{Name: "errors", Query: "errors", Below: ptr(0.05)}, math.Inf(-1)},
-		"errors is +Inf, want at most 3 times before (before the stage ": {QueryRail{Name: "errors", Query: "errors", TimesBaseline: ptr(3.0)}, math.Inf(1)},
+		"errors is +Inf, want at most 0.5":                               {QueryRail{Name: "errors", Query: "errors", Above: new(0.5)}, math.Inf(1)},
+		"errors is -Inf, want at least 0.05":                             {QueryRail{Name: "errors", Query: "errors", Below: new(0.05)}, math.Inf(-1)},
+		"errors is +Inf, want at most 3 times before (before the stage ": {QueryRail{Name: "errors", Query: "errors", TimesBaseline: new(3.0)}, math.Inf(1)},
 	} {
 		o := &oracle{answers: map[string][]float64{"errors": {0.1}}}
 		r := playGuarded(t, o, func(r *Rollout) {
@@ -53,17 +53,17 @@ func TestAnEndlessValueBreaksItsRail(t *testing.T) {
 		}
 	}
 	o := &oracle{answers: map[string][]float64{"errors": {math.Inf(1)}}}
-	r := playGuarded(t, o, func(*Rollout) {}, QueryRail{Name: "errors", Query: "errors", TimesBaseline: ptr(3.0)})
+	r := playGuarded(t, o, func(*Rollout) {}, QueryRail{Name: "errors", Query: "errors", TimesBaseline: new(3.0)})
 	wantRolledBack(t, r, "errors is +Inf, want at most 3 times before (before the stage +Inf)")
 	o = &oracle{answers: map[string][]float64{"errors": {math.Inf(-1)}}}
-	if r := playGuarded(t, o, func(*Rollout) {}, QueryRail{Name: "errors", Query: "errors", Above: ptr(0.5)}); r.Phase != RolloutDone {
+	if r := playGuarded(t, o, func(*Rollout) {}, QueryRail{Name: "errors", Query: "errors", Above: new(0.5)}); r.Phase != RolloutDone {
 		t.Errorf("an end on the good side: %s %q", r.Phase, r.Why)
 	}
 }
 
 // An element that is not a number holds the stage, required or not; beside one that breaks the rail it does not.
 func TestANaNHoldsTheStage(t *testing.T) {
-	rail := QueryRail{Name: "errors", Query: "errors", Above: ptr(0.5)}
+	rail := QueryRail{Name: "errors", Query: "errors", Above: new(0.5)}
 	bad := map[string]struct {
 		values []float64
 		why    string
@@ -113,7 +113,7 @@ func TestAQueryOfTheFleetKeepsItsFirstBaseline(t *testing.T) {
 		if r.Stage == 1 && r.applied() {
 			o.answers["errors"] = []float64{0.4}
 		}
-	}, QueryRail{Name: "errors", Query: "errors", TimesBaseline: ptr(3.0)})
+	}, QueryRail{Name: "errors", Query: "errors", TimesBaseline: new(3.0)})
 	wantRolledBack(t, r, "stage 2 (all other regions): errors is 0.4, want at most 3 times before (before the stage 0.1)")
 }
 
@@ -214,7 +214,7 @@ func TestTheTimeBetweenHeartbeats(t *testing.T) {
 	} {
 		n := WatchedNode{SeenMs: at, SentMs: at, Totals: tally(10, 0, 0, 0, 0)}
 		n.observe(NodeFigures{SeenMs: at + c.seen, SentMs: at + c.sent, Totals: tally(20, 0, 0, 0, 0)}, false)
-		if did := n.did(); did[0] != c.want || (did.of(TallyErrors) == 10) != (c.want > 0) {
+		if did := n.did(); did[0] != c.want || (did.Of(TallyErrors) == 10) != (c.want > 0) {
 			t.Errorf("%s: %v, want %d ms", says, did, c.want)
 		}
 	}

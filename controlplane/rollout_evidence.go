@@ -26,12 +26,12 @@ const (
 
 // countsOf returns the counts of a span of time that nodes have spoken for together.
 func countsOf(s Span, nodes int) (all [counts]sequential.Count) {
-	minutes, decisions := float64(s[0])/60_000, float64(s.of(TallyDecisions))
-	all[countErrors] = sequential.Count{Events: float64(s.of(TallyErrors)), Exposure: minutes}
-	all[countRows] = sequential.Count{Events: float64(s.of(TallyRows)), Exposure: 60 * minutes / float64(max(1, nodes))}
-	all[countDegraded] = sequential.Count{Events: float64(s.of(TallyDegraded)), Exposure: decisions}
-	all[countDenied] = sequential.Count{Events: float64(s.of(TallyDenied)), Exposure: decisions}
-	all[countAllowed] = sequential.Count{Events: decisions - float64(s.of(TallyDenied)), Exposure: decisions}
+	minutes, decisions := float64(s[0])/60_000, float64(s.Of(TallyDecisions))
+	all[countErrors] = sequential.Count{Events: float64(s.Of(TallyErrors)), Exposure: minutes}
+	all[countRows] = sequential.Count{Events: float64(s.Of(TallyRows)), Exposure: 60 * minutes / float64(max(1, nodes))}
+	all[countDegraded] = sequential.Count{Events: float64(s.Of(TallyDegraded)), Exposure: decisions}
+	all[countDenied] = sequential.Count{Events: float64(s.Of(TallyDenied)), Exposure: decisions}
+	all[countAllowed] = sequential.Count{Events: decisions - float64(s.Of(TallyDenied)), Exposure: decisions}
 	return all
 }
 
@@ -189,7 +189,7 @@ func (j *judgement) broken(h held) (is float64, broken bool) {
 	case "degraded_share":
 		found, broken = j.exceeds(countDegraded, h.ceiling)
 	default:
-		return *h.now, j.over.of(h.field).reaches(j.borne)
+		return *h.now, j.over.of(h.field).Reaches(j.borne)
 	}
 	return found.Since.Rate(), broken
 }
@@ -199,7 +199,7 @@ func (j *judgement) note(gapMs int64) {
 	for _, h := range j.ceilings(j.baseline, j.now) {
 		if over := j.over.of(h.field); over != nil {
 			_, most := h.bound()
-			over.see(h.now != nil && *h.now > most && !h.ceiling.Off, gapMs, j.borne)
+			over.See(h.now != nil && *h.now > most && !h.ceiling.Off, gapMs, j.borne)
 		}
 	}
 }

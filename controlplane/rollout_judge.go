@@ -94,7 +94,7 @@ func (w *RegionWatch) baselinePart() (before WatchedPart) {
 	for _, n := range w.Nodes {
 		if n.Before[0] > 0 {
 			before.Nodes++
-			before.Did.add(n.Before[0], Tally(n.Before[1:]))
+			before.Did.Add(n.Before[0], Tally(n.Before[1:]))
 		}
 	}
 	return before
@@ -167,7 +167,7 @@ const nodeDecisionsMin = 10 * decisionsMin
 // rates are what the node does. Figures for a time are held to be those of least, when it
 // has been watched for less: a single error in a second is not sixty a minute.
 func (n *WatchedNode) rates(least time.Duration) HealthRates {
-	rates := ratesOf(n.did(), 1, least, nodeDecisionsMin)
+	rates := RatesOf(n.did(), 1, least, nodeDecisionsMin)
 	rates.ConvergenceMs, rates.LatencyUs = n.ConvergenceMs, n.LatencyUs
 	rates.RowsPerSecond = nil // the region's: its relays move between nodes
 	return rates
@@ -176,9 +176,9 @@ func (n *WatchedNode) rates(least time.Duration) HealthRates {
 // baseline is what the node is held against: what it did before or what its region did, by
 // which of them it stands better. Balancers shift callers between nodes.
 func (n *WatchedNode) baseline(region, now HealthRates) HealthRates {
-	own := ratesOf(n.Before, 1, 0, nodeDecisionsMin)
-	own.ErrorsPerMinute = larger(own.ErrorsPerMinute, region.ErrorsPerMinute)
-	own.DegradedShare = larger(own.DegradedShare, region.DegradedShare)
+	own := RatesOf(n.Before, 1, 0, nodeDecisionsMin)
+	own.ErrorsPerMinute = Larger(own.ErrorsPerMinute, region.ErrorsPerMinute)
+	own.DegradedShare = Larger(own.DegradedShare, region.DegradedShare)
 	own.ConvergenceMs, own.LatencyUs = region.ConvergenceMs, region.LatencyUs
 	own.DeniedShare = nearer(own.DeniedShare, region.DeniedShare, now.DeniedShare)
 	return own
@@ -205,10 +205,10 @@ func (w *RegionWatch) rates(least time.Duration) HealthRates {
 		}
 		if did := n.did(); did[0] > 0 {
 			heard++
-			sum.add(did[0], Tally(did[1:]))
+			sum.Add(did[0], Tally(did[1:]))
 		}
 	}
-	rates := ratesOf(sum, heard, least, decisionsMin)
+	rates := RatesOf(sum, heard, least, decisionsMin)
 	rates.NodesLost = gone
 	return rates
 }
@@ -218,8 +218,8 @@ func (w *RegionWatch) now() HealthRates {
 	rates := w.rates(0)
 	for _, n := range w.Nodes {
 		if !n.Gone {
-			rates.ConvergenceMs, rates.LatencyUs = larger(rates.ConvergenceMs, n.ConvergenceMs),
-				larger(rates.LatencyUs, n.LatencyUs)
+			rates.ConvergenceMs, rates.LatencyUs = Larger(rates.ConvergenceMs, n.ConvergenceMs),
+				Larger(rates.LatencyUs, n.LatencyUs)
 		}
 	}
 	return rates
@@ -232,10 +232,10 @@ func (w *RegionWatch) before() HealthRates {
 	for _, n := range w.Nodes {
 		if n.Before[0] > 0 {
 			heard++
-			sum.add(n.Before[0], Tally(n.Before[1:]))
+			sum.Add(n.Before[0], Tally(n.Before[1:]))
 		}
 	}
-	rates := ratesOf(sum, heard, 0, decisionsMin)
+	rates := RatesOf(sum, heard, 0, decisionsMin)
 	rates.ConvergenceMs, rates.LatencyUs = w.ConvergenceMs, w.LatencyUs
 	return rates
 }
@@ -270,7 +270,7 @@ func (r *Rollout) RatesOf(region string) (before, now HealthRates, ok bool) {
 	return before, now, false
 }
 
-// ratesOf puts the figures of a stage's regions together, for people.
+// RatesOf puts the figures of a stage's regions together, for people.
 func (r *Rollout) ratesOf(stage int, of func(*RegionWatch) HealthRates) (all HealthRates) {
 	var parts []HealthRates
 	for i := range r.Watch {
@@ -278,5 +278,5 @@ func (r *Rollout) ratesOf(stage int, of func(*RegionWatch) HealthRates) (all Hea
 			parts = append(parts, w.own(of(w)))
 		}
 	}
-	return worstOf(parts)
+	return WorstOf(parts)
 }

@@ -396,10 +396,7 @@ func mustTuning(document string) tuning.Tuning {
 	return t
 }
 
-var (
-	ann = By{Actor: "ann", Reason: "fewer rows"}
-	bob = By{Actor: "bob", Reason: "looked at it"}
-)
+var bob = By{Actor: "bob", Reason: "looked at it"}
 
 func spec(stages ...RolloutStage) RolloutSpec {
 	plan := DefaultRolloutPlan()

@@ -149,7 +149,7 @@ func TestHowLongAPhaseWaits(t *testing.T) {
 		"another version": {RolloutBaking, time.Minute, func(l *land, _ *oracle) { delete(l.tries, "eu1"); l.stubborn = true }, "not all nodes run it when the bake is over"},
 	} {
 		l, o := newLand("eu", "us"), &oracle{answers: map[string][]float64{"errors": {0}}}
-		s := guarded(QueryRail{Name: "errors", Query: "errors", Above: ptr(1.0), Required: true})
+		s := guarded(QueryRail{Name: "errors", Query: "errors", Above: new(1.0), Required: true})
 		r, steps := begin(t, l, s)
 		steps.work = steps.work.WithPrometheus(o)
 		play(t, r, steps, func() bool {
@@ -168,7 +168,7 @@ func TestHowLongAPhaseWaits(t *testing.T) {
 // A required query has all of its time each time that it has no value.
 func TestAQueryThatComesAndGoes(t *testing.T) {
 	l, o := newLand("eu", "us"), &oracle{answers: map[string][]float64{"errors": {0}}}
-	s := guarded(QueryRail{Name: "errors", Query: "errors", Above: ptr(1.0), Required: true})
+	s := guarded(QueryRail{Name: "errors", Query: "errors", Above: new(1.0), Required: true})
 	s.Plan.Stages[0].BakeMs = (10 * time.Minute).Milliseconds()
 	r, steps := begin(t, l, s)
 	steps.work = steps.work.WithPrometheus(o)
@@ -191,7 +191,7 @@ func TestAQueryOfAnEarlierStageIsRequired(t *testing.T) {
 		if r.Stage == 1 {
 			delete(o.answers, `errors{region="eu"}`)
 		}
-	}, QueryRail{Name: "errors", Query: `errors{region="{{region}}"}`, Above: ptr(1.0), Required: true})
+	}, QueryRail{Name: "errors", Query: `errors{region="{{region}}"}`, Above: new(1.0), Required: true})
 	wantRolledBack(t, r, "guardrail errors has no value")
 	if len(r.Touched) != 1 {
 		t.Errorf("touched %+v", r.Touched)
@@ -203,14 +203,14 @@ func TestAQueryOfAnEarlierStageIsRequired(t *testing.T) {
 func TestWhatIsARestart(t *testing.T) {
 	n := WatchedNode{StartedMs: 1, SentMs: 1000, SeenMs: 1000, Totals: tally(1, 0, 0, 0, 0)}
 	n.observe(NodeFigures{StartedMs: 1500, SentMs: 2000, SeenMs: 2000, Totals: tally(5, 0, 0, 0, 0)}, true)
-	if n.Before.of(TallyErrors) != 5 || n.Before[0] != 500 || len(n.Restarts) != 0 {
+	if n.Before.Of(TallyErrors) != 5 || n.Before[0] != 500 || len(n.Restarts) != 0 {
 		t.Errorf("while measuring: %v, restarts %v", n.Before, n.Restarts)
 	}
 	last := int64(0)
 	for i := range int64(3 * restartsKept) {
 		last = 3000 + 1000*i
 		n.observe(NodeFigures{StartedMs: last - 500, SentMs: last, SeenMs: last, Totals: tally(6+i, 0, 0, 0, 0)}, false)
-		if i == 0 && (n.did().of(TallyErrors) != 6 || n.did()[0] != 500) {
+		if i == 0 && (n.did().Of(TallyErrors) != 6 || n.did()[0] != 500) {
 			t.Errorf("since: %v", n.did())
 		}
 	}

@@ -17,11 +17,9 @@ const (
 	// RolloutRegionsMax bounds the regions of a fleet that a rollout can lead.
 	RolloutRegionsMax = 500
 
-	regionBytesMax = 48 // column region
-
 	leaseDefault = 5 * time.Minute
-	leaseMax     = time.Hour
-	leaseLooks   = 3 // a lease outlasts so many looks
+	leaseMax     = UnheardKept // looks name a silent node for as long
+	leaseLooks   = 3           // a lease outlasts so many looks
 )
 
 // RolloutPlan says in which steps a tuning reaches the fleet, and what stops it.
@@ -137,7 +135,7 @@ func (s RolloutStage) validate() error {
 		return fmt.Errorf("%w: share_percent is %d (1 to 100)", ErrInvalid, s.SharePercent)
 	}
 	for _, r := range s.Regions {
-		if err := ValidateText("region", r, regionBytesMax); err != nil {
+		if err := ValidateText("region", r, RegionBytesMax); err != nil {
 			return err
 		}
 	}
@@ -188,9 +186,9 @@ func checkTimes(set tuning.Tuning, of tuning.Times) error {
 	return nil
 }
 
-// document is the tuning with every field present, so that a later change of defaults
+// WholeTuning is the tuning with every field present, so that a later change of defaults
 // does not change what was rolled out.
-func (s RolloutSpec) document() (string, error) {
+func (s RolloutSpec) WholeTuning() (string, error) {
 	t, err := tuning.Parse([]byte(s.Tuning))
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", ErrInvalid, err)
@@ -324,35 +322,4 @@ func (s StagePlan) String() string {
 		return fmt.Sprintf("%s each of %s", s.StageNodes, s.Scope)
 	}
 	return fmt.Sprintf("%s of %s", s.StageNodes, s.Scope)
-}
-
-// RolloutScope is a set of regions.
-type RolloutScope struct {
-	Regions []string `json:"regions,omitempty"`
-	Rest    bool     `json:"rest,omitempty"` // and every region, known or to come, but Not
-	Not     []string `json:"not,omitempty"`
-}
-
-// Has tells whether a region belongs to the scope.
-func (s RolloutScope) Has(region string) bool {
-	return slices.Contains(s.Regions, region) || s.Rest && !slices.Contains(s.Not, region)
-}
-
-// rows are the regions that get a version of their own; "" is the fleet's.
-func (s RolloutScope) rows() []string {
-	if s.Rest {
-		return append(slices.Clone(s.Regions), "")
-	}
-	return s.Regions
-}
-
-// String names the regions.
-func (s RolloutScope) String() string {
-	switch {
-	case s.Rest && len(s.Not) == 0:
-		return "all regions"
-	case s.Rest:
-		return "all other regions"
-	}
-	return strings.Join(s.Regions, ", ")
 }

@@ -23,15 +23,15 @@ func railOf(t *testing.T, r *Rollout, field string) Rail {
 // Each rail names the region or the node that is nearest to its bound, with the bound and what is left to it.
 func TestRails(t *testing.T) {
 	r := &Rollout{Phase: RolloutBaking, Stages: []StagePlan{{BakeMs: 300_000}}, Spec: RolloutSpec{Plan: DefaultRolloutPlan()}}
-	r.Now, r.Baseline = HealthRates{LatencyUs: ptr(500.0)}, HealthRates{}
+	r.Now, r.Baseline = HealthRates{LatencyUs: new(500.0)}, HealthRates{}
 	if rail := railOf(t, r, "latency_us"); rail.Region != "" || *rail.Now != 500 || *rail.Most != 1000 || *rail.Margin != 0.5 {
 		t.Errorf("before a region is watched: %+v", rail)
 	}
 	busy := tally(0, 90_000, 10_000, 0, 0)
 	slow := spans("slow", busy, busy)
-	slow.LatencyUs = ptr(750.0)
+	slow.LatencyUs = new(750.0)
 	quick := spans("quick", busy, busy)
-	quick.LatencyUs = ptr(250.0)
+	quick.LatencyUs = new(250.0)
 	gone := spans("gone", busy, busy)
 	gone.Gone = true
 	r.Watch = []RegionWatch{{Region: "eu", Nodes: []WatchedNode{quick}}, {Region: "us", Nodes: []WatchedNode{slow, quick, gone}}}

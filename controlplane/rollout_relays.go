@@ -22,7 +22,7 @@ func (w *RegionWatch) observeRelays(gapMs int64, measuring, unsure bool) {
 		if unsure {
 			*l = 0
 		}
-		l.see(lacks, gapMs, UnrelayedMax)
+		l.See(lacks, gapMs, UnrelayedMax)
 	}
 	see(&w.Unrelayed, len(w.relayed().Missing()) > 0)
 	see(&w.Down, w.down())
@@ -44,11 +44,11 @@ func (w *RegionWatch) down() (all bool) {
 // originLost tells that a region's origin has answered no node for as long as is not borne. A plan that does not judge
 // decisions without the origin bears it.
 func (g Guardrails) originLost(w *RegionWatch, borne time.Duration) string {
-	if !w.Down.reaches(borne) || g.DegradedShare.Off {
+	if !w.Down.Reaches(borne) || g.DegradedShare.Off {
 		return ""
 	}
 	return fmt.Sprintf("the Redis of region %s, or a part of it, has answered no node for %s", w.Region,
-		Seconds(w.Down.time()))
+		Seconds(w.Down.Time()))
 }
 
 // relaysLost tells that a region has been without a relay, or a figure of one, for as long as is not borne. A plan that
@@ -57,14 +57,14 @@ func (g Guardrails) relaysLost(w *RegionWatch, borne time.Duration) string {
 	if g.ConvergenceMs.Off {
 		return ""
 	}
-	if w.Unrelayed.reaches(borne) {
+	if w.Unrelayed.Reaches(borne) {
 		missing := w.relayed().Missing()
 		return fmt.Sprintf("no node has relayed %s of the Redis of region %s for %s", ShardNames(missing), w.Region,
-			Seconds(w.Unrelayed.time()))
+			Seconds(w.Unrelayed.Time()))
 	}
-	if w.Unmeasured.reaches(borne) {
+	if w.Unmeasured.Reaches(borne) {
 		return fmt.Sprintf("no node of region %s has measured the convergence delay for %s (before the stage %s ms)",
-			w.Region, Seconds(w.Unmeasured.time()), Figure(*w.ConvergenceMs))
+			w.Region, Seconds(w.Unmeasured.Time()), Figure(*w.ConvergenceMs))
 	}
 	return ""
 }

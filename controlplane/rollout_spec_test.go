@@ -60,7 +60,7 @@ func TestStagesCoverRegionsOnce(t *testing.T) {
 	}
 	var got []string
 	for _, s := range stages {
-		got = append(got, fmt.Sprint(s.Scope.Regions, s.Scope.rows()))
+		got = append(got, fmt.Sprint(s.Scope.Regions, s.Scope.Rows()))
 	}
 	if want := []string{"[d] [d]", "[a b] [a b]", "[c e] [c e ]"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)

@@ -89,12 +89,12 @@ func (r *Rollout) measure(steps RolloutSteps, nowMs int64, look FleetLook) (time
 	if wait, blind := r.blind(nowMs, append(before, r.QueriesNow...)); blind {
 		return wait, nil
 	}
-	inForce, err := steps.InForce(r.stage().Scope.rows())
+	inForce, err := steps.InForce(r.stage().Scope.Rows())
 	if err != nil {
 		return 0, err
 	}
 	r.touch(inForce)
-	r.QueriesBefore = addBaselines(r.QueriesBefore, before)
+	r.QueriesBefore = AddBaselines(r.QueriesBefore, before)
 	r.Baseline = r.ratesOf(r.Stage, (*RegionWatch).before)
 	r.beginComparing()
 	r.Phase, r.DueMs, r.Waiting = RolloutApplying, 0, ""
@@ -103,7 +103,7 @@ func (r *Rollout) measure(steps RolloutSteps, nowMs int64, look FleetLook) (time
 
 // apply has the stage's regions try the tuning, all at once.
 func (r *Rollout) apply(steps RolloutSteps, nowMs int64) (time.Duration, error) {
-	rows := r.stage().Scope.rows()
+	rows := r.stage().Scope.Rows()
 	var touched []*Touched
 	var writes []TrialWrite
 	for i := range r.Touched {
@@ -209,7 +209,7 @@ func (r *Rollout) blind(nowMs int64, values []QueryValue) (wait time.Duration, b
 		return 0, false
 	}
 	borne := time.Duration(r.Spec.Plan.ApplyTimeoutMs) * time.Millisecond
-	if r.Blind.see(true, r.Clocks.GapMs, borne); r.Blind.reaches(borne) {
+	if r.Blind.See(true, r.Clocks.GapMs, borne); r.Blind.Reaches(borne) {
 		return r.fail(nowMs, r.Stage, why), true
 	}
 	r.Waiting = why

@@ -8,52 +8,6 @@ import (
 	"github.com/weirhq/weir/shared/tuning"
 )
 
-// TrialWrite has nodes of a region try a tuning, for as long as the trial is renewed.
-type TrialWrite struct {
-	ID       string `json:"id"` // of the write, unique for all time
-	Region   string `json:"region"`
-	Document string `json:"document"`
-	Below    int64  `json:"below"` // nodes try it whose tuning.TrialShare is below
-
-	// Over is the newest version of the region, 0 if it has none: where another has come since, nothing is written, and
-	// nodes return to that one.
-	Over    int64 `json:"over,omitempty"`
-	LeaseMs int64 `json:"lease_ms,omitempty"`
-}
-
-// TrialsWritten is what became of writes: the numbers of the trials, or why none of them was made.
-type TrialsWritten struct {
-	Numbers []int64        `json:"numbers,omitempty"`
-	Refused *TuningRefusal `json:"refused,omitempty"`
-}
-
-// TrialsRenewed is what became of a renewal; Ended: of one trial at least, which nodes do not run any more.
-type TrialsRenewed struct {
-	Ended *TrialEnded `json:"ended,omitempty"`
-}
-
-// TrialEnded is why a trial is over.
-type TrialEnded struct {
-	Region string `json:"region"`
-	// version of the region that something else wrote; 0: the trial was not renewed in time
-	Newer int64 `json:"newer,omitempty"`
-	// Lost is the id of a write of which MySQL has no trial: it was restored from an older copy.
-	Lost string `json:"lost,omitempty"`
-}
-
-func (e TrialEnded) String() string {
-	if e.Lost != "" {
-		return fmt.Sprintf("MySQL does not have the trial %s any more: it was restored from an older copy, and nodes return "+
-			"to the tuning that it has", e.Lost)
-	}
-	if e.Newer != 0 {
-		return fmt.Sprintf("%s has version %d, which something else wrote meanwhile, and nodes run it",
-			RowName(e.Region), e.Newer)
-	}
-	return fmt.Sprintf("the trial of %s was not renewed in time, and nodes have returned to the tuning before",
-		RowName(e.Region))
-}
-
 // TrialStore keeps trials. All methods may be called at once.
 type TrialStore interface {
 	// WriteTrials writes trials and an entry of the audit log in one transaction, in order, and answers their numbers. A

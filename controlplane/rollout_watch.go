@@ -91,7 +91,7 @@ func (r *Rollout) look(steps RolloutSteps, nowMs int64) (look FleetLook, broken 
 	}
 	r.Clocks.see(all, nowMs)
 	r.compare(all, nowMs)
-	look = all.within(r.watchedScope())
+	look = all.Within(r.watchedScope())
 	r.observe(look, nowMs)
 	r.Now = r.ratesOf(r.Stage, (*RegionWatch).now)
 	if broken = cmp.Or(r.breachOfNodes(look.AtMs), r.breachOfComparison()); broken != nil || len(r.Touched) == 0 {
@@ -246,7 +246,7 @@ func (w *RegionWatch) observe(nodes []NodeFigures, measuring, unsure bool) {
 	if measuring {
 		w.Measured = w.Share != nil
 		for _, n := range nodes {
-			w.ConvergenceMs, w.LatencyUs = larger(w.ConvergenceMs, n.ConvergenceMs), larger(w.LatencyUs, n.LatencyUs)
+			w.ConvergenceMs, w.LatencyUs = Larger(w.ConvergenceMs, n.ConvergenceMs), Larger(w.LatencyUs, n.LatencyUs)
 		}
 	}
 }
@@ -276,13 +276,13 @@ func (n *WatchedNode) observe(is NodeFigures, measuring bool) {
 	n.StartedMs, n.SentMs, n.SeenMs, n.Totals = is.StartedMs, is.SentMs, is.SeenMs, is.Totals
 	n.Held, n.Shards, n.Down, n.ConvergenceMs, n.LatencyUs = is.Held, is.Shards, is.Down, is.ConvergenceMs, is.LatencyUs
 	if measuring {
-		n.Before.add(ms, grown)
+		n.Before.Add(ms, grown)
 		return
 	}
 	if len(n.Window) == 0 {
 		n.Window = []Span{{}}
 	}
-	n.Window[len(n.Window)-1].add(ms, grown)
+	n.Window[len(n.Window)-1].Add(ms, grown)
 }
 
 // since is the time between the last heartbeat and a newer one, in ms; 0 or less: it is not newer. The clocks of the
@@ -311,7 +311,7 @@ func (n *WatchedNode) restarted(is NodeFigures) bool {
 // did is what the node did in the window.
 func (n *WatchedNode) did() (sum Span) {
 	for _, s := range n.Window {
-		sum.add(s[0], Tally(s[1:]))
+		sum.Add(s[0], Tally(s[1:]))
 	}
 	return sum
 }
@@ -425,11 +425,4 @@ func (r *Rollout) lastApplied() int {
 		return r.Stage
 	}
 	return r.Stage - 1
-}
-
-func larger(a, b *float64) *float64 {
-	if a == nil || b != nil && *b > *a {
-		return b
-	}
-	return a
 }

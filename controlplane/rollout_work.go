@@ -12,57 +12,6 @@ import (
 // rolloutStepTimeout bounds one step of a rollout.
 const rolloutStepTimeout = 15 * time.Second
 
-// RegionTuning is the newest version of a region; of the fleet where Region is "".
-type RegionTuning struct {
-	Region   string
-	Version  int64
-	Document string
-}
-
-// TuningWrite is one version to write.
-type TuningWrite struct {
-	ID       string `json:"id"` // of the write, unique for all time
-	Region   string `json:"region"`
-	Document string `json:"document"`
-	By
-
-	// Over is the newest version of the region, 0 if it has none: where another has come
-	// since, nothing is written. A write that follows another one of the same call over the
-	// same region is over that one.
-	Over int64 `json:"over,omitempty"`
-}
-
-// TuningsWritten is what became of writes: their versions, or why none of them was made.
-type TuningsWritten struct {
-	Versions []int64        `json:"versions,omitempty"`
-	Refused  *TuningRefusal `json:"refused,omitempty"`
-}
-
-// TuningRefusal is why a write was not made, and never will be.
-type TuningRefusal struct {
-	ID     string `json:"id"` // of the write
-	Region string `json:"region"`
-	Newest int64  `json:"newest"` // version of the region, which stays
-	// by a write of another document, or of another region; else Newest is not what was to be replaced
-	IDTaken bool `json:"id_taken,omitempty"`
-}
-
-func (r TuningRefusal) String() string {
-	if r.IDTaken {
-		return fmt.Sprintf("the id of write %s was used before, for another tuning: choose another id", r.ID)
-	}
-	return fmt.Sprintf("%s has version %d, which something else wrote meanwhile", RowName(r.Region), r.Newest)
-}
-
-// over is the refusal of a write over a version.
-func (r TuningRefusal) over(version int64) string {
-	if r.IDTaken || r.Newest > version {
-		return r.String()
-	}
-	return fmt.Sprintf("%s has version %d, which is older than version %d: MySQL was restored from an older copy",
-		RowName(r.Region), r.Newest, version)
-}
-
 // TuningTrace is what MySQL knows of a rollout: that it began, and which versions it wrote.
 type TuningTrace struct {
 	ID        string // of the rollout
@@ -115,7 +64,7 @@ func NewRolloutWork(store RolloutStore, liveWithin time.Duration) *RolloutWork {
 func (w *RolloutWork) Regions(ctx context.Context) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, rolloutStepTimeout)
 	defer cancel()
-	fleet, err := w.fleet(ctx)
+	fleet, err := w.Fleet(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -221,7 +170,7 @@ func (w *RolloutWork) Traces(ctx context.Context, rows int) ([]TuningTrace, erro
 func (w *RolloutWork) Look(ctx context.Context, scope RolloutScope) (FleetLook, error) {
 	ctx, cancel := context.WithTimeout(ctx, rolloutStepTimeout)
 	defer cancel()
-	fleet, err := w.fleet(ctx)
+	fleet, err := w.Fleet(ctx)
 	if err != nil {
 		return FleetLook{}, err
 	}
@@ -230,6 +179,7 @@ func (w *RolloutWork) Look(ctx context.Context, scope RolloutScope) (FleetLook, 
 	return look, nil
 }
 
-func (w *RolloutWork) fleet(ctx context.Context) (Fleet, error) {
+// Fleet lists the fleet.
+func (w *RolloutWork) Fleet(ctx context.Context) (Fleet, error) {
 	return ListFleet(ctx, w.store, w.liveWithin)
 }

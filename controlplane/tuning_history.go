@@ -46,8 +46,8 @@ func TuningHistory(ctx context.Context, log TuningLog, q TuningQuery) (versions 
 			tuningPageDefault)
 	case q.Before < 0:
 		return nil, false, fmt.Errorf("%w: before_version is %d (0 for the newest, or a version)", ErrInvalid, q.Before)
-	case q.Region != nil && len(*q.Region) > regionBytesMax:
-		return nil, false, fmt.Errorf("%w: region is %d bytes long (at most %d)", ErrInvalid, len(*q.Region), regionBytesMax)
+	case q.Region != nil && len(*q.Region) > RegionBytesMax:
+		return nil, false, fmt.Errorf("%w: region is %d bytes long (at most %d)", ErrInvalid, len(*q.Region), RegionBytesMax)
 	}
 	limit := cmp.Or(q.Limit, tuningPageDefault)
 	versions, err = log.TuningVersions(ctx, q.Region, cmp.Or(q.Before, math.MaxInt64), limit+1)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/shared/tuning"
 )
 
 // Day is a moment at which tests begin.
@@ -25,4 +26,26 @@ func WantInvalid(t *testing.T, err error, words string) {
 	if !errors.Is(err, controlplane.ErrInvalid) || !strings.Contains(err.Error(), words) {
 		t.Errorf("error %v; want one that is ErrInvalid and contains %q", err, words)
 	}
+}
+
+// Document30 is a tuning with a floor of 0.3, every field present.
+var Document30 = func() []byte {
+	set, err := tuning.Read([]byte(`{"floor":0.3}`))
+	if err != nil {
+		panic(err)
+	}
+	document, err := set.Document()
+	if err != nil {
+		panic(err)
+	}
+	return document
+}()
+
+// DefaultDocument returns the default tuning, every field present.
+func DefaultDocument() string {
+	document, err := tuning.Default().Document()
+	if err != nil {
+		panic(err)
+	}
+	return string(document)
 }
