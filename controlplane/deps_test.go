@@ -9,7 +9,7 @@ import (
 // Which packages may not come in, and why.
 func TestDependencies(t *testing.T) {
 	const module = "github.com/weirhq/weir/"
-	const jobs = ". ./cleanup ./limits ./retire ./watch"
+	const jobs = ". ./cleanup ./limits ./previews ./retire ./rollout ./tunings ./watch"
 	rules := []struct{ packages, forbidden, why string }{
 		{". ./store ./api ./console ./cmd/weirctl", module + "dataplane", "the planes do not know each other; weir-control's main hands the simulator to previews and a limiter to the console"},
 		{jobs + " ./store ./api", "github.com/restatedev/", "steps must run and be tested without Restate; restate/handlers is its only importer"},
@@ -21,10 +21,13 @@ func TestDependencies(t *testing.T) {
 		{jobs, "github.com/go-sql-driver/mysql", "statements are the store's business"},
 		{jobs, module + "controlplane/store", "jobs know interfaces of their stores"},
 		{jobs, module + "controlplane/api", "jobs do not know who asks for them"},
-		{". ./cleanup ./limits ./retire", module + "controlplane/watch", "the watch looks at other jobs, and none needs it to work"},
-		{". ./cleanup ./retire", module + "controlplane/limits", "no job depends on what callers are limited by"},
-		{". ./cleanup", module + "controlplane/retire", "what jobs share knows no job"},
-		{". ./limits", module + "controlplane/cleanup", "what jobs share knows no job"},
+		{". ./cleanup ./limits ./previews ./retire ./rollout ./tunings", module + "controlplane/watch", "the watch looks at other jobs, and none needs it to work"},
+		{". ./cleanup ./previews ./retire ./rollout ./tunings ./watch", module + "controlplane/limits", "no job depends on what callers are limited by"},
+		{". ./cleanup ./limits ./previews ./rollout ./tunings", module + "controlplane/retire", "only the watch looks at retirements"},
+		{". ./cleanup ./limits ./retire ./tunings", module + "controlplane/rollout", "only previews and the watch look at rollouts"},
+		{". ./cleanup ./limits ./retire ./rollout ./tunings ./watch", module + "controlplane/previews", "a preview only predicts"},
+		{". ./cleanup ./limits ./retire", module + "controlplane/tunings", "tunings are what rollouts write"},
+		{". ./limits ./previews ./rollout ./tunings", module + "controlplane/cleanup", "only retirements use its batches, and the watch its status"},
 		{"./console", "github.com/restatedev/", "the console speaks to the API only"},
 		{"./console", "github.com/go-sql-driver/mysql", "the console speaks to the API only"},
 		{"./console", module + "controlplane/store", "the console speaks to the API only"},

@@ -76,7 +76,7 @@ func ListFleet(ctx context.Context, store FleetStore, liveWithin time.Duration) 
 		case len(fleet.Nodes) == FleetNodesMax:
 			fleet.Truncated = true
 		default:
-			fleet.Nodes = append(fleet.Nodes, readNode(row, now, liveWithin))
+			fleet.Nodes = append(fleet.Nodes, ReadNode(row, now, liveWithin))
 		}
 	}
 	return fleet, nil
@@ -112,7 +112,7 @@ func SetFleetRight(ctx context.Context, fleet Fleet, store FleetRepair) (int64, 
 }
 
 // ReadNode reads the row of a node.
-func readNode(row FleetRow, now time.Time, liveWithin time.Duration) Node {
+func ReadNode(row FleetRow, now time.Time, liveWithin time.Duration) Node {
 	node := Node{Heartbeat: row.Heartbeat, SeenAt: row.SeenAt, Age: max(0, now.Sub(row.SeenAt))}
 	node.Live = node.Age <= liveWithin
 	node.ClockSkew = time.UnixMilli(row.Heartbeat.SentAtMs).Sub(row.SeenAt)

@@ -72,7 +72,7 @@ func ValidateQueries(rails []QueryRail) error {
 	}
 	names := map[string]bool{}
 	for i, q := range rails {
-		if err := q.validate(); err != nil {
+		if err := q.Validate(); err != nil {
 			return fmt.Errorf("query %d: %w", i+1, err)
 		}
 		if names[q.Name] {
@@ -84,7 +84,7 @@ func ValidateQueries(rails []QueryRail) error {
 }
 
 // Validate reports the first field outside its bounds.
-func (q QueryRail) validate() error {
+func (q QueryRail) Validate() error {
 	if err := ValidateText("name", q.Name, queryNameMax); err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package api
 
 import (
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/rollout"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
@@ -25,7 +26,7 @@ func queryRails(rails []controlplane.QueryRail) (queries []*controlv1.RolloutQue
 }
 
 // queryValues puts what was answered before the stage beside what is answered now.
-func queryValues(r controlplane.Rollout) (values []*controlv1.RolloutQueryValue) {
+func queryValues(r rollout.Rollout) (values []*controlv1.RolloutQueryValue) {
 	for _, q := range r.Spec.Plan.Guardrails.Queries {
 		byRegion := map[string]*controlv1.RolloutQueryValue{}
 		row := func(v controlplane.QueryValue) *controlv1.RolloutQueryValue {

@@ -13,6 +13,7 @@ import (
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/cleanup"
 	"github.com/weirhq/weir/controlplane/limits"
+	"github.com/weirhq/weir/controlplane/tunings"
 	"github.com/weirhq/weir/controlplane/watch"
 	"github.com/weirhq/weir/shared/bounded"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
@@ -45,9 +46,9 @@ type Config struct {
 	Cleanup     Cleanup
 	Rollouts    Rollouts
 	Retirements Retirements
-	Previews    Previews                                                   // nil: there are none
-	Tuning      func(context.Context) ([]controlplane.RegionTuning, error) // in force: of the fleet, then by region
-	Tunings     controlplane.TuningLog                                     // all versions
+	Previews    Previews                                              // nil: there are none
+	Tuning      func(context.Context) ([]tunings.RegionTuning, error) // in force: of the fleet, then by region
+	Tunings     tunings.TuningLog                                     // all versions
 	Tokens      Tokens
 	Settings    Settings
 	// whether MySQL answers and has the tables that are needed

@@ -22,6 +22,7 @@ import (
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/cleanup"
 	"github.com/weirhq/weir/controlplane/limits"
+	"github.com/weirhq/weir/controlplane/tunings"
 	"github.com/weirhq/weir/controlplane/watch"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
@@ -108,12 +109,12 @@ func (f *fixture) Audit(_ context.Context, before int64, rows int) ([]controlpla
 	return []controlplane.AuditRecord{{Row: 9, At: at, AuditEntry: controlplane.AuditEntry{By: controlplane.By{Actor: "ann", Reason: "r"}, Action: "cleanup.pause", Subject: "job\xfe", Before: "{}", After: "[]"}}}, f.fleetErr
 }
 
-// TuningVersions implements controlplane.TuningLog.
-func (f *fixture) TuningVersions(_ context.Context, region *string, before int64, rows int) ([]controlplane.TuningVersion, error) {
+// TuningVersions implements tunings.TuningLog.
+func (f *fixture) TuningVersions(_ context.Context, region *string, before int64, rows int) ([]tunings.TuningVersion, error) {
 	f.versionsAsked = fmt.Sprint(region != nil, before, rows)
-	all := []controlplane.TuningVersion{
-		{RegionTuning: controlplane.RegionTuning{Region: "e\xfe", Version: 8, Document: wholeTuning()}, By: controlplane.By{Actor: "ann", Reason: "r"}, At: at, Rollout: "r1"},
-		{RegionTuning: controlplane.RegionTuning{Version: 7, Document: "[]"}},
+	all := []tunings.TuningVersion{
+		{RegionTuning: tunings.RegionTuning{Region: "e\xfe", Version: 8, Document: wholeTuning()}, By: controlplane.By{Actor: "ann", Reason: "r"}, At: at, Rollout: "r1"},
+		{RegionTuning: tunings.RegionTuning{Version: 7, Document: "[]"}},
 	}
 	return all[:min(rows, len(all))], f.readyErr
 }
@@ -135,8 +136,8 @@ func serve(t *testing.T, opts ...connect.ClientOption) *fixture {
 		Retirements: &f.retirements,
 		Settings:    &f.settings,
 		Ready:       func(context.Context) error { return f.readyErr },
-		Tuning: func(context.Context) ([]controlplane.RegionTuning, error) {
-			return []controlplane.RegionTuning{{Document: "{}"}, {Region: "e\xfe", Version: 7, Document: wholeTuning()}}, f.readyErr
+		Tuning: func(context.Context) ([]tunings.RegionTuning, error) {
+			return []tunings.RegionTuning{{Document: "{}"}, {Region: "e\xfe", Version: 7, Document: wholeTuning()}}, f.readyErr
 		},
 		Lag:   func(context.Context) (time.Duration, error) { return 3 * time.Second, f.lagErr },
 		Fleet: func(context.Context) (controlplane.Fleet, error) { return f.fleet, f.fleetErr },

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/rollout"
+	"github.com/weirhq/weir/controlplane/tunings"
 )
 
 // everyChange is each form's address.
@@ -96,7 +98,7 @@ func TestAViewerChangesNothing(t *testing.T) {
 	for path, form := range map[string]url.Values{
 		"/console/jobs/cleanup":     {"do": {"pause"}},
 		"/console/rollouts/at/r1":   {"do": {"abort"}},
-		"/console/rollouts/new":     {"regions.1": {"all"}, "base": {markOf(controlplane.RegionTuning{Document: defaultTuning()})}},
+		"/console/rollouts/new":     {"regions.1": {"all"}, "base": {markOf(tunings.RegionTuning{Document: defaultTuning()})}},
 		"/console/limits/namespace": {"workspace": {"acme"}, "namespace": {"api"}},
 		"/console/keys":             {"workspace": {"acme"}, "namespace": {"api"}, "identifier": {"u"}},
 		"/console/jobs/retirement":  {"do": {"rename"}},
@@ -364,7 +366,7 @@ func TestADropTakesAnAdmin(t *testing.T) {
 func TestForms(t *testing.T) {
 	w := start(t, false)
 	b := w.as("operator")
-	plan := url.Values{"id": {"r1"}, "regions.1": {"eu"}, "bake.1": {"90s"}, "regions.2": {"50%"}, "regions.3": {"all"}, "approval.3": {"on"}, "reason": {"fewer rows"}, "base": {markOf(controlplane.RegionTuning{Document: defaultTuning()})}}
+	plan := url.Values{"id": {"r1"}, "regions.1": {"eu"}, "bake.1": {"90s"}, "regions.2": {"50%"}, "regions.3": {"all"}, "approval.3": {"on"}, "reason": {"fewer rows"}, "base": {markOf(tunings.RegionTuning{Document: defaultTuning()})}}
 	for _, k := range tunedFrom("") {
 		plan.Set("tuning."+k.Name, k.Value)
 	}
@@ -376,7 +378,7 @@ func TestForms(t *testing.T) {
 	if a.status != http.StatusSeeOther || w.one == nil || !strings.Contains(b.get(a.header.Get("Location")).body, "The rollout has started.") {
 		t.Fatalf("start: %d %v", a.status, a.header)
 	}
-	if w.one.Spec.Plan.Guardrails.LatencyUs != controlplane.DefaultGuardrails().LatencyUs {
+	if w.one.Spec.Plan.Guardrails.LatencyUs != rollout.DefaultGuardrails().LatencyUs {
 		t.Errorf("what the form does not have is not the default: %+v", w.one.Spec.Plan.Guardrails)
 	}
 	stages := w.one.Spec.Plan.Stages

@@ -25,7 +25,10 @@ import (
 	"github.com/weirhq/weir/controlplane/api"
 	"github.com/weirhq/weir/controlplane/cleanup"
 	"github.com/weirhq/weir/controlplane/limits"
+	"github.com/weirhq/weir/controlplane/previews"
 	"github.com/weirhq/weir/controlplane/retire"
+	"github.com/weirhq/weir/controlplane/rollout"
+	"github.com/weirhq/weir/controlplane/tunings"
 	"github.com/weirhq/weir/controlplane/watch"
 	"github.com/weirhq/weir/shared/heartbeat"
 	"github.com/weirhq/weir/shared/window"
@@ -46,15 +49,15 @@ type world struct {
 	down     error // of everything below the API
 	fleet    controlplane.Fleet
 	cleanup  cleanup.CleanupStatus
-	one      *controlplane.Rollout
+	one      *rollout.Rollout
 	settings []limits.Override
-	inForce  []controlplane.RegionTuning
+	inForce  []tunings.RegionTuning
 	overall  watch.Severity // of its health; empty: a warning
 	// namespaces are those with settings, beside api.
 	namespaces []string
 	by         controlplane.By
 	evidence   string // of the newest approval of a retirement
-	order      controlplane.RolloutOrder
+	order      rollout.RolloutOrder
 	revoked    bool
 	retire     *retire.Retirement
 	found      []watch.Finding
@@ -82,11 +85,11 @@ type world struct {
 func start(t testing.TB, open bool) *world {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
-	w := &world{inForce: []controlplane.RegionTuning{{Document: wholeTuning(t)}}, t: t, log: &strings.Builder{}, stop: stop}
+	w := &world{inForce: []tunings.RegionTuning{{Document: wholeTuning(t)}}, t: t, log: &strings.Builder{}, stop: stop}
 	var ran sync.WaitGroup
 	service := api.NewHandler(api.Config{
 		Cleanup: schedule{world: w}, Rollouts: rollouts{world: w}, Settings: settings{world: w}, Tokens: ring{world: w}, RequireTokens: !open,
-		Retirements: retirements{world: w}, Previews: previews{w}, Audit: auditLog{w},
+		Retirements: retirements{world: w}, Previews: previewCalls{w}, Audit: auditLog{w},
 		Health: func(context.Context) watch.HealthDocument {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -125,7 +128,7 @@ func start(t testing.TB, open bool) *world {
 			defer w.mu.Unlock()
 			return w.fleet, w.down
 		},
-		Tuning: func(context.Context) ([]controlplane.RegionTuning, error) {
+		Tuning: func(context.Context) ([]tunings.RegionTuning, error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			return w.inForce, w.down
@@ -204,40 +207,40 @@ type rollouts struct {
 	*world
 }
 
-func (s rollouts) Start(_ context.Context, start controlplane.RolloutStart) (controlplane.Rollout, error) {
+func (s rollouts) Start(_ context.Context, start rollout.RolloutStart) (rollout.Rollout, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.one != nil {
-		return controlplane.Rollout{}, fmt.Errorf("%w: rollout %s is under way", controlplane.ErrConflict, s.one.ID)
+		return rollout.Rollout{}, fmt.Errorf("%w: rollout %s is under way", controlplane.ErrConflict, s.one.ID)
 	}
-	r, err := controlplane.NewRollout(start.ID, start.Spec, start.By, []string{"eu", "us"}, time.Now().UnixMilli())
+	r, err := rollout.NewRollout(start.ID, start.Spec, start.By, []string{"eu", "us"}, time.Now().UnixMilli())
 	if err != nil {
-		return controlplane.Rollout{}, err
+		return rollout.Rollout{}, err
 	}
 	s.one, s.by = r, start.By
 	return *r, s.down
 }
 
-func (s rollouts) Operate(_ context.Context, id string, order controlplane.RolloutOrder) (controlplane.Rollout, error) {
+func (s rollouts) Operate(_ context.Context, id string, order rollout.RolloutOrder) (rollout.Rollout, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.one == nil || s.one.ID != id {
-		return controlplane.Rollout{}, fmt.Errorf("%w: there is no rollout %q", controlplane.ErrNotFound, id)
+		return rollout.Rollout{}, fmt.Errorf("%w: there is no rollout %q", controlplane.ErrNotFound, id)
 	}
 	s.by, s.order = order.By, order
 	return *s.one, s.down
 }
 
-func (s rollouts) Status(_ context.Context, id string) (controlplane.Rollout, error) {
+func (s rollouts) Status(_ context.Context, id string) (rollout.Rollout, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.one == nil || s.one.ID != id {
-		return controlplane.Rollout{}, fmt.Errorf("%w: there is no rollout %q", controlplane.ErrNotFound, id)
+		return rollout.Rollout{}, fmt.Errorf("%w: there is no rollout %q", controlplane.ErrNotFound, id)
 	}
 	return *s.one, s.down
 }
 
-func (s rollouts) List(context.Context) (list []controlplane.RolloutSummary, err error) {
+func (s rollouts) List(context.Context) (list []rollout.RolloutSummary, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.one != nil {
@@ -455,14 +458,14 @@ func (s auditLog) Audit(_ context.Context, before int64, rows int) (page []contr
 	return page[:min(len(page), rows)], s.down
 }
 
-type previews struct{ *world }
+type previewCalls struct{ *world }
 
-func (s previews) Preview(_ context.Context, r controlplane.PreviewRequest) (controlplane.PreviewAnswer, error) {
-	one := controlplane.Prediction{FeedIntervalMs: 200, RowsWrittenPerS: 100, RowsReadPerS: 900, ConvergenceP99Ms: 2900, Overshoot: 1.26}
+func (s previewCalls) Preview(_ context.Context, r previews.PreviewRequest) (previews.PreviewAnswer, error) {
+	one := previews.Prediction{FeedIntervalMs: 200, RowsWrittenPerS: 100, RowsReadPerS: 900, ConvergenceP99Ms: 2900, Overshoot: 1.26}
 	two := one
 	two.FeedIntervalMs, two.RowsReadPerS, two.Overshoot = 500, 450, 1.6
-	return controlplane.PreviewAnswer{OldText: "{}", NewText: r.New, Shape: controlplane.FleetShape{Nodes: []int{3, 3}, Keys: 1000, Assumed: []string{"hot_share"}},
-		Predictions: controlplane.Predictions{Old: one, New: two, Curve: []controlplane.Prediction{one, two}, Notes: []string{"scaled by 10"}}}, s.failure()
+	return previews.PreviewAnswer{OldText: "{}", NewText: r.New, Shape: previews.FleetShape{Nodes: []int{3, 3}, Keys: 1000, Assumed: []string{"hot_share"}},
+		Predictions: previews.Predictions{Old: one, New: two, Curve: []previews.Prediction{one, two}, Notes: []string{"scaled by 10"}}}, s.failure()
 }
 
 // ring holds a token for each role, whose secret is the role's name.

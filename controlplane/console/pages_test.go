@@ -14,6 +14,8 @@ import (
 	"github.com/weirhq/weir/controlplane/cleanup"
 	"github.com/weirhq/weir/controlplane/limits"
 	"github.com/weirhq/weir/controlplane/retire"
+	"github.com/weirhq/weir/controlplane/rollout"
+	"github.com/weirhq/weir/controlplane/tunings"
 	"github.com/weirhq/weir/controlplane/watch"
 	"github.com/weirhq/weir/shared/heartbeat"
 )
@@ -56,7 +58,7 @@ func TestEveryPageWithEverythingDown(t *testing.T) {
 	b := w.as("operator")
 	w.set(func() {
 		w.down = fmt.Errorf("%w: MySQL does not answer: look at it", controlplane.ErrUnavailable)
-		w.one, _ = controlplane.NewRollout("r1", controlplane.RolloutSpec{Tuning: wholeTuning(t), Plan: plan()}, controlplane.By{Actor: "ann", Reason: "x"}, []string{"eu"}, 1)
+		w.one, _ = rollout.NewRollout("r1", rollout.RolloutSpec{Tuning: wholeTuning(t), Plan: plan()}, controlplane.By{Actor: "ann", Reason: "x"}, []string{"eu"}, 1)
 	})
 	for _, path := range everyPage {
 		a := b.get(path)
@@ -89,9 +91,9 @@ func TestTheFleetStaysWhenMySQLGoes(t *testing.T) {
 	}
 }
 
-func plan() controlplane.RolloutPlan {
-	p := controlplane.DefaultRolloutPlan()
-	p.Stages = []controlplane.RolloutStage{{Regions: []string{"eu"}, BakeMs: 60_000}, {All: true, BakeMs: 60_000, Approval: true}}
+func plan() rollout.RolloutPlan {
+	p := rollout.DefaultRolloutPlan()
+	p.Stages = []rollout.RolloutStage{{Regions: []string{"eu"}, BakeMs: 60_000}, {All: true, BakeMs: 60_000, Approval: true}}
 	return p
 }
 
@@ -108,7 +110,7 @@ func full(t testing.TB) *world {
 		w.cleanup.History = append(w.cleanup.History, cleanup.CleanupRun{StartedAt: now, Took: time.Second, Trigger: "schedule", CleanupReport: cleanup.CleanupReport{Rows: int64(i)}})
 	}
 	w.cleanup.Running, w.cleanup.Interval = true, time.Minute
-	r, err := controlplane.NewRollout("r1", controlplane.RolloutSpec{Tuning: wholeTuning(t, "floor=0.5"), Plan: plan()}, controlplane.By{Actor: "ann", Reason: "fewer rows"}, []string{"eu", "us"}, now.UnixMilli())
+	r, err := rollout.NewRollout("r1", rollout.RolloutSpec{Tuning: wholeTuning(t, "floor=0.5"), Plan: plan()}, controlplane.By{Actor: "ann", Reason: "fewer rows"}, []string{"eu", "us"}, now.UnixMilli())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -225,7 +227,7 @@ func TestNamesAreEscaped(t *testing.T) {
 			t.Errorf("%s: %s", path, a.body)
 		}
 	}
-	if a := b.send("/console/jobs", "/console/rollouts/new", url.Values{"id": {evil}, "regions.1": {evil}, "tuning.floor": {evil}, "base": {markOf(controlplane.RegionTuning{Document: defaultTuning()})}}); strings.Contains(a.body, "<img") || a.status != http.StatusBadRequest {
+	if a := b.send("/console/jobs", "/console/rollouts/new", url.Values{"id": {evil}, "regions.1": {evil}, "tuning.floor": {evil}, "base": {markOf(tunings.RegionTuning{Document: defaultTuning()})}}); strings.Contains(a.body, "<img") || a.status != http.StatusBadRequest {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 }

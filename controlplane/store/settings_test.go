@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/limits"
+	"github.com/weirhq/weir/controlplane/tunings"
 	"github.com/weirhq/weir/shared/gen/sql/dataplanedb"
 	"github.com/weirhq/weir/shared/servers"
 	"github.com/weirhq/weir/shared/window"
@@ -508,7 +509,7 @@ func testEachChangeRaisesTheVersionOfTheSettings(t *testing.T) {
 		{func() error { return settings.DeleteOverride(t.Context(), "acme", "api", "x", nil, operator) }, 1},
 		{func() error { return settings.DeleteOverride(t.Context(), "acme", "api", "x", nil, operator) }, 0}, // not found
 		{func() error {
-			_, err := s.WriteTunings(t.Context(), []controlplane.TuningWrite{
+			_, err := s.WriteTunings(t.Context(), []tunings.TuningWrite{
 				{ID: "r/1", Region: "eu", Document: "{}", By: operator}, {ID: "r/2", Region: "us", Document: "{}", By: operator}})
 			return err
 		}, 1},

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/rollout"
 )
 
 // criticalShown is how many findings a refusal names.
@@ -22,10 +23,10 @@ func RefuseCritical(d HealthDocument) error {
 		critical)
 }
 
-// Forced is what a rollout that starts by force leaves out of account, for controlplane.RolloutStart.Forced: the
+// Forced is what a rollout that starts by force leaves out of account, for rollout.RolloutStart.Forced: the
 // critical findings. Empty: none are, so nothing was forced.
 func Forced(d HealthDocument) string {
-	return controlplane.Shorten(criticalFindings(d), controlplane.ForcedBytesMax)
+	return controlplane.Shorten(criticalFindings(d), rollout.ForcedBytesMax)
 }
 
 // criticalFindings names the first critical findings; empty: the health is not critical.

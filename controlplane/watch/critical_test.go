@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/rollout"
 )
 
 // Critical findings alone refuse a start; the refusal names at most five of them, and says how many more there are.
@@ -47,7 +48,7 @@ func TestForced(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	d.Findings = slices.Repeat([]Finding{{Kind: FindingRegionDark, Severity: SeverityCritical, What: strings.Repeat("é", 200)}}, 5)
-	if got := Forced(d); len(got) > controlplane.ForcedBytesMax || !utf8.ValidString(got) {
+	if got := Forced(d); len(got) > rollout.ForcedBytesMax || !utf8.ValidString(got) {
 		t.Errorf("%d bytes, %q", len(got), got)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/tunings"
 	"github.com/weirhq/weir/shared/tuning"
 )
 
@@ -129,11 +130,11 @@ func heartbeatCheck(fleet controlplane.Fleet, live []controlplane.Node) Check {
 
 // ExamineLiveWithin checks, for every stored tuning, that nodes send heartbeats within liveWithin.
 // A rollout checks its own tuning when it starts.
-func ExamineLiveWithin(newest func(context.Context) ([]controlplane.RegionTuning, error),
+func ExamineLiveWithin(newest func(context.Context) ([]tunings.RegionTuning, error),
 	liveWithin time.Duration) Examiner {
 	const name = "node-live-within"
 	return func(ctx context.Context) []Check {
-		tunings, err := controlplane.TuningInForce(ctx, newest)
+		tunings, err := tunings.TuningInForce(ctx, newest)
 		if err != nil {
 			return []Check{{Name: name, Result: CheckFail, What: err.Error(), Do: "See the checks of mysql."}}
 		}

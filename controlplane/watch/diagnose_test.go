@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/retire"
+	"github.com/weirhq/weir/controlplane/tunings"
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
@@ -68,19 +69,19 @@ func TestExamineRelays(t *testing.T) {
 
 // The time within which a node is live fits the tunings that are stored, whatever wrote them.
 func TestExamineLiveWithin(t *testing.T) {
-	of := func(documents ...string) func(context.Context) ([]controlplane.RegionTuning, error) {
-		return func(context.Context) (all []controlplane.RegionTuning, err error) {
+	of := func(documents ...string) func(context.Context) ([]tunings.RegionTuning, error) {
+		return func(context.Context) (all []tunings.RegionTuning, err error) {
 			for i, d := range documents {
-				all = append(all, controlplane.RegionTuning{Region: []string{"", "eu"}[i], Version: int64(i + 1), Document: d})
+				all = append(all, tunings.RegionTuning{Region: []string{"", "eu"}[i], Version: int64(i + 1), Document: d})
 			}
 			return all, nil
 		}
 	}
-	down := func(context.Context) ([]controlplane.RegionTuning, error) {
+	down := func(context.Context) ([]tunings.RegionTuning, error) {
 		return nil, errors.New("MySQL does not answer")
 	}
 	for name, c := range map[string]struct {
-		newest func(context.Context) ([]controlplane.RegionTuning, error)
+		newest func(context.Context) ([]tunings.RegionTuning, error)
 		want   string
 	}{
 		"defaults":     {of(), "ok: nodes send heartbeats within 30s by every stored tuning"},

@@ -12,6 +12,8 @@ import (
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/cleanup"
 	"github.com/weirhq/weir/controlplane/retire"
+	"github.com/weirhq/weir/controlplane/rollout"
+	"github.com/weirhq/weir/controlplane/tunings"
 )
 
 // lookTimeout bounds a look.
@@ -49,12 +51,12 @@ type Invocation struct {
 // methods may be called at once.
 type WatchSources struct {
 	Fleet       func(context.Context) (controlplane.Fleet, error)
-	Tunings     func(context.Context) ([]controlplane.RegionTuning, error)
+	Tunings     func(context.Context) ([]tunings.RegionTuning, error)
 	Lag         func(context.Context) (time.Duration, error)
 	Partitions  func(context.Context) (cleanup.PartitionsProblem, error)
 	Cleanup     func(context.Context) (cleanup.CleanupStatus, error)
-	Rollout     func(context.Context) (*controlplane.Rollout, error) // the one under way, or nil
-	Retirement  func(context.Context) (*retire.Retirement, error)    // the newest, or nil
+	Rollout     func(context.Context) (*rollout.Rollout, error)   // the one under way, or nil
+	Retirement  func(context.Context) (*retire.Retirement, error) // the newest, or nil
 	Invocations func(context.Context) ([]Invocation, error)
 }
 
@@ -133,7 +135,7 @@ func (w *Watch) lookAtNodes(ctx context.Context, look *Look) error {
 	fleet, err := w.sources.Fleet(ctx)
 	if err == nil {
 		look.Findings = append(look.Findings, nodeFindings(fleet)...)
-		var tunings []controlplane.RegionTuning
+		var tunings []tunings.RegionTuning
 		if tunings, err = w.sources.Tunings(ctx); err == nil {
 			look.Findings = append(look.Findings, tuningFindings(fleet, tunings)...)
 			w.lookAtTunings(ctx, look, fleet, tunings)
@@ -150,7 +152,7 @@ func (w *Watch) lookAtNodes(ctx context.Context, look *Look) error {
 // lookAtTunings tells that regions have different tunings although no rollout is under way: what is left of one that
 // was lost looks like this, and so does a region that is to have a tuning of its own.
 func (w *Watch) lookAtTunings(ctx context.Context, look *Look, fleet controlplane.Fleet,
-	tunings []controlplane.RegionTuning) {
+	tunings []tunings.RegionTuning) {
 	r, err := w.sources.Rollout(ctx)
 	switch {
 	case err != nil: // which is a finding already
@@ -260,7 +262,7 @@ func (w *Watch) lookAtRollout(ctx context.Context, look *Look) error {
 		})
 	}
 	switch {
-	case r.Phase == controlplane.RolloutRollingBack:
+	case r.Phase == rollout.RolloutRollingBack:
 		look.add(Finding{
 			Kind: FindingRolloutTrouble, Subject: r.ID + " rolls back", Severity: SeverityWarning,
 			What: fmt.Sprintf("rollout %s is being rolled back: %s", r.ID, cmp.Or(r.Why, "no reason is known")),
@@ -272,7 +274,7 @@ func (w *Watch) lookAtRollout(ctx context.Context, look *Look) error {
 			What: fmt.Sprintf("rollout %s is paused by %s: %s", r.ID, r.Paused.Actor, r.Paused.Reason),
 			Do:   fmt.Sprintf("The fleet runs two tunings meanwhile: weirctl rollout resume %s, or abort.", r.ID),
 		})
-	case r.Phase == controlplane.RolloutAwaiting:
+	case r.Phase == rollout.RolloutAwaiting:
 		look.add(Finding{
 			Kind: FindingRolloutWaits, Subject: r.ID, Severity: SeverityInfo,
 			What: fmt.Sprintf("rollout %s waits for an approval of stage %d", r.ID, r.Stage+1),
@@ -283,8 +285,8 @@ func (w *Watch) lookAtRollout(ctx context.Context, look *Look) error {
 	return nil
 }
 
-func troubleOfRollout(r *controlplane.Rollout) string {
-	if r.Phase == controlplane.RolloutRollingBack && r.DueMs > 0 {
+func troubleOfRollout(r *rollout.Rollout) string {
+	if r.Phase == rollout.RolloutRollingBack && r.DueMs > 0 {
 		return fmt.Sprintf(
 			"Restart or stop the nodes that it names, or give them up: weirctl rollout abort %s --reason TEXT.", r.ID)
 	}

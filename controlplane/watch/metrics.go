@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/rollout"
 )
 
 // WatchMetrics are what the control plane's process sees of nodes and of rollouts, and what the watch finds: one
@@ -89,10 +90,10 @@ func (m *WatchMetrics) FleetSeen(fleet controlplane.Fleet) {
 }
 
 // RolloutSeen records the rollout that is under way; nil: none is.
-func (m *WatchMetrics) RolloutSeen(r *controlplane.Rollout) {
-	for _, phase := range []controlplane.RolloutPhase{controlplane.RolloutAwaiting, controlplane.RolloutMeasuring,
-		controlplane.RolloutApplying, controlplane.RolloutConverging,
-		controlplane.RolloutBaking, controlplane.RolloutKeeping, controlplane.RolloutRollingBack} {
+func (m *WatchMetrics) RolloutSeen(r *rollout.Rollout) {
+	for _, phase := range []rollout.RolloutPhase{rollout.RolloutAwaiting, rollout.RolloutMeasuring,
+		rollout.RolloutApplying, rollout.RolloutConverging,
+		rollout.RolloutBaking, rollout.RolloutKeeping, rollout.RolloutRollingBack} {
 		m.rolloutPhase.WithLabelValues(string(phase)).Set(controlplane.OneIf(r != nil && r.Phase == phase))
 	}
 	m.rolloutTrouble.Set(controlplane.OneIf(r != nil && r.Trouble != "" && !r.Phase.Over()))

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/rollout"
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
@@ -66,13 +67,13 @@ func TestFleetMetricsOfStrangeRegions(t *testing.T) {
 func TestRolloutMetrics(t *testing.T) {
 	m := NewWatchMetrics()
 	for _, step := range []struct {
-		rollout         *controlplane.Rollout
+		rollout         *rollout.Rollout
 		baking, trouble float64
 	}{
 		{nil, 0, 0},
-		{&controlplane.Rollout{Phase: controlplane.RolloutBaking}, 1, 0},
-		{&controlplane.Rollout{Phase: controlplane.RolloutBaking, Trouble: "MySQL does not answer"}, 1, 1},
-		{&controlplane.Rollout{Phase: controlplane.RolloutDone, Trouble: "of long ago"}, 0, 0},
+		{&rollout.Rollout{Phase: rollout.RolloutBaking}, 1, 0},
+		{&rollout.Rollout{Phase: rollout.RolloutBaking, Trouble: "MySQL does not answer"}, 1, 1},
+		{&rollout.Rollout{Phase: rollout.RolloutDone, Trouble: "of long ago"}, 0, 0},
 		{nil, 0, 0},
 	} {
 		m.RolloutSeen(step.rollout)

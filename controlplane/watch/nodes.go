@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/tunings"
 	"github.com/weirhq/weir/shared/tuning"
 )
 
@@ -149,7 +150,7 @@ func (r region) silence(now time.Time) []Finding {
 }
 
 // tuningFindings hold nodes against the tuning that their region should have.
-func tuningFindings(fleet controlplane.Fleet, tunings []controlplane.RegionTuning) (findings []Finding) {
+func tuningFindings(fleet controlplane.Fleet, tunings []tunings.RegionTuning) (findings []Finding) {
 	for _, r := range regionsOf(fleet) {
 		version, set := inForce(tunings, r.name)
 		if others := controlplane.Select(r.live,
@@ -168,7 +169,7 @@ func tuningFindings(fleet controlplane.Fleet, tunings []controlplane.RegionTunin
 }
 
 // differences are tunings that not all regions with live nodes have.
-func differences(fleet controlplane.Fleet, tunings []controlplane.RegionTuning) []Finding {
+func differences(fleet controlplane.Fleet, tunings []tunings.RegionTuning) []Finding {
 	having := map[string][]string{} // by hash
 	for _, r := range regionsOf(fleet) {
 		if len(r.live) > 0 {
@@ -196,12 +197,12 @@ func differences(fleet controlplane.Fleet, tunings []controlplane.RegionTuning) 
 }
 
 // inForce is the version that a region's nodes should run, and its tuning.
-func inForce(tunings []controlplane.RegionTuning, name string) (version int64, set tuning.Tuning) {
+func inForce(stored []tunings.RegionTuning, name string) (version int64, set tuning.Tuning) {
 	set = tuning.Default()
 	for _, of := range []string{"", name} {
-		if i := slices.IndexFunc(tunings, func(t controlplane.RegionTuning) bool { return t.Region == of }); i >= 0 {
-			version = tunings[i].Version
-			if parsed, err := tuning.Read([]byte(tunings[i].Document)); err == nil {
+		if i := slices.IndexFunc(stored, func(t tunings.RegionTuning) bool { return t.Region == of }); i >= 0 {
+			version = stored[i].Version
+			if parsed, err := tuning.Read([]byte(stored[i].Document)); err == nil {
 				set = parsed
 			}
 		}

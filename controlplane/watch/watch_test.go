@@ -14,6 +14,8 @@ import (
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/cleanup"
 	"github.com/weirhq/weir/controlplane/retire"
+	"github.com/weirhq/weir/controlplane/rollout"
+	"github.com/weirhq/weir/controlplane/tunings"
 	"github.com/weirhq/weir/shared/heartbeat"
 	"github.com/weirhq/weir/shared/tuning"
 )
@@ -23,11 +25,11 @@ var watchNow = time.UnixMilli(1_700_000_000_000)
 // watched is what a watch asks, in memory.
 type watched struct {
 	fleet       controlplane.Fleet
-	tunings     []controlplane.RegionTuning
+	tunings     []tunings.RegionTuning
 	lag         time.Duration
 	partitions  cleanup.PartitionsProblem
 	cleanup     cleanup.CleanupStatus
-	rollout     *controlplane.Rollout
+	rollout     *rollout.Rollout
 	retirement  *retire.Retirement
 	invocations []Invocation
 
@@ -37,11 +39,11 @@ type watched struct {
 func (w *watched) watch() *Watch {
 	return NewWatch(WatchSources{
 		Fleet:       func(context.Context) (controlplane.Fleet, error) { return w.fleet, w.mysql },
-		Tunings:     func(context.Context) ([]controlplane.RegionTuning, error) { return w.tunings, w.mysql },
+		Tunings:     func(context.Context) ([]tunings.RegionTuning, error) { return w.tunings, w.mysql },
 		Lag:         func(context.Context) (time.Duration, error) { return w.lag, w.mysql },
 		Partitions:  func(context.Context) (cleanup.PartitionsProblem, error) { return w.partitions, w.mysql },
 		Cleanup:     func(context.Context) (cleanup.CleanupStatus, error) { return w.cleanup, w.restate },
-		Rollout:     func(context.Context) (*controlplane.Rollout, error) { return w.rollout, w.restate },
+		Rollout:     func(context.Context) (*rollout.Rollout, error) { return w.rollout, w.restate },
 		Retirement:  func(context.Context) (*retire.Retirement, error) { return w.retirement, w.restate },
 		Invocations: func(context.Context) ([]Invocation, error) { return w.invocations, w.admin },
 	})
@@ -120,30 +122,30 @@ func TestLook(t *testing.T) {
 		"no origin, no relay":          {watched{fleet: controlplane.Fleet{Nodes: []controlplane.Node{with(node("n1", "eu"), func(n *controlplane.Node) { n.Health.Relay = nil })}}}, "", ""},
 		"a node that has just started": {watched{fleet: controlplane.Fleet{Nodes: []controlplane.Node{with(node("n1", "eu"), func(n *controlplane.Node) { n.Health, n.StartedAtMs = heartbeat.Health{}, ms-5000 })}}}, "", ""},
 		"intervals of the tuning count": {watched{
-			tunings: []controlplane.RegionTuning{{Region: "eu", Version: 3, Document: string(document)}},
+			tunings: []tunings.RegionTuning{{Region: "eu", Version: 3, Document: string(document)}},
 			fleet:   controlplane.Fleet{Nodes: []controlplane.Node{with(node("n1", "eu"), func(n *controlplane.Node) { n.Health.Relay.InStepAtMs, n.TuningVersion = ms-170_000, 3 })}},
 		}, "", ""},
 		"tunings that differ": {watched{
-			tunings: []controlplane.RegionTuning{{Version: 2, Document: "{}"}, {Region: "eu", Version: 3, Document: `{"floor":0.7}`}},
+			tunings: []tunings.RegionTuning{{Version: 2, Document: "{}"}, {Region: "eu", Version: 3, Document: `{"floor":0.7}`}},
 			fleet: controlplane.Fleet{Nodes: []controlplane.Node{
 				with(node("n1", "ap"), func(n *controlplane.Node) { n.TuningVersion = 2 }), with(node("n2", "eu"), func(n *controlplane.Node) { n.TuningVersion = 3 }), with(node("n3", "us"), func(n *controlplane.Node) { n.TuningVersion = 2 }),
 			}},
 		}, "warning tunings_differ ", "regions have 2 different tunings, and no rollout is under way: ap, us; eu"},
 		"tunings that a rollout brings": {watched{
-			tunings: []controlplane.RegionTuning{{Version: 2, Document: "{}"}, {Region: "eu", Version: 3, Document: `{"floor":0.7}`}},
-			rollout: &controlplane.Rollout{ID: "r1", Phase: controlplane.RolloutBaking},
+			tunings: []tunings.RegionTuning{{Version: 2, Document: "{}"}, {Region: "eu", Version: 3, Document: `{"floor":0.7}`}},
+			rollout: &rollout.Rollout{ID: "r1", Phase: rollout.RolloutBaking},
 			fleet: controlplane.Fleet{Nodes: []controlplane.Node{
 				with(node("n2", "eu"), func(n *controlplane.Node) { n.TuningVersion = 3 }), with(node("n3", "us"), func(n *controlplane.Node) { n.TuningVersion = 2 }),
 			}},
 		}, "", ""},
 		"rows of their own that say the same": {watched{
-			tunings: []controlplane.RegionTuning{{Version: 2, Document: `{"floor":0.7}`}, {Region: "eu", Version: 3, Document: `{ "floor": 0.7 }`}},
+			tunings: []tunings.RegionTuning{{Version: 2, Document: `{"floor":0.7}`}, {Region: "eu", Version: 3, Document: `{ "floor": 0.7 }`}},
 			fleet: controlplane.Fleet{Nodes: []controlplane.Node{
 				with(node("n2", "eu"), func(n *controlplane.Node) { n.TuningVersion = 3 }), with(node("n3", "us"), func(n *controlplane.Node) { n.TuningVersion = 2 }),
 			}},
 		}, "", ""},
 		"another tuning": {watched{
-			tunings: []controlplane.RegionTuning{{Version: 2, Document: "{}"}, {Region: "eu", Version: 3, Document: "{}"}},
+			tunings: []tunings.RegionTuning{{Version: 2, Document: "{}"}, {Region: "eu", Version: 3, Document: "{}"}},
 			fleet: controlplane.Fleet{Nodes: []controlplane.Node{
 				with(node("n1", "eu"), func(n *controlplane.Node) { n.TuningVersion = 2 }), with(node("n2", "eu"), func(n *controlplane.Node) { n.TuningVersion = 3 }), with(node("n3", "us"), func(n *controlplane.Node) { n.TuningVersion = 2 }),
 			}},
@@ -166,17 +168,17 @@ func TestLook(t *testing.T) {
 		"no partitions ahead":    {watched{partitions: cleanup.PartitionsProblem{Missing: cleanup.MissingPartitions([]string{cleanup.PartitionsOfHours})}}, "warning cleanup_partitions_missing cleanup", "no partitions of hours are ahead"},
 		"a server without any":   {watched{partitions: cleanup.PartitionsProblem{Refused: cleanup.NoPartitions}}, "info cleanup_in_batches cleanup", cleanup.NoPartitions},
 		"cleanup failed before":  {watched{cleanup: cleanup.CleanupStatus{History: []cleanup.CleanupRun{{}, {Error: "disk is full"}}}}, "", ""},
-		"rollout in trouble":     {watched{rollout: &controlplane.Rollout{ID: "r1", Phase: controlplane.RolloutApplying, Trouble: "table is locked"}}, "critical rollout_trouble r1", "table is locked"},
-		"rollout rolls back":     {watched{rollout: &controlplane.Rollout{ID: "r1", Phase: controlplane.RolloutRollingBack, Why: "errors"}}, "warning rollout_trouble r1 rolls back", "errors"},
-		"rollout paused":         {watched{rollout: &controlplane.Rollout{ID: "r1", Phase: controlplane.RolloutBaking, Paused: &controlplane.RolloutPaused{By: controlplane.By{Actor: "ann", Reason: "lunch"}}}}, "warning rollout_waits r1", "lunch"},
-		"rollout waits":          {watched{rollout: &controlplane.Rollout{ID: "r1", Phase: controlplane.RolloutAwaiting}}, "info rollout_waits r1", "approval of stage 1"},
+		"rollout in trouble":     {watched{rollout: &rollout.Rollout{ID: "r1", Phase: rollout.RolloutApplying, Trouble: "table is locked"}}, "critical rollout_trouble r1", "table is locked"},
+		"rollout rolls back":     {watched{rollout: &rollout.Rollout{ID: "r1", Phase: rollout.RolloutRollingBack, Why: "errors"}}, "warning rollout_trouble r1 rolls back", "errors"},
+		"rollout paused":         {watched{rollout: &rollout.Rollout{ID: "r1", Phase: rollout.RolloutBaking, Paused: &rollout.RolloutPaused{By: controlplane.By{Actor: "ann", Reason: "lunch"}}}}, "warning rollout_waits r1", "lunch"},
+		"rollout waits":          {watched{rollout: &rollout.Rollout{ID: "r1", Phase: rollout.RolloutAwaiting}}, "info rollout_waits r1", "approval of stage 1"},
 		"retirement waits":       {watched{retirement: &retire.Retirement{ID: "t1", Table: "old", Phase: retire.RetirementAwaiting}}, "info retirement_waits old", "weirctl retire approve rename"},
 		"retirement waits again": {watched{retirement: &retire.Retirement{ID: "t1", Table: "old", Phase: retire.RetirementAwaitingFinal}}, "info retirement_waits old", "weirctl retire approve drop"},
 		"retirement in trouble":  {watched{retirement: &retire.Retirement{ID: "t1", Table: "old", Phase: retire.RetirementRenaming, Trouble: "access denied"}}, "warning retirement_trouble old", "access denied"},
 		"retirement goes on":     {watched{retirement: &retire.Retirement{ID: "t1", Table: "old", Phase: retire.RetirementObserving}}, "", ""},
 		"retirement over":        {watched{retirement: &retire.Retirement{ID: "t1", Table: "old", Phase: retire.RetirementAborted, Trouble: "old"}}, "", ""},
 		"no retirement yet":      {watched{retirement: &retire.Retirement{}}, "", ""},
-		"rollout over":           {watched{rollout: &controlplane.Rollout{ID: "r1", Phase: controlplane.RolloutDone, Trouble: "old"}}, "", ""},
+		"rollout over":           {watched{rollout: &rollout.Rollout{ID: "r1", Phase: rollout.RolloutDone, Trouble: "old"}}, "", ""},
 		"invocations": {watched{invocations: []Invocation{
 			{ID: "inv_1", Target: "WeirAudit/Write", Paused: true, Retries: 500, Failure: "denied"}, {ID: "inv_2", Target: "WeirCron/cleanup/Tick", Retries: 3}, {ID: "inv_3", Retries: 2},
 		}}, "critical invocation_paused inv_1\nwarning invocation_backing_off inv_2", "denied"},

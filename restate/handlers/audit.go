@@ -18,12 +18,12 @@ const auditTimeout = 10 * time.Second
 // audit writes what operators changed into the audit table. A change sends its entry
 // here, in the same breath as it is made: neither is ever there without the other, and
 // a change need not wait for MySQL.
-type audit struct {
+type auditTrail struct {
 	store controlplane.AuditStore
 	steps *stepper
 }
 
-func (a *audit) definition() restate.ServiceDefinition {
+func (a *auditTrail) definition() restate.ServiceDefinition {
 	return restate.NewService(AuditService,
 		restate.WithDocumentation("Writes the audit log. Only Weir's other handlers call it."),
 		restate.WithIngressPrivate(true),
@@ -40,7 +40,7 @@ func (a *audit) definition() restate.ServiceDefinition {
 		Handler("Write", restate.NewServiceHandler(a.write))
 }
 
-func (a *audit) write(ctx restate.Context, e controlplane.AuditEntry) (restate.Void, error) {
+func (a *auditTrail) write(ctx restate.Context, e controlplane.AuditEntry) (restate.Void, error) {
 	e.ID = ctx.Request().ID // the same at every attempt
 	err := restate.RunVoid(ctx, func(rc restate.RunContext) error {
 		if a.steps.draining.Load() {

@@ -21,6 +21,7 @@ import (
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/cleanup"
 	"github.com/weirhq/weir/controlplane/retire"
+	"github.com/weirhq/weir/controlplane/rollout"
 	"github.com/weirhq/weir/controlplane/watch"
 	"github.com/weirhq/weir/restate/orderkey"
 	"github.com/weirhq/weir/shared/bounded"
@@ -43,7 +44,7 @@ const (
 type Options struct {
 	Cleanup    *cleanup.Cleanup
 	Watch      *watch.Watch
-	Rollouts   *controlplane.RolloutWork
+	Rollouts   *rollout.RolloutWork
 	Retirement *retire.RetirementWork
 	Audit      controlplane.AuditStore
 	Approvers  controlplane.Approvers // whose approvals count; nil: all approvals count
@@ -115,14 +116,14 @@ func newEndpoint(o Options, jobs func(*stepper) map[string]Job) (*Endpoint, erro
 	definitions := []restate.ServiceDefinition{
 		(&cron{jobs: jobs(e.steps), steps: e.steps, saves: o.Saves, grace: cmp.Or(o.ChainGrace, defaultGrace)}).definition(),
 		(&rollouts{work: o.Rollouts, steps: e.steps.within(rolloutStepRetry)}).definition(),
-		(&rollout{work: o.Rollouts, approvers: o.Approvers, steps: e.steps.within(rolloutStepRetry),
+		(&rolloutObject{work: o.Rollouts, approvers: o.Approvers, steps: e.steps.within(rolloutStepRetry),
 			retryAfter: cmp.Or(o.TroubleRetry, troubleRetry)}).definition(),
 		(&retirement{
 			work: o.Retirement, approvers: o.Approvers, steps: e.steps.within(rolloutStepRetry),
 			retryAfter: cmp.Or(o.TroubleRetry, troubleRetry), grace: cmp.Or(o.ChainGrace, retirementGrace),
 		}).definition(),
 		(&orders{keys: o.orderKeys(), steps: e.steps}).definition(),
-		(&audit{store: o.Audit, steps: e.steps}).definition(),
+		(&auditTrail{store: o.Audit, steps: e.steps}).definition(),
 	}
 	handler, err := sdkHandler(definitions, bounded.Lines(onlyWarnings{o.Log.Handler()}), o.IdentityKey)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/retire"
+	"github.com/weirhq/weir/controlplane/rollout"
 	"github.com/weirhq/weir/controlplane/store"
 	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/servers"
@@ -304,10 +305,10 @@ func testAnApprovalOfARolloutDoesNotOutliveItsToken(t *testing.T) {
 	if _, err := c.Start(t.Context(), starting("gated", spec)); err != nil {
 		t.Fatal(err)
 	}
-	approve := func(actor string) (controlplane.Rollout, error) {
+	approve := func(actor string) (rollout.Rollout, error) {
 		t.Helper()
-		r := reaches(t, c, "gated", "it waits for an approval", in(controlplane.RolloutAwaiting, 0))
-		return c.Operate(t.Context(), "gated", controlplane.RolloutOrder{Action: controlplane.RolloutApprove, By: controlplane.By{Actor: actor, Reason: "fine"}, Stage: 1, Asked: r.Asked, Evidence: r.Evidence()})
+		r := reaches(t, c, "gated", "it waits for an approval", in(rollout.RolloutAwaiting, 0))
+		return c.Operate(t.Context(), "gated", rollout.RolloutOrder{Action: rollout.RolloutApprove, By: controlplane.By{Actor: actor, Reason: "fine"}, Stage: 1, Asked: r.Asked, Evidence: r.Evidence()})
 	}
 	if _, err := approve("bob"); err != nil {
 		t.Fatal(err)
@@ -316,10 +317,10 @@ func testAnApprovalOfARolloutDoesNotOutliveItsToken(t *testing.T) {
 	if _, err := approve("ann"); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "the approval of bob no longer counts, because the token was revoked") {
 		t.Errorf("ann, after bob's token was revoked: %v", err)
 	}
-	if r, err := approve("ann"); err != nil || r.Phase != controlplane.RolloutAwaiting || len(r.Approvals) != 1 {
+	if r, err := approve("ann"); err != nil || r.Phase != rollout.RolloutAwaiting || len(r.Approvals) != 1 {
 		t.Errorf("ann again: %s, %+v, %v", r.Phase, r.Approvals, err)
 	}
-	if r, err := approve("joe"); err != nil || r.Phase == controlplane.RolloutAwaiting {
+	if r, err := approve("joe"); err != nil || r.Phase == rollout.RolloutAwaiting {
 		t.Errorf("joe: %s, %v", r.Phase, err)
 	}
 	wantAudited(t, db, "gated", "rollout.approve bob", "rollout.withdraw weir-control", "rollout.approve ann", "rollout.approve joe")

@@ -14,6 +14,8 @@ import (
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/cleanup"
 	"github.com/weirhq/weir/controlplane/retire"
+	"github.com/weirhq/weir/controlplane/rollout"
+	"github.com/weirhq/weir/controlplane/tunings"
 	"github.com/weirhq/weir/controlplane/watch"
 	"github.com/weirhq/weir/shared/await"
 )
@@ -23,13 +25,13 @@ func newWatchCluster(t *testing.T, lag *atomic.Int64) *cluster {
 	t.Helper()
 	watch := watch.NewWatch(watch.WatchSources{
 		Fleet:   func(context.Context) (controlplane.Fleet, error) { return controlplane.Fleet{}, nil },
-		Tunings: func(context.Context) ([]controlplane.RegionTuning, error) { return nil, nil },
+		Tunings: func(context.Context) ([]tunings.RegionTuning, error) { return nil, nil },
 		Lag:     func(context.Context) (time.Duration, error) { return time.Duration(lag.Load()), nil },
 		Partitions: func(context.Context) (cleanup.PartitionsProblem, error) {
 			return cleanup.PartitionsProblem{}, nil
 		},
 		Cleanup:     func(context.Context) (cleanup.CleanupStatus, error) { return cleanup.CleanupStatus{}, nil },
-		Rollout:     func(context.Context) (*controlplane.Rollout, error) { return nil, nil },
+		Rollout:     func(context.Context) (*rollout.Rollout, error) { return nil, nil },
 		Retirement:  func(context.Context) (*retire.Retirement, error) { return nil, nil },
 		Invocations: func(context.Context) ([]watch.Invocation, error) { return nil, nil },
 	})

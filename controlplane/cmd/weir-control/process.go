@@ -20,8 +20,11 @@ import (
 	"github.com/weirhq/weir/controlplane/cleanup"
 	"github.com/weirhq/weir/controlplane/cmd/weir-control/preview"
 	"github.com/weirhq/weir/controlplane/limits"
+	"github.com/weirhq/weir/controlplane/previews"
 	"github.com/weirhq/weir/controlplane/retire"
+	"github.com/weirhq/weir/controlplane/rollout"
 	"github.com/weirhq/weir/controlplane/store"
+	"github.com/weirhq/weir/controlplane/tunings"
 	"github.com/weirhq/weir/controlplane/watch"
 	"github.com/weirhq/weir/restate/handlers"
 	"github.com/weirhq/weir/schema"
@@ -111,7 +114,7 @@ func (p *process) build() error {
 		},
 		Invocations: admin.Troubled,
 	})
-	rollouts := controlplane.NewRolloutWork(steps, p.config.NodeLiveWithin)
+	rollouts := rollout.NewRolloutWork(steps, p.config.NodeLiveWithin)
 	if url := p.config.PrometheusURL; url != "" {
 		rollouts = rollouts.WithPrometheus(controlplane.NewPrometheusClient(&http.Client{}, url))
 	}
@@ -119,7 +122,7 @@ func (p *process) build() error {
 	if err != nil {
 		return err
 	}
-	previews := controlplane.NewPreview(simulator, rollouts)
+	previews := previews.NewPreview(simulator, rollouts)
 	adminToken, err := p.config.adminToken()
 	if err != nil {
 		return err
@@ -147,8 +150,8 @@ func (p *process) build() error {
 		Retirements: handlers.RetirementClient{Client: client},
 		Previews:    previews,
 		Settings:    limits.NewSettings(steps),
-		Tuning: func(ctx context.Context) ([]controlplane.RegionTuning, error) {
-			return controlplane.TuningInForce(ctx, steps.NewestTunings)
+		Tuning: func(ctx context.Context) ([]tunings.RegionTuning, error) {
+			return tunings.TuningInForce(ctx, steps.NewestTunings)
 		},
 		Tunings: steps,
 		Tokens:  tokens, RequireTokens: p.config.APIAuth == "token", Subjects: p.config.subjects(),

@@ -14,6 +14,7 @@ import (
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/api"
 	"github.com/weirhq/weir/controlplane/limits"
+	"github.com/weirhq/weir/controlplane/tunings"
 	"github.com/weirhq/weir/shared/workspaces"
 )
 
@@ -26,7 +27,7 @@ func TestApplySaysWhatLimitsWouldHaveDenied(t *testing.T) {
 	var failed error
 	server := httptest.NewServer(api.NewHandler(api.Config{
 		Settings: limits.NewSettings(d), Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
-		Tuning: func(context.Context) ([]controlplane.RegionTuning, error) { return w.inForce, nil },
+		Tuning: func(context.Context) ([]tunings.RegionTuning, error) { return w.inForce, nil },
 		Limits: func(_ context.Context, changes []limits.LimitChange, _ *workspaces.Set) (limits.LimitEstimate, error) {
 			asked = changes
 			return estimate, failed

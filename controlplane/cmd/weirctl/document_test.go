@@ -21,6 +21,7 @@ import (
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/api"
 	"github.com/weirhq/weir/controlplane/limits"
+	"github.com/weirhq/weir/controlplane/tunings"
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
 	"github.com/weirhq/weir/shared/settings"
 	"github.com/weirhq/weir/shared/window"
@@ -140,7 +141,7 @@ func newDrawerWorld(t *testing.T, asks ...bool) (*world, *drawer) {
 	d := &drawer{overrides: map[limits.OverrideName]limits.Override{}, namespaces: map[[2]string]limits.Namespace{}, clock: now}
 	server := httptest.NewServer(api.NewHandler(api.Config{
 		Settings: limits.NewSettings(d), Tokens: &w.shelf, RequireTokens: len(asks) > 0 && asks[0], Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
-		Tuning: func(context.Context) ([]controlplane.RegionTuning, error) { return w.inForce, nil },
+		Tuning: func(context.Context) ([]tunings.RegionTuning, error) { return w.inForce, nil },
 	}))
 	t.Cleanup(server.Close)
 	w.url = server.URL
@@ -309,7 +310,7 @@ func TestExportRefusesTuningOfANewerBuild(t *testing.T) {
 	w, _ := newDrawerWorld(t)
 	newer := strings.TrimSuffix(tuned(t), "}") + `,"of_a_newer_build":7}`
 	for _, region := range []string{"", "eu"} {
-		w.inForce = []controlplane.RegionTuning{{Region: region, Version: 3, Document: newer}}
+		w.inForce = []tunings.RegionTuning{{Region: region, Version: 3, Document: newer}}
 		code := w.run(t, "export")
 		if said := w.stderr.String(); code != exitFailure || w.stdout.Len() > 0 || !strings.Contains(said, "of_a_newer_build") ||
 			!strings.Contains(said, "tuning of "+orFleet(region)) || !strings.Contains(said, "Upgrade weirctl") {
@@ -387,13 +388,13 @@ func applyAfterAChange(t *testing.T, w *world, d *drawer, seen *limits.Override,
 // Tuning is compared and left alone; the rollout that makes the difference is named, and weirctl takes it.
 func TestApplyComparesTuning(t *testing.T) {
 	w, _ := newDrawerWorld(t)
-	w.inForce = []controlplane.RegionTuning{{Version: 3, Document: tuned(t)}, {Region: "eu", Version: 4, Document: tuned(t, "floor=0.2")}}
+	w.inForce = []tunings.RegionTuning{{Version: 3, Document: tuned(t)}, {Region: "eu", Version: 4, Document: tuned(t, "floor=0.2")}}
 	if code := w.run(t, "export"); code != exitOK {
 		t.Fatal(w.stderr.String())
 	}
 	exported := w.stdout.String()
 	w.want(t, w.run(t, "apply", "-f", path(t, exported), "--reason", "x"), exitOK, "nothing to change\n")
-	w.inForce = []controlplane.RegionTuning{{Version: 5, Document: tuned(t, "jitter=0.3", "step=0.02")}}
+	w.inForce = []tunings.RegionTuning{{Version: 5, Document: tuned(t, "jitter=0.3", "step=0.02")}}
 	w.want(t, w.run(t, "apply", "-f", path(t, exported), "--reason", "x"), exitOK, `
 ! tuning of fleet: step 0.02 -> 0.01, jitter 0.3 -> 0.2; apply leaves tuning as it is, and this rolls it out:
   weirctl rollout start --from fleet --set step=0.01 --set jitter=0.2 --stage all

@@ -22,6 +22,7 @@ import (
 	"github.com/weirhq/weir/controlplane/api"
 	"github.com/weirhq/weir/controlplane/cleanup"
 	"github.com/weirhq/weir/controlplane/limits"
+	"github.com/weirhq/weir/controlplane/tunings"
 	"github.com/weirhq/weir/controlplane/watch"
 	"github.com/weirhq/weir/shared/heartbeat"
 )
@@ -57,8 +58,8 @@ func (s *schedule) Resume(_ context.Context, by controlplane.By) (cleanup.Cleanu
 
 // world is the API of a fleet in memory, and what a command printed.
 type world struct {
-	inForce  []controlplane.RegionTuning
-	versions []controlplane.TuningVersion // the newest first
+	inForce  []tunings.RegionTuning
+	versions []tunings.TuningVersion // the newest first
 
 	handler     http.Handler
 	schedule    schedule
@@ -73,7 +74,7 @@ type world struct {
 	keyQuery    limits.KeyQuery
 	rollouts    rollouts
 	retirements retirements
-	previews    previews
+	previews    previewCalls
 	shelf       shelf
 	health      watch.HealthDocument
 	checks      []watch.Check
@@ -95,7 +96,7 @@ func newWorldThat(t *testing.T, asks bool) *world {
 	t.Helper()
 	t.Setenv("WEIR_TOKEN", "")
 	t.Setenv("WEIR_CONTEXTS", filepath.Join(t.TempDir(), "weir", "contexts.yaml"))
-	w := &world{inForce: []controlplane.RegionTuning{{Document: tuned(t)}}}
+	w := &world{inForce: []tunings.RegionTuning{{Document: tuned(t)}}}
 	for _, region := range []string{"eu", "us"} {
 		w.fleet.Nodes = append(w.fleet.Nodes, controlplane.Node{Heartbeat: heartbeat.Heartbeat{NodeID: region + "1", Region: region}, Live: true})
 	}
@@ -104,7 +105,7 @@ func newWorldThat(t *testing.T, asks bool) *world {
 		Rollouts:    &w.rollouts,
 		Retirements: &w.retirements,
 		Previews:    &w.previews,
-		Tuning:      func(context.Context) ([]controlplane.RegionTuning, error) { return w.inForce, w.schedule.err },
+		Tuning:      func(context.Context) ([]tunings.RegionTuning, error) { return w.inForce, w.schedule.err },
 		Tunings:     w,
 		Tokens:      &w.shelf, RequireTokens: asks,
 		Settings: &w.shelf,
@@ -134,8 +135,8 @@ func newWorldThat(t *testing.T, asks bool) *world {
 	return w
 }
 
-// TuningVersions implements controlplane.TuningLog.
-func (w *world) TuningVersions(_ context.Context, region *string, before int64, rows int) (page []controlplane.TuningVersion, err error) {
+// TuningVersions implements tunings.TuningLog.
+func (w *world) TuningVersions(_ context.Context, region *string, before int64, rows int) (page []tunings.TuningVersion, err error) {
 	for _, v := range w.versions {
 		if v.Version < before && (region == nil || v.Region == *region) && len(page) < rows {
 			page = append(page, v)

@@ -19,6 +19,8 @@ import (
 	"github.com/weirhq/weir/controlplane/console"
 	"github.com/weirhq/weir/controlplane/limits"
 	"github.com/weirhq/weir/controlplane/retire"
+	"github.com/weirhq/weir/controlplane/rollout"
+	"github.com/weirhq/weir/controlplane/tunings"
 	"github.com/weirhq/weir/controlplane/watch"
 	"github.com/weirhq/weir/shared/heartbeat"
 	"github.com/weirhq/weir/shared/tuning"
@@ -31,7 +33,7 @@ import (
 type large struct {
 	regions   []string
 	overrides []limits.Override // by pattern
-	rollout   *controlplane.Rollout
+	rollout   *rollout.Rollout
 	retire    *retire.Retirement
 	down      error // of everything below the API
 	empty     bool
@@ -75,10 +77,10 @@ func serve(t testing.TB, state string) (url string) {
 		l.overrides = append(l.overrides, limits.Override{Workspace: "acme", Namespace: "api", Pattern: fmt.Sprintf("user_%05d", i), Limit: int64(100 * i), DurationMs: 60_000, UpdatedAt: now})
 	}
 	by := controlplane.By{Actor: "ann", Reason: "fewer rows"}
-	plan := controlplane.DefaultRolloutPlan()
-	plan.Stages = []controlplane.RolloutStage{
-		{Regions: l.regions[:1], StageNodes: controlplane.StageNodes{Nodes: 1}, BakeMs: 3_600_000},
-		{Regions: l.regions[:1], StageNodes: controlplane.StageNodes{NodesPercent: 10}, BakeMs: 3_600_000},
+	plan := rollout.DefaultRolloutPlan()
+	plan.Stages = []rollout.RolloutStage{
+		{Regions: l.regions[:1], StageNodes: rollout.StageNodes{Nodes: 1}, BakeMs: 3_600_000},
+		{Regions: l.regions[:1], StageNodes: rollout.StageNodes{NodesPercent: 10}, BakeMs: 3_600_000},
 		{All: true, BakeMs: 3_600_000, Approval: true},
 	}
 	plan.Approvers = 2
@@ -88,15 +90,15 @@ func serve(t testing.TB, state string) (url string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if l.rollout, err = controlplane.NewRollout("fewer-rows", controlplane.RolloutSpec{Tuning: string(document), Plan: plan}, by, l.regions, now.UnixMilli()); err != nil {
+	if l.rollout, err = rollout.NewRollout("fewer-rows", rollout.RolloutSpec{Tuning: string(document), Plan: plan}, by, l.regions, now.UnixMilli()); err != nil {
 		t.Fatal(err)
 	}
-	l.rollout.Touched = []controlplane.Touched{{Region: l.regions[0], Below: tuning.TrialShares / 10, Trial: 4}}
-	watch := controlplane.RegionWatch{Region: l.regions[0], Whole: true}
+	l.rollout.Touched = []rollout.Touched{{Region: l.regions[0], Below: tuning.TrialShares / 10, Trial: 4}}
+	watch := rollout.RegionWatch{Region: l.regions[0], Whole: true}
 	for n := range largeNodes / largeRegions {
-		watch.Nodes = append(watch.Nodes, controlplane.WatchedNode{ID: fmt.Sprintf("node-00-%02d", n)})
+		watch.Nodes = append(watch.Nodes, rollout.WatchedNode{ID: fmt.Sprintf("node-00-%02d", n)})
 	}
-	l.rollout.Watch = []controlplane.RegionWatch{watch}
+	l.rollout.Watch = []rollout.RegionWatch{watch}
 	look := retire.RetirementLook{Table: &retire.TableFigures{Rows: 7}}
 	if l.retire, err = retire.NewRetirement(retire.Blocklist, retire.DefaultRetirementSpec(), by, look, now.UnixMilli()); err != nil {
 		t.Fatal(err)
@@ -111,8 +113,8 @@ func serve(t testing.TB, state string) (url string) {
 		Key: func(ctx context.Context, q limits.KeyQuery) (limits.KeyReport, error) {
 			return limits.GetKey(ctx, l, q)
 		},
-		Tuning: func(context.Context) ([]controlplane.RegionTuning, error) {
-			return []controlplane.RegionTuning{{Version: 7, Document: l.rollout.Document}}, l.down
+		Tuning: func(context.Context) ([]tunings.RegionTuning, error) {
+			return []tunings.RegionTuning{{Version: 7, Document: l.rollout.Document}}, l.down
 		},
 		Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
 		Console: func(service http.Handler) http.Handler {
@@ -306,15 +308,15 @@ type largeRollouts struct {
 }
 
 // Status is a stage that bakes for ever, of a part of a region's nodes, or one that waits for the second of two people.
-func (r largeRollouts) Status(_ context.Context, id string) (controlplane.Rollout, error) {
+func (r largeRollouts) Status(_ context.Context, id string) (rollout.Rollout, error) {
 	if r.empty {
-		return controlplane.Rollout{}, fmt.Errorf("%w: there is no rollout %q", controlplane.ErrNotFound, id)
+		return rollout.Rollout{}, fmt.Errorf("%w: there is no rollout %q", controlplane.ErrNotFound, id)
 	}
 	now := time.Now()
 	one := *r.rollout
-	one.Stage, one.Phase, one.DueMs = 1, controlplane.RolloutBaking, now.Add(time.Hour).UnixMilli()
+	one.Stage, one.Phase, one.DueMs = 1, rollout.RolloutBaking, now.Add(time.Hour).UnixMilli()
 	if id == "two-people" {
-		one.Stage, one.Phase, one.Asked, one.DueMs, one.ID = 2, controlplane.RolloutAwaiting, 3, 0, id
+		one.Stage, one.Phase, one.Asked, one.DueMs, one.ID = 2, rollout.RolloutAwaiting, 3, 0, id
 		one.Approvals = []controlplane.Approval{{By: controlplane.By{Actor: "ann", Reason: "ten percent did well for an hour"}, AtMs: now.UnixMilli(), Evidence: one.Evidence()}}
 		return one, r.down
 	}
@@ -328,14 +330,14 @@ func (r largeRollouts) Status(_ context.Context, id string) (controlplane.Rollou
 	return one, r.down
 }
 
-func (r largeRollouts) List(context.Context) (list []controlplane.RolloutSummary, err error) {
+func (r largeRollouts) List(context.Context) (list []rollout.RolloutSummary, err error) {
 	if r.empty || r.down != nil {
 		return nil, r.down
 	}
 	turn := time.Now().Unix() / 5
 	for i := range int64(30) {
 		one := *r.rollout
-		one.ID, one.Phase = fmt.Sprintf("rollout-%d", turn-i), controlplane.RolloutDone
+		one.ID, one.Phase = fmt.Sprintf("rollout-%d", turn-i), rollout.RolloutDone
 		list = append(list, one.Summary())
 	}
 	return list, nil
