@@ -9,6 +9,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/access"
 	"github.com/weirhq/weir/controlplane/retire"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
@@ -106,13 +107,13 @@ func TestRetirementCalls(t *testing.T) {
 
 // What cannot be undone takes an admin; all else an operator, and a look a viewer.
 func TestRetirementRoles(t *testing.T) {
-	for procedure, role := range map[string]controlplane.Role{
-		controlv1connect.RetirementServiceRetirementStatusProcedure: controlplane.RoleViewer,
-		controlv1connect.RetirementServiceListRetirementsProcedure:  controlplane.RoleViewer,
-		controlv1connect.RetirementServiceStartRetirementProcedure:  controlplane.RoleOperator,
-		controlv1connect.RetirementServiceApproveRenameProcedure:    controlplane.RoleOperator,
-		controlv1connect.RetirementServiceAbortRetirementProcedure:  controlplane.RoleOperator,
-		controlv1connect.RetirementServiceApproveDropProcedure:      controlplane.RoleAdmin,
+	for procedure, role := range map[string]access.Role{
+		controlv1connect.RetirementServiceRetirementStatusProcedure: access.RoleViewer,
+		controlv1connect.RetirementServiceListRetirementsProcedure:  access.RoleViewer,
+		controlv1connect.RetirementServiceStartRetirementProcedure:  access.RoleOperator,
+		controlv1connect.RetirementServiceApproveRenameProcedure:    access.RoleOperator,
+		controlv1connect.RetirementServiceAbortRetirementProcedure:  access.RoleOperator,
+		controlv1connect.RetirementServiceApproveDropProcedure:      access.RoleAdmin,
 	} {
 		if needs[procedure] != role {
 			t.Errorf("%s takes %s", procedure, needs[procedure])

@@ -12,6 +12,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/access"
 	"github.com/weirhq/weir/controlplane/rollout"
 	"github.com/weirhq/weir/controlplane/watch"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
@@ -88,7 +89,7 @@ func (s *service) RolloutStatus(ctx context.Context,
 		return nil, s.fail(ctx, "RolloutStatus", err)
 	}
 	answer := rolloutAnswer(r)
-	s.counting(ctx, answer.GetApprovals(), controlplane.RoleOperator)
+	s.counting(ctx, answer.GetApprovals(), access.RoleOperator)
 	return connect.NewResponse(&controlv1.RolloutStatusResponse{Rollout: answer}), nil
 }
 

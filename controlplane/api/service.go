@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/access"
 	"github.com/weirhq/weir/controlplane/cleanup"
 	"github.com/weirhq/weir/controlplane/limits"
 	"github.com/weirhq/weir/controlplane/tunings"
@@ -70,7 +71,7 @@ type Config struct {
 	Limits func(context.Context, []limits.LimitChange, *workspaces.Set) (limits.LimitEstimate, error)
 
 	// Approvers reports whose approvals no longer count. If it is nil, all approvals count.
-	Approvers controlplane.Approvers
+	Approvers access.Approvers
 
 	// Console makes the web console, which calls the service in this process; nil: none.
 	// It lets people in by itself.
@@ -83,7 +84,7 @@ type Config struct {
 	// Subjects are the roles of callers by the subject of their certificate, which the listener has verified: its URI, or
 	// else its common name. Such a caller needs no token, and is the subject, whatever token or name it gives. It takes
 	// RequireTokens; see ValidateSubjects.
-	Subjects map[string]controlplane.Role
+	Subjects map[string]access.Role
 
 	// AuthFailed is called for each call that is refused for its token; may be nil.
 	AuthFailed func(controlplane.AuthFailure)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/access"
 	"github.com/weirhq/weir/controlplane/rollout"
 	"github.com/weirhq/weir/controlplane/tunings"
 )
@@ -170,16 +171,16 @@ func TestSessionsAreBounded(t *testing.T) {
 	s := newSessions()
 	clock := time.Now()
 	s.now = func() time.Time { return clock }
-	others := s.begin(controlplane.HashToken("a"))
-	first := s.begin(controlplane.HashToken("b"))
-	second := s.begin(controlplane.HashToken("b"))
+	others := s.begin(access.HashToken("a"))
+	first := s.begin(access.HashToken("b"))
+	second := s.begin(access.HashToken("b"))
 	clock = clock.Add(time.Second)
 	if _, ok := s.find(first); !ok {
 		t.Fatal("it is not there")
 	}
 	clock = clock.Add(time.Second)
 	for range sessionsMax - 2 {
-		s.begin(controlplane.HashToken("b"))
+		s.begin(access.HashToken("b"))
 	}
 	if _, ok := s.find(second); ok || len(s.all) != sessionsMax {
 		t.Errorf("%d sessions, the idle one is there: %v", len(s.all), ok)
@@ -199,12 +200,12 @@ func TestSessionsOfOneTokenEndNoOthers(t *testing.T) {
 	s.now = func() time.Time { return clock }
 	people := make([]string, 20)
 	for i := range people {
-		people[i] = s.begin(controlplane.HashToken(fmt.Sprint("person", i)))
+		people[i] = s.begin(access.HashToken(fmt.Sprint("person", i)))
 	}
 	clock = clock.Add(time.Second)
 	last := ""
 	for i := range 2 * sessionsMax {
-		last = s.begin(controlplane.HashToken(fmt.Sprint("hostile", i%2)))
+		last = s.begin(access.HashToken(fmt.Sprint("hostile", i%2)))
 	}
 	for i, id := range people {
 		if _, ok := s.find(id); !ok {

@@ -22,6 +22,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/access"
 	"github.com/weirhq/weir/controlplane/api"
 	"github.com/weirhq/weir/controlplane/cleanup"
 	"github.com/weirhq/weir/controlplane/limits"
@@ -69,10 +70,10 @@ type world struct {
 	refused    error     // of connections' certificates
 	now        time.Time // the database's, of a key
 	rows       []limits.KeyRow
-	tokens     []controlplane.Token // by name
-	listDown   error                // of tokens
-	made       int                  // secrets
-	asked      string               // of the newest change of a token
+	tokens     []access.Token // by name
+	listDown   error          // of tokens
+	made       int            // secrets
+	asked      string         // of the newest change of a token
 
 	overridePages int // of all namespaces, that were read
 
@@ -474,34 +475,34 @@ type ring struct {
 	*world
 }
 
-func (r ring) Authenticate(ctx context.Context, secret string) (controlplane.Identity, error) {
-	return r.Holder(ctx, controlplane.HashToken(secret))
+func (r ring) Authenticate(ctx context.Context, secret string) (access.Identity, error) {
+	return r.Holder(ctx, access.HashToken(secret))
 }
 
-func (r ring) Holder(_ context.Context, hash controlplane.TokenHash) (controlplane.Identity, error) {
+func (r ring) Holder(_ context.Context, hash access.TokenHash) (access.Identity, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, role := range []controlplane.Role{controlplane.RoleViewer, controlplane.RoleOperator, controlplane.RoleAdmin} {
-		if hash == controlplane.HashToken(string(role)) && !r.revoked {
-			return controlplane.Identity{Name: "bot-" + string(role), Role: role}, nil
+	for _, role := range []access.Role{access.RoleViewer, access.RoleOperator, access.RoleAdmin} {
+		if hash == access.HashToken(string(role)) && !r.revoked {
+			return access.Identity{Name: "bot-" + string(role), Role: role}, nil
 		}
-		if acme, err := workspaces.New("acme"); err == nil && hash == controlplane.HashToken(string(role)+"@acme") && !r.revoked {
-			return controlplane.Identity{Name: "bot-acme", Role: role, Workspaces: acme}, nil
+		if acme, err := workspaces.New("acme"); err == nil && hash == access.HashToken(string(role)+"@acme") && !r.revoked {
+			return access.Identity{Name: "bot-acme", Role: role, Workspaces: acme}, nil
 		}
 	}
-	return controlplane.Identity{}, fmt.Errorf("%w: the token is unknown or revoked", controlplane.ErrUnauthenticated)
+	return access.Identity{}, fmt.Errorf("%w: the token is unknown or revoked", access.ErrUnauthenticated)
 }
 
-func (r ring) Create(_ context.Context, name string, role controlplane.Role, expiresIn time.Duration, by controlplane.By, names ...string) (string, error) {
+func (r ring) Create(_ context.Context, name string, role access.Role, expiresIn time.Duration, by controlplane.By, names ...string) (string, error) {
 	valid, err := workspaces.New(names...)
 	if err != nil {
 		return "", err
 	}
 	return r.change(fmt.Sprint("create ", name, " ", role, " ", expiresIn), by, func() error {
-		if slices.ContainsFunc(r.tokens, func(t controlplane.Token) bool { return t.Name == name }) {
+		if slices.ContainsFunc(r.tokens, func(t access.Token) bool { return t.Name == name }) {
 			return fmt.Errorf("%w: there is a token %s already", controlplane.ErrConflict, name)
 		}
-		r.tokens = append(r.tokens, controlplane.Token{Name: name, Role: role, Workspaces: valid, CreatedBy: by.Actor, CreatedAt: time.UnixMilli(1_700_000_000_000)})
+		r.tokens = append(r.tokens, access.Token{Name: name, Role: role, Workspaces: valid, CreatedBy: by.Actor, CreatedAt: time.UnixMilli(1_700_000_000_000)})
 		return nil
 	})
 }
@@ -529,7 +530,7 @@ func (r ring) change(asked string, by controlplane.By, change func() error) (str
 	return fmt.Sprint("weir_s3cret-", r.made), nil
 }
 
-func (r ring) List(_ context.Context, after string) (page []controlplane.Token, more bool, err error) {
+func (r ring) List(_ context.Context, after string) (page []access.Token, more bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, t := range r.tokens {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/access"
 )
 
 // EvidenceHash names what an approval of the step that waits is of: the table, the step, the rows left, the last write,
@@ -70,11 +71,11 @@ func (r *Retirement) Approving(more ...string) []string {
 }
 
 // Needs returns the role that is required to approve the waiting step.
-func (r *Retirement) Needs() controlplane.Role {
+func (r *Retirement) Needs() access.Role {
 	if r.Phase == RetirementAwaitingFinal || r.Phase == RetirementRenamed {
-		return controlplane.RoleAdmin
+		return access.RoleAdmin
 	}
-	return controlplane.RoleOperator
+	return access.RoleOperator
 }
 
 // withdrawn returns an error for an approval if its actor's credentials have ended, or those of an

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/access"
 	"github.com/weirhq/weir/controlplane/limits"
 	"github.com/weirhq/weir/shared/servers"
 	"github.com/weirhq/weir/shared/workspaces"
@@ -41,7 +42,7 @@ func testNamespacesAndTokensComeInPages(t *testing.T) {
 		}
 		return names, more, err
 	})
-	ring, err := controlplane.NewTokens(s, "")
+	ring, err := access.NewTokens(s, "")
 	if err != nil {
 		t.Fatal(err)
 	}

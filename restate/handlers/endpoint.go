@@ -19,6 +19,7 @@ import (
 	"github.com/restatedev/sdk-go/server"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/access"
 	"github.com/weirhq/weir/controlplane/cleanup"
 	"github.com/weirhq/weir/controlplane/retire"
 	"github.com/weirhq/weir/controlplane/rollout"
@@ -47,7 +48,7 @@ type Options struct {
 	Rollouts   *rollout.RolloutWork
 	Retirement *retire.RetirementWork
 	Audit      controlplane.AuditStore
-	Approvers  controlplane.Approvers // whose approvals count; nil: all approvals count
+	Approvers  access.Approvers       // whose approvals count; nil: all approvals count
 	Saves      controlplane.JobStates // pauses of jobs; nil: only Restate has them
 	Metrics    *controlplane.Metrics
 	Log        *slog.Logger

@@ -7,6 +7,7 @@ import (
 	restate "github.com/restatedev/sdk-go"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/access"
 	"github.com/weirhq/weir/controlplane/retire"
 )
 
@@ -46,7 +47,7 @@ type (
 // rollout is.
 type retirement struct {
 	work       *retire.RetirementWork
-	approvers  controlplane.Approvers // nil: every approval counts
+	approvers  access.Approvers // nil: every approval counts
 	steps      *stepper
 	retryAfter time.Duration // troubleRetry, except in tests
 	grace      time.Duration // retirementGrace, except in tests

@@ -9,6 +9,7 @@ import (
 	restate "github.com/restatedev/sdk-go"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/access"
 	"github.com/weirhq/weir/controlplane/cleanup"
 	"github.com/weirhq/weir/controlplane/retire"
 )
@@ -21,9 +22,9 @@ type durableRetirement struct {
 	spec  retire.RetirementSpec
 
 	// Of a step that waits for approvals: who reports whose count no more (nil: nobody), who approves, and the role.
-	approvers controlplane.Approvers
+	approvers access.Approvers
 	approving []string
-	needs     controlplane.Role
+	needs     access.Role
 
 	at int64 // the last result of NowMs
 }

@@ -11,6 +11,7 @@ import (
 	restate "github.com/restatedev/sdk-go"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/access"
 	"github.com/weirhq/weir/controlplane/rollout"
 )
 
@@ -45,7 +46,7 @@ type RolloutTimer struct {
 // longer than that, and a bake is a message that is on its way.
 type rolloutObject struct {
 	work       *rollout.RolloutWork
-	approvers  controlplane.Approvers // nil: every approval counts
+	approvers  access.Approvers // nil: every approval counts
 	steps      *stepper
 	retryAfter time.Duration // troubleRetry, except in tests
 }
@@ -278,7 +279,7 @@ func (o *rolloutObject) withdraw(ctx restate.ObjectContext, r *rollout.Rollout, 
 	ended, err := step(ctx, o.steps, "look who may still approve", func(ctx context.Context) (map[string]string, error) {
 		ctx, cancel := context.WithTimeout(ctx, approversTimeout)
 		defer cancel()
-		return o.approvers.Ended(ctx, actors, controlplane.RoleOperator)
+		return o.approvers.Ended(ctx, actors, access.RoleOperator)
 	})
 	if err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/access"
 	"github.com/weirhq/weir/controlplane/retire"
 	"github.com/weirhq/weir/controlplane/rollout"
 	"github.com/weirhq/weir/controlplane/store"
@@ -227,7 +228,7 @@ func (e *endedApprovers) end(actor, why string) {
 	e.ended[actor] = why
 }
 
-func (e *endedApprovers) Ended(_ context.Context, actors []string, _ controlplane.Role) (map[string]string, error) {
+func (e *endedApprovers) Ended(_ context.Context, actors []string, _ access.Role) (map[string]string, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	ended := map[string]string{}

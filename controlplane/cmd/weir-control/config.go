@@ -9,7 +9,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/access"
 	"github.com/weirhq/weir/controlplane/api"
 	"github.com/weirhq/weir/controlplane/cleanup"
 	"github.com/weirhq/weir/shared/hosts"
@@ -150,10 +150,10 @@ func (c *config) validate() error {
 }
 
 // subjects are the roles of callers by the subject of their certificate.
-func (c *config) subjects() map[string]controlplane.Role {
-	subjects := make(map[string]controlplane.Role, len(c.APIClientRoles))
+func (c *config) subjects() map[string]access.Role {
+	subjects := make(map[string]access.Role, len(c.APIClientRoles))
 	for subject, role := range c.APIClientRoles {
-		subjects[subject] = controlplane.Role(role)
+		subjects[subject] = access.Role(role)
 	}
 	return subjects
 }

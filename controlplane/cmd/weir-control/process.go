@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/access"
 	"github.com/weirhq/weir/controlplane/api"
 	"github.com/weirhq/weir/controlplane/cleanup"
 	"github.com/weirhq/weir/controlplane/cmd/weir-control/preview"
@@ -127,11 +128,11 @@ func (p *process) build() error {
 	if err != nil {
 		return err
 	}
-	tokens, err := controlplane.NewTokens(steps, adminToken)
+	tokens, err := access.NewTokens(steps, adminToken)
 	if err != nil {
 		return fmt.Errorf("api-admin-token-file: %w", err)
 	}
-	approvers := controlplane.Credentials{Tokens: tokens, Subjects: p.config.subjects(),
+	approvers := access.Credentials{Tokens: tokens, Subjects: p.config.subjects(),
 		Required: p.config.APIAuth == "token"}
 	p.endpoint, err = handlers.NewEndpoint(handlers.Options{
 		Cleanup: cleanup, Watch: watching, Rollouts: rollouts,

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/access"
 	"github.com/weirhq/weir/controlplane/limits"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/workspaces"
@@ -94,21 +95,21 @@ func (s *shelf) Namespace(context.Context, string, string) (limits.Namespace, er
 	return s.namespace, nil
 }
 
-func (s *shelf) Authenticate(_ context.Context, secret string) (controlplane.Identity, error) {
+func (s *shelf) Authenticate(_ context.Context, secret string) (access.Identity, error) {
 	if secret != s.secret {
-		return controlplane.Identity{}, controlplane.ErrUnauthenticated
+		return access.Identity{}, access.ErrUnauthenticated
 	}
-	return controlplane.Identity{Name: "bot", Role: controlplane.RoleOperator, Workspaces: s.valid}, nil
+	return access.Identity{Name: "bot", Role: access.RoleOperator, Workspaces: s.valid}, nil
 }
 
-func (s *shelf) Holder(ctx context.Context, hash controlplane.TokenHash) (controlplane.Identity, error) {
-	if hash != controlplane.HashToken(s.secret) {
-		return controlplane.Identity{}, controlplane.ErrUnauthenticated
+func (s *shelf) Holder(ctx context.Context, hash access.TokenHash) (access.Identity, error) {
+	if hash != access.HashToken(s.secret) {
+		return access.Identity{}, access.ErrUnauthenticated
 	}
 	return s.Authenticate(ctx, s.secret)
 }
 
-func (s *shelf) Create(_ context.Context, name string, role controlplane.Role, expiresIn time.Duration, by controlplane.By, names ...string) (string, error) {
+func (s *shelf) Create(_ context.Context, name string, role access.Role, expiresIn time.Duration, by controlplane.By, names ...string) (string, error) {
 	s.names = names
 	s.by, s.lives = by, [2]time.Duration{0, expiresIn}
 	return "weir_" + name + "_" + string(role), nil
@@ -124,12 +125,12 @@ func (s *shelf) Revoke(_ context.Context, _ string, by controlplane.By) error {
 	return nil
 }
 
-func (s *shelf) List(_ context.Context, after string) ([]controlplane.Token, bool, error) {
+func (s *shelf) List(_ context.Context, after string) ([]access.Token, bool, error) {
 	if after == "old" {
 		return nil, false, nil
 	}
 	two, err := workspaces.New("acme", "beta")
-	return []controlplane.Token{{Name: "ci", Role: controlplane.RoleViewer, Workspaces: two, CreatedBy: "ann", CreatedAt: now}, {Name: "old", Role: controlplane.RoleAdmin, CreatedBy: "ann", CreatedAt: now, RevokedAt: now}}, after == "aaa", err
+	return []access.Token{{Name: "ci", Role: access.RoleViewer, Workspaces: two, CreatedBy: "ann", CreatedAt: now}, {Name: "old", Role: access.RoleAdmin, CreatedBy: "ann", CreatedAt: now, RevokedAt: now}}, after == "aaa", err
 }
 
 func (s *shelf) ResetKey(_ context.Context, workspace, namespace, identifier string, longest time.Duration, by controlplane.By) (limits.Reset, error) {

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/access"
 	"github.com/weirhq/weir/controlplane/api"
 	"github.com/weirhq/weir/controlplane/cleanup"
 	"github.com/weirhq/weir/controlplane/console"
@@ -409,18 +410,18 @@ type largeTokens struct {
 }
 
 // List has a token in each state, and more than a page of those in force.
-func (k largeTokens) List(_ context.Context, after string) (page []controlplane.Token, more bool, err error) {
+func (k largeTokens) List(_ context.Context, after string) (page []access.Token, more bool, err error) {
 	if k.empty || k.down != nil {
 		return nil, false, k.down
 	}
 	now := time.Now()
-	all := []controlplane.Token{
-		{Name: "a-laptop", Role: controlplane.RoleOperator, ExpiresAt: now.Add(-time.Hour)},
-		{Name: "a-pipeline", Role: controlplane.RoleOperator, ExpiresAt: now.Add(24 * time.Hour), UsedAt: now, OldUntil: now.Add(time.Hour)},
-		{Name: "a-robot", Role: controlplane.RoleAdmin, RevokedAt: now.Add(-time.Hour), UsedAt: now.Add(-2 * time.Hour)},
+	all := []access.Token{
+		{Name: "a-laptop", Role: access.RoleOperator, ExpiresAt: now.Add(-time.Hour)},
+		{Name: "a-pipeline", Role: access.RoleOperator, ExpiresAt: now.Add(24 * time.Hour), UsedAt: now, OldUntil: now.Add(time.Hour)},
+		{Name: "a-robot", Role: access.RoleAdmin, RevokedAt: now.Add(-time.Hour), UsedAt: now.Add(-2 * time.Hour)},
 	}
 	for i := range 60 {
-		all = append(all, controlplane.Token{Name: fmt.Sprintf("dashboard-%02d", i), Role: controlplane.RoleViewer, UsedAt: now})
+		all = append(all, access.Token{Name: fmt.Sprintf("dashboard-%02d", i), Role: access.RoleViewer, UsedAt: now})
 	}
 	for _, t := range all {
 		if t.Name > after {

@@ -1,10 +1,12 @@
-package controlplane
+package access
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/weirhq/weir/controlplane"
 )
 
 // Approvers reports whose approvals no longer count. An approval is only valid as long as the
@@ -59,7 +61,7 @@ func (c Credentials) ended(ctx context.Context, actor string, needs Role) (why s
 	}
 	token, now, err := c.Tokens.store.TokenByName(ctx, actor)
 	switch {
-	case errors.Is(err, ErrNotFound):
+	case errors.Is(err, controlplane.ErrNotFound):
 		if role, ok := c.Subjects[actor]; ok {
 			return fmt.Sprintf("the certificate's role is %s (at least %s)", role, needs), nil
 		}
@@ -67,9 +69,9 @@ func (c Credentials) ended(ctx context.Context, actor string, needs Role) (why s
 	case err != nil:
 		return "", err
 	case !token.RevokedAt.IsZero():
-		return "the token was revoked at " + Clock(token.RevokedAt), nil
+		return "the token was revoked at " + controlplane.Clock(token.RevokedAt), nil
 	case !token.ExpiresAt.IsZero() && !token.ExpiresAt.After(now):
-		return "the token expired at " + Clock(token.ExpiresAt), nil
+		return "the token expired at " + controlplane.Clock(token.ExpiresAt), nil
 	case !token.Workspaces.All():
 		return "the token is limited to some workspaces", nil
 	case !token.Role.May(needs):

@@ -1,10 +1,12 @@
-package controlplane
+package access
 
 import (
 	"errors"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weirhq/weir/controlplane/internal/controltest"
 )
 
 // An approval lasts as long as the credential with which it was given, and no longer than its role suffices.
@@ -17,14 +19,14 @@ func TestApprovalsEndWithTheirCredentials(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, role := range map[string]Role{"operator": RoleOperator, "admin": RoleAdmin, "viewer": RoleViewer, "revoked": RoleAdmin, "expired": RoleAdmin, "expires": RoleOperator} {
-		if _, err := tokens.Create(t.Context(), name, role, 0, ann); err != nil {
+		if _, err := tokens.Create(t.Context(), name, role, 0, controltest.Ann); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := tokens.Create(t.Context(), "scoped", RoleOperator, 0, ann, "acme"); err != nil {
+	if _, err := tokens.Create(t.Context(), "scoped", RoleOperator, 0, controltest.Ann, "acme"); err != nil {
 		t.Fatal(err)
 	}
-	if err := tokens.Revoke(t.Context(), "revoked", ann); err != nil {
+	if err := tokens.Revoke(t.Context(), "revoked", controltest.Ann); err != nil {
 		t.Fatal(err)
 	}
 	c := Credentials{Tokens: tokens, Required: true, Subjects: map[string]Role{"spiffe://corp/bob": RoleOperator, "spiffe://corp/eve": RoleViewer}}

@@ -1,4 +1,4 @@
-package controlplane
+package access
 
 import (
 	"context"
@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/internal/controltest"
 	"github.com/weirhq/weir/shared/workspaces"
 )
 
@@ -18,7 +20,7 @@ type vault struct {
 	tokens  map[string]TokenHash // in force
 	roles   map[string]Role
 	valid   map[string]*workspaces.Set
-	audit   []AuditEntry
+	audit   []controlplane.AuditEntry
 	err     error
 	left    time.Duration // of each that is found; 0: without end
 	used    []string
@@ -31,9 +33,9 @@ func newVault() *vault {
 	return &vault{tokens: map[string]TokenHash{}, roles: map[string]Role{}, valid: map[string]*workspaces.Set{}}
 }
 
-func (v *vault) InsertToken(_ context.Context, t Token, secret TokenSecret, e AuditEntry) error {
+func (v *vault) InsertToken(_ context.Context, t Token, secret TokenSecret, e controlplane.AuditEntry) error {
 	if _, used := v.roles[t.Name]; used {
-		return fmt.Errorf("%w: used", ErrConflict)
+		return fmt.Errorf("%w: used", controlplane.ErrConflict)
 	}
 	v.tokens[t.Name], v.roles[t.Name], v.left, v.valid[t.Name] = secret.Hash, t.Role, secret.ExpiresIn, t.Workspaces
 	v.audit = append(v.audit, e)
@@ -53,7 +55,7 @@ func (v *vault) TokenByHash(ctx context.Context, hash TokenHash) (Holder, error)
 			return Holder{Identity{Name: name, Role: v.roles[name], Workspaces: v.valid[name]}, v.left}, nil
 		}
 	}
-	return Holder{}, ErrNotFound
+	return Holder{}, controlplane.ErrNotFound
 }
 
 func (v *vault) TokenByName(_ context.Context, name string) (Token, time.Time, error) {
@@ -62,7 +64,7 @@ func (v *vault) TokenByName(_ context.Context, name string) (Token, time.Time, e
 	case v.err != nil:
 		return Token{}, time.Time{}, v.err
 	case !there:
-		return Token{}, time.Time{}, ErrNotFound
+		return Token{}, time.Time{}, controlplane.ErrNotFound
 	}
 	t := Token{Name: name, Role: role, Workspaces: v.valid[name], ExpiresAt: v.expires[name]}
 	if _, ok := v.tokens[name]; !ok {
@@ -76,9 +78,9 @@ func (v *vault) TokenUsed(_ context.Context, name string, _ time.Duration) error
 	return errors.New("read-only")
 }
 
-func (v *vault) RotateToken(_ context.Context, name string, secret TokenSecret, overlap time.Duration, e AuditEntry) error {
+func (v *vault) RotateToken(_ context.Context, name string, secret TokenSecret, overlap time.Duration, e controlplane.AuditEntry) error {
 	if _, ok := v.tokens[name]; !ok {
-		return ErrNotFound
+		return controlplane.ErrNotFound
 	}
 	if overlap > 0 {
 		v.tokens["before "+name], v.roles["before "+name] = v.tokens[name], v.roles[name]
@@ -88,9 +90,9 @@ func (v *vault) RotateToken(_ context.Context, name string, secret TokenSecret, 
 	return nil
 }
 
-func (v *vault) RevokeToken(_ context.Context, name string, e AuditEntry) error {
+func (v *vault) RevokeToken(_ context.Context, name string, e controlplane.AuditEntry) error {
 	if _, ok := v.tokens[name]; !ok {
-		return ErrNotFound
+		return controlplane.ErrNotFound
 	}
 	delete(v.tokens, name)
 	v.audit = append(v.audit, e)
@@ -105,17 +107,17 @@ func TestTokens(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	secret, err := tokens.Create(t.Context(), "ci", RoleOperator, 0, ann)
+	secret, err := tokens.Create(t.Context(), "ci", RoleOperator, 0, controltest.Ann)
 	if err != nil || !strings.HasPrefix(secret, TokenPrefix) || len(secret) < 40 {
 		t.Fatalf("%q, %v", secret, err)
 	}
 	if who, err := tokens.Authenticate(t.Context(), secret); err != nil || who != (Identity{Name: "ci", Role: RoleOperator}) {
 		t.Errorf("%+v, %v", who, err)
 	}
-	if _, err := tokens.Create(t.Context(), "ci", RoleViewer, 0, ann); !errors.Is(err, ErrConflict) {
+	if _, err := tokens.Create(t.Context(), "ci", RoleViewer, 0, controltest.Ann); !errors.Is(err, controlplane.ErrConflict) {
 		t.Errorf("a name twice: %v", err)
 	}
-	if err := tokens.Revoke(t.Context(), "ci", ann); err != nil {
+	if err := tokens.Revoke(t.Context(), "ci", controltest.Ann); err != nil {
 		t.Fatal(err)
 	}
 	for _, bad := range []string{secret, secret + "x", "", "weir_"} {
@@ -123,7 +125,7 @@ func TestTokens(t *testing.T) {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}
-	if err := tokens.Revoke(t.Context(), "ci", ann); !errors.Is(err, ErrNotFound) {
+	if err := tokens.Revoke(t.Context(), "ci", controltest.Ann); !errors.Is(err, controlplane.ErrNotFound) {
 		t.Errorf("revoked twice: %v", err)
 	}
 	if len(v.audit) != 2 || v.audit[0].Action != "token.create" || v.audit[0].After != `{"role":"operator"}` || v.audit[1].Action != "token.revoke" || v.audit[1].Subject != "token ci" {
@@ -142,22 +144,22 @@ func TestTokenRefusals(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"", strings.Repeat("x", 65), AdminTokenName, "weir-control", "weir_abc"} {
-		if _, err := tokens.Create(t.Context(), name, RoleViewer, 0, ann); !errors.Is(err, ErrInvalid) {
+		if _, err := tokens.Create(t.Context(), name, RoleViewer, 0, controltest.Ann); !errors.Is(err, controlplane.ErrInvalid) {
 			t.Errorf("name %q: %v", name, err)
 		}
 	}
-	_, err = tokens.Create(t.Context(), "ci", "root", 0, ann)
-	wantInvalid(t, err, `role is "root" (viewer, operator or admin)`)
-	_, err = tokens.Create(t.Context(), "ci", RoleViewer, 0, By{Actor: "ann"})
-	wantInvalid(t, err, "reason is empty")
+	_, err = tokens.Create(t.Context(), "ci", "root", 0, controltest.Ann)
+	controltest.WantInvalid(t, err, `role is "root" (viewer, operator or admin)`)
+	_, err = tokens.Create(t.Context(), "ci", RoleViewer, 0, controlplane.By{Actor: "ann"})
+	controltest.WantInvalid(t, err, "reason is empty")
 	_, err = NewTokens(newVault(), "short")
-	wantInvalid(t, err, "the admin token is 5 bytes long (32 or more")
+	controltest.WantInvalid(t, err, "the admin token is 5 bytes long (32 or more")
 }
 
 // The token of the file needs no database, and is an admin's.
 func TestAdminToken(t *testing.T) {
 	v := newVault()
-	v.err = ErrUnavailable
+	v.err = controlplane.ErrUnavailable
 	file := strings.Repeat("0123456789abcdef", 4)
 	tokens, err := NewTokens(v, file)
 	if err != nil {
@@ -166,7 +168,7 @@ func TestAdminToken(t *testing.T) {
 	if who, err := tokens.Authenticate(t.Context(), file); err != nil || who != (Identity{Name: AdminTokenName, Role: RoleAdmin}) {
 		t.Errorf("%+v, %v", who, err)
 	}
-	if _, err := tokens.Authenticate(t.Context(), file[1:]); !errors.Is(err, ErrUnavailable) {
+	if _, err := tokens.Authenticate(t.Context(), file[1:]); !errors.Is(err, controlplane.ErrUnavailable) {
 		t.Errorf("%v", err)
 	}
 }
@@ -177,11 +179,11 @@ func TestTokensOutliveAnOutageForAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := newVault()
 		tokens, _ := NewTokens(v, "")
-		secret, _ := tokens.Create(t.Context(), "ci", RoleViewer, 0, ann)
+		secret, _ := tokens.Create(t.Context(), "ci", RoleViewer, 0, controltest.Ann)
 		if _, err := tokens.Authenticate(t.Context(), secret); err != nil {
 			t.Fatal(err)
 		}
-		v.err = fmt.Errorf("%w: down", ErrUnavailable)
+		v.err = fmt.Errorf("%w: down", controlplane.ErrUnavailable)
 		for _, step := range []struct {
 			after time.Duration
 			taken bool
@@ -195,7 +197,7 @@ func TestTokensOutliveAnOutageForAWhile(t *testing.T) {
 		_, _ = tokens.Authenticate(t.Context(), secret)
 		delete(v.tokens, "ci")
 		_, _ = tokens.Authenticate(t.Context(), secret)
-		v.err = ErrUnavailable
+		v.err = controlplane.ErrUnavailable
 		if _, err := tokens.Authenticate(t.Context(), secret); err == nil {
 			t.Error("a revoked token is taken in an outage")
 		}
@@ -208,8 +210,8 @@ func TestTokensOutliveAHangingMySQL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := newVault()
 		tokens, _ := NewTokens(v, "")
-		used, _ := tokens.Create(t.Context(), "used", RoleOperator, 0, ann)
-		unused, _ := tokens.Create(t.Context(), "unused", RoleOperator, 0, ann)
+		used, _ := tokens.Create(t.Context(), "used", RoleOperator, 0, controltest.Ann)
+		unused, _ := tokens.Create(t.Context(), "unused", RoleOperator, 0, controltest.Ann)
 		if _, err := tokens.Authenticate(t.Context(), used); err != nil {
 			t.Fatal(err)
 		}
@@ -241,7 +243,7 @@ func TestMadeUpTokensAreCheckedAFewAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := newVault()
 		tokens, _ := NewTokens(v, "")
-		used, _ := tokens.Create(t.Context(), "used", RoleOperator, 0, ann)
+		used, _ := tokens.Create(t.Context(), "used", RoleOperator, 0, controltest.Ann)
 		if _, err := tokens.Authenticate(t.Context(), used); err != nil {
 			t.Fatal(err)
 		}
@@ -259,7 +261,7 @@ func TestMadeUpTokensAreCheckedAFewAtATime(t *testing.T) {
 		if n := len(refused); n != cap(refused)-strangersMax {
 			t.Errorf("%d of %d checks of made-up tokens have ended at once, want all but %d", n, cap(refused), strangersMax)
 		}
-		if err := <-refused; !errors.Is(err, ErrUnavailable) {
+		if err := <-refused; !errors.Is(err, controlplane.ErrUnavailable) {
 			t.Errorf("one too many: %v", err)
 		}
 		if who, err := tokens.Authenticate(call, used); err != nil || who.Name != "used" {
@@ -279,7 +281,7 @@ func TestMadeUpTokensAreCheckedAFewAtATime(t *testing.T) {
 func TestAnErrorOfMySQLIsNoVerdictOnAToken(t *testing.T) {
 	v := newVault()
 	tokens, _ := NewTokens(v, "")
-	secret, _ := tokens.Create(t.Context(), "ci", RoleViewer, 0, ann)
+	secret, _ := tokens.Create(t.Context(), "ci", RoleViewer, 0, controltest.Ann)
 	if _, err := tokens.Authenticate(t.Context(), secret); err != nil {
 		t.Fatal(err)
 	}
@@ -294,14 +296,14 @@ func TestAnErrorOfMySQLIsNoVerdictOnAToken(t *testing.T) {
 func TestARevokedTokenIsForgotten(t *testing.T) {
 	v := newVault()
 	tokens, _ := NewTokens(v, "")
-	secret, _ := tokens.Create(t.Context(), "ci", RoleViewer, 0, ann)
+	secret, _ := tokens.Create(t.Context(), "ci", RoleViewer, 0, controltest.Ann)
 	if _, err := tokens.Authenticate(t.Context(), secret); err != nil {
 		t.Fatal(err)
 	}
-	if err := tokens.Revoke(t.Context(), "ci", ann); err != nil {
+	if err := tokens.Revoke(t.Context(), "ci", controltest.Ann); err != nil {
 		t.Fatal(err)
 	}
-	v.err = ErrUnavailable
+	v.err = controlplane.ErrUnavailable
 	if _, err := tokens.Authenticate(t.Context(), secret); err == nil {
 		t.Error("a revoked token is taken in an outage")
 	}
@@ -329,7 +331,7 @@ func TestTheUseOfATokenIsNoted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		secret, err := tokens.Create(t.Context(), "ci", RoleOperator, 0, ann)
+		secret, err := tokens.Create(t.Context(), "ci", RoleOperator, 0, controltest.Ann)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -353,20 +355,20 @@ func TestATokenEndsWhileMySQLIsDown(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		secret, err := tokens.Create(t.Context(), "ci", RoleOperator, 2*time.Minute, ann)
+		secret, err := tokens.Create(t.Context(), "ci", RoleOperator, 2*time.Minute, controltest.Ann)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if _, err := tokens.Authenticate(t.Context(), secret); err != nil {
 			t.Fatal(err)
 		}
-		v.err = ErrUnavailable
+		v.err = controlplane.ErrUnavailable
 		time.Sleep(2*time.Minute - time.Second)
 		if _, err := tokens.Authenticate(t.Context(), secret); err != nil {
 			t.Errorf("before its end: %v", err)
 		}
 		time.Sleep(time.Second)
-		if who, err := tokens.Authenticate(t.Context(), secret); !errors.Is(err, ErrUnavailable) {
+		if who, err := tokens.Authenticate(t.Context(), secret); !errors.Is(err, controlplane.ErrUnavailable) {
 			t.Errorf("after it: %+v, %v", who, err)
 		}
 	})
@@ -379,11 +381,11 @@ func TestRotate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	before, err := tokens.Create(t.Context(), "ci", RoleOperator, time.Hour, ann)
+	before, err := tokens.Create(t.Context(), "ci", RoleOperator, time.Hour, controltest.Ann)
 	if err != nil {
 		t.Fatal(err)
 	}
-	after, err := tokens.Rotate(t.Context(), "ci", time.Minute, 0, ann)
+	after, err := tokens.Rotate(t.Context(), "ci", time.Minute, 0, controltest.Ann)
 	if err != nil || after == before || !strings.HasPrefix(after, TokenPrefix) {
 		t.Fatalf("%q, %v", after, err)
 	}
@@ -396,17 +398,17 @@ func TestRotate(t *testing.T) {
 		t.Errorf("%+v", v.audit)
 	}
 	for says, do := range map[string]func() (string, error){
-		"not found": func() (string, error) { return tokens.Rotate(t.Context(), "other", 0, 0, ann) },
+		"not found": func() (string, error) { return tokens.Rotate(t.Context(), "other", 0, 0, controltest.Ann) },
 		"overlap_ms is -1 (0 to 2592000000)": func() (string, error) {
-			return tokens.Rotate(t.Context(), "ci", -time.Millisecond, 0, ann)
+			return tokens.Rotate(t.Context(), "ci", -time.Millisecond, 0, controltest.Ann)
 		},
 		"expires_in_ms is 59999 (60000 to ": func() (string, error) {
-			return tokens.Rotate(t.Context(), "ci", 0, time.Minute-time.Millisecond, ann)
+			return tokens.Rotate(t.Context(), "ci", 0, time.Minute-time.Millisecond, controltest.Ann)
 		},
 		"expires_in_ms is -1 (60000 to ": func() (string, error) {
-			return tokens.Create(t.Context(), "new", RoleViewer, -time.Millisecond, ann)
+			return tokens.Create(t.Context(), "new", RoleViewer, -time.Millisecond, controltest.Ann)
 		},
-		"reason is empty": func() (string, error) { return tokens.Rotate(t.Context(), "ci", 0, 0, By{Actor: "ann"}) },
+		"reason is empty": func() (string, error) { return tokens.Rotate(t.Context(), "ci", 0, 0, controlplane.By{Actor: "ann"}) },
 	} {
 		if _, err := do(); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v, want %s", err, says)
@@ -429,7 +431,7 @@ func TestTheWorkspacesOfATokenHaveBounds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := tokens.Create(t.Context(), "ci", tc.role, 0, ann, tc.names...); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), says) {
+		if _, err := tokens.Create(t.Context(), "ci", tc.role, 0, controltest.Ann, tc.names...); !errors.Is(err, controlplane.ErrInvalid) || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v, want %s", err, says)
 		}
 	}
@@ -442,7 +444,7 @@ func TestATokenKeepsItsWorkspacesInAnOutage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	secret, err := tokens.Create(t.Context(), "ci", RoleViewer, 0, ann, "acme")
+	secret, err := tokens.Create(t.Context(), "ci", RoleViewer, 0, controltest.Ann, "acme")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -451,6 +453,6 @@ func TestATokenKeepsItsWorkspacesInAnOutage(t *testing.T) {
 		if err != nil || !slices.Equal(who.Workspaces.Names(), []string{"acme"}) {
 			t.Errorf("%+v, %v", who, err)
 		}
-		v.err = fmt.Errorf("%w: MySQL", ErrUnavailable)
+		v.err = fmt.Errorf("%w: MySQL", controlplane.ErrUnavailable)
 	}
 }

@@ -1,4 +1,4 @@
-package controlplane
+package access
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/shared/workspaces"
 )
 
@@ -93,20 +94,21 @@ func HashToken(secret string) TokenHash { return sha256.Sum256([]byte(secret)) }
 // TokenStore keeps tokens. Changes and their audit rows are one. All methods may be
 // called at once.
 type TokenStore interface {
-	// InsertToken adds a token. A name that was ever used is ErrConflict.
-	InsertToken(ctx context.Context, t Token, secret TokenSecret, e AuditEntry) error
-	// TokenByHash finds a token in force by its secret, or the one before; ErrNotFound without one.
+	// InsertToken adds a token. A name that was ever used is controlplane.ErrConflict.
+	InsertToken(ctx context.Context, t Token, secret TokenSecret, e controlplane.AuditEntry) error
+	// TokenByHash finds a token in force by its secret, or the one before; controlplane.ErrNotFound without one.
 	TokenByHash(ctx context.Context, hash TokenHash) (Holder, error)
 	// TokenByName returns the token with a name, valid or not, and the clock by which its times
-	// were set. It returns ErrNotFound if there is none.
+	// were set. It returns controlplane.ErrNotFound if there is none.
 	TokenByName(ctx context.Context, name string) (t Token, now time.Time, err error)
 	// TokenUsed notes that a token is used, unless it was noted within a time.
 	TokenUsed(ctx context.Context, name string, within time.Duration) error
-	// RotateToken gives a token in force a new secret, beside which the one before is in force for overlap; ErrNotFound
-	// without one.
-	RotateToken(ctx context.Context, name string, secret TokenSecret, overlap time.Duration, e AuditEntry) error
-	// RevokeToken revokes a token in force; ErrNotFound without one.
-	RevokeToken(ctx context.Context, name string, e AuditEntry) error
+	// RotateToken gives a token in force a new secret, beside which the one before is in force for overlap;
+	// controlplane.ErrNotFound without one.
+	RotateToken(ctx context.Context, name string, secret TokenSecret, overlap time.Duration,
+		e controlplane.AuditEntry) error
+	// RevokeToken revokes a token in force; controlplane.ErrNotFound without one.
+	RevokeToken(ctx context.Context, name string, e controlplane.AuditEntry) error
 	// Tokens are at most rows of them behind a name, by name.
 	Tokens(ctx context.Context, after string, rows int) ([]Token, error)
 }
@@ -148,7 +150,8 @@ func NewTokens(store TokenStore, adminSecret string) (*Tokens, error) {
 		noted: map[string]time.Time{}}
 	if adminSecret != "" {
 		if len(adminSecret) < secretLeast {
-			return nil, fmt.Errorf("%w: the admin token is %d bytes long (%d or more: openssl rand -hex 32)", ErrInvalid,
+			return nil, fmt.Errorf("%w: the admin token is %d bytes long (%d or more: openssl rand -hex 32)",
+				controlplane.ErrInvalid,
 				len(adminSecret), secretLeast)
 		}
 		hash := HashToken(adminSecret)
@@ -157,7 +160,7 @@ func NewTokens(store TokenStore, adminSecret string) (*Tokens, error) {
 	return t, nil
 }
 
-// Authenticate tells who holds a secret. Errors wrap ErrUnauthenticated or ErrUnavailable.
+// Authenticate tells who holds a secret. Errors wrap ErrUnauthenticated or controlplane.ErrUnavailable.
 func (t *Tokens) Authenticate(ctx context.Context, secret string) (Identity, error) {
 	return t.Holder(ctx, HashToken(secret))
 }
@@ -178,7 +181,8 @@ func (t *Tokens) Holder(ctx context.Context, hash TokenHash) (Identity, error) {
 		case t.strangers <- struct{}{}:
 			defer func() { <-t.strangers }()
 		default:
-			return Identity{}, fmt.Errorf("%w: more than %d tokens are being checked at once", ErrUnavailable, strangersMax)
+			return Identity{}, fmt.Errorf("%w: more than %d tokens are being checked at once", controlplane.ErrUnavailable,
+				strangersMax)
 		}
 	}
 	holder, err := t.store.TokenByHash(asking, hash)
@@ -187,7 +191,7 @@ func (t *Tokens) Holder(ctx context.Context, hash TokenHash) (Identity, error) {
 		t.remember(hash, holder)
 		t.used(ctx, holder.Name)
 		return holder.Identity, nil
-	case errors.Is(err, ErrNotFound):
+	case errors.Is(err, controlplane.ErrNotFound):
 		t.forget(func(h TokenHash, _ vouched) bool { return h == hash })
 		return Identity{}, fmt.Errorf("%w: the token is unknown, expired or revoked", ErrUnauthenticated)
 	case known && ctx.Err() == nil:
@@ -239,11 +243,11 @@ func (t *Tokens) forget(which func(TokenHash, vouched) bool) {
 }
 
 // Revoke ends a token.
-func (t *Tokens) Revoke(ctx context.Context, name string, by By) error {
+func (t *Tokens) Revoke(ctx context.Context, name string, by controlplane.By) error {
 	if err := validateTokenName(name); err != nil {
 		return err
 	}
-	e := AuditEntry{By: by, Action: "token.revoke", Subject: "token " + name}
+	e := controlplane.AuditEntry{By: by, Action: "token.revoke", Subject: "token " + name}
 	if err := e.Validate(); err != nil {
 		return err
 	}
@@ -254,18 +258,18 @@ func (t *Tokens) Revoke(ctx context.Context, name string, by By) error {
 	return nil
 }
 
-// List is the tokens behind a name, revoked ones too, at most PageMax, by name; more tells
+// List is the tokens behind a name, revoked ones too, at most controlplane.PageMax, by name; more tells
 // whether there are others behind them.
 func (t *Tokens) List(ctx context.Context, after string) (tokens []Token, more bool, err error) {
-	return Page(t.store.Tokens(ctx, after, PageMax+1))
+	return controlplane.Page(t.store.Tokens(ctx, after, controlplane.PageMax+1))
 }
 
 func validateTokenName(name string) error {
-	if err := ValidateText("token name", name, TokenNameBytesMax); err != nil {
+	if err := controlplane.ValidateText("token name", name, TokenNameBytesMax); err != nil {
 		return err
 	}
-	if name == AdminTokenName || strings.HasPrefix(name, TokenPrefix) || name == Itself {
-		return fmt.Errorf("%w: token name %q is taken", ErrInvalid, name)
+	if name == AdminTokenName || strings.HasPrefix(name, TokenPrefix) || name == controlplane.Itself {
+		return fmt.Errorf("%w: token name %q is taken", controlplane.ErrInvalid, name)
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package controlplane
+package access
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/shared/workspaces"
 )
 
@@ -24,13 +25,13 @@ const (
 // Create creates a token and returns its secret, which is not stored. The token expires after
 // expiresIn, or never if that is 0. It is limited to the named workspaces; without names it is
 // valid for all. A token with workspaces can't be an admin, because admins manage the whole fleet.
-func (t *Tokens) Create(ctx context.Context, name string, role Role, expiresIn time.Duration, by By,
+func (t *Tokens) Create(ctx context.Context, name string, role Role, expiresIn time.Duration, by controlplane.By,
 	names ...string) (secret string, err error) {
 	if err := validateTokenName(name); err != nil {
 		return "", err
 	}
 	if rank[role] == 0 {
-		return "", fmt.Errorf("%w: role is %q (viewer, operator or admin)", ErrInvalid, role)
+		return "", fmt.Errorf("%w: role is %q (viewer, operator or admin)", controlplane.ErrInvalid, role)
 	}
 	if err := validateLife(expiresIn); err != nil {
 		return "", err
@@ -39,7 +40,7 @@ func (t *Tokens) Create(ctx context.Context, name string, role Role, expiresIn t
 	if err != nil {
 		return "", err
 	}
-	e := AuditEntry{By: by, Action: "token.create", Subject: "token " + name,
+	e := controlplane.AuditEntry{By: by, Action: "token.create", Subject: "token " + name,
 		After: tokenState{Role: role, Workspaces: valid.Names(), ExpiresInMs: expiresIn.Milliseconds()}.text()}
 	if err := e.Validate(); err != nil {
 		return "", err
@@ -55,19 +56,19 @@ func (t *Tokens) Create(ctx context.Context, name string, role Role, expiresIn t
 // Rotate gives a token a new secret and answers it. The secret before opens as much for overlap, and the one before
 // that nothing. The token ends after expiresIn; 0: when it did before.
 func (t *Tokens) Rotate(ctx context.Context, name string, overlap, expiresIn time.Duration,
-	by By) (secret string, err error) {
+	by controlplane.By) (secret string, err error) {
 	if err := validateTokenName(name); err != nil {
 		return "", err
 	}
 	if overlap < 0 || overlap > TokenOverlapMax {
-		return "", fmt.Errorf("%w: overlap_ms is %d (0 to %d)", ErrInvalid, overlap.Milliseconds(),
+		return "", fmt.Errorf("%w: overlap_ms is %d (0 to %d)", controlplane.ErrInvalid, overlap.Milliseconds(),
 			TokenOverlapMax.Milliseconds())
 	}
 	if err := validateLife(expiresIn); err != nil {
 		return "", err
 	}
 	overlapMs := overlap.Milliseconds()
-	e := AuditEntry{By: by, Action: "token.rotate", Subject: "token " + name,
+	e := controlplane.AuditEntry{By: by, Action: "token.rotate", Subject: "token " + name,
 		After: tokenState{OverlapMs: &overlapMs, ExpiresInMs: expiresIn.Milliseconds()}.text()}
 	if err := e.Validate(); err != nil {
 		return "", err
@@ -103,21 +104,22 @@ func newSecret(expiresIn time.Duration) (secret string, kept TokenSecret) {
 // tokenWorkspaces returns the workspaces of a new token.
 func tokenWorkspaces(role Role, names []string) (*workspaces.Set, error) {
 	if len(names) > TokenWorkspacesMax {
-		return nil, fmt.Errorf("%w: workspaces has %d names (at most %d)", ErrInvalid, len(names), TokenWorkspacesMax)
+		return nil, fmt.Errorf("%w: workspaces has %d names (at most %d)", controlplane.ErrInvalid, len(names),
+			TokenWorkspacesMax)
 	}
 	valid, err := workspaces.New(names...)
 	if err != nil {
-		return nil, fmt.Errorf("%w: workspaces has %w", ErrInvalid, err)
+		return nil, fmt.Errorf("%w: workspaces has %w", controlplane.ErrInvalid, err)
 	}
 	if !valid.All() && role == RoleAdmin {
-		return nil, fmt.Errorf("%w: role is %q (viewer or operator if workspaces is set)", ErrInvalid, role)
+		return nil, fmt.Errorf("%w: role is %q (viewer or operator if workspaces is set)", controlplane.ErrInvalid, role)
 	}
 	return valid, nil
 }
 
 func validateLife(d time.Duration) error {
 	if d != 0 && (d < tokenLifeLeast || d > tokenLifeMost) {
-		return fmt.Errorf("%w: expires_in_ms is %d (%d to %d, or 0)", ErrInvalid, d.Milliseconds(),
+		return fmt.Errorf("%w: expires_in_ms is %d (%d to %d, or 0)", controlplane.ErrInvalid, d.Milliseconds(),
 			tokenLifeLeast.Milliseconds(), tokenLifeMost.Milliseconds())
 	}
 	return nil
