@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/access"
+	"github.com/weirhq/weir/controlplane/audit"
 	"github.com/weirhq/weir/controlplane/cleanup"
 	"github.com/weirhq/weir/controlplane/limits"
 	"github.com/weirhq/weir/controlplane/tunings"
@@ -60,7 +61,7 @@ type Config struct {
 	Fleet      func(context.Context) (controlplane.Fleet, error) // according to its nodes' heartbeats
 	Health     func(context.Context) watch.HealthDocument        // according to the watch
 	Diagnose   func(context.Context) []watch.Check               // checks of the whole setup
-	Audit      controlplane.AuditLog
+	Audit      audit.AuditLog
 	Metrics    prometheus.Gatherer
 	Log        *slog.Logger
 	TopKeys    func(context.Context, limits.TopQuery) (limits.TopKeys, error)

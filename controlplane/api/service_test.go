@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/audit"
 	"github.com/weirhq/weir/controlplane/cleanup"
 	"github.com/weirhq/weir/controlplane/limits"
 	"github.com/weirhq/weir/controlplane/tunings"
@@ -76,8 +77,8 @@ type fixture struct {
 	checks []watch.Check
 
 	auditAsked [2]int64
-	audited    []controlplane.AuditRecord // newest first; nil: one entry, on each page
-	links      controlplane.AuditLinks
+	audited    []audit.AuditRecord // newest first; nil: one entry, on each page
+	links      audit.AuditLinks
 
 	versionsAsked string
 	key           limits.KeyReport
@@ -99,14 +100,14 @@ type fixture struct {
 	client        controlv1connect.ControlServiceClient
 }
 
-// Audit implements controlplane.AuditLog.
-func (f *fixture) Audit(_ context.Context, before int64, rows int) ([]controlplane.AuditRecord, error) {
+// Audit implements audit.AuditLog.
+func (f *fixture) Audit(_ context.Context, before int64, rows int) ([]audit.AuditRecord, error) {
 	f.auditAsked = [2]int64{before, int64(rows)}
 	if f.audited != nil {
-		older := slices.DeleteFunc(slices.Clone(f.audited), func(r controlplane.AuditRecord) bool { return r.Row >= before })
+		older := slices.DeleteFunc(slices.Clone(f.audited), func(r audit.AuditRecord) bool { return r.Row >= before })
 		return older[:min(len(older), rows)], nil
 	}
-	return []controlplane.AuditRecord{{Row: 9, At: at, AuditEntry: controlplane.AuditEntry{By: controlplane.By{Actor: "ann", Reason: "r"}, Action: "cleanup.pause", Subject: "job\xfe", Before: "{}", After: "[]"}}}, f.fleetErr
+	return []audit.AuditRecord{{Row: 9, At: at, AuditEntry: audit.AuditEntry{By: controlplane.By{Actor: "ann", Reason: "r"}, Action: "cleanup.pause", Subject: "job\xfe", Before: "{}", After: "[]"}}}, f.fleetErr
 }
 
 // TuningVersions implements tunings.TuningLog.
@@ -119,8 +120,8 @@ func (f *fixture) TuningVersions(_ context.Context, region *string, before int64
 	return all[:min(rows, len(all))], f.readyErr
 }
 
-// AuditLinks implements controlplane.AuditLog.
-func (f *fixture) AuditLinks(_ context.Context, after int64, rows int) (controlplane.AuditLinks, error) {
+// AuditLinks implements audit.AuditLog.
+func (f *fixture) AuditLinks(_ context.Context, after int64, rows int) (audit.AuditLinks, error) {
 	f.auditAsked = [2]int64{after, int64(rows)}
 	return f.links, f.fleetErr
 }

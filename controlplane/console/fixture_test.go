@@ -24,6 +24,7 @@ import (
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/access"
 	"github.com/weirhq/weir/controlplane/api"
+	"github.com/weirhq/weir/controlplane/audit"
 	"github.com/weirhq/weir/controlplane/cleanup"
 	"github.com/weirhq/weir/controlplane/limits"
 	"github.com/weirhq/weir/controlplane/previews"
@@ -62,7 +63,7 @@ type world struct {
 	revoked    bool
 	retire     *retire.Retirement
 	found      []watch.Finding
-	audit      []controlplane.AuditRecord
+	audit      []audit.AuditRecord
 	resets     []limits.Reset
 	top        limits.TopKeys
 	held       limits.HeldReport
@@ -444,11 +445,11 @@ func (s retirements) ApproveDrop(_ context.Context, _ string, o retire.Retiremen
 
 type auditLog struct{ *world }
 
-func (s auditLog) AuditLinks(context.Context, int64, int) (controlplane.AuditLinks, error) {
-	return controlplane.AuditLinks{}, s.down
+func (s auditLog) AuditLinks(context.Context, int64, int) (audit.AuditLinks, error) {
+	return audit.AuditLinks{}, s.down
 }
 
-func (s auditLog) Audit(_ context.Context, before int64, rows int) (page []controlplane.AuditRecord, err error) {
+func (s auditLog) Audit(_ context.Context, before int64, rows int) (page []audit.AuditRecord, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, e := range s.audit {

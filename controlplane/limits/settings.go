@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/audit"
 	"github.com/weirhq/weir/shared/estimate"
 	"github.com/weirhq/weir/shared/window"
 	"github.com/weirhq/weir/shared/workspaces"
@@ -142,12 +143,12 @@ func given[T any](to *T, value *T) {
 // others change the same it may be asked again. All methods may be called at once.
 type SettingsStore interface {
 	ChangeOverride(ctx context.Context, workspace, namespace, pattern string,
-		change func(before *Override) (after *Override, e controlplane.AuditEntry, err error)) error
+		change func(before *Override) (after *Override, e audit.AuditEntry, err error)) error
 	Override(ctx context.Context, workspace, namespace, pattern string) (*Override, error) // nil for none
 	Overrides(ctx context.Context, workspace, namespace, after string, rows int) ([]Override, error)
 	AllOverrides(ctx context.Context, of *workspaces.Set, after OverrideName, rows int) ([]Override, error)
 	ChangeNamespace(ctx context.Context, workspace, namespace string,
-		change func(before *Namespace) (after Namespace, e controlplane.AuditEntry, err error)) error
+		change func(before *Namespace) (after Namespace, e audit.AuditEntry, err error)) error
 	Namespace(ctx context.Context, workspace, namespace string) (*Namespace, error) // nil for none
 	Namespaces(ctx context.Context, workspace, after string, rows int) ([]Namespace, error)
 	AllNamespaces(ctx context.Context, of *workspaces.Set, afterWorkspace, afterNamespace string,
@@ -172,7 +173,7 @@ func (s *Settings) SetOverride(ctx context.Context, o Override, by controlplane.
 		}
 	}
 	return s.store.ChangeOverride(ctx, o.Workspace, o.Namespace, o.Pattern,
-		func(before *Override) (*Override, controlplane.AuditEntry, error) {
+		func(before *Override) (*Override, audit.AuditEntry, error) {
 			e, err := settingEntry(by, "override.set", overrideSubject(o.Workspace, o.Namespace, o.Pattern), before, &o)
 			return &o, e, err
 		})
@@ -201,12 +202,12 @@ func (s *Settings) DeleteOverride(ctx context.Context, workspace, namespace, pat
 	}
 	subject := overrideSubject(workspace, namespace, pattern)
 	return s.store.ChangeOverride(ctx, workspace, namespace, pattern,
-		func(before *Override) (*Override, controlplane.AuditEntry, error) {
+		func(before *Override) (*Override, audit.AuditEntry, error) {
 			if before == nil {
-				return nil, controlplane.AuditEntry{}, noOverride(workspace, namespace, pattern)
+				return nil, audit.AuditEntry{}, noOverride(workspace, namespace, pattern)
 			}
 			if err := asSeen(subject, ifUpdatedMs, before.UpdatedAt); err != nil {
-				return nil, controlplane.AuditEntry{}, err
+				return nil, audit.AuditEntry{}, err
 			}
 			e, err := settingEntry(by, "override.delete", subject, before, (*Override)(nil))
 			return nil, e, err
@@ -234,7 +235,7 @@ func (s *Settings) SetNamespace(ctx context.Context, workspace, namespace string
 		return after, fmt.Errorf("%w: nothing to change: set shadow, mode, outage, node_share or estimate",
 			controlplane.ErrInvalid)
 	}
-	err = s.store.ChangeNamespace(ctx, workspace, namespace, func(before *Namespace) (Namespace, controlplane.AuditEntry,
+	err = s.store.ChangeNamespace(ctx, workspace, namespace, func(before *Namespace) (Namespace, audit.AuditEntry,
 		error) {
 		after = DefaultNamespace(workspace, namespace)
 		seen := time.Time{}
@@ -242,12 +243,12 @@ func (s *Settings) SetNamespace(ctx context.Context, workspace, namespace string
 			after, seen = *before, before.UpdatedAt
 		}
 		if err := asSeen(namespaceSubject(workspace, namespace), change.IfUpdatedMs, seen); err != nil {
-			return after, controlplane.AuditEntry{}, err
+			return after, audit.AuditEntry{}, err
 		}
 		change.apply(&after)
 		after.UpdatedAt = time.Time{} // the database's to say
 		if err := after.Validate(); err != nil {
-			return after, controlplane.AuditEntry{}, err
+			return after, audit.AuditEntry{}, err
 		}
 		e, err := settingEntry(by, "namespace.set", namespaceSubject(workspace, namespace), before, &after)
 		return after, e, err
@@ -289,9 +290,9 @@ func namespaceSubject(workspace, namespace string) string {
 }
 
 // settingEntry is the audit row of a change; nil is nothing there.
-func settingEntry[T any](by controlplane.By, action, subject string, before, after *T) (e controlplane.AuditEntry,
+func settingEntry[T any](by controlplane.By, action, subject string, before, after *T) (e audit.AuditEntry,
 	err error) {
-	e = controlplane.AuditEntry{By: by, Action: action, Subject: subject}
+	e = audit.AuditEntry{By: by, Action: action, Subject: subject}
 	for to, v := range map[*string]*T{&e.Before: before, &e.After: after} {
 		if v == nil {
 			continue

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/audit"
 	"github.com/weirhq/weir/controlplane/internal/controltest"
 	"github.com/weirhq/weir/controlplane/tunings"
 	"github.com/weirhq/weir/shared/heartbeat"
@@ -220,7 +221,7 @@ func (l *land) WriteTunings(_ context.Context, writes []tunings.TuningWrite) (wr
 	return written, nil
 }
 
-func (l *land) WriteTrials(_ context.Context, writes []tunings.TrialWrite, _ controlplane.AuditEntry) (written tunings.TrialsWritten, err error) {
+func (l *land) WriteTrials(_ context.Context, writes []tunings.TrialWrite, _ audit.AuditEntry) (written tunings.TrialsWritten, err error) {
 	trials := slices.Clone(l.trials)
 	for _, w := range writes {
 		i := slices.IndexFunc(trials, func(have landTrial) bool { return have.ID == w.ID })

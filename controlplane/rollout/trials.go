@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/audit"
 	"github.com/weirhq/weir/controlplane/tunings"
 	"github.com/weirhq/weir/shared/tuning"
 )
@@ -15,7 +16,7 @@ type TrialStore interface {
 	// WriteTrials writes trials and an entry of the audit log in one transaction, in order, and answers their numbers. A
 	// write whose ID is there already, with the same document and region, is left out and its number answered; where its
 	// bound is larger the trial gets it, and keeps its end. One that is refused undoes them all.
-	WriteTrials(ctx context.Context, writes []tunings.TrialWrite, e controlplane.AuditEntry) (tunings.TrialsWritten, error)
+	WriteTrials(ctx context.Context, writes []tunings.TrialWrite, e audit.AuditEntry) (tunings.TrialsWritten, error)
 	// RenewTrials moves the ends of the trials that these writes made, all or none. One that is over stays so.
 	RenewTrials(ctx context.Context, ids []string, leaseMs int64) (tunings.TrialsRenewed, error)
 	// EndTrials ends the trials of writes, and answers their numbers. A write that has not been made never will be.
@@ -39,7 +40,7 @@ func (w *RolloutWork) Try(ctx context.Context, writes []tunings.TrialWrite, by c
 }
 
 // trialEntry is the audit row of trials that begin as one.
-func trialEntry(writes []tunings.TrialWrite, by controlplane.By) (controlplane.AuditEntry, error) {
+func trialEntry(writes []tunings.TrialWrite, by controlplane.By) (audit.AuditEntry, error) {
 	after := struct {
 		Regions []string           `json:"regions"`
 		Tuning  json.RawMessage    `json:"tuning"`
@@ -53,9 +54,9 @@ func trialEntry(writes []tunings.TrialWrite, by controlplane.By) (controlplane.A
 	}
 	b, err := json.Marshal(after)
 	if err != nil {
-		return controlplane.AuditEntry{}, err
+		return audit.AuditEntry{}, err
 	}
-	e := controlplane.AuditEntry{By: by, Action: "rollout.try", Subject: "trial " + writes[0].ID, After: string(b)}
+	e := audit.AuditEntry{By: by, Action: "rollout.try", Subject: "trial " + writes[0].ID, After: string(b)}
 	return e, e.Validate()
 }
 

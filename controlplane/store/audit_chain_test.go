@@ -10,12 +10,13 @@ import (
 	"testing"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/audit"
 	"github.com/weirhq/weir/controlplane/limits"
 	"github.com/weirhq/weir/shared/auditchain"
 	"github.com/weirhq/weir/shared/servers"
 )
 
-var auditEntry = controlplane.AuditEntry{
+var auditEntry = audit.AuditEntry{
 	By: controlplane.By{Actor: "ann", Reason: "because"}, Action: "a.b", Subject: "s\xff", Before: "{}", After: "[1]",
 }
 
@@ -34,7 +35,7 @@ func verifyLog(t *testing.T, s *Store) (*auditchain.Verifier, error) {
 	t.Helper()
 	v := new(auditchain.Verifier)
 	for after := int64(0); ; {
-		page, err := controlplane.ExportAudit(t.Context(), s, after, 2)
+		page, err := audit.ExportAudit(t.Context(), s, after, 2)
 		if err != nil {
 			t.Fatal(err)
 		}

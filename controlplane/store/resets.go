@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/audit"
 	"github.com/weirhq/weir/controlplane/limits"
 	"github.com/weirhq/weir/shared/gen/sql/controlplanedb"
 )
@@ -14,7 +14,7 @@ import (
 // audit row, as one.
 func (s *Store) ChangeReset(ctx context.Context, workspace, namespace, identifier string,
 	change func(before *limits.Reset, live int64, now time.Time) (limits.Reset,
-		controlplane.AuditEntry, error),
+		audit.AuditEntry, error),
 ) error {
 	return s.changing(ctx, func(q *queries) error {
 		rows, err := q.ResetGet(ctx, controlplanedb.ResetGetParams{WorkspaceID: []byte(workspace),

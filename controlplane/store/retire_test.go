@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/audit"
 	"github.com/weirhq/weir/controlplane/retire"
 	"github.com/weirhq/weir/shared/servers"
 )
@@ -191,7 +192,7 @@ func TestAuditEntriesAreWrittenOnce(t *testing.T) { servers.EachSQL(t, testAudit
 
 func testAuditEntriesAreWrittenOnce(t *testing.T) {
 	s, db := migrated(t)
-	e := controlplane.AuditEntry{By: controlplane.By{Actor: "ann", Reason: "x"}, Action: "a.b", Subject: "s"}
+	e := audit.AuditEntry{By: controlplane.By{Actor: "ann", Reason: "x"}, Action: "a.b", Subject: "s"}
 	for _, id := range []string{"one", "one", "two", "", ""} {
 		e.ID = id
 		if err := s.InsertAudit(t.Context(), e); err != nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/audit"
 	"github.com/weirhq/weir/controlplane/limits"
 	"github.com/weirhq/weir/controlplane/tunings"
 	"github.com/weirhq/weir/shared/gen/sql/dataplanedb"
@@ -243,14 +244,14 @@ func testTheLaterOfTwoLooksAgain(t *testing.T) {
 	errs, again := make(chan error, 2), make(chan int64, 2)
 	for i := range int64(2) {
 		go func() {
-			errs <- s.ChangeOverride(t.Context(), "acme", "api", "user_1", func(before *limits.Override) (*limits.Override, controlplane.AuditEntry, error) {
+			errs <- s.ChangeOverride(t.Context(), "acme", "api", "user_1", func(before *limits.Override) (*limits.Override, audit.AuditEntry, error) {
 				if before == nil {
 					found.Done()
 					found.Wait()
 				} else {
 					again <- before.Limit
 				}
-				return &limits.Override{Limit: i + 1}, controlplane.AuditEntry{By: operator, Action: "override.set", Subject: "s"}, nil
+				return &limits.Override{Limit: i + 1}, audit.AuditEntry{By: operator, Action: "override.set", Subject: "s"}, nil
 			})
 		}()
 	}
@@ -515,14 +516,14 @@ func testEachChangeRaisesTheVersionOfTheSettings(t *testing.T) {
 		}, 1},
 		{func() error {
 			return s.ChangeNamespace(t.Context(), "acme", "api",
-				func(*limits.Namespace) (limits.Namespace, controlplane.AuditEntry, error) {
-					return limits.Namespace{Workspace: "acme", Namespace: "api", Shadow: true}, controlplane.AuditEntry{}, nil
+				func(*limits.Namespace) (limits.Namespace, audit.AuditEntry, error) {
+					return limits.Namespace{Workspace: "acme", Namespace: "api", Shadow: true}, audit.AuditEntry{}, nil
 				})
 		}, 1},
 		{func() error {
 			return s.ChangeReset(t.Context(), "acme", "api", "x",
-				func(_ *limits.Reset, _ int64, now time.Time) (limits.Reset, controlplane.AuditEntry, error) {
-					return limits.Reset{Generation: 1, SetAt: now, ExpiresAt: now.Add(time.Hour)}, controlplane.AuditEntry{}, nil
+				func(_ *limits.Reset, _ int64, now time.Time) (limits.Reset, audit.AuditEntry, error) {
+					return limits.Reset{Generation: 1, SetAt: now, ExpiresAt: now.Add(time.Hour)}, audit.AuditEntry{}, nil
 				})
 		}, 1},
 	} {

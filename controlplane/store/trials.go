@@ -8,7 +8,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/audit"
 	"github.com/weirhq/weir/controlplane/tunings"
 	"github.com/weirhq/weir/shared/gen/sql/controlplanedb"
 )
@@ -18,7 +18,7 @@ import (
 // stays; one of another tuning under that ID, and one over a version that is not the region's newest any more, undoes
 // them all. A version that comes at the same moment makes the trial void where nodes read it.
 func (s *Store) WriteTrials(ctx context.Context, writes []tunings.TrialWrite,
-	e controlplane.AuditEntry) (written tunings.TrialsWritten, err error) {
+	e audit.AuditEntry) (written tunings.TrialsWritten, err error) {
 	err = s.inTransaction(ctx, func(q *queries) error {
 		fresh := false
 		for _, w := range writes {

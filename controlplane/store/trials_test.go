@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/audit"
 	"github.com/weirhq/weir/controlplane/tunings"
 	"github.com/weirhq/weir/shared/servers"
 	"github.com/weirhq/weir/shared/tuning"
@@ -19,8 +20,8 @@ func trial(id, region string) tunings.TrialWrite {
 	return tunings.TrialWrite{ID: id, Region: region, Document: "{}", Below: tuning.TrialShares, LeaseMs: trialLease}
 }
 
-func trialAudit() controlplane.AuditEntry {
-	return controlplane.AuditEntry{By: controlplane.By{Actor: "ann", Reason: "test"}, Action: "rollout.try", Subject: "trial r"}
+func trialAudit() audit.AuditEntry {
+	return audit.AuditEntry{By: controlplane.By{Actor: "ann", Reason: "test"}, Action: "rollout.try", Subject: "trial r"}
 }
 
 func mustTry(t *testing.T, s *Store, writes ...tunings.TrialWrite) tunings.TrialsWritten {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/audit"
 	"github.com/weirhq/weir/controlplane/cleanup"
 	"github.com/weirhq/weir/controlplane/retire"
 	"github.com/weirhq/weir/controlplane/store"
@@ -190,5 +191,5 @@ func cleanupOptions(s cleanupStore) Options {
 
 type cleanupStore interface {
 	cleanup.CleanupStore
-	controlplane.AuditStore
+	audit.AuditStore
 }

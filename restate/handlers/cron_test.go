@@ -13,6 +13,7 @@ import (
 	restate "github.com/restatedev/sdk-go"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/audit"
 	"github.com/weirhq/weir/controlplane/cleanup"
 	"github.com/weirhq/weir/shared/await"
 )
@@ -209,7 +210,7 @@ func TestPause(t *testing.T) {
 		}
 		return nil
 	})
-	byAction := map[string]controlplane.AuditEntry{}
+	byAction := map[string]audit.AuditEntry{}
 	for _, e := range log.all() {
 		byAction[e.Action] = e
 	}

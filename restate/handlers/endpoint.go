@@ -20,6 +20,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/access"
+	"github.com/weirhq/weir/controlplane/audit"
 	"github.com/weirhq/weir/controlplane/cleanup"
 	"github.com/weirhq/weir/controlplane/retire"
 	"github.com/weirhq/weir/controlplane/rollout"
@@ -47,7 +48,7 @@ type Options struct {
 	Watch      *watch.Watch
 	Rollouts   *rollout.RolloutWork
 	Retirement *retire.RetirementWork
-	Audit      controlplane.AuditStore
+	Audit      audit.AuditStore
 	Approvers  access.Approvers       // whose approvals count; nil: all approvals count
 	Saves      controlplane.JobStates // pauses of jobs; nil: only Restate has them
 	Metrics    *controlplane.Metrics

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/access"
+	"github.com/weirhq/weir/controlplane/audit"
 	"github.com/weirhq/weir/controlplane/retire"
 )
 
@@ -312,7 +313,7 @@ func (o *retirement) send(ctx restate.ObjectContext, r *retire.Retirement, wait 
 
 func (o *retirement) audit(ctx restate.ObjectContext, by controlplane.By, action string, before any,
 	after retirementCondition) error {
-	e := controlplane.AuditEntry{By: by, Action: "retirement." + action, Subject: "table " + restate.Key(ctx)}
+	e := audit.AuditEntry{By: by, Action: "retirement." + action, Subject: "table " + restate.Key(ctx)}
 	var err error
 	if e.Before, err = text(before); err != nil {
 		return err

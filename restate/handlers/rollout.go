@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/access"
+	"github.com/weirhq/weir/controlplane/audit"
 	"github.com/weirhq/weir/controlplane/rollout"
 )
 
@@ -395,7 +396,7 @@ func (o *rolloutObject) send(ctx restate.ObjectContext, r *rollout.Rollout, send
 
 func (o *rolloutObject) audit(ctx restate.ObjectContext, by controlplane.By, action string, before any,
 	after rolloutCondition) error {
-	e := controlplane.AuditEntry{By: by, Action: "rollout." + action, Subject: "rollout " + restate.Key(ctx)}
+	e := audit.AuditEntry{By: by, Action: "rollout." + action, Subject: "rollout " + restate.Key(ctx)}
 	var err error
 	if e.Before, err = text(before); err != nil {
 		return err

@@ -20,6 +20,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/api"
+	"github.com/weirhq/weir/controlplane/audit"
 	"github.com/weirhq/weir/controlplane/limits"
 	"github.com/weirhq/weir/controlplane/tunings"
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
@@ -33,7 +34,7 @@ type drawer struct {
 	limits.SettingsStore
 	overrides  map[limits.OverrideName]limits.Override
 	namespaces map[[2]string]limits.Namespace
-	audit      []controlplane.AuditEntry
+	audit      []audit.AuditEntry
 	clock      time.Time
 	broken     string // pattern whose change fails
 }
@@ -51,7 +52,7 @@ func (d *drawer) Override(_ context.Context, workspace, namespace, pattern strin
 	return &o, nil
 }
 
-func (d *drawer) ChangeOverride(_ context.Context, workspace, namespace, pattern string, change func(*limits.Override) (*limits.Override, controlplane.AuditEntry, error)) error {
+func (d *drawer) ChangeOverride(_ context.Context, workspace, namespace, pattern string, change func(*limits.Override) (*limits.Override, audit.AuditEntry, error)) error {
 	if pattern == d.broken {
 		return fmt.Errorf("%w: the database is gone", controlplane.ErrUnavailable)
 	}
@@ -97,7 +98,7 @@ func (d *drawer) AllOverrides(_ context.Context, of *workspaces.Set, after limit
 	return page, nil
 }
 
-func (d *drawer) ChangeNamespace(_ context.Context, workspace, namespace string, change func(*limits.Namespace) (limits.Namespace, controlplane.AuditEntry, error)) error {
+func (d *drawer) ChangeNamespace(_ context.Context, workspace, namespace string, change func(*limits.Namespace) (limits.Namespace, audit.AuditEntry, error)) error {
 	name := [2]string{workspace, namespace}
 	var before *limits.Namespace
 	if n, there := d.namespaces[name]; there {

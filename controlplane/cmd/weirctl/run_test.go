@@ -20,6 +20,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/api"
+	"github.com/weirhq/weir/controlplane/audit"
 	"github.com/weirhq/weir/controlplane/cleanup"
 	"github.com/weirhq/weir/controlplane/limits"
 	"github.com/weirhq/weir/controlplane/tunings"
@@ -78,8 +79,8 @@ type world struct {
 	shelf       shelf
 	health      watch.HealthDocument
 	checks      []watch.Check
-	audit       []controlplane.AuditRecord
-	links       controlplane.AuditLinks // the whole log, oldest first
+	audit       []audit.AuditRecord
+	links       audit.AuditLinks // the whole log, oldest first
 	url         string
 	changes     []string // calls that changed something
 
@@ -155,8 +156,8 @@ func (w *world) serve(rw http.ResponseWriter, r *http.Request) {
 	w.handler.ServeHTTP(rw, r)
 }
 
-// Audit implements controlplane.AuditLog.
-func (w *world) Audit(_ context.Context, before int64, rows int) (page []controlplane.AuditRecord, err error) {
+// Audit implements audit.AuditLog.
+func (w *world) Audit(_ context.Context, before int64, rows int) (page []audit.AuditRecord, err error) {
 	for _, r := range w.audit {
 		if r.Row < before && len(page) < rows {
 			page = append(page, r)
@@ -165,8 +166,8 @@ func (w *world) Audit(_ context.Context, before int64, rows int) (page []control
 	return page, nil
 }
 
-// AuditLinks implements controlplane.AuditLog.
-func (w *world) AuditLinks(_ context.Context, after int64, rows int) (page controlplane.AuditLinks, err error) {
+// AuditLinks implements audit.AuditLog.
+func (w *world) AuditLinks(_ context.Context, after int64, rows int) (page audit.AuditLinks, err error) {
 	page = w.links
 	page.Links = nil
 	for _, l := range w.links.Links {

@@ -16,6 +16,7 @@ import (
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/access"
 	"github.com/weirhq/weir/controlplane/api"
+	"github.com/weirhq/weir/controlplane/audit"
 	"github.com/weirhq/weir/controlplane/cleanup"
 	"github.com/weirhq/weir/controlplane/console"
 	"github.com/weirhq/weir/controlplane/limits"
@@ -261,12 +262,12 @@ func (l *large) Overrides(_ context.Context, _, _, after string, rows int) ([]li
 	return l.overrides[from:min(len(l.overrides), from+rows)], nil
 }
 
-// AuditLinks implements controlplane.AuditLog. No page shows the chain.
-func (l *large) AuditLinks(context.Context, int64, int) (controlplane.AuditLinks, error) {
-	return controlplane.AuditLinks{}, l.down
+// AuditLinks implements audit.AuditLog. No page shows the chain.
+func (l *large) AuditLinks(context.Context, int64, int) (audit.AuditLinks, error) {
+	return audit.AuditLinks{}, l.down
 }
 
-func (l *large) Audit(_ context.Context, before int64, rows int) (page []controlplane.AuditRecord, err error) {
+func (l *large) Audit(_ context.Context, before int64, rows int) (page []audit.AuditRecord, err error) {
 	if l.empty || l.down != nil {
 		return nil, l.down
 	}
@@ -274,7 +275,7 @@ func (l *large) Audit(_ context.Context, before int64, rows int) (page []control
 		before = largeOverrides
 	}
 	for row := before - 1; row > 0 && len(page) < rows; row-- {
-		page = append(page, controlplane.AuditRecord{Row: row, At: time.UnixMilli(1_700_000_000_000 + row*1000), AuditEntry: controlplane.AuditEntry{
+		page = append(page, audit.AuditRecord{Row: row, At: time.UnixMilli(1_700_000_000_000 + row*1000), AuditEntry: audit.AuditEntry{
 			By: controlplane.By{Actor: "ann", Reason: "a contract"}, Action: "override.set", Subject: fmt.Sprintf("acme/api/user_%05d", row), After: `{"limit":100}`}})
 	}
 	return page, nil

@@ -1,4 +1,4 @@
-package controlplane
+package audit
 
 import (
 	"cmp"
@@ -10,6 +10,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -25,7 +26,7 @@ const (
 // AuditEntry is one row of the audit log: who did what to what, why, and how it was
 // before and after. The time is the database's, at the insert.
 type AuditEntry struct {
-	By
+	controlplane.By
 	ID      string `json:"id,omitempty"` // of the message that brought it; empty: it is written once by other means
 	Action  string `json:"action"`       // e.g. "cleanup.pause"
 	Subject string `json:"subject"`      // what it was done to
@@ -38,18 +39,19 @@ func (e AuditEntry) Validate() error {
 	if err := e.By.Validate(); err != nil {
 		return err
 	}
-	if err := ValidateText("action", e.Action, AuditActionBytesMax); err != nil {
+	if err := controlplane.ValidateText("action", e.Action, AuditActionBytesMax); err != nil {
 		return err
 	}
 	if n := len(e.Subject); n == 0 || n > AuditSubjectBytesMax {
-		return fmt.Errorf("%w: subject is %d bytes long (1 to %d)", ErrInvalid, n, AuditSubjectBytesMax)
+		return fmt.Errorf("%w: subject is %d bytes long (1 to %d)", controlplane.ErrInvalid, n, AuditSubjectBytesMax)
 	}
 	for field, state := range map[string]string{"before": e.Before, "after": e.After} {
 		if len(state) > AuditStateBytesMax {
-			return fmt.Errorf("%w: %s is %d bytes long (at most %d)", ErrInvalid, field, len(state), AuditStateBytesMax)
+			return fmt.Errorf("%w: %s is %d bytes long (at most %d)", controlplane.ErrInvalid, field, len(state),
+				AuditStateBytesMax)
 		}
 		if !utf8.ValidString(state) {
-			return fmt.Errorf("%w: %s is not valid UTF-8", ErrInvalid, field)
+			return fmt.Errorf("%w: %s is not valid UTF-8", controlplane.ErrInvalid, field)
 		}
 	}
 	return nil
@@ -117,21 +119,22 @@ func (f *AuditFilter) Validate() error {
 		field, value string
 		bytesMax     int
 	}{
-		{"actor", f.Actor, ActorBytesMax}, {"action", f.Action, AuditActionBytesMax},
+		{"actor", f.Actor, controlplane.ActorBytesMax}, {"action", f.Action, AuditActionBytesMax},
 		{"subject", f.Subject, AuditSubjectBytesMax},
 		{"workspace", f.Workspace, window.WorkspaceBytesMax}, {"namespace", f.Namespace, window.NamespaceBytesMax},
 	} {
 		if n := len(bound.value); n > bound.bytesMax {
-			return fmt.Errorf("%w: %s is %d bytes long (at most %d)", ErrInvalid, bound.field, n, bound.bytesMax)
+			return fmt.Errorf("%w: %s is %d bytes long (at most %d)", controlplane.ErrInvalid, bound.field, n, bound.bytesMax)
 		}
 	}
 	switch {
 	case f.Namespace != "" && f.Workspace == "":
-		return fmt.Errorf("%w: workspace is empty (a namespace is one of a workspace)", ErrInvalid)
+		return fmt.Errorf("%w: workspace is empty (a namespace is one of a workspace)", controlplane.ErrInvalid)
 	case f.SinceMs < 0:
-		return fmt.Errorf("%w: since_ms is %d (0 for the beginning, or Unix ms)", ErrInvalid, f.SinceMs)
+		return fmt.Errorf("%w: since_ms is %d (0 for the beginning, or Unix ms)", controlplane.ErrInvalid, f.SinceMs)
 	case f.UntilMs < 0, f.UntilMs != 0 && f.UntilMs <= f.SinceMs:
-		return fmt.Errorf("%w: until_ms is %d (0 for now, or Unix ms after since_ms, %d)", ErrInvalid, f.UntilMs, f.SinceMs)
+		return fmt.Errorf("%w: until_ms is %d (0 for now, or Unix ms after since_ms, %d)", controlplane.ErrInvalid, f.UntilMs,
+			f.SinceMs)
 	}
 	return nil
 }
@@ -226,10 +229,12 @@ func (f *AuditFilter) takes(r *AuditRecord) bool {
 // auditPage is where a page begins and how long it may be: at most limit entries (0: 50) before one (0: the newest).
 func auditPage(before int64, limit int) (int64, int, error) {
 	if limit < 0 || limit > AuditPageMax {
-		return 0, 0, fmt.Errorf("%w: limit is %d (1 to %d, 0 for %d)", ErrInvalid, limit, AuditPageMax, auditPageDefault)
+		return 0, 0, fmt.Errorf("%w: limit is %d (1 to %d, 0 for %d)", controlplane.ErrInvalid, limit, AuditPageMax,
+			auditPageDefault)
 	}
 	if before < 0 {
-		return 0, 0, fmt.Errorf("%w: before_id is %d (0 for the newest entries, or an entry's id)", ErrInvalid, before)
+		return 0, 0, fmt.Errorf("%w: before_id is %d (0 for the newest entries, or an entry's id)", controlplane.ErrInvalid,
+			before)
 	}
 	if before == 0 {
 		before = math.MaxInt64

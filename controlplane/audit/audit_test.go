@@ -1,4 +1,4 @@
-package controlplane
+package audit
 
 import (
 	"context"
@@ -7,6 +7,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/internal/controltest"
 )
 
 type auditLog struct {
@@ -24,25 +27,25 @@ func (a *auditLog) InsertAudit(_ context.Context, e AuditEntry) error {
 // Every change needs who and why.
 func TestByValidate(t *testing.T) {
 	for name, tc := range map[string]struct {
-		by   By
+		by   controlplane.By
 		want string
 	}{
-		"no actor":        {By{"", "deploy"}, "actor is empty (1 to 191 bytes)"},
-		"blank actor":     {By{" \t", "deploy"}, "actor is empty (1 to 191 bytes)"},
-		"long actor":      {By{strings.Repeat("a", 192), "deploy"}, "actor is 192 bytes long (1 to 191)"},
-		"no reason":       {By{"ann", ""}, "reason is empty (1 to 500 bytes)"},
-		"long reason":     {By{"ann", strings.Repeat("é", 251)}, "reason is 502 bytes long (1 to 500)"},
-		"actor not UTF-8": {By{"an\xff", "deploy"}, "actor is not valid UTF-8"},
+		"no actor":        {controlplane.By{Actor: "", Reason: "deploy"}, "actor is empty (1 to 191 bytes)"},
+		"blank actor":     {controlplane.By{Actor: " \t", Reason: "deploy"}, "actor is empty (1 to 191 bytes)"},
+		"long actor":      {controlplane.By{Actor: strings.Repeat("a", 192), Reason: "deploy"}, "actor is 192 bytes long (1 to 191)"},
+		"no reason":       {controlplane.By{Actor: "ann", Reason: ""}, "reason is empty (1 to 500 bytes)"},
+		"long reason":     {controlplane.By{Actor: "ann", Reason: strings.Repeat("é", 251)}, "reason is 502 bytes long (1 to 500)"},
+		"actor not UTF-8": {controlplane.By{Actor: "an\xff", Reason: "deploy"}, "actor is not valid UTF-8"},
 	} {
-		t.Run(name, func(t *testing.T) { wantInvalid(t, tc.by.Validate(), tc.want) })
+		t.Run(name, func(t *testing.T) { controltest.WantInvalid(t, tc.by.Validate(), tc.want) })
 	}
-	if err := (By{strings.Repeat("a", 191), strings.Repeat("r", 500)}).Validate(); err != nil {
+	if err := (controlplane.By{Actor: strings.Repeat("a", 191), Reason: strings.Repeat("r", 500)}).Validate(); err != nil {
 		t.Errorf("the longest: %v", err)
 	}
 }
 
 func TestWriteAudit(t *testing.T) {
-	ok := AuditEntry{By: By{"ann", "deploy"}, Action: "cleanup.pause", Subject: "cleanup", Before: "{}", After: `{"paused":true}`}
+	ok := AuditEntry{By: controlplane.By{Actor: "ann", Reason: "deploy"}, Action: "cleanup.pause", Subject: "cleanup", Before: "{}", After: `{"paused":true}`}
 	log := &auditLog{}
 	if err := WriteAudit(t.Context(), log, ok); err != nil || len(log.rows) != 1 || log.rows[0] != ok {
 		t.Fatalf("%v, rows %+v", err, log.rows)
@@ -56,7 +59,7 @@ func TestWriteAudit(t *testing.T) {
 	} {
 		e := ok
 		change(&e)
-		wantInvalid(t, WriteAudit(t.Context(), log, e), want)
+		controltest.WantInvalid(t, WriteAudit(t.Context(), log, e), want)
 	}
 	log.err = errors.New("connection lost")
 	if err := WriteAudit(t.Context(), log, ok); !errors.Is(err, log.err) || !strings.Contains(err.Error(), "audit cleanup.pause of cleanup by ann") {
@@ -86,7 +89,7 @@ func TestSearchAudit(t *testing.T) {
 	var log auditRows
 	add := func(row int64, actor, subject string) { // a second after the one before it
 		kind, _, _ := strings.Cut(subject, " ")
-		log = append(log, AuditRecord{Row: row, At: time.Unix(row, 0), AuditEntry: AuditEntry{By: By{Actor: actor}, Action: kind + ".set", Subject: subject}})
+		log = append(log, AuditRecord{Row: row, At: time.Unix(row, 0), AuditEntry: AuditEntry{By: controlplane.By{Actor: actor}, Action: kind + ".set", Subject: subject}})
 	}
 	add(9003, "ann", "override acme/api/user_*")
 	add(9002, "bob", "namespace acme/api")
@@ -136,10 +139,10 @@ func TestSearchAudit(t *testing.T) {
 		"until_ms is -1 (0 for now":                                     {UntilMs: -1},
 	} {
 		_, _, err := SearchAudit(t.Context(), log, f, 0, 1)
-		wantInvalid(t, err, words)
+		controltest.WantInvalid(t, err, words)
 	}
 	_, _, err := SearchAudit(t.Context(), log, AuditFilter{Actor: "a"}, 0, 501)
-	wantInvalid(t, err, "limit is 501 (1 to 500")
+	controltest.WantInvalid(t, err, "limit is 501 (1 to 500")
 }
 
 // links is an AuditLog of as many entries as are asked for, each with an After of some bytes.

@@ -1,10 +1,11 @@
-package controlplane
+package audit
 
 import (
 	"cmp"
 	"context"
 	"fmt"
 
+	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/shared/auditchain"
 )
 
@@ -33,11 +34,12 @@ type AuditLinks struct {
 // the oldest), and no more than AuditExportBytesMax of text.
 func ExportAudit(ctx context.Context, log AuditLog, after int64, limit int) (AuditLinks, error) {
 	if limit < 0 || limit > AuditExportMax {
-		return AuditLinks{}, fmt.Errorf("%w: limit is %d (1 to %d, 0 for %d)", ErrInvalid, limit, AuditExportMax,
+		return AuditLinks{}, fmt.Errorf("%w: limit is %d (1 to %d, 0 for %d)", controlplane.ErrInvalid, limit, AuditExportMax,
 			AuditExportMax)
 	}
 	if after < 0 {
-		return AuditLinks{}, fmt.Errorf("%w: after_id is %d (0 for the oldest entries, or an entry's id)", ErrInvalid, after)
+		return AuditLinks{}, fmt.Errorf("%w: after_id is %d (0 for the oldest entries, or an entry's id)",
+			controlplane.ErrInvalid, after)
 	}
 	limit = cmp.Or(limit, AuditExportMax)
 	page, err := log.AuditLinks(ctx, after, limit+1)
