@@ -20,6 +20,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/access"
+	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/watch"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
@@ -89,7 +90,7 @@ func guarded(t *testing.T) (*fixture, *ring) {
 		Cleanup: f.schedule, Rollouts: &f.rollouts, Tokens: r, Settings: &f.settings, RequireTokens: true,
 		Ready: func(context.Context) error { return nil },
 		Lag:   func(context.Context) (time.Duration, error) { return 0, nil },
-		Fleet: func(context.Context) (controlplane.Fleet, error) { return controlplane.Fleet{}, nil },
+		Fleet: func(context.Context) (fleet.Fleet, error) { return fleet.Fleet{}, nil },
 		Audit: f, Tunings: f,
 		Health:   func(context.Context) watch.HealthDocument { return watch.HealthDocument{} },
 		Diagnose: func(context.Context) []watch.Check { return nil },

@@ -4,8 +4,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/cleanup"
+	"github.com/weirhq/weir/controlplane/fleet"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/heartbeat"
 )
@@ -44,7 +44,7 @@ func runRecord(r cleanup.CleanupRun) *controlv1.CleanupRunRecord {
 	}
 }
 
-func fleetResponse(f controlplane.Fleet) *controlv1.FleetResponse {
+func fleetResponse(f fleet.Fleet) *controlv1.FleetResponse {
 	answer := &controlv1.FleetResponse{NowMs: unixMs(f.Now), Truncated: f.Truncated}
 	for _, p := range f.Pairs() {
 		answer.Pairs = append(answer.Pairs, &controlv1.ConvergencePair{From: valid(p.From), To: valid(p.To), P99Ms: p.P99Ms,

@@ -3,7 +3,7 @@ package api
 import (
 	"time"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/rollout"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
@@ -148,7 +148,7 @@ func stageState(r rollout.Rollout, stage int) string {
 	return "active"
 }
 
-func rolloutRates(h controlplane.HealthRates) *controlv1.RolloutRates {
+func rolloutRates(h fleet.HealthRates) *controlv1.RolloutRates {
 	return &controlv1.RolloutRates{
 		Nodes: int32(h.Nodes), NodesLost: int32(h.NodesLost),
 		ErrorsPerMinute: h.ErrorsPerMinute, RowsPerSecond: h.RowsPerSecond, DegradedShare: h.DegradedShare,

@@ -14,6 +14,7 @@ import (
 	"github.com/weirhq/weir/controlplane/access"
 	"github.com/weirhq/weir/controlplane/audit"
 	"github.com/weirhq/weir/controlplane/cleanup"
+	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/limits"
 	"github.com/weirhq/weir/controlplane/tunings"
 	"github.com/weirhq/weir/controlplane/watch"
@@ -58,9 +59,9 @@ type Config struct {
 	Lag   func(context.Context) (time.Duration, error) // how far the cleanup is behind
 	// Partitions returns why the cleanup deletes rows in batches. If it is nil, that is unknown.
 	Partitions func(context.Context) (cleanup.PartitionsProblem, error)
-	Fleet      func(context.Context) (controlplane.Fleet, error) // according to its nodes' heartbeats
-	Health     func(context.Context) watch.HealthDocument        // according to the watch
-	Diagnose   func(context.Context) []watch.Check               // checks of the whole setup
+	Fleet      func(context.Context) (fleet.Fleet, error) // according to its nodes' heartbeats
+	Health     func(context.Context) watch.HealthDocument // according to the watch
+	Diagnose   func(context.Context) []watch.Check        // checks of the whole setup
 	Audit      audit.AuditLog
 	Metrics    prometheus.Gatherer
 	Log        *slog.Logger

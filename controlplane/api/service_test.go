@@ -22,6 +22,7 @@ import (
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/audit"
 	"github.com/weirhq/weir/controlplane/cleanup"
+	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/limits"
 	"github.com/weirhq/weir/controlplane/tunings"
 	"github.com/weirhq/weir/controlplane/watch"
@@ -91,7 +92,7 @@ type fixture struct {
 	settings      settings
 	lagErr        error
 	readyErr      error
-	fleet         controlplane.Fleet
+	fleet         fleet.Fleet
 	fleetErr      error
 	failures      []controlplane.AuthFailure
 	log           bytes.Buffer
@@ -141,7 +142,7 @@ func serve(t *testing.T, opts ...connect.ClientOption) *fixture {
 			return []tunings.RegionTuning{{Document: "{}"}, {Region: "e\xfe", Version: 7, Document: wholeTuning()}}, f.readyErr
 		},
 		Lag:   func(context.Context) (time.Duration, error) { return 3 * time.Second, f.lagErr },
-		Fleet: func(context.Context) (controlplane.Fleet, error) { return f.fleet, f.fleetErr },
+		Fleet: func(context.Context) (fleet.Fleet, error) { return f.fleet, f.fleetErr },
 		Audit: f, Tunings: f,
 		Key: func(_ context.Context, q limits.KeyQuery) (limits.KeyReport, error) {
 			f.keyAsked = q
@@ -209,7 +210,7 @@ func TestCleanupCalls(t *testing.T) {
 
 func TestFleet(t *testing.T) {
 	f := serve(t)
-	f.fleet = controlplane.Fleet{Now: at, Truncated: true, Nodes: []controlplane.Node{{
+	f.fleet = fleet.Fleet{Now: at, Truncated: true, Nodes: []fleet.Node{{
 		Heartbeat: heartbeat.Heartbeat{
 			NodeID: "n1", Region: "eu", Build: "v1", TuningVersion: 4, StartedAtMs: 5,
 			Health: heartbeat.Health{AllowedTotal: 1, DeniedTotal: 2, ShadowedTotal: 3, DegradedTotal: 4, Entries: 5, PendingCost: 6, DroppedCost: 7, ReplayErrors: 8, ReplayedAtMs: 9,
@@ -233,7 +234,7 @@ func TestFleet(t *testing.T) {
 // "One odd node must not hide the fleet."
 func TestFleetWithBytesThatAreNoText(t *testing.T) {
 	f := serve(t)
-	f.fleet = controlplane.Fleet{Nodes: []controlplane.Node{{Heartbeat: heartbeat.Heartbeat{NodeID: "n\xff", Region: "eu"}, HealthProblem: "\xfe"}}}
+	f.fleet = fleet.Fleet{Nodes: []fleet.Node{{Heartbeat: heartbeat.Heartbeat{NodeID: "n\xff", Region: "eu"}, HealthProblem: "\xfe"}}}
 	answer, err := f.client.Fleet(t.Context(), connect.NewRequest(&controlv1.FleetRequest{}))
 	if err != nil || answer.Msg.GetNodes()[0].GetNodeId() != "n\uFFFD" {
 		t.Errorf("%v, %v", answer, err)

@@ -26,6 +26,7 @@ import (
 	"github.com/weirhq/weir/controlplane/api"
 	"github.com/weirhq/weir/controlplane/audit"
 	"github.com/weirhq/weir/controlplane/cleanup"
+	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/limits"
 	"github.com/weirhq/weir/controlplane/previews"
 	"github.com/weirhq/weir/controlplane/retire"
@@ -49,7 +50,7 @@ type world struct {
 
 	mu       sync.Mutex
 	down     error // of everything below the API
-	fleet    controlplane.Fleet
+	fleet    fleet.Fleet
 	cleanup  cleanup.CleanupStatus
 	one      *rollout.Rollout
 	settings []limits.Override
@@ -125,7 +126,7 @@ func start(t testing.TB, open bool) *world {
 			return []watch.Check{{Area: "mysql", Name: "version", Result: watch.CheckOK, What: "10.11"}, {Area: "redis", Name: "policy", Result: "fail", What: "evicts", Do: "set noeviction"}}
 		},
 		Lag: func(context.Context) (time.Duration, error) { return 3 * time.Second, w.failure() },
-		Fleet: func(context.Context) (controlplane.Fleet, error) {
+		Fleet: func(context.Context) (fleet.Fleet, error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			return w.fleet, w.down
@@ -634,12 +635,12 @@ func (b *browser) do(r *http.Request) answered {
 }
 
 // populous is a fleet of regions with nodes each, in all states.
-func populous(regions, nodes int, now time.Time) controlplane.Fleet {
-	fleet := controlplane.Fleet{Now: now}
+func populous(regions, nodes int, now time.Time) fleet.Fleet {
+	listing := fleet.Fleet{Now: now}
 	for r := range regions {
 		for n := range nodes {
 			at := now.Add(-time.Second).UnixMilli()
-			node := controlplane.Node{
+			node := fleet.Node{
 				Heartbeat: heartbeat.Heartbeat{NodeID: fmt.Sprintf("node-%02d-%03d", r, n), Region: fmt.Sprintf("region-%02d", r), Build: "v1.2.3", TuningVersion: int64(n % 2), StartedAtMs: at - 60_000,
 					Health: heartbeat.Health{AllowedTotal: int64(1000 * n), DeniedTotal: int64(10 * n), ReplayedAtMs: at, SettingsAtMs: at, Relay: &heartbeat.Relay{Shards: 1}}},
 				SeenAt: now.Add(-time.Second), Age: time.Second, Live: n%10 != 9,
@@ -647,8 +648,8 @@ func populous(regions, nodes int, now time.Time) controlplane.Fleet {
 			if n == 0 {
 				node.Health.Relay = &heartbeat.Relay{Shards: 1, Held: []int{0}, InStepAtMs: at, UnpublishedMs: 200, LagP99Ms: map[string]int64{"region-00": int64(900 * r)}}
 			}
-			fleet.Nodes = append(fleet.Nodes, node)
+			listing.Nodes = append(listing.Nodes, node)
 		}
 	}
-	return fleet
+	return listing
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/audit"
 	"github.com/weirhq/weir/controlplane/cleanup"
+	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/limits"
 	"github.com/weirhq/weir/controlplane/retire"
 	"github.com/weirhq/weir/controlplane/rollout"
@@ -220,7 +221,7 @@ func TestTheWorstNodesAreNamed(t *testing.T) {
 func TestNamesAreEscaped(t *testing.T) {
 	const evil = `<img src=x onerror=alert(1)>"'`
 	w := start(t, false)
-	w.fleet = controlplane.Fleet{Now: time.Now(), Nodes: []controlplane.Node{{Heartbeat: heartbeat.Heartbeat{NodeID: evil, Region: evil, Build: evil, Health: heartbeat.Health{SettingsProblem: evil}}, Live: true}}}
+	w.fleet = fleet.Fleet{Now: time.Now(), Nodes: []fleet.Node{{Heartbeat: heartbeat.Heartbeat{NodeID: evil, Region: evil, Build: evil, Health: heartbeat.Health{SettingsProblem: evil}}, Live: true}}}
 	w.settings = []limits.Override{{Workspace: "acme", Namespace: "api", Pattern: evil}}
 	b := w.as("operator")
 	for _, path := range append(everyPage, "/console/regions/"+url.PathEscape(evil), "/console/sign-in?next="+url.QueryEscape(evil), "/console/limits/namespace?"+url.Values{"workspace": {evil}, "namespace": {evil}, "after": {evil}, "pattern": {evil}}.Encode()) {

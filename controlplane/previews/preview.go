@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/rollout"
 	"github.com/weirhq/weir/shared/tuning"
 )
@@ -19,7 +20,7 @@ const (
 	PreviewTimeMax     = time.Minute
 
 	previewRegionsMax = rollout.RolloutRegionsMax
-	previewNodesMax   = controlplane.FleetNodesMax
+	previewNodesMax   = fleet.FleetNodesMax
 	previewKeysMax    = 1_000_000_000
 )
 
@@ -139,7 +140,7 @@ func (p *Preview) Preview(ctx context.Context, req PreviewRequest) (answer Previ
 			PreviewTimeMax)
 	}
 	began := time.Now()
-	var fleet controlplane.Fleet
+	var fleet fleet.Fleet
 	if !req.NoFleet {
 		if fleet, err = p.work.Fleet(ctx); err != nil {
 			return answer, err
@@ -159,7 +160,7 @@ func (p *Preview) Preview(ctx context.Context, req PreviewRequest) (answer Previ
 
 // old is the tuning to compare with: the one that was given, or that most live nodes'
 // regions have in force.
-func (p *Preview) old(ctx context.Context, req PreviewRequest, fleet controlplane.Fleet) (string, error) {
+func (p *Preview) old(ctx context.Context, req PreviewRequest, fleet fleet.Fleet) (string, error) {
 	switch {
 	case req.Old != "":
 		return (rollout.RolloutSpec{Tuning: req.Old}).WholeTuning()
@@ -209,7 +210,7 @@ const (
 
 // shapeOf is the fleet's own shape, with what was given put over it, and assumptions for
 // the rest.
-func shapeOf(fleet controlplane.Fleet, given GivenShape) (FleetShape, error) {
+func shapeOf(fleet fleet.Fleet, given GivenShape) (FleetShape, error) {
 	seen := seenShape(fleet)
 	s := FleetShape{Nodes: seen.nodes}
 	if given.Regions != nil || given.NodesPerRegion != nil || len(s.Nodes) == 0 {
@@ -288,10 +289,10 @@ func (s seen) nodesPerRegion() int {
 // seenShape adds heartbeats up. Requests on a key reach any node of its region, so a
 // region has about as many keys as the node that knows most; keys that two regions use
 // are in both sums, and are counted once.
-func seenShape(fleet controlplane.Fleet) (s seen) {
+func seenShape(listing fleet.Fleet) (s seen) {
 	type region struct{ nodes, keys, hot, told, shared int64 }
 	byName := map[string]*region{}
-	for _, n := range fleet.Nodes {
+	for _, n := range listing.Nodes {
 		if !n.Live {
 			continue
 		}
@@ -318,10 +319,10 @@ func seenShape(fleet controlplane.Fleet) (s seen) {
 	if keys == 0 {
 		return s
 	}
-	s.hot = controlplane.Quotient(float64(min(hot, keys)), float64(keys))
+	s.hot = fleet.Quotient(float64(min(hot, keys)), float64(keys))
 	if told > 0 {
 		twice := min(float64(shared)/float64(told), 1) / 2
-		s.overlap = controlplane.Quotient(twice, 1-twice) // of the keys counted once
+		s.overlap = fleet.Quotient(twice, 1-twice) // of the keys counted once
 		keys = int64(math.Round(float64(keys) * (1 - twice)))
 	}
 	keys = max(1, keys)

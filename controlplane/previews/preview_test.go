@@ -10,18 +10,19 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/internal/controltest"
 	"github.com/weirhq/weir/controlplane/rollout"
 	"github.com/weirhq/weir/controlplane/tunings"
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
-func beatOf(region, node string, h heartbeat.Health, now time.Time) controlplane.FleetRow {
+func beatOf(region, node string, h heartbeat.Health, now time.Time) fleet.FleetRow {
 	text, err := json.Marshal(h)
 	if err != nil {
 		panic(err)
 	}
-	return controlplane.FleetRow{Heartbeat: heartbeat.Heartbeat{NodeID: node, Region: region}, SeenAt: now, Health: string(text)}
+	return fleet.FleetRow{Heartbeat: heartbeat.Heartbeat{NodeID: node, Region: region}, SeenAt: now, Health: string(text)}
 }
 
 // previewed keeps what it was asked, and waits if it is to.
@@ -44,12 +45,12 @@ func (p *previewed) Preview(ctx context.Context, ask PreviewAsk) (Predictions, e
 type previewLand struct {
 	rollout.RolloutStore
 	now  time.Time
-	rows []controlplane.FleetRow
+	rows []fleet.FleetRow
 }
 
 func (l previewLand) NewestTunings(context.Context) ([]tunings.RegionTuning, error) { return nil, nil }
 
-func (l previewLand) FleetNodes(context.Context, int) (time.Time, []controlplane.FleetRow, error) {
+func (l previewLand) FleetNodes(context.Context, int) (time.Time, []fleet.FleetRow, error) {
 	return l.now, l.rows, nil
 }
 
@@ -58,16 +59,16 @@ func (l previewLand) FleetNodes(context.Context, int) (time.Time, []controlplane
 func TestPreviewTakesTheFleetsShape(t *testing.T) {
 	l := previewLand{now: controltest.Day}
 	shared := int64(300)
-	rows := []controlplane.FleetRow{
+	rows := []fleet.FleetRow{
 		beatOf("eu", "eu-1", heartbeat.Health{ActiveKeys: 1000, HotKeys: 100, SharedKeys: &shared}, l.now),
 		beatOf("eu", "eu-2", heartbeat.Health{ActiveKeys: 900, HotKeys: 80, SharedKeys: &shared}, l.now),
 		beatOf("us", "us-1", heartbeat.Health{ActiveKeys: 500, HotKeys: 50, SharedKeys: &shared}, l.now),
 		beatOf("us", "us-dead", heartbeat.Health{ActiveKeys: 90_000}, l.now.Add(-time.Hour)),
 	}
-	older := []controlplane.FleetRow{beatOf("eu", "eu-1", heartbeat.Health{}, l.now)}
+	older := []fleet.FleetRow{beatOf("eu", "eu-1", heartbeat.Health{}, l.now)}
 	for _, c := range []struct {
 		what string
-		rows []controlplane.FleetRow
+		rows []fleet.FleetRow
 		req  PreviewRequest
 		want FleetShape
 	}{
@@ -109,7 +110,7 @@ func TestPreviewTakesTheFleetsShape(t *testing.T) {
 // Previews run one at a time: a second caller gets a clear error, and the first one's end frees it.
 func TestPreviewsTakeTurns(t *testing.T) {
 	p := &previewed{began: make(chan struct{})}
-	previews := NewPreview(p, rollout.NewRolloutWork(previewLand{now: controltest.Day, rows: []controlplane.FleetRow{beatOf("eu", "eu-1", heartbeat.Health{}, controltest.Day)}}, 30*time.Second))
+	previews := NewPreview(p, rollout.NewRolloutWork(previewLand{now: controltest.Day, rows: []fleet.FleetRow{beatOf("eu", "eu-1", heartbeat.Health{}, controltest.Day)}}, 30*time.Second))
 	ctx, cancel := context.WithCancel(t.Context())
 	first := make(chan error, 1)
 	go func() {
@@ -131,7 +132,7 @@ func TestPreviewsTakeTurns(t *testing.T) {
 }
 
 func TestPreviewRefusals(t *testing.T) {
-	previews := NewPreview(&previewed{}, rollout.NewRolloutWork(previewLand{now: controltest.Day, rows: []controlplane.FleetRow{beatOf("eu", "eu-1", heartbeat.Health{}, controltest.Day)}}, 30*time.Second))
+	previews := NewPreview(&previewed{}, rollout.NewRolloutWork(previewLand{now: controltest.Day, rows: []fleet.FleetRow{beatOf("eu", "eu-1", heartbeat.Health{}, controltest.Day)}}, 30*time.Second))
 	for want, req := range map[string]PreviewRequest{
 		"floor is 2":                          {New: `{"floor":2}`},
 		"step is 3":                           {New: string(controltest.Document30), Old: `{"step":3}`},

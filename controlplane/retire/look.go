@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/fleet"
 )
 
 // RetirementLook is how a table and the fleet are at one moment.
@@ -63,10 +64,10 @@ type RetirementEvidence struct {
 // JudgeCounts tells whether every region that was heard of lately has a live node, each shard
 // of its origin a node that relays it, and each such node has told and read news, without an
 // error, within withinMs before its last heartbeat. Both times are by the node's own clock.
-func JudgeCounts(fleet controlplane.Fleet, withinMs int64) RetirementHealth {
+func JudgeCounts(listing fleet.Fleet, withinMs int64) RetirementHealth {
 	var h RetirementHealth
 	var regions []string
-	for _, n := range fleet.Nodes {
+	for _, n := range listing.Nodes {
 		regions = append(regions, n.Region)
 		if !n.Live {
 			continue
@@ -81,22 +82,22 @@ func JudgeCounts(fleet controlplane.Fleet, withinMs int64) RetirementHealth {
 	h.Regions = len(regions)
 	for _, region := range regions {
 		if h.Problem == "" {
-			h.Problem = regionProblem(region, controlplane.Select(fleet.Nodes,
-				func(n controlplane.Node) bool { return n.Live && n.Region == region }))
+			h.Problem = regionProblem(region, fleet.Select(listing.Nodes,
+				func(n fleet.Node) bool { return n.Live && n.Region == region }))
 		}
 	}
 	switch {
 	case h.Nodes == 0 && h.Problem == "":
 		h.Problem = "no node sends heartbeats"
-	case fleet.Truncated && h.Problem == "":
-		h.Problem = fmt.Sprintf("there are more than %d nodes, and the rest were not checked", controlplane.FleetNodesMax)
+	case listing.Truncated && h.Problem == "":
+		h.Problem = fmt.Sprintf("there are more than %d nodes, and the rest were not checked", fleet.FleetNodesMax)
 	}
 	h.Problem = controlplane.Cut(h.Problem, controlplane.ReasonBytesMax)
 	return h
 }
 
-func countsProblem(n controlplane.Node, withinMs int64) string {
-	if !controlplane.Relays(n) {
+func countsProblem(n fleet.Node, withinMs int64) string {
+	if !fleet.Relays(n) {
 		return ""
 	}
 	switch age := n.SentAtMs - n.Health.Relay.InStepAtMs; {
@@ -111,16 +112,16 @@ func countsProblem(n controlplane.Node, withinMs int64) string {
 }
 
 // regionProblem is why a region with these live nodes does not share its counts.
-func regionProblem(region string, live []controlplane.Node) string {
+func regionProblem(region string, live []fleet.Node) string {
 	if len(live) == 0 {
 		return fmt.Sprintf("region %s has no live node", region)
 	}
-	by := controlplane.RelayedBy(live)
+	by := fleet.RelayedBy(live)
 	if by.Shards == 0 {
 		return fmt.Sprintf("no node of region %s has a relay", region)
 	}
 	if missing := by.Missing(); len(missing) > 0 {
-		return fmt.Sprintf("no node of region %s relays %s", region, controlplane.ShardNames(missing))
+		return fmt.Sprintf("no node of region %s relays %s", region, fleet.ShardNames(missing))
 	}
 	return ""
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/cleanup"
+	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/internal/controltest"
 	"github.com/weirhq/weir/shared/heartbeat"
 )
@@ -449,28 +450,28 @@ func TestRetirementTimers(t *testing.T) {
 // Every region that was heard of lately has a live node and a relay, which has told and read within withinMs before its
 // last heartbeat.
 func TestJudgeCounts(t *testing.T) {
-	node := func(region string, live bool, inStep int64, held ...int) controlplane.Node {
-		n := controlplane.Node{Live: live}
+	node := func(region string, live bool, inStep int64, held ...int) fleet.Node {
+		n := fleet.Node{Live: live}
 		n.NodeID, n.Region, n.SentAtMs = region+"-1", region, 100_000
 		n.Health = heartbeat.Health{Relay: &heartbeat.Relay{Shards: 1, Held: held, InStepAtMs: inStep}}
 		return n
 	}
 	good := node("eu", true, 99_000, 0)
-	for problem, fleet := range map[string]controlplane.Fleet{
-		"": {Nodes: []controlplane.Node{good, node("eu", true, 0), node("us", true, 95_000, 0)}},
-		"us-1 in us has sent or read no changes for 5.001s": {Nodes: []controlplane.Node{good, node("us", true, 94_999, 0)}},
-		"us-1 in us has sent and read no changes yet":       {Nodes: []controlplane.Node{good, node("us", true, 0, 0)}},
-		"region us has no live node":                        {Nodes: []controlplane.Node{good, node("us", false, 99_000, 0)}},
-		"no node of region us relays shard 0":               {Nodes: []controlplane.Node{good, node("us", true, 0), node("us", false, 99_000, 0)}},
-		"no node of region us has a relay":                  {Nodes: []controlplane.Node{good, {Live: true, Heartbeat: heartbeat.Heartbeat{Region: "us"}}}},
+	for problem, fleet := range map[string]fleet.Fleet{
+		"": {Nodes: []fleet.Node{good, node("eu", true, 0), node("us", true, 95_000, 0)}},
+		"us-1 in us has sent or read no changes for 5.001s": {Nodes: []fleet.Node{good, node("us", true, 94_999, 0)}},
+		"us-1 in us has sent and read no changes yet":       {Nodes: []fleet.Node{good, node("us", true, 0, 0)}},
+		"region us has no live node":                        {Nodes: []fleet.Node{good, node("us", false, 99_000, 0)}},
+		"no node of region us relays shard 0":               {Nodes: []fleet.Node{good, node("us", true, 0), node("us", false, 99_000, 0)}},
+		"no node of region us has a relay":                  {Nodes: []fleet.Node{good, {Live: true, Heartbeat: heartbeat.Heartbeat{Region: "us"}}}},
 		"no node sends heartbeats":                          {},
-		"there are more than 10000 nodes":                   {Nodes: []controlplane.Node{good}, Truncated: true},
+		"there are more than 10000 nodes":                   {Nodes: []fleet.Node{good}, Truncated: true},
 	} {
 		if h := JudgeCounts(fleet, 5000); h.Problem != problem && (problem == "" || !strings.HasPrefix(h.Problem, problem)) {
 			t.Errorf("%q, want %q", h.Problem, problem)
 		}
 	}
-	if h := JudgeCounts(controlplane.Fleet{Nodes: []controlplane.Node{good, node("eu", false, 0), node("us", true, 99_000, 0)}}, 5000); h != (RetirementHealth{Regions: 2, Nodes: 2}) {
+	if h := JudgeCounts(fleet.Fleet{Nodes: []fleet.Node{good, node("eu", false, 0), node("us", true, 99_000, 0)}}, 5000); h != (RetirementHealth{Regions: 2, Nodes: 2}) {
 		t.Errorf("%+v", h)
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/cleanup"
+	"github.com/weirhq/weir/controlplane/fleet"
 )
 
 // retirementStepTimeout bounds one step: longer than a rename waits for its locks.
@@ -14,7 +15,7 @@ const retirementStepTimeout = 15 * time.Second
 
 // RetirementStore is what a retirement needs of MySQL. All methods may be called at once.
 type RetirementStore interface {
-	controlplane.FleetStore
+	fleet.FleetStore
 	controlplane.JobStates
 	// Now is the clock of the database.
 	Now(ctx context.Context) (time.Time, error)
@@ -53,7 +54,7 @@ func (w *RetirementWork) Look(ctx context.Context, table, dated string,
 	if look.Dated, err = w.store.TableFigures(ctx, dated); err != nil {
 		return look, err
 	}
-	fleet, err := controlplane.ListFleet(ctx, w.store, w.liveWithin)
+	fleet, err := fleet.ListFleet(ctx, w.store, w.liveWithin)
 	if err != nil {
 		return look, err
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/internal/controltest"
 	"github.com/weirhq/weir/controlplane/tunings"
 	"github.com/weirhq/weir/shared/heartbeat"
@@ -20,16 +21,16 @@ func TestEveryTotalCounts(t *testing.T) {
 		AllowedTotal: 1, DeniedTotal: 10, ShadowedTotal: 100, DegradedTotal: 7, DroppedCost: 8,
 		SettingsErrors: 100, Relay: &heartbeat.Relay{Errors: 11, Rows: 12, Shards: 2, Held: []int{1}},
 	}
-	want := controlplane.Tally{controlplane.TallyDecisions: 111, controlplane.TallyDenied: 110, controlplane.TallyDegraded: 7, controlplane.TallyDropped: 8, controlplane.TallyErrors: 111, controlplane.TallyRows: 12}
-	got := controlplane.FiguresOf(controlplane.Node{Heartbeat: heartbeat.Heartbeat{Health: h}})
+	want := fleet.Tally{fleet.TallyDecisions: 111, fleet.TallyDenied: 110, fleet.TallyDegraded: 7, fleet.TallyDropped: 8, fleet.TallyErrors: 111, fleet.TallyRows: 12}
+	got := fleet.FiguresOf(fleet.Node{Heartbeat: heartbeat.Heartbeat{Health: h}})
 	if got.Totals != want || got.Shards != 2 || !slices.Equal(got.Held, []int{1}) {
 		t.Errorf("%+v, want %v", got, want)
 	}
 }
 
 // spans is a node that did so much in a minute, before and in each part of the window.
-func spans(id string, before, since controlplane.Tally) WatchedNode {
-	n := WatchedNode{ID: id, Window: make([]controlplane.Span, watchBuckets)}
+func spans(id string, before, since fleet.Tally) WatchedNode {
+	n := WatchedNode{ID: id, Window: make([]fleet.Span, watchBuckets)}
 	n.Before.Add(60_000, before)
 	for i := range n.Window {
 		n.Window[i].Add(60_000, since)
@@ -46,7 +47,7 @@ func breachIn(g Guardrails, w *RegionWatch, nowMs int64, borne time.Duration) st
 				continue
 			}
 			at := &w.Parts[watchBuckets-len(w.Nodes[i].Window)+part]
-			at.Did.Add(s[0], controlplane.Tally(s[1:]))
+			at.Did.Add(s[0], fleet.Tally(s[1:]))
 			at.Nodes++
 		}
 	}
@@ -64,8 +65,8 @@ func (n *WatchedNode) each(figure int, more int64) {
 // guardrail bears beyond it.
 func TestANodeIsHeldAgainstItsRegion(t *testing.T) {
 	busy := tally(40, 10_000, 0, 60*9000, 0)
-	busy[controlplane.TallyDegraded] = 8000
-	w := RegionWatch{Region: "eu", Nodes: []WatchedNode{spans("busy", busy, controlplane.Tally{}), spans("idle", tally(0, 10_000, 0, 0, 0), busy)}}
+	busy[fleet.TallyDegraded] = 8000
+	w := RegionWatch{Region: "eu", Nodes: []WatchedNode{spans("busy", busy, fleet.Tally{}), spans("idle", tally(0, 10_000, 0, 0, 0), busy)}}
 	slow, quick := 90_000.0, 10.0
 	w.ConvergenceMs, w.LatencyUs = &slow, &slow
 	w.Nodes[1].ConvergenceMs, w.Nodes[1].LatencyUs = &slow, &slow
@@ -74,20 +75,20 @@ func TestANodeIsHeldAgainstItsRegion(t *testing.T) {
 		t.Errorf("as its region did: %s", why)
 	}
 	for says, spoil := range map[string]func(*RegionWatch, *WatchedNode){
-		"of relays and se": func(_ *RegionWatch, n *WatchedNode) { n.each(controlplane.TallyErrors, 80) },
-		"without the orig": func(_ *RegionWatch, n *WatchedNode) { n.each(controlplane.TallyDegraded, 1900) },
+		"of relays and se": func(_ *RegionWatch, n *WatchedNode) { n.each(fleet.TallyErrors, 80) },
+		"without the orig": func(_ *RegionWatch, n *WatchedNode) { n.each(fleet.TallyDegraded, 1900) },
 		"convergence":      func(w *RegionWatch, _ *WatchedNode) { w.ConvergenceMs = &quick },
 		"latency":          func(w *RegionWatch, _ *WatchedNode) { w.LatencyUs = &quick },
 	} {
 		bad := w
-		bad.Nodes = []WatchedNode{spans("busy", busy, controlplane.Tally{}), spans("idle", tally(0, 10_000, 0, 0, 0), busy)}
+		bad.Nodes = []WatchedNode{spans("busy", busy, fleet.Tally{}), spans("idle", tally(0, 10_000, 0, 0, 0), busy)}
 		bad.Nodes[1].ConvergenceMs, bad.Nodes[1].LatencyUs = &slow, &slow
 		spoil(&bad, &bad.Nodes[1])
 		if why := breachIn(g, &bad, 1, 0); !strings.Contains(why, says) || !strings.Contains(why, "of node idle in region eu") {
 			t.Errorf("%s: %q", says, why)
 		}
 	}
-	w.Nodes[1].each(controlplane.TallyRows, 60*(27_900-9000))
+	w.Nodes[1].each(fleet.TallyRows, 60*(27_900-9000))
 	if why := breachIn(g, &w, 0, 0); !strings.Contains(why, "MySQL rows of a region's relays a second: 27900, more than 27000") {
 		t.Errorf("rows: %q", why)
 	}
@@ -107,7 +108,7 @@ func TestWhatANodeIsJudgedFrom(t *testing.T) {
 	}
 	for errors, want := range map[int64]bool{7: false, 30: true} { // a minute, of which 6 are borne
 		r := Rollout{Phase: RolloutBaking, Spec: spec(all), Stages: []StagePlan{{BakeMs: 3_600_000}}, Watch: []RegionWatch{
-			{Region: "eu", Begun: 5, Nodes: []WatchedNode{spans("a", controlplane.Tally{}, tally(errors, 0, 0, 0, 0))}},
+			{Region: "eu", Begun: 5, Nodes: []WatchedNode{spans("a", fleet.Tally{}, tally(errors, 0, 0, 0, 0))}},
 		}}
 		if b := r.breachOfNodes(0); (b != nil) != want || want && !strings.Contains(b.why, "a node and minute: 30, more than 6") {
 			t.Errorf("%d errors a minute: %+v", errors, b)
@@ -117,9 +118,9 @@ func TestWhatANodeIsJudgedFrom(t *testing.T) {
 
 // A node that is gone is counted as lost, and what it did is no part of what its region does.
 func TestANodeThatIsGoneAddsNothing(t *testing.T) {
-	gone := spans("gone", controlplane.Tally{}, tally(400, 10_000, 0, 0, 0))
+	gone := spans("gone", fleet.Tally{}, tally(400, 10_000, 0, 0, 0))
 	gone.Gone = true
-	w := RegionWatch{Region: "eu", Nodes: []WatchedNode{spans("here", controlplane.Tally{}, tally(4, 1000, 500, 0, 0)), gone}}
+	w := RegionWatch{Region: "eu", Nodes: []WatchedNode{spans("here", fleet.Tally{}, tally(4, 1000, 500, 0, 0)), gone}}
 	if r := w.rates(0); r.Nodes != 1 || r.NodesLost != 1 || *r.ErrorsPerMinute != 4 || *r.DeniedShare != 0.5 {
 		t.Errorf("%+v, %v errors a minute, %v denied", r, *r.ErrorsPerMinute, *r.DeniedShare)
 	}

@@ -1,6 +1,6 @@
 package rollout
 
-import "github.com/weirhq/weir/controlplane"
+import "github.com/weirhq/weir/controlplane/fleet"
 
 // Clocks are what the newest look says of the clock of the database, by which nodes are live, beside the rollout's own.
 type Clocks struct {
@@ -12,7 +12,7 @@ type Clocks struct {
 }
 
 // see takes in a look. The two clocks may drift apart by a part of the age at which a node counts as silent.
-func (c *Clocks) see(look controlplane.FleetLook, nowMs int64) {
+func (c *Clocks) see(look fleet.FleetLook, nowMs int64) {
 	if c.OwnMs > 0 && (look.AtMs-c.DatabaseMs)-(nowMs-c.OwnMs) > look.LiveMs/4 {
 		c.JumpedMs = nowMs
 	}
@@ -25,14 +25,14 @@ func (c *Clocks) see(look controlplane.FleetLook, nowMs int64) {
 
 // unsure tells that nodes may look silent by a jump of the clock alone: each has as long to speak again as one that is
 // live may be silent.
-func (c *Clocks) unsure(look controlplane.FleetLook, nowMs int64) bool {
+func (c *Clocks) unsure(look fleet.FleetLook, nowMs int64) bool {
 	return c.JumpedMs > 0 && nowMs >= c.JumpedMs && nowMs-c.JumpedMs < look.LiveMs
 }
 
 const clockJumped = "the clock of the database has jumped: the wait for each node's heartbeat starts again"
 
 // held tells that the rollout waits for the nodes that a jump of the clock made look silent.
-func (r *Rollout) held(look controlplane.FleetLook, nowMs int64) bool {
+func (r *Rollout) held(look fleet.FleetLook, nowMs int64) bool {
 	switch unsure := r.Clocks.unsure(look, nowMs); {
 	case unsure:
 		r.Waiting = clockJumped

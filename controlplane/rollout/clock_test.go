@@ -3,7 +3,7 @@ package rollout
 import (
 	"testing"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/fleet"
 )
 
 // A jump is what the database's clock gains on the rollout's own, beyond a quarter of the age at which a node is
@@ -15,11 +15,11 @@ func TestWhatIsAJumpOfTheClock(t *testing.T) {
 		jumped bool
 	}{{0, false}, {-600_000, false}, {live / 4, false}, {live/4 + 1, true}, {600_000, true}} {
 		var clocks Clocks
-		first := controlplane.FleetLook{AtMs: database, LiveMs: live} // far ahead of the rollout's own clock, and no jump
+		first := fleet.FleetLook{AtMs: database, LiveMs: live} // far ahead of the rollout's own clock, and no jump
 		if clocks.see(first, own); clocks.JumpedMs != 0 || clocks.unsure(first, own) {
 			t.Errorf("the first look is a jump: %+v", clocks)
 		}
-		next := controlplane.FleetLook{AtMs: database + 5000 + c.gained, LiveMs: live}
+		next := fleet.FleetLook{AtMs: database + 5000 + c.gained, LiveMs: live}
 		clocks.see(next, own+5000)
 		for after, unsure := range map[int64]bool{0: c.jumped, live - 1: c.jumped, live: false, -1: false} {
 			if got := clocks.unsure(next, own+5000+after); got != unsure {

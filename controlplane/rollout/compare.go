@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/sequential"
 	"github.com/weirhq/weir/shared/tuning"
 )
@@ -116,15 +117,15 @@ type ComparedRegion struct {
 
 // ComparedNode is a node of it, with what it did in the current slot.
 type ComparedNode struct {
-	ID        string             `json:"id"`
-	StartedMs int64              `json:"started_ms"`
-	SentMs    int64              `json:"sent_ms"`
-	SeenMs    int64              `json:"seen_ms"`
-	Totals    controlplane.Tally `json:"totals"`
-	Slot      controlplane.Span  `json:"slot"`
-	Came      bool               `json:"came,omitempty"` // since the stage was applied
-	Gone      bool               `json:"gone,omitempty"` // not live any more
-	Left      bool               `json:"left,omitempty"` // it is gone, and said so
+	ID        string      `json:"id"`
+	StartedMs int64       `json:"started_ms"`
+	SentMs    int64       `json:"sent_ms"`
+	SeenMs    int64       `json:"seen_ms"`
+	Totals    fleet.Tally `json:"totals"`
+	Slot      fleet.Span  `json:"slot"`
+	Came      bool        `json:"came,omitempty"` // since the stage was applied
+	Gone      bool        `json:"gone,omitempty"` // not live any more
+	Left      bool        `json:"left,omitempty"` // it is gone, and said so
 }
 
 // ComparedStage is a stage that has been applied: what every region did before it, and how far its own are from the
@@ -146,12 +147,12 @@ type ComparedSeries struct {
 }
 
 // compare takes in a look at all regions. A slot is long enough for every live node to be heard of in it.
-func (r *Rollout) compare(look controlplane.FleetLook, nowMs int64) {
+func (r *Rollout) compare(look fleet.FleetLook, nowMs int64) {
 	if r.Spec.Plan.Guardrails.Comparison.Off {
 		return
 	}
 	c := &r.Compared
-	nodes := map[string][]controlplane.NodeFigures{}
+	nodes := map[string][]fleet.NodeFigures{}
 	for _, n := range look.Nodes {
 		nodes[n.Region] = append(nodes[n.Region], n)
 	}
@@ -169,7 +170,7 @@ func (r *Rollout) compare(look controlplane.FleetLook, nowMs int64) {
 }
 
 // slotMs is the least length of a slot: a node sends a heartbeat some times before it is no longer live.
-func slotMs(look controlplane.FleetLook) int64 { return look.LiveMs / 3 }
+func slotMs(look fleet.FleetLook) int64 { return look.LiveMs / 3 }
 
 func (c *Compared) region(name string) *ComparedRegion {
 	i := slices.IndexFunc(c.Regions, func(x ComparedRegion) bool { return x.Region == name })
@@ -181,7 +182,7 @@ func (c *Compared) region(name string) *ComparedRegion {
 }
 
 // observe takes in the live nodes of the region.
-func (c *ComparedRegion) observe(nodes []controlplane.NodeFigures, left []string, applied bool) {
+func (c *ComparedRegion) observe(nodes []fleet.NodeFigures, left []string, applied bool) {
 	at := make(map[string]int, len(c.Nodes))
 	for i := range c.Nodes {
 		c.Nodes[i].Gone, c.Nodes[i].Left = true, slices.Contains(left, c.Nodes[i].ID)
@@ -220,9 +221,9 @@ func (r *Rollout) lostElsewhere() float64 {
 	return float64(gone) / float64(max(1, were))
 }
 
-func (n *ComparedNode) observe(is controlplane.NodeFigures) {
+func (n *ComparedNode) observe(is fleet.NodeFigures) {
 	w := WatchedNode{StartedMs: n.StartedMs, SentMs: n.SentMs, SeenMs: n.SeenMs, Totals: n.Totals,
-		Window: []controlplane.Span{n.Slot}}
+		Window: []fleet.Span{n.Slot}}
 	w.observe(is, false)
 	n.StartedMs, n.SentMs, n.SeenMs, n.Totals, n.Slot = w.StartedMs, w.SentMs, w.SeenMs, w.Totals, w.Window[0]
 }
@@ -231,7 +232,7 @@ func (n *ComparedNode) observe(is controlplane.NodeFigures) {
 // nothing was decided.
 func (c *ComparedRegion) sample(has func(id string) bool) (_ *Sample, nodes int) {
 	var s Sample
-	var sum controlplane.Span
+	var sum fleet.Span
 	for _, n := range c.Nodes {
 		if n.Gone || !has(n.ID) {
 			continue
@@ -240,16 +241,16 @@ func (c *ComparedRegion) sample(has func(id string) bool) (_ *Sample, nodes int)
 			return nil, 0
 		}
 		nodes++
-		sum.Add(n.Slot[0], controlplane.Tally(n.Slot[1:]))
+		sum.Add(n.Slot[0], fleet.Tally(n.Slot[1:]))
 	}
-	decisions := float64(sum.Of(controlplane.TallyDecisions))
+	decisions := float64(sum.Of(fleet.TallyDecisions))
 	if decisions < decisionsMin {
 		return nil, 0
 	}
-	s[sampleRows] = math.Log(float64(1+sum.Of(controlplane.TallyRows)) / decisions)
-	s[sampleDenied] = float64(sum.Of(controlplane.TallyDenied)) / decisions
-	s[sampleDegraded] = float64(sum.Of(controlplane.TallyDegraded)) / decisions
-	s[sampleErrors] = float64(sum.Of(controlplane.TallyErrors)) / (float64(sum[0]) / 60_000)
+	s[sampleRows] = math.Log(float64(1+sum.Of(fleet.TallyRows)) / decisions)
+	s[sampleDenied] = float64(sum.Of(fleet.TallyDenied)) / decisions
+	s[sampleDegraded] = float64(sum.Of(fleet.TallyDegraded)) / decisions
+	s[sampleErrors] = float64(sum.Of(fleet.TallyErrors)) / (float64(sum[0]) / 60_000)
 	return &s, nodes
 }
 
@@ -348,7 +349,7 @@ func (r *Rollout) beginSlot(nowMs int64) {
 	r.Compared.SlotMs = nowMs
 	for i := range r.Compared.Regions {
 		for n := range r.Compared.Regions[i].Nodes {
-			r.Compared.Regions[i].Nodes[n].Slot = controlplane.Span{}
+			r.Compared.Regions[i].Nodes[n].Slot = fleet.Span{}
 		}
 	}
 }
@@ -524,7 +525,7 @@ func (r *Rollout) comparable() (n int) {
 	if slices.ContainsFunc(r.Stages, func(s StagePlan) bool { return !s.All() }) {
 		each = 2 // a region, and the nodes of it
 	}
-	named := controlplane.RolloutScope{}
+	named := fleet.RolloutScope{}
 	for _, s := range r.Stages {
 		n += each*len(s.Scope.Regions) + 1
 		named.Regions = append(named.Regions, s.Scope.Regions...)

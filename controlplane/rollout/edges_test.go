@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/internal/controltest"
 	"github.com/weirhq/weir/shared/heartbeat"
 )
@@ -215,8 +216,8 @@ func TestTheTimeBetweenHeartbeats(t *testing.T) {
 		"an older heartbeat, of a late answer": {-5000, -5000, 0},
 	} {
 		n := WatchedNode{SeenMs: at, SentMs: at, Totals: tally(10, 0, 0, 0, 0)}
-		n.observe(controlplane.NodeFigures{SeenMs: at + c.seen, SentMs: at + c.sent, Totals: tally(20, 0, 0, 0, 0)}, false)
-		if did := n.did(); did[0] != c.want || (did.Of(controlplane.TallyErrors) == 10) != (c.want > 0) {
+		n.observe(fleet.NodeFigures{SeenMs: at + c.seen, SentMs: at + c.sent, Totals: tally(20, 0, 0, 0, 0)}, false)
+		if did := n.did(); did[0] != c.want || (did.Of(fleet.TallyErrors) == 10) != (c.want > 0) {
 			t.Errorf("%s: %v, want %d ms", says, did, c.want)
 		}
 	}

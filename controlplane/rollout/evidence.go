@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/sequential"
 )
 
@@ -26,14 +27,14 @@ const (
 )
 
 // countsOf returns the counts of a span of time that nodes have spoken for together.
-func countsOf(s controlplane.Span, nodes int) (all [counts]sequential.Count) {
-	minutes, decisions := float64(s[0])/60_000, float64(s.Of(controlplane.TallyDecisions))
-	all[countErrors] = sequential.Count{Events: float64(s.Of(controlplane.TallyErrors)), Exposure: minutes}
-	all[countRows] = sequential.Count{Events: float64(s.Of(controlplane.TallyRows)),
+func countsOf(s fleet.Span, nodes int) (all [counts]sequential.Count) {
+	minutes, decisions := float64(s[0])/60_000, float64(s.Of(fleet.TallyDecisions))
+	all[countErrors] = sequential.Count{Events: float64(s.Of(fleet.TallyErrors)), Exposure: minutes}
+	all[countRows] = sequential.Count{Events: float64(s.Of(fleet.TallyRows)),
 		Exposure: 60 * minutes / float64(max(1, nodes))}
-	all[countDegraded] = sequential.Count{Events: float64(s.Of(controlplane.TallyDegraded)), Exposure: decisions}
-	all[countDenied] = sequential.Count{Events: float64(s.Of(controlplane.TallyDenied)), Exposure: decisions}
-	all[countAllowed] = sequential.Count{Events: decisions - float64(s.Of(controlplane.TallyDenied)), Exposure: decisions}
+	all[countDegraded] = sequential.Count{Events: float64(s.Of(fleet.TallyDegraded)), Exposure: decisions}
+	all[countDenied] = sequential.Count{Events: float64(s.Of(fleet.TallyDenied)), Exposure: decisions}
+	all[countAllowed] = sequential.Count{Events: decisions - float64(s.Of(fleet.TallyDenied)), Exposure: decisions}
 	return all
 }
 
@@ -42,13 +43,13 @@ const partsMax = 2 * watchBuckets
 
 // WatchedPart is what the nodes of a region did together in a part of the window.
 type WatchedPart struct {
-	BeganMs int64             `json:"began_ms"`
-	Did     controlplane.Span `json:"did"`
-	Nodes   int               `json:"nodes,omitempty"` // the most that were live at once
+	BeganMs int64      `json:"began_ms"`
+	Did     fleet.Span `json:"did"`
+	Nodes   int        `json:"nodes,omitempty"` // the most that were live at once
 }
 
 // add takes in what a node did between two looks.
-func (w *RegionWatch) add(before, now controlplane.Span, nodes int) {
+func (w *RegionWatch) add(before, now fleet.Span, nodes int) {
 	if len(w.Parts) == 0 {
 		w.beginPart(0)
 	}
@@ -171,7 +172,7 @@ func (r *Rollout) errorRate() float64 {
 type judgement struct {
 	Guardrails
 	evidence
-	baseline, now controlplane.HealthRates
+	baseline, now fleet.HealthRates
 	over          *Overdue      // how long measured figures have been beyond their bounds
 	borne         time.Duration // how long they may be
 	rows, others  bool          // which figures are judged: rows are a region's, all others a node's too

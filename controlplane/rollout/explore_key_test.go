@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/tunings"
 )
 
@@ -205,7 +205,7 @@ func (k *key) answer(a answered) {
 	switch v := a.value.(type) {
 	case int64:
 		k.at(v)
-	case controlplane.FleetLook:
+	case fleet.FleetLook:
 		k.at(v.AtMs)
 		for _, n := range v.Nodes {
 			k.s(n.ID)

@@ -57,7 +57,7 @@ func (w *world) orderOf(r *Rollout, id string, action RolloutAction, actor strin
 	o := RolloutOrder{Action: action, By: controlplane.By{Actor: actor, Reason: id}, Stage: r.Stage + 1, Asked: max(r.Asked, 1),
 		Evidence: r.Evidence()}
 	if action == RolloutRollBack {
-		return letter{to: fleet, what: "RollBack", order: o}
+		return letter{to: wholeFleet, what: "RollBack", order: o}
 	}
 	w.done["orders"]++
 	return letter{to: id, what: "Operate", order: o, nonce: w.done["orders"]}
@@ -144,7 +144,7 @@ func (w *world) operators() (all []move) {
 			what := fmt.Sprintf("an operator starts %s with %s", start.ID, start.Spec.Tuning[:14])
 			all = append(all, move{w.kindOfStart(start), what, func(w *world) {
 				w.left.starts--
-				w.letters = append(w.letters, letter{to: fleet, what: "Start", start: start})
+				w.letters = append(w.letters, letter{to: wholeFleet, what: "Start", start: start})
 			}})
 		}
 	}
@@ -224,7 +224,7 @@ func (w *world) misfortunes() (all []move) {
 			w.nodes = append(w.nodes, joins)
 		})
 	}
-	if !w.busy(fleet) { // a change of an object's state waits for its call
+	if !w.busy(wholeFleet) { // a change of an object's state waits for its call
 		fault(listLost, "Restate loses the list", func(w *world) { w.list, w.lost = RolloutList{}, true })
 	}
 	fault(allLost, "Restate loses everything", func(w *world) {
@@ -252,7 +252,7 @@ func (w *world) restorations() (all []move) {
 			continue
 		}
 		was := w.past[i]
-		if !w.busy(fleet) {
+		if !w.busy(wholeFleet) {
 			restores(listOld, fmt.Sprintf("the list is restored: state %d of %d", i+1, n), func(w *world) {
 				w.list = was.list
 				w.list.List = slices.Clone(was.list.List)

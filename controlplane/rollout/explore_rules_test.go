@@ -58,7 +58,7 @@ func outcomeStays(s *run, row RolloutRow) string {
 
 // "The lock is that of the rollout that is under way, or its outcome is on its way to the list."
 func lockIsRight(w *world) string {
-	if w.lost || w.busy(fleet) {
+	if w.lost || w.busy(wholeFleet) {
 		return "" // the keeper makes good what was lost, and a call that goes on what it began
 	}
 	told := func(id string) bool {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/tunings"
 )
 
@@ -115,8 +116,8 @@ func (s *run) Write(writes []tunings.TuningWrite) (tunings.TuningsWritten, error
 	})
 }
 
-func (s *run) Look(scope controlplane.RolloutScope) (controlplane.FleetLook, error) {
-	return journaled(s, false, func() (controlplane.FleetLook, error) {
+func (s *run) Look(scope fleet.RolloutScope) (fleet.FleetLook, error) {
+	return journaled(s, false, func() (fleet.FleetLook, error) {
 		_, work := s.work()
 		look, err := work.Look(context.Background(), scope)
 		if s.look != nil {

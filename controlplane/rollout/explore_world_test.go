@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/tunings"
 	"github.com/weirhq/weir/shared/heartbeat"
 	"github.com/weirhq/weir/shared/tuning"
@@ -85,7 +86,7 @@ type letter struct {
 	again    bool // it has come before
 }
 
-const fleet = "fleet"
+const wholeFleet = "fleet"
 
 func (l letter) String() string {
 	switch l.what {
@@ -185,7 +186,7 @@ func (m *mote) read(l *land) {
 func (w *world) land() *land {
 	l := &land{now: time.UnixMilli(w.nowMs), rows: w.rows, trials: w.trials, saves: w.saves}
 	for _, n := range w.nodes {
-		l.nodes = append(l.nodes, controlplane.FleetRow{
+		l.nodes = append(l.nodes, fleet.FleetRow{
 			Heartbeat: heartbeat.Heartbeat{NodeID: n.id, Region: n.region, TuningVersion: n.says, StartedAtMs: n.startMs,
 				SentAtMs: n.seenMs},
 			SeenAt: time.UnixMilli(n.seenMs),
@@ -240,7 +241,7 @@ func (w *world) commit(r *Rollout, sends RolloutSends) {
 		w.letters = append(w.letters, letter{to: r.ID, what: "Step", epoch: r.Epoch, dueMs: r.TimerMs})
 	}
 	if sends.Outcome {
-		w.letters = append(w.letters, letter{to: fleet, what: "Ended", summary: r.Summary()})
+		w.letters = append(w.letters, letter{to: wholeFleet, what: "Ended", summary: r.Summary()})
 	}
 	w.remember()
 	w.rollouts[r.ID] = r
@@ -260,7 +261,7 @@ func (w *world) remember() {
 // handle executes an invocation up to its end, or to where it is stopped.
 func (s *run) handle() error {
 	l := s.letter
-	if l.to == fleet {
+	if l.to == wholeFleet {
 		return s.handleList(l)
 	}
 	r := apart(s.rollouts[l.to])
@@ -279,8 +280,8 @@ func (s *run) handle() error {
 		return s.later(s.advance(&r))
 	case "Ensure":
 		owes := r.Owes(l.epoch)
-		if owes.Outcome && !s.isComing(letter{to: fleet, what: "Ended", summary: r.Summary()}) {
-			s.letters = append(s.letters, letter{to: fleet, what: "Ended", summary: r.Summary()})
+		if owes.Outcome && !s.isComing(letter{to: wholeFleet, what: "Ended", summary: r.Summary()}) {
+			s.letters = append(s.letters, letter{to: wholeFleet, what: "Ended", summary: r.Summary()})
 		}
 		if owes.Timer {
 			nowMs, _ := s.NowMs()
@@ -382,7 +383,7 @@ func (w *world) keep() (letters []letter) {
 	}
 	traces, _ := w.land().TracesOfTunings(context.Background(), 100)
 	if wrong, err := w.list.Wrongs(traces, w.nowMs, lateMs, w.status); err == nil && len(wrong) > 0 {
-		letters = append(letters, letter{to: fleet, what: "Repair", traces: wrong})
+		letters = append(letters, letter{to: wholeFleet, what: "Repair", traces: wrong})
 	}
 	return letters
 }

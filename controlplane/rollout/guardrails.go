@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/fleet"
 )
 
 // decisionsMin is how many decisions a share of them is taken from, at the least.
@@ -96,7 +97,7 @@ func DefaultGuardrails() Guardrails {
 
 // Validate reports the first field outside its bounds.
 func (g Guardrails) Validate() error {
-	for _, c := range g.ceilings(controlplane.HealthRates{}, controlplane.HealthRates{}) {
+	for _, c := range g.ceilings(fleet.HealthRates{}, fleet.HealthRates{}) {
 		if !c.ceiling.Off && !(c.ceiling.Factor >= 1 && c.ceiling.Factor <= 1000) { // also refuses NaN
 			return fmt.Errorf("%w: guardrail %s: factor is %v (1 to 1000)", controlplane.ErrInvalid, c.field, c.ceiling.Factor)
 		}
@@ -127,7 +128,7 @@ type held struct {
 	baseline, now *float64
 }
 
-func (g Guardrails) ceilings(baseline, now controlplane.HealthRates) []held {
+func (g Guardrails) ceilings(baseline, now fleet.HealthRates) []held {
 	return []held{
 		{"errors_per_minute", "errors of relays and settings a node and minute", g.ErrorsPerMinute, baseline.ErrorsPerMinute,
 			now.ErrorsPerMinute},

@@ -6,17 +6,18 @@ import (
 	"testing"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/internal/controltest"
 )
 
 // Of several guardrails that are broken the one that is told is broken most, by times of its bound, wherever it stands.
 func TestTheGuardrailThatIsBrokenMost(t *testing.T) {
 	g := DefaultGuardrails()
-	figures := func(errors, denied, dropped int64) controlplane.Tally {
+	figures := func(errors, denied, dropped int64) fleet.Tally {
 		return tally(errors, 10_000, denied, 0, dropped)
 	}
 	for says, c := range map[string]struct {
-		since     controlplane.Tally
+		since     fleet.Tally
 		latencyUs float64
 	}{
 		"errors of relay": {figures(60, 5000, 0), 2000},
@@ -53,7 +54,7 @@ func TestAShareOfDenialsThatFallsIsABreach(t *testing.T) {
 // A share that differs from nothing is not known to differ: without a baseline it is not judged.
 func TestAShareWithoutABaselineIsNotJudged(t *testing.T) {
 	w := RegionWatch{Region: "eu", Nodes: []WatchedNode{{ID: "a", Came: true}}}
-	w.Nodes[0].Window = spans("a", controlplane.Tally{}, tally(0, 10_000, 9000, 0, 0)).Window
+	w.Nodes[0].Window = spans("a", fleet.Tally{}, tally(0, 10_000, 9000, 0, 0)).Window
 	if why := breachIn(DefaultGuardrails(), &w, 0, 0); why != "" {
 		t.Error(why)
 	}

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/internal/controltest"
 	"github.com/weirhq/weir/shared/heartbeat"
 )
@@ -84,11 +84,11 @@ func TestTheDatabaseClockStepsBack(t *testing.T) {
 // Another weir-control goes on with the rollout, and its clock is behind: the window is no
 // longer for it.
 func TestTheProcessClockStepsBack(t *testing.T) {
-	w := RegionWatch{Region: "eu", BucketMs: controltest.Day.UnixMilli(), Nodes: []WatchedNode{{ID: "a", Window: []controlplane.Span{{}}}}}
-	r := Rollout{Phase: RolloutBaking, Stages: []StagePlan{{BakeMs: 5000, Scope: controlplane.RolloutScope{Rest: true}}}, Watch: []RegionWatch{w}}
+	w := RegionWatch{Region: "eu", BucketMs: controltest.Day.UnixMilli(), Nodes: []WatchedNode{{ID: "a", Window: []fleet.Span{{}}}}}
+	r := Rollout{Phase: RolloutBaking, Stages: []StagePlan{{BakeMs: 5000, Scope: fleet.RolloutScope{Rest: true}}}, Watch: []RegionWatch{w}}
 	for s := range int64(20) {
 		at := controltest.Day.UnixMilli() - 600_000 + s*1000
-		r.observe(controlplane.FleetLook{Nodes: []controlplane.NodeFigures{{ID: "a", Region: "eu", SeenMs: at, SentMs: at, Totals: tally(s, 0, 0, 0, 0)}}}, at)
+		r.observe(fleet.FleetLook{Nodes: []fleet.NodeFigures{{ID: "a", Region: "eu", SeenMs: at, SentMs: at, Totals: tally(s, 0, 0, 0, 0)}}}, at)
 	}
 	if window := r.Watch[0].Nodes[0].Window; len(window) != watchBuckets {
 		t.Errorf("%d buckets: %v", len(window), window)
@@ -115,7 +115,7 @@ func TestADeployUnderOtherNames(t *testing.T) {
 		play(t, r, steps, func() bool { return r.Phase == RolloutBaking })
 		for i, id := range []string{"eu8", "eu9"} {
 			l.dead[l.nodes[i].Heartbeat.NodeID] = true
-			l.nodes = append(l.nodes, controlplane.FleetRow{Heartbeat: heartbeat.Heartbeat{NodeID: id, Region: "eu", StartedAtMs: l.now.UnixMilli()}, SeenAt: l.now})
+			l.nodes = append(l.nodes, fleet.FleetRow{Heartbeat: heartbeat.Heartbeat{NodeID: id, Region: "eu", StartedAtMs: l.now.UnixMilli()}, SeenAt: l.now})
 		}
 		if c.sick {
 			l.sick = func(h *heartbeat.Health, hasNew bool) {

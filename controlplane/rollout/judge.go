@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/fleet"
 )
 
 // breach is a guardrail that is broken: the stage of the region at fault, what broke it, and
@@ -39,8 +40,8 @@ func (r *Rollout) breachOfNodes(nowMs int64) *breach {
 // one.
 func (g Guardrails) breachOf(w *RegionWatch, nowMs, gapMs int64, borne time.Duration, elsewhere,
 	enough float64) string {
-	if why := cmp.Or(g.nodesLost(w, elsewhere), g.relaysLost(w, controlplane.UnrelayedMax),
-		g.originLost(w, controlplane.UnrelayedMax)); why != "" {
+	if why := cmp.Or(g.nodesLost(w, elsewhere), g.relaysLost(w, fleet.UnrelayedMax),
+		g.originLost(w, fleet.UnrelayedMax)); why != "" {
 		return why
 	}
 	var worst breach
@@ -96,7 +97,7 @@ func (w *RegionWatch) baselinePart() (before WatchedPart) {
 	for _, n := range w.Nodes {
 		if n.Before[0] > 0 {
 			before.Nodes++
-			before.Did.Add(n.Before[0], controlplane.Tally(n.Before[1:]))
+			before.Did.Add(n.Before[0], fleet.Tally(n.Before[1:]))
 		}
 	}
 	return before
@@ -168,8 +169,8 @@ const nodeDecisionsMin = 10 * decisionsMin
 
 // rates are what the node does. Figures for a time are held to be those of least, when it
 // has been watched for less: a single error in a second is not sixty a minute.
-func (n *WatchedNode) rates(least time.Duration) controlplane.HealthRates {
-	rates := controlplane.RatesOf(n.did(), 1, least, nodeDecisionsMin)
+func (n *WatchedNode) rates(least time.Duration) fleet.HealthRates {
+	rates := fleet.RatesOf(n.did(), 1, least, nodeDecisionsMin)
 	rates.ConvergenceMs, rates.LatencyUs = n.ConvergenceMs, n.LatencyUs
 	rates.RowsPerSecond = nil // the region's: its relays move between nodes
 	return rates
@@ -177,10 +178,10 @@ func (n *WatchedNode) rates(least time.Duration) controlplane.HealthRates {
 
 // baseline is what the node is held against: what it did before or what its region did, by
 // which of them it stands better. Balancers shift callers between nodes.
-func (n *WatchedNode) baseline(region, now controlplane.HealthRates) controlplane.HealthRates {
-	own := controlplane.RatesOf(n.Before, 1, 0, nodeDecisionsMin)
-	own.ErrorsPerMinute = controlplane.Larger(own.ErrorsPerMinute, region.ErrorsPerMinute)
-	own.DegradedShare = controlplane.Larger(own.DegradedShare, region.DegradedShare)
+func (n *WatchedNode) baseline(region, now fleet.HealthRates) fleet.HealthRates {
+	own := fleet.RatesOf(n.Before, 1, 0, nodeDecisionsMin)
+	own.ErrorsPerMinute = fleet.Larger(own.ErrorsPerMinute, region.ErrorsPerMinute)
+	own.DegradedShare = fleet.Larger(own.DegradedShare, region.DegradedShare)
 	own.ConvergenceMs, own.LatencyUs = region.ConvergenceMs, region.LatencyUs
 	own.DeniedShare = nearer(own.DeniedShare, region.DeniedShare, now.DeniedShare)
 	return own
@@ -194,8 +195,8 @@ func nearer(a, b, to *float64) *float64 {
 }
 
 // rates are what the region does: the figures that its nodes have together.
-func (w *RegionWatch) rates(least time.Duration) controlplane.HealthRates {
-	var sum controlplane.Span
+func (w *RegionWatch) rates(least time.Duration) fleet.HealthRates {
+	var sum fleet.Span
 	heard, gone := 0, 0
 	for i := range w.Nodes {
 		n := &w.Nodes[i]
@@ -207,37 +208,37 @@ func (w *RegionWatch) rates(least time.Duration) controlplane.HealthRates {
 		}
 		if did := n.did(); did[0] > 0 {
 			heard++
-			sum.Add(did[0], controlplane.Tally(did[1:]))
+			sum.Add(did[0], fleet.Tally(did[1:]))
 		}
 	}
-	rates := controlplane.RatesOf(sum, heard, least, decisionsMin)
+	rates := fleet.RatesOf(sum, heard, least, decisionsMin)
 	rates.NodesLost = gone
 	return rates
 }
 
 // now is rates with the slowest node's figures.
-func (w *RegionWatch) now() controlplane.HealthRates {
+func (w *RegionWatch) now() fleet.HealthRates {
 	rates := w.rates(0)
 	for _, n := range w.Nodes {
 		if !n.Gone {
-			rates.ConvergenceMs, rates.LatencyUs = controlplane.Larger(rates.ConvergenceMs, n.ConvergenceMs),
-				controlplane.Larger(rates.LatencyUs, n.LatencyUs)
+			rates.ConvergenceMs, rates.LatencyUs = fleet.Larger(rates.ConvergenceMs, n.ConvergenceMs),
+				fleet.Larger(rates.LatencyUs, n.LatencyUs)
 		}
 	}
 	return rates
 }
 
 // before is what the region did during its baseline.
-func (w *RegionWatch) before() controlplane.HealthRates {
-	var sum controlplane.Span
+func (w *RegionWatch) before() fleet.HealthRates {
+	var sum fleet.Span
 	heard := 0
 	for _, n := range w.Nodes {
 		if n.Before[0] > 0 {
 			heard++
-			sum.Add(n.Before[0], controlplane.Tally(n.Before[1:]))
+			sum.Add(n.Before[0], fleet.Tally(n.Before[1:]))
 		}
 	}
-	rates := controlplane.RatesOf(sum, heard, 0, decisionsMin)
+	rates := fleet.RatesOf(sum, heard, 0, decisionsMin)
 	rates.ConvergenceMs, rates.LatencyUs = w.ConvergenceMs, w.LatencyUs
 	return rates
 }
@@ -252,18 +253,18 @@ func (w *RegionWatch) name() string {
 
 // own are the figures that the watch is judged by, where a region has several: rows are the region's, as its relays
 // move between all its nodes, and all else is held against nodes that have the tuning alone.
-func (w *RegionWatch) own(rates controlplane.HealthRates) controlplane.HealthRates {
+func (w *RegionWatch) own(rates fleet.HealthRates) fleet.HealthRates {
 	switch {
 	case w.Whole:
-		return controlplane.HealthRates{RowsPerSecond: rates.RowsPerSecond}
+		return fleet.HealthRates{RowsPerSecond: rates.RowsPerSecond}
 	case w.Share != nil:
 		rates.RowsPerSecond = nil
 	}
 	return rates
 }
 
-// controlplane.RatesOf is what a region did before its stage and in the newest window, if it is watched.
-func (r *Rollout) RatesOf(region string) (before, now controlplane.HealthRates, ok bool) {
+// fleet.RatesOf is what a region did before its stage and in the newest window, if it is watched.
+func (r *Rollout) RatesOf(region string) (before, now fleet.HealthRates, ok bool) {
 	for i := range r.Watch {
 		if w := &r.Watch[i]; w.Region == region {
 			return w.before(), w.now(), true
@@ -272,13 +273,13 @@ func (r *Rollout) RatesOf(region string) (before, now controlplane.HealthRates, 
 	return before, now, false
 }
 
-// controlplane.RatesOf puts the figures of a stage's regions together, for people.
-func (r *Rollout) ratesOf(stage int, of func(*RegionWatch) controlplane.HealthRates) (all controlplane.HealthRates) {
-	var parts []controlplane.HealthRates
+// fleet.RatesOf puts the figures of a stage's regions together, for people.
+func (r *Rollout) ratesOf(stage int, of func(*RegionWatch) fleet.HealthRates) (all fleet.HealthRates) {
+	var parts []fleet.HealthRates
 	for i := range r.Watch {
 		if w := &r.Watch[i]; w.Stage == stage {
 			parts = append(parts, w.own(of(w)))
 		}
 	}
-	return controlplane.WorstOf(parts)
+	return fleet.WorstOf(parts)
 }

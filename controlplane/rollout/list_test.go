@@ -148,12 +148,12 @@ func TestWhatIsWrongWithTheList(t *testing.T) {
 // A rollout that has written no version yet is found by its row, so that another does not start beside it.
 func TestALostListFindsARolloutThatWroteNothing(t *testing.T) {
 	w := newWorld(search{})
-	w.deliver(letter{to: fleet, what: "Start", start: startsOf[0]}, -1, false)
+	w.deliver(letter{to: wholeFleet, what: "Start", start: startsOf[0]}, -1, false)
 	if w.rollouts["a"] == nil || len(w.rows) > 0 {
 		t.Fatalf("a has begun: %v, and wrote %d versions", w.rollouts["a"] != nil, len(w.rows))
 	}
 	w.list = RolloutList{}
-	w.deliver(letter{to: fleet, what: "Start", start: startsOf[1]}, -1, false)
+	w.deliver(letter{to: wholeFleet, what: "Start", start: startsOf[1]}, -1, false)
 	if w.rollouts["b"] != nil || w.list.Active != "a" {
 		t.Errorf("b has begun: %v; %q has the lock", w.rollouts["b"] != nil, w.list.Active)
 	}
@@ -163,12 +163,12 @@ func TestALostListFindsARolloutThatWroteNothing(t *testing.T) {
 // another one starts, and started once more it answers how it stands.
 func TestARowWithoutARolloutIsRestored(t *testing.T) {
 	w := newWorld(search{})
-	w.giveUp(letter{to: fleet, what: "Start", start: startsOf[0]})
+	w.giveUp(letter{to: wholeFleet, what: "Start", start: startsOf[0]})
 	if w.rollouts["a"] != nil || len(w.saves) != 1 {
 		t.Fatalf("a has begun: %v, with %d rows", w.rollouts["a"] != nil, len(w.saves))
 	}
 	again := w.clone()
-	w.deliver(letter{to: fleet, what: "Start", start: startsOf[1]}, -1, false)
+	w.deliver(letter{to: wholeFleet, what: "Start", start: startsOf[1]}, -1, false)
 	if w.rollouts["b"] != nil || w.list.Active != "a" || w.rollouts["a"] == nil || w.rollouts["a"].Phase != RolloutAwaiting {
 		t.Errorf("b has begun: %v; %+v", w.rollouts["b"] != nil, w.list)
 	}
@@ -183,7 +183,7 @@ func TestARowWithoutARolloutIsRestored(t *testing.T) {
 // A line, or the lock, of a rollout that Restate has lost does not spare a start the look at what is under way.
 func TestALostRolloutIsAdmittedLikeAnyOther(t *testing.T) {
 	w := newWorld(search{})
-	w.deliver(letter{to: fleet, what: "Start", start: startsOf[1]}, -1, false)
+	w.deliver(letter{to: wholeFleet, what: "Start", start: startsOf[1]}, -1, false)
 	w.list.note(line("a", RolloutLost, 1, 1))
 	if _, err := w.list.Start(&run{world: w, stopAt: -1}, startsOf[0]); !errors.Is(err, controlplane.ErrConflict) || w.list.Active != "b" {
 		t.Errorf("%v, and %q has the lock", err, w.list.Active)

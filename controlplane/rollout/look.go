@@ -3,7 +3,7 @@ package rollout
 import (
 	"fmt"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/shared/tuning"
 )
 
@@ -20,7 +20,7 @@ func (a Applied) String() string {
 
 // appliedBy tells how far the nodes of a scope run what the rollout wrote: those very trials, or versions, with that
 // document, as a newer one is something else's. Nodes that are not to run it by their share do not count.
-func (r *Rollout) appliedBy(look controlplane.FleetLook, scope controlplane.RolloutScope) (a Applied) {
+func (r *Rollout) appliedBy(look fleet.FleetLook, scope fleet.RolloutScope) (a Applied) {
 	hash := hashOf(r.Document)
 	for _, n := range look.Nodes {
 		want, _ := r.touchedOf(n.Region)
@@ -39,8 +39,8 @@ func (r *Rollout) appliedBy(look controlplane.FleetLook, scope controlplane.Roll
 }
 
 // lag says what a node runs that does not run what was written for its region; empty: it does.
-func (t Touched) lag(n controlplane.NodeFigures, hash string) string {
-	want := controlplane.NodeFigures{Version: t.Applied, Trial: t.Trial}
+func (t Touched) lag(n fleet.NodeFigures, hash string) string {
+	want := fleet.NodeFigures{Version: t.Applied, Trial: t.Trial}
 	if t.Applied > 0 {
 		want.Trial = 0
 	}
@@ -63,10 +63,10 @@ func hashOf(document string) string {
 }
 
 // touchedScope is every region that the rollout has, or may have, written.
-func (r *Rollout) touchedScope() (scope controlplane.RolloutScope) {
+func (r *Rollout) touchedScope() (scope fleet.RolloutScope) {
 	for _, t := range r.Touched {
 		if t.Region == "" {
-			return controlplane.RolloutScope{Rest: true}
+			return fleet.RolloutScope{Rest: true}
 		}
 		scope.Regions = append(scope.Regions, t.Region)
 	}

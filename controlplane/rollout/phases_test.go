@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/internal/controltest"
 	"github.com/weirhq/weir/shared/heartbeat"
 )
@@ -31,7 +32,7 @@ func wantNewWindows(t *testing.T, r *Rollout, nowMs int64) {
 	t.Helper()
 	for _, w := range r.Watch {
 		for _, n := range w.Nodes {
-			if len(n.Window) != 1 || n.Window[0] != (controlplane.Span{}) || w.BucketMs != nowMs {
+			if len(n.Window) != 1 || n.Window[0] != (fleet.Span{}) || w.BucketMs != nowMs {
 				t.Errorf("window of %s: %v, since %d, want an empty one since %d", n.ID, n.Window, w.BucketMs, nowMs)
 			}
 		}
@@ -204,15 +205,15 @@ func TestAQueryOfAnEarlierStageIsRequired(t *testing.T) {
 // counts after the baseline, and of the starts as many are kept as can be judged.
 func TestWhatIsARestart(t *testing.T) {
 	n := WatchedNode{StartedMs: 1, SentMs: 1000, SeenMs: 1000, Totals: tally(1, 0, 0, 0, 0)}
-	n.observe(controlplane.NodeFigures{StartedMs: 1500, SentMs: 2000, SeenMs: 2000, Totals: tally(5, 0, 0, 0, 0)}, true)
-	if n.Before.Of(controlplane.TallyErrors) != 5 || n.Before[0] != 500 || len(n.Restarts) != 0 {
+	n.observe(fleet.NodeFigures{StartedMs: 1500, SentMs: 2000, SeenMs: 2000, Totals: tally(5, 0, 0, 0, 0)}, true)
+	if n.Before.Of(fleet.TallyErrors) != 5 || n.Before[0] != 500 || len(n.Restarts) != 0 {
 		t.Errorf("while measuring: %v, restarts %v", n.Before, n.Restarts)
 	}
 	last := int64(0)
 	for i := range int64(3 * restartsKept) {
 		last = 3000 + 1000*i
-		n.observe(controlplane.NodeFigures{StartedMs: last - 500, SentMs: last, SeenMs: last, Totals: tally(6+i, 0, 0, 0, 0)}, false)
-		if i == 0 && (n.did().Of(controlplane.TallyErrors) != 6 || n.did()[0] != 500) {
+		n.observe(fleet.NodeFigures{StartedMs: last - 500, SentMs: last, SeenMs: last, Totals: tally(6+i, 0, 0, 0, 0)}, false)
+		if i == 0 && (n.did().Of(fleet.TallyErrors) != 6 || n.did()[0] != 500) {
 			t.Errorf("since: %v", n.did())
 		}
 	}
@@ -224,17 +225,17 @@ func TestWhatIsARestart(t *testing.T) {
 // What cannot be watched in full has no baseline: a fleet with more nodes than are looked at, and a region that the
 // plan names and no node is known of.
 func TestWhatCannotBeWatchedIsNotBegun(t *testing.T) {
-	r := Rollout{Phase: RolloutMeasuring, Spec: spec(canary, all), Stages: []StagePlan{{Scope: controlplane.RolloutScope{Regions: []string{"eu"}}, Named: true}}}
-	for says, look := range map[string]controlplane.FleetLook{
-		"the fleet has more than":                                   {Truncated: true, Nodes: []controlplane.NodeFigures{{ID: "eu1", Region: "eu"}}},
-		"region eu is dark: it has no live node, and 0 silent ones": {Nodes: []controlplane.NodeFigures{{ID: "us1", Region: "us"}}},
+	r := Rollout{Phase: RolloutMeasuring, Spec: spec(canary, all), Stages: []StagePlan{{Scope: fleet.RolloutScope{Regions: []string{"eu"}}, Named: true}}}
+	for says, look := range map[string]fleet.FleetLook{
+		"the fleet has more than":                                   {Truncated: true, Nodes: []fleet.NodeFigures{{ID: "eu1", Region: "eu"}}},
+		"region eu is dark: it has no live node, and 0 silent ones": {Nodes: []fleet.NodeFigures{{ID: "us1", Region: "us"}}},
 	} {
 		if why := r.unready(look); !strings.Contains(why, says) {
 			t.Errorf("%q, want %q", why, says)
 		}
 	}
 	r.Spec.Plan.Guardrails.NodesLostShare = 1
-	if why := r.unready(controlplane.FleetLook{Truncated: true}); !strings.Contains(why, "the fleet has more than") {
+	if why := r.unready(fleet.FleetLook{Truncated: true}); !strings.Contains(why, "the fleet has more than") {
 		t.Errorf("a plan that bears the loss of all nodes: %q", why)
 	}
 }
@@ -243,11 +244,11 @@ func TestWhatCannotBeWatchedIsNotBegun(t *testing.T) {
 func TestTheEndOfABakeByAClockThatStepsBack(t *testing.T) {
 	r := Rollout{}
 	for _, at := range []int64{5000, 6000} {
-		if r.since(controlplane.FleetLook{AtMs: at}); r.SinceMs != 5000 {
+		if r.since(fleet.FleetLook{AtMs: at}); r.SinceMs != 5000 {
 			t.Errorf("at %d since %d", at, r.SinceMs)
 		}
 	}
-	if r.since(controlplane.FleetLook{AtMs: 400}); r.SinceMs != 400 {
+	if r.since(fleet.FleetLook{AtMs: 400}); r.SinceMs != 400 {
 		t.Errorf("since %d, which is ahead of the clock", r.SinceMs)
 	}
 }
@@ -260,7 +261,7 @@ func TestARegionThatComesLaterIsWatched(t *testing.T) {
 		r, steps := begin(t, l, spec(RolloutStage{All: true, BakeMs: (5 * time.Minute).Milliseconds()}))
 		play(t, r, steps, func() bool { return r.Phase == RolloutBaking })
 		for _, id := range []string{"ap1", "ap2"} {
-			l.nodes = append(l.nodes, controlplane.FleetRow{Heartbeat: heartbeat.Heartbeat{NodeID: id, Region: "ap", StartedAtMs: l.now.UnixMilli()}, SeenAt: l.now})
+			l.nodes = append(l.nodes, fleet.FleetRow{Heartbeat: heartbeat.Heartbeat{NodeID: id, Region: "ap", StartedAtMs: l.now.UnixMilli()}, SeenAt: l.now})
 		}
 		playFor(t, r, steps, time.Minute)
 		l.dead[victim] = true

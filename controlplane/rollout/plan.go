@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/tunings"
 	"github.com/weirhq/weir/shared/tuning"
 )
@@ -20,8 +21,8 @@ const (
 	RolloutRegionsMax = 500
 
 	leaseDefault = 5 * time.Minute
-	leaseMax     = controlplane.UnheardKept // looks name a silent node for as long
-	leaseLooks   = 3                        // a lease outlasts so many looks
+	leaseMax     = fleet.UnheardKept // looks name a silent node for as long
+	leaseLooks   = 3                 // a lease outlasts so many looks
 )
 
 // RolloutPlan says in which steps a tuning reaches the fleet, and what stops it.
@@ -224,7 +225,7 @@ func (p RolloutPlan) resolve(known []string) ([]StagePlan, error) {
 			continue
 		}
 		stages = append(stages, StagePlan{
-			Scope: controlplane.RolloutScope{Regions: take, Rest: rest, Not: reached.but(take)}, StageNodes: s.StageNodes,
+			Scope: fleet.RolloutScope{Regions: take, Rest: rest, Not: reached.but(take)}, StageNodes: s.StageNodes,
 			BakeMs: s.BakeMs, Approval: s.Approval, Named: len(s.Regions) > 0,
 		})
 		reached.add(take, rest, s.StageNodes)
@@ -311,7 +312,7 @@ func (c *coverage) ends() error {
 
 // StagePlan is a stage in a fleet: its regions by name.
 type StagePlan struct {
-	Scope controlplane.RolloutScope `json:"scope"`
+	Scope fleet.RolloutScope `json:"scope"`
 	StageNodes
 	BakeMs   int64 `json:"bake_ms"`
 	Approval bool  `json:"approval,omitempty"`

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/fleet"
 )
 
 // Rail is a guardrail as it stands: the figures of the region or the node whose margin is the least.
@@ -30,7 +30,7 @@ func (r *Rail) left(is, most float64) {
 }
 
 // railsOf hold figures against their bounds, of ceilings and of the share of denied decisions.
-func (g Guardrails) railsOf(baseline, now controlplane.HealthRates) (rails []Rail) {
+func (g Guardrails) railsOf(baseline, now fleet.HealthRates) (rails []Rail) {
 	for _, h := range g.ceilings(baseline, now) {
 		rail := Rail{Field: h.field, Before: h.baseline, Now: h.now}
 		if !h.ceiling.Off {

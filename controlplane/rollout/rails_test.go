@@ -8,7 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/fleet"
 )
 
 func railOf(t *testing.T, r *Rollout, field string) Rail {
@@ -25,7 +25,7 @@ func railOf(t *testing.T, r *Rollout, field string) Rail {
 // Each rail names the region or the node that is nearest to its bound, with the bound and what is left to it.
 func TestRails(t *testing.T) {
 	r := &Rollout{Phase: RolloutBaking, Stages: []StagePlan{{BakeMs: 300_000}}, Spec: RolloutSpec{Plan: DefaultRolloutPlan()}}
-	r.Now, r.Baseline = controlplane.HealthRates{LatencyUs: new(500.0)}, controlplane.HealthRates{}
+	r.Now, r.Baseline = fleet.HealthRates{LatencyUs: new(500.0)}, fleet.HealthRates{}
 	if rail := railOf(t, r, "latency_us"); rail.Region != "" || *rail.Now != 500 || *rail.Most != 1000 || *rail.Margin != 0.5 {
 		t.Errorf("before a region is watched: %+v", rail)
 	}
@@ -69,7 +69,7 @@ func TestRailsAgreeWithTheJudge(t *testing.T) {
 		g := DefaultGuardrails()
 		g.NodesLostShare = rapid.SampledFrom([]float64{0, 0.1, 0.58, 1}).Draw(t, "lost share")
 		g.RestartsPerHour = rapid.IntRange(0, RestartsPerHourMax).Draw(t, "restarts borne")
-		figures := func(label string) controlplane.Tally {
+		figures := func(label string) fleet.Tally {
 			many := func(what string) int64 { return rapid.Int64Range(0, 60_000).Draw(t, label+what) }
 			return tally(rapid.Int64Range(0, 40).Draw(t, label+" errors"), many(" allowed"), many(" denied"), many(" degraded"), many(" rows"))
 		}

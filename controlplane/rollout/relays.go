@@ -5,10 +5,11 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/fleet"
 )
 
 // relayed is how the region's origin is relayed, by its nodes' newest heartbeats.
-func (w *RegionWatch) relayed() (all controlplane.Relayed) {
+func (w *RegionWatch) relayed() (all fleet.Relayed) {
 	for i := range w.Nodes {
 		if n := &w.Nodes[i]; !n.Gone {
 			all.Add(n.Shards, n.Held)
@@ -24,7 +25,7 @@ func (w *RegionWatch) observeRelays(gapMs int64, measuring, unsure bool) {
 		if unsure {
 			*l = 0
 		}
-		l.See(lacks, gapMs, controlplane.UnrelayedMax)
+		l.See(lacks, gapMs, fleet.UnrelayedMax)
 	}
 	see(&w.Unrelayed, len(w.relayed().Missing()) > 0)
 	see(&w.Down, w.down())
@@ -61,7 +62,7 @@ func (g Guardrails) relaysLost(w *RegionWatch, borne time.Duration) string {
 	}
 	if w.Unrelayed.Reaches(borne) {
 		missing := w.relayed().Missing()
-		return fmt.Sprintf("no node has relayed %s of the Redis of region %s for %s", controlplane.ShardNames(missing),
+		return fmt.Sprintf("no node has relayed %s of the Redis of region %s for %s", fleet.ShardNames(missing),
 			w.Region,
 			controlplane.Seconds(w.Unrelayed.Time()))
 	}

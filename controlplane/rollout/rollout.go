@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/tunings"
 )
 
@@ -99,8 +100,8 @@ type Rollout struct {
 
 	// What the stage's regions did, for people: the worst figure of any. Guardrails are held
 	// against each region and node by itself.
-	Baseline controlplane.HealthRates `json:"baseline"`
-	Now      controlplane.HealthRates `json:"now"` // in the newest window
+	Baseline fleet.HealthRates `json:"baseline"`
+	Now      fleet.HealthRates `json:"now"` // in the newest window
 
 	// What the queries of the plan answered before the stage of each region, and last.
 	QueriesBefore []controlplane.QueryValue `json:"queries_before,omitempty"`
@@ -160,7 +161,7 @@ type RolloutSteps interface {
 	// made again.
 	Write(writes []tunings.TuningWrite) (tunings.TuningsWritten, error)
 	// Look is what the nodes of a scope last said.
-	Look(scope controlplane.RolloutScope) (controlplane.FleetLook, error)
+	Look(scope fleet.RolloutScope) (fleet.FleetLook, error)
 	// Queries are what a Prometheus says of regions. It is asked only if there are rails.
 	Queries(regions []string, rails []controlplane.QueryRail) ([]controlplane.QueryValue, error)
 }

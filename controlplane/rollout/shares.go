@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/tunings"
 	"github.com/weirhq/weir/shared/tuning"
 )
@@ -15,7 +16,7 @@ import (
 // and falls into the share tries the tuning, too.
 type StageNodes struct {
 	NodesPercent int `json:"nodes_percent,omitempty"` // 1 to 100, rounded up to whole nodes
-	Nodes        int `json:"nodes,omitempty"`         // 1 to controlplane.FleetNodesMax; all of a region that has fewer
+	Nodes        int `json:"nodes,omitempty"`         // 1 to fleet.FleetNodesMax; all of a region that has fewer
 }
 
 // Validate reports the first field outside its bounds.
@@ -27,8 +28,8 @@ func (s StageNodes) Validate() error {
 			s.Nodes)
 	case s.NodesPercent < 0 || s.NodesPercent > 100:
 		return fmt.Errorf("%w: nodes_percent is %d (1 to 100)", controlplane.ErrInvalid, s.NodesPercent)
-	case s.Nodes < 0 || s.Nodes > controlplane.FleetNodesMax:
-		return fmt.Errorf("%w: nodes is %d (1 to %d)", controlplane.ErrInvalid, s.Nodes, controlplane.FleetNodesMax)
+	case s.Nodes < 0 || s.Nodes > fleet.FleetNodesMax:
+		return fmt.Errorf("%w: nodes is %d (1 to %d)", controlplane.ErrInvalid, s.Nodes, fleet.FleetNodesMax)
 	}
 	return nil
 }
@@ -62,7 +63,7 @@ func (s StageNodes) more(than StageNodes) bool {
 
 // below is the least bound, as a trial has it, that takes in the share of these nodes. Without nodes it is that part of
 // all shares, and next to none for a number of nodes.
-func (s StageNodes) below(nodes []controlplane.NodeFigures) int64 {
+func (s StageNodes) below(nodes []fleet.NodeFigures) int64 {
 	want := s.Nodes
 	if s.NodesPercent > 0 {
 		want = (len(nodes)*s.NodesPercent + 99) / 100
@@ -141,7 +142,7 @@ func (r *Rollout) inParts(region string) bool {
 
 // aim is the bound that the stage has for a region with these nodes. Regions that have come since the rollout began
 // follow the fleet's row, whatever nodes they have.
-func (r *Rollout) aim(region string, nodes []controlplane.NodeFigures) int64 {
+func (r *Rollout) aim(region string, nodes []fleet.NodeFigures) int64 {
 	bound := r.stage().below(nil)
 	if slices.Contains(r.stage().Scope.Regions, region) {
 		bound = r.stage().below(nodes)
@@ -154,7 +155,7 @@ func (r *Rollout) aim(region string, nodes []controlplane.NodeFigures) int64 {
 
 // watchParts begins to watch a region whose nodes get the tuning in several stages: once as a whole, for what is the
 // region's, and the nodes that each stage takes in by themselves, as they have a baseline of their own.
-func (r *Rollout) watchParts(region string, nodes []controlplane.NodeFigures, nowMs int64) {
+func (r *Rollout) watchParts(region string, nodes []fleet.NodeFigures, nowMs int64) {
 	var from int64
 	if t, ok := r.touchedOf(region); ok {
 		from = t.below()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/internal/controltest"
 	"github.com/weirhq/weir/controlplane/tunings"
 	"github.com/weirhq/weir/shared/heartbeat"
@@ -41,7 +42,7 @@ func landOf(nodes int, regions ...string) *land {
 }
 
 func (l *land) join(id, region string) {
-	l.nodes = append(l.nodes, controlplane.FleetRow{Heartbeat: heartbeat.Heartbeat{NodeID: id, Region: region, StartedAtMs: l.now.UnixMilli()}})
+	l.nodes = append(l.nodes, fleet.FleetRow{Heartbeat: heartbeat.Heartbeat{NodeID: id, Region: region, StartedAtMs: l.now.UnixMilli()}})
 }
 
 // grown is what a heartbeat says after a change.
@@ -87,7 +88,7 @@ func TestTheBoundsOfANodeShare(t *testing.T) {
 			t.Errorf("%+v: %v, want %q", share, err, want)
 		}
 	}
-	for _, share := range []StageNodes{{}, {NodesPercent: 1}, {NodesPercent: 100}, {Nodes: 1}, {Nodes: controlplane.FleetNodesMax}} {
+	for _, share := range []StageNodes{{}, {NodesPercent: 1}, {NodesPercent: 100}, {Nodes: 1}, {Nodes: fleet.FleetNodesMax}} {
 		if err := spec(part(share, "eu"), all).Validate(); err != nil {
 			t.Errorf("%+v: %v", share, err)
 		}
@@ -134,9 +135,9 @@ func TestStagesOfShares(t *testing.T) {
 
 // "The least share of a region that takes in as many of the nodes that are live."
 func TestTheLeastShare(t *testing.T) {
-	var nodes []controlplane.NodeFigures
+	var nodes []fleet.NodeFigures
 	for i := range 20 {
-		nodes = append(nodes, controlplane.NodeFigures{ID: fmt.Sprint("node-", i)})
+		nodes = append(nodes, fleet.NodeFigures{ID: fmt.Sprint("node-", i)})
 	}
 	for _, c := range []struct {
 		share StageNodes
@@ -231,7 +232,7 @@ func TestANodeJoinsAShare(t *testing.T) {
 			}
 		}
 		l.join(id, "eu")
-		l.fate = func(n *controlplane.FleetRow, _ string) { // it speaks, and reads nothing
+		l.fate = func(n *fleet.FleetRow, _ string) { // it speaks, and reads nothing
 			if n.Heartbeat.NodeID == id {
 				n.Health, n.SeenAt, n.Heartbeat.SentAtMs = `{"tuning_hash":"`+hashed(defaultDocument())+`"}`, l.now, l.now.UnixMilli()
 				l.dead[id] = true
@@ -293,7 +294,7 @@ func TestTheRailsOfAShare(t *testing.T) {
 			r, steps := begin(t, l, s)
 			who := c.who(byShare(l, "eu"))
 			ill := false
-			l.fate = func(n *controlplane.FleetRow, _ string) {
+			l.fate = func(n *fleet.FleetRow, _ string) {
 				if ill && n.Heartbeat.NodeID == who {
 					n.Health = grown(n.Health, func(h *heartbeat.Health) { h.DeniedTotal += 90 })
 				}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/sequential"
 	"github.com/weirhq/weir/controlplane/tunings"
 )
@@ -64,7 +65,7 @@ func (r *Rollout) Advance(steps RolloutSteps) (wait time.Duration, err error) {
 // approval.
 func (r *Rollout) enter(stage int) (wait time.Duration) {
 	r.Stage, r.Phase = stage, RolloutMeasuring
-	r.Baseline, r.Now, r.DueMs, r.Waiting, r.Blind = controlplane.HealthRates{}, controlplane.HealthRates{}, 0, "", 0
+	r.Baseline, r.Now, r.DueMs, r.Waiting, r.Blind = fleet.HealthRates{}, fleet.HealthRates{}, 0, "", 0
 	r.Approvals = nil
 	if !r.stage().Approval {
 		return 0
@@ -74,7 +75,7 @@ func (r *Rollout) enter(stage int) (wait time.Duration) {
 }
 
 // measure takes the baseline, and goes on once every region of the stage is there.
-func (r *Rollout) measure(steps RolloutSteps, nowMs int64, look controlplane.FleetLook) (time.Duration, error) {
+func (r *Rollout) measure(steps RolloutSteps, nowMs int64, look fleet.FleetLook) (time.Duration, error) {
 	if r.DueMs == 0 {
 		r.DueMs = nowMs + r.Spec.Plan.BaselineMs
 	}
@@ -130,7 +131,7 @@ func (r *Rollout) apply(steps RolloutSteps, nowMs int64) (time.Duration, error) 
 }
 
 // converge waits until every live node of the stage that is to try the tuning reports it.
-func (r *Rollout) converge(nowMs int64, look controlplane.FleetLook) time.Duration {
+func (r *Rollout) converge(nowMs int64, look fleet.FleetLook) time.Duration {
 	applied := r.appliedBy(look, r.stage().Scope)
 	if applied.Applied < applied.Live {
 		r.Waiting = applied.String()
@@ -168,7 +169,7 @@ func (r *Rollout) keep(steps RolloutSteps, nowMs int64) (time.Duration, error) {
 }
 
 // finish ends a rollout once every live node reports the stored tuning: its version and its hash.
-func (r *Rollout) finish(nowMs int64, look controlplane.FleetLook) time.Duration {
+func (r *Rollout) finish(nowMs int64, look fleet.FleetLook) time.Duration {
 	kept := r.appliedBy(look, r.touchedScope())
 	if kept.Applied == kept.Live {
 		if silent := r.silentNodes(look); silent != "" {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/internal/controltest"
 	"github.com/weirhq/weir/controlplane/tunings"
 )
@@ -143,21 +144,21 @@ func TestARolloutIsDoneWhenEachNodeHasKeptIt(t *testing.T) {
 // A node that reports the version and another document's hash does not run the tuning.
 func TestTheHashOfWhatNodesRun(t *testing.T) {
 	r := Rollout{Document: string(document30), Touched: []Touched{{Region: "eu", Trial: 3, Applied: 7}}}
-	n := controlplane.NodeFigures{ID: "eu1", Region: "eu", Version: 7, Hash: hashed(r.Document)}
-	scope := controlplane.RolloutScope{Regions: []string{"eu"}}
+	n := fleet.NodeFigures{ID: "eu1", Region: "eu", Version: 7, Hash: hashed(r.Document)}
+	scope := fleet.RolloutScope{Regions: []string{"eu"}}
 	for what, c := range map[string]struct {
-		change func(*controlplane.NodeFigures)
+		change func(*fleet.NodeFigures)
 		want   int
 	}{
-		"runs it":            {func(*controlplane.NodeFigures) {}, 1},
-		"another version":    {func(n *controlplane.NodeFigures) { n.Version = 6 }, 0},
-		"another document":   {func(n *controlplane.NodeFigures) { n.Hash = hashed(defaultDocument()) }, 0},
-		"no hash":            {func(n *controlplane.NodeFigures) { n.Hash = "" }, 0},
-		"still on the trial": {func(n *controlplane.NodeFigures) { n.Trial = 3 }, 0},
+		"runs it":            {func(*fleet.NodeFigures) {}, 1},
+		"another version":    {func(n *fleet.NodeFigures) { n.Version = 6 }, 0},
+		"another document":   {func(n *fleet.NodeFigures) { n.Hash = hashed(defaultDocument()) }, 0},
+		"no hash":            {func(n *fleet.NodeFigures) { n.Hash = "" }, 0},
+		"still on the trial": {func(n *fleet.NodeFigures) { n.Trial = 3 }, 0},
 	} {
 		one := n
 		c.change(&one)
-		if a := r.appliedBy(controlplane.FleetLook{Nodes: []controlplane.NodeFigures{one}}, scope); a.Applied != c.want || a.Live != 1 {
+		if a := r.appliedBy(fleet.FleetLook{Nodes: []fleet.NodeFigures{one}}, scope); a.Applied != c.want || a.Live != 1 {
 			t.Errorf("%s: %+v", what, a)
 		}
 	}

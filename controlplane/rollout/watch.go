@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/sequential"
 )
 
@@ -25,7 +26,7 @@ const (
 
 // RegionWatch is a region whose nodes are held against what they were before its stage. It
 // takes some 300 bytes of state a node: at 1,000 nodes a third of a megabyte, at
-// controlplane.FleetNodesMax three.
+// fleet.FleetNodesMax three.
 type RegionWatch struct {
 	Region   string        `json:"region"`
 	Stage    int           `json:"stage"`     // index of the stage that it belongs to
@@ -66,13 +67,13 @@ type WatchedNode struct {
 	Gone bool   `json:"gone,omitempty"` // not live any more
 	Left bool   `json:"left,omitempty"` // it is gone, and said so: no guardrail counts it as lost
 
-	StartedMs int64               `json:"started_ms"`
-	SentMs    int64               `json:"sent_ms"`
-	SeenMs    int64               `json:"seen_ms"`
-	Totals    controlplane.Tally  `json:"totals"`
-	Before    controlplane.Span   `json:"before"`             // during the baseline
-	Window    []controlplane.Span `json:"window,omitempty"`   // since, oldest first, at most watchBuckets
-	Restarts  []int64             `json:"restarts,omitempty"` // when it was seen to have started anew since, Unix ms
+	StartedMs int64        `json:"started_ms"`
+	SentMs    int64        `json:"sent_ms"`
+	SeenMs    int64        `json:"seen_ms"`
+	Totals    fleet.Tally  `json:"totals"`
+	Before    fleet.Span   `json:"before"`             // during the baseline
+	Window    []fleet.Span `json:"window,omitempty"`   // since, oldest first, at most watchBuckets
+	Restarts  []int64      `json:"restarts,omitempty"` // when it was seen to have started anew since, Unix ms
 
 	Held   []int `json:"held,omitempty"`   // of its newest heartbeat: shards that it relays
 	Shards int   `json:"shards,omitempty"` // the same: that its origin has
@@ -85,8 +86,8 @@ type WatchedNode struct {
 
 // look takes in what the nodes of all watched regions say, and tells what is broken by what
 // the rollout has touched: whatever it waits for, and whichever stage it is at.
-func (r *Rollout) look(steps RolloutSteps, nowMs int64) (look controlplane.FleetLook, broken *breach, err error) {
-	all, err := steps.Look(controlplane.RolloutScope{Rest: true})
+func (r *Rollout) look(steps RolloutSteps, nowMs int64) (look fleet.FleetLook, broken *breach, err error) {
+	all, err := steps.Look(fleet.RolloutScope{Rest: true})
 	if err != nil {
 		return look, nil, err
 	}
@@ -110,7 +111,7 @@ func (r *Rollout) look(steps RolloutSteps, nowMs int64) (look controlplane.Fleet
 }
 
 // watchedScope is what has been touched, and the stage whose baseline is taken.
-func (r *Rollout) watchedScope() controlplane.RolloutScope {
+func (r *Rollout) watchedScope() fleet.RolloutScope {
 	scope := r.touchedScope()
 	if r.Phase == RolloutMeasuring {
 		own := r.stage().Scope
@@ -122,8 +123,8 @@ func (r *Rollout) watchedScope() controlplane.RolloutScope {
 
 // observe brings every watch up to date. A region that is new to a stage is watched from
 // here on, with the nodes that it has now.
-func (r *Rollout) observe(look controlplane.FleetLook, nowMs int64) {
-	nodes := map[string][]controlplane.NodeFigures{}
+func (r *Rollout) observe(look fleet.FleetLook, nowMs int64) {
+	nodes := map[string][]fleet.NodeFigures{}
 	for _, n := range look.Nodes {
 		nodes[n.Region] = append(nodes[n.Region], n)
 	}
@@ -141,7 +142,7 @@ func (r *Rollout) observe(look controlplane.FleetLook, nowMs int64) {
 			w.beginPart(nowMs)
 		}
 		unsure := r.Clocks.unsure(look, nowMs)
-		of := slices.DeleteFunc(slices.Clone(nodes[w.Region]), func(n controlplane.NodeFigures) bool { return !w.has(n.ID) })
+		of := slices.DeleteFunc(slices.Clone(nodes[w.Region]), func(n fleet.NodeFigures) bool { return !w.has(n.ID) })
 		w.observe(of, measuring, unsure)
 		w.leave(look.Left)
 		if w.Share == nil {
@@ -153,7 +154,7 @@ func (r *Rollout) observe(look controlplane.FleetLook, nowMs int64) {
 	}
 }
 
-func (r *Rollout) watchRegion(region string, nodes []controlplane.NodeFigures, nowMs int64) {
+func (r *Rollout) watchRegion(region string, nodes []fleet.NodeFigures, nowMs int64) {
 	if r.inParts(region) {
 		r.watchParts(region, nodes, nowMs)
 		return
@@ -202,7 +203,7 @@ func (w *RegionWatch) rotate(nowMs int64) {
 	w.BucketMs = nowMs
 	for i := range w.Nodes {
 		n := &w.Nodes[i]
-		n.Window = append(n.Window, controlplane.Span{})
+		n.Window = append(n.Window, fleet.Span{})
 		n.Window = n.Window[max(0, len(n.Window)-watchBuckets):]
 	}
 }
@@ -217,8 +218,8 @@ func (w *RegionWatch) leave(left []string) {
 
 // observe takes in a look at the region. While its baseline is measured every node that
 // speaks is one of those that were there before. While it is unsure which nodes are live, none goes.
-func (w *RegionWatch) observe(nodes []controlplane.NodeFigures, measuring, unsure bool) {
-	found := make(map[string]controlplane.NodeFigures, len(nodes))
+func (w *RegionWatch) observe(nodes []fleet.NodeFigures, measuring, unsure bool) {
+	found := make(map[string]fleet.NodeFigures, len(nodes))
 	for _, n := range nodes {
 		found[n.ID] = n
 	}
@@ -247,22 +248,22 @@ func (w *RegionWatch) observe(nodes []controlplane.NodeFigures, measuring, unsur
 	if measuring {
 		w.Measured = w.Share != nil
 		for _, n := range nodes {
-			w.ConvergenceMs, w.LatencyUs = controlplane.Larger(w.ConvergenceMs, n.ConvergenceMs),
-				controlplane.Larger(w.LatencyUs, n.LatencyUs)
+			w.ConvergenceMs, w.LatencyUs = fleet.Larger(w.ConvergenceMs, n.ConvergenceMs),
+				fleet.Larger(w.LatencyUs, n.LatencyUs)
 		}
 	}
 }
 
 // observe takes in a heartbeat. Totals that begin anew, or fall, are those of a process that
 // has just started: all that they say is since then.
-func (n *WatchedNode) observe(is controlplane.NodeFigures, measuring bool) {
+func (n *WatchedNode) observe(is fleet.NodeFigures, measuring bool) {
 	ms := n.since(is)
 	if ms <= 0 { // the same heartbeat
 		return
 	}
 	was := n.Totals
 	if n.restarted(is) {
-		was = controlplane.Tally{}
+		was = fleet.Tally{}
 		if up := is.SentMs - is.StartedMs; up > 0 {
 			ms = min(ms, up)
 		}
@@ -271,7 +272,7 @@ func (n *WatchedNode) observe(is controlplane.NodeFigures, measuring bool) {
 			n.Restarts = n.Restarts[max(0, len(n.Restarts)-restartsKept):]
 		}
 	}
-	var grown controlplane.Tally
+	var grown fleet.Tally
 	for i := range grown {
 		grown[i] = is.Totals[i] - was[i]
 	}
@@ -282,7 +283,7 @@ func (n *WatchedNode) observe(is controlplane.NodeFigures, measuring bool) {
 		return
 	}
 	if len(n.Window) == 0 {
-		n.Window = []controlplane.Span{{}}
+		n.Window = []fleet.Span{{}}
 	}
 	n.Window[len(n.Window)-1].Add(ms, grown)
 }
@@ -290,7 +291,7 @@ func (n *WatchedNode) observe(is controlplane.NodeFigures, measuring bool) {
 // since is the time between the last heartbeat and a newer one, in ms; 0 or less: it is not newer. The clocks of the
 // database and of the node may each step. It is the shorter time of the two, of those that went forward: a jump ahead
 // dilutes nothing.
-func (n *WatchedNode) since(is controlplane.NodeFigures) int64 {
+func (n *WatchedNode) since(is fleet.NodeFigures) int64 {
 	seen, sent := is.SeenMs-n.SeenMs, is.SentMs-n.SentMs
 	switch {
 	case sent <= 0:
@@ -301,7 +302,7 @@ func (n *WatchedNode) since(is controlplane.NodeFigures) int64 {
 	return min(seen, sent)
 }
 
-func (n *WatchedNode) restarted(is controlplane.NodeFigures) bool {
+func (n *WatchedNode) restarted(is fleet.NodeFigures) bool {
 	for i, total := range is.Totals {
 		if total < n.Totals[i] {
 			return true
@@ -311,9 +312,9 @@ func (n *WatchedNode) restarted(is controlplane.NodeFigures) bool {
 }
 
 // did is what the node did in the window.
-func (n *WatchedNode) did() (sum controlplane.Span) {
+func (n *WatchedNode) did() (sum fleet.Span) {
 	for _, s := range n.Window {
-		sum.Add(s[0], controlplane.Tally(s[1:]))
+		sum.Add(s[0], fleet.Tally(s[1:]))
 	}
 	return sum
 }
@@ -321,9 +322,9 @@ func (n *WatchedNode) did() (sum controlplane.Span) {
 // unready tells why the baseline of the stage cannot end: a region that is dark, or has
 // lost nodes, or nodes that say nothing, is nothing to hold the future against. A plan that bears
 // the loss of all nodes takes regions as they are.
-func (r *Rollout) unready(look controlplane.FleetLook) string {
+func (r *Rollout) unready(look fleet.FleetLook) string {
 	if look.Truncated {
-		return fmt.Sprintf("the fleet has more than %d nodes, and the rest cannot be watched", controlplane.FleetNodesMax)
+		return fmt.Sprintf("the fleet has more than %d nodes, and the rest cannot be watched", fleet.FleetNodesMax)
 	}
 	if r.Spec.Plan.Guardrails.NodesLostShare >= 1 {
 		return ""
@@ -356,10 +357,10 @@ func (r *Rollout) unready(look controlplane.FleetLook) string {
 
 // dark names a region of the stage without a live node, that should have one: the plan
 // names it, or nodes of it were heard of not long ago.
-func (r *Rollout) dark(look controlplane.FleetLook) string {
+func (r *Rollout) dark(look fleet.FleetLook) string {
 	stage := r.stage()
 	for _, region := range stage.Scope.Regions {
-		live := slices.ContainsFunc(look.Nodes, func(n controlplane.NodeFigures) bool { return n.Region == region })
+		live := slices.ContainsFunc(look.Nodes, func(n fleet.NodeFigures) bool { return n.Region == region })
 		if !live && (stage.Named || look.Silent[region] > 0) {
 			return fmt.Sprintf("region %s is dark: it has no live node, and %d silent ones", region, look.Silent[region])
 		}
@@ -390,7 +391,7 @@ func (r *Rollout) unheard(heard func(*RegionWatch, *WatchedNode) bool) string {
 
 // since begins to wait for a heartbeat of each node, and begins anew if the clock of the
 // database has stepped back.
-func (r *Rollout) since(look controlplane.FleetLook) {
+func (r *Rollout) since(look fleet.FleetLook) {
 	if r.SinceMs == 0 || r.SinceMs > look.AtMs {
 		r.SinceMs = look.AtMs
 	}

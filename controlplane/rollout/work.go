@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/tunings"
 	"github.com/weirhq/weir/shared/tuning"
 )
@@ -27,7 +28,7 @@ type TuningTrace struct {
 
 // RolloutStore is what a rollout needs of MySQL. All methods may be called at once.
 type RolloutStore interface {
-	controlplane.FleetStore
+	fleet.FleetStore
 	TrialStore
 	// NewestTunings are the newest version of each region that has one, and of the fleet.
 	NewestTunings(ctx context.Context) ([]tunings.RegionTuning, error)
@@ -169,19 +170,19 @@ func (w *RolloutWork) Traces(ctx context.Context, rows int) ([]TuningTrace, erro
 }
 
 // Look is what the nodes of a scope last said.
-func (w *RolloutWork) Look(ctx context.Context, scope controlplane.RolloutScope) (controlplane.FleetLook, error) {
+func (w *RolloutWork) Look(ctx context.Context, scope fleet.RolloutScope) (fleet.FleetLook, error) {
 	ctx, cancel := context.WithTimeout(ctx, rolloutStepTimeout)
 	defer cancel()
-	fleet, err := w.Fleet(ctx)
+	listing, err := w.Fleet(ctx)
 	if err != nil {
-		return controlplane.FleetLook{}, err
+		return fleet.FleetLook{}, err
 	}
-	look := controlplane.TakeLook(fleet, scope)
+	look := fleet.TakeLook(listing, scope)
 	look.LiveMs = w.liveWithin.Milliseconds()
 	return look, nil
 }
 
 // Fleet lists the fleet.
-func (w *RolloutWork) Fleet(ctx context.Context) (controlplane.Fleet, error) {
-	return controlplane.ListFleet(ctx, w.store, w.liveWithin)
+func (w *RolloutWork) Fleet(ctx context.Context) (fleet.Fleet, error) {
+	return fleet.ListFleet(ctx, w.store, w.liveWithin)
 }

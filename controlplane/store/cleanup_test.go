@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/cleanup"
+	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/shared/servers"
 )
 
@@ -155,7 +155,7 @@ func testDeleteDeadNodes(t *testing.T) {
 			t.Fatalf("deleted %d, %v; want %d", n, err, want)
 		}
 	}
-	fleet, err := controlplane.ListFleet(t.Context(), store, time.Minute)
+	fleet, err := fleet.ListFleet(t.Context(), store, time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/audit"
+	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/limits"
 	"github.com/weirhq/weir/schema"
 	"github.com/weirhq/weir/shared/servers"
@@ -67,7 +68,7 @@ func testNodeLeft(t *testing.T) {
 	insertNode(t, db, "left", "eu", now.Add(-30*time.Minute).UnixMilli(), 0, "{}")
 	insertNode(t, db, "long ago", "eu", now.Add(-2*time.Hour).UnixMilli(), 0, "{}")
 	for range 2 {
-		fleet, err := controlplane.ListFleet(t.Context(), store, time.Minute)
+		fleet, err := fleet.ListFleet(t.Context(), store, time.Minute)
 		if err != nil || len(fleet.Nodes) != 1 || fleet.Nodes[0].NodeID != "live" || !slices.Equal(fleet.Left, []string{"left"}) || fleet.Truncated {
 			t.Fatalf("%+v, %v", fleet, err)
 		}
@@ -93,17 +94,17 @@ func testHeartbeatsFromBeforeAStepBack(t *testing.T) {
 	insertNode(t, db, "dead", "eu", ms, now.Add(time.Hour).UnixMilli(), "{}")
 	insertNode(t, db, "live", "eu", ms, ms, "{}")
 	insertNode(t, db, "left", "eu", ms, 0, "{}")
-	list := func() controlplane.Fleet {
+	list := func() fleet.Fleet {
 		t.Helper()
-		fleet, err := controlplane.ListFleet(t.Context(), store, time.Minute)
+		fleet, err := fleet.ListFleet(t.Context(), store, time.Minute)
 		if err != nil || len(fleet.Nodes) != 2 || !slices.Equal(fleet.Left, []string{"left"}) {
 			t.Fatalf("%+v, %v", fleet, err)
 		}
 		return fleet
 	}
 	for _, want := range []int64{1, 0} {
-		fleet := list()
-		if got, err := controlplane.SetFleetRight(t.Context(), fleet, store); err != nil || got != want {
+		listing := list()
+		if got, err := fleet.SetFleetRight(t.Context(), listing, store); err != nil || got != want {
 			t.Fatalf("%d heartbeats were corrected, %v; want %d", got, err, want)
 		}
 	}

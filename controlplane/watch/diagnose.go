@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/tunings"
 	"github.com/weirhq/weir/shared/tuning"
 )
@@ -68,49 +69,49 @@ func ok(name, format string, args ...any) Check {
 }
 
 // ExamineNodes checks clocks and builds by the nodes' heartbeats.
-func ExamineNodes(list func(context.Context) (controlplane.Fleet, error)) Examiner {
+func ExamineNodes(list func(context.Context) (fleet.Fleet, error)) Examiner {
 	return func(ctx context.Context) []Check {
-		fleet, err := list(ctx)
+		listing, err := list(ctx)
 		if err != nil {
 			return []Check{{Name: "heartbeats", Result: CheckFail, What: err.Error(), Do: "See the checks of mysql."}}
 		}
-		live := controlplane.Select(fleet.Nodes, func(n controlplane.Node) bool { return n.Live })
-		if len(live) == 0 && len(fleet.Nodes) > 0 { // the other checks are of live nodes
-			return []Check{heartbeatCheck(fleet, live)}
+		live := fleet.Select(listing.Nodes, func(n fleet.Node) bool { return n.Live })
+		if len(live) == 0 && len(listing.Nodes) > 0 { // the other checks are of live nodes
+			return []Check{heartbeatCheck(listing, live)}
 		}
 		if len(live) == 0 {
 			return []Check{{Name: "heartbeats", Result: CheckWarn, What: "no node sends heartbeats",
 				Do: "Start nodes with WEIR_MYSQL_DSN; each sends a heartbeat within seconds of its start."}}
 		}
-		checks := []Check{heartbeatCheck(fleet, live)}
-		skew := worst(live, func(n controlplane.Node) time.Duration { return n.ClockSkew.Abs() })
+		checks := []Check{heartbeatCheck(listing, live)}
+		skew := worst(live, func(n fleet.Node) time.Duration { return n.ClockSkew.Abs() })
 		clocks := ok("clock skew", "at most %v between a node and the database", skew)
 		if skew >= skewWarning {
-			off := controlplane.Select(live, func(n controlplane.Node) bool { return n.ClockSkew.Abs() >= skewWarning })
+			off := fleet.Select(live, func(n fleet.Node) bool { return n.ClockSkew.Abs() >= skewWarning })
 			clocks = Check{Name: "clock skew", Result: CheckWarn, What: fmt.Sprintf("up to %v between the database and %s", skew,
 				names(off)), Do: "Let NTP run there, and on the database's machine if all nodes differ."}
 			if skew >= skewCritical {
 				clocks.Result = CheckFail
 			}
 		}
-		return append(checks, clocks, buildCheck(live), relayCheck(fleet), convergenceCheck(live))
+		return append(checks, clocks, buildCheck(live), relayCheck(listing), convergenceCheck(live))
 	}
 }
 
 // heartbeatCheck is about nodes that are silent, and about those that a listing does not hold.
-func heartbeatCheck(fleet controlplane.Fleet, live []controlplane.Node) Check {
+func heartbeatCheck(listing fleet.Fleet, live []fleet.Node) Check {
 	send := "no node sends heartbeats"
 	if len(live) > 0 {
 		send = controlplane.CountOf(len(live), "node sends", "nodes send") + " heartbeats"
 	}
 	var dark []string
-	var silent []controlplane.Node
-	for _, r := range regionsOf(fleet) {
+	var silent []fleet.Node
+	for _, r := range regionsOf(listing) {
 		if len(r.live) == 0 {
 			dark = append(dark, r.name)
 		}
 		silent = append(silent,
-			controlplane.Select(r.dead, func(n controlplane.Node) bool { return fleet.Now.Sub(n.SeenAt) <= deadTold })...)
+			fleet.Select(r.dead, func(n fleet.Node) bool { return listing.Now.Sub(n.SeenAt) <= deadTold })...)
 	}
 	switch {
 	case len(dark) > 0:
@@ -121,9 +122,9 @@ func heartbeatCheck(fleet controlplane.Fleet, live []controlplane.Node) Check {
 	case len(silent) > 0:
 		return Check{Name: "heartbeats", Result: CheckWarn, What: fmt.Sprintf("%s, and no longer %s", send, names(silent)),
 			Do: "See whether those nodes run, and the log of those that do."}
-	case fleet.Truncated:
+	case listing.Truncated:
 		return Check{Name: "heartbeats", Result: CheckWarn, What: fmt.Sprintf("%s; there are more than %d nodes, and the "+
-			"rest are not checked", send, controlplane.FleetNodesMax), Do: "Look at the metrics of the nodes."}
+			"rest are not checked", send, fleet.FleetNodesMax), Do: "Look at the metrics of the nodes."}
 	}
 	return ok("heartbeats", "%s", send)
 }
@@ -153,7 +154,7 @@ func ExamineLiveWithin(newest func(context.Context) ([]tunings.RegionTuning, err
 	}
 }
 
-func buildCheck(live []controlplane.Node) Check {
+func buildCheck(live []fleet.Node) Check {
 	var builds []string
 	for _, n := range live {
 		if !slices.Contains(builds, n.Build) {
@@ -170,18 +171,18 @@ func buildCheck(live []controlplane.Node) Check {
 
 // relayCheck is about regions with a shard that no node relays. Nodes that have only just started get the lease
 // within seconds.
-func relayCheck(fleet controlplane.Fleet) Check {
+func relayCheck(listing fleet.Fleet) Check {
 	var without []string
 	regions, shards := 0, 0
-	for _, r := range regionsOf(fleet) {
-		by := controlplane.RelayedBy(controlplane.Select(r.live, func(n controlplane.Node) bool {
-			return controlplane.Relays(n) || n.SentAtMs-n.StartedAtMs >= controlplane.UnrelayedMax.Milliseconds()
+	for _, r := range regionsOf(listing) {
+		by := fleet.RelayedBy(fleet.Select(r.live, func(n fleet.Node) bool {
+			return fleet.Relays(n) || n.SentAtMs-n.StartedAtMs >= fleet.UnrelayedMax.Milliseconds()
 		}))
 		if by.Shards > 0 {
 			regions, shards = regions+1, shards+by.Shards
 		}
 		if missing := by.Missing(); len(missing) > 0 {
-			without = append(without, controlplane.ShardNames(missing)+" of "+r.name)
+			without = append(without, fleet.ShardNames(missing)+" of "+r.name)
 		}
 	}
 	if len(without) > 0 {
@@ -199,8 +200,8 @@ func relayCheck(fleet controlplane.Fleet) Check {
 }
 
 // convergenceCheck is about how late regions hear of one another.
-func convergenceCheck(live []controlplane.Node) Check {
-	relaying := controlplane.Select(live, controlplane.Relays)
+func convergenceCheck(live []fleet.Node) Check {
+	relaying := fleet.Select(live, fleet.Relays)
 	from, lag := slowest(relaying)
 	unpublished := worst(relaying, oldestUnpublished)
 	switch {
@@ -211,7 +212,7 @@ func convergenceCheck(live []controlplane.Node) Check {
 				lag, unpublished),
 			Do: "weirctl fleet --pairs shows which regions are late. Check MySQL's latency from there.",
 		}
-	case from == "" && len(regionsOf(controlplane.Fleet{Nodes: relaying})) > 1:
+	case from == "" && len(regionsOf(fleet.Fleet{Nodes: relaying})) > 1:
 		// each relay publishes every few seconds, if only its time
 		return Check{Name: "convergence", Result: CheckWarn, What: "no region reports how old the others' changes are, " +
 			"although several are relayed",

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/cleanup"
+	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/retire"
 	"github.com/weirhq/weir/controlplane/rollout"
 	"github.com/weirhq/weir/controlplane/tunings"
@@ -50,7 +51,7 @@ type Invocation struct {
 // WatchSources are what a look asks. Each may fail: that is a finding, too. All
 // methods may be called at once.
 type WatchSources struct {
-	Fleet       func(context.Context) (controlplane.Fleet, error)
+	Fleet       func(context.Context) (fleet.Fleet, error)
 	Tunings     func(context.Context) ([]tunings.RegionTuning, error)
 	Lag         func(context.Context) (time.Duration, error)
 	Partitions  func(context.Context) (cleanup.PartitionsProblem, error)
@@ -151,7 +152,7 @@ func (w *Watch) lookAtNodes(ctx context.Context, look *Look) error {
 
 // lookAtTunings tells that regions have different tunings although no rollout is under way: what is left of one that
 // was lost looks like this, and so does a region that is to have a tuning of its own.
-func (w *Watch) lookAtTunings(ctx context.Context, look *Look, fleet controlplane.Fleet,
+func (w *Watch) lookAtTunings(ctx context.Context, look *Look, fleet fleet.Fleet,
 	tunings []tunings.RegionTuning) {
 	r, err := w.sources.Rollout(ctx)
 	switch {

@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/rollout"
 )
 
@@ -67,7 +68,7 @@ func NewWatchMetrics() *WatchMetrics {
 }
 
 // FleetSeen records the nodes as a listing has them.
-func (m *WatchMetrics) FleetSeen(fleet controlplane.Fleet) {
+func (m *WatchMetrics) FleetSeen(fleet fleet.Fleet) {
 	m.nodes.Reset()
 	m.skewSeconds.Reset()
 	versions := make(map[int64]bool)

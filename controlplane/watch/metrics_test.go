@@ -7,7 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/rollout"
 	"github.com/weirhq/weir/shared/heartbeat"
 )
@@ -16,8 +16,8 @@ import (
 // is gone.
 func TestFleetMetrics(t *testing.T) {
 	m := NewWatchMetrics()
-	m.FleetSeen(controlplane.Fleet{Nodes: []controlplane.Node{{Heartbeat: heartbeat.Heartbeat{Region: "gone"}, Live: true}}})
-	m.FleetSeen(controlplane.Fleet{Nodes: []controlplane.Node{
+	m.FleetSeen(fleet.Fleet{Nodes: []fleet.Node{{Heartbeat: heartbeat.Heartbeat{Region: "gone"}, Live: true}}})
+	m.FleetSeen(fleet.Fleet{Nodes: []fleet.Node{
 		{Heartbeat: heartbeat.Heartbeat{Region: "eu", TuningVersion: 1}, Live: true, ClockSkew: -3 * time.Second},
 		{Heartbeat: heartbeat.Heartbeat{Region: "eu", TuningVersion: 2}, Live: true, ClockSkew: time.Second},
 		{Heartbeat: heartbeat.Heartbeat{Region: "eu", TuningVersion: 9}, ClockSkew: time.Hour},
@@ -46,7 +46,7 @@ func TestFleetMetrics(t *testing.T) {
 // ends nothing.
 func TestFleetMetricsOfStrangeRegions(t *testing.T) {
 	m := NewWatchMetrics()
-	m.FleetSeen(controlplane.Fleet{Nodes: []controlplane.Node{
+	m.FleetSeen(fleet.Fleet{Nodes: []fleet.Node{
 		{Heartbeat: heartbeat.Heartbeat{Region: "\xff"}, Live: true, ClockSkew: time.Second},
 		{Heartbeat: heartbeat.Heartbeat{Region: "\xfe"}, Live: true, ClockSkew: time.Minute},
 		{Heartbeat: heartbeat.Heartbeat{Region: "eu\n\"<script>"}, Live: true},

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/fleet"
 )
 
 // Severity is how much a finding matters.
@@ -71,13 +72,13 @@ var FindingKinds = []FindingKind{
 // settle is how long something must be seen before it is a finding: what a fleet does
 // every day, and is over soon.
 var settle = map[FindingKind]time.Duration{
-	FindingCleanupFails:      2 * time.Minute,           // a run that MySQL's restart ended; the next one is well
-	FindingCleanupPartitions: 5 * time.Minute,           // the next run creates them, unless a transaction holds the table
-	FindingTuningSkew:        2 * time.Minute,           // versions travel for a settings interval
-	FindingTuningsDiffer:     2 * time.Minute,           // a rollout ends before nodes and rows are read again
-	FindingRelayMissing:      controlplane.UnrelayedMax, // another node takes over
-	FindingInvocationBackoff: time.Minute,               // a step that fails once is tried again
-	FindingWatchLate:         time.Minute,               // the schedule is started again within seconds
+	FindingCleanupFails:      2 * time.Minute,    // a run that MySQL's restart ended; the next one is well
+	FindingCleanupPartitions: 5 * time.Minute,    // the next run creates them, unless a transaction holds the table
+	FindingTuningSkew:        2 * time.Minute,    // versions travel for a settings interval
+	FindingTuningsDiffer:     2 * time.Minute,    // a rollout ends before nodes and rows are read again
+	FindingRelayMissing:      fleet.UnrelayedMax, // another node takes over
+	FindingInvocationBackoff: time.Minute,        // a step that fails once is tried again
+	FindingWatchLate:         time.Minute,        // the schedule is started again within seconds
 }
 
 const (

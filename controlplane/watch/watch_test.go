@@ -13,6 +13,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/cleanup"
+	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/retire"
 	"github.com/weirhq/weir/controlplane/rollout"
 	"github.com/weirhq/weir/controlplane/tunings"
@@ -24,7 +25,7 @@ var watchNow = time.UnixMilli(1_700_000_000_000)
 
 // watched is what a watch asks, in memory.
 type watched struct {
-	fleet       controlplane.Fleet
+	fleet       fleet.Fleet
 	tunings     []tunings.RegionTuning
 	lag         time.Duration
 	partitions  cleanup.PartitionsProblem
@@ -38,7 +39,7 @@ type watched struct {
 
 func (w *watched) watch() *Watch {
 	return NewWatch(WatchSources{
-		Fleet:       func(context.Context) (controlplane.Fleet, error) { return w.fleet, w.mysql },
+		Fleet:       func(context.Context) (fleet.Fleet, error) { return w.fleet, w.mysql },
 		Tunings:     func(context.Context) ([]tunings.RegionTuning, error) { return w.tunings, w.mysql },
 		Lag:         func(context.Context) (time.Duration, error) { return w.lag, w.mysql },
 		Partitions:  func(context.Context) (cleanup.PartitionsProblem, error) { return w.partitions, w.mysql },
@@ -50,26 +51,26 @@ func (w *watched) watch() *Watch {
 }
 
 // node is a live one with nothing wrong.
-func node(name, region string) controlplane.Node {
+func node(name, region string) fleet.Node {
 	ms := watchNow.UnixMilli()
-	return controlplane.Node{Heartbeat: heartbeat.Heartbeat{
+	return fleet.Node{Heartbeat: heartbeat.Heartbeat{
 		NodeID: name, Region: region, Build: "v1", StartedAtMs: ms - 3_600_000, SentAtMs: ms,
 		Health: heartbeat.Health{Relay: &heartbeat.Relay{Shards: 1, Held: []int{0}, InStepAtMs: ms - 1000, UnpublishedMs: 200, LagP99Ms: map[string]int64{"ap": 300}}},
 	}, SeenAt: watchNow, Live: true}
 }
 
 // relaysNothing leaves the lease to others.
-func relaysNothing(n controlplane.Node) controlplane.Node {
+func relaysNothing(n fleet.Node) fleet.Node {
 	n.Health.Relay = &heartbeat.Relay{Shards: n.Health.Relay.Shards}
 	return n
 }
 
-func with(n controlplane.Node, change func(*controlplane.Node)) controlplane.Node {
+func with(n fleet.Node, change func(*fleet.Node)) fleet.Node {
 	change(&n)
 	return n
 }
 
-func silent(n controlplane.Node, ago time.Duration) controlplane.Node {
+func silent(n fleet.Node, ago time.Duration) fleet.Node {
 	n.SeenAt, n.Age, n.Live = watchNow.Add(-ago), ago, false
 	return n
 }
@@ -89,75 +90,75 @@ func TestLook(t *testing.T) {
 		want  string // "severity kind subject", by line
 		says  string
 	}{
-		"healthy":                               {watched{fleet: controlplane.Fleet{Nodes: []controlplane.Node{node("n1", "eu"), node("n2", "us")}}}, "", ""},
+		"healthy":                               {watched{fleet: fleet.Fleet{Nodes: []fleet.Node{node("n1", "eu"), node("n2", "us")}}}, "", ""},
 		"no nodes":                              {watched{}, "", ""},
-		"a node silent":                         {watched{fleet: controlplane.Fleet{Nodes: []controlplane.Node{node("n1", "eu"), silent(node("n2", "eu"), time.Minute)}}}, "warning nodes_dead eu", "in eu 1 node sends no heartbeats any more: n2"},
-		"a node silent for long was taken away": {watched{fleet: controlplane.Fleet{Nodes: []controlplane.Node{node("n1", "eu"), silent(node("n2", "eu"), 2*time.Hour)}}}, "", ""},
-		"a region silent":                       {watched{fleet: controlplane.Fleet{Nodes: []controlplane.Node{silent(node("n1", "eu"), 2*time.Hour), node("n2", "us")}}}, "critical region_dark eu", "no node of eu"},
-		"a relay hangs": {watched{fleet: controlplane.Fleet{Nodes: []controlplane.Node{
-			with(node("n1", "eu"), func(n *controlplane.Node) { n.Health.Relay.InStepAtMs = ms - 300_000 }), relaysNothing(node("n2", "eu")),
+		"a node silent":                         {watched{fleet: fleet.Fleet{Nodes: []fleet.Node{node("n1", "eu"), silent(node("n2", "eu"), time.Minute)}}}, "warning nodes_dead eu", "in eu 1 node sends no heartbeats any more: n2"},
+		"a node silent for long was taken away": {watched{fleet: fleet.Fleet{Nodes: []fleet.Node{node("n1", "eu"), silent(node("n2", "eu"), 2*time.Hour)}}}, "", ""},
+		"a region silent":                       {watched{fleet: fleet.Fleet{Nodes: []fleet.Node{silent(node("n1", "eu"), 2*time.Hour), node("n2", "us")}}}, "critical region_dark eu", "no node of eu"},
+		"a relay hangs": {watched{fleet: fleet.Fleet{Nodes: []fleet.Node{
+			with(node("n1", "eu"), func(n *fleet.Node) { n.Health.Relay.InStepAtMs = ms - 300_000 }), relaysNothing(node("n2", "eu")),
 		}}}, "critical relay_stalled eu", "n1 in eu: the relay has sent or read no changes for more than 1m0s"},
-		"a relay that was never in step": {watched{fleet: controlplane.Fleet{Nodes: []controlplane.Node{
-			with(node("n1", "eu"), func(n *controlplane.Node) { n.Health.Relay.InStepAtMs = 0 }),
+		"a relay that was never in step": {watched{fleet: fleet.Fleet{Nodes: []fleet.Node{
+			with(node("n1", "eu"), func(n *fleet.Node) { n.Health.Relay.InStepAtMs = 0 }),
 		}}}, "critical relay_stalled eu", ""},
-		"counts wait to be told": {watched{fleet: controlplane.Fleet{Nodes: []controlplane.Node{
-			with(node("n1", "eu"), func(n *controlplane.Node) { n.Health.Relay.UnpublishedMs = 11_000 }),
+		"counts wait to be told": {watched{fleet: fleet.Fleet{Nodes: []fleet.Node{
+			with(node("n1", "eu"), func(n *fleet.Node) { n.Health.Relay.UnpublishedMs = 11_000 }),
 		}}}, "warning relay_late eu", "n1 in eu: counts have waited up to 11s"},
-		"changes are late": {watched{fleet: controlplane.Fleet{Nodes: []controlplane.Node{
-			with(node("n1", "eu"), func(n *controlplane.Node) { n.Health.Relay.LagP99Ms = map[string]int64{"us": 12_000, "ap": 300} }),
+		"changes are late": {watched{fleet: fleet.Fleet{Nodes: []fleet.Node{
+			with(node("n1", "eu"), func(n *fleet.Node) { n.Health.Relay.LagP99Ms = map[string]int64{"us": 12_000, "ap": 300} }),
 		}}}, "warning relay_late eu", "changes of us are up to 12s old when eu reads them"},
-		"a region is not relayed": {watched{fleet: controlplane.Fleet{Nodes: []controlplane.Node{
+		"a region is not relayed": {watched{fleet: fleet.Fleet{Nodes: []fleet.Node{
 			relaysNothing(node("n1", "eu")), relaysNothing(node("n2", "eu")), node("n3", "us"),
 		}}}, "critical relay_missing eu", "no node of eu relays shard 0"},
-		"a shard is not relayed": {watched{fleet: controlplane.Fleet{Nodes: []controlplane.Node{
-			with(node("n1", "eu"), func(n *controlplane.Node) { n.Health.Relay.Shards = 6 }),
+		"a shard is not relayed": {watched{fleet: fleet.Fleet{Nodes: []fleet.Node{
+			with(node("n1", "eu"), func(n *fleet.Node) { n.Health.Relay.Shards = 6 }),
 		}}}, "critical relay_missing eu", "relays shards 1, 2, 3 and 2 more"},
-		"more nodes than a listing holds": {watched{fleet: controlplane.Fleet{Truncated: true, Nodes: []controlplane.Node{node("n1", "eu"), relaysNothing(node("n2", "us"))}}},
+		"more nodes than a listing holds": {watched{fleet: fleet.Fleet{Truncated: true, Nodes: []fleet.Node{node("n1", "eu"), relaysNothing(node("n2", "us"))}}},
 			"warning fleet_cut_off ", "the fleet has more than 10000 nodes, and the rest are not watched: those after n2 in us"},
-		"a region that a listing cuts off": {watched{fleet: controlplane.Fleet{Truncated: true, Nodes: []controlplane.Node{node("n1", "eu"), silent(node("n2", "us"), time.Hour)}}},
+		"a region that a listing cuts off": {watched{fleet: fleet.Fleet{Truncated: true, Nodes: []fleet.Node{node("n1", "eu"), silent(node("n2", "us"), time.Hour)}}},
 			"warning fleet_cut_off ", ""},
-		"only a silent node relays": {watched{fleet: controlplane.Fleet{Nodes: []controlplane.Node{
+		"only a silent node relays": {watched{fleet: fleet.Fleet{Nodes: []fleet.Node{
 			relaysNothing(node("n1", "eu")), silent(node("n2", "eu"), 2*time.Hour),
 		}}}, "critical relay_missing eu", ""},
-		"no origin, no relay":          {watched{fleet: controlplane.Fleet{Nodes: []controlplane.Node{with(node("n1", "eu"), func(n *controlplane.Node) { n.Health.Relay = nil })}}}, "", ""},
-		"a node that has just started": {watched{fleet: controlplane.Fleet{Nodes: []controlplane.Node{with(node("n1", "eu"), func(n *controlplane.Node) { n.Health, n.StartedAtMs = heartbeat.Health{}, ms-5000 })}}}, "", ""},
+		"no origin, no relay":          {watched{fleet: fleet.Fleet{Nodes: []fleet.Node{with(node("n1", "eu"), func(n *fleet.Node) { n.Health.Relay = nil })}}}, "", ""},
+		"a node that has just started": {watched{fleet: fleet.Fleet{Nodes: []fleet.Node{with(node("n1", "eu"), func(n *fleet.Node) { n.Health, n.StartedAtMs = heartbeat.Health{}, ms-5000 })}}}, "", ""},
 		"intervals of the tuning count": {watched{
 			tunings: []tunings.RegionTuning{{Region: "eu", Version: 3, Document: string(document)}},
-			fleet:   controlplane.Fleet{Nodes: []controlplane.Node{with(node("n1", "eu"), func(n *controlplane.Node) { n.Health.Relay.InStepAtMs, n.TuningVersion = ms-170_000, 3 })}},
+			fleet:   fleet.Fleet{Nodes: []fleet.Node{with(node("n1", "eu"), func(n *fleet.Node) { n.Health.Relay.InStepAtMs, n.TuningVersion = ms-170_000, 3 })}},
 		}, "", ""},
 		"tunings that differ": {watched{
 			tunings: []tunings.RegionTuning{{Version: 2, Document: "{}"}, {Region: "eu", Version: 3, Document: `{"floor":0.7}`}},
-			fleet: controlplane.Fleet{Nodes: []controlplane.Node{
-				with(node("n1", "ap"), func(n *controlplane.Node) { n.TuningVersion = 2 }), with(node("n2", "eu"), func(n *controlplane.Node) { n.TuningVersion = 3 }), with(node("n3", "us"), func(n *controlplane.Node) { n.TuningVersion = 2 }),
+			fleet: fleet.Fleet{Nodes: []fleet.Node{
+				with(node("n1", "ap"), func(n *fleet.Node) { n.TuningVersion = 2 }), with(node("n2", "eu"), func(n *fleet.Node) { n.TuningVersion = 3 }), with(node("n3", "us"), func(n *fleet.Node) { n.TuningVersion = 2 }),
 			}},
 		}, "warning tunings_differ ", "regions have 2 different tunings, and no rollout is under way: ap, us; eu"},
 		"tunings that a rollout brings": {watched{
 			tunings: []tunings.RegionTuning{{Version: 2, Document: "{}"}, {Region: "eu", Version: 3, Document: `{"floor":0.7}`}},
 			rollout: &rollout.Rollout{ID: "r1", Phase: rollout.RolloutBaking},
-			fleet: controlplane.Fleet{Nodes: []controlplane.Node{
-				with(node("n2", "eu"), func(n *controlplane.Node) { n.TuningVersion = 3 }), with(node("n3", "us"), func(n *controlplane.Node) { n.TuningVersion = 2 }),
+			fleet: fleet.Fleet{Nodes: []fleet.Node{
+				with(node("n2", "eu"), func(n *fleet.Node) { n.TuningVersion = 3 }), with(node("n3", "us"), func(n *fleet.Node) { n.TuningVersion = 2 }),
 			}},
 		}, "", ""},
 		"rows of their own that say the same": {watched{
 			tunings: []tunings.RegionTuning{{Version: 2, Document: `{"floor":0.7}`}, {Region: "eu", Version: 3, Document: `{ "floor": 0.7 }`}},
-			fleet: controlplane.Fleet{Nodes: []controlplane.Node{
-				with(node("n2", "eu"), func(n *controlplane.Node) { n.TuningVersion = 3 }), with(node("n3", "us"), func(n *controlplane.Node) { n.TuningVersion = 2 }),
+			fleet: fleet.Fleet{Nodes: []fleet.Node{
+				with(node("n2", "eu"), func(n *fleet.Node) { n.TuningVersion = 3 }), with(node("n3", "us"), func(n *fleet.Node) { n.TuningVersion = 2 }),
 			}},
 		}, "", ""},
 		"another tuning": {watched{
 			tunings: []tunings.RegionTuning{{Version: 2, Document: "{}"}, {Region: "eu", Version: 3, Document: "{}"}},
-			fleet: controlplane.Fleet{Nodes: []controlplane.Node{
-				with(node("n1", "eu"), func(n *controlplane.Node) { n.TuningVersion = 2 }), with(node("n2", "eu"), func(n *controlplane.Node) { n.TuningVersion = 3 }), with(node("n3", "us"), func(n *controlplane.Node) { n.TuningVersion = 2 }),
+			fleet: fleet.Fleet{Nodes: []fleet.Node{
+				with(node("n1", "eu"), func(n *fleet.Node) { n.TuningVersion = 2 }), with(node("n2", "eu"), func(n *fleet.Node) { n.TuningVersion = 3 }), with(node("n3", "us"), func(n *fleet.Node) { n.TuningVersion = 2 }),
 			}},
 		}, "warning tuning_skew eu", "n1 in eu: not running version 3 of the tuning"},
-		"a clock":                {watched{fleet: controlplane.Fleet{Nodes: []controlplane.Node{with(node("n1", "eu"), func(n *controlplane.Node) { n.ClockSkew = -1500 * time.Millisecond })}}}, "warning clock_skew eu", "1.5s"},
-		"a clock far off":        {watched{fleet: controlplane.Fleet{Nodes: []controlplane.Node{with(node("n1", "eu"), func(n *controlplane.Node) { n.ClockSkew = time.Minute })}}}, "critical clock_skew eu", "1m0s"},
-		"Redis of a region":      {watched{fleet: controlplane.Fleet{Nodes: []controlplane.Node{with(node("n1", "eu"), func(n *controlplane.Node) { n.Health.BreakersOpen = 1 })}}}, "critical origin_down eu", "Redis"},
-		"Redis for one node":     {watched{fleet: controlplane.Fleet{Nodes: []controlplane.Node{with(node("n1", "eu"), func(n *controlplane.Node) { n.Health.BreakersOpen = 1 }), node("n2", "eu")}}}, "warning origin_down eu", "n1 in eu"},
-		"dropped cost":           {watched{fleet: controlplane.Fleet{Nodes: []controlplane.Node{with(node("n1", "eu"), func(n *controlplane.Node) { n.Health.DroppedCost = 1 })}}}, "warning cost_dropped eu", "dropped"},
-		"full table":             {watched{fleet: controlplane.Fleet{Nodes: []controlplane.Node{with(node("n1", "eu"), func(n *controlplane.Node) { n.Health.TableFullAtMs = n.SentAtMs - 1000 })}}}, "warning table_full eu", "no room"},
-		"settings refused":       {watched{fleet: controlplane.Fleet{Nodes: []controlplane.Node{with(node("n1", "eu"), func(n *controlplane.Node) { n.Health.SettingsProblem = "floor is 2" })}}}, "warning settings_refused eu", "floor is 2"},
-		"a problem nearby":       {watched{fleet: controlplane.Fleet{Nodes: []controlplane.Node{with(node("n1", "eu"), func(n *controlplane.Node) { n.Health.Problems = []string{"Redis may drop counts"} })}}}, "warning node_problem eu", "n1 in eu: Redis may drop counts"},
+		"a clock":                {watched{fleet: fleet.Fleet{Nodes: []fleet.Node{with(node("n1", "eu"), func(n *fleet.Node) { n.ClockSkew = -1500 * time.Millisecond })}}}, "warning clock_skew eu", "1.5s"},
+		"a clock far off":        {watched{fleet: fleet.Fleet{Nodes: []fleet.Node{with(node("n1", "eu"), func(n *fleet.Node) { n.ClockSkew = time.Minute })}}}, "critical clock_skew eu", "1m0s"},
+		"Redis of a region":      {watched{fleet: fleet.Fleet{Nodes: []fleet.Node{with(node("n1", "eu"), func(n *fleet.Node) { n.Health.BreakersOpen = 1 })}}}, "critical origin_down eu", "Redis"},
+		"Redis for one node":     {watched{fleet: fleet.Fleet{Nodes: []fleet.Node{with(node("n1", "eu"), func(n *fleet.Node) { n.Health.BreakersOpen = 1 }), node("n2", "eu")}}}, "warning origin_down eu", "n1 in eu"},
+		"dropped cost":           {watched{fleet: fleet.Fleet{Nodes: []fleet.Node{with(node("n1", "eu"), func(n *fleet.Node) { n.Health.DroppedCost = 1 })}}}, "warning cost_dropped eu", "dropped"},
+		"full table":             {watched{fleet: fleet.Fleet{Nodes: []fleet.Node{with(node("n1", "eu"), func(n *fleet.Node) { n.Health.TableFullAtMs = n.SentAtMs - 1000 })}}}, "warning table_full eu", "no room"},
+		"settings refused":       {watched{fleet: fleet.Fleet{Nodes: []fleet.Node{with(node("n1", "eu"), func(n *fleet.Node) { n.Health.SettingsProblem = "floor is 2" })}}}, "warning settings_refused eu", "floor is 2"},
+		"a problem nearby":       {watched{fleet: fleet.Fleet{Nodes: []fleet.Node{with(node("n1", "eu"), func(n *fleet.Node) { n.Health.Problems = []string{"Redis may drop counts"} })}}}, "warning node_problem eu", "n1 in eu: Redis may drop counts"},
 		"cleanup late":           {watched{lag: 20 * time.Minute}, "warning cleanup_lag cleanup", "20m0s"},
 		"cleanup very late":      {watched{lag: 3 * time.Hour}, "critical cleanup_lag cleanup", "3h0m0s"},
 		"cleanup paused":         {watched{cleanup: cleanup.CleanupStatus{Paused: &cleanup.Pause{By: controlplane.By{Actor: "ann", Reason: "deploy"}, At: watchNow}}}, "warning cleanup_paused cleanup", "paused by ann: deploy"},
@@ -220,7 +221,7 @@ func TestLook(t *testing.T) {
 // "A finding that goes on keeps its Since", also through looks that cannot tell; what
 // ends is gone, and begins anew; what must settle is told only then.
 func TestHealthDocumentOverTime(t *testing.T) {
-	w := watched{fleet: controlplane.Fleet{Now: watchNow, Nodes: []controlplane.Node{with(node("n1", "eu"), func(n *controlplane.Node) { n.TuningVersion = 1 })}}}
+	w := watched{fleet: fleet.Fleet{Now: watchNow, Nodes: []fleet.Node{with(node("n1", "eu"), func(n *fleet.Node) { n.TuningVersion = 1 })}}}
 	var d HealthDocument
 	for i, step := range []struct {
 		after time.Duration
@@ -249,7 +250,7 @@ func TestHealthDocumentOverTime(t *testing.T) {
 
 // "One document … bounded": a thousand dark regions are a hundred findings, and a count.
 func TestHealthDocumentIsBounded(t *testing.T) {
-	w := watched{fleet: controlplane.Fleet{Now: watchNow}, lag: time.Hour}
+	w := watched{fleet: fleet.Fleet{Now: watchNow}, lag: time.Hour}
 	for i := range 1000 {
 		w.fleet.Nodes = append(w.fleet.Nodes, silent(node(strings.Repeat("é", 2000), fmt.Sprint("r", i)), time.Minute))
 	}
@@ -267,7 +268,7 @@ func TestHealthDocumentIsBounded(t *testing.T) {
 // "Answers with the document of the watch on Restate, and looks itself where there is no
 // fresh one", going on from what it last knew.
 func TestHealthReader(t *testing.T) {
-	w := &watched{fleet: controlplane.Fleet{Now: watchNow}, lag: time.Hour}
+	w := &watched{fleet: fleet.Fleet{Now: watchNow}, lag: time.Hour}
 	now := watchNow
 	stored, storedErr := HealthDocument{}, error(nil)
 	r := &HealthReader{Watch: w.watch(), Every: 30 * time.Second, Now: func() time.Time { return now },
@@ -326,7 +327,7 @@ func TestAFindingDoesNotHideForACorrectionOfTheClock(t *testing.T) {
 // A document that is ahead of the clock is not a fresh one: the watch may have ended since it wrote it.
 func TestADocumentThatIsAheadIsNotFresh(t *testing.T) {
 	for ahead, live := range map[time.Duration]bool{time.Minute: false, 3*30*time.Second + lookTimeout: false, time.Hour: true, 24 * time.Hour: true} {
-		w := &watched{fleet: controlplane.Fleet{Now: watchNow}, lag: time.Hour}
+		w := &watched{fleet: fleet.Fleet{Now: watchNow}, lag: time.Hour}
 		now := watchNow
 		stored := HealthDocument{Version: healthVersion, AtMs: now.Add(ahead).UnixMilli(), Overall: SeverityOK}
 		r := &HealthReader{Watch: w.watch(), Every: 30 * time.Second, Now: func() time.Time { return now },

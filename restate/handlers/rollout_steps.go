@@ -8,6 +8,7 @@ import (
 	restate "github.com/restatedev/sdk-go"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/rollout"
 	"github.com/weirhq/weir/controlplane/tunings"
 )
@@ -81,8 +82,8 @@ func (d *durableRollout) Write(writes []tunings.TuningWrite) (tunings.TuningsWri
 		})
 }
 
-func (d *durableRollout) Look(scope controlplane.RolloutScope) (controlplane.FleetLook, error) {
-	return step(d.ctx, d.steps, "look at nodes", func(ctx context.Context) (controlplane.FleetLook, error) {
+func (d *durableRollout) Look(scope fleet.RolloutScope) (fleet.FleetLook, error) {
+	return step(d.ctx, d.steps, "look at nodes", func(ctx context.Context) (fleet.FleetLook, error) {
 		return d.work.Look(ctx, scope)
 	})
 }

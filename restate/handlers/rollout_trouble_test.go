@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/rollout"
 	"github.com/weirhq/weir/controlplane/store"
 	"github.com/weirhq/weir/controlplane/tunings"
@@ -23,7 +24,7 @@ type troubled struct {
 	down atomic.Bool
 }
 
-func (s *troubled) FleetNodes(ctx context.Context, nodes int) (time.Time, []controlplane.FleetRow, error) {
+func (s *troubled) FleetNodes(ctx context.Context, nodes int) (time.Time, []fleet.FleetRow, error) {
 	if s.down.Load() {
 		return time.Time{}, nil, errors.New("no nodes today\nnor tomorrow")
 	}

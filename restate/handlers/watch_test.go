@@ -13,6 +13,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/cleanup"
+	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/retire"
 	"github.com/weirhq/weir/controlplane/rollout"
 	"github.com/weirhq/weir/controlplane/tunings"
@@ -24,7 +25,7 @@ import (
 func newWatchCluster(t *testing.T, lag *atomic.Int64) *cluster {
 	t.Helper()
 	watch := watch.NewWatch(watch.WatchSources{
-		Fleet:   func(context.Context) (controlplane.Fleet, error) { return controlplane.Fleet{}, nil },
+		Fleet:   func(context.Context) (fleet.Fleet, error) { return fleet.Fleet{}, nil },
 		Tunings: func(context.Context) ([]tunings.RegionTuning, error) { return nil, nil },
 		Lag:     func(context.Context) (time.Duration, error) { return time.Duration(lag.Load()), nil },
 		Partitions: func(context.Context) (cleanup.PartitionsProblem, error) {

@@ -3,7 +3,7 @@ package main
 import (
 	"context"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/store"
 	"github.com/weirhq/weir/controlplane/watch"
 	"github.com/weirhq/weir/restate/handlers"
@@ -12,7 +12,7 @@ import (
 // doctor is what weirctl doctor is answered with. The examiners live with what they
 // examine; Redis, which the control plane does not use, is known to this program alone.
 func (p *process) doctor(steps *store.Store, tables store.SchemaCheck, client *handlers.Client, admin *handlers.Admin,
-	fleet func(context.Context) (controlplane.Fleet, error)) func(context.Context) []watch.Check {
+	fleet func(context.Context) (fleet.Fleet, error)) func(context.Context) []watch.Check {
 	restate := handlers.Examine{
 		Client: client, Admin: admin,
 		URI: p.handlersURL, Fingerprint: p.endpoint.Fingerprint(), Signed: p.config.RestateIdentityKey != "",

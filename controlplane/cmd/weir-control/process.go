@@ -20,6 +20,7 @@ import (
 	"github.com/weirhq/weir/controlplane/api"
 	"github.com/weirhq/weir/controlplane/cleanup"
 	"github.com/weirhq/weir/controlplane/cmd/weir-control/preview"
+	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/limits"
 	"github.com/weirhq/weir/controlplane/previews"
 	"github.com/weirhq/weir/controlplane/retire"
@@ -103,8 +104,8 @@ func (p *process) build() error {
 	}
 	client, admin := handlers.NewClient(p.restate, orders, p.config.RestateIngress...),
 		handlers.NewAdmin(p.restate, p.config.RestateAdmin...)
-	fleet := func(ctx context.Context) (controlplane.Fleet, error) {
-		return controlplane.ListFleet(ctx, steps, p.config.NodeLiveWithin)
+	fleet := func(ctx context.Context) (fleet.Fleet, error) {
+		return fleet.ListFleet(ctx, steps, p.config.NodeLiveWithin)
 	}
 	watching := watch.NewWatch(watch.WatchSources{
 		Fleet: fleet, Tunings: steps.NewestTunings, Lag: cleanup.Lag, Partitions: cleanup.PartitionsProblem,

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/watch"
 )
 
@@ -85,7 +86,7 @@ func (i *interrupter) Write(b []byte) (int, error) {
 // an error at the first look ends it at once.
 func TestWatchLooksAgain(t *testing.T) {
 	w := newWorld(t)
-	w.fleet = controlplane.Fleet{}
+	w.fleet = fleet.Fleet{}
 	w.health = watch.HealthDocument{Overall: watch.SeverityWarning, AtMs: now.UnixMilli()}
 	for word, tc := range map[string]struct {
 		args []string

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/rollout"
 	"github.com/weirhq/weir/controlplane/watch"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
@@ -132,7 +133,7 @@ Follow it with: weirctl rollout status --watch r1
 	r := &w.rollouts.list[0]
 	share, least := 0.25, 7.0
 	r.Phase, r.Stage, r.DueMs = rollout.RolloutBaking, 1, now.Add(90*time.Second).UnixMilli()
-	r.Baseline, r.Now = controlplane.HealthRates{Nodes: 2}, controlplane.HealthRates{Nodes: 1, NodesLost: 1, DeniedShare: &share, ErrorsPerMinute: &least}
+	r.Baseline, r.Now = fleet.HealthRates{Nodes: 2}, fleet.HealthRates{Nodes: 1, NodesLost: 1, DeniedShare: &share, ErrorsPerMinute: &least}
 	r.Trouble = "MySQL does not\nanswer"
 	w.want(t, w.run(t, "rollout", "status"), exitOK, `
 rollout r1, stage 2 of 2: baking: trouble, tried again: MySQL does not answer

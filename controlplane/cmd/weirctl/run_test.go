@@ -22,6 +22,7 @@ import (
 	"github.com/weirhq/weir/controlplane/api"
 	"github.com/weirhq/weir/controlplane/audit"
 	"github.com/weirhq/weir/controlplane/cleanup"
+	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/limits"
 	"github.com/weirhq/weir/controlplane/tunings"
 	"github.com/weirhq/weir/controlplane/watch"
@@ -66,7 +67,7 @@ type world struct {
 	schedule    schedule
 	lag         time.Duration
 	lagErr      error
-	fleet       controlplane.Fleet
+	fleet       fleet.Fleet
 	top         limits.TopKeys
 	topQuery    limits.TopQuery
 	held        limits.HeldReport
@@ -99,7 +100,7 @@ func newWorldThat(t *testing.T, asks bool) *world {
 	t.Setenv("WEIR_CONTEXTS", filepath.Join(t.TempDir(), "weir", "contexts.yaml"))
 	w := &world{inForce: []tunings.RegionTuning{{Document: tuned(t)}}}
 	for _, region := range []string{"eu", "us"} {
-		w.fleet.Nodes = append(w.fleet.Nodes, controlplane.Node{Heartbeat: heartbeat.Heartbeat{NodeID: region + "1", Region: region}, Live: true})
+		w.fleet.Nodes = append(w.fleet.Nodes, fleet.Node{Heartbeat: heartbeat.Heartbeat{NodeID: region + "1", Region: region}, Live: true})
 	}
 	w.handler = api.NewHandler(api.Config{
 		Cleanup:     &w.schedule,
@@ -111,7 +112,7 @@ func newWorldThat(t *testing.T, asks bool) *world {
 		Tokens:      &w.shelf, RequireTokens: asks,
 		Settings: &w.shelf,
 		Lag:      func(context.Context) (time.Duration, error) { return w.lag, w.lagErr },
-		Fleet:    func(context.Context) (controlplane.Fleet, error) { return w.fleet, w.schedule.err },
+		Fleet:    func(context.Context) (fleet.Fleet, error) { return w.fleet, w.schedule.err },
 		Health:   func(context.Context) watch.HealthDocument { return w.health },
 		Diagnose: func(context.Context) []watch.Check { return w.checks },
 		Audit:    w,
@@ -273,9 +274,9 @@ func TestCleanupRun(t *testing.T) {
 
 func TestFleet(t *testing.T) {
 	w := newWorld(t)
-	w.fleet = controlplane.Fleet{}
+	w.fleet = fleet.Fleet{}
 	w.want(t, w.run(t, "fleet"), exitOK, "no node has sent a heartbeat: a node with MySQL configured sends one within seconds of its start\n")
-	w.fleet = controlplane.Fleet{Now: now, Nodes: []controlplane.Node{
+	w.fleet = fleet.Fleet{Now: now, Nodes: []fleet.Node{
 		{Heartbeat: heartbeat.Heartbeat{NodeID: "n1", Region: "eu", Build: "v1.2.3", TuningVersion: 7, Health: heartbeat.Health{AllowedTotal: 1234567, DeniedTotal: 89, PendingCost: 4, Relay: &heartbeat.Relay{Shards: 3, Held: []int{0, 2}, UnpublishedMs: 400}}}, Age: 1200 * time.Millisecond, Live: true, ClockSkew: -3 * time.Millisecond},
 		{Heartbeat: heartbeat.Heartbeat{NodeID: "n2", Region: "us", Build: "v1.2.3", Health: heartbeat.Health{DroppedCost: 5, SettingsProblem: "floor is 2"}}, Age: 3 * time.Hour, ClockSkew: 1500 * time.Millisecond, HealthProblem: "health: odd"},
 	}}

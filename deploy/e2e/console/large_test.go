@@ -19,6 +19,7 @@ import (
 	"github.com/weirhq/weir/controlplane/audit"
 	"github.com/weirhq/weir/controlplane/cleanup"
 	"github.com/weirhq/weir/controlplane/console"
+	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/limits"
 	"github.com/weirhq/weir/controlplane/retire"
 	"github.com/weirhq/weir/controlplane/rollout"
@@ -136,14 +137,14 @@ func serve(t testing.TB, state string) (url string) {
 
 // fleet has a heartbeat of each node every two seconds. In turn nodes fall silent and
 // regions are late, so that states change as well as figures.
-func (l *large) fleet(context.Context) (controlplane.Fleet, error) {
+func (l *large) fleet(context.Context) (fleet.Fleet, error) {
 	now := time.Now()
 	if l.empty || l.down != nil {
-		return controlplane.Fleet{Now: now}, l.down
+		return fleet.Fleet{Now: now}, l.down
 	}
 	seen := now.Truncate(2 * time.Second)
 	at, turn := seen.UnixMilli(), seen.Unix()/10
-	f := controlplane.Fleet{Now: now}
+	f := fleet.Fleet{Now: now}
 	for r, region := range l.regions {
 		from := make(map[string]int64, len(l.regions))
 		for o, other := range l.regions {
@@ -160,7 +161,7 @@ func (l *large) fleet(context.Context) (controlplane.Fleet, error) {
 			if n == 0 {
 				relay = &heartbeat.Relay{Shards: 1, Held: []int{0}, InStepAtMs: at, UnpublishedMs: turn % 300, LagP99Ms: from}
 			}
-			f.Nodes = append(f.Nodes, controlplane.Node{
+			f.Nodes = append(f.Nodes, fleet.Node{
 				Heartbeat: heartbeat.Heartbeat{NodeID: fmt.Sprintf("node-%02d-%02d", r, n), Region: region, Build: "v1.2.3", TuningVersion: 3, StartedAtMs: 1_700_000_000_000,
 					Health: heartbeat.Health{AllowedTotal: at * (i%9 + 1) / 10, DeniedTotal: at * (i % 5) / 300, ShadowedTotal: at * (i % 3) / 900, Entries: 10_000 + i*turn%1000,
 						ReplayedAtMs: at, SettingsAtMs: at, Relay: relay}},
@@ -323,8 +324,8 @@ func (r largeRollouts) Status(_ context.Context, id string) (rollout.Rollout, er
 		return one, r.down
 	}
 	was, is, rows := 0.2, 0.2+float64(now.Unix()%10)/100, 500+float64(now.Unix()%60)
-	one.Baseline = controlplane.HealthRates{Nodes: 50, DeniedShare: &was, RowsPerSecond: &rows}
-	one.Now = controlplane.HealthRates{Nodes: 50, DeniedShare: &is, RowsPerSecond: &rows}
+	one.Baseline = fleet.HealthRates{Nodes: 50, DeniedShare: &was, RowsPerSecond: &rows}
+	one.Now = fleet.HealthRates{Nodes: 50, DeniedShare: &is, RowsPerSecond: &rows}
 	for i := range int64(40) {
 		at := now.Truncate(5 * time.Second).Add(time.Duration(-5*(40-i)) * time.Second)
 		one.Events = append(one.Events, controlplane.Event{AtMs: at.UnixMilli(), Actor: "weir", What: "baking", Text: fmt.Sprintf("health was looked at, number %d", at.Unix()/5)})

@@ -1,4 +1,4 @@
-package controlplane
+package fleet
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirhq/weir/controlplane/internal/controltest"
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
@@ -16,12 +17,12 @@ type fleetRows struct {
 }
 
 func (f fleetRows) FleetNodes(_ context.Context, rows int) (time.Time, []FleetRow, error) {
-	return day, f.rows[:min(rows, len(f.rows))], f.err
+	return controltest.Day, f.rows[:min(rows, len(f.rows))], f.err
 }
 
 func TestListFleet(t *testing.T) {
 	row := func(id string, age, skew time.Duration, health string) FleetRow {
-		seen := day.Add(-age)
+		seen := controltest.Day.Add(-age)
 		return FleetRow{Heartbeat: heartbeat.Heartbeat{NodeID: id, Region: "eu", SentAtMs: seen.Add(skew).UnixMilli()}, SeenAt: seen, Health: health}
 	}
 	fleet, err := ListFleet(t.Context(), fleetRows{rows: []FleetRow{
@@ -35,7 +36,7 @@ func TestListFleet(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !fleet.Now.Equal(day) || fleet.Truncated || len(fleet.Nodes) != 6 {
+	if !fleet.Now.Equal(controltest.Day) || fleet.Truncated || len(fleet.Nodes) != 6 {
 		t.Fatalf("%+v", fleet)
 	}
 	for i, want := range []struct {
@@ -93,7 +94,7 @@ func TestHeartbeatsAreCorrectedOnlyAfterAStepBack(t *testing.T) {
 		"past": {-time.Second, false, 0}, "within what a statement takes": {aheadMax, false, 0},
 		"ahead": {aheadMax + time.Millisecond, false, 1}, "past, of a fleet that is cut off": {0, true, 1},
 	} {
-		f := Fleet{Now: day, Nodes: []Node{{SeenAt: day}, {SeenAt: day.Add(c.ahead)}}, Truncated: c.truncated}
+		f := Fleet{Now: controltest.Day, Nodes: []Node{{SeenAt: controltest.Day}, {SeenAt: controltest.Day.Add(c.ahead)}}, Truncated: c.truncated}
 		store := &fleetRepair{}
 		if _, err := SetFleetRight(t.Context(), f, store); err != nil || store.asked != c.want {
 			t.Errorf("%s: the store was asked %d times, %v; want %d", name, store.asked, err, c.want)

@@ -1,4 +1,4 @@
-package controlplane
+package fleet
 
 import (
 	"fmt"
@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
@@ -120,8 +121,9 @@ func FiguresOf(n Node) NodeFigures {
 	f := NodeFigures{
 		ID: n.NodeID, Region: n.Region, Version: n.TuningVersion,
 		StartedMs: n.StartedAtMs, SentMs: n.SentAtMs, SeenMs: n.SeenAt.UnixMilli(),
-		Trial: h.Trial, Hash: Cut(h.TuningHash, hashBytesMax),
-		ConvergenceMs: n.Reported.ConvergenceMs, LatencyUs: n.Reported.LatencyUs, Problem: Shorten(h.SettingsProblem, 200),
+		Trial: h.Trial, Hash: controlplane.Cut(h.TuningHash, hashBytesMax),
+		ConvergenceMs: n.Reported.ConvergenceMs, LatencyUs: n.Reported.LatencyUs,
+		Problem: controlplane.Shorten(h.SettingsProblem, 200),
 	}
 	f.Down = OriginDown(n)
 	f.Totals[TallyDecisions] = h.AllowedTotal + h.DeniedTotal + h.ShadowedTotal
