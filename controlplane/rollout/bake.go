@@ -7,6 +7,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/fleet"
+	"github.com/weirhq/weir/controlplane/queries"
 	"github.com/weirhq/weir/controlplane/sequential"
 )
 
@@ -194,7 +195,7 @@ func (w *RegionWatch) beyond(borne time.Duration) string {
 		}
 		for _, f := range []struct {
 			words string
-			over  controlplane.Lasting
+			over  queries.Lasting
 		}{{"convergence delay in ms", n.Over.Convergence}, {"decision latency in µs", n.Over.Latency}} {
 			if f.over > 0 {
 				return fmt.Sprintf("%s is beyond its bound for %s, and breaks it after %s, of node %s in %s", f.words,

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/fleet"
+	"github.com/weirhq/weir/controlplane/queries"
 	"github.com/weirhq/weir/controlplane/sequential"
 )
 
@@ -245,11 +246,11 @@ func (j *judgement) worst() (why string, by float64) {
 
 // Overdue is how long measured figures have been beyond their bounds.
 type Overdue struct {
-	Convergence controlplane.Lasting `json:"convergence_for_ms,omitempty"`
-	Latency     controlplane.Lasting `json:"latency_for_ms,omitempty"`
+	Convergence queries.Lasting `json:"convergence_for_ms,omitempty"`
+	Latency     queries.Lasting `json:"latency_for_ms,omitempty"`
 }
 
-func (o *Overdue) of(field string) *controlplane.Lasting {
+func (o *Overdue) of(field string) *queries.Lasting {
 	switch field {
 	case "convergence_ms":
 		return &o.Convergence

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/fleet"
+	"github.com/weirhq/weir/controlplane/queries"
 	"github.com/weirhq/weir/controlplane/tunings"
 )
 
@@ -127,7 +128,7 @@ func (s *run) Look(scope fleet.RolloutScope) (fleet.FleetLook, error) {
 	})
 }
 
-func (s *run) Queries([]string, []controlplane.QueryRail) ([]controlplane.QueryValue, error) {
+func (s *run) Queries([]string, []queries.QueryRail) ([]queries.QueryValue, error) {
 	return nil, nil
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/fleet"
+	"github.com/weirhq/weir/controlplane/queries"
 )
 
 // decisionsMin is how many decisions a share of them is taken from, at the least.
@@ -70,7 +71,7 @@ type Guardrails struct {
 	Comparison Comparison `json:"comparison"`
 
 	// Queries are what a Prometheus measures beside heartbeats; default none.
-	Queries []controlplane.QueryRail `json:"queries,omitempty"` // at most controlplane.QueryRailsMax
+	Queries []queries.QueryRail `json:"queries,omitempty"` // at most queries.QueryRailsMax
 }
 
 // Ceiling bounds a figure: it is broken by more than Factor times the baseline, unless
@@ -118,7 +119,7 @@ func (g Guardrails) Validate() error {
 	if err := g.Comparison.Validate(); err != nil {
 		return err
 	}
-	return controlplane.ValidateQueries(g.Queries)
+	return queries.ValidateQueries(g.Queries)
 }
 
 // held is a ceiling with the figures that are held against it; nil is not measured.

@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/internal/controltest"
+	"github.com/weirhq/weir/controlplane/queries"
 )
 
 // Of several guardrails that are broken the one that is told is broken most, by times of its bound, wherever it stands.
@@ -69,7 +69,7 @@ func TestABoundIsANumber(t *testing.T) {
 		g = DefaultGuardrails()
 		g.LatencyUs.Factor = v
 		controltest.WantInvalid(t, g.Validate(), "guardrail latency_us: factor is")
-		for _, q := range []controlplane.QueryRail{{Above: &v}, {Below: &v}, {TimesBaseline: &v}} {
+		for _, q := range []queries.QueryRail{{Above: &v}, {Below: &v}, {TimesBaseline: &v}} {
 			q.Name, q.Query = "errors", "x"
 			controltest.WantInvalid(t, q.Validate(), "the bound of errors is")
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/weirhq/weir/controlplane/audit"
 	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/internal/controltest"
+	"github.com/weirhq/weir/controlplane/queries"
 	"github.com/weirhq/weir/controlplane/tunings"
 	"github.com/weirhq/weir/shared/heartbeat"
 	"github.com/weirhq/weir/shared/tuning"
@@ -381,7 +382,7 @@ func (s inLand) Look(scope fleet.RolloutScope) (fleet.FleetLook, error) {
 	return s.work.Look(context.Background(), scope)
 }
 
-func (s inLand) Queries(regions []string, rails []controlplane.QueryRail) ([]controlplane.QueryValue, error) {
+func (s inLand) Queries(regions []string, rails []queries.QueryRail) ([]queries.QueryValue, error) {
 	return s.work.Queries(context.Background(), regions, rails)
 }
 

@@ -8,36 +8,37 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/queries"
 	"github.com/weirhq/weir/shared/tuning"
 )
 
 const (
-	queryRegionsMax = 50 // for which a query with controlplane.RegionPlaceholder is asked
+	queryRegionsMax = 50 // for which a query with queries.RegionPlaceholder is asked
 	queryProblemMax = 200
 )
 
 // noteQueries takes in a look, gapMs after the one before, which answered last: how long values have been beyond their
 // bounds. before is what was answered before the stage.
-func (g Guardrails) noteQueries(before, last, now []controlplane.QueryValue, gapMs int64, borne time.Duration) {
+func (g Guardrails) noteQueries(before, last, now []queries.QueryValue, gapMs int64, borne time.Duration) {
 	for _, q := range g.Queries {
 		for i := range now {
 			is := &now[i]
 			if is.Name != q.Name {
 				continue
 			}
-			if is.Over = controlplane.FindValue(last, *is).Over; is.Value != nil {
-				is.Over.See(q.Beyond(controlplane.FindValue(before, *is), *is) != "", gapMs, borne)
+			if is.Over = queries.FindValue(last, *is).Over; is.Value != nil {
+				is.Over.See(q.Beyond(queries.FindValue(before, *is), *is) != "", gapMs, borne)
 			}
 		}
 	}
 }
 
 // breachOfQueries returns which rail is broken, and by what; empty: none is.
-func (g Guardrails) breachOfQueries(before, now []controlplane.QueryValue, borne time.Duration) string {
+func (g Guardrails) breachOfQueries(before, now []queries.QueryValue, borne time.Duration) string {
 	for _, q := range g.Queries {
 		for _, is := range now {
 			if is.Name == q.Name && is.Value != nil && is.Over.Reaches(borne) {
-				return q.Beyond(controlplane.FindValue(before, is), is)
+				return q.Beyond(queries.FindValue(before, is), is)
 			}
 		}
 	}
@@ -45,7 +46,7 @@ func (g Guardrails) breachOfQueries(before, now []controlplane.QueryValue, borne
 }
 
 // queryBeyond names a value that is beyond its bound and not yet for as long as breaks the rail; empty: none is.
-func (g Guardrails) queryBeyond(now []controlplane.QueryValue, borne time.Duration) string {
+func (g Guardrails) queryBeyond(now []queries.QueryValue, borne time.Duration) string {
 	for _, q := range g.Queries {
 		for _, is := range now {
 			if is.Name == q.Name && is.Over > 0 {
@@ -59,7 +60,7 @@ func (g Guardrails) queryBeyond(now []controlplane.QueryValue, borne time.Durati
 
 // blind names a rail that has an element that is not a number, or a required one that has no value; empty: there is
 // none.
-func (g Guardrails) blind(values []controlplane.QueryValue) string {
+func (g Guardrails) blind(values []queries.QueryValue) string {
 	for _, q := range g.Queries {
 		for _, v := range values {
 			if v.Name == q.Name && (v.NaN || q.Required && v.Value == nil) {
@@ -73,16 +74,16 @@ func (g Guardrails) blind(values []controlplane.QueryValue) string {
 // Queries asks all rails, for regions. What is not answered is in the values, as is what
 // there was nothing to ask about: an outage of Prometheus is no trouble of the rollout's.
 func (w *RolloutWork) Queries(ctx context.Context, regions []string,
-	rails []controlplane.QueryRail) ([]controlplane.QueryValue, error) {
+	rails []queries.QueryRail) ([]queries.QueryValue, error) {
 	ctx, cancel := context.WithTimeout(ctx, rolloutStepTimeout)
 	defer cancel()
-	var values []controlplane.QueryValue
+	var values []queries.QueryValue
 	for _, q := range rails {
 		switch {
-		case !strings.Contains(q.Query, controlplane.RegionPlaceholder):
+		case !strings.Contains(q.Query, queries.RegionPlaceholder):
 			values = append(values, w.query(ctx, q, ""))
 		case len(regions) == 0:
-			values = append(values, controlplane.QueryValue{Name: q.Name, Problem: "no region has a node"})
+			values = append(values, queries.QueryValue{Name: q.Name, Problem: "no region has a node"})
 		default:
 			values = append(values, w.queryRegions(ctx, q, regions)...)
 		}
@@ -90,21 +91,21 @@ func (w *RolloutWork) Queries(ctx context.Context, regions []string,
 	return values, nil
 }
 
-func (w *RolloutWork) queryRegions(ctx context.Context, q controlplane.QueryRail,
-	regions []string) (values []controlplane.QueryValue) {
+func (w *RolloutWork) queryRegions(ctx context.Context, q queries.QueryRail,
+	regions []string) (values []queries.QueryValue) {
 	for i, region := range regions {
 		if i < queryRegionsMax {
 			values = append(values, w.query(ctx, q, region))
 		} else {
-			values = append(values, controlplane.QueryValue{Name: q.Name, Region: region,
+			values = append(values, queries.QueryValue{Name: q.Name, Region: region,
 				Problem: fmt.Sprintf("a query is sent for at most %d regions", queryRegionsMax)})
 		}
 	}
 	return values
 }
 
-func (w *RolloutWork) query(ctx context.Context, q controlplane.QueryRail, region string) controlplane.QueryValue {
-	v := controlplane.QueryValue{Name: q.Name, Region: region}
+func (w *RolloutWork) query(ctx context.Context, q queries.QueryRail, region string) queries.QueryValue {
+	v := queries.QueryValue{Name: q.Name, Region: region}
 	if w.prometheus == nil {
 		v.Problem = "weir-control has no --prometheus-url"
 		return v
@@ -152,7 +153,7 @@ func (w *RolloutWork) CheckSpec(ctx context.Context, spec RolloutSpec) (problem 
 }
 
 // WithPrometheus returns the steps with a Prometheus to ask.
-func (w *RolloutWork) WithPrometheus(p controlplane.Prometheus) *RolloutWork {
+func (w *RolloutWork) WithPrometheus(p queries.Prometheus) *RolloutWork {
 	with := *w
 	with.prometheus = p
 	return &with

@@ -6,6 +6,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/fleet"
+	"github.com/weirhq/weir/controlplane/queries"
 )
 
 // relayed is how the region's origin is relayed, by its nodes' newest heartbeats.
@@ -21,7 +22,7 @@ func (w *RegionWatch) relayed() (all fleet.Relayed) {
 // observeRelays takes in how long the region is not relayed, or does not measure what it measured before its stage.
 // While it is unsure which nodes are live, nothing lasts.
 func (w *RegionWatch) observeRelays(gapMs int64, measuring, unsure bool) {
-	see := func(l *controlplane.Lasting, lacks bool) {
+	see := func(l *queries.Lasting, lacks bool) {
 		if unsure {
 			*l = 0
 		}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/fleet"
+	"github.com/weirhq/weir/controlplane/queries"
 	"github.com/weirhq/weir/controlplane/tunings"
 )
 
@@ -104,9 +105,9 @@ type Rollout struct {
 	Now      fleet.HealthRates `json:"now"` // in the newest window
 
 	// What the queries of the plan answered before the stage of each region, and last.
-	QueriesBefore []controlplane.QueryValue `json:"queries_before,omitempty"`
-	QueriesNow    []controlplane.QueryValue `json:"queries_now,omitempty"`
-	Blind         controlplane.Lasting      `json:"blind_for_ms,omitempty"` // how long a required query has had no value
+	QueriesBefore []queries.QueryValue `json:"queries_before,omitempty"`
+	QueriesNow    []queries.QueryValue `json:"queries_now,omitempty"`
+	Blind         queries.Lasting      `json:"blind_for_ms,omitempty"` // how long a required query has had no value
 
 	// Touched are the regions that have, or may have, the new tuning, in the order in
 	// which they got it. A region is here before it is written.
@@ -163,7 +164,7 @@ type RolloutSteps interface {
 	// Look is what the nodes of a scope last said.
 	Look(scope fleet.RolloutScope) (fleet.FleetLook, error)
 	// Queries are what a Prometheus says of regions. It is asked only if there are rails.
-	Queries(regions []string, rails []controlplane.QueryRail) ([]controlplane.QueryValue, error)
+	Queries(regions []string, rails []queries.QueryRail) ([]queries.QueryValue, error)
 }
 
 // NewRollout is a rollout before its first transition.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/fleet"
+	"github.com/weirhq/weir/controlplane/queries"
 	"github.com/weirhq/weir/controlplane/sequential"
 	"github.com/weirhq/weir/controlplane/tunings"
 )
@@ -97,7 +98,7 @@ func (r *Rollout) measure(steps RolloutSteps, nowMs int64, look fleet.FleetLook)
 		return 0, err
 	}
 	r.touch(inForce)
-	r.QueriesBefore = controlplane.AddBaselines(r.QueriesBefore, before)
+	r.QueriesBefore = queries.AddBaselines(r.QueriesBefore, before)
 	r.Baseline = r.ratesOf(r.Stage, (*RegionWatch).before)
 	r.beginComparing()
 	r.Phase, r.DueMs, r.Waiting = RolloutApplying, 0, ""
@@ -195,7 +196,7 @@ func (r *Rollout) overdue(nowMs int64, why string) time.Duration {
 }
 
 // ask is what the queries of the plan answer now, for regions.
-func (r *Rollout) ask(steps RolloutSteps, regions []string) ([]controlplane.QueryValue, error) {
+func (r *Rollout) ask(steps RolloutSteps, regions []string) ([]queries.QueryValue, error) {
 	rails := r.Spec.Plan.Guardrails.Queries
 	if len(rails) == 0 {
 		return nil, nil
@@ -204,7 +205,7 @@ func (r *Rollout) ask(steps RolloutSteps, regions []string) ([]controlplane.Quer
 }
 
 // blind waits while a required query has no value, and gives up after a time.
-func (r *Rollout) blind(nowMs int64, values []controlplane.QueryValue) (wait time.Duration, blind bool) {
+func (r *Rollout) blind(nowMs int64, values []queries.QueryValue) (wait time.Duration, blind bool) {
 	why := r.Spec.Plan.Guardrails.blind(values)
 	if why == "" {
 		if r.Blind > 0 {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/fleet"
+	"github.com/weirhq/weir/controlplane/queries"
 	"github.com/weirhq/weir/controlplane/sequential"
 )
 
@@ -39,8 +40,8 @@ type RegionWatch struct {
 
 	// How long a shard of the region's origin has been relayed by no node, and how long no node has measured the
 	// convergence delay that was measured during the baseline.
-	Unrelayed  controlplane.Lasting `json:"unrelayed_for_ms,omitempty"`
-	Unmeasured controlplane.Lasting `json:"unmeasured_for_ms,omitempty"`
+	Unrelayed  queries.Lasting `json:"unrelayed_for_ms,omitempty"`
+	Unmeasured queries.Lasting `json:"unmeasured_for_ms,omitempty"`
 
 	// Parts is what its nodes did together, in parts of the window that are half as long as theirs: a region shows sooner
 	// than a node what is wrong. Begun is how many parts have begun since the region is watched, and Past how the counts
@@ -50,7 +51,7 @@ type RegionWatch struct {
 	Past  [counts]sequential.Spread `json:"past,omitzero"`
 
 	// How long its origin, or a part of it, has answered no node of it.
-	Down controlplane.Lasting `json:"down_for_ms,omitempty"`
+	Down queries.Lasting `json:"down_for_ms,omitempty"`
 
 	// A region whose nodes get the tuning in several stages has several watches: one of it as a Whole, for the figures
 	// that are the region's and not a node's, and one of the nodes that each stage takes in.

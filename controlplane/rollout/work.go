@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/fleet"
+	"github.com/weirhq/weir/controlplane/queries"
 	"github.com/weirhq/weir/controlplane/tunings"
 	"github.com/weirhq/weir/shared/tuning"
 )
@@ -54,7 +55,7 @@ type RolloutStore interface {
 type RolloutWork struct {
 	store      RolloutStore
 	liveWithin time.Duration
-	prometheus controlplane.Prometheus // nil: none
+	prometheus queries.Prometheus // nil: none
 }
 
 // NewRolloutWork returns the steps. A node not heard of for longer than liveWithin is

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/fleet"
+	"github.com/weirhq/weir/controlplane/queries"
 	"github.com/weirhq/weir/controlplane/rollout"
 	"github.com/weirhq/weir/controlplane/tunings"
 )
@@ -88,8 +89,8 @@ func (d *durableRollout) Look(scope fleet.RolloutScope) (fleet.FleetLook, error)
 	})
 }
 
-func (d *durableRollout) Queries(regions []string, rails []controlplane.QueryRail) ([]controlplane.QueryValue, error) {
-	return step(d.ctx, d.steps, "ask Prometheus", func(ctx context.Context) ([]controlplane.QueryValue, error) {
+func (d *durableRollout) Queries(regions []string, rails []queries.QueryRail) ([]queries.QueryValue, error) {
+	return step(d.ctx, d.steps, "ask Prometheus", func(ctx context.Context) ([]queries.QueryValue, error) {
 		return d.work.Queries(ctx, regions, rails)
 	})
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/limits"
 	"github.com/weirhq/weir/controlplane/previews"
+	"github.com/weirhq/weir/controlplane/queries"
 	"github.com/weirhq/weir/controlplane/retire"
 	"github.com/weirhq/weir/controlplane/rollout"
 	"github.com/weirhq/weir/controlplane/store"
@@ -118,7 +119,7 @@ func (p *process) build() error {
 	})
 	rollouts := rollout.NewRolloutWork(steps, p.config.NodeLiveWithin)
 	if url := p.config.PrometheusURL; url != "" {
-		rollouts = rollouts.WithPrometheus(controlplane.NewPrometheusClient(&http.Client{}, url))
+		rollouts = rollouts.WithPrometheus(queries.NewPrometheusClient(&http.Client{}, url))
 	}
 	simulator, err := preview.NewRunner("")
 	if err != nil {

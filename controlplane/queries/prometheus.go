@@ -1,4 +1,4 @@
-package controlplane
+package queries
 
 import (
 	"context"
@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/weirhq/weir/controlplane"
 )
 
 const (
@@ -30,25 +32,26 @@ func NewPrometheusClient(client *http.Client, url string) *PrometheusClient {
 	return &PrometheusClient{client: client, url: strings.TrimRight(url, "/")}
 }
 
-// Query is an instant query, now. Errors wrap ErrInvalid where the query is at fault and
-// ErrUnavailable where the server is.
+// Query is an instant query, now. Errors wrap controlplane.ErrInvalid where the query is at fault and
+// controlplane.ErrUnavailable where the server is.
 func (p *PrometheusClient) Query(ctx context.Context, query string) ([]float64, error) {
 	ctx, cancel := context.WithTimeout(ctx, prometheusTimeout)
 	defer cancel()
 	form := url.Values{"query": {query}}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url+"/api/v1/query", strings.NewReader(form.Encode()))
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
+		return nil, fmt.Errorf("%w: %w", controlplane.ErrInvalid, err)
 	}
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	answer, err := p.client.Do(req)
 	if err != nil {
-		return nil, fmt.Errorf("%w: Prometheus does not answer: %w", ErrUnavailable, err)
+		return nil, fmt.Errorf("%w: Prometheus does not answer: %w", controlplane.ErrUnavailable, err)
 	}
 	defer func() { _ = answer.Body.Close() }()
 	body, err := io.ReadAll(io.LimitReader(answer.Body, prometheusBytesMax+1))
 	if err != nil || len(body) > prometheusBytesMax {
-		return nil, fmt.Errorf("%w: Prometheus's answer is larger than %d bytes or was cut off: %w", ErrUnavailable,
+		return nil, fmt.Errorf("%w: Prometheus's answer is larger than %d bytes or was cut off: %w",
+			controlplane.ErrUnavailable,
 			prometheusBytesMax, err)
 	}
 	return parseAnswer(answer.StatusCode, body)
@@ -66,12 +69,13 @@ func parseAnswer(status int, body []byte) ([]float64, error) {
 		} `json:"data"`
 	}
 	if err := json.Unmarshal(body, &a); err != nil {
-		return nil, fmt.Errorf("%w: Prometheus answered status %d with no JSON of its API", ErrUnavailable, status)
+		return nil, fmt.Errorf("%w: Prometheus answered status %d with no JSON of its API", controlplane.ErrUnavailable,
+			status)
 	}
 	if a.Status != "success" {
-		kind := ErrUnavailable
+		kind := controlplane.ErrUnavailable
 		if a.ErrorType == "bad_data" {
-			kind = ErrInvalid
+			kind = controlplane.ErrInvalid
 		}
 		return nil, fmt.Errorf("%w: Prometheus: %s: %s", kind, a.ErrorType, a.Error)
 	}
@@ -79,7 +83,7 @@ func parseAnswer(status int, body []byte) ([]float64, error) {
 	case "scalar":
 		var s instant
 		if err := json.Unmarshal(a.Data.Result, &s); err != nil {
-			return nil, fmt.Errorf("%w: Prometheus's scalar: %w", ErrUnavailable, err)
+			return nil, fmt.Errorf("%w: Prometheus's scalar: %w", controlplane.ErrUnavailable, err)
 		}
 		return []float64{s.value}, nil
 	case "vector":
@@ -87,7 +91,7 @@ func parseAnswer(status int, body []byte) ([]float64, error) {
 			Value instant `json:"value"`
 		}
 		if err := json.Unmarshal(a.Data.Result, &series); err != nil {
-			return nil, fmt.Errorf("%w: Prometheus's vector: %w", ErrUnavailable, err)
+			return nil, fmt.Errorf("%w: Prometheus's vector: %w", controlplane.ErrUnavailable, err)
 		}
 		var values []float64
 		for _, s := range series {
@@ -95,7 +99,8 @@ func parseAnswer(status int, body []byte) ([]float64, error) {
 		}
 		return values, nil
 	}
-	return nil, fmt.Errorf("%w: the query returns a %s (want a scalar or a vector)", ErrInvalid, a.Data.ResultType)
+	return nil, fmt.Errorf("%w: the query returns a %s (want a scalar or a vector)", controlplane.ErrInvalid,
+		a.Data.ResultType)
 }
 
 // instant is [time, "value"].

@@ -1,4 +1,4 @@
-package controlplane
+package queries
 
 import (
 	"errors"
@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/weirhq/weir/controlplane"
 )
 
 // The instant-query API, as its documentation has it.
@@ -30,12 +32,12 @@ func TestPrometheusClient(t *testing.T) {
 		{200, `{"status":"success","data":{"resultType":"scalar","result":[1.5,"2.5"]}}`, []float64{2.5}, nil},
 		{200, `{"status":"success","data":{"resultType":"vector","result":[{"metric":{"a":"b"},"value":[1,"1"]},{"metric":{},"value":[1,"+Inf"]}]}}`, nil, nil},
 		{200, `{"status":"success","data":{"resultType":"vector","result":[]}}`, nil, nil},
-		{200, `{"status":"success","data":{"resultType":"matrix","result":[]}}`, nil, ErrInvalid},
-		{200, `{"status":"success","data":{"resultType":"scalar","result":[1]}}`, nil, ErrUnavailable},
-		{400, `{"status":"error","errorType":"bad_data","error":"parse error"}`, nil, ErrInvalid},
-		{503, `{"status":"error","errorType":"timeout","error":"too slow"}`, nil, ErrUnavailable},
-		{502, `<html>`, nil, ErrUnavailable},
-		{200, `"` + strings.Repeat("x", prometheusBytesMax) + `"`, nil, ErrUnavailable},
+		{200, `{"status":"success","data":{"resultType":"matrix","result":[]}}`, nil, controlplane.ErrInvalid},
+		{200, `{"status":"success","data":{"resultType":"scalar","result":[1]}}`, nil, controlplane.ErrUnavailable},
+		{400, `{"status":"error","errorType":"bad_data","error":"parse error"}`, nil, controlplane.ErrInvalid},
+		{503, `{"status":"error","errorType":"timeout","error":"too slow"}`, nil, controlplane.ErrUnavailable},
+		{502, `<html>`, nil, controlplane.ErrUnavailable},
+		{200, `"` + strings.Repeat("x", prometheusBytesMax) + `"`, nil, controlplane.ErrUnavailable},
 	} {
 		status, body = c.status, c.body
 		got, err := client.Query(t.Context(), `up{a="b&c"}`)
@@ -44,7 +46,7 @@ func TestPrometheusClient(t *testing.T) {
 		}
 	}
 	server.Close()
-	if _, err := client.Query(t.Context(), "up"); !errors.Is(err, ErrUnavailable) {
+	if _, err := client.Query(t.Context(), "up"); !errors.Is(err, controlplane.ErrUnavailable) {
 		t.Error(err)
 	}
 }
@@ -54,7 +56,7 @@ func FuzzPrometheusAnswer(f *testing.F) {
 	f.Add(400, []byte(`{"status":"error","errorType":"bad_data","error":"x"}`))
 	f.Fuzz(func(t *testing.T, status int, body []byte) {
 		values, err := parseAnswer(status, body)
-		if err != nil && !errors.Is(err, ErrInvalid) && !errors.Is(err, ErrUnavailable) {
+		if err != nil && !errors.Is(err, controlplane.ErrInvalid) && !errors.Is(err, controlplane.ErrUnavailable) {
 			t.Fatalf("untyped error %v", err)
 		}
 		(QueryRail{Name: "x"}).Worst(values)

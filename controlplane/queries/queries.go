@@ -1,4 +1,4 @@
-package controlplane
+package queries
 
 import (
 	"context"
@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/weirhq/weir/controlplane"
 )
 
 const (
@@ -51,7 +53,7 @@ type QueryValue struct {
 	Over Lasting `json:"over_for_ms,omitempty"`
 }
 
-// Prometheus answers queries. An error that wraps ErrInvalid is about the query itself.
+// Prometheus answers queries. An error that wraps controlplane.ErrInvalid is about the query itself.
 type Prometheus interface {
 	Query(ctx context.Context, query string) (values []float64, err error)
 }
@@ -68,7 +70,7 @@ func (v QueryValue) Shown() *float64 {
 // ValidateQueries reports what is wrong with the rails of a plan.
 func ValidateQueries(rails []QueryRail) error {
 	if len(rails) > QueryRailsMax {
-		return fmt.Errorf("%w: guardrails have %d queries (at most %d)", ErrInvalid, len(rails), QueryRailsMax)
+		return fmt.Errorf("%w: guardrails have %d queries (at most %d)", controlplane.ErrInvalid, len(rails), QueryRailsMax)
 	}
 	names := map[string]bool{}
 	for i, q := range rails {
@@ -76,7 +78,7 @@ func ValidateQueries(rails []QueryRail) error {
 			return fmt.Errorf("query %d: %w", i+1, err)
 		}
 		if names[q.Name] {
-			return fmt.Errorf("%w: two queries are called %q", ErrInvalid, q.Name)
+			return fmt.Errorf("%w: two queries are called %q", controlplane.ErrInvalid, q.Name)
 		}
 		names[q.Name] = true
 	}
@@ -85,11 +87,11 @@ func ValidateQueries(rails []QueryRail) error {
 
 // Validate reports the first field outside its bounds.
 func (q QueryRail) Validate() error {
-	if err := ValidateText("name", q.Name, queryNameMax); err != nil {
+	if err := controlplane.ValidateText("name", q.Name, queryNameMax); err != nil {
 		return err
 	}
 	if n := len(q.Query); n < 1 || n > QueryBytesMax {
-		return fmt.Errorf("%w: query of %s is %d bytes long (1 to %d)", ErrInvalid, q.Name, n, QueryBytesMax)
+		return fmt.Errorf("%w: query of %s is %d bytes long (1 to %d)", controlplane.ErrInvalid, q.Name, n, QueryBytesMax)
 	}
 	said := 0
 	for _, bound := range []*float64{q.Above, q.Below, q.TimesBaseline} {
@@ -98,14 +100,14 @@ func (q QueryRail) Validate() error {
 		}
 		said++
 		if math.IsNaN(*bound) || math.IsInf(*bound, 0) {
-			return fmt.Errorf("%w: the bound of %s is %v", ErrInvalid, q.Name, *bound)
+			return fmt.Errorf("%w: the bound of %s is %v", controlplane.ErrInvalid, q.Name, *bound)
 		}
 	}
 	if said != 1 {
-		return fmt.Errorf("%w: %s: want exactly one of above, below and times_baseline", ErrInvalid, q.Name)
+		return fmt.Errorf("%w: %s: want exactly one of above, below and times_baseline", controlplane.ErrInvalid, q.Name)
 	}
 	if f := q.TimesBaseline; f != nil && !(*f >= queryFactorLeast && *f <= queryFactorMost) {
-		return fmt.Errorf("%w: times_baseline of %s is %v (%v to %v)", ErrInvalid, q.Name, *f, queryFactorLeast,
+		return fmt.Errorf("%w: times_baseline of %s is %v (%v to %v)", controlplane.ErrInvalid, q.Name, *f, queryFactorLeast,
 			queryFactorMost)
 	}
 	return nil
@@ -115,11 +117,11 @@ func (q QueryRail) Validate() error {
 func (q QueryRail) Bound() string {
 	switch {
 	case q.Above != nil:
-		return "at most " + Figure(*q.Above)
+		return "at most " + controlplane.Figure(*q.Above)
 	case q.Below != nil:
-		return "at least " + Figure(*q.Below)
+		return "at least " + controlplane.Figure(*q.Below)
 	case q.TimesBaseline != nil:
-		return "at most " + Figure(*q.TimesBaseline) + " times before"
+		return "at most " + controlplane.Figure(*q.TimesBaseline) + " times before"
 	}
 	return ""
 }
@@ -159,7 +161,7 @@ func (q QueryRail) Beyond(was, is QueryValue) string {
 		broken = v < *q.Below
 	case q.TimesBaseline != nil && was.Value != nil:
 		broken = v > *q.TimesBaseline*(*was.Value) || v == math.MaxFloat64 // +Inf: no multiple of anything
-		before = fmt.Sprintf(" (before the stage %s)", Figure(*was.Value))
+		before = fmt.Sprintf(" (before the stage %s)", controlplane.Figure(*was.Value))
 	}
 	if !broken {
 		return ""
@@ -168,7 +170,7 @@ func (q QueryRail) Beyond(was, is QueryValue) string {
 	if is.Region != "" {
 		where = " in " + is.Region
 	}
-	return fmt.Sprintf("%s%s is %s, want %s%s", q.Name, where, Figure(v), q.Bound(), before)
+	return fmt.Sprintf("%s%s is %s, want %s%s", q.Name, where, controlplane.Figure(v), q.Bound(), before)
 }
 
 // FindValue returns the value of the same rail and region, or a zero value.
