@@ -14,18 +14,20 @@
 //   - controlplane/api is the only way in for people. It knows interfaces.
 //   - restate/handlers orders steps durably: when, how often, what after a crash.
 //     It is the only importer of Restate's SDK.
-//   - This package holds the steps themselves, plain Go on context.Context, and the
+//   - This package and those of the jobs hold the steps themselves, plain Go on context.Context, and the
 //     decisions between them, plain functions of what the steps answered. Neither
 //     knows that it may be replayed; both are written so that it does no harm:
 //     every step may run twice, and the order of steps depends on nothing but
 //     their answers.
 //
-// # Tokens
+// # Packages
 //
-// [Tokens] are who may do all this, by [Role].
+// This package holds what the jobs share: who acts and why, errors, approvals, transitions, bounds, texts, metrics. Each
+// job is a package of its own: cleanup, limits, previews, retire, rollout and watch. They use access (tokens and roles),
+// audit, fleet, queries (of a Prometheus) and tunings.
 //
 // # Metrics
 //
-// [Metrics], [CleanupMetrics] and [WatchMetrics] are the metrics of this process. They count what this process did;
+// [Metrics], and those of cleanup and watch, are the metrics of this process. They count what this process did;
 // the totals that survive it are in the job's own state (`weirctl cleanup status`).
 package controlplane
