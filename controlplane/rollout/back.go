@@ -47,7 +47,7 @@ func (r *Rollout) rollBack(steps RolloutSteps, nowMs int64) (time.Duration, erro
 	if err != nil {
 		return 0, err
 	}
-	r.Clocks.see(look, nowMs)
+	r.Clocks.See(look, nowMs)
 	if r.held(look, nowMs) {
 		return r.poll(), nil
 	}
@@ -134,7 +134,7 @@ func (r *Rollout) silentNodes(look fleet.FleetLook) string {
 // laggards names the live nodes that report a withdrawn trial or version, or have not been heard of
 // since it was withdrawn; empty: there is none.
 func (r *Rollout) laggards(look fleet.FleetLook) string {
-	trials, versions, hash := map[int64]bool{}, map[int64]bool{}, hashOf(r.Document)
+	trials, versions, hash := map[int64]bool{}, map[int64]bool{}, tunings.HashOf(r.Document)
 	for _, t := range r.Touched {
 		trials[t.Trial] = trials[t.Trial] || t.Trial > 0
 		versions[t.Applied] = versions[t.Applied] || t.Applied > 0

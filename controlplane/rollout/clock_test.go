@@ -14,15 +14,15 @@ func TestWhatIsAJumpOfTheClock(t *testing.T) {
 		gained int64
 		jumped bool
 	}{{0, false}, {-600_000, false}, {live / 4, false}, {live/4 + 1, true}, {600_000, true}} {
-		var clocks Clocks
+		var clocks fleet.Clocks
 		first := fleet.FleetLook{AtMs: database, LiveMs: live} // far ahead of the rollout's own clock, and no jump
-		if clocks.see(first, own); clocks.JumpedMs != 0 || clocks.unsure(first, own) {
+		if clocks.See(first, own); clocks.JumpedMs != 0 || clocks.Unsure(first, own) {
 			t.Errorf("the first look is a jump: %+v", clocks)
 		}
 		next := fleet.FleetLook{AtMs: database + 5000 + c.gained, LiveMs: live}
-		clocks.see(next, own+5000)
+		clocks.See(next, own+5000)
 		for after, unsure := range map[int64]bool{0: c.jumped, live - 1: c.jumped, live: false, -1: false} {
-			if got := clocks.unsure(next, own+5000+after); got != unsure {
+			if got := clocks.Unsure(next, own+5000+after); got != unsure {
 				t.Errorf("%d ms after a gain of %d: unsure is %v", after, c.gained, got)
 			}
 		}

@@ -491,7 +491,7 @@ func hashed(document string) string {
 	if h, known := hashes.Load(document); known {
 		return h.(string)
 	}
-	h := hashOf(document)
+	h := tunings.HashOf(document)
 	hashes.Store(document, h)
 	return h
 }

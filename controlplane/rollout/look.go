@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/weirhq/weir/controlplane/fleet"
-	"github.com/weirhq/weir/shared/tuning"
+	"github.com/weirhq/weir/controlplane/tunings"
 )
 
 // Applied is how far nodes have taken up a tuning.
@@ -21,7 +21,7 @@ func (a Applied) String() string {
 // appliedBy tells how far the nodes of a scope run what the rollout wrote: those very trials, or versions, with that
 // document, as a newer one is something else's. Nodes that are not to run it by their share do not count.
 func (r *Rollout) appliedBy(look fleet.FleetLook, scope fleet.RolloutScope) (a Applied) {
-	hash := hashOf(r.Document)
+	hash := tunings.HashOf(r.Document)
 	for _, n := range look.Nodes {
 		want, _ := r.touchedOf(n.Region)
 		if !scope.Has(n.Region) || !want.expects(n.ID) {
@@ -51,15 +51,6 @@ func (t Touched) lag(n fleet.NodeFigures, hash string) string {
 		return fmt.Sprintf("%s with the hash %q, not %q", n.Runs(), n.Hash, hash)
 	}
 	return ""
-}
-
-// hashOf is the hash of a document, empty for none.
-func hashOf(document string) string {
-	t, err := tuning.Read([]byte(document))
-	if err != nil {
-		return ""
-	}
-	return t.Hash()
 }
 
 // touchedScope is every region that the rollout has, or may have, written.

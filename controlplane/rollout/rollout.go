@@ -89,7 +89,7 @@ type Rollout struct {
 	// written all, 0 before: neither ends before each live node has been heard of since.
 	SinceMs int64 `json:"since_ms,omitempty"`
 
-	Clocks Clocks `json:"clocks,omitzero"`
+	Clocks fleet.Clocks `json:"clocks,omitzero"`
 
 	// Watch is what the rollout knows of nodes: of every region that it touched, and of those
 	// whose baseline it takes. Rollouts that are over, or roll back, have none.

@@ -339,7 +339,7 @@ func TestTheAuditLogNamesShares(t *testing.T) {
 		{ID: "r/try/eu", Region: "eu", Document: string(document30), Below: tuning.TrialShares / 10},
 		{ID: "r/try/us", Region: "us", Document: string(document30), Below: tuning.TrialShares},
 	}
-	e, err := trialEntry(writes, controltest.Ann)
+	e, err := tunings.TrialEntry(writes, controltest.Ann)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,33 +2,18 @@ package rollout
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
 	"github.com/weirhq/weir/controlplane"
-	"github.com/weirhq/weir/controlplane/audit"
 	"github.com/weirhq/weir/controlplane/tunings"
-	"github.com/weirhq/weir/shared/tuning"
 )
-
-// TrialStore keeps trials. All methods may be called at once.
-type TrialStore interface {
-	// WriteTrials writes trials and an entry of the audit log in one transaction, in order, and answers their numbers. A
-	// write whose ID is there already, with the same document and region, is left out and its number answered; where its
-	// bound is larger the trial gets it, and keeps its end. One that is refused undoes them all.
-	WriteTrials(ctx context.Context, writes []tunings.TrialWrite, e audit.AuditEntry) (tunings.TrialsWritten, error)
-	// RenewTrials moves the ends of the trials that these writes made, all or none. One that is over stays so.
-	RenewTrials(ctx context.Context, ids []string, leaseMs int64) (tunings.TrialsRenewed, error)
-	// EndTrials ends the trials of writes, and answers their numbers. A write that has not been made never will be.
-	EndTrials(ctx context.Context, writes []tunings.TrialWrite) (numbers []int64, err error)
-}
 
 // Try writes trials.
 func (w *RolloutWork) Try(ctx context.Context, writes []tunings.TrialWrite, by controlplane.By) (tunings.TrialsWritten,
 	error) {
 	ctx, cancel := context.WithTimeout(ctx, rolloutStepTimeout)
 	defer cancel()
-	entry, err := trialEntry(writes, by)
+	entry, err := tunings.TrialEntry(writes, by)
 	if err != nil {
 		return tunings.TrialsWritten{}, err
 	}
@@ -37,27 +22,6 @@ func (w *RolloutWork) Try(ctx context.Context, writes []tunings.TrialWrite, by c
 		return tunings.TrialsWritten{}, fmt.Errorf("write the trials of %d regions: %w", len(writes), err)
 	}
 	return written, nil
-}
-
-// trialEntry is the audit row of trials that begin as one.
-func trialEntry(writes []tunings.TrialWrite, by controlplane.By) (audit.AuditEntry, error) {
-	after := struct {
-		Regions []string           `json:"regions"`
-		Tuning  json.RawMessage    `json:"tuning"`
-		Shares  map[string]float64 `json:"shares,omitempty"` // of a region's nodes, by their hash; absent: all
-	}{Tuning: json.RawMessage(writes[0].Document), Shares: map[string]float64{}}
-	for _, w := range writes {
-		after.Regions = append(after.Regions, w.Region)
-		if w.Below < tuning.TrialShares {
-			after.Shares[w.Region] = float64(w.Below) / tuning.TrialShares
-		}
-	}
-	b, err := json.Marshal(after)
-	if err != nil {
-		return audit.AuditEntry{}, err
-	}
-	e := audit.AuditEntry{By: by, Action: "rollout.try", Subject: "trial " + writes[0].ID, After: string(b)}
-	return e, e.Validate()
 }
 
 // Renew moves the ends of trials.

@@ -92,7 +92,7 @@ func (r *Rollout) look(steps RolloutSteps, nowMs int64) (look fleet.FleetLook, b
 	if err != nil {
 		return look, nil, err
 	}
-	r.Clocks.see(all, nowMs)
+	r.Clocks.See(all, nowMs)
 	r.compare(all, nowMs)
 	look = all.Within(r.watchedScope())
 	r.observe(look, nowMs)
@@ -142,7 +142,7 @@ func (r *Rollout) observe(look fleet.FleetLook, nowMs int64) {
 		if !measuring && w.partEnded(nowMs, r.window(w.Stage)/partsMax) {
 			w.beginPart(nowMs)
 		}
-		unsure := r.Clocks.unsure(look, nowMs)
+		unsure := r.Clocks.Unsure(look, nowMs)
 		of := slices.DeleteFunc(slices.Clone(nodes[w.Region]), func(n fleet.NodeFigures) bool { return !w.has(n.ID) })
 		w.observe(of, measuring, unsure)
 		w.leave(look.Left)

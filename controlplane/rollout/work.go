@@ -30,7 +30,7 @@ type TuningTrace struct {
 // RolloutStore is what a rollout needs of MySQL. All methods may be called at once.
 type RolloutStore interface {
 	fleet.FleetStore
-	TrialStore
+	tunings.TrialStore
 	// NewestTunings are the newest version of each region that has one, and of the fleet.
 	NewestTunings(ctx context.Context) ([]tunings.RegionTuning, error)
 	// WriteTunings writes versions in one transaction, in order, and answers their
