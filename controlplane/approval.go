@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -13,8 +14,10 @@ const (
 	// ApproversMax bounds Quorum.Approvers.
 	ApproversMax = 10
 
-	approvalTTLDefault = 24 * time.Hour
-	approvalTTLMax     = 30 * 24 * time.Hour
+	// ApprovalTTLDefault is the default of Quorum.ApprovalTTLMs.
+	ApprovalTTLDefault = 24 * time.Hour
+
+	approvalTTLMax = 30 * 24 * time.Hour
 
 	// approvalAheadMax is how far the clocks of weir-control's processes may be apart.
 	approvalAheadMax = time.Minute
@@ -36,7 +39,7 @@ func (q Quorum) Validate() error {
 	if q.ApprovalTTLMs == 0 {
 		return nil
 	}
-	return validateMs("approval_ttl_ms", q.ApprovalTTLMs, time.Second, approvalTTLMax)
+	return ValidateMs("approval_ttl_ms", q.ApprovalTTLMs, time.Second, approvalTTLMax)
 }
 
 // Need is how many people must approve.
@@ -45,7 +48,7 @@ func (q Quorum) Need() int { return max(1, q.Approvers) }
 // TTL is for how long an approval counts.
 func (q Quorum) TTL() time.Duration {
 	if q.ApprovalTTLMs == 0 {
-		return approvalTTLDefault
+		return ApprovalTTLDefault
 	}
 	return time.Duration(q.ApprovalTTLMs) * time.Millisecond
 }
@@ -75,10 +78,10 @@ func (q Quorum) left(a Approval, nowMs int64) time.Duration {
 	return max(0, q.TTL()-max(0, given))
 }
 
-// with is the approvals given with one more; problem is why that one does not count. While one of those given has
+// With is the approvals given with one more; problem is why that one does not count. While one of those given has
 // expired, or is of other evidence, none is added: what waits is first asked for anew, so that a message which comes
 // twice does not renew the approval that it gave.
-func (q Quorum) with(given []Approval, one Approval) (after []Approval, problem string) {
+func (q Quorum) With(given []Approval, one Approval) (after []Approval, problem string) {
 	has := func(a Approval) bool { return a.Actor == one.Actor }
 	switch {
 	case len(q.Counting(given, one.Evidence, one.AtMs)) < len(given):
@@ -89,8 +92,8 @@ func (q Quorum) with(given []Approval, one Approval) (after []Approval, problem 
 	return append(slices.Clip(given), one), ""
 }
 
-// untilExpiry is the time until the first of the approvals expires; less than 0: there are none.
-func (q Quorum) untilExpiry(given []Approval, nowMs int64) time.Duration {
+// UntilExpiry is the time until the first of the approvals expires; less than 0: there are none.
+func (q Quorum) UntilExpiry(given []Approval, nowMs int64) time.Duration {
 	first := time.Duration(-1)
 	for _, a := range given {
 		left := q.left(a, nowMs)
@@ -107,12 +110,34 @@ const evidenceShown = 12
 // ShortEvidence is the beginning of the name of evidence, as histories and the audit log have it.
 func ShortEvidence(evidence string) string { return evidence[:min(len(evidence), evidenceShown)] }
 
-// digest names evidence: as long as nothing of it changes, its name does not.
-func digest(evidence any) string {
+// Digest names evidence: as long as nothing of it changes, its name does not.
+func Digest(evidence any) string {
 	text, err := json.Marshal(evidence)
 	if err != nil {
 		panic(err) // texts and integers
 	}
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:16])
+}
+
+// ActorsOf returns the actors of approvals, and more.
+func ActorsOf(given []Approval, more ...string) []string {
+	for _, a := range given {
+		more = append(more, a.Actor)
+	}
+	return more
+}
+
+// WithoutEnded returns the approvals whose credentials have not ended. void names the other
+// approvals with the reasons; it is empty if there are none.
+func WithoutEnded(given []Approval, ended map[string]string) (left []Approval, void string) {
+	var reasons []string
+	left = slices.DeleteFunc(slices.Clone(given), func(a Approval) bool {
+		why, gone := ended[a.Actor]
+		if gone {
+			reasons = append(reasons, fmt.Sprintf("the approval of %s no longer counts, because %s", a.Actor, why))
+		}
+		return gone
+	})
+	return left, strings.Join(reasons, "; ")
 }

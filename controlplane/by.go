@@ -1,16 +1,13 @@
 package controlplane
 
-import (
-	"fmt"
-	"strings"
-	"unicode/utf8"
-)
-
 const (
 	// ActorBytesMax bounds By.Actor.
 	ActorBytesMax = 191
 	// ReasonBytesMax bounds By.Reason.
 	ReasonBytesMax = 500
+
+	// Itself is the actor, in the audit log, of what no operator asked for.
+	Itself = "weir-control"
 )
 
 // By tells who makes a change, and why. Every change needs one, and leaves it in
@@ -22,22 +19,8 @@ type By struct {
 
 // Validate reports the first field outside its bounds.
 func (b By) Validate() error {
-	if err := validateText("actor", b.Actor, ActorBytesMax); err != nil {
+	if err := ValidateText("actor", b.Actor, ActorBytesMax); err != nil {
 		return err
 	}
-	return validateText("reason", b.Reason, ReasonBytesMax)
-}
-
-// validateText refuses what a text column would: a value without a word in it, one
-// that is too long, and bytes that are not UTF-8.
-func validateText(field, value string, bytesMax int) error {
-	switch {
-	case strings.TrimSpace(value) == "":
-		return fmt.Errorf("%w: %s is empty (1 to %d bytes)", ErrInvalid, field, bytesMax)
-	case len(value) > bytesMax:
-		return fmt.Errorf("%w: %s is %d bytes long (1 to %d)", ErrInvalid, field, len(value), bytesMax)
-	case !utf8.ValidString(value):
-		return fmt.Errorf("%w: %s is not valid UTF-8", ErrInvalid, field)
-	}
-	return nil
+	return ValidateText("reason", b.Reason, ReasonBytesMax)
 }

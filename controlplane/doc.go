@@ -14,77 +14,20 @@
 //   - controlplane/api is the only way in for people. It knows interfaces.
 //   - restate/handlers orders steps durably: when, how often, what after a crash.
 //     It is the only importer of Restate's SDK.
-//   - This package holds the steps themselves, plain Go on context.Context, and the
+//   - This package and those of the jobs hold the steps themselves, plain Go on context.Context, and the
 //     decisions between them, plain functions of what the steps answered. Neither
 //     knows that it may be replayed; both are written so that it does no harm:
 //     every step may run twice, and the order of steps depends on nothing but
 //     their answers.
 //
-// # Expiry cleanup
+// # Packages
 //
-// [RunCleanup] is the order, [Cleanup] the steps, [Sweep] the arithmetic of batch
-// sizes and bounds. What must hold:
-//
-//  1. Only rows with expires_at < cutoff go, where cutoff = the database's clock when
-//     the run started - grace. A replay uses the cutoff it started with.
-//  2. No statement deletes more than BatchRowsMax rows and no run makes more than
-//     BatchesMax of them, or takes much longer than RunTimeMax.
-//  3. A batch that takes longer than BatchSlow halves the next; one that does so at
-//     the smallest size ends the run. The fleet's own writes come first.
-//  4. A run that stopped at BatchesMax or RunTimeMax asks for the next one at once;
-//     one that stopped because the database is slow does not.
-//
-// # Rollout
-//
-// [Rollout] is one document and its transitions, [RolloutWork] the steps, [Guardrails]
-// and [RegionWatch] the arithmetic. What must hold:
-//
-//  1. A region is in Touched before anything is written for it, and has its previous
-//     document back before a rollout ends as rolled back or aborted.
-//  2. A write is made once, however often and by whatever process it is tried: its ID is unique for all time.
-//     A rollback makes the writes it cannot account for, and undoes them in the same
-//     transaction, so that none of them can come later.
-//  3. A write names the version that it replaces. Where something else has replaced that one,
-//     an apply fails, and a rollback leaves what it finds.
-//  4. A rollout has one outcome, and what live nodes run everywhere agrees with it: one is
-//     done when all report its tuning, and rolled back when none does. An operator may give
-//     up those that do not follow a rollback; then it is aborted and says so.
-//  5. What has the tuning is watched until the rollout is over, whatever it waits for: each
-//     region and node by itself, from the nodes that were there before.
-//  6. One rollout is under way at a time: [RolloutList] has the lock. MySQL has a row of each rollout before the
-//     rollout exists, which leads to it where Restate has lost the list. A row without a rollout holds nothing up.
-//  7. One that is over stays as it ended, except that an operator may take back what is done. An id is used once,
-//     and an approval approves one stage, whose evidence it names. A stage begins when as many different people as the
-//     plan asks for have approved it, none of them longer ago than an approval counts.
-//
-// TestExploreRollouts searches what two operators, late and repeated messages, killed steps, nodes that die, hang,
-// start anew or are told an older version, and lost state can bring about, and holds it against these rules. It visits
-// 20,000 worlds, breadth first, for each of six allowances of starts, orders and faults: 15 moves deep for one rollout
-// without either, 9 where a stage takes two people, 3 with a fault, 2 with two operators and two faults. Searches that
-// draw a part of the worlds go deeper. It fails if there is a kind of move that it never takes. With WEIR_SOAK=10m
-// TestExploreRolloutsSoak goes on for ten minutes, with larger fleets and more orders and faults, and says how many
-// worlds it has visited.
-//
-// # Retirement
-//
-// [Retirement] is one document and its transitions, [RetirementWork] the steps, [TableMark]
-// how a write is noticed. What must hold:
-//
-//  1. Nothing is dropped that was not renamed before, without an approval of the rename
-//     and one of the drop, by as many different people as the spec asks for, and with a row in it.
-//  2. Until the drop an abort gives the table its name back, and nothing is renamed over
-//     what has that name.
-//  3. Rows that have not expired are never deleted.
-//  4. An effect that was given up does nothing once another has come: each has a fence.
-//
-// # Settings and tokens
-//
-// [Settings] are overrides and namespaces: rows that nodes read within a settings interval
-// of settings, each changed in one transaction with its audit row. [Tokens] are who may
-// do all this, by [Role].
+// This package holds what the jobs share: who acts and why, errors, approvals, transitions, bounds, texts, metrics. Each
+// job is a package of its own: cleanup, limits, previews, retire, rollout and watch. They use access (tokens and roles),
+// audit, fleet, queries (of a Prometheus) and tunings.
 //
 // # Metrics
 //
-// [Metrics] lists every metric of this process. They count what this process did;
+// [Metrics], and those of cleanup and watch, are the metrics of this process. They count what this process did;
 // the totals that survive it are in the job's own state (`weirctl cleanup status`).
 package controlplane

@@ -1,26 +1,52 @@
 package controlplane
 
 import (
-	"slices"
-	"time"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirhq/weir/shared/bounded"
 )
 
-// Metrics are those of the control plane's process, one prometheus.Collector: their
-// names and meanings are in NewMetrics, what to do about each in restate/RUNBOOK.md.
+// Collectors are metrics that are registered together, as one prometheus.Collector.
+type Collectors struct{ all []prometheus.Collector }
+
+// Add adds metrics to the collectors.
+func (c *Collectors) Add(metrics ...prometheus.Collector) { c.all = append(c.all, metrics...) }
+
+// Counter adds a counter and returns it.
+func (c *Collectors) Counter(name, help string) prometheus.Counter {
+	counter := prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	c.Add(counter)
+	return counter
+}
+
+// Gauge adds a gauge and returns it.
+func (c *Collectors) Gauge(name, help string) prometheus.Gauge {
+	gauge := prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
+	c.Add(gauge)
+	return gauge
+}
+
+// Describe implements prometheus.Collector.
+func (c *Collectors) Describe(ch chan<- *prometheus.Desc) {
+	for _, m := range c.all {
+		m.Describe(ch)
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *Collectors) Collect(ch chan<- prometheus.Metric) {
+	for _, m := range c.all {
+		m.Collect(ch)
+	}
+}
+
+// Metrics are those of the control plane's process, one prometheus.Collector, apart from CleanupMetrics and
+// WatchMetrics: their names and meanings are in NewMetrics, what to do about each in restate/RUNBOOK.md.
 //
 // Counters start at 0 with the process and are there from its start, so that an alert
 // on their rate needs no first failure.
 type Metrics struct {
-	lagSeconds   prometheus.Gauge
-	rowsDeleted  prometheus.Counter
-	batchSeconds prometheus.Histogram
-	batchErrors  prometheus.Counter
-	nodesDeleted prometheus.Counter
-	partitionMetrics
+	Collectors
 	runs         prometheus.Counter
 	runErrors    prometheus.Counter
 	paused       prometheus.Gauge
@@ -30,48 +56,25 @@ type Metrics struct {
 	authFailures map[AuthFailure]prometheus.Counter
 	refused      map[bounded.Bound]prometheus.Counter
 	unheard      map[bounded.Bound]prometheus.Counter
-	findings     map[FindingKind]prometheus.Gauge
-	overall      prometheus.Gauge
-	lookedAt     prometheus.Gauge
-	fleetMetrics
-	retirementMetrics
-	everyCollector []prometheus.Collector
+
+	rowsRetired   prometheus.Counter
+	retiring      prometheus.Gauge
+	retireWaits   prometheus.Gauge
+	retireTrouble prometheus.Gauge
 }
 
 // NewMetrics returns metrics that are registered nowhere yet.
 func NewMetrics() *Metrics {
 	m := &Metrics{}
-	counter := func(name, help string) prometheus.Counter {
-		c := prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
-		m.everyCollector = append(m.everyCollector, c)
-		return c
-	}
-	gauge := func(name, help string) prometheus.Gauge {
-		g := prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
-		m.everyCollector = append(m.everyCollector, g)
-		return g
-	}
-	m.lagSeconds = gauge("weir_cleanup_lag_seconds",
-		"How long ago the oldest expired row should have been deleted; 0 when there is none.")
-	m.rowsDeleted = counter("weir_cleanup_rows_deleted_total", "Expired window counts deleted by this process in batches.")
-	m.batchSeconds = prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name:    "weir_cleanup_batch_seconds",
-		Help:    "Time of one bounded DELETE.",
-		Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
-	})
-	m.batchErrors = counter("weir_cleanup_batch_errors_total", "Bounded DELETEs that failed; each is tried again.")
-	m.partitionMetrics = newPartitionMetrics(counter, gauge)
-	m.nodesDeleted = counter("weir_cleanup_dead_nodes_deleted_total",
-		"Heartbeat rows of dead nodes deleted by this process.")
-	m.runs = counter("weir_cleanup_runs_total", "Cleanup runs that this process finished, with and without an error.")
-	m.runErrors = counter("weir_cleanup_run_errors_total", "Cleanup runs that ended in an error.")
-	m.paused = gauge("weir_cleanup_paused", "1 while an operator has paused the cleanup's schedule.")
+	m.runs = m.Counter("weir_cleanup_runs_total", "Cleanup runs that this process finished, with and without an error.")
+	m.runErrors = m.Counter("weir_cleanup_run_errors_total", "Cleanup runs that ended in an error.")
+	m.paused = m.Gauge("weir_cleanup_paused", "1 while an operator has paused the cleanup's schedule.")
 	up := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "weir_control_dependency_up",
 		Help: "1 when the dependency answered the last time it was asked.",
 	}, []string{"dependency"})
 	m.mysqlUp, m.restateUp = up.WithLabelValues("mysql"), up.WithLabelValues("restate")
-	m.chainRepairs = counter("weir_control_chain_repairs_total", "Schedules that had died and were started again.")
+	m.chainRepairs = m.Counter("weir_control_chain_repairs_total", "Schedules that had died and were started again.")
 	failures := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_control_auth_failures_total",
 		Help: "Calls of the operators' API that were refused for their token, by reason.",
@@ -86,23 +89,28 @@ func NewMetrics() *Metrics {
 	m.unheard, unheard = refusals("weir_handlers_refused_total", "Connections that the handlers' port closed and "+
 		"requests that it refused, by the bound; identity: Restate has not signed the request.",
 		HandlersBounds)
-	findings := prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "weir_watch_findings",
-		Help: "Findings of the watch at the moment, by kind.",
-	}, []string{"kind"})
-	m.findings = make(map[FindingKind]prometheus.Gauge, len(FindingKinds))
-	for _, kind := range FindingKinds {
-		m.findings[kind] = findings.WithLabelValues(string(kind))
-	}
-	m.overall = gauge("weir_watch_severity", "The worst of the watch's findings: 0 none, 1 warning, 2 critical.")
-	m.lookedAt = gauge("weir_watch_looked_at_seconds",
-		"Unix time of the check that made the watch's findings; 0 before the first.")
-	m.fleetMetrics = newFleetMetrics()
-	m.retirementMetrics = newRetirementMetrics(counter, gauge)
-	m.everyCollector = append(append(m.everyCollector, m.batchSeconds, up, failures, refused, unheard, findings),
-		m.fleetMetrics.all()...)
+	m.rowsRetired = m.Counter("weir_retirement_rows_deleted_total",
+		"Expired rows of retired tables deleted by this process.")
+	m.retiring = m.Gauge("weir_retirement_under_way", "1 while a table is being retired.")
+	m.retireWaits = m.Gauge("weir_retirement_awaiting_approval", "1 while a retirement waits for a person.")
+	m.retireTrouble = m.Gauge("weir_retirement_trouble", "1 while a step of a retirement fails and is tried again.")
+	m.Add(up, failures, refused, unheard)
 	return m
 }
+
+// AuthFailure is why a call is refused. The list is fixed: it is a label of metrics.
+type AuthFailure string
+
+// Why calls are refused.
+const (
+	AuthNoToken      AuthFailure = "no_token"      // none was shown: somebody who has not signed in, too
+	AuthUnknownToken AuthFailure = "unknown_token" // or a revoked one
+	AuthRole         AuthFailure = "role"          // the token's is too little
+	AuthScope        AuthFailure = "scope"         // the token is limited to other workspaces
+)
+
+// AuthFailures are all reasons.
+var AuthFailures = []AuthFailure{AuthNoToken, AuthUnknownToken, AuthRole, AuthScope}
 
 // BoundIdentity is no signature of the Restate whose requests the handlers take.
 const BoundIdentity bounded.Bound = "identity"
@@ -121,25 +129,11 @@ func refusals(name, help string, bounds []bounded.Bound) (map[bounded.Bound]prom
 	return each, all
 }
 
-// Describe implements prometheus.Collector.
-func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, c := range m.everyCollector {
-		c.Describe(ch)
-	}
-}
-
-// Collect implements prometheus.Collector.
-func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
-	for _, c := range m.everyCollector {
-		c.Collect(ch)
-	}
-}
-
 // MySQLUp records whether MySQL answered.
-func (m *Metrics) MySQLUp(up bool) { m.mysqlUp.Set(oneIf(up)) }
+func (m *Metrics) MySQLUp(up bool) { m.mysqlUp.Set(OneIf(up)) }
 
 // RestateUp records whether Restate answered for an object.
-func (m *Metrics) RestateUp(up bool) { m.restateUp.Set(oneIf(up)) }
+func (m *Metrics) RestateUp(up bool) { m.restateUp.Set(OneIf(up)) }
 
 // ChainRepaired counts a schedule that had died.
 func (m *Metrics) ChainRepaired() { m.chainRepairs.Inc() }
@@ -166,7 +160,7 @@ func (m *Metrics) HandlersRefused(bound bounded.Bound) {
 }
 
 // CleanupPaused records whether an operator has paused the cleanup.
-func (m *Metrics) CleanupPaused(paused bool) { m.paused.Set(oneIf(paused)) }
+func (m *Metrics) CleanupPaused(paused bool) { m.paused.Set(OneIf(paused)) }
 
 // CleanupRun counts a run that is over.
 func (m *Metrics) CleanupRun(failed bool) {
@@ -176,32 +170,19 @@ func (m *Metrics) CleanupRun(failed bool) {
 	}
 }
 
-// Health records what the watch finds.
-func (m *Metrics) Health(d HealthDocument) {
-	found := map[FindingKind]int{}
-	for _, f := range d.Findings {
-		found[f.Kind]++
-	}
-	for kind, gauge := range m.findings { // a kind of a newer build has none
-		gauge.Set(float64(found[kind]))
-	}
-	m.overall.Set(float64(max(0, slices.Index([]Severity{SeverityOK, SeverityWarning, SeverityCritical}, d.Overall))))
-	m.lookedAt.Set(float64(d.AtMs) / 1000)
+// RetirementSeen records how the retirement of a table stands: whether it is under way, waits for a person, or has a
+// step that fails.
+func (m *Metrics) RetirementSeen(underWay, waits, trouble bool) {
+	m.retiring.Set(OneIf(underWay))
+	m.retireWaits.Set(OneIf(waits))
+	m.retireTrouble.Set(OneIf(trouble))
 }
 
-func (m *Metrics) batch(b Batch, err error) {
-	m.batchSeconds.Observe(b.Took.Seconds())
-	m.rowsDeleted.Add(float64(b.Rows))
-	if err != nil {
-		m.batchErrors.Inc()
-	}
-}
+// RowsRetired counts rows that were deleted of a retired table.
+func (m *Metrics) RowsRetired(rows int64) { m.rowsRetired.Add(float64(rows)) }
 
-func (m *Metrics) deadNodes(deleted int64) { m.nodesDeleted.Add(float64(deleted)) }
-
-func (m *Metrics) lag(lag time.Duration) { m.lagSeconds.Set(lag.Seconds()) }
-
-func oneIf(b bool) float64 {
+// OneIf is the value of a gauge that is 1 while something is so.
+func OneIf(b bool) float64 {
 	if b {
 		return 1
 	}

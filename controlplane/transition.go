@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-const eventsMax = 200
+// EventsMax bounds the history of a document.
+const EventsMax = 200
 
 // Transitions is what the document of a Rollout and of a Retirement both have: the number of its transitions, the timer
 // of the next one, and its history.
@@ -15,7 +16,7 @@ type Transitions struct {
 
 	TimerMs int64 `json:"timer_ms,omitempty"` // when the timer of the next transition is due; 0: there is none
 
-	Events []Event `json:"events,omitempty"` // oldest first, the newest eventsMax
+	Events []Event `json:"events,omitempty"` // oldest first, the newest EventsMax
 }
 
 // Event is a line of a history.
@@ -26,11 +27,12 @@ type Event struct {
 	Text  string `json:"text,omitempty"`
 }
 
-func (t *Transitions) takes(epoch int64) bool { return epoch == t.Epoch }
+// IsCurrent reports whether a timer is of the newest transition.
+func (t *Transitions) IsCurrent(epoch int64) bool { return epoch == t.Epoch }
 
-// settle ends a transition: timers of before are stale, and the next one is due after wait;
+// EndTransition ends a transition: timers of before are stale, and the next one is due after wait;
 // less than 0: there is none.
-func (t *Transitions) settle(nowMs int64, wait time.Duration) {
+func (t *Transitions) EndTransition(nowMs int64, wait time.Duration) {
 	t.Epoch++
 	t.TimerMs = 0
 	if wait >= 0 {
@@ -38,15 +40,16 @@ func (t *Transitions) settle(nowMs int64, wait time.Duration) {
 	}
 }
 
-// overdueBy tells whether the timer should have come for longer than grace: whatever ran it was killed
+// OverdueBy tells whether the timer should have come for longer than grace: whatever ran it was killed
 // or has given up.
-func (t *Transitions) overdueBy(nowMs int64, grace time.Duration) bool {
+func (t *Transitions) OverdueBy(nowMs int64, grace time.Duration) bool {
 	return nowMs > t.TimerMs+grace.Milliseconds()
 }
 
-func (t *Transitions) event(nowMs int64, actor, what, words string) {
-	t.Events = append(t.Events, Event{AtMs: nowMs, Actor: actor, What: what, Text: shorten(words, ReasonBytesMax)})
-	if extra := len(t.Events) - eventsMax; extra > 0 {
+// AddEvent adds a line to the history, and drops the oldest beyond EventsMax.
+func (t *Transitions) AddEvent(nowMs int64, actor, what, words string) {
+	t.Events = append(t.Events, Event{AtMs: nowMs, Actor: actor, What: what, Text: Shorten(words, ReasonBytesMax)})
+	if extra := len(t.Events) - EventsMax; extra > 0 {
 		t.Events = slices.Delete(t.Events, 0, extra)
 	}
 }

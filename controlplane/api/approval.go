@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/access"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
@@ -32,7 +33,7 @@ func approvals(q controlplane.Quorum, given []controlplane.Approval, evidence st
 // counting removes approvals whose credentials have ended from an answer, as the waiting step
 // itself will at its next look. If MySQL does not answer in time, it removes none: they are judged
 // again when they are used.
-func (s *service) counting(ctx context.Context, a *controlv1.Approvals, needs controlplane.Role) {
+func (s *service) counting(ctx context.Context, a *controlv1.Approvals, needs access.Role) {
 	if s.Approvers == nil || len(a.GetGiven()) == 0 {
 		return
 	}

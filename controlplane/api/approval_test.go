@@ -5,7 +5,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/access"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
@@ -15,14 +15,14 @@ type ended struct {
 	err    error
 }
 
-func (e ended) Ended(context.Context, []string, controlplane.Role) (map[string]string, error) {
+func (e ended) Ended(context.Context, []string, access.Role) (map[string]string, error) {
 	return e.actors, e.err
 }
 
 // A status shows the approvals that count: those of credentials that have ended are left out, unless nobody can tell.
 func TestAStatusShowsTheApprovalsThatCount(t *testing.T) {
 	for name, tc := range map[string]struct {
-		approvers controlplane.Approvers
+		approvers access.Approvers
 		want      int
 	}{
 		"one has ended": {ended{actors: map[string]string{"bob": "the token was revoked"}}, 1},
@@ -32,9 +32,9 @@ func TestAStatusShowsTheApprovalsThatCount(t *testing.T) {
 	} {
 		s := &service{Config{Approvers: tc.approvers}}
 		shown := &controlv1.Approvals{Given: []*controlv1.Approval{{Actor: "ann"}, {Actor: "bob"}}}
-		if s.counting(t.Context(), shown, controlplane.RoleOperator); len(shown.GetGiven()) != tc.want || shown.GetGiven()[0].GetActor() != "ann" {
+		if s.counting(t.Context(), shown, access.RoleOperator); len(shown.GetGiven()) != tc.want || shown.GetGiven()[0].GetActor() != "ann" {
 			t.Errorf("%s: %v", name, shown.GetGiven())
 		}
-		s.counting(t.Context(), nil, controlplane.RoleOperator) // of a step that waits for none
+		s.counting(t.Context(), nil, access.RoleOperator) // of a step that waits for none
 	}
 }

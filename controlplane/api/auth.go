@@ -9,62 +9,63 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/access"
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
 )
 
 // needs is the role that a procedure takes. One that is not here takes an admin.
-var needs = map[string]controlplane.Role{
-	controlv1connect.ControlServiceFleetProcedure:         controlplane.RoleViewer,
-	controlv1connect.ControlServiceCleanupStatusProcedure: controlplane.RoleViewer,
-	controlv1connect.ControlServiceCleanupRunProcedure:    controlplane.RoleOperator,
-	controlv1connect.ControlServiceCleanupPauseProcedure:  controlplane.RoleOperator,
-	controlv1connect.ControlServiceCleanupResumeProcedure: controlplane.RoleOperator,
+var needs = map[string]access.Role{
+	controlv1connect.ControlServiceFleetProcedure:         access.RoleViewer,
+	controlv1connect.ControlServiceCleanupStatusProcedure: access.RoleViewer,
+	controlv1connect.ControlServiceCleanupRunProcedure:    access.RoleOperator,
+	controlv1connect.ControlServiceCleanupPauseProcedure:  access.RoleOperator,
+	controlv1connect.ControlServiceCleanupResumeProcedure: access.RoleOperator,
 
-	controlv1connect.HealthServiceGetHealthProcedure:  controlplane.RoleViewer,
-	controlv1connect.HealthServiceDiagnoseProcedure:   controlplane.RoleOperator,
-	controlv1connect.AuditServiceListAuditProcedure:   controlplane.RoleViewer,
-	controlv1connect.AuditServiceExportAuditProcedure: controlplane.RoleViewer,
+	controlv1connect.HealthServiceGetHealthProcedure:  access.RoleViewer,
+	controlv1connect.HealthServiceDiagnoseProcedure:   access.RoleOperator,
+	controlv1connect.AuditServiceListAuditProcedure:   access.RoleViewer,
+	controlv1connect.AuditServiceExportAuditProcedure: access.RoleViewer,
 
-	controlv1connect.RolloutServiceRolloutStatusProcedure:  controlplane.RoleViewer,
-	controlv1connect.RolloutServiceListRolloutsProcedure:   controlplane.RoleViewer,
-	controlv1connect.RolloutServicePreviewRolloutProcedure: controlplane.RoleViewer,
-	controlv1connect.RolloutServiceGetTuningProcedure:      controlplane.RoleViewer,
-	controlv1connect.RolloutServiceListTuningsProcedure:    controlplane.RoleViewer,
-	controlv1connect.RolloutServiceStartRolloutProcedure:   controlplane.RoleOperator,
-	controlv1connect.RolloutServiceOperateRolloutProcedure: controlplane.RoleOperator,
+	controlv1connect.RolloutServiceRolloutStatusProcedure:  access.RoleViewer,
+	controlv1connect.RolloutServiceListRolloutsProcedure:   access.RoleViewer,
+	controlv1connect.RolloutServicePreviewRolloutProcedure: access.RoleViewer,
+	controlv1connect.RolloutServiceGetTuningProcedure:      access.RoleViewer,
+	controlv1connect.RolloutServiceListTuningsProcedure:    access.RoleViewer,
+	controlv1connect.RolloutServiceStartRolloutProcedure:   access.RoleOperator,
+	controlv1connect.RolloutServiceOperateRolloutProcedure: access.RoleOperator,
 
-	controlv1connect.RetirementServiceRetirementStatusProcedure: controlplane.RoleViewer,
-	controlv1connect.RetirementServiceListRetirementsProcedure:  controlplane.RoleViewer,
-	controlv1connect.RetirementServiceStartRetirementProcedure:  controlplane.RoleOperator,
-	controlv1connect.RetirementServiceApproveRenameProcedure:    controlplane.RoleOperator,
-	controlv1connect.RetirementServiceAbortRetirementProcedure:  controlplane.RoleOperator,
-	controlv1connect.RetirementServiceApproveDropProcedure:      controlplane.RoleAdmin,
+	controlv1connect.RetirementServiceRetirementStatusProcedure: access.RoleViewer,
+	controlv1connect.RetirementServiceListRetirementsProcedure:  access.RoleViewer,
+	controlv1connect.RetirementServiceStartRetirementProcedure:  access.RoleOperator,
+	controlv1connect.RetirementServiceApproveRenameProcedure:    access.RoleOperator,
+	controlv1connect.RetirementServiceAbortRetirementProcedure:  access.RoleOperator,
+	controlv1connect.RetirementServiceApproveDropProcedure:      access.RoleAdmin,
 
-	controlv1connect.SettingsServiceListOverridesProcedure:     controlplane.RoleViewer,
-	controlv1connect.SettingsServiceGetOverrideProcedure:       controlplane.RoleViewer,
-	controlv1connect.SettingsServiceListNamespacesProcedure:    controlplane.RoleViewer,
-	controlv1connect.SettingsServiceGetNamespaceProcedure:      controlplane.RoleViewer,
-	controlv1connect.SettingsServiceListAllOverridesProcedure:  controlplane.RoleViewer,
-	controlv1connect.SettingsServiceListAllNamespacesProcedure: controlplane.RoleViewer,
-	controlv1connect.SettingsServiceListResetsProcedure:        controlplane.RoleViewer,
-	controlv1connect.SettingsServiceSetOverrideProcedure:       controlplane.RoleOperator,
-	controlv1connect.SettingsServiceChangeOverrideProcedure:    controlplane.RoleOperator,
-	controlv1connect.SettingsServiceResetKeyProcedure:          controlplane.RoleOperator,
-	controlv1connect.SettingsServiceDeleteOverrideProcedure:    controlplane.RoleOperator,
-	controlv1connect.SettingsServiceSetNamespaceProcedure:      controlplane.RoleOperator,
+	controlv1connect.SettingsServiceListOverridesProcedure:     access.RoleViewer,
+	controlv1connect.SettingsServiceGetOverrideProcedure:       access.RoleViewer,
+	controlv1connect.SettingsServiceListNamespacesProcedure:    access.RoleViewer,
+	controlv1connect.SettingsServiceGetNamespaceProcedure:      access.RoleViewer,
+	controlv1connect.SettingsServiceListAllOverridesProcedure:  access.RoleViewer,
+	controlv1connect.SettingsServiceListAllNamespacesProcedure: access.RoleViewer,
+	controlv1connect.SettingsServiceListResetsProcedure:        access.RoleViewer,
+	controlv1connect.SettingsServiceSetOverrideProcedure:       access.RoleOperator,
+	controlv1connect.SettingsServiceChangeOverrideProcedure:    access.RoleOperator,
+	controlv1connect.SettingsServiceResetKeyProcedure:          access.RoleOperator,
+	controlv1connect.SettingsServiceDeleteOverrideProcedure:    access.RoleOperator,
+	controlv1connect.SettingsServiceSetNamespaceProcedure:      access.RoleOperator,
 
-	controlv1connect.TopKeysServiceTopKeysProcedure: controlplane.RoleViewer,
-	controlv1connect.TopKeysServiceGetKeyProcedure:  controlplane.RoleViewer,
+	controlv1connect.TopKeysServiceTopKeysProcedure: access.RoleViewer,
+	controlv1connect.TopKeysServiceGetKeyProcedure:  access.RoleViewer,
 
-	controlv1connect.TopKeysServiceListHeldProcedure: controlplane.RoleViewer,
+	controlv1connect.TopKeysServiceListHeldProcedure: access.RoleViewer,
 
-	controlv1connect.TopKeysServiceEstimateLimitsProcedure: controlplane.RoleViewer,
+	controlv1connect.TopKeysServiceEstimateLimitsProcedure: access.RoleViewer,
 
-	controlv1connect.TokenServiceWhoAmIProcedure:      controlplane.RoleViewer,
-	controlv1connect.TokenServiceCreateTokenProcedure: controlplane.RoleAdmin,
-	controlv1connect.TokenServiceRotateTokenProcedure: controlplane.RoleAdmin,
-	controlv1connect.TokenServiceRevokeTokenProcedure: controlplane.RoleAdmin,
-	controlv1connect.TokenServiceListTokensProcedure:  controlplane.RoleAdmin,
+	controlv1connect.TokenServiceWhoAmIProcedure:      access.RoleViewer,
+	controlv1connect.TokenServiceCreateTokenProcedure: access.RoleAdmin,
+	controlv1connect.TokenServiceRotateTokenProcedure: access.RoleAdmin,
+	controlv1connect.TokenServiceRevokeTokenProcedure: access.RoleAdmin,
+	controlv1connect.TokenServiceListTokensProcedure:  access.RoleAdmin,
 }
 
 type (
@@ -74,13 +75,13 @@ type (
 
 // WithHolder is a context in which calls made in this process are those of the holder of
 // a token, known by its hash. No request from outside has such a context.
-func WithHolder(ctx context.Context, token controlplane.TokenHash) context.Context {
+func WithHolder(ctx context.Context, token access.TokenHash) context.Context {
 	return context.WithValue(ctx, holderKey{}, token)
 }
 
 // WithIdentity is a context in which calls made in this process are those of a part of
 // it, without a token.
-func WithIdentity(ctx context.Context, identity controlplane.Identity) context.Context {
+func WithIdentity(ctx context.Context, identity access.Identity) context.Context {
 	return context.WithValue(ctx, identityKey{}, identity)
 }
 
@@ -105,11 +106,11 @@ func (s *service) authenticated() connect.UnaryInterceptorFunc {
 	}
 }
 
-func (s *service) identify(ctx context.Context, authorization, procedure string) (controlplane.Identity, error) {
+func (s *service) identify(ctx context.Context, authorization, procedure string) (access.Identity, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	identity, err := s.holder(ctx, authorization)
-	if errors.Is(err, controlplane.ErrUnauthenticated) {
+	if errors.Is(err, access.ErrUnauthenticated) {
 		s.refused(failureOf(ctx, authorization))
 		return identity, connect.NewError(connect.CodeUnauthenticated, err)
 	}
@@ -118,7 +119,7 @@ func (s *service) identify(ctx context.Context, authorization, procedure string)
 	}
 	role, ok := needs[procedure]
 	if !ok {
-		role = controlplane.RoleAdmin
+		role = access.RoleAdmin
 	}
 	if !identity.Role.May(role) {
 		s.refused(controlplane.AuthRole)
@@ -134,7 +135,7 @@ func (s *service) identify(ctx context.Context, authorization, procedure string)
 
 // failureOf is why a call without an identity has none.
 func failureOf(ctx context.Context, authorization string) controlplane.AuthFailure {
-	if _, session := ctx.Value(holderKey{}).(controlplane.TokenHash); session || authorization != "" {
+	if _, session := ctx.Value(holderKey{}).(access.TokenHash); session || authorization != "" {
 		return controlplane.AuthUnknownToken
 	}
 	return controlplane.AuthNoToken
@@ -147,14 +148,14 @@ func (s *service) refused(reason controlplane.AuthFailure) {
 }
 
 // holder is who a call is made by: as its context has it, or else its certificate, or its token.
-func (s *service) holder(ctx context.Context, authorization string) (controlplane.Identity, error) {
-	if identity, ok := ctx.Value(identityKey{}).(controlplane.Identity); ok {
+func (s *service) holder(ctx context.Context, authorization string) (access.Identity, error) {
+	if identity, ok := ctx.Value(identityKey{}).(access.Identity); ok {
 		return identity, nil
 	}
 	if identity, ok := s.certificateHolder(ctx); ok {
 		return identity, nil
 	}
-	if hash, ok := ctx.Value(holderKey{}).(controlplane.TokenHash); ok {
+	if hash, ok := ctx.Value(holderKey{}).(access.TokenHash); ok {
 		return s.Tokens.Holder(ctx, hash)
 	}
 	scheme, secret, _ := strings.Cut(authorization, " ")
@@ -163,8 +164,8 @@ func (s *service) holder(ctx context.Context, authorization string) (controlplan
 		if subject, ok := ctx.Value(certificateKey{}).(string); ok {
 			but = fmt.Sprintf("; the certificate of %q has no role here", subject)
 		}
-		return controlplane.Identity{}, fmt.Errorf("%w: this API requires a token: Authorization: Bearer …%s",
-			controlplane.ErrUnauthenticated, but)
+		return access.Identity{}, fmt.Errorf("%w: this API requires a token: Authorization: Bearer …%s",
+			access.ErrUnauthenticated, but)
 	}
 	return s.Tokens.Authenticate(ctx, strings.TrimSpace(secret))
 }
@@ -179,7 +180,7 @@ type operatorMessage interface {
 // the token, whatever the request says.
 func byOf(ctx context.Context, msg operatorMessage) (controlplane.By, error) {
 	by := controlplane.By{Actor: msg.GetActor(), Reason: msg.GetReason()}
-	if identity, ok := ctx.Value(identityKey{}).(controlplane.Identity); ok {
+	if identity, ok := ctx.Value(identityKey{}).(access.Identity); ok {
 		by.Actor = identity.Name
 	}
 	return by, by.Validate()

@@ -19,6 +19,9 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/access"
+	"github.com/weirhq/weir/controlplane/fleet"
+	"github.com/weirhq/weir/controlplane/watch"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
 	"github.com/weirhq/weir/shared/workspaces"
@@ -34,31 +37,31 @@ type ring struct {
 	err   error
 }
 
-func (r *ring) Authenticate(_ context.Context, secret string) (controlplane.Identity, error) {
+func (r *ring) Authenticate(_ context.Context, secret string) (access.Identity, error) {
 	name, of, scoped := strings.Cut(secret, "@")
-	role, valid := controlplane.Role(name), (*workspaces.Set)(nil)
+	role, valid := access.Role(name), (*workspaces.Set)(nil)
 	if scoped {
 		var err error
 		if valid, err = workspaces.Parse(of); err != nil {
-			return controlplane.Identity{}, err
+			return access.Identity{}, err
 		}
 	}
-	if r.err == nil && !role.May(controlplane.RoleViewer) {
-		return controlplane.Identity{}, fmt.Errorf("%w: the token is unknown or revoked", controlplane.ErrUnauthenticated)
+	if r.err == nil && !role.May(access.RoleViewer) {
+		return access.Identity{}, fmt.Errorf("%w: the token is unknown or revoked", access.ErrUnauthenticated)
 	}
-	return controlplane.Identity{Name: "bot-" + name, Role: role, Workspaces: valid}, r.err
+	return access.Identity{Name: "bot-" + name, Role: role, Workspaces: valid}, r.err
 }
 
-func (r *ring) Holder(ctx context.Context, hash controlplane.TokenHash) (controlplane.Identity, error) {
+func (r *ring) Holder(ctx context.Context, hash access.TokenHash) (access.Identity, error) {
 	for _, role := range []string{"viewer", "operator", "admin"} {
-		if controlplane.HashToken(role) == hash {
+		if access.HashToken(role) == hash {
 			return r.Authenticate(ctx, role)
 		}
 	}
 	return r.Authenticate(ctx, "")
 }
 
-func (r *ring) Create(_ context.Context, name string, _ controlplane.Role, expiresIn time.Duration, by controlplane.By, names ...string) (string, error) {
+func (r *ring) Create(_ context.Context, name string, _ access.Role, expiresIn time.Duration, by controlplane.By, names ...string) (string, error) {
 	r.workspaces = names
 	r.by, r.lives = by, [2]time.Duration{0, expiresIn}
 	return "secret of " + name, nil
@@ -74,9 +77,9 @@ func (r *ring) Revoke(_ context.Context, _ string, by controlplane.By) error {
 	return nil
 }
 
-func (r *ring) List(_ context.Context, after string) ([]controlplane.Token, bool, error) {
+func (r *ring) List(_ context.Context, after string) ([]access.Token, bool, error) {
 	acme, err := workspaces.New("acme")
-	return []controlplane.Token{{Name: "ci", Workspaces: acme, Role: controlplane.RoleViewer, CreatedBy: "ann", CreatedAt: at}}, after == "b", err
+	return []access.Token{{Name: "ci", Workspaces: acme, Role: access.RoleViewer, CreatedBy: "ann", CreatedAt: at}}, after == "b", err
 }
 
 // guarded serves an API that asks for tokens.
@@ -87,10 +90,10 @@ func guarded(t *testing.T) (*fixture, *ring) {
 		Cleanup: f.schedule, Rollouts: &f.rollouts, Tokens: r, Settings: &f.settings, RequireTokens: true,
 		Ready: func(context.Context) error { return nil },
 		Lag:   func(context.Context) (time.Duration, error) { return 0, nil },
-		Fleet: func(context.Context) (controlplane.Fleet, error) { return controlplane.Fleet{}, nil },
+		Fleet: func(context.Context) (fleet.Fleet, error) { return fleet.Fleet{}, nil },
 		Audit: f, Tunings: f,
-		Health:   func(context.Context) controlplane.HealthDocument { return controlplane.HealthDocument{} },
-		Diagnose: func(context.Context) []controlplane.Check { return nil },
+		Health:   func(context.Context) watch.HealthDocument { return watch.HealthDocument{} },
+		Diagnose: func(context.Context) []watch.Check { return nil },
 		Metrics:  prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
 		AuthFailed: func(reason controlplane.AuthFailure) { f.failures = append(f.failures, reason) },
 	}))
@@ -126,9 +129,9 @@ func TestEveryProcedureHasARole(t *testing.T) {
 		for token, want := range map[string]int{
 			"":         http.StatusUnauthorized,
 			"stranger": http.StatusUnauthorized,
-			"viewer":   allowedFor(controlplane.RoleViewer, role),
-			"operator": allowedFor(controlplane.RoleOperator, role),
-			"admin":    allowedFor(controlplane.RoleAdmin, role),
+			"viewer":   allowedFor(access.RoleViewer, role),
+			"operator": allowedFor(access.RoleOperator, role),
+			"admin":    allowedFor(access.RoleAdmin, role),
 		} {
 			status, answer := f.post(t, procedure, token, "{}")
 			refused := status == http.StatusUnauthorized || status == http.StatusForbidden
@@ -157,7 +160,7 @@ func TestChangesSayWhoAndWhy(t *testing.T) {
 			func(border string) string { return border[:1] + " " + border[1:] }), " ")
 		looks := slices.Contains([]string{"Get", "List", "Preview", "Who", "Fleet", "Diagnose", "Top", "Export", "Estimate"}, verb) ||
 			strings.HasSuffix(string(method.Name()), "Status")
-		if says == looks || says && needs[procedure] == controlplane.RoleViewer {
+		if says == looks || says && needs[procedure] == access.RoleViewer {
 			t.Errorf("%s: actor and reason %v, of a look %v, for a %s", procedure, says, looks, needs[procedure])
 		}
 	}
@@ -183,7 +186,7 @@ func procedures(t *testing.T) (all []string) {
 }
 
 // allowedFor is 0 where a role suffices.
-func allowedFor(has, needs controlplane.Role) int {
+func allowedFor(has, needs access.Role) int {
 	if has.May(needs) {
 		return 0
 	}
@@ -251,7 +254,7 @@ func TestGuarded(t *testing.T) {
 // "No request from outside has such a context": in this process a call is made by the
 // holder of a hash, or by a part of the process, and its role counts as any other.
 func TestCallsOfThisProcess(t *testing.T) {
-	tokens := controlplane.HashToken("viewer")
+	tokens := access.HashToken("viewer")
 	for name, tc := range map[string]struct {
 		with func(context.Context) context.Context
 		who  string
@@ -259,10 +262,10 @@ func TestCallsOfThisProcess(t *testing.T) {
 	}{
 		"holder of a hash": {func(ctx context.Context) context.Context { return WithHolder(ctx, tokens) }, "bot-viewer", false},
 		"a part of ours": {func(ctx context.Context) context.Context {
-			return WithIdentity(ctx, controlplane.Identity{Name: "us", Role: controlplane.RoleOperator})
+			return WithIdentity(ctx, access.Identity{Name: "us", Role: access.RoleOperator})
 		}, "us", true},
 		"nobody":            {func(ctx context.Context) context.Context { return ctx }, "", false},
-		"an unknown holder": {func(ctx context.Context) context.Context { return WithHolder(ctx, controlplane.HashToken("x")) }, "", false},
+		"an unknown holder": {func(ctx context.Context) context.Context { return WithHolder(ctx, access.HashToken("x")) }, "", false},
 	} {
 		s := &service{Config{Tokens: &ring{}, RequireTokens: true, Log: slog.New(slog.DiscardHandler)}}
 		who, err := s.identify(tc.with(t.Context()), "", controlv1connect.TokenServiceWhoAmIProcedure)

@@ -20,6 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/bounded"
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
@@ -258,7 +259,7 @@ func TestCallsThatHangKeepNoProbeOut(t *testing.T) {
 	release := make(chan struct{})
 	var entered sync.WaitGroup
 	entered.Add(callsMax - callsMax/4)
-	url := served(t, Config{Fleet: func(context.Context) (fleet controlplane.Fleet, err error) {
+	url := served(t, Config{Fleet: func(context.Context) (fleet fleet.Fleet, err error) {
 		entered.Done()
 		<-release
 		return fleet, nil

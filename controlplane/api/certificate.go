@@ -11,13 +11,14 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/access"
 )
 
 // SubjectsMax bounds the subjects of certificates that have a role.
 const SubjectsMax = 1000
 
 // ValidateSubjects reports the first subject that no certificate can have, no audit log can name, or that has no role.
-func ValidateSubjects(subjects map[string]controlplane.Role) error {
+func ValidateSubjects(subjects map[string]access.Role) error {
 	if n := len(subjects); n > SubjectsMax {
 		return fmt.Errorf("%w: %d subjects have a role (at most %d)", controlplane.ErrInvalid, n, SubjectsMax)
 	}
@@ -25,7 +26,7 @@ func ValidateSubjects(subjects map[string]controlplane.Role) error {
 		if err := (controlplane.By{Actor: subject, Reason: "configuration"}).Validate(); err != nil {
 			return fmt.Errorf("subject %q: %w", subject, err)
 		}
-		if role := subjects[subject]; !role.May(controlplane.RoleViewer) {
+		if role := subjects[subject]; !role.May(access.RoleViewer) {
 			return fmt.Errorf("%w: subject %q has the role %q (viewer, operator or admin)", controlplane.ErrInvalid, subject,
 				role)
 		}
@@ -69,11 +70,11 @@ func subjectOf(state *tls.ConnectionState, now time.Time) string {
 }
 
 // certificateHolder is who a call is made by if its certificate has a role, whatever token or name it gives.
-func (s *service) certificateHolder(ctx context.Context) (controlplane.Identity, bool) {
+func (s *service) certificateHolder(ctx context.Context) (access.Identity, bool) {
 	subject, _ := ctx.Value(certificateKey{}).(string)
 	role, ok := s.Subjects[subject]
 	if subject == "" || !ok {
-		return controlplane.Identity{}, false
+		return access.Identity{}, false
 	}
-	return controlplane.Identity{Name: subject, Role: role}, true
+	return access.Identity{Name: subject, Role: role}, true
 }

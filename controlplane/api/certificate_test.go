@@ -16,6 +16,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/access"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
 	"github.com/weirhq/weir/shared/testcert"
@@ -28,7 +29,7 @@ func TestACertificateIsWhoCalls(t *testing.T) {
 	authority, schedule, rollouts := testcert.New(t), &schedule{}, &rollouts{}
 	service := NewHandler(Config{
 		Cleanup: schedule, Rollouts: rollouts, Tokens: &ring{}, RequireTokens: true, Log: slog.New(slog.DiscardHandler),
-		Subjects: map[string]controlplane.Role{spiffe: controlplane.RoleOperator, "bob": controlplane.RoleAdmin, "eve": controlplane.RoleViewer},
+		Subjects: map[string]access.Role{spiffe: access.RoleOperator, "bob": access.RoleAdmin, "eve": access.RoleViewer},
 	})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -143,7 +144,7 @@ func TestSubjectOf(t *testing.T) {
 func TestNoTokenHasTheNameOfACertificate(t *testing.T) {
 	const subject = "spiffe://corp/ann"
 	client := controlv1connect.NewTokenServiceClient(http.DefaultClient, served(t, Config{Tokens: new(ring),
-		Subjects: map[string]controlplane.Role{subject: controlplane.RoleAdmin}}))
+		Subjects: map[string]access.Role{subject: access.RoleAdmin}}))
 	for name, want := range map[string]connect.Code{subject: connect.CodeInvalidArgument, "ann": 0} {
 		_, err := client.CreateToken(t.Context(), connect.NewRequest(&controlv1.CreateTokenRequest{Name: name, Role: "viewer",
 			Actor: "bob", Reason: "x"}))

@@ -4,12 +4,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/cleanup"
+	"github.com/weirhq/weir/controlplane/fleet"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
-func cleanupStatus(s controlplane.CleanupStatus) *controlv1.CleanupStatus {
+func cleanupStatus(s cleanup.CleanupStatus) *controlv1.CleanupStatus {
 	answer := &controlv1.CleanupStatus{
 		Running:               s.Running,
 		IntervalMs:            s.Interval.Milliseconds(),
@@ -28,13 +29,13 @@ func cleanupStatus(s controlplane.CleanupStatus) *controlv1.CleanupStatus {
 	return answer
 }
 
-func runRecord(r controlplane.CleanupRun) *controlv1.CleanupRunRecord {
+func runRecord(r cleanup.CleanupRun) *controlv1.CleanupRunRecord {
 	return &controlv1.CleanupRunRecord{
 		StartedAtMs:      unixMs(r.StartedAt),
 		DurationMs:       r.Took.Milliseconds(),
 		RowsDeleted:      r.Rows,
 		Batches:          int64(r.Batches),
-		Capped:           r.StoppedBy != controlplane.StoppedByNothing,
+		Capped:           r.StoppedBy != cleanup.StoppedByNothing,
 		StoppedBy:        string(r.StoppedBy),
 		Trigger:          r.Trigger,
 		Error:            r.Error,
@@ -43,7 +44,7 @@ func runRecord(r controlplane.CleanupRun) *controlv1.CleanupRunRecord {
 	}
 }
 
-func fleetResponse(f controlplane.Fleet) *controlv1.FleetResponse {
+func fleetResponse(f fleet.Fleet) *controlv1.FleetResponse {
 	answer := &controlv1.FleetResponse{NowMs: unixMs(f.Now), Truncated: f.Truncated}
 	for _, p := range f.Pairs() {
 		answer.Pairs = append(answer.Pairs, &controlv1.ConvergencePair{From: valid(p.From), To: valid(p.To), P99Ms: p.P99Ms,

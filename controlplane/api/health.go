@@ -6,7 +6,7 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/watch"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
 )
@@ -24,7 +24,7 @@ func (s *service) GetHealth(ctx context.Context,
 	return connect.NewResponse(&controlv1.GetHealthResponse{Health: healthAnswer(s.Health(ctx))}), nil
 }
 
-func healthAnswer(d controlplane.HealthDocument) *controlv1.Health {
+func healthAnswer(d watch.HealthDocument) *controlv1.Health {
 	answer := &controlv1.Health{Overall: string(d.Overall), AtMs: d.AtMs, LeftOut: int64(d.LeftOut), Live: d.Live}
 	for _, f := range d.Findings {
 		answer.Findings = append(answer.Findings, &controlv1.Finding{

@@ -5,7 +5,7 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/watch"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
 )
@@ -13,12 +13,12 @@ import (
 // Every field of a finding and of a check is told, in text that protobuf takes.
 func TestHealthCalls(t *testing.T) {
 	f := serve(t)
-	f.health = controlplane.HealthDocument{
-		AtMs: 7, Overall: controlplane.SeverityCritical, LeftOut: 2, Live: true,
-		Findings: []controlplane.Finding{{Kind: controlplane.FindingRegionDark, Subject: "e\xfe", Severity: controlplane.SeverityCritical, What: "w", SinceMs: 5, Do: "d"}},
-		Settling: []controlplane.Finding{{Kind: controlplane.FindingTuningSkew}},
+	f.health = watch.HealthDocument{
+		AtMs: 7, Overall: watch.SeverityCritical, LeftOut: 2, Live: true,
+		Findings: []watch.Finding{{Kind: watch.FindingRegionDark, Subject: "e\xfe", Severity: watch.SeverityCritical, What: "w", SinceMs: 5, Do: "d"}},
+		Settling: []watch.Finding{{Kind: watch.FindingTuningSkew}},
 	}
-	f.checks = []controlplane.Check{{Area: "mysql", Name: "version", Result: controlplane.CheckWarn, What: "w", Do: "d"}}
+	f.checks = []watch.Check{{Area: "mysql", Name: "version", Result: watch.CheckWarn, What: "w", Do: "d"}}
 	client := controlv1connect.NewHealthServiceClient(f.http, f.url)
 	health, err := client.GetHealth(t.Context(), connect.NewRequest(&controlv1.GetHealthRequest{}))
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/limits"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
@@ -14,7 +14,7 @@ func (s *service) ListHeld(ctx context.Context,
 	req *connect.Request[controlv1.ListHeldRequest]) (*connect.Response[controlv1.ListHeldResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	found, err := s.Config.Held(ctx, controlplane.HeldQuery{Workspace: req.Msg.GetWorkspace(),
+	found, err := s.Config.Held(ctx, limits.HeldQuery{Workspace: req.Msg.GetWorkspace(),
 		Namespace: req.Msg.GetNamespace(), Identifier: req.Msg.GetIdentifier(),
 		Limit: cmp.Or(int(req.Msg.GetLimit()), topKeysDefault), Visible: visible(ctx)})
 	if err != nil {

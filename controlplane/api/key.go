@@ -7,7 +7,7 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/limits"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
@@ -16,7 +16,7 @@ func (s *service) GetKey(ctx context.Context,
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	m := req.Msg
-	q := controlplane.KeyQuery{
+	q := limits.KeyQuery{
 		Workspace: m.GetWorkspace(), Namespace: m.GetNamespace(), Identifier: m.GetIdentifier(), Limit: m.GetLimit(),
 		Cost: cmp.Or(m.GetCost(), 1),
 	}
@@ -26,8 +26,8 @@ func (s *service) GetKey(ctx context.Context,
 	}
 	problem := ""
 	if m.GetJudge() {
-		reported, err := s.Config.TopKeys(ctx, controlplane.TopQuery{Workspace: q.Workspace, Namespace: q.Namespace,
-			Identifier: q.Identifier, Limit: controlplane.TopKeysMax, Visible: visible(ctx)})
+		reported, err := s.Config.TopKeys(ctx, limits.TopQuery{Workspace: q.Workspace, Namespace: q.Namespace,
+			Identifier: q.Identifier, Limit: limits.TopKeysMax, Visible: visible(ctx)})
 		found.Judge(q, reported)
 		if err != nil {
 			s.Log.WarnContext(ctx, "the reports of nodes could not be read for a key", "error", err)
@@ -41,7 +41,7 @@ func (s *service) GetKey(ctx context.Context,
 	return connect.NewResponse(answer), nil
 }
 
-func keyResponse(r controlplane.KeyReport) *controlv1.GetKeyResponse {
+func keyResponse(r limits.KeyReport) *controlv1.GetKeyResponse {
 	answer := &controlv1.GetKeyResponse{NowMs: unixMs(r.Now), Truncated: r.Truncated}
 	if r.Override != nil {
 		answer.Override, answer.OverrideExact = overrideAnswer(*r.Override), !strings.Contains(r.Override.Pattern, "*")
@@ -60,14 +60,14 @@ func keyResponse(r controlplane.KeyReport) *controlv1.GetKeyResponse {
 	return answer
 }
 
-var verdicts = map[controlplane.Verdict]controlv1.KeyVerdict{
-	controlplane.Unknown:     controlv1.KeyVerdict_KEY_VERDICT_UNKNOWN,
-	controlplane.Passes:      controlv1.KeyVerdict_KEY_VERDICT_PASSES,
-	controlplane.Denied:      controlv1.KeyVerdict_KEY_VERDICT_DENIED,
-	controlplane.NeverPasses: controlv1.KeyVerdict_KEY_VERDICT_NEVER_PASSES,
+var verdicts = map[limits.Verdict]controlv1.KeyVerdict{
+	limits.Unknown:     controlv1.KeyVerdict_KEY_VERDICT_UNKNOWN,
+	limits.Passes:      controlv1.KeyVerdict_KEY_VERDICT_PASSES,
+	limits.Denied:      controlv1.KeyVerdict_KEY_VERDICT_DENIED,
+	limits.NeverPasses: controlv1.KeyVerdict_KEY_VERDICT_NEVER_PASSES,
 }
 
-func keyCell(c controlplane.KeyCell) *controlv1.KeyCell {
+func keyCell(c limits.KeyCell) *controlv1.KeyCell {
 	cell := &controlv1.KeyCell{StartMs: c.StartMs, Generation: c.Generation, Count: c.Count}
 	for _, p := range c.Parts {
 		cell.Parts = append(cell.Parts, &controlv1.KeyPart{Region: valid(p.Region), Count: p.Count,

@@ -7,6 +7,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/limits"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
 	"github.com/weirhq/weir/shared/window"
@@ -15,13 +16,13 @@ import (
 func TestGetKeyCall(t *testing.T) {
 	f := serve(t)
 	client := controlv1connect.NewTopKeysServiceClient(f.http, f.url)
-	f.key = controlplane.KeyReport{
+	f.key = limits.KeyReport{
 		Now: at, Truncated: true,
-		Override: &controlplane.Override{Workspace: "acme", Namespace: "api", Pattern: "user_1", Limit: 100},
-		Reset:    &controlplane.Reset{Workspace: "acme", Namespace: "api", Identifier: "user_1", Generation: 2, SetAt: at, ExpiresAt: at},
-		Windows: []controlplane.KeyWindow{
+		Override: &limits.Override{Workspace: "acme", Namespace: "api", Pattern: "user_1", Limit: 100},
+		Reset:    &limits.Reset{Workspace: "acme", Namespace: "api", Identifier: "user_1", Generation: 2, SetAt: at, ExpiresAt: at},
+		Windows: []limits.KeyWindow{
 			{Mode: window.Estimate, DurationMs: 1000, Weight: 0.5, Effective: 7, Limit: new(int64(100)),
-				Current: controlplane.KeyCell{StartMs: 9000, Generation: 2, Count: 7, Parts: []controlplane.KeyPart{{Region: "eu\xfe", Count: 7, UpdatedAt: at.Add(time.Second)}}}},
+				Current: limits.KeyCell{StartMs: 9000, Generation: 2, Count: 7, Parts: []limits.KeyPart{{Region: "eu\xfe", Count: 7, UpdatedAt: at.Add(time.Second)}}}},
 			{DurationMs: 60_000},
 		},
 	}
@@ -29,7 +30,7 @@ func TestGetKeyCall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (controlplane.KeyQuery{Workspace: "acme", Namespace: "api", Identifier: "user_1", Limit: 9, Cost: 1}); f.keyAsked != want {
+	if want := (limits.KeyQuery{Workspace: "acme", Namespace: "api", Identifier: "user_1", Limit: 9, Cost: 1}); f.keyAsked != want {
 		t.Errorf("asked for %+v, want %+v", f.keyAsked, want)
 	}
 	ms := at.UnixMilli()
@@ -45,12 +46,12 @@ func TestGetKeyCall(t *testing.T) {
 		},
 	})
 	// With judge the verdict is explicit in every window, "unknown" included.
-	f.top = controlplane.TopKeys{Keys: []controlplane.TopKey{{Workspace: "acme", Namespace: "api", Identifier: "user_1", DurationMs: 1000, Limit: 100, Count: 100, ReportedAt: at.Add(time.Millisecond)}}}
+	f.top = limits.TopKeys{Keys: []limits.TopKey{{Workspace: "acme", Namespace: "api", Identifier: "user_1", DurationMs: 1000, Limit: 100, Count: 100, ReportedAt: at.Add(time.Millisecond)}}}
 	ask := &controlv1.GetKeyRequest{Workspace: "acme", Namespace: "api", Identifier: "user_1", Judge: true}
 	if answer, err = client.GetKey(t.Context(), connect.NewRequest(ask)); err != nil {
 		t.Fatal(err)
 	}
-	if want := (controlplane.TopQuery{Workspace: "acme", Namespace: "api", Identifier: "user_1", Limit: controlplane.TopKeysMax}); f.topAsked != want {
+	if want := (limits.TopQuery{Workspace: "acme", Namespace: "api", Identifier: "user_1", Limit: limits.TopKeysMax}); f.topAsked != want {
 		t.Errorf("asked for %+v, want %+v", f.topAsked, want)
 	}
 	for i, want := range []*controlv1.KeyWindow{{Verdict: controlv1.KeyVerdict_KEY_VERDICT_DENIED, Reported: &reported}, {Verdict: controlv1.KeyVerdict_KEY_VERDICT_UNKNOWN}} {

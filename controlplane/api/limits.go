@@ -6,7 +6,7 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/limits"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
@@ -17,9 +17,9 @@ func (s *service) EstimateLimits(ctx context.Context,
 	if s.Limits == nil {
 		return nil, connect.NewError(connect.CodeUnimplemented, errors.New("this process estimates no limits"))
 	}
-	var changes []controlplane.LimitChange
+	var changes []limits.LimitChange
 	for _, c := range req.Msg.GetChanges() {
-		changes = append(changes, controlplane.LimitChange{
+		changes = append(changes, limits.LimitChange{
 			Workspace: c.GetWorkspace(), Namespace: c.GetNamespace(), Pattern: c.GetPattern(), Limit: c.GetLimit(),
 			DurationMs: c.GetDurationMs(), Shadow: c.GetShadow(), Deleted: c.GetDeleted(),
 		})

@@ -10,6 +10,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/limits"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
 	"github.com/weirhq/weir/shared/workspaces"
@@ -17,15 +18,15 @@ import (
 
 // Every field of an estimate and of what it is asked for, within a time; errors; and a process that has none.
 func TestEstimateLimits(t *testing.T) {
-	var asked []controlplane.LimitChange
+	var asked []limits.LimitChange
 	var failed error
-	url := served(t, Config{Limits: func(ctx context.Context, changes []controlplane.LimitChange, _ *workspaces.Set) (controlplane.LimitEstimate, error) {
+	url := served(t, Config{Limits: func(ctx context.Context, changes []limits.LimitChange, _ *workspaces.Set) (limits.LimitEstimate, error) {
 		if _, bounded := ctx.Deadline(); !bounded {
 			t.Error("it may take for ever")
 		}
 		asked = changes
-		return controlplane.LimitEstimate{Reported: 1, Nodes: 2, Oldest: 3 * time.Second, Truncated: true, Matched: 4, Unknown: 5, Cost: 6, Denied: 7, Keys: 8,
-			Worst: []controlplane.LimitKey{{Workspace: "w", Namespace: "n", Identifier: "u\xfe", Cost: 9, Limit: 10}}}, failed
+		return limits.LimitEstimate{Reported: 1, Nodes: 2, Oldest: 3 * time.Second, Truncated: true, Matched: 4, Unknown: 5, Cost: 6, Denied: 7, Keys: 8,
+			Worst: []limits.LimitKey{{Workspace: "w", Namespace: "n", Identifier: "u\xfe", Cost: 9, Limit: 10}}}, failed
 	}})
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()

@@ -6,13 +6,13 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/previews"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
-// Previews predict what tunings would do. Errors are those of controlplane.Preview.
+// Previews predict what tunings would do. Errors are those of previews.Preview.
 type Previews interface {
-	Preview(ctx context.Context, req controlplane.PreviewRequest) (controlplane.PreviewAnswer, error)
+	Preview(ctx context.Context, req previews.PreviewRequest) (previews.PreviewAnswer, error)
 }
 
 func (s *service) PreviewRollout(ctx context.Context,
@@ -24,10 +24,10 @@ func (s *service) PreviewRollout(ctx context.Context,
 	defer cancel()
 	msg := req.Msg
 	shape := msg.GetShape()
-	ask := controlplane.PreviewRequest{Old: msg.GetOldTuning(), New: msg.GetTuning(), NoFleet: msg.GetWithoutFleet(),
+	ask := previews.PreviewRequest{Old: msg.GetOldTuning(), New: msg.GetTuning(), NoFleet: msg.GetWithoutFleet(),
 		TimeMaxMs: msg.GetTimeMaxMs()}
 	if shape != nil {
-		ask.Given = controlplane.GivenShape{
+		ask.Given = previews.GivenShape{
 			Regions: shape.Regions, NodesPerRegion: shape.NodesPerRegion, Keys: shape.Keys, Limit: shape.Limit,
 			WindowMs: shape.WindowMs,
 			HotShare: shape.HotShare, OverlapShare: shape.OverlapShare,
@@ -40,7 +40,7 @@ func (s *service) PreviewRollout(ctx context.Context,
 	return connect.NewResponse(previewAnswer(answer)), nil
 }
 
-func previewAnswer(a controlplane.PreviewAnswer) *controlv1.PreviewRolloutResponse {
+func previewAnswer(a previews.PreviewAnswer) *controlv1.PreviewRolloutResponse {
 	nodes := 0
 	for _, n := range a.Shape.Nodes {
 		nodes += n
@@ -65,7 +65,7 @@ func narrow(n int) *int32 {
 	return &v
 }
 
-func prediction(p controlplane.Prediction, tuning string) *controlv1.PreviewPrediction {
+func prediction(p previews.Prediction, tuning string) *controlv1.PreviewPrediction {
 	return &controlv1.PreviewPrediction{
 		Tuning: tuning, FeedIntervalMs: p.FeedIntervalMs, RowsWrittenPerS: p.RowsWrittenPerS, RowsReadPerS: p.RowsReadPerS,
 		ConvergenceP50Ms: p.ConvergenceP50Ms, ConvergenceP99Ms: p.ConvergenceP99Ms, ConvergenceHotP99Ms: p.HotConvergeP99Ms,

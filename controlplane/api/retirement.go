@@ -8,6 +8,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/retire"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
 )
@@ -15,13 +16,13 @@ import (
 // Retirements are retirements of tables. Errors wrap controlplane.ErrInvalid, ErrConflict,
 // ErrNotFound, ErrUnavailable or the context's. All methods may be called at once.
 type Retirements interface {
-	Start(ctx context.Context, table string, spec controlplane.RetirementSpec,
-		by controlplane.By) (controlplane.Retirement, error)
-	ApproveRename(ctx context.Context, table string, o controlplane.RetirementOrder) (controlplane.Retirement, error)
-	ApproveDrop(ctx context.Context, table string, o controlplane.RetirementOrder) (controlplane.Retirement, error)
-	Abort(ctx context.Context, table string, by controlplane.By) (controlplane.Retirement, error)
-	Status(ctx context.Context, table string) (controlplane.Retirement, error)
-	List(ctx context.Context, table string) ([]controlplane.RetirementSummary, error)
+	Start(ctx context.Context, table string, spec retire.RetirementSpec,
+		by controlplane.By) (retire.Retirement, error)
+	ApproveRename(ctx context.Context, table string, o retire.RetirementOrder) (retire.Retirement, error)
+	ApproveDrop(ctx context.Context, table string, o retire.RetirementOrder) (retire.Retirement, error)
+	Abort(ctx context.Context, table string, by controlplane.By) (retire.Retirement, error)
+	Status(ctx context.Context, table string) (retire.Retirement, error)
+	List(ctx context.Context, table string) ([]retire.RetirementSummary, error)
 }
 
 var _ controlv1connect.RetirementServiceHandler = (*service)(nil)
@@ -29,10 +30,10 @@ var _ controlv1connect.RetirementServiceHandler = (*service)(nil)
 func (s *service) StartRetirement(ctx context.Context,
 	req *connect.Request[controlv1.StartRetirementRequest]) (*connect.Response[controlv1.StartRetirementResponse], error) {
 	r, err := s.operateTable(ctx, "StartRetirement", req.Msg,
-		func(ctx context.Context, table string, by controlplane.By) (controlplane.Retirement, error) {
+		func(ctx context.Context, table string, by controlplane.By) (retire.Retirement, error) {
 			spec := retirementSpec(req.Msg)
 			if err := errors.Join(spec.Validate(), s.tellsApart(spec.Quorum)); err != nil {
-				return controlplane.Retirement{}, err
+				return retire.Retirement{}, err
 			}
 			return s.Retirements.Start(ctx, table, spec, by)
 		})
@@ -71,12 +72,12 @@ func (s *service) AbortRetirement(ctx context.Context,
 
 // approving is an approval of evidence.
 func approving(evidence string,
-	approve func(context.Context, string, controlplane.RetirementOrder) (controlplane.Retirement, error),
-) func(context.Context, string, controlplane.By) (controlplane.Retirement, error) {
-	return func(ctx context.Context, table string, by controlplane.By) (controlplane.Retirement, error) {
-		o := controlplane.RetirementOrder{By: by, Evidence: evidence}
+	approve func(context.Context, string, retire.RetirementOrder) (retire.Retirement, error),
+) func(context.Context, string, controlplane.By) (retire.Retirement, error) {
+	return func(ctx context.Context, table string, by controlplane.By) (retire.Retirement, error) {
+		o := retire.RetirementOrder{By: by, Evidence: evidence}
 		if err := o.Validate(); err != nil {
-			return controlplane.Retirement{}, err
+			return retire.Retirement{}, err
 		}
 		return approve(ctx, table, o)
 	}
@@ -89,7 +90,7 @@ type tableMessage interface {
 }
 
 func (s *service) operateTable(ctx context.Context, rpc string, msg tableMessage,
-	do func(context.Context, string, controlplane.By) (controlplane.Retirement, error)) (*controlv1.Retirement, error) {
+	do func(context.Context, string, controlplane.By) (retire.Retirement, error)) (*controlv1.Retirement, error) {
 	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
 	defer cancel()
 	by, err := byOf(ctx, msg)
@@ -135,11 +136,11 @@ func (s *service) ListRetirements(ctx context.Context,
 	return connect.NewResponse(answer), nil
 }
 
-func tableOf(given string) string { return cmp.Or(given, controlplane.Blocklist) }
+func tableOf(given string) string { return cmp.Or(given, retire.Blocklist) }
 
 // retirementSpec reads a spec; what it leaves out has its default.
-func retirementSpec(m *controlv1.StartRetirementRequest) controlplane.RetirementSpec {
-	spec := controlplane.DefaultRetirementSpec()
+func retirementSpec(m *controlv1.StartRetirementRequest) retire.RetirementSpec {
+	spec := retire.DefaultRetirementSpec()
 	set(&spec.QuietMs, m.GetQuietMs(), m.QuietMs != nil)
 	set(&spec.SoakMs, m.GetSoakMs(), m.SoakMs != nil)
 	set(&spec.HealthWithinMs, m.GetHealthWithinMs(), m.HealthWithinMs != nil)
@@ -149,7 +150,7 @@ func retirementSpec(m *controlv1.StartRetirementRequest) controlplane.Retirement
 	return spec
 }
 
-func retirementAnswer(r controlplane.Retirement) *controlv1.Retirement {
+func retirementAnswer(r retire.Retirement) *controlv1.Retirement {
 	e := r.Evidence
 	answer := &controlv1.Retirement{
 		Id: r.ID, Table: r.Table, Dated: r.Dated, Actor: r.By.Actor, Reason: r.By.Reason, StartedAtMs: r.StartedMs,
@@ -163,7 +164,7 @@ func retirementAnswer(r controlplane.Retirement) *controlv1.Retirement {
 		},
 		RenameApproval: retirementApproval(r.Rename), DropApproval: retirementApproval(r.Drop),
 	}
-	if r.Phase == controlplane.RetirementAwaiting || r.Phase == controlplane.RetirementAwaitingFinal {
+	if r.Phase == retire.RetirementAwaiting || r.Phase == retire.RetirementAwaitingFinal {
 		answer.Approvals = approvals(r.Spec.Quorum, r.Approvals, r.EvidenceHash())
 	}
 	for _, event := range r.Events {
@@ -173,7 +174,7 @@ func retirementAnswer(r controlplane.Retirement) *controlv1.Retirement {
 	return answer
 }
 
-func retirementApproval(a *controlplane.RetirementApproval) *controlv1.RetirementApproval {
+func retirementApproval(a *retire.RetirementApproval) *controlv1.RetirementApproval {
 	if a == nil {
 		return nil
 	}

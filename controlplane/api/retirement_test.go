@@ -9,6 +9,8 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/access"
+	"github.com/weirhq/weir/controlplane/retire"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
 )
@@ -16,44 +18,44 @@ import (
 // retirements keeps what it was asked for.
 type retirements struct {
 	asked []string
-	spec  controlplane.RetirementSpec
+	spec  retire.RetirementSpec
 	err   error
 }
 
-func (s *retirements) ask(what, table string, by controlplane.By) (controlplane.Retirement, error) {
+func (s *retirements) ask(what, table string, by controlplane.By) (retire.Retirement, error) {
 	s.asked = append(s.asked, strings.TrimSpace(fmt.Sprint(what, " ", table, " ", by.Actor)))
-	return controlplane.Retirement{
-		ID: "20260102-150405", Table: table, Dated: "other", Phase: controlplane.RetirementAwaitingFinal, Spec: s.spec,
-		Rename:      &controlplane.RetirementApproval{By: by, AtMs: 7},
-		Evidence:    controlplane.RetirementEvidence{Rows: 3, RetirementHealth: controlplane.RetirementHealth{Regions: 2, Problem: "x"}},
+	return retire.Retirement{
+		ID: "20260102-150405", Table: table, Dated: "other", Phase: retire.RetirementAwaitingFinal, Spec: s.spec,
+		Rename:      &retire.RetirementApproval{By: by, AtMs: 7},
+		Evidence:    retire.RetirementEvidence{Rows: 3, RetirementHealth: retire.RetirementHealth{Regions: 2, Problem: "x"}},
 		Transitions: controlplane.Transitions{Events: []controlplane.Event{{AtMs: 1, Actor: "ann", What: "start"}}},
 	}, s.err
 }
 
-func (s *retirements) Start(_ context.Context, table string, spec controlplane.RetirementSpec, by controlplane.By) (controlplane.Retirement, error) {
+func (s *retirements) Start(_ context.Context, table string, spec retire.RetirementSpec, by controlplane.By) (retire.Retirement, error) {
 	s.spec = spec
 	return s.ask("start", table, by)
 }
 
-func (s *retirements) ApproveRename(_ context.Context, table string, o controlplane.RetirementOrder) (controlplane.Retirement, error) {
+func (s *retirements) ApproveRename(_ context.Context, table string, o retire.RetirementOrder) (retire.Retirement, error) {
 	return s.ask("rename", table, o.By)
 }
 
-func (s *retirements) ApproveDrop(_ context.Context, table string, o controlplane.RetirementOrder) (controlplane.Retirement, error) {
+func (s *retirements) ApproveDrop(_ context.Context, table string, o retire.RetirementOrder) (retire.Retirement, error) {
 	return s.ask("drop", table, o.By)
 }
 
-func (s *retirements) Abort(_ context.Context, table string, by controlplane.By) (controlplane.Retirement, error) {
+func (s *retirements) Abort(_ context.Context, table string, by controlplane.By) (retire.Retirement, error) {
 	return s.ask("abort", table, by)
 }
 
-func (s *retirements) Status(_ context.Context, table string) (controlplane.Retirement, error) {
+func (s *retirements) Status(_ context.Context, table string) (retire.Retirement, error) {
 	return s.ask("status", table, controlplane.By{})
 }
 
-func (s *retirements) List(_ context.Context, table string) ([]controlplane.RetirementSummary, error) {
+func (s *retirements) List(_ context.Context, table string) ([]retire.RetirementSummary, error) {
 	r, err := s.ask("list", table, controlplane.By{})
-	return []controlplane.RetirementSummary{r.Summary()}, err
+	return []retire.RetirementSummary{r.Summary()}, err
 }
 
 // Each call reaches what it names, about the one table when none is named, and the answer
@@ -66,13 +68,13 @@ func TestRetirementCalls(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := controlplane.DefaultRetirementSpec()
+	want := retire.DefaultRetirementSpec()
 	want.QuietMs = 1000
 	if f.retirements.spec != want {
 		t.Errorf("%+v", f.retirements.spec)
 	}
 	r := began.Msg.GetRetirement()
-	if r.GetPhase() != "awaiting_final_approval" || r.GetTable() != controlplane.Blocklist || r.GetDated() != "other" || r.GetRenameApproval().GetActor() != "ann" || r.GetDropApproval() != nil ||
+	if r.GetPhase() != "awaiting_final_approval" || r.GetTable() != retire.Blocklist || r.GetDated() != "other" || r.GetRenameApproval().GetActor() != "ann" || r.GetDropApproval() != nil ||
 		r.GetEvidence().GetRows() != 3 || r.GetEvidence().GetHealthProblem() != "x" || len(r.GetEvents()) != 1 {
 		t.Errorf("%v", r)
 	}
@@ -84,7 +86,7 @@ func TestRetirementCalls(t *testing.T) {
 	if rename != nil || drop != nil || abort != nil || status != nil || err != nil || len(list.Msg.GetRetirements()) != 1 {
 		t.Errorf("%v, %v, %v, %v, %v", rename, drop, abort, status, err)
 	}
-	const table = controlplane.Blocklist
+	const table = retire.Blocklist
 	if got, want := strings.Join(f.retirements.asked, ", "), "start "+table+" ann, rename "+table+" ann, drop other bob, abort "+table+" ann, status "+table+", list "+table; got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}
@@ -105,13 +107,13 @@ func TestRetirementCalls(t *testing.T) {
 
 // What cannot be undone takes an admin; all else an operator, and a look a viewer.
 func TestRetirementRoles(t *testing.T) {
-	for procedure, role := range map[string]controlplane.Role{
-		controlv1connect.RetirementServiceRetirementStatusProcedure: controlplane.RoleViewer,
-		controlv1connect.RetirementServiceListRetirementsProcedure:  controlplane.RoleViewer,
-		controlv1connect.RetirementServiceStartRetirementProcedure:  controlplane.RoleOperator,
-		controlv1connect.RetirementServiceApproveRenameProcedure:    controlplane.RoleOperator,
-		controlv1connect.RetirementServiceAbortRetirementProcedure:  controlplane.RoleOperator,
-		controlv1connect.RetirementServiceApproveDropProcedure:      controlplane.RoleAdmin,
+	for procedure, role := range map[string]access.Role{
+		controlv1connect.RetirementServiceRetirementStatusProcedure: access.RoleViewer,
+		controlv1connect.RetirementServiceListRetirementsProcedure:  access.RoleViewer,
+		controlv1connect.RetirementServiceStartRetirementProcedure:  access.RoleOperator,
+		controlv1connect.RetirementServiceApproveRenameProcedure:    access.RoleOperator,
+		controlv1connect.RetirementServiceAbortRetirementProcedure:  access.RoleOperator,
+		controlv1connect.RetirementServiceApproveDropProcedure:      access.RoleAdmin,
 	} {
 		if needs[procedure] != role {
 			t.Errorf("%s takes %s", procedure, needs[procedure])

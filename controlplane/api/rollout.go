@@ -12,6 +12,9 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/access"
+	"github.com/weirhq/weir/controlplane/rollout"
+	"github.com/weirhq/weir/controlplane/watch"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
 )
@@ -20,10 +23,10 @@ import (
 // ErrConflict, ErrNotFound, ErrUnavailable or the context's. All methods may be called
 // at once.
 type Rollouts interface {
-	Start(ctx context.Context, start controlplane.RolloutStart) (controlplane.Rollout, error)
-	Operate(ctx context.Context, id string, order controlplane.RolloutOrder) (controlplane.Rollout, error)
-	Status(ctx context.Context, id string) (controlplane.Rollout, error)
-	List(ctx context.Context) ([]controlplane.RolloutSummary, error)
+	Start(ctx context.Context, start rollout.RolloutStart) (rollout.Rollout, error)
+	Operate(ctx context.Context, id string, order rollout.RolloutOrder) (rollout.Rollout, error)
+	Status(ctx context.Context, id string) (rollout.Rollout, error)
+	List(ctx context.Context) ([]rollout.RolloutSummary, error)
 }
 
 var _ controlv1connect.RolloutServiceHandler = (*service)(nil)
@@ -40,12 +43,12 @@ func (s *service) StartRollout(ctx context.Context,
 }
 
 func (s *service) startRollout(ctx context.Context,
-	msg *controlv1.StartRolloutRequest) (r controlplane.Rollout, err error) {
+	msg *controlv1.StartRolloutRequest) (r rollout.Rollout, err error) {
 	by, err := byOf(ctx, msg)
 	if err != nil {
 		return r, err
 	}
-	spec := controlplane.RolloutSpec{Tuning: msg.GetTuning(), Plan: rolloutPlan(msg.GetPlan())}
+	spec := rollout.RolloutSpec{Tuning: msg.GetTuning(), Plan: rolloutPlan(msg.GetPlan())}
 	if err := errors.Join(spec.Validate(), s.tellsApart(spec.Plan.Quorum)); err != nil {
 		return r, err
 	}
@@ -58,16 +61,16 @@ func (s *service) startRollout(ctx context.Context,
 	cancel()
 	forced := ""
 	if msg.GetForce() {
-		forced = controlplane.Forced(health)
+		forced = watch.Forced(health)
 	} else if err := s.refuseCritical(ctx, health, msg.GetId()); err != nil {
 		return r, err
 	}
-	return s.Rollouts.Start(ctx, controlplane.RolloutStart{ID: id, Spec: spec, By: by, Forced: forced})
+	return s.Rollouts.Start(ctx, rollout.RolloutStart{ID: id, Spec: spec, By: by, Forced: forced})
 }
 
 // refuseCritical refuses to begin a rollout while the fleet does not work. One that has begun under this id stays.
-func (s *service) refuseCritical(ctx context.Context, health controlplane.HealthDocument, id string) error {
-	refused := controlplane.RefuseCritical(health)
+func (s *service) refuseCritical(ctx context.Context, health watch.HealthDocument, id string) error {
+	refused := watch.RefuseCritical(health)
 	if refused == nil || id == "" {
 		return refused
 	}
@@ -86,11 +89,11 @@ func (s *service) RolloutStatus(ctx context.Context,
 		return nil, s.fail(ctx, "RolloutStatus", err)
 	}
 	answer := rolloutAnswer(r)
-	s.counting(ctx, answer.GetApprovals(), controlplane.RoleOperator)
+	s.counting(ctx, answer.GetApprovals(), access.RoleOperator)
 	return connect.NewResponse(&controlv1.RolloutStatusResponse{Rollout: answer}), nil
 }
 
-func (s *service) rolloutStatus(ctx context.Context, id string) (r controlplane.Rollout, err error) {
+func (s *service) rolloutStatus(ctx context.Context, id string) (r rollout.Rollout, err error) {
 	if id == "" {
 		list, err := s.Rollouts.List(ctx)
 		if err != nil {
@@ -104,12 +107,12 @@ func (s *service) rolloutStatus(ctx context.Context, id string) (r controlplane.
 	return s.Rollouts.Status(ctx, id)
 }
 
-var rolloutActions = map[controlv1.RolloutAction]controlplane.RolloutAction{
-	controlv1.RolloutAction_ROLLOUT_ACTION_APPROVE:  controlplane.RolloutApprove,
-	controlv1.RolloutAction_ROLLOUT_ACTION_PAUSE:    controlplane.RolloutPause,
-	controlv1.RolloutAction_ROLLOUT_ACTION_RESUME:   controlplane.RolloutResume,
-	controlv1.RolloutAction_ROLLOUT_ACTION_ABORT:    controlplane.RolloutAbort,
-	controlv1.RolloutAction_ROLLOUT_ACTION_ROLLBACK: controlplane.RolloutRollBack,
+var rolloutActions = map[controlv1.RolloutAction]rollout.RolloutAction{
+	controlv1.RolloutAction_ROLLOUT_ACTION_APPROVE:  rollout.RolloutApprove,
+	controlv1.RolloutAction_ROLLOUT_ACTION_PAUSE:    rollout.RolloutPause,
+	controlv1.RolloutAction_ROLLOUT_ACTION_RESUME:   rollout.RolloutResume,
+	controlv1.RolloutAction_ROLLOUT_ACTION_ABORT:    rollout.RolloutAbort,
+	controlv1.RolloutAction_ROLLOUT_ACTION_ROLLBACK: rollout.RolloutRollBack,
 }
 
 func (s *service) OperateRollout(ctx context.Context,
@@ -124,7 +127,7 @@ func (s *service) OperateRollout(ctx context.Context,
 }
 
 func (s *service) operateRollout(ctx context.Context,
-	msg *controlv1.OperateRolloutRequest) (r controlplane.Rollout, err error) {
+	msg *controlv1.OperateRolloutRequest) (r rollout.Rollout, err error) {
 	by, err := byOf(ctx, msg)
 	if err != nil {
 		return r, err
@@ -134,10 +137,10 @@ func (s *service) operateRollout(ctx context.Context,
 		return r, fmt.Errorf("%w: action is %s (approve, pause, resume, abort or rollback)", controlplane.ErrInvalid,
 			msg.GetAction())
 	}
-	if err := controlplane.ValidateRolloutID(msg.GetId()); err != nil {
+	if err := rollout.ValidateRolloutID(msg.GetId()); err != nil {
 		return r, err
 	}
-	order := controlplane.RolloutOrder{Action: action, By: by, Stage: int(msg.GetStage()), Asked: msg.GetAsked(),
+	order := rollout.RolloutOrder{Action: action, By: by, Stage: int(msg.GetStage()), Asked: msg.GetAsked(),
 		Evidence: msg.GetEvidence()}
 	if err := order.Validate(); err != nil {
 		return r, err
@@ -154,7 +157,7 @@ func (s *service) ListRollouts(ctx context.Context,
 		return nil, s.fail(ctx, "ListRollouts", err)
 	}
 	// its line is from its start
-	if i := slices.IndexFunc(list, func(r controlplane.RolloutSummary) bool { return r.EndedMs == 0 }); i >= 0 {
+	if i := slices.IndexFunc(list, func(r rollout.RolloutSummary) bool { return r.EndedMs == 0 }); i >= 0 {
 		if r, err := s.Rollouts.Status(ctx, list[i].ID); err == nil {
 			list[i] = r.Summary()
 		}

@@ -3,7 +3,8 @@ package api
 import (
 	"time"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/fleet"
+	"github.com/weirhq/weir/controlplane/rollout"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
@@ -11,18 +12,18 @@ import (
 const bakeDefault = 5 * time.Minute
 
 // rolloutPlan reads a plan; what it leaves out has its default.
-func rolloutPlan(p *controlv1.RolloutPlan) controlplane.RolloutPlan {
-	plan := controlplane.DefaultRolloutPlan()
+func rolloutPlan(p *controlv1.RolloutPlan) rollout.RolloutPlan {
+	plan := rollout.DefaultRolloutPlan()
 	set(&plan.BaselineMs, p.GetBaselineMs(), p != nil && p.BaselineMs != nil)
 	set(&plan.ApplyTimeoutMs, p.GetApplyTimeoutMs(), p != nil && p.ApplyTimeoutMs != nil)
 	set(&plan.LeaseMs, p.GetLeaseMs(), p != nil && p.LeaseMs != nil)
 	set(&plan.Approvers, int(p.GetApprovers()), p != nil && p.Approvers != nil)
 	set(&plan.ApprovalTTLMs, p.GetApprovalTtlMs(), p != nil && p.ApprovalTtlMs != nil)
 	for _, s := range p.GetStages() {
-		stage := controlplane.RolloutStage{
+		stage := rollout.RolloutStage{
 			Regions: s.GetRegions(), SharePercent: int(s.GetSharePercent()), All: s.GetAll(),
 			BakeMs: bakeDefault.Milliseconds(), Approval: s.GetApproval(),
-			StageNodes: controlplane.StageNodes{NodesPercent: int(s.GetNodesPercent()), Nodes: int(s.GetNodes())},
+			StageNodes: rollout.StageNodes{NodesPercent: int(s.GetNodesPercent()), Nodes: int(s.GetNodes())},
 		}
 		set(&stage.BakeMs, s.GetBakeMs(), s.BakeMs != nil)
 		plan.Stages = append(plan.Stages, stage)
@@ -32,7 +33,7 @@ func rolloutPlan(p *controlv1.RolloutPlan) controlplane.RolloutPlan {
 		return plan
 	}
 	rails := &plan.Guardrails
-	for to, from := range map[*controlplane.Ceiling]*controlv1.RolloutCeiling{
+	for to, from := range map[*rollout.Ceiling]*controlv1.RolloutCeiling{
 		&rails.ErrorsPerMinute: g.GetErrorsPerMinute(),
 		&rails.RowsPerSecond:   g.GetRowsPerSecond(),
 		&rails.DegradedShare:   g.GetDegradedShare(),
@@ -53,7 +54,7 @@ func rolloutPlan(p *controlv1.RolloutPlan) controlplane.RolloutPlan {
 	return plan
 }
 
-func planComparison(to *controlplane.Comparison, from *controlv1.RolloutComparison) {
+func planComparison(to *rollout.Comparison, from *controlv1.RolloutComparison) {
 	if from == nil {
 		return
 	}
@@ -72,7 +73,7 @@ func set[T any](to *T, value T, given bool) {
 	}
 }
 
-func rolloutAnswer(r controlplane.Rollout) *controlv1.Rollout {
+func rolloutAnswer(r rollout.Rollout) *controlv1.Rollout {
 	answer := &controlv1.Rollout{
 		Id: r.ID, Actor: r.By.Actor, Reason: r.By.Reason, StartedAtMs: r.StartedMs, EndedAtMs: r.EndedMs,
 		Phase: string(r.Phase), Stage: int32(r.Stage + 1), DueAtMs: r.DueMs,
@@ -80,7 +81,7 @@ func rolloutAnswer(r controlplane.Rollout) *controlv1.Rollout {
 		Tuning: r.Document, Baseline: rolloutRates(r.Baseline), Now: rolloutRates(r.Now),
 		Guardrails: rolloutGuardrails(r.Spec.Plan.Guardrails), Queries: queryValues(r), Asked: r.Asked,
 	}
-	if r.Phase == controlplane.RolloutAwaiting {
+	if r.Phase == rollout.RolloutAwaiting {
 		answer.Approvals = approvals(r.Spec.Plan.Quorum, r.Approvals, r.Evidence())
 	}
 	if p := r.Paused; p != nil {
@@ -107,7 +108,7 @@ func rolloutAnswer(r controlplane.Rollout) *controlv1.Rollout {
 	return answer
 }
 
-func rolloutRegion(r *controlplane.Rollout, t controlplane.Touched) *controlv1.RolloutRegion {
+func rolloutRegion(r *rollout.Rollout, t rollout.Touched) *controlv1.RolloutRegion {
 	region := &controlv1.RolloutRegion{Region: t.Region, AppliedVersion: t.Applied, RevertedVersion: t.Reverted,
 		NewerVersion: t.Newer, Trial: t.Trial, TrialEnded: r.TrialsEnded && t.Trial > 0, Part: t.Part()}
 	if expected, live, ok := r.TriedBy(t.Region); ok {
@@ -119,7 +120,7 @@ func rolloutRegion(r *controlplane.Rollout, t controlplane.Touched) *controlv1.R
 	return region
 }
 
-func rolloutGuardrails(g controlplane.Guardrails) *controlv1.RolloutGuardrails {
+func rolloutGuardrails(g rollout.Guardrails) *controlv1.RolloutGuardrails {
 	restarts := int32(g.RestartsPerHour)
 	return &controlv1.RolloutGuardrails{
 		ErrorsPerMinute: rolloutCeiling(g.ErrorsPerMinute), RowsPerSecond: rolloutCeiling(g.RowsPerSecond),
@@ -133,13 +134,13 @@ func rolloutGuardrails(g controlplane.Guardrails) *controlv1.RolloutGuardrails {
 	}
 }
 
-func rolloutCeiling(c controlplane.Ceiling) *controlv1.RolloutCeiling {
+func rolloutCeiling(c rollout.Ceiling) *controlv1.RolloutCeiling {
 	return &controlv1.RolloutCeiling{Factor: &c.Factor, Least: &c.Least, Off: c.Off}
 }
 
-func stageState(r controlplane.Rollout, stage int) string {
+func stageState(r rollout.Rollout, stage int) string {
 	switch {
-	case r.Phase == controlplane.RolloutDone || stage < r.Stage:
+	case r.Phase == rollout.RolloutDone || stage < r.Stage:
 		return "done"
 	case stage > r.Stage:
 		return "waiting"
@@ -147,7 +148,7 @@ func stageState(r controlplane.Rollout, stage int) string {
 	return "active"
 }
 
-func rolloutRates(h controlplane.HealthRates) *controlv1.RolloutRates {
+func rolloutRates(h fleet.HealthRates) *controlv1.RolloutRates {
 	return &controlv1.RolloutRates{
 		Nodes: int32(h.Nodes), NodesLost: int32(h.NodesLost),
 		ErrorsPerMinute: h.ErrorsPerMinute, RowsPerSecond: h.RowsPerSecond, DegradedShare: h.DegradedShare,

@@ -1,13 +1,14 @@
 package api
 
 import (
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/queries"
+	"github.com/weirhq/weir/controlplane/rollout"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
-func planQueries(queries []*controlv1.RolloutQuery) (rails []controlplane.QueryRail) {
-	for _, q := range queries {
-		rails = append(rails, controlplane.QueryRail{
+func planQueries(sent []*controlv1.RolloutQuery) (rails []queries.QueryRail) {
+	for _, q := range sent {
+		rails = append(rails, queries.QueryRail{
 			Name: q.GetName(), Query: q.GetQuery(), Above: q.Above, Below: q.Below, TimesBaseline: q.TimesBaseline,
 			Required: q.GetRequired(),
 		})
@@ -15,20 +16,20 @@ func planQueries(queries []*controlv1.RolloutQuery) (rails []controlplane.QueryR
 	return rails
 }
 
-func queryRails(rails []controlplane.QueryRail) (queries []*controlv1.RolloutQuery) {
+func queryRails(rails []queries.QueryRail) (sent []*controlv1.RolloutQuery) {
 	for _, q := range rails {
-		queries = append(queries, &controlv1.RolloutQuery{
+		sent = append(sent, &controlv1.RolloutQuery{
 			Name: q.Name, Query: q.Query, Above: q.Above, Below: q.Below, TimesBaseline: q.TimesBaseline, Required: q.Required,
 		})
 	}
-	return queries
+	return sent
 }
 
 // queryValues puts what was answered before the stage beside what is answered now.
-func queryValues(r controlplane.Rollout) (values []*controlv1.RolloutQueryValue) {
+func queryValues(r rollout.Rollout) (values []*controlv1.RolloutQueryValue) {
 	for _, q := range r.Spec.Plan.Guardrails.Queries {
 		byRegion := map[string]*controlv1.RolloutQueryValue{}
-		row := func(v controlplane.QueryValue) *controlv1.RolloutQueryValue {
+		row := func(v queries.QueryValue) *controlv1.RolloutQueryValue {
 			have := byRegion[v.Region]
 			if have == nil {
 				have = &controlv1.RolloutQueryValue{Name: q.Name, Region: valid(v.Region), Bound: q.Bound()}

@@ -6,7 +6,7 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/queries"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
 )
@@ -27,8 +27,8 @@ func TestRolloutQueries(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := 0.5
-	f.rollouts.one.QueriesBefore = []controlplane.QueryValue{{Name: "errors", Region: "eu", Value: &before}}
-	f.rollouts.one.QueriesNow = []controlplane.QueryValue{{Name: "errors", Region: "eu", Problem: "down"}}
+	f.rollouts.one.QueriesBefore = []queries.QueryValue{{Name: "errors", Region: "eu", Value: &before}}
+	f.rollouts.one.QueriesNow = []queries.QueryValue{{Name: "errors", Region: "eu", Problem: "down"}}
 	answer, err := client.RolloutStatus(t.Context(), connect.NewRequest(&controlv1.RolloutStatusRequest{Id: "q"}))
 	if err != nil {
 		t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/rollout"
 )
 
 // RolloutSaves reads the states of rollouts that were saved in MySQL. All methods may be called
@@ -18,7 +19,7 @@ type RolloutSaves interface {
 	// it returns "".
 	Newer(ctx context.Context, id string, saved int64) (state string, err error)
 	// Traces returns the newest rollouts, at most rows of them.
-	Traces(ctx context.Context, rows int) ([]controlplane.TuningTrace, error)
+	Traces(ctx context.Context, rows int) ([]rollout.TuningTrace, error)
 }
 
 // SavedRollouts answers questions about rollouts from their last saved states while Restate does
@@ -36,7 +37,7 @@ const savedRowsMax = 100
 
 // Status returns a rollout. If Restate does not answer, it returns the last saved state, and
 // Waiting says so.
-func (s SavedRollouts) Status(ctx context.Context, id string) (controlplane.Rollout, error) {
+func (s SavedRollouts) Status(ctx context.Context, id string) (rollout.Rollout, error) {
 	r, err := s.Rollouts.Status(ctx, id)
 	if !errors.Is(err, controlplane.ErrUnavailable) {
 		return r, err
@@ -45,7 +46,7 @@ func (s SavedRollouts) Status(ctx context.Context, id string) (controlplane.Roll
 	if savedErr != nil || state == "" {
 		return r, err
 	}
-	var saved controlplane.Rollout
+	var saved rollout.Rollout
 	if savedErr = json.Unmarshal([]byte(state), &saved); savedErr == nil {
 		savedErr = saved.Check()
 	}
@@ -59,7 +60,7 @@ func (s SavedRollouts) Status(ctx context.Context, id string) (controlplane.Roll
 
 // List returns the newest rollouts, newest first. If Restate does not answer, it returns the last
 // saved states, and Why of a running rollout says so.
-func (s SavedRollouts) List(ctx context.Context) ([]controlplane.RolloutSummary, error) {
+func (s SavedRollouts) List(ctx context.Context) ([]rollout.RolloutSummary, error) {
 	list, err := s.Rollouts.List(ctx)
 	if !errors.Is(err, controlplane.ErrUnavailable) {
 		return list, err
@@ -68,18 +69,18 @@ func (s SavedRollouts) List(ctx context.Context) ([]controlplane.RolloutSummary,
 	if savedErr != nil {
 		return list, err
 	}
-	var saved []controlplane.RolloutSummary
+	var saved []rollout.RolloutSummary
 	for _, t := range traces {
 		if t.Saved == 0 { // an earlier build began it, which saved no states
 			continue
 		}
-		line := controlplane.RolloutSummary{ID: t.ID, By: t.By, StartedMs: t.StartedMs, Phase: t.Phase}
+		line := rollout.RolloutSummary{ID: t.ID, By: t.By, StartedMs: t.StartedMs, Phase: t.Phase}
 		if !t.Phase.Over() {
 			line.Why = asSaved
 		}
 		saved = append(saved, line)
 	}
-	slices.SortStableFunc(saved, func(a, b controlplane.RolloutSummary) int {
+	slices.SortStableFunc(saved, func(a, b rollout.RolloutSummary) int {
 		return cmp.Compare(b.StartedMs, a.StartedMs)
 	})
 	return saved, nil

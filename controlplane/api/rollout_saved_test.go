@@ -8,23 +8,24 @@ import (
 	"testing"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/rollout"
 )
 
 // away are rollouts of a Restate that does not answer.
 type away struct{ rollouts }
 
-func (*away) Status(context.Context, string) (controlplane.Rollout, error) {
-	return controlplane.Rollout{}, fmt.Errorf("%w: Restate does not answer", controlplane.ErrUnavailable)
+func (*away) Status(context.Context, string) (rollout.Rollout, error) {
+	return rollout.Rollout{}, fmt.Errorf("%w: Restate does not answer", controlplane.ErrUnavailable)
 }
 
-func (*away) List(context.Context) ([]controlplane.RolloutSummary, error) {
+func (*away) List(context.Context) ([]rollout.RolloutSummary, error) {
 	return nil, fmt.Errorf("%w: Restate does not answer", controlplane.ErrUnavailable)
 }
 
 // saves are states by id, and err for all calls.
 type saves struct {
 	states map[string]string
-	traces []controlplane.TuningTrace
+	traces []rollout.TuningTrace
 	err    error
 }
 
@@ -32,27 +33,27 @@ func (s saves) Newer(_ context.Context, id string, _ int64) (string, error) {
 	return s.states[id], s.err
 }
 
-func (s saves) Traces(context.Context, int) ([]controlplane.TuningTrace, error) {
+func (s saves) Traces(context.Context, int) ([]rollout.TuningTrace, error) {
 	return s.traces, s.err
 }
 
 // While Restate does not answer, a status is the rollout as MySQL has it, and says that it is.
 func TestAStatusIsTheSavedOneWhileRestateIsDown(t *testing.T) {
 	ctx := t.Context()
-	state, err := json.Marshal(&controlplane.Rollout{ID: "r1", Phase: controlplane.RolloutBaking, Stage: 1})
+	state, err := json.Marshal(&rollout.Rollout{ID: "r1", Phase: rollout.RolloutBaking, Stage: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := SavedRollouts{&away{}, saves{
 		states: map[string]string{"r1": string(state), "odd": "{", "newer": `{"version":99}`},
-		traces: []controlplane.TuningTrace{
-			{ID: "old", StartedMs: 1, Saved: 3, Phase: controlplane.RolloutDone},
-			{ID: "r1", StartedMs: 2, Saved: 1, Phase: controlplane.RolloutBaking},
+		traces: []rollout.TuningTrace{
+			{ID: "old", StartedMs: 1, Saved: 3, Phase: rollout.RolloutDone},
+			{ID: "r1", StartedMs: 2, Saved: 1, Phase: rollout.RolloutBaking},
 			{ID: "without a state", StartedMs: 3},
 		},
 	}}
 	r, err := s.Status(ctx, "r1")
-	if err != nil || r.ID != "r1" || r.Phase != controlplane.RolloutBaking || r.Waiting != asSaved {
+	if err != nil || r.ID != "r1" || r.Phase != rollout.RolloutBaking || r.Waiting != asSaved {
 		t.Errorf("%+v, %v", r, err)
 	}
 	for _, id := range []string{"unknown", "odd", "newer"} {
@@ -77,9 +78,9 @@ func TestAStatusIsTheSavedOneWhileRestateIsDown(t *testing.T) {
 // Restate's own answer is never replaced, nor is its answer that there is no such rollout.
 func TestRestatesAnswerIsNotReplaced(t *testing.T) {
 	ctx := t.Context()
-	live := &rollouts{one: &controlplane.Rollout{ID: "r1", Phase: controlplane.RolloutAwaiting}}
+	live := &rollouts{one: &rollout.Rollout{ID: "r1", Phase: rollout.RolloutAwaiting}}
 	s := SavedRollouts{live, saves{states: map[string]string{"r1": `{"id":"r1","phase":"baking"}`, "gone": `{"id":"gone"}`}}}
-	if r, err := s.Status(ctx, "r1"); err != nil || r.Phase != controlplane.RolloutAwaiting || r.Waiting == asSaved {
+	if r, err := s.Status(ctx, "r1"); err != nil || r.Phase != rollout.RolloutAwaiting || r.Waiting == asSaved {
 		t.Errorf("%+v, %v", r, err)
 	}
 	if _, err := s.Status(ctx, "gone"); !errors.Is(err, controlplane.ErrNotFound) {

@@ -9,6 +9,8 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/rollout"
+	"github.com/weirhq/weir/controlplane/watch"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
 	"github.com/weirhq/weir/shared/tuning"
@@ -16,41 +18,41 @@ import (
 
 // rollouts takes one rollout, and keeps what it was asked for.
 type rollouts struct {
-	one    *controlplane.Rollout
-	order  controlplane.RolloutOrder
+	one    *rollout.Rollout
+	order  rollout.RolloutOrder
 	forced string // of the last start
 }
 
-func (s *rollouts) Start(_ context.Context, start controlplane.RolloutStart) (controlplane.Rollout, error) {
+func (s *rollouts) Start(_ context.Context, start rollout.RolloutStart) (rollout.Rollout, error) {
 	s.forced = start.Forced
 	if s.one != nil {
-		return controlplane.Rollout{}, fmt.Errorf("%w: rollout %s is under way", controlplane.ErrConflict, s.one.ID)
+		return rollout.Rollout{}, fmt.Errorf("%w: rollout %s is under way", controlplane.ErrConflict, s.one.ID)
 	}
-	r, err := controlplane.NewRollout(start.ID, start.Spec, start.By, []string{"eu"}, 5)
+	r, err := rollout.NewRollout(start.ID, start.Spec, start.By, []string{"eu"}, 5)
 	if err != nil {
-		return controlplane.Rollout{}, err
+		return rollout.Rollout{}, err
 	}
 	s.one = r
 	return *r, nil
 }
 
-func (s *rollouts) Operate(_ context.Context, id string, order controlplane.RolloutOrder) (controlplane.Rollout, error) {
+func (s *rollouts) Operate(_ context.Context, id string, order rollout.RolloutOrder) (rollout.Rollout, error) {
 	s.order = order
 	return s.Status(context.Background(), id)
 }
 
-func (s *rollouts) Status(_ context.Context, id string) (controlplane.Rollout, error) {
+func (s *rollouts) Status(_ context.Context, id string) (rollout.Rollout, error) {
 	if s.one == nil || s.one.ID != id {
-		return controlplane.Rollout{}, fmt.Errorf("%w: there is no rollout %q", controlplane.ErrNotFound, id)
+		return rollout.Rollout{}, fmt.Errorf("%w: there is no rollout %q", controlplane.ErrNotFound, id)
 	}
 	return *s.one, nil
 }
 
-func (s *rollouts) List(context.Context) ([]controlplane.RolloutSummary, error) {
+func (s *rollouts) List(context.Context) ([]rollout.RolloutSummary, error) {
 	if s.one == nil {
 		return nil, nil
 	}
-	return []controlplane.RolloutSummary{{ID: s.one.ID, Phase: "as it began"}}, nil
+	return []rollout.RolloutSummary{{ID: s.one.ID, Phase: "as it began"}}, nil
 }
 
 func TestRolloutCalls(t *testing.T) {
@@ -76,7 +78,7 @@ func TestRolloutCalls(t *testing.T) {
 	}
 	for to, action := range rolloutActions {
 		_, err := client.OperateRollout(t.Context(), connect.NewRequest(&controlv1.OperateRolloutRequest{Actor: "ann", Reason: "y", Id: r.GetId(), Action: to, Stage: 2, Asked: 7, Evidence: "e"}))
-		want := controlplane.RolloutOrder{Action: action, By: controlplane.By{Actor: "ann", Reason: "y"}, Stage: 2, Asked: 7, Evidence: "e"}
+		want := rollout.RolloutOrder{Action: action, By: controlplane.By{Actor: "ann", Reason: "y"}, Stage: 2, Asked: 7, Evidence: "e"}
 		if err != nil || f.rollouts.order != want {
 			t.Errorf("%s: %+v, %v", to, f.rollouts.order, err)
 		}
@@ -155,7 +157,7 @@ func TestGetTuning(t *testing.T) {
 func TestStartOnACriticalFleet(t *testing.T) {
 	f := serve(t)
 	client := controlv1connect.NewRolloutServiceClient(f.http, f.url)
-	f.health = controlplane.HealthDocument{Overall: controlplane.SeverityCritical, Findings: []controlplane.Finding{{Kind: controlplane.FindingRegionDark, Subject: "eu", Severity: controlplane.SeverityCritical, What: "No node is live."}}}
+	f.health = watch.HealthDocument{Overall: watch.SeverityCritical, Findings: []watch.Finding{{Kind: watch.FindingRegionDark, Subject: "eu", Severity: watch.SeverityCritical, What: "No node is live."}}}
 	start := &controlv1.StartRolloutRequest{Actor: "ann", Reason: "r", Id: "r1", Tuning: wholeTuning(), Plan: &controlv1.RolloutPlan{Stages: []*controlv1.RolloutStage{{All: true}}}}
 	_, err := client.StartRollout(t.Context(), connect.NewRequest(start))
 	if connect.CodeOf(err) != connect.CodeFailedPrecondition || !strings.Contains(err.Error(), "critical (region_dark eu: No node is live); force") {
@@ -177,7 +179,7 @@ func TestThePlansLease(t *testing.T) {
 	if got := rolloutPlan(&controlv1.RolloutPlan{LeaseMs: &ms}).LeaseMs; got != ms {
 		t.Errorf("%d", got)
 	}
-	if got := rolloutPlan(nil).LeaseMs; got != controlplane.DefaultRolloutPlan().LeaseMs {
+	if got := rolloutPlan(nil).LeaseMs; got != rollout.DefaultRolloutPlan().LeaseMs {
 		t.Errorf("%d by default", got)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/limits"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
 	"github.com/weirhq/weir/shared/workspaces"
@@ -176,17 +177,17 @@ func TestListsAreAskedForTheWorkspacesOfTheToken(t *testing.T) {
 		f := &fixture{settings: settings{lists: func(of *workspaces.Set) { got = append(got, of) }}}
 		f.url = served(t, Config{
 			Settings: &f.settings, Tokens: &ring{}, RequireTokens: true,
-			TopKeys: func(_ context.Context, q controlplane.TopQuery) (controlplane.TopKeys, error) {
+			TopKeys: func(_ context.Context, q limits.TopQuery) (limits.TopKeys, error) {
 				got = append(got, q.Visible)
-				return controlplane.TopKeys{}, nil
+				return limits.TopKeys{}, nil
 			},
-			Held: func(_ context.Context, q controlplane.HeldQuery) (controlplane.HeldReport, error) {
+			Held: func(_ context.Context, q limits.HeldQuery) (limits.HeldReport, error) {
 				got = append(got, q.Visible)
-				return controlplane.HeldReport{}, nil
+				return limits.HeldReport{}, nil
 			},
-			Limits: func(_ context.Context, _ []controlplane.LimitChange, visible *workspaces.Set) (controlplane.LimitEstimate, error) {
+			Limits: func(_ context.Context, _ []limits.LimitChange, visible *workspaces.Set) (limits.LimitEstimate, error) {
 				got = append(got, visible)
-				return controlplane.LimitEstimate{}, nil
+				return limits.LimitEstimate{}, nil
 			},
 		})
 		f.http = http.DefaultClient

@@ -11,6 +11,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/access"
+	"github.com/weirhq/weir/controlplane/audit"
+	"github.com/weirhq/weir/controlplane/cleanup"
+	"github.com/weirhq/weir/controlplane/fleet"
+	"github.com/weirhq/weir/controlplane/limits"
+	"github.com/weirhq/weir/controlplane/tunings"
+	"github.com/weirhq/weir/controlplane/watch"
 	"github.com/weirhq/weir/shared/bounded"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
@@ -30,10 +37,10 @@ const (
 // Cleanup is the schedule of the expiry cleanup. Errors wrap controlplane.ErrInvalid,
 // controlplane.ErrUnavailable or the context's. All methods may be called at once.
 type Cleanup interface {
-	Status(ctx context.Context) (controlplane.CleanupStatus, error)
-	RunNow(ctx context.Context, by controlplane.By) (controlplane.CleanupRun, error)
-	Pause(ctx context.Context, by controlplane.By) (controlplane.CleanupStatus, error)
-	Resume(ctx context.Context, by controlplane.By) (controlplane.CleanupStatus, error)
+	Status(ctx context.Context) (cleanup.CleanupStatus, error)
+	RunNow(ctx context.Context, by controlplane.By) (cleanup.CleanupRun, error)
+	Pause(ctx context.Context, by controlplane.By) (cleanup.CleanupStatus, error)
+	Resume(ctx context.Context, by controlplane.By) (cleanup.CleanupStatus, error)
 }
 
 // Config is what the service works with. All but Console, Previews, RequireTokens,
@@ -42,31 +49,31 @@ type Config struct {
 	Cleanup     Cleanup
 	Rollouts    Rollouts
 	Retirements Retirements
-	Previews    Previews                                                   // nil: there are none
-	Tuning      func(context.Context) ([]controlplane.RegionTuning, error) // in force: of the fleet, then by region
-	Tunings     controlplane.TuningLog                                     // all versions
+	Previews    Previews                                              // nil: there are none
+	Tuning      func(context.Context) ([]tunings.RegionTuning, error) // in force: of the fleet, then by region
+	Tunings     tunings.TuningLog                                     // all versions
 	Tokens      Tokens
 	Settings    Settings
 	// whether MySQL answers and has the tables that are needed
 	Ready func(context.Context) error
 	Lag   func(context.Context) (time.Duration, error) // how far the cleanup is behind
 	// Partitions returns why the cleanup deletes rows in batches. If it is nil, that is unknown.
-	Partitions func(context.Context) (controlplane.PartitionsProblem, error)
-	Fleet      func(context.Context) (controlplane.Fleet, error) // according to its nodes' heartbeats
-	Health     func(context.Context) controlplane.HealthDocument // according to the watch
-	Diagnose   func(context.Context) []controlplane.Check        // checks of the whole setup
-	Audit      controlplane.AuditLog
+	Partitions func(context.Context) (cleanup.PartitionsProblem, error)
+	Fleet      func(context.Context) (fleet.Fleet, error) // according to its nodes' heartbeats
+	Health     func(context.Context) watch.HealthDocument // according to the watch
+	Diagnose   func(context.Context) []watch.Check        // checks of the whole setup
+	Audit      audit.AuditLog
 	Metrics    prometheus.Gatherer
 	Log        *slog.Logger
-	TopKeys    func(context.Context, controlplane.TopQuery) (controlplane.TopKeys, error)
-	Held       func(context.Context, controlplane.HeldQuery) (controlplane.HeldReport, error)
-	Key        func(context.Context, controlplane.KeyQuery) (controlplane.KeyReport, error)
+	TopKeys    func(context.Context, limits.TopQuery) (limits.TopKeys, error)
+	Held       func(context.Context, limits.HeldQuery) (limits.HeldReport, error)
+	Key        func(context.Context, limits.KeyQuery) (limits.KeyReport, error)
 	// Limits estimates which requests an override would have denied, for keys of some workspaces.
 	// If it is nil, there are no estimates.
-	Limits func(context.Context, []controlplane.LimitChange, *workspaces.Set) (controlplane.LimitEstimate, error)
+	Limits func(context.Context, []limits.LimitChange, *workspaces.Set) (limits.LimitEstimate, error)
 
 	// Approvers reports whose approvals no longer count. If it is nil, all approvals count.
-	Approvers controlplane.Approvers
+	Approvers access.Approvers
 
 	// Console makes the web console, which calls the service in this process; nil: none.
 	// It lets people in by itself.
@@ -79,7 +86,7 @@ type Config struct {
 	// Subjects are the roles of callers by the subject of their certificate, which the listener has verified: its URI, or
 	// else its common name. Such a caller needs no token, and is the subject, whatever token or name it gives. It takes
 	// RequireTokens; see ValidateSubjects.
-	Subjects map[string]controlplane.Role
+	Subjects map[string]access.Role
 
 	// AuthFailed is called for each call that is refused for its token; may be nil.
 	AuthFailed func(controlplane.AuthFailure)
@@ -163,7 +170,7 @@ func (s *service) CleanupResume(ctx context.Context,
 }
 
 func (s *service) change(ctx context.Context, msg operatorMessage,
-	do func(context.Context, controlplane.By) (controlplane.CleanupStatus, error)) (*controlv1.CleanupStatus, error) {
+	do func(context.Context, controlplane.By) (cleanup.CleanupStatus, error)) (*controlv1.CleanupStatus, error) {
 	by, err := byOf(ctx, msg)
 	if err != nil {
 		return nil, err
@@ -177,7 +184,7 @@ func (s *service) change(ctx context.Context, msg operatorMessage,
 
 // withLag adds how far the cleanup is behind, and why it deletes rows in batches. If MySQL does not
 // answer, the status lacks both but still has the schedule.
-func (s *service) withLag(ctx context.Context, status controlplane.CleanupStatus) *controlv1.CleanupStatus {
+func (s *service) withLag(ctx context.Context, status cleanup.CleanupStatus) *controlv1.CleanupStatus {
 	ctx, cancel := context.WithTimeout(ctx, lagTimeout)
 	defer cancel()
 	answer := cleanupStatus(status)

@@ -20,6 +20,12 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/audit"
+	"github.com/weirhq/weir/controlplane/cleanup"
+	"github.com/weirhq/weir/controlplane/fleet"
+	"github.com/weirhq/weir/controlplane/limits"
+	"github.com/weirhq/weir/controlplane/tunings"
+	"github.com/weirhq/weir/controlplane/watch"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
 	"github.com/weirhq/weir/shared/heartbeat"
@@ -29,64 +35,64 @@ var at = time.UnixMilli(1_700_000_000_000)
 
 // schedule is a cleanup's schedule in memory.
 type schedule struct {
-	status controlplane.CleanupStatus
+	status cleanup.CleanupStatus
 	runBy  controlplane.By
 	err    error
 	panics bool
 }
 
-func (s *schedule) Status(context.Context) (controlplane.CleanupStatus, error) {
+func (s *schedule) Status(context.Context) (cleanup.CleanupStatus, error) {
 	if s.panics {
 		panic("boom")
 	}
 	return s.status, s.err
 }
 
-func (s *schedule) RunNow(_ context.Context, by controlplane.By) (controlplane.CleanupRun, error) {
+func (s *schedule) RunNow(_ context.Context, by controlplane.By) (cleanup.CleanupRun, error) {
 	s.runBy = by
 	return run, s.err
 }
 
-func (s *schedule) Pause(_ context.Context, by controlplane.By) (controlplane.CleanupStatus, error) {
+func (s *schedule) Pause(_ context.Context, by controlplane.By) (cleanup.CleanupStatus, error) {
 	if s.err == nil {
-		s.status.Running, s.status.Paused = false, &controlplane.Pause{By: by, At: at}
+		s.status.Running, s.status.Paused = false, &cleanup.Pause{By: by, At: at}
 	}
 	return s.status, s.err
 }
 
-func (s *schedule) Resume(_ context.Context, _ controlplane.By) (controlplane.CleanupStatus, error) {
+func (s *schedule) Resume(_ context.Context, _ controlplane.By) (cleanup.CleanupStatus, error) {
 	if s.err == nil {
 		s.status.Running, s.status.Paused = true, nil
 	}
 	return s.status, s.err
 }
 
-var run = controlplane.CleanupRun{
-	CleanupReport: controlplane.CleanupReport{Rows: 12, Batches: 3, DeadNodes: 1, Lag: time.Minute, StoppedBy: controlplane.StoppedBySlow},
+var run = cleanup.CleanupRun{
+	CleanupReport: cleanup.CleanupReport{Rows: 12, Batches: 3, DeadNodes: 1, Lag: time.Minute, StoppedBy: cleanup.StoppedBySlow},
 	StartedAt:     at, Took: 1500 * time.Millisecond, Trigger: "ann", Error: "boom",
 }
 
 // fixture serves the API with everything it needs in memory.
 type fixture struct {
-	health controlplane.HealthDocument
-	checks []controlplane.Check
+	health watch.HealthDocument
+	checks []watch.Check
 
 	auditAsked [2]int64
-	audited    []controlplane.AuditRecord // newest first; nil: one entry, on each page
-	links      controlplane.AuditLinks
+	audited    []audit.AuditRecord // newest first; nil: one entry, on each page
+	links      audit.AuditLinks
 
 	versionsAsked string
-	key           controlplane.KeyReport
-	keyAsked      controlplane.KeyQuery
-	top           controlplane.TopKeys
-	topAsked      controlplane.TopQuery
+	key           limits.KeyReport
+	keyAsked      limits.KeyQuery
+	top           limits.TopKeys
+	topAsked      limits.TopQuery
 	schedule      *schedule
 	rollouts      rollouts
 	retirements   retirements
 	settings      settings
 	lagErr        error
 	readyErr      error
-	fleet         controlplane.Fleet
+	fleet         fleet.Fleet
 	fleetErr      error
 	failures      []controlplane.AuthFailure
 	log           bytes.Buffer
@@ -95,59 +101,59 @@ type fixture struct {
 	client        controlv1connect.ControlServiceClient
 }
 
-// Audit implements controlplane.AuditLog.
-func (f *fixture) Audit(_ context.Context, before int64, rows int) ([]controlplane.AuditRecord, error) {
+// Audit implements audit.AuditLog.
+func (f *fixture) Audit(_ context.Context, before int64, rows int) ([]audit.AuditRecord, error) {
 	f.auditAsked = [2]int64{before, int64(rows)}
 	if f.audited != nil {
-		older := slices.DeleteFunc(slices.Clone(f.audited), func(r controlplane.AuditRecord) bool { return r.Row >= before })
+		older := slices.DeleteFunc(slices.Clone(f.audited), func(r audit.AuditRecord) bool { return r.Row >= before })
 		return older[:min(len(older), rows)], nil
 	}
-	return []controlplane.AuditRecord{{Row: 9, At: at, AuditEntry: controlplane.AuditEntry{By: controlplane.By{Actor: "ann", Reason: "r"}, Action: "cleanup.pause", Subject: "job\xfe", Before: "{}", After: "[]"}}}, f.fleetErr
+	return []audit.AuditRecord{{Row: 9, At: at, AuditEntry: audit.AuditEntry{By: controlplane.By{Actor: "ann", Reason: "r"}, Action: "cleanup.pause", Subject: "job\xfe", Before: "{}", After: "[]"}}}, f.fleetErr
 }
 
-// TuningVersions implements controlplane.TuningLog.
-func (f *fixture) TuningVersions(_ context.Context, region *string, before int64, rows int) ([]controlplane.TuningVersion, error) {
+// TuningVersions implements tunings.TuningLog.
+func (f *fixture) TuningVersions(_ context.Context, region *string, before int64, rows int) ([]tunings.TuningVersion, error) {
 	f.versionsAsked = fmt.Sprint(region != nil, before, rows)
-	all := []controlplane.TuningVersion{
-		{RegionTuning: controlplane.RegionTuning{Region: "e\xfe", Version: 8, Document: wholeTuning()}, By: controlplane.By{Actor: "ann", Reason: "r"}, At: at, Rollout: "r1"},
-		{RegionTuning: controlplane.RegionTuning{Version: 7, Document: "[]"}},
+	all := []tunings.TuningVersion{
+		{RegionTuning: tunings.RegionTuning{Region: "e\xfe", Version: 8, Document: wholeTuning()}, By: controlplane.By{Actor: "ann", Reason: "r"}, At: at, Rollout: "r1"},
+		{RegionTuning: tunings.RegionTuning{Version: 7, Document: "[]"}},
 	}
 	return all[:min(rows, len(all))], f.readyErr
 }
 
-// AuditLinks implements controlplane.AuditLog.
-func (f *fixture) AuditLinks(_ context.Context, after int64, rows int) (controlplane.AuditLinks, error) {
+// AuditLinks implements audit.AuditLog.
+func (f *fixture) AuditLinks(_ context.Context, after int64, rows int) (audit.AuditLinks, error) {
 	f.auditAsked = [2]int64{after, int64(rows)}
 	return f.links, f.fleetErr
 }
 
 func serve(t *testing.T, opts ...connect.ClientOption) *fixture {
 	t.Helper()
-	f := &fixture{schedule: &schedule{status: controlplane.CleanupStatus{Running: true, Interval: time.Minute, NextAt: at, Runs: 7, Errors: 2, Rows: 100, DeadNodes: 3, History: []controlplane.CleanupRun{run}}}}
+	f := &fixture{schedule: &schedule{status: cleanup.CleanupStatus{Running: true, Interval: time.Minute, NextAt: at, Runs: 7, Errors: 2, Rows: 100, DeadNodes: 3, History: []cleanup.CleanupRun{run}}}}
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(controlplane.NewMetrics())
+	registry.MustRegister(controlplane.NewMetrics(), cleanup.NewCleanupMetrics(), watch.NewWatchMetrics())
 	server := httptest.NewServer(NewHandler(Config{
 		Cleanup:     f.schedule,
 		Rollouts:    &f.rollouts,
 		Retirements: &f.retirements,
 		Settings:    &f.settings,
 		Ready:       func(context.Context) error { return f.readyErr },
-		Tuning: func(context.Context) ([]controlplane.RegionTuning, error) {
-			return []controlplane.RegionTuning{{Document: "{}"}, {Region: "e\xfe", Version: 7, Document: wholeTuning()}}, f.readyErr
+		Tuning: func(context.Context) ([]tunings.RegionTuning, error) {
+			return []tunings.RegionTuning{{Document: "{}"}, {Region: "e\xfe", Version: 7, Document: wholeTuning()}}, f.readyErr
 		},
 		Lag:   func(context.Context) (time.Duration, error) { return 3 * time.Second, f.lagErr },
-		Fleet: func(context.Context) (controlplane.Fleet, error) { return f.fleet, f.fleetErr },
+		Fleet: func(context.Context) (fleet.Fleet, error) { return f.fleet, f.fleetErr },
 		Audit: f, Tunings: f,
-		Key: func(_ context.Context, q controlplane.KeyQuery) (controlplane.KeyReport, error) {
+		Key: func(_ context.Context, q limits.KeyQuery) (limits.KeyReport, error) {
 			f.keyAsked = q
 			return f.key, f.fleetErr
 		},
-		TopKeys: func(_ context.Context, q controlplane.TopQuery) (controlplane.TopKeys, error) {
+		TopKeys: func(_ context.Context, q limits.TopQuery) (limits.TopKeys, error) {
 			f.topAsked = q
 			return f.top, f.fleetErr
 		},
-		Health:   func(context.Context) controlplane.HealthDocument { return f.health },
-		Diagnose: func(context.Context) []controlplane.Check { return f.checks },
+		Health:   func(context.Context) watch.HealthDocument { return f.health },
+		Diagnose: func(context.Context) []watch.Check { return f.checks },
 		Metrics:  registry, Log: slog.New(slog.NewTextHandler(&f.log, nil)), AllowedHosts: []string{"weir.example"},
 	}))
 	t.Cleanup(server.Close)
@@ -204,7 +210,7 @@ func TestCleanupCalls(t *testing.T) {
 
 func TestFleet(t *testing.T) {
 	f := serve(t)
-	f.fleet = controlplane.Fleet{Now: at, Truncated: true, Nodes: []controlplane.Node{{
+	f.fleet = fleet.Fleet{Now: at, Truncated: true, Nodes: []fleet.Node{{
 		Heartbeat: heartbeat.Heartbeat{
 			NodeID: "n1", Region: "eu", Build: "v1", TuningVersion: 4, StartedAtMs: 5,
 			Health: heartbeat.Health{AllowedTotal: 1, DeniedTotal: 2, ShadowedTotal: 3, DegradedTotal: 4, Entries: 5, PendingCost: 6, DroppedCost: 7, ReplayErrors: 8, ReplayedAtMs: 9,
@@ -228,7 +234,7 @@ func TestFleet(t *testing.T) {
 // "One odd node must not hide the fleet."
 func TestFleetWithBytesThatAreNoText(t *testing.T) {
 	f := serve(t)
-	f.fleet = controlplane.Fleet{Nodes: []controlplane.Node{{Heartbeat: heartbeat.Heartbeat{NodeID: "n\xff", Region: "eu"}, HealthProblem: "\xfe"}}}
+	f.fleet = fleet.Fleet{Nodes: []fleet.Node{{Heartbeat: heartbeat.Heartbeat{NodeID: "n\xff", Region: "eu"}, HealthProblem: "\xfe"}}}
 	answer, err := f.client.Fleet(t.Context(), connect.NewRequest(&controlv1.FleetRequest{}))
 	if err != nil || answer.Msg.GetNodes()[0].GetNodeId() != "n\uFFFD" {
 		t.Errorf("%v, %v", answer, err)

@@ -8,6 +8,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/limits"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
 	"github.com/weirhq/weir/shared/workspaces"
@@ -16,25 +17,25 @@ import (
 // Settings are overrides, namespaces and resets of keys. Errors wrap controlplane.ErrInvalid,
 // ErrConflict, ErrNotFound, ErrUnavailable or the context's. All methods may be called at once.
 type Settings interface {
-	SetOverride(ctx context.Context, o controlplane.Override, by controlplane.By) error
-	ChangeOverride(ctx context.Context, workspace, namespace, pattern string, change controlplane.OverrideChange,
-		by controlplane.By) (controlplane.Override, error)
+	SetOverride(ctx context.Context, o limits.Override, by controlplane.By) error
+	ChangeOverride(ctx context.Context, workspace, namespace, pattern string, change limits.OverrideChange,
+		by controlplane.By) (limits.Override, error)
 	DeleteOverride(ctx context.Context, workspace, namespace, pattern string, ifUpdatedMs *int64,
 		by controlplane.By) error
-	Override(ctx context.Context, workspace, namespace, pattern string) (controlplane.Override, error)
+	Override(ctx context.Context, workspace, namespace, pattern string) (limits.Override, error)
 	Overrides(ctx context.Context, workspace, namespace,
-		after string) (overrides []controlplane.Override, more bool, err error)
+		after string) (overrides []limits.Override, more bool, err error)
 	AllOverrides(ctx context.Context, of *workspaces.Set,
-		after controlplane.OverrideName) (overrides []controlplane.Override, more bool, err error)
-	SetNamespace(ctx context.Context, workspace, namespace string, change controlplane.NamespaceChange,
-		by controlplane.By) (controlplane.Namespace, error)
-	Namespace(ctx context.Context, workspace, namespace string) (controlplane.Namespace, error)
-	Namespaces(ctx context.Context, workspace, after string) (namespaces []controlplane.Namespace, more bool, err error)
+		after limits.OverrideName) (overrides []limits.Override, more bool, err error)
+	SetNamespace(ctx context.Context, workspace, namespace string, change limits.NamespaceChange,
+		by controlplane.By) (limits.Namespace, error)
+	Namespace(ctx context.Context, workspace, namespace string) (limits.Namespace, error)
+	Namespaces(ctx context.Context, workspace, after string) (namespaces []limits.Namespace, more bool, err error)
 	AllNamespaces(ctx context.Context, of *workspaces.Set, afterWorkspace,
-		afterNamespace string) (namespaces []controlplane.Namespace, more bool, err error)
+		afterNamespace string) (namespaces []limits.Namespace, more bool, err error)
 	ResetKey(ctx context.Context, workspace, namespace, identifier string, longest time.Duration,
-		by controlplane.By) (controlplane.Reset, error)
-	Resets(ctx context.Context, workspace, namespace string) ([]controlplane.Reset, error)
+		by controlplane.By) (limits.Reset, error)
+	Resets(ctx context.Context, workspace, namespace string) ([]limits.Reset, error)
 }
 
 var _ controlv1connect.SettingsServiceHandler = (*service)(nil)
@@ -46,7 +47,7 @@ func (s *service) SetOverride(ctx context.Context,
 	by, err := byOf(ctx, req.Msg)
 	if err == nil {
 		o := req.Msg.GetOverride()
-		err = s.Settings.SetOverride(ctx, controlplane.Override{
+		err = s.Settings.SetOverride(ctx, limits.Override{
 			Workspace: o.GetWorkspace(), Namespace: o.GetNamespace(), Pattern: o.GetPattern(), Limit: o.GetLimit(),
 			DurationMs: o.GetDurationMs(),
 			Candidate:  o.GetCandidate(), Shadow: o.GetShadow(),
@@ -63,10 +64,10 @@ func (s *service) ChangeOverride(ctx context.Context,
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	by, err := byOf(ctx, req.Msg)
-	var after controlplane.Override
+	var after limits.Override
 	if err == nil {
 		after, err = s.Settings.ChangeOverride(ctx, req.Msg.GetWorkspace(), req.Msg.GetNamespace(), req.Msg.GetPattern(),
-			controlplane.OverrideChange{
+			limits.OverrideChange{
 				Limit: req.Msg.Limit, DurationMs: req.Msg.DurationMs, Candidate: req.Msg.Candidate, Shadow: req.Msg.Shadow,
 				IfUpdatedMs: req.Msg.IfUpdatedAtMs,
 			}, by)
@@ -123,10 +124,10 @@ func (s *service) SetNamespace(ctx context.Context,
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	by, err := byOf(ctx, req.Msg)
-	var after controlplane.Namespace
+	var after limits.Namespace
 	if err == nil {
 		after, err = s.Settings.SetNamespace(ctx, req.Msg.GetWorkspace(), req.Msg.GetNamespace(),
-			controlplane.NamespaceChange{
+			limits.NamespaceChange{
 				Shadow: req.Msg.Shadow, Mode: req.Msg.Mode, Outage: req.Msg.Outage, NodeShare: req.Msg.NodeShare,
 				Estimate:    req.Msg.Estimate,
 				IfUpdatedMs: req.Msg.IfUpdatedAtMs,
@@ -164,7 +165,7 @@ func (s *service) GetNamespace(ctx context.Context,
 	return connect.NewResponse(&controlv1.GetNamespaceResponse{Namespace: namespaceAnswer(n)}), nil
 }
 
-func namespaceAnswer(n controlplane.Namespace) *controlv1.Namespace {
+func namespaceAnswer(n limits.Namespace) *controlv1.Namespace {
 	return &controlv1.Namespace{
 		Workspace: valid(n.Workspace), Namespace: valid(n.Namespace), Shadow: n.Shadow, Mode: valid(n.Mode),
 		Outage:    valid(n.Outage),
@@ -177,7 +178,7 @@ func (s *service) ResetKey(ctx context.Context,
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	by, err := byOf(ctx, req.Msg)
-	var reset controlplane.Reset
+	var reset limits.Reset
 	if err == nil {
 		longest := time.Duration(min(req.Msg.GetLongestWindowMs(), math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
 		reset, err = s.Settings.ResetKey(ctx, req.Msg.GetWorkspace(), req.Msg.GetNamespace(),
@@ -204,7 +205,7 @@ func (s *service) ListResets(ctx context.Context,
 	return connect.NewResponse(answer), nil
 }
 
-func overrideAnswer(o controlplane.Override) *controlv1.Override {
+func overrideAnswer(o limits.Override) *controlv1.Override {
 	return &controlv1.Override{
 		Workspace: valid(o.Workspace), Namespace: valid(o.Namespace), Pattern: valid(o.Pattern), Limit: o.Limit,
 		DurationMs: o.DurationMs,
@@ -212,7 +213,7 @@ func overrideAnswer(o controlplane.Override) *controlv1.Override {
 	}
 }
 
-func resetAnswer(r controlplane.Reset) *controlv1.Reset {
+func resetAnswer(r limits.Reset) *controlv1.Reset {
 	return &controlv1.Reset{
 		Workspace: valid(r.Workspace), Namespace: valid(r.Namespace), Identifier: valid(r.Identifier),
 		Generation: r.Generation, SetAtMs: unixMs(r.SetAt), ExpiresAtMs: unixMs(r.ExpiresAt),

@@ -5,7 +5,7 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/limits"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
@@ -14,7 +14,7 @@ func (s *service) ListAllOverrides(
 ) (*connect.Response[controlv1.ListAllOverridesResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	overrides, more, err := s.Settings.AllOverrides(ctx, visible(ctx), controlplane.OverrideName{
+	overrides, more, err := s.Settings.AllOverrides(ctx, visible(ctx), limits.OverrideName{
 		Workspace: req.Msg.GetAfterWorkspace(), Namespace: req.Msg.GetAfterNamespace(), Pattern: req.Msg.GetAfterPattern(),
 	})
 	if err != nil {

@@ -9,17 +9,18 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/limits"
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
 	"github.com/weirhq/weir/shared/workspaces"
 )
 
 // settings keeps what it was asked for.
 type settings struct {
-	override  controlplane.Override
-	namespace controlplane.Namespace
-	change    controlplane.NamespaceChange
+	override  limits.Override
+	namespace limits.Namespace
+	change    limits.NamespaceChange
 
-	overrideChange controlplane.OverrideChange
+	overrideChange limits.OverrideChange
 
 	by      controlplane.By
 	longest time.Duration
@@ -33,22 +34,22 @@ func (s *settings) listed(of *workspaces.Set) {
 	}
 }
 
-func (s *settings) SetOverride(_ context.Context, o controlplane.Override, by controlplane.By) error {
+func (s *settings) SetOverride(_ context.Context, o limits.Override, by controlplane.By) error {
 	s.override, s.by = o, by
 	return o.Validate()
 }
 
-func (s *settings) ChangeOverride(_ context.Context, workspace, namespace, pattern string, change controlplane.OverrideChange, by controlplane.By) (controlplane.Override, error) {
+func (s *settings) ChangeOverride(_ context.Context, workspace, namespace, pattern string, change limits.OverrideChange, by controlplane.By) (limits.Override, error) {
 	s.overrideChange, s.by = change, by
 	if seen := change.IfUpdatedMs; seen != nil && *seen != at.UnixMilli() {
-		return controlplane.Override{}, fmt.Errorf("%w: it was changed", controlplane.ErrConflict)
+		return limits.Override{}, fmt.Errorf("%w: it was changed", controlplane.ErrConflict)
 	}
-	return controlplane.Override{Workspace: workspace, Namespace: namespace, Pattern: pattern, Limit: *change.Limit, Candidate: 7}, nil
+	return limits.Override{Workspace: workspace, Namespace: namespace, Pattern: pattern, Limit: *change.Limit, Candidate: 7}, nil
 }
 
-func (s *settings) Override(_ context.Context, _, _, pattern string) (controlplane.Override, error) {
+func (s *settings) Override(_ context.Context, _, _, pattern string) (limits.Override, error) {
 	if s.override.Pattern != pattern {
-		return controlplane.Override{}, fmt.Errorf("%w: there is no override %q", controlplane.ErrNotFound, pattern)
+		return limits.Override{}, fmt.Errorf("%w: there is no override %q", controlplane.ErrNotFound, pattern)
 	}
 	o := s.override
 	o.UpdatedAt = at
@@ -59,49 +60,49 @@ func (s *settings) DeleteOverride(_ context.Context, _, _, pattern string, _ *in
 	if s.override.Pattern != pattern {
 		return fmt.Errorf("%w: there is no override %q", controlplane.ErrNotFound, pattern)
 	}
-	s.override, s.by = controlplane.Override{}, by
+	s.override, s.by = limits.Override{}, by
 	return nil
 }
 
-func (s *settings) Overrides(_ context.Context, _, _, after string) ([]controlplane.Override, bool, error) {
+func (s *settings) Overrides(_ context.Context, _, _, after string) ([]limits.Override, bool, error) {
 	o := s.override
 	o.UpdatedAt = at
-	return []controlplane.Override{o}, after == "", nil
+	return []limits.Override{o}, after == "", nil
 }
 
-func (s *settings) AllOverrides(_ context.Context, of *workspaces.Set, after controlplane.OverrideName) ([]controlplane.Override, bool, error) {
+func (s *settings) AllOverrides(_ context.Context, of *workspaces.Set, after limits.OverrideName) ([]limits.Override, bool, error) {
 	s.listed(of)
-	return []controlplane.Override{{Workspace: after.Workspace, Namespace: after.Namespace, Pattern: after.Pattern + "2", Limit: 5, UpdatedAt: at}}, after.Pattern == "", nil
+	return []limits.Override{{Workspace: after.Workspace, Namespace: after.Namespace, Pattern: after.Pattern + "2", Limit: 5, UpdatedAt: at}}, after.Pattern == "", nil
 }
 
-func (s *settings) AllNamespaces(_ context.Context, of *workspaces.Set, afterWorkspace, afterNamespace string) ([]controlplane.Namespace, bool, error) {
+func (s *settings) AllNamespaces(_ context.Context, of *workspaces.Set, afterWorkspace, afterNamespace string) ([]limits.Namespace, bool, error) {
 	s.listed(of)
-	return []controlplane.Namespace{{Workspace: afterWorkspace, Namespace: afterNamespace + "2", Mode: "exact", UpdatedAt: at}}, afterNamespace == "", nil
+	return []limits.Namespace{{Workspace: afterWorkspace, Namespace: afterNamespace + "2", Mode: "exact", UpdatedAt: at}}, afterNamespace == "", nil
 }
 
-func (s *settings) SetNamespace(_ context.Context, workspace, namespace string, change controlplane.NamespaceChange, by controlplane.By) (controlplane.Namespace, error) {
-	s.namespace, s.change, s.by = controlplane.DefaultNamespace(workspace, namespace), change, by
+func (s *settings) SetNamespace(_ context.Context, workspace, namespace string, change limits.NamespaceChange, by controlplane.By) (limits.Namespace, error) {
+	s.namespace, s.change, s.by = limits.DefaultNamespace(workspace, namespace), change, by
 	return s.namespace, nil
 }
 
-func (s *settings) Namespaces(_ context.Context, _, after string) ([]controlplane.Namespace, bool, error) {
-	return []controlplane.Namespace{s.namespace}, after == "a", nil
+func (s *settings) Namespaces(_ context.Context, _, after string) ([]limits.Namespace, bool, error) {
+	return []limits.Namespace{s.namespace}, after == "a", nil
 }
 
-func (s *settings) Namespace(_ context.Context, _, namespace string) (controlplane.Namespace, error) {
+func (s *settings) Namespace(_ context.Context, _, namespace string) (limits.Namespace, error) {
 	if s.namespace.Namespace != namespace {
-		return controlplane.Namespace{}, fmt.Errorf("%w: namespace %q has no settings", controlplane.ErrNotFound, namespace)
+		return limits.Namespace{}, fmt.Errorf("%w: namespace %q has no settings", controlplane.ErrNotFound, namespace)
 	}
 	return s.namespace, nil
 }
 
-func (s *settings) ResetKey(_ context.Context, workspace, namespace, identifier string, longest time.Duration, by controlplane.By) (controlplane.Reset, error) {
+func (s *settings) ResetKey(_ context.Context, workspace, namespace, identifier string, longest time.Duration, by controlplane.By) (limits.Reset, error) {
 	s.longest, s.by = longest, by
-	return controlplane.Reset{Workspace: workspace, Namespace: namespace, Identifier: identifier, Generation: 2, SetAt: at, ExpiresAt: at}, nil
+	return limits.Reset{Workspace: workspace, Namespace: namespace, Identifier: identifier, Generation: 2, SetAt: at, ExpiresAt: at}, nil
 }
 
-func (s *settings) Resets(_ context.Context, workspace, namespace string) ([]controlplane.Reset, error) {
-	return []controlplane.Reset{{Workspace: workspace, Namespace: namespace, Identifier: "u1", Generation: 1, SetAt: at, ExpiresAt: at}}, nil
+func (s *settings) Resets(_ context.Context, workspace, namespace string) ([]limits.Reset, error) {
+	return []limits.Reset{{Workspace: workspace, Namespace: namespace, Identifier: "u1", Generation: 1, SetAt: at, ExpiresAt: at}}, nil
 }
 
 func TestSettingsCalls(t *testing.T) {

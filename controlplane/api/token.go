@@ -9,6 +9,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/access"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
 )
@@ -17,14 +18,14 @@ import (
 // ErrConflict, ErrNotFound, ErrUnauthenticated, ErrUnavailable or the context's. All
 // methods may be called at once.
 type Tokens interface {
-	Authenticate(ctx context.Context, secret string) (controlplane.Identity, error)
-	Holder(ctx context.Context, hash controlplane.TokenHash) (controlplane.Identity, error)
-	Create(ctx context.Context, name string, role controlplane.Role, expiresIn time.Duration, by controlplane.By,
+	Authenticate(ctx context.Context, secret string) (access.Identity, error)
+	Holder(ctx context.Context, hash access.TokenHash) (access.Identity, error)
+	Create(ctx context.Context, name string, role access.Role, expiresIn time.Duration, by controlplane.By,
 		workspaces ...string) (secret string, err error)
 	Rotate(ctx context.Context, name string, overlap, expiresIn time.Duration,
 		by controlplane.By) (secret string, err error)
 	Revoke(ctx context.Context, name string, by controlplane.By) error
-	List(ctx context.Context, after string) (tokens []controlplane.Token, more bool, err error)
+	List(ctx context.Context, after string) (tokens []access.Token, more bool, err error)
 }
 
 var _ controlv1connect.TokenServiceHandler = (*service)(nil)
@@ -41,7 +42,7 @@ func (s *service) CreateToken(ctx context.Context,
 		return nil, s.fail(ctx, "CreateToken", fmt.Errorf("%w: token name %q is the subject of a certificate with a role",
 			controlplane.ErrInvalid, req.Msg.GetName()))
 	}
-	secret, err := s.Tokens.Create(ctx, req.Msg.GetName(), controlplane.Role(req.Msg.GetRole()),
+	secret, err := s.Tokens.Create(ctx, req.Msg.GetName(), access.Role(req.Msg.GetRole()),
 		msOf(req.Msg.GetExpiresInMs()), by, req.Msg.GetWorkspaces()...)
 	if err != nil {
 		return nil, s.fail(ctx, "CreateToken", err)
@@ -57,7 +58,7 @@ func (s *service) RotateToken(ctx context.Context,
 	if err != nil {
 		return nil, s.fail(ctx, "RotateToken", err)
 	}
-	overlap := controlplane.TokenOverlapDefault
+	overlap := access.TokenOverlapDefault
 	if req.Msg.OverlapMs != nil {
 		overlap = msOf(req.Msg.GetOverlapMs())
 	}
@@ -110,8 +111,8 @@ func (s *service) ListTokens(ctx context.Context,
 // WhoAmI tells who makes the call. Without RequireTokens everybody may do everything.
 func (s *service) WhoAmI(ctx context.Context,
 	_ *connect.Request[controlv1.WhoAmIRequest]) (*connect.Response[controlv1.WhoAmIResponse], error) {
-	answer := &controlv1.WhoAmIResponse{Role: string(controlplane.RoleAdmin), TokensRequired: s.RequireTokens}
-	if identity, ok := ctx.Value(identityKey{}).(controlplane.Identity); ok {
+	answer := &controlv1.WhoAmIResponse{Role: string(access.RoleAdmin), TokensRequired: s.RequireTokens}
+	if identity, ok := ctx.Value(identityKey{}).(access.Identity); ok {
 		answer.Name, answer.Role = identity.Name, string(identity.Role)
 		answer.Workspaces = validAll(identity.Workspaces.Names())
 	}

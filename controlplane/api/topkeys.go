@@ -7,6 +7,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/limits"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
 )
@@ -20,7 +21,7 @@ func (s *service) TopKeys(ctx context.Context,
 	req *connect.Request[controlv1.TopKeysRequest]) (*connect.Response[controlv1.TopKeysResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	q := controlplane.TopQuery{Workspace: req.Msg.GetWorkspace(), Namespace: req.Msg.GetNamespace(),
+	q := limits.TopQuery{Workspace: req.Msg.GetWorkspace(), Namespace: req.Msg.GetNamespace(),
 		Limit: int(req.Msg.GetLimit()), Visible: visible(ctx)}
 	if q.Limit == 0 {
 		q.Limit = topKeysDefault
@@ -40,7 +41,7 @@ func (s *service) TopKeys(ctx context.Context,
 	return connect.NewResponse(topKeysResponse(found)), nil
 }
 
-func topKeysResponse(found controlplane.TopKeys) *controlv1.TopKeysResponse {
+func topKeysResponse(found limits.TopKeys) *controlv1.TopKeysResponse {
 	answer := &controlv1.TopKeysResponse{
 		NowMs: unixMs(found.Now), Nodes: int32(found.Nodes), NodesUnreadable: int32(found.Unreadable),
 		Truncated: found.Truncated,

@@ -5,7 +5,7 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/tunings"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
@@ -31,7 +31,7 @@ func (s *service) ListTunings(ctx context.Context,
 	req *connect.Request[controlv1.ListTuningsRequest]) (*connect.Response[controlv1.ListTuningsResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	versions, more, err := controlplane.TuningHistory(ctx, s.Tunings, controlplane.TuningQuery{
+	versions, more, err := tunings.TuningHistory(ctx, s.Tunings, tunings.TuningQuery{
 		Region: req.Msg.Region, Before: req.Msg.GetBeforeVersion(), Limit: int(req.Msg.GetLimit()),
 	})
 	if err != nil {

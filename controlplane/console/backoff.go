@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/access"
 )
 
 // How sign-ins that fail slow down further ones: by the address that they come from, and by
@@ -97,4 +97,4 @@ func (b *backoff) makeRoom() {
 }
 
 // tokenKey is what attempts with one token are counted by: no part of the secret.
-func tokenKey(hash controlplane.TokenHash) string { return "token " + hex.EncodeToString(hash[:8]) }
+func tokenKey(hash access.TokenHash) string { return "token " + hex.EncodeToString(hash[:8]) }

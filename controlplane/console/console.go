@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/access"
 	"github.com/weirhq/weir/controlplane/api"
 	"github.com/weirhq/weir/shared/bounded"
 )
@@ -52,7 +52,7 @@ const (
 )
 
 // itself is what the pulse asks for the fleet as.
-var itself = controlplane.Identity{Name: "console", Role: controlplane.RoleViewer}
+var itself = access.Identity{Name: "console", Role: access.RoleViewer}
 
 // New returns a console, which serves at once. Figures move by themselves while it runs.
 func New(c Config) *Console {

@@ -13,6 +13,9 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/access"
+	"github.com/weirhq/weir/controlplane/rollout"
+	"github.com/weirhq/weir/controlplane/tunings"
 )
 
 // everyChange is each form's address.
@@ -96,7 +99,7 @@ func TestAViewerChangesNothing(t *testing.T) {
 	for path, form := range map[string]url.Values{
 		"/console/jobs/cleanup":     {"do": {"pause"}},
 		"/console/rollouts/at/r1":   {"do": {"abort"}},
-		"/console/rollouts/new":     {"regions.1": {"all"}, "base": {markOf(controlplane.RegionTuning{Document: defaultTuning()})}},
+		"/console/rollouts/new":     {"regions.1": {"all"}, "base": {markOf(tunings.RegionTuning{Document: defaultTuning()})}},
 		"/console/limits/namespace": {"workspace": {"acme"}, "namespace": {"api"}},
 		"/console/keys":             {"workspace": {"acme"}, "namespace": {"api"}, "identifier": {"u"}},
 		"/console/jobs/retirement":  {"do": {"rename"}},
@@ -168,16 +171,16 @@ func TestSessionsAreBounded(t *testing.T) {
 	s := newSessions()
 	clock := time.Now()
 	s.now = func() time.Time { return clock }
-	others := s.begin(controlplane.HashToken("a"))
-	first := s.begin(controlplane.HashToken("b"))
-	second := s.begin(controlplane.HashToken("b"))
+	others := s.begin(access.HashToken("a"))
+	first := s.begin(access.HashToken("b"))
+	second := s.begin(access.HashToken("b"))
 	clock = clock.Add(time.Second)
 	if _, ok := s.find(first); !ok {
 		t.Fatal("it is not there")
 	}
 	clock = clock.Add(time.Second)
 	for range sessionsMax - 2 {
-		s.begin(controlplane.HashToken("b"))
+		s.begin(access.HashToken("b"))
 	}
 	if _, ok := s.find(second); ok || len(s.all) != sessionsMax {
 		t.Errorf("%d sessions, the idle one is there: %v", len(s.all), ok)
@@ -197,12 +200,12 @@ func TestSessionsOfOneTokenEndNoOthers(t *testing.T) {
 	s.now = func() time.Time { return clock }
 	people := make([]string, 20)
 	for i := range people {
-		people[i] = s.begin(controlplane.HashToken(fmt.Sprint("person", i)))
+		people[i] = s.begin(access.HashToken(fmt.Sprint("person", i)))
 	}
 	clock = clock.Add(time.Second)
 	last := ""
 	for i := range 2 * sessionsMax {
-		last = s.begin(controlplane.HashToken(fmt.Sprint("hostile", i%2)))
+		last = s.begin(access.HashToken(fmt.Sprint("hostile", i%2)))
 	}
 	for i, id := range people {
 		if _, ok := s.find(id); !ok {
@@ -364,7 +367,7 @@ func TestADropTakesAnAdmin(t *testing.T) {
 func TestForms(t *testing.T) {
 	w := start(t, false)
 	b := w.as("operator")
-	plan := url.Values{"id": {"r1"}, "regions.1": {"eu"}, "bake.1": {"90s"}, "regions.2": {"50%"}, "regions.3": {"all"}, "approval.3": {"on"}, "reason": {"fewer rows"}, "base": {markOf(controlplane.RegionTuning{Document: defaultTuning()})}}
+	plan := url.Values{"id": {"r1"}, "regions.1": {"eu"}, "bake.1": {"90s"}, "regions.2": {"50%"}, "regions.3": {"all"}, "approval.3": {"on"}, "reason": {"fewer rows"}, "base": {markOf(tunings.RegionTuning{Document: defaultTuning()})}}
 	for _, k := range tunedFrom("") {
 		plan.Set("tuning."+k.Name, k.Value)
 	}
@@ -376,7 +379,7 @@ func TestForms(t *testing.T) {
 	if a.status != http.StatusSeeOther || w.one == nil || !strings.Contains(b.get(a.header.Get("Location")).body, "The rollout has started.") {
 		t.Fatalf("start: %d %v", a.status, a.header)
 	}
-	if w.one.Spec.Plan.Guardrails.LatencyUs != controlplane.DefaultGuardrails().LatencyUs {
+	if w.one.Spec.Plan.Guardrails.LatencyUs != rollout.DefaultGuardrails().LatencyUs {
 		t.Errorf("what the form does not have is not the default: %+v", w.one.Spec.Plan.Guardrails)
 	}
 	stages := w.one.Spec.Plan.Stages

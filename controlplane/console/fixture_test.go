@@ -22,7 +22,17 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/access"
 	"github.com/weirhq/weir/controlplane/api"
+	"github.com/weirhq/weir/controlplane/audit"
+	"github.com/weirhq/weir/controlplane/cleanup"
+	"github.com/weirhq/weir/controlplane/fleet"
+	"github.com/weirhq/weir/controlplane/limits"
+	"github.com/weirhq/weir/controlplane/previews"
+	"github.com/weirhq/weir/controlplane/retire"
+	"github.com/weirhq/weir/controlplane/rollout"
+	"github.com/weirhq/weir/controlplane/tunings"
+	"github.com/weirhq/weir/controlplane/watch"
 	"github.com/weirhq/weir/shared/heartbeat"
 	"github.com/weirhq/weir/shared/window"
 	"github.com/weirhq/weir/shared/workspaces"
@@ -40,37 +50,37 @@ type world struct {
 
 	mu       sync.Mutex
 	down     error // of everything below the API
-	fleet    controlplane.Fleet
-	cleanup  controlplane.CleanupStatus
-	one      *controlplane.Rollout
-	settings []controlplane.Override
-	inForce  []controlplane.RegionTuning
-	overall  controlplane.Severity // of its health; empty: a warning
+	fleet    fleet.Fleet
+	cleanup  cleanup.CleanupStatus
+	one      *rollout.Rollout
+	settings []limits.Override
+	inForce  []tunings.RegionTuning
+	overall  watch.Severity // of its health; empty: a warning
 	// namespaces are those with settings, beside api.
 	namespaces []string
 	by         controlplane.By
 	evidence   string // of the newest approval of a retirement
-	order      controlplane.RolloutOrder
+	order      rollout.RolloutOrder
 	revoked    bool
-	retire     *controlplane.Retirement
-	found      []controlplane.Finding
-	audit      []controlplane.AuditRecord
-	resets     []controlplane.Reset
-	top        controlplane.TopKeys
-	held       controlplane.HeldReport
+	retire     *retire.Retirement
+	found      []watch.Finding
+	audit      []audit.AuditRecord
+	resets     []limits.Reset
+	top        limits.TopKeys
+	held       limits.HeldReport
 	noTop      error
 	refused    error     // of connections' certificates
 	now        time.Time // the database's, of a key
-	rows       []controlplane.KeyRow
-	tokens     []controlplane.Token // by name
-	listDown   error                // of tokens
-	made       int                  // secrets
-	asked      string               // of the newest change of a token
+	rows       []limits.KeyRow
+	tokens     []access.Token // by name
+	listDown   error          // of tokens
+	made       int            // secrets
+	asked      string         // of the newest change of a token
 
 	overridePages int // of all namespaces, that were read
 
-	estimate   controlplane.LimitEstimate
-	estimated  []controlplane.LimitChange
+	estimate   limits.LimitEstimate
+	estimated  []limits.LimitChange
 	noEstimate error
 }
 
@@ -78,50 +88,50 @@ type world struct {
 func start(t testing.TB, open bool) *world {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
-	w := &world{inForce: []controlplane.RegionTuning{{Document: wholeTuning(t)}}, t: t, log: &strings.Builder{}, stop: stop}
+	w := &world{inForce: []tunings.RegionTuning{{Document: wholeTuning(t)}}, t: t, log: &strings.Builder{}, stop: stop}
 	var ran sync.WaitGroup
 	service := api.NewHandler(api.Config{
 		Cleanup: schedule{world: w}, Rollouts: rollouts{world: w}, Settings: settings{world: w}, Tokens: ring{world: w}, RequireTokens: !open,
-		Retirements: retirements{world: w}, Previews: previews{w}, Audit: auditLog{w},
-		Health: func(context.Context) controlplane.HealthDocument {
+		Retirements: retirements{world: w}, Previews: previewCalls{w}, Audit: auditLog{w},
+		Health: func(context.Context) watch.HealthDocument {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			return controlplane.HealthDocument{Overall: cmp.Or(w.overall, controlplane.SeverityWarning), AtMs: 1_700_000_000_000, Findings: w.found}
+			return watch.HealthDocument{Overall: cmp.Or(w.overall, watch.SeverityWarning), AtMs: 1_700_000_000_000, Findings: w.found}
 		},
-		TopKeys: func(_ context.Context, q controlplane.TopQuery) (controlplane.TopKeys, error) {
+		TopKeys: func(_ context.Context, q limits.TopQuery) (limits.TopKeys, error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			return w.top, cmp.Or(w.noTop, w.down)
 		},
-		Held: func(_ context.Context, q controlplane.HeldQuery) (controlplane.HeldReport, error) {
+		Held: func(_ context.Context, q limits.HeldQuery) (limits.HeldReport, error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			return w.held, cmp.Or(w.noTop, w.down)
 		},
-		Limits: func(_ context.Context, changes []controlplane.LimitChange, _ *workspaces.Set) (controlplane.LimitEstimate, error) {
+		Limits: func(_ context.Context, changes []limits.LimitChange, _ *workspaces.Set) (limits.LimitEstimate, error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.estimated = changes
 			return w.estimate, cmp.Or(w.noEstimate, w.down)
 		},
-		Key: func(_ context.Context, q controlplane.KeyQuery) (controlplane.KeyReport, error) {
+		Key: func(_ context.Context, q limits.KeyQuery) (limits.KeyReport, error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			if w.down != nil {
-				return controlplane.KeyReport{}, w.down
+				return limits.KeyReport{}, w.down
 			}
-			return controlplane.GetKey(context.Background(), keyRows{w}, q)
+			return limits.GetKey(context.Background(), keyRows{w}, q)
 		},
-		Diagnose: func(context.Context) []controlplane.Check {
-			return []controlplane.Check{{Area: "mysql", Name: "version", Result: controlplane.CheckOK, What: "10.11"}, {Area: "redis", Name: "policy", Result: "fail", What: "evicts", Do: "set noeviction"}}
+		Diagnose: func(context.Context) []watch.Check {
+			return []watch.Check{{Area: "mysql", Name: "version", Result: watch.CheckOK, What: "10.11"}, {Area: "redis", Name: "policy", Result: "fail", What: "evicts", Do: "set noeviction"}}
 		},
 		Lag: func(context.Context) (time.Duration, error) { return 3 * time.Second, w.failure() },
-		Fleet: func(context.Context) (controlplane.Fleet, error) {
+		Fleet: func(context.Context) (fleet.Fleet, error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			return w.fleet, w.down
 		},
-		Tuning: func(context.Context) ([]controlplane.RegionTuning, error) {
+		Tuning: func(context.Context) ([]tunings.RegionTuning, error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			return w.inForce, w.down
@@ -166,28 +176,28 @@ type schedule struct {
 	*world
 }
 
-func (s schedule) Status(context.Context) (controlplane.CleanupStatus, error) {
+func (s schedule) Status(context.Context) (cleanup.CleanupStatus, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.cleanup, s.down
 }
 
-func (s schedule) RunNow(_ context.Context, by controlplane.By) (controlplane.CleanupRun, error) {
+func (s schedule) RunNow(_ context.Context, by controlplane.By) (cleanup.CleanupRun, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.by = by
-	return controlplane.CleanupRun{}, s.down
+	return cleanup.CleanupRun{}, s.down
 }
 
-func (s schedule) Pause(_ context.Context, by controlplane.By) (controlplane.CleanupStatus, error) {
+func (s schedule) Pause(_ context.Context, by controlplane.By) (cleanup.CleanupStatus, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.by = by
-	s.cleanup.Running, s.cleanup.Paused = false, &controlplane.Pause{By: by, At: time.UnixMilli(1_700_000_000_000)}
+	s.cleanup.Running, s.cleanup.Paused = false, &cleanup.Pause{By: by, At: time.UnixMilli(1_700_000_000_000)}
 	return s.cleanup, s.down
 }
 
-func (s schedule) Resume(_ context.Context, by controlplane.By) (controlplane.CleanupStatus, error) {
+func (s schedule) Resume(_ context.Context, by controlplane.By) (cleanup.CleanupStatus, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.by = by
@@ -200,40 +210,40 @@ type rollouts struct {
 	*world
 }
 
-func (s rollouts) Start(_ context.Context, start controlplane.RolloutStart) (controlplane.Rollout, error) {
+func (s rollouts) Start(_ context.Context, start rollout.RolloutStart) (rollout.Rollout, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.one != nil {
-		return controlplane.Rollout{}, fmt.Errorf("%w: rollout %s is under way", controlplane.ErrConflict, s.one.ID)
+		return rollout.Rollout{}, fmt.Errorf("%w: rollout %s is under way", controlplane.ErrConflict, s.one.ID)
 	}
-	r, err := controlplane.NewRollout(start.ID, start.Spec, start.By, []string{"eu", "us"}, time.Now().UnixMilli())
+	r, err := rollout.NewRollout(start.ID, start.Spec, start.By, []string{"eu", "us"}, time.Now().UnixMilli())
 	if err != nil {
-		return controlplane.Rollout{}, err
+		return rollout.Rollout{}, err
 	}
 	s.one, s.by = r, start.By
 	return *r, s.down
 }
 
-func (s rollouts) Operate(_ context.Context, id string, order controlplane.RolloutOrder) (controlplane.Rollout, error) {
+func (s rollouts) Operate(_ context.Context, id string, order rollout.RolloutOrder) (rollout.Rollout, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.one == nil || s.one.ID != id {
-		return controlplane.Rollout{}, fmt.Errorf("%w: there is no rollout %q", controlplane.ErrNotFound, id)
+		return rollout.Rollout{}, fmt.Errorf("%w: there is no rollout %q", controlplane.ErrNotFound, id)
 	}
 	s.by, s.order = order.By, order
 	return *s.one, s.down
 }
 
-func (s rollouts) Status(_ context.Context, id string) (controlplane.Rollout, error) {
+func (s rollouts) Status(_ context.Context, id string) (rollout.Rollout, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.one == nil || s.one.ID != id {
-		return controlplane.Rollout{}, fmt.Errorf("%w: there is no rollout %q", controlplane.ErrNotFound, id)
+		return rollout.Rollout{}, fmt.Errorf("%w: there is no rollout %q", controlplane.ErrNotFound, id)
 	}
 	return *s.one, s.down
 }
 
-func (s rollouts) List(context.Context) (list []controlplane.RolloutSummary, err error) {
+func (s rollouts) List(context.Context) (list []rollout.RolloutSummary, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.one != nil {
@@ -247,11 +257,11 @@ type settings struct {
 	*world
 }
 
-func (s settings) ChangeOverride(_ context.Context, workspace, namespace, pattern string, change controlplane.OverrideChange, by controlplane.By) (controlplane.Override, error) {
+func (s settings) ChangeOverride(_ context.Context, workspace, namespace, pattern string, change limits.OverrideChange, by controlplane.By) (limits.Override, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	at := slices.IndexFunc(s.world.settings, func(o controlplane.Override) bool { return o.Pattern == pattern })
-	o := controlplane.Override{Workspace: workspace, Namespace: namespace, Pattern: pattern}
+	at := slices.IndexFunc(s.world.settings, func(o limits.Override) bool { return o.Pattern == pattern })
+	o := limits.Override{Workspace: workspace, Namespace: namespace, Pattern: pattern}
 	if at >= 0 {
 		o = s.world.settings[at]
 	}
@@ -272,7 +282,7 @@ func (s settings) ChangeOverride(_ context.Context, workspace, namespace, patter
 	return o, s.down
 }
 
-func (s settings) Override(_ context.Context, _, _, pattern string) (controlplane.Override, error) {
+func (s settings) Override(_ context.Context, _, _, pattern string) (limits.Override, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, o := range s.world.settings {
@@ -280,7 +290,7 @@ func (s settings) Override(_ context.Context, _, _, pattern string) (controlplan
 			return o, s.down
 		}
 	}
-	return controlplane.Override{}, fmt.Errorf("%w: there is no override %q", controlplane.ErrNotFound, pattern)
+	return limits.Override{}, fmt.Errorf("%w: there is no override %q", controlplane.ErrNotFound, pattern)
 }
 
 func (s settings) DeleteOverride(_ context.Context, _, _, pattern string, ifUpdatedMs *int64, by controlplane.By) error {
@@ -298,7 +308,7 @@ func (s settings) DeleteOverride(_ context.Context, _, _, pattern string, ifUpda
 	return fmt.Errorf("%w: there is no override %q", controlplane.ErrNotFound, pattern)
 }
 
-func (s settings) Overrides(_ context.Context, _, _, after string) (page []controlplane.Override, more bool, err error) {
+func (s settings) Overrides(_ context.Context, _, _, after string) (page []limits.Override, more bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, o := range s.world.settings {
@@ -309,34 +319,34 @@ func (s settings) Overrides(_ context.Context, _, _, after string) (page []contr
 	return page[:min(len(page), 1000)], len(page) > 1000, s.down
 }
 
-func (s settings) SetNamespace(_ context.Context, workspace, namespace string, _ controlplane.NamespaceChange, by controlplane.By) (controlplane.Namespace, error) {
+func (s settings) SetNamespace(_ context.Context, workspace, namespace string, _ limits.NamespaceChange, by controlplane.By) (limits.Namespace, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.by = by
-	return controlplane.DefaultNamespace(workspace, namespace), s.down
+	return limits.DefaultNamespace(workspace, namespace), s.down
 }
 
-func (s settings) Namespace(_ context.Context, workspace, namespace string) (controlplane.Namespace, error) {
+func (s settings) Namespace(_ context.Context, workspace, namespace string) (limits.Namespace, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.down == nil && namespace != "api" && !slices.Contains(s.namespaces, namespace) {
-		return controlplane.Namespace{}, fmt.Errorf("%w: namespace %s has no settings", controlplane.ErrNotFound, namespace)
+		return limits.Namespace{}, fmt.Errorf("%w: namespace %s has no settings", controlplane.ErrNotFound, namespace)
 	}
-	return controlplane.DefaultNamespace(workspace, namespace), s.down
+	return limits.DefaultNamespace(workspace, namespace), s.down
 }
 
-func (s settings) Namespaces(_ context.Context, workspace, after string) (page []controlplane.Namespace, more bool, err error) {
+func (s settings) Namespaces(_ context.Context, workspace, after string) (page []limits.Namespace, more bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, name := range append([]string{"api"}, s.namespaces...) {
 		if name > after {
-			page = append(page, controlplane.DefaultNamespace(workspace, name))
+			page = append(page, limits.DefaultNamespace(workspace, name))
 		}
 	}
 	return page[:min(len(page), 1000)], len(page) > 1000, s.down
 }
 
-func (s settings) AllOverrides(_ context.Context, _ *workspaces.Set, after controlplane.OverrideName) (page []controlplane.Override, more bool, err error) {
+func (s settings) AllOverrides(_ context.Context, _ *workspaces.Set, after limits.OverrideName) (page []limits.Override, more bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.overridePages++
@@ -348,24 +358,24 @@ func (s settings) AllOverrides(_ context.Context, _ *workspaces.Set, after contr
 	return page[:min(len(page), 1000)], len(page) > 1000, s.down
 }
 
-func (s settings) AllNamespaces(context.Context, *workspaces.Set, string, string) (page []controlplane.Namespace, more bool, err error) {
+func (s settings) AllNamespaces(context.Context, *workspaces.Set, string, string) (page []limits.Namespace, more bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, name := range s.namespaces {
-		page = append(page, controlplane.DefaultNamespace("acme", name))
+		page = append(page, limits.DefaultNamespace("acme", name))
 	}
 	return page[:min(len(page), 1000)], len(page) > 1000, s.down
 }
 
-func (s settings) ResetKey(_ context.Context, workspace, namespace, identifier string, _ time.Duration, by controlplane.By) (controlplane.Reset, error) {
+func (s settings) ResetKey(_ context.Context, workspace, namespace, identifier string, _ time.Duration, by controlplane.By) (limits.Reset, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	reset := controlplane.Reset{Workspace: workspace, Namespace: namespace, Identifier: identifier, Generation: 1, SetAt: time.UnixMilli(1_700_000_000_000)}
+	reset := limits.Reset{Workspace: workspace, Namespace: namespace, Identifier: identifier, Generation: 1, SetAt: time.UnixMilli(1_700_000_000_000)}
 	s.resets, s.by = append(s.resets, reset), by
 	return reset, s.down
 }
 
-func (s settings) Resets(context.Context, string, string) ([]controlplane.Reset, error) {
+func (s settings) Resets(context.Context, string, string) ([]limits.Reset, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.resets, s.down
@@ -374,11 +384,11 @@ func (s settings) Resets(context.Context, string, string) ([]controlplane.Reset,
 // keyRows are the rows of every key; the world is locked.
 type keyRows struct{ *world }
 
-func (s keyRows) KeyRows(context.Context, string, string, string, int) (time.Time, []controlplane.KeyRow, error) {
+func (s keyRows) KeyRows(context.Context, string, string, string, int) (time.Time, []limits.KeyRow, error) {
 	return s.now, s.rows, nil
 }
 
-func (s keyRows) KeyReset(_ context.Context, _, _, identifier string) (*controlplane.Reset, error) {
+func (s keyRows) KeyReset(_ context.Context, _, _, identifier string) (*limits.Reset, error) {
 	for i := range s.resets {
 		if s.resets[i].Identifier == identifier {
 			return &s.resets[i], nil
@@ -387,7 +397,7 @@ func (s keyRows) KeyReset(_ context.Context, _, _, identifier string) (*controlp
 	return nil, nil
 }
 
-func (s keyRows) OverrideOf(_ context.Context, _, _, identifier string) (applies *controlplane.Override, err error) {
+func (s keyRows) OverrideOf(_ context.Context, _, _, identifier string) (applies *limits.Override, err error) {
 	for i, o := range s.world.settings {
 		if window.MatchesParts(window.PatternParts(o.Pattern), identifier) && (applies == nil || window.ComparePatterns(o.Pattern, applies.Pattern) < 0) {
 			applies = &s.world.settings[i]
@@ -401,33 +411,33 @@ type retirements struct {
 	*world
 }
 
-func (s retirements) Status(context.Context, string) (controlplane.Retirement, error) {
+func (s retirements) Status(context.Context, string) (retire.Retirement, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.down != nil {
-		return controlplane.Retirement{}, s.down
+		return retire.Retirement{}, s.down
 	}
 	if s.retire == nil {
-		return controlplane.Retirement{}, fmt.Errorf("%w: there has been no retirement", controlplane.ErrNotFound)
+		return retire.Retirement{}, fmt.Errorf("%w: there has been no retirement", controlplane.ErrNotFound)
 	}
 	return *s.retire, nil
 }
 
-func (s retirements) Start(_ context.Context, table string, spec controlplane.RetirementSpec, by controlplane.By) (controlplane.Retirement, error) {
+func (s retirements) Start(_ context.Context, table string, spec retire.RetirementSpec, by controlplane.By) (retire.Retirement, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.by, s.retire = by, &controlplane.Retirement{ID: "t1", Table: table, Spec: spec, By: by, Phase: controlplane.RetirementObserving}
+	s.by, s.retire = by, &retire.Retirement{ID: "t1", Table: table, Spec: spec, By: by, Phase: retire.RetirementObserving}
 	return *s.retire, s.down
 }
 
-func (s retirements) ApproveRename(_ context.Context, _ string, o controlplane.RetirementOrder) (controlplane.Retirement, error) {
+func (s retirements) ApproveRename(_ context.Context, _ string, o retire.RetirementOrder) (retire.Retirement, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.by, s.evidence = o.By, o.Evidence
 	return *s.retire, s.down
 }
 
-func (s retirements) ApproveDrop(_ context.Context, _ string, o controlplane.RetirementOrder) (controlplane.Retirement, error) {
+func (s retirements) ApproveDrop(_ context.Context, _ string, o retire.RetirementOrder) (retire.Retirement, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.by, s.evidence = o.By, o.Evidence
@@ -436,11 +446,11 @@ func (s retirements) ApproveDrop(_ context.Context, _ string, o controlplane.Ret
 
 type auditLog struct{ *world }
 
-func (s auditLog) AuditLinks(context.Context, int64, int) (controlplane.AuditLinks, error) {
-	return controlplane.AuditLinks{}, s.down
+func (s auditLog) AuditLinks(context.Context, int64, int) (audit.AuditLinks, error) {
+	return audit.AuditLinks{}, s.down
 }
 
-func (s auditLog) Audit(_ context.Context, before int64, rows int) (page []controlplane.AuditRecord, err error) {
+func (s auditLog) Audit(_ context.Context, before int64, rows int) (page []audit.AuditRecord, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, e := range s.audit {
@@ -451,14 +461,14 @@ func (s auditLog) Audit(_ context.Context, before int64, rows int) (page []contr
 	return page[:min(len(page), rows)], s.down
 }
 
-type previews struct{ *world }
+type previewCalls struct{ *world }
 
-func (s previews) Preview(_ context.Context, r controlplane.PreviewRequest) (controlplane.PreviewAnswer, error) {
-	one := controlplane.Prediction{FeedIntervalMs: 200, RowsWrittenPerS: 100, RowsReadPerS: 900, ConvergenceP99Ms: 2900, Overshoot: 1.26}
+func (s previewCalls) Preview(_ context.Context, r previews.PreviewRequest) (previews.PreviewAnswer, error) {
+	one := previews.Prediction{FeedIntervalMs: 200, RowsWrittenPerS: 100, RowsReadPerS: 900, ConvergenceP99Ms: 2900, Overshoot: 1.26}
 	two := one
 	two.FeedIntervalMs, two.RowsReadPerS, two.Overshoot = 500, 450, 1.6
-	return controlplane.PreviewAnswer{OldText: "{}", NewText: r.New, Shape: controlplane.FleetShape{Nodes: []int{3, 3}, Keys: 1000, Assumed: []string{"hot_share"}},
-		Predictions: controlplane.Predictions{Old: one, New: two, Curve: []controlplane.Prediction{one, two}, Notes: []string{"scaled by 10"}}}, s.failure()
+	return previews.PreviewAnswer{OldText: "{}", NewText: r.New, Shape: previews.FleetShape{Nodes: []int{3, 3}, Keys: 1000, Assumed: []string{"hot_share"}},
+		Predictions: previews.Predictions{Old: one, New: two, Curve: []previews.Prediction{one, two}, Notes: []string{"scaled by 10"}}}, s.failure()
 }
 
 // ring holds a token for each role, whose secret is the role's name.
@@ -467,34 +477,34 @@ type ring struct {
 	*world
 }
 
-func (r ring) Authenticate(ctx context.Context, secret string) (controlplane.Identity, error) {
-	return r.Holder(ctx, controlplane.HashToken(secret))
+func (r ring) Authenticate(ctx context.Context, secret string) (access.Identity, error) {
+	return r.Holder(ctx, access.HashToken(secret))
 }
 
-func (r ring) Holder(_ context.Context, hash controlplane.TokenHash) (controlplane.Identity, error) {
+func (r ring) Holder(_ context.Context, hash access.TokenHash) (access.Identity, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, role := range []controlplane.Role{controlplane.RoleViewer, controlplane.RoleOperator, controlplane.RoleAdmin} {
-		if hash == controlplane.HashToken(string(role)) && !r.revoked {
-			return controlplane.Identity{Name: "bot-" + string(role), Role: role}, nil
+	for _, role := range []access.Role{access.RoleViewer, access.RoleOperator, access.RoleAdmin} {
+		if hash == access.HashToken(string(role)) && !r.revoked {
+			return access.Identity{Name: "bot-" + string(role), Role: role}, nil
 		}
-		if acme, err := workspaces.New("acme"); err == nil && hash == controlplane.HashToken(string(role)+"@acme") && !r.revoked {
-			return controlplane.Identity{Name: "bot-acme", Role: role, Workspaces: acme}, nil
+		if acme, err := workspaces.New("acme"); err == nil && hash == access.HashToken(string(role)+"@acme") && !r.revoked {
+			return access.Identity{Name: "bot-acme", Role: role, Workspaces: acme}, nil
 		}
 	}
-	return controlplane.Identity{}, fmt.Errorf("%w: the token is unknown or revoked", controlplane.ErrUnauthenticated)
+	return access.Identity{}, fmt.Errorf("%w: the token is unknown or revoked", access.ErrUnauthenticated)
 }
 
-func (r ring) Create(_ context.Context, name string, role controlplane.Role, expiresIn time.Duration, by controlplane.By, names ...string) (string, error) {
+func (r ring) Create(_ context.Context, name string, role access.Role, expiresIn time.Duration, by controlplane.By, names ...string) (string, error) {
 	valid, err := workspaces.New(names...)
 	if err != nil {
 		return "", err
 	}
 	return r.change(fmt.Sprint("create ", name, " ", role, " ", expiresIn), by, func() error {
-		if slices.ContainsFunc(r.tokens, func(t controlplane.Token) bool { return t.Name == name }) {
+		if slices.ContainsFunc(r.tokens, func(t access.Token) bool { return t.Name == name }) {
 			return fmt.Errorf("%w: there is a token %s already", controlplane.ErrConflict, name)
 		}
-		r.tokens = append(r.tokens, controlplane.Token{Name: name, Role: role, Workspaces: valid, CreatedBy: by.Actor, CreatedAt: time.UnixMilli(1_700_000_000_000)})
+		r.tokens = append(r.tokens, access.Token{Name: name, Role: role, Workspaces: valid, CreatedBy: by.Actor, CreatedAt: time.UnixMilli(1_700_000_000_000)})
 		return nil
 	})
 }
@@ -522,7 +532,7 @@ func (r ring) change(asked string, by controlplane.By, change func() error) (str
 	return fmt.Sprint("weir_s3cret-", r.made), nil
 }
 
-func (r ring) List(_ context.Context, after string) (page []controlplane.Token, more bool, err error) {
+func (r ring) List(_ context.Context, after string) (page []access.Token, more bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, t := range r.tokens {
@@ -625,12 +635,12 @@ func (b *browser) do(r *http.Request) answered {
 }
 
 // populous is a fleet of regions with nodes each, in all states.
-func populous(regions, nodes int, now time.Time) controlplane.Fleet {
-	fleet := controlplane.Fleet{Now: now}
+func populous(regions, nodes int, now time.Time) fleet.Fleet {
+	listing := fleet.Fleet{Now: now}
 	for r := range regions {
 		for n := range nodes {
 			at := now.Add(-time.Second).UnixMilli()
-			node := controlplane.Node{
+			node := fleet.Node{
 				Heartbeat: heartbeat.Heartbeat{NodeID: fmt.Sprintf("node-%02d-%03d", r, n), Region: fmt.Sprintf("region-%02d", r), Build: "v1.2.3", TuningVersion: int64(n % 2), StartedAtMs: at - 60_000,
 					Health: heartbeat.Health{AllowedTotal: int64(1000 * n), DeniedTotal: int64(10 * n), ReplayedAtMs: at, SettingsAtMs: at, Relay: &heartbeat.Relay{Shards: 1}}},
 				SeenAt: now.Add(-time.Second), Age: time.Second, Live: n%10 != 9,
@@ -638,8 +648,8 @@ func populous(regions, nodes int, now time.Time) controlplane.Fleet {
 			if n == 0 {
 				node.Health.Relay = &heartbeat.Relay{Shards: 1, Held: []int{0}, InStepAtMs: at, UnpublishedMs: 200, LagP99Ms: map[string]int64{"region-00": int64(900 * r)}}
 			}
-			fleet.Nodes = append(fleet.Nodes, node)
+			listing.Nodes = append(listing.Nodes, node)
 		}
 	}
-	return fleet
+	return listing
 }

@@ -10,7 +10,7 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/access"
 	"github.com/weirhq/weir/controlplane/api"
 )
 
@@ -33,7 +33,7 @@ func secure(h http.Header) {
 // viewer is who looks at a page, with a context in which the API is called as them.
 type viewer struct {
 	Name    string
-	Role    controlplane.Role
+	Role    access.Role
 	Open    bool   // the API asks for no tokens
 	Forgery string // what the forms of the page carry
 
@@ -45,7 +45,7 @@ type viewer struct {
 }
 
 // May tells whether a button is worth showing.
-func (v *viewer) May(role string) bool { return v.Role.May(controlplane.Role(role)) }
+func (v *viewer) May(role string) bool { return v.Role.May(access.Role(role)) }
 
 // page handles a request of somebody who may look.
 type page func(w http.ResponseWriter, r *http.Request, v *viewer)
@@ -82,7 +82,7 @@ func (c *Console) viewer(r *http.Request) (*viewer, error) {
 		}
 		return nil, err
 	}
-	v.Name, v.Role, v.Open, v.ctx = who.GetName(), controlplane.Role(who.GetRole()), !who.GetTokensRequired(), ctx
+	v.Name, v.Role, v.Open, v.ctx = who.GetName(), access.Role(who.GetRole()), !who.GetTokensRequired(), ctx
 	v.Workspaces = who.GetWorkspaces()
 	return v, nil
 }

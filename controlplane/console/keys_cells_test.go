@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/limits"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -18,12 +18,12 @@ func TestAKeysCells(t *testing.T) {
 	w := start(t, false)
 	now := time.UnixMilli(1_700_000_000_000 / 60_000 * 60_000).Add(15 * time.Second)
 	k := window.Key{Duration: time.Minute}
-	row := func(cell int64, region string, count int64, ago time.Duration) controlplane.KeyRow {
-		return controlplane.KeyRow{StoredDuration: window.StoredDuration(&k), Sequence: window.Sequence(now.UnixMilli(), 60_000) - cell,
-			KeyPart: controlplane.KeyPart{Region: region, Count: count, UpdatedAt: now.Add(-ago)}}
+	row := func(cell int64, region string, count int64, ago time.Duration) limits.KeyRow {
+		return limits.KeyRow{StoredDuration: window.StoredDuration(&k), Sequence: window.Sequence(now.UnixMilli(), 60_000) - cell,
+			KeyPart: limits.KeyPart{Region: region, Count: count, UpdatedAt: now.Add(-ago)}}
 	}
 	w.set(func() {
-		w.now, w.rows = now, []controlplane.KeyRow{row(1, "us", 40, time.Minute), row(0, "eu", 60, 3*time.Second), row(0, "us", 30, 2*time.Second)}
+		w.now, w.rows = now, []limits.KeyRow{row(1, "us", 40, time.Minute), row(0, "eu", 60, 3*time.Second), row(0, "us", 30, 2*time.Second)}
 	})
 	b := w.as("operator")
 	says := func(path string, all ...string) {
@@ -45,17 +45,17 @@ func TestAKeysCells(t *testing.T) {
 	says(keyPage+"&limit=200&cost=5", "of 200. It is not known whether a cost of 5 passes")
 	says(keyPage+"&limit=200&cost=201", "A cost of 201 never passes: it is more than the limit.")
 
-	w.set(func() { w.settings = []controlplane.Override{{Pattern: "user_*", Limit: 0}} })
+	w.set(func() { w.settings = []limits.Override{{Pattern: "user_*", Limit: 0}} })
 	says(keyPage, "The override <code>user_*</code> applies", "Nothing passes: it is blocked.")
 	w.set(func() {
 		w.settings = nil
-		w.top = controlplane.TopKeys{Now: now, Nodes: 1, Keys: []controlplane.TopKey{{Workspace: "acme", Namespace: "api", Identifier: "user_1", DurationMs: 60_000, Limit: 300, Count: 133, ReportedAt: now}}}
+		w.top = limits.TopKeys{Now: now, Nodes: 1, Keys: []limits.TopKey{{Workspace: "acme", Namespace: "api", Identifier: "user_1", DurationMs: 60_000, Limit: 300, Count: 133, ReportedAt: now}}}
 	})
 	says(keyPage, "Regions have stored <b>120</b>, nodes last reported <b>133</b>, of 300, the limit that nodes report. By what nodes last reported, a cost of 1 passes.")
 	says(keyPage+"&cost=168", "By what nodes last reported, a cost of 168 is denied.")
 
 	w.set(func() {
-		w.resets = []controlplane.Reset{{Identifier: "user_1", Generation: 1, SetAt: now.Add(-time.Second)}}
+		w.resets = []limits.Reset{{Identifier: "user_1", Generation: 1, SetAt: now.Add(-time.Second)}}
 	})
 	says(keyPage, "Regions have stored <b>0</b>", "Nothing is counted in them.")
 	for field, want := range map[string]string{"limit=x": "limit is &#34;x&#34;, want a whole number", "limit=010": "limit is &#34;010&#34;, want a whole number", "cost=%2B5": "cost is &#34;&#43;5&#34;, want a whole number", "cost=-1": "cost is -1 (1 to"} {

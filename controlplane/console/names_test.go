@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/limits"
 )
 
 // Workspaces and namespaces are listed without their names being known: what operators have set and what nodes have
@@ -16,10 +17,10 @@ func TestNamesAreListed(t *testing.T) {
 	w := start(t, false)
 	w.namespaces = []string{"quiet"} // of acme
 	for i := range 2500 {
-		w.settings = append(w.settings, controlplane.Override{Workspace: "acme", Namespace: "api", Pattern: fmt.Sprintf("user_%04d", i), Limit: 1})
+		w.settings = append(w.settings, limits.Override{Workspace: "acme", Namespace: "api", Pattern: fmt.Sprintf("user_%04d", i), Limit: 1})
 	}
-	w.settings = append(w.settings, controlplane.Override{Workspace: "zeta", Namespace: "web", Pattern: "*", Limit: 1})
-	w.top = controlplane.TopKeys{Now: time.Now(), Nodes: 2, Keys: []controlplane.TopKey{
+	w.settings = append(w.settings, limits.Override{Workspace: "zeta", Namespace: "web", Pattern: "*", Limit: 1})
+	w.top = limits.TopKeys{Now: time.Now(), Nodes: 2, Keys: []limits.TopKey{
 		{Workspace: "acme", Namespace: "api", Identifier: "user_1", DurationMs: 60_000, Count: 9},
 		{Workspace: "busy & co", Namespace: "jobs", Identifier: "a/b", DurationMs: 60_000, Count: 5},
 	}}
@@ -70,7 +71,7 @@ func TestNamesAreBounded(t *testing.T) {
 	w := start(t, false)
 	for n := range 6 {
 		for i := range 1100 {
-			w.settings = append(w.settings, controlplane.Override{Workspace: "acme", Namespace: fmt.Sprintf("ns-%d", n), Pattern: fmt.Sprintf("user_%04d", i), Limit: 1})
+			w.settings = append(w.settings, limits.Override{Workspace: "acme", Namespace: fmt.Sprintf("ns-%d", n), Pattern: fmt.Sprintf("user_%04d", i), Limit: 1})
 		}
 	}
 	b := w.as("viewer")
@@ -86,7 +87,7 @@ func TestNamesAreBounded(t *testing.T) {
 	w.set(func() {
 		w.settings = nil
 		for n := range 2 * namesShown {
-			w.settings = append(w.settings, controlplane.Override{Workspace: "acme", Namespace: fmt.Sprintf("ns-%04d", n), Pattern: "*", Limit: 1})
+			w.settings = append(w.settings, limits.Override{Workspace: "acme", Namespace: fmt.Sprintf("ns-%04d", n), Pattern: "*", Limit: 1})
 		}
 	})
 	for _, path := range []string{"/console/keys", "/console/limits", "/console/limits?workspace=acme"} {

@@ -11,6 +11,14 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/audit"
+	"github.com/weirhq/weir/controlplane/cleanup"
+	"github.com/weirhq/weir/controlplane/fleet"
+	"github.com/weirhq/weir/controlplane/limits"
+	"github.com/weirhq/weir/controlplane/retire"
+	"github.com/weirhq/weir/controlplane/rollout"
+	"github.com/weirhq/weir/controlplane/tunings"
+	"github.com/weirhq/weir/controlplane/watch"
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
@@ -52,7 +60,7 @@ func TestEveryPageWithEverythingDown(t *testing.T) {
 	b := w.as("operator")
 	w.set(func() {
 		w.down = fmt.Errorf("%w: MySQL does not answer: look at it", controlplane.ErrUnavailable)
-		w.one, _ = controlplane.NewRollout("r1", controlplane.RolloutSpec{Tuning: wholeTuning(t), Plan: plan()}, controlplane.By{Actor: "ann", Reason: "x"}, []string{"eu"}, 1)
+		w.one, _ = rollout.NewRollout("r1", rollout.RolloutSpec{Tuning: wholeTuning(t), Plan: plan()}, controlplane.By{Actor: "ann", Reason: "x"}, []string{"eu"}, 1)
 	})
 	for _, path := range everyPage {
 		a := b.get(path)
@@ -85,9 +93,9 @@ func TestTheFleetStaysWhenMySQLGoes(t *testing.T) {
 	}
 }
 
-func plan() controlplane.RolloutPlan {
-	p := controlplane.DefaultRolloutPlan()
-	p.Stages = []controlplane.RolloutStage{{Regions: []string{"eu"}, BakeMs: 60_000}, {All: true, BakeMs: 60_000, Approval: true}}
+func plan() rollout.RolloutPlan {
+	p := rollout.DefaultRolloutPlan()
+	p.Stages = []rollout.RolloutStage{{Regions: []string{"eu"}, BakeMs: 60_000}, {All: true, BakeMs: 60_000, Approval: true}}
 	return p
 }
 
@@ -98,25 +106,25 @@ func full(t testing.TB) *world {
 	now := time.Now()
 	w.fleet = populous(20, 50, now)
 	for i := range 10_000 {
-		w.settings = append(w.settings, controlplane.Override{Workspace: "acme", Namespace: "api", Pattern: fmt.Sprintf("user_%05d", i), Limit: int64(i), UpdatedAt: now})
+		w.settings = append(w.settings, limits.Override{Workspace: "acme", Namespace: "api", Pattern: fmt.Sprintf("user_%05d", i), Limit: int64(i), UpdatedAt: now})
 	}
 	for i := range 50 {
-		w.cleanup.History = append(w.cleanup.History, controlplane.CleanupRun{StartedAt: now, Took: time.Second, Trigger: "schedule", CleanupReport: controlplane.CleanupReport{Rows: int64(i)}})
+		w.cleanup.History = append(w.cleanup.History, cleanup.CleanupRun{StartedAt: now, Took: time.Second, Trigger: "schedule", CleanupReport: cleanup.CleanupReport{Rows: int64(i)}})
 	}
 	w.cleanup.Running, w.cleanup.Interval = true, time.Minute
-	r, err := controlplane.NewRollout("r1", controlplane.RolloutSpec{Tuning: wholeTuning(t, "floor=0.5"), Plan: plan()}, controlplane.By{Actor: "ann", Reason: "fewer rows"}, []string{"eu", "us"}, now.UnixMilli())
+	r, err := rollout.NewRollout("r1", rollout.RolloutSpec{Tuning: wholeTuning(t, "floor=0.5"), Plan: plan()}, controlplane.By{Actor: "ann", Reason: "fewer rows"}, []string{"eu", "us"}, now.UnixMilli())
 	if err != nil {
 		t.Fatal(err)
 	}
 	w.one = r
-	w.retire, err = controlplane.NewRetirement(controlplane.Blocklist, controlplane.DefaultRetirementSpec(), controlplane.By{Actor: "ann", Reason: "unused"}, controlplane.RetirementLook{Table: &controlplane.TableFigures{Rows: 7}}, now.UnixMilli())
+	w.retire, err = retire.NewRetirement(retire.Blocklist, retire.DefaultRetirementSpec(), controlplane.By{Actor: "ann", Reason: "unused"}, retire.RetirementLook{Table: &retire.TableFigures{Rows: 7}}, now.UnixMilli())
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.found = []controlplane.Finding{{Severity: controlplane.SeverityCritical, Subject: "eu", What: "no node of it is live", Do: "start one", SinceMs: now.UnixMilli()}}
-	w.resets = []controlplane.Reset{{Workspace: "acme", Namespace: "api", Identifier: "user_1", Generation: 3, SetAt: now, ExpiresAt: now}}
+	w.found = []watch.Finding{{Severity: watch.SeverityCritical, Subject: "eu", What: "no node of it is live", Do: "start one", SinceMs: now.UnixMilli()}}
+	w.resets = []limits.Reset{{Workspace: "acme", Namespace: "api", Identifier: "user_1", Generation: 3, SetAt: now, ExpiresAt: now}}
 	for i := range int64(120) {
-		w.audit = append(w.audit, controlplane.AuditRecord{Row: 120 - i, At: now, AuditEntry: controlplane.AuditEntry{By: controlplane.By{Actor: "ann", Reason: "deploy"}, Action: "override.set", Subject: fmt.Sprint("entry ", 120-i), After: "{}"}})
+		w.audit = append(w.audit, audit.AuditRecord{Row: 120 - i, At: now, AuditEntry: audit.AuditEntry{By: controlplane.By{Actor: "ann", Reason: "deploy"}, Action: "override.set", Subject: fmt.Sprint("entry ", 120-i), After: "{}"}})
 	}
 	return w
 }
@@ -213,15 +221,15 @@ func TestTheWorstNodesAreNamed(t *testing.T) {
 func TestNamesAreEscaped(t *testing.T) {
 	const evil = `<img src=x onerror=alert(1)>"'`
 	w := start(t, false)
-	w.fleet = controlplane.Fleet{Now: time.Now(), Nodes: []controlplane.Node{{Heartbeat: heartbeat.Heartbeat{NodeID: evil, Region: evil, Build: evil, Health: heartbeat.Health{SettingsProblem: evil}}, Live: true}}}
-	w.settings = []controlplane.Override{{Workspace: "acme", Namespace: "api", Pattern: evil}}
+	w.fleet = fleet.Fleet{Now: time.Now(), Nodes: []fleet.Node{{Heartbeat: heartbeat.Heartbeat{NodeID: evil, Region: evil, Build: evil, Health: heartbeat.Health{SettingsProblem: evil}}, Live: true}}}
+	w.settings = []limits.Override{{Workspace: "acme", Namespace: "api", Pattern: evil}}
 	b := w.as("operator")
 	for _, path := range append(everyPage, "/console/regions/"+url.PathEscape(evil), "/console/sign-in?next="+url.QueryEscape(evil), "/console/limits/namespace?"+url.Values{"workspace": {evil}, "namespace": {evil}, "after": {evil}, "pattern": {evil}}.Encode()) {
 		if a := b.get(path); strings.Contains(a.body, "<img") {
 			t.Errorf("%s: %s", path, a.body)
 		}
 	}
-	if a := b.send("/console/jobs", "/console/rollouts/new", url.Values{"id": {evil}, "regions.1": {evil}, "tuning.floor": {evil}, "base": {markOf(controlplane.RegionTuning{Document: defaultTuning()})}}); strings.Contains(a.body, "<img") || a.status != http.StatusBadRequest {
+	if a := b.send("/console/jobs", "/console/rollouts/new", url.Values{"id": {evil}, "regions.1": {evil}, "tuning.floor": {evil}, "base": {markOf(tunings.RegionTuning{Document: defaultTuning()})}}); strings.Contains(a.body, "<img") || a.status != http.StatusBadRequest {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 }
@@ -323,8 +331,8 @@ func BenchmarkPages(b *testing.B) {
 // the two cells at this moment.
 func TestAHotKey(t *testing.T) {
 	w := start(t, false)
-	w.top = controlplane.TopKeys{Now: time.UnixMilli(1_700_000_015_000 / 60_000 * 60_000).Add(15 * time.Second), Nodes: 4, Keys: []controlplane.TopKey{
-		{Workspace: "acme", Namespace: "api", Identifier: "user_1", DurationMs: 60_000, Limit: 100, Count: 90, Regions: []controlplane.TopKeyRegion{{Region: "eu", Count: 60}, {Region: "us", Count: 30}}},
+	w.top = limits.TopKeys{Now: time.UnixMilli(1_700_000_015_000 / 60_000 * 60_000).Add(15 * time.Second), Nodes: 4, Keys: []limits.TopKey{
+		{Workspace: "acme", Namespace: "api", Identifier: "user_1", DurationMs: 60_000, Limit: 100, Count: 90, Regions: []limits.TopKeyRegion{{Region: "eu", Count: 60}, {Region: "us", Count: 30}}},
 	}}
 	a := w.as("viewer").get("/console/keys?workspace=acme&namespace=api&identifier=user_1")
 	for _, words := range []string{
@@ -344,13 +352,13 @@ func TestAHotKey(t *testing.T) {
 func TestWhatIsHeld(t *testing.T) {
 	w := start(t, false)
 	at := time.UnixMilli(1_700_000_000_000)
-	w.held = controlplane.HeldReport{Now: at, Nodes: 2, Oldest: 4 * time.Second, Held: []controlplane.Held{
+	w.held = limits.HeldReport{Now: at, Nodes: 2, Oldest: 4 * time.Second, Held: []limits.Held{
 		{Kind: "lease", Workspace: "acme", Namespace: "exports", Identifier: "org_7", Holder: "<b>job", Region: "eu", Node: "eu-1", Amount: 1,
 			SinceMs: at.Add(-time.Hour).UnixMilli()},
 		{Kind: "reservation", Workspace: "acme", Namespace: "tokens", Identifier: "org_8", Region: "us", Node: "us-1", Amount: 4000,
 			SinceMs: at.Add(-time.Minute).UnixMilli(), EndsMs: at.Add(30 * time.Second).UnixMilli()},
 	}}
-	w.top = controlplane.TopKeys{Now: at, Nodes: 1, Keys: []controlplane.TopKey{
+	w.top = limits.TopKeys{Now: at, Nodes: 1, Keys: []limits.TopKey{
 		{Workspace: "acme", Namespace: "exports", Identifier: "org_7", Limit: 3, Count: 9}}}
 	a := w.as("viewer").get("/console/keys")
 	for _, words := range []string{"org_7", "&lt;b&gt;job", "eu-1", "when released", "<td>reservation</td>", "4\u202f000", "30 s",

@@ -8,7 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/rollout"
+	"github.com/weirhq/weir/controlplane/tunings"
+	"github.com/weirhq/weir/controlplane/watch"
 	"github.com/weirhq/weir/shared/tuning"
 )
 
@@ -28,7 +30,7 @@ func wholeTuning(t testing.TB, changes ...string) string {
 
 // someTuning is a filled-in form, without a plan.
 func someTuning() url.Values {
-	form := url.Values{"id": {"r1"}, "reason": {"fewer rows"}, "base": {markOf(controlplane.RegionTuning{Document: defaultTuning()})}}
+	form := url.Values{"id": {"r1"}, "reason": {"fewer rows"}, "base": {markOf(tunings.RegionTuning{Document: defaultTuning()})}}
 	for _, k := range tunedFrom("") {
 		form.Set("tuning."+k.Name, k.Value)
 	}
@@ -63,7 +65,7 @@ func TestStagesAreAdded(t *testing.T) {
 	if a := b.send("/console/rollouts/new", "/console/rollouts/new", plan); a.status != http.StatusSeeOther {
 		t.Fatalf("%d\n%s", a.status, a.body)
 	}
-	if got := w.one.Spec.Plan.Stages; len(got) != controlplane.RolloutStagesMax || got[18].SharePercent != 19 || !got[19].All {
+	if got := w.one.Spec.Plan.Stages; len(got) != rollout.RolloutStagesMax || got[18].SharePercent != 19 || !got[19].All {
 		t.Errorf("%+v", got)
 	}
 }
@@ -136,7 +138,7 @@ func TestGuardrailsOfTheForm(t *testing.T) {
 	if a := b.send("/console/rollouts/new", "/console/rollouts/new", plan); a.status != http.StatusSeeOther {
 		t.Fatalf("%d\n%s", a.status, a.body)
 	}
-	want := controlplane.DefaultGuardrails()
+	want := rollout.DefaultGuardrails()
 	want.RowsPerSecond.Factor, want.LatencyUs.Off, want.DeniedShareShift, want.RestartsPerHour = 5, true, 1, 4
 	if got := w.one.Spec.Plan.Guardrails; fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("%+v, want %+v", got, want)
@@ -159,7 +161,7 @@ func TestPreviewInWords(t *testing.T) {
 }
 
 // markOf is what a form has that was shown with tunings in force.
-func markOf(inForce ...controlplane.RegionTuning) string {
+func markOf(inForce ...tunings.RegionTuning) string {
 	b := base{}
 	for _, t := range inForce {
 		b.all += t.Region + "\x00" + t.Document + "\x00"
@@ -179,9 +181,9 @@ func defaultTuning() string {
 // it says what it changes, and is shown again when that has changed meanwhile.
 func TestTheFormEditsWhatIsInForce(t *testing.T) {
 	w := start(t, false)
-	running := controlplane.RegionTuning{Version: 7, Document: wholeTuning(t, "floor=0.5", "step=0")}
+	running := tunings.RegionTuning{Version: 7, Document: wholeTuning(t, "floor=0.5", "step=0")}
 	w.set(func() {
-		w.inForce = []controlplane.RegionTuning{running, {Region: "eu", Version: 8, Document: wholeTuning(t)}}
+		w.inForce = []tunings.RegionTuning{running, {Region: "eu", Version: 8, Document: wholeTuning(t)}}
 	})
 	b := w.as("operator")
 	shown := b.get("/console/rollouts/new").body
@@ -210,8 +212,8 @@ func TestTheFormEditsWhatIsInForce(t *testing.T) {
 func TestARolloutOnACriticalFleet(t *testing.T) {
 	w := start(t, false)
 	w.set(func() {
-		w.overall = controlplane.SeverityCritical
-		w.found = []controlplane.Finding{{Kind: controlplane.FindingRegionDark, Subject: "eu", Severity: controlplane.SeverityCritical, What: "No node of eu is live."}}
+		w.overall = watch.SeverityCritical
+		w.found = []watch.Finding{{Kind: watch.FindingRegionDark, Subject: "eu", Severity: watch.SeverityCritical, What: "No node of eu is live."}}
 	})
 	b, plan := w.as("operator"), someTuning()
 	plan.Set("regions.1", "all")

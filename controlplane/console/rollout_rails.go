@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/rollout"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
@@ -29,8 +29,8 @@ func (r railForm) Changed() bool {
 
 // railForms are the guardrails with their defaults, as a rollout's page shows them.
 func railForms() (forms []railForm) {
-	standard := controlplane.DefaultGuardrails()
-	add := func(name, label, unit string, c controlplane.Ceiling,
+	standard := rollout.DefaultGuardrails()
+	add := func(name, label, unit string, c rollout.Ceiling,
 		into func(*controlv1.RolloutGuardrails) **controlv1.RolloutCeiling) {
 		r := railForm{Name: name, Label: label, Unit: unit, FactorDefault: plainFigure(c.Factor),
 			LeastDefault: plainFigure(c.Least), into: into}
@@ -56,7 +56,7 @@ func plainFigure(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) 
 // readRails takes the guardrails from what was filled in; nil is a form that has not
 // been shown yet, and what a form leaves empty has its default.
 func (f *planForm) readRails(values url.Values) {
-	standard := controlplane.DefaultGuardrails()
+	standard := rollout.DefaultGuardrails()
 	f.Rails = railForms()
 	f.Shift = field{Name: "guard.denied_share_shift", Label: "Allowed shift of denied decisions",
 		Hint: plainFigure(standard.DeniedShareShift), Value: plainFigure(standard.DeniedShareShift)}

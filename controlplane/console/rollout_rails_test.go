@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/rollout"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/tuning"
 )
@@ -32,7 +32,7 @@ func TestRailsOfARollout(t *testing.T) {
 func TestWhereARolloutIs(t *testing.T) {
 	w := full(t)
 	b := w.as("viewer")
-	for want, touched := range map[string]controlplane.Touched{
+	for want, touched := range map[string]rollout.Touched{
 		"being written":           {Region: "eu"},
 		"on trial 7":              {Region: "eu", Trial: 7},
 		"version 12":              {Region: "eu", Trial: 7, Applied: 12},
@@ -42,7 +42,7 @@ func TestWhereARolloutIs(t *testing.T) {
 		"rolled back, version 9":                      {Region: "eu", Trial: 8, Applied: 8, Reverted: 9},
 	} {
 		w.set(func() {
-			w.one.Touched = []controlplane.Touched{touched}
+			w.one.Touched = []rollout.Touched{touched}
 			w.one.TrialsEnded = touched.Trial == 8
 		})
 		if page := b.get("/console/rollouts/at/r1").body; !strings.Contains(page, "<b>eu</b> "+want) {
@@ -51,8 +51,8 @@ func TestWhereARolloutIs(t *testing.T) {
 	}
 	w.set(func() {
 		w.one.TrialsEnded = false
-		w.one.Touched = []controlplane.Touched{{Region: "eu", Trial: 7, Below: tuning.TrialShare("eu-1") + 1}}
-		w.one.Watch = []controlplane.RegionWatch{{Region: "eu", Nodes: []controlplane.WatchedNode{{ID: "eu-1"}}}}
+		w.one.Touched = []rollout.Touched{{Region: "eu", Trial: 7, Below: tuning.TrialShare("eu-1") + 1}}
+		w.one.Watch = []rollout.RegionWatch{{Region: "eu", Nodes: []rollout.WatchedNode{{ID: "eu-1"}}}}
 	})
 	if page := b.get("/console/rollouts/at/r1").body; !strings.Contains(page, "<b>eu</b> on trial 7: 1 of 1 node") {
 		t.Error("not how many nodes have it")

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/access"
 )
 
 const (
@@ -22,7 +22,7 @@ const (
 // session is what is kept of somebody who has signed in: no secret.
 type session struct {
 	key     string // the hash of its id, which only the browser has
-	token   controlplane.TokenHash
+	token   access.TokenHash
 	forgery string
 	began   time.Time
 	seen    time.Time
@@ -43,7 +43,7 @@ func newSessions() *sessions {
 // begin creates a session and returns its ID, of which only a hash is stored. If there are too many
 // sessions, the token with the most loses the session that was used longest ago. So nobody can end
 // sessions of another token by signing in often.
-func (s *sessions) begin(token controlplane.TokenHash) (id string) {
+func (s *sessions) begin(token access.TokenHash) (id string) {
 	id = random() + random()
 	now := s.now()
 	s.mu.Lock()
@@ -59,7 +59,7 @@ func (s *sessions) begin(token controlplane.TokenHash) (id string) {
 
 // makeRoomLocked ends one session, but not the newest.
 func (s *sessions) makeRoomLocked(newest string) {
-	of := make(map[controlplane.TokenHash]int)
+	of := make(map[access.TokenHash]int)
 	for _, o := range s.all {
 		of[o.token]++
 	}

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/access"
 )
 
 // signInForm is what the sign-in page shows.
@@ -42,7 +42,7 @@ func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
 		c.showSignIn(w, r, http.StatusBadRequest, form)
 		return
 	}
-	hash, address := controlplane.HashToken(secret), c.address(r)
+	hash, address := access.HashToken(secret), c.address(r)
 	keys := []string{"address " + address, tokenKey(hash)}
 	if wait := c.backoff.try(keys...); wait > 0 {
 		c.slowDown(w, r, form, wait)

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/access"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/workspaces"
 )
@@ -39,7 +39,7 @@ type tokenView struct {
 // tokenForm is the form of a new token, as it was filled in.
 type tokenForm struct {
 	Name       string
-	Role       controlplane.Role
+	Role       access.Role
 	Workspaces string
 	ExpiresIn  string
 }
@@ -52,8 +52,8 @@ type madeToken struct {
 }
 
 // Roles are those that a token can have, the least first.
-func (*tokensView) Roles() []controlplane.Role {
-	return []controlplane.Role{controlplane.RoleViewer, controlplane.RoleOperator, controlplane.RoleAdmin}
+func (*tokensView) Roles() []access.Role {
+	return []access.Role{access.RoleViewer, access.RoleOperator, access.RoleAdmin}
 }
 
 func (c *Console) tokensPage(w http.ResponseWriter, r *http.Request, v *viewer) {
@@ -120,7 +120,7 @@ func (c *Console) changeToken(w http.ResponseWriter, r *http.Request, v *viewer)
 	by := func() (actor, reason string) { return c.by(w, r, v) }
 	switch f.Get("do") {
 	case "create":
-		page.Form = tokenForm{Name: strings.TrimSpace(f.Get("name")), Role: controlplane.Role(f.Get("role")),
+		page.Form = tokenForm{Name: strings.TrimSpace(f.Get("name")), Role: access.Role(f.Get("role")),
 			Workspaces: strings.TrimSpace(f.Get("workspaces")), ExpiresIn: strings.TrimSpace(f.Get("expires_in"))}
 		expires, err := optionalSpan("ends after", page.Form.ExpiresIn)
 		var valid *workspaces.Set

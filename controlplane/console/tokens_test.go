@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/access"
 )
 
 var onceOf = regexp.MustCompile(`name="once" value="([^"]+)"`)
@@ -38,11 +39,11 @@ func TestTokensAreListed(t *testing.T) {
 	made, used := time.UnixMilli(1_600_000_000_000), time.UnixMilli(1_650_000_000_000)
 	later := time.Now().Add(time.Hour)
 	w.set(func() {
-		w.tokens = []controlplane.Token{
-			{Name: "a-ci", Role: controlplane.RoleOperator, CreatedBy: "ann", CreatedAt: made, UsedAt: used},
-			{Name: "b-old", Role: controlplane.RoleViewer, CreatedBy: "<img src=x>", CreatedAt: made, ExpiresAt: used},
-			{Name: "c-gone", Role: controlplane.RoleAdmin, CreatedBy: "ann", CreatedAt: made, RevokedAt: used},
-			{Name: "d-new", Role: controlplane.RoleAdmin, CreatedBy: "ann", CreatedAt: made, ExpiresAt: later, OldUntil: later.Add(time.Hour)},
+		w.tokens = []access.Token{
+			{Name: "a-ci", Role: access.RoleOperator, CreatedBy: "ann", CreatedAt: made, UsedAt: used},
+			{Name: "b-old", Role: access.RoleViewer, CreatedBy: "<img src=x>", CreatedAt: made, ExpiresAt: used},
+			{Name: "c-gone", Role: access.RoleAdmin, CreatedBy: "ann", CreatedAt: made, RevokedAt: used},
+			{Name: "d-new", Role: access.RoleAdmin, CreatedBy: "ann", CreatedAt: made, ExpiresAt: later, OldUntil: later.Add(time.Hour)},
 		}
 	})
 	a := b.get("/console/tokens")
@@ -61,7 +62,7 @@ func TestTokensAreListed(t *testing.T) {
 	w.set(func() {
 		w.tokens = nil
 		for i := range 2*tokensShown + 1 {
-			w.tokens = append(w.tokens, controlplane.Token{Name: fmt.Sprintf("t%03d", i), Role: controlplane.RoleViewer, CreatedAt: made})
+			w.tokens = append(w.tokens, access.Token{Name: fmt.Sprintf("t%03d", i), Role: access.RoleViewer, CreatedAt: made})
 		}
 	})
 	next := "/console/tokens"
@@ -85,7 +86,7 @@ func TestTokensAreListed(t *testing.T) {
 func TestATokensSecretIsShownOnce(t *testing.T) {
 	w := start(t, false)
 	b := w.as("admin")
-	w.set(func() { w.tokens = []controlplane.Token{{Name: "ci", Role: controlplane.RoleViewer}} })
+	w.set(func() { w.tokens = []access.Token{{Name: "ci", Role: access.RoleViewer}} })
 	for want, form := range map[string]url.Values{
 		"create bot operator 1h30m0s": b.tokenForm("do", "create", "name", " bot ", "role", "operator", "expires_in", "90m"),
 		"create ever viewer 0s":       b.tokenForm("do", "create", "name", "ever", "role", "viewer"),
@@ -127,7 +128,7 @@ func TestATokensSecretIsShownOnce(t *testing.T) {
 func TestTokensThatAreRefused(t *testing.T) {
 	w := start(t, false)
 	b := w.as("admin")
-	w.set(func() { w.tokens = []controlplane.Token{{Name: "ci"}} })
+	w.set(func() { w.tokens = []access.Token{{Name: "ci"}} })
 	for says, form := range map[string]url.Values{
 		"ends after &#34;soon&#34;, want something like 90m":                   b.tokenForm("do", "create", "name", "typed", "role", "viewer", "expires_in", "soon"),
 		"there is a token ci already":                                          b.tokenForm("do", "create", "name", "ci", "role", "viewer"),
@@ -163,7 +164,7 @@ func TestTokensThatAreRefused(t *testing.T) {
 // Tokens are for admins: others have no link, no page, no stream of changes, and no change.
 func TestTokensAreForAdmins(t *testing.T) {
 	w := start(t, false)
-	w.set(func() { w.tokens = []controlplane.Token{{Name: "ci-deploys"}} })
+	w.set(func() { w.tokens = []access.Token{{Name: "ci-deploys"}} })
 	for _, role := range []string{"viewer", "operator"} {
 		b := w.as(role)
 		if a := b.get("/console/"); strings.Contains(a.body, "/console/tokens") {

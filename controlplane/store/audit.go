@@ -7,16 +7,17 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/audit"
 	"github.com/weirhq/weir/shared/gen/sql/controlplanedb"
 )
 
 var (
-	_ controlplane.AuditStore = (*Store)(nil)
-	_ controlplane.AuditLog   = (*Store)(nil)
+	_ audit.AuditStore = (*Store)(nil)
+	_ audit.AuditLog   = (*Store)(nil)
 )
 
 // InsertAudit adds an entry to the audit log and its hash chain, unless one with the same ID is there.
-func (s *Store) InsertAudit(ctx context.Context, e controlplane.AuditEntry) error {
+func (s *Store) InsertAudit(ctx context.Context, e audit.AuditEntry) error {
 	return s.changing(ctx, func(q *queries) error {
 		err := insertAudit(ctx, q, e)
 		if errors.Is(err, errWritten) {
@@ -27,7 +28,7 @@ func (s *Store) InsertAudit(ctx context.Context, e controlplane.AuditEntry) erro
 }
 
 // insertSettingsAudit is insertAudit for a change of the settings, which relays are to read anew.
-func insertSettingsAudit(ctx context.Context, q *queries, e controlplane.AuditEntry) error {
+func insertSettingsAudit(ctx context.Context, q *queries, e audit.AuditEntry) error {
 	if err := insertAudit(ctx, q, e); err != nil {
 		return err
 	}
@@ -43,16 +44,16 @@ func settingsChanged(ctx context.Context, q *queries) error {
 }
 
 // Audit returns at most rows entries with an id below before, newest first.
-func (s *Store) Audit(ctx context.Context, before int64, rows int) ([]controlplane.AuditRecord, error) {
+func (s *Store) Audit(ctx context.Context, before int64, rows int) ([]audit.AuditRecord, error) {
 	found, err := s.queries.AuditList(ctx, controlplanedb.AuditListParams{BeforeID: uint64(before), Limit: int32(rows)})
 	if err != nil {
 		return nil, fmt.Errorf("read the audit log: %w", explain(err))
 	}
-	var records []controlplane.AuditRecord
+	var records []audit.AuditRecord
 	for _, f := range found {
-		records = append(records, controlplane.AuditRecord{
+		records = append(records, audit.AuditRecord{
 			Row: int64(f.ID), At: time.UnixMilli(int64(f.At)),
-			AuditEntry: controlplane.AuditEntry{
+			AuditEntry: audit.AuditEntry{
 				By:     controlplane.By{Actor: f.Actor, Reason: f.Reason},
 				Action: f.Action, Subject: string(f.Subject), Before: f.BeforeState, After: f.AfterState,
 			},

@@ -10,11 +10,13 @@ import (
 	"testing"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/audit"
+	"github.com/weirhq/weir/controlplane/limits"
 	"github.com/weirhq/weir/shared/auditchain"
 	"github.com/weirhq/weir/shared/servers"
 )
 
-var auditEntry = controlplane.AuditEntry{
+var auditEntry = audit.AuditEntry{
 	By: controlplane.By{Actor: "ann", Reason: "because"}, Action: "a.b", Subject: "s\xff", Before: "{}", After: "[1]",
 }
 
@@ -33,7 +35,7 @@ func verifyLog(t *testing.T, s *Store) (*auditchain.Verifier, error) {
 	t.Helper()
 	v := new(auditchain.Verifier)
 	for after := int64(0); ; {
-		page, err := controlplane.ExportAudit(t.Context(), s, after, 2)
+		page, err := audit.ExportAudit(t.Context(), s, after, 2)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -78,8 +80,8 @@ func testAuditChainBegins(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	o := controlplane.Override{Workspace: "acme", Namespace: "api", Pattern: "k", Limit: 5, DurationMs: 60000}
-	if err := controlplane.NewSettings(s).SetOverride(t.Context(), o, once.By); err != nil {
+	o := limits.Override{Workspace: "acme", Namespace: "api", Pattern: "k", Limit: 5, DurationMs: 60000}
+	if err := limits.NewSettings(s).SetOverride(t.Context(), o, once.By); err != nil {
 		t.Fatal(err)
 	}
 	wantWhole(t, s, 4, 3)
@@ -144,7 +146,7 @@ func TestAuditChainOfManyWriters(t *testing.T) { servers.EachSQL(t, testAuditCha
 func testAuditChainOfManyWriters(t *testing.T) {
 	s, _ := migrated(t)
 	const writers, each = 20, 5
-	settings := controlplane.NewSettings(s)
+	settings := limits.NewSettings(s)
 	var all sync.WaitGroup
 	for w := range writers {
 		all.Go(func() {
@@ -154,7 +156,7 @@ func testAuditChainOfManyWriters(t *testing.T) {
 				err := s.InsertAudit(t.Context(), e)
 				if w%2 == 0 {
 					shadow := w%4 == 0
-					change := controlplane.NamespaceChange{Shadow: &shadow}
+					change := limits.NamespaceChange{Shadow: &shadow}
 					_, more := settings.SetNamespace(t.Context(), "acme", fmt.Sprintf("n%d", i), change, e.By)
 					err = errors.Join(err, more)
 				}

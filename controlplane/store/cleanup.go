@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/cleanup"
 	"github.com/weirhq/weir/shared/gen/sql/controlplanedb"
 )
 
-var _ controlplane.CleanupStore = (*Store)(nil)
+var _ cleanup.CleanupStore = (*Store)(nil)
 
 // OldestExpiry is the earliest moment from which a window count can be deleted: the end of the hour or the day whose
 // partition it is in, if that is over, or its expires_at if it is in none; false without either.

@@ -6,24 +6,25 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/cleanup"
+	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/shared/servers"
 )
 
 // plain executes a run's steps once each.
 type plain struct {
 	ctx context.Context
-	*controlplane.Cleanup
+	*cleanup.Cleanup
 }
 
-func (p plain) Plan() (controlplane.CleanupPlan, error) { return p.Cleanup.Plan(p.ctx) }
-func (p plain) DropPartition(cutoffMs int64) (controlplane.Dropped, error) {
+func (p plain) Plan() (cleanup.CleanupPlan, error) { return p.Cleanup.Plan(p.ctx) }
+func (p plain) DropPartition(cutoffMs int64) (cleanup.Dropped, error) {
 	return p.Cleanup.DropPartition(p.ctx, cutoffMs)
 }
-func (p plain) DeleteExpired(plan controlplane.CleanupPlan, rows int) (controlplane.Batch, error) {
+func (p plain) DeleteExpired(plan cleanup.CleanupPlan, rows int) (cleanup.Batch, error) {
 	return p.Cleanup.DeleteExpired(p.ctx, plan, rows)
 }
-func (p plain) AddPartitions() (controlplane.Added, error) { return p.Cleanup.AddPartitions(p.ctx) }
+func (p plain) AddPartitions() (cleanup.Added, error) { return p.Cleanup.AddPartitions(p.ctx) }
 func (p plain) DeleteDeadNodes(cutoffMs int64) (int64, error) {
 	return p.Cleanup.DeleteDeadNodes(p.ctx, cutoffMs)
 }
@@ -45,15 +46,15 @@ func testCleanupOnRealRows(t *testing.T) {
 	}
 	insertCounts(t, db, "expired", expired)
 	insertCounts(t, db, "live", live)
-	config := controlplane.DefaultCleanupConfig()
+	config := cleanup.DefaultCleanupConfig()
 	config.Limits.BatchRowsMax, config.Limits.BatchesMax = 50, 3
-	cleanup, err := controlplane.NewCleanup(config, store, controlplane.NewMetrics())
+	cleaner, err := cleanup.NewCleanup(config, store, cleanup.NewCleanupMetrics())
 	if err != nil {
 		t.Fatal(err)
 	}
 
-	first, err := controlplane.RunCleanup(plain{t.Context(), cleanup})
-	if err != nil || first.Rows != 150 || first.Batches != 3 || first.StoppedBy != controlplane.StoppedByBatches {
+	first, err := cleanup.RunCleanup(plain{t.Context(), cleaner})
+	if err != nil || first.Rows != 150 || first.Batches != 3 || first.StoppedBy != cleanup.StoppedByBatches {
 		t.Errorf("first run %+v, %v", first, err)
 	}
 	if want := 199*time.Minute + time.Hour - config.Grace; first.Lag < want || first.Lag > want+time.Minute {
@@ -62,8 +63,8 @@ func testCleanupOnRealRows(t *testing.T) {
 	if n := count(t, db, `SELECT COUNT(*) FROM ratelimit_window_counts WHERE identifier LIKE 'expired%' AND expires_at < ?`, now.Add(-110*time.Minute).UnixMilli()); n != 0 {
 		t.Errorf("%d of the older rows left while younger ones went", n)
 	}
-	second, err := controlplane.RunCleanup(plain{t.Context(), cleanup})
-	if err != nil || second.Rows != 50 || second.StoppedBy != controlplane.StoppedByNothing {
+	second, err := cleanup.RunCleanup(plain{t.Context(), cleaner})
+	if err != nil || second.Rows != 50 || second.StoppedBy != cleanup.StoppedByNothing {
 		t.Errorf("second run %+v, %v", second, err)
 	}
 	if n := count(t, db, `SELECT COUNT(*) FROM ratelimit_window_counts WHERE identifier LIKE 'live%'`); n != 200 {
@@ -72,7 +73,7 @@ func testCleanupOnRealRows(t *testing.T) {
 	if n := count(t, db, `SELECT COUNT(*) FROM ratelimit_window_counts`); n != 200 {
 		t.Errorf("%d rows left, want the 200 live ones", n)
 	}
-	if lag, err := cleanup.Lag(t.Context()); err != nil || lag != 0 {
+	if lag, err := cleaner.Lag(t.Context()); err != nil || lag != 0 {
 		t.Errorf("lag afterwards %v, %v", lag, err)
 	}
 }
@@ -154,7 +155,7 @@ func testDeleteDeadNodes(t *testing.T) {
 			t.Fatalf("deleted %d, %v; want %d", n, err, want)
 		}
 	}
-	fleet, err := controlplane.ListFleet(t.Context(), store, time.Minute)
+	fleet, err := fleet.ListFleet(t.Context(), store, time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/watch"
 	"github.com/weirhq/weir/shared/mysqlclient"
 )
 
@@ -66,22 +67,22 @@ func (s *Store) Ready(ctx context.Context, schema SchemaCheck) error {
 }
 
 // Examine checks how MySQL is set up for the control plane. It changes nothing.
-func (s *Store) Examine(schema SchemaCheck) controlplane.Examiner {
-	return func(ctx context.Context) []controlplane.Check {
+func (s *Store) Examine(schema SchemaCheck) watch.Examiner {
+	return func(ctx context.Context) []watch.Check {
 		var version, user string
 		if err := s.db.QueryRowContext(ctx, `SELECT VERSION(), CURRENT_USER()`).Scan(&version, &user); err != nil {
-			return []controlplane.Check{fail("reachable", explain(err).Error(),
+			return []watch.Check{fail("reachable", explain(err).Error(),
 				"Start MySQL, let this machine reach it, or correct WEIR_MYSQL_DSN.")}
 		}
-		checks := []controlplane.Check{pass("reachable", "as "+user), versionCheck(version)}
-		for _, examine := range []func(context.Context) ([]controlplane.Check, error){
-			func(ctx context.Context) ([]controlplane.Check, error) { return s.examineSchema(ctx, schema) },
-			func(ctx context.Context) ([]controlplane.Check, error) { return s.examineGrants(ctx, schema.Migrates) },
+		checks := []watch.Check{pass("reachable", "as "+user), versionCheck(version)}
+		for _, examine := range []func(context.Context) ([]watch.Check, error){
+			func(ctx context.Context) ([]watch.Check, error) { return s.examineSchema(ctx, schema) },
+			func(ctx context.Context) ([]watch.Check, error) { return s.examineGrants(ctx, schema.Migrates) },
 			s.examinePartitions, s.examineVariables, s.examineClock,
 		} {
 			found, err := examine(ctx)
 			if err != nil {
-				found = []controlplane.Check{fail("answers", explain(err).Error(), "See the log of MySQL.")}
+				found = []watch.Check{fail("answers", explain(err).Error(), "See the log of MySQL.")}
 			}
 			checks = append(checks, found...)
 		}
@@ -89,20 +90,20 @@ func (s *Store) Examine(schema SchemaCheck) controlplane.Examiner {
 	}
 }
 
-func pass(name, what string) controlplane.Check {
-	return controlplane.Check{Name: name, Result: controlplane.CheckOK, What: what}
+func pass(name, what string) watch.Check {
+	return watch.Check{Name: name, Result: watch.CheckOK, What: what}
 }
 
-func warn(name, what, do string) controlplane.Check {
-	return controlplane.Check{Name: name, Result: controlplane.CheckWarn, What: what, Do: do}
+func warn(name, what, do string) watch.Check {
+	return watch.Check{Name: name, Result: watch.CheckWarn, What: what, Do: do}
 }
 
-func fail(name, what, do string) controlplane.Check {
-	return controlplane.Check{Name: name, Result: controlplane.CheckFail, What: what, Do: do}
+func fail(name, what, do string) watch.Check {
+	return watch.Check{Name: name, Result: watch.CheckFail, What: what, Do: do}
 }
 
 // versionCheck judges what VERSION() says: "8.0.36-log", "10.11.19-MariaDB-deb12".
-func versionCheck(text string) controlplane.Check {
+func versionCheck(text string) watch.Check {
 	product, least := "MySQL", [3]int{8, 0, 19}
 	if strings.Contains(text, "TiDB") { // its first numbers are those of a MySQL that it stands in for
 		return pass("version", fmt.Sprintf("%.80s", text))
@@ -139,24 +140,24 @@ func readVersion(text string) (v [3]int, ok bool) {
 	return v, true
 }
 
-func (s *Store) examineSchema(ctx context.Context, schema SchemaCheck) ([]controlplane.Check, error) {
+func (s *Store) examineSchema(ctx context.Context, schema SchemaCheck) ([]watch.Check, error) {
 	version, err := schema.Version(ctx, s.db)
 	if err != nil {
-		return []controlplane.Check{fail("schema", err.Error(),
+		return []watch.Check{fail("schema", err.Error(),
 			"Grant SELECT on ratelimit_schema_version, see schema/README.md.")}, nil
 	}
 	what := fmt.Sprintf("version %d, this build has %d", version, schema.Latest)
 	switch {
 	case version < schema.Latest:
-		return []controlplane.Check{fail("schema", what, "Let weir-control migrate (do not set --no-migrate), or run the "+
+		return []watch.Check{fail("schema", what, "Let weir-control migrate (do not set --no-migrate), or run the "+
 			"migrations as a user with the grants.")}, nil
 	case version > schema.Latest:
-		return []controlplane.Check{warn("schema", what, "A newer build has migrated: upgrade this weir-control.")}, nil
+		return []watch.Check{warn("schema", what, "A newer build has migrated: upgrade this weir-control.")}, nil
 	}
-	return []controlplane.Check{pass("schema", what)}, nil
+	return []watch.Check{pass("schema", what)}, nil
 }
 
-func (s *Store) examineVariables(ctx context.Context) (checks []controlplane.Check, err error) {
+func (s *Store) examineVariables(ctx context.Context) (checks []watch.Check, err error) {
 	rows, err := s.db.QueryContext(ctx, `SHOW SESSION VARIABLES WHERE Variable_name IN ('sql_mode', 'autocommit',
 		'transaction_isolation', 'tx_isolation', 'read_only', 'innodb_read_only', 'transaction_read_only', 'tx_read_only',
 		'time_zone', 'max_allowed_packet')`)
@@ -176,7 +177,7 @@ func (s *Store) examineVariables(ctx context.Context) (checks []controlplane.Che
 }
 
 // variableChecks judges the settings that a session has. One that it does not show is not known to be right.
-func variableChecks(values map[string]string) (checks []controlplane.Check) {
+func variableChecks(values map[string]string) (checks []watch.Check) {
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		checks = append(checks, variableCheck(name, values[name]))
 	}
@@ -195,7 +196,7 @@ const proxyDo = "See whether a proxy before MySQL drops session settings: each c
 
 // variableCheck judges one session setting. Weir sets most of them for each session, so the
 // server's defaults don't matter.
-func variableCheck(name, value string) controlplane.Check {
+func variableCheck(name, value string) watch.Check {
 	switch name {
 	case "sql_mode":
 		if !strings.Contains(value, "STRICT_TRANS_TABLES") && !strings.Contains(value, "STRICT_ALL_TABLES") {
@@ -228,18 +229,18 @@ func variableCheck(name, value string) controlplane.Check {
 	return pass(name, value)
 }
 
-func (s *Store) examineClock(ctx context.Context) ([]controlplane.Check, error) {
+func (s *Store) examineClock(ctx context.Context) ([]watch.Check, error) {
 	before := time.Now()
 	now, err := s.Now(ctx)
 	if err != nil {
 		return nil, err
 	}
 	took := time.Since(before)
-	return []controlplane.Check{clockCheck(now.Sub(before.Add(took/2)), took)}, nil
+	return []watch.Check{clockCheck(now.Sub(before.Add(took/2)), took)}, nil
 }
 
 // clockCheck judges a difference that was measured with an uncertainty of half of took.
-func clockCheck(skew, took time.Duration) controlplane.Check {
+func clockCheck(skew, took time.Duration) watch.Check {
 	what := fmt.Sprintf("%v from this machine's", skew.Round(time.Millisecond))
 	const do = "Let NTP run on both machines: rows expire by the database's clock, windows begin by the nodes'."
 	switch off := skew.Abs() - took/2; {

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/watch"
 )
 
 // harmless are privileges that a warning would only distract from.
@@ -22,7 +22,7 @@ UNION ALL SELECT TABLE_SCHEMA, TABLE_NAME, PRIVILEGE_TYPE FROM information_schem
 
 // examineGrants compares what the user may do with what it needs. Rights that come by
 // a role are not seen: then what is missing is told as a question.
-func (s *Store) examineGrants(ctx context.Context, migrates bool) ([]controlplane.Check, error) {
+func (s *Store) examineGrants(ctx context.Context, migrates bool) ([]watch.Check, error) {
 	var database, user, host string
 	err := s.db.QueryRowContext(ctx,
 		`SELECT DATABASE(), SUBSTRING_INDEX(CURRENT_USER(), '@', 1), SUBSTRING_INDEX(CURRENT_USER(), '@', -1)`).Scan(
@@ -68,11 +68,11 @@ func (g grants) add(to scope, privilege string) {
 }
 
 // checks tells what is missing and what is too much.
-func (g grants) checks(database string, migrates bool) []controlplane.Check {
-	return []controlplane.Check{g.missing(database), g.excess(database, migrates)}
+func (g grants) checks(database string, migrates bool) []watch.Check {
+	return []watch.Check{g.missing(database), g.excess(database, migrates)}
 }
 
-func (g grants) missing(database string) controlplane.Check {
+func (g grants) missing(database string) watch.Check {
 	var lacks, statements []string
 	for _, table := range slices.Sorted(maps.Keys(needed)) {
 		var of []string
@@ -94,7 +94,7 @@ func (g grants) missing(database string) controlplane.Check {
 		" If a role of the user grants it, no action is needed.")
 }
 
-func (g grants) excess(database string, migrates bool) controlplane.Check {
+func (g grants) excess(database string, migrates bool) watch.Check {
 	const name = "grants, too many"
 	if more := g[scope{}]; len(more) > 0 {
 		return warn(name, fmt.Sprintf("on every database of the server: %s", strings.Join(more, ", ")),

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/watch"
 	"github.com/weirhq/weir/schema"
 	"github.com/weirhq/weir/shared/servers"
 )
@@ -20,16 +21,16 @@ import (
 var build = SchemaCheck{Version: schema.Version, Latest: schema.Latest()}
 
 // examined are the checks by name.
-func examined(t *testing.T, dsn string, s SchemaCheck) map[string]controlplane.Check {
+func examined(t *testing.T, dsn string, s SchemaCheck) map[string]watch.Check {
 	t.Helper()
 	db, err := Open(dsn)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = db.Close() }()
-	checks := map[string]controlplane.Check{}
+	checks := map[string]watch.Check{}
 	for _, c := range New(db).Examine(s)(t.Context()) {
-		if _, twice := checks[c.Name]; twice || (c.Do == "") != (c.Result == controlplane.CheckOK) {
+		if _, twice := checks[c.Name]; twice || (c.Do == "") != (c.Result == watch.CheckOK) {
 			t.Errorf("%+v", c)
 		}
 		checks[c.Name] = c
@@ -37,7 +38,7 @@ func examined(t *testing.T, dsn string, s SchemaCheck) map[string]controlplane.C
 	return checks
 }
 
-func wantCheck(t *testing.T, checks map[string]controlplane.Check, name string, result controlplane.CheckResult, says string) {
+func wantCheck(t *testing.T, checks map[string]watch.Check, name string, result watch.CheckResult, says string) {
 	t.Helper()
 	if c := checks[name]; c.Result != result || !strings.Contains(c.What+" "+c.Do, says) {
 		t.Errorf("%s is %+v, want %s, saying %q", name, c, result, says)
@@ -99,7 +100,7 @@ func testExamine(t *testing.T) {
 			t.Fatalf("%s: %v", statement, err)
 		}
 	}
-	wantCheck(t, examined(t, rootDSN, build), "schema", controlplane.CheckFail, "version 0")
+	wantCheck(t, examined(t, rootDSN, build), "schema", watch.CheckFail, "version 0")
 	if err := schema.Migrate(t.Context(), root, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
@@ -108,47 +109,47 @@ func testExamine(t *testing.T) {
 	}
 	dsn := strings.Replace(rootDSN, "root@", "weir_control:change me@", 1)
 	for name, c := range examined(t, dsn, build) {
-		if c.Result != controlplane.CheckOK {
+		if c.Result != watch.CheckOK {
 			t.Errorf("with the README's grants: %s %+v", name, c)
 		}
 	}
 	older, newer := build, build
 	older.Latest--
 	newer.Latest++
-	wantCheck(t, examined(t, dsn, older), "schema", controlplane.CheckWarn, "upgrade this weir-control")
-	wantCheck(t, examined(t, dsn, newer), "schema", controlplane.CheckFail, "migrate")
+	wantCheck(t, examined(t, dsn, older), "schema", watch.CheckWarn, "upgrade this weir-control")
+	wantCheck(t, examined(t, dsn, newer), "schema", watch.CheckFail, "migrate")
 
 	exec(`REVOKE EXECUTE ON PROCEDURE weir.ratelimit_add_partitions FROM 'weir_control'@'%'`)
-	wantCheck(t, examined(t, dsn, build), "partitions", controlplane.CheckWarn, "Grant EXECUTE")
+	wantCheck(t, examined(t, dsn, build), "partitions", watch.CheckWarn, "Grant EXECUTE")
 	exec(`GRANT EXECUTE ON PROCEDURE weir.ratelimit_add_partitions TO 'weir_control'@'%'`)
 	exec(`REVOKE DELETE ON weir.ratelimit_window_counts FROM 'weir_control'@'%'`)
-	wantCheck(t, examined(t, dsn, build), "grants", controlplane.CheckFail, "GRANT DELETE ON weir.ratelimit_window_counts TO")
+	wantCheck(t, examined(t, dsn, build), "grants", watch.CheckFail, "GRANT DELETE ON weir.ratelimit_window_counts TO")
 	exec(`GRANT SELECT, DELETE, UPDATE ON weir.ratelimit_window_counts TO 'weir_control'@'%'`)
-	wantCheck(t, examined(t, dsn, build), "grants, too many", controlplane.CheckWarn, "ratelimit_window_counts UPDATE")
+	wantCheck(t, examined(t, dsn, build), "grants, too many", watch.CheckWarn, "ratelimit_window_counts UPDATE")
 	exec(`GRANT DROP ON weir.* TO 'weir_control'@'%'`)
-	wantCheck(t, examined(t, dsn, build), "grants, too many", controlplane.CheckWarn, "DROP")
+	wantCheck(t, examined(t, dsn, build), "grants, too many", watch.CheckWarn, "DROP")
 	migrates := build
 	migrates.Migrates = true
-	wantCheck(t, examined(t, dsn, migrates), "grants, too many", controlplane.CheckOK, "it migrates")
-	wantCheck(t, examined(t, rootDSN, build), "grants, too many", controlplane.CheckWarn, "on every database")
+	wantCheck(t, examined(t, dsn, migrates), "grants, too many", watch.CheckOK, "it migrates")
+	wantCheck(t, examined(t, rootDSN, build), "grants, too many", watch.CheckWarn, "on every database")
 
 	exec(`SET GLOBAL sql_mode = ''`)
 	exec(`SET GLOBAL TRANSACTION ISOLATION LEVEL SERIALIZABLE`)
 	exec(`SET GLOBAL read_only = ON`)
 	exec(`SET GLOBAL max_allowed_packet = 1048576`)
 	faulty := examined(t, dsn, build)
-	wantCheck(t, faulty, "sql_mode", controlplane.CheckOK, "STRICT_ALL_TABLES") // each session sets it
-	wantCheck(t, faulty, "isolation", controlplane.CheckOK, "REPEATABLE-READ")
-	wantCheck(t, faulty, "read_only", controlplane.CheckFail, "primary")
-	wantCheck(t, faulty, "autocommit", controlplane.CheckOK, "ON")
-	wantCheck(t, faulty, "max_allowed_packet", controlplane.CheckFail, "at least 4194304")
+	wantCheck(t, faulty, "sql_mode", watch.CheckOK, "STRICT_ALL_TABLES") // each session sets it
+	wantCheck(t, faulty, "isolation", watch.CheckOK, "REPEATABLE-READ")
+	wantCheck(t, faulty, "read_only", watch.CheckFail, "primary")
+	wantCheck(t, faulty, "autocommit", watch.CheckOK, "ON")
+	wantCheck(t, faulty, "max_allowed_packet", watch.CheckFail, "at least 4194304")
 
-	wantCheck(t, examined(t, strings.Replace(dsn, "change me", "wrong", 1), build), "reachable", controlplane.CheckFail, "WEIR_MYSQL_DSN")
+	wantCheck(t, examined(t, strings.Replace(dsn, "change me", "wrong", 1), build), "reachable", watch.CheckFail, "WEIR_MYSQL_DSN")
 	if err := server.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	down := examined(t, dsn, build)
-	wantCheck(t, down, "reachable", controlplane.CheckFail, "Start MySQL")
+	wantCheck(t, down, "reachable", watch.CheckFail, "Start MySQL")
 	if len(down) != 1 {
 		t.Errorf("%+v", down)
 	}
@@ -175,11 +176,11 @@ func readmeGrants(t *testing.T) (statements []string) {
 func TestExamineVersions(t *testing.T) { servers.EachSQL(t, testExamineVersions) }
 
 func testExamineVersions(t *testing.T) {
-	for text, want := range map[string]controlplane.CheckResult{
-		"8.0.19": controlplane.CheckOK, "8.0.36-0ubuntu0.22.04.1": controlplane.CheckOK, "8.4.0": controlplane.CheckOK, "8.0.11-TiDB-v8.1.0": controlplane.CheckOK,
-		"5.7.44-log": controlplane.CheckFail, "8.0.18": controlplane.CheckFail,
-		"10.11.19-MariaDB-deb12": controlplane.CheckOK, "10.6.0-MariaDB": controlplane.CheckOK, "10.5.29-MariaDB": controlplane.CheckFail,
-		"": controlplane.CheckWarn, "8": controlplane.CheckWarn, "8.x.1": controlplane.CheckWarn,
+	for text, want := range map[string]watch.CheckResult{
+		"8.0.19": watch.CheckOK, "8.0.36-0ubuntu0.22.04.1": watch.CheckOK, "8.4.0": watch.CheckOK, "8.0.11-TiDB-v8.1.0": watch.CheckOK,
+		"5.7.44-log": watch.CheckFail, "8.0.18": watch.CheckFail,
+		"10.11.19-MariaDB-deb12": watch.CheckOK, "10.6.0-MariaDB": watch.CheckOK, "10.5.29-MariaDB": watch.CheckFail,
+		"": watch.CheckWarn, "8": watch.CheckWarn, "8.x.1": watch.CheckWarn,
 	} {
 		if c := versionCheck(text); c.Result != want {
 			t.Errorf("%q: %+v, want %s", text, c, want)
@@ -187,7 +188,7 @@ func testExamineVersions(t *testing.T) {
 	}
 	broken := build
 	broken.Version = func(context.Context, *sql.DB) (int64, error) { return 0, errors.New("denied") }
-	wantCheck(t, examined(t, servers.SharedSQL(t).DatabaseForTest(t), broken), "schema", controlplane.CheckFail, "denied")
+	wantCheck(t, examined(t, servers.SharedSQL(t).DatabaseForTest(t), broken), "schema", watch.CheckFail, "denied")
 }
 
 // A server that a session cannot write to is not the primary, by whichever setting, and a setting that is not shown is
@@ -195,8 +196,8 @@ func testExamineVersions(t *testing.T) {
 func TestExamineVariablesOfAReader(t *testing.T) {
 	right := map[string]string{"sql_mode": "STRICT_ALL_TABLES", "autocommit": "ON", "transaction_isolation": "READ-COMMITTED",
 		"read_only": "OFF", "innodb_read_only": "OFF", "transaction_read_only": "0", "time_zone": "+00:00", "max_allowed_packet": "67108864"}
-	check := func(name, value string) map[string]controlplane.Check {
-		values, byName := maps.Clone(right), map[string]controlplane.Check{}
+	check := func(name, value string) map[string]watch.Check {
+		values, byName := maps.Clone(right), map[string]watch.Check{}
 		values[name] = value
 		if value == "" {
 			delete(values, name)
@@ -207,26 +208,26 @@ func TestExamineVariablesOfAReader(t *testing.T) {
 		return byName
 	}
 	for name, c := range check("read_only", "OFF") {
-		if c.Result != controlplane.CheckOK {
+		if c.Result != watch.CheckOK {
 			t.Errorf("%s: %+v", name, c)
 		}
 	}
 	for name, value := range map[string]string{"read_only": "ON", "innodb_read_only": "ON", "transaction_read_only": "ON", "tx_read_only": "1"} {
-		wantCheck(t, check(name, value), name, controlplane.CheckFail, "primary")
+		wantCheck(t, check(name, value), name, watch.CheckFail, "primary")
 	}
 	for _, name := range []string{"sql_mode", "autocommit", "read_only", "time_zone", "max_allowed_packet"} {
-		wantCheck(t, check(name, ""), name, controlplane.CheckWarn, "not checked")
+		wantCheck(t, check(name, ""), name, watch.CheckWarn, "not checked")
 	}
-	wantCheck(t, check("transaction_isolation", ""), "isolation", controlplane.CheckWarn, "not checked")
+	wantCheck(t, check("transaction_isolation", ""), "isolation", watch.CheckWarn, "not checked")
 }
 
 func TestClockCheck(t *testing.T) {
 	for _, tc := range []struct {
 		skew, took time.Duration
-		want       controlplane.CheckResult
+		want       watch.CheckResult
 	}{
-		{0, 0, controlplane.CheckOK}, {-900 * time.Millisecond, 0, controlplane.CheckOK}, {-time.Second, 0, controlplane.CheckWarn},
-		{time.Second, time.Second, controlplane.CheckOK}, {10 * time.Second, 0, controlplane.CheckFail},
+		{0, 0, watch.CheckOK}, {-900 * time.Millisecond, 0, watch.CheckOK}, {-time.Second, 0, watch.CheckWarn},
+		{time.Second, time.Second, watch.CheckOK}, {10 * time.Second, 0, watch.CheckFail},
 	} {
 		if c := clockCheck(tc.skew, tc.took); c.Result != tc.want {
 			t.Errorf("%v within %v: %+v, want %s", tc.skew, tc.took, c, tc.want)

@@ -5,16 +5,16 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/limits"
 	"github.com/weirhq/weir/shared/gen/sql/controlplanedb"
 	"github.com/weirhq/weir/shared/window"
 )
 
-var _ controlplane.KeyStore = (*Store)(nil)
+var _ limits.KeyStore = (*Store)(nil)
 
 // KeyRows returns at most rows of a key that have not expired, and the clock of the database.
 func (s *Store) KeyRows(ctx context.Context, workspace, namespace, identifier string,
-	rows int) (now time.Time, found []controlplane.KeyRow, err error) {
+	rows int) (now time.Time, found []limits.KeyRow, err error) {
 	if now, err = s.Now(ctx); err != nil {
 		return now, nil, err
 	}
@@ -29,9 +29,9 @@ func (s *Store) KeyRows(ctx context.Context, workspace, namespace, identifier st
 		if r.Count > window.LimitMax { // no relay has written it
 			continue
 		}
-		found = append(found, controlplane.KeyRow{
+		found = append(found, limits.KeyRow{
 			StoredDuration: int64(r.DurationMs), Sequence: r.Sequence,
-			KeyPart: controlplane.KeyPart{Region: string(r.Region), Count: int64(r.Count),
+			KeyPart: limits.KeyPart{Region: string(r.Region), Count: int64(r.Count),
 				UpdatedAt: time.UnixMilli(int64(r.UpdatedAt))},
 		})
 	}
@@ -39,7 +39,7 @@ func (s *Store) KeyRows(ctx context.Context, workspace, namespace, identifier st
 }
 
 // KeyReset returns the reset of an identifier, nil for none.
-func (s *Store) KeyReset(ctx context.Context, workspace, namespace, identifier string) (*controlplane.Reset, error) {
+func (s *Store) KeyReset(ctx context.Context, workspace, namespace, identifier string) (*limits.Reset, error) {
 	rows, err := s.queries.ResetOfKey(ctx, controlplanedb.ResetOfKeyParams{WorkspaceID: []byte(workspace),
 		Namespace: []byte(namespace), Identifier: []byte(identifier)})
 	if err != nil {

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/limits"
 	"github.com/weirhq/weir/shared/servers"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -36,10 +36,10 @@ func testGetKey(t *testing.T) {
 	insert("user_1", "us", day, current-1, 40)
 	insert("user_1", "us", day, current-2, 400) // has expired
 	insert("user_1 ", "us", day, current, 4000) // is another
-	query := controlplane.KeyQuery{Workspace: "acme", Namespace: "api", Identifier: "user_1", Cost: 1}
-	look := func() controlplane.KeyWindow {
+	query := limits.KeyQuery{Workspace: "acme", Namespace: "api", Identifier: "user_1", Cost: 1}
+	look := func() limits.KeyWindow {
 		t.Helper()
-		r, err := controlplane.GetKey(t.Context(), s, query)
+		r, err := limits.GetKey(t.Context(), s, query)
 		if err != nil || len(r.Windows) != 1 || r.Truncated {
 			t.Fatalf("%+v, %v", r, err)
 		}
@@ -53,8 +53,8 @@ func testGetKey(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 
-	settings := controlplane.NewSettings(s)
-	if err := settings.SetOverride(t.Context(), controlplane.Override{Workspace: "acme", Namespace: "api", Pattern: "user_*", Limit: 200}, operator); err != nil {
+	settings := limits.NewSettings(s)
+	if err := settings.SetOverride(t.Context(), limits.Override{Workspace: "acme", Namespace: "api", Pattern: "user_*", Limit: 200}, operator); err != nil {
 		t.Fatal(err)
 	}
 	if w = look(); w.Limit == nil || *w.Limit != 200 {

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/limits"
 	"github.com/weirhq/weir/shared/servers"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -72,7 +72,7 @@ func testOverrideOfMany(t *testing.T) {
 		}
 	}
 	found, err := s.OverrideOf(t.Context(), "acme", "api", "user_19999_x")
-	if want := (controlplane.Override{Workspace: "acme", Namespace: "api", Pattern: "user_19999_*", Limit: 19999}); err != nil || found == nil || found.Pattern != want.Pattern || found.Limit != want.Limit {
+	if want := (limits.Override{Workspace: "acme", Namespace: "api", Pattern: "user_19999_*", Limit: 19999}); err != nil || found == nil || found.Pattern != want.Pattern || found.Limit != want.Limit {
 		t.Errorf("%+v, %v", found, err)
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/access"
+	"github.com/weirhq/weir/controlplane/limits"
 	"github.com/weirhq/weir/shared/servers"
 	"github.com/weirhq/weir/shared/workspaces"
 )
@@ -32,7 +34,7 @@ func testNamespacesAndTokensComeInPages(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	settings := controlplane.NewSettings(s)
+	settings := limits.NewSettings(s)
 	wantPages(t, rows, "ns-%05d", func(after string) (names []string, more bool, err error) {
 		page, more, err := settings.Namespaces(t.Context(), "acme", after)
 		for _, n := range page {
@@ -40,7 +42,7 @@ func testNamespacesAndTokensComeInPages(t *testing.T) {
 		}
 		return names, more, err
 	})
-	ring, err := controlplane.NewTokens(s, "")
+	ring, err := access.NewTokens(s, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,13 +103,13 @@ func testAllSettingsComeInPages(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	settings := controlplane.NewSettings(s)
-	var lastOverride controlplane.OverrideName
+	settings := limits.NewSettings(s)
+	var lastOverride limits.OverrideName
 	wantPages(t, len(overrides), "p%05d", func(string) (names []string, more bool, err error) {
 		page, more, err := settings.AllOverrides(t.Context(), nil, lastOverride)
 		for _, o := range page {
 			names = append(names, o.Pattern)
-			lastOverride = controlplane.OverrideName{Workspace: o.Workspace, Namespace: o.Namespace, Pattern: o.Pattern}
+			lastOverride = limits.OverrideName{Workspace: o.Workspace, Namespace: o.Namespace, Pattern: o.Pattern}
 		}
 		return names, more, err
 	})
@@ -141,8 +143,8 @@ func testSettingsOfSomeWorkspacesAreListedAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	settings := controlplane.NewSettings(s)
-	for after, want := range map[controlplane.OverrideName]string{
+	settings := limits.NewSettings(s)
+	for after, want := range map[limits.OverrideName]string{
 		{}: "b/m/p b/n/o b/n/p d/n/p", {Workspace: "b", Namespace: "n", Pattern: "o"}: "b/n/p d/n/p",
 		{Workspace: "c", Namespace: "z"}: "d/n/p", {Workspace: "d", Namespace: "n", Pattern: "p"}: "",
 	} {
@@ -165,7 +167,7 @@ func testSettingsOfSomeWorkspacesAreListedAlone(t *testing.T) {
 			t.Errorf("namespaces after %q: %q, %v, %v; want %q", after, got, more, err, want)
 		}
 	}
-	page, err := s.AllOverrides(t.Context(), some, controlplane.OverrideName{}, 3) // the third is not of another workspace
+	page, err := s.AllOverrides(t.Context(), some, limits.OverrideName{}, 3) // the third is not of another workspace
 	if err != nil || len(page) != 3 || page[2].Workspace != "b" {
 		t.Errorf("%+v, %v", page, err)
 	}

@@ -11,7 +11,8 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/cleanup"
+	"github.com/weirhq/weir/controlplane/watch"
 	"github.com/weirhq/weir/shared/gen/sql/controlplanedb"
 )
 
@@ -98,7 +99,7 @@ func (s *Store) PartitionsRefused(ctx context.Context) (why string, err error) {
 	const lacking = "the procedure %s is missing, or this user may not execute it"
 	switch {
 	case !table:
-		return controlplane.NoPartitions, nil
+		return cleanup.NoPartitions, nil
 	case !drop:
 		return fmt.Sprintf(lacking, "ratelimit_drop_expired_partition"), nil
 	case !add:
@@ -108,17 +109,17 @@ func (s *Store) PartitionsRefused(ctx context.Context) (why string, err error) {
 }
 
 // DropExpiredPartition drops one partition all of whose rows expired before cutoff.
-func (s *Store) DropExpiredPartition(ctx context.Context, cutoff time.Time) (controlplane.Dropped, error) {
+func (s *Store) DropExpiredPartition(ctx context.Context, cutoff time.Time) (cleanup.Dropped, error) {
 	conn, err := s.db.Conn(ctx)
 	if err != nil {
-		return controlplane.Dropped{}, explain(err)
+		return cleanup.Dropped{}, explain(err)
 	}
 	defer func() { _ = conn.Close() }()
 	if _, err := conn.ExecContext(ctx, freshStatisticsSQL); err != nil && !isNumber(err, unknownVariable) {
-		return controlplane.Dropped{}, explain(err)
+		return cleanup.Dropped{}, explain(err)
 	}
 	var name sql.NullString
-	var dropped controlplane.Dropped
+	var dropped cleanup.Dropped
 	err = conn.QueryRowContext(ctx, dropPartitionSQL, unixMs(cutoff)).Scan(&name, &dropped.Rows)
 	dropped.Partition = name.String
 	return dropped, partitionError(err)
@@ -160,9 +161,9 @@ func partitionError(err error) error {
 	case !errors.As(err, &answered):
 		return explain(err)
 	case answered.Number == lockWaitTimeout:
-		return fmt.Errorf("%w: %w", controlplane.ErrTableInUse, err)
+		return fmt.Errorf("%w: %w", cleanup.ErrTableInUse, err)
 	case slices.Contains(refusals, answered.Number):
-		return fmt.Errorf("%w: %w", controlplane.ErrPartitionsRefused, err)
+		return fmt.Errorf("%w: %w", cleanup.ErrPartitionsRefused, err)
 	}
 	return explain(err)
 }
@@ -235,8 +236,8 @@ func (s *Store) PartitionsMissing(ctx context.Context) (missing []string, err er
 		kind, later   string
 		last, widthMs int64
 	}{
-		{controlplane.PartitionsOfHours, "h_later", hours, time.Hour.Milliseconds()},
-		{controlplane.PartitionsOfDays, "d_later", days, 24 * time.Hour.Milliseconds()},
+		{cleanup.PartitionsOfHours, "h_later", hours, time.Hour.Milliseconds()},
+		{cleanup.PartitionsOfDays, "d_later", days, 24 * time.Hour.Milliseconds()},
 	} {
 		if class.last > now+class.widthMs {
 			continue
@@ -253,13 +254,13 @@ func (s *Store) PartitionsMissing(ctx context.Context) (missing []string, err er
 }
 
 // examinePartitions reports whether the cleanup drops partitions or deletes rows in batches.
-func (s *Store) examinePartitions(ctx context.Context) ([]controlplane.Check, error) {
+func (s *Store) examinePartitions(ctx context.Context) ([]watch.Check, error) {
 	why, err := s.PartitionsRefused(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if why != "" {
-		return []controlplane.Check{warn("partitions", "the cleanup deletes rows in batches: "+why,
+		return []watch.Check{warn("partitions", "the cleanup deletes rows in batches: "+why,
 			"Grant EXECUTE on both procedures as schema/README.md has it, if the server knows partitions.")}, nil
 	}
 	missing, err := s.PartitionsMissing(ctx)
@@ -267,8 +268,8 @@ func (s *Store) examinePartitions(ctx context.Context) ([]controlplane.Check, er
 		return nil, err
 	}
 	if len(missing) > 0 {
-		return []controlplane.Check{warn("partitions", controlplane.MissingPartitions(missing),
-			controlplane.MissingPartitionsAdvice)}, nil
+		return []watch.Check{warn("partitions", cleanup.MissingPartitions(missing),
+			cleanup.MissingPartitionsAdvice)}, nil
 	}
-	return []controlplane.Check{pass("partitions", "the cleanup drops whole hours and days")}, nil
+	return []watch.Check{pass("partitions", "the cleanup drops whole hours and days")}, nil
 }

@@ -11,7 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/cleanup"
+	"github.com/weirhq/weir/controlplane/watch"
 	"github.com/weirhq/weir/shared/servers"
 )
 
@@ -38,11 +39,11 @@ func testCleanupOfPartitions(t *testing.T) {
 		t.Errorf("oldest %v %v %v, want the first partition's end, %v", at, ok, err, bounds[0])
 	}
 
-	cleanup, err := controlplane.NewCleanup(controlplane.DefaultCleanupConfig(), store, controlplane.NewMetrics())
+	cleaner, err := cleanup.NewCleanup(cleanup.DefaultCleanupConfig(), store, cleanup.NewCleanupMetrics())
 	if err != nil {
 		t.Fatal(err)
 	}
-	report, err := controlplane.RunCleanup(plain{t.Context(), cleanup})
+	report, err := cleanup.RunCleanup(plain{t.Context(), cleaner})
 	if err != nil || report.Partitions != 2 || report.Batches != 1 {
 		t.Errorf("%+v, %v", report, err)
 	}
@@ -55,7 +56,7 @@ func testCleanupOfPartitions(t *testing.T) {
 	if n := count(t, db, "SELECT COUNT(*) FROM ratelimit_window_counts PARTITION (h_later)"); n != 1 {
 		t.Errorf("%d rows in h_later, want the one that expires in 90 days", n)
 	}
-	if lag, err := cleanup.Lag(t.Context()); err != nil || lag != 0 {
+	if lag, err := cleaner.Lag(t.Context()); err != nil || lag != 0 {
 		t.Errorf("lag %v, %v", lag, err)
 	}
 }
@@ -70,16 +71,16 @@ func testCleanupKeepsPartitions(t *testing.T) {
 	now := databaseNow(t, store)
 	insertCounts(t, db, "expired", []time.Time{now.Add(-time.Hour), now.Add(-2 * time.Hour)})
 	insertCounts(t, db, "live", []time.Time{now.Add(time.Hour)})
-	config := controlplane.DefaultCleanupConfig()
+	config := cleanup.DefaultCleanupConfig()
 	config.Grace, config.Keep = 0, 24*time.Hour
-	cleanup, err := controlplane.NewCleanup(config, store, controlplane.NewMetrics())
+	cleaner, err := cleanup.NewCleanup(config, store, cleanup.NewCleanupMetrics())
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := db.ExecContext(t.Context(), "DROP PROCEDURE ratelimit_keep_expired_partition"); err != nil {
 		t.Fatal(err)
 	}
-	if report, err := controlplane.RunCleanup(plain{t.Context(), cleanup}); err == nil || report.Partitions != 0 {
+	if report, err := cleanup.RunCleanup(plain{t.Context(), cleaner}); err == nil || report.Partitions != 0 {
 		t.Errorf("without the procedure: %+v, %v", report, err)
 	}
 	if n := count(t, db, "SELECT COUNT(*) FROM ratelimit_window_counts"); n != 3 {
@@ -93,7 +94,7 @@ func testCleanupKeepsPartitions(t *testing.T) {
 	if _, err := db.ExecContext(t.Context(), "CREATE PROCEDURE"+create); err != nil {
 		t.Fatal(err)
 	}
-	if report, err := controlplane.RunCleanup(plain{t.Context(), cleanup}); err != nil || report.Partitions != 1 {
+	if report, err := cleanup.RunCleanup(plain{t.Context(), cleaner}); err != nil || report.Partitions != 1 {
 		t.Errorf("%+v, %v", report, err)
 	}
 	var kept string
@@ -110,7 +111,7 @@ func testCleanupKeepsPartitions(t *testing.T) {
 	if _, err := db.ExecContext(t.Context(), "RENAME TABLE "+kept+" TO ratelimit_kept_1_h1"); err != nil { // its time is over
 		t.Fatal(err)
 	}
-	if _, err := controlplane.RunCleanup(plain{t.Context(), cleanup}); err != nil {
+	if _, err := cleanup.RunCleanup(plain{t.Context(), cleaner}); err != nil {
 		t.Error(err)
 	}
 	if n := count(t, db, `SELECT COUNT(*) FROM information_schema.TABLES
@@ -164,10 +165,10 @@ func testDropBehindAnOpenTransaction(t *testing.T) {
 	if _, err := open.ExecContext(t.Context(), "SELECT COUNT(*) FROM ratelimit_window_counts"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := store.DropExpiredPartition(t.Context(), time.UnixMilli(1000)); !errors.Is(err, controlplane.ErrTableInUse) {
+	if _, err := store.DropExpiredPartition(t.Context(), time.UnixMilli(1000)); !errors.Is(err, cleanup.ErrTableInUse) {
 		t.Errorf("drop: %v", err)
 	}
-	if _, err := store.AddPartitions(t.Context(), 0); !errors.Is(err, controlplane.ErrTableInUse) {
+	if _, err := store.AddPartitions(t.Context(), 0); !errors.Is(err, cleanup.ErrTableInUse) {
 		t.Errorf("add: %v", err)
 	}
 	if err := open.Rollback(); err != nil {
@@ -188,7 +189,7 @@ func testCleanupWithoutPartitions(t *testing.T) {
 		"PARTITION d_later VALUES LESS THAN (1, MAXVALUE), PARTITION later VALUES LESS THAN (MAXVALUE, MAXVALUE))"
 	withoutRights(t)
 	for name, c := range map[string]struct{ change, why string }{
-		"an unpartitioned table": {"ALTER TABLE ratelimit_window_counts REMOVE PARTITIONING", controlplane.NoPartitions},
+		"an unpartitioned table": {"ALTER TABLE ratelimit_window_counts REMOVE PARTITIONING", cleanup.NoPartitions},
 		"no drop":                {"DROP PROCEDURE ratelimit_drop_expired_partition", "the procedure ratelimit_drop_expired_partition is missing"},
 		"no addition":            {"DROP PROCEDURE ratelimit_add_partitions", "the procedure ratelimit_add_partitions is missing"},
 		"no definer":             {definedBy(t, "'gone'@'%'"), "definer"},
@@ -209,16 +210,16 @@ func testCleanupWithoutPartitions(t *testing.T) {
 			now := databaseNow(t, store)
 			insertCounts(t, db, "expired", []time.Time{now.Add(-time.Hour), now.Add(-2 * time.Hour)})
 			insertCounts(t, db, "live", []time.Time{now.Add(time.Hour)})
-			cleanup, err := controlplane.NewCleanup(controlplane.DefaultCleanupConfig(), store, controlplane.NewMetrics())
+			cleaner, err := cleanup.NewCleanup(cleanup.DefaultCleanupConfig(), store, cleanup.NewCleanupMetrics())
 			if err != nil {
 				t.Fatal(err)
 			}
-			report, err := controlplane.RunCleanup(plain{t.Context(), cleanup})
+			report, err := cleanup.RunCleanup(plain{t.Context(), cleaner})
 			if err != nil || report.Rows != 2 || report.Batches != 1 || report.Partitions != 0 ||
 				!strings.Contains(report.Refused, c.why) {
 				t.Errorf("%+v, %v", report, err)
 			}
-			if lag, err := cleanup.Lag(t.Context()); err != nil || lag != 0 {
+			if lag, err := cleaner.Lag(t.Context()); err != nil || lag != 0 {
 				t.Errorf("lag %v, %v", lag, err)
 			}
 			if n := count(t, db, "SELECT COUNT(*) FROM ratelimit_window_counts"); n != 1 {
@@ -281,7 +282,7 @@ func TestMissingPartitionsAreReported(t *testing.T) { servers.EachSQL(t, testMis
 
 func testMissingPartitions(t *testing.T) {
 	store, db := migrated(t)
-	cleanup, err := controlplane.NewCleanup(controlplane.DefaultCleanupConfig(), store, controlplane.NewMetrics())
+	cleanup, err := cleanup.NewCleanup(cleanup.DefaultCleanupConfig(), store, cleanup.NewCleanupMetrics())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -292,7 +293,7 @@ func testMissingPartitions(t *testing.T) {
 			t.Errorf("%s the cleanup reports %q, %v; want %q", when, problem, err, want)
 		}
 		checks, err := store.examinePartitions(t.Context())
-		if err != nil || len(checks) != 1 || (checks[0].Result == controlplane.CheckOK) != (want == "") || !strings.Contains(checks[0].What, want) {
+		if err != nil || len(checks) != 1 || (checks[0].Result == watch.CheckOK) != (want == "") || !strings.Contains(checks[0].What, want) {
 			t.Errorf("%s the doctor reports %+v, %v; want %q", when, checks, err, want)
 		}
 	}

@@ -5,15 +5,16 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/audit"
+	"github.com/weirhq/weir/controlplane/limits"
 	"github.com/weirhq/weir/shared/gen/sql/controlplanedb"
 )
 
 // ChangeReset reads the reset of an identifier, and writes what change makes of it and its
 // audit row, as one.
 func (s *Store) ChangeReset(ctx context.Context, workspace, namespace, identifier string,
-	change func(before *controlplane.Reset, live int64, now time.Time) (controlplane.Reset,
-		controlplane.AuditEntry, error),
+	change func(before *limits.Reset, live int64, now time.Time) (limits.Reset,
+		audit.AuditEntry, error),
 ) error {
 	return s.changing(ctx, func(q *queries) error {
 		rows, err := q.ResetGet(ctx, controlplanedb.ResetGetParams{WorkspaceID: []byte(workspace),
@@ -21,7 +22,7 @@ func (s *Store) ChangeReset(ctx context.Context, workspace, namespace, identifie
 		if err != nil {
 			return fmt.Errorf("read the reset: %w", err)
 		}
-		var before *controlplane.Reset
+		var before *limits.Reset
 		for _, r := range rows {
 			before = new(resetOf([]byte(workspace), []byte(namespace), []byte(identifier), r.Generation, r.SetAt, r.ExpiresAt))
 		}
@@ -49,21 +50,21 @@ func (s *Store) ChangeReset(ctx context.Context, workspace, namespace, identifie
 }
 
 // Resets are at most rows of a namespace, the newest first.
-func (s *Store) Resets(ctx context.Context, workspace, namespace string, rows int) ([]controlplane.Reset, error) {
+func (s *Store) Resets(ctx context.Context, workspace, namespace string, rows int) ([]limits.Reset, error) {
 	found, err := s.queries.ResetList(ctx, controlplanedb.ResetListParams{WorkspaceID: []byte(workspace),
 		Namespace: []byte(namespace), Limit: int32(rows)})
 	if err != nil {
 		return nil, fmt.Errorf("list resets: %w", explain(err))
 	}
-	var resets []controlplane.Reset
+	var resets []limits.Reset
 	for _, r := range found {
 		resets = append(resets, resetOf(r.WorkspaceID, r.Namespace, r.Identifier, r.Generation, r.SetAt, r.ExpiresAt))
 	}
 	return resets, nil
 }
 
-func resetOf(workspace, namespace, identifier []byte, generation uint16, setAt, expiresAt uint64) controlplane.Reset {
-	return controlplane.Reset{
+func resetOf(workspace, namespace, identifier []byte, generation uint16, setAt, expiresAt uint64) limits.Reset {
+	return limits.Reset{
 		Workspace: string(workspace), Namespace: string(namespace), Identifier: string(identifier),
 		Generation: int64(generation), SetAt: time.UnixMilli(int64(setAt)), ExpiresAt: time.UnixMilli(int64(expiresAt)),
 	}

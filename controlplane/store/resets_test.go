@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/limits"
 	"github.com/weirhq/weir/shared/gen/sql/dataplanedb"
 	"github.com/weirhq/weir/shared/servers"
 	"github.com/weirhq/weir/shared/window"
@@ -19,12 +20,12 @@ func TestResets(t *testing.T) { servers.EachSQL(t, testResets) }
 
 func testResets(t *testing.T) {
 	s, db := migrated(t)
-	settings := controlplane.NewSettings(s)
+	settings := limits.NewSettings(s)
 	before, err := s.Now(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	var last controlplane.Reset
+	var last limits.Reset
 	var audit []string
 	for n := 1; n <= 3; n++ {
 		r, err := settings.ResetKey(t.Context(), "acme", "api", "user_1", time.Hour, operator)

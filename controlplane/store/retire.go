@@ -11,10 +11,11 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/retire"
 	"github.com/weirhq/weir/shared/gen/sql/controlplanedb"
 )
 
-var _ controlplane.RetirementStore = (*Store)(nil)
+var _ retire.RetirementStore = (*Store)(nil)
 
 const (
 	// How long a rename or a drop waits: for the attempt before it to end, and for
@@ -26,7 +27,7 @@ const (
 )
 
 // TableFigures are of a table of the blocklist's form; nil: there is none.
-func (s *Store) TableFigures(ctx context.Context, name string) (*controlplane.TableFigures, error) {
+func (s *Store) TableFigures(ctx context.Context, name string) (*retire.TableFigures, error) {
 	conn, err := s.db.Conn(ctx)
 	if err != nil {
 		return nil, explain(err)
@@ -39,8 +40,8 @@ func (s *Store) TableFigures(ctx context.Context, name string) (*controlplane.Ta
 	return figures, nil
 }
 
-func tableFigures(ctx context.Context, conn *sql.Conn, name string) (*controlplane.TableFigures, error) {
-	var f controlplane.TableFigures
+func tableFigures(ctx context.Context, conn *sql.Conn, name string) (*retire.TableFigures, error) {
+	var f retire.TableFigures
 	err := conn.QueryRowContext(ctx, "SELECT COALESCE(MAX(pk), 0), COALESCE(MAX(expires_at), 0) FROM "+quoted(name)).
 		Scan(&f.Mark.LastKey, &f.Mark.LastExpiryMs)
 	if isNumber(err, noSuchTable) {
@@ -68,7 +69,7 @@ func tableFigures(ctx context.Context, conn *sql.Conn, name string) (*controlpla
 
 func countRows(ctx context.Context, conn *sql.Conn, name string) (rows int64, err error) {
 	text := fmt.Sprintf("SELECT COUNT(*) FROM (SELECT 1 FROM %s LIMIT %d) counted", quoted(name),
-		controlplane.TableRowsCounted)
+		retire.TableRowsCounted)
 	err = conn.QueryRowContext(ctx, text).Scan(&rows)
 	return rows, err
 }
@@ -76,7 +77,7 @@ func countRows(ctx context.Context, conn *sql.Conn, name string) (rows int64, er
 // RenameTable gives the table the other name, if there is one of the first name and none
 // of the other. The server refuses a name that is taken, so nothing is ever overwritten.
 func (s *Store) RenameTable(ctx context.Context, table, from, to string,
-	fence int64) (names controlplane.TableNames, err error) {
+	fence int64) (names retire.TableNames, err error) {
 	err = s.fenced(ctx, table, fence, func(conn *sql.Conn) error {
 		hasFrom, hasTo, err := hasBoth(ctx, conn, from, to)
 		if err != nil {
@@ -88,9 +89,9 @@ func (s *Store) RenameTable(ctx context.Context, table, from, to string,
 			}
 			hasFrom, hasTo = false, true
 		}
-		names = controlplane.TableNames{Table: hasFrom, Dated: hasTo}
+		names = retire.TableNames{Table: hasFrom, Dated: hasTo}
 		if to == table {
-			names = controlplane.TableNames{Table: hasTo, Dated: hasFrom}
+			names = retire.TableNames{Table: hasTo, Dated: hasFrom}
 		}
 		return nil
 	})
@@ -102,7 +103,7 @@ func (s *Store) RenameTable(ctx context.Context, table, from, to string,
 
 // DropTable drops the dated table if it is empty and nothing has the table's name.
 func (s *Store) DropTable(ctx context.Context, table, dated string,
-	fence int64) (did controlplane.TableDrop, err error) {
+	fence int64) (did retire.TableDrop, err error) {
 	err = s.fenced(ctx, table, fence, func(conn *sql.Conn) error {
 		if did.Table, did.Dated, err = hasBoth(ctx, conn, table, dated); err != nil || !did.Dated {
 			return err
@@ -209,6 +210,6 @@ func isNumber(err error, number uint16) bool {
 	return errors.As(err, &answered) && answered.Number == number
 }
 
-// quoted is a name as statements have it. Names come from controlplane.DatedName and the
+// quoted is a name as statements have it. Names come from retire.DatedName and the
 // list of tables that can be retired.
 func quoted(name string) string { return "`" + name + "`" }

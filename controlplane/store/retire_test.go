@@ -10,12 +10,14 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/audit"
+	"github.com/weirhq/weir/controlplane/retire"
 	"github.com/weirhq/weir/shared/servers"
 )
 
-const blocklist, dated = controlplane.Blocklist, controlplane.Blocklist + "_retired_20260102_150405"
+const blocklist, dated = retire.Blocklist, retire.Blocklist + "_retired_20260102_150405"
 
-func figures(t *testing.T, s *Store, name string) controlplane.TableFigures {
+func figures(t *testing.T, s *Store, name string) retire.TableFigures {
 	t.Helper()
 	f, err := s.TableFigures(t.Context(), name)
 	if err != nil || f == nil {
@@ -81,24 +83,24 @@ func testRenameTable(t *testing.T) {
 	if err := block(t.Context(), db, 1, time.UnixMilli(5000)); err != nil {
 		t.Fatal(err)
 	}
-	there := func(what string, from, to string, fence int64, want controlplane.TableNames) {
+	there := func(what string, from, to string, fence int64, want retire.TableNames) {
 		t.Helper()
 		if got, err := s.RenameTable(t.Context(), blocklist, from, to, fence); err != nil || got != want {
 			t.Errorf("%s: %+v, %v; want %+v", what, got, err, want)
 		}
 	}
-	there("there", blocklist, dated, 1, controlplane.TableNames{Dated: true})
-	there("there again", blocklist, dated, 1, controlplane.TableNames{Dated: true})
-	there("back", dated, blocklist, 2, controlplane.TableNames{Table: true})
-	there("back again", dated, blocklist, 2, controlplane.TableNames{Table: true})
-	there("there", blocklist, dated, 3, controlplane.TableNames{Dated: true})
+	there("there", blocklist, dated, 1, retire.TableNames{Dated: true})
+	there("there again", blocklist, dated, 1, retire.TableNames{Dated: true})
+	there("back", dated, blocklist, 2, retire.TableNames{Table: true})
+	there("back again", dated, blocklist, 2, retire.TableNames{Table: true})
+	there("there", blocklist, dated, 3, retire.TableNames{Dated: true})
 	exec(t, db, "CREATE TABLE ratelimit_blocklist (a INT)")
-	there("back to a name that was made anew", dated, blocklist, 4, controlplane.TableNames{Table: true, Dated: true})
+	there("back to a name that was made anew", dated, blocklist, 4, retire.TableNames{Table: true, Dated: true})
 	if n := count(t, db, "SELECT COUNT(*) FROM "+dated); n != 1 {
 		t.Errorf("%d rows", n)
 	}
 	exec(t, db, "DROP TABLE ratelimit_blocklist, "+dated)
-	there("nothing", dated, blocklist, 4, controlplane.TableNames{})
+	there("nothing", dated, blocklist, 4, retire.TableNames{})
 }
 
 // An attempt that was given up does nothing: one with a lower fence than one before it.
@@ -129,26 +131,26 @@ func testDropTable(t *testing.T) {
 	if err := block(t.Context(), db, 1, time.UnixMilli(5000)); err != nil {
 		t.Fatal(err)
 	}
-	drop := func(what string, want controlplane.TableDrop) {
+	drop := func(what string, want retire.TableDrop) {
 		t.Helper()
 		if got, err := s.DropTable(t.Context(), blocklist, dated, 2); err != nil || got != want {
 			t.Errorf("%s: %+v, %v; want %+v", what, got, err, want)
 		}
 	}
-	drop("not renamed", controlplane.TableDrop{TableNames: controlplane.TableNames{Table: true}})
+	drop("not renamed", retire.TableDrop{TableNames: retire.TableNames{Table: true}})
 	if n := count(t, db, "SELECT COUNT(*) FROM ratelimit_blocklist"); n != 1 {
 		t.Fatalf("%d rows", n)
 	}
 	if _, err := s.RenameTable(t.Context(), blocklist, blocklist, dated, 2); err != nil {
 		t.Fatal(err)
 	}
-	drop("a row", controlplane.TableDrop{TableNames: controlplane.TableNames{Dated: true}, Rows: 1})
+	drop("a row", retire.TableDrop{TableNames: retire.TableNames{Dated: true}, Rows: 1})
 	exec(t, db, "DELETE FROM "+dated)
 	exec(t, db, "CREATE TABLE ratelimit_blocklist (a INT)")
-	drop("made anew", controlplane.TableDrop{TableNames: controlplane.TableNames{Table: true, Dated: true}})
+	drop("made anew", retire.TableDrop{TableNames: retire.TableNames{Table: true, Dated: true}})
 	exec(t, db, "DROP TABLE ratelimit_blocklist")
-	drop("empty", controlplane.TableDrop{})
-	drop("again", controlplane.TableDrop{})
+	drop("empty", retire.TableDrop{})
+	drop("again", retire.TableDrop{})
 }
 
 // Nobody decides what is there while a rename is still on its way: attempts at the same
@@ -190,7 +192,7 @@ func TestAuditEntriesAreWrittenOnce(t *testing.T) { servers.EachSQL(t, testAudit
 
 func testAuditEntriesAreWrittenOnce(t *testing.T) {
 	s, db := migrated(t)
-	e := controlplane.AuditEntry{By: controlplane.By{Actor: "ann", Reason: "x"}, Action: "a.b", Subject: "s"}
+	e := audit.AuditEntry{By: controlplane.By{Actor: "ann", Reason: "x"}, Action: "a.b", Subject: "s"}
 	for _, id := range []string{"one", "one", "two", "", ""} {
 		e.ID = id
 		if err := s.InsertAudit(t.Context(), e); err != nil {

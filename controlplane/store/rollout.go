@@ -12,10 +12,12 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/rollout"
+	"github.com/weirhq/weir/controlplane/tunings"
 	"github.com/weirhq/weir/shared/gen/sql/controlplanedb"
 )
 
-var _ controlplane.RolloutStore = (*Store)(nil) // and controlplane.TrialStore, see trials.go
+var _ rollout.RolloutStore = (*Store)(nil) // and rollout.TrialStore, see trials.go
 
 const (
 	duplicateKey = 1062
@@ -23,14 +25,14 @@ const (
 )
 
 // NewestTunings are the newest version of each region that has one, and of the fleet.
-func (s *Store) NewestTunings(ctx context.Context) ([]controlplane.RegionTuning, error) {
+func (s *Store) NewestTunings(ctx context.Context) ([]tunings.RegionTuning, error) {
 	rows, err := s.queries.TuningNewest(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("read tunings: %w", explain(err))
 	}
-	var newest []controlplane.RegionTuning
+	var newest []tunings.RegionTuning
 	for _, r := range rows {
-		newest = append(newest, controlplane.RegionTuning{Region: string(r.Region), Version: int64(r.Version),
+		newest = append(newest, tunings.RegionTuning{Region: string(r.Region), Version: int64(r.Version),
 			Document: r.Document})
 	}
 	return newest, nil
@@ -44,7 +46,7 @@ var errRefused = errors.New("refused")
 // document under that ID, and one over a version that is not the region's newest any more,
 // undoes them all. Unique keys decide, so attempts at the same moment are one after the other.
 func (s *Store) WriteTunings(ctx context.Context,
-	writes []controlplane.TuningWrite) (written controlplane.TuningsWritten, err error) {
+	writes []tunings.TuningWrite) (written tunings.TuningsWritten, err error) {
 	err = s.inTransaction(ctx, func(q *queries) error {
 		own := map[string]int64{} // by region, of this call
 		for _, w := range writes {
@@ -64,13 +66,13 @@ func (s *Store) WriteTunings(ctx context.Context,
 		return settingsChanged(ctx, q)
 	})
 	if errors.Is(err, errRefused) {
-		return controlplane.TuningsWritten{Refused: written.Refused}, nil
+		return tunings.TuningsWritten{Refused: written.Refused}, nil
 	}
 	return written, err
 }
 
 func writeTuning(ctx context.Context, q *queries,
-	w controlplane.TuningWrite) (int64, *controlplane.TuningRefusal, error) {
+	w tunings.TuningWrite) (int64, *tunings.TuningRefusal, error) {
 	version, refused, err := writtenBefore(ctx, q, w)
 	if !errors.Is(err, sql.ErrNoRows) {
 		return version, refused, err
@@ -92,10 +94,10 @@ func writeTuning(ctx context.Context, q *queries,
 		return version, refused, err
 	}
 	newest, err = q.TuningNewestOf(ctx, []byte(w.Region))
-	return 0, &controlplane.TuningRefusal{ID: w.ID, Region: w.Region, Newest: newest}, err
+	return 0, &tunings.TuningRefusal{ID: w.ID, Region: w.Region, Newest: newest}, err
 }
 
-func insertTuning(ctx context.Context, q *queries, w controlplane.TuningWrite) (int64, error) {
+func insertTuning(ctx context.Context, q *queries, w tunings.TuningWrite) (int64, error) {
 	return q.TuningWrite(ctx, controlplanedb.TuningWriteParams{
 		Region: []byte(w.Region), Document: w.Document, Actor: w.Actor, Reason: w.Reason,
 		WriteID: sql.NullString{String: w.ID, Valid: true}, Replaces: sql.NullInt64{Int64: w.Over, Valid: true},
@@ -104,7 +106,7 @@ func insertTuning(ctx context.Context, q *queries, w controlplane.TuningWrite) (
 
 // writtenBefore is the version that a write made before; sql.ErrNoRows: it has not been made.
 func writtenBefore(ctx context.Context, q *queries,
-	w controlplane.TuningWrite) (int64, *controlplane.TuningRefusal, error) {
+	w tunings.TuningWrite) (int64, *tunings.TuningRefusal, error) {
 	before, err := q.TuningWritten(ctx, sql.NullString{String: w.ID, Valid: true})
 	if err != nil {
 		return 0, nil, err
@@ -113,11 +115,11 @@ func writtenBefore(ctx context.Context, q *queries,
 		return int64(before.Version), nil, nil
 	}
 	newest, err := q.TuningNewestOf(ctx, []byte(w.Region))
-	return 0, &controlplane.TuningRefusal{ID: w.ID, Region: w.Region, Newest: newest, IDTaken: true}, err
+	return 0, &tunings.TuningRefusal{ID: w.ID, Region: w.Region, Newest: newest, IDTaken: true}, err
 }
 
 // TuningsOf are the versions that a rollout wrote, oldest first, at most rows.
-func (s *Store) TuningsOf(ctx context.Context, id string, rows int) ([]controlplane.RegionTuning, error) {
+func (s *Store) TuningsOf(ctx context.Context, id string, rows int) ([]tunings.RegionTuning, error) {
 	found, err := s.queries.TuningsOf(ctx, controlplanedb.TuningsOfParams{
 		// '0' follows '/'
 		FromID: sql.NullString{String: id + "/", Valid: true}, ToID: sql.NullString{String: id + "0", Valid: true},
@@ -126,9 +128,9 @@ func (s *Store) TuningsOf(ctx context.Context, id string, rows int) ([]controlpl
 	if err != nil {
 		return nil, fmt.Errorf("read the tunings of rollout %s: %w", id, explain(err))
 	}
-	var wrote []controlplane.RegionTuning
+	var wrote []tunings.RegionTuning
 	for _, r := range found {
-		wrote = append(wrote, controlplane.RegionTuning{Region: string(r.Region), Version: int64(r.Version),
+		wrote = append(wrote, tunings.RegionTuning{Region: string(r.Region), Version: int64(r.Version),
 			Document: r.Document})
 	}
 	return wrote, nil
@@ -136,7 +138,7 @@ func (s *Store) TuningsOf(ctx context.Context, id string, rows int) ([]controlpl
 
 // SaveRollout writes a rollout down. One that was saved as often, or more often, stays: unless that was this very
 // state, the error wraps ErrConflict. One statement decides, so of attempts at the same moment one is saved.
-func (s *Store) SaveRollout(ctx context.Context, row controlplane.RolloutRow) error {
+func (s *Store) SaveRollout(ctx context.Context, row rollout.RolloutRow) error {
 	state := sql.NullString{String: row.State, Valid: true}
 	err := s.queries.RolloutSave(ctx, controlplanedb.RolloutSaveParams{ID: []byte(row.ID), Saved: uint64(row.Saved),
 		Phase: string(row.Phase), State: state})
@@ -158,7 +160,7 @@ func (s *Store) SaveRollout(ctx context.Context, row controlplane.RolloutRow) er
 }
 
 // beginRollout writes the row of a rollout that has none, and answers what it has then.
-func (s *Store) beginRollout(ctx context.Context, row controlplane.RolloutRow,
+func (s *Store) beginRollout(ctx context.Context, row rollout.RolloutRow,
 	state sql.NullString) (controlplanedb.RolloutSavedRow, error) {
 	err := s.queries.RolloutBegan(ctx, controlplanedb.RolloutBeganParams{
 		ID: []byte(row.ID), Actor: row.By.Actor, Reason: row.By.Reason, StartedAt: uint64(row.StartedMs),
@@ -191,7 +193,7 @@ func (s *Store) RolloutRecorded(ctx context.Context, id string) (bool, error) {
 
 // TracesOfTunings are the rollouts that began last and those that wrote the newest versions, at most rows of each are
 // looked at; those that began or wrote last come first.
-func (s *Store) TracesOfTunings(ctx context.Context, rows int) ([]controlplane.TuningTrace, error) {
+func (s *Store) TracesOfTunings(ctx context.Context, rows int) ([]rollout.TuningTrace, error) {
 	began, err := s.queries.RolloutsBegan(ctx, int32(rows))
 	if err != nil {
 		return nil, fmt.Errorf("read which rollouts began: %w", explain(err))
@@ -204,7 +206,7 @@ func (s *Store) TracesOfTunings(ctx context.Context, rows int) ([]controlplane.T
 	for _, r := range began {
 		trace := t.of(string(r.ID), int64(r.StartedAt))
 		trace.By, trace.StartedMs = controlplane.By{Actor: r.Actor, Reason: r.Reason}, int64(r.StartedAt)
-		trace.Saved, trace.Phase = int64(r.Saved), controlplane.RolloutPhase(r.Phase)
+		trace.Saved, trace.Phase = int64(r.Saved), rollout.RolloutPhase(r.Phase)
 	}
 	recorded := len(t.all)
 	for _, r := range wrote {
@@ -226,21 +228,21 @@ type traces struct {
 
 // heard is a trace, and when its rollout began or wrote last.
 type heard struct {
-	controlplane.TuningTrace
+	rollout.TuningTrace
 	lastMs int64
 }
 
-func (t *traces) of(id string, atMs int64) *controlplane.TuningTrace {
+func (t *traces) of(id string, atMs int64) *rollout.TuningTrace {
 	i, known := t.at[id]
 	if !known {
 		i = len(t.all)
-		t.at[id], t.all = i, append(t.all, heard{TuningTrace: controlplane.TuningTrace{ID: id}})
+		t.at[id], t.all = i, append(t.all, heard{TuningTrace: rollout.TuningTrace{ID: id}})
 	}
 	t.all[i].lastMs = max(t.all[i].lastMs, atMs)
 	return &t.all[i].TuningTrace
 }
 
-func (t *traces) newestFirst() (traces []controlplane.TuningTrace) {
+func (t *traces) newestFirst() (traces []rollout.TuningTrace) {
 	slices.SortStableFunc(t.all, func(a, b heard) int {
 		return cmp.Or(cmp.Compare(b.lastMs, a.lastMs), cmp.Compare(b.Newest, a.Newest))
 	})

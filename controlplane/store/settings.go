@@ -8,11 +8,12 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/audit"
+	"github.com/weirhq/weir/controlplane/limits"
 	"github.com/weirhq/weir/shared/gen/sql/controlplanedb"
 )
 
-var _ controlplane.SettingsStore = (*Store)(nil)
+var _ limits.SettingsStore = (*Store)(nil)
 
 // changesMax is how often a change is begun anew before its error is an answer.
 const changesMax = 5
@@ -34,7 +35,7 @@ func (s *Store) changing(ctx context.Context, run func(*queries) error) (err err
 // ChangeOverride reads an override, and writes what change makes of it and its audit
 // row, as one; nil deletes it.
 func (s *Store) ChangeOverride(ctx context.Context, workspace, namespace, pattern string,
-	change func(*controlplane.Override) (*controlplane.Override, controlplane.AuditEntry, error),
+	change func(*limits.Override) (*limits.Override, audit.AuditEntry, error),
 ) error {
 	return s.changing(ctx, func(q *queries) error {
 		rows, err := q.OverrideGet(ctx, controlplanedb.OverrideGetParams{WorkspaceID: []byte(workspace),
@@ -42,9 +43,9 @@ func (s *Store) ChangeOverride(ctx context.Context, workspace, namespace, patter
 		if err != nil {
 			return fmt.Errorf("read the override: %w", err)
 		}
-		var before *controlplane.Override
+		var before *limits.Override
 		for _, r := range rows {
-			before = &controlplane.Override{
+			before = &limits.Override{
 				Workspace: workspace, Namespace: namespace, Pattern: pattern,
 				Limit: int64(r.Limit), DurationMs: int64(r.DurationMs), Candidate: int64(r.Candidate), Shadow: r.Shadow,
 				UpdatedAt: time.UnixMilli(int64(r.UpdatedAt)),
@@ -81,14 +82,14 @@ func (s *Store) ChangeOverride(ctx context.Context, workspace, namespace, patter
 }
 
 // Override is the one of exactly this pattern, nil for none.
-func (s *Store) Override(ctx context.Context, workspace, namespace, pattern string) (*controlplane.Override, error) {
+func (s *Store) Override(ctx context.Context, workspace, namespace, pattern string) (*limits.Override, error) {
 	rows, err := s.queries.OverrideLook(ctx, controlplanedb.OverrideLookParams{WorkspaceID: []byte(workspace),
 		Namespace: []byte(namespace), Pattern: []byte(pattern)})
 	if err != nil {
 		return nil, fmt.Errorf("read the override: %w", explain(err))
 	}
 	for _, r := range rows {
-		return &controlplane.Override{
+		return &limits.Override{
 			Workspace: workspace, Namespace: namespace, Pattern: pattern,
 			Limit: int64(r.Limit), DurationMs: int64(r.DurationMs), Candidate: int64(r.Candidate), Shadow: r.Shadow,
 			UpdatedAt: time.UnixMilli(int64(r.UpdatedAt)),
@@ -99,7 +100,7 @@ func (s *Store) Override(ctx context.Context, workspace, namespace, pattern stri
 
 // OverrideOf is the one that applies to an identifier, nil for none.
 func (s *Store) OverrideOf(ctx context.Context, workspace, namespace,
-	identifier string) (*controlplane.Override, error) {
+	identifier string) (*limits.Override, error) {
 	rows, err := s.queries.OverrideThatApplies(ctx, controlplanedb.OverrideThatAppliesParams{
 		WorkspaceID: []byte(workspace), Namespace: []byte(namespace), Identifier: []byte(identifier),
 	})
@@ -107,7 +108,7 @@ func (s *Store) OverrideOf(ctx context.Context, workspace, namespace,
 		return nil, fmt.Errorf("look for the override: %w", explain(err))
 	}
 	for _, r := range rows {
-		return &controlplane.Override{
+		return &limits.Override{
 			Workspace: workspace, Namespace: namespace, Pattern: string(r.Pattern),
 			Limit: int64(r.Limit), DurationMs: int64(r.DurationMs), Candidate: int64(r.Candidate), Shadow: r.Shadow,
 			UpdatedAt: time.UnixMilli(int64(r.UpdatedAt)),
@@ -118,7 +119,7 @@ func (s *Store) OverrideOf(ctx context.Context, workspace, namespace,
 
 // Overrides are at most rows of a namespace behind a pattern, by pattern.
 func (s *Store) Overrides(ctx context.Context, workspace, namespace, after string,
-	rows int) ([]controlplane.Override, error) {
+	rows int) ([]limits.Override, error) {
 	found, err := s.queries.OverrideList(ctx, controlplanedb.OverrideListParams{
 		WorkspaceID: []byte(workspace), Namespace: []byte(namespace), AfterPattern: []byte(after), Limit: int32(rows),
 	})
@@ -131,7 +132,7 @@ func (s *Store) Overrides(ctx context.Context, workspace, namespace, after strin
 // ChangeNamespace reads a namespace, and writes what change makes of it and its audit
 // row, as one.
 func (s *Store) ChangeNamespace(ctx context.Context, workspace, namespace string,
-	change func(*controlplane.Namespace) (controlplane.Namespace, controlplane.AuditEntry, error),
+	change func(*limits.Namespace) (limits.Namespace, audit.AuditEntry, error),
 ) error {
 	return s.changing(ctx, func(q *queries) error {
 		rows, err := q.NamespaceGet(ctx, controlplanedb.NamespaceGetParams{WorkspaceID: []byte(workspace),
@@ -139,9 +140,9 @@ func (s *Store) ChangeNamespace(ctx context.Context, workspace, namespace string
 		if err != nil {
 			return fmt.Errorf("read the namespace: %w", err)
 		}
-		var before *controlplane.Namespace
+		var before *limits.Namespace
 		for _, r := range rows {
-			before = &controlplane.Namespace{
+			before = &limits.Namespace{
 				Workspace: workspace, Namespace: namespace, Shadow: r.Shadow,
 				Mode: r.Mode, Outage: r.Outage, NodeShare: r.NodeShare, Estimate: r.Estimate,
 				UpdatedAt: time.UnixMilli(int64(r.UpdatedAt)),
@@ -170,7 +171,7 @@ func (s *Store) ChangeNamespace(ctx context.Context, workspace, namespace string
 }
 
 // Namespaces are at most rows of a workspace's that have settings behind a name, by name.
-func (s *Store) Namespaces(ctx context.Context, workspace, after string, rows int) ([]controlplane.Namespace, error) {
+func (s *Store) Namespaces(ctx context.Context, workspace, after string, rows int) ([]limits.Namespace, error) {
 	found, err := s.queries.NamespaceList(ctx, controlplanedb.NamespaceListParams{
 		WorkspaceID: []byte(workspace), AfterNamespace: []byte(after), Limit: int32(rows),
 	})
@@ -181,14 +182,14 @@ func (s *Store) Namespaces(ctx context.Context, workspace, after string, rows in
 }
 
 // Namespace is the settings of one, nil for none.
-func (s *Store) Namespace(ctx context.Context, workspace, namespace string) (*controlplane.Namespace, error) {
+func (s *Store) Namespace(ctx context.Context, workspace, namespace string) (*limits.Namespace, error) {
 	rows, err := s.queries.NamespaceLook(ctx, controlplanedb.NamespaceLookParams{WorkspaceID: []byte(workspace),
 		Namespace: []byte(namespace)})
 	if err != nil {
 		return nil, fmt.Errorf("read the namespace: %w", explain(err))
 	}
 	for _, r := range rows {
-		return &controlplane.Namespace{
+		return &limits.Namespace{
 			Workspace: workspace, Namespace: namespace, Shadow: r.Shadow,
 			Mode: r.Mode, Outage: r.Outage, NodeShare: r.NodeShare, Estimate: r.Estimate,
 			UpdatedAt: time.UnixMilli(int64(r.UpdatedAt)),

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/limits"
 	"github.com/weirhq/weir/shared/gen/sql/controlplanedb"
 	"github.com/weirhq/weir/shared/workspaces"
 )
@@ -13,8 +13,8 @@ import (
 // AllOverrides returns at most rows overrides of the given workspaces that sort after a position,
 // by workspace, namespace and pattern.
 func (s *Store) AllOverrides(
-	ctx context.Context, of *workspaces.Set, after controlplane.OverrideName, rows int,
-) ([]controlplane.Override, error) {
+	ctx context.Context, of *workspaces.Set, after limits.OverrideName, rows int,
+) ([]limits.Override, error) {
 	all := controlplanedb.OverrideListAllParams{
 		AfterWorkspace: []byte(after.Workspace), AfterNamespace: []byte(after.Namespace),
 		AfterPattern: []byte(after.Pattern), Limit: int32(rows),
@@ -39,7 +39,7 @@ func (s *Store) AllOverrides(
 // by workspace and name.
 func (s *Store) AllNamespaces(
 	ctx context.Context, of *workspaces.Set, afterWorkspace, afterNamespace string, rows int,
-) ([]controlplane.Namespace, error) {
+) ([]limits.Namespace, error) {
 	all := controlplanedb.NamespaceListAllParams{
 		AfterWorkspace: []byte(afterWorkspace), AfterNamespace: []byte(afterNamespace), Limit: int32(rows),
 	}
@@ -66,9 +66,9 @@ func namesOf(of *workspaces.Set) (names [][]byte) {
 	return names
 }
 
-func overridesOf(rows []controlplanedb.RatelimitOverride) (overrides []controlplane.Override) {
+func overridesOf(rows []controlplanedb.RatelimitOverride) (overrides []limits.Override) {
 	for _, r := range rows {
-		overrides = append(overrides, controlplane.Override{
+		overrides = append(overrides, limits.Override{
 			Workspace: string(r.WorkspaceID), Namespace: string(r.Namespace), Pattern: string(r.Pattern),
 			Limit: int64(r.Limit), DurationMs: int64(r.DurationMs), Candidate: int64(r.Candidate), Shadow: r.Shadow,
 			UpdatedAt: time.UnixMilli(int64(r.UpdatedAt)),
@@ -77,9 +77,9 @@ func overridesOf(rows []controlplanedb.RatelimitOverride) (overrides []controlpl
 	return overrides
 }
 
-func namespacesOf(rows []controlplanedb.RatelimitNamespace) (namespaces []controlplane.Namespace) {
+func namespacesOf(rows []controlplanedb.RatelimitNamespace) (namespaces []limits.Namespace) {
 	for _, r := range rows {
-		namespaces = append(namespaces, controlplane.Namespace{
+		namespaces = append(namespaces, limits.Namespace{
 			Workspace: string(r.WorkspaceID), Namespace: string(r.Namespace), Shadow: r.Shadow,
 			Mode: r.Mode, Outage: r.Outage, NodeShare: r.NodeShare, Estimate: r.Estimate,
 			UpdatedAt: time.UnixMilli(int64(r.UpdatedAt)),

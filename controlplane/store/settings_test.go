@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/audit"
+	"github.com/weirhq/weir/controlplane/limits"
+	"github.com/weirhq/weir/controlplane/tunings"
 	"github.com/weirhq/weir/shared/gen/sql/dataplanedb"
 	"github.com/weirhq/weir/shared/servers"
 	"github.com/weirhq/weir/shared/window"
@@ -22,8 +25,8 @@ func TestOverrides(t *testing.T) { servers.EachSQL(t, testOverrides) }
 
 func testOverrides(t *testing.T) {
 	s, db := migrated(t)
-	settings := controlplane.NewSettings(s)
-	o := controlplane.Override{Workspace: "acme", Namespace: "api", Pattern: "user_*", Limit: 10, DurationMs: 60_000, Candidate: 4, Shadow: true}
+	settings := limits.NewSettings(s)
+	o := limits.Override{Workspace: "acme", Namespace: "api", Pattern: "user_*", Limit: 10, DurationMs: 60_000, Candidate: 4, Shadow: true}
 	set := func(limit int64) {
 		t.Helper()
 		o.Limit = limit
@@ -91,22 +94,22 @@ func TestChangesOfAnOverride(t *testing.T) { servers.EachSQL(t, testChangesOfAnO
 
 func testChangesOfAnOverride(t *testing.T) {
 	s, db := migrated(t)
-	settings := controlplane.NewSettings(s)
+	settings := limits.NewSettings(s)
 	number := func(n int64) *int64 { return &n }
 	yes, no := true, false
 	for _, step := range []struct {
-		change controlplane.OverrideChange
+		change limits.OverrideChange
 		want   string // limit, duration, candidate, shadow
 		err    error
 	}{
-		{controlplane.OverrideChange{Candidate: number(4)}, "", controlplane.ErrInvalid}, // a new one needs a limit
-		{controlplane.OverrideChange{Limit: number(10), DurationMs: number(60_000), Candidate: number(4), Shadow: &yes}, "10 60000 4 true", nil},
-		{controlplane.OverrideChange{Limit: number(12)}, "12 60000 4 true", nil},
-		{controlplane.OverrideChange{}, "12 60000 4 true", controlplane.ErrInvalid},
-		{controlplane.OverrideChange{Candidate: number(-1)}, "12 60000 4 true", controlplane.ErrInvalid},
-		{controlplane.OverrideChange{Candidate: number(0)}, "12 60000 0 true", nil},
-		{controlplane.OverrideChange{Shadow: &no}, "12 60000 0 false", nil},
-		{controlplane.OverrideChange{DurationMs: number(0)}, "12 0 0 false", nil},
+		{limits.OverrideChange{Candidate: number(4)}, "", controlplane.ErrInvalid}, // a new one needs a limit
+		{limits.OverrideChange{Limit: number(10), DurationMs: number(60_000), Candidate: number(4), Shadow: &yes}, "10 60000 4 true", nil},
+		{limits.OverrideChange{Limit: number(12)}, "12 60000 4 true", nil},
+		{limits.OverrideChange{}, "12 60000 4 true", controlplane.ErrInvalid},
+		{limits.OverrideChange{Candidate: number(-1)}, "12 60000 4 true", controlplane.ErrInvalid},
+		{limits.OverrideChange{Candidate: number(0)}, "12 60000 0 true", nil},
+		{limits.OverrideChange{Shadow: &no}, "12 60000 0 false", nil},
+		{limits.OverrideChange{DurationMs: number(0)}, "12 0 0 false", nil},
 	} {
 		after, err := settings.ChangeOverride(t.Context(), "acme", "api", "user_*", step.change, operator)
 		if !errors.Is(err, step.err) || err == nil && words(after) != step.want {
@@ -129,7 +132,7 @@ func testChangesOfAnOverride(t *testing.T) {
 	}
 }
 
-func words(o controlplane.Override) string {
+func words(o limits.Override) string {
 	return fmt.Sprintf("%d %d %d %t", o.Limit, o.DurationMs, o.Candidate, o.Shadow)
 }
 
@@ -139,9 +142,9 @@ func TestChangesOfWhatWasSeen(t *testing.T) { servers.EachSQL(t, testChangesOfWh
 
 func testChangesOfWhatWasSeen(t *testing.T) {
 	s, _ := migrated(t)
-	settings := controlplane.NewSettings(s)
+	settings := limits.NewSettings(s)
 	change := func(limit int64, seen *int64) error {
-		_, err := settings.ChangeOverride(t.Context(), "acme", "api", "user_1", controlplane.OverrideChange{Limit: &limit, IfUpdatedMs: seen}, operator)
+		_, err := settings.ChangeOverride(t.Context(), "acme", "api", "user_1", limits.OverrideChange{Limit: &limit, IfUpdatedMs: seen}, operator)
 		return err
 	}
 	look := func() *int64 {
@@ -178,10 +181,10 @@ func testChangesOfWhatWasSeen(t *testing.T) {
 	refused("deleted", change(3, first), "override acme/api/user_1 does not exist any more")
 
 	yes := true
-	if _, err := settings.SetNamespace(t.Context(), "acme", "api", controlplane.NamespaceChange{Shadow: &yes, IfUpdatedMs: nothing}, operator); err != nil {
+	if _, err := settings.SetNamespace(t.Context(), "acme", "api", limits.NamespaceChange{Shadow: &yes, IfUpdatedMs: nothing}, operator); err != nil {
 		t.Fatal(err)
 	}
-	_, err := settings.SetNamespace(t.Context(), "acme", "api", controlplane.NamespaceChange{Shadow: &yes, IfUpdatedMs: nothing}, operator)
+	_, err := settings.SetNamespace(t.Context(), "acme", "api", limits.NamespaceChange{Shadow: &yes, IfUpdatedMs: nothing}, operator)
 	refused("a namespace", err, "namespace acme/api exists already, since ")
 }
 
@@ -191,7 +194,7 @@ func TestChangesAtOnce(t *testing.T) { servers.EachSQL(t, testChangesAtOnce) }
 
 func testChangesAtOnce(t *testing.T) {
 	s, db := migrated(t)
-	settings := controlplane.NewSettings(s)
+	settings := limits.NewSettings(s)
 	together := func(n int, do func(i int64) error) (done int) {
 		errs := make(chan error, n)
 		for i := range n {
@@ -208,14 +211,14 @@ func testChangesAtOnce(t *testing.T) {
 		return done
 	}
 	if done := together(8, func(i int64) error {
-		_, err := settings.ChangeOverride(t.Context(), "acme", "api", "one", controlplane.OverrideChange{Limit: &i, IfUpdatedMs: new(int64)}, operator)
+		_, err := settings.ChangeOverride(t.Context(), "acme", "api", "one", limits.OverrideChange{Limit: &i, IfUpdatedMs: new(int64)}, operator)
 		return err
 	}); done != 1 {
 		t.Errorf("%d of 8 have made it", done)
 	}
 	yes, limit := true, int64(9)
 	// whichever is first makes the row
-	changes := []controlplane.OverrideChange{{Limit: &limit, Candidate: &limit}, {Limit: &limit, Shadow: &yes}}
+	changes := []limits.OverrideChange{{Limit: &limit, Candidate: &limit}, {Limit: &limit, Shadow: &yes}}
 	if done := together(8, func(i int64) error {
 		_, err := settings.ChangeOverride(t.Context(), "acme", "api", "both", changes[i%2], operator)
 		return err
@@ -241,14 +244,14 @@ func testTheLaterOfTwoLooksAgain(t *testing.T) {
 	errs, again := make(chan error, 2), make(chan int64, 2)
 	for i := range int64(2) {
 		go func() {
-			errs <- s.ChangeOverride(t.Context(), "acme", "api", "user_1", func(before *controlplane.Override) (*controlplane.Override, controlplane.AuditEntry, error) {
+			errs <- s.ChangeOverride(t.Context(), "acme", "api", "user_1", func(before *limits.Override) (*limits.Override, audit.AuditEntry, error) {
 				if before == nil {
 					found.Done()
 					found.Wait()
 				} else {
 					again <- before.Limit
 				}
-				return &controlplane.Override{Limit: i + 1}, controlplane.AuditEntry{By: operator, Action: "override.set", Subject: "s"}, nil
+				return &limits.Override{Limit: i + 1}, audit.AuditEntry{By: operator, Action: "override.set", Subject: "s"}, nil
 			})
 		}()
 	}
@@ -273,7 +276,7 @@ func TestACandidateThatCannotBeJudgedIsRefused(t *testing.T) {
 
 func testACandidateThatCannotBeJudgedIsRefused(t *testing.T) {
 	s, _ := migrated(t)
-	settings := controlplane.NewSettings(s)
+	settings := limits.NewSettings(s)
 	for _, step := range []struct {
 		mode, knobs string
 		candidate   int64
@@ -284,10 +287,10 @@ func testACandidateThatCannotBeJudgedIsRefused(t *testing.T) {
 		{"estimate", `{"drain":"cells"}`, 5, false},
 		{"exact", `{"drain":"leaky"}`, 5, false},
 	} {
-		if _, err := settings.SetNamespace(t.Context(), "acme", "api", controlplane.NamespaceChange{Mode: &step.mode, Estimate: &step.knobs}, operator); err != nil {
+		if _, err := settings.SetNamespace(t.Context(), "acme", "api", limits.NamespaceChange{Mode: &step.mode, Estimate: &step.knobs}, operator); err != nil {
 			t.Fatal(err)
 		}
-		o := controlplane.Override{Workspace: "acme", Namespace: "api", Pattern: "*", Limit: 10, Candidate: step.candidate}
+		o := limits.Override{Workspace: "acme", Namespace: "api", Pattern: "*", Limit: 10, Candidate: step.candidate}
 		if err := settings.SetOverride(t.Context(), o, operator); errors.Is(err, controlplane.ErrInvalid) != step.refused || !step.refused && err != nil {
 			t.Errorf("%+v: %v", step, err)
 		}
@@ -302,13 +305,13 @@ func TestAPatternWithoutRoomIsRefused(t *testing.T) {
 
 func testAPatternWithoutRoomIsRefused(t *testing.T) {
 	s, db := migrated(t)
-	settings := controlplane.NewSettings(s)
+	settings := limits.NewSettings(s)
 	set := func(namespace, pattern string) error {
-		return settings.SetOverride(t.Context(), controlplane.Override{Workspace: "acme", Namespace: namespace, Pattern: pattern, Limit: 1}, operator)
+		return settings.SetOverride(t.Context(), limits.Override{Workspace: "acme", Namespace: namespace, Pattern: pattern, Limit: 1}, operator)
 	}
 	change := func(namespace, pattern string) error {
 		limit := int64(2)
-		_, err := settings.ChangeOverride(t.Context(), "acme", namespace, pattern, controlplane.OverrideChange{Limit: &limit}, operator)
+		_, err := settings.ChangeOverride(t.Context(), "acme", namespace, pattern, limits.OverrideChange{Limit: &limit}, operator)
 		return err
 	}
 	taken := func(pattern string, do ...func(namespace, pattern string) error) {
@@ -356,9 +359,9 @@ func TestThePlacesOfPatternsAreTakenOnce(t *testing.T) {
 
 func testThePlacesOfPatternsAreTakenOnce(t *testing.T) {
 	s, db := migrated(t)
-	settings := controlplane.NewSettings(s)
+	settings := limits.NewSettings(s)
 	set := func(i int) error {
-		return settings.SetOverride(t.Context(), controlplane.Override{Workspace: "acme", Namespace: "api", Pattern: fmt.Sprintf("*%02d*", i), Limit: 1}, operator)
+		return settings.SetOverride(t.Context(), limits.Override{Workspace: "acme", Namespace: "api", Pattern: fmt.Sprintf("*%02d*", i), Limit: 1}, operator)
 	}
 	const free = 3
 	for i := range window.PatternsAlikeMax - free {
@@ -419,9 +422,9 @@ func TestOverridePages(t *testing.T) { servers.EachSQL(t, testOverridePages) }
 
 func testOverridePages(t *testing.T) {
 	s, _ := migrated(t)
-	settings := controlplane.NewSettings(s)
+	settings := limits.NewSettings(s)
 	for i := range 5 {
-		o := controlplane.Override{Workspace: "acme", Namespace: "api", Pattern: fmt.Sprint("user_", i), Limit: 1}
+		o := limits.Override{Workspace: "acme", Namespace: "api", Pattern: fmt.Sprint("user_", i), Limit: 1}
 		if err := settings.SetOverride(t.Context(), o, operator); err != nil {
 			t.Fatal(err)
 		}
@@ -454,17 +457,17 @@ func TestNamespaces(t *testing.T) { servers.EachSQL(t, testNamespaces) }
 
 func testNamespaces(t *testing.T) {
 	s, db := migrated(t)
-	settings := controlplane.NewSettings(s)
+	settings := limits.NewSettings(s)
 	yes, estimate, closed, odd, knobs := true, "estimate", "closed", "odd", `{"floor":3}`
-	for _, change := range []controlplane.NamespaceChange{{Shadow: &yes}, {Mode: &estimate, Estimate: &knobs}, {Outage: &closed}} {
+	for _, change := range []limits.NamespaceChange{{Shadow: &yes}, {Mode: &estimate, Estimate: &knobs}, {Outage: &closed}} {
 		if _, err := settings.SetNamespace(t.Context(), "acme", "api", change, operator); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := settings.SetNamespace(t.Context(), "acme", "api", controlplane.NamespaceChange{NodeShare: &odd}, operator); !errors.Is(err, controlplane.ErrInvalid) {
+	if _, err := settings.SetNamespace(t.Context(), "acme", "api", limits.NamespaceChange{NodeShare: &odd}, operator); !errors.Is(err, controlplane.ErrInvalid) {
 		t.Errorf("%v", err)
 	}
-	want := controlplane.Namespace{Workspace: "acme", Namespace: "api", Shadow: true, Mode: "estimate", Outage: "closed", NodeShare: "flush", Estimate: knobs}
+	want := limits.Namespace{Workspace: "acme", Namespace: "api", Shadow: true, Mode: "estimate", Outage: "closed", NodeShare: "flush", Estimate: knobs}
 	list, more, err := settings.Namespaces(t.Context(), "acme", "")
 	if err != nil || more || len(list) != 1 || list[0].UpdatedAt.IsZero() {
 		t.Fatalf("%+v, %v", list, err)
@@ -489,7 +492,7 @@ func TestEachChangeRaisesTheVersionOfTheSettings(t *testing.T) {
 
 func testEachChangeRaisesTheVersionOfTheSettings(t *testing.T) {
 	s, db := migrated(t)
-	settings := controlplane.NewSettings(s)
+	settings := limits.NewSettings(s)
 	version := func() (n int64) {
 		t.Helper()
 		const query = "SELECT COALESCE(MAX(version), 0) FROM ratelimit_settings_version"
@@ -498,7 +501,7 @@ func testEachChangeRaisesTheVersionOfTheSettings(t *testing.T) {
 		}
 		return n
 	}
-	o := controlplane.Override{Workspace: "acme", Namespace: "api", Pattern: "x", Limit: 1}
+	o := limits.Override{Workspace: "acme", Namespace: "api", Pattern: "x", Limit: 1}
 	for what, change := range []struct {
 		do     func() error
 		raises int64
@@ -507,20 +510,20 @@ func testEachChangeRaisesTheVersionOfTheSettings(t *testing.T) {
 		{func() error { return settings.DeleteOverride(t.Context(), "acme", "api", "x", nil, operator) }, 1},
 		{func() error { return settings.DeleteOverride(t.Context(), "acme", "api", "x", nil, operator) }, 0}, // not found
 		{func() error {
-			_, err := s.WriteTunings(t.Context(), []controlplane.TuningWrite{
+			_, err := s.WriteTunings(t.Context(), []tunings.TuningWrite{
 				{ID: "r/1", Region: "eu", Document: "{}", By: operator}, {ID: "r/2", Region: "us", Document: "{}", By: operator}})
 			return err
 		}, 1},
 		{func() error {
 			return s.ChangeNamespace(t.Context(), "acme", "api",
-				func(*controlplane.Namespace) (controlplane.Namespace, controlplane.AuditEntry, error) {
-					return controlplane.Namespace{Workspace: "acme", Namespace: "api", Shadow: true}, controlplane.AuditEntry{}, nil
+				func(*limits.Namespace) (limits.Namespace, audit.AuditEntry, error) {
+					return limits.Namespace{Workspace: "acme", Namespace: "api", Shadow: true}, audit.AuditEntry{}, nil
 				})
 		}, 1},
 		{func() error {
 			return s.ChangeReset(t.Context(), "acme", "api", "x",
-				func(_ *controlplane.Reset, _ int64, now time.Time) (controlplane.Reset, controlplane.AuditEntry, error) {
-					return controlplane.Reset{Generation: 1, SetAt: now, ExpiresAt: now.Add(time.Hour)}, controlplane.AuditEntry{}, nil
+				func(_ *limits.Reset, _ int64, now time.Time) (limits.Reset, audit.AuditEntry, error) {
+					return limits.Reset{Generation: 1, SetAt: now, ExpiresAt: now.Add(time.Hour)}, audit.AuditEntry{}, nil
 				})
 		}, 1},
 	} {

@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/audit"
+	"github.com/weirhq/weir/controlplane/fleet"
+	"github.com/weirhq/weir/controlplane/limits"
 	"github.com/weirhq/weir/schema"
 	"github.com/weirhq/weir/shared/servers"
 )
@@ -65,7 +68,7 @@ func testNodeLeft(t *testing.T) {
 	insertNode(t, db, "left", "eu", now.Add(-30*time.Minute).UnixMilli(), 0, "{}")
 	insertNode(t, db, "long ago", "eu", now.Add(-2*time.Hour).UnixMilli(), 0, "{}")
 	for range 2 {
-		fleet, err := controlplane.ListFleet(t.Context(), store, time.Minute)
+		fleet, err := fleet.ListFleet(t.Context(), store, time.Minute)
 		if err != nil || len(fleet.Nodes) != 1 || fleet.Nodes[0].NodeID != "live" || !slices.Equal(fleet.Left, []string{"left"}) || fleet.Truncated {
 			t.Fatalf("%+v, %v", fleet, err)
 		}
@@ -91,17 +94,17 @@ func testHeartbeatsFromBeforeAStepBack(t *testing.T) {
 	insertNode(t, db, "dead", "eu", ms, now.Add(time.Hour).UnixMilli(), "{}")
 	insertNode(t, db, "live", "eu", ms, ms, "{}")
 	insertNode(t, db, "left", "eu", ms, 0, "{}")
-	list := func() controlplane.Fleet {
+	list := func() fleet.Fleet {
 		t.Helper()
-		fleet, err := controlplane.ListFleet(t.Context(), store, time.Minute)
+		fleet, err := fleet.ListFleet(t.Context(), store, time.Minute)
 		if err != nil || len(fleet.Nodes) != 2 || !slices.Equal(fleet.Left, []string{"left"}) {
 			t.Fatalf("%+v, %v", fleet, err)
 		}
 		return fleet
 	}
 	for _, want := range []int64{1, 0} {
-		fleet := list()
-		if got, err := controlplane.SetFleetRight(t.Context(), fleet, store); err != nil || got != want {
+		listing := list()
+		if got, err := fleet.SetFleetRight(t.Context(), listing, store); err != nil || got != want {
 			t.Fatalf("%d heartbeats were corrected, %v; want %d", got, err, want)
 		}
 	}
@@ -116,15 +119,15 @@ func TestInsertAuditKeepsEveryByte(t *testing.T) { servers.EachSQL(t, testInsert
 
 func testInsertAuditKeepsEveryByte(t *testing.T) {
 	store, db := migrated(t)
-	e := controlplane.AuditEntry{
+	e := audit.AuditEntry{
 		By:     controlplane.By{Actor: strings.Repeat("a", 191), Reason: strings.Repeat("🔥", 125)},
 		Action: strings.Repeat("x", 64), Subject: "a\x00b\xff" + strings.Repeat("s", 796),
-		Before: `{"running":true}`, After: strings.Repeat("z", controlplane.AuditStateBytesMax),
+		Before: `{"running":true}`, After: strings.Repeat("z", audit.AuditStateBytesMax),
 	}
-	if err := controlplane.WriteAudit(t.Context(), store, e); err != nil {
+	if err := audit.WriteAudit(t.Context(), store, e); err != nil {
 		t.Fatal(err)
 	}
-	var got controlplane.AuditEntry
+	var got audit.AuditEntry
 	var at int64
 	err := db.QueryRowContext(t.Context(), `SELECT at, actor, reason, action, subject, before_state, after_state FROM ratelimit_audit`).
 		Scan(&at, &got.Actor, &got.Reason, &got.Action, &got.Subject, &got.Before, &got.After)
@@ -141,16 +144,16 @@ func TestAudit(t *testing.T) { servers.EachSQL(t, testAudit) }
 
 func testAudit(t *testing.T) {
 	store, _ := migrated(t)
-	var want []controlplane.AuditEntry
+	var want []audit.AuditEntry
 	for _, subject := range []string{"a", "b", "c"} {
-		e := controlplane.AuditEntry{By: controlplane.By{Actor: "ann", Reason: "because"}, Action: "cleanup.pause", Subject: subject, Before: "{}", After: "[]"}
+		e := audit.AuditEntry{By: controlplane.By{Actor: "ann", Reason: "because"}, Action: "cleanup.pause", Subject: subject, Before: "{}", After: "[]"}
 		if err := store.InsertAudit(t.Context(), e); err != nil {
 			t.Fatal(err)
 		}
-		want = append([]controlplane.AuditEntry{e}, want...)
+		want = append([]audit.AuditEntry{e}, want...)
 	}
-	page := func(before int64) ([]controlplane.AuditRecord, error) {
-		found, _, err := controlplane.SearchAudit(t.Context(), store, controlplane.AuditFilter{}, before, 2)
+	page := func(before int64) ([]audit.AuditRecord, error) {
+		found, _, err := audit.SearchAudit(t.Context(), store, audit.AuditFilter{}, before, 2)
 		return found, err
 	}
 	first, err := page(0)
@@ -299,7 +302,7 @@ func testSettingsOfTheServerChangeNothing(t *testing.T) {
 	if err := setLimit(t, s, 7); err != nil {
 		t.Error(err)
 	}
-	if err := s.InsertAudit(t.Context(), controlplane.AuditEntry{By: controlplane.By{Actor: "ann", Reason: "r"}, ID: "m1",
+	if err := s.InsertAudit(t.Context(), audit.AuditEntry{By: controlplane.By{Actor: "ann", Reason: "r"}, ID: "m1",
 		Action: "x.y", Subject: "s"}); err != nil {
 		t.Error(err)
 	}
@@ -347,8 +350,8 @@ func execAll(t *testing.T, db *sql.DB, statements ...string) {
 
 func setLimit(t *testing.T, s *Store, limit int64) error {
 	return s.ChangeOverride(t.Context(), "acme", "api", "u*",
-		func(*controlplane.Override) (*controlplane.Override, controlplane.AuditEntry, error) {
-			return &controlplane.Override{Workspace: "acme", Namespace: "api", Pattern: "u*", Limit: limit},
-				controlplane.AuditEntry{By: controlplane.By{Actor: "ann", Reason: "test"}, Action: "override.set", Subject: "acme/api/u*"}, nil
+		func(*limits.Override) (*limits.Override, audit.AuditEntry, error) {
+			return &limits.Override{Workspace: "acme", Namespace: "api", Pattern: "u*", Limit: limit},
+				audit.AuditEntry{By: controlplane.By{Actor: "ann", Reason: "test"}, Action: "override.set", Subject: "acme/api/u*"}, nil
 		})
 }

@@ -11,15 +11,17 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/access"
+	"github.com/weirhq/weir/controlplane/audit"
 	"github.com/weirhq/weir/shared/gen/sql/controlplanedb"
 	"github.com/weirhq/weir/shared/workspaces"
 )
 
-var _ controlplane.TokenStore = (*Store)(nil)
+var _ access.TokenStore = (*Store)(nil)
 
 // InsertToken adds a token and its audit row. A name that was ever used is ErrConflict.
-func (s *Store) InsertToken(ctx context.Context, t controlplane.Token,
-	secret controlplane.TokenSecret, e controlplane.AuditEntry) error {
+func (s *Store) InsertToken(ctx context.Context, t access.Token,
+	secret access.TokenSecret, e audit.AuditEntry) error {
 	return s.changing(ctx, func(q *queries) error {
 		err := q.TokenInsert(ctx, controlplanedb.TokenInsertParams{Name: []byte(t.Name), Hash: secret.Hash[:],
 			Role: storedRole(t), Workspaces: []byte(t.Workspaces.String()), CreatedBy: t.CreatedBy,
@@ -37,7 +39,7 @@ func (s *Store) InsertToken(ctx context.Context, t controlplane.Token,
 }
 
 // TokenByHash finds a token in force by its secret, or the one before; ErrNotFound without one.
-func (s *Store) TokenByHash(ctx context.Context, hash controlplane.TokenHash) (controlplane.Holder, error) {
+func (s *Store) TokenByHash(ctx context.Context, hash access.TokenHash) (access.Holder, error) {
 	row, err := s.queries.TokenByHash(ctx, hash[:])
 	if errors.Is(err, sql.ErrNoRows) {
 		var old controlplanedb.TokenByOldHashRow
@@ -46,20 +48,20 @@ func (s *Store) TokenByHash(ctx context.Context, hash controlplane.TokenHash) (c
 			EndsAt: uint64(old.EndsAt), NowMs: old.NowMs}
 	}
 	if errors.Is(err, sql.ErrNoRows) {
-		return controlplane.Holder{}, controlplane.ErrNotFound
+		return access.Holder{}, controlplane.ErrNotFound
 	}
 	if err != nil {
-		return controlplane.Holder{}, fmt.Errorf("find a token: %w", explain(err))
+		return access.Holder{}, fmt.Errorf("find a token: %w", explain(err))
 	}
-	holder := controlplane.Holder{}
+	holder := access.Holder{}
 	holder.Name = string(row.Name)
 	if holder.Role, holder.Workspaces, err = powersOf(row.Role, row.Workspaces); err != nil {
-		return controlplane.Holder{}, fmt.Errorf("token %s: %w: %w", holder.Name, controlplane.ErrNotFound, err)
+		return access.Holder{}, fmt.Errorf("token %s: %w: %w", holder.Name, controlplane.ErrNotFound, err)
 	}
 	if row.EndsAt > 0 {
 		holder.Left = time.Duration(int64(row.EndsAt)-row.NowMs) * time.Millisecond
 		if holder.Left <= 0 {
-			return controlplane.Holder{}, controlplane.ErrNotFound
+			return access.Holder{}, controlplane.ErrNotFound
 		}
 	}
 	return holder, nil
@@ -67,7 +69,7 @@ func (s *Store) TokenByHash(ctx context.Context, hash controlplane.TokenHash) (c
 
 // TokenByName returns the token with a name, valid or not, and the database's clock. It returns
 // ErrNotFound if there is none.
-func (s *Store) TokenByName(ctx context.Context, name string) (t controlplane.Token, now time.Time, err error) {
+func (s *Store) TokenByName(ctx context.Context, name string) (t access.Token, now time.Time, err error) {
 	row, err := s.queries.TokenByName(ctx, []byte(name))
 	if errors.Is(err, sql.ErrNoRows) {
 		return t, now, controlplane.ErrNotFound
@@ -75,7 +77,7 @@ func (s *Store) TokenByName(ctx context.Context, name string) (t controlplane.To
 	if err != nil {
 		return t, now, fmt.Errorf("find token %s: %w", name, explain(err))
 	}
-	t = controlplane.Token{Name: name, RevokedAt: momentOf(row.RevokedAt), ExpiresAt: momentOf(row.ExpiresAt)}
+	t = access.Token{Name: name, RevokedAt: momentOf(row.RevokedAt), ExpiresAt: momentOf(row.ExpiresAt)}
 	if t.Role, t.Workspaces, err = powersOf(row.Role, row.Workspaces); err != nil {
 		return t, now, fmt.Errorf("token %s: %w", name, err)
 	}
@@ -93,8 +95,8 @@ func (s *Store) TokenUsed(ctx context.Context, name string, within time.Duration
 }
 
 // RotateToken gives a token in force a new secret, with its audit row; ErrNotFound without one.
-func (s *Store) RotateToken(ctx context.Context, name string, secret controlplane.TokenSecret, overlap time.Duration,
-	e controlplane.AuditEntry) error {
+func (s *Store) RotateToken(ctx context.Context, name string, secret access.TokenSecret, overlap time.Duration,
+	e audit.AuditEntry) error {
 	return s.changing(ctx, func(q *queries) error {
 		n, err := q.TokenRotate(ctx, controlplanedb.TokenRotateParams{Name: []byte(name), NewHash: secret.Hash[:],
 			OverlapMs: overlap.Milliseconds(), ExpiresInMs: secret.ExpiresIn.Milliseconds()})
@@ -112,7 +114,7 @@ func (s *Store) RotateToken(ctx context.Context, name string, secret controlplan
 var errNoToken = fmt.Errorf("%w: no token of this name is in force", controlplane.ErrNotFound)
 
 // RevokeToken revokes a token in force, with its audit row; ErrNotFound without one.
-func (s *Store) RevokeToken(ctx context.Context, name string, e controlplane.AuditEntry) error {
+func (s *Store) RevokeToken(ctx context.Context, name string, e audit.AuditEntry) error {
 	return s.changing(ctx, func(q *queries) error {
 		n, err := q.TokenRevoke(ctx, []byte(name))
 		if err != nil {
@@ -126,18 +128,18 @@ func (s *Store) RevokeToken(ctx context.Context, name string, e controlplane.Aud
 }
 
 // Tokens are at most rows tokens behind a name, by name.
-func (s *Store) Tokens(ctx context.Context, after string, rows int) ([]controlplane.Token, error) {
+func (s *Store) Tokens(ctx context.Context, after string, rows int) ([]access.Token, error) {
 	found, err := s.queries.TokenList(ctx, controlplanedb.TokenListParams{AfterName: []byte(after), Limit: int32(rows)})
 	if err != nil {
 		return nil, fmt.Errorf("list tokens: %w", explain(err))
 	}
-	var tokens []controlplane.Token
+	var tokens []access.Token
 	for _, r := range found {
 		role, valid, err := powersOf(r.Role, r.Workspaces)
 		if err != nil { // the token is listed without a role, so that it can be revoked
 			role, valid = "", nil
 		}
-		tokens = append(tokens, controlplane.Token{
+		tokens = append(tokens, access.Token{
 			Name: string(r.Name), Role: role, Workspaces: valid, CreatedBy: r.CreatedBy,
 			CreatedAt: time.UnixMilli(int64(r.CreatedAt)), RevokedAt: momentOf(r.RevokedAt), ExpiresAt: momentOf(r.ExpiresAt),
 			UsedAt: momentOf(r.UsedAt), OldUntil: momentOf(r.OldUntil),
@@ -150,7 +152,7 @@ func (s *Store) Tokens(ctx context.Context, after string, rows int) ([]controlpl
 // workspaces does not know such a role, so it refuses the token.
 const scopedPrefix = "scoped-"
 
-func storedRole(t controlplane.Token) string {
+func storedRole(t access.Token) string {
 	if t.Workspaces.All() {
 		return string(t.Role)
 	}
@@ -159,19 +161,19 @@ func storedRole(t controlplane.Token) string {
 
 // powersOf parses the stored role and workspaces of a token. It returns an error if they contradict
 // each other; such a token has no role.
-func powersOf(role string, names []byte) (controlplane.Role, *workspaces.Set, error) {
+func powersOf(role string, names []byte) (access.Role, *workspaces.Set, error) {
 	bare, scoped := strings.CutPrefix(role, scopedPrefix)
 	if scoped != (len(names) > 0) {
 		return "", nil, fmt.Errorf("the role %q and the workspaces %.64q contradict each other", role, names)
 	}
 	if !scoped {
-		return controlplane.Role(role), nil, nil
+		return access.Role(role), nil, nil
 	}
 	valid, err := workspaces.Parse(string(names))
 	if err != nil {
 		return "", nil, fmt.Errorf("workspaces: %w", err)
 	}
-	return controlplane.Role(bare), valid, nil
+	return access.Role(bare), valid, nil
 }
 
 // momentOf is a moment in Unix ms; 0 is none.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/access"
 	"github.com/weirhq/weir/schema"
 	"github.com/weirhq/weir/shared/servers"
 	"github.com/weirhq/weir/shared/window"
@@ -23,23 +24,23 @@ func TestTokens(t *testing.T) { servers.EachSQL(t, testTokens) }
 
 func testTokens(t *testing.T) {
 	s, db := migrated(t)
-	tokens, err := controlplane.NewTokens(s, "")
+	tokens, err := access.NewTokens(s, "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	by := controlplane.By{Actor: "ann", Reason: "pipeline"}
-	secret, err := tokens.Create(t.Context(), "ci", controlplane.RoleOperator, 0, by)
+	secret, err := tokens.Create(t.Context(), "ci", access.RoleOperator, 0, by)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if who, err := tokens.Authenticate(t.Context(), secret); err != nil || who != (controlplane.Identity{Name: "ci", Role: controlplane.RoleOperator}) {
+	if who, err := tokens.Authenticate(t.Context(), secret); err != nil || who != (access.Identity{Name: "ci", Role: access.RoleOperator}) {
 		t.Errorf("%+v, %v", who, err)
 	}
 	var hash []byte
 	if err := db.QueryRowContext(t.Context(), "SELECT hash FROM ratelimit_tokens").Scan(&hash); err != nil || len(hash) != 32 || bytes.Contains(hash, []byte(secret)[:8]) {
 		t.Errorf("%x, %v", hash, err)
 	}
-	if _, err := tokens.Create(t.Context(), "ci", controlplane.RoleAdmin, 0, by); !errors.Is(err, controlplane.ErrConflict) {
+	if _, err := tokens.Create(t.Context(), "ci", access.RoleAdmin, 0, by); !errors.Is(err, controlplane.ErrConflict) {
 		t.Errorf("a name twice: %v", err)
 	}
 	if err := tokens.Revoke(t.Context(), "nobody", by); !errors.Is(err, controlplane.ErrNotFound) {
@@ -48,7 +49,7 @@ func testTokens(t *testing.T) {
 	if err := tokens.Revoke(t.Context(), "ci", by); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tokens.Authenticate(t.Context(), secret); !errors.Is(err, controlplane.ErrUnauthenticated) {
+	if _, err := tokens.Authenticate(t.Context(), secret); !errors.Is(err, access.ErrUnauthenticated) {
 		t.Errorf("a revoked token: %v", err)
 	}
 	list, more, err := tokens.List(t.Context(), "")
@@ -66,17 +67,17 @@ func TestTokensKeepTheirWorkspaces(t *testing.T) { servers.EachSQL(t, testTokens
 
 func testTokensKeepTheirWorkspaces(t *testing.T) {
 	s, db := migrated(t)
-	tokens, err := controlplane.NewTokens(s, "")
+	tokens, err := access.NewTokens(s, "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	by := controlplane.By{Actor: "ann", Reason: "pipeline"}
 	var most []string // of the longest names that there can be, in the longest text
-	for i := range controlplane.TokenWorkspacesMax {
+	for i := range access.TokenWorkspacesMax {
 		most = append(most, fmt.Sprintf("%02d", i)+strings.Repeat(",", window.WorkspaceBytesMax-2))
 	}
 	for name, want := range map[string][]string{"all": nil, "two": {"a,b %/c", "acme"}, "most": most} {
-		secret, err := tokens.Create(t.Context(), name, controlplane.RoleOperator, 0, by, want...)
+		secret, err := tokens.Create(t.Context(), name, access.RoleOperator, 0, by, want...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -86,23 +87,23 @@ func testTokensKeepTheirWorkspaces(t *testing.T) {
 		}
 		for _, secret := range []string{secret, rotated} {
 			who, err := tokens.Authenticate(t.Context(), secret)
-			if err != nil || who.Role != controlplane.RoleOperator || !slices.Equal(who.Workspaces.Names(), want) {
+			if err != nil || who.Role != access.RoleOperator || !slices.Equal(who.Workspaces.Names(), want) {
 				t.Errorf("%s: %+v of %q, %v", name, who, who.Workspaces.Names(), err)
 			}
 		}
 		kept, _, err := s.TokenByName(t.Context(), name)
-		if err != nil || kept.Role != controlplane.RoleOperator || !slices.Equal(kept.Workspaces.Names(), want) {
+		if err != nil || kept.Role != access.RoleOperator || !slices.Equal(kept.Workspaces.Names(), want) {
 			t.Errorf("%s by name: %+v, %v", name, kept, err)
 		}
 		var role string
-		if err := db.QueryRowContext(t.Context(), "SELECT role FROM ratelimit_tokens WHERE name = ?", name).Scan(&role); err != nil || (controlplane.Role(role) == controlplane.RoleOperator) != (want == nil) {
+		if err := db.QueryRowContext(t.Context(), "SELECT role FROM ratelimit_tokens WHERE name = ?", name).Scan(&role); err != nil || (access.Role(role) == access.RoleOperator) != (want == nil) {
 			t.Errorf("%s is stored with the role %q, %v", name, role, err)
 		}
 		for _, broken := range []string{"role = 'operator', workspaces = 'acme'", "role = 'scoped-operator', workspaces = ''", "role = 'scoped-operator', workspaces = '%'"} {
 			if _, err := db.ExecContext(t.Context(), "UPDATE ratelimit_tokens SET "+broken+" WHERE name = ?", name); err != nil {
 				t.Fatal(err)
 			}
-			if who, err := tokens.Authenticate(t.Context(), rotated); !errors.Is(err, controlplane.ErrUnauthenticated) {
+			if who, err := tokens.Authenticate(t.Context(), rotated); !errors.Is(err, access.ErrUnauthenticated) {
 				t.Errorf("%s is let in as %+v, %v", broken, who, err)
 			}
 		}
@@ -132,11 +133,11 @@ func testAUsedTokenOutlivesAHangingMySQL(t *testing.T) {
 	if err := schema.Migrate(t.Context(), db, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
-	tokens, err := controlplane.NewTokens(New(db), "")
+	tokens, err := access.NewTokens(New(db), "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	secret, err := tokens.Create(t.Context(), "ops", controlplane.RoleOperator, 0, controlplane.By{Actor: "ann", Reason: "on call"})
+	secret, err := tokens.Create(t.Context(), "ops", access.RoleOperator, 0, controlplane.By{Actor: "ann", Reason: "on call"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +164,7 @@ func testAUsedTokenOutlivesAHangingMySQL(t *testing.T) {
 	if err := tokens.Revoke(t.Context(), "ops", controlplane.By{Actor: "ann", Reason: "leaked"}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tokens.Authenticate(t.Context(), secret); !errors.Is(err, controlplane.ErrUnauthenticated) {
+	if _, err := tokens.Authenticate(t.Context(), secret); !errors.Is(err, access.ErrUnauthenticated) {
 		t.Errorf("a revoked token, with MySQL back: %v", err)
 	}
 }
@@ -174,13 +175,13 @@ func TestTokensEnd(t *testing.T) { servers.EachSQL(t, testTokensEnd) }
 
 func testTokensEnd(t *testing.T) {
 	s, db := migrated(t)
-	tokens, err := controlplane.NewTokens(s, "")
+	tokens, err := access.NewTokens(s, "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	by := controlplane.By{Actor: "ann", Reason: "quarterly"}
 	secrets := make([]string, 3)
-	if secrets[0], err = tokens.Create(t.Context(), "ci", controlplane.RoleOperator, time.Hour, by); err != nil {
+	if secrets[0], err = tokens.Create(t.Context(), "ci", access.RoleOperator, time.Hour, by); err != nil {
 		t.Fatal(err)
 	}
 	want := func(open ...bool) {
@@ -190,7 +191,7 @@ func testTokensEnd(t *testing.T) {
 				continue
 			}
 			who, err := tokens.Authenticate(t.Context(), secret)
-			if open[i] && (err != nil || who.Name != "ci" || who.Role != controlplane.RoleOperator) || !open[i] && !errors.Is(err, controlplane.ErrUnauthenticated) {
+			if open[i] && (err != nil || who.Name != "ci" || who.Role != access.RoleOperator) || !open[i] && !errors.Is(err, access.ErrUnauthenticated) {
 				t.Errorf("secret %d: %+v, %v", i, who, err)
 			}
 		}
@@ -232,16 +233,16 @@ func TestTokenByName(t *testing.T) { servers.EachSQL(t, testTokenByName) }
 
 func testTokenByName(t *testing.T) {
 	s, _ := migrated(t)
-	tokens, err := controlplane.NewTokens(s, "")
+	tokens, err := access.NewTokens(s, "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	by := controlplane.By{Actor: "ann", Reason: "pipeline"}
-	if _, err := tokens.Create(t.Context(), "ci", controlplane.RoleOperator, time.Hour, by); err != nil {
+	if _, err := tokens.Create(t.Context(), "ci", access.RoleOperator, time.Hour, by); err != nil {
 		t.Fatal(err)
 	}
 	found, now, err := s.TokenByName(t.Context(), "ci")
-	if left := found.ExpiresAt.Sub(now); err != nil || found.Role != controlplane.RoleOperator || !found.RevokedAt.IsZero() || left <= 59*time.Minute || left > time.Hour {
+	if left := found.ExpiresAt.Sub(now); err != nil || found.Role != access.RoleOperator || !found.RevokedAt.IsZero() || left <= 59*time.Minute || left > time.Hour {
 		t.Errorf("%+v at %v, %v", found, now, err)
 	}
 	if err := tokens.Revoke(t.Context(), "ci", by); err != nil {

@@ -5,16 +5,16 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/limits"
 	"github.com/weirhq/weir/shared/gen/sql/controlplanedb"
 )
 
-var _ controlplane.TopStore = (*Store)(nil)
+var _ limits.TopStore = (*Store)(nil)
 
 // TopReports returns at most rows nodes' reports, the newest first, and the clock of the
 // database.
 func (s *Store) TopReports(ctx context.Context, within time.Duration,
-	rows int) (now time.Time, reports []controlplane.TopReport, err error) {
+	rows int) (now time.Time, reports []limits.TopReport, err error) {
 	found, err := s.queries.FleetTopKeys(ctx, controlplanedb.FleetTopKeysParams{WithinMs: within.Milliseconds(),
 		Limit: int32(rows)})
 	if err != nil {
@@ -25,7 +25,7 @@ func (s *Store) TopReports(ctx context.Context, within time.Duration,
 		return now, nil, err
 	}
 	for _, f := range found {
-		reports = append(reports, controlplane.TopReport{Region: string(f.Region), Node: string(f.NodeID),
+		reports = append(reports, limits.TopReport{Region: string(f.Region), Node: string(f.NodeID),
 			SeenAt: time.UnixMilli(int64(f.SeenAt)), SentAtMs: int64(f.SentAt),
 			Document: []byte(f.TopKeys.String)})
 	}

@@ -8,7 +8,8 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/audit"
+	"github.com/weirhq/weir/controlplane/tunings"
 	"github.com/weirhq/weir/shared/gen/sql/controlplanedb"
 )
 
@@ -16,8 +17,8 @@ import (
 // write whose ID is there already is left out and its number answered, and a larger bound widens its trial, whose end
 // stays; one of another tuning under that ID, and one over a version that is not the region's newest any more, undoes
 // them all. A version that comes at the same moment makes the trial void where nodes read it.
-func (s *Store) WriteTrials(ctx context.Context, writes []controlplane.TrialWrite,
-	e controlplane.AuditEntry) (written controlplane.TrialsWritten, err error) {
+func (s *Store) WriteTrials(ctx context.Context, writes []tunings.TrialWrite,
+	e audit.AuditEntry) (written tunings.TrialsWritten, err error) {
 	err = s.inTransaction(ctx, func(q *queries) error {
 		fresh := false
 		for _, w := range writes {
@@ -37,14 +38,14 @@ func (s *Store) WriteTrials(ctx context.Context, writes []controlplane.TrialWrit
 		return insertSettingsAudit(ctx, q, e)
 	})
 	if errors.Is(err, errRefused) {
-		return controlplane.TrialsWritten{Refused: written.Refused}, nil
+		return tunings.TrialsWritten{Refused: written.Refused}, nil
 	}
 	return written, err
 }
 
 // writeTrial writes a trial, or widens it; made is false if it was written before, as wide.
 func writeTrial(ctx context.Context, q *queries,
-	w controlplane.TrialWrite) (number int64, made bool, refused *controlplane.TuningRefusal, err error) {
+	w tunings.TrialWrite) (number int64, made bool, refused *tunings.TuningRefusal, err error) {
 	number, below, refused, err := trialWritten(ctx, q, w)
 	there := !errors.Is(err, sql.ErrNoRows)
 	if there && (err != nil || refused != nil || below >= w.Below) {
@@ -55,7 +56,7 @@ func writeTrial(ctx context.Context, q *queries,
 		return 0, false, nil, err
 	}
 	if newest != w.Over {
-		return 0, false, &controlplane.TuningRefusal{ID: w.ID, Region: w.Region, Newest: newest}, nil
+		return 0, false, &tunings.TuningRefusal{ID: w.ID, Region: w.Region, Newest: newest}, nil
 	}
 	if there {
 		err = q.TrialWiden(ctx, controlplanedb.TrialWidenParams{Below: uint64(w.Below), WriteID: []byte(w.ID)})
@@ -75,7 +76,7 @@ func writeTrial(ctx context.Context, q *queries,
 
 // trialWritten is the trial that a write made before, and its bound; sql.ErrNoRows: it has not been made.
 func trialWritten(ctx context.Context, q *queries,
-	w controlplane.TrialWrite) (number, below int64, refused *controlplane.TuningRefusal, err error) {
+	w tunings.TrialWrite) (number, below int64, refused *tunings.TuningRefusal, err error) {
 	before, err := q.TrialWritten(ctx, []byte(w.ID))
 	if err != nil {
 		return 0, 0, nil, err
@@ -83,7 +84,7 @@ func trialWritten(ctx context.Context, q *queries,
 	if string(before.Region) == w.Region && before.Document == w.Document {
 		return int64(before.Number), int64(before.Below), nil, nil
 	}
-	return 0, 0, &controlplane.TuningRefusal{ID: w.ID, Region: w.Region, IDTaken: true}, nil
+	return 0, 0, &tunings.TuningRefusal{ID: w.ID, Region: w.Region, IDTaken: true}, nil
 }
 
 // errEnded undoes a renewal.
@@ -93,7 +94,7 @@ var errEnded = errors.New("a trial is over")
 // if one of them has ended, was replaced by another version of its region, or is missing from a
 // restored database. A trial never begins again.
 func (s *Store) RenewTrials(ctx context.Context, ids []string,
-	leaseMs int64) (renewed controlplane.TrialsRenewed, err error) {
+	leaseMs int64) (renewed tunings.TrialsRenewed, err error) {
 	err = s.inTransaction(ctx, func(q *queries) error {
 		for _, id := range ids {
 			err := q.TrialRenew(ctx, controlplanedb.TrialRenewParams{LeaseMs: leaseMs, WriteID: []byte(id)})
@@ -102,7 +103,7 @@ func (s *Store) RenewTrials(ctx context.Context, ids []string,
 			}
 			stands, err := q.TrialStands(ctx, []byte(id))
 			if errors.Is(err, sql.ErrNoRows) {
-				renewed.Ended = &controlplane.TrialEnded{Lost: id}
+				renewed.Ended = &tunings.TrialEnded{Lost: id}
 				return errEnded
 			}
 			if err != nil {
@@ -121,19 +122,19 @@ func (s *Store) RenewTrials(ctx context.Context, ids []string,
 }
 
 // endedOf says why a trial is over; nil: it goes on.
-func endedOf(t controlplanedb.TrialStandsRow) *controlplane.TrialEnded {
+func endedOf(t controlplanedb.TrialStandsRow) *tunings.TrialEnded {
 	switch newest := t.Newest; {
 	case newest != int64(t.OverVersion):
-		return &controlplane.TrialEnded{Region: string(t.Region), Newer: newest}
+		return &tunings.TrialEnded{Region: string(t.Region), Newer: newest}
 	case t.GoesOn == 0:
-		return &controlplane.TrialEnded{Region: string(t.Region)}
+		return &tunings.TrialEnded{Region: string(t.Region)}
 	}
 	return nil
 }
 
 // EndTrials ends the trials of writes in one transaction, and answers their numbers. A write that has not been made is
 // made as one that is over, so that an attempt that arrives later begins nothing.
-func (s *Store) EndTrials(ctx context.Context, writes []controlplane.TrialWrite) (numbers []int64, err error) {
+func (s *Store) EndTrials(ctx context.Context, writes []tunings.TrialWrite) (numbers []int64, err error) {
 	err = s.inTransaction(ctx, func(q *queries) error {
 		numbers = nil
 		for _, w := range writes {

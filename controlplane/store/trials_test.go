@@ -8,21 +8,23 @@ import (
 	"testing"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/audit"
+	"github.com/weirhq/weir/controlplane/tunings"
 	"github.com/weirhq/weir/shared/servers"
 	"github.com/weirhq/weir/shared/tuning"
 )
 
 const trialLease = 60_000
 
-func trial(id, region string) controlplane.TrialWrite {
-	return controlplane.TrialWrite{ID: id, Region: region, Document: "{}", Below: tuning.TrialShares, LeaseMs: trialLease}
+func trial(id, region string) tunings.TrialWrite {
+	return tunings.TrialWrite{ID: id, Region: region, Document: "{}", Below: tuning.TrialShares, LeaseMs: trialLease}
 }
 
-func trialAudit() controlplane.AuditEntry {
-	return controlplane.AuditEntry{By: controlplane.By{Actor: "ann", Reason: "test"}, Action: "rollout.try", Subject: "trial r"}
+func trialAudit() audit.AuditEntry {
+	return audit.AuditEntry{By: controlplane.By{Actor: "ann", Reason: "test"}, Action: "rollout.try", Subject: "trial r"}
 }
 
-func mustTry(t *testing.T, s *Store, writes ...controlplane.TrialWrite) controlplane.TrialsWritten {
+func mustTry(t *testing.T, s *Store, writes ...tunings.TrialWrite) tunings.TrialsWritten {
 	t.Helper()
 	written, err := s.WriteTrials(t.Context(), writes, trialAudit())
 	if err != nil {
@@ -105,10 +107,10 @@ func testATrialIsWidened(t *testing.T) {
 	if n := count(t, db, "SELECT COUNT(*) FROM ratelimit_audit WHERE action = 'rollout.try'"); n != 2 {
 		t.Errorf("%d entries of the audit log", n)
 	}
-	if _, err := s.EndTrials(t.Context(), []controlplane.TrialWrite{us}); err != nil {
+	if _, err := s.EndTrials(t.Context(), []tunings.TrialWrite{us}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.WriteTunings(t.Context(), []controlplane.TuningWrite{write("direct", "eu", "{}")}); err != nil {
+	if _, err := s.WriteTunings(t.Context(), []tunings.TuningWrite{write("direct", "eu", "{}")}); err != nil {
 		t.Fatal(err)
 	}
 	ap := trial("r/try/ap", "ap")
@@ -136,7 +138,7 @@ func testAttemptsAtATrialAtOnce(t *testing.T) {
 	for i := range numbers {
 		attempts.Go(func() {
 			err := retried(func() error {
-				written, err := s.WriteTrials(t.Context(), []controlplane.TrialWrite{trial("r/try/eu", "eu"), trial("r/try/us", "us")},
+				written, err := s.WriteTrials(t.Context(), []tunings.TrialWrite{trial("r/try/eu", "eu"), trial("r/try/us", "us")},
 					trialAudit())
 				numbers[i] = written.Numbers
 				return err
@@ -174,7 +176,7 @@ func TestTrialsAreRenewed(t *testing.T) { servers.EachSQL(t, testTrialsAreRenewe
 func testTrialsAreRenewed(t *testing.T) {
 	s, db := migrated(t)
 	mustTry(t, s, trial("r/try/eu", "eu"), trial("r/try/us", "us"))
-	renew := func() controlplane.TrialsRenewed {
+	renew := func() tunings.TrialsRenewed {
 		t.Helper()
 		renewed, err := s.RenewTrials(t.Context(), []string{"r/try/eu", "r/try/us"}, 10*trialLease)
 		if err != nil {
@@ -196,19 +198,19 @@ func testTrialsAreRenewed(t *testing.T) {
 	if _, err := db.ExecContext(t.Context(), "UPDATE ratelimit_trials SET ends_at = ends_at - 300000 WHERE write_id = 'r/try/eu'"); err != nil {
 		t.Fatal(err)
 	}
-	if got := renew(); got.Ended == nil || *got.Ended != (controlplane.TrialEnded{Region: "us"}) {
+	if got := renew(); got.Ended == nil || *got.Ended != (tunings.TrialEnded{Region: "us"}) {
 		t.Errorf("after its end: %+v", got.Ended)
 	}
 	if left := leftOf(t, db, "r/try/eu"); left > 6*trialLease {
 		t.Errorf("half a renewal was made: %d ms", left)
 	}
 	mustTry(t, s, trial("r/try/ap", "ap"))
-	written, err := s.WriteTunings(t.Context(), []controlplane.TuningWrite{write("direct", "ap", "{9}")})
+	written, err := s.WriteTunings(t.Context(), []tunings.TuningWrite{write("direct", "ap", "{9}")})
 	if err != nil || written.Refused != nil {
 		t.Fatalf("%+v, %v", written, err)
 	}
 	renewed, err := s.RenewTrials(t.Context(), []string{"r/try/ap"}, trialLease)
-	want := controlplane.TrialEnded{Region: "ap", Newer: written.Versions[0]}
+	want := tunings.TrialEnded{Region: "ap", Newer: written.Versions[0]}
 	if err != nil || renewed.Ended == nil || *renewed.Ended != want {
 		t.Errorf("%+v, %v; want %+v", renewed.Ended, err, want)
 	}
@@ -219,7 +221,7 @@ func TestTrialsEnd(t *testing.T) { servers.EachSQL(t, testTrialsEnd) }
 
 func testTrialsEnd(t *testing.T) {
 	s, db := migrated(t)
-	writes := []controlplane.TrialWrite{trial("r/try/eu", "eu"), trial("r/try/us", "us")}
+	writes := []tunings.TrialWrite{trial("r/try/eu", "eu"), trial("r/try/us", "us")}
 	made := mustTry(t, s, writes[0])
 	var numbers []int64
 	for range 2 {

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/cleanup"
 	operators "github.com/weirhq/weir/controlplane/store"
 	"github.com/weirhq/weir/dataplane/mysqlcounts"
 	"github.com/weirhq/weir/dataplane/store"
@@ -156,19 +156,19 @@ func (d *table) sum(namespace string) (s sum) {
 }
 
 // clean runs the cleanup until nothing is left to delete.
-func (d *table) clean(tb testing.TB) (total controlplane.CleanupReport) {
+func (d *table) clean(tb testing.TB) (total cleanup.CleanupReport) {
 	tb.Helper()
-	config := controlplane.DefaultCleanupConfig()
+	config := cleanup.DefaultCleanupConfig()
 	config.Limits.BatchRowsMax = cmp.Or(d.batchRowsMax, config.Limits.BatchRowsMax)
-	cleanup, err := controlplane.NewCleanup(config, operators.New(d.db), controlplane.NewMetrics())
+	cleaner, err := cleanup.NewCleanup(config, operators.New(d.db), cleanup.NewCleanupMetrics())
 	must(tb, err)
 	for {
-		r, err := controlplane.RunCleanup(once{tb.Context(), cleanup})
+		r, err := cleanup.RunCleanup(once{tb.Context(), cleaner})
 		must(tb, err)
 		total.Rows += r.Rows
 		total.Batches += r.Batches
 		total.Partitions += r.Partitions
-		if r.StoppedBy == controlplane.StoppedByNothing {
+		if r.StoppedBy == cleanup.StoppedByNothing {
 			return total
 		}
 	}
@@ -177,17 +177,17 @@ func (d *table) clean(tb testing.TB) (total controlplane.CleanupReport) {
 // once executes a run's steps once each.
 type once struct {
 	ctx context.Context
-	*controlplane.Cleanup
+	*cleanup.Cleanup
 }
 
-func (o once) Plan() (controlplane.CleanupPlan, error) { return o.Cleanup.Plan(o.ctx) }
-func (o once) DropPartition(cutoffMs int64) (controlplane.Dropped, error) {
+func (o once) Plan() (cleanup.CleanupPlan, error) { return o.Cleanup.Plan(o.ctx) }
+func (o once) DropPartition(cutoffMs int64) (cleanup.Dropped, error) {
 	return o.Cleanup.DropPartition(o.ctx, cutoffMs)
 }
-func (o once) DeleteExpired(plan controlplane.CleanupPlan, rows int) (controlplane.Batch, error) {
+func (o once) DeleteExpired(plan cleanup.CleanupPlan, rows int) (cleanup.Batch, error) {
 	return o.Cleanup.DeleteExpired(o.ctx, plan, rows)
 }
-func (o once) AddPartitions() (controlplane.Added, error) { return o.Cleanup.AddPartitions(o.ctx) }
+func (o once) AddPartitions() (cleanup.Added, error) { return o.Cleanup.AddPartitions(o.ctx) }
 func (o once) DeleteDeadNodes(cutoffMs int64) (int64, error) {
 	return o.Cleanup.DeleteDeadNodes(o.ctx, cutoffMs)
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/cleanup"
 	operators "github.com/weirhq/weir/controlplane/store"
 	"github.com/weirhq/weir/shared/servers"
 )
@@ -152,7 +152,7 @@ func (d *table) dropOne(b *testing.B) time.Duration {
 	began := time.Now()
 	for {
 		dropped, err := operators.New(d.db).DropExpiredPartition(b.Context(), d.now.Add(-2*time.Minute))
-		if errors.Is(err, controlplane.ErrTableInUse) {
+		if errors.Is(err, cleanup.ErrTableInUse) {
 			continue
 		}
 		must(b, err)

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/cleanup"
+	"github.com/weirhq/weir/controlplane/retire"
 	operators "github.com/weirhq/weir/controlplane/store"
 	"github.com/weirhq/weir/shared/gen/sql/dataplanedb"
 	"github.com/weirhq/weir/shared/heartbeat"
@@ -28,7 +30,7 @@ func testSoakRetirementAtScale(t *testing.T) {
 	r := d.retire(t)
 	took := time.Since(began)
 	publishes, imports := busy()
-	if r.Phase != controlplane.RetirementDropped || r.RowsDeleted != int64(rows) {
+	if r.Phase != retire.RetirementDropped || r.RowsDeleted != int64(rows) {
 		t.Errorf("%s (%s), %d rows of %d deleted", r.Phase, r.Why, r.RowsDeleted, rows)
 	}
 	if got := d.sum("live"); got != before {
@@ -54,26 +56,26 @@ func (d *table) fillBlocklist(rows int) {
 }
 
 // retire takes a retirement from its start to its outcome, with both approvals as soon as they are asked for.
-func (d *table) retire(t *testing.T) *controlplane.Retirement {
+func (d *table) retire(t *testing.T) *retire.Retirement {
 	t.Helper()
-	spec := controlplane.DefaultRetirementSpec()
+	spec := retire.DefaultRetirementSpec()
 	spec.QuietMs, spec.SoakMs, spec.BatchRows = 100, 100, 5_000
 	steps := &retiring{t.Context(), d.db, spec,
-		controlplane.NewRetirementWork(operators.New(d.db), time.Minute, 0, controlplane.NewMetrics())}
+		retire.NewRetirementWork(operators.New(d.db), time.Minute, 0, controlplane.NewMetrics())}
 	now := steps.nowMs(t)
-	look, err := steps.Look(controlplane.Blocklist, controlplane.DatedName(controlplane.Blocklist, now))
+	look, err := steps.Look(retire.Blocklist, retire.DatedName(retire.Blocklist, now))
 	must(t, err)
 	by := controlplane.By{Actor: "ann", Reason: "nothing needs it"}
-	r, err := controlplane.NewRetirement(controlplane.Blocklist, spec, by, look, now)
+	r, err := retire.NewRetirement(retire.Blocklist, spec, by, look, now)
 	must(t, err)
 	for deadline := time.Now().Add(10 * time.Minute); r.UnderWay() && time.Now().Before(deadline); {
 		wait, err := r.Advance(steps)
 		must(t, err)
 		r.Settle(steps.nowMs(t), wait)
-		order := controlplane.RetirementOrder{By: by, Evidence: r.EvidenceHash()}
-		approve := map[controlplane.RetirementPhase]func(controlplane.RetirementOrder, controlplane.RetirementLook,
+		order := retire.RetirementOrder{By: by, Evidence: r.EvidenceHash()}
+		approve := map[retire.RetirementPhase]func(retire.RetirementOrder, retire.RetirementLook,
 			int64) (time.Duration, error){
-			controlplane.RetirementAwaiting: r.ApproveRename, controlplane.RetirementAwaitingFinal: r.ApproveDrop,
+			retire.RetirementAwaiting: r.ApproveRename, retire.RetirementAwaitingFinal: r.ApproveDrop,
 		}[r.Phase]
 		if approve != nil {
 			look, err := steps.Look(r.Table, r.Dated)
@@ -91,8 +93,8 @@ func (d *table) retire(t *testing.T) *controlplane.Retirement {
 type retiring struct {
 	ctx  context.Context
 	db   *sql.DB
-	spec controlplane.RetirementSpec
-	work *controlplane.RetirementWork
+	spec retire.RetirementSpec
+	work *retire.RetirementWork
 }
 
 func (r *retiring) nowMs(t *testing.T) int64 {
@@ -112,18 +114,18 @@ func (r *retiring) NowMs() (int64, error) {
 		Region: []byte("eu"), Build: "v1", StartedAt: 1, SentAt: uint64(at), Health: string(health)})
 }
 
-func (r *retiring) Look(table, dated string) (controlplane.RetirementLook, error) {
+func (r *retiring) Look(table, dated string) (retire.RetirementLook, error) {
 	return r.work.Look(r.ctx, table, dated, r.spec)
 }
 
-func (r *retiring) Drain(table string, rows int) (controlplane.Batch, error) {
+func (r *retiring) Drain(table string, rows int) (cleanup.Batch, error) {
 	return r.work.Drain(r.ctx, table, rows)
 }
 
-func (r *retiring) Rename(table, from, to string, fence int64) (controlplane.TableNames, error) {
+func (r *retiring) Rename(table, from, to string, fence int64) (retire.TableNames, error) {
 	return r.work.Rename(r.ctx, table, from, to, fence)
 }
 
-func (r *retiring) Drop(table, dated string, fence int64) (controlplane.TableDrop, error) {
+func (r *retiring) Drop(table, dated string, fence int64) (retire.TableDrop, error) {
 	return r.work.Drop(r.ctx, table, dated, fence)
 }

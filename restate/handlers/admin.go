@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/watch"
 )
 
 const (
@@ -36,7 +37,7 @@ func NewAdmin(client *http.Client, urls ...string) *Admin {
 
 // Troubled are the invocations of Weir's handlers that are paused or keep failing, the
 // paused ones first; at most troubledMax.
-func (a *Admin) Troubled(ctx context.Context) ([]controlplane.Invocation, error) {
+func (a *Admin) Troubled(ctx context.Context) ([]watch.Invocation, error) {
 	var answer struct {
 		Rows []struct {
 			ID          string `json:"id"`
@@ -55,9 +56,9 @@ func (a *Admin) Troubled(ctx context.Context) ([]controlplane.Invocation, error)
 		&answer); err != nil {
 		return nil, err
 	}
-	var troubled []controlplane.Invocation
+	var troubled []watch.Invocation
 	for _, row := range answer.Rows {
-		i := controlplane.Invocation{
+		i := watch.Invocation{
 			ID: row.ID, Target: row.Target, Paused: row.Status == "paused", Retries: row.RetryCount,
 			Failure: firstLine(row.LastFailure),
 		}

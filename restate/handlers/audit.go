@@ -8,6 +8,7 @@ import (
 	restate "github.com/restatedev/sdk-go"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/audit"
 )
 
 // AuditService is the service's name in Restate.
@@ -18,12 +19,12 @@ const auditTimeout = 10 * time.Second
 // audit writes what operators changed into the audit table. A change sends its entry
 // here, in the same breath as it is made: neither is ever there without the other, and
 // a change need not wait for MySQL.
-type audit struct {
-	store controlplane.AuditStore
+type auditTrail struct {
+	store audit.AuditStore
 	steps *stepper
 }
 
-func (a *audit) definition() restate.ServiceDefinition {
+func (a *auditTrail) definition() restate.ServiceDefinition {
 	return restate.NewService(AuditService,
 		restate.WithDocumentation("Writes the audit log. Only Weir's other handlers call it."),
 		restate.WithIngressPrivate(true),
@@ -40,7 +41,7 @@ func (a *audit) definition() restate.ServiceDefinition {
 		Handler("Write", restate.NewServiceHandler(a.write))
 }
 
-func (a *audit) write(ctx restate.Context, e controlplane.AuditEntry) (restate.Void, error) {
+func (a *auditTrail) write(ctx restate.Context, e audit.AuditEntry) (restate.Void, error) {
 	e.ID = ctx.Request().ID // the same at every attempt
 	err := restate.RunVoid(ctx, func(rc restate.RunContext) error {
 		if a.steps.draining.Load() {
@@ -48,7 +49,7 @@ func (a *audit) write(ctx restate.Context, e controlplane.AuditEntry) (restate.V
 		}
 		timed, cancel := context.WithTimeout(rc, auditTimeout)
 		defer cancel()
-		err := controlplane.WriteAudit(timed, a.store, e)
+		err := audit.WriteAudit(timed, a.store, e)
 		if errors.Is(err, controlplane.ErrInvalid) {
 			return invalid(err) // it will not get better
 		}
@@ -63,7 +64,7 @@ func (a *audit) write(ctx restate.Context, e controlplane.AuditEntry) (restate.V
 // sendAudit sends an entry about the job of ctx.
 func sendAudit(ctx restate.ObjectContext, by controlplane.By, action string, before, after any) error {
 	job := restate.Key(ctx)
-	e := controlplane.AuditEntry{By: by, Action: job + "." + action, Subject: "job " + job}
+	e := audit.AuditEntry{By: by, Action: job + "." + action, Subject: "job " + job}
 	var err error
 	if e.Before, err = text(before); err != nil {
 		return err

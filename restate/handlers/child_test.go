@@ -17,6 +17,9 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/audit"
+	"github.com/weirhq/weir/controlplane/cleanup"
+	"github.com/weirhq/weir/controlplane/retire"
 	"github.com/weirhq/weir/controlplane/store"
 )
 
@@ -55,7 +58,7 @@ func childServe(address, dsn string, what ...string) error {
 		options = retirementOptions(stuck.Store)
 	case slices.Contains(what, "stuck-retirement"):
 		options = retirementOptions(stuck.Store)
-		options.Retirement = controlplane.NewRetirementWork(stuckTables{stuck.Store}, 30*time.Second, 0, options.Metrics)
+		options.Retirement = retire.NewRetirementWork(stuckTables{stuck.Store}, 30*time.Second, 0, options.Metrics)
 	}
 	options.Orders = testKeys
 	endpoint, err := NewEndpoint(options)
@@ -157,7 +160,7 @@ type stuckTables struct{ *store.Store }
 
 const childStuckTables = "table changed, not journaled"
 
-func (s stuckTables) RenameTable(ctx context.Context, table, from, to string, fence int64) (controlplane.TableNames, error) {
+func (s stuckTables) RenameTable(ctx context.Context, table, from, to string, fence int64) (retire.TableNames, error) {
 	if names, err := s.Store.RenameTable(ctx, table, from, to, fence); err != nil {
 		return names, err
 	}
@@ -165,7 +168,7 @@ func (s stuckTables) RenameTable(ctx context.Context, table, from, to string, fe
 	select {}
 }
 
-func (s stuckTables) DropTable(ctx context.Context, table, dated string, fence int64) (controlplane.TableDrop, error) {
+func (s stuckTables) DropTable(ctx context.Context, table, dated string, fence int64) (retire.TableDrop, error) {
 	if did, err := s.Store.DropTable(ctx, table, dated, fence); err != nil {
 		return did, err
 	}
@@ -176,10 +179,10 @@ func (s stuckTables) DropTable(ctx context.Context, table, dated string, fence i
 // cleanupOptions are handlers whose cleanup deletes ten rows a batch, and those that
 // expired this very moment too.
 func cleanupOptions(s cleanupStore) Options {
-	config := controlplane.DefaultCleanupConfig()
+	config := cleanup.DefaultCleanupConfig()
 	config.Limits.BatchRowsMax, config.Grace = 10, 0
 	metrics := controlplane.NewMetrics()
-	cleanup, err := controlplane.NewCleanup(config, s, metrics)
+	cleanup, err := cleanup.NewCleanup(config, s, cleanup.NewCleanupMetrics())
 	if err != nil {
 		panic(err)
 	}
@@ -187,6 +190,6 @@ func cleanupOptions(s cleanupStore) Options {
 }
 
 type cleanupStore interface {
-	controlplane.CleanupStore
-	controlplane.AuditStore
+	cleanup.CleanupStore
+	audit.AuditStore
 }

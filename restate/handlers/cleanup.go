@@ -8,6 +8,7 @@ import (
 	restate "github.com/restatedev/sdk-go"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/cleanup"
 )
 
 // CleanupJob is the cleanup's key in CronService.
@@ -22,12 +23,12 @@ const (
 	readingLagMs   = "lag_ms"
 )
 
-// cleanupJob is the expiry cleanup as a job: controlplane.RunCleanup, each of whose
+// cleanupJob is the expiry cleanup as a job: cleanup.RunCleanup, each of whose
 // steps is journaled.
-func cleanupJob(cleanup *controlplane.Cleanup, steps *stepper, metrics *controlplane.Metrics) Job {
+func cleanupJob(cleaner *cleanup.Cleanup, steps *stepper, metrics *controlplane.Metrics) Job {
 	return Job{
 		Run: func(ctx restate.ObjectContext) (Report, error) {
-			r, err := controlplane.RunCleanup(&durableCleanup{ctx: ctx, steps: steps, cleanup: cleanup})
+			r, err := cleanup.RunCleanup(&durableCleanup{ctx: ctx, steps: steps, cleanup: cleaner})
 			return Report{
 				Counts: map[string]int64{countRows: r.Rows, countBatches: int64(r.Batches), countDropped: int64(r.Partitions),
 					countDeadNodes: r.DeadNodes},
@@ -41,34 +42,34 @@ func cleanupJob(cleanup *controlplane.Cleanup, steps *stepper, metrics *controlp
 	}
 }
 
-// durableCleanup is controlplane.CleanupSteps for one invocation.
+// durableCleanup is cleanup.CleanupSteps for one invocation.
 type durableCleanup struct {
 	ctx     restate.Context
 	steps   *stepper
-	cleanup *controlplane.Cleanup
+	cleanup *cleanup.Cleanup
 	batches int
 	drops   int
 }
 
-func (d *durableCleanup) Plan() (controlplane.CleanupPlan, error) {
+func (d *durableCleanup) Plan() (cleanup.CleanupPlan, error) {
 	return step(d.ctx, d.steps, "plan", d.cleanup.Plan)
 }
 
-func (d *durableCleanup) DropPartition(cutoffMs int64) (controlplane.Dropped, error) {
+func (d *durableCleanup) DropPartition(cutoffMs int64) (cleanup.Dropped, error) {
 	d.drops++
 	return step(d.ctx, d.steps, fmt.Sprintf("drop partition %d", d.drops),
-		func(ctx context.Context) (controlplane.Dropped, error) { return d.cleanup.DropPartition(ctx, cutoffMs) })
+		func(ctx context.Context) (cleanup.Dropped, error) { return d.cleanup.DropPartition(ctx, cutoffMs) })
 }
 
-func (d *durableCleanup) DeleteExpired(plan controlplane.CleanupPlan, rows int) (controlplane.Batch, error) {
+func (d *durableCleanup) DeleteExpired(plan cleanup.CleanupPlan, rows int) (cleanup.Batch, error) {
 	d.batches++
 	return step(d.ctx, d.steps, fmt.Sprintf("delete batch %d", d.batches),
-		func(ctx context.Context) (controlplane.Batch, error) {
+		func(ctx context.Context) (cleanup.Batch, error) {
 			return d.cleanup.DeleteExpired(ctx, plan, rows)
 		})
 }
 
-func (d *durableCleanup) AddPartitions() (controlplane.Added, error) {
+func (d *durableCleanup) AddPartitions() (cleanup.Added, error) {
 	return step(d.ctx, d.steps, "add partitions", d.cleanup.AddPartitions)
 }
 
@@ -89,15 +90,15 @@ func finished(job Job, failed bool) func(context.Context) (int64, error) {
 }
 
 // cleanupRun reads a run back.
-func cleanupRun(r Run) controlplane.CleanupRun {
-	return controlplane.CleanupRun{
-		CleanupReport: controlplane.CleanupReport{
+func cleanupRun(r Run) cleanup.CleanupRun {
+	return cleanup.CleanupRun{
+		CleanupReport: cleanup.CleanupReport{
 			Rows:       r.Report.Counts[countRows],
 			Batches:    int(r.Report.Counts[countBatches]),
 			Partitions: int(r.Report.Counts[countDropped]),
 			DeadNodes:  r.Report.Counts[countDeadNodes],
 			Lag:        time.Duration(r.Report.Readings[readingLagMs]) * time.Millisecond,
-			StoppedBy:  controlplane.StoppedBy(r.Report.Note),
+			StoppedBy:  cleanup.StoppedBy(r.Report.Note),
 			Refused:    r.Report.Trouble,
 		},
 		StartedAt: time.UnixMilli(r.StartedMs),
@@ -108,8 +109,8 @@ func cleanupRun(r Run) controlplane.CleanupRun {
 }
 
 // cleanupStatus reads a state back.
-func cleanupStatus(s State) controlplane.CleanupStatus {
-	status := controlplane.CleanupStatus{
+func cleanupStatus(s State) cleanup.CleanupStatus {
+	status := cleanup.CleanupStatus{
 		Running:   s.Running,
 		Interval:  time.Duration(s.IntervalMs) * time.Millisecond,
 		Runs:      s.Runs,
@@ -121,7 +122,7 @@ func cleanupStatus(s State) controlplane.CleanupStatus {
 		status.NextAt = time.UnixMilli(s.DueMs)
 	}
 	if s.Pause != nil {
-		status.Paused = &controlplane.Pause{By: s.Pause.By, At: time.UnixMilli(s.Pause.AtMs)}
+		status.Paused = &cleanup.Pause{By: s.Pause.By, At: time.UnixMilli(s.Pause.AtMs)}
 	}
 	for _, r := range s.History {
 		status.History = append(status.History, cleanupRun(r))

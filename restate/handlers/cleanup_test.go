@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/cleanup"
 	"github.com/weirhq/weir/controlplane/store"
 	"github.com/weirhq/weir/schema"
 	"github.com/weirhq/weir/shared/await"
@@ -100,8 +100,8 @@ func testCleanup(t *testing.T) {
 	began := time.Now()
 	db, _ := rows(t)
 	c := newCleanupCluster(t, store.New(db))
-	cleanup := CleanupClient{c.client}
-	run, err := cleanup.RunNow(t.Context(), operator)
+	cleaner := CleanupClient{c.client}
+	run, err := cleaner.RunNow(t.Context(), operator)
 	if err != nil || run.Rows != expiredRows || run.Batches != expiredRows/10+1 || run.Trigger != "ann" || run.Error != "" || run.StoppedBy != "" {
 		t.Errorf("%+v, %v", run, err)
 	}
@@ -113,18 +113,18 @@ func testCleanup(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.lastRun(2)
-	status, err := cleanup.Status(t.Context())
+	status, err := cleaner.Status(t.Context())
 	if err != nil || !status.Running || status.Interval != time.Hour || status.Paused != nil || status.Runs != 2 || status.Errors != 0 ||
-		status.Rows != expiredRows || len(status.History) != 2 || status.History[0].Trigger != controlplane.TriggerSchedule || status.History[1] != run {
+		status.Rows != expiredRows || len(status.History) != 2 || status.History[0].Trigger != cleanup.TriggerSchedule || status.History[1] != run {
 		t.Errorf("%+v, %v", status, err)
 	}
 	if in := time.Until(status.NextAt); in < 50*time.Minute || in > time.Hour {
 		t.Errorf("next in %v", in)
 	}
-	if status, err = cleanup.Pause(t.Context(), operator); err != nil || status.Running || status.Paused == nil || status.Paused.By != operator || !status.NextAt.IsZero() {
+	if status, err = cleaner.Pause(t.Context(), operator); err != nil || status.Running || status.Paused == nil || status.Paused.By != operator || !status.NextAt.IsZero() {
 		t.Errorf("paused: %+v, %v", status, err)
 	}
-	if status, err = cleanup.Resume(t.Context(), operator); err != nil || !status.Running || status.Paused != nil {
+	if status, err = cleaner.Resume(t.Context(), operator); err != nil || !status.Running || status.Paused != nil {
 		t.Errorf("resumed: %+v, %v", status, err)
 	}
 	await.NoError(t, "three audit rows in the table", func() error {

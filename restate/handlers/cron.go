@@ -9,6 +9,7 @@ import (
 	restate "github.com/restatedev/sdk-go"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/cleanup"
 )
 
 // CronService is the object's name in Restate; its keys are names of jobs.
@@ -189,7 +190,7 @@ func (c *cron) tick(ctx restate.ObjectContext, t Tick) (restate.Void, error) {
 	sendNext(ctx, &s, at)
 	restate.Set(ctx, stateKey, s) // from here on the chain goes on without us
 
-	r, err := c.run(ctx, at, controlplane.TriggerSchedule)
+	r, err := c.run(ctx, at, cleanup.TriggerSchedule)
 	if err != nil {
 		return restate.Void{}, err
 	}

@@ -13,6 +13,8 @@ import (
 	restate "github.com/restatedev/sdk-go"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/audit"
+	"github.com/weirhq/weir/controlplane/cleanup"
 	"github.com/weirhq/weir/shared/await"
 )
 
@@ -54,7 +56,7 @@ func TestTwentyStartsLeaveOneChain(t *testing.T) {
 	s := c.status("n")
 	slots := map[int64]int{} // by when ticks were taken: their runs may be late
 	for _, run := range s.History {
-		if slots[(run.StartedMs-s.SlotMs%s.IntervalMs)/s.IntervalMs]++; run.Trigger != controlplane.TriggerSchedule {
+		if slots[(run.StartedMs-s.SlotMs%s.IntervalMs)/s.IntervalMs]++; run.Trigger != cleanup.TriggerSchedule {
 			t.Errorf("%+v", run)
 		}
 	}
@@ -208,7 +210,7 @@ func TestPause(t *testing.T) {
 		}
 		return nil
 	})
-	byAction := map[string]controlplane.AuditEntry{}
+	byAction := map[string]audit.AuditEntry{}
 	for _, e := range log.all() {
 		byAction[e.Action] = e
 	}
@@ -249,7 +251,7 @@ func TestErrorsAreRecorded(t *testing.T) {
 		t.Fatal(err)
 	}
 	await.NoError(t, "the chain goes on after errors", func() error {
-		if s := c.status("n"); s.Errors < 3 || s.History[0].Trigger != controlplane.TriggerSchedule {
+		if s := c.status("n"); s.Errors < 3 || s.History[0].Trigger != cleanup.TriggerSchedule {
 			return fmt.Errorf("%+v", s)
 		}
 		return nil

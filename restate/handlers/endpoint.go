@@ -19,6 +19,12 @@ import (
 	"github.com/restatedev/sdk-go/server"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/access"
+	"github.com/weirhq/weir/controlplane/audit"
+	"github.com/weirhq/weir/controlplane/cleanup"
+	"github.com/weirhq/weir/controlplane/retire"
+	"github.com/weirhq/weir/controlplane/rollout"
+	"github.com/weirhq/weir/controlplane/watch"
 	"github.com/weirhq/weir/restate/orderkey"
 	"github.com/weirhq/weir/shared/bounded"
 	"github.com/weirhq/weir/shared/hosts"
@@ -38,12 +44,12 @@ const (
 // Options are what the handlers work with. Cleanup, Watch, Rollouts, Retirement, Audit,
 // Metrics and Log are required.
 type Options struct {
-	Cleanup    *controlplane.Cleanup
-	Watch      *controlplane.Watch
-	Rollouts   *controlplane.RolloutWork
-	Retirement *controlplane.RetirementWork
-	Audit      controlplane.AuditStore
-	Approvers  controlplane.Approvers // whose approvals count; nil: all approvals count
+	Cleanup    *cleanup.Cleanup
+	Watch      *watch.Watch
+	Rollouts   *rollout.RolloutWork
+	Retirement *retire.RetirementWork
+	Audit      audit.AuditStore
+	Approvers  access.Approvers       // whose approvals count; nil: all approvals count
 	Saves      controlplane.JobStates // pauses of jobs; nil: only Restate has them
 	Metrics    *controlplane.Metrics
 	Log        *slog.Logger
@@ -112,14 +118,14 @@ func newEndpoint(o Options, jobs func(*stepper) map[string]Job) (*Endpoint, erro
 	definitions := []restate.ServiceDefinition{
 		(&cron{jobs: jobs(e.steps), steps: e.steps, saves: o.Saves, grace: cmp.Or(o.ChainGrace, defaultGrace)}).definition(),
 		(&rollouts{work: o.Rollouts, steps: e.steps.within(rolloutStepRetry)}).definition(),
-		(&rollout{work: o.Rollouts, approvers: o.Approvers, steps: e.steps.within(rolloutStepRetry),
+		(&rolloutObject{work: o.Rollouts, approvers: o.Approvers, steps: e.steps.within(rolloutStepRetry),
 			retryAfter: cmp.Or(o.TroubleRetry, troubleRetry)}).definition(),
 		(&retirement{
 			work: o.Retirement, approvers: o.Approvers, steps: e.steps.within(rolloutStepRetry),
 			retryAfter: cmp.Or(o.TroubleRetry, troubleRetry), grace: cmp.Or(o.ChainGrace, retirementGrace),
 		}).definition(),
 		(&orders{keys: o.orderKeys(), steps: e.steps}).definition(),
-		(&audit{store: o.Audit, steps: e.steps}).definition(),
+		(&auditTrail{store: o.Audit, steps: e.steps}).definition(),
 	}
 	handler, err := sdkHandler(definitions, bounded.Lines(onlyWarnings{o.Log.Handler()}), o.IdentityKey)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"net/netip"
 	"net/url"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/watch"
 )
 
 // Examine is what the doctor checks of Restate: whether it answers, knows our handlers
@@ -21,9 +21,9 @@ type Examine struct {
 	Signed      bool // the handlers take only what Restate signed
 }
 
-// Checks implements controlplane.Examiner.
-func (e Examine) Checks(ctx context.Context) []controlplane.Check {
-	checks := []controlplane.Check{e.ingress(ctx), e.registered(ctx)}
+// Checks implements watch.Examiner.
+func (e Examine) Checks(ctx context.Context) []watch.Check {
+	checks := []watch.Check{e.ingress(ctx), e.registered(ctx)}
 	for _, url := range e.Client.at.urls {
 		checks = append(checks, exposure(ctx, "ingress's address", url, "ingress.bind-port and bind-ip"))
 	}
@@ -33,17 +33,17 @@ func (e Examine) Checks(ctx context.Context) []controlplane.Check {
 	return append(checks, e.identity())
 }
 
-func (e Examine) ingress(ctx context.Context) controlplane.Check {
+func (e Examine) ingress(ctx context.Context) watch.Check {
 	const name = "ingress"
 	if _, err := e.Client.Status(ctx, CleanupJob); err != nil {
-		return controlplane.Check{Name: name, Result: controlplane.CheckFail, What: err.Error(),
+		return watch.Check{Name: name, Result: watch.CheckFail, What: err.Error(),
 			Do: "Start restate-server, or correct --restate-ingress."}
 	}
-	return controlplane.Check{Name: name, Result: controlplane.CheckOK, What: "Restate answers at " +
+	return watch.Check{Name: name, Result: watch.CheckOK, What: "Restate answers at " +
 		e.Client.at.String()}
 }
 
-func (e Examine) registered(ctx context.Context) controlplane.Check {
+func (e Examine) registered(ctx context.Context) watch.Check {
 	const name = "handlers"
 	var answer struct {
 		Deployments []struct {
@@ -52,7 +52,7 @@ func (e Examine) registered(ctx context.Context) controlplane.Check {
 		} `json:"deployments"`
 	}
 	if _, err := e.Admin.call(ctx, "to list deployments", http.MethodGet, "/deployments", nil, &answer); err != nil {
-		return controlplane.Check{Name: name, Result: controlplane.CheckFail, What: err.Error(),
+		return watch.Check{Name: name, Result: watch.CheckFail, What: err.Error(),
 			Do: "Start restate-server, or correct --restate-admin."}
 	}
 	for _, d := range answer.Deployments {
@@ -60,17 +60,17 @@ func (e Examine) registered(ctx context.Context) controlplane.Check {
 			continue
 		}
 		if have := d.Metadata[fingerprintKey]; have != e.Fingerprint {
-			return controlplane.Check{
-				Name: name, Result: controlplane.CheckFail,
+			return watch.Check{
+				Name: name, Result: watch.CheckFail,
 				What: fmt.Sprintf("Restate has handlers of another build at %s (%.40q, ours are %s)", d.URI, have, e.Fingerprint),
 				Do:   "Stop the other weir-control at that address, then restart this one: it registers its own.",
 			}
 		}
-		return controlplane.Check{Name: name, Result: controlplane.CheckOK, What: "registered at " + d.URI +
+		return watch.Check{Name: name, Result: watch.CheckOK, What: "registered at " + d.URI +
 			", fingerprint " + e.Fingerprint}
 	}
-	return controlplane.Check{
-		Name: name, Result: controlplane.CheckFail, What: "Restate does not know " + e.URI(),
+	return watch.Check{
+		Name: name, Result: watch.CheckFail, What: "Restate does not know " + e.URI(),
 		Do: "weir-control registers within seconds; if this stays, its log says why. See --handlers-url.",
 	}
 }
@@ -85,13 +85,13 @@ func sameURL(a, b string) bool {
 	return *ua.JoinPath("/") == *ub.JoinPath("/")
 }
 
-func (e Examine) identity() controlplane.Check {
+func (e Examine) identity() watch.Check {
 	if e.Signed {
-		return controlplane.Check{Name: "request identity", Result: controlplane.CheckOK,
+		return watch.Check{Name: "request identity", Result: watch.CheckOK,
 			What: "only requests that Restate signed are taken"}
 	}
-	return controlplane.Check{
-		Name: "request identity", Result: controlplane.CheckWarn,
+	return watch.Check{
+		Name: "request identity", Result: watch.CheckWarn,
 		What: "any client that reaches the handlers' port can run them",
 		Do: "weir-control identity-key --out FILE makes a key: set request-identity-private-key-pem-file at Restate to " +
 			"the file, and restate-identity-key here to what it prints.",
@@ -100,26 +100,26 @@ func (e Examine) identity() controlplane.Check {
 
 // exposure tells, as far as an address can, whether strangers reach a port that
 // requires no credentials.
-func exposure(ctx context.Context, name, text, settings string) controlplane.Check {
+func exposure(ctx context.Context, name, text, settings string) watch.Check {
 	u, err := url.Parse(text)
 	if err != nil {
-		return controlplane.Check{Name: name, Result: controlplane.CheckFail, What: "it is not a URL", Do: "Correct it."}
+		return watch.Check{Name: name, Result: watch.CheckFail, What: "it is not a URL", Do: "Correct it."}
 	}
 	addresses, err := net.DefaultResolver.LookupNetIP(ctx, "ip", u.Hostname())
 	if err != nil {
-		return controlplane.Check{Name: name, Result: controlplane.CheckFail, What: err.Error(),
+		return watch.Check{Name: name, Result: watch.CheckFail, What: err.Error(),
 			Do: "Correct its name, or the resolver."}
 	}
 	for _, a := range addresses {
 		if public(a) {
-			return controlplane.Check{
-				Name: name, Result: controlplane.CheckFail,
+			return watch.Check{
+				Name: name, Result: watch.CheckFail,
 				What: fmt.Sprintf("%s is a public address, and Restate has no authentication", a.Unmap()),
 				Do:   "Bind Restate to loopback or a private network (" + settings + "), and let a firewall close the port.",
 			}
 		}
 	}
-	return controlplane.Check{Name: name, Result: controlplane.CheckOK,
+	return watch.Check{Name: name, Result: watch.CheckOK,
 		What: u.Host + " is on loopback or a private network"}
 }
 

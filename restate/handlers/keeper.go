@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/rollout"
 )
 
 // keepTimeout bounds one round. A round that Restate does not answer must not hold up
@@ -33,7 +34,7 @@ type Keeper struct {
 
 	// Tunings are the rollouts that wrote the newest versions of the tuning, as many as rows:
 	// what Restate may have lost. nil: not known.
-	Tunings func(ctx context.Context, rows int) ([]controlplane.TuningTrace, error)
+	Tunings func(ctx context.Context, rows int) ([]rollout.TuningTrace, error)
 
 	// Saves are the states of jobs in MySQL, which Restate may have lost. If it is nil, they are
 	// unknown.
@@ -110,7 +111,7 @@ func (k *Keeper) ensureRetirement(ctx context.Context, table string) error {
 		r = after
 	}
 	if r.ID != "" {
-		k.Metrics.Retirement(&r)
+		r.Record(k.Metrics)
 	}
 	return nil
 }

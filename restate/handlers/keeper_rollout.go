@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/rollout"
 )
 
 const (
@@ -33,7 +34,7 @@ func (k *Keeper) ensureRollout(ctx context.Context) error {
 
 // reviveRollouts sends the message of a rollout anew that has lost it, and the outcome of
 // one that the list has not heard of: the lock must not stay with what is over.
-func (k *Keeper) reviveRollouts(ctx context.Context, rollouts RolloutClient, standing controlplane.RolloutList) error {
+func (k *Keeper) reviveRollouts(ctx context.Context, rollouts RolloutClient, standing rollout.RolloutList) error {
 	for _, id := range standing.UnderWay() {
 		r, err := rollouts.Status(ctx, id)
 		if errors.Is(err, controlplane.ErrNotFound) {
@@ -60,8 +61,8 @@ func (k *Keeper) reviveRollouts(ctx context.Context, rollouts RolloutClient, sta
 
 // repairRollouts compares the list with the rollouts themselves and with what they wrote to
 // MySQL. It looks first, as ensure does.
-func (k *Keeper) repairRollouts(ctx context.Context, rollouts RolloutClient, standing controlplane.RolloutList) error {
-	var traces []controlplane.TuningTrace
+func (k *Keeper) repairRollouts(ctx context.Context, rollouts RolloutClient, standing rollout.RolloutList) error {
+	var traces []rollout.TuningTrace
 	var unread error
 	if k.Tunings != nil {
 		if traces, unread = k.Tunings(ctx, tracesMax); unread != nil {
@@ -69,7 +70,7 @@ func (k *Keeper) repairRollouts(ctx context.Context, rollouts RolloutClient, sta
 		}
 	}
 	late := rolloutLate * cmp.Or(k.Grace, defaultGrace).Milliseconds()
-	look := func(id string) (controlplane.Rollout, error) { return rollouts.Status(ctx, id) }
+	look := func(id string) (rollout.Rollout, error) { return rollouts.Status(ctx, id) }
 	wrong, err := standing.Wrongs(traces, time.Now().UnixMilli(), late, look)
 	if err != nil || len(wrong) == 0 {
 		return errors.Join(unread, err)

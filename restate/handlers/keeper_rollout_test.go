@@ -13,10 +13,11 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/rollout"
 )
 
 // rolloutsOf is a Restate that has a list and some rollouts.
-func rolloutsOf(t *testing.T, standing controlplane.RolloutList, rollouts map[string]controlplane.Rollout) *scripted {
+func rolloutsOf(t *testing.T, standing rollout.RolloutList, rollouts map[string]rollout.Rollout) *scripted {
 	text := func(v any) string {
 		b, err := json.Marshal(v)
 		if err != nil {
@@ -47,33 +48,33 @@ func rolloutsOf(t *testing.T, standing controlplane.RolloutList, rollouts map[st
 // nothing, and of several each is looked at.
 func TestWhatTheKeeperDoesAboutRollouts(t *testing.T) {
 	const graceMs, lateMs = 10_000, rolloutLate * 10_000
-	broken := controlplane.Rollout{}
+	broken := rollout.Rollout{}
 	for name, c := range map[string]struct {
-		standing controlplane.RolloutList
-		rollout  func(nowMs int64) controlplane.Rollout
+		standing rollout.RolloutList
+		rollout  func(nowMs int64) rollout.Rollout
 		traces   error
 		ensured  bool
 		repaired bool
 		wrong    string
 	}{
-		"its timer is late":     {standing: controlplane.RolloutList{Active: "one"}, rollout: bakesSince(lateMs + 1), ensured: true},
-		"its timer may come":    {standing: controlplane.RolloutList{Active: "one"}, rollout: bakesSince(lateMs)},
-		"its outcome is late":   {standing: controlplane.RolloutList{Active: "one"}, rollout: doneSince(lateMs + 1), ensured: true},
-		"its outcome may come":  {standing: controlplane.RolloutList{Active: "one"}, rollout: doneSince(lateMs)},
-		"it has a line alone":   {standing: controlplane.RolloutList{Active: "gone", List: []controlplane.RolloutSummary{{ID: "one"}}}, rollout: bakesSince(lateMs + 1), ensured: true, repaired: true},
-		"its line has an end":   {standing: controlplane.RolloutList{List: []controlplane.RolloutSummary{{ID: "one", EndedMs: 1}}}, rollout: bakesSince(lateMs + 1)},
-		"it is not known":       {standing: controlplane.RolloutList{Active: "gone"}, rollout: bakesSince(0), repaired: true},
-		"it cannot be read":     {standing: controlplane.RolloutList{Active: "one"}, rollout: func(int64) controlplane.Rollout { return broken }, wrong: "broken"},
-		"MySQL does not answer": {standing: controlplane.RolloutList{Active: "gone"}, rollout: bakesSince(0), traces: errors.New("no rows today"), repaired: true, wrong: "compare the list of rollouts with MySQL: no rows today"},
-		"MySQL alone is down":   {standing: controlplane.RolloutList{Active: "one"}, rollout: bakesSince(0), traces: errors.New("no rows today"), wrong: "no rows today"},
+		"its timer is late":     {standing: rollout.RolloutList{Active: "one"}, rollout: bakesSince(lateMs + 1), ensured: true},
+		"its timer may come":    {standing: rollout.RolloutList{Active: "one"}, rollout: bakesSince(lateMs)},
+		"its outcome is late":   {standing: rollout.RolloutList{Active: "one"}, rollout: doneSince(lateMs + 1), ensured: true},
+		"its outcome may come":  {standing: rollout.RolloutList{Active: "one"}, rollout: doneSince(lateMs)},
+		"it has a line alone":   {standing: rollout.RolloutList{Active: "gone", List: []rollout.RolloutSummary{{ID: "one"}}}, rollout: bakesSince(lateMs + 1), ensured: true, repaired: true},
+		"its line has an end":   {standing: rollout.RolloutList{List: []rollout.RolloutSummary{{ID: "one", EndedMs: 1}}}, rollout: bakesSince(lateMs + 1)},
+		"it is not known":       {standing: rollout.RolloutList{Active: "gone"}, rollout: bakesSince(0), repaired: true},
+		"it cannot be read":     {standing: rollout.RolloutList{Active: "one"}, rollout: func(int64) rollout.Rollout { return broken }, wrong: "broken"},
+		"MySQL does not answer": {standing: rollout.RolloutList{Active: "gone"}, rollout: bakesSince(0), traces: errors.New("no rows today"), repaired: true, wrong: "compare the list of rollouts with MySQL: no rows today"},
+		"MySQL alone is down":   {standing: rollout.RolloutList{Active: "one"}, rollout: bakesSince(0), traces: errors.New("no rows today"), wrong: "no rows today"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				restate := rolloutsOf(t, c.standing, map[string]controlplane.Rollout{"one": c.rollout(time.Now().UnixMilli())})
+				restate := rolloutsOf(t, c.standing, map[string]rollout.Rollout{"one": c.rollout(time.Now().UnixMilli())})
 				k := &Keeper{
 					Client: NewClient(&http.Client{Transport: restate}, testKeys, "http://restate"), Grace: graceMs * time.Millisecond,
 					Metrics: controlplane.NewMetrics(), Log: slog.New(slog.DiscardHandler),
-					Tunings: func(context.Context, int) ([]controlplane.TuningTrace, error) { return nil, c.traces },
+					Tunings: func(context.Context, int) ([]rollout.TuningTrace, error) { return nil, c.traces },
 				}
 				for range 2 {
 					if err := k.ensureRollout(t.Context()); (err != nil) != (c.wrong != "") || !strings.Contains(fmt.Sprint(err), c.wrong) {
@@ -97,17 +98,17 @@ func TestWhatTheKeeperDoesAboutRollouts(t *testing.T) {
 }
 
 // bakesSince is a rollout whose timer is late by so much.
-func bakesSince(lateMs int64) func(int64) controlplane.Rollout {
-	return func(nowMs int64) controlplane.Rollout {
-		r := controlplane.Rollout{Version: 2, ID: "one", Phase: controlplane.RolloutBaking}
+func bakesSince(lateMs int64) func(int64) rollout.Rollout {
+	return func(nowMs int64) rollout.Rollout {
+		r := rollout.Rollout{Version: 2, ID: "one", Phase: rollout.RolloutBaking}
 		r.Epoch, r.TimerMs, r.MovedMs = 7, nowMs-lateMs, nowMs-lateMs
 		return r
 	}
 }
 
 // doneSince is one whose outcome the list should know for so long.
-func doneSince(lateMs int64) func(int64) controlplane.Rollout {
-	return func(nowMs int64) controlplane.Rollout {
-		return controlplane.Rollout{Version: 2, ID: "one", Phase: controlplane.RolloutDone, EndedMs: nowMs - lateMs}
+func doneSince(lateMs int64) func(int64) rollout.Rollout {
+	return func(nowMs int64) rollout.Rollout {
+		return rollout.Rollout{Version: 2, ID: "one", Phase: rollout.RolloutDone, EndedMs: nowMs - lateMs}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/retire"
 	"github.com/weirhq/weir/restate/orderkey"
 )
 
@@ -72,7 +73,7 @@ func TestOneBrokenJobStarvesNoOther(t *testing.T) {
 			Registrar: NewRegistrar(NewAdmin(client, "http://restate"), "http://handlers", "f"),
 			Client:    NewClient(client, testKeys, "http://restate"),
 			Jobs:      map[string]time.Duration{"hangs": time.Minute, "breaks": time.Minute, "breaks-too": time.Minute},
-			Retiring:  []string{controlplane.Blocklist}, Metrics: controlplane.NewMetrics(), Log: slog.New(slog.DiscardHandler),
+			Retiring:  []string{retire.Blocklist}, Metrics: controlplane.NewMetrics(), Log: slog.New(slog.DiscardHandler),
 		}
 		begun := time.Now()
 		err := k.Once(t.Context())
@@ -81,7 +82,7 @@ func TestOneBrokenJobStarvesNoOther(t *testing.T) {
 		}
 		for _, path := range []string{
 			"/" + CronService + "/breaks/Status", "/" + CronService + "/breaks-too/Status", "/" + CronService + "/hangs/Status",
-			"/" + RetirementService + "/" + controlplane.Blocklist + "/Status", "/" + RolloutsService + "/" + rolloutScope + "/Standing",
+			"/" + RetirementService + "/" + retire.Blocklist + "/Status", "/" + RolloutsService + "/" + rolloutScope + "/Standing",
 		} {
 			if restate.asked[path] == 0 {
 				t.Errorf("%s was not asked; asked were %q", path, slices.Sorted(maps.Keys(restate.asked)))

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/audit"
 	"github.com/weirhq/weir/restate/orderkey"
 	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/servers"
@@ -203,20 +204,20 @@ func listen(t *testing.T, address string) net.Listener {
 // auditRows is an audit log in memory.
 type auditRows struct {
 	mu   sync.Mutex
-	rows []controlplane.AuditEntry
+	rows []audit.AuditEntry
 }
 
-func (a *auditRows) InsertAudit(_ context.Context, e controlplane.AuditEntry) error {
+func (a *auditRows) InsertAudit(_ context.Context, e audit.AuditEntry) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.rows = append(a.rows, e)
 	return nil
 }
 
-func (a *auditRows) all() []controlplane.AuditEntry {
+func (a *auditRows) all() []audit.AuditEntry {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return append([]controlplane.AuditEntry(nil), a.rows...)
+	return append([]audit.AuditEntry(nil), a.rows...)
 }
 
 // counter is a job that notes when it ran.

@@ -9,7 +9,7 @@ import (
 
 	restate "github.com/restatedev/sdk-go"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/rollout"
 	"github.com/weirhq/weir/controlplane/store"
 	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/servers"
@@ -50,7 +50,7 @@ func testLosingNodesOfRestate(t *testing.T) {
 			_, err := rollouts.Start(t.Context(), starting(id, spec))
 			return err
 		})
-		reaches(t, rollouts, id, "the first stage", func(r controlplane.Rollout) bool { return r.Phase == controlplane.RolloutBaking || r.Stage > 0 })
+		reaches(t, rollouts, id, "the first stage", func(r rollout.Rollout) bool { return r.Phase == rollout.RolloutBaking || r.Stage > 0 })
 		looks := lookAt(t, c)
 		before, node := ticks.count(), trio.Nodes[victim.node()]
 		if err := node.Kill(); err != nil {
@@ -71,7 +71,7 @@ func testLosingNodesOfRestate(t *testing.T) {
 			t.Fatal(err)
 		}
 		wantOneOutcome(t, r)
-		wantUnlocked(t, rollouts, id, controlplane.RolloutDone)
+		wantUnlocked(t, rollouts, id, rollout.RolloutDone)
 		wantInForce(t, db, spec.Tuning)
 		wantWrittenOnce(t, db)
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/retire"
 	"github.com/weirhq/weir/restate/orderkey"
 	"github.com/weirhq/weir/shared/await"
 )
@@ -276,7 +277,7 @@ func TestRoundsWithoutARetirementLogNothing(t *testing.T) {
 	c := newCluster(t, Options{Log: slog.New(log)}, func(s *stepper) map[string]Job { return map[string]Job{"n": n.job(s)} })
 	log.forget() // that requests are not signed by Restate
 	k := c.keeper(map[string]time.Duration{"n": time.Hour})
-	k.Retiring = []string{controlplane.Blocklist}
+	k.Retiring = []string{retire.Blocklist}
 	for range 3 {
 		if err := k.Once(t.Context()); err != nil {
 			t.Fatal(err)
@@ -287,7 +288,7 @@ func TestRoundsWithoutARetirementLogNothing(t *testing.T) {
 		t.Errorf("warnings: %q", log.warnings)
 	}
 	log.mu.Unlock()
-	if _, err := (RetirementClient{c.client}).Status(t.Context(), controlplane.Blocklist); !errors.Is(err, controlplane.ErrNotFound) {
+	if _, err := (RetirementClient{c.client}).Status(t.Context(), retire.Blocklist); !errors.Is(err, controlplane.ErrNotFound) {
 		t.Errorf("%v", err)
 	}
 }

@@ -7,6 +7,9 @@ import (
 	restate "github.com/restatedev/sdk-go"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/access"
+	"github.com/weirhq/weir/controlplane/audit"
+	"github.com/weirhq/weir/controlplane/retire"
 )
 
 // RetirementService is the object's name in Restate; its keys are the tables' names.
@@ -26,14 +29,14 @@ const (
 type (
 	// RetirementStart makes a retirement begin.
 	RetirementStart struct {
-		Spec controlplane.RetirementSpec `json:"spec"`
-		By   controlplane.By             `json:"by"`
+		Spec retire.RetirementSpec `json:"spec"`
+		By   controlplane.By       `json:"by"`
 	}
 	// RetirementApprove approves one of the two things that take an approval. It is named:
 	// the same request once more, whose answer was lost, must not approve the other.
 	RetirementApprove struct {
 		Drop bool `json:"drop"` // else the rename
-		controlplane.RetirementOrder
+		retire.RetirementOrder
 	}
 	// RetirementTimer is the message that keeps a retirement going.
 	RetirementTimer struct {
@@ -41,11 +44,11 @@ type (
 	}
 )
 
-// retirement is the object: controlplane.Retirement, one transition an invocation, as
+// retirement is the object: retire.Retirement, one transition an invocation, as
 // rollout is.
 type retirement struct {
-	work       *controlplane.RetirementWork
-	approvers  controlplane.Approvers // nil: every approval counts
+	work       *retire.RetirementWork
+	approvers  access.Approvers // nil: every approval counts
 	steps      *stepper
 	retryAfter time.Duration // troubleRetry, except in tests
 	grace      time.Duration // retirementGrace, except in tests
@@ -65,7 +68,7 @@ func (o *retirement) definition() restate.ServiceDefinition {
 
 // start begins a retirement. While one is under way it answers how that stands, so that a
 // caller who got no answer may ask again.
-func (o *retirement) start(ctx restate.ObjectContext, req RetirementStart) (controlplane.Retirement, error) {
+func (o *retirement) start(ctx restate.ObjectContext, req RetirementStart) (retire.Retirement, error) {
 	before, err := loadRetirement(ctx)
 	if err != nil {
 		return before, err
@@ -78,7 +81,7 @@ func (o *retirement) start(ctx restate.ObjectContext, req RetirementStart) (cont
 		return before, nil
 	}
 	table := restate.Key(ctx)
-	if err := controlplane.ValidateRetirable(table); err != nil {
+	if err := retire.ValidateRetirable(table); err != nil {
 		return before, failed(err)
 	}
 	d := &durableRetirement{ctx: ctx, work: o.work, steps: o.steps, spec: req.Spec}
@@ -86,11 +89,11 @@ func (o *retirement) start(ctx restate.ObjectContext, req RetirementStart) (cont
 	if err != nil {
 		return before, err
 	}
-	look, err := d.Look(table, controlplane.DatedName(table, at))
+	look, err := d.Look(table, retire.DatedName(table, at))
 	if err != nil {
 		return before, err
 	}
-	r, err := controlplane.NewRetirement(table, req.Spec, req.By, look, at)
+	r, err := retire.NewRetirement(table, req.Spec, req.By, look, at)
 	if err != nil {
 		return before, failed(err)
 	}
@@ -108,18 +111,18 @@ func (o *retirement) start(ctx restate.ObjectContext, req RetirementStart) (cont
 
 // on returns the steps of r in an invocation. They know the actors who approve its next step, and
 // more.
-func (o *retirement) on(ctx restate.Context, r *controlplane.Retirement, more ...string) *durableRetirement {
+func (o *retirement) on(ctx restate.Context, r *retire.Retirement, more ...string) *durableRetirement {
 	return &durableRetirement{ctx: ctx, work: o.work, steps: o.steps, spec: r.Spec, approvers: o.approvers,
 		approving: r.Approving(more...), needs: r.Needs()}
 }
 
-func (o *retirement) remember(ctx restate.ObjectContext, s controlplane.RetirementSummary) error {
-	past, terminal := restate.Get[[]controlplane.RetirementSummary](ctx, retirementPastKey)
+func (o *retirement) remember(ctx restate.ObjectContext, s retire.RetirementSummary) error {
+	past, terminal := restate.Get[[]retire.RetirementSummary](ctx, retirementPastKey)
 	if terminal != nil {
 		return terminal
 	}
 	restate.Set(ctx, retirementPastKey,
-		append([]controlplane.RetirementSummary{s}, past[:min(len(past), retirementPastMax-1)]...))
+		append([]retire.RetirementSummary{s}, past[:min(len(past), retirementPastMax-1)]...))
 	return nil
 }
 
@@ -165,10 +168,10 @@ func (o *retirement) later(ctx restate.ObjectContext, atMs int64, stepErr error)
 
 // approve takes a look of its own: an approval rests on the evidence that its operator
 // saw, and that must still hold.
-func (o *retirement) approve(ctx restate.ObjectContext, req RetirementApprove) (controlplane.Retirement, error) {
-	action, operate := "approve_rename", (*controlplane.Retirement).ApproveRename
+func (o *retirement) approve(ctx restate.ObjectContext, req RetirementApprove) (retire.Retirement, error) {
+	action, operate := "approve_rename", (*retire.Retirement).ApproveRename
 	if req.Drop {
-		action, operate = "approve_drop", (*controlplane.Retirement).ApproveDrop
+		action, operate = "approve_drop", (*retire.Retirement).ApproveDrop
 	}
 	r, err := existingRetirement(ctx)
 	if err != nil {
@@ -205,7 +208,7 @@ func (o *retirement) approve(ctx restate.ObjectContext, req RetirementApprove) (
 }
 
 // abort gives up.
-func (o *retirement) abort(ctx restate.ObjectContext, by controlplane.By) (controlplane.Retirement, error) {
+func (o *retirement) abort(ctx restate.ObjectContext, by controlplane.By) (retire.Retirement, error) {
 	r, err := existingRetirement(ctx)
 	if err != nil {
 		return r, err
@@ -230,7 +233,7 @@ func (o *retirement) abort(ctx restate.ObjectContext, by controlplane.By) (contr
 
 // ensure continues from the state in MySQL if Restate has lost its own or has an older one. It
 // sends a lost timer again: a timer is lost, for example, if a person cancels its invocation.
-func (o *retirement) ensure(ctx restate.ObjectContext, _ restate.Void) (controlplane.Retirement, error) {
+func (o *retirement) ensure(ctx restate.ObjectContext, _ restate.Void) (retire.Retirement, error) {
 	r, err := loadRetirement(ctx)
 	if err != nil {
 		return r, err
@@ -265,25 +268,25 @@ func (o *retirement) ensure(ctx restate.ObjectContext, _ restate.Void) (controlp
 
 // status returns a snapshot without waiting. For a table that was never retired it returns an empty
 // one instead of an error, because it is read every few seconds and Restate's SDK logs errors.
-func (o *retirement) status(ctx restate.ObjectSharedContext, _ restate.Void) (controlplane.Retirement, error) {
+func (o *retirement) status(ctx restate.ObjectSharedContext, _ restate.Void) (retire.Retirement, error) {
 	return loadRetirement(ctx)
 }
 
 // list is a snapshot, newest first.
-func (o *retirement) list(ctx restate.ObjectSharedContext, _ restate.Void) ([]controlplane.RetirementSummary, error) {
+func (o *retirement) list(ctx restate.ObjectSharedContext, _ restate.Void) ([]retire.RetirementSummary, error) {
 	r, err := loadRetirement(ctx)
 	if err != nil || r.ID == "" {
 		return nil, err
 	}
-	past, terminal := restate.Get[[]controlplane.RetirementSummary](ctx, retirementPastKey)
+	past, terminal := restate.Get[[]retire.RetirementSummary](ctx, retirementPastKey)
 	if terminal != nil {
 		return nil, terminal
 	}
-	return append([]controlplane.RetirementSummary{r.Summary()}, past...), nil
+	return append([]retire.RetirementSummary{r.Summary()}, past...), nil
 }
 
 // settle saves a transition to MySQL, stores it in Restate and sends the next timer.
-func (o *retirement) settle(ctx restate.ObjectContext, r *controlplane.Retirement, nowMs int64,
+func (o *retirement) settle(ctx restate.ObjectContext, r *retire.Retirement, nowMs int64,
 	wait time.Duration) error {
 	r.Settle(nowMs, wait)
 	if err := r.Save(&durableRetirement{ctx: ctx, work: o.work, steps: o.steps}); err != nil {
@@ -294,13 +297,13 @@ func (o *retirement) settle(ctx restate.ObjectContext, r *controlplane.Retiremen
 }
 
 // write is settle without MySQL.
-func (o *retirement) write(ctx restate.ObjectContext, r *controlplane.Retirement, nowMs int64, wait time.Duration) {
+func (o *retirement) write(ctx restate.ObjectContext, r *retire.Retirement, nowMs int64, wait time.Duration) {
 	r.Settle(nowMs, wait)
 	o.send(ctx, r, wait)
 }
 
 // send stores a transition in Restate and sends the next timer: both or neither.
-func (o *retirement) send(ctx restate.ObjectContext, r *controlplane.Retirement, wait time.Duration) {
+func (o *retirement) send(ctx restate.ObjectContext, r *retire.Retirement, wait time.Duration) {
 	if r.UnderWay() {
 		restate.ObjectSend(ctx, RetirementService, restate.Key(ctx), "Step").
 			Send(RetirementTimer{Epoch: r.Epoch}, restate.WithDelay(max(0, wait)))
@@ -310,7 +313,7 @@ func (o *retirement) send(ctx restate.ObjectContext, r *controlplane.Retirement,
 
 func (o *retirement) audit(ctx restate.ObjectContext, by controlplane.By, action string, before any,
 	after retirementCondition) error {
-	e := controlplane.AuditEntry{By: by, Action: "retirement." + action, Subject: "table " + restate.Key(ctx)}
+	e := audit.AuditEntry{By: by, Action: "retirement." + action, Subject: "table " + restate.Key(ctx)}
 	var err error
 	if e.Before, err = text(before); err != nil {
 		return err
@@ -324,25 +327,25 @@ func (o *retirement) audit(ctx restate.ObjectContext, by controlplane.By, action
 
 // retirementCondition is what the audit log says of a retirement: not its history.
 type retirementCondition struct {
-	ID          string                          `json:"id"`
-	Phase       controlplane.RetirementPhase    `json:"phase"`
-	Dated       string                          `json:"dated"`
-	Why         string                          `json:"why,omitempty"`
-	RowsDeleted int64                           `json:"rows_deleted"`
-	LastWriteMs int64                           `json:"last_write_ms,omitempty"`
-	Evidence    controlplane.RetirementEvidence `json:"evidence"`
-	Approvals   []controlplane.Approval         `json:"approvals,omitempty"` // of the step, while it waits for more
+	ID          string                    `json:"id"`
+	Phase       retire.RetirementPhase    `json:"phase"`
+	Dated       string                    `json:"dated"`
+	Why         string                    `json:"why,omitempty"`
+	RowsDeleted int64                     `json:"rows_deleted"`
+	LastWriteMs int64                     `json:"last_write_ms,omitempty"`
+	Evidence    retire.RetirementEvidence `json:"evidence"`
+	Approvals   []controlplane.Approval   `json:"approvals,omitempty"` // of the step, while it waits for more
 
 	Approved string `json:"approved_evidence,omitempty"` // of an approval: the evidence that it is of, short
 }
 
-func retirementConditionOf(r *controlplane.Retirement) retirementCondition {
+func retirementConditionOf(r *retire.Retirement) retirementCondition {
 	return retirementCondition{ID: r.ID, Phase: r.Phase, Dated: r.Dated, Why: r.Why, RowsDeleted: r.RowsDeleted,
 		LastWriteMs: r.LastWriteMs, Evidence: r.Evidence, Approvals: r.Approvals}
 }
 
-func loadRetirement(ctx restate.ObjectSharedContext) (controlplane.Retirement, error) {
-	r, terminal := restate.Get[controlplane.Retirement](ctx, retirementKey)
+func loadRetirement(ctx restate.ObjectSharedContext) (retire.Retirement, error) {
+	r, terminal := restate.Get[retire.Retirement](ctx, retirementKey)
 	if terminal != nil {
 		return r, terminal
 	}
@@ -352,7 +355,7 @@ func loadRetirement(ctx restate.ObjectSharedContext) (controlplane.Retirement, e
 	return r, nil
 }
 
-func existingRetirement(ctx restate.ObjectSharedContext) (controlplane.Retirement, error) {
+func existingRetirement(ctx restate.ObjectSharedContext) (retire.Retirement, error) {
 	r, err := loadRetirement(ctx)
 	if err == nil && r.ID == "" {
 		err = failed(neverRetired(restate.Key(ctx)))

@@ -13,7 +13,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/retire"
 	"github.com/weirhq/weir/controlplane/store"
 	"github.com/weirhq/weir/shared/servers"
 )
@@ -31,7 +31,7 @@ func testSoakRetirementsSurviveKills(t *testing.T) {
 	t.Parallel()
 	rounds := soakRounds(5, 50)
 	k := newRetirementKiller(t, 11)
-	outcomes := map[controlplane.RetirementPhase]int{}
+	outcomes := map[retire.RetirementPhase]int{}
 	for round := range rounds {
 		outcomes[k.round(round)]++
 		if t.Failed() {
@@ -63,7 +63,7 @@ func newRetirementKiller(t *testing.T, seed uint64) *retirementKiller {
 }
 
 // round is one retirement from a table with rows to its outcome.
-func (k *retirementKiller) round(n int) controlplane.RetirementPhase {
+func (k *retirementKiller) round(n int) retire.RetirementPhase {
 	t := k.t
 	t.Helper()
 	k.try("the table", func(ctx context.Context) error {
@@ -98,24 +98,24 @@ func (k *retirementKiller) round(n int) controlplane.RetirementPhase {
 			return k.over(r)
 		case aborts && approved >= after:
 			_, _ = k.client.Abort(t.Context(), retired, operator) // the answer may be lost
-		case r.Phase == controlplane.RetirementAwaiting:
+		case r.Phase == retire.RetirementAwaiting:
 			if n%5 == 2 && approved == 0 {
 				k.try("a write", func(ctx context.Context) error { return block(ctx, k.db, fmt.Sprint("late", n), 1, -time.Second) })
 			}
-			_, _ = k.client.ApproveRename(t.Context(), retired, controlplane.RetirementOrder{By: operator, Evidence: r.EvidenceHash()})
+			_, _ = k.client.ApproveRename(t.Context(), retired, retire.RetirementOrder{By: operator, Evidence: r.EvidenceHash()})
 			approved++
-		case r.Phase == controlplane.RetirementAwaitingFinal:
-			_, _ = k.client.ApproveDrop(t.Context(), retired, controlplane.RetirementOrder{By: operator, Evidence: r.EvidenceHash()})
+		case r.Phase == retire.RetirementAwaitingFinal:
+			_, _ = k.client.ApproveDrop(t.Context(), retired, retire.RetirementOrder{By: operator, Evidence: r.EvidenceHash()})
 		}
 	}
 }
 
 // settled waits until a person is asked or it is over, or now and then does not.
-func (k *retirementKiller) settled() (r controlplane.Retirement) {
+func (k *retirementKiller) settled() (r retire.Retirement) {
 	k.t.Helper()
 	hasty := k.random.IntN(3) == 0
-	return retires(k.t, k.client, "a person is asked", func(r controlplane.Retirement) bool {
-		return hasty || r.Phase.Over() || r.Phase == controlplane.RetirementAwaiting || r.Phase == controlplane.RetirementAwaitingFinal
+	return retires(k.t, k.client, "a person is asked", func(r retire.Retirement) bool {
+		return hasty || r.Phase.Over() || r.Phase == retire.RetirementAwaiting || r.Phase == retire.RetirementAwaitingFinal
 	})
 }
 
@@ -123,7 +123,7 @@ func (k *retirementKiller) settled() (r controlplane.Retirement) {
 func (k *retirementKiller) killOne() {
 	k.t.Helper()
 	from, most := int64(-1), int64(k.random.IntN(8))
-	retires(k.t, k.client, "some transitions more", func(r controlplane.Retirement) bool {
+	retires(k.t, k.client, "some transitions more", func(r retire.Retirement) bool {
 		if from < 0 {
 			from = r.Epoch
 		}
@@ -150,7 +150,7 @@ func (k *retirementKiller) wantLive(until time.Time) {
 }
 
 // wantApproved: the table has the name that it may have by the approvals there are.
-func (k *retirementKiller) wantApproved(r controlplane.Retirement) {
+func (k *retirementKiller) wantApproved(r retire.Retirement) {
 	k.t.Helper()
 	names := blocklistTables(k.t, k.db)
 	switch {
@@ -164,19 +164,19 @@ func (k *retirementKiller) wantApproved(r controlplane.Retirement) {
 
 // over: the tables agree with the outcome, of which there is one, and the audit log has
 // all that happened once.
-func (k *retirementKiller) over(r controlplane.Retirement) controlplane.RetirementPhase {
+func (k *retirementKiller) over(r retire.Retirement) retire.RetirementPhase {
 	k.t.Helper()
-	want := map[controlplane.RetirementPhase]string{controlplane.RetirementDropped: "", controlplane.RetirementAborted: retired}[r.Phase]
+	want := map[retire.RetirementPhase]string{retire.RetirementDropped: "", retire.RetirementAborted: retired}[r.Phase]
 	if names := blocklistTables(k.t, k.db); names != want {
 		k.t.Errorf("%s with tables %q", r.Phase, names)
 	}
-	if r.Phase == controlplane.RetirementDropped && (r.Rename == nil || r.Drop == nil) {
+	if r.Phase == retire.RetirementDropped && (r.Rename == nil || r.Drop == nil) {
 		k.t.Error("dropped without both approvals")
 	}
 	ends := 0
 	var did []string
 	for _, e := range r.Events {
-		if controlplane.RetirementPhase(e.What).Over() {
+		if retire.RetirementPhase(e.What).Over() {
 			ends++
 		}
 		if e.Actor != "weir-control" && e.What != "aborted" {

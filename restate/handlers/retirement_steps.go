@@ -9,19 +9,22 @@ import (
 	restate "github.com/restatedev/sdk-go"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/access"
+	"github.com/weirhq/weir/controlplane/cleanup"
+	"github.com/weirhq/weir/controlplane/retire"
 )
 
-// durableRetirement is controlplane.RetirementSteps for one invocation.
+// durableRetirement is retire.RetirementSteps for one invocation.
 type durableRetirement struct {
 	ctx   restate.Context
-	work  *controlplane.RetirementWork
+	work  *retire.RetirementWork
 	steps *stepper
-	spec  controlplane.RetirementSpec
+	spec  retire.RetirementSpec
 
 	// Of a step that waits for approvals: who reports whose count no more (nil: nobody), who approves, and the role.
-	approvers controlplane.Approvers
+	approvers access.Approvers
 	approving []string
-	needs     controlplane.Role
+	needs     access.Role
 
 	at int64 // the last result of NowMs
 }
@@ -31,8 +34,8 @@ func (d *durableRetirement) NowMs() (at int64, err error) {
 	return d.at, err
 }
 
-func (d *durableRetirement) Look(table, dated string) (controlplane.RetirementLook, error) {
-	return step(d.ctx, d.steps, "look", func(ctx context.Context) (controlplane.RetirementLook, error) {
+func (d *durableRetirement) Look(table, dated string) (retire.RetirementLook, error) {
+	return step(d.ctx, d.steps, "look", func(ctx context.Context) (retire.RetirementLook, error) {
 		look, err := d.work.Look(ctx, table, dated, d.spec)
 		if err == nil && d.approvers != nil && len(d.approving) > 0 {
 			look.Ended, err = d.approvers.Ended(ctx, d.approving, d.needs)
@@ -41,20 +44,20 @@ func (d *durableRetirement) Look(table, dated string) (controlplane.RetirementLo
 	})
 }
 
-func (d *durableRetirement) Drain(table string, rows int) (controlplane.Batch, error) {
-	return step(d.ctx, d.steps, "delete expired rows", func(ctx context.Context) (controlplane.Batch, error) {
+func (d *durableRetirement) Drain(table string, rows int) (cleanup.Batch, error) {
+	return step(d.ctx, d.steps, "delete expired rows", func(ctx context.Context) (cleanup.Batch, error) {
 		return d.work.Drain(ctx, table, rows)
 	})
 }
 
-func (d *durableRetirement) Rename(table, from, to string, fence int64) (controlplane.TableNames, error) {
-	return step(d.ctx, d.steps, "rename "+from, func(ctx context.Context) (controlplane.TableNames, error) {
+func (d *durableRetirement) Rename(table, from, to string, fence int64) (retire.TableNames, error) {
+	return step(d.ctx, d.steps, "rename "+from, func(ctx context.Context) (retire.TableNames, error) {
 		return d.work.Rename(ctx, table, from, to, fence)
 	})
 }
 
-func (d *durableRetirement) Drop(table, dated string, fence int64) (controlplane.TableDrop, error) {
-	return step(d.ctx, d.steps, "drop "+dated, func(ctx context.Context) (controlplane.TableDrop, error) {
+func (d *durableRetirement) Drop(table, dated string, fence int64) (retire.TableDrop, error) {
+	return step(d.ctx, d.steps, "drop "+dated, func(ctx context.Context) (retire.TableDrop, error) {
 		return d.work.Drop(ctx, table, dated, fence)
 	})
 }

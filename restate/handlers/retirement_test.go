@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/retire"
 	"github.com/weirhq/weir/controlplane/store"
 	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/gen/sql/dataplanedb"
@@ -20,7 +21,7 @@ import (
 	"github.com/weirhq/weir/shared/servers"
 )
 
-const retired = controlplane.Blocklist
+const retired = retire.Blocklist
 
 // hamlet is a fleet of two regions that relay each other, and says so every 20 ms; what
 // it cannot say, because the database is down, it says later.
@@ -60,7 +61,7 @@ func (h *hamlet) speak(ctx context.Context) {
 
 func retirementOptions(s *store.Store) Options {
 	o := rolloutOptions(s)
-	o.Retirement = controlplane.NewRetirementWork(s, 30*time.Second, 0, o.Metrics)
+	o.Retirement = retire.NewRetirementWork(s, 30*time.Second, 0, o.Metrics)
 	o.ChainGrace = time.Second
 	return o
 }
@@ -73,8 +74,8 @@ func newRetirementCluster(t *testing.T) (*cluster, *sql.DB, string, RetirementCl
 	return c, db, dsn, RetirementClient{c.client}
 }
 
-func briefly() controlplane.RetirementSpec {
-	return controlplane.RetirementSpec{QuietMs: 300, SoakMs: 300, HealthWithinMs: 60_000, BatchRows: 10}
+func briefly() retire.RetirementSpec {
+	return retire.RetirementSpec{QuietMs: 300, SoakMs: 300, HealthWithinMs: 60_000, BatchRows: 10}
 }
 
 // block writes verdicts as the old design did, which expire after d.
@@ -90,7 +91,7 @@ func block(ctx context.Context, db *sql.DB, name string, n int, d time.Duration)
 }
 
 // retires polls until the retirement is as holds wants it.
-func retires(t *testing.T, c RetirementClient, what string, holds func(controlplane.Retirement) bool) (r controlplane.Retirement) {
+func retires(t *testing.T, c RetirementClient, what string, holds func(retire.Retirement) bool) (r retire.Retirement) {
 	t.Helper()
 	await.NoError(t, what, func() (err error) {
 		if r, err = c.Status(t.Context(), retired); err == nil && !holds(r) {
@@ -101,8 +102,8 @@ func retires(t *testing.T, c RetirementClient, what string, holds func(controlpl
 	return r
 }
 
-func at(phase controlplane.RetirementPhase) func(controlplane.Retirement) bool {
-	return func(r controlplane.Retirement) bool { return r.Phase == phase }
+func at(phase retire.RetirementPhase) func(retire.Retirement) bool {
+	return func(r retire.Retirement) bool { return r.Phase == phase }
 }
 
 // blocklistTables are those that have, or had, the blocklist's name.
@@ -148,17 +149,17 @@ func testRetirementHappyPath(t *testing.T) {
 		t.Fatal(err)
 	}
 	began, err := c.Start(t.Context(), retired, briefly(), operator)
-	if err != nil || began.Phase != controlplane.RetirementObserving {
+	if err != nil || began.Phase != retire.RetirementObserving {
 		t.Fatalf("%+v, %v", began, err)
 	}
 	if again, err := c.Start(t.Context(), retired, briefly(), operator); err != nil || again.ID != began.ID {
 		t.Errorf("the same again: %+v, %v", again, err)
 	}
-	if _, err := c.Start(t.Context(), retired, controlplane.DefaultRetirementSpec(), operator); !errors.Is(err, controlplane.ErrConflict) {
+	if _, err := c.Start(t.Context(), retired, retire.DefaultRetirementSpec(), operator); !errors.Is(err, controlplane.ErrConflict) {
 		t.Errorf("another one: %v", err)
 	}
-	r := retires(t, c, "the drain waits", func(r controlplane.Retirement) bool {
-		return strings.HasPrefix(r.Waiting, "5 rows are left;") || r.Phase == controlplane.RetirementDraining && r.Evidence.Rows == 5
+	r := retires(t, c, "the drain waits", func(r retire.Retirement) bool {
+		return strings.HasPrefix(r.Waiting, "5 rows are left;") || r.Phase == retire.RetirementDraining && r.Evidence.Rows == 5
 	})
 	if r.RowsDeleted != 25 {
 		t.Errorf("%d rows deleted", r.RowsDeleted)
@@ -167,7 +168,7 @@ func testRetirementHappyPath(t *testing.T) {
 	if _, err := db.ExecContext(t.Context(), "DELETE FROM ratelimit_blocklist"); err != nil {
 		t.Fatal(err)
 	}
-	retires(t, c, "it is empty", at(controlplane.RetirementAwaiting))
+	retires(t, c, "it is empty", at(retire.RetirementAwaiting))
 	if _, err := c.ApproveDrop(t.Context(), retired, shown(t, c, operator)); !errors.Is(err, controlplane.ErrConflict) {
 		t.Errorf("the drop first: %v", err)
 	}
@@ -175,7 +176,7 @@ func testRetirementHappyPath(t *testing.T) {
 	if _, err := c.ApproveRename(t.Context(), retired, rename); err != nil {
 		t.Fatal(err)
 	}
-	r = retires(t, c, "the soak ends", at(controlplane.RetirementAwaitingFinal))
+	r = retires(t, c, "the soak ends", at(retire.RetirementAwaitingFinal))
 	if names := blocklistTables(t, db); names != r.Dated {
 		t.Errorf("tables %s", names)
 	}
@@ -186,7 +187,7 @@ func testRetirementHappyPath(t *testing.T) {
 	if _, err := c.ApproveDrop(t.Context(), retired, drop); err != nil {
 		t.Fatal(err)
 	}
-	retires(t, c, "the end", at(controlplane.RetirementDropped))
+	retires(t, c, "the end", at(retire.RetirementDropped))
 	if names := blocklistTables(t, db); names != "" {
 		t.Errorf("tables %s", names)
 	}
@@ -201,7 +202,7 @@ func testRetirementHappyPath(t *testing.T) {
 		t.Errorf("once more: %v", err)
 	}
 	list, err := c.List(t.Context(), retired)
-	if err != nil || len(list) != 1 || list[0].Phase != controlplane.RetirementDropped {
+	if err != nil || len(list) != 1 || list[0].Phase != retire.RetirementDropped {
 		t.Errorf("%+v, %v", list, err)
 	}
 }
@@ -222,11 +223,11 @@ func testRetirementAbortRestores(t *testing.T) {
 		if _, err := c.Start(t.Context(), retired, spec, operator); err != nil {
 			t.Fatal(err)
 		}
-		retires(t, c, "it is empty", at(controlplane.RetirementAwaiting))
+		retires(t, c, "it is empty", at(retire.RetirementAwaiting))
 		if _, err := c.ApproveRename(t.Context(), retired, shown(t, c, operator)); err != nil {
 			t.Fatal(err)
 		}
-		r := retires(t, c, "the soak", at(controlplane.RetirementRenamed))
+		r := retires(t, c, "the soak", at(retire.RetirementRenamed))
 		if err := block(t.Context(), db, "late", 1, time.Hour); err == nil || !strings.Contains(err.Error(), "doesn't exist") {
 			t.Errorf("a writer: %v", err)
 		}
@@ -236,7 +237,7 @@ func testRetirementAbortRestores(t *testing.T) {
 		if _, err := c.Abort(t.Context(), retired, operator); err != nil {
 			t.Fatal(err)
 		}
-		retires(t, c, "the end", at(controlplane.RetirementAborted))
+		retires(t, c, "the end", at(retire.RetirementAborted))
 		if names := blocklistTables(t, db); names != retired {
 			t.Errorf("tables %s", names)
 		}
@@ -244,7 +245,7 @@ func testRetirementAbortRestores(t *testing.T) {
 	if err := block(t.Context(), db, "late", 1, time.Hour); err != nil {
 		t.Errorf("a writer: %v", err)
 	}
-	if list, err := c.List(t.Context(), retired); err != nil || len(list) != 2 || list[1].Phase != controlplane.RetirementAborted {
+	if list, err := c.List(t.Context(), retired); err != nil || len(list) != 2 || list[1].Phase != retire.RetirementAborted {
 		t.Errorf("%+v, %v", list, err)
 	}
 }
@@ -262,14 +263,14 @@ func testRetirementIsSentBackByAWrite(t *testing.T) {
 	if _, err := c.Start(t.Context(), retired, briefly(), operator); err != nil {
 		t.Fatal(err)
 	}
-	retires(t, c, "it is empty", at(controlplane.RetirementAwaiting))
+	retires(t, c, "it is empty", at(retire.RetirementAwaiting))
 	if err := block(t.Context(), db, "late", 1, time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.ApproveRename(t.Context(), retired, shown(t, c, operator)); !errors.Is(err, controlplane.ErrConflict) {
 		t.Errorf("%v", err)
 	}
-	r := retires(t, c, "back again", func(r controlplane.Retirement) bool { return r.LastWriteMs > 0 && r.Evidence.Rows == 1 })
+	r := retires(t, c, "back again", func(r retire.Retirement) bool { return r.LastWriteMs > 0 && r.Evidence.Rows == 1 })
 	if r.Rename != nil || blocklistTables(t, db) != retired {
 		t.Errorf("%+v", r)
 	}
@@ -289,7 +290,7 @@ func testRetirementWhoseTimerIsLost(t *testing.T) {
 	if _, err := c.Start(t.Context(), retired, spec, operator); err != nil {
 		t.Fatal(err)
 	}
-	r := retires(t, c, "it observes", func(r controlplane.Retirement) bool { return r.Epoch >= 2 })
+	r := retires(t, c, "it observes", func(r retire.Retirement) bool { return r.Epoch >= 2 })
 	if after, err := c.Ensure(t.Context(), retired); err != nil || after.Epoch != r.Epoch {
 		t.Errorf("a healthy one: epoch %d after %d, %v", after.Epoch, r.Epoch, err)
 	}
@@ -313,12 +314,12 @@ func testRetirementWhoseTimerIsLost(t *testing.T) {
 		bytes[i] = int(b)
 	}
 	cl.admin(http.MethodPost, "/services/"+RetirementService+"/state", map[string]any{"object_key": retired, "new_state": map[string]any{retirementKey: bytes}}, nil)
-	retires(t, c, "the state is another", func(r controlplane.Retirement) bool { return r.TimerMs == 1 })
+	retires(t, c, "the state is another", func(r retire.Retirement) bool { return r.TimerMs == 1 })
 	keeper := &Keeper{Registrar: cl.registrar(), Client: cl.client, Retiring: []string{retired}, Grace: time.Second, Metrics: cl.options.Metrics, Log: cl.options.Log}
 	if err := keeper.Once(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	retires(t, c, "it goes on", func(now controlplane.Retirement) bool { return now.Epoch >= r.Epoch+2 && now.TimerMs > r.TimerMs })
+	retires(t, c, "it goes on", func(now retire.Retirement) bool { return now.Epoch >= r.Epoch+2 && now.TimerMs > r.TimerMs })
 }
 
 // A kill between the rename and its record: the process dies after MySQL has renamed, and
@@ -335,12 +336,12 @@ func testRetirementKilledBeforeItIsRecorded(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, tc := range []struct {
-		waits   controlplane.RetirementPhase
-		approve func(context.Context, string, controlplane.RetirementOrder) (controlplane.Retirement, error)
-		then    controlplane.RetirementPhase
+		waits   retire.RetirementPhase
+		approve func(context.Context, string, retire.RetirementOrder) (retire.Retirement, error)
+		then    retire.RetirementPhase
 	}{
-		{controlplane.RetirementAwaiting, c.ApproveRename, controlplane.RetirementAwaitingFinal},
-		{controlplane.RetirementAwaitingFinal, c.ApproveDrop, controlplane.RetirementDropped},
+		{retire.RetirementAwaiting, c.ApproveRename, retire.RetirementAwaitingFinal},
+		{retire.RetirementAwaitingFinal, c.ApproveDrop, retire.RetirementDropped},
 	} {
 		r := retires(t, c, "a person is asked", at(tc.waits))
 		before, approval := blocklistTables(t, db), shown(t, c, operator)
@@ -367,11 +368,11 @@ func testRetirementKilledBeforeItIsRecorded(t *testing.T) {
 }
 
 // shown is an approval by an operator who has just looked.
-func shown(t *testing.T, c RetirementClient, by controlplane.By) controlplane.RetirementOrder {
+func shown(t *testing.T, c RetirementClient, by controlplane.By) retire.RetirementOrder {
 	t.Helper()
 	r, err := c.Status(t.Context(), retired)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return controlplane.RetirementOrder{By: by, Evidence: r.EvidenceHash()}
+	return retire.RetirementOrder{By: by, Evidence: r.EvidenceHash()}
 }

@@ -11,6 +11,9 @@ import (
 	restate "github.com/restatedev/sdk-go"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/access"
+	"github.com/weirhq/weir/controlplane/audit"
+	"github.com/weirhq/weir/controlplane/rollout"
 )
 
 // RolloutService is the object's name in Restate; its keys are the rollouts' ids.
@@ -39,12 +42,12 @@ type RolloutTimer struct {
 	Epoch int64 `json:"epoch"`
 }
 
-// rollout is the object: controlplane.Rollout, one transition an invocation. None
+// rollout is the object: rollout.Rollout, one transition an invocation. None
 // outlives a transition, so a new build never meets a journal of the old one that is
 // longer than that, and a bake is a message that is on its way.
-type rollout struct {
-	work       *controlplane.RolloutWork
-	approvers  controlplane.Approvers // nil: every approval counts
+type rolloutObject struct {
+	work       *rollout.RolloutWork
+	approvers  access.Approvers // nil: every approval counts
 	steps      *stepper
 	retryAfter time.Duration // troubleRetry, except in tests
 }
@@ -69,7 +72,7 @@ func durable(documentation string) []restate.ServiceDefinitionOption {
 	}
 }
 
-func (o *rollout) definition() restate.ServiceDefinition {
+func (o *rolloutObject) definition() restate.ServiceDefinition {
 	return restate.NewObject(RolloutService,
 		durable(
 			"Rollouts of tuning, one object each. Operate them with weirctl.")...).
@@ -85,30 +88,30 @@ func (o *rollout) definition() restate.ServiceDefinition {
 
 // begin is called by the list of rollouts alone, which sees to it that one is under
 // way at a time.
-func (o *rollout) begin(ctx restate.ObjectContext, req controlplane.RolloutBegin) (controlplane.Rollout, error) {
+func (o *rolloutObject) begin(ctx restate.ObjectContext, req rollout.RolloutBegin) (rollout.Rollout, error) {
 	r, err := o.restored(ctx)
 	if err != nil {
 		return r, err
 	}
 	wait, fresh, err := r.Begin(o.on(ctx), restate.Key(ctx), req)
 	if err != nil {
-		return controlplane.Rollout{}, finally(err)
+		return rollout.Rollout{}, finally(err)
 	}
 	if !fresh {
 		return r, nil
 	}
 	if err := o.settle(ctx, &r, wait); err != nil {
-		return controlplane.Rollout{}, err
+		return rollout.Rollout{}, err
 	}
 	return r, o.audit(ctx, req.By, "start", nil, condition(&r))
 }
 
-func (o *rollout) on(ctx restate.Context) *durableRollout {
+func (o *rolloutObject) on(ctx restate.Context) *durableRollout {
 	return &durableRollout{ctx: ctx, work: o.work, steps: o.steps}
 }
 
 // current is the document, and whether that is a newer one, of MySQL: then the caller settles it, with wait.
-func (o *rollout) current(ctx restate.ObjectContext) (r controlplane.Rollout, wait time.Duration, newer bool,
+func (o *rolloutObject) current(ctx restate.ObjectContext) (r rollout.Rollout, wait time.Duration, newer bool,
 	err error) {
 	if r, err = load(ctx); err != nil {
 		return r, 0, false, err
@@ -125,7 +128,7 @@ func (o *rollout) current(ctx restate.ObjectContext) (r controlplane.Rollout, wa
 }
 
 // restored is current, settled.
-func (o *rollout) restored(ctx restate.ObjectContext) (controlplane.Rollout, error) {
+func (o *rolloutObject) restored(ctx restate.ObjectContext) (rollout.Rollout, error) {
 	r, wait, newer, err := o.current(ctx)
 	if err == nil && newer {
 		err = o.settle(ctx, &r, wait)
@@ -134,7 +137,7 @@ func (o *rollout) restored(ctx restate.ObjectContext) (controlplane.Rollout, err
 }
 
 // restore is called by the list of rollouts, which knows from MySQL that the rollout is not as Restate has it.
-func (o *rollout) restore(ctx restate.ObjectContext, _ restate.Void) (controlplane.Rollout, error) {
+func (o *rolloutObject) restore(ctx restate.ObjectContext, _ restate.Void) (rollout.Rollout, error) {
 	r, err := o.restored(ctx)
 	if err == nil {
 		err = known(ctx, &r)
@@ -150,7 +153,7 @@ func (o *rollout) restore(ctx restate.ObjectContext, _ restate.Void) (controlpla
 }
 
 // step is what a timer brings: one transition. A stale timer returns at once.
-func (o *rollout) step(ctx restate.ObjectContext, t RolloutTimer) (restate.Void, error) {
+func (o *rolloutObject) step(ctx restate.ObjectContext, t RolloutTimer) (restate.Void, error) {
 	r, err := load(ctx)
 	if err != nil || !r.Takes(t.Epoch) {
 		return restate.Void{}, err
@@ -162,7 +165,7 @@ func (o *rollout) step(ctx restate.ObjectContext, t RolloutTimer) (restate.Void,
 }
 
 // advance makes the transition that is due. To go on from a newer state is one.
-func (o *rollout) advance(ctx restate.ObjectContext) error {
+func (o *rolloutObject) advance(ctx restate.ObjectContext) error {
 	r, wait, newer, err := o.current(ctx)
 	if err != nil {
 		return err
@@ -180,7 +183,7 @@ func (o *rollout) advance(ctx restate.ObjectContext) error {
 	if paused == nil && r.Paused != nil { // its guardrails could not judge the stage
 		return o.audit(ctx, r.Paused.By, "pause", before, condition(&r))
 	}
-	if r.Phase != before && (r.Phase == controlplane.RolloutRollingBack || r.Phase.Over()) {
+	if r.Phase != before && (r.Phase == rollout.RolloutRollingBack || r.Phase.Over()) {
 		itself := controlplane.By{Actor: "weir-control", Reason: "all stages are done"}
 		if r.Why != "" {
 			itself.Reason = clip(r.Why)
@@ -192,7 +195,7 @@ func (o *rollout) advance(ctx restate.ObjectContext) error {
 
 // later notes what stands in the way of a step and tries it again after a while. Only
 // what the step itself answered is noted; all else is Restate's, which tries at once.
-func (o *rollout) later(ctx restate.ObjectContext, stepErr error) error {
+func (o *rolloutObject) later(ctx restate.ObjectContext, stepErr error) error {
 	if !restate.IsTerminalError(stepErr) {
 		return stepErr
 	}
@@ -209,7 +212,7 @@ func (o *rollout) later(ctx restate.ObjectContext, stepErr error) error {
 }
 
 // ensure sends anew what a rollout owes that [Keeper] took for dead.
-func (o *rollout) ensure(ctx restate.ObjectContext, t RolloutTimer) (restate.Void, error) {
+func (o *rolloutObject) ensure(ctx restate.ObjectContext, t RolloutTimer) (restate.Void, error) {
 	r, wait, newer, err := o.current(ctx)
 	if err != nil {
 		return restate.Void{}, err
@@ -232,9 +235,9 @@ func (o *rollout) ensure(ctx restate.ObjectContext, t RolloutTimer) (restate.Voi
 }
 
 // operate is an operator's transition.
-func (o *rollout) operate(ctx restate.ObjectContext, order controlplane.RolloutOrder) (controlplane.Rollout, error) {
-	if order.Action == controlplane.RolloutRollBack {
-		return controlplane.Rollout{},
+func (o *rolloutObject) operate(ctx restate.ObjectContext, order rollout.RolloutOrder) (rollout.Rollout, error) {
+	if order.Action == rollout.RolloutRollBack {
+		return rollout.Rollout{},
 			failed(fmt.Errorf("%w: a rollback goes through %s", controlplane.ErrInvalid, RolloutsService))
 	}
 	r, err := o.restored(ctx)
@@ -253,7 +256,7 @@ func (o *rollout) operate(ctx restate.ObjectContext, order controlplane.RolloutO
 		return r, err
 	}
 	before := condition(&r)
-	if order.Action == controlplane.RolloutApprove {
+	if order.Action == rollout.RolloutApprove {
 		if err := o.withdraw(ctx, &r, order, at); err != nil {
 			return r, err
 		}
@@ -268,7 +271,7 @@ func (o *rollout) operate(ctx restate.ObjectContext, order controlplane.RolloutO
 
 // withdraw returns an error for an approval whose credential has ended. If the credential of an
 // earlier approval has ended, it removes that approval and asks for the stage's approval again.
-func (o *rollout) withdraw(ctx restate.ObjectContext, r *controlplane.Rollout, order controlplane.RolloutOrder,
+func (o *rolloutObject) withdraw(ctx restate.ObjectContext, r *rollout.Rollout, order rollout.RolloutOrder,
 	at int64) error {
 	if o.approvers == nil {
 		return nil
@@ -277,7 +280,7 @@ func (o *rollout) withdraw(ctx restate.ObjectContext, r *controlplane.Rollout, o
 	ended, err := step(ctx, o.steps, "look who may still approve", func(ctx context.Context) (map[string]string, error) {
 		ctx, cancel := context.WithTimeout(ctx, approversTimeout)
 		defer cancel()
-		return o.approvers.Ended(ctx, actors, controlplane.RoleOperator)
+		return o.approvers.Ended(ctx, actors, access.RoleOperator)
 	})
 	if err != nil {
 		return err
@@ -303,7 +306,7 @@ func away(err error) bool {
 }
 
 // rollBack is called by the list of rollouts, which knows that no other is under way.
-func (o *rollout) rollBack(ctx restate.ObjectContext, by controlplane.By) (controlplane.Rollout, error) {
+func (o *rolloutObject) rollBack(ctx restate.ObjectContext, by controlplane.By) (rollout.Rollout, error) {
 	r, err := o.restored(ctx)
 	if err == nil {
 		err = known(ctx, &r)
@@ -313,12 +316,12 @@ func (o *rollout) rollBack(ctx restate.ObjectContext, by controlplane.By) (contr
 	}
 	before := condition(&r)
 	wait, err := r.RollBack(o.on(ctx), by)
-	return o.operated(ctx, r, controlplane.RolloutOrder{Action: controlplane.RolloutRollBack, By: by}, before, wait, err)
+	return o.operated(ctx, r, rollout.RolloutOrder{Action: rollout.RolloutRollBack, By: by}, before, wait, err)
 }
 
 // operated writes an operator's transition down.
-func (o *rollout) operated(ctx restate.ObjectContext, r controlplane.Rollout, order controlplane.RolloutOrder,
-	before rolloutCondition, wait time.Duration, err error) (controlplane.Rollout, error) {
+func (o *rolloutObject) operated(ctx restate.ObjectContext, r rollout.Rollout, order rollout.RolloutOrder,
+	before rolloutCondition, wait time.Duration, err error) (rollout.Rollout, error) {
 	if err != nil {
 		return r, finally(err)
 	}
@@ -326,14 +329,14 @@ func (o *rollout) operated(ctx restate.ObjectContext, r controlplane.Rollout, or
 		return r, err
 	}
 	after := condition(&r)
-	if order.Action == controlplane.RolloutApprove {
+	if order.Action == rollout.RolloutApprove {
 		after.Approved = controlplane.ShortEvidence(order.Evidence)
 	}
 	return r, o.audit(ctx, order.By, string(order.Action), before, after)
 }
 
 // forget deletes the state of an ended rollout that is no longer in the list. MySQL keeps it.
-func (o *rollout) forget(ctx restate.ObjectContext, _ restate.Void) (restate.Void, error) {
+func (o *rolloutObject) forget(ctx restate.ObjectContext, _ restate.Void) (restate.Void, error) {
 	r, err := load(ctx)
 	if err == nil && r.Phase.Over() {
 		restate.ClearAll(ctx)
@@ -342,11 +345,11 @@ func (o *rollout) forget(ctx restate.ObjectContext, _ restate.Void) (restate.Voi
 }
 
 // status is a snapshot. It waits for nothing.
-func (o *rollout) status(ctx restate.ObjectSharedContext, _ restate.Void) (controlplane.Rollout, error) {
+func (o *rolloutObject) status(ctx restate.ObjectSharedContext, _ restate.Void) (rollout.Rollout, error) {
 	return o.existing(ctx)
 }
 
-func (o *rollout) existing(ctx restate.ObjectSharedContext) (controlplane.Rollout, error) {
+func (o *rolloutObject) existing(ctx restate.ObjectSharedContext) (rollout.Rollout, error) {
 	r, err := load(ctx)
 	if err == nil {
 		err = known(ctx, &r)
@@ -355,7 +358,7 @@ func (o *rollout) existing(ctx restate.ObjectSharedContext) (controlplane.Rollou
 }
 
 // known refuses a document that is empty.
-func known(ctx restate.ObjectSharedContext, r *controlplane.Rollout) error {
+func known(ctx restate.ObjectSharedContext, r *rollout.Rollout) error {
 	if r.ID == "" {
 		return failed(fmt.Errorf("%w: there is no rollout %q", controlplane.ErrNotFound, restate.Key(ctx)))
 	}
@@ -363,7 +366,7 @@ func known(ctx restate.ObjectSharedContext, r *controlplane.Rollout) error {
 }
 
 // settle saves a transition to MySQL, writes it down and sends what follows from it.
-func (o *rollout) settle(ctx restate.ObjectContext, r *controlplane.Rollout, wait time.Duration) error {
+func (o *rolloutObject) settle(ctx restate.ObjectContext, r *rollout.Rollout, wait time.Duration) error {
 	sends := r.Settle(wait)
 	if err := r.Save(o.on(ctx)); err != nil {
 		return err
@@ -373,13 +376,13 @@ func (o *rollout) settle(ctx restate.ObjectContext, r *controlplane.Rollout, wai
 }
 
 // write is settle without MySQL, for what need not be saved.
-func (o *rollout) write(ctx restate.ObjectContext, r *controlplane.Rollout, wait time.Duration) {
+func (o *rolloutObject) write(ctx restate.ObjectContext, r *rollout.Rollout, wait time.Duration) {
 	o.send(ctx, r, r.Settle(wait), wait)
 }
 
 // send writes a transition down and sends what follows from it: the next timer, and
 // the outcome to the list. All of it happens, or nothing.
-func (o *rollout) send(ctx restate.ObjectContext, r *controlplane.Rollout, sends controlplane.RolloutSends,
+func (o *rolloutObject) send(ctx restate.ObjectContext, r *rollout.Rollout, sends rollout.RolloutSends,
 	wait time.Duration) {
 	if sends.Timer {
 		restate.ObjectSend(ctx, RolloutService, restate.Key(ctx), "Step").
@@ -391,9 +394,9 @@ func (o *rollout) send(ctx restate.ObjectContext, r *controlplane.Rollout, sends
 	}
 }
 
-func (o *rollout) audit(ctx restate.ObjectContext, by controlplane.By, action string, before any,
+func (o *rolloutObject) audit(ctx restate.ObjectContext, by controlplane.By, action string, before any,
 	after rolloutCondition) error {
-	e := controlplane.AuditEntry{By: by, Action: "rollout." + action, Subject: "rollout " + restate.Key(ctx)}
+	e := audit.AuditEntry{By: by, Action: "rollout." + action, Subject: "rollout " + restate.Key(ctx)}
 	var err error
 	if e.Before, err = text(before); err != nil {
 		return err
@@ -408,12 +411,12 @@ func (o *rollout) audit(ctx restate.ObjectContext, by controlplane.By, action st
 // rolloutCondition is what the audit log says of a rollout: not its history, nor the
 // figures of nodes.
 type rolloutCondition struct {
-	Phase   controlplane.RolloutPhase `json:"phase"`
-	Stage   int                       `json:"stage"` // from 1
-	Of      int                       `json:"of"`
-	Tuning  json.RawMessage           `json:"tuning"`
-	Touched int                       `json:"regions_touched"`
-	Paused  bool                      `json:"paused,omitempty"`
+	Phase   rollout.RolloutPhase `json:"phase"`
+	Stage   int                  `json:"stage"` // from 1
+	Of      int                  `json:"of"`
+	Tuning  json.RawMessage      `json:"tuning"`
+	Touched int                  `json:"regions_touched"`
+	Paused  bool                 `json:"paused,omitempty"`
 
 	Approvals []controlplane.Approval `json:"approvals,omitempty"` // of the stage, while it waits for more
 	Why       string                  `json:"why,omitempty"`
@@ -422,7 +425,7 @@ type rolloutCondition struct {
 	Approved string `json:"approved_evidence,omitempty"` // of an approval: the evidence that it is of, short
 }
 
-func condition(r *controlplane.Rollout) rolloutCondition {
+func condition(r *rollout.Rollout) rolloutCondition {
 	return rolloutCondition{Phase: r.Phase, Stage: r.Stage + 1, Of: len(r.Stages), Tuning: json.RawMessage(r.Document),
 		Touched: len(r.Touched), Paused: r.Paused != nil, Approvals: r.Approvals, Why: r.Why, Forced: r.Forced}
 }
@@ -432,8 +435,8 @@ func clip(line string) string {
 	return controlplane.ShortReason(line)
 }
 
-func load(ctx restate.ObjectSharedContext) (controlplane.Rollout, error) {
-	r, terminal := restate.Get[controlplane.Rollout](ctx, rolloutKey)
+func load(ctx restate.ObjectSharedContext) (rollout.Rollout, error) {
+	r, terminal := restate.Get[rollout.Rollout](ctx, rolloutKey)
 	if terminal != nil {
 		return r, terminal
 	}

@@ -6,7 +6,7 @@ import (
 
 	restate "github.com/restatedev/sdk-go"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/rollout"
 	"github.com/weirhq/weir/restate/orderkey"
 )
 
@@ -15,53 +15,53 @@ import (
 type RolloutClient struct{ *Client }
 
 // Start begins a rollout. The same once more, under the same id, changes nothing.
-func (c RolloutClient) Start(ctx context.Context, start controlplane.RolloutStart) (controlplane.Rollout, error) {
-	return askRollout[controlplane.RolloutStart, controlplane.Rollout](ctx, c.Client, RolloutsService, rolloutScope,
+func (c RolloutClient) Start(ctx context.Context, start rollout.RolloutStart) (rollout.Rollout, error) {
+	return askRollout[rollout.RolloutStart, rollout.Rollout](ctx, c.Client, RolloutsService, rolloutScope,
 		"Start", start)
 }
 
 // Operate approves, pauses, resumes, aborts or rolls back.
 func (c RolloutClient) Operate(ctx context.Context, id string,
-	order controlplane.RolloutOrder) (controlplane.Rollout, error) {
-	if err := controlplane.ValidateRolloutID(id); err != nil { // it becomes part of a URL
-		return controlplane.Rollout{}, err
+	order rollout.RolloutOrder) (rollout.Rollout, error) {
+	if err := rollout.ValidateRolloutID(id); err != nil { // it becomes part of a URL
+		return rollout.Rollout{}, err
 	}
-	if order.Action == controlplane.RolloutRollBack {
-		return askRollout[RolloutRollBack, controlplane.Rollout](ctx, c.Client, RolloutsService, rolloutScope, "TakeBack",
+	if order.Action == rollout.RolloutRollBack {
+		return askRollout[RolloutRollBack, rollout.Rollout](ctx, c.Client, RolloutsService, rolloutScope, "TakeBack",
 			RolloutRollBack{ID: id, By: order.By})
 	}
-	return askRollout[controlplane.RolloutOrder, controlplane.Rollout](ctx, c.Client, RolloutService, id, "Operate", order)
+	return askRollout[rollout.RolloutOrder, rollout.Rollout](ctx, c.Client, RolloutService, id, "Operate", order)
 }
 
 // Status is how a rollout stands.
-func (c RolloutClient) Status(ctx context.Context, id string) (controlplane.Rollout, error) {
-	if err := controlplane.ValidateRolloutID(id); err != nil {
-		return controlplane.Rollout{}, err
+func (c RolloutClient) Status(ctx context.Context, id string) (rollout.Rollout, error) {
+	if err := rollout.ValidateRolloutID(id); err != nil {
+		return rollout.Rollout{}, err
 	}
-	return askRollout[restate.Void, controlplane.Rollout](ctx, c.Client, RolloutService, id, "Status", restate.Void{})
+	return askRollout[restate.Void, rollout.Rollout](ctx, c.Client, RolloutService, id, "Status", restate.Void{})
 }
 
 // List is the newest rollouts, newest first.
-func (c RolloutClient) List(ctx context.Context) ([]controlplane.RolloutSummary, error) {
-	return askRollout[restate.Void, []controlplane.RolloutSummary](ctx, c.Client, RolloutsService, rolloutScope, "List",
+func (c RolloutClient) List(ctx context.Context) ([]rollout.RolloutSummary, error) {
+	return askRollout[restate.Void, []rollout.RolloutSummary](ctx, c.Client, RolloutsService, rolloutScope, "List",
 		restate.Void{})
 }
 
 // Standing is the list of rollouts, and who has the lock.
-func (c RolloutClient) Standing(ctx context.Context) (controlplane.RolloutList, error) {
-	return askRollout[restate.Void, controlplane.RolloutList](ctx, c.Client, RolloutsService, rolloutScope, "Standing",
+func (c RolloutClient) Standing(ctx context.Context) (rollout.RolloutList, error) {
+	return askRollout[restate.Void, rollout.RolloutList](ctx, c.Client, RolloutsService, rolloutScope, "Standing",
 		restate.Void{})
 }
 
 // Repair puts the list and its lock right about rollouts.
-func (c RolloutClient) Repair(ctx context.Context, rollouts []controlplane.TuningTrace) error {
+func (c RolloutClient) Repair(ctx context.Context, rollouts []rollout.TuningTrace) error {
 	_, err := askRollout[RolloutsRepair, restate.Void](ctx, c.Client, RolloutsService, rolloutScope, "Repair",
 		RolloutsRepair{rollouts})
 	return err
 }
 
 // UnderWay is the rollout that is under way, or nil.
-func (c RolloutClient) UnderWay(ctx context.Context) (*controlplane.Rollout, error) {
+func (c RolloutClient) UnderWay(ctx context.Context) (*rollout.Rollout, error) {
 	list, err := c.List(ctx)
 	if err != nil {
 		return nil, err

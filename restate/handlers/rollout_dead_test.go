@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/rollout"
 	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/servers"
 )
@@ -30,8 +30,8 @@ func testKeeperRevivesARollout(t *testing.T) {
 	if _, err := c.Start(t.Context(), starting("lost", twoStages(bake))); err != nil {
 		t.Fatal(err)
 	}
-	reaches(t, c, "lost", "the canary bakes", in(controlplane.RolloutBaking, 0))
-	var dead controlplane.Rollout
+	reaches(t, c, "lost", "the canary bakes", in(rollout.RolloutBaking, 0))
+	var dead rollout.Rollout
 	await.NoError(t, "its timers are killed", func() (err error) {
 		for _, id := range cl.stepIDs("lost") {
 			cl.admin(http.MethodPatch, "/invocations/"+id+"/kill", nil, nil)
@@ -45,7 +45,7 @@ func testKeeperRevivesARollout(t *testing.T) {
 	if !dead.Overdue(dead.TimerMs+10_001, 10*time.Second) || dead.Overdue(dead.TimerMs, 0) {
 		t.Errorf("dead at %d, whose timer was due at %d?", dead.TimerMs+10_001, dead.TimerMs)
 	}
-	var alive controlplane.Rollout
+	var alive rollout.Rollout
 	await.NoError(t, "the keeper revives it", func() (err error) {
 		if err = k.Once(t.Context()); err != nil {
 			return err
@@ -61,19 +61,19 @@ func testKeeperRevivesARollout(t *testing.T) {
 			revived++
 		}
 	}
-	if revived < 1 || alive.Phase != controlplane.RolloutBaking || cl.timers("lost") > 1 {
+	if revived < 1 || alive.Phase != rollout.RolloutBaking || cl.timers("lost") > 1 {
 		t.Errorf("revived %d times, %s, %d timers", revived, alive.Phase, cl.timers("lost"))
 	}
 	// once, or again if the machine is so busy that the new timer is late as well
 	if repairs := metric(t, cl.options.Metrics, "weir_control_chain_repairs_total", ""); repairs != float64(revived) {
 		t.Errorf("weir_control_chain_repairs_total is %v, want %d", repairs, revived)
 	}
-	if _, err := c.Operate(t.Context(), "lost", order(controlplane.RolloutAbort)); err != nil {
+	if _, err := c.Operate(t.Context(), "lost", order(rollout.RolloutAbort)); err != nil {
 		t.Fatal(err)
 	}
 	reaches(t, c, "lost", "the end", over)
 	wantInForce(t, db, oldTuning)
-	wantUnlocked(t, c, "lost", controlplane.RolloutAborted)
+	wantUnlocked(t, c, "lost", rollout.RolloutAborted)
 }
 
 // A redeploy in the middle of a bake: another build, at an address of its own, takes the
@@ -89,7 +89,7 @@ func testRolloutMovesToAnotherDeployment(t *testing.T) {
 	if _, err := c.Start(t.Context(), starting("moves", twoStages(4000))); err != nil {
 		t.Fatal(err)
 	}
-	before := reaches(t, c, "moves", "the canary bakes", in(controlplane.RolloutBaking, 0))
+	before := reaches(t, c, "moves", "the canary bakes", in(rollout.RolloutBaking, 0))
 	last, served, old := cl.endpoint, cl.served, "http://"+cl.address
 	cl.address = "" // any other
 	cl.up()
@@ -97,7 +97,7 @@ func testRolloutMovesToAnotherDeployment(t *testing.T) {
 	if "http://"+cl.address == old {
 		t.Fatal("the same address")
 	}
-	reaches(t, c, "moves", "some transitions", func(r controlplane.Rollout) bool { return r.Epoch >= before.Epoch+3 })
+	reaches(t, c, "moves", "some transitions", func(r rollout.Rollout) bool { return r.Epoch >= before.Epoch+3 })
 	// An invocation ends where it began, so the one before goes when all that began there have ended.
 	await.NoError(t, "nothing is left to do at the old address", func() error {
 		if n := cl.startedAt(old); n > 0 {
@@ -113,11 +113,11 @@ func testRolloutMovesToAnotherDeployment(t *testing.T) {
 	if err := <-served; err != nil {
 		t.Error(err)
 	}
-	if r := reaches(t, c, "moves", "the end", over); r.Phase != controlplane.RolloutDone {
+	if r := reaches(t, c, "moves", "the end", over); r.Phase != rollout.RolloutDone {
 		t.Errorf("%s %q", r.Phase, r.Why)
 	}
 	wantInForce(t, db, newTuning)
-	wantUnlocked(t, c, "moves", controlplane.RolloutDone)
+	wantUnlocked(t, c, "moves", rollout.RolloutDone)
 }
 
 // startedAt is the number of invocations that began at an address and have not ended.

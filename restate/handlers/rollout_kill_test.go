@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/rollout"
 	"github.com/weirhq/weir/controlplane/store"
 	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/servers"
@@ -29,7 +29,7 @@ func testSoakRolloutsSurviveKills(t *testing.T) {
 	k.serve(cl)
 	c := RolloutClient{cl.client}
 	running := oldTuning
-	outcomes := map[controlplane.RolloutPhase]int{}
+	outcomes := map[rollout.RolloutPhase]int{}
 	for round := range rounds {
 		id := fmt.Sprintf("round-%d", round)
 		spec := twoStages(int64(200 + k.random.IntN(300)))
@@ -50,8 +50,8 @@ func testSoakRolloutsSurviveKills(t *testing.T) {
 		}
 		if round%4 == 2 {
 			await.NoError(t, "the abort of "+id, func() error {
-				_, err := c.Operate(t.Context(), id, order(controlplane.RolloutAbort))
-				if now, look := c.Status(t.Context(), id); err != nil && look == nil && (now.Phase.Over() || now.Phase == controlplane.RolloutRollingBack) {
+				_, err := c.Operate(t.Context(), id, order(rollout.RolloutAbort))
+				if now, look := c.Status(t.Context(), id); err != nil && look == nil && (now.Phase.Over() || now.Phase == rollout.RolloutRollingBack) {
 					return nil // it was over before, or the answer was lost
 				}
 				return err
@@ -60,7 +60,7 @@ func testSoakRolloutsSurviveKills(t *testing.T) {
 		}
 		r := reaches(t, c, id, "the end of "+id, abortsIfPaused(t, c, over))
 		outcomes[r.Phase]++
-		if r.Phase == controlplane.RolloutDone {
+		if r.Phase == rollout.RolloutDone {
 			running = r.Document
 		}
 		wantInForce(t, k.db, running)
@@ -77,11 +77,11 @@ func testSoakRolloutsSurviveKills(t *testing.T) {
 	}
 }
 
-func wantOneOutcome(t *testing.T, r controlplane.Rollout) {
+func wantOneOutcome(t *testing.T, r rollout.Rollout) {
 	t.Helper()
 	n := 0
 	for _, e := range r.Events {
-		if controlplane.RolloutPhase(e.What).Over() {
+		if rollout.RolloutPhase(e.What).Over() {
 			n++
 		}
 	}
@@ -103,7 +103,7 @@ func wantWrittenOnce(t *testing.T, db *sql.DB) {
 func (k *killer) killDuring(c RolloutClient, id string) {
 	k.t.Helper()
 	from, most := int64(-1), int64(k.random.IntN(12))
-	reaches(k.t, c, id, "some transitions more", abortsIfPaused(k.t, c, func(r controlplane.Rollout) bool {
+	reaches(k.t, c, id, "some transitions more", abortsIfPaused(k.t, c, func(r rollout.Rollout) bool {
 		if from < 0 {
 			from = r.Epoch
 		}
@@ -113,10 +113,10 @@ func (k *killer) killDuring(c RolloutClient, id string) {
 }
 
 // abortsIfPaused is a person who aborts a sick rollout that pauses, because its baseline was too short to judge it.
-func abortsIfPaused(t *testing.T, c RolloutClient, holds func(controlplane.Rollout) bool) func(controlplane.Rollout) bool {
-	return func(r controlplane.Rollout) bool {
+func abortsIfPaused(t *testing.T, c RolloutClient, holds func(rollout.Rollout) bool) func(rollout.Rollout) bool {
+	return func(r rollout.Rollout) bool {
 		if r.Paused != nil {
-			_, _ = c.Operate(t.Context(), r.ID, order(controlplane.RolloutAbort)) // if it is lost, the next look repeats it
+			_, _ = c.Operate(t.Context(), r.ID, order(rollout.RolloutAbort)) // if it is lost, the next look repeats it
 		}
 		return holds(r)
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/rollout"
 	"github.com/weirhq/weir/controlplane/store"
 	"github.com/weirhq/weir/dataplane/mysqlcounts"
 	"github.com/weirhq/weir/shared/await"
@@ -144,7 +145,7 @@ func documentOf(t tuning.Tuning) string {
 
 func rolloutOptions(s *store.Store) Options {
 	o := cleanupOptions(s)
-	o.Rollouts = controlplane.NewRolloutWork(s, 30*time.Second)
+	o.Rollouts = rollout.NewRolloutWork(s, 30*time.Second)
 	o.StepRetryMax, o.TroubleRetry = time.Second, 100*time.Millisecond
 	return o
 }
@@ -158,15 +159,15 @@ func newRolloutCluster(t *testing.T) (*cluster, *village, *sql.DB, string, Rollo
 }
 
 // twoStages are a canary and all others, watched for a moment each.
-func twoStages(bakeMs int64) controlplane.RolloutSpec {
-	plan := controlplane.DefaultRolloutPlan()
+func twoStages(bakeMs int64) rollout.RolloutSpec {
+	plan := rollout.DefaultRolloutPlan()
 	plan.BaselineMs, plan.ApplyTimeoutMs = 100, 6000
-	plan.Stages = []controlplane.RolloutStage{{Regions: []string{"eu"}, BakeMs: bakeMs}, {All: true, BakeMs: bakeMs}}
-	return controlplane.RolloutSpec{Tuning: newTuning, Plan: plan}
+	plan.Stages = []rollout.RolloutStage{{Regions: []string{"eu"}, BakeMs: bakeMs}, {All: true, BakeMs: bakeMs}}
+	return rollout.RolloutSpec{Tuning: newTuning, Plan: plan}
 }
 
 // reaches polls until the rollout is as holds wants it.
-func reaches(t *testing.T, c RolloutClient, id, what string, holds func(controlplane.Rollout) bool) (r controlplane.Rollout) {
+func reaches(t *testing.T, c RolloutClient, id, what string, holds func(rollout.Rollout) bool) (r rollout.Rollout) {
 	t.Helper()
 	await.NoError(t, what, func() (err error) {
 		if r, err = c.Status(t.Context(), id); err == nil && !holds(r) {
@@ -177,11 +178,11 @@ func reaches(t *testing.T, c RolloutClient, id, what string, holds func(controlp
 	return r
 }
 
-func in(phase controlplane.RolloutPhase, stage int) func(controlplane.Rollout) bool {
-	return func(r controlplane.Rollout) bool { return r.Phase == phase && r.Stage == stage }
+func in(phase rollout.RolloutPhase, stage int) func(rollout.Rollout) bool {
+	return func(r rollout.Rollout) bool { return r.Phase == phase && r.Stage == stage }
 }
 
-func over(r controlplane.Rollout) bool { return r.Phase.Over() }
+func over(r rollout.Rollout) bool { return r.Phase.Over() }
 
 func wantInForce(t *testing.T, db *sql.DB, document string) {
 	t.Helper()
@@ -193,7 +194,7 @@ func wantInForce(t *testing.T, db *sql.DB, document string) {
 }
 
 // wantUnlocked: the list knows how it ended, once, and the next one may start.
-func wantUnlocked(t *testing.T, c RolloutClient, id string, phase controlplane.RolloutPhase) {
+func wantUnlocked(t *testing.T, c RolloutClient, id string, phase rollout.RolloutPhase) {
 	t.Helper()
 	await.NoError(t, "the list says how it ended", func() error {
 		list, err := c.List(t.Context())
@@ -278,26 +279,26 @@ func testRolloutHappyPath(t *testing.T) {
 	if _, err := c.Start(t.Context(), starting("two", twoStages(300))); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "rollout one is under way") {
 		t.Errorf("a second one beside it: %v", err)
 	}
-	reaches(t, c, "one", "the canary bakes", in(controlplane.RolloutBaking, 0))
+	reaches(t, c, "one", "the canary bakes", in(rollout.RolloutBaking, 0))
 	for region, want := range map[string]string{"eu": newTuning, "us": oldTuning, "ap": oldTuning} {
 		if _, got := inForce(t.Context(), t, db, region); got != want {
 			t.Errorf("while the canary bakes %s runs %s", region, got)
 		}
 	}
-	if r := reaches(t, c, "one", "the end", over); r.Phase != controlplane.RolloutDone || r.Why != "" {
+	if r := reaches(t, c, "one", "the end", over); r.Phase != rollout.RolloutDone || r.Why != "" {
 		t.Fatalf("%s %q", r.Phase, r.Why)
 	}
 	wantInForce(t, db, newTuning)
-	wantUnlocked(t, c, "one", controlplane.RolloutDone)
+	wantUnlocked(t, c, "one", rollout.RolloutDone)
 	wantAudited(t, db, "one", "rollout.start ann", "rollout.done weir-control")
-	if _, err := c.Operate(t.Context(), "one", order(controlplane.RolloutRollBack)); err != nil {
+	if _, err := c.Operate(t.Context(), "one", order(rollout.RolloutRollBack)); err != nil {
 		t.Fatal(err)
 	}
-	if r := reaches(t, c, "one", "the rollback", over); r.Phase != controlplane.RolloutRolledBack || r.Why != "rolled back by ann: deploy" {
+	if r := reaches(t, c, "one", "the rollback", over); r.Phase != rollout.RolloutRolledBack || r.Why != "rolled back by ann: deploy" {
 		t.Errorf("%s %q", r.Phase, r.Why)
 	}
 	wantInForce(t, db, oldTuning)
-	wantUnlocked(t, c, "one", controlplane.RolloutRolledBack)
+	wantUnlocked(t, c, "one", rollout.RolloutRolledBack)
 	wantAudited(t, db, "one", "rollout.rollback ann", "rollout.rolled_back weir-control")
 	if _, err := c.Start(t.Context(), starting("two", twoStages(300))); err != nil {
 		t.Errorf("the next one: %v", err)
@@ -322,11 +323,11 @@ func testRolloutRollsBackByItself(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := reaches(t, c, "sick", "the end", over) // within 50 s
-	if r.Phase != controlplane.RolloutRolledBack || !strings.HasPrefix(r.Why, "stage 1 (eu): errors of relays and settings a node and minute: ") || strings.Contains(r.Why, "\n") {
+	if r.Phase != rollout.RolloutRolledBack || !strings.HasPrefix(r.Why, "stage 1 (eu): errors of relays and settings a node and minute: ") || strings.Contains(r.Why, "\n") {
 		t.Errorf("%s %q", r.Phase, r.Why)
 	}
 	wantInForce(t, db, oldTuning)
-	wantUnlocked(t, c, "sick", controlplane.RolloutRolledBack)
+	wantUnlocked(t, c, "sick", rollout.RolloutRolledBack)
 	wantAudited(t, db, "sick", "rollout.rolling_back weir-control", "rollout.rolled_back weir-control")
 }
 
@@ -348,7 +349,7 @@ func testRolloutByOperators(t *testing.T) {
 	if _, err := c.Start(t.Context(), forced); err != nil {
 		t.Fatal(err)
 	}
-	do := func(action controlplane.RolloutAction) controlplane.Rollout {
+	do := func(action rollout.RolloutAction) rollout.Rollout {
 		t.Helper()
 		asked, err := c.Status(t.Context(), "gated")
 		if err != nil {
@@ -362,55 +363,55 @@ func testRolloutByOperators(t *testing.T) {
 		}
 		return r
 	}
-	reaches(t, c, "gated", "the canary bakes", in(controlplane.RolloutBaking, 0))
-	paused := do(controlplane.RolloutPause)
+	reaches(t, c, "gated", "the canary bakes", in(rollout.RolloutBaking, 0))
+	paused := do(rollout.RolloutPause)
 	if paused.Paused == nil || paused.Paused.By != operator {
 		t.Errorf("%+v", paused.Paused)
 	}
-	early := order(controlplane.RolloutApprove)
+	early := order(rollout.RolloutApprove)
 	early.Stage, early.Asked, early.Evidence = 1, 1, "none"
 	if _, err := c.Operate(t.Context(), "gated", early); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "rollout gated is baking, paused by ann") {
 		t.Errorf("%v", err)
 	}
 	// It is looked at as before, one timer at a time, and goes nowhere.
-	reaches(t, c, "gated", "it is watched while it is paused", func(r controlplane.Rollout) bool { return r.Epoch >= paused.Epoch+3 })
-	if r, err := c.Status(t.Context(), "gated"); err != nil || r.Phase != controlplane.RolloutBaking || cl.timers("gated") > 1 {
+	reaches(t, c, "gated", "it is watched while it is paused", func(r rollout.Rollout) bool { return r.Epoch >= paused.Epoch+3 })
+	if r, err := c.Status(t.Context(), "gated"); err != nil || r.Phase != rollout.RolloutBaking || cl.timers("gated") > 1 {
 		t.Errorf("%+v, %v, %d timers", r, err, cl.timers("gated"))
 	}
-	do(controlplane.RolloutResume)
-	reaches(t, c, "gated", "it waits for an approval", in(controlplane.RolloutAwaiting, 1))
+	do(rollout.RolloutResume)
+	reaches(t, c, "gated", "it waits for an approval", in(rollout.RolloutAwaiting, 1))
 	if _, got := inForce(t.Context(), t, db, "us"); got != oldTuning {
 		t.Error("us has it without an approval")
 	}
-	one := do(controlplane.RolloutApprove)
-	if one.Phase != controlplane.RolloutAwaiting || len(one.Approvals) != 1 {
+	one := do(rollout.RolloutApprove)
+	if one.Phase != rollout.RolloutAwaiting || len(one.Approvals) != 1 {
 		t.Errorf("%s, %+v", one.Phase, one.Approvals)
 	}
-	other := controlplane.RolloutOrder{Action: controlplane.RolloutApprove, By: controlplane.By{Actor: "bob", Reason: "looks well"}, Stage: 2, Asked: one.Asked, Evidence: one.Evidence()}
+	other := rollout.RolloutOrder{Action: rollout.RolloutApprove, By: controlplane.By{Actor: "bob", Reason: "looks well"}, Stage: 2, Asked: one.Asked, Evidence: one.Evidence()}
 	if _, err := c.Operate(t.Context(), "gated", other); err != nil {
 		t.Fatal(err)
 	}
-	reaches(t, c, "gated", "all bake", in(controlplane.RolloutBaking, 1))
+	reaches(t, c, "gated", "all bake", in(rollout.RolloutBaking, 1))
 	wantInForce(t, db, newTuning)
 	wantAuditedWith(t, db, "gated", "rollout.start", "forced", operator.Actor+" "+forced.Forced)
 	evidence := controlplane.ShortEvidence(other.Evidence)
 	wantAuditedWith(t, db, "gated", "rollout.approve", "approved_evidence", operator.Actor+" "+evidence, "bob "+evidence)
-	do(controlplane.RolloutAbort)
-	if r := reaches(t, c, "gated", "the end", over); r.Phase != controlplane.RolloutAborted || r.Why != "aborted by ann: deploy" {
+	do(rollout.RolloutAbort)
+	if r := reaches(t, c, "gated", "the end", over); r.Phase != rollout.RolloutAborted || r.Why != "aborted by ann: deploy" {
 		t.Errorf("%s %q", r.Phase, r.Why)
 	}
 	wantInForce(t, db, oldTuning)
-	wantUnlocked(t, c, "gated", controlplane.RolloutAborted)
+	wantUnlocked(t, c, "gated", rollout.RolloutAborted)
 	wantAudited(t, db, "gated", "rollout.pause ann", "rollout.resume ann", "rollout.approve ann", "rollout.approve bob", "rollout.abort ann", "rollout.aborted weir-control")
 }
 
 // starting is a start of a healthy fleet's rollout.
-func starting(id string, spec controlplane.RolloutSpec) controlplane.RolloutStart {
-	return controlplane.RolloutStart{ID: id, Spec: spec, By: operator}
+func starting(id string, spec rollout.RolloutSpec) rollout.RolloutStart {
+	return rollout.RolloutStart{ID: id, Spec: spec, By: operator}
 }
 
-func order(action controlplane.RolloutAction) controlplane.RolloutOrder {
-	return controlplane.RolloutOrder{Action: action, By: operator}
+func order(action rollout.RolloutAction) rollout.RolloutOrder {
+	return rollout.RolloutOrder{Action: action, By: operator}
 }
 
 // timers are those of a rollout that are on their way.
@@ -436,7 +437,7 @@ func testRolloutGoesOnAfterARedeploy(t *testing.T) {
 	if _, err := c.Start(t.Context(), starting("redeploy", twoStages(bakeMs))); err != nil {
 		t.Fatal(err)
 	}
-	reaches(t, c, "redeploy", "the canary bakes", in(controlplane.RolloutBaking, 0))
+	reaches(t, c, "redeploy", "the canary bakes", in(rollout.RolloutBaking, 0))
 	document := cl.downBetweenTimers("redeploy", bakeMs/40*time.Millisecond)
 	for _, field := range []string{"now", "events", "waiting"} {
 		delete(document, field)
@@ -452,7 +453,7 @@ func testRolloutGoesOnAfterARedeploy(t *testing.T) {
 		return nil
 	})
 	cl.up()
-	if r := reaches(t, c, "redeploy", "the end", over); r.Phase != controlplane.RolloutDone {
+	if r := reaches(t, c, "redeploy", "the end", over); r.Phase != rollout.RolloutDone {
 		t.Errorf("%s %q", r.Phase, r.Why)
 	}
 	wantInForce(t, db, newTuning)

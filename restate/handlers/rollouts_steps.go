@@ -8,18 +8,19 @@ import (
 	restate "github.com/restatedev/sdk-go"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/rollout"
 )
 
-// durableList is controlplane.RolloutListSteps for one invocation.
+// durableList is rollout.RolloutListSteps for one invocation.
 type durableList struct {
 	ctx   restate.ObjectContext
-	work  *controlplane.RolloutWork
+	work  *rollout.RolloutWork
 	steps *stepper
 }
 
-func (d *durableList) Traces() ([]controlplane.TuningTrace, error) {
+func (d *durableList) Traces() ([]rollout.TuningTrace, error) {
 	return step(d.ctx, d.steps, "read which rollouts began or wrote",
-		func(ctx context.Context) ([]controlplane.TuningTrace, error) {
+		func(ctx context.Context) ([]rollout.TuningTrace, error) {
 			return d.work.Traces(ctx, tracesMax)
 		})
 }
@@ -30,14 +31,14 @@ func (d *durableList) Regions() ([]string, error) {
 	})
 }
 
-func (d *durableList) CheckSpec(spec controlplane.RolloutSpec) (string, error) {
+func (d *durableList) CheckSpec(spec rollout.RolloutSpec) (string, error) {
 	return step(d.ctx, d.steps, "check the plan", func(ctx context.Context) (string, error) {
 		return d.work.CheckSpec(ctx, spec)
 	})
 }
 
-func (d *durableList) Status(id string) (controlplane.Rollout, error) {
-	r, err := askOf[controlplane.Rollout](d, id, "Status", restate.Void{})
+func (d *durableList) Status(id string) (rollout.Rollout, error) {
+	r, err := askOf[rollout.Rollout](d, id, "Status", restate.Void{})
 	return r, notFound(err)
 }
 
@@ -49,17 +50,17 @@ func notFound(err error) error {
 	return err
 }
 
-func (d *durableList) Restore(id string) (controlplane.Rollout, error) {
-	r, err := askOf[controlplane.Rollout](d, id, "Restore", restate.Void{})
+func (d *durableList) Restore(id string) (rollout.Rollout, error) {
+	r, err := askOf[rollout.Rollout](d, id, "Restore", restate.Void{})
 	return r, notFound(err)
 }
 
-func (d *durableList) Begin(id string, begin controlplane.RolloutBegin) (controlplane.Rollout, error) {
-	return askOf[controlplane.Rollout](d, id, "Begin", begin)
+func (d *durableList) Begin(id string, begin rollout.RolloutBegin) (rollout.Rollout, error) {
+	return askOf[rollout.Rollout](d, id, "Begin", begin)
 }
 
-func (d *durableList) RollBack(id string, by controlplane.By) (controlplane.Rollout, error) {
-	return askOf[controlplane.Rollout](d, id, "TakeBack", by)
+func (d *durableList) RollBack(id string, by controlplane.By) (rollout.Rollout, error) {
+	return askOf[rollout.Rollout](d, id, "TakeBack", by)
 }
 
 // askOf calls a rollout's handler, and waits.

@@ -10,6 +10,9 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/access"
+	"github.com/weirhq/weir/controlplane/retire"
+	"github.com/weirhq/weir/controlplane/rollout"
 	"github.com/weirhq/weir/controlplane/store"
 	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/servers"
@@ -158,12 +161,12 @@ func testARetirementOutlivesRestate(t *testing.T) {
 	if _, err := c.Start(t.Context(), retired, briefly(), operator); err != nil {
 		t.Fatal(err)
 	}
-	retires(t, c, "it is empty", at(controlplane.RetirementAwaiting))
+	retires(t, c, "it is empty", at(retire.RetirementAwaiting))
 	old := cl.state(RetirementService, retired, retirementKey)
 	if _, err := c.ApproveRename(t.Context(), retired, shown(t, c, operator)); err != nil {
 		t.Fatal(err)
 	}
-	before := retires(t, c, "the soak ends", at(controlplane.RetirementAwaitingFinal))
+	before := retires(t, c, "the soak ends", at(retire.RetirementAwaitingFinal))
 	for _, lost := range []json.RawMessage{nil, json.RawMessage(old)} {
 		if lost == nil {
 			cl.lost(RetirementService, retired, retirementKey)
@@ -171,7 +174,7 @@ func testARetirementOutlivesRestate(t *testing.T) {
 			cl.putState(RetirementService, retired, retirementKey, lost)
 		}
 		once()
-		r := retires(t, c, "it stands where it stood", at(controlplane.RetirementAwaitingFinal))
+		r := retires(t, c, "it stands where it stood", at(retire.RetirementAwaitingFinal))
 		if r.ID != before.ID || r.Dated != before.Dated || r.Rename == nil || r.Rename.By != operator || r.Events[len(r.Events)-1].What != "restore" {
 			t.Errorf("%+v", r)
 		}
@@ -179,13 +182,13 @@ func testARetirementOutlivesRestate(t *testing.T) {
 	if _, err := c.ApproveDrop(t.Context(), retired, shown(t, c, operator)); err != nil {
 		t.Fatal(err)
 	}
-	retires(t, c, "the end", at(controlplane.RetirementDropped))
+	retires(t, c, "the end", at(retire.RetirementDropped))
 	if names := blocklistTables(t, db); names != "" {
 		t.Errorf("tables %s", names)
 	}
 	cl.lost(RetirementService, retired, retirementKey)
 	once()
-	retires(t, c, "it stays as it ended", at(controlplane.RetirementDropped))
+	retires(t, c, "it stays as it ended", at(retire.RetirementDropped))
 }
 
 // A retirement of the last build, which saved none, goes on from its state, and is saved from then on.
@@ -206,7 +209,7 @@ func testARetirementOfTheLastBuildGoesOn(t *testing.T) {
 	if err := keeper.Once(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	r := retires(t, c, "it is empty", at(controlplane.RetirementAwaiting))
+	r := retires(t, c, "it is empty", at(retire.RetirementAwaiting))
 	saved, err := store.New(db).JobState(t.Context(), controlplane.RetirementState(retired))
 	if err != nil || saved.Saved == 0 || r.ID != "20260102-150405" {
 		t.Errorf("%+v saved, %v: %+v", saved, err, r)
@@ -225,7 +228,7 @@ func (e *endedApprovers) end(actor, why string) {
 	e.ended[actor] = why
 }
 
-func (e *endedApprovers) Ended(_ context.Context, actors []string, _ controlplane.Role) (map[string]string, error) {
+func (e *endedApprovers) Ended(_ context.Context, actors []string, _ access.Role) (map[string]string, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	ended := map[string]string{}
@@ -256,7 +259,7 @@ func testApprovalsOfRevokedTokensDoNotCount(t *testing.T) {
 	if _, err := c.Start(t.Context(), retired, spec, operator); err != nil {
 		t.Fatal(err)
 	}
-	retires(t, c, "it is empty", at(controlplane.RetirementAwaiting))
+	retires(t, c, "it is empty", at(retire.RetirementAwaiting))
 	approve := func(actor string) error {
 		_, err := c.ApproveRename(t.Context(), retired, shown(t, c, controlplane.By{Actor: actor, Reason: "empty"}))
 		return err
@@ -269,19 +272,19 @@ func testApprovalsOfRevokedTokensDoNotCount(t *testing.T) {
 	if err := approve("eve"); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "eve may not approve: the token has expired") {
 		t.Errorf("by eve: %v", err)
 	}
-	retires(t, c, "the approval of bob is dropped", func(r controlplane.Retirement) bool {
-		return r.Phase == controlplane.RetirementAwaiting && len(r.Approvals) == 0
+	retires(t, c, "the approval of bob is dropped", func(r retire.Retirement) bool {
+		return r.Phase == retire.RetirementAwaiting && len(r.Approvals) == 0
 	})
 	if err := approve("ann"); err != nil {
 		t.Fatal(err)
 	}
-	if r := retires(t, c, "one of two", func(controlplane.Retirement) bool { return true }); r.Phase != controlplane.RetirementAwaiting || len(r.Approvals) != 1 || r.Rename != nil {
+	if r := retires(t, c, "one of two", func(retire.Retirement) bool { return true }); r.Phase != retire.RetirementAwaiting || len(r.Approvals) != 1 || r.Rename != nil {
 		t.Errorf("%s, %+v", r.Phase, r.Approvals)
 	}
 	if err := approve("joe"); err != nil {
 		t.Fatal(err)
 	}
-	retires(t, c, "the soak", func(r controlplane.Retirement) bool { return r.Rename != nil })
+	retires(t, c, "the soak", func(r retire.Retirement) bool { return r.Rename != nil })
 }
 
 func TestAnApprovalOfARolloutDoesNotOutliveItsToken(t *testing.T) {
@@ -303,10 +306,10 @@ func testAnApprovalOfARolloutDoesNotOutliveItsToken(t *testing.T) {
 	if _, err := c.Start(t.Context(), starting("gated", spec)); err != nil {
 		t.Fatal(err)
 	}
-	approve := func(actor string) (controlplane.Rollout, error) {
+	approve := func(actor string) (rollout.Rollout, error) {
 		t.Helper()
-		r := reaches(t, c, "gated", "it waits for an approval", in(controlplane.RolloutAwaiting, 0))
-		return c.Operate(t.Context(), "gated", controlplane.RolloutOrder{Action: controlplane.RolloutApprove, By: controlplane.By{Actor: actor, Reason: "fine"}, Stage: 1, Asked: r.Asked, Evidence: r.Evidence()})
+		r := reaches(t, c, "gated", "it waits for an approval", in(rollout.RolloutAwaiting, 0))
+		return c.Operate(t.Context(), "gated", rollout.RolloutOrder{Action: rollout.RolloutApprove, By: controlplane.By{Actor: actor, Reason: "fine"}, Stage: 1, Asked: r.Asked, Evidence: r.Evidence()})
 	}
 	if _, err := approve("bob"); err != nil {
 		t.Fatal(err)
@@ -315,10 +318,10 @@ func testAnApprovalOfARolloutDoesNotOutliveItsToken(t *testing.T) {
 	if _, err := approve("ann"); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "the approval of bob no longer counts, because the token was revoked") {
 		t.Errorf("ann, after bob's token was revoked: %v", err)
 	}
-	if r, err := approve("ann"); err != nil || r.Phase != controlplane.RolloutAwaiting || len(r.Approvals) != 1 {
+	if r, err := approve("ann"); err != nil || r.Phase != rollout.RolloutAwaiting || len(r.Approvals) != 1 {
 		t.Errorf("ann again: %s, %+v, %v", r.Phase, r.Approvals, err)
 	}
-	if r, err := approve("joe"); err != nil || r.Phase == controlplane.RolloutAwaiting {
+	if r, err := approve("joe"); err != nil || r.Phase == rollout.RolloutAwaiting {
 		t.Errorf("joe: %s, %v", r.Phase, err)
 	}
 	wantAudited(t, db, "gated", "rollout.approve bob", "rollout.withdraw weir-control", "rollout.approve ann", "rollout.approve joe")

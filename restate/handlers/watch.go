@@ -8,7 +8,7 @@ import (
 
 	restate "github.com/restatedev/sdk-go"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/watch"
 )
 
 // WatchJob is the watch's key in CronService.
@@ -16,15 +16,15 @@ const WatchJob = "watch"
 
 // watchJob is the watch as a job: one look, and what it makes of the document. The look
 // is one step, as it changes nothing; its answer is bounded, and never an error.
-func watchJob(watch *controlplane.Watch, steps *stepper) Job {
+func watchJob(watching *watch.Watch, steps *stepper) Job {
 	return Job{Run: func(ctx restate.ObjectContext) (Report, error) {
-		look, err := step(ctx, steps, "look", func(ctx context.Context) (controlplane.Look, error) {
-			return watch.Look(ctx, time.Now()), nil
+		look, err := step(ctx, steps, "look", func(ctx context.Context) (watch.Look, error) {
+			return watching.Look(ctx, time.Now()), nil
 		})
 		if err != nil {
 			return Report{}, err
 		}
-		before, terminal := restate.Get[controlplane.HealthDocument](ctx, documentKey)
+		before, terminal := restate.Get[watch.HealthDocument](ctx, documentKey)
 		if terminal != nil {
 			return Report{}, terminal
 		}
@@ -38,7 +38,7 @@ func watchJob(watch *controlplane.Watch, steps *stepper) Job {
 }
 
 // Health is the watch's newest document, the zero one before there is any.
-func (c *Client) Health(ctx context.Context) (d controlplane.HealthDocument, err error) {
+func (c *Client) Health(ctx context.Context) (d watch.HealthDocument, err error) {
 	text, err := request[restate.Void, json.RawMessage](ctx, c, WatchJob, "Document", restate.Void{})
 	if err != nil {
 		return d, err

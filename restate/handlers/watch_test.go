@@ -12,23 +12,29 @@ import (
 	restate "github.com/restatedev/sdk-go"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/cleanup"
+	"github.com/weirhq/weir/controlplane/fleet"
+	"github.com/weirhq/weir/controlplane/retire"
+	"github.com/weirhq/weir/controlplane/rollout"
+	"github.com/weirhq/weir/controlplane/tunings"
+	"github.com/weirhq/weir/controlplane/watch"
 	"github.com/weirhq/weir/shared/await"
 )
 
 // newWatchCluster watches a world whose lag is set by the test and that has nothing else.
 func newWatchCluster(t *testing.T, lag *atomic.Int64) *cluster {
 	t.Helper()
-	watch := controlplane.NewWatch(controlplane.WatchSources{
-		Fleet:   func(context.Context) (controlplane.Fleet, error) { return controlplane.Fleet{}, nil },
-		Tunings: func(context.Context) ([]controlplane.RegionTuning, error) { return nil, nil },
+	watch := watch.NewWatch(watch.WatchSources{
+		Fleet:   func(context.Context) (fleet.Fleet, error) { return fleet.Fleet{}, nil },
+		Tunings: func(context.Context) ([]tunings.RegionTuning, error) { return nil, nil },
 		Lag:     func(context.Context) (time.Duration, error) { return time.Duration(lag.Load()), nil },
-		Partitions: func(context.Context) (controlplane.PartitionsProblem, error) {
-			return controlplane.PartitionsProblem{}, nil
+		Partitions: func(context.Context) (cleanup.PartitionsProblem, error) {
+			return cleanup.PartitionsProblem{}, nil
 		},
-		Cleanup:     func(context.Context) (controlplane.CleanupStatus, error) { return controlplane.CleanupStatus{}, nil },
-		Rollout:     func(context.Context) (*controlplane.Rollout, error) { return nil, nil },
-		Retirement:  func(context.Context) (*controlplane.Retirement, error) { return nil, nil },
-		Invocations: func(context.Context) ([]controlplane.Invocation, error) { return nil, nil },
+		Cleanup:     func(context.Context) (cleanup.CleanupStatus, error) { return cleanup.CleanupStatus{}, nil },
+		Rollout:     func(context.Context) (*rollout.Rollout, error) { return nil, nil },
+		Retirement:  func(context.Context) (*retire.Retirement, error) { return nil, nil },
+		Invocations: func(context.Context) ([]watch.Invocation, error) { return nil, nil },
 	})
 	return newCluster(t, Options{}, func(s *stepper) map[string]Job { return map[string]Job{WatchJob: watchJob(watch, s)} })
 }
@@ -46,7 +52,7 @@ func TestWatchKeepsADocument(t *testing.T) {
 	if _, err := c.client.Start(t.Context(), WatchJob, intervalMin); err != nil {
 		t.Fatal(err)
 	}
-	after := func(atMs int64) (d controlplane.HealthDocument) {
+	after := func(atMs int64) (d watch.HealthDocument) {
 		t.Helper()
 		await.NoError(t, "a newer look", func() (err error) {
 			if d, err = c.client.Health(t.Context()); err == nil && d.AtMs <= atMs {
@@ -57,11 +63,11 @@ func TestWatchKeepsADocument(t *testing.T) {
 		return d
 	}
 	first := after(0)
-	if first.Overall != controlplane.SeverityCritical || len(first.Findings) != 1 {
+	if first.Overall != watch.SeverityCritical || len(first.Findings) != 1 {
 		t.Fatalf("%+v", first)
 	}
 	// On a busy machine this may be the second look already.
-	if f := first.Findings[0]; f.Kind != controlplane.FindingCleanupLag || f.SinceMs < 1 || f.SinceMs > first.AtMs {
+	if f := first.Findings[0]; f.Kind != watch.FindingCleanupLag || f.SinceMs < 1 || f.SinceMs > first.AtMs {
 		t.Fatalf("%+v", first)
 	}
 	c.crash()
@@ -73,7 +79,7 @@ func TestWatchKeepsADocument(t *testing.T) {
 	}
 	lag.Store(0)
 	await.NoError(t, "it is over", func() error {
-		if d := after(0); d.Overall != controlplane.SeverityOK {
+		if d := after(0); d.Overall != watch.SeverityOK {
 			return fmt.Errorf("%+v", d)
 		}
 		return nil
@@ -134,7 +140,7 @@ func TestWatchRefusesANewerDocument(t *testing.T) {
 	c.down()
 	c.jobs = func(s *stepper) map[string]Job {
 		return map[string]Job{WatchJob: {Run: func(ctx restate.ObjectContext) (Report, error) {
-			restate.Set(ctx, documentKey, controlplane.HealthDocument{Version: 99})
+			restate.Set(ctx, documentKey, watch.HealthDocument{Version: 99})
 			return Report{}, nil
 		}}}
 	}

@@ -9,8 +9,9 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/access"
 	"github.com/weirhq/weir/controlplane/api"
+	"github.com/weirhq/weir/controlplane/cleanup"
 	"github.com/weirhq/weir/shared/hosts"
 	"github.com/weirhq/weir/shared/mysqldsn"
 	"github.com/weirhq/weir/shared/strict"
@@ -79,14 +80,14 @@ type config struct {
 }
 
 // cleanup is the part of the configuration that the cleanup validates itself.
-func (c *config) cleanup() controlplane.CleanupConfig {
-	cleanup := controlplane.DefaultCleanupConfig()
-	cleanup.Grace, cleanup.Keep, cleanup.NodeDeadAfter = c.CleanupGrace, c.CleanupKeep, c.NodeDeadAfter
-	cleanup.Limits = controlplane.SweepLimits{
+func (c *config) cleanup() cleanup.CleanupConfig {
+	set := cleanup.DefaultCleanupConfig()
+	set.Grace, set.Keep, set.NodeDeadAfter = c.CleanupGrace, c.CleanupKeep, c.NodeDeadAfter
+	set.Limits = cleanup.SweepLimits{
 		BatchRowsMax: c.CleanupBatchRows, BatchesMax: c.CleanupBatches,
 		BatchSlow: c.CleanupBatchSlow, RunTimeMax: c.CleanupRunTime,
 	}
-	return cleanup
+	return set
 }
 
 // validate reports everything that is wrong, each with what to do about it.
@@ -149,10 +150,10 @@ func (c *config) validate() error {
 }
 
 // subjects are the roles of callers by the subject of their certificate.
-func (c *config) subjects() map[string]controlplane.Role {
-	subjects := make(map[string]controlplane.Role, len(c.APIClientRoles))
+func (c *config) subjects() map[string]access.Role {
+	subjects := make(map[string]access.Role, len(c.APIClientRoles))
 	for subject, role := range c.APIClientRoles {
-		subjects[subject] = controlplane.Role(role)
+		subjects[subject] = access.Role(role)
 	}
 	return subjects
 }

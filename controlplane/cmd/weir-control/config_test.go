@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/cleanup"
 )
 
 const secretDSN = "weir:s3cret@tcp(db:3306)/weir"
@@ -212,7 +212,7 @@ func TestDefaults(t *testing.T) {
 	if err := c.validate(); err != nil {
 		t.Error(err)
 	}
-	if got, want := c.cleanup(), controlplane.DefaultCleanupConfig(); got != want {
+	if got, want := c.cleanup(), cleanup.DefaultCleanupConfig(); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 }

@@ -3,25 +3,26 @@ package main
 import (
 	"context"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/store"
+	"github.com/weirhq/weir/controlplane/watch"
 	"github.com/weirhq/weir/restate/handlers"
 )
 
 // doctor is what weirctl doctor is answered with. The examiners live with what they
 // examine; Redis, which the control plane does not use, is known to this program alone.
 func (p *process) doctor(steps *store.Store, tables store.SchemaCheck, client *handlers.Client, admin *handlers.Admin,
-	fleet func(context.Context) (controlplane.Fleet, error)) func(context.Context) []controlplane.Check {
+	fleet func(context.Context) (fleet.Fleet, error)) func(context.Context) []watch.Check {
 	restate := handlers.Examine{
 		Client: client, Admin: admin,
 		URI: p.handlersURL, Fingerprint: p.endpoint.Fingerprint(), Signed: p.config.RestateIdentityKey != "",
 	}
-	examiners := map[string]controlplane.Examiner{
-		"control": controlplane.ExamineLiveWithin(steps.NewestTunings, p.config.NodeLiveWithin),
+	examiners := map[string]watch.Examiner{
+		"control": watch.ExamineLiveWithin(steps.NewestTunings, p.config.NodeLiveWithin),
 		"mysql":   steps.Examine(tables),
-		"nodes":   controlplane.ExamineNodes(fleet),
+		"nodes":   watch.ExamineNodes(fleet),
 		"redis":   examineRedis(p.config.RedisURL, p.config.RedisPasswordFile),
 		"restate": restate.Checks,
 	}
-	return func(ctx context.Context) []controlplane.Check { return controlplane.Diagnose(ctx, examiners) }
+	return func(ctx context.Context) []watch.Check { return watch.Diagnose(ctx, examiners) }
 }

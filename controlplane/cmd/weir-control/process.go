@@ -16,9 +16,19 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/access"
 	"github.com/weirhq/weir/controlplane/api"
+	"github.com/weirhq/weir/controlplane/cleanup"
 	"github.com/weirhq/weir/controlplane/cmd/weir-control/preview"
+	"github.com/weirhq/weir/controlplane/fleet"
+	"github.com/weirhq/weir/controlplane/limits"
+	"github.com/weirhq/weir/controlplane/previews"
+	"github.com/weirhq/weir/controlplane/queries"
+	"github.com/weirhq/weir/controlplane/retire"
+	"github.com/weirhq/weir/controlplane/rollout"
 	"github.com/weirhq/weir/controlplane/store"
+	"github.com/weirhq/weir/controlplane/tunings"
+	"github.com/weirhq/weir/controlplane/watch"
 	"github.com/weirhq/weir/restate/handlers"
 	"github.com/weirhq/weir/schema"
 	"github.com/weirhq/weir/shared/hosts"
@@ -77,11 +87,12 @@ func start(ctx context.Context, c *config, dsn string, log *slog.Logger) (*proce
 func (p *process) build() error {
 	metrics := controlplane.NewMetrics()
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(metrics, collectors.NewGoCollector(),
+	cleanups, watched := cleanup.NewCleanupMetrics(), watch.NewWatchMetrics()
+	registry.MustRegister(metrics, cleanups, watched, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	steps := store.New(p.db)
 	tables := store.SchemaCheck{Version: schema.Version, Latest: schema.Latest(), Migrates: p.config.Migrate}
-	cleanup, err := controlplane.NewCleanup(p.config.cleanup(), steps, metrics)
+	cleanup, err := cleanup.NewCleanup(p.config.cleanup(), steps, cleanups)
 	if err != nil {
 		return err
 	}
@@ -94,40 +105,40 @@ func (p *process) build() error {
 	}
 	client, admin := handlers.NewClient(p.restate, orders, p.config.RestateIngress...),
 		handlers.NewAdmin(p.restate, p.config.RestateAdmin...)
-	fleet := func(ctx context.Context) (controlplane.Fleet, error) {
-		return controlplane.ListFleet(ctx, steps, p.config.NodeLiveWithin)
+	fleet := func(ctx context.Context) (fleet.Fleet, error) {
+		return fleet.ListFleet(ctx, steps, p.config.NodeLiveWithin)
 	}
-	watch := controlplane.NewWatch(controlplane.WatchSources{
+	watching := watch.NewWatch(watch.WatchSources{
 		Fleet: fleet, Tunings: steps.NewestTunings, Lag: cleanup.Lag, Partitions: cleanup.PartitionsProblem,
 		Cleanup: handlers.CleanupClient{Client: client}.Status,
 		Rollout: handlers.RolloutClient{Client: client}.UnderWay,
-		Retirement: func(ctx context.Context) (*controlplane.Retirement, error) {
+		Retirement: func(ctx context.Context) (*retire.Retirement, error) {
 			return retirementUnderWay(ctx, handlers.RetirementClient{Client: client})
 		},
 		Invocations: admin.Troubled,
 	})
-	rollouts := controlplane.NewRolloutWork(steps, p.config.NodeLiveWithin)
+	rollouts := rollout.NewRolloutWork(steps, p.config.NodeLiveWithin)
 	if url := p.config.PrometheusURL; url != "" {
-		rollouts = rollouts.WithPrometheus(controlplane.NewPrometheusClient(&http.Client{}, url))
+		rollouts = rollouts.WithPrometheus(queries.NewPrometheusClient(&http.Client{}, url))
 	}
 	simulator, err := preview.NewRunner("")
 	if err != nil {
 		return err
 	}
-	previews := controlplane.NewPreview(simulator, rollouts)
+	previews := previews.NewPreview(simulator, rollouts)
 	adminToken, err := p.config.adminToken()
 	if err != nil {
 		return err
 	}
-	tokens, err := controlplane.NewTokens(steps, adminToken)
+	tokens, err := access.NewTokens(steps, adminToken)
 	if err != nil {
 		return fmt.Errorf("api-admin-token-file: %w", err)
 	}
-	approvers := controlplane.Credentials{Tokens: tokens, Subjects: p.config.subjects(),
+	approvers := access.Credentials{Tokens: tokens, Subjects: p.config.subjects(),
 		Required: p.config.APIAuth == "token"}
 	p.endpoint, err = handlers.NewEndpoint(handlers.Options{
-		Cleanup: cleanup, Watch: watch, Rollouts: rollouts,
-		Retirement: controlplane.NewRetirementWork(steps, p.config.NodeLiveWithin, p.config.CleanupGrace, metrics),
+		Cleanup: cleanup, Watch: watching, Rollouts: rollouts,
+		Retirement: retire.NewRetirementWork(steps, p.config.NodeLiveWithin, p.config.CleanupGrace, metrics),
 		Audit:      steps, Saves: steps, Metrics: metrics, Log: p.log, IdentityKey: p.config.RestateIdentityKey,
 		Traces:       p.traces,
 		AllowedHosts: p.config.APIAllowedHosts, Orders: orders, Approvers: approvers,
@@ -135,30 +146,30 @@ func (p *process) build() error {
 	if err != nil {
 		return fmt.Errorf("restate-identity-key: %w", err)
 	}
-	health := &controlplane.HealthReader{Stored: client.Health, Watch: watch, Every: p.config.WatchInterval, Now: time.Now}
+	health := &watch.HealthReader{Stored: client.Health, Watch: watching, Every: p.config.WatchInterval, Now: time.Now}
 	service := api.Config{
 		Cleanup:     handlers.CleanupClient{Client: client},
 		Rollouts:    api.SavedRollouts{Rollouts: handlers.RolloutClient{Client: client}, Saves: rollouts},
 		Retirements: handlers.RetirementClient{Client: client},
 		Previews:    previews,
-		Settings:    controlplane.NewSettings(steps),
-		Tuning: func(ctx context.Context) ([]controlplane.RegionTuning, error) {
-			return controlplane.TuningInForce(ctx, steps.NewestTunings)
+		Settings:    limits.NewSettings(steps),
+		Tuning: func(ctx context.Context) ([]tunings.RegionTuning, error) {
+			return tunings.TuningInForce(ctx, steps.NewestTunings)
 		},
 		Tunings: steps,
 		Tokens:  tokens, RequireTokens: p.config.APIAuth == "token", Subjects: p.config.subjects(),
-		TopKeys: func(ctx context.Context, q controlplane.TopQuery) (controlplane.TopKeys, error) {
-			return controlplane.ListTopKeys(ctx, steps, q, p.config.NodeLiveWithin)
+		TopKeys: func(ctx context.Context, q limits.TopQuery) (limits.TopKeys, error) {
+			return limits.ListTopKeys(ctx, steps, q, p.config.NodeLiveWithin)
 		},
-		Held: func(ctx context.Context, q controlplane.HeldQuery) (controlplane.HeldReport, error) {
-			return controlplane.ListHeld(ctx, steps, q, p.config.NodeLiveWithin)
+		Held: func(ctx context.Context, q limits.HeldQuery) (limits.HeldReport, error) {
+			return limits.ListHeld(ctx, steps, q, p.config.NodeLiveWithin)
 		},
-		Key: func(ctx context.Context, q controlplane.KeyQuery) (controlplane.KeyReport, error) {
-			return controlplane.GetKey(ctx, steps, q)
+		Key: func(ctx context.Context, q limits.KeyQuery) (limits.KeyReport, error) {
+			return limits.GetKey(ctx, steps, q)
 		},
-		Limits: func(ctx context.Context, changes []controlplane.LimitChange,
-			visible *workspaces.Set) (controlplane.LimitEstimate, error) {
-			return controlplane.EstimateLimits(ctx, steps, changes, visible, p.config.NodeLiveWithin)
+		Limits: func(ctx context.Context, changes []limits.LimitChange,
+			visible *workspaces.Set) (limits.LimitEstimate, error) {
+			return limits.EstimateLimits(ctx, steps, changes, visible, p.config.NodeLiveWithin)
 		},
 		Ready: func(ctx context.Context) error { return steps.Ready(ctx, tables) },
 		Lag:   cleanup.Lag, Partitions: cleanup.PartitionsProblem, Fleet: fleet, Health: health.Health, Audit: steps,
@@ -182,7 +193,7 @@ func (p *process) build() error {
 		Client:    client,
 		Jobs: map[string]time.Duration{handlers.CleanupJob: p.config.CleanupInterval,
 			handlers.WatchJob: p.config.WatchInterval},
-		Retiring: []string{controlplane.Blocklist},
+		Retiring: []string{retire.Blocklist},
 		Tunings:  steps.TracesOfTunings,
 		Saves:    steps,
 		Every:    keepEvery,
@@ -200,9 +211,9 @@ func (p *process) build() error {
 		}
 		watchMySQL(p.ctx, cleanup, metrics, p.log)
 	})
-	p.work.Go(func() { watchFleet(p.ctx, p.config.NodeLiveWithin, steps, metrics, p.log) })
-	p.work.Go(func() { watchRollouts(p.ctx, handlers.RolloutClient{Client: client}, metrics) })
-	p.work.Go(func() { watchHealth(p.ctx, health, metrics, p.log) })
+	p.work.Go(func() { watchFleet(p.ctx, p.config.NodeLiveWithin, steps, watched, p.log) })
+	p.work.Go(func() { watchRollouts(p.ctx, handlers.RolloutClient{Client: client}, watched) })
+	p.work.Go(func() { watchHealth(p.ctx, health, watched, p.log) })
 	p.log.Info("serving", "api", p.apiListener.Addr().String(), "handlers", p.handlersListener.Addr().String(),
 		"version", version())
 	return nil
@@ -293,7 +304,7 @@ func migrate(ctx context.Context, db *sql.DB, log *slog.Logger) {
 
 // watchMySQL keeps the lag's metric and whether MySQL answers. An outage is two lines
 // in the log.
-func watchMySQL(ctx context.Context, cleanup *controlplane.Cleanup, metrics *controlplane.Metrics, log *slog.Logger) {
+func watchMySQL(ctx context.Context, cleanup *cleanup.Cleanup, metrics *controlplane.Metrics, log *slog.Logger) {
 	down := false
 	controlplane.Every(ctx, watchEvery, func(ctx context.Context) error {
 		_, err := cleanup.Lag(ctx)
@@ -314,9 +325,9 @@ func watchMySQL(ctx context.Context, cleanup *controlplane.Cleanup, metrics *con
 
 // watchHealth keeps the metrics of the watch's findings, and logs each change for the
 // worse or the better of the whole once.
-func watchHealth(ctx context.Context, health *controlplane.HealthReader, metrics *controlplane.Metrics,
+func watchHealth(ctx context.Context, health *watch.HealthReader, metrics *watch.WatchMetrics,
 	log *slog.Logger) {
-	was := controlplane.SeverityOK
+	was := watch.SeverityOK
 	controlplane.Every(ctx, watchEvery, func(ctx context.Context) error {
 		d := health.Health(ctx)
 		if ctx.Err() != nil {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/watch"
 	"github.com/weirhq/weir/shared/redisclient"
 	"github.com/weirhq/weir/shared/strict"
 )
@@ -46,10 +46,10 @@ func validRedisURL(region, list string) error {
 
 // examineRedis checks the regions' Redis. The control plane has no other use for them,
 // so who may not reach them is not told to this process at all, and nothing is checked.
-func examineRedis(urls map[string]string, passwordFile string) controlplane.Examiner {
-	return func(ctx context.Context) []controlplane.Check {
+func examineRedis(urls map[string]string, passwordFile string) watch.Examiner {
+	return func(ctx context.Context) []watch.Check {
 		if len(urls) == 0 {
-			return []controlplane.Check{{Name: "configured", Result: controlplane.CheckWarn,
+			return []watch.Check{{Name: "configured", Result: watch.CheckWarn,
 				What: "no region's Redis is known to weir-control",
 				Do:   "Set redis-url, if this machine may reach them: REGION=redis://host:port."}}
 		}
@@ -57,11 +57,11 @@ func examineRedis(urls map[string]string, passwordFile string) controlplane.Exam
 		if passwordFile != "" {
 			var err error
 			if password, err = strict.Line("redis-password-file", passwordFile); err != nil {
-				return []controlplane.Check{redisFail("password", err.Error(), "Correct redis-password-file.")}
+				return []watch.Check{redisFail("password", err.Error(), "Correct redis-password-file.")}
 			}
 		}
 		slots := make(chan struct{}, targetsAtOnce)
-		return examineEach(slices.Sorted(maps.Keys(urls)), func(region string) (string, []controlplane.Check) {
+		return examineEach(slices.Sorted(maps.Keys(urls)), func(region string) (string, []watch.Check) {
 			return region, examineRegion(ctx, urls[region], password, slots)
 		})
 	}
@@ -69,8 +69,8 @@ func examineRedis(urls map[string]string, passwordFile string) controlplane.Exam
 
 // examineEach examines all of a list at once, so that one that hangs uses up only its own time. It returns the checks
 // in the order of the list. examine returns a name to put before those of its checks, or "".
-func examineEach[T any](list []T, examine func(T) (string, []controlplane.Check)) []controlplane.Check {
-	found := make([][]controlplane.Check, len(list))
+func examineEach[T any](list []T, examine func(T) (string, []watch.Check)) []watch.Check {
+	found := make([][]watch.Check, len(list))
 	var examining sync.WaitGroup
 	for i, of := range list {
 		examining.Go(func() {
@@ -89,13 +89,13 @@ func examineEach[T any](list []T, examine func(T) (string, []controlplane.Check)
 
 // examineRegion checks a region's servers, each in a slot of its own. The names of the checks contain the
 // server's name.
-func examineRegion(ctx context.Context, list, password string, slots chan struct{}) []controlplane.Check {
+func examineRegion(ctx context.Context, list, password string, slots chan struct{}) []watch.Check {
 	quiet()
 	targets, err := redisclient.Targets(list)
 	if err != nil {
-		return []controlplane.Check{redisFail("reachable", "redis-url cannot be used: "+err.Error(), "Correct redis-url.")}
+		return []watch.Check{redisFail("reachable", "redis-url cannot be used: "+err.Error(), "Correct redis-url.")}
 	}
-	return examineEach(targets, func(target redisclient.Target) (string, []controlplane.Check) {
+	return examineEach(targets, func(target redisclient.Target) (string, []watch.Check) {
 		slots <- struct{}{}
 		defer func() { <-slots }()
 		return target.Name, examineTarget(ctx, target, password)
@@ -103,7 +103,7 @@ func examineRegion(ctx context.Context, list, password string, slots chan struct
 }
 
 // examineTarget checks one server, or the masters of a Cluster.
-func examineTarget(area context.Context, target redisclient.Target, password string) []controlplane.Check {
+func examineTarget(area context.Context, target redisclient.Target, password string) []watch.Check {
 	if o := target.Options; password != "" && o.CredentialsProviderContext == nil {
 		o.Password = password
 	}
@@ -118,7 +118,7 @@ func examineTarget(area context.Context, target redisclient.Target, password str
 		return examineServer(ctx, target.Where(), "", client)
 	}
 	var mu sync.Mutex
-	var checks []controlplane.Check
+	var checks []watch.Check
 	err := cluster.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error {
 		found := examineServer(ctx, c.Options().Addr, c.Options().Addr+" ", c)
 		mu.Lock()
@@ -130,9 +130,9 @@ func examineTarget(area context.Context, target redisclient.Target, password str
 		err = errors.New("it has no masters")
 	}
 	if err != nil {
-		return []controlplane.Check{unreachable(err)}
+		return []watch.Check{unreachable(err)}
 	}
-	slices.SortStableFunc(checks, func(a, b controlplane.Check) int {
+	slices.SortStableFunc(checks, func(a, b watch.Check) int {
 		return strings.Compare(strings.SplitN(a.Name, " ", 2)[0], strings.SplitN(b.Name, " ", 2)[0])
 	})
 	ctx, cancel = context.WithTimeout(area, redisTimeout) // a master that hangs has used up the other one
@@ -141,13 +141,13 @@ func examineTarget(area context.Context, target redisclient.Target, password str
 }
 
 // examineServer checks one server, and puts a prefix before the names of its checks.
-func examineServer(ctx context.Context, where, prefix string, client redis.Cmdable) []controlplane.Check {
+func examineServer(ctx context.Context, where, prefix string, client redis.Cmdable) []watch.Check {
 	if err := client.Ping(ctx).Err(); err != nil {
 		c := unreachable(err)
 		c.Name = prefix + c.Name
-		return []controlplane.Check{c}
+		return []watch.Check{c}
 	}
-	checks := []controlplane.Check{redisOK("reachable", where)}
+	checks := []watch.Check{redisOK("reachable", where)}
 	text, err := client.Info(ctx).Result()
 	info := readInfo(text)
 	switch {
@@ -166,7 +166,7 @@ func examineServer(ctx context.Context, where, prefix string, client redis.Cmdab
 	return checks
 }
 
-func examineCluster(ctx context.Context, client redis.Cmdable) controlplane.Check {
+func examineCluster(ctx context.Context, client redis.Cmdable) watch.Check {
 	state, err := client.ClusterInfo(ctx).Result()
 	if err != nil {
 		return unanswered("cluster", err, "", "Grant the Redis user +cluster|info.")
@@ -175,7 +175,7 @@ func examineCluster(ctx context.Context, client redis.Cmdable) controlplane.Chec
 }
 
 // unanswered reports that a command after PING has failed. Only a missing right is mended by a grant.
-func unanswered(name string, err error, missing, grant string) controlplane.Check {
+func unanswered(name string, err error, missing, grant string) watch.Check {
 	var refusal redis.Error
 	switch {
 	case redis.HasErrorPrefix(err, "NOPERM"):
@@ -186,7 +186,7 @@ func unanswered(name string, err error, missing, grant string) controlplane.Chec
 	return redisFail(name, err.Error()+missing, "See the load and the log of that Redis, and the network to it.")
 }
 
-func unreachable(err error) controlplane.Check {
+func unreachable(err error) watch.Check {
 	return redisFail("reachable", err.Error(),
 		"Start that Redis, let this machine reach it, or correct redis-url and redis-password-file.")
 }
@@ -211,13 +211,13 @@ func readInfo(text string) map[string]string {
 }
 
 // infoChecks judges version, writes, eviction and memory. A server can leave out a line, which says nothing.
-func infoChecks(info map[string]string) []controlplane.Check {
+func infoChecks(info map[string]string) []watch.Check {
 	version := redisOK("version", info["redis_version"])
 	if major, err := strconv.Atoi(strings.SplitN(info["redis_version"], ".", 2)[0]); err != nil || major < 6 {
 		version = redisWarn("version", fmt.Sprintf("%.40q", info["redis_version"]),
 			"Weir is tested with Redis 7; upgrade from anything before 6.")
 	}
-	checks := []controlplane.Check{version, writesCheck(info)}
+	checks := []watch.Check{version, writesCheck(info)}
 	for _, name := range []string{"maxmemory", "maxmemory_policy", "used_memory"} {
 		if info[name] == "" {
 			return append(checks, redisWarn("memory", "INFO has no "+name+": eviction and memory are not checked",
@@ -249,7 +249,7 @@ func infoChecks(info map[string]string) []controlplane.Check {
 }
 
 // writesCheck judges whether a server takes writes. A replica, and a server that refuses writes, answer reads.
-func writesCheck(info map[string]string) controlplane.Check {
+func writesCheck(info map[string]string) watch.Check {
 	least, err := strconv.Atoi(info["min_slaves_good_slaves"]) // absent unless min-replicas-to-write is set
 	switch role := info["role"]; {
 	case role == "":
@@ -276,7 +276,7 @@ func writesCheck(info map[string]string) controlplane.Check {
 // clusterSlots is how many slots the keys of a Cluster are divided into.
 const clusterSlots = "16384"
 
-func clusterCheck(info map[string]string) controlplane.Check {
+func clusterCheck(info map[string]string) watch.Check {
 	if state := info["cluster_state"]; state != "ok" {
 		return redisFail("cluster", fmt.Sprintf("cluster_state is %.40q, %s of %s slots are ok", state,
 			info["cluster_slots_ok"], info["cluster_slots_assigned"]),
@@ -290,14 +290,14 @@ func clusterCheck(info map[string]string) controlplane.Check {
 	return redisOK("cluster", info["cluster_size"]+" masters, all slots are served")
 }
 
-func redisOK(name, what string) controlplane.Check {
-	return controlplane.Check{Name: name, Result: controlplane.CheckOK, What: what}
+func redisOK(name, what string) watch.Check {
+	return watch.Check{Name: name, Result: watch.CheckOK, What: what}
 }
 
-func redisWarn(name, what, do string) controlplane.Check {
-	return controlplane.Check{Name: name, Result: controlplane.CheckWarn, What: what, Do: do}
+func redisWarn(name, what, do string) watch.Check {
+	return watch.Check{Name: name, Result: watch.CheckWarn, What: what, Do: do}
 }
 
-func redisFail(name, what, do string) controlplane.Check {
-	return controlplane.Check{Name: name, Result: controlplane.CheckFail, What: what, Do: do}
+func redisFail(name, what, do string) watch.Check {
+	return watch.Check{Name: name, Result: watch.CheckFail, What: what, Do: do}
 }

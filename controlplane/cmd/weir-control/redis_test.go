@@ -12,7 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/watch"
 	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/servers"
 	"github.com/weirhq/weir/shared/testcert"
@@ -24,10 +24,10 @@ func TestExamineRedis(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	defer func() { _ = client.Close() }()
 	urls, passwordFile := map[string]string{"eu": "redis://" + server.Addr()}, ""
-	want := func(name string, result controlplane.CheckResult, says string) {
+	want := func(name string, result watch.CheckResult, says string) {
 		t.Helper()
 		for _, c := range examineRedis(urls, passwordFile)(t.Context()) {
-			if c.Name == name && (c.Result != result || !strings.Contains(c.What+c.Do, says)) || (c.Do == "") != (c.Result == controlplane.CheckOK) {
+			if c.Name == name && (c.Result != result || !strings.Contains(c.What+c.Do, says)) || (c.Do == "") != (c.Result == watch.CheckOK) {
 				t.Errorf("%+v, want %s, saying %q", c, result, says)
 			}
 			if c.Name == name {
@@ -42,33 +42,33 @@ func TestExamineRedis(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	want("eu reachable", controlplane.CheckOK, server.Addr())
-	want("eu version", controlplane.CheckOK, "7.")
-	want("eu eviction", controlplane.CheckOK, "noeviction")
-	want("eu memory", controlplane.CheckWarn, "without a limit")
+	want("eu reachable", watch.CheckOK, server.Addr())
+	want("eu version", watch.CheckOK, "7.")
+	want("eu eviction", watch.CheckOK, "noeviction")
+	want("eu memory", watch.CheckWarn, "without a limit")
 	set("maxmemory-policy", "allkeys-lru")
-	want("eu eviction", controlplane.CheckWarn, "CONFIG SET maxmemory-policy noeviction")
+	want("eu eviction", watch.CheckWarn, "CONFIG SET maxmemory-policy noeviction")
 	set("maxmemory", "100mb")
-	want("eu eviction", controlplane.CheckFail, "allkeys-lru")
-	want("eu memory", controlplane.CheckOK, "100.00M")
+	want("eu eviction", watch.CheckFail, "allkeys-lru")
+	want("eu memory", watch.CheckOK, "100.00M")
 	set("maxmemory-policy", "noeviction")
 	set("maxmemory", "1")
-	want("eu memory", controlplane.CheckFail, "Raise maxmemory")
+	want("eu memory", watch.CheckFail, "Raise maxmemory")
 	set("maxmemory", "0")
 	set("requirepass", "s3cret")
-	want("eu reachable", controlplane.CheckFail, "redis-password-file")
+	want("eu reachable", watch.CheckFail, "redis-password-file")
 	passwordFile = filepath.Join(t.TempDir(), "password")
-	want("password", controlplane.CheckFail, "Correct redis-password-file")
+	want("password", watch.CheckFail, "Correct redis-password-file")
 	if err := os.WriteFile(passwordFile, []byte("s3cret\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	want("eu reachable", controlplane.CheckOK, server.Addr())
+	want("eu reachable", watch.CheckOK, server.Addr())
 	if err := server.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	want("eu reachable", controlplane.CheckFail, "Start that Redis")
+	want("eu reachable", watch.CheckFail, "Start that Redis")
 	urls = nil
-	want("configured", controlplane.CheckWarn, "Set redis-url")
+	want("configured", watch.CheckWarn, "Set redis-url")
 }
 
 // A cluster that has no slots is down, by its one node and as a Cluster.
@@ -79,7 +79,7 @@ func TestExamineRedisCluster(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = server.Stop() })
 	checks := examineRedis(map[string]string{"eu": "redis://" + server.Addr()}, "")(t.Context())
-	if c := checks[len(checks)-1]; c.Name != "eu cluster" || c.Result != controlplane.CheckFail {
+	if c := checks[len(checks)-1]; c.Name != "eu cluster" || c.Result != watch.CheckFail {
 		t.Errorf("%+v", checks)
 	}
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
@@ -91,13 +91,13 @@ func TestExamineRedisCluster(t *testing.T) {
 	await.True(t, "the masters of the Cluster are examined", func() bool {
 		checks = examineRedis(byAddress, "")(t.Context())
 		last := checks[len(checks)-1]
-		return last.Name == "eu cluster" && last.Result == controlplane.CheckOK
+		return last.Name == "eu cluster" && last.Result == watch.CheckOK
 	})
 	_, port, _ := strings.Cut(server.Addr(), ":")
-	if c := checks[0]; !strings.HasSuffix(c.Name, ":"+port+" reachable") || c.Result != controlplane.CheckOK {
+	if c := checks[0]; !strings.HasSuffix(c.Name, ":"+port+" reachable") || c.Result != watch.CheckOK {
 		t.Errorf("%+v", checks)
 	}
-	if c := clusterCheck(readInfo("cluster_state:ok\r\ncluster_slots_ok:16384\r\ncluster_size:3\r\n")); c.Result != controlplane.CheckOK {
+	if c := clusterCheck(readInfo("cluster_state:ok\r\ncluster_slots_ok:16384\r\ncluster_size:3\r\n")); c.Result != watch.CheckOK {
 		t.Errorf("%+v", c)
 	}
 }
@@ -152,7 +152,7 @@ func TestExamineRedisOfEveryLayout(t *testing.T) {
 		}
 		checks := examineRedis(map[string]string{"eu": c.list}, path("password"))(t.Context())
 		for _, check := range checks {
-			if check.Result == controlplane.CheckFail || strings.HasSuffix(check.Name, " info") {
+			if check.Result == watch.CheckFail || strings.HasSuffix(check.Name, " info") {
 				t.Errorf("%s: %+v", name, check)
 			}
 		}
@@ -164,12 +164,12 @@ func TestExamineRedisOfEveryLayout(t *testing.T) {
 		t.Fatal(err)
 	}
 	checks := examineRedis(map[string]string{"eu": "redis://weir@" + server.Addr()}, path("password"))(t.Context())
-	if checks[0].Result != controlplane.CheckOK || checks[1].Name != "eu info" || checks[1].Result != controlplane.CheckWarn || !strings.Contains(checks[1].Do, "+info") {
+	if checks[0].Result != watch.CheckOK || checks[1].Name != "eu info" || checks[1].Result != watch.CheckWarn || !strings.Contains(checks[1].Do, "+info") {
 		t.Errorf("without the right to INFO: %+v", checks)
 	}
 	// By Sentinels that do not answer: a check, and no refusal.
 	checks = examineRedis(map[string]string{"eu": "redis://127.0.0.1:1?master=weir&addr=127.0.0.1:2"}, "")(t.Context())
-	if len(checks) != 1 || checks[0].Name != "eu reachable" || checks[0].Result != controlplane.CheckFail {
+	if len(checks) != 1 || checks[0].Name != "eu reachable" || checks[0].Result != watch.CheckFail {
 		t.Errorf("by Sentinels: %+v", checks)
 	}
 }
@@ -205,13 +205,13 @@ func TestExamineRedisThatTakesNoWrites(t *testing.T) {
 		info := readInfo(whole)
 		delete(info, name)
 		checks := infoChecks(info)
-		if last := checks[len(checks)-1]; last.Result != controlplane.CheckWarn || !strings.Contains(last.What, "no "+name) {
+		if last := checks[len(checks)-1]; last.Result != watch.CheckWarn || !strings.Contains(last.What, "no "+name) {
 			t.Errorf("without %s: %+v", name, last)
 		}
 	}
 }
 
-func resultOf(checks []controlplane.Check, name string) string {
+func resultOf(checks []watch.Check, name string) string {
 	for _, c := range checks {
 		if c.Name == name {
 			return name + " " + string(c.Result)
@@ -240,8 +240,8 @@ func TestExamineRedisReplica(t *testing.T) {
 
 // A Cluster that serves keys although slots are lost says that its state is ok.
 func TestExamineAClusterThatLacksSlots(t *testing.T) {
-	for slots, want := range map[string]controlplane.CheckResult{
-		"16384": controlplane.CheckOK, "10923": controlplane.CheckFail, "": controlplane.CheckFail,
+	for slots, want := range map[string]watch.CheckResult{
+		"16384": watch.CheckOK, "10923": watch.CheckFail, "": watch.CheckFail,
 	} {
 		c := clusterCheck(map[string]string{"cluster_state": "ok", "cluster_slots_ok": slots, "cluster_size": "3"})
 		if c.Result != want {
@@ -259,12 +259,12 @@ func TestARedisThatHangsHidesNoOtherRegion(t *testing.T) {
 	for _, region := range strings.Split("abcdefghij", "") {
 		urls[region] = "redis://" + proxy.Addr() + "?read_timeout=5s"
 	}
-	checks := controlplane.Diagnose(t.Context(), map[string]controlplane.Examiner{"redis": examineRedis(urls, "")})
+	checks := watch.Diagnose(t.Context(), map[string]watch.Examiner{"redis": examineRedis(urls, "")})
 	var hang []string
 	for _, c := range checks {
 		if region, name, _ := strings.Cut(c.Name, " "); region != "z" {
 			hang = append(hang, region)
-			if name != "reachable" || c.Result != controlplane.CheckFail {
+			if name != "reachable" || c.Result != watch.CheckFail {
 				t.Errorf("of a region that hangs: %+v", c)
 			}
 		}
@@ -310,7 +310,7 @@ func TestATimeoutIsNoMissingRight(t *testing.T) {
 		found := examineServer(t.Context(), "redis.test:6379", "", client)
 		found = append(found[1:], examineCluster(t.Context(), client))
 		for _, check := range found {
-			if check.Result == controlplane.CheckOK || check.Do == "" || strings.Contains(check.Do, "Grant") != c.grant ||
+			if check.Result == watch.CheckOK || check.Do == "" || strings.Contains(check.Do, "Grant") != c.grant ||
 				!strings.Contains(check.What, c.err.Error()) {
 				t.Errorf("%v: %+v, want advice to grant: %v", c.err, check, c.grant)
 			}
@@ -335,7 +335,7 @@ func FuzzReadInfo(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		info := readInfo(text)
 		for _, c := range append(infoChecks(info), clusterCheck(info)) {
-			if c.Name == "" || c.Result == "" || (c.Do == "") != (c.Result == controlplane.CheckOK) {
+			if c.Name == "" || c.Result == "" || (c.Do == "") != (c.Result == watch.CheckOK) {
 				t.Errorf("%+v", c)
 			}
 		}

@@ -6,6 +6,9 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/fleet"
+	"github.com/weirhq/weir/controlplane/retire"
+	"github.com/weirhq/weir/controlplane/watch"
 	"github.com/weirhq/weir/restate/handlers"
 )
 
@@ -14,18 +17,18 @@ const watchTimeout = 10 * time.Second
 
 // watchFleet keeps the metrics of the nodes, and corrects their heartbeats after a step of MySQL's clock. The watch of
 // MySQL reports that it cannot look.
-func watchFleet(ctx context.Context, liveWithin time.Duration, steps controlplane.FleetRepair,
-	metrics *controlplane.Metrics, log *slog.Logger) {
+func watchFleet(ctx context.Context, liveWithin time.Duration, steps fleet.FleetRepair,
+	metrics *watch.WatchMetrics, log *slog.Logger) {
 	failing := false
 	controlplane.Every(ctx, watchEvery, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, watchTimeout)
 		defer cancel()
-		fleet, err := controlplane.ListFleet(ctx, steps, liveWithin)
+		listing, err := fleet.ListFleet(ctx, steps, liveWithin)
 		if err != nil {
 			return err
 		}
-		metrics.FleetSeen(fleet)
-		corrected, err := controlplane.SetFleetRight(ctx, fleet, steps)
+		metrics.FleetSeen(listing)
+		corrected, err := fleet.SetFleetRight(ctx, listing, steps)
 		if corrected > 0 {
 			log.Warn("the clock of MySQL has stepped back, and heartbeats from before count from now on", "nodes", corrected)
 		}
@@ -39,7 +42,7 @@ func watchFleet(ctx context.Context, liveWithin time.Duration, steps controlplan
 
 // watchRollouts keeps the metrics of the rollout under way; at most one is. The
 // keeper of the schedules reports that it cannot look.
-func watchRollouts(ctx context.Context, rollouts handlers.RolloutClient, metrics *controlplane.Metrics) {
+func watchRollouts(ctx context.Context, rollouts handlers.RolloutClient, metrics *watch.WatchMetrics) {
 	controlplane.Every(ctx, watchEvery, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, watchTimeout)
 		defer cancel()
@@ -53,11 +56,11 @@ func watchRollouts(ctx context.Context, rollouts handlers.RolloutClient, metrics
 
 // retirementUnderWay asks for the list first: that a table has never been retired is an
 // error of Status, and a line in the log.
-func retirementUnderWay(ctx context.Context, retirements handlers.RetirementClient) (*controlplane.Retirement, error) {
-	newest, err := retirements.List(ctx, controlplane.Blocklist)
+func retirementUnderWay(ctx context.Context, retirements handlers.RetirementClient) (*retire.Retirement, error) {
+	newest, err := retirements.List(ctx, retire.Blocklist)
 	if err != nil || len(newest) == 0 || newest[0].Phase.Over() {
 		return nil, err
 	}
-	r, err := retirements.Status(ctx, controlplane.Blocklist)
+	r, err := retirements.Status(ctx, retire.Blocklist)
 	return &r, err
 }

@@ -5,7 +5,7 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/limits"
 	"github.com/weirhq/weir/controlplane/limitwords"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
@@ -18,7 +18,7 @@ func (c *call) limitsOf(p plan) string {
 	for _, change := range p.changes {
 		switch {
 		case change.limit == nil:
-		case len(changes) == controlplane.LimitChangesMax:
+		case len(changes) == limits.LimitChangesMax:
 			left++
 		default:
 			changes = append(changes, change.limit)

@@ -4,7 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/rollout"
+	"github.com/weirhq/weir/controlplane/tunings"
 )
 
 // What changes the answers of a whole fleet at once names that and waits for a yes, as what cannot be undone does;
@@ -22,7 +23,7 @@ func TestChangesOfTheWholeFleetAreConfirmed(t *testing.T) {
 			world := func() *world {
 				w := newWorld(t)
 				w.run(t, "rollout", "start", "--tuning", "rfc", "--stage", "all", "--id", "r1", "--reason", "x")
-				w.rollouts.list[0].Phase = controlplane.RolloutDone
+				w.rollouts.list[0].Phase = rollout.RolloutDone
 				w.changes = nil
 				return w
 			}
@@ -97,7 +98,7 @@ func TestTuningSetShowsTheRegionsThatItChanges(t *testing.T) {
 		"eu": "eu:\n  floor: 0.5 -> 0.3\n",
 	} {
 		w := newWorld(t)
-		w.inForce = []controlplane.RegionTuning{{Version: 4, Document: tuned(t)}, {Region: "eu", Version: 5, Document: tuned(t, "floor=0.5")}}
+		w.inForce = []tunings.RegionTuning{{Version: 4, Document: tuned(t)}, {Region: "eu", Version: 5, Document: tuned(t, "floor=0.5")}}
 		from := map[string]string{"us": "fleet", "eu": "eu"}[region]
 		args := []string{"tuning", "set", "--set", "floor=0.3", "--from", from, "--region", region, "--at-once", "--reason", "x", "--yes"}
 		if code := w.run(t, args...); code != exitOK || w.stderr.String() != want {

@@ -8,7 +8,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/limits"
 )
 
 // What cannot be undone names what will be lost, and waits for a yes; without a terminal it takes --yes.
@@ -21,7 +21,7 @@ func TestConfirm(t *testing.T) {
 	} {
 		t.Run(tc.call, func(t *testing.T) {
 			w := newWorld(t)
-			w.shelf.override = controlplane.Override{Workspace: "acme", Namespace: "api", Pattern: "user_*", Limit: 7, DurationMs: 60_000, Shadow: true, UpdatedAt: now}
+			w.shelf.override = limits.Override{Workspace: "acme", Namespace: "api", Pattern: "user_*", Limit: 7, DurationMs: 60_000, Shadow: true, UpdatedAt: now}
 			w.run(t, "retire", "start", "--reason", "x")
 			args := append(strings.Fields(tc.args), "--reason", "x")
 			w.changes = nil
@@ -71,7 +71,7 @@ func TestEveryLossIsConfirmed(t *testing.T) {
 // The override that is shown is the one that is deleted, and no other.
 func TestConfirmedOverrideIsTheOneThatWasShown(t *testing.T) {
 	w := newWorld(t)
-	w.shelf.override, w.stdin = controlplane.Override{Limit: 7, UpdatedAt: now}, "yes\n"
+	w.shelf.override, w.stdin = limits.Override{Limit: 7, UpdatedAt: now}, "yes\n"
 	if code := w.run(t, "override", "delete", "acme", "api", "user_*", "--reason", "x"); code != exitOK || w.shelf.seen == nil || *w.shelf.seen != now.UnixMilli() {
 		t.Errorf("exit %d, %v, %s", code, w.shelf.seen, w.stderr.String())
 	}

@@ -20,6 +20,9 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/api"
+	"github.com/weirhq/weir/controlplane/audit"
+	"github.com/weirhq/weir/controlplane/limits"
+	"github.com/weirhq/weir/controlplane/tunings"
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
 	"github.com/weirhq/weir/shared/settings"
 	"github.com/weirhq/weir/shared/window"
@@ -28,10 +31,10 @@ import (
 
 // drawer keeps settings in memory as the database does: each change is later than the one before it.
 type drawer struct {
-	controlplane.SettingsStore
-	overrides  map[controlplane.OverrideName]controlplane.Override
-	namespaces map[[2]string]controlplane.Namespace
-	audit      []controlplane.AuditEntry
+	limits.SettingsStore
+	overrides  map[limits.OverrideName]limits.Override
+	namespaces map[[2]string]limits.Namespace
+	audit      []audit.AuditEntry
 	clock      time.Time
 	broken     string // pattern whose change fails
 }
@@ -41,20 +44,20 @@ func (d *drawer) tick() time.Time {
 	return d.clock
 }
 
-func (d *drawer) Override(_ context.Context, workspace, namespace, pattern string) (*controlplane.Override, error) {
-	o, there := d.overrides[controlplane.OverrideName{Workspace: workspace, Namespace: namespace, Pattern: pattern}]
+func (d *drawer) Override(_ context.Context, workspace, namespace, pattern string) (*limits.Override, error) {
+	o, there := d.overrides[limits.OverrideName{Workspace: workspace, Namespace: namespace, Pattern: pattern}]
 	if !there {
 		return nil, nil
 	}
 	return &o, nil
 }
 
-func (d *drawer) ChangeOverride(_ context.Context, workspace, namespace, pattern string, change func(*controlplane.Override) (*controlplane.Override, controlplane.AuditEntry, error)) error {
+func (d *drawer) ChangeOverride(_ context.Context, workspace, namespace, pattern string, change func(*limits.Override) (*limits.Override, audit.AuditEntry, error)) error {
 	if pattern == d.broken {
 		return fmt.Errorf("%w: the database is gone", controlplane.ErrUnavailable)
 	}
-	name := controlplane.OverrideName{Workspace: workspace, Namespace: namespace, Pattern: pattern}
-	var before *controlplane.Override
+	name := limits.OverrideName{Workspace: workspace, Namespace: namespace, Pattern: pattern}
+	var before *limits.Override
 	if o, there := d.overrides[name]; there {
 		before = &o
 	}
@@ -83,8 +86,8 @@ func (d *drawer) patterns(workspace, namespace string) (all []string) {
 	return all
 }
 
-func (d *drawer) AllOverrides(_ context.Context, of *workspaces.Set, after controlplane.OverrideName, rows int) (page []controlplane.Override, err error) {
-	byName := func(a, b controlplane.OverrideName) int {
+func (d *drawer) AllOverrides(_ context.Context, of *workspaces.Set, after limits.OverrideName, rows int) (page []limits.Override, err error) {
+	byName := func(a, b limits.OverrideName) int {
 		return cmp.Or(cmp.Compare(a.Workspace, b.Workspace), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pattern, b.Pattern))
 	}
 	for _, name := range slices.SortedFunc(maps.Keys(d.overrides), byName) {
@@ -95,9 +98,9 @@ func (d *drawer) AllOverrides(_ context.Context, of *workspaces.Set, after contr
 	return page, nil
 }
 
-func (d *drawer) ChangeNamespace(_ context.Context, workspace, namespace string, change func(*controlplane.Namespace) (controlplane.Namespace, controlplane.AuditEntry, error)) error {
+func (d *drawer) ChangeNamespace(_ context.Context, workspace, namespace string, change func(*limits.Namespace) (limits.Namespace, audit.AuditEntry, error)) error {
 	name := [2]string{workspace, namespace}
-	var before *controlplane.Namespace
+	var before *limits.Namespace
 	if n, there := d.namespaces[name]; there {
 		before = &n
 	}
@@ -110,14 +113,14 @@ func (d *drawer) ChangeNamespace(_ context.Context, workspace, namespace string,
 	return nil
 }
 
-func (d *drawer) Namespace(_ context.Context, workspace, namespace string) (*controlplane.Namespace, error) {
+func (d *drawer) Namespace(_ context.Context, workspace, namespace string) (*limits.Namespace, error) {
 	if n, there := d.namespaces[[2]string{workspace, namespace}]; there {
 		return &n, nil
 	}
 	return nil, nil
 }
 
-func (d *drawer) AllNamespaces(_ context.Context, of *workspaces.Set, workspace, namespace string, rows int) (page []controlplane.Namespace, err error) {
+func (d *drawer) AllNamespaces(_ context.Context, of *workspaces.Set, workspace, namespace string, rows int) (page []limits.Namespace, err error) {
 	byName := func(a, b [2]string) int { return cmp.Or(cmp.Compare(a[0], b[0]), cmp.Compare(a[1], b[1])) }
 	for _, name := range slices.SortedFunc(maps.Keys(d.namespaces), byName) {
 		if of.Has(name[0]) && byName(name, [2]string{workspace, namespace}) > 0 && len(page) < rows {
@@ -127,19 +130,19 @@ func (d *drawer) AllNamespaces(_ context.Context, of *workspaces.Set, workspace,
 	return page, nil
 }
 
-func (d *drawer) put(o controlplane.Override) {
+func (d *drawer) put(o limits.Override) {
 	o.UpdatedAt = d.tick()
-	d.overrides[controlplane.OverrideName{Workspace: o.Workspace, Namespace: o.Namespace, Pattern: o.Pattern}] = o
+	d.overrides[limits.OverrideName{Workspace: o.Workspace, Namespace: o.Namespace, Pattern: o.Pattern}] = o
 }
 
 // newDrawerWorld is the API over real rules and a drawer. With true it asks for the token of the shelf.
 func newDrawerWorld(t *testing.T, asks ...bool) (*world, *drawer) {
 	t.Helper()
 	w := newWorld(t)
-	d := &drawer{overrides: map[controlplane.OverrideName]controlplane.Override{}, namespaces: map[[2]string]controlplane.Namespace{}, clock: now}
+	d := &drawer{overrides: map[limits.OverrideName]limits.Override{}, namespaces: map[[2]string]limits.Namespace{}, clock: now}
 	server := httptest.NewServer(api.NewHandler(api.Config{
-		Settings: controlplane.NewSettings(d), Tokens: &w.shelf, RequireTokens: len(asks) > 0 && asks[0], Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
-		Tuning: func(context.Context) ([]controlplane.RegionTuning, error) { return w.inForce, nil },
+		Settings: limits.NewSettings(d), Tokens: &w.shelf, RequireTokens: len(asks) > 0 && asks[0], Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
+		Tuning: func(context.Context) ([]tunings.RegionTuning, error) { return w.inForce, nil },
 	}))
 	t.Cleanup(server.Close)
 	w.url = server.URL
@@ -274,10 +277,10 @@ func TestApplyReplacesPatternsAtTheirBound(t *testing.T) {
 	w, d := newDrawerWorld(t)
 	document := "kind: weir-settings\nversion: 1\noverrides:\n"
 	for i := range window.PatternsAlikeMax {
-		d.put(controlplane.Override{Workspace: "acme", Namespace: "api", Pattern: fmt.Sprintf("a*b*%02d", i), Limit: 1})
+		d.put(limits.Override{Workspace: "acme", Namespace: "api", Pattern: fmt.Sprintf("a*b*%02d", i), Limit: 1})
 		document += fmt.Sprintf("  - {workspace: \"acme\", namespace: \"api\", pattern: \"a*c*%02d\", limit: 1}\n", i)
 	}
-	d.put(controlplane.Override{Workspace: "acme", Namespace: "api", Pattern: "b*b*", Limit: 1})
+	d.put(limits.Override{Workspace: "acme", Namespace: "api", Pattern: "b*b*", Limit: 1})
 	if code := w.run(t, "apply", "-f", path(t, document), "--prune", "--yes", "--reason", "x"); code != exitOK {
 		t.Fatalf("exit %d, %s", code, w.stderr.String())
 	}
@@ -308,7 +311,7 @@ func TestExportRefusesTuningOfANewerBuild(t *testing.T) {
 	w, _ := newDrawerWorld(t)
 	newer := strings.TrimSuffix(tuned(t), "}") + `,"of_a_newer_build":7}`
 	for _, region := range []string{"", "eu"} {
-		w.inForce = []controlplane.RegionTuning{{Region: region, Version: 3, Document: newer}}
+		w.inForce = []tunings.RegionTuning{{Region: region, Version: 3, Document: newer}}
 		code := w.run(t, "export")
 		if said := w.stderr.String(); code != exitFailure || w.stdout.Len() > 0 || !strings.Contains(said, "of_a_newer_build") ||
 			!strings.Contains(said, "tuning of "+orFleet(region)) || !strings.Contains(said, "Upgrade weirctl") {
@@ -349,7 +352,7 @@ func TestApplyFailsInTheMiddle(t *testing.T) {
 // Somebody else changes an override between the look and the change: nothing of theirs is lost.
 func TestApplyDoesNotOverwriteWhatItHasNotSeen(t *testing.T) {
 	w, d := newDrawerWorld(t)
-	seen := &controlplane.Override{Workspace: "acme", Namespace: "api", Pattern: "u", Limit: 1}
+	seen := &limits.Override{Workspace: "acme", Namespace: "api", Pattern: "u", Limit: 1}
 	const none = "kind: weir-settings\nversion: 1\n"
 	const two = none + "overrides: [{workspace: acme, namespace: api, pattern: u, limit: 2}, " +
 		"{workspace: acme, namespace: api, pattern: v, limit: 2}]"
@@ -359,7 +362,7 @@ func TestApplyDoesNotOverwriteWhatItHasNotSeen(t *testing.T) {
 }
 
 // applyAfterAChange prunes by a document, and finds that an override was changed after it looked.
-func applyAfterAChange(t *testing.T, w *world, d *drawer, seen *controlplane.Override, text string) {
+func applyAfterAChange(t *testing.T, w *world, d *drawer, seen *limits.Override, text string) {
 	t.Helper()
 	d.put(*seen)
 	document, err := settings.Parse([]byte(text))
@@ -378,7 +381,7 @@ func applyAfterAChange(t *testing.T, w *world, d *drawer, seen *controlplane.Ove
 	seen.Limit = 7
 	d.put(*seen)
 	done, err := p.apply(c, "ann", "x")
-	if err == nil || done != 0 || !strings.Contains(err.Error(), "was changed at") || d.overrides[controlplane.OverrideName{Workspace: "acme", Namespace: "api", Pattern: "u"}].Limit != 7 {
+	if err == nil || done != 0 || !strings.Contains(err.Error(), "was changed at") || d.overrides[limits.OverrideName{Workspace: "acme", Namespace: "api", Pattern: "u"}].Limit != 7 {
 		t.Errorf("%d done, %v", done, err)
 	}
 }
@@ -386,13 +389,13 @@ func applyAfterAChange(t *testing.T, w *world, d *drawer, seen *controlplane.Ove
 // Tuning is compared and left alone; the rollout that makes the difference is named, and weirctl takes it.
 func TestApplyComparesTuning(t *testing.T) {
 	w, _ := newDrawerWorld(t)
-	w.inForce = []controlplane.RegionTuning{{Version: 3, Document: tuned(t)}, {Region: "eu", Version: 4, Document: tuned(t, "floor=0.2")}}
+	w.inForce = []tunings.RegionTuning{{Version: 3, Document: tuned(t)}, {Region: "eu", Version: 4, Document: tuned(t, "floor=0.2")}}
 	if code := w.run(t, "export"); code != exitOK {
 		t.Fatal(w.stderr.String())
 	}
 	exported := w.stdout.String()
 	w.want(t, w.run(t, "apply", "-f", path(t, exported), "--reason", "x"), exitOK, "nothing to change\n")
-	w.inForce = []controlplane.RegionTuning{{Version: 5, Document: tuned(t, "jitter=0.3", "step=0.02")}}
+	w.inForce = []tunings.RegionTuning{{Version: 5, Document: tuned(t, "jitter=0.3", "step=0.02")}}
 	w.want(t, w.run(t, "apply", "-f", path(t, exported), "--reason", "x"), exitOK, `
 ! tuning of fleet: step 0.02 -> 0.01, jitter 0.3 -> 0.2; apply leaves tuning as it is, and this rolls it out:
   weirctl rollout start --from fleet --set step=0.01 --set jitter=0.2 --stage all
@@ -436,15 +439,15 @@ func TestApplyRefuses(t *testing.T) {
 func TestExportOfManyPages(t *testing.T) {
 	w, d := newDrawerWorld(t)
 	for i := range 2*controlplane.PageMax + 1 {
-		d.put(controlplane.Override{Workspace: "acme", Namespace: fmt.Sprintf("n%d", i%3), Pattern: fmt.Sprintf("u%05d", i), Limit: 1})
+		d.put(limits.Override{Workspace: "acme", Namespace: fmt.Sprintf("n%d", i%3), Pattern: fmt.Sprintf("u%05d", i), Limit: 1})
 	}
 	if code := w.run(t, "export"); code != exitOK || strings.Count(w.stdout.String(), "\n  - ") != 2*controlplane.PageMax+1 {
 		t.Errorf("exit %d, %s", code, w.stderr.String())
 	}
-	d.overrides = map[controlplane.OverrideName]controlplane.Override{}
-	d.put(controlplane.Override{Workspace: "\xff", Namespace: "n", Pattern: "a", Limit: 1})
-	d.put(controlplane.Override{Workspace: "\xff", Namespace: "n", Pattern: "\xffb", Limit: 1})
-	d.put(controlplane.Override{Workspace: "\xff", Namespace: "n", Pattern: "\xfeb", Limit: 1})
+	d.overrides = map[limits.OverrideName]limits.Override{}
+	d.put(limits.Override{Workspace: "\xff", Namespace: "n", Pattern: "a", Limit: 1})
+	d.put(limits.Override{Workspace: "\xff", Namespace: "n", Pattern: "\xffb", Limit: 1})
+	d.put(limits.Override{Workspace: "\xff", Namespace: "n", Pattern: "\xfeb", Limit: 1})
 	if code := w.run(t, "export"); code != exitFailure || !strings.Contains(w.stderr.String(), "a name is not UTF-8") {
 		t.Errorf("exit %d, %s%s", code, w.stdout.String(), w.stderr.String())
 	}

@@ -13,13 +13,13 @@ import (
 // skewWorthTellingMs is a difference of clocks that begins to affect decisions.
 const skewWorthTellingMs = 1000
 
-type fleet struct {
+type fleetCommand struct {
 	again
 	Pairs bool `help:"Show how late each region reads the changes of each other region, instead of nodes."`
 }
 
 // Run lists the nodes.
-func (f fleet) Run(c *call) error {
+func (f fleetCommand) Run(c *call) error {
 	return f.look(c, func(c *call) error {
 		answer, err := c.api.Fleet(c.ctx, connect.NewRequest(&controlv1.FleetRequest{}))
 		if err != nil {

@@ -3,7 +3,7 @@ package main
 import (
 	"testing"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
@@ -11,9 +11,9 @@ import (
 func TestFleetPairs(t *testing.T) {
 	w := newWorld(t)
 	w.want(t, w.run(t, "fleet", "--pairs"), exitOK, "not measured: no relay has lately read changes of another region\n")
-	us := controlplane.Node{Live: true}
+	us := fleet.Node{Live: true}
 	us.Region, us.Health.Relay = "us", &heartbeat.Relay{Shards: 1, Held: []int{0}, LagP99Ms: map[string]int64{"eu": 1200, "ap": 12_000}}
-	w.fleet.Nodes = []controlplane.Node{us}
+	w.fleet.Nodes = []fleet.Node{us}
 	w.want(t, w.run(t, "fleet", "--pairs"), exitOK, `
 TO  FROM  99 OF 100 WITHIN  NODES
 us  ap    12s               1

@@ -14,7 +14,9 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/cleanup"
+	"github.com/weirhq/weir/controlplane/rollout"
+	"github.com/weirhq/weir/controlplane/watch"
 	"github.com/weirhq/weir/shared/manual"
 )
 
@@ -103,7 +105,7 @@ func forEveryCommand(t *testing.T, one func(t *testing.T, leaf string, w *world,
 		name := strings.Join(named(leaf), " ")
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			w.health.Overall = controlplane.SeverityOK
+			w.health.Overall = watch.SeverityOK
 			one(t, name, w, examples[name])
 		})
 	}
@@ -142,7 +144,7 @@ func (w *world) prepare(t *testing.T, leaf string) (ready func()) {
 		case "rollout resume":
 			run("rollout pause r1 --reason x")
 		case "rollout rollback":
-			w.rollouts.phases = []controlplane.RolloutPhase{controlplane.RolloutDone, controlplane.RolloutDone}
+			w.rollouts.phases = []rollout.RolloutPhase{rollout.RolloutDone, rollout.RolloutDone}
 		case "retire status", "retire approve", "retire abort", "retire history":
 			run("retire start --reason x")
 		}
@@ -189,7 +191,7 @@ func TestErrorsSayWhatToDoNext(t *testing.T) {
 				if code := w.run(t, "rollout", "start", "--id", "r1", "--tuning", "new.json", "--stage", "all", "--reason", "x"); code != exitOK {
 					t.Fatal(w.stderr.String())
 				}
-				w.rollouts.list[0].Phase = controlplane.RolloutDone
+				w.rollouts.list[0].Phase = rollout.RolloutDone
 			}
 			t.Setenv("WEIR_TOKEN", tc.token)
 			code := w.run(t, strings.Fields(tc.args)...)
@@ -207,7 +209,7 @@ func TestErrorsSayWhatToDoNext(t *testing.T) {
 // In YAML fields keep their order, text that looks like a number stays text, and each document of --watch begins alike.
 func TestYAML(t *testing.T) {
 	w := newWorld(t)
-	w.schedule.status = controlplane.CleanupStatus{Running: true, Interval: time.Minute, NextAt: now}
+	w.schedule.status = cleanup.CleanupStatus{Running: true, Interval: time.Minute, NextAt: now}
 	w.want(t, w.run(t, "cleanup", "status", "-o", "yaml"), exitOK, fmt.Sprintf(`
 ---
 status:

@@ -11,16 +11,18 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/fleet"
+	"github.com/weirhq/weir/controlplane/watch"
 )
 
 // The findings with since when and what to do; the worst is the exit code.
 func TestHealth(t *testing.T) {
 	w := newWorld(t)
-	w.health = controlplane.HealthDocument{Overall: controlplane.SeverityOK, AtMs: now.Add(-4 * time.Second).UnixMilli()}
+	w.health = watch.HealthDocument{Overall: watch.SeverityOK, AtMs: now.Add(-4 * time.Second).UnixMilli()}
 	w.want(t, w.run(t, "health"), exitOK, "ok, checked 4s ago\n")
-	w.health = controlplane.HealthDocument{Overall: controlplane.SeverityCritical, AtMs: now.UnixMilli(), Live: true, LeftOut: 1, Findings: []controlplane.Finding{
-		{Kind: controlplane.FindingRegionDark, Subject: "eu", Severity: controlplane.SeverityCritical, What: "no node of eu is heard of", SinceMs: now.Add(-time.Minute).UnixMilli(), Do: "Look."},
-		{Kind: controlplane.FindingMySQLDown, Severity: controlplane.SeverityWarning, What: "a\nb", SinceMs: now.UnixMilli(), Do: "Start it."},
+	w.health = watch.HealthDocument{Overall: watch.SeverityCritical, AtMs: now.UnixMilli(), Live: true, LeftOut: 1, Findings: []watch.Finding{
+		{Kind: watch.FindingRegionDark, Subject: "eu", Severity: watch.SeverityCritical, What: "no node of eu is heard of", SinceMs: now.Add(-time.Minute).UnixMilli(), Do: "Look."},
+		{Kind: watch.FindingMySQLDown, Severity: watch.SeverityWarning, What: "a\nb", SinceMs: now.UnixMilli(), Do: "Start it."},
 	}}
 	w.want(t, w.run(t, "health"), exitCritical, `
 critical, checked 0s ago
@@ -36,7 +38,7 @@ warning  mysql_down, since 2026-01-02 15:04:05Z (0s ago)
 
 1 finding not shown: an answer holds no more.
 `)
-	w.health.Overall = controlplane.SeverityWarning
+	w.health.Overall = watch.SeverityWarning
 	if code := w.run(t, "health", "-o", "json"); code != exitWarning || !json.Valid(w.stdout.Bytes()) {
 		t.Errorf("exit %d, %s", code, w.stdout.String())
 	}
@@ -45,12 +47,12 @@ warning  mysql_down, since 2026-01-02 15:04:05Z (0s ago)
 // The checks as a table, and what to do about those that are not ok.
 func TestDoctor(t *testing.T) {
 	w := newWorld(t)
-	w.checks = []controlplane.Check{{Area: "mysql", Name: "version", Result: controlplane.CheckOK, What: "10.11"}}
+	w.checks = []watch.Check{{Area: "mysql", Name: "version", Result: watch.CheckOK, What: "10.11"}}
 	w.want(t, w.run(t, "doctor"), exitOK, `
 RESULT  AREA   CHECK    FOUND
 ok      mysql  version  10.11
 `)
-	w.checks = append(w.checks, controlplane.Check{Area: "redis", Name: "eviction", Result: controlplane.CheckWarn, What: "allkeys-lru", Do: "CONFIG SET maxmemory-policy noeviction."})
+	w.checks = append(w.checks, watch.Check{Area: "redis", Name: "eviction", Result: watch.CheckWarn, What: "allkeys-lru", Do: "CONFIG SET maxmemory-policy noeviction."})
 	w.want(t, w.run(t, "doctor"), exitWarning, `
 RESULT  AREA   CHECK     FOUND
 ok      mysql  version   10.11
@@ -59,7 +61,7 @@ warn    redis  eviction  allkeys-lru
 warn  redis, eviction
   -> CONFIG SET maxmemory-policy noeviction.
 `)
-	w.checks = append(w.checks, controlplane.Check{Area: "mysql", Name: "x", Result: controlplane.CheckFail, What: "y", Do: "z"})
+	w.checks = append(w.checks, watch.Check{Area: "mysql", Name: "x", Result: watch.CheckFail, What: "y", Do: "z"})
 	if code := w.run(t, "doctor", "-o", "json"); code != exitCritical || !json.Valid(w.stdout.Bytes()) {
 		t.Errorf("exit %d, %s", code, w.stdout.String())
 	}
@@ -84,8 +86,8 @@ func (i *interrupter) Write(b []byte) (int, error) {
 // an error at the first look ends it at once.
 func TestWatchLooksAgain(t *testing.T) {
 	w := newWorld(t)
-	w.fleet = controlplane.Fleet{}
-	w.health = controlplane.HealthDocument{Overall: controlplane.SeverityWarning, AtMs: now.UnixMilli()}
+	w.fleet = fleet.Fleet{}
+	w.health = watch.HealthDocument{Overall: watch.SeverityWarning, AtMs: now.UnixMilli()}
 	for word, tc := range map[string]struct {
 		args []string
 		code int

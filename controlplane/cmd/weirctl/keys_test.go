@@ -5,18 +5,18 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/limits"
 	"github.com/weirhq/weir/shared/window"
 )
 
 func TestKeysTop(t *testing.T) {
 	w := newWorld(t)
 	w.want(t, w.run(t, "keys", "top"), exitOK, "no keys; 0 nodes reported\n")
-	w.top = controlplane.TopKeys{
+	w.top = limits.TopKeys{
 		Now: now, Total: 40_000, Nodes: 3, Unreadable: 1, Truncated: true, Oldest: 12 * time.Second,
-		Keys: []controlplane.TopKey{
+		Keys: []limits.TopKey{
 			{Workspace: "acme", Namespace: "api", Identifier: "user_42", DurationMs: 60_000, Limit: 10_000, Count: 9_001,
-				Regions: []controlplane.TopKeyRegion{{Region: "eu", Count: 9_000}, {Region: "us", Count: 1}}},
+				Regions: []limits.TopKeyRegion{{Region: "eu", Count: 9_000}, {Region: "us", Count: 1}}},
 			{Workspace: "acme", Namespace: "login", Identifier: "a\x1b[2J", DurationMs: 1000, Limit: -1, Count: 20, More: 5},
 		},
 	}
@@ -29,11 +29,11 @@ shares are of all that 3 nodes reported, up to 12s ago
 the reports of 1 node could not be read, in whole or in part
 the fleet has more nodes than one answer covers: these reported last
 `)
-	if want := (controlplane.TopQuery{Workspace: "acme", Limit: 2}); w.topQuery != want {
+	if want := (limits.TopQuery{Workspace: "acme", Limit: 2}); w.topQuery != want {
 		t.Errorf("asked for %+v, want %+v", w.topQuery, want)
 	}
 	w.run(t, "keys", "top", "--denied", "--namespace=api")
-	if want := (controlplane.TopQuery{Namespace: "api", Denied: true, Limit: 20}); w.topQuery != want {
+	if want := (limits.TopQuery{Namespace: "api", Denied: true, Limit: 20}); w.topQuery != want {
 		t.Errorf("asked for %+v, want %+v", w.topQuery, want)
 	}
 	if code := w.run(t, "keys", "top", "--denied", "--hot"); code != exitUsage {
@@ -45,32 +45,32 @@ the fleet has more nodes than one answer covers: these reported last
 // and is not known otherwise.
 func TestKeysShow(t *testing.T) {
 	w := newWorld(t)
-	w.key = controlplane.KeyReport{Now: now}
+	w.key = limits.KeyReport{Now: now}
 	w.want(t, w.run(t, "keys", "show", "acme", "api", "user_42"), exitOK, `
 no region has stored any count of it lately
 
 These counts are what regions have stored; weirctl explain shows what a node counts.
 `)
-	if want := (controlplane.KeyQuery{Workspace: "acme", Namespace: "api", Identifier: "user_42", Cost: 1}); w.keyQuery != want {
+	if want := (limits.KeyQuery{Workspace: "acme", Namespace: "api", Identifier: "user_42", Cost: 1}); w.keyQuery != want {
 		t.Errorf("asked for %+v, want %+v", w.keyQuery, want)
 	}
-	part := func(region string, count int64, ago time.Duration) controlplane.KeyPart {
-		return controlplane.KeyPart{Region: region, Count: count, UpdatedAt: now.Add(-ago)}
+	part := func(region string, count int64, ago time.Duration) limits.KeyPart {
+		return limits.KeyPart{Region: region, Count: count, UpdatedAt: now.Add(-ago)}
 	}
 	start := now.Truncate(time.Minute).UnixMilli()
-	w.key = controlplane.KeyReport{
+	w.key = limits.KeyReport{
 		Now:      now,
-		Override: &controlplane.Override{Pattern: "user_*", Limit: 100, DurationMs: 60_000},
-		Reset:    &controlplane.Reset{Generation: 2, SetAt: now.Add(-time.Hour)},
-		Windows: []controlplane.KeyWindow{
+		Override: &limits.Override{Pattern: "user_*", Limit: 100, DurationMs: 60_000},
+		Reset:    &limits.Reset{Generation: 2, SetAt: now.Add(-time.Hour)},
+		Windows: []limits.KeyWindow{
 			{
 				DurationMs: 60_000, Weight: 0.25, Effective: 102, Limit: new(int64(100)),
-				Current:  controlplane.KeyCell{StartMs: start, Count: 90, Parts: []controlplane.KeyPart{part("eu", 60, 4*time.Second), part("us", 30, 2*time.Second)}},
-				Previous: controlplane.KeyCell{StartMs: start - 60_000, Count: 50, Parts: []controlplane.KeyPart{{Region: "eu", Count: 50}}},
+				Current:  limits.KeyCell{StartMs: start, Count: 90, Parts: []limits.KeyPart{part("eu", 60, 4*time.Second), part("us", 30, 2*time.Second)}},
+				Previous: limits.KeyCell{StartMs: start - 60_000, Count: 50, Parts: []limits.KeyPart{{Region: "eu", Count: 50}}},
 			},
 			{
 				Mode: window.Estimate, DurationMs: 1000, Weight: 1,
-				Current: controlplane.KeyCell{StartMs: start}, Previous: controlplane.KeyCell{StartMs: start - 1000},
+				Current: limits.KeyCell{StartMs: start}, Previous: limits.KeyCell{StartMs: start - 1000},
 			},
 		},
 	}
@@ -91,10 +91,10 @@ reset 2026-01-02 14:04:05Z: earlier counts are forgotten
 
 These counts are what regions have stored; weirctl explain shows what a node counts.
 `)
-	if want := (controlplane.KeyQuery{Workspace: "acme", Namespace: "api", Identifier: "user_42", Limit: 100, Cost: 5}); w.keyQuery != want {
+	if want := (limits.KeyQuery{Workspace: "acme", Namespace: "api", Identifier: "user_42", Limit: 100, Cost: 5}); w.keyQuery != want {
 		t.Errorf("asked for %+v, want %+v", w.keyQuery, want)
 	}
-	w.top = controlplane.TopKeys{Now: now, Nodes: 1, Keys: []controlplane.TopKey{
+	w.top = limits.TopKeys{Now: now, Nodes: 1, Keys: []limits.TopKey{
 		{Workspace: "acme", Namespace: "api", Identifier: "user_42", DurationMs: 60_000, Limit: 100, Count: 97, ReportedAt: now},
 		{Workspace: "acme", Namespace: "api", Identifier: "user_43", DurationMs: 1000, Limit: 9, Count: 9, ReportedAt: now},
 	}}
@@ -128,7 +128,7 @@ These counts are what regions have stored; weirctl explain shows what a node cou
 func TestKeysHeld(t *testing.T) {
 	w := newWorld(t)
 	w.want(t, w.run(t, "keys", "held"), exitOK, "nothing is held; 0 nodes reported\n")
-	w.held = controlplane.HeldReport{Now: now, Nodes: 2, Oldest: 3 * time.Second, Held: []controlplane.Held{
+	w.held = limits.HeldReport{Now: now, Nodes: 2, Oldest: 3 * time.Second, Held: []limits.Held{
 		{Kind: "lease", Workspace: "acme", Namespace: "exports", Identifier: "org_7", Holder: "job\x1b[2J", Region: "eu", Node: "eu-1",
 			SinceMs: now.Add(-time.Hour).UnixMilli(), Amount: 1},
 		{Kind: "reservation", Workspace: "acme", Namespace: "tokens", Identifier: "org_7", Region: "us", Node: "us-1",
@@ -141,7 +141,7 @@ acme       tokens     org_7       reservation  4,000   -        us      us-1  1m
 
 as 2 nodes reported, up to 3s ago; each reports what it has held longest
 `)
-	if want := (controlplane.HeldQuery{Workspace: "acme", Identifier: "org_7", Limit: 2}); w.heldQuery != want {
+	if want := (limits.HeldQuery{Workspace: "acme", Identifier: "org_7", Limit: 2}); w.heldQuery != want {
 		t.Errorf("asked for %+v, want %+v", w.heldQuery, want)
 	}
 }

@@ -8,23 +8,24 @@ import (
 	"testing"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/previews"
 )
 
 // previews answer the same to everybody, and keep what they were asked.
-type previews struct {
-	asked controlplane.PreviewRequest
+type previewCalls struct {
+	asked previews.PreviewRequest
 	err   error
 }
 
-func (p *previews) Preview(_ context.Context, req controlplane.PreviewRequest) (controlplane.PreviewAnswer, error) {
+func (p *previewCalls) Preview(_ context.Context, req previews.PreviewRequest) (previews.PreviewAnswer, error) {
 	p.asked = req
-	return controlplane.PreviewAnswer{
-		Shape:   controlplane.FleetShape{Nodes: []int{4, 3}, Keys: 240_000, HotShare: 0.1, OverlapShare: 0.05, Limit: 100, WindowMs: 60_000, Assumed: []string{"limit", "window_ms"}},
+	return previews.PreviewAnswer{
+		Shape:   previews.FleetShape{Nodes: []int{4, 3}, Keys: 240_000, HotShare: 0.1, OverlapShare: 0.05, Limit: 100, WindowMs: 60_000, Assumed: []string{"limit", "window_ms"}},
 		OldText: `{"floor":0.5}`, NewText: `{"floor":0.2}`, TookMs: 4200,
-		Predictions: controlplane.Predictions{
-			Old: controlplane.Prediction{FeedIntervalMs: 10_000, RowsWrittenPerS: 100, RowsReadPerS: 2000, ConvergenceP50Ms: 5000, ConvergenceP99Ms: 66_000, HotConvergeP99Ms: 24_641, UnknownShare: 0.471, Overshoot: 3, OrdinaryOvershoot: 1.5},
-			New: controlplane.Prediction{FeedIntervalMs: 200, RowsWrittenPerS: 250, RowsReadPerS: 1000, ConvergenceP50Ms: 1000, ConvergenceP99Ms: 2900, HotConvergeP99Ms: 900, Overshoot: 1.2, OrdinaryOvershoot: 1.1},
-			Curve: []controlplane.Prediction{
+		Predictions: previews.Predictions{
+			Old: previews.Prediction{FeedIntervalMs: 10_000, RowsWrittenPerS: 100, RowsReadPerS: 2000, ConvergenceP50Ms: 5000, ConvergenceP99Ms: 66_000, HotConvergeP99Ms: 24_641, UnknownShare: 0.471, Overshoot: 3, OrdinaryOvershoot: 1.5},
+			New: previews.Prediction{FeedIntervalMs: 200, RowsWrittenPerS: 250, RowsReadPerS: 1000, ConvergenceP50Ms: 1000, ConvergenceP99Ms: 2900, HotConvergeP99Ms: 900, Overshoot: 1.2, OrdinaryOvershoot: 1.1},
+			Curve: []previews.Prediction{
 				{FeedIntervalMs: 50, RowsWrittenPerS: 400, Overshoot: 1}, {FeedIntervalMs: 1000, RowsWrittenPerS: 150, Overshoot: 2},
 			},
 			KeysSimulated: 500, NodesSimulated: 7, Notes: []string{"500 of 240000 keys were simulated"},
@@ -68,7 +69,7 @@ O old   N new   B both   * new with other feed intervals
 - 500 of 240000 keys were simulated
 - simulated in 4.2s
 `)
-	if a := w.previews.asked; a.NoFleet || a.Old != "" || a.New != tuned(t, "floor=0.2") || a.TimeMaxMs != 10_000 || a.Given != (controlplane.GivenShape{}) {
+	if a := w.previews.asked; a.NoFleet || a.Old != "" || a.New != tuned(t, "floor=0.2") || a.TimeMaxMs != 10_000 || a.Given != (previews.GivenShape{}) {
 		t.Errorf("asked %+v", a)
 	}
 	if code := w.run(t, "rollout", "preview", "--tuning", "rfc", "-o", "json"); code != exitOK || !json.Valid(w.stdout.Bytes()) || !strings.Contains(w.stdout.String(), `"overshoot": 1.2`) {

@@ -5,17 +5,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/shared/heartbeat"
 	"github.com/weirhq/weir/shared/workspaces"
 )
 
 func TestResetCommands(t *testing.T) {
 	w := newWorld(t)
-	node := func(id string, live bool, resetAt time.Time) controlplane.Node {
-		return controlplane.Node{Live: live, Heartbeat: heartbeat.Heartbeat{NodeID: id, Region: "eu", Health: heartbeat.Health{ResetAtMs: resetAt.UnixMilli()}}}
+	node := func(id string, live bool, resetAt time.Time) fleet.Node {
+		return fleet.Node{Live: live, Heartbeat: heartbeat.Heartbeat{NodeID: id, Region: "eu", Health: heartbeat.Health{ResetAtMs: resetAt.UnixMilli()}}}
 	}
-	w.fleet = controlplane.Fleet{Nodes: []controlplane.Node{node("a", true, now), node("b", true, now.Add(time.Second)), node("dead", false, time.UnixMilli(0))}}
+	w.fleet = fleet.Fleet{Nodes: []fleet.Node{node("a", true, now), node("b", true, now.Add(time.Second)), node("dead", false, time.UnixMilli(0))}}
 	reset := []string{"reset", "acme", "api", "u1", "--reason", "ticket 7", "--longest-duration", "1h", "--watch", "--yes"}
 	w.want(t, w.run(t, reset...), exitOK, "reset, generation 2; nodes have it within two settings_interval_ms, about 10s unless tuned\n2 of 2 nodes that are live have it\n")
 	if r := w.shelf.reset; r.Identifier != "u1" || r.ExpiresAt != now.Add(2*time.Hour) || w.shelf.by.Reason != "ticket 7" {

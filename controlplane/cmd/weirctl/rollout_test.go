@@ -16,31 +16,34 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/fleet"
+	"github.com/weirhq/weir/controlplane/rollout"
+	"github.com/weirhq/weir/controlplane/watch"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/tuning"
 )
 
 // rollouts are rollouts in memory. Each look takes the next of phases.
 type rollouts struct {
-	list   []controlplane.Rollout
-	phases []controlplane.RolloutPhase
+	list   []rollout.Rollout
+	phases []rollout.RolloutPhase
 	by     controlplane.By
 	err    error
 }
 
-func (s *rollouts) Start(_ context.Context, start controlplane.RolloutStart) (controlplane.Rollout, error) {
+func (s *rollouts) Start(_ context.Context, start rollout.RolloutStart) (rollout.Rollout, error) {
 	if s.err != nil {
-		return controlplane.Rollout{}, s.err
+		return rollout.Rollout{}, s.err
 	}
-	r, err := controlplane.NewRollout(start.ID, start.Spec, start.By, []string{"eu", "us"}, now.UnixMilli())
+	r, err := rollout.NewRollout(start.ID, start.Spec, start.By, []string{"eu", "us"}, now.UnixMilli())
 	if err != nil {
-		return controlplane.Rollout{}, err
+		return rollout.Rollout{}, err
 	}
-	s.list, s.by = append([]controlplane.Rollout{*r}, s.list...), start.By
+	s.list, s.by = append([]rollout.Rollout{*r}, s.list...), start.By
 	return *r, nil
 }
 
-func (s *rollouts) Operate(_ context.Context, id string, order controlplane.RolloutOrder) (controlplane.Rollout, error) {
+func (s *rollouts) Operate(_ context.Context, id string, order rollout.RolloutOrder) (rollout.Rollout, error) {
 	r, err := s.Status(context.Background(), id)
 	if err != nil {
 		return r, err
@@ -52,7 +55,7 @@ func (s *rollouts) Operate(_ context.Context, id string, order controlplane.Roll
 	return r, err
 }
 
-func (s *rollouts) Status(_ context.Context, id string) (controlplane.Rollout, error) {
+func (s *rollouts) Status(_ context.Context, id string) (rollout.Rollout, error) {
 	for i := range s.list {
 		r := &s.list[i]
 		if r.ID != id {
@@ -66,10 +69,10 @@ func (s *rollouts) Status(_ context.Context, id string) (controlplane.Rollout, e
 		}
 		return *r, s.err
 	}
-	return controlplane.Rollout{}, fmt.Errorf("%w: there is no rollout %q", controlplane.ErrNotFound, id)
+	return rollout.Rollout{}, fmt.Errorf("%w: there is no rollout %q", controlplane.ErrNotFound, id)
 }
 
-func (s *rollouts) find(id string) *controlplane.Rollout {
+func (s *rollouts) find(id string) *rollout.Rollout {
 	for i := range s.list {
 		if s.list[i].ID == id {
 			return &s.list[i]
@@ -78,8 +81,8 @@ func (s *rollouts) find(id string) *controlplane.Rollout {
 	return nil
 }
 
-func (s *rollouts) List(context.Context) ([]controlplane.RolloutSummary, error) {
-	var list []controlplane.RolloutSummary
+func (s *rollouts) List(context.Context) ([]rollout.RolloutSummary, error) {
+	var list []rollout.RolloutSummary
 	for _, r := range s.list {
 		list = append(list, r.Summary())
 	}
@@ -129,8 +132,8 @@ Follow it with: weirctl rollout status --watch r1
 	}
 	r := &w.rollouts.list[0]
 	share, least := 0.25, 7.0
-	r.Phase, r.Stage, r.DueMs = controlplane.RolloutBaking, 1, now.Add(90*time.Second).UnixMilli()
-	r.Baseline, r.Now = controlplane.HealthRates{Nodes: 2}, controlplane.HealthRates{Nodes: 1, NodesLost: 1, DeniedShare: &share, ErrorsPerMinute: &least}
+	r.Phase, r.Stage, r.DueMs = rollout.RolloutBaking, 1, now.Add(90*time.Second).UnixMilli()
+	r.Baseline, r.Now = fleet.HealthRates{Nodes: 2}, fleet.HealthRates{Nodes: 1, NodesLost: 1, DeniedShare: &share, ErrorsPerMinute: &least}
 	r.Trouble = "MySQL does not\nanswer"
 	w.want(t, w.run(t, "rollout", "status"), exitOK, `
 rollout r1, stage 2 of 2: baking: trouble, tried again: MySQL does not answer
@@ -156,7 +159,7 @@ share of nodes lost         -       -     0       -       -
 restarts of a node an hour  -       -     1       -       -
 `)
 	latency := 250.0
-	r.Watch = []controlplane.RegionWatch{{Region: "us", Stage: 1, Nodes: []controlplane.WatchedNode{{ID: "n7", LatencyUs: &latency}}}}
+	r.Watch = []rollout.RegionWatch{{Region: "us", Stage: 1, Nodes: []rollout.WatchedNode{{ID: "n7", LatencyUs: &latency}}}}
 	if w.run(t, "rollout", "status"); !strings.Contains(w.stdout.String(), "\ndecision latency, µs        -       250  1,000   75 %    us, node n7\n") {
 		t.Errorf("%s", w.stdout.String())
 	}
@@ -167,10 +170,10 @@ restarts of a node an hour  -       -     1       -       -
 
 // A share of each region's nodes stands behind the regions, and approval at the end.
 func TestStagesOfNodes(t *testing.T) {
-	share := func(percent, nodes int) controlplane.StageNodes {
-		return controlplane.StageNodes{NodesPercent: percent, Nodes: nodes}
+	share := func(percent, nodes int) rollout.StageNodes {
+		return rollout.StageNodes{NodesPercent: percent, Nodes: nodes}
 	}
-	for text, want := range map[string]controlplane.RolloutStage{
+	for text, want := range map[string]rollout.RolloutStage{
 		"eu:1node":           {Regions: []string{"eu"}, StageNodes: share(0, 1)},
 		"eu,us:3nodes":       {Regions: []string{"eu", "us"}, StageNodes: share(0, 3)},
 		"eu:10%:approval":    {Regions: []string{"eu"}, StageNodes: share(10, 0), Approval: true},
@@ -182,7 +185,7 @@ func TestStagesOfNodes(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 			continue
 		}
-		is := controlplane.RolloutStage{Regions: got.GetRegions(), SharePercent: int(got.GetSharePercent()), All: got.GetAll(),
+		is := rollout.RolloutStage{Regions: got.GetRegions(), SharePercent: int(got.GetSharePercent()), All: got.GetAll(),
 			StageNodes: share(int(got.GetNodesPercent()), int(got.GetNodes())), Approval: got.GetApproval()}
 		if fmt.Sprint(is) != fmt.Sprint(want) {
 			t.Errorf("%s: %+v, want %+v", text, is, want)
@@ -206,15 +209,15 @@ func TestStatusOfAShare(t *testing.T) {
 	if got := r.Spec.Plan.LeaseMs; got != 120_000 {
 		t.Errorf("a lease of %d ms", got)
 	}
-	r.Phase = controlplane.RolloutBaking
-	watch := controlplane.RegionWatch{Region: "eu", Whole: true}
+	r.Phase = rollout.RolloutBaking
+	watch := rollout.RegionWatch{Region: "eu", Whole: true}
 	for i := range 20 {
-		watch.Nodes = append(watch.Nodes, controlplane.WatchedNode{ID: fmt.Sprint("eu-", i)})
+		watch.Nodes = append(watch.Nodes, rollout.WatchedNode{ID: fmt.Sprint("eu-", i)})
 	}
-	slices.SortFunc(watch.Nodes, func(a, b controlplane.WatchedNode) int {
+	slices.SortFunc(watch.Nodes, func(a, b rollout.WatchedNode) int {
 		return cmp.Compare(tuning.TrialShare(a.ID), tuning.TrialShare(b.ID))
 	})
-	r.Watch, r.Touched = []controlplane.RegionWatch{watch}, []controlplane.Touched{{Region: "eu", Trial: 1, Below: tuning.TrialShare(watch.Nodes[2].ID)}}
+	r.Watch, r.Touched = []rollout.RegionWatch{watch}, []rollout.Touched{{Region: "eu", Trial: 1, Below: tuning.TrialShare(watch.Nodes[2].ID)}}
 	w.run(t, "rollout", "status", "r1")
 	for _, has := range []string{"on trial  2 of 20 nodes of eu\n", "1      1 node of eu ", "2      50% of the nodes of eu ",
 		"3      eu, us and regions to come "} {
@@ -231,9 +234,9 @@ func TestRolloutPlanFile(t *testing.T) {
 	if code := w.run(t, "rollout", "start", "--tuning", "rfc", "--plan", plan, "--id", "r1", "--reason", "x"); code != exitOK {
 		t.Fatalf("exit %d, %s", code, w.stderr.String())
 	}
-	want := controlplane.DefaultRolloutPlan()
+	want := rollout.DefaultRolloutPlan()
 	want.BaselineMs = 0
-	want.Stages = []controlplane.RolloutStage{{SharePercent: 50, BakeMs: 1000}, {All: true, BakeMs: 300_000}}
+	want.Stages = []rollout.RolloutStage{{SharePercent: 50, BakeMs: 1000}, {All: true, BakeMs: 300_000}}
 	want.Guardrails.ErrorsPerMinute.Least, want.Guardrails.LatencyUs.Off, want.Guardrails.DeniedShareShift = 60, true, 0
 	if got := w.rollouts.list[0].Spec.Plan; fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("%+v\nwant %+v", got, want)
@@ -269,14 +272,14 @@ func TestRolloutActions(t *testing.T) {
 	w.run(t, "rollout", "start", "--tuning", "rfc", "--stage", "all:approval", "--id", "r1", "--reason", "x")
 	for _, tc := range []struct {
 		action string
-		phase  controlplane.RolloutPhase
+		phase  rollout.RolloutPhase
 		says   string
 	}{
-		{"approve", controlplane.RolloutAwaiting, "rollout r1, stage 1 of 1: measuring\n"},
-		{"pause", controlplane.RolloutBaking, "rollout r1, stage 1 of 1: baking, paused by ann: because\n"},
-		{"resume", controlplane.RolloutBaking, "rollout r1, stage 1 of 1: baking\n"},
-		{"abort", controlplane.RolloutBaking, "rollout r1, rolling back: aborted by ann: because\n"},
-		{"rollback", controlplane.RolloutDone, "rollout r1, rolling back: rolled back by ann: because\n"},
+		{"approve", rollout.RolloutAwaiting, "rollout r1, stage 1 of 1: measuring\n"},
+		{"pause", rollout.RolloutBaking, "rollout r1, stage 1 of 1: baking, paused by ann: because\n"},
+		{"resume", rollout.RolloutBaking, "rollout r1, stage 1 of 1: baking\n"},
+		{"abort", rollout.RolloutBaking, "rollout r1, rolling back: aborted by ann: because\n"},
+		{"rollback", rollout.RolloutDone, "rollout r1, rolling back: rolled back by ann: because\n"},
 	} {
 		w.rollouts.list[0].Phase = tc.phase
 		args := []string{"rollout", tc.action, "r1", "--reason", "because", "--actor", "ann"}
@@ -293,7 +296,7 @@ func TestRolloutActions(t *testing.T) {
 			t.Errorf("%s: by %+v", tc.action, w.rollouts.by)
 		}
 	}
-	w.rollouts.list[0].Phase = controlplane.RolloutDone
+	w.rollouts.list[0].Phase = rollout.RolloutDone
 	if code := w.run(t, "rollout", "abort", "r1", "--reason", "x"); code != exitFailure || !strings.Contains(w.stderr.String(), "rollout r1 is done: roll it back instead of aborting it") || !strings.Contains(w.stderr.String(), "weirctl rollout status") {
 		t.Errorf("exit %d, %s", code, w.stderr.String())
 	}
@@ -307,7 +310,7 @@ func TestARollbackNamesTheNodesThatLag(t *testing.T) {
 	w := newWorld(t)
 	w.run(t, "rollout", "start", "--tuning", "rfc", "--stage", "all", "--id", "r1", "--reason", "x")
 	r := &w.rollouts.list[0]
-	r.Phase, r.Why, r.Waiting = controlplane.RolloutRollingBack, "stage 1 (eu): errors", "1 of 2 live nodes still run the withdrawn tuning: eu-1 in eu runs version 4"
+	r.Phase, r.Why, r.Waiting = rollout.RolloutRollingBack, "stage 1 (eu): errors", "1 of 2 live nodes still run the withdrawn tuning: eu-1 in eu runs version 4"
 	if code := w.run(t, "rollout", "status", "r1"); code != exitOK ||
 		!strings.HasPrefix(w.stdout.String(), "rollout r1, rolling back: "+r.Waiting+"\n") || !strings.Contains(w.stdout.String(), "\nwhy      stage 1 (eu): errors\n") {
 		t.Errorf("exit %d, %s", code, w.stdout.String())
@@ -334,7 +337,7 @@ func TestAnApprovalNamesItsStage(t *testing.T) {
 			t.Errorf("%v: exit %d, %s", args, code, w.stderr.String())
 		}
 	}
-	if code := w.run(t, "rollout", "approve", "r1", "--reason", "x", "--stage", "1", "--asked", "7"); code != exitOK || r.Phase != controlplane.RolloutMeasuring {
+	if code := w.run(t, "rollout", "approve", "r1", "--reason", "x", "--stage", "1", "--asked", "7"); code != exitOK || r.Phase != rollout.RolloutMeasuring {
 		t.Errorf("exit %d, %s, %s", code, r.Phase, w.stderr.String())
 	}
 }
@@ -349,7 +352,7 @@ func TestAStageTakesTwoPeople(t *testing.T) {
 	}
 	r := &w.rollouts.list[0]
 	approve := []string{"rollout", "approve", "r1", "--stage", "1", "--reason", "looks well"}
-	if code := w.run(t, approve...); code != exitOK || r.Phase != controlplane.RolloutAwaiting {
+	if code := w.run(t, approve...); code != exitOK || r.Phase != rollout.RolloutAwaiting {
 		t.Fatalf("exit %d, %s, %s", code, r.Phase, w.stderr.String())
 	}
 	if all := w.stdout.String(); !strings.Contains(all, "\n1 of 2 approvals, and 1 more by other people\nAPPROVED BY  WHEN    COUNTS                      WHY\n") ||
@@ -369,14 +372,14 @@ func TestAStageTakesTwoPeople(t *testing.T) {
 func TestRolloutWatch(t *testing.T) {
 	w := newWorld(t)
 	w.run(t, "rollout", "start", "--tuning", "rfc", "--stage", "all", "--id", "r1", "--reason", "x")
-	w.rollouts.phases = []controlplane.RolloutPhase{controlplane.RolloutMeasuring, controlplane.RolloutBaking, controlplane.RolloutBaking, controlplane.RolloutDone}
+	w.rollouts.phases = []rollout.RolloutPhase{rollout.RolloutMeasuring, rollout.RolloutBaking, rollout.RolloutBaking, rollout.RolloutDone}
 	w.want(t, w.run(t, "rollout", "status", "--watch", "--every", "10ms", "r1", "--timeout", "1ns"), exitOK, `
 2026-01-02 15:04:05Z  stage 1 of 1: measuring
 2026-01-02 15:04:05Z  stage 1 of 1: baking
 2026-01-02 15:04:05Z  done
 `)
 	w.rollouts.list[0].EndedMs, w.rollouts.list[0].Why = 0, "stage 1 (eu): errors"
-	w.rollouts.phases = []controlplane.RolloutPhase{controlplane.RolloutRollingBack, controlplane.RolloutRolledBack}
+	w.rollouts.phases = []rollout.RolloutPhase{rollout.RolloutRollingBack, rollout.RolloutRolledBack}
 	w.want(t, w.run(t, "rollout", "status", "--watch", "--every", "10ms", "r1"), exitFailure, `
 2026-01-02 15:04:05Z  rolling back: stage 1 (eu): errors
 2026-01-02 15:04:05Z  rolled back: stage 1 (eu): errors
@@ -397,12 +400,12 @@ func TestRolloutHistory(t *testing.T) {
 	}
 	w.run(t, "rollout", "start", "--tuning", "rfc", "--stage", "all", "--id", "r1", "--reason", "x")
 	r := &w.rollouts.list[0]
-	r.Phase, r.EndedMs, r.Why = controlplane.RolloutRolledBack, now.Add(time.Hour).UnixMilli(), "stage 1 (eu): errors"
+	r.Phase, r.EndedMs, r.Why = rollout.RolloutRolledBack, now.Add(time.Hour).UnixMilli(), "stage 1 (eu): errors"
 	w.want(t, w.run(t, "rollout", "history"), exitOK, `
 ID  STARTED               BY       REASON  TOOK  RESULT
 r1  2026-01-02 15:04:05Z  os-user  x       1h    rolled back: stage 1 (eu): errors
 `)
-	r.Phase, r.Why = controlplane.RolloutAborted, "aborted by ann: fewer rows"
+	r.Phase, r.Why = rollout.RolloutAborted, "aborted by ann: fewer rows"
 	if code := w.run(t, "rollout", "history"); code != exitOK || strings.Count(w.stdout.String(), "aborted") != 1 {
 		t.Errorf("it is said twice: exit %d, %s", code, w.stdout.String())
 	}
@@ -462,7 +465,7 @@ func TestARegionThatDoesNotExistHasNoDifference(t *testing.T) {
 func TestStartOnACriticalFleet(t *testing.T) {
 	for _, line := range []string{"rollout start --stage all", "tuning set --all --at-once --yes"} {
 		w := newWorld(t)
-		w.health = controlplane.HealthDocument{Overall: controlplane.SeverityCritical, Findings: []controlplane.Finding{{Kind: controlplane.FindingRegionDark, Subject: "eu", Severity: controlplane.SeverityCritical, What: "No node is live."}}}
+		w.health = watch.HealthDocument{Overall: watch.SeverityCritical, Findings: []watch.Finding{{Kind: watch.FindingRegionDark, Subject: "eu", Severity: watch.SeverityCritical, What: "No node is live."}}}
 		args := append(strings.Fields(line), "--set", "floor=0.3", "--reason", "x")
 		if code := w.run(t, args...); code != exitFailure || !strings.Contains(w.stderr.String(), "region_dark eu: No node is live") {
 			t.Errorf("%s: exit %d, %s", line, code, w.stderr.String())

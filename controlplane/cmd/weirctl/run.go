@@ -123,7 +123,7 @@ type cli struct {
 	Simulate simulate       `cmd:"" help:"Predict what a tuning would do to a fleet of any shape."`
 	Reset    resetSet       `cmd:"" help:"Forget what every region has counted of an identifier: let a customer back in."`
 	Resets   resetList      `cmd:"" help:"List a namespace's resets, newest first."`
-	Fleet    fleet          `cmd:"" help:"List the nodes of all regions, by their heartbeats."`
+	Fleet    fleetCommand   `cmd:"" help:"List the nodes of all regions, by their heartbeats."`
 	Version  versionCommand `cmd:"" help:"Print the version of weirctl."`
 
 	Completion completion `cmd:"" help:"Print a shell's completion of weirctl's commands, flags and values."`

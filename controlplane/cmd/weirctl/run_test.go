@@ -20,6 +20,12 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/api"
+	"github.com/weirhq/weir/controlplane/audit"
+	"github.com/weirhq/weir/controlplane/cleanup"
+	"github.com/weirhq/weir/controlplane/fleet"
+	"github.com/weirhq/weir/controlplane/limits"
+	"github.com/weirhq/weir/controlplane/tunings"
+	"github.com/weirhq/weir/controlplane/watch"
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
@@ -27,55 +33,55 @@ var now = time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC)
 
 // schedule is a cleanup's schedule in memory.
 type schedule struct {
-	status controlplane.CleanupStatus
-	run    controlplane.CleanupRun
+	status cleanup.CleanupStatus
+	run    cleanup.CleanupRun
 	by     controlplane.By
 	err    error
 }
 
-func (s *schedule) Status(context.Context) (controlplane.CleanupStatus, error) {
+func (s *schedule) Status(context.Context) (cleanup.CleanupStatus, error) {
 	return s.status, s.err
 }
 
-func (s *schedule) RunNow(_ context.Context, by controlplane.By) (controlplane.CleanupRun, error) {
+func (s *schedule) RunNow(_ context.Context, by controlplane.By) (cleanup.CleanupRun, error) {
 	s.by = by
 	return s.run, s.err
 }
 
-func (s *schedule) Pause(_ context.Context, by controlplane.By) (controlplane.CleanupStatus, error) {
-	s.by, s.status = by, controlplane.CleanupStatus{Interval: time.Minute, Paused: &controlplane.Pause{By: by, At: now}}
+func (s *schedule) Pause(_ context.Context, by controlplane.By) (cleanup.CleanupStatus, error) {
+	s.by, s.status = by, cleanup.CleanupStatus{Interval: time.Minute, Paused: &cleanup.Pause{By: by, At: now}}
 	return s.status, s.err
 }
 
-func (s *schedule) Resume(_ context.Context, by controlplane.By) (controlplane.CleanupStatus, error) {
-	s.by, s.status = by, controlplane.CleanupStatus{Running: true, Interval: time.Minute, NextAt: now}
+func (s *schedule) Resume(_ context.Context, by controlplane.By) (cleanup.CleanupStatus, error) {
+	s.by, s.status = by, cleanup.CleanupStatus{Running: true, Interval: time.Minute, NextAt: now}
 	return s.status, s.err
 }
 
 // world is the API of a fleet in memory, and what a command printed.
 type world struct {
-	inForce  []controlplane.RegionTuning
-	versions []controlplane.TuningVersion // the newest first
+	inForce  []tunings.RegionTuning
+	versions []tunings.TuningVersion // the newest first
 
 	handler     http.Handler
 	schedule    schedule
 	lag         time.Duration
 	lagErr      error
-	fleet       controlplane.Fleet
-	top         controlplane.TopKeys
-	topQuery    controlplane.TopQuery
-	held        controlplane.HeldReport
-	heldQuery   controlplane.HeldQuery
-	key         controlplane.KeyReport
-	keyQuery    controlplane.KeyQuery
+	fleet       fleet.Fleet
+	top         limits.TopKeys
+	topQuery    limits.TopQuery
+	held        limits.HeldReport
+	heldQuery   limits.HeldQuery
+	key         limits.KeyReport
+	keyQuery    limits.KeyQuery
 	rollouts    rollouts
 	retirements retirements
-	previews    previews
+	previews    previewCalls
 	shelf       shelf
-	health      controlplane.HealthDocument
-	checks      []controlplane.Check
-	audit       []controlplane.AuditRecord
-	links       controlplane.AuditLinks // the whole log, oldest first
+	health      watch.HealthDocument
+	checks      []watch.Check
+	audit       []audit.AuditRecord
+	links       audit.AuditLinks // the whole log, oldest first
 	url         string
 	changes     []string // calls that changed something
 
@@ -92,33 +98,33 @@ func newWorldThat(t *testing.T, asks bool) *world {
 	t.Helper()
 	t.Setenv("WEIR_TOKEN", "")
 	t.Setenv("WEIR_CONTEXTS", filepath.Join(t.TempDir(), "weir", "contexts.yaml"))
-	w := &world{inForce: []controlplane.RegionTuning{{Document: tuned(t)}}}
+	w := &world{inForce: []tunings.RegionTuning{{Document: tuned(t)}}}
 	for _, region := range []string{"eu", "us"} {
-		w.fleet.Nodes = append(w.fleet.Nodes, controlplane.Node{Heartbeat: heartbeat.Heartbeat{NodeID: region + "1", Region: region}, Live: true})
+		w.fleet.Nodes = append(w.fleet.Nodes, fleet.Node{Heartbeat: heartbeat.Heartbeat{NodeID: region + "1", Region: region}, Live: true})
 	}
 	w.handler = api.NewHandler(api.Config{
 		Cleanup:     &w.schedule,
 		Rollouts:    &w.rollouts,
 		Retirements: &w.retirements,
 		Previews:    &w.previews,
-		Tuning:      func(context.Context) ([]controlplane.RegionTuning, error) { return w.inForce, w.schedule.err },
+		Tuning:      func(context.Context) ([]tunings.RegionTuning, error) { return w.inForce, w.schedule.err },
 		Tunings:     w,
 		Tokens:      &w.shelf, RequireTokens: asks,
 		Settings: &w.shelf,
 		Lag:      func(context.Context) (time.Duration, error) { return w.lag, w.lagErr },
-		Fleet:    func(context.Context) (controlplane.Fleet, error) { return w.fleet, w.schedule.err },
-		Health:   func(context.Context) controlplane.HealthDocument { return w.health },
-		Diagnose: func(context.Context) []controlplane.Check { return w.checks },
+		Fleet:    func(context.Context) (fleet.Fleet, error) { return w.fleet, w.schedule.err },
+		Health:   func(context.Context) watch.HealthDocument { return w.health },
+		Diagnose: func(context.Context) []watch.Check { return w.checks },
 		Audit:    w,
-		TopKeys: func(_ context.Context, q controlplane.TopQuery) (controlplane.TopKeys, error) {
+		TopKeys: func(_ context.Context, q limits.TopQuery) (limits.TopKeys, error) {
 			w.topQuery = q
 			return w.top, w.schedule.err
 		},
-		Held: func(_ context.Context, q controlplane.HeldQuery) (controlplane.HeldReport, error) {
+		Held: func(_ context.Context, q limits.HeldQuery) (limits.HeldReport, error) {
 			w.heldQuery = q
 			return w.held, w.schedule.err
 		},
-		Key: func(_ context.Context, q controlplane.KeyQuery) (controlplane.KeyReport, error) {
+		Key: func(_ context.Context, q limits.KeyQuery) (limits.KeyReport, error) {
 			w.keyQuery = q
 			return w.key, w.schedule.err
 		},
@@ -131,8 +137,8 @@ func newWorldThat(t *testing.T, asks bool) *world {
 	return w
 }
 
-// TuningVersions implements controlplane.TuningLog.
-func (w *world) TuningVersions(_ context.Context, region *string, before int64, rows int) (page []controlplane.TuningVersion, err error) {
+// TuningVersions implements tunings.TuningLog.
+func (w *world) TuningVersions(_ context.Context, region *string, before int64, rows int) (page []tunings.TuningVersion, err error) {
 	for _, v := range w.versions {
 		if v.Version < before && (region == nil || v.Region == *region) && len(page) < rows {
 			page = append(page, v)
@@ -151,8 +157,8 @@ func (w *world) serve(rw http.ResponseWriter, r *http.Request) {
 	w.handler.ServeHTTP(rw, r)
 }
 
-// Audit implements controlplane.AuditLog.
-func (w *world) Audit(_ context.Context, before int64, rows int) (page []controlplane.AuditRecord, err error) {
+// Audit implements audit.AuditLog.
+func (w *world) Audit(_ context.Context, before int64, rows int) (page []audit.AuditRecord, err error) {
 	for _, r := range w.audit {
 		if r.Row < before && len(page) < rows {
 			page = append(page, r)
@@ -161,8 +167,8 @@ func (w *world) Audit(_ context.Context, before int64, rows int) (page []control
 	return page, nil
 }
 
-// AuditLinks implements controlplane.AuditLog.
-func (w *world) AuditLinks(_ context.Context, after int64, rows int) (page controlplane.AuditLinks, err error) {
+// AuditLinks implements audit.AuditLog.
+func (w *world) AuditLinks(_ context.Context, after int64, rows int) (page audit.AuditLinks, err error) {
 	page = w.links
 	page.Links = nil
 	for _, l := range w.links.Links {
@@ -199,11 +205,11 @@ func (w *world) want(t *testing.T, code, wantCode int, stdout string) {
 func TestCleanupStatus(t *testing.T) {
 	w := newWorld(t)
 	w.lag = 75 * time.Second
-	w.schedule.status = controlplane.CleanupStatus{
+	w.schedule.status = cleanup.CleanupStatus{
 		Running: true, Interval: time.Minute, NextAt: now.Add(43 * time.Second), Runs: 1204, Errors: 2, Rows: 12345678, DeadNodes: 3,
-		History: []controlplane.CleanupRun{
-			{StartedAt: now.Add(-17 * time.Second), Took: 1234 * time.Millisecond, Trigger: "schedule", CleanupReport: controlplane.CleanupReport{Rows: 5000, Batches: 2, Lag: 3 * time.Second}},
-			{StartedAt: now.Add(-time.Hour), Took: 35 * time.Second, Trigger: "ann", CleanupReport: controlplane.CleanupReport{Rows: 1000000, Batches: 200, Lag: 26 * time.Hour, StoppedBy: controlplane.StoppedByBatches}},
+		History: []cleanup.CleanupRun{
+			{StartedAt: now.Add(-17 * time.Second), Took: 1234 * time.Millisecond, Trigger: "schedule", CleanupReport: cleanup.CleanupReport{Rows: 5000, Batches: 2, Lag: 3 * time.Second}},
+			{StartedAt: now.Add(-time.Hour), Took: 35 * time.Second, Trigger: "ann", CleanupReport: cleanup.CleanupReport{Rows: 1000000, Batches: 200, Lag: 26 * time.Hour, StoppedBy: cleanup.StoppedByBatches}},
 			{StartedAt: now.Add(-2 * time.Hour), Took: 80 * time.Second, Trigger: "schedule", Error: "table is\nlocked"},
 		},
 	}
@@ -220,7 +226,7 @@ STARTED               TOOK    ROWS       BATCHES  LAG   BY        RESULT
 2026-01-02 13:04:05Z  1m20s   0          0        0s    schedule  error: table is locked
 `)
 
-	w.lagErr, w.schedule.status = errors.New("down"), controlplane.CleanupStatus{}
+	w.lagErr, w.schedule.status = errors.New("down"), cleanup.CleanupStatus{}
 	w.want(t, w.run(t, "cleanup", "status"), exitOK, `
 not started yet: weir-control starts it within seconds of reaching Restate
 lag                 unknown: MySQL does not answer
@@ -254,9 +260,9 @@ running every 1m, next now
 
 func TestCleanupRun(t *testing.T) {
 	w := newWorld(t)
-	w.schedule.run = controlplane.CleanupRun{StartedAt: now, Took: 250 * time.Millisecond, Trigger: "ann", CleanupReport: controlplane.CleanupReport{Rows: 1, Batches: 1}}
+	w.schedule.run = cleanup.CleanupRun{StartedAt: now, Took: 250 * time.Millisecond, Trigger: "ann", CleanupReport: cleanup.CleanupReport{Rows: 1, Batches: 1}}
 	w.want(t, w.run(t, "cleanup", "run", "--reason", "backlog"), exitOK, "deleted 1 row in 1 batch within 250ms\n")
-	w.schedule.run.CleanupReport = controlplane.CleanupReport{Rows: 12000, Batches: 3, StoppedBy: controlplane.StoppedByTime}
+	w.schedule.run.CleanupReport = cleanup.CleanupReport{Rows: 12000, Batches: 3, StoppedBy: cleanup.StoppedByTime}
 	w.want(t, w.run(t, "cleanup", "run", "--reason", "backlog"), exitOK, "deleted 12,000 rows in 3 batches within 250ms; it reached its limit (time) with rows left\n")
 
 	w.schedule.run.Error = "table is gone"
@@ -268,9 +274,9 @@ func TestCleanupRun(t *testing.T) {
 
 func TestFleet(t *testing.T) {
 	w := newWorld(t)
-	w.fleet = controlplane.Fleet{}
+	w.fleet = fleet.Fleet{}
 	w.want(t, w.run(t, "fleet"), exitOK, "no node has sent a heartbeat: a node with MySQL configured sends one within seconds of its start\n")
-	w.fleet = controlplane.Fleet{Now: now, Nodes: []controlplane.Node{
+	w.fleet = fleet.Fleet{Now: now, Nodes: []fleet.Node{
 		{Heartbeat: heartbeat.Heartbeat{NodeID: "n1", Region: "eu", Build: "v1.2.3", TuningVersion: 7, Health: heartbeat.Health{AllowedTotal: 1234567, DeniedTotal: 89, PendingCost: 4, Relay: &heartbeat.Relay{Shards: 3, Held: []int{0, 2}, UnpublishedMs: 400}}}, Age: 1200 * time.Millisecond, Live: true, ClockSkew: -3 * time.Millisecond},
 		{Heartbeat: heartbeat.Heartbeat{NodeID: "n2", Region: "us", Build: "v1.2.3", Health: heartbeat.Health{DroppedCost: 5, SettingsProblem: "floor is 2"}}, Age: 3 * time.Hour, ClockSkew: 1500 * time.Millisecond, HealthProblem: "health: odd"},
 	}}
@@ -291,7 +297,7 @@ counts wait at most 400ms before they are sent to other regions
 // -o json is for programs: the API's own answer, and nothing else on stdout.
 func TestJSON(t *testing.T) {
 	w := newWorld(t)
-	w.schedule.status = controlplane.CleanupStatus{Running: true, Interval: time.Minute, NextAt: now}
+	w.schedule.status = cleanup.CleanupStatus{Running: true, Interval: time.Minute, NextAt: now}
 	w.want(t, w.run(t, "cleanup", "status", "-o", "json"), exitOK, fmt.Sprintf(`
 {
   "status": {

@@ -11,30 +11,32 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/access"
+	"github.com/weirhq/weir/controlplane/limits"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/workspaces"
 )
 
 // shelf keeps one override, one namespace and one token in memory.
 type shelf struct {
-	override  controlplane.Override
+	override  limits.Override
 	seen      *int64 // the override that is to be deleted
-	namespace controlplane.Namespace
+	namespace limits.Namespace
 	by        controlplane.By
-	reset     controlplane.Reset
+	reset     limits.Reset
 	secret    string           // the token that is asked for
 	valid     *workspaces.Set  // that it is valid for
 	names     []string         // workspaces of the last token that was made
 	lives     [2]time.Duration // overlap and expiresIn of the last change of a token
 }
 
-func (s *shelf) SetOverride(_ context.Context, o controlplane.Override, by controlplane.By) error {
+func (s *shelf) SetOverride(_ context.Context, o limits.Override, by controlplane.By) error {
 	o.UpdatedAt = now
 	s.override, s.by = o, by
 	return o.Validate()
 }
 
-func (s *shelf) ChangeOverride(_ context.Context, workspace, namespace, pattern string, change controlplane.OverrideChange, by controlplane.By) (controlplane.Override, error) {
+func (s *shelf) ChangeOverride(_ context.Context, workspace, namespace, pattern string, change limits.OverrideChange, by controlplane.By) (limits.Override, error) {
 	s.override.Workspace, s.override.Namespace, s.override.Pattern, s.override.UpdatedAt, s.by = workspace, namespace, pattern, now, by
 	for to, from := range map[*int64]*int64{&s.override.Limit: change.Limit, &s.override.DurationMs: change.DurationMs, &s.override.Candidate: change.Candidate} {
 		if from != nil {
@@ -47,7 +49,7 @@ func (s *shelf) ChangeOverride(_ context.Context, workspace, namespace, pattern 
 	return s.override, s.override.Validate()
 }
 
-func (s *shelf) Override(context.Context, string, string, string) (controlplane.Override, error) {
+func (s *shelf) Override(context.Context, string, string, string) (limits.Override, error) {
 	return s.override, nil
 }
 
@@ -59,20 +61,20 @@ func (s *shelf) DeleteOverride(_ context.Context, _, _, _ string, seen *int64, b
 	return nil
 }
 
-func (s *shelf) Overrides(context.Context, string, string, string) ([]controlplane.Override, bool, error) {
-	return []controlplane.Override{s.override}, true, nil
+func (s *shelf) Overrides(context.Context, string, string, string) ([]limits.Override, bool, error) {
+	return []limits.Override{s.override}, true, nil
 }
 
-func (s *shelf) AllOverrides(context.Context, *workspaces.Set, controlplane.OverrideName) ([]controlplane.Override, bool, error) {
+func (s *shelf) AllOverrides(context.Context, *workspaces.Set, limits.OverrideName) ([]limits.Override, bool, error) {
 	return nil, false, nil
 }
 
-func (s *shelf) AllNamespaces(context.Context, *workspaces.Set, string, string) ([]controlplane.Namespace, bool, error) {
+func (s *shelf) AllNamespaces(context.Context, *workspaces.Set, string, string) ([]limits.Namespace, bool, error) {
 	return nil, false, nil
 }
 
-func (s *shelf) SetNamespace(_ context.Context, workspace, namespace string, change controlplane.NamespaceChange, by controlplane.By) (controlplane.Namespace, error) {
-	s.namespace, s.by = controlplane.DefaultNamespace(workspace, namespace), by
+func (s *shelf) SetNamespace(_ context.Context, workspace, namespace string, change limits.NamespaceChange, by controlplane.By) (limits.Namespace, error) {
+	s.namespace, s.by = limits.DefaultNamespace(workspace, namespace), by
 	if change.Shadow != nil {
 		s.namespace.Shadow = *change.Shadow
 	}
@@ -82,32 +84,32 @@ func (s *shelf) SetNamespace(_ context.Context, workspace, namespace string, cha
 	return s.namespace, nil
 }
 
-func (s *shelf) Namespaces(_ context.Context, _, after string) ([]controlplane.Namespace, bool, error) {
+func (s *shelf) Namespaces(_ context.Context, _, after string) ([]limits.Namespace, bool, error) {
 	if after == s.namespace.Namespace {
 		return nil, false, nil
 	}
-	return []controlplane.Namespace{s.namespace}, after == "aaa", nil
+	return []limits.Namespace{s.namespace}, after == "aaa", nil
 }
 
-func (s *shelf) Namespace(context.Context, string, string) (controlplane.Namespace, error) {
+func (s *shelf) Namespace(context.Context, string, string) (limits.Namespace, error) {
 	return s.namespace, nil
 }
 
-func (s *shelf) Authenticate(_ context.Context, secret string) (controlplane.Identity, error) {
+func (s *shelf) Authenticate(_ context.Context, secret string) (access.Identity, error) {
 	if secret != s.secret {
-		return controlplane.Identity{}, controlplane.ErrUnauthenticated
+		return access.Identity{}, access.ErrUnauthenticated
 	}
-	return controlplane.Identity{Name: "bot", Role: controlplane.RoleOperator, Workspaces: s.valid}, nil
+	return access.Identity{Name: "bot", Role: access.RoleOperator, Workspaces: s.valid}, nil
 }
 
-func (s *shelf) Holder(ctx context.Context, hash controlplane.TokenHash) (controlplane.Identity, error) {
-	if hash != controlplane.HashToken(s.secret) {
-		return controlplane.Identity{}, controlplane.ErrUnauthenticated
+func (s *shelf) Holder(ctx context.Context, hash access.TokenHash) (access.Identity, error) {
+	if hash != access.HashToken(s.secret) {
+		return access.Identity{}, access.ErrUnauthenticated
 	}
 	return s.Authenticate(ctx, s.secret)
 }
 
-func (s *shelf) Create(_ context.Context, name string, role controlplane.Role, expiresIn time.Duration, by controlplane.By, names ...string) (string, error) {
+func (s *shelf) Create(_ context.Context, name string, role access.Role, expiresIn time.Duration, by controlplane.By, names ...string) (string, error) {
 	s.names = names
 	s.by, s.lives = by, [2]time.Duration{0, expiresIn}
 	return "weir_" + name + "_" + string(role), nil
@@ -123,22 +125,22 @@ func (s *shelf) Revoke(_ context.Context, _ string, by controlplane.By) error {
 	return nil
 }
 
-func (s *shelf) List(_ context.Context, after string) ([]controlplane.Token, bool, error) {
+func (s *shelf) List(_ context.Context, after string) ([]access.Token, bool, error) {
 	if after == "old" {
 		return nil, false, nil
 	}
 	two, err := workspaces.New("acme", "beta")
-	return []controlplane.Token{{Name: "ci", Role: controlplane.RoleViewer, Workspaces: two, CreatedBy: "ann", CreatedAt: now}, {Name: "old", Role: controlplane.RoleAdmin, CreatedBy: "ann", CreatedAt: now, RevokedAt: now}}, after == "aaa", err
+	return []access.Token{{Name: "ci", Role: access.RoleViewer, Workspaces: two, CreatedBy: "ann", CreatedAt: now}, {Name: "old", Role: access.RoleAdmin, CreatedBy: "ann", CreatedAt: now, RevokedAt: now}}, after == "aaa", err
 }
 
-func (s *shelf) ResetKey(_ context.Context, workspace, namespace, identifier string, longest time.Duration, by controlplane.By) (controlplane.Reset, error) {
+func (s *shelf) ResetKey(_ context.Context, workspace, namespace, identifier string, longest time.Duration, by controlplane.By) (limits.Reset, error) {
 	s.by = by
-	s.reset = controlplane.Reset{Workspace: workspace, Namespace: namespace, Identifier: identifier, Generation: 2, SetAt: now, ExpiresAt: now.Add(2 * longest)}
+	s.reset = limits.Reset{Workspace: workspace, Namespace: namespace, Identifier: identifier, Generation: 2, SetAt: now, ExpiresAt: now.Add(2 * longest)}
 	return s.reset, nil
 }
 
-func (s *shelf) Resets(context.Context, string, string) ([]controlplane.Reset, error) {
-	return []controlplane.Reset{s.reset}, nil
+func (s *shelf) Resets(context.Context, string, string) ([]limits.Reset, error) {
+	return []limits.Reset{s.reset}, nil
 }
 
 func TestOverrideCommands(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/tunings"
 )
 
 // tuned regions: eu has a tuning of its own.
@@ -13,12 +14,12 @@ func newTunedWorld(t *testing.T) *world {
 	w := newWorld(t)
 	fleet, eu := tuned(t), tuned(t, "floor=0.3", "step=0.02")
 	by := controlplane.By{Actor: "ann", Reason: "fewer rows"}
-	w.inForce = []controlplane.RegionTuning{{Version: 3, Document: fleet}, {Region: "eu", Version: 4, Document: eu}}
-	w.versions = []controlplane.TuningVersion{
+	w.inForce = []tunings.RegionTuning{{Version: 3, Document: fleet}, {Region: "eu", Version: 4, Document: eu}}
+	w.versions = []tunings.TuningVersion{
 		{RegionTuning: w.inForce[1], By: by, At: now, Rollout: "r7"},
 		{RegionTuning: w.inForce[0], By: by, At: now.Add(-time.Hour)},
-		{RegionTuning: controlplane.RegionTuning{Version: 2, Document: `{"floor":0.5}`}, By: by, At: now.Add(-2 * time.Hour), Rollout: "r6"},
-		{RegionTuning: controlplane.RegionTuning{Region: "eu", Version: 1, Document: `[]`}, By: by, At: now.Add(-3 * time.Hour)},
+		{RegionTuning: tunings.RegionTuning{Version: 2, Document: `{"floor":0.5}`}, By: by, At: now.Add(-2 * time.Hour), Rollout: "r6"},
+		{RegionTuning: tunings.RegionTuning{Region: "eu", Version: 1, Document: `[]`}, By: by, At: now.Add(-3 * time.Hour)},
 	}
 	return w
 }

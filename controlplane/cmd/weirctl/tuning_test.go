@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/tunings"
 )
 
 // --set edits what is in force: the other fields are those that run, not the defaults, and
@@ -12,7 +12,7 @@ import (
 func TestRolloutStartSetsOneFieldOfWhatIsInForce(t *testing.T) {
 	w := newWorld(t)
 	running := tuned(t, "floor=0.5", "step=0", "settings_interval_ms=10000")
-	w.inForce = []controlplane.RegionTuning{{Version: 4, Document: running}, {Region: "eu", Version: 5, Document: running}}
+	w.inForce = []tunings.RegionTuning{{Version: 4, Document: running}, {Region: "eu", Version: 5, Document: running}}
 	args := []string{"rollout", "start", "--set", "floor=0.3", "--set", "jitter=0.1", "--id", "r1", "--reason", "fewer rows"}
 	const diff = "fleet, eu:\n  floor: 0.5 -> 0.3\n  jitter: 0.2 -> 0.1\n"
 	if code := w.run(t, append(args, "--dry-run")...); code != exitOK || w.stderr.String() != diff || len(w.rollouts.list) > 0 {
@@ -29,7 +29,7 @@ func TestRolloutStartSetsOneFieldOfWhatIsInForce(t *testing.T) {
 // Where regions run different tunings, the one to change is named.
 func TestSetFromARegion(t *testing.T) {
 	w := newWorld(t)
-	w.inForce = []controlplane.RegionTuning{{Document: tuned(t)}, {Region: "eu", Version: 5, Document: tuned(t, "step=0.5")}}
+	w.inForce = []tunings.RegionTuning{{Document: tuned(t)}, {Region: "eu", Version: 5, Document: tuned(t, "step=0.5")}}
 	args := []string{"rollout", "start", "--set", "floor=0.3", "--stage", "all", "--reason", "x"}
 	if code := w.run(t, args...); code != exitUsage || !strings.Contains(w.stderr.String(), "different tunings in force: name the one that --set changes with --from (fleet, eu)") {
 		t.Errorf("exit %d, %s", code, w.stderr.String())

@@ -14,8 +14,17 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/access"
 	"github.com/weirhq/weir/controlplane/api"
+	"github.com/weirhq/weir/controlplane/audit"
+	"github.com/weirhq/weir/controlplane/cleanup"
 	"github.com/weirhq/weir/controlplane/console"
+	"github.com/weirhq/weir/controlplane/fleet"
+	"github.com/weirhq/weir/controlplane/limits"
+	"github.com/weirhq/weir/controlplane/retire"
+	"github.com/weirhq/weir/controlplane/rollout"
+	"github.com/weirhq/weir/controlplane/tunings"
+	"github.com/weirhq/weir/controlplane/watch"
 	"github.com/weirhq/weir/shared/heartbeat"
 	"github.com/weirhq/weir/shared/tuning"
 	"github.com/weirhq/weir/shared/window"
@@ -26,9 +35,9 @@ import (
 // which runs: everything that it tells is a function of the time, and changes each second.
 type large struct {
 	regions   []string
-	overrides []controlplane.Override // by pattern
-	rollout   *controlplane.Rollout
-	retire    *controlplane.Retirement
+	overrides []limits.Override // by pattern
+	rollout   *rollout.Rollout
+	retire    *retire.Retirement
 	down      error // of everything below the API
 	empty     bool
 }
@@ -68,13 +77,13 @@ func serve(t testing.TB, state string) (url string) {
 	}
 	now := time.Now()
 	for i := range largeOverrides {
-		l.overrides = append(l.overrides, controlplane.Override{Workspace: "acme", Namespace: "api", Pattern: fmt.Sprintf("user_%05d", i), Limit: int64(100 * i), DurationMs: 60_000, UpdatedAt: now})
+		l.overrides = append(l.overrides, limits.Override{Workspace: "acme", Namespace: "api", Pattern: fmt.Sprintf("user_%05d", i), Limit: int64(100 * i), DurationMs: 60_000, UpdatedAt: now})
 	}
 	by := controlplane.By{Actor: "ann", Reason: "fewer rows"}
-	plan := controlplane.DefaultRolloutPlan()
-	plan.Stages = []controlplane.RolloutStage{
-		{Regions: l.regions[:1], StageNodes: controlplane.StageNodes{Nodes: 1}, BakeMs: 3_600_000},
-		{Regions: l.regions[:1], StageNodes: controlplane.StageNodes{NodesPercent: 10}, BakeMs: 3_600_000},
+	plan := rollout.DefaultRolloutPlan()
+	plan.Stages = []rollout.RolloutStage{
+		{Regions: l.regions[:1], StageNodes: rollout.StageNodes{Nodes: 1}, BakeMs: 3_600_000},
+		{Regions: l.regions[:1], StageNodes: rollout.StageNodes{NodesPercent: 10}, BakeMs: 3_600_000},
 		{All: true, BakeMs: 3_600_000, Approval: true},
 	}
 	plan.Approvers = 2
@@ -84,17 +93,17 @@ func serve(t testing.TB, state string) (url string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if l.rollout, err = controlplane.NewRollout("fewer-rows", controlplane.RolloutSpec{Tuning: string(document), Plan: plan}, by, l.regions, now.UnixMilli()); err != nil {
+	if l.rollout, err = rollout.NewRollout("fewer-rows", rollout.RolloutSpec{Tuning: string(document), Plan: plan}, by, l.regions, now.UnixMilli()); err != nil {
 		t.Fatal(err)
 	}
-	l.rollout.Touched = []controlplane.Touched{{Region: l.regions[0], Below: tuning.TrialShares / 10, Trial: 4}}
-	watch := controlplane.RegionWatch{Region: l.regions[0], Whole: true}
+	l.rollout.Touched = []rollout.Touched{{Region: l.regions[0], Below: tuning.TrialShares / 10, Trial: 4}}
+	watch := rollout.RegionWatch{Region: l.regions[0], Whole: true}
 	for n := range largeNodes / largeRegions {
-		watch.Nodes = append(watch.Nodes, controlplane.WatchedNode{ID: fmt.Sprintf("node-00-%02d", n)})
+		watch.Nodes = append(watch.Nodes, rollout.WatchedNode{ID: fmt.Sprintf("node-00-%02d", n)})
 	}
-	l.rollout.Watch = []controlplane.RegionWatch{watch}
-	look := controlplane.RetirementLook{Table: &controlplane.TableFigures{Rows: 7}}
-	if l.retire, err = controlplane.NewRetirement(controlplane.Blocklist, controlplane.DefaultRetirementSpec(), by, look, now.UnixMilli()); err != nil {
+	l.rollout.Watch = []rollout.RegionWatch{watch}
+	look := retire.RetirementLook{Table: &retire.TableFigures{Rows: 7}}
+	if l.retire, err = retire.NewRetirement(retire.Blocklist, retire.DefaultRetirementSpec(), by, look, now.UnixMilli()); err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
@@ -104,11 +113,11 @@ func serve(t testing.TB, state string) (url string) {
 		Tokens: largeTokens{large: l},
 		Limits: l.limits,
 		Fleet:  l.fleet, Health: l.health, TopKeys: l.topKeys, Lag: func(context.Context) (time.Duration, error) { return 3 * time.Second, nil },
-		Key: func(ctx context.Context, q controlplane.KeyQuery) (controlplane.KeyReport, error) {
-			return controlplane.GetKey(ctx, l, q)
+		Key: func(ctx context.Context, q limits.KeyQuery) (limits.KeyReport, error) {
+			return limits.GetKey(ctx, l, q)
 		},
-		Tuning: func(context.Context) ([]controlplane.RegionTuning, error) {
-			return []controlplane.RegionTuning{{Version: 7, Document: l.rollout.Document}}, l.down
+		Tuning: func(context.Context) ([]tunings.RegionTuning, error) {
+			return []tunings.RegionTuning{{Version: 7, Document: l.rollout.Document}}, l.down
 		},
 		Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
 		Console: func(service http.Handler) http.Handler {
@@ -128,14 +137,14 @@ func serve(t testing.TB, state string) (url string) {
 
 // fleet has a heartbeat of each node every two seconds. In turn nodes fall silent and
 // regions are late, so that states change as well as figures.
-func (l *large) fleet(context.Context) (controlplane.Fleet, error) {
+func (l *large) fleet(context.Context) (fleet.Fleet, error) {
 	now := time.Now()
 	if l.empty || l.down != nil {
-		return controlplane.Fleet{Now: now}, l.down
+		return fleet.Fleet{Now: now}, l.down
 	}
 	seen := now.Truncate(2 * time.Second)
 	at, turn := seen.UnixMilli(), seen.Unix()/10
-	f := controlplane.Fleet{Now: now}
+	f := fleet.Fleet{Now: now}
 	for r, region := range l.regions {
 		from := make(map[string]int64, len(l.regions))
 		for o, other := range l.regions {
@@ -152,7 +161,7 @@ func (l *large) fleet(context.Context) (controlplane.Fleet, error) {
 			if n == 0 {
 				relay = &heartbeat.Relay{Shards: 1, Held: []int{0}, InStepAtMs: at, UnpublishedMs: turn % 300, LagP99Ms: from}
 			}
-			f.Nodes = append(f.Nodes, controlplane.Node{
+			f.Nodes = append(f.Nodes, fleet.Node{
 				Heartbeat: heartbeat.Heartbeat{NodeID: fmt.Sprintf("node-%02d-%02d", r, n), Region: region, Build: "v1.2.3", TuningVersion: 3, StartedAtMs: 1_700_000_000_000,
 					Health: heartbeat.Health{AllowedTotal: at * (i%9 + 1) / 10, DeniedTotal: at * (i % 5) / 300, ShadowedTotal: at * (i % 3) / 900, Entries: 10_000 + i*turn%1000,
 						ReplayedAtMs: at, SettingsAtMs: at, Relay: relay}},
@@ -163,27 +172,27 @@ func (l *large) fleet(context.Context) (controlplane.Fleet, error) {
 	return f, nil
 }
 
-func (l *large) health(context.Context) controlplane.HealthDocument {
+func (l *large) health(context.Context) watch.HealthDocument {
 	now := time.Now()
 	if l.empty {
-		return controlplane.HealthDocument{Overall: controlplane.SeverityOK, AtMs: now.UnixMilli()}
+		return watch.HealthDocument{Overall: watch.SeverityOK, AtMs: now.UnixMilli()}
 	}
 	region := l.regions[now.Unix()/5%largeRegions]
-	return controlplane.HealthDocument{Overall: controlplane.SeverityWarning, AtMs: now.UnixMilli(), Findings: []controlplane.Finding{
-		{Severity: controlplane.SeverityWarning, Subject: region, What: "2 of its 50 nodes are not heard of", Do: "look at their processes", SinceMs: now.Truncate(5 * time.Second).UnixMilli()},
+	return watch.HealthDocument{Overall: watch.SeverityWarning, AtMs: now.UnixMilli(), Findings: []watch.Finding{
+		{Severity: watch.SeverityWarning, Subject: region, What: "2 of its 50 nodes are not heard of", Do: "look at their processes", SinceMs: now.Truncate(5 * time.Second).UnixMilli()},
 	}}
 }
 
-func (l *large) topKeys(context.Context, controlplane.TopQuery) (controlplane.TopKeys, error) {
+func (l *large) topKeys(context.Context, limits.TopQuery) (limits.TopKeys, error) {
 	now := time.Now()
 	if l.empty || l.down != nil {
-		return controlplane.TopKeys{Now: now}, l.down
+		return limits.TopKeys{Now: now}, l.down
 	}
-	top := controlplane.TopKeys{Now: now, Nodes: largeNodes, Oldest: 2 * time.Second}
+	top := limits.TopKeys{Now: now, Nodes: largeNodes, Oldest: 2 * time.Second}
 	for i := range int64(100) {
-		key := controlplane.TopKey{Workspace: "acme", Namespace: "api", Identifier: fmt.Sprintf("user_%05d", 41+i), DurationMs: 60_000, Limit: 1000, Count: 10_000 - 50*i + now.Unix()%50}
+		key := limits.TopKey{Workspace: "acme", Namespace: "api", Identifier: fmt.Sprintf("user_%05d", 41+i), DurationMs: 60_000, Limit: 1000, Count: 10_000 - 50*i + now.Unix()%50}
 		for _, region := range l.regions[:4] {
-			key.Regions = append(key.Regions, controlplane.TopKeyRegion{Region: region, Count: key.Count / 4})
+			key.Regions = append(key.Regions, limits.TopKeyRegion{Region: region, Count: key.Count / 4})
 		}
 		top.Keys = append(top.Keys, key)
 	}
@@ -191,22 +200,22 @@ func (l *large) topKeys(context.Context, controlplane.TopQuery) (controlplane.To
 }
 
 // limits would have denied a little of what ten keys have spent. A deletion leaves them to their callers' limits.
-func (l *large) limits(_ context.Context, changes []controlplane.LimitChange, _ *workspaces.Set) (controlplane.LimitEstimate, error) {
+func (l *large) limits(_ context.Context, changes []limits.LimitChange, _ *workspaces.Set) (limits.LimitEstimate, error) {
 	if l.empty || l.down != nil {
-		return controlplane.LimitEstimate{}, l.down
+		return limits.LimitEstimate{}, l.down
 	}
-	e := controlplane.LimitEstimate{Reported: 14_210, Nodes: largeNodes, Oldest: 2 * time.Second, Matched: 10, Unknown: 10}
+	e := limits.LimitEstimate{Reported: 14_210, Nodes: largeNodes, Oldest: 2 * time.Second, Matched: 10, Unknown: 10}
 	if !changes[0].Deleted {
 		e.Unknown, e.Cost, e.Denied, e.Keys = 2, 80_000, 2_500, 4
 		for i := range int64(4) {
-			e.Worst = append(e.Worst, controlplane.LimitKey{Workspace: "acme", Namespace: "api", Identifier: fmt.Sprintf("user_%05d", 41+i), Cost: 10_000 - 50*i, Limit: changes[0].Limit})
+			e.Worst = append(e.Worst, limits.LimitKey{Workspace: "acme", Namespace: "api", Identifier: fmt.Sprintf("user_%05d", 41+i), Cost: 10_000 - 50*i, Limit: changes[0].Limit})
 		}
 	}
 	return e, nil
 }
 
 // KeyRows are a key's parts of all regions: the current cell fills as time goes by.
-func (l *large) KeyRows(context.Context, string, string, string, int) (now time.Time, rows []controlplane.KeyRow, err error) {
+func (l *large) KeyRows(context.Context, string, string, string, int) (now time.Time, rows []limits.KeyRow, err error) {
 	now = time.Now()
 	if l.empty || l.down != nil {
 		return now, nil, l.down
@@ -216,8 +225,8 @@ func (l *large) KeyRows(context.Context, string, string, string, int) (now time.
 	for r, region := range l.regions {
 		most := int64(1000 + 100*r)
 		for _, part := range []struct{ sequence, count int64 }{{sequence - 1, most}, {sequence, most * (now.UnixMilli() - sequence*d) / d}} {
-			rows = append(rows, controlplane.KeyRow{
-				KeyPart:        controlplane.KeyPart{Region: region, Count: part.count, UpdatedAt: now.Add(-300 * time.Millisecond)},
+			rows = append(rows, limits.KeyRow{
+				KeyPart:        limits.KeyPart{Region: region, Count: part.count, UpdatedAt: now.Add(-300 * time.Millisecond)},
 				StoredDuration: window.StoredDuration(&k), Sequence: part.sequence,
 			})
 		}
@@ -225,11 +234,11 @@ func (l *large) KeyRows(context.Context, string, string, string, int) (now time.
 	return now, rows, nil
 }
 
-func (l *large) KeyReset(context.Context, string, string, string) (*controlplane.Reset, error) {
+func (l *large) KeyReset(context.Context, string, string, string) (*limits.Reset, error) {
 	return nil, nil
 }
 
-func (l *large) OverrideOf(_ context.Context, _, _, identifier string) (*controlplane.Override, error) {
+func (l *large) OverrideOf(_ context.Context, _, _, identifier string) (*limits.Override, error) {
 	if l.empty || l.down != nil {
 		return nil, l.down
 	}
@@ -241,11 +250,11 @@ func (l *large) OverrideOf(_ context.Context, _, _, identifier string) (*control
 	return nil, nil
 }
 
-func (l *large) Overrides(_ context.Context, _, _, after string, rows int) ([]controlplane.Override, error) {
+func (l *large) Overrides(_ context.Context, _, _, after string, rows int) ([]limits.Override, error) {
 	if l.empty || l.down != nil {
 		return nil, l.down
 	}
-	from, _ := slices.BinarySearchFunc(l.overrides, after+"\x00", func(o controlplane.Override, after string) int {
+	from, _ := slices.BinarySearchFunc(l.overrides, after+"\x00", func(o limits.Override, after string) int {
 		if o.Pattern < after {
 			return -1
 		}
@@ -254,12 +263,12 @@ func (l *large) Overrides(_ context.Context, _, _, after string, rows int) ([]co
 	return l.overrides[from:min(len(l.overrides), from+rows)], nil
 }
 
-// AuditLinks implements controlplane.AuditLog. No page shows the chain.
-func (l *large) AuditLinks(context.Context, int64, int) (controlplane.AuditLinks, error) {
-	return controlplane.AuditLinks{}, l.down
+// AuditLinks implements audit.AuditLog. No page shows the chain.
+func (l *large) AuditLinks(context.Context, int64, int) (audit.AuditLinks, error) {
+	return audit.AuditLinks{}, l.down
 }
 
-func (l *large) Audit(_ context.Context, before int64, rows int) (page []controlplane.AuditRecord, err error) {
+func (l *large) Audit(_ context.Context, before int64, rows int) (page []audit.AuditRecord, err error) {
 	if l.empty || l.down != nil {
 		return nil, l.down
 	}
@@ -267,7 +276,7 @@ func (l *large) Audit(_ context.Context, before int64, rows int) (page []control
 		before = largeOverrides
 	}
 	for row := before - 1; row > 0 && len(page) < rows; row-- {
-		page = append(page, controlplane.AuditRecord{Row: row, At: time.UnixMilli(1_700_000_000_000 + row*1000), AuditEntry: controlplane.AuditEntry{
+		page = append(page, audit.AuditRecord{Row: row, At: time.UnixMilli(1_700_000_000_000 + row*1000), AuditEntry: audit.AuditEntry{
 			By: controlplane.By{Actor: "ann", Reason: "a contract"}, Action: "override.set", Subject: fmt.Sprintf("acme/api/user_%05d", row), After: `{"limit":100}`}})
 	}
 	return page, nil
@@ -279,15 +288,15 @@ type largeCleanup struct {
 	*large
 }
 
-func (c largeCleanup) Status(context.Context) (controlplane.CleanupStatus, error) {
+func (c largeCleanup) Status(context.Context) (cleanup.CleanupStatus, error) {
 	if c.empty || c.down != nil {
-		return controlplane.CleanupStatus{}, c.down
+		return cleanup.CleanupStatus{}, c.down
 	}
 	slot := time.Now().Truncate(5 * time.Second)
-	s := controlplane.CleanupStatus{Running: true, Interval: 5 * time.Second, NextAt: slot.Add(5 * time.Second), Runs: slot.Unix() / 5 % 1_000_000, Rows: slot.Unix() / 5}
+	s := cleanup.CleanupStatus{Running: true, Interval: 5 * time.Second, NextAt: slot.Add(5 * time.Second), Runs: slot.Unix() / 5 % 1_000_000, Rows: slot.Unix() / 5}
 	for i := range 50 {
 		at := slot.Add(time.Duration(-5*i) * time.Second)
-		run := controlplane.CleanupRun{StartedAt: at, Took: 300 * time.Millisecond, Trigger: controlplane.TriggerSchedule, CleanupReport: controlplane.CleanupReport{Rows: at.Unix() / 5 * 7919 % 5000}}
+		run := cleanup.CleanupRun{StartedAt: at, Took: 300 * time.Millisecond, Trigger: cleanup.TriggerSchedule, CleanupReport: cleanup.CleanupReport{Rows: at.Unix() / 5 * 7919 % 5000}}
 		if at.Unix()/5%17 == 0 {
 			run.Error = "MySQL does not answer"
 		}
@@ -302,21 +311,21 @@ type largeRollouts struct {
 }
 
 // Status is a stage that bakes for ever, of a part of a region's nodes, or one that waits for the second of two people.
-func (r largeRollouts) Status(_ context.Context, id string) (controlplane.Rollout, error) {
+func (r largeRollouts) Status(_ context.Context, id string) (rollout.Rollout, error) {
 	if r.empty {
-		return controlplane.Rollout{}, fmt.Errorf("%w: there is no rollout %q", controlplane.ErrNotFound, id)
+		return rollout.Rollout{}, fmt.Errorf("%w: there is no rollout %q", controlplane.ErrNotFound, id)
 	}
 	now := time.Now()
 	one := *r.rollout
-	one.Stage, one.Phase, one.DueMs = 1, controlplane.RolloutBaking, now.Add(time.Hour).UnixMilli()
+	one.Stage, one.Phase, one.DueMs = 1, rollout.RolloutBaking, now.Add(time.Hour).UnixMilli()
 	if id == "two-people" {
-		one.Stage, one.Phase, one.Asked, one.DueMs, one.ID = 2, controlplane.RolloutAwaiting, 3, 0, id
+		one.Stage, one.Phase, one.Asked, one.DueMs, one.ID = 2, rollout.RolloutAwaiting, 3, 0, id
 		one.Approvals = []controlplane.Approval{{By: controlplane.By{Actor: "ann", Reason: "ten percent did well for an hour"}, AtMs: now.UnixMilli(), Evidence: one.Evidence()}}
 		return one, r.down
 	}
 	was, is, rows := 0.2, 0.2+float64(now.Unix()%10)/100, 500+float64(now.Unix()%60)
-	one.Baseline = controlplane.HealthRates{Nodes: 50, DeniedShare: &was, RowsPerSecond: &rows}
-	one.Now = controlplane.HealthRates{Nodes: 50, DeniedShare: &is, RowsPerSecond: &rows}
+	one.Baseline = fleet.HealthRates{Nodes: 50, DeniedShare: &was, RowsPerSecond: &rows}
+	one.Now = fleet.HealthRates{Nodes: 50, DeniedShare: &is, RowsPerSecond: &rows}
 	for i := range int64(40) {
 		at := now.Truncate(5 * time.Second).Add(time.Duration(-5*(40-i)) * time.Second)
 		one.Events = append(one.Events, controlplane.Event{AtMs: at.UnixMilli(), Actor: "weir", What: "baking", Text: fmt.Sprintf("health was looked at, number %d", at.Unix()/5)})
@@ -324,14 +333,14 @@ func (r largeRollouts) Status(_ context.Context, id string) (controlplane.Rollou
 	return one, r.down
 }
 
-func (r largeRollouts) List(context.Context) (list []controlplane.RolloutSummary, err error) {
+func (r largeRollouts) List(context.Context) (list []rollout.RolloutSummary, err error) {
 	if r.empty || r.down != nil {
 		return nil, r.down
 	}
 	turn := time.Now().Unix() / 5
 	for i := range int64(30) {
 		one := *r.rollout
-		one.ID, one.Phase = fmt.Sprintf("rollout-%d", turn-i), controlplane.RolloutDone
+		one.ID, one.Phase = fmt.Sprintf("rollout-%d", turn-i), rollout.RolloutDone
 		list = append(list, one.Summary())
 	}
 	return list, nil
@@ -342,45 +351,45 @@ type largeSettings struct {
 	*large
 }
 
-func (s largeSettings) Overrides(ctx context.Context, workspace, namespace, after string) ([]controlplane.Override, bool, error) {
+func (s largeSettings) Overrides(ctx context.Context, workspace, namespace, after string) ([]limits.Override, bool, error) {
 	const most = 1000
 	page, err := s.large.Overrides(ctx, workspace, namespace, after, most+1)
 	return page[:min(len(page), most)], len(page) > most, err
 }
 
-func (s largeSettings) Namespaces(_ context.Context, workspace, after string) (list []controlplane.Namespace, more bool, err error) {
+func (s largeSettings) Namespaces(_ context.Context, workspace, after string) (list []limits.Namespace, more bool, err error) {
 	if s.empty || s.down != nil {
 		return nil, false, s.down
 	}
 	for i := range 50 {
 		if name := fmt.Sprintf("api-%02d", i); name > after {
-			list = append(list, controlplane.DefaultNamespace(workspace, name))
+			list = append(list, limits.DefaultNamespace(workspace, name))
 		}
 	}
 	return list, false, nil
 }
 
-func (s largeSettings) AllOverrides(ctx context.Context, _ *workspaces.Set, after controlplane.OverrideName) ([]controlplane.Override, bool, error) {
+func (s largeSettings) AllOverrides(ctx context.Context, _ *workspaces.Set, after limits.OverrideName) ([]limits.Override, bool, error) {
 	return s.Overrides(ctx, "acme", "api", after.Pattern)
 }
 
-func (s largeSettings) AllNamespaces(ctx context.Context, _ *workspaces.Set, _, _ string) (list []controlplane.Namespace, more bool, err error) {
+func (s largeSettings) AllNamespaces(ctx context.Context, _ *workspaces.Set, _, _ string) (list []limits.Namespace, more bool, err error) {
 	return s.Namespaces(ctx, "acme", "")
 }
 
-func (s largeSettings) Namespace(_ context.Context, workspace, namespace string) (controlplane.Namespace, error) {
+func (s largeSettings) Namespace(_ context.Context, workspace, namespace string) (limits.Namespace, error) {
 	if s.empty {
-		return controlplane.Namespace{}, fmt.Errorf("%w: no settings", controlplane.ErrNotFound)
+		return limits.Namespace{}, fmt.Errorf("%w: no settings", controlplane.ErrNotFound)
 	}
-	return controlplane.DefaultNamespace(workspace, namespace), s.down
+	return limits.DefaultNamespace(workspace, namespace), s.down
 }
 
-func (s largeSettings) Resets(context.Context, string, string) (list []controlplane.Reset, err error) {
+func (s largeSettings) Resets(context.Context, string, string) (list []limits.Reset, err error) {
 	if s.empty || s.down != nil {
 		return nil, s.down
 	}
 	for i := range 100 {
-		list = append(list, controlplane.Reset{Workspace: "acme", Namespace: "api", Identifier: fmt.Sprintf("user_%05d", 100+i), Generation: 1, SetAt: time.UnixMilli(1_700_000_000_000), ExpiresAt: time.UnixMilli(1_800_000_000_000)})
+		list = append(list, limits.Reset{Workspace: "acme", Namespace: "api", Identifier: fmt.Sprintf("user_%05d", 100+i), Generation: 1, SetAt: time.UnixMilli(1_700_000_000_000), ExpiresAt: time.UnixMilli(1_800_000_000_000)})
 	}
 	return list, nil
 }
@@ -390,9 +399,9 @@ type largeRetirements struct {
 	*large
 }
 
-func (r largeRetirements) Status(context.Context, string) (controlplane.Retirement, error) {
+func (r largeRetirements) Status(context.Context, string) (retire.Retirement, error) {
 	if r.empty {
-		return controlplane.Retirement{}, fmt.Errorf("%w: there has been no retirement", controlplane.ErrNotFound)
+		return retire.Retirement{}, fmt.Errorf("%w: there has been no retirement", controlplane.ErrNotFound)
 	}
 	return *r.retire, r.down
 }
@@ -403,18 +412,18 @@ type largeTokens struct {
 }
 
 // List has a token in each state, and more than a page of those in force.
-func (k largeTokens) List(_ context.Context, after string) (page []controlplane.Token, more bool, err error) {
+func (k largeTokens) List(_ context.Context, after string) (page []access.Token, more bool, err error) {
 	if k.empty || k.down != nil {
 		return nil, false, k.down
 	}
 	now := time.Now()
-	all := []controlplane.Token{
-		{Name: "a-laptop", Role: controlplane.RoleOperator, ExpiresAt: now.Add(-time.Hour)},
-		{Name: "a-pipeline", Role: controlplane.RoleOperator, ExpiresAt: now.Add(24 * time.Hour), UsedAt: now, OldUntil: now.Add(time.Hour)},
-		{Name: "a-robot", Role: controlplane.RoleAdmin, RevokedAt: now.Add(-time.Hour), UsedAt: now.Add(-2 * time.Hour)},
+	all := []access.Token{
+		{Name: "a-laptop", Role: access.RoleOperator, ExpiresAt: now.Add(-time.Hour)},
+		{Name: "a-pipeline", Role: access.RoleOperator, ExpiresAt: now.Add(24 * time.Hour), UsedAt: now, OldUntil: now.Add(time.Hour)},
+		{Name: "a-robot", Role: access.RoleAdmin, RevokedAt: now.Add(-time.Hour), UsedAt: now.Add(-2 * time.Hour)},
 	}
 	for i := range 60 {
-		all = append(all, controlplane.Token{Name: fmt.Sprintf("dashboard-%02d", i), Role: controlplane.RoleViewer, UsedAt: now})
+		all = append(all, access.Token{Name: fmt.Sprintf("dashboard-%02d", i), Role: access.RoleViewer, UsedAt: now})
 	}
 	for _, t := range all {
 		if t.Name > after {

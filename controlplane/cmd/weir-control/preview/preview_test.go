@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/previews"
 	"github.com/weirhq/weir/dataplane/sim"
 	"github.com/weirhq/weir/shared/tuning"
 )
@@ -54,8 +55,8 @@ func document(t *testing.T, set tuning.Tuning) string {
 	return string(b)
 }
 
-func small() controlplane.FleetShape {
-	return controlplane.FleetShape{Nodes: []int{2, 1}, Keys: 60, HotShare: 0.5, OverlapShare: 0.5, Limit: 20, WindowMs: 60_000}
+func small() previews.FleetShape {
+	return previews.FleetShape{Nodes: []int{2, 1}, Keys: 60, HotShare: 0.5, OverlapShare: 0.5, Limit: 20, WindowMs: 60_000}
 }
 
 func runner(t *testing.T) *Runner {
@@ -75,7 +76,7 @@ func TestPreviewTellsTuningsApart(t *testing.T) {
 	last, next := tuning.RFC(), tuning.Default()
 	last.MinGlobalDuration, next.MinGlobalDuration = tuning.Duration(time.Second), tuning.Duration(time.Second)
 	var lines []line
-	ask := controlplane.PreviewAsk{Shape: shape, Old: document(t, last), New: document(t, next), TimeMaxMs: time.Hour.Milliseconds()}
+	ask := previews.PreviewAsk{Shape: shape, Old: document(t, last), New: document(t, next), TimeMaxMs: time.Hour.Milliseconds()}
 	err := work(ask, []time.Duration{5 * time.Second, next.FeedInterval.Std(), 100 * time.Millisecond}, time.Now(), func(v any) error { lines = append(lines, v.(line)); return nil })
 	if err != nil {
 		t.Fatal(err)
@@ -99,7 +100,7 @@ func TestPreviewTellsTuningsApart(t *testing.T) {
 func TestPreviewInAProcess(t *testing.T) {
 	shape := small()
 	shape.WindowMs, shape.Keys = 2000, 10
-	p, err := runner(t).Preview(t.Context(), controlplane.PreviewAsk{Shape: shape, Old: document(t, tuning.RFC()), New: document(t, tuning.Default()), TimeMaxMs: 5 * time.Minute.Milliseconds()})
+	p, err := runner(t).Preview(t.Context(), previews.PreviewAsk{Shape: shape, Old: document(t, tuning.RFC()), New: document(t, tuning.Default()), TimeMaxMs: 5 * time.Minute.Milliseconds()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +114,7 @@ func TestPreviewInAProcess(t *testing.T) {
 
 // The answer says what was left out of a fleet, and what became of its rows.
 func TestShrinkSaysHow(t *testing.T) {
-	shape := controlplane.FleetShape{Nodes: []int{100, 3, 3}, Keys: 10_000_000, HotShare: 0.1, OverlapShare: 0.05, Limit: 100, WindowMs: 60_000}
+	shape := previews.FleetShape{Nodes: []int{100, 3, 3}, Keys: 10_000_000, HotShare: 0.1, OverlapShare: 0.05, Limit: 100, WindowMs: 60_000}
 	p, s := shrink(shape)
 	if err := p.Validate(); err != nil {
 		t.Fatal(err)
@@ -163,7 +164,7 @@ func TestRowsGoByRegions(t *testing.T) {
 // Bounded by the request's time and by the caller's: either way the process is gone.
 func TestPreviewEnds(t *testing.T) {
 	t.Setenv("WEIR_TEST_WORKER", "hangs")
-	ask := controlplane.PreviewAsk{Shape: small(), Old: `{}`, New: `{}`, TimeMaxMs: 1000}
+	ask := previews.PreviewAsk{Shape: small(), Old: `{}`, New: `{}`, TimeMaxMs: 1000}
 	if _, err := runner(t).Preview(t.Context(), ask); !errors.Is(err, controlplane.ErrInvalid) || !strings.Contains(err.Error(), "did not finish within 1s: allow more than 3s (at most 1m0s)") {
 		t.Errorf("time is up: %v", err)
 	}
@@ -196,7 +197,7 @@ func TestPreviewRefusesWhatCannotBe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ask := controlplane.PreviewAsk{Shape: small(), Old: string(whole), New: strings.Replace(string(whole), `"floor":0.1`, `"floor":7`, 1), TimeMaxMs: 30_000}
+	ask := previews.PreviewAsk{Shape: small(), Old: string(whole), New: strings.Replace(string(whole), `"floor":0.1`, `"floor":7`, 1), TimeMaxMs: 30_000}
 	if _, err := runner(t).Preview(t.Context(), ask); err == nil || !strings.Contains(err.Error(), "floor is 7") {
 		t.Error(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/previews"
 )
 
 // Argument is what the program is called with, alone, to be a worker: its main then
@@ -28,7 +29,7 @@ const (
 	stderrMax    = 8 << 10
 )
 
-// Runner is a controlplane.Previewer. Preview may be called at once; each call is a process.
+// Runner is a previews.Previewer. Preview may be called at once; each call is a process.
 type Runner struct {
 	program string
 }
@@ -45,16 +46,16 @@ func NewRunner(program string) (*Runner, error) {
 	return &Runner{program}, nil
 }
 
-// Preview implements controlplane.Previewer. Its time counts from the start of the
+// Preview implements previews.Previewer. Its time counts from the start of the
 // process; a worker that is not done then is ended, and what it has told is the answer if
 // both tunings are in it.
-func (r *Runner) Preview(ctx context.Context, ask controlplane.PreviewAsk) (controlplane.Predictions, error) {
+func (r *Runner) Preview(ctx context.Context, ask previews.PreviewAsk) (previews.Predictions, error) {
 	caller := ctx
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(ask.TimeMaxMs)*time.Millisecond)
 	defer cancel()
 	request, err := json.Marshal(ask)
 	if err != nil {
-		return controlplane.Predictions{}, err
+		return previews.Predictions{}, err
 	}
 	worker := exec.CommandContext(ctx, r.program, Argument)
 	worker.Env = append(os.Environ(), "GOMAXPROCS=1") // the rest of the machine is the control plane's
@@ -64,10 +65,10 @@ func (r *Runner) Preview(ctx context.Context, ask controlplane.PreviewAsk) (cont
 	worker.Stderr = &problems
 	stdout, err := worker.StdoutPipe()
 	if err != nil {
-		return controlplane.Predictions{}, err
+		return previews.Predictions{}, err
 	}
 	if err := worker.Start(); err != nil {
-		return controlplane.Predictions{}, fmt.Errorf("start a simulation: %w", err)
+		return previews.Predictions{}, fmt.Errorf("start a simulation: %w", err)
 	}
 	began := time.Now()
 	answer, half, told := read(stdout, func() time.Duration { return time.Since(began) })
@@ -76,7 +77,7 @@ func (r *Runner) Preview(ctx context.Context, ask controlplane.PreviewAsk) (cont
 	case caller.Err() != nil:
 		return answer, fmt.Errorf("preview: %w", caller.Err())
 	case told == nil:
-		slices.SortFunc(answer.Curve, func(a, b controlplane.Prediction) int {
+		slices.SortFunc(answer.Curve, func(a, b previews.Prediction) int {
 			return cmp.Compare(a.FeedIntervalMs, b.FeedIntervalMs)
 		})
 		if ctx.Err() != nil {
@@ -101,18 +102,18 @@ func outOfTime(had, half time.Duration) error {
 		takes, about = half, "about "
 	}
 	enough := (max(2*takes, had) * 5 / 4).Round(time.Second) // with a quarter to spare
-	if enough > controlplane.PreviewTimeMax {
+	if enough > previews.PreviewTimeMax {
 		return fmt.Errorf("%w: the simulation did not finish within %v and needs %s%v (at most %v): use a shorter "+
 			"window or fewer nodes",
-			controlplane.ErrInvalid, had, about, enough, controlplane.PreviewTimeMax)
+			controlplane.ErrInvalid, had, about, enough, previews.PreviewTimeMax)
 	}
 	return fmt.Errorf("%w: the simulation did not finish within %v: allow %s%v (at most %v)", controlplane.ErrInvalid,
-		had, about, enough, controlplane.PreviewTimeMax)
+		had, about, enough, previews.PreviewTimeMax)
 }
 
 // read takes lines until there are no more; half is when the first of the two tunings had
 // been predicted.
-func read(stdout io.Reader, now func() time.Duration) (answer controlplane.Predictions, half time.Duration, err error) {
+func read(stdout io.Reader, now func() time.Duration) (answer previews.Predictions, half time.Duration, err error) {
 	in := bufio.NewScanner(stdout)
 	in.Buffer(nil, lineBytesMax)
 	var was, is bool

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/previews"
 	"github.com/weirhq/weir/dataplane/sim"
 	"github.com/weirhq/weir/shared/tuning"
 )
@@ -29,11 +29,11 @@ var intervals = []time.Duration{
 
 // line is what the worker writes: one of its fields.
 type line struct {
-	Scale *scale                   `json:"scale,omitempty"`
-	Old   *controlplane.Prediction `json:"old,omitempty"`
-	New   *controlplane.Prediction `json:"new,omitempty"`
-	Point *controlplane.Prediction `json:"point,omitempty"`
-	Error string                   `json:"error,omitempty"`
+	Scale *scale               `json:"scale,omitempty"`
+	Old   *previews.Prediction `json:"old,omitempty"`
+	New   *previews.Prediction `json:"new,omitempty"`
+	Point *previews.Prediction `json:"point,omitempty"`
+	Error string               `json:"error,omitempty"`
 }
 
 // scale is how a shape became small enough to be simulated.
@@ -49,7 +49,7 @@ type scale struct {
 // Work reads a PreviewAsk and answers it, until everything is told or time is up.
 func Work(stdin io.Reader, stdout io.Writer) error {
 	began := time.Now()
-	var ask controlplane.PreviewAsk
+	var ask previews.PreviewAsk
 	if err := json.NewDecoder(stdin).Decode(&ask); err != nil {
 		return fmt.Errorf("read what to preview: %w", err)
 	}
@@ -60,7 +60,7 @@ func Work(stdin io.Reader, stdout io.Writer) error {
 	return nil
 }
 
-func work(ask controlplane.PreviewAsk, intervals []time.Duration, began time.Time, tell func(any) error) error {
+func work(ask previews.PreviewAsk, intervals []time.Duration, began time.Time, tell func(any) error) error {
 	last, err := tuning.ReadWhole([]byte(ask.Old)) // stored, perhaps by an earlier build
 	if err != nil {
 		return err
@@ -109,7 +109,7 @@ func work(ask controlplane.PreviewAsk, intervals []time.Duration, began time.Tim
 }
 
 // shrink makes a population out of a shape that can be simulated many times over.
-func shrink(shape controlplane.FleetShape) (sim.Population, scale) {
+func shrink(shape previews.FleetShape) (sim.Population, scale) {
 	p := sim.Population{
 		Nodes: slices.Clone(shape.Nodes), HotShare: shape.HotShare, OverlapShare: shape.OverlapShare,
 		Limit: shape.Limit, Window: time.Duration(shape.WindowMs) * time.Millisecond, Keys: 1,
@@ -161,18 +161,18 @@ func largest(nodes []int) (at int) {
 }
 
 // predict runs ordinary traffic and the worst under a tuning.
-func predict(p sim.Population, by scale, set tuning.Tuning) (controlplane.Prediction, error) {
+func predict(p sim.Population, by scale, set tuning.Tuning) (previews.Prediction, error) {
 	o := sim.Options{Seed: seed, Tuning: &set, Unweighed: true}
 	load, err := sim.Run(p.Load(), o)
 	if err != nil {
-		return controlplane.Prediction{}, err
+		return previews.Prediction{}, err
 	}
 	worst, err := sim.Run(p.Worst(), o)
 	if err != nil {
-		return controlplane.Prediction{}, err
+		return previews.Prediction{}, err
 	}
 	written, read := by.rows(load, set.FeedInterval.Std())
-	return controlplane.Prediction{
+	return previews.Prediction{
 		FeedIntervalMs:     set.FeedInterval.Std().Milliseconds(),
 		RowsWrittenPerS:    written,
 		RowsReadPerS:       read,

@@ -1,0 +1,243 @@
+package audit
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/shared/window"
+)
+
+const (
+	// AuditActionBytesMax bounds AuditEntry.Action.
+	AuditActionBytesMax = 64
+	// AuditSubjectBytesMax bounds AuditEntry.Subject.
+	AuditSubjectBytesMax = 800
+	// AuditStateBytesMax bounds AuditEntry.Before and After each.
+	AuditStateBytesMax = 60 << 10
+)
+
+// AuditEntry is one row of the audit log: who did what to what, why, and how it was
+// before and after. The time is the database's, at the insert.
+type AuditEntry struct {
+	controlplane.By
+	ID      string `json:"id,omitempty"` // of the message that brought it; empty: it is written once by other means
+	Action  string `json:"action"`       // e.g. "cleanup.pause"
+	Subject string `json:"subject"`      // what it was done to
+	Before  string `json:"before"`       // JSON, empty for none
+	After   string `json:"after"`        // JSON, empty for none
+}
+
+// Validate reports the first field that the audit table would refuse or cut.
+func (e AuditEntry) Validate() error {
+	if err := e.By.Validate(); err != nil {
+		return err
+	}
+	if err := controlplane.ValidateText("action", e.Action, AuditActionBytesMax); err != nil {
+		return err
+	}
+	if n := len(e.Subject); n == 0 || n > AuditSubjectBytesMax {
+		return fmt.Errorf("%w: subject is %d bytes long (1 to %d)", controlplane.ErrInvalid, n, AuditSubjectBytesMax)
+	}
+	for field, state := range map[string]string{"before": e.Before, "after": e.After} {
+		if len(state) > AuditStateBytesMax {
+			return fmt.Errorf("%w: %s is %d bytes long (at most %d)", controlplane.ErrInvalid, field, len(state),
+				AuditStateBytesMax)
+		}
+		if !utf8.ValidString(state) {
+			return fmt.Errorf("%w: %s is not valid UTF-8", controlplane.ErrInvalid, field)
+		}
+	}
+	return nil
+}
+
+// AuditStore keeps the log. Rows are only ever added, each with its link in the hash chain of package auditchain.
+type AuditStore interface {
+	// InsertAudit adds a row. Called twice with the same ID it adds one; without an ID it
+	// adds two.
+	InsertAudit(ctx context.Context, e AuditEntry) error
+}
+
+// WriteAudit records a change.
+func WriteAudit(ctx context.Context, store AuditStore, e AuditEntry) error {
+	if err := e.Validate(); err != nil {
+		return fmt.Errorf("audit %s: %w", e.Action, err)
+	}
+	if err := store.InsertAudit(ctx, e); err != nil {
+		return fmt.Errorf("audit %s of %s by %s: %w", e.Action, e.Subject, e.Actor, err)
+	}
+	return nil
+}
+
+const (
+	// AuditPageMax bounds the entries of a page of the log.
+	AuditPageMax     = 500
+	auditPageDefault = 50
+
+	// AuditPageBytesMax bounds their texts; a page has one entry at least.
+	AuditPageBytesMax = 4 << 20
+
+	// auditReadMax bounds the entries that are read at a time: 12 MiB of the largest.
+	auditReadMax = 100
+)
+
+// AuditRecord is an entry as the log has it.
+type AuditRecord struct {
+	AuditEntry
+	Row int64     // its id in the table
+	At  time.Time // by the clock of the database
+}
+
+// AuditLog reads the log.
+type AuditLog interface {
+	// Audit returns at most rows entries with an id below before, newest first.
+	Audit(ctx context.Context, before int64, rows int) ([]AuditRecord, error)
+
+	// AuditLinks returns at most rows entries with an id above after, oldest first, and the ends of the hash chain, all
+	// of one moment.
+	AuditLinks(ctx context.Context, after int64, rows int) (AuditLinks, error)
+}
+
+// AuditFilter asks for some entries alone; the zero value for all.
+type AuditFilter struct {
+	Actor                string
+	Workspace, Namespace string // of overrides, settings and keys
+	Action               string // the whole ("override.set") or what it is of ("override")
+	Subject              string // a part of it
+	SinceMs, UntilMs     int64  // from the first on, before the other; 0: no bound
+}
+
+// Validate reports the first field that no entry can match.
+func (f *AuditFilter) Validate() error {
+	for _, bound := range []struct {
+		field, value string
+		bytesMax     int
+	}{
+		{"actor", f.Actor, controlplane.ActorBytesMax}, {"action", f.Action, AuditActionBytesMax},
+		{"subject", f.Subject, AuditSubjectBytesMax},
+		{"workspace", f.Workspace, window.WorkspaceBytesMax}, {"namespace", f.Namespace, window.NamespaceBytesMax},
+	} {
+		if n := len(bound.value); n > bound.bytesMax {
+			return fmt.Errorf("%w: %s is %d bytes long (at most %d)", controlplane.ErrInvalid, bound.field, n, bound.bytesMax)
+		}
+	}
+	switch {
+	case f.Namespace != "" && f.Workspace == "":
+		return fmt.Errorf("%w: workspace is empty (a namespace is one of a workspace)", controlplane.ErrInvalid)
+	case f.SinceMs < 0:
+		return fmt.Errorf("%w: since_ms is %d (0 for the beginning, or Unix ms)", controlplane.ErrInvalid, f.SinceMs)
+	case f.UntilMs < 0, f.UntilMs != 0 && f.UntilMs <= f.SinceMs:
+		return fmt.Errorf("%w: until_ms is %d (0 for now, or Unix ms after since_ms, %d)", controlplane.ErrInvalid, f.UntilMs,
+			f.SinceMs)
+	}
+	return nil
+}
+
+const (
+	// auditSearched bounds the entries that one call looks through.
+	auditSearched = 10 * AuditPageMax
+
+	// auditDisorder is by how much an entry's time may be before that of an older one:
+	// transactions overtake one another, and clocks are set.
+	auditDisorder = time.Minute
+)
+
+// SearchAudit is a page of the entries that a filter takes: at most limit (0: 50) before one (0: the newest), of no
+// more than AuditPageBytesMax of text. A filter is looked for among the next auditSearched entries. searchedTo is the
+// entry to go on before where the page ends for another reason than limit or the end of the log.
+func SearchAudit(ctx context.Context, log AuditLog, f AuditFilter, before int64,
+	limit int) (page []AuditRecord, searchedTo int64, err error) {
+	if err := f.Validate(); err != nil {
+		return nil, 0, err
+	}
+	before, limit, err = auditPage(before, limit)
+	if err != nil {
+		return nil, 0, err
+	}
+	size, all := 0, f == (AuditFilter{})
+	for searched := 0; searched < auditSearched; {
+		rows := auditReadMax
+		if all {
+			rows = min(rows, limit-len(page))
+		}
+		found, err := log.Audit(ctx, before, rows)
+		if err != nil {
+			return nil, 0, err
+		}
+		for i := range found {
+			if f.past(&found[i]) {
+				return page, 0, nil
+			}
+			if f.takes(&found[i]) {
+				if size += found[i].bytes(); len(page) > 0 && size > AuditPageBytesMax {
+					return page, before, nil
+				}
+				page = append(page, found[i])
+			}
+			before = found[i].Row
+			if len(page) == limit {
+				if all {
+					return page, 0, nil
+				}
+				return page, before, nil
+			}
+		}
+		if len(found) < rows {
+			return page, 0, nil
+		}
+		searched += rows
+	}
+	return page, before, nil
+}
+
+// bytes are those of an entry's texts.
+func (r *AuditRecord) bytes() int {
+	return len(r.Actor) + len(r.Action) + len(r.Subject) + len(r.Reason) + len(r.Before) + len(r.After)
+}
+
+// past tells that no entry from this one on is wanted.
+func (f *AuditFilter) past(r *AuditRecord) bool {
+	return f.SinceMs > 0 && r.At.Before(time.UnixMilli(f.SinceMs).Add(-auditDisorder))
+}
+
+func (f *AuditFilter) takes(r *AuditRecord) bool {
+	at := r.At.UnixMilli()
+	switch {
+	case f.Actor != "" && r.Actor != f.Actor,
+		f.Action != "" && r.Action != f.Action && !strings.HasPrefix(r.Action, f.Action+"."),
+		!strings.Contains(r.Subject, f.Subject),
+		at < f.SinceMs, f.UntilMs != 0 && at >= f.UntilMs:
+		return false
+	}
+	if f.Workspace == "" {
+		return true
+	}
+	kind, of, _ := strings.Cut(r.Subject, " ")
+	space := f.Workspace + "/"
+	if f.Namespace != "" {
+		space += f.Namespace + "/"
+	}
+	return slices.Contains([]string{"override", "namespace", "key"}, kind) && strings.HasPrefix(of+"/", space)
+}
+
+// auditPage is where a page begins and how long it may be: at most limit entries (0: 50) before one (0: the newest).
+func auditPage(before int64, limit int) (int64, int, error) {
+	if limit < 0 || limit > AuditPageMax {
+		return 0, 0, fmt.Errorf("%w: limit is %d (1 to %d, 0 for %d)", controlplane.ErrInvalid, limit, AuditPageMax,
+			auditPageDefault)
+	}
+	if before < 0 {
+		return 0, 0, fmt.Errorf("%w: before_id is %d (0 for the newest entries, or an entry's id)", controlplane.ErrInvalid,
+			before)
+	}
+	if before == 0 {
+		before = math.MaxInt64
+	}
+	return before, cmp.Or(limit, auditPageDefault), nil
+}

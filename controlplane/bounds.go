@@ -1,0 +1,38 @@
+package controlplane
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// ValidateText refuses what a text column would: a value without a word in it, one
+// that is too long, and bytes that are not UTF-8.
+func ValidateText(field, value string, bytesMax int) error {
+	switch {
+	case strings.TrimSpace(value) == "":
+		return fmt.Errorf("%w: %s is empty (1 to %d bytes)", ErrInvalid, field, bytesMax)
+	case len(value) > bytesMax:
+		return fmt.Errorf("%w: %s is %d bytes long (1 to %d)", ErrInvalid, field, len(value), bytesMax)
+	case !utf8.ValidString(value):
+		return fmt.Errorf("%w: %s is not valid UTF-8", ErrInvalid, field)
+	}
+	return nil
+}
+
+// ValidateSpan refuses a time that is shorter than least or longer than most.
+func ValidateSpan(field string, d, least, most time.Duration) error {
+	if d < least || d > most {
+		return fmt.Errorf("%w: %s is %v (%v to %v)", ErrInvalid, field, d, least, most)
+	}
+	return nil
+}
+
+// ValidateMs refuses a time in milliseconds that is shorter than least or longer than most.
+func ValidateMs(field string, ms int64, least, most time.Duration) error {
+	if ms < least.Milliseconds() || ms > most.Milliseconds() {
+		return fmt.Errorf("%w: %s is %d (%d to %d)", ErrInvalid, field, ms, least.Milliseconds(), most.Milliseconds())
+	}
+	return nil
+}

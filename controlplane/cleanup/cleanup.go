@@ -1,0 +1,292 @@
+package cleanup
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/weirhq/weir/controlplane"
+)
+
+const (
+	nodeRowsMax = 1000            // heartbeat rows one run deletes
+	nodesMin    = 1 * time.Minute // a node is not dead because it is late
+	graceMost   = 7 * 24 * time.Hour
+	clocksApart = 1 * time.Second // that the two clocks may differ by, however short the grace
+	deadMost    = 90 * 24 * time.Hour
+	keepMin     = 1 * time.Hour
+	keepMost    = 7 * 24 * time.Hour
+	resetGrace  = 24 * time.Hour // that a reset outlives its expiry, for clocks that are behind
+	resetsRun   = 1000           // resets one run deletes
+)
+
+// CleanupConfig says what the expiry cleanup deletes. Start from DefaultCleanupConfig.
+type CleanupConfig struct {
+	Limits SweepLimits
+
+	// Grace is how long an expired row is kept, 0 to 7 days; default 1 minute. Rows
+	// expire when no decision can depend on them any more, by the clock of the
+	// database; grace covers the clocks of nodes that are behind it. A run deletes nothing
+	// while the database's clock differs from this process's by more than Grace, and by more
+	// than a second: one of the two is wrong, and rows would go that decisions depend on.
+	Grace time.Duration
+
+	// Keep is how long the rows of a partition that is dropped are kept in a table of their own, 1 hour to 7 days;
+	// default 0: not at all. Rows that are deleted in batches are not kept. A server that does not let this user keep
+	// them ends the run in an error: no partition is dropped unkept.
+	Keep time.Duration
+
+	// NodeDeadAfter is how long a node is not heard of before its heartbeat row goes,
+	// 1 minute to 90 days; default 24 h. Until then operators see it as not live.
+	NodeDeadAfter time.Duration
+
+	// StepTimeout bounds one statement, 100 ms to 5 min; default 30 s.
+	StepTimeout time.Duration
+}
+
+// DefaultCleanupConfig are the defaults named at the fields.
+func DefaultCleanupConfig() CleanupConfig {
+	return CleanupConfig{
+		Limits:        DefaultSweepLimits(),
+		Grace:         time.Minute,
+		NodeDeadAfter: 24 * time.Hour,
+		StepTimeout:   30 * time.Second,
+	}
+}
+
+// Validate reports the first field outside its bounds.
+func (c CleanupConfig) Validate() error {
+	if err := c.Limits.Validate(); err != nil {
+		return err
+	}
+	if err := controlplane.ValidateSpan("cleanup grace", c.Grace, 0, graceMost); err != nil {
+		return err
+	}
+	if c.Keep != 0 {
+		if err := controlplane.ValidateSpan("cleanup keep, unless 0,", c.Keep, keepMin, keepMost); err != nil {
+			return err
+		}
+	}
+	if err := controlplane.ValidateSpan("node dead after", c.NodeDeadAfter, nodesMin, deadMost); err != nil {
+		return err
+	}
+	return controlplane.ValidateSpan("cleanup step timeout", c.StepTimeout, 100*time.Millisecond, 5*time.Minute)
+}
+
+// CleanupStore is what the cleanup needs of MySQL. All methods may be called at once.
+type CleanupStore interface {
+	PartitionStore
+	// Now is the clock of the database.
+	Now(ctx context.Context) (time.Time, error)
+	// OldestExpiry is the earliest moment from which a window count can be deleted: the end of the hour or the day whose
+	// partition it is in, if that is over, or its expires_at if it is in none; false without either.
+	OldestExpiry(ctx context.Context) (at time.Time, ok bool, err error)
+	// DeleteExpired deletes at most rows window counts with expires_at < cutoff.
+	DeleteExpired(ctx context.Context, cutoff time.Time, rows int) (deleted int64, err error)
+	// DeleteDeadNodes deletes at most rows heartbeats last seen before cutoff.
+	DeleteDeadNodes(ctx context.Context, cutoff time.Time, rows int) (deleted int64, err error)
+	// DeleteExpiredResets deletes at most rows resets of keys with expires_at < cutoff.
+	DeleteExpiredResets(ctx context.Context, cutoff time.Time, rows int) (deleted int64, err error)
+}
+
+// CleanupPlan is what a run decides before its first batch, and keeps to.
+type CleanupPlan struct {
+	CutoffMs     int64         `json:"cutoff_ms"`      // Unix ms: window counts that expired before it go
+	NodeCutoffMs int64         `json:"node_cutoff_ms"` // Unix ms: nodes last seen before it go
+	Lag          time.Duration `json:"lag_ns"`         // at the start
+	Limits       SweepLimits   `json:"limits"`
+	Partitioned  bool          `json:"partitioned,omitzero"` // batches delete only what is in no dated partition
+	Refused      string        `json:"refused,omitzero"`     // why it is not partitioned
+}
+
+// CleanupSteps are the pieces of a run. Each may be executed more than once, after
+// a crash or a lost answer: deleting what is already gone deletes nothing.
+type CleanupSteps interface {
+	Plan() (CleanupPlan, error)
+	DropPartition(cutoffMs int64) (Dropped, error)
+	DeleteExpired(plan CleanupPlan, rows int) (Batch, error)
+	AddPartitions() (Added, error)
+	DeleteDeadNodes(cutoffMs int64) (deleted int64, err error)
+}
+
+// CleanupReport is what a run did. With an error beside it, it is what was done before.
+type CleanupReport struct {
+	Rows       int64 // those of partitions by the statistics of the server
+	Partitions int   // dropped
+	Batches    int
+	DeadNodes  int64
+	Lag        time.Duration // at the start
+	StoppedBy  StoppedBy
+	Refused    string // why it deleted rows in batches that partitions would drop, or made none ahead
+}
+
+// RunCleanup is one run: the order of its steps, which depends on nothing but their
+// answers.
+func RunCleanup(steps CleanupSteps) (CleanupReport, error) {
+	plan, err := steps.Plan()
+	if err != nil {
+		return CleanupReport{}, err
+	}
+	report := CleanupReport{Lag: plan.Lag, Refused: plan.Refused}
+	if plan.Partitioned {
+		if err := dropPartitions(steps, &plan, &report); err != nil {
+			return report, err
+		}
+	}
+	if err := deleteBatches(steps, plan, &report); err != nil {
+		return report, err
+	}
+	// Rows that have expired would stay until the end of the partition that they are copied to.
+	if plan.Partitioned && report.StoppedBy == StoppedByNothing {
+		if err := addPartitions(steps, &report); err != nil {
+			return report, err
+		}
+	}
+	report.DeadNodes, err = steps.DeleteDeadNodes(plan.NodeCutoffMs)
+	return report, err
+}
+
+func deleteBatches(steps CleanupSteps, plan CleanupPlan, report *CleanupReport) error {
+	sweep := NewSweep(plan.Limits)
+	for rows, ok := sweep.Next(); ok; rows, ok = sweep.Next() {
+		batch, err := steps.DeleteExpired(plan, rows)
+		if err != nil {
+			return err
+		}
+		sweep.Done(batch)
+		report.Rows += batch.Rows
+		report.Batches, report.StoppedBy = sweep.Batches(), sweep.StoppedBy()
+	}
+	return nil
+}
+
+// Cleanup executes the steps of a cleanup against a database, each under its own
+// timeout, and counts what they do.
+type Cleanup struct {
+	config  CleanupConfig
+	store   CleanupStore
+	metrics *CleanupMetrics
+	clock   func() time.Time // of this process
+}
+
+// NewCleanup returns the steps for a configuration, or what is wrong with it.
+func NewCleanup(config CleanupConfig, store CleanupStore, metrics *CleanupMetrics) (*Cleanup, error) {
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	return &Cleanup{config: config, store: store, metrics: metrics, clock: time.Now}, nil
+}
+
+// Plan reads the clock of the database and the lag. Clocks that differ are controlplane.ErrClocksDiffer.
+func (c *Cleanup) Plan(ctx context.Context) (CleanupPlan, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.config.StepTimeout)
+	defer cancel()
+	now, err := c.trustedNow(ctx)
+	if err != nil {
+		return CleanupPlan{}, fmt.Errorf("plan the cleanup: %w", err)
+	}
+	lag, err := c.lag(ctx, now)
+	if err != nil {
+		return CleanupPlan{}, fmt.Errorf("plan the cleanup: %w", err)
+	}
+	refused, err := c.store.PartitionsRefused(ctx)
+	if err != nil {
+		return CleanupPlan{}, fmt.Errorf("plan the cleanup: %w", err)
+	}
+	c.metrics.partitionsRefused.Set(controlplane.OneIf(refused != ""))
+	return CleanupPlan{
+		Partitioned:  refused == "",
+		Refused:      refused,
+		CutoffMs:     now.Add(-c.config.Grace).UnixMilli(),
+		NodeCutoffMs: now.Add(-c.config.NodeDeadAfter).UnixMilli(),
+		Lag:          lag,
+		Limits:       c.config.Limits,
+	}, nil
+}
+
+// DeleteExpired is one batch.
+func (c *Cleanup) DeleteExpired(ctx context.Context, plan CleanupPlan, rows int) (Batch, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.config.StepTimeout)
+	defer cancel()
+	start, del := time.Now(), c.store.DeleteExpired
+	if plan.Partitioned {
+		del = c.store.DeleteUndated
+	}
+	deleted, err := del(ctx, time.UnixMilli(plan.CutoffMs), rows)
+	batch := Batch{Rows: deleted, Took: time.Since(start)}
+	c.metrics.batch(batch, err)
+	if err != nil {
+		return Batch{}, fmt.Errorf("delete at most %d rows expired before %d: %w", rows, plan.CutoffMs, err)
+	}
+	return batch, nil
+}
+
+// DeleteDeadNodes deletes the heartbeats of nodes that are long gone. With them go resets of keys from before which
+// nothing is left. It counts the heartbeats.
+func (c *Cleanup) DeleteDeadNodes(ctx context.Context, cutoffMs int64) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.config.StepTimeout)
+	defer cancel()
+	deleted, err := c.store.DeleteDeadNodes(ctx, time.UnixMilli(cutoffMs), nodeRowsMax)
+	if err != nil {
+		return 0, fmt.Errorf("delete heartbeats of nodes not seen since %d: %w", cutoffMs, err)
+	}
+	c.metrics.deadNodes(deleted)
+	if err := c.deleteExpiredResets(ctx); err != nil {
+		return deleted, err
+	}
+	return deleted, nil
+}
+
+func (c *Cleanup) deleteExpiredResets(ctx context.Context) error {
+	now, err := c.trustedNow(ctx)
+	if err != nil {
+		return fmt.Errorf("delete expired resets: %w", err)
+	}
+	if _, err := c.store.DeleteExpiredResets(ctx, now.Add(-resetGrace), resetsRun); err != nil {
+		return fmt.Errorf("delete resets expired before %d: %w", now.Add(-resetGrace).UnixMilli(), err)
+	}
+	return nil
+}
+
+// Lag is how long ago the oldest expired row should have gone: 0 when none is left
+// that should have.
+func (c *Cleanup) Lag(ctx context.Context) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.config.StepTimeout)
+	defer cancel()
+	now, err := c.store.Now(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("read the cleanup's lag: %w", err)
+	}
+	lag, err := c.lag(ctx, now)
+	if err != nil {
+		return 0, fmt.Errorf("read the cleanup's lag: %w", err)
+	}
+	return lag, nil
+}
+
+func (c *Cleanup) lag(ctx context.Context, now time.Time) (lag time.Duration, err error) {
+	oldest, ok, err := c.store.OldestExpiry(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if ok {
+		lag = max(0, now.Add(-c.config.Grace).Sub(oldest))
+	}
+	c.metrics.lag(lag)
+	return lag, nil
+}
+
+// trustedNow is the clock of the database, which this process's must agree with.
+func (c *Cleanup) trustedNow(ctx context.Context) (time.Time, error) {
+	before := c.clock()
+	now, err := c.store.Now(ctx)
+	if err != nil {
+		return time.Time{}, err
+	}
+	bound := max(c.config.Grace, clocksApart)
+	if ahead, behind := now.Sub(c.clock()), before.Sub(now); ahead > bound || behind > bound {
+		return time.Time{}, fmt.Errorf("%w by %v, more than %v: nothing is deleted until both follow NTP (weirctl doctor)",
+			controlplane.ErrClocksDiffer, max(ahead, behind).Round(time.Millisecond), bound)
+	}
+	return now, nil
+}

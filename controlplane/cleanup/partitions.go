@@ -1,0 +1,207 @@
+package cleanup
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/weirhq/weir/controlplane"
+)
+
+const (
+	partitionsRun = 100 // that one run drops
+
+	// partitionRowsMax is how many rows are copied, while publishes wait, when a partition is made for them late.
+	partitionRowsMax = 100_000
+)
+
+// ErrTableInUse is wrapped by errors of partitions that are not dropped or added, since an open transaction or a long
+// statement holds their table. The next run tries again.
+var ErrTableInUse = errors.New("the table is in use")
+
+// ErrPartitionsRefused is wrapped by errors of a server that drops or adds no partitions for this user, now or ever: a
+// right, a procedure or its definer is missing, or the partitions are not ours. The cleanup deletes rows in batches.
+var ErrPartitionsRefused = errors.New("the server refuses")
+
+// NoPartitions is why a server without partitions, or a table from before them, is cleaned in batches.
+const NoPartitions = "the table has no partitions of hours and days"
+
+// Kinds of partitions.
+const (
+	PartitionsOfHours = "hours"
+	PartitionsOfDays  = "days"
+)
+
+// MissingPartitionsAdvice is what an operator should do about missing partitions.
+const MissingPartitionsAdvice = "Find out why the cleanup made none (weirctl cleanup status: paused, failing, or " +
+	"behind). Above 100,000 rows it leaves that to you, at a quiet time: schema/README.md, Expiry."
+
+// MissingPartitions describes the result of PartitionStore.PartitionsMissing.
+func MissingPartitions(kinds []string) string {
+	return fmt.Sprintf("no partitions of %s are ahead, so the cleanup deletes their rows in batches, which is slower",
+		strings.Join(kinds, " and "))
+}
+
+// PartitionStore is what the cleanup needs of a table whose rows are dropped by the hour and by the day.
+type PartitionStore interface {
+	// PartitionsRefused is why the cleanup deletes rows in batches: NoPartitions, or what this user lacks to drop them.
+	// It is empty if the cleanup may drop them.
+	PartitionsRefused(ctx context.Context) (why string, err error)
+	// DropExpiredPartition drops one partition all of whose rows expired before cutoff. Without one it is Dropped{}.
+	DropExpiredPartition(ctx context.Context, cutoff time.Time) (Dropped, error)
+	// KeepExpiredPartition moves the rows of the partition that is dropped next into a table of their own, for as long.
+	KeepExpiredPartition(ctx context.Context, cutoff time.Time, keep time.Duration) error
+	// DropKept drops one table of kept rows whose time is over, if there is one.
+	DropKept(ctx context.Context) error
+	// AddPartitions makes partitions ahead. Missing are the classes of rows that get none, since more than rowsMax rows
+	// would have to be copied.
+	AddPartitions(ctx context.Context, rowsMax int) (missing int, err error)
+	// PartitionsMissing returns the kinds of partitions, hours or days, that are missing for rows
+	// that are written now.
+	PartitionsMissing(ctx context.Context) (kinds []string, err error)
+	// DeleteUndated deletes at most rows window counts with expires_at < cutoff that are in no partition of an hour or
+	// a day.
+	DeleteUndated(ctx context.Context, cutoff time.Time, rows int) (deleted int64, err error)
+}
+
+// Dropped is a partition that was dropped.
+type Dropped struct {
+	Partition string        `json:"partition,omitzero"` // empty: none
+	Rows      int64         `json:"rows,omitzero"`      // about as many, by the statistics of the server
+	Took      time.Duration `json:"took_ns,omitzero"`
+	Refused   string        `json:"refused,omitzero"` // why the server drops none
+}
+
+// Added is what came of making partitions ahead.
+type Added struct {
+	Missing int    `json:"missing,omitzero"` // classes of rows without them
+	Refused string `json:"refused,omitzero"` // why the server makes none
+}
+
+// dropPartitions drops what has expired, one partition a step: publishes go on between them. A server that refuses has
+// all rows deleted in batches.
+func dropPartitions(steps CleanupSteps, plan *CleanupPlan, report *CleanupReport) error {
+	for took := time.Duration(0); report.Partitions < partitionsRun && took < plan.Limits.RunTimeMax; {
+		dropped, err := steps.DropPartition(plan.CutoffMs)
+		if dropped.Refused != "" {
+			plan.Partitioned, report.Refused = false, dropped.Refused
+		}
+		if err != nil || dropped.Partition == "" {
+			return err
+		}
+		report.Partitions++
+		report.Rows += dropped.Rows
+		took += dropped.Took
+	}
+	return nil
+}
+
+// addPartitions makes partitions for rows to come.
+func addPartitions(steps CleanupSteps, report *CleanupReport) error {
+	added, err := steps.AddPartitions()
+	if added.Refused != "" {
+		report.Refused = added.Refused
+	}
+	return err
+}
+
+// PartitionsProblem returns why expired rows are deleted in batches, instead of by dropping
+// partitions. It examines the tables now, because a cleanup that is paused or fails creates no
+// partitions either. The zero value means no problem.
+func (c *Cleanup) PartitionsProblem(ctx context.Context) (problem PartitionsProblem, err error) {
+	ctx, cancel := context.WithTimeout(ctx, c.config.StepTimeout)
+	defer cancel()
+	if problem.Refused, err = c.store.PartitionsRefused(ctx); err != nil || problem.Refused != "" {
+		return problem, err
+	}
+	missing, err := c.store.PartitionsMissing(ctx)
+	if err != nil {
+		return problem, err
+	}
+	c.metrics.partitionsMissing.Set(float64(len(missing)))
+	if len(missing) > 0 {
+		problem.Missing = MissingPartitions(missing)
+	}
+	return problem, nil
+}
+
+// PartitionsProblem is the reason why rows are deleted in batches. The zero value means that they
+// are not.
+type PartitionsProblem struct {
+	Refused string // the server has no partitions, or refuses this user to drop or make them
+	Missing string // partitions are possible, but none is ahead of the clock
+}
+
+// String returns the problem, or "".
+func (p PartitionsProblem) String() string { return cmp.Or(p.Refused, p.Missing) }
+
+// DropPartition is one partition, or Dropped without one: none has expired, the table is in use, or the server refuses.
+// Rows that are to be kept are moved first. Once nothing more has expired a table of kept rows goes whose time is over.
+func (c *Cleanup) DropPartition(ctx context.Context, cutoffMs int64) (Dropped, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.config.StepTimeout)
+	defer cancel()
+	start := time.Now()
+	err := c.keep(ctx, cutoffMs)
+	var dropped Dropped
+	if err == nil {
+		dropped, err = c.store.DropExpiredPartition(ctx, time.UnixMilli(cutoffMs))
+	}
+	if err == nil && dropped.Partition == "" {
+		err = c.dropKept(ctx)
+	}
+	switch {
+	case errors.Is(err, ErrTableInUse):
+		c.metrics.partitionsBusy.Inc()
+		return Dropped{}, nil
+	case errors.Is(err, ErrPartitionsRefused):
+		c.metrics.partitionsRefused.Set(1)
+		return Dropped{Refused: controlplane.Clip("drop a partition: " + err.Error())}, nil
+	case err != nil:
+		return Dropped{}, fmt.Errorf("drop a partition that expired before %d: %w", cutoffMs, err)
+	}
+	dropped.Took = time.Since(start)
+	c.metrics.dropped(dropped)
+	return dropped, nil
+}
+
+// keep fails for good where the server refuses: nothing goes that an operator wants to have.
+func (c *Cleanup) keep(ctx context.Context, cutoffMs int64) error {
+	if c.config.Keep == 0 {
+		return nil
+	}
+	err := c.store.KeepExpiredPartition(ctx, time.UnixMilli(cutoffMs), c.config.Keep)
+	if errors.Is(err, ErrPartitionsRefused) {
+		return fmt.Errorf("keep its rows for %v: %v", c.config.Keep, err) //nolint:errorlint // it is no refusal to drop
+	}
+	return err
+}
+
+// dropKept leaves the tables of a time when rows were kept to an operator if the server refuses.
+func (c *Cleanup) dropKept(ctx context.Context) error {
+	if err := c.store.DropKept(ctx); err != nil && !errors.Is(err, ErrPartitionsRefused) {
+		return err
+	}
+	return nil
+}
+
+// AddPartitions makes partitions ahead. A table that is in use gets them later: they are made two days ahead.
+func (c *Cleanup) AddPartitions(ctx context.Context) (Added, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.config.StepTimeout)
+	defer cancel()
+	missing, err := c.store.AddPartitions(ctx, partitionRowsMax)
+	switch {
+	case errors.Is(err, ErrTableInUse):
+		c.metrics.partitionsBusy.Inc()
+		return Added{}, nil
+	case errors.Is(err, ErrPartitionsRefused):
+		c.metrics.partitionsRefused.Set(1)
+		return Added{Refused: controlplane.Clip("make partitions ahead: " + err.Error())}, nil
+	case err != nil:
+		return Added{}, fmt.Errorf("make partitions ahead: %w", err)
+	}
+	c.metrics.partitionsMissing.Set(float64(missing))
+	return Added{Missing: missing}, nil
+}

@@ -1,0 +1,187 @@
+package fleet
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/shared/heartbeat"
+)
+
+// FleetLook is what the nodes of a scope last said of themselves, at one moment.
+type FleetLook struct {
+	AtMs   int64          `json:"at_ms"` // by the clock of the database
+	Nodes  []NodeFigures  `json:"nodes"` // those that are live, by region and id
+	Silent map[string]int `json:"silent,omitempty"`
+	// Silent is how many nodes of a region have a heartbeat that is too old.
+
+	Unheard []SilentNode `json:"unheard,omitempty"` // those of Silent that were live within UnheardKept
+	Left    []string     `json:"left,omitempty"`    // ids of nodes that have left the fleet in order
+
+	Truncated bool `json:"truncated,omitempty"` // there are more than FleetNodesMax
+
+	LiveMs int64 `json:"live_ms,omitempty"` // how old the heartbeat of a live node is at most
+}
+
+// SilentNode is a node without a recent heartbeat: whether it runs, and which tuning, is not known.
+type SilentNode struct {
+	ID     string `json:"id"`
+	Region string `json:"region"`
+	SeenMs int64  `json:"seen_ms"` // by the clock of the database
+}
+
+// UnheardKept is how long a silent node is named in looks: the longest lease of a trial.
+const UnheardKept = time.Hour
+
+const hashBytesMax = 16 // of a tuning
+
+// NodeFigures are one live node: what it runs, and its totals as its heartbeat has them.
+type NodeFigures struct {
+	ID        string `json:"id"`
+	Region    string `json:"region"`
+	Version   int64  `json:"version"`    // of the stored tuning
+	StartedMs int64  `json:"started_ms"` // of its process, by its clock: another one counts from 0 again
+	SentMs    int64  `json:"sent_ms"`    // by its clock
+	SeenMs    int64  `json:"seen_ms"`    // by the clock of the database
+	Totals    Tally  `json:"totals"`
+
+	Held   []int `json:"held,omitempty"`   // shards of the region's origin that it relays
+	Shards int   `json:"shards,omitempty"` // that the origin has; 0: the node has no relay
+	Down   bool  `json:"down,omitempty"`   // the origin, or a part of it, gives the node no answer
+
+	Trial int64  `json:"trial,omitempty"` // number of the one whose tuning is in force; 0: the stored one is
+	Hash  string `json:"hash,omitempty"`  // of the tuning in force
+
+	ConvergenceMs *float64 `json:"convergence_ms,omitempty"` // nil: not reported
+	LatencyUs     *float64 `json:"latency_us,omitempty"`
+	Problem       string   `json:"problem,omitempty"` // why its settings are not in force
+}
+
+// Tally are totals of a node, or how much they grew: an array, since the state of a rollout
+// has several for each node. Figures are only ever added at its end.
+type Tally [6]int64
+
+// The figures of a Tally.
+const (
+	TallyDecisions = iota
+	TallyDenied
+	TallyDegraded
+	TallyDropped
+	TallyErrors // of relays and readings of settings
+	TallyRows   // of MySQL, that relays wrote and read
+)
+
+// Span is what a node did in a time: its length in ms, then a Tally.
+type Span [1 + len(Tally{})]int64
+
+// Add adds what grew in ms.
+func (s *Span) Add(ms int64, grown Tally) {
+	s[0] += ms
+	for i, v := range grown {
+		s[1+i] += v
+	}
+}
+
+// Of is a figure of the Tally.
+func (s Span) Of(figure int) int64 { return s[1+figure] }
+
+// TakeLook is the look at a scope of a fleet.
+func TakeLook(fleet Fleet, scope RolloutScope) FleetLook {
+	look := FleetLook{AtMs: fleet.Now.UnixMilli(), Silent: map[string]int{}, Truncated: fleet.Truncated, Left: fleet.Left}
+	for _, n := range fleet.Nodes {
+		switch {
+		case !scope.Has(n.Region):
+		case !n.Live:
+			look.Silent[n.Region]++
+			if n.Age <= UnheardKept {
+				look.Unheard = append(look.Unheard, SilentNode{ID: n.NodeID, Region: n.Region, SeenMs: n.SeenAt.UnixMilli()})
+			}
+		default:
+			look.Nodes = append(look.Nodes, FiguresOf(n))
+		}
+	}
+	return look
+}
+
+// Within is the look at a part of what was looked at.
+func (l FleetLook) Within(scope RolloutScope) FleetLook {
+	l.Nodes = slices.DeleteFunc(slices.Clone(l.Nodes), func(n NodeFigures) bool { return !scope.Has(n.Region) })
+	l.Unheard = slices.DeleteFunc(slices.Clone(l.Unheard), func(n SilentNode) bool { return !scope.Has(n.Region) })
+	l.Silent = maps.Clone(l.Silent)
+	maps.DeleteFunc(l.Silent, func(region string, _ int) bool { return !scope.Has(region) })
+	return l
+}
+
+// FiguresOf returns the figures of a node.
+func FiguresOf(n Node) NodeFigures {
+	h := n.Health
+	f := NodeFigures{
+		ID: n.NodeID, Region: n.Region, Version: n.TuningVersion,
+		StartedMs: n.StartedAtMs, SentMs: n.SentAtMs, SeenMs: n.SeenAt.UnixMilli(),
+		Trial: h.Trial, Hash: controlplane.Cut(h.TuningHash, hashBytesMax),
+		ConvergenceMs: n.Reported.ConvergenceMs, LatencyUs: n.Reported.LatencyUs,
+		Problem: controlplane.Shorten(h.SettingsProblem, 200),
+	}
+	f.Down = OriginDown(n)
+	f.Totals[TallyDecisions] = h.AllowedTotal + h.DeniedTotal + h.ShadowedTotal
+	f.Totals[TallyDenied] = h.DeniedTotal + h.ShadowedTotal
+	f.Totals[TallyDegraded] = h.DegradedTotal
+	f.Totals[TallyDropped] = h.DroppedCost
+	f.Totals[TallyErrors] = h.SettingsErrors
+	if r := h.Relay; r != nil {
+		f.Totals[TallyErrors] += r.Errors
+		f.Totals[TallyRows] = r.Rows
+		f.Held, f.Shards = r.Held, min(r.Shards, heartbeat.ShardsMax)
+	}
+	return f
+}
+
+// Runs says what the node runs.
+func (n NodeFigures) Runs() string {
+	if n.Trial != 0 {
+		return fmt.Sprintf("trial %d", n.Trial)
+	}
+	return fmt.Sprintf("version %d", n.Version)
+}
+
+// ProblemSuffix is the node's problem, to be put after a sentence; empty: it has none.
+func (n NodeFigures) ProblemSuffix() string {
+	if n.Problem == "" {
+		return ""
+	}
+	return ": " + n.Problem
+}
+
+// RolloutScope is a set of regions.
+type RolloutScope struct {
+	Regions []string `json:"regions,omitempty"`
+	Rest    bool     `json:"rest,omitempty"` // and every region, known or to come, but Not
+	Not     []string `json:"not,omitempty"`
+}
+
+// Has tells whether a region belongs to the scope.
+func (s RolloutScope) Has(region string) bool {
+	return slices.Contains(s.Regions, region) || s.Rest && !slices.Contains(s.Not, region)
+}
+
+// Rows are the regions that get a version of their own; "" is the fleet's.
+func (s RolloutScope) Rows() []string {
+	if s.Rest {
+		return append(slices.Clone(s.Regions), "")
+	}
+	return s.Regions
+}
+
+// String names the regions.
+func (s RolloutScope) String() string {
+	switch {
+	case s.Rest && len(s.Not) == 0:
+		return "all regions"
+	case s.Rest:
+		return "all other regions"
+	}
+	return strings.Join(s.Regions, ", ")
+}

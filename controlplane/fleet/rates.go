@@ -1,0 +1,65 @@
+package fleet
+
+import "time"
+
+// HealthRates are how nodes did in a time. nil is not measured.
+type HealthRates struct {
+	Nodes     int `json:"nodes"`      // that were heard of
+	NodesLost int `json:"nodes_lost"` // that were live, and are not
+
+	ErrorsPerMinute *float64 `json:"errors_per_minute,omitempty"` // a node
+	RowsPerSecond   *float64 `json:"rows_per_second,omitempty"`   // a region
+	DegradedShare   *float64 `json:"degraded_share,omitempty"`
+	DeniedShare     *float64 `json:"denied_share,omitempty"`
+	ConvergenceMs   *float64 `json:"convergence_ms,omitempty"` // the slowest relay's
+	LatencyUs       *float64 `json:"latency_us,omitempty"`     // the slowest node's
+	DroppedCost     int64    `json:"dropped_cost,omitempty"`
+}
+
+// RatesOf are the rates of nodes that were heard of for the time of sum, all together. The
+// time of a node counts as least where it is shorter.
+func RatesOf(sum Span, nodes int, least time.Duration, decisionsLeast int64) HealthRates {
+	rates := HealthRates{Nodes: nodes, DroppedCost: sum.Of(TallyDropped)}
+	if sum[0] <= 0 {
+		return HealthRates{}
+	}
+	spoken := max(time.Duration(sum[0])*time.Millisecond, time.Duration(nodes)*least)
+	rates.ErrorsPerMinute = Quotient(float64(sum.Of(TallyErrors)), spoken.Minutes())
+	rates.RowsPerSecond = Quotient(float64(sum.Of(TallyRows)), spoken.Seconds()/float64(nodes))
+	if decisions := sum.Of(TallyDecisions); decisions >= decisionsLeast {
+		rates.DegradedShare = Quotient(float64(sum.Of(TallyDegraded)), float64(decisions))
+		rates.DeniedShare = Quotient(float64(sum.Of(TallyDenied)), float64(decisions))
+	}
+	return rates
+}
+
+// WorstOf shows several regions in one line: the sum of their nodes and the worst of their
+// figures.
+func WorstOf(regions []HealthRates) (all HealthRates) {
+	for _, r := range regions {
+		all.Nodes += r.Nodes
+		all.NodesLost += r.NodesLost
+		all.DroppedCost += r.DroppedCost
+		all.ErrorsPerMinute = Larger(all.ErrorsPerMinute, r.ErrorsPerMinute)
+		all.RowsPerSecond = Larger(all.RowsPerSecond, r.RowsPerSecond)
+		all.DegradedShare = Larger(all.DegradedShare, r.DegradedShare)
+		all.DeniedShare = Larger(all.DeniedShare, r.DeniedShare)
+		all.ConvergenceMs = Larger(all.ConvergenceMs, r.ConvergenceMs)
+		all.LatencyUs = Larger(all.LatencyUs, r.LatencyUs)
+	}
+	return all
+}
+
+// Quotient returns a divided by b.
+func Quotient(a, b float64) *float64 {
+	q := a / b
+	return &q
+}
+
+// Larger returns the larger of two figures; nil is not measured.
+func Larger(a, b *float64) *float64 {
+	if a == nil || b != nil && *b > *a {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,116 @@
+package limits
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/audit"
+	"github.com/weirhq/weir/shared/window"
+)
+
+const (
+	// ResetsPageMax is the most resets that one listing holds.
+	ResetsPageMax = 1000
+	// ResetsMax is how many resets there may be at a time: every node reads all of them
+	// with each read of settings.
+	ResetsMax = 100_000
+)
+
+// Reset forgets what was counted of an identifier before it was made, in all regions.
+type Reset struct {
+	Workspace  string    `json:"workspace"`
+	Namespace  string    `json:"namespace"`
+	Identifier string    `json:"identifier"`
+	Generation int64     `json:"generation"` // names the cells that count since: another one than the last reset's
+	SetAt      time.Time `json:"set_at"`     // by the clock of the database
+	ExpiresAt  time.Time `json:"expires_at"` // when nothing from before it can matter any more
+}
+
+// next is the reset after r, made at now, of limits whose windows are at most longest. It is later than r also where
+// the clock of the database has gone back: nodes hold the latest one.
+//
+// Generations begin, and go on, at random: a database that was restored from a backup, and lacks resets that nodes
+// know, would else give their generations away again, and what was counted since would count on. They go round,
+// after more resets of one identifier than can matter at a time.
+func (r Reset) next(now time.Time, longest time.Duration) Reset {
+	stride := int64(strideMax)
+	if r.Generation == 0 {
+		stride = int64(window.GenerationMax)
+	}
+	r.Generation = (r.Generation+rand.Int64N(stride))%int64(window.GenerationMax) + 1
+	r.SetAt = latest(now, r.SetAt.Add(time.Millisecond))
+	r.ExpiresAt = latest(r.ExpiresAt, r.SetAt.Add(2*longest))
+	return r
+}
+
+const strideMax = 64
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// ResetStore keeps resets. A change and its audit row are one, and so are its reads: live is
+// how many resets there are, before is nil where there is none of the identifier.
+type ResetStore interface {
+	ChangeReset(ctx context.Context, workspace, namespace, identifier string,
+		change func(before *Reset, live int64, now time.Time) (Reset, audit.AuditEntry, error)) error
+	Resets(ctx context.Context, workspace, namespace string, rows int) ([]Reset, error)
+}
+
+// ResetKey has all nodes forget, within one settings interval, what was counted of an
+// identifier. longest is the longest window that it is limited by, 0 for any: so long the
+// reset is remembered, and a smaller one than the truth lets old counts come back.
+func (s *Settings) ResetKey(ctx context.Context, workspace, namespace, identifier string, longest time.Duration,
+	by controlplane.By) (reset Reset, err error) {
+	if longest == 0 {
+		longest = window.DurationMax
+	}
+	if err := errors.Join(by.Validate(), validateReset(workspace, namespace, identifier, longest)); err != nil {
+		return reset, err
+	}
+	err = s.store.ChangeReset(ctx, workspace, namespace, identifier,
+		func(before *Reset, live int64, now time.Time) (Reset, audit.AuditEntry, error) {
+			reset = Reset{Workspace: workspace, Namespace: namespace, Identifier: identifier}
+			if before != nil {
+				reset = *before
+			} else if live >= ResetsMax {
+				return reset, audit.AuditEntry{},
+					fmt.Errorf("%w: there are %d resets, and %d is the most; name the longest window so "+
+						"that they expire sooner", controlplane.ErrConflict, live, ResetsMax)
+			}
+			reset = reset.next(now, longest)
+			e, err := settingEntry(by, "key.reset", fmt.Sprintf("key %s/%s/%s", workspace, namespace, identifier),
+				before, &reset)
+			return reset, e, err
+		})
+	return reset, err
+}
+
+func validateReset(workspace, namespace, identifier string, longest time.Duration) error {
+	if err := validateSpace(workspace, namespace); err != nil {
+		return err
+	}
+	if err := controlplane.ValidateText("identifier", identifier, window.IdentifierBytesMax); err != nil {
+		return err
+	}
+	if strings.Contains(identifier, "*") {
+		return fmt.Errorf("%w: identifier is %q (one identifier, not a pattern)", controlplane.ErrInvalid, identifier)
+	}
+	return controlplane.ValidateSpan("longest window", longest, window.DurationMin, window.DurationMax)
+}
+
+// Resets are those of a namespace that still matter, the newest first, at most ResetsPageMax.
+func (s *Settings) Resets(ctx context.Context, workspace, namespace string) ([]Reset, error) {
+	if err := validateSpace(workspace, namespace); err != nil {
+		return nil, err
+	}
+	return s.store.Resets(ctx, workspace, namespace, ResetsPageMax)
+}

@@ -1,0 +1,307 @@
+package limits
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/audit"
+	"github.com/weirhq/weir/shared/estimate"
+	"github.com/weirhq/weir/shared/window"
+	"github.com/weirhq/weir/shared/workspaces"
+)
+
+const (
+	// EstimateBytesMax bounds Namespace.Estimate.
+	EstimateBytesMax = estimate.DocumentBytesMax
+)
+
+// Override is the limit of an identifier, or of all that a pattern with '*' matches.
+type Override struct {
+	Workspace  string    `json:"workspace"`
+	Namespace  string    `json:"namespace"`
+	Pattern    string    `json:"pattern"`
+	Limit      int64     `json:"limit"`       // 0 blocks
+	DurationMs int64     `json:"duration_ms"` // 0 keeps the request's
+	Candidate  int64     `json:"candidate"`   // limit that is judged beside it and decides nothing; 0 for none
+	Shadow     bool      `json:"shadow"`      // lets denied requests pass
+	UpdatedAt  time.Time `json:"-"`           // of a listing
+}
+
+// Validate reports the first field that nodes would refuse.
+func (o Override) Validate() error {
+	if err := validateKey(o.Workspace, o.Namespace, o.Pattern); err != nil {
+		return err
+	}
+	if stars := strings.Count(o.Pattern, "*"); stars > window.PatternStarsMax {
+		return fmt.Errorf("%w: pattern has %d '*' (0 to %d)", controlplane.ErrInvalid, stars, window.PatternStarsMax)
+	}
+	if o.Limit < 0 || o.Limit > window.LimitMax {
+		return fmt.Errorf("%w: limit is %d (0 to %d; 0 blocks)", controlplane.ErrInvalid, o.Limit, int64(window.LimitMax))
+	}
+	if least, most := window.DurationMin.Milliseconds(), window.DurationMax.Milliseconds(); o.DurationMs != 0 &&
+		(o.DurationMs < least || o.DurationMs > most) {
+		return fmt.Errorf("%w: duration_ms is %d (0, or %d to %d)", controlplane.ErrInvalid, o.DurationMs, least, most)
+	}
+	if o.Candidate < 0 || o.Candidate > window.LimitMax {
+		return fmt.Errorf("%w: candidate is %d (0 to %d; 0 for none)", controlplane.ErrInvalid, o.Candidate,
+			int64(window.LimitMax))
+	}
+	return nil
+}
+
+func validateKey(workspace, namespace, pattern string) error {
+	if err := validateSpace(workspace, namespace); err != nil {
+		return err
+	}
+	return controlplane.ValidateText("pattern", pattern, window.IdentifierBytesMax)
+}
+
+func validateSpace(workspace, namespace string) error {
+	if err := controlplane.ValidateText("workspace", workspace, window.WorkspaceBytesMax); err != nil {
+		return err
+	}
+	return controlplane.ValidateText("namespace", namespace, window.NamespaceBytesMax)
+}
+
+// Namespace is what is set for a namespace; one that has no row runs DefaultNamespace.
+type Namespace struct {
+	Workspace string    `json:"workspace"`
+	Namespace string    `json:"namespace"`
+	Shadow    bool      `json:"shadow"`
+	Mode      string    `json:"mode"`       // exact or estimate
+	Outage    string    `json:"outage"`     // local, open or closed
+	NodeShare string    `json:"node_share"` // flush or wait
+	Estimate  string    `json:"estimate"`   // JSON: knobs of the estimate mode; empty for its defaults
+	UpdatedAt time.Time `json:"-"`          // of a listing
+}
+
+// DefaultNamespace is a namespace without settings.
+func DefaultNamespace(workspace, namespace string) Namespace {
+	return Namespace{Workspace: workspace, Namespace: namespace, Mode: "exact", Outage: "local", NodeShare: "flush"}
+}
+
+// Validate reports the first field that nodes would refuse.
+func (n Namespace) Validate() error {
+	if err := validateSpace(n.Workspace, n.Namespace); err != nil {
+		return err
+	}
+	for _, f := range []struct {
+		name, value string
+		choices     []string
+	}{
+		{"mode", n.Mode, []string{"exact", "estimate"}},
+		{"outage", n.Outage, []string{"local", "open", "closed"}},
+		{"node_share", n.NodeShare, []string{"flush", "wait"}},
+	} {
+		if err := validateChoice(f.name, f.value, f.choices); err != nil {
+			return err
+		}
+	}
+	return validateEstimate(n.Estimate)
+}
+
+func validateChoice(field, value string, choices []string) error {
+	if !slices.Contains(choices, value) {
+		return fmt.Errorf("%w: %s is %q (%s)", controlplane.ErrInvalid, field, value, strings.Join(choices, ", "))
+	}
+	return nil
+}
+
+// NamespaceChange is what of a namespace's settings is to change; nil stays as it is.
+type NamespaceChange struct {
+	Shadow    *bool
+	Mode      *string
+	Outage    *string
+	NodeShare *string
+	Estimate  *string
+
+	IfUpdatedMs *int64 // as of OverrideChange
+}
+
+func (c NamespaceChange) apply(n *Namespace) {
+	given(&n.Shadow, c.Shadow)
+	given(&n.Mode, c.Mode)
+	given(&n.Outage, c.Outage)
+	given(&n.NodeShare, c.NodeShare)
+	given(&n.Estimate, c.Estimate)
+}
+
+func given[T any](to *T, value *T) {
+	if value != nil {
+		*to = *value
+	}
+}
+
+// SettingsStore keeps what operators set. A change and its audit row are one; change is
+// told what was there before, nil for nothing, and an error of its undoes both; where
+// others change the same it may be asked again. All methods may be called at once.
+type SettingsStore interface {
+	ChangeOverride(ctx context.Context, workspace, namespace, pattern string,
+		change func(before *Override) (after *Override, e audit.AuditEntry, err error)) error
+	Override(ctx context.Context, workspace, namespace, pattern string) (*Override, error) // nil for none
+	Overrides(ctx context.Context, workspace, namespace, after string, rows int) ([]Override, error)
+	AllOverrides(ctx context.Context, of *workspaces.Set, after OverrideName, rows int) ([]Override, error)
+	ChangeNamespace(ctx context.Context, workspace, namespace string,
+		change func(before *Namespace) (after Namespace, e audit.AuditEntry, err error)) error
+	Namespace(ctx context.Context, workspace, namespace string) (*Namespace, error) // nil for none
+	Namespaces(ctx context.Context, workspace, after string, rows int) ([]Namespace, error)
+	AllNamespaces(ctx context.Context, of *workspaces.Set, afterWorkspace, afterNamespace string,
+		rows int) ([]Namespace, error)
+	ResetStore
+}
+
+// Settings changes overrides and namespaces, and resets keys. Nodes have a change within one settings interval.
+type Settings struct{ store SettingsStore }
+
+// NewSettings returns settings kept in store.
+func NewSettings(store SettingsStore) *Settings { return &Settings{store} }
+
+// SetOverride sets an override, whatever was there.
+func (s *Settings) SetOverride(ctx context.Context, o Override, by controlplane.By) error {
+	if err := errors.Join(by.Validate(), o.Validate()); err != nil {
+		return err
+	}
+	if o.Candidate != 0 {
+		if err := s.canJudge(ctx, o.Workspace, o.Namespace); err != nil {
+			return err
+		}
+	}
+	return s.store.ChangeOverride(ctx, o.Workspace, o.Namespace, o.Pattern,
+		func(before *Override) (*Override, audit.AuditEntry, error) {
+			e, err := settingEntry(by, "override.set", overrideSubject(o.Workspace, o.Namespace, o.Pattern), before, &o)
+			return &o, e, err
+		})
+}
+
+// canJudge refuses candidates where nodes cannot judge them. Of a namespace that is changed
+// later, they say so themselves.
+func (s *Settings) canJudge(ctx context.Context, workspace, namespace string) error {
+	n, err := s.store.Namespace(ctx, workspace, namespace)
+	if err != nil || n == nil || n.Mode != "estimate" {
+		return err
+	}
+	if knobs, _ := estimate.Parse(n.Estimate); knobs != nil && knobs.Leaky {
+		return fmt.Errorf("%w: candidate is set, and %s/%s estimates with a leaky drain: what has drained depends on "+
+			"the limit", controlplane.ErrInvalid, workspace, namespace)
+	}
+	return nil
+}
+
+// DeleteOverride takes an override away; controlplane.ErrNotFound where there is none, and controlplane.ErrConflict
+// where its UpdatedAt is not ifUpdatedMs. nil takes whatever is there.
+func (s *Settings) DeleteOverride(ctx context.Context, workspace, namespace, pattern string, ifUpdatedMs *int64,
+	by controlplane.By) error {
+	if err := errors.Join(by.Validate(), validateKey(workspace, namespace, pattern)); err != nil {
+		return err
+	}
+	subject := overrideSubject(workspace, namespace, pattern)
+	return s.store.ChangeOverride(ctx, workspace, namespace, pattern,
+		func(before *Override) (*Override, audit.AuditEntry, error) {
+			if before == nil {
+				return nil, audit.AuditEntry{}, noOverride(workspace, namespace, pattern)
+			}
+			if err := asSeen(subject, ifUpdatedMs, before.UpdatedAt); err != nil {
+				return nil, audit.AuditEntry{}, err
+			}
+			e, err := settingEntry(by, "override.delete", subject, before, (*Override)(nil))
+			return nil, e, err
+		})
+}
+
+// Overrides are those of a namespace behind a pattern, at most controlplane.PageMax, by
+// pattern; more tells whether there are others behind them.
+func (s *Settings) Overrides(ctx context.Context, workspace, namespace,
+	after string) (overrides []Override, more bool, err error) {
+	if err := validateSpace(workspace, namespace); err != nil {
+		return nil, false, err
+	}
+	return controlplane.Page(s.store.Overrides(ctx, workspace, namespace, after, controlplane.PageMax+1))
+}
+
+// SetNamespace changes a namespace's settings, and answers all of them. It is controlplane.ErrConflict
+// where they are not those that were seen.
+func (s *Settings) SetNamespace(ctx context.Context, workspace, namespace string, change NamespaceChange,
+	by controlplane.By) (after Namespace, err error) {
+	if err := errors.Join(by.Validate(), validateSpace(workspace, namespace)); err != nil {
+		return after, err
+	}
+	if change == (NamespaceChange{IfUpdatedMs: change.IfUpdatedMs}) {
+		return after, fmt.Errorf("%w: nothing to change: set shadow, mode, outage, node_share or estimate",
+			controlplane.ErrInvalid)
+	}
+	err = s.store.ChangeNamespace(ctx, workspace, namespace, func(before *Namespace) (Namespace, audit.AuditEntry,
+		error) {
+		after = DefaultNamespace(workspace, namespace)
+		seen := time.Time{}
+		if before != nil {
+			after, seen = *before, before.UpdatedAt
+		}
+		if err := asSeen(namespaceSubject(workspace, namespace), change.IfUpdatedMs, seen); err != nil {
+			return after, audit.AuditEntry{}, err
+		}
+		change.apply(&after)
+		after.UpdatedAt = time.Time{} // the database's to say
+		if err := after.Validate(); err != nil {
+			return after, audit.AuditEntry{}, err
+		}
+		e, err := settingEntry(by, "namespace.set", namespaceSubject(workspace, namespace), before, &after)
+		return after, e, err
+	})
+	return after, err
+}
+
+// Namespaces are those of a workspace that have settings behind a name, at most controlplane.PageMax,
+// by name; more tells whether there are others behind them.
+func (s *Settings) Namespaces(ctx context.Context, workspace,
+	after string) (namespaces []Namespace, more bool, err error) {
+	if err := controlplane.ValidateText("workspace", workspace, window.WorkspaceBytesMax); err != nil {
+		return nil, false, err
+	}
+	return controlplane.Page(s.store.Namespaces(ctx, workspace, after, controlplane.PageMax+1))
+}
+
+// Namespace is the settings of one; controlplane.ErrNotFound where it has none.
+func (s *Settings) Namespace(ctx context.Context, workspace, namespace string) (Namespace, error) {
+	if err := validateSpace(workspace, namespace); err != nil {
+		return Namespace{}, err
+	}
+	n, err := s.store.Namespace(ctx, workspace, namespace)
+	if err == nil && n == nil {
+		err = fmt.Errorf("%w: namespace %s/%s has no settings of its own", controlplane.ErrNotFound, workspace, namespace)
+	}
+	if err != nil {
+		return Namespace{}, err
+	}
+	return *n, nil
+}
+
+func overrideSubject(workspace, namespace, pattern string) string {
+	return fmt.Sprintf("override %s/%s/%s", workspace, namespace, pattern)
+}
+
+func namespaceSubject(workspace, namespace string) string {
+	return fmt.Sprintf("namespace %s/%s", workspace, namespace)
+}
+
+// settingEntry is the audit row of a change; nil is nothing there.
+func settingEntry[T any](by controlplane.By, action, subject string, before, after *T) (e audit.AuditEntry,
+	err error) {
+	e = audit.AuditEntry{By: by, Action: action, Subject: subject}
+	for to, v := range map[*string]*T{&e.Before: before, &e.After: after} {
+		if v == nil {
+			continue
+		}
+		b, err := json.Marshal(v)
+		if err != nil {
+			return e, err
+		}
+		*to = string(b)
+	}
+	return e, e.Validate()
+}

@@ -1,0 +1,225 @@
+package limits
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/shared/heartbeat"
+	"github.com/weirhq/weir/shared/window"
+	"github.com/weirhq/weir/shared/workspaces"
+)
+
+const (
+	// TopKeysMax is the most keys that one listing holds.
+	TopKeysMax = 100
+	// TopReportsMax is the most nodes' reports that one listing takes in: 16 KiB each.
+	TopReportsMax = 2000
+)
+
+// TopQuery asks for keys.
+type TopQuery struct {
+	Workspace, Namespace string // "" for all
+	Identifier           string // "": all
+	Denied               bool   // else hot
+	Limit                int    // 1 to TopKeysMax
+
+	Visible *workspaces.Set // keys of other workspaces are left out
+}
+
+// Validate reports the first field outside its bounds.
+func (q TopQuery) Validate() error {
+	switch {
+	case len(q.Workspace) > window.WorkspaceBytesMax:
+		return fmt.Errorf("%w: workspace is %d bytes long (at most %d)", controlplane.ErrInvalid, len(q.Workspace),
+			window.WorkspaceBytesMax)
+	case len(q.Namespace) > window.NamespaceBytesMax:
+		return fmt.Errorf("%w: namespace is %d bytes long (at most %d)", controlplane.ErrInvalid, len(q.Namespace),
+			window.NamespaceBytesMax)
+	case len(q.Identifier) > window.IdentifierBytesMax:
+		return fmt.Errorf("%w: identifier is %d bytes long (at most %d)", controlplane.ErrInvalid, len(q.Identifier),
+			window.IdentifierBytesMax)
+	case q.Limit < 1 || q.Limit > TopKeysMax:
+		return fmt.Errorf("%w: limit is %d (1 to %d)", controlplane.ErrInvalid, q.Limit, TopKeysMax)
+	}
+	return nil
+}
+
+// TopKeys are the keys that nodes report, merged.
+type TopKeys struct {
+	Now        time.Time // by the clock of the database
+	Keys       []TopKey  // largest count first
+	Total      int64     // of all keys that were reported and asked for
+	Nodes      int       // that reported
+	Unreadable int       // nodes whose report could not be read, in whole or in part
+	Truncated  bool      // there are more than TopReportsMax
+	Oldest     time.Duration
+}
+
+// TopKey is one of them.
+type TopKey struct {
+	Workspace, Namespace, Identifier string
+	DurationMs, Limit                int64     // DurationMs 0: of leases that were refused; Limit -1: unknown
+	Count                            int64     // of hot keys cost, of denied ones requests
+	More                             int64     // of denied keys: how many more it may be
+	ReportedAt                       time.Time // when the oldest report of it was made, by the database's clock
+	Regions                          []TopKeyRegion
+}
+
+// TopKeyRegion is a region's part of a key's count.
+type TopKeyRegion struct {
+	Region string
+	Count  int64
+}
+
+// TopReport is a node's word as it is stored.
+type TopReport struct {
+	Region   string
+	Node     string
+	SeenAt   time.Time
+	SentAtMs int64  // of the heartbeat that was seen, by the node's clock
+	Document []byte // see heartbeat.ReadTop
+}
+
+// madeAt returns when a report was made, by the database's clock. A heartbeat without a report keeps the row's
+// earlier one, so a report can be older than the heartbeat beside it.
+func (r *TopReport) madeAt(top *heartbeat.Top) time.Time {
+	if top.AtMs <= 0 || r.SentAtMs <= top.AtMs {
+		return r.SeenAt
+	}
+	return time.UnixMilli(max(0, r.SeenAt.UnixMilli()-(r.SentAtMs-top.AtMs)))
+}
+
+// TopStore reads nodes' reports.
+type TopStore interface {
+	// TopReports returns at most rows reports of nodes that were heard of within a time,
+	// the newest first, and the clock of the database.
+	TopReports(ctx context.Context, within time.Duration, rows int) (now time.Time, reports []TopReport, err error)
+}
+
+// ListTopKeys merges what live nodes report. Each reports no more than its first 20 keys, so
+// a key that is spread thinly over many nodes can be missing, or have too small a count.
+func ListTopKeys(ctx context.Context, store TopStore, q TopQuery, liveWithin time.Duration) (TopKeys, error) {
+	if err := q.Validate(); err != nil {
+		return TopKeys{}, err
+	}
+	answer, err := mergeTopKeys(ctx, store, &q, liveWithin)
+	answer.Keys = answer.Keys[:min(len(answer.Keys), q.Limit)]
+	return answer, err
+}
+
+// mergeTopKeys is ListTopKeys without a limit.
+func mergeTopKeys(ctx context.Context, store TopStore, q *TopQuery, liveWithin time.Duration) (TopKeys, error) {
+	now, reports, err := store.TopReports(ctx, liveWithin, TopReportsMax+1)
+	if err != nil {
+		return TopKeys{}, fmt.Errorf("list top keys: %w", err)
+	}
+	answer := TopKeys{Now: now, Truncated: len(reports) > TopReportsMax}
+	found := make(topMerge)
+	for _, r := range reports[:min(len(reports), TopReportsMax)] {
+		top, err := heartbeat.ReadTop(r.Document)
+		if err != nil {
+			answer.Unreadable++
+			continue
+		}
+		answer.Nodes++
+		if top.Unread > 0 {
+			answer.Unreadable++
+		}
+		at := r.madeAt(&top)
+		answer.Oldest = max(answer.Oldest, now.Sub(at))
+		if q.Denied {
+			found.addAll(r.Region, at, top.Denied, q)
+			found.addAll(r.Region, at, top.Refused, q)
+		} else {
+			found.addAll(r.Region, at, top.Hot, q)
+		}
+	}
+	answer.Keys, answer.Total = found.ranked()
+	return answer, nil
+}
+
+// topMerge is keys by their names.
+type topMerge map[topKeyID]*merging
+
+type topKeyID struct {
+	workspace, namespace, identifier string
+	durationMs                       int64
+}
+
+type merging struct {
+	key     TopKey
+	regions map[string]int64
+}
+
+func (m topMerge) addAll(region string, at time.Time, keys []heartbeat.TopKey, q *TopQuery) {
+	for i := range keys {
+		k := &keys[i]
+		if q.Visible.Has(string(k.Workspace)) && (q.Workspace == "" || q.Workspace == string(k.Workspace)) &&
+			(q.Namespace == "" || q.Namespace == string(k.Namespace)) &&
+			(q.Identifier == "" || q.Identifier == string(k.Identifier)) {
+			m.add(region, at, k, q.Denied)
+		}
+	}
+}
+
+// add merges one node's word. A denial was one node's alone, so denials add up. The cost of
+// a hot key is a count that all nodes of its region know most of: the largest word of a
+// region stands for it, regions add up, and no node has seen less of all than it says.
+func (m topMerge) add(region string, at time.Time, k *heartbeat.TopKey, denied bool) {
+	id := topKeyID{string(k.Workspace), string(k.Namespace), string(k.Identifier), k.DurationMs}
+	to := m[id]
+	if to == nil {
+		to = &merging{regions: make(map[string]int64), key: TopKey{
+			Workspace: id.workspace, Namespace: id.namespace, Identifier: id.identifier, DurationMs: id.durationMs, Limit: -1,
+			ReportedAt: at}}
+		m[id] = to
+	}
+	if at.Before(to.key.ReportedAt) {
+		to.key.ReportedAt = at
+	}
+	if k.Limit >= 0 && (to.key.Limit < 0 || k.Limit < to.key.Limit) {
+		to.key.Limit = k.Limit
+	}
+	if denied {
+		to.regions[region] = sum(to.regions[region], k.Count)
+		to.key.More = sum(to.key.More, k.More)
+		return
+	}
+	to.regions[region] = max(to.regions[region], k.Regional)
+	to.key.Count = max(to.key.Count, k.Count)
+}
+
+const topCountMax = 1<<62 - 1
+
+// sum stays within what a count can be.
+func sum(a, b int64) int64 { return min(a+min(b, topCountMax-a), topCountMax) }
+
+func (m topMerge) ranked() (keys []TopKey, total int64) {
+	for _, from := range m {
+		k := from.key
+		var all int64
+		for region, n := range from.regions {
+			all = sum(all, n)
+			if n > 0 {
+				k.Regions = append(k.Regions, TopKeyRegion{region, n})
+			}
+		}
+		k.Count = max(k.Count, all)
+		total = sum(total, k.Count)
+		slices.SortFunc(k.Regions, func(a, b TopKeyRegion) int {
+			return cmp.Or(cmp.Compare(b.Count, a.Count), strings.Compare(a.Region, b.Region))
+		})
+		keys = append(keys, k)
+	}
+	slices.SortFunc(keys, func(a, b TopKey) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), strings.Compare(a.Workspace, b.Workspace),
+			strings.Compare(a.Namespace, b.Namespace),
+			strings.Compare(a.Identifier, b.Identifier), cmp.Compare(a.DurationMs, b.DurationMs))
+	})
+	return keys, total
+}

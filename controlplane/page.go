@@ -1,0 +1,12 @@
+package controlplane
+
+// PageMax is the most overrides, namespaces or tokens that one listing holds.
+const PageMax = 1000
+
+// Page returns at most PageMax of the rows that were listed, and whether there are more. Callers list PageMax + 1 rows.
+func Page[T any](listed []T, err error) (rows []T, more bool, _ error) {
+	if len(listed) > PageMax {
+		return listed[:PageMax], true, err
+	}
+	return listed, false, err
+}

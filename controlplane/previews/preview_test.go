@@ -1,0 +1,153 @@
+package previews
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/fleet"
+	"github.com/weirhq/weir/controlplane/internal/controltest"
+	"github.com/weirhq/weir/controlplane/rollout"
+	"github.com/weirhq/weir/controlplane/tunings"
+	"github.com/weirhq/weir/shared/heartbeat"
+)
+
+func beatOf(region, node string, h heartbeat.Health, now time.Time) fleet.FleetRow {
+	text, err := json.Marshal(h)
+	if err != nil {
+		panic(err)
+	}
+	return fleet.FleetRow{Heartbeat: heartbeat.Heartbeat{NodeID: node, Region: region}, SeenAt: now, Health: string(text)}
+}
+
+// previewed keeps what it was asked, and waits if it is to.
+type previewed struct {
+	ask   PreviewAsk
+	began chan struct{}
+}
+
+func (p *previewed) Preview(ctx context.Context, ask PreviewAsk) (Predictions, error) {
+	p.ask = ask
+	if p.began != nil {
+		close(p.began)
+		<-ctx.Done()
+		return Predictions{}, ctx.Err()
+	}
+	return Predictions{New: Prediction{FeedIntervalMs: 300}}, nil
+}
+
+// previewLand is a fleet of given heartbeats.
+type previewLand struct {
+	rollout.RolloutStore
+	now  time.Time
+	rows []fleet.FleetRow
+}
+
+func (l previewLand) NewestTunings(context.Context) ([]tunings.RegionTuning, error) { return nil, nil }
+
+func (l previewLand) FleetNodes(context.Context, int) (time.Time, []fleet.FleetRow, error) {
+	return l.now, l.rows, nil
+}
+
+// Previews run on the fleet's own recorded shape: from heartbeats where they have it, else from flags
+// with honest defaults which the output names as assumed.
+func TestPreviewTakesTheFleetsShape(t *testing.T) {
+	l := previewLand{now: controltest.Day}
+	shared := int64(300)
+	rows := []fleet.FleetRow{
+		beatOf("eu", "eu-1", heartbeat.Health{ActiveKeys: 1000, HotKeys: 100, SharedKeys: &shared}, l.now),
+		beatOf("eu", "eu-2", heartbeat.Health{ActiveKeys: 900, HotKeys: 80, SharedKeys: &shared}, l.now),
+		beatOf("us", "us-1", heartbeat.Health{ActiveKeys: 500, HotKeys: 50, SharedKeys: &shared}, l.now),
+		beatOf("us", "us-dead", heartbeat.Health{ActiveKeys: 90_000}, l.now.Add(-time.Hour)),
+	}
+	older := []fleet.FleetRow{beatOf("eu", "eu-1", heartbeat.Health{}, l.now)}
+	for _, c := range []struct {
+		what string
+		rows []fleet.FleetRow
+		req  PreviewRequest
+		want FleetShape
+	}{
+		{
+			"all from heartbeats: 600 of 1,500 keys are told of by two regions, which makes 300 of 1,200", rows, PreviewRequest{},
+			FleetShape{Nodes: []int{2, 1}, Keys: 1200, HotShare: 0.1, OverlapShare: 0.25, Limit: 100, WindowMs: 60_000, Assumed: []string{"limit", "window_ms"}},
+		},
+		{
+			"a node of an older build tells nothing of its keys", older, PreviewRequest{},
+			FleetShape{Nodes: []int{1}, Keys: 24_000, HotShare: 0.1, OverlapShare: 0.05, Limit: 100, WindowMs: 60_000, Assumed: []string{"keys", "hot_share", "overlap_share", "limit", "window_ms"}},
+		},
+		{
+			"what is given comes first", rows, PreviewRequest{Given: GivenShape{Regions: new(int32(3)), Keys: new(int64(7)), Limit: new(int64(5))}},
+			FleetShape{Nodes: []int{2, 2, 2}, Keys: 7, HotShare: 0.1, OverlapShare: 0.25, Limit: 5, WindowMs: 60_000, Assumed: []string{"window_ms"}},
+		},
+		{
+			"no fleet", rows, PreviewRequest{NoFleet: true, Given: GivenShape{Regions: new(int32(1)), HotShare: new(0.0)}},
+			FleetShape{Nodes: []int{3}, Keys: 24_000, HotShare: 0, OverlapShare: 0.05, Limit: 100, WindowMs: 60_000, Assumed: []string{"nodes_per_region", "keys", "overlap_share", "limit", "window_ms"}},
+		},
+	} {
+		p := &previewed{}
+		c.req.New = string(controltest.Document30)
+		a, err := NewPreview(p, rollout.NewRolloutWork(previewLand{now: l.now, rows: c.rows}, 30*time.Second)).Preview(t.Context(), c.req)
+		if err != nil {
+			t.Errorf("%s: %v", c.what, err)
+			continue
+		}
+		s := a.Shape
+		if !slices.Equal(s.Nodes, c.want.Nodes) || s.Keys != c.want.Keys || s.HotShare != c.want.HotShare || s.OverlapShare != c.want.OverlapShare ||
+			s.Limit != c.want.Limit || s.WindowMs != c.want.WindowMs || !slices.Equal(s.Assumed, c.want.Assumed) {
+			t.Errorf("%s: %+v, want %+v", c.what, s, c.want)
+		}
+		if p.ask.Old != controltest.DefaultDocument() || !strings.Contains(p.ask.New, `"floor":0.3`) || p.ask.TimeMaxMs != 10_000 {
+			t.Errorf("%s: asked %+v", c.what, p.ask)
+		}
+	}
+}
+
+// Previews run one at a time: a second caller gets a clear error, and the first one's end frees it.
+func TestPreviewsTakeTurns(t *testing.T) {
+	p := &previewed{began: make(chan struct{})}
+	previews := NewPreview(p, rollout.NewRolloutWork(previewLand{now: controltest.Day, rows: []fleet.FleetRow{beatOf("eu", "eu-1", heartbeat.Health{}, controltest.Day)}}, 30*time.Second))
+	ctx, cancel := context.WithCancel(t.Context())
+	first := make(chan error, 1)
+	go func() {
+		_, err := previews.Preview(ctx, PreviewRequest{New: string(controltest.Document30)})
+		first <- err
+	}()
+	<-p.began
+	if _, err := previews.Preview(t.Context(), PreviewRequest{New: string(controltest.Document30)}); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "another preview is under way") {
+		t.Errorf("the second: %v", err)
+	}
+	cancel()
+	if err := <-first; !errors.Is(err, context.Canceled) {
+		t.Errorf("the first, cancelled: %v", err)
+	}
+	p.began = nil
+	if _, err := previews.Preview(t.Context(), PreviewRequest{New: string(controltest.Document30)}); err != nil {
+		t.Errorf("the third: %v", err)
+	}
+}
+
+func TestPreviewRefusals(t *testing.T) {
+	previews := NewPreview(&previewed{}, rollout.NewRolloutWork(previewLand{now: controltest.Day, rows: []fleet.FleetRow{beatOf("eu", "eu-1", heartbeat.Health{}, controltest.Day)}}, 30*time.Second))
+	for want, req := range map[string]PreviewRequest{
+		"floor is 2":                          {New: `{"floor":2}`},
+		"step is 3":                           {New: string(controltest.Document30), Old: `{"step":3}`},
+		"time_max_ms is 4999 (5000 to 60000)": {New: string(controltest.Document30), TimeMaxMs: 4999},
+		"time_max_ms is 60001":                {New: string(controltest.Document30), TimeMaxMs: 60_001},
+		"regions is 0":                        {New: string(controltest.Document30), Given: GivenShape{Regions: new(int32(0))}},
+		"nodes_per_region is 20000":           {New: string(controltest.Document30), Given: GivenShape{NodesPerRegion: new(int32(20_000))}},
+		"keys is 0":                           {New: string(controltest.Document30), Given: GivenShape{Keys: new(int64(0))}},
+		"hot_share is 1.5":                    {New: string(controltest.Document30), Given: GivenShape{HotShare: new(1.5)}},
+		"overlap_share is -1":                 {New: string(controltest.Document30), Given: GivenShape{OverlapShare: new(-1.0)}},
+		"limit is -4":                         {New: string(controltest.Document30), Given: GivenShape{Limit: new(int64(-4))}},
+		"window_ms is 10":                     {New: string(controltest.Document30), Given: GivenShape{WindowMs: new(int64(10))}},
+	} {
+		if _, err := previews.Preview(t.Context(), req); !errors.Is(err, controlplane.ErrInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("want %q: %v", want, err)
+		}
+	}
+}

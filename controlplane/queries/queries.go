@@ -1,0 +1,223 @@
+package queries
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weirhq/weir/controlplane"
+)
+
+const (
+	// QueryRailsMax bounds the queries of a plan.
+	QueryRailsMax = 20
+	// QueryBytesMax bounds one of them.
+	QueryBytesMax = 2000
+
+	queryNameMax     = 64
+	queryFactorLeast = 0.01
+	queryFactorMost  = 1000
+)
+
+// QueryRail is a guardrail that a Prometheus measures: exactly one of Above, Below and
+// TimesBaseline bounds it. A value that is beyond the bound for two minutes, or half the bake if that is shorter,
+// breaks it, as for latency. A query with RegionPlaceholder is asked once for
+// each region that has the tuning and a node, at most queryRegionsMax; any region may break
+// it, and one beyond them has no value. One without it has one baseline, of before the first stage.
+type QueryRail struct {
+	Name  string `json:"name"`  // 1 to 64 bytes
+	Query string `json:"query"` // PromQL, a scalar or a vector; any element may break it
+
+	Above         *float64 `json:"above,omitempty"`
+	Below         *float64 `json:"below,omitempty"`
+	TimesBaseline *float64 `json:"times_baseline,omitempty"` // of the value before the stage, 0.01 to 1,000
+
+	// Required makes a stage wait for a value, and after apply_timeout_ms without one
+	// roll back. Otherwise a Prometheus that does not answer breaks nothing. Every stage waits
+	// in this way while an element is NaN. An infinite element is beyond every bound on its side.
+	Required bool `json:"required,omitempty"`
+}
+
+// QueryValue is what a query answered: its worst element.
+type QueryValue struct {
+	Name    string   `json:"name"`
+	Region  string   `json:"region,omitempty"`
+	Value   *float64 `json:"value,omitempty"`   // nil: nothing was answered
+	Problem string   `json:"problem,omitempty"` // why not
+	NaN     bool     `json:"nan,omitempty"`     // an element is not a number; Value is of the others
+
+	// Over is how long the rail's bound has been exceeded. While nothing is answered it stands still.
+	Over Lasting `json:"over_for_ms,omitempty"`
+}
+
+// Prometheus answers queries. An error that wraps controlplane.ErrInvalid is about the query itself.
+type Prometheus interface {
+	Query(ctx context.Context, query string) (values []float64, err error)
+}
+
+// Shown is the value as it was answered: an infinite one is infinite.
+func (v QueryValue) Shown() *float64 {
+	if v.Value == nil || math.Abs(*v.Value) != math.MaxFloat64 {
+		return v.Value
+	}
+	endless := math.Copysign(math.Inf(1), *v.Value)
+	return &endless
+}
+
+// ValidateQueries reports what is wrong with the rails of a plan.
+func ValidateQueries(rails []QueryRail) error {
+	if len(rails) > QueryRailsMax {
+		return fmt.Errorf("%w: guardrails have %d queries (at most %d)", controlplane.ErrInvalid, len(rails), QueryRailsMax)
+	}
+	names := map[string]bool{}
+	for i, q := range rails {
+		if err := q.Validate(); err != nil {
+			return fmt.Errorf("query %d: %w", i+1, err)
+		}
+		if names[q.Name] {
+			return fmt.Errorf("%w: two queries are called %q", controlplane.ErrInvalid, q.Name)
+		}
+		names[q.Name] = true
+	}
+	return nil
+}
+
+// Validate reports the first field outside its bounds.
+func (q QueryRail) Validate() error {
+	if err := controlplane.ValidateText("name", q.Name, queryNameMax); err != nil {
+		return err
+	}
+	if n := len(q.Query); n < 1 || n > QueryBytesMax {
+		return fmt.Errorf("%w: query of %s is %d bytes long (1 to %d)", controlplane.ErrInvalid, q.Name, n, QueryBytesMax)
+	}
+	said := 0
+	for _, bound := range []*float64{q.Above, q.Below, q.TimesBaseline} {
+		if bound == nil {
+			continue
+		}
+		said++
+		if math.IsNaN(*bound) || math.IsInf(*bound, 0) {
+			return fmt.Errorf("%w: the bound of %s is %v", controlplane.ErrInvalid, q.Name, *bound)
+		}
+	}
+	if said != 1 {
+		return fmt.Errorf("%w: %s: want exactly one of above, below and times_baseline", controlplane.ErrInvalid, q.Name)
+	}
+	if f := q.TimesBaseline; f != nil && !(*f >= queryFactorLeast && *f <= queryFactorMost) {
+		return fmt.Errorf("%w: times_baseline of %s is %v (%v to %v)", controlplane.ErrInvalid, q.Name, *f, queryFactorLeast,
+			queryFactorMost)
+	}
+	return nil
+}
+
+// Bound is the rail's, for people.
+func (q QueryRail) Bound() string {
+	switch {
+	case q.Above != nil:
+		return "at most " + controlplane.Figure(*q.Above)
+	case q.Below != nil:
+		return "at least " + controlplane.Figure(*q.Below)
+	case q.TimesBaseline != nil:
+		return "at most " + controlplane.Figure(*q.TimesBaseline) + " times before"
+	}
+	return ""
+}
+
+// Of is the query of a region.
+func (q QueryRail) Of(region string) string {
+	escaped := strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(region)
+	return strings.ReplaceAll(q.Query, RegionPlaceholder, escaped)
+}
+
+// Worst is the element that comes closest to breaking the rail, or breaks it most. An infinite one is
+// math.MaxFloat64, or its negative, which JSON can hold. nan tells that an element is not a number.
+func (q QueryRail) Worst(values []float64) (worst *float64, nan bool) {
+	for _, v := range values {
+		if math.IsNaN(v) {
+			nan = true
+			continue
+		}
+		v = max(-math.MaxFloat64, min(v, math.MaxFloat64))
+		if worst == nil || q.Below == nil && v > *worst || q.Below != nil && v < *worst {
+			worst = &v
+		}
+	}
+	return worst, nan
+}
+
+// Beyond says in one line by what a value is beyond the rail's bound; empty: it is not.
+func (q QueryRail) Beyond(was, is QueryValue) string {
+	if is.Value == nil {
+		return ""
+	}
+	v, broken, before := *is.Value, false, ""
+	switch {
+	case q.Above != nil:
+		broken = v > *q.Above
+	case q.Below != nil:
+		broken = v < *q.Below
+	case q.TimesBaseline != nil && was.Value != nil:
+		broken = v > *q.TimesBaseline*(*was.Value) || v == math.MaxFloat64 // +Inf: no multiple of anything
+		before = fmt.Sprintf(" (before the stage %s)", controlplane.Figure(*was.Value))
+	}
+	if !broken {
+		return ""
+	}
+	where := ""
+	if is.Region != "" {
+		where = " in " + is.Region
+	}
+	return fmt.Sprintf("%s%s is %s, want %s%s", q.Name, where, controlplane.Figure(v), q.Bound(), before)
+}
+
+// FindValue returns the value of the same rail and region, or a zero value.
+func FindValue(values []QueryValue, like QueryValue) QueryValue {
+	for _, v := range values {
+		if v.Name == like.Name && v.Region == like.Region {
+			return v
+		}
+	}
+	return QueryValue{}
+}
+
+// AddBaselines adds what was answered before a stage. A value of an earlier stage stays: what that stage made worse
+// is no baseline of the next.
+func AddBaselines(values, of []QueryValue) []QueryValue {
+	values = slices.DeleteFunc(slices.Clone(values), func(v QueryValue) bool { return v.Value == nil })
+	for _, v := range of {
+		if FindValue(values, v).Value == nil {
+			values = append(values, v)
+		}
+	}
+	return values
+}
+
+// Lasting is how long looks have found something, in ms; 0: the newest look did not find it. Time without a look
+// does not count in full: see Lasting.see.
+type Lasting int64
+
+// See takes in a look, gapMs after the look before. A gap counts for at most half of the time that is borne, so that at
+// least three looks in a row find what is not borne.
+func (l *Lasting) See(found bool, gapMs int64, borne time.Duration) {
+	switch {
+	case !found:
+		*l = 0
+	case *l == 0:
+		*l = 1 // how long it was so before this look is not known
+	default:
+		*l += Lasting(min(gapMs, borne.Milliseconds()/2))
+	}
+}
+
+// Time is how long it has lasted.
+func (l Lasting) Time() time.Duration { return time.Duration(l) * time.Millisecond }
+
+// Reaches reports whether it has lasted for as long as is not borne.
+func (l Lasting) Reaches(borne time.Duration) bool { return l > 0 && l.Time() >= borne }
+
+// RegionPlaceholder stands for a region's name in a query, within double quotes:
+// {region="{{region}}"}.
+const RegionPlaceholder = "{{region}}"

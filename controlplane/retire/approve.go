@@ -1,0 +1,101 @@
+package retire
+
+import (
+	"fmt"
+
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/access"
+)
+
+// EvidenceHash names what an approval of the step that waits is of: the table, the step, the rows left, the last write,
+// and the request. Figures that move by themselves are not in it; that counts are healthy and nothing was written is
+// looked at again when the approval comes.
+func (r *Retirement) EvidenceHash() string {
+	return controlplane.Digest(struct {
+		Shown string
+		Asked int64
+	}{r.shown(), r.Asked})
+}
+
+// shown is the evidence without the request, which is made anew when an approval expires: the others stay.
+func (r *Retirement) shown() string {
+	renamedMs := int64(0)
+	if r.Rename != nil {
+		renamedMs = r.Rename.AtMs
+	}
+	return controlplane.Digest(struct {
+		ID, Table, Dated                                string
+		Phase                                           RetirementPhase
+		Rows, LastWriteMs, QuietSinceMs, RenameApproved int64
+	}{r.ID, r.Table, r.Dated, r.Phase, r.Evidence.Rows, r.LastWriteMs, r.Evidence.QuietSinceMs, renamedMs})
+}
+
+// approvedBy is the approvals with one more. It changes nothing.
+func (r *Retirement) approvedBy(o RetirementOrder, nowMs int64) ([]controlplane.Approval, error) {
+	if o.Evidence != r.EvidenceHash() {
+		return nil, r.conflict("the evidence has changed since it was shown: look at the status again")
+	}
+	given, problem := r.Spec.With(r.Approvals, controlplane.Approval{By: o.By, AtMs: nowMs, Evidence: r.shown()})
+	if problem != "" {
+		return nil, r.conflict(problem)
+	}
+	return given, nil
+}
+
+// lacks keeps the approvals while there are too few.
+func (r *Retirement) lacks(given []controlplane.Approval) bool {
+	r.Approvals = given
+	return len(given) < r.Spec.Need()
+}
+
+// counted is the line of the history about an approval.
+func (r *Retirement) counted(given []controlplane.Approval, o RetirementOrder) string {
+	return fmt.Sprintf("%d of %d, evidence %s: %s", len(given), r.Spec.Need(), controlplane.ShortEvidence(o.Evidence),
+		o.Reason)
+}
+
+// askAnew drops the approvals that do not count any more, and asks for the step anew if there are any.
+func (r *Retirement) askAnew(nowMs int64) {
+	counting := r.Spec.Counting(r.Approvals, r.shown(), nowMs)
+	if void := len(r.Approvals) - len(counting); void > 0 {
+		r.Approvals, r.Asked = counting, r.Epoch+1
+		r.AddEvent(nowMs, controlplane.Itself, "ask anew",
+			fmt.Sprintf("%d of %d approvals left: the others expired, or the evidence "+
+				"changed", len(counting), len(counting)+void))
+	}
+}
+
+// Approving returns the actors who have approved the waiting step, and more.
+func (r *Retirement) Approving(more ...string) []string {
+	return controlplane.ActorsOf(r.Approvals, more...)
+}
+
+// Needs returns the role that is required to approve the waiting step.
+func (r *Retirement) Needs() access.Role {
+	if r.Phase == RetirementAwaitingFinal || r.Phase == RetirementRenamed {
+		return access.RoleAdmin
+	}
+	return access.RoleOperator
+}
+
+// withdrawn returns an error for an approval if its actor's credentials have ended, or those of an
+// earlier approval, which the next look removes.
+func (r *Retirement) withdrawn(ended map[string]string, by controlplane.By) error {
+	if why, gone := ended[by.Actor]; gone {
+		return r.conflict(fmt.Sprintf("%s may not approve: %s", by.Actor, why))
+	}
+	if _, void := controlplane.WithoutEnded(r.Approvals, ended); void != "" {
+		return r.conflict(void + ": look at the status again in a moment")
+	}
+	return nil
+}
+
+// withdraw removes approvals whose credentials have ended. If there are any, it asks for the step's
+// approval again.
+func (r *Retirement) withdraw(ended map[string]string, nowMs int64) {
+	left, void := controlplane.WithoutEnded(r.Approvals, ended)
+	if void != "" {
+		r.Approvals, r.Asked = left, r.Epoch+1
+		r.AddEvent(nowMs, controlplane.Itself, "ask anew", void)
+	}
+}

@@ -1,0 +1,132 @@
+package retire
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/weirhq/weir/controlplane"
+)
+
+// RetirementOrder is an operator's approval of a step, why, and of what: Retirement.EvidenceHash as it was shown.
+type RetirementOrder struct {
+	controlplane.By
+	Evidence string `json:"evidence"`
+}
+
+// Validate reports what is missing.
+func (o RetirementOrder) Validate() error {
+	if err := o.By.Validate(); err != nil {
+		return err
+	}
+	if o.Evidence == "" {
+		return fmt.Errorf("%w: evidence is empty: an approval names the evidence that status showed", controlplane.ErrInvalid)
+	}
+	return nil
+}
+
+// ApproveRename lets the table be renamed once as many people as Spec asks for have approved it, if the evidence is the
+// one that was shown and holds in the very look that is given. wait is as of Advance. With an error that wraps
+// controlplane.ErrConflict r may have changed all the same: a write that comes to light sends it back to observing.
+func (r *Retirement) ApproveRename(o RetirementOrder, look RetirementLook,
+	nowMs int64) (wait time.Duration, err error) {
+	if err := o.Validate(); err != nil {
+		return 0, err
+	}
+	if r.Phase != RetirementAwaiting {
+		return 0, r.conflict("the rename is approved while it is awaiting_approval")
+	}
+	if err := r.withdrawn(look.Ended, o.By); err != nil {
+		return 0, err
+	}
+	given, err := r.approvedBy(o, nowMs)
+	if err != nil {
+		return 0, err
+	}
+	if problem := r.unfit(look, nowMs); problem != "" {
+		return r.back(nowMs, problem), r.conflict("the evidence does not hold any more: " + problem)
+	}
+	if problem := r.Evidence.Problem; problem != "" {
+		return 0, r.conflict("counts are not healthy: " + problem)
+	}
+	if r.AddEvent(nowMs, o.Actor, "approve rename", r.counted(given, o)); r.lacks(given) {
+		return r.waits(r.Waiting), nil
+	}
+	r.Rename = &RetirementApproval{By: o.By, AtMs: nowMs}
+	r.raiseFence(nowMs)
+	r.Phase, r.Waiting, r.Approvals = RetirementRenaming, "", nil
+	return 0, nil
+}
+
+// ApproveDrop lets the renamed table be dropped. Its approvals are given at the end of the soak, by the same people or
+// others; otherwise it is as ApproveRename.
+func (r *Retirement) ApproveDrop(o RetirementOrder, look RetirementLook, nowMs int64) (wait time.Duration, err error) {
+	if err := o.Validate(); err != nil {
+		return 0, err
+	}
+	if r.Phase != RetirementAwaitingFinal {
+		return 0, r.conflict("the drop is approved while it is awaiting_final_approval")
+	}
+	if err := r.withdrawn(look.Ended, o.By); err != nil {
+		return 0, err
+	}
+	given, err := r.approvedBy(o, nowMs)
+	if err != nil {
+		return 0, err
+	}
+	switch problem, fatal := r.unfitDated(look, nowMs); {
+	case fatal:
+		return r.turn(RetirementObserving, nowMs, problem), r.conflict("the evidence does not hold any more: " + problem)
+	case problem != "":
+		return 0, r.conflict(problem)
+	case r.Evidence.Problem != "":
+		return 0, r.conflict("counts are not healthy: " + r.Evidence.Problem)
+	}
+	if r.AddEvent(nowMs, o.Actor, "approve drop", r.counted(given, o)); r.lacks(given) {
+		return r.waits(r.Waiting), nil
+	}
+	r.Drop = &RetirementApproval{By: o.By, AtMs: nowMs}
+	r.raiseFence(nowMs)
+	r.Phase, r.Waiting, r.Approvals = RetirementDropping, "", nil
+	return 0, nil
+}
+
+// Abort gives up. The table gets its name back, unless the drop was faster or somebody
+// has made the name anew.
+func (r *Retirement) Abort(by controlplane.By, nowMs int64) (wait time.Duration, err error) {
+	if err := by.Validate(); err != nil {
+		return 0, err
+	}
+	why := controlplane.Cut(fmt.Sprintf("aborted by %s: %s", by.Actor, by.Reason), controlplane.ReasonBytesMax)
+	switch {
+	case !r.UnderWay():
+		return 0, r.conflict("nothing is left to abort")
+	case r.Phase == RetirementRestoring && r.Next == RetirementAborted:
+		return 0, r.conflict("it is being aborted")
+	}
+	r.AddEvent(nowMs, by.Actor, "abort", by.Reason)
+	switch r.Phase {
+	case RetirementObserving, RetirementDraining, RetirementAwaiting:
+		r.Why = why
+		return r.end(nowMs, RetirementAborted, by.Actor), nil
+	}
+	return r.turn(RetirementAborted, nowMs, why), nil
+}
+
+func (r *Retirement) conflict(what string) error {
+	return fmt.Errorf("%w: the retirement of %s is %s: %s", controlplane.ErrConflict, r.Table, r.Phase, what)
+}
+
+// RetirementSummary is a line of the list of retirements.
+type RetirementSummary struct {
+	ID        string          `json:"id"`
+	By        controlplane.By `json:"by"`
+	StartedMs int64           `json:"started_ms"`
+	EndedMs   int64           `json:"ended_ms,omitempty"`
+	Phase     RetirementPhase `json:"phase"`
+	Why       string          `json:"why,omitempty"`
+}
+
+// Summary is the retirement's line.
+func (r *Retirement) Summary() RetirementSummary {
+	return RetirementSummary{ID: r.ID, By: r.By, StartedMs: r.StartedMs, EndedMs: r.EndedMs, Phase: r.Phase, Why: r.Why}
+}

@@ -1,0 +1,477 @@
+package retire
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/cleanup"
+	"github.com/weirhq/weir/controlplane/fleet"
+	"github.com/weirhq/weir/controlplane/internal/controltest"
+	"github.com/weirhq/weir/shared/heartbeat"
+)
+
+// townTable is a table of town's.
+type townTable struct {
+	expired, live int64
+	mark          TableMark
+	renamedBy     bool // by the retirement: the walk's check that nothing else is dropped
+}
+
+// town is a database and a fleet in memory, and a clock.
+type town struct {
+	nowMs   int64
+	tables  map[string]*townTable
+	fence   int64
+	problem string // of the fleet's health
+	err     error  // every effect fails
+
+	lostAnswers bool // effects happen, and their answers do not arrive
+	drops       int
+}
+
+func newTown() *town {
+	return &town{nowMs: 1_700_000_000_000, tables: map[string]*townTable{Blocklist: {mark: TableMark{NextKey: 1}}}}
+}
+
+func (w *town) write(rows int64) {
+	t := w.tables[Blocklist]
+	t.live += rows
+	t.mark.NextKey += rows
+	t.mark.LastKey = t.mark.NextKey - 1
+}
+
+func (w *town) expire() {
+	for _, t := range w.tables {
+		t.expired, t.live = t.expired+t.live, 0
+	}
+}
+
+func (w *town) NowMs() (int64, error) { return w.nowMs, nil }
+
+func (w *town) Look(table, dated string) (RetirementLook, error) {
+	return RetirementLook{Table: w.figures(table), Dated: w.figures(dated), Health: RetirementHealth{Regions: 2, Nodes: 4, Problem: w.problem}}, w.err
+}
+
+func (w *town) figures(name string) *TableFigures {
+	t := w.tables[name]
+	if t == nil {
+		return nil
+	}
+	return &TableFigures{Rows: t.expired + t.live, Mark: t.mark}
+}
+
+func (w *town) answer() error {
+	if w.lostAnswers {
+		return errors.New("the answer was lost")
+	}
+	return nil
+}
+
+func (w *town) Drain(table string, rows int) (cleanup.Batch, error) {
+	if w.err != nil {
+		return cleanup.Batch{}, w.err
+	}
+	t := w.tables[table]
+	n := min(int64(rows), t.expired)
+	t.expired -= n
+	return cleanup.Batch{Rows: n, Took: time.Millisecond}, w.answer()
+}
+
+func (w *town) fenced(fence int64) error {
+	if w.err != nil {
+		return w.err
+	}
+	if fence < w.fence {
+		return fmt.Errorf("%w: was given up", controlplane.ErrConflict)
+	}
+	w.fence = fence
+	return nil
+}
+
+func (w *town) Rename(table, from, to string, fence int64) (names TableNames, err error) {
+	if err := w.fenced(fence); err != nil {
+		return names, err
+	}
+	if w.tables[from] != nil && w.tables[to] == nil {
+		w.tables[to] = w.tables[from]
+		w.tables[to].renamedBy = to != table
+		delete(w.tables, from)
+	}
+	dated := to
+	if to == table {
+		dated = from
+	}
+	return TableNames{Table: w.tables[table] != nil, Dated: w.tables[dated] != nil}, w.answer()
+}
+
+func (w *town) Drop(table, dated string, fence int64) (did TableDrop, err error) {
+	if err := w.fenced(fence); err != nil {
+		return did, err
+	}
+	t := w.tables[dated]
+	if t != nil {
+		did.Rows = t.expired + t.live
+	}
+	if t != nil && did.Rows == 0 && w.tables[table] == nil {
+		delete(w.tables, dated)
+		w.drops++
+	}
+	did.Table, did.Dated = w.tables[table] != nil, w.tables[dated] != nil
+	return did, w.answer()
+}
+
+var bob = controlplane.By{Actor: "bob", Reason: "looked at it"}
+
+// shows is an approval by an operator who has just looked.
+func (r *Retirement) shows(by controlplane.By) RetirementOrder {
+	return RetirementOrder{By: by, Evidence: r.EvidenceHash()}
+}
+
+// quickly is a spec in whole seconds.
+func quickly() RetirementSpec {
+	return RetirementSpec{QuietMs: 10_000, SoakMs: 100_000, HealthWithinMs: 5000, BatchRows: 10}
+}
+
+func (w *town) retire(t *testing.T) *Retirement {
+	t.Helper()
+	look, _ := w.Look(Blocklist, DatedName(Blocklist, w.nowMs))
+	r, err := NewRetirement(Blocklist, quickly(), controltest.Ann, look, w.nowMs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// play takes steps, with the time that each asks for, until the phase is over or most
+// steps are made.
+func (w *town) play(t *testing.T, r *Retirement, most int) {
+	t.Helper()
+	for phase := r.Phase; r.Phase == phase && most > 0; most-- {
+		w.step(t, r)
+	}
+}
+
+func (w *town) step(t *testing.T, r *Retirement) {
+	t.Helper()
+	wait, err := r.Advance(w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Settle(w.nowMs, wait)
+	w.nowMs += max(0, wait).Milliseconds()
+}
+
+func (w *town) look(r *Retirement) RetirementLook {
+	look, _ := w.Look(r.Table, r.Dated)
+	return look
+}
+
+// until plays on from phase to phase, approving what it must.
+func (w *town) until(t *testing.T, r *Retirement, phase RetirementPhase) {
+	t.Helper()
+	for steps := 0; r.Phase != phase; steps++ {
+		var err error
+		switch {
+		case steps > 1000:
+			t.Fatalf("%s is not reached: %s %s %s", phase, r.Phase, r.Waiting, r.Why)
+		case r.Phase == RetirementAwaiting:
+			_, err = r.ApproveRename(r.shows(bob), w.look(r), w.nowMs)
+		case r.Phase == RetirementAwaitingFinal:
+			_, err = r.ApproveDrop(r.shows(bob), w.look(r), w.nowMs)
+		default:
+			w.step(t, r)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// The phases of an uneventful retirement, each with what ends it.
+func TestRetirementHappyPath(t *testing.T) {
+	w := newTown()
+	w.write(25)
+	r := w.retire(t)
+	began := w.nowMs
+	if w.play(t, r, 100); r.Phase != RetirementDraining || w.nowMs-began < 10_000 || w.nowMs-began > 11_000 {
+		t.Fatalf("%s after %d ms", r.Phase, w.nowMs-began)
+	}
+	if w.play(t, r, 50); r.Phase != RetirementDraining || r.RowsDeleted != 0 || r.Waiting != "25 rows are left; each is deleted once it has been expired for --cleanup-grace" || w.tables[Blocklist].live != 25 {
+		t.Fatalf("%s: %d rows deleted, %q", r.Phase, r.RowsDeleted, r.Waiting)
+	}
+	w.expire()
+	if w.play(t, r, 50); r.Phase != RetirementAwaiting || r.RowsDeleted != 25 || w.tables[Blocklist].expired != 0 {
+		t.Fatalf("%s: %d rows deleted", r.Phase, r.RowsDeleted)
+	}
+	w.nowMs += 1_000_000
+	if w.play(t, r, 50); r.Phase != RetirementAwaiting || r.Evidence.AtMs < began+1_000_000 {
+		t.Fatalf("%s", r.Phase)
+	}
+	if _, err := r.ApproveDrop(r.shows(bob), w.look(r), w.nowMs); !errors.Is(err, controlplane.ErrConflict) {
+		t.Errorf("the drop before the rename: %v", err)
+	}
+	if _, err := r.ApproveRename(r.shows(bob), w.look(r), w.nowMs); err != nil {
+		t.Fatal(err)
+	}
+	if w.play(t, r, 1); r.Phase != RetirementRenamed || w.tables[Blocklist] != nil || w.tables[r.Dated] == nil {
+		t.Fatalf("%s, %v", r.Phase, w.tables)
+	}
+	if _, err := r.ApproveDrop(r.shows(bob), w.look(r), w.nowMs); !errors.Is(err, controlplane.ErrConflict) {
+		t.Errorf("the drop during the soak: %v", err)
+	}
+	renamed := w.nowMs
+	if w.play(t, r, 1000); r.Phase != RetirementAwaitingFinal || w.nowMs-renamed < 100_000 {
+		t.Fatalf("%s after %d ms", r.Phase, w.nowMs-renamed)
+	}
+	if w.play(t, r, 50); r.Phase != RetirementAwaitingFinal || w.drops != 0 {
+		t.Fatalf("%s, %d drops", r.Phase, w.drops)
+	}
+	if _, err := r.ApproveRename(r.shows(bob), w.look(r), w.nowMs); !errors.Is(err, controlplane.ErrConflict) || r.Phase != RetirementAwaitingFinal {
+		t.Errorf("the first approval once more: %v", err)
+	}
+	if _, err := r.ApproveDrop(r.shows(bob), w.look(r), w.nowMs); err != nil {
+		t.Fatal(err)
+	}
+	if w.play(t, r, 1); r.Phase != RetirementDropped || w.drops != 1 || len(w.tables) != 0 || r.EndedMs != w.nowMs {
+		t.Fatalf("%s, %v", r.Phase, w.tables)
+	}
+	var what []string
+	for _, e := range r.Events {
+		what = append(what, e.Actor+" "+e.What)
+	}
+	want := "ann start, weir-control draining, weir-control awaiting_approval, bob approve rename, weir-control renamed, weir-control awaiting_final_approval, bob approve drop, weir-control dropped"
+	if got := strings.Join(what, ", "); got != want {
+		t.Errorf("history %s\nwant    %s", got, want)
+	}
+}
+
+// What happens in a phase, and where it leads: one row each.
+func TestRetirementTransitions(t *testing.T) {
+	write := func(w *town, _ *Retirement) { w.write(1) }
+	abort := func(w *town, r *Retirement) { _, _ = r.Abort(controltest.Ann, w.nowMs) }
+	anew := func(w *town, _ *Retirement) { w.tables[Blocklist] = &townTable{mark: TableMark{NextKey: 1}} }
+	rowInside := func(w *town, r *Retirement) { w.tables[r.Dated].live++ }
+	for _, tc := range []struct {
+		in    RetirementPhase
+		what  string
+		do    func(*town, *Retirement)
+		to    RetirementPhase
+		says  string   // of Why or Waiting
+		after []string // the tables there
+	}{
+		{RetirementObserving, "a write", write, RetirementObserving, "a row was written", []string{"old"}},
+		{RetirementObserving, "counts fail", func(w *town, _ *Retirement) { w.problem = "eu-1 has not flushed" }, RetirementObserving, "eu-1 has not flushed", []string{"old"}},
+		{RetirementObserving, "the table is gone", func(w *town, _ *Retirement) { clear(w.tables) }, RetirementObserving, "there is no table", nil},
+		{RetirementObserving, "abort", abort, RetirementAborted, "aborted by ann", []string{"old"}},
+		{RetirementDraining, "a write", write, RetirementObserving, "a row was written while draining", []string{"old"}},
+		{RetirementDraining, "abort", abort, RetirementAborted, "aborted by ann", []string{"old"}},
+		{RetirementAwaiting, "a write", write, RetirementObserving, "a row was written", []string{"old"}},
+		{RetirementAwaiting, "counts fail", func(w *town, _ *Retirement) { w.problem = "no node" }, RetirementAwaiting, "no node", []string{"old"}},
+		{RetirementAwaiting, "abort", abort, RetirementAborted, "aborted by ann", []string{"old"}},
+		{RetirementRenaming, "a write", write, RetirementObserving, "a row was written before the rename", []string{"old"}},
+		{RetirementRenaming, "a rename that was not noted", func(w *town, r *Retirement) {
+			_, _ = w.Rename(r.Table, r.Table, r.Dated, r.Fence)
+		}, RetirementRenamed, "", []string{"dated"}},
+		{RetirementRenaming, "such a one, and the name made anew", func(w *town, r *Retirement) {
+			_, _ = w.Rename(r.Table, r.Table, r.Dated, r.Fence)
+			anew(w, r)
+		}, RetirementAborted, "was left as it is", []string{"old", "dated"}},
+		{RetirementRenaming, "abort", abort, RetirementAborted, "aborted by ann", []string{"old"}},
+		{RetirementRenamed, "a row from before the rename", rowInside, RetirementObserving, "a row is in it", []string{"old"}},
+		{RetirementRenamed, "the name made anew", anew, RetirementRenamed, "made ratelimit_blocklist anew", []string{"old", "dated"}},
+		{RetirementRenamed, "renamed back by hand", func(w *town, r *Retirement) {
+			w.tables[Blocklist] = w.tables[r.Dated]
+			delete(w.tables, r.Dated)
+		}, RetirementObserving, "somebody else has given it", []string{"old"}},
+		{RetirementRenamed, "abort", abort, RetirementAborted, "aborted by ann", []string{"old"}},
+		{RetirementRenamed, "the name made anew, and abort", func(w *town, r *Retirement) { anew(w, r); abort(w, r) }, RetirementAborted, "was left as it is", []string{"old", "dated"}},
+		{RetirementAwaitingFinal, "a row", rowInside, RetirementObserving, "a row is in it", []string{"old"}},
+		{RetirementAwaitingFinal, "the name made anew", anew, RetirementRenamed, "anew", []string{"old", "dated"}},
+		{RetirementAwaitingFinal, "abort", abort, RetirementAborted, "aborted by ann", []string{"old"}},
+		{RetirementAwaitingFinal, "dropped by hand", func(w *town, _ *Retirement) { clear(w.tables) }, RetirementRenamed, "any more: abort", nil},
+		{RetirementAwaitingFinal, "dropped by hand, and abort", func(w *town, r *Retirement) { clear(w.tables); abort(w, r) }, RetirementAborted, "is there any more", nil},
+		{RetirementDropping, "nothing", func(*town, *Retirement) {}, RetirementDropped, "", nil},
+		{RetirementDropping, "a row", rowInside, RetirementObserving, "a row is in it", []string{"old"}},
+		{RetirementDropping, "the name made anew", anew, RetirementAborted, "was left as it is", []string{"old", "dated"}},
+		{RetirementDropping, "abort before the drop", abort, RetirementAborted, "aborted by ann", []string{"old"}},
+		{RetirementDropping, "abort after the drop", func(w *town, r *Retirement) {
+			_, _ = w.Drop(r.Table, r.Dated, r.Fence)
+			abort(w, r)
+		}, RetirementDropped, "aborted by ann", nil},
+	} {
+		w := newTown()
+		r := w.retire(t)
+		if tc.in == RetirementDraining {
+			w.write(1)
+		}
+		w.until(t, r, tc.in)
+		tc.do(w, r)
+		said := r.Why + r.Waiting
+		for range 3 {
+			if r.UnderWay() && r.Phase != tc.to || r.Phase == tc.in && r.UnderWay() {
+				w.step(t, r)
+				said += " " + r.Why + r.Waiting
+			}
+		}
+		var names []string
+		for name, short := range map[string]string{Blocklist: "old", r.Dated: "dated"} {
+			if w.tables[name] != nil {
+				names = append(names, short)
+			}
+		}
+		if r.Phase != tc.to || !strings.Contains(said, tc.says) || len(names) != len(tc.after) || len(names) == 1 && names[0] != tc.after[0] {
+			t.Errorf("%s, %s: %s (%s) with %v, want %s with %v", tc.in, tc.what, r.Phase, said, names, tc.to, tc.after)
+		}
+		if r.Phase == RetirementObserving && (r.Rename != nil || r.Drop != nil) {
+			t.Errorf("%s, %s: an approval outlives what it was given for", tc.in, tc.what)
+		}
+	}
+}
+
+// "The evidence holds in the very look that is given", for both approvals.
+func TestApprovalsLookForThemselves(t *testing.T) {
+	for _, tc := range []struct {
+		in      RetirementPhase
+		approve func(*Retirement, RetirementOrder, RetirementLook, int64) (time.Duration, error)
+	}{
+		{RetirementAwaiting, (*Retirement).ApproveRename},
+		{RetirementAwaitingFinal, (*Retirement).ApproveDrop},
+	} {
+		at := func() (*town, *Retirement) {
+			w := newTown()
+			r := w.retire(t)
+			w.until(t, r, tc.in)
+			return w, r
+		}
+		w, r := at()
+		if _, err := tc.approve(r, r.shows(controlplane.By{Actor: "ann"}), w.look(r), w.nowMs); !errors.Is(err, controlplane.ErrInvalid) || r.Phase != tc.in {
+			t.Errorf("%s without a reason: %s, %v", tc.in, r.Phase, err)
+		}
+		w.problem = "us-1 in us has not imported for 3m"
+		if _, err := tc.approve(r, r.shows(controltest.Ann), w.look(r), w.nowMs); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), w.problem) || r.Phase != tc.in {
+			t.Errorf("%s while counts fail: %s, %v", tc.in, r.Phase, err)
+		}
+		w, r = at()
+		for _, table := range w.tables {
+			table.mark.NextKey++ // a row that came and went
+		}
+		if _, err := tc.approve(r, r.shows(controltest.Ann), w.look(r), w.nowMs); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "does not hold any more") {
+			t.Errorf("%s after a write: %v", tc.in, err)
+		}
+		w.until(t, r, RetirementObserving)
+		if r.Rename != nil || w.tables[Blocklist] == nil {
+			t.Errorf("%s after a write: %+v, %v", tc.in, r.Rename, w.tables)
+		}
+	}
+}
+
+// Observing takes both for the whole time: no write, and healthy counts.
+func TestObservingBeginsAnew(t *testing.T) {
+	for what, upset := range map[string]func(*town){
+		"a write":     func(w *town) { w.write(1); w.expire() },
+		"counts fail": func(w *town) { w.problem = "x" },
+	} {
+		w := newTown()
+		r := w.retire(t)
+		for w.nowMs < r.StartedMs+9000 {
+			w.step(t, r)
+		}
+		upset(w)
+		w.step(t, r)
+		w.problem = ""
+		upsetMs := w.nowMs
+		if w.play(t, r, 100); r.Phase != RetirementDraining || w.nowMs-upsetMs < 9_000 {
+			t.Errorf("%s: %s after %d ms", what, r.Phase, w.nowMs-upsetMs)
+		}
+	}
+}
+
+func TestRetirementRefusals(t *testing.T) {
+	w := newTown()
+	look, _ := w.Look(Blocklist, "none")
+	change := func(f func(*RetirementSpec)) RetirementSpec {
+		s := DefaultRetirementSpec()
+		f(&s)
+		return s
+	}
+	for says, tc := range map[string]struct {
+		table string
+		spec  RetirementSpec
+		by    controlplane.By
+		look  RetirementLook
+	}{
+		`table is "ratelimit_window_counts" (ratelimit_blocklist)`: {"ratelimit_window_counts", DefaultRetirementSpec(), controltest.Ann, look},
+		"reason is empty":                         {Blocklist, DefaultRetirementSpec(), controlplane.By{Actor: "ann"}, look},
+		"quiet_ms is 99 (100 to 7776000000)":      {Blocklist, change(func(s *RetirementSpec) { s.QuietMs = 99 }), controltest.Ann, look},
+		"soak_ms is -1 (100 to":                   {Blocklist, change(func(s *RetirementSpec) { s.SoakMs = -1 }), controltest.Ann, look},
+		"health_within_ms is 0 (1000 to 3600000)": {Blocklist, change(func(s *RetirementSpec) { s.HealthWithinMs = 0 }), controltest.Ann, look},
+		"batch_rows is 50001 (1 to 50000)":        {Blocklist, change(func(s *RetirementSpec) { s.BatchRows = 50_001 }), controltest.Ann, look},
+		"there is no table ratelimit_blocklist":   {Blocklist, DefaultRetirementSpec(), controltest.Ann, RetirementLook{}},
+		"_retired_20231114_221320 exists already": {Blocklist, DefaultRetirementSpec(), controltest.Ann, RetirementLook{Table: look.Table, Dated: look.Table}},
+	} {
+		if _, err := NewRetirement(tc.table, tc.spec, tc.by, tc.look, w.nowMs); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v, want %q", err, says)
+		}
+	}
+	r := w.retire(t)
+	r.Version++
+	if err := r.Check(); !errors.Is(err, controlplane.ErrConflict) {
+		t.Errorf("a newer build's: %v", err)
+	}
+}
+
+// A timer of an earlier epoch is stale, and one that should have come for long is lost.
+func TestRetirementTimers(t *testing.T) {
+	w := newTown()
+	r := w.retire(t)
+	r.Settle(w.nowMs, 5*time.Second)
+	if !r.Takes(1) || r.Takes(0) || r.TimerMs != w.nowMs+5000 {
+		t.Errorf("epoch %d, due %d", r.Epoch, r.TimerMs)
+	}
+	if r.Overdue(w.nowMs+6000, time.Second) || !r.Overdue(w.nowMs+6001, time.Second) {
+		t.Error("overdue at another time")
+	}
+	_, _ = r.Abort(controltest.Ann, w.nowMs)
+	if r.Takes(1) || r.Overdue(w.nowMs+1e9, 0) {
+		t.Error("one that is over waits for a timer")
+	}
+	if _, err := r.Abort(controltest.Ann, w.nowMs); !errors.Is(err, controlplane.ErrConflict) {
+		t.Errorf("abort again: %v", err)
+	}
+	if none := (&Retirement{}); none.UnderWay() || none.Overdue(1e15, 0) {
+		t.Error("there is none")
+	}
+}
+
+// Every region that was heard of lately has a live node and a relay, which has told and read within withinMs before its
+// last heartbeat.
+func TestJudgeCounts(t *testing.T) {
+	node := func(region string, live bool, inStep int64, held ...int) fleet.Node {
+		n := fleet.Node{Live: live}
+		n.NodeID, n.Region, n.SentAtMs = region+"-1", region, 100_000
+		n.Health = heartbeat.Health{Relay: &heartbeat.Relay{Shards: 1, Held: held, InStepAtMs: inStep}}
+		return n
+	}
+	good := node("eu", true, 99_000, 0)
+	for problem, fleet := range map[string]fleet.Fleet{
+		"": {Nodes: []fleet.Node{good, node("eu", true, 0), node("us", true, 95_000, 0)}},
+		"us-1 in us has sent or read no changes for 5.001s": {Nodes: []fleet.Node{good, node("us", true, 94_999, 0)}},
+		"us-1 in us has sent and read no changes yet":       {Nodes: []fleet.Node{good, node("us", true, 0, 0)}},
+		"region us has no live node":                        {Nodes: []fleet.Node{good, node("us", false, 99_000, 0)}},
+		"no node of region us relays shard 0":               {Nodes: []fleet.Node{good, node("us", true, 0), node("us", false, 99_000, 0)}},
+		"no node of region us has a relay":                  {Nodes: []fleet.Node{good, {Live: true, Heartbeat: heartbeat.Heartbeat{Region: "us"}}}},
+		"no node sends heartbeats":                          {},
+		"there are more than 10000 nodes":                   {Nodes: []fleet.Node{good}, Truncated: true},
+	} {
+		if h := JudgeCounts(fleet, 5000); h.Problem != problem && (problem == "" || !strings.HasPrefix(h.Problem, problem)) {
+			t.Errorf("%q, want %q", h.Problem, problem)
+		}
+	}
+	if h := JudgeCounts(fleet.Fleet{Nodes: []fleet.Node{good, node("eu", false, 0), node("us", true, 99_000, 0)}}, 5000); h != (RetirementHealth{Regions: 2, Nodes: 2}) {
+		t.Errorf("%+v", h)
+	}
+}

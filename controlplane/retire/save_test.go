@@ -1,0 +1,160 @@
+package retire
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/internal/controltest"
+)
+
+// ledger is MySQL's part of a retirement, in memory.
+type ledger struct {
+	*town
+	saved controlplane.JobState
+	down  bool
+}
+
+func (l *ledger) Newer(_ string, saved int64) (string, error) {
+	if l.down || l.saved.Saved <= saved {
+		return "", nil
+	}
+	return l.saved.State, nil
+}
+
+func (l *ledger) Save(s controlplane.JobState) error {
+	switch {
+	case l.down:
+		return errors.New("MySQL does not answer")
+	case s.Saved <= l.saved.Saved:
+		return controlplane.ErrConflict
+	}
+	l.saved = s
+	return nil
+}
+
+// Whatever Restate loses on the way, all of the state or the changes since some backup, the retirement has one outcome,
+// and drops nothing without both approvals.
+//
+//weir:unraced
+func TestARetirementGoesOnFromItsSavedState(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		l := &ledger{town: newTown()}
+		look, _ := l.Look(Blocklist, DatedName(Blocklist, l.nowMs))
+		r, err := NewRetirement(Blocklist, DefaultRetirementSpec(), controltest.Ann, look, l.nowMs)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		var backups []string // states that Restate had
+		write := func() {
+			r.Settle(l.nowMs, 0)
+			if err := r.Save(l); err != nil {
+				rt.Fatal(err)
+			}
+			text, err := json.Marshal(r)
+			if err != nil {
+				rt.Fatal(err)
+			}
+			backups = append(backups, string(text))
+		}
+		write()
+		approvals := 0
+		for range 400 {
+			if !r.UnderWay() {
+				break
+			}
+			if rapid.IntRange(0, 9).Draw(rt, "loss") == 0 { // Restate's data
+				epoch, id := r.Epoch, r.ID
+				*r = Retirement{}
+				if rapid.Bool().Draw(rt, "backup") {
+					if err := json.Unmarshal([]byte(backups[rapid.IntRange(0, len(backups)-1).Draw(rt, "which")]), r); err != nil {
+						rt.Fatal(err)
+					}
+				}
+				was := r.Saved
+				_, restored, err := r.Restore(l, Blocklist)
+				if err != nil || restored != (was < l.saved.Saved) || r.ID != id || r.Epoch < epoch-1 || r.Saved != l.saved.Saved {
+					rt.Fatalf("restored %v, %v: %+v", restored, err, r)
+				}
+				r.Settle(l.nowMs, 0)
+			}
+			l.nowMs += 3_600_000
+			order := RetirementOrder{By: controltest.Ann, Evidence: r.EvidenceHash()}
+			look, _ := l.Look(r.Table, r.Dated)
+			switch r.Phase {
+			case RetirementAwaiting:
+				if _, err := r.ApproveRename(order, look, l.nowMs); err == nil {
+					approvals++
+				}
+			case RetirementAwaitingFinal:
+				if _, err := r.ApproveDrop(order, look, l.nowMs); err == nil {
+					approvals++
+				}
+			default:
+				if _, err := r.Advance(l); err != nil {
+					rt.Fatal(err)
+				}
+			}
+			write()
+		}
+		if r.Phase != RetirementDropped || l.drops != 1 || approvals != 2 {
+			rt.Fatalf("%s after %d drops and %d approvals: %+v", r.Phase, l.drops, approvals, r.Events)
+		}
+	})
+}
+
+// A transition from an older state is refused when it is saved.
+func TestAnOlderRetirementIsNotSaved(t *testing.T) {
+	l := &ledger{town: newTown()}
+	look, _ := l.Look(Blocklist, DatedName(Blocklist, l.nowMs))
+	r, err := NewRetirement(Blocklist, DefaultRetirementSpec(), controltest.Ann, look, l.nowMs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := *r
+	if err := errors.Join(r.Save(l), r.Save(l)); err != nil {
+		t.Fatal(err)
+	}
+	if err := old.Save(l); !errors.Is(err, controlplane.ErrConflict) {
+		t.Errorf("%v", err)
+	}
+	gone := old // by a build that saves nothing
+	gone.Saved, gone.Epoch, gone.Phase = 0, r.Epoch+3, RetirementDraining
+	if _, restored, err := gone.Restore(l, Blocklist); err != nil || !restored || gone.Phase != RetirementDraining || gone.Saved != l.saved.Saved {
+		t.Errorf("restored %v, %v: %+v", restored, err, gone)
+	}
+	l.saved.State = `{"version":2}`
+	if _, _, err := old.Restore(l, Blocklist); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "run the newer weir-control") {
+		t.Errorf("of a newer build: %v", err)
+	}
+	old.Saved, l.saved.State = 0, "{"
+	if _, _, err := old.Restore(l, Blocklist); !errors.Is(err, controlplane.ErrConflict) {
+		t.Errorf("not JSON: %v", err)
+	}
+}
+
+func FuzzLoadPause(f *testing.F) {
+	f.Add(`{"actor":"ann","reason":"x","ordered_ms":5,"paused":true}`)
+	f.Fuzz(func(t *testing.T, state string) {
+		o, err := controlplane.LoadPause(t.Context(), oneState{controlplane.JobState{Saved: 7, State: state}}, "cleanup")
+		if err == nil && o.OrderedMs != 7 {
+			t.Errorf("%+v", o)
+		}
+	})
+}
+
+// oneState has one state for every name.
+type oneState struct{ state controlplane.JobState }
+
+func (o oneState) JobState(context.Context, string) (controlplane.JobState, error) {
+	return o.state, nil
+}
+
+func (o oneState) SaveJobState(context.Context, controlplane.JobState) (controlplane.JobState, error) {
+	return o.state, nil
+}

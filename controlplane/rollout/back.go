@@ -1,0 +1,206 @@
+package rollout
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/fleet"
+	"github.com/weirhq/weir/controlplane/tunings"
+)
+
+// fail turns the rollout around, by itself. The stage is the one at fault.
+func (r *Rollout) fail(nowMs int64, stage int, why string) time.Duration {
+	text := fmt.Sprintf("stage %d (%s): %s", stage+1, r.Stages[stage], why)
+	return r.turn(nowMs, RolloutRolledBack, controlplane.Itself, controlplane.Shorten(text, 2*controlplane.ReasonBytesMax))
+}
+
+func (r *Rollout) turn(nowMs int64, wanted RolloutPhase, actor, why string) time.Duration {
+	r.Phase, r.Wanted, r.Why = RolloutRollingBack, wanted, why
+	r.Paused, r.Watch, r.DueMs, r.SinceMs, r.Waiting, r.EndedMs = nil, nil, 0, 0, "", 0
+	r.Bake = Bake{}
+	r.Compared, r.TrialsEnded, r.LeasesMs, r.Unknown = Compared{}, false, 0, ""
+	r.AddEvent(nowMs, actor, "roll back", why)
+	return 0
+}
+
+// rollBack ends the trials, and where versions may have been stored gives one region its previous tuning back, the
+// last one first. When all have it, it waits until every live node has spoken since, and none reports what was
+// withdrawn.
+func (r *Rollout) rollBack(steps RolloutSteps, nowMs int64) (time.Duration, error) {
+	if len(r.Touched) == 0 {
+		return r.end(nowMs, r.Wanted, controlplane.Itself), nil
+	}
+	if !r.TrialsEnded {
+		return 0, r.endTrials(steps)
+	}
+	for i := len(r.Touched) - 1; i >= 0; i-- {
+		if t := &r.Touched[i]; r.Keeps && !t.settled() {
+			return 0, r.revert(steps, nowMs, t)
+		}
+	}
+	if r.LeasesMs == 0 { // every renewal came before the trials were ended
+		r.LeasesMs = nowMs + r.Spec.Plan.LeaseMs
+	}
+	look, err := steps.Look(r.touchedScope())
+	if err != nil {
+		return 0, err
+	}
+	r.Clocks.See(look, nowMs)
+	if r.held(look, nowMs) {
+		return r.poll(), nil
+	}
+	return r.withdraw(nowMs, look), nil
+}
+
+// revert writes the previous tuning of a region over the rollout's own, and over nothing
+// else: a version that came since is in force for a reason, and stays.
+//
+// Of a region that is not known to be written an attempt may still be on its way. Its
+// write is made here, and undone in the same breath: whatever arrives later is a write
+// that was made before, or that came too late.
+func (r *Rollout) revert(steps RolloutSteps, nowMs int64, t *Touched) error {
+	writes := []tunings.TuningWrite{{
+		ID: r.ID + "/revert/" + t.Region, Region: t.Region, Document: t.Previous, Over: t.Applied,
+		By: controlplane.By{Actor: r.By.Actor, Reason: controlplane.Shorten(fmt.Sprintf("rollout %s rolled back: %s", r.ID,
+			r.Why), controlplane.ReasonBytesMax)},
+	}}
+	if t.Applied == 0 {
+		writes = append([]tunings.TuningWrite{r.applyWrite(*t)}, writes...)
+	}
+	written, err := steps.Write(writes)
+	if err != nil {
+		return err
+	}
+	if refused := written.Refused; refused != nil {
+		t.Newer, t.Gone = refused.Newest, refused.Newest == 0
+		r.AddEvent(nowMs, controlplane.Itself, "leave", "not rolled back: "+refused.Over(writes[0].Over))
+		return nil
+	}
+	t.Reverted = written.Versions[len(written.Versions)-1]
+	if t.Applied == 0 {
+		t.Applied = written.Versions[0]
+	}
+	return nil
+}
+
+// withdraw ends a rollback once every live node has been heard of since the last write, and
+// none reports a trial or a version that was taken back: an older heartbeat says nothing of what the
+// node has taken up after it. After
+// as long as nodes may take to apply a tuning that is trouble, and goes on being so until
+// the nodes follow, are stopped, or an operator gives them up.
+func (r *Rollout) withdraw(nowMs int64, look fleet.FleetLook) time.Duration {
+	r.since(look)
+	lag, silent := r.laggards(look), r.silentNodes(look)
+	if r.DueMs == 0 && (lag != "" || silent != "") {
+		r.DueMs = nowMs + r.Spec.Plan.ApplyTimeoutMs
+	}
+	switch {
+	case lag != "":
+		r.Waiting = lag
+		if nowMs >= r.DueMs {
+			r.Trouble = "the rollback has not reached all nodes in time: " + lag
+			return max(r.poll(), min(waitMax, time.Duration(r.Spec.Plan.ApplyTimeoutMs)*time.Millisecond))
+		}
+		return r.poll()
+	case silent == "":
+	case nowMs < r.LeasesMs:
+		r.Waiting = fmt.Sprintf("%s, and may run the tuning until their leases end in %s", silent,
+			controlplane.Seconds(time.Duration(r.LeasesMs-nowMs)*time.Millisecond))
+		return r.poll()
+	case r.Keeps: // they have the version stored, which has no lease
+		r.Unknown = silent + ", so it is not known which tuning they run"
+	}
+	return r.end(nowMs, r.Wanted, controlplane.Itself)
+}
+
+// silentNodes names the nodes that may run what the rollout wrote, and have sent no heartbeat for too long; empty:
+// there is none. Nodes that were silent before the rollout began never had it.
+func (r *Rollout) silentNodes(look fleet.FleetLook) string {
+	var names []string
+	for _, n := range look.Unheard {
+		t, touched := r.touchedOf(n.Region)
+		if touched && (r.Keeps || t.expects(n.ID)) && n.SeenMs+look.LiveMs >= r.StartedMs {
+			names = append(names, n.ID+" in "+n.Region)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return controlplane.CountOf(len(names), "node is silent: ", "nodes are silent: ") + controlplane.Several(names)
+}
+
+// laggards names the live nodes that report a withdrawn trial or version, or have not been heard of
+// since it was withdrawn; empty: there is none.
+func (r *Rollout) laggards(look fleet.FleetLook) string {
+	trials, versions, hash := map[int64]bool{}, map[int64]bool{}, tunings.HashOf(r.Document)
+	for _, t := range r.Touched {
+		trials[t.Trial] = trials[t.Trial] || t.Trial > 0
+		versions[t.Applied] = versions[t.Applied] || t.Applied > 0
+	}
+	var names, unheard []string
+	live := 0
+	for _, n := range look.Nodes {
+		t, touched := r.touchedOf(n.Region)
+		mayRun := touched && (r.Keeps || t.expects(n.ID))
+		if mayRun {
+			live++
+		}
+		switch {
+		case trials[n.Trial] || n.Trial == 0 && versions[n.Version],
+			mayRun && n.Trial != 0 && n.Hash == hash: // a restored MySQL may have given its trial another number
+			names = append(names, fmt.Sprintf("%s in %s runs %s", n.ID, n.Region, n.Runs())+n.ProblemSuffix())
+		case mayRun && n.SeenMs <= r.SinceMs:
+			unheard = append(unheard, n.ID+" in "+n.Region)
+		}
+	}
+	switch {
+	case len(names) > 0:
+		return fmt.Sprintf("%d of %d live nodes still run the withdrawn tuning: %s", len(names), max(live, len(names)),
+			controlplane.Several(names))
+	case len(unheard) > 0:
+		return fmt.Sprintf("%d of %d live nodes have sent no heartbeat since the tuning was withdrawn: %s", len(unheard),
+			live, controlplane.Several(unheard))
+	}
+	return ""
+}
+
+func (r *Rollout) applyWrite(t Touched) tunings.TuningWrite {
+	return tunings.TuningWrite{
+		ID: r.ID + "/apply/" + t.Region, Region: t.Region, Document: r.Document, Over: t.Over, By: r.writtenBy(),
+	}
+}
+
+// writtenBy is who wrote the rollout's tuning.
+func (r *Rollout) writtenBy() controlplane.By {
+	return controlplane.By{Actor: r.By.Actor, Reason: controlplane.Shorten(fmt.Sprintf("rollout %s: %s", r.ID,
+		r.By.Reason), controlplane.ReasonBytesMax)}
+}
+
+func (r *Rollout) end(nowMs int64, outcome RolloutPhase, actor string) time.Duration {
+	r.Phase, r.EndedMs, r.DueMs, r.Waiting, r.Watch, r.Compared = outcome, nowMs, 0, "", nil, Compared{}
+	r.AddEvent(nowMs, actor, string(outcome), strings.Trim(r.Why+"; "+r.Unknown, "; "))
+	return -1
+}
+
+// Overtaken refuses to take a rollout back where a region has a version since that the
+// rollout did not write. inForce is what RolloutSteps.InForce answers for Rows.
+func (r *Rollout) Overtaken(inForce []tunings.RegionTuning) error {
+	for i, t := range r.Touched {
+		if i < len(inForce) && inForce[i].Version != t.Applied {
+			return fmt.Errorf("%w: rollout %s wrote version %d of %s, which has version %d since: roll that one back first, "+
+				"or start a rollout of the tuning you want",
+				controlplane.ErrConflict, r.ID, t.Applied, controlplane.RowName(t.Region), inForce[i].Version)
+		}
+	}
+	return nil
+}
+
+// Rows are the regions that a rollout has touched, "" being the fleet's row.
+func (r *Rollout) Rows() (regions []string) {
+	for _, t := range r.Touched {
+		regions = append(regions, t.Region)
+	}
+	return regions
+}

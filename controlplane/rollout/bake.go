@@ -1,0 +1,210 @@
+package rollout
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/fleet"
+	"github.com/weirhq/weir/controlplane/queries"
+	"github.com/weirhq/weir/controlplane/sequential"
+)
+
+// Bake is how far the bake of a stage has come. It counts the time that looks cover, and not the time that passes: a
+// control plane that looks seldom sees too little for the guardrails to judge.
+type Bake struct {
+	// WatchedMs is the time that looks have covered. A gap between two looks counts for at most lookGapMax, and not at
+	// all while a required query has no value.
+	WatchedMs int64 `json:"watched_ms,omitempty"`
+	// SpentMs is the time since the bake began. A gap between two looks counts for at most a third of the time after which
+	// the bake is paused, so that one stall of the control plane pauses nothing.
+	SpentMs int64 `json:"spent_ms,omitempty"`
+}
+
+// lookGapMax is the part of the time between two looks that a bake counts, at most: twice as long as was planned, so
+// that a bake has at least ten looks.
+func lookGapMax(bakeMs int64) time.Duration { return 2 * lookEvery(bakeMs) }
+
+// beginBake begins the bake of a stage, or begins it again.
+func (r *Rollout) beginBake(nowMs int64) {
+	r.beginWindows(nowMs)
+	r.DueMs, r.SinceMs, r.Bake = nowMs+r.stage().BakeMs, 0, Bake{}
+}
+
+// bake ends a stage once looks have covered its bake, each node of it and of earlier stages has sent a heartbeat after
+// that and runs the tuning, and every guardrail has been judged.
+func (r *Rollout) bake(nowMs int64, look fleet.FleetLook) time.Duration {
+	if r.DueMs == 0 { // resumed: it bakes from here on
+		r.beginBake(nowMs)
+		return r.untilDue(nowMs)
+	}
+	bakeMs := r.stage().BakeMs
+	r.Bake.SpentMs += min(r.Clocks.GapMs, r.bakeMax()/3)
+	if wait, blind := r.blind(nowMs, r.QueriesNow); blind {
+		return wait
+	}
+	r.Bake.WatchedMs += min(r.Clocks.GapMs, lookGapMax(bakeMs).Milliseconds())
+	if left := bakeMs - r.Bake.WatchedMs; left > 0 {
+		r.DueMs, r.SinceMs = nowMs+left, 0
+		return r.hold(nowMs, r.Bake.behind(bakeMs))
+	}
+	r.since(look)
+	if silent := r.unheard(func(_ *RegionWatch, n *WatchedNode) bool { return n.SeenMs > r.SinceMs }); silent != "" {
+		return r.overdue(nowMs, "no heartbeat since the bake is over: "+silent)
+	}
+	if applied := r.appliedBy(look, r.touchedScope()); applied.Applied < applied.Live {
+		return r.overdue(nowMs, "not all nodes run it when the bake is over: "+applied.String())
+	}
+	if why := r.undecided(); why != "" {
+		r.DueMs = nowMs
+		return r.hold(nowMs, why)
+	}
+	r.Bake = Bake{}
+	if r.Stage+1 < len(r.Stages) {
+		return r.enter(r.Stage + 1)
+	}
+	r.Phase, r.Keeps, r.DueMs, r.Waiting = RolloutKeeping, true, 0, ""
+	return 0
+}
+
+// behind says how far the bake is if looks came late; empty: none did.
+func (b Bake) behind(bakeMs int64) string {
+	if b.SpentMs <= b.WatchedMs {
+		return ""
+	}
+	return fmt.Sprintf("watched for %s of %s, as looks come late: a time between two looks counts for at most %s",
+		msOf(b.WatchedMs), msOf(bakeMs), lookGapMax(bakeMs))
+}
+
+func msOf(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }
+
+// bakeMax is how long a bake may take, in ms: three times as long as planned, and apply_timeout_ms.
+func (r *Rollout) bakeMax() int64 { return 3*r.stage().BakeMs + r.Spec.Plan.ApplyTimeoutMs }
+
+// hold goes on with a bake that lacks something, empty for nothing but time. A bake that takes longer than bakeMax is
+// paused: a person has to find out why the guardrails cannot judge it.
+func (r *Rollout) hold(nowMs int64, lacks string) time.Duration {
+	r.Waiting = lacks
+	if lacks == "" || r.Bake.SpentMs < r.bakeMax() {
+		if r.DueMs > nowMs {
+			return r.untilDue(nowMs)
+		}
+		return r.poll()
+	}
+	reason := fmt.Sprintf("the guardrails of stage %d could not judge it in %s: %s", r.Stage+1,
+		controlplane.Seconds(msOf(r.Bake.SpentMs)), lacks)
+	r.Paused = &RolloutPaused{By: controlplane.By{Actor: controlplane.Itself, Reason: controlplane.ShortReason(reason)},
+		AtMs: nowMs}
+	r.AddEvent(nowMs, controlplane.Itself, "pause", reason)
+	return r.untilApproved(nowMs)
+}
+
+// undecided names a guardrail that cannot be judged yet and what that takes; empty: there is none.
+func (r *Rollout) undecided() string {
+	var few []string
+	for i := range r.Watch {
+		w := &r.Watch[i]
+		if beyond := w.beyond(r.borne(w.Stage)); beyond != "" {
+			return beyond
+		}
+		few = append(few, w.few()...)
+	}
+	g := r.Spec.Plan.Guardrails
+	if len(few) > 0 && g.counts() {
+		return fmt.Sprintf("heartbeats in fewer than %d parts of the bake: %s", sequential.Least, controlplane.Several(few))
+	}
+	return cmp.Or(r.baselineTooShort(), g.queryBeyond(r.QueriesNow, r.borne(r.lastApplied())))
+}
+
+// counts reports whether a guardrail is on that is judged by counts of heartbeats.
+func (g Guardrails) counts() bool {
+	return !g.ErrorsPerMinute.Off || !g.RowsPerSecond.Off || !g.DegradedShare.Off || g.DeniedShareShift < 1
+}
+
+// baselineTooShort names a counted figure that breaks its guardrail if the baseline is exact, and may keep it as the
+// baseline was short; empty: there is none.
+func (r *Rollout) baselineTooShort() string {
+	g, enough := r.Spec.Plan.Guardrails, r.enough()
+	for i := range r.Watch {
+		w := &r.Watch[i]
+		if why := g.ofRegion(w, enough).worstIfExact(); why != "" {
+			return why + ", of " + w.name()
+		}
+		for j := range w.Nodes {
+			n := &w.Nodes[j]
+			if n.Gone || w.Whole {
+				continue
+			}
+			if why := g.ofNode(w, n, r.borne(w.Stage), enough).worstIfExact(); why != "" {
+				return fmt.Sprintf("%s, of node %s in region %s", why, n.ID, w.Region)
+			}
+		}
+	}
+	return ""
+}
+
+// worstIfExact is worst where the baseline is taken for exact.
+func (j *judgement) worstIfExact() string {
+	j.exact = true
+	why, _ := j.worst()
+	if why == "" {
+		return ""
+	}
+	return "the baseline is too short to judge " + why
+}
+
+// few names the live nodes of before the stage that have sent heartbeats in too few parts of the window to be judged,
+// or the region. It does not depend on what they report: nodes without traffic are judged.
+func (w *RegionWatch) few() (few []string) {
+	live := false
+	for i := range w.Nodes {
+		n := &w.Nodes[i]
+		if n.Gone {
+			continue
+		}
+		live = true
+		parts := 0
+		for _, s := range n.Window {
+			if s[0] > 0 {
+				parts++
+			}
+		}
+		if !w.Whole && !n.Came && parts < sequential.Least {
+			few = append(few, fmt.Sprintf("%s in %s (%d)", n.ID, w.Region, parts))
+		}
+	}
+	parts := 0
+	for _, p := range w.Parts {
+		if p.Did[0] > 0 {
+			parts++
+		}
+	}
+	if live && len(few) == 0 && parts < sequential.Least {
+		few = append(few, fmt.Sprintf("region %s (%d)", w.Region, parts))
+	}
+	return few
+}
+
+// beyond names a measured figure that is beyond its bound and not yet for as long as breaks it; empty: there is none.
+func (w *RegionWatch) beyond(borne time.Duration) string {
+	for i := range w.Nodes {
+		n := &w.Nodes[i]
+		if n.Gone || w.Whole {
+			continue
+		}
+		for _, f := range []struct {
+			words string
+			over  queries.Lasting
+		}{{"convergence delay in ms", n.Over.Convergence}, {"decision latency in µs", n.Over.Latency}} {
+			if f.over > 0 {
+				return fmt.Sprintf("%s is beyond its bound for %s, and breaks it after %s, of node %s in %s", f.words,
+					controlplane.Seconds(f.over.Time()), borne, n.ID, w.Region)
+			}
+		}
+	}
+	return ""
+}
+
+// borne is how long a figure of a stage that is measured, and not counted, may be beyond its bound.
+func (r *Rollout) borne(stage int) time.Duration { return min(msOf(r.window(stage))/2, gaugeLasts) }

@@ -1,0 +1,122 @@
+package rollout
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/weirhq/weir/controlplane"
+)
+
+// ForcedBytesMax bounds Rollout.Forced.
+const ForcedBytesMax = 400
+
+// RolloutBegin makes an object a rollout.
+type RolloutBegin struct {
+	Spec    RolloutSpec     `json:"spec"`
+	By      controlplane.By `json:"by"`
+	Regions []string        `json:"regions"`          // of the fleet
+	Forced  string          `json:"forced,omitempty"` // RolloutStart.Forced
+}
+
+// RolloutBeginSteps are what a rollout asks before its first transition. Each may be executed more than once.
+type RolloutBeginSteps interface {
+	NowMs() (int64, error)
+	// Used says what an id has been used for before; empty: for nothing.
+	Used(id string) (string, error)
+}
+
+// Begin makes an empty document a rollout, and answers when its first transition is due. The same spec once more
+// changes nothing; another one under this id, or an id that was used before, is refused. The document that it leaves is
+// saved before the rollout exists: a list that is lost meanwhile finds it.
+func (r *Rollout) Begin(steps RolloutBeginSteps, id string, begin RolloutBegin) (wait time.Duration, fresh bool,
+	err error) {
+	if r.ID != "" {
+		if !same(r.Spec, begin.Spec) {
+			err = fmt.Errorf("%w: rollout %s exists already, with another tuning or plan: choose another id",
+				controlplane.ErrConflict,
+				r.ID)
+		}
+		return 0, false, err
+	}
+	used, err := steps.Used(id)
+	if err != nil {
+		return 0, false, err
+	}
+	if used != "" {
+		return 0, false, fmt.Errorf("%w: %s", controlplane.ErrConflict, used)
+	}
+	nowMs, err := steps.NowMs()
+	if err != nil {
+		return 0, false, err
+	}
+	began, err := NewRollout(id, begin.Spec, begin.By, begin.Regions, nowMs)
+	if err != nil {
+		return 0, false, err
+	}
+	began.force(begin.Forced)
+	*r = *began
+	if !r.ticks() {
+		wait = -1
+	}
+	return wait, true, nil
+}
+
+// force keeps in the document and its history what was critical when the rollout was started all the same.
+func (r *Rollout) force(critical string) {
+	if critical == "" {
+		return
+	}
+	r.Forced = controlplane.Shorten(critical, ForcedBytesMax)
+	r.AddEvent(r.StartedMs, r.By.Actor, "forced", "the health of the fleet was critical: "+r.Forced)
+}
+
+func same(a, b RolloutSpec) bool {
+	x, errX := json.Marshal(a)
+	y, errY := json.Marshal(b)
+	return errX == nil && errY == nil && string(x) == string(y)
+}
+
+// RollBack is the transition of an operator who rolls back what is done. The list of rollouts, which calls it, knows
+// that no other is under way; the rows say whether one has been since that the list has forgotten.
+func (r *Rollout) RollBack(steps RolloutSteps, by controlplane.By) (wait time.Duration, err error) {
+	if r.Phase == RolloutDone {
+		inForce, err := steps.InForce(r.Rows())
+		if err != nil {
+			return 0, err
+		}
+		if err := r.Overtaken(inForce); err != nil {
+			return 0, err
+		}
+	}
+	nowMs, err := steps.NowMs()
+	if err != nil {
+		return 0, err
+	}
+	return r.Operate(RolloutOrder{Action: RolloutRollBack, By: by}, nowMs)
+}
+
+// RolloutSends are the messages that follow from a transition.
+type RolloutSends struct {
+	Timer   bool // of the next transition
+	Outcome bool // to the list of rollouts
+}
+
+// Settle ends a transition: timers of before are stale, and the next one is due after wait; less than 0: not before an
+// operator acts.
+func (r *Rollout) Settle(wait time.Duration) RolloutSends {
+	r.EndTransition(r.MovedMs, wait)
+	return RolloutSends{Timer: wait >= 0, Outcome: r.Phase.Over()}
+}
+
+// Owes tells what a rollout is to send anew that the keeper took for dead at an epoch: one that has moved since is not
+// dead. The outcome goes to the list, which may not have heard of it; the timer is [Rollout.Revive].
+func (r *Rollout) Owes(epoch int64) (owes RolloutSends) {
+	return RolloutSends{Outcome: r.ID != "" && r.Phase.Over(), Timer: r.Takes(epoch)}
+}
+
+// Lapsed tells that a message of the rollout should have come for longer than late: the timer of its next transition,
+// or its outcome at a list that takes it to be under way.
+func (r *Rollout) Lapsed(nowMs int64, late time.Duration) bool {
+	return r.Overdue(nowMs, late) || r.Phase.Over() && nowMs > r.EndedMs+late.Milliseconds()
+}

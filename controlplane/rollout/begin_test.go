@@ -1,0 +1,38 @@
+package rollout
+
+import (
+	"testing"
+
+	"github.com/weirhq/weir/controlplane"
+)
+
+// A forced start is in the rollout's history, with what was critical; one of a healthy fleet says nothing of it.
+func TestAForcedStartIsInTheHistory(t *testing.T) {
+	for forced, want := range map[string]string{
+		"":                                "start: fewer rows\n",
+		"region_dark eu: No node is live": "start: fewer rows\nforced: the health of the fleet was critical: region_dark eu: No node is live\n",
+	} {
+		var r Rollout
+		begin := RolloutBegin{Spec: spec(canary, all), By: controlplane.By{Actor: "ann", Reason: "fewer rows"}, Regions: []string{"eu", "us"}, Forced: forced}
+		if _, fresh, err := r.Begin(beginning{}, "r1", begin); err != nil || !fresh || r.Forced != forced {
+			t.Fatalf("%q, %t, %v", r.Forced, fresh, err)
+		}
+		got := ""
+		for _, e := range r.Events {
+			got += e.What + ": " + e.Text + "\n"
+			if e.Actor != "ann" {
+				t.Errorf("by %s", e.Actor)
+			}
+		}
+		if got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+// beginning is what a rollout asks before its first transition, of a fleet that has had none.
+type beginning struct{}
+
+func (beginning) NowMs() (int64, error)       { return 1, nil }
+func (beginning) Used(string) (string, error) { return "", nil }
+func (beginning) Record(TuningTrace) error    { return nil }

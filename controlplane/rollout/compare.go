@@ -1,0 +1,585 @@
+package rollout
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/fleet"
+	"github.com/weirhq/weir/controlplane/sequential"
+	"github.com/weirhq/weir/shared/tuning"
+)
+
+// Comparison holds each region that has the tuning, and all of a stage's together, against the regions of the same
+// moment that go without it: a canary against a control, and not against yesterday. Nodes that a stage takes in are
+// held against those of their region that it does not. What moves all alike, such as the time of day, decides nothing.
+// It is a test that may be asked at any time: see package sequential. A stage that leaves no region and no node of its
+// own without the tuning is held against what was before it alone, by the other guardrails.
+type Comparison struct {
+	// ErrorRate is how likely a rollout that does no harm is called harmful at all, by any figure of any region at any
+	// time, 0.0001 to 0.1; default 0.01.
+	ErrorRate float64 `json:"error_rate"`
+
+	// What a tuning may add without being called harmful. Each is what the truth is held against: what is measured may
+	// be more, as long as it may be chance.
+	RowsTimes       float64 `json:"rows_times"`        // MySQL rows of a region's relays a decision, 1 to 1,000; default 1.25
+	DeniedShift     float64 `json:"denied_shift"`      // share of decisions denied, up or down, 0 to 1; default 0.02
+	DegradedShift   float64 `json:"degraded_shift"`    // share of decisions without the origin, 0 to 1; default 0.005
+	ErrorsPerMinute float64 `json:"errors_per_minute"` // of a node's relay and its readings of settings, 0 or more; default 2
+
+	Off bool `json:"off,omitempty"`
+}
+
+// DefaultComparison has the defaults named at the fields.
+func DefaultComparison() Comparison {
+	return Comparison{ErrorRate: 0.01, RowsTimes: 1.25, DeniedShift: 0.02, DegradedShift: 0.005, ErrorsPerMinute: 2}
+}
+
+// Validate reports the first field outside its bounds.
+func (c Comparison) Validate() error {
+	if c.Off {
+		return nil
+	}
+	for _, f := range []struct {
+		name            string
+		is, least, most float64
+	}{
+		{"error_rate", c.ErrorRate, 0.0001, 0.1},
+		{"rows_times", c.RowsTimes, 1, 1000},
+		{"denied_shift", c.DeniedShift, 0, 1},
+		{"degraded_shift", c.DegradedShift, 0, 1},
+		{"errors_per_minute", c.ErrorsPerMinute, 0, 1e6},
+	} {
+		if !(f.is >= f.least && f.is <= f.most) { // also refuses NaN
+			return fmt.Errorf("%w: guardrail comparison: %s is %v (%v to %v)", controlplane.ErrInvalid, f.name, f.is, f.least,
+				f.most)
+		}
+	}
+	return nil
+}
+
+// Sample is what a region does in a slot of time: a figure for each rail of a comparison.
+type Sample [4]float64
+
+const (
+	sampleRows     = iota // log of the rows of its relays for each decision: traffic that grows is no harm
+	sampleDenied          // share
+	sampleDegraded        // share
+	sampleErrors          // a node and minute
+)
+
+// comparedRail is a figure that is compared, in the direction in which more is worse.
+type comparedRail struct {
+	field, words string
+	figure       int
+	sign         float64
+	margin       float64                        // what it may add, as samples are
+	show         func(added float64) float64    // what it adds, for people
+	unit         func(added float64) (s string) // the same in words
+}
+
+func (c Comparison) rails() []comparedRail {
+	as := func(added float64) float64 { return added }
+	more := func(added float64) string { return controlplane.Figure(added) + " more than in" }
+	return []comparedRail{
+		{"rows_against_control", "MySQL rows of relays a decision", sampleRows, 1, math.Log(c.RowsTimes), math.Exp,
+			func(times float64) string { return controlplane.Figure(times) + " times those of" }},
+		{"denied_against_control", "share of denied decisions", sampleDenied, 1, c.DeniedShift, as, more},
+		{"allowed_against_control", "share of allowed decisions", sampleDenied, -1, c.DeniedShift, as, more},
+		{"degraded_against_control", "share of decisions without the origin", sampleDegraded, 1, c.DegradedShift, as, more},
+		{"errors_against_control", "errors of relays and settings a node and minute", sampleErrors, 1, c.ErrorsPerMinute, as,
+			more},
+	}
+}
+
+// comparedMax is how many slots of a stage are compared, an hour of them: after that the baseline is of another time of
+// day, and regions are not all at the same one.
+const comparedMax = 240
+
+// Compared is what a rollout knows of all regions, to compare them. It takes some 200 bytes of state a node.
+type Compared struct {
+	SlotMs  int64            `json:"slot_ms,omitempty"` // when the current slot began
+	Regions []ComparedRegion `json:"regions,omitempty"`
+	Stages  []ComparedStage  `json:"stages,omitempty"` // whose regions have the tuning
+}
+
+// ComparedRegion is a region, with or without the tuning.
+type ComparedRegion struct {
+	Region string         `json:"region"`
+	Nodes  []ComparedNode `json:"nodes"`
+	Slots  []*Sample      `json:"slots,omitempty"` // of the baseline that is measured, oldest first; nil: not measured
+
+	// The same of a stage that takes in a part of the nodes: how far those are from the others.
+	Beside []*Sample `json:"beside,omitempty"`
+}
+
+// ComparedNode is a node of it, with what it did in the current slot.
+type ComparedNode struct {
+	ID        string      `json:"id"`
+	StartedMs int64       `json:"started_ms"`
+	SentMs    int64       `json:"sent_ms"`
+	SeenMs    int64       `json:"seen_ms"`
+	Totals    fleet.Tally `json:"totals"`
+	Slot      fleet.Span  `json:"slot"`
+	Came      bool        `json:"came,omitempty"` // since the stage was applied
+	Gone      bool        `json:"gone,omitempty"` // not live any more
+	Left      bool        `json:"left,omitempty"` // it is gone, and said so
+}
+
+// ComparedStage is a stage that has been applied: what every region did before it, and how far its own are from the
+// others, before and since.
+type ComparedStage struct {
+	Stage   int               `json:"stage"`
+	Before  map[string]Sample `json:"before"`
+	Regions []ComparedSeries  `json:"regions"`         // the last, without a name, are all of them together
+	Nodes   []ComparedSeries  `json:"nodes,omitempty"` // of each region whose nodes it takes in a part of
+}
+
+// ComparedSeries are the differences of one region of a stage, of all of them together where Region is empty, or of the
+// nodes of a region that it takes in.
+type ComparedSeries struct {
+	Region  string                           `json:"region,omitempty"`
+	Share   *WatchedShare                    `json:"share,omitempty"` // the nodes; nil: the region
+	Series  [len(Sample{})]sequential.Series `json:"series"`
+	Against int                              `json:"against,omitempty"` // regions, or nodes, without the tuning in the last slot
+}
+
+// compare takes in a look at all regions. A slot is long enough for every live node to be heard of in it.
+func (r *Rollout) compare(look fleet.FleetLook, nowMs int64) {
+	if r.Spec.Plan.Guardrails.Comparison.Off {
+		return
+	}
+	c := &r.Compared
+	nodes := map[string][]fleet.NodeFigures{}
+	for _, n := range look.Nodes {
+		nodes[n.Region] = append(nodes[n.Region], n)
+	}
+	for _, region := range slices.Sorted(maps.Keys(nodes)) {
+		c.region(region)
+	}
+	for i := range c.Regions {
+		c.Regions[i].observe(nodes[c.Regions[i].Region], look.Left, len(r.Touched) > 0)
+	}
+	if age := nowMs - c.SlotMs; age >= 0 && age < slotMs(look) {
+		return
+	}
+	r.closeSlot()
+	r.beginSlot(nowMs)
+}
+
+// slotMs is the least length of a slot: a node sends a heartbeat some times before it is no longer live.
+func slotMs(look fleet.FleetLook) int64 { return look.LiveMs / 3 }
+
+func (c *Compared) region(name string) *ComparedRegion {
+	i := slices.IndexFunc(c.Regions, func(x ComparedRegion) bool { return x.Region == name })
+	if i < 0 {
+		i = len(c.Regions)
+		c.Regions = append(c.Regions, ComparedRegion{Region: name})
+	}
+	return &c.Regions[i]
+}
+
+// observe takes in the live nodes of the region.
+func (c *ComparedRegion) observe(nodes []fleet.NodeFigures, left []string, applied bool) {
+	at := make(map[string]int, len(c.Nodes))
+	for i := range c.Nodes {
+		c.Nodes[i].Gone, c.Nodes[i].Left = true, slices.Contains(left, c.Nodes[i].ID)
+		at[c.Nodes[i].ID] = i
+	}
+	for _, is := range nodes {
+		i, known := at[is.ID]
+		if !known {
+			i = len(c.Nodes)
+			c.Nodes = append(c.Nodes, ComparedNode{ID: is.ID, StartedMs: is.StartedMs, SentMs: is.SentMs, SeenMs: is.SeenMs,
+				Totals: is.Totals, Came: applied})
+		}
+		c.Nodes[i].Gone, c.Nodes[i].Left = false, false
+		c.Nodes[i].observe(is)
+	}
+	c.Nodes = slices.DeleteFunc(c.Nodes, func(n ComparedNode) bool { return n.Gone && n.Came })
+}
+
+// lostElsewhere is the share of their nodes that regions without the tuning have lost since the stage was applied.
+func (r *Rollout) lostElsewhere() float64 {
+	were, gone := 0, 0
+	for region, without := range r.control() {
+		if !without {
+			continue
+		}
+		for _, n := range r.Compared.region(region).Nodes {
+			if n.Came || n.Left {
+				continue
+			}
+			were++
+			if n.Gone {
+				gone++
+			}
+		}
+	}
+	return float64(gone) / float64(max(1, were))
+}
+
+func (n *ComparedNode) observe(is fleet.NodeFigures) {
+	w := WatchedNode{StartedMs: n.StartedMs, SentMs: n.SentMs, SeenMs: n.SeenMs, Totals: n.Totals,
+		Window: []fleet.Span{n.Slot}}
+	w.observe(is, false)
+	n.StartedMs, n.SentMs, n.SeenMs, n.Totals, n.Slot = w.StartedMs, w.SentMs, w.SeenMs, w.Totals, w.Window[0]
+}
+
+// sample is what nodes of the region did in the slot, and how many they are; nil where one of them was not heard of, or
+// nothing was decided.
+func (c *ComparedRegion) sample(has func(id string) bool) (_ *Sample, nodes int) {
+	var s Sample
+	var sum fleet.Span
+	for _, n := range c.Nodes {
+		if n.Gone || !has(n.ID) {
+			continue
+		}
+		if n.Slot[0] <= 0 {
+			return nil, 0
+		}
+		nodes++
+		sum.Add(n.Slot[0], fleet.Tally(n.Slot[1:]))
+	}
+	decisions := float64(sum.Of(fleet.TallyDecisions))
+	if decisions < decisionsMin {
+		return nil, 0
+	}
+	s[sampleRows] = math.Log(float64(1+sum.Of(fleet.TallyRows)) / decisions)
+	s[sampleDenied] = float64(sum.Of(fleet.TallyDenied)) / decisions
+	s[sampleDegraded] = float64(sum.Of(fleet.TallyDegraded)) / decisions
+	s[sampleErrors] = float64(sum.Of(fleet.TallyErrors)) / (float64(sum[0]) / 60_000)
+	return &s, nodes
+}
+
+func anyNode(string) bool { return true }
+
+// beside is how far nodes of the region are, in the slot, from those that no stage has taken in, and how many these
+// are; nil: one of them was not measured, or there are none. It has no rows: they are the region's, whose relays move
+// between all of its nodes.
+func (c *ComparedRegion) beside(share WatchedShare) (difference *Sample, against int) {
+	with, _ := c.sample(share.has)
+	without, against := c.sample(WatchedShare{From: share.Below, Below: tuning.TrialShares}.has)
+	if with == nil || without == nil {
+		return nil, 0
+	}
+	for i := range with {
+		with[i] -= without[i]
+	}
+	with[sampleRows] = 0
+	return with, against
+}
+
+// closeSlot makes samples of a slot that is over, and takes them in.
+func (r *Rollout) closeSlot() {
+	samples := map[string]Sample{}
+	for i := range r.Compared.Regions {
+		c := &r.Compared.Regions[i]
+		s, _ := c.sample(anyNode)
+		if s != nil {
+			samples[c.Region] = *s
+		}
+		if r.Phase == RolloutMeasuring {
+			c.Slots = newest(c.Slots, s)
+			if part := r.part(c.Region, r.Stage); part != nil {
+				difference, _ := c.beside(*part)
+				c.Beside = newest(c.Beside, difference)
+			}
+		}
+	}
+	for i := range r.Compared.Stages {
+		if s := &r.Compared.Stages[i]; s.Stage < r.Stage || r.Phase == RolloutBaking || r.Phase == RolloutKeeping {
+			s.each(samples, r.control(), addSince)
+			r.addBeside(s.Nodes)
+		}
+	}
+}
+
+// addBeside takes in how far the nodes of a stage are from those of their regions that go without the tuning. They are
+// the nodes that the baseline was of: those that have come since are in neither group, and as long as one is gone
+// nothing is taken in. Nodes differ, so that a group of others would be another one for no fault of the tuning.
+func (r *Rollout) addBeside(nodes []ComparedSeries) {
+	for i := range nodes {
+		c := &nodes[i]
+		c.Against = 0
+		var difference *Sample
+		if of := r.Compared.region(c.Region).stayed(); of != nil {
+			difference, c.Against = of.beside(*c.Share)
+		}
+		if difference == nil {
+			continue
+		}
+		for f, v := range difference {
+			addSince(&c.Series[f], v)
+		}
+	}
+}
+
+// stayed is the region with the nodes that were there when the stage was applied; nil: one of them is gone.
+func (c *ComparedRegion) stayed() *ComparedRegion {
+	of := new(ComparedRegion)
+	for _, n := range c.Nodes {
+		switch {
+		case n.Came:
+		case n.Gone:
+			return nil
+		default:
+			of.Nodes = append(of.Nodes, n)
+		}
+	}
+	return of
+}
+
+// addSince takes in a difference since the stage was applied.
+func addSince(s *sequential.Series, difference float64) {
+	if s.Dropped+len(s.Since) < comparedMax {
+		s.Add(difference)
+	}
+}
+
+func newest(slots []*Sample, s *Sample) []*Sample {
+	slots = append(slots, s)
+	return slots[max(0, len(slots)-sequential.Kept):]
+}
+
+// beginSlot forgets what a slot has so far: it began before what is to be measured.
+func (r *Rollout) beginSlot(nowMs int64) {
+	r.Compared.SlotMs = nowMs
+	for i := range r.Compared.Regions {
+		for n := range r.Compared.Regions[i].Nodes {
+			r.Compared.Regions[i].Nodes[n].Slot = fleet.Span{}
+		}
+	}
+}
+
+// control are the regions that go without the tuning. A region that is new is no part of it.
+func (r *Rollout) control() map[string]bool {
+	without, touched := map[string]bool{}, r.touchedScope()
+	for _, c := range r.Compared.Regions {
+		without[c.Region] = !touched.Has(c.Region)
+	}
+	return without
+}
+
+// beginComparing ends the baseline of a stage: what all regions did, and how far its own were from the others.
+func (r *Rollout) beginComparing() {
+	stage := ComparedStage{Stage: r.Stage, Before: map[string]Sample{}}
+	for i := range r.Compared.Regions {
+		c := &r.Compared.Regions[i]
+		if mean := meanOf(c.Slots); mean != nil {
+			stage.Before[c.Region] = *mean
+		}
+	}
+	for _, region := range r.regionsOf(r.Stage) {
+		stage.Regions = append(stage.Regions, ComparedSeries{Region: region})
+		if part := r.part(region, r.Stage); part != nil && part.Below < tuning.TrialShares {
+			stage.Nodes = append(stage.Nodes, besideBefore(region, *part, r.Compared.region(region).Beside))
+		}
+	}
+	if len(stage.Regions) > 1 {
+		stage.Regions = append(stage.Regions, ComparedSeries{})
+	}
+	for back := sequential.Kept; back > 0; back-- {
+		samples := map[string]Sample{}
+		for i := range r.Compared.Regions {
+			c := &r.Compared.Regions[i]
+			if at := len(c.Slots) - back; at >= 0 && c.Slots[at] != nil {
+				samples[c.Region] = *c.Slots[at]
+			}
+		}
+		stage.each(samples, r.control(), func(s *sequential.Series, difference float64) { s.Before.Add(difference) })
+	}
+	for i := range r.Compared.Stages {
+		r.Compared.Stages[i].Nodes = nil // what they were held against is another's from here on
+	}
+	for i := range r.Compared.Regions {
+		c := &r.Compared.Regions[i]
+		c.Slots, c.Beside, c.Nodes = nil, nil, slices.DeleteFunc(c.Nodes, func(n ComparedNode) bool { return n.Gone })
+		for n := range c.Nodes {
+			c.Nodes[n].Came = false
+		}
+	}
+	r.Compared.Stages = append(r.Compared.Stages, stage)
+}
+
+// besideBefore begins the comparison of nodes with what they were, beside the others, before.
+func besideBefore(region string, share WatchedShare, slots []*Sample) ComparedSeries {
+	c := ComparedSeries{Region: region, Share: &share}
+	for _, difference := range slots {
+		if difference == nil {
+			continue
+		}
+		for f, v := range difference {
+			c.Series[f].Before.Add(v)
+		}
+	}
+	return c
+}
+
+func meanOf(slots []*Sample) *Sample {
+	var mean Sample
+	n := 0.0
+	for _, s := range slots {
+		if s == nil {
+			continue
+		}
+		n++
+		for i, v := range s {
+			mean[i] += (v - mean[i]) / n
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	return &mean
+}
+
+// each calls with how far each region of the stage is, in a slot, from those without the tuning, beyond what it was
+// before. They are the median of what they are beyond what they were: one region that does something of its own moves
+// nothing.
+func (s *ComparedStage) each(samples map[string]Sample, control map[string]bool,
+	add func(s *sequential.Series, difference float64)) {
+	var others [len(Sample{})][]float64
+	for region, sample := range samples {
+		before, ok := s.Before[region]
+		if !control[region] || !ok {
+			continue
+		}
+		for i := range sample {
+			others[i] = append(others[i], sample[i]-before[i])
+		}
+	}
+	if len(others[0]) == 0 || len(s.Regions) == 0 { // no region of the stage has a node
+		return
+	}
+	var sum Sample
+	n := 0
+	for i := range s.Regions {
+		c := &s.Regions[i]
+		c.Against = len(others[0])
+		sample, ok := samples[c.Region]
+		before, was := s.Before[c.Region]
+		if !ok || !was {
+			continue
+		}
+		n++
+		for f := range sample {
+			difference := sample[f] - before[f] - median(others[f])
+			sum[f] += difference
+			add(&c.Series[f], difference)
+		}
+	}
+	if all := &s.Regions[len(s.Regions)-1]; all.Region == "" && n == len(s.Regions)-1 {
+		for f := range sum {
+			add(&all.Series[f], sum[f]/float64(n))
+		}
+	}
+}
+
+// median is that of values, which it sorts.
+func median(values []float64) float64 {
+	slices.Sort(values)
+	n := len(values)
+	return (values[(n-1)/2] + values[n/2]) / 2
+}
+
+// ComparedVerdict is what the comparison says of a figure of a region of a stage, or of all of them together.
+type ComparedVerdict struct {
+	Stage   int
+	Region  string // empty: all of the stage together
+	Nodes   bool   // of the nodes of the region that the stage takes in, and not of the region
+	Against int    // regions that go without the tuning, or such nodes of the region
+	Field   string
+	Bound   float64 // what it may add, for people, as the verdict's Estimate, Low and High
+	Enough  float64 // the confidence from which on it is worse: the error rate is shared by all figures of all regions
+	sequential.Verdict
+	words, unit string
+}
+
+// Comparisons are the verdicts on all figures, of stages that have been applied.
+func (r *Rollout) Comparisons() (all []ComparedVerdict) {
+	rails := r.Spec.Plan.Guardrails.Comparison.rails()
+	α := r.errorRate() / 2 / float64(len(rails)*r.comparable())
+	for i := range r.Compared.Stages {
+		s := &r.Compared.Stages[i]
+		for _, c := range slices.Concat(s.Regions, s.Nodes) {
+			for _, rail := range rails {
+				if c.Share != nil && rail.figure == sampleRows {
+					continue
+				}
+				v := verdictOf(c.Series[rail.figure], rail, α)
+				all = append(all, ComparedVerdict{Stage: s.Stage, Region: c.Region, Nodes: c.Share != nil, Against: c.Against,
+					Field: rail.field, Bound: rail.show(rail.margin), Enough: 1 - α, Verdict: v, words: rail.words,
+					unit: rail.unit(v.Estimate)})
+			}
+		}
+	}
+	return all
+}
+
+// comparable is how many series there may be at most, which share the error rate.
+func (r *Rollout) comparable() (n int) {
+	each := 1
+	if slices.ContainsFunc(r.Stages, func(s StagePlan) bool { return !s.All() }) {
+		each = 2 // a region, and the nodes of it
+	}
+	named := fleet.RolloutScope{}
+	for _, s := range r.Stages {
+		n += each*len(s.Scope.Regions) + 1
+		named.Regions = append(named.Regions, s.Scope.Regions...)
+	}
+	for _, c := range r.Compared.Regions {
+		if !named.Has(c.Region) { // it has come since, and any stage may take it in
+			n += each * len(r.Stages)
+		}
+	}
+	return n
+}
+
+// verdictOf is the verdict on a series, for people.
+func verdictOf(s sequential.Series, rail comparedRail, α float64) sequential.Verdict {
+	if rail.sign < 0 {
+		s.Before.Mean = -s.Before.Mean
+		since := make([]float64, len(s.Since))
+		for i, v := range s.Since {
+			since[i] = -v
+		}
+		s.Since = since
+	}
+	v := s.Judge(rail.margin, α)
+	v.Estimate, v.Low, v.High = rail.show(v.Estimate), rail.show(v.Low), rail.show(v.High)
+	return v
+}
+
+// breachOfComparison is the figure that is worse than that of the regions without the tuning, with the most
+// confidence.
+func (r *Rollout) breachOfComparison() *breach {
+	var worst *ComparedVerdict
+	all := r.Comparisons()
+	for i := range all {
+		if v := &all[i]; v.Worse && (worst == nil || v.Confidence > worst.Confidence) {
+			worst = v
+		}
+	}
+	if worst == nil {
+		return nil
+	}
+	return &breach{stage: worst.Stage, why: worst.String()}
+}
+
+func (v ComparedVerdict) String() string {
+	where, others := "region "+v.Region, controlplane.CountOf(v.Against, "region", "regions")
+	switch {
+	case v.Nodes:
+		where = "the nodes of region " + v.Region + " that the stage takes in"
+		others = controlplane.CountOf(v.Against, "node", "nodes") + " of it"
+	case v.Region == "":
+		where = "all regions of the stage"
+	}
+	return fmt.Sprintf("%s of %s: %s the %s without the tuning at the same time (%s to %s, bound %s), with a "+
+		"confidence of %s", v.words, where, v.unit, others, controlplane.Figure(v.Low), controlplane.Figure(v.High),
+		controlplane.Figure(v.Bound),
+		controlplane.Figure(v.Confidence))
+}

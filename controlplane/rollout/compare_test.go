@@ -1,0 +1,405 @@
+package rollout
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/controlplane/fleet"
+	"github.com/weirhq/weir/controlplane/internal/controltest"
+	"github.com/weirhq/weir/shared/heartbeat"
+)
+
+// tide is a fleet whose traffic rises and falls, alike in all regions and each in its own way, and from one second
+// to the next: as fleets do.
+type tide struct {
+	*land
+	random  *rand.Rand
+	regions map[string]float64 // how far each is from all: noise that lasts for some seconds
+	slow    map[string]float64 // the same of its share of denials, for a minute
+	at      time.Time
+}
+
+// does is what a node does in a second, with the new tuning or without it.
+type does func(t *tide, h *heartbeat.Health, n *fleet.FleetRow, hasNew bool)
+
+// newTide is a fleet whose nodes have done what each does for a minute.
+func newTide(seed uint64, nodes int, each does, regions ...string) *tide {
+	t := &tide{newLand(), rand.New(rand.NewPCG(seed, 1)), map[string]float64{}, map[string]float64{}, time.Time{}}
+	for _, region := range regions {
+		for i := range nodes {
+			t.nodes = append(t.nodes, fleet.FleetRow{Heartbeat: heartbeat.Heartbeat{NodeID: fmt.Sprint(region, i), Region: region, StartedAtMs: 1}})
+		}
+	}
+	var now *fleet.FleetRow
+	t.fate = func(n *fleet.FleetRow, _ string) { now = n }
+	t.sick = func(h *heartbeat.Health, hasNew bool) { each(t, h, now, hasNew) }
+	t.pass(time.Minute)
+	return t
+}
+
+// harmless is the same with any tuning.
+func harmless(t *tide, h *heartbeat.Health, n *fleet.FleetRow, _ bool) { t.second(h, n, 0.1, 1) }
+
+// second is what a node of a region does in one, whose decisions are denied for a share, and whose relay has times
+// as many rows as others.
+func (t *tide) second(h *heartbeat.Health, n *fleet.FleetRow, denied, times float64) {
+	if !t.at.Equal(t.now) {
+		for region, noise := range t.regions {
+			t.regions[region] = 0.8*noise + 0.05*t.random.NormFloat64()
+			t.slow[region] = 0.98*t.slow[region] + 0.01*t.random.NormFloat64()
+		}
+		t.at = t.now
+	}
+	region := n.Heartbeat.Region
+	if _, ok := t.regions[region]; !ok {
+		t.regions[region] = 0
+	}
+	day := 1 + 0.5*math.Sin(t.now.Sub(controltest.Day).Hours()*10)
+	rate := 200 * day * math.Exp(t.regions[region]+0.1*t.random.NormFloat64())
+	deniedNow := int64(rate * denied * math.Exp(t.slow[region]+0.2*t.random.NormFloat64()))
+	h.AllowedTotal, h.DeniedTotal = h.AllowedTotal+int64(rate)-deniedNow, h.DeniedTotal+deniedNow
+	if strings.HasSuffix(n.Heartbeat.NodeID, "0") {
+		relayRows(h, int64(2*rate*times))
+	}
+}
+
+// A deploy that replaces nodes everywhere while a stage bakes is no fault of its tuning; one of its region alone is
+// a breach.
+func TestNodesThatGoEverywhereAreNoBreach(t *testing.T) {
+	for where, want := range map[string]RolloutPhase{"eu us ap": RolloutDone, "eu": RolloutRolledBack} {
+		l := newLand("eu", "us", "ap")
+		r, steps := begin(t, l, spec(RolloutStage{Regions: []string{"eu"}, BakeMs: 120_000}))
+		play(t, r, steps, func() bool { return r.Phase == RolloutBaking })
+		for _, region := range strings.Fields(where) {
+			l.dead[region+"2"] = true
+			l.nodes = append(l.nodes, fleet.FleetRow{SeenAt: l.now,
+				Heartbeat: heartbeat.Heartbeat{NodeID: region + "3", Region: region, StartedAtMs: l.now.UnixMilli()}})
+		}
+		play(t, r, steps, nil)
+		if r.Phase != want {
+			t.Errorf("in %s: %s %q", where, r.Phase, r.Why)
+		}
+	}
+}
+
+// The control are regions without the tuning, and they alone: where most regions get a harmful one at once, those
+// that are left show it.
+func TestTheControlHasNoRegionWithTheTuning(t *testing.T) {
+	l := newTide(1, 1, func(t *tide, h *heartbeat.Health, n *fleet.FleetRow, hasNew bool) {
+		t.second(h, n, 0.1, map[bool]float64{false: 1, true: 2}[hasNew])
+	}, "a", "b", "c", "d", "e", "f", "g")
+	plan := DefaultRolloutPlan()
+	plan.Stages = []RolloutStage{{Regions: []string{"a", "b", "c", "d", "e"}, BakeMs: 300_000}}
+	r, steps := begin(t, l.land, RolloutSpec{Tuning: string(document30), Plan: plan})
+	play(t, r, steps, nil)
+	wantRolledBack(t, r, "MySQL rows of relays a decision of ", "the 2 regions without the tuning")
+}
+
+// A stage is compared for an hour: after that its baseline is of another time of day.
+func TestAStageIsComparedForAnHour(t *testing.T) {
+	sample := func(rows float64) map[string]Sample { return map[string]Sample{"a": {rows}, "b": {}} }
+	s := ComparedStage{Before: sample(0), Regions: []ComparedSeries{{Region: "a"}}}
+	for slot := range 2 * comparedMax {
+		s.each(sample(float64(slot)), map[string]bool{"b": true}, addSince)
+	}
+	last := s.Regions[0].Series[sampleRows]
+	if n := last.Dropped + len(last.Since); n != comparedMax || last.Since[len(last.Since)-1] != comparedMax-1 {
+		t.Errorf("%d slots are compared, want %d, the last %v", n, comparedMax, last.Since[len(last.Since)-1])
+	}
+}
+
+// A stage that leaves no region without the tuning, and one whose baseline is too short, are not compared.
+func TestWithoutAControlNothingIsCompared(t *testing.T) {
+	for name, stage := range map[string]RolloutStage{"of all": {All: true, BakeMs: 120_000}, "of one": {Regions: []string{"eu"}, BakeMs: 120_000}} {
+		l := newLand("eu", "us")
+		s := spec(stage)
+		if name == "of one" {
+			s.Plan.BaselineMs = 0
+		}
+		r, steps := begin(t, l, s)
+		play(t, r, steps, func() bool { return r.Phase == RolloutBaking && r.DueMs-l.now.UnixMilli() < 10_000 })
+		for _, v := range r.Comparisons() {
+			if v.Samples != 0 || v.Worse {
+				t.Errorf("%s: %+v", name, v)
+			}
+		}
+		if rails := r.Rails(); rails[len(rails)-1].Field != "restarts_per_hour" {
+			t.Errorf("%s: rails of nothing: %+v", name, rails[len(rails)-1])
+		}
+	}
+}
+
+// What is compared is bounded, and goes when the rollout is over.
+func TestWhatIsComparedIsBounded(t *testing.T) {
+	l := newTide(1, 3, harmless, "a", "b", "c")
+	plan := DefaultRolloutPlan()
+	plan.BaselineMs, plan.Stages = 600_000, []RolloutStage{{Regions: []string{"a"}, BakeMs: 1_200_000}}
+	r, steps := begin(t, l.land, RolloutSpec{Tuning: string(document30), Plan: plan})
+	largest := 0
+	play(t, r, steps, func() bool {
+		b, err := json.Marshal(r.Compared)
+		if err != nil {
+			t.Fatal(err)
+		}
+		largest = max(largest, len(b))
+		return r.Phase.Over()
+	})
+	if r.Phase != RolloutDone || largest > 40_000 {
+		t.Errorf("%s %q, %d bytes at most", r.Phase, r.Why, largest)
+	}
+	if b, _ := json.Marshal(r); strings.Contains(string(b), `"compared"`) {
+		t.Error("it is kept when the rollout is over")
+	}
+}
+
+// runs is how often a history is played: 20 times in a soak.
+func runs() uint64 {
+	if os.Getenv("WEIR_SOAK") != "" {
+		return 20
+	}
+	return 1
+}
+
+// What fixed multiples of yesterday let pass is caught in the first stage, each time; what does no harm goes through
+// all stages, each time.
+func TestAStageIsComparedWithTheOtherRegions(t *testing.T) {
+	ten := []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"}
+	for name, c := range map[string]struct {
+		nodes   int
+		regions []string
+		harm    does
+		why     string
+	}{
+		"MySQL load doubles in one region of ten": {3, ten, func(t *tide, h *heartbeat.Health, n *fleet.FleetRow, hasNew bool) {
+			t.second(h, n, 0.1, map[bool]float64{false: 1, true: 2}[hasNew])
+		}, "MySQL rows of relays a decision of region a: "},
+		"one node of thirty dies": {30, []string{"a", "b", "c"}, func(t *tide, h *heartbeat.Health, n *fleet.FleetRow, hasNew bool) {
+			if t.second(h, n, 0.1, 1); hasNew && n.Heartbeat.NodeID == "a7" {
+				t.dead["a7"] = true
+			}
+		}, "nodes without heartbeats: 1 of 30, more than a share of 0, of region a (a7)"},
+		"5 of 100 more are denied": {3, ten, func(t *tide, h *heartbeat.Health, n *fleet.FleetRow, hasNew bool) {
+			t.second(h, n, map[bool]float64{false: 0.1, true: 0.15}[hasNew], 1)
+		}, "share of denied decisions of region a: "},
+		"nothing is denied": {3, ten, func(t *tide, h *heartbeat.Health, n *fleet.FleetRow, hasNew bool) {
+			t.second(h, n, map[bool]float64{false: 0.1, true: 0}[hasNew], 1)
+		}, "share of allowed decisions of region a: "},
+		"no harm, while another region has three times the rows": {3, ten, func(t *tide, h *heartbeat.Health, n *fleet.FleetRow, _ bool) {
+			t.second(h, n, 0.1, map[bool]float64{false: 1, true: 3}[n.Heartbeat.Region == "i" && t.now.Sub(controltest.Day) > 5*time.Minute])
+		}, ""},
+		"no harm": {3, ten, harmless, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for seed := range runs() {
+				l := newTide(seed, c.nodes, c.harm, c.regions...)
+				plan := DefaultRolloutPlan()
+				plan.Stages = []RolloutStage{{Regions: []string{"a"}, BakeMs: 300_000}, {SharePercent: 50, BakeMs: 300_000},
+					{All: true, BakeMs: 60_000}}
+				r, steps := begin(t, l.land, RolloutSpec{Tuning: string(document30), Plan: plan})
+				play(t, r, steps, nil)
+				switch {
+				case c.why == "" && r.Phase != RolloutDone:
+					t.Errorf("seed %d: %s, %q", seed, r.Phase, r.Why)
+				case c.why != "" && (r.Phase != RolloutRolledBack || !strings.HasPrefix(r.Why, "stage 1 (a): ") ||
+					!strings.Contains(r.Why, c.why)):
+					t.Errorf("seed %d: %s, %q", seed, r.Phase, r.Why)
+				}
+			}
+		})
+	}
+}
+
+// Nodes that a stage takes in are held against those of their region that it does not: a region needs no other one for
+// it, and what moves all of its nodes alike decides nothing.
+func TestNodesAreComparedWithThoseBesideThem(t *testing.T) {
+	for name, c := range map[string]struct {
+		harm does
+		why  string
+	}{
+		"5 of 100 more are denied": {func(t *tide, h *heartbeat.Health, n *fleet.FleetRow, hasNew bool) {
+			t.second(h, n, map[bool]float64{false: 0.1, true: 0.15}[hasNew], 1)
+		}, "share of denied decisions of the nodes of region a that the stage takes in: "},
+		"one of 20 has errors": {func(t *tide, h *heartbeat.Health, n *fleet.FleetRow, hasNew bool) {
+			if t.second(h, n, 0.1, 1); hasNew {
+				h.SettingsErrors++
+			}
+		}, "errors of relays and settings a node and minute of the nodes of region a that the stage takes in: "},
+		"no harm, while all nodes deny more": {func(t *tide, h *heartbeat.Health, n *fleet.FleetRow, _ bool) {
+			t.second(h, n, map[bool]float64{false: 0.1, true: 0.16}[t.now.Sub(controltest.Day) > 4*time.Minute], 1)
+		}, ""},
+		"no harm": {harmless, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for seed := range runs() {
+				l := newTide(seed, 20, c.harm, "a")
+				plan := DefaultRolloutPlan()
+				plan.Guardrails.DeniedShareShift, plan.Guardrails.ErrorsPerMinute.Off = 1, true
+				stages := []RolloutStage{part(StageNodes{Nodes: 1}), part(StageNodes{NodesPercent: 50}), {All: true}}
+				for i := range stages {
+					stages[i].BakeMs = 300_000
+				}
+				plan.Stages = stages
+				r, steps := begin(t, l.land, RolloutSpec{Tuning: string(document30), Plan: plan})
+				play(t, r, steps, nil)
+				switch {
+				case c.why == "" && r.Phase != RolloutDone:
+					t.Errorf("seed %d: %s, %q", seed, r.Phase, r.Why)
+				case c.why != "" && (r.Phase != RolloutRolledBack || !strings.HasPrefix(r.Why, "stage 1 ") ||
+					!strings.Contains(r.Why, c.why) || !strings.Contains(r.Why, " the 19 nodes of it without the tuning")):
+					t.Errorf("seed %d: %s, %q", seed, r.Phase, r.Why)
+				}
+			}
+		})
+	}
+}
+
+// atBake is a rollout of stages of two regions of three nodes, at the bake of its first.
+func atBake(t *testing.T, stages ...RolloutStage) *Rollout {
+	t.Helper()
+	l := newTide(1, 3, harmless, "a", "b")
+	plan := DefaultRolloutPlan()
+	plan.Stages = stages
+	r, steps := begin(t, l.land, RolloutSpec{Tuning: string(document30), Plan: plan})
+	play(t, r, steps, func() bool { return r.Phase == RolloutBaking })
+	return r
+}
+
+// slot ends a slot in which every node has decided, and answers by how many samples a series has grown.
+func (r *Rollout) slot(series *ComparedSeries) int {
+	for i := range r.Compared.Regions {
+		for n := range r.Compared.Regions[i].Nodes {
+			r.Compared.Regions[i].Nodes[n].Slot = fleet.Span{10_000, 1 + fleet.TallyDecisions: 1000, 1 + fleet.TallyRows: 10}
+		}
+	}
+	before := len(series.Series[sampleDenied].Since)
+	r.closeSlot()
+	return len(series.Series[sampleDenied].Since) - before
+}
+
+// A stage is compared from when all of its nodes run the tuning until the rollout is over.
+func TestWhileAStageIsCompared(t *testing.T) {
+	r := atBake(t, RolloutStage{Regions: []string{"a"}, BakeMs: 300_000})
+	for phase, want := range map[RolloutPhase]int{
+		RolloutApplying: 0, RolloutConverging: 0, RolloutBaking: 1, RolloutKeeping: 1,
+	} {
+		r.Phase = phase
+		if got := r.slot(&r.Compared.Stages[0].Regions[0]); got != want {
+			t.Errorf("%s: %d samples, want %d", phase, got, want)
+		}
+	}
+}
+
+// Nodes are compared with those that the baseline was of: without those that have come since, and not while one is
+// gone.
+func TestWhileNodesAreCompared(t *testing.T) {
+	r := atBake(t, part(StageNodes{Nodes: 1}, "a"), RolloutStage{All: true, BakeMs: 60_000})
+	nodes := &r.Compared.Stages[0].Nodes[0]
+	if got := r.slot(nodes); got != 1 || nodes.Against != 2 {
+		t.Errorf("%d samples against %d nodes, want 1 against 2", got, nodes.Against)
+	}
+	if rows := nodes.Series[sampleRows]; rows.Before.M2 != 0 || rows.Before.Mean != 0 {
+		t.Errorf("rows are compared: %+v", rows)
+	}
+	r.Compared.region("a").Nodes[0].Came = true
+	if got := r.slot(nodes); got != 1 || nodes.Against != 1 {
+		t.Errorf("one came: %d samples against %d nodes, want 1 against 1", got, nodes.Against)
+	}
+	r.Compared.region("a").Nodes[1].Gone = true
+	if got := r.slot(nodes); got != 0 || nodes.Against != 0 {
+		t.Errorf("one is gone: %d samples against %d nodes", got, nodes.Against)
+	}
+}
+
+// quiet is a fleet of two regions with two nodes each, one decision a second and node. Shares of the decisions are
+// denied and made without the origin, and errors come at a rate a minute, by chance and alike with any tuning.
+func quiet(seed uint64, denied, degraded, errors float64) *land {
+	random := rand.New(rand.NewPCG(seed, 7))
+	l := newLand("eu", "us")
+	l.sick = func(h *heartbeat.Health, _ bool) {
+		if random.Float64() < denied {
+			h.DeniedTotal++
+		} else {
+			h.AllowedTotal++
+		}
+		if random.Float64() < degraded {
+			h.DegradedTotal++
+		}
+		if random.Float64() < errors/60 {
+			h.SettingsErrors++
+		}
+	}
+	l.pass(time.Minute)
+	return l
+}
+
+// A harmless rollout of a quiet fleet goes through, and waits for a person for a night: at most the stated share of
+// rollouts is rolled back by chance, 1 in 100. Of 80 for each kind of noise, as in a soak, two may be.
+//
+//weir:unraced
+func TestAQuietFleetIsNotRolledBackByChance(t *testing.T) {
+	for name, c := range map[string]struct{ denied, degraded, errors float64 }{
+		"4 in 1,000 decisions without the origin": {0, 0.004, 0},
+		"4 in 100 decisions without the origin":   {0, 0.04, 0},
+		"a third of the decisions denied":         {0.33, 0, 0},
+		"5 errors a minute and node":              {0, 0, 5},
+		"an error in ten minutes":                 {0, 0, 0.1},
+		"all of it":                               {0.1, 0.01, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			seeds := 2 * runs()
+			back := 0
+			for seed := range seeds {
+				l := quiet(seed, c.denied, c.degraded, c.errors)
+				plan := DefaultRolloutPlan()
+				gated := RolloutStage{All: true, BakeMs: 300_000, Approval: true}
+				plan.Stages = []RolloutStage{{Regions: []string{"eu"}, BakeMs: 300_000}, gated}
+				r, steps := begin(t, l, RolloutSpec{Tuning: string(document30), Plan: plan})
+				until := l.now.Add(8 * time.Hour)
+				if play(t, r, steps, func() bool { return !l.now.Before(until) }); r.Phase != RolloutAwaiting {
+					back++
+					t.Logf("seed %d after %v: %s", seed, l.now.Sub(controltest.Day), r.Why)
+				}
+			}
+			if back > int(seeds/40) {
+				t.Errorf("%d of %d harmless rollouts were rolled back in a night", back, seeds)
+			}
+		})
+	}
+}
+
+// Harm to a quiet fleet stops its first stage, as far as so few decisions show it.
+//
+//weir:unraced
+func TestHarmStopsTheFirstStageOfAQuietFleet(t *testing.T) {
+	for name, harm := range map[string]func(h *heartbeat.Health){
+		"most decisions are without the origin": func(h *heartbeat.Health) { h.DegradedTotal++ },
+		"most decisions are denied":             func(h *heartbeat.Health) { h.DeniedTotal += 3 },
+		"an error a second":                     func(h *heartbeat.Health) { h.SettingsErrors++ },
+		"rows":                                  func(h *heartbeat.Health) { relayRows(h, 4000) },
+	} {
+		for seed := range runs() {
+			l := quiet(seed, 0.1, 0.004, 1)
+			noise := l.sick
+			l.sick = func(h *heartbeat.Health, hasNew bool) {
+				if noise(h, hasNew); hasNew {
+					harm(h)
+				}
+			}
+			plan := DefaultRolloutPlan()
+			plan.Stages = []RolloutStage{{Regions: []string{"eu"}, BakeMs: 600_000}, {All: true, BakeMs: 600_000}}
+			r, steps := begin(t, l, RolloutSpec{Tuning: string(document30), Plan: plan})
+			if play(t, r, steps, nil); r.Phase != RolloutRolledBack || !strings.HasPrefix(r.Why, "stage 1 (eu): ") {
+				t.Errorf("%s, seed %d: %s %q", name, seed, r.Phase, r.Why)
+			}
+		}
+	}
+}

@@ -1,0 +1,224 @@
+package rollout
+
+import (
+	"encoding/json"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/controlplane/fleet"
+	"github.com/weirhq/weir/controlplane/internal/controltest"
+	"github.com/weirhq/weir/controlplane/queries"
+	"github.com/weirhq/weir/shared/heartbeat"
+)
+
+// "Without a baseline it is not judged": what share was denied before traffic began is not known, so traffic that
+// begins with the stage is no breach, whatever share of it is denied.
+func TestDeniedTrafficAfterAQuietBaselineIsNotJudged(t *testing.T) {
+	for _, denied := range []int64{10, 50} {
+		l := newLand("eu", "us")
+		l.sick = func(*heartbeat.Health, bool) {}
+		r, steps := begin(t, l, spec(canary, all))
+		play(t, r, steps, func() bool { return r.Phase == RolloutBaking })
+		l.sick = func(h *heartbeat.Health, _ bool) {
+			h.AllowedTotal, h.DeniedTotal = h.AllowedTotal+100-denied, h.DeniedTotal+denied
+		}
+		play(t, r, steps, nil)
+		if r.Phase != RolloutDone {
+			t.Errorf("%d of 100 are denied: %s %q", denied, r.Phase, r.Why)
+		}
+	}
+}
+
+// A value without a bound breaks what bounds it on that side, in one line, and can be kept.
+func TestAnEndlessValueBreaksItsRail(t *testing.T) {
+	for says, c := range map[string]struct {
+		rail queries.QueryRail
+		bad  float64
+	}{
+		"errors is +Inf, want at most 0.5":                               {queries.QueryRail{Name: "errors", Query: "errors", Above: new(0.5)}, math.Inf(1)},
+		"errors is -Inf, want at least 0.05":                             {queries.QueryRail{Name: "errors", Query: "errors", Below: new(0.05)}, math.Inf(-1)},
+		"errors is +Inf, want at most 3 times before (before the stage ": {queries.QueryRail{Name: "errors", Query: "errors", TimesBaseline: new(3.0)}, math.Inf(1)},
+	} {
+		o := &oracle{answers: map[string][]float64{"errors": {0.1}}}
+		r := playGuarded(t, o, func(r *Rollout) {
+			if r.Phase == RolloutBaking {
+				o.answers["errors"] = []float64{0.1, c.bad}
+			}
+		}, c.rail)
+		wantRolledBack(t, r, says)
+		if got := r.QueriesNow[0].Shown(); got == nil || *got != c.bad {
+			t.Errorf("%v is shown for %v", got, c.bad)
+		}
+		if _, err := json.Marshal(r); err != nil {
+			t.Error(err)
+		}
+	}
+	o := &oracle{answers: map[string][]float64{"errors": {math.Inf(1)}}}
+	r := playGuarded(t, o, func(*Rollout) {}, queries.QueryRail{Name: "errors", Query: "errors", TimesBaseline: new(3.0)})
+	wantRolledBack(t, r, "errors is +Inf, want at most 3 times before (before the stage +Inf)")
+	o = &oracle{answers: map[string][]float64{"errors": {math.Inf(-1)}}}
+	if r := playGuarded(t, o, func(*Rollout) {}, queries.QueryRail{Name: "errors", Query: "errors", Above: new(0.5)}); r.Phase != RolloutDone {
+		t.Errorf("an end on the good side: %s %q", r.Phase, r.Why)
+	}
+}
+
+// An element that is not a number holds the stage, required or not; beside one that breaks the rail it does not.
+func TestANaNHoldsTheStage(t *testing.T) {
+	rail := queries.QueryRail{Name: "errors", Query: "errors", Above: new(0.5)}
+	bad := map[string]struct {
+		values []float64
+		why    string
+	}{
+		"alone":           {[]float64{math.NaN()}, "guardrail errors has no value: an element is NaN"},
+		"beside a good":   {[]float64{0.1, math.NaN()}, "guardrail errors has no value: an element is NaN"},
+		"beside a breach": {[]float64{math.NaN(), 0.7}, "errors is 0.7, want at most 0.5"},
+	}
+	for name, c := range bad {
+		for _, phase := range []RolloutPhase{RolloutMeasuring, RolloutBaking} {
+			if phase == RolloutMeasuring && name == "beside a breach" {
+				continue
+			}
+			o := &oracle{answers: map[string][]float64{"errors": {0.1}}}
+			r := playGuarded(t, o, func(r *Rollout) {
+				if r.Phase == phase {
+					o.answers["errors"] = c.values
+				}
+			}, rail)
+			if !strings.Contains(r.Why, c.why) || r.Phase != RolloutRolledBack || (len(r.Touched) == 0) != (phase == RolloutMeasuring) {
+				t.Errorf("%s, %s: %s %q, want %q", name, phase, r.Phase, r.Why, c.why)
+			}
+		}
+	}
+	o, looks := &oracle{answers: map[string][]float64{"errors": {0.1}}}, 0
+	if r := playGuarded(t, o, func(r *Rollout) {
+		if r.Phase == RolloutBaking {
+			looks++
+			o.answers["errors"] = []float64{0.1}
+			if looks > 1 && looks < 4 {
+				o.answers["errors"] = []float64{math.NaN()}
+			}
+		}
+	}, rail); r.Phase != RolloutDone {
+		t.Errorf("over in time: %s %q", r.Phase, r.Why)
+	}
+}
+
+// A query that names no region has one baseline, of before the first stage: what a stage made worse is no baseline of
+// the next.
+func TestAQueryOfTheFleetKeepsItsFirstBaseline(t *testing.T) {
+	o := &oracle{answers: map[string][]float64{"errors": {0.1}}}
+	r := playGuarded(t, o, func(r *Rollout) {
+		if r.Stage == 0 && r.applied() {
+			o.answers["errors"] = []float64{0.25}
+		}
+		if r.Stage == 1 && r.applied() {
+			o.answers["errors"] = []float64{0.4}
+		}
+	}, queries.QueryRail{Name: "errors", Query: "errors", TimesBaseline: new(3.0)})
+	wantRolledBack(t, r, "stage 2 (all other regions): errors is 0.4, want at most 3 times before (before the stage 0.1)")
+}
+
+// "More than a share": losing exactly the share is borne, whatever floating point makes of it.
+func TestTheShareOfLostNodesIsExact(t *testing.T) {
+	for were := 1; were <= 200; were++ {
+		for percent := range 101 {
+			g := Guardrails{NodesLostShare: float64(percent) / 100}
+			most := percent * were / 100 // the whole nodes of the share
+			for _, gone := range []int{most, most + 1} {
+				if gone == 0 || gone >= were {
+					continue
+				}
+				w := RegionWatch{Region: "eu", Nodes: make([]WatchedNode, were)}
+				for i := range gone {
+					w.Nodes[i].Gone = true
+				}
+				if broken := g.nodesLost(&w, 0) != ""; broken != (gone > most) {
+					t.Fatalf("%d of %d with a share of %d %%: broken %t", gone, were, percent, broken)
+				}
+			}
+		}
+	}
+}
+
+// The clock of the database jumps forward by more than nodes live without a heartbeat: all of them look silent until
+// each has spoken again. That is no loss, whatever the rollout does at the time; a node that then stays silent is
+// one.
+func TestAJumpOfTheDatabasesClockLosesNoNodes(t *testing.T) {
+	for _, phase := range []RolloutPhase{RolloutMeasuring, RolloutConverging, RolloutBaking, RolloutRollingBack} {
+		for victim, want := range map[string]RolloutPhase{"": RolloutDone, "eu2": RolloutRolledBack} {
+			l := newLand("eu", "us")
+			r, steps := begin(t, l, spec(canary, all))
+			if phase == RolloutRollingBack {
+				want = RolloutAborted
+			}
+			jumped, waited := false, false
+			play(t, r, steps, func() bool {
+				if phase == RolloutRollingBack && r.Phase == RolloutBaking {
+					if _, err := r.Operate(RolloutOrder{Action: RolloutAbort, By: controltest.Ann}, l.now.UnixMilli()); err != nil {
+						t.Fatal(err)
+					}
+				}
+				looks := phase != RolloutRollingBack || r.TrialsEnded
+				if !jumped && r.Phase == phase && looks && l.now.Sub(controltest.Day) > 3*time.Second {
+					jumped = true
+					l.skew += 3 * time.Minute // less than a lease
+					l.dead[victim] = victim != ""
+				}
+				waited = waited || strings.Contains(r.Waiting, "the clock of the database has jumped")
+				return r.Phase.Over()
+			})
+			if r.Phase != want || !jumped || !waited || want == RolloutRolledBack && !strings.Contains(r.Why, "1 of 2") {
+				t.Errorf("%s, without %q: %s %q, jumped %t, waited %t; want %s", phase, victim, r.Phase, r.Why, jumped, waited, want)
+			}
+		}
+	}
+}
+
+// A jump of the database's clock is no time in which nodes did nothing: what they do after it is not diluted by the
+// hour, and what they did before the stage is none the better for it.
+func TestAJumpOfTheDatabasesClockDilutesNothing(t *testing.T) {
+	for says, sick := range map[string]func(*heartbeat.Health){
+		"errors of relays and settings a node and minute": func(h *heartbeat.Health) { h.SettingsErrors++ },
+		"MySQL rows of ":            func(h *heartbeat.Health) { relayRows(h, 2000) },
+		"share of denied decisions": func(h *heartbeat.Health) { h.DeniedTotal += 100 },
+	} {
+		l := newLand("eu", "us")
+		r, steps := begin(t, l, longBaseline(spec(RolloutStage{Regions: []string{"eu"}, BakeMs: (10 * time.Minute).Milliseconds()}, all)))
+		play(t, r, steps, func() bool { return r.Phase == RolloutBaking })
+		l.skew = 3 * time.Minute
+		l.sick = func(h *heartbeat.Health, hasNew bool) {
+			if well(h); hasNew {
+				sick(h)
+			}
+		}
+		from := l.now
+		play(t, r, steps, nil)
+		wantRolledBack(t, r, says)
+		if took := l.now.Sub(from); took > 2*time.Minute {
+			t.Errorf("%s: it took %v", says, took)
+		}
+	}
+}
+
+// The time between two heartbeats is what both clocks bear out: a step of either clock lengthens nothing.
+func TestTheTimeBetweenHeartbeats(t *testing.T) {
+	const at = int64(1_000_000)
+	for says, c := range map[string]struct{ seen, sent, want int64 }{
+		"both agree":                           {5000, 5000, 5000},
+		"the same heartbeat":                   {0, 0, 0},
+		"the database's clock jumps ahead":     {3_605_000, 5000, 5000},
+		"the database's clock steps back":      {-595_000, 5000, 5000},
+		"the node's clock jumps ahead":         {5000, 3_605_000, 5000},
+		"the node's clock steps back":          {5000, -595_000, 5000},
+		"the node's clock stands":              {5000, 0, 5000},
+		"an older heartbeat, of a late answer": {-5000, -5000, 0},
+	} {
+		n := WatchedNode{SeenMs: at, SentMs: at, Totals: tally(10, 0, 0, 0, 0)}
+		n.observe(fleet.NodeFigures{SeenMs: at + c.seen, SentMs: at + c.sent, Totals: tally(20, 0, 0, 0, 0)}, false)
+		if did := n.did(); did[0] != c.want || (did.Of(fleet.TallyErrors) == 10) != (c.want > 0) {
+			t.Errorf("%s: %v, want %d ms", says, did, c.want)
+		}
+	}
+}

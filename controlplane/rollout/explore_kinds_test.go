@@ -1,0 +1,156 @@
+package rollout
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/weirhq/weir/controlplane"
+)
+
+// kind is what a move is an example of. An exploration that never takes one says nothing about it.
+type kind string
+
+// What may happen to a message, and to a call that it is; see [letter.kind].
+const (
+	comes        = "comes"
+	repeated     = "comes twice"
+	lost         = "is lost"
+	givenUp      = "is given up"
+	killedBefore = "is killed before step"
+	killedAfter  = "is killed after step"
+	goesOn       = "goes on"
+)
+
+// All else that may happen.
+const (
+	askedAgain kind = "an approval is asked for once more"
+
+	approvesTwice kind = "an operator approves what the same one has approved"
+	approvesToo   kind = "an operator approves what another one has approved"
+	approvesLate  kind = "an operator approves what another one had approved, before that expired"
+	approvesAnew  kind = "an operator approves anew what the same one had approved, before that expired"
+
+	startAlone  kind = "an operator starts a rollout"
+	startBeside kind = "an operator starts a rollout beside one that is under way"
+	startUsed   kind = "an operator starts a rollout under an id that was used"
+	orderBeside kind = "an operator asks while another one's order is on its way"
+
+	theKeeperLooks kind = "the keeper makes a round"
+	timePasses     kind = "time passes"
+	leaseLapses    kind = "nothing is done for as long as a lease"
+	directChange   kind = "an operator changes the tuning directly"
+
+	nodeDies     kind = "a node dies"
+	nodeDiesOfIt kind = "a node dies of what it takes up"
+	nodeStuck    kind = "a node reads nothing"
+	nodeMute     kind = "a node is cut off"
+	nodeWell     kind = "a node is well again"
+	nodeLate     kind = "a node is well again, later than a rollout has waited for it"
+	nodeStarts   kind = "a node starts anew, with any version"
+	nodeJoins    kind = "a node joins"
+	relayLags    kind = "a relay tells a running node an older version"
+
+	listLost    kind = "Restate loses the list"
+	allLost     kind = "Restate loses everything"
+	rolloutLost kind = "Restate loses a rollout"
+	listOld     kind = "an old state of the list is restored"
+	rolloutOld  kind = "an old state of a rollout is restored"
+	backedUp    kind = "a backup of Restate is made"
+	backupOld   kind = "a backup of Restate is restored"
+)
+
+// kinds are all of them. Calls that have no step cannot be killed at one.
+func kinds() map[kind]bool {
+	all := map[kind]bool{}
+	for _, k := range []kind{askedAgain, approvesTwice, approvesToo, approvesLate, approvesAnew, startAlone, startBeside, startUsed, orderBeside, theKeeperLooks, timePasses, leaseLapses, directChange,
+		nodeDies, nodeDiesOfIt, nodeStuck, nodeMute, nodeWell, nodeLate, nodeStarts, nodeJoins, relayLags, listLost, allLost,
+		rolloutLost, listOld, rolloutOld, backedUp, backupOld, "Start is given up"} {
+		all[k] = true
+	}
+	for _, action := range []RolloutAction{RolloutApprove, RolloutPause, RolloutResume, RolloutAbort, RolloutRollBack} {
+		all[kindOf(action)] = true
+	}
+	for _, what := range []string{"Start", "Step", "RollBack", "Repair", "Ended", "Ensure", "Operate"} {
+		for _, how := range []string{comes, repeated, lost} {
+			all[kind(what+" "+how)] = true
+		}
+	}
+	for _, what := range []string{"Start", "Step", "RollBack", "Repair", "Ensure", "Operate"} {
+		for _, how := range []string{killedBefore, killedAfter, goesOn} {
+			all[kind(what+" "+how)] = true
+		}
+	}
+	return all
+}
+
+// untaken are the kinds of which no move was taken, and unknown ones of which some was.
+func untaken(taken map[kind]int) (wrong []string) {
+	all := kinds()
+	for k := range taken {
+		if !all[k] {
+			wrong = append(wrong, "not among the kinds: "+string(k))
+		}
+	}
+	for k := range all {
+		if taken[k] == 0 {
+			wrong = append(wrong, "never taken: "+string(k))
+		}
+	}
+	return slices.Sorted(slices.Values(wrong))
+}
+
+// summary of the moves that were taken.
+func summary(taken map[kind]int) string {
+	var lines strings.Builder
+	for _, k := range slices.Sorted(maps.Keys(taken)) {
+		fmt.Fprintf(&lines, "\n%8d  %s", taken[k], k)
+	}
+	return lines.String()
+}
+
+func (l letter) kind(how string) kind { return kind(l.what + " " + how) }
+
+func kindOf(action RolloutAction) kind { return "an operator asks: " + kind(action) }
+
+func (w *world) kindOfStart(start RolloutStart) kind {
+	switch {
+	case w.rollouts[start.ID] != nil:
+		return startUsed
+	case slices.ContainsFunc(slices.Collect(maps.Values(w.rollouts)), func(r *Rollout) bool { return !r.Phase.Over() }):
+		return startBeside
+	}
+	return startAlone
+}
+
+func (w *world) kindOfOrder(r *Rollout, o RolloutOrder) kind {
+	has := func(a controlplane.Approval) bool { return a.Actor == o.By.Actor }
+	counting := r.Spec.Plan.Counting(r.Approvals, r.Evidence(), w.nowMs)
+	switch {
+	case o.Action != RolloutApprove || len(r.Approvals) == 0:
+	case slices.ContainsFunc(counting, has):
+		return approvesTwice
+	case slices.ContainsFunc(r.Approvals, has):
+		return approvesAnew
+	case len(counting) == 0:
+		return approvesLate
+	default:
+		return approvesToo
+	}
+	if slices.ContainsFunc(w.letters, func(l letter) bool { return l.what == "Operate" || l.what == "RollBack" }) {
+		return orderBeside
+	}
+	return kindOf(o.Action)
+}
+
+// kindOfRecovery tells apart whether a rollout still waits for the node.
+func (w *world) kindOfRecovery(n mote) kind {
+	for _, r := range w.rollouts {
+		waits := (r.Phase == RolloutConverging || r.Phase == RolloutRollingBack) && (r.DueMs == 0 || w.nowMs < r.DueMs)
+		if r.touchedScope().Has(n.region) && !waits {
+			return nodeLate
+		}
+	}
+	return nodeWell
+}

@@ -1,0 +1,391 @@
+package rollout
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/tunings"
+)
+
+// violation is what a rule finds; the explorer puts the path beside it.
+type violation struct{ text string }
+
+// must ends a move that breaks a rule.
+func must(broken string) {
+	if broken != "" {
+		panic(violation{broken})
+	}
+}
+
+// "At most one rollout is under way."
+func oneIsUnderWay(w *world) string {
+	under := map[string]bool{}
+	for id, r := range w.rollouts {
+		under[id] = !r.Phase.Over()
+	}
+	for _, row := range w.saves {
+		if w.older(row.ID) {
+			under[row.ID] = !row.Phase.Over()
+		}
+	}
+	maps.DeleteFunc(under, func(_ string, is bool) bool { return !is })
+	if len(under) > 1 {
+		return "at most one rollout is under way: " + strings.Join(slices.Sorted(maps.Keys(under)), " and ") + " are"
+	}
+	return ""
+}
+
+// older tells that MySQL has a newer state of a rollout than Restate, which has lost it, or an older one.
+func (w *world) older(id string) bool {
+	i := savedIn(w.saves, id)
+	return i >= 0 && (w.rollouts[id] == nil || w.rollouts[id].Saved < w.saves[i].Saved)
+}
+
+// "What MySQL has of an outcome stays, whatever Restate loses." An operator takes a rollout back that is done.
+func outcomeStays(s *run, row RolloutRow) string {
+	i := savedIn(s.saves, row.ID)
+	if i < 0 || s.saves[i].Saved >= row.Saved || s.takesBack {
+		return ""
+	}
+	if was := s.saves[i].Phase; was.Over() && was != row.Phase {
+		return fmt.Sprintf("MySQL has %s as %s, and now as %s", row.ID, was, row.Phase)
+	}
+	return ""
+}
+
+// "The lock is that of the rollout that is under way, or its outcome is on its way to the list."
+func lockIsRight(w *world) string {
+	if w.lost || w.busy(wholeFleet) {
+		return "" // the keeper makes good what was lost, and a call that goes on what it began
+	}
+	told := func(id string) bool {
+		return slices.ContainsFunc(w.letters, func(l letter) bool { return l.what == "Ended" && l.summary.ID == id })
+	}
+	if r := w.rollouts[w.list.Active]; w.list.Active != "" && (r == nil || r.Phase.Over()) && !told(w.list.Active) {
+		return fmt.Sprintf("the lock stays with %s, which is not under way, and nothing will give it back", w.list.Active)
+	}
+	for id, r := range w.rollouts {
+		if !r.Phase.Over() && w.list.Active != id {
+			return fmt.Sprintf("%s is under way without the lock, which %q has", id, w.list.Active)
+		}
+	}
+	return ""
+}
+
+// "A rollout has one outcome: one that is over stays as it ended. An operator can take back one that is done, once."
+func endedStaysEnded(before, r *Rollout) string {
+	if before != nil && before.Phase.Over() {
+		return fmt.Sprintf("%s was %s, and is %s", r.ID, before.Phase, r.Phase)
+	}
+	return ""
+}
+
+// "An id is used once."
+func idIsFresh(w *world, id string) string {
+	if w.rollouts[id] != nil {
+		return fmt.Sprintf("%s begins anew, and is there", id)
+	}
+	if i := slices.IndexFunc(w.rows, func(row tunings.TuningWrite) bool { return strings.HasPrefix(row.ID, id+"/") }); i >= 0 &&
+		!w.forgetful {
+		return fmt.Sprintf("%s begins anew, and version %d is its own", id, i+1)
+	}
+	return ""
+}
+
+// "A stage begins when as many different people as the plan asks for have approved it, none of them too long ago."
+func approvedByEnough(w *world, before, after *Rollout, l letter) string {
+	by := func(actor string) string {
+		return fmt.Sprintf("approved %s stage %d asked %d by %s", l.to, l.order.Stage, l.order.Asked, actor)
+	}
+	w.done[by(l.order.By.Actor)] = int(w.nowMs)
+	if after.Phase == RolloutAwaiting {
+		return ""
+	}
+	have := 0
+	for _, actor := range []string{"ann", "bob"} {
+		at, approved := w.done[by(actor)]
+		if approved && w.nowMs-int64(at) < before.Spec.Plan.TTL().Milliseconds() {
+			have++
+		}
+	}
+	if have < before.Spec.Plan.Need() {
+		return fmt.Sprintf("stage %d of %s begins with the approvals of %d people of %d", before.Stage+1, l.to, have,
+			before.Spec.Plan.Need())
+	}
+	return ""
+}
+
+// "An approval approves one stage."
+func approvesOnce(w *world, l letter) string {
+	if n := w.done[fmt.Sprint("approval ", l.nonce)]; n > 1 {
+		return fmt.Sprintf("one approval of %s, of stage %d, approves %d stages", l.to, l.order.Stage, n)
+	}
+	return ""
+}
+
+// "done: every live node of every region of it runs the document, and MySQL has it. rolled_back, aborted: none does,
+// except nodes that an operator gave up." A node that has started, or was told another version, since the rollout's
+// last look is not judged.
+func outcomeIsSo(w *world, before, r *Rollout) string {
+	if !r.Phase.Over() || before == nil || before.Phase == r.Phase || strings.Contains(r.Why, "gave up waiting") {
+		return ""
+	}
+	l := w.land()
+	for _, t := range r.Touched {
+		version, document := l.newest(t.Region)
+		if version != 0 && w.rows[version-1].ID == "" {
+			continue // an operator has changed it since
+		}
+		if r.Phase == RolloutDone && document != r.Document {
+			return fmt.Sprintf("%s is done, and version %d of %s is of another document", r.ID, version, controlplane.RowName(t.Region))
+		}
+		if r.Phase != RolloutDone && w.wroteBy(r.ID, version) {
+			return fmt.Sprintf("%s is %s, and its version %d is in force for %s", r.ID, r.Phase, version, controlplane.RowName(t.Region))
+		}
+	}
+	for _, n := range w.nodes {
+		judged := w.nowMs-n.seenMs <= liveMs && n.how != dead && n.movedMs < r.Clocks.OwnMs && r.touchedScope().Has(n.region)
+		switch runs := w.running(n.runs, n.trial); {
+		case !judged || runs == directDocument:
+		case r.Phase == RolloutDone && runs != r.Document:
+			return fmt.Sprintf("%s is done, and node %s runs version %d, of another document", r.ID, n.id, n.runs)
+		case r.Phase == RolloutDone && n.trial != 0:
+			return fmt.Sprintf("%s is done, and node %s runs trial %d, which ends", r.ID, n.id, n.trial)
+		case r.Phase != RolloutDone && w.triedBy(r.ID, n.trial):
+			return fmt.Sprintf("%s is %s, and node %s runs its trial %d", r.ID, r.Phase, n.id, n.trial)
+		case r.Phase != RolloutDone && n.trial == 0 && w.wroteBy(r.ID, n.runs):
+			return fmt.Sprintf("%s is %s, and node %s runs its version %d", r.ID, r.Phase, n.id, n.runs)
+		}
+	}
+	return ""
+}
+
+// "What has the tuning is watched until the rollout is over: it is not done without the nodes that were there before."
+// A plan that bears the loss of all is done without them.
+func noneIsMissing(w *world, before, r *Rollout) string {
+	if r.Phase != RolloutDone || before == nil || r.Spec.Plan.Guardrails.NodesLostShare >= 1 {
+		return ""
+	}
+	for _, watched := range before.Watch {
+		if watched.Whole { // its nodes have watches of their own from the stage on that takes them in
+			continue
+		}
+		for _, was := range watched.Nodes {
+			i := slices.IndexFunc(w.nodes, func(n mote) bool { return n.id == was.ID })
+			if n := w.nodes[i]; !was.Came && n.how == dead && n.seenMs <= r.SinceMs {
+				return fmt.Sprintf("%s is done, and node %s, which was there before, has died", r.ID, n.id)
+			}
+		}
+	}
+	return ""
+}
+
+// "A write is made once."
+func writesAreMadeOnce(w *world) string {
+	ids := map[string]bool{}
+	for _, row := range w.rows {
+		if row.ID == "" {
+			continue // by an operator
+		}
+		if ids[row.ID] {
+			return "write " + row.ID + " is made twice"
+		}
+		ids[row.ID] = true
+	}
+	return ""
+}
+
+// "What an operator changes directly stays, whatever a rollout of before writes."
+func directChangesStay(w *world) string {
+	direct := map[string]int64{}
+	for i, row := range w.rows {
+		if row.ID == "" {
+			direct[row.Region] = int64(i + 1)
+		} else if row.Over < direct[row.Region] {
+			return fmt.Sprintf("version %d of %s was written directly, and %s replaces it", direct[row.Region],
+				controlplane.RowName(row.Region), row.ID)
+		}
+	}
+	return ""
+}
+
+// "A trial that is over stays so."
+func trialsStayOver(w *world) string {
+	l := w.land()
+	for i, t := range w.trials {
+		name := fmt.Sprint("over: trial ", i+1)
+		over := t.endsMs <= w.nowMs || l.own(t.Region) != t.Over
+		if !over && w.done[name] > 0 {
+			return fmt.Sprintf("trial %d was over, and goes on", i+1)
+		}
+		if over {
+			w.done[name]++
+		}
+	}
+	return ""
+}
+
+// "A trial is never narrowed."
+func trialsAreWidened(w *world) string {
+	for i, t := range w.trials {
+		name := fmt.Sprint("below: trial ", i+1)
+		if int64(w.done[name]) > t.Below {
+			return fmt.Sprintf("trial %d is narrowed from %d to %d", i+1, w.done[name], t.Below)
+		}
+		w.done[name] = int(t.Below)
+	}
+	return ""
+}
+
+// "Before the tuning is stored every live node has tried it." A node that has started, or was told another version,
+// since the rollout's last look is not judged.
+func allHaveTried(w *world, before, r *Rollout) string {
+	if r.Phase != RolloutKeeping || before == nil || before.Phase == r.Phase {
+		return ""
+	}
+	for _, n := range w.nodes {
+		judged := w.nowMs-n.seenMs <= liveMs && n.how != dead && n.movedMs < r.Clocks.OwnMs && r.touchedScope().Has(n.region)
+		if runs := w.running(n.runs, n.trial); judged && runs != r.Document && runs != directDocument {
+			return fmt.Sprintf("%s is stored for all, and node %s runs version %d, trial %d", r.ID, n.id, n.runs, n.trial)
+		}
+	}
+	return ""
+}
+
+// "No node runs a trial for longer than it is good", nor "what was withdrawn for longer than a lease": neither after
+// the beginning of a rollback, nor after Restate has lost the rollout.
+func nodesLeaveInTime(w *world) string {
+	for i, t := range w.trials {
+		name := fmt.Sprint("good until: trial ", i+1)
+		w.done[name] = max(w.done[name], int(t.endsMs))
+	}
+	for _, n := range w.nodes {
+		if n.trial == 0 {
+			continue
+		}
+		if until := int64(w.done[fmt.Sprint("good until: trial ", n.trial)]); w.nowMs >= until {
+			return fmt.Sprintf("node %s still runs trial %d, which was good until %d ms ago", n.id, n.trial, w.nowMs-until)
+		}
+		id, _, _ := strings.Cut(w.trials[n.trial-1].ID, "/")
+		r, name := w.rollouts[id], "withdrawn: "+id
+		if r != nil && !w.older(id) && r.Phase != RolloutRollingBack && (!r.Phase.Over() || r.Phase == RolloutDone) {
+			delete(w.done, name) // it was lost, and goes on
+			continue
+		}
+		if w.done[name] == 0 {
+			w.done[name] = int(w.nowMs)
+		}
+		if w.nowMs-int64(w.done[name]) > leaseMs {
+			return fmt.Sprintf("%s is withdrawn, and node %s still runs trial %d after a lease", id, n.id, n.trial)
+		}
+	}
+	return ""
+}
+
+// endsWell plays on without faults, as operators do who see things through: "every rollout comes to an end, the lock is
+// free, and all nodes run what MySQL has".
+func endsWell(w *world) string {
+	w = w.clone()
+	w.lost = true
+	for i := range w.nodes {
+		if w.nodes[i].how != dead {
+			w.nodes[i].how = fine
+		}
+	}
+	for range 400 {
+		if !w.goOn() {
+			break
+		}
+	}
+	for id, r := range w.rollouts {
+		if !r.Phase.Over() {
+			return fmt.Sprintf("%s does not come to an end: it stays %s, %q, %q", id, r.Phase, r.Waiting, r.Trouble)
+		}
+	}
+	if len(w.stopped)+len(w.letters) > 0 {
+		return fmt.Sprintf("messages do not come to an end: %v", w.letters)
+	}
+	if w.list.Active != "" {
+		return "the lock stays with " + w.list.Active
+	}
+	for _, row := range w.saves {
+		r, i := w.rollouts[row.ID], w.list.at(row.ID)
+		if row.Saved == 0 {
+			continue
+		}
+		if r == nil || r.Phase != row.Phase || i < 0 || w.list.List[i].Phase != row.Phase {
+			return fmt.Sprintf("MySQL has %s as %s, and Restate has not: %+v", row.ID, row.Phase, w.list.List)
+		}
+	}
+	l := w.land()
+	for _, n := range w.nodes {
+		if version, _ := l.newest(n.region); n.how == fine && (n.runs != version || n.trial != 0) {
+			return fmt.Sprintf("node %s runs version %d, trial %d, and not version %d", n.id, n.runs, n.trial, version)
+		}
+	}
+	return ""
+}
+
+// goOn makes the next move of those that are no faults; false: all is quiet.
+func (w *world) goOn() bool {
+	if len(w.stopped) > 0 && w.resumeOne() || w.operate() {
+		return true
+	}
+	if len(w.letters) > 0 {
+		next := 0
+		for i, l := range w.letters {
+			if l.dueMs < w.letters[next].dueMs {
+				next = i
+			}
+		}
+		l := w.letters[next]
+		w.letters = slices.Delete(w.letters, next, next+1)
+		w.deliver(l, -1, false)
+		return true
+	}
+	for range 8 {
+		w.pass(w.nowMs + quantumMs)
+		if w.letters = w.keep(); len(w.letters) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// operate approves, and resumes, what waits for it.
+func (w *world) operate() bool {
+	if slices.ContainsFunc(w.letters, func(l letter) bool { return l.what == "Operate" }) {
+		return false
+	}
+	for _, id := range slices.Sorted(maps.Keys(w.rollouts)) {
+		r, action := w.rollouts[id], RolloutApprove
+		if r.Paused != nil {
+			action = RolloutResume
+		}
+		if !r.Phase.Over() && (r.Phase == RolloutAwaiting || r.Paused != nil) {
+			counting, actor := r.Spec.Plan.Counting(r.Approvals, r.Evidence(), w.nowMs), "ann"
+			if len(counting) < len(r.Approvals) { // what waits is about to be asked for anew
+				continue
+			}
+			if len(counting) > 0 && counting[0].Actor == actor {
+				actor = "bob"
+			}
+			w.letters = append(w.letters, w.orderOf(r, id, action, actor))
+			return true
+		}
+	}
+	return false
+}
+
+// resumeOne goes on with a call that can.
+func (w *world) resumeOne() bool {
+	for range w.stopped { // one that still waits becomes the last
+		if w.resume(0) {
+			return true
+		}
+	}
+	return false
+}

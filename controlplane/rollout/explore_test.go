@@ -1,0 +1,448 @@
+package rollout
+
+import (
+	"fmt"
+	"hash/maphash"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/fleet"
+	"github.com/weirhq/weir/controlplane/internal/controltest"
+	"github.com/weirhq/weir/controlplane/tunings"
+	"github.com/weirhq/weir/shared/tuning"
+)
+
+// mutant is what a test takes out of the code to see that the explorer finds it.
+type mutant struct {
+	order     func(r *Rollout, o *RolloutOrder, nowMs int64)
+	started   func(*RolloutList, Rollout)
+	ended     func(*RolloutSummary)
+	look      func(*world, *fleet.FleetLook)
+	write     func(*land, []tunings.TuningWrite, tunings.TuningsWritten) tunings.TuningsWritten
+	renew     func(*land, []string, int64, tunings.TrialsRenewed) tunings.TrialsRenewed
+	end       func(*land)
+	clinging  bool // nodes run a trial until they hear of its end
+	forgetful bool // no id was used before
+	traceless bool // MySQL has no traces of rollouts
+
+	recordless bool // MySQL has no rows of rollouts, and knows of those alone that wrote versions
+	stateless  bool // MySQL has rows of rollouts without their states, as an older build wrote them
+	trusting   bool // a rollout does not look whether MySQL has a newer state of it
+}
+
+// startsOf are what operators may start where a stage of the first rollout takes two people, and oneApproves where it
+// takes one: with them searches go deeper.
+var startsOf, oneApproves = starts(2), starts(1)
+
+// inShares are starts whose first rollout begins with a node of each region, and goes on with the others.
+var inShares = func() []RolloutStart {
+	all := starts(1)
+	plan := &all[0].Spec.Plan
+	plan.Stages = slices.Clone(plan.Stages)
+	plan.Stages[0] = RolloutStage{All: true, StageNodes: StageNodes{Nodes: 1}, BakeMs: 100, Approval: true}
+	return all
+}()
+
+// starts are two rollouts, and the first one's id with another tuning.
+func starts(approvers int) []RolloutStart {
+	gated := func(regions ...string) RolloutStage {
+		return RolloutStage{Regions: regions, All: len(regions) == 0, BakeMs: 100, Approval: true}
+	}
+	a, b := DefaultRolloutPlan(), DefaultRolloutPlan()
+	a.Stages, a.BaselineMs, a.ApplyTimeoutMs = []RolloutStage{gated("eu"), gated()}, 100, 1_000
+	a.LeaseMs, b.LeaseMs = leaseMs, leaseMs
+	if approvers > 1 {
+		a.Quorum = controlplane.Quorum{Approvers: approvers, ApprovalTTLMs: 3_000}
+	}
+	b.Stages, b.BaselineMs, b.ApplyTimeoutMs = []RolloutStage{{All: true, BakeMs: 100}}, 0, 1_000
+	b.Guardrails.NodesLostShare = 1
+	for _, g := range []*Guardrails{&a.Guardrails, &b.Guardrails} { // a bake waits for no counts, of which nodes have none
+		g.ErrorsPerMinute.Off, g.RowsPerSecond.Off, g.DegradedShare.Off, g.DeniedShareShift = true, true, true, 1
+	}
+	start := func(id, document string, plan RolloutPlan) RolloutStart {
+		return RolloutStart{ID: id, Spec: RolloutSpec{Tuning: string(mustDocument(document)), Plan: plan}, By: controltest.Ann}
+	}
+	return []RolloutStart{start("a", `{"floor":0.3,"settings_interval_ms":100}`, a), start("b", `{"floor":0.4,"settings_interval_ms":100}`, b), start("a", `{"floor":0.2,"settings_interval_ms":100}`, b)}
+}
+
+func newWorld(s search) *world {
+	w := &world{nowMs: controltest.Day.UnixMilli() / quantumMs * quantumMs, mutant: s.mutant, left: s.left, starts: startsOf,
+		rollouts: map[string]*Rollout{}, done: map[string]int{}}
+	switch {
+	case s.inShares:
+		w.starts = inShares
+	case s.oneApproves:
+		w.starts = oneApproves
+	}
+	for _, region := range []string{"eu", "us"} {
+		for i := range max(1, s.nodes) {
+			w.nodes = append(w.nodes, mote{id: fmt.Sprint(region, i+1), region: region, how: fine, seenMs: w.nowMs, startMs: 1})
+		}
+	}
+	return w
+}
+
+// search says which worlds are looked for.
+type search struct {
+	mutant
+	left      allowance
+	statesMax int
+	nodes     int        // of a region, at least 1
+	width     int        // of as many worlds at most it is seen what happens next, moves for moves; 0: of all
+	draw      *rand.Rand // of which
+
+	oneApproves bool // a stage takes one person, and not two
+	inShares    bool // the same, of a rollout whose first stage takes in a node of each region
+}
+
+// visit is a world that was reached, and how.
+type visit struct {
+	from int // index of the visit before
+	what string
+}
+
+// exploration is what a search comes upon, breadth first: without a width, the path to the first violation is a
+// shortest one.
+type exploration struct {
+	search
+	visits []visit
+	seen   map[uint64]bool
+	depth  int
+	ended  int // worlds from which it was played to the end
+	taken  map[kind]int
+	found  string
+}
+
+// reached is a world that a visit came to.
+type reached struct {
+	*world
+	visit int
+	kind  kind // of the move
+	fault bool // it is one
+	rank  int  // the lowest are kept
+}
+
+var seed = maphash.MakeSeed()
+
+// explore begins at each world of a run without trouble of each rollout that may be started.
+func explore(s search) *exploration {
+	e := &exploration{search: s, seen: map[uint64]bool{}, taken: map[kind]int{}}
+	var level []reached
+	var begun []*world
+	e.found = judged(func() string { begun = roots(s); return "" })
+	for i, w := range begun {
+		e.visits = append(e.visits, visit{-1, fmt.Sprintf("(world %d of the runs without trouble)", i)})
+		level = append(level, reached{world: w, visit: i})
+	}
+	level = e.some(level)
+	for depth := 0; len(level) > 0 && len(e.visits) < e.statesMax && e.found == ""; depth++ {
+		e.depth = depth
+		var next []reached
+		for i := 0; i < len(level) && len(e.visits) < e.statesMax && e.found == ""; i++ {
+			next = e.goOn(level[i], next)
+			level[i].world = nil
+		}
+		level = e.some(next)
+	}
+	return e
+}
+
+// some are those that the search has room for: by moves of many kinds, and fewer by faults. Most moves are faults, and
+// they are soon used up.
+func (e *exploration) some(worlds []reached) []reached {
+	if e.width == 0 || len(worlds) <= e.width {
+		return worlds
+	}
+	e.draw.Shuffle(len(worlds), func(i, j int) { worlds[i], worlds[j] = worlds[j], worlds[i] })
+	had := map[kind]int{}
+	for i := range worlds {
+		w := &worlds[i]
+		w.rank = 10*had[w.kind] + e.draw.IntN(10)
+		if had[w.kind]++; w.fault {
+			w.rank += e.draw.IntN(20)
+		}
+	}
+	slices.SortStableFunc(worlds, func(a, b reached) int { return a.rank - b.rank })
+	return slices.Clone(worlds[:e.width])
+}
+
+// goOn makes every move that may be next, and adds the worlds that are new.
+func (e *exploration) goOn(at reached, all []reached) []reached {
+	for _, m := range at.moves() {
+		next, broken := try(at.world, m)
+		if next.left.faults < 0 {
+			continue
+		}
+		e.taken[m.kind]++
+		if broken == "" && !e.isNew(next) {
+			continue
+		}
+		e.visits = append(e.visits, visit{at.visit, m.what})
+		if broken == "" && len(e.visits)%16 == 0 {
+			e.ended++
+			broken = judged(func() string { return endsWell(next) })
+		}
+		if broken != "" {
+			e.found = broken + "\n" + e.path(len(e.visits)-1)
+			return nil
+		}
+		all = append(all, reached{world: next, visit: len(e.visits) - 1, kind: m.kind,
+			fault: next.left.faults < at.left.faults})
+	}
+	return all
+}
+
+func (e *exploration) isNew(w *world) bool {
+	key := maphash.Bytes(seed, w.key())
+	known := e.seen[key]
+	e.seen[key] = true
+	return !known
+}
+
+// roots are the worlds that a rollout goes through when nothing happens to it.
+func roots(s search) (all []*world) {
+	for i := range 2 {
+		w := newWorld(s)
+		start := w.starts[i]
+		all = append(all, w.clone())
+		w.left.starts--
+		w.letters = append(w.letters, letter{to: wholeFleet, what: "Start", start: start})
+		for len(all) < 100 && w.goOn() {
+			all = append(all, w.clone())
+		}
+	}
+	return all
+}
+
+// try makes a move, and holds what comes of it against the rules.
+func try(w *world, m move) (next *world, broken string) {
+	next = w.clone()
+	broken = judged(func() string {
+		m.do(next)
+		for _, rule := range []func(*world) string{oneIsUnderWay, lockIsRight, writesAreMadeOnce,
+			directChangesStay, trialsStayOver, trialsAreWidened, nodesLeaveInTime} {
+			if broken := rule(next); broken != "" {
+				return broken
+			}
+		}
+		return ""
+	})
+	return next, broken
+}
+
+func judged(check func() string) (broken string) {
+	defer func() {
+		if v := recover(); v != nil {
+			found, is := v.(violation)
+			if !is {
+				panic(v)
+			}
+			broken = found.text
+		}
+	}()
+	return check()
+}
+
+// path is a transcript of how a world was reached.
+func (e *exploration) path(at int) string {
+	var lines []string
+	for ; at >= 0; at = e.visits[at].from {
+		lines = append(lines, e.visits[at].what)
+	}
+	slices.Reverse(lines)
+	for i := range lines {
+		lines[i] = fmt.Sprintf("%3d  %s", i, lines[i])
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Two operators, messages that come late, twice or not at all, steps that are killed and made again, nodes that die,
+// hang, start anew and are told an older version, and a Restate that loses its state: whatever happens, the rules hold.
+// Whatever may happen does, in one search or another.
+//
+//weir:unraced
+func TestExploreRollouts(t *testing.T) {
+	taken := map[kind]int{}
+	for _, left := range allowances {
+		exploreOne(t, search{left: left, statesMax: 8_000, oneApproves: true}, taken)
+	}
+	for _, left := range allowances[:2] {
+		exploreOne(t, search{left: left, statesMax: 8_000}, taken)
+	}
+	exploreOne(t, search{left: allowance{1, 1, 1}, statesMax: 4_000, nodes: 2, inShares: true}, taken)
+	for i := range 56 {
+		exploreOne(t, deeper(i, 2_000), taken)
+	}
+	t.Logf("moves by kind:%s", summary(taken))
+	if wrong := untaken(taken); len(wrong) > 0 {
+		t.Errorf("moves:\n%s", strings.Join(wrong, "\n"))
+	}
+}
+
+// allowances are of all searches that see everything, up to their depth.
+var allowances = []allowance{{1, 0, 0}, {1, 2, 0}, {2, 1, 0}, {2, 0, 1}, {2, 1, 1}, {2, 2, 2}}
+
+func exploreOne(t *testing.T, s search, taken map[kind]int) *exploration {
+	t.Helper()
+	e := explore(s)
+	t.Logf("%+v: %d states, %d moves deep, %d played to the end", s.left, len(e.visits), e.depth, e.ended)
+	if e.found != "" {
+		t.Fatalf("%+v: %s", s.left, e.found)
+	}
+	for kind, n := range e.taken {
+		taken[kind] += n
+	}
+	return e
+}
+
+// The same of a rollout that takes in a node of each region first.
+//
+//weir:unraced
+func TestTheExplorerFindsDefectsOfShares(t *testing.T) {
+	for name, c := range map[string]struct {
+		mutant
+		want string
+	}{
+		"a node that was not in the share is taken to run the trial": {mutant{look: func(w *world, l *fleet.FleetLook) {
+			for i := range l.Nodes {
+				n := &l.Nodes[i]
+				n.Trial, _ = w.land().trial(n.Region)
+				n.Hash = hashed(w.running(n.Version, n.Trial))
+			}
+		}}, "is stored for all, and node"},
+		"a trial is narrowed": {mutant{renew: func(l *land, _ []string, _ int64, renewed tunings.TrialsRenewed) tunings.TrialsRenewed {
+			if l.trials[0].Below == tuning.TrialShares {
+				l.trials = slices.Clone(l.trials)
+				l.trials[0].Below-- // which moves no node
+			}
+			return renewed
+		}}, "is narrowed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := explore(search{mutant: c.mutant, left: allowance{1, 0, 1}, statesMax: 60_000, nodes: 2, inShares: true})
+			if e.found == "" || !strings.Contains(e.found, c.want) {
+				t.Fatalf("%d states, %d moves deep, and found %q, want %q", len(e.visits), e.depth, e.found, c.want)
+			}
+			t.Logf("found after %d states: %s", len(e.visits), e.found)
+		})
+	}
+}
+
+// What mended a defect is taken out, and the explorer finds the defect again.
+//
+//weir:unraced
+func TestTheExplorerFindsDefects(t *testing.T) {
+	for name, c := range map[string]struct {
+		mutant
+		left allowance
+		want string // the rule that it breaks
+	}{
+		"an approval that comes again approves the next stage": {mutant{order: func(r *Rollout, o *RolloutOrder, _ int64) {
+			o.Stage, o.Asked, o.Evidence = r.Stage+1, max(r.Asked, 1), r.Evidence()
+		}}, allowance{1, 0, 0}, "one approval of a, of stage"},
+		"one person is taken for two": {mutant{order: func(r *Rollout, o *RolloutOrder, _ int64) {
+			if slices.ContainsFunc(r.Approvals, func(a controlplane.Approval) bool { return a.Actor == o.By.Actor }) {
+				o.By.Actor += " again"
+			}
+		}}, allowance{1, 0, 0}, "one approval of a, of stage 1, approves 2 stages"},
+		"approvals that expired count": {mutant{order: func(r *Rollout, _ *RolloutOrder, nowMs int64) {
+			for i := range r.Approvals {
+				r.Approvals[i].AtMs = nowMs
+			}
+		}}, allowance{1, 0, 0}, "with the approvals of 1 people of 2"},
+		"an approval that comes again is renewed": {mutant{order: func(r *Rollout, o *RolloutOrder, _ int64) {
+			o.Asked = max(r.Asked, 1)
+		}}, allowance{1, 0, 0}, "one approval of a, of stage"},
+		"a rollout that is over takes the lock when it is started again": {mutant{started: func(l *RolloutList,
+			r Rollout) {
+			l.lock(r.Summary())
+		}}, allowance{2, 0, 1}, "the lock stays with"},
+		"an id is used again, and versions that it wrote count as made": {mutant{forgetful: true, stateless: true,
+			write: func(l *land, writes []tunings.TuningWrite, written tunings.TuningsWritten) tunings.TuningsWritten {
+				if written.Refused == nil || !written.Refused.IDTaken {
+					return written
+				}
+				return madeBefore(l, writes)
+			}}, allowance{2, 0, 1}, " and "},
+		"a start beside a rollout that the list has lost": {mutant{traceless: true}, allowance{2, 0, 1},
+			"at most one rollout is under way"},
+		"a start beside a rollout that wrote nothing and that the list has lost": {mutant{recordless: true},
+			allowance{2, 0, 1}, "at most one rollout is under way"},
+		"a rollout goes on from an old state": {mutant{trusting: true}, allowance{1, 0, 1},
+			"a does not come to an end"},
+		"the outcome of before gives the lock back": {mutant{ended: func(s *RolloutSummary) { s.Epoch = 1 << 40 }},
+			allowance{1, 1, 0}, "is under way without the lock"},
+		"nodes are taken to run what was written last": {mutant{look: func(w *world, l *fleet.FleetLook) {
+			for i := range l.Nodes {
+				n := &l.Nodes[i]
+				n.Version, _ = w.land().newest(n.Region)
+				n.Trial, _ = w.land().trial(n.Region)
+				n.Hash = hashed(w.running(n.Version, n.Trial))
+			}
+		}}, allowance{1, 1, 1}, ", and node"},
+		"a node that reads nothing is taken to run the newest version": {mutant{look: func(w *world, l *fleet.FleetLook) {
+			for i := range l.Nodes {
+				n := &l.Nodes[i]
+				is := slices.IndexFunc(w.nodes, func(m mote) bool { return m.id == n.ID })
+				if w.nodes[is].how == stuck && n.Trial == 0 {
+					n.Version, _ = w.land().newest(n.Region)
+					n.Hash = hashed(w.document(n.Version))
+				}
+			}
+		}}, allowance{1, 0, 1}, ", of another document"},
+		"a trial that is over is begun again": {mutant{renew: func(l *land, ids []string, leaseMs int64,
+			_ tunings.TrialsRenewed) tunings.TrialsRenewed {
+			for _, id := range ids {
+				i := slices.IndexFunc(l.trials, func(t landTrial) bool { return t.ID == id })
+				l.trials = slices.Clone(l.trials)
+				l.trials[i].endsMs = l.databaseMs() + leaseMs
+			}
+			return tunings.TrialsRenewed{}
+		}}, allowance{1, 0, 1}, "was over, and goes on"},
+		"a rollback does not end the trials": {mutant{end: func(l *land) {
+			for i := range l.trials {
+				l.trials[i].endsMs = l.databaseMs() + 10*leaseMs
+			}
+		}}, allowance{1, 1, 1}, "trial 1"},
+		"a node that is cut off goes on with a trial": {mutant{clinging: true}, allowance{1, 1, 2},
+			"still runs trial 1, which was good until"},
+		"versions are kept over a direct change": {mutant{write: func(l *land, writes []tunings.TuningWrite,
+			_ tunings.TuningsWritten) tunings.TuningsWritten {
+			return madeBefore(l, writes)
+		}}, allowance{1, 1, 1}, "directly, and"},
+		"nodes that die are taken for live": {mutant{look: func(w *world, l *fleet.FleetLook) {
+			for _, n := range w.nodes {
+				if n.how == dead && w.nowMs-n.seenMs > liveMs {
+					version, _ := w.land().newest(n.region)
+					trial, _ := w.land().trial(n.region)
+					l.Nodes = append(l.Nodes, fleet.NodeFigures{ID: n.id, Region: n.region, Version: version, Trial: trial,
+						Hash: hashed(w.running(version, trial)), StartedMs: n.startMs, SentMs: l.AtMs, SeenMs: l.AtMs})
+				}
+			}
+		}}, allowance{1, 0, 1}, ", which was there before, has died"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := explore(search{mutant: c.mutant, left: c.left, statesMax: 60_000})
+			if e.found == "" || !strings.Contains(e.found, c.want) {
+				t.Fatalf("%d states, %d moves deep, and found %q, want %q", len(e.visits), e.depth, e.found, c.want)
+			}
+			t.Logf("found after %d states: %s", len(e.visits), e.found)
+		})
+	}
+}
+
+// madeBefore is what writes answered before it was looked at whether an id had written the same document.
+func madeBefore(l *land, writes []tunings.TuningWrite) (written tunings.TuningsWritten) {
+	for _, w := range writes {
+		i := slices.IndexFunc(l.rows, func(row tunings.TuningWrite) bool { return row.ID == w.ID })
+		if i < 0 {
+			l.rows = append(slices.Clip(l.rows), w)
+			i = len(l.rows) - 1
+		}
+		written.Versions = append(written.Versions, int64(i+1))
+	}
+	return written
+}

@@ -1,0 +1,399 @@
+package rollout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/fleet"
+	"github.com/weirhq/weir/controlplane/tunings"
+	"github.com/weirhq/weir/shared/heartbeat"
+	"github.com/weirhq/weir/shared/tuning"
+)
+
+// The explorer's world is everything that rollouts depend on: the rows of MySQL, nodes and their heartbeats, and of
+// Restate the documents, the messages that are on their way and the invocations that were stopped on theirs. All that
+// decides is the code that runs: [Rollout], [RolloutList] and [RolloutWork]. What is made up here is the database, of
+// which land has the statements, and Restate: an invocation is replayed from the answers that were written down, an
+// object has one at a time, and its document and messages are written as one when it ends.
+type world struct {
+	nowMs    int64
+	rows     []tunings.TuningWrite // index + 1 is the version
+	trials   []landTrial           // index + 1 is the number
+	saves    []RolloutRow          // rollouts that MySQL knows of
+	nodes    []mote
+	list     RolloutList
+	rollouts map[string]*Rollout
+	letters  []letter       // on their way, in no order
+	stopped  []call         // each has the object that it is of
+	past     []restateState // what it had, oldest first: see remember
+	backup   *restateState
+	left     allowance
+	starts   []RolloutStart // that operators may ask for
+
+	lost bool // state or a message, so only the keeper can make good what it said
+	done map[string]int
+	mutant
+}
+
+// restateState is what Restate has: the list and the rollouts, and of a backup all that is on its way, too.
+type restateState struct {
+	list     RolloutList
+	rollouts map[string]*Rollout
+	letters  []letter
+	stopped  []call
+}
+
+// allowance is how often something may still happen.
+type allowance struct{ starts, orders, faults int }
+
+// mote is a node. At every tick of the time it reads its tuning and speaks.
+type mote struct {
+	id, region      string
+	how             state
+	runs            int64 // the stored version that it has
+	trial           int64 // that it runs, 0: none
+	untilMs         int64 // when it leaves the trial if it hears of no renewal
+	says, saysTrial int64 // of its newest heartbeat, as the others are
+	seenMs, startMs int64
+	movedMs         int64 // when misfortune made it run another version than it would have read
+}
+
+type state string
+
+const (
+	fine  state = "well"
+	stuck state = "stuck" // it speaks, and reads nothing
+	mute  state = "mute"  // it does neither, and runs what it ran
+	dead  state = "dead"
+)
+
+// letter is a message to an object of Restate.
+type letter struct {
+	to, what string // to is fleet, or a rollout
+	dueMs    int64
+	epoch    int64
+	summary  RolloutSummary
+	order    RolloutOrder
+	start    RolloutStart
+	traces   []TuningTrace
+	nonce    int  // of an order
+	again    bool // it has come before
+}
+
+const wholeFleet = "fleet"
+
+func (l letter) String() string {
+	switch l.what {
+	case "Step", "Ensure":
+		return fmt.Sprintf("%s of %s, epoch %d", l.what, l.to, l.epoch)
+	case "Ended":
+		return fmt.Sprintf("Ended: %s is %s, epoch %d", l.summary.ID, l.summary.Phase, l.summary.Epoch)
+	case "Start":
+		return fmt.Sprintf("Start of %s with %s", l.start.ID, l.start.Spec.Tuning[:14])
+	case "Operate", "RollBack":
+		return fmt.Sprintf("%s %s by %s, stage %d asked %d, evidence %.6s", l.order.Action, l.to, l.order.By.Actor,
+			l.order.Stage, l.order.Asked, l.order.Evidence)
+	}
+	return l.what
+}
+
+// call is an invocation that was stopped: its answers so far are written down.
+type call struct {
+	letter  letter
+	answers []answered
+	judged  bool // what it comes to was held against the rules
+}
+
+type answered struct {
+	value any
+	err   error
+}
+
+func (w *world) clone() *world {
+	c := *w
+	c.trials, c.saves, c.past = slices.Clip(w.trials), slices.Clip(w.saves), slices.Clip(w.past)
+	c.rows, c.letters, c.stopped = slices.Clip(w.rows), slices.Clone(w.letters), slices.Clone(w.stopped)
+	c.nodes, c.rollouts, c.done = slices.Clone(w.nodes), maps.Clone(w.rollouts), maps.Clone(w.done)
+	c.list.List = slices.Clone(w.list.List)
+	return &c
+}
+
+// apart is a document that a transition may change. Its history decides nothing.
+func apart(r *Rollout) Rollout {
+	if r == nil {
+		return Rollout{}
+	}
+	c := *r
+	c.Events, c.Touched, c.Watch = nil, slices.Clone(r.Touched), slices.Clone(r.Watch)
+	for i := range c.Watch {
+		w := &c.Watch[i]
+		w.Nodes = slices.Clone(w.Nodes)
+		for j := range w.Nodes {
+			n := &w.Nodes[j]
+			n.Window, n.Restarts = slices.Clone(n.Window), slices.Clone(n.Restarts)
+		}
+	}
+	return c
+}
+
+// quantumMs is how exact the time is: a timer may be late by as much.
+const (
+	quantumMs = 500
+	liveMs    = 1_200 // how old the heartbeat of a live node is at most
+	lateMs    = 1_000 // the keeper's
+	leaseMs   = 2_500 // of trials
+)
+
+// pass lets time pass, at the end of which every node speaks that can.
+func (w *world) pass(toMs int64) {
+	toMs = (toMs + quantumMs - 1) / quantumMs * quantumMs
+	if toMs <= w.nowMs {
+		return
+	}
+	w.nowMs = toMs
+	l := w.land()
+	for i := range w.nodes {
+		n := &w.nodes[i]
+		if n.untilMs <= toMs && !w.clinging {
+			n.trial = 0
+		}
+		if n.how == fine {
+			n.read(l)
+		}
+		if n.how == fine || n.how == stuck {
+			n.says, n.saysTrial, n.seenMs = n.runs, n.trial, toMs
+		}
+	}
+}
+
+// read is what a node does with the rows of its region.
+func (m *mote) read(l *land) {
+	var left time.Duration
+	m.runs, _ = l.newest(m.region)
+	if m.trial, left = l.trial(m.region); m.trial != 0 && tuning.TrialShare(m.id) >= l.trials[m.trial-1].Below {
+		m.trial, left = 0, 0
+	}
+	m.untilMs = l.now.UnixMilli() + left.Milliseconds()
+}
+
+// land is the database.
+func (w *world) land() *land {
+	l := &land{now: time.UnixMilli(w.nowMs), rows: w.rows, trials: w.trials, saves: w.saves}
+	for _, n := range w.nodes {
+		l.nodes = append(l.nodes, fleet.FleetRow{
+			Heartbeat: heartbeat.Heartbeat{NodeID: n.id, Region: n.region, TuningVersion: n.says, StartedAtMs: n.startMs,
+				SentAtMs: n.seenMs},
+			SeenAt: time.UnixMilli(n.seenMs),
+			Health: fmt.Sprintf(`{"trial":%d,"tuning_hash":%q}`, n.saysTrial, hashed(w.running(n.says, n.saysTrial))),
+		})
+	}
+	return l
+}
+
+// running is the document of a trial, or of a stored version where there is none.
+func (w *world) running(version, trial int64) string {
+	if trial != 0 {
+		return w.trials[trial-1].Document
+	}
+	return w.document(version)
+}
+
+func (w *world) document(version int64) string {
+	if version == 0 {
+		return defaultDocument()
+	}
+	return w.rows[version-1].Document
+}
+
+// settle is what the handlers do after a transition of a rollout: it is saved, and then its document is there.
+func (s *run) settle(r *Rollout, wait time.Duration) error {
+	if before := s.rollouts[r.ID]; !s.judged && !s.takesBack {
+		must(endedStaysEnded(before, r))
+		must(outcomeIsSo(s.world, before, r))
+		must(noneIsMissing(s.world, before, r))
+		must(allHaveTried(s.world, before, r))
+	}
+	s.judged = true
+	sends := r.Settle(wait)
+	r.Events = nil
+	if err := r.Save(s); err != nil {
+		return err
+	}
+	s.commit(r, sends)
+	return nil
+}
+
+// restored is settle of a document that is what MySQL has: it was held against the rules when it was saved.
+func (s *run) restored(r *Rollout, wait time.Duration) error {
+	s.judged = true
+	return s.settle(r, wait)
+}
+
+func (w *world) commit(r *Rollout, sends RolloutSends) {
+	r.Events = nil
+	if sends.Timer {
+		w.letters = append(w.letters, letter{to: r.ID, what: "Step", epoch: r.Epoch, dueMs: r.TimerMs})
+	}
+	if sends.Outcome {
+		w.letters = append(w.letters, letter{to: wholeFleet, what: "Ended", summary: r.Summary()})
+	}
+	w.remember()
+	w.rollouts[r.ID] = r
+}
+
+// pastMax is how many states are remembered.
+const pastMax = 12
+
+// remember keeps what Restate has now among what an operator may restore.
+func (w *world) remember() {
+	if n := len(w.past); n >= pastMax {
+		w.past = slices.Delete(slices.Clone(w.past), n/2, n/2+1)
+	}
+	w.past = append(w.past, restateState{list: w.list, rollouts: maps.Clone(w.rollouts)})
+}
+
+// handle executes an invocation up to its end, or to where it is stopped.
+func (s *run) handle() error {
+	l := s.letter
+	if l.to == wholeFleet {
+		return s.handleList(l)
+	}
+	r := apart(s.rollouts[l.to])
+	if l.what == "Step" && !r.Takes(l.epoch) {
+		return nil
+	}
+	wait, restored, err := r.Restore(s, l.to)
+	if err != nil || r.ID == "" {
+		return err
+	}
+	if restored && l.what != "Operate" {
+		return s.restored(&r, wait)
+	}
+	switch l.what {
+	case "Step":
+		return s.later(s.advance(&r))
+	case "Ensure":
+		owes := r.Owes(l.epoch)
+		if owes.Outcome && !s.isComing(letter{to: wholeFleet, what: "Ended", summary: r.Summary()}) {
+			s.letters = append(s.letters, letter{to: wholeFleet, what: "Ended", summary: r.Summary()})
+		}
+		if owes.Timer {
+			nowMs, _ := s.NowMs()
+			if err := s.settle(&r, r.Revive(nowMs)); !errors.Is(err, controlplane.ErrConflict) {
+				return err
+			}
+		}
+	case "Operate":
+		return s.operate(&r, l, wait, restored)
+	}
+	return nil
+}
+
+func (s *run) advance(r *Rollout) error {
+	wait, err := r.Advance(s)
+	if err != nil {
+		return err
+	}
+	return s.settle(r, wait)
+}
+
+// later is what follows from a step that is refused: it is made again.
+func (s *run) later(err error) error {
+	if !errors.Is(err, controlplane.ErrConflict) {
+		return err
+	}
+	r := apart(s.rollouts[s.letter.to])
+	r.MovedMs, r.Trouble = s.nowMs, err.Error()
+	s.commit(&r, r.Settle(quantumMs*time.Millisecond))
+	return nil
+}
+
+func (s *run) operate(r *Rollout, l letter, wait time.Duration, restored bool) error {
+	if s.order != nil {
+		s.order(r, &l.order, s.nowMs)
+	}
+	nowMs, err := s.NowMs()
+	if err != nil {
+		return err
+	}
+	before, waited := *r, r.Phase == RolloutAwaiting
+	ordered, err := r.Operate(l.order, nowMs)
+	switch {
+	case err == nil:
+		wait = ordered
+		if l.order.Action == RolloutApprove && waited && !s.judged {
+			s.done[fmt.Sprint("approval ", l.nonce)]++
+			must(approvesOnce(s.world, l))
+			must(approvedByEnough(s.world, &before, r, l))
+		}
+	case !restored:
+		return nil
+	}
+	s.judged = s.judged || restored
+	if err := s.settle(r, wait); !errors.Is(err, controlplane.ErrConflict) {
+		return err
+	}
+	return nil
+}
+
+// isComing tells that a message is on its way: another one like it, which the keeper asks for, is what comes twice.
+func (w *world) isComing(l letter) bool {
+	return slices.ContainsFunc(w.letters, func(on letter) bool { return on.String() == l.String() })
+}
+
+func (s *run) handleList(l letter) (err error) {
+	list := s.list
+	list.List = slices.Clone(list.List)
+	switch l.what {
+	case "Start":
+		var r Rollout
+		if r, err = list.Start(s, l.start); err == nil && s.started != nil {
+			s.started(&list, r)
+		}
+	case "RollBack":
+		_, err = list.RollBack(s, l.order.By.Reason, l.order.By)
+	case "Ended":
+		if s.ended != nil {
+			s.ended(&l.summary)
+		}
+		list.Ended(l.summary)
+	case "Repair":
+		err = list.Repair(s, l.traces)
+	}
+	if errors.Is(err, errStopped) {
+		return err
+	}
+	s.remember()
+	s.list = list
+	return nil
+}
+
+// keep is a round of the keeper: the messages that it sends.
+func (w *world) keep() (letters []letter) {
+	for _, id := range w.list.UnderWay() {
+		if r := w.rollouts[id]; r != nil && r.Lapsed(w.nowMs, lateMs*time.Millisecond) {
+			letters = append(letters, letter{to: id, what: "Ensure", epoch: r.Epoch})
+		}
+	}
+	traces, _ := w.land().TracesOfTunings(context.Background(), 100)
+	if wrong, err := w.list.Wrongs(traces, w.nowMs, lateMs, w.status); err == nil && len(wrong) > 0 {
+		letters = append(letters, letter{to: wholeFleet, what: "Repair", traces: wrong})
+	}
+	return letters
+}
+
+// wroteBy tells that a version is of a rollout, and brought its tuning.
+func (w *world) wroteBy(id string, version int64) bool {
+	return version > 0 && strings.HasPrefix(w.rows[version-1].ID, id+"/apply/")
+}
+
+// triedBy tells that a trial is of a rollout.
+func (w *world) triedBy(id string, trial int64) bool {
+	return trial > 0 && strings.HasPrefix(w.trials[trial-1].ID, id+"/try/")
+}

@@ -1,0 +1,153 @@
+package rollout
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/fleet"
+	"github.com/weirhq/weir/controlplane/queries"
+)
+
+// decisionsMin is how many decisions a share of them is taken from, at the least.
+const decisionsMin = 100
+
+// RestartsPerHourMax turns the guardrail of restarts off.
+const RestartsPerHourMax = 10
+
+// Guardrails say how much worse a region, or a node, may do than before its stage. They are
+// held against each region that has the tuning and against each of its nodes, over the
+// newest five minutes or the length of the bake, whichever is less: while the stage is taken
+// up and bakes, while later ones do, and while the rollout is paused or waits for an
+// approval.
+//
+// Errors, rows, and shares of decisions are counts. A bound on them is broken by evidence, and not by the figure of a
+// moment: Comparison.ErrorRate is the probability that a rollout that keeps all bounds is rolled back, however often it
+// is looked at; see package sequential. Half of it is for these bounds and half for the comparison. Latency and the
+// convergence delay are measured; they break a bound by being beyond it for two minutes, or half the bake if that is
+// shorter.
+type Guardrails struct {
+	// ErrorsPerMinute bounds the failed turns of a node's relay, and readings of settings, a
+	// minute. Default: twice the baseline, and 6 at the least. (Heartbeats count failures and
+	// not attempts, so there is no ratio.)
+	ErrorsPerMinute Ceiling `json:"errors_per_minute"`
+
+	// RowsPerSecond bounds the rows that a region's relays write to and read from MySQL a
+	// second, whichever nodes they run on. Default: three times the baseline, and 1,000 at the
+	// least.
+	RowsPerSecond Ceiling `json:"rows_per_second"`
+
+	// DegradedShare bounds the share of decisions that were made without the origin's
+	// answer they wanted, 0 to 1. Default: twice the baseline, and 0.01 at the least.
+	DegradedShare Ceiling `json:"degraded_share"`
+
+	// ConvergenceMs bounds the convergence delay of a region: the age of other regions' news when
+	// one of its relays reads it (99th percentile, of the slowest). Default: three times the
+	// baseline, and 30,000 ms at the least. A region that measures nothing any more breaks it
+	// too, after 30 s: one with a shard that no node relays, or one that measured before its
+	// stage and does not now.
+	ConvergenceMs Ceiling `json:"convergence_ms"`
+
+	// LatencyUs bounds the decision latency (99th percentile) of the slowest node, where nodes
+	// report it. Default: three times the baseline, and 1,000 µs at the least.
+	LatencyUs Ceiling `json:"latency_us"`
+
+	// DeniedShareShift bounds by how much the share of denied decisions may differ from
+	// the baseline, up or down, 0 to 1; default 0.2. 1 turns it off. Without a baseline it is not judged.
+	DeniedShareShift float64 `json:"denied_share_shift"`
+
+	// NodesLostShare bounds the share of a region's nodes before the stage that are not heard
+	// of any more, 0 to 1; default 0, so that none may go, unless as large a share goes of the
+	// nodes without the tuning: as in a deploy of them all. A planned scale-down of the region alone raises it. With 1
+	// a region may even be dark before its stage; that it loses its last node is never borne, and neither is cost that
+	// nodes dropped.
+	NodesLostShare float64 `json:"nodes_lost_share"`
+
+	// RestartsPerHour is how often one node may start anew within an hour, 0 to
+	// RestartsPerHourMax, which turns it off; default 1, as for a deploy.
+	RestartsPerHour int `json:"restarts_per_hour"`
+
+	// Comparison holds regions against those that go without the tuning.
+	Comparison Comparison `json:"comparison"`
+
+	// Queries are what a Prometheus measures beside heartbeats; default none.
+	Queries []queries.QueryRail `json:"queries,omitempty"` // at most queries.QueryRailsMax
+}
+
+// Ceiling bounds a figure: it is broken by more than Factor times the baseline, unless
+// that is still not more than Least.
+type Ceiling struct {
+	Factor float64 `json:"factor"` // 1 to 1,000
+	Least  float64 `json:"least"`  // 0 or more
+	Off    bool    `json:"off,omitempty"`
+}
+
+// DefaultGuardrails are the defaults named at the fields.
+func DefaultGuardrails() Guardrails {
+	return Guardrails{
+		ErrorsPerMinute:  Ceiling{Factor: 2, Least: 6},
+		RowsPerSecond:    Ceiling{Factor: 3, Least: 1000},
+		DegradedShare:    Ceiling{Factor: 2, Least: 0.01},
+		ConvergenceMs:    Ceiling{Factor: 3, Least: 30_000},
+		LatencyUs:        Ceiling{Factor: 3, Least: 1000},
+		DeniedShareShift: 0.2,
+		RestartsPerHour:  1,
+		Comparison:       DefaultComparison(),
+	}
+}
+
+// Validate reports the first field outside its bounds.
+func (g Guardrails) Validate() error {
+	for _, c := range g.ceilings(fleet.HealthRates{}, fleet.HealthRates{}) {
+		if !c.ceiling.Off && !(c.ceiling.Factor >= 1 && c.ceiling.Factor <= 1000) { // also refuses NaN
+			return fmt.Errorf("%w: guardrail %s: factor is %v (1 to 1000)", controlplane.ErrInvalid, c.field, c.ceiling.Factor)
+		}
+		if !(c.ceiling.Least >= 0) || math.IsInf(c.ceiling.Least, 1) {
+			return fmt.Errorf("%w: guardrail %s: least is %v (0 or more)", controlplane.ErrInvalid, c.field, c.ceiling.Least)
+		}
+	}
+	if !(g.DeniedShareShift >= 0 && g.DeniedShareShift <= 1) {
+		return fmt.Errorf("%w: guardrail denied_share_shift is %v (0 to 1)", controlplane.ErrInvalid, g.DeniedShareShift)
+	}
+	if !(g.NodesLostShare >= 0 && g.NodesLostShare <= 1) {
+		return fmt.Errorf("%w: guardrail nodes_lost_share is %v (0 to 1)", controlplane.ErrInvalid, g.NodesLostShare)
+	}
+	if g.RestartsPerHour < 0 || g.RestartsPerHour > RestartsPerHourMax {
+		return fmt.Errorf("%w: guardrail restarts_per_hour is %d (0 to %d)", controlplane.ErrInvalid, g.RestartsPerHour,
+			RestartsPerHourMax)
+	}
+	if err := g.Comparison.Validate(); err != nil {
+		return err
+	}
+	return queries.ValidateQueries(g.Queries)
+}
+
+// held is a ceiling with the figures that are held against it; nil is not measured.
+type held struct {
+	field, words  string
+	ceiling       Ceiling
+	baseline, now *float64
+}
+
+func (g Guardrails) ceilings(baseline, now fleet.HealthRates) []held {
+	return []held{
+		{"errors_per_minute", "errors of relays and settings a node and minute", g.ErrorsPerMinute, baseline.ErrorsPerMinute,
+			now.ErrorsPerMinute},
+		{"rows_per_second", "MySQL rows of a region's relays a second", g.RowsPerSecond, baseline.RowsPerSecond,
+			now.RowsPerSecond},
+		{"degraded_share", "share of decisions without the origin", g.DegradedShare, baseline.DegradedShare,
+			now.DegradedShare},
+		{"convergence_ms", "convergence delay in ms", g.ConvergenceMs, baseline.ConvergenceMs, now.ConvergenceMs},
+		{"latency_us", "decision latency in µs", g.LatencyUs, baseline.LatencyUs, now.LatencyUs},
+	}
+}
+
+// bound is what a figure may be at most, and what it was before the stage: 0 where that was not measured.
+func (h held) bound() (was, most float64) {
+	most = h.ceiling.Least
+	if h.baseline != nil {
+		was = *h.baseline
+		most = max(most, h.ceiling.Factor*was)
+	}
+	return was, most
+}

@@ -1,0 +1,144 @@
+package rollout
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/controlplane/fleet"
+	"github.com/weirhq/weir/controlplane/internal/controltest"
+	"github.com/weirhq/weir/shared/heartbeat"
+)
+
+// A node takes a tuning up before it says so. One whose last heartbeat is of before the
+// rollback may run what was withdrawn: it is heard of again before anything is over.
+func TestARollbackHearsOfEachNode(t *testing.T) {
+	l := newLand("eu", "us")
+	r, steps := begin(t, l, spec(canary, all))
+	play(t, r, steps, func() bool {
+		l.silent = r.Phase == RolloutApplying // between two heartbeats
+		return r.Phase == RolloutConverging
+	})
+	l.silent = true
+	if _, err := r.Operate(order(r, RolloutAbort, controltest.Ann), l.now.UnixMilli()); err != nil {
+		t.Fatal(err)
+	}
+	l.stubborn = true // and so is the time of its next reading of settings
+	from := l.now
+	play(t, r, steps, func() bool { return r.Phase.Over() || l.now.Sub(from) > 5*time.Second })
+	if got := l.tries["eu1"].number; r.Phase != RolloutRollingBack || got != 1 ||
+		!strings.Contains(r.Waiting, "2 of 2 live nodes have sent no heartbeat since the tuning was withdrawn: eu1 in eu, eu2 in eu") {
+		t.Errorf("%s while eu1 runs trial %d, waiting for %q", r.Phase, got, r.Waiting)
+	}
+	l.silent, l.stubborn = false, false
+	play(t, r, steps, nil)
+	if r.Phase != RolloutAborted || l.now.Sub(from) > time.Minute {
+		t.Errorf("%s after %v", r.Phase, l.now.Sub(from))
+	}
+}
+
+// What the rollout has touched is watched until it is over, so the nodes of earlier stages
+// are heard of in the last bake too, however short that is.
+func TestANodeOfAnEarlierStageThatDiesInAShortBakeIsABreach(t *testing.T) {
+	l := newLand("eu", "us")
+	r, steps := begin(t, l, spec(canary, RolloutStage{All: true, BakeMs: 2000}))
+	play(t, r, steps, func() bool {
+		if r.Stage == 1 && r.Phase == RolloutBaking {
+			l.dead["eu1"], l.dead["eu2"] = true, true
+		}
+		return r.Phase.Over()
+	})
+	wantRolledBack(t, r, "stage 1 (eu): nodes without heartbeats: 2 of 2")
+}
+
+// A database whose clock steps back, as a replica's may that takes over, dates heartbeats
+// before those that it had: they count all the same, for as long as the nodes say.
+func TestTheDatabaseClockStepsBack(t *testing.T) {
+	for name, c := range map[string]struct {
+		sick func(*heartbeat.Health)
+		want RolloutPhase
+	}{
+		"well": {func(h *heartbeat.Health) { relayRows(h, 200) }, RolloutDone},
+		"sick": {func(h *heartbeat.Health) { h.SettingsErrors += 2 }, RolloutRolledBack},
+	} {
+		l := newLand("eu", "us")
+		r, steps := begin(t, l, spec(RolloutStage{Regions: []string{"eu"}, BakeMs: (10 * time.Minute).Milliseconds()}, all))
+		play(t, r, steps, func() bool { return r.Phase == RolloutBaking })
+		l.skew = -5 * time.Minute
+		l.sick = func(h *heartbeat.Health, hasNew bool) {
+			if well(h); hasNew {
+				c.sick(h)
+			}
+		}
+		from := l.now
+		play(t, r, steps, nil)
+		if r.Phase != c.want {
+			t.Errorf("%s: %s %q", name, r.Phase, r.Why)
+		}
+		if took := l.now.Sub(from); c.want == RolloutRolledBack && took > 2*time.Minute {
+			t.Errorf("%s: it took %v", name, took)
+		}
+	}
+}
+
+// Another weir-control goes on with the rollout, and its clock is behind: the window is no
+// longer for it.
+func TestTheProcessClockStepsBack(t *testing.T) {
+	w := RegionWatch{Region: "eu", BucketMs: controltest.Day.UnixMilli(), Nodes: []WatchedNode{{ID: "a", Window: []fleet.Span{{}}}}}
+	r := Rollout{Phase: RolloutBaking, Stages: []StagePlan{{BakeMs: 5000, Scope: fleet.RolloutScope{Rest: true}}}, Watch: []RegionWatch{w}}
+	for s := range int64(20) {
+		at := controltest.Day.UnixMilli() - 600_000 + s*1000
+		r.observe(fleet.FleetLook{Nodes: []fleet.NodeFigures{{ID: "a", Region: "eu", SeenMs: at, SentMs: at, Totals: tally(s, 0, 0, 0, 0)}}}, at)
+	}
+	if window := r.Watch[0].Nodes[0].Window; len(window) != watchBuckets {
+		t.Errorf("%d buckets: %v", len(window), window)
+	}
+}
+
+// A deploy that gives all nodes of a region other names while it bakes is a breach, which says
+// so, unless the plan bears it; then those that came are what is watched.
+func TestADeployUnderOtherNames(t *testing.T) {
+	for _, c := range []struct {
+		share float64
+		sick  bool
+		want  RolloutPhase
+		why   string
+	}{
+		{0, false, RolloutRolledBack, "stage 1 (eu): nodes without heartbeats: 2 of 2, more than a share of 0, of region eu (eu1, eu2)"},
+		{1, false, RolloutDone, ""},
+		{1, true, RolloutRolledBack, "errors of relays and settings a node and minute: 60, more than 6 (before the stage 0), of region eu"},
+	} {
+		l := newLand("eu", "us")
+		s := longBaseline(spec(canary, all))
+		s.Plan.Guardrails.NodesLostShare = c.share
+		r, steps := begin(t, l, s)
+		play(t, r, steps, func() bool { return r.Phase == RolloutBaking })
+		for i, id := range []string{"eu8", "eu9"} {
+			l.dead[l.nodes[i].Heartbeat.NodeID] = true
+			l.nodes = append(l.nodes, fleet.FleetRow{Heartbeat: heartbeat.Heartbeat{NodeID: id, Region: "eu", StartedAtMs: l.now.UnixMilli()}, SeenAt: l.now})
+		}
+		if c.sick {
+			l.sick = func(h *heartbeat.Health, hasNew bool) {
+				if well(h); hasNew {
+					h.SettingsErrors++
+				}
+			}
+		}
+		play(t, r, steps, nil)
+		if r.Phase != c.want || !strings.Contains(r.Why, c.why) {
+			t.Errorf("share %v, sick %v: %s %q", c.share, c.sick, r.Phase, r.Why)
+		}
+	}
+}
+
+// A region that goes dark for ever while everything is taken back holds nothing up: it has no
+// live node that could run what was withdrawn.
+func TestARollbackOfADarkRegionEnds(t *testing.T) {
+	l := newLand("eu", "us")
+	r, steps := begin(t, l, spec(canary, all))
+	play(t, r, steps, func() bool { return r.Stage == 1 && r.Phase == RolloutBaking })
+	l.dead["us1"], l.dead["us2"] = true, true
+	play(t, r, steps, nil)
+	wantRolledBack(t, r, "of region us (us1, us2)")
+	wantFleet(t, l, defaultDocument(), "eu", "us")
+}

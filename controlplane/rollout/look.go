@@ -1,0 +1,65 @@
+package rollout
+
+import (
+	"fmt"
+
+	"github.com/weirhq/weir/controlplane/fleet"
+	"github.com/weirhq/weir/controlplane/tunings"
+)
+
+// Applied is how far nodes have taken up a tuning.
+type Applied struct {
+	Live    int // of those that are to run it
+	Applied int
+	Waiting string // one node that has not, and what it says
+}
+
+func (a Applied) String() string {
+	return fmt.Sprintf("%d of %d live nodes have applied it; %s", a.Applied, a.Live, a.Waiting)
+}
+
+// appliedBy tells how far the nodes of a scope run what the rollout wrote: those very trials, or versions, with that
+// document, as a newer one is something else's. Nodes that are not to run it by their share do not count.
+func (r *Rollout) appliedBy(look fleet.FleetLook, scope fleet.RolloutScope) (a Applied) {
+	hash := tunings.HashOf(r.Document)
+	for _, n := range look.Nodes {
+		want, _ := r.touchedOf(n.Region)
+		if !scope.Has(n.Region) || !want.expects(n.ID) {
+			continue
+		}
+		a.Live++
+		switch lag := want.lag(n, hash); {
+		case lag == "":
+			a.Applied++
+		case a.Waiting == "" || n.Problem != "":
+			a.Waiting = fmt.Sprintf("%s in %s runs %s", n.ID, n.Region, lag) + n.ProblemSuffix()
+		}
+	}
+	return a
+}
+
+// lag says what a node runs that does not run what was written for its region; empty: it does.
+func (t Touched) lag(n fleet.NodeFigures, hash string) string {
+	want := fleet.NodeFigures{Version: t.Applied, Trial: t.Trial}
+	if t.Applied > 0 {
+		want.Trial = 0
+	}
+	switch {
+	case n.Trial != want.Trial || n.Trial == 0 && n.Version != want.Version:
+		return n.Runs() + ", not " + want.Runs()
+	case n.Hash != hash:
+		return fmt.Sprintf("%s with the hash %q, not %q", n.Runs(), n.Hash, hash)
+	}
+	return ""
+}
+
+// touchedScope is every region that the rollout has, or may have, written.
+func (r *Rollout) touchedScope() (scope fleet.RolloutScope) {
+	for _, t := range r.Touched {
+		if t.Region == "" {
+			return fleet.RolloutScope{Rest: true}
+		}
+		scope.Regions = append(scope.Regions, t.Region)
+	}
+	return scope
+}

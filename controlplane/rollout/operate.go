@@ -1,0 +1,299 @@
+package rollout
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/weirhq/weir/controlplane"
+)
+
+// RolloutAction is what an operator can do to a rollout.
+type RolloutAction string
+
+// The actions.
+const (
+	RolloutApprove  RolloutAction = "approve"  // let the stage begin that waits for it
+	RolloutPause    RolloutAction = "pause"    // stand still, at whatever has been applied
+	RolloutResume   RolloutAction = "resume"   // go on: the phase that was paused begins again
+	RolloutAbort    RolloutAction = "abort"    // give up, and roll back what was applied
+	RolloutRollBack RolloutAction = "rollback" // of a rollout that is done
+)
+
+// Stops tells that an action only stops a rollout: it takes effect while MySQL is away, too.
+func (a RolloutAction) Stops() bool { return a == RolloutPause || a == RolloutAbort }
+
+// RolloutOrder is what an operator asks for, and why.
+type RolloutOrder struct {
+	Action RolloutAction   `json:"action"`
+	By     controlplane.By `json:"by"`
+
+	// What an approval is of: the stage, from 1, and Asked of the rollout as it was looked at.
+	// So one that comes twice, or late, approves nothing else. Evidence is Rollout.Evidence as it was shown.
+	Stage    int    `json:"stage,omitempty"`
+	Asked    int64  `json:"asked,omitempty"`
+	Evidence string `json:"evidence,omitempty"`
+}
+
+// Validate reports what is missing.
+func (o RolloutOrder) Validate() error {
+	if err := o.By.Validate(); err != nil {
+		return err
+	}
+	if o.Action == RolloutApprove && (o.Stage < 1 || o.Asked < 1) {
+		return fmt.Errorf("%w: an approval names its stage and the request that status showed: stage is %d and "+
+			"asked is %d (1 or more)",
+			controlplane.ErrInvalid, o.Stage, o.Asked)
+	}
+	if o.Action == RolloutApprove && o.Evidence == "" {
+		return fmt.Errorf("%w: evidence is empty: an approval names the evidence that status showed", controlplane.ErrInvalid)
+	}
+	return nil
+}
+
+// Operate is an operator's transition. It answers, as Advance does, when the next one
+// is due. An error wraps controlplane.ErrInvalid or controlplane.ErrConflict, and nothing has changed.
+func (r *Rollout) Operate(o RolloutOrder, nowMs int64) (wait time.Duration, err error) {
+	if err := o.Validate(); err != nil {
+		return 0, err
+	}
+	moved := r.MovedMs
+	r.MovedMs = nowMs
+	if wait, err = r.operate(o, nowMs); err != nil {
+		r.MovedMs = moved
+		return wait, err
+	}
+	r.Trouble = ""
+	return wait, nil
+}
+
+func (r *Rollout) operate(o RolloutOrder, nowMs int64) (time.Duration, error) {
+	switch o.Action {
+	case RolloutApprove:
+		return r.approve(o, nowMs)
+	case RolloutPause:
+		return r.pause(o.By, nowMs)
+	case RolloutResume:
+		return r.resume(o.By, nowMs)
+	case RolloutAbort:
+		return r.abort(o.By, nowMs)
+	case RolloutRollBack:
+		return r.rollBackDone(o.By, nowMs)
+	}
+	return 0, fmt.Errorf("%w: there is no action %q", controlplane.ErrInvalid, o.Action)
+}
+
+func (r *Rollout) approve(o RolloutOrder, nowMs int64) (time.Duration, error) {
+	if r.Phase != RolloutAwaiting || r.Paused != nil {
+		return 0, r.conflict("nothing waits for an approval")
+	}
+	if o.Stage != r.Stage+1 || o.Asked != r.Asked {
+		return 0, r.conflict(fmt.Sprintf("stage %d (asked %d) waits, and the approval names stage %d (asked %d): "+
+			"look at the status again",
+			r.Stage+1, r.Asked, o.Stage, o.Asked))
+	}
+	if o.Evidence != r.Evidence() {
+		return 0, r.conflict("the evidence has changed since it was shown: look at the status again")
+	}
+	quorum := r.Spec.Plan.Quorum
+	given, problem := quorum.With(r.Approvals, controlplane.Approval{By: o.By, AtMs: nowMs, Evidence: o.Evidence})
+	if problem != "" {
+		return 0, r.conflict(problem)
+	}
+	r.AddEvent(nowMs, o.By.Actor, "approve",
+		fmt.Sprintf("stage %d, %d of %d, evidence %s: %s", r.Stage+1, len(given), quorum.Need(),
+			controlplane.ShortEvidence(o.Evidence),
+			o.By.Reason))
+	if len(given) < quorum.Need() {
+		r.Approvals = given
+		return r.untilApproved(nowMs), nil
+	}
+	r.Phase, r.Approvals = RolloutMeasuring, nil
+	return 0, nil
+}
+
+// untilApproved is the time to the next transition while the rollout waits for a person; less than 0: time brings none.
+func (r *Rollout) untilApproved(nowMs int64) time.Duration {
+	if len(r.Touched) == 0 {
+		return r.Spec.Plan.UntilExpiry(r.Approvals, nowMs)
+	}
+	return r.waitEvery()
+}
+
+// waitOn drops the approvals that do not count any more, and asks anew if there are any.
+func (r *Rollout) waitOn(nowMs int64) time.Duration {
+	counting := r.Spec.Plan.Counting(r.Approvals, r.Evidence(), nowMs)
+	if void := len(r.Approvals) - len(counting); void > 0 {
+		r.Approvals, r.Asked = counting, r.Epoch+1
+		r.AddEvent(nowMs, controlplane.Itself, "ask anew",
+			fmt.Sprintf("stage %d: %d of %d approvals left: the others expired, or "+
+				"the evidence changed", r.Stage+1, len(counting), len(counting)+void))
+	}
+	return r.untilApproved(nowMs)
+}
+
+// Evidence names what an approval of the stage that waits is of: the tuning, the stage, what the regions before it had
+// and got, and how many nodes they have lost. Figures that move by themselves are not in it, or each heartbeat would
+// void what a person has just read; guardrails hold them, and one beyond its bound rolls back without a person.
+func (r *Rollout) Evidence() string {
+	type lost struct {
+		Region string
+		Nodes  int
+	}
+	var losses []lost
+	for i := range r.Watch {
+		losses = append(losses, lost{r.Watch[i].Region, r.Watch[i].now().NodesLost})
+	}
+	return controlplane.Digest(struct {
+		ID, Tuning string
+		Stage      int
+		Of         StagePlan
+		Touched    []Touched
+		Lost       []lost
+	}{r.ID, r.Document, r.Stage, r.stage(), r.Touched, losses})
+}
+
+// pause stands still. What was measured and waited for is void: by the time somebody
+// resumes, it says nothing any more. Guardrails hold all the same: what breaks one while the
+// rollout is paused, or waits for an approval, is rolled back.
+func (r *Rollout) pause(by controlplane.By, nowMs int64) (time.Duration, error) {
+	switch {
+	case r.Phase.Over():
+		return 0, r.conflict("it is over")
+	case r.Phase == RolloutRollingBack:
+		return 0, r.conflict("a rollback cannot be paused")
+	case r.Phase == RolloutKeeping:
+		return 0, r.conflict("its stages are over: wait for its end, or abort it")
+	case r.Paused != nil:
+		return 0, r.conflict("resume or abort it")
+	}
+	r.Paused = &RolloutPaused{By: by, AtMs: nowMs}
+	r.AddEvent(nowMs, by.Actor, "pause", by.Reason)
+	return r.untilApproved(nowMs), nil
+}
+
+// Revive goes on with a rollout whose timer was lost, from where it stands.
+func (r *Rollout) Revive(nowMs int64) (wait time.Duration) {
+	r.MovedMs = nowMs
+	r.AddEvent(nowMs, controlplane.Itself, "revive", "its timer was lost")
+	return 0
+}
+
+// resume goes on. On a rollout that is not paused it only looks at once whether
+// something is due.
+func (r *Rollout) resume(by controlplane.By, nowMs int64) (time.Duration, error) {
+	if r.Phase.Over() {
+		return 0, r.conflict("it is over")
+	}
+	if r.Paused != nil {
+		r.Paused = nil
+		r.restart(nowMs)
+	}
+	r.AddEvent(nowMs, by.Actor, "resume", by.Reason)
+	if r.Phase == RolloutAwaiting && len(r.Touched) == 0 {
+		return r.untilApproved(nowMs), nil
+	}
+	return 0, nil
+}
+
+// restart begins the waits of a phase anew, after a time in which nothing was measured.
+func (r *Rollout) restart(nowMs int64) {
+	r.Blind = 0
+	switch r.Phase {
+	case RolloutMeasuring:
+		r.Watch = slices.DeleteFunc(r.Watch, func(w RegionWatch) bool { return w.Stage == r.Stage })
+		r.DueMs = 0
+		for i := range r.Compared.Regions {
+			r.Compared.Regions[i].Slots, r.Compared.Regions[i].Beside = nil, nil
+		}
+		r.beginSlot(nowMs)
+	case RolloutBaking:
+		r.DueMs = 0
+	case RolloutConverging:
+		r.DueMs = nowMs + r.Spec.Plan.ApplyTimeoutMs
+	case RolloutKeeping:
+		if r.DueMs > 0 { // the tuning is stored
+			r.DueMs = nowMs + r.Spec.Plan.ApplyTimeoutMs
+		}
+	case RolloutRollingBack:
+		r.DueMs, r.SinceMs, r.LeasesMs = 0, 0, 0
+	}
+}
+
+// abort gives up. Of a rollback it gives up nodes that have not followed in time: those may
+// hang for ever, and until somebody says so no other rollout can start.
+func (r *Rollout) abort(by controlplane.By, nowMs int64) (time.Duration, error) {
+	switch {
+	case r.Phase == RolloutDone:
+		return 0, r.conflict("roll it back instead of aborting it")
+	case r.Phase == RolloutRollingBack && r.DueMs > 0 && nowMs >= r.DueMs:
+		r.Why = fmt.Sprintf("%s; %s gave up waiting: %s; %s", r.Why, by.Actor, by.Reason, r.Waiting)
+		return r.end(nowMs, RolloutAborted, by.Actor), nil
+	case r.Phase == RolloutRollingBack:
+		return 0, r.conflict("it is being rolled back; an abort can give up nodes that do not follow after apply_timeout_ms")
+	case r.Phase.Over():
+		return 0, r.conflict("nothing is left to abort")
+	}
+	return r.turn(nowMs, RolloutAborted, by.Actor, fmt.Sprintf("aborted by %s: %s", by.Actor, by.Reason)), nil
+}
+
+func (r *Rollout) rollBackDone(by controlplane.By, nowMs int64) (time.Duration, error) {
+	switch {
+	case !r.Phase.Over():
+		return 0, r.conflict("abort it, which rolls back too")
+	case r.Phase != RolloutDone:
+		return 0, r.conflict("there is nothing to roll back")
+	}
+	return r.turn(nowMs, RolloutRolledBack, by.Actor, fmt.Sprintf("rolled back by %s: %s", by.Actor, by.Reason)), nil
+}
+
+func (r *Rollout) conflict(what string) error {
+	standing := string(r.Phase)
+	if r.Paused != nil {
+		standing += ", paused by " + r.Paused.Actor
+	}
+	return fmt.Errorf("%w: rollout %s is %s: %s", controlplane.ErrConflict, r.ID, standing, what)
+}
+
+// RolloutSummary is a line of the list of rollouts.
+type RolloutSummary struct {
+	ID        string          `json:"id"`
+	By        controlplane.By `json:"by"`
+	StartedMs int64           `json:"started_ms"`
+	EndedMs   int64           `json:"ended_ms,omitempty"`
+	Phase     RolloutPhase    `json:"phase"` // of one that is under way, as it was last told
+	Why       string          `json:"why,omitempty"`
+	Epoch     int64           `json:"epoch,omitempty"` // of the rollout when it was told; 0: not known
+}
+
+// Summary is the rollout's line.
+func (r *Rollout) Summary() RolloutSummary {
+	return RolloutSummary{ID: r.ID, By: r.By, StartedMs: r.StartedMs, EndedMs: r.EndedMs, Phase: r.Phase, Why: r.Why,
+		Epoch: r.Epoch}
+}
+
+// Approving returns the actors who have approved the waiting stage, and the actor of an order to
+// approve it.
+func (r *Rollout) Approving(by controlplane.By) []string {
+	return controlplane.ActorsOf(r.Approvals, by.Actor)
+}
+
+// Withdraw removes approvals whose credentials have ended, and asks for the stage's approval again.
+// err says why an approval by an actor is refused, and is nil if no credential has ended. changed
+// reports whether r has changed.
+func (r *Rollout) Withdraw(ended map[string]string, by controlplane.By, nowMs int64) (changed bool, err error) {
+	if why, gone := ended[by.Actor]; gone {
+		return false, r.conflict(fmt.Sprintf("%s may not approve: %s", by.Actor, why))
+	}
+	left, void := controlplane.WithoutEnded(r.Approvals, ended)
+	if void == "" || r.Phase != RolloutAwaiting {
+		return false, nil
+	}
+	r.Approvals, r.Asked, r.MovedMs = left, r.Epoch+1, nowMs
+	r.AddEvent(nowMs, controlplane.Itself, "ask anew", fmt.Sprintf("stage %d: %s", r.Stage+1, void))
+	return true, r.conflict(void + ": look at the status again")
+}
+
+// UntilApproved returns the time to the next transition while the rollout waits for a person. It is
+// negative if the rollout does nothing until then.
+func (r *Rollout) UntilApproved(nowMs int64) time.Duration { return r.untilApproved(nowMs) }

@@ -1,0 +1,178 @@
+package rollout
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/weirhq/weir/controlplane/internal/controltest"
+	"github.com/weirhq/weir/controlplane/tunings"
+	"github.com/weirhq/weir/shared/heartbeat"
+)
+
+// Exactly one outcome, with the fleet's tuning consistent with it: whatever operators
+// do at whatever moment, whichever steps fail or are executed twice, and however sick
+// nodes become.
+//
+//weir:unraced
+func TestRolloutHasOneOutcome(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l := newLand("eu", "us", "ap")
+		gated := all
+		gated.Approval = rapid.Bool().Draw(t, "gated")
+		r, steps := beginRapid(t, l, spec(canary, RolloutStage{SharePercent: 50, BakeMs: 5_000}, gated))
+		outcomes := 0
+		actions := []RolloutAction{"", "", "", "", RolloutApprove, RolloutPause, RolloutResume, RolloutAbort, "sick", "stubborn", "mute", "kill", "fail", "lose"}
+		over := func() bool { return r.Phase.Over() }
+		for range rapid.IntRange(0, 60).Draw(t, "moves") {
+			if over() {
+				break
+			}
+			switch a := rapid.SampledFrom(actions).Draw(t, "action"); a {
+			case "":
+				if r.Takes(r.Epoch) {
+					advance(t, r, steps)
+				}
+			case "sick":
+				l.sick = func(h *heartbeat.Health, hasNew bool) {
+					if hasNew {
+						h.SettingsErrors += 10
+					}
+				}
+			case "stubborn":
+				l.stubborn = !l.stubborn
+			case "mute": // for less than it takes to be lost
+				l.silent = true
+				l.pass(time.Duration(rapid.IntRange(1, 5).Draw(t, "seconds")) * time.Second)
+				l.silent = false
+			case "kill":
+				l.dead[l.nodes[rapid.IntRange(0, len(l.nodes)-1).Draw(t, "victim")].Heartbeat.NodeID] = true
+			case "fail": // nothing is written down of a step that fails
+				l.err = errors.New("MySQL is down")
+				if _, err := clone(t, r).Advance(steps); err == nil && r.Takes(r.Epoch) {
+					t.Fatalf("%s: a failing step went unseen", r.Phase)
+				}
+				l.err = nil
+			case "lose": // executed, and its answer lost
+				if r.Takes(r.Epoch) {
+					_, _ = clone(t, r).Advance(steps)
+				}
+			default:
+				_, _ = r.Operate(order(r, a, controltest.Ann), l.now.UnixMilli())
+			}
+		}
+		for range 5_000 {
+			if over() {
+				break
+			}
+			if r.Phase == RolloutRollingBack { // nodes that never follow are waited for for ever
+				l.stubborn = false
+			}
+			switch {
+			case r.Paused != nil:
+				_, _ = r.Operate(order(r, RolloutResume, controltest.Ann), l.now.UnixMilli())
+			case r.Phase == RolloutAwaiting:
+				_, _ = r.Operate(order(r, RolloutApprove, controltest.Ann), l.now.UnixMilli())
+			default:
+				advance(t, r, steps)
+			}
+		}
+		for _, e := range r.Events {
+			if RolloutPhase(e.What).Over() {
+				outcomes++
+			}
+		}
+		if !over() || outcomes != 1 {
+			t.Fatalf("%s, with %d outcomes: %+v", r.Phase, outcomes, r.Events)
+		}
+		want := defaultDocument()
+		if r.Phase == RolloutDone {
+			want = string(document30)
+		}
+		for _, n := range l.nodes { // what is said of nodes is so
+			if ran, _ := l.run(n.Heartbeat.NodeID); l.now.Sub(n.SeenAt) < 30*time.Second && ran != want {
+				t.Fatalf("%s, and %s runs %s", r.Phase, n.Heartbeat.NodeID, ran)
+			}
+		}
+		for _, region := range []string{"eu", "us", "ap", ""} {
+			if _, got := l.newest(region); got != want {
+				t.Fatalf("%s, and %q runs %s", r.Phase, region, got)
+			}
+		}
+		wantNoTrial(t, l, "eu", "us", "ap", "")
+		writes := map[string]bool{}
+		for _, w := range l.rows {
+			if writes[w.ID] {
+				t.Fatalf("%s is written twice", w.ID)
+			}
+			writes[w.ID] = true
+		}
+	})
+}
+
+func documentOf(l *land, version int64) (int64, string) {
+	if version == 0 {
+		return 0, defaultDocument()
+	}
+	return version, l.rows[version-1].Document
+}
+
+func beginRapid(t *rapid.T, l *land, s RolloutSpec) (*Rollout, inLand) {
+	r, err := NewRollout("r1", s, controltest.Ann, []string{"eu", "us", "ap"}, l.now.UnixMilli())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r, inLand{l, NewRolloutWork(l, 30*time.Second)}
+}
+
+func advance(t *rapid.T, r *Rollout, steps inLand) {
+	wait, err := r.Advance(steps)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Epoch++
+	steps.pass(max(wait, 0))
+	*r = *clone(t, r) // nothing lives but the document
+}
+
+func clone(t *rapid.T, r *Rollout) *Rollout {
+	b, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c Rollout
+	if err := json.Unmarshal(b, &c); err != nil {
+		t.Fatal(err)
+	}
+	return &c
+}
+
+// An attempt at a write that arrives after the rollback changes nothing: of a trial, and of the versions that are to
+// stay.
+func TestALateWriteChangesNothing(t *testing.T) {
+	for _, phase := range []RolloutPhase{RolloutApplying, RolloutKeeping} {
+		l := newLand("eu", "us")
+		r, steps := begin(t, l, spec(canary, all))
+		play(t, r, steps, func() bool { return r.Phase == phase })
+		trial, version := r.trialWrite(r.Touched[0]), r.applyWrite(r.Touched[0])
+		if _, err := r.Operate(order(r, RolloutAbort, controltest.Ann), l.now.UnixMilli()); err != nil {
+			t.Fatal(err)
+		}
+		play(t, r, steps, nil)
+		if _, err := steps.Try([]tunings.TrialWrite{trial}, controltest.Ann); err != nil {
+			t.Fatal(err)
+		}
+		if phase == RolloutKeeping {
+			if _, err := steps.Write([]tunings.TuningWrite{version}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if r.Phase != RolloutAborted || r.Why != "aborted by ann: fewer rows" {
+			t.Errorf("%s: %s, %q", phase, r.Phase, r.Why)
+		}
+		wantFleet(t, l, defaultDocument(), "eu", "us")
+	}
+}

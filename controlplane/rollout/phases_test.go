@@ -1,0 +1,273 @@
+package rollout
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/controlplane/fleet"
+	"github.com/weirhq/weir/controlplane/internal/controltest"
+	"github.com/weirhq/weir/controlplane/queries"
+	"github.com/weirhq/weir/shared/heartbeat"
+)
+
+// playFor advances for a time.
+func playFor(t *testing.T, r *Rollout, steps inLand, d time.Duration) {
+	t.Helper()
+	from := steps.now
+	play(t, r, steps, func() bool { return steps.now.Sub(from) >= d })
+}
+
+func operate(t *testing.T, r *Rollout, steps inLand, action RolloutAction) {
+	t.Helper()
+	wait, err := r.Operate(order(r, action, controltest.Ann), steps.now.UnixMilli())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Settle(wait)
+}
+
+// wantNewWindows checks that nothing of before is left in the windows of the stage.
+func wantNewWindows(t *testing.T, r *Rollout, nowMs int64) {
+	t.Helper()
+	for _, w := range r.Watch {
+		for _, n := range w.Nodes {
+			if len(n.Window) != 1 || n.Window[0] != (fleet.Span{}) || w.BucketMs != nowMs {
+				t.Errorf("window of %s: %v, since %d, want an empty one since %d", n.ID, n.Window, w.BucketMs, nowMs)
+			}
+		}
+	}
+}
+
+// "Less than 0: not before an operator acts": time alone moves nothing that is over, or waits with nothing to watch.
+//
+//weir:unraced
+func TestWhatIsOverOrWaitsStaysAsItIs(t *testing.T) {
+	gated := canary
+	gated.Approval = true
+	for name, c := range map[string]struct {
+		stage RolloutStage
+		pause bool
+		phase RolloutPhase
+	}{
+		"done":             {canary, false, RolloutDone},
+		"awaiting":         {gated, false, RolloutAwaiting},
+		"paused":           {canary, true, RolloutMeasuring},
+		"paused, awaiting": {gated, true, RolloutAwaiting},
+	} {
+		l := newLand("eu", "us")
+		r, steps := begin(t, l, spec(c.stage))
+		if c.pause {
+			operate(t, r, steps, RolloutPause)
+		}
+		play(t, r, steps, nil)
+		rows := len(l.rows)
+		for range 3 {
+			l.pass(time.Hour)
+			wait, err := r.Advance(steps)
+			if wait >= 0 || err != nil || r.Phase != c.phase || r.DueMs != 0 || len(l.rows) != rows {
+				t.Errorf("%s: in %v, %v: %s, due at %d", name, wait, err, r.Phase, r.DueMs)
+			}
+		}
+	}
+}
+
+// A rollout that is paused before it applies applies nothing. What its nodes did meanwhile does not dilute what they
+// do with the tuning.
+func TestAPauseBeforeTheApply(t *testing.T) {
+	l := newLand("eu", "us")
+	r, steps := begin(t, l, spec(canary, all))
+	play(t, r, steps, func() bool { return r.Phase == RolloutApplying })
+	operate(t, r, steps, RolloutPause)
+	playFor(t, r, steps, 5*time.Minute)
+	if r.Phase != RolloutApplying || len(l.trials) != 0 {
+		t.Fatalf("%s, %d trials written", r.Phase, len(l.trials))
+	}
+	operate(t, r, steps, RolloutResume)
+	at := l.now.UnixMilli()
+	play(t, r, steps, func() bool { return r.Phase == RolloutConverging })
+	if len(l.trials) != 1 {
+		t.Errorf("%d trials written", len(l.trials))
+	}
+	wantNewWindows(t, r, at)
+}
+
+// "Resumed: it bakes from here on", and at its end each node is heard of anew.
+func TestAResumedBakeBeginsAnew(t *testing.T) {
+	l := newLand("eu", "us")
+	r, steps := begin(t, l, spec(canary, all))
+	play(t, r, steps, func() bool {
+		l.silent = r.Phase == RolloutBaking && r.DueMs-l.now.UnixMilli() <= 6000
+		return r.SinceMs > 0
+	})
+	l.silent = false
+	operate(t, r, steps, RolloutPause)
+	playFor(t, r, steps, time.Minute)
+	operate(t, r, steps, RolloutResume)
+	if _, err := r.Advance(steps); err != nil {
+		t.Fatal(err)
+	}
+	at := l.now.UnixMilli()
+	if r.Phase != RolloutBaking || r.DueMs != at+60_000 || r.SinceMs != 0 {
+		t.Errorf("%s until %d, heard of since %d", r.Phase, r.DueMs-at, r.SinceMs)
+	}
+	wantNewWindows(t, r, at)
+}
+
+// What was measured before a pause is void: the baseline is of after it alone.
+func TestAResumedBaselineBeginsAnew(t *testing.T) {
+	l := newLand("eu", "us")
+	s := spec(canary, all)
+	s.Plan.BaselineMs, s.Plan.Guardrails.ErrorsPerMinute.Off = 60_000, true
+	r, steps := begin(t, l, s)
+	play(t, r, steps, func() bool { return r.Stage == 1 && r.Phase == RolloutMeasuring && r.DueMs > 0 })
+	l.sick = func(h *heartbeat.Health, _ bool) { well(h); h.SettingsErrors++ }
+	playFor(t, r, steps, 30*time.Second)
+	operate(t, r, steps, RolloutPause)
+	playFor(t, r, steps, time.Minute)
+	l.sick = func(h *heartbeat.Health, _ bool) { well(h) }
+	operate(t, r, steps, RolloutResume)
+	l.pass(time.Second)
+	play(t, r, steps, func() bool { return r.Phase == RolloutApplying })
+	got := r.Baseline.ErrorsPerMinute
+	if got == nil || len(r.Watch) != 2 {
+		t.Fatalf("%s %q, %d regions, baseline %+v", r.Phase, r.Why, len(r.Watch), r.Baseline)
+	}
+	if *got != 0 {
+		t.Errorf("%v errors a minute in the baseline", *got)
+	}
+}
+
+// "Gives up when that takes as long as nodes may take to apply the tuning", whatever a phase waits for.
+func TestHowLongAPhaseWaits(t *testing.T) {
+	for name, c := range map[string]struct {
+		phase RolloutPhase
+		after time.Duration // in the phase, before the wait begins
+		spoil func(*land, *oracle)
+		why   string
+	}{
+		"a dark region":   {RolloutMeasuring, 10 * time.Second, func(l *land, _ *oracle) { l.dead["eu1"], l.dead["eu2"] = true, true }, "is dark"},
+		"a query":         {RolloutMeasuring, 10 * time.Second, func(_ *land, o *oracle) { o.down = true }, "has no value"},
+		"an apply":        {RolloutConverging, 0, func(l *land, _ *oracle) { l.stubborn = true }, "not all nodes run it in time"},
+		"another version": {RolloutBaking, time.Minute, func(l *land, _ *oracle) { delete(l.tries, "eu1"); l.stubborn = true }, "not all nodes run it when the bake is over"},
+	} {
+		l, o := newLand("eu", "us"), &oracle{answers: map[string][]float64{"errors": {0}}}
+		s := guarded(queries.QueryRail{Name: "errors", Query: "errors", Above: new(1.0), Required: true})
+		r, steps := begin(t, l, s)
+		steps.work = steps.work.WithPrometheus(o)
+		play(t, r, steps, func() bool {
+			l.stubborn = l.stubborn || r.Phase == RolloutApplying && c.phase == RolloutConverging
+			return r.Phase == c.phase
+		})
+		c.spoil(l, o)
+		from, want := time.UnixMilli(r.MovedMs), c.after+time.Duration(s.Plan.ApplyTimeoutMs)*time.Millisecond
+		play(t, r, steps, func() bool { return r.Phase == RolloutRollingBack || r.Phase.Over() })
+		if took := l.now.Sub(from); !strings.Contains(r.Why, c.why) || took < want || took > want+5*time.Second {
+			t.Errorf("%s: %s %q after %v, want %v", name, r.Phase, r.Why, took, want)
+		}
+	}
+}
+
+// A required query has all of its time each time that it has no value.
+func TestAQueryThatComesAndGoes(t *testing.T) {
+	l, o := newLand("eu", "us"), &oracle{answers: map[string][]float64{"errors": {0}}}
+	s := guarded(queries.QueryRail{Name: "errors", Query: "errors", Above: new(1.0), Required: true})
+	s.Plan.Stages[0].BakeMs = (10 * time.Minute).Milliseconds()
+	r, steps := begin(t, l, s)
+	steps.work = steps.work.WithPrometheus(o)
+	play(t, r, steps, func() bool { return r.Phase == RolloutBaking })
+	for range 3 {
+		o.down = true
+		playFor(t, r, steps, 90*time.Second)
+		o.down = false
+		playFor(t, r, steps, time.Minute)
+	}
+	if play(t, r, steps, nil); r.Phase != RolloutDone {
+		t.Errorf("%s %q", r.Phase, r.Why)
+	}
+}
+
+// While a stage measures, what is required of the regions that have the tuning is required too.
+func TestAQueryOfAnEarlierStageIsRequired(t *testing.T) {
+	o := &oracle{answers: map[string][]float64{`errors{region="eu"}`: {0}, `errors{region="us"}`: {0}}}
+	r := playGuarded(t, o, func(r *Rollout) {
+		if r.Stage == 1 {
+			delete(o.answers, `errors{region="eu"}`)
+		}
+	}, queries.QueryRail{Name: "errors", Query: `errors{region="{{region}}"}`, Above: new(1.0), Required: true})
+	wantRolledBack(t, r, "guardrail errors has no value")
+	if len(r.Touched) != 1 {
+		t.Errorf("touched %+v", r.Touched)
+	}
+}
+
+// A process that has started anew counts from 0, also when it has counted further than the one before it. Its start
+// counts after the baseline, and of the starts as many are kept as can be judged.
+func TestWhatIsARestart(t *testing.T) {
+	n := WatchedNode{StartedMs: 1, SentMs: 1000, SeenMs: 1000, Totals: tally(1, 0, 0, 0, 0)}
+	n.observe(fleet.NodeFigures{StartedMs: 1500, SentMs: 2000, SeenMs: 2000, Totals: tally(5, 0, 0, 0, 0)}, true)
+	if n.Before.Of(fleet.TallyErrors) != 5 || n.Before[0] != 500 || len(n.Restarts) != 0 {
+		t.Errorf("while measuring: %v, restarts %v", n.Before, n.Restarts)
+	}
+	last := int64(0)
+	for i := range int64(3 * restartsKept) {
+		last = 3000 + 1000*i
+		n.observe(fleet.NodeFigures{StartedMs: last - 500, SentMs: last, SeenMs: last, Totals: tally(6+i, 0, 0, 0, 0)}, false)
+		if i == 0 && (n.did().Of(fleet.TallyErrors) != 6 || n.did()[0] != 500) {
+			t.Errorf("since: %v", n.did())
+		}
+	}
+	if len(n.Restarts) != restartsKept || n.Restarts[restartsKept-1] != last {
+		t.Errorf("%d restarts are kept, the last of %d: %v", len(n.Restarts), last, n.Restarts)
+	}
+}
+
+// What cannot be watched in full has no baseline: a fleet with more nodes than are looked at, and a region that the
+// plan names and no node is known of.
+func TestWhatCannotBeWatchedIsNotBegun(t *testing.T) {
+	r := Rollout{Phase: RolloutMeasuring, Spec: spec(canary, all), Stages: []StagePlan{{Scope: fleet.RolloutScope{Regions: []string{"eu"}}, Named: true}}}
+	for says, look := range map[string]fleet.FleetLook{
+		"the fleet has more than":                                   {Truncated: true, Nodes: []fleet.NodeFigures{{ID: "eu1", Region: "eu"}}},
+		"region eu is dark: it has no live node, and 0 silent ones": {Nodes: []fleet.NodeFigures{{ID: "us1", Region: "us"}}},
+	} {
+		if why := r.unready(look); !strings.Contains(why, says) {
+			t.Errorf("%q, want %q", why, says)
+		}
+	}
+	r.Spec.Plan.Guardrails.NodesLostShare = 1
+	if why := r.unready(fleet.FleetLook{Truncated: true}); !strings.Contains(why, "the fleet has more than") {
+		t.Errorf("a plan that bears the loss of all nodes: %q", why)
+	}
+}
+
+// A heartbeat of after the end of a bake is waited for by the clock that the database has now.
+func TestTheEndOfABakeByAClockThatStepsBack(t *testing.T) {
+	r := Rollout{}
+	for _, at := range []int64{5000, 6000} {
+		if r.since(fleet.FleetLook{AtMs: at}); r.SinceMs != 5000 {
+			t.Errorf("at %d since %d", at, r.SinceMs)
+		}
+	}
+	if r.since(fleet.FleetLook{AtMs: 400}); r.SinceMs != 400 {
+		t.Errorf("since %d, which is ahead of the clock", r.SinceMs)
+	}
+}
+
+// A region that comes while all regions have the tuning is watched from then on, with the nodes that it has: it may
+// not lose them either.
+func TestARegionThatComesLaterIsWatched(t *testing.T) {
+	for victim, want := range map[string]RolloutPhase{"": RolloutDone, "ap2": RolloutRolledBack} {
+		l := newLand("eu", "us")
+		r, steps := begin(t, l, spec(RolloutStage{All: true, BakeMs: (5 * time.Minute).Milliseconds()}))
+		play(t, r, steps, func() bool { return r.Phase == RolloutBaking })
+		for _, id := range []string{"ap1", "ap2"} {
+			l.nodes = append(l.nodes, fleet.FleetRow{Heartbeat: heartbeat.Heartbeat{NodeID: id, Region: "ap", StartedAtMs: l.now.UnixMilli()}, SeenAt: l.now})
+		}
+		playFor(t, r, steps, time.Minute)
+		l.dead[victim] = true
+		play(t, r, steps, nil)
+		if r.Phase != want || (victim != "") != strings.Contains(r.Why, "nodes without heartbeats: 1 of 2, more than a share of 0, of region ap (ap2)") {
+			t.Errorf("without %q: %s %q", victim, r.Phase, r.Why)
+		}
+	}
+}

@@ -1,0 +1,331 @@
+package rollout
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/fleet"
+	"github.com/weirhq/weir/controlplane/tunings"
+	"github.com/weirhq/weir/shared/tuning"
+)
+
+const (
+	// RolloutIDBytesMax bounds the name of a rollout.
+	RolloutIDBytesMax = 64
+	// RolloutStagesMax bounds the stages of a plan.
+	RolloutStagesMax = 20
+	// RolloutRegionsMax bounds the regions of a fleet that a rollout can lead.
+	RolloutRegionsMax = 500
+
+	leaseDefault = 5 * time.Minute
+	leaseMax     = fleet.UnheardKept // looks name a silent node for as long
+	leaseLooks   = 3                 // a lease outlasts so many looks
+)
+
+// RolloutPlan says in which steps a tuning reaches the fleet, and what stops it.
+// Times are whole milliseconds, since the plan is part of a durable document.
+type RolloutPlan struct {
+	Stages []RolloutStage `json:"stages"` // 1 to RolloutStagesMax
+
+	// BaselineMs is how long the health of a stage's regions is measured before they
+	// get the tuning, 0 to 1 h; default 2 min. 0 leaves the comparison to the
+	// guardrails' fixed bounds.
+	BaselineMs int64 `json:"baseline_ms"`
+
+	// ApplyTimeoutMs is how long the nodes of a stage may take to report the tuning
+	// applied, 1 s to 24 h; default 2 min. Then everything is rolled back, as it is when a
+	// region has been dark, or a required query blind, for as long. A rollback that nodes
+	// do not take up in that time is trouble.
+	ApplyTimeoutMs int64 `json:"apply_timeout_ms"`
+
+	// LeaseMs is for how long nodes try the tuning when the rollout does not renew the trial, 1 s to 1 h and at least
+	// three times as long as the rollout leaves between two looks, and as a change takes to reach nodes; default 5 min.
+	// They then return to the tuning before by themselves, whatever of the control plane, Restate and MySQL is gone.
+	LeaseMs int64 `json:"lease_ms"`
+
+	Guardrails Guardrails `json:"guardrails"`
+
+	controlplane.Quorum // of each stage that waits for an approval
+}
+
+// RolloutStage is one step of a plan: regions, how many of their nodes, and how long they are watched. Exactly
+// one of Regions, SharePercent and All says which regions; those that an earlier stage
+// has covered with as many nodes are not covered again. The last stage of each region takes in all of its nodes.
+type RolloutStage struct {
+	Regions      []string `json:"regions,omitempty"`
+	SharePercent int      `json:"share_percent,omitempty"` // of all regions, earlier stages included, 1 to 100
+	All          bool     `json:"all,omitempty"`           // all the others, and regions to come
+
+	StageNodes
+
+	BakeMs   int64 `json:"bake_ms"`            // how long health is watched, 100 ms to 7 days
+	Approval bool  `json:"approval,omitempty"` // a person must approve before the stage begins
+}
+
+// DefaultRolloutPlan is a plan without stages; the rest are the defaults named at the fields.
+func DefaultRolloutPlan() RolloutPlan {
+	return RolloutPlan{
+		BaselineMs:     (2 * time.Minute).Milliseconds(),
+		ApplyTimeoutMs: (2 * time.Minute).Milliseconds(),
+		LeaseMs:        leaseDefault.Milliseconds(),
+		Guardrails:     DefaultGuardrails(),
+		Quorum:         controlplane.Quorum{Approvers: 1, ApprovalTTLMs: controlplane.ApprovalTTLDefault.Milliseconds()},
+	}
+}
+
+// Validate reports the first field outside its bounds.
+func (p RolloutPlan) Validate() error {
+	if n := len(p.Stages); n < 1 || n > RolloutStagesMax {
+		return fmt.Errorf("%w: the plan has %d stages (1 to %d)", controlplane.ErrInvalid, n, RolloutStagesMax)
+	}
+	for i, s := range p.Stages {
+		if err := s.validate(); err != nil {
+			return fmt.Errorf("stage %d: %w", i+1, err)
+		}
+		if s.All && s.StageNodes.All() && i < len(p.Stages)-1 {
+			return fmt.Errorf("%w: stage %d covers all regions and is not the last", controlplane.ErrInvalid, i+1)
+		}
+	}
+	if err := controlplane.ValidateMs("baseline_ms", p.BaselineMs, 0, time.Hour); err != nil {
+		return err
+	}
+	if err := controlplane.ValidateMs("apply_timeout_ms", p.ApplyTimeoutMs, time.Second, 24*time.Hour); err != nil {
+		return err
+	}
+	if err := p.validateLease(); err != nil {
+		return err
+	}
+	if err := p.Quorum.Validate(); err != nil {
+		return err
+	}
+	return p.Guardrails.Validate()
+}
+
+// validateLease refuses a lease that a look that fails or comes late would end.
+func (p RolloutPlan) validateLease() error {
+	least := max(time.Second, leaseLooks*p.pollEvery())
+	for _, s := range p.Stages {
+		least = max(least, leaseLooks*lookEvery(s.BakeMs))
+	}
+	return controlplane.ValidateMs("lease_ms", p.LeaseMs, least, leaseMax)
+}
+
+// pollEvery is the time between two looks at nodes that are waited for.
+func (p RolloutPlan) pollEvery() time.Duration {
+	timeout := time.Duration(p.ApplyTimeoutMs) * time.Millisecond
+	return min(max(timeout/60, 100*time.Millisecond), 5*time.Second)
+}
+
+// lookEvery is the time between two looks at what is watched: twenty in a bake, and four a minute at the least.
+func lookEvery(bakeMs int64) time.Duration {
+	return min(max(time.Duration(bakeMs)*time.Millisecond/20, 50*time.Millisecond), 15*time.Second)
+}
+
+func (s RolloutStage) validate() error {
+	said := 0
+	for _, b := range []bool{len(s.Regions) > 0, s.SharePercent != 0, s.All} {
+		if b {
+			said++
+		}
+	}
+	if said != 1 {
+		return fmt.Errorf("%w: want exactly one of regions, share_percent and all", controlplane.ErrInvalid)
+	}
+	if s.SharePercent < 0 || s.SharePercent > 100 {
+		return fmt.Errorf("%w: share_percent is %d (1 to 100)", controlplane.ErrInvalid, s.SharePercent)
+	}
+	for _, r := range s.Regions {
+		if err := controlplane.ValidateText("region", r, tunings.RegionBytesMax); err != nil {
+			return err
+		}
+	}
+	if err := s.StageNodes.Validate(); err != nil {
+		return err
+	}
+	return controlplane.ValidateMs("bake_ms", s.BakeMs, 100*time.Millisecond, 7*24*time.Hour)
+}
+
+// ValidateRolloutID says what a rollout may be called: letters, digits, '-', '_' and '.'.
+func ValidateRolloutID(id string) error {
+	if err := controlplane.ValidateText("id", id, RolloutIDBytesMax); err != nil {
+		return err
+	}
+	odd := func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("-_.", r)
+	}
+	if i := strings.IndexFunc(id, odd); i >= 0 {
+		return fmt.Errorf("%w: id %q may have letters, digits, '-', '_' and '.' only", controlplane.ErrInvalid, id)
+	}
+	return nil
+}
+
+// RolloutSpec is what an operator asks for.
+type RolloutSpec struct {
+	Tuning string      `json:"tuning"` // a document of package tuning
+	Plan   RolloutPlan `json:"plan"`
+}
+
+// Validate reports what is wrong with the tuning or the plan, or does not fit in the two.
+func (s RolloutSpec) Validate() error {
+	set, err := tuning.Parse([]byte(s.Tuning))
+	if err != nil {
+		return fmt.Errorf("%w: %w", controlplane.ErrInvalid, err)
+	}
+	if err := s.Plan.Validate(); err != nil {
+		return err
+	}
+	return checkTimes(set, tuning.Times{Lease: time.Duration(s.Plan.LeaseMs) * time.Millisecond,
+		ApplyTimeout: time.Duration(s.Plan.ApplyTimeoutMs) * time.Millisecond})
+}
+
+// checkTimes is tuning.CheckTimes with an error of this package.
+func checkTimes(set tuning.Tuning, of tuning.Times) error {
+	if err := set.CheckTimes(of); err != nil {
+		return fmt.Errorf("%w: %w", controlplane.ErrInvalid, err)
+	}
+	return nil
+}
+
+// WholeTuning is the tuning with every field present, so that a later change of defaults
+// does not change what was rolled out.
+func (s RolloutSpec) WholeTuning() (string, error) {
+	t, err := tuning.Parse([]byte(s.Tuning))
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", controlplane.ErrInvalid, err)
+	}
+	b, err := t.Document()
+	return string(b), err
+}
+
+// resolve says which regions each stage covers in a fleet of known regions. A stage
+// whose share of regions earlier ones have reached already is left out.
+func (p RolloutPlan) resolve(known []string) ([]StagePlan, error) {
+	known = slices.Compact(slices.Sorted(slices.Values(known)))
+	if len(known) > RolloutRegionsMax {
+		return nil, fmt.Errorf("%w: the fleet has %d regions (at most %d)", controlplane.ErrInvalid, len(known),
+			RolloutRegionsMax)
+	}
+	var stages []StagePlan
+	reached := coverage{of: map[string]StageNodes{}}
+	for i, s := range p.Stages {
+		want, err := s.regions(i+1, known, reached.order)
+		if err != nil {
+			return nil, err
+		}
+		take := reached.new(want, s.StageNodes)
+		rest := s.All && (reached.rest == nil || s.more(*reached.rest))
+		if len(take) == 0 && !rest {
+			if !s.StageNodes.All() {
+				return nil, fmt.Errorf("%w: stage %d takes in nothing new: earlier stages take in as many nodes of %s, or more",
+					controlplane.ErrInvalid, i+1, strings.Join(want, ", "))
+			}
+			continue
+		}
+		stages = append(stages, StagePlan{
+			Scope: fleet.RolloutScope{Regions: take, Rest: rest, Not: reached.but(take)}, StageNodes: s.StageNodes,
+			BakeMs: s.BakeMs, Approval: s.Approval, Named: len(s.Regions) > 0,
+		})
+		reached.add(take, rest, s.StageNodes)
+	}
+	if len(stages) == 0 {
+		return nil, fmt.Errorf("%w: no stage of the plan covers a region", controlplane.ErrInvalid)
+	}
+	return stages, reached.ends()
+}
+
+// regions are those that a stage names, in a fleet of known ones; a share of them begins with those that earlier
+// stages have reached.
+func (s RolloutStage) regions(stage int, known, reached []string) (names []string, err error) {
+	switch {
+	case s.All:
+		return known, nil
+	case s.SharePercent > 0:
+		left := slices.DeleteFunc(slices.Clone(known), func(r string) bool { return slices.Contains(reached, r) })
+		return slices.Concat(reached, left)[:(len(known)*s.SharePercent+99)/100], nil
+	}
+	for _, r := range s.Regions {
+		if !slices.Contains(known, r) {
+			return nil, fmt.Errorf("%w: stage %d: region %q has no live node and no tuning of its own (known: %s)",
+				controlplane.ErrInvalid,
+				stage, r, strings.Join(known, ", "))
+		}
+		if !slices.Contains(names, r) {
+			names = append(names, r)
+		}
+	}
+	return names, nil
+}
+
+// coverage is what stages have reached.
+type coverage struct {
+	order []string              // regions, as they were reached
+	of    map[string]StageNodes // their nodes
+	rest  *StageNodes           // of all other regions, known or to come; nil: not reached
+}
+
+// new are the regions of which a share takes in nodes that have not been reached.
+func (c *coverage) new(regions []string, share StageNodes) (take []string) {
+	for _, r := range regions {
+		if was, reached := c.of[r]; !reached || share.more(was) {
+			take = append(take, r)
+		}
+	}
+	return take
+}
+
+// but are the regions that have been reached, except some.
+func (c *coverage) but(some []string) []string {
+	return slices.DeleteFunc(slices.Clone(c.order), func(r string) bool { return slices.Contains(some, r) })
+}
+
+func (c *coverage) add(regions []string, rest bool, share StageNodes) {
+	c.order = append(c.but(regions), regions...)
+	for _, r := range regions {
+		c.of[r] = share
+	}
+	if rest {
+		c.rest = &share
+	}
+}
+
+// ends refuses what leaves nodes of a region without the tuning: it is stored for all of them, and those would get it
+// unwatched.
+func (c *coverage) ends() error {
+	refuse := func(share StageNodes, name string) error {
+		return fmt.Errorf("%w: the plan ends with %s of %s: the last stage of a region takes in all of its nodes",
+			controlplane.ErrInvalid,
+			share, name)
+	}
+	for _, r := range c.order {
+		if share := c.of[r]; !share.All() {
+			return refuse(share, "region "+r)
+		}
+	}
+	if c.rest != nil && !c.rest.All() {
+		return refuse(*c.rest, "all other regions")
+	}
+	return nil
+}
+
+// StagePlan is a stage in a fleet: its regions by name.
+type StagePlan struct {
+	Scope fleet.RolloutScope `json:"scope"`
+	StageNodes
+	BakeMs   int64 `json:"bake_ms"`
+	Approval bool  `json:"approval,omitempty"`
+	Named    bool  `json:"named,omitempty"` // by the plan, region by region
+}
+
+// String names the regions, and how many of their nodes unless it is all.
+func (s StagePlan) String() string {
+	switch {
+	case s.All():
+		return s.Scope.String()
+	case s.Scope.Rest || len(s.Scope.Regions) > 1:
+		return fmt.Sprintf("%s each of %s", s.StageNodes, s.Scope)
+	}
+	return fmt.Sprintf("%s of %s", s.StageNodes, s.Scope)
+}

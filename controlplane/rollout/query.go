@@ -1,0 +1,160 @@
+package rollout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/queries"
+	"github.com/weirhq/weir/shared/tuning"
+)
+
+const (
+	queryRegionsMax = 50 // for which a query with queries.RegionPlaceholder is asked
+	queryProblemMax = 200
+)
+
+// noteQueries takes in a look, gapMs after the one before, which answered last: how long values have been beyond their
+// bounds. before is what was answered before the stage.
+func (g Guardrails) noteQueries(before, last, now []queries.QueryValue, gapMs int64, borne time.Duration) {
+	for _, q := range g.Queries {
+		for i := range now {
+			is := &now[i]
+			if is.Name != q.Name {
+				continue
+			}
+			if is.Over = queries.FindValue(last, *is).Over; is.Value != nil {
+				is.Over.See(q.Beyond(queries.FindValue(before, *is), *is) != "", gapMs, borne)
+			}
+		}
+	}
+}
+
+// breachOfQueries returns which rail is broken, and by what; empty: none is.
+func (g Guardrails) breachOfQueries(before, now []queries.QueryValue, borne time.Duration) string {
+	for _, q := range g.Queries {
+		for _, is := range now {
+			if is.Name == q.Name && is.Value != nil && is.Over.Reaches(borne) {
+				return q.Beyond(queries.FindValue(before, is), is)
+			}
+		}
+	}
+	return ""
+}
+
+// queryBeyond names a value that is beyond its bound and not yet for as long as breaks the rail; empty: none is.
+func (g Guardrails) queryBeyond(now []queries.QueryValue, borne time.Duration) string {
+	for _, q := range g.Queries {
+		for _, is := range now {
+			if is.Name == q.Name && is.Over > 0 {
+				return fmt.Sprintf("guardrail %s is beyond its bound for %s, and is broken after %s", q.Name,
+					controlplane.Seconds(is.Over.Time()), borne)
+			}
+		}
+	}
+	return ""
+}
+
+// blind names a rail that has an element that is not a number, or a required one that has no value; empty: there is
+// none.
+func (g Guardrails) blind(values []queries.QueryValue) string {
+	for _, q := range g.Queries {
+		for _, v := range values {
+			if v.Name == q.Name && (v.NaN || q.Required && v.Value == nil) {
+				return fmt.Sprintf("guardrail %s has no value: %s", q.Name, v.Problem)
+			}
+		}
+	}
+	return ""
+}
+
+// Queries asks all rails, for regions. What is not answered is in the values, as is what
+// there was nothing to ask about: an outage of Prometheus is no trouble of the rollout's.
+func (w *RolloutWork) Queries(ctx context.Context, regions []string,
+	rails []queries.QueryRail) ([]queries.QueryValue, error) {
+	ctx, cancel := context.WithTimeout(ctx, rolloutStepTimeout)
+	defer cancel()
+	var values []queries.QueryValue
+	for _, q := range rails {
+		switch {
+		case !strings.Contains(q.Query, queries.RegionPlaceholder):
+			values = append(values, w.query(ctx, q, ""))
+		case len(regions) == 0:
+			values = append(values, queries.QueryValue{Name: q.Name, Problem: "no region has a node"})
+		default:
+			values = append(values, w.queryRegions(ctx, q, regions)...)
+		}
+	}
+	return values, nil
+}
+
+func (w *RolloutWork) queryRegions(ctx context.Context, q queries.QueryRail,
+	regions []string) (values []queries.QueryValue) {
+	for i, region := range regions {
+		if i < queryRegionsMax {
+			values = append(values, w.query(ctx, q, region))
+		} else {
+			values = append(values, queries.QueryValue{Name: q.Name, Region: region,
+				Problem: fmt.Sprintf("a query is sent for at most %d regions", queryRegionsMax)})
+		}
+	}
+	return values
+}
+
+func (w *RolloutWork) query(ctx context.Context, q queries.QueryRail, region string) queries.QueryValue {
+	v := queries.QueryValue{Name: q.Name, Region: region}
+	if w.prometheus == nil {
+		v.Problem = "weir-control has no --prometheus-url"
+		return v
+	}
+	values, err := w.prometheus.Query(ctx, q.Of(region))
+	if err != nil {
+		v.Problem = controlplane.Cut(err.Error(), queryProblemMax)
+		return v
+	}
+	switch v.Value, v.NaN = q.Worst(values); {
+	case v.NaN:
+		v.Problem = "an element is NaN"
+	case v.Value == nil:
+		v.Problem = "the query has no result"
+	}
+	return v
+}
+
+// CheckSpec returns what in a spec does not fit this control plane: its time within which a node is live, or its
+// Prometheus, which may find a query wrong. It returns an empty string if Prometheus does not answer, which a stage
+// will find out.
+func (w *RolloutWork) CheckSpec(ctx context.Context, spec RolloutSpec) (problem string, err error) {
+	set, err := tuning.Parse([]byte(spec.Tuning))
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", controlplane.ErrInvalid, err)
+	}
+	if err := set.CheckTimes(tuning.Times{LiveWithin: w.liveWithin}); err != nil {
+		return err.Error(), nil
+	}
+	rails := spec.Plan.Guardrails.Queries
+	if len(rails) == 0 {
+		return "", nil
+	}
+	if w.prometheus == nil {
+		return "the plan has queries, and weir-control has no --prometheus-url to ask", nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, rolloutStepTimeout)
+	defer cancel()
+	for _, q := range rails {
+		if _, err := w.prometheus.Query(ctx, q.Of("region")); errors.Is(err, controlplane.ErrInvalid) {
+			return fmt.Sprintf("query of %s: %s", q.Name, controlplane.Cut(err.Error(), 2*queryProblemMax)), nil
+		}
+	}
+	return "", nil
+}
+
+// WithPrometheus returns the steps with a Prometheus to ask.
+func (w *RolloutWork) WithPrometheus(p queries.Prometheus) *RolloutWork {
+	with := *w
+	with.prometheus = p
+	return &with
+}

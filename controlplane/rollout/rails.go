@@ -1,0 +1,203 @@
+package rollout
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/weirhq/weir/controlplane/fleet"
+)
+
+// Rail is a guardrail as it stands: the figures of the region or the node whose margin is the least.
+type Rail struct {
+	Field        string // as in Guardrails' JSON, or dropped_cost, whose bound is 0
+	Region, Node string // empty Node: the region's; empty Region: of none, or not measured
+	Before, Now  *float64
+	Most         *float64 // nil: it is off
+	Least        *float64 // of the share of denied decisions, which may go either way
+	Margin       *float64 // what is left to the bound, 1 for all of it; less than 0: broken; nil: not measured, or off
+
+	// Of a comparison: the confidence that more than Most is added, and what is added at the least and at the most; nil:
+	// too little is known.
+	Confidence, Low, High *float64
+}
+
+// left sets the margin, of which is is used up.
+func (r *Rail) left(is, most float64) {
+	margin := 1 - is/max(most, math.SmallestNonzeroFloat64)
+	margin = max(margin, -math.MaxFloat32) // of a bound of 0
+	r.Margin = &margin
+}
+
+// railsOf hold figures against their bounds, of ceilings and of the share of denied decisions.
+func (g Guardrails) railsOf(baseline, now fleet.HealthRates) (rails []Rail) {
+	for _, h := range g.ceilings(baseline, now) {
+		rail := Rail{Field: h.field, Before: h.baseline, Now: h.now}
+		if !h.ceiling.Off {
+			_, most := h.bound()
+			rail.Most = &most
+			if h.now != nil {
+				rail.left(*h.now, most)
+			}
+		}
+		rails = append(rails, rail)
+	}
+	denied := Rail{Field: "denied_share_shift", Before: baseline.DeniedShare, Now: now.DeniedShare}
+	if g.DeniedShareShift < 1 && baseline.DeniedShare != nil {
+		was := *baseline.DeniedShare
+		least, most := max(0, was-g.DeniedShareShift), min(1, was+g.DeniedShareShift)
+		denied.Least, denied.Most = &least, &most
+		if now.DeniedShare != nil {
+			denied.left(math.Abs(*now.DeniedShare-was), g.DeniedShareShift)
+		}
+	}
+	return append(rails, denied, countRail("dropped_cost", float64(now.DroppedCost), 0, false))
+}
+
+// rails are the figures as they are judged.
+func (j *judgement) rails() []Rail {
+	rails := j.railsOf(j.baseline, j.now)
+	for i, h := range j.ceilings(j.baseline, j.now) { // the first of rails
+		_, broken := j.broken(h)
+		rails[i].judged(broken)
+	}
+	for i := range rails {
+		if rails[i].Field == "denied_share_shift" {
+			rails[i].judged(j.deniedBroken())
+		}
+	}
+	return rails
+}
+
+// judged keeps the margin from saying otherwise than the judge, who looks at evidence and not at the figure of a
+// moment.
+func (r *Rail) judged(broken bool) {
+	if r.Margin == nil {
+		return
+	}
+	margin := max(0, *r.Margin)
+	if broken {
+		margin = min(-1, *r.Margin)
+	}
+	r.Margin = &margin
+}
+
+// countRail is a rail without a baseline.
+func countRail(field string, now, most float64, off bool) Rail {
+	rail := Rail{Field: field, Now: &now}
+	if !off {
+		rail.Most = &most
+		rail.left(now, most)
+	}
+	return rail
+}
+
+// Rails are the guardrails of the plan, except its queries, in a fixed order: each with the region or the node that
+// is nearest to its bound. Figures are those that the judge holds against the bounds.
+func (r *Rollout) Rails() []Rail {
+	g := r.Spec.Plan.Guardrails
+	lost, restarts := Rail{Field: "nodes_lost_share", Most: &g.NodesLostShare}, Rail{Field: "restarts_per_hour"}
+	if most := float64(g.RestartsPerHour); g.RestartsPerHour < RestartsPerHourMax {
+		restarts.Most = &most
+	}
+	rails := append(g.railsOf(r.Baseline, r.Now), lost, restarts)
+	for i := range rails { // of the stage's figures, which no guardrail is held against
+		if rails[i].Field != "dropped_cost" {
+			rails[i].judged(false)
+		}
+	}
+	enough := r.enough()
+	for i := range r.Watch {
+		w := &r.Watch[i]
+		if w.Stage == r.Stage && !r.applied() {
+			continue
+		}
+		for _, candidates := range g.railsIn(w, r.Clocks.DatabaseMs, r.borne(w.Stage), enough) {
+			for _, rail := range candidates {
+				narrow(rails, rail)
+			}
+		}
+	}
+	return append(rails, r.comparedRails()...)
+}
+
+// comparedRails are the comparison's figures, each where the confidence that it is worse is the largest.
+func (r *Rollout) comparedRails() (rails []Rail) {
+	for _, v := range r.Comparisons() {
+		if v.Samples == 0 {
+			continue
+		}
+		rail := Rail{Field: v.Field, Region: v.Region, Now: &v.Estimate, Most: &v.Bound, Confidence: &v.Confidence}
+		switch {
+		case v.Nodes:
+			rail.Region = "the nodes of " + v.Region + " that the stage takes in"
+		case v.Region == "":
+			rail.Region = r.Stages[v.Stage].Scope.String()
+		}
+		if !math.IsInf(v.High, 0) {
+			rail.Low, rail.High = &v.Low, &v.High
+		}
+		margin := 1 - v.Confidence/v.Enough
+		if v.Worse {
+			margin = -1
+		}
+		rail.Margin = &margin
+		i := slices.IndexFunc(rails, func(other Rail) bool { return other.Field == v.Field })
+		switch {
+		case i < 0:
+			rails = append(rails, rail)
+		case *rails[i].Confidence < v.Confidence:
+			rails[i] = rail
+		}
+	}
+	return rails
+}
+
+// railsIn are the rails of a region and of each of its nodes.
+func (g Guardrails) railsIn(w *RegionWatch, nowMs int64, borne time.Duration, enough float64) (all [][]Rail) {
+	gone, were := 0, 0
+	for i := range w.Nodes {
+		n := &w.Nodes[i]
+		if !n.Came && !n.Left {
+			were++
+		}
+		if n.Gone && !n.Left {
+			gone++
+		}
+		if n.Gone || w.Whole {
+			continue
+		}
+		restarts := float64(n.restartsSince(nowMs - restartsWithin.Milliseconds()))
+		all = append(all, placed(append(g.ofNode(w, n, borne, enough).rails(), countRail("restarts_per_hour", restarts,
+			float64(g.RestartsPerHour), g.RestartsPerHour >= RestartsPerHourMax)), w.Region, n.ID))
+	}
+	lost := countRail("nodes_lost_share", max(0, float64(gone)-shareSlack)/float64(max(1, were)), g.NodesLostShare, false)
+	region := g.ofRegion(w, enough).rails()
+	if !w.Whole {
+		region = append(region, lost)
+	}
+	return append(all, placed(region, w.Region, ""))
+}
+
+// placed names where measured figures are from.
+func placed(rails []Rail, region, node string) []Rail {
+	for i := range rails {
+		if rails[i].Now != nil {
+			rails[i].Region, rails[i].Node = region, node
+		}
+	}
+	return rails
+}
+
+// narrow puts a rail in the place of the one of its field, if it has less of a margin or the other is of no region.
+func narrow(rails []Rail, one Rail) {
+	for i := range rails {
+		there := &rails[i]
+		if there.Field != one.Field {
+			continue
+		}
+		if there.Region == "" || one.Margin != nil && (there.Margin == nil || *one.Margin < *there.Margin) {
+			*there = one
+		}
+	}
+}

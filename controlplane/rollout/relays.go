@@ -1,0 +1,75 @@
+package rollout
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/fleet"
+	"github.com/weirhq/weir/controlplane/queries"
+)
+
+// relayed is how the region's origin is relayed, by its nodes' newest heartbeats.
+func (w *RegionWatch) relayed() (all fleet.Relayed) {
+	for i := range w.Nodes {
+		if n := &w.Nodes[i]; !n.Gone {
+			all.Add(n.Shards, n.Held)
+		}
+	}
+	return all
+}
+
+// observeRelays takes in how long the region is not relayed, or does not measure what it measured before its stage.
+// While it is unsure which nodes are live, nothing lasts.
+func (w *RegionWatch) observeRelays(gapMs int64, measuring, unsure bool) {
+	see := func(l *queries.Lasting, lacks bool) {
+		if unsure {
+			*l = 0
+		}
+		l.See(lacks, gapMs, fleet.UnrelayedMax)
+	}
+	see(&w.Unrelayed, len(w.relayed().Missing()) > 0)
+	see(&w.Down, w.down())
+	see(&w.Unmeasured, !measuring && w.ConvergenceMs != nil && w.now().ConvergenceMs == nil)
+}
+
+// down tells that the region's origin answers none of its nodes.
+func (w *RegionWatch) down() (all bool) {
+	for i := range w.Nodes {
+		if n := &w.Nodes[i]; !n.Gone {
+			if all = n.Down; !all {
+				return false
+			}
+		}
+	}
+	return all
+}
+
+// originLost tells that a region's origin has answered no node for as long as is not borne. A plan that does not judge
+// decisions without the origin bears it.
+func (g Guardrails) originLost(w *RegionWatch, borne time.Duration) string {
+	if !w.Down.Reaches(borne) || g.DegradedShare.Off {
+		return ""
+	}
+	return fmt.Sprintf("the Redis of region %s, or a part of it, has answered no node for %s", w.Region,
+		controlplane.Seconds(w.Down.Time()))
+}
+
+// relaysLost tells that a region has been without a relay, or a figure of one, for as long as is not borne. A plan that
+// does not judge convergence bears it.
+func (g Guardrails) relaysLost(w *RegionWatch, borne time.Duration) string {
+	if g.ConvergenceMs.Off {
+		return ""
+	}
+	if w.Unrelayed.Reaches(borne) {
+		missing := w.relayed().Missing()
+		return fmt.Sprintf("no node has relayed %s of the Redis of region %s for %s", fleet.ShardNames(missing),
+			w.Region,
+			controlplane.Seconds(w.Unrelayed.Time()))
+	}
+	if w.Unmeasured.Reaches(borne) {
+		return fmt.Sprintf("no node of region %s has measured the convergence delay for %s (before the stage %s ms)",
+			w.Region, controlplane.Seconds(w.Unmeasured.Time()), controlplane.Figure(*w.ConvergenceMs))
+	}
+	return ""
+}

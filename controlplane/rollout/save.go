@@ -1,0 +1,97 @@
+package rollout
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/weirhq/weir/controlplane"
+)
+
+// RolloutRow is a rollout as MySQL has it.
+type RolloutRow struct {
+	ID        string
+	By        controlplane.By // who started it
+	StartedMs int64
+	Saved     int64 // how often it was saved, this time included
+	Phase     RolloutPhase
+	State     string // the Rollout, JSON
+}
+
+// RolloutSaves is where a rollout is kept beside Restate. Each may be executed more than once.
+type RolloutSaves interface {
+	NowMs() (int64, error)
+	// Newer is the state of a rollout that was saved more often than that; empty: there is none.
+	Newer(id string, saved int64) (state string, err error)
+	// Save writes a row. The error wraps controlplane.ErrConflict where MySQL has a newer state, or another one that was
+	// saved as often.
+	Save(row RolloutRow) error
+}
+
+// standing names all of a rollout that must not be lost: what it has touched, and what operators have said. What is
+// left out is as good after an outage as before it: figures of nodes, which are measured on, and times to wait until.
+func (r *Rollout) standing() string {
+	return controlplane.Digest(struct {
+		Phase, Wanted      RolloutPhase
+		Stage              int
+		Asked              int64
+		Approvals          []controlplane.Approval
+		Paused             *RolloutPaused
+		Touched            []Touched
+		Keeps, TrialsEnded bool
+	}{r.Phase, r.Wanted, r.Stage, r.Asked, r.Approvals, r.Paused, r.Touched, r.Keeps, r.TrialsEnded})
+}
+
+// Save writes to MySQL how a rollout stands, if that is not what MySQL has. It ends a transition, after
+// [Rollout.Settle]: what the next one does is written down before it does it.
+func (r *Rollout) Save(steps RolloutSaves) error {
+	standing := r.standing()
+	if standing == r.Standing {
+		return nil
+	}
+	r.Saved, r.Standing = r.Saved+1, standing
+	state, err := json.Marshal(r)
+	if err != nil {
+		return fmt.Errorf("write the state of rollout %s: %w", r.ID, err)
+	}
+	return steps.Save(RolloutRow{ID: r.ID, By: r.By, StartedMs: r.StartedMs, Saved: r.Saved, Phase: r.Phase,
+		State: string(state)})
+}
+
+// Restore begins a transition: a document that is older than what MySQL has, or empty, becomes what MySQL has. Restate
+// has lost the rollout then, or was restored from a backup, or the transition before was killed once it was saved. wait
+// is what [Rollout.Advance] answers.
+//
+// The rollout goes on as after an outage: trials that nodes have left meanwhile turn it around. What it was waiting for
+// it waits for anew.
+func (r *Rollout) Restore(steps RolloutSaves, id string) (wait time.Duration, restored bool, err error) {
+	state, err := steps.Newer(id, r.Saved)
+	if err != nil || state == "" {
+		return 0, false, err
+	}
+	var saved Rollout
+	if err := json.Unmarshal([]byte(state), &saved); err != nil {
+		return 0, false, fmt.Errorf("%w: read the state of rollout %s in MySQL: %w", controlplane.ErrConflict, id, err)
+	}
+	if err := saved.Check(); err != nil {
+		return 0, false, err
+	}
+	nowMs, err := steps.NowMs()
+	if err != nil {
+		return 0, false, err
+	}
+	if r.Saved == 0 && r.Epoch > saved.Epoch { // an older build went on with it, and saves nothing
+		often := saved.Saved
+		saved = *r
+		saved.Saved = often
+	}
+	saved.Upgrade()
+	saved.MovedMs, saved.Epoch = nowMs, max(saved.Epoch, r.Epoch) // timers of before are stale
+	saved.AddEvent(nowMs, controlplane.Itself, "restore", "Restate had lost its state, or had another one than MySQL")
+	saved.restart(nowMs)
+	*r = saved
+	if !r.ticks() {
+		return -1, true, nil
+	}
+	return 0, true, nil
+}

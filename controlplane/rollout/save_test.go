@@ -1,0 +1,220 @@
+package rollout
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/controlplane"
+)
+
+func (s inLand) Newer(id string, saved int64) (string, error) {
+	return s.work.Newer(context.Background(), id, saved)
+}
+
+func (s inLand) Save(row RolloutRow) error { return s.work.Save(context.Background(), row) }
+
+// baking is a rollout whose canary bakes, as the handlers leave it.
+func baking(t *testing.T) (*Rollout, *land, inLand) {
+	t.Helper()
+	l := newLand("eu", "us")
+	r, steps := begin(t, l, spec(canary, all))
+	goOnSaved(t, r, steps, func() bool { return r.Phase == RolloutBaking })
+	return r, l, steps
+}
+
+// goOnSaved is play with every transition saved.
+func goOnSaved(t *testing.T, r *Rollout, steps inLand, until func() bool) {
+	t.Helper()
+	for range 10_000 {
+		if until() {
+			return
+		}
+		wait, err := r.Advance(steps)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Settle(wait)
+		if err := r.Save(steps); err != nil {
+			t.Fatal(err)
+		}
+		if wait < 0 {
+			return
+		}
+		steps.pass(wait)
+	}
+	t.Fatalf("no end: %+v", r)
+}
+
+func restore(t *testing.T, r *Rollout, steps inLand, id string) {
+	t.Helper()
+	wait, restored, err := r.Restore(steps, id)
+	if err != nil || !restored || r.ID != id {
+		t.Fatalf("restored: %v, %v, as %q", restored, err, r.ID)
+	}
+	r.Settle(wait)
+	if err := r.Save(steps); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A rollout that Restate has lost bakes from the beginning, keeps its baselines, and is done.
+func TestALostRolloutGoesOn(t *testing.T) {
+	was, l, steps := baking(t)
+	l.pass(10 * time.Second)
+	var r Rollout
+	restore(t, &r, steps, was.ID)
+	if r.Phase != RolloutBaking || r.DueMs != 0 || len(r.Watch) == 0 || r.Epoch <= l.saves[0].Saved || r.Events[len(r.Events)-1].What != "restore" {
+		t.Errorf("%s, due %d, %d regions watched, %+v", r.Phase, r.DueMs, len(r.Watch), r.Events)
+	}
+	since := l.now
+	goOnSaved(t, &r, steps, func() bool { return r.Stage == 1 })
+	if baked := l.now.Sub(since); baked < 60*time.Second {
+		t.Errorf("it bakes for %v", baked)
+	}
+	if goOnSaved(t, &r, steps, func() bool { return r.Phase.Over() }); r.Phase != RolloutDone || l.saves[0].Phase != RolloutDone {
+		t.Errorf("%s %q; MySQL has %s", r.Phase, r.Why, l.saves[0].Phase)
+	}
+	wantFleet(t, l, string(document30), "eu", "us")
+}
+
+// One whose trials are over when it is restored is rolled back, and says why.
+func TestALostRolloutWhoseTrialsAreOverIsRolledBack(t *testing.T) {
+	was, l, steps := baking(t)
+	l.pass(time.Duration(was.Spec.Plan.LeaseMs)*time.Millisecond + time.Minute)
+	var r Rollout
+	restore(t, &r, steps, was.ID)
+	goOnSaved(t, &r, steps, func() bool { return r.Phase.Over() })
+	if r.Phase != RolloutRolledBack || !strings.Contains(r.Why, "was not renewed in time") {
+		t.Errorf("%s %q", r.Phase, r.Why)
+	}
+	wantFleet(t, l, defaultDocument(), "eu", "us")
+}
+
+// An old state of a rollout that is over becomes how it ended.
+func TestAnOldStateOfARolloutThatIsOver(t *testing.T) {
+	was, _, steps := baking(t)
+	old := *was
+	goOnSaved(t, was, steps, func() bool { return was.Phase.Over() })
+	restore(t, &old, steps, was.ID)
+	if old.Phase != RolloutDone || old.EndedMs != was.EndedMs || old.ticks() {
+		t.Errorf("%s, ended at %d, before at %d", old.Phase, old.EndedMs, was.EndedMs)
+	}
+	if _, restored, err := old.Restore(steps, was.ID); restored || err != nil {
+		t.Errorf("once more: %v, %v", restored, err)
+	}
+}
+
+// What only moves figures on is not saved, and what another attempt has saved is not replaced.
+func TestWhatIsSaved(t *testing.T) {
+	r, l, steps := baking(t)
+	saved := l.saves[0]
+	wait, err := r.Advance(steps)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Settle(wait)
+	if err := r.Save(steps); err != nil || l.saves[0] != saved {
+		t.Errorf("a look is saved: %v", err)
+	}
+	other := *r
+	for _, r := range []*Rollout{r, &other} {
+		by := controlplane.By{Actor: "bob", Reason: fmt.Sprintf("at %p", r)}
+		if _, err := r.Operate(RolloutOrder{Action: RolloutAbort, By: by}, l.now.UnixMilli()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.Save(steps); err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Save(steps); !errors.Is(err, controlplane.ErrConflict) {
+		t.Errorf("another attempt: %v", err)
+	}
+}
+
+// What a build that saves nothing has made of a rollout is newer than what was saved before, and is saved.
+func TestARolloutThatAnOlderBuildWentOnWith(t *testing.T) {
+	r, l, steps := baking(t)
+	saved := r.Saved
+	goOnSaved(t, r, steps, func() bool { return r.Phase == RolloutKeeping })
+	l.saves[0].State = strings.Replace(l.saves[0].State, fmt.Sprintf(`"epoch":%d`, r.Epoch), fmt.Sprintf(`"epoch":%d`, r.Epoch-5), 1)
+	r.Saved, r.Standing = 0, ""
+	restore(t, r, steps, r.ID)
+	if r.Phase != RolloutKeeping || r.Saved <= saved || l.saves[0].Saved != r.Saved || l.saves[0].Phase != RolloutKeeping {
+		t.Errorf("%s, save %d; MySQL has save %d, %s", r.Phase, r.Saved, l.saves[0].Saved, l.saves[0].Phase)
+	}
+}
+
+// A state that this build cannot read is left alone.
+func TestAStateThatCannotBeRead(t *testing.T) {
+	r, l, steps := baking(t)
+	newer, err := json.Marshal(Rollout{ID: r.ID, Version: rolloutVersion + 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, state := range []string{"{", string(newer)} {
+		l.saves[0].State = state
+		var lost Rollout
+		if _, restored, err := lost.Restore(steps, r.ID); restored || !errors.Is(err, controlplane.ErrConflict) || lost.ID != "" {
+			t.Errorf("%s: %v, %v", state, restored, err)
+		}
+	}
+}
+
+// The list is wrong where MySQL has another end, or none, where Restate has an older state, and where a rollout that is
+// over kept the lock since it was restored at a lower epoch.
+func TestTheListIsComparedWithMySQL(t *testing.T) {
+	known := map[string]Rollout{
+		"same": {ID: "same", Phase: RolloutDone, Saved: 5}, "old": {ID: "old", Phase: RolloutBaking, Saved: 3},
+		"back": {ID: "back", Phase: RolloutRollingBack, Saved: 6}, "kept": {ID: "kept", Phase: RolloutDone, Saved: 5},
+		"just": {ID: "just", Phase: RolloutBaking, Saved: 3, MovedMs: 15_000},
+	}
+	for id, r := range known {
+		r.Epoch = 4
+		known[id] = r
+	}
+	look := func(id string) (Rollout, error) {
+		if r, is := known[id]; is {
+			return r, nil
+		}
+		return Rollout{}, controlplane.ErrNotFound
+	}
+	ended := func(ids ...string) (l RolloutList) {
+		for _, id := range ids {
+			l.List = append(l.List, line(id, RolloutDone, 1, 4))
+		}
+		return l
+	}
+	trace := func(id string, phase RolloutPhase, saved int64) TuningTrace {
+		return TuningTrace{ID: id, StartedMs: 1, Phase: phase, Saved: saved}
+	}
+	for name, c := range map[string]struct {
+		l     RolloutList
+		trace TuningTrace
+		wrong bool
+	}{
+		"all is well":                      {ended("same"), trace("same", RolloutDone, 5), false},
+		"MySQL did not take its outcome":   {ended("same"), trace("same", RolloutAwaiting, 5), true},
+		"Restate has an older state":       {ended("old"), trace("old", RolloutDone, 5), true},
+		"Restate has none":                 {ended("lost"), trace("lost", RolloutDone, 5), true},
+		"its state may be on its way":      {ended("just"), trace("just", RolloutDone, 5), false},
+		"it is being taken back":           {ended("back"), trace("back", RolloutRollingBack, 6), true},
+		"an older build wrote its row":     {ended("lost"), trace("lost", "", 0), false},
+		"it is over, and the lock is kept": {RolloutList{Active: "kept", Since: 9}, trace("kept", RolloutDone, 5), true},
+		"its outcome is on its way":        {RolloutList{Active: "kept", Since: 4}, trace("kept", RolloutDone, 5), false},
+		"it has the lock in an old state":  {RolloutList{Active: "old", Since: 4}, trace("old", RolloutDone, 5), true},
+	} {
+		wrong, err := c.l.Wrongs([]TuningTrace{c.trace}, 20_000, 10_000, look)
+		if err != nil || (len(wrong) == 1) != c.wrong || len(wrong) == 1 && wrong[0] != c.trace {
+			t.Errorf("%s: %+v, %v", name, wrong, err)
+		}
+	}
+	kept := RolloutList{Active: "kept", Since: 9}
+	if kept.found(line("kept", RolloutDone, 1, 4)); kept.Active != "" {
+		t.Error("the lock is kept")
+	}
+}

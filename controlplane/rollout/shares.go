@@ -1,0 +1,246 @@
+package rollout
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/fleet"
+	"github.com/weirhq/weir/controlplane/tunings"
+	"github.com/weirhq/weir/shared/tuning"
+)
+
+// StageNodes is how many of a region's nodes a stage has try the tuning, those of earlier stages included: at most one
+// of the fields is set, and the zero value is all nodes. Nodes are drawn by tuning.TrialShare: the least share of a
+// region that takes in as many of the nodes that are live when the stage's baseline begins. A node that joins later
+// and falls into the share tries the tuning, too.
+type StageNodes struct {
+	NodesPercent int `json:"nodes_percent,omitempty"` // 1 to 100, rounded up to whole nodes
+	Nodes        int `json:"nodes,omitempty"`         // 1 to fleet.FleetNodesMax; all of a region that has fewer
+}
+
+// Validate reports the first field outside its bounds.
+func (s StageNodes) Validate() error {
+	switch {
+	case s.NodesPercent != 0 && s.Nodes != 0:
+		return fmt.Errorf("%w: nodes_percent is %d and nodes is %d: want one of them at most", controlplane.ErrInvalid,
+			s.NodesPercent,
+			s.Nodes)
+	case s.NodesPercent < 0 || s.NodesPercent > 100:
+		return fmt.Errorf("%w: nodes_percent is %d (1 to 100)", controlplane.ErrInvalid, s.NodesPercent)
+	case s.Nodes < 0 || s.Nodes > fleet.FleetNodesMax:
+		return fmt.Errorf("%w: nodes is %d (1 to %d)", controlplane.ErrInvalid, s.Nodes, fleet.FleetNodesMax)
+	}
+	return nil
+}
+
+// All tells that it is all nodes of a region.
+func (s StageNodes) All() bool { return s.Nodes == 0 && (s.NodesPercent == 0 || s.NodesPercent == 100) }
+
+func (s StageNodes) String() string {
+	switch {
+	case s.All():
+		return "all nodes"
+	case s.Nodes > 0:
+		return controlplane.CountOf(s.Nodes, "node", "nodes")
+	}
+	return fmt.Sprintf("%d%% of the nodes", s.NodesPercent)
+}
+
+// more tells that it may take in nodes that another share does not: of a number and a part of the nodes it is not known
+// before the nodes are.
+func (s StageNodes) more(than StageNodes) bool {
+	switch {
+	case s.All() || than.All():
+		return !than.All()
+	case s.Nodes > 0 && than.Nodes > 0:
+		return s.Nodes > than.Nodes
+	case s.NodesPercent > 0 && than.NodesPercent > 0:
+		return s.NodesPercent > than.NodesPercent
+	}
+	return true
+}
+
+// below is the least bound, as a trial has it, that takes in the share of these nodes. Without nodes it is that part of
+// all shares, and next to none for a number of nodes.
+func (s StageNodes) below(nodes []fleet.NodeFigures) int64 {
+	want := s.Nodes
+	if s.NodesPercent > 0 {
+		want = (len(nodes)*s.NodesPercent + 99) / 100
+	}
+	switch {
+	case s.All():
+		return tuning.TrialShares
+	case len(nodes) == 0 && s.Nodes > 0:
+		return 1
+	case len(nodes) == 0:
+		return tuning.TrialShares / 100 * int64(s.NodesPercent)
+	case want > len(nodes):
+		return tuning.TrialShares
+	}
+	shares := make([]int64, len(nodes))
+	for i, n := range nodes {
+		shares[i] = tuning.TrialShare(n.ID)
+	}
+	slices.Sort(shares)
+	return shares[want-1] + 1
+}
+
+// WatchedShare are the nodes of a region that a stage takes in: those whose tuning.TrialShare is From or more, which
+// earlier stages have reached, and less than Below.
+type WatchedShare struct {
+	From  int64 `json:"from,omitempty"`
+	Below int64 `json:"below"`
+}
+
+// has tells whether a watch is of a node.
+func (w *RegionWatch) has(id string) bool {
+	return w.Share == nil || w.Share.has(id)
+}
+
+func (s WatchedShare) has(id string) bool {
+	share := tuning.TrialShare(id)
+	return s.From <= share && share < s.Below
+}
+
+// below is the bound of the region's trial.
+func (t Touched) below() int64 {
+	if t.Below == 0 {
+		return tuning.TrialShares
+	}
+	return t.Below
+}
+
+// Part tells that the region's trial is of a part of its nodes, and no version is stored.
+func (t Touched) Part() bool { return t.Applied == 0 && t.below() < tuning.TrialShares }
+
+// expects tells whether a node of the region is to run what was written for it.
+func (t Touched) expects(id string) bool {
+	return !t.Part() || tuning.TrialShare(id) < t.below()
+}
+
+// touchedOf is what was written for a region: regions that have nothing of their own follow the fleet's.
+func (r *Rollout) touchedOf(region string) (of Touched, ok bool) {
+	for _, row := range []string{region, ""} {
+		i := slices.IndexFunc(r.Touched, func(t Touched) bool { return t.Region == row })
+		if i >= 0 {
+			return r.Touched[i], true
+		}
+	}
+	return Touched{}, false
+}
+
+// inParts tells whether the nodes of a region get the tuning in several stages.
+func (r *Rollout) inParts(region string) bool {
+	for _, s := range r.Stages {
+		if s.Scope.Has(region) {
+			return !s.All()
+		}
+	}
+	return false
+}
+
+// aim is the bound that the stage has for a region with these nodes. Regions that have come since the rollout began
+// follow the fleet's row, whatever nodes they have.
+func (r *Rollout) aim(region string, nodes []fleet.NodeFigures) int64 {
+	bound := r.stage().below(nil)
+	if slices.Contains(r.stage().Scope.Regions, region) {
+		bound = r.stage().below(nodes)
+	}
+	if t, ok := r.touchedOf(region); ok {
+		bound = max(bound, t.below())
+	}
+	return bound
+}
+
+// watchParts begins to watch a region whose nodes get the tuning in several stages: once as a whole, for what is the
+// region's, and the nodes that each stage takes in by themselves, as they have a baseline of their own.
+func (r *Rollout) watchParts(region string, nodes []fleet.NodeFigures, nowMs int64) {
+	var from int64
+	if t, ok := r.touchedOf(region); ok {
+		from = t.below()
+	}
+	last := r.stageOf(region)
+	if !slices.ContainsFunc(r.Watch, func(w RegionWatch) bool { return w.Region == region }) {
+		first := slices.IndexFunc(r.Stages, func(s StagePlan) bool { return s.Scope.Has(region) })
+		r.Watch = append(r.Watch, RegionWatch{Region: region, Stage: first, BucketMs: nowMs, Whole: true})
+		if from > 0 {
+			if r.Phase == RolloutMeasuring && last == r.Stage {
+				last = r.stageBefore(region)
+			}
+			r.Watch = append(r.Watch, RegionWatch{Region: region, Stage: last, BucketMs: nowMs,
+				Share: &WatchedShare{Below: from}})
+		}
+	}
+	if r.Phase == RolloutMeasuring && r.stage().Scope.Has(region) && r.part(region, r.Stage) == nil {
+		r.Watch = append(r.Watch, RegionWatch{Region: region, Stage: r.Stage, BucketMs: nowMs,
+			Share: &WatchedShare{From: from, Below: r.aim(region, nodes)}})
+	}
+}
+
+// part is the watch of the nodes of a region that a stage takes in; nil: there is none.
+func (r *Rollout) part(region string, stage int) *WatchedShare {
+	for _, w := range r.Watch {
+		if w.Region == region && w.Stage == stage && w.Share != nil {
+			return w.Share
+		}
+	}
+	return nil
+}
+
+// stageOf is the last stage that has begun and takes a region in.
+func (r *Rollout) stageOf(region string) int {
+	if r.Phase != RolloutAwaiting && r.stage().Scope.Has(region) {
+		return r.Stage
+	}
+	return r.stageBefore(region)
+}
+
+// stageBefore is the last one before the stage that takes a region in; less than 0: none.
+func (r *Rollout) stageBefore(region string) (stage int) {
+	for stage = r.Stage - 1; stage >= 0 && !r.Stages[stage].Scope.Has(region); stage-- {
+	}
+	return stage
+}
+
+// touch notes what the stage is about to write: regions of earlier stages are widened, and never narrowed.
+func (r *Rollout) touch(inForce []tunings.RegionTuning) {
+	for _, is := range inForce {
+		bound := r.aim(is.Region, nil)
+		if part := r.part(is.Region, r.Stage); part != nil {
+			bound = part.Below
+		}
+		if bound == tuning.TrialShares {
+			bound = 0
+		}
+		i := slices.IndexFunc(r.Touched, func(t Touched) bool { return t.Region == is.Region })
+		if i >= 0 {
+			r.Touched[i].Below = bound
+			continue
+		}
+		r.Touched = append(r.Touched, Touched{Region: is.Region, Previous: is.Document, Over: is.Version, Below: bound})
+	}
+}
+
+// TriedBy is how many live nodes of a region are to run the tuning by their share, of how many; ok is false if the
+// region is not watched.
+func (r *Rollout) TriedBy(region string) (expected, live int, ok bool) {
+	touched, has := r.touchedOf(region)
+	for i := range r.Watch {
+		w := &r.Watch[i]
+		if w.Region != region || w.Share != nil {
+			continue
+		}
+		for _, n := range w.Nodes {
+			if n.Gone {
+				continue
+			}
+			live++
+			if has && touched.expects(n.ID) {
+				expected++
+			}
+		}
+		return expected, live, true
+	}
+	return 0, 0, false
+}

@@ -1,0 +1,432 @@
+package rollout
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/fleet"
+	"github.com/weirhq/weir/controlplane/queries"
+	"github.com/weirhq/weir/controlplane/sequential"
+)
+
+const (
+	// A window is the newest watchBuckets of a region, which together are as long as a
+	// bake, and windowMax at the most: what came before does not dilute it.
+	watchBuckets = 5
+	windowMax    = 5 * time.Minute
+
+	// restartsWithin is how long a restart of a node counts, and restartsKept how many are
+	// remembered of each.
+	restartsWithin = time.Hour
+	restartsKept   = RestartsPerHourMax + 1
+)
+
+// RegionWatch is a region whose nodes are held against what they were before its stage. It
+// takes some 300 bytes of state a node: at 1,000 nodes a third of a megabyte, at
+// fleet.FleetNodesMax three.
+type RegionWatch struct {
+	Region   string        `json:"region"`
+	Stage    int           `json:"stage"`     // index of the stage that it belongs to
+	BucketMs int64         `json:"bucket_ms"` // when the newest bucket of the window began
+	Nodes    []WatchedNode `json:"nodes"`
+
+	// The slowest node's during the baseline, nil where none reported them.
+	ConvergenceMs *float64 `json:"convergence_ms,omitempty"`
+	LatencyUs     *float64 `json:"latency_us,omitempty"`
+
+	// How long a shard of the region's origin has been relayed by no node, and how long no node has measured the
+	// convergence delay that was measured during the baseline.
+	Unrelayed  queries.Lasting `json:"unrelayed_for_ms,omitempty"`
+	Unmeasured queries.Lasting `json:"unmeasured_for_ms,omitempty"`
+
+	// Parts is what its nodes did together, in parts of the window that are half as long as theirs: a region shows sooner
+	// than a node what is wrong. Begun is how many parts have begun since the region is watched, and Past how the counts
+	// of those vary that the window has dropped.
+	Parts []WatchedPart             `json:"parts,omitempty"`
+	Begun int                       `json:"begun,omitempty"`
+	Past  [counts]sequential.Spread `json:"past,omitzero"`
+
+	// How long its origin, or a part of it, has answered no node of it.
+	Down queries.Lasting `json:"down_for_ms,omitempty"`
+
+	// A region whose nodes get the tuning in several stages has several watches: one of it as a Whole, for the figures
+	// that are the region's and not a node's, and one of the nodes that each stage takes in.
+	Whole    bool          `json:"whole,omitempty"`
+	Share    *WatchedShare `json:"share,omitempty"`
+	Measured bool          `json:"measured,omitempty"` // of a Share: its baseline has been taken
+}
+
+// WatchedNode is a node of a region. Those that were there during the baseline stay in the
+// list when they are gone; those that came later do not.
+type WatchedNode struct {
+	ID   string `json:"id"`
+	Came bool   `json:"came,omitempty"` // after the baseline
+	Gone bool   `json:"gone,omitempty"` // not live any more
+	Left bool   `json:"left,omitempty"` // it is gone, and said so: no guardrail counts it as lost
+
+	StartedMs int64        `json:"started_ms"`
+	SentMs    int64        `json:"sent_ms"`
+	SeenMs    int64        `json:"seen_ms"`
+	Totals    fleet.Tally  `json:"totals"`
+	Before    fleet.Span   `json:"before"`             // during the baseline
+	Window    []fleet.Span `json:"window,omitempty"`   // since, oldest first, at most watchBuckets
+	Restarts  []int64      `json:"restarts,omitempty"` // when it was seen to have started anew since, Unix ms
+
+	Held   []int `json:"held,omitempty"`   // of its newest heartbeat: shards that it relays
+	Shards int   `json:"shards,omitempty"` // the same: that its origin has
+	Down   bool  `json:"down,omitempty"`   // the same: its origin gives it no answer
+
+	ConvergenceMs *float64 `json:"convergence_ms,omitempty"` // of its newest heartbeat
+	LatencyUs     *float64 `json:"latency_us,omitempty"`
+	Over          Overdue  `json:"over,omitzero"`
+}
+
+// look takes in what the nodes of all watched regions say, and tells what is broken by what
+// the rollout has touched: whatever it waits for, and whichever stage it is at.
+func (r *Rollout) look(steps RolloutSteps, nowMs int64) (look fleet.FleetLook, broken *breach, err error) {
+	all, err := steps.Look(fleet.RolloutScope{Rest: true})
+	if err != nil {
+		return look, nil, err
+	}
+	r.Clocks.See(all, nowMs)
+	r.compare(all, nowMs)
+	look = all.Within(r.watchedScope())
+	r.observe(look, nowMs)
+	r.Now = r.ratesOf(r.Stage, (*RegionWatch).now)
+	if broken = cmp.Or(r.breachOfNodes(look.AtMs), r.breachOfComparison()); broken != nil || len(r.Touched) == 0 {
+		return look, broken, nil
+	}
+	g, borne, last := r.Spec.Plan.Guardrails, r.borne(r.lastApplied()), r.QueriesNow
+	if r.QueriesNow, err = r.ask(steps, r.touchedRegions()); err != nil {
+		return look, nil, err
+	}
+	g.noteQueries(r.QueriesBefore, last, r.QueriesNow, r.Clocks.GapMs, borne)
+	if why := g.breachOfQueries(r.QueriesBefore, r.QueriesNow, borne); why != "" {
+		return look, &breach{stage: r.lastApplied(), why: why}, nil
+	}
+	return look, nil, nil
+}
+
+// watchedScope is what has been touched, and the stage whose baseline is taken.
+func (r *Rollout) watchedScope() fleet.RolloutScope {
+	scope := r.touchedScope()
+	if r.Phase == RolloutMeasuring {
+		own := r.stage().Scope
+		scope.Rest = scope.Rest || own.Rest
+		scope.Regions = append(scope.Regions, own.Regions...)
+	}
+	return scope
+}
+
+// observe brings every watch up to date. A region that is new to a stage is watched from
+// here on, with the nodes that it has now.
+func (r *Rollout) observe(look fleet.FleetLook, nowMs int64) {
+	nodes := map[string][]fleet.NodeFigures{}
+	for _, n := range look.Nodes {
+		nodes[n.Region] = append(nodes[n.Region], n)
+	}
+	for _, n := range look.Nodes {
+		r.watchRegion(n.Region, nodes[n.Region], nowMs)
+	}
+	convergence := map[string]*float64{} // of regions as a whole, whose watches come first
+	for i := range r.Watch {
+		w := &r.Watch[i]
+		measuring := r.Phase == RolloutMeasuring && w.Stage == r.Stage
+		if old := nowMs - w.BucketMs; !measuring && w.heard() && (old < 0 || old >= r.window(w.Stage)/watchBuckets) {
+			w.rotate(nowMs)
+		}
+		if !measuring && w.partEnded(nowMs, r.window(w.Stage)/partsMax) {
+			w.beginPart(nowMs)
+		}
+		unsure := r.Clocks.Unsure(look, nowMs)
+		of := slices.DeleteFunc(slices.Clone(nodes[w.Region]), func(n fleet.NodeFigures) bool { return !w.has(n.ID) })
+		w.observe(of, measuring, unsure)
+		w.leave(look.Left)
+		if w.Share == nil {
+			w.observeRelays(r.Clocks.GapMs, measuring, unsure)
+			convergence[w.Region] = w.ConvergenceMs
+			continue
+		}
+		w.ConvergenceMs = convergence[w.Region] // that of the node that relays, whichever it was
+	}
+}
+
+func (r *Rollout) watchRegion(region string, nodes []fleet.NodeFigures, nowMs int64) {
+	if r.inParts(region) {
+		r.watchParts(region, nodes, nowMs)
+		return
+	}
+	if slices.ContainsFunc(r.Watch, func(w RegionWatch) bool { return w.Region == region }) {
+		return
+	}
+	if stage := r.stageOf(region); stage >= 0 {
+		r.Watch = append(r.Watch, RegionWatch{Region: region, Stage: stage, BucketMs: nowMs})
+	}
+}
+
+// window is how much of the past a stage is judged by, in ms.
+func (r *Rollout) window(stage int) int64 {
+	return min(r.Stages[stage].BakeMs, windowMax.Milliseconds())
+}
+
+// beginWindows forgets what the stage's regions did until now, except their baselines.
+func (r *Rollout) beginWindows(nowMs int64) {
+	r.beginSlot(nowMs)
+	for i := range r.Watch {
+		w := &r.Watch[i]
+		if w.Stage == r.Stage {
+			for n := range w.Nodes {
+				w.Nodes[n].Window = nil
+			}
+			w.rotate(nowMs)
+			w.Parts = nil
+		}
+		w.beginPart(nowMs)
+	}
+}
+
+// heard reports whether each live node was heard of in the newest part of the window. Where a bake is shorter than the
+// time between heartbeats, parts are as long as that.
+func (w *RegionWatch) heard() bool {
+	if len(w.Nodes) == 0 || w.BucketMs == 0 {
+		return true
+	}
+	return !slices.ContainsFunc(w.Nodes, func(n WatchedNode) bool {
+		return !n.Gone && len(n.Window) > 0 && n.Window[len(n.Window)-1][0] == 0
+	})
+}
+
+func (w *RegionWatch) rotate(nowMs int64) {
+	w.BucketMs = nowMs
+	for i := range w.Nodes {
+		n := &w.Nodes[i]
+		n.Window = append(n.Window, fleet.Span{})
+		n.Window = n.Window[max(0, len(n.Window)-watchBuckets):]
+	}
+}
+
+// leave marks the nodes that have left the fleet in order: leaving is not dying.
+func (w *RegionWatch) leave(left []string) {
+	for i := range w.Nodes {
+		n := &w.Nodes[i]
+		n.Left = n.Gone && (n.Left || slices.Contains(left, n.ID))
+	}
+}
+
+// observe takes in a look at the region. While its baseline is measured every node that
+// speaks is one of those that were there before. While it is unsure which nodes are live, none goes.
+func (w *RegionWatch) observe(nodes []fleet.NodeFigures, measuring, unsure bool) {
+	found := make(map[string]fleet.NodeFigures, len(nodes))
+	for _, n := range nodes {
+		found[n.ID] = n
+	}
+	first := len(w.Nodes) == 0 && !w.Measured
+	for i := range w.Nodes {
+		n := &w.Nodes[i]
+		is, live := found[n.ID]
+		delete(found, n.ID)
+		if live {
+			did := n.did()
+			if n.observe(is, measuring); !measuring {
+				w.add(did, n.did(), len(nodes))
+			}
+		}
+		n.Gone = !live && (n.Gone || !unsure)
+	}
+	w.Nodes = slices.DeleteFunc(w.Nodes, func(n WatchedNode) bool { return n.Gone && n.Came })
+	for _, n := range nodes {
+		if _, isNew := found[n.ID]; isNew {
+			w.Nodes = append(w.Nodes, WatchedNode{
+				ID: n.ID, Came: !measuring && !first, StartedMs: n.StartedMs, SentMs: n.SentMs, SeenMs: n.SeenMs, Totals: n.Totals,
+				Held: n.Held, Shards: n.Shards, Down: n.Down, ConvergenceMs: n.ConvergenceMs, LatencyUs: n.LatencyUs,
+			})
+		}
+	}
+	if measuring {
+		w.Measured = w.Share != nil
+		for _, n := range nodes {
+			w.ConvergenceMs, w.LatencyUs = fleet.Larger(w.ConvergenceMs, n.ConvergenceMs),
+				fleet.Larger(w.LatencyUs, n.LatencyUs)
+		}
+	}
+}
+
+// observe takes in a heartbeat. Totals that begin anew, or fall, are those of a process that
+// has just started: all that they say is since then.
+func (n *WatchedNode) observe(is fleet.NodeFigures, measuring bool) {
+	ms := n.since(is)
+	if ms <= 0 { // the same heartbeat
+		return
+	}
+	was := n.Totals
+	if n.restarted(is) {
+		was = fleet.Tally{}
+		if up := is.SentMs - is.StartedMs; up > 0 {
+			ms = min(ms, up)
+		}
+		if !measuring {
+			n.Restarts = append(n.Restarts, is.SeenMs)
+			n.Restarts = n.Restarts[max(0, len(n.Restarts)-restartsKept):]
+		}
+	}
+	var grown fleet.Tally
+	for i := range grown {
+		grown[i] = is.Totals[i] - was[i]
+	}
+	n.StartedMs, n.SentMs, n.SeenMs, n.Totals = is.StartedMs, is.SentMs, is.SeenMs, is.Totals
+	n.Held, n.Shards, n.Down, n.ConvergenceMs, n.LatencyUs = is.Held, is.Shards, is.Down, is.ConvergenceMs, is.LatencyUs
+	if measuring {
+		n.Before.Add(ms, grown)
+		return
+	}
+	if len(n.Window) == 0 {
+		n.Window = []fleet.Span{{}}
+	}
+	n.Window[len(n.Window)-1].Add(ms, grown)
+}
+
+// since is the time between the last heartbeat and a newer one, in ms; 0 or less: it is not newer. The clocks of the
+// database and of the node may each step. It is the shorter time of the two, of those that went forward: a jump ahead
+// dilutes nothing.
+func (n *WatchedNode) since(is fleet.NodeFigures) int64 {
+	seen, sent := is.SeenMs-n.SeenMs, is.SentMs-n.SentMs
+	switch {
+	case sent <= 0:
+		return seen
+	case seen < 0:
+		return sent
+	}
+	return min(seen, sent)
+}
+
+func (n *WatchedNode) restarted(is fleet.NodeFigures) bool {
+	for i, total := range is.Totals {
+		if total < n.Totals[i] {
+			return true
+		}
+	}
+	return is.StartedMs != n.StartedMs
+}
+
+// did is what the node did in the window.
+func (n *WatchedNode) did() (sum fleet.Span) {
+	for _, s := range n.Window {
+		sum.Add(s[0], fleet.Tally(s[1:]))
+	}
+	return sum
+}
+
+// unready tells why the baseline of the stage cannot end: a region that is dark, or has
+// lost nodes, or nodes that say nothing, is nothing to hold the future against. A plan that bears
+// the loss of all nodes takes regions as they are.
+func (r *Rollout) unready(look fleet.FleetLook) string {
+	if look.Truncated {
+		return fmt.Sprintf("the fleet has more than %d nodes, and the rest cannot be watched", fleet.FleetNodesMax)
+	}
+	if r.Spec.Plan.Guardrails.NodesLostShare >= 1 {
+		return ""
+	}
+	if dark := r.dark(look); dark != "" {
+		return dark
+	}
+	if len(look.Nodes) == 0 {
+		return "no node is live: there is nothing to take a baseline from"
+	}
+	for i := range r.Watch {
+		if w := &r.Watch[i]; w.Stage == r.Stage {
+			if why := cmp.Or(r.Spec.Plan.Guardrails.nodesLost(w, 0),
+				r.Spec.Plan.Guardrails.relaysLost(w, 0),
+				r.Spec.Plan.Guardrails.originLost(w, 0)); why != "" {
+				return "before the stage: " + why
+			}
+		}
+	}
+	if r.Spec.Plan.BaselineMs == 0 {
+		return ""
+	}
+	if silent := r.unheard(func(w *RegionWatch, n *WatchedNode) bool {
+		return w.Stage != r.Stage || n.Before[0] > 0
+	}); silent != "" {
+		return "no heartbeat since the baseline is taken: " + silent
+	}
+	return ""
+}
+
+// dark names a region of the stage without a live node, that should have one: the plan
+// names it, or nodes of it were heard of not long ago.
+func (r *Rollout) dark(look fleet.FleetLook) string {
+	stage := r.stage()
+	for _, region := range stage.Scope.Regions {
+		live := slices.ContainsFunc(look.Nodes, func(n fleet.NodeFigures) bool { return n.Region == region })
+		if !live && (stage.Named || look.Silent[region] > 0) {
+			return fmt.Sprintf("region %s is dark: it has no live node, and %d silent ones", region, look.Silent[region])
+		}
+	}
+	for _, region := range slices.Sorted(maps.Keys(look.Silent)) {
+		watched := slices.ContainsFunc(r.Watch, func(w RegionWatch) bool { return w.Region == region })
+		if !watched && stage.Scope.Has(region) {
+			return fmt.Sprintf("region %s is dark: it has no live node, and %d silent ones", region, look.Silent[region])
+		}
+	}
+	return ""
+}
+
+// unheard names the live nodes that have not spoken, of those that were there during the
+// baselines of their stages.
+func (r *Rollout) unheard(heard func(*RegionWatch, *WatchedNode) bool) string {
+	var silent []string
+	for i := range r.Watch {
+		w := &r.Watch[i]
+		for j := range w.Nodes {
+			if n := &w.Nodes[j]; !w.Whole && !n.Gone && !n.Came && !heard(w, n) {
+				silent = append(silent, n.ID+" in "+w.Region)
+			}
+		}
+	}
+	return controlplane.Several(silent)
+}
+
+// since begins to wait for a heartbeat of each node, and begins anew if the clock of the
+// database has stepped back.
+func (r *Rollout) since(look fleet.FleetLook) {
+	if r.SinceMs == 0 || r.SinceMs > look.AtMs {
+		r.SinceMs = look.AtMs
+	}
+}
+
+// regionsOf are those of a stage that nodes were seen in.
+func (r *Rollout) regionsOf(stage int) (regions []string) {
+	for _, w := range r.Watch {
+		if w.Stage == stage && !slices.Contains(regions, w.Region) {
+			regions = append(regions, w.Region)
+		}
+	}
+	return regions
+}
+
+// touchedRegions are those of all stages that have been applied.
+func (r *Rollout) touchedRegions() (regions []string) {
+	for stage := 0; stage <= r.lastApplied(); stage++ {
+		for _, region := range r.regionsOf(stage) {
+			if !slices.Contains(regions, region) {
+				regions = append(regions, region)
+			}
+		}
+	}
+	return regions
+}
+
+// applied tells whether the stage has been applied, or may have been.
+func (r *Rollout) applied() bool { return r.Phase != RolloutAwaiting && r.Phase != RolloutMeasuring }
+
+// lastApplied is the last stage that is applied; less than 0: none.
+func (r *Rollout) lastApplied() int {
+	if r.applied() {
+		return r.Stage
+	}
+	return r.Stage - 1
+}

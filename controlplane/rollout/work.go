@@ -1,0 +1,189 @@
+package rollout
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/fleet"
+	"github.com/weirhq/weir/controlplane/queries"
+	"github.com/weirhq/weir/controlplane/tunings"
+	"github.com/weirhq/weir/shared/tuning"
+)
+
+// rolloutStepTimeout bounds one step of a rollout.
+const rolloutStepTimeout = 15 * time.Second
+
+// TuningTrace is what MySQL knows of a rollout: that it began, and which versions it wrote.
+type TuningTrace struct {
+	ID        string          // of the rollout
+	By        controlplane.By // who started it
+	StartedMs int64           // when it began
+	Newest    int64           // its newest version, 0: it wrote none
+
+	Saved int64        // how often its state was saved; 0: never, by an older build
+	Phase RolloutPhase // of that state
+}
+
+// RolloutStore is what a rollout needs of MySQL. All methods may be called at once.
+type RolloutStore interface {
+	fleet.FleetStore
+	tunings.TrialStore
+	// NewestTunings are the newest version of each region that has one, and of the fleet.
+	NewestTunings(ctx context.Context) ([]tunings.RegionTuning, error)
+	// WriteTunings writes versions in one transaction, in order, and answers their
+	// numbers. A write whose ID is there already, with the same document and region, is
+	// left out and its number answered. One that is refused undoes them all.
+	WriteTunings(ctx context.Context, writes []tunings.TuningWrite) (tunings.TuningsWritten, error)
+	// SaveRollout writes a rollout down. One that was saved as often, or more often, stays: unless that was this very
+	// state, the error wraps controlplane.ErrConflict.
+	SaveRollout(ctx context.Context, row RolloutRow) error
+	// NewerRollout is the state of a rollout that was saved more often than that; empty: there is none.
+	NewerRollout(ctx context.Context, id string, saved int64) (state string, err error)
+	// RolloutRecorded tells whether a rollout has been recorded under an id.
+	RolloutRecorded(ctx context.Context, id string) (bool, error)
+	// TracesOfTunings are the rollouts that began last and those that wrote the newest versions, at most rows of each
+	// are looked at; those that began or wrote last come first.
+	TracesOfTunings(ctx context.Context, rows int) ([]TuningTrace, error)
+	// TuningsOf are the versions that a rollout wrote, oldest first, at most rows.
+	TuningsOf(ctx context.Context, id string, rows int) ([]tunings.RegionTuning, error)
+}
+
+// RolloutWork executes the steps of rollouts against a database.
+type RolloutWork struct {
+	store      RolloutStore
+	liveWithin time.Duration
+	prometheus queries.Prometheus // nil: none
+}
+
+// NewRolloutWork returns the steps. A node not heard of for longer than liveWithin is
+// not waited for.
+func NewRolloutWork(store RolloutStore, liveWithin time.Duration) *RolloutWork {
+	return &RolloutWork{store: store, liveWithin: liveWithin}
+}
+
+// Regions are those that have a live node or a tuning of their own.
+func (w *RolloutWork) Regions(ctx context.Context) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, rolloutStepTimeout)
+	defer cancel()
+	fleet, err := w.Fleet(ctx)
+	if err != nil {
+		return nil, err
+	}
+	newest, err := w.store.NewestTunings(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list regions: %w", err)
+	}
+	var regions []string
+	for _, n := range fleet.Nodes {
+		if n.Live {
+			regions = append(regions, n.Region)
+		}
+	}
+	for _, t := range newest {
+		if t.Region != "" {
+			regions = append(regions, t.Region)
+		}
+	}
+	slices.Sort(regions)
+	return slices.Compact(regions), nil
+}
+
+// InForce is the document in force for each of the regions: its own newest, or else the
+// fleet's, or else the built-in default; with the version of its own.
+func (w *RolloutWork) InForce(ctx context.Context, regions []string) ([]tunings.RegionTuning, error) {
+	ctx, cancel := context.WithTimeout(ctx, rolloutStepTimeout)
+	defer cancel()
+	newest, err := w.store.NewestTunings(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read the tuning in force: %w", err)
+	}
+	builtIn, err := tuning.Default().Document()
+	if err != nil {
+		return nil, err
+	}
+	own := map[string]tunings.RegionTuning{"": {Document: string(builtIn)}}
+	for _, t := range newest {
+		own[t.Region] = t
+	}
+	inForce := make([]tunings.RegionTuning, len(regions))
+	for i, region := range regions {
+		inForce[i] = tunings.RegionTuning{Region: region, Version: own[region].Version, Document: own[region].Document}
+		if inForce[i].Version == 0 {
+			inForce[i].Document = own[""].Document
+		}
+	}
+	return inForce, nil
+}
+
+// Write writes versions.
+func (w *RolloutWork) Write(ctx context.Context, writes []tunings.TuningWrite) (tunings.TuningsWritten, error) {
+	ctx, cancel := context.WithTimeout(ctx, rolloutStepTimeout)
+	defer cancel()
+	written, err := w.store.WriteTunings(ctx, writes)
+	if err != nil {
+		return tunings.TuningsWritten{}, fmt.Errorf("write the tuning of %d regions: %w", len(writes), err)
+	}
+	return written, nil
+}
+
+// Used says what an id that Restate does not know (any more) has been used for; empty:
+// for nothing.
+func (w *RolloutWork) Used(ctx context.Context, id string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, rolloutStepTimeout)
+	defer cancel()
+	wrote, err := w.store.TuningsOf(ctx, id, 1)
+	if err != nil {
+		return "", err
+	}
+	if len(wrote) == 0 {
+		recorded, err := w.store.RolloutRecorded(ctx, id)
+		if err != nil || !recorded {
+			return "", err
+		}
+		return fmt.Sprintf("a rollout %s began before, and its state is lost: choose another id", id), nil
+	}
+	return fmt.Sprintf("the id %s was used before, and version %d of %s has it: choose another id", id, wrote[0].Version,
+		controlplane.RowName(wrote[0].Region)), nil
+}
+
+// Save writes a rollout down.
+func (w *RolloutWork) Save(ctx context.Context, row RolloutRow) error {
+	ctx, cancel := context.WithTimeout(ctx, rolloutStepTimeout)
+	defer cancel()
+	return w.store.SaveRollout(ctx, row)
+}
+
+// Newer is the state of a rollout that was saved more often than that.
+func (w *RolloutWork) Newer(ctx context.Context, id string, saved int64) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, rolloutStepTimeout)
+	defer cancel()
+	return w.store.NewerRollout(ctx, id, saved)
+}
+
+// Traces are the rollouts that began last, and those that wrote the newest versions, as many as rows of each.
+func (w *RolloutWork) Traces(ctx context.Context, rows int) ([]TuningTrace, error) {
+	ctx, cancel := context.WithTimeout(ctx, rolloutStepTimeout)
+	defer cancel()
+	return w.store.TracesOfTunings(ctx, rows)
+}
+
+// Look is what the nodes of a scope last said.
+func (w *RolloutWork) Look(ctx context.Context, scope fleet.RolloutScope) (fleet.FleetLook, error) {
+	ctx, cancel := context.WithTimeout(ctx, rolloutStepTimeout)
+	defer cancel()
+	listing, err := w.Fleet(ctx)
+	if err != nil {
+		return fleet.FleetLook{}, err
+	}
+	look := fleet.TakeLook(listing, scope)
+	look.LiveMs = w.liveWithin.Milliseconds()
+	return look, nil
+}
+
+// Fleet lists the fleet.
+func (w *RolloutWork) Fleet(ctx context.Context) (fleet.Fleet, error) {
+	return fleet.ListFleet(ctx, w.store, w.liveWithin)
+}

@@ -1,0 +1,139 @@
+package tunings
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/shared/tuning"
+)
+
+// TuningInForce is the fleet's tuning, of region "", and then that of each region that has
+// one of its own, by region. Documents have every field. Version 0 is the default, where
+// none was rolled out to the fleet.
+func TuningInForce(ctx context.Context, newest func(context.Context) ([]RegionTuning, error)) ([]RegionTuning, error) {
+	stored, err := newest(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ofFleet := func(t RegionTuning) bool { return t.Region == "" }
+	if !slices.ContainsFunc(stored, ofFleet) {
+		stored = append(stored, RegionTuning{Document: "{}"})
+	}
+	inForce := make([]RegionTuning, 0, len(stored))
+	for _, t := range stored {
+		set, err := tuning.Read([]byte(t.Document)) // perhaps written by another build
+		if err != nil {
+			return nil, fmt.Errorf("read version %d of the tuning of region %q: %w", t.Version, t.Region, err)
+		}
+		whole, err := set.Document()
+		if err != nil {
+			return nil, err
+		}
+		inForce = append(inForce, RegionTuning{Region: t.Region, Version: t.Version, Document: string(whole)})
+	}
+	slices.SortFunc(inForce, func(a, b RegionTuning) int { return cmp.Compare(a.Region, b.Region) })
+	return inForce, nil
+}
+
+// RegionTuning is the newest version of a region; of the fleet where Region is "".
+type RegionTuning struct {
+	Region   string
+	Version  int64
+	Document string
+}
+
+// TuningWrite is one version to write.
+type TuningWrite struct {
+	ID       string `json:"id"` // of the write, unique for all time
+	Region   string `json:"region"`
+	Document string `json:"document"`
+	controlplane.By
+
+	// Over is the newest version of the region, 0 if it has none: where another has come
+	// since, nothing is written. A write that follows another one of the same call over the
+	// same region is over that one.
+	Over int64 `json:"over,omitempty"`
+}
+
+// TuningsWritten is what became of writes: their versions, or why none of them was made.
+type TuningsWritten struct {
+	Versions []int64        `json:"versions,omitempty"`
+	Refused  *TuningRefusal `json:"refused,omitempty"`
+}
+
+// TuningRefusal is why a write was not made, and never will be.
+type TuningRefusal struct {
+	ID     string `json:"id"` // of the write
+	Region string `json:"region"`
+	Newest int64  `json:"newest"` // version of the region, which stays
+	// by a write of another document, or of another region; else Newest is not what was to be replaced
+	IDTaken bool `json:"id_taken,omitempty"`
+}
+
+func (r TuningRefusal) String() string {
+	if r.IDTaken {
+		return fmt.Sprintf("the id of write %s was used before, for another tuning: choose another id", r.ID)
+	}
+	return fmt.Sprintf("%s has version %d, which something else wrote meanwhile", controlplane.RowName(r.Region), r.Newest)
+}
+
+// RegionBytesMax bounds the name of a region, as its column does.
+const RegionBytesMax = 48
+
+// Over is the refusal of a write over a version.
+func (r TuningRefusal) Over(version int64) string {
+	if r.IDTaken || r.Newest > version {
+		return r.String()
+	}
+	return fmt.Sprintf("%s has version %d, which is older than version %d: MySQL was restored from an older copy",
+		controlplane.RowName(r.Region), r.Newest, version)
+}
+
+// TrialWrite has nodes of a region try a tuning, for as long as the trial is renewed.
+type TrialWrite struct {
+	ID       string `json:"id"` // of the write, unique for all time
+	Region   string `json:"region"`
+	Document string `json:"document"`
+	Below    int64  `json:"below"` // nodes try it whose tuning.TrialShare is below
+
+	// Over is the newest version of the region, 0 if it has none: where another has come since, nothing is written, and
+	// nodes return to that one.
+	Over    int64 `json:"over,omitempty"`
+	LeaseMs int64 `json:"lease_ms,omitempty"`
+}
+
+// TrialsWritten is what became of writes: the numbers of the trials, or why none of them was made.
+type TrialsWritten struct {
+	Numbers []int64        `json:"numbers,omitempty"`
+	Refused *TuningRefusal `json:"refused,omitempty"`
+}
+
+// TrialsRenewed is what became of a renewal; Ended: of one trial at least, which nodes do not run any more.
+type TrialsRenewed struct {
+	Ended *TrialEnded `json:"ended,omitempty"`
+}
+
+// TrialEnded is why a trial is over.
+type TrialEnded struct {
+	Region string `json:"region"`
+	// version of the region that something else wrote; 0: the trial was not renewed in time
+	Newer int64 `json:"newer,omitempty"`
+	// Lost is the id of a write of which MySQL has no trial: it was restored from an older copy.
+	Lost string `json:"lost,omitempty"`
+}
+
+func (e TrialEnded) String() string {
+	if e.Lost != "" {
+		return fmt.Sprintf("MySQL does not have the trial %s any more: it was restored from an older copy, and nodes return "+
+			"to the tuning that it has", e.Lost)
+	}
+	if e.Newer != 0 {
+		return fmt.Sprintf("%s has version %d, which something else wrote meanwhile, and nodes run it",
+			controlplane.RowName(e.Region), e.Newer)
+	}
+	return fmt.Sprintf("the trial of %s was not renewed in time, and nodes have returned to the tuning before",
+		controlplane.RowName(e.Region))
+}
